@@ -1,0 +1,176 @@
+/* pagedkv: pkv_cache, the KV memory of a model: layers in groups, blocks, and the kernels that read them.
+ *
+ * Threads: create, plan and the getters may be called from any thread. Different sessions of a cache
+ * may be used from different threads at once. pkv_cache_destroy closes everything the cache handed
+ * out; it returns PKV_BUSY while a call on any of it is under way in another thread.
+ */
+#ifndef PAGEDKV_CACHE_H
+#define PAGEDKV_CACHE_H
+
+#include <pagedkv/common.h>
+#include <pagedkv/stats.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct pkv_cache_t* pkv_cache;
+
+/** Where keys and values live. All kinds give the same results; comparing the first two shows what paging buys. */
+typedef enum pkv_storage {
+  PKV_STORAGE_PAGED = 1,      /**< Fixed-size blocks of one slab, shared between sessions, copied on write. */
+  PKV_STORAGE_CONTIGUOUS = 2, /**< One growing tensor per session and layer; a fork or a snapshot copies. */
+  PKV_STORAGE_NONE = 3        /**< Block ids only: the engine keeps the bytes; write, attend and materialize are UNSUPPORTED. */
+} pkv_storage;
+
+/** How the bytes of a paged cache are arranged. */
+typedef enum pkv_layout {
+  /**
+   * Block-major, made for this library's kernels (default). A block holds [layer][tile][kv head][K tile | V tile]; a tile is
+   * 16 tokens. With p = 2 for bf16 and 1 otherwise, element (token t, dim d) of a tile is
+   *   K: ((d / p) * 16 + t) * p + d % p          V: ((t / p) * value_dim + d) * p + t % p
+   */
+  PKV_LAYOUT_PACKED = 1,
+  /**
+   * Layer-major, made for engines with kernels of their own: per layer one K tensor [block][block_size][kv head][key_dim] and one V
+   * tensor [block][block_size][kv head][value_dim]. Read as block tensors, or token-flat as [slot][kv head][dim].
+   */
+  PKV_LAYOUT_PLAIN = 2
+} pkv_layout;
+
+/** Instruction sets, least first. */
+typedef enum pkv_isa {
+  PKV_ISA_AUTO = 0,
+  PKV_ISA_SCALAR = 1,
+  PKV_ISA_SSE2 = 2,
+  PKV_ISA_AVX2 = 3,        /**< With FMA and F16C. */
+  PKV_ISA_AVX512 = 4,      /**< F, CD, DQ, BW, VL. */
+  PKV_ISA_AVX512_BF16 = 5, /**< AVX512 with BF16 and VNNI. */
+  PKV_ISA_NEON = 6
+} pkv_isa;
+
+/** What to ask of the operating system for the slab. */
+typedef enum pkv_huge_pages {
+  PKV_HUGE_PAGES_ADVISE = 0,  /**< Transparent huge pages where the system offers them (default). */
+  PKV_HUGE_PAGES_OFF = 1,
+  PKV_HUGE_PAGES_REQUIRE = 2  /**< Reserved 2 MiB pages (hugetlbfs) or PKV_NO_MEMORY. */
+} pkv_huge_pages;
+
+/**
+ * Layers with the same shape. A plain model is one group and needs none of this: it fills the fields of
+ * pkv_cache_config. Hybrid models list their groups, for example one of full and one of sliding-window layers.
+ */
+typedef struct pkv_layer_group {
+  uint32_t struct_size;
+  uint32_t layers;               /**< How many layers. */
+  const uint32_t* layer_indices; /**< Which layers of the model, `layers` of them; NULL: those after the previous group's last. */
+  uint32_t query_heads;          /**< A multiple of kv_heads. */
+  uint32_t kv_heads;
+  uint32_t key_dim;              /**< Head dim of queries and keys; a multiple of 16, 16 to 576. */
+  uint32_t value_dim;            /**< Head dim of values and outputs; 0: key_dim. */
+  pkv_dtype dtype;               /**< Of stored keys and values; 0: PKV_F32. */
+  uint32_t window;               /**< A token sees itself and window - 1 before it; 0: all. Blocks that leave the window are given back. */
+  uint64_t blocks;               /**< Blocks of this group; 0: those of the config. */
+} pkv_layer_group;
+
+typedef struct pkv_cache_config {
+  uint32_t struct_size;
+  pkv_storage storage;   /**< Default PAGED. */
+  pkv_layout layout;     /**< Default PACKED. Only PAGED storage has it. */
+  uint32_t block_size;   /**< Tokens per block: a multiple of 16, 16 to 256. Default 16. */
+
+  uint32_t layers;       /**< The model: see pkv_layer_group for these seven. All 0 when groups are given. */
+  uint32_t query_heads;
+  uint32_t kv_heads;
+  uint32_t key_dim;
+  uint32_t value_dim;
+  pkv_dtype dtype;
+  uint32_t window;
+
+  uint32_t group_count;           /**< 0: one group, described by the fields above. */
+  const pkv_layer_group* groups;  /**< group_count of them, each of groups[0].struct_size bytes; copied. */
+
+  uint64_t blocks;       /**< Capacity in blocks per group. Give this or memory_bytes. */
+  uint64_t memory_bytes; /**< Capacity as a budget for K and V: every group gets the same number of blocks, as many as fit. */
+
+  uint32_t threads;            /**< Threads that compute attention, the caller's included; 0: one per processor. */
+  pkv_isa isa;                 /**< AUTO (default): the best this processor has. Another: that one or UNSUPPORTED. */
+  pkv_huge_pages huge_pages;
+  uint32_t prefault;           /**< 1: touch all memory in create, in parallel, so that no later call meets a page fault. */
+  const pkv_allocator* allocator; /**< For the slab and all bookkeeping; copied; NULL: the system's. Must outlive the cache. */
+  const pkv_logger* logger;       /**< Copied; NULL: silence. Must outlive the cache. */
+} pkv_cache_config;
+
+/** Fills *config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1. */
+PKV_API pkv_status pkv_cache_config_init(pkv_cache_config* config, size_t struct_size);
+
+/** Fills *group with defaults (a dense value_dim, F32, no window). Statuses: INVALID_ARGUMENT. Since 0.1. */
+PKV_API pkv_status pkv_layer_group_init(pkv_layer_group* group, size_t struct_size);
+
+/** Sizes of K and V before anything is allocated. */
+typedef struct pkv_cache_plan {
+  uint32_t struct_size;
+  uint32_t groups;
+  uint64_t bytes_per_token;   /**< K and V of one token in all layers (of the group or of all groups). */
+  uint64_t bytes_per_block;   /**< block_size times that. */
+  uint64_t blocks;            /**< Blocks, summed over groups. */
+  uint64_t tokens;            /**< Tokens that fit: the smallest over groups without a window (over all, if each has one). */
+  uint64_t total_bytes;       /**< Bytes of all K and V memory. */
+  uint64_t bookkeeping_bytes; /**< What the allocator's own tables take beside it. */
+} pkv_cache_plan;
+
+/**
+ * What a cache of this config would take; allocates nothing. group: an index for one group, or
+ * PKV_ALL_GROUPS. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, TOO_LARGE. Since 0.1.
+ */
+#define PKV_ALL_GROUPS ((uint32_t)0xFFFFFFFFu)
+PKV_API pkv_status pkv_cache_compute_plan(const pkv_cache_config* config, uint32_t group, pkv_cache_plan* out);
+
+/**
+ * Makes a cache. Memory is reserved now; it is touched as blocks are first used, unless prefault is set.
+ * Statuses: INVALID_ARGUMENT, OVERFLOW, TOO_LARGE, NO_MEMORY, UNSUPPORTED (isa). Since 0.1.
+ */
+PKV_API pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* out);
+
+/** Closes the cache, its sessions, batches and snapshots: their handles are stale from now on. NULL is OK. Statuses:
+ * STALE_HANDLE, BUSY. Since 0.1. */
+PKV_API pkv_status pkv_cache_destroy(pkv_cache cache);
+
+/** What a cache was made with, defaults filled in. */
+typedef struct pkv_cache_info {
+  uint32_t struct_size;
+  pkv_storage storage;
+  pkv_layout layout;
+  uint32_t block_size;
+  uint32_t groups;
+  uint32_t layers;  /**< Over all groups. */
+  uint32_t threads;
+  pkv_isa isa;      /**< The one whose kernels run. */
+} pkv_cache_info;
+
+/** Since 0.1. */
+PKV_API pkv_status pkv_cache_get_info(pkv_cache cache, pkv_cache_info* out);
+
+/** Counts over all groups. Exact while no other thread uses the cache. Since 0.1. */
+PKV_API pkv_status pkv_cache_get_stats(pkv_cache cache, pkv_cache_stats* out);
+
+/** Counts of the pool of one group. Statuses: OUT_OF_RANGE. Since 0.1. */
+PKV_API pkv_status pkv_cache_get_pool_stats(pkv_cache cache, uint32_t group, pkv_pool_stats* out);
+
+/**
+ * Checks every invariant: pools, and that the references of all sessions, snapshots and batches are just those the
+ * pools count. Call it while no other thread uses the cache. Statuses: INTERNAL with what does not hold. Since 0.1.
+ */
+PKV_API pkv_status pkv_cache_validate(pkv_cache cache);
+
+/** 1 in *out if this build has kernels for the instruction set and this processor can run them. AUTO is always
+ * there. Statuses: INVALID_ARGUMENT. Since 0.1. */
+PKV_API pkv_status pkv_isa_supported(pkv_isa isa, int32_t* out);
+
+/** "avx512"; for an unknown value "unknown". Static storage. Since 0.1. */
+PKV_API const char* pkv_isa_name(pkv_isa isa);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,125 @@
+/* pagedkv: what every other header uses: statuses, element types, tensors, hooks. */
+#ifndef PAGEDKV_COMMON_H
+#define PAGEDKV_COMMON_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define PKV_API __attribute__((visibility("default")))
+#else
+#define PKV_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Statuses -------------------------------------------------------------------------------
+ *
+ * Every function that can fail returns a pkv_status and hands results out through pointers, which
+ * are untouched unless it returns PKV_OK. A call that fails changes nothing.
+ * The hundreds digit is the family: 1 misuse (mend the call), 2 exhaustion (free something, then
+ * try again), 3 corruption (the data is bad), 4 system (see the errno in the sentence), 5 a bug in
+ * the library. Values are pinned: they never change and are never used again for something else.
+ */
+typedef enum pkv_status {
+  PKV_OK = 0,
+
+  PKV_INVALID_ARGUMENT = 100, /**< NULL, an unknown enum or flag, a bad struct_size, a zero dimension. */
+  PKV_OUT_OF_RANGE = 101,     /**< An index, a layer, a token position or a block id beyond the end. */
+  PKV_OVERFLOW = 102,         /**< A product or a sum of the sizes given does not fit. */
+  PKV_BUFFER_TOO_SMALL = 103, /**< The count needed is written to the count pointer. */
+  PKV_STALE_HANDLE = 104,     /**< A handle or block that was closed, released or never given out. */
+  PKV_DOUBLE_FREE = 105,      /**< A block released more often than it was held. */
+  PKV_WRONG_CACHE = 106,      /**< A session, batch or snapshot of another cache. */
+  PKV_BUSY = 107,             /**< Another call or an open batch holds the object. */
+  PKV_REENTRANT = 108,        /**< A call from inside one of the caller's own hooks. */
+  PKV_FORKED = 109,           /**< A handle inherited through fork(): the child may only close it. */
+  PKV_BLOCK_SEALED = 110,     /**< A write to a block that is sealed. */
+  PKV_UNSUPPORTED = 111,      /**< Not available for this storage kind, layout or processor. */
+  PKV_INCOMPLETE = 112,       /**< A layer that was not written yet in this step. */
+
+  PKV_OUT_OF_BLOCKS = 200, /**< Not enough free blocks; the sentence says how many are short. */
+  PKV_TOO_LARGE = 201,     /**< More than the whole cache could ever hold. */
+  PKV_NO_MEMORY = 202,     /**< The allocator said no. */
+  PKV_REF_LIMIT = 203,     /**< A block's reference count is at its limit. */
+  PKV_BLOCK_FULL = 204,    /**< Every slot of the block is taken. */
+
+  PKV_CORRUPT = 300,
+  PKV_VERSION = 301,
+  PKV_MISMATCH = 302,
+
+  PKV_IO = 400,
+
+  PKV_INTERNAL = 500 /**< An invariant of the library does not hold: please report it. */
+} pkv_status;
+
+/** The name of a status, "PKV_OUT_OF_BLOCKS"; for an unknown value "PKV_UNKNOWN_STATUS". Static storage. Any thread.
+ * Since 0.1. */
+PKV_API const char* pkv_status_string(pkv_status status);
+
+/**
+ * One sentence about the last call on this thread that did not return PKV_OK, with its numbers:
+ * "begin needs 12 blocks in group 0, 3 are free (9 short)". Never NULL; "" when nothing failed yet.
+ * Successful calls leave it alone. The text belongs to the library and stays valid until the next
+ * failing call on the same thread. Since 0.1.
+ */
+PKV_API const char* pkv_last_error(void);
+
+/* ---- Element types and tensors --------------------------------------------------------------*/
+
+/** Element type of stored keys and values and of the rows a caller passes. Native byte order. */
+typedef enum pkv_dtype {
+  PKV_F32 = 1, /**< IEEE binary32. */
+  PKV_F16 = 2, /**< IEEE binary16. */
+  PKV_BF16 = 3 /**< The upper half of binary32, rounded to nearest even. */
+} pkv_dtype;
+
+/**
+ * Rows in the caller's memory: element (row, head, dim) is at data[row * row_stride + head * head_stride + dim].
+ * Strides count elements; 0 means dense, [rows][heads][dim]. Any alignment works. This struct is
+ * pinned: it will not grow.
+ */
+typedef struct pkv_tensor {
+  void* data; /**< The caller's; only read where the function says "in". */
+  pkv_dtype dtype;
+  uint32_t reserved;   /**< 0. */
+  int64_t row_stride;  /**< 0, or at least the extent of what a row holds. */
+  int64_t head_stride; /**< 0, or at least dim. */
+} pkv_tensor;
+
+/* ---- Hooks ----------------------------------------------------------------------------------
+ *
+ * The library calls hooks from the thread that called it. A hook must not call the library back
+ * (PKV_REENTRANT) and must not throw or longjmp.
+ */
+
+/** Memory supplied by the caller. alignment is a power of two. alloc returns NULL to refuse: PKV_NO_MEMORY. */
+typedef struct pkv_allocator {
+  void* (*alloc)(void* user, size_t size, size_t alignment);
+  void (*free)(void* user, void* memory, size_t size, size_t alignment);
+  void* user;
+} pkv_allocator;
+
+typedef enum pkv_log_level { PKV_LOG_WARNING = 1, PKV_LOG_INFO = 2 } pkv_log_level;
+
+/** Receives one line without a newline. The library itself never prints. */
+typedef struct pkv_logger {
+  void (*log)(void* user, pkv_log_level level, const char* message);
+  void* user;
+} pkv_logger;
+
+/* ---- Structs that may grow --------------------------------------------------------------------
+ *
+ * A config, stats or view struct begins with struct_size. Its _init function takes sizeof(the struct)
+ * as the caller compiled it, writes no more than that, and sets struct_size and the defaults. The
+ * library takes a smaller struct of an older header (what is missing has its default) and a larger
+ * one of a newer header if the part it does not know is zero; anything else is PKV_INVALID_ARGUMENT.
+ * For structs the library fills, set struct_size (or call _init): no more than that is written.
+ */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

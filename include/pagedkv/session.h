@@ -1,0 +1,111 @@
+/* pagedkv: pkv_session, one sequence: its tokens and its block tables (one per layer group).
+ *
+ * Threads: a session is used by one thread at a time; several threads may read it at once. A second thread that
+ * changes it, or reads it while it is changed, gets PKV_BUSY. While a batch holds a session, calls
+ * that change it return PKV_BUSY; the getters work from the thread that drives the batch and see the step in flight.
+ */
+#ifndef PAGEDKV_SESSION_H
+#define PAGEDKV_SESSION_H
+
+#include <pagedkv/cache.h>
+#include <pagedkv/pool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct pkv_session_t* pkv_session;
+
+typedef struct pkv_session_config {
+  uint32_t struct_size;
+  uint32_t reserved;       /**< 0. */
+  uint64_t reserve_tokens; /**< As pkv_session_reserve at once. Default 0. */
+} pkv_session_config;
+
+/** Fills *config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1. */
+PKV_API pkv_status pkv_session_config_init(pkv_session_config* config, size_t struct_size);
+
+/** Opens an empty session. config may be NULL. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY. Since 0.1. */
+PKV_API pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* config, pkv_session* out);
+
+/** Gives every block back that nobody else holds. NULL is OK. Statuses: STALE_HANDLE, BUSY (in a batch). Since 0.1. */
+PKV_API pkv_status pkv_session_close(pkv_session session);
+
+/** Committed tokens. Since 0.1. */
+PKV_API pkv_status pkv_session_length(pkv_session session, uint64_t* tokens);
+
+/** Tokens whose K and V this layer holds: more than the length while a step is in flight and the layer was written. Statuses: OUT_OF_RANGE. Since 0.1. */
+PKV_API pkv_status pkv_session_layer_length(pkv_session session, uint32_t layer, uint64_t* tokens);
+
+/** Stands for a token whose id was never told. */
+#define PKV_NO_TOKEN (-1)
+
+/** Copies token ids of positions [first, first + n). Statuses: OUT_OF_RANGE. Since 0.1. */
+PKV_API pkv_status pkv_session_tokens(pkv_session session, uint64_t first, size_t n, int32_t* tokens);
+
+/** Tells the ids of committed positions that were committed without (pkv_session_prefill, pkv_session_push).
+ * Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (a position that has another id already). Since 0.1. */
+PKV_API pkv_status pkv_session_set_tokens(pkv_session session, uint64_t first, size_t n, const int32_t* tokens);
+
+/**
+ * Makes room for total_tokens tokens in all, all groups or none; a later step up to there cannot run out of blocks. Never
+ * shrinks. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, BUSY. Since 0.1.
+ */
+PKV_API pkv_status pkv_session_reserve(pkv_session session, uint64_t total_tokens);
+
+/**
+ * Replaces what the session holds, one layer per call, without a batch: n rows of keys (in, [n][kv_heads][key_dim]) and
+ * values (in, [n][kv_heads][value_dim]). The first call begins the step; when every layer was given once the
+ * step is committed and the length is n. Every call of a step has the same n. The old content is gone
+ * from the first call on. pkv_session_trim (to any length up to pkv_session_length) ends an unfinished step.
+ * Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, OUT_OF_RANGE (layer), INVALID_ARGUMENT (another n than the step's),
+ * UNSUPPORTED (storage NONE), BUSY. Since 0.1.
+ */
+PKV_API pkv_status pkv_session_prefill(pkv_session session, uint32_t layer, size_t n, const pkv_tensor* k, const pkv_tensor* v);
+
+/** As pkv_session_prefill, but appends one row of keys and values. Since 0.1. */
+PKV_API pkv_status pkv_session_push(pkv_session session, uint32_t layer, const pkv_tensor* k, const pkv_tensor* v);
+
+/**
+ * Keeps the first `length` tokens and gives back every block beyond them (reserved ones too). Ends an unfinished
+ * pkv_session_prefill or pkv_session_push.
+ * Statuses: OUT_OF_RANGE (longer than it is, or a window group no longer has what it needs), BUSY. Since 0.1.
+ */
+PKV_API pkv_status pkv_session_trim(pkv_session session, uint64_t length);
+
+/**
+ * Opens a session with the same tokens. Blocks are shared, the part-filled last one too; whoever writes to it first copies
+ * that one block. Storage CONTIGUOUS copies everything. Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY. Since 0.1.
+ */
+PKV_API pkv_status pkv_session_fork(pkv_session session, pkv_session* out);
+
+/**
+ * Block ids of one group, logical block i (tokens i * block_size and on) at ids[i]; PKV_NO_BLOCK where the block left the window.
+ * *count is the number of entries, written on PKV_OK and on BUFFER_TOO_SMALL; reserved blocks are among them. ids may be NULL if
+ * capacity is 0. Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
+ */
+PKV_API pkv_status pkv_session_block_table(pkv_session session, uint32_t group, size_t capacity, uint32_t* ids, size_t* count);
+
+/**
+ * Slots of positions [first, first + n) of one group: block id * block_size + offset, -1 where the block left the window. Positions
+ * up to the end of the last block held may be asked for. Statuses: OUT_OF_RANGE, UNSUPPORTED (CONTIGUOUS). Since 0.1.
+ */
+PKV_API pkv_status pkv_session_slot_mapping(pkv_session session, uint32_t group, uint64_t first, size_t n, int64_t* slots);
+
+/**
+ * Slots attention reads now in one group, in token order: those of all committed tokens and of the step in flight that
+ * the window still holds. *count as in pkv_session_block_table. Statuses: as there. Since 0.1.
+ */
+PKV_API pkv_status pkv_session_kv_indices(pkv_session session, uint32_t group, size_t capacity, int64_t* slots, size_t* count);
+
+/**
+ * Reads keys and values of one layer back as dense rows: k [n][kv_heads][key_dim] and v [n][kv_heads][value_dim] (out; either may
+ * be NULL) for positions [first, first + n). Positions of a step in flight are there once the layer was written.
+ * Statuses: OUT_OF_RANGE (also: the window no longer holds them), UNSUPPORTED (NONE). Since 0.1.
+ */
+PKV_API pkv_status pkv_session_materialize(pkv_session session, uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k, const pkv_tensor* v);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,47 @@
+/* pagedkv: counters that pools and caches report. */
+#ifndef PAGEDKV_STATS_H
+#define PAGEDKV_STATS_H
+
+#include <pagedkv/common.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Counts of one pool of blocks: of a pkv_pool, or of a layer group of a cache. blocks = free + used + retired. */
+typedef struct pkv_pool_stats {
+  uint32_t struct_size;
+  uint32_t block_size;  /**< Tokens per block. */
+  uint64_t blocks;      /**< Capacity. */
+  uint64_t free;        /**< Blocks nobody holds. */
+  uint64_t used;        /**< Blocks with at least one reference. */
+  uint64_t shared;      /**< Blocks with more than one. */
+  uint64_t retired;     /**< Blocks out of service because their generation ran out. */
+  uint64_t references;  /**< References in all. */
+  uint64_t used_peak;   /**< The most blocks in use at once so far. */
+} pkv_pool_stats;
+
+/** Counts of a cache over all layer groups. Since 0.1. */
+typedef struct pkv_cache_stats {
+  uint32_t struct_size;
+  uint32_t sessions;        /**< Open sessions. */
+  uint32_t snapshots;       /**< Open snapshots. */
+  uint32_t batches;         /**< Batches begun and neither committed nor aborted. */
+  uint64_t blocks;          /**< Capacity, summed over groups. */
+  uint64_t free_blocks;     /**< Of those, free. */
+  uint64_t used_blocks;     /**< Of those, in use; a shared block counts once. */
+  uint64_t used_blocks_peak;
+  uint64_t tokens;          /**< Committed tokens over all sessions (shared ones count in each). */
+  uint64_t slots_filled;    /**< Slots that hold a token, over all blocks and groups; a shared one counts once. */
+  uint64_t slots_reserved;  /**< Slots of all blocks in use. slots_filled / slots_reserved is the utilization. */
+  uint64_t bytes_reserved;  /**< Bytes of K and V memory the cache has mapped or allocated. */
+  uint64_t copied_blocks;   /**< Blocks copied by copy-on-write so far. */
+  uint64_t commits;         /**< Batches committed so far. */
+  uint64_t aborts;          /**< Batches aborted so far. */
+  uint64_t committed_tokens;/**< Tokens committed so far. */
+} pkv_cache_stats;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

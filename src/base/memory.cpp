@@ -1,0 +1,36 @@
+#include "base/memory.h"
+
+#include <new>
+
+namespace pkv {
+
+namespace {
+thread_local unsigned hook_depth = 0;
+}
+
+bool in_hook() { return hook_depth != 0; }
+HookScope::HookScope() { hook_depth++; }
+HookScope::~HookScope() { hook_depth--; }
+
+HookMemory::HookMemory(const pkv_allocator* allocator) {
+  if (allocator != nullptr) hooks_ = *allocator;
+}
+
+void* HookMemory::do_allocate(size_t size, size_t alignment) {
+  if (is_system()) return ::operator new(size, std::align_val_t(alignment));
+  HookScope scope;
+  void* memory = hooks_.alloc(hooks_.user, size, alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+void HookMemory::do_deallocate(void* memory, size_t size, size_t alignment) {
+  if (is_system()) {
+    ::operator delete(memory, size, std::align_val_t(alignment));
+    return;
+  }
+  HookScope scope;
+  hooks_.free(hooks_.user, memory, size, alignment);
+}
+
+}  // namespace pkv

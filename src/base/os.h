@@ -1,0 +1,26 @@
+// The operating system, all of it: pages, processors, fork.
+#pragma once
+
+#include <pagedkv/cache.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pkv::os {
+
+// Maps size bytes of zeroed memory (rounded up to whole pages). Returns nullptr where the system refuses. *huge
+// tells whether the wish was granted. size > 0.
+void* map(size_t size, pkv_huge_pages wish, bool* huge);
+
+// Undoes map() of the same size and wish.
+void unmap(void* memory, size_t size, pkv_huge_pages wish);
+
+// Makes the pages of [memory, memory + size) present without changing a byte.
+void populate(void* memory, size_t size);
+
+unsigned processor_count();
+
+// Rises by one in the child at each fork(): an object made under another epoch was inherited.
+uint64_t fork_epoch();
+
+}  // namespace pkv::os
