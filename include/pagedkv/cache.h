@@ -97,7 +97,7 @@ typedef struct pkv_cache_config {
   pkv_isa isa;                 /**< AUTO (default): the best this processor has. Another: that one or UNSUPPORTED. */
   pkv_huge_pages huge_pages;
   uint32_t prefault;           /**< 1: touch all memory in create, in parallel, so that no later call meets a page fault. */
-  const pkv_allocator* allocator; /**< For the slab and all bookkeeping; copied; NULL: the system's. Must outlive the cache. */
+  const pkv_allocator* allocator; /**< For keys and values, pools, tokens and block tables; copied; NULL: the system's. Must outlive the cache. */
   const pkv_logger* logger;       /**< Copied; NULL: silence. Must outlive the cache. */
 } pkv_cache_config;
 

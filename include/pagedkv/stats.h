@@ -18,6 +18,7 @@ typedef struct pkv_pool_stats {
   uint64_t shared;      /**< Blocks with more than one. */
   uint64_t retired;     /**< Blocks out of service because their generation ran out. */
   uint64_t references;  /**< References in all. */
+  uint64_t slots_filled; /**< Slots that hold a token; those of a shared block count once. */
   uint64_t used_peak;   /**< The most blocks in use at once so far. */
 } pkv_pool_stats;
 

@@ -20,15 +20,18 @@ Workers::~Workers() {
   if (arena_ && arena_->epoch != os::fork_epoch()) arena_.release();
 }
 
-void Workers::run(size_t n, void (*task)(const void*, size_t), const void* context) {
+void Workers::run(size_t n, void (*task)(const void*, size_t, unsigned), const void* context) {
   if (!arena_ || n <= 1) {
-    for (size_t i = 0; i < n; i++) task(context, i);
+    for (size_t i = 0; i < n; i++) task(context, i, 0);
     return;
   }
   // Isolated, so that a caller that is itself a TBB task never picks up its own outer tasks while it waits here.
   arena_->arena.execute([&] {
     tbb::this_task_arena::isolate([&] {
-      tbb::parallel_for(size_t{0}, n, [&](size_t i) { task(context, i); }, tbb::simple_partitioner());
+      tbb::parallel_for(
+          size_t{0}, n,
+          [&](size_t i) { task(context, i, static_cast<unsigned>(tbb::this_task_arena::current_thread_index())); },
+          tbb::simple_partitioner());
     });
   });
 }

@@ -15,15 +15,15 @@ class Workers {
 
   unsigned threads() const { return threads_; }
 
-  // Calls task(i) for every i in [0, n), on the caller and on the arena's threads. Which thread runs which i is not
-  // defined: tasks write to places of their own. The first exception a task throws comes out here.
+  // Calls task(i, worker) for every i in [0, n), on the caller and on the arena's threads. No two tasks of one call run at once with the
+  // same worker, a number below threads(). Which worker runs which i is not defined: tasks write to places of their own.
   template <class Task>
   void for_each(size_t n, const Task& task) {
-    run(n, [](const void* context, size_t i) { (*static_cast<const Task*>(context))(i); }, &task);
+    run(n, [](const void* context, size_t i, unsigned worker) { (*static_cast<const Task*>(context))(i, worker); }, &task);
   }
 
  private:
-  void run(size_t n, void (*task)(const void*, size_t), const void* context);
+  void run(size_t n, void (*task)(const void*, size_t, unsigned), const void* context);
 
   struct Arena;
   const unsigned threads_;

@@ -27,6 +27,9 @@ constexpr unsigned dtype_bytes(pkv_dtype dtype) { return dtype == PKV_F32 ? 4 : 
 // True if this build has the instruction set and the processor can run it. AUTO: true.
 bool isa_supported(pkv_isa isa);
 
+// "avx512"; for an unknown value "unknown".
+const char* isa_name(pkv_isa isa);
+
 // The table of an instruction set that isa_supported(); AUTO: the best one.
 const Kernels& select_kernels(pkv_isa isa);
 

@@ -1,0 +1,19 @@
+#include <pagedkv/attention.h>
+
+#include "api/boundary.h"
+#include "engine/attend.h"
+#include "engine/stateless.h"
+
+using namespace pkv;
+
+pkv_status pkv_attention_params_init(pkv_attention_params* params, size_t struct_size) {
+  return init_struct(params, struct_size, default_params(), "params");
+}
+
+pkv_status pkv_attention(const pkv_kv_view* kv, const pkv_attention_sequences* sequences, const pkv_attention_params* params,
+                         const pkv_tensor* q, const pkv_tensor* out) {
+  return guarded([&] {
+    attend_stateless(read_struct(kv, pkv_kv_view{}, "kv"), read_struct(sequences, pkv_attention_sequences{}, "sequences"), params, q,
+                     out);
+  });
+}

@@ -1,0 +1,129 @@
+#include <pagedkv/batch.h>
+
+#include <algorithm>
+
+#include "api/batch_object.h"
+#include "api/boundary.h"
+
+namespace pkv {
+namespace {
+
+class Use {
+ public:
+  Use(pkv_batch handle, Access access) : lease_(bits(handle), Kind::batch, access) {}
+  Batch* operator->() const { return &lease_.object<BatchObject>().batch; }
+  BatchObject& object() const { return lease_.object<BatchObject>(); }
+  Lease& lease() { return lease_; }
+
+ private:
+  Lease lease_;
+};
+
+// Closes the handle; a batch that was not committed aborts. Then its sessions are free for others.
+void end(Use& batch) noexcept {
+  const std::vector<uint64_t> sessions = std::move(batch.object().sessions);
+  delete &batch.object();
+  for (const uint64_t session : sessions) unhold(session);
+  batch.lease().retire();
+}
+
+// All sessions of a list for writing, or none.
+std::vector<Lease> lease_sessions(pkv_cache cache, std::span<const pkv_session> sessions) {
+  std::vector<Lease> leases;
+  leases.reserve(sessions.size());
+  for (size_t i = 0; i < sessions.size(); i++) {
+    try {
+      leases.emplace_back(bits(sessions[i]), Kind::session, Access::write);
+    } catch (const Error& error) {
+      const auto first = std::find(sessions.begin(), sessions.begin() + static_cast<int64_t>(i), sessions[i]);
+      const size_t earlier = static_cast<size_t>(first - sessions.begin());
+      if (error.status == PKV_BUSY && earlier < i) fail(PKV_BUSY, "sessions %zu and %zu of the list are the same", earlier, i);
+      throw;
+    }
+    if (leases.back().parent() != bits(cache)) fail(PKV_WRONG_CACHE, "session %zu of the list belongs to another cache", i);
+  }
+  return leases;
+}
+
+}  // namespace
+}  // namespace pkv
+
+using namespace pkv;
+
+pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* sessions, const uint32_t* new_tokens,
+                           uint64_t* blocks_short, pkv_batch* out) {
+  return guarded([&] {
+    const Lease lease(bits(cache), Kind::cache, Access::read);
+    check_list(sessions, count, "sessions");
+    check_list(new_tokens, count, "new_tokens");
+    check_pointer(out, "out");
+    std::vector<Lease> leases = lease_sessions(cache, std::span(sessions, count));
+    std::vector<Session*> objects;
+    std::vector<uint64_t> handles;
+    for (const Lease& session : leases) {
+      objects.push_back(&session.object<Session>());
+      handles.push_back(session.handle());
+    }
+    auto object = std::make_unique<BatchObject>(lease.object<Cache>(), objects, std::span(new_tokens, count), blocks_short,
+                                                std::move(handles));
+    const uint64_t batch = adopt(Kind::batch, std::move(object), bits(cache));
+    for (Lease& session : leases) session.hold_for(batch);
+    *out = handle_from<pkv_batch>(batch);
+  });
+}
+
+pkv_status pkv_batch_rows(pkv_batch handle, size_t* rows) {
+  return guarded([&] {
+    const Use batch(handle, Access::read);
+    check_pointer(rows, "rows");
+    *rows = batch->rows();
+  });
+}
+
+pkv_status pkv_batch_write(pkv_batch handle, uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
+  return guarded([&] { Use(handle, Access::write)->write(layer, k, v); });
+}
+
+pkv_status pkv_batch_attend(pkv_batch handle, uint32_t layer, const pkv_attention_params* params, const pkv_tensor* q,
+                            const pkv_tensor* out) {
+  return guarded([&] { Use(handle, Access::write)->attend(layer, params, q, out); });
+}
+
+pkv_status pkv_batch_commit(pkv_batch handle, const int32_t* tokens) {
+  return guarded([&] {
+    Use batch(handle, Access::write);
+    batch->commit(tokens);
+    end(batch);
+  });
+}
+
+pkv_status pkv_batch_abort(pkv_batch handle) {
+  return guarded([&] {
+    if (handle == nullptr) return;
+    Use batch(handle, Access::close);
+    end(batch);
+  });
+}
+
+pkv_status pkv_batch_slot_mapping(pkv_batch handle, uint32_t group, size_t capacity, int64_t* slots, size_t* count) {
+  return guarded([&] {
+    const Use batch(handle, Access::read);
+    check_list(slots, capacity, "slots");
+    check_pointer(count, "count");
+    check_capacity(capacity, batch->slot_mapping(group, std::span(slots, capacity)), count, "slot mapping");
+  });
+}
+
+pkv_status pkv_batch_kv_indices(pkv_batch handle, uint32_t group, pkv_index_unit unit, int64_t* indptr, size_t capacity,
+                                int64_t* indices, size_t* count, uint32_t* last_block_length) {
+  return guarded([&] {
+    const Use batch(handle, Access::read);
+    check_pointer(indptr, "indptr");
+    check_list(indices, capacity, "indices");
+    check_pointer(count, "count");
+    if (unit != PKV_INDEX_BLOCKS && unit != PKV_INDEX_SLOTS)
+      fail(PKV_INVALID_ARGUMENT, "unit is %d; 1 and 2 are known", static_cast<int>(unit));
+    const size_t needed = batch->kv_indices(group, unit, indptr, std::span(indices, capacity), last_block_length);
+    check_capacity(capacity, needed, count, "KV indices");
+  });
+}

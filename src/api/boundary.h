@@ -1,0 +1,88 @@
+// The C boundary: every exported function runs inside guarded(), which lets no exception out, keeps the sentence for
+// pkv_last_error() and refuses calls from the caller's own hooks.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <new>
+
+#include "api/handles.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "base/structs.h"
+
+namespace pkv {
+
+// Keeps a sentence for pkv_last_error() of this thread; returns the status.
+pkv_status keep_error(pkv_status status, const char* sentence) noexcept;
+
+template <class Body>
+pkv_status guarded(const Body& body) noexcept {
+  if (in_hook()) return keep_error(PKV_REENTRANT, "a call from inside a hook of the caller");
+  try {
+    body();
+    return PKV_OK;
+  } catch (const Error& error) {
+    return keep_error(error.status, error.text);
+  } catch (const std::bad_alloc&) {
+    return keep_error(PKV_NO_MEMORY, "the allocator refused memory for the call's own tables");
+  } catch (const std::exception& error) {
+    return keep_error(PKV_INTERNAL, error.what());
+  } catch (...) {
+    return keep_error(PKV_INTERNAL, "an unknown exception");
+  }
+}
+
+template <class Pointer>
+void check_pointer(Pointer pointer, const char* name) {
+  if (pointer == nullptr) fail(PKV_INVALID_ARGUMENT, "%s is NULL", name);
+}
+
+// A list of n elements: NULL is fine where n is 0.
+template <class Element>
+void check_list(const Element* list, size_t n, const char* name) {
+  if (list == nullptr && n > 0) fail(PKV_INVALID_ARGUMENT, "%s is NULL for %zu elements", name, n);
+  if (n > SIZE_MAX / sizeof(Element)) fail(PKV_OVERFLOW, "%s: %zu elements of %zu bytes", name, n, sizeof(Element));
+}
+
+// An _init function: the defaults, as far as the caller's struct goes.
+template <class Struct>
+pkv_status init_struct(Struct* out, size_t struct_size, const Struct& defaults, const char* name) {
+  return guarded([&] {
+    if (struct_size > UINT32_MAX) fail(PKV_INVALID_ARGUMENT, "%s: struct_size is %zu", name, struct_size);
+    write_struct(out, defaults, static_cast<uint32_t>(struct_size), name);
+  });
+}
+
+// Fills a struct whose struct_size the caller has set.
+template <class Struct>
+void fill_struct(Struct* out, const Struct& value, const char* name) {
+  check_pointer(out, name);
+  write_struct(out, value, out->struct_size, name);
+}
+
+template <class Handle>
+uint64_t bits(Handle handle) {
+  return reinterpret_cast<uint64_t>(handle);
+}
+
+template <class Handle>
+Handle handle_from(uint64_t handle) {
+  return reinterpret_cast<Handle>(handle);
+}
+
+// Hands an object to a new handle; the object is freed if that fails.
+template <class Object>
+uint64_t adopt(Kind kind, std::unique_ptr<Object> object, uint64_t parent) {
+  const uint64_t handle = add_handle(kind, object.get(), parent);
+  object.release();
+  return handle;
+}
+
+// What a "needs so many, has room for so many" getter answers.
+inline void check_capacity(size_t capacity, size_t needed, size_t* count, const char* name) {
+  *count = needed;
+  if (capacity < needed) fail(PKV_BUFFER_TOO_SMALL, "%s: %zu entries are needed, there is room for %zu", name, needed, capacity);
+}
+
+}  // namespace pkv

@@ -1,0 +1,146 @@
+#include <pagedkv/cache.h>
+
+#include "api/batch_object.h"
+#include "api/boundary.h"
+#include "api/stats.h"
+#include "engine/cache.h"
+#include "engine/content.h"
+#include "engine/session.h"
+#include "kernels/kernels.h"
+
+namespace pkv {
+namespace {
+
+CacheConfig read_config(const pkv_cache_config* config) { return check_config(read_struct(config, default_config(), "config")); }
+
+void delete_child(const Lease& lease) {
+  switch (handle_kind(lease.handle())) {
+    case Kind::batch: delete &lease.object<BatchObject>(); break;
+    case Kind::snapshot: delete &lease.object<Snapshot>(); break;
+    case Kind::session: delete &lease.object<Session>(); break;
+    default: break;
+  }
+}
+
+class Use {
+ public:
+  explicit Use(pkv_cache handle) : lease_(bits(handle), Kind::cache, Access::read) {}
+  Cache& cache() const { return lease_.object<Cache>(); }
+
+ private:
+  Lease lease_;
+};
+
+// Session and snapshot contents, kept by leases while they are read.
+class Contents {
+ public:
+  explicit Contents(uint64_t cache) {
+    for (const uint64_t handle : list_children(cache, Kind::session))
+      contents_.push_back(&leases_.emplace_back(handle, Kind::session, Access::read).object<Session>().content());
+    for (const uint64_t handle : list_children(cache, Kind::snapshot))
+      contents_.push_back(&leases_.emplace_back(handle, Kind::snapshot, Access::read).object<Snapshot>().content());
+  }
+  std::span<const Content* const> all() const { return contents_; }
+
+ private:
+  std::vector<Lease> leases_;
+  std::vector<const Content*> contents_;
+};
+
+}  // namespace
+}  // namespace pkv
+
+using namespace pkv;
+
+pkv_status pkv_cache_config_init(pkv_cache_config* config, size_t struct_size) {
+  return init_struct(config, struct_size, default_config(), "config");
+}
+
+pkv_status pkv_layer_group_init(pkv_layer_group* group, size_t struct_size) {
+  return init_struct(group, struct_size, default_group(), "group");
+}
+
+pkv_status pkv_cache_compute_plan(const pkv_cache_config* config, uint32_t group, pkv_cache_plan* out) {
+  return guarded([&] { fill_struct(out, compute_plan(read_config(config), group), "out"); });
+}
+
+pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* out) {
+  return guarded([&] {
+    check_pointer(out, "out");
+    const pkv_cache_config known = read_struct(config, default_config(), "config");
+    auto cache = std::make_unique<Cache>(check_config(known), known.allocator, known.logger);
+    *out = handle_from<pkv_cache>(adopt(Kind::cache, std::move(cache), 0));
+  });
+}
+
+pkv_status pkv_cache_destroy(pkv_cache handle) {
+  return guarded([&] {
+    if (handle == nullptr) return;
+    Lease lease(bits(handle), Kind::cache, Access::close);
+    std::vector<Lease> children = lock_children(bits(handle));
+    for (Lease& child : children) {
+      delete_child(child);
+      child.retire();
+    }
+    delete &lease.object<Cache>();
+    lease.retire();
+  });
+}
+
+pkv_status pkv_cache_get_info(pkv_cache handle, pkv_cache_info* out) {
+  return guarded([&] {
+    const Use use(handle);
+    const CacheConfig& config = use.cache().config();
+    pkv_cache_info info{};
+    info.storage = config.storage;
+    info.layout = config.layout;
+    info.block_size = config.block_size;
+    info.groups = static_cast<uint32_t>(config.groups.size());
+    info.layers = config.layers;
+    info.threads = use.cache().workers().threads();
+    info.isa = use.cache().kernels().isa;
+    fill_struct(out, info, "out");
+  });
+}
+
+pkv_status pkv_cache_get_stats(pkv_cache handle, pkv_cache_stats* out) {
+  return guarded([&] {
+    const Use use(handle);
+    pkv_cache_stats stats = use.cache().stats();
+    stats.batches = static_cast<uint32_t>(list_children(bits(handle), Kind::batch).size());
+    stats.snapshots = static_cast<uint32_t>(list_children(bits(handle), Kind::snapshot).size());
+    stats.sessions = static_cast<uint32_t>(list_children(bits(handle), Kind::session).size());
+    fill_struct(out, stats, "out");
+  });
+}
+
+pkv_status pkv_cache_get_pool_stats(pkv_cache handle, uint32_t group, pkv_pool_stats* out) {
+  return guarded([&] {
+    const Use use(handle);
+    fill_struct(out, public_stats(use.cache().group(group).pool), "out");
+  });
+}
+
+pkv_status pkv_cache_validate(pkv_cache handle) {
+  return guarded([&] {
+    const Use use(handle);
+    validate(use.cache(), Contents(bits(handle)).all());
+  });
+}
+
+pkv_status pkv_cache_kv_view(pkv_cache handle, uint32_t layer, pkv_kv_view* out) {
+  return guarded([&] {
+    const Use use(handle);
+    fill_struct(out, use.cache().kv_view(layer), "out");
+  });
+}
+
+pkv_status pkv_isa_supported(pkv_isa isa, int32_t* out) {
+  return guarded([&] {
+    check_pointer(out, "out");
+    if (isa < PKV_ISA_AUTO || isa > PKV_ISA_NEON) fail(PKV_INVALID_ARGUMENT, "unknown instruction set %d", static_cast<int>(isa));
+    *out = isa_supported(isa) ? 1 : 0;
+  });
+}
+
+const char* pkv_isa_name(pkv_isa isa) { return isa_name(isa); }

@@ -1,0 +1,60 @@
+#include <pagedkv/pagedkv.h>
+
+#include <cstdio>
+
+#include "api/boundary.h"
+
+#define PKV_STRING(x) #x
+#define PKV_VERSION_TEXT(major, minor, patch) PKV_STRING(major) "." PKV_STRING(minor) "." PKV_STRING(patch)
+
+namespace pkv {
+
+namespace {
+thread_local char last_error[sizeof(Error::text)] = "";
+}
+
+pkv_status keep_error(pkv_status status, const char* sentence) noexcept {
+  std::snprintf(last_error, sizeof last_error, "%s", sentence);
+  return status;
+}
+
+}  // namespace pkv
+
+const char* pkv_last_error(void) { return pkv::last_error; }
+
+const char* pkv_status_string(pkv_status status) {
+  switch (status) {
+#define PKV_NAME(name) \
+  case name: return #name
+    PKV_NAME(PKV_OK);
+    PKV_NAME(PKV_INVALID_ARGUMENT);
+    PKV_NAME(PKV_OUT_OF_RANGE);
+    PKV_NAME(PKV_OVERFLOW);
+    PKV_NAME(PKV_BUFFER_TOO_SMALL);
+    PKV_NAME(PKV_STALE_HANDLE);
+    PKV_NAME(PKV_DOUBLE_FREE);
+    PKV_NAME(PKV_WRONG_CACHE);
+    PKV_NAME(PKV_BUSY);
+    PKV_NAME(PKV_REENTRANT);
+    PKV_NAME(PKV_FORKED);
+    PKV_NAME(PKV_BLOCK_SEALED);
+    PKV_NAME(PKV_UNSUPPORTED);
+    PKV_NAME(PKV_INCOMPLETE);
+    PKV_NAME(PKV_OUT_OF_BLOCKS);
+    PKV_NAME(PKV_TOO_LARGE);
+    PKV_NAME(PKV_NO_MEMORY);
+    PKV_NAME(PKV_REF_LIMIT);
+    PKV_NAME(PKV_BLOCK_FULL);
+    PKV_NAME(PKV_CORRUPT);
+    PKV_NAME(PKV_VERSION);
+    PKV_NAME(PKV_MISMATCH);
+    PKV_NAME(PKV_IO);
+    PKV_NAME(PKV_INTERNAL);
+#undef PKV_NAME
+  }
+  return "PKV_UNKNOWN_STATUS";
+}
+
+uint32_t pkv_version(void) { return PKV_VERSION_MAJOR * 1000000 + PKV_VERSION_MINOR * 1000 + PKV_VERSION_PATCH; }
+
+const char* pkv_version_string(void) { return PKV_VERSION_TEXT(PKV_VERSION_MAJOR, PKV_VERSION_MINOR, PKV_VERSION_PATCH); }

@@ -1,0 +1,286 @@
+#include "api/handles.h"
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <unordered_set>
+#include <utility>
+
+#include "base/os.h"
+#include "base/status.h"
+
+namespace pkv {
+
+// word = generation << 32 | state
+struct Slot {
+  std::atomic<uint64_t> word{uint64_t{1} << 32};
+  std::atomic<uint64_t> holder{0};  // the batch that holds this session
+  std::atomic<uint64_t> parent{0};
+  std::atomic<uint32_t> next{0};    // in the free list
+  uint32_t index = 0;
+  std::atomic<Kind> kind{};
+  // Written before the word says live, read by those who hold a lease.
+  void* object = nullptr;
+  uint64_t epoch = 0;
+};
+
+namespace {
+
+// handle = generation << 32 | kind << 28 | index
+constexpr uint32_t index_bits = 24;
+constexpr uint32_t no_index = (1u << index_bits) - 1;
+constexpr uint32_t kind_shift = 28;
+constexpr uint32_t chunk_slots = 1024;
+constexpr uint32_t max_chunks = 4096;
+
+constexpr uint64_t live = 1u << 31;
+constexpr uint64_t written = 1u << 30;  // one writer
+constexpr uint64_t held = 1u << 29;     // in a batch
+constexpr uint64_t readers = held - 1;  // their number
+constexpr uint64_t state_mask = 0xFFFFFFFF;
+
+constexpr uint64_t generation_of(uint64_t word) { return word >> 32; }
+
+class Table {
+ public:
+  Slot* at(uint32_t index) const {
+    if (index >= max_chunks * chunk_slots) return nullptr;
+    // Acquire: the slots of a chunk are made before it is published.
+    Slot* const chunk = chunks_[index / chunk_slots].load(std::memory_order_acquire);
+    return chunk == nullptr ? nullptr : &chunk[index % chunk_slots];
+  }
+
+  Slot* take() {
+    for (;;) {
+      uint64_t head = free_.load(std::memory_order_acquire);
+      while ((head & no_index) != no_index) {
+        Slot* const slot = at(head & no_index);
+        // The tag rises with each swap: a head that was taken and given back meanwhile does not compare equal.
+        const uint64_t next = tagged(head, slot->next.load(std::memory_order_relaxed));
+        if (free_.compare_exchange_weak(head, next, std::memory_order_acquire)) return slot;
+      }
+      add_chunk();
+    }
+  }
+
+  void give_back(Slot* slot) {
+    uint64_t head = free_.load(std::memory_order_relaxed);
+    do {
+      slot->next.store(static_cast<uint32_t>(head & no_index), std::memory_order_relaxed);
+    } while (!free_.compare_exchange_weak(head, tagged(head, slot->index), std::memory_order_release, std::memory_order_relaxed));
+  }
+
+  template <class Visit>
+  void for_each(const Visit& visit) const {
+    for (const auto& chunk : chunks_) {
+      Slot* const slots = chunk.load(std::memory_order_acquire);
+      if (slots == nullptr) return;
+      for (uint32_t i = 0; i < chunk_slots; i++) visit(slots[i]);
+    }
+  }
+
+ private:
+  static uint64_t tagged(uint64_t head, uint32_t index) { return ((head >> index_bits) + 1) << index_bits | index; }
+
+  void add_chunk() {
+    const std::lock_guard lock(growing_);
+    if ((free_.load(std::memory_order_relaxed) & no_index) != no_index) return;  // somebody else did
+    if (chunk_count_ == max_chunks) fail(PKV_NO_MEMORY, "%u handles are open, which is the limit", max_chunks * chunk_slots - 1);
+    Slot* const slots = new Slot[chunk_slots];
+    const uint32_t base = chunk_count_ * chunk_slots;
+    for (uint32_t i = 0; i < chunk_slots; i++) slots[i].index = base + i;
+    chunks_[chunk_count_++].store(slots, std::memory_order_release);
+    for (uint32_t i = chunk_slots; i-- > 0;)
+      if (base + i != no_index) give_back(&slots[i]);
+  }
+
+  std::array<std::atomic<Slot*>, max_chunks> chunks_{};
+  std::atomic<uint64_t> free_{no_index};
+  std::mutex growing_;
+  uint32_t chunk_count_ = 0;
+};
+
+// Never destroyed: a handle may be used while the process ends.
+Table& table() {
+  static Table* const instance = new Table;
+  return *instance;
+}
+
+uint64_t handle_of(const Slot& slot, uint64_t word) {
+  return generation_of(word) << 32 | static_cast<uint64_t>(slot.kind.load(std::memory_order_relaxed)) << kind_shift | slot.index;
+}
+
+Slot& find(uint64_t handle, Kind kind) {
+  if (handle == 0) fail(PKV_INVALID_ARGUMENT, "the %s handle is NULL", kind_name(kind));
+  Slot* const slot = handle_kind(handle) == kind ? table().at(handle & no_index) : nullptr;
+  if (slot == nullptr || (handle >> index_bits & 0xF) != 0)
+    fail(PKV_STALE_HANDLE, "%#llx is no handle of a %s", (unsigned long long)handle, kind_name(kind));
+  return *slot;
+}
+
+[[noreturn]] void fail_stale(uint64_t handle) {
+  fail(PKV_STALE_HANDLE, "the %s %#llx was closed, or never opened", kind_name(handle_kind(handle)), (unsigned long long)handle);
+}
+
+}  // namespace
+
+const char* kind_name(Kind kind) {
+  switch (kind) {
+    case Kind::pool: return "pool";
+    case Kind::cache: return "cache";
+    case Kind::session: return "session";
+    case Kind::batch: return "batch";
+    case Kind::snapshot: return "snapshot";
+  }
+  return "object";
+}
+
+Kind handle_kind(uint64_t handle) { return static_cast<Kind>(handle >> kind_shift & 0xF); }
+
+Lease::Lease(uint64_t handle, Kind kind, Access access) : slot_(&find(handle, kind)), handle_(handle), access_(access) {
+  while (!acquire(access)) {
+    if (access != Access::read) fail(PKV_BUSY, "the %s %#llx is in a batch", kind_name(kind), (unsigned long long)handle);
+    if (read_through_batch()) return;
+  }
+}
+
+Lease::Lease(Slot* locked) noexcept
+    : slot_(locked), handle_(handle_of(*locked, locked->word.load(std::memory_order_relaxed))), access_(Access::write) {}
+
+// False where a batch holds it.
+bool Lease::acquire(Access access) {
+  const uint64_t generation = handle_ >> 32;
+  // Acquire: the fields of the slot, and what the last writer did to the object, are seen.
+  uint64_t word = slot_->word.load(std::memory_order_acquire);
+  for (;;) {
+    if (generation_of(word) != generation || (word & live) == 0) fail_stale(handle_);
+    const bool inherited = slot_->epoch != os::fork_epoch();
+    if (inherited && access != Access::close)
+      fail(PKV_FORKED, "the %s %#llx belongs to the parent process; after fork() the child can only close it", kind_name(handle_kind(handle_)),
+           (unsigned long long)handle_);
+    uint64_t wanted;
+    if (inherited) {
+      wanted = (generation << 32) | live | written;  // whoever held a lease does not exist in this process
+    } else if (word & held) {
+      return false;
+    } else if ((word & written) || (access != Access::read && (word & readers))) {
+      fail(PKV_BUSY, "another call on the %s %#llx is under way", kind_name(handle_kind(handle_)), (unsigned long long)handle_);
+    } else {
+      wanted = access == Access::read ? word + 1 : word | written;
+    }
+    if (slot_->word.compare_exchange_weak(word, wanted, std::memory_order_acquire)) return true;
+  }
+}
+
+// A session in a batch belongs to whoever drives the batch: reading it means reading the batch. False where the batch ended
+// meanwhile.
+bool Lease::read_through_batch() {
+  const uint64_t batch = slot_->holder.load(std::memory_order_acquire);
+  try {
+    Lease lease(batch, Kind::batch, Access::read);
+    const uint64_t word = slot_->word.load(std::memory_order_acquire);
+    if (generation_of(word) != handle_ >> 32 || (word & held) == 0 || slot_->holder.load(std::memory_order_relaxed) != batch)
+      return false;
+    through_ = batch;
+    lease.slot_ = nullptr;  // our own destructor ends it
+    return true;
+  } catch (const Error& error) {
+    if (error.status == PKV_STALE_HANDLE) return false;
+    fail(PKV_BUSY, "the session %#llx is in a batch that another call uses", (unsigned long long)handle_);
+  }
+}
+
+Lease::Lease(Lease&& other) noexcept
+    : slot_(std::exchange(other.slot_, nullptr)), handle_(other.handle_), access_(other.access_), through_(other.through_) {}
+
+Lease::~Lease() {
+  if (slot_ == nullptr) return;
+  Slot* const leased = through_ != 0 ? table().at(through_ & no_index) : slot_;
+  // Release: what this call did to the object is seen by the next one.
+  if (access_ == Access::read)
+    leased->word.fetch_sub(1, std::memory_order_release);
+  else
+    leased->word.fetch_and(~written, std::memory_order_release);
+}
+
+void* Lease::address() const { return slot_->object; }
+
+uint64_t Lease::parent() const { return slot_->parent.load(std::memory_order_relaxed); }
+
+void Lease::retire() noexcept {
+  Slot* const slot = std::exchange(slot_, nullptr);
+  slot->parent.store(0, std::memory_order_relaxed);
+  const uint64_t generation = (handle_ >> 32) + 1;
+  slot->word.store(generation << 32, std::memory_order_release);
+  // A slot whose generation would begin again stays out of use.
+  if (generation < state_mask) table().give_back(slot);
+}
+
+void Lease::hold_for(uint64_t batch) noexcept {
+  Slot* const slot = std::exchange(slot_, nullptr);
+  slot->holder.store(batch, std::memory_order_relaxed);
+  slot->word.store((handle_ >> 32) << 32 | live | held, std::memory_order_release);
+}
+
+uint64_t add_handle(Kind kind, void* object, uint64_t parent) {
+  Slot* const slot = table().take();
+  slot->kind.store(kind, std::memory_order_relaxed);
+  slot->object = object;
+  slot->epoch = os::fork_epoch();
+  slot->parent.store(parent, std::memory_order_relaxed);
+  const uint64_t word = slot->word.load(std::memory_order_relaxed) | live;
+  slot->word.store(word, std::memory_order_release);
+  return handle_of(*slot, word);
+}
+
+void unhold(uint64_t session) noexcept {
+  table().at(session & no_index)->word.fetch_and(~held, std::memory_order_release);
+}
+
+std::vector<uint64_t> list_children(uint64_t parent, Kind kind) {
+  std::vector<uint64_t> result;
+  table().for_each([&](Slot& slot) {
+    const uint64_t word = slot.word.load(std::memory_order_acquire);
+    if (slot.parent.load(std::memory_order_relaxed) == parent && (word & live) && slot.kind.load(std::memory_order_relaxed) == kind)
+      result.push_back(handle_of(slot, word));
+  });
+  return result;
+}
+
+// One child for its destruction; false if it was closed meanwhile.
+bool lock_child(uint64_t handle, Kind kind, std::vector<Lease>& leases) {
+  Slot* const slot = table().at(handle & no_index);
+  const uint64_t word = slot->word.load(std::memory_order_acquire);
+  if (kind == Kind::session && (word & held) && generation_of(word) == handle >> 32) {
+    // Its batch is locked already, so nobody else reaches it: take it over.
+    slot->word.store((handle >> 32) << 32 | live | held | written, std::memory_order_release);
+    leases.push_back(Lease(slot));
+    return true;
+  }
+  try {
+    leases.emplace_back(handle, kind, Access::close);
+    return true;
+  } catch (const Error& error) {
+    if (error.status != PKV_STALE_HANDLE) throw;
+    return false;
+  }
+}
+
+std::vector<Lease> lock_children(uint64_t parent) {
+  std::vector<Lease> leases;
+  std::unordered_set<uint64_t> locked;
+  for (const Kind kind : {Kind::batch, Kind::snapshot, Kind::session}) {
+    // A fork that was under way may add a session behind our back; once everything is locked nothing can.
+    for (bool found = true; found;) {
+      found = false;
+      for (const uint64_t handle : list_children(parent, kind)) {
+        if (locked.contains(handle) || !lock_child(handle, kind, leases)) continue;
+        locked.insert(handle);
+        found = true;
+      }
+    }
+  }
+  return leases;
+}
+
+}  // namespace pkv

@@ -1,0 +1,75 @@
+// Handles: an index and a generation that lead to an object, and leases that keep the object while a call uses it.
+//
+// A slot's word holds its generation and who uses it now: nobody, several readers, one writer, or a batch. One compare-and-swap checks
+// the generation and takes the lease, so that a stale or forged handle is told before anything is followed, and an
+// object cannot be closed under a call. Slots are never freed. Taking, leasing and freeing a slot is lock-free; only
+// adding a chunk of slots takes a lock.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace pkv {
+
+enum class Kind : uint8_t { pool = 1, cache, session, batch, snapshot };
+
+const char* kind_name(Kind kind);
+
+enum class Access {
+  read,   // beside other readers; a session in a batch is reached through the batch's own lease
+  write,  // alone
+  close   // alone, and also in a child that inherited the handle by fork()
+};
+
+struct Slot;
+
+class Lease {
+ public:
+  // Throws INVALID_ARGUMENT (NULL), STALE_HANDLE, BUSY, FORKED.
+  Lease(uint64_t handle, Kind kind, Access access);
+  ~Lease();
+  Lease(Lease&& other) noexcept;
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+  template <class Object>
+  Object& object() const {
+    return *static_cast<Object*>(address());
+  }
+  uint64_t handle() const { return handle_; }
+  uint64_t parent() const;  // handle of the cache it belongs to
+
+  // Ends the handle: it is stale from now on. The object is the caller's to delete.
+  void retire() noexcept;
+  // The lease of a session turns into the hold of a batch, until unhold().
+  void hold_for(uint64_t batch) noexcept;
+
+ private:
+  explicit Lease(Slot* locked) noexcept;  // of lock_children()
+  friend bool lock_child(uint64_t handle, Kind kind, std::vector<Lease>& leases);
+  void* address() const;
+  bool acquire(Access access);
+  bool read_through_batch();
+
+  Slot* slot_;
+  uint64_t handle_;
+  Access access_;
+  uint64_t through_ = 0;  // the batch whose lease stands for this one
+};
+
+// A new handle for an object; parent is the handle of its cache, 0 for none. Throws bad_alloc.
+uint64_t add_handle(Kind kind, void* object, uint64_t parent);
+
+// Ends the hold of a batch on a session.
+void unhold(uint64_t session) noexcept;
+
+// Leases of everything that belongs to a cache, for its destruction: batches, then snapshots, then sessions. The cache itself is leased
+// for writing. Throws BUSY where a call is under way, with everything as it was.
+std::vector<Lease> lock_children(uint64_t parent);
+
+Kind handle_kind(uint64_t handle);
+
+// The handles of one kind that belong to a cache now.
+std::vector<uint64_t> list_children(uint64_t parent, Kind kind);
+
+}  // namespace pkv

@@ -1,0 +1,152 @@
+#include <pagedkv/pool.h>
+
+#include "api/boundary.h"
+#include "api/stats.h"
+
+namespace pkv {
+namespace {
+
+struct PoolObject {
+  PoolObject(const pkv_pool_config& config)
+      : memory(config.allocator), pool(config.blocks, config.block_size, &memory) {}
+  HookMemory memory;
+  Pool pool;
+};
+
+// The pool of a call that changes no handle: pools may be used from many threads at once.
+class Use {
+ public:
+  explicit Use(pkv_pool handle) : lease_(bits(handle), Kind::pool, Access::read) {}
+  Pool& pool() const { return lease_.object<PoolObject>().pool; }
+
+ private:
+  Lease lease_;
+};
+
+pkv_pool_config defaults() {
+  pkv_pool_config config{};
+  config.struct_size = sizeof config;
+  config.block_size = 16;
+  return config;
+}
+
+void check_id(const Pool& pool, uint32_t id) {
+  if (id >= pool.blocks()) fail(PKV_OUT_OF_RANGE, "block %u; the pool has %u", id, pool.blocks());
+}
+
+// Turns the status of an operation on one block into a sentence.
+void check(pkv_status status, const Pool& pool, pkv_block block, const char* verb) {
+  if (status == PKV_OK) return;
+  const uint32_t id = PKV_BLOCK_ID(block);
+  if (status == PKV_NO_MEMORY) fail(status, "%s: no memory to look for duplicates in the list", verb);
+  check_id(pool, id);
+  const BlockState state = pool.state(id);
+  fail(status, "%s of block %u, generation %u: it is in generation %u with %u references, %u of %u slots filled%s", verb, id,
+       static_cast<uint32_t>(block >> 32), state.generation, state.references, state.filled, pool.block_size(),
+       state.sealed ? ", sealed" : "");
+}
+
+}  // namespace
+}  // namespace pkv
+
+using namespace pkv;
+
+pkv_status pkv_pool_config_init(pkv_pool_config* config, size_t struct_size) {
+  return init_struct(config, struct_size, defaults(), "config");
+}
+
+pkv_status pkv_pool_create(const pkv_pool_config* config, pkv_pool* out) {
+  return guarded([&] {
+    check_pointer(out, "out");
+    const pkv_pool_config known = read_struct(config, defaults(), "config");
+    if (known.blocks == 0 || known.block_size == 0 || known.block_size > 256)
+      fail(PKV_INVALID_ARGUMENT, "%u blocks of %u slots; at least 1 block of 1 to 256 slots is needed", known.blocks, known.block_size);
+    if (known.blocks > INT32_MAX) fail(PKV_TOO_LARGE, "%u blocks; at most 2^31 - 1 are possible", known.blocks);
+    if (known.reserved != 0) fail(PKV_INVALID_ARGUMENT, "reserved is %u, not 0", known.reserved);
+    if (known.allocator != nullptr && (known.allocator->alloc == nullptr || known.allocator->free == nullptr))
+      fail(PKV_INVALID_ARGUMENT, "the allocator lacks a function");
+    *out = handle_from<pkv_pool>(adopt(Kind::pool, std::make_unique<PoolObject>(known), 0));
+  });
+}
+
+pkv_status pkv_pool_destroy(pkv_pool handle) {
+  return guarded([&] {
+    if (handle == nullptr) return;
+    Lease lease(bits(handle), Kind::pool, Access::close);
+    const std::unique_ptr<PoolObject> object(&lease.object<PoolObject>());
+    lease.retire();
+  });
+}
+
+pkv_status pkv_pool_alloc(pkv_pool handle, size_t n, pkv_block* blocks) {
+  return guarded([&] {
+    const Use use(handle);
+    check_list(blocks, n, "blocks");
+    if (n > use.pool().blocks()) fail(PKV_TOO_LARGE, "%zu blocks are asked for; the pool has %u", n, use.pool().blocks());
+    if (use.pool().try_alloc(n, blocks)) return;
+    const uint32_t free = use.pool().free_count();
+    fail(PKV_OUT_OF_BLOCKS, "%zu blocks are asked for, %u of %u are free", n, free, use.pool().blocks());
+  });
+}
+
+pkv_status pkv_pool_retain(pkv_pool handle, size_t n, const pkv_block* blocks) {
+  return guarded([&] {
+    const Use use(handle);
+    check_list(blocks, n, "blocks");
+    size_t failed = 0;
+    const pkv_status status = use.pool().retain(n, blocks, &failed);
+    if (status != PKV_OK) check(status, use.pool(), blocks[failed], "retain");
+  });
+}
+
+pkv_status pkv_pool_release(pkv_pool handle, size_t n, const pkv_block* blocks) {
+  return guarded([&] {
+    const Use use(handle);
+    check_list(blocks, n, "blocks");
+    size_t failed = 0;
+    const pkv_status status = use.pool().release(n, blocks, &failed);
+    if (status != PKV_OK) check(status, use.pool(), blocks[failed], "release");
+  });
+}
+
+pkv_status pkv_pool_claim(pkv_pool handle, pkv_block block, uint32_t n, uint32_t* offset) {
+  return guarded([&] {
+    const Use use(handle);
+    check_pointer(offset, "offset");
+    check(use.pool().claim(block, n, offset), use.pool(), block, "claim");
+  });
+}
+
+pkv_status pkv_pool_seal(pkv_pool handle, pkv_block block) {
+  return guarded([&] {
+    const Use use(handle);
+    check(use.pool().seal(block), use.pool(), block, "seal");
+  });
+}
+
+pkv_status pkv_pool_reset(pkv_pool handle, pkv_block block) {
+  return guarded([&] {
+    const Use use(handle);
+    check(use.pool().reset(block), use.pool(), block, "reset");
+  });
+}
+
+pkv_status pkv_pool_block_state(pkv_pool handle, uint32_t id, pkv_block_state* out) {
+  return guarded([&] {
+    const Use use(handle);
+    check_id(use.pool(), id);
+    const BlockState state = use.pool().state(id);
+    fill_struct(out, {sizeof *out, id, state.generation, state.references, state.filled, state.sealed}, "out");
+  });
+}
+
+pkv_status pkv_pool_get_stats(pkv_pool handle, pkv_pool_stats* out) {
+  return guarded([&] {
+    const Use use(handle);
+    fill_struct(out, public_stats(use.pool()), "out");
+  });
+}
+
+pkv_status pkv_pool_validate(pkv_pool handle) {
+  return guarded([&] { Use(handle).pool().validate(); });
+}

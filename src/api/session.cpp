@@ -1,0 +1,147 @@
+#include <pagedkv/session.h>
+
+#include "api/boundary.h"
+#include "engine/session.h"
+
+namespace pkv {
+namespace {
+
+class Use {
+ public:
+  Use(pkv_session handle, Access access) : lease_(bits(handle), Kind::session, access) {}
+  Session& operator*() const { return lease_.object<Session>(); }
+  Session* operator->() const { return &lease_.object<Session>(); }
+  uint64_t cache() const { return lease_.parent(); }
+
+ private:
+  Lease lease_;
+};
+
+pkv_session_config defaults() {
+  pkv_session_config config{};
+  config.struct_size = sizeof config;
+  return config;
+}
+
+}  // namespace
+}  // namespace pkv
+
+using namespace pkv;
+
+pkv_status pkv_session_config_init(pkv_session_config* config, size_t struct_size) {
+  return init_struct(config, struct_size, defaults(), "config");
+}
+
+pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* config, pkv_session* out) {
+  return guarded([&] {
+    const Lease lease(bits(cache), Kind::cache, Access::read);
+    check_pointer(out, "out");
+    const pkv_session_config known = config == nullptr ? defaults() : read_struct(config, defaults(), "config");
+    if (known.reserved != 0) fail(PKV_INVALID_ARGUMENT, "reserved is %u, not 0", known.reserved);
+    auto session = std::make_unique<Session>(Content(lease.object<Cache>()));
+    session->reserve(known.reserve_tokens);
+    *out = handle_from<pkv_session>(adopt(Kind::session, std::move(session), bits(cache)));
+  });
+}
+
+pkv_status pkv_session_close(pkv_session handle) {
+  return guarded([&] {
+    if (handle == nullptr) return;
+    Lease lease(bits(handle), Kind::session, Access::close);
+    delete &lease.object<Session>();
+    lease.retire();
+  });
+}
+
+pkv_status pkv_session_length(pkv_session handle, uint64_t* tokens) {
+  return guarded([&] {
+    const Use session(handle, Access::read);
+    check_pointer(tokens, "tokens");
+    *tokens = session->length();
+  });
+}
+
+pkv_status pkv_session_layer_length(pkv_session handle, uint32_t layer, uint64_t* tokens) {
+  return guarded([&] {
+    const Use session(handle, Access::read);
+    check_pointer(tokens, "tokens");
+    *tokens = session->layer_length(layer);
+  });
+}
+
+pkv_status pkv_session_tokens(pkv_session handle, uint64_t first, size_t n, int32_t* tokens) {
+  return guarded([&] {
+    const Use session(handle, Access::read);
+    check_list(tokens, n, "tokens");
+    session->tokens(first, n, tokens);
+  });
+}
+
+pkv_status pkv_session_set_tokens(pkv_session handle, uint64_t first, size_t n, const int32_t* tokens) {
+  return guarded([&] {
+    const Use session(handle, Access::write);
+    check_list(tokens, n, "tokens");
+    session->set_tokens(first, n, tokens);
+  });
+}
+
+pkv_status pkv_session_reserve(pkv_session handle, uint64_t total_tokens) {
+  return guarded([&] { Use(handle, Access::write)->reserve(total_tokens); });
+}
+
+pkv_status pkv_session_prefill(pkv_session handle, uint32_t layer, size_t n, const pkv_tensor* k, const pkv_tensor* v) {
+  return guarded([&] { Use(handle, Access::write)->prefill(layer, n, k, v); });
+}
+
+pkv_status pkv_session_push(pkv_session handle, uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
+  return guarded([&] { Use(handle, Access::write)->push(layer, k, v); });
+}
+
+pkv_status pkv_session_trim(pkv_session handle, uint64_t length) {
+  return guarded([&] { Use(handle, Access::write)->trim(length); });
+}
+
+pkv_status pkv_session_fork(pkv_session handle, pkv_session* out) {
+  return guarded([&] {
+    const Use session(handle, Access::read);
+    check_pointer(out, "out");
+    auto child = std::make_unique<Session>(session->fork());
+    *out = handle_from<pkv_session>(adopt(Kind::session, std::move(child), session.cache()));
+  });
+}
+
+pkv_status pkv_session_block_table(pkv_session handle, uint32_t group, size_t capacity, uint32_t* ids, size_t* count) {
+  return guarded([&] {
+    const Use session(handle, Access::read);
+    check_list(ids, capacity, "ids");
+    check_pointer(count, "count");
+    const std::span<const uint32_t> table = session->table(group).ids();
+    check_capacity(capacity, table.size(), count, "block table");
+    std::copy(table.begin(), table.end(), ids);
+  });
+}
+
+pkv_status pkv_session_slot_mapping(pkv_session handle, uint32_t group, uint64_t first, size_t n, int64_t* slots) {
+  return guarded([&] {
+    const Use session(handle, Access::read);
+    check_list(slots, n, "slots");
+    session->slot_mapping(group, first, n, slots);
+  });
+}
+
+pkv_status pkv_session_kv_indices(pkv_session handle, uint32_t group, size_t capacity, int64_t* slots, size_t* count) {
+  return guarded([&] {
+    const Use session(handle, Access::read);
+    check_list(slots, capacity, "slots");
+    check_pointer(count, "count");
+    const uint64_t end = session->length_in_flight();
+    const uint64_t first = std::min(session->table(group).first_kept(), end);
+    check_capacity(capacity, end - first, count, "KV indices");
+    session->slot_mapping(group, first, end - first, slots);
+  });
+}
+
+pkv_status pkv_session_materialize(pkv_session handle, uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k,
+                                   const pkv_tensor* v) {
+  return guarded([&] { Use(handle, Access::read)->materialize(layer, first, n, k, v); });
+}

@@ -1,0 +1,43 @@
+#include <pagedkv/snapshot.h>
+
+#include "api/boundary.h"
+#include "engine/session.h"
+
+using namespace pkv;
+
+pkv_status pkv_snapshot_take(pkv_session session, pkv_snapshot* out) {
+  return guarded([&] {
+    const Lease lease(bits(session), Kind::session, Access::read);
+    check_pointer(out, "out");
+    auto snapshot = std::make_unique<Snapshot>(lease.object<Session>().fork());
+    *out = handle_from<pkv_snapshot>(adopt(Kind::snapshot, std::move(snapshot), lease.parent()));
+  });
+}
+
+pkv_status pkv_snapshot_open(pkv_cache cache, pkv_snapshot snapshot, pkv_session* out) {
+  return guarded([&] {
+    const Lease cache_lease(bits(cache), Kind::cache, Access::read);
+    const Lease lease(bits(snapshot), Kind::snapshot, Access::read);
+    check_pointer(out, "out");
+    if (lease.parent() != bits(cache)) fail(PKV_WRONG_CACHE, "the snapshot was taken in another cache");
+    auto session = std::make_unique<Session>(lease.object<Snapshot>().content().fork());
+    *out = handle_from<pkv_session>(adopt(Kind::session, std::move(session), bits(cache)));
+  });
+}
+
+pkv_status pkv_snapshot_length(pkv_snapshot snapshot, uint64_t* tokens) {
+  return guarded([&] {
+    const Lease lease(bits(snapshot), Kind::snapshot, Access::read);
+    check_pointer(tokens, "tokens");
+    *tokens = lease.object<Snapshot>().content().length();
+  });
+}
+
+pkv_status pkv_snapshot_close(pkv_snapshot snapshot) {
+  return guarded([&] {
+    if (snapshot == nullptr) return;
+    Lease lease(bits(snapshot), Kind::snapshot, Access::close);
+    delete &lease.object<Snapshot>();
+    lease.retire();
+  });
+}

@@ -1,0 +1,26 @@
+// Counters of a pool as the C interface shows them: the same for a pkv_pool and for a group of a cache.
+#pragma once
+
+#include <pagedkv/stats.h>
+
+#include "engine/memory/pool.h"
+
+namespace pkv {
+
+inline pkv_pool_stats public_stats(const Pool& pool) {
+  const PoolStats stats = pool.stats();
+  pkv_pool_stats out{};
+  out.struct_size = sizeof out;
+  out.block_size = pool.block_size();
+  out.blocks = stats.blocks;
+  out.free = stats.free;
+  out.used = stats.used;
+  out.shared = stats.shared;
+  out.retired = stats.retired;
+  out.references = stats.references;
+  out.slots_filled = stats.slots_filled;
+  out.used_peak = stats.used_peak;
+  return out;
+}
+
+}  // namespace pkv

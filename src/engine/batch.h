@@ -1,0 +1,57 @@
+// One forward pass over many sessions: reserve for all or none, write and attend layer by layer, then commit or abort.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include <pagedkv/batch.h>
+
+#include "engine/session.h"
+
+namespace pkv {
+
+class Batch {
+ public:
+  // Sessions of one cache, each once, none of them in a step. Throws OUT_OF_BLOCKS (and sets *short_by), TOO_LARGE, bad_alloc.
+  Batch(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens, uint64_t* short_by);
+  ~Batch();  // aborts what was not committed
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+
+  size_t rows() const { return rows_; }
+  bool written(uint32_t layer) const { return written_[layer]; }
+  bool complete() const { return first_unwritten() == written_.size(); }
+  uint32_t new_tokens(const Session& session) const;
+
+  void write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v);
+  void attend(uint32_t layer, const pkv_attention_params* params, const pkv_tensor* q, const pkv_tensor* out);
+  // tokens may be NULL. Throws INCOMPLETE, bad_alloc, and is still open then.
+  void commit(const int32_t* tokens);
+
+  // Slots of the new tokens of one group; returns how many there are, writes if they fit.
+  size_t slot_mapping(uint32_t group, std::span<int64_t> slots) const;
+  size_t kv_indices(uint32_t group, pkv_index_unit unit, int64_t* indptr, std::span<int64_t> indices, uint32_t* last_block_length) const;
+
+ private:
+  struct Entry {
+    Session* session;
+    uint64_t start;  // its length before the step
+    uint32_t count;
+    size_t row;
+    uint64_t end() const { return start + count; }
+  };
+
+  void reserve(uint64_t* short_by);
+  void abort() noexcept;
+  size_t first_unwritten() const;
+  Group& check_layer(uint32_t layer, LayerPlace* place) const;
+  void check_ids(uint32_t group) const;
+
+  Cache& cache_;
+  std::vector<Entry> entries_;
+  std::vector<bool> written_;  // by layer
+  size_t rows_ = 0;
+  bool open_ = true;
+};
+
+}  // namespace pkv

@@ -1,0 +1,139 @@
+#include "engine/cache.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/checked.h"
+#include "base/os.h"
+
+namespace pkv {
+
+Cache::Cache(const CacheConfig& config, const pkv_allocator* allocator, const pkv_logger* logger)
+    : memory_(allocator), logger_(logger != nullptr ? *logger : pkv_logger{}), config_(config),
+      kernels_(select_kernels(config.isa)), workers_(config.threads), places_(config.layers), scratch_(memory_) {
+  for (uint32_t g = 0; g < config_.groups.size(); g++) {
+    const GroupConfig& group = config_.groups[g];
+    groups_.push_back(std::make_unique<Group>(config_.storage, config_.layout, group.shape, config_.block_size, group.blocks,
+                                              memory_, config_.huge_pages));
+    for (uint32_t i = 0; i < group.shape.layers; i++) places_[group.layer_indices[i]] = {g, i};
+    const auto& slab = groups_.back()->slab;
+    if (slab && memory_.is_system() && config_.huge_pages == PKV_HUGE_PAGES_ADVISE && !slab->huge())
+      warn("the system offers no transparent huge pages; attention will be slower");
+  }
+  if (config_.prefault) prefault();
+}
+
+void Cache::warn(const char* message) const {
+  if (logger_.log == nullptr) return;
+  HookScope scope;
+  logger_.log(logger_.user, PKV_LOG_WARNING, message);
+}
+
+void Cache::prefault() {
+  constexpr uint64_t piece = uint64_t{32} << 20;
+  for (const auto& group : groups_) {
+    if (!group->slab) continue;
+    unsigned char* const data = group->slab->data();
+    const uint64_t size = group->slab->size();
+    workers_.for_each(ceil_div(size, piece), [&](size_t i, unsigned) {
+      os::populate(data + i * piece, std::min(piece, size - i * piece));
+    });
+  }
+}
+
+Group& Cache::group(uint32_t index) const {
+  if (index >= groups_.size()) fail(PKV_OUT_OF_RANGE, "group %u; the cache has %zu", index, groups_.size());
+  return *groups_[index];
+}
+
+LayerPlace Cache::place(uint32_t layer) const {
+  if (layer >= places_.size()) fail(PKV_OUT_OF_RANGE, "layer %u; the cache has %zu", layer, places_.size());
+  return places_[layer];
+}
+
+const KvKernels& Cache::kv_kernels(const Group& group) const {
+  const bool packed = config_.storage == PKV_STORAGE_PAGED && config_.layout == PKV_LAYOUT_PACKED;
+  return (packed ? kernels_.packed : kernels_.plain)[dtype_index(group.shape.dtype)];
+}
+
+pkv_cache_stats Cache::stats() const {
+  pkv_cache_stats stats{};
+  stats.struct_size = sizeof stats;
+  for (const auto& group : groups_) {
+    const PoolStats pool = group->pool.stats();
+    stats.blocks += pool.blocks;
+    stats.free_blocks += pool.free;
+    stats.used_blocks += pool.used;
+    stats.used_blocks_peak += pool.used_peak;
+    stats.slots_filled += pool.slots_filled;
+    stats.slots_reserved += pool.used * group->block_size;
+    stats.bytes_reserved += group->tensor_bytes.load(std::memory_order_relaxed);
+    if (group->slab) stats.bytes_reserved += group->slab->size();
+  }
+  stats.tokens = counters_.tokens.load(std::memory_order_relaxed);
+  stats.copied_blocks = counters_.copied_blocks.load(std::memory_order_relaxed);
+  stats.commits = counters_.commits.load(std::memory_order_relaxed);
+  stats.aborts = counters_.aborts.load(std::memory_order_relaxed);
+  stats.committed_tokens = counters_.committed_tokens.load(std::memory_order_relaxed);
+  return stats;
+}
+
+pkv_kv_view Cache::kv_view(uint32_t layer) const {
+  const LayerPlace at = place(layer);
+  const Group& group = *groups_[at.group];
+  if (!group.slab) fail(PKV_UNSUPPORTED, "only storage PAGED has blocks to view");
+  const KvView view = group.layout.view(group.slab->data(), at.layer);
+  const int64_t element = dtype_bytes(group.shape.dtype);
+  pkv_kv_view out{};
+  out.struct_size = sizeof out;
+  out.dtype = group.shape.dtype;
+  out.layout = config_.layout;
+  out.block_size = config_.block_size;
+  out.kv_heads = group.shape.kv_heads;
+  out.key_dim = group.shape.key_dim;
+  out.value_dim = group.shape.value_dim;
+  out.blocks = group.pool.blocks();
+  out.k = view.k;
+  out.v = view.v;
+  out.k_block_stride = view.k_block_stride / element;
+  out.k_row_stride = view.k_row_stride / element;
+  out.k_head_stride = view.k_head_stride / element;
+  out.v_block_stride = view.v_block_stride / element;
+  out.v_row_stride = view.v_row_stride / element;
+  out.v_head_stride = view.v_head_stride / element;
+  return out;
+}
+
+Taken::Taken(Cache& cache, std::span<const uint64_t> counts, uint64_t* short_by, const char* who)
+    : cache_(cache), blocks_(counts.size()), passed_(counts.size()) {
+  for (size_t g = 0; g < counts.size(); g++) {
+    const uint64_t capacity = cache.groups()[g]->pool.blocks();
+    if (counts[g] > capacity)
+      fail(PKV_TOO_LARGE, "%s needs %llu blocks in group %zu, which has %llu in all", who, (unsigned long long)counts[g], g,
+           (unsigned long long)capacity);
+    blocks_[g].resize(counts[g]);
+  }
+  for (size_t g = 0; g < counts.size(); g++) {
+    if (counts[g] == 0 || cache.groups()[g]->pool.try_alloc(counts[g], blocks_[g].data())) continue;
+    for (size_t rest = g; rest < counts.size(); rest++) blocks_[rest].clear();  // were not taken
+    give_back();
+    uint64_t total = 0;
+    for (size_t i = 0; i < counts.size(); i++) {
+      const uint64_t free = cache.groups()[i]->pool.free_count();
+      total += counts[i] > free ? counts[i] - free : 0;
+    }
+    // Another thread may have released blocks since: one is the least that was short.
+    total = std::max<uint64_t>(total, 1);
+    if (short_by != nullptr) *short_by = total;
+    fail(PKV_OUT_OF_BLOCKS, "%s needs %llu blocks in group %zu, %llu of %llu are free (%llu short over all groups)", who,
+         (unsigned long long)counts[g], g, (unsigned long long)cache.groups()[g]->pool.free_count(),
+         (unsigned long long)cache.groups()[g]->pool.blocks(), (unsigned long long)total);
+  }
+}
+
+void Taken::give_back() noexcept {
+  for (size_t g = 0; g < blocks_.size(); g++)
+    for (size_t i = passed_[g]; i < blocks_[g].size(); i++) cache_.groups()[g]->pool.release(blocks_[g][i]);
+}
+
+}  // namespace pkv

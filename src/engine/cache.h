@@ -1,0 +1,92 @@
+// A cache: the memory of every layer group, the kernels that read it and the threads that run them.
+#pragma once
+
+#include <pagedkv/attention.h>
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/memory.h"
+#include "base/parallel.h"
+#include "engine/config.h"
+#include "engine/memory/group.h"
+#include "engine/scratch.h"
+#include "kernels/kernels.h"
+
+namespace pkv {
+
+// Where a layer of the model lives.
+struct LayerPlace {
+  uint32_t group;
+  uint32_t layer;  // within the group
+};
+
+// What sessions, batches and snapshots of the cache count as they come and go.
+struct Counters {
+  std::atomic<uint64_t> tokens{0};  // committed, of open sessions
+  std::atomic<uint64_t> copied_blocks{0};
+  std::atomic<uint64_t> commits{0};
+  std::atomic<uint64_t> aborts{0};
+  std::atomic<uint64_t> committed_tokens{0};
+};
+
+class Cache {
+ public:
+  Cache(const CacheConfig& config, const pkv_allocator* allocator, const pkv_logger* logger);
+  Cache(const Cache&) = delete;
+  Cache& operator=(const Cache&) = delete;
+
+  const CacheConfig& config() const { return config_; }
+  HookMemory& memory() { return memory_; }
+  std::span<const std::unique_ptr<Group>> groups() const { return groups_; }
+  Group& group(uint32_t index) const;           // throws OUT_OF_RANGE
+  LayerPlace place(uint32_t layer) const;       // throws OUT_OF_RANGE
+  const Kernels& kernels() const { return kernels_; }
+  const KvKernels& kv_kernels(const Group& group) const;
+  Workers& workers() { return workers_; }
+  ScratchPool& scratch() { return scratch_; }
+  Counters& counters() { return counters_; }
+
+  pkv_cache_stats stats() const;
+  // The memory of one layer as a caller sees it. Throws UNSUPPORTED, OUT_OF_RANGE.
+  pkv_kv_view kv_view(uint32_t layer) const;
+
+ private:
+  void prefault();
+  void warn(const char* message) const;
+
+  HookMemory memory_;
+  const pkv_logger logger_;
+  const CacheConfig config_;
+  const Kernels& kernels_;
+  Workers workers_;
+  std::vector<LayerPlace> places_;
+  std::vector<std::unique_ptr<Group>> groups_;
+  ScratchPool scratch_;
+  Counters counters_;
+};
+
+// Blocks taken from the pools of a cache, all or none, that nobody owns yet: what was not handed on is given back.
+class Taken {
+ public:
+  // counts[g] blocks of group g. Throws OUT_OF_BLOCKS (and then sets *short_by, unless NULL), TOO_LARGE, bad_alloc.
+  Taken(Cache& cache, std::span<const uint64_t> counts, uint64_t* short_by, const char* who);
+  ~Taken() { give_back(); }
+  Taken(const Taken&) = delete;
+  Taken& operator=(const Taken&) = delete;
+
+  // The next n blocks of a group; pass() says that they have an owner now.
+  std::span<const Block> next(size_t group, uint64_t n) const { return std::span(blocks_[group]).subspan(passed_[group], n); }
+  void pass(size_t group, uint64_t n) { passed_[group] += n; }
+
+ private:
+  void give_back() noexcept;
+
+  Cache& cache_;
+  std::vector<std::vector<Block>> blocks_;
+  std::vector<size_t> passed_;
+};
+
+}  // namespace pkv

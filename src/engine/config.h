@@ -1,0 +1,41 @@
+// A caller's config, checked and with its defaults filled in, and what it takes in bytes.
+#pragma once
+
+#include <pagedkv/cache.h>
+
+#include <vector>
+
+#include "engine/memory/layout.h"
+
+namespace pkv {
+
+struct GroupConfig {
+  Shape shape;
+  uint32_t blocks;
+  std::vector<uint32_t> layer_indices;  // which layers of the model
+};
+
+struct CacheConfig {
+  pkv_storage storage;
+  pkv_layout layout;
+  uint32_t block_size;
+  uint32_t layers;  // over all groups
+  std::vector<GroupConfig> groups;
+  uint32_t threads;
+  pkv_isa isa;
+  pkv_huge_pages huge_pages;
+  bool prefault;
+};
+
+// Throws the status and sentence of the first thing that is wrong. config has the size of this build; its groups
+// are read by their own struct_size.
+CacheConfig check_config(const pkv_cache_config& config);
+
+// group: an index or PKV_ALL_GROUPS.
+pkv_cache_plan compute_plan(const CacheConfig& config, uint32_t group);
+
+// The defaults of a group whose caller said nothing.
+pkv_layer_group default_group();
+pkv_cache_config default_config();
+
+}  // namespace pkv

@@ -1,0 +1,5 @@
+#include "engine/memory/pool.h"
+
+namespace pkv {
+template class BasicPool<StdAtomics>;
+}

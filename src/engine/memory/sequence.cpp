@@ -1,0 +1,210 @@
+#include "engine/memory/sequence.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "base/checked.h"
+#include "base/vectors.h"
+
+namespace pkv {
+
+static_assert(static_cast<uint32_t>(no_block) == PKV_NO_BLOCK);
+
+Sequence::Sequence(Group& group, std::pmr::memory_resource& memory)
+    : group_(&group), blocks_(&memory), ids_(&memory), tensors_(group.shape, memory), copied_from_(no_block) {}
+
+Sequence::~Sequence() {
+  if (copied_from_ != no_block) abort();
+  for (size_t i = 0; i < blocks_.size(); i++) release(i);
+  group_->tensor_bytes.fetch_sub(tensors_.bytes(), std::memory_order_relaxed);
+}
+
+Sequence::Sequence(Sequence&& other) noexcept
+    : group_(other.group_), blocks_(std::move(other.blocks_)), ids_(std::move(other.ids_)), tensors_(std::move(other.tensors_)),
+      size_before_(other.size_before_), copied_index_(other.copied_index_), copied_from_(std::exchange(other.copied_from_, no_block)) {
+  other.blocks_.clear();
+  other.ids_.clear();
+}
+
+void Sequence::release(size_t index) noexcept {
+  if (blocks_[index] == no_block) return;
+  [[maybe_unused]] const pkv_status status = group_->pool.release(blocks_[index]);
+  assert(status == PKV_OK);
+  blocks_[index] = no_block;
+  ids_[index] = PKV_NO_BLOCK;
+}
+
+bool Sequence::shared(size_t index) const { return group_->pool.references(ids_[index]) > 1; }
+
+uint64_t Sequence::lacking(uint64_t length, uint64_t end) const {
+  const uint64_t needed = ceil_div(end, group_->block_size);
+  const uint64_t fresh = needed > blocks_.size() ? needed - blocks_.size() : 0;
+  const size_t tail = length / group_->block_size;
+  const bool copy = end > length && tail < blocks_.size() && shared(tail);
+  return fresh + (copy ? 1 : 0);
+}
+
+void Sequence::check_fits(uint64_t end, const char* who) const {
+  const uint64_t held = ceil_div(end, group_->block_size) - first_kept() / group_->block_size;
+  if (held > group_->pool.blocks())
+    fail(PKV_TOO_LARGE, "%s: %llu tokens need %llu blocks of %u tokens in one session; the group has %u in all", who,
+         (unsigned long long)end, (unsigned long long)held, group_->block_size, group_->pool.blocks());
+}
+
+void Sequence::make_room(size_t more, uint64_t end) {
+  reserve_more(blocks_, more);
+  reserve_more(ids_, more);
+  if (group_->storage != PKV_STORAGE_CONTIGUOUS) return;
+  const uint64_t before = tensors_.bytes();
+  tensors_.ensure(end);
+  group_->tensor_bytes.fetch_add(tensors_.bytes() - before, std::memory_order_relaxed);
+}
+
+void Sequence::append(std::span<const Block> fresh) noexcept {
+  for (const Block block : fresh) {
+    blocks_.push_back(block);
+    ids_.push_back(PKV_BLOCK_ID(block));
+  }
+}
+
+bool Sequence::begin(uint64_t length, uint64_t end, std::span<const Block> fresh) {
+  make_room(fresh.size(), end);
+  size_before_ = blocks_.size();
+  const uint64_t needed = ceil_div(end, group_->block_size);
+  // What lacking() asked for beyond new blocks is for the copy, even if the tail's other holder let go since.
+  const bool copy = fresh.size() > (needed > blocks_.size() ? needed - blocks_.size() : 0);
+  if (copy) {
+    const size_t tail = length / group_->block_size;
+    // Copy on write. The shared block stays referenced until the step ends, so that abort can put it back.
+    copied_index_ = tail;
+    copied_from_ = blocks_[tail];
+    if (group_->slab) group_->layout.copy_block(group_->slab->data(), PKV_BLOCK_ID(fresh[0]), ids_[tail]);
+    blocks_[tail] = fresh[0];
+    ids_[tail] = PKV_BLOCK_ID(fresh[0]);
+    fresh = fresh.subspan(1);
+  }
+  append(fresh);
+  return copy;
+}
+
+void Sequence::mark_filled(uint64_t begin, uint64_t end) noexcept {
+  const uint64_t size = group_->block_size;
+  for (size_t i = begin / size; i < blocks_.size() && i * size <= end; i++) {
+    if (blocks_[i] == no_block || shared(i)) continue;
+    const uint64_t filled = std::min(size, end - i * size);
+    [[maybe_unused]] const pkv_status status = group_->pool.set_filled(blocks_[i], static_cast<uint32_t>(filled));
+    assert(status == PKV_OK);
+  }
+}
+
+void Sequence::commit(uint64_t length, uint64_t end) noexcept {
+  if (copied_from_ != no_block) {
+    [[maybe_unused]] const pkv_status status = group_->pool.release(std::exchange(copied_from_, no_block));
+    assert(status == PKV_OK);
+  }
+  mark_filled(length, end);
+  // Blocks leave the window one step late, by the length before the step: a trim back to there still works.
+  const uint64_t window = group_->shape.window;
+  if (window == 0 || length < window) return;
+  const size_t gone = (length + 1 - window) / group_->block_size;
+  for (size_t i = gone; i > 0 && blocks_[i - 1] != no_block; i--) release(i - 1);
+}
+
+void Sequence::abort() noexcept {
+  if (copied_from_ != no_block) {
+    release(copied_index_);
+    blocks_[copied_index_] = std::exchange(copied_from_, no_block);
+    ids_[copied_index_] = PKV_BLOCK_ID(blocks_[copied_index_]);
+  }
+  while (blocks_.size() > size_before_) {
+    release(blocks_.size() - 1);
+    blocks_.pop_back();
+    ids_.pop_back();
+  }
+}
+
+bool Sequence::can_trim(uint64_t length) const {
+  const uint64_t window = group_->shape.window;
+  const uint64_t needed = window == 0 || length < window ? 0 : length + 1 - window;
+  return needed >= length || blocks_[needed / group_->block_size] != no_block;
+}
+
+void Sequence::trim(uint64_t length) noexcept {
+  const size_t keep = ceil_div(length, group_->block_size);
+  while (blocks_.size() > keep) {
+    release(blocks_.size() - 1);
+    blocks_.pop_back();
+    ids_.pop_back();
+  }
+  if (length % group_->block_size != 0) mark_filled(length, length);
+}
+
+uint64_t Sequence::reusable() const {
+  uint64_t n = 0;
+  for (size_t i = 0; i < blocks_.size(); i++) n += blocks_[i] != no_block && !shared(i);
+  return n;
+}
+
+void Sequence::rewind(uint64_t most) noexcept {
+  size_t kept = 0;
+  for (size_t i = 0; i < blocks_.size(); i++) {
+    if (blocks_[i] == no_block) continue;
+    if (kept == most || shared(i)) {
+      release(i);
+      continue;
+    }
+    const Block block = std::exchange(blocks_[i], no_block);
+    blocks_[kept] = block;
+    ids_[kept++] = PKV_BLOCK_ID(block);
+  }
+  blocks_.resize(kept);
+  ids_.resize(kept);
+  for (const Block block : blocks_) group_->pool.set_filled(block, 0);
+}
+
+uint64_t Sequence::lacking_fork(uint64_t length) const {
+  return group_->storage == PKV_STORAGE_CONTIGUOUS ? ceil_div(length, group_->block_size) : 0;
+}
+
+Sequence Sequence::fork(uint64_t length, std::span<const Block> fresh) const {
+  Sequence child(*group_, *blocks_.get_allocator().resource());
+  const size_t count = ceil_div(length, group_->block_size);
+  child.make_room(count, group_->storage == PKV_STORAGE_CONTIGUOUS ? count * group_->block_size : 0);
+  if (group_->storage == PKV_STORAGE_CONTIGUOUS) {
+    child.tensors_.copy_from(tensors_, length);
+    child.append(fresh);
+    child.mark_filled(0, length);
+    return child;
+  }
+  for (size_t i = 0; i < count; i++) {
+    // One by one into the child's table: if a block refuses, the child's destructor gives back those before it.
+    if (blocks_[i] != no_block && group_->pool.retain(blocks_[i]) != PKV_OK)
+      fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit", ids_[i], group_->pool.references(ids_[i]));
+    child.append(std::span(&blocks_[i], 1));
+  }
+  return child;
+}
+
+uint64_t Sequence::first_kept() const {
+  if (group_->shape.window == 0) return 0;
+  // From the back: what is held is bounded by the window, what was given back is not.
+  size_t i = blocks_.size();
+  while (i > 0 && blocks_[i - 1] != no_block) i--;
+  return i * uint64_t{group_->block_size};
+}
+
+int64_t Sequence::slot(uint64_t position) const {
+  const uint32_t id = ids_[position / group_->block_size];
+  if (id == PKV_NO_BLOCK) return -1;
+  return int64_t{id} * group_->block_size + static_cast<int64_t>(position % group_->block_size);
+}
+
+KvView Sequence::view(uint32_t layer) const {
+  if (group_->storage == PKV_STORAGE_CONTIGUOUS) return tensors_.view(layer);
+  KvView view = group_->layout.view(group_->slab->data(), layer);
+  view.blocks = ids_.data();
+  return view;
+}
+
+}  // namespace pkv

@@ -1,0 +1,89 @@
+// One sequence in one layer group: its block table and, for contiguous storage, its tensors. Knows positions, not tokens.
+//
+// A step appends positions [length, end):
+//   lacking() -> the caller takes that many blocks -> begin() -> rows are written -> commit() or abort()
+// Invariants outside of a step:
+//   table size >= ceil(length / block_size); entry i is current, or given back (it left the window)
+//   entry i is filled to at least min(block_size, length - i * block_size)
+// Every path on which a block is given back ends in release().
+#pragma once
+
+#include <memory_resource>
+#include <span>
+#include <vector>
+
+#include "engine/memory/group.h"
+#include "engine/memory/tensors.h"
+
+namespace pkv {
+
+class Sequence {
+ public:
+  Sequence(Group& group, std::pmr::memory_resource& memory);
+  ~Sequence();  // releases every block
+  Sequence(Sequence&& other) noexcept;
+  Sequence(const Sequence&) = delete;
+  Sequence& operator=(const Sequence&) = delete;
+
+  Group& group() const { return *group_; }
+  std::span<const Block> blocks() const { return blocks_; }  // given-back entries are no_block
+  std::span<const uint32_t> ids() const { return ids_; }     // the same as ids; PKV_NO_BLOCK
+  uint64_t capacity() const { return blocks_.size() * uint64_t{group_->block_size}; }
+  Block copied_from() const { return copied_from_; }  // the shared block a step in flight keeps for its abort, or no_block
+
+  // Blocks begin() needs: new ones, and one for the copy of a part-filled tail that is shared.
+  uint64_t lacking(uint64_t length, uint64_t end) const;
+
+  // Throws TOO_LARGE where positions up to end could not be held even if every other sequence were gone.
+  void check_fits(uint64_t end, const char* who) const;
+
+  // Begins a step with lacking() fresh blocks, whose ownership passes on success. True if it copied a shared tail. Throws
+  // bad_alloc, state as before.
+  bool begin(uint64_t length, uint64_t end, std::span<const Block> fresh);
+  void commit(uint64_t length, uint64_t end) noexcept;
+  void abort() noexcept;
+
+  // Makes room for more table entries and, where storage is contiguous, for positions up to end: what follows cannot throw then.
+  void make_room(size_t more, uint64_t end);
+  // Takes over fresh blocks that no step needs yet, into room that was made.
+  void append(std::span<const Block> fresh) noexcept;
+
+  // True if what a query at position `length` sees is still there.
+  bool can_trim(uint64_t length) const;
+  // Gives back every block beyond length; what stays is marked filled to it.
+  void trim(uint64_t length) noexcept;
+  // Before a sequence is replaced from position 0 on: how many blocks it can keep for that, and keeping at most `most` of them.
+  uint64_t reusable() const;
+  void rewind(uint64_t most) noexcept;
+
+  // Fresh blocks fork() needs: none where blocks are shared.
+  uint64_t lacking_fork(uint64_t length) const;
+  // The same first `length` positions, for a new sequence. Throws REF_LIMIT, bad_alloc; takes over fresh on success.
+  Sequence fork(uint64_t length, std::span<const Block> fresh) const;
+
+  // First position that is still held: 0 unless blocks left the window.
+  uint64_t first_kept() const;
+  // Slot of a position inside the capacity; -1 where the block left the window.
+  int64_t slot(uint64_t position) const;
+  // K and V of a layer for the kernels. Not for storage NONE.
+  KvView view(uint32_t layer) const;
+
+ private:
+  void release(size_t index) noexcept;                      // gives back entry index, which becomes no_block
+  void mark_filled(uint64_t begin, uint64_t end) noexcept;  // of unshared blocks that overlap [begin, end]
+  bool shared(size_t index) const;
+
+  Group* group_;
+  std::pmr::vector<Block> blocks_;
+  std::pmr::vector<uint32_t> ids_;
+  Tensors tensors_;  // empty unless CONTIGUOUS
+
+  // The step in flight.
+  size_t size_before_ = 0;
+  size_t copied_index_ = 0;
+  Block copied_from_;  // the shared tail that a private copy replaced; no_block: none
+};
+
+inline constexpr Block no_block = ~Block{0};
+
+}  // namespace pkv

@@ -1,0 +1,72 @@
+#include "engine/memory/tensors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "base/checked.h"
+#include "kernels/kernels.h"
+
+namespace pkv {
+
+namespace {
+constexpr size_t alignment = 64;
+}
+
+Tensors::Tensors(const Shape& shape, std::pmr::memory_resource& memory)
+    : shape_(shape), memory_(&memory),
+      key_bytes_(uint64_t{shape.kv_heads} * shape.key_dim * dtype_bytes(shape.dtype)),
+      value_bytes_(uint64_t{shape.kv_heads} * shape.value_dim * dtype_bytes(shape.dtype)),
+      layers_(shape.layers, &memory) {}
+
+Tensors::~Tensors() { clear(); }
+
+Tensors::Tensors(Tensors&& other) noexcept
+    : shape_(other.shape_), memory_(other.memory_), key_bytes_(other.key_bytes_), value_bytes_(other.value_bytes_),
+      capacity_(std::exchange(other.capacity_, 0)), layers_(std::move(other.layers_)) {}
+
+void Tensors::free(std::pmr::vector<Layer>& layers, uint64_t capacity) noexcept {
+  for (Layer& layer : layers) {
+    if (layer.k != nullptr) memory_->deallocate(layer.k, capacity * key_bytes_, alignment);
+    if (layer.v != nullptr) memory_->deallocate(layer.v, capacity * value_bytes_, alignment);
+    layer = {};
+  }
+}
+
+void Tensors::clear() noexcept {
+  free(layers_, capacity_);
+  capacity_ = 0;
+}
+
+void Tensors::ensure(uint64_t tokens) {
+  if (tokens <= capacity_) return;
+  const uint64_t capacity = std::max(tokens, capacity_ * 2);
+  checked_mul(capacity, token_bytes(), "bytes of a tensor");
+  std::pmr::vector<Layer> grown(layers_.size(), memory_);
+  try {
+    for (Layer& layer : grown) {
+      layer.k = static_cast<unsigned char*>(memory_->allocate(capacity * key_bytes_, alignment));
+      layer.v = static_cast<unsigned char*>(memory_->allocate(capacity * value_bytes_, alignment));
+    }
+  } catch (...) {
+    free(grown, capacity);
+    throw;
+  }
+  for (size_t i = 0; i < layers_.size() && capacity_ > 0; i++) {
+    std::memcpy(grown[i].k, layers_[i].k, capacity_ * key_bytes_);
+    std::memcpy(grown[i].v, layers_[i].v, capacity_ * value_bytes_);
+  }
+  free(layers_, capacity_);
+  layers_.swap(grown);
+  capacity_ = capacity;
+}
+
+void Tensors::copy_from(const Tensors& other, uint64_t tokens) {
+  for (size_t i = 0; i < layers_.size() && tokens > 0; i++) {
+    std::memcpy(layers_[i].k, other.layers_[i].k, tokens * key_bytes_);
+    std::memcpy(layers_[i].v, other.layers_[i].v, tokens * value_bytes_);
+  }
+}
+
+}  // namespace pkv

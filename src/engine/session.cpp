@@ -1,0 +1,174 @@
+#include "engine/session.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/checked.h"
+#include "engine/batch.h"
+#include "engine/rows.h"
+
+namespace pkv {
+
+Session::Session(Content content) : content_(std::move(content)) { count_tokens(); }
+
+Session::~Session() { cache().counters().tokens.fetch_sub(counted_tokens_, std::memory_order_relaxed); }
+
+// Keeps the cache's figure in step with the length.
+void Session::count_tokens() {
+  cache().counters().tokens.fetch_add(length() - counted_tokens_, std::memory_order_relaxed);
+  counted_tokens_ = length();
+}
+
+uint64_t Session::length_in_flight() const { return length() + (batch_ != nullptr ? batch_->new_tokens(*this) : 0); }
+
+uint64_t Session::layer_length(uint32_t layer) const {
+  cache().place(layer);
+  return batch_ != nullptr && batch_->written(layer) ? length_in_flight() : length();
+}
+
+void Session::tokens(uint64_t first, size_t n, int32_t* out) const {
+  check_range(first, n, length(), "tokens of the session");
+  std::copy_n(content_.tokens().begin() + static_cast<int64_t>(first), n, out);
+}
+
+void Session::set_tokens(uint64_t first, size_t n, const int32_t* tokens) {
+  check_range(first, n, length(), "tokens of the session");
+  const auto begin = content_.tokens().begin() + static_cast<int64_t>(first);
+  for (size_t i = 0; i < n; i++)
+    if (begin[static_cast<int64_t>(i)] != PKV_NO_TOKEN && begin[static_cast<int64_t>(i)] != tokens[i])
+      fail(PKV_INVALID_ARGUMENT, "position %llu holds token %d already, not %d", (unsigned long long)(first + i),
+           begin[static_cast<int64_t>(i)], tokens[i]);
+  std::copy_n(tokens, n, begin);
+}
+
+void Session::check_idle(const char* who) const {
+  if (batch_ == nullptr) return;
+  if (solo_ == nullptr) fail(PKV_BUSY, "%s: the session is in a batch", who);
+  fail(PKV_BUSY, "%s: a %s is under way; give it its other layers, or end it by a trim", who,
+       solo_kind_ == Solo::prefill ? "prefill" : "push");
+}
+
+void Session::reserve(uint64_t total_tokens) {
+  check_idle("reserve");
+  std::vector<uint64_t> counts;
+  for (const Sequence& sequence : content_.sequences()) {
+    sequence.check_fits(total_tokens, "reserve");
+    const uint64_t needed = ceil_div(total_tokens, sequence.group().block_size), has = sequence.blocks().size();
+    counts.push_back(needed > has ? needed - has : 0);
+  }
+  Taken taken(cache(), counts, nullptr, "reserve");
+  // Room first, everywhere: what follows cannot fail half way.
+  for (size_t g = 0; g < counts.size(); g++) content_.sequences()[g].make_room(counts[g], counts[g] > 0 ? total_tokens : 0);
+  reserve_more_tokens(total_tokens);
+  for (size_t g = 0; g < counts.size(); g++) {
+    content_.sequences()[g].append(taken.next(g, counts[g]));
+    taken.pass(g, counts[g]);
+  }
+}
+
+void Session::prefill(uint32_t layer, size_t n, const pkv_tensor* k, const pkv_tensor* v) { step(Solo::prefill, layer, n, k, v); }
+
+void Session::push(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) { step(Solo::push, layer, 1, k, v); }
+
+void Session::step(Solo kind, uint32_t layer, size_t n, const pkv_tensor* k, const pkv_tensor* v) {
+  const char* const name = kind == Solo::prefill ? "prefill" : "push";
+  const Group& group = cache().group(cache().place(layer).group);
+  if (group.storage == PKV_STORAGE_NONE) fail(PKV_UNSUPPORTED, "%s: storage NONE keeps no keys and values", name);
+  if (n > UINT32_MAX) fail(PKV_TOO_LARGE, "%s of %zu rows; at most 2^32 - 1 at once", name, n);
+  // Before anything is replaced.
+  check_rows(k, n, group.shape.kv_heads, group.shape.key_dim, "k");
+  check_rows(v, n, group.shape.kv_heads, group.shape.value_dim, "v");
+  if (n == 0) return;
+  if (solo_ == nullptr) {
+    if (kind == Solo::prefill) begin_replacing(n);
+    Session* const self = this;
+    const uint32_t count = static_cast<uint32_t>(n);
+    solo_ = std::make_unique<Batch>(cache(), std::span(&self, 1), std::span(&count, 1), nullptr);
+    solo_kind_ = kind;
+  } else if (solo_kind_ != kind) {
+    check_idle(name);
+  } else if (solo_->rows() != n) {
+    fail(PKV_INVALID_ARGUMENT, "layer %u: %zu rows, but this %s began with %zu", layer, n, name, solo_->rows());
+  }
+  solo_->write(layer, k, v);
+  if (!solo_->complete()) return;
+  solo_->commit(nullptr);
+  solo_.reset();
+}
+
+// Empties the session but keeps as many blocks of its own as n tokens need. Throws before anything is lost.
+void Session::begin_replacing(size_t n) {
+  std::vector<uint64_t> needed, counts;
+  for (const Sequence& sequence : content_.sequences()) {
+    sequence.check_fits(n, "prefill");
+    needed.push_back(ceil_div(n, sequence.group().block_size));
+    counts.push_back(needed.back() - std::min(needed.back(), sequence.reusable()));
+  }
+  Taken taken(cache(), counts, nullptr, "prefill");
+  for (size_t g = 0; g < counts.size(); g++) content_.sequences()[g].make_room(counts[g], n);
+  reserve_more_tokens(n);
+  content_.tokens().clear();
+  count_tokens();
+  for (size_t g = 0; g < counts.size(); g++) {
+    content_.sequences()[g].rewind(needed[g]);
+    content_.sequences()[g].append(taken.next(g, counts[g]));
+    taken.pass(g, counts[g]);
+  }
+}
+
+void Session::reserve_more_tokens(uint64_t total) {
+  auto& tokens = content_.tokens();
+  if (total > tokens.max_size()) fail(PKV_TOO_LARGE, "%llu tokens in one session", (unsigned long long)total);
+  tokens.reserve(total);
+}
+
+void Session::trim(uint64_t new_length) {
+  if (new_length > length())
+    fail(PKV_OUT_OF_RANGE, "trim to %llu tokens; the session has %llu", (unsigned long long)new_length, (unsigned long long)length());
+  for (size_t g = 0; g < content_.sequences().size(); g++)
+    if (!content_.sequences()[g].can_trim(new_length))
+      fail(PKV_OUT_OF_RANGE, "trim to %llu tokens: group %zu keeps only positions from %llu on, its window is %u",
+           (unsigned long long)new_length, g, (unsigned long long)content_.sequences()[g].first_kept(),
+           content_.sequences()[g].group().shape.window);
+  solo_.reset();
+  content_.tokens().resize(new_length);
+  count_tokens();
+  for (Sequence& sequence : content_.sequences()) sequence.trim(new_length);
+}
+
+Content Session::fork() const {
+  check_idle("fork");
+  return content_.fork();
+}
+
+const Sequence& Session::table(uint32_t group) const {
+  if (cache().group(group).storage == PKV_STORAGE_CONTIGUOUS) fail(PKV_UNSUPPORTED, "storage CONTIGUOUS has no block tables");
+  return content_.sequences()[group];
+}
+
+void Session::slot_mapping(uint32_t group, uint64_t first, size_t n, int64_t* slots) const {
+  const Sequence& sequence = table(group);
+  check_range(first, n, sequence.capacity(), "slots of the session");
+  for (size_t i = 0; i < n; i++) slots[i] = sequence.slot(first + i);
+}
+
+void Session::materialize(uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k, const pkv_tensor* v) const {
+  const LayerPlace place = cache().place(layer);
+  const Sequence& sequence = content_.sequences()[place.group];
+  const Group& group = sequence.group();
+  if (group.storage == PKV_STORAGE_NONE) fail(PKV_UNSUPPORTED, "materialize: storage NONE keeps no keys and values");
+  check_range(first, n, layer_length(layer), "rows of the layer");
+  if (n > 0 && first < sequence.first_kept())
+    fail(PKV_OUT_OF_RANGE, "position %llu left the window; this layer keeps positions from %llu on", (unsigned long long)first,
+         (unsigned long long)sequence.first_kept());
+  CopyTask task{};
+  if (k != nullptr) task.k = check_rows(k, n, group.shape.kv_heads, group.shape.key_dim, "k");
+  if (v != nullptr) task.v = check_rows(v, n, group.shape.kv_heads, group.shape.value_dim, "v");
+  if (n == 0 || (k == nullptr && v == nullptr)) return;
+  task.kv = sequence.view(place.layer);
+  task.first = first;
+  task.count = n;
+  copy_rows(cache().workers(), cache().kv_kernels(group).load, std::span(&task, 1), group.layout.token_bytes() / group.shape.layers);
+}
+
+}  // namespace pkv

@@ -1,0 +1,78 @@
+// Rows of one element type to rows of another. Lengths are multiples of 16, addresses need no alignment. Rounding is to
+// nearest even, NaN stays a quiet NaN, denormals are kept; a row that keeps its type keeps its bits.
+#pragma once
+
+#include "kernels/vectors.hpp"
+
+namespace pkv {
+
+// A vector of elements of a stored type, as floats.
+template <class Isa, pkv_dtype dtype>
+struct Elements;
+
+template <class Isa>
+struct Elements<Isa, PKV_F32> {
+  static constexpr unsigned bytes = 4;
+  static Floats<Isa> load(const unsigned char* from) { return as_floats<Isa>(load_words<Isa>(from)); }
+  static void store(unsigned char* to, Floats<Isa> value) { value.store_unaligned(reinterpret_cast<float*>(to)); }
+};
+
+template <class Isa>
+struct Elements<Isa, PKV_F16> {
+  static constexpr unsigned bytes = 2;
+  static Floats<Isa> load(const unsigned char* from) { return Isa::load_f16(from); }
+  static void store(unsigned char* to, Floats<Isa> value) { Isa::store_f16(to, value); }
+};
+
+template <class Isa>
+struct Elements<Isa, PKV_BF16> {
+  static constexpr unsigned bytes = 2;
+  static Floats<Isa> load(const unsigned char* from) { return as_floats<Isa>(Isa::widen(from) << 16); }
+
+  static void store(unsigned char* to, Floats<Isa> value) {
+    using I = Ints<Isa>;
+    const I bits = xsimd::bitwise_cast<I>(value);
+    const I rounded = bits + I(0x7FFF) + ((bits >> 16) & I(1));
+    const I kept = xsimd::select((bits & I(0x7FFFFFFF)) > I(0x7F800000), bits | I(0x400000), rounded);
+    Isa::narrow(to, xsimd::bitwise_cast<Words<Isa>>(kept) >> 16);
+  }
+};
+
+template <class Isa, pkv_dtype from_dtype, pkv_dtype to_dtype>
+void convert_elements(const unsigned char* from, unsigned char* to, uint32_t n) {
+  using From = Elements<Isa, from_dtype>;
+  using To = Elements<Isa, to_dtype>;
+  constexpr unsigned lanes = Floats<Isa>::size;
+  for (uint32_t i = 0; i < n; i += lanes, from += lanes * From::bytes, to += lanes * To::bytes) To::store(to, From::load(from));
+}
+
+template <class Isa, pkv_dtype to_dtype>
+void convert_to(pkv_dtype from_dtype, const unsigned char* from, unsigned char* to, uint32_t n) {
+  if (from_dtype == to_dtype)
+    __builtin_memcpy(to, from, n * Elements<Isa, to_dtype>::bytes);
+  else if (from_dtype == PKV_F32)
+    convert_elements<Isa, PKV_F32, to_dtype>(from, to, n);
+  else if (from_dtype == PKV_F16)
+    convert_elements<Isa, PKV_F16, to_dtype>(from, to, n);
+  else
+    convert_elements<Isa, PKV_BF16, to_dtype>(from, to, n);
+}
+
+template <class Isa, pkv_dtype from_dtype>
+void convert_from(const unsigned char* from, pkv_dtype to_dtype, unsigned char* to, uint32_t n) {
+  if (to_dtype == PKV_F32)
+    convert_to<Isa, PKV_F32>(from_dtype, from, to, n);
+  else if (to_dtype == PKV_F16)
+    convert_to<Isa, PKV_F16>(from_dtype, from, to, n);
+  else
+    convert_to<Isa, PKV_BF16>(from_dtype, from, to, n);
+}
+
+// Element (row, head, 0) in a caller's memory.
+template <class Isa>
+unsigned char* caller_row(const RowsView& rows, uint64_t row, uint64_t head) {
+  const int64_t index = static_cast<int64_t>(row) * rows.row_stride + static_cast<int64_t>(head) * rows.head_stride;
+  return rows.data + index * (rows.dtype == PKV_F32 ? 4 : 2);
+}
+
+}  // namespace pkv

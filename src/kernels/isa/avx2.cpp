@@ -1,0 +1,63 @@
+// AVX2 with FMA and F16C.
+#include "kernels/table.hpp"
+#include "kernels/tables.h"
+
+namespace pkv {
+namespace {
+struct Avx2Arch : xsimd::fma3<xsimd::avx2> {};
+}  // namespace
+}  // namespace pkv
+
+namespace xsimd::types {
+XSIMD_DECLARE_SIMD_REGISTER_ALIAS(pkv::Avx2Arch, fma3<avx2>);
+}
+
+namespace pkv {
+
+namespace {
+
+struct Avx2 {
+  using Arch = Avx2Arch;
+  using F = xsimd::batch<float, Arch>;
+  using U = xsimd::batch<uint32_t, Arch>;
+  static constexpr unsigned row_tile = 4;
+
+  static U widen(const void* from) { return U(_mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(from)))); }
+  static void narrow(void* to, U words) {
+    const __m128i packed = _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128(static_cast<__m128i*>(to), packed);
+  }
+  static F load_f16(const void* from) { return F(_mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(from)))); }
+  static void store_f16(void* to, F value) {
+    _mm_storeu_si128(static_cast<__m128i*>(to), _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+  }
+
+  static float max_of(F x) {
+    const __m128 quads = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    const __m128 pairs = _mm_max_ps(quads, _mm_movehl_ps(quads, quads));
+    return _mm_cvtss_f32(_mm_max_ss(pairs, _mm_movehdup_ps(pairs)));
+  }
+  static float sum_of(F x) {
+    const __m128 quads = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    const __m128 pairs = _mm_add_ps(quads, _mm_movehl_ps(quads, quads));
+    return _mm_cvtss_f32(_mm_add_ss(pairs, _mm_movehdup_ps(pairs)));
+  }
+
+  static U load_quads(const unsigned char* const* rows, int64_t offset) {
+    return U(_mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(rows[4] + offset), reinterpret_cast<const __m128i*>(rows[0] + offset)));
+  }
+  static void transpose_quads(U (&rows)[4]) {
+    const __m256i low01 = _mm256_unpacklo_epi32(rows[0], rows[1]), high01 = _mm256_unpackhi_epi32(rows[0], rows[1]);
+    const __m256i low23 = _mm256_unpacklo_epi32(rows[2], rows[3]), high23 = _mm256_unpackhi_epi32(rows[2], rows[3]);
+    rows[0] = U(_mm256_unpacklo_epi64(low01, low23));
+    rows[1] = U(_mm256_unpackhi_epi64(low01, low23));
+    rows[2] = U(_mm256_unpacklo_epi64(high01, high23));
+    rows[3] = U(_mm256_unpackhi_epi64(high01, high23));
+  }
+};
+
+}  // namespace
+
+constexpr Kernels avx2_kernels = make_table<Avx2>(PKV_ISA_AVX2);
+
+}  // namespace pkv

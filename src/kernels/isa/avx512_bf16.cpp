@@ -1,0 +1,33 @@
+// AVX-512 with BF16 and VNNI.
+#include "kernels/isa/avx512_bf16.hpp"
+#include "kernels/table.hpp"
+#include "kernels/tables.h"
+
+namespace pkv {
+namespace {
+struct Avx512Bf16Arch : xsimd::avx512bw {};
+}  // namespace
+}  // namespace pkv
+
+namespace xsimd::types {
+XSIMD_DECLARE_SIMD_REGISTER_ALIAS(pkv::Avx512Bf16Arch, avx512bw);
+template <class T>
+struct get_bool_simd_register<T, pkv::Avx512Bf16Arch> : get_bool_simd_register<T, avx512bw> {};
+}  // namespace xsimd::types
+
+namespace pkv {
+
+namespace {
+
+struct DotProductInstruction {
+  // sum + a.even * b.even + a.odd * b.odd, for the bf16 pair in each lane
+  static __m512 dot(__m512 sum, __m512i a, __m512i b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
+};
+
+using Avx512Bf16 = Avx512DotBf16<Avx512Bf16Arch, DotProductInstruction>;
+
+}  // namespace
+
+constexpr Kernels avx512_bf16_kernels = make_table<Avx512Bf16>(PKV_ISA_AVX512_BF16);
+
+}  // namespace pkv

@@ -1,0 +1,56 @@
+// AArch64: NEON is part of the baseline there.
+#include "kernels/table.hpp"
+#include "kernels/tables.h"
+
+namespace pkv {
+namespace {
+struct NeonArch : xsimd::neon64 {};
+}  // namespace
+}  // namespace pkv
+
+namespace xsimd::types {
+XSIMD_DECLARE_SIMD_REGISTER_ALIAS(pkv::NeonArch, neon64);
+template <class T>
+struct get_bool_simd_register<T, pkv::NeonArch> : get_bool_simd_register<T, neon64> {};
+}  // namespace xsimd::types
+
+namespace pkv {
+
+namespace {
+
+struct Neon {
+  using Arch = NeonArch;
+  using F = xsimd::batch<float, Arch>;
+  using U = xsimd::batch<uint32_t, Arch>;
+  static constexpr unsigned row_tile = 4;
+
+  static U widen(const void* from) { return U(vmovl_u16(load_four(from))); }
+  static void narrow(void* to, U words) { store_four(to, vmovn_u32(words)); }
+  static F load_f16(const void* from) { return F(vcvt_f32_f16(vreinterpret_f16_u16(load_four(from)))); }
+  static void store_f16(void* to, F value) { store_four(to, vreinterpret_u16_f16(vcvt_f16_f32(value))); }
+
+  static float max_of(F x) { return vmaxvq_f32(x); }
+  static float sum_of(F x) { return vaddvq_f32(x); }
+
+  static U load_quads(const unsigned char* const* rows, int64_t offset) {
+    return U(vreinterpretq_u32_u8(vld1q_u8(rows[0] + offset)));
+  }
+  static void transpose_quads(U (&rows)[4]) {
+    const uint64x2_t low01 = vreinterpretq_u64_u32(vzip1q_u32(rows[0], rows[1])), high01 = vreinterpretq_u64_u32(vzip2q_u32(rows[0], rows[1]));
+    const uint64x2_t low23 = vreinterpretq_u64_u32(vzip1q_u32(rows[2], rows[3])), high23 = vreinterpretq_u64_u32(vzip2q_u32(rows[2], rows[3]));
+    rows[0] = U(vreinterpretq_u32_u64(vzip1q_u64(low01, low23)));
+    rows[1] = U(vreinterpretq_u32_u64(vzip2q_u64(low01, low23)));
+    rows[2] = U(vreinterpretq_u32_u64(vzip1q_u64(high01, high23)));
+    rows[3] = U(vreinterpretq_u32_u64(vzip2q_u64(high01, high23)));
+  }
+
+ private:
+  static uint16x4_t load_four(const void* from) { return vreinterpret_u16_u8(vld1_u8(static_cast<const uint8_t*>(from))); }
+  static void store_four(void* to, uint16x4_t words) { vst1_u8(static_cast<uint8_t*>(to), vreinterpret_u8_u16(words)); }
+};
+
+}  // namespace
+
+constexpr Kernels neon_kernels = make_table<Neon>(PKV_ISA_NEON);
+
+}  // namespace pkv

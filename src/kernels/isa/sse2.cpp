@@ -1,0 +1,62 @@
+// x86-64 baseline: no flags of its own.
+#include "kernels/soft_half.hpp"
+#include "kernels/table.hpp"
+#include "kernels/tables.h"
+
+namespace pkv {
+namespace {
+struct Sse2Arch : xsimd::sse2 {};
+}  // namespace
+}  // namespace pkv
+
+namespace xsimd::types {
+XSIMD_DECLARE_SIMD_REGISTER_ALIAS(pkv::Sse2Arch, sse2);
+}
+
+namespace pkv {
+
+namespace {
+
+struct Sse2 {
+  using Arch = Sse2Arch;
+  using F = xsimd::batch<float, Arch>;
+  using U = xsimd::batch<uint32_t, Arch>;
+  static constexpr unsigned row_tile = 2;
+
+  static U widen(const void* from) {
+    return U(_mm_unpacklo_epi16(_mm_loadl_epi64(static_cast<const __m128i*>(from)), _mm_setzero_si128()));
+  }
+  static void narrow(void* to, U words) {
+    const __m128i sign_extended = _mm_srai_epi32(_mm_slli_epi32(words, 16), 16);  // so that packs does not saturate
+    _mm_storel_epi64(static_cast<__m128i*>(to), _mm_packs_epi32(sign_extended, sign_extended));
+  }
+  static F load_f16(const void* from) { return soft_f16_to_f32<Sse2>(widen(from)); }
+  static void store_f16(void* to, F value) { narrow(to, soft_f32_to_f16<Sse2>(value)); }
+
+  static float max_of(F x) {
+    const __m128 pairs = _mm_max_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_max_ss(pairs, _mm_shuffle_ps(pairs, pairs, 1)));
+  }
+  static float sum_of(F x) {
+    const __m128 pairs = _mm_add_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_add_ss(pairs, _mm_shuffle_ps(pairs, pairs, 1)));
+  }
+
+  static U load_quads(const unsigned char* const* rows, int64_t offset) {
+    return U(_mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[0] + offset)));
+  }
+  static void transpose_quads(U (&rows)[4]) {
+    const __m128i low01 = _mm_unpacklo_epi32(rows[0], rows[1]), high01 = _mm_unpackhi_epi32(rows[0], rows[1]);
+    const __m128i low23 = _mm_unpacklo_epi32(rows[2], rows[3]), high23 = _mm_unpackhi_epi32(rows[2], rows[3]);
+    rows[0] = U(_mm_unpacklo_epi64(low01, low23));
+    rows[1] = U(_mm_unpackhi_epi64(low01, low23));
+    rows[2] = U(_mm_unpacklo_epi64(high01, high23));
+    rows[3] = U(_mm_unpackhi_epi64(high01, high23));
+  }
+};
+
+}  // namespace
+
+constexpr Kernels sse2_kernels = make_table<Sse2>(PKV_ISA_SSE2);
+
+}  // namespace pkv

@@ -1,0 +1,80 @@
+// Conversions between the stored types, one value at a time and with integer arithmetic only: the definition that
+// the vector kernels are held to. Rounding is to nearest even; a NaN stays a (quiet) NaN.
+#pragma once
+
+#include <pagedkv/common.h>
+
+#include <bit>
+#include <cstring>
+
+namespace pkv::scalar {
+
+inline float f16_to_f32(uint16_t half) {
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
+  const uint32_t exponent = half >> 10 & 0x1Fu, mantissa = half & 0x3FFu;
+  if (exponent == 0) {  // zero or denormal: mantissa * 2^-24, exact in fp32
+    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | sign);
+  }
+  if (exponent == 31) {
+    const uint32_t quiet = mantissa != 0 ? 0x400000u : 0;
+    return std::bit_cast<float>(sign | 0x7F800000u | quiet | mantissa << 13);
+  }
+  return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
+}
+
+// bits / 2^shift, rounded to nearest even.
+inline uint32_t shift_right_rounded(uint32_t bits, uint32_t shift) {
+  const uint32_t quotient = bits >> shift, rest = bits & ((1u << shift) - 1), half = 1u << (shift - 1);
+  return quotient + (rest > half || (rest == half && (quotient & 1) != 0));
+}
+
+inline uint16_t f32_to_f16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value), magnitude = bits & 0x7FFFFFFFu;
+  const uint32_t sign = bits >> 16 & 0x8000u;
+  if (magnitude > 0x7F800000u) return static_cast<uint16_t>(sign | 0x7E00u | (magnitude >> 13 & 0x3FFu));
+  if (magnitude >= 0x47800000u) return static_cast<uint16_t>(sign | 0x7C00u);  // 65536 and beyond
+  if (magnitude >= 0x38800000u)  // normal; rounding may carry into the exponent, up to infinity
+    return static_cast<uint16_t>(sign | shift_right_rounded(magnitude - 0x38000000u, 13));
+  const uint32_t exponent = magnitude >> 23;
+  if (exponent < 102) return static_cast<uint16_t>(sign);  // below half of the smallest denormal
+  return static_cast<uint16_t>(sign | shift_right_rounded((magnitude & 0x7FFFFFu) | 0x800000u, 126 - exponent));
+}
+
+inline float bf16_to_f32(uint16_t value) { return std::bit_cast<float>(static_cast<uint32_t>(value) << 16); }
+
+inline uint16_t f32_to_bf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>(bits >> 16 | 0x40u);
+  return static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
+}
+
+inline float load(pkv_dtype dtype, const unsigned char* from) {
+  if (dtype == PKV_F32) {
+    float value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, from, sizeof bits);
+  return dtype == PKV_F16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+}
+
+inline void store(pkv_dtype dtype, unsigned char* to, float value) {
+  if (dtype == PKV_F32) {
+    std::memcpy(to, &value, sizeof value);
+    return;
+  }
+  const uint16_t bits = dtype == PKV_F16 ? f32_to_f16(value) : f32_to_bf16(value);
+  std::memcpy(to, &bits, sizeof bits);
+}
+
+// One element from one type to another; bits are kept where the type is the same.
+inline void convert(pkv_dtype from_dtype, const unsigned char* from, pkv_dtype to_dtype, unsigned char* to) {
+  if (from_dtype == to_dtype)
+    std::memcpy(to, from, to_dtype == PKV_F32 ? 4 : 2);
+  else
+    store(to_dtype, to, load(from_dtype, from));
+}
+
+}  // namespace pkv::scalar

@@ -1,0 +1,73 @@
+#include "base/status.h"
+#include "kernels/tables.h"
+
+namespace pkv {
+
+namespace {
+
+struct Candidate {
+  const Kernels* table;
+  bool (*runs_here)();  // asks the processor and whether the system saves its registers
+};
+
+bool always() { return true; }
+
+#if defined(__x86_64__)
+bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"); }
+
+bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+}
+
+bool has_avx512_bf16() {
+  return has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
+}
+#endif
+
+// Best first.
+constexpr Candidate candidates[] = {
+#if defined(__x86_64__)
+    {&avx512_bf16_kernels, has_avx512_bf16},
+    {&avx512_kernels, has_avx512},
+    {&avx2_kernels, has_avx2},
+    {&sse2_kernels, always},
+#elif defined(__aarch64__)
+    {&neon_kernels, always},
+#endif
+    {&scalar_kernels, always},
+};
+
+const Kernels* find(pkv_isa isa) {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+#endif
+  for (const Candidate& candidate : candidates)
+    if ((isa == PKV_ISA_AUTO || isa == candidate.table->isa) && candidate.runs_here()) return candidate.table;
+  return nullptr;
+}
+
+}  // namespace
+
+const char* isa_name(pkv_isa isa) {
+  switch (isa) {
+    case PKV_ISA_AUTO: return "auto";
+    case PKV_ISA_SCALAR: return "scalar";
+    case PKV_ISA_SSE2: return "sse2";
+    case PKV_ISA_AVX2: return "avx2";
+    case PKV_ISA_AVX512: return "avx512";
+    case PKV_ISA_AVX512_BF16: return "avx512_bf16";
+    case PKV_ISA_NEON: return "neon";
+  }
+  return "unknown";
+}
+
+bool isa_supported(pkv_isa isa) { return find(isa) != nullptr; }
+
+const Kernels& select_kernels(pkv_isa isa) {
+  const Kernels* table = find(isa);
+  if (table == nullptr) fail(PKV_UNSUPPORTED, "instruction set %s is not in this build or not on this processor", isa_name(isa));
+  return *table;
+}
+
+}  // namespace pkv
