@@ -28,7 +28,7 @@ void Batch::reserve(uint64_t* short_by) {
   for (const Entry& entry : entries_) {
     for (size_t g = 0; g < groups; g++) {
       const Sequence& sequence = entry.session->content_.sequences()[g];
-      sequence.check_fits(entry.end(), "begin");
+      sequence.check_fits(sequence.first_kept(), entry.end(), "begin");
       counts[g] += sequence.lacking(entry.start, entry.end());
     }
   }

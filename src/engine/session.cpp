@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/checked.h"
+#include "base/vectors.h"
 #include "engine/batch.h"
 #include "engine/rows.h"
 
@@ -52,14 +53,14 @@ void Session::reserve(uint64_t total_tokens) {
   check_idle("reserve");
   std::vector<uint64_t> counts;
   for (const Sequence& sequence : content_.sequences()) {
-    sequence.check_fits(total_tokens, "reserve");
+    sequence.check_fits(sequence.first_kept(), total_tokens, "reserve");
     const uint64_t needed = ceil_div(total_tokens, sequence.group().block_size), has = sequence.blocks().size();
     counts.push_back(needed > has ? needed - has : 0);
   }
   Taken taken(cache(), counts, nullptr, "reserve");
-  // Room first, everywhere: what follows cannot fail half way.
-  for (size_t g = 0; g < counts.size(); g++) content_.sequences()[g].make_room(counts[g], counts[g] > 0 ? total_tokens : 0);
+  // Room first, everywhere: what follows cannot fail half way. Tensors last, since they count as reserved bytes.
   reserve_more_tokens(total_tokens);
+  for (size_t g = 0; g < counts.size(); g++) content_.sequences()[g].make_room(counts[g], counts[g] > 0 ? total_tokens : 0);
   for (size_t g = 0; g < counts.size(); g++) {
     content_.sequences()[g].append(taken.next(g, counts[g]));
     taken.pass(g, counts[g]);
@@ -79,8 +80,10 @@ void Session::step(Solo kind, uint32_t layer, size_t n, const pkv_tensor* k, con
   check_rows(k, n, group.shape.kv_heads, group.shape.key_dim, "k");
   check_rows(v, n, group.shape.kv_heads, group.shape.value_dim, "v");
   if (n == 0) return;
-  if (solo_ == nullptr) {
+  const bool begins = solo_ == nullptr;
+  if (begins) {
     if (kind == Solo::prefill) begin_replacing(n);
+    reserve_more(content_.tokens(), n);  // so that the commit cannot fail
     Session* const self = this;
     const uint32_t count = static_cast<uint32_t>(n);
     solo_ = std::make_unique<Batch>(cache(), std::span(&self, 1), std::span(&count, 1), nullptr);
@@ -90,7 +93,12 @@ void Session::step(Solo kind, uint32_t layer, size_t n, const pkv_tensor* k, con
   } else if (solo_->rows() != n) {
     fail(PKV_INVALID_ARGUMENT, "layer %u: %zu rows, but this %s began with %zu", layer, n, name, solo_->rows());
   }
-  solo_->write(layer, k, v);
+  try {
+    solo_->write(layer, k, v);
+  } catch (...) {
+    if (begins) solo_.reset();
+    throw;
+  }
   if (!solo_->complete()) return;
   solo_->commit(nullptr);
   solo_.reset();
@@ -100,7 +108,7 @@ void Session::step(Solo kind, uint32_t layer, size_t n, const pkv_tensor* k, con
 void Session::begin_replacing(size_t n) {
   std::vector<uint64_t> needed, counts;
   for (const Sequence& sequence : content_.sequences()) {
-    sequence.check_fits(n, "prefill");
+    sequence.check_fits(0, n, "prefill");
     needed.push_back(ceil_div(n, sequence.group().block_size));
     counts.push_back(needed.back() - std::min(needed.back(), sequence.reusable()));
   }

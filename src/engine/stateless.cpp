@@ -11,6 +11,8 @@ namespace pkv {
 
 namespace {
 
+constexpr uint32_t max_heads = 65536;  // as of a cache
+
 void check_dim(uint32_t dim, const char* name) {
   if (dim < 16 || dim > 576 || dim % 16 != 0)
     fail(PKV_INVALID_ARGUMENT, "kv: %s is %u; a multiple of 16 from 16 to 576 is needed", name, dim);
@@ -109,6 +111,7 @@ ScratchPool& default_scratch() {
 void attend_stateless(const pkv_kv_view& kv, const pkv_attention_sequences& given, const pkv_attention_params* params,
                       const pkv_tensor* q, const pkv_tensor* out) {
   const KvView view = check_view(kv);
+  if (given.query_heads > max_heads) fail(PKV_INVALID_ARGUMENT, "%u query heads; at most %u are possible", given.query_heads, max_heads);
   if (given.query_heads == 0 || given.query_heads % kv.kv_heads != 0)
     fail(PKV_INVALID_ARGUMENT, "%u query heads are no multiple of %u KV heads", given.query_heads, kv.kv_heads);
   AttendCall call{};

@@ -10,12 +10,12 @@ namespace pkv {
 
 // One register tile of rows against one tile of tokens, all of which see the same part of it.
 template <class Isa, class Tiles, unsigned rows>
-void attend_rows(typename Keys<Isa, Tiles::key_format>::Row q, uint32_t key_dim, const unsigned char* keys, const unsigned char* next_keys,
-                 const typename Tiles::Values& values, TokenRange seen, RowState first, uint32_t value_dim) {
+void attend_rows(typename Keys<Isa, Tiles::key_format>::Row q, uint32_t key_dim, const unsigned char* keys,
+                 const unsigned char* next_keys, const typename Tiles::Values& values, TokenRange seen, RowState first,
+                 uint32_t value_dim) {
   alignas(64) float tile[rows][tile_tokens];
   Keys<Isa, Tiles::key_format>::template scores<rows>(q, key_dim, keys, next_keys, tile);
-  for (unsigned r = 0; r < rows; r++)
-    absorb<Isa>(seen, tile[r], {first.out + r * value_dim, first.max + r, first.sum + r}, value_dim);
+  absorb<Isa, rows>(seen, tile, first, value_dim);
   accumulate<Isa, rows>(values, seen, tile, first.out, value_dim);
 }
 
@@ -34,7 +34,8 @@ class Walk {
       *row.sum = 0;
     });
     // The bounds of what a query sees rise with the query.
-    const Range seen = {seen_by(task_, chunk_.row_begin / task_.group).begin, seen_by(task_, (chunk_.row_end - 1) / task_.group).end};
+    const Range seen = {seen_by(task_, chunk_.row_begin / task_.group).begin,
+                        seen_by(task_, (chunk_.row_end - 1) / task_.group).end};
     if (seen.begin < seen.end) walk(seen);
     for_each_row([&](uint64_t query, RowState row) {
       const Range own = seen_by(task_, query);
@@ -45,7 +46,8 @@ class Walk {
  private:
   static TokenRange in_tile(Range seen, uint64_t tile) {
     const uint64_t begin = seen.begin > tile ? seen.begin - tile : 0, end = seen.end > tile ? seen.end - tile : 0;
-    return {static_cast<uint32_t>(begin < tile_tokens ? begin : tile_tokens), static_cast<uint32_t>(end < tile_tokens ? end : tile_tokens)};
+    return {static_cast<uint32_t>(begin < tile_tokens ? begin : tile_tokens),
+            static_cast<uint32_t>(end < tile_tokens ? end : tile_tokens)};
   }
 
   TokenRange row_sees(uint64_t row, uint64_t tile) const { return in_tile(seen_by(task_, row / task_.group), tile); }
@@ -77,7 +79,8 @@ class Walk {
 
   // Takes as many rows from `row` on, at most `rows`, as see the same tokens; returns how many.
   template <unsigned rows>
-  uint64_t register_tile(uint64_t tile, uint32_t head, uint64_t row, const unsigned char* keys, const typename Tiles::Values& values) {
+  uint64_t register_tile(uint64_t tile, uint32_t head, uint64_t row, const unsigned char* keys,
+                         const typename Tiles::Values& values) {
     const TokenRange seen = row_sees(row, tile);
     if constexpr (rows > 1) {
       const uint64_t last = row + rows - 1;

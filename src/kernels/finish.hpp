@@ -38,7 +38,7 @@ void merge_parts(const FinishTask& task, int64_t row, float* result) {
     if (part_max != -__builtin_inff() || max == -__builtin_inff()) sum += weight * task.sum[part * task.stat_part_stride + row];
     const float* out = task.out + part * task.out_part_stride + row * task.value_dim;
     for (uint32_t d = 0; d < task.value_dim; d += F::size)
-      xsimd::fma(F(weight), F::load_unaligned(out + d), F::load_aligned(result + d)).store_aligned(result + d);
+      Isa::fma(F(weight), F::load_unaligned(out + d), F::load_aligned(result + d)).store_aligned(result + d);
   }
   for (uint32_t d = 0; d < task.value_dim; d += F::size) (F::load_aligned(result + d) / F(sum)).store_aligned(result + d);
 }

@@ -24,6 +24,7 @@ struct DimPair {
 
   explicit DimPair(const unsigned char* from) {
     constexpr unsigned vector_bytes = Floats<Isa>::size * Elements<Isa, dtype>::bytes;
+#pragma GCC unroll 16
     for (unsigned n = 0; n < vectors_per_tile<Isa>; n++) {
       even[n] = Elements<Isa, dtype>::load(from + n * vector_bytes);
       odd[n] = Elements<Isa, dtype>::load(from + bytes / 2 + n * vector_bytes);
@@ -38,6 +39,7 @@ struct DimPair<Isa, PKV_BF16> {
   Floats<Isa> even[vectors_per_tile<Isa>], odd[vectors_per_tile<Isa>];
 
   explicit DimPair(const unsigned char* from) {
+#pragma GCC unroll 16
     for (unsigned n = 0; n < vectors_per_tile<Isa>; n++) {
       const Words<Isa> words = load_words<Isa>(from + n * Floats<Isa>::size * 4);
       even[n] = lower_bf16<Isa>(words);
@@ -70,23 +72,31 @@ struct Keys {
     // With one vector per row the adders' latency is hidden by a second sum per row.
     constexpr unsigned chains = vectors == 1 ? 2 : 1;
     using Pair = DimPair<Isa, dtype>;
+    const size_t dims = key_dim;
     Floats<Isa> sum[chains][rows][vectors];
+#pragma GCC unroll 16
     for (auto& chain : sum)
+#pragma GCC unroll 16
       for (auto& row : chain)
+#pragma GCC unroll 16
         for (auto& vector : row) vector = Floats<Isa>(0.0f);
 
-    for (uint32_t d = 0; d < key_dim; d += 2, tile += Pair::bytes, next += Pair::bytes) {
+    for (size_t d = 0; d < dims; d += 2, tile += Pair::bytes, next += Pair::bytes) {
       for (unsigned line = 0; line < Pair::bytes; line += 64) __builtin_prefetch(next + line);
       const Pair k(tile);
+#pragma GCC unroll 16
       for (unsigned r = 0; r < rows; r++) {
-        const Floats<Isa> q_even(q[r * key_dim + d]), q_odd(q[r * key_dim + d + 1]);
+        const Floats<Isa> q_even(q[r * dims + d]), q_odd(q[r * dims + d + 1]);
+#pragma GCC unroll 16
         for (unsigned n = 0; n < vectors; n++) {
-          sum[0][r][n] = xsimd::fma(q_even, k.even[n], sum[0][r][n]);
-          sum[chains - 1][r][n] = xsimd::fma(q_odd, k.odd[n], sum[chains - 1][r][n]);
+          sum[0][r][n] = Isa::fma(q_even, k.even[n], sum[0][r][n]);
+          sum[chains - 1][r][n] = Isa::fma(q_odd, k.odd[n], sum[chains - 1][r][n]);
         }
       }
     }
+#pragma GCC unroll 16
     for (unsigned r = 0; r < rows; r++) {
+#pragma GCC unroll 16
       for (unsigned n = 0; n < vectors; n++) {
         const Floats<Isa> total = chains == 2 ? sum[0][r][n] + sum[chains - 1][r][n] : sum[0][r][n];
         total.store_aligned(scores[r] + n * Floats<Isa>::size);

@@ -25,6 +25,7 @@ struct PackedValues {
   ValueVectors<Isa> one(uint32_t token, uint32_t d) const {
     ValueVectors<Isa> v;
     const unsigned char* from = tile + (size_t{token} * value_dim + d) * bytes;
+#pragma GCC unroll 16
     for (unsigned n = 0; n < vectors_per_tile<Isa>; n++)
       v.vector[n] = Elements<Isa, dtype>::load(from + n * Floats<Isa>::size * bytes);
     return v;
@@ -49,6 +50,7 @@ struct PackedValues<Isa, PKV_BF16> {
 
   void pair(uint32_t token, uint32_t d, ValueVectors<Isa>* first, ValueVectors<Isa>* second) const {
     const unsigned char* from = tile + (size_t{token} / 2 * value_dim + d) * 4;
+#pragma GCC unroll 16
     for (unsigned n = 0; n < vectors_per_tile<Isa>; n++) {
       const Words<Isa> words = load_words<Isa>(from + n * Floats<Isa>::size * 4);
       first->vector[n] = lower_bf16<Isa>(words);

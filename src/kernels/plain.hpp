@@ -20,6 +20,7 @@ struct PlainValues {
     constexpr unsigned bytes = Elements<Isa, dtype>::bytes;
     ValueVectors<Isa> v;
     const unsigned char* from = rows[token] + head_offset + d * bytes;
+#pragma GCC unroll 16
     for (unsigned n = 0; n < vectors_per_tile<Isa>; n++)
       v.vector[n] = Elements<Isa, dtype>::load(from + n * Floats<Isa>::size * bytes);
     return v;

@@ -22,7 +22,8 @@ struct Elements {
     const Slot slot = slot_of(kv, position);
     if (layout == PKV_LAYOUT_PLAIN) return kv.k + k_offset(kv, slot.block, slot.offset, head) + dim * dtype_bytes(dtype);
     const uint32_t token = static_cast<uint32_t>(slot.offset % tile_tokens);
-    return kv.k + k_offset(kv, slot.block, slot.offset / tile_tokens, head) + packed_k_index(pair, token, dim) * dtype_bytes(dtype);
+    return kv.k + k_offset(kv, slot.block, slot.offset / tile_tokens, head) +
+           packed_k_index(pair, token, dim) * dtype_bytes(dtype);
   }
 
   static unsigned char* v(const KvView& kv, uint64_t position, uint32_t head, uint32_t dim) {

@@ -16,13 +16,11 @@ bool always() { return true; }
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"); }
 
 bool has_avx512() {
-  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 }
 
-bool has_avx512_bf16() {
-  return has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
-}
+bool has_avx512_bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"); }
 #endif
 
 // Best first.
@@ -51,13 +49,20 @@ const Kernels* find(pkv_isa isa) {
 
 const char* isa_name(pkv_isa isa) {
   switch (isa) {
-    case PKV_ISA_AUTO: return "auto";
-    case PKV_ISA_SCALAR: return "scalar";
-    case PKV_ISA_SSE2: return "sse2";
-    case PKV_ISA_AVX2: return "avx2";
-    case PKV_ISA_AVX512: return "avx512";
-    case PKV_ISA_AVX512_BF16: return "avx512_bf16";
-    case PKV_ISA_NEON: return "neon";
+    case PKV_ISA_AUTO:
+      return "auto";
+    case PKV_ISA_SCALAR:
+      return "scalar";
+    case PKV_ISA_SSE2:
+      return "sse2";
+    case PKV_ISA_AVX2:
+      return "avx2";
+    case PKV_ISA_AVX512:
+      return "avx512";
+    case PKV_ISA_AVX512_BF16:
+      return "avx512_bf16";
+    case PKV_ISA_NEON:
+      return "neon";
   }
   return "unknown";
 }

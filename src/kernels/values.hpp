@@ -21,7 +21,9 @@ struct ValueSums {
   Floats<Isa> sum[chains][rows][vectors];
 
   ValueSums(const float* out, uint32_t stride) {
+#pragma GCC unroll 16
     for (unsigned r = 0; r < rows; r++) {
+#pragma GCC unroll 16
       for (unsigned n = 0; n < vectors; n++) {
         sum[chains - 1][r][n] = Floats<Isa>(0.0f);
         sum[0][r][n] = Floats<Isa>::load_unaligned(out + r * stride + n * Floats<Isa>::size);
@@ -30,14 +32,18 @@ struct ValueSums {
   }
 
   void add(unsigned chain, const float (*weights)[tile_tokens], uint32_t token, const ValueVectors<Isa>& v) {
+#pragma GCC unroll 16
     for (unsigned r = 0; r < rows; r++) {
       const Floats<Isa> weight(weights[r][token]);
-      for (unsigned n = 0; n < vectors; n++) sum[chain][r][n] = xsimd::fma(weight, v.vector[n], sum[chain][r][n]);
+#pragma GCC unroll 16
+      for (unsigned n = 0; n < vectors; n++) sum[chain][r][n] = Isa::fma(weight, v.vector[n], sum[chain][r][n]);
     }
   }
 
   void store(float* out, uint32_t stride) const {
+#pragma GCC unroll 16
     for (unsigned r = 0; r < rows; r++) {
+#pragma GCC unroll 16
       for (unsigned n = 0; n < vectors; n++) {
         const Floats<Isa> total = chains == 2 ? sum[0][r][n] + sum[chains - 1][r][n] : sum[0][r][n];
         total.store_unaligned(out + r * stride + n * Floats<Isa>::size);
@@ -48,7 +54,7 @@ struct ValueSums {
 
 // values.one(token, dim) and values.pair(token, dim, &first, &second) (token even) give 16 dims from `dim` on.
 template <class Isa, unsigned rows, class Values>
-void accumulate(const Values& values, TokenRange seen, const float (*weights)[tile_tokens], float* out, uint32_t value_dim) {
+void accumulate(const Values values, TokenRange seen, const float (*weights)[tile_tokens], float* out, uint32_t value_dim) {
   for (uint32_t d = 0; d < value_dim; d += tile_tokens) {
     values.prefetch(d);
     ValueSums<Isa, rows> sums(out + d, value_dim);

@@ -5,6 +5,7 @@
 //   struct Isa {
 //     using Arch = ...;                        // xsimd architecture
 //     static constexpr unsigned row_tile;      // query rows (a power of two) whose scores fit into registers beside K
+//     static F fma(F a, F b, F c);           // a * b + c (xsimd 8.1 has none for AVX-512), fused where the set can
 //     static U widen(const void* from);        // lanes 16-bit values, unaligned, to 32 bits
 //     static void narrow(void* to, U);         // and back; the values are below 65536
 //     static F load_f16(const void* from);

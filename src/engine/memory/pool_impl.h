@@ -213,7 +213,7 @@ pkv_status BasicPool<Atomics>::release(size_t n, const Block* blocks, size_t* fa
   bool ascending = true;
   pkv_status status = check_held(n, blocks, failed_at, &ascending);
   if (status == PKV_OK && !ascending) status = find_duplicate(n, blocks, failed_at);
-  // From here on only a caller that gives away, in another thread, a reference it is releasing here can meet an error.
+  // After the check only a misuse can fail: another thread that releases, right now, what this list holds.
   return status == PKV_OK ? release_held(n, blocks, failed_at) : status;
 }
 

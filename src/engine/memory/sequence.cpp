@@ -45,8 +45,9 @@ uint64_t Sequence::lacking(uint64_t length, uint64_t end) const {
   return fresh + (copy ? 1 : 0);
 }
 
-void Sequence::check_fits(uint64_t end, const char* who) const {
-  const uint64_t held = ceil_div(end, group_->block_size) - first_kept() / group_->block_size;
+void Sequence::check_fits(uint64_t first, uint64_t end, const char* who) const {
+  const uint64_t needed = ceil_div(end, group_->block_size), gone = first / group_->block_size;
+  const uint64_t held = needed - std::min(needed, gone);
   if (held > group_->pool.blocks())
     fail(PKV_TOO_LARGE, "%s: %llu tokens need %llu blocks of %u tokens in one session; the group has %u in all", who,
          (unsigned long long)end, (unsigned long long)held, group_->block_size, group_->pool.blocks());
@@ -82,6 +83,7 @@ bool Sequence::begin(uint64_t length, uint64_t end, std::span<const Block> fresh
     if (group_->slab) group_->layout.copy_block(group_->slab->data(), PKV_BLOCK_ID(fresh[0]), ids_[tail]);
     blocks_[tail] = fresh[0];
     ids_[tail] = PKV_BLOCK_ID(fresh[0]);
+    mark_filled(length, length);
     fresh = fresh.subspan(1);
   }
   append(fresh);
@@ -126,7 +128,9 @@ void Sequence::abort() noexcept {
 
 bool Sequence::can_trim(uint64_t length) const {
   const uint64_t window = group_->shape.window;
-  const uint64_t needed = window == 0 || length < window ? 0 : length + 1 - window;
+  uint64_t needed = window == 0 || length < window ? 0 : length + 1 - window;
+  // A window of one token needs nothing before it, but the next step writes into the part-filled tail.
+  if (length % group_->block_size != 0) needed = std::min(needed, length - 1);
   return needed >= length || blocks_[needed / group_->block_size] != no_block;
 }
 

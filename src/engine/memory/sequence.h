@@ -34,8 +34,8 @@ class Sequence {
   // Blocks begin() needs: new ones, and one for the copy of a part-filled tail that is shared.
   uint64_t lacking(uint64_t length, uint64_t end) const;
 
-  // Throws TOO_LARGE where positions up to end could not be held even if every other sequence were gone.
-  void check_fits(uint64_t end, const char* who) const;
+  // Throws TOO_LARGE where positions [first, end) could not be held even if every other sequence were gone.
+  void check_fits(uint64_t first, uint64_t end, const char* who) const;
 
   // Begins a step with lacking() fresh blocks, whose ownership passes on success. True if it copied a shared tail. Throws
   // bad_alloc, state as before.

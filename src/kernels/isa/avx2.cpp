@@ -22,6 +22,7 @@ struct Avx2 {
   using U = xsimd::batch<uint32_t, Arch>;
   static constexpr unsigned row_tile = 4;
 
+  static F fma(F a, F b, F c) { return xsimd::fma(a, b, c); }
   static U widen(const void* from) { return U(_mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(from)))); }
   static void narrow(void* to, U words) {
     const __m128i packed = _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
@@ -44,7 +45,8 @@ struct Avx2 {
   }
 
   static U load_quads(const unsigned char* const* rows, int64_t offset) {
-    return U(_mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(rows[4] + offset), reinterpret_cast<const __m128i*>(rows[0] + offset)));
+    return U(_mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(rows[4] + offset),
+                                 reinterpret_cast<const __m128i*>(rows[0] + offset)));
   }
   static void transpose_quads(U (&rows)[4]) {
     const __m256i low01 = _mm256_unpacklo_epi32(rows[0], rows[1]), high01 = _mm256_unpackhi_epi32(rows[0], rows[1]);

@@ -1,5 +1,6 @@
 // AVX-512 F, CD, DQ, BW and VL.
 #include "kernels/isa/avx512.hpp"
+
 #include "kernels/table.hpp"
 #include "kernels/tables.h"
 

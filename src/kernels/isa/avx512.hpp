@@ -12,6 +12,7 @@ struct Avx512Base {
   using U = xsimd::batch<uint32_t, Arch>;
   static constexpr unsigned row_tile = 4;
 
+  static F fma(F a, F b, F c) { return F(_mm512_fmadd_ps(a, b, c)); }
   static U widen(const void* from) { return U(_mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(from)))); }
   static void narrow(void* to, U words) { _mm256_storeu_si256(static_cast<__m256i*>(to), _mm512_cvtepi32_epi16(words)); }
   static F load_f16(const void* from) { return F(_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(from)))); }

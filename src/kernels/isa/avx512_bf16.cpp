@@ -1,5 +1,6 @@
 // AVX-512 with BF16 and VNNI.
 #include "kernels/isa/avx512_bf16.hpp"
+
 #include "kernels/table.hpp"
 #include "kernels/tables.h"
 

@@ -83,17 +83,20 @@ struct Keys<Avx512DotBf16<XsimdArch, DotProduct>, PKV_BF16> {
                      float (*scores)[tile_tokens]) {
     const uint32_t pairs = key_dim / 2;
     __m512 high[rows], low[rows];
+#pragma GCC unroll 16
     for (unsigned r = 0; r < rows; r++) high[r] = low[r] = _mm512_setzero_ps();
 
     for (uint32_t i = 0; i < pairs; i++) {
       __builtin_prefetch(next + i * 64);
       const __m512i k = _mm512_loadu_si512(tile + i * 64);
+#pragma GCC unroll 16
       for (unsigned r = 0; r < rows; r++) {
         const uint32_t* row = q + r * key_dim;
         high[r] = DotProduct::dot(high[r], k, _mm512_set1_epi32(static_cast<int>(row[i])));
         low[r] = DotProduct::dot(low[r], k, _mm512_set1_epi32(static_cast<int>(row[pairs + i])));
       }
     }
+#pragma GCC unroll 16
     for (unsigned r = 0; r < rows; r++) _mm512_store_ps(scores[r], _mm512_add_ps(high[r], low[r]));
   }
 };

@@ -1,29 +1,18 @@
-// AArch64: NEON is part of the baseline there.
+// AArch64: NEON is part of the baseline there, so this file has no flags of its own and its code may be merged with any other.
 #include "kernels/table.hpp"
 #include "kernels/tables.h"
-
-namespace pkv {
-namespace {
-struct NeonArch : xsimd::neon64 {};
-}  // namespace
-}  // namespace pkv
-
-namespace xsimd::types {
-XSIMD_DECLARE_SIMD_REGISTER_ALIAS(pkv::NeonArch, neon64);
-template <class T>
-struct get_bool_simd_register<T, pkv::NeonArch> : get_bool_simd_register<T, neon64> {};
-}  // namespace xsimd::types
 
 namespace pkv {
 
 namespace {
 
 struct Neon {
-  using Arch = NeonArch;
+  using Arch = xsimd::neon64;  // as it is: the 8.1 kernels for it do not take a derived one
   using F = xsimd::batch<float, Arch>;
   using U = xsimd::batch<uint32_t, Arch>;
   static constexpr unsigned row_tile = 4;
 
+  static F fma(F a, F b, F c) { return F(vfmaq_f32(c, a, b)); }
   static U widen(const void* from) { return U(vmovl_u16(load_four(from))); }
   static void narrow(void* to, U words) { store_four(to, vmovn_u32(words)); }
   static F load_f16(const void* from) { return F(vcvt_f32_f16(vreinterpret_f16_u16(load_four(from)))); }
@@ -36,8 +25,10 @@ struct Neon {
     return U(vreinterpretq_u32_u8(vld1q_u8(rows[0] + offset)));
   }
   static void transpose_quads(U (&rows)[4]) {
-    const uint64x2_t low01 = vreinterpretq_u64_u32(vzip1q_u32(rows[0], rows[1])), high01 = vreinterpretq_u64_u32(vzip2q_u32(rows[0], rows[1]));
-    const uint64x2_t low23 = vreinterpretq_u64_u32(vzip1q_u32(rows[2], rows[3])), high23 = vreinterpretq_u64_u32(vzip2q_u32(rows[2], rows[3]));
+    const uint64x2_t low01 = vreinterpretq_u64_u32(vzip1q_u32(rows[0], rows[1])),
+                     high01 = vreinterpretq_u64_u32(vzip2q_u32(rows[0], rows[1]));
+    const uint64x2_t low23 = vreinterpretq_u64_u32(vzip1q_u32(rows[2], rows[3])),
+                     high23 = vreinterpretq_u64_u32(vzip2q_u32(rows[2], rows[3]));
     rows[0] = U(vreinterpretq_u32_u64(vzip1q_u64(low01, low23)));
     rows[1] = U(vreinterpretq_u32_u64(vzip2q_u64(low01, low23)));
     rows[2] = U(vreinterpretq_u32_u64(vzip1q_u64(high01, high23)));

@@ -23,6 +23,7 @@ struct Sse2 {
   using U = xsimd::batch<uint32_t, Arch>;
   static constexpr unsigned row_tile = 2;
 
+  static F fma(F a, F b, F c) { return xsimd::fma(a, b, c); }
   static U widen(const void* from) {
     return U(_mm_unpacklo_epi16(_mm_loadl_epi64(static_cast<const __m128i*>(from)), _mm_setzero_si128()));
   }

@@ -1,0 +1,38 @@
+// The kernels of AVX512_BF16 with the dot product instruction computed in AVX-512 F.
+#include "kernels/isa/avx512_bf16.hpp"
+#include "kernels/table.hpp"
+
+namespace pkv {
+namespace {
+struct EmulatedArch : xsimd::avx512bw {};
+}  // namespace
+}  // namespace pkv
+
+namespace xsimd::types {
+XSIMD_DECLARE_SIMD_REGISTER_ALIAS(pkv::EmulatedArch, avx512bw);
+template <class T>
+struct get_bool_simd_register<T, pkv::EmulatedArch> : get_bool_simd_register<T, avx512bw> {};
+}  // namespace xsimd::types
+
+namespace pkv {
+
+namespace {
+
+struct EmulatedDotProduct {
+  static __m512 lower(__m512i pair) { return _mm512_castsi512_ps(_mm512_slli_epi32(pair, 16)); }
+  static __m512 upper(__m512i pair) {
+    return _mm512_castsi512_ps(_mm512_and_si512(pair, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u))));
+  }
+  static __m512 dot(__m512 sum, __m512i a, __m512i b) {
+    return _mm512_fmadd_ps(lower(a), lower(b), _mm512_fmadd_ps(upper(a), upper(b), sum));
+  }
+};
+
+using Emulated = Avx512DotBf16<EmulatedArch, EmulatedDotProduct>;
+
+}  // namespace
+
+extern const Kernels emulated_bf16_kernels;
+constexpr Kernels emulated_bf16_kernels = make_table<Emulated>(PKV_ISA_AVX512_BF16);
+
+}  // namespace pkv

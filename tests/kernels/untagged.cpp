@@ -1,0 +1,13 @@
+// What check_symbols.py is there to find: an inline function that is emitted, weak, with no architecture in its name.
+namespace {
+struct Tagged {};
+}  // namespace
+
+inline int shared_by_all(int x) { return x + 1; }
+
+template <class T>
+int kept_apart(int x) {
+  return x + 2;
+}
+
+int use(int x) { return shared_by_all(x) + kept_apart<Tagged>(x); }
