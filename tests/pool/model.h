@@ -1,0 +1,116 @@
+// A pool as one would write it without threads and without haste: a map from id to what is known of the block.
+#pragma once
+
+#include <map>
+#include <set>
+#include <vector>
+
+#include "engine/memory/block_state.h"
+#include "engine/memory/pool.h"
+
+namespace pkv {
+
+class PoolModel {
+ public:
+  PoolModel(uint32_t blocks, uint32_t block_size, uint32_t first_generation) : block_size_(block_size) {
+    for (uint32_t id = 0; id < blocks; id++) states_[id] = {first_generation, 0, 0, false};
+  }
+
+  const std::map<uint32_t, BlockState>& states() const { return states_; }
+
+  bool is_free(uint32_t id) const { return states_.at(id).references == 0 && states_.at(id).generation != retired_generation; }
+
+  // Takes over what a pool chose; false where it was not free to choose.
+  bool take(Block block) {
+    if (!states_.contains(block_id(block)) || !is_free(block_id(block))) return false;
+    BlockState& state = states_.at(block_id(block));
+    state.references = 1;
+    peak_ = std::max(peak_, stats().used);
+    return state.generation == block_generation(block);
+  }
+
+  pkv_status check(Block block, pkv_status stale) const {
+    const auto found = states_.find(block_id(block));
+    if (found == states_.end()) return PKV_OUT_OF_RANGE;
+    return found->second.generation == block_generation(block) && found->second.references > 0 ? PKV_OK : stale;
+  }
+
+  pkv_status retain(const std::vector<Block>& blocks, size_t* failed_at) {
+    for (*failed_at = 0; *failed_at < blocks.size(); ++*failed_at)
+      if (const pkv_status status = check(blocks[*failed_at], PKV_STALE_HANDLE)) return status;
+    for (Block block : blocks) states_.at(block_id(block)).references++;
+    return PKV_OK;
+  }
+
+  pkv_status release(const std::vector<Block>& blocks, size_t* failed_at) {
+    for (*failed_at = 0; *failed_at < blocks.size(); ++*failed_at)
+      if (const pkv_status status = check(blocks[*failed_at], PKV_DOUBLE_FREE)) return status;
+    if (std::set<Block>(blocks.begin(), blocks.end()).size() < blocks.size()) return PKV_DOUBLE_FREE;
+    for (Block block : blocks) {
+      BlockState& state = states_.at(block_id(block));
+      if (--state.references == 0) state = {state.generation + 1, 0, 0, false};
+    }
+    return PKV_OK;
+  }
+
+  pkv_status claim(Block block, uint32_t n, uint32_t* offset) {
+    if (const pkv_status status = check(block, PKV_STALE_HANDLE)) return status;
+    BlockState& state = states_.at(block_id(block));
+    if (state.sealed) return PKV_BLOCK_SEALED;
+    if (state.references > 1) return PKV_BUSY;
+    if (uint64_t{state.filled} + n > block_size_) return PKV_BLOCK_FULL;
+    *offset = state.filled;
+    state.filled += n;
+    return PKV_OK;
+  }
+
+  pkv_status set_filled(Block block, uint32_t filled) {
+    if (filled > block_size_) return PKV_OUT_OF_RANGE;
+    if (const pkv_status status = check(block, PKV_STALE_HANDLE)) return status;
+    BlockState& state = states_.at(block_id(block));
+    if (state.references > 1) return PKV_BUSY;
+    state.filled = filled;
+    state.sealed = filled == block_size_;
+    return PKV_OK;
+  }
+
+  pkv_status seal(Block block) {
+    if (const pkv_status status = check(block, PKV_STALE_HANDLE)) return status;
+    states_.at(block_id(block)).sealed = true;
+    return PKV_OK;
+  }
+
+  pkv_status reset(Block block) {
+    if (const pkv_status status = check(block, PKV_STALE_HANDLE)) return status;
+    BlockState& state = states_.at(block_id(block));
+    if (state.references > 1) return PKV_BUSY;
+    state.filled = 0;
+    state.sealed = false;
+    return PKV_OK;
+  }
+
+  PoolStats stats() const {
+    PoolStats stats{};
+    for (const auto& [id, state] : states_) {
+      stats.blocks++;
+      if (state.generation == retired_generation)
+        stats.retired++;
+      else if (state.references == 0)
+        stats.free++;
+      else
+        stats.used++;
+      if (state.references > 1) stats.shared++;
+      stats.references += state.references;
+      stats.slots_filled += state.filled;
+    }
+    stats.used_peak = peak_;
+    return stats;
+  }
+
+ private:
+  const uint32_t block_size_;
+  std::map<uint32_t, BlockState> states_;
+  uint64_t peak_ = 0;
+};
+
+}  // namespace pkv

@@ -1,0 +1,239 @@
+// One call is stopped before each of its atomic operations in turn, and after the last; meanwhile another thread does all it
+// can, and must get on.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/memory/pool.h"
+
+namespace pkv {
+namespace {
+
+// A policy that counts and notes every operation, and calls in the other thread before number stop_at.
+struct SteppedAtomics {
+  inline static std::string changes;  // s(wap), a(nd), o(r), +, w(rite); loads are not noted
+  inline static int operations = 0;
+  inline static int stop_at = 0;
+  inline static uint32_t thread = 0;
+  inline static std::function<void()> meanwhile;
+
+  static uint32_t thread_number() noexcept { return thread; }
+
+  static void step() {
+    if (thread == 0 && operations++ == stop_at) switch_thread();
+  }
+
+  static void switch_thread() {
+    if (!meanwhile) return;
+    thread = 1;
+    std::exchange(meanwhile, nullptr)();
+    thread = 0;
+  }
+
+  template <class T>
+  class atomic {
+   public:
+    atomic() = default;
+    explicit atomic(T value) : value_(value) {}
+    T load(std::memory_order) const {
+      step();
+      return value_;
+    }
+    void store(T value, std::memory_order) {
+      change('w', [value](T) { return value; });
+    }
+    T fetch_add(T other, std::memory_order) {
+      return change('+', [other](T now) { return now + other; });
+    }
+    T fetch_and(T other, std::memory_order) {
+      return change('a', [other](T now) { return now & other; });
+    }
+    T fetch_or(T other, std::memory_order) {
+      return change('o', [other](T now) { return now | other; });
+    }
+    bool compare_exchange_weak(T& expected, T desired, std::memory_order, std::memory_order) {
+      const T seen = change('s', [&](T now) { return now == expected ? desired : now; });
+      return std::exchange(expected, seen) == seen;
+    }
+
+   private:
+    template <class Function>
+    T change(char letter, Function function) {
+      step();
+      changes += letter;
+      return std::exchange(value_, function(value_));
+    }
+    T value_{};
+  };
+};
+
+using SteppedPool = BasicPool<SteppedAtomics>;
+
+class StoppedThread : public testing::Test {
+ protected:
+  // Plays a scenario once per operation of the call it stops.
+  template <class Scenario>
+  void at_every_operation(const Scenario& scenario) {
+    stopped_inside_ = true;
+    for (int stop_at = 0; stopped_inside_ && !HasFailure(); stop_at++) {
+      SCOPED_TRACE(testing::Message() << "stopped before operation " << stop_at);
+      SteppedAtomics::stop_at = stop_at;
+      scenario();
+    }
+    EXPECT_GE(SteppedAtomics::stop_at, 2) << "operations of the call";
+  }
+
+  // Makes the call that is stopped.
+  template <class Call>
+  auto stopped(const std::function<void()>& meanwhile, const Call& call) {
+    SteppedAtomics::operations = 0;
+    SteppedAtomics::meanwhile = meanwhile;
+    const auto result = call();
+    stopped_inside_ = !SteppedAtomics::meanwhile;
+    SteppedAtomics::switch_thread();
+    return result;
+  }
+
+  static std::vector<Block> alloc(SteppedPool& pool, size_t n) {
+    std::vector<Block> blocks(n);
+    EXPECT_TRUE(pool.try_alloc(n, blocks.data()));
+    return blocks;
+  }
+
+  bool stopped_inside_ = true;
+};
+
+TEST_F(StoppedThread, OrderOfChanges) {
+  SteppedPool pool(4, 16, std::pmr::new_delete_resource());
+  SteppedAtomics::changes.clear();
+  const std::vector<Block> blocks = alloc(pool, 3);
+  EXPECT_EQ(SteppedAtomics::changes, "sawww") << "counter, bits, states";
+  SteppedAtomics::changes.clear();
+  EXPECT_EQ(pool.release(blocks[0]), PKV_OK);
+  EXPECT_EQ(SteppedAtomics::changes, "so+") << "state, bit, counter";
+  SteppedAtomics::changes.clear();
+  EXPECT_EQ(pool.release(2, blocks.data() + 1), PKV_OK);
+  EXPECT_EQ(SteppedAtomics::changes, "sso+") << "neighbours go back together";
+}
+
+TEST_F(StoppedThread, AllocDoesNotHoldUpAlloc) {
+  for (uint32_t blocks : {4u, 66u}) {
+    at_every_operation([&] {
+      SteppedPool pool(blocks, 16, std::pmr::new_delete_resource());
+      alloc(pool, blocks - 4);
+      std::vector<Block> mine(2), others;
+      const bool taken = stopped(
+          [&] {
+            others = alloc(pool, 2);
+            EXPECT_EQ(pool.release(2, others.data()), PKV_OK);
+            others = alloc(pool, 2);
+          },
+          [&] { return pool.try_alloc(2, mine.data()); });
+      EXPECT_TRUE(taken);
+      std::set<uint32_t> ids;
+      for (Block block : mine) ids.insert(block_id(block));
+      for (Block block : others) ids.insert(block_id(block));
+      EXPECT_EQ(ids, (std::set<uint32_t>{blocks - 4, blocks - 3, blocks - 2, blocks - 1}));
+      EXPECT_EQ(pool.free_count(), 0u);
+      pool.validate();
+    });
+  }
+}
+
+TEST_F(StoppedThread, ReleaseDoesNotHoldUpAlloc) {
+  at_every_operation([&] {
+    SteppedPool pool(130, 16, std::pmr::new_delete_resource());
+    const std::vector<Block> all = alloc(pool, 130);
+    const std::vector<Block> mine = {all[0], all[64], all[129]};
+    EXPECT_EQ(pool.release(2, all.data() + 7), PKV_OK);
+    std::vector<Block> others;
+    const pkv_status status = stopped(
+        [&] {
+          // What is counted can be had, however far the release has come.
+          others = alloc(pool, pool.free_count());
+          for (Block block : others) EXPECT_EQ(pool.state(block_id(block)), (BlockState{1, 1, 0, false}));
+          const auto taken = [&](Block block) {
+            return std::any_of(others.begin(), others.end(), [&](Block other) { return block_id(other) == block_id(block); });
+          };
+          for (Block block : mine) EXPECT_EQ(pool.references(block_id(block)), pool.is_current(block) || taken(block) ? 1u : 0u);
+        },
+        [&] { return pool.release(mine.size(), mine.data()); });
+    EXPECT_EQ(status, PKV_OK);
+    EXPECT_EQ(others.size() + pool.free_count(), 5u);
+    pool.validate();
+  });
+}
+
+TEST_F(StoppedThread, LookUpMeetsEviction) {
+  at_every_operation([&] {
+    SteppedPool pool(2, 16, std::pmr::new_delete_resource());
+    const Block cached = alloc(pool, 1)[0];
+    const pkv_status status = stopped(
+        [&] {
+          EXPECT_EQ(pool.release(cached), PKV_OK);
+          alloc(pool, 1);  // the same id again, if it was free
+        },
+        [&] { return pool.retain(cached); });
+    EXPECT_EQ(status == PKV_OK, pool.is_current(cached));
+    EXPECT_EQ(status == PKV_STALE_HANDLE, !pool.is_current(cached));
+    EXPECT_EQ(pool.references(block_id(cached)), 1u);
+    pool.validate();
+  });
+}
+
+TEST_F(StoppedThread, EvictionMeetsLookUp) {
+  at_every_operation([&] {
+    SteppedPool pool(1, 16, std::pmr::new_delete_resource());
+    const Block cached = alloc(pool, 1)[0];
+    pkv_status looked_up = PKV_OK;
+    const pkv_status status = stopped([&] { looked_up = pool.retain(cached); }, [&] { return pool.release(cached); });
+    EXPECT_EQ(status, PKV_OK);
+    EXPECT_EQ(pool.references(0), looked_up == PKV_OK ? 1u : 0u);
+    EXPECT_EQ(pool.is_current(cached), looked_up == PKV_OK);
+    pool.validate();
+  });
+}
+
+TEST_F(StoppedThread, DoubleFreeMeetsReuse) {
+  at_every_operation([&] {
+    SteppedPool pool(1, 16, std::pmr::new_delete_resource());
+    const Block block = alloc(pool, 1)[0];
+    Block next = 0;
+    pkv_status other = PKV_OK;
+    const pkv_status status = stopped(
+        [&] {
+          other = pool.release(block);
+          if (!pool.try_alloc(1, &next)) next = 0;
+        },
+        [&] { return pool.release(block); });
+    EXPECT_EQ(std::set({status, other}), std::set({PKV_OK, PKV_DOUBLE_FREE})) << "one of the two";
+    EXPECT_EQ(pool.is_current(next), next != 0) << "the next owner keeps its block";
+    EXPECT_EQ(pool.free_count(), next != 0 ? 0u : 1u);
+    pool.validate();
+  });
+}
+
+TEST_F(StoppedThread, ClaimMeetsShare) {
+  at_every_operation([&] {
+    SteppedPool pool(1, 16, std::pmr::new_delete_resource());
+    const Block block = alloc(pool, 1)[0];
+    uint32_t offset = 0, filled_when_shared = 0;
+    const pkv_status status = stopped(
+        [&] {
+          EXPECT_EQ(pool.retain(block), PKV_OK);
+          filled_when_shared = pool.state(0).filled;
+        },
+        [&] { return pool.claim(block, 3, &offset); });
+    EXPECT_EQ(status, filled_when_shared == 3 ? PKV_OK : PKV_BUSY);
+    EXPECT_EQ(pool.state(0), (BlockState{0, 2, filled_when_shared, false})) << "nothing is written after the share";
+    pool.validate();
+  });
+}
+
+}  // namespace
+}  // namespace pkv
