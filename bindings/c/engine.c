@@ -1,0 +1,117 @@
+#include "engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void engine_check(const engine* e, pkv_status status, const char* what) {
+  if (status != PKV_OK) die(EXIT_BAD_INPUT, "%s: %s (%s)", what, e->lib->last_error(), e->lib->status_string(status));
+}
+
+static pkv_isa find_isa(const pkv_dl* lib, const char* name) {
+  if (name == NULL) return PKV_ISA_AUTO;
+  for (pkv_isa isa = PKV_ISA_AUTO; isa <= PKV_ISA_NEON; isa++)
+    if (strcmp(lib->isa_name(isa), name) == 0) return isa;
+  die(EXIT_BAD_OPTION, "--isa: the library %s knows no instruction set '%s'", lib->version_string(), name);
+}
+
+static void create_cache(engine* e, const options* o, pkv_storage storage, size_t blocks) {
+  pkv_cache_config config;
+  engine_check(e, e->lib->cache_config_init(&config, sizeof config), "the cache");
+  config.storage = storage;
+  config.block_size = (uint32_t)o->block_size;
+  config.layers = (uint32_t)e->model->layers;
+  config.query_heads = (uint32_t)e->model->query_heads;
+  config.kv_heads = (uint32_t)e->model->kv_heads;
+  config.key_dim = (uint32_t)e->model->head_dim;
+  config.dtype = o->dtype;
+  config.blocks = blocks;
+  config.threads = (uint32_t)o->threads;
+  config.isa = find_isa(e->lib, o->isa);
+
+  e->plan.struct_size = sizeof e->plan;
+  engine_check(e, e->lib->cache_compute_plan(&config, PKV_ALL_GROUPS, &e->plan), "the cache");
+  engine_check(e, e->lib->cache_create(&config, &e->cache), "the cache");
+  e->info.struct_size = sizeof e->info;
+  engine_check(e, e->lib->cache_get_info(e->cache, &e->info), "the cache");
+}
+
+void engine_open(engine* e, const pkv_dl* lib, const llama2* model, const options* o, pkv_storage storage, size_t blocks,
+                 size_t max_steps, size_t max_rows) {
+  memset(e, 0, sizeof *e);
+  e->lib = lib;
+  e->model = model;
+  create_cache(e, o, storage, blocks);
+  e->run = llama2_run_new(model, max_rows);
+  e->max_steps = max_steps;
+  e->max_rows = max_rows;
+  e->sessions = new_array(max_steps, sizeof *e->sessions);
+  e->new_tokens = new_array(max_steps, sizeof *e->new_tokens);
+  e->logit_rows = new_array(max_steps, sizeof *e->logit_rows);
+  e->tokens = new_array(max_rows, sizeof *e->tokens);
+  e->positions = new_array(max_rows, sizeof *e->positions);
+}
+
+void engine_close(engine* e) {
+  engine_check(e, e->lib->cache_destroy(e->cache), "closing the cache");
+  llama2_run_free(e->run);
+  free(e->sessions);
+  free(e->new_tokens);
+  free(e->logit_rows);
+  free(e->tokens);
+  free(e->positions);
+}
+
+/* The model's llama2_attend: the rows of this layer go into the cache and are attended over there. */
+static void attend(void* user, size_t layer, float* q, float* k, float* v, float* out) {
+  engine* e = user;
+  const double start = seconds();
+  const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, keys = {k, PKV_F32, 0, 0, 0};
+  const pkv_tensor values = {v, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
+  engine_check(e, e->lib->batch_write(e->batch, (uint32_t)layer, &keys, &values), "write");
+  engine_check(e, e->lib->batch_attend(e->batch, (uint32_t)layer, NULL, &queries, &outputs), "attend");
+  e->library_seconds += seconds() - start;
+}
+
+static size_t stack_rows(engine* e, size_t count, const step* steps) {
+  size_t rows = 0;
+  for (size_t i = 0; i < count; i++) {
+    e->sessions[i] = steps[i].session;
+    e->new_tokens[i] = (uint32_t)steps[i].count;
+    for (size_t j = 0; j < steps[i].count; j++, rows++) {
+      e->tokens[rows] = steps[i].tokens[j];
+      e->positions[rows] = steps[i].position + j;
+    }
+  }
+  return rows;
+}
+
+static void hand_out_logits(engine* e, size_t count, step* steps) {
+  size_t rows = 0, wanted = 0;
+  for (size_t i = 0; i < count; i++) {
+    rows += steps[i].count;
+    if (steps[i].wants_logits) e->logit_rows[wanted++] = rows - 1;
+  }
+  const float* logits = llama2_logits(e->run, wanted, e->logit_rows);
+  for (size_t i = 0; i < count; i++) {
+    steps[i].logits = steps[i].wants_logits ? logits : NULL;
+    if (steps[i].wants_logits) logits += e->model->vocabulary;
+  }
+}
+
+bool engine_forward(engine* e, size_t count, step* steps) {
+  const size_t rows = stack_rows(e, count, steps);
+  double start = seconds();
+  const pkv_status status = e->lib->batch_begin(e->cache, count, e->sessions, e->new_tokens, NULL, &e->batch);
+  e->library_seconds += seconds() - start;
+  if (status == PKV_OUT_OF_BLOCKS || status == PKV_TOO_LARGE) return false;
+  engine_check(e, status, "begin");
+
+  llama2_forward(e->run, rows, e->tokens, e->positions, attend, e);
+
+  start = seconds();
+  engine_check(e, e->lib->batch_commit(e->batch, e->tokens), "commit");
+  e->library_seconds += seconds() - start;
+  e->rows_forwarded += rows;
+  hand_out_logits(e, count, steps);
+  return true;
+}

@@ -1,0 +1,53 @@
+/* A model and a cache: one forward pass over many sessions, all K, V and attention through libpagedkv. */
+#ifndef PKV_GENERATE_ENGINE_H
+#define PKV_GENERATE_ENGINE_H
+
+#include <stdbool.h>
+
+#include "llama2.h"
+#include "options.h"
+#include "pkv_dl.h"
+
+typedef struct engine {
+  const pkv_dl* lib;
+  const llama2* model;
+  pkv_cache cache;
+  pkv_cache_info info;
+  pkv_cache_plan plan;
+  double library_seconds; /* spent in begin, write, attend and commit so far */
+  size_t rows_forwarded;
+
+  /* Of the pass under way. */
+  pkv_batch batch;
+  llama2_run* run;
+  size_t max_steps, max_rows;
+  pkv_session* sessions; /* [max_steps] */
+  uint32_t* new_tokens;  /* [max_steps] */
+  int32_t* tokens;       /* [max_rows] */
+  size_t* positions;     /* [max_rows] */
+  size_t* logit_rows;    /* [max_steps] */
+} engine;
+
+/* One session's part in a pass: its next tokens, at least one. */
+typedef struct step {
+  pkv_session session;
+  const int32_t* tokens;
+  size_t count;
+  size_t position; /* of the first: how many tokens the session holds */
+  bool wants_logits;
+  const float* logits; /* out: scores of the token after the last, until the next pass */
+} step;
+
+/* A cache of `blocks` blocks for passes of up to max_steps sessions and max_rows tokens. Ends the program where the library
+ * refuses. */
+void engine_open(engine* e, const pkv_dl* lib, const llama2* model, const options* o, pkv_storage storage, size_t blocks,
+                 size_t max_steps, size_t max_rows);
+void engine_close(engine* e);
+
+/* Runs one pass. False: the cache has too few free blocks, and nothing has changed. */
+bool engine_forward(engine* e, size_t count, step* steps);
+
+/* Ends the program with the library's own sentence unless the call went well. */
+void engine_check(const engine* e, pkv_status status, const char* what);
+
+#endif

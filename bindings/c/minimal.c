@@ -1,0 +1,51 @@
+/* The whole life of a cache, in one step of made-up keys, values and queries. See include/README.md for the rest. */
+#include <pagedkv/pagedkv.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { LAYERS = 2, QUERY_HEADS = 4, KV_HEADS = 2, DIM = 32, TOKENS = 20 };
+
+static void check(pkv_status status) {
+  if (status == PKV_OK) return;
+  fprintf(stderr, "%s: %s\n", pkv_status_string(status), pkv_last_error());
+  exit(EXIT_FAILURE);
+}
+
+int main(void) {
+  pkv_cache_config config;
+  pkv_cache cache;
+  pkv_session session;
+  pkv_batch batch;
+  static float k[TOKENS][KV_HEADS][DIM], v[TOKENS][KV_HEADS][DIM], q[TOKENS][QUERY_HEADS][DIM], out[TOKENS][QUERY_HEADS][DIM];
+  for (int t = 0; t < TOKENS; t++)
+    v[t][0][0] = v[t][1][0] = (float)t; /* all keys alike: attention gives the mean of the values so far */
+
+  check(pkv_cache_config_init(&config, sizeof config));
+  config.layers = LAYERS;
+  config.query_heads = QUERY_HEADS;
+  config.kv_heads = KV_HEADS;
+  config.key_dim = DIM;
+  config.blocks = 64;
+  check(pkv_cache_create(&config, &cache));
+  check(pkv_session_open(cache, NULL, &session));
+
+  const uint32_t new_tokens = TOKENS;
+  const pkv_tensor keys = {k, PKV_F32, 0, 0, 0}, values = {v, PKV_F32, 0, 0, 0};
+  const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
+  check(pkv_batch_begin(cache, 1, &session, &new_tokens, NULL, &batch));
+  for (uint32_t layer = 0; layer < LAYERS; layer++) {
+    check(pkv_batch_write(batch, layer, &keys, &values));
+    check(pkv_batch_attend(batch, layer, NULL, &queries, &outputs));
+  }
+  check(pkv_batch_commit(batch, NULL));
+
+  uint32_t blocks[4];
+  size_t count;
+  check(pkv_session_block_table(session, 0, 4, blocks, &count));
+  printf("token %d attends to %d tokens: %.2f (expected %.2f)\nblock table:", TOKENS - 1, TOKENS, out[TOKENS - 1][0][0],
+         (TOKENS - 1) / 2.0);
+  for (size_t i = 0; i < count; i++) printf(" %u", blocks[i]);
+  printf("\n");
+  check(pkv_cache_destroy(cache)); /* closes the session as well */
+  return EXIT_SUCCESS;
+}

@@ -1,0 +1,61 @@
+/* Continuous batching: every forward pass takes the next tokens of all running sessions, prompt chunks and decode steps mixed.
+ *
+ * A session's known tokens are its prompt and what was generated. Each pass brings some of the tokens that its cache session
+ * lacks; when the last one is in, the next token is sampled and becomes known. A preempted session loses its cache, not its
+ * tokens, and catches up like a long prompt. The beginning that all prompts share is prefilled once and forked.
+ */
+#ifndef PKV_GENERATE_SCHEDULER_H
+#define PKV_GENERATE_SCHEDULER_H
+
+#include <stdbool.h>
+
+#include "engine.h"
+#include "prompts.h"
+#include "sampler.h"
+
+typedef enum sequence_state { SEQUENCE_WAITING, SEQUENCE_RUNNING, SEQUENCE_DONE } sequence_state;
+
+typedef struct sequence {
+  sequence_state state;
+  int32_t* tokens; /* [limit] known so far: `length` */
+  size_t prompt_length, length, limit;
+  pkv_session session; /* NULL unless running */
+  size_t held;         /* tokens the session holds */
+  sampler sampler;
+  double first_token; /* seconds from the start of the run to the first generated token */
+  size_t preemptions;
+} sequence;
+
+/* What a run measured. Sums over passes, for means. */
+typedef struct run_totals {
+  size_t passes, preemptions, decode_tokens;
+  double decode_seconds;                 /* in passes with a decode step */
+  uint64_t filled_bytes, reserved_bytes; /* of K and V memory, summed over passes */
+  uint64_t tokens, worst_case;           /* held by sessions, and what their whole contexts would take; summed over passes */
+  uint64_t peak_blocks, peak_saved_blocks, peak_bytes, copied_blocks;
+  double seconds;
+} run_totals;
+
+typedef struct scheduler {
+  engine* engine;
+  size_t count; /* of sequences, in order of arrival: a running one never comes after a waiting one */
+  sequence* sequences;
+  size_t running_limit, chunk, context;
+  sequence root; /* what all prompts begin with, if that fills a block; kept for forks while the sessions run */
+  step* steps;   /* the pass under way and whose steps they are */
+  sequence** owners;
+  double start;
+  run_totals totals;
+} scheduler;
+
+/* Blocks with which no session ever waits. */
+size_t scheduler_ample_blocks(const prompts* p, const options* o, size_t context);
+
+/* Ends the program if a session could not even run alone. */
+void scheduler_open(scheduler* s, engine* e, const prompts* p, const options* o, size_t context);
+void scheduler_close(scheduler* s);
+
+/* Runs one forward pass. False: every session is done. */
+bool scheduler_pass(scheduler* s);
+
+#endif

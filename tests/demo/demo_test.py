@@ -1,0 +1,219 @@
+"""What pkv-generate must do. Run as: demo_test.py CASE PROGRAM LIBRARY DATA_FOLDER. Exits 0 where the case holds."""
+
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+case, program, library, data = sys.argv[1:5]
+MODEL = Path(data, "tiny-shakespeare.bin")
+TOKENIZER = Path(data, "tiny-shakespeare.tokenizer.bin")
+scratch_folder = tempfile.TemporaryDirectory()
+scratch = Path(scratch_folder.name)
+KINDS = ("paged", "contiguous")
+
+
+def run(*arguments, text="", timeout=300):
+    command = [program, "--library", library, "--model", str(MODEL), "--tokenizer", str(TOKENIZER), *arguments]
+    return subprocess.run(command, input=text.encode(), capture_output=True, timeout=timeout)
+
+
+def generate(*arguments):
+    """Token ids of every session and the figures of the run."""
+    tokens, figures = scratch / "tokens", scratch / "figures.json"
+    result = run("--quiet", "--tokens-out", str(tokens), "--json", str(figures), *arguments)
+    assert result.returncode == 0, f"{arguments}: exit {result.returncode}, {result.stderr.decode()}"
+    sessions = [[int(t) for t in line.split()] for line in tokens.read_text().splitlines()]
+    return sessions, json.loads(figures.read_text())["runs"][0]
+
+
+def refused(status, *arguments):
+    """The run ends with this status and one sentence; nothing else, no crash."""
+    result = run("--quiet", "--sessions", "1", "--max-tokens", "1", *arguments)
+    lines = result.stderr.decode(errors="replace").splitlines()
+    assert result.returncode == status, f"{arguments}: exit {result.returncode} instead of {status}, {lines}"
+    assert len(lines) == 1 and len(lines[0]) > 20, f"{arguments}: not one sentence: {lines}"
+    assert result.stdout == b"", f"{arguments}: wrote to stdout"
+    return lines[0]
+
+
+def expected_greedy_tokens():
+    return json.loads(Path(data, "tiny-shakespeare.expected.json").read_text())["tokens"][1 + len("ROMEO:\n") :]
+
+
+def case_expected():
+    """The greedy text computed in float64, from both kinds of storage and every instruction set and type."""
+    expected = expected_greedy_tokens()
+    assert len(expected) == 160
+    romeo = ("--prompt", "ROMEO:\n", "--max-tokens", "160")
+    for kind in KINDS:
+        sessions, figures = generate(*romeo, "--kv", kind)
+        assert sessions == [expected], f"{kind}: other tokens than expected"
+        assert figures["kv"] == kind and figures["generated_tokens"] == 160
+    for isa in ("scalar", "sse2", "avx2", "avx512", "avx512_bf16", "neon"):
+        probe = run("--quiet", *romeo, "--isa", isa)
+        if probe.returncode != 0:
+            assert b"UNSUPPORTED" in probe.stderr, probe.stderr
+            print(f"{isa}: not on this processor")
+            continue
+        sessions, figures = generate(*romeo, "--isa", isa)
+        assert figures["isa"] == isa
+        assert sessions == [expected], f"{isa}: other tokens than expected"
+    for dtype in ("f16", "bf16"):
+        results = [generate(*romeo, "--dtype", dtype, "--kv", kind)[0][0] for kind in KINDS]
+        agreeing = next((i for i, (a, b) in enumerate(zip(results[0], expected)) if a != b), 160)
+        print(f"{dtype}: the first {agreeing} of 160 tokens agree with float64")
+        assert results[0] == results[1], f"{dtype}: paged and contiguous differ"
+        assert agreeing >= 40, f"{dtype}: deviates after {agreeing} tokens, more than rounding explains"
+
+
+def case_schedules():
+    """The same texts however the work is cut up, and whatever else runs beside a session."""
+    short = ("--max-tokens", "80")
+    reference, figures = generate(*short)
+    assert len(reference) == 16 and all(len(s) == 80 for s in reference)
+    assert figures["preemptions"] == 0 and figures["peak_saved_blocks"] > 0 and figures["copied_blocks"] >= 15
+    assert 0 < figures["worst_case_utilization"] < figures["utilization"] <= 1
+    for kind in KINDS:
+        for cut in (["--chunk", "1"], ["--chunk", "7"], ["--running", "3"], ["--block-size", "48"], ["--threads", "1"]):
+            sessions, _ = generate(*short, "--kv", kind, *cut)
+            assert sessions == reference, f"{kind} {cut}: other tokens"
+
+
+def case_preemption():
+    """Too few blocks: sessions wait and are preempted, and end with the same texts."""
+    reference, _ = generate()
+    for kind in KINDS:
+        for blocks in ("60", "27"):
+            sessions, figures = generate("--kv", kind, "--blocks", blocks)
+            assert figures["preemptions"] >= 5, f"{kind}, {blocks} blocks: {figures['preemptions']} preemptions"
+            assert figures["peak_blocks"] <= int(blocks)
+            assert sessions == reference, f"{kind}, {blocks} blocks: other tokens"
+    # One block too few for a session alone, then exactly enough.
+    alone = ("--prompt", "ROMEO:\n", "--max-tokens", "160")
+    sentence = refused(1, *alone, "--blocks", "10")
+    assert re.search(r"11 blocks.*has 10", sentence), sentence
+    assert generate(*alone, "--blocks", "11")[0] == [expected_greedy_tokens()]
+
+
+def case_compare():
+    result = run("--compare", "--quiet", "--blocks", "100", "--dtype", "bf16")
+    assert result.returncode == 0, result.stderr.decode()
+    assert b"The tokens of all sessions are the same." in result.stdout
+
+
+def case_sampling():
+    """Draws depend on the seed and the session alone."""
+    warm = ("--prompt", "ROMEO:\n", "--max-tokens", "60", "--temperature", "0.9", "--sessions", "4")
+    first, _ = generate(*warm)
+    assert len({tuple(s) for s in first}) == 4, "sessions of one prompt drew the same"
+    assert generate(*warm)[0] == first
+    assert generate(*warm, "--running", "1")[0] == first
+    assert generate(*warm, "--seed", "2")[0] != first
+    assert generate(*warm, "--top-p", "0")[0] == [expected_greedy_tokens()[:60]] * 4
+
+
+def case_options():
+    for arguments in (["--nonsense"], ["--sessions"], ["--sessions", "0"], ["--sessions", "-1"], ["--sessions", "4097"],
+                      ["--sessions", "3x"], ["--sessions", "99999999999999999999"], ["--kv", "flat"], ["--dtype", "f8"],
+                      ["--block-size", "20"], ["--temperature", "nan"], ["--temperature", "-1"], ["--top-p", "1.5"], ["--seed", "x"],
+                      ["stray"], ["--prompt", "a", "--prompt", "b"], ["--chat", "--compare"], ["--chat", "--prompt", "a"],
+                      ["--isa", "mmx"], ["--max-tokens", ""]):
+        refused(2, *arguments)
+    assert run("--help").returncode == 0
+    assert run("--quiet", "--sessions", "1", "--max-tokens", "1").returncode == 0
+    refused(1, "--prompt", "x" * 600)
+    refused(1, "--library", "/nonexistent.so")
+    refused(1, "--library", str(MODEL))
+    refused(1, "--tokens-out", str(scratch / "no folder" / "tokens"))
+
+
+def hostile(original, option, truncations, flips):
+    """Copies of a file cut short or with a bit flipped. Returns how many runs took a flipped one as good."""
+    content = original.read_bytes()
+    bad = scratch / "bad.bin"
+    bad.write_bytes(content)
+    assert run("--quiet", "--sessions", "1", "--max-tokens", "1", option, str(bad)).returncode == 0, "refused the good file"
+    for size in sorted(truncations, reverse=True):
+        os.truncate(bad, size)
+        refused(1, option, str(bad))
+    bad.write_bytes(content)
+    taken = 0
+    with open(bad, "r+b") as file:
+        for bit in flips:
+            def put(byte):
+                file.seek(bit // 8)
+                file.write(bytes([byte]))
+                file.flush()
+            put(content[bit // 8] ^ 1 << bit % 8)
+            result = run("--quiet", "--sessions", "1", "--max-tokens", "1", option, str(bad))
+            assert result.returncode in (0, 1), f"{option}, bit {bit}: exit {result.returncode}, {result.stderr.decode()}"
+            assert (result.returncode == 1) == (len(result.stderr) > 0), f"{option}, bit {bit}: {result.stderr.decode()}"
+            taken += result.returncode == 0
+            put(content[bit // 8])
+    return taken
+
+
+def case_hostile_model():
+    size = MODEL.stat().st_size
+    taken = hostile(MODEL, "--model", [*range(29), *range(100, size, size // 60), size - 1], range(28 * 8))
+    assert taken == 0, f"{taken} flipped bits of the header went unnoticed"
+    extended = scratch / "extended.bin"
+    extended.write_bytes(MODEL.read_bytes() + b"\0")
+    refused(1, "--model", str(extended))
+    for header in ([2**31 - 1] * 7, [-(2**31)] * 7, [-1] * 7, [0] * 7, [1] * 7, [192, 512, 4, 6, 0, 259, 512], [16, 1, 1, 1, 1, -(2**31), 1]):
+        extended.write_bytes(struct.pack("<7i", *header) + bytes(1000))
+        refused(1, "--model", str(extended))
+    extended.write_bytes(b"")
+    os.mkfifo(scratch / "fifo")
+    for path in (extended, scratch / "fifo", scratch, "/dev/null", "/nonexistent"):
+        refused(1, "--model", str(path))
+
+
+def case_hostile_tokenizer():
+    size = TOKENIZER.stat().st_size
+    # Bits of scores and spellings make another tokenizer, not a bad one: it must not crash, that is all.
+    hostile(TOKENIZER, "--tokenizer", range(0, size, 61), [*range(8 * 8), *range(12 * 8, 21 * 8)])
+    length_bits = [*range(8 * 8, 12 * 8), *range(21 * 8, 25 * 8)]
+    taken = hostile(TOKENIZER, "--tokenizer", [], length_bits)
+    assert taken == 0, f"{taken} flipped bits of a length went unnoticed"
+    extended = scratch / "extended.bin"
+    extended.write_bytes(TOKENIZER.read_bytes() + b"\0")
+    refused(1, "--tokenizer", str(extended))
+
+
+def case_chat():
+    """Two turns through a pipe: the second goes on from the kept session, as one long prompt would."""
+    result = run("--chat", "--quiet", "--max-tokens", "200", text="ROMEO:\nJULIET:\n/stats\n/reset\n/stats\nROMEO:\n/bogus\n/quit\nROMEO:\n")
+    assert result.returncode == 0, result.stderr.decode()
+    parts = re.split(r"^\[(.*)\]\n", result.stdout.decode(), flags=re.M)
+    answers, stats, reset_notice, stats_after, again, bogus = parts[0], parts[1], parts[3], parts[5], parts[6], parts[7]
+    greedy = bytes(t - 3 for t in expected_greedy_tokens()).decode()
+    speech = greedy[: greedy.index("\n\n") + 2]
+    assert answers.startswith(speech), answers
+    assert again == speech, again
+    second = answers[len(speech) :]
+    tokens, _ = generate("--prompt", "ROMEO:\n" + speech + "JULIET:\n", "--max-tokens", "200")
+    assert second and bytes(t - 3 for t in tokens[0]).decode().startswith(second), second
+    in_context, computed = int(re.match(r"(\d+) of 512", stats)[1]), int(re.search(r"(\d+) computed", stats)[1])
+    assert computed == in_context - 1, f"history was computed again: {stats}"  # the last token sampled is not in yet
+    assert "forgotten" in reset_notice and stats_after.startswith("0 of") and "/reset" in bogus
+
+
+def case_chat_full():
+    """A conversation longer than the context goes on, and says what it forgets."""
+    lines = "".join(f"LINE {i}: I pray you, tell me more of it.\n" for i in range(12))
+    for capacity in (["--context", "128"], ["--blocks", "8"]):
+        result = run("--chat", "--quiet", "--max-tokens", "40", *capacity, text=lines + "x" * 200 + "\n/stats\n")
+        assert result.returncode == 0, result.stderr.decode()
+        output = result.stdout.decode()
+        assert output.count("the context of 128 tokens is full") >= 3, output
+        assert output.count("not sent") == 1, output
+        assert int(re.search(r"\[(\d+) of 128", output)[1]) <= 128
+
+
+globals()["case_" + case]()
