@@ -1,0 +1,66 @@
+"""The binary interface of the library: functions, enumerators, layouts of structs. `update` writes it down in libpagedkv.abi,
+`check` compares a library with what is written there.
+
+usage: abi.py check|update LIBRARY"""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+KEPT = pathlib.Path(__file__).with_name("libpagedkv.abi")
+SKIPPED = 77
+
+
+def dump(library):
+    """What does not depend on the machine, the build directory or the inside of the library."""
+    text = subprocess.run(["abidw", "--exported-interfaces-only", "--no-architecture", "--no-corpus-path", "--no-comp-dir-path",
+                           "--no-show-locs", "--no-elf-needed", library], check=True, capture_output=True, text=True).stdout
+    return re.sub(r"path='[^']*?(?=src/api/)", "path='", text)
+
+
+def differences(old, new):
+    """abidiff's words on what changed between two dumps; None where nothing did."""
+    with tempfile.TemporaryDirectory() as directory:
+        paths = []
+        for name, text in (("old.abi", old), ("new.abi", new)):
+            paths.append(pathlib.Path(directory) / name)
+            paths[-1].write_text(text)
+        result = subprocess.run(["abidiff", "--harmless", "--no-architecture", *map(str, paths)], capture_output=True, text=True)
+    if result.returncode & 3:  # bits 0 and 1: abidiff itself failed or was called wrongly
+        sys.exit(f"abidiff failed: {result.stdout}{result.stderr}")
+    return result.stdout if result.returncode else None
+
+
+def self_test(text):
+    """A changed number, a moved member and a lost function have to be seen."""
+    for what, pattern, replacement in (
+            ("enumerator", r"(name='PKV_OUT_OF_BLOCKS' value=)'\d+'", r"\1'299'"),
+            ("member", r"(layout-offset-in-bits=)'64'", r"\1'96'"),
+            ("function", r"<elf-symbol name='pkv_version' [^\n]*\n", "")):
+        changed, count = re.subn(pattern, replacement, text, count=1)
+        if count != 1 or differences(text, changed) is None:
+            sys.exit(f"the check itself is broken: it does not see a changed {what}")
+
+
+def main():
+    if not shutil.which("abidw") or not shutil.which("abidiff"):
+        print("SKIPPED: abidw and abidiff (package abigail-tools) are not here, so nothing is known about the binary interface")
+        return SKIPPED
+    action, library = sys.argv[1:]
+    now = dump(library)
+    self_test(now)
+    if action == "update":
+        KEPT.write_text(now)
+        return 0
+    changed = differences(KEPT.read_text(), now)
+    if changed is None:
+        return 0
+    print(changed, "If this is meant, write it down: bash tests/abi/update", sep="\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

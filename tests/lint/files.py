@@ -1,0 +1,83 @@
+"""Files stay readable and finished: length, words that mean "not done", absolute paths of somebody's machine; and each noun
+of the C interface has a header and an api file of the same name."""
+
+import pathlib
+import re
+import subprocess
+
+import harness
+
+CODE = ("src/", "include/", "bindings/", "fuzz/", "tests/", "bench/")
+CODE_SUFFIXES = {".c", ".h", ".cpp", ".hpp", ".py", ".rs", ".go", ""}
+LONG, TOO_LONG = 400, 800
+REASON = re.compile(r"Over 800 lines: \w+")
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
+PATH_OF_A_MACHINE = re.compile(r"(?<![\w./\-])/(work|root|home)/")
+NOT_NOUNS = {"common", "pagedkv", "stats", "version"}
+
+
+def committed(root):
+    """The files git knows, or would take; in a tree without git, all but hidden ones and build directories."""
+    git = subprocess.run(["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    if git.returncode == 0 and (root / ".git").exists():
+        paths = [root / name for name in git.stdout.decode().split("\0") if name]
+    else:
+        paths = [p for p in root.rglob("*")
+                 if not any(part.startswith((".", "build")) or part == "__pycache__" for part in p.relative_to(root).parts)]
+    return sorted(p for p in paths if p.is_file() and not p.is_symlink())
+
+
+def check_text(path, text):
+    """path: relative to the tree, as text."""
+    found = []
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
+        if PATH_OF_A_MACHINE.search(line):
+            found.append(f"{path}:{number}: an absolute path of one machine")
+        if path.startswith(("src/", "include/", "bindings/")) and UNFINISHED.search(line):
+            found.append(f"{path}:{number}: unfinished: {line.strip()}")
+    if path.startswith(CODE) and pathlib.PurePosixPath(path).suffix in CODE_SUFFIXES:
+        if len(lines) > TOO_LONG and not any(REASON.search(line) for line in lines[:15]):
+            found.append(f"{path}: {len(lines)} lines, and no line at its top says 'Over {TOO_LONG} lines: why'")
+        elif len(lines) > LONG:
+            found.append(f"note: {path} has {len(lines)} lines, {LONG} is the aim")
+    return found
+
+
+def check_nouns(root):
+    headers = {p.stem for p in (root / "include/pagedkv").glob("*.h")}
+    api = {p.stem for p in (root / "src/api").glob("*.cpp")}
+    internal = {p.stem for p in (root / "src/api").glob("*.h")}
+    nouns = headers - NOT_NOUNS
+    return ([f"include/pagedkv/{noun}.h has no src/api/{noun}.cpp" for noun in sorted(nouns - api)] +
+            [f"src/api/{name}.cpp has no include/pagedkv/{name}.h" for name in sorted(api - headers - internal)])
+
+
+def check(root):
+    found = check_nouns(root)
+    for path in committed(root):
+        data = path.read_bytes()
+        if b"\0" not in data:
+            found += check_text(path.relative_to(root).as_posix(), data.decode(errors="replace"))
+    return found
+
+
+LONG_FILE = "int x;\n" * (TOO_LONG + 1)
+SAMPLES = [
+    (None, {"src/engine/a.cpp": "int a;\n", "README.md": "see https://example.org/home/page and ./work/x\n",
+            "include/pagedkv/pool.h": "", "include/pagedkv/stats.h": "", "src/api/pool.cpp": "", "src/api/boundary.h": "", "src/api/boundary.cpp": "",
+            "src/engine/table.cpp": "// Over 800 lines: a table\n" + LONG_FILE}),
+    ("note: src/engine/a.cpp has 401 lines", {"src/engine/a.cpp": "\n" * (LONG + 1)}),
+    ("no line at its top", {"src/engine/a.cpp": LONG_FILE}),
+    ("no line at its top", {"tests/run": LONG_FILE}),
+    ("unfinished", {"src/engine/a.cpp": "int a;  // " + "TO" + "DO: more\n"}),
+    ("unfinished", {"bindings/c/a.c": "/* FIX" + "ME */\n"}),
+    ("absolute path", {"README.md": "run " + "/ho" + "me/me/run\n"}),
+    ("absolute path", {"tests/run": 'cd "' + "/wo" + 'rk/tree"\n'}),
+    ("has no src/api/pool.cpp", {"include/pagedkv/pool.h": ""}),
+    ("has no include/pagedkv/pool.h", {"src/api/pool.cpp": ""}),
+]
+
+if __name__ == "__main__":
+    harness.run(check, SAMPLES)

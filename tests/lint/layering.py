@@ -1,0 +1,115 @@
+"""Who may include whom under src/.
+
+    api -> engine -> kernels -> base          downward only
+    engine/* -> engine/prefix, engine/store -> engine/memory
+
+The engine sees kernels/kernels.h and kernels/views.h only; oneTBB is for base/parallel, vector instructions for kernels;
+what is compiled for an instruction set keeps the standard library's inline functions out.
+"""
+
+import pathlib
+import re
+
+import harness
+
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
+
+# Room -> the rooms it may include. A file belongs to the longest room its path begins with.
+ROOMS = {
+    "base": {"base"},
+    "kernels": {"kernels", "base"},
+    "engine/memory": {"engine/memory", "kernels", "base"},
+    "engine/prefix": {"engine/prefix", "engine/memory", "kernels", "base"},
+    "engine/store": {"engine/store", "engine/memory", "kernels", "base"},
+    "engine": {"engine", "engine/prefix", "engine/store", "engine/memory", "kernels", "base"},
+    "api": {"api", "engine", "engine/prefix", "engine/store", "engine/memory", "kernels", "base"},
+}
+KERNELS_FACE = {"kernels/kernels.h", "kernels/views.h"}
+VECTOR = re.compile(r"xsimd/|.*intrin\.h$|arm_neon\.h$|arm_sve\.h$")
+ISA_ALLOWED = re.compile(r"xsimd/.*|.*intrin\.h|pagedkv/.*\.h|(arm_neon|arm_sve|stddef|stdint|stdbool|float|limits)\.h")
+
+
+def room_of(path):
+    rooms = [room for room in ROOMS if path.startswith(room + "/")]
+    return max(rooms, key=len, default=None)
+
+
+def includes_of(text):
+    return [(quote, name, text.count("\n", 0, start) + 1)
+            for quote, name, start in ((m[1], m[2], m.start()) for m in INCLUDE.finditer(text))]
+
+
+def check_include(path, quote, name):
+    room = room_of(path)
+    if quote == "<":
+        if name.startswith(("tbb/", "oneapi/tbb")) and not path.startswith("base/parallel"):
+            return "oneTBB is for base/parallel only"
+        if VECTOR.match(name) and room != "kernels":
+            return "vector instructions are for kernels only"
+        return None
+    target = room_of(name)
+    if target is None:
+        return "includes of our own are written from src/ on"
+    if target not in ROOMS[room]:
+        return f"{room} may not see {target}"
+    if target == "kernels" and room != "kernels" and name not in KERNELS_FACE:
+        return f"{room} sees only {' and '.join(sorted(KERNELS_FACE))} of the kernels"
+    return None
+
+
+def check_isa(files):
+    """Everything the files under kernels/isa reach: only headers without inline functions that a linker may merge."""
+    seen, queue, found = set(), [p for p in files if p.startswith("kernels/isa/")], []
+    while queue:
+        path = queue.pop()
+        if path in seen or path not in files:
+            continue
+        seen.add(path)
+        for quote, name, line in includes_of(files[path]):
+            if quote == '"':
+                queue.append(name)
+            elif not ISA_ALLOWED.fullmatch(name):
+                found.append(f"src/{path}:{line}: <{name}>: compiled per instruction set, so no standard library here")
+    return sorted(found)
+
+
+def check(root):
+    files = {str(path.relative_to("src")): harness.strip_comments(text) for path, text in harness.sources(root, "src")}
+    found = []
+    for path, text in files.items():
+        if room_of(path) is None:
+            found.append(f"src/{path}: a file outside every room: {', '.join(ROOMS)}")
+            continue
+        for quote, name, line in includes_of(text):
+            complaint = check_include(path, quote, name)
+            if complaint:
+                found.append(f"src/{path}:{line}: {name}: {complaint}")
+    return found + check_isa(files)
+
+
+SAMPLES = [
+    (None, {"src/api/cache.cpp": '#include "engine/cache.h"\n#include "base/status.h"\n',
+            "src/engine/cache.h": '#include "engine/store/file.h"\n#include "kernels/kernels.h"\n#include <vector>\n',
+            "src/engine/store/file.h": '#include "engine/memory/pool.h"\n',
+            "src/base/parallel.cpp": "#include <tbb/parallel_for.h>\n",
+            "src/kernels/isa/avx2.cpp": '#include "kernels/attend.hpp"\n#include <immintrin.h>\n',
+            "src/kernels/attend.hpp": '#include <xsimd/xsimd.hpp>\n#include <stdint.h>\n// #include <vector>\n'}),
+    ("base may not see engine", {"src/base/status.h": '#include "engine/cache.h"\n'}),
+    ("kernels may not see engine", {"src/kernels/scalar.cpp": '  # include "engine/cache.h"\n'}),
+    ("engine may not see api", {"src/engine/cache.cpp": '#include "api/boundary.h"\n'}),
+    ("engine/prefix may not see engine/store", {"src/engine/prefix/tree.h": '#include "engine/store/file.h"\n'}),
+    ("engine/store may not see engine/prefix", {"src/engine/store/file.h": '#include "engine/prefix/tree.h"\n'}),
+    ("engine/memory may not see engine", {"src/engine/memory/pool.h": '#include "engine/session.h"\n'}),
+    ("sees only", {"src/engine/attend.cpp": '#include "kernels/softmax.hpp"\n'}),
+    ("oneTBB", {"src/engine/attend.cpp": "#include <tbb/parallel_for.h>\n"}),
+    ("vector instructions", {"src/engine/attend.cpp": "#include <immintrin.h>\n"}),
+    ("vector instructions", {"src/base/os.cpp": "#include <xsimd/xsimd.hpp>\n"}),
+    ("written from src/ on", {"src/engine/attend.cpp": '#include "attend.h"\n'}),
+    ("outside every room", {"src/util/misc.h": ""}),
+    ("no standard library", {"src/kernels/isa/avx2.cpp": '#include "kernels/attend.hpp"\n',
+                             "src/kernels/attend.hpp": "#include <algorithm>\n"}),
+    ("no standard library", {"src/kernels/isa/avx2.cpp": '#include "base/checked.h"\n', "src/base/checked.h": "#include <cstdint>\n"}),
+]
+
+if __name__ == "__main__":
+    harness.run(check, SAMPLES)
