@@ -8,18 +8,21 @@
 
 #include <pagedkv/pagedkv.h>
 
-#define PKV_DL_FUNCTIONS(X)                                                                                                      \
-  X(version)                                                                                                                     \
-  X(version_string) X(status_string) X(last_error) X(isa_supported) X(isa_name) X(pool_config_init) X(pool_create)               \
-      X(pool_destroy) X(pool_alloc) X(pool_retain) X(pool_release) X(pool_claim) X(pool_seal) X(pool_reset) X(pool_block_state)  \
-          X(pool_get_stats) X(pool_validate) X(cache_config_init) X(layer_group_init) X(cache_compute_plan) X(cache_create)      \
-              X(cache_destroy) X(cache_get_info) X(cache_get_stats) X(cache_get_pool_stats) X(cache_validate) X(cache_kv_view)   \
-                  X(session_config_init) X(session_open) X(session_close) X(session_length) X(session_layer_length)              \
-                      X(session_tokens) X(session_set_tokens) X(session_reserve) X(session_prefill) X(session_push)              \
-                          X(session_trim) X(session_fork) X(session_block_table) X(session_slot_mapping) X(session_kv_indices)   \
-                              X(session_materialize) X(batch_begin) X(batch_rows) X(batch_write) X(batch_attend) X(batch_commit) \
-                                  X(batch_abort) X(batch_slot_mapping) X(batch_kv_indices) X(attention_params_init) X(attention) \
-                                      X(snapshot_take) X(snapshot_open) X(snapshot_length) X(snapshot_close)
+/* clang-format off */
+#define PKV_DL_FUNCTIONS(X)                                                                                           \
+  X(version) X(version_string) X(status_string) X(last_error) X(isa_supported) X(isa_name)                            \
+  X(pool_config_init) X(pool_create) X(pool_destroy) X(pool_alloc) X(pool_retain) X(pool_release)                     \
+  X(pool_claim) X(pool_seal) X(pool_reset) X(pool_block_state) X(pool_get_stats) X(pool_validate)                     \
+  X(cache_config_init) X(layer_group_init) X(cache_compute_plan) X(cache_create) X(cache_destroy) X(cache_get_info)   \
+  X(cache_get_stats) X(cache_get_pool_stats) X(cache_validate) X(cache_kv_view)                                       \
+  X(session_config_init) X(session_open) X(session_close) X(session_length) X(session_layer_length) X(session_tokens) \
+  X(session_set_tokens) X(session_reserve) X(session_prefill) X(session_push) X(session_trim) X(session_fork)         \
+  X(session_block_table) X(session_slot_mapping) X(session_kv_indices) X(session_materialize)                         \
+  X(batch_begin) X(batch_rows) X(batch_write) X(batch_attend) X(batch_commit) X(batch_abort)                          \
+  X(batch_slot_mapping) X(batch_block_copies) X(batch_kv_indices)                                                     \
+  X(attention_params_init) X(attention)                                                                               \
+  X(snapshot_take) X(snapshot_open) X(snapshot_length) X(snapshot_close)
+/* clang-format on */
 
 typedef struct pkv_dl {
   void* handle;
@@ -29,9 +32,8 @@ typedef struct pkv_dl {
 } pkv_dl;
 
 /* Opens the library at `path` or, where that is NULL, the first of: $PAGEDKV_LIBRARY; beside the program, in ../src (a build
- * tree) or
- * ../lib (an installation); wherever the dynamic linker finds the soname. Ends the program where there is none or a function is
- * missing. */
+ * tree) or ../lib (an installation); wherever the dynamic linker finds the soname. Ends the program where there is none or a
+ * function is missing. */
 void pkv_dl_open(pkv_dl* lib, const char* path);
 
 #endif

@@ -92,8 +92,7 @@ static pkv_cache_stats cache_stats(const scheduler* s) {
 /* Blocks that a session with `held` tokens in the cache still takes for all it knows and one token more. */
 static size_t blocks_missing(const scheduler* s, const sequence* q, size_t held) {
   const size_t block_size = s->engine->info.block_size;
-  const bool copies_tail =
-      held == s->root.held && held % block_size != 0; /* the fork's part-filled last block, at the first write */
+  const bool copies_tail = held == s->root.held && held % block_size != 0; /* a fork, at its first write */
   return blocks_of(q->length + 1, block_size) - blocks_of(held, block_size) + copies_tail;
 }
 

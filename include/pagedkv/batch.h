@@ -72,6 +72,14 @@ PKV_API pkv_status pkv_batch_abort(pkv_batch batch);
  * BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). *count as in pkv_session_block_table. Since 0.1. */
 PKV_API pkv_status pkv_batch_slot_mapping(pkv_batch batch, uint32_t group, size_t capacity, int64_t* slots, size_t* count);
 
+/**
+ * Blocks that begin replaced in one group because they were shared and part-filled: the step writes into to[i] in the place of from[i].
+ * Storage PAGED has copied the bytes already; with storage NONE the engine copies them before it writes. *count as in
+ * pkv_session_block_table. Statuses: as pkv_batch_slot_mapping. Since 0.1.
+ */
+PKV_API pkv_status pkv_batch_block_copies(pkv_batch batch, uint32_t group, size_t capacity, uint32_t* from, uint32_t* to,
+                                          size_t* count);
+
 /** What an index list of pkv_batch_kv_indices counts. */
 typedef enum pkv_index_unit { PKV_INDEX_BLOCKS = 1, PKV_INDEX_SLOTS = 2 } pkv_index_unit;
 

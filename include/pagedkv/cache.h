@@ -93,7 +93,7 @@ typedef struct pkv_cache_config {
   uint64_t blocks;       /**< Capacity in blocks per group. Give this or memory_bytes. */
   uint64_t memory_bytes; /**< Capacity as a budget for K and V: every group gets the same number of blocks, as many as fit. */
 
-  uint32_t threads;            /**< Threads that compute attention, the caller's included; 0: one per processor. */
+  uint32_t threads;            /**< Threads that compute attention, the caller's included, at most one per processor; 0: that many. */
   pkv_isa isa;                 /**< AUTO (default): the best this processor has. Another: that one or UNSUPPORTED. */
   pkv_huge_pages huge_pages;
   uint32_t prefault;           /**< 1: touch all memory in create, in parallel, so that no later call meets a page fault. */

@@ -21,6 +21,10 @@ class Use {
 
 // Closes the handle; a batch that was not committed aborts. Then its sessions are free for others.
 void end(Use& batch) noexcept {
+  if (batch.lease().inherited()) {
+    batch.lease().retire();
+    return;
+  }
   const std::vector<uint64_t> sessions = std::move(batch.object().sessions);
   delete &batch.object();
   for (const uint64_t session : sessions) unhold(session);
@@ -111,6 +115,17 @@ pkv_status pkv_batch_slot_mapping(pkv_batch handle, uint32_t group, size_t capac
     check_list(slots, capacity, "slots");
     check_pointer(count, "count");
     check_capacity(capacity, batch->slot_mapping(group, std::span(slots, capacity)), count, "slot mapping");
+  });
+}
+
+pkv_status pkv_batch_block_copies(pkv_batch handle, uint32_t group, size_t capacity, uint32_t* from, uint32_t* to, size_t* count) {
+  return guarded([&] {
+    const Use batch(handle, Access::read);
+    check_list(from, capacity, "from");
+    check_list(to, capacity, "to");
+    check_pointer(count, "count");
+    check_capacity(capacity, batch->block_copies(group, 0, nullptr, nullptr), count, "block copies");
+    batch->block_copies(group, capacity, from, to);
   });
 }
 

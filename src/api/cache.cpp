@@ -14,6 +14,7 @@ namespace {
 CacheConfig read_config(const pkv_cache_config* config) { return check_config(read_struct(config, default_config(), "config")); }
 
 void delete_child(const Lease& lease) {
+  if (lease.inherited()) return;
   switch (handle_kind(lease.handle())) {
     case Kind::batch: delete &lease.object<BatchObject>(); break;
     case Kind::snapshot: delete &lease.object<Snapshot>(); break;
@@ -82,7 +83,7 @@ pkv_status pkv_cache_destroy(pkv_cache handle) {
       delete_child(child);
       child.retire();
     }
-    delete &lease.object<Cache>();
+    if (!lease.inherited()) delete &lease.object<Cache>();
     lease.retire();
   });
 }

@@ -21,7 +21,7 @@ struct Slot {
   std::atomic<Kind> kind{};
   // Written before the word says live, read by those who hold a lease.
   void* object = nullptr;
-  uint64_t epoch = 0;
+  std::atomic<uint64_t> epoch{0};  // also read without a lease: whoever reads that of the slot's next life fails to take the lease
 };
 
 namespace {
@@ -153,13 +153,14 @@ bool Lease::acquire(Access access) {
   // Acquire: the fields of the slot, and what the last writer did to the object, are seen.
   uint64_t word = slot_->word.load(std::memory_order_acquire);
   for (;;) {
-    if (generation_of(word) != generation || (word & live) == 0) fail_stale(handle_);
-    const bool inherited = slot_->epoch != os::fork_epoch();
-    if (inherited && access != Access::close)
+    // The kind bits of a forged handle may differ from the slot's.
+    if (generation_of(word) != generation || (word & live) == 0 || slot_->kind.load(std::memory_order_relaxed) != handle_kind(handle_))
+      fail_stale(handle_);
+    if (inherited() && access != Access::close)
       fail(PKV_FORKED, "the %s %#llx belongs to the parent process; after fork() the child can only close it", kind_name(handle_kind(handle_)),
            (unsigned long long)handle_);
     uint64_t wanted;
-    if (inherited) {
+    if (inherited()) {
       wanted = (generation << 32) | live | written;  // whoever held a lease does not exist in this process
     } else if (word & held) {
       return false;
@@ -205,6 +206,8 @@ Lease::~Lease() {
 
 void* Lease::address() const { return slot_->object; }
 
+bool Lease::inherited() const { return slot_->epoch.load(std::memory_order_relaxed) != os::fork_epoch(); }
+
 uint64_t Lease::parent() const { return slot_->parent.load(std::memory_order_relaxed); }
 
 void Lease::retire() noexcept {
@@ -226,7 +229,7 @@ uint64_t add_handle(Kind kind, void* object, uint64_t parent) {
   Slot* const slot = table().take();
   slot->kind.store(kind, std::memory_order_relaxed);
   slot->object = object;
-  slot->epoch = os::fork_epoch();
+  slot->epoch.store(os::fork_epoch(), std::memory_order_relaxed);
   slot->parent.store(parent, std::memory_order_relaxed);
   const uint64_t word = slot->word.load(std::memory_order_relaxed) | live;
   slot->word.store(word, std::memory_order_release);

@@ -38,6 +38,9 @@ class Lease {
   }
   uint64_t handle() const { return handle_; }
   uint64_t parent() const;  // handle of the cache it belongs to
+  // True in a child of the process that made the object. A thread that fork() left behind may have been in the middle of changing it, so
+  // it can be retired but not destroyed: its memory stays until the process ends.
+  bool inherited() const;
 
   // Ends the handle: it is stale from now on. The object is the caller's to delete.
   void retire() noexcept;

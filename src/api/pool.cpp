@@ -73,7 +73,7 @@ pkv_status pkv_pool_destroy(pkv_pool handle) {
   return guarded([&] {
     if (handle == nullptr) return;
     Lease lease(bits(handle), Kind::pool, Access::close);
-    const std::unique_ptr<PoolObject> object(&lease.object<PoolObject>());
+    if (!lease.inherited()) delete &lease.object<PoolObject>();
     lease.retire();
   });
 }

@@ -48,7 +48,7 @@ pkv_status pkv_session_close(pkv_session handle) {
   return guarded([&] {
     if (handle == nullptr) return;
     Lease lease(bits(handle), Kind::session, Access::close);
-    delete &lease.object<Session>();
+    if (!lease.inherited()) delete &lease.object<Session>();
     lease.retire();
   });
 }

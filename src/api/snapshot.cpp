@@ -37,7 +37,7 @@ pkv_status pkv_snapshot_close(pkv_snapshot snapshot) {
   return guarded([&] {
     if (snapshot == nullptr) return;
     Lease lease(bits(snapshot), Kind::snapshot, Access::close);
-    delete &lease.object<Snapshot>();
+    if (!lease.inherited()) delete &lease.object<Snapshot>();
     lease.retire();
   });
 }

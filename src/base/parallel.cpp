@@ -1,19 +1,33 @@
 #include "base/parallel.h"
 
+#include <tbb/global_control.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
+
+#include <algorithm>
 
 #include "base/os.h"
 
 namespace pkv {
 
 struct Workers::Arena {
-  explicit Arena(unsigned threads) : arena(static_cast<int>(threads)), epoch(os::fork_epoch()) {}
+  // Initialized at once: where memory is refused to a first execute(), oneTBB would leave the arena locked for ever.
+  explicit Arena(unsigned threads) : arena(static_cast<int>(threads)), epoch(os::fork_epoch()) { arena.initialize(); }
   tbb::task_arena arena;
   const uint64_t epoch;
 };
 
-Workers::Workers(unsigned threads) : threads_(threads), arena_(threads > 1 ? std::make_unique<Arena>(threads) : nullptr) {}
+namespace {
+
+// oneTBB runs no more threads than this in the process, and prints a warning when it is asked for more.
+unsigned usable(unsigned threads) {
+  const size_t limit = tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
+  return static_cast<unsigned>(std::clamp<size_t>(limit, 1, threads));
+}
+
+}  // namespace
+
+Workers::Workers(unsigned threads) : threads_(usable(threads)), arena_(threads_ > 1 ? std::make_unique<Arena>(threads_) : nullptr) {}
 
 Workers::~Workers() {
   // In a forked child the arena's threads do not exist and its locks may be held for ever: leave it.

@@ -11,13 +11,15 @@ namespace pkv {
 template <class Struct>
 Struct read_struct(const Struct* from, Struct defaults, const char* name) {
   if (from == nullptr) fail(PKV_INVALID_ARGUMENT, "%s is NULL", name);
-  const uint32_t size = from->struct_size;
+  // By bytes: structs of a list lie struct_size apart, at any address.
+  uint32_t size;
+  std::memcpy(&size, static_cast<const void*>(from), sizeof size);
   if (size < sizeof(uint32_t) || size > 4096 || size % sizeof(uint32_t) != 0)
     fail(PKV_INVALID_ARGUMENT, "%s: struct_size is %u; call its _init function first", name, size);
   const auto* bytes = reinterpret_cast<const unsigned char*>(from);
   for (size_t i = sizeof(Struct); i < size; i++)
     if (bytes[i] != 0) fail(PKV_INVALID_ARGUMENT, "%s: byte %zu is not zero, and this library knows only %zu", name, i, sizeof(Struct));
-  std::memcpy(&defaults, from, size < sizeof(Struct) ? size : sizeof(Struct));
+  std::memcpy(&defaults, bytes, size < sizeof(Struct) ? size : sizeof(Struct));
   return defaults;
 }
 

@@ -9,9 +9,13 @@
 
 namespace pkv {
 
+Batch::Batch(Cache& cache, size_t sessions) : cache_(cache), written_(cache.config().layers) {
+  entries_.reserve(sessions);
+  tasks_.reserve(sessions);
+}
+
 Batch::Batch(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens, uint64_t* short_by)
-    : cache_(cache), written_(cache.config().layers) {
-  entries_.reserve(sessions.size());
+    : Batch(cache, sessions.size()) {
   for (size_t i = 0; i < sessions.size(); i++) {
     sessions[i]->check_idle("begin");
     entries_.push_back({sessions[i], sessions[i]->length(), new_tokens[i], rows_});
@@ -19,6 +23,15 @@ Batch::Batch(Cache& cache, std::span<Session* const> sessions, std::span<const u
   }
   reserve(short_by);
   for (Entry& entry : entries_) entry.session->batch_ = this;
+  open_ = true;
+}
+
+void Batch::begin_reserved(Session& session, uint32_t new_tokens) noexcept {
+  entries_.push_back({&session, 0, new_tokens, 0});
+  rows_ = new_tokens;
+  for (Sequence& sequence : session.content_.sequences()) sequence.begin(0, new_tokens, {});
+  session.batch_ = this;
+  open_ = true;
 }
 
 // All or none: what a session got is given back if a later one fails.
@@ -84,14 +97,13 @@ void Batch::write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
   const Group& group = check_layer(layer, &place);
   const RowsView k_rows = check_rows(k, rows_, group.shape.kv_heads, group.shape.key_dim, "k");
   const RowsView v_rows = check_rows(v, rows_, group.shape.kv_heads, group.shape.value_dim, "v");
-  std::vector<CopyTask> tasks;
-  tasks.reserve(entries_.size());
+  tasks_.clear();
   for (const Entry& entry : entries_) {
     if (entry.count == 0) continue;
     const KvView kv = entry.session->content_.sequences()[place.group].view(place.layer);
-    tasks.push_back({kv, entry.start, entry.count, rows_from(k_rows, entry.row), rows_from(v_rows, entry.row)});
+    tasks_.push_back({kv, entry.start, entry.count, rows_from(k_rows, entry.row), rows_from(v_rows, entry.row)});
   }
-  copy_rows(cache_.workers(), cache_.kv_kernels(group).store, tasks, group.layout.token_bytes() / group.shape.layers);
+  copy_rows(cache_.workers(), cache_.kv_kernels(group).store, tasks_, group.layout.token_bytes() / group.shape.layers);
   written_[layer] = true;
 }
 
@@ -148,6 +160,21 @@ size_t Batch::slot_mapping(uint32_t group, std::span<int64_t> slots) const {
     for (uint32_t i = 0; i < entry.count; i++)
       slots[entry.row + i] = entry.session->content_.sequences()[group].slot(entry.start + i);
   return rows_;
+}
+
+size_t Batch::block_copies(uint32_t group, size_t capacity, uint32_t* from, uint32_t* to) const {
+  check_ids(group);
+  size_t count = 0;
+  for (const Entry& entry : entries_) {
+    const Sequence& sequence = entry.session->content_.sequences()[group];
+    if (sequence.copied_from() == no_block) continue;
+    if (count < capacity) {
+      from[count] = PKV_BLOCK_ID(sequence.copied_from());
+      to[count] = sequence.copied_to();
+    }
+    count++;
+  }
+  return count;
 }
 
 size_t Batch::kv_indices(uint32_t group, pkv_index_unit unit, int64_t* indptr, std::span<int64_t> indices,

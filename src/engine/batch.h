@@ -14,6 +14,10 @@ class Batch {
  public:
   // Sessions of one cache, each once, none of them in a step. Throws OUT_OF_BLOCKS (and sets *short_by), TOO_LARGE, bad_alloc.
   Batch(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens, uint64_t* short_by);
+  // Room for a step over so many sessions, without one yet.
+  Batch(Cache& cache, size_t sessions);
+  // Begins a step of a session that is empty and holds all blocks, and all room, that it needs for that: nothing can fail.
+  void begin_reserved(Session& session, uint32_t new_tokens) noexcept;
   ~Batch();  // aborts what was not committed
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
@@ -30,6 +34,8 @@ class Batch {
 
   // Slots of the new tokens of one group; returns how many there are, writes if they fit.
   size_t slot_mapping(uint32_t group, std::span<int64_t> slots) const;
+  // Blocks that begin replaced by private ones; returns how many, writes if they fit.
+  size_t block_copies(uint32_t group, size_t capacity, uint32_t* from, uint32_t* to) const;
   size_t kv_indices(uint32_t group, pkv_index_unit unit, int64_t* indptr, std::span<int64_t> indices, uint32_t* last_block_length) const;
 
  private:
@@ -49,9 +55,10 @@ class Batch {
 
   Cache& cache_;
   std::vector<Entry> entries_;
-  std::vector<bool> written_;  // by layer
+  std::vector<CopyTask> tasks_;  // of a write; kept, so that only begin needs memory for it
+  std::vector<bool> written_;    // by layer
   size_t rows_ = 0;
-  bool open_ = true;
+  bool open_ = false;
 };
 
 }  // namespace pkv

@@ -80,25 +80,25 @@ void Session::step(Solo kind, uint32_t layer, size_t n, const pkv_tensor* k, con
   check_rows(k, n, group.shape.kv_heads, group.shape.key_dim, "k");
   check_rows(v, n, group.shape.kv_heads, group.shape.value_dim, "v");
   if (n == 0) return;
-  const bool begins = solo_ == nullptr;
-  if (begins) {
-    if (kind == Solo::prefill) begin_replacing(n);
-    reserve_more(content_.tokens(), n);  // so that the commit cannot fail
+  if (solo_ == nullptr) {
     Session* const self = this;
     const uint32_t count = static_cast<uint32_t>(n);
-    solo_ = std::make_unique<Batch>(cache(), std::span(&self, 1), std::span(&count, 1), nullptr);
+    if (kind == Solo::prefill) {
+      auto batch = std::make_unique<Batch>(cache(), 1);
+      begin_replacing(n);
+      batch->begin_reserved(*this, count);
+      solo_ = std::move(batch);
+    } else {
+      reserve_more(content_.tokens(), n);  // so that the commit cannot fail
+      solo_ = std::make_unique<Batch>(cache(), std::span(&self, 1), std::span(&count, 1), nullptr);
+    }
     solo_kind_ = kind;
   } else if (solo_kind_ != kind) {
     check_idle(name);
   } else if (solo_->rows() != n) {
     fail(PKV_INVALID_ARGUMENT, "layer %u: %zu rows, but this %s began with %zu", layer, n, name, solo_->rows());
   }
-  try {
-    solo_->write(layer, k, v);
-  } catch (...) {
-    if (begins) solo_.reset();
-    throw;
-  }
+  solo_->write(layer, k, v);
   if (!solo_->complete()) return;
   solo_->commit(nullptr);
   solo_.reset();

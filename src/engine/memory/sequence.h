@@ -29,6 +29,7 @@ class Sequence {
   std::span<const Block> blocks() const { return blocks_; }  // given-back entries are no_block
   std::span<const uint32_t> ids() const { return ids_; }     // the same as ids; PKV_NO_BLOCK
   uint64_t capacity() const { return blocks_.size() * uint64_t{group_->block_size}; }
+  uint32_t copied_to() const { return ids_[copied_index_]; }  // where copied_from() is not no_block
   Block copied_from() const { return copied_from_; }  // the shared block a step in flight keeps for its abort, or no_block
 
   // Blocks begin() needs: new ones, and one for the copy of a part-filled tail that is shared.
