@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "json_numbers.h"
+#include "data.h"
 #include "support.h"
 #include "tiny_llama.h"
 

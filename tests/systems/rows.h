@@ -10,25 +10,20 @@
 #include <random>
 #include <vector>
 
+#include "../support/source.h"
 #include "support.h"
 
 namespace systems {
 
 // Reproducible on every platform: the generator is specified, distributions of the standard library are not.
-class Random {
+class Random : public Source {
  public:
-  explicit Random(uint64_t seed) : bits_(seed) {}
-  uint64_t below(uint64_t n) { return bits_() % n; }
-  uint64_t between(uint64_t first, uint64_t last) { return first + below(last - first + 1); }
-  bool chance(unsigned percent) { return below(100) < percent; }
-  float uniform() { return static_cast<float>(bits_() >> 40) / static_cast<float>(1 << 23) - 1; }  // [-1, 1)
+  using Source::Source;
+  float uniform() { return static_cast<float>(below(uint64_t{1} << 24)) / static_cast<float>(1 << 23) - 1; }  // [-1, 1)
   template <class T>
   T pick(std::initializer_list<T> list) {
     return list.begin()[below(list.size())];
   }
-
- private:
-  std::mt19937_64 bits_;
 };
 
 inline size_t bytes_of(pkv_dtype dtype) { return dtype == PKV_F32 ? 4 : 2; }

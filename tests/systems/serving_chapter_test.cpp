@@ -1,5 +1,6 @@
 // The arithmetic of a chapter on KV serving, with its 64 lengths: what paging reserves, and what a contiguous cache does.
 #include "json_numbers.h"
+#include "data.h"
 #include "support.h"
 
 namespace systems {

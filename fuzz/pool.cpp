@@ -1,0 +1,5 @@
+// Operations on a pool of block ids against a naive model, which must agree after each of them.
+#include "../tests/pool/replay.h"
+#include "target.h"
+
+FUZZ_TARGET(const uint8_t* data, size_t size) { pkv::Replay(Source(data, size)).run(1000); }

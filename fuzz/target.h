@@ -1,0 +1,21 @@
+// A fuzz target's entry: libFuzzer calls it, or replay.cpp with the files of a corpus. A failed expectation ends the process.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+
+inline bool stop_at_failures() {
+  testing::GTEST_FLAG(break_on_failure) = true;
+  return true;
+}
+
+#define FUZZ_TARGET(...)                                                     \
+  static void run_target(__VA_ARGS__);                                       \
+  extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) { \
+    static const bool ready = stop_at_failures();                            \
+    if (ready) run_target(input, size);                                      \
+    return 0;                                                                \
+  }                                                                          \
+  static void run_target(__VA_ARGS__)
