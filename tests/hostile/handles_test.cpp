@@ -1,0 +1,129 @@
+// Handles that were never given out, or no more: told by their bits, never followed.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "matrix.h"
+
+namespace hostile {
+namespace {
+
+#define IN_CHILD(...) EXPECT_EQ(in_child([&] __VA_ARGS__), "")
+
+TEST(Handles, RandomBitsAreStale) {
+  IN_CHILD({
+    World w;
+    std::mt19937_64 random(1);
+    w.remember();
+    const uint64_t known[] = {bits(w.cache), bits(w.session), bits(w.batch), bits(w.snapshot), bits(w.pool)};
+    size_t found = 0;
+    uint64_t value = 0;
+    size_t rows = 0;
+    auto stats = empty<pkv_pool_stats>();
+    for (size_t i = 0; i < 400000; i++) {
+      uint64_t forged = random();
+      // Also close to what is open: one bit or one byte of a handle changed.
+      if (i % 3 == 1) forged = known[forged % 5] ^ (uint64_t{1} << (forged >> 8) % 64);
+      if (i % 3 == 2) forged = known[forged % 5] ^ ((forged >> 32 & 0xFF) << (forged >> 8) % 8 * 8);
+      pkv_status status = PKV_OK;
+      switch (i % 4) {
+        case 0: status = pkv_session_length(from_bits<pkv_session>(forged), &value); break;
+        case 1: status = pkv_batch_rows(from_bits<pkv_batch>(forged), &rows); break;
+        case 2: status = pkv_snapshot_length(from_bits<pkv_snapshot>(forged), &value); break;
+        case 3: status = pkv_pool_get_stats(from_bits<pkv_pool>(forged), &stats); break;
+      }
+      found += status == PKV_OK;
+      HOSTILE_CHECK(status == PKV_STALE_HANDLE || status == PKV_OK || status == PKV_INVALID_ARGUMENT, "%#llx gave %s",
+                    static_cast<unsigned long long>(forged), pkv_status_string(status));
+    }
+    HOSTILE_CHECK(found < 8000, "%zu forged handles were found", found);  // a change of no bit is the handle itself
+    w.check_state();
+    w.validate();
+    w.close();
+  });
+}
+
+// Closing a forged handle must not close another's.
+TEST(Handles, ClosingRandomBitsClosesNothing) {
+  IN_CHILD({
+    World w;
+    std::mt19937_64 random(2);
+    w.remember();
+    for (size_t i = 0; i < 40000; i++) {
+      const uint64_t forged = random();
+      WANT(PKV_STALE_HANDLE, pkv_session_close(from_bits<pkv_session>(forged)));
+      WANT(PKV_STALE_HANDLE, pkv_batch_abort(from_bits<pkv_batch>(forged)));
+      WANT(PKV_STALE_HANDLE, pkv_snapshot_close(from_bits<pkv_snapshot>(forged)));
+      WANT(PKV_STALE_HANDLE, pkv_cache_destroy(from_bits<pkv_cache>(forged)));
+      WANT(PKV_STALE_HANDLE, pkv_pool_destroy(from_bits<pkv_pool>(forged)));
+    }
+    w.check_state();
+    w.close();
+  });
+}
+
+TEST(Handles, DoubleCloseIsStale) {
+  IN_CHILD({
+    World w;
+    OK(pkv_batch_abort(w.batch));
+    WANT(PKV_STALE_HANDLE, pkv_batch_abort(w.batch));
+    OK(pkv_session_close(w.session));
+    WANT(PKV_STALE_HANDLE, pkv_session_close(w.session));
+    OK(pkv_snapshot_close(w.snapshot));
+    WANT(PKV_STALE_HANDLE, pkv_snapshot_close(w.snapshot));
+    OK(pkv_cache_destroy(w.cache));
+    WANT(PKV_STALE_HANDLE, pkv_cache_destroy(w.cache));
+    WANT(PKV_STALE_HANDLE, pkv_session_close(w.stepping));  // closed with its cache
+    OK(pkv_pool_destroy(w.pool));
+    WANT(PKV_STALE_HANDLE, pkv_pool_destroy(w.pool));
+    w.close();
+  });
+}
+
+// A closed handle stays stale when its place is taken again, by whatever kind.
+TEST(Handles, AReusedPlaceIsAnotherHandle) {
+  IN_CHILD({
+    World w;
+    std::vector<pkv_session> closed;
+    for (size_t i = 0; i < 2000; i++) {
+      pkv_session session = nullptr;
+      OK(pkv_session_open(w.cache, nullptr, &session));
+      for (size_t back = 1; back <= 5 && back <= closed.size(); back++) {
+        uint64_t length = 0;
+        HOSTILE_CHECK(closed[closed.size() - back] != session, "a handle came back");
+        WANT(PKV_STALE_HANDLE, pkv_session_length(closed[closed.size() - back], &length));
+      }
+      OK(pkv_session_close(session));
+      closed.push_back(session);
+    }
+    for (const pkv_session session : closed) WANT(PKV_STALE_HANDLE, pkv_session_close(session));
+    w.validate();
+    w.close();
+  });
+}
+
+// Blocks of a pool: released twice in every way.
+TEST(Handles, BlocksFreedTwice) {
+  IN_CHILD({
+    World w;
+    const pkv_block block = w.blocks[5];
+    OK(pkv_pool_release(w.pool, 1, &block));
+    WANT(PKV_DOUBLE_FREE, pkv_pool_release(w.pool, 1, &block));
+    pkv_block again = 0;
+    OK(pkv_pool_alloc(w.pool, 1, &again));
+    HOSTILE_CHECK(PKV_BLOCK_ID(again) == PKV_BLOCK_ID(block) && again != block, "the id comes back in another generation");
+    w.remember();
+    WANT(PKV_DOUBLE_FREE, pkv_pool_release(w.pool, 1, &block));
+    WANT(PKV_STALE_HANDLE, pkv_pool_retain(w.pool, 1, &block));
+    uint32_t offset = 0;
+    WANT(PKV_STALE_HANDLE, pkv_pool_claim(w.pool, block, 1, &offset));
+    const pkv_block mixed[] = {w.blocks[0], again, block};
+    WANT(PKV_DOUBLE_FREE, pkv_pool_release(w.pool, 3, mixed));
+    WANT(PKV_STALE_HANDLE, pkv_pool_retain(w.pool, 3, mixed));
+    w.check_state();
+    w.close();
+  });
+}
+
+}  // namespace
+}  // namespace hostile

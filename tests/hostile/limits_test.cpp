@@ -1,0 +1,231 @@
+// Too much: blocks that are short, counted exactly; references at their limit; sizes whose products do not fit.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "world.h"
+
+namespace hostile {
+namespace {
+
+#define IN_CHILD(...) EXPECT_EQ(in_child([&] __VA_ARGS__), "")
+
+pkv_session open_session(pkv_cache cache, uint64_t reserve_tokens) {
+  auto config = made(pkv_session_config_init);
+  config.reserve_tokens = reserve_tokens;
+  pkv_session session = nullptr;
+  OK(pkv_session_open(cache, &config, &session));
+  return session;
+}
+
+// With `blocks` blocks all reserved by one-block sessions, a step over `steps` is short of blocks: closing one session fewer than
+// told does not help, closing that many does.
+void check_short(pkv_cache cache, std::vector<pkv_session>& holders, const std::vector<pkv_session>& steps,
+                 const std::vector<uint32_t>& new_tokens) {
+  uint64_t blocks_short = 0;
+  pkv_batch batch = nullptr;
+  const auto begin = [&] { return pkv_batch_begin(cache, steps.size(), steps.data(), new_tokens.data(), &blocks_short, &batch); };
+  WANT(PKV_OUT_OF_BLOCKS, begin());
+  const uint64_t told = blocks_short;
+  HOSTILE_CHECK(told > 0 && told <= holders.size(), "%llu blocks short", static_cast<unsigned long long>(told));
+  HOSTILE_CHECK(std::string(pkv_last_error()).find(std::to_string(told) + " short") != std::string::npos, "%s", pkv_last_error());
+  for (uint64_t freed = 0; freed < told; freed++) {
+    blocks_short = 0;
+    WANT(PKV_OUT_OF_BLOCKS, begin());
+    HOSTILE_CHECK(blocks_short == told - freed, "%llu short after %llu were freed, %llu before",
+                  static_cast<unsigned long long>(blocks_short), static_cast<unsigned long long>(freed),
+                  static_cast<unsigned long long>(told));
+    HOSTILE_CHECK(batch == nullptr, "a batch was given out");
+    OK(pkv_cache_validate(cache));
+    OK(pkv_session_close(holders.back()));
+    holders.pop_back();
+  }
+  OK(begin());
+  OK(pkv_batch_abort(batch));
+}
+
+TEST(Limits, BlocksShortIsExact) {
+  for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS, PKV_STORAGE_NONE})
+    IN_CHILD({
+      pkv_cache_config config = small_model(20);
+      config.storage = storage;
+      pkv_cache cache = nullptr;
+      OK(pkv_cache_create(&config, &cache));
+      const std::vector<pkv_session> steps = {open_session(cache, 0), open_session(cache, 1), open_session(cache, 0)};
+      std::vector<pkv_session> holders;
+      while (stats_of(cache).free_blocks > 2) holders.push_back(open_session(cache, 16));
+      check_short(cache, holders, steps, {33, 64, 17});  // 3 + (4 - 1) + 2 blocks
+      OK(pkv_cache_destroy(cache));
+    });
+}
+
+// The copy of a shared tail counts, too.
+TEST(Limits, BlocksShortCountsCopies) {
+  IN_CHILD({
+    pkv_cache cache = nullptr;
+    const pkv_cache_config config = small_model(12);
+    OK(pkv_cache_create(&config, &cache));
+    const pkv_session first = open_session(cache, 0);
+    step(cache, {first}, {20}, 1);
+    pkv_session second = nullptr;
+    OK(pkv_session_fork(first, &second));
+    std::vector<pkv_session> holders;
+    while (stats_of(cache).free_blocks > 0) holders.push_back(open_session(cache, 16));
+    check_short(cache, holders, {first}, {1});
+    check_short(cache, holders, {first, second}, {1, 20});
+    OK(pkv_cache_destroy(cache));
+  });
+}
+
+pkv_layer_group group_of(uint32_t count, uint32_t window, uint64_t blocks) {
+  auto group = made(pkv_layer_group_init);
+  group.layers = count;
+  group.query_heads = query_heads;
+  group.kv_heads = kv_heads;
+  group.key_dim = dim;
+  group.window = window;
+  group.blocks = blocks;
+  return group;
+}
+
+TEST(Limits, BlocksShortOverGroups) {
+  IN_CHILD({
+    pkv_layer_group groups[] = {group_of(1, 0, 6), group_of(1, 32, 9)};
+    auto config = made(pkv_cache_config_init);
+    config.groups = groups;
+    config.group_count = 2;
+    config.threads = 1;
+    pkv_cache cache = nullptr;
+    OK(pkv_cache_create(&config, &cache));
+    const pkv_session holder = open_session(cache, 64), session = open_session(cache, 0);
+    uint64_t blocks_short = 0;
+    pkv_batch batch = nullptr;
+    const uint32_t tokens = 96;
+    // 6 blocks in each: 2 and 5 are free.
+    WANT(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 1, &session, &tokens, &blocks_short, &batch));
+    HOSTILE_CHECK(blocks_short == 5, "%llu short", static_cast<unsigned long long>(blocks_short));
+    OK(pkv_cache_validate(cache));
+    OK(pkv_session_close(holder));
+    OK(pkv_batch_begin(cache, 1, &session, &tokens, &blocks_short, &batch));
+    OK(pkv_cache_destroy(cache));
+  });
+}
+
+TEST(Limits, References) {
+  IN_CHILD({
+    constexpr size_t limit = 4194303;
+    World w;
+    const pkv_block block = w.blocks[0], other = w.blocks[1];
+    std::vector<pkv_block> many(limit - 1, block);
+    OK(pkv_pool_retain(w.pool, many.size(), many.data()));
+    w.remember();
+    WANT(PKV_REF_LIMIT, pkv_pool_retain(w.pool, 1, &block));
+    const pkv_block pair[] = {other, block};
+    WANT(PKV_REF_LIMIT, pkv_pool_retain(w.pool, 2, pair));
+    w.check_state();
+    OK(pkv_pool_release(w.pool, 1, &block));
+    const pkv_block twice[] = {block, other, block};
+    w.remember();
+    WANT(PKV_REF_LIMIT, pkv_pool_retain(w.pool, 3, twice));
+    w.check_state();
+    OK(pkv_pool_retain(w.pool, 1, &block));
+    for (size_t i = 0; i < limit; i++) OK(pkv_pool_release(w.pool, 1, &block));
+    WANT(PKV_DOUBLE_FREE, pkv_pool_release(w.pool, 1, &block));
+    w.validate();
+    w.close();
+  });
+}
+
+// Every combination of extreme sizes: refused, or right by wider arithmetic.
+TEST(Limits, ExtremeSizes) {
+  IN_CHILD({
+    size_t fits = 0, refused = 0;
+    for (const uint32_t layer_count : {1u, 65536u, UINT32_MAX})
+      for (const uint32_t heads : {1u, 65536u, UINT32_MAX})
+        for (const uint32_t dims : {16u, 576u, UINT32_MAX - 15})
+          for (const uint32_t size : {16u, 256u, UINT32_MAX})
+            for (const uint64_t blocks : {uint64_t{1}, uint64_t{INT32_MAX}, uint64_t{UINT32_MAX}, uint64_t{0}})
+              for (const uint64_t bytes : {uint64_t{0}, uint64_t{1} << 40, uint64_t{UINT64_MAX}}) {
+                auto config = made(pkv_cache_config_init);
+                config.layers = layer_count;
+                config.query_heads = config.kv_heads = heads;
+                config.key_dim = config.value_dim = dims;
+                config.block_size = size;
+                config.blocks = blocks;
+                config.memory_bytes = bytes;
+                auto plan = empty<pkv_cache_plan>();
+                const pkv_status status = pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan);
+                if (status != PKV_OK) {
+                  refused++;
+                  HOSTILE_CHECK(status == PKV_INVALID_ARGUMENT || status == PKV_OVERFLOW || status == PKV_TOO_LARGE, "%s",
+                                pkv_status_string(status));
+                  continue;
+                }
+                fits++;
+                const __uint128_t token = __uint128_t{layer_count} * heads * dims * 2 * 4;
+                HOSTILE_CHECK(plan.bytes_per_token == token && plan.total_bytes == token * size * plan.blocks, "a size wrapped");
+                HOSTILE_CHECK(bytes == 0 || plan.total_bytes <= bytes, "more than the budget");
+              }
+    HOSTILE_CHECK(fits > 10 && refused > 100, "%zu fit, %zu were refused", fits, refused);
+  });
+}
+
+TEST(Limits, Groups) {
+  IN_CHILD({
+    auto plan = empty<pkv_cache_plan>();
+    const auto try_groups = [&](std::vector<pkv_layer_group> groups) {
+      auto config = made(pkv_cache_config_init);
+      config.groups = groups.data();
+      config.group_count = static_cast<uint32_t>(groups.size());
+      config.blocks = 4;
+      return pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan);
+    };
+    const uint32_t zero = 0, two = 2, twice[] = {0, 0}, far = UINT32_MAX;
+    const pkv_layer_group one = group_of(1, 0, 0);
+    OK(try_groups({one, one}));
+    auto indexed = one;
+    indexed.layer_indices = &zero;
+    OK(try_groups({indexed}));
+    WANT(PKV_INVALID_ARGUMENT, try_groups({one, indexed}));  // layer 0 twice
+    indexed.layer_indices = &two;
+    WANT(PKV_OUT_OF_RANGE, try_groups({one, indexed}));
+    indexed.layer_indices = &far;
+    WANT(PKV_OUT_OF_RANGE, try_groups({one, indexed}));
+    indexed.layers = 2;
+    indexed.layer_indices = twice;
+    WANT(PKV_INVALID_ARGUMENT, try_groups({indexed}));
+    auto odd = one;
+    odd.struct_size -= 8;
+    WANT(PKV_INVALID_ARGUMENT, try_groups({one, odd}));
+    odd.struct_size = 0;
+    WANT(PKV_INVALID_ARGUMENT, try_groups({odd, one}));
+    WANT(PKV_INVALID_ARGUMENT, try_groups(std::vector<pkv_layer_group>(70000, one)));
+    auto big = one;
+    big.layers = 40000;
+    WANT(PKV_INVALID_ARGUMENT, try_groups({big, big}));
+  });
+}
+
+// Groups of an older header, whose size leaves the second at an address that is no multiple of 8.
+TEST(Limits, OlderGroups) {
+  IN_CHILD({
+    constexpr uint32_t size = offsetof(pkv_layer_group, window);
+    static_assert(size % 8 != 0);
+    alignas(8) unsigned char memory[2 * size];
+    for (size_t i = 0; i < 2; i++) {
+      auto group = group_of(1, 0, 0);
+      group.struct_size = size;
+      std::copy_n(reinterpret_cast<const unsigned char*>(&group), size, memory + i * size);
+    }
+    auto config = made(pkv_cache_config_init);
+    config.groups = reinterpret_cast<const pkv_layer_group*>(memory);
+    config.group_count = 2;
+    config.blocks = 4;
+    auto plan = empty<pkv_cache_plan>();
+    OK(pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan));
+    HOSTILE_CHECK(plan.groups == 2 && plan.blocks == 8, "%u groups", plan.groups);
+  });
+}
+
+}  // namespace
+}  // namespace hostile

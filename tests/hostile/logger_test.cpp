@@ -1,0 +1,56 @@
+// Calls from inside the logger. It is called where the system offers no huge pages: here because a filter refuses to.
+#include <errno.h>
+#include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include "matrix.h"
+
+namespace hostile {
+namespace {
+
+// From now on madvise() fails in this process.
+bool refuse_madvise() {
+  sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 1),
+                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program{sizeof code / sizeof code[0], code};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST(Logger, CallsFromInsideAreRefused) {
+  const std::string failed = in_child([] {
+    World w;
+    std::vector<Values> values;
+    for (const Function& f : all_rows()) values.push_back(valid_values(f, w));
+    HOSTILE_CHECK(refuse_madvise(), "skip: no filter can be set here");
+    w.remember();
+    size_t refused = 0, called = 0;
+    w.hooks.inside_log = [&] {
+      for (size_t i = 0; i < all_rows().size(); i++) {
+        if (!all_rows()[i].tells_status) continue;
+        called++;
+        refused += all_rows()[i].call(values[i]) == PKV_REENTRANT;
+      }
+    };
+    pkv_cache_config config = small_model(8);
+    config.logger = w.hooks.logger();
+    pkv_cache cache = nullptr;
+    OK(pkv_cache_create(&config, &cache));
+    HOSTILE_CHECK(w.hooks.lines() == 1, "%llu lines were logged", static_cast<unsigned long long>(w.hooks.lines()));
+    HOSTILE_CHECK(called > 40 && refused == called, "%zu of %zu calls were refused", refused, called);
+    w.check_memory();
+    w.check_state();
+    OK(pkv_cache_validate(cache));
+    OK(pkv_cache_destroy(cache));
+    w.close();
+  });
+  if (failed.find("skip: ") != std::string::npos) GTEST_SKIP() << failed;
+  EXPECT_EQ(failed, "");
+}
+
+}  // namespace
+}  // namespace hostile

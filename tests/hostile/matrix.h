@@ -1,0 +1,136 @@
+// The matrix (function x misuse): a row per function of the C interface, made of arguments that know how to be wrong.
+#pragma once
+
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "world.h"
+
+namespace hostile {
+
+using Values = std::vector<uint64_t>;  // arguments: pointers, handles and numbers alike
+using Wanted = std::vector<pkv_status>;
+
+template <class T>
+uint64_t bits(T value) {
+  if constexpr (std::is_pointer_v<T>)
+    return reinterpret_cast<uint64_t>(value);
+  else
+    return static_cast<uint64_t>(value);
+}
+
+template <class T>
+T from_bits(uint64_t value) {
+  if constexpr (std::is_pointer_v<T>)
+    return reinterpret_cast<T>(value);
+  else
+    return static_cast<T>(value);
+}
+
+// A value the enum does not have, as a caller in C may pass one.
+template <class Enum>
+void set_enum(Enum& field, int32_t value) {
+  static_assert(sizeof field == sizeof value);
+  std::memcpy(&field, &value, sizeof value);
+}
+
+enum class Handle { none, pool, cache, session, batch, snapshot };
+
+struct Misuse {
+  std::string name;
+  std::function<void(World&, uint64_t&)> apply;
+  Wanted wanted;
+  std::function<void(uint64_t)> after = {};  // a further check of the argument
+};
+
+struct Arg {
+  std::function<uint64_t(World&)> value;
+  std::vector<Misuse> misuses;
+  Handle handle = Handle::none;
+};
+
+struct Case {
+  std::string name;
+  std::function<void(World&, Values&)> apply;
+  Wanted wanted;
+};
+
+struct Function {
+  std::string name;
+  std::function<pkv_status(const Values&)> call;
+  std::vector<Arg> args;
+  std::vector<Case> cases = {};                               // misuse of more than one argument
+  std::function<void(World&, const Values&)> undo = {};       // closes what a valid call made outside of the world's caches
+  bool closes = false;                                        // NULL is OK, and a forked child may call it
+  bool tells_status = true;
+
+  bool takes(Handle handle) const;
+  bool takes_handle() const;
+};
+
+template <class... A, size_t... I>
+pkv_status apply(pkv_status (*function)(A...), const Values& values, std::index_sequence<I...>) {
+  return function(from_bits<A>(values[I])...);
+}
+
+template <class... A>
+std::function<pkv_status(const Values&)> caller(pkv_status (*function)(A...)) {
+  return [function](const Values& values) { return apply(function, values, std::index_sequence_for<A...>{}); };
+}
+
+#define ROW(function) #function, hostile::caller(function)
+
+// ---- Arguments ------------------------------------------------------------------------------
+
+Arg handle(Handle kind, bool closes = false);
+Arg number(uint64_t value);
+// An index below a limit.
+Arg index(uint64_t valid, uint64_t limit);
+Arg enumeration(int64_t valid, std::vector<int64_t> unknown);
+Arg pointer(std::function<uint64_t(World&)> value);
+Arg optional(Arg arg);  // NULL is OK
+Arg rows(size_t count, size_t heads);
+
+template <class T>
+Arg out(size_t count = 1) {
+  return pointer([count](World& world) { return bits(world.room(count * sizeof(T))); });
+}
+
+template <class T>
+Arg in(std::vector<T> values) {
+  return pointer([values](World& world) { return bits(world.keep_list(values)); });
+}
+
+// A struct the caller fills; `older` is what an older header would have had (sizeof: none), `bare` what comes of struct_size alone.
+Arg struct_in(std::function<std::vector<unsigned char>(World&)> make, uint32_t older, Wanted bare);
+
+template <class Struct>
+Arg config_in(std::function<Struct(World&)> make, uint32_t older, Wanted bare = {PKV_INVALID_ARGUMENT}) {
+  return struct_in(
+      [make](World& world) {
+        const Struct value = make(world);
+        const auto* bytes = reinterpret_cast<const unsigned char*>(&value);
+        return std::vector<unsigned char>(bytes, bytes + sizeof value);
+      },
+      older, bare);
+}
+
+// A struct the library fills.
+Arg struct_out(uint32_t size);
+// The pair of arguments of an _init function.
+std::vector<Arg> init_args(uint32_t size);
+
+// ---- The rows -------------------------------------------------------------------------------
+
+std::vector<Function> plain_rows();
+std::vector<Function> pool_rows();
+std::vector<Function> cache_rows();
+std::vector<Function> session_rows();
+std::vector<Function> batch_rows();
+std::vector<Function> snapshot_rows();
+const std::vector<Function>& all_rows();
+
+Values valid_values(const Function& function, World& world);
+
+}  // namespace hostile

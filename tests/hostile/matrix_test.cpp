@@ -1,0 +1,199 @@
+// Every function of the C interface against every class of misuse. Each cell begins with a World of its own in a forked
+// child: a crash or a hang is a failed cell. After an error nothing may have changed; at the end nothing may have leaked.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "matrix.h"
+
+namespace hostile {
+namespace {
+
+// A sentence that no later call will have.
+std::string provoke_sentence() {
+  WANT(PKV_STALE_HANDLE, pkv_pool_destroy(from_bits<pkv_pool>(0x5EED5EED)));
+  return pkv_last_error();
+}
+
+void check_answer(const Function& function, pkv_status got, const Wanted& wanted, const std::string& before) {
+  const std::string after = pkv_last_error();
+  HOSTILE_CHECK(std::find(wanted.begin(), wanted.end(), got) != wanted.end(), "it gave %s, not %s; last error: \"%s\"",
+                pkv_status_string(got), pkv_status_string(wanted.front()), after.c_str());
+  if (got == PKV_OK) {
+    HOSTILE_CHECK(after == before, "a call that worked changed the last error to \"%s\"", after.c_str());
+    return;
+  }
+  HOSTILE_CHECK(after != before && sentence_tells(after), "%s left the sentence \"%s\"", function.name.c_str(), after.c_str());
+}
+
+// One call in a World: prepared by `prepare`, checked, and everything closed.
+void run_cell(const Function& function, const std::function<void(World&, Values&)>& prepare, const Wanted& wanted,
+              const std::function<void(const Values&)>& after = {}) {
+  warm_up();
+  const int64_t news = live_news();
+  {
+    World world;
+    Values values = valid_values(function, world);
+    prepare(world, values);
+    world.remember();
+    const std::string before = provoke_sentence();
+    const pkv_status got = function.call(values);
+    check_answer(function, got, wanted, before);
+    if (got != PKV_OK) {
+      world.check_memory();
+      world.check_state();
+    } else {
+      if (after) after(values);
+      if (function.undo) function.undo(world, values);
+    }
+    world.validate();
+    world.close();
+  }
+  HOSTILE_CHECK(live_news() == news, "%lld blocks of operator new leaked", static_cast<long long>(live_news() - news));
+}
+
+class Matrix : public testing::TestWithParam<const Function*> {
+ protected:
+  const Function& function() const { return *GetParam(); }
+  void cell(const std::string& name, const std::function<void()>& body) const {
+    const std::string failed = in_child(body);
+    if (!failed.empty()) ADD_FAILURE() << function().name << ", " << name << ": " << failed;
+  }
+};
+
+TEST_P(Matrix, Misuse) {
+  const Function& f = function();
+  cell("valid", [&] { run_cell(f, [](World&, Values&) {}, {PKV_OK}); });
+  for (size_t i = 0; i < f.args.size(); i++)
+    for (const Misuse& misuse : f.args[i].misuses)
+      cell("argument " + std::to_string(i) + " " + misuse.name, [&] {
+        run_cell(f, [&](World& world, Values& values) { misuse.apply(world, values[i]); }, misuse.wanted,
+                 [&](const Values& values) { if (misuse.after) misuse.after(values[i]); });
+      });
+  for (const Case& one : f.cases) cell(one.name, [&] { run_cell(f, one.apply, one.wanted); });
+}
+
+// From inside every hook: refused, and the call that runs the hook is unharmed.
+TEST_P(Matrix, Reentrant) {
+  const Function& f = function();
+  if (!f.tells_status) GTEST_SKIP() << "may be called anywhere";
+  cell("from inside the hooks", [&] {
+    World world;
+    const Values values = valid_values(f, world);
+    uint64_t calls = 0, refused = 0;
+    std::string sentence;
+    const auto inside = [&] {
+      calls++;
+      refused += f.call(values) == PKV_REENTRANT;
+      sentence = pkv_last_error();
+    };
+    world.remember();
+    world.hooks.inside = world.hooks.inside_free = inside;
+    pkv_session opened = nullptr;
+    OK(pkv_session_open(world.cache, nullptr, &opened));
+    OK(pkv_session_reserve(opened, 100));
+    OK(pkv_session_close(opened));
+    world.hooks.inside = world.hooks.inside_free = nullptr;
+    HOSTILE_CHECK(calls > 1 && refused == calls, "%llu of %llu calls were refused", static_cast<unsigned long long>(refused),
+                  static_cast<unsigned long long>(calls));
+    HOSTILE_CHECK(sentence_tells(sentence), "the sentence is \"%s\"", sentence.c_str());
+    world.check_memory();
+    world.check_state();
+    world.validate();
+    world.close();
+  });
+}
+
+// In a child of the process that made the handles.
+TEST_P(Matrix, Forked) {
+  const Function& f = function();
+  cell("after fork()", [&] {
+    warm_up();
+    World world;
+    const Values values = valid_values(f, world);
+    world.remember();
+    const std::string in_grandchild = in_child([&] {
+      const pkv_status wanted = f.takes_handle() && !f.closes ? PKV_FORKED : PKV_OK;
+      expect(wanted, f.call(values), f.name.c_str());
+      if (wanted != PKV_OK) world.check_memory();
+      if (wanted == PKV_OK && f.undo) f.undo(world, values);
+      world.close_inherited();
+      World fresh;  // the child makes what it needs anew
+      fresh.validate();
+      fresh.close();
+    }, 20);
+    HOSTILE_CHECK(in_grandchild.empty(), "in the child: %s", in_grandchild.c_str());
+    world.check_state();
+    world.validate();
+    OK(pkv_batch_commit(world.batch, nullptr));
+    step(world.cache, {world.session, world.stepping}, {4, 1}, 9);
+    world.close();
+  });
+}
+
+enum class Source { hooks, operator_new };
+
+// The k-th allocation fails, for every k: refused with everything as before, and then it works.
+void fail_each_allocation(const Function& f, pkv_storage storage, Source source) {
+  warm_up();
+  const int64_t news = live_news();
+  {
+    World world(storage);
+    const Values values = valid_values(f, world);
+    for (uint64_t k = 1;; k++) {
+      HOSTILE_CHECK(k < 1000, "there is no end to the allocations");
+      world.remember();
+      const std::string before = provoke_sentence();
+      pkv_status got;
+      bool struck;
+      if (source == Source::hooks) {
+        world.hooks.struck = false;
+        world.hooks.fail_at = k;
+        got = f.call(values);
+        struck = world.hooks.struck;
+        world.hooks.fail_at = 0;
+      } else {
+        FailingNew failing(k);
+        got = f.call(values);
+        struck = failing.struck();
+      }
+      if (!struck) {
+        if (got == PKV_UNSUPPORTED) break;
+        expect(PKV_OK, got, "the call with no allocation refused");
+        if (f.undo) f.undo(world, values);
+        break;
+      }
+      check_answer(f, got, {PKV_NO_MEMORY}, before);
+      world.check_memory();
+      world.check_state();
+      world.validate();
+    }
+    world.validate();
+    world.close();
+  }
+  HOSTILE_CHECK(live_news() == news, "%lld blocks of operator new leaked", static_cast<long long>(live_news() - news));
+}
+
+TEST_P(Matrix, NoMemory) {
+  const Function& f = function();
+  for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS, PKV_STORAGE_NONE}) {
+    if (f.name == "pkv_attention" && storage != PKV_STORAGE_PAGED) continue;  // its view comes from a paged cache
+    const std::string name = "storage " + std::to_string(storage);
+    cell(name + ", allocator hooks", [&] { fail_each_allocation(f, storage, Source::hooks); });
+    cell(name + ", operator new", [&] { fail_each_allocation(f, storage, Source::operator_new); });
+  }
+}
+
+std::vector<const Function*> pointers() {
+  std::vector<const Function*> result;
+  for (const Function& function : all_rows()) result.push_back(&function);
+  return result;
+}
+
+INSTANTIATE_TEST_SUITE_P(Functions, Matrix, testing::ValuesIn(pointers()),
+                         [](const testing::TestParamInfo<const Function*>& row) { return row.param->name; });
+
+}  // namespace
+}  // namespace hostile

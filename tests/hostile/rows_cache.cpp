@@ -1,0 +1,231 @@
+// Rows of common.h, version.h, pool.h and cache.h.
+#include "matrix.h"
+
+namespace hostile {
+
+namespace {
+
+// A function that tells no status, as one that does.
+template <auto function, class... A>
+pkv_status silent(A... arguments) {
+  (void)function(arguments...);
+  return PKV_OK;
+}
+
+Function quiet(std::string name, std::function<pkv_status(const Values&)> call, std::vector<Arg> args) {
+  Function row{std::move(name), std::move(call), std::move(args)};
+  row.tells_status = false;
+  return row;
+}
+
+Arg any_of(std::vector<int64_t> values) {
+  Arg arg = enumeration(0, std::move(values));
+  for (Misuse& misuse : arg.misuses) misuse.wanted = {PKV_OK};
+  return arg;
+}
+
+Arg block() {
+  return {[](World& world) { return world.blocks[0]; },
+          {{"id without block", [](World&, uint64_t& value) { value = 128; }, {PKV_OUT_OF_RANGE}},
+           {"all ones", [](World&, uint64_t& value) { value = UINT64_MAX; }, {PKV_OUT_OF_RANGE}},
+           {"next generation", [](World&, uint64_t& value) { value += uint64_t{1} << 32; }, {PKV_STALE_HANDLE}},
+           {"free block", [](World&, uint64_t& value) { value = 127; }, {PKV_STALE_HANDLE}}}};
+}
+
+Arg list() {
+  return pointer([](World& world) { return bits(world.keep_list(world.blocks)); });
+}
+
+// Entry `at` of the list becomes `by`.
+std::function<void(World&, Values&)> entry(size_t at, uint64_t by) {
+  return [=](World&, Values& values) { reinterpret_cast<pkv_block*>(values[2])[at] = by; };
+}
+
+std::function<void(World&, Values&)> count(uint64_t n) {
+  return [=](World&, Values& values) { values[1] = n; };
+}
+
+std::vector<Case> list_cases(pkv_status stale) {
+  return {{"n 0", count(0), {PKV_OK}},
+          {"n 0, NULL", [](World&, Values& values) { values[1] = values[2] = 0; }, {PKV_OK}},
+          {"n SIZE_MAX", count(SIZE_MAX), {PKV_OVERFLOW}},
+          {"n 2^61", count(size_t{1} << 61), {PKV_OVERFLOW}},
+          {"last entry beyond", entry(99, 128), {PKV_OUT_OF_RANGE}},
+          {"last entry free", entry(99, 120), {stale}},
+          {"last entry of another life", entry(99, (uint64_t{5} << 32) + 99), {stale}},
+          {"first entry PKV_NO_BLOCK", entry(0, PKV_NO_BLOCK), {PKV_OUT_OF_RANGE}}};
+}
+
+pkv_pool_config pool_config(World& world) {
+  auto config = made(pkv_pool_config_init);
+  config.blocks = 8;
+  config.allocator = world.hooks.allocator();
+  return config;
+}
+
+pkv_cache_config cache_config(World& world) { return small_model(8, &world.hooks); }
+
+std::function<void(World&, Values&)> cache_field(std::function<void(pkv_cache_config&)> change) {
+  return [change](World&, Values& values) { change(*reinterpret_cast<pkv_cache_config*>(values[0])); };
+}
+
+// What both compute_plan and create refuse.
+std::vector<Case> config_cases() {
+  const Wanted invalid = {PKV_INVALID_ARGUMENT}, big = {PKV_OVERFLOW, PKV_TOO_LARGE};
+  std::vector<Case> cases;
+  const auto add = [&](const char* name, std::function<void(pkv_cache_config&)> change, Wanted wanted) {
+    cases.push_back({name, cache_field(std::move(change)), std::move(wanted)});
+  };
+#define FIELD_IS(field, value, wanted) add(#field " = " #value, [](pkv_cache_config& c) { c.field = value; }, wanted)
+#define ENUM_IS(field, value) add(#field " = " #value, [](pkv_cache_config& c) { set_enum(c.field, value); }, invalid)
+  ENUM_IS(storage, 0);
+  ENUM_IS(storage, 4);
+  ENUM_IS(storage, INT32_MAX);
+  ENUM_IS(layout, 0);
+  ENUM_IS(layout, 3);
+  ENUM_IS(dtype, 4);
+  ENUM_IS(dtype, INT32_MAX);
+  ENUM_IS(isa, 7);
+  ENUM_IS(isa, INT32_MAX);
+  ENUM_IS(huge_pages, 3);
+  FIELD_IS(block_size, 0, invalid);
+  FIELD_IS(block_size, 8, invalid);
+  FIELD_IS(block_size, 17, invalid);
+  FIELD_IS(block_size, 272, invalid);
+  FIELD_IS(block_size, UINT32_MAX, invalid);
+  FIELD_IS(layers, 0, invalid);
+  FIELD_IS(layers, UINT32_MAX, (Wanted{PKV_INVALID_ARGUMENT, PKV_OVERFLOW, PKV_TOO_LARGE}));
+  FIELD_IS(query_heads, 0, invalid);
+  FIELD_IS(query_heads, 3, invalid);
+  FIELD_IS(query_heads, UINT32_MAX, invalid);
+  FIELD_IS(kv_heads, 0, invalid);
+  FIELD_IS(kv_heads, UINT32_MAX, invalid);
+  FIELD_IS(key_dim, 0, invalid);
+  FIELD_IS(key_dim, 20, invalid);
+  FIELD_IS(key_dim, UINT32_MAX, invalid);
+  FIELD_IS(key_dim, UINT32_MAX - 15, invalid);
+  FIELD_IS(value_dim, 8, invalid);
+  FIELD_IS(value_dim, UINT32_MAX, invalid);
+  FIELD_IS(blocks, 0, invalid);
+  FIELD_IS(blocks, UINT32_MAX, (Wanted{PKV_TOO_LARGE, PKV_OVERFLOW}));
+  FIELD_IS(blocks, UINT64_MAX, big);
+  FIELD_IS(memory_bytes, 1 << 20, invalid);  // and blocks
+  FIELD_IS(threads, UINT32_MAX, invalid);
+  FIELD_IS(prefault, 2, invalid);
+  FIELD_IS(group_count, 1, invalid);  // described twice
+#undef FIELD_IS
+#undef ENUM_IS
+  add("memory_bytes UINT64_MAX", [](pkv_cache_config& c) { c.blocks = 0, c.memory_bytes = UINT64_MAX; }, big);
+  add("memory_bytes 1", [](pkv_cache_config& c) { c.blocks = 0, c.memory_bytes = 1; }, {PKV_TOO_LARGE});
+  add("group_count UINT32_MAX, groups NULL", [](pkv_cache_config& c) {
+    c.layers = c.query_heads = c.kv_heads = c.key_dim = 0;
+    c.group_count = UINT32_MAX;
+  }, invalid);
+  add("everything at its largest", [](pkv_cache_config& c) {
+    c.layers = c.query_heads = c.kv_heads = 65536;
+    c.key_dim = c.value_dim = 576;
+    c.block_size = 256;
+    c.blocks = INT32_MAX;
+  }, big);
+  static const pkv_allocator no_functions{};
+  static const pkv_logger no_function{};
+  add("allocator without functions", [](pkv_cache_config& c) { c.allocator = &no_functions; }, invalid);
+  add("logger without function", [](pkv_cache_config& c) { c.logger = &no_function; }, invalid);
+  return cases;
+}
+
+}  // namespace
+
+std::vector<Function> plain_rows() {
+  return {
+      quiet("pkv_version", caller(silent<pkv_version>), {}),
+      quiet("pkv_version_string", caller(silent<pkv_version_string>), {}),
+      quiet("pkv_last_error", caller(silent<pkv_last_error>), {}),
+      quiet("pkv_status_string", caller(silent<pkv_status_string, pkv_status>), {any_of({-1, 99, 113, INT32_MAX})}),
+      quiet("pkv_isa_name", caller(silent<pkv_isa_name, pkv_isa>), {any_of({-1, 7, INT32_MAX})}),
+      {ROW(pkv_isa_supported), {enumeration(PKV_ISA_SCALAR, {-1, 7, INT32_MAX, INT32_MIN}), out<int32_t>()}},
+      {ROW(pkv_cache_config_init), init_args(sizeof(pkv_cache_config))},
+      {ROW(pkv_layer_group_init), init_args(sizeof(pkv_layer_group))},
+      {ROW(pkv_session_config_init), init_args(sizeof(pkv_session_config))},
+      {ROW(pkv_pool_config_init), init_args(sizeof(pkv_pool_config))},
+      {ROW(pkv_attention_params_init), init_args(sizeof(pkv_attention_params))},
+  };
+}
+
+std::vector<Function> pool_rows() {
+  const Arg pool = handle(Handle::pool);
+  const uint32_t pool_stats = sizeof(pkv_pool_stats), block_state = sizeof(pkv_block_state);
+  const auto field = [](std::function<void(pkv_pool_config&)> change) {
+    return [change](World&, Values& values) { change(*reinterpret_cast<pkv_pool_config*>(values[0])); };
+  };
+  std::vector<Function> rows = {
+      {ROW(pkv_pool_create),
+       {config_in<pkv_pool_config>(pool_config, offsetof(pkv_pool_config, reserved)), out<pkv_pool>()},
+       {{"no blocks", field([](auto& c) { c.blocks = 0; }), {PKV_INVALID_ARGUMENT}},
+        {"2^31 blocks", field([](auto& c) { c.blocks = 0x80000000; }), {PKV_TOO_LARGE}},
+        {"UINT32_MAX blocks", field([](auto& c) { c.blocks = UINT32_MAX; }), {PKV_TOO_LARGE}},
+        {"block_size 0", field([](auto& c) { c.block_size = 0; }), {PKV_INVALID_ARGUMENT}},
+        {"block_size 257", field([](auto& c) { c.block_size = 257; }), {PKV_INVALID_ARGUMENT}},
+        {"reserved set", field([](auto& c) { c.reserved = 1; }), {PKV_INVALID_ARGUMENT}}},
+       [](World&, const Values& values) { OK(pkv_pool_destroy(*reinterpret_cast<pkv_pool*>(values[1]))); }},
+      {ROW(pkv_pool_destroy), {handle(Handle::pool, true)}},
+      {ROW(pkv_pool_alloc),
+       {pool, number(3), out<pkv_block>(100)},
+       {{"n 0", count(0), {PKV_OK}},
+        {"n 0, NULL", [](World&, Values& values) { values[1] = values[2] = 0; }, {PKV_OK}},
+        {"more than are free", count(29), {PKV_OUT_OF_BLOCKS}},
+        {"more than there are", count(129), {PKV_TOO_LARGE}},
+        {"n SIZE_MAX", count(SIZE_MAX), {PKV_OVERFLOW, PKV_TOO_LARGE}}}},
+      {ROW(pkv_pool_retain), {pool, number(100), list()}, list_cases(PKV_STALE_HANDLE)},
+      {ROW(pkv_pool_release), {pool, number(100), list()}, list_cases(PKV_DOUBLE_FREE)},
+      {ROW(pkv_pool_claim),
+       {pool, block(), number(4), out<uint32_t>()},
+       {{"n 0", [](World&, Values& values) { values[2] = 0; }, {PKV_OK}},
+        {"more slots than there are", [](World&, Values& values) { values[2] = 17; }, {PKV_BLOCK_FULL}},
+        {"n UINT32_MAX", [](World&, Values& values) { values[2] = UINT32_MAX; }, {PKV_BLOCK_FULL}},
+        {"shared", [](World& world, Values& values) { values[1] = world.blocks.back(); }, {PKV_BUSY}},
+        {"sealed", [](World& world, Values& values) { OK(pkv_pool_seal(world.pool, values[1])); }, {PKV_BLOCK_SEALED}}}},
+      {ROW(pkv_pool_seal), {pool, block()}},
+      {ROW(pkv_pool_reset),
+       {pool, block()},
+       {{"shared", [](World& world, Values& values) { values[1] = world.blocks.back(); }, {PKV_BUSY}}}},
+      {ROW(pkv_pool_block_state), {pool, index(7, 128), struct_out(block_state)}},
+      {ROW(pkv_pool_get_stats), {pool, struct_out(pool_stats)}},
+      {ROW(pkv_pool_validate), {pool}},
+  };
+  rows[1].closes = true;
+  auto twice = [](World& world, Values& values) { reinterpret_cast<pkv_block*>(values[2])[50] = world.blocks[3]; };
+  rows[4].cases.push_back({"twice in the list", twice, {PKV_DOUBLE_FREE}});
+  rows[4].cases.push_back({"twice in a short list", [twice](World& world, Values& values) {
+    twice(world, values);
+    values[1] = 60;
+  }, {PKV_DOUBLE_FREE}});
+  return rows;
+}
+
+std::vector<Function> cache_rows() {
+  const Arg cache = handle(Handle::cache);
+  Function plan{ROW(pkv_cache_compute_plan),
+                {config_in<pkv_cache_config>(cache_config, offsetof(pkv_cache_config, threads)), number(PKV_ALL_GROUPS),
+                 struct_out(sizeof(pkv_cache_plan))},
+                config_cases()};
+  plan.cases.push_back({"group 1", [](World&, Values& values) { values[1] = 1; }, {PKV_OUT_OF_RANGE}});
+  plan.cases.push_back({"group 0xFFFFFFFE", [](World&, Values& values) { values[1] = 0xFFFFFFFE; }, {PKV_OUT_OF_RANGE}});
+  Function create{ROW(pkv_cache_create),
+                  {config_in<pkv_cache_config>(cache_config, offsetof(pkv_cache_config, threads)), out<pkv_cache>()},
+                  config_cases(),
+                  [](World&, const Values& values) { OK(pkv_cache_destroy(*reinterpret_cast<pkv_cache*>(values[1]))); }};
+  Function destroy{ROW(pkv_cache_destroy), {handle(Handle::cache, true)}};
+  destroy.closes = true;
+  std::vector<Function> rows = {
+      {ROW(pkv_cache_get_info), {cache, struct_out(sizeof(pkv_cache_info))}},
+      {ROW(pkv_cache_get_stats), {cache, struct_out(sizeof(pkv_cache_stats))}},
+      {ROW(pkv_cache_get_pool_stats), {cache, index(0, 1), struct_out(sizeof(pkv_pool_stats))}},
+      {ROW(pkv_cache_validate), {cache}},
+      {ROW(pkv_cache_kv_view), {cache, index(1, layers), struct_out(sizeof(pkv_kv_view))}},
+  };
+  rows.insert(rows.begin(), {plan, create, destroy});
+  return rows;
+}
+
+}  // namespace hostile

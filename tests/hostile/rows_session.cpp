@@ -1,0 +1,126 @@
+// Rows of session.h and snapshot.h.
+#include "matrix.h"
+
+namespace hostile {
+
+namespace {
+
+using Change = std::function<void(World&, Values&)>;
+
+// Argument `at` becomes `by`.
+Change set(size_t at, uint64_t by) {
+  return [=](World&, Values& values) { values[at] = by; };
+}
+
+Change set(size_t at, uint64_t by, size_t another, uint64_t also) {
+  return [=](World&, Values& values) { values[at] = by, values[another] = also; };
+}
+
+// A session in a batch is busy for whoever changes it.
+Case in_batch() {
+  return {"in a batch", [](World& world, Values& values) { values[0] = bits(world.stepping); }, {PKV_BUSY}};
+}
+
+// A range [first, first + n) of arguments `at` and `at` + 1, of which `length` are there.
+std::vector<Case> range_cases(size_t at, uint64_t length) {
+  const Wanted range = {PKV_OUT_OF_RANGE, PKV_OVERFLOW};
+  return {{"n 0", set(at + 1, 0), {PKV_OK}},
+          {"n 0 at the end", set(at, length, at + 1, 0), {PKV_OK}},
+          {"n 0 beyond the end", set(at, length + 1, at + 1, 0), range},
+          {"one too many", set(at, 0, at + 1, length + 1), range},
+          {"first UINT64_MAX", set(at, UINT64_MAX), range},
+          {"n SIZE_MAX", set(at + 1, SIZE_MAX), range},
+          {"first + n wraps to 0", set(at, UINT64_MAX - 3, at + 1, 4), range},
+          {"n SIZE_MAX / 4", set(at + 1, SIZE_MAX / 4), range},
+          {"n SIZE_MAX / 8", set(at + 1, SIZE_MAX / 8), range}};
+}
+
+}  // namespace
+
+std::vector<Function> session_rows() {
+  const Arg session = handle(Handle::session);
+  const Arg layer = index(1, layers), group = index(0, 1);
+  const auto config = [](World&) {
+    auto value = made(pkv_session_config_init);
+    value.reserve_tokens = 20;
+    return value;
+  };
+  Function open{ROW(pkv_session_open),
+                {handle(Handle::cache), optional(config_in<pkv_session_config>(config, 8, {PKV_OK})), out<pkv_session>()}};
+  const auto open_field = [](std::function<void(pkv_session_config&)> change) {
+    return [change](World&, Values& values) { change(*reinterpret_cast<pkv_session_config*>(values[1])); };
+  };
+  open.cases = {{"reserved set", open_field([](auto& c) { c.reserved = 1; }), {PKV_INVALID_ARGUMENT}},
+                {"more than is free", open_field([](auto& c) { c.reserve_tokens = 1000; }), {PKV_OUT_OF_BLOCKS}},
+                {"more than there is", open_field([](auto& c) { c.reserve_tokens = 1025; }), {PKV_TOO_LARGE}},
+                {"reserve UINT64_MAX", open_field([](auto& c) { c.reserve_tokens = UINT64_MAX; }), {PKV_TOO_LARGE, PKV_OVERFLOW}}};
+
+  Function close{ROW(pkv_session_close), {handle(Handle::session, true)}, {in_batch()}};
+  close.closes = true;
+
+  Function fork{ROW(pkv_session_fork), {session, out<pkv_session>()}, {in_batch()}};
+  Function reserve{ROW(pkv_session_reserve), {session, number(200)}, {in_batch()}};
+  reserve.cases.push_back({"0", set(1, 0), {PKV_OK}});
+  reserve.cases.push_back({"more than is free", set(1, 1010), {PKV_OUT_OF_BLOCKS}});
+  reserve.cases.push_back({"more than there is", set(1, 1025), {PKV_TOO_LARGE}});
+  reserve.cases.push_back({"UINT64_MAX", set(1, UINT64_MAX), {PKV_TOO_LARGE, PKV_OVERFLOW}});
+  Function trim{ROW(pkv_session_trim), {session, number(7)}, {in_batch()}};
+  trim.cases.push_back({"longer than it is", set(1, 21), {PKV_OUT_OF_RANGE}});
+  trim.cases.push_back({"UINT64_MAX", set(1, UINT64_MAX), {PKV_OUT_OF_RANGE}});
+  trim.cases.push_back({"0", set(1, 0), {PKV_OK}});
+
+  Function prefill{ROW(pkv_session_prefill), {session, layer, number(30), rows(30, kv_heads), rows(30, kv_heads)}, {in_batch()}};
+  prefill.cases.push_back({"n 0", set(2, 0), {PKV_OK}});
+  prefill.cases.push_back({"n SIZE_MAX", set(2, SIZE_MAX), {PKV_TOO_LARGE, PKV_OVERFLOW}});
+  prefill.cases.push_back({"n UINT32_MAX", set(2, UINT32_MAX), {PKV_TOO_LARGE, PKV_OVERFLOW}});
+  prefill.cases.push_back({"more than there is", set(2, 1025), {PKV_TOO_LARGE}});
+  prefill.cases.push_back({"more than is free", set(2, 1010), {PKV_OUT_OF_BLOCKS}});
+  Function push{ROW(pkv_session_push), {session, layer, rows(1, kv_heads), rows(1, kv_heads)}, {in_batch()}};
+
+  Function set_tokens{ROW(pkv_session_set_tokens), {session, number(2), number(4), in<int32_t>({1, 2, 3, 4})}, range_cases(1, 20)};
+  set_tokens.cases.push_back(in_batch());
+  set_tokens.cases.push_back({"another id than before", [](World& world, Values&) {
+    const int32_t other_id = 9;
+    OK(pkv_session_set_tokens(world.session, 5, 1, &other_id));
+  }, {PKV_INVALID_ARGUMENT}});
+
+  std::vector<Function> readers = {
+      {ROW(pkv_session_length), {session, out<uint64_t>()}},
+      {ROW(pkv_session_layer_length), {session, layer, out<uint64_t>()}},
+      {ROW(pkv_session_tokens), {session, number(2), number(4), out<int32_t>(64)}, range_cases(1, 20)},
+      {ROW(pkv_session_block_table), {session, group, number(64), out<uint32_t>(64), out<size_t>()},
+       {{"no list, no room needed", [](World& world, Values& values) {
+          pkv_session fresh = nullptr;
+          OK(pkv_session_open(world.cache, nullptr, &fresh));
+          values = {bits(fresh), 0, 0, 0, values[4]};
+        }, {PKV_OK}},
+        {"capacity SIZE_MAX", set(2, SIZE_MAX), {PKV_OVERFLOW}},
+        {"just enough", set(2, 2), {PKV_OK}}}},
+      {ROW(pkv_session_slot_mapping), {session, group, number(2), number(4), out<int64_t>(64)}, range_cases(2, 32)},
+      {ROW(pkv_session_kv_indices), {session, group, number(64), out<int64_t>(64), out<size_t>()},
+       {{"capacity SIZE_MAX", set(2, SIZE_MAX), {PKV_OVERFLOW}}, {"just enough", set(2, 20), {PKV_OK}}}},
+      {ROW(pkv_session_materialize),
+       {session, layer, number(2), number(4), optional(rows(64, kv_heads)), optional(rows(64, kv_heads))}, range_cases(2, 20)},
+  };
+  for (Function& row : readers) {
+    row.cases.push_back({"in a batch", [](World& world, Values& values) { values[0] = bits(world.stepping); }, {PKV_OK}});
+  }
+  readers[4].cases.back().wanted = readers[2].cases.back().wanted = {PKV_OK, PKV_OUT_OF_RANGE};
+  std::vector<Function> all = {open, close, fork, reserve, trim, prefill, push, set_tokens};
+  all.insert(all.end(), readers.begin(), readers.end());
+  return all;
+}
+
+std::vector<Function> snapshot_rows() {
+  const Arg snapshot = handle(Handle::snapshot);
+  Function take{ROW(pkv_snapshot_take), {handle(Handle::session), out<pkv_snapshot>()}, {in_batch()}};
+  Function open{ROW(pkv_snapshot_open), {handle(Handle::cache), snapshot, out<pkv_session>()}};
+  open.cases = {{"snapshot of another cache", [](World& world, Values& values) { values[1] = bits(world.foreign_snapshot); }, {PKV_WRONG_CACHE}},
+                {"another cache", [](World& world, Values& values) { values[0] = bits(world.other); }, {PKV_WRONG_CACHE}}};
+  Function length{ROW(pkv_snapshot_length), {snapshot, out<uint64_t>()}};
+  Function close{ROW(pkv_snapshot_close), {handle(Handle::snapshot, true)}};
+  close.closes = true;
+  return {take, open, length, close};
+}
+
+}  // namespace hostile

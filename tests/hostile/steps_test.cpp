@@ -1,0 +1,151 @@
+// One session, two owners; getters while a step is in flight; buffers that are too small; rows at odd addresses.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "world.h"
+
+namespace hostile {
+namespace {
+
+#define IN_CHILD(...) EXPECT_EQ(in_child([&] __VA_ARGS__), "")
+
+TEST(Steps, ASessionInABatchIsBusyForChanges) {
+  IN_CHILD({
+    World w;
+    pkv_session another = nullptr;
+    pkv_snapshot taken = nullptr;
+    pkv_batch second = nullptr;
+    const int32_t token = 1;
+    const uint32_t one = 1;
+    const pkv_tensor row = w.rows(kv_floats);
+    w.remember();
+    WANT(PKV_BUSY, pkv_session_close(w.stepping));
+    WANT(PKV_BUSY, pkv_session_trim(w.stepping, 0));
+    WANT(PKV_BUSY, pkv_session_fork(w.stepping, &another));
+    WANT(PKV_BUSY, pkv_session_reserve(w.stepping, 100));
+    WANT(PKV_BUSY, pkv_session_set_tokens(w.stepping, 0, 1, &token));
+    WANT(PKV_BUSY, pkv_session_prefill(w.stepping, 0, 1, &row, &row));
+    WANT(PKV_BUSY, pkv_session_push(w.stepping, 0, &row, &row));
+    WANT(PKV_BUSY, pkv_snapshot_take(w.stepping, &taken));
+    WANT(PKV_BUSY, pkv_batch_begin(w.cache, 1, &w.stepping, &one, nullptr, &second));
+    HOSTILE_CHECK(another == nullptr && taken == nullptr && second == nullptr, "an output was written");
+    w.check_state();
+    OK(pkv_batch_abort(w.batch));
+    HOSTILE_CHECK(length_of(w.stepping) == 5, "abort left %llu tokens", static_cast<unsigned long long>(length_of(w.stepping)));
+    step(w.cache, {w.stepping}, {1}, 5);
+    OK(pkv_session_close(w.stepping));
+    w.validate();
+    w.close();
+  });
+}
+
+// A push that has not seen all its layers holds the session as well, and trim ends it.
+TEST(Steps, AnUnfinishedPushIsBusy) {
+  IN_CHILD({
+    World w;
+    const pkv_tensor row = w.rows(kv_floats), rows = w.rows(2 * kv_floats);
+    pkv_session fork = nullptr;
+    pkv_batch batch = nullptr;
+    const uint32_t one = 1;
+    OK(pkv_session_push(w.session, 0, &row, &row));
+    w.remember();
+    w.validate();
+    WANT(PKV_BUSY, pkv_session_fork(w.session, &fork));
+    WANT(PKV_BUSY, pkv_session_reserve(w.session, 100));
+    WANT(PKV_BUSY, pkv_session_prefill(w.session, 1, 2, &rows, &rows));
+    WANT(PKV_BUSY, pkv_batch_begin(w.cache, 1, &w.session, &one, nullptr, &batch));
+    w.check_state();
+    OK(pkv_session_trim(w.session, 20));
+    HOSTILE_CHECK(length_of(w.session) == 20, "trim to where it was");
+    OK(pkv_session_prefill(w.session, 1, 2, &rows, &rows));
+    WANT(PKV_INVALID_ARGUMENT, pkv_session_prefill(w.session, 0, 1, &row, &row));
+    WANT(PKV_BUSY, pkv_session_push(w.session, 0, &row, &row));
+    OK(pkv_session_close(w.session));
+    w.validate();
+    w.close();
+  });
+}
+
+TEST(Steps, GettersSeeTheStepInFlight) {
+  IN_CHILD({
+    World w;
+    uint64_t tokens = 0;
+    HOSTILE_CHECK(length_of(w.stepping) == 5, "the length counts what is committed");
+    OK(pkv_session_layer_length(w.stepping, 1, &tokens));
+    HOSTILE_CHECK(tokens == 8, "layer 1 was written: 8, not %llu", static_cast<unsigned long long>(tokens));
+    size_t count = 0;
+    std::vector<int64_t> slots(8);
+    WANT(PKV_BUFFER_TOO_SMALL, pkv_session_kv_indices(w.stepping, 0, 7, slots.data(), &count));
+    HOSTILE_CHECK(count == 8, "%zu indices are needed", count);
+    OK(pkv_session_kv_indices(w.stepping, 0, count, slots.data(), &count));
+    std::vector<float> k(3 * kv_floats);
+    const pkv_tensor rows = tensor(k.data());
+    OK(pkv_session_materialize(w.stepping, 1, 5, 3, &rows, nullptr));
+    HOSTILE_CHECK(k == numbers(3 * kv_floats, 4), "the rows in flight are not what was written");
+    WANT(PKV_OUT_OF_RANGE, pkv_session_materialize(w.stepping, 1, 5, 4, &rows, nullptr));
+    OK(pkv_batch_commit(w.batch, nullptr));
+    HOSTILE_CHECK(length_of(w.stepping) == 8, "after the commit");
+    WANT(PKV_STALE_HANDLE, pkv_batch_commit(w.batch, nullptr));
+    WANT(PKV_STALE_HANDLE, pkv_batch_abort(w.batch));
+    w.close();
+  });
+}
+
+// The count that a refused call tells is the one with which it works, and nothing else is written.
+TEST(Steps, SmallBuffersTellWhatTheyNeed) {
+  using Fill = std::function<pkv_status(size_t, int64_t*, size_t*)>;
+  IN_CHILD({
+    World w;
+    int64_t indptr[2];
+    std::memset(indptr, 0xA5, sizeof indptr);
+    const int64_t untouched = indptr[0];
+    uint32_t last = 77;
+    const std::vector<std::pair<Fill, size_t>> getters = {
+        {[&](size_t n, int64_t* to, size_t* count) {
+           return pkv_session_block_table(w.session, 0, n, reinterpret_cast<uint32_t*>(to), count);
+         }, 2},
+        {[&](size_t n, int64_t* to, size_t* count) { return pkv_session_kv_indices(w.session, 0, n, to, count); }, 20},
+        {[&](size_t n, int64_t* to, size_t* count) { return pkv_batch_slot_mapping(w.batch, 0, n, to, count); }, 3},
+        {[&](size_t n, int64_t* to, size_t* count) {
+           return pkv_batch_kv_indices(w.batch, 0, PKV_INDEX_SLOTS, indptr, n, to, count, &last);
+         }, 8}};
+    for (size_t i = 0; i < getters.size(); i++) {
+      const auto& [fill, needed] = getters[i];
+      for (const size_t room : {size_t{0}, needed - 1}) {
+        std::vector<int64_t> list(64, -7);
+        size_t count = 99;
+        indptr[0] = untouched;
+        WANT(PKV_BUFFER_TOO_SMALL, fill(room, room == 0 ? nullptr : list.data(), &count));
+        HOSTILE_CHECK(count == needed, "getter %zu tells %zu, not %zu", i, count, needed);
+        HOSTILE_CHECK(list == std::vector<int64_t>(64, -7) && indptr[0] == untouched && last == 77, "getter %zu wrote", i);
+        OK(fill(count, list.data(), &count));
+        HOSTILE_CHECK(count == needed && list[needed] == -7, "getter %zu wrote too much", i);
+        last = 77;
+      }
+    }
+    w.close();
+  });
+}
+
+// Rows that begin at any byte give the same bits as rows that are aligned.
+TEST(Steps, OddAddressesWork) {
+  IN_CHILD({
+    World w;
+    const std::vector<float> data = numbers(3 * q_floats, 11);
+    std::vector<float> expected(3 * q_floats);
+    const pkv_tensor q = tensor(data.data()), out = tensor(expected.data());
+    OK(pkv_batch_attend(w.batch, 0, nullptr, &q, &out));
+    for (size_t shift = 1; shift < 8; shift++) {
+      std::vector<unsigned char> from(data.size() * 4 + shift), to(from.size());
+      std::memcpy(from.data() + shift, data.data(), data.size() * 4);
+      const pkv_tensor odd_q = tensor(from.data() + shift), odd_out = tensor(to.data() + shift);
+      OK(pkv_batch_attend(w.batch, 0, nullptr, &odd_q, &odd_out));
+      HOSTILE_CHECK(std::memcmp(to.data() + shift, expected.data(), data.size() * 4) == 0, "%zu bytes off", shift);
+    }
+    w.close();
+  });
+}
+
+}  // namespace
+}  // namespace hostile

@@ -1,0 +1,192 @@
+#include "world.h"
+
+#include <algorithm>
+
+namespace hostile {
+
+namespace {
+
+template <class Struct>
+void add_bytes(std::string& state, const Struct& value) {
+  state.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+void add_cache(std::string& state, pkv_cache cache, bool contiguous) {
+  auto stats = empty<pkv_cache_stats>();
+  add_bytes(state, pkv_cache_get_stats(cache, &stats));
+  // A tensor that grew for a call which was refused then stays grown.
+  if (contiguous) stats.bytes_reserved = 0;
+  stats.used_blocks_peak = 0;  // a refused call may have held blocks for a moment
+  add_bytes(state, stats);
+  auto pool = empty<pkv_pool_stats>();
+  add_bytes(state, pkv_cache_get_pool_stats(cache, 0, &pool));
+  pool.used_peak = 0;
+  add_bytes(state, pool);
+}
+
+void add_session(std::string& state, pkv_session session) {
+  uint64_t lengths[3] = {};
+  add_bytes(state, pkv_session_length(session, &lengths[0]));
+  for (uint32_t layer = 0; layer < layers; layer++) add_bytes(state, pkv_session_layer_length(session, layer, &lengths[1 + layer]));
+  add_bytes(state, lengths);
+  uint32_t ids[64] = {};
+  size_t count = 0;
+  add_bytes(state, pkv_session_block_table(session, 0, 64, ids, &count));
+  add_bytes(state, count);
+  add_bytes(state, ids);
+  int32_t tokens[64] = {};
+  add_bytes(state, pkv_session_tokens(session, 0, std::min<uint64_t>(lengths[0], 64), tokens));
+  add_bytes(state, tokens);
+  std::vector<float> k(64 * kv_floats), v(64 * kv_floats);
+  const pkv_tensor kt = tensor(k.data()), vt = tensor(v.data());
+  add_bytes(state, pkv_session_materialize(session, 1, 0, std::min<uint64_t>(lengths[2], 64), &kt, &vt));
+  state.append(reinterpret_cast<const char*>(k.data()), k.size() * sizeof(float));
+  state.append(reinterpret_cast<const char*>(v.data()), v.size() * sizeof(float));
+}
+
+}  // namespace
+
+World::World(pkv_storage kind, uint32_t threads) : storage(kind) {
+  pkv_cache_config config = small_model(64, &hooks);
+  config.storage = kind;
+  config.threads = threads;
+  OK(pkv_cache_create(&config, &cache));
+  OK(pkv_cache_create(&config, &other));
+  OK(pkv_session_open(cache, nullptr, &session));
+  OK(pkv_session_open(cache, nullptr, &stepping));
+  OK(pkv_session_open(other, nullptr, &foreign));
+  fill(session, 20, 1);
+  fill(stepping, 5, 2);
+  fill(foreign, 3, 3);
+  OK(pkv_snapshot_take(session, &snapshot));
+  OK(pkv_snapshot_take(foreign, &foreign_snapshot));
+
+  auto pool_config = made(pkv_pool_config_init);
+  pool_config.blocks = 128;
+  pool_config.allocator = hooks.allocator();
+  OK(pkv_pool_create(&pool_config, &pool));
+  blocks.resize(100);
+  OK(pkv_pool_alloc(pool, blocks.size(), blocks.data()));
+  OK(pkv_pool_retain(pool, 1, &blocks.back()));
+  close_some();
+
+  const uint32_t three = 3;
+  OK(pkv_batch_begin(cache, 1, &stepping, &three, nullptr, &batch));
+  if (kind == PKV_STORAGE_NONE) return;
+  const std::vector<float> data = numbers(3 * kv_floats, 4);
+  const pkv_tensor row = tensor(data.data());
+  for (uint32_t layer = 0; layer < layers; layer++) OK(pkv_batch_write(batch, layer, &row, &row));
+}
+
+// One object of each kind, opened and closed again.
+void World::close_some() {
+  const pkv_cache_config config = small_model(4, &hooks);
+  OK(pkv_cache_create(&config, &closed_cache));
+  OK(pkv_session_open(closed_cache, nullptr, &closed_session));
+  OK(pkv_snapshot_take(closed_session, &closed_snapshot));
+  const uint32_t none = 0;
+  OK(pkv_batch_begin(closed_cache, 1, &closed_session, &none, nullptr, &closed_batch));
+  OK(pkv_batch_abort(closed_batch));
+  OK(pkv_snapshot_close(closed_snapshot));
+  OK(pkv_session_close(closed_session));
+  OK(pkv_cache_destroy(closed_cache));
+  auto pool_config = made(pkv_pool_config_init);
+  pool_config.blocks = 4;
+  OK(pkv_pool_create(&pool_config, &closed_pool));
+  OK(pkv_pool_destroy(closed_pool));
+}
+
+void World::fill(pkv_session target, size_t tokens, uint64_t seed) {
+  if (storage == PKV_STORAGE_NONE) {
+    const uint32_t count = static_cast<uint32_t>(tokens);
+    pkv_batch step = nullptr;
+    OK(pkv_batch_begin(target == foreign ? other : cache, 1, &target, &count, nullptr, &step));
+    OK(pkv_batch_commit(step, nullptr));
+    return;
+  }
+  const std::vector<float> data = numbers(tokens * kv_floats, seed);
+  const pkv_tensor row = tensor(data.data());
+  for (uint32_t layer = 0; layer < layers; layer++) OK(pkv_session_prefill(target, layer, tokens, &row, &row));
+}
+
+unsigned char* World::room(size_t size, unsigned char fill) {
+  regions_.push_back({std::make_unique<unsigned char[]>(size), size, {}});
+  unsigned char* const at = regions_.back().memory.get();
+  std::fill_n(at, size, fill);
+  return at;
+}
+
+std::string World::state() {
+  std::string state;
+  for (const pkv_cache each : {cache, other}) add_cache(state, each, storage == PKV_STORAGE_CONTIGUOUS);
+  for (const pkv_session each : {session, stepping, foreign}) add_session(state, each);
+  size_t rows = 0;
+  add_bytes(state, pkv_batch_rows(batch, &rows));
+  add_bytes(state, rows);
+  uint64_t tokens = 0;
+  add_bytes(state, pkv_snapshot_length(snapshot, &tokens));
+  add_bytes(state, tokens);
+  auto stats = empty<pkv_pool_stats>();
+  add_bytes(state, pkv_pool_get_stats(pool, &stats));
+  add_bytes(state, stats);
+  return state;
+}
+
+void World::remember() {
+  for (Region& region : regions_) region.before.assign(region.memory.get(), region.memory.get() + region.size);
+  state_ = state();
+}
+
+void World::check_memory() const {
+  for (size_t i = 0; i < regions_.size(); i++)
+    HOSTILE_CHECK(std::equal(regions_[i].before.begin(), regions_[i].before.end(), regions_[i].memory.get()),
+                  "the memory of argument %zu was changed by a call that failed", i);
+}
+
+void World::check_state() { HOSTILE_CHECK(state() == state_, "a call that failed changed what the objects hold"); }
+
+void World::validate() {
+  for (const pkv_cache each : {cache, other})
+    if (const pkv_status status = pkv_cache_validate(each); status != PKV_STALE_HANDLE) expect(PKV_OK, status, "pkv_cache_validate");
+  if (const pkv_status status = pkv_pool_validate(pool); status != PKV_STALE_HANDLE) expect(PKV_OK, status, "pkv_pool_validate");
+}
+
+void World::close_inherited() {
+  // What a cell has closed already is stale.
+  const auto closed = [](pkv_status status, const char* what) {
+    if (status != PKV_STALE_HANDLE) expect(PKV_OK, status, what);
+  };
+  for (const pkv_batch each : more_batches) closed(pkv_batch_abort(each), "pkv_batch_abort");
+  closed(pkv_batch_abort(batch), "pkv_batch_abort");
+  for (const pkv_session each : {session, stepping, foreign}) closed(pkv_session_close(each), "pkv_session_close");
+  for (const pkv_snapshot each : {snapshot, foreign_snapshot}) closed(pkv_snapshot_close(each), "pkv_snapshot_close");
+  for (const pkv_cache each : {cache, other}) closed(pkv_cache_destroy(each), "pkv_cache_destroy");
+  closed(pkv_pool_destroy(pool), "pkv_pool_destroy");
+}
+
+void World::close() {
+  close_inherited();
+  HOSTILE_CHECK(hooks.live() == 0, "%lld blocks of the caller's allocator leaked", static_cast<long long>(hooks.live()));
+  HOSTILE_CHECK(hooks.sound(), "a block was freed with another size or alignment than it was allocated with");
+}
+
+void warm_up() {
+  World once;
+  pkv_kv_view view = empty<pkv_kv_view>();
+  OK(pkv_cache_kv_view(once.cache, 0, &view));
+  const uint32_t queries[2] = {1, 1}, tables[2] = {0, 0};
+  const uint64_t lengths[2] = {1, 1};
+  auto sequences = empty<pkv_attention_sequences>();
+  sequences.query_heads = query_heads;
+  sequences.count = 2;  // two tasks, so that the threads begin
+  sequences.query_lengths = queries;
+  sequences.kv_lengths = lengths;
+  sequences.block_tables = tables;
+  sequences.block_table_stride = 1;
+  std::vector<float> q(2 * q_floats), out(2 * q_floats);
+  const pkv_tensor q_rows = tensor(q.data()), out_rows = tensor(out.data());
+  OK(pkv_attention(&view, &sequences, nullptr, &q_rows, &out_rows));
+  once.close();
+}
+
+}  // namespace hostile

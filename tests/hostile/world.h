@@ -1,0 +1,77 @@
+// One of each thing the library hands out, in a known state: what every cell of the matrix begins with.
+#pragma once
+
+#include <memory>
+
+#include "support.h"
+
+namespace hostile {
+
+class World {
+ public:
+  explicit World(pkv_storage kind = PKV_STORAGE_PAGED, uint32_t threads = 1);
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  Hooks hooks;
+  pkv_storage storage;
+  pkv_cache cache = nullptr, other = nullptr;
+  pkv_session session = nullptr;   // 20 tokens; its blocks are shared with the snapshot
+  pkv_session stepping = nullptr;  // 5 tokens, and 3 more in the batch
+  pkv_session foreign = nullptr;   // of the other cache
+  pkv_batch batch = nullptr;       // begun, both layers written
+  std::vector<pkv_batch> more_batches;  // that a cell begins
+  pkv_snapshot snapshot = nullptr, foreign_snapshot = nullptr;
+  pkv_pool pool = nullptr;         // 128 blocks of 16 slots
+  std::vector<pkv_block> blocks;   // 100 of them, held once; the last one twice
+  // Handles that were closed.
+  pkv_pool closed_pool = nullptr;
+  pkv_cache closed_cache = nullptr;
+  pkv_session closed_session = nullptr;
+  pkv_batch closed_batch = nullptr;
+  pkv_snapshot closed_snapshot = nullptr;
+
+  // Memory for arguments; remember() keeps a copy of all of it.
+  unsigned char* room(size_t size, unsigned char fill = 0xA5);
+  template <class T>
+  T* keep(const T& value) {
+    return keep_list(std::vector<T>{value});
+  }
+  template <class T>
+  T* keep_list(const std::vector<T>& values) {
+    unsigned char* const at = room(values.size() * sizeof(T));
+    std::copy_n(reinterpret_cast<const unsigned char*>(values.data()), values.size() * sizeof(T), at);
+    return reinterpret_cast<T*>(at);
+  }
+  // Rows with numbers in them.
+  pkv_tensor rows(size_t floats) { return tensor(keep_list(numbers(floats, 1))); }
+
+  // The memory of arguments and what the library says about its objects, now; and a check that nothing has changed since.
+  void remember();
+  void check_memory() const;
+  void check_state();
+  void validate();
+
+  // Closes everything and checks that all memory came back.
+  void close();
+  // The same in a forked child: handles end, but the memory is the parent's affair.
+  void close_inherited();
+
+ private:
+  struct Region {
+    std::unique_ptr<unsigned char[]> memory;
+    size_t size;
+    std::vector<unsigned char> before;
+  };
+  void fill(pkv_session target, size_t tokens, uint64_t seed);
+  void close_some();
+  std::string state();
+
+  std::vector<Region> regions_;
+  std::string state_;
+};
+
+// What the library makes once per process and keeps, made now, so that it is not taken for a leak.
+void warm_up();
+
+}  // namespace hostile

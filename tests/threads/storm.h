@@ -1,0 +1,52 @@
+// What tests with many threads share: how long they run, and threads whose first failure is told.
+#pragma once
+
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "../hostile/support.h"
+
+namespace storm {
+
+// Seconds of one storm: PKV_STORM_SECONDS, or 3.
+inline std::chrono::duration<double> duration() {
+  const char* const text = std::getenv("PKV_STORM_SECONDS");
+  return std::chrono::duration<double>(text != nullptr ? std::atof(text) : 3);
+}
+
+class Clock {
+ public:
+  bool running() const { return std::chrono::steady_clock::now() < end_; }
+
+ private:
+  std::chrono::steady_clock::time_point end_ =
+      std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(duration());
+};
+
+// Runs body(thread number, its random numbers) on so many threads. Returns the first failure, or "".
+inline std::string run(unsigned threads, const std::function<void(unsigned, std::mt19937&)>& body) {
+  std::mutex mutex;
+  std::string failed;
+  std::vector<std::thread> running;
+  for (unsigned thread = 0; thread < threads; thread++)
+    running.emplace_back([&, thread] {
+      std::mt19937 random(thread + 1);
+      try {
+        body(thread, random);
+      } catch (const std::exception& error) {
+        const std::lock_guard lock(mutex);
+        if (failed.empty()) failed = error.what();
+      }
+    });
+  for (std::thread& each : running) each.join();
+  return failed;
+}
+
+}  // namespace storm
