@@ -81,7 +81,7 @@ PKV_API pkv_status pkv_batch_block_copies(pkv_batch batch, uint32_t group, size_
                                           size_t* count);
 
 /** What an index list of pkv_batch_kv_indices counts. */
-typedef enum pkv_index_unit { PKV_INDEX_BLOCKS = 1, PKV_INDEX_SLOTS = 2 } pkv_index_unit;
+typedef enum pkv_index_unit PKV_ENUM { PKV_INDEX_BLOCKS = 1, PKV_INDEX_SLOTS = 2 } pkv_index_unit;
 
 /**
  * Forward metadata in compressed rows: session i reads indices[indptr[i] .. indptr[i + 1]) (block ids or slots, the new tokens included, in token

@@ -17,14 +17,14 @@ extern "C" {
 typedef struct pkv_cache_t* pkv_cache;
 
 /** Where keys and values live. All kinds give the same results; comparing the first two shows what paging buys. */
-typedef enum pkv_storage {
+typedef enum pkv_storage PKV_ENUM {
   PKV_STORAGE_PAGED = 1,      /**< Fixed-size blocks of one slab, shared between sessions, copied on write. */
   PKV_STORAGE_CONTIGUOUS = 2, /**< One growing tensor per session and layer; a fork or a snapshot copies. */
   PKV_STORAGE_NONE = 3        /**< Block ids only: the engine keeps the bytes; write, attend and materialize are UNSUPPORTED. */
 } pkv_storage;
 
 /** How the bytes of a paged cache are arranged. */
-typedef enum pkv_layout {
+typedef enum pkv_layout PKV_ENUM {
   /**
    * Block-major, made for this library's kernels (default). A block holds [layer][tile][kv head][K tile | V tile]; a tile is
    * 16 tokens. With p = 2 for bf16 and 1 otherwise, element (token t, dim d) of a tile is
@@ -39,7 +39,7 @@ typedef enum pkv_layout {
 } pkv_layout;
 
 /** Instruction sets, least first. */
-typedef enum pkv_isa {
+typedef enum pkv_isa PKV_ENUM {
   PKV_ISA_AUTO = 0,
   PKV_ISA_SCALAR = 1,
   PKV_ISA_SSE2 = 2,
@@ -50,7 +50,7 @@ typedef enum pkv_isa {
 } pkv_isa;
 
 /** What to ask of the operating system for the slab. */
-typedef enum pkv_huge_pages {
+typedef enum pkv_huge_pages PKV_ENUM {
   PKV_HUGE_PAGES_ADVISE = 0,  /**< Transparent huge pages where the system offers them (default). */
   PKV_HUGE_PAGES_OFF = 1,
   PKV_HUGE_PAGES_REQUIRE = 2  /**< Reserved 2 MiB pages (hugetlbfs) or PKV_NO_MEMORY. */

@@ -11,6 +11,13 @@
 #define PKV_API
 #endif
 
+/* The type behind every enum is int, so that C++ may hold a value that its header does not know yet. */
+#if defined(__cplusplus)
+#define PKV_ENUM : int
+#else
+#define PKV_ENUM
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -23,7 +30,7 @@ extern "C" {
  * try again), 3 corruption (the data is bad), 4 system (see the errno in the sentence), 5 a bug in
  * the library. Values are pinned: they never change and are never used again for something else.
  */
-typedef enum pkv_status {
+typedef enum pkv_status PKV_ENUM {
   PKV_OK = 0,
 
   PKV_INVALID_ARGUMENT = 100, /**< NULL, an unknown enum or flag, a bad struct_size, a zero dimension. */
@@ -70,7 +77,7 @@ PKV_API const char* pkv_last_error(void);
 /* ---- Element types and tensors --------------------------------------------------------------*/
 
 /** Element type of stored keys and values and of the rows a caller passes. Native byte order. */
-typedef enum pkv_dtype {
+typedef enum pkv_dtype PKV_ENUM {
   PKV_F32 = 1, /**< IEEE binary32. */
   PKV_F16 = 2, /**< IEEE binary16. */
   PKV_BF16 = 3 /**< The upper half of binary32, rounded to nearest even. */
@@ -102,7 +109,7 @@ typedef struct pkv_allocator {
   void* user;
 } pkv_allocator;
 
-typedef enum pkv_log_level { PKV_LOG_WARNING = 1, PKV_LOG_INFO = 2 } pkv_log_level;
+typedef enum pkv_log_level PKV_ENUM { PKV_LOG_WARNING = 1, PKV_LOG_INFO = 2 } pkv_log_level;
 
 /** Receives one line without a newline. The library itself never prints. */
 typedef struct pkv_logger {

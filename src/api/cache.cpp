@@ -6,6 +6,7 @@
 #include "engine/cache.h"
 #include "engine/content.h"
 #include "engine/session.h"
+#include "engine/snapshot.h"
 #include "kernels/kernels.h"
 
 namespace pkv {

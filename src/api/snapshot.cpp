@@ -2,6 +2,7 @@
 
 #include "api/boundary.h"
 #include "engine/session.h"
+#include "engine/snapshot.h"
 
 using namespace pkv;
 

@@ -29,16 +29,6 @@ class Content {
   std::pmr::vector<Sequence> sequences_;  // one per group
 };
 
-// Frozen content.
-class Snapshot {
- public:
-  explicit Snapshot(Content content) : content_(std::move(content)) {}
-  const Content& content() const { return content_; }
-
- private:
-  const Content content_;
-};
-
 // Throws INTERNAL with the equation that does not hold: every pool is sound, and its references are just those of the
 // contents given (all there are).
 void validate(const Cache& cache, std::span<const Content* const> contents);

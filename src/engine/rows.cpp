@@ -1,6 +1,7 @@
 #include "engine/rows.h"
 
 #include <algorithm>
+#include <new>
 #include <vector>
 
 #include "base/checked.h"
@@ -53,19 +54,10 @@ RowsView rows_from(const RowsView& rows, uint64_t first) {
   return view;
 }
 
-void copy_rows(Workers& workers, void (*kernel)(const CopyTask&), std::span<const CopyTask> tasks, uint64_t token_bytes) {
-  // Pieces end at tile boundaries, so that no two threads write into one tile.
-  constexpr uint64_t piece_bytes = 128 << 10;
-  const uint64_t tiles = std::max<uint64_t>(1, piece_bytes / (token_bytes * tile_tokens));
-  const uint64_t piece = tiles * tile_tokens;
+namespace {
 
-  uint64_t tokens = 0;
-  for (const CopyTask& task : tasks) tokens += task.count;
-  if (tokens * token_bytes <= piece_bytes || workers.threads() == 1) {
-    for (const CopyTask& task : tasks)
-      if (task.count > 0) kernel(task);
-    return;
-  }
+// The tasks cut at tile boundaries, so that no two threads write into one tile.
+std::vector<CopyTask> cut(std::span<const CopyTask> tasks, uint64_t piece) {
   std::vector<CopyTask> pieces;
   for (const CopyTask& task : tasks) {
     for (uint64_t at = task.first, end = task.first + task.count; at < end;) {
@@ -78,6 +70,30 @@ void copy_rows(Workers& workers, void (*kernel)(const CopyTask&), std::span<cons
       pieces.push_back(part);
       at = next;
     }
+  }
+  return pieces;
+}
+
+}  // namespace
+
+void copy_rows(Workers& workers, void (*kernel)(const CopyTask&), std::span<const CopyTask> tasks, uint64_t token_bytes) {
+  constexpr uint64_t piece_bytes = 128 << 10;
+  const uint64_t piece = std::max<uint64_t>(1, piece_bytes / (token_bytes * tile_tokens)) * tile_tokens;
+  uint64_t tokens = 0;
+  for (const CopyTask& task : tasks) tokens += task.count;
+
+  std::vector<CopyTask> pieces;
+  if (tokens * token_bytes > piece_bytes && workers.threads() > 1) {
+    try {
+      pieces = cut(tasks, piece);
+    } catch (const std::bad_alloc&) {
+      // A step that has begun is not given up for want of a little memory: this thread does it all.
+    }
+  }
+  if (pieces.empty()) {
+    for (const CopyTask& task : tasks)
+      if (task.count > 0) kernel(task);
+    return;
   }
   workers.for_each(pieces.size(), [&](size_t i, unsigned) { kernel(pieces[i]); });
 }
