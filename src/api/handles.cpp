@@ -32,6 +32,7 @@ constexpr uint32_t no_index = (1u << index_bits) - 1;
 constexpr uint32_t kind_shift = 28;
 constexpr uint32_t chunk_slots = 1024;
 constexpr uint32_t max_chunks = 4096;
+static_assert(max_chunks * chunk_slots <= no_index);
 
 constexpr uint64_t live = 1u << 31;
 constexpr uint64_t written = 1u << 30;  // one writer
@@ -85,13 +86,12 @@ class Table {
   void add_chunk() {
     const std::lock_guard lock(growing_);
     if ((free_.load(std::memory_order_relaxed) & no_index) != no_index) return;  // somebody else did
-    if (chunk_count_ == max_chunks) fail(PKV_NO_MEMORY, "%u handles are open, which is the limit", max_chunks * chunk_slots - 1);
+    if (chunk_count_ == max_chunks) fail(PKV_NO_MEMORY, "%u handles are open, which is the limit", max_chunks * chunk_slots);
     Slot* const slots = new Slot[chunk_slots];
     const uint32_t base = chunk_count_ * chunk_slots;
     for (uint32_t i = 0; i < chunk_slots; i++) slots[i].index = base + i;
     chunks_[chunk_count_++].store(slots, std::memory_order_release);
-    for (uint32_t i = chunk_slots; i-- > 0;)
-      if (base + i != no_index) give_back(&slots[i]);
+    for (uint32_t i = chunk_slots; i-- > 0;) give_back(&slots[i]);
   }
 
   std::array<std::atomic<Slot*>, max_chunks> chunks_{};

@@ -1,7 +1,6 @@
 #include "engine/cache.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "base/checked.h"
 #include "base/os.h"
