@@ -1,0 +1,72 @@
+"""Makes PyTorch's wheel of the package index load on a machine without CUDA.
+
+That wheel is linked against the CUDA libraries, 2 GB which nothing on a CPU calls. For each one that is missing this compiles a small
+library of the same name, next to PyTorch's own, whose functions return an error. A wheel without CUDA needs none.
+"""
+
+import importlib.util
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+FAILURE = 100  # cudaErrorNoDevice
+
+
+def _output(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+def _needed_versions(library):
+    """{library: symbol version} that the loader will look for."""
+    versions, wanted_from = {}, None
+    for line in _output("readelf", "--version-info", "--wide", library).splitlines():
+        if found := re.search(r"File: (\S+)", line):
+            wanted_from = found[1]
+        elif found := re.search(r"Name: (\S+)", line):
+            versions[wanted_from] = found[1]
+    return versions
+
+
+def _symbols(library, which):
+    """(name, version) pairs."""
+    lines = _output("nm", "--dynamic", which, library).splitlines()
+    return {tuple(re.split("@+", line.split()[-1] + "@")[:2]) for line in lines}
+
+
+def _compile(path, functions, version):
+    # __cudaRegister... run when the library is loaded and hand out a handle.
+    source = "".join(f"long {f}(void) {{ return {0 if f.startswith('__') else FAILURE}; }}\n" for f in sorted(functions))
+    command = ["cc", "-w", "-shared", "-fPIC", "-fno-builtin", f"-Wl,-soname,{path.name}", "-x", "c", "-", "-o", str(path)]
+    with tempfile.NamedTemporaryFile("w", suffix=".map") as script:
+        if version:
+            script.write(f"{version} {{ global: *; }};\n")
+            script.flush()
+            command.insert(1, f"-Wl,--version-script={script.name}")
+        subprocess.run(command, input=source, text=True, check=True)
+
+
+def main():
+    directory = pathlib.Path(importlib.util.find_spec("torch").origin).parent / "lib"
+    libraries = [str(p) for p in sorted(directory.glob("lib*.so"))]
+    missing = {m for library in libraries for m in re.findall(r"(\S+) => not found", _output("ldd", library))}
+    if not missing:
+        return
+    versions, undefined, defined = {}, set(), set()
+    for library in libraries:
+        versions |= {name: v for name, v in _needed_versions(library).items() if name in missing}
+        undefined |= _symbols(library, "--undefined-only")
+        defined |= {name for name, _ in _symbols(library, "--defined-only")}
+    functions = {}
+    for name, version in undefined:
+        if name not in defined:
+            functions.setdefault(version, set()).add(name)
+    loose = {f for f in functions.get("", ()) if re.match(r"(cu|nccl|nv)", f)}
+    for name in sorted(missing):
+        version = versions.get(name)
+        _compile(directory / name, functions.get(version, set()) if version else loose, version)
+    print(f"{len(missing)} CUDA libraries replaced by empty ones", file=sys.stderr)
+
+
+main()

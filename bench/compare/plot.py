@@ -1,0 +1,140 @@
+"""The result as pictures: rates as bars, and a roofline."""
+
+import math
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402
+
+from table import median  # noqa: E402
+
+# Okabe and Ito: told apart by colour-blind readers, too.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
+MARKERS = {"f32": "o", "f16": "s", "bf16": "D", "int8": "^"}
+STYLE = {
+    "font.size": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titleweight": "bold",
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "svg.hashsalt": "peers",
+}
+
+
+def _save(figure, directory, name):
+    for suffix in ("png", "svg"):
+        figure.savefig(directory / f"{name}.{suffix}", dpi=150, bbox_inches="tight")
+    plt.close(figure)
+
+
+def _panel(axes, results, names, rate, limit, unit):
+    """A group of bars per shape; a peer that was skipped leaves its place empty."""
+    width = 0.82 / len(names)
+    for i, (name, colour) in enumerate(zip(names, COLOURS)):
+        for x, result in enumerate(results):
+            seconds = median(result, name)
+            place = x + (i - (len(names) - 1) / 2) * width
+            if seconds:
+                axes.bar(place, rate(result) / seconds / 1e9, width * 0.92, color=colour)
+            else:
+                axes.text(place, 0, "\N{MULTIPLICATION SIGN}", color=colour, ha="center", va="bottom", fontsize=9)
+    axes.axhline(limit / 1e9, color="#444444", linewidth=1, linestyle="--")
+    axes.set_xticks(range(len(results)), [_wrapped(r["shape"]) for r in results], fontsize=9)
+    axes.tick_params(axis="x", length=0)
+    axes.set_xlim(-0.6, len(results) - 0.4)
+    axes.set_ylim(0, None)
+    axes.set_ylabel(unit)
+    axes.grid(axis="y", color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def _wrapped(shape):
+    rest = shape.partition(" ")[2]
+    for separator in (" on ", " (", " 512.."):
+        rest = rest.replace(separator, "\n" + separator.strip() + (" " if separator == " on " else ""))
+    return rest
+
+
+def bars(report, directory):
+    names, limits, results = list(report["peers"]), report["limits"], report["results"]
+    dtypes = list(dict.fromkeys(r["dtype"] for r in results))
+    kinds = [k for k in (True, False) if any(r["decode"] == k for r in results)]
+    counts = [len({r["shape"] for r in results if r["decode"] == k}) for k in kinds]
+    size = (max(8, 2.4 + 1.5 * sum(counts)), 0.9 + 2.5 * len(dtypes))
+    figure, grid = plt.subplots(
+        len(dtypes), len(kinds), figsize=size, squeeze=False, width_ratios=counts, layout="constrained", sharey="col"
+    )
+    for row, dtype in zip(grid, dtypes):
+        for axes, decode in zip(row, kinds):
+            chosen = [r for r in results if r["dtype"] == dtype and r["decode"] == decode]
+            if decode:
+                _panel(axes, chosen, names, lambda r: r["kv_bytes"], limits["read"], "GB/s of K and V")
+                axes.set_title(f"Decode, {dtype}")
+            else:
+                _panel(axes, chosen, names, lambda r: r["flops"], limits["fma"], "GFLOP/s")
+                axes.set_title(f"Prefill, {dtype}")
+    patches = [plt.Rectangle((0, 0), 1, 1, color=c) for c in COLOURS[: len(names)]]
+    labels = [f"{n} {v}".strip() for n, v in report["peers"].items()]
+    line = plt.Line2D([], [], color="#444444", linewidth=1, linestyle="--")
+    figure.legend(
+        [*patches, line],
+        [*labels, "limit: memory read, f32 matmul"],
+        loc="outside upper center",
+        ncols=3,
+        frameon=False,
+    )
+    figure.supxlabel(f"{_machine(report)}. Higher is better; \N{MULTIPLICATION SIGN}: not offered", fontsize=10)
+    _save(figure, directory, "peers-bars")
+
+
+def _machine(report):
+    return f"{report['machine']['processor']}, {report['machine']['threads']} threads"
+
+
+def _roof(axes, low, high, limits):
+    colour, read, fma = "#444444", limits["read"] / 1e9, limits["fma"] / 1e9
+    ridge = fma / read
+    axes.plot([low, ridge, high], [low * read, fma, fma], color=colour, zorder=0)
+    axes.text(high / 1.1, fma * 1.06, f"f32 matmul {fma:.0f} GFLOP/s", color=colour, ha="right")
+    axes.figure.canvas.draw()  # The slope on paper is known once the axes have their place.
+    (x0, y0), (x1, y1) = axes.transData.transform([(low, low * read), (ridge, fma)])
+    label = f"memory read {read:.1f} GB/s"
+    style = {"rotation": math.degrees(math.atan2(y1 - y0, x1 - x0)), "rotation_mode": "anchor", "color": colour}
+    axes.annotate(label, (low, low * read), xytext=(8, 22), textcoords="offset points", **style)
+
+
+def roofline(report, directory):
+    names, limits, results = list(report["peers"]), report["limits"], report["results"]
+    figure, axes = plt.subplots(figsize=(9.5, 6.2), layout="constrained")
+    intensities = [r["flops"] / r["kv_bytes"] for r in results]
+    low, high = min(intensities) / 2, max(intensities) * 3
+    rates = []
+    for i, (name, colour) in enumerate(zip(names, COLOURS)):
+        beside = 1.07 ** (i - (len(names) - 1) / 2)  # Peers share an intensity: side by side all are seen.
+        for result, intensity in zip(results, intensities):
+            if seconds := median(result, name):
+                rates.append(result["flops"] / seconds / 1e9)
+                style = {"marker": MARKERS[result["dtype"]], "markersize": 8, "markeredgecolor": "white", "markeredgewidth": 0.6}
+                axes.plot(intensity * beside, rates[-1], color=colour, **style)
+    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(min(rates, default=1) / 1.8, max([limits["fma"] / 1e9, *rates]) * 1.5))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:g}")
+    axes.set_xlabel("arithmetic intensity, FLOP per byte of K and V (peers side by side)")
+    axes.set_ylabel("GFLOP/s")
+    axes.set_title(f"Attention of decode steps (left) and prompts (right)\n{_machine(report)}")
+    axes.grid(which="major", color="#dddddd", linewidth=0.6)
+    colours = [plt.Line2D([], [], color=c, marker="o", linestyle="", markersize=9, label=n) for n, c in zip(names, COLOURS)]
+    used = [d for d in MARKERS if any(r["dtype"] == d and r["seconds"] for r in results)]
+    dtypes = [plt.Line2D([], [], color="#444444", marker=MARKERS[d], linestyle="", markersize=8, label=d) for d in used]
+    axes.legend(handles=colours + dtypes, loc="lower right", frameon=False, ncols=2)
+    _roof(axes, low, high, limits)
+    _save(figure, directory, "peers-roofline")
+
+
+def draw(report, directory):
+    directory.mkdir(parents=True, exist_ok=True)
+    with plt.rc_context(STYLE):
+        bars(report, directory)
+        roofline(report, directory)

@@ -1,0 +1,77 @@
+"""PyTorch's scaled_dot_product_attention on the CPU. Contiguous K and V lie ready: no paging and no append are paid for."""
+
+import numpy as np
+
+from peer import Unsupported, fastest
+
+NAME = "PyTorch"
+PACKAGE = "torch"
+
+
+def start(threads, library):
+    import torch
+
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+
+
+class Step:
+    def __init__(self, shape, dtype, rows):
+        import torch
+
+        if dtype == "int8":
+            raise Unsupported("scaled_dot_product_attention has no int8 keys and values")
+        self.type = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[dtype]
+        self.shape = shape
+        # Sessions of one length are one call; ragged ones a call each, which needs no padding.
+        self.parts = []
+        groups = [[i] for i in range(shape.sessions)] if shape.ragged else [list(range(shape.sessions))]
+        for sessions in groups:
+            q = rows.q.reshape(shape.sessions, shape.new, shape.query_heads, shape.dim)[sessions]
+            k, v = (np.stack([part[i] for i in sessions]) for part in (rows.k, rows.v))
+            self.parts.append([torch.from_numpy(a).to(self.type).transpose(1, 2).contiguous() for a in (q, k, v)])
+        self.mask = self._mask(torch)
+        self.out = None
+        formulations = [self._grouped_heads, self._query_rows, self._expanded_heads]
+        if shape.group == 1:
+            formulations = formulations[:1]
+        elif not shape.decode:
+            formulations.remove(self._query_rows)
+        self.run = fastest([make(torch) for make in formulations])
+
+    def _mask(self, torch):
+        """Keyword arguments: is_causal suits a prompt without a past, a later chunk needs a mask."""
+        shape = self.shape
+        if shape.decode or shape.new == shape.lengths[0]:
+            return {"is_causal": not shape.decode}
+        past = shape.lengths[0] - shape.new
+        hidden = torch.full((shape.new, shape.lengths[0]), float("-inf"), dtype=self.type).triu(past + 1)
+        return {"attn_mask": hidden}
+
+    def _attention(self, torch, parts, **options):
+        attention = torch.nn.functional.scaled_dot_product_attention
+
+        def run():
+            self.out = [attention(q, k, v, **self.mask, **options) for q, k, v in parts]
+
+        return run
+
+    def _grouped_heads(self, torch):
+        return self._attention(torch, self.parts, enable_gqa=self.shape.group > 1)
+
+    def _query_rows(self, torch):
+        """The query heads of a KV head as rows of one query: a decode step hides nothing from any of them."""
+        parts = [[q.reshape(len(q), self.shape.kv_heads, self.shape.group, -1), k, v] for q, k, v in self.parts]
+        return self._attention(torch, parts)
+
+    def _expanded_heads(self, torch):
+        parts = [[q, *(kv.repeat_interleave(self.shape.group, dim=1) for kv in (k, v))] for q, k, v in self.parts]
+        return self._attention(torch, parts)
+
+    def calls(self):
+        return {"step": self.run}
+
+    def output(self):
+        shape = self.shape
+        heads = [o.float().reshape(len(o), shape.query_heads, shape.new, -1).transpose(1, 2) for o in self.out]
+        return np.concatenate([h.reshape(-1, shape.query_heads, shape.dim).numpy() for h in heads])
