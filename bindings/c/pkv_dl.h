@@ -18,9 +18,9 @@
   X(session_config_init) X(session_open) X(session_close) X(session_length) X(session_layer_length) X(session_tokens) \
   X(session_set_tokens) X(session_reserve) X(session_prefill) X(session_push) X(session_trim) X(session_fork)         \
   X(session_block_table) X(session_slot_mapping) X(session_kv_indices) X(session_materialize)                         \
-  X(batch_begin) X(batch_rows) X(batch_write) X(batch_attend) X(batch_commit) X(batch_abort)                          \
+  X(batch_begin) X(batch_rows) X(batch_write) X(batch_attend) X(batch_accept) X(batch_commit) X(batch_abort)          \
   X(batch_slot_mapping) X(batch_block_copies) X(batch_kv_indices)                                                     \
-  X(attention_params_init) X(attention)                                                                               \
+  X(attention_params_init) X(attention) X(merge_states)                                                               \
   X(snapshot_take) X(snapshot_open) X(snapshot_length) X(snapshot_close)
 /* clang-format on */
 

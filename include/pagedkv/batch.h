@@ -65,6 +65,14 @@ PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer, const pkv_a
  */
 PKV_API pkv_status pkv_batch_commit(pkv_batch batch, const int32_t* tokens);
 
+/**
+ * Keeps only some of the new tokens of the batch's session number i (in the order of begin): kept ([count], rising) are indices among its new
+ * tokens, 0 the first. Their keys and values move together, bit by bit, to where a commit of just these tokens has them: the accepted path
+ * of a tree of speculative tokens. Every layer must be written; then only commit and abort are left. The tokens of commit stay [rows]. May be
+ * called once per session. Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (not rising, or a second time), INCOMPLETE, UNSUPPORTED (NONE). Since 0.1.
+ */
+PKV_API pkv_status pkv_batch_accept(pkv_batch batch, size_t i, size_t count, const uint32_t* kept);
+
 /** Ends the step as if it had never begun; the handle is closed. NULL is OK. Since 0.1. */
 PKV_API pkv_status pkv_batch_abort(pkv_batch batch);
 

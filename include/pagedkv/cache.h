@@ -27,18 +27,22 @@ typedef enum pkv_storage PKV_ENUM {
 typedef enum pkv_layout PKV_ENUM {
   /**
    * Block-major, made for this library's kernels (default). A block holds [layer][tile][kv head][K tile | V tile]; a tile is
-   * 16 tokens. With p = 2 for bf16 and 1 otherwise, element (token t, dim d) of a tile is
-   *   K: ((d / p) * 16 + t) * p + d % p          V: ((t / p) * value_dim + d) * p + t % p
+   * 16 tokens. With p = 2 for BF16, 4 for INT8, 8 for INT4 and 1 otherwise, element (token t, dim d) of a tile is
+   *   K: ((d / p) * 16 + t) * p + d % p
+   *   V: ((t / p) * value_dim + d) * p + (t % p) / 2 + (t % 2) * (p / 2)     (p = 1: t * value_dim + d)
+   * in units of an element (INT4: nibble i is in byte i / 2, the even one lower). After the elements come the scales, INT8 [16 tokens],
+   * INT4 [ceil(dim / 32)][16 tokens]; a tile is padded to a multiple of 64 bytes.
    */
   PKV_LAYOUT_PACKED = 1,
   /**
    * Layer-major, made for engines with kernels of their own: per layer one K tensor [block][block_size][kv head][key_dim] and one V
-   * tensor [block][block_size][kv head][value_dim]. Read as block tensors, or token-flat as [slot][kv head][dim].
+   * tensor [block][block_size][kv head][value_dim]. Read as block tensors, or token-flat as [slot][kv head][dim]. A row of INT8 or
+   * INT4 is its elements followed by its scales.
    */
   PKV_LAYOUT_PLAIN = 2
 } pkv_layout;
 
-/** Instruction sets, least first. */
+/** Instruction sets. Each of x86 has what those before it in this order have: SSE2, AVX2, AVX512, AVX512_VNNI, AVX512_BF16. */
 typedef enum pkv_isa PKV_ENUM {
   PKV_ISA_AUTO = 0,
   PKV_ISA_SCALAR = 1,
@@ -46,7 +50,8 @@ typedef enum pkv_isa PKV_ENUM {
   PKV_ISA_AVX2 = 3,        /**< With FMA and F16C. */
   PKV_ISA_AVX512 = 4,      /**< F, CD, DQ, BW, VL. */
   PKV_ISA_AVX512_BF16 = 5, /**< AVX512 with BF16 and VNNI. */
-  PKV_ISA_NEON = 6
+  PKV_ISA_NEON = 6,
+  PKV_ISA_AVX512_VNNI = 7
 } pkv_isa;
 
 /** What to ask of the operating system for the slab. */
@@ -71,6 +76,10 @@ typedef struct pkv_layer_group {
   pkv_dtype dtype;               /**< Of stored keys and values; 0: PKV_F32. */
   uint32_t window;               /**< A token sees itself and window - 1 before it; 0: all. Blocks that leave the window are given back. */
   uint64_t blocks;               /**< Blocks of this group; 0: those of the config. */
+  pkv_dtype value_dtype;         /**< Of stored values; 0: dtype. */
+  uint32_t sinks;                /**< With a window: the first tokens that stay visible, and in memory, for ever (Xiao et al. 2023). */
+  uint32_t latent;               /**< 1: V is the first value_dim dims of K and is stored once, with it (the absorbed form of MLA). */
+  uint32_t reserved;             /**< 0. */
 } pkv_layer_group;
 
 typedef struct pkv_cache_config {
@@ -79,7 +88,7 @@ typedef struct pkv_cache_config {
   pkv_layout layout;     /**< Default PACKED. Only PAGED storage has it. */
   uint32_t block_size;   /**< Tokens per block: a multiple of 16, 16 to 256. Default 16. */
 
-  uint32_t layers;       /**< The model: see pkv_layer_group for these seven. All 0 when groups are given. */
+  uint32_t layers;       /**< The model: see pkv_layer_group for these seven and the three at the end. All 0 when groups are given. */
   uint32_t query_heads;
   uint32_t kv_heads;
   uint32_t key_dim;
@@ -99,6 +108,12 @@ typedef struct pkv_cache_config {
   uint32_t prefault;           /**< 1: touch all memory in create, in parallel, so that no later call meets a page fault. */
   const pkv_allocator* allocator; /**< For keys and values, pools, tokens and block tables; copied; NULL: the system's. Must outlive the cache. */
   const pkv_logger* logger;       /**< Copied; NULL: silence. Must outlive the cache. */
+
+  pkv_dtype value_dtype;      /**< These three belong to the description of the model, too. */
+  uint32_t sinks;
+  uint32_t latent;
+  uint32_t reserved;          /**< 0. */
+  const pkv_runner* runner;   /**< Threads of the caller's, copied; threads must be 0 then. NULL: oneTBB. Must outlive the cache. */
 } pkv_cache_config;
 
 /** Fills *config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1. */

@@ -76,11 +76,20 @@ PKV_API const char* pkv_last_error(void);
 
 /* ---- Element types and tensors --------------------------------------------------------------*/
 
-/** Element type of stored keys and values and of the rows a caller passes. Native byte order. */
+/**
+ * Element types. The first three are those of the rows a caller passes and of stored keys and values; the others are only stored.
+ * Native byte order. Conversions round to nearest even. Quantised types get their scale when a row is stored, from that row
+ * alone: what was stored before never changes. With m the largest magnitude of a row (INT8) or of 32 dims (INT4), elements are off by at
+ * most m / 254 and m / 13.8; a NaN or an infinity among them makes all of them NaN, and below 1e-30 they are stored as 0.
+ */
 typedef enum pkv_dtype PKV_ENUM {
-  PKV_F32 = 1, /**< IEEE binary32. */
-  PKV_F16 = 2, /**< IEEE binary16. */
-  PKV_BF16 = 3 /**< The upper half of binary32, rounded to nearest even. */
+  PKV_F32 = 1,      /**< IEEE binary32. */
+  PKV_F16 = 2,      /**< IEEE binary16. */
+  PKV_BF16 = 3,     /**< The upper half of binary32. */
+  PKV_INT8 = 4,     /**< A byte n (two's complement) per element and an fp32 scale per row (token and KV head): scale * n. */
+  PKV_INT4 = 5,     /**< A nibble n (two's complement) per element and a bf16 scale per 32 dims: scale * n. */
+  PKV_FP8_E4M3 = 6, /**< OCP E4M3, without a scale: up to 448, and beyond stored as 448; infinities become NaN. */
+  PKV_FP8_E5M2 = 7  /**< OCP E5M2, without a scale: up to 57344, and finite numbers beyond stored as that; keeps infinities. */
 } pkv_dtype;
 
 /**
@@ -90,7 +99,7 @@ typedef enum pkv_dtype PKV_ENUM {
  */
 typedef struct pkv_tensor {
   void* data; /**< The caller's; only read where the function says "in". */
-  pkv_dtype dtype;
+  pkv_dtype dtype;     /**< F32, F16 or BF16. */
   uint32_t reserved;   /**< 0. */
   int64_t row_stride;  /**< 0, or at least the extent of what a row holds. */
   int64_t head_stride; /**< 0, or at least dim. */
@@ -116,6 +125,18 @@ typedef struct pkv_logger {
   void (*log)(void* user, pkv_log_level level, const char* message);
   void* user;
 } pkv_logger;
+
+/**
+ * Threads supplied by the caller, in the place of the library's own. run calls task(context, i, worker) once for every i in [0, n), on any
+ * threads and in any order, and returns when all of them have returned. worker is below threads; no two calls at
+ * once have the same worker. task does not throw. Results do not depend on how the calls are spread.
+ */
+typedef struct pkv_runner {
+  void (*run)(void* user, size_t n, void (*task)(void* context, size_t i, uint32_t worker), void* context);
+  void* user;
+  uint32_t threads;  /**< 1 or more. */
+  uint32_t reserved; /**< 0. */
+} pkv_runner;
 
 /* ---- Structs that may grow --------------------------------------------------------------------
  *

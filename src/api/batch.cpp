@@ -101,6 +101,14 @@ pkv_status pkv_batch_commit(pkv_batch handle, const int32_t* tokens) {
   });
 }
 
+pkv_status pkv_batch_accept(pkv_batch handle, size_t i, size_t count, const uint32_t* kept) {
+  return guarded([&] {
+    const Use batch(handle, Access::write);
+    check_list(kept, count, "kept");
+    batch->accept(i, std::span(kept, count));
+  });
+}
+
 pkv_status pkv_batch_abort(pkv_batch handle) {
   return guarded([&] {
     if (handle == nullptr) return;

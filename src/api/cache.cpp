@@ -140,7 +140,7 @@ pkv_status pkv_cache_kv_view(pkv_cache handle, uint32_t layer, pkv_kv_view* out)
 pkv_status pkv_isa_supported(pkv_isa isa, int32_t* out) {
   return guarded([&] {
     check_pointer(out, "out");
-    if (isa < PKV_ISA_AUTO || isa > PKV_ISA_NEON) fail(PKV_INVALID_ARGUMENT, "unknown instruction set %d", static_cast<int>(isa));
+    if (isa < PKV_ISA_AUTO || isa > PKV_ISA_AVX512_VNNI) fail(PKV_INVALID_ARGUMENT, "unknown instruction set %d", static_cast<int>(isa));
     *out = isa_supported(isa) ? 1 : 0;
   });
 }

@@ -135,9 +135,11 @@ pkv_status pkv_session_kv_indices(pkv_session handle, uint32_t group, size_t cap
     check_list(slots, capacity, "slots");
     check_pointer(count, "count");
     const uint64_t end = session->length_in_flight();
-    const uint64_t first = std::min(session->table(group).first_kept(), end);
-    check_capacity(capacity, end - first, count, "KV indices");
-    session->slot_mapping(group, first, end - first, slots);
+    const Sequence& table = session->table(group);
+    const uint64_t first = std::min(table.first_kept(), end), sinks = std::min<uint64_t>(table.group().shape.sinks, first);
+    check_capacity(capacity, sinks + end - first, count, "KV indices");
+    session->slot_mapping(group, 0, sinks, slots);
+    session->slot_mapping(group, first, end - first, slots + sinks);
   });
 }
 

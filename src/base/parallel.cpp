@@ -27,14 +27,17 @@ unsigned usable(unsigned threads) {
 
 }  // namespace
 
-Workers::Workers(unsigned threads) : threads_(usable(threads)), arena_(threads_ > 1 ? std::make_unique<Arena>(threads_) : nullptr) {}
+Workers::Workers(unsigned threads, const pkv_runner& runner)
+    : runner_(runner), threads_(runner.run != nullptr ? threads : usable(threads)),
+      arena_(runner.run == nullptr && threads_ > 1 ? std::make_unique<Arena>(threads_) : nullptr) {}
 
 Workers::~Workers() {
   // In a forked child the arena's threads do not exist and its locks may be held for ever: leave it.
   if (arena_ && arena_->epoch != os::fork_epoch()) arena_.release();
 }
 
-void Workers::run(size_t n, void (*task)(const void*, size_t, unsigned), const void* context) {
+void Workers::run(size_t n, Call task, const void* context) {
+  if (runner_.run != nullptr && n > 1) return run_by_caller(n, task, context);
   if (!arena_ || n <= 1) {
     for (size_t i = 0; i < n; i++) task(context, i, 0);
     return;

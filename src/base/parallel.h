@@ -1,5 +1,7 @@
-// The only door to oneTBB: an arena with a fixed number of threads.
+// The only door to threads: an arena of oneTBB's with a fixed number of them, or a caller's runner.
 #pragma once
+
+#include <pagedkv/common.h>
 
 #include <cstddef>
 #include <memory>
@@ -8,7 +10,8 @@ namespace pkv {
 
 class Workers {
  public:
-  explicit Workers(unsigned threads);
+  explicit Workers(unsigned threads) : Workers(threads, {}) {}
+  Workers(unsigned threads, const pkv_runner& runner);  // runner.run NULL: none
   ~Workers();
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
@@ -23,9 +26,12 @@ class Workers {
   }
 
  private:
-  void run(size_t n, void (*task)(const void*, size_t, unsigned), const void* context);
+  using Call = void (*)(const void*, size_t, unsigned);
+  void run(size_t n, Call task, const void* context);
+  void run_by_caller(size_t n, Call task, const void* context) const;
 
   struct Arena;
+  const pkv_runner runner_;
   const unsigned threads_;
   std::unique_ptr<Arena> arena_;
 };

@@ -15,11 +15,12 @@ namespace pkv {
 
 struct Workers::Arena {};
 
-Workers::Workers(unsigned threads) : threads_(threads) {}
+Workers::Workers(unsigned threads, const pkv_runner& runner) : runner_(runner), threads_(threads) {}
 
 Workers::~Workers() = default;
 
-void Workers::run(size_t n, void (*task)(const void*, size_t, unsigned), const void* context) {
+void Workers::run(size_t n, Call task, const void* context) {
+  if (runner_.run != nullptr && n > 1) return run_by_caller(n, task, context);
   std::atomic<size_t> next{0};
   std::once_flag failed;
   std::exception_ptr error;

@@ -1,4 +1,4 @@
-// Attention over a ragged set of sequences: checks -> views -> work split -> kernels -> merge.
+// Attention over a ragged set of sequences: checks -> views -> plan -> kernels -> merge.
 #pragma once
 
 #include <pagedkv/attention.h>
@@ -21,7 +21,7 @@ struct AttendSequence {
 
 struct AttendShape {
   uint32_t query_heads, kv_heads, key_dim, value_dim;
-  pkv_dtype dtype;
+  pkv_dtype key_dtype, value_dtype;
 };
 
 // What a caller asked for, defaults filled in.
@@ -29,12 +29,18 @@ struct AttendParams {
   float scale;
   bool causal;
   uint32_t window;  // 0: none
+  uint32_t sinks;
+  ScoreTransform transform;
+  const float* sink_logits;
+  const uint64_t* mask;
+  uint64_t mask_words;
+  float* lse;
 };
 
-// window_of_layer stands for PKV_WINDOW_OF_LAYER. Throws INVALID_ARGUMENT, OUT_OF_RANGE.
-AttendParams check_params(const pkv_attention_params* params, uint32_t key_dim, uint32_t window_of_layer);
+// The layer's window and sinks stand for PKV_WINDOW_OF_LAYER and PKV_SINKS_OF_LAYER. Throws INVALID_ARGUMENT, OUT_OF_RANGE.
+AttendParams check_params(const pkv_attention_params* params, uint32_t key_dim, uint32_t window_of_layer, uint32_t sinks_of_layer);
 
-// The parameters nobody has set: causal, default scale, the window of the layer.
+// The parameters nobody has set: causal, default scale, the window and sinks of the layer.
 pkv_attention_params default_params();
 
 struct AttendCall {
@@ -44,6 +50,7 @@ struct AttendCall {
   RowsView q, out;
 };
 
-void attend(Workers& workers, ScratchPool& scratch, const Kernels& kernels, const KvKernels& kv_kernels, const AttendCall& call);
+// Throws INVALID_ARGUMENT where the mask does not reach every query of a sequence, bad_alloc.
+void attend(Workers& workers, ScratchPool& scratch, const Kernels& kernels, const AttendCall& call);
 
 }  // namespace pkv

@@ -76,6 +76,33 @@ void Batch::abort() noexcept {
   cache_.counters().aborts.fetch_add(1, std::memory_order_relaxed);
 }
 
+void Batch::check_open_for(const char* who) const {
+  if (accepted_.empty()) return;
+  fail(PKV_INVALID_ARGUMENT, "%s: tokens were accepted already; only commit and abort are left", who);
+}
+
+void Batch::accept(size_t index, std::span<const uint32_t> kept) {
+  if (index >= entries_.size()) fail(PKV_OUT_OF_RANGE, "session %zu of the batch; it has %zu", index, entries_.size());
+  const Entry& entry = entries_[index];
+  if (cache_.config().storage == PKV_STORAGE_NONE) fail(PKV_UNSUPPORTED, "accept: storage NONE keeps no keys and values to move");
+  if (rows_ > 0 && !complete()) fail(PKV_INCOMPLETE, "accept: layer %zu of %zu was not written", first_unwritten(), written_.size());
+  for (size_t i = 0; i < kept.size(); i++) {
+    if (kept[i] >= entry.count)
+      fail(PKV_OUT_OF_RANGE, "kept[%zu] is %u; the session has %u new tokens", i, kept[i], entry.count);
+    if (i > 0 && kept[i] <= kept[i - 1]) fail(PKV_INVALID_ARGUMENT, "kept[%zu] is %u after %u; indices must rise", i, kept[i], kept[i - 1]);
+  }
+  if (!accepted_.empty() && accepted_[index].has_value()) fail(PKV_INVALID_ARGUMENT, "accept: a second time for session %zu of the batch", index);
+  std::vector<uint32_t> own(kept.begin(), kept.end());
+  if (accepted_.empty()) accepted_.resize(entries_.size());
+  for (uint32_t layer = 0; layer < written_.size(); layer++) {
+    const LayerPlace place = cache_.place(layer);
+    const KvView kv = entry.session->content_.sequences()[place.group].view(place.layer);
+    for (size_t i = 0; i < kept.size(); i++)
+      if (kept[i] != i) cache_.kernels().move(kv, entry.start + i, entry.start + kept[i]);
+  }
+  accepted_[index] = std::move(own);
+}
+
 uint32_t Batch::new_tokens(const Session& session) const {
   const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.session == &session; });
   return entry != entries_.end() ? entry->count : 0;
@@ -95,15 +122,16 @@ Group& Batch::check_layer(uint32_t layer, LayerPlace* place) const {
 void Batch::write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
   LayerPlace place;
   const Group& group = check_layer(layer, &place);
+  check_open_for("write");
   const RowsView k_rows = check_rows(k, rows_, group.shape.kv_heads, group.shape.key_dim, "k");
-  const RowsView v_rows = check_rows(v, rows_, group.shape.kv_heads, group.shape.value_dim, "v");
+  const RowsView v_rows = check_values(v, rows_, group.shape);
   tasks_.clear();
   for (const Entry& entry : entries_) {
     if (entry.count == 0) continue;
     const KvView kv = entry.session->content_.sequences()[place.group].view(place.layer);
     tasks_.push_back({kv, entry.start, entry.count, rows_from(k_rows, entry.row), rows_from(v_rows, entry.row)});
   }
-  copy_rows(cache_.workers(), cache_.kv_kernels(group).store, tasks_, group.layout.token_bytes() / group.shape.layers);
+  copy_rows(cache_.workers(), cache_.kernels().store, tasks_, group.layout.token_bytes() / group.shape.layers);
   written_[layer] = true;
 }
 
@@ -112,8 +140,9 @@ void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv
   const Group& group = check_layer(layer, &place);
   const Shape& shape = group.shape;
   AttendCall call{};
-  call.shape = {shape.query_heads, shape.kv_heads, shape.key_dim, shape.value_dim, shape.dtype};
-  call.params = check_params(params, shape.key_dim, shape.window);
+  call.shape = {shape.query_heads, shape.kv_heads, shape.key_dim, shape.value_dim, shape.dtype, shape.value_dtype};
+  call.params = check_params(params, shape.key_dim, shape.window, shape.sinks);
+  check_open_for("attend");
   call.q = check_rows(q, rows_, shape.query_heads, shape.key_dim, "q");
   call.out = check_rows(out, rows_, shape.query_heads, shape.value_dim, "out");
   if (!written_[layer] && rows_ > 0) fail(PKV_INCOMPLETE, "attend: layer %u was not written in this step", layer);
@@ -125,7 +154,7 @@ void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv
     sequences.push_back({kv, entry.end(), entry.count, entry.row});
   }
   call.sequences = sequences;
-  pkv::attend(cache_.workers(), cache_.scratch(), cache_.kernels(), cache_.kv_kernels(group), call);
+  pkv::attend(cache_.workers(), cache_.scratch(), cache_.kernels(), call);
 }
 
 void Batch::commit(const int32_t* tokens) {
@@ -133,20 +162,26 @@ void Batch::commit(const int32_t* tokens) {
   if (cache_.config().storage != PKV_STORAGE_NONE && rows_ > 0 && unwritten < written_.size())
     fail(PKV_INCOMPLETE, "commit: layer %zu of %zu was not written", unwritten, written_.size());
   for (const Entry& entry : entries_) reserve_more(entry.session->content_.tokens(), entry.count);
-  for (const Entry& entry : entries_) {
+  size_t committed = 0;
+  for (size_t e = 0; e < entries_.size(); e++) {
+    const Entry& entry = entries_[e];
     auto& own = entry.session->content_.tokens();
-    if (tokens != nullptr)
-      own.insert(own.end(), tokens + entry.row, tokens + entry.row + entry.count);
-    else
-      own.resize(own.size() + entry.count, PKV_NO_TOKEN);
-    for (Sequence& sequence : entry.session->content_.sequences()) sequence.commit(entry.start, entry.end());
+    const std::vector<uint32_t>* const kept = accepted_.empty() || !accepted_[e].has_value() ? nullptr : &*accepted_[e];
+    const uint64_t count = kept != nullptr ? kept->size() : entry.count;
+    for (uint64_t i = 0; i < count; i++)
+      own.push_back(tokens != nullptr ? tokens[entry.row + (kept != nullptr ? (*kept)[i] : i)] : PKV_NO_TOKEN);
+    for (Sequence& sequence : entry.session->content_.sequences()) {
+      sequence.commit(entry.start, entry.start + count);
+      if (count < entry.count) sequence.drop_unused(entry.start + count);
+    }
     entry.session->batch_ = nullptr;
-    entry.session->counted_tokens_ += entry.count;
+    entry.session->counted_tokens_ += count;
+    committed += count;
   }
   open_ = false;
-  cache_.counters().tokens.fetch_add(rows_, std::memory_order_relaxed);
+  cache_.counters().tokens.fetch_add(committed, std::memory_order_relaxed);
   cache_.counters().commits.fetch_add(1, std::memory_order_relaxed);
-  cache_.counters().committed_tokens.fetch_add(rows_, std::memory_order_relaxed);
+  cache_.counters().committed_tokens.fetch_add(committed, std::memory_order_relaxed);
 }
 
 void Batch::check_ids(uint32_t group) const {
@@ -181,21 +216,30 @@ size_t Batch::kv_indices(uint32_t group, pkv_index_unit unit, int64_t* indptr, s
                          uint32_t* last_block_length) const {
   check_ids(group);
   const uint64_t block_size = cache_.config().block_size;
-  // The units of one session: its first and the one after its last.
-  const auto bounds = [&](const Entry& entry) {
-    const uint64_t kept = std::min(entry.session->content_.sequences()[group].first_kept(), entry.end());
-    return unit == PKV_INDEX_SLOTS ? std::pair(kept, entry.end()) : std::pair(kept / block_size, ceil_div(entry.end(), block_size));
+  // The units of one session: [0, sinks), which stayed when others left the window, and [first, end).
+  struct Units {
+    uint64_t sinks, first, end;
+    uint64_t count() const { return sinks + end - first; }
+  };
+  const auto units_of = [&](const Entry& entry) -> Units {
+    const Sequence& sequence = entry.session->content_.sequences()[group];
+    const uint64_t kept = std::min(sequence.first_kept(), entry.end());
+    const uint64_t sinks = std::min<uint64_t>(sequence.group().shape.sinks, kept);
+    if (unit == PKV_INDEX_SLOTS) return {sinks, kept, entry.end()};
+    return {ceil_div(sinks, block_size), kept / block_size, ceil_div(entry.end(), block_size)};
   };
   size_t total = 0;
-  for (const Entry& entry : entries_) total += bounds(entry).second - bounds(entry).first;
+  for (const Entry& entry : entries_) total += units_of(entry).count();
   if (indices.size() < total) return total;
 
   size_t at = 0;
   for (size_t e = 0; e < entries_.size(); e++) {
     const Sequence& sequence = entries_[e].session->content_.sequences()[group];
-    const auto [first, last] = bounds(entries_[e]);
+    const Units units = units_of(entries_[e]);
+    const auto add = [&](uint64_t i) { indices[at++] = unit == PKV_INDEX_SLOTS ? sequence.slot(i) : int64_t{sequence.ids()[i]}; };
     indptr[e] = static_cast<int64_t>(at);
-    for (uint64_t i = first; i < last; i++) indices[at++] = unit == PKV_INDEX_SLOTS ? sequence.slot(i) : int64_t{sequence.ids()[i]};
+    for (uint64_t i = 0; i < units.sinks; i++) add(i);
+    for (uint64_t i = units.first; i < units.end; i++) add(i);
     if (last_block_length != nullptr)
       last_block_length[e] = entries_[e].end() == 0 ? 0 : static_cast<uint32_t>((entries_[e].end() - 1) % block_size + 1);
   }

@@ -1,6 +1,7 @@
 // One forward pass over many sessions: reserve for all or none, write and attend layer by layer, then commit or abort.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -29,6 +30,8 @@ class Batch {
 
   void write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v);
   void attend(uint32_t layer, const pkv_attention_params* params, const pkv_tensor* q, const pkv_tensor* out);
+  // Keeps only these new tokens (rising indices) of one session; then only commit is left. Throws, and nothing is changed then.
+  void accept(size_t index, std::span<const uint32_t> kept);
   // tokens may be NULL. Throws INCOMPLETE, bad_alloc, and is still open then.
   void commit(const int32_t* tokens);
 
@@ -52,11 +55,13 @@ class Batch {
   size_t first_unwritten() const;
   Group& check_layer(uint32_t layer, LayerPlace* place) const;
   void check_ids(uint32_t group) const;
+  void check_open_for(const char* who) const;
 
   Cache& cache_;
   std::vector<Entry> entries_;
   std::vector<CopyTask> tasks_;  // of a write; kept, so that only begin needs memory for it
   std::vector<bool> written_;    // by layer
+  std::vector<std::optional<std::vector<uint32_t>>> accepted_;  // by session; empty: none was
   size_t rows_ = 0;
   bool open_ = false;
 };

@@ -9,7 +9,7 @@ namespace pkv {
 
 Cache::Cache(const CacheConfig& config, const pkv_allocator* allocator, const pkv_logger* logger)
     : memory_(allocator), logger_(logger != nullptr ? *logger : pkv_logger{}), config_(config),
-      kernels_(select_kernels(config.isa)), workers_(config.threads), places_(config.layers), scratch_(memory_) {
+      kernels_(select_kernels(config.isa)), workers_(config.threads, config.runner), places_(config.layers), scratch_(memory_) {
   for (uint32_t g = 0; g < config_.groups.size(); g++) {
     const GroupConfig& group = config_.groups[g];
     groups_.push_back(std::make_unique<Group>(config_.storage, config_.layout, group.shape, config_.block_size, group.blocks,
@@ -50,11 +50,6 @@ LayerPlace Cache::place(uint32_t layer) const {
   return places_[layer];
 }
 
-const KvKernels& Cache::kv_kernels(const Group& group) const {
-  const bool packed = config_.storage == PKV_STORAGE_PAGED && config_.layout == PKV_LAYOUT_PACKED;
-  return (packed ? kernels_.packed : kernels_.plain)[dtype_index(group.shape.dtype)];
-}
-
 pkv_cache_stats Cache::stats() const {
   pkv_cache_stats stats{};
   stats.struct_size = sizeof stats;
@@ -82,24 +77,25 @@ pkv_kv_view Cache::kv_view(uint32_t layer) const {
   const Group& group = *groups_[at.group];
   if (!group.slab) fail(PKV_UNSUPPORTED, "only storage PAGED has blocks to view");
   const KvView view = group.layout.view(group.slab->data(), at.layer);
-  const int64_t element = dtype_bytes(group.shape.dtype);
+  const int64_t key_unit = stride_unit(group.shape.dtype), value_unit = stride_unit(group.shape.value_dtype);
   pkv_kv_view out{};
   out.struct_size = sizeof out;
   out.dtype = group.shape.dtype;
+  out.value_dtype = group.shape.value_dtype;
   out.layout = config_.layout;
   out.block_size = config_.block_size;
   out.kv_heads = group.shape.kv_heads;
   out.key_dim = group.shape.key_dim;
   out.value_dim = group.shape.value_dim;
   out.blocks = group.pool.blocks();
-  out.k = view.k;
-  out.v = view.v;
-  out.k_block_stride = view.k_block_stride / element;
-  out.k_row_stride = view.k_row_stride / element;
-  out.k_head_stride = view.k_head_stride / element;
-  out.v_block_stride = view.v_block_stride / element;
-  out.v_row_stride = view.v_row_stride / element;
-  out.v_head_stride = view.v_head_stride / element;
+  out.k = view.k.data;
+  out.v = view.v.data;
+  out.k_block_stride = view.k.block_stride / key_unit;
+  out.k_row_stride = view.k.row_stride / key_unit;
+  out.k_head_stride = view.k.head_stride / key_unit;
+  out.v_block_stride = view.v.block_stride / value_unit;
+  out.v_row_stride = view.v.row_stride / value_unit;
+  out.v_head_stride = view.v.head_stride / value_unit;
   return out;
 }
 

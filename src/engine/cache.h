@@ -44,7 +44,6 @@ class Cache {
   Group& group(uint32_t index) const;           // throws OUT_OF_RANGE
   LayerPlace place(uint32_t layer) const;       // throws OUT_OF_RANGE
   const Kernels& kernels() const { return kernels_; }
-  const KvKernels& kv_kernels(const Group& group) const;
   Workers& workers() { return workers_; }
   ScratchPool& scratch() { return scratch_; }
   Counters& counters() { return counters_; }

@@ -31,7 +31,10 @@ Shape check_shape(const pkv_layer_group& group, unsigned index) {
   shape.key_dim = group.key_dim;
   shape.value_dim = group.value_dim == 0 ? group.key_dim : group.value_dim;
   shape.dtype = group.dtype == 0 ? PKV_F32 : group.dtype;
+  shape.value_dtype = group.value_dtype == 0 ? shape.dtype : group.value_dtype;
   shape.window = group.window;
+  shape.sinks = group.sinks;
+  shape.latent = group.latent != 0;
   if (shape.layers == 0 || shape.layers > max_layers)
     fail(PKV_INVALID_ARGUMENT, "group %u: %u layers; 1 to %u are possible", index, shape.layers, max_layers);
   if (shape.kv_heads == 0 || shape.query_heads == 0 || shape.query_heads > max_heads)
@@ -41,7 +44,15 @@ Shape check_shape(const pkv_layer_group& group, unsigned index) {
     fail(PKV_INVALID_ARGUMENT, "group %u: %u query heads are no multiple of %u KV heads", index, shape.query_heads, shape.kv_heads);
   check_dim(shape.key_dim, "key_dim", index);
   check_dim(shape.value_dim, "value_dim", index);
-  if (!dtype_known(shape.dtype)) fail(PKV_INVALID_ARGUMENT, "group %u: unknown dtype %d", index, static_cast<int>(shape.dtype));
+  for (const pkv_dtype dtype : {shape.dtype, shape.value_dtype})
+    if (!dtype_stored(dtype)) fail(PKV_INVALID_ARGUMENT, "group %u: unknown dtype %d", index, static_cast<int>(dtype));
+  if (group.reserved != 0) fail(PKV_INVALID_ARGUMENT, "group %u: reserved is %u, not 0", index, group.reserved);
+  if (shape.sinks != 0 && shape.window == 0)
+    fail(PKV_INVALID_ARGUMENT, "group %u: %u sinks without a window; without one every token stays visible", index, shape.sinks);
+  if (group.latent > 1) fail(PKV_INVALID_ARGUMENT, "group %u: latent is %u; 0 and 1 are known", index, group.latent);
+  if (shape.latent && (shape.value_dim > shape.key_dim || shape.value_dtype != shape.dtype))
+    fail(PKV_INVALID_ARGUMENT, "group %u: latent values are the first of %u dims of K and have their type; value_dim is %u, value_dtype %d",
+         index, shape.key_dim, shape.value_dim, static_cast<int>(shape.value_dtype));
   return shape;
 }
 
@@ -56,10 +67,13 @@ std::vector<pkv_layer_group> list_groups(const pkv_cache_config& config) {
     group.value_dim = config.value_dim;
     group.dtype = config.dtype;
     group.window = config.window;
+    group.value_dtype = config.value_dtype;
+    group.sinks = config.sinks;
+    group.latent = config.latent;
     return {group};
   }
   if (config.layers | config.query_heads | config.kv_heads | config.key_dim | config.value_dim | config.window |
-      static_cast<uint32_t>(config.dtype))
+      static_cast<uint32_t>(config.dtype) | static_cast<uint32_t>(config.value_dtype) | config.sinks | config.latent)
     fail(PKV_INVALID_ARGUMENT, "the model is described twice: by %u groups and by the fields of the config", config.group_count);
   if (config.groups == nullptr) fail(PKV_INVALID_ARGUMENT, "group_count is %u but groups is NULL", config.group_count);
   if (config.group_count > max_layers)
@@ -119,6 +133,13 @@ void check_hooks(const pkv_cache_config& config) {
   if (config.allocator != nullptr && (config.allocator->alloc == nullptr || config.allocator->free == nullptr))
     fail(PKV_INVALID_ARGUMENT, "the allocator lacks its %s function", config.allocator->alloc == nullptr ? "alloc" : "free");
   if (config.logger != nullptr && config.logger->log == nullptr) fail(PKV_INVALID_ARGUMENT, "the logger lacks its log function");
+  const pkv_runner* const runner = config.runner;
+  if (runner == nullptr) return;
+  if (runner->run == nullptr) fail(PKV_INVALID_ARGUMENT, "the runner lacks its run function");
+  if (runner->threads == 0 || runner->threads > max_threads)
+    fail(PKV_INVALID_ARGUMENT, "the runner has %u threads; 1 to %u are possible", runner->threads, max_threads);
+  if (runner->reserved != 0) fail(PKV_INVALID_ARGUMENT, "runner: reserved is %u, not 0", runner->reserved);
+  if (config.threads != 0) fail(PKV_INVALID_ARGUMENT, "threads is %u, but a runner brings its own %u", config.threads, runner->threads);
 }
 
 }  // namespace
@@ -141,11 +162,12 @@ pkv_cache_config default_config() {
 CacheConfig check_config(const pkv_cache_config& config) {
   check_enum(config.storage, PKV_STORAGE_PAGED, PKV_STORAGE_NONE, "storage");
   check_enum(config.layout, PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN, "layout");
-  check_enum(config.isa, PKV_ISA_AUTO, PKV_ISA_NEON, "isa");
+  check_enum(config.isa, PKV_ISA_AUTO, PKV_ISA_AVX512_VNNI, "isa");
   check_enum(config.huge_pages, PKV_HUGE_PAGES_ADVISE, PKV_HUGE_PAGES_REQUIRE, "huge_pages");
   check_hooks(config);
   if (config.block_size < 16 || config.block_size > 256 || config.block_size % 16 != 0)
     fail(PKV_INVALID_ARGUMENT, "block_size is %u; a multiple of 16 from 16 to 256 is needed", config.block_size);
+  if (config.reserved != 0) fail(PKV_INVALID_ARGUMENT, "reserved is %u, not 0", config.reserved);
   if (config.prefault > 1) fail(PKV_INVALID_ARGUMENT, "prefault is %u; 0 and 1 are known", config.prefault);
   if (config.threads > max_threads) fail(PKV_INVALID_ARGUMENT, "threads is %u; at most %u are possible", config.threads, max_threads);
   if (!isa_supported(config.isa))
@@ -155,7 +177,8 @@ CacheConfig check_config(const pkv_cache_config& config) {
   result.storage = config.storage;
   result.layout = config.layout;
   result.block_size = config.block_size;
-  result.threads = config.threads != 0 ? config.threads : std::min(os::processor_count(), max_threads);
+  if (config.runner != nullptr) result.runner = *config.runner;
+  result.threads = config.runner != nullptr ? config.runner->threads : config.threads != 0 ? config.threads : std::min(os::processor_count(), max_threads);
   result.isa = config.isa;
   result.huge_pages = config.huge_pages;
   result.prefault = config.prefault != 0;

@@ -22,6 +22,7 @@ struct CacheConfig {
   uint32_t layers;  // over all groups
   std::vector<GroupConfig> groups;
   uint32_t threads;
+  pkv_runner runner;  // run NULL: none
   pkv_isa isa;
   pkv_huge_pages huge_pages;
   bool prefault;

@@ -31,7 +31,9 @@ void check_overlap(const RowsView& view, uint64_t rows, uint64_t heads, uint64_t
 
 RowsView check_rows(const pkv_tensor* tensor, uint64_t rows, uint32_t heads, uint32_t dim, const char* name) {
   if (tensor == nullptr) fail(PKV_INVALID_ARGUMENT, "%s is NULL", name);
-  if (!dtype_known(tensor->dtype)) fail(PKV_INVALID_ARGUMENT, "%s: unknown dtype %d", name, static_cast<int>(tensor->dtype));
+  if (!dtype_of_rows(tensor->dtype))
+    fail(PKV_INVALID_ARGUMENT, "%s: %s dtype %d; rows are F32, F16 or BF16", name, dtype_stored(tensor->dtype) ? "the stored" : "unknown",
+         static_cast<int>(tensor->dtype));
   if (tensor->reserved != 0) fail(PKV_INVALID_ARGUMENT, "%s: reserved is %u, not 0", name, tensor->reserved);
   if (tensor->row_stride < 0 || tensor->head_stride < 0)
     fail(PKV_OUT_OF_RANGE, "%s: negative stride (row_stride %lld, head_stride %lld)", name, (long long)tensor->row_stride,
@@ -46,6 +48,12 @@ RowsView check_rows(const pkv_tensor* tensor, uint64_t rows, uint32_t heads, uin
   if (tensor->data == nullptr) fail(PKV_INVALID_ARGUMENT, "%s: data is NULL for %llu rows", name, (unsigned long long)rows);
   check_overlap(view, rows, heads, dim, name);
   return view;
+}
+
+RowsView check_values(const pkv_tensor* tensor, uint64_t rows, const Shape& shape) {
+  if (!shape.latent) return check_rows(tensor, rows, shape.kv_heads, shape.value_dim, "v");
+  if (tensor != nullptr) fail(PKV_INVALID_ARGUMENT, "v is given, but values of this layer are the first %u dims of k", shape.value_dim);
+  return {};
 }
 
 RowsView rows_from(const RowsView& rows, uint64_t first) {

@@ -4,12 +4,16 @@
 #include <span>
 
 #include "base/parallel.h"
+#include "engine/memory/layout.h"
 #include "kernels/views.h"
 
 namespace pkv {
 
 // The tensor with its strides filled in. Throws INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW. name: "k", for the sentence.
 RowsView check_rows(const pkv_tensor* tensor, uint64_t rows, uint32_t heads, uint32_t dim, const char* name);
+
+// The same of values: NULL, and only that, where they are latent in K.
+RowsView check_values(const pkv_tensor* tensor, uint64_t rows, const Shape& shape);
 
 // The same rows from row `first` on.
 RowsView rows_from(const RowsView& rows, uint64_t first);

@@ -78,7 +78,7 @@ void Session::step(Solo kind, uint32_t layer, size_t n, const pkv_tensor* k, con
   if (n > UINT32_MAX) fail(PKV_TOO_LARGE, "%s of %zu rows; at most 2^32 - 1 at once", name, n);
   // Before anything is replaced.
   check_rows(k, n, group.shape.kv_heads, group.shape.key_dim, "k");
-  check_rows(v, n, group.shape.kv_heads, group.shape.value_dim, "v");
+  check_values(v, n, group.shape);
   if (n == 0) return;
   if (solo_ == nullptr) {
     Session* const self = this;
@@ -166,9 +166,9 @@ void Session::materialize(uint32_t layer, uint64_t first, size_t n, const pkv_te
   const Group& group = sequence.group();
   if (group.storage == PKV_STORAGE_NONE) fail(PKV_UNSUPPORTED, "materialize: storage NONE keeps no keys and values");
   check_range(first, n, layer_length(layer), "rows of the layer");
-  if (n > 0 && first < sequence.first_kept())
-    fail(PKV_OUT_OF_RANGE, "position %llu left the window; this layer keeps positions from %llu on", (unsigned long long)first,
-         (unsigned long long)sequence.first_kept());
+  if (n > 0 && !sequence.holds(first, first + n))
+    fail(PKV_OUT_OF_RANGE, "some of positions %llu to %llu left the window; this layer keeps positions from %llu on", (unsigned long long)first,
+         (unsigned long long)(first + n - 1), (unsigned long long)sequence.first_kept());
   CopyTask task{};
   if (k != nullptr) task.k = check_rows(k, n, group.shape.kv_heads, group.shape.key_dim, "k");
   if (v != nullptr) task.v = check_rows(v, n, group.shape.kv_heads, group.shape.value_dim, "v");
@@ -176,7 +176,7 @@ void Session::materialize(uint32_t layer, uint64_t first, size_t n, const pkv_te
   task.kv = sequence.view(place.layer);
   task.first = first;
   task.count = n;
-  copy_rows(cache().workers(), cache().kv_kernels(group).load, std::span(&task, 1), group.layout.token_bytes() / group.shape.layers);
+  copy_rows(cache().workers(), cache().kernels().load, std::span(&task, 1), group.layout.token_bytes() / group.shape.layers);
 }
 
 }  // namespace pkv

@@ -2,13 +2,18 @@
 // nearest even, NaN stays a quiet NaN, denormals are kept; a row that keeps its type keeps its bits.
 #pragma once
 
+#include "kernels/fp8.hpp"
 #include "kernels/vectors.hpp"
 
 namespace pkv {
 
-// A vector of elements of a stored type, as floats.
+// A vector of elements of a floating-point type, as floats.
 template <class Isa, pkv_dtype dtype>
-struct Elements;
+struct Elements {  // fp8
+  static constexpr unsigned bytes = 1;
+  static Floats<Isa> load(const unsigned char* from) { return fp8_to_f32<Isa, dtype>(Isa::widen_bytes(from)); }
+  static void store(unsigned char* to, Floats<Isa> value) { narrow_bytes<Isa>(to, f32_to_fp8<Isa, dtype>(value)); }
+};
 
 template <class Isa>
 struct Elements<Isa, PKV_F32> {
@@ -39,38 +44,39 @@ struct Elements<Isa, PKV_BF16> {
 };
 
 template <class Isa, pkv_dtype from_dtype, pkv_dtype to_dtype>
-void convert_elements(const unsigned char* from, unsigned char* to, uint32_t n) {
+void convert(const unsigned char* from, unsigned char* to, uint32_t n) {
   using From = Elements<Isa, from_dtype>;
   using To = Elements<Isa, to_dtype>;
   constexpr unsigned lanes = Floats<Isa>::size;
-  for (uint32_t i = 0; i < n; i += lanes, from += lanes * From::bytes, to += lanes * To::bytes) To::store(to, From::load(from));
+  if constexpr (from_dtype == to_dtype)
+    __builtin_memcpy(to, from, n * To::bytes);
+  else
+    for (uint32_t i = 0; i < n; i += lanes, from += lanes * From::bytes, to += lanes * To::bytes) To::store(to, From::load(from));
 }
 
+// From and to one of the three types of a caller's rows.
 template <class Isa, pkv_dtype to_dtype>
-void convert_to(pkv_dtype from_dtype, const unsigned char* from, unsigned char* to, uint32_t n) {
-  if (from_dtype == to_dtype)
-    __builtin_memcpy(to, from, n * Elements<Isa, to_dtype>::bytes);
-  else if (from_dtype == PKV_F32)
-    convert_elements<Isa, PKV_F32, to_dtype>(from, to, n);
+void convert_from_rows(pkv_dtype from_dtype, const unsigned char* from, unsigned char* to, uint32_t n) {
+  if (from_dtype == PKV_F32)
+    convert<Isa, PKV_F32, to_dtype>(from, to, n);
   else if (from_dtype == PKV_F16)
-    convert_elements<Isa, PKV_F16, to_dtype>(from, to, n);
+    convert<Isa, PKV_F16, to_dtype>(from, to, n);
   else
-    convert_elements<Isa, PKV_BF16, to_dtype>(from, to, n);
+    convert<Isa, PKV_BF16, to_dtype>(from, to, n);
 }
 
 template <class Isa, pkv_dtype from_dtype>
-void convert_from(const unsigned char* from, pkv_dtype to_dtype, unsigned char* to, uint32_t n) {
+void convert_to_rows(const unsigned char* from, pkv_dtype to_dtype, unsigned char* to, uint32_t n) {
   if (to_dtype == PKV_F32)
-    convert_to<Isa, PKV_F32>(from_dtype, from, to, n);
+    convert<Isa, from_dtype, PKV_F32>(from, to, n);
   else if (to_dtype == PKV_F16)
-    convert_to<Isa, PKV_F16>(from_dtype, from, to, n);
+    convert<Isa, from_dtype, PKV_F16>(from, to, n);
   else
-    convert_to<Isa, PKV_BF16>(from_dtype, from, to, n);
+    convert<Isa, from_dtype, PKV_BF16>(from, to, n);
 }
 
 // Element (row, head, 0) in a caller's memory.
-template <class Isa>
-unsigned char* caller_row(const RowsView& rows, uint64_t row, uint64_t head) {
+static inline unsigned char* caller_row(const RowsView& rows, uint64_t row, uint64_t head) {
   const int64_t index = static_cast<int64_t>(row) * rows.row_stride + static_cast<int64_t>(head) * rows.head_stride;
   return rows.data + index * (rows.dtype == PKV_F32 ? 4 : 2);
 }

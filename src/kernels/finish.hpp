@@ -1,9 +1,9 @@
-// The two ends of an attention call: queries to scaled fp32 rows, and partial results to the caller's rows.
+// The two ends of an attention call: queries to scaled fp32 rows, and partial results to the caller's rows; and the merge of
+// results of several calls.
 #pragma once
 
 #include "kernels/convert.hpp"
 #include "kernels/softmax.hpp"
-#include "kernels/transpose.hpp"
 
 namespace pkv {
 
@@ -11,48 +11,83 @@ template <class Isa>
 void prepare(const QueryTask& task) {
   const uint64_t rows = uint64_t{task.queries} * task.group;
   const Floats<Isa> scale(task.scale);
-  for (uint32_t head = 0; head < task.kv_heads; head++) {
+  for (uint32_t head = task.head_begin; head < task.head_end; head++) {
     for (uint64_t row = 0; row < rows; row++) {
-      const unsigned char* from = caller_row<Isa>(task.rows, row / task.group, head * uint64_t{task.group} + row % task.group);
-      float* q = task.q + (head * rows + row) * task.key_dim;
-      convert_to<Isa, PKV_F32>(task.rows.dtype, from, reinterpret_cast<unsigned char*>(q), task.key_dim);
+      const unsigned char* from = caller_row(task.rows, row / task.group, head * uint64_t{task.group} + row % task.group);
+      float* q = task.q + ((head - task.head_begin) * task.head_rows + row) * task.key_dim;
+      convert_from_rows<Isa, PKV_F32>(task.rows.dtype, from, reinterpret_cast<unsigned char*>(q), task.key_dim);
       for (uint32_t d = 0; d < task.key_dim; d += Floats<Isa>::size)
         (Floats<Isa>::load_unaligned(q + d) * scale).store_unaligned(q + d);
     }
   }
 }
 
-// One row: its parts are brought to their common maximum, added in order and normalised. result has value_dim floats.
+// One row: its parts are brought to their common maximum, added in order and normalised. result has value_dim floats. Returns the
+// log-sum-exp: -infinity where nothing was seen, and 0 in all dims.
 template <class Isa>
-void merge_parts(const FinishTask& task, int64_t row, float* result) {
+float merge_parts(const FinishTask& task, uint64_t head, uint64_t row, const float* sink_logit, float* result) {
   using F = Floats<Isa>;
+  const float infinity = __builtin_inff();
   for (uint32_t d = 0; d < task.value_dim; d += F::size) F(0.0f).store_aligned(result + d);
-  if (!merged_saw(task, row)) return;
+  if (!merged_saw(task, head, row)) return sink_logit != nullptr ? *sink_logit : -infinity;
 
-  const float max = merged_max(task, row);
-  float sum = 0;
-  for (uint32_t part = 0; part < task.parts; part++) {
-    const float part_max = task.max[part * task.stat_part_stride + row];
-    const float weight = exp_of<Isa>(part_max - shift_of(max));
+  float max = merged_max(task, head, row);
+  if (sink_logit != nullptr && *sink_logit > max) max = *sink_logit;
+  float sum = sink_logit != nullptr ? exp_of_negative<Isa>(*sink_logit - shift_of(max)) : 0.0f;
+  for (uint32_t i = 0; i < task.parts; i++) {
+    const Partial& part = task.part[i];
+    const uint64_t at = row_of_part(part, head, row);
+    const float weight = exp_of_negative<Isa>(part.max[at] - shift_of(max));
     // Scores of -infinity only: nothing to add beside finite ones, 0/0 when there are no others.
-    if (part_max != -__builtin_inff() || max == -__builtin_inff()) sum += weight * task.sum[part * task.stat_part_stride + row];
-    const float* out = task.out + part * task.out_part_stride + row * task.value_dim;
+    if (part.max[at] != -infinity || max == -infinity) sum += weight * part.sum[at];
+    const float* out = part.out + at * task.value_dim;
     for (uint32_t d = 0; d < task.value_dim; d += F::size)
       Isa::fma(F(weight), F::load_unaligned(out + d), F::load_aligned(result + d)).store_aligned(result + d);
   }
   for (uint32_t d = 0; d < task.value_dim; d += F::size) (F::load_aligned(result + d) / F(sum)).store_aligned(result + d);
+  return max + __builtin_logf(sum);
 }
 
 template <class Isa>
 void finish(const FinishTask& task) {
   const uint64_t rows = uint64_t{task.queries} * task.group;
   alignas(64) float result[max_dim];
-  for (uint32_t head = 0; head < task.kv_heads; head++) {
+  for (uint32_t head = task.head_begin; head < task.head_end; head++) {
     for (uint64_t row = 0; row < rows; row++) {
-      merge_parts<Isa>(task, static_cast<int64_t>(head * rows + row), result);
-      convert_from<Isa, PKV_F32>(reinterpret_cast<const unsigned char*>(result), task.rows.dtype,
-                                 caller_row<Isa>(task.rows, row / task.group, head * uint64_t{task.group} + row % task.group),
-                                 task.value_dim);
+      const uint64_t query_head = head * uint64_t{task.group} + row % task.group;
+      const float* sink = task.sink_logits != nullptr ? task.sink_logits + query_head : nullptr;
+      const float lse = merge_parts<Isa>(task, head - task.head_begin, row, sink, result);
+      convert_to_rows<Isa, PKV_F32>(reinterpret_cast<const unsigned char*>(result), task.rows.dtype,
+                                    caller_row(task.rows, row / task.group, query_head), task.value_dim);
+      if (task.lse != nullptr) task.lse[row / task.group * task.lse_stride + query_head] = lse;
+    }
+  }
+}
+
+// Sum of out[i] * exp(lse[i]) over the sum of exp(lse[i]).
+template <class Isa>
+void merge(const MergeTask& task) {
+  using F = Floats<Isa>;
+  alignas(64) float merged[max_dim], one[max_dim];
+  for (uint64_t row = 0; row < task.rows; row++) {
+    for (uint32_t head = 0; head < task.heads; head++) {
+      const uint64_t at = row * task.heads + head;
+      float max = -__builtin_inff(), sum = 0;
+      for (uint32_t i = 0; i < task.count; i++) max = task.lse[i][at] > max ? task.lse[i][at] : max;
+      for (uint32_t d = 0; d < task.dim; d += F::size) F(0.0f).store_aligned(merged + d);
+      for (uint32_t i = 0; i < task.count; i++) {
+        const float weight = exp_of_negative<Isa>(task.lse[i][at] - shift_of(max));
+        sum += weight;
+        if (weight == 0.0f) continue;  // it saw nothing, or next to nothing: its output counts for nothing
+        convert_from_rows<Isa, PKV_F32>(task.out[i].dtype, caller_row(task.out[i], row, head), reinterpret_cast<unsigned char*>(one),
+                                        task.dim);
+        for (uint32_t d = 0; d < task.dim; d += F::size)
+          Isa::fma(F(weight), F::load_aligned(one + d), F::load_aligned(merged + d)).store_aligned(merged + d);
+      }
+      for (uint32_t d = 0; d < task.dim && sum != 0.0f; d += F::size) (F::load_aligned(merged + d) / F(sum)).store_aligned(merged + d);
+      convert_to_rows<Isa, PKV_F32>(reinterpret_cast<const unsigned char*>(merged), task.merged.dtype, caller_row(task.merged, row, head),
+                                    task.dim);
+      if (task.merged_lse != nullptr) task.merged_lse[at] = sum == 0.0f ? -__builtin_inff() : max + __builtin_logf(sum);
     }
   }
 }

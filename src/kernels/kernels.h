@@ -1,28 +1,30 @@
-// The kernels as the engine sees them: one table of function pointers per instruction set.
+// The kernels as the engine sees them: one table of function pointers per instruction set, and the sizes of stored rows.
 #pragma once
 
 #include "kernels/views.h"
 
 namespace pkv {
 
-// The functions for one stored dtype and one layout.
-struct KvKernels {
-  void (*attend)(const AttendTask&);
-  void (*store)(const CopyTask&);  // caller's rows -> sequence
-  void (*load)(const CopyTask&);   // sequence -> caller's rows
-};
-
 struct Kernels {
   pkv_isa isa;
-  KvKernels packed[3];  // by dtype_index()
-  KvKernels plain[3];
   void (*prepare)(const QueryTask&);
+  size_t (*attend_work_bytes)(const AttendTask&);  // of its dtypes, dims, heads, group and queries
+  void (*attend)(const AttendTask&);
   void (*finish)(const FinishTask&);
+  void (*merge)(const MergeTask&);
+  void (*store)(const CopyTask&);  // caller's rows -> sequence
+  void (*load)(const CopyTask&);   // sequence -> caller's rows
+  void (*move)(const KvView&, uint64_t to, uint64_t from);  // the stored bits of one position to another
 };
 
-constexpr unsigned dtype_index(pkv_dtype dtype) { return static_cast<unsigned>(dtype) - PKV_F32; }
-constexpr bool dtype_known(pkv_dtype dtype) { return dtype >= PKV_F32 && dtype <= PKV_BF16; }
+constexpr bool dtype_stored(pkv_dtype dtype) { return dtype >= PKV_F32 && dtype <= PKV_FP8_E5M2; }
+
+// The types of a caller's rows.
+constexpr bool dtype_of_rows(pkv_dtype dtype) { return dtype >= PKV_F32 && dtype <= PKV_BF16; }
 constexpr unsigned dtype_bytes(pkv_dtype dtype) { return dtype == PKV_F32 ? 4 : 2; }
+
+// Bytes of the unit in which pkv_kv_view counts strides: rows with scales are counted in bytes.
+constexpr unsigned stride_unit(pkv_dtype dtype) { return dtype == PKV_F32 ? 4 : dtype <= PKV_BF16 ? 2 : 1; }
 
 // True if this build has the instruction set and the processor can run it. AUTO: true.
 bool isa_supported(pkv_isa isa);

@@ -1,21 +1,28 @@
-// Scores of the 16 tokens of a packed K tile for some query rows at once: K is loaded once for all of them, each token has
-// a lane of its own, so nothing is summed across lanes.
+// K of a packed tile: scores of its 16 tokens for some query rows at once. K is loaded once for all of them, each token
+// has a lane of its own, so nothing is summed across lanes.
+//
+//   KeyTile<Isa, dtype>
+//     direct                       false: the tile is unpacked to fp32 first
+//     query_bytes(dim)             of a prepared row; 0: rows are taken as they are, fp32
+//     prepare(row, dim, to)
+//     scores<rows>(...)            scores[r][t] = row r . K of token t; `next` is prefetched, the tile wanted soon after
+//     unpack(tile, dim, to)        to[dim][16 tokens], fp32
 #pragma once
 
-#include "kernels/convert.hpp"
+#include "kernels/formats.h"
+#include "kernels/quantize.hpp"
+#include "kernels/transpose.hpp"
 
 namespace pkv {
 
-// How much of q one walk over the tiles works on, in floats: small enough to stay in the L2 cache beside its outputs.
-inline constexpr uint32_t query_capacity = 32768;
+using ScoreRow = float[tile_tokens];
 
-// The query rows of some KV heads: rows [row_begin, row_end) of heads [head_begin, head_end).
-struct Chunk {
-  uint32_t head_begin, head_end;
-  uint64_t row_begin, row_end;
-};
+template <class Isa>
+static inline void prefetch_lines(const unsigned char* from, unsigned bytes) {
+  for (unsigned line = 0; line < bytes; line += 64) __builtin_prefetch(from + line);
+}
 
-// Two dims of K for 16 tokens. In the packed layout of dtype they begin at `from`.
+// Two dims of K for 16 tokens.
 template <class Isa, pkv_dtype dtype>
 struct DimPair {
   static constexpr unsigned bytes = 2 * tile_tokens * Elements<Isa, dtype>::bytes;
@@ -48,31 +55,21 @@ struct DimPair<Isa, PKV_BF16> {
   }
 };
 
-// K tiles of dtype, and the queries in the form in which they are multiplied with them.
+// The floating-point types.
 template <class Isa, pkv_dtype dtype>
-struct Keys {
-  using Row = const float*;
-  static constexpr uint32_t capacity = query_capacity;
+struct FloatKeyTile {
+  static constexpr bool direct = element_bits(dtype) > 8;
+  static size_t query_bytes(uint32_t) { return 0; }
+  static void prepare(const float*, uint32_t, void*) {}
 
-  struct Queries {
-    Queries(const AttendTask& attend_task, const Chunk&) : task(attend_task) {}
-
-    Row row(uint32_t head, uint64_t row) const {
-      return task.q + (head * uint64_t{task.queries} * task.group + row) * task.kv.key_dim;
-    }
-
-    const AttendTask& task;
-  };
-
-  // scores[r][t] = q row r . K of token t. `next` is prefetched: the tile that is wanted after this one.
   template <unsigned rows>
-  static void scores(Row q, uint32_t key_dim, const unsigned char* tile, const unsigned char* next,
-                     float (*scores)[tile_tokens]) {
+  static void scores(const void* query_rows, uint32_t dim, const unsigned char* tile, const unsigned char* next, ScoreRow* scores) {
     constexpr unsigned vectors = vectors_per_tile<Isa>;
     // With one vector per row the adders' latency is hidden by a second sum per row.
     constexpr unsigned chains = vectors == 1 ? 2 : 1;
     using Pair = DimPair<Isa, dtype>;
-    const size_t dims = key_dim;
+    const float* q = static_cast<const float*>(query_rows);
+    const size_t dims = dim;
     Floats<Isa> sum[chains][rows][vectors];
 #pragma GCC unroll 16
     for (auto& chain : sum)
@@ -82,7 +79,7 @@ struct Keys {
         for (auto& vector : row) vector = Floats<Isa>(0.0f);
 
     for (size_t d = 0; d < dims; d += 2, tile += Pair::bytes, next += Pair::bytes) {
-      for (unsigned line = 0; line < Pair::bytes; line += 64) __builtin_prefetch(next + line);
+      prefetch_lines<Isa>(next, Pair::bytes);
       const Pair k(tile);
 #pragma GCC unroll 16
       for (unsigned r = 0; r < rows; r++) {
@@ -100,6 +97,214 @@ struct Keys {
       for (unsigned n = 0; n < vectors; n++) {
         const Floats<Isa> total = chains == 2 ? sum[0][r][n] + sum[chains - 1][r][n] : sum[0][r][n];
         total.store_aligned(scores[r] + n * Floats<Isa>::size);
+      }
+    }
+  }
+
+  static void unpack(const unsigned char* tile, uint32_t dim, float* to) {
+    if constexpr (dtype == PKV_BF16) {
+      for (uint32_t d = 0; d < dim; d += 2, tile += DimPair<Isa, dtype>::bytes, to += 2 * tile_tokens) {
+        const DimPair<Isa, dtype> k(tile);
+        for (unsigned n = 0; n < vectors_per_tile<Isa>; n++) {
+          k.even[n].store_unaligned(to + n * Floats<Isa>::size);
+          k.odd[n].store_unaligned(to + tile_tokens + n * Floats<Isa>::size);
+        }
+      }
+    } else {
+      convert<Isa, dtype, PKV_F32>(tile, reinterpret_cast<unsigned char*>(to), dim * tile_tokens);
+    }
+  }
+};
+
+template <class Isa, pkv_dtype dtype>
+struct KeyTile : FloatKeyTile<Isa, dtype> {};
+
+// A query row in 16-bit integers, for the quantised types: rounded to 2^-15 of its largest element.
+struct IntegerQuery {
+  float scale;  // of the integers; NaN where the row is not finite
+  // Then dim / 2 words of two 16-bit integers, in the order in which K's words give theirs.
+  uint32_t* pairs() { return reinterpret_cast<uint32_t*>(this + 1); }
+  const uint32_t* pairs() const { return reinterpret_cast<const uint32_t*>(this + 1); }
+  static constexpr size_t bytes(uint32_t dim) { return 4 + dim * 2; }
+};
+
+inline constexpr float integer_range = 16384.0f;  // so that 576 products with 8-bit numbers fit into 32 bits
+
+// Elements e and e + p / 2 of words of p elements, as 16-bit numbers in two's complement.
+template <class Isa, pkv_dtype dtype>
+Words<Isa> signed_pair(Words<Isa> words, unsigned e) {
+  constexpr int bits = static_cast<int>(element_bits(dtype));
+  return Isa::shift_right_halves(Isa::shift_left_halves(words, 16 - bits - bits * static_cast<int>(e)), 16 - bits);
+}
+
+// together: elements of K in a word, which gives them as pairs e, e + together / 2.
+template <class Isa, unsigned together>
+void quantise_query(const float* row, uint32_t dim, IntegerQuery* to) {
+  const float largest = largest_magnitude<Isa>(row, dim);
+  const float inverse = largest >= least_quantised ? integer_range / largest : 0.0f;
+  to->scale = largest < least_quantised ? 0.0f : largest / integer_range;
+  alignas(64) int32_t q[max_dim];
+  for (uint32_t d = 0; d < dim; d += Floats<Isa>::size)
+    rounded<Isa>(Floats<Isa>::load_unaligned(row + d) * Floats<Isa>(inverse)).store_aligned(q + d);
+  uint32_t* pairs = to->pairs();
+  for (uint32_t d = 0; d < dim; d += together)
+    for (unsigned e = 0; e < together / 2; e++)
+      *pairs++ = (static_cast<uint32_t>(q[d + e]) & 0xFFFF) | static_cast<uint32_t>(q[d + e + together / 2]) << 16;
+}
+
+template <class Ints, unsigned rows, unsigned vectors, unsigned chains>
+void clear(Ints (&sum)[rows][vectors][chains]) {
+#pragma GCC unroll 16
+  for (auto& row : sum)
+#pragma GCC unroll 16
+    for (auto& vector : row)
+#pragma GCC unroll 2
+      for (Ints& chain : vector) chain = Ints(0);
+}
+
+template <class Ints, unsigned chains>
+Ints total_of(const Ints (&sum)[chains]) {
+  return chains == 2 ? sum[0] + sum[chains - 1] : sum[0];
+}
+
+// What the two integer types have in common.
+template <class Isa, unsigned together_in_word>
+struct IntegerKeyTile {
+  static constexpr bool direct = true;
+  // Sums per row: with one vector per row the latency of the products would show. The order of integer sums does not matter.
+  static constexpr unsigned chains = vectors_per_tile<Isa> == 1 ? 2 : 1;
+  static size_t query_bytes(uint32_t dim) { return IntegerQuery::bytes(dim); }
+  static void prepare(const float* row, uint32_t dim, void* to) {
+    quantise_query<Isa, together_in_word>(row, dim, static_cast<IntegerQuery*>(to));
+  }
+  static const IntegerQuery& query(const void* rows, unsigned r, uint32_t dim) {
+    return *reinterpret_cast<const IntegerQuery*>(static_cast<const unsigned char*>(rows) + r * IntegerQuery::bytes(dim));
+  }
+};
+
+template <class Isa>
+struct KeyTile<Isa, PKV_INT8> : IntegerKeyTile<Isa, 4> {
+  using Base = IntegerKeyTile<Isa, 4>;
+
+  template <unsigned rows>
+  static void scores(const void* q, uint32_t dim, const unsigned char* tile, const unsigned char* next, ScoreRow* scores) {
+    constexpr unsigned vectors = vectors_per_tile<Isa>, lanes = Words<Isa>::size;
+    const unsigned char* const scales = tile + size_t{dim} * tile_tokens;
+    const uint32_t* pairs[rows];
+    Ints<Isa> sum[rows][vectors][Base::chains];
+#pragma GCC unroll 16
+    for (unsigned r = 0; r < rows; r++) pairs[r] = Base::query(q, r, dim).pairs();
+    clear(sum);
+    for (uint32_t word = 0; word < dim / 4; word++, tile += 64, next += 64) {
+      __builtin_prefetch(next);
+#pragma GCC unroll 16
+      for (unsigned n = 0; n < vectors; n++) {
+        const Words<Isa> words = load_words<Isa>(tile + n * lanes * 4);
+#pragma GCC unroll 2
+        for (unsigned e = 0; e < 2; e++) {
+          const Words<Isa> k = signed_pair<Isa, PKV_INT8>(words, e);
+#pragma GCC unroll 16
+          for (unsigned r = 0; r < rows; r++) {
+            Ints<Isa>& chain = sum[r][n][e % Base::chains];
+            chain = Isa::dot_pairs(chain, k, Words<Isa>(pairs[r][2 * word + e]));
+          }
+        }
+      }
+    }
+    __builtin_prefetch(next);
+#pragma GCC unroll 16
+    for (unsigned r = 0; r < rows; r++) {
+#pragma GCC unroll 16
+      for (unsigned n = 0; n < vectors; n++) {
+        const Floats<Isa> scale = as_floats<Isa>(load_words<Isa>(scales + n * lanes * 4)) * Floats<Isa>(Base::query(q, r, dim).scale);
+        (xsimd::to_float(total_of(sum[r][n])) * scale).store_aligned(scores[r] + n * lanes);
+      }
+    }
+  }
+
+  static void unpack(const unsigned char* tile, uint32_t dim, float* to) {
+    constexpr unsigned lanes = Words<Isa>::size;
+    const unsigned char* const scales = tile + size_t{dim} * tile_tokens;
+    for (uint32_t d = 0; d < dim; d += 4, tile += 64, to += 4 * tile_tokens) {
+      for (unsigned n = 0; n < vectors_per_tile<Isa>; n++) {
+        const Words<Isa> words = load_words<Isa>(tile + n * lanes * 4);
+        const Floats<Isa> scale = as_floats<Isa>(load_words<Isa>(scales + n * lanes * 4));
+        for (unsigned e = 0; e < 4; e++) {
+          (xsimd::to_float(signed_field<Isa, 8>(words, e)) * scale).store_unaligned(to + e * tile_tokens + n * lanes);
+        }
+      }
+    }
+  }
+};
+
+// 16 bf16 scales of a group.
+template <class Isa>
+Floats<Isa> bf16_scales(const unsigned char* from, unsigned vector) {
+  return Elements<Isa, PKV_BF16>::load(from + vector * Floats<Isa>::size * 2);
+}
+
+template <class Isa>
+struct KeyTile<Isa, PKV_INT4> : IntegerKeyTile<Isa, 8> {
+  using Base = IntegerKeyTile<Isa, 8>;
+
+  template <unsigned rows>
+  static void scores(const void* q, uint32_t dim, const unsigned char* tile, const unsigned char* next, ScoreRow* scores) {
+    constexpr unsigned vectors = vectors_per_tile<Isa>, lanes = Words<Isa>::size;
+    const unsigned char* scales = tile + size_t{dim} * tile_tokens / 2;
+    const uint32_t* pairs[rows];
+    Floats<Isa> total[rows][vectors];
+#pragma GCC unroll 16
+    for (unsigned r = 0; r < rows; r++) {
+      pairs[r] = Base::query(q, r, dim).pairs();
+#pragma GCC unroll 16
+      for (auto& vector : total[r]) vector = Floats<Isa>(0.0f);
+    }
+    for (uint32_t group = 0; group * int4_group < dim; group++, scales += 2 * tile_tokens) {
+      const uint32_t words_left = (dim - group * int4_group) / 8, group_words = words_left < 4 ? words_left : 4;
+      Ints<Isa> sum[rows][vectors][Base::chains];
+      clear(sum);
+      for (uint32_t word = 0; word < group_words; word++, tile += 64, next += 64) {
+        __builtin_prefetch(next);
+#pragma GCC unroll 16
+        for (unsigned n = 0; n < vectors; n++) {
+          const Words<Isa> words = load_words<Isa>(tile + n * lanes * 4);
+#pragma GCC unroll 4
+          for (unsigned e = 0; e < 4; e++) {
+            const Words<Isa> nibbles = signed_pair<Isa, PKV_INT4>(words, e);
+#pragma GCC unroll 16
+            for (unsigned r = 0; r < rows; r++) {
+              Ints<Isa>& chain = sum[r][n][e % Base::chains];
+              chain = Isa::dot_pairs(chain, nibbles, Words<Isa>(pairs[r][4 * word + e]));
+            }
+          }
+        }
+      }
+#pragma GCC unroll 16
+      for (unsigned r = 0; r < rows; r++) {
+        pairs[r] += 4 * group_words;
+#pragma GCC unroll 16
+        for (unsigned n = 0; n < vectors; n++)
+          total[r][n] = Isa::fma(xsimd::to_float(total_of(sum[r][n])), bf16_scales<Isa>(scales, n), total[r][n]);
+      }
+    }
+    prefetch_lines<Isa>(next, 128);
+#pragma GCC unroll 16
+    for (unsigned r = 0; r < rows; r++)
+#pragma GCC unroll 16
+      for (unsigned n = 0; n < vectors; n++)
+        (total[r][n] * Floats<Isa>(Base::query(q, r, dim).scale)).store_aligned(scores[r] + n * lanes);
+  }
+
+  static void unpack(const unsigned char* tile, uint32_t dim, float* to) {
+    constexpr unsigned lanes = Words<Isa>::size;
+    const unsigned char* const scales = tile + size_t{dim} * tile_tokens / 2;
+    for (uint32_t d = 0; d < dim; d += 8, tile += 64, to += 8 * tile_tokens) {
+      for (unsigned n = 0; n < vectors_per_tile<Isa>; n++) {
+        const Words<Isa> words = load_words<Isa>(tile + n * lanes * 4);
+        const Floats<Isa> scale = bf16_scales<Isa>(scales + d / int4_group * 2 * tile_tokens, n);
+        for (unsigned e = 0; e < 8; e++) {
+          (xsimd::to_float(signed_field<Isa, 4>(words, e)) * scale).store_unaligned(to + e * tile_tokens + n * lanes);
+        }
       }
     }
   }

@@ -1,8 +1,10 @@
 // The kernels in plain C++: one element at a time, each place in memory computed from its definition. For reading, for
 // processors without a table of their own, and as what the others are compared with.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "kernels/formats.h"
 #include "kernels/scalar_convert.h"
 #include "kernels/tables.h"
 #include "kernels/tokens.h"
@@ -12,146 +14,278 @@ namespace pkv {
 namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float least_quantised = 1e-30f;
 
-// The address of every element of a sequence.
-template <pkv_dtype dtype, pkv_layout layout>
-struct Elements {
-  static constexpr uint32_t pair = dtype == PKV_BF16 ? 2 : 1;
-
-  static unsigned char* k(const KvView& kv, uint64_t position, uint32_t head, uint32_t dim) {
+// One stored row, wherever its elements lie.
+class StoredRow {
+ public:
+  StoredRow(const KvView& kv, const SideView& side, bool keys, uint64_t position, uint32_t head) : side_(side), keys_(keys) {
     const Slot slot = slot_of(kv, position);
-    if (layout == PKV_LAYOUT_PLAIN) return kv.k + k_offset(kv, slot.block, slot.offset, head) + dim * dtype_bytes(dtype);
-    const uint32_t token = static_cast<uint32_t>(slot.offset % tile_tokens);
-    return kv.k + k_offset(kv, slot.block, slot.offset / tile_tokens, head) +
-           packed_k_index(pair, token, dim) * dtype_bytes(dtype);
+    packed_ = kv.layout == PKV_LAYOUT_PACKED;
+    token_ = static_cast<uint32_t>(slot.offset % tile_tokens);
+    at_ = place(side, slot.block, packed_ ? slot.offset / tile_tokens : slot.offset, head);
   }
 
-  static unsigned char* v(const KvView& kv, uint64_t position, uint32_t head, uint32_t dim) {
-    const Slot slot = slot_of(kv, position);
-    if (layout == PKV_LAYOUT_PLAIN) return kv.v + v_offset(kv, slot.block, slot.offset, head) + dim * dtype_bytes(dtype);
-    const uint32_t token = static_cast<uint32_t>(slot.offset % tile_tokens);
-    return kv.v + v_offset(kv, slot.block, slot.offset / tile_tokens, head) +
-           packed_v_index(pair, kv.value_dim, token, dim) * dtype_bytes(dtype);
+  float get(uint32_t dim) const {
+    const uint32_t i = index(dim);
+    switch (side_.dtype) {
+      case PKV_INT8:
+        return scale_of(dim) * static_cast<float>(static_cast<int8_t>(at_[i]));
+      case PKV_INT4:
+        return scale_of(dim) * static_cast<float>(static_cast<int8_t>(at_[i / 2] << (i % 2 != 0 ? 0 : 4)) >> 4);
+      default:
+        return scalar::load(side_.dtype, element(i));
+    }
   }
+
+  // A caller's row in; the types with scales see all of it first.
+  void set(const float* row) {
+    if (side_.dtype == PKV_INT8) set_int8(row);
+    for (uint32_t begin = 0; begin < side_.dim && side_.dtype == PKV_INT4; begin += int4_group) set_int4(row, begin);
+  }
+  unsigned char* element(uint32_t i) const { return at_ + i * element_bits(side_.dtype) / 8; }
+  uint32_t index(uint32_t dim) const {
+    if (!packed_) return dim;
+    return keys_ ? packed_k_index(side_.dtype, token_, dim) : packed_v_index(side_.dtype, side_.dim, token_, dim);
+  }
+
+  void copy_bits(const StoredRow& from) {
+    for (uint32_t d = 0; d < side_.dim; d++) {
+      if (side_.dtype == PKV_INT4)
+        set_nibble(d, from.at_[from.index(d) / 2] >> (from.index(d) % 2 * 4) & 15);
+      else
+        std::memcpy(element(index(d)), from.element(from.index(d)), element_bits(side_.dtype) / 8);
+    }
+    for (uint32_t i = 0; i < scales_per_row(side_.dtype, side_.dim); i++)
+      std::memcpy(scale_at(i), from.scale_at(i), scale_bytes(side_.dtype));
+  }
+
+ private:
+  unsigned char* scale_at(uint32_t i) const {
+    unsigned char* const scales = at_ + elements_bytes(side_.dtype, side_.dim) * (packed_ ? tile_tokens : 1);
+    return scales + (packed_ ? i * tile_tokens + token_ : i) * scale_bytes(side_.dtype);
+  }
+
+  float scale_of(uint32_t dim) const {
+    if (side_.dtype == PKV_INT8) return scalar::load(PKV_F32, scale_at(0));
+    return scalar::load(PKV_BF16, scale_at(dim / int4_group));
+  }
+
+  // The largest magnitude, NaN if an element is not finite.
+  static float largest(const float* row, uint32_t n) {
+    float most = 0;
+    for (uint32_t i = 0; i < n; i++) most = std::isfinite(row[i]) && !std::isnan(most) ? std::max(most, std::fabs(row[i])) : NAN;
+    return most;
+  }
+
+  void set_int8(const float* row) {
+    const float most = largest(row, side_.dim);
+    const float scale = most < least_quantised ? 0.0f : most / 127.0f, inverse = most >= least_quantised ? 127.0f / most : 0.0f;
+    for (uint32_t d = 0; d < side_.dim; d++) {
+      const float x = std::isfinite(row[d]) ? std::nearbyint(row[d] * inverse) : 0.0f;
+      at_[index(d)] = static_cast<unsigned char>(static_cast<int8_t>(std::clamp(x, -127.0f, 127.0f)));
+    }
+    std::memcpy(scale_at(0), &scale, sizeof scale);
+  }
+
+  void set_int4(const float* row, uint32_t begin) {
+    const uint32_t n = std::min(int4_group, side_.dim - begin);
+    const float most = largest(row + begin, n);
+    uint16_t scale = 0;
+    if (std::isnan(most))
+      scale = 0x7FC0;
+    else if (most >= least_quantised)
+      scale = static_cast<uint16_t>((std::bit_cast<uint32_t>(most / 7.0f) + 0xFFFFu) >> 16);
+    const float inverse = most >= least_quantised ? 1.0f / scalar::bf16_to_f32(scale) : 0.0f;
+    for (uint32_t d = begin; d < begin + n; d++) {
+      const float x = std::isfinite(row[d]) ? std::nearbyint(row[d] * inverse) : 0.0f;
+      set_nibble(d, static_cast<int>(std::clamp(x, -7.0f, 7.0f)) & 15);
+    }
+    std::memcpy(scale_at(begin / int4_group), &scale, sizeof scale);
+  }
+
+  void set_nibble(uint32_t dim, int nibble) {
+    const uint32_t i = index(dim);
+    at_[i / 2] = static_cast<unsigned char>((at_[i / 2] & (i % 2 != 0 ? 0x0F : 0xF0)) | nibble << (i % 2 * 4));
+  }
+
+  const SideView& side_;
+  const bool keys_;
+  bool packed_;
+  uint32_t token_;
+  unsigned char* at_;
 };
+
+float value_of(const KvView& kv, uint64_t position, uint32_t head, uint32_t dim) {
+  if (kv.v.data == nullptr) return StoredRow(kv, kv.k, true, position, head).get(dim);
+  return StoredRow(kv, kv.v, false, position, head).get(dim);
+}
 
 unsigned char* caller_element(const RowsView& rows, uint64_t row, uint32_t head, uint32_t dim) {
   const int64_t index = static_cast<int64_t>(row) * rows.row_stride + head * rows.head_stride + dim;
   return rows.data + index * dtype_bytes(rows.dtype);
 }
 
-template <pkv_dtype dtype, pkv_layout layout>
-void attend_row(const AttendTask& task, Range seen, uint32_t head, uint64_t row) {
-  using At = Elements<dtype, layout>;
-  const KvView& kv = task.kv;
-  const float* q = task.q + row * kv.key_dim;
-  float* out = task.out + row * kv.value_dim;
-  float max = -infinity, sum = 0;
-  for (uint32_t d = 0; d < kv.value_dim; d++) out[d] = 0;
+float score_of(const AttendTask& task, const float* q, const QueryView& query, uint32_t head, uint32_t query_head, uint64_t position) {
+  const StoredRow k(task.kv, task.kv.k, true, position, head);
+  float score = 0;
+  for (uint32_t d = 0; d < task.kv.k.dim; d++) score += q[d] * k.get(d);
+  if (task.transform.softcap != 0) score = task.transform.softcap * std::tanh(score / task.transform.softcap);
+  if (task.transform.alibi_slopes != nullptr)
+    score += task.transform.alibi_slopes[query_head] * static_cast<float>(static_cast<int64_t>(position - query.position));
+  return score;
+}
 
-  for (uint64_t position = seen.begin; position < seen.end; position++) {
-    float score = 0;
-    for (uint32_t d = 0; d < kv.key_dim; d++) score += q[d] * scalar::load(dtype, At::k(kv, position, head, d));
+void attend_row(const AttendTask& task, uint32_t head, uint64_t row) {
+  const KvView& kv = task.kv;
+  const uint64_t index = (head - task.head_begin) * uint64_t{task.queries} * task.group + row;
+  const QueryView& query = task.query[row / task.group];
+  const uint32_t query_head = head * task.group + static_cast<uint32_t>(row % task.group);
+  float* out = task.out + index * kv.v.dim;
+  float max = -infinity, sum = 0;
+  bool saw = false;
+  for (uint32_t d = 0; d < kv.v.dim; d++) out[d] = 0;
+
+  for (uint64_t position = task.begin; position < task.end; position++) {
+    const uint64_t tile = position / tile_tokens * tile_tokens;
+    if ((seen_in_tile(task, query, tile) >> (position - tile) & 1) == 0) continue;
+    saw = true;
+    const float score = score_of(task, task.q + index * kv.k.dim, query, head, query_head, position);
     if (score > max) {
       const float keep = std::exp(max - score);
-      for (uint32_t d = 0; d < kv.value_dim; d++) out[d] *= keep;
+      for (uint32_t d = 0; d < kv.v.dim; d++) out[d] *= keep;
       sum *= keep;
       max = score;
     }
     const float weight = std::exp(score - shift_of(max));
     sum += weight;
-    for (uint32_t d = 0; d < kv.value_dim; d++) out[d] += weight * scalar::load(dtype, At::v(kv, position, head, d));
+    for (uint32_t d = 0; d < kv.v.dim; d++) out[d] += weight * value_of(kv, position, head, d);
   }
-  close_row(seen.begin < seen.end, &max, &sum);
-  task.max[row] = max;
-  task.sum[row] = sum;
+  close_row(saw, &max, &sum);
+  task.max[index] = max;
+  task.sum[index] = sum;
 }
 
-template <pkv_dtype dtype, pkv_layout layout>
 void attend(const AttendTask& task) {
-  const uint64_t rows = uint64_t{task.queries} * task.group;
-  for (uint32_t head = 0; head < task.kv.kv_heads; head++)
-    for (uint64_t row = 0; row < rows; row++)
-      attend_row<dtype, layout>(task, seen_by(task, row / task.group), head, head * rows + row);
+  for (uint32_t head = task.head_begin; head < task.head_end; head++)
+    for (uint64_t row = 0; row < uint64_t{task.queries} * task.group; row++) attend_row(task, head, row);
 }
 
-template <pkv_dtype dtype, pkv_layout layout>
-void store(const CopyTask& task) {
-  using At = Elements<dtype, layout>;
-  const KvView& kv = task.kv;
-  for (uint64_t i = 0; i < task.count; i++) {
+size_t attend_work_bytes(const AttendTask&) { return 0; }
+
+void store_side(const KvView& kv, const SideView& side, bool keys, uint64_t first, uint64_t count, const RowsView& from) {
+  float row[max_dim];
+  for (uint64_t i = 0; i < count; i++) {
     for (uint32_t head = 0; head < kv.kv_heads; head++) {
-      for (uint32_t d = 0; task.k.data != nullptr && d < kv.key_dim; d++)
-        scalar::convert(task.k.dtype, caller_element(task.k, i, head, d), dtype, At::k(kv, task.first + i, head, d));
-      for (uint32_t d = 0; task.v.data != nullptr && d < kv.value_dim; d++)
-        scalar::convert(task.v.dtype, caller_element(task.v, i, head, d), dtype, At::v(kv, task.first + i, head, d));
+      StoredRow stored(kv, side, keys, first + i, head);
+      for (uint32_t d = 0; d < side.dim; d++) {
+        const unsigned char* given = caller_element(from, i, head, d);
+        if (scales_per_row(side.dtype, side.dim) == 0)
+          scalar::convert(from.dtype, given, side.dtype, stored.element(stored.index(d)));
+        else
+          row[d] = scalar::load(from.dtype, given);
+      }
+      if (scales_per_row(side.dtype, side.dim) != 0) stored.set(row);
     }
   }
 }
 
-template <pkv_dtype dtype, pkv_layout layout>
-void load(const CopyTask& task) {
-  using At = Elements<dtype, layout>;
-  const KvView& kv = task.kv;
-  for (uint64_t i = 0; i < task.count; i++) {
+void store(const CopyTask& task) {
+  if (task.k.data != nullptr) store_side(task.kv, task.kv.k, true, task.first, task.count, task.k);
+  if (task.v.data != nullptr && task.kv.v.data != nullptr) store_side(task.kv, task.kv.v, false, task.first, task.count, task.v);
+}
+
+void load_side(const KvView& kv, const SideView& side, bool keys, uint32_t dims, uint64_t first, uint64_t count, const RowsView& to) {
+  for (uint64_t i = 0; i < count; i++) {
     for (uint32_t head = 0; head < kv.kv_heads; head++) {
-      for (uint32_t d = 0; task.k.data != nullptr && d < kv.key_dim; d++)
-        scalar::convert(dtype, At::k(kv, task.first + i, head, d), task.k.dtype, caller_element(task.k, i, head, d));
-      for (uint32_t d = 0; task.v.data != nullptr && d < kv.value_dim; d++)
-        scalar::convert(dtype, At::v(kv, task.first + i, head, d), task.v.dtype, caller_element(task.v, i, head, d));
+      const StoredRow stored(kv, side, keys, first + i, head);
+      for (uint32_t d = 0; d < dims; d++) {
+        if (scales_per_row(side.dtype, side.dim) == 0)
+          scalar::convert(side.dtype, stored.element(stored.index(d)), to.dtype, caller_element(to, i, head, d));
+        else
+          scalar::store(to.dtype, caller_element(to, i, head, d), stored.get(d));
+      }
     }
+  }
+}
+
+void load(const CopyTask& task) {
+  const bool latent = task.kv.v.data == nullptr;
+  if (task.k.data != nullptr) load_side(task.kv, task.kv.k, true, task.kv.k.dim, task.first, task.count, task.k);
+  if (task.v.data != nullptr)
+    load_side(task.kv, latent ? task.kv.k : task.kv.v, latent, task.kv.v.dim, task.first, task.count, task.v);
+}
+
+void move(const KvView& kv, uint64_t to, uint64_t from) {
+  for (uint32_t head = 0; head < kv.kv_heads; head++) {
+    StoredRow(kv, kv.k, true, to, head).copy_bits(StoredRow(kv, kv.k, true, from, head));
+    if (kv.v.data != nullptr) StoredRow(kv, kv.v, false, to, head).copy_bits(StoredRow(kv, kv.v, false, from, head));
   }
 }
 
 void prepare(const QueryTask& task) {
   const uint64_t rows = uint64_t{task.queries} * task.group;
-  for (uint32_t head = 0; head < task.kv_heads; head++) {
+  for (uint32_t head = task.head_begin; head < task.head_end; head++) {
     for (uint64_t row = 0; row < rows; row++) {
       const uint32_t query_head = head * task.group + static_cast<uint32_t>(row % task.group);
-      float* q = task.q + (head * rows + row) * task.key_dim;
+      float* q = task.q + ((head - task.head_begin) * task.head_rows + row) * task.key_dim;
       for (uint32_t d = 0; d < task.key_dim; d++)
         q[d] = scalar::load(task.rows.dtype, caller_element(task.rows, row / task.group, query_head, d)) * task.scale;
     }
   }
 }
 
-void finish_row(const FinishTask& task, int64_t row, uint64_t query, uint32_t query_head) {
-  const float max = merged_max(task, row);
-  const bool saw = merged_saw(task, row);
-  float sum = 0;
-  for (uint32_t part = 0; part < task.parts; part++) {
-    const float m = task.max[part * task.stat_part_stride + row], s = task.sum[part * task.stat_part_stride + row];
+void finish_row(const FinishTask& task, uint32_t head, uint64_t row) {
+  const uint64_t part_head = head - task.head_begin, query = row / task.group;
+  const uint32_t query_head = head * task.group + static_cast<uint32_t>(row % task.group);
+  const bool saw = merged_saw(task, part_head, row), sinks = task.sink_logits != nullptr;
+  const float sink = sinks ? task.sink_logits[query_head] : -infinity;
+  const float max = std::max(merged_max(task, part_head, row), sink);
+  float sum = sinks ? std::exp(sink - shift_of(max)) : 0.0f;
+  for (uint32_t i = 0; i < task.parts; i++) {
+    const uint64_t at = row_of_part(task.part[i], part_head, row);
+    const float m = task.part[i].max[at];
     // Scores of -infinity only: nothing to add beside finite ones, 0/0 when there are no others.
-    if (m != -infinity || max == -infinity) sum += s * std::exp(m - shift_of(max));
+    if (m != -infinity || max == -infinity) sum += task.part[i].sum[at] * std::exp(m - shift_of(max));
   }
   for (uint32_t d = 0; d < task.value_dim; d++) {
     float value = 0;
-    for (uint32_t part = 0; part < task.parts; part++) {
-      const float weight = std::exp(task.max[part * task.stat_part_stride + row] - shift_of(max));
-      value += weight * task.out[part * task.out_part_stride + row * task.value_dim + d];
+    for (uint32_t i = 0; i < task.parts; i++) {
+      const uint64_t at = row_of_part(task.part[i], part_head, row);
+      value += std::exp(task.part[i].max[at] - shift_of(max)) * task.part[i].out[at * task.value_dim + d];
     }
     scalar::store(task.rows.dtype, caller_element(task.rows, query, query_head, d), saw ? value / sum : 0.0f);
   }
+  if (task.lse != nullptr) task.lse[query * task.lse_stride + query_head] = saw ? max + std::log(sum) : sink;
 }
 
 void finish(const FinishTask& task) {
-  const uint64_t rows = uint64_t{task.queries} * task.group;
-  for (uint32_t head = 0; head < task.kv_heads; head++)
-    for (uint64_t row = 0; row < rows; row++)
-      finish_row(task, static_cast<int64_t>(head * rows + row), row / task.group,
-                 head * task.group + static_cast<uint32_t>(row % task.group));
+  for (uint32_t head = task.head_begin; head < task.head_end; head++)
+    for (uint64_t row = 0; row < uint64_t{task.queries} * task.group; row++) finish_row(task, head, row);
 }
 
-template <pkv_dtype dtype, pkv_layout layout>
-constexpr KvKernels kv_kernels = {attend<dtype, layout>, store<dtype, layout>, load<dtype, layout>};
+void merge(const MergeTask& task) {
+  for (uint64_t row = 0; row < task.rows; row++) {
+    for (uint32_t head = 0; head < task.heads; head++) {
+      const uint64_t at = row * task.heads + head;
+      float max = -infinity, sum = 0;
+      for (uint32_t i = 0; i < task.count; i++) max = std::max(max, task.lse[i][at]);
+      for (uint32_t i = 0; i < task.count; i++) sum += std::exp(task.lse[i][at] - shift_of(max));
+      for (uint32_t d = 0; d < task.dim; d++) {
+        float value = 0;
+        for (uint32_t i = 0; i < task.count; i++) {
+          const float weight = std::exp(task.lse[i][at] - shift_of(max));
+          if (weight != 0) value += weight * scalar::load(task.out[i].dtype, caller_element(task.out[i], row, head, d));
+        }
+        scalar::store(task.merged.dtype, caller_element(task.merged, row, head, d), sum != 0 ? value / sum : 0.0f);
+      }
+      if (task.merged_lse != nullptr) task.merged_lse[at] = sum != 0 ? max + std::log(sum) : -infinity;
+    }
+  }
+}
 
 }  // namespace
 
-constexpr Kernels scalar_kernels = {
-    PKV_ISA_SCALAR,
-    {kv_kernels<PKV_F32, PKV_LAYOUT_PACKED>, kv_kernels<PKV_F16, PKV_LAYOUT_PACKED>, kv_kernels<PKV_BF16, PKV_LAYOUT_PACKED>},
-    {kv_kernels<PKV_F32, PKV_LAYOUT_PLAIN>, kv_kernels<PKV_F16, PKV_LAYOUT_PLAIN>, kv_kernels<PKV_BF16, PKV_LAYOUT_PLAIN>},
-    prepare,
-    finish};
+constexpr Kernels scalar_kernels = {PKV_ISA_SCALAR, prepare, attend_work_bytes, attend, finish, merge, store, load, move};
 
 }  // namespace pkv

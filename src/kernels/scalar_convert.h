@@ -1,4 +1,4 @@
-// Conversions between the stored types, one value at a time and with integer arithmetic only: the definition that
+// Conversions between the floating-point types, one value at a time and with integer arithmetic only: the definition that
 // the vector kernels are held to. Rounding is to nearest even; a NaN stays a (quiet) NaN.
 #pragma once
 
@@ -49,12 +49,42 @@ inline uint16_t f32_to_bf16(float value) {
   return static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
 }
 
+// The 8-bit types. What is too large becomes the largest finite number; e4m3 has no infinity and makes it NaN.
+inline float fp8_to_f32(pkv_dtype dtype, uint8_t byte) {
+  const uint32_t mantissa_bits = dtype == PKV_FP8_E4M3 ? 3 : 2, bias = dtype == PKV_FP8_E4M3 ? 7 : 15;
+  const uint32_t magnitude = byte & 0x7Fu, sign = static_cast<uint32_t>(byte & 0x80u) << 24;
+  if (dtype == PKV_FP8_E4M3 ? magnitude == 0x7F : magnitude > 0x7C) return std::bit_cast<float>(sign | 0x7FC00000u);
+  if (dtype == PKV_FP8_E5M2 && magnitude == 0x7C) return std::bit_cast<float>(sign | 0x7F800000u);
+  if (magnitude >> mantissa_bits == 0) {
+    const float unit = dtype == PKV_FP8_E4M3 ? 0x1p-9f : 0x1p-16f;
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(static_cast<float>(magnitude) * unit) | sign);
+  }
+  return std::bit_cast<float>(sign | ((magnitude << (23 - mantissa_bits)) + ((127 - bias) << 23)));
+}
+
+inline uint8_t f32_to_fp8(pkv_dtype dtype, float value) {
+  const uint32_t mantissa_bits = dtype == PKV_FP8_E4M3 ? 3 : 2, bias = dtype == PKV_FP8_E4M3 ? 7 : 15;
+  const uint32_t largest = dtype == PKV_FP8_E4M3 ? 0x7E : 0x7B, infinity = dtype == PKV_FP8_E4M3 ? 0x7F : 0x7C;
+  const uint32_t bits = std::bit_cast<uint32_t>(value), magnitude = bits & 0x7FFFFFFFu, sign = bits >> 24 & 0x80u;
+  if (magnitude > 0x7F800000u) return static_cast<uint8_t>(sign | 0x7Fu);
+  if (magnitude == 0x7F800000u) return static_cast<uint8_t>(sign | infinity);
+  const uint32_t exponent = magnitude >> 23, least_normal = 128 - bias;
+  uint32_t byte = 0;
+  if (exponent >= least_normal) {
+    byte = shift_right_rounded(magnitude - ((127 - bias) << 23), 23 - mantissa_bits);
+  } else if (exponent + mantissa_bits + 1 >= least_normal) {  // not below half of the smallest denormal
+    byte = shift_right_rounded((magnitude & 0x7FFFFFu) | 0x800000u, 23 - mantissa_bits + least_normal - exponent);
+  }
+  return static_cast<uint8_t>(sign | (byte > largest ? largest : byte));
+}
+
 inline float load(pkv_dtype dtype, const unsigned char* from) {
   if (dtype == PKV_F32) {
     float value;
     std::memcpy(&value, from, sizeof value);
     return value;
   }
+  if (dtype == PKV_FP8_E4M3 || dtype == PKV_FP8_E5M2) return fp8_to_f32(dtype, *from);
   uint16_t bits;
   std::memcpy(&bits, from, sizeof bits);
   return dtype == PKV_F16 ? f16_to_f32(bits) : bf16_to_f32(bits);
@@ -65,6 +95,10 @@ inline void store(pkv_dtype dtype, unsigned char* to, float value) {
     std::memcpy(to, &value, sizeof value);
     return;
   }
+  if (dtype == PKV_FP8_E4M3 || dtype == PKV_FP8_E5M2) {
+    *to = f32_to_fp8(dtype, value);
+    return;
+  }
   const uint16_t bits = dtype == PKV_F16 ? f32_to_f16(value) : f32_to_bf16(value);
   std::memcpy(to, &bits, sizeof bits);
 }
@@ -72,7 +106,7 @@ inline void store(pkv_dtype dtype, unsigned char* to, float value) {
 // One element from one type to another; bits are kept where the type is the same.
 inline void convert(pkv_dtype from_dtype, const unsigned char* from, pkv_dtype to_dtype, unsigned char* to) {
   if (from_dtype == to_dtype)
-    std::memcpy(to, from, to_dtype == PKV_F32 ? 4 : 2);
+    std::memcpy(to, from, to_dtype == PKV_F32 ? 4 : to_dtype <= PKV_BF16 ? 2 : 1);
   else
     store(to_dtype, to, load(from_dtype, from));
 }

@@ -20,13 +20,16 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 }
 
-bool has_avx512_bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"); }
+bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
+
+bool has_avx512_bf16() { return has_avx512_vnni() && __builtin_cpu_supports("avx512bf16"); }
 #endif
 
 // Best first.
 constexpr Candidate candidates[] = {
 #if defined(__x86_64__)
     {&avx512_bf16_kernels, has_avx512_bf16},
+    {&avx512_vnni_kernels, has_avx512_vnni},
     {&avx512_kernels, has_avx512},
     {&avx2_kernels, has_avx2},
     {&sse2_kernels, always},
@@ -61,6 +64,8 @@ const char* isa_name(pkv_isa isa) {
       return "avx512";
     case PKV_ISA_AVX512_BF16:
       return "avx512_bf16";
+    case PKV_ISA_AVX512_VNNI:
+      return "avx512_vnni";
     case PKV_ISA_NEON:
       return "neon";
   }

@@ -2,88 +2,133 @@
 // brought down to the new maximum (Milakov and Gimelshein 2018).
 #pragma once
 
+#include "kernels/keys.hpp"
 #include "kernels/tokens.h"
-#include "kernels/vectors.hpp"
 
 namespace pkv {
 
-// The tokens of a tile that a row sees.
-struct TokenRange {
-  uint32_t begin, end;
-  bool whole_tile() const { return begin == 0 && end == tile_tokens; }
-};
+// e^x for x <= 0, within 4 units in the last place; 0 below -87.3 (where the result would not be normal), NaN for NaN, and exactly
+// 1 for 0. x = n ln 2 + r; the polynomial is the minimax one of degree 6 on |r| <= ln 2 / 2 with its first two
+// coefficients 1.
+template <class Isa>
+Floats<Isa> exp_of_negative(Floats<Isa> x) {
+  using F = Floats<Isa>;
+  using I = Ints<Isa>;
+  // The magic number leaves n, as a biased exponent, in the low bits. Where that is out of range, the result is not used.
+  const F magic(0x1.8p23f + 127);
+  const F shifted = Isa::fma(x, F(1.44269504f), magic);
+  const F r = Isa::fma(shifted - magic, F(-0.693147182f), x);
+  F p(0x1.6ab926p-10f);
+  p = Isa::fma(p, r, F(0x1.126d64p-7f));
+  p = Isa::fma(p, r, F(0x1.55589cp-5f));
+  p = Isa::fma(p, r, F(0x1.55540ap-3f));
+  p = Isa::fma(p, r, F(0x1.fffffap-2f));
+  p = Isa::fma(p, r, F(1.0f));
+  p = Isa::fma(p, r, F(1.0f));
+  const F power = xsimd::bitwise_cast<F>(xsimd::bitwise_cast<I>(shifted) << 23);
+  return xsimd::select(x < F(-87.3f), F(0.0f), p * power);
+}
+
+template <class Isa>
+float exp_of_negative(float x) {
+  alignas(64) float lanes[Floats<Isa>::size];
+  exp_of_negative<Isa>(Floats<Isa>(x)).store_aligned(lanes);
+  return lanes[0];
+}
+
+template <class Isa>
+Floats<Isa> token_numbers(unsigned vector) {
+  alignas(64) static constexpr float numbers[tile_tokens] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  return Floats<Isa>::load_aligned(numbers + vector * Floats<Isa>::size);
+}
+
+// softcap * tanh(x / softcap), by tanh y = sign(y) (1 - e) / (1 + e), e = exp(-2 |y|).
+template <class Isa>
+Floats<Isa> capped(Floats<Isa> x, float softcap) {
+  using F = Floats<Isa>;
+  const F e = exp_of_negative<Isa>(xsimd::abs(x) * F(-2.0f / softcap));
+  const F tanh = (F(1.0f) - e) / (F(1.0f) + e) * F(softcap);
+  const Ints<Isa> sign = xsimd::bitwise_cast<Ints<Isa>>(x) & Ints<Isa>(static_cast<int32_t>(0x80000000u));
+  return xsimd::bitwise_cast<F>(xsimd::bitwise_cast<Ints<Isa>>(tanh) | sign);
+}
+
+// Softcap and ALiBi on the scores of 16 tokens from position `tile` on.
+template <class Isa>
+void transform_scores(const ScoreTransform& transform, uint32_t query_head, uint64_t position, uint64_t tile, float* scores) {
+  using F = Floats<Isa>;
+  const float slope = transform.alibi_slopes != nullptr ? transform.alibi_slopes[query_head] : 0.0f;
+  const float distance = static_cast<float>(static_cast<int64_t>(tile) - static_cast<int64_t>(position));
+  for (unsigned n = 0; n < vectors_per_tile<Isa>; n++) {
+    F x = F::load_aligned(scores + n * F::size);
+    if (transform.softcap != 0) x = capped<Isa>(x, transform.softcap);
+    if (transform.alibi_slopes != nullptr) x = Isa::fma(F(slope), F(distance) + token_numbers<Isa>(n), x);
+    x.store_aligned(scores + n * F::size);
+  }
+}
+
+static inline bool transforms(const ScoreTransform& transform) {
+  return transform.softcap != 0 || transform.alibi_slopes != nullptr;
+}
+
+// Unseen tokens get the score -infinity, whatever lies in their slots.
+template <class Isa>
+void hide_unseen(TokenMask seen, float* scores) {
+  for (uint32_t t = 0; t < tile_tokens; t++)
+    if ((seen >> t & 1) == 0) scores[t] = -__builtin_inff();
+}
 
 // What a row has gathered over the tiles so far; the rows after it follow in memory.
 struct RowState {
   float* out;
   float* max;
-  float* sum;
+  float* sums;  // 16 partial sums of the weights, by lane
 };
-
-template <class Isa>
-Floats<Isa> token_numbers() {
-  alignas(64) static constexpr float numbers[tile_tokens] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  return Floats<Isa>::load_aligned(numbers);
-}
-
-// Unseen tokens get the score -infinity, whatever lies in their slots.
-template <class Isa>
-void hide_unseen(TokenRange seen, Floats<Isa> (&scores)[vectors_per_tile<Isa>]) {
-  for (unsigned n = 0; n < vectors_per_tile<Isa>; n++) {
-    const Floats<Isa> token = token_numbers<Isa>() + Floats<Isa>(static_cast<float>(n * Floats<Isa>::size));
-    const auto visible =
-        token >= Floats<Isa>(static_cast<float>(seen.begin)) && token < Floats<Isa>(static_cast<float>(seen.end));
-    scores[n] = xsimd::select(visible, scores[n], Floats<Isa>(-__builtin_inff()));
-  }
-}
-
-template <class Isa>
-float exp_of(float x) {
-  alignas(64) float lanes[Floats<Isa>::size];
-  xsimd::exp(Floats<Isa>(x)).store_aligned(lanes);
-  return lanes[0];
-}
 
 // Brings what the row has gathered down to a new maximum: seldom needed after the first tiles.
 template <class Isa>
-[[gnu::noinline]] void lower_to(float max, float* out, float* row_max, float* row_sum, uint32_t value_dim) {
-  const float keep = exp_of<Isa>(*row_max - max);
-  for (uint32_t d = 0; d < value_dim; d += Floats<Isa>::size)
-    (Floats<Isa>::load_unaligned(out + d) * Floats<Isa>(keep)).store_unaligned(out + d);
-  *row_sum *= keep;
+[[gnu::noinline]] void lower_to(float max, float* out, float* row_max, float* sums, uint32_t value_dim) {
+  using F = Floats<Isa>;
+  const F keep(exp_of_negative<Isa>(*row_max - max));
+  for (uint32_t d = 0; d < value_dim; d += F::size) (F::load_unaligned(out + d) * keep).store_unaligned(out + d);
+  for (uint32_t t = 0; t < tile_tokens; t += F::size) (F::load_aligned(sums + t) * keep).store_aligned(sums + t);
   *row_max = max;
 }
 
-// Scores of one tile for some rows in, weights out.
+// Scores of one tile for some rows in, weights out. `next` is prefetched, the first lines of V of the tile wanted next, so that the bus does
+// not wait while exponentials are computed.
 template <class Isa, unsigned rows>
-void absorb(TokenRange seen, float (*tile)[tile_tokens], RowState first, uint32_t value_dim) {
+void absorb(ScoreRow* tile, RowState first, uint32_t value_dim, const unsigned char* next) {
   using F = Floats<Isa>;
   constexpr unsigned vectors = vectors_per_tile<Isa>;
 #pragma GCC unroll 16
   for (unsigned r = 0; r < rows; r++) {
-    F scores[vectors];
-    for (unsigned n = 0; n < vectors; n++) scores[n] = F::load_aligned(tile[r] + n * F::size);
-    if (!seen.whole_tile()) {
-      hide_unseen<Isa>(seen, scores);
-      for (unsigned n = 0; n < vectors; n++) scores[n].store_aligned(tile[r] + n * F::size);
+    F top = F::load_aligned(tile[r]);
+    for (unsigned n = 1; n < vectors; n++) top = xsimd::max(top, F::load_aligned(tile[r] + n * F::size));
+    // The largest score is summed across lanes only where one of them is larger than the maximum so far.
+    if (xsimd::any(top > F(first.max[r]))) [[unlikely]] {
+      const float max = Isa::max_of(xsimd::max(F(first.max[r]), top));
+      lower_to<Isa>(max, first.out + r * value_dim, first.max + r, first.sums + r * tile_tokens, value_dim);
     }
-    F top = scores[0];
-    for (unsigned n = 1; n < vectors; n++) top = xsimd::max(top, scores[n]);
-    const float max = Isa::max_of(top);
-    if (max > first.max[r]) lower_to<Isa>(max, first.out + r * value_dim, first.max + r, first.sum + r, value_dim);
   }
   // A loop of its own: the exponentials of all rows overlap.
 #pragma GCC unroll 16
   for (unsigned r = 0; r < rows; r++) {
+    prefetch_lines<Isa>(next + r * 256, 256);
     const F shift(shift_of(first.max[r]));
-    F total(0.0f);
+    float* const sums = first.sums + r * tile_tokens;
     for (unsigned n = 0; n < vectors; n++) {
-      const F weight = xsimd::exp(F::load_aligned(tile[r] + n * F::size) - shift);
+      const F weight = exp_of_negative<Isa>(F::load_aligned(tile[r] + n * F::size) - shift);
       weight.store_aligned(tile[r] + n * F::size);
-      total += weight;
+      (F::load_aligned(sums + n * F::size) + weight).store_aligned(sums + n * F::size);
     }
-    first.sum[r] += Isa::sum_of(total);
   }
+}
+
+template <class Isa>
+float total_of(const float* sums) {
+  Floats<Isa> total = Floats<Isa>::load_aligned(sums);
+  for (unsigned n = 1; n < vectors_per_tile<Isa>; n++) total += Floats<Isa>::load_aligned(sums + n * Floats<Isa>::size);
+  return Isa::sum_of(total);
 }
 
 }  // namespace pkv

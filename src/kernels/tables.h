@@ -11,6 +11,7 @@ extern const Kernels scalar_kernels;
 extern const Kernels sse2_kernels;
 extern const Kernels avx2_kernels;
 extern const Kernels avx512_kernels;
+extern const Kernels avx512_vnni_kernels;
 extern const Kernels avx512_bf16_kernels;
 #elif defined(__aarch64__)
 extern const Kernels neon_kernels;

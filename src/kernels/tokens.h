@@ -6,18 +6,6 @@
 
 namespace pkv {
 
-struct Range {
-  uint64_t begin, end;
-};
-
-// The positions of the task that a query sees; begin >= end: none.
-static inline Range seen_by(const AttendTask& task, uint64_t query) {
-  const uint64_t next = task.first_query + query + 1;
-  const uint64_t lo = task.window != 0 && next > task.window ? next - task.window : 0;
-  const uint64_t hi = task.causal != 0 && next < task.end ? next : task.end;
-  return {lo > task.begin ? lo : task.begin, hi};
-}
-
 // A token's place: which block, and which slot in it.
 struct Slot {
   int64_t block;
@@ -29,21 +17,64 @@ static inline Slot slot_of(const KvView& kv, uint64_t position) {
   return {kv.blocks[position / kv.block_size], static_cast<int64_t>(position % kv.block_size)};
 }
 
-static inline int64_t k_offset(const KvView& kv, int64_t block, int64_t row, uint64_t head) {
-  return block * kv.k_block_stride + row * kv.k_row_stride + static_cast<int64_t>(head) * kv.k_head_stride;
+// row: of the plain layout a token, of the packed one a tile, both within the block.
+static inline unsigned char* place(const SideView& side, int64_t block, int64_t row, uint64_t head) {
+  return side.data + block * side.block_stride + row * side.row_stride + static_cast<int64_t>(head) * side.head_stride;
 }
 
-static inline int64_t v_offset(const KvView& kv, int64_t block, int64_t row, uint64_t head) {
-  return block * kv.v_block_stride + row * kv.v_row_stride + static_cast<int64_t>(head) * kv.v_head_stride;
+// One bit for each token of a tile.
+using TokenMask = uint32_t;
+inline constexpr TokenMask all_tokens = 0xFFFF;
+
+// Positions [tile, tile + 16) that lie in [begin, end).
+static inline TokenMask range_mask(uint64_t tile, uint64_t begin, uint64_t end) {
+  if (begin >= tile + tile_tokens || end <= tile || begin >= end) return 0;
+  const uint32_t from = begin > tile ? static_cast<uint32_t>(begin - tile) : 0;
+  const uint32_t to = end < tile + tile_tokens ? static_cast<uint32_t>(end - tile) : tile_tokens;
+  return (all_tokens >> (tile_tokens - (to - from))) << from;
 }
 
-// Element indices in a packed tile; pair is 2 for bf16, else 1.
-static inline uint32_t packed_k_index(uint32_t pair, uint32_t token, uint32_t dim) {
-  return (dim / pair * tile_tokens + token) * pair + dim % pair;
+// The bits of a query's own mask for a tile; positions before mask_begin are all set.
+static inline TokenMask own_mask(const QueryView& query, uint64_t tile) {
+  TokenMask mask = 0;
+  for (uint32_t t = 0; t < tile_tokens; t++) {
+    const uint64_t position = tile + t;
+    if (position >= query.end) break;
+    const uint64_t bit = position - query.mask_begin;
+    if (position < query.mask_begin || (query.mask[bit / 64] >> (bit % 64) & 1) != 0) mask |= 1u << t;
+  }
+  return mask;
 }
 
-static inline uint32_t packed_v_index(uint32_t pair, uint32_t value_dim, uint32_t token, uint32_t dim) {
-  return (token / pair * value_dim + dim) * pair + token % pair;
+// The tokens of a tile that a query of a task sees.
+static inline TokenMask seen_in_tile(const AttendTask& task, const QueryView& query, uint64_t tile) {
+  TokenMask seen = range_mask(tile, query.begin, query.end);
+  if (task.sinks != 0) seen |= range_mask(tile, 0, task.sinks < query.end ? task.sinks : query.end);
+  if (query.mask != nullptr && tile + tile_tokens > query.mask_begin) seen &= own_mask(query, tile);
+  return seen & range_mask(tile, task.begin, task.end);
+}
+
+// The positions of a task that any of its queries may see, as two ranges: the sinks, and the rest. They have no unit of `unit` positions in
+// common: a kernel looks at each unit once, whatever the windows of other rows are.
+struct Reach {
+  uint64_t sinks_end;   // [task.begin, sinks_end)
+  uint64_t begin, end;
+};
+
+static inline Reach reach_of(const AttendTask& task, uint64_t unit) {
+  uint64_t begin = ~uint64_t{0}, end = 0;
+  for (uint32_t i = 0; i < task.queries; i++) {
+    if (task.query[i].begin < begin) begin = task.query[i].begin;
+    if (task.query[i].end > end) end = task.query[i].end;
+  }
+  Reach reach = {task.begin, begin > task.begin ? begin : task.begin, end < task.end ? end : task.end};
+  const uint64_t sinks = task.sinks < reach.end ? task.sinks : reach.end;
+  if (sinks > task.begin) reach.sinks_end = sinks;
+  if (reach.sinks_end > task.begin && reach.begin / unit * unit < reach.sinks_end) {  // one range
+    reach.begin = task.begin;
+    reach.sinks_end = task.begin;
+  }
+  return reach;
 }
 
 // What a score is reduced by before exp: the row's maximum so far. While every score seen is -infinity any finite number
@@ -60,20 +91,22 @@ static inline void close_row(bool saw_something, float* max, float* sum) {
     *sum = __builtin_nanf("");
 }
 
-// The maximum of a row over its parts; NaN parts are left out, they make the sum NaN.
-static inline float merged_max(const FinishTask& task, int64_t row) {
+// The maximum of a row over its parts; NaN parts are left out, they make the sum NaN. row: of the head, from head 0 of the parts.
+static inline uint64_t row_of_part(const Partial& part, uint64_t head, uint64_t row) { return head * part.head_rows + row; }
+
+static inline float merged_max(const FinishTask& task, uint64_t head, uint64_t row) {
   float max = -__builtin_inff();
-  for (uint32_t part = 0; part < task.parts; part++) {
-    const float m = task.max[part * task.stat_part_stride + row];
+  for (uint32_t i = 0; i < task.parts; i++) {
+    const float m = task.part[i].max[row_of_part(task.part[i], head, row)];
     if (m > max) max = m;
   }
   return max;
 }
 
 // True if a row saw a position in any part. Its sum is 0 otherwise, and never else.
-static inline bool merged_saw(const FinishTask& task, int64_t row) {
-  for (uint32_t part = 0; part < task.parts; part++)
-    if (!(task.sum[part * task.stat_part_stride + row] == 0.0f)) return true;
+static inline bool merged_saw(const FinishTask& task, uint64_t head, uint64_t row) {
+  for (uint32_t i = 0; i < task.parts; i++)
+    if (!(task.part[i].sum[row_of_part(task.part[i], head, row)] == 0.0f)) return true;
   return false;
 }
 

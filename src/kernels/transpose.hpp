@@ -6,8 +6,6 @@
 
 namespace pkv {
 
-inline constexpr uint32_t max_dim = 576;
-
 // Words [word, word + 4) of 16 rows.
 template <class Isa>
 void transpose_four_words(const unsigned char* const* rows, uint32_t word, unsigned char* to) {

@@ -4,10 +4,14 @@
 //
 //   struct Isa {
 //     using Arch = ...;                        // xsimd architecture
-//     static constexpr unsigned row_tile;      // query rows (a power of two) whose scores fit into registers beside K
+//     static constexpr unsigned product_rows;  // rows of a register tile of the matrix product, beside 2 vectors of columns
 //     static F fma(F a, F b, F c);           // a * b + c (xsimd 8.1 has none for AVX-512), fused where the set can
+//     static I dot_pairs(I sum, U a, U b);     // sum + a.lower * b.lower + a.upper * b.upper, of signed 16-bit halves
+//     static U shift_left_halves(U, int n);    // of each 16-bit half
+//     static U shift_right_halves(U, int n);   // the same, of signed numbers
 //     static U widen(const void* from);        // lanes 16-bit values, unaligned, to 32 bits
-//     static void narrow(void* to, U);         // and back; the values are below 65536
+//     static U widen_bytes(const void* from);  // lanes 8-bit values, unaligned, to 32 bits
+//     static void narrow(void* to, U);         // the lower 16 bits of each lane
 //     static F load_f16(const void* from);
 //     static void store_f16(void* to, F);      // to nearest even
 //     static float max_of(F), sum_of(F);       // over the lanes; of NaN max_of makes what it likes

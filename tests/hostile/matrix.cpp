@@ -114,6 +114,8 @@ Arg rows(size_t count, size_t heads) {
       bad_tensor("data NULL", [](pkv_tensor& t) { t.data = nullptr; }, invalid),
       bad_tensor("dtype 0", [](pkv_tensor& t) { t.dtype = static_cast<pkv_dtype>(0); }, invalid),
       bad_tensor("dtype unknown", [](pkv_tensor& t) { std::memset(&t.dtype, 0x7F, sizeof t.dtype); }, invalid),
+      bad_tensor("dtype int8, only stored", [](pkv_tensor& t) { t.dtype = PKV_INT8; }, invalid),
+      bad_tensor("dtype fp8, only stored", [](pkv_tensor& t) { t.dtype = PKV_FP8_E4M3; }, invalid),
       bad_tensor("reserved set", [](pkv_tensor& t) { t.reserved = 1; }, invalid),
       bad_tensor("row_stride -1", [](pkv_tensor& t) { t.row_stride = -1; }, range),
       bad_tensor("head_stride -1", [](pkv_tensor& t) { t.head_stride = -1; }, range),
@@ -200,7 +202,7 @@ std::vector<Arg> init_args(uint32_t size) {
 const std::vector<Function>& all_rows() {
   static const std::vector<Function> all = [] {
     std::vector<Function> result;
-    for (const auto& part : {plain_rows(), pool_rows(), cache_rows(), session_rows(), batch_rows(), snapshot_rows()})
+    for (const auto& part : {plain_rows(), pool_rows(), cache_rows(), session_rows(), batch_rows(), attention_rows(), snapshot_rows()})
       result.insert(result.end(), part.begin(), part.end());
     return result;
   }();

@@ -128,7 +128,10 @@ std::vector<Function> pool_rows();
 std::vector<Function> cache_rows();
 std::vector<Function> session_rows();
 std::vector<Function> batch_rows();
+std::vector<Function> attention_rows();
 std::vector<Function> snapshot_rows();
+// Each parameter of attention that can be wrong; argument `at`.
+std::vector<Case> params_cases(size_t at);
 const std::vector<Function>& all_rows();
 
 Values valid_values(const Function& function, World& world);

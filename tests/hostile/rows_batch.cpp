@@ -1,4 +1,4 @@
-// Rows of batch.h and of pkv_attention.
+// Rows of batch.h.
 #include "matrix.h"
 
 namespace hostile {
@@ -52,83 +52,31 @@ Function begin_row() {
   return row;
 }
 
+Change kept(std::vector<uint32_t> list) {
+  return [list](World& world, Values& values) {
+    values[2] = list.size();
+    values[3] = bits(world.keep_list(list));
+  };
+}
 
-Function attention_row() {
-  const auto view = [](World& world) {
-    auto value = empty<pkv_kv_view>();
-    OK(pkv_cache_kv_view(world.cache, 0, &value));
-    return value;
-  };
-  // Two sequences on the blocks of one session: 3 queries of 20 positions, and 1 of 5.
-  const auto sequences = [](World& world) {
-    uint32_t table[4] = {};
-    size_t count = 0;
-    OK(pkv_session_block_table(world.session, 0, 4, table, &count));
-    auto value = empty<pkv_attention_sequences>();
-    value.query_heads = query_heads;
-    value.count = 2;
-    value.query_lengths = world.keep_list<uint32_t>({3, 1});
-    value.kv_lengths = world.keep_list<uint64_t>({20, 5});
-    value.block_tables = world.keep_list<uint32_t>({table[0], table[1], 0, 0, table[0], 0, 0, 0});
-    value.block_table_stride = 4;
-    return value;
-  };
-  const auto params = [](World&) { return made(pkv_attention_params_init); };
-  Function row{ROW(pkv_attention),
-               {config_in<pkv_kv_view>(view, sizeof(pkv_kv_view)), config_in<pkv_attention_sequences>(sequences, sizeof(pkv_attention_sequences), {PKV_INVALID_ARGUMENT}),
-                optional(config_in<pkv_attention_params>(params, 12, {PKV_OK})), rows(4, query_heads), rows(4, query_heads)}};
-  const Wanted invalid = {PKV_INVALID_ARGUMENT}, range = {PKV_OUT_OF_RANGE}, big = {PKV_OVERFLOW, PKV_OUT_OF_RANGE, PKV_TOO_LARGE};
-  const auto in_view = [&](const char* name, std::function<void(pkv_kv_view&)> change, Wanted wanted) {
-    row.cases.push_back({name, [change](World&, Values& values) { change(*reinterpret_cast<pkv_kv_view*>(values[0])); }, std::move(wanted)});
-  };
-  const auto in_list = [&](const char* name, std::function<void(World&, pkv_attention_sequences&)> change, Wanted wanted) {
-    row.cases.push_back({name, [change](World& world, Values& values) { change(world, *reinterpret_cast<pkv_attention_sequences*>(values[1])); }, std::move(wanted)});
-  };
-  in_view("dtype 9", [](auto& v) { set_enum(v.dtype, 9); }, invalid);
-  in_view("layout 9", [](auto& v) { set_enum(v.layout, 9); }, invalid);
-  in_view("reserved set", [](auto& v) { v.reserved = 1; }, invalid);
-  in_view("block_size 0", [](auto& v) { v.block_size = 0; }, invalid);
-  in_view("block_size 24", [](auto& v) { v.block_size = 24; }, invalid);
-  in_view("no KV heads", [](auto& v) { v.kv_heads = 0; }, invalid);
-  in_view("KV heads UINT32_MAX", [](auto& v) { v.kv_heads = UINT32_MAX; }, {PKV_INVALID_ARGUMENT, PKV_OVERFLOW});
-  in_view("key_dim UINT32_MAX - 15", [](auto& v) { v.key_dim = UINT32_MAX - 15; }, invalid);
-  in_view("no blocks", [](auto& v) { v.blocks = 0; }, invalid);
-  in_view("blocks UINT64_MAX", [](auto& v) { v.blocks = UINT64_MAX; }, {PKV_OVERFLOW});
-  in_view("k NULL", [](auto& v) { v.k = nullptr; }, invalid);
-  in_view("v NULL", [](auto& v) { v.v = nullptr; }, invalid);
-  in_view("block stride negative", [](auto& v) { v.k_block_stride = -1; }, range);
-  in_view("row stride INT64_MAX", [](auto& v) { v.v_row_stride = INT64_MAX, v.block_size = 32; }, {PKV_OVERFLOW});
-  in_view("block stride INT64_MAX", [](auto& v) { v.v_block_stride = INT64_MAX; }, {PKV_OVERFLOW});
-  in_view("head stride INT64_MAX", [](auto& v) { v.k_head_stride = INT64_MAX; }, {PKV_OVERFLOW});
-  in_list("no query heads", [](World&, auto& s) { s.query_heads = 0; }, invalid);
-  in_list("3 query heads", [](World&, auto& s) { s.query_heads = 3; }, invalid);
-  in_list("query heads UINT32_MAX - 1", [](World&, auto& s) { s.query_heads = UINT32_MAX - 1; }, invalid);
-  in_list("count 0, NULL", [](World&, auto& s) { s = {s.struct_size, query_heads, 0, nullptr, nullptr, nullptr, 0}; }, {PKV_OK});
-  in_list("count UINT64_MAX", [](World&, auto& s) { s.count = UINT64_MAX; }, big);
-  in_list("stride UINT64_MAX", [](World&, auto& s) { s.block_table_stride = UINT64_MAX; }, big);
-  in_list("stride 1", [](World&, auto& s) { s.block_table_stride = 1; }, range);
-  in_list("query_lengths NULL", [](World&, auto& s) { s.query_lengths = nullptr; }, invalid);
-  in_list("kv_lengths NULL", [](World&, auto& s) { s.kv_lengths = nullptr; }, invalid);
-  in_list("block_tables NULL", [](World&, auto& s) { s.block_tables = nullptr; }, invalid);
-  in_list("more queries than positions", [](World& w, auto& s) { s.query_lengths = w.keep_list<uint32_t>({21, 1}); }, range);
-  in_list("kv_lengths UINT64_MAX", [](World& w, auto& s) { s.kv_lengths = w.keep_list<uint64_t>({20, UINT64_MAX}); }, range);
-  in_list("block id beyond", [](World& w, auto& s) { s.block_tables = w.keep_list<uint32_t>({0, 1, 9, 9, 64, 0, 0, 0}); }, range);
-  in_list("block id PKV_NO_BLOCK", [](World& w, auto& s) { s.block_tables = w.keep_list<uint32_t>({0, PKV_NO_BLOCK, 9, 9, 0, 0, 0, 0}); }, range);
+Function accept_row() {
+  Function row{ROW(pkv_batch_accept), {handle(Handle::batch), index(0, 1), number(2), in<uint32_t>({0, 2})}};
+  row.cases = {{"none", set(2, 0), {PKV_OK}},
+               {"none, NULL", [](World&, Values& values) { values[2] = values[3] = 0; }, {PKV_OK}},
+               {"all", kept({0, 1, 2}), {PKV_OK}},
+               {"beyond the new tokens", kept({0, 3}), {PKV_OUT_OF_RANGE}},
+               {"UINT32_MAX", kept({UINT32_MAX}), {PKV_OUT_OF_RANGE}},
+               {"more than there are", kept({0, 1, 2, 3}), {PKV_OUT_OF_RANGE}},
+               {"twice the same", kept({1, 1}), {PKV_INVALID_ARGUMENT}},
+               {"falling", kept({2, 0}), {PKV_INVALID_ARGUMENT}},
+               {"count SIZE_MAX", set(2, SIZE_MAX), {PKV_OVERFLOW}},
+               {"count 2^62", set(2, size_t{1} << 62), {PKV_OVERFLOW}}};
   return row;
 }
 
-// Each parameter of attention that can be wrong.
-std::vector<Case> params_cases(size_t at) {
-  std::vector<Case> cases;
-  const auto add = [&](const char* name, std::function<void(pkv_attention_params&)> change, Wanted wanted) {
-    cases.push_back({name, [change, at](World&, Values& values) { change(*reinterpret_cast<pkv_attention_params*>(values[at])); }, std::move(wanted)});
-  };
-  add("scale infinite", [](auto& p) { p.scale = __builtin_inff(); }, {PKV_INVALID_ARGUMENT});
-  add("scale NaN", [](auto& p) { p.scale = __builtin_nanf(""); }, {PKV_INVALID_ARGUMENT});
-  add("causal 2", [](auto& p) { p.causal = 2; }, {PKV_INVALID_ARGUMENT});
-  add("window 1", [](auto& p) { p.window = 1; }, {PKV_OK});
-  add("window UINT32_MAX - 1", [](auto& p) { p.window = UINT32_MAX - 1; }, {PKV_OK});
-  return cases;
+void accept_one(World& world) {
+  const uint32_t first = 0;
+  OK(pkv_batch_accept(world.batch, 0, 1, &first));
 }
 
 // A batch of the world that is not written yet.
@@ -155,6 +103,12 @@ std::vector<Function> batch_rows() {
                   params_cases(2)};
   attend.cases.push_back(unwritten);
   Function commit{ROW(pkv_batch_commit), {batch, optional(in<int32_t>({1, 2, 3}))}, {unwritten}};
+  const Case accepted{"after accept", [](World& world, Values&) { accept_one(world); }, {PKV_INVALID_ARGUMENT}};
+  write.cases.push_back(accepted);
+  attend.cases.push_back(accepted);
+  Function accept = accept_row();
+  accept.cases.push_back(unwritten);
+  accept.cases.push_back({"a second time", [](World& world, Values&) { accept_one(world); }, {PKV_INVALID_ARGUMENT}});
   Function abort{ROW(pkv_batch_abort), {handle(Handle::batch, true)}};
   abort.closes = true;
   Function slots{ROW(pkv_batch_slot_mapping), {batch, group, number(64), out<int64_t>(64), out<size_t>()}};
@@ -165,9 +119,7 @@ std::vector<Function> batch_rows() {
   indices.cases = {{"capacity SIZE_MAX", set(4, SIZE_MAX), {PKV_OVERFLOW}}, {"just enough", set(4, 8), {PKV_OK}}};
   Function copies{ROW(pkv_batch_block_copies), {batch, group, number(64), out<uint32_t>(64), out<uint32_t>(64), out<size_t>()}};
   copies.cases = {{"capacity SIZE_MAX", set(2, SIZE_MAX), {PKV_OVERFLOW}}};
-  Function begin = begin_row(), attention = attention_row();
-  for (const Case& one : params_cases(2)) attention.cases.push_back(one);
-  return {begin, count, write, attend, commit, abort, slots, copies, indices, attention};
+  return {begin_row(), count, write, attend, accept, commit, abort, slots, copies, indices};
 }
 
 }  // namespace hostile

@@ -83,9 +83,11 @@ std::vector<Case> config_cases() {
   ENUM_IS(storage, INT32_MAX);
   ENUM_IS(layout, 0);
   ENUM_IS(layout, 3);
-  ENUM_IS(dtype, 4);
+  ENUM_IS(dtype, 8);
   ENUM_IS(dtype, INT32_MAX);
-  ENUM_IS(isa, 7);
+  ENUM_IS(value_dtype, 8);
+  ENUM_IS(value_dtype, -1);
+  ENUM_IS(isa, 8);
   ENUM_IS(isa, INT32_MAX);
   ENUM_IS(huge_pages, 3);
   FIELD_IS(block_size, 0, invalid);
@@ -113,6 +115,10 @@ std::vector<Case> config_cases() {
   FIELD_IS(threads, UINT32_MAX, invalid);
   FIELD_IS(prefault, 2, invalid);
   FIELD_IS(group_count, 1, invalid);  // described twice
+  FIELD_IS(reserved, 1, invalid);
+  FIELD_IS(sinks, 4, invalid);  // without a window
+  FIELD_IS(latent, 2, invalid);
+  FIELD_IS(latent, 1, (Wanted{PKV_OK}));
 #undef FIELD_IS
 #undef ENUM_IS
   add("memory_bytes UINT64_MAX", [](pkv_cache_config& c) { c.blocks = 0, c.memory_bytes = UINT64_MAX; }, big);
@@ -127,10 +133,68 @@ std::vector<Case> config_cases() {
     c.block_size = 256;
     c.blocks = INT32_MAX;
   }, big);
+  add("latent, value_dim > key_dim", [](pkv_cache_config& c) { c.latent = 1, c.value_dim = 32; }, invalid);
+  add("latent, another value_dtype", [](pkv_cache_config& c) { c.latent = 1, c.value_dtype = PKV_F16; }, invalid);
+  add("window and sinks", [](pkv_cache_config& c) { c.window = 16, c.sinks = 4; }, {PKV_OK});
+  add("int4 keys, fp8 values", [](pkv_cache_config& c) { c.dtype = PKV_INT4, c.value_dtype = PKV_FP8_E5M2; }, {PKV_OK});
   static const pkv_allocator no_functions{};
   static const pkv_logger no_function{};
   add("allocator without functions", [](pkv_cache_config& c) { c.allocator = &no_functions; }, invalid);
   add("logger without function", [](pkv_cache_config& c) { c.logger = &no_function; }, invalid);
+  return cases;
+}
+
+void run_in_turn(void*, size_t n, void (*task)(void*, size_t, uint32_t), void* context) {
+  for (size_t i = 0; i < n; i++) task(context, i, 0);
+}
+
+// The caller's threads.
+std::vector<Case> runner_cases() {
+  std::vector<Case> cases;
+  const auto add = [&](const char* name, pkv_runner runner, uint32_t threads, Wanted wanted) {
+    cases.push_back({name, [=](World& world, Values& values) {
+      auto& config = *reinterpret_cast<pkv_cache_config*>(values[0]);
+      config.runner = world.keep(runner);
+      config.threads = threads;
+    }, std::move(wanted)});
+  };
+  add("runner", {run_in_turn, nullptr, 1, 0}, 0, {PKV_OK});
+  add("runner without run", {nullptr, nullptr, 1, 0}, 0, {PKV_INVALID_ARGUMENT});
+  add("runner, no threads", {run_in_turn, nullptr, 0, 0}, 0, {PKV_INVALID_ARGUMENT});
+  add("runner, UINT32_MAX threads", {run_in_turn, nullptr, UINT32_MAX, 0}, 0, {PKV_INVALID_ARGUMENT});
+  add("runner, reserved set", {run_in_turn, nullptr, 1, 1}, 0, {PKV_INVALID_ARGUMENT});
+  add("runner and threads", {run_in_turn, nullptr, 1, 0}, 1, {PKV_INVALID_ARGUMENT});
+  return cases;
+}
+
+// A group in the place of the fields of the config.
+std::vector<Case> group_cases() {
+  std::vector<Case> cases;
+  const auto add = [&](const char* name, std::function<void(pkv_cache_config&, pkv_layer_group&)> change, Wanted wanted) {
+    cases.push_back({name, [change](World& world, Values& values) {
+      auto& config = *reinterpret_cast<pkv_cache_config*>(values[0]);
+      auto group = made(pkv_layer_group_init);
+      group.layers = std::exchange(config.layers, 0);
+      group.query_heads = std::exchange(config.query_heads, 0);
+      group.kv_heads = std::exchange(config.kv_heads, 0);
+      group.key_dim = std::exchange(config.key_dim, 0);
+      config.group_count = 1;
+      change(config, group);
+      config.groups = world.keep(group);
+    }, std::move(wanted)});
+  };
+  const Wanted invalid = {PKV_INVALID_ARGUMENT};
+  add("group", [](auto&, auto&) {}, {PKV_OK});
+  add("group: dtype 8", [](auto&, auto& g) { set_enum(g.dtype, 8); }, invalid);
+  add("group: value_dtype 8", [](auto&, auto& g) { set_enum(g.value_dtype, 8); }, invalid);
+  add("group: reserved set", [](auto&, auto& g) { g.reserved = 1; }, invalid);
+  add("group: sinks without a window", [](auto&, auto& g) { g.sinks = 1; }, invalid);
+  add("group: latent 2", [](auto&, auto& g) { g.latent = 2; }, invalid);
+  add("group: latent, value_dim > key_dim", [](auto&, auto& g) { g.latent = 1, g.value_dim = 32; }, invalid);
+  add("group: latent, another value_dtype", [](auto&, auto& g) { g.latent = 1, g.value_dtype = PKV_INT8; }, invalid);
+  add("group and value_dtype of the config", [](auto& c, auto&) { c.value_dtype = PKV_F16; }, invalid);
+  add("group and sinks of the config", [](auto& c, auto&) { c.sinks = 1; }, invalid);
+  add("group and latent of the config", [](auto& c, auto&) { c.latent = 1; }, invalid);
   return cases;
 }
 
@@ -142,8 +206,8 @@ std::vector<Function> plain_rows() {
       quiet("pkv_version_string", caller(silent<pkv_version_string>), {}),
       quiet("pkv_last_error", caller(silent<pkv_last_error>), {}),
       quiet("pkv_status_string", caller(silent<pkv_status_string, pkv_status>), {any_of({-1, 99, 113, INT32_MAX})}),
-      quiet("pkv_isa_name", caller(silent<pkv_isa_name, pkv_isa>), {any_of({-1, 7, INT32_MAX})}),
-      {ROW(pkv_isa_supported), {enumeration(PKV_ISA_SCALAR, {-1, 7, INT32_MAX, INT32_MIN}), out<int32_t>()}},
+      quiet("pkv_isa_name", caller(silent<pkv_isa_name, pkv_isa>), {any_of({-1, 8, INT32_MAX})}),
+      {ROW(pkv_isa_supported), {enumeration(PKV_ISA_SCALAR, {-1, 8, INT32_MAX, INT32_MIN}), out<int32_t>()}},
       {ROW(pkv_cache_config_init), init_args(sizeof(pkv_cache_config))},
       {ROW(pkv_layer_group_init), init_args(sizeof(pkv_layer_group))},
       {ROW(pkv_session_config_init), init_args(sizeof(pkv_session_config))},
@@ -215,6 +279,8 @@ std::vector<Function> cache_rows() {
                   {config_in<pkv_cache_config>(cache_config, offsetof(pkv_cache_config, threads)), out<pkv_cache>()},
                   config_cases(),
                   [](World&, const Values& values) { OK(pkv_cache_destroy(*reinterpret_cast<pkv_cache*>(values[1]))); }};
+  for (Function* row : {&plan, &create})
+    for (const auto& more : {runner_cases(), group_cases()}) row->cases.insert(row->cases.end(), more.begin(), more.end());
   Function destroy{ROW(pkv_cache_destroy), {handle(Handle::cache, true)}};
   destroy.closes = true;
   std::vector<Function> rows = {

@@ -4,149 +4,296 @@
 #include <algorithm>
 #include <cmath>
 
-#include "reference.h"
-#include "run.h"
+#include "expected.h"
+#include "rounds.h"
 
 namespace pkv::test {
 namespace {
 
 class Attend : public testing::TestWithParam<NamedTable> {};
 
+bool one_in(Random& random, uint64_t n) { return pick(random, 1, n) == 1; }
+
+// Which of the tokens from `begin` on each query sees: a tree whose nodes see their ancestors and themselves, or any bits.
+std::vector<uint64_t> random_mask(uint32_t queries, uint64_t words, Random& random) {
+  std::vector<uint64_t> mask(queries * words);
+  const bool tree = one_in(random, 2);
+  for (uint32_t i = 0; i < queries; i++) {
+    uint64_t* const row = &mask[i * words];
+    if (tree && i > 0 && i < 64 * words) {
+      const uint64_t parent = pick(random, 0, i - 1);
+      std::copy_n(&mask[parent * words], words, row);
+    }
+    if (tree && i < 64 * words) row[i / 64] |= uint64_t{1} << (i % 64);
+    for (uint64_t word = 0; word < words && !tree; word++) row[word] = random();
+  }
+  return mask;
+}
+
 Call random_call(const Shape& shape, Random& random) {
   Call call;
-  call.queries = static_cast<uint32_t>(pick(random, 1, std::min<uint64_t>(shape.length, pick(random, 0, 2) == 0 ? 24 : 3)));
-  call.first_query = pick(random, 0, 3) != 0 ? shape.length - call.queries : pick(random, 0, shape.length - call.queries);
-  call.causal = pick(random, 0, 3) != 0;
-  call.window = pick(random, 0, 1) != 0 ? 0 : static_cast<uint32_t>(pick(random, 1, 40));
-  call.cuts = {pick(random, 0, 2) != 0 ? 0 : pick(random, 0, shape.length), shape.length};
+  call.head_begin = static_cast<uint32_t>(one_in(random, 3) ? pick(random, 0, shape.kv_heads - 1) : 0);
+  call.head_end = static_cast<uint32_t>(one_in(random, 3) ? pick(random, call.head_begin + 1, shape.kv_heads) : shape.kv_heads);
+  call.queries = static_cast<uint32_t>(pick(random, 1, std::min<uint64_t>(shape.length, one_in(random, 2) ? 40 : 4)));
+  call.first_query = one_in(random, 4) ? pick(random, 0, shape.length - call.queries) : shape.length - call.queries;
+  call.causal = !one_in(random, 4);
+  call.window = one_in(random, 2) ? static_cast<uint32_t>(pick(random, 1, 60)) : 0;
+  call.sinks = one_in(random, 3) ? pick(random, 1, 20) : 0;
+  if (one_in(random, 4)) {
+    call.mask_begin = pick(random, 0, 2) != 0 ? call.first_query : pick(random, 0, shape.length);
+    call.mask_words = (shape.length - call.mask_begin) / 64 + pick(random, 1, 2);
+    call.mask = random_mask(call.queries, call.mask_words, random);
+    call.causal = false;
+  }
+  call.softcap = one_in(random, 4) ? 0.5f + 20 * std::fabs(real(random)) : 0;
+  if (one_in(random, 4))
+    for (uint32_t head = 0; head < shape.kv_heads * shape.group; head++) call.alibi_slopes.push_back(real(random));
+  if (one_in(random, 4))
+    for (uint32_t head = 0; head < shape.kv_heads * shape.group; head++) call.sink_logits.push_back(10 * real(random));
+  call.cuts = {one_in(random, 3) ? pick(random, 0, shape.length) : 0, shape.length};
   for (uint64_t extra = pick(random, 0, 3); extra > 0; extra--) call.cuts.push_back(pick(random, call.cuts[0], shape.length));
   std::sort(call.cuts.begin(), call.cuts.end());
   return call;
 }
 
-void expect_reference(const NamedTable& table, Sequence& sequence, const Call& call, const std::vector<float>& q,
-                      const Rows& out) {
-  const Shape& s = sequence.shape;
-  const double output_unit = out.dtype == PKV_F32 ? 0x1p-24 : out.dtype == PKV_F16 ? 0x1p-11 : 0x1p-8;
-  const double least_unit = out.dtype == PKV_F16 ? 0x1p-25 : 1e-38;  // half of the smallest denormal
-  const double steps = static_cast<double>(s.length / 16 + 2 * call.cuts.size() + 2);
-  for (uint32_t head = 0; head < s.kv_heads; head++) {
-    for (uint32_t i = 0; i < call.queries; i++) {
-      const uint64_t lo = call.lo(i), hi = std::max(lo, call.hi(i));
-      const auto k = sequence.k_rows(head, lo, hi), v = sequence.v_rows(head, lo, hi);
-      for (uint32_t g = 0; g < s.group; g++) {
-        const float* row = q.data() + ((size_t{head} * call.queries + i) * s.group + g) * s.key_dim;
-        const bool split = table.splits_queries && s.dtype == PKV_BF16;
-        const Attention expected = attend_reference(std::vector<double>(row, row + s.key_dim), k, v, s.value_dim, steps, split);
-        for (uint32_t d = 0; d < s.value_dim; d++) {
-          const double got = decode(out.dtype, out.bits(i, head * s.group + g, d));
-          ASSERT_NEAR(got, expected.out[d], expected.bound[d] + std::fabs(expected.out[d]) * output_unit + least_unit)
-              << "layout " << s.layout << " dtype " << s.dtype << " dims " << s.key_dim << "/" << s.value_dim << " head " << head
-              << " query " << i << " g " << g << " d " << d << " sees [" << lo << ", " << hi << ")";
+struct Case {
+  Shape shape;
+  Call call;
+  double products() const {
+    const double rows = double(call.queries) * shape.group * (call.head_end - call.head_begin);
+    return rows * static_cast<double>(shape.length) * (shape.key_dim + shape.value_dim);
+  }
+};
+
+constexpr double enough_for_scalar = 1e6;
+
+// Of a size that the reference takes some milliseconds for.
+Case random_case(Random& random, pkv_layout layout, pkv_dtype k_dtype, pkv_dtype v_dtype) {
+  Case drawn;
+  do {
+    drawn.shape = random_shape(random, layout, k_dtype, v_dtype);
+    drawn.call = random_call(drawn.shape, random);
+  } while (drawn.products() > 8e6);
+  return drawn;
+}
+
+std::vector<float> scaled_queries(const Shape& shape, uint32_t queries, Random& random) {
+  std::vector<float> q = random_queries(shape, queries, random);
+  const float scale = one_in(random, 2) ? 1.0f : 1.0f / std::sqrt(static_cast<float>(shape.key_dim));
+  for (float& x : q) x *= scale;
+  return q;
+}
+
+// Runs all tables on the same case: the reference is what takes the time.
+TEST(AttendAll, MatchesTheReference) {
+  Random random(21);
+  int streams = 0, products = 0;
+  for (int round = 0; round < rounds(5); round++) {
+    for (const pkv_layout layout : layouts) {
+      for (const pkv_dtype k_dtype : stored_dtypes) {
+        for (const pkv_dtype v_dtype : stored_dtypes) {
+          const Case drawn = random_case(random, layout, k_dtype, v_dtype);
+          Sequence sequence(drawn.shape, random, 0xFF);  // NaN in every type that has one, and in every scale
+          sequence.fill(random);
+          const std::vector<float> q = scaled_queries(drawn.shape, drawn.call.queries, random);
+          const Expected expected(sequence, drawn.call, q);
+          const Rows blank(row_dtypes[pick(random, 0, 2)], drawn.call.queries, drawn.shape.kv_heads * drawn.shape.group,
+                           drawn.shape.value_dim, random);
+          for (const NamedTable& table : tables()) {
+            if (table.kernels->isa == PKV_ISA_SCALAR && drawn.products() > enough_for_scalar) continue;
+            Rows out = blank;
+            std::vector<float> lse(size_t{out.rows} * out.heads, unset);
+            attend_and_finish(*table.kernels, sequence, drawn.call, q, out, lse);
+            ASSERT_EQ(expected.difference(table, out, lse), "") << "round " << round;
+          }
+          (takes_product(drawn.shape, drawn.call) ? products : streams)++;
         }
       }
     }
   }
+  EXPECT_GT(std::min(streams, products), rounds(5) * 20) << "both ways are taken";
 }
 
-TEST_P(Attend, MatchesTheReference) {
-  Random random(21);
+// The dims of DeepSeek's latent attention.
+TEST_P(Attend, LatentOfMlaMatchesTheReference) {
+  Random random(22);
   for (const pkv_layout layout : layouts) {
-    for (const pkv_dtype dtype : dtypes) {
-      for (int round = 0; round < 40; round++) {
-        const Shape shape = random_shape(random, layout, dtype);
-        Sequence sequence(shape, random, 0xFF);  // NaN in every type
+    for (const pkv_dtype dtype : stored_dtypes) {
+      for (const uint32_t queries : {1u, 2u}) {  // of 8 rows each
+        const Shape shape{layout, dtype, dtype, 1, 8, 576, 512, 32, true, true, 70};
+        Sequence sequence(shape, random, 0xFF);
         sequence.fill(random);
-        const Call call = random_call(shape, random);
-        const std::vector<float> q = random_queries(shape, call.queries, random);
-        Rows out(dtypes[pick(random, 0, 2)], call.queries, shape.kv_heads * shape.group, shape.value_dim, random);
-        attend_and_finish(*GetParam().kernels, sequence, call, q, out);
-        expect_reference(GetParam(), sequence, call, q, out);
-        if (HasFatalFailure()) return;
+        const Call call = call_of(shape, 70 - queries, queries, {0, 70});
+        const std::vector<float> q = scaled_queries(shape, queries, random);
+        Rows out(PKV_F32, queries, 8, 512);
+        std::vector<float> lse(queries * 8, unset);
+        attend_and_finish(*GetParam().kernels, sequence, call, q, out, lse);
+        ASSERT_EQ(Expected(sequence, call, q).difference(GetParam(), out, lse), "");
       }
     }
   }
 }
 
-TEST_P(Attend, PreparesQueries) {
-  Random random(22);
-  for (int round = 0; round < 60; round++) {
-    const Shape s = random_shape(random, PKV_LAYOUT_PACKED, PKV_F32);
-    const auto queries = static_cast<uint32_t>(pick(random, 1, 5));
-    Rows rows(dtypes[round % 3], queries, s.kv_heads * s.group, s.key_dim, random);
-    rows.fill(random);
-    const float scale = real(random);
-    std::vector<float> q(size_t{s.kv_heads} * queries * s.group * s.key_dim + 1, 99.0f);
-    GetParam().kernels->prepare({s.kv_heads, s.group, queries, s.key_dim, scale, rows.view(), q.data()});
-    for (uint32_t head = 0; head < s.kv_heads; head++)
-      for (uint32_t r = 0; r < queries * s.group; r++)
-        for (uint32_t d = 0; d < s.key_dim; d++)
-          ASSERT_EQ(q[(size_t{head} * queries * s.group + r) * s.key_dim + d],
-                    static_cast<float>(decode(rows.dtype, rows.bits(r / s.group, head * s.group + r % s.group, d))) * scale);
-    ASSERT_EQ(q.back(), 99.0f);
+// A window that begins in the tile in which the sinks end, and a mask over sinks: tiles and tokens are counted once.
+TEST_P(Attend, SinksBesideAWindowAndAMask) {
+  Random random(27);
+  for (const uint32_t queries : {1u, 20u}) {
+    for (const uint64_t sinks : {1u, 4u, 15u, 16u, 17u}) {
+      for (const uint32_t window : {1u, 5u, 20u, 27u, 29u, 40u}) {
+        for (const bool masked : {false, true}) {
+          const Shape shape{PKV_LAYOUT_PACKED, PKV_F32, PKV_F32, 1, 1, 32, 32, 16, true, false, 37};
+          Sequence sequence(shape, random, 0xFF);
+          sequence.fill(random);
+          Call call = call_of(shape, 37 - queries, queries, {0, 37});
+          call.sinks = sinks;
+          call.window = window;
+          if (masked) {
+            call.mask_begin = 2;
+            call.mask_words = 1;
+            call.mask = random_mask(queries, 1, random);
+          }
+          const std::vector<float> q = scaled_queries(shape, queries, random);
+          Rows out(PKV_F32, queries, 1, 32);
+          std::vector<float> lse(queries, unset);
+          attend_and_finish(*GetParam().kernels, sequence, call, q, out, lse);
+          ASSERT_EQ(Expected(sequence, call, q).difference(GetParam(), out, lse), "");
+        }
+      }
+    }
   }
 }
 
 // The same numbers in another layout, other blocks and other places.
 TEST_P(Attend, BothLayoutsGiveTheSameBits) {
   Random random(23);
-  for (const pkv_dtype dtype : dtypes) {
-    for (int round = 0; round < 15; round++) {
-      Shape shape = random_shape(random, PKV_LAYOUT_PACKED, dtype);
-      Sequence packed(shape, random, 0xFF);
-      packed.fill(random);
-      shape.layout = PKV_LAYOUT_PLAIN;
-      shape.block_size = static_cast<uint32_t>(pick(random, 1, 40));
-      shape.paged = pick(random, 0, 1) != 0;
-      Sequence plain(shape, random, 0x7F);
-      for (uint64_t position = 0; position < shape.length; position++) {
-        for (uint32_t head = 0; head < shape.kv_heads; head++) {
-          for (uint32_t d = 0; d < shape.key_dim; d++)
-            write_bits(dtype, plain.k(position, head, d), read_bits(dtype, packed.k(position, head, d)));
-          for (uint32_t d = 0; d < shape.value_dim; d++)
-            write_bits(dtype, plain.v(position, head, d), read_bits(dtype, packed.v(position, head, d)));
-        }
+  for (const pkv_dtype k_dtype : stored_dtypes) {
+    for (const pkv_dtype v_dtype : stored_dtypes) {
+      for (int round = 0; round < rounds(2); round++) {
+        const Case drawn = random_case(random, PKV_LAYOUT_PACKED, k_dtype, v_dtype);
+        Shape shape = drawn.shape;
+        Sequence packed(shape, random, 0xFF);
+        packed.fill(random);
+        shape.layout = PKV_LAYOUT_PLAIN;
+        shape.block_size = static_cast<uint32_t>(pick(random, 1, 40));
+        shape.paged = one_in(random, 2);
+        Sequence plain(shape, random, 0x7F);
+        for (uint64_t position = 0; position < shape.length; position++)
+          for (uint32_t head = 0; head < shape.kv_heads; head++)
+            for (const Side side : sides) plain.copy_row(side, position, head, packed, position);
+        const std::vector<float> q = scaled_queries(shape, drawn.call.queries, random);
+        const Rows from_packed = attend(*GetParam().kernels, packed, drawn.call, q);
+        const Rows from_plain = attend(*GetParam().kernels, plain, drawn.call, q);
+        ASSERT_TRUE(from_packed.bytes == from_plain.bytes)
+            << "dtypes " << k_dtype << "/" << v_dtype << " product " << takes_product(shape, drawn.call);
       }
-      const Call call = random_call(shape, random);
-      const std::vector<float> q = random_queries(shape, call.queries, random);
-      Rows from_packed(PKV_F32, call.queries, shape.kv_heads * shape.group, shape.value_dim, random), from_plain = from_packed;
-      attend_and_finish(*GetParam().kernels, packed, call, q, from_packed);
-      attend_and_finish(*GetParam().kernels, plain, call, q, from_plain);
-      ASSERT_TRUE(from_packed.bytes == from_plain.bytes);
     }
   }
 }
 
-// Register tiles of rows, and walks over some of the rows or heads at a time, are not seen from outside.
-TEST_P(Attend, ARowGetsTheBitsItGetsAlone) {
+// Some queries and heads of a call.
+struct Subset {
+  uint32_t first, queries, head_begin, head_end;
+};
+
+Call call_of_subset(const Call& call, const Subset& subset) {
+  Call some = call;
+  some.first_query += subset.first;
+  some.queries = subset.queries;
+  some.head_begin = subset.head_begin;
+  some.head_end = subset.head_end;
+  if (!call.mask.empty()) {
+    const uint64_t* const first = &call.mask[subset.first * call.mask_words];
+    some.mask.assign(first, first + subset.queries * call.mask_words);
+  }
+  return some;
+}
+
+std::vector<float> queries_of_subset(const Shape& shape, const Call& call, const std::vector<float>& q, const Subset& subset) {
+  std::vector<float> some;
+  const size_t row = size_t{shape.group} * shape.key_dim;
+  for (uint32_t head = 0; head < shape.kv_heads; head++) {
+    const float* const from = q.data() + (size_t{head} * call.queries + subset.first) * row;
+    some.insert(some.end(), from, from + subset.queries * row);
+  }
+  return some;
+}
+
+void expect_same_bits(const Kernels& kernels, Sequence& sequence, const Call& call, const Subset& subset, Random& random) {
+  const Shape& shape = sequence.shape;
+  const std::vector<float> q = scaled_queries(shape, call.queries, random);
+  const Rows all = attend(kernels, sequence, call, q);
+  const Rows some = attend(kernels, sequence, call_of_subset(call, subset), queries_of_subset(shape, call, q, subset));
+  for (uint32_t i = 0; i < subset.queries; i++)
+    for (uint32_t head = subset.head_begin * shape.group; head < subset.head_end * shape.group; head++)
+      for (uint32_t d = 0; d < shape.value_dim; d++)
+        ASSERT_EQ(some.bits(i, head, d), all.bits(subset.first + i, head, d))
+            << "product " << takes_product(shape, call) << " dtypes " << shape.k_dtype << "/" << shape.v_dtype << " query " << i
+            << " of " << subset.queries << " from " << subset.first << " of " << call.queries << " window " << call.window << " sinks "
+            << call.sinks;
+}
+
+// Register tiles of rows, and walks over some of the heads at a time, are not seen from outside, as long as few rows stay few
+// and many many.
+TEST_P(Attend, ARowGetsTheBitsItGetsBesideOthers) {
   Random random(24);
-  for (const pkv_layout layout : layouts) {
-    for (const pkv_dtype dtype : dtypes) {
-      const Shape shape{layout, dtype, 5, 3, 256, 32, 48, true, 70};
-      Sequence sequence(shape, random, 0xFF);
-      sequence.fill(random);
-      Call call;
-      call.queries = 50;  // 150 rows of 256 dims: more than one walk takes
-      call.first_query = 20;
-      call.window = 30;
-      call.cuts = {0, 70};
-      const std::vector<float> q = random_queries(shape, call.queries, random);
-      Rows together(PKV_F32, call.queries, 15, 32, random);
-      attend_and_finish(*GetParam().kernels, sequence, call, q, together);
-      for (uint32_t i = 0; i < 50; i += 7) {
-        Call alone = call;
-        alone.queries = 1;
-        alone.first_query = call.first_query + i;
-        std::vector<float> q_alone;
-        for (uint32_t head = 0; head < 5; head++) {
-          const auto row = q.begin() + static_cast<long>((head * 50 + i) * 3 * 256);
-          q_alone.insert(q_alone.end(), row, row + 3 * 256);
-        }
-        Rows out(PKV_F32, 1, 15, 32, random);
-        attend_and_finish(*GetParam().kernels, sequence, alone, q_alone, out);
-        for (uint32_t head = 0; head < 15; head++)
-          for (uint32_t d = 0; d < 32; d++)
-            ASSERT_EQ(out.bits(0, head, d), together.bits(i, head, d)) << "query " << i << " head " << head;
+  int compared[2] = {};
+  for (int round = 0; round < rounds(150); round++) {
+    const Case drawn = random_case(random, layouts[round % 2], stored_dtypes[pick(random, 0, 6)], stored_dtypes[pick(random, 0, 6)]);
+    const Call& call = drawn.call;
+    Subset subset{};
+    subset.first = static_cast<uint32_t>(pick(random, 0, call.queries - 1));
+    subset.queries = static_cast<uint32_t>(pick(random, 1, call.queries - subset.first));
+    subset.head_begin = static_cast<uint32_t>(pick(random, call.head_begin, call.head_end - 1));
+    subset.head_end = static_cast<uint32_t>(pick(random, subset.head_begin + 1, call.head_end));
+    const bool product = takes_product(drawn.shape, call);
+    if (product != takes_product(drawn.shape, call_of_subset(call, subset))) continue;
+    if (GetParam().kernels->isa == PKV_ISA_SCALAR && drawn.products() > enough_for_scalar) continue;
+    Sequence sequence(drawn.shape, random, 0xFF);
+    sequence.fill(random);
+    expect_same_bits(*GetParam().kernels, sequence, call, subset, random);
+    if (HasFatalFailure()) return;
+    compared[product]++;
+  }
+  EXPECT_GT(std::min(compared[0], compared[1]), rounds(150) / 25);
+}
+
+// The first queries' windows reach back to the sinks, the last ones' do not.
+TEST_P(Attend, ARowGetsItsBitsWhereverTheWindowsOfOthersBegin) {
+  Random random(28);
+  for (const auto& [queries, some] : {std::pair{40u, 16u}, std::pair{15u, 2u}}) {
+    const Shape shape{PKV_LAYOUT_PACKED, PKV_F32, PKV_F32, 1, 1, 64, 64, 16, true, false, 90};
+    Sequence sequence(shape, random, 0xFF);
+    sequence.fill(random);
+    Call call = call_of(shape, 20, queries, {0, 90});
+    call.sinks = 4;
+    for (const uint32_t window : {3u, 10u, 16u, 20u})
+      for (const uint32_t first : {0u, queries - some}) {
+        call.window = window;
+        expect_same_bits(*GetParam().kernels, sequence, call, {first, some, 0, 1}, random);
+        if (HasFatalFailure()) return;
+      }
+  }
+}
+
+// Heads outside of the task's are left alone.
+TEST_P(Attend, WritesItsOwnHeadsOnly) {
+  Random random(25);
+  for (const uint32_t queries : {2u, 9u}) {
+    const Shape shape{PKV_LAYOUT_PACKED, PKV_BF16, PKV_INT8, 3, 2, 32, 48, 16, true, false, 40};
+    Sequence sequence(shape, random, 0xFF);
+    sequence.fill(random);
+    Call call = call_of(shape, 40 - queries, queries, {0, 40});
+    call.head_begin = 1;
+    call.head_end = 2;
+    Rows out(PKV_F32, queries, 6, 48);
+    std::vector<float> lse(queries * 6, unset);
+    const Rows blank = out;
+    attend_and_finish(*GetParam().kernels, sequence, call, random_queries(shape, queries, random), out, lse);
+    for (uint32_t i = 0; i < queries; i++) {
+      for (uint32_t head = 0; head < 6; head++) {
+        const bool own = head / 2 == 1;
+        ASSERT_EQ(lse[i * 6 + head] != unset, own);
+        for (uint32_t d = 0; d < 48; d++) ASSERT_EQ(out.bits(i, head, d) != blank.bits(i, head, d), own);
       }
     }
   }

@@ -10,7 +10,8 @@ usage: check_symbols.py [--must-find] <nm> <isa> <static library>
 import subprocess
 import sys
 
-TAGS = {"sse2": "Sse2Arch", "avx2": "Avx2Arch", "avx512": "Avx512Arch", "avx512_bf16": "Avx512Bf16Arch", "neon": "neon64"}
+TAGS = {"sse2": "Sse2Arch", "avx2": "Avx2Arch", "avx512": "Avx512Arch", "avx512_vnni": "Avx512VnniArch",
+        "avx512_bf16": "Avx512Bf16Arch", "neon": "neon64"}
 
 
 def untagged(nm, tag, library):

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "kernels/scalar_convert.h"
 #include "reference.h"
@@ -15,26 +16,43 @@ class Convert : public testing::TestWithParam<NamedTable> {
  protected:
   // bits of `from`, stored as `to`.
   std::vector<uint32_t> convert(pkv_dtype from, pkv_dtype to, const std::vector<uint32_t>& bits) {
-    constexpr uint32_t dim = 64;
     Random random(1);
     const uint64_t rows = (bits.size() + dim - 1) / dim;
-    Sequence sequence({PKV_LAYOUT_PLAIN, to, 1, 1, dim, dim, 0, false, rows}, random, 0);
+    Sequence sequence(shape_of(to, rows), random, 0);
     Rows k(from, rows, 1, dim, random);
     for (size_t i = 0; i < bits.size(); i++) k.set_bits(i / dim, 0, i % dim, bits[i]);
-    of(*GetParam().kernels, PKV_LAYOUT_PLAIN, to).store({sequence.view(), 0, rows, k.view(), {}});
+    GetParam().kernels->store({sequence.view(), 0, rows, k.view(), {}});
     std::vector<uint32_t> result;
-    for (size_t i = 0; i < bits.size(); i++) result.push_back(read_bits(to, sequence.k(i / dim, 0, i % dim)));
+    for (size_t i = 0; i < bits.size(); i++) result.push_back(sequence.bits(Side::K, i / dim, 0, i % dim));
     return result;
+  }
+
+  // Stored bits, loaded as `to`.
+  std::vector<uint32_t> convert_back(pkv_dtype from, pkv_dtype to, const std::vector<uint32_t>& bits) {
+    Random random(1);
+    const uint64_t rows = (bits.size() + dim - 1) / dim;
+    Sequence sequence(shape_of(from, rows), random, 0);
+    for (size_t i = 0; i < bits.size(); i++) sequence.set_bits(Side::K, i / dim, 0, i % dim, bits[i]);
+    Rows k(to, rows, 1, dim, random);
+    GetParam().kernels->load({sequence.view(), 0, rows, k.view(), {}});
+    std::vector<uint32_t> result;
+    for (size_t i = 0; i < bits.size(); i++) result.push_back(k.bits(i / dim, 0, i % dim));
+    return result;
+  }
+
+  static constexpr uint32_t dim = 64;
+  static Shape shape_of(pkv_dtype dtype, uint64_t rows) {
+    return {PKV_LAYOUT_PLAIN, dtype, dtype, 1, 1, dim, dim, 0, false, true, rows};
   }
 
   void expect_nearest(pkv_dtype from, pkv_dtype to, const std::vector<uint32_t>& bits) {
     const std::vector<uint32_t> stored = convert(from, to, bits);
     for (size_t i = 0; i < bits.size(); i++) {
-      const double value = decode(from, bits[i]);
-      if (std::isnan(value))
+      const uint32_t expected = encode(to, decode(from, bits[i]));
+      if (is_nan(to, expected))
         ASSERT_TRUE(is_nan(to, stored[i])) << std::hex << bits[i] << " became " << stored[i];
       else
-        ASSERT_EQ(stored[i], encode(to, value)) << std::hex << bits[i];
+        ASSERT_EQ(stored[i], expected) << std::hex << bits[i];
     }
   }
 };
@@ -62,10 +80,59 @@ TEST_P(Convert, Every16BitValueIsExactInF32AndComesBack) {
   }
 }
 
+// Every code means the number of its definition, and that number is stored as the code.
+TEST_P(Convert, EveryFp8CodeIsItsNumber) {
+  std::vector<uint32_t> codes;
+  for (uint32_t bits = 0; bits < 256; bits++) codes.push_back(bits);
+  for (const pkv_dtype dtype : {PKV_FP8_E4M3, PKV_FP8_E5M2}) {
+    for (const pkv_dtype rows : row_dtypes) {  // all of which have all these numbers
+      const std::vector<uint32_t> numbers = convert_back(dtype, rows, codes), back = convert(rows, dtype, numbers);
+      for (uint32_t bits = 0; bits < 256; bits++) {
+        if (is_nan(dtype, bits)) {
+          ASSERT_TRUE(is_nan(rows, numbers[bits])) << std::hex << bits;
+          ASSERT_TRUE(is_nan(dtype, back[bits])) << std::hex << bits;
+        } else {
+          ASSERT_EQ(decode(rows, numbers[bits]), decode(dtype, bits)) << std::hex << bits;
+          ASSERT_EQ(back[bits], bits);
+        }
+      }
+    }
+  }
+}
+
+// The definitions themselves, at the ends of the ranges (OCP 8-bit Floating Point Specification, tables 1 and 2).
+TEST(ConvertDefinition, Fp8HasTheEndsOfTheSpecification) {
+  EXPECT_EQ(decode(PKV_FP8_E4M3, 0x7E), 448);
+  EXPECT_EQ(decode(PKV_FP8_E4M3, 0x08), 0x1p-6);
+  EXPECT_EQ(decode(PKV_FP8_E4M3, 0x01), 0x1p-9);
+  EXPECT_TRUE(is_nan(PKV_FP8_E4M3, 0x7F) && is_nan(PKV_FP8_E4M3, 0xFF));
+  EXPECT_EQ(decode(PKV_FP8_E5M2, 0x7B), 57344);
+  EXPECT_EQ(decode(PKV_FP8_E5M2, 0x04), 0x1p-14);
+  EXPECT_EQ(decode(PKV_FP8_E5M2, 0x01), 0x1p-16);
+  EXPECT_EQ(decode(PKV_FP8_E5M2, 0xFC), -std::numeric_limits<double>::infinity());
+  EXPECT_TRUE(is_nan(PKV_FP8_E5M2, 0x7D) && is_nan(PKV_FP8_E5M2, 0xFF));
+}
+
+TEST_P(Convert, Fp8Saturates) {
+  const auto stored = [&](pkv_dtype dtype, double value) { return convert(PKV_F32, dtype, {encode(PKV_F32, value)})[0]; };
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const double beyond : {448.0, 449.0, 463.0, 464.0, 465.0, 480.0, 1e6, 3e38}) {
+    EXPECT_EQ(stored(PKV_FP8_E4M3, beyond), 0x7Eu) << beyond;
+    EXPECT_EQ(stored(PKV_FP8_E4M3, -beyond), 0xFEu) << beyond;
+  }
+  for (const double beyond : {57344.0, 61439.0, 61440.0, 61441.0, 65536.0, 1e10, 3e38}) {
+    EXPECT_EQ(stored(PKV_FP8_E5M2, beyond), 0x7Bu) << beyond;
+    EXPECT_EQ(stored(PKV_FP8_E5M2, -beyond), 0xFBu) << beyond;
+  }
+  EXPECT_TRUE(is_nan(PKV_FP8_E4M3, stored(PKV_FP8_E4M3, infinity)) && is_nan(PKV_FP8_E4M3, stored(PKV_FP8_E4M3, -infinity)));
+  EXPECT_EQ(stored(PKV_FP8_E5M2, infinity), 0x7Cu);
+  EXPECT_EQ(stored(PKV_FP8_E5M2, -infinity), 0xFCu);
+}
+
 TEST_P(Convert, RoundsToNearestEvenAroundEveryTie) {
-  for (const pkv_dtype dtype : {PKV_F16, PKV_BF16}) {
+  for (const pkv_dtype dtype : {PKV_F16, PKV_BF16, PKV_FP8_E4M3, PKV_FP8_E5M2}) {
     std::vector<uint32_t> near_ties;
-    for (uint32_t bits = 0; bits < 65536; bits++) {
+    for (uint32_t bits = 0; bits < 1u << bits_of(dtype); bits++) {
       const double value = decode(dtype, bits), next = decode(dtype, bits + 1);
       if (!std::isfinite(value)) continue;
       // Beyond the largest finite number the tie is half a unit away, as if the next one existed.
@@ -85,11 +152,14 @@ TEST_P(Convert, EdgesAndRandomBits) {
   for (int i = 0; i < 20000; i++) bits.push_back(static_cast<uint32_t>(random()));
   for (int i = 0; i < 20000; i++)
     bits.push_back(static_cast<uint32_t>(0x32000000 + random() % 0x16000000));  // the range of binary16
-  expect_nearest(PKV_F32, PKV_F16, bits);
-  expect_nearest(PKV_F32, PKV_BF16, bits);
+  for (int i = 0; i < 20000; i++)
+    bits.push_back(static_cast<uint32_t>(0x36800000 + random() % 0x11800000 + (random() % 2 << 31)));  // the range of the 8-bit types
+  for (const pkv_dtype dtype : {PKV_F16, PKV_BF16, PKV_FP8_E4M3, PKV_FP8_E5M2}) expect_nearest(PKV_F32, dtype, bits);
   ASSERT_EQ(convert(PKV_F32, PKV_F32, bits), bits);
   expect_nearest(PKV_F16, PKV_BF16, all_16_bit_values());
   expect_nearest(PKV_BF16, PKV_F16, all_16_bit_values());
+  for (const pkv_dtype dtype : {PKV_FP8_E4M3, PKV_FP8_E5M2})
+    for (const pkv_dtype rows : {PKV_F16, PKV_BF16}) expect_nearest(rows, dtype, all_16_bit_values());
 }
 
 TEST_P(Convert, AgreesWithTheDefinitionInEveryBitOfANaN) {

@@ -1,7 +1,10 @@
-// Stores and loads: the right elements, nothing else, the same bytes from every instruction set.
+// Stores, loads and moves: the right elements, nothing else, the same bytes from every instruction set.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "reference.h"
+#include "rounds.h"
 #include "sequence.h"
 #include "tables.h"
 
@@ -11,119 +14,228 @@ namespace {
 class Copy : public testing::TestWithParam<NamedTable> {};
 
 struct CopyCase {
-  CopyCase(Random& random, pkv_layout layout, pkv_dtype dtype, pkv_dtype caller)
-      : shape(random_shape(random, layout, dtype)),
+  CopyCase(Random& random, pkv_layout layout, pkv_dtype k_dtype, pkv_dtype v_dtype, pkv_dtype caller)
+      : shape(random_shape(random, layout, k_dtype, v_dtype)),
         first(pick(random, 0, shape.length - 1)),
         count(pick(random, 1, shape.length - first)),
         k(caller, count, shape.kv_heads, shape.key_dim, random),
         v(caller, count, shape.kv_heads, shape.value_dim, random) {}
+
+  Rows& rows(Side side) { return side == Side::K ? k : v; }
+  CopyTask task(Sequence& sequence) { return {sequence.view(), first, count, k.view(), v.view()}; }
 
   Shape shape;
   uint64_t first, count;
   Rows k, v;
 };
 
-void expect_element(pkv_dtype from, uint32_t bits, pkv_dtype to, uint32_t got, const char* what) {
-  if (from == to)
-    ASSERT_EQ(got, bits) << what;
-  else if (is_nan(from, bits))
-    ASSERT_TRUE(is_nan(to, got)) << what;
-  else
-    ASSERT_EQ(got, encode(to, decode(from, bits))) << what;
-}
-
 template <class Check>
 void for_each_case(unsigned seed, const Check& check) {
   Random random(seed);
   for (const pkv_layout layout : layouts)
-    for (const pkv_dtype dtype : dtypes)
-      for (const pkv_dtype caller : dtypes)
-        for (int round = 0; round < 6; round++) check(random, layout, dtype, caller);
+    for (const pkv_dtype k_dtype : stored_dtypes)
+      for (const pkv_dtype caller : row_dtypes)
+        for (int round = 0; round < rounds(4); round++) {
+          const pkv_dtype v_dtype = round % 2 == 0 ? k_dtype : stored_dtypes[pick(random, 0, 6)];
+          CopyCase c(random, layout, k_dtype, v_dtype, caller);
+          check(random, c);
+          if (testing::Test::HasFatalFailure()) return;
+        }
+}
+
+// Rows of numbers, or of any bits: NaN, infinities, denormals, numbers that differ by orders of magnitude.
+void fill_rows(Rows& rows, Random& random) {
+  if (pick(random, 0, 1) == 0)
+    rows.fill(random);
+  else
+    rows.fill_bits(random);
+}
+
+Sequence random_bytes(const Shape& shape, Random& random) {
+  Sequence sequence(shape, random, 0);
+  for (unsigned char& byte : sequence.bytes) byte = static_cast<unsigned char>(random());
+  return sequence;
+}
+
+void expect_number(double number, pkv_dtype to, uint32_t got) {
+  const uint32_t expected = encode(to, number);
+  if (is_nan(to, expected))
+    ASSERT_TRUE(is_nan(to, got)) << number << " became " << std::hex << got;
+  else
+    ASSERT_EQ(got, expected) << number;
+}
+
+void expect_element(pkv_dtype from, uint32_t bits, pkv_dtype to, uint32_t got) {
+  if (from == to)
+    ASSERT_EQ(got, bits);
+  else
+    expect_number(decode(from, bits), to, got);
+}
+
+// Elements of a row that share a scale, against the bounds in common.h. With m the largest magnitude and s the scale, an element n s is
+// off by s / 2, and by the roundings of s, of 1 / s and of the product, 3 * 2^-24 of up to m:
+//   INT8  s = m / 127:  m / 254 (1 + 254 * 3 * 2^-24)        INT4  s <= m / 7 (1 + 2^-7), 8 bits of s:  less than m / 13.8
+void expect_quantised(const Rows& rows, uint64_t row, uint32_t head, uint32_t begin, uint32_t end, const Sequence& stored, Side side,
+                      uint64_t position) {
+  double most = 0;
+  bool finite = true;
+  for (uint32_t d = begin; d < end; d++) {
+    most = std::max(most, std::fabs(rows.value(row, head, d)));
+    finite &= std::isfinite(rows.value(row, head, d));
+  }
+  const double bound = stored.dtype(side) == PKV_INT8 ? most / 254 * (1 + 254 * 3 * 0x1p-24) : most / 13.8;
+  for (uint32_t d = begin; d < end; d++) {
+    const double given = rows.value(row, head, d), got = stored.value(side, position, head, d);
+    if (!finite)
+      ASSERT_TRUE(std::isnan(got)) << "dim " << d;
+    else if (static_cast<float>(most) < 1e-30f)
+      ASSERT_EQ(got, 0) << "dim " << d;
+    else
+      ASSERT_LE(std::fabs(got - given), bound) << given << " became " << got << ", the largest is " << most;
+  }
+}
+
+void expect_row(const Rows& rows, uint64_t row, uint32_t head, const Sequence& stored, Side side, uint64_t position) {
+  const pkv_dtype dtype = stored.dtype(side);
+  if (is_integer(dtype)) {
+    const uint32_t group = dtype == PKV_INT8 ? rows.dim : 32;
+    for (uint32_t begin = 0; begin < rows.dim; begin += group)
+      expect_quantised(rows, row, head, begin, std::min(begin + group, rows.dim), stored, side, position);
+    return;
+  }
+  for (uint32_t d = 0; d < rows.dim; d++)
+    expect_element(rows.dtype, rows.bits(row, head, d), dtype, stored.bits(side, position, head, d));
 }
 
 TEST_P(Copy, StoresWhatItShouldAndNothingElse) {
-  for_each_case(11, [&](Random& random, pkv_layout layout, pkv_dtype dtype, pkv_dtype caller) {
-    CopyCase c(random, layout, dtype, caller);
-    c.k.fill_bits(random);
-    c.v.fill_bits(random);
-    Sequence sequence(c.shape, random, 0);
-    for (unsigned char& byte : sequence.bytes) byte = static_cast<unsigned char>(random());
-    std::vector<unsigned char> expected = sequence.bytes;
-    of(*GetParam().kernels, layout, dtype).store({sequence.view(), c.first, c.count, c.k.view(), c.v.view()});
-
-    const unsigned bytes = dtype_bytes(dtype);
-    const auto check = [&](const Rows& rows, uint64_t i, uint32_t head, uint32_t d, unsigned char* place, const char* what) {
-      expect_element(caller, rows.bits(i, head, d), dtype, read_bits(dtype, place), what);
-      std::copy(place, place + bytes, expected.data() + (place - sequence.bytes.data()));
-    };
-    for (uint64_t i = 0; i < c.count; i++) {
-      for (uint32_t head = 0; head < c.shape.kv_heads; head++) {
-        for (uint32_t d = 0; d < c.shape.key_dim; d++) check(c.k, i, head, d, sequence.k(c.first + i, head, d), "k");
-        for (uint32_t d = 0; d < c.shape.value_dim; d++) check(c.v, i, head, d, sequence.v(c.first + i, head, d), "v");
+  for_each_case(11, [&](Random& random, CopyCase& c) {
+    fill_rows(c.k, random);
+    fill_rows(c.v, random);
+    Sequence sequence = random_bytes(c.shape, random), expected = sequence;
+    GetParam().kernels->store(c.task(sequence));
+    for (const Side side : sides) {
+      if (side == Side::V && c.shape.latent) break;  // V is K's
+      for (uint64_t i = 0; i < c.count; i++) {
+        for (uint32_t head = 0; head < c.shape.kv_heads; head++) {
+          expect_row(c.rows(side), i, head, sequence, side, c.first + i);
+          expected.copy_row(side, c.first + i, head, sequence, c.first + i);
+        }
       }
     }
-    ASSERT_TRUE(expected == sequence.bytes) << "bytes outside of the task changed";
+    ASSERT_TRUE(expected.bytes == sequence.bytes) << "bytes outside of the task changed";
   });
 }
 
-TEST_P(Copy, LoadsWhatIsThereAndNothingElse) {
-  for_each_case(12, [&](Random& random, pkv_layout layout, pkv_dtype dtype, pkv_dtype caller) {
-    CopyCase c(random, layout, dtype, caller);
-    Sequence sequence(c.shape, random, 0);
-    for (unsigned char& byte : sequence.bytes) byte = static_cast<unsigned char>(random());
-    const std::vector<unsigned char> before = sequence.bytes;
-    Rows k_before = c.k, v_before = c.v;
-    of(*GetParam().kernels, layout, dtype).load({sequence.view(), c.first, c.count, c.k.view(), c.v.view()});
-
-    ASSERT_TRUE(before == sequence.bytes) << "a load wrote to the sequence";
-    const auto check = [&](const Rows& rows, Rows& copy, uint64_t i, uint32_t head, uint32_t d, const unsigned char* place,
-                           const char* what) {
-      expect_element(dtype, read_bits(dtype, place), caller, rows.bits(i, head, d), what);
-      copy.set_bits(i, head, d, rows.bits(i, head, d));
-    };
-    for (uint64_t i = 0; i < c.count; i++) {
-      for (uint32_t head = 0; head < c.shape.kv_heads; head++) {
-        for (uint32_t d = 0; d < c.shape.key_dim; d++) check(c.k, k_before, i, head, d, sequence.k(c.first + i, head, d), "k");
-        for (uint32_t d = 0; d < c.shape.value_dim; d++) check(c.v, v_before, i, head, d, sequence.v(c.first + i, head, d), "v");
+// Rows around the limits of INT8 and INT4: the least that is not 0, numbers of very different sizes, the largest there are.
+TEST_P(Copy, QuantisesRowsOfAnySize) {
+  Random random(15);
+  for (const pkv_layout layout : layouts) {
+    for (const pkv_dtype dtype : {PKV_INT8, PKV_INT4}) {
+      for (const double size : {1e-45, 0.9e-30, 1.1e-30, 1e-25, 1e-3, 1.0, 1e10, 1e30, 3.3e38}) {
+        CopyCase c(random, layout, dtype, dtype, PKV_F32);
+        for (Rows* const rows : {&c.k, &c.v})
+          for (uint64_t i = 0; i < c.count; i++)
+            for (uint32_t head = 0; head < c.shape.kv_heads; head++)
+              for (uint32_t d = 0; d < rows->dim; d++) rows->set_bits(i, head, d, encode(PKV_F32, size * double{real(random)}));
+        Sequence sequence(c.shape, random, 0xFF);
+        GetParam().kernels->store(c.task(sequence));
+        for (const Side side : sides) {
+          if (side == Side::V && c.shape.latent) break;
+          for (uint64_t i = 0; i < c.count; i++)
+            for (uint32_t head = 0; head < c.shape.kv_heads; head++) {
+              expect_row(c.rows(side), i, head, sequence, side, c.first + i);
+              if (HasFatalFailure()) return;
+            }
+        }
       }
     }
-    ASSERT_TRUE(c.k.bytes == k_before.bytes && c.v.bytes == v_before.bytes) << "bytes between the caller's rows changed";
+  }
+}
+
+TEST_P(Copy, LoadsWhatIsThereAndNothingElse) {
+  for_each_case(12, [&](Random& random, CopyCase& c) {
+    Sequence sequence = random_bytes(c.shape, random);
+    const std::vector<unsigned char> before = sequence.bytes;
+    Rows expected[] = {c.k, c.v};
+    GetParam().kernels->load(c.task(sequence));
+    ASSERT_TRUE(before == sequence.bytes) << "a load wrote to the sequence";
+    for (const Side side : sides) {
+      Rows& copy = expected[side == Side::V];
+      const Rows& rows = c.rows(side);
+      for (uint64_t i = 0; i < c.count; i++) {
+        for (uint32_t head = 0; head < c.shape.kv_heads; head++) {
+          for (uint32_t d = 0; d < rows.dim; d++) {
+            const uint32_t got = rows.bits(i, head, d);
+            if (is_integer(sequence.dtype(side)))  // a product in fp32, which is then converted
+              expect_number(decode(PKV_F32, encode(PKV_F32, sequence.value(side, c.first + i, head, d))), rows.dtype, got);
+            else
+              expect_element(sequence.dtype(side), sequence.bits(side, c.first + i, head, d), rows.dtype, got);
+            copy.set_bits(i, head, d, got);
+          }
+        }
+      }
+      ASSERT_TRUE(rows.bytes == copy.bytes) << "bytes between the caller's rows changed";
+    }
   });
 }
 
 TEST_P(Copy, ASideThatIsNullIsLeftOut) {
   Random random(13);
   for (const pkv_layout layout : layouts) {
-    for (const pkv_dtype dtype : dtypes) {
-      CopyCase c(random, layout, dtype, PKV_F32);
+    for (const pkv_dtype dtype : stored_dtypes) {
+      CopyCase c(random, layout, dtype, dtype, PKV_F32);
+      c.shape.latent = false;
       c.k.fill(random);
       c.v.fill(random);
       Sequence only_k(c.shape, random, 0), only_v = only_k, both = only_k;
-      const KvKernels& kernels = of(*GetParam().kernels, layout, dtype);
+      const Kernels& kernels = *GetParam().kernels;
       kernels.store({only_k.view(), c.first, c.count, c.k.view(), {}});
       kernels.store({only_v.view(), c.first, c.count, {}, c.v.view()});
-      kernels.store({both.view(), c.first, c.count, c.k.view(), c.v.view()});
+      kernels.store(c.task(both));
       ASSERT_TRUE(only_k.bytes != both.bytes && only_v.bytes != both.bytes);
       // The background is 0 and both sides are disjoint.
       for (size_t i = 0; i < both.bytes.size(); i++) only_k.bytes[i] |= only_v.bytes[i];
       ASSERT_TRUE(only_k.bytes == both.bytes);
 
-      const Rows untouched = c.v;
-      kernels.load({both.view(), c.first, c.count, c.k.view(), {}});
-      ASSERT_TRUE(untouched.bytes == c.v.bytes);
+      const Rows k_before = c.k, v_before = c.v;
+      Sequence zeros(c.shape, random, 0);
+      kernels.load({zeros.view(), c.first, c.count, c.k.view(), {}});
+      ASSERT_TRUE(k_before.bytes != c.k.bytes && v_before.bytes == c.v.bytes);
+      c.k.bytes = k_before.bytes;
+      kernels.load({zeros.view(), c.first, c.count, {}, c.v.view()});
+      ASSERT_TRUE(k_before.bytes == c.k.bytes && v_before.bytes != c.v.bytes);
+    }
+  }
+}
+
+TEST_P(Copy, MovesTheBitsOfAPositionAndNothingElse) {
+  Random random(16);
+  for (const pkv_layout layout : layouts) {
+    for (const pkv_dtype k_dtype : stored_dtypes) {
+      for (int round = 0; round < rounds(20); round++) {
+        const Shape shape = random_shape(random, layout, k_dtype, stored_dtypes[pick(random, 0, 6)]);
+        Sequence sequence = random_bytes(shape, random), expected = sequence;
+        const Sequence before = sequence;
+        const uint64_t to = pick(random, 0, shape.length - 1), from = pick(random, 0, shape.length - 1);
+        for (const Side side : sides)
+          for (uint32_t head = 0; head < shape.kv_heads && !(side == Side::V && shape.latent); head++)
+            expected.copy_row(side, to, head, before, from);
+        GetParam().kernels->move(sequence.view(), to, from);
+        ASSERT_TRUE(expected.bytes == sequence.bytes)
+            << "from " << from << " to " << to << " dtypes " << k_dtype << "/" << shape.v_dtype;
+      }
     }
   }
 }
 
 TEST_P(Copy, TheBytesAreThoseOfEveryOtherInstructionSet) {
-  for_each_case(14, [&](Random& random, pkv_layout layout, pkv_dtype dtype, pkv_dtype caller) {
-    CopyCase c(random, layout, dtype, caller);
-    c.k.fill_bits(random);
-    c.v.fill_bits(random);
+  for_each_case(14, [&](Random& random, CopyCase& c) {
+    fill_rows(c.k, random);
+    fill_rows(c.v, random);
     Sequence mine(c.shape, random, 0x5A), reference = mine;
-    of(*GetParam().kernels, layout, dtype).store({mine.view(), c.first, c.count, c.k.view(), c.v.view()});
-    of(select_kernels(PKV_ISA_SCALAR), layout, dtype).store({reference.view(), c.first, c.count, c.k.view(), c.v.view()});
-    ASSERT_TRUE(mine.bytes == reference.bytes);
+    GetParam().kernels->store(c.task(mine));
+    select_kernels(PKV_ISA_SCALAR).store(c.task(reference));
+    ASSERT_TRUE(mine.bytes == reference.bytes) << "dtypes " << c.shape.k_dtype << "/" << c.shape.v_dtype;
   });
 }
 

@@ -28,7 +28,7 @@ struct EmulatedDotProduct {
   }
 };
 
-using Emulated = Avx512DotBf16<EmulatedArch, EmulatedDotProduct>;
+using Emulated = Avx512DotBf16<Avx512Base<EmulatedArch>, EmulatedDotProduct>;
 
 }  // namespace
 

@@ -1,6 +1,10 @@
-// One attention call as the engine makes it: prepare, attend part by part, finish.
+// One attention call as the engine makes it: attend part by part, finish.
 #pragma once
 
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <vector>
 
 #include "sequence.h"
@@ -9,37 +13,148 @@
 namespace pkv::test {
 
 struct Call {
+  uint32_t head_begin = 0, head_end = 0;  // KV heads
   uint32_t queries = 1;
   uint64_t first_query = 0;
-  uint32_t causal = 1;
-  uint32_t window = 0;
-  std::vector<uint64_t> cuts;  // parts are [cuts[i], cuts[i + 1])
+  bool causal = true;
+  uint32_t window = 0;                           // 0: none
+  uint64_t sinks = 0;
+  std::vector<uint64_t> mask;                    // [queries][mask_words], or empty
+  uint64_t mask_begin = 0, mask_words = 0;
+  float softcap = 0;                             // 0: none
+  std::vector<float> alibi_slopes, sink_logits;  // [query heads], or empty
+  std::vector<uint64_t> cuts;                    // parts are [cuts[i], cuts[i + 1])
 
   uint64_t begin() const { return cuts.front(); }
   uint64_t end() const { return cuts.back(); }
-  // What query i sees, from the definition in views.h.
-  uint64_t lo(uint32_t i) const {
-    const uint64_t next = first_query + i + 1, lo = window != 0 && next > window ? next - window : 0;
-    return lo > begin() ? lo : begin();
+
+  QueryView view(uint32_t i) const {
+    QueryView query{};
+    query.position = first_query + i;
+    query.begin = window != 0 && query.position + 1 > window ? query.position + 1 - window : 0;
+    query.end = causal ? query.position + 1 : end();
+    query.mask = mask.empty() ? nullptr : mask.data() + i * mask_words;
+    query.mask_begin = mask_begin;
+    return query;
   }
-  uint64_t hi(uint32_t i) const { return causal != 0 && first_query + i + 1 < end() ? first_query + i + 1 : end(); }
+
+  // From the definition in views.h.
+  bool sees(uint32_t i, uint64_t position) const {
+    const QueryView query = view(i);
+    if (position < begin() || position >= end() || position >= query.end) return false;
+    if (position >= sinks && position < query.begin) return false;
+    if (mask.empty() || position < mask_begin) return true;
+    return (query.mask[(position - mask_begin) / 64] >> ((position - mask_begin) % 64) & 1) != 0;
+  }
 };
 
-// q: [kv_heads][queries * group][key_dim].
-inline void attend_and_finish(const Kernels& kernels, Sequence& sequence, const Call& call, const std::vector<float>& q,
-                              Rows& out) {
+// A call of some queries that see all up to themselves, and of all heads.
+inline Call call_of(const Shape& shape, uint64_t first_query, uint32_t queries, std::vector<uint64_t> cuts) {
+  Call call;
+  call.head_end = shape.kv_heads;
+  call.first_query = first_query;
+  call.queries = queries;
+  call.cuts = std::move(cuts);
+  return call;
+}
+
+// Few rows and many take different ways.
+inline bool takes_product(const Shape& shape, const Call& call) { return call.queries * shape.group >= product_rows_least; }
+
+// Working memory of just the size that is asked for. It begins as NaN.
+class WorkArea {
+ public:
+  explicit WorkArea(size_t bytes)
+      : bytes_((bytes + 63) / 64 * 64), memory_(std::aligned_alloc(64, std::max<size_t>(bytes_, 64)), std::free) {
+    std::memset(memory_.get(), 0xFF, bytes_);
+  }
+  unsigned char* data() const { return static_cast<unsigned char*>(memory_.get()); }
+
+ private:
+  size_t bytes_;
+  std::unique_ptr<void, void (*)(void*)> memory_;
+};
+
+inline constexpr float unset = 12345.0f;
+
+// One part of a call: attend() computes its partial results.
+class Part {
+ public:
+  Part(const Kernels& kernels, Sequence& sequence, const Call& call, uint64_t begin, uint64_t end, const std::vector<float>& q)
+      : kernels_(kernels), task_(task_of(sequence, call, begin, end)), work_(kernels.attend_work_bytes(task_)) {
+    const size_t head_rows = size_t{call.queries} * task_.group, rows = (call.head_end - call.head_begin) * head_rows;
+    out.assign(rows * task_.kv.v.dim, unset);
+    max.assign(rows, unset);
+    sum.assign(rows, unset);
+    for (uint32_t i = 0; i < call.queries; i++) views_.push_back(call.view(i));
+    task_.query = views_.data();
+    task_.q = q.data() + call.head_begin * head_rows * task_.kv.k.dim;
+    task_.out = out.data();
+    task_.max = max.data();
+    task_.sum = sum.data();
+    task_.work = work_.data();
+  }
+
+  void attend() { kernels_.attend(task_); }
+  Partial partial() const { return {out.data(), max.data(), sum.data(), uint64_t{task_.queries} * task_.group}; }
+
+  std::vector<float> out, max, sum;
+
+ private:
+  // All that the size of the working memory depends on.
+  static AttendTask task_of(Sequence& sequence, const Call& call, uint64_t begin, uint64_t end) {
+    AttendTask task{};
+    task.kv = sequence.view();
+    task.head_begin = call.head_begin;
+    task.head_end = call.head_end;
+    task.group = sequence.shape.group;
+    task.queries = call.queries;
+    task.begin = begin;
+    task.end = end;
+    task.sinks = call.sinks;
+    task.transform = {call.softcap, call.alibi_slopes.empty() ? nullptr : call.alibi_slopes.data()};
+    return task;
+  }
+
+  const Kernels& kernels_;
+  AttendTask task_;
+  WorkArea work_;
+  std::vector<QueryView> views_;
+};
+
+// q: [kv_heads][queries * group][key_dim]. lse: [queries][query heads], or empty.
+inline void attend_and_finish(const Kernels& kernels, Sequence& sequence, const Call& call, const std::vector<float>& q, Rows& out,
+                              std::vector<float>& lse) {
   const Shape& s = sequence.shape;
-  const size_t rows = size_t{s.kv_heads} * call.queries * s.group, parts = call.cuts.size() - 1;
-  const float unset = 12345.0f;
-  std::vector<float> partial(parts * rows * s.value_dim, unset), max(parts * rows, unset), sum(parts * rows, unset);
-  for (size_t part = 0; part < parts; part++)
-    of(kernels, s.layout, s.dtype)
-        .attend({sequence.view(), s.group, call.queries, call.first_query, call.cuts[part], call.cuts[part + 1], call.causal,
-                 call.window, q.data(), partial.data() + part * rows * s.value_dim, max.data() + part * rows,
-                 sum.data() + part * rows});
-  kernels.finish({s.kv_heads, s.group, call.queries, s.value_dim, static_cast<uint32_t>(parts),
-                  static_cast<int64_t>(rows * s.value_dim), static_cast<int64_t>(rows), partial.data(), max.data(), sum.data(),
-                  out.view()});
+  std::vector<Part> parts;
+  std::vector<Partial> partials;
+  for (size_t i = 0; i + 1 < call.cuts.size(); i++) parts.emplace_back(kernels, sequence, call, call.cuts[i], call.cuts[i + 1], q);
+  for (Part& part : parts) {
+    part.attend();
+    partials.push_back(part.partial());
+  }
+  FinishTask finish{};
+  finish.head_begin = call.head_begin;
+  finish.head_end = call.head_end;
+  finish.group = s.group;
+  finish.queries = call.queries;
+  finish.value_dim = s.value_dim;
+  finish.parts = static_cast<uint32_t>(partials.size());
+  finish.part = partials.data();
+  finish.sink_logits = call.sink_logits.empty() ? nullptr : call.sink_logits.data();
+  finish.rows = out.view();
+  finish.lse = lse.empty() ? nullptr : lse.data();
+  finish.lse_stride = uint64_t{s.kv_heads} * s.group;
+  kernels.finish(finish);
+}
+
+// The same into dense fp32 rows.
+inline Rows attend(const Kernels& kernels, Sequence& sequence, const Call& call, const std::vector<float>& q) {
+  const Shape& s = sequence.shape;
+  Rows out(PKV_F32, call.queries, s.kv_heads * s.group, s.value_dim);
+  std::vector<float> no_lse;
+  attend_and_finish(kernels, sequence, call, q, out, no_lse);
+  return out;
 }
 
 inline std::vector<float> random_queries(const Shape& s, uint32_t queries, Random& random) {

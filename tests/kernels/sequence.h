@@ -19,14 +19,23 @@ inline float real(Random& random) { return std::uniform_real_distribution<float>
 
 struct Shape {
   pkv_layout layout;
-  pkv_dtype dtype;
+  pkv_dtype k_dtype, v_dtype;  // latent: the same
   uint32_t kv_heads, group, key_dim, value_dim;
   uint32_t block_size;
-  bool paged;  // false: one run of tokens, no block table
+  bool paged;   // false: one run of tokens, no block table
+  bool latent;  // V is the first value_dim dims of K
   uint64_t length;
 };
 
-Shape random_shape(Random& random, pkv_layout layout, pkv_dtype dtype);
+Shape random_shape(Random& random, pkv_layout layout, pkv_dtype k_dtype, pkv_dtype v_dtype);
+
+enum class Side { K, V };
+inline constexpr Side sides[] = {Side::K, Side::V};
+
+// K and V of one head in double precision, [position][dim]; v_scale is empty where V has no scales of its own.
+struct Decoded {
+  std::vector<double> k, v, v_scale;
+};
 
 class Sequence {
  public:
@@ -35,34 +44,66 @@ class Sequence {
   const Shape shape;
   KvView view();
 
-  unsigned char* k(uint64_t position, uint32_t head, uint32_t dim);
-  unsigned char* v(uint64_t position, uint32_t head, uint32_t dim);
+  pkv_dtype dtype(Side side) const { return at_[index(side)].dtype; }
+  uint32_t dim(Side side) const { return side == Side::K ? shape.key_dim : shape.value_dim; }
 
-  // Fills positions [0, length) with random numbers of the stored type, bypassing the kernels.
+  uint32_t bits(Side side, uint64_t position, uint32_t head, uint32_t dim) const;
+  void set_bits(Side side, uint64_t position, uint32_t head, uint32_t dim, uint32_t bits);
+
+  // Scales: none, one per row (INT8, fp32) or one per 32 dims (INT4, bf16).
+  uint32_t scales(Side side) const;
+  pkv_dtype scale_dtype(Side side) const { return dtype(side) == PKV_INT8 ? PKV_F32 : PKV_BF16; }
+  uint32_t scale_of(Side side, uint32_t dim) const { return dtype(side) == PKV_INT8 ? 0 : dim / 32; }
+  uint32_t scale_bits(Side side, uint64_t position, uint32_t head, uint32_t scale) const;
+  void set_scale_bits(Side side, uint64_t position, uint32_t head, uint32_t scale, uint32_t bits);
+
+  // The number of all bits.
+  double value(Side side, uint64_t position, uint32_t head, uint32_t dim) const;
+
+  // Fills positions [0, length) with random numbers in [-1, 1] of the stored types, bypassing the kernels.
   void fill(Random& random);
 
-  std::vector<std::vector<double>> k_rows(uint32_t head, uint64_t begin, uint64_t end);
-  std::vector<std::vector<double>> v_rows(uint32_t head, uint64_t begin, uint64_t end);
+  // Makes the element `number`, its scale apart; a NaN of the types with scales becomes that of all elements with the scale.
+  void put(Side side, uint64_t position, uint32_t head, uint32_t dim, double number);
+
+  // Copies one row bit by bit.
+  void copy_row(Side side, uint64_t position, uint32_t head, const Sequence& from, uint64_t from_position);
+
+  Decoded decoded(uint32_t head) const;
 
   std::vector<unsigned char> bytes;  // all of it
 
  private:
+  struct Place {  // of K or V
+    pkv_dtype dtype;
+    uint32_t dim;
+    size_t begin;
+    int64_t block_stride, row_stride, head_stride;
+  };
+
+  // V of a latent sequence is K.
+  size_t index(Side side) const { return side == Side::K || shape.latent ? 0 : 1; }
+  SideView side_view(const Place& place);
   uint64_t block_of(uint64_t position) const;
   uint64_t offset_of(uint64_t position) const;
+  size_t unit_begin(const Place& place, uint64_t position, uint32_t head) const;  // of the row, or of its tile
+  uint64_t element_index(Side side, uint64_t position, uint32_t dim) const;       // from there, in elements
+  size_t scale_place(Side side, uint64_t position, uint32_t head, uint32_t scale) const;
 
-  unsigned element_;
-  size_t k_begin_, v_begin_;
-  int64_t k_block_stride_, k_row_stride_, k_head_stride_, v_block_stride_, v_row_stride_, v_head_stride_;
+  Place at_[2];
   std::vector<uint32_t> blocks_;
 };
 
-// A caller's rows [rows][heads][dim], with gaps between heads and rows, at any address.
+// A caller's rows [rows][heads][dim].
 class Rows {
  public:
+  Rows(pkv_dtype dtype, uint64_t rows, uint32_t heads, uint32_t dim);  // dense
+  // With gaps between heads and rows, at any address.
   Rows(pkv_dtype dtype, uint64_t rows, uint32_t heads, uint32_t dim, Random& random);
 
   RowsView view();
   uint32_t bits(uint64_t row, uint32_t head, uint32_t dim) const;
+  double value(uint64_t row, uint32_t head, uint32_t dim) const;
   void set_bits(uint64_t row, uint32_t head, uint32_t dim, uint32_t bits);
 
   const pkv_dtype dtype;
@@ -74,6 +115,7 @@ class Rows {
   void fill_bits(Random& random);  // any bits: NaN, infinities, denormals
 
  private:
+  void allocate();
   size_t at(uint64_t row, uint32_t head, uint32_t dim) const;
   int64_t row_stride_, head_stride_;
   size_t begin_;

@@ -1,11 +1,11 @@
-// NaN, infinities and empty rows: what lies outside of a row's range never shows, what lies inside is computed as IEEE says.
+// NaN, infinities, denormals and empty rows: what lies outside of a row's range never shows, what lies inside is computed as IEEE says.
+// All of it for few rows and for many.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "reference.h"
-#include "run.h"
+#include "expected.h"
 
 namespace pkv::test {
 namespace {
@@ -13,38 +13,51 @@ namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 const double nan = std::numeric_limits<double>::quiet_NaN();
 
+constexpr uint64_t length = 40;
+constexpr uint32_t kv_heads = 2, group = 3, query_heads = kv_heads * group, key_dim = 32, value_dim = 48;
+
+// INT8 and INT4 have no infinity, and a NaN by their scales; E4M3 has no infinity.
+bool has_infinity(pkv_dtype dtype) { return !is_integer(dtype) && dtype != PKV_FP8_E4M3; }
+
 class Special : public testing::TestWithParam<NamedTable> {
  protected:
-  // Runs a check for both layouts and all dtypes, on a sequence of 40 tokens in garbage.
+  // Runs a check for both layouts and all dtypes, those of K and of V the same or not, on a sequence of 40 tokens in garbage.
   template <class Check>
   void for_each_sequence(const Check& check) {
     Random random(31);
     for (const pkv_layout layout : layouts) {
-      for (const pkv_dtype dtype : dtypes) {
-        const Shape shape{layout, dtype, 2, 3, 32, 48, layout == PKV_LAYOUT_PACKED ? 32u : 7u, true, 40};
+      for (size_t i = 0; i < 2 * std::size(stored_dtypes); i++) {
+        const pkv_dtype k = stored_dtypes[i % 7], v = stored_dtypes[(i + i / 7 * 3) % 7];
+        const Shape shape{layout, k, v, kv_heads, group, key_dim, value_dim, layout == PKV_LAYOUT_PACKED ? 32u : 7u, true, false, length};
         Sequence sequence(shape, random, 0xFF);
         sequence.fill(random);
         check(sequence, random);
-        if (HasFatalFailure()) return;
+        if (HasFatalFailure()) FAIL() << "layout " << layout << " dtypes " << k << "/" << v;
       }
     }
   }
 
-  // All queries of the last tokens; q is positive in dim 0, so that an infinity in K there gives that score in every row.
+  // q is positive in dim 0, so that an infinity in K there gives that score in every row.
   Rows run(Sequence& sequence, const Call& call) {
     Random random(32);
     std::vector<float> q = random_queries(sequence.shape, call.queries, random);
-    for (size_t i = 0; i < q.size(); i += sequence.shape.key_dim) q[i] = std::fabs(q[i]) + 0.1f;
-    Rows out(PKV_F32, call.queries, 6, 48, random);
-    attend_and_finish(*GetParam().kernels, sequence, call, q, out);
-    return out;
+    for (size_t i = 0; i < q.size(); i += key_dim) q[i] = std::fabs(q[i]) + 0.1f;
+    return attend(*GetParam().kernels, sequence, call, q);
   }
 
-  static void put_k(Sequence& s, uint64_t position, double value) {
-    for (uint32_t head = 0; head < 2; head++) write_bits(s.shape.dtype, s.k(position, head, 0), encode(s.shape.dtype, value));
+  static void put(Sequence& s, Side side, uint64_t position, uint32_t dim, double number) {
+    for (uint32_t head = 0; head < kv_heads; head++) s.put(side, position, head, dim, number);
   }
-  static void put_v(Sequence& s, uint64_t position, uint32_t dim, double value) {
-    for (uint32_t head = 0; head < 2; head++) write_bits(s.shape.dtype, s.v(position, head, dim), encode(s.shape.dtype, value));
+
+  // All of a position: elements, and scales.
+  static void spoil(Sequence& s, uint64_t position, double garbage) {
+    for (const Side side : sides) {
+      for (uint32_t head = 0; head < kv_heads; head++) {
+        for (uint32_t d = 0; d < s.dim(side); d++)
+          s.set_bits(side, position, head, d, is_integer(s.dtype(side)) ? d % 16 : encode(s.dtype(side), garbage));
+        for (uint32_t i = 0; i < s.scales(side); i++) s.set_scale_bits(side, position, head, i, encode(s.scale_dtype(side), garbage));
+      }
+    }
   }
 
   static bool row_is_nan(const Rows& out, uint32_t query, uint32_t head) {
@@ -60,6 +73,7 @@ class Special : public testing::TestWithParam<NamedTable> {
 
   static Call queries_of(uint64_t first, uint32_t n, std::vector<uint64_t> cuts, uint32_t window = 0) {
     Call call;
+    call.head_end = kv_heads;
     call.queries = n;
     call.first_query = first;
     call.window = window;
@@ -68,42 +82,57 @@ class Special : public testing::TestWithParam<NamedTable> {
   }
 };
 
+// 4 queries are few rows, 25 are many.
+TEST(SpecialCalls, TakeBothWays) {
+  const Shape shape{PKV_LAYOUT_PACKED, PKV_F32, PKV_F32, kv_heads, group, key_dim, value_dim, 16, true, false, length};
+  EXPECT_FALSE(takes_product(shape, call_of(shape, 0, 4, {0, length})));
+  EXPECT_TRUE(takes_product(shape, call_of(shape, 0, 6, {0, length})));
+}
+
 TEST_P(Special, GarbageOutsideOfTheRangeChangesNoBit) {
   for_each_sequence([&](Sequence& sequence, Random&) {
-    for (const Call& call : {queries_of(17, 9, {3, 30}, 5), queries_of(20, 6, {7, 19, 40}, 6), queries_of(9, 1, {0, 40}, 3)}) {
-      const uint64_t lo = call.lo(0), hi = call.hi(call.queries - 1);
+    Call masked = queries_of(30, 3, {0, 37});
+    masked.mask = {0x15, 0x51, 0x14};
+    masked.mask_begin = 28;
+    masked.mask_words = 1;
+    Call many_masked = queries_of(20, 8, {0, 30});
+    many_masked.mask = {0x15, 0x51, 0x14, 0x15, 0x51, 0x14, 0x15, 0x51};
+    many_masked.mask_begin = 20;
+    many_masked.mask_words = 1;
+    Call sinks = queries_of(36, 3, {0, length}, 8);
+    sinks.sinks = 3;
+    for (const Call& call : {queries_of(17, 9, {3, 30}, 5), queries_of(20, 6, {7, 19, 40}, 6), queries_of(9, 1, {0, 40}, 3),
+                             queries_of(17, 4, {3, 30}, 5), masked, many_masked, sinks}) {
       const Rows clean = run(sequence, call);
       for (const double garbage : {nan, infinity, -infinity, 0.0, 1e38}) {
         Sequence dirty = sequence;
-        for (uint64_t position = 0; position < 40; position++) {
-          if (position >= lo && position < hi) continue;
-          for (uint32_t head = 0; head < 2; head++) {
-            for (uint32_t d = 0; d < 32; d++)
-              write_bits(dirty.shape.dtype, dirty.k(position, head, d), encode(dirty.shape.dtype, garbage));
-            for (uint32_t d = 0; d < 48; d++)
-              write_bits(dirty.shape.dtype, dirty.v(position, head, d), encode(dirty.shape.dtype, garbage));
-          }
+        for (uint64_t position = 0; position < length; position++) {
+          bool seen = false;
+          for (uint32_t i = 0; i < call.queries; i++) seen |= call.sees(i, position);
+          if (!seen) spoil(dirty, position, garbage);
         }
-        ASSERT_TRUE(run(dirty, call).bytes == clean.bytes) << "garbage " << garbage;
+        ASSERT_TRUE(run(dirty, call).bytes == clean.bytes) << "garbage " << garbage << " product " << takes_product(sequence.shape, call);
       }
     }
   });
 }
 
-TEST_P(Special, NanAndInfinityReachJustTheRowsThatSeeThem) {
+TEST_P(Special, NanAndInfinityInKReachJustTheRowsThatSeeThem) {
   for_each_sequence([&](Sequence& sequence, Random&) {
-    const Call call = queries_of(10, 25, {0, 13, 40}, 8);
-    const Rows clean = run(sequence, call);
-    for (const double bad : {nan, infinity}) {
-      for (const uint64_t position : {uint64_t{12}, uint64_t{17}, uint64_t{31}, uint64_t{32}}) {
-        Sequence dirty = sequence;
-        put_k(dirty, position, bad);
-        const Rows out = run(dirty, call);
-        for (uint32_t i = 0; i < call.queries; i++) {
-          const bool sees = position >= call.lo(i) && position < call.hi(i);
-          for (uint32_t head = 0; head < 6; head++) {
-            ASSERT_EQ(row_is_nan(out, i, head), sees) << "K " << bad << " at " << position << ", query " << i;
-            for (uint32_t d = 0; d < 48 && !sees; d++) ASSERT_EQ(out.bits(i, head, d), clean.bits(i, head, d));
+    for (const Call& call : {queries_of(10, 25, {0, 13, 40}, 8), queries_of(15, 4, {0, 13, 40}, 8), queries_of(30, 4, {0, 40}, 17)}) {
+      const Rows clean = run(sequence, call);
+      for (const double bad : {nan, infinity}) {
+        if (bad == infinity && !has_infinity(sequence.dtype(Side::K))) continue;
+        for (const uint64_t position : {uint64_t{12}, uint64_t{17}, uint64_t{31}, uint64_t{32}}) {
+          Sequence dirty = sequence;
+          put(dirty, Side::K, position, 0, bad);
+          const Rows out = run(dirty, call);
+          for (uint32_t i = 0; i < call.queries; i++) {
+            for (uint32_t head = 0; head < query_heads; head++) {
+              ASSERT_EQ(row_is_nan(out, i, head), call.sees(i, position)) << bad << " at " << position << ", query " << i;
+              for (uint32_t d = 0; d < value_dim && !call.sees(i, position); d++)
+                ASSERT_EQ(out.bits(i, head, d), clean.bits(i, head, d)) << bad << " at " << position << ", query " << i;
+            }
           }
         }
       }
@@ -111,24 +140,30 @@ TEST_P(Special, NanAndInfinityReachJustTheRowsThatSeeThem) {
   });
 }
 
-TEST_P(Special, NanInVReachesJustItsDim) {
+// Of the types with scales it reaches the dims of its scale at least, and perhaps all of the row: the weights of a tile share a factor.
+TEST_P(Special, NanInVReachesJustTheRowsThatSeeIt) {
   for_each_sequence([&](Sequence& sequence, Random&) {
-    const Call call = queries_of(10, 25, {0, 13, 40}, 8);
-    const Rows clean = run(sequence, call);
-    Sequence dirty = sequence;
-    put_v(dirty, 17, 5, nan);
-    put_v(dirty, 24, 20, infinity);
-    const Rows out = run(dirty, call);
-    for (uint32_t i = 0; i < call.queries; i++) {
-      const bool sees_nan = 17 >= call.lo(i) && 17 < call.hi(i), sees_infinity = 24 >= call.lo(i) && 24 < call.hi(i);
-      for (uint32_t head = 0; head < 6; head++) {
-        for (uint32_t d = 0; d < 48; d++) {
-          if (d == 5 && sees_nan)
-            ASSERT_TRUE(is_nan(PKV_F32, out.bits(i, head, d)));
-          else if (d == 20 && sees_infinity)
-            ASSERT_EQ(decode(PKV_F32, out.bits(i, head, d)), infinity);
-          else
-            ASSERT_EQ(out.bits(i, head, d), clean.bits(i, head, d)) << "query " << i << " dim " << d;
+    const pkv_dtype dtype = sequence.dtype(Side::V);
+    for (const Call& call : {queries_of(10, 25, {0, 13, 40}, 8), queries_of(15, 4, {0, 13, 40}, 8), queries_of(34, 4, {0, 40})}) {
+      const Rows clean = run(sequence, call);
+      Sequence dirty = sequence;
+      put(dirty, Side::V, 17, 5, nan);
+      if (has_infinity(dtype)) put(dirty, Side::V, 24, 20, infinity);
+      const Rows out = run(dirty, call);
+      for (uint32_t i = 0; i < call.queries; i++) {
+        const bool sees_nan = call.sees(i, 17), sees_infinity = has_infinity(dtype) && call.sees(i, 24);
+        for (uint32_t head = 0; head < query_heads; head++) {
+          for (uint32_t d = 0; d < value_dim; d++) {
+            const bool same_scale = is_integer(dtype) && sequence.scale_of(Side::V, d) == sequence.scale_of(Side::V, 5);
+            if (sees_nan && (d == 5 || same_scale))
+              ASSERT_TRUE(is_nan(PKV_F32, out.bits(i, head, d))) << "query " << i << " dim " << d;
+            else if (sees_nan && is_integer(dtype))
+              continue;
+            else if (d == 20 && sees_infinity)
+              ASSERT_EQ(out.value(i, head, d), infinity) << "query " << i;
+            else
+              ASSERT_EQ(out.bits(i, head, d), clean.bits(i, head, d)) << "query " << i << " dim " << d;
+          }
         }
       }
     }
@@ -138,24 +173,33 @@ TEST_P(Special, NanInVReachesJustItsDim) {
 // A score of -infinity has the weight 0: the row is what it is without the token, however tiles and parts fall.
 TEST_P(Special, MinusInfinityScoresWeighNothing) {
   for_each_sequence([&](Sequence& sequence, Random&) {
-    for (const std::vector<uint64_t>& cuts : {std::vector<uint64_t>{0, 40}, {0, 16, 20, 40}, {0, 35, 40}}) {
-      Sequence dirty = sequence;
-      for (uint64_t position = 0; position < 36; position++) put_k(dirty, position, -infinity);
-      const Rows masked = run(dirty, queries_of(39, 1, cuts)), without = run(sequence, queries_of(39, 1, {36, 40}));
-      for (uint32_t head = 0; head < 6; head++)
-        for (uint32_t d = 0; d < 48; d++)
-          // The same four tokens, summed in the same order: only the merge may round.
-          ASSERT_NEAR(decode(PKV_F32, masked.bits(0, head, d)), decode(PKV_F32, without.bits(0, head, d)), 1e-6);
+    if (!has_infinity(sequence.dtype(Side::K))) return;
+    for (const uint32_t queries : {1u, 6u}) {
+      for (const std::vector<uint64_t>& cuts : {std::vector<uint64_t>{0, 40}, {0, 16, 20, 40}, {0, 35, 40}}) {
+        Sequence dirty = sequence;
+        for (uint64_t position = 0; position < 33; position++) put(dirty, Side::K, position, 0, -infinity);
+        const Rows masked = run(dirty, queries_of(40 - queries, queries, cuts));
+        const Rows without = run(sequence, queries_of(40 - queries, queries, {33, 40}));
+        for (uint32_t i = 0; i < queries; i++)
+          for (uint32_t head = 0; head < query_heads; head++)
+            for (uint32_t d = 0; d < value_dim; d++)
+              // The same seven tokens, summed in the same order: only the merge may round, and results are at most 1.
+              ASSERT_NEAR(masked.value(i, head, d), without.value(i, head, d), 16 * 0x1p-24);
+      }
     }
   });
 }
 
 TEST_P(Special, NothingButMinusInfinityIsNan) {
   for_each_sequence([&](Sequence& sequence, Random&) {
-    for (uint64_t position = 0; position < 40; position++) put_k(sequence, position, -infinity);
-    for (const std::vector<uint64_t>& cuts : {std::vector<uint64_t>{0, 40}, {0, 5, 16, 40}}) {
-      const Rows out = run(sequence, queries_of(38, 2, cuts));
-      for (uint32_t head = 0; head < 6; head++) ASSERT_TRUE(row_is_nan(out, 0, head) && row_is_nan(out, 1, head));
+    if (!has_infinity(sequence.dtype(Side::K))) return;
+    for (uint64_t position = 0; position < length; position++) put(sequence, Side::K, position, 0, -infinity);
+    for (const uint32_t queries : {2u, 7u}) {
+      for (const std::vector<uint64_t>& cuts : {std::vector<uint64_t>{0, 40}, {0, 5, 16, 40}}) {
+        const Rows out = run(sequence, queries_of(40 - queries, queries, cuts));
+        for (uint32_t i = 0; i < queries; i++)
+          for (uint32_t head = 0; head < query_heads; head++) ASSERT_TRUE(row_is_nan(out, i, head));
+      }
     }
   });
 }
@@ -163,34 +207,69 @@ TEST_P(Special, NothingButMinusInfinityIsNan) {
 TEST_P(Special, ARowThatSeesNothingIsZero) {
   for_each_sequence([&](Sequence& sequence, Random&) {
     // Queries 0 to 9 lie before the range; from 10 on each sees something.
-    for (const std::vector<uint64_t>& cuts : {std::vector<uint64_t>{10, 40}, {10, 12, 31, 40}, {10, 10, 40, 40}}) {
-      const Call call = queries_of(0, 20, cuts);
-      const Rows out = run(sequence, call);
-      for (uint32_t i = 0; i < 20; i++) {
-        for (uint32_t head = 0; head < 6; head++) {
-          bool zero = true;
-          for (uint32_t d = 0; d < 48; d++) zero &= out.bits(i, head, d) == 0;
-          ASSERT_EQ(zero, i < 10) << "query " << i;
+    for (const uint64_t first : {0u, 8u}) {
+      const auto queries = static_cast<uint32_t>(first == 0 ? 20 : 4);
+      for (const std::vector<uint64_t>& cuts : {std::vector<uint64_t>{10, 40}, {10, 12, 31, 40}, {10, 10, 40, 40}}) {
+        const Rows out = run(sequence, queries_of(first, queries, cuts));
+        for (uint32_t i = 0; i < queries; i++) {
+          for (uint32_t head = 0; head < query_heads; head++) {
+            bool zero = true;
+            for (uint32_t d = 0; d < value_dim; d++) zero &= out.bits(i, head, d) == 0;
+            ASSERT_EQ(zero, first + i < 10) << "query " << i;
+          }
         }
       }
     }
     // The window ends before the range begins.
-    const Rows out = run(sequence, queries_of(39, 1, {0, 20}, 5));
-    for (uint32_t head = 0; head < 6; head++)
-      for (uint32_t d = 0; d < 48; d++) ASSERT_EQ(out.bits(0, head, d), 0u);
+    for (const uint32_t queries : {1u, 6u}) {
+      const Rows out = run(sequence, queries_of(40 - queries, queries, {0, 20}, 5));
+      for (uint32_t i = 0; i < queries; i++)
+        for (uint32_t head = 0; head < query_heads; head++)
+          for (uint32_t d = 0; d < value_dim; d++) ASSERT_EQ(out.bits(i, head, d), 0u);
+    }
   });
 }
 
 TEST_P(Special, AnEmptyPartReportsThatItIsEmpty) {
   for_each_sequence([&](Sequence& sequence, Random& random) {
-    const std::vector<float> q = random_queries(sequence.shape, 1, random);
-    std::vector<float> out(6 * 48, 9), max(6, 9), sum(6, 9);
-    of(*GetParam().kernels, sequence.shape.layout, sequence.shape.dtype)
-        .attend({sequence.view(), 3, 1, 5, 10, 40, 1, 0, q.data(), out.data(), max.data(), sum.data()});
-    for (const float x : out) ASSERT_EQ(x, 0.0f);
-    for (const float x : max) ASSERT_EQ(x, -std::numeric_limits<float>::infinity());
-    for (const float x : sum) ASSERT_EQ(x, 0.0f);
+    for (const uint32_t queries : {1u, 6u}) {
+      const Call call = queries_of(0, queries, {10, 40});
+      const std::vector<float> q = random_queries(sequence.shape, queries, random);
+      Part part(*GetParam().kernels, sequence, call, 10, 40, q);
+      part.attend();
+      for (const float x : part.out) ASSERT_EQ(x, 0.0f);
+      for (const float x : part.max) ASSERT_EQ(x, -infinity);
+      for (const float x : part.sum) ASSERT_EQ(x, 0.0f);
+    }
   });
+}
+
+// Denormals are numbers as all others.
+TEST_P(Special, DenormalsCount) {
+  Random random(33);
+  for (const pkv_layout layout : layouts) {
+    for (const pkv_dtype dtype : {PKV_F16, PKV_FP8_E4M3, PKV_FP8_E5M2}) {
+      for (const uint32_t queries : {4u, 25u}) {
+        const Shape shape{layout, dtype, dtype, kv_heads, group, key_dim, value_dim, 32, true, false, length};
+        Sequence sequence(shape, random, 0xFF);
+        const uint32_t sign = 1u << (bits_of(dtype) - 1), denormals = dtype == PKV_F16 ? 1024 : dtype == PKV_FP8_E4M3 ? 8 : 4;
+        for (const Side side : sides)
+          for (uint64_t position = 0; position < length; position++)
+            for (uint32_t head = 0; head < kv_heads; head++)
+              for (uint32_t d = 0; d < sequence.dim(side); d++)
+                sequence.set_bits(side, position, head, d, static_cast<uint32_t>(pick(random, 0, denormals - 1) | (random() & sign)));
+        const Call call = queries_of(length - queries, queries, {0, length});
+        std::vector<float> q = random_queries(shape, queries, random), lse(queries * query_heads, unset);
+        for (float& x : q) x *= 100;
+        Rows out(PKV_F32, queries, query_heads, value_dim);
+        attend_and_finish(*GetParam().kernels, sequence, call, q, out, lse);
+        ASSERT_EQ(Expected(sequence, call, q).difference(GetParam(), out, lse), "");
+        double largest = 0;
+        for (uint32_t d = 0; d < value_dim; d++) largest = std::max(largest, std::fabs(out.value(0, 0, d)));
+        ASSERT_GT(largest, 0) << "they do not vanish";
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, Special, testing::ValuesIn(tables()), [](const auto& table) { return table.param.name; });

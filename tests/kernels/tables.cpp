@@ -10,14 +10,9 @@ namespace pkv::test {
 
 const std::vector<NamedTable>& tables() {
   static const std::vector<NamedTable> all = [] {
-    constexpr NamedTable known[] = {{"scalar", nullptr, false}, {"sse2", nullptr, false},       {"avx2", nullptr, false},
-                                    {"avx512", nullptr, false}, {"avx512_bf16", nullptr, true}, {"neon", nullptr, false}};
     std::vector<NamedTable> found;
-    for (int isa = PKV_ISA_SCALAR; isa <= PKV_ISA_NEON; isa++) {
-      if (!isa_supported(static_cast<pkv_isa>(isa))) continue;
-      const NamedTable& name = known[isa - PKV_ISA_SCALAR];
-      found.push_back({name.name, &select_kernels(static_cast<pkv_isa>(isa)), name.splits_queries});
-    }
+    for (const pkv_isa isa : instruction_sets)
+      if (isa_supported(isa)) found.push_back({isa_name(isa), &select_kernels(isa), isa == PKV_ISA_AVX512_BF16});
 #if defined(__x86_64__)
     if (isa_supported(PKV_ISA_AVX512)) found.push_back({"emulated_bf16", &emulated_bf16_kernels, true});
 #endif

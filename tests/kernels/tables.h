@@ -18,11 +18,10 @@ const std::vector<NamedTable>& tables();
 
 inline void PrintTo(const NamedTable& table, std::ostream* out) { *out << table.name; }
 
-inline const KvKernels& of(const Kernels& kernels, pkv_layout layout, pkv_dtype dtype) {
-  return layout == PKV_LAYOUT_PACKED ? kernels.packed[dtype_index(dtype)] : kernels.plain[dtype_index(dtype)];
-}
-
-inline constexpr pkv_dtype dtypes[] = {PKV_F32, PKV_F16, PKV_BF16};
+inline constexpr pkv_isa instruction_sets[] = {PKV_ISA_SCALAR, PKV_ISA_SSE2,        PKV_ISA_AVX2, PKV_ISA_AVX512,
+                                               PKV_ISA_AVX512_VNNI, PKV_ISA_AVX512_BF16, PKV_ISA_NEON};
+inline constexpr pkv_dtype stored_dtypes[] = {PKV_F32, PKV_F16, PKV_BF16, PKV_INT8, PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2};
+inline constexpr pkv_dtype row_dtypes[] = {PKV_F32, PKV_F16, PKV_BF16};
 inline constexpr pkv_layout layouts[] = {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN};
 
 }  // namespace pkv::test

@@ -3,7 +3,7 @@
     api -> engine -> kernels -> base          downward only
     engine/* -> engine/prefix, engine/store -> engine/memory
 
-The engine sees kernels/kernels.h and kernels/views.h only; oneTBB is for base/parallel, vector instructions for kernels;
+The engine sees kernels/kernels.h, kernels/views.h and kernels/formats.h only; oneTBB is for base/parallel, vector instructions for kernels;
 what is compiled for an instruction set keeps the standard library's inline functions out.
 """
 
@@ -24,7 +24,7 @@ ROOMS = {
     "engine": {"engine", "engine/prefix", "engine/store", "engine/memory", "kernels", "base"},
     "api": {"api", "engine", "engine/prefix", "engine/store", "engine/memory", "kernels", "base"},
 }
-KERNELS_FACE = {"kernels/kernels.h", "kernels/views.h"}
+KERNELS_FACE = {"kernels/formats.h", "kernels/kernels.h", "kernels/views.h"}
 VECTOR = re.compile(r"xsimd/|.*intrin\.h$|arm_neon\.h$|arm_sve\.h$")
 ISA_ALLOWED = re.compile(r"xsimd/.*|.*intrin\.h|pagedkv/.*\.h|(arm_neon|arm_sve|stddef|stdint|stdbool|float|limits)\.h")
 

@@ -101,7 +101,7 @@ class Trial {
     Rows q = random_rows(random_, rows, model_.query_heads, model_.key_dim);
     Rows out(rows, model_.query_heads, model_.values(), random_dtype(random_), random_placement(random_));
     Parameters parameters(random_, model_.window);
-    parameters.meant.splits_query = model_.dtype == PKV_BF16;
+    parameters.meant.keys = parameters.meant.values = model_.dtype;
     write(batch, 0, k, v);
     attend(batch, 0, q, out, &parameters.given);
     EXPECT_TRUE(out.gaps_untouched());
@@ -213,7 +213,7 @@ TEST(StatelessAttention, EqualsTheReferenceOverMemoryOfTheCallersOwn) {
       all.v.copy(p, v, table[p / block_size] * block_size + p % block_size, 1);
     }
     const pkv_tensor keys = k.tensor(), values = v.tensor();
-    pkv_kv_view view{sizeof view, PKV_F16, PKV_LAYOUT_PLAIN, block_size, 2, 48, 32, 0, blocks, keys.data, values.data,
+    pkv_kv_view view{sizeof view, PKV_F16, PKV_LAYOUT_PLAIN, block_size, 2, 48, 32, PKV_F16, blocks, keys.data, values.data,
                      keys.row_stride * block_size, keys.row_stride, keys.head_stride, values.row_stride * block_size, values.row_stride, values.head_stride};
     const pkv_attention_sequences sequences{sizeof sequences, model.query_heads, 1, &queries, &length, table.data(), table.size()};
     Rows q(queries, 6, 48), out(queries, 6, 32);

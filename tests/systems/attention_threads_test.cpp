@@ -58,7 +58,7 @@ TEST_P(AttentionThreads, AnyNumberOfThreadsGivesTheSameBits) {
   const Rows one = outputs_of(config(1), model, &longest, &queries);
   for (const uint32_t threads : {2u, 3u, 5u}) EXPECT_TRUE(one == outputs_of(config(threads), model)) << threads << " threads";
   Attention attention;
-  attention.splits_query = true;
+  attention.keys = model.dtype;
   EXPECT_LE(worst_error(queries, one, 0, 1, longest, long_prompt + 1, attention), 1.0);
 }
 
@@ -77,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, AttentionThreads,
 
 TEST(AttentionIsa, TheForcedOneIsTheOneThatRuns) {
   const std::vector<pkv_isa> supported = supported_isas();
-  for (const pkv_isa isa : {PKV_ISA_SCALAR, PKV_ISA_SSE2, PKV_ISA_AVX2, PKV_ISA_AVX512, PKV_ISA_AVX512_BF16, PKV_ISA_NEON}) {
+  for (const pkv_isa isa : {PKV_ISA_SCALAR, PKV_ISA_SSE2, PKV_ISA_AVX2, PKV_ISA_AVX512, PKV_ISA_AVX512_VNNI, PKV_ISA_AVX512_BF16, PKV_ISA_NEON}) {
     pkv_cache_config config = config_of({}, 4);
     config.isa = isa;
     if (std::find(supported.begin(), supported.end(), isa) == supported.end()) {

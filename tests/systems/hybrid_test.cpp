@@ -64,9 +64,7 @@ class Sequence {
       all_[layer].k.copy(start, k, 0, n);
       all_[layer].v.copy(start, v, 0, n);
       if (compared == 0) continue;
-      Attention attention;
-      attention.window = m.window;
-      attention.splits_query = m.dtype == PKV_BF16;
+      const Attention attention = attention_of(m);
       EXPECT_LE(worst_error(q, out, n - compared, compared, all_[layer], start + n, attention), 1.0) << "layer " << layer << " at " << start;
     }
     commit(batch);

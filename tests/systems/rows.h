@@ -33,7 +33,15 @@ inline double unit_roundoff(pkv_dtype dtype) {
   return std::ldexp(1.0, dtype == PKV_F32 ? -24 : dtype == PKV_F16 ? -11 : -8);
 }
 
-inline const char* name_of(pkv_dtype dtype) { return dtype == PKV_F32 ? "f32" : dtype == PKV_F16 ? "f16" : "bf16"; }
+inline constexpr pkv_dtype stored_dtypes[] = {PKV_F32, PKV_F16, PKV_BF16, PKV_INT8, PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2};
+
+inline const char* name_of(pkv_dtype dtype) {
+  constexpr const char* names[] = {"f32", "f16", "bf16", "int8", "int4", "fp8_e4m3", "fp8_e5m2"};
+  return names[dtype - PKV_F32];
+}
+
+// What rows of a stored type are given and read back as.
+inline pkv_dtype rows_dtype(pkv_dtype stored) { return stored <= PKV_BF16 ? stored : PKV_F32; }
 
 inline void store_element(pkv_dtype dtype, float value, unsigned char* to) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
@@ -152,6 +160,12 @@ inline void write(pkv_batch batch, uint32_t layer, Rows& k, Rows& v) {
   CHECK(pkv_batch_write(batch, layer, &keys, &values));
 }
 
+// Latent layers: values are among the keys.
+inline void write(pkv_batch batch, uint32_t layer, Rows& k) {
+  const pkv_tensor keys = k.tensor();
+  CHECK(pkv_batch_write(batch, layer, &keys, nullptr));
+}
+
 inline void attend(pkv_batch batch, uint32_t layer, Rows& q, Rows& out, const pkv_attention_params* params = nullptr) {
   const pkv_tensor queries = q.tensor(), outputs = out.tensor();
   CHECK(pkv_batch_attend(batch, layer, params, &queries, &outputs));
@@ -163,11 +177,22 @@ struct KeysValues {
   bool operator==(const KeysValues&) const = default;
 };
 
+inline KeysValues rows_of(const Model& model, size_t n) {
+  return {Rows(n, model.kv_heads, model.key_dim, rows_dtype(model.dtype)), Rows(n, model.kv_heads, model.values(), rows_dtype(model.values_dtype()))};
+}
+
 inline KeysValues materialize(pkv_session session, uint32_t layer, const Model& model, uint64_t first, size_t n) {
-  KeysValues rows{Rows(n, model.kv_heads, model.key_dim, model.dtype), Rows(n, model.kv_heads, model.values(), model.dtype)};
+  KeysValues rows = rows_of(model, n);
   const pkv_tensor keys = rows.k.tensor(), values = rows.v.tensor();
   CHECK(pkv_session_materialize(session, layer, first, n, &keys, &values));
   return rows;
+}
+
+inline void write(pkv_batch batch, uint32_t layer, const Model& model, KeysValues& rows) {
+  if (model.latent != 0)
+    write(batch, layer, rows.k);
+  else
+    write(batch, layer, rows.k, rows.v);
 }
 
 // One step of one session with random keys and values in every layer; what was written, one entry per layer.
@@ -175,10 +200,10 @@ inline std::vector<KeysValues> step(pkv_cache cache, pkv_session session, const 
   Batch batch = begin(cache, {session}, {tokens});
   std::vector<KeysValues> written;
   for (uint32_t layer = 0; layer < model.layers; layer++) {
-    KeysValues rows{Rows(tokens, model.kv_heads, model.key_dim, model.dtype), Rows(tokens, model.kv_heads, model.values(), model.dtype)};
+    KeysValues rows = rows_of(model, tokens);
     rows.k.fill(random);
     rows.v.fill(random);
-    write(batch, layer, rows.k, rows.v);
+    write(batch, layer, model, rows);
     written.push_back(std::move(rows));
   }
   commit(batch);

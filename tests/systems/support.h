@@ -59,8 +59,11 @@ struct Model {
   uint32_t layers = 1, query_heads = 1, kv_heads = 1, key_dim = 16, value_dim = 0;
   pkv_dtype dtype = PKV_F32;
   uint32_t window = 0;
+  pkv_dtype value_dtype = static_cast<pkv_dtype>(0);
+  uint32_t sinks = 0, latent = 0;
 
   uint32_t values() const { return value_dim == 0 ? key_dim : value_dim; }
+  pkv_dtype values_dtype() const { return value_dtype == 0 ? dtype : value_dtype; }
 };
 
 inline pkv_cache_config config_of(const Model& model, uint64_t blocks, pkv_storage storage = PKV_STORAGE_PAGED) {
@@ -74,6 +77,9 @@ inline pkv_cache_config config_of(const Model& model, uint64_t blocks, pkv_stora
   config.value_dim = model.value_dim;
   config.dtype = model.dtype;
   config.window = model.window;
+  config.value_dtype = model.value_dtype;
+  config.sinks = model.sinks;
+  config.latent = model.latent;
   config.blocks = blocks;
   return config;
 }
@@ -182,10 +188,10 @@ inline std::vector<int64_t> slot_mapping(pkv_batch batch, uint32_t group = 0) {
   return slots;
 }
 
-// The instruction sets this machine can run.
+// The instruction sets this machine can run, the best last.
 inline std::vector<pkv_isa> supported_isas() {
   std::vector<pkv_isa> isas;
-  for (const pkv_isa isa : {PKV_ISA_SCALAR, PKV_ISA_SSE2, PKV_ISA_AVX2, PKV_ISA_AVX512, PKV_ISA_AVX512_BF16, PKV_ISA_NEON}) {
+  for (const pkv_isa isa : {PKV_ISA_SCALAR, PKV_ISA_SSE2, PKV_ISA_AVX2, PKV_ISA_AVX512, PKV_ISA_AVX512_VNNI, PKV_ISA_AVX512_BF16, PKV_ISA_NEON}) {
     int32_t supported = 0;
     CHECK(pkv_isa_supported(isa, &supported));
     if (supported) isas.push_back(isa);

@@ -69,22 +69,23 @@ class TinyLlama {
     return logits;
   }
 
-  // Causal attention over whole sequences, by its definition.
+  // Causal attention by its definition; q are the last rows of the sequence.
   Vector textbook(const Vector& q, const Vector& k, const Vector& v) const {
     const uint32_t size = head_dim(), group = heads_ / kv_heads_, kv_dim = kv_heads_ * size;
+    const size_t before = k.size() / kv_dim - q.size() / dim_;
     Vector out(q.size());
     for (size_t t = 0; t < q.size() / dim_; t++) {
       for (uint32_t h = 0; h < heads_; h++) {
         const Real* const query = &q[t * dim_ + h * size];
-        Vector weights(t + 1);
+        Vector weights(before + t + 1);
         Real max = -INFINITY, total = 0;
-        for (size_t j = 0; j <= t; j++) {
+        for (size_t j = 0; j < weights.size(); j++) {
           for (uint32_t d = 0; d < size; d++) weights[j] += query[d] * k[j * kv_dim + h / group * size + d];
           weights[j] /= std::sqrt(static_cast<Real>(size));
           max = std::max(max, weights[j]);
         }
         for (Real& weight : weights) total += weight = std::exp(weight - max);
-        for (size_t j = 0; j <= t; j++)
+        for (size_t j = 0; j < weights.size(); j++)
           for (uint32_t d = 0; d < size; d++) out[t * dim_ + h * size + d] += weights[j] / total * v[j * kv_dim + h / group * size + d];
       }
     }

@@ -17,8 +17,11 @@ struct Shape {
   uint32_t kv_heads;
   uint32_t key_dim;
   uint32_t value_dim;
-  pkv_dtype dtype;
-  uint32_t window;  // 0: none
+  pkv_dtype dtype;        // of K
+  pkv_dtype value_dtype;
+  uint32_t window;        // 0: none
+  uint32_t sinks;         // first tokens that stay visible behind the window
+  bool latent;            // V is the first value_dim dims of K, without bytes of its own
 };
 
 class Layout {
@@ -42,7 +45,7 @@ class Layout {
   const uint32_t block_size_;
   const uint64_t blocks_;
   uint64_t token_bytes_, block_bytes_, total_bytes_;
-  int64_t key_row_bytes_, value_row_bytes_;  // one head of one token
+  int64_t key_bytes_, value_bytes_;  // one head of one token (plain) or tile (packed)
 };
 
 // Strides of a growing tensor, [tokens][kv heads][dim], one for K and one for V.

@@ -47,7 +47,7 @@ uint64_t Sequence::lacking(uint64_t length, uint64_t end) const {
 
 void Sequence::check_fits(uint64_t first, uint64_t end, const char* who) const {
   const uint64_t needed = ceil_div(end, group_->block_size), gone = first / group_->block_size;
-  const uint64_t held = needed - std::min(needed, gone);
+  const uint64_t held = needed - std::min(needed, gone) + std::min<uint64_t>(sink_blocks(), gone);
   if (held > group_->pool.blocks())
     fail(PKV_TOO_LARGE, "%s: %llu tokens need %llu blocks of %u tokens in one session; the group has %u in all", who,
          (unsigned long long)end, (unsigned long long)held, group_->block_size, group_->pool.blocks());
@@ -110,7 +110,7 @@ void Sequence::commit(uint64_t length, uint64_t end) noexcept {
   const uint64_t window = group_->shape.window;
   if (window == 0 || length < window) return;
   const size_t gone = (length + 1 - window) / group_->block_size;
-  for (size_t i = gone; i > 0 && blocks_[i - 1] != no_block; i--) release(i - 1);
+  for (size_t i = gone; i > sink_blocks() && blocks_[i - 1] != no_block; i--) release(i - 1);
 }
 
 void Sequence::abort() noexcept {
@@ -120,6 +120,15 @@ void Sequence::abort() noexcept {
     ids_[copied_index_] = PKV_BLOCK_ID(blocks_[copied_index_]);
   }
   while (blocks_.size() > size_before_) {
+    release(blocks_.size() - 1);
+    blocks_.pop_back();
+    ids_.pop_back();
+  }
+}
+
+void Sequence::drop_unused(uint64_t length) noexcept {
+  const size_t keep = std::max<size_t>(size_before_, ceil_div(length, group_->block_size));
+  while (blocks_.size() > keep) {
     release(blocks_.size() - 1);
     blocks_.pop_back();
     ids_.pop_back();
@@ -196,6 +205,15 @@ uint64_t Sequence::first_kept() const {
   size_t i = blocks_.size();
   while (i > 0 && blocks_[i - 1] != no_block) i--;
   return i * uint64_t{group_->block_size};
+}
+
+size_t Sequence::sink_blocks() const {
+  return std::min<size_t>(ceil_div(group_->shape.sinks, group_->block_size), blocks_.size());
+}
+
+bool Sequence::holds(uint64_t begin, uint64_t end) const {
+  const uint64_t sinks_end = std::min<uint64_t>(sink_blocks() * uint64_t{group_->block_size}, first_kept());
+  return begin >= first_kept() || end <= sinks_end;
 }
 
 int64_t Sequence::slot(uint64_t position) const {

@@ -43,6 +43,8 @@ class Sequence {
   bool begin(uint64_t length, uint64_t end, std::span<const Block> fresh);
   void commit(uint64_t length, uint64_t end) noexcept;
   void abort() noexcept;
+  // After a commit of fewer tokens than begin was told: gives back the step's blocks beyond them.
+  void drop_unused(uint64_t length) noexcept;
 
   // Makes room for more table entries and, where storage is contiguous, for positions up to end: what follows cannot throw then.
   void make_room(size_t more, uint64_t end);
@@ -62,8 +64,12 @@ class Sequence {
   // The same first `length` positions, for a new sequence. Throws REF_LIMIT, bad_alloc; takes over fresh on success.
   Sequence fork(uint64_t length, std::span<const Block> fresh) const;
 
-  // First position that is still held: 0 unless blocks left the window.
+  // First position of the run that is still held at the end: 0 unless blocks left the window.
   uint64_t first_kept() const;
+  // Blocks of the sinks, which never leave: entries [0, sink_blocks()), and never more than there are.
+  size_t sink_blocks() const;
+  // True if positions [begin, end) are all held.
+  bool holds(uint64_t begin, uint64_t end) const;
   // Slot of a position inside the capacity; -1 where the block left the window.
   int64_t slot(uint64_t position) const;
   // K and V of a layer for the kernels. Not for storage NONE.

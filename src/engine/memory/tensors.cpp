@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/checked.h"
-#include "kernels/kernels.h"
+#include "kernels/formats.h"
 
 namespace pkv {
 
@@ -16,8 +16,8 @@ constexpr size_t alignment = 64;
 
 Tensors::Tensors(const Shape& shape, std::pmr::memory_resource& memory)
     : shape_(shape), memory_(&memory),
-      key_bytes_(uint64_t{shape.kv_heads} * shape.key_dim * dtype_bytes(shape.dtype)),
-      value_bytes_(uint64_t{shape.kv_heads} * shape.value_dim * dtype_bytes(shape.dtype)),
+      key_bytes_(uint64_t{shape.kv_heads} * row_bytes(shape.dtype, shape.key_dim)),
+      value_bytes_(shape.latent ? 0 : uint64_t{shape.kv_heads} * row_bytes(shape.value_dtype, shape.value_dim)),
       layers_(shape.layers, &memory) {}
 
 Tensors::~Tensors() { clear(); }
@@ -47,7 +47,7 @@ void Tensors::ensure(uint64_t tokens) {
   try {
     for (Layer& layer : grown) {
       layer.k = static_cast<unsigned char*>(memory_->allocate(capacity * key_bytes_, alignment));
-      layer.v = static_cast<unsigned char*>(memory_->allocate(capacity * value_bytes_, alignment));
+      if (value_bytes_ > 0) layer.v = static_cast<unsigned char*>(memory_->allocate(capacity * value_bytes_, alignment));
     }
   } catch (...) {
     free(grown, capacity);
@@ -55,7 +55,7 @@ void Tensors::ensure(uint64_t tokens) {
   }
   for (size_t i = 0; i < layers_.size() && capacity_ > 0; i++) {
     std::memcpy(grown[i].k, layers_[i].k, capacity_ * key_bytes_);
-    std::memcpy(grown[i].v, layers_[i].v, capacity_ * value_bytes_);
+    if (value_bytes_ > 0) std::memcpy(grown[i].v, layers_[i].v, capacity_ * value_bytes_);
   }
   free(layers_, capacity_);
   layers_.swap(grown);
@@ -65,7 +65,7 @@ void Tensors::ensure(uint64_t tokens) {
 void Tensors::copy_from(const Tensors& other, uint64_t tokens) {
   for (size_t i = 0; i < layers_.size() && tokens > 0; i++) {
     std::memcpy(layers_[i].k, other.layers_[i].k, tokens * key_bytes_);
-    std::memcpy(layers_[i].v, other.layers_[i].v, tokens * value_bytes_);
+    if (value_bytes_ > 0) std::memcpy(layers_[i].v, other.layers_[i].v, tokens * value_bytes_);
   }
 }
 

@@ -20,12 +20,18 @@ struct Avx2 {
   using Arch = Avx2Arch;
   using F = xsimd::batch<float, Arch>;
   using U = xsimd::batch<uint32_t, Arch>;
-  static constexpr unsigned row_tile = 4;
+  using I = xsimd::batch<int32_t, Arch>;
+  static constexpr unsigned product_rows = 6;
 
   static F fma(F a, F b, F c) { return xsimd::fma(a, b, c); }
+  static I dot_pairs(I sum, U a, U b) { return I(_mm256_add_epi32(sum, _mm256_madd_epi16(a, b))); }
+  static U shift_left_halves(U x, int n) { return U(_mm256_slli_epi16(x, n)); }
+  static U shift_right_halves(U x, int n) { return U(_mm256_srai_epi16(x, n)); }
+  static U widen_bytes(const void* from) { return U(_mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(from)))); }
   static U widen(const void* from) { return U(_mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(from)))); }
   static void narrow(void* to, U words) {
-    const __m128i packed = _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    const __m256i halves = _mm256_and_si256(words, _mm256_set1_epi32(0xFFFF));  // so that packus does not saturate
+    const __m128i packed = _mm_packus_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
     _mm_storeu_si128(static_cast<__m128i*>(to), packed);
   }
   static F load_f16(const void* from) { return F(_mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(from)))); }

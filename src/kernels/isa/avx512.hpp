@@ -10,9 +10,14 @@ struct Avx512Base {
   using Arch = XsimdArch;
   using F = xsimd::batch<float, Arch>;
   using U = xsimd::batch<uint32_t, Arch>;
-  static constexpr unsigned row_tile = 4;
+  using I = xsimd::batch<int32_t, Arch>;
+  static constexpr unsigned product_rows = 12;
 
   static F fma(F a, F b, F c) { return F(_mm512_fmadd_ps(a, b, c)); }
+  static I dot_pairs(I sum, U a, U b) { return I(_mm512_add_epi32(sum, _mm512_madd_epi16(a, b))); }
+  static U shift_left_halves(U x, int n) { return U(_mm512_slli_epi16(x, static_cast<unsigned>(n))); }
+  static U shift_right_halves(U x, int n) { return U(_mm512_srai_epi16(x, static_cast<unsigned>(n))); }
+  static U widen_bytes(const void* from) { return U(_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(from)))); }
   static U widen(const void* from) { return U(_mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(from)))); }
   static void narrow(void* to, U words) { _mm256_storeu_si256(static_cast<__m256i*>(to), _mm512_cvtepi32_epi16(words)); }
   static F load_f16(const void* from) { return F(_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(from)))); }

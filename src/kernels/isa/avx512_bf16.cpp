@@ -1,5 +1,6 @@
 // AVX-512 with BF16 and VNNI.
 #include "kernels/isa/avx512_bf16.hpp"
+#include "kernels/isa/avx512_vnni.hpp"
 
 #include "kernels/table.hpp"
 #include "kernels/tables.h"
@@ -25,7 +26,7 @@ struct DotProductInstruction {
   static __m512 dot(__m512 sum, __m512i a, __m512i b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
 };
 
-using Avx512Bf16 = Avx512DotBf16<Avx512Bf16Arch, DotProductInstruction>;
+using Avx512Bf16 = Avx512DotBf16<WithVnni<Avx512Base<Avx512Bf16Arch>>, DotProductInstruction>;
 
 }  // namespace
 

@@ -10,9 +10,26 @@ struct Neon {
   using Arch = xsimd::neon64;  // as it is: the 8.1 kernels for it do not take a derived one
   using F = xsimd::batch<float, Arch>;
   using U = xsimd::batch<uint32_t, Arch>;
-  static constexpr unsigned row_tile = 4;
+  using I = xsimd::batch<int32_t, Arch>;
+  static constexpr unsigned product_rows = 12;
 
   static F fma(F a, F b, F c) { return F(vfmaq_f32(c, a, b)); }
+  static I dot_pairs(I sum, U a, U b) {
+    const int16x8_t x = vreinterpretq_s16_u32(a), y = vreinterpretq_s16_u32(b);
+    const int32x4_t low = vmull_s16(vget_low_s16(x), vget_low_s16(y)), high = vmull_s16(vget_high_s16(x), vget_high_s16(y));
+    return I(vaddq_s32(sum, vpaddq_s32(low, high)));
+  }
+  static U shift_left_halves(U x, int n) {
+    return U(vreinterpretq_u32_s16(vshlq_s16(vreinterpretq_s16_u32(x), vdupq_n_s16(static_cast<int16_t>(n)))));
+  }
+  static U shift_right_halves(U x, int n) {
+    return U(vreinterpretq_u32_s16(vshlq_s16(vreinterpretq_s16_u32(x), vdupq_n_s16(static_cast<int16_t>(-n)))));
+  }
+  static U widen_bytes(const void* from) {
+    uint32_t four;
+    __builtin_memcpy(&four, from, 4);
+    return U(vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(four)))));
+  }
   static U widen(const void* from) { return U(vmovl_u16(load_four(from))); }
   static void narrow(void* to, U words) { store_four(to, vmovn_u32(words)); }
   static F load_f16(const void* from) { return F(vcvt_f32_f16(vreinterpret_f16_u16(load_four(from)))); }

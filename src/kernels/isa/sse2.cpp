@@ -21,9 +21,19 @@ struct Sse2 {
   using Arch = Sse2Arch;
   using F = xsimd::batch<float, Arch>;
   using U = xsimd::batch<uint32_t, Arch>;
-  static constexpr unsigned row_tile = 2;
+  using I = xsimd::batch<int32_t, Arch>;
+  static constexpr unsigned product_rows = 6;
 
   static F fma(F a, F b, F c) { return xsimd::fma(a, b, c); }
+  static I dot_pairs(I sum, U a, U b) { return I(_mm_add_epi32(sum, _mm_madd_epi16(a, b))); }
+  static U shift_left_halves(U x, int n) { return U(_mm_slli_epi16(x, n)); }
+  static U shift_right_halves(U x, int n) { return U(_mm_srai_epi16(x, n)); }
+  static U widen_bytes(const void* from) {
+    int32_t four;
+    __builtin_memcpy(&four, from, 4);
+    const __m128i zero = _mm_setzero_si128();
+    return U(_mm_unpacklo_epi16(_mm_unpacklo_epi8(_mm_cvtsi32_si128(four), zero), zero));
+  }
   static U widen(const void* from) {
     return U(_mm_unpacklo_epi16(_mm_loadl_epi64(static_cast<const __m128i*>(from)), _mm_setzero_si128()));
   }

@@ -1,0 +1,163 @@
+#include "engine/plan.h"
+
+#include <algorithm>
+
+#include "kernels/formats.h"
+
+namespace pkv {
+
+namespace {
+
+// From so many new tokens on a sequence is a prompt: it has blocks enough to keep every thread busy, one KV head each.
+constexpr uint32_t prompt_queries = 16;
+// Rows of one KV head that go through K and V together: so many that unpacking is small beside the products.
+constexpr uint32_t prompt_rows = 288;
+// The work of one pass: long enough to stream, short enough to balance.
+constexpr uint64_t pass_bytes = 4 << 20;
+constexpr uint64_t pass_flops = 512 << 20;
+// Passes are cut at multiples of this, counted from position 0, so that cuts stay where they are while a sequence grows.
+constexpr uint64_t cut_tokens = 256;
+// Sharing fewer positions is not worth a merge.
+constexpr uint64_t least_shared = 128;
+
+}  // namespace
+
+Plan::Plan(const AttendCall& call) : call_(call), group_(call.shape.query_heads / call.shape.kv_heads) {
+  for (const AttendSequence& sequence : call.sequences) add_blocks(sequence);
+  std::vector<uint32_t> steps;  // blocks that may share what they read
+  for (uint32_t i = 0; i < blocks_.size(); i++) {
+    if (blocks_[i].queries < prompt_queries)
+      steps.push_back(i);
+    else
+      add_own_passes(i, 0);
+  }
+  share(steps, 0, 0);
+  give_places();
+}
+
+void Plan::add_blocks(const AttendSequence& sequence) {
+  if (sequence.queries < prompt_queries) {
+    add_block(sequence, 0, sequence.queries, 0, call_.shape.kv_heads);
+    return;
+  }
+  const uint32_t queries = std::max(1u, prompt_rows / group_);
+  for (uint32_t first = 0; first < sequence.queries; first += queries)
+    for (uint32_t head = 0; head < call_.shape.kv_heads; head++)
+      add_block(sequence, first, std::min(queries, sequence.queries - first), head, head + 1);
+}
+
+void Plan::add_block(const AttendSequence& sequence, uint32_t first, uint32_t queries, uint32_t head_begin, uint32_t head_end) {
+  const bool same_queries = head_begin > 0;  // as the block of the head before
+  const size_t view = same_queries ? blocks_.back().view : views_.size();
+  if (!same_queries) add_views(sequence, first, queries);
+  blocks_.push_back({&sequence, first, queries, head_begin, head_end, view, {}, {}});
+}
+
+void Plan::add_views(const AttendSequence& sequence, uint32_t first, uint32_t queries) {
+  const AttendParams& params = call_.params;
+  const uint64_t start = sequence.length - sequence.queries;
+  for (uint32_t i = first; i < first + queries; i++) {
+    QueryView view{};
+    view.position = start + i;
+    view.begin = params.window == 0 || view.position + 1 < params.window ? 0 : view.position + 1 - params.window;
+    view.end = params.causal && params.mask == nullptr ? view.position + 1 : sequence.length;
+    view.mask = params.mask == nullptr ? nullptr : params.mask + (sequence.row + i) * params.mask_words;
+    view.mask_begin = start;
+    views_.push_back(view);
+  }
+}
+
+// Blocks whose sequences begin with the same memory. Positions before `compared` are known to be the same, those before `passed` have
+// their passes already.
+void Plan::share(std::span<uint32_t> blocks, uint64_t compared, uint64_t passed) {
+  const auto sequence = [&](uint32_t block) -> const AttendSequence& { return *blocks_[block].sequence; };
+  // What may be shared of a sequence: whole blocks of tokens that were there before the step, seen by all its queries.
+  const auto limit = [&](uint32_t block) {
+    const AttendSequence& s = sequence(block);
+    if (s.kv.blocks == nullptr || call_.params.window != 0) return uint64_t{0};
+    return (s.length - s.queries) / s.kv.block_size * s.kv.block_size;
+  };
+  const auto next_id = [&](uint32_t block) -> uint64_t {
+    if (compared >= limit(block)) return UINT64_MAX;
+    return sequence(block).kv.blocks[compared / sequence(block).kv.block_size];
+  };
+  std::stable_sort(blocks.begin(), blocks.end(), [&](uint32_t a, uint32_t b) { return next_id(a) < next_id(b); });
+
+  for (size_t first = 0, end; first < blocks.size(); first = end) {
+    const uint64_t id = next_id(blocks[first]);
+    end = first + 1;
+    while (id != UINT64_MAX && end < blocks.size() && next_id(blocks[end]) == id) end++;
+    const std::span<uint32_t> alike = blocks.subspan(first, end - first);
+    if (alike.size() == 1) {
+      add_own_passes(alike[0], passed);
+      continue;
+    }
+    uint64_t common = UINT64_MAX;
+    const uint32_t* const ids = sequence(alike[0]).kv.blocks;
+    const uint32_t block_size = sequence(alike[0]).kv.block_size;
+    for (const uint32_t block : alike) {
+      const uint64_t most = std::min(common, limit(block));
+      const uint32_t* const from = ids + compared / block_size;
+      const auto differs = std::mismatch(from, ids + most / block_size, sequence(block).kv.blocks + compared / block_size).first;
+      common = static_cast<uint64_t>(differs - ids) * block_size;
+    }
+    const bool worth = common - passed >= least_shared;
+    if (worth) add_passes(alike, passed, common);
+    share(alike, common, worth ? common : passed);
+  }
+}
+
+// Tokens of one pass, by bytes where few rows are attended with, by FLOPs where many are.
+uint64_t Plan::part_tokens(uint64_t rows_of_a_head, uint32_t heads) const {
+  const AttendShape& shape = call_.shape;
+  const uint64_t bytes = uint64_t{heads} * (row_bytes(shape.key_dtype, shape.key_dim) + row_bytes(shape.value_dtype, shape.value_dim));
+  const uint64_t flops = 2 * rows_of_a_head * heads * (shape.key_dim + shape.value_dim);
+  const uint64_t tokens = std::min(pass_bytes / bytes, pass_flops / flops);
+  return std::max(cut_tokens, tokens / cut_tokens * cut_tokens);
+}
+
+// What one block reads alone, of positions from `passed` on.
+void Plan::add_own_passes(uint32_t i, uint64_t passed) {
+  const QueryBlock& block = blocks_[i];
+  const uint64_t begin = views_[block.view].begin, end = views_[block.view + block.queries - 1].end;
+  const uint64_t sinks = std::min<uint64_t>(call_.params.sinks, begin);
+  if (sinks > 0) add_passes(std::span(&i, 1), 0, sinks);
+  add_passes(std::span(&i, 1), std::max(passed, begin), end);
+}
+
+void Plan::add_passes(std::span<const uint32_t> blocks, uint64_t begin, uint64_t end) {
+  uint32_t queries = 0;
+  for (const uint32_t block : blocks) queries += blocks_[block].queries;
+  const QueryBlock& one = blocks_[blocks[0]];
+  const uint64_t tokens = part_tokens(uint64_t{queries} * group_, one.head_end - one.head_begin);
+  size_t view = one.view;
+  if (blocks.size() > 1) {  // the views of all blocks in a row
+    view = views_.size();
+    for (const uint32_t block : blocks)
+      for (uint32_t i = 0; i < blocks_[block].queries; i++) views_.push_back(QueryView(views_[blocks_[block].view + i]));
+  }
+  for (uint64_t at = begin; at < end;) {
+    const uint64_t next = std::min(end, (at / tokens + 1) * tokens);
+    const auto pass = static_cast<uint32_t>(passes_.size());
+    passes_.push_back({std::vector(blocks.begin(), blocks.end()), queries, at, next, view, false, 0});
+    uint32_t rows = 0;
+    for (const uint32_t block : blocks) {
+      blocks_[block].passes.push_back(pass);
+      blocks_[block].rows_before.push_back(rows);
+      rows += blocks_[block].queries * group_;
+    }
+    at = next;
+  }
+}
+
+// Memory for results that are merged later.
+void Plan::give_places() {
+  for (Pass& pass : passes_) {
+    pass.alone = pass.blocks.size() == 1 && blocks_[pass.blocks[0]].passes.size() == 1;
+    if (pass.alone) continue;
+    pass.result = shared_floats_;
+    shared_floats_ += (result_floats(pass) + 15) / 16 * 16;
+  }
+}
+
+}  // namespace pkv

@@ -1,0 +1,62 @@
+// Everything that is done with K and V of one stored type, as a table: K and V of a sequence may have different types, so the
+// walks over tiles call through it.
+#pragma once
+
+#include "kernels/pack.hpp"
+#include "kernels/values.hpp"
+
+namespace pkv {
+
+template <class Isa>
+struct Format {
+  // Register tiles of 1, 2 and 4 rows.
+  using Scores = void (*)(const void* q, uint32_t dim, const unsigned char* tile, const unsigned char* next, ScoreRow* scores);
+  using Accumulate = void (*)(const unsigned char* tile, const unsigned char* next, const ScoreRow* weights, uint32_t dim, float* out);
+
+  bool direct;
+  size_t (*query_bytes)(uint32_t dim);
+  void (*prepare_query)(const float* row, uint32_t dim, void* to);
+  Scores scores[3];
+  Accumulate accumulate[3];
+  void (*unpack_k)(const unsigned char* tile, uint32_t dim, float* to);
+  void (*unpack_v)(const unsigned char* tile, uint32_t dim, float* to, size_t token_stride, size_t panel_stride);
+
+  // Stored rows into and out of tiles, a caller's rows to stored ones and back.
+  void (*pack_k)(const unsigned char* const* rows, TokenRange range, uint32_t dim, unsigned char* tile);
+  void (*pack_v)(const unsigned char* const* rows, TokenRange range, uint32_t dim, unsigned char* tile);
+  void (*row_of_k)(const unsigned char* tile, uint32_t token, uint32_t dim, unsigned char* row);
+  void (*row_of_v)(const unsigned char* tile, uint32_t token, uint32_t dim, unsigned char* row);
+  void (*encode)(pkv_dtype from_dtype, const unsigned char* from, uint32_t dim, unsigned char* to);
+  void (*decode)(const unsigned char* from, uint32_t dim, pkv_dtype to_dtype, unsigned char* to);
+};
+
+template <class Isa, pkv_dtype dtype>
+constexpr Format<Isa> make_format() {
+  using K = KeyTile<Isa, dtype>;
+  using V = ValueTile<Isa, dtype>;
+  using P = Pack<Isa, dtype>;
+  return {K::direct,
+          K::query_bytes,
+          K::prepare,
+          {K::template scores<1>, K::template scores<2>, K::template scores<4>},
+          {V::template accumulate<1>, V::template accumulate<2>, V::template accumulate<4>},
+          K::unpack,
+          V::unpack,
+          P::pack_k,
+          P::pack_v,
+          P::row_of_k,
+          P::row_of_v,
+          encode_row<Isa, dtype>,
+          decode_row<Isa, dtype>};
+}
+
+template <class Isa>
+const Format<Isa>& format_of(pkv_dtype dtype) {
+  static constexpr Format<Isa> formats[] = {make_format<Isa, PKV_F32>(),      make_format<Isa, PKV_F16>(),
+                                            make_format<Isa, PKV_BF16>(),     make_format<Isa, PKV_INT8>(),
+                                            make_format<Isa, PKV_INT4>(),     make_format<Isa, PKV_FP8_E4M3>(),
+                                            make_format<Isa, PKV_FP8_E5M2>()};
+  return formats[dtype - PKV_F32];
+}
+
+}  // namespace pkv

@@ -1,0 +1,72 @@
+// The two 8-bit floating-point types (OCP 8-bit Floating Point Specification, 2023), in 32-bit integer and float arithmetic.
+// What is too large becomes the largest finite number. e4m3 has no infinity: infinities become NaN there.
+#pragma once
+
+#include "kernels/vectors.hpp"
+
+namespace pkv {
+
+template <pkv_dtype dtype>
+struct Fp8 {
+  static constexpr int mantissa_bits = dtype == PKV_FP8_E4M3 ? 3 : 2;
+  static constexpr int bias = dtype == PKV_FP8_E4M3 ? 7 : 15;
+  static constexpr int shift = 23 - mantissa_bits;
+  static constexpr int32_t rebias = (127 - bias) << 23;
+  static constexpr int32_t least_normal = 1 << mantissa_bits;  // below: denormals
+  static constexpr int32_t largest = dtype == PKV_FP8_E4M3 ? 0x7E : 0x7B;
+  static constexpr int32_t infinity = dtype == PKV_FP8_E4M3 ? 0x7F : 0x7C;
+  static constexpr int32_t nan = 0x7F;
+};
+
+// 2^n, n from -126 on.
+constexpr float power_of_two(int n) { return __builtin_bit_cast(float, (n + 127) << 23); }
+
+template <class Isa, pkv_dtype dtype>
+Floats<Isa> fp8_to_f32(Words<Isa> byte) {
+  using I = Ints<Isa>;
+  using Type = Fp8<dtype>;
+  const I bits = xsimd::bitwise_cast<I>(byte), magnitude = bits & I(0x7F), sign = (bits & I(0x80)) << 24;
+  const I normal = (magnitude << Type::shift) + I(Type::rebias);
+  // Not by a product with a denormal: some processors take a hundred cycles for it.
+  const I denormal =
+      xsimd::bitwise_cast<I>(xsimd::to_float(magnitude) * Floats<Isa>(power_of_two(1 - Type::bias - Type::mantissa_bits)));
+  I value = xsimd::select(magnitude < I(Type::least_normal), denormal, normal);
+  if constexpr (dtype == PKV_FP8_E4M3)
+    value = xsimd::select(magnitude == I(Type::nan), I(0x7FC00000), value);
+  else
+    value = xsimd::select(magnitude > I(Type::infinity), I(0x7FC00000),
+                          xsimd::select(magnitude == I(Type::infinity), I(0x7F800000), value));
+  return xsimd::bitwise_cast<Floats<Isa>>(value | sign);
+}
+
+template <class Isa, pkv_dtype dtype>
+Words<Isa> f32_to_fp8(Floats<Isa> value) {
+  using I = Ints<Isa>;
+  using Type = Fp8<dtype>;
+  const I bits = xsimd::bitwise_cast<I>(value);
+  const I magnitude = bits & I(0x7FFFFFFF), sign = (bits >> 24) & I(0x80);
+  const I half = I((1 << (Type::shift - 1)) - 1);
+  const I normal = (magnitude - I(Type::rebias) + half + ((magnitude >> Type::shift) & I(1))) >> Type::shift;
+  // A number with the units of a denormal: adding it makes the adder round to them.
+  constexpr int unit = 1 - Type::bias - Type::mantissa_bits;
+  const Floats<Isa> rounder(power_of_two(unit + 23));
+  const I denormal = xsimd::bitwise_cast<I>(xsimd::bitwise_cast<Floats<Isa>>(magnitude) + rounder) -
+                     I(__builtin_bit_cast(int32_t, power_of_two(unit + 23)));
+  constexpr int32_t least_normal = (1 - Type::bias + 127) << 23;
+  I byte = xsimd::select(magnitude < I(least_normal), denormal, normal);
+  byte = xsimd::select(byte > I(Type::largest), I(Type::largest), byte);
+  // Far above the largest number the subtraction and the shift still give something larger.
+  byte = xsimd::select(magnitude == I(0x7F800000), I(Type::infinity), byte);
+  byte = xsimd::select(magnitude > I(0x7F800000), I(Type::nan), byte);
+  return xsimd::bitwise_cast<Words<Isa>>(byte | sign);
+}
+
+// The low bytes of the lanes.
+template <class Isa>
+void narrow_bytes(unsigned char* to, Words<Isa> words) {
+  alignas(64) uint32_t lanes[Words<Isa>::size];
+  words.store_aligned(lanes);
+  for (unsigned i = 0; i < Words<Isa>::size; i++) to[i] = static_cast<unsigned char>(lanes[i]);
+}
+
+}  // namespace pkv

@@ -1,0 +1,305 @@
+// Attention of many rows: K and V of one KV head are unpacked to fp32 a few tiles at a time and multiplied with all its rows as
+// matrices, by a register tile of rows times two vectors of columns (Goto and van de Geijn 2008). Both products have the
+// right-hand side in panels of 16 columns: scores have tokens as columns, outputs have dims.
+#pragma once
+
+#include "kernels/softmax.hpp"
+#include "kernels/tiles.hpp"
+
+namespace pkv {
+
+inline constexpr uint32_t query_stride = max_dim;  // floats; a constant, so that one register addresses all rows of a register tile
+inline constexpr uint32_t score_stride = 128;      // the same of scores, and the most tokens unpacked at a time
+
+// c[r][j] = (add ? c[r][j] : 0) + sum over k of a[r][k] * panel(j)[k][j % 16], for `rows` rows and `vectors` vectors of columns.
+template <class Isa, unsigned rows, unsigned vectors, uint32_t a_stride>
+void multiply_tile(const float* a, const float* const* b, size_t depth, bool add, float* c, size_t c_stride) {
+  using F = Floats<Isa>;
+  F sum[rows][vectors];
+#pragma GCC unroll 16
+  for (unsigned r = 0; r < rows; r++)
+#pragma GCC unroll 2
+    for (unsigned n = 0; n < vectors; n++) sum[r][n] = add ? F::load_unaligned(c + r * c_stride + n * F::size) : F(0.0f);
+  const float* b0 = b[0];
+  const float* b1 = b[vectors - 1];
+  for (size_t k = 0; k < depth; k++, a++, b0 += tile_tokens, b1 += tile_tokens) {
+    F column[vectors];
+    column[0] = F::load_aligned(b0);
+    if constexpr (vectors == 2) column[1] = F::load_aligned(b1);
+#pragma GCC unroll 16
+    for (unsigned r = 0; r < rows; r++) {
+      const F x(a[r * a_stride]);
+#pragma GCC unroll 2
+      for (unsigned n = 0; n < vectors; n++) sum[r][n] = Isa::fma(x, column[n], sum[r][n]);
+    }
+  }
+#pragma GCC unroll 16
+  for (unsigned r = 0; r < rows; r++)
+#pragma GCC unroll 2
+    for (unsigned n = 0; n < vectors; n++) sum[r][n].store_unaligned(c + r * c_stride + n * F::size);
+}
+
+template <class Isa, unsigned rows, uint32_t a_stride>
+void multiply_rows(unsigned vectors, const float* a, const float* const* b, size_t depth, bool add, float* c, size_t c_stride) {
+  if constexpr (Floats<Isa>::size == tile_tokens) {
+    if (vectors == 1) return multiply_tile<Isa, rows, 1, a_stride>(a, b, depth, add, c, c_stride);
+  }
+  multiply_tile<Isa, rows, 2, a_stride>(a, b, depth, add, c, c_stride);
+}
+
+template <class Isa>
+class Product {
+ public:
+  Product(const AttendTask& task, Work& work)
+      : task_(task), rows_(task.queries * task.group), step_(task.kv.k.dim + task.kv.v.dim > 512 ? 64 : score_stride),
+        tiles_(task.kv, work), q_(work.take<float>(size_t{rows_} * query_stride)), scores_(work.take<float>(size_t{rows_} * score_stride)),
+        k_(work.take<float>(size_t{step_} * task.kv.k.dim)), v_(work.take<float>(size_t{step_} * task.kv.v.dim)),
+        sums_(work.take<float>(size_t{rows_} * tile_tokens)), ends_(work.take<uint32_t>(rows_)), saw_(work.take<bool>(rows_)),
+        whole_(work.take<bool>(task.queries)) {}
+
+  void run() {
+    const Reach reach = reach_of(task_, step_);
+    for (uint32_t head = task_.head_begin; head < task_.head_end; head++) {
+      begin_head(head);
+      walk(task_.begin, reach.sinks_end);
+      walk(reach.begin, reach.end);
+      for (uint32_t row = 0; row < rows_; row++) {
+        sum_[row] = total_of<Isa>(sums_ + row * tile_tokens);
+        close_row(saw_[row], max_ + row, sum_ + row);
+      }
+    }
+  }
+
+ private:
+  static constexpr uint32_t block_rows = Isa::product_rows;
+  static constexpr uint32_t columns_at_once = 2 * Floats<Isa>::size;
+
+  void begin_head(uint32_t head) {
+    head_ = head;
+    const size_t first = size_t{head - task_.head_begin} * rows_;
+    const uint32_t key_dim = task_.kv.k.dim;
+    out_ = task_.out + first * task_.kv.v.dim;
+    max_ = task_.max + first;
+    sum_ = task_.sum + first;
+    for (uint32_t row = 0; row < rows_; row++) {
+      __builtin_memcpy(q_ + size_t{row} * query_stride, task_.q + (first + row) * key_dim, key_dim * sizeof(float));
+      for (uint32_t d = 0; d < task_.kv.v.dim; d++) out_[size_t{row} * task_.kv.v.dim + d] = 0;
+      for (uint32_t t = 0; t < tile_tokens; t++) sums_[row * tile_tokens + t] = 0;
+      max_[row] = -__builtin_inff();
+      saw_[row] = false;
+    }
+  }
+
+  void walk(uint64_t begin, uint64_t end) {
+    for (uint64_t at = begin / step_ * step_; begin < end && at < end; at += step_) {
+      const uint64_t from = at > begin ? at : begin, to = at + step_ < end ? at + step_ : end;
+      base_ = at;
+      first_tile_ = static_cast<uint32_t>((from - at) / tile_tokens);
+      tiles_end_ = static_cast<uint32_t>((to - at + tile_tokens - 1) / tile_tokens);
+      unpack(from, to);
+      find_ends();
+      multiply_scores();
+      for (uint32_t row = 0; row < rows_; row++)
+        if (ends_[row] != 0) weigh(row);
+      multiply_values();
+    }
+  }
+
+  void unpack(uint64_t from, uint64_t to) {
+    finite_ = true;
+    for (uint32_t tile = first_tile_; tile < tiles_end_; tile++) {
+      const uint64_t position = base_ + tile * tile_tokens;
+      // Between the sinks and the windows there may be no memory.
+      const TokenMask present = task_.sinks == 0 || seen_by_any(tile) ? range_mask(position, from, to) : 0;
+      float* const v = v_ + size_t{tile} * tile_tokens * tile_tokens;
+      if (present != 0) {
+        tiles_.move_to(position, present, false);
+        tiles_.k().unpack_k(tiles_.keys(head_), task_.kv.k.dim, k_ + size_t{tile} * tile_tokens * task_.kv.k.dim);
+        tiles_.unpack_values(head_, v, tile_tokens, size_t{step_} * tile_tokens);
+      }
+      finite_ &= clean_values(v, present);
+    }
+  }
+
+  // Zeros for tokens that are not there; false if a number is not finite.
+  [[gnu::noinline]] bool clean_values(float* v, TokenMask present) const {
+    using F = Floats<Isa>;
+    F poison(0.0f);
+    for (uint32_t d = 0; d < task_.kv.v.dim; d += tile_tokens, v += size_t{step_} * tile_tokens) {
+      for (uint32_t t = 0; t < tile_tokens; t++) {
+        for (uint32_t n = 0; n < tile_tokens; n += F::size) {
+          const F x = F::load_aligned(v + t * tile_tokens + n);
+          if ((present >> t & 1) == 0)
+            F(0.0f).store_aligned(v + t * tile_tokens + n);
+          else
+            poison += x - x;
+        }
+      }
+    }
+    return xsimd::all(poison == poison);
+  }
+
+  // For each row the tokens from base_ on that have to be looked at: 0, or up to the last one it sees.
+  [[gnu::noinline]] void find_ends() {
+    for (uint32_t i = 0; i < task_.queries; i++) {
+      whole_[i] = sees_all(task_.query[i]);
+      uint32_t end = whole_[i] ? tiles_end_ * tile_tokens : 0;
+      for (uint32_t tile = tiles_end_; tile > first_tile_ && end == 0; tile--)
+        if (seen(i, tile - 1) != 0) end = tile * tile_tokens;
+      for (uint32_t g = 0; g < task_.group; g++) {
+        ends_[i * task_.group + g] = end;
+        saw_[i * task_.group + g] |= end != 0;
+      }
+    }
+  }
+
+  bool sees_all(const QueryView& query) const {
+    const uint64_t from = base_ + first_tile_ * tile_tokens, to = base_ + tiles_end_ * tile_tokens;
+    const bool in_mask = query.mask != nullptr && to > query.mask_begin;
+    return !in_mask && from >= query.begin && from >= task_.begin && to <= query.end && to <= task_.end;
+  }
+
+  TokenMask seen(uint32_t query, uint32_t tile) const {
+    return seen_in_tile(task_, task_.query[query], base_ + tile * tile_tokens);
+  }
+
+  bool seen_by_any(uint32_t tile) const {
+    for (uint32_t i = 0; i < task_.queries; i++)
+      if (seen(i, tile) != 0) return true;
+    return false;
+  }
+
+  uint32_t end_of_rows(uint32_t row, uint32_t n) const {
+    uint32_t end = 0;
+    for (uint32_t r = row; r < row + n; r++) end = ends_[r] > end ? ends_[r] : end;
+    return end;
+  }
+
+  // Calls visit.template operator()<n>(row) for register tiles of rows.
+  template <class Visit>
+  void for_each_row_tile(const Visit& visit) const {
+    uint32_t row = 0;
+    for (; row + block_rows <= rows_; row += block_rows) visit.template operator()<block_rows>(row);
+    for (; row + 4 <= rows_; row += 4) visit.template operator()<4>(row);
+    for (; row + 2 <= rows_; row += 2) visit.template operator()<2>(row);
+    if (row < rows_) visit.template operator()<1>(row);
+  }
+
+  // Panels outside, rows inside: a panel stays in the L1 cache for all rows.
+  void multiply_scores() {
+    const uint32_t key_dim = task_.kv.k.dim, columns_end = tiles_end_ * tile_tokens;
+    for (uint32_t column = first_tile_ * tile_tokens; column < columns_end; column += columns_at_once) {
+      const unsigned vectors = columns_end - column < columns_at_once ? 1 : 2;
+      const float* b[2];
+      for (unsigned n = 0; n < vectors; n++) {
+        const uint32_t at = column + n * static_cast<uint32_t>(Floats<Isa>::size);
+        b[n] = k_ + size_t{at / tile_tokens} * tile_tokens * key_dim + at % tile_tokens;
+      }
+      for_each_row_tile([&]<unsigned n>(uint32_t row) {
+        if (end_of_rows(row, n) > column)
+          multiply_rows<Isa, n, query_stride>(vectors, q_ + size_t{row} * query_stride, b, key_dim, false,
+                                              scores_ + size_t{row} * score_stride + column, score_stride);
+      });
+    }
+  }
+
+  // What comes between the product and the softmax, where there is anything.
+  [[gnu::noinline]] void transform_and_hide(uint32_t row) {
+    const uint32_t query = row / task_.group;
+    float* const scores = scores_ + size_t{row} * score_stride;
+    for (uint32_t tile = first_tile_; tile * tile_tokens < ends_[row]; tile++) {
+      float* const at = scores + tile * tile_tokens;
+      if (transforms(task_.transform))
+        transform_scores<Isa>(task_.transform, head_ * task_.group + row % task_.group, task_.query[query].position,
+                              base_ + tile * tile_tokens, at);
+      if (!whole_[query]) hide_unseen<Isa>(seen(query, tile), at);
+    }
+  }
+
+  // Scores of one row to weights, up to the end of what it sees.
+  [[gnu::noinline]] void weigh(uint32_t row) {
+    using F = Floats<Isa>;
+    if (transforms(task_.transform) || !whole_[row / task_.group]) transform_and_hide(row);
+    float* const scores = scores_ + size_t{row} * score_stride + first_tile_ * tile_tokens;
+    const uint32_t n = ends_[row] - first_tile_ * tile_tokens;
+    F top = F::load_aligned(scores);
+    for (uint32_t i = F::size; i < n; i += F::size) top = xsimd::max(top, F::load_aligned(scores + i));
+    float* const sums = sums_ + row * tile_tokens;
+    if (xsimd::any(top > F(max_[row]))) {
+      const float max = Isa::max_of(xsimd::max(F(max_[row]), top));
+      lower_to<Isa>(max, out_ + size_t{row} * task_.kv.v.dim, max_ + row, sums, task_.kv.v.dim);
+    }
+    const F shift(shift_of(max_[row]));
+    F total[vectors_per_tile<Isa>];
+    for (unsigned v = 0; v < vectors_per_tile<Isa>; v++) total[v] = F::load_aligned(sums + v * F::size);
+    for (uint32_t i = 0; i < n; i += tile_tokens) {
+      for (unsigned v = 0; v < vectors_per_tile<Isa>; v++) {
+        float* const at = scores + i + v * F::size;
+        const F weight = exp_of_negative<Isa>(F::load_aligned(at) - shift);
+        weight.store_aligned(at);
+        total[v] += weight;
+      }
+    }
+    for (unsigned v = 0; v < vectors_per_tile<Isa>; v++) total[v].store_aligned(sums + v * F::size);
+  }
+
+  void clear_scores(uint32_t row, uint32_t end) {
+    float* const scores = scores_ + size_t{row} * score_stride;
+    for (uint32_t t = ends_[row] != 0 ? ends_[row] : first_tile_ * tile_tokens; t < end; t++) scores[t] = 0;
+  }
+
+  void multiply_values() {
+    if (!finite_) {
+      add_row_by_row();
+      return;
+    }
+    const uint32_t value_dim = task_.kv.v.dim, begin = first_tile_ * tile_tokens;
+    for_each_row_tile([&]<unsigned n>(uint32_t row) {
+      for (uint32_t r = row; r < row + n; r++) clear_scores(r, end_of_rows(row, n));
+    });
+    for (uint32_t column = 0; column < value_dim; column += columns_at_once) {
+      const unsigned vectors = value_dim - column < columns_at_once ? 1 : 2;
+      const float* b[2];
+      for (unsigned n = 0; n < vectors; n++) {
+        const uint32_t at = column + n * static_cast<uint32_t>(Floats<Isa>::size);
+        b[n] = v_ + (size_t{at / tile_tokens} * step_ + begin) * tile_tokens + at % tile_tokens;
+      }
+      for_each_row_tile([&]<unsigned n>(uint32_t row) {
+        const uint32_t end = end_of_rows(row, n);
+        if (end > begin)
+          multiply_rows<Isa, n, score_stride>(vectors, scores_ + size_t{row} * score_stride + begin, b, end - begin, true,
+                                              out_ + size_t{row} * value_dim + column, value_dim);
+      });
+    }
+  }
+
+  // V has a NaN or an infinity: it may reach only the rows that see it, and 0 times it is NaN.
+  void add_row_by_row() {
+    const uint32_t value_dim = task_.kv.v.dim;
+    for (uint32_t row = 0; row < rows_; row++)
+      for (uint32_t tile = first_tile_; tile * tile_tokens < ends_[row]; tile++)
+        add_seen<Isa>(v_ + size_t{tile} * tile_tokens * tile_tokens, tile_tokens, size_t{step_} * tile_tokens, seen(row / task_.group, tile),
+                      scores_ + size_t{row} * score_stride + tile * tile_tokens, value_dim, out_ + size_t{row} * value_dim);
+  }
+
+  const AttendTask& task_;
+  const uint32_t rows_;
+  const uint32_t step_;  // tokens unpacked at a time
+  Tiles<Isa> tiles_;
+  float* const q_;
+  float* const scores_;
+  float* const k_;  // [tile][dim][16 tokens]
+  float* const v_;  // [16 dims][token][16]
+  float* const sums_;
+  uint32_t* const ends_;
+  bool* const saw_;
+  bool* const whole_;  // by query: it sees all of the tiles
+  uint32_t head_ = 0, first_tile_ = 0, tiles_end_ = 0;
+  uint64_t base_ = 0;
+  bool finite_ = true;
+  float* out_ = nullptr;
+  float* max_ = nullptr;
+  float* sum_ = nullptr;
+};
+
+}  // namespace pkv

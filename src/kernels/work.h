@@ -1,0 +1,26 @@
+// Working memory of one attention task: measured first (base NULL), then cut from what the engine provides.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace pkv {
+
+class Work {
+ public:
+  explicit Work(unsigned char* base) : base_(base) {}
+
+  template <class T>
+  T* take(size_t n) {
+    unsigned char* const at = base_ + used_;
+    used_ += (n * sizeof(T) + 63) / 64 * 64;
+    return reinterpret_cast<T*>(at);
+  }
+  size_t used() const { return used_; }
+
+ private:
+  unsigned char* base_;
+  size_t used_ = 0;
+};
+
+}  // namespace pkv

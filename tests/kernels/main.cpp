@@ -1,0 +1,27 @@
+// test_kernels --time, or PKV_TIME=1: how fast the kernels are, instead of whether they are right.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string_view>
+
+#include "timing.h"
+
+namespace {
+
+bool wants_times(int argc, char** argv) {
+  for (int i = 1; i < argc; i++)
+    if (std::string_view(argv[i]) == "--time") return true;
+  const char* const set = std::getenv("PKV_TIME");
+  return set != nullptr && std::string_view(set) == "1";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (wants_times(argc, argv)) {
+    pkv::test::print_times();
+    return EXIT_SUCCESS;
+  }
+  return RUN_ALL_TESTS();
+}

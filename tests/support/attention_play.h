@@ -1,0 +1,176 @@
+// One attention call drawn from a source, on every instruction set that runs here, through the C interface: all must agree with the
+// scalar one within what rounding explains, and in which outputs are finite.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <pagedkv/pagedkv.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "source.h"
+
+class AttentionPlay {
+ public:
+  explicit AttentionPlay(Source source) : source_(std::move(source)) {}
+
+  void run() {
+    draw_config();
+    draw_call();
+    const Result expected = attend(PKV_ISA_SCALAR);
+    for (const pkv_isa isa : {PKV_ISA_SSE2, PKV_ISA_AVX2, PKV_ISA_AVX512, PKV_ISA_AVX512_VNNI, PKV_ISA_AVX512_BF16, PKV_ISA_NEON}) {
+      int32_t here = 0;
+      ASSERT_EQ(pkv_isa_supported(isa, &here), PKV_OK);
+      if (here != 0) compare(expected, attend(isa), isa);
+    }
+  }
+
+ private:
+  struct Result {
+    std::vector<float> out, lse;
+  };
+
+  static constexpr pkv_dtype dtypes[] = {PKV_F32, PKV_F16, PKV_BF16, PKV_INT8, PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2};
+
+  // Mostly small numbers; now and then what breaks kernels. Nothing so large that a sum of products overflows in one order only.
+  float number() {
+    if (!special_ || !source_.chance(2)) return static_cast<float>(source_.below(256)) / 64.0f - 2.0f;
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    const float numbers[] = {0.0f, -0.0f, 1e-40f, 300.0f, -300.0f, infinity, -infinity, std::numeric_limits<float>::quiet_NaN()};
+    return numbers[source_.below(std::size(numbers))];
+  }
+
+  // Rows repeat a short list of numbers: an input needs few bytes, whatever the shape.
+  std::vector<float> rows(size_t n) {
+    std::vector<float> few(1 + source_.below(61));
+    for (float& x : few) x = number();
+    std::vector<float> all(n);
+    for (size_t i = 0; i < n; i++) all[i] = few[i % few.size()];
+    return all;
+  }
+
+  void draw_config() {
+    ASSERT_EQ(pkv_cache_config_init(&config_, sizeof config_), PKV_OK);
+    special_ = source_.chance(30);
+    config_.storage = source_.chance(20) ? PKV_STORAGE_CONTIGUOUS : PKV_STORAGE_PAGED;
+    config_.layout = source_.chance(30) ? PKV_LAYOUT_PLAIN : PKV_LAYOUT_PACKED;
+    config_.block_size = static_cast<uint32_t>(16 * source_.between(1, 3));
+    config_.layers = 1;
+    config_.kv_heads = static_cast<uint32_t>(source_.between(1, 3));
+    config_.query_heads = config_.kv_heads * static_cast<uint32_t>(source_.between(1, 18));
+    config_.key_dim = static_cast<uint32_t>(16 * source_.between(1, 8));
+    config_.dtype = dtypes[source_.below(std::size(dtypes))];
+    config_.latent = source_.chance(15);
+    config_.value_dim = static_cast<uint32_t>(16 * source_.between(1, config_.latent != 0 ? config_.key_dim / 16 : 8));
+    config_.value_dtype = config_.latent != 0 ? config_.dtype : dtypes[source_.below(std::size(dtypes))];
+    if (source_.chance(30)) {
+      config_.window = static_cast<uint32_t>(source_.between(1, 70));
+      if (source_.chance(50)) config_.sinks = static_cast<uint32_t>(source_.between(1, 20));
+    }
+    config_.blocks = 64;
+    config_.threads = 1;
+  }
+
+  void draw_call() {
+    past_ = static_cast<uint32_t>(source_.below(90));
+    fresh_ = static_cast<uint32_t>(source_.between(1, 20));
+    forks_ = source_.chance(25) ? source_.between(1, 3) : 0;
+    k_ = rows(size_t{past_ + fresh_} * config_.kv_heads * config_.key_dim);
+    v_ = rows(size_t{past_ + fresh_} * config_.kv_heads * config_.value_dim);
+    q_ = rows((forks_ + 1) * fresh_ * config_.query_heads * config_.key_dim);
+    ASSERT_EQ(pkv_attention_params_init(&params_, sizeof params_), PKV_OK);
+    params_.causal = source_.chance(75);
+    if (source_.chance(20)) params_.softcap = static_cast<float>(source_.between(1, 40));
+    if (source_.chance(20)) params_.alibi_slopes = (slopes_ = heads(-0.5f)).data();
+    if (source_.chance(20)) params_.sink_logits = (logits_ = heads(1.0f)).data();
+    if (source_.chance(30)) {
+      for (uint64_t row = 0; row < (forks_ + 1) * fresh_; row++) mask_.push_back(source_.below(uint64_t{1} << fresh_));
+      params_.mask = mask_.data();
+      params_.mask_words = 1;
+    }
+  }
+
+  std::vector<float> heads(float unit) {
+    std::vector<float> numbers(config_.query_heads);
+    for (float& x : numbers) x = unit * static_cast<float>(source_.below(8));
+    return numbers;
+  }
+
+  Result attend(pkv_isa isa) {
+    config_.isa = isa;
+    pkv_cache cache;
+    EXPECT_EQ(pkv_cache_create(&config_, &cache), PKV_OK) << pkv_last_error();
+    const pkv_tensor k = tensor(k_, 0), v = tensor(v_, 0);
+    std::vector<pkv_session> sessions(1);
+    EXPECT_EQ(pkv_session_open(cache, nullptr, &sessions[0]), PKV_OK);
+    EXPECT_EQ(pkv_session_prefill(sessions[0], 0, past_, &k, config_.latent != 0 ? nullptr : &v), PKV_OK) << pkv_last_error();
+    for (uint64_t i = 0; i < forks_; i++) EXPECT_EQ(pkv_session_fork(sessions[0], &sessions.emplace_back()), PKV_OK);
+
+    const uint64_t new_rows = sessions.size() * fresh_;
+    std::vector<float> new_k, new_v;
+    for (size_t i = 0; i < sessions.size(); i++) {
+      new_k.insert(new_k.end(), k_.begin() + static_cast<int64_t>(size_t{past_} * config_.kv_heads * config_.key_dim), k_.end());
+      new_v.insert(new_v.end(), v_.begin() + static_cast<int64_t>(size_t{past_} * config_.kv_heads * config_.value_dim), v_.end());
+    }
+    const std::vector<uint32_t> counts(sessions.size(), fresh_);
+    pkv_batch batch;
+    EXPECT_EQ(pkv_batch_begin(cache, sessions.size(), sessions.data(), counts.data(), nullptr, &batch), PKV_OK) << pkv_last_error();
+    const pkv_tensor batch_k = tensor(new_k, 0), batch_v = tensor(new_v, 0), q = tensor(q_, 0);
+    EXPECT_EQ(pkv_batch_write(batch, 0, &batch_k, config_.latent != 0 ? nullptr : &batch_v), PKV_OK) << pkv_last_error();
+    Result result{std::vector<float>(new_rows * config_.query_heads * config_.value_dim), std::vector<float>(new_rows * config_.query_heads)};
+    params_.lse = result.lse.data();
+    const pkv_tensor out = tensor(result.out, 0);
+    EXPECT_EQ(pkv_batch_attend(batch, 0, &params_, &q, &out), PKV_OK) << pkv_last_error();
+    EXPECT_EQ(pkv_batch_commit(batch, nullptr), PKV_OK) << pkv_last_error();
+    EXPECT_EQ(pkv_cache_validate(cache), PKV_OK) << pkv_last_error();
+    EXPECT_EQ(pkv_cache_destroy(cache), PKV_OK);
+    return result;
+  }
+
+  static pkv_tensor tensor(const std::vector<float>& rows, int64_t stride) {
+    return {const_cast<float*>(rows.data()), PKV_F32, 0, stride, 0};
+  }
+
+  static double largest(const std::vector<float>& numbers) {
+    double most = 0;
+    for (const float x : numbers)
+      if (std::isfinite(x)) most = std::max(most, std::fabs(static_cast<double>(x)));
+    return most;
+  }
+
+  static bool integers(pkv_dtype dtype) { return dtype == PKV_INT8 || dtype == PKV_INT4; }
+
+  // A score is off by dim units in the last place of the sum of magnitudes, or by 2^-15 of it where queries are rounded to integers
+  // (2^-16 where they are split into two bf16 numbers); a weight by twice that; an output by that times the largest value, and
+  // by 2^-11 more where weights are rounded to integers (16 tokens times 2^-15 of the largest).
+  void compare(const Result& expected, const Result& got, pkv_isa isa) const {
+    const double magnitude = largest(q_) * largest(k_) * config_.key_dim / std::sqrt(config_.key_dim);
+    const double score = magnitude * (integers(config_.dtype) ? 0x1p-15 : config_.dtype == PKV_BF16 ? 0x1p-16 : config_.key_dim * 0x1p-23) + 1e-5;
+    const double weights = integers(config_.value_dtype) ? 0x1p-10 : 0;
+    const double values = largest(v_.empty() ? k_ : config_.latent != 0 ? k_ : v_);
+    const double tolerance = std::min(2.0, 4 * score + weights + 1e-4) * values + 1e-6;
+    for (size_t i = 0; i < got.out.size(); i++) {
+      ASSERT_EQ(std::isfinite(got.out[i]), std::isfinite(expected.out[i])) << pkv_isa_name(isa) << " output " << i << ": " << got.out[i] << ", " << expected.out[i];
+      if (std::isfinite(got.out[i])) {
+        ASSERT_NEAR(got.out[i], expected.out[i], tolerance) << pkv_isa_name(isa) << " output " << i;
+      }
+    }
+    for (size_t i = 0; i < got.lse.size(); i++) {
+      ASSERT_EQ(std::isnan(got.lse[i]), std::isnan(expected.lse[i])) << pkv_isa_name(isa) << " lse " << i;
+      if (std::isfinite(expected.lse[i])) {
+        ASSERT_NEAR(got.lse[i], expected.lse[i], 4 * score + 1e-4 * (1 + std::fabs(expected.lse[i]))) << pkv_isa_name(isa) << " lse " << i;
+      }
+    }
+  }
+
+  Source source_;
+  bool special_ = false;
+  pkv_cache_config config_;
+  pkv_attention_params params_;
+  uint32_t past_ = 0, fresh_ = 1;
+  uint64_t forks_ = 0;
+  std::vector<float> k_, v_, q_, slopes_, logits_;
+  std::vector<uint64_t> mask_;
+};

@@ -1,0 +1,181 @@
+// What stored types cost in text quality: a real model reads a text that it wrote itself, with its keys and values stored in each type.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "cached_llama.h"
+#include "data.h"
+#include "rows.h"
+
+namespace systems {
+namespace {
+
+constexpr size_t text_length = 480;
+
+// The model in double precision, token by token; keeps what each layer was given and gave.
+class Exact {
+ public:
+  struct Layer {
+    std::vector<double> q, k, v, out;
+  };
+
+  explicit Exact(const TinyLlama<double>& llama) : layers(llama.model(PKV_F32).layers), llama_(llama) {}
+
+  std::vector<double> feed(int32_t token) {
+    return llama_.forward(std::span(&token, 1), length_++, [&](uint32_t layer, const auto& q, const auto& k, const auto& v) {
+      Layer& at = layers[layer];
+      append(at.q, q), append(at.k, k), append(at.v, v);
+      std::vector<double> out = llama_.textbook(q, at.k, at.v);
+      append(at.out, out);
+      return out;
+    }).back();
+  }
+
+  std::vector<Layer> layers;
+
+ private:
+  static void append(std::vector<double>& to, const std::vector<double>& more) { to.insert(to.end(), more.begin(), more.end()); }
+
+  const TinyLlama<double>& llama_;
+  uint64_t length_ = 0;
+};
+
+// What each token would cost: -log2 of its probability.
+std::vector<double> bits_of(std::vector<double> logits) {
+  const double max = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const double logit : logits) sum += std::exp(logit - max);
+  for (double& logit : logits) logit = (max + std::log(sum) - logit) / std::log(2.0);
+  return logits;
+}
+
+// One token drawn from the model's own distribution.
+int32_t draw(const std::vector<double>& bits, Random& random) {
+  double left = static_cast<double>(random.below(uint64_t{1} << 52)) / static_cast<double>(uint64_t{1} << 52);
+  for (size_t token = 0; token < bits.size(); token++)
+    if ((left -= std::exp2(-bits[token])) < 0) return static_cast<int32_t>(token);
+  return static_cast<int32_t>(bits.size() - 1);
+}
+
+struct Pair {
+  pkv_dtype keys, values;
+  std::string name() const { return keys == values ? name_of(keys) : std::string(name_of(keys)) + "/" + name_of(values); }
+};
+
+struct Measured {
+  double logits = 0, attention = 0, bits = 0, divergence = 0;
+};
+
+class Quality : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    const auto path = repository_data("tiny-shakespeare.bin");
+    if (!std::filesystem::exists(path)) return;
+    llama = new TinyLlama<float>(path);
+    const TinyLlama<double> model(path);
+    Exact exact(model);
+    Random random(2026);
+    text.push_back(1);  // the begin token
+    while (text.size() <= text_length) {
+      logits.push_back(exact.feed(text.back()));
+      bits.push_back(bits_of(logits.back()));
+      text.push_back(draw(bits.back(), random));
+    }
+    layers = exact.layers;
+  }
+  static void TearDownTestSuite() {
+    delete llama;
+    llama = nullptr;
+  }
+  void SetUp() override {
+    if (llama == nullptr) GTEST_SKIP() << "no model: nothing was shown about the quality of text";
+  }
+
+  pkv_cache_config config(const Pair& pair, pkv_isa isa) const {
+    Model model = llama->model(pair.keys);
+    model.value_dtype = pair.values;
+    pkv_cache_config config = config_of(model, 40);
+    config.isa = isa;
+    return config;
+  }
+
+  Measured measure(const Pair& pair, pkv_isa isa) const {
+    Measured measured;
+    Cached cached(*llama, config(pair, isa));
+    for (size_t t = 0; t < text_length; t++) {
+      const std::vector<float> rounded = cached.feed(std::span(text).subspan(t, 1)).back();
+      const std::vector<double> costs = bits_of({rounded.begin(), rounded.end()});
+      for (size_t i = 0; i < costs.size(); i++) {
+        measured.logits = std::max(measured.logits, std::abs(double{rounded[i]} - logits[t][i]));
+        measured.divergence += std::exp2(-bits[t][i]) * (costs[i] - bits[t][i]) / text_length;
+      }
+      measured.bits += costs[static_cast<size_t>(text[t + 1])] / text_length;
+    }
+    measured.attention = attention_error(pair, isa);
+    return measured;
+  }
+
+  // Attention over the model's own keys and values, those of double precision, the text as one prompt: the root of the sum of squared
+  // errors as a part of that of the squared outputs.
+  double attention_error(const Pair& pair, pkv_isa isa) const {
+    Cache cache = create(config(pair, isa));
+    Session session = open(cache);
+    double errors = 0, outputs = 0;
+    Batch batch = begin(cache, {session}, {text_length});
+    for (uint32_t layer = 0; layer < layers.size(); layer++) {
+      const Exact::Layer& at = layers[layer];
+      std::vector<float> q(at.q.begin(), at.q.end()), k(at.k.begin(), at.k.end()), v(at.v.begin(), at.v.end()), out(q.size());
+      const auto dense = [](std::vector<float>& rows) { return pkv_tensor{rows.data(), PKV_F32, 0, 0, 0}; };
+      const pkv_tensor queries = dense(q), keys = dense(k), values = dense(v), to = dense(out);
+      CHECK(pkv_batch_write(batch, layer, &keys, &values));
+      CHECK(pkv_batch_attend(batch, layer, nullptr, &queries, &to));
+      for (size_t i = 0; i < out.size(); i++) {
+        errors += (double{out[i]} - at.out[i]) * (double{out[i]} - at.out[i]);
+        outputs += at.out[i] * at.out[i];
+      }
+    }
+    return std::sqrt(errors / outputs);
+  }
+
+  static inline TinyLlama<float>* llama = nullptr;
+  static inline std::vector<int32_t> text;
+  static inline std::vector<std::vector<double>> logits, bits;  // in double precision, of each position
+  static inline std::vector<Exact::Layer> layers;
+};
+
+TEST_F(Quality, OfEveryStoredType) {
+  double exact_bits = 0;
+  for (size_t t = 0; t < text_length; t++) exact_bits += bits[t][static_cast<size_t>(text[t + 1])] / text_length;
+  std::printf("bits per byte in double precision: %.5f\n%-9s %10s %10s %9s %10s %10s\n", exact_bits, "K/V", "logit", "attention", "bits/byte",
+              "change", "KL, bits");
+  // About twice what was measured: other instruction sets flip a rounding here and there.
+  struct Row {
+    Pair pair;
+    double logits, attention, divergence;
+  };
+  const Row rows[] = {{{PKV_F32, PKV_F32}, 4e-5, 8e-7, 1e-8},
+                      {{PKV_F16, PKV_F16}, 0.013, 7e-4, 2e-7},
+                      {{PKV_BF16, PKV_BF16}, 0.1, 6e-3, 1.3e-5},
+                      {{PKV_INT8, PKV_INT8}, 0.4, 0.016, 1e-4},
+                      {{PKV_FP8_E4M3, PKV_FP8_E4M3}, 1.4, 0.09, 3.2e-3},
+                      {{PKV_FP8_E5M2, PKV_FP8_E5M2}, 4.2, 0.18, 0.014},
+                      {{PKV_INT8, PKV_INT4}, 2.4, 0.2, 9e-3},
+                      {{PKV_INT4, PKV_INT4}, 5.8, 0.3, 0.03}};
+  double f32_bits = 0;
+  for (const Row& row : rows) {
+    const Measured found = measure(row.pair, PKV_ISA_AUTO);
+    if (row.pair.keys == PKV_F32) f32_bits = found.bits;
+    std::printf("%-9s %10.2g %10.2g %9.5f %+10.5f %10.2g\n", row.pair.name().c_str(), found.logits, found.attention, found.bits,
+                found.bits - f32_bits, found.divergence);
+    EXPECT_LE(found.logits, row.logits) << row.pair.name();
+    EXPECT_LE(found.attention, row.attention) << row.pair.name();
+    EXPECT_LE(found.divergence, row.divergence) << row.pair.name();
+    // The text was drawn from the exact model: of a token, the bits more are the divergence in the mean, with a variance of about
+    // 2 / ln 2 times that. Within four deviations of the mean over the text, and what fp32 adds.
+    const double deviation = std::sqrt(2 / std::log(2.0) * found.divergence / text_length);
+    EXPECT_LE(std::abs(found.bits - exact_bits - found.divergence), 4 * deviation + 1e-6) << row.pair.name();
+  }
+}
+
+}  // namespace
+}  // namespace systems
