@@ -1,0 +1,147 @@
+// Everything around attention: steps, forks, snapshots and the pool.
+#include <algorithm>
+#include <mutex>
+#include <thread>
+
+#include "fixture.h"
+
+namespace pkv::bench {
+
+namespace {
+
+// begin + commit of 256 sessions without K, V or attention, against 25 microseconds.
+void step_overhead(benchmark::State& state) {
+  constexpr size_t count = 256;
+  pkv_cache_config config;
+  check(pkv_cache_config_init(&config, sizeof config));
+  config.storage = PKV_STORAGE_NONE;
+  config.layers = 32;
+  config.query_heads = config.kv_heads = 8;
+  config.key_dim = 128;
+  config.blocks = 1 << 20;
+  pkv_cache cache;
+  check(pkv_cache_create(&config, &cache));
+  std::vector<pkv_session> sessions(count);
+  for (pkv_session& session : sessions) check(pkv_session_open(cache, nullptr, &session));
+  const std::vector<uint32_t> ones(count, 1);
+  const std::vector<int32_t> tokens(count, 7);
+  const auto begin = Clock::now();
+  for (auto _ : state) {
+    pkv_batch batch;
+    check(pkv_batch_begin(cache, count, sessions.data(), ones.data(), nullptr, &batch));
+    check(pkv_batch_commit(batch, tokens.data()));
+    uint64_t length;
+    check(pkv_session_length(sessions[0], &length));
+    if (length == 50000)
+      for (const pkv_session session : sessions) check(pkv_session_trim(session, 0));
+  }
+  const double microseconds = seconds_since(begin) * 1e6 / static_cast<double>(state.iterations());
+  state.counters["us"] = microseconds;
+  state.counters["ratio"] = 25 / microseconds;
+  check(pkv_cache_destroy(cache));
+}
+
+// Fork and close of a 32k-token session, against 20 microseconds.
+void fork_session(benchmark::State& state) {
+  Geometry geometry;
+  geometry.sessions = 1;
+  geometry.tokens = 32768;
+  Filled filled(geometry);
+  const auto begin = Clock::now();
+  for (auto _ : state) {
+    pkv_session child;
+    check(pkv_session_fork(filled.sessions()[0], &child));
+    check(pkv_session_close(child));
+  }
+  const double microseconds = seconds_since(begin) * 1e6 / static_cast<double>(state.iterations());
+  state.counters["us"] = microseconds;
+  state.counters["ratio"] = 20 / microseconds;
+}
+
+// A snapshot of a 32k-token session, against 20 microseconds; blocks it took.
+void snapshot_session(benchmark::State& state) {
+  Geometry geometry;
+  geometry.sessions = 1;
+  geometry.tokens = 32768;
+  Filled filled(geometry);
+  pkv_cache_stats before, after;
+  before.struct_size = after.struct_size = sizeof before;
+  check(pkv_cache_get_stats(filled.cache(), &before));
+  double seconds = 0;
+  for (auto _ : state) {
+    const auto begin = Clock::now();
+    pkv_snapshot snapshot;
+    check(pkv_snapshot_take(filled.sessions()[0], &snapshot));
+    seconds += seconds_since(begin);
+    check(pkv_cache_get_stats(filled.cache(), &after));
+    check(pkv_snapshot_close(snapshot));
+  }
+  const double microseconds = seconds * 1e6 / static_cast<double>(state.iterations());
+  state.counters["us"] = microseconds;
+  state.counters["blocks_taken"] = static_cast<double>(after.used_blocks - before.used_blocks);
+  state.counters["ratio"] = 20 / microseconds;
+}
+
+// `batch` ids taken and given back on every thread, against a mutex and a vector used alike by as many threads.
+template <class Step>
+double ids_per_second(unsigned threads, size_t batch, const Step& step) {
+  const size_t rounds = 400000 / batch;
+  const auto begin = Clock::now();
+  std::vector<std::thread> workers;
+  for (unsigned t = 0; t < threads; t++)
+    workers.emplace_back([&] {
+      for (size_t i = 0; i < rounds; i++) step();
+    });
+  for (std::thread& worker : workers) worker.join();
+  return static_cast<double>(rounds * batch * threads) / seconds_since(begin);
+}
+
+template <size_t batch>
+void pool(benchmark::State& state) {
+  const unsigned threads = static_cast<unsigned>(state.range(0));
+  pkv_pool_config config;
+  check(pkv_pool_config_init(&config, sizeof config));
+  config.blocks = 65536;
+  pkv_pool pool;
+  check(pkv_pool_create(&config, &pool));
+  std::mutex mutex;
+  std::vector<uint32_t> free(65536);
+  double ours = 0, peer = 0;
+  for (auto _ : state) {
+    ours += ids_per_second(threads, batch, [&] {
+      pkv_block blocks[batch];
+      check(pkv_pool_alloc(pool, batch, blocks));
+      check(pkv_pool_release(pool, batch, blocks));
+    });
+    peer += ids_per_second(threads, batch, [&] {
+      uint32_t ids[batch];
+      for (uint32_t& id : ids) {
+        const std::lock_guard lock(mutex);
+        id = free.back();
+        free.pop_back();
+      }
+      benchmark::DoNotOptimize(ids);
+      for (const uint32_t id : ids) {
+        const std::lock_guard lock(mutex);
+        free.push_back(id);
+      }
+    });
+  }
+  state.counters["M_ids/s"] = ours / 1e6 / static_cast<double>(state.iterations());
+  state.counters["ratio"] = ours / peer;
+  check(pkv_pool_destroy(pool));
+}
+
+}  // namespace
+
+void register_bookkeeping() {
+  benchmark::RegisterBenchmark("step/overhead", step_overhead)->UseRealTime();
+  benchmark::RegisterBenchmark("fork", fork_session)->UseRealTime();
+  benchmark::RegisterBenchmark("snapshot", snapshot_session)->UseRealTime();
+  for (const int threads : {1, 2, 4, 32}) {
+    benchmark::RegisterBenchmark("pool/single", pool<1>)->Arg(threads)->Unit(benchmark::kMillisecond)->UseRealTime();
+    benchmark::RegisterBenchmark("pool/batch16", pool<16>)->Arg(threads)->Unit(benchmark::kMillisecond)->UseRealTime();
+  }
+}
+
+}  // namespace pkv::bench

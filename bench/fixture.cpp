@@ -1,0 +1,80 @@
+#include "fixture.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace pkv::bench {
+
+const char* dtype_name(pkv_dtype dtype) {
+  static const char* const names[] = {"none", "f32", "f16", "bf16", "int8", "int4", "fp8_e4m3", "fp8_e5m2"};
+  return names[dtype];
+}
+
+namespace {
+
+pkv_cache_config config_of(const Geometry& geometry) {
+  pkv_cache_config config;
+  check(pkv_cache_config_init(&config, sizeof config));
+  config.layers = 1;
+  config.query_heads = geometry.query_heads();
+  config.kv_heads = geometry.kv_heads;
+  config.key_dim = geometry.dim;
+  config.dtype = geometry.dtype;
+  config.threads = geometry.threads;
+  config.blocks = uint64_t{geometry.sessions} * ((geometry.tokens + geometry.extra) / 16 + 1);
+  return config;
+}
+
+}  // namespace
+
+uint64_t Geometry::kv_bytes() const {
+  const pkv_cache_config config = config_of(*this);
+  pkv_cache_plan plan;
+  plan.struct_size = sizeof plan;
+  check(pkv_cache_compute_plan(&config, 0, &plan));
+  return uint64_t{sessions} * tokens * plan.bytes_per_token;
+}
+
+std::string Geometry::name() const {
+  return std::string(dtype_name(dtype)) + "/gqa" + std::to_string(group) + "/dim" + std::to_string(dim) + "/sessions" +
+         std::to_string(sessions) + "/tokens" + std::to_string(tokens);
+}
+
+Rows::Rows(size_t rows, uint32_t heads, uint32_t dim, pkv_dtype dtype) {
+  const size_t n = rows * heads * dim;
+  bytes_.resize(n * (dtype == PKV_F32 ? 4 : 2));
+  uint32_t state = 12345;
+  for (size_t i = 0; i < n; i++) {
+    state = state * 1664525 + 1013904223;
+    const float x = static_cast<float>(state >> 8) / 8388608.0f - 1.0f;
+    uint32_t bits;
+    std::memcpy(&bits, &x, 4);
+    // A bf16 number is also some binary16 number near 1.
+    const auto upper = static_cast<uint16_t>(dtype == PKV_BF16 ? bits >> 16 : 0x3000u | (bits >> 10 & 0x8FFFu));
+    if (dtype == PKV_F32)
+      std::memcpy(bytes_.data() + i * 4, &bits, 4);
+    else
+      std::memcpy(bytes_.data() + i * 2, &upper, 2);
+  }
+  tensor_ = {bytes_.data(), dtype, 0, 0, 0};
+}
+
+Filled::Filled(const Geometry& geometry, bool prefilled) : sessions_(geometry.sessions) {
+  pkv_cache_config config = config_of(geometry);
+  config.prefault = 1;
+  check(pkv_cache_create(&config, &cache_));
+  const Rows rows(prefilled ? geometry.tokens : 0, geometry.kv_heads, geometry.dim);
+  for (pkv_session& session : sessions_) {
+    check(pkv_session_open(cache_, nullptr, &session));
+    if (prefilled) check(pkv_session_prefill(session, 0, geometry.tokens, rows.tensor(), rows.tensor()));
+  }
+}
+
+pkv_batch Filled::begin(uint32_t new_tokens) {
+  const std::vector<uint32_t> counts(sessions_.size(), new_tokens);
+  pkv_batch batch;
+  check(pkv_batch_begin(cache_, sessions_.size(), sessions_.data(), counts.data(), nullptr, &batch));
+  return batch;
+}
+
+}  // namespace pkv::bench

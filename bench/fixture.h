@@ -1,0 +1,75 @@
+// What the benchmarks share: checked calls, and a one-layer cache with sessions full of random rows.
+#pragma once
+
+#include <benchmark/benchmark.h>
+#include <pagedkv/pagedkv.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+namespace pkv::bench {
+
+using Clock = std::chrono::steady_clock;
+
+inline void check(pkv_status status) {
+  if (status == PKV_OK) return;
+  std::fprintf(stderr, "%s: %s\n", pkv_status_string(status), pkv_last_error());
+  std::exit(1);
+}
+
+inline double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+struct Geometry {
+  pkv_dtype dtype = PKV_BF16;
+  uint32_t group = 4, kv_heads = 8, dim = 128;
+  uint32_t sessions = 8, tokens = 4096;
+  uint32_t extra = 128;  // tokens of room per session
+  uint32_t threads = 0;
+
+  uint32_t query_heads() const { return group * kv_heads; }
+  // As they are stored, scales included.
+  uint64_t kv_bytes() const;
+  std::string name() const;
+};
+
+const char* dtype_name(pkv_dtype dtype);
+
+class Rows {
+ public:
+  Rows(size_t rows, uint32_t heads, uint32_t dim, pkv_dtype dtype = PKV_F32);
+  const pkv_tensor* tensor() const { return &tensor_; }
+
+ private:
+  std::vector<unsigned char> bytes_;
+  pkv_tensor tensor_;
+};
+
+class Filled {
+ public:
+  explicit Filled(const Geometry& geometry, bool prefilled = true);
+  ~Filled() { check(pkv_cache_destroy(cache_)); }
+  Filled(const Filled&) = delete;
+  Filled& operator=(const Filled&) = delete;
+
+  pkv_cache cache() const { return cache_; }
+  std::vector<pkv_session>& sessions() { return sessions_; }
+  pkv_batch begin(uint32_t new_tokens);
+
+ private:
+  pkv_cache cache_ = nullptr;
+  std::vector<pkv_session> sessions_;
+};
+
+// True for the short mode: fewer shapes, shorter runs.
+bool short_run();
+
+// Registers the benchmarks of one file.
+void register_decode();
+void register_prefill();
+void register_write();
+void register_bookkeeping();
+
+}  // namespace pkv::bench

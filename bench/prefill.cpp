@@ -1,0 +1,95 @@
+// Prefill attention: how many of the processor's multiply-adds it uses, and how it scales with threads.
+#include "fixture.h"
+#include "peaks.h"
+
+namespace pkv::bench {
+
+namespace {
+
+constexpr uint32_t context = 4096, chunk = 512;  // new tokens are the last ones of the context
+
+// Products of queries and keys that are not masked, and as many of weights and values.
+double flops(const Geometry& geometry) {
+  const double pairs = static_cast<double>(chunk) * (context - chunk) + static_cast<double>(chunk) * (chunk + 1) / 2;
+  return 4.0 * pairs * geometry.dim * geometry.query_heads() * geometry.sessions;
+}
+
+class Chunk {
+ public:
+  Chunk(const Geometry& geometry, Filled& filled)
+      : kv_(chunk, geometry.kv_heads, geometry.dim), q_(chunk, geometry.query_heads(), geometry.dim),
+        out_(chunk, geometry.query_heads(), geometry.dim), batch_(filled.begin(chunk)) {
+    check(pkv_batch_write(batch_, 0, kv_.tensor(), kv_.tensor()));
+    attend();
+  }
+  ~Chunk() { check(pkv_batch_abort(batch_)); }
+  Chunk(const Chunk&) = delete;
+  Chunk& operator=(const Chunk&) = delete;
+
+  void attend() { check(pkv_batch_attend(batch_, 0, nullptr, q_.tensor(), out_.tensor())); }
+
+ private:
+  Rows kv_, q_, out_;
+  pkv_batch batch_;
+};
+
+Geometry geometry_of(pkv_dtype dtype, uint32_t group, uint32_t dim) {
+  Geometry geometry;
+  geometry.dtype = dtype;
+  geometry.group = group;
+  geometry.dim = dim;
+  geometry.sessions = 1;
+  geometry.tokens = context - chunk;
+  geometry.extra = chunk;
+  return geometry;
+}
+
+void prefill(benchmark::State& state, const Geometry& geometry) {
+  Filled filled(geometry);
+  Chunk step(geometry, filled);
+  const double limit = fma_limit(processors());
+  const auto begin = Clock::now();
+  for (auto _ : state) step.attend();
+  const double rate = flops(geometry) * static_cast<double>(state.iterations()) / seconds_since(begin);
+  state.counters["GFLOP/s"] = rate / 1e9;
+  state.counters["FMA_GFLOP/s"] = limit / 1e9;
+  state.counters["ratio"] = rate / limit;
+}
+
+// Time of one thread over N times the time of N.
+void scaling(benchmark::State& state, Geometry geometry) {
+  geometry.threads = 1;
+  Filled one(geometry);
+  geometry.threads = processors();
+  Filled all(geometry);
+  Chunk alone(geometry, one), together(geometry, all);
+  double single = 0, parallel = 0;
+  for (auto _ : state) {
+    auto begin = Clock::now();
+    alone.attend();
+    single += seconds_since(begin);
+    begin = Clock::now();
+    together.attend();
+    parallel += seconds_since(begin);
+  }
+  state.counters["threads"] = processors();
+  state.counters["ratio"] = single / parallel / processors();
+}
+
+}  // namespace
+
+void register_prefill() {
+  for (const pkv_dtype dtype : {PKV_F32, PKV_BF16, PKV_F16, PKV_INT8, PKV_INT4}) {
+    for (const uint32_t group : {1u, 4u, 8u}) {
+      for (const uint32_t dim : {64u, 128u, 256u}) {
+        const int unusual = (group != 4) + (dim != 128);
+        if (short_run() && (unusual > 1 || (unusual == 1 && dtype != PKV_BF16))) continue;
+        const std::string name = std::string("prefill/") + dtype_name(dtype) + "/gqa" + std::to_string(group) + "/dim" + std::to_string(dim);
+        benchmark::RegisterBenchmark(name.c_str(), prefill, geometry_of(dtype, group, dim))->Unit(benchmark::kMillisecond)->UseRealTime();
+      }
+    }
+  }
+  benchmark::RegisterBenchmark("scaling/prefill", scaling, geometry_of(PKV_BF16, 4, 128))->Unit(benchmark::kMillisecond)->UseRealTime();
+}
+
+}  // namespace pkv::bench
