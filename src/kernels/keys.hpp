@@ -195,6 +195,8 @@ struct KeyTile<Isa, PKV_INT8> : IntegerKeyTile<Isa, 4> {
 #pragma GCC unroll 16
     for (unsigned r = 0; r < rows; r++) pairs[r] = Base::query(q, r, dim).pairs();
     clear(sum);
+    // Unrolled: g++ 12 copies every sum of a vpdpwssd around the loop.
+#pragma GCC unroll 4
     for (uint32_t word = 0; word < dim / 4; word++, tile += 64, next += 64) {
       __builtin_prefetch(next);
 #pragma GCC unroll 16
@@ -263,6 +265,7 @@ struct KeyTile<Isa, PKV_INT4> : IntegerKeyTile<Isa, 8> {
       const uint32_t words_left = (dim - group * int4_group) / 8, group_words = words_left < 4 ? words_left : 4;
       Ints<Isa> sum[rows][vectors][Base::chains];
       clear(sum);
+#pragma GCC unroll 4
       for (uint32_t word = 0; word < group_words; word++, tile += 64, next += 64) {
         __builtin_prefetch(next);
 #pragma GCC unroll 16

@@ -12,7 +12,7 @@ class Work {
 
   template <class T>
   T* take(size_t n) {
-    unsigned char* const at = base_ + used_;
+    unsigned char* const at = base_ != nullptr ? base_ + used_ : nullptr;
     used_ += (n * sizeof(T) + 63) / 64 * 64;
     return reinterpret_cast<T*>(at);
   }
