@@ -38,15 +38,16 @@ void Sequence::release(size_t index) noexcept {
 bool Sequence::shared(size_t index) const { return group_->pool.references(ids_[index]) > 1; }
 
 uint64_t Sequence::lacking(uint64_t length, uint64_t end) const {
-  const uint64_t needed = ceil_div(end, group_->block_size);
+  const uint64_t needed = group_->blocks_for(end);
   const uint64_t fresh = needed > blocks_.size() ? needed - blocks_.size() : 0;
-  const size_t tail = length / group_->block_size;
+  const size_t tail = group_->block_of(length);
   const bool copy = end > length && tail < blocks_.size() && shared(tail);
   return fresh + (copy ? 1 : 0);
 }
 
 void Sequence::check_fits(uint64_t first, uint64_t end, const char* who) const {
-  const uint64_t needed = ceil_div(end, group_->block_size), gone = first / group_->block_size;
+  if (end <= uint64_t{group_->pool.blocks()} * group_->block_size) return;
+  const uint64_t needed = group_->blocks_for(end), gone = group_->block_of(first);
   const uint64_t held = needed - std::min(needed, gone) + std::min<uint64_t>(sink_blocks(), gone);
   if (held > group_->pool.blocks())
     fail(PKV_TOO_LARGE, "%s: %llu tokens need %llu blocks of %u tokens in one session; the group has %u in all", who,
@@ -72,11 +73,11 @@ void Sequence::append(std::span<const Block> fresh) noexcept {
 bool Sequence::begin(uint64_t length, uint64_t end, std::span<const Block> fresh) {
   make_room(fresh.size(), end);
   size_before_ = blocks_.size();
-  const uint64_t needed = ceil_div(end, group_->block_size);
+  const uint64_t needed = group_->blocks_for(end);
   // What lacking() asked for beyond new blocks is for the copy, even if the tail's other holder let go since.
   const bool copy = fresh.size() > (needed > blocks_.size() ? needed - blocks_.size() : 0);
   if (copy) {
-    const size_t tail = length / group_->block_size;
+    const size_t tail = group_->block_of(length);
     // Copy on write. The shared block stays referenced until the step ends, so that abort can put it back.
     copied_index_ = tail;
     copied_from_ = blocks_[tail];
@@ -92,7 +93,7 @@ bool Sequence::begin(uint64_t length, uint64_t end, std::span<const Block> fresh
 
 void Sequence::mark_filled(uint64_t begin, uint64_t end) noexcept {
   const uint64_t size = group_->block_size;
-  for (size_t i = begin / size; i < blocks_.size() && i * size <= end; i++) {
+  for (size_t i = group_->block_of(begin); i < blocks_.size() && i * size <= end; i++) {
     if (blocks_[i] == no_block || shared(i)) continue;
     const uint64_t filled = std::min(size, end - i * size);
     [[maybe_unused]] const pkv_status status = group_->pool.set_filled(blocks_[i], static_cast<uint32_t>(filled));
@@ -109,7 +110,7 @@ void Sequence::commit(uint64_t length, uint64_t end) noexcept {
   // Blocks leave the window one step late, by the length before the step: a trim back to there still works.
   const uint64_t window = group_->shape.window;
   if (window == 0 || length < window) return;
-  const size_t gone = (length + 1 - window) / group_->block_size;
+  const size_t gone = group_->block_of(length + 1 - window);
   for (size_t i = gone; i > sink_blocks() && blocks_[i - 1] != no_block; i--) release(i - 1);
 }
 
@@ -127,7 +128,7 @@ void Sequence::abort() noexcept {
 }
 
 void Sequence::drop_unused(uint64_t length) noexcept {
-  const size_t keep = std::max<size_t>(size_before_, ceil_div(length, group_->block_size));
+  const size_t keep = std::max<size_t>(size_before_, group_->blocks_for(length));
   while (blocks_.size() > keep) {
     release(blocks_.size() - 1);
     blocks_.pop_back();
@@ -139,18 +140,18 @@ bool Sequence::can_trim(uint64_t length) const {
   const uint64_t window = group_->shape.window;
   uint64_t needed = window == 0 || length < window ? 0 : length + 1 - window;
   // A window of one token needs nothing before it, but the next step writes into the part-filled tail.
-  if (length % group_->block_size != 0) needed = std::min(needed, length - 1);
-  return needed >= length || blocks_[needed / group_->block_size] != no_block;
+  if (group_->offset_of(length) != 0) needed = std::min(needed, length - 1);
+  return needed >= length || blocks_[group_->block_of(needed)] != no_block;
 }
 
 void Sequence::trim(uint64_t length) noexcept {
-  const size_t keep = ceil_div(length, group_->block_size);
+  const size_t keep = group_->blocks_for(length);
   while (blocks_.size() > keep) {
     release(blocks_.size() - 1);
     blocks_.pop_back();
     ids_.pop_back();
   }
-  if (length % group_->block_size != 0) mark_filled(length, length);
+  if (group_->offset_of(length) != 0) mark_filled(length, length);
 }
 
 uint64_t Sequence::reusable() const {
@@ -177,12 +178,12 @@ void Sequence::rewind(uint64_t most) noexcept {
 }
 
 uint64_t Sequence::lacking_fork(uint64_t length) const {
-  return group_->storage == PKV_STORAGE_CONTIGUOUS ? ceil_div(length, group_->block_size) : 0;
+  return group_->storage == PKV_STORAGE_CONTIGUOUS ? group_->blocks_for(length) : 0;
 }
 
 Sequence Sequence::fork(uint64_t length, std::span<const Block> fresh) const {
   Sequence child(*group_, *blocks_.get_allocator().resource());
-  const size_t count = ceil_div(length, group_->block_size);
+  const size_t count = group_->blocks_for(length);
   child.make_room(count, group_->storage == PKV_STORAGE_CONTIGUOUS ? count * group_->block_size : 0);
   if (group_->storage == PKV_STORAGE_CONTIGUOUS) {
     child.tensors_.copy_from(tensors_, length);
@@ -191,11 +192,12 @@ Sequence Sequence::fork(uint64_t length, std::span<const Block> fresh) const {
     return child;
   }
   for (size_t i = 0; i < count; i++) {
-    // One by one into the child's table: if a block refuses, the child's destructor gives back those before it.
-    if (blocks_[i] != no_block && group_->pool.retain(blocks_[i]) != PKV_OK)
-      fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit", ids_[i], group_->pool.references(ids_[i]));
-    child.append(std::span(&blocks_[i], 1));
+    if (blocks_[i] == no_block || group_->pool.retain(blocks_[i]) == PKV_OK) continue;
+    // The blocks before it are the child's, whose destructor gives them back.
+    child.append(std::span(blocks_).first(i));
+    fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit", ids_[i], group_->pool.references(ids_[i]));
   }
+  child.append(std::span(blocks_).first(count));
   return child;
 }
 
@@ -208,7 +210,7 @@ uint64_t Sequence::first_kept() const {
 }
 
 size_t Sequence::sink_blocks() const {
-  return std::min<size_t>(ceil_div(group_->shape.sinks, group_->block_size), blocks_.size());
+  return std::min<size_t>(group_->blocks_for(group_->shape.sinks), blocks_.size());
 }
 
 bool Sequence::holds(uint64_t begin, uint64_t end) const {
@@ -217,9 +219,9 @@ bool Sequence::holds(uint64_t begin, uint64_t end) const {
 }
 
 int64_t Sequence::slot(uint64_t position) const {
-  const uint32_t id = ids_[position / group_->block_size];
+  const uint32_t id = ids_[group_->block_of(position)];
   if (id == PKV_NO_BLOCK) return -1;
-  return int64_t{id} * group_->block_size + static_cast<int64_t>(position % group_->block_size);
+  return int64_t{id} * group_->block_size + group_->offset_of(position);
 }
 
 KvView Sequence::view(uint32_t layer) const {
