@@ -1,6 +1,7 @@
 #include "engine/plan.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/formats.h"
 
@@ -10,7 +11,8 @@ namespace {
 
 // From so many new tokens on a sequence is a prompt: it has blocks enough to keep every thread busy, one KV head each.
 constexpr uint32_t prompt_queries = 16;
-// Rows of one KV head that go through K and V together: so many that unpacking is small beside the products.
+// Rows of one KV head that go through K and V together: so many that unpacking is small beside the products, and not so many that
+// scores and results leave the L2 cache.
 constexpr uint32_t prompt_rows = 288;
 // The work of one pass: long enough to stream, short enough to balance.
 constexpr uint64_t pass_bytes = 4 << 20;
@@ -81,7 +83,7 @@ void Plan::share(std::span<uint32_t> blocks, uint64_t compared, uint64_t passed)
     if (compared >= limit(block)) return UINT64_MAX;
     return sequence(block).kv.blocks[compared / sequence(block).kv.block_size];
   };
-  std::stable_sort(blocks.begin(), blocks.end(), [&](uint32_t a, uint32_t b) { return next_id(a) < next_id(b); });
+  std::sort(blocks.begin(), blocks.end(), [&](uint32_t a, uint32_t b) { return std::pair(next_id(a), a) < std::pair(next_id(b), b); });
 
   for (size_t first = 0, end; first < blocks.size(); first = end) {
     const uint64_t id = next_id(blocks[first]);
@@ -102,8 +104,20 @@ void Plan::share(std::span<uint32_t> blocks, uint64_t compared, uint64_t passed)
       common = static_cast<uint64_t>(differs - ids) * block_size;
     }
     const bool worth = common - passed >= least_shared;
-    if (worth) add_passes(alike, passed, common);
+    if (worth) add_shared_passes(alike, passed, common);
     share(alike, common, worth ? common : passed);
+  }
+}
+
+// As many blocks at a time as have rows enough: more would not stay in the cache.
+void Plan::add_shared_passes(std::span<const uint32_t> blocks, uint64_t begin, uint64_t end) {
+  for (size_t first = 0, last; first < blocks.size(); first = last) {
+    uint64_t rows = 0;
+    for (last = first; last < blocks.size(); last++) {
+      rows += uint64_t{blocks_[blocks[last]].queries} * group_;
+      if (last > first && rows > prompt_rows) break;
+    }
+    add_passes(blocks.subspan(first, last - first), begin, end);
   }
 }
 

@@ -48,6 +48,7 @@ class Plan {
   void add_block(const AttendSequence& sequence, uint32_t first, uint32_t queries, uint32_t head_begin, uint32_t head_end);
   void add_views(const AttendSequence& sequence, uint32_t first, uint32_t queries);
   void share(std::span<uint32_t> blocks, uint64_t compared, uint64_t passed);
+  void add_shared_passes(std::span<const uint32_t> blocks, uint64_t begin, uint64_t end);
   void add_own_passes(uint32_t block, uint64_t passed);
   void add_passes(std::span<const uint32_t> blocks, uint64_t begin, uint64_t end);
   uint64_t part_tokens(uint64_t rows_of_a_head, uint32_t heads) const;
