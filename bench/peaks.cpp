@@ -16,8 +16,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t buffer_bytes = size_t{1} << 30;
-
 template <class Work>
 double seconds_of(unsigned threads, const Work& work) {
   const auto begin = Clock::now();
@@ -81,49 +79,38 @@ unsigned char* big_buffer(size_t bytes) {
   return aligned;
 }
 
-double read_limit() {
-  static const unsigned char* const buffer = big_buffer(buffer_bytes);
+double read_seconds(size_t bytes) {
+  static const unsigned char* const buffer = big_buffer(largest_read);
+  static size_t next = 0;  // somewhere else each time
+  bytes = std::min(bytes, largest_read);
+  if (next + bytes > largest_read) next = 0;
+  const auto* const words = reinterpret_cast<const uint64_t*>(buffer + next);
+  next += bytes / 4096 * 4096;
   const unsigned threads = processors();
-  double best = 0;
-  for (int round = 0; round < 4; round++) {
-    const double seconds = seconds_of(threads, [&](unsigned t) {
-      const auto* words = reinterpret_cast<const uint64_t*>(buffer);
-      const size_t all = buffer_bytes / sizeof(uint64_t), first = all / threads * t / 8 * 8, last = all / threads * (t + 1) / 8 * 8;
-      uint64_t sums[8] = {};
-      for (size_t i = first; i < last; i += 8) {
-        __builtin_prefetch(words + i + 512);
-        for (size_t j = 0; j < 8; j++) sums[j] += words[i + j];
-      }
-      for (const uint64_t sum : sums) benchmark::DoNotOptimize(sum);
-    });
-    best = std::max(best, static_cast<double>(buffer_bytes) / seconds);
-  }
-  return best;
+  return seconds_of(threads, [&](unsigned t) {
+    const size_t all = bytes / sizeof(uint64_t), first = all / threads * t / 8 * 8, last = all / threads * (t + 1) / 8 * 8;
+    uint64_t sums[8] = {};
+    for (size_t i = first; i < last; i += 8) {
+      __builtin_prefetch(words + i + 512);
+      for (size_t j = 0; j < 8; j++) sums[j] += words[i + j];
+    }
+    for (const uint64_t sum : sums) benchmark::DoNotOptimize(sum);
+  });
 }
 
-double copy_limit() {
-  constexpr size_t bytes = buffer_bytes / 4;
-  static unsigned char* const to = big_buffer(bytes);
-  static const unsigned char* const from = big_buffer(bytes);
+double copy_seconds(size_t bytes) {
+  static unsigned char* const to = big_buffer(largest_copy);
+  static const unsigned char* const from = big_buffer(largest_copy);
   const unsigned threads = processors();
-  double best = 0;
-  for (int round = 0; round < 4; round++) {
-    const size_t share = bytes / threads;
-    const double seconds = seconds_of(threads, [&](unsigned t) { std::memcpy(to + t * share, from + t * share, share); });
-    best = std::max(best, static_cast<double>(share * threads) / seconds);
-  }
-  return best;
+  const size_t share = std::min(bytes, largest_copy) / threads;
+  return seconds_of(threads, [&](unsigned t) { std::memcpy(to + t * share, from + t * share, share); });
 }
 
-double fma_limit(unsigned threads) {
-  constexpr size_t rounds = 2'000'000;
-  const Units best_units = units();
-  double best = 0;
-  for (int round = 0; round < 3; round++) {
-    const double seconds = seconds_of(threads, [&](unsigned) { best_units.run(rounds); });
-    best = std::max(best, 2.0 * 12 * best_units.lanes * rounds * threads / seconds);
-  }
-  return best;
+double fma_rate() {
+  constexpr size_t rounds = 3'000'000;
+  const Units widest = units();
+  const unsigned threads = processors();
+  return 2.0 * 12 * widest.lanes * rounds * threads / seconds_of(threads, [&](unsigned) { widest.run(rounds); });
 }
 
 }  // namespace pkv::bench

@@ -113,9 +113,9 @@ class Product {
       const TokenMask present = task_.sinks == 0 || seen_by_any(tile) ? range_mask(position, from, to) : 0;
       float* const v = v_ + size_t{tile} * tile_tokens * tile_tokens;
       if (present != 0) {
-        tiles_.move_to(position, present, false);
-        tiles_.k().unpack_k(tiles_.keys(head_), task_.kv.k.dim, k_ + size_t{tile} * tile_tokens * task_.kv.k.dim);
-        tiles_.unpack_values(head_, v, tile_tokens, size_t{step_} * tile_tokens);
+        tiles_.put(0, position, present);
+        tiles_.k().unpack_k(tiles_.keys(0, head_), task_.kv.k.dim, k_ + size_t{tile} * tile_tokens * task_.kv.k.dim);
+        tiles_.unpack_values(0, head_, v, tile_tokens, size_t{step_} * tile_tokens);
       }
       finite_ &= clean_values(v, present);
     }

@@ -1,6 +1,6 @@
-// Attention of a few rows: K and V are multiplied as they lie in their tiles. Tiles outside, KV heads inside, the rows of a KV
-// head innermost: memory is read in the order in which it lies, and a tile is loaded once for a register tile of rows. What a row
-// gets does not depend on the rows beside it.
+// Attention of a few rows: K and V are multiplied as they lie in their tiles. A few tiles outside, KV heads inside, then each of the tiles,
+// the rows of the KV head innermost: memory is read in runs of whole pages, and a tile is loaded once for a register tile of rows.
+// What a row gets does not depend on the rows beside it.
 #pragma once
 
 #include "kernels/softmax.hpp"
@@ -30,9 +30,6 @@ class Stream {
   }
 
  private:
-  // Tiles of KV heads between the one that is multiplied and the one that is prefetched.
-  static constexpr uint32_t heads_ahead = 1;
-
   void begin_rows() {
     const uint32_t key_dim = task_.kv.k.dim, value_dim = task_.kv.v.dim;
     for (size_t i = 0; i < size_t{heads_} * rows_; i++) {
@@ -44,22 +41,41 @@ class Stream {
   }
 
   void walk(uint64_t begin, uint64_t end) {
-    for (uint64_t tile = begin / tile_tokens * tile_tokens; begin < end && tile < end; tile += tile_tokens) {
-      if (!look(tile)) continue;
-      tiles_.move_to(tile, range_mask(tile, begin, end), end > tile + tile_tokens);
-      for (uint32_t head = 0; head < heads_; head++) attend_head(tile, head);
+    constexpr uint64_t step = tiles_together * tile_tokens;
+    for (uint64_t at = begin / step * step; begin < end && at < end; at += step) {
+      count_ = 0;
+      for (uint64_t tile = at; tile < at + step && tile < end; tile += tile_tokens) {
+        if (tile + tile_tokens <= begin || !look(tile)) continue;
+        tiles_.put(count_, tile, range_mask(tile, begin, end));
+        begins_[count_++] = tile;
+      }
+      more_ = at + step < end;
+      if (more_) tiles_.put_next(at + step);
+      for (uint32_t head = 0; head < heads_; head++)
+        for (uint32_t i = 0; i < count_; i++) attend_head(i, head);
     }
   }
 
-  // What each query sees of a tile; false if none sees any of it.
+  // What each query sees of the tile that would be number count_; false if none sees any of it.
   bool look(uint64_t tile) {
     TokenMask any = 0;
     for (uint32_t i = 0; i < task_.queries; i++) {
-      seen_[i] = seen_in_tile(task_, task_.query[i], tile);
-      any |= seen_[i];
-      if (seen_[i] != 0) saw_ |= 1u << i;
+      const TokenMask seen = seen_in_tile(task_, task_.query[i], tile);
+      seen_[count_][i] = seen;
+      any |= seen;
+      if (seen != 0) saw_ |= 1u << i;
     }
     return any != 0;
+  }
+
+  // The tile and head that are wanted after these.
+  struct Ahead {
+    uint32_t tile, kv_head;
+  };
+  Ahead after(uint32_t i, uint32_t head) const {
+    if (i + 1 < count_) return {i + 1, task_.head_begin + head};
+    if (head + 1 < heads_) return {0, task_.head_begin + head + 1};
+    return {more_ ? tiles_together : i, task_.head_begin};
   }
 
   const void* query(uint32_t head, uint32_t row) const {
@@ -74,15 +90,16 @@ class Stream {
   }
 
   struct HeadTile {
+    uint32_t tile;
     const unsigned char *k, *v, *next_k, *next_v;
     bool v_unpacked;
   };
 
-  void attend_head(uint64_t tile, uint32_t head) {
+  void attend_head(uint32_t i, uint32_t head) {
     const uint32_t kv_head = task_.head_begin + head;
-    const bool same_tile = head + heads_ahead < heads_;
-    const uint32_t ahead = task_.head_begin + (same_tile ? head + heads_ahead : (head + heads_ahead) % heads_);
-    HeadTile at = {tiles_.keys(kv_head), nullptr, tiles_.next_keys(ahead, same_tile), nullptr, false};
+    const uint64_t tile = begins_[i];
+    const Ahead next = after(i, head);
+    HeadTile at = {i, tiles_.keys(i, kv_head), nullptr, tiles_.address_of_keys(next.tile, next.kv_head), nullptr, false};
     if (!tiles_.k().direct) {
       tiles_.k().unpack_k(at.k, task_.kv.k.dim, k_floats_);
       at.k = at.next_k = reinterpret_cast<const unsigned char*>(k_floats_);
@@ -91,13 +108,13 @@ class Stream {
       unpack_values(kv_head, &at);
       at.v = at.next_v = reinterpret_cast<const unsigned char*>(v_floats_);
     } else {
-      at.v = tiles_.values(kv_head);
-      at.next_v = tiles_.next_values(ahead, same_tile);
+      at.v = tiles_.values(i, kv_head);
+      at.next_v = tiles_.address_of_values(next.tile, next.kv_head);
     }
     for (uint32_t row = 0; row < rows_;) {
-      const TokenMask seen = seen_[row / task_.group];
+      const TokenMask seen = seen_[i][row / task_.group];
       uint32_t alike = 1;
-      while (seen == all_tokens && alike < 4 && row + alike < rows_ && seen_[(row + alike) / task_.group] == all_tokens) alike++;
+      while (seen == all_tokens && alike < 4 && row + alike < rows_ && seen_[i][(row + alike) / task_.group] == all_tokens) alike++;
       if (seen != all_tokens) {
         if (seen != 0) attend_part(tile, head, row, seen, &at);
       } else if (alike == 4) {
@@ -141,7 +158,7 @@ class Stream {
   }
 
   void unpack_values(uint32_t kv_head, HeadTile* at) {
-    tiles_.unpack_values(kv_head, v_floats_, task_.kv.v.dim, tile_tokens);
+    tiles_.unpack_values(at->tile, kv_head, v_floats_, task_.kv.v.dim, tile_tokens);
     at->v_unpacked = true;
   }
 
@@ -156,7 +173,10 @@ class Stream {
   float* const sums_;
   float* const k_floats_;
   float* const v_floats_;
-  TokenMask seen_[product_rows_least];
+  uint32_t count_ = 0;                                      // tiles that are attended to together
+  uint64_t begins_[tiles_together];                         // their first positions
+  TokenMask seen_[tiles_together][product_rows_least];      // what each query sees of them
+  bool more_ = false;                                       // tiles follow after them
   uint32_t saw_ = 0;  // one bit per query
 };
 

@@ -8,6 +8,10 @@
 
 namespace pkv {
 
+// Tiles that are attended to together. One head's queries and results then serve for all of them before the next head's push them
+// out of the L1 cache.
+inline constexpr uint32_t tiles_together = 2;
+
 template <class Isa>
 class Tiles {
  public:
@@ -20,33 +24,36 @@ class Tiles {
   const Format<Isa>& v() const { return v_; }
   bool latent() const { return latent_; }
 
-  // Goes to the tile that begins at a position. Only the tokens of `present` are there to be read; none of the tile after it is, unless
-  // `more`.
-  void move_to(uint64_t position, TokenMask present, bool more) {
-    present_ = present;
+  // Tile i, below tiles_together, is from now on the one that begins at a position. Only the tokens of `present` are there to be read.
+  void put(uint32_t i, uint64_t position, TokenMask present) {
+    present_[i] = present;
     if (kv_.layout == PKV_LAYOUT_PACKED) {
-      now_ = find(position);
-      next_ = more ? find(position + tile_tokens) : now_;
+      places_[i] = find(position);
       return;
     }
     for (uint32_t t = 0; t < tile_tokens; t++)
-      if ((present >> t & 1) != 0) rows_[t] = slot_of(kv_, position + t);
+      if ((present >> t & 1) != 0) rows_[i][t] = slot_of(kv_, position + t);
   }
 
-  const unsigned char* keys(uint32_t head) { return tile(kv_.k, head, k_.pack_k, k_tile_); }
-  const unsigned char* values(uint32_t head) { return tile(kv_.v, head, v_.pack_v, v_tile_); }
+  // The tile after those, as number tiles_together: only its addresses are asked for.
+  void put_next(uint64_t position) {
+    if (kv_.layout == PKV_LAYOUT_PACKED) places_[tiles_together] = find(position);
+  }
 
-  // The same of a head of the next tile: only to be prefetched.
-  const unsigned char* next_keys(uint32_t head, bool same_tile) const { return ahead(kv_.k, head, same_tile, k_tile_); }
-  const unsigned char* next_values(uint32_t head, bool same_tile) const { return ahead(kv_.v, head, same_tile, v_tile_); }
+  const unsigned char* keys(uint32_t i, uint32_t head) { return tile(i, kv_.k, head, k_.pack_k, k_tile_); }
+  const unsigned char* values(uint32_t i, uint32_t head) { return tile(i, kv_.v, head, v_.pack_v, v_tile_); }
 
-  // V of the tile in fp32, as ValueTile::unpack has it. Slots of tokens that are not present hold anything.
-  void unpack_values(uint32_t head, float* to, size_t token_stride, size_t panel_stride) {
+  // Where they lie, to be prefetched. Of plain rows there is no such place.
+  const unsigned char* address_of_keys(uint32_t i, uint32_t head) const { return address(i, kv_.k, head, k_tile_); }
+  const unsigned char* address_of_values(uint32_t i, uint32_t head) const { return address(i, kv_.v, head, v_tile_); }
+
+  // V of a tile in fp32, as ValueTile::unpack has it. Slots of tokens that are not present hold anything.
+  void unpack_values(uint32_t i, uint32_t head, float* to, size_t token_stride, size_t panel_stride) {
     if (!latent_) {
-      v_.unpack_v(values(head), kv_.v.dim, to, token_stride, panel_stride);
+      v_.unpack_v(values(i, head), kv_.v.dim, to, token_stride, panel_stride);
       return;
     }
-    k_.unpack_k(keys(head), kv_.k.dim, columns_);
+    k_.unpack_k(keys(i, head), kv_.k.dim, columns_);
     for (uint32_t d = 0; d < kv_.v.dim; d += tile_tokens, to += panel_stride) transpose_floats(columns_ + d * tile_tokens, to, token_stride);
   }
 
@@ -56,29 +63,27 @@ class Tiles {
     return {slot.block, slot.offset / tile_tokens};
   }
 
-  const unsigned char* tile(const SideView& side, uint32_t head,
+  const unsigned char* tile(uint32_t i, const SideView& side, uint32_t head,
                             void (*pack)(const unsigned char* const*, TokenRange, uint32_t, unsigned char*), unsigned char* to) {
-    if (kv_.layout == PKV_LAYOUT_PACKED) return place(side, now_.block, now_.offset, head);
+    if (kv_.layout == PKV_LAYOUT_PACKED) return place(side, places_[i].block, places_[i].offset, head);
     const unsigned char* rows[tile_tokens];
     for (uint32_t t = 0; t < tile_tokens; t++)
-      if ((present_ >> t & 1) != 0) rows[t] = place(side, rows_[t].block, rows_[t].offset, head);
+      if ((present_[i] >> t & 1) != 0) rows[t] = place(side, rows_[i][t].block, rows_[i][t].offset, head);
     for (uint32_t t = 0; t < tile_tokens;) {  // runs of tokens that are there
-      if ((present_ >> t & 1) == 0) {
+      if ((present_[i] >> t & 1) == 0) {
         t++;
         continue;
       }
       uint32_t end = t;
-      while (end < tile_tokens && (present_ >> end & 1) != 0) end++;
+      while (end < tile_tokens && (present_[i] >> end & 1) != 0) end++;
       pack(rows, {t, end}, side.dim, to);
       t = end;
     }
     return to;
   }
 
-  const unsigned char* ahead(const SideView& side, uint32_t head, bool same_tile, const unsigned char* otherwise) const {
-    if (kv_.layout != PKV_LAYOUT_PACKED) return otherwise;
-    const Slot at = same_tile ? now_ : next_;
-    return place(side, at.block, at.offset, head);
+  const unsigned char* address(uint32_t i, const SideView& side, uint32_t head, const unsigned char* otherwise) const {
+    return kv_.layout == PKV_LAYOUT_PACKED ? place(side, places_[i].block, places_[i].offset, head) : otherwise;
   }
 
   // 16 dims of 16 tokens, [dim][token], to [token][dim].
@@ -94,9 +99,9 @@ class Tiles {
   unsigned char* const k_tile_;
   unsigned char* const v_tile_;
   float* const columns_;
-  TokenMask present_ = 0;
-  Slot now_{}, next_{};
-  Slot rows_[tile_tokens];
+  TokenMask present_[tiles_together] = {};
+  Slot places_[tiles_together + 1] = {};
+  Slot rows_[tiles_together][tile_tokens];
 };
 
 }  // namespace pkv
