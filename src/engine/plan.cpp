@@ -28,7 +28,7 @@ Plan::Plan(const AttendCall& call) : call_(call), group_(call.shape.query_heads 
   for (const AttendSequence& sequence : call.sequences) add_blocks(sequence);
   std::vector<uint32_t> steps;  // blocks that may share what they read
   for (uint32_t i = 0; i < blocks_.size(); i++) {
-    if (blocks_[i].queries < prompt_queries)
+    if (blocks_[i].sequence->queries < prompt_queries)
       steps.push_back(i);
     else
       add_own_passes(i, 0);

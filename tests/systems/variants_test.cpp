@@ -53,6 +53,18 @@ class Variants : public testing::TestWithParam<Shape> {
   Random random{GetParam().query_heads};
 };
 
+// A prompt is cut into blocks of 288 rows of a KV head. Few queries in the last one make no decode step of it, whose heads go
+// together.
+TEST_P(Variants, PromptsWithAShortLastBlock) {
+  const uint32_t block = 288 * model.kv_heads / model.query_heads;
+  for (const uint32_t tokens : {block + 1, block + 3, 2 * block + 15}) {
+    Cache cache = create(config_of(model, 80));
+    Grown grown(cache, model, 8);
+    EXPECT_LE(grown.step(tokens, attention_of(model)), 1.0) << tokens << " tokens";
+    EXPECT_LE(grown.step(tokens, attention_of(model)), 1.0) << tokens << " more";
+  }
+}
+
 TEST_P(Variants, Softcap) {
   Attention attention = attention_of(model);
   attention.softcap = 0.7f;  // scores reach up to it
