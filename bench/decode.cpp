@@ -8,29 +8,9 @@ namespace pkv::bench {
 
 namespace {
 
-// One decode step of all sessions, ready to attend.
-class Step {
- public:
-  Step(const Geometry& geometry, Filled& filled)
-      : kv_(geometry.sessions, geometry.kv_heads, geometry.dim), q_(geometry.sessions, geometry.query_heads(), geometry.dim),
-        out_(geometry.sessions, geometry.query_heads(), geometry.dim), batch_(filled.begin(1)) {
-    check(pkv_batch_write(batch_, 0, kv_.tensor(), kv_.tensor()));
-    attend();  // working memory is made by the first call
-  }
-  ~Step() { check(pkv_batch_abort(batch_)); }
-  Step(const Step&) = delete;
-  Step& operator=(const Step&) = delete;
-
-  void attend() { check(pkv_batch_attend(batch_, 0, nullptr, q_.tensor(), out_.tensor())); }
-
- private:
-  Rows kv_, q_, out_;
-  pkv_batch batch_;
-};
-
 void decode(benchmark::State& state, const Geometry& geometry) {
   Filled filled(geometry);
-  Step step(geometry, filled);
+  Step step(geometry, filled, 1);
   // In turns with a plain read of as many bytes, a few calls at a time where they are short.
   const size_t bytes = geometry.kv_bytes(), calls = std::clamp<size_t>(largest_read / 8 / bytes, 1, 64);
   const size_t plain = std::min(bytes * calls, largest_read);
@@ -54,16 +34,8 @@ void decode_quantised(benchmark::State& state, const Geometry& geometry) {
   Geometry unquantised = geometry;
   unquantised.dtype = PKV_BF16;
   Filled quantised(geometry), peer(unquantised);
-  Step step(geometry, quantised), peer_step(unquantised, peer);
-  double ours = 0, theirs = 0;
-  for (auto _ : state) {
-    auto begin = Clock::now();
-    step.attend();
-    ours += seconds_since(begin);
-    begin = Clock::now();
-    peer_step.attend();
-    theirs += seconds_since(begin);
-  }
+  Step step(geometry, quantised, 1), peer_step(unquantised, peer, 1);
+  const auto [ours, theirs] = in_turns(state, [&] { step.attend(); }, [&] { peer_step.attend(); });
   state.counters["tokens/s"] = geometry.sessions * static_cast<double>(state.iterations()) / ours;
   state.counters["bf16_tokens/s"] = geometry.sessions * static_cast<double>(state.iterations()) / theirs;
   state.counters["ratio"] = theirs / ours;
@@ -81,16 +53,8 @@ void shared_prefix(benchmark::State& state, const Geometry& geometry) {
     check(pkv_session_fork(shared.sessions()[0], &child));
     shared.sessions().push_back(child);
   }
-  Step step(geometry, shared), apart_step(geometry, apart);
-  double together = 0, separate = 0;
-  for (auto _ : state) {
-    auto begin = Clock::now();
-    step.attend();
-    together += seconds_since(begin);
-    begin = Clock::now();
-    apart_step.attend();
-    separate += seconds_since(begin);
-  }
+  Step step(geometry, shared, 1), apart_step(geometry, apart, 1);
+  const auto [together, separate] = in_turns(state, [&] { step.attend(); }, [&] { apart_step.attend(); });
   const double flops = 4.0 * geometry.sessions * geometry.tokens * geometry.query_heads() * geometry.dim;
   state.counters["us"] = together * 1e6 / static_cast<double>(state.iterations());
   state.counters["us_apart"] = separate * 1e6 / static_cast<double>(state.iterations());

@@ -70,6 +70,14 @@ Filled::Filled(const Geometry& geometry, bool prefilled) : sessions_(geometry.se
   }
 }
 
+Step::Step(const Geometry& geometry, Filled& filled, uint32_t new_tokens)
+    : kv_(size_t{geometry.sessions} * new_tokens, geometry.kv_heads, geometry.dim),
+      q_(size_t{geometry.sessions} * new_tokens, geometry.query_heads(), geometry.dim),
+      out_(size_t{geometry.sessions} * new_tokens, geometry.query_heads(), geometry.dim), batch_(filled.begin(new_tokens)) {
+  check(pkv_batch_write(batch_, 0, kv_.tensor(), kv_.tensor()));
+  attend();  // working memory is made by the first call
+}
+
 pkv_batch Filled::begin(uint32_t new_tokens) {
   const std::vector<uint32_t> counts(sessions_.size(), new_tokens);
   pkv_batch batch;

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace pkv::bench {
@@ -62,6 +63,36 @@ class Filled {
   pkv_cache cache_ = nullptr;
   std::vector<pkv_session> sessions_;
 };
+
+// A step of all sessions, written and ready to attend; aborted at its end.
+class Step {
+ public:
+  Step(const Geometry& geometry, Filled& filled, uint32_t new_tokens);
+  ~Step() { check(pkv_batch_abort(batch_)); }
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  void attend() { check(pkv_batch_attend(batch_, 0, nullptr, q_.tensor(), out_.tensor())); }
+
+ private:
+  Rows kv_, q_, out_;
+  pkv_batch batch_;
+};
+
+// Seconds of two things that are done in turns.
+template <class First, class Second>
+std::pair<double, double> in_turns(benchmark::State& state, const First& first, const Second& second) {
+  std::pair<double, double> seconds{0, 0};
+  for (auto _ : state) {
+    auto begin = Clock::now();
+    first();
+    seconds.first += seconds_since(begin);
+    begin = Clock::now();
+    second();
+    seconds.second += seconds_since(begin);
+  }
+  return seconds;
+}
 
 // True for the short mode: fewer shapes, shorter runs.
 bool short_run();

@@ -14,25 +14,6 @@ double flops(const Geometry& geometry) {
   return 4.0 * pairs * geometry.dim * geometry.query_heads() * geometry.sessions;
 }
 
-class Chunk {
- public:
-  Chunk(const Geometry& geometry, Filled& filled)
-      : kv_(chunk, geometry.kv_heads, geometry.dim), q_(chunk, geometry.query_heads(), geometry.dim),
-        out_(chunk, geometry.query_heads(), geometry.dim), batch_(filled.begin(chunk)) {
-    check(pkv_batch_write(batch_, 0, kv_.tensor(), kv_.tensor()));
-    attend();
-  }
-  ~Chunk() { check(pkv_batch_abort(batch_)); }
-  Chunk(const Chunk&) = delete;
-  Chunk& operator=(const Chunk&) = delete;
-
-  void attend() { check(pkv_batch_attend(batch_, 0, nullptr, q_.tensor(), out_.tensor())); }
-
- private:
-  Rows kv_, q_, out_;
-  pkv_batch batch_;
-};
-
 Geometry geometry_of(pkv_dtype dtype, uint32_t group, uint32_t dim) {
   Geometry geometry;
   geometry.dtype = dtype;
@@ -46,7 +27,7 @@ Geometry geometry_of(pkv_dtype dtype, uint32_t group, uint32_t dim) {
 
 void prefill(benchmark::State& state, const Geometry& geometry) {
   Filled filled(geometry);
-  Chunk step(geometry, filled);
+  Step step(geometry, filled, chunk);
   double ours = 0, limit = 0;
   for (auto _ : state) {
     const auto begin = Clock::now();
@@ -68,16 +49,8 @@ void scaling(benchmark::State& state, Geometry geometry) {
   Filled one(geometry);
   geometry.threads = processors();
   Filled all(geometry);
-  Chunk alone(geometry, one), together(geometry, all);
-  double single = 0, parallel = 0;
-  for (auto _ : state) {
-    auto begin = Clock::now();
-    alone.attend();
-    single += seconds_since(begin);
-    begin = Clock::now();
-    together.attend();
-    parallel += seconds_since(begin);
-  }
+  Step alone(geometry, one, chunk), together(geometry, all, chunk);
+  const auto [single, parallel] = in_turns(state, [&] { alone.attend(); }, [&] { together.attend(); });
   state.counters["threads"] = processors();
   state.counters["ratio"] = single / parallel / processors();
 }
