@@ -17,8 +17,9 @@
   X(cache_get_stats) X(cache_get_pool_stats) X(cache_validate) X(cache_kv_view)                                       \
   X(session_config_init) X(session_open) X(session_close) X(session_length) X(session_layer_length) X(session_tokens) \
   X(session_set_tokens) X(session_reserve) X(session_prefill) X(session_push) X(session_trim) X(session_fork)         \
+  X(session_suspend) X(session_resume) X(session_set_priority) X(session_get_info)                                    \
   X(session_block_table) X(session_slot_mapping) X(session_kv_indices) X(session_materialize)                         \
-  X(batch_begin) X(batch_rows) X(batch_write) X(batch_attend) X(batch_accept) X(batch_commit) X(batch_abort)          \
+  X(batch_begin) X(batch_choose_victims) X(batch_rows) X(batch_write) X(batch_attend) X(batch_accept) X(batch_commit) X(batch_abort)          \
   X(batch_slot_mapping) X(batch_block_copies) X(batch_kv_indices)                                                     \
   X(attention_params_init) X(attention) X(merge_states)                                                               \
   X(snapshot_take) X(snapshot_open) X(snapshot_length) X(snapshot_close)

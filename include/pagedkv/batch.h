@@ -6,7 +6,7 @@
  *   pkv_batch batch;
  *   uint64_t short_by;
  *   pkv_status s = pkv_batch_begin(cache, n, sessions, new_tokens, &short_by, &batch);
- *   if (s == PKV_OUT_OF_BLOCKS) { preempt a session and try again }
+ *   if (s == PKV_OUT_OF_BLOCKS) { suspend what pkv_batch_choose_victims names, and try again with the others }
  *   for (layer = 0; layer < layers; layer++) {
  *     ... q, k, v = projections of the rows at this layer ...
  *     pkv_batch_write(batch, layer, &k, &v);
@@ -36,10 +36,21 @@ typedef struct pkv_batch_t* pkv_batch;
  * Begins a step: reserves the blocks of all new tokens in all groups, for every session or for none. new_tokens[i] may be 0.
  * blocks_short (may be NULL) is written on OUT_OF_BLOCKS: how many blocks must be freed before the same call can work.
  * Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, WRONG_CACHE, BUSY (a session is in a batch already, or twice in the list),
- * STALE_HANDLE. Since 0.1.
+ * SUSPENDED, STALE_HANDLE. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* sessions, const uint32_t* new_tokens,
                                    uint64_t* blocks_short, pkv_batch* out);
+
+/**
+ * Sessions to suspend (or close) so that pkv_batch_begin with the rest of this list gets its blocks: those of the lowest priority first, and of
+ * those the one opened last. Sessions of the list may be among them; the first in rank never is. Left out are sessions in use by another call or
+ * batch, and those that hold no block. What victims share counts as freed once all holders are victims. *count is how many there are, 0: begin
+ * needs none; as in pkv_session_block_table. The answer holds until something else takes or gives blocks. For the thread that schedules: it looks
+ * at every session, and calls that would change one meanwhile return BUSY.
+ * Statuses: OUT_OF_BLOCKS (even with all others suspended), TOO_LARGE, BUFFER_TOO_SMALL, WRONG_CACHE, NO_MEMORY, BUSY (a session of the list). Since 0.1.
+ */
+PKV_API pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count, const pkv_session* sessions, const uint32_t* new_tokens,
+                                            size_t capacity, pkv_session* victims, size_t* victim_count);
 
 /** Rows of this batch: the sum of new_tokens. Since 0.1. */
 PKV_API pkv_status pkv_batch_rows(pkv_batch batch, size_t* rows);
@@ -60,8 +71,8 @@ PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer, const pkv_a
 
 /**
  * Ends the step: every session is longer by its new tokens, full blocks are sealed, and the batch handle is closed. tokens ([rows], in)
- * are the ids of the new tokens; NULL: they stay PKV_NO_TOKEN. Statuses: INCOMPLETE (a layer was not written; not for NONE), NO_MEMORY: the
- * batch is still open then. Since 0.1.
+ * are the ids of the new tokens; NULL: they stay PKV_NO_TOKEN, or what pkv_session_suspend remembered. Statuses: INCOMPLETE (a layer was not written; not for NONE),
+ * INVALID_ARGUMENT (another id than the remembered one), NO_MEMORY: the batch is still open then. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_commit(pkv_batch batch, const int32_t* tokens);
 

@@ -112,7 +112,11 @@ typedef struct pkv_cache_config {
   pkv_dtype value_dtype;      /**< These three belong to the description of the model, too. */
   uint32_t sinks;
   uint32_t latent;
-  uint32_t reserved;          /**< 0. */
+  /**
+   * Blocks of each group that only sessions which have tokens already may take: what begins (a first step, a resume, room that is reserved for an empty
+   * session) leaves so many free, so that those that run can finish. Exact while one thread begins. Default 0.
+   */
+  uint32_t watermark;
   const pkv_runner* runner;   /**< Threads of the caller's, copied; threads must be 0 then. NULL: oneTBB. Must outlive the cache. */
 } pkv_cache_config;
 

@@ -46,6 +46,7 @@ typedef enum pkv_status PKV_ENUM {
   PKV_BLOCK_SEALED = 110,     /**< A write to a block that is sealed. */
   PKV_UNSUPPORTED = 111,      /**< Not available for this storage kind, layout or processor. */
   PKV_INCOMPLETE = 112,       /**< A layer that was not written yet in this step. */
+  PKV_SUSPENDED = 113,        /**< The session is suspended: resume it first. */
 
   PKV_OUT_OF_BLOCKS = 200, /**< Not enough free blocks; the sentence says how many are short. */
   PKV_TOO_LARGE = 201,     /**< More than the whole cache could ever hold. */

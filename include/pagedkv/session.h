@@ -18,7 +18,7 @@ typedef struct pkv_session_t* pkv_session;
 
 typedef struct pkv_session_config {
   uint32_t struct_size;
-  uint32_t reserved;       /**< 0. */
+  int32_t priority;        /**< Higher ones are the last to be chosen by pkv_batch_choose_victims. Default 0. */
   uint64_t reserve_tokens; /**< As pkv_session_reserve at once. Default 0. */
 } pkv_session_config;
 
@@ -31,7 +31,7 @@ PKV_API pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* c
 /** Gives every block back that nobody else holds. NULL is OK. Statuses: STALE_HANDLE, BUSY (in a batch). Since 0.1. */
 PKV_API pkv_status pkv_session_close(pkv_session session);
 
-/** Committed tokens. Since 0.1. */
+/** Committed tokens; 0 while the session is suspended. Since 0.1. */
 PKV_API pkv_status pkv_session_length(pkv_session session, uint64_t* tokens);
 
 /** Tokens whose K and V this layer holds: more than the length while a step is in flight and the layer was written. Statuses: OUT_OF_RANGE. Since 0.1. */
@@ -40,7 +40,7 @@ PKV_API pkv_status pkv_session_layer_length(pkv_session session, uint32_t layer,
 /** Stands for a token whose id was never told. */
 #define PKV_NO_TOKEN (-1)
 
-/** Copies token ids of positions [first, first + n). Statuses: OUT_OF_RANGE. Since 0.1. */
+/** Copies token ids of positions [first, first + n): committed ones, and those remembered by pkv_session_suspend. Statuses: OUT_OF_RANGE. Since 0.1. */
 PKV_API pkv_status pkv_session_tokens(pkv_session session, uint64_t first, size_t n, int32_t* tokens);
 
 /** Tells the ids of committed positions that were committed without (pkv_session_prefill, pkv_session_push).
@@ -78,6 +78,39 @@ PKV_API pkv_status pkv_session_trim(pkv_session session, uint64_t length);
  * that one block. Storage CONTIGUOUS copies everything. Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY. Since 0.1.
  */
 PKV_API pkv_status pkv_session_fork(pkv_session session, pkv_session* out);
+
+/**
+ * Gives back every block that nobody else holds (preemption) and remembers the token ids. The session is empty then, and its length 0. Until
+ * it is resumed, trimmed or prefilled anew, calls that would add to it return PKV_SUSPENDED. Needs no memory. Suspending twice is OK.
+ * Ends an unfinished pkv_session_prefill or pkv_session_push. Statuses: BUSY. Since 0.1.
+ */
+PKV_API pkv_status pkv_session_suspend(pkv_session session);
+
+/**
+ * Ends the suspension: reserves the blocks that the remembered tokens need, for all or for none (window groups: those of one window), and says from
+ * where on their K and V must be computed again: positions [*length, *total), whose ids pkv_session_tokens tells. Prefill them by batches of
+ * any size, which may go beyond total; a commit without ids takes the remembered ones, one with others is refused. A trim, or
+ * pkv_session_prefill, forgets what is remembered. A session that is not suspended: OK, with its length and what it remembers.
+ * blocks_short (may be NULL) as in pkv_batch_begin. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY (suspended still), BUSY. Since 0.1.
+ */
+PKV_API pkv_status pkv_session_resume(pkv_session session, uint64_t* length, uint64_t* total, uint64_t* blocks_short);
+
+/** Changes the priority of pkv_session_config. Statuses: BUSY. Since 0.1. */
+PKV_API pkv_status pkv_session_set_priority(pkv_session session, int32_t priority);
+
+typedef struct pkv_session_info {
+  uint32_t struct_size;
+  int32_t priority;
+  uint32_t suspended;        /**< 1: between pkv_session_suspend and pkv_session_resume. */
+  uint32_t reserved;         /**< 0. */
+  uint64_t length;           /**< Committed tokens. */
+  uint64_t total;            /**< With the remembered ones that are to be computed again; length if there are none. */
+  uint64_t blocks;           /**< Blocks held, over all groups, reserved ones too. */
+  uint64_t exclusive_blocks; /**< Of those, held by nobody else: what a suspend or a close gives back. */
+} pkv_session_info;
+
+/** Since 0.1. */
+PKV_API pkv_status pkv_session_get_info(pkv_session session, pkv_session_info* out);
 
 /**
  * Block ids of one group, logical block i (tokens i * block_size and on) at ids[i]; PKV_NO_BLOCK where the block left the window.

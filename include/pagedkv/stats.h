@@ -40,6 +40,8 @@ typedef struct pkv_cache_stats {
   uint64_t commits;         /**< Batches committed so far. */
   uint64_t aborts;          /**< Batches aborted so far. */
   uint64_t committed_tokens;/**< Tokens committed so far. */
+  uint64_t suspended_sessions; /**< Sessions suspended now. */
+  uint64_t suspensions;     /**< Sessions suspended so far. */
 } pkv_cache_stats;
 
 #ifdef __cplusplus

@@ -4,6 +4,7 @@
 
 #include "api/batch_object.h"
 #include "api/boundary.h"
+#include "engine/victims.h"
 
 namespace pkv {
 namespace {
@@ -49,6 +50,17 @@ std::vector<Lease> lease_sessions(pkv_cache cache, std::span<const pkv_session> 
   return leases;
 }
 
+// All other sessions of the cache, but those in use: they hold still while somebody reads them.
+void lease_others(uint64_t cache, std::vector<Lease>& leases) {
+  for (const uint64_t handle : list_children(cache, Kind::session)) {
+    try {
+      leases.emplace_back(handle, Kind::session, Access::read);
+    } catch (const Error&) {
+      // In use or in the list, or closed meanwhile.
+    }
+  }
+}
+
 }  // namespace
 }  // namespace pkv
 
@@ -73,6 +85,24 @@ pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* ses
     const uint64_t batch = adopt(Kind::batch, std::move(object), bits(cache));
     for (Lease& session : leases) session.hold_for(batch);
     *out = handle_from<pkv_batch>(batch);
+  });
+}
+
+pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count, const pkv_session* sessions, const uint32_t* new_tokens,
+                                    size_t capacity, pkv_session* victims, size_t* victim_count) {
+  return guarded([&] {
+    const Lease lease(bits(cache), Kind::cache, Access::read);
+    check_list(sessions, count, "sessions");
+    check_list(new_tokens, count, "new_tokens");
+    check_list(victims, capacity, "victims");
+    check_pointer(victim_count, "victim_count");
+    std::vector<Lease> leases = lease_sessions(cache, std::span(sessions, count));
+    lease_others(bits(cache), leases);
+    std::vector<Session*> objects;
+    for (const Lease& session : leases) objects.push_back(&session.object<Session>());
+    const std::vector<size_t> chosen = choose_victims(lease.object<Cache>(), objects, std::span(new_tokens, count));
+    check_capacity(capacity, chosen.size(), victim_count, "victims");
+    for (size_t i = 0; i < chosen.size(); i++) victims[i] = handle_from<pkv_session>(leases[chosen[i]].handle());
   });
 }
 

@@ -40,6 +40,7 @@ const char* pkv_status_string(pkv_status status) {
     PKV_NAME(PKV_BLOCK_SEALED);
     PKV_NAME(PKV_UNSUPPORTED);
     PKV_NAME(PKV_INCOMPLETE);
+    PKV_NAME(PKV_SUSPENDED);
     PKV_NAME(PKV_OUT_OF_BLOCKS);
     PKV_NAME(PKV_TOO_LARGE);
     PKV_NAME(PKV_NO_MEMORY);

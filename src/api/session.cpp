@@ -37,8 +37,7 @@ pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* config, p
     const Lease lease(bits(cache), Kind::cache, Access::read);
     check_pointer(out, "out");
     const pkv_session_config known = config == nullptr ? defaults() : read_struct(config, defaults(), "config");
-    if (known.reserved != 0) fail(PKV_INVALID_ARGUMENT, "reserved is %u, not 0", known.reserved);
-    auto session = std::make_unique<Session>(Content(lease.object<Cache>()));
+    auto session = std::make_unique<Session>(Content(lease.object<Cache>()), known.priority);
     session->reserve(known.reserve_tokens);
     *out = handle_from<pkv_session>(adopt(Kind::session, std::move(session), bits(cache)));
   });
@@ -105,9 +104,32 @@ pkv_status pkv_session_fork(pkv_session handle, pkv_session* out) {
   return guarded([&] {
     const Use session(handle, Access::read);
     check_pointer(out, "out");
-    auto child = std::make_unique<Session>(session->fork());
+    auto child = std::make_unique<Session>(session->fork(), session->priority());
     *out = handle_from<pkv_session>(adopt(Kind::session, std::move(child), session.cache()));
   });
+}
+
+pkv_status pkv_session_suspend(pkv_session handle) {
+  return guarded([&] { Use(handle, Access::write)->suspend(); });
+}
+
+pkv_status pkv_session_resume(pkv_session handle, uint64_t* length, uint64_t* total, uint64_t* blocks_short) {
+  return guarded([&] {
+    const Use session(handle, Access::write);
+    check_pointer(length, "length");
+    check_pointer(total, "total");
+    session->resume(blocks_short);
+    *length = session->length();
+    *total = session->total();
+  });
+}
+
+pkv_status pkv_session_set_priority(pkv_session handle, int32_t priority) {
+  return guarded([&] { Use(handle, Access::write)->set_priority(priority); });
+}
+
+pkv_status pkv_session_get_info(pkv_session handle, pkv_session_info* out) {
+  return guarded([&] { fill_struct(out, Use(handle, Access::read)->info(), "out"); });
 }
 
 pkv_status pkv_session_block_table(pkv_session handle, uint32_t group, size_t capacity, uint32_t* ids, size_t* count) {

@@ -9,6 +9,17 @@
 
 namespace pkv {
 
+void Needs::add(const Session& session, uint32_t new_tokens) {
+  const uint64_t start = session.length(), end = start + new_tokens;
+  for (size_t g = 0; g < blocks.size(); g++) {
+    const Sequence& sequence = session.content().sequences()[g];
+    sequence.check_fits(sequence.first_kept(), end, "begin");
+    const uint64_t lacking = sequence.lacking(start, end);
+    blocks[g] += lacking;
+    if (start == 0 && lacking > 0) keep = session.cache().config().watermark;
+  }
+}
+
 Batch::Batch(Cache& cache, size_t sessions) : cache_(cache), written_(cache.config().layers) {
   entries_.reserve(sessions);
   tasks_.reserve(sessions);
@@ -17,7 +28,7 @@ Batch::Batch(Cache& cache, size_t sessions) : cache_(cache), written_(cache.conf
 Batch::Batch(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens, uint64_t* short_by)
     : Batch(cache, sessions.size()) {
   for (size_t i = 0; i < sessions.size(); i++) {
-    sessions[i]->check_idle("begin");
+    sessions[i]->check_ready("begin");
     entries_.push_back({sessions[i], sessions[i]->length(), new_tokens[i], rows_});
     rows_ = checked_add(rows_, new_tokens[i], "rows of the batch");
   }
@@ -37,15 +48,9 @@ void Batch::begin_reserved(Session& session, uint32_t new_tokens) noexcept {
 // All or none: what a session got is given back if a later one fails.
 void Batch::reserve(uint64_t* short_by) {
   const size_t groups = cache_.groups().size();
-  std::vector<uint64_t> counts(groups);
-  for (const Entry& entry : entries_) {
-    for (size_t g = 0; g < groups; g++) {
-      const Sequence& sequence = entry.session->content_.sequences()[g];
-      sequence.check_fits(sequence.first_kept(), entry.end(), "begin");
-      counts[g] += sequence.lacking(entry.start, entry.end());
-    }
-  }
-  Taken taken(cache_, counts, short_by, "begin");
+  Needs needs(groups);
+  for (const Entry& entry : entries_) needs.add(*entry.session, entry.count);
+  Taken taken(cache_, needs.blocks, needs.keep, short_by, "begin");
   size_t done = 0, copies = 0;
   try {
     for (const Entry& entry : entries_) {
@@ -157,25 +162,43 @@ void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv
   pkv::attend(cache_.workers(), cache_.scratch(), cache_.kernels(), call);
 }
 
+// The id of the i-th token that an entry keeps: the caller's, or the one remembered from before a suspension.
+int32_t Batch::token(size_t e, uint64_t i, const int32_t* tokens) const {
+  const Entry& entry = entries_[e];
+  const uint64_t from = accepted(e) != nullptr ? (*accepted(e))[i] : i;
+  const int32_t given = tokens != nullptr ? tokens[entry.row + from] : PKV_NO_TOKEN;
+  return given != PKV_NO_TOKEN ? given : entry.session->remembered(entry.start + i);
+}
+
+void Batch::check_tokens(const int32_t* tokens) const {
+  for (size_t e = 0; e < entries_.size() && tokens != nullptr; e++) {
+    const Entry& entry = entries_[e];
+    const uint64_t known = std::min(entry.session->total(), entry.start + count_kept(e));
+    for (uint64_t position = entry.start; position < known; position++) {
+      const int32_t before = entry.session->remembered(position), now = token(e, position - entry.start, tokens);
+      if (before != PKV_NO_TOKEN && before != now)
+        fail(PKV_INVALID_ARGUMENT, "commit: position %llu of session %zu held token %d before it was suspended, not %d",
+             (unsigned long long)position, e, before, now);
+    }
+  }
+}
+
 void Batch::commit(const int32_t* tokens) {
   const size_t unwritten = first_unwritten();
   if (cache_.config().storage != PKV_STORAGE_NONE && rows_ > 0 && unwritten < written_.size())
     fail(PKV_INCOMPLETE, "commit: layer %zu of %zu was not written", unwritten, written_.size());
+  check_tokens(tokens);
   for (const Entry& entry : entries_) reserve_more(entry.session->content_.tokens(), entry.count);
   size_t committed = 0;
   for (size_t e = 0; e < entries_.size(); e++) {
     const Entry& entry = entries_[e];
-    auto& own = entry.session->content_.tokens();
-    const std::vector<uint32_t>* const kept = accepted_.empty() || !accepted_[e].has_value() ? nullptr : &*accepted_[e];
-    const uint64_t count = kept != nullptr ? kept->size() : entry.count;
-    for (uint64_t i = 0; i < count; i++)
-      own.push_back(tokens != nullptr ? tokens[entry.row + (kept != nullptr ? (*kept)[i] : i)] : PKV_NO_TOKEN);
+    const uint64_t count = count_kept(e);
+    for (uint64_t i = 0; i < count; i++) entry.session->content_.tokens().push_back(token(e, i, tokens));
     for (Sequence& sequence : entry.session->content_.sequences()) {
       sequence.commit(entry.start, entry.start + count);
       if (count < entry.count) sequence.drop_unused(entry.start + count);
     }
-    entry.session->batch_ = nullptr;
-    entry.session->counted_tokens_ += count;
+    entry.session->end_step(count);
     committed += count;
   }
   open_ = false;

@@ -11,6 +11,15 @@
 
 namespace pkv {
 
+// Blocks that a step takes.
+struct Needs {
+  explicit Needs(size_t groups) : blocks(groups) {}
+  void add(const Session& session, uint32_t new_tokens);  // throws TOO_LARGE
+
+  std::vector<uint64_t> blocks;  // by group
+  uint32_t keep = 0;             // and so many stay free, since a session begins
+};
+
 class Batch {
  public:
   // Sessions of one cache, each once, none of them in a step. Throws OUT_OF_BLOCKS (and sets *short_by), TOO_LARGE, bad_alloc.
@@ -32,7 +41,7 @@ class Batch {
   void attend(uint32_t layer, const pkv_attention_params* params, const pkv_tensor* q, const pkv_tensor* out);
   // Keeps only these new tokens (rising indices) of one session; then only commit is left. Throws, and nothing is changed then.
   void accept(size_t index, std::span<const uint32_t> kept);
-  // tokens may be NULL. Throws INCOMPLETE, bad_alloc, and is still open then.
+  // tokens may be NULL. Throws INCOMPLETE, INVALID_ARGUMENT, bad_alloc, and is still open then.
   void commit(const int32_t* tokens);
 
   // Slots of the new tokens of one group; returns how many there are, writes if they fit.
@@ -56,6 +65,10 @@ class Batch {
   Group& check_layer(uint32_t layer, LayerPlace* place) const;
   void check_ids(uint32_t group) const;
   void check_open_for(const char* who) const;
+  const std::vector<uint32_t>* accepted(size_t e) const { return accepted_.empty() || !accepted_[e].has_value() ? nullptr : &*accepted_[e]; }
+  uint64_t count_kept(size_t e) const { return accepted(e) != nullptr ? accepted(e)->size() : entries_[e].count; }
+  int32_t token(size_t e, uint64_t i, const int32_t* tokens) const;
+  void check_tokens(const int32_t* tokens) const;
 
   Cache& cache_;
   std::vector<Entry> entries_;

@@ -1,6 +1,7 @@
 #include "engine/cache.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "base/checked.h"
 #include "base/os.h"
@@ -69,6 +70,8 @@ pkv_cache_stats Cache::stats() const {
   stats.commits = counters_.commits.load(std::memory_order_relaxed);
   stats.aborts = counters_.aborts.load(std::memory_order_relaxed);
   stats.committed_tokens = counters_.committed_tokens.load(std::memory_order_relaxed);
+  stats.suspended_sessions = counters_.suspended_sessions.load(std::memory_order_relaxed);
+  stats.suspensions = counters_.suspensions.load(std::memory_order_relaxed);
   return stats;
 }
 
@@ -99,30 +102,50 @@ pkv_kv_view Cache::kv_view(uint32_t layer) const {
   return out;
 }
 
-Taken::Taken(Cache& cache, std::span<const uint64_t> counts, uint64_t* short_by, const char* who)
+namespace {
+
+struct KeptFree {
+  char text[64];
+};
+
+KeptFree kept_free(uint32_t keep) {
+  KeptFree result{};
+  if (keep > 0) std::snprintf(result.text, sizeof result.text, ", %u stay free (watermark)", keep);
+  return result;
+}
+
+uint64_t missing(const Cache& cache, std::span<const uint64_t> counts, uint32_t keep) {
+  uint64_t total = 0;
+  for (size_t g = 0; g < counts.size(); g++) {
+    const uint64_t free = cache.groups()[g]->pool.free_count(), needed = counts[g] == 0 ? 0 : counts[g] + keep;
+    total += needed > free ? needed - free : 0;
+  }
+  return total;
+}
+
+}  // namespace
+
+Taken::Taken(Cache& cache, std::span<const uint64_t> counts, uint32_t keep, uint64_t* short_by, const char* who)
     : cache_(cache), blocks_(counts.size()), passed_(counts.size()) {
   for (size_t g = 0; g < counts.size(); g++) {
     const uint64_t capacity = cache.groups()[g]->pool.blocks();
-    if (counts[g] > capacity)
-      fail(PKV_TOO_LARGE, "%s needs %llu blocks in group %zu, which has %llu in all", who, (unsigned long long)counts[g], g,
-           (unsigned long long)capacity);
+    if (counts[g] > capacity - keep)
+      fail(PKV_TOO_LARGE, "%s needs %llu blocks in group %zu, which has %llu in all%s", who, (unsigned long long)counts[g], g,
+           (unsigned long long)capacity, kept_free(keep).text);
     blocks_[g].resize(counts[g]);
   }
   for (size_t g = 0; g < counts.size(); g++) {
-    if (counts[g] == 0 || cache.groups()[g]->pool.try_alloc(counts[g], blocks_[g].data())) continue;
+    Pool& pool = cache.groups()[g]->pool;
+    if (counts[g] == 0) continue;
+    if ((keep == 0 || pool.free_count() >= counts[g] + keep) && pool.try_alloc(counts[g], blocks_[g].data())) continue;
     for (size_t rest = g; rest < counts.size(); rest++) blocks_[rest].clear();  // were not taken
     give_back();
-    uint64_t total = 0;
-    for (size_t i = 0; i < counts.size(); i++) {
-      const uint64_t free = cache.groups()[i]->pool.free_count();
-      total += counts[i] > free ? counts[i] - free : 0;
-    }
     // Another thread may have released blocks since: one is the least that was short.
-    total = std::max<uint64_t>(total, 1);
+    const uint64_t total = std::max<uint64_t>(missing(cache, counts, keep), 1);
     if (short_by != nullptr) *short_by = total;
-    fail(PKV_OUT_OF_BLOCKS, "%s needs %llu blocks in group %zu, %llu of %llu are free (%llu short over all groups)", who,
-         (unsigned long long)counts[g], g, (unsigned long long)cache.groups()[g]->pool.free_count(),
-         (unsigned long long)cache.groups()[g]->pool.blocks(), (unsigned long long)total);
+    fail(PKV_OUT_OF_BLOCKS, "%s needs %llu blocks in group %zu, %llu of %llu are free%s (%llu short over all groups)", who,
+         (unsigned long long)counts[g], g, (unsigned long long)pool.free_count(), (unsigned long long)pool.blocks(), kept_free(keep).text,
+         (unsigned long long)total);
   }
 }
 

@@ -30,6 +30,9 @@ struct Counters {
   std::atomic<uint64_t> commits{0};
   std::atomic<uint64_t> aborts{0};
   std::atomic<uint64_t> committed_tokens{0};
+  std::atomic<uint64_t> opened_sessions{0};
+  std::atomic<uint64_t> suspended_sessions{0};  // now
+  std::atomic<uint64_t> suspensions{0};
 };
 
 class Cache {
@@ -70,8 +73,9 @@ class Cache {
 // Blocks taken from the pools of a cache, all or none, that nobody owns yet: what was not handed on is given back.
 class Taken {
  public:
-  // counts[g] blocks of group g. Throws OUT_OF_BLOCKS (and then sets *short_by, unless NULL), TOO_LARGE, bad_alloc.
-  Taken(Cache& cache, std::span<const uint64_t> counts, uint64_t* short_by, const char* who);
+  // counts[g] blocks of group g; where some are needed, keep more stay free. Throws OUT_OF_BLOCKS (and then sets *short_by, unless
+  // NULL), TOO_LARGE, bad_alloc.
+  Taken(Cache& cache, std::span<const uint64_t> counts, uint32_t keep, uint64_t* short_by, const char* who);
   ~Taken() { give_back(); }
   Taken(const Taken&) = delete;
   Taken& operator=(const Taken&) = delete;

@@ -167,7 +167,6 @@ CacheConfig check_config(const pkv_cache_config& config) {
   check_hooks(config);
   if (config.block_size < 16 || config.block_size > 256 || config.block_size % 16 != 0)
     fail(PKV_INVALID_ARGUMENT, "block_size is %u; a multiple of 16 from 16 to 256 is needed", config.block_size);
-  if (config.reserved != 0) fail(PKV_INVALID_ARGUMENT, "reserved is %u, not 0", config.reserved);
   if (config.prefault > 1) fail(PKV_INVALID_ARGUMENT, "prefault is %u; 0 and 1 are known", config.prefault);
   if (config.threads > max_threads) fail(PKV_INVALID_ARGUMENT, "threads is %u; at most %u are possible", config.threads, max_threads);
   if (!isa_supported(config.isa))
@@ -182,6 +181,7 @@ CacheConfig check_config(const pkv_cache_config& config) {
   result.isa = config.isa;
   result.huge_pages = config.huge_pages;
   result.prefault = config.prefault != 0;
+  result.watermark = config.watermark;
 
   const std::vector<pkv_layer_group> given = list_groups(config);
   for (size_t g = 0; g < given.size(); g++) {
@@ -201,6 +201,8 @@ CacheConfig check_config(const pkv_cache_config& config) {
     if (blocks == 0) fail(PKV_INVALID_ARGUMENT, "no capacity is given: set blocks or memory_bytes");
     if (blocks > max_blocks)
       fail(PKV_TOO_LARGE, "%llu blocks in group %zu; at most %u are possible", (unsigned long long)blocks, g, max_blocks);
+    if (config.watermark >= blocks)
+      fail(PKV_INVALID_ARGUMENT, "watermark is %u blocks; group %zu has %llu in all", config.watermark, g, (unsigned long long)blocks);
     result.groups[g].blocks = static_cast<uint32_t>(blocks);
   }
   compute_plan(result, PKV_ALL_GROUPS);  // throws where the sizes do not fit

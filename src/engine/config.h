@@ -26,6 +26,7 @@ struct CacheConfig {
   pkv_isa isa;
   pkv_huge_pages huge_pages;
   bool prefault;
+  uint32_t watermark;  // blocks of each group that only sessions with tokens may take
 };
 
 // Throws the status and sentence of the first thing that is wrong. config has the size of this build; its groups

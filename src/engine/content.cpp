@@ -17,7 +17,7 @@ Content Content::fork() const {
   child.tokens_.assign(tokens_.begin(), tokens_.end());
   std::vector<uint64_t> counts;
   for (const Sequence& sequence : sequences_) counts.push_back(sequence.lacking_fork(length()));
-  Taken taken(*cache_, counts, nullptr, "the copy");
+  Taken taken(*cache_, counts, 0, nullptr, "the copy");
   child.sequences_.clear();
   for (size_t g = 0; g < sequences_.size(); g++) {
     child.sequences_.push_back(sequences_[g].fork(length(), taken.next(g, counts[g])));

@@ -10,9 +10,16 @@
 
 namespace pkv {
 
-Session::Session(Content content) : content_(std::move(content)) { count_tokens(); }
+Session::Session(Content content, int32_t priority)
+    : content_(std::move(content)), remembered_(&cache().memory()), priority_(priority),
+      opened_(cache().counters().opened_sessions.fetch_add(1, std::memory_order_relaxed)) {
+  count_tokens();
+}
 
-Session::~Session() { cache().counters().tokens.fetch_sub(counted_tokens_, std::memory_order_relaxed); }
+Session::~Session() {
+  forget();
+  cache().counters().tokens.fetch_sub(counted_tokens_, std::memory_order_relaxed);
+}
 
 // Keeps the cache's figure in step with the length.
 void Session::count_tokens() {
@@ -28,8 +35,8 @@ uint64_t Session::layer_length(uint32_t layer) const {
 }
 
 void Session::tokens(uint64_t first, size_t n, int32_t* out) const {
-  check_range(first, n, length(), "tokens of the session");
-  std::copy_n(content_.tokens().begin() + static_cast<int64_t>(first), n, out);
+  check_range(first, n, total(), "tokens of the session");
+  for (size_t i = 0; i < n; i++) out[i] = first + i < length() ? content_.tokens()[first + i] : remembered(first + i);
 }
 
 void Session::set_tokens(uint64_t first, size_t n, const int32_t* tokens) {
@@ -49,22 +56,87 @@ void Session::check_idle(const char* who) const {
        solo_kind_ == Solo::prefill ? "prefill" : "push");
 }
 
+void Session::check_ready(const char* who) const {
+  check_idle(who);
+  if (suspended_) fail(PKV_SUSPENDED, "%s: the session is suspended, with %zu tokens to compute again", who, remembered_.size());
+}
+
+// Blocks that stay free for sessions that run, where this one does not.
+uint32_t Session::kept_free() const { return length() == 0 ? cache().config().watermark : 0; }
+
 void Session::reserve(uint64_t total_tokens) {
-  check_idle("reserve");
+  check_ready("reserve");
+  reserve_blocks(std::vector<uint64_t>(content_.sequences().size(), total_tokens), kept_free(), nullptr, "reserve");
+}
+
+// Room for totals[g] tokens in all in group g.
+void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t keep, uint64_t* short_by, const char* who) {
   std::vector<uint64_t> counts;
-  for (const Sequence& sequence : content_.sequences()) {
-    sequence.check_fits(sequence.first_kept(), total_tokens, "reserve");
-    const uint64_t needed = ceil_div(total_tokens, sequence.group().block_size), has = sequence.blocks().size();
+  for (size_t g = 0; g < totals.size(); g++) {
+    const Sequence& sequence = content_.sequences()[g];
+    sequence.check_fits(sequence.first_kept(), totals[g], who);
+    const uint64_t needed = sequence.group().blocks_for(totals[g]), has = sequence.blocks().size();
     counts.push_back(needed > has ? needed - has : 0);
   }
-  Taken taken(cache(), counts, nullptr, "reserve");
+  Taken taken(cache(), counts, keep, short_by, who);
   // Room first, everywhere: what follows cannot fail half way. Tensors last, since they count as reserved bytes.
-  reserve_more_tokens(total_tokens);
-  for (size_t g = 0; g < counts.size(); g++) content_.sequences()[g].make_room(counts[g], counts[g] > 0 ? total_tokens : 0);
+  reserve_more_tokens(*std::max_element(totals.begin(), totals.end()));
+  for (size_t g = 0; g < counts.size(); g++) content_.sequences()[g].make_room(counts[g], counts[g] > 0 ? totals[g] : 0);
   for (size_t g = 0; g < counts.size(); g++) {
     content_.sequences()[g].append(taken.next(g, counts[g]));
     taken.pass(g, counts[g]);
   }
+}
+
+void Session::suspend() noexcept {
+  solo_.reset();
+  auto& own = content_.tokens();
+  if (remembered_.size() > own.size())
+    std::copy(own.begin(), own.end(), remembered_.begin());  // ids that were told since the last suspension
+  else
+    remembered_.swap(own);
+  own.clear();
+  count_tokens();
+  for (Sequence& sequence : content_.sequences()) sequence.clear();
+  if (suspended_) return;
+  suspended_ = true;
+  cache().counters().suspended_sessions.fetch_add(1, std::memory_order_relaxed);
+  cache().counters().suspensions.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Session::resume(uint64_t* short_by) {
+  check_idle("resume");
+  if (!suspended_) return;
+  std::vector<uint64_t> totals;
+  for (const Sequence& sequence : content_.sequences()) {
+    const uint64_t window = sequence.group().shape.window;
+    totals.push_back(window == 0 ? remembered_.size() : std::min<uint64_t>(window, remembered_.size()));
+  }
+  reserve_blocks(totals, kept_free(), short_by, "resume");
+  suspended_ = false;
+  cache().counters().suspended_sessions.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Session::forget() noexcept {
+  std::pmr::vector<int32_t>(remembered_.get_allocator()).swap(remembered_);
+  if (suspended_) cache().counters().suspended_sessions.fetch_sub(1, std::memory_order_relaxed);
+  suspended_ = false;
+}
+
+pkv_session_info Session::info() const {
+  pkv_session_info info{};
+  info.priority = priority_;
+  info.suspended = suspended_;
+  info.length = length();
+  info.total = total();
+  for (const Sequence& sequence : content_.sequences()) {
+    for (const uint32_t id : sequence.ids()) {
+      if (id == PKV_NO_BLOCK) continue;
+      info.blocks++;
+      info.exclusive_blocks += sequence.group().pool.references(id) == 1;
+    }
+  }
+  return info;
 }
 
 void Session::prefill(uint32_t layer, size_t n, const pkv_tensor* k, const pkv_tensor* v) { step(Solo::prefill, layer, n, k, v); }
@@ -112,11 +184,12 @@ void Session::begin_replacing(size_t n) {
     needed.push_back(ceil_div(n, sequence.group().block_size));
     counts.push_back(needed.back() - std::min(needed.back(), sequence.reusable()));
   }
-  Taken taken(cache(), counts, nullptr, "prefill");
+  Taken taken(cache(), counts, kept_free(), nullptr, "prefill");
   for (size_t g = 0; g < counts.size(); g++) content_.sequences()[g].make_room(counts[g], n);
   reserve_more_tokens(n);
   content_.tokens().clear();
   count_tokens();
+  forget();
   for (size_t g = 0; g < counts.size(); g++) {
     content_.sequences()[g].rewind(needed[g]);
     content_.sequences()[g].append(taken.next(g, counts[g]));
@@ -139,13 +212,21 @@ void Session::trim(uint64_t new_length) {
            (unsigned long long)new_length, g, (unsigned long long)content_.sequences()[g].first_kept(),
            content_.sequences()[g].group().shape.window);
   solo_.reset();
+  forget();
   content_.tokens().resize(new_length);
   count_tokens();
   for (Sequence& sequence : content_.sequences()) sequence.trim(new_length);
 }
 
+// After a commit, whose cache counts the tokens of all its sessions at once.
+void Session::end_step(uint64_t committed) noexcept {
+  batch_ = nullptr;
+  counted_tokens_ += committed;
+  if (length() >= remembered_.size()) forget();
+}
+
 Content Session::fork() const {
-  check_idle("fork");
+  check_ready("fork");
   return content_.fork();
 }
 

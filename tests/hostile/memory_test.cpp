@@ -8,8 +8,8 @@ namespace {
 
 // Runs `call` with the k-th allocation refused, for every k, through the hooks and through operator new: NO_MEMORY each time with
 // everything as before, until it works. Then `undo` makes it ready for the next source.
-void fail_each(World& w, const std::function<pkv_status()>& call, const std::function<void()>& undo) {
-  for (const bool hooks : {true, false}) {
+void fail_each(World& w, const std::function<pkv_status()>& call, const std::function<void()>& undo, std::vector<bool> sources = {true, false}) {
+  for (const bool hooks : sources) {
     uint64_t refused = 0;
     for (uint64_t k = 1;; k++) {
       HOSTILE_CHECK(k < 1000, "there is no end to the allocations");
@@ -57,6 +57,31 @@ TEST(Memory, BeginOverManySessions) {
       pkv_batch batch = nullptr;
       fail_each(w, [&] { return pkv_batch_begin(w.cache, sessions.size(), sessions.data(), new_tokens.data(), nullptr, &batch); },
                 [&] { OK(pkv_batch_abort(batch)); });
+      w.close();
+    }), "") << "storage " << storage;
+}
+
+// Suspending needs no memory; resuming does (its tables' room stayed), and so does asking for victims.
+TEST(Memory, SuspendedSessions) {
+  for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS, PKV_STORAGE_NONE})
+    EXPECT_EQ(in_child([&] {
+      World w(storage);
+      {
+        FailingNew failing(1);
+        w.hooks.fail_at = 1;
+        OK(pkv_session_suspend(w.session));
+        w.hooks.fail_at = 0;
+        HOSTILE_CHECK(!failing.struck() && !w.hooks.struck, "suspend took memory");
+      }
+      uint64_t length = 0, total = 0;
+      fail_each(w, [&] { return pkv_session_resume(w.session, &length, &total, nullptr); }, [&] { OK(pkv_session_suspend(w.session)); }, {false});
+      const uint32_t most = 950;
+      pkv_session greedy = nullptr, victims[8];
+      size_t count = 0;
+      OK(pkv_session_open(w.cache, nullptr, &greedy));
+      OK(pkv_session_resume(w.session, &length, &total, nullptr));
+      OK(pkv_session_set_priority(greedy, 1));
+      fail_each(w, [&] { return pkv_batch_choose_victims(w.cache, 1, &greedy, &most, 8, victims, &count); }, [] {}, {false});
       w.close();
     }), "") << "storage " << storage;
 }

@@ -23,32 +23,50 @@ Change new_tokens(uint32_t n) {
   return [n](World& world, Values& values) { values[3] = bits(world.keep(n)); };
 }
 
-Function begin_row() {
+// A session that stands in a list.
+Arg session_list() {
   Arg session = handle(Handle::session);
-  // The handle stands in a list.
   Arg list{[](World& world) { return bits(world.keep(world.session)); }, {}, Handle::session};
   list.misuses.push_back({"NULL", [](World&, uint64_t& value) { value = 0; }, {PKV_INVALID_ARGUMENT}});
   for (const Misuse& misuse : session.misuses)
     list.misuses.push_back({"entry: " + misuse.name, [misuse](World& world, uint64_t& value) {
       misuse.apply(world, *reinterpret_cast<uint64_t*>(value));
     }, misuse.wanted});
+  return list;
+}
+
+// What pkv_batch_begin and pkv_batch_choose_victims say alike.
+std::vector<Case> list_cases() {
+  return {{"no session", set(1, 0), {PKV_OK}},
+          {"no session, NULL", [](World&, Values& values) { values[1] = values[2] = values[3] = 0; }, {PKV_OK}},
+          {"count SIZE_MAX", set(1, SIZE_MAX), {PKV_OVERFLOW}},
+          {"count 2^61", set(1, size_t{1} << 61), {PKV_OVERFLOW}},
+          {"twice in the list", sessions([](World& w) { return std::vector{w.session, w.session}; }), {PKV_BUSY}},
+          {"in another batch", sessions([](World& w) { return std::vector{w.session, w.stepping}; }), {PKV_BUSY}},
+          {"of another cache", sessions([](World& w) { return std::vector{w.session, w.foreign}; }), {PKV_WRONG_CACHE}},
+          {"the other cache", [](World& w, Values& values) { values[0] = bits(w.other); }, {PKV_WRONG_CACHE}},
+          {"a closed one", sessions([](World& w) { return std::vector{w.session, w.closed_session}; }), {PKV_STALE_HANDLE}},
+          {"a suspended one", [](World& w, Values&) { OK(pkv_session_suspend(w.session)); }, {PKV_SUSPENDED}},
+          {"no new tokens", new_tokens(0), {PKV_OK}},
+          {"more than there is", new_tokens(1005), {PKV_TOO_LARGE}},
+          {"UINT32_MAX tokens", new_tokens(UINT32_MAX), {PKV_TOO_LARGE, PKV_OVERFLOW}}};
+}
+
+Function begin_row() {
   Function row{ROW(pkv_batch_begin),
-               {handle(Handle::cache), number(1), list, in<uint32_t>({2}), optional(out<uint64_t>()), out<pkv_batch>()}};
+               {handle(Handle::cache), number(1), session_list(), in<uint32_t>({2}), optional(out<uint64_t>()), out<pkv_batch>()}};
   row.undo = [](World&, const Values& values) { OK(pkv_batch_abort(*reinterpret_cast<pkv_batch*>(values[5]))); };
-  row.cases = {
-      {"no session", set(1, 0), {PKV_OK}},
-      {"no session, NULL", [](World&, Values& values) { values[1] = values[2] = values[3] = 0; }, {PKV_OK}},
-      {"count SIZE_MAX", set(1, SIZE_MAX), {PKV_OVERFLOW}},
-      {"count 2^61", set(1, size_t{1} << 61), {PKV_OVERFLOW}},
-      {"twice in the list", sessions([](World& w) { return std::vector{w.session, w.session}; }), {PKV_BUSY}},
-      {"in another batch", sessions([](World& w) { return std::vector{w.session, w.stepping}; }), {PKV_BUSY}},
-      {"of another cache", sessions([](World& w) { return std::vector{w.session, w.foreign}; }), {PKV_WRONG_CACHE}},
-      {"the other cache", [](World& w, Values& values) { values[0] = bits(w.other); }, {PKV_WRONG_CACHE}},
-      {"a closed one", sessions([](World& w) { return std::vector{w.session, w.closed_session}; }), {PKV_STALE_HANDLE}},
-      {"no new tokens", new_tokens(0), {PKV_OK}},
-      {"more than there is", new_tokens(1005), {PKV_TOO_LARGE}},
-      {"UINT32_MAX tokens", new_tokens(UINT32_MAX), {PKV_TOO_LARGE, PKV_OVERFLOW}},
-  };
+  row.cases = list_cases();
+  return row;
+}
+
+Function victims_row() {
+  Function row{ROW(pkv_batch_choose_victims),
+               {handle(Handle::cache), number(1), session_list(), in<uint32_t>({2}), number(8), out<pkv_session>(8), out<size_t>()}};
+  row.cases = list_cases();
+  row.cases.push_back({"capacity SIZE_MAX", set(4, SIZE_MAX), {PKV_OVERFLOW}});
+  row.cases.push_back({"no list, none needed", [](World&, Values& values) { values[4] = values[5] = 0; }, {PKV_OK}});
+  row.cases.push_back({"not enough even then", new_tokens(1000), {PKV_OUT_OF_BLOCKS}});
   return row;
 }
 
@@ -119,7 +137,7 @@ std::vector<Function> batch_rows() {
   indices.cases = {{"capacity SIZE_MAX", set(4, SIZE_MAX), {PKV_OVERFLOW}}, {"just enough", set(4, 8), {PKV_OK}}};
   Function copies{ROW(pkv_batch_block_copies), {batch, group, number(64), out<uint32_t>(64), out<uint32_t>(64), out<size_t>()}};
   copies.cases = {{"capacity SIZE_MAX", set(2, SIZE_MAX), {PKV_OVERFLOW}}};
-  return {begin_row(), count, write, attend, accept, commit, abort, slots, copies, indices};
+  return {begin_row(), victims_row(), count, write, attend, accept, commit, abort, slots, copies, indices};
 }
 
 }  // namespace hostile

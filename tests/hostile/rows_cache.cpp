@@ -115,7 +115,9 @@ std::vector<Case> config_cases() {
   FIELD_IS(threads, UINT32_MAX, invalid);
   FIELD_IS(prefault, 2, invalid);
   FIELD_IS(group_count, 1, invalid);  // described twice
-  FIELD_IS(reserved, 1, invalid);
+  FIELD_IS(watermark, UINT32_MAX, invalid);
+  FIELD_IS(watermark, 8, invalid);
+  FIELD_IS(watermark, 7, (Wanted{PKV_OK}));
   FIELD_IS(sinks, 4, invalid);  // without a window
   FIELD_IS(latent, 2, invalid);
   FIELD_IS(latent, 1, (Wanted{PKV_OK}));
@@ -205,7 +207,7 @@ std::vector<Function> plain_rows() {
       quiet("pkv_version", caller(silent<pkv_version>), {}),
       quiet("pkv_version_string", caller(silent<pkv_version_string>), {}),
       quiet("pkv_last_error", caller(silent<pkv_last_error>), {}),
-      quiet("pkv_status_string", caller(silent<pkv_status_string, pkv_status>), {any_of({-1, 99, 113, INT32_MAX})}),
+      quiet("pkv_status_string", caller(silent<pkv_status_string, pkv_status>), {any_of({-1, 99, 114, INT32_MAX})}),
       quiet("pkv_isa_name", caller(silent<pkv_isa_name, pkv_isa>), {any_of({-1, 8, INT32_MAX})}),
       {ROW(pkv_isa_supported), {enumeration(PKV_ISA_SCALAR, {-1, 8, INT32_MAX, INT32_MIN}), out<int32_t>()}},
       {ROW(pkv_cache_config_init), init_args(sizeof(pkv_cache_config))},

@@ -50,7 +50,7 @@ std::vector<Function> session_rows() {
   const auto open_field = [](std::function<void(pkv_session_config&)> change) {
     return [change](World&, Values& values) { change(*reinterpret_cast<pkv_session_config*>(values[1])); };
   };
-  open.cases = {{"reserved set", open_field([](auto& c) { c.reserved = 1; }), {PKV_INVALID_ARGUMENT}},
+  open.cases = {{"priority INT32_MIN", open_field([](auto& c) { c.priority = INT32_MIN; }), {PKV_OK}},
                 {"more than is free", open_field([](auto& c) { c.reserve_tokens = 1000; }), {PKV_OUT_OF_BLOCKS}},
                 {"more than there is", open_field([](auto& c) { c.reserve_tokens = 1025; }), {PKV_TOO_LARGE}},
                 {"reserve UINT64_MAX", open_field([](auto& c) { c.reserve_tokens = UINT64_MAX; }), {PKV_TOO_LARGE, PKV_OVERFLOW}}};
@@ -77,6 +77,20 @@ std::vector<Function> session_rows() {
   prefill.cases.push_back({"more than is free", set(2, 1010), {PKV_OUT_OF_BLOCKS}});
   Function push{ROW(pkv_session_push), {session, layer, rows(1, kv_heads), rows(1, kv_heads)}, {in_batch()}};
 
+  Function suspend{ROW(pkv_session_suspend), {session}, {in_batch()}};
+  Function resume{ROW(pkv_session_resume), {session, out<uint64_t>(), out<uint64_t>(), optional(out<uint64_t>())}, {in_batch()}};
+  resume.cases.push_back({"suspended", [](World& world, Values&) { OK(pkv_session_suspend(world.session)); }, {PKV_OK}});
+  resume.cases.push_back({"suspended, others took the blocks", [](World& world, Values& values) {
+    OK(pkv_session_suspend(world.session));
+    pkv_cache_stats stats = stats_of(world.cache);
+    pkv_session greedy = nullptr;
+    OK(pkv_session_open(world.cache, nullptr, &greedy));
+    OK(pkv_session_reserve(greedy, (stats.free_blocks - 1) * 16));
+    values[3] = 0;  // blocks_short, which such a failure writes
+  }, {PKV_OUT_OF_BLOCKS}});
+  Function set_priority{ROW(pkv_session_set_priority), {session, number(3)}, {in_batch()}};
+  set_priority.cases.push_back({"INT32_MIN", set(1, 0x80000000), {PKV_OK}});
+
   Function set_tokens{ROW(pkv_session_set_tokens), {session, number(2), number(4), in<int32_t>({1, 2, 3, 4})}, range_cases(1, 20)};
   set_tokens.cases.push_back(in_batch());
   set_tokens.cases.push_back({"another id than before", [](World& world, Values&) {
@@ -86,6 +100,7 @@ std::vector<Function> session_rows() {
 
   std::vector<Function> readers = {
       {ROW(pkv_session_length), {session, out<uint64_t>()}},
+      {ROW(pkv_session_get_info), {session, struct_out(sizeof(pkv_session_info))}},
       {ROW(pkv_session_layer_length), {session, layer, out<uint64_t>()}},
       {ROW(pkv_session_tokens), {session, number(2), number(4), out<int32_t>(64)}, range_cases(1, 20)},
       {ROW(pkv_session_block_table), {session, group, number(64), out<uint32_t>(64), out<size_t>()},
@@ -105,8 +120,8 @@ std::vector<Function> session_rows() {
   for (Function& row : readers) {
     row.cases.push_back({"in a batch", [](World& world, Values& values) { values[0] = bits(world.stepping); }, {PKV_OK}});
   }
-  readers[4].cases.back().wanted = readers[2].cases.back().wanted = {PKV_OK, PKV_OUT_OF_RANGE};
-  std::vector<Function> all = {open, close, fork, reserve, trim, prefill, push, set_tokens};
+  readers[5].cases.back().wanted = readers[3].cases.back().wanted = {PKV_OK, PKV_OUT_OF_RANGE};
+  std::vector<Function> all = {open, close, fork, reserve, trim, suspend, resume, set_priority, prefill, push, set_tokens};
   all.insert(all.end(), readers.begin(), readers.end());
   return all;
 }

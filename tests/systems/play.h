@@ -10,13 +10,18 @@
 
 namespace systems {
 constexpr uint32_t block_size = 16, layers = 3, heads = 2, key_dim = 16, value_dim = 32, most_tokens = 150;
-constexpr uint64_t blocks = 48;
+constexpr uint64_t blocks = 40;
 
 // What a session or a snapshot should hold.
 struct Naive {
   std::vector<uint32_t> rows;
   std::vector<int32_t> tokens;
   size_t trimmable = 0;  // any length from here on must be reachable by a trim
+  bool suspended = false;
+  std::vector<int32_t> remembered;  // tokens of before a suspension
+
+  int32_t known(size_t position) const { return position < remembered.size() ? remembered[position] : PKV_NO_TOKEN; }
+  void forget() { remembered.clear(), suspended = false; }
 };
 
 // Exact in every dtype.
@@ -76,20 +81,26 @@ class Play {
     if (choice < 80) return take_snapshot(s);
     if (choice < 84) return open_snapshot();
     if (choice < 86) return snapshots_.empty() ? void() : close(snapshots_, random_.below(snapshots_.size()));
-    if (choice < 94) return trim(s);
+    if (choice < 92) return trim(s);
+    if (choice < 94) return suspend(s);
+    if (choice < 98) return resume(random_.below(sessions_.size()));
     reserve(s);
   }
 
   // Everything the library says against the model.
   void compare() {
     CHECK(pkv_cache_validate(cache_));
-    uint64_t tokens = 0;
+    uint64_t tokens = 0, suspended = 0;
     for (auto& [session, naive] : sessions_) {
       ASSERT_EQ(naive.rows.size(), length_of(session));
       tokens += naive.rows.size();
-      std::vector<int32_t> ids(naive.tokens.size());
+      std::vector<int32_t> expected = naive.tokens;
+      if (naive.remembered.size() > expected.size())
+        expected.insert(expected.end(), naive.remembered.begin() + static_cast<int64_t>(expected.size()), naive.remembered.end());
+      std::vector<int32_t> ids(expected.size());
       CHECK(pkv_session_tokens(session, 0, ids.size(), ids.data()));
-      ASSERT_EQ(naive.tokens, ids);
+      ASSERT_EQ(expected, ids);
+      suspended += naive.suspended;
       if (setup_.storage == PKV_STORAGE_NONE)
         compare_slots(session, naive);
       else
@@ -100,6 +111,7 @@ class Play {
     ASSERT_EQ(sessions_.size(), stats.sessions);
     ASSERT_EQ(snapshots_.size(), stats.snapshots);
     ASSERT_EQ(0u, stats.batches);
+    ASSERT_EQ(suspended, stats.suspended_sessions);
     ASSERT_EQ(stats.blocks, stats.free_blocks + stats.used_blocks);
   }
 
@@ -120,7 +132,9 @@ class Play {
   using Held = std::vector<std::pair<Owner, Naive>>;
 
   // True if the call worked; no room for it, now or ever, is the only excuse.
-  bool worked(pkv_status status) {
+  bool worked(pkv_status status, const Naive& of = {}) {
+    if (of.suspended && status == PKV_SUSPENDED) return false;
+    EXPECT_FALSE(of.suspended);
     if (status != PKV_OUT_OF_BLOCKS && status != PKV_TOO_LARGE) check(status, "operation");
     refused_ += status != PKV_OK;
     return status == PKV_OK;
@@ -148,7 +162,8 @@ class Play {
   void extend(Naive& naive, const std::vector<uint32_t>& rows, const std::vector<int32_t>& tokens) {
     naive.trimmable = naive.rows.size();
     naive.rows.insert(naive.rows.end(), rows.begin(), rows.end());
-    naive.tokens.insert(naive.tokens.end(), tokens.begin(), tokens.end());
+    for (const int32_t token : tokens) naive.tokens.push_back(token != PKV_NO_TOKEN ? token : naive.known(naive.tokens.size()));
+    if (naive.tokens.size() >= naive.remembered.size()) naive.remembered.clear();
     committed_ += !rows.empty();
   }
 
@@ -158,7 +173,7 @@ class Play {
     std::vector<pkv_session> handles;
     std::vector<uint32_t> counts;
     for (size_t s = 0; s < sessions_.size(); s++) {
-      if (random_.chance(50)) continue;
+      if (sessions_[s].second.suspended || random_.chance(50)) continue;
       members.push_back(s);
       handles.push_back(sessions_[s].first);
       const uint64_t room = most_tokens - sessions_[s].second.rows.size(), wanted = random_.chance(50) ? 1 : random_.below(40);
@@ -181,9 +196,8 @@ class Play {
     }
     CHECK(pkv_cache_validate(cache_));
     if (aborted) return batch.close();
-    std::vector<int32_t> tokens(rows, PKV_NO_TOKEN);
-    if (random_.chance(50))
-      for (int32_t& token : tokens) token = static_cast<int32_t>(random_.below(1000));
+    const std::vector<int32_t> tokens = draw_tokens(members, counts);
+    refuse_others(batch, tokens, members, counts);
     commit(batch, tokens.data());
     size_t row = 0;
     for (size_t i = 0; i < members.size(); row += counts[i++]) {
@@ -192,18 +206,46 @@ class Play {
     }
   }
 
+  // What a step tells: nothing, or new ids and, for what is computed again, those there were.
+  std::vector<int32_t> draw_tokens(const std::vector<size_t>& members, const std::vector<uint32_t>& counts) {
+    std::vector<int32_t> tokens;
+    const bool tell = random_.chance(50);
+    for (size_t i = 0; i < members.size(); i++) {
+      const Naive& naive = sessions_[members[i]].second;
+      for (uint32_t n = 0; n < counts[i]; n++) {
+        const int32_t known = naive.known(naive.rows.size() + n);
+        tokens.push_back(!tell ? PKV_NO_TOKEN : known != PKV_NO_TOKEN ? known : static_cast<int32_t>(random_.below(1000)));
+      }
+    }
+    return tokens;
+  }
+
+  // Other ids than before a suspension do not get in.
+  void refuse_others(pkv_batch batch, std::vector<int32_t> tokens, const std::vector<size_t>& members, const std::vector<uint32_t>& counts) {
+    size_t row = 0;
+    for (size_t i = 0; i < members.size(); row += counts[i++]) {
+      const Naive& naive = sessions_[members[i]].second;
+      if (counts[i] == 0 || naive.known(naive.rows.size()) == PKV_NO_TOKEN) continue;
+      tokens[row] = naive.known(naive.rows.size()) + 1;
+      REFUSED(PKV_INVALID_ARGUMENT, pkv_batch_commit(batch, tokens.data()));
+      return;
+    }
+  }
+
   // Layer by layer without a batch; one in five is left unfinished and ended by a trim.
   template <class Call>
-  bool solo(Session& session, const std::vector<uint32_t>& rows, const Call& call) {
+  bool solo(Session& session, Naive& naive, const std::vector<uint32_t>& rows, const Call& call) {
     const uint32_t given = random_.chance(20) ? static_cast<uint32_t>(random_.between(1, layers - 1)) : layers;
     for (uint32_t layer = 0; layer < given; layer++) {
       Rows k = rows_of(rows, layer, false, setup_.dtype), v = rows_of(rows, layer, true, PKV_F32);
       const pkv_tensor keys = k.tensor(), values = v.tensor();
-      if (!worked(call(layer, &keys, &values))) return false;
+      if (!worked(call(layer, &keys, &values), naive)) return false;
       CHECK(pkv_cache_validate(cache_));
     }
-    if (given < layers) CHECK(pkv_session_trim(session, length_of(session)));
-    return given == layers;
+    if (given == layers) return true;
+    CHECK(pkv_session_trim(session, length_of(session)));
+    naive.forget();
+    return false;
   }
 
   void prefill(size_t s) {
@@ -211,7 +253,8 @@ class Play {
     auto& [session, naive] = sessions_[s];
     const std::vector<uint32_t> rows = fresh_rows(random_.between(1, 80));
     const uint64_t refused = refused_;
-    const bool finished = solo(session, rows, [&](uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
+    Naive replaced;  // also where it was suspended
+    const bool finished = solo(session, replaced, rows, [&](uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
       return pkv_session_prefill(session, layer, rows.size(), k, v);
     });
     if (refused_ != refused) return;  // nothing was replaced
@@ -223,7 +266,7 @@ class Play {
     auto& [session, naive] = sessions_[s];
     if (setup_.storage == PKV_STORAGE_NONE || naive.rows.size() == most_tokens) return;
     const std::vector<uint32_t> rows = fresh_rows(1);
-    const bool finished = solo(session, rows, [&](uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
+    const bool finished = solo(session, naive, rows, [&](uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
       return pkv_session_push(session, layer, k, v);
     });
     if (finished) extend(naive, rows, {PKV_NO_TOKEN});
@@ -232,14 +275,17 @@ class Play {
 
   void fork_session(size_t s) {
     pkv_session child;
-    if (!worked(pkv_session_fork(sessions_[s].first, &child))) return;
+    if (!worked(pkv_session_fork(sessions_[s].first, &child), sessions_[s].second)) return;
     Naive naive = sessions_[s].second;
+    naive.forget();
     sessions_.emplace_back(Session(child), std::move(naive));
   }
 
   void take_snapshot(size_t s) {
     pkv_snapshot snapshot;
-    if (worked(pkv_snapshot_take(sessions_[s].first, &snapshot))) snapshots_.emplace_back(Snapshot(snapshot), sessions_[s].second);
+    if (!worked(pkv_snapshot_take(sessions_[s].first, &snapshot), sessions_[s].second)) return;
+    snapshots_.emplace_back(Snapshot(snapshot), sessions_[s].second);
+    snapshots_.back().second.forget();
   }
 
   void open_snapshot() {
@@ -258,9 +304,34 @@ class Play {
     naive.rows.resize(length);
     naive.tokens.resize(length);
     naive.trimmable = length;
+    naive.forget();
   }
 
-  void reserve(size_t s) { worked(pkv_session_reserve(sessions_[s].first, random_.below(most_tokens))); }
+  void suspend(size_t s) {
+    auto& [session, naive] = sessions_[s];
+    CHECK(pkv_session_suspend(session));
+    if (naive.remembered.size() > naive.tokens.size())
+      std::copy(naive.tokens.begin(), naive.tokens.end(), naive.remembered.begin());
+    else
+      naive.remembered = naive.tokens;
+    naive.rows.clear();
+    naive.tokens.clear();
+    naive.trimmable = 0;
+    naive.suspended = true;
+  }
+
+  // The next suspended one, if there is one.
+  void resume(size_t s) {
+    for (size_t i = 0; i < sessions_.size() && !sessions_[s].second.suspended; i++) s = (s + 1) % sessions_.size();
+    auto& [session, naive] = sessions_[s];
+    uint64_t length, total;
+    if (!worked(pkv_session_resume(session, &length, &total, nullptr))) return;
+    naive.suspended = false;
+    ASSERT_EQ(naive.rows.size(), length);
+    ASSERT_EQ(std::max(naive.remembered.size(), naive.rows.size()), total);
+  }
+
+  void reserve(size_t s) { worked(pkv_session_reserve(sessions_[s].first, random_.below(most_tokens)), sessions_[s].second); }
 
   // One layer, another one each time.
   void compare_rows(pkv_session session, const Naive& naive) {

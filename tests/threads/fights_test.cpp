@@ -35,7 +35,7 @@ struct Arena {
   std::array<std::atomic<pkv_snapshot>, 2> snapshots{};
 };
 
-#define FIGHT(call, ...) check_one_of({PKV_OK, PKV_BUSY, PKV_STALE_HANDLE __VA_OPT__(, ) __VA_ARGS__}, status = (call), #call)
+#define FIGHT(call, ...) check_one_of({PKV_OK, PKV_BUSY, PKV_STALE_HANDLE, PKV_SUSPENDED __VA_OPT__(, ) __VA_ARGS__}, status = (call), #call)
 
 class Fighter {
   template <class Slots>
@@ -51,7 +51,7 @@ class Fighter {
     const pkv_session session = some(arena_.sessions), second = some(arena_.sessions);
     const pkv_batch batch = some(arena_.batches);
     const pkv_snapshot snapshot = some(arena_.snapshots);
-    switch (random_() % 16) {
+    switch (random_() % 19) {
       case 0: return begin({session, second});
       case 1: return begin({session});
       case 2: return write_and_attend(batch);
@@ -65,6 +65,9 @@ class Fighter {
       case 10: FIGHT(pkv_snapshot_close(snapshot)); return;
       case 11: return push(session);
       case 12: FIGHT(pkv_session_reserve(session, random_() % 60), PKV_OUT_OF_BLOCKS); return;
+      case 13: FIGHT(pkv_session_suspend(session)); return;
+      case 14: return resume(session);
+      case 15: return choose_victims(session, second);
       default: return read(session, batch, snapshot);
     }
   }
@@ -88,6 +91,22 @@ class Fighter {
     const pkv_tensor in = tensor(data.data()), out = tensor(outputs.data());
     for (uint32_t layer = 0; layer < layers; layer++) FIGHT(pkv_batch_write(batch, layer, &in, &in));
     FIGHT(pkv_batch_attend(batch, 1, nullptr, &in, &out), PKV_INCOMPLETE);
+  }
+
+  void resume(pkv_session session) {
+    pkv_status status;
+    uint64_t length = 0, total = 0;
+    FIGHT(pkv_session_resume(session, &length, &total, nullptr), PKV_OUT_OF_BLOCKS);
+  }
+
+  void choose_victims(pkv_session session, pkv_session second) {
+    pkv_status status;
+    const pkv_session sessions[2] = {session, second};
+    const uint32_t tokens[2] = {300, 1};
+    pkv_session victims[8];
+    size_t count = 0;
+    FIGHT(pkv_batch_choose_victims(arena_.cache, 2, sessions, tokens, 8, victims, &count), PKV_OUT_OF_BLOCKS);
+    if (status == PKV_OK && count > 0) FIGHT(pkv_session_suspend(victims[0]));
   }
 
   void fork(pkv_session session) {

@@ -63,7 +63,7 @@ bool live(pkv_cache cache, uint64_t seed, std::vector<float>& outputs) {
     const pkv_session session = sessions[random() % sessions.size()];
     const uint64_t length = length_of(session);
     pkv_session child = nullptr;
-    switch (random() % 8) {
+    switch (random() % 9) {
       case 0:
         if (sessions.size() < 3 && !add(pkv_session_fork(session, &child), child)) return end(false);
         break;
@@ -84,6 +84,16 @@ bool live(pkv_cache cache, uint64_t seed, std::vector<float>& outputs) {
         if (status == PKV_OUT_OF_BLOCKS) return end(false);
         expect(PKV_OK, status, "pkv_snapshot_take");
         if (sessions.size() < 3 && !add(pkv_snapshot_open(cache, snapshot, &child), child)) return end(false);
+        break;
+      }
+      case 4: {
+        OK(pkv_session_suspend(session));
+        uint64_t kept = 0, total = 0;
+        const pkv_status status = pkv_session_resume(session, &kept, &total, nullptr);
+        if (status == PKV_OUT_OF_BLOCKS) return end(false);
+        expect(PKV_OK, status, "pkv_session_resume");
+        HOSTILE_CHECK(kept == 0 && total >= length, "a resume told %llu and %llu", static_cast<unsigned long long>(kept),
+                      static_cast<unsigned long long>(total));
         break;
       }
       default:

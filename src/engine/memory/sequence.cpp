@@ -154,6 +154,12 @@ void Sequence::trim(uint64_t length) noexcept {
   if (group_->offset_of(length) != 0) mark_filled(length, length);
 }
 
+void Sequence::clear() noexcept {
+  trim(0);
+  group_->tensor_bytes.fetch_sub(tensors_.bytes(), std::memory_order_relaxed);
+  tensors_.clear();
+}
+
 uint64_t Sequence::reusable() const {
   uint64_t n = 0;
   for (size_t i = 0; i < blocks_.size(); i++) n += blocks_[i] != no_block && !shared(i);

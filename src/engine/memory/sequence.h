@@ -55,6 +55,7 @@ class Sequence {
   bool can_trim(uint64_t length) const;
   // Gives back every block beyond length; what stays is marked filled to it.
   void trim(uint64_t length) noexcept;
+  void clear() noexcept;
   // Before a sequence is replaced from position 0 on: how many blocks it can keep for that, and keeping at most `most` of them.
   uint64_t reusable() const;
   void rewind(uint64_t most) noexcept;

@@ -1,0 +1,75 @@
+#include "engine/victims.h"
+
+#include <algorithm>
+#include <numeric>
+#include <unordered_map>
+
+#include "engine/batch.h"
+
+namespace pkv {
+
+namespace {
+
+// What the pools would have if victims gave their blocks back. Nothing is changed.
+class Forecast {
+ public:
+  explicit Forecast(const Cache& cache) : dropped_(cache.groups().size()) {
+    for (const auto& group : cache.groups()) free_.push_back(group->pool.free_count());
+  }
+
+  void suspend(const Session& session) {
+    for (size_t g = 0; g < free_.size(); g++)
+      for (const uint32_t id : session.content().sequences()[g].ids())
+        if (id != PKV_NO_BLOCK) drop(g, id, session.content().sequences()[g].group().pool.references(id));
+  }
+
+  bool fits(const Needs& needs) const {
+    for (size_t g = 0; g < free_.size(); g++)
+      if (needs.blocks[g] > 0 && needs.blocks[g] + needs.keep > free_[g]) return false;
+    return true;
+  }
+
+ private:
+  // A shared block is free once all of its holders let go.
+  void drop(size_t group, uint32_t id, uint32_t references) {
+    if (references == 1 || ++dropped_[group][id] == references) free_[group]++;
+  }
+
+  std::vector<uint64_t> free_;                                   // by group
+  std::vector<std::unordered_map<uint32_t, uint32_t>> dropped_;  // references given up of shared blocks
+};
+
+bool holds_blocks(const Session& session) {
+  const auto sequences = session.content().sequences();
+  return std::any_of(sequences.begin(), sequences.end(), [](const Sequence& sequence) { return !sequence.blocks().empty(); });
+}
+
+}  // namespace
+
+std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens) {
+  const size_t listed = new_tokens.size();
+  for (size_t i = 0; i < listed; i++) sessions[i]->check_ready("choose_victims");
+
+  std::vector<size_t> rank(sessions.size());  // the next victim last
+  std::iota(rank.begin(), rank.end(), size_t{0});
+  std::erase_if(rank, [&](size_t i) { return i >= listed && (sessions[i]->in_step() || !holds_blocks(*sessions[i])); });
+  std::sort(rank.begin(), rank.end(), [&](size_t a, size_t b) {
+    if (sessions[a]->priority() != sessions[b]->priority()) return sessions[a]->priority() > sessions[b]->priority();
+    return sessions[a]->opened() < sessions[b]->opened();
+  });
+
+  Forecast forecast(cache);
+  std::vector<size_t> victims;
+  for (;;) {
+    Needs needs(cache.groups().size());
+    for (const size_t i : rank)
+      if (i < listed) needs.add(*sessions[i], new_tokens[i]);
+    if (forecast.fits(needs)) return victims;
+    if (rank.size() <= 1) fail(PKV_OUT_OF_BLOCKS, "choose_victims: not enough blocks even with all %zu other sessions suspended", victims.size());
+    forecast.suspend(*sessions[rank.back()]);
+    victims.push_back(rank.back());
+    rank.pop_back();
+  }
+}
+
+}  // namespace pkv
