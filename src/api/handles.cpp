@@ -1,18 +1,34 @@
 #include "api/handles.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <new>
 #include <unordered_set>
 #include <utility>
 
 #include "base/os.h"
 #include "base/status.h"
+#include "engine/memory/atomics.h"
 
 namespace pkv {
 
-// word = generation << 32 | state
-struct Slot {
+namespace {
+
+// Some of the readers of a slot: those of the threads that share the stripe.
+struct alignas(64) Stripe {
+  std::atomic<uint64_t> readers{0};
+};
+constexpr uint32_t stripe_count = 16;
+
+// Used by many threads at once, which all would write to one word: their readers are counted in stripes.
+constexpr bool is_striped(Kind kind) { return kind == Kind::pool || kind == Kind::cache; }
+
+}  // namespace
+
+// word = generation << 32 | state. A line of its own: the word of a session changes with each call, that of a pool does not.
+struct alignas(64) Slot {
   std::atomic<uint64_t> word{uint64_t{1} << 32};
   std::atomic<uint64_t> holder{0};  // the batch that holds this session
   std::atomic<uint64_t> parent{0};
@@ -21,6 +37,7 @@ struct Slot {
   std::atomic<Kind> kind{};
   // Written before the word says live, read by those who hold a lease.
   void* object = nullptr;
+  std::atomic<Stripe*> stripes{nullptr};  // made for the first striped object, kept for the next ones
   std::atomic<uint64_t> epoch{0};  // also read without a lease: whoever reads that of the slot's next life fails to take the lease
 };
 
@@ -122,6 +139,28 @@ Slot& find(uint64_t handle, Kind kind) {
   fail(PKV_STALE_HANDLE, "the %s %#llx was closed, or never opened", kind_name(handle_kind(handle)), (unsigned long long)handle);
 }
 
+[[noreturn]] void fail_forked(uint64_t handle) {
+  fail(PKV_FORKED, "the %s %#llx belongs to the parent process; after fork() the child can only close it", kind_name(handle_kind(handle)),
+       (unsigned long long)handle);
+}
+
+[[noreturn]] void fail_busy(uint64_t handle) {
+  fail(PKV_BUSY, "another call on the %s %#llx is under way", kind_name(handle_kind(handle)), (unsigned long long)handle);
+}
+
+// False without memory.
+bool prepare_stripes(Slot& slot) {
+  Stripe* stripes = slot.stripes.load(std::memory_order_relaxed);
+  if (stripes == nullptr) {
+    stripes = new (std::nothrow) Stripe[stripe_count];
+    slot.stripes.store(stripes, std::memory_order_release);
+  } else if (slot.epoch.load(std::memory_order_relaxed) != os::fork_epoch()) {
+    // Whoever was counted before fork() does not exist in this process.
+    for (uint32_t i = 0; i < stripe_count; i++) stripes[i].readers.store(0, std::memory_order_relaxed);
+  }
+  return stripes != nullptr;
+}
+
 }  // namespace
 
 const char* kind_name(Kind kind) {
@@ -138,7 +177,11 @@ const char* kind_name(Kind kind) {
 Kind handle_kind(uint64_t handle) { return static_cast<Kind>(handle >> kind_shift & 0xF); }
 
 Lease::Lease(uint64_t handle, Kind kind, Access access) : slot_(&find(handle, kind)), handle_(handle), access_(access) {
-  while (!acquire(access)) {
+  if (is_striped(kind)) {
+    access == Access::read ? enter() : shut_out();
+    return;
+  }
+  while (!acquire()) {
     if (access != Access::read) fail(PKV_BUSY, "the %s %#llx is in a batch", kind_name(kind), (unsigned long long)handle);
     if (read_through_batch()) return;
   }
@@ -147,30 +190,73 @@ Lease::Lease(uint64_t handle, Kind kind, Access access) : slot_(&find(handle, ki
 Lease::Lease(Slot* locked) noexcept
     : slot_(locked), handle_(handle_of(*locked, locked->word.load(std::memory_order_relaxed))), access_(Access::write) {}
 
+// Throws where a slot with this word is not what the handle means, or not this process's.
+void Lease::check(uint64_t word) const {
+  // The kind bits of a forged handle may differ from the slot's.
+  if (generation_of(word) != handle_ >> 32 || (word & live) == 0 || slot_->kind.load(std::memory_order_relaxed) != handle_kind(handle_))
+    fail_stale(handle_);
+  if (inherited() && access_ != Access::close) fail_forked(handle_);
+}
+
 // False where a batch holds it.
-bool Lease::acquire(Access access) {
-  const uint64_t generation = handle_ >> 32;
+bool Lease::acquire() {
   // Acquire: the fields of the slot, and what the last writer did to the object, are seen.
   uint64_t word = slot_->word.load(std::memory_order_acquire);
   for (;;) {
-    // The kind bits of a forged handle may differ from the slot's.
-    if (generation_of(word) != generation || (word & live) == 0 || slot_->kind.load(std::memory_order_relaxed) != handle_kind(handle_))
-      fail_stale(handle_);
-    if (inherited() && access != Access::close)
-      fail(PKV_FORKED, "the %s %#llx belongs to the parent process; after fork() the child can only close it", kind_name(handle_kind(handle_)),
-           (unsigned long long)handle_);
+    check(word);
     uint64_t wanted;
     if (inherited()) {
-      wanted = (generation << 32) | live | written;  // whoever held a lease does not exist in this process
+      wanted = (handle_ >> 32) << 32 | live | written;  // whoever held a lease does not exist in this process
     } else if (word & held) {
       return false;
-    } else if ((word & written) || (access != Access::read && (word & readers))) {
-      fail(PKV_BUSY, "another call on the %s %#llx is under way", kind_name(handle_kind(handle_)), (unsigned long long)handle_);
+    } else if ((word & written) || (access_ != Access::read && (word & readers))) {
+      fail_busy(handle_);
     } else {
-      wanted = access == Access::read ? word + 1 : word | written;
+      wanted = access_ == Access::read ? word + 1 : word | written;
     }
     if (slot_->word.compare_exchange_weak(word, wanted, std::memory_order_acquire)) return true;
   }
+}
+
+// Stripes. A reader counts itself and then looks at the word; who wants the object alone marks the word and then looks at the counts.
+// All four are seq_cst, so there is one order of them all: a look at a count that came before the reader's addition to it comes after the
+// mark, and the reader's look at the word comes after its addition, so it sees the mark. Never do both miss the other; at times
+// both see the other and give way.
+void Lease::enter() {
+  check(slot_->word.load(std::memory_order_acquire));  // so that an old handle leaves alone the counts of the slot's next life
+  Stripe* const stripes = slot_->stripes.load(std::memory_order_acquire);
+  if (stripes == nullptr) fail_stale(handle_);
+  std::atomic<uint64_t>& count = stripes[StdAtomics::thread_number() % stripe_count].readers;
+  count.fetch_add(1, std::memory_order_seq_cst);
+  const uint64_t word = slot_->word.load(std::memory_order_seq_cst);
+  if (word == ((handle_ >> 32) << 32 | live)) {
+    count_ = &count;
+    return;
+  }
+  count.fetch_sub(1, std::memory_order_release);
+  check(word);
+  fail_busy(handle_);
+}
+
+void Lease::shut_out() {
+  uint64_t word = slot_->word.load(std::memory_order_acquire);
+  do {
+    check(word);
+    // Before the mark: readers that are inside anyhow are no reason to turn others away.
+    if (!inherited() && ((word & written) || has_readers())) fail_busy(handle_);
+  } while (!slot_->word.compare_exchange_weak(word, word | written, std::memory_order_seq_cst, std::memory_order_acquire));
+  // Whoever is counted in an inherited slot does not exist in this process.
+  if (inherited() || !has_readers()) return;
+  slot_->word.fetch_and(~written, std::memory_order_release);
+  fail_busy(handle_);
+}
+
+bool Lease::has_readers() const {
+  const Stripe* const stripes = slot_->stripes.load(std::memory_order_acquire);
+  // Every change of a count is an addition, so who sees 0 also sees all that the readers before did.
+  return stripes != nullptr && std::any_of(stripes, stripes + stripe_count, [](const Stripe& stripe) {
+           return stripe.readers.load(std::memory_order_seq_cst) != 0;
+         });
 }
 
 // A session in a batch belongs to whoever drives the batch: reading it means reading the batch. False where the batch ended
@@ -192,13 +278,19 @@ bool Lease::read_through_batch() {
 }
 
 Lease::Lease(Lease&& other) noexcept
-    : slot_(std::exchange(other.slot_, nullptr)), handle_(other.handle_), access_(other.access_), through_(other.through_) {}
+    : slot_(std::exchange(other.slot_, nullptr)),
+      handle_(other.handle_),
+      access_(other.access_),
+      through_(other.through_),
+      count_(other.count_) {}
 
 Lease::~Lease() {
   if (slot_ == nullptr) return;
   Slot* const leased = through_ != 0 ? table().at(through_ & no_index) : slot_;
   // Release: what this call did to the object is seen by the next one.
-  if (access_ == Access::read)
+  if (count_ != nullptr)
+    count_->fetch_sub(1, std::memory_order_release);
+  else if (access_ == Access::read)
     leased->word.fetch_sub(1, std::memory_order_release);
   else
     leased->word.fetch_and(~written, std::memory_order_release);
@@ -227,6 +319,10 @@ void Lease::hold_for(uint64_t batch) noexcept {
 
 uint64_t add_handle(Kind kind, void* object, uint64_t parent) {
   Slot* const slot = table().take();
+  if (is_striped(kind) && !prepare_stripes(*slot)) {
+    table().give_back(slot);
+    throw std::bad_alloc();
+  }
   slot->kind.store(kind, std::memory_order_relaxed);
   slot->object = object;
   slot->epoch.store(os::fork_epoch(), std::memory_order_relaxed);

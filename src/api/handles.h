@@ -2,10 +2,12 @@
 //
 // A slot's word holds its generation and who uses it now: nobody, several readers, one writer, or a batch. One compare-and-swap checks
 // the generation and takes the lease, so that a stale or forged handle is told before anything is followed, and an
-// object cannot be closed under a call. Slots are never freed. Taking, leasing and freeing a slot is lock-free; only
+// object cannot be closed under a call. Readers of a pool or a cache do not write to the word: each thread counts itself in a stripe of
+// the slot. Slots are never freed, nor are their stripes. Taking, leasing and freeing a slot is lock-free; only
 // adding a chunk of slots takes a lock.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -51,13 +53,18 @@ class Lease {
   explicit Lease(Slot* locked) noexcept;  // of lock_children()
   friend bool lock_child(uint64_t handle, Kind kind, std::vector<Lease>& leases);
   void* address() const;
-  bool acquire(Access access);
+  void check(uint64_t word) const;
+  bool acquire();
+  void enter();
+  void shut_out();
+  bool has_readers() const;
   bool read_through_batch();
 
   Slot* slot_;
   uint64_t handle_;
   Access access_;
   uint64_t through_ = 0;  // the batch whose lease stands for this one
+  std::atomic<uint64_t>* count_ = nullptr;  // of the stripe this reader is counted in
 };
 
 // A new handle for an object; parent is the handle of its cache, 0 for none. Throws bad_alloc.
