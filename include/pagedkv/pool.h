@@ -7,9 +7,13 @@
  * shared (more than one reference) -> free when the last reference is released.
  *
  * Threads: every function here may be called from any thread at any time on the same pool, except
- * pkv_pool_destroy. alloc, retain and release are lock-free. While another thread is in the middle
- * of a release, PKV_OUT_OF_BLOCKS may be reported for a block that is about to be free; never
- * when the pool is at rest.
+ * pkv_pool_destroy. alloc, retain and release are lock-free. If other threads release or alloc during an
+ * alloc, it may report PKV_OUT_OF_BLOCKS for blocks that are about to be free, or that come and go where
+ * it does not look at that moment; never when the pool is at rest.
+ * In a pool of 4096 blocks or more, threads that meet part: each goes on in a range of ids of its own, and
+ * takes from the others when that is empty.
+ * Destroying a pool while calls on it are under way is BUSY; so may be, for that moment, a call that
+ * begins.
  */
 #ifndef PAGEDKV_POOL_H
 #define PAGEDKV_POOL_H
@@ -25,7 +29,7 @@ typedef struct pkv_pool_t* pkv_pool;
 
 /**
  * A reference to one block: the id in the low 32 bits, the generation of that id in the high 32.
- * A fresh pool gives out 0, 1, 2, ...; when a block is freed its generation rises, so that a stale
+ * A fresh pool gives one thread 0, 1, 2, ...; when a block is freed its generation rises, so that a stale
  * reference is told from the block's next life.
  */
 typedef uint64_t pkv_block;

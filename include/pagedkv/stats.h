@@ -19,7 +19,8 @@ typedef struct pkv_pool_stats {
   uint64_t retired;     /**< Blocks out of service because their generation ran out. */
   uint64_t references;  /**< References in all. */
   uint64_t slots_filled; /**< Slots that hold a token; those of a shared block count once. */
-  uint64_t used_peak;   /**< The most blocks in use at once so far. */
+  uint64_t used_peak;   /**< The most blocks in use at once so far. With 4096 blocks or more it is an estimate where
+                             several threads took some at the same moment. */
 } pkv_pool_stats;
 
 /** Counts of a cache over all layer groups. Since 0.1. */

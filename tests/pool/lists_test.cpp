@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <tuple>
 #include <vector>
 
 #include "engine/memory/pool.h"
@@ -11,10 +12,11 @@ namespace {
 
 constexpr size_t untouched = 4242;
 
-class Lists : public testing::TestWithParam<size_t> {
+// Length of the list, shards of the pool.
+class Lists : public testing::TestWithParam<std::tuple<size_t, uint32_t>> {
  protected:
   void SetUp() override {
-    blocks_.resize(GetParam());
+    blocks_.resize(std::get<0>(GetParam()));
     ASSERT_TRUE(pool_.try_alloc(blocks_.size(), blocks_.data()));
     std::reverse(blocks_.begin(), blocks_.end());
   }
@@ -25,7 +27,7 @@ class Lists : public testing::TestWithParam<size_t> {
     pool_.validate();
   }
 
-  Pool pool_{300, 16, std::pmr::new_delete_resource()};
+  Pool pool_{300, 16, std::pmr::new_delete_resource(), 0, std::get<1>(GetParam())};
   std::vector<Block> blocks_;
   size_t failed_at_ = untouched;
 };
@@ -111,7 +113,7 @@ TEST_P(Lists, ReleaseHeldPassesOverWhatItCannotRelease) {
   pool_.validate();
 }
 
-INSTANTIATE_TEST_SUITE_P(Lengths, Lists, testing::Values(1, 2, 63, 64, 65, 200));
+INSTANTIATE_TEST_SUITE_P(Lengths, Lists, testing::Combine(testing::Values(1, 2, 63, 64, 65, 200), testing::Values(1, 4)));
 
 TEST(ListAtTheLimit, RetainTakesBackTheOthers) {
   Pool pool(3, 16, std::pmr::new_delete_resource());

@@ -20,7 +20,7 @@ class Replay {
         blocks_(one_of({1, 2, 7, 63, 64, 65, 100, 130, 200})),
         block_size_(one_of({1, 2, 16, 256})),
         first_generation_(below(3) == 0 ? retired_generation - 1 - below(20) : 0),
-        pool_(blocks_, block_size_, std::pmr::new_delete_resource(), first_generation_),
+        pool_(blocks_, block_size_, std::pmr::new_delete_resource(), first_generation_, one_of({1, 2, 4})),
         model_(blocks_, block_size_, first_generation_) {}
 
   void run(int steps) {

@@ -108,6 +108,10 @@ class StoppedThread : public testing::Test {
   bool stopped_inside_ = true;
 };
 
+// With so many shards, where the pool has as many words.
+class StoppedThreadInShards : public StoppedThread, public testing::WithParamInterface<uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(Shards, StoppedThreadInShards, testing::Values(1, 2, 4));
+
 TEST_F(StoppedThread, OrderOfChanges) {
   SteppedPool pool(4, 16, std::pmr::new_delete_resource());
   SteppedAtomics::changes.clear();
@@ -121,10 +125,10 @@ TEST_F(StoppedThread, OrderOfChanges) {
   EXPECT_EQ(SteppedAtomics::changes, "sso+") << "neighbours go back together";
 }
 
-TEST_F(StoppedThread, AllocDoesNotHoldUpAlloc) {
+TEST_P(StoppedThreadInShards, AllocDoesNotHoldUpAlloc) {
   for (uint32_t blocks : {4u, 66u}) {
     at_every_operation([&] {
-      SteppedPool pool(blocks, 16, std::pmr::new_delete_resource());
+      SteppedPool pool(blocks, 16, std::pmr::new_delete_resource(), 0, GetParam());
       alloc(pool, blocks - 4);
       std::vector<Block> mine(2), others;
       const bool taken = stopped(
@@ -145,9 +149,9 @@ TEST_F(StoppedThread, AllocDoesNotHoldUpAlloc) {
   }
 }
 
-TEST_F(StoppedThread, ReleaseDoesNotHoldUpAlloc) {
+TEST_P(StoppedThreadInShards, ReleaseDoesNotHoldUpAlloc) {
   at_every_operation([&] {
-    SteppedPool pool(130, 16, std::pmr::new_delete_resource());
+    SteppedPool pool(130, 16, std::pmr::new_delete_resource(), 0, GetParam());
     const std::vector<Block> all = alloc(pool, 130);
     const std::vector<Block> mine = {all[0], all[64], all[129]};
     EXPECT_EQ(pool.release(2, all.data() + 7), PKV_OK);
@@ -233,6 +237,43 @@ TEST_F(StoppedThread, ClaimMeetsShare) {
     EXPECT_EQ(pool.state(0), (BlockState{0, 2, filled_when_shared, false})) << "nothing is written after the share";
     pool.validate();
   });
+}
+
+// Three of four free blocks that lie in two shards: one of two threads gets them, never none.
+TEST_P(StoppedThreadInShards, GatherMeetsGather) {
+  at_every_operation([&] {
+    SteppedPool pool(130, 16, std::pmr::new_delete_resource(), 0, GetParam());
+    const std::vector<Block> all = alloc(pool, 130);
+    const std::vector<Block> free = {all[3], all[40], all[64], all[100]};
+    EXPECT_EQ(pool.release(free.size(), free.data()), PKV_OK);
+    std::vector<Block> mine(3), others(3);
+    bool others_taken = false;
+    const bool taken = stopped([&] { others_taken = pool.try_alloc(3, others.data()); }, [&] { return pool.try_alloc(3, mine.data()); });
+    EXPECT_NE(taken, others_taken);
+    const std::vector<Block>& got = taken ? mine : others;
+    for (Block block : got) EXPECT_EQ(pool.references(block_id(block)), 1u);
+    EXPECT_EQ(pool.release(3, got.data()), PKV_OK);
+    EXPECT_EQ(alloc(pool, 4).size(), 4u) << "at rest all four can be had";
+    EXPECT_EQ(pool.stats().used_peak, 130u);
+    pool.validate();
+  });
+}
+
+// A thread that meets another one in a shard goes to a shard of its own.
+TEST_F(StoppedThread, ThreadsPart) {
+  std::vector<int> parted_at;
+  at_every_operation([&] {
+    SteppedPool pool(128, 16, std::pmr::new_delete_resource(), 0, 2);
+    std::vector<Block> blocks = alloc(pool, 128);
+    const Block last = blocks.back();
+    blocks.pop_back();
+    EXPECT_EQ(pool.release(blocks.size(), blocks.data()), PKV_OK);  // the second shard was used last
+    Block mine = 0;
+    EXPECT_TRUE(stopped([&] { EXPECT_EQ(pool.release(last), PKV_OK); }, [&] { return pool.try_alloc(1, &mine); }));
+    if (block_id(mine) < 64) parted_at.push_back(SteppedAtomics::stop_at);
+    pool.validate();
+  });
+  EXPECT_EQ(parted_at, std::vector<int>{1}) << "between the look at the counter and the swap";
 }
 
 }  // namespace

@@ -36,8 +36,8 @@ struct Counts {
 
 // What all threads share.
 struct Arena {
-  explicit Arena(uint32_t blocks)
-      : pool(blocks, 16, std::pmr::new_delete_resource()), holders(blocks), data(blocks), published(std::max(blocks / 2, 1u)) {}
+  Arena(uint32_t blocks, uint32_t shards)
+      : pool(blocks, 16, std::pmr::new_delete_resource(), 0, shards), holders(blocks), data(blocks), published(std::max(blocks / 2, 1u)) {}
 
   Pool pool;
   std::vector<std::atomic<int>> holders;      // raised after a reference was got, lowered before it is let go
@@ -133,8 +133,8 @@ class Worker {
   Counts counts_;
 };
 
-Counts hammer(uint32_t blocks, uint32_t most_at_once, int steps) {
-  Arena arena(blocks);
+Counts hammer(uint32_t blocks, uint32_t shards, uint32_t most_at_once, int steps) {
+  Arena arena(blocks, shards);
   for (auto& slot : arena.published) slot = make_block(0, retired_generation);
   std::vector<Counts> counts(threads);
   run_threads([&](unsigned thread) { counts[thread] = Worker(arena, thread + 1, most_at_once).run(steps); });
@@ -149,19 +149,23 @@ Counts hammer(uint32_t blocks, uint32_t most_at_once, int steps) {
   EXPECT_EQ(sum.wrong, 0u);
   EXPECT_EQ(arena.pool.free_count(), blocks);
   EXPECT_NO_THROW(arena.pool.validate());
+  std::vector<Block> all(blocks);
+  EXPECT_TRUE(arena.pool.try_alloc(blocks, all.data())) << "at rest";
   return sum;
 }
 
 TEST(PoolThreads, RoomForAll) {
-  const Counts counts = hammer(4096, 20, 20000);
-  EXPECT_GT(counts.allocs, 1000u);
-  EXPECT_GT(counts.stale, 0u);
+  for (uint32_t shards : {1u, 16u}) {
+    const Counts counts = hammer(4096, shards, 20, 20000);
+    EXPECT_GT(counts.allocs, 1000u);
+    EXPECT_GT(counts.stale, 0u);
+  }
 }
 
 TEST(PoolThreads, ConstantExhaustion) {
-  for (uint32_t blocks : {1u, 2u, 5u, 64u, 70u}) {
-    SCOPED_TRACE(testing::Message() << blocks << " blocks");
-    const Counts counts = hammer(blocks, std::min(blocks, 8u), 20000);
+  for (auto [blocks, shards] : {std::pair{1u, 1u}, {2u, 1u}, {5u, 1u}, {64u, 1u}, {70u, 1u}, {70u, 2u}, {130u, 3u}, {200u, 4u}}) {
+    SCOPED_TRACE(testing::Message() << blocks << " blocks in " << shards << " shards");
+    const Counts counts = hammer(blocks, shards, std::min(blocks / shards, 40u), 20000);
     EXPECT_GT(counts.allocs, 0u);
     EXPECT_GT(counts.refusals, 0u);
   }
@@ -171,7 +175,7 @@ TEST(PoolThreads, ConstantExhaustion) {
 TEST(PoolThreads, NoFalseRefusalWithoutReleases) {
   for (int round = 0; round < 50; round++) {
     constexpr uint32_t blocks = 1000;
-    Pool pool(blocks, 16, std::pmr::new_delete_resource());
+    Pool pool(blocks, 16, std::pmr::new_delete_resource(), 0, round % 2 == 0 ? 1 : 16);
     std::vector<std::atomic<int>> owners(blocks);
     run_threads([&](unsigned) {
       for (Block block; pool.try_alloc(1, &block);) owners[block_id(block)]++;

@@ -1,20 +1,28 @@
 // A lock-free allocator of reference-counted block ids. It holds no bytes of blocks.
 //
 //   free_bits_   one bit per block, set: free to be claimed
-//   free_count_  free blocks nobody has reserved
+//   shards_      ranges of words of free_bits_, each with a counter of its free blocks that nobody has reserved
 //   states_      one BlockState per block
 //
-// alloc reserves n of free_count_ in one swap (or takes nothing), then claims n bits. The last release raises the generation,
-// then sets the bit, then raises the counter. So at every moment, with any thread stopped anywhere,
+// alloc reserves n of a shard's counter in one swap, or gathers them from several and gives back what it has if they are too few;
+// then it claims as many bits in each shard. The last release raises the generation, then sets the bit, then raises the counter. So at
+// every moment, with any thread stopped anywhere, in each shard
 //
-//   set bits >= free_count_ + reservations whose bit is not yet claimed
+//   set bits >= counter + reservations whose bit is not yet claimed
 //
 // and a thread with a reservation always has a bit to find. It can miss one on a walk over the words only because other
 // threads claimed bits during that walk, and each swap is retried only because another thread's took effect: whoever stops,
 // the others get on. This is what lock-free means here.
+//
+// A gatherer holds what others may miss until it knows whether it has enough, and sees the shards one after another: alloc may be
+// refused if other threads alloc or release meanwhile, never at rest. With one shard only a release under way can be the reason.
+//
+// A thread works in the shard it worked in last, and leaves it for one of its own when it meets another thread there. A small pool has
+// one shard only.
 #pragma once
 
 #include <memory_resource>
+#include <span>
 #include <vector>
 
 #include "engine/memory/atomics.h"
@@ -35,7 +43,9 @@ class BasicPool {
  public:
   // All blocks free, in generation first_generation (tests begin near the end). blocks: 1 to 2^31 - 1, block_size: 1 to 256,
   // else INVALID_ARGUMENT. Throws std::bad_alloc.
-  BasicPool(uint32_t blocks, uint32_t block_size, std::pmr::memory_resource* memory, uint32_t first_generation = 0);
+  // max_shards: up to 16, of whole words; 0: as many as suit the size.
+  BasicPool(uint32_t blocks, uint32_t block_size, std::pmr::memory_resource* memory, uint32_t first_generation = 0,
+            uint32_t max_shards = 0);
   BasicPool(const BasicPool&) = delete;
   BasicPool& operator=(const BasicPool&) = delete;
 
@@ -43,7 +53,8 @@ class BasicPool {
   static uint64_t bookkeeping_bytes(uint32_t blocks) noexcept;
 
   // Takes n blocks with one reference each, or none. False while another thread is in the middle of a release may be about
-  // a block that is just becoming free.
+  // a block that is just becoming free; with several shards, if other threads alloc or release meanwhile, also about blocks
+  // that come and go where it does not look at that moment.
   bool try_alloc(size_t n, Block* out) noexcept;
 
   // One reference more: OUT_OF_RANGE, STALE_HANDLE, REF_LIMIT.
@@ -70,9 +81,9 @@ class BasicPool {
 
   uint32_t blocks() const noexcept { return blocks_; }
   uint32_t block_size() const noexcept { return block_size_; }
-  // acquire: who sees a block counted also sees its bit.
-  uint32_t free_count() const noexcept { return static_cast<uint32_t>(free_count_.load(std::memory_order_acquire)); }
-  uint32_t retired() const noexcept { return retired_.load(std::memory_order_relaxed); }
+  uint32_t shards() const noexcept { return shard_count_; }
+  uint32_t free_count() const noexcept;
+  uint32_t retired() const noexcept;
 
   // id < blocks(). acquire: who sees a block sealed also sees what was written before.
   BlockState state(uint32_t id) const noexcept { return unpack(states_[id].load(std::memory_order_acquire)); }
@@ -90,15 +101,35 @@ class BasicPool {
 
   class FreedBits;
 
+  // peak_share and retired are statistics, see Hint.
+  struct alignas(64) Shard {
+    atomic<uint64_t> free;
+    std::atomic<uint32_t> peak_share{0};  // of used_peak
+    std::atomic<uint32_t> retired{0};
+    uint32_t first_word = 0, words = 0, blocks = 0;
+  };
+  static constexpr uint32_t shard_limit = 16;
+
+  static uint32_t suitable_shards(uint32_t words) noexcept;
+  void split(uint32_t max_shards) noexcept;
   template <class Change>
   pkv_status update(Block block, pkv_status stale, Change change) noexcept;
-  bool reserve(size_t n) noexcept;
-  void claim_bits(size_t n, Block* out) noexcept;
+  size_t reserve(Shard& shard, size_t least, size_t most, bool* met) noexcept;
+  bool gather(uint32_t start, size_t n, Block* out) noexcept;
+  uint32_t claim_bits(uint32_t word, size_t n, Block* out) noexcept;
   Block first_reference(uint32_t id) noexcept;
   pkv_status drop(Block block, FreedBits& freed) noexcept;
   pkv_status check_held(size_t n, const Block* blocks, size_t* failed_at, bool* ascending) const noexcept;
   pkv_status find_duplicate(size_t n, const Block* blocks, size_t* failed_at) const noexcept;
 
+  uint32_t used(const Shard& shard, uint64_t free) const noexcept;
+  void note_use(Shard& shard, uint32_t now) noexcept;
+  void validate_block(uint32_t id) const;
+  void validate_shard(const Shard& shard) const;
+
+  std::span<Shard> shards_in_use() noexcept { return {shards_, shard_count_}; }
+  std::span<const Shard> shards_in_use() const noexcept { return {shards_, shard_count_}; }
+  Shard& shard_of(uint32_t word) noexcept { return shards_[word >> shard_shift_]; }
   bool is_free(uint32_t id) const noexcept { return free_bits_[id / 64].load(std::memory_order_relaxed) >> id % 64 & 1; }
   static uint32_t words_for(uint32_t blocks) { return (blocks + 63) / 64; }
 
@@ -113,12 +144,11 @@ class BasicPool {
   const uint32_t blocks_;
   const uint32_t block_size_;
   const uint32_t words_;
+  uint32_t shard_shift_ = 0;  // words of a shard, the last one's excepted, are 1 << this
+  uint32_t shard_count_ = 1;
   std::pmr::vector<atomic<uint64_t>> states_;
   std::pmr::vector<atomic<uint64_t>> free_bits_;
-
-  alignas(64) std::atomic<uint32_t> used_peak_{0};
-  std::atomic<uint32_t> retired_{0};
-  alignas(64) atomic<uint64_t> free_count_;
+  Shard shards_[shard_limit];
   Hint hints_[hint_count];
 };
 

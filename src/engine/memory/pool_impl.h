@@ -1,4 +1,4 @@
-// The bodies of BasicPool; included by pool.h only.
+// The bodies of BasicPool that are about blocks one by one, and its checks; included by pool.h only.
 #pragma once
 
 #include <algorithm>
@@ -7,54 +7,16 @@
 
 #include "base/status.h"
 #include "engine/memory/pool.h"
+#include "engine/memory/pool_shards.h"
 
 namespace pkv {
 
-// Bits of blocks that were freed, gathered by word: one swap gives back up to 64 neighbours, one addition all of them.
 template <class Atomics>
-class BasicPool<Atomics>::FreedBits {
- public:
-  explicit FreedBits(BasicPool& pool) noexcept : pool_(pool) {}
-  FreedBits(const FreedBits&) = delete;
-  FreedBits& operator=(const FreedBits&) = delete;
-
-  void add(uint32_t id) noexcept {
-    if (id / 64 != word_) set_bits();
-    word_ = id / 64;
-    mask_ |= uint64_t{1} << id % 64;
-    count_++;
-  }
-
-  ~FreedBits() {
-    if (count_ == 0) return;
-    set_bits();
-    pool_.hint().store(word_, std::memory_order_relaxed);  // warm blocks first
-    // release: who reserves these sees their bits. After the bits: the invariant at the top of pool.h.
-    pool_.free_count_.fetch_add(count_, std::memory_order_release);
-  }
-
- private:
-  void set_bits() noexcept {
-    // release: who claims a bit sees the state as the free left it, and all use of the block before.
-    if (mask_ != 0) pool_.free_bits_[word_].fetch_or(mask_, std::memory_order_release);
-    mask_ = 0;
-  }
-
-  BasicPool& pool_;
-  uint32_t word_ = 0;
-  uint64_t mask_ = 0;
-  uint64_t count_ = 0;
-};
-
-template <class Atomics>
-BasicPool<Atomics>::BasicPool(uint32_t blocks, uint32_t block_size, std::pmr::memory_resource* memory, uint32_t first_generation)
-    : blocks_(blocks),
-      block_size_(block_size),
-      words_(words_for(blocks)),
-      states_(memory),
-      free_bits_(memory),
-      free_count_(blocks) {
-  if (blocks < 1 || blocks > INT32_MAX || block_size < 1 || block_size > max_block_size || first_generation == retired_generation)
+BasicPool<Atomics>::BasicPool(uint32_t blocks, uint32_t block_size, std::pmr::memory_resource* memory, uint32_t first_generation,
+                              uint32_t max_shards)
+    : blocks_(blocks), block_size_(block_size), words_(words_for(blocks)), states_(memory), free_bits_(memory) {
+  if (blocks < 1 || blocks > INT32_MAX || block_size < 1 || block_size > max_block_size || first_generation == retired_generation ||
+      max_shards > shard_limit)
     fail(PKV_INVALID_ARGUMENT, "a pool of %u blocks of %u slots: 1 to %d blocks of 1 to %u slots can be had", blocks, block_size,
          INT32_MAX, max_block_size);
   // Atomics cannot be moved: the tables are made in one piece and swapped in.
@@ -63,63 +25,12 @@ BasicPool<Atomics>::BasicPool(uint32_t blocks, uint32_t block_size, std::pmr::me
   for (auto& state : states_) state.store(pack({first_generation, 0, 0, false}), std::memory_order_relaxed);
   for (auto& bits : free_bits_) bits.store(~uint64_t{0}, std::memory_order_relaxed);
   if (blocks % 64 != 0) free_bits_.back().store(~uint64_t{0} >> (64 - blocks % 64), std::memory_order_relaxed);
+  split(max_shards != 0 ? max_shards : suitable_shards(words_));
 }
 
 template <class Atomics>
 uint64_t BasicPool<Atomics>::bookkeeping_bytes(uint32_t blocks) noexcept {
   return (uint64_t{blocks} + words_for(blocks)) * sizeof(atomic<uint64_t>);
-}
-
-template <class Atomics>
-bool BasicPool<Atomics>::try_alloc(size_t n, Block* out) noexcept {
-  if (n == 0) return true;
-  if (!reserve(n)) return false;
-  claim_bits(n, out);
-  return true;
-}
-
-template <class Atomics>
-bool BasicPool<Atomics>::reserve(size_t n) noexcept {
-  uint64_t free = free_count_.load(std::memory_order_relaxed);
-  do {
-    if (free < n) return false;
-    // acquire: the bits that were set before the counter rose are seen by the walk that follows.
-  } while (!free_count_.compare_exchange_weak(free, free - n, std::memory_order_acquire, std::memory_order_relaxed));
-  // Signed: retired_ may have risen since, by blocks still counted in free.
-  const int64_t used = int64_t{blocks_} - static_cast<int64_t>(free - n) - int64_t{retired_.load(std::memory_order_relaxed)};
-  uint32_t peak = used_peak_.load(std::memory_order_relaxed);
-  while (used > int64_t{peak} &&
-         !used_peak_.compare_exchange_weak(peak, static_cast<uint32_t>(used), std::memory_order_relaxed)) {
-  }
-  return true;
-}
-
-// The lowest set bits of a word, at most n of them.
-inline uint64_t lowest_bits(uint64_t word, size_t n) {
-  uint64_t rest = word;
-  for (; n > 0 && rest != 0; n--) rest &= rest - 1;
-  return word ^ rest;
-}
-
-// Turns n reservations into blocks.
-template <class Atomics>
-void BasicPool<Atomics>::claim_bits(size_t n, Block* out) noexcept {
-  constexpr uint32_t words_per_line = 8;
-  std::atomic<uint32_t>& start = hint();
-  uint32_t word = start.load(std::memory_order_relaxed);
-  for (;;) {
-    const uint64_t wanted = lowest_bits(free_bits_[word].load(std::memory_order_relaxed), n);
-    uint64_t claimed = 0;
-    // acquire: sees the state the free left, and orders our use of the block after all use before.
-    if (wanted != 0) claimed = free_bits_[word].fetch_and(~wanted, std::memory_order_acquire) & wanted;
-    for (uint64_t bits = claimed; bits != 0; bits &= bits - 1, n--)
-      *out++ = first_reference(word * 64 + static_cast<uint32_t>(std::countr_zero(bits)));
-    if (n == 0) break;
-    // Another thread works on this word where a bit was lost to it: out of its way, by a distance of our own.
-    const uint64_t step = claimed == wanted ? 1 : uint64_t{words_per_line} * (1 + Atomics::thread_number() % hint_count);
-    word = static_cast<uint32_t>((word + step) % words_);
-  }
-  start.store(word, std::memory_order_relaxed);
 }
 
 // The state of a block whose bit was claimed changes by nobody else's hand: others see no references and refuse.
@@ -181,7 +92,7 @@ pkv_status BasicPool<Atomics>::drop(Block block, FreedBits& freed) noexcept {
   });
   if (status != PKV_OK || after.references != 0) return status;
   if (after.generation == retired_generation)
-    retired_.fetch_add(1, std::memory_order_relaxed);
+    shard_of(block_id(block) / 64).retired.fetch_add(1, std::memory_order_relaxed);
   else
     freed.add(block_id(block));
   return PKV_OK;
@@ -210,6 +121,7 @@ template <class Atomics>
 pkv_status BasicPool<Atomics>::release(size_t n, const Block* blocks, size_t* failed_at) noexcept {
   size_t ignored;
   if (failed_at == nullptr) failed_at = &ignored;
+  if (n == 1) return release_held(n, blocks, failed_at);  // is its own check
   bool ascending = true;
   pkv_status status = check_held(n, blocks, failed_at, &ascending);
   if (status == PKV_OK && !ascending) status = find_duplicate(n, blocks, failed_at);
@@ -320,39 +232,62 @@ PoolStats BasicPool<Atomics>::stats() const noexcept {
     stats.slots_filled += block.filled;
   }
   stats.free = stats.blocks - stats.used - stats.retired;
-  stats.used_peak = used_peak_.load(std::memory_order_relaxed);
+  for (const Shard& shard : shards_in_use()) stats.used_peak += shard.peak_share.load(std::memory_order_relaxed);
+  // Not exact while several threads take blocks from several shards.
+  stats.used_peak = std::clamp(stats.used_peak, stats.used, stats.blocks);
   return stats;
 }
 
 template <class Atomics>
+uint32_t BasicPool<Atomics>::retired() const noexcept {
+  uint32_t retired = 0;
+  for (const Shard& shard : shards_in_use()) retired += shard.retired.load(std::memory_order_relaxed);
+  return retired;
+}
+
+template <class Atomics>
 void BasicPool<Atomics>::validate() const {
-  uint64_t set = 0;
-  for (uint32_t id = 0; id < blocks_; id++) {
-    const BlockState block = state(id);
-    const bool claimable = block.references == 0 && block.generation != retired_generation;
-    set += is_free(id);
-    if (is_free(id) != claimable)
-      fail(PKV_INTERNAL, "free bit == (references == 0 and not retired): block %u has bit %d, references %u, generation %u", id,
-           is_free(id), block.references, block.generation);
-    if (block.filled > block_size_)
-      fail(PKV_INTERNAL, "filled <= block_size: block %u has %u of %u slots", id, block.filled, block_size_);
-    if (block.references == 0 && (block.filled != 0 || block.sealed))
-      fail(PKV_INTERNAL, "filled == 0 and sealed == 0 without references: block %u has filled %u, sealed %d", id, block.filled,
-           block.sealed);
-    if (block.references > 0 && block.generation == retired_generation)
-      fail(PKV_INTERNAL, "references == 0 when retired: block %u has %u", id, block.references);
-  }
+  for (const Shard& shard : shards_in_use()) validate_shard(shard);
   if (blocks_ % 64 != 0 && free_bits_.back().load(std::memory_order_relaxed) >> blocks_ % 64 != 0)
     fail(PKV_INTERNAL, "no bit beyond the last of %u blocks is set: the last word is %llx", blocks_,
          (unsigned long long)free_bits_.back().load(std::memory_order_relaxed));
-  if (set != free_count())
-    fail(PKV_INTERNAL, "set bits == free_count: %llu bits, counter %u", (unsigned long long)set, free_count());
-  const PoolStats counted = stats();
-  if (set + counted.used + retired() != blocks_)
-    fail(PKV_INTERNAL, "free + used + retired == blocks: %llu + %llu + %u, %u blocks", (unsigned long long)set,
-         (unsigned long long)counted.used, retired(), blocks_);
-  if (counted.used_peak < counted.used)
-    fail(PKV_INTERNAL, "used <= used_peak: %llu, %llu", (unsigned long long)counted.used, (unsigned long long)counted.used_peak);
+}
+
+template <class Atomics>
+void BasicPool<Atomics>::validate_shard(const Shard& shard) const {
+  uint32_t set = 0, held = 0, retired = 0;
+  const uint32_t first = shard.first_word * 64;
+  for (uint32_t id = first; id < first + shard.blocks; id++) {
+    validate_block(id);
+    set += is_free(id);
+    held += references(id) > 0;
+    retired += state(id).generation == retired_generation;
+  }
+  const uint64_t free = shard.free.load(std::memory_order_relaxed);
+  if (set != free)
+    fail(PKV_INTERNAL, "set bits == counter, blocks %u to %u: %u bits, counter %llu", first, first + shard.blocks - 1, set,
+         (unsigned long long)free);
+  if (retired != shard.retired.load(std::memory_order_relaxed))
+    fail(PKV_INTERNAL, "retired blocks == their counter, blocks %u to %u: %u, %u", first, first + shard.blocks - 1, retired,
+         shard.retired.load(std::memory_order_relaxed));
+  if (shard_count_ == 1 && shard.peak_share.load(std::memory_order_relaxed) < held)
+    fail(PKV_INTERNAL, "used <= used_peak: %u, %u", held, shard.peak_share.load(std::memory_order_relaxed));
+}
+
+template <class Atomics>
+void BasicPool<Atomics>::validate_block(uint32_t id) const {
+  const BlockState block = state(id);
+  const bool claimable = block.references == 0 && block.generation != retired_generation;
+  if (is_free(id) != claimable)
+    fail(PKV_INTERNAL, "free bit == (references == 0 and not retired): block %u has bit %d, references %u, generation %u", id,
+         is_free(id), block.references, block.generation);
+  if (block.filled > block_size_)
+    fail(PKV_INTERNAL, "filled <= block_size: block %u has %u of %u slots", id, block.filled, block_size_);
+  if (block.references == 0 && (block.filled != 0 || block.sealed))
+    fail(PKV_INTERNAL, "filled == 0 and sealed == 0 without references: block %u has filled %u, sealed %d", id, block.filled,
+         block.sealed);
+  if (block.references > 0 && block.generation == retired_generation)
+    fail(PKV_INTERNAL, "references == 0 when retired: block %u has %u", id, block.references);
 }
 
 }  // namespace pkv
