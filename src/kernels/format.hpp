@@ -9,15 +9,16 @@ namespace pkv {
 
 template <class Isa>
 struct Format {
-  // Register tiles of 1, 2 and 4 rows.
-  using Scores = void (*)(const void* q, uint32_t dim, const unsigned char* tile, const unsigned char* next, ScoreRow* scores);
-  using Accumulate = void (*)(const unsigned char* tile, const unsigned char* next, const ScoreRow* weights, uint32_t dim, float* out);
+  // Register tiles of 1, 2 and 4 rows, for one tile and for most_k_tiles or most_v_tiles.
+  using Scores = void (*)(const void* q, uint32_t dim, TilePointers at, TilePointers next, ScoreRow* scores);
+  using Accumulate = void (*)(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim, float* out);
 
   bool direct;
+  unsigned most_k_tiles, most_v_tiles;
   size_t (*query_bytes)(uint32_t dim);
   void (*prepare_query)(const float* row, uint32_t dim, void* to);
-  Scores scores[3];
-  Accumulate accumulate[3];
+  Scores scores[tiles_together][3];
+  Accumulate accumulate[tiles_together][3];
   void (*unpack_k)(const unsigned char* tile, uint32_t dim, float* to);
   void (*unpack_v)(const unsigned char* tile, uint32_t dim, float* to, size_t token_stride, size_t panel_stride);
 
@@ -36,10 +37,14 @@ constexpr Format<Isa> make_format() {
   using V = ValueTile<Isa, dtype>;
   using P = Pack<Isa, dtype>;
   return {K::direct,
+          K::most_tiles,
+          V::most_tiles,
           K::query_bytes,
           K::prepare,
-          {K::template scores<1>, K::template scores<2>, K::template scores<4>},
-          {V::template accumulate<1>, V::template accumulate<2>, V::template accumulate<4>},
+          {{K::template scores<1, 1>, K::template scores<2, 1>, K::template scores<4, 1>},
+           {K::template scores<1, K::most_tiles>, K::template scores<2, K::most_tiles>, K::template scores<4, K::most_tiles>}},
+          {{V::template accumulate<1, 1>, V::template accumulate<2, 1>, V::template accumulate<4, 1>},
+           {V::template accumulate<1, V::most_tiles>, V::template accumulate<2, V::most_tiles>, V::template accumulate<4, V::most_tiles>}},
           K::unpack,
           V::unpack,
           P::pack_k,

@@ -5,7 +5,8 @@
 //     direct                       false: the tile is unpacked to fp32 first
 //     query_bytes(dim)             of a prepared row; 0: rows are taken as they are, fp32
 //     prepare(row, dim, to)
-//     scores<rows>(...)            scores[r][t] = row r . K of token t; `next` is prefetched, the tile wanted soon after
+//     most_tiles                   that are worth to be taken in one step
+//     scores<rows, tiles>(q, dim, at, next, scores)    scores[i * rows + r][t] = row r . K of token t of tile i
 //     unpack(tile, dim, to)        to[dim][16 tokens], fp32
 #pragma once
 
@@ -16,6 +17,13 @@
 namespace pkv {
 
 using ScoreRow = float[tile_tokens];
+
+// Tiles that are attended to together. One head's queries and results then serve for all of them before the next head's push them
+// out of the L1 cache.
+inline constexpr uint32_t tiles_together = 2;
+
+// Some tiles; `next` ones are prefetched, they are wanted soon after.
+using TilePointers = const unsigned char* const*;
 
 template <class Isa>
 static inline void prefetch_lines(const unsigned char* from, unsigned bytes) {
@@ -59,11 +67,14 @@ struct DimPair<Isa, PKV_BF16> {
 template <class Isa, pkv_dtype dtype>
 struct FloatKeyTile {
   static constexpr bool direct = element_bits(dtype) > 8;
+  static constexpr unsigned most_tiles = 1;  // two of them and the two that are prefetched would fill the L1 cache
   static size_t query_bytes(uint32_t) { return 0; }
   static void prepare(const float*, uint32_t, void*) {}
 
-  template <unsigned rows>
-  static void scores(const void* query_rows, uint32_t dim, const unsigned char* tile, const unsigned char* next, ScoreRow* scores) {
+  template <unsigned rows, unsigned tiles>
+  static void scores(const void* query_rows, uint32_t dim, TilePointers at, TilePointers next_at, ScoreRow* scores) {
+    static_assert(tiles == 1);
+    const unsigned char *tile = *at, *next = *next_at;
     constexpr unsigned vectors = vectors_per_tile<Isa>;
     // With one vector per row the adders' latency is hidden by a second sum per row.
     constexpr unsigned chains = vectors == 1 ? 2 : 1;
@@ -137,15 +148,21 @@ Words<Isa> signed_pair(Words<Isa> words, unsigned e) {
   return Isa::shift_right_halves(Isa::shift_left_halves(words, 16 - bits - bits * static_cast<int>(e)), 16 - bits);
 }
 
+// The integers of a row. Returns their scale.
+template <class Isa>
+float query_integers(const float* row, uint32_t dim, int32_t* to) {
+  const float largest = largest_magnitude<Isa>(row, dim);
+  const float inverse = largest >= least_quantised ? integer_range / largest : 0.0f;
+  for (uint32_t d = 0; d < dim; d += Floats<Isa>::size)
+    rounded<Isa>(Floats<Isa>::load_unaligned(row + d) * Floats<Isa>(inverse)).store_aligned(to + d);
+  return largest < least_quantised ? 0.0f : largest / integer_range;
+}
+
 // together: elements of K in a word, which gives them as pairs e, e + together / 2.
 template <class Isa, unsigned together>
 void quantise_query(const float* row, uint32_t dim, IntegerQuery* to) {
-  const float largest = largest_magnitude<Isa>(row, dim);
-  const float inverse = largest >= least_quantised ? integer_range / largest : 0.0f;
-  to->scale = largest < least_quantised ? 0.0f : largest / integer_range;
   alignas(64) int32_t q[max_dim];
-  for (uint32_t d = 0; d < dim; d += Floats<Isa>::size)
-    rounded<Isa>(Floats<Isa>::load_unaligned(row + d) * Floats<Isa>(inverse)).store_aligned(q + d);
+  to->scale = query_integers<Isa>(row, dim, q);
   uint32_t* pairs = to->pairs();
   for (uint32_t d = 0; d < dim; d += together)
     for (unsigned e = 0; e < together / 2; e++)
@@ -171,6 +188,7 @@ Ints total_of(const Ints (&sum)[chains]) {
 template <class Isa, unsigned together_in_word>
 struct IntegerKeyTile {
   static constexpr bool direct = true;
+  static constexpr unsigned most_tiles = 2;
   // Sums per row: with one vector per row the latency of the products would show. The order of integer sums does not matter.
   static constexpr unsigned chains = vectors_per_tile<Isa> == 1 ? 2 : 1;
   static size_t query_bytes(uint32_t dim) { return IntegerQuery::bytes(dim); }
@@ -186,8 +204,13 @@ template <class Isa>
 struct KeyTile<Isa, PKV_INT8> : IntegerKeyTile<Isa, 4> {
   using Base = IntegerKeyTile<Isa, 4>;
 
+  template <unsigned rows, unsigned tiles>
+  static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next, ScoreRow* scores) {
+    for (unsigned i = 0; i < tiles; i++) scores_of_tile<rows>(q, dim, at[i], next[i], scores + i * rows);
+  }
+
   template <unsigned rows>
-  static void scores(const void* q, uint32_t dim, const unsigned char* tile, const unsigned char* next, ScoreRow* scores) {
+  static void scores_of_tile(const void* q, uint32_t dim, const unsigned char* tile, const unsigned char* next, ScoreRow* scores) {
     constexpr unsigned vectors = vectors_per_tile<Isa>, lanes = Words<Isa>::size;
     const unsigned char* const scales = tile + size_t{dim} * tile_tokens;
     const uint32_t* pairs[rows];
@@ -246,11 +269,16 @@ Floats<Isa> bf16_scales(const unsigned char* from, unsigned vector) {
 }
 
 template <class Isa>
-struct KeyTile<Isa, PKV_INT4> : IntegerKeyTile<Isa, 8> {
+struct Int4KeyTile : IntegerKeyTile<Isa, 8> {
   using Base = IntegerKeyTile<Isa, 8>;
 
+  template <unsigned rows, unsigned tiles>
+  static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next, ScoreRow* scores) {
+    for (unsigned i = 0; i < tiles; i++) scores_of_tile<rows>(q, dim, at[i], next[i], scores + i * rows);
+  }
+
   template <unsigned rows>
-  static void scores(const void* q, uint32_t dim, const unsigned char* tile, const unsigned char* next, ScoreRow* scores) {
+  static void scores_of_tile(const void* q, uint32_t dim, const unsigned char* tile, const unsigned char* next, ScoreRow* scores) {
     constexpr unsigned vectors = vectors_per_tile<Isa>, lanes = Words<Isa>::size;
     const unsigned char* scales = tile + size_t{dim} * tile_tokens / 2;
     const uint32_t* pairs[rows];
@@ -312,5 +340,8 @@ struct KeyTile<Isa, PKV_INT4> : IntegerKeyTile<Isa, 8> {
     }
   }
 };
+
+template <class Isa>
+struct KeyTile<Isa, PKV_INT4> : Int4KeyTile<Isa> {};
 
 }  // namespace pkv

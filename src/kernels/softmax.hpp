@@ -94,32 +94,37 @@ template <class Isa>
   *row_max = max;
 }
 
-// Scores of one tile for some rows in, weights out. `next` is prefetched, the first lines of V of the tile wanted next, so that the bus does
-// not wait while exponentials are computed.
-template <class Isa, unsigned rows>
-void absorb(ScoreRow* tile, RowState first, uint32_t value_dim, const unsigned char* next) {
+// Scores of some tiles for some rows in, weights out: of row r and tile i at i * rows + r. next[i] is prefetched, the first lines of V
+// of the tile wanted after tile i, so that the bus does not wait while exponentials are computed.
+template <class Isa, unsigned rows, unsigned tiles>
+void absorb(ScoreRow* scores, RowState first, uint32_t value_dim, TilePointers next) {
   using F = Floats<Isa>;
   constexpr unsigned vectors = vectors_per_tile<Isa>;
 #pragma GCC unroll 16
   for (unsigned r = 0; r < rows; r++) {
-    F top = F::load_aligned(tile[r]);
-    for (unsigned n = 1; n < vectors; n++) top = xsimd::max(top, F::load_aligned(tile[r] + n * F::size));
+    F top = F::load_aligned(scores[r]);
+    for (unsigned i = 0; i < tiles; i++)
+      for (unsigned n = i == 0 ? 1 : 0; n < vectors; n++) top = xsimd::max(top, F::load_aligned(scores[i * rows + r] + n * F::size));
     // The largest score is summed across lanes only where one of them is larger than the maximum so far.
     if (xsimd::any(top > F(first.max[r]))) [[unlikely]] {
       const float max = Isa::max_of(xsimd::max(F(first.max[r]), top));
       lower_to<Isa>(max, first.out + r * value_dim, first.max + r, first.sums + r * tile_tokens, value_dim);
     }
   }
-  // A loop of its own: the exponentials of all rows overlap.
+  // A loop of its own: the exponentials of all rows and tiles overlap.
 #pragma GCC unroll 16
   for (unsigned r = 0; r < rows; r++) {
-    prefetch_lines<Isa>(next + r * 256, 256);
     const F shift(shift_of(first.max[r]));
     float* const sums = first.sums + r * tile_tokens;
-    for (unsigned n = 0; n < vectors; n++) {
-      const F weight = exp_of_negative<Isa>(F::load_aligned(tile[r] + n * F::size) - shift);
-      weight.store_aligned(tile[r] + n * F::size);
-      (F::load_aligned(sums + n * F::size) + weight).store_aligned(sums + n * F::size);
+#pragma GCC unroll 2
+    for (unsigned i = 0; i < tiles; i++) {
+      prefetch_lines<Isa>(next[i] + r * 256, 256);
+      for (unsigned n = 0; n < vectors; n++) {
+        float* const score = scores[i * rows + r] + n * F::size;
+        const F weight = exp_of_negative<Isa>(F::load_aligned(score) - shift);
+        weight.store_aligned(score);
+        (F::load_aligned(sums + n * F::size) + weight).store_aligned(sums + n * F::size);
+      }
     }
   }
 }

@@ -1,5 +1,6 @@
-// Attention of a few rows: K and V are multiplied as they lie in their tiles. A few tiles outside, KV heads inside, then each of the tiles,
-// the rows of the KV head innermost: memory is read in runs of whole pages, and a tile is loaded once for a register tile of rows.
+// Attention of a few rows: K and V are multiplied as they lie in their tiles. A few tiles outside, KV heads inside, then the rows of the
+// KV head, innermost the tiles: memory is read in runs of whole pages, a tile is loaded once for a register tile of rows, and the
+// exponentials of several tiles overlap.
 // What a row gets does not depend on the rows beside it.
 #pragma once
 
@@ -15,8 +16,9 @@ class Stream {
       : task_(task), rows_(task.queries * task.group), heads_(task.head_end - task.head_begin), tiles_(task.kv, work),
         floats_(format_of<Isa>(PKV_F32)), k_scores_(tiles_.k().direct ? tiles_.k() : floats_),
         v_accumulate_(!tiles_.latent() && tiles_.v().direct ? tiles_.v() : floats_), query_bytes_(k_scores_.query_bytes(task.kv.k.dim)),
+        one_step_(k_scores_.most_k_tiles == tiles_together && v_accumulate_.most_v_tiles == tiles_together),
         queries_(work.take<unsigned char>(query_bytes_ * rows_ * heads_)), sums_(work.take<float>(size_t{rows_} * heads_ * tile_tokens)),
-        k_floats_(work.take<float>(size_t{max_dim} * tile_tokens)), v_floats_(work.take<float>(size_t{max_dim} * tile_tokens)) {}
+        k_floats_(work.take<float>(tiles_together * most_floats)), v_floats_(work.take<float>(tiles_together * most_floats)) {}
 
   void run() {
     begin_rows();
@@ -30,6 +32,8 @@ class Stream {
   }
 
  private:
+  static constexpr size_t most_floats = size_t{max_dim} * tile_tokens;
+
   void begin_rows() {
     const uint32_t key_dim = task_.kv.k.dim, value_dim = task_.kv.v.dim;
     for (size_t i = 0; i < size_t{heads_} * rows_; i++) {
@@ -49,10 +53,10 @@ class Stream {
         tiles_.put(count_, tile, range_mask(tile, begin, end));
         begins_[count_++] = tile;
       }
-      more_ = at + step < end;
-      if (more_) tiles_.put_next(at + step);
-      for (uint32_t head = 0; head < heads_; head++)
-        for (uint32_t i = 0; i < count_; i++) attend_head(i, head);
+      find_together();
+      next_count_ = 0;
+      for (uint64_t tile = at + step; tile < at + 2 * step && tile < end; tile += tile_tokens) tiles_.put_next(next_count_++, tile);
+      for (uint32_t head = 0; head < heads_; head++) attend_head(head);
     }
   }
 
@@ -68,14 +72,25 @@ class Stream {
     return any != 0;
   }
 
-  // The tile and head that are wanted after these.
+  // The rows that see all tokens of all tiles take these in one step, if the types are made for it.
+  void find_together() {
+    for (uint32_t row = 0; row < rows_; row++) {
+      TokenMask all = one_step_ && count_ == tiles_together ? all_tokens : 0;
+      for (uint32_t i = 0; i < count_; i++) all &= row_sees_[i][row] = seen_[i][row / task_.group];
+      together_[row] = all == all_tokens;
+    }
+  }
+
+  // The tile and KV head that are wanted after tile i of a head.
   struct Ahead {
     uint32_t tile, kv_head;
   };
   Ahead after(uint32_t i, uint32_t head) const {
-    if (i + 1 < count_) return {i + 1, task_.head_begin + head};
-    if (head + 1 < heads_) return {0, task_.head_begin + head + 1};
-    return {more_ ? tiles_together : i, task_.head_begin};
+    if (!one_step_ && i + 1 < count_) return {i + 1, task_.head_begin + head};
+    if (!one_step_) i = 0;
+    if (head + 1 < heads_) return {i, task_.head_begin + head + 1};
+    if (i < next_count_) return {tiles_together + i, task_.head_begin};
+    return {i, task_.head_begin + head};
   }
 
   const void* query(uint32_t head, uint32_t row) const {
@@ -89,77 +104,99 @@ class Stream {
     return {task_.out + i * task_.kv.v.dim, task_.max + i, sums_ + i * tile_tokens};
   }
 
-  struct HeadTile {
-    uint32_t tile;
-    const unsigned char *k, *v, *next_k, *next_v;
-    bool v_unpacked;
+  // K and V of one head.
+  struct HeadTiles {
+    const unsigned char *k[tiles_together], *v[tiles_together], *next_k[tiles_together], *next_v[tiles_together];
+    bool v_unpacked[tiles_together];
   };
 
-  void attend_head(uint32_t i, uint32_t head) {
+  void get(uint32_t i, uint32_t head, HeadTiles* at) {
     const uint32_t kv_head = task_.head_begin + head;
-    const uint64_t tile = begins_[i];
     const Ahead next = after(i, head);
-    HeadTile at = {i, tiles_.keys(i, kv_head), nullptr, tiles_.address_of_keys(next.tile, next.kv_head), nullptr, false};
+    at->k[i] = tiles_.keys(i, kv_head);
+    at->next_k[i] = tiles_.address_of_keys(next.tile, next.kv_head);
+    at->v_unpacked[i] = false;
     if (!tiles_.k().direct) {
-      tiles_.k().unpack_k(at.k, task_.kv.k.dim, k_floats_);
-      at.k = at.next_k = reinterpret_cast<const unsigned char*>(k_floats_);
+      float* const to = k_floats_ + i * most_floats;
+      tiles_.k().unpack_k(at->k[i], task_.kv.k.dim, to);
+      at->k[i] = at->next_k[i] = reinterpret_cast<const unsigned char*>(to);
     }
     if (&v_accumulate_ == &floats_ && (tiles_.latent() || !tiles_.v().direct)) {
-      unpack_values(kv_head, &at);
-      at.v = at.next_v = reinterpret_cast<const unsigned char*>(v_floats_);
+      unpack_values(i, kv_head, at);
+      at->v[i] = at->next_v[i] = reinterpret_cast<const unsigned char*>(v_floats_ + i * most_floats);
     } else {
-      at.v = tiles_.values(i, kv_head);
-      at.next_v = tiles_.address_of_values(next.tile, next.kv_head);
+      at->v[i] = tiles_.values(i, kv_head);
+      at->next_v[i] = tiles_.address_of_values(next.tile, next.kv_head);
     }
+  }
+
+  void attend_head(uint32_t head) {
+    HeadTiles at;
+    if (one_step_) {
+      for (uint32_t i = 0; i < count_; i++) get(i, head, &at);
+      const auto sees_all = [&](uint32_t row) { return together_[row]; };
+      for (uint32_t row = 0; row < rows_;) row += sees_all(row) ? attend_run<tiles_together>(head, row, 0, at, sees_all) : 1;
+    }
+    for (uint32_t i = 0; i < count_; i++) {
+      if (!one_step_) get(i, head, &at);
+      attend_tile(head, i, &at);
+    }
+  }
+
+  // The rows that do not take all tiles in one step.
+  void attend_tile(uint32_t head, uint32_t i, HeadTiles* at) {
+    const TokenMask* const sees = row_sees_[i];
+    const auto sees_all = [&](uint32_t row) { return sees[row] == all_tokens && !together_[row]; };
     for (uint32_t row = 0; row < rows_;) {
-      const TokenMask seen = seen_[i][row / task_.group];
-      uint32_t alike = 1;
-      while (seen == all_tokens && alike < 4 && row + alike < rows_ && seen_[i][(row + alike) / task_.group] == all_tokens) alike++;
-      if (seen != all_tokens) {
-        if (seen != 0) attend_part(tile, head, row, seen, &at);
-      } else if (alike == 4) {
-        attend_whole<4>(tile, head, row, at);
-      } else if (alike >= 2) {
-        alike = 2;
-        attend_whole<2>(tile, head, row, at);
+      if (sees_all(row)) {
+        row += attend_run<1>(head, row, i, *at, sees_all);
       } else {
-        attend_whole<1>(tile, head, row, at);
+        if (sees[row] != 0 && !together_[row]) attend_part(head, row, i, at);
+        row++;
       }
-      row += alike;
     }
   }
 
-  // Rows that see the whole tile.
-  template <unsigned rows>
-  void attend_whole(uint64_t tile, uint32_t head, uint32_t row, const HeadTile& at) {
-    alignas(64) float scores[rows][tile_tokens];
-    const RowState first = state(head, row);
-    k_scores_.scores[rows / 2](query(head, row), task_.kv.k.dim, at.k, at.next_k, scores);
-    for (uint32_t r = 0; r < rows && transforms(task_.transform); r++) transform(tile, head, row + r, scores[r]);
-    absorb<Isa, rows>(scores, first, task_.kv.v.dim, at.next_v);
-    v_accumulate_.accumulate[rows / 2](at.v, at.next_v, scores, task_.kv.v.dim, first.out);
+  // Some of the rows from `row` on, which see all of the tiles from i on. Returns how many.
+  template <unsigned tiles, class SeesAll>
+  uint32_t attend_run(uint32_t head, uint32_t row, uint32_t i, const HeadTiles& at, const SeesAll& sees_all) {
+    uint32_t alike = 1;
+    while (alike < 4 && row + alike < rows_ && sees_all(row + alike)) alike++;
+    if (alike == 4) return attend_whole<4, tiles>(head, row, i, at);
+    return alike >= 2 ? attend_whole<2, tiles>(head, row, i, at) : attend_whole<1, tiles>(head, row, i, at);
   }
 
-  // One row that sees some tokens of the tile.
-  void attend_part(uint64_t tile, uint32_t head, uint32_t row, TokenMask seen, HeadTile* at) {
+  template <unsigned rows, unsigned tiles>
+  uint32_t attend_whole(uint32_t head, uint32_t row, uint32_t i, const HeadTiles& at) {
+    alignas(64) float scores[tiles * rows][tile_tokens];
+    const RowState first = state(head, row);
+    k_scores_.scores[tiles - 1][rows / 2](query(head, row), task_.kv.k.dim, at.k + i, at.next_k + i, scores);
+    for (uint32_t j = 0; j < tiles * rows && transforms(task_.transform); j++) transform(i + j / rows, head, row + j % rows, scores[j]);
+    absorb<Isa, rows, tiles>(scores, first, task_.kv.v.dim, at.next_v + i);
+    v_accumulate_.accumulate[tiles - 1][rows / 2](at.v + i, at.next_v + i, scores, task_.kv.v.dim, first.out);
+    return rows;
+  }
+
+  // One row that sees some tokens of tile i.
+  void attend_part(uint32_t head, uint32_t row, uint32_t i, HeadTiles* at) {
     alignas(64) float scores[1][tile_tokens];
     const RowState first = state(head, row);
-    k_scores_.scores[0](query(head, row), task_.kv.k.dim, at->k, at->next_k, scores);
-    if (transforms(task_.transform)) transform(tile, head, row, scores[0]);
-    hide_unseen<Isa>(seen, scores[0]);
-    absorb<Isa, 1>(scores, first, task_.kv.v.dim, at->next_v);
-    if (!at->v_unpacked) unpack_values(task_.head_begin + head, at);
-    add_seen<Isa>(v_floats_, task_.kv.v.dim, tile_tokens, seen, scores[0], task_.kv.v.dim, first.out);
+    k_scores_.scores[0][0](query(head, row), task_.kv.k.dim, at->k + i, at->next_k + i, scores);
+    if (transforms(task_.transform)) transform(i, head, row, scores[0]);
+    hide_unseen<Isa>(row_sees_[i][row], scores[0]);
+    absorb<Isa, 1, 1>(scores, first, task_.kv.v.dim, at->next_v + i);
+    if (!at->v_unpacked[i]) unpack_values(i, task_.head_begin + head, at);
+    add_seen<Isa>(v_floats_ + i * most_floats, task_.kv.v.dim, tile_tokens, row_sees_[i][row], scores[0], task_.kv.v.dim, first.out);
   }
 
-  void transform(uint64_t tile, uint32_t head, uint32_t row, float* scores) const {
+  void transform(uint32_t tile, uint32_t head, uint32_t row, float* scores) const {
     const uint32_t query_head = (task_.head_begin + head) * task_.group + row % task_.group;
-    transform_scores<Isa>(task_.transform, query_head, task_.query[row / task_.group].position, tile, scores);
+    transform_scores<Isa>(task_.transform, query_head, task_.query[row / task_.group].position, begins_[tile], scores);
   }
 
-  void unpack_values(uint32_t kv_head, HeadTile* at) {
-    tiles_.unpack_values(at->tile, kv_head, v_floats_, task_.kv.v.dim, tile_tokens);
-    at->v_unpacked = true;
+  void unpack_values(uint32_t i, uint32_t kv_head, HeadTiles* at) {
+    tiles_.unpack_values(i, kv_head, v_floats_ + i * most_floats, task_.kv.v.dim, tile_tokens);
+    at->v_unpacked[i] = true;
   }
 
   const AttendTask& task_;
@@ -169,6 +206,7 @@ class Stream {
   const Format<Isa>& k_scores_;      // of K as it is multiplied: stored, or unpacked
   const Format<Isa>& v_accumulate_;
   const size_t query_bytes_;
+  const bool one_step_;              // all tiles of a head at once
   unsigned char* const queries_;
   float* const sums_;
   float* const k_floats_;
@@ -176,7 +214,9 @@ class Stream {
   uint32_t count_ = 0;                                      // tiles that are attended to together
   uint64_t begins_[tiles_together];                         // their first positions
   TokenMask seen_[tiles_together][product_rows_least];      // what each query sees of them
-  bool more_ = false;                                       // tiles follow after them
+  TokenMask row_sees_[tiles_together][product_rows_least];  // the same of each row
+  bool together_[product_rows_least];                       // it sees all of them, and takes them in one step
+  uint32_t next_count_ = 0;                                 // tiles that follow
   uint32_t saw_ = 0;  // one bit per query
 };
 

@@ -8,16 +8,12 @@
 
 namespace pkv {
 
-// Tiles that are attended to together. One head's queries and results then serve for all of them before the next head's push them
-// out of the L1 cache.
-inline constexpr uint32_t tiles_together = 2;
-
 template <class Isa>
 class Tiles {
  public:
   Tiles(const KvView& kv, Work& work)
       : kv_(kv), k_(format_of<Isa>(kv.k.dtype)), v_(format_of<Isa>(kv.v.dtype)), latent_(kv.v.data == nullptr),
-        k_tile_(work.take<unsigned char>(max_dim * tile_tokens * 4)), v_tile_(work.take<unsigned char>(max_dim * tile_tokens * 4)),
+        k_tiles_(work.take<unsigned char>(tiles_together * most_bytes)), v_tiles_(work.take<unsigned char>(tiles_together * most_bytes)),
         columns_(work.take<float>(max_dim * tile_tokens)) {}
 
   const Format<Isa>& k() const { return k_; }
@@ -35,17 +31,17 @@ class Tiles {
       if ((present >> t & 1) != 0) rows_[i][t] = slot_of(kv_, position + t);
   }
 
-  // The tile after those, as number tiles_together: only its addresses are asked for.
-  void put_next(uint64_t position) {
-    if (kv_.layout == PKV_LAYOUT_PACKED) places_[tiles_together] = find(position);
+  // The tile that takes the place of tile i, as number tiles_together + i: only its addresses are asked for.
+  void put_next(uint32_t i, uint64_t position) {
+    if (kv_.layout == PKV_LAYOUT_PACKED) places_[tiles_together + i] = find(position);
   }
 
-  const unsigned char* keys(uint32_t i, uint32_t head) { return tile(i, kv_.k, head, k_.pack_k, k_tile_); }
-  const unsigned char* values(uint32_t i, uint32_t head) { return tile(i, kv_.v, head, v_.pack_v, v_tile_); }
+  const unsigned char* keys(uint32_t i, uint32_t head) { return tile(i, kv_.k, head, k_.pack_k, k_tiles_); }
+  const unsigned char* values(uint32_t i, uint32_t head) { return tile(i, kv_.v, head, v_.pack_v, v_tiles_); }
 
   // Where they lie, to be prefetched. Of plain rows there is no such place.
-  const unsigned char* address_of_keys(uint32_t i, uint32_t head) const { return address(i, kv_.k, head, k_tile_); }
-  const unsigned char* address_of_values(uint32_t i, uint32_t head) const { return address(i, kv_.v, head, v_tile_); }
+  const unsigned char* address_of_keys(uint32_t i, uint32_t head) const { return address(i, kv_.k, head, k_tiles_); }
+  const unsigned char* address_of_values(uint32_t i, uint32_t head) const { return address(i, kv_.v, head, v_tiles_); }
 
   // V of a tile in fp32, as ValueTile::unpack has it. Slots of tokens that are not present hold anything.
   void unpack_values(uint32_t i, uint32_t head, float* to, size_t token_stride, size_t panel_stride) {
@@ -58,14 +54,17 @@ class Tiles {
   }
 
  private:
+  static constexpr size_t most_bytes = max_dim * tile_tokens * 4;
+
   Slot find(uint64_t position) const {
     const Slot slot = slot_of(kv_, position);
     return {slot.block, slot.offset / tile_tokens};
   }
 
   const unsigned char* tile(uint32_t i, const SideView& side, uint32_t head,
-                            void (*pack)(const unsigned char* const*, TokenRange, uint32_t, unsigned char*), unsigned char* to) {
+                            void (*pack)(const unsigned char* const*, TokenRange, uint32_t, unsigned char*), unsigned char* packed) {
     if (kv_.layout == PKV_LAYOUT_PACKED) return place(side, places_[i].block, places_[i].offset, head);
+    unsigned char* const to = packed + i * most_bytes;
     const unsigned char* rows[tile_tokens];
     for (uint32_t t = 0; t < tile_tokens; t++)
       if ((present_[i] >> t & 1) != 0) rows[t] = place(side, rows_[i][t].block, rows_[i][t].offset, head);
@@ -96,11 +95,11 @@ class Tiles {
   const Format<Isa>& k_;
   const Format<Isa>& v_;
   const bool latent_;
-  unsigned char* const k_tile_;
-  unsigned char* const v_tile_;
+  unsigned char* const k_tiles_;  // packed ones
+  unsigned char* const v_tiles_;
   float* const columns_;
   TokenMask present_[tiles_together] = {};
-  Slot places_[tiles_together + 1] = {};
+  Slot places_[2 * tiles_together] = {};
   Slot rows_[tiles_together][tile_tokens];
 };
 

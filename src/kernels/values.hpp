@@ -3,7 +3,9 @@
 //
 //   ValueTile<Isa, dtype>
 //     direct                                       false: the tile is unpacked to fp32 first
-//     accumulate<rows>(tile, next, weights, dim, out)      rows of out are dim apart; `next` is prefetched
+//     most_tiles                                   that are worth to be taken in one step
+//     accumulate<rows, tiles>(at, next, weights, dim, out)
+//                                                  weights of row r and tile i at i * rows + r; rows of out are dim apart
 //     unpack(tile, dim, to, token_stride, panel_stride)    dims [16 p, 16 p + 16) of token t at to + p * panel_stride + t * token_stride
 #pragma once
 
@@ -34,15 +36,17 @@ struct ValuePairs {
 template <class Isa, pkv_dtype dtype>
 struct FloatValueTile {
   static constexpr bool direct = element_bits(dtype) > 8;
+  static constexpr unsigned most_tiles = 1;
 
-  template <unsigned rows>
-  static void accumulate(const unsigned char* tile, const unsigned char* next, const ScoreRow* weights, uint32_t dim, float* out) {
+  template <unsigned rows, unsigned tiles>
+  static void accumulate(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim, float* out) {
     constexpr unsigned lanes = Floats<Isa>::size;
     // Vectors of dims at once: loads of weights are shared, and the adders' latency is hidden.
     constexpr unsigned vectors = vectors_per_tile<Isa> > 2 ? 2 : vectors_per_tile<Isa>;
     constexpr unsigned chains = vectors == 1 ? 2 : 1;
-    constexpr unsigned step = lanes * vectors;
-    const ValuePairs<Isa, dtype> v{tile, dim};
+    constexpr unsigned step = lanes * vectors, bytes = Elements<Isa, dtype>::bytes;
+    static_assert(tiles == 1);
+    const ValuePairs<Isa, dtype> v{*at, dim};
     for (uint32_t d = 0; d < dim; d += step) {
       Floats<Isa> sum[chains][rows][vectors];
 #pragma GCC unroll 16
@@ -53,7 +57,7 @@ struct FloatValueTile {
           sum[0][r][n] = Floats<Isa>::load_unaligned(out + size_t{r} * dim + d + n * lanes);
         }
       }
-      prefetch_lines<Isa>(next + size_t{d} * tile_tokens * Elements<Isa, dtype>::bytes, step * tile_tokens * Elements<Isa, dtype>::bytes);
+      prefetch_lines<Isa>(*next + size_t{d} * tile_tokens * bytes, step * tile_tokens * bytes);
 #pragma GCC unroll 8
       for (uint32_t t = 0; t < tile_tokens; t += 2) {
 #pragma GCC unroll 4
@@ -96,73 +100,113 @@ struct FloatValueTile {
 template <class Isa, pkv_dtype dtype>
 struct ValueTile : FloatValueTile<Isa, dtype> {};
 
-// Weights of a row times the scales of V, as 16-bit integers: rounded to 2^-15 of the largest.
-using PairWords = uint32_t[tile_tokens / 2];  // neighbouring tokens
+// What weights times the scales of V are rounded to: 2^-16 of the largest of a row, in the tiles that are taken in one step.
+inline constexpr float weight_range = 32767.0f;
 
-// groups: scales[g][vector] of 16 tokens. to[g] gets the integers; returns their factor, NaN where a weight is not finite.
-template <class Isa>
-float quantise_weights(const float* weights, const Floats<Isa> (*scales)[vectors_per_tile<Isa>], unsigned groups, PairWords* to) {
+// The scales of V of some tiles, each of a group of dims.
+template <class Isa, unsigned most_groups>
+using TileScales = Floats<Isa>[tiles_together][most_groups][vectors_per_tile<Isa>];
+
+// Weights times scales as integers up to `range`: what they are multiplied with, and the inverse. factor is NaN where a product is not
+// finite. Scales are not negative.
+struct WeightUnit {
+  float inverse, factor;
+};
+
+// The unit of each row: they do not wait for each other.
+template <class Isa, unsigned rows, unsigned tiles, unsigned most_groups>
+void find_units(const ScoreRow* weights, const TileScales<Isa, most_groups>& scales, unsigned groups, float range, WeightUnit* units) {
   using F = Floats<Isa>;
   constexpr unsigned vectors = vectors_per_tile<Isa>;
-  F most(0.0f), total(0.0f);
-  for (unsigned g = 0; g < groups; g++) {
-    for (unsigned n = 0; n < vectors; n++) {
-      const F w = F::load_aligned(weights + n * F::size) * scales[g][n];
-      most = xsimd::max(most, w);
-      total += w;
-    }
+  // Of numbers that are not negative the larger has the larger bits, and NaN the largest.
+  Words<Isa> most[rows];
+#pragma GCC unroll 16
+  for (Words<Isa>& m : most) m = Words<Isa>(0u);
+  for (unsigned g = 0; g < groups; g++)
+#pragma GCC unroll 2
+    for (unsigned i = 0; i < tiles; i++)
+      for (unsigned n = 0; n < vectors; n++)
+#pragma GCC unroll 16
+        for (unsigned r = 0; r < rows; r++) {
+          const F w = F::load_aligned(weights[i * rows + r] + n * F::size) * scales[i][g][n];
+          most[r] = xsimd::max(most[r], xsimd::bitwise_cast<Words<Isa>>(w));
+        }
+#pragma GCC unroll 16
+  for (unsigned r = 0; r < rows; r++) {
+    const F w = as_floats<Isa>(most[r]);
+    const float largest = Isa::max_of(w);
+    units[r] = {range / largest, largest / range};
+    if (largest < least_quantised) units[r] = {0.0f, 0.0f};
+    if (!xsimd::all(w - w == F(0.0f))) [[unlikely]]
+      units[r] = {0.0f, __builtin_nanf("")};
   }
-  const F poison = total - total;  // 0, or NaN
-  if (!xsimd::all(poison == poison)) return __builtin_nanf("");
-  const float largest = Isa::max_of(most);
-  if (largest < least_quantised) {
+}
+
+// A product of weights and scales in a unit, rounded, in the lower 16 bits.
+template <class Isa>
+Words<Isa> in_units(Floats<Isa> weights, Floats<Isa> scales, float inverse) {
+  const Floats<Isa> magic(0x1.8p23f);  // its sum with a number below 2^16 has that, rounded, in the low bits
+  return xsimd::bitwise_cast<Words<Isa>>(Isa::fma(weights * scales, Floats<Isa>(inverse), magic));
+}
+
+using PairWords = uint32_t[tile_tokens / 2];  // 16-bit integers of neighbouring tokens
+
+template <class Isa, unsigned rows, unsigned tiles, unsigned most_groups>
+void quantise_weights(const ScoreRow* weights, const TileScales<Isa, most_groups>& scales, unsigned groups,
+                      PairWords (*to)[most_groups], WeightUnit* units) {
+  constexpr unsigned lanes = Floats<Isa>::size;
+  find_units<Isa, rows, tiles, most_groups>(weights, scales, groups, weight_range, units);
+  for (unsigned j = 0; j < tiles * rows; j++)
     for (unsigned g = 0; g < groups; g++)
-      for (uint32_t& pair : to[g]) pair = 0;
-    return 0.0f;
+      for (unsigned n = 0; n < vectors_per_tile<Isa>; n++)
+        Isa::narrow(reinterpret_cast<unsigned char*>(to[j][g]) + n * lanes * 2,
+                    in_units<Isa>(Floats<Isa>::load_aligned(weights[j] + n * lanes), scales[j / rows][g][n], units[j % rows].inverse));
+}
+
+// Sums of products with weights in units, onto a vector of dims of each row.
+template <class Isa, unsigned rows>
+void add_integers(const Ints<Isa> (&sum)[rows], const WeightUnit* units, float* out, uint32_t dim) {
+#pragma GCC unroll 16
+  for (unsigned r = 0; r < rows; r++) {
+    float* const to = out + size_t{r} * dim;
+    Isa::fma(xsimd::to_float(sum[r]), Floats<Isa>(units[r].factor), Floats<Isa>::load_unaligned(to)).store_unaligned(to);
   }
-  const F inverse(integer_range / largest), magic(0x1.8p23f);  // its sum with a number below 2^16 has that, rounded, in the low bits
-  for (unsigned g = 0; g < groups; g++) {
-    for (unsigned n = 0; n < vectors; n++) {
-      const F w = F::load_aligned(weights + n * F::size) * scales[g][n];
-      Isa::narrow(reinterpret_cast<unsigned char*>(to[g]) + n * F::size * 2,
-                  xsimd::bitwise_cast<Words<Isa>>(Isa::fma(w, inverse, magic)));
-    }
-  }
-  return largest / integer_range;
 }
 
 template <class Isa>
 struct ValueTile<Isa, PKV_INT8> {
   static constexpr bool direct = true;
+  static constexpr unsigned most_tiles = 2;
 
-  template <unsigned rows>
-  static void accumulate(const unsigned char* tile, const unsigned char* next, const ScoreRow* weights, uint32_t dim, float* out) {
-    constexpr unsigned lanes = Floats<Isa>::size, vectors = vectors_per_tile<Isa>;
-    Floats<Isa> scales[1][vectors];
-    for (unsigned n = 0; n < vectors; n++) scales[0][n] = as_floats<Isa>(load_words<Isa>(tile + size_t{dim} * tile_tokens + n * lanes * 4));
-    alignas(64) PairWords w[rows][1];
-    float factor[rows];
-    for (unsigned r = 0; r < rows; r++) factor[r] = quantise_weights<Isa>(weights[r], scales, 1, w[r]);
+  template <unsigned rows, unsigned tiles>
+  static void accumulate(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim, float* out) {
+    constexpr unsigned lanes = Floats<Isa>::size;
+    TileScales<Isa, 1> scales;
+    for (unsigned i = 0; i < tiles; i++)
+      for (unsigned n = 0; n < vectors_per_tile<Isa>; n++)
+        scales[i][0][n] = as_floats<Isa>(load_words<Isa>(at[i] + size_t{dim} * tile_tokens + n * lanes * 4));
+    alignas(64) PairWords w[tiles * rows][1];
+    WeightUnit units[rows];
+    quantise_weights<Isa, rows, tiles, 1>(weights, scales, 1, w, units);
     for (uint32_t d = 0; d < dim; d += lanes) {
-      prefetch_lines<Isa>(next + size_t{d} * tile_tokens, lanes * tile_tokens);
       Ints<Isa> sum[rows];
 #pragma GCC unroll 16
       for (unsigned r = 0; r < rows; r++) sum[r] = Ints<Isa>(0);
-#pragma GCC unroll 4
-      for (unsigned quad = 0; quad < 4; quad++) {
-        const Words<Isa> words = load_words<Isa>(tile + (size_t{quad} * dim + d) * 4);
 #pragma GCC unroll 2
-        for (unsigned e = 0; e < 2; e++) {
-          const Words<Isa> v = signed_pair<Isa, PKV_INT8>(words, e);
+      for (unsigned i = 0; i < tiles; i++) {
+        prefetch_lines<Isa>(next[i] + size_t{d} * tile_tokens, lanes * tile_tokens);
+#pragma GCC unroll 4
+        for (unsigned quad = 0; quad < 4; quad++) {
+          const Words<Isa> words = load_words<Isa>(at[i] + (size_t{quad} * dim + d) * 4);
+#pragma GCC unroll 2
+          for (unsigned e = 0; e < 2; e++) {
+            const Words<Isa> v = signed_pair<Isa, PKV_INT8>(words, e);
 #pragma GCC unroll 16
-          for (unsigned r = 0; r < rows; r++) sum[r] = Isa::dot_pairs(sum[r], v, Words<Isa>(w[r][0][2 * quad + e]));
+            for (unsigned r = 0; r < rows; r++) sum[r] = Isa::dot_pairs(sum[r], v, Words<Isa>(w[i * rows + r][0][2 * quad + e]));
+          }
         }
       }
-#pragma GCC unroll 16
-      for (unsigned r = 0; r < rows; r++) {
-        float* const to = out + size_t{r} * dim + d;
-        Isa::fma(xsimd::to_float(sum[r]), Floats<Isa>(factor[r]), Floats<Isa>::load_unaligned(to)).store_unaligned(to);
-      }
+      add_integers<Isa, rows>(sum, units, out + d, dim);
     }
   }
 
@@ -182,43 +226,52 @@ struct ValueTile<Isa, PKV_INT8> {
 };
 
 template <class Isa>
-struct ValueTile<Isa, PKV_INT4> {
+struct Int4ValueTile {
   static constexpr bool direct = true;
+  static constexpr unsigned most_tiles = 2;
   static constexpr unsigned most_groups = max_dim / int4_group;
 
-  template <unsigned rows>
-  static void accumulate(const unsigned char* tile, const unsigned char* next, const ScoreRow* weights, uint32_t dim, float* out) {
-    constexpr unsigned lanes = Floats<Isa>::size, vectors = vectors_per_tile<Isa>;
+  template <unsigned tiles>
+  static void load_scales(TilePointers at, TilePointers next, uint32_t dim, TileScales<Isa, most_groups>& scales) {
     const unsigned groups = scales_per_row(PKV_INT4, dim);
-    const unsigned char* const scale_bytes = tile + size_t{dim} * tile_tokens / 2;
-    prefetch_lines<Isa>(next + size_t{dim} * tile_tokens / 2, groups * 2 * tile_tokens);
-    Floats<Isa> scales[most_groups][vectors];
-    for (unsigned g = 0; g < groups; g++)
-      for (unsigned n = 0; n < vectors; n++) scales[g][n] = bf16_scales<Isa>(scale_bytes + g * 2 * tile_tokens, n);
-    alignas(64) PairWords w[rows][most_groups];
-    float factor[rows];
-    for (unsigned r = 0; r < rows; r++) factor[r] = quantise_weights<Isa>(weights[r], scales, groups, w[r]);
+    const size_t begin = size_t{dim} * tile_tokens / 2;
+    for (unsigned i = 0; i < tiles; i++) {
+      prefetch_lines<Isa>(next[i] + begin, groups * 2 * tile_tokens);
+      for (unsigned g = 0; g < groups; g++)
+        for (unsigned n = 0; n < vectors_per_tile<Isa>; n++)
+          scales[i][g][n] = bf16_scales<Isa>(at[i] + begin + g * 2 * tile_tokens, n);
+    }
+  }
+
+  template <unsigned rows, unsigned tiles>
+  static void accumulate(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim, float* out) {
+    constexpr unsigned lanes = Floats<Isa>::size;
+    TileScales<Isa, most_groups> scales;
+    load_scales<tiles>(at, next, dim, scales);
+    alignas(64) PairWords w[tiles * rows][most_groups];
+    WeightUnit units[rows];
+    quantise_weights<Isa, rows, tiles, most_groups>(weights, scales, scales_per_row(PKV_INT4, dim), w, units);
     for (uint32_t d = 0; d < dim; d += lanes) {
       const unsigned g = d / int4_group;
-      prefetch_lines<Isa>(next + size_t{d} * tile_tokens / 2, lanes * tile_tokens / 2);
       Ints<Isa> sum[rows];
 #pragma GCC unroll 16
       for (unsigned r = 0; r < rows; r++) sum[r] = Ints<Isa>(0);
 #pragma GCC unroll 2
-      for (unsigned oct = 0; oct < 2; oct++) {
-        const Words<Isa> words = load_words<Isa>(tile + (size_t{oct} * dim + d) * 4);
+      for (unsigned i = 0; i < tiles; i++) {
+        prefetch_lines<Isa>(next[i] + size_t{d} * tile_tokens / 2, lanes * tile_tokens / 2);
+#pragma GCC unroll 2
+        for (unsigned oct = 0; oct < 2; oct++) {
+          const Words<Isa> words = load_words<Isa>(at[i] + (size_t{oct} * dim + d) * 4);
 #pragma GCC unroll 4
-        for (unsigned e = 0; e < 4; e++) {
-          const Words<Isa> nibbles = signed_pair<Isa, PKV_INT4>(words, e);
+          for (unsigned e = 0; e < 4; e++) {
+            const Words<Isa> nibbles = signed_pair<Isa, PKV_INT4>(words, e);
 #pragma GCC unroll 16
-          for (unsigned r = 0; r < rows; r++) sum[r] = Isa::dot_pairs(sum[r], nibbles, Words<Isa>(w[r][g][4 * oct + e]));
+            for (unsigned r = 0; r < rows; r++)
+              sum[r] = Isa::dot_pairs(sum[r], nibbles, Words<Isa>(w[i * rows + r][g][4 * oct + e]));
+          }
         }
       }
-#pragma GCC unroll 16
-      for (unsigned r = 0; r < rows; r++) {
-        float* const to = out + size_t{r} * dim + d;
-        Isa::fma(xsimd::to_float(sum[r]), Floats<Isa>(factor[r]), Floats<Isa>::load_unaligned(to)).store_unaligned(to);
-      }
+      add_integers<Isa, rows>(sum, units, out + d, dim);
     }
   }
 
@@ -236,6 +289,9 @@ struct ValueTile<Isa, PKV_INT4> {
     }
   }
 };
+
+template <class Isa>
+struct ValueTile<Isa, PKV_INT4> : Int4ValueTile<Isa> {};
 
 // out += weight[t] * V[t] for the tokens of `seen` alone, V unpacked to v[16][dim]: what lies in other slots may be NaN.
 template <class Isa>

@@ -10,7 +10,7 @@ namespace pkv::test {
 namespace {
 
 constexpr double u = 0x1p-24;
-constexpr double integer_unit = (1 + 0x1p-8) * 0x1p-15;
+constexpr double integer_unit = (1 + 0x1p-8) * 0x1p-15, weight_unit = (1 + 0x1p-8) * 0x1p-16;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // Binary floating-point formats: stored mantissa bits, exponent bits, and the bits of the largest finite number.
@@ -127,14 +127,14 @@ std::vector<double> Reference::score(const Problem& problem) {
 
 void Reference::add_rounding_of_weights(const Problem& problem, const std::vector<double>& weights) {
   const uint32_t dims = problem.value_dim;
-  for (size_t begin = 0, end; begin < weights.size(); begin = end) {  // a tile
+  for (size_t begin = 0, end; begin < weights.size(); begin = end) {  // two tiles
     double most = 0;
-    for (end = begin; end < weights.size() && problem.tokens[end].position / 16 == problem.tokens[begin].position / 16; end++)
+    for (end = begin; end < weights.size() && problem.tokens[end].position / 32 == problem.tokens[begin].position / 32; end++)
       for (uint32_t d = 0; d < dims; d++) most = std::max(most, weights[end] * problem.tokens[end].v_scale[d]);
     for (size_t i = begin; i < end; i++)
       for (uint32_t d = 0; d < dims; d++)
         if (problem.tokens[i].v[d] != 0)
-          rounded_weights_[d] += integer_unit * most * std::fabs(problem.tokens[i].v[d]) / problem.tokens[i].v_scale[d];
+          rounded_weights_[d] += weight_unit * most * std::fabs(problem.tokens[i].v[d]) / problem.tokens[i].v_scale[d];
   }
 }
 

@@ -30,8 +30,10 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatKeyTile<Avx512D
     }
   }
 
-  template <unsigned rows>
-  static void scores(const void* q, uint32_t dim, const unsigned char* tile, const unsigned char* next, ScoreRow* scores) {
+  template <unsigned rows, unsigned tiles>
+  static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next_at, ScoreRow* scores) {
+    static_assert(tiles == 1);
+    const unsigned char *const tile = *at, *const next = *next_at;
     const uint32_t pairs = dim / 2;
     const uint32_t* const words = static_cast<const uint32_t*>(q);
     __m512 high[rows], low[rows];
