@@ -1,0 +1,230 @@
+// int4 with AVX-512 VNNI. Nibbles become bytes by a shift and two masks, and are multiplied with a 16-bit number as its two
+// bytes: x . n = 256 (high . n) + low . n, without rounding. vpdpbusd multiplies unsigned bytes with signed ones:
+//   K  n + 8 is unsigned, the bytes of a query are signed; 8 times the sum of the query is taken off
+//   V  16 n is signed, the bytes of weights are unsigned
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/values.hpp"
+
+namespace pkv {
+
+// A query row: low and high bytes, both signed, of its integers, four to a word, in the order of the nibbles in a word of K.
+struct ByteQuery {
+  float scale;  // of the integers; NaN where the row is not finite
+  // Then for each group of dims -8 times the sum of its integers; then for each 8 dims the high bytes of the even ones and of the
+  // odd ones, the low bytes of the even ones and of the odd ones.
+  int32_t* words() { return reinterpret_cast<int32_t*>(this + 1); }
+  const int32_t* words() const { return reinterpret_cast<const int32_t*>(this + 1); }
+  static constexpr size_t bytes(uint32_t dim) { return 4 + scales_per_row(PKV_INT4, dim) * 4 + dim * 2; }
+};
+
+template <class Isa>
+struct VnniInt4KeyTile : Int4KeyTile<Isa> {
+  static size_t query_bytes(uint32_t dim) { return ByteQuery::bytes(dim); }
+
+  static void prepare(const float* row, uint32_t dim, void* to) {
+    ByteQuery* const query = static_cast<ByteQuery*>(to);
+    alignas(64) int32_t q[max_dim];
+    query->scale = query_integers<Isa>(row, dim, q);
+    const uint32_t groups = scales_per_row(PKV_INT4, dim);
+    int32_t* const sums = query->words();
+    unsigned char* bytes = reinterpret_cast<unsigned char*>(sums + groups);
+    const __m256i order = _mm256_broadcastsi128_si256(_mm_setr_epi8(1, 5, 9, 13, 3, 7, 11, 15, 0, 4, 8, 12, 2, 6, 10, 14));
+    for (uint32_t g = 0; g < groups; g++) sums[g] = 0;
+    for (uint32_t d = 0; d < dim; d += 16, bytes += 32) {
+      const __m512i x = _mm512_load_si512(q + d);
+      sums[d / int4_group] -= 8 * _mm512_reduce_add_epi32(x);
+      const __m512i high = _mm512_add_epi32(x, _mm512_set1_epi32(128)), low_bytes = _mm512_set1_epi16(0xFF);
+      const __m512i digits = _mm512_or_si512(_mm512_andnot_si512(low_bytes, high), _mm512_and_si512(low_bytes, x));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(bytes), _mm256_shuffle_epi8(_mm512_cvtepi32_epi16(digits), order));
+    }
+  }
+
+  template <unsigned rows, unsigned tiles>
+  static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next, ScoreRow* scores) {
+    const uint32_t groups = dim / int4_group;
+    const size_t query_stride = ByteQuery::bytes(dim) / 4;
+    Group<rows, tiles> group;
+#pragma GCC unroll 2
+    for (unsigned i = 0; i < tiles; i++) {
+      group.tile[i] = at[i];
+      group.next[i] = next[i];
+      group.scales[i] = at[i] + size_t{dim} * tile_tokens / 2;
+    }
+    const ByteQuery* const first = static_cast<const ByteQuery*>(q);
+    group.sums = first->words();
+    group.bytes = group.sums + scales_per_row(PKV_INT4, dim);
+#pragma GCC unroll 16
+    for (auto& total : group.total) total = _mm512_setzero_ps();
+    for (uint32_t g = 0; g < groups; g++) group.template add<4>(query_stride);
+    if (dim % int4_group != 0) group.template add<2>(query_stride);
+#pragma GCC unroll 2
+    for (unsigned i = 0; i < tiles; i++) {
+      prefetch_lines<Isa>(group.next[i], 128);
+#pragma GCC unroll 16
+      for (unsigned r = 0; r < rows; r++) {
+        const __m512 scale = _mm512_set1_ps(reinterpret_cast<const float*>(first)[r * query_stride]);
+        _mm512_store_ps(scores[i * rows + r], _mm512_mul_ps(group.total[i * rows + r], scale));
+      }
+    }
+  }
+
+ private:
+  template <unsigned rows, unsigned tiles>
+  struct Group {
+    const unsigned char *tile[tiles], *next[tiles], *scales[tiles];
+    const int32_t *sums, *bytes;  // of the first row
+    __m512 total[tiles * rows];
+
+    // The products of 8 * words dims.
+    template <unsigned words>
+    [[gnu::always_inline]] void add(size_t query_stride) {
+      const __m512i offset = _mm512_set1_epi8(8), mask = _mm512_set1_epi8(15);
+      __m512i high[tiles * rows], low[tiles * rows];
+#pragma GCC unroll 16
+      for (unsigned j = 0; j < tiles * rows; j++) {
+        high[j] = _mm512_setzero_si512();
+        low[j] = _mm512_set1_epi32(sums[j % rows * query_stride]);
+      }
+#pragma GCC unroll 4
+      for (unsigned word = 0; word < words; word++) {
+        __m512i k[tiles][2];  // n + 8 of even dims and of odd ones
+#pragma GCC unroll 2
+        for (unsigned i = 0; i < tiles; i++) {
+          __builtin_prefetch(next[i] + word * 64);
+          const __m512i nibbles = _mm512_loadu_si512(tile[i] + word * 64);
+          k[i][0] = xor_and(nibbles, offset, mask);
+          k[i][1] = xor_and(_mm512_srli_epi32(nibbles, 4), offset, mask);
+        }
+#pragma GCC unroll 2
+        for (unsigned odd = 0; odd < 2; odd++) {
+#pragma GCC unroll 16
+          for (unsigned r = 0; r < rows; r++) {
+            const int32_t* const q = bytes + r * query_stride + 4 * word + odd;
+            const __m512i q_high = _mm512_set1_epi32(q[0]), q_low = _mm512_set1_epi32(q[2]);
+#pragma GCC unroll 2
+            for (unsigned i = 0; i < tiles; i++) {
+              high[i * rows + r] = _mm512_dpbusd_epi32(high[i * rows + r], k[i][odd], q_high);
+              low[i * rows + r] = _mm512_dpbusd_epi32(low[i * rows + r], k[i][odd], q_low);
+            }
+          }
+        }
+      }
+#pragma GCC unroll 2
+      for (unsigned i = 0; i < tiles; i++) {
+        const __m512 scale = bf16_scales<Isa>(scales[i], 0);
+#pragma GCC unroll 16
+        for (unsigned j = i * rows; j < (i + 1) * rows; j++) {
+          const __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(high[j], 8), low[j]);
+          total[j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, total[j]);
+        }
+        tile[i] += words * 64;
+        next[i] += words * 64;
+        scales[i] += 2 * tile_tokens;
+      }
+      sums++;
+      bytes += 4 * words;
+    }
+  };
+
+  // (x ^ y) & mask
+  static __m512i xor_and(__m512i x, __m512i y, __m512i mask) { return _mm512_ternarylogic_epi32(x, y, mask, 0x28); }
+};
+
+template <class Isa>
+struct VnniInt4ValueTile : Int4ValueTile<Isa> {
+  using Generic = Int4ValueTile<Isa>;
+  static constexpr unsigned most_groups = Generic::most_groups;
+
+  template <unsigned rows, unsigned tiles>
+  static void accumulate(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim, float* out) {
+    TileScales<Isa, most_groups> scales;
+    Generic::template load_scales<tiles>(at, next, dim, scales);
+    Group<rows, tiles> group;
+    group.quantise(weights, scales, scales_per_row(PKV_INT4, dim));
+    for (uint32_t d = 0; d + int4_group <= dim; d += int4_group) group.template add<2>(at, next, d, dim, out);
+    if (dim % int4_group != 0) group.template add<1>(at, next, dim / int4_group * int4_group, dim, out);
+  }
+
+ private:
+  static constexpr float range = 65000.0f;  // of weights, a little below 2^16
+
+  // For each 8 tokens the low bytes of tokens 0, 4, 1, 5 and of 2, 6, 3, 7, then their high bytes: the order of nibbles in V.
+  using ByteWords = int32_t[tile_tokens / 2];
+
+  template <unsigned rows, unsigned tiles>
+  struct Group {
+    alignas(64) ByteWords w[tiles * rows][most_groups];
+    WeightUnit units[rows];
+
+    void quantise(const ScoreRow* weights, const TileScales<Isa, most_groups>& scales, unsigned groups) {
+      find_units<Isa, rows, tiles, most_groups>(weights, scales, groups, range, units);
+      const __m256i order = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 8, 2, 10, 4, 12, 6, 14, 1, 9, 3, 11, 5, 13, 7, 15));
+      __m512 weight[tiles * rows];
+#pragma GCC unroll 16
+      for (unsigned j = 0; j < tiles * rows; j++)
+        weight[j] = _mm512_mul_ps(_mm512_load_ps(weights[j]), _mm512_set1_ps(units[j % rows].inverse));
+#pragma GCC unroll 16
+      for (unsigned r = 0; r < rows; r++) units[r].factor /= 16;
+      for (unsigned g = 0; g < groups; g++) {
+#pragma GCC unroll 16
+        for (unsigned j = 0; j < tiles * rows; j++) {
+          const __m512i integers = _mm512_cvtps_epi32(_mm512_mul_ps(weight[j], scales[j / rows][g][0]));
+          _mm256_store_si256(reinterpret_cast<__m256i*>(w[j][g]), _mm256_shuffle_epi8(_mm512_cvtepi32_epi16(integers), order));
+        }
+      }
+    }
+
+    // A group of dims, of `vectors` vectors, from d on.
+    template <unsigned vectors>
+    [[gnu::always_inline]] void add(TilePointers at, TilePointers next, uint32_t d, uint32_t dim, float* out) const {
+      const __m512i mask = _mm512_set1_epi8(static_cast<char>(0xF0));
+      const unsigned g = d / int4_group;
+      __m512i high[rows][vectors], low[rows][vectors];
+#pragma GCC unroll 16
+      for (unsigned r = 0; r < rows; r++)
+#pragma GCC unroll 2
+        for (unsigned n = 0; n < vectors; n++) high[r][n] = low[r][n] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+      for (unsigned part = 0; part < 2 * tiles; part++) {  // 8 tokens
+        const unsigned i = part / 2, oct = part % 2;
+        __m512i v[vectors][2];  // 16 n of four tokens, and of the other four
+#pragma GCC unroll 2
+        for (unsigned n = 0; n < vectors; n++) {
+          const size_t byte = (size_t{oct} * dim + d + n * 16) * 4;
+          __builtin_prefetch(next[i] + byte);
+          const __m512i nibbles = _mm512_loadu_si512(at[i] + byte);
+          v[n][0] = _mm512_and_si512(_mm512_slli_epi32(nibbles, 4), mask);
+          v[n][1] = _mm512_and_si512(nibbles, mask);
+        }
+#pragma GCC unroll 2
+        for (unsigned upper = 0; upper < 2; upper++) {
+#pragma GCC unroll 16
+          for (unsigned r = 0; r < rows; r++) {
+            const int32_t* const word = w[i * rows + r][g] + 4 * oct + upper;
+            const __m512i w_low = _mm512_set1_epi32(word[0]), w_high = _mm512_set1_epi32(word[2]);
+#pragma GCC unroll 2
+            for (unsigned n = 0; n < vectors; n++) {
+              low[r][n] = _mm512_dpbusd_epi32(low[r][n], w_low, v[n][upper]);
+              high[r][n] = _mm512_dpbusd_epi32(high[r][n], w_high, v[n][upper]);
+            }
+          }
+        }
+      }
+#pragma GCC unroll 16
+      for (unsigned r = 0; r < rows; r++) {
+        const __m512 factor = _mm512_set1_ps(units[r].factor);
+#pragma GCC unroll 2
+        for (unsigned n = 0; n < vectors; n++) {
+          float* const to = out + size_t{r} * dim + d + n * 16;
+          const __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(high[r][n], 8), low[r][n]);
+          _mm512_storeu_ps(to, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), factor, _mm512_loadu_ps(to)));
+        }
+      }
+    }
+  };
+};
+
+}  // namespace pkv
