@@ -1,0 +1,178 @@
+// The calls of World's threads, and the judgement at the end.
+#pragma once
+
+#include <algorithm>
+
+#include "world.h"
+
+namespace schedules {
+
+inline void World::perform(const Step& step) {
+  const int thread = scheduler.current();
+  Slots& slots = slots_[thread];
+  turn_of_[thread] = ++turn_;
+  if (scheduler.telling() && scheduler.running()) scheduler.note(step.text);
+  if (step.verb == "alloc") return alloc(step, slots);
+  if (step.verb == "retain") return retain(step, slots);
+  if (step.verb == "release" || step.verb == "drop") return release(step, slots);
+  if (step.verb == "rest") return rest();
+  if (step.verb == "hold") {
+    std::vector<Block> held(step.n);
+    pool_->try_alloc(step.n, held.data());
+    return;
+  }
+  Held& held = slots[static_cast<size_t>(step.slots.at(0))];
+  if (step.verb == "publish") {
+    // Blocks of generation 0 and id 0 are 0: one more, so that 0 is nothing.
+    if (held.usable) index_->store(held.block + 1, std::memory_order_relaxed);
+  } else if (step.verb == "take") {
+    const uint64_t found = index_->load(std::memory_order_relaxed);
+    held = {found - 1, found != 0};
+  } else if (held.usable) {
+    step.verb == "look" ? look(step, held) : change(step, held);
+  }
+}
+
+inline void World::alloc(const Step& step, Slots& slots) {
+  const uint32_t n = static_cast<uint32_t>(step.slots.size());
+  Operation op = begin(Call::alloc, 0, n);
+  const bool taken = pool_->try_alloc(n, op.out);
+  if (scheduler.telling() && scheduler.running() && !taken) scheduler.note("  is refused");
+  for (uint32_t i = 0; i < n; i++) {
+    slots[static_cast<size_t>(step.slots[i])] = {op.out[i], taken};
+    if (!taken) continue;
+    if (pkv::block_id(op.out[i]) >= case_.blocks) scheduler.found("alloc gives block %u of %u", pkv::block_id(op.out[i]), case_.blocks);
+    payloads_[pkv::block_id(op.out[i])].whole.write("writes the block it was given,");
+  }
+  end(op, taken ? PKV_OK : PKV_OUT_OF_BLOCKS);
+}
+
+// A list that is refused took references for a while: it is what its parts are.
+inline void World::retain(const Step& step, Slots& slots) {
+  Block blocks[max_list];
+  uint32_t n = 0;
+  for (int slot : step.slots) {
+    if (!slots[static_cast<size_t>(slot)].usable) return;
+    blocks[n++] = slots[static_cast<size_t>(slot)].block;
+  }
+  const Operation op = begin(Call::retain, blocks[0]);
+  size_t failed_at = n;
+  const pkv_status status = n == 1 ? pool_->retain(blocks[0]) : pool_->retain(n, blocks, &failed_at);
+  if (n == 1 && status != PKV_OK) failed_at = 0;
+  for (size_t i = 0; i < std::min<size_t>(failed_at + 1, n); i++) {
+    Operation part = op;
+    part.block = blocks[i];
+    end(part, i == failed_at ? status : PKV_OK);
+    part.call = Call::release;
+    if (status != PKV_OK && i < failed_at) end(part, PKV_OK);
+  }
+  if (scheduler.telling() && scheduler.running() && status != PKV_OK) scheduler.note("  is refused");
+  for (uint32_t i = 0; i < n; i++)
+    if (status == PKV_OK)
+      payloads_[pkv::block_id(blocks[i])].whole.read("reads the block it retained, which");
+    else
+      slots[static_cast<size_t>(step.slots[i])].usable = false;
+}
+
+inline void World::release(const Step& step, Slots& slots) {
+  Block blocks[max_list];
+  uint32_t n = 0;
+  for (int slot : step.slots) {
+    if (!slots[static_cast<size_t>(slot)].usable) continue;
+    blocks[n++] = slots[static_cast<size_t>(slot)].block;
+    if (step.verb == "release") payloads_[pkv::block_id(blocks[n - 1])].whole.read("reads the block it holds, which");
+  }
+  if (n == 0) return;
+  const Operation op = begin(Call::release, blocks[0]);
+  size_t failed_at = 0;
+  const pkv_status status = n == 1 ? pool_->release(blocks[0]) : pool_->release(n, blocks, &failed_at);
+  if (scheduler.telling() && scheduler.running() && status != PKV_OK) scheduler.note("  is refused");
+  // A block twice in a list (two letters may name the same) is refused whatever others do: nothing to put in order.
+  if (n == 2 && blocks[0] == blocks[1]) {
+    if (status == PKV_OK) scheduler.found("a list that names block %u twice was released", pkv::block_id(blocks[0]));
+    return;
+  }
+  for (uint32_t i = 0; i < n; i++) {
+    Operation part = op;
+    part.block = blocks[i];
+    if (status == PKV_OK || i == failed_at) end(part, status);
+  }
+}
+
+inline void World::change(const Step& step, Held& held) {
+  const uint32_t id = pkv::block_id(held.block);
+  if (step.verb == "claim") {
+    Operation op = begin(Call::claim, held.block, step.n);
+    const pkv_status status = pool_->claim(held.block, step.n, &op.offset);
+    for (uint32_t i = 0; status == PKV_OK && i < step.n; i++)
+      payloads_[id].slots[(op.offset + i) % block_size].write("writes a slot it claimed,");
+    return end(op, status);
+  }
+  if (step.verb == "fill") {
+    const Operation op = begin(Call::fill, held.block, step.n);
+    return end(op, pool_->set_filled(held.block, step.n));
+  }
+  const Operation op = begin(step.verb == "seal" ? Call::seal : Call::reset, held.block);
+  end(op, op.call == Call::seal ? pool_->seal(held.block) : pool_->reset(held.block));
+}
+
+inline void World::look(const Step&, Held& held) {
+  const uint32_t id = pkv::block_id(held.block);
+  Operation op = begin(Call::look, held.block);
+  op.state = pool_->state(id);
+  end(op, PKV_OK);
+  if (!op.state.sealed || op.state.generation != pkv::block_generation(held.block)) return;
+  payloads_[id].whole.read("reads a sealed block, which");
+  for (uint32_t i = 0; i < op.state.filled; i++) payloads_[id].slots[i].read("reads a slot of a sealed block, which");
+}
+
+inline void World::rest() {
+  if (pool_->free_count() != case_.blocks) return;
+  char text[sizeof pkv::Error::text] = {};
+  try {
+    pool_->validate();
+  } catch (const pkv::Error& error) {
+    std::memcpy(text, error.text, sizeof text);
+  }
+  if (text[0] != '\0') scheduler.found("all blocks are counted free, but validate says: %s", text);
+}
+
+inline std::string World::history_key(const Model& end) const {
+  std::string key(reinterpret_cast<const char*>(end.states.data()), end.states.size() * sizeof end.states[0]);
+  for (const Operation& op : history_) {
+    uint64_t preceding = 0;
+    for (size_t i = 0; i < history_.size(); i++) preceding |= uint64_t{history_[i].before(op)} << i;
+    const uint64_t parts[] = {uint64_t(op.thread) << 48 | uint64_t(op.call) << 40 | uint64_t(op.status & 0xffff) << 16 | op.offset,
+                              op.block, op.n, op.out[0], op.out[1], op.out[2], op.out[3], pkv::pack(op.state), preceding};
+    key.append(reinterpret_cast<const char*>(parts), sizeof parts);
+  }
+  return key;
+}
+
+// The pool is at rest now.
+inline void World::judge() {
+  for (uint32_t location : state_locations_) {
+    uint32_t generation = case_.first_generation;
+    memory.values(location, [&](uint64_t value) {
+      const uint32_t next = pkv::unpack(value).generation;
+      if (next < generation) scheduler.found("%s goes from generation %u back to %u", memory.name(location).c_str(), generation, next);
+      generation = next;
+    });
+  }
+  try {
+    pool_->validate();
+  } catch (const pkv::Error& error) {
+    scheduler.found("at rest, validate says: %s", error.text);
+  }
+  const Model end = observe();
+  if (pool_->free_count() != end.free()) scheduler.found("at rest, %u blocks are free, %u are counted", end.free(), pool_->free_count());
+  // Executions that differ only in the order of independent accesses have the same history.
+  std::sort(history_.begin(), history_.end(), [](const Operation& a, const Operation& b) {
+    return a.thread != b.thread ? a.thread < b.thread : a.place < b.place;
+  });
+  if (scheduler.outcome() == Outcome::finding || !judged_.insert(history_key(end)).second) return;
+  if (!Linearization(history_, end, case_.relaxed).exists(begin_))
+    scheduler.found("no order of the calls explains what they were answered and what is left");
+}
+
+}  // namespace schedules
