@@ -22,7 +22,8 @@
   X(batch_begin) X(batch_choose_victims) X(batch_rows) X(batch_write) X(batch_attend) X(batch_accept) X(batch_commit) X(batch_abort)          \
   X(batch_slot_mapping) X(batch_block_copies) X(batch_kv_indices)                                                     \
   X(attention_params_init) X(attention) X(merge_states)                                                               \
-  X(snapshot_take) X(snapshot_open) X(snapshot_length) X(snapshot_close)
+  X(snapshot_take) X(snapshot_open) X(snapshot_length) X(snapshot_close)                                              \
+  X(prefix_config_init) X(session_match_prefix) X(prefix_get_stats) X(prefix_clear)
 /* clang-format on */
 
 typedef struct pkv_dl {

@@ -82,6 +82,19 @@ typedef struct pkv_layer_group {
   uint32_t reserved;             /**< 0. */
 } pkv_layer_group;
 
+/** Which cached blocks that nobody uses go first when memory is needed, tails of texts before their beginnings. */
+typedef enum pkv_eviction PKV_ENUM {
+  PKV_EVICTION_DEFAULT = 0,
+  PKV_EVICTION_LRU = 1, /**< Those not used for longest. */
+  PKV_EVICTION_LFU = 2  /**< Those matched least often; of these, as LRU. */
+} pkv_eviction;
+
+/** The prefix index of a cache: see prefix.h. */
+typedef struct pkv_prefix_config {
+  uint32_t struct_size;
+  pkv_eviction eviction;
+} pkv_prefix_config;
+
 typedef struct pkv_cache_config {
   uint32_t struct_size;
   pkv_storage storage;   /**< Default PAGED. */
@@ -118,6 +131,7 @@ typedef struct pkv_cache_config {
    */
   uint32_t watermark;
   const pkv_runner* runner;   /**< Threads of the caller's, copied; threads must be 0 then. NULL: oneTBB. Must outlive the cache. */
+  const pkv_prefix_config* prefix; /**< Keeps what ended sessions computed, for new ones that begin alike: copied; NULL: off. Not with storage CONTIGUOUS. */
 } pkv_cache_config;
 
 /** Fills *config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1. */

@@ -43,5 +43,6 @@
 #include <pagedkv/attention.h>
 #include <pagedkv/batch.h>
 #include <pagedkv/snapshot.h>
+#include <pagedkv/prefix.h>
 
 #endif

@@ -16,10 +16,21 @@ extern "C" {
 
 typedef struct pkv_session_t* pkv_session;
 
+/** What a session does with the prefix index of its cache, if there is one. */
+typedef enum pkv_prefix_use PKV_ENUM {
+  PKV_PREFIX_SHARE = 0, /**< Matches, and publishes what it computes (default). */
+  PKV_PREFIX_MATCH = 1, /**< Matches only. */
+  PKV_PREFIX_OFF = 2
+} pkv_prefix_use;
+
 typedef struct pkv_session_config {
   uint32_t struct_size;
   int32_t priority;        /**< Higher ones are the last to be chosen by pkv_batch_choose_victims. Default 0. */
   uint64_t reserve_tokens; /**< As pkv_session_reserve at once. Default 0. */
+  pkv_prefix_use prefix;
+  uint32_t reserved;       /**< 0. */
+  const void* salt;        /**< Sessions share prefixes with those of the same salt only; salt_size bytes, up to 256, copied. NULL: none. */
+  uint64_t salt_size;
 } pkv_session_config;
 
 /** Fills *config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1. */

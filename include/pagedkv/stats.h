@@ -43,6 +43,7 @@ typedef struct pkv_cache_stats {
   uint64_t committed_tokens;/**< Tokens committed so far. */
   uint64_t suspended_sessions; /**< Sessions suspended now. */
   uint64_t suspensions;     /**< Sessions suspended so far. */
+  uint64_t evictable_blocks; /**< Used blocks that only the prefix index holds: begin takes them where free ones are short. */
 } pkv_cache_stats;
 
 #ifdef __cplusplus

@@ -5,6 +5,7 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <string_view>
 
 #include "api/handles.h"
 #include "base/memory.h"
@@ -43,6 +44,14 @@ template <class Element>
 void check_list(const Element* list, size_t n, const char* name) {
   if (list == nullptr && n > 0) fail(PKV_INVALID_ARGUMENT, "%s is NULL for %zu elements", name, n);
   if (n > SIZE_MAX / sizeof(Element)) fail(PKV_OVERFLOW, "%s: %zu elements of %zu bytes", name, n, sizeof(Element));
+}
+
+// A salt of the prefix index.
+inline std::string_view check_salt(const void* salt, uint64_t size) {
+  constexpr uint64_t most = 256;
+  if (salt == nullptr && size > 0) fail(PKV_INVALID_ARGUMENT, "salt is NULL for %llu bytes", (unsigned long long)size);
+  if (size > most) fail(PKV_TOO_LARGE, "a salt of %llu bytes; at most %llu are possible", (unsigned long long)size, (unsigned long long)most);
+  return {static_cast<const char*>(salt), static_cast<size_t>(size)};
 }
 
 // An _init function: the defaults, as far as the caller's struct goes.

@@ -68,25 +68,16 @@ class Table {
     return chunk == nullptr ? nullptr : &chunk[index % chunk_slots];
   }
 
-  Slot* take() {
+  // Slots that have stripes go to objects that need them, so that there are no more stripes than such objects at once.
+  Slot* take(bool striped) {
+    if (Slot* const slot = striped ? pop(free_striped_) : nullptr; slot != nullptr) return slot;
     for (;;) {
-      uint64_t head = free_.load(std::memory_order_acquire);
-      while ((head & no_index) != no_index) {
-        Slot* const slot = at(head & no_index);
-        // The tag rises with each swap: a head that was taken and given back meanwhile does not compare equal.
-        const uint64_t next = tagged(head, slot->next.load(std::memory_order_relaxed));
-        if (free_.compare_exchange_weak(head, next, std::memory_order_acquire)) return slot;
-      }
+      if (Slot* const slot = pop(free_); slot != nullptr) return slot;
       add_chunk();
     }
   }
 
-  void give_back(Slot* slot) {
-    uint64_t head = free_.load(std::memory_order_relaxed);
-    do {
-      slot->next.store(static_cast<uint32_t>(head & no_index), std::memory_order_relaxed);
-    } while (!free_.compare_exchange_weak(head, tagged(head, slot->index), std::memory_order_release, std::memory_order_relaxed));
-  }
+  void give_back(Slot* slot) { push(slot->stripes.load(std::memory_order_relaxed) != nullptr ? free_striped_ : free_, slot); }
 
   template <class Visit>
   void for_each(const Visit& visit) const {
@@ -98,6 +89,27 @@ class Table {
   }
 
  private:
+  // A slot of a list is there.
+  Slot* listed(uint64_t index) const { return &chunks_[index / chunk_slots].load(std::memory_order_acquire)[index % chunk_slots]; }
+
+  Slot* pop(std::atomic<uint64_t>& list) {
+    uint64_t head = list.load(std::memory_order_acquire);
+    while ((head & no_index) != no_index) {
+      Slot* const slot = listed(head & no_index);
+      // The tag rises with each swap: a head that was taken and given back meanwhile does not compare equal.
+      const uint64_t next = tagged(head, slot->next.load(std::memory_order_relaxed));
+      if (list.compare_exchange_weak(head, next, std::memory_order_acquire)) return slot;
+    }
+    return nullptr;
+  }
+
+  void push(std::atomic<uint64_t>& list, Slot* slot) {
+    uint64_t head = list.load(std::memory_order_relaxed);
+    do {
+      slot->next.store(static_cast<uint32_t>(head & no_index), std::memory_order_relaxed);
+    } while (!list.compare_exchange_weak(head, tagged(head, slot->index), std::memory_order_release, std::memory_order_relaxed));
+  }
+
   static uint64_t tagged(uint64_t head, uint32_t index) { return ((head >> index_bits) + 1) << index_bits | index; }
 
   void add_chunk() {
@@ -113,6 +125,7 @@ class Table {
 
   std::array<std::atomic<Slot*>, max_chunks> chunks_{};
   std::atomic<uint64_t> free_{no_index};
+  std::atomic<uint64_t> free_striped_{no_index};
   std::mutex growing_;
   uint32_t chunk_count_ = 0;
 };
@@ -318,7 +331,7 @@ void Lease::hold_for(uint64_t batch) noexcept {
 }
 
 uint64_t add_handle(Kind kind, void* object, uint64_t parent) {
-  Slot* const slot = table().take();
+  Slot* const slot = table().take(is_striped(kind));
   if (is_striped(kind) && !prepare_stripes(*slot)) {
     table().give_back(slot);
     throw std::bad_alloc();

@@ -23,6 +23,15 @@ pkv_session_config defaults() {
   return config;
 }
 
+PrefixIndex::Hold open_hold(const Cache& cache, const pkv_session_config& config) {
+  if (config.prefix < PKV_PREFIX_SHARE || config.prefix > PKV_PREFIX_OFF)
+    fail(PKV_INVALID_ARGUMENT, "prefix is %d; 0 to 2 are known", static_cast<int>(config.prefix));
+  if (config.reserved != 0) fail(PKV_INVALID_ARGUMENT, "reserved is %u, not 0", config.reserved);
+  const std::string_view salt = check_salt(config.salt, config.salt_size);
+  if (cache.prefix() == nullptr || config.prefix == PKV_PREFIX_OFF) return {};
+  return PrefixIndex::Hold(*cache.prefix(), salt);
+}
+
 }  // namespace
 }  // namespace pkv
 
@@ -37,7 +46,9 @@ pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* config, p
     const Lease lease(bits(cache), Kind::cache, Access::read);
     check_pointer(out, "out");
     const pkv_session_config known = config == nullptr ? defaults() : read_struct(config, defaults(), "config");
-    auto session = std::make_unique<Session>(Content(lease.object<Cache>()), known.priority);
+    Content content(lease.object<Cache>());
+    content.hold() = open_hold(lease.object<Cache>(), known);
+    auto session = std::make_unique<Session>(std::move(content), known.priority, known.prefix == PKV_PREFIX_SHARE);
     session->reserve(known.reserve_tokens);
     *out = handle_from<pkv_session>(adopt(Kind::session, std::move(session), bits(cache)));
   });
@@ -88,6 +99,15 @@ pkv_status pkv_session_reserve(pkv_session handle, uint64_t total_tokens) {
   return guarded([&] { Use(handle, Access::write)->reserve(total_tokens); });
 }
 
+pkv_status pkv_session_match_prefix(pkv_session handle, size_t n, const int32_t* tokens, uint64_t* matched) {
+  return guarded([&] {
+    const Use session(handle, Access::write);
+    check_list(tokens, n, "tokens");
+    check_pointer(matched, "matched");
+    *matched = session->match_prefix(Tokens(tokens, n));
+  });
+}
+
 pkv_status pkv_session_prefill(pkv_session handle, uint32_t layer, size_t n, const pkv_tensor* k, const pkv_tensor* v) {
   return guarded([&] { Use(handle, Access::write)->prefill(layer, n, k, v); });
 }
@@ -104,7 +124,7 @@ pkv_status pkv_session_fork(pkv_session handle, pkv_session* out) {
   return guarded([&] {
     const Use session(handle, Access::read);
     check_pointer(out, "out");
-    auto child = std::make_unique<Session>(session->fork(), session->priority());
+    auto child = std::make_unique<Session>(session->fork(), session->priority(), session->publishes());
     *out = handle_from<pkv_session>(adopt(Kind::session, std::move(child), session.cache()));
   });
 }

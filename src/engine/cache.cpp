@@ -20,6 +20,7 @@ Cache::Cache(const CacheConfig& config, const pkv_allocator* allocator, const pk
     if (slab && memory_.is_system() && config_.huge_pages == PKV_HUGE_PAGES_ADVISE && !slab->huge())
       warn("the system offers no transparent huge pages; attention will be slower");
   }
+  if (config_.prefix) prefix_ = std::make_unique<PrefixIndex>(config_.eviction, config_.block_size, groups_, memory_);
   if (config_.prefault) prefault();
 }
 
@@ -65,6 +66,7 @@ pkv_cache_stats Cache::stats() const {
     stats.bytes_reserved += group->tensor_bytes.load(std::memory_order_relaxed);
     if (group->slab) stats.bytes_reserved += group->slab->size();
   }
+  for (size_t g = 0; prefix_ && g < groups_.size(); g++) stats.evictable_blocks += prefix_->evictable(g);
   stats.tokens = counters_.tokens.load(std::memory_order_relaxed);
   stats.copied_blocks = counters_.copied_blocks.load(std::memory_order_relaxed);
   stats.commits = counters_.commits.load(std::memory_order_relaxed);
@@ -104,23 +106,43 @@ pkv_kv_view Cache::kv_view(uint32_t layer) const {
 
 namespace {
 
-struct KeptFree {
-  char text[64];
+// What else there is to say about the blocks of a group: "3 of 8 are free, 2 evictable, 1 stays free (watermark)".
+struct Having {
+  char text[128];
 };
 
-KeptFree kept_free(uint32_t keep) {
-  KeptFree result{};
-  if (keep > 0) std::snprintf(result.text, sizeof result.text, ", %u stay free (watermark)", keep);
-  return result;
+uint64_t evictable(const Cache& cache, size_t group) { return cache.prefix() != nullptr ? cache.prefix()->evictable(group) : 0; }
+
+Having describe(const Cache& cache, size_t group, uint32_t keep) {
+  const Pool& pool = cache.groups()[group]->pool;
+  Having having{};
+  int at = std::snprintf(having.text, sizeof having.text, "%u of %u are free", pool.free_count(), pool.blocks());
+  const auto add = [&](const char* format, unsigned long long number) {
+    at += std::snprintf(having.text + at, sizeof having.text - static_cast<size_t>(at), format, number);
+  };
+  if (cache.prefix() != nullptr) add(", %llu evictable", evictable(cache, group));
+  if (keep > 0) add(", %llu stay free (watermark)", keep);
+  return having;
 }
 
 uint64_t missing(const Cache& cache, std::span<const uint64_t> counts, uint32_t keep) {
   uint64_t total = 0;
   for (size_t g = 0; g < counts.size(); g++) {
-    const uint64_t free = cache.groups()[g]->pool.free_count(), needed = counts[g] == 0 ? 0 : counts[g] + keep;
-    total += needed > free ? needed - free : 0;
+    const uint64_t have = cache.groups()[g]->pool.free_count() + evictable(cache, g), needed = counts[g] == 0 ? 0 : counts[g] + keep;
+    total += needed > have ? needed - have : 0;
   }
   return total;
+}
+
+// From what is free, else from what the prefix index can do without.
+bool take(const Cache& cache, size_t group, uint64_t count, uint32_t keep, Block* out) {
+  Pool& pool = cache.groups()[group]->pool;
+  const auto try_alloc = [&] { return (keep == 0 || pool.free_count() >= count + keep) && pool.try_alloc(count, out); };
+  if (try_alloc()) return true;
+  // Another thread may be quicker to what was evicted.
+  while (cache.prefix() != nullptr && cache.prefix()->make_free(group, count + keep))
+    if (try_alloc()) return true;
+  return false;
 }
 
 }  // namespace
@@ -128,24 +150,19 @@ uint64_t missing(const Cache& cache, std::span<const uint64_t> counts, uint32_t 
 Taken::Taken(Cache& cache, std::span<const uint64_t> counts, uint32_t keep, uint64_t* short_by, const char* who)
     : cache_(cache), blocks_(counts.size()), passed_(counts.size()) {
   for (size_t g = 0; g < counts.size(); g++) {
-    const uint64_t capacity = cache.groups()[g]->pool.blocks();
-    if (counts[g] > capacity - keep)
-      fail(PKV_TOO_LARGE, "%s needs %llu blocks in group %zu, which has %llu in all%s", who, (unsigned long long)counts[g], g,
-           (unsigned long long)capacity, kept_free(keep).text);
+    if (counts[g] > cache.groups()[g]->pool.blocks() - keep)
+      fail(PKV_TOO_LARGE, "%s needs %llu blocks in group %zu: %s", who, (unsigned long long)counts[g], g, describe(cache, g, keep).text);
     blocks_[g].resize(counts[g]);
   }
   for (size_t g = 0; g < counts.size(); g++) {
-    Pool& pool = cache.groups()[g]->pool;
-    if (counts[g] == 0) continue;
-    if ((keep == 0 || pool.free_count() >= counts[g] + keep) && pool.try_alloc(counts[g], blocks_[g].data())) continue;
+    if (counts[g] == 0 || take(cache, g, counts[g], keep, blocks_[g].data())) continue;
     for (size_t rest = g; rest < counts.size(); rest++) blocks_[rest].clear();  // were not taken
     give_back();
     // Another thread may have released blocks since: one is the least that was short.
     const uint64_t total = std::max<uint64_t>(missing(cache, counts, keep), 1);
     if (short_by != nullptr) *short_by = total;
-    fail(PKV_OUT_OF_BLOCKS, "%s needs %llu blocks in group %zu, %llu of %llu are free%s (%llu short over all groups)", who,
-         (unsigned long long)counts[g], g, (unsigned long long)pool.free_count(), (unsigned long long)pool.blocks(), kept_free(keep).text,
-         (unsigned long long)total);
+    fail(PKV_OUT_OF_BLOCKS, "%s needs %llu blocks in group %zu, %s (%llu short over all groups)", who, (unsigned long long)counts[g], g,
+         describe(cache, g, keep).text, (unsigned long long)total);
   }
 }
 

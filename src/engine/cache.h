@@ -12,6 +12,7 @@
 #include "base/parallel.h"
 #include "engine/config.h"
 #include "engine/memory/group.h"
+#include "engine/prefix/index.h"
 #include "engine/scratch.h"
 #include "kernels/kernels.h"
 
@@ -50,6 +51,7 @@ class Cache {
   Workers& workers() { return workers_; }
   ScratchPool& scratch() { return scratch_; }
   Counters& counters() { return counters_; }
+  PrefixIndex* prefix() const { return prefix_.get(); }  // nullptr: there is none
 
   pkv_cache_stats stats() const;
   // The memory of one layer as a caller sees it. Throws UNSUPPORTED, OUT_OF_RANGE.
@@ -66,6 +68,7 @@ class Cache {
   Workers workers_;
   std::vector<LayerPlace> places_;
   std::vector<std::unique_ptr<Group>> groups_;
+  std::unique_ptr<PrefixIndex> prefix_;
   ScratchPool scratch_;
   Counters counters_;
 };

@@ -150,6 +150,12 @@ pkv_layer_group default_group() {
   return group;
 }
 
+pkv_prefix_config default_prefix() {
+  pkv_prefix_config config{};
+  config.struct_size = sizeof config;
+  return config;
+}
+
 pkv_cache_config default_config() {
   pkv_cache_config config{};
   config.struct_size = sizeof config;
@@ -165,6 +171,10 @@ CacheConfig check_config(const pkv_cache_config& config) {
   check_enum(config.isa, PKV_ISA_AUTO, PKV_ISA_AVX512_VNNI, "isa");
   check_enum(config.huge_pages, PKV_HUGE_PAGES_ADVISE, PKV_HUGE_PAGES_REQUIRE, "huge_pages");
   check_hooks(config);
+  const pkv_prefix_config prefix = config.prefix != nullptr ? read_struct(config.prefix, default_prefix(), "prefix") : default_prefix();
+  check_enum(prefix.eviction, PKV_EVICTION_DEFAULT, PKV_EVICTION_LFU, "eviction");
+  if (config.prefix != nullptr && config.storage == PKV_STORAGE_CONTIGUOUS)
+    fail(PKV_UNSUPPORTED, "storage CONTIGUOUS cannot share blocks: it has no prefix index");
   if (config.block_size < 16 || config.block_size > 256 || config.block_size % 16 != 0)
     fail(PKV_INVALID_ARGUMENT, "block_size is %u; a multiple of 16 from 16 to 256 is needed", config.block_size);
   if (config.prefault > 1) fail(PKV_INVALID_ARGUMENT, "prefault is %u; 0 and 1 are known", config.prefault);
@@ -181,6 +191,8 @@ CacheConfig check_config(const pkv_cache_config& config) {
   result.isa = config.isa;
   result.huge_pages = config.huge_pages;
   result.prefault = config.prefault != 0;
+  result.prefix = config.prefix != nullptr;
+  result.eviction = prefix.eviction;
   result.watermark = config.watermark;
 
   const std::vector<pkv_layer_group> given = list_groups(config);

@@ -26,6 +26,8 @@ struct CacheConfig {
   pkv_isa isa;
   pkv_huge_pages huge_pages;
   bool prefault;
+  bool prefix;  // keeps an index of what was computed
+  pkv_eviction eviction;
   uint32_t watermark;  // blocks of each group that only sessions with tokens may take
 };
 
@@ -38,6 +40,7 @@ pkv_cache_plan compute_plan(const CacheConfig& config, uint32_t group);
 
 // The defaults of a group whose caller said nothing.
 pkv_layer_group default_group();
+pkv_prefix_config default_prefix();
 pkv_cache_config default_config();
 
 }  // namespace pkv

@@ -23,6 +23,7 @@ Content Content::fork() const {
     child.sequences_.push_back(sequences_[g].fork(length(), taken.next(g, counts[g])));
     taken.pass(g, counts[g]);
   }
+  child.hold_ = hold_.copy();
   return child;
 }
 
@@ -51,15 +52,17 @@ void validate_sequence(const Sequence& sequence, uint64_t length, std::vector<ui
 }  // namespace
 
 void validate(const Cache& cache, std::span<const Content* const> contents) {
+  std::vector<std::vector<uint64_t>> references;
+  for (const auto& group : cache.groups()) references.emplace_back(group->pool.blocks());
+  if (cache.prefix() != nullptr) cache.prefix()->validate(references);
   for (size_t g = 0; g < cache.groups().size(); g++) {
     const Pool& pool = cache.groups()[g]->pool;
     pool.validate();
-    std::vector<uint64_t> references(pool.blocks());
-    for (const Content* content : contents) validate_sequence(content->sequences()[g], content->length(), references);
+    for (const Content* content : contents) validate_sequence(content->sequences()[g], content->length(), references[g]);
     for (uint32_t id = 0; id < pool.blocks(); id++)
-      if (references[id] != pool.references(id))
+      if (references[g][id] != pool.references(id))
         fail(PKV_INTERNAL, "group %zu, block %u: the pool counts %u references, %llu are held", g, id, pool.references(id),
-             (unsigned long long)references[id]);
+             (unsigned long long)references[g][id]);
   }
 }
 

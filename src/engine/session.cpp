@@ -10,13 +10,15 @@
 
 namespace pkv {
 
-Session::Session(Content content, int32_t priority)
-    : content_(std::move(content)), remembered_(&cache().memory()), priority_(priority),
+Session::Session(Content content, int32_t priority, bool publishes)
+    : content_(std::move(content)), remembered_(&cache().memory()), priority_(priority), publishes_(publishes),
       opened_(cache().counters().opened_sessions.fetch_add(1, std::memory_order_relaxed)) {
   count_tokens();
 }
 
 Session::~Session() {
+  solo_.reset();
+  publish(true);
   forget();
   cache().counters().tokens.fetch_sub(counted_tokens_, std::memory_order_relaxed);
 }
@@ -47,6 +49,7 @@ void Session::set_tokens(uint64_t first, size_t n, const int32_t* tokens) {
       fail(PKV_INVALID_ARGUMENT, "position %llu holds token %d already, not %d", (unsigned long long)(first + i),
            begin[static_cast<int64_t>(i)], tokens[i]);
   std::copy_n(tokens, n, begin);
+  publish(false);
 }
 
 void Session::check_idle(const char* who) const {
@@ -90,6 +93,7 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t keep, ui
 
 void Session::suspend() noexcept {
   solo_.reset();
+  publish(true);
   auto& own = content_.tokens();
   if (remembered_.size() > own.size())
     std::copy(own.begin(), own.end(), remembered_.begin());  // ids that were told since the last suspension
@@ -98,6 +102,7 @@ void Session::suspend() noexcept {
   own.clear();
   count_tokens();
   for (Sequence& sequence : content_.sequences()) sequence.clear();
+  content_.hold().retreat(0);
   if (suspended_) return;
   suspended_ = true;
   cache().counters().suspended_sessions.fetch_add(1, std::memory_order_relaxed);
@@ -107,14 +112,27 @@ void Session::suspend() noexcept {
 void Session::resume(uint64_t* short_by) {
   check_idle("resume");
   if (!suspended_) return;
+  take_prefix(remembered_);
   std::vector<uint64_t> totals;
   for (const Sequence& sequence : content_.sequences()) {
     const uint64_t window = sequence.group().shape.window;
-    totals.push_back(window == 0 ? remembered_.size() : std::min<uint64_t>(window, remembered_.size()));
+    totals.push_back(window == 0 ? remembered_.size() : std::min<uint64_t>(remembered_.size(), length() + window));
   }
-  reserve_blocks(totals, kept_free(), short_by, "resume");
+  try {
+    reserve_blocks(totals, cache().config().watermark, short_by, "resume");
+  } catch (...) {
+    drop_prefix();
+    throw;
+  }
   suspended_ = false;
   cache().counters().suspended_sessions.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Session::drop_prefix() noexcept {
+  content_.tokens().clear();
+  count_tokens();
+  for (Sequence& sequence : content_.sequences()) sequence.clear();
+  content_.hold().retreat(0);
 }
 
 void Session::forget() noexcept {
@@ -129,14 +147,72 @@ pkv_session_info Session::info() const {
   info.suspended = suspended_;
   info.length = length();
   info.total = total();
-  for (const Sequence& sequence : content_.sequences()) {
-    for (const uint32_t id : sequence.ids()) {
-      if (id == PKV_NO_BLOCK) continue;
-      info.blocks++;
-      info.exclusive_blocks += sequence.group().pool.references(id) == 1;
-    }
-  }
+  content_.each_block([&](size_t, uint32_t, uint32_t references) {
+    info.blocks++;
+    info.exclusive_blocks += references == 1;
+  });
   return info;
+}
+
+// ---- The prefix index -----------------------------------------------------------------------------------------------
+
+uint64_t Session::match_prefix(Tokens text) {
+  check_ready("match_prefix");
+  for (const Sequence& sequence : content_.sequences())
+    if (length() > 0 || !sequence.blocks().empty())
+      fail(PKV_INVALID_ARGUMENT, "match_prefix: the session has %llu tokens and %zu blocks already; match before anything else",
+           (unsigned long long)length(), sequence.blocks().size());
+  const auto unknown = std::find(text.begin(), text.end(), PKV_NO_TOKEN);
+  if (unknown != text.end()) fail(PKV_INVALID_ARGUMENT, "match_prefix: token %td is PKV_NO_TOKEN", unknown - text.begin());
+  return take_prefix(text);
+}
+
+// Of an empty session. Throws bad_alloc, REF_LIMIT, state as before.
+uint64_t Session::take_prefix(Tokens text) {
+  if (!content_.hold()) return 0;
+  text = text.first(static_cast<size_t>(std::find(text.begin(), text.end(), PKV_NO_TOKEN) - text.begin()));
+  PrefixIndex& index = *cache().prefix();
+  PrefixIndex::Tail tail;
+  reserve_more_tokens(text.size());
+  const uint32_t blocks = index.match(content_.hold(), text, content_.sequences(), cache().config().storage == PKV_STORAGE_PAGED ? &tail : nullptr);
+  uint64_t matched = uint64_t{blocks} * cache().config().block_size;
+  if (!tail.blocks.empty()) {
+    if (copy_tail(tail)) matched += tail.tokens;
+    index.release(tail);
+  }
+  content_.tokens().assign(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(matched));
+  count_tokens();
+  index.count_matched(content_.hold(), text.size(), matched);
+  return matched;
+}
+
+// The rows of a block that matches in part, into one of the session's own. Without room for that the match is shorter.
+bool Session::copy_tail(const PrefixIndex::Tail& tail) {
+  try {
+    const std::vector<uint64_t> ones(tail.blocks.size(), 1);
+    Taken taken(cache(), ones, kept_free(), nullptr, "match_prefix");
+    for (Sequence& sequence : content_.sequences()) sequence.make_room(1, 0);
+    for (size_t g = 0; g < ones.size(); g++) {
+      content_.sequences()[g].append_copy(taken.next(g, 1)[0], tail.blocks[g], tail.tokens);
+      taken.pass(g, 1);
+    }
+    return true;
+  } catch (const Error&) {
+    return false;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+// wait: false leaves it for later where another thread has the index.
+void Session::publish(bool wait) noexcept {
+  const PrefixIndex::Hold& hold = content_.hold();
+  const uint64_t block_size = cache().config().block_size, from = hold.depth() * block_size;
+  if (!hold || !publishes_ || length() < from + block_size) return;
+  const Tokens tokens = content_.tokens();
+  const auto unknown = std::find(tokens.begin() + static_cast<std::ptrdiff_t>(from), tokens.end(), PKV_NO_TOKEN);
+  const size_t known = static_cast<size_t>(unknown - tokens.begin());
+  if (known >= from + block_size) cache().prefix()->publish(content_.hold(), tokens.first(known), content_.sequences(), wait);
 }
 
 void Session::prefill(uint32_t layer, size_t n, const pkv_tensor* k, const pkv_tensor* v) { step(Solo::prefill, layer, n, k, v); }
@@ -190,6 +266,7 @@ void Session::begin_replacing(size_t n) {
   content_.tokens().clear();
   count_tokens();
   forget();
+  content_.hold().retreat(0);
   for (size_t g = 0; g < counts.size(); g++) {
     content_.sequences()[g].rewind(needed[g]);
     content_.sequences()[g].append(taken.next(g, counts[g]));
@@ -213,6 +290,7 @@ void Session::trim(uint64_t new_length) {
            content_.sequences()[g].group().shape.window);
   solo_.reset();
   forget();
+  content_.hold().retreat(static_cast<uint32_t>(new_length / cache().config().block_size));
   content_.tokens().resize(new_length);
   count_tokens();
   for (Sequence& sequence : content_.sequences()) sequence.trim(new_length);
@@ -223,6 +301,7 @@ void Session::end_step(uint64_t committed) noexcept {
   batch_ = nullptr;
   counted_tokens_ += committed;
   if (length() >= remembered_.size()) forget();
+  publish(false);
 }
 
 Content Session::fork() const {

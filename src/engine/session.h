@@ -14,7 +14,8 @@ class Batch;
 
 class Session {
  public:
-  explicit Session(Content content, int32_t priority = 0);
+  // publishes: what it computes goes to the prefix index, if its content has a hold on it.
+  explicit Session(Content content, int32_t priority = 0, bool publishes = true);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -29,6 +30,8 @@ class Session {
   void set_tokens(uint64_t first, size_t n, const int32_t* tokens);
 
   void reserve(uint64_t total_tokens);
+  uint64_t match_prefix(Tokens text);
+  bool publishes() const { return publishes_; }
   void prefill(uint32_t layer, size_t n, const pkv_tensor* k, const pkv_tensor* v);
   void push(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v);
   void trim(uint64_t length);
@@ -63,6 +66,10 @@ class Session {
   void begin_replacing(size_t n);
   void reserve_blocks(std::span<const uint64_t> totals, uint32_t keep, uint64_t* short_by, const char* who);
   void forget() noexcept;
+  void publish(bool wait) noexcept;
+  uint64_t take_prefix(Tokens text);
+  void drop_prefix() noexcept;
+  bool copy_tail(const PrefixIndex::Tail& tail);
   void reserve_more_tokens(uint64_t total);
   void end_step(uint64_t committed) noexcept;
   void count_tokens();
@@ -72,6 +79,7 @@ class Session {
   std::pmr::vector<int32_t> remembered_;  // tokens of before a suspension, from position 0 on; none once length() is there again
   bool suspended_ = false;
   int32_t priority_;
+  const bool publishes_;
   const uint64_t opened_;
   Batch* batch_ = nullptr;       // the step in flight, whoever drives it
   std::unique_ptr<Batch> solo_;  // that step, if prefill() or push() drives it

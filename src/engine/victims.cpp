@@ -14,13 +14,12 @@ namespace {
 class Forecast {
  public:
   explicit Forecast(const Cache& cache) : dropped_(cache.groups().size()) {
-    for (const auto& group : cache.groups()) free_.push_back(group->pool.free_count());
+    for (size_t g = 0; g < dropped_.size(); g++)
+      free_.push_back(cache.groups()[g]->pool.free_count() + (cache.prefix() != nullptr ? cache.prefix()->evictable(g) : 0));
   }
 
   void suspend(const Session& session) {
-    for (size_t g = 0; g < free_.size(); g++)
-      for (const uint32_t id : session.content().sequences()[g].ids())
-        if (id != PKV_NO_BLOCK) drop(g, id, session.content().sequences()[g].group().pool.references(id));
+    session.content().each_block([&](size_t group, uint32_t id, uint32_t references) { drop(group, id, references); });
   }
 
   bool fits(const Needs& needs) const {

@@ -137,6 +137,16 @@ std::vector<Case> config_cases() {
   }, big);
   add("latent, value_dim > key_dim", [](pkv_cache_config& c) { c.latent = 1, c.value_dim = 32; }, invalid);
   add("latent, another value_dtype", [](pkv_cache_config& c) { c.latent = 1, c.value_dtype = PKV_F16; }, invalid);
+  static const pkv_prefix_config known = made(pkv_prefix_config_init);
+  static pkv_prefix_config unknown = known, newer = known, unset{};
+  set_enum(unknown.eviction, 3);
+  newer.struct_size = 4096 + 4;
+  add("prefix", [](pkv_cache_config& c) { c.prefix = &known; }, {PKV_OK});
+  add("prefix, storage NONE", [](pkv_cache_config& c) { c.prefix = &known, c.storage = PKV_STORAGE_NONE; }, {PKV_OK});
+  add("prefix, storage CONTIGUOUS", [](pkv_cache_config& c) { c.prefix = &known, c.storage = PKV_STORAGE_CONTIGUOUS; }, {PKV_UNSUPPORTED});
+  add("prefix: unknown eviction", [](pkv_cache_config& c) { c.prefix = &unknown; }, invalid);
+  add("prefix: struct_size 4100", [](pkv_cache_config& c) { c.prefix = &newer; }, invalid);
+  add("prefix: struct_size 0", [](pkv_cache_config& c) { c.prefix = &unset; }, invalid);
   add("window and sinks", [](pkv_cache_config& c) { c.window = 16, c.sinks = 4; }, {PKV_OK});
   add("int4 keys, fp8 values", [](pkv_cache_config& c) { c.dtype = PKV_INT4, c.value_dtype = PKV_FP8_E5M2; }, {PKV_OK});
   static const pkv_allocator no_functions{};
@@ -215,6 +225,7 @@ std::vector<Function> plain_rows() {
       {ROW(pkv_session_config_init), init_args(sizeof(pkv_session_config))},
       {ROW(pkv_pool_config_init), init_args(sizeof(pkv_pool_config))},
       {ROW(pkv_attention_params_init), init_args(sizeof(pkv_attention_params))},
+      {ROW(pkv_prefix_config_init), init_args(sizeof(pkv_prefix_config))},
   };
 }
 

@@ -51,6 +51,12 @@ std::vector<Function> session_rows() {
     return [change](World&, Values& values) { change(*reinterpret_cast<pkv_session_config*>(values[1])); };
   };
   open.cases = {{"priority INT32_MIN", open_field([](auto& c) { c.priority = INT32_MIN; }), {PKV_OK}},
+                {"unknown prefix use", open_field([](auto& c) { set_enum(c.prefix, 3); }), {PKV_INVALID_ARGUMENT}},
+                {"reserved set", open_field([](auto& c) { c.reserved = 1; }), {PKV_INVALID_ARGUMENT}},
+                {"salt NULL", open_field([](auto& c) { c.salt_size = 1; }), {PKV_INVALID_ARGUMENT}},
+                {"salt too long", open_field([](auto& c) { c.salt = &c, c.salt_size = 257; }), {PKV_TOO_LARGE}},
+                {"salt SIZE_MAX long", open_field([](auto& c) { c.salt = &c, c.salt_size = UINT64_MAX; }), {PKV_TOO_LARGE}},
+                {"salt", open_field([](auto& c) { c.salt = "one", c.salt_size = 3; }), {PKV_OK}},
                 {"more than is free", open_field([](auto& c) { c.reserve_tokens = 1000; }), {PKV_OUT_OF_BLOCKS}},
                 {"more than there is", open_field([](auto& c) { c.reserve_tokens = 1025; }), {PKV_TOO_LARGE}},
                 {"reserve UINT64_MAX", open_field([](auto& c) { c.reserve_tokens = UINT64_MAX; }), {PKV_TOO_LARGE, PKV_OVERFLOW}}};
@@ -88,6 +94,19 @@ std::vector<Function> session_rows() {
     OK(pkv_session_reserve(greedy, (stats.free_blocks - 1) * 16));
     values[3] = 0;  // blocks_short, which such a failure writes
   }, {PKV_OUT_OF_BLOCKS}});
+  Arg empty_session = session;
+  empty_session.value = [](World& world) {
+    OK(pkv_session_trim(world.session, 0));
+    return bits(world.session);
+  };
+  Function match{ROW(pkv_session_match_prefix), {empty_session, number(3), in<int32_t>({1, 2, 3}), out<uint64_t>()}, {in_batch()}};
+  match.cases.push_back({"n 0, NULL", set(1, 0, 2, 0), {PKV_OK}});
+  match.cases.push_back({"n SIZE_MAX", set(1, SIZE_MAX), {PKV_OVERFLOW}});
+  match.cases.push_back({"not empty", [](World& world, Values&) { OK(pkv_session_reserve(world.session, 5)); }, {PKV_INVALID_ARGUMENT}});
+  match.cases.push_back({"suspended", [](World& world, Values&) { OK(pkv_session_suspend(world.session)); }, {PKV_SUSPENDED}});
+  match.cases.push_back({"PKV_NO_TOKEN", [](World& world, Values& values) {
+    values[2] = bits(world.keep_list(std::vector<int32_t>{1, PKV_NO_TOKEN, 3}));
+  }, {PKV_INVALID_ARGUMENT}});
   Function set_priority{ROW(pkv_session_set_priority), {session, number(3)}, {in_batch()}};
   set_priority.cases.push_back({"INT32_MIN", set(1, 0x80000000), {PKV_OK}});
 
@@ -121,7 +140,7 @@ std::vector<Function> session_rows() {
     row.cases.push_back({"in a batch", [](World& world, Values& values) { values[0] = bits(world.stepping); }, {PKV_OK}});
   }
   readers[5].cases.back().wanted = readers[3].cases.back().wanted = {PKV_OK, PKV_OUT_OF_RANGE};
-  std::vector<Function> all = {open, close, fork, reserve, trim, suspend, resume, set_priority, prefill, push, set_tokens};
+  std::vector<Function> all = {open, close, fork, reserve, trim, suspend, resume, match, set_priority, prefill, push, set_tokens};
   all.insert(all.end(), readers.begin(), readers.end());
   return all;
 }
@@ -136,6 +155,19 @@ std::vector<Function> snapshot_rows() {
   Function close{ROW(pkv_snapshot_close), {handle(Handle::snapshot, true)}};
   close.closes = true;
   return {take, open, length, close};
+}
+
+std::vector<Function> prefix_rows() {
+  Function stats{ROW(pkv_prefix_get_stats), {handle(Handle::cache), optional(in<char>({'a'})), number(1), struct_out(sizeof(pkv_prefix_stats))}};
+  Function clear{ROW(pkv_prefix_clear), {handle(Handle::cache), optional(in<char>({'a'})), number(1)}};
+  for (Function* row : {&stats, &clear}) {
+    row->args[1].misuses.front().wanted = {PKV_INVALID_ARGUMENT};  // NULL with a size
+    row->cases = {{"salt NULL, size 0", set(1, 0, 2, 0), {PKV_OK}},
+                  {"all salts", set(1, 0, 2, PKV_ALL_SALTS), {PKV_OK}},
+                  {"salt too long", set(2, 257), {PKV_TOO_LARGE}},
+                  {"size SIZE_MAX - 1", set(2, SIZE_MAX - 1), {PKV_TOO_LARGE}}};
+  }
+  return {stats, clear};
 }
 
 }  // namespace hostile

@@ -50,6 +50,8 @@ World::World(pkv_storage kind, uint32_t threads) : storage(kind) {
   pkv_cache_config config = small_model(64, &hooks);
   config.storage = kind;
   config.threads = threads;
+  const auto prefix = made(pkv_prefix_config_init);
+  if (kind != PKV_STORAGE_CONTIGUOUS) config.prefix = &prefix;
   OK(pkv_cache_create(&config, &cache));
   OK(pkv_cache_create(&config, &other));
   OK(pkv_session_open(cache, nullptr, &session));

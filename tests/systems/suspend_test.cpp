@@ -7,7 +7,6 @@
 namespace systems {
 namespace {
 
-constexpr uint32_t block_size = 16;
 const Model model{2, 4, 2, 32};
 
 pkv_session_info info_of(pkv_session session) {

@@ -7,7 +7,6 @@
 namespace systems {
 namespace {
 
-constexpr uint32_t block_size = 16;
 const Model model{1, 1, 1, 16};
 
 class Victims : public testing::Test {

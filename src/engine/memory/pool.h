@@ -15,7 +15,8 @@
 // the others get on. This is what lock-free means here.
 //
 // A gatherer holds what others may miss until it knows whether it has enough, and sees the shards one after another: alloc may be
-// refused if other threads alloc or release meanwhile, never at rest. With one shard only a release under way can be the reason.
+// refused if other threads alloc or release meanwhile, never at rest. With one shard, too: the other may reserve the last block and then
+// claim the bit of one that is only now released.
 //
 // A thread works in the shard it worked in last, and leaves it for one of its own when it meets another thread there. A small pool has
 // one shard only.
@@ -52,9 +53,8 @@ class BasicPool {
   // What a pool takes from its memory resource.
   static uint64_t bookkeeping_bytes(uint32_t blocks) noexcept;
 
-  // Takes n blocks with one reference each, or none. False while another thread is in the middle of a release may be about
-  // a block that is just becoming free; with several shards, if other threads alloc or release meanwhile, also about blocks
-  // that come and go where it does not look at that moment.
+  // Takes n blocks with one reference each, or none. False while another thread is in the middle of an alloc or a release may be about
+  // a block that is just becoming free, or that the other will not need.
   bool try_alloc(size_t n, Block* out) noexcept;
 
   // One reference more: OUT_OF_RANGE, STALE_HANDLE, REF_LIMIT.

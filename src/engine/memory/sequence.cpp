@@ -70,6 +70,19 @@ void Sequence::append(std::span<const Block> fresh) noexcept {
   }
 }
 
+void Sequence::append_copy(Block fresh, Block from, uint32_t filled) noexcept {
+  if (group_->slab) group_->layout.copy_block(group_->slab->data(), PKV_BLOCK_ID(fresh), PKV_BLOCK_ID(from));
+  append(std::span(&fresh, 1));
+  [[maybe_unused]] const pkv_status status = group_->pool.set_filled(fresh, filled);
+  assert(status == PKV_OK);
+}
+
+void Sequence::replace(size_t index, Block block) noexcept {
+  release(index);
+  blocks_[index] = block;
+  ids_[index] = PKV_BLOCK_ID(block);
+}
+
 bool Sequence::begin(uint64_t length, uint64_t end, std::span<const Block> fresh) {
   make_room(fresh.size(), end);
   size_before_ = blocks_.size();

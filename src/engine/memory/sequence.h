@@ -48,8 +48,12 @@ class Sequence {
 
   // Makes room for more table entries and, where storage is contiguous, for positions up to end: what follows cannot throw then.
   void make_room(size_t more, uint64_t end);
-  // Takes over fresh blocks that no step needs yet, into room that was made.
+  // Takes over blocks that no step needs yet, into room that was made; no_block where one is behind the window.
   void append(std::span<const Block> fresh) noexcept;
+  // Takes over a fresh block with a copy of another one's first `filled` slots.
+  void append_copy(Block fresh, Block from, uint32_t filled) noexcept;
+  // Takes over another block with the same content in the place of one.
+  void replace(size_t index, Block block) noexcept;
 
   // True if what a query at position `length` sees is still there.
   bool can_trim(uint64_t length) const;

@@ -1,0 +1,279 @@
+#include "engine/prefix/index.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/checked.h"
+
+namespace pkv {
+
+PrefixIndex::PrefixIndex(pkv_eviction eviction, uint32_t block_size, std::span<const std::unique_ptr<Group>> groups, HookMemory& memory)
+    : groups_(groups), memory_(memory), tree_(block_size, static_cast<uint32_t>(groups.size()), memory), policy_(eviction, memory),
+      spaces_(&memory), evictable_(groups.size()) {}
+
+PrefixIndex::~PrefixIndex() = default;  // the pools go with it: nobody is left who could ask for its blocks
+
+// ---- Holds ----------------------------------------------------------------------------------------------------------
+
+PrefixIndex::Hold::Hold(PrefixIndex& index, std::string_view salt) {
+  const std::lock_guard lock(index.mutex_);
+  space_ = &index.space(salt);
+  node_ = &space_->root;
+  index.attach(*node_);
+  index_ = &index;
+}
+
+PrefixIndex::Hold::~Hold() {
+  if (index_ == nullptr) return;
+  const std::lock_guard lock(index_->mutex_);
+  index_->detach(*node_);
+  index_->drop_if_empty(*space_);
+}
+
+PrefixIndex::Hold PrefixIndex::Hold::copy() const {
+  Hold other;
+  if (index_ == nullptr) return other;
+  const std::lock_guard lock(index_->mutex_);
+  index_->attach(*node_);
+  other.index_ = index_;
+  other.space_ = space_;
+  other.node_ = node_;
+  other.depth_ = depth_;
+  return other;
+}
+
+void PrefixIndex::Hold::swap(Hold& other) noexcept {
+  std::swap(index_, other.index_);
+  std::swap(space_, other.space_);
+  std::swap(node_, other.node_);
+  std::swap(depth_, other.depth_);
+}
+
+void PrefixIndex::Hold::retreat(uint32_t blocks) noexcept {
+  if (index_ == nullptr || blocks >= depth_) return;
+  const std::lock_guard lock(index_->mutex_);
+  Node* node = node_;
+  while (node->start > blocks) node = node->parent;
+  if (node->end() > blocks) {
+    try {
+      node = blocks == node->start ? node->parent : &index_->split(*node, blocks - node->start);
+    } catch (const std::bad_alloc&) {
+      node = node->parent;
+    }
+  }
+  index_->move(*this, *node);
+}
+
+// The path to a node is in use once more. Attached before detached, so that what both have in common stays in use.
+void PrefixIndex::attach(Node& node) noexcept {
+  for (Node* each = &node; each != nullptr; each = each->parent) {
+    if (each->users++ > 0) continue;
+    policy_.remove(*each);
+    count_evictable(*each, false);
+  }
+}
+
+void PrefixIndex::detach(Node& node) noexcept {
+  clock_++;
+  for (Node* each = &node; each != nullptr; each = each->parent) {
+    if (--each->users > 0) continue;
+    each->last_use = clock_;  // until now it was in use
+    count_evictable(*each, true);
+    if (each->is_candidate()) policy_.add(*each);
+  }
+}
+
+void PrefixIndex::move(Hold& hold, Node& node) noexcept {
+  attach(node);
+  detach(*std::exchange(hold.node_, &node));
+  hold.depth_ = node.end();
+}
+
+// A node's blocks become evictable, or no longer are.
+void PrefixIndex::count_evictable(Node& node, bool evictable) noexcept {
+  for (size_t g = 0; g < groups_.size(); g++) {
+    uint64_t count = node.size;
+    if (groups_[g]->shape.window != 0) {
+      count = 0;
+      for (size_t i = g; i < node.blocks.size(); i += groups_.size()) count += node.blocks[i] != no_block;
+    }
+    evictable_[g] += evictable ? count : uint64_t{0} - count;
+  }
+  PrefixFigures& figures = space_of(node).figures;
+  figures.evictable += evictable ? node.size : uint64_t{0} - node.size;
+}
+
+PrefixIndex::Space& PrefixIndex::space(std::string_view salt) {
+  const auto found = spaces_.find(salt);
+  if (found != spaces_.end()) return found->second;
+  Node& root = tree_.new_root();
+  try {
+    Space& made = spaces_.emplace(std::pmr::string(salt, &memory_), Space{root}).first->second;
+    root.owner = &made;
+    return made;
+  } catch (...) {
+    tree_.drop_root(root);
+    throw;
+  }
+}
+
+// What is known of a salt ends with its last block and its last session, or salts that come once would add up.
+void PrefixIndex::drop_if_empty(Space& space) noexcept {
+  if (space.root.users > 0 || !space.root.children.empty()) return;
+  const auto entry = std::find_if(spaces_.begin(), spaces_.end(), [&](const auto& each) { return &each.second == &space; });
+  gone_.add(space.figures);
+  tree_.drop_root(space.root);
+  spaces_.erase(entry);
+}
+
+Node& PrefixIndex::split(Node& node, uint32_t inside) {
+  if (inside == node.size) return node;
+  policy_.reserve(nodes_ + 1);
+  Node& upper = tree_.split(node, inside);
+  nodes_++;
+  return upper;
+}
+
+// ---- Matching -------------------------------------------------------------------------------------------------------
+
+// The blocks of the path to a node in one group, by position.
+std::vector<Block> PrefixIndex::path(const Node& end, size_t group) const {
+  std::vector<Block> blocks(end.end());
+  for (const Node* node = &end; node->parent != nullptr; node = node->parent)
+    for (uint32_t i = 0; i < node->size; i++) blocks[node->start + i] = node->blocks[i * groups_.size() + group];
+  return blocks;
+}
+
+// The longest beginning of a path, no longer than `depth`, of which every window group has its last window and its sinks.
+uint32_t PrefixIndex::usable(std::span<const std::vector<Block>> paths, uint32_t depth) const {
+  for (size_t g = 0; g < groups_.size() && depth > 0; g++) {
+    const Shape& shape = groups_[g]->shape;
+    if (shape.window == 0) continue;
+    const uint32_t window = static_cast<uint32_t>(groups_[g]->blocks_for(shape.window)), sinks = static_cast<uint32_t>(groups_[g]->blocks_for(shape.sinks));
+    const auto has = [&](uint32_t end) {
+      const auto held = [&](uint32_t first, uint32_t last) {
+        return std::find(paths[g].begin() + first, paths[g].begin() + last, no_block) == paths[g].begin() + last;
+      };
+      return held(end - std::min(end, window), end) && held(0, std::min(end, sinks));
+    };
+    const uint32_t before = depth;
+    while (depth > 0 && !has(depth)) depth--;
+    if (depth < before) return usable(paths, depth);  // a group before this one may ask for less now
+  }
+  return depth;
+}
+
+uint32_t PrefixIndex::match(Hold& hold, Tokens text, std::span<Sequence> sequences, Tail* tail) {
+  const std::lock_guard lock(mutex_);
+  const Tree::Match found = tree_.find(hold.space_->root, text);
+  std::vector<std::vector<Block>> paths;
+  for (size_t g = 0; g < groups_.size(); g++) paths.push_back(path(*found.node, g));
+  const uint32_t depth = usable(paths, found.whole);
+  Tail part;
+  if (tail != nullptr && depth == found.whole) find_tail(found, part);  // before a split moves it
+  Node* end = found.node;
+  while (end->start >= depth && end->parent != nullptr) end = end->parent;
+  if (depth > 0) end = &split(*end, depth - end->start);
+  for (size_t g = 0; g < groups_.size(); g++) {
+    hide_before_window(paths[g], g, depth);
+    sequences[g].make_room(depth, 0);
+  }
+  retain(paths, depth);
+  for (size_t g = 0; g < groups_.size(); g++) sequences[g].append(std::span(paths[g]).first(depth));
+  move(hold, *end);
+  touch(*end);
+  retain(part);
+  if (tail != nullptr) *tail = std::move(part);
+  return depth;
+}
+
+void PrefixIndex::count_matched(const Hold& hold, uint64_t asked, uint64_t matched) noexcept {
+  const std::lock_guard lock(mutex_);
+  PrefixFigures& figures = hold.space_->figures;
+  figures.matches++;
+  figures.asked_tokens += asked;
+  figures.matched_tokens += matched;
+  figures.matched_blocks += matched / tree_.block_size();
+}
+
+// A session that begins in the middle of a text has of a window group what the next token sees.
+void PrefixIndex::hide_before_window(std::vector<Block>& blocks, size_t group, uint32_t depth) const {
+  const Shape& shape = groups_[group]->shape;
+  if (shape.window == 0) return;
+  const auto window = std::min<uint64_t>(depth, groups_[group]->blocks_for(shape.window)), sinks = groups_[group]->blocks_for(shape.sinks);
+  for (uint64_t i = sinks; i < depth - window; i++) blocks[i] = no_block;
+}
+
+void PrefixIndex::retain(std::span<const std::vector<Block>> paths, uint32_t depth) const {
+  for (size_t g = 0; g < paths.size(); g++) {
+    for (uint32_t i = 0; i < depth; i++) {
+      if (paths[g][i] == no_block || groups_[g]->pool.retain(paths[g][i]) == PKV_OK) continue;
+      const uint32_t id = block_id(paths[g][i]);
+      for (size_t done = 0; done <= g; done++)
+        for (uint32_t k = 0; k < (done < g ? depth : i); k++)
+          if (paths[done][k] != no_block) groups_[done]->pool.release(paths[done][k]);
+      fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit", id, groups_[g]->pool.references(id));
+    }
+  }
+}
+
+// The block of which a match goes on in part.
+void PrefixIndex::find_tail(const Tree::Match& found, Tail& tail) const {
+  if (found.common == 0) return;
+  const uint32_t inside = found.next == found.node ? found.inside : 0;
+  const auto blocks = std::span(found.next->blocks).subspan(size_t{inside} * groups_.size(), groups_.size());
+  if (std::find(blocks.begin(), blocks.end(), no_block) != blocks.end()) return;
+  tail.blocks.assign(blocks.begin(), blocks.end());
+  tail.tokens = found.common;
+}
+
+// So that it lives until it is copied.
+void PrefixIndex::retain(Tail& tail) const noexcept {
+  for (size_t g = 0; g < tail.blocks.size(); g++) {
+    if (groups_[g]->pool.retain(tail.blocks[g]) == PKV_OK) continue;
+    tail.blocks.resize(g);
+    release(tail);
+  }
+}
+
+void PrefixIndex::release(Tail& tail) const noexcept {
+  for (size_t g = 0; g < tail.blocks.size(); g++) groups_[g]->pool.release(tail.blocks[g]);
+  tail = {};
+}
+
+// Recency and frequency of a path, leaf first.
+void PrefixIndex::touch(Node& end) noexcept {
+  clock_++;
+  for (Node* node = &end; node->parent != nullptr; node = node->parent) {
+    node->last_use = clock_;
+    node->uses++;
+  }
+}
+
+// ---- Figures --------------------------------------------------------------------------------------------------------
+
+void PrefixFigures::add(const PrefixFigures& more) {
+  matches += more.matches;
+  asked_tokens += more.asked_tokens;
+  matched_tokens += more.matched_tokens;
+  matched_blocks += more.matched_blocks;
+  published += more.published;
+  evicted += more.evicted;
+  cached += more.cached;
+  evictable += more.evictable;
+}
+
+PrefixFigures PrefixIndex::figures(std::string_view salt) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = spaces_.find(salt);
+  return found != spaces_.end() ? found->second.figures : PrefixFigures{};
+}
+
+PrefixFigures PrefixIndex::figures() const {
+  const std::lock_guard lock(mutex_);
+  PrefixFigures all = gone_;
+  for (const auto& [salt, space] : spaces_) all.add(space.figures);
+  return all;
+}
+
+}  // namespace pkv

@@ -1,0 +1,128 @@
+// The prefix index of a cache: which texts are cached, in which blocks, and what goes when room is needed. One lock guards it.
+//
+// The index holds one reference to each of its blocks. A hold is a session's (or a snapshot's) claim on a path of the tree: all its blocks are
+// in use while there is one. Blocks of nodes without holds are evictable, so that with every block released
+//   free + evictable = what can be had
+#pragma once
+
+#include <pagedkv/prefix.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "engine/memory/sequence.h"
+#include "engine/prefix/policy.h"
+#include "engine/prefix/tree.h"
+
+namespace pkv {
+
+struct PrefixFigures {
+  uint64_t matches = 0, asked_tokens = 0, matched_tokens = 0, matched_blocks = 0;
+  uint64_t published = 0, evicted = 0, cached = 0, evictable = 0;
+  void add(const PrefixFigures& more);
+};
+
+class PrefixIndex {
+ public:
+  PrefixIndex(pkv_eviction eviction, uint32_t block_size, std::span<const std::unique_ptr<Group>> groups, HookMemory& memory);
+  ~PrefixIndex();
+
+  // What is cached under one salt.
+  struct Space {
+    Node& root;
+    PrefixFigures figures = {};
+  };
+
+  // A claim on the path to a node: depth() blocks. Moved, copied (another claim) and dropped under the index's lock. An empty one claims nothing.
+  class Hold {
+   public:
+    Hold() = default;
+    Hold(PrefixIndex& index, std::string_view salt);  // on the beginning of everything; throws bad_alloc
+    Hold(Hold&& other) noexcept { swap(other); }
+    Hold& operator=(Hold&& other) noexcept { return swap(other), *this; }
+    ~Hold();
+    Hold copy() const;
+
+    explicit operator bool() const { return index_ != nullptr; }
+    uint32_t depth() const { return depth_; }
+    // Gives up the path beyond so many blocks. Where that needs memory that is not there, some more of it.
+    void retreat(uint32_t blocks) noexcept;
+
+   private:
+    friend class PrefixIndex;
+    void swap(Hold& other) noexcept;
+
+    PrefixIndex* index_ = nullptr;
+    Space* space_ = nullptr;
+    Node* node_ = nullptr;
+    uint32_t depth_ = 0;
+  };
+
+  // The blocks of the longest cached beginning of a text, which the sequences (empty ones) take over: so many blocks. tail: where the block
+  // after them begins like the rest of the text, that block with a reference of its own in every group, and how many tokens; for the caller to
+  // copy and release. Throws bad_alloc and REF_LIMIT, and nothing is changed.
+  struct Tail {
+    std::vector<Block> blocks;  // by group; empty: there is none
+    uint32_t tokens = 0;
+  };
+  uint32_t match(Hold& hold, Tokens text, std::span<Sequence> sequences, Tail* tail);
+  void release(Tail& tail) const noexcept;
+  void count_matched(const Hold& hold, uint64_t asked, uint64_t matched) noexcept;  // tokens
+
+  // Caches the blocks of a text beyond the hold; where another session has cached the same, the sequences take over its blocks. wait: false
+  // gives up where another thread has the lock. What cannot be stored for want of memory is left for the next time.
+  void publish(Hold& hold, Tokens text, std::span<Sequence> sequences, bool wait) noexcept;
+
+  // Evicts until a group has so many free blocks; false, and nothing is evicted, where that cannot be.
+  bool make_free(size_t group, uint64_t blocks) noexcept;
+  uint64_t evictable(size_t group) const;
+  // By group and position, true where a block of the sequences is the index's as well: what a session would give back, too.
+  std::vector<std::vector<bool>> held_with(const Hold& hold, std::span<const Sequence> sequences) const;
+
+  PrefixFigures figures(std::string_view salt) const;
+  PrefixFigures figures() const;
+  // Drops what nobody uses, of one salt or (nullptr) of all.
+  void clear(const std::string_view* salt) noexcept;
+
+  // For validation: references the index holds, by group and id, and its own equations. Throws INTERNAL.
+  void validate(std::span<std::vector<uint64_t>> references) const;
+
+ private:
+  void attach(Node& node) noexcept;
+  void detach(Node& node) noexcept;
+  void move(Hold& hold, Node& node) noexcept;
+  void count_evictable(Node& node, bool evictable) noexcept;
+  void touch(Node& end) noexcept;
+  Node& split(Node& node, uint32_t inside);
+  Space& space(std::string_view salt);
+  static Space& space_of(Node& node) noexcept { return *static_cast<Space*>(node.owner); }
+  void drop_if_empty(Space& space) noexcept;
+
+  std::vector<Block> path(const Node& end, size_t group) const;
+  uint32_t usable(std::span<const std::vector<Block>> paths, uint32_t depth) const;
+  void hide_before_window(std::vector<Block>& blocks, size_t group, uint32_t depth) const;
+  void retain(std::span<const std::vector<Block>> paths, uint32_t depth) const;
+  void find_tail(const Tree::Match& found, Tail& tail) const;
+  void retain(Tail& tail) const noexcept;
+
+  void take_over(Hold& hold, Node& end, std::span<Sequence> sequences) noexcept;
+  void store(Hold& hold, Tokens text, std::span<Sequence> sequences);
+  void let_windows_go(Node& node) noexcept;
+  void evict_last(Node& node) noexcept;
+
+  mutable std::mutex mutex_;
+  const std::span<const std::unique_ptr<Group>> groups_;
+  std::pmr::memory_resource& memory_;
+  Tree tree_;
+  Policy policy_;
+  std::pmr::map<std::pmr::string, Space, std::less<>> spaces_;  // by salt
+  PrefixFigures gone_;                 // of salts nothing is left of
+  size_t nodes_ = 0;
+  uint64_t clock_ = 0;                 // matches and publishes so far
+  std::vector<uint64_t> evictable_;    // by group
+};
+
+}  // namespace pkv

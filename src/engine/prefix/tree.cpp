@@ -1,0 +1,173 @@
+#include "engine/prefix/tree.h"
+
+#include <algorithm>
+#include <new>
+
+#include "base/vectors.h"
+
+namespace pkv {
+
+namespace {
+
+bool before(Tokens a, Tokens b) { return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end()); }
+
+uint32_t common_length(Tokens a, Tokens b) {
+  const size_t n = std::min(a.size(), b.size());
+  return static_cast<uint32_t>(std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(n), b.begin()).first - a.begin());
+}
+
+}  // namespace
+
+bool ByFirstBlock::operator()(const Node* a, const Node* b) const { return (*this)(a, Tokens(b->tokens).first(block_size)); }
+bool ByFirstBlock::operator()(const Node* a, Tokens b) const { return before(Tokens(a->tokens).first(block_size), b); }
+bool ByFirstBlock::operator()(Tokens a, const Node* b) const { return before(a, Tokens(b->tokens).first(block_size)); }
+
+Tree::Tree(uint32_t block_size, uint32_t groups, std::pmr::memory_resource& memory)
+    : block_size_(block_size), groups_(groups), memory_(memory), roots_(&memory) {}
+
+Tree::~Tree() {
+  for (Node* const root : roots_) {
+    free_below(*root);
+    free(root);
+  }
+}
+
+Node& Tree::make(Node* parent, uint32_t start) {
+  void* const at = memory_.allocate(sizeof(Node), alignof(Node));
+  return *new (at) Node(parent, start, block_size_, &memory_);
+}
+
+void Tree::free(Node* node) noexcept {
+  node->~Node();
+  memory_.deallocate(node, sizeof(Node), alignof(Node));
+}
+
+// Without recursion: a path may be as long as a text.
+void Tree::free_below(Node& top) noexcept {
+  Node* node = &top;
+  while (node != &top || !node->children.empty()) {
+    if (!node->children.empty()) {
+      node = *node->children.begin();
+      continue;
+    }
+    Node* const parent = node->parent;
+    parent->children.erase(parent->children.begin());
+    free(node);
+    node = parent;
+  }
+}
+
+Node& Tree::new_root() {
+  reserve_more(roots_, 1);
+  Node& root = make(nullptr, 0);
+  roots_.push_back(&root);
+  return root;
+}
+
+void Tree::drop_root(Node& root) noexcept {
+  roots_.erase(std::find(roots_.begin(), roots_.end(), &root));
+  free(&root);
+}
+
+Tree::Match Tree::find(Node& from, Tokens text) const {
+  Match match{&from, from.size, 0};
+  for (Tokens rest = text;;) {
+    Node& node = *match.node;
+    if (rest.size() < block_size_) {
+      find_common(node, node.size, rest, match);
+      return match;
+    }
+    const auto child = node.children.find(rest.first(block_size_));
+    if (child == node.children.end()) {
+      find_common(node, node.size, rest, match);
+      return match;
+    }
+    const uint32_t whole = common_length(rest, (*child)->tokens) / block_size_;
+    match = {*child, whole, match.whole + whole};
+    rest = rest.subspan(size_t{whole} * block_size_);
+    if (whole == (*child)->size) continue;
+    find_common(**child, whole, rest, match);
+    return match;
+  }
+}
+
+// The block after `inside` blocks of the node that begins with most tokens of `rest`.
+void Tree::find_common(const Node& node, uint32_t inside, Tokens rest, Match& match) const {
+  const auto consider = [&](const Node& next, uint32_t block) {
+    const uint32_t common = common_length(rest, block_tokens(next, block));
+    if (common <= match.common) return;
+    match.next = &next;
+    match.common = common;
+  };
+  if (rest.empty()) return;
+  if (inside < node.size) return consider(node, inside);
+  const auto after = node.children.lower_bound(rest);
+  if (after != node.children.end()) consider(**after, 0);
+  if (after != node.children.begin()) consider(**std::prev(after), 0);
+}
+
+Node& Tree::split(Node& node, uint32_t inside) {
+  if (inside == node.size) return node;
+  // The new node is the upper one, so that holds on the end of this one stay where they are.
+  Node& upper = make(node.parent, node.start);
+  try {
+    const auto tokens = Tokens(node.tokens).first(size_t{inside} * block_size_);
+    const auto blocks = std::span(node.blocks).first(size_t{inside} * groups_);
+    upper.tokens.assign(tokens.begin(), tokens.end());
+    upper.blocks.assign(blocks.begin(), blocks.end());
+    upper.children.insert(&node);
+  } catch (...) {
+    free(&upper);
+    throw;
+  }
+  upper.size = inside;
+  upper.users = node.users;
+  upper.last_use = node.last_use;
+  upper.uses = node.uses;
+  upper.owner = node.owner;
+  auto entry = node.parent->children.extract(&node);
+  entry.value() = &upper;
+  node.parent->children.insert(std::move(entry));
+  node.tokens.erase(node.tokens.begin(), node.tokens.begin() + static_cast<std::ptrdiff_t>(size_t{inside} * block_size_));
+  node.blocks.erase(node.blocks.begin(), node.blocks.begin() + static_cast<std::ptrdiff_t>(size_t{inside} * groups_));
+  node.parent = &upper;
+  node.start += inside;
+  node.size -= inside;
+  return upper;
+}
+
+Node& Tree::add_child(Node& node, Tokens text, std::span<const Block> blocks) {
+  Node& child = make(&node, node.end());
+  child.owner = node.owner;
+  try {
+    extend(child, text, blocks);
+    node.children.insert(&child);
+  } catch (...) {
+    free(&child);
+    throw;
+  }
+  return child;
+}
+
+void Tree::extend(Node& node, Tokens text, std::span<const Block> blocks) {
+  reserve_more(node.tokens, text.size());
+  reserve_more(node.blocks, blocks.size());
+  node.tokens.insert(node.tokens.end(), text.begin(), text.end());
+  node.blocks.insert(node.blocks.end(), blocks.begin(), blocks.end());
+  node.size += static_cast<uint32_t>(text.size() / block_size_);
+}
+
+Node& Tree::drop_last(Node& node) noexcept {
+  if (node.size > 1) {
+    node.size--;
+    node.tokens.resize(size_t{node.size} * block_size_);
+    node.blocks.resize(size_t{node.size} * groups_);
+    return node;
+  }
+  Node& parent = *node.parent;
+  parent.children.erase(&node);
+  free(&node);
+  return parent;
+}
+
+}  // namespace pkv

@@ -1,0 +1,103 @@
+// A radix tree over real tokens, in whole blocks: what prefixes are cached, and in which blocks. Not for several threads at once.
+//
+// A node is a run of blocks that were always used together. Where a text leaves a node in its middle the node is split, so that
+// a hold always ends where a node ends, and a node is either in use as a whole or not at all:
+//   users(node) = holds on it and on all below it        evictable = blocks of nodes without users
+// Children begin with different first blocks; they are ordered by them, so that the one with the longest common beginning is a neighbour of
+// where a text would stand.
+#pragma once
+
+#include <cstdint>
+#include <memory_resource>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "engine/memory/block_state.h"
+
+namespace pkv {
+
+struct Node;
+
+using Tokens = std::span<const int32_t>;
+
+// By the tokens of the first block.
+struct ByFirstBlock {
+  using is_transparent = void;
+  uint32_t block_size;
+  bool operator()(const Node* a, const Node* b) const;
+  bool operator()(const Node* a, Tokens b) const;
+  bool operator()(Tokens a, const Node* b) const;
+};
+
+struct Node {
+  Node(Node* above, uint32_t first, uint32_t block_size, std::pmr::memory_resource* memory)
+      : parent(above), start(first), tokens(memory), blocks(memory), children(ByFirstBlock{block_size}, memory) {}
+
+  Node* parent;                       // nullptr: a root, which has no blocks
+  uint32_t start;                     // blocks before this node
+  uint32_t size = 0;                  // blocks
+  std::pmr::vector<int32_t> tokens;   // size * block_size
+  std::pmr::vector<Block> blocks;     // size * groups, by position; no_block where a window group has let go
+  std::pmr::set<Node*, ByFirstBlock> children;
+  uint32_t users = 0;
+  void* owner = nullptr;              // the index's, the same below a root
+
+  // Of the eviction policy.
+  uint64_t last_use = 0;
+  uint32_t uses = 0;                  // matches so far
+  uint32_t place = no_place;          // among the candidates
+
+  static constexpr uint32_t no_place = ~uint32_t{0};
+  uint32_t end() const { return start + size; }
+  bool is_candidate() const { return parent != nullptr && children.empty() && users == 0; }
+};
+
+class Tree {
+ public:
+  Tree(uint32_t block_size, uint32_t groups, std::pmr::memory_resource& memory);
+  ~Tree();
+  Tree(const Tree&) = delete;
+  Tree& operator=(const Tree&) = delete;
+
+  uint32_t block_size() const { return block_size_; }
+  uint32_t groups() const { return groups_; }
+  Node& new_root();                  // throws bad_alloc
+  void drop_root(Node& root) noexcept;  // one without children
+  std::span<Node* const> roots() const { return roots_; }
+
+  // Where the text that follows `from` ends in the tree: `whole` blocks of it lie below `from`, the last of them block number `inside` of
+  // `node` (inside == node->size: the end of the node). Then `common` tokens more are those with which block `inside` of `next` begins.
+  struct Match {
+    Node* node;
+    uint32_t inside;
+    uint32_t whole;
+    const Node* next = nullptr;
+    uint32_t common = 0;
+  };
+  Match find(Node& from, Tokens text) const;
+
+  // The node that ends after `inside` blocks of `node`: itself, or its new upper part. Throws bad_alloc, and nothing is changed.
+  Node& split(Node& node, uint32_t inside);
+  // New blocks after the end of a node: a child, or the node itself made longer. blocks: text.size() / block_size * groups. Throws bad_alloc.
+  Node& add_child(Node& node, Tokens text, std::span<const Block> blocks);
+  void extend(Node& node, Tokens text, std::span<const Block> blocks);
+  // Takes away the last block of a node without children; an empty node is deleted, and its parent returned, else the node.
+  Node& drop_last(Node& node) noexcept;
+
+  std::span<Block> blocks_at(Node& node, uint32_t inside) const { return std::span(node.blocks).subspan(size_t{inside} * groups_, groups_); }
+
+ private:
+  Tokens block_tokens(const Node& node, uint32_t inside) const { return Tokens(node.tokens).subspan(size_t{inside} * block_size_, block_size_); }
+  void find_common(const Node& node, uint32_t inside, Tokens rest, Match& match) const;
+  Node& make(Node* parent, uint32_t start);
+  void free(Node* node) noexcept;
+  void free_below(Node& node) noexcept;
+
+  const uint32_t block_size_;
+  const uint32_t groups_;
+  std::pmr::memory_resource& memory_;
+  std::pmr::vector<Node*> roots_;
+};
+
+}  // namespace pkv

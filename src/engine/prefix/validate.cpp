@@ -1,0 +1,56 @@
+#include "base/status.h"
+#include "engine/prefix/index.h"
+
+namespace pkv {
+
+namespace {
+
+struct Found {
+  uint64_t nodes = 0, candidates = 0, cached = 0, evictable = 0;
+};
+
+}  // namespace
+
+void PrefixIndex::validate(std::span<std::vector<uint64_t>> references) const {
+  const std::lock_guard lock(mutex_);
+  Found found;
+  std::vector<uint64_t> evictable(groups_.size());
+  std::vector<const Node*> rest(tree_.roots().begin(), tree_.roots().end());
+  while (!rest.empty()) {
+    const Node& node = *rest.back();
+    rest.pop_back();
+    uint32_t users_below = 0;
+    for (const Node* child : node.children) {
+      if (child->parent != &node || child->start != node.end()) fail(PKV_INTERNAL, "index: a child of a node at block %u begins at %u", node.end(), child->start);
+      users_below += child->users;
+      rest.push_back(child);
+    }
+    if (users_below > node.users) fail(PKV_INTERNAL, "index: a node has %u users, its children %u", node.users, users_below);
+    if (node.is_candidate() != (node.place != Node::no_place)) fail(PKV_INTERNAL, "index: candidates of eviction are not those without users and children");
+    if (node.parent == nullptr) continue;
+    if (node.size == 0 || node.tokens.size() != size_t{node.size} * tree_.block_size() || node.blocks.size() != node.size * groups_.size())
+      fail(PKV_INTERNAL, "index: a node of %u blocks has %zu tokens and %zu block ids", node.size, node.tokens.size(), node.blocks.size());
+    found.nodes++;
+    found.candidates += node.place != Node::no_place;
+    found.cached += node.size;
+    found.evictable += node.users == 0 ? node.size : 0;
+    for (size_t i = 0; i < node.blocks.size(); i++) {
+      if (node.blocks[i] == no_block) continue;
+      const size_t g = i % groups_.size();
+      const BlockState state = groups_[g]->pool.state(block_id(node.blocks[i]));
+      if (state.generation != block_generation(node.blocks[i]) || state.filled != tree_.block_size())
+        fail(PKV_INTERNAL, "index: block %u is of another life or not full", block_id(node.blocks[i]));
+      references[g][block_id(node.blocks[i])]++;
+      evictable[g] += node.users == 0;
+    }
+  }
+  PrefixFigures all = gone_;
+  for (const auto& [salt, space] : spaces_) all.add(space.figures);
+  if (found.nodes != nodes_ || found.candidates != policy_.candidates().size() || found.cached != all.cached || found.evictable != all.evictable ||
+      evictable != evictable_)
+    fail(PKV_INTERNAL, "index: %llu nodes, %llu candidates, %llu blocks, %llu of them evictable; counted are %zu, %zu, %llu, %llu",
+         (unsigned long long)found.nodes, (unsigned long long)found.candidates, (unsigned long long)found.cached,
+         (unsigned long long)found.evictable, nodes_, policy_.candidates().size(), (unsigned long long)all.cached, (unsigned long long)all.evictable);
+}
+
+}  // namespace pkv

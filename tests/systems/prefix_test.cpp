@@ -1,0 +1,427 @@
+// Prefix reuse: what ended sessions computed serves new ones that begin alike, until its memory is needed.
+#include <algorithm>
+#include <string>
+
+#include "rows.h"
+#include "support.h"
+
+namespace systems {
+namespace {
+
+using Text = std::vector<int32_t>;
+
+Text operator+(Text a, const Text& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// n tokens that no other name gives.
+Text text(int32_t name, size_t n) {
+  Text tokens(n);
+  for (size_t i = 0; i < n; i++) tokens[i] = name * 100000 + static_cast<int32_t>(i);
+  return tokens;
+}
+
+class Prefix : public testing::Test {
+ protected:
+  const Model model_{2, 2, 2, 16};
+  Cache cache_;
+  uint32_t window_ = 0;  // of the second group
+
+  void make(uint64_t blocks, pkv_storage storage = PKV_STORAGE_PAGED, pkv_eviction eviction = PKV_EVICTION_LRU, uint32_t window = 0) {
+    pkv_prefix_config prefix;
+    CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
+    prefix.eviction = eviction;
+    pkv_layer_group groups[2];
+    for (uint32_t i = 0; i < 2; i++) {
+      CHECK(pkv_layer_group_init(&groups[i], sizeof groups[i]));
+      groups[i].layers = 1;
+      groups[i].query_heads = groups[i].kv_heads = model_.kv_heads;
+      groups[i].key_dim = model_.key_dim;
+    }
+    groups[1].window = window_ = window;
+    pkv_cache_config config;
+    CHECK(pkv_cache_config_init(&config, sizeof config));
+    config.storage = storage;
+    config.blocks = blocks;
+    config.groups = groups;
+    config.group_count = 2;
+    config.prefix = &prefix;
+    cache_ = create(config);
+  }
+
+  ~Prefix() override {
+    if (cache_ != nullptr) CHECK(pkv_cache_validate(cache_));
+  }
+
+  Session open_salted(const std::string& salt, pkv_prefix_use use = PKV_PREFIX_SHARE) {
+    pkv_session_config config;
+    CHECK(pkv_session_config_init(&config, sizeof config));
+    config.prefix = use;
+    config.salt = salt.data();
+    config.salt_size = salt.size();
+    pkv_session session;
+    CHECK(pkv_session_open(cache_, &config, &session));
+    return Session(session);
+  }
+
+  uint64_t match(pkv_session session, const Text& tokens) {
+    uint64_t matched = 99;
+    CHECK(pkv_session_match_prefix(session, tokens.size(), tokens.data(), &matched));
+    EXPECT_EQ(matched, length_of(session));
+    CHECK(pkv_cache_validate(cache_));
+    return matched;
+  }
+
+  // The K and V of a token follow from its text up to there, as a model's would.
+  void extend(pkv_session session, const Text& whole) {
+    const uint64_t from = length_of(session);
+    const uint32_t n = static_cast<uint32_t>(whole.size() - from);
+    Batch batch = begin(cache_, {session}, {n});
+    for (uint32_t layer = 0; layer < model_.layers; layer++) {
+      Rows k = rows(whole, layer, from), v = rows(whole, layer + 10, from);
+      write(batch, layer, k, v);
+    }
+    commit(batch, whole.data() + from);
+    CHECK(pkv_cache_validate(cache_));
+  }
+
+  void check_content(pkv_session session, const Text& whole, uint64_t from = 0) {
+    const uint64_t length = length_of(session);
+    std::vector<int32_t> ids(length);
+    CHECK(pkv_session_tokens(session, 0, length, ids.data()));
+    EXPECT_TRUE(std::equal(ids.begin(), ids.end(), whole.begin()));
+    for (uint32_t layer = 0; layer < model_.layers; layer++) {
+      const KeysValues found = materialize(session, layer, model_, from, length - from);
+      EXPECT_TRUE(found.k == rows(whole, layer, from).slice(0, length - from)) << "keys of layer " << layer;
+      EXPECT_TRUE(found.v == rows(whole, layer + 10, from).slice(0, length - from)) << "values of layer " << layer;
+    }
+  }
+
+  // A session that matches what there is, computes the rest and ends. How much it matched.
+  uint64_t serve(const Text& whole, const std::string& salt = "") {
+    Session session = open_salted(salt);
+    const uint64_t matched = match(session, whole);
+    extend(session, whole);
+    check_content(session, whole, window_ == 0 ? 0 : whole.size() - window_ + 1);
+    return matched;
+  }
+
+  pkv_session_info info(pkv_session session) {
+    pkv_session_info info{};
+    info.struct_size = sizeof info;
+    CHECK(pkv_session_get_info(session, &info));
+    return info;
+  }
+
+  pkv_prefix_stats figures(const std::string& salt) {
+    pkv_prefix_stats stats{};
+    stats.struct_size = sizeof stats;
+    CHECK(pkv_prefix_get_stats(cache_, salt.data(), salt.size(), &stats));
+    return stats;
+  }
+  pkv_prefix_stats figures() {
+    pkv_prefix_stats stats{};
+    stats.struct_size = sizeof stats;
+    CHECK(pkv_prefix_get_stats(cache_, nullptr, PKV_ALL_SALTS, &stats));
+    return stats;
+  }
+
+ private:
+  Rows rows(const Text& whole, uint32_t layer, uint64_t from) const {
+    Rows result(whole.size() - from, model_.kv_heads, model_.key_dim);
+    uint32_t hash = 7 + layer;
+    for (uint64_t i = 0; i < whole.size(); i++) {
+      hash = hash * 31 + static_cast<uint32_t>(whole[i]);
+      if (i < from) continue;
+      for (uint32_t h = 0; h < model_.kv_heads; h++)
+        for (uint32_t d = 0; d < model_.key_dim; d++) result.set(i - from, h, d, static_cast<float>(hash % 1000 + 7 * h + d));
+    }
+    return result;
+  }
+};
+
+TEST_F(Prefix, WhatAnEndedSessionComputedIsFoundToTheToken) {
+  make(64);
+  const Text first = text(1, 50);
+  EXPECT_EQ(0u, serve(first));
+  EXPECT_EQ(6u, stats_of(cache_).evictable_blocks);  // three full blocks in two groups
+  for (const size_t common : {0u, 1u, 15u, 16u, 17u, 31u, 32u, 40u, 47u, 48u}) {
+    Session session = open(cache_);
+    const Text whole = Text(first.begin(), first.begin() + static_cast<int64_t>(common)) + text(2, 20);
+    SCOPED_TRACE(common);
+    EXPECT_EQ(common, match(session, whole));
+    check_content(session, whole);
+    extend(session, whole);
+    check_content(session, whole);
+    CHECK(pkv_session_trim(session, common));  // so that it leaves nothing
+    CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+    session.close();
+    CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+    EXPECT_EQ(0u, serve(first));
+  }
+}
+
+TEST_F(Prefix, TheAskedTokensAreTheLimit) {
+  make(64);
+  const Text whole = text(1, 64);
+  serve(whole);
+  Session session = open(cache_);
+  EXPECT_EQ(63u, match(session, Text(whole.begin(), whole.end() - 1))) << "the last one is left to be computed";
+  check_content(session, whole);
+  EXPECT_EQ(4u, block_table(session).size());
+  EXPECT_EQ(0u, stats_of(cache_).evictable_blocks - 2) << "the block the tail was copied from";
+}
+
+TEST_F(Prefix, AnAnswerServesTheNextTurn) {
+  make(64);
+  const Text system = text(1, 40), question = text(2, 12), answer = text(3, 30), next = text(4, 9);
+  serve(system + question + answer);
+  EXPECT_EQ(80u, serve(system + question + answer + next)) << "five of the 82 tokens' blocks are full";
+  EXPECT_EQ(80u, serve(system + question + answer + text(5, 9)));
+  EXPECT_EQ(40u, serve(system + text(6, 50)));
+}
+
+TEST_F(Prefix, RunningSessionsShareWhatIsFullAlready) {
+  make(64);
+  const Text prompt = text(1, 48);
+  Session first = open(cache_);
+  extend(first, prompt);
+  Session second = open(cache_);
+  EXPECT_EQ(48u, match(second, prompt + text(2, 5)));
+  EXPECT_EQ(block_table(first), block_table(second));
+  EXPECT_EQ(6u, stats_of(cache_).used_blocks);
+  first.close();
+  check_content(second, prompt);
+}
+
+TEST_F(Prefix, TwoWhoComputeTheSameEndWithOneCopy) {
+  make(64);
+  const Text prompt = text(1, 48), other = text(2, 20);
+  Session first = open(cache_), second = open(cache_);
+  Batch batch = begin(cache_, {first}, {48});  // so that the second one finds nothing
+  extend(second, prompt);
+  batch.close();
+  extend(first, prompt);
+  EXPECT_EQ(6u, stats_of(cache_).used_blocks);
+  EXPECT_EQ(block_table(first), block_table(second));
+  extend(first, prompt + other);
+  check_content(first, prompt + other);
+  check_content(second, prompt);
+}
+
+TEST_F(Prefix, BlocksGoLeafFirstWhenTheyAreNeeded) {
+  make(8);
+  serve(text(1, 64));
+  EXPECT_EQ(8u, stats_of(cache_).evictable_blocks);
+  EXPECT_EQ(4u * 2, stats_of(cache_).free_blocks);
+  Session session = open(cache_);
+  CHECK(pkv_session_reserve(session, 16 * 6));  // two more than are free
+  EXPECT_EQ(2u, figures().evicted_blocks);
+  EXPECT_EQ(2u, figures().evictable_blocks);
+  session.close();
+  EXPECT_EQ(32u, serve(text(1, 64))) << "the beginning stayed";
+  Session all = open(cache_);
+  uint64_t blocks_short = 0;
+  const pkv_session handle = all;
+  const uint32_t too_much = 129;
+  pkv_batch batch;
+  CHECK(pkv_session_reserve(all, 128));
+  EXPECT_EQ(0u, figures().cached_blocks);
+  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache_, 1, &handle, &too_much, &blocks_short, &batch));
+}
+
+TEST_F(Prefix, WhatIsInUseIsNeverEvicted) {
+  make(8);
+  Session holder = open(cache_);
+  extend(holder, text(1, 64));
+  Session other = open(cache_);
+  uint64_t blocks_short = 0;
+  const pkv_session handle = other;
+  const uint32_t five = 80;
+  pkv_batch batch;
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache_, 1, &handle, &five, &blocks_short, &batch));
+  EXPECT_STREQ("begin needs 5 blocks in group 0, 4 of 8 are free, 0 evictable (2 short over all groups)", pkv_last_error());
+  EXPECT_EQ(2u, blocks_short);
+  check_content(holder, text(1, 64));
+  Snapshot snapshot = freeze(holder);
+  holder.close();
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache_, 1, &handle, &five, &blocks_short, &batch));
+  snapshot.close();
+  CHECK(pkv_batch_begin(cache_, 1, &handle, &five, &blocks_short, &batch));
+  CHECK(pkv_batch_abort(batch));
+}
+
+TEST_F(Prefix, LeastRecentlyOrLeastFrequentlyUsed) {
+  for (const pkv_eviction eviction : {PKV_EVICTION_LRU, PKV_EVICTION_LFU}) {
+    make(8, PKV_STORAGE_PAGED, eviction);
+    for (int i = 0; i < 4; i++) serve(text(1, 33));
+    serve(text(2, 33));
+    serve(text(3, 33));
+    serve(text(4, 65));  // nine blocks of eight are asked for in all: some of an older text goes
+    Session session = open(cache_);
+    EXPECT_EQ(eviction == PKV_EVICTION_LRU ? 0u : 32u, match(session, text(1, 33)));
+  }
+}
+
+TEST_F(Prefix, SaltsShareNothingAndSeeNothing) {
+  make(64);
+  const Text prompt = text(1, 64);
+  EXPECT_EQ(0u, serve(prompt, "alice"));
+  EXPECT_EQ(0u, serve(prompt, "bob"));
+  EXPECT_EQ(0u, serve(prompt));
+  EXPECT_EQ(0u, serve(prompt, std::string("al\0ice", 6)));
+  EXPECT_EQ(64u, serve(prompt, "alice"));
+  EXPECT_EQ(2u, figures("alice").matches);
+  EXPECT_EQ(64u, figures("alice").matched_tokens);
+  EXPECT_EQ(4u, figures("bob").cached_blocks);
+  EXPECT_EQ(0u, figures("bob").matched_tokens);
+  EXPECT_EQ(0u, figures("carol").matches);
+  EXPECT_EQ(16u, figures().cached_blocks);
+  CHECK(pkv_prefix_clear(cache_, "alice", 5));
+  EXPECT_EQ(12u, figures().cached_blocks);
+  EXPECT_EQ(64u, serve(prompt, "bob"));
+  EXPECT_EQ(0u, serve(prompt, "alice"));
+}
+
+TEST_F(Prefix, SessionsMayKeepOut) {
+  make(64);
+  const Text prompt = text(1, 64);
+  {
+    Session session = open_salted("", PKV_PREFIX_OFF);
+    extend(session, prompt);
+  }
+  EXPECT_EQ(0u, figures().cached_blocks);
+  serve(prompt);
+  {
+    Session reader = open_salted("", PKV_PREFIX_MATCH);
+    EXPECT_EQ(64u, match(reader, prompt));
+    extend(reader, prompt + text(2, 32));
+  }
+  EXPECT_EQ(4u, figures().cached_blocks);
+  Session session = open_salted("", PKV_PREFIX_OFF);
+  EXPECT_EQ(0u, match(session, prompt));
+}
+
+TEST_F(Prefix, AForkAndATrimGoTheirOwnWays) {
+  make(64);
+  const Text prompt = text(1, 64);
+  Session session = open(cache_);
+  extend(session, prompt);
+  Session child = fork(session);
+  CHECK(pkv_session_trim(session, 40));
+  const Text other = Text(prompt.begin(), prompt.begin() + 40) + text(2, 30);
+  extend(session, other);
+  extend(child, prompt + text(3, 30));
+  check_content(session, other);
+  check_content(child, prompt + text(3, 30));
+  session.close();
+  child.close();
+  EXPECT_EQ(64u, serve(other)) << "of 70 tokens";
+  EXPECT_EQ(80u, serve(prompt + text(3, 30)));
+  CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+  EXPECT_EQ(128u, stats_of(cache_).free_blocks);
+}
+
+TEST_F(Prefix, AResumeFindsWhatIsStillThere) {
+  make(16);
+  const Text prompt = text(1, 100);
+  Session session = open(cache_);
+  extend(session, prompt);
+  CHECK(pkv_session_suspend(session));
+  EXPECT_EQ(12u, stats_of(cache_).evictable_blocks);
+  uint64_t length = 0, total = 0, blocks_short = 0;
+  CHECK(pkv_session_resume(session, &length, &total, &blocks_short));
+  EXPECT_EQ(96u, length);
+  EXPECT_EQ(100u, total);
+  extend(session, prompt);
+  check_content(session, prompt);
+  CHECK(pkv_session_suspend(session));
+  {
+    Session other = open(cache_);
+    CHECK(pkv_session_reserve(other, 16 * 14));  // 10 are free: four blocks of the tail go
+    REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_resume(session, &length, &total, &blocks_short));
+    EXPECT_EQ(2u * (7 - 2), blocks_short) << "two blocks of it are left";
+    CHECK(pkv_cache_validate(cache_));
+  }
+  CHECK(pkv_session_resume(session, &length, &total, nullptr));
+  EXPECT_EQ(32u, length);
+  extend(session, prompt);
+  check_content(session, prompt);
+}
+
+TEST_F(Prefix, TokensThatAreToldLateAreFoundLate) {
+  make(64);
+  const Text prompt = text(1, 64);
+  Session session = open(cache_);
+  Batch batch = begin(cache_, {session}, {64});
+  Rows zero(64, model_.kv_heads, model_.key_dim);
+  for (uint32_t layer = 0; layer < 2; layer++) write(batch, layer, zero, zero);
+  commit(batch);  // without ids
+  EXPECT_EQ(0u, figures().cached_blocks);
+  CHECK(pkv_session_set_tokens(session, 0, 40, prompt.data()));
+  EXPECT_EQ(2u, figures().cached_blocks);
+  CHECK(pkv_session_set_tokens(session, 40, 24, prompt.data() + 40));
+  EXPECT_EQ(4u, figures().cached_blocks);
+}
+
+TEST_F(Prefix, AWindowGroupNeedsItsLastWindow) {
+  make(64, PKV_STORAGE_PAGED, PKV_EVICTION_LRU, 32);
+  const Text system = text(1, 96), first = system + text(2, 64);
+  serve(first);
+  EXPECT_EQ(10u + 2, stats_of(cache_).evictable_blocks) << "of the window group the last window only";
+  Session session = open(cache_);
+  EXPECT_EQ(160u, match(session, first));
+  check_content(session, first, 128);
+  session.close();
+  const Text second = system + text(3, 64);
+  EXPECT_EQ(0u, serve(second)) << "the window at the end of the common part was let go";
+  EXPECT_EQ(96u, serve(system + text(4, 10))) << "now it is known to be a common part";
+}
+
+TEST_F(Prefix, IdsAloneMatchWholeBlocks) {
+  make(64, PKV_STORAGE_NONE);
+  const Text prompt = text(1, 50);
+  Session session = open(cache_);
+  Batch batch = begin(cache_, {session}, {50});
+  commit(batch, prompt.data());
+  const std::vector<uint32_t> table = block_table(session);
+  session.close();
+  Session again = open(cache_);
+  EXPECT_EQ(32u, match(again, Text(prompt.begin(), prompt.begin() + 45)));
+  EXPECT_TRUE(std::equal(table.begin(), table.begin() + 2, block_table(again).begin()));
+}
+
+TEST_F(Prefix, MatchComesBeforeAnythingElse) {
+  make(8);
+  Session session = open(cache_, 16);
+  const Text prompt = text(1, 20);
+  uint64_t matched = 7;
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_session_match_prefix(session, 20, prompt.data(), &matched));
+  CHECK(pkv_session_trim(session, 0));
+  const Text unknown = {1, 2, PKV_NO_TOKEN};
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_session_match_prefix(session, 3, unknown.data(), &matched));
+  extend(session, prompt);
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_session_match_prefix(session, 20, prompt.data(), &matched));
+  CHECK(pkv_session_suspend(session));
+  REFUSED(PKV_SUSPENDED, pkv_session_match_prefix(session, 20, prompt.data(), &matched));
+  EXPECT_EQ(7u, matched);
+}
+
+TEST(PrefixConfig, NotWhereBlocksCannotBeShared) {
+  pkv_prefix_config prefix;
+  CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
+  pkv_cache_config config = config_of({1, 1, 1, 16}, 8, PKV_STORAGE_CONTIGUOUS);
+  config.prefix = &prefix;
+  pkv_cache cache;
+  REFUSED(PKV_UNSUPPORTED, pkv_cache_create(&config, &cache));
+  config.prefix = nullptr;
+  Cache without = create(config);
+  pkv_prefix_stats stats{};
+  stats.struct_size = sizeof stats;
+  REFUSED(PKV_UNSUPPORTED, pkv_prefix_get_stats(without, nullptr, 0, &stats));
+  REFUSED(PKV_UNSUPPORTED, pkv_prefix_clear(without, nullptr, 0));
+}
+
+}  // namespace
+}  // namespace systems
