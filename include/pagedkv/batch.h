@@ -47,7 +47,7 @@ PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_sess
  * batch, and those that hold no block. What victims share counts as freed once all holders are victims. *count is how many there are, 0: begin
  * needs none; as in pkv_session_block_table. The answer holds until something else takes or gives blocks. For the thread that schedules: it looks
  * at every session, and calls that would change one meanwhile return BUSY.
- * Statuses: OUT_OF_BLOCKS (even with all others suspended), TOO_LARGE, BUFFER_TOO_SMALL, WRONG_CACHE, NO_MEMORY, BUSY (a session of the list). Since 0.1.
+ * Statuses: OUT_OF_BLOCKS (even with all others suspended), TOO_LARGE, BUFFER_TOO_SMALL, WRONG_CACHE, NO_MEMORY, BUSY (a session of the list), SUSPENDED. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count, const pkv_session* sessions, const uint32_t* new_tokens,
                                             size_t capacity, pkv_session* victims, size_t* victim_count);
@@ -80,7 +80,7 @@ PKV_API pkv_status pkv_batch_commit(pkv_batch batch, const int32_t* tokens);
  * Keeps only some of the new tokens of the batch's session number i (in the order of begin): kept ([count], rising) are indices among its new
  * tokens, 0 the first. Their keys and values move together, bit by bit, to where a commit of just these tokens has them: the accepted path
  * of a tree of speculative tokens. Every layer must be written; then only commit and abort are left. The tokens of commit stay [rows]. May be
- * called once per session. Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (not rising, or a second time), INCOMPLETE, UNSUPPORTED (NONE). Since 0.1.
+ * called once per session. Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (not rising, or a second time), INCOMPLETE, UNSUPPORTED (NONE), NO_MEMORY. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_accept(pkv_batch batch, size_t i, size_t count, const uint32_t* kept);
 

@@ -11,13 +11,14 @@ namespace pkv {
 
 void Needs::add(const Session& session, uint32_t new_tokens) {
   const uint64_t start = session.length(), end = start + new_tokens;
-  for (size_t g = 0; g < blocks.size(); g++) {
-    const Sequence& sequence = session.content().sequences()[g];
-    sequence.check_fits(sequence.first_kept(), end, "begin");
-    const uint64_t lacking = sequence.lacking(start, end);
-    blocks[g] += lacking;
-    if (start == 0 && lacking > 0) keep = session.cache().config().watermark;
-  }
+  for (size_t g = 0; g < blocks.size(); g++) add(session, g, end, session.content().sequences()[g].lacking(start, end));
+}
+
+void Needs::add(const Session& session, size_t group, uint64_t end, uint64_t lacking) {
+  const Sequence& sequence = session.content().sequences()[group];
+  sequence.check_fits(sequence.first_kept(), end, "begin");
+  blocks[group] += lacking;
+  if (session.length() == 0 && lacking > 0) keep = session.cache().config().watermark;
 }
 
 Batch::Batch(Cache& cache, size_t sessions) : cache_(cache), written_(cache.config().layers) {

@@ -15,6 +15,7 @@ namespace pkv {
 struct Needs {
   explicit Needs(size_t groups) : blocks(groups) {}
   void add(const Session& session, uint32_t new_tokens);  // throws TOO_LARGE
+  void add(const Session& session, size_t group, uint64_t end, uint64_t lacking);
 
   std::vector<uint64_t> blocks;  // by group
   uint32_t keep = 0;             // and so many stay free, since a session begins

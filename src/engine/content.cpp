@@ -34,6 +34,8 @@ void validate_sequence(const Sequence& sequence, uint64_t length, std::vector<ui
   const std::span<const Block> blocks = sequence.blocks();
   if (blocks.size() < ceil_div(length, group.block_size))
     fail(PKV_INTERNAL, "a table has %zu blocks for %llu tokens", blocks.size(), (unsigned long long)length);
+  if (group.offset_of(length) != 0 && blocks[group.block_of(length)] == no_block)
+    fail(PKV_INTERNAL, "a table lacks the part-filled block that the next of %llu tokens goes into", (unsigned long long)length);
   for (size_t i = 0; i < blocks.size(); i++) {
     if (sequence.ids()[i] != PKV_BLOCK_ID(blocks[i])) fail(PKV_INTERNAL, "entry %zu: id and block differ", i);
     if (blocks[i] == no_block) continue;

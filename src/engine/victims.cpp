@@ -22,6 +22,16 @@ class Forecast {
     session.content().each_block([&](size_t group, uint32_t id, uint32_t references) { drop(group, id, references); });
   }
 
+  // What begin() would take then: a tail is not copied once the others who share it are gone.
+  void add_needs(const Session& session, uint32_t new_tokens, Needs& needs) const {
+    const uint64_t start = session.length(), end = start + new_tokens;
+    for (size_t g = 0; g < free_.size(); g++) {
+      const Sequence& sequence = session.content().sequences()[g];
+      const Block tail = sequence.tail_written(start, end);
+      needs.add(session, g, end, sequence.lacking_new(end) + (tail != no_block && references(g, block_id(tail), sequence) > 1 ? 1 : 0));
+    }
+  }
+
   bool fits(const Needs& needs) const {
     for (size_t g = 0; g < free_.size(); g++)
       if (needs.blocks[g] > 0 && needs.blocks[g] + needs.keep > free_[g]) return false;
@@ -32,6 +42,11 @@ class Forecast {
   // A shared block is free once all of its holders let go.
   void drop(size_t group, uint32_t id, uint32_t references) {
     if (references == 1 || ++dropped_[group][id] == references) free_[group]++;
+  }
+
+  uint32_t references(size_t group, uint32_t id, const Sequence& sequence) const {
+    const auto dropped = dropped_[group].find(id);
+    return sequence.group().pool.references(id) - (dropped != dropped_[group].end() ? dropped->second : 0);
   }
 
   std::vector<uint64_t> free_;                                   // by group
@@ -62,7 +77,7 @@ std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessi
   for (;;) {
     Needs needs(cache.groups().size());
     for (const size_t i : rank)
-      if (i < listed) needs.add(*sessions[i], new_tokens[i]);
+      if (i < listed) forecast.add_needs(*sessions[i], new_tokens[i], needs);
     if (forecast.fits(needs)) return victims;
     if (rank.size() <= 1) fail(PKV_OUT_OF_BLOCKS, "choose_victims: not enough blocks even with all %zu other sessions suspended", victims.size());
     forecast.suspend(*sessions[rank.back()]);

@@ -55,6 +55,29 @@ TEST_P(Sinks, BlocksBetweenSinksAndWindowAreGivenBack) {
   EXPECT_EQ(expected, kv_indices(grown.session()));
 }
 
+TEST_P(Sinks, ATrimBehindTheSinksIsRefused) {
+  Cache cache = create(config_of(model, 20, GetParam()));
+  Grown grown(cache, model, 4);
+  grown.step(150, attention_of(model));
+  grown.step(30, attention_of(model));
+  const uint64_t length = grown.length();
+  uint32_t refused = 0;
+  for (uint64_t to = length - 1; to > 32; to--) {
+    const pkv_status status = pkv_session_trim(grown.session(), to);
+    if (status == PKV_OK) {
+      EXPECT_EQ(0u, refused) << "a shorter text is there, a longer one is not";
+      EXPECT_LE(grown.step(1, attention_of(model)), 1.0);
+    } else {
+      REFUSED(PKV_OUT_OF_RANGE, status);
+      refused++;
+    }
+    CHECK(pkv_cache_validate(cache));
+  }
+  EXPECT_GT(refused, 60u);
+  CHECK(pkv_session_trim(grown.session(), 32));  // sinks alone
+  EXPECT_LE(grown.step(1, attention_of(model)), 1.0);
+}
+
 TEST_P(Sinks, ABatchTellsTheSameSlots) {
   if (GetParam() == PKV_STORAGE_CONTIGUOUS) return;
   Cache cache = create(config_of(model, 40, GetParam()));

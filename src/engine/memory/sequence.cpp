@@ -38,11 +38,18 @@ void Sequence::release(size_t index) noexcept {
 bool Sequence::shared(size_t index) const { return group_->pool.references(ids_[index]) > 1; }
 
 uint64_t Sequence::lacking(uint64_t length, uint64_t end) const {
+  const Block tail = tail_written(length, end);
+  return lacking_new(end) + (tail != no_block && group_->pool.references(block_id(tail)) > 1 ? 1 : 0);
+}
+
+uint64_t Sequence::lacking_new(uint64_t end) const {
   const uint64_t needed = group_->blocks_for(end);
-  const uint64_t fresh = needed > blocks_.size() ? needed - blocks_.size() : 0;
+  return needed > blocks_.size() ? needed - blocks_.size() : 0;
+}
+
+Block Sequence::tail_written(uint64_t length, uint64_t end) const {
   const size_t tail = group_->block_of(length);
-  const bool copy = end > length && tail < blocks_.size() && shared(tail);
-  return fresh + (copy ? 1 : 0);
+  return end > length && tail < blocks_.size() ? blocks_[tail] : no_block;
 }
 
 void Sequence::check_fits(uint64_t first, uint64_t end, const char* who) const {
@@ -154,7 +161,7 @@ bool Sequence::can_trim(uint64_t length) const {
   uint64_t needed = window == 0 || length < window ? 0 : length + 1 - window;
   // A window of one token needs nothing before it, but the next step writes into the part-filled tail.
   if (group_->offset_of(length) != 0) needed = std::min(needed, length - 1);
-  return needed >= length || blocks_[group_->block_of(needed)] != no_block;
+  return needed >= length || holds(needed, length);
 }
 
 void Sequence::trim(uint64_t length) noexcept {

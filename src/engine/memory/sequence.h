@@ -34,6 +34,8 @@ class Sequence {
 
   // Blocks begin() needs: new ones, and one for the copy of a part-filled tail that is shared.
   uint64_t lacking(uint64_t length, uint64_t end) const;
+  uint64_t lacking_new(uint64_t end) const;
+  Block tail_written(uint64_t length, uint64_t end) const;  // that a step writes into, and copies if it is shared; or no_block
 
   // Throws TOO_LARGE where positions [first, end) could not be held even if every other sequence were gone.
   void check_fits(uint64_t first, uint64_t end, const char* who) const;
