@@ -1,4 +1,5 @@
-// A fuzz target's entry: libFuzzer calls it, or replay.cpp with the files of a corpus. A failed expectation ends the process.
+// A fuzz target's entry: libFuzzer calls it, or replay.cpp with the files of a corpus. A failed expectation ends the process
+// by abort(), which libFuzzer takes for a crash and keeps the input.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,7 +8,7 @@
 #include <cstdint>
 
 inline bool stop_at_failures() {
-  testing::GTEST_FLAG(break_on_failure) = true;
+  testing::GTEST_FLAG(throw_on_failure) = true;  // and nobody catches it
   return true;
 }
 

@@ -15,6 +15,15 @@ class Source {
   uint64_t between(uint64_t first, uint64_t last) { return first + below(last - first + 1); }
   bool chance(unsigned percent) { return below(100) < percent; }
 
+  // The choices of one step: the next bytes of an input, so many for every step, whatever it takes of them; or a seed of its own.
+  Source part(size_t bytes) {
+    if (data_ == nullptr) return Source(random_());
+    const Source result(data_, bytes < left_ ? bytes : left_);
+    data_ += result.left_;
+    left_ -= result.left_;
+    return result;
+  }
+
   // True where the input has come to its end; never of a seed.
   bool spent() const { return data_ != nullptr && left_ == 0; }
 

@@ -1,0 +1,363 @@
+// Hostile bytes as arguments: structs, tensors, views, lists, numbers and handles. The status is a documented one, what a refused call should not
+// write is not written, a cache that was made works, and nothing is left behind.
+#include <vector>
+
+#include "fixture.h"
+#include "spoil.h"
+#include "target.h"
+
+namespace {
+
+// One step of a cache that was made of whatever config-> Its rows must fit into a buffer.
+void use(pkv_cache cache, uint32_t layers, uint64_t row_floats) {
+  Fixture& f = fixture();
+  pkv_session session = nullptr;
+  pkv_batch batch = nullptr;
+  documented(pkv_session_open(cache, nullptr, &session), {PKV_NO_MEMORY});
+  const uint32_t two = 2;
+  if (session == nullptr) return;
+  const pkv_status begun = pkv_batch_begin(cache, 1, &session, &two, nullptr, &batch);
+  documented(begun, {PKV_NO_MEMORY, PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE});
+  if (begun == PKV_OK && row_floats * 2 * 4 <= f.out.size()) {
+    const pkv_tensor rows = f.dense(), out{f.out.data(), PKV_F32, 0, 0, 0};
+    for (uint32_t layer = 0; layer < std::min(layers, 4u); layer++) {
+      if (pkv_batch_write(batch, layer, &rows, &rows) != PKV_OK) documented(pkv_batch_write(batch, layer, &rows, nullptr), {PKV_UNSUPPORTED});
+      documented(pkv_batch_attend(batch, layer, nullptr, &rows, &out), {PKV_UNSUPPORTED, PKV_NO_MEMORY, PKV_INCOMPLETE});
+    }
+    const pkv_status committed = pkv_batch_commit(batch, nullptr);
+    documented(committed, {PKV_INCOMPLETE, PKV_NO_MEMORY});
+    if (committed == PKV_OK) batch = nullptr;
+    f.out.clear();
+  }
+  EXPECT_EQ(PKV_OK, pkv_cache_validate(cache)) << pkv_last_error();
+  EXPECT_EQ(PKV_OK, pkv_batch_abort(batch));
+}
+
+void run_alone(void*, size_t n, void (*task)(void*, size_t, uint32_t), void* context) {
+  for (size_t i = 0; i < n; i++) task(context, i, 0);
+}
+
+void cache_config(Source& draw) {
+  Fixture& f = fixture();
+  Padded<pkv_cache_config> config(pkv_cache_config_init);
+  std::vector<pkv_layer_group> groups(draw.below(4));
+  std::vector<uint32_t> indices(64);
+  for (uint32_t& index : indices) index = draw.chance(95) ? static_cast<uint32_t>(&index - indices.data()) : static_cast<uint32_t>(number(draw));
+  for (pkv_layer_group& group : groups) {
+    group = made(pkv_layer_group_init);
+    group.layers = 1;
+    group.query_heads = group.kv_heads = static_cast<uint32_t>(draw.between(1, 4));
+    group.key_dim = static_cast<uint32_t>(16 * draw.between(1, 4));
+    const uint32_t struct_size = group.struct_size;
+    spoil(group, draw);
+    if (draw.chance(90)) group.struct_size = struct_size;
+    group.layer_indices = draw.chance(20) && group.layers <= indices.size() ? indices.data() : nullptr;
+  }
+  if (groups.empty()) {
+    config->layers = config->kv_heads = config->query_heads = 1;
+    config->key_dim = dim;
+  }
+  config->group_count = static_cast<uint32_t>(groups.size());
+  config->blocks = draw.between(1, 20);
+  config->threads = 1;
+  spoil(config.value, draw);
+  // As many groups as there are, each as long as the first says.
+  std::vector<unsigned char> list(4 * 4096);
+  const uint32_t stride = groups.empty() ? 0 : std::min(groups[0].struct_size, 4096u);
+  for (size_t i = 0; i < groups.size(); i++) std::memcpy(list.data() + i * stride, &groups[i], sizeof groups[i]);
+  config->groups = groups.empty() || config->group_count > groups.size() ? nullptr : reinterpret_cast<const pkv_layer_group*>(list.data());
+  pkv_allocator allocator = *f.hooks.allocator();
+  pkv_logger logger{[](void*, pkv_log_level, const char*) {}, nullptr};
+  pkv_runner runner{run_alone, nullptr, 1, 0};
+  if (draw.chance(5)) allocator.alloc = nullptr;
+  if (draw.chance(5)) logger.log = nullptr;
+  spoil(runner, draw);
+  runner.run = draw.chance(95) ? run_alone : nullptr;
+  config->allocator = &allocator;
+  config->logger = draw.chance(50) ? &logger : nullptr;
+  config->runner = draw.chance(20) ? &runner : nullptr;
+  if (config->runner != nullptr && draw.chance(80)) config->threads = 0;
+  if (config->struct_size < offsetof(pkv_cache_config, logger)) return;  // it would be given the system's memory
+
+  pkv_cache_plan plan{};
+  plan.struct_size = sizeof plan;
+  const pkv_status planned = pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan);
+  documented(planned, {PKV_TOO_LARGE, PKV_UNSUPPORTED});
+  pkv_cache cache = nullptr;
+  const pkv_status status = pkv_cache_create(&config, &cache);
+  EXPECT_EQ(status == PKV_OK, cache != nullptr);
+  EXPECT_TRUE(status == planned || (planned == PKV_OK && status == PKV_NO_MEMORY)) << pkv_status_string(status) << ": " << pkv_last_error();
+  if (status != PKV_OK) return;
+  EXPECT_TRUE(config->storage != PKV_STORAGE_PAGED || plan.total_bytes <= budget);
+  uint64_t floats = 0;
+  for (const pkv_layer_group& group : groups) floats = std::max(floats, uint64_t{group.query_heads} * std::max(group.key_dim, group.value_dim));
+  pkv_cache_info info{};
+  info.struct_size = sizeof info;
+  EXPECT_EQ(PKV_OK, pkv_cache_get_info(cache, &info));
+  use(cache, info.layers, std::max(floats, uint64_t{config->query_heads} * std::max(config->key_dim, config->value_dim)));
+  EXPECT_EQ(PKV_OK, pkv_cache_destroy(cache));
+}
+
+void pool_config(Source& draw) {
+  Padded<pkv_pool_config> config(pkv_pool_config_init);
+  config->blocks = static_cast<uint32_t>(draw.between(1, 200));
+  spoil(config.value, draw);
+  config->allocator = fixture().hooks.allocator();
+  if (config->struct_size < sizeof config.value) return;
+  pkv_pool pool = nullptr;
+  const pkv_status status = pkv_pool_create(&config, &pool);
+  documented(status, {PKV_TOO_LARGE, PKV_NO_MEMORY});
+  if (status != PKV_OK) return;
+  pkv_block block;
+  EXPECT_EQ(PKV_OK, pkv_pool_alloc(pool, 1, &block));
+  EXPECT_EQ(PKV_OK, pkv_pool_validate(pool)) << pkv_last_error();
+  EXPECT_EQ(PKV_OK, pkv_pool_destroy(pool));
+}
+
+void session_config(Source& draw) {
+  Padded<pkv_session_config> config(pkv_session_config_init);
+  spoil(config.value, draw);
+  pkv_session session = nullptr;
+  const pkv_status status = pkv_session_open(fixture().cache, &config, &session);
+  documented(status, {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_NO_MEMORY});
+  EXPECT_EQ(status == PKV_OK, session != nullptr);
+  EXPECT_EQ(PKV_OK, pkv_session_close(session));
+}
+
+// Parameters whose lists are there for as many heads and rows as the call has.
+Padded<pkv_attention_params> draw_params(Source& draw, uint64_t rows, uint64_t heads) {
+  Fixture& f = fixture();
+  Padded<pkv_attention_params> params(pkv_attention_params_init);
+  spoil(params.value, draw);
+  static const std::vector<float> per_head(4096, 0.5f);
+  static const std::vector<uint64_t> masks(4096, 0x5555555555555555u);
+  params->alibi_slopes = draw.chance(20) && heads <= per_head.size() ? per_head.data() : nullptr;
+  params->sink_logits = draw.chance(20) && heads <= per_head.size() ? per_head.data() : nullptr;
+  params->mask = draw.chance(20) && rows <= 64 && params->mask_words <= 64 ? masks.data() : nullptr;
+  params->lse = draw.chance(30) && rows * heads * sizeof(float) <= f.lse.size() ? f.lse.as<float>() : nullptr;
+  return params;
+}
+
+void attend(Source& draw) {
+  Fixture& f = fixture();
+  const Padded<pkv_attention_params> params = draw_params(draw, fresh, query_heads);
+  const pkv_tensor q = draw_tensor(draw, f.rows, fresh, query_heads, dim), out = draw_tensor(draw, f.out, fresh, query_heads, dim);
+  const pkv_status status = pkv_batch_attend(f.batch, draw.chance(95) ? 0 : static_cast<uint32_t>(number(draw)), &params, &q, &out);
+  documented(status, {PKV_NO_MEMORY});
+  check_written(f.out, out, fresh, query_heads, dim, status);
+  EXPECT_TRUE(f.lse.untouched_from(status == PKV_OK && params->lse != nullptr ? fresh * query_heads * sizeof(float) : 0));
+  f.lse.clear();
+}
+
+void write(Source& draw) {
+  Fixture& f = fixture();
+  const pkv_tensor k = draw_tensor(draw, f.rows, fresh, 1, dim), v = draw_tensor(draw, f.rows, fresh, 1, dim);
+  documented(pkv_batch_write(f.batch, static_cast<uint32_t>(draw.chance(95) ? 0 : number(draw)), &k, draw.chance(95) ? &v : nullptr));
+}
+
+void prefill(Source& draw) {
+  Fixture& f = fixture();
+  const uint64_t n = number(draw);
+  const pkv_tensor k = draw_tensor(draw, f.rows, n, 1, dim), v = draw_tensor(draw, f.rows, n, 1, dim);
+  pkv_session session = nullptr;
+  if (pkv_session_fork(f.session, &session) != PKV_OK) return;
+  const pkv_status status = pkv_session_prefill(session, static_cast<uint32_t>(draw.below(20) / 19), n, &k, &v);
+  documented(status, {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_NO_MEMORY});
+  uint64_t length = 0;
+  EXPECT_EQ(PKV_OK, pkv_session_length(session, &length));
+  EXPECT_EQ(status == PKV_OK && n > 0 ? n : tokens, length);
+  documented(pkv_session_trim(session, number(draw)));
+  documented(pkv_session_reserve(session, number(draw)), {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_NO_MEMORY});
+  EXPECT_EQ(PKV_OK, pkv_session_close(session));
+}
+
+void materialize(Source& draw) {
+  Fixture& f = fixture();
+  const uint64_t first = number(draw), n = number(draw);
+  const pkv_tensor k = draw_tensor(draw, f.out, n, 1, dim);
+  const pkv_status status = pkv_session_materialize(f.session, 0, first, n, &k, nullptr);
+  documented(status);
+  check_written(f.out, k, n, 1, dim, status);
+}
+
+void stateless(Source& draw) {
+  Fixture& f = fixture();
+  Padded<pkv_kv_view> view;
+  view->dtype = static_cast<pkv_dtype>(draw.between(1, 7));
+  view->layout = draw.chance(50) ? PKV_LAYOUT_PLAIN : PKV_LAYOUT_PACKED;
+  view->block_size = 16;
+  view->kv_heads = static_cast<uint32_t>(draw.between(1, 2));
+  view->key_dim = view->value_dim = dim;
+  view->blocks = draw.between(1, 4);
+  view->k_block_stride = view->v_block_stride = 2048;
+  view->k_row_stride = view->v_row_stride = 64;
+  view->k_head_stride = view->v_head_stride = 1024;
+  spoil(view.value, draw);
+  const pkv_dtype value_dtype = view->value_dtype == 0 ? view->dtype : view->value_dtype;
+  const bool k_honest = honest(reach(view.value, view->k_block_stride, view->k_row_stride, view->k_head_stride, view->dtype, view->key_dim), f.rows.size());
+  const bool v_honest = honest(reach(view.value, view->v_block_stride, view->v_row_stride, view->v_head_stride, value_dtype, view->value_dim), f.rows.size());
+  view->k = k_honest ? f.rows.data() : nullptr;
+  view->v = v_honest && draw.chance(90) ? f.rows.data() : nullptr;
+  uint32_t lengths[4], table[64];
+  uint64_t kv_lengths[4], rows = 0;
+  for (size_t i = 0; i < 4; i++) {
+    lengths[i] = static_cast<uint32_t>(draw.chance(95) ? draw.below(6) : number(draw));
+    kv_lengths[i] = draw.chance(95) ? lengths[i] + draw.below(40) : number(draw);
+  }
+  for (uint32_t& id : table) id = static_cast<uint32_t>(draw.chance(98) ? draw.below(2) : number(draw));
+  Padded<pkv_attention_sequences> sequences;
+  sequences->query_heads = view->kv_heads * 2;
+  sequences->count = draw.below(5);
+  sequences->block_table_stride = 16;
+  spoil(sequences.value, draw);
+  const bool lists = sequences->count <= 4 && sequences->block_table_stride <= 16;
+  sequences->query_lengths = lists ? lengths : nullptr;
+  sequences->kv_lengths = lists && draw.chance(98) ? kv_lengths : nullptr;
+  sequences->block_tables = lists ? table : nullptr;
+  for (uint64_t i = 0; lists && i < sequences->count; i++) rows += lengths[i];
+  const Padded<pkv_attention_params> params = draw_params(draw, rows, sequences->query_heads);
+  const pkv_tensor q = draw_tensor(draw, f.rows, rows, sequences->query_heads, view->key_dim);
+  const pkv_tensor out = draw_tensor(draw, f.out, rows, sequences->query_heads, view->value_dim);
+  const pkv_status status = pkv_attention(&view, &sequences, &params, &q, &out);
+  documented(status, {PKV_NO_MEMORY});
+  check_written(f.out, out, rows, sequences->query_heads, view->value_dim, status);
+  EXPECT_TRUE(f.lse.untouched_from(status == PKV_OK && params->lse != nullptr ? rows * sequences->query_heads * sizeof(float) : 0));
+  f.lse.clear();
+}
+
+void merge(Source& draw) {
+  Fixture& f = fixture();
+  const uint64_t rows = draw.chance(80) ? draw.below(4) : number(draw);
+  const uint32_t heads = static_cast<uint32_t>(draw.chance(80) ? draw.between(1, 4) : number(draw));
+  const uint32_t wide = static_cast<uint32_t>(draw.chance(80) ? 16 : number(draw));
+  const pkv_tensor outs[2] = {draw_tensor(draw, f.rows, rows, heads, wide), draw_tensor(draw, f.rows, rows, heads, wide)};
+  const bool fits = rows <= 64 && heads <= 64;
+  const float* const lse[2] = {fits ? f.rows.as<float>() : nullptr, fits && draw.chance(98) ? f.rows.as<float>() : nullptr};
+  const pkv_tensor merged = draw_tensor(draw, f.out, rows, heads, wide);
+  const size_t count = draw.chance(95) ? draw.below(3) : 0;
+  const pkv_status status = pkv_merge_states(count, outs, lse, rows, heads, wide, &merged, nullptr);
+  documented(status, {PKV_NO_MEMORY});
+  check_written(f.out, merged, rows, heads, wide, status);
+}
+
+// Structs that the library fills, of any size.
+void filled(Source& draw) {
+  Fixture& f = fixture();
+  const uint32_t size = static_cast<uint32_t>(number(draw));
+  Guarded& buffer = f.lse;
+  std::memcpy(buffer.data(), &size, sizeof size);
+  const uint32_t index = static_cast<uint32_t>(draw.chance(80) ? 0 : number(draw));
+  pkv_status status = PKV_OK;
+  switch (draw.below(7)) {
+    case 0: status = pkv_cache_get_info(f.cache, buffer.as<pkv_cache_info>()); break;
+    case 1: status = pkv_cache_get_stats(f.cache, buffer.as<pkv_cache_stats>()); break;
+    case 2: status = pkv_cache_get_pool_stats(f.cache, index, buffer.as<pkv_pool_stats>()); break;
+    case 3: status = pkv_cache_kv_view(f.cache, index, buffer.as<pkv_kv_view>()); break;
+    case 4: status = pkv_session_get_info(f.session, buffer.as<pkv_session_info>()); break;
+    case 5: status = pkv_pool_block_state(f.pool, index, buffer.as<pkv_block_state>()); break;
+    default: status = pkv_pool_get_stats(f.pool, buffer.as<pkv_pool_stats>());
+  }
+  documented(status);
+  EXPECT_TRUE(buffer.untouched_from(status == PKV_OK ? size : sizeof size));
+  buffer.clear();
+}
+
+// Lists of any capacity, at any position.
+void listed(Source& draw) {
+  Fixture& f = fixture();
+  const uint64_t first = number(draw), n = number(draw);
+  const uint32_t group = static_cast<uint32_t>(draw.chance(90) ? 0 : number(draw));
+  const size_t room = f.out.size() / 8;
+  void* const list = n <= room || n > SIZE_MAX / 4 ? f.out.data() : nullptr;
+  size_t count = 0;
+  int64_t indptr[2];
+  pkv_status status = PKV_OK;
+  size_t width = 8;
+  switch (draw.below(6)) {
+    case 0: status = pkv_session_tokens(f.session, first, n, static_cast<int32_t*>(list)), count = n, width = 4; break;
+    case 1: status = pkv_session_slot_mapping(f.session, group, first, n, static_cast<int64_t*>(list)), count = n; break;
+    case 2: status = pkv_session_block_table(f.session, group, n, static_cast<uint32_t*>(list), &count), width = 4; break;
+    case 3: status = pkv_session_kv_indices(f.session, group, n, static_cast<int64_t*>(list), &count); break;
+    case 4: status = pkv_batch_slot_mapping(f.batch, group, n, static_cast<int64_t*>(list), &count); break;
+    default: status = pkv_batch_kv_indices(f.batch, group, static_cast<pkv_index_unit>(draw.below(4)), indptr, n, static_cast<int64_t*>(list), &count, nullptr); break;
+  }
+  documented(status, {PKV_BUFFER_TOO_SMALL});
+  EXPECT_TRUE(f.out.untouched_from(status == PKV_OK ? count * width : 0));
+  f.out.clear();
+}
+
+void begun(Source& draw) {
+  Fixture& f = fixture();
+  const uint32_t n = static_cast<uint32_t>(number(draw));
+  const pkv_session sessions[2] = {f.session, draw.chance(80) ? nullptr : f.stepping};
+  const uint32_t counts[2] = {n, static_cast<uint32_t>(number(draw))};
+  const size_t count = draw.between(0, 2);
+  pkv_batch batch = nullptr;
+  pkv_session victims[4];
+  size_t chosen = 0;
+  documented(pkv_batch_choose_victims(f.cache, count, sessions, counts, draw.below(5), victims, &chosen),
+             {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_BUFFER_TOO_SMALL, PKV_BUSY});
+  const pkv_status status = pkv_batch_begin(f.cache, count, sessions, counts, nullptr, &batch);
+  documented(status, {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_BUSY});
+  EXPECT_EQ(status == PKV_OK, batch != nullptr);
+  EXPECT_EQ(PKV_OK, pkv_batch_abort(batch));
+}
+
+void pooled(Source& draw) {
+  Fixture& f = fixture();
+  pkv_block list[4];
+  for (pkv_block& block : list) block = number(draw);
+  const size_t n = draw.below(5);
+  switch (draw.below(5)) {
+    case 0: documented(pkv_pool_retain(f.pool, n, list), {PKV_STALE_HANDLE}); break;
+    case 1: documented(pkv_pool_release(f.pool, n, list), {PKV_DOUBLE_FREE}); break;
+    case 2: documented(pkv_pool_claim(f.pool, list[0], static_cast<uint32_t>(number(draw)), reinterpret_cast<uint32_t*>(list)), {PKV_STALE_HANDLE}); break;
+    case 3: documented(pkv_pool_seal(f.pool, list[0]), {PKV_STALE_HANDLE}); break;
+    default: documented(pkv_pool_reset(f.pool, list[0]), {PKV_STALE_HANDLE});
+  }
+}
+
+// Handles from bits, or from one bit of another.
+void handles(Source& draw) {
+  Fixture& f = fixture();
+  const uint64_t live[] = {reinterpret_cast<uint64_t>(f.cache), reinterpret_cast<uint64_t>(f.session), reinterpret_cast<uint64_t>(f.stepping),
+                           reinterpret_cast<uint64_t>(f.batch), reinterpret_cast<uint64_t>(f.snapshot), reinterpret_cast<uint64_t>(f.pool)};
+  const uint64_t bits = draw.chance(30) ? number(draw) : live[draw.below(std::size(live))] ^ uint64_t{1} << draw.below(64);
+  if (bits == 0 || std::find(std::begin(live), std::end(live), bits) != std::end(live)) return;
+  void* const forged = reinterpret_cast<void*>(bits);
+  uint64_t length;
+  size_t rows;
+  pkv_session made;
+  pkv_cache_stats stats{};
+  stats.struct_size = sizeof stats;
+  const pkv_status statuses[] = {
+      pkv_cache_get_stats(static_cast<pkv_cache>(forged), &stats), pkv_cache_destroy(static_cast<pkv_cache>(forged)),
+      pkv_session_length(static_cast<pkv_session>(forged), &length), pkv_session_trim(static_cast<pkv_session>(forged), 0),
+      pkv_session_close(static_cast<pkv_session>(forged)), pkv_batch_rows(static_cast<pkv_batch>(forged), &rows),
+      pkv_batch_commit(static_cast<pkv_batch>(forged), nullptr), pkv_batch_abort(static_cast<pkv_batch>(forged)),
+      pkv_snapshot_open(f.cache, static_cast<pkv_snapshot>(forged), &made), pkv_snapshot_close(static_cast<pkv_snapshot>(forged)),
+      pkv_pool_validate(static_cast<pkv_pool>(forged)), pkv_pool_destroy(static_cast<pkv_pool>(forged))};
+  for (const pkv_status status : statuses) EXPECT_EQ(PKV_STALE_HANDLE, status) << std::hex << bits;
+  EXPECT_NE(nullptr, pkv_status_string(static_cast<pkv_status>(static_cast<int>(bits))));
+  EXPECT_NE(nullptr, pkv_isa_name(static_cast<pkv_isa>(static_cast<int>(bits))));
+}
+
+constexpr void (*kinds[])(Source&) = {cache_config, pool_config, session_config, attend, write, prefill, materialize, stateless,
+                                      merge, filled, listed, begun, pooled, handles};
+
+}  // namespace
+
+FUZZ_TARGET(const uint8_t* data, size_t size) {
+  Fixture& f = fixture();
+  const int64_t live = f.hooks.live();
+  Source source(data, size);
+  for (int i = 0; i < 4 && !source.spent(); i++) kinds[source.below(std::size(kinds))](source);
+  EXPECT_TRUE(f.out.untouched_from());
+  EXPECT_EQ(PKV_OK, pkv_cache_validate(f.cache)) << pkv_last_error();
+  EXPECT_EQ(PKV_OK, pkv_pool_validate(f.pool)) << pkv_last_error();
+  uint64_t length = 0;
+  EXPECT_EQ(PKV_OK, pkv_session_length(f.session, &length));
+  EXPECT_EQ(tokens, length);
+  EXPECT_EQ(live, f.hooks.live());
+  EXPECT_TRUE(f.hooks.sound());
+}

@@ -1,0 +1,62 @@
+// What the target `arguments` calls upon.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <pagedkv/pagedkv.h>
+
+#include "../tests/support/guarded.h"
+#include "../tests/support/memory.h"
+
+inline constexpr uint64_t budget = 1 << 20;
+inline constexpr uint32_t dim = 16, query_heads = 2, tokens = 20, fresh = 3;
+
+template <class Struct>
+Struct made(pkv_status (*init)(Struct*, size_t)) {
+  Struct value;
+  EXPECT_EQ(PKV_OK, init(&value, sizeof value));
+  return value;
+}
+
+// What lives from input to input: a cache with a session of 20 tokens, another with a step of 3 in flight, a snapshot, a pool.
+struct Fixture {
+  memory::Hooks hooks{budget};
+  pkv_cache cache = nullptr;
+  pkv_session session = nullptr, stepping = nullptr;
+  pkv_batch batch = nullptr;
+  pkv_snapshot snapshot = nullptr;
+  pkv_pool pool = nullptr;
+  Guarded rows{1 << 15}, out{1 << 13}, lse{1 << 13};
+
+  Fixture() {
+    auto config = made(pkv_cache_config_init);
+    config.layers = config.kv_heads = 1;
+    config.query_heads = query_heads;
+    config.key_dim = dim;
+    config.blocks = 16;
+    config.threads = 1;
+    config.allocator = hooks.allocator();
+    EXPECT_EQ(PKV_OK, pkv_cache_create(&config, &cache));
+    EXPECT_EQ(PKV_OK, pkv_session_open(cache, nullptr, &session));
+    EXPECT_EQ(PKV_OK, pkv_session_open(cache, nullptr, &stepping));
+    const pkv_tensor any = dense();
+    EXPECT_EQ(PKV_OK, pkv_session_prefill(session, 0, tokens, &any, &any));
+    EXPECT_EQ(PKV_OK, pkv_batch_begin(cache, 1, &stepping, &fresh, nullptr, &batch));
+    EXPECT_EQ(PKV_OK, pkv_batch_write(batch, 0, &any, &any));
+    // Once, since the cache keeps the memory that attention works in.
+    const pkv_tensor result{out.data(), PKV_F32, 0, 0, 0};
+    EXPECT_EQ(PKV_OK, pkv_batch_attend(batch, 0, nullptr, &any, &result));
+    out.clear();
+    EXPECT_EQ(PKV_OK, pkv_snapshot_take(session, &snapshot));
+    auto pool_config = made(pkv_pool_config_init);
+    pool_config.blocks = 100;
+    pool_config.allocator = hooks.allocator();
+    EXPECT_EQ(PKV_OK, pkv_pool_create(&pool_config, &pool));
+  }
+
+  pkv_tensor dense() { return {rows.data(), PKV_F32, 0, 0, 0}; }
+};
+
+inline Fixture& fixture() {
+  static Fixture* const instance = new Fixture;
+  return *instance;
+}

@@ -1,0 +1,44 @@
+// operator new and delete of a program, which memory::Refusal can refuse. The library takes them too: its operator new is the dynamic
+// linker's choice.
+#include <cstdlib>
+#include <new>
+
+#include "memory.h"
+
+namespace {
+
+void* take(size_t size, size_t alignment) noexcept {
+  if (memory::refuse() || size > SIZE_MAX / 2) return nullptr;
+  return std::aligned_alloc(alignment, (size + alignment) / alignment * alignment);
+}
+
+void* take_or_throw(size_t size, size_t alignment) {
+  void* const block = take(size, alignment);
+  if (block == nullptr) throw std::bad_alloc();
+  return block;
+}
+
+constexpr size_t usual = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
+
+}  // namespace
+
+void* operator new(size_t size) { return take_or_throw(size, usual); }
+void* operator new[](size_t size) { return take_or_throw(size, usual); }
+void* operator new(size_t size, std::align_val_t alignment) { return take_or_throw(size, static_cast<size_t>(alignment)); }
+void* operator new[](size_t size, std::align_val_t alignment) { return take_or_throw(size, static_cast<size_t>(alignment)); }
+void* operator new(size_t size, const std::nothrow_t&) noexcept { return take(size, usual); }
+void* operator new[](size_t size, const std::nothrow_t&) noexcept { return take(size, usual); }
+void* operator new(size_t size, std::align_val_t a, const std::nothrow_t&) noexcept { return take(size, static_cast<size_t>(a)); }
+void* operator new[](size_t size, std::align_val_t a, const std::nothrow_t&) noexcept { return take(size, static_cast<size_t>(a)); }
+void operator delete(void* block) noexcept { std::free(block); }
+void operator delete[](void* block) noexcept { std::free(block); }
+void operator delete(void* block, size_t) noexcept { std::free(block); }
+void operator delete[](void* block, size_t) noexcept { std::free(block); }
+void operator delete(void* block, std::align_val_t) noexcept { std::free(block); }
+void operator delete[](void* block, std::align_val_t) noexcept { std::free(block); }
+void operator delete(void* block, size_t, std::align_val_t) noexcept { std::free(block); }
+void operator delete[](void* block, size_t, std::align_val_t) noexcept { std::free(block); }
+void operator delete(void* block, const std::nothrow_t&) noexcept { std::free(block); }
+void operator delete[](void* block, const std::nothrow_t&) noexcept { std::free(block); }
+void operator delete(void* block, std::align_val_t, const std::nothrow_t&) noexcept { std::free(block); }
+void operator delete[](void* block, std::align_val_t, const std::nothrow_t&) noexcept { std::free(block); }
