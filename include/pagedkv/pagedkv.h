@@ -10,7 +10,10 @@
  *    begins new ones from it. Blocks are shared until somebody writes. pkv_session_trim takes tokens back, as after
  *    speculative decoding. (session.h, snapshot.h)
  *
- * 3. An engine with kernels of its own. Storage NONE, or a pkv_pool alone, keeps ids only; pkv_session_block_table, slot
+ * 3. Prefix reuse. A cache with a pkv_prefix_config keeps what ended sessions computed and pkv_session_match_prefix gives it to those that
+ *    begin alike. (prefix.h)
+ *
+ * 4. An engine with kernels of its own. Storage NONE, or a pkv_pool alone, keeps ids only; pkv_session_block_table, slot
  *    mappings and KV indices tell where everything is; pkv_cache_kv_view gives typed addresses; pkv_attention computes
  *    attention over block tables that the caller owns. (pool.h, attention.h)
  *

@@ -1,0 +1,252 @@
+// Random texts that share beginnings, through sessions of one cache with a prefix index. A token's keys and values follow from its salt and all
+// tokens up to it, as a model's do: whatever was matched, shared, copied, evicted or computed again, a session must hold just those.
+#pragma once
+
+#include <algorithm>
+#include <string>
+
+#include "rows.h"
+#include "support.h"
+
+namespace systems {
+
+struct PrefixSetup {
+  const char* name;
+  pkv_storage storage;
+  pkv_layout layout;
+  pkv_eviction eviction;
+  uint32_t window;  // of the second group
+  uint64_t blocks;
+};
+
+inline constexpr PrefixSetup prefix_setups[] = {
+    {"packed", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_DEFAULT, 0, 22},
+    {"plain_lru", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN, PKV_EVICTION_LRU, 0, 24},
+    {"packed_lfu_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_LFU, 24, 32},
+    {"none", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_EVICTION_DEFAULT, 0, 24},
+    {"none_window", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_EVICTION_LRU, 40, 32}};
+
+inline Cache create_with_prefix(const PrefixSetup& setup) {
+  pkv_prefix_config prefix;
+  CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
+  prefix.eviction = setup.eviction;
+  pkv_layer_group groups[2];
+  for (pkv_layer_group& group : groups) {
+    CHECK(pkv_layer_group_init(&group, sizeof group));
+    group.layers = group.query_heads = group.kv_heads = 1;
+    group.key_dim = 16;
+  }
+  groups[1].window = setup.window;
+  pkv_cache_config config;
+  CHECK(pkv_cache_config_init(&config, sizeof config));
+  config.storage = setup.storage;
+  config.layout = setup.layout;
+  config.blocks = setup.blocks;
+  config.groups = groups;
+  config.group_count = 2;
+  config.prefix = &prefix;
+  config.threads = 1;
+  return create(config);
+}
+
+class PrefixPlay {
+ public:
+  // alone: nobody else uses the cache, which may be validated then.
+  PrefixPlay(const PrefixSetup& setup, pkv_cache cache, Random random, bool alone)
+      : setup_(setup), cache_(cache), random_(random), alone_(alone) {}
+
+  void operate() {
+    const uint64_t choice = random_.below(100);
+    if (talks_.empty() || (choice < 25 && talks_.size() < 6)) return open_talk();
+    const size_t t = random_.below(talks_.size());
+    if (choice < 40) return static_cast<void>(talks_.erase(talks_.begin() + static_cast<int64_t>(t)));
+    if (choice < 70) return extend(t);
+    if (choice < 77) return trim(t);
+    if (choice < 84) return fork_talk(t);
+    if (choice < 88) return snapshot(t);
+    if (choice < 92) return suspend(t);
+    if (choice < 98) return resume(random_.below(talks_.size()));
+    CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+  }
+
+  void compare() {
+    for (Talk& talk : talks_) compare(talk);
+    if (!alone_) return;
+    CHECK(pkv_cache_validate(cache_));
+    const pkv_cache_stats stats = stats_of(cache_);
+    ASSERT_LE(stats.evictable_blocks, stats.used_blocks);
+  }
+
+  void finish() {
+    talks_.clear();
+    snapshots_.clear();
+  }
+
+  uint64_t matched() const { return matched_; }
+  uint64_t refused() const { return refused_; }
+  bool spent() const { return random_.spent(); }
+
+ private:
+  using Text = std::vector<int32_t>;
+  struct Talk {
+    Session session;
+    Text text;
+    char salt;
+    Text remembered = {};  // while suspended, or computed again
+    bool suspended = false;
+  };
+
+  bool worked(pkv_status status) {
+    if (status != PKV_OUT_OF_BLOCKS && status != PKV_TOO_LARGE) check(status, "operation");
+    refused_ += status != PKV_OK;
+    return status == PKV_OK;
+  }
+
+  // Some beginning of a text there was, and then something of few different tokens.
+  Text draw_text() {
+    Text text;
+    if (!past_.empty() && random_.chance(80)) {
+      const Text& old = past_[random_.below(past_.size())];
+      text.assign(old.begin(), old.begin() + static_cast<int64_t>(random_.below(old.size() + 1)));
+    }
+    for (uint64_t more = random_.below(60); more > 0 && text.size() < 130; more--) text.push_back(static_cast<int32_t>(random_.chance(90) ? 1 : random_.below(3)));
+    return text;
+  }
+
+  void open_talk() {
+    Talk talk{{}, {}, random_.chance(70) ? '\0' : 'x'};
+    pkv_session_config config;
+    CHECK(pkv_session_config_init(&config, sizeof config));
+    config.salt = &talk.salt;
+    config.salt_size = talk.salt != '\0';
+    config.prefix = random_.chance(85) ? PKV_PREFIX_SHARE : random_.chance(50) ? PKV_PREFIX_MATCH : PKV_PREFIX_OFF;
+    pkv_session session;
+    CHECK(pkv_session_open(cache_, &config, &session));
+    talk.session = Session(session);
+    const Text wanted = draw_text();
+    uint64_t matched = 0;
+    CHECK(pkv_session_match_prefix(session, wanted.size(), wanted.data(), &matched));
+    ASSERT_LE(matched, wanted.size());
+    if (config.prefix == PKV_PREFIX_OFF) {
+      ASSERT_EQ(0u, matched);
+    }
+    matched_ += matched;
+    talk.text.assign(wanted.begin(), wanted.begin() + static_cast<int64_t>(matched));
+    talks_.push_back(std::move(talk));
+    compare(talks_.back());
+    extend(talks_.size() - 1, wanted);
+  }
+
+  void extend(size_t t) {
+    Text wanted = talks_[t].text;
+    for (uint64_t more = random_.below(30); more > 0 && wanted.size() < 140; more--) wanted.push_back(static_cast<int32_t>(random_.below(3)));
+    extend(t, wanted);
+  }
+
+  void extend(size_t t, Text wanted) {
+    Talk& talk = talks_[t];
+    if (talk.suspended) return;
+    // What is computed again is what there was.
+    for (size_t i = talk.text.size(); i < std::min(wanted.size(), talk.remembered.size()); i++) wanted[i] = talk.remembered[i];
+    const uint64_t from = talk.text.size();
+    const pkv_session session = talk.session;
+    const uint32_t n = static_cast<uint32_t>(wanted.size() - from);
+    pkv_batch handle;
+    if (!worked(pkv_batch_begin(cache_, 1, &session, &n, nullptr, &handle))) return;
+    Batch batch(handle);
+    for (uint32_t layer = 0; layer < 2 && setup_.storage != PKV_STORAGE_NONE; layer++) {
+      Rows k = rows(wanted, talk.salt, layer, from), v = rows(wanted, talk.salt, layer + 2, from);
+      write(batch, layer, k, v);
+    }
+    if (random_.chance(10)) return;  // aborts
+    commit(batch, wanted.data() + from);
+    talk.text = wanted;
+    if (talk.text.size() >= talk.remembered.size()) talk.remembered.clear();
+    past_.push_back(wanted);
+    if (past_.size() > 12) past_.erase(past_.begin());
+  }
+
+  void trim(size_t t) {
+    Talk& talk = talks_[t];
+    const uint64_t length = random_.below(talk.text.size() + 1);
+    const pkv_status status = pkv_session_trim(talk.session, length);
+    if (status == PKV_OUT_OF_RANGE && setup_.window != 0) return;
+    CHECK(status);
+    talk.text.resize(length);
+    talk.remembered.clear();
+    talk.suspended = false;
+  }
+
+  void fork_talk(size_t t) {
+    if (talks_[t].suspended || talks_.size() >= 8) return;
+    Talk child{fork(talks_[t].session), talks_[t].text, talks_[t].salt};
+    talks_.push_back(std::move(child));
+  }
+
+  void snapshot(size_t t) {
+    if (snapshots_.size() < 2 && !talks_[t].suspended) {
+      snapshots_.emplace_back(freeze(talks_[t].session), std::pair(talks_[t].text, talks_[t].salt));
+    } else if (!snapshots_.empty()) {
+      const auto& [frozen, what] = snapshots_.back();
+      talks_.push_back({thaw(cache_, frozen), what.first, what.second});
+      snapshots_.pop_back();
+    }
+  }
+
+  void suspend(size_t t) {
+    Talk& talk = talks_[t];
+    CHECK(pkv_session_suspend(talk.session));
+    if (talk.text.size() > talk.remembered.size()) talk.remembered = talk.text;
+    talk.text.clear();
+    talk.suspended = true;
+  }
+
+  void resume(size_t t) {
+    for (size_t i = 0; i < talks_.size() && !talks_[t].suspended; i++) t = (t + 1) % talks_.size();
+    Talk& talk = talks_[t];
+    if (!talk.suspended) return;
+    uint64_t length = 0, total = 0;
+    if (!worked(pkv_session_resume(talk.session, &length, &total, nullptr))) return;
+    ASSERT_EQ(talk.remembered.size(), total);
+    talk.suspended = false;
+    matched_ += length;
+    talk.text.assign(talk.remembered.begin(), talk.remembered.begin() + static_cast<int64_t>(length));
+    if (length >= total) talk.remembered.clear();
+  }
+
+  void compare(Talk& talk) {
+    ASSERT_EQ(talk.text.size(), length_of(talk.session));
+    Text ids(talk.text.size());
+    CHECK(pkv_session_tokens(talk.session, 0, ids.size(), ids.data()));
+    ASSERT_EQ(talk.text, ids);
+    if (setup_.storage == PKV_STORAGE_NONE) return;
+    const uint32_t layer = static_cast<uint32_t>(random_.below(2));
+    const size_t seen = setup_.window == 0 || layer == 0 ? talk.text.size() : std::min<size_t>(talk.text.size(), setup_.window - 1);
+    const KeysValues found = materialize(talk.session, layer, {2, 1, 1, 16}, talk.text.size() - seen, seen);
+    ASSERT_TRUE(found.k == rows(talk.text, talk.salt, layer, talk.text.size() - seen)) << "keys of layer " << layer;
+    ASSERT_TRUE(found.v == rows(talk.text, talk.salt, layer + 2, talk.text.size() - seen)) << "values of layer " << layer;
+  }
+
+  // Rows [from, the end) of a text.
+  static Rows rows(const Text& text, char salt, uint32_t layer, uint64_t from) {
+    Rows result(text.size() - from, 1, 16);
+    uint64_t hash = 0x9E3779B97F4A7C15u * (layer + 1) + static_cast<unsigned char>(salt);
+    for (uint64_t i = 0; i < text.size(); i++) {
+      hash = (hash ^ static_cast<uint64_t>(text[i])) * 0xD6E8FEB86659FD93u;
+      hash ^= hash >> 32;
+      for (uint32_t d = 0; d < 16 && i >= from; d++) result.set(i - from, 0, d, static_cast<float>((hash >> d) & 0xFFFF));
+    }
+    return result;
+  }
+
+  const PrefixSetup& setup_;
+  pkv_cache cache_;
+  Random random_;
+  const bool alone_;
+  std::vector<Talk> talks_;
+  std::vector<std::pair<Snapshot, std::pair<Text, char>>> snapshots_;
+  std::vector<Text> past_;
+  uint64_t matched_ = 0, refused_ = 0;
+};
+
+}  // namespace systems

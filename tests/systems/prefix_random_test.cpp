@@ -1,0 +1,65 @@
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "prefix_play.h"
+
+namespace systems {
+namespace {
+
+class PrefixRandom : public testing::TestWithParam<PrefixSetup> {};
+
+TEST_P(PrefixRandom, SessionsHoldWhatTheirTextsSay) {
+  uint64_t matched = 0, refused = 0;
+  for (uint64_t seed = 1; seed <= 30; seed++) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Cache cache = create_with_prefix(GetParam());
+    PrefixPlay play(GetParam(), cache, Random(seed), true);
+    for (int i = 0; i < 150; i++) {
+      SCOPED_TRACE(testing::Message() << "operation " << i);
+      play.operate();
+      play.compare();
+      if (HasFailure()) return;
+    }
+    play.finish();
+    CHECK(pkv_cache_validate(cache));
+    EXPECT_EQ(stats_of(cache).used_blocks, stats_of(cache).evictable_blocks);
+    CHECK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
+    EXPECT_EQ(2 * GetParam().blocks, stats_of(cache).free_blocks);
+    matched += play.matched();
+    refused += play.refused();
+  }
+  EXPECT_GT(matched, 1000u);
+  EXPECT_GT(refused, 10u) << "the pool hardly ran out: too large to show anything";
+}
+
+// Threads whose texts share their beginnings publish, match and evict at once.
+TEST_P(PrefixRandom, AlsoFromManyThreads) {
+  Cache cache = create_with_prefix(GetParam());
+  std::atomic<uint64_t> matched{0};
+  std::vector<std::thread> threads;
+  for (uint64_t t = 1; t <= 4; t++)
+    threads.emplace_back([&, t] {
+      try {
+        PrefixPlay play(GetParam(), cache, Random(t), false);
+        for (int i = 0; i < 600; i++) {
+          play.operate();
+          play.compare();
+        }
+        play.finish();
+        matched += play.matched();
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(pkv_cache_validate(cache));
+  EXPECT_GT(matched, 1000u);
+  CHECK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
+  EXPECT_EQ(2 * GetParam().blocks, stats_of(cache).free_blocks);
+}
+
+INSTANTIATE_TEST_SUITE_P(Setups, PrefixRandom, testing::ValuesIn(prefix_setups), [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace systems
