@@ -22,6 +22,7 @@
  * Any function may be called from any thread. What one object allows at once:
  *   pkv_pool      everything, from any number of threads; alloc, retain and release are lock-free
  *   pkv_cache     everything but destroy; different sessions and batches share no lock in begin, write, attend, commit
+ *                 (but that of a prefix index: prefix.h)
  *   pkv_session   one writer or several readers; a call that meets another returns PKV_BUSY and changes nothing
  *   pkv_batch     one caller at a time
  *   pkv_snapshot  everything but close

@@ -105,7 +105,7 @@ class Fighter {
     const uint32_t tokens[2] = {300, 1};
     pkv_session victims[8];
     size_t count = 0;
-    FIGHT(pkv_batch_choose_victims(arena_.cache, 2, sessions, tokens, 8, victims, &count), PKV_OUT_OF_BLOCKS);
+    FIGHT(pkv_batch_choose_victims(arena_.cache, 2, sessions, tokens, 8, victims, &count), PKV_OUT_OF_BLOCKS, PKV_BUFFER_TOO_SMALL);
     if (status == PKV_OK && count > 0) FIGHT(pkv_session_suspend(victims[0]));
   }
 
