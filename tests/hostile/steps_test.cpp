@@ -1,7 +1,9 @@
 // One session, two owners; getters while a step is in flight; buffers that are too small; rows at odd addresses.
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <cstring>
+#include <thread>
 
 #include "world.h"
 
@@ -89,6 +91,37 @@ TEST(Steps, GettersSeeTheStepInFlight) {
     WANT(PKV_STALE_HANDLE, pkv_batch_commit(w.batch, nullptr));
     WANT(PKV_STALE_HANDLE, pkv_batch_abort(w.batch));
     w.close();
+  });
+}
+
+// Whoever began a step may die in the middle of it: handles belong to no thread, and another one goes on.
+TEST(Steps, AThreadThatDiesLeavesItsStepToOthers) {
+  const auto leave_a_step = [] {
+    World w;
+    pkv_batch batch = nullptr;
+    std::thread([&] {
+      const uint32_t two = 2;
+      OK(pkv_batch_begin(w.cache, 1, &w.session, &two, nullptr, &batch));
+      const std::vector<float> data = numbers(2 * kv_floats, 6);
+      const pkv_tensor row = tensor(data.data());
+      OK(pkv_batch_write(batch, 0, &row, &row));
+      WANT(PKV_BUSY, pkv_session_trim(w.session, 0));  // leaves a sentence of this thread's
+      pthread_exit(nullptr);
+    }).join();
+    const std::vector<float> data = numbers(2 * kv_floats, 7);
+    const pkv_tensor row = tensor(data.data());
+    OK(pkv_batch_write(batch, 1, &row, &row));
+    OK(pkv_batch_commit(batch, nullptr));
+    HOSTILE_CHECK(length_of(w.session) == 22, "the step that a dead thread began is committed");
+    w.validate();
+    w.close();
+  };
+  IN_CHILD({
+    warm_up();
+    leave_a_step();
+    const int64_t news = live_news();
+    leave_a_step();
+    HOSTILE_CHECK(live_news() == news, "%lld blocks of operator new leaked", static_cast<long long>(live_news() - news));
   });
 }
 
