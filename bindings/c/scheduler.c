@@ -72,6 +72,15 @@ static void close_root(scheduler* s) {
   s->root.state = SEQUENCE_DONE;
 }
 
+static bool has_prefixes(const scheduler* s) { return s->engine->info.storage == PKV_STORAGE_PAGED; }
+
+static pkv_prefix_stats prefix_stats(const scheduler* s) {
+  pkv_prefix_stats stats = {.struct_size = sizeof stats};
+  if (has_prefixes(s))
+    engine_check(s->engine, s->engine->lib->prefix_get_stats(s->engine->cache, NULL, PKV_ALL_SALTS, &stats), "prefix stats");
+  return stats;
+}
+
 void scheduler_close(scheduler* s) {
   for (size_t i = 0; i < s->count; i++) free(s->sequences[i].tokens);
   free(s->sequences);
@@ -92,29 +101,38 @@ static pkv_cache_stats cache_stats(const scheduler* s) {
 /* Blocks that a session with `held` tokens in the cache still takes for all it knows and one token more. */
 static size_t blocks_missing(const scheduler* s, const sequence* q, size_t held) {
   const size_t block_size = s->engine->info.block_size;
-  const bool copies_tail = held == s->root.held && held % block_size != 0; /* a fork, at its first write */
-  return blocks_of(q->length + 1, block_size) - blocks_of(held, block_size) + copies_tail;
+  return blocks_of(q->length + 1, block_size) - blocks_of(held, block_size);
 }
 
-/* Whether the cache can take in a waiting session beside what the running ones are still going to take for their prompts. */
+/* Whether the cache can take in a waiting session beside what the running ones are still going to take for their prompts. What the
+ * candidate will find cached is not known before it asks: none is the safe guess. */
 static bool has_room(const scheduler* s, const sequence* candidate) {
-  const bool shares = s->engine->info.storage == PKV_STORAGE_PAGED;
-  size_t needed = blocks_missing(s, candidate, shares ? s->root.held : 0);
+  size_t needed = blocks_missing(s, candidate, 0);
   for (const sequence* q = s->sequences; q < candidate; q++)
     if (q->state == SEQUENCE_RUNNING) needed += blocks_missing(s, q, q->held);
-  return needed <= cache_stats(s).free_blocks;
+  const pkv_cache_stats stats = cache_stats(s);
+  return needed <= stats.free_blocks + stats.evictable_blocks;
+}
+
+/* Takes over what is cached of all it knows but the last token, whose output it needs. */
+static void match_prefix(scheduler* s, sequence* q) {
+  const engine* e = s->engine;
+  uint64_t matched;
+  engine_check(e, e->lib->session_match_prefix(q->session, q->length - 1, q->tokens, &matched), "matching a prefix");
+  q->held = (size_t)matched;
 }
 
 static bool start_session(scheduler* s, sequence* q) {
   const engine* e = s->engine;
-  if (s->root.session == NULL) {
+  if (has_prefixes(s) || s->root.session == NULL) {
     engine_check(e, e->lib->session_open(e->cache, NULL, &q->session), "opening a session");
+    match_prefix(s, q);
   } else {
     const pkv_status status = e->lib->session_fork(s->root.session, &q->session);
     if (status == PKV_OUT_OF_BLOCKS || status == PKV_TOO_LARGE) return false;
     engine_check(e, status, "fork");
+    q->held = s->root.held;
   }
-  q->held = s->root.held;
   q->state = SEQUENCE_RUNNING;
   return true;
 }
@@ -122,6 +140,7 @@ static bool start_session(scheduler* s, sequence* q) {
 /* Waiting sessions start in order of arrival; one that finds no room holds up those behind it, so that none starves. */
 static void admit(scheduler* s) {
   if (root_is_filling(s)) return;
+  if (has_prefixes(s)) close_root(s); /* its blocks stay cached, for whoever begins alike */
   size_t running = 0;
   for (size_t i = 0; i < s->count && running < s->running_limit; i++) {
     sequence* q = &s->sequences[i];
@@ -211,19 +230,24 @@ static void observe(scheduler* s) {
   pkv_pool_stats pool = {.struct_size = sizeof pool};
   const pkv_cache_stats stats = cache_stats(s);
   engine_check(e, e->lib->cache_get_pool_stats(e->cache, 0, &pool), "stats");
-  const uint64_t saved = pool.references - pool.used;
-  const uint64_t bytes =
-      e->info.storage == PKV_STORAGE_PAGED ? stats.used_blocks * e->plan.bytes_per_block : stats.bytes_reserved;
+  /* What is cached and used by nobody is memory that can be had: it does not count. */
+  const pkv_prefix_stats prefix = prefix_stats(s);
+  const uint64_t used = stats.used_blocks - stats.evictable_blocks;
+  const uint64_t saved = pool.references - prefix.cached_blocks - used;
+  const uint64_t bytes = e->info.storage == PKV_STORAGE_PAGED ? used * e->plan.bytes_per_block : stats.bytes_reserved;
+  const uint64_t filled = stats.slots_filled - stats.evictable_blocks * e->info.block_size;
 
   t->passes++;
-  t->filled_bytes += stats.slots_filled * e->plan.bytes_per_token;
+  t->filled_bytes += filled * e->plan.bytes_per_token;
   t->reserved_bytes += bytes;
   for (size_t i = 0; i < s->count; i++)
     if (s->sequences[i].state == SEQUENCE_RUNNING) {
       t->tokens += s->sequences[i].held;
       t->worst_case += s->context;
     }
-  t->peak_blocks = stats.used_blocks_peak;
+  if (used > t->peak_blocks) t->peak_blocks = used;
+  t->asked_tokens = prefix.asked_tokens;
+  t->matched_tokens = prefix.matched_tokens;
   t->copied_blocks = stats.copied_blocks;
   if (saved > t->peak_saved_blocks) t->peak_saved_blocks = saved;
   if (bytes > t->peak_bytes) t->peak_bytes = bytes;
