@@ -191,6 +191,13 @@ PKV_API pkv_status pkv_cache_get_stats(pkv_cache cache, pkv_cache_stats* out);
 PKV_API pkv_status pkv_cache_get_pool_stats(pkv_cache cache, uint32_t group, pkv_pool_stats* out);
 
 /**
+ * The figures of the cache as text in the exposition format of Prometheus, ready to be served: gauges of blocks by group and state, memory, open objects;
+ * counters of tokens, steps, suspensions, copies and of the prefix index (over all salts). text gets *size bytes with the final
+ * NUL; *size is written on BUFFER_TOO_SMALL, too. Counts move while others use the cache: leave some room. Statuses: BUFFER_TOO_SMALL. Since 0.1.
+ */
+PKV_API pkv_status pkv_cache_format_metrics(pkv_cache cache, size_t capacity, char* text, size_t* size);
+
+/**
  * Checks every invariant: pools, and that the references of all sessions, snapshots and batches are just those the
  * pools count. Call it while no other thread uses the cache. Statuses: INTERNAL with what does not hold. Since 0.1.
  */

@@ -300,6 +300,9 @@ std::vector<Function> cache_rows() {
       {ROW(pkv_cache_get_info), {cache, struct_out(sizeof(pkv_cache_info))}},
       {ROW(pkv_cache_get_stats), {cache, struct_out(sizeof(pkv_cache_stats))}},
       {ROW(pkv_cache_get_pool_stats), {cache, index(0, 1), struct_out(sizeof(pkv_pool_stats))}},
+      {ROW(pkv_cache_format_metrics),
+       {cache, number(16384), out<char>(16384), out<size_t>()},
+       {{"capacity SIZE_MAX", [](World&, Values& values) { values[1] = SIZE_MAX; }, {PKV_OK}}}},
       {ROW(pkv_cache_validate), {cache}},
       {ROW(pkv_cache_kv_view), {cache, index(1, layers), struct_out(sizeof(pkv_kv_view))}},
   };

@@ -13,7 +13,6 @@
 namespace systems {
 namespace {
 
-constexpr uint32_t block_size = 16;
 const Model model{2, 2, 2, 32};
 
 Pool make_pool(uint32_t blocks) {

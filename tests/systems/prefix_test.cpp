@@ -379,6 +379,25 @@ TEST_F(Prefix, AWindowGroupNeedsItsLastWindow) {
   EXPECT_EQ(96u, serve(system + text(4, 10))) << "now it is known to be a common part";
 }
 
+TEST_F(Prefix, MetricsSayWhatHappened) {
+  make(64);
+  serve(text(1, 50));
+  serve(text(1, 50));
+  Session session = open(cache_);
+  extend(session, text(2, 20));
+  size_t size = 0;
+  REFUSED(PKV_BUFFER_TOO_SMALL, pkv_cache_format_metrics(cache_, 0, nullptr, &size));
+  std::string metrics(size, '?');
+  CHECK(pkv_cache_format_metrics(cache_, size, metrics.data(), &size));
+  EXPECT_EQ('\0', metrics.back());
+  for (const char* line : {"\npagedkv_blocks{group=\"1\",state=\"free\"} 59\n", "\npagedkv_blocks{group=\"0\",state=\"evictable\"} 3\n",
+                           "\npagedkv_blocks{group=\"0\",state=\"used\"} 2\n", "\npagedkv_open{kind=\"session\"} 1\n",
+                           "\npagedkv_tokens_total 72\n", "\npagedkv_prefix_tokens_total{result=\"asked\"} 100\n",
+                           "\npagedkv_prefix_tokens_total{result=\"matched\"} 48\n", "\npagedkv_prefix_blocks_total{event=\"published\"} 4\n",
+                           "\n# TYPE pagedkv_steps_total counter\n"})
+    EXPECT_NE(std::string::npos, metrics.find(line)) << line << metrics;
+}
+
 TEST_F(Prefix, IdsAloneMatchWholeBlocks) {
   make(64, PKV_STORAGE_NONE);
   const Text prompt = text(1, 50);
