@@ -102,5 +102,6 @@ void register_decode();
 void register_prefill();
 void register_write();
 void register_bookkeeping();
+void register_prefix();
 
 }  // namespace pkv::bench

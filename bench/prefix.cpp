@@ -1,0 +1,95 @@
+// The prefix index on a recorded workload: what it costs beside the model that it saves.
+#include <algorithm>
+
+#include "../tests/support/trace.h"
+#include "fixture.h"
+
+namespace pkv::bench {
+
+namespace {
+
+constexpr uint32_t block_size = 16;
+constexpr double aim = 3;  // seconds for the whole trace, on one thread
+
+struct Replay {
+  double seconds = 0;
+  uint64_t blocks = 0, matched = 0;
+};
+
+// Every request opens a session, matches, computes the rest in one step and ends. Tokens are made beforehand: only the library is timed.
+Replay replay(const std::vector<trace::Request>& requests, uint64_t capacity, pkv_eviction eviction) {
+  pkv_prefix_config prefix;
+  check(pkv_prefix_config_init(&prefix, sizeof prefix));
+  prefix.eviction = eviction;
+  pkv_cache_config config;
+  check(pkv_cache_config_init(&config, sizeof config));
+  config.storage = PKV_STORAGE_NONE;
+  config.layers = config.query_heads = config.kv_heads = 1;
+  config.key_dim = 16;
+  config.block_size = block_size;
+  config.blocks = capacity;
+  config.prefix = &prefix;
+  pkv_cache cache;
+  check(pkv_cache_create(&config, &cache));
+  Replay result;
+  std::vector<int32_t> tokens;
+  for (const trace::Request& request : requests) {
+    tokens.clear();
+    for (const uint32_t id : request) trace::append_tokens(id, trace::tokens_per_block, tokens);
+    const auto begin = Clock::now();
+    pkv_session session;
+    check(pkv_session_open(cache, nullptr, &session));
+    uint64_t matched = 0;
+    check(pkv_session_match_prefix(session, tokens.size(), tokens.data(), &matched));
+    if (matched < tokens.size()) {
+      const uint32_t rest = static_cast<uint32_t>(tokens.size() - matched);
+      pkv_batch batch;
+      check(pkv_batch_begin(cache, 1, &session, &rest, nullptr, &batch));
+      check(pkv_batch_commit(batch, tokens.data() + matched));
+    }
+    check(pkv_session_close(session));
+    result.seconds += seconds_since(begin);
+    result.blocks += tokens.size() / block_size;
+    result.matched += matched / block_size;
+  }
+  check(pkv_cache_destroy(cache));
+  return result;
+}
+
+void prefix_trace(benchmark::State& state, pkv_eviction eviction) {
+  const auto path = trace::path(PAGEDKV_ROOT);
+  if (!std::filesystem::exists(path)) {
+    state.SkipWithError(("no " + path.string() + ": set PAGEDKV_DATA to the folder that holds it").c_str());
+    return;
+  }
+  const std::vector<trace::Request> requests = trace::read(path);
+  uint64_t capacity = static_cast<uint64_t>(state.range(0)) * (trace::tokens_per_block / block_size);
+  if (capacity == 0)
+    for (const trace::Request& request : requests) capacity += request.size() * (trace::tokens_per_block / block_size);
+  Replay all;
+  for (auto _ : state) {
+    const Replay one = replay(requests, capacity, eviction);
+    state.SetIterationTime(one.seconds);
+    all.seconds += one.seconds;
+    all.blocks += one.blocks;
+    all.matched += one.matched;
+  }
+  const double runs = static_cast<double>(state.iterations());
+  state.counters["hit_%"] = 100 * static_cast<double>(all.matched) / static_cast<double>(all.blocks);
+  state.counters["ns/block"] = all.seconds * 1e9 / static_cast<double>(all.blocks);
+  state.counters["ratio"] = aim * runs / all.seconds;
+}
+
+}  // namespace
+
+// /N: room for N blocks of 512 tokens; 0: for all there are.
+void register_prefix() {
+  const auto add = [](const char* name, pkv_eviction eviction) {
+    for (const int capacity : {0, 5000})
+      benchmark::RegisterBenchmark(name, prefix_trace, eviction)->Arg(capacity)->UseManualTime()->Iterations(1)->Unit(benchmark::kSecond);
+  };
+  add("prefix/trace", PKV_EVICTION_DEFAULT);
+  if (!short_run()) add("prefix/trace/lru", PKV_EVICTION_LRU);
+}
+
+}  // namespace pkv::bench
