@@ -194,7 +194,11 @@ void Batch::commit(const int32_t* tokens) {
   for (size_t e = 0; e < entries_.size(); e++) {
     const Entry& entry = entries_[e];
     const uint64_t count = count_kept(e);
-    for (uint64_t i = 0; i < count; i++) entry.session->content_.tokens().push_back(token(e, i, tokens));
+    auto& own = entry.session->content_.tokens();
+    if (tokens != nullptr && accepted(e) == nullptr && entry.session->total() == entry.start)
+      own.insert(own.end(), tokens + entry.row, tokens + entry.row + count);  // as they are: none was remembered
+    else
+      for (uint64_t i = 0; i < count; i++) own.push_back(token(e, i, tokens));
     for (Sequence& sequence : entry.session->content_.sequences()) {
       sequence.commit(entry.start, entry.start + count);
       if (count < entry.count) sequence.drop_unused(entry.start + count);

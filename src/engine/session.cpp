@@ -10,6 +10,16 @@
 
 namespace pkv {
 
+namespace {
+
+// How many tokens there are before the first PKV_NO_TOKEN. Most often all: to count what is missing takes vectors, a search would not.
+size_t known_tokens(Tokens tokens) {
+  if (std::count(tokens.begin(), tokens.end(), PKV_NO_TOKEN) == 0) return tokens.size();
+  return static_cast<size_t>(std::find(tokens.begin(), tokens.end(), PKV_NO_TOKEN) - tokens.begin());
+}
+
+}  // namespace
+
 Session::Session(Content content, int32_t priority, bool publishes)
     : content_(std::move(content)), remembered_(&cache().memory()), priority_(priority), publishes_(publishes),
       opened_(cache().counters().opened_sessions.fetch_add(1, std::memory_order_relaxed)) {
@@ -112,7 +122,7 @@ void Session::suspend() noexcept {
 void Session::resume(uint64_t* short_by) {
   check_idle("resume");
   if (!suspended_) return;
-  take_prefix(remembered_);
+  take_prefix(Tokens(remembered_).first(known_tokens(remembered_)));
   std::vector<uint64_t> totals;
   for (const Sequence& sequence : content_.sequences()) {
     const uint64_t window = sequence.group().shape.window;
@@ -162,15 +172,14 @@ uint64_t Session::match_prefix(Tokens text) {
     if (length() > 0 || !sequence.blocks().empty())
       fail(PKV_INVALID_ARGUMENT, "match_prefix: the session has %llu tokens and %zu blocks already; match before anything else",
            (unsigned long long)length(), sequence.blocks().size());
-  const auto unknown = std::find(text.begin(), text.end(), PKV_NO_TOKEN);
-  if (unknown != text.end()) fail(PKV_INVALID_ARGUMENT, "match_prefix: token %td is PKV_NO_TOKEN", unknown - text.begin());
+  const size_t known = known_tokens(text);
+  if (known < text.size()) fail(PKV_INVALID_ARGUMENT, "match_prefix: token %zu is PKV_NO_TOKEN", known);
   return take_prefix(text);
 }
 
-// Of an empty session. Throws bad_alloc, REF_LIMIT, state as before.
+// Of an empty session; all tokens are known. Throws bad_alloc, REF_LIMIT, state as before.
 uint64_t Session::take_prefix(Tokens text) {
   if (!content_.hold()) return 0;
-  text = text.first(static_cast<size_t>(std::find(text.begin(), text.end(), PKV_NO_TOKEN) - text.begin()));
   PrefixIndex& index = *cache().prefix();
   PrefixIndex::Tail tail;
   reserve_more_tokens(text.size());
@@ -210,8 +219,7 @@ void Session::publish(bool wait) noexcept {
   const uint64_t block_size = cache().config().block_size, from = hold.depth() * block_size;
   if (!hold || !publishes_ || length() < from + block_size) return;
   const Tokens tokens = content_.tokens();
-  const auto unknown = std::find(tokens.begin() + static_cast<std::ptrdiff_t>(from), tokens.end(), PKV_NO_TOKEN);
-  const size_t known = static_cast<size_t>(unknown - tokens.begin());
+  const size_t known = from + known_tokens(tokens.subspan(from));
   if (known >= from + block_size) cache().prefix()->publish(content_.hold(), tokens.first(known), content_.sequences(), wait);
 }
 

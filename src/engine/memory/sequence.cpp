@@ -16,7 +16,7 @@ Sequence::Sequence(Group& group, std::pmr::memory_resource& memory)
 
 Sequence::~Sequence() {
   if (copied_from_ != no_block) abort();
-  for (size_t i = 0; i < blocks_.size(); i++) release(i);
+  release_from(0);
   group_->tensor_bytes.fetch_sub(tensors_.bytes(), std::memory_order_relaxed);
 }
 
@@ -33,6 +33,15 @@ void Sequence::release(size_t index) noexcept {
   assert(status == PKV_OK);
   blocks_[index] = no_block;
   ids_[index] = PKV_NO_BLOCK;
+}
+
+// In one call: the pool gives back neighbours together.
+void Sequence::release_from(size_t keep) noexcept {
+  const auto first = blocks_.begin() + static_cast<std::ptrdiff_t>(keep), last = std::remove(first, blocks_.end(), no_block);
+  [[maybe_unused]] const pkv_status status = group_->pool.release_held(static_cast<size_t>(last - first), blocks_.data() + keep);
+  assert(status == PKV_OK);
+  blocks_.resize(keep);
+  ids_.resize(keep);
 }
 
 bool Sequence::shared(size_t index) const { return group_->pool.references(ids_[index]) > 1; }
@@ -140,20 +149,11 @@ void Sequence::abort() noexcept {
     blocks_[copied_index_] = std::exchange(copied_from_, no_block);
     ids_[copied_index_] = PKV_BLOCK_ID(blocks_[copied_index_]);
   }
-  while (blocks_.size() > size_before_) {
-    release(blocks_.size() - 1);
-    blocks_.pop_back();
-    ids_.pop_back();
-  }
+  release_from(std::min(size_before_, blocks_.size()));
 }
 
 void Sequence::drop_unused(uint64_t length) noexcept {
-  const size_t keep = std::max<size_t>(size_before_, group_->blocks_for(length));
-  while (blocks_.size() > keep) {
-    release(blocks_.size() - 1);
-    blocks_.pop_back();
-    ids_.pop_back();
-  }
+  release_from(std::min(blocks_.size(), std::max<size_t>(size_before_, group_->blocks_for(length))));
 }
 
 bool Sequence::can_trim(uint64_t length) const {
@@ -165,12 +165,7 @@ bool Sequence::can_trim(uint64_t length) const {
 }
 
 void Sequence::trim(uint64_t length) noexcept {
-  const size_t keep = group_->blocks_for(length);
-  while (blocks_.size() > keep) {
-    release(blocks_.size() - 1);
-    blocks_.pop_back();
-    ids_.pop_back();
-  }
+  release_from(std::min<size_t>(blocks_.size(), group_->blocks_for(length)));
   if (group_->offset_of(length) != 0) mark_filled(length, length);
 }
 

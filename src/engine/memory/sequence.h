@@ -5,7 +5,7 @@
 // Invariants outside of a step:
 //   table size >= ceil(length / block_size); entry i is current, or given back (it left the window)
 //   entry i is filled to at least min(block_size, length - i * block_size)
-// Every path on which a block is given back ends in release().
+// Every path on which a block is given back ends in release() or release_from().
 #pragma once
 
 #include <memory_resource>
@@ -84,6 +84,7 @@ class Sequence {
 
  private:
   void release(size_t index) noexcept;                      // gives back entry index, which becomes no_block
+  void release_from(size_t keep) noexcept;                  // gives back all entries from there on, which are gone then
   void mark_filled(uint64_t begin, uint64_t end) noexcept;  // of unshared blocks that overlap [begin, end]
   bool shared(size_t index) const;
 

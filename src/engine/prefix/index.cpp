@@ -4,12 +4,24 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "engine/prefix/hash.h"
 
 namespace pkv {
 
+namespace {
+
+uint64_t largest(std::span<const std::unique_ptr<Group>> groups) {
+  uint64_t blocks = 0;
+  for (const auto& group : groups) blocks = std::max<uint64_t>(blocks, group->pool.blocks());
+  return blocks;
+}
+
+}  // namespace
+
 PrefixIndex::PrefixIndex(pkv_eviction eviction, uint32_t block_size, std::span<const std::unique_ptr<Group>> groups, HookMemory& memory)
-    : groups_(groups), memory_(memory), tree_(block_size, static_cast<uint32_t>(groups.size()), memory), policy_(eviction, memory),
-      spaces_(&memory), evictable_(groups.size()) {}
+    : groups_(groups), memory_(memory), tree_(block_size, static_cast<uint32_t>(groups.size()), memory),
+      policy_(Policy::make(eviction, largest(groups), memory)), spaces_(&memory), evictable_(groups.size()), paths_(groups.size(), &memory),
+      blocks_(&memory), hashes_(&memory), histories_(&memory) {}
 
 PrefixIndex::~PrefixIndex() = default;  // the pools go with it: nobody is left who could ask for its blocks
 
@@ -26,6 +38,7 @@ PrefixIndex::Hold::Hold(PrefixIndex& index, std::string_view salt) {
 PrefixIndex::Hold::~Hold() {
   if (index_ == nullptr) return;
   const std::lock_guard lock(index_->mutex_);
+  index_->give_up(*this, space_->root);
   index_->detach(*node_);
   index_->drop_if_empty(*space_);
 }
@@ -61,25 +74,33 @@ void PrefixIndex::Hold::retreat(uint32_t blocks) noexcept {
       node = node->parent;
     }
   }
-  index_->move(*this, *node);
+  index_->give_up(*this, *node);
+}
+
+// A use of the path beyond `end` is over.
+void PrefixIndex::give_up(Hold& hold, Node& end) noexcept {
+  const uint32_t blocks = hold.depth_ - end.end();
+  if (blocks == 0) return;
+  policy_->used(*hold.node_, end.end(), clock_);
+  move(hold, end);
+  clock_ += blocks;
 }
 
 // The path to a node is in use once more. Attached before detached, so that what both have in common stays in use.
 void PrefixIndex::attach(Node& node) noexcept {
   for (Node* each = &node; each != nullptr; each = each->parent) {
     if (each->users++ > 0) continue;
-    policy_.remove(*each);
+    policy_->remove(*each);
     count_evictable(*each, false);
   }
 }
 
 void PrefixIndex::detach(Node& node) noexcept {
-  clock_++;
   for (Node* each = &node; each != nullptr; each = each->parent) {
     if (--each->users > 0) continue;
     each->last_use = clock_;  // until now it was in use
     count_evictable(*each, true);
-    if (each->is_candidate()) policy_.add(*each);
+    if (each->is_candidate()) policy_->add(*each);
   }
 }
 
@@ -108,7 +129,7 @@ PrefixIndex::Space& PrefixIndex::space(std::string_view salt) {
   if (found != spaces_.end()) return found->second;
   Node& root = tree_.new_root();
   try {
-    Space& made = spaces_.emplace(std::pmr::string(salt, &memory_), Space{root}).first->second;
+    Space& made = spaces_.emplace(std::pmr::string(salt, &memory_), Space{root, hash_salt(salt)}).first->second;
     root.owner = &made;
     return made;
   } catch (...) {
@@ -128,7 +149,7 @@ void PrefixIndex::drop_if_empty(Space& space) noexcept {
 
 Node& PrefixIndex::split(Node& node, uint32_t inside) {
   if (inside == node.size) return node;
-  policy_.reserve(nodes_ + 1);
+  policy_->reserve(nodes_ + 1);
   Node& upper = tree_.split(node, inside);
   nodes_++;
   return upper;
@@ -136,29 +157,28 @@ Node& PrefixIndex::split(Node& node, uint32_t inside) {
 
 // ---- Matching -------------------------------------------------------------------------------------------------------
 
-// The blocks of the path to a node in one group, by position.
-std::vector<Block> PrefixIndex::path(const Node& end, size_t group) const {
-  std::vector<Block> blocks(end.end());
+void PrefixIndex::read_path(const Node& end, size_t group, Path& path) const {
+  path.resize(end.end());
+  const size_t stride = groups_.size();
   for (const Node* node = &end; node->parent != nullptr; node = node->parent)
-    for (uint32_t i = 0; i < node->size; i++) blocks[node->start + i] = node->blocks[i * groups_.size() + group];
-  return blocks;
+    for (uint32_t i = 0; i < node->size; i++) path[node->start + i] = node->blocks[i * stride + group];
 }
 
-// The longest beginning of a path, no longer than `depth`, of which every window group has its last window and its sinks.
-uint32_t PrefixIndex::usable(std::span<const std::vector<Block>> paths, uint32_t depth) const {
+// The longest beginning of paths_, no longer than `depth`, of which every window group has its last window and its sinks.
+uint32_t PrefixIndex::usable(uint32_t depth) const {
   for (size_t g = 0; g < groups_.size() && depth > 0; g++) {
     const Shape& shape = groups_[g]->shape;
     if (shape.window == 0) continue;
     const uint32_t window = static_cast<uint32_t>(groups_[g]->blocks_for(shape.window)), sinks = static_cast<uint32_t>(groups_[g]->blocks_for(shape.sinks));
     const auto has = [&](uint32_t end) {
       const auto held = [&](uint32_t first, uint32_t last) {
-        return std::find(paths[g].begin() + first, paths[g].begin() + last, no_block) == paths[g].begin() + last;
+        return std::find(paths_[g].begin() + first, paths_[g].begin() + last, no_block) == paths_[g].begin() + last;
       };
       return held(end - std::min(end, window), end) && held(0, std::min(end, sinks));
     };
     const uint32_t before = depth;
     while (depth > 0 && !has(depth)) depth--;
-    if (depth < before) return usable(paths, depth);  // a group before this one may ask for less now
+    if (depth < before) return usable(depth);  // a group before this one may ask for less now
   }
   return depth;
 }
@@ -166,22 +186,21 @@ uint32_t PrefixIndex::usable(std::span<const std::vector<Block>> paths, uint32_t
 uint32_t PrefixIndex::match(Hold& hold, Tokens text, std::span<Sequence> sequences, Tail* tail) {
   const std::lock_guard lock(mutex_);
   const Tree::Match found = tree_.find(hold.space_->root, text);
-  std::vector<std::vector<Block>> paths;
-  for (size_t g = 0; g < groups_.size(); g++) paths.push_back(path(*found.node, g));
-  const uint32_t depth = usable(paths, found.whole);
+  for (size_t g = 0; g < groups_.size(); g++) read_path(*found.node, g, paths_[g]);
+  const uint32_t depth = usable(found.whole);
   Tail part;
   if (tail != nullptr && depth == found.whole) find_tail(found, part);  // before a split moves it
   Node* end = found.node;
   while (end->start >= depth && end->parent != nullptr) end = end->parent;
   if (depth > 0) end = &split(*end, depth - end->start);
   for (size_t g = 0; g < groups_.size(); g++) {
-    hide_before_window(paths[g], g, depth);
+    hide_before_window(paths_[g], g, depth);
     sequences[g].make_room(depth, 0);
   }
-  retain(paths, depth);
-  for (size_t g = 0; g < groups_.size(); g++) sequences[g].append(std::span(paths[g]).first(depth));
+  retain_paths(depth);
+  for (size_t g = 0; g < groups_.size(); g++) sequences[g].append(std::span(paths_[g]).first(depth));
   move(hold, *end);
-  touch(*end);
+  for (Node* node = end; node->parent != nullptr; node = node->parent) node->matches++;
   retain(part);
   if (tail != nullptr) *tail = std::move(part);
   return depth;
@@ -197,21 +216,21 @@ void PrefixIndex::count_matched(const Hold& hold, uint64_t asked, uint64_t match
 }
 
 // A session that begins in the middle of a text has of a window group what the next token sees.
-void PrefixIndex::hide_before_window(std::vector<Block>& blocks, size_t group, uint32_t depth) const {
+void PrefixIndex::hide_before_window(Path& path, size_t group, uint32_t depth) const {
   const Shape& shape = groups_[group]->shape;
   if (shape.window == 0) return;
   const auto window = std::min<uint64_t>(depth, groups_[group]->blocks_for(shape.window)), sinks = groups_[group]->blocks_for(shape.sinks);
-  for (uint64_t i = sinks; i < depth - window; i++) blocks[i] = no_block;
+  for (uint64_t i = sinks; i < depth - window; i++) path[i] = no_block;
 }
 
-void PrefixIndex::retain(std::span<const std::vector<Block>> paths, uint32_t depth) const {
-  for (size_t g = 0; g < paths.size(); g++) {
+void PrefixIndex::retain_paths(uint32_t depth) const {
+  for (size_t g = 0; g < paths_.size(); g++) {
     for (uint32_t i = 0; i < depth; i++) {
-      if (paths[g][i] == no_block || groups_[g]->pool.retain(paths[g][i]) == PKV_OK) continue;
-      const uint32_t id = block_id(paths[g][i]);
+      if (paths_[g][i] == no_block || groups_[g]->pool.retain(paths_[g][i]) == PKV_OK) continue;
+      const uint32_t id = block_id(paths_[g][i]);
       for (size_t done = 0; done <= g; done++)
         for (uint32_t k = 0; k < (done < g ? depth : i); k++)
-          if (paths[done][k] != no_block) groups_[done]->pool.release(paths[done][k]);
+          if (paths_[done][k] != no_block) groups_[done]->pool.release(paths_[done][k]);
       fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit", id, groups_[g]->pool.references(id));
     }
   }
@@ -239,15 +258,6 @@ void PrefixIndex::retain(Tail& tail) const noexcept {
 void PrefixIndex::release(Tail& tail) const noexcept {
   for (size_t g = 0; g < tail.blocks.size(); g++) groups_[g]->pool.release(tail.blocks[g]);
   tail = {};
-}
-
-// Recency and frequency of a path, leaf first.
-void PrefixIndex::touch(Node& end) noexcept {
-  clock_++;
-  for (Node* node = &end; node->parent != nullptr; node = node->parent) {
-    node->last_use = clock_;
-    node->uses++;
-  }
 }
 
 // ---- Figures --------------------------------------------------------------------------------------------------------

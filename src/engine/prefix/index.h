@@ -33,6 +33,7 @@ class PrefixIndex {
   // What is cached under one salt.
   struct Space {
     Node& root;
+    uint64_t hash = 0;  // of the salt
     PrefixFigures figures = {};
   };
 
@@ -95,34 +96,43 @@ class PrefixIndex {
   void detach(Node& node) noexcept;
   void move(Hold& hold, Node& node) noexcept;
   void count_evictable(Node& node, bool evictable) noexcept;
-  void touch(Node& end) noexcept;
+  void give_up(Hold& hold, Node& end) noexcept;
   Node& split(Node& node, uint32_t inside);
   Space& space(std::string_view salt);
   static Space& space_of(Node& node) noexcept { return *static_cast<Space*>(node.owner); }
   void drop_if_empty(Space& space) noexcept;
 
-  std::vector<Block> path(const Node& end, size_t group) const;
-  uint32_t usable(std::span<const std::vector<Block>> paths, uint32_t depth) const;
-  void hide_before_window(std::vector<Block>& blocks, size_t group, uint32_t depth) const;
-  void retain(std::span<const std::vector<Block>> paths, uint32_t depth) const;
+  using Path = std::pmr::vector<Block>;  // of one group, by position
+  void read_path(const Node& end, size_t group, Path& path) const;
+  uint32_t usable(uint32_t depth) const;
+  void hide_before_window(Path& path, size_t group, uint32_t depth) const;
+  void retain_paths(uint32_t depth) const;
   void find_tail(const Tree::Match& found, Tail& tail) const;
   void retain(Tail& tail) const noexcept;
 
   void take_over(Hold& hold, Node& end, std::span<Sequence> sequences) noexcept;
   void store(Hold& hold, Tokens text, std::span<Sequence> sequences);
+  void store_run(Hold& hold, Tree::Run run, std::span<Sequence> sequences);
   void let_windows_go(Node& node) noexcept;
-  void evict_last(Node& node) noexcept;
+  void drop_last(Node& node, uint32_t count) noexcept;
+  void release_last(const Node& node, uint32_t count) noexcept;
 
   mutable std::mutex mutex_;
   const std::span<const std::unique_ptr<Group>> groups_;
   std::pmr::memory_resource& memory_;
   Tree tree_;
-  Policy policy_;
+  const std::unique_ptr<Policy> policy_;
   std::pmr::map<std::pmr::string, Space, std::less<>> spaces_;  // by salt
   PrefixFigures gone_;                 // of salts nothing is left of
   size_t nodes_ = 0;
-  uint64_t clock_ = 0;                 // matches and publishes so far
+  uint64_t clock_ = 0;                 // blocks that holds gave up so far
   std::vector<uint64_t> evictable_;    // by group
+
+  // Kept between calls for their room.
+  std::pmr::vector<Path> paths_;       // by group, of a match
+  std::pmr::vector<Block> blocks_;     // of what is stored
+  std::pmr::vector<uint64_t> hashes_;
+  std::pmr::vector<History> histories_;
 };
 
 }  // namespace pkv

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/prefix/hash.h"
 #include "engine/prefix/index.h"
 
 namespace pkv {
@@ -15,7 +16,7 @@ void PrefixIndex::publish(Hold& hold, Tokens text, std::span<Sequence> sequences
   else if (!lock.try_lock())
     return;
   try {
-    policy_.reserve(nodes_ + 2);
+    policy_->reserve(nodes_ + 1);
     const size_t whole = text.size() / tree_.block_size();
     while (hold.depth_ < whole) {
       const Tokens rest = text.subspan(size_t{hold.depth_} * tree_.block_size(), (whole - hold.depth_) * tree_.block_size());
@@ -52,32 +53,53 @@ void PrefixIndex::take_over(Hold& hold, Node& end, std::span<Sequence> sequences
 }
 
 void PrefixIndex::store(Hold& hold, Tokens text, std::span<Sequence> sequences) {
-  const uint32_t count = static_cast<uint32_t>(text.size() / tree_.block_size()), from = hold.depth_;
-  std::vector<Block> blocks(size_t{count} * groups_.size());
-  for (size_t i = 0; i < blocks.size(); i++) blocks[i] = sequences[i % groups_.size()].blocks()[from + i / groups_.size()];
-  for (size_t i = 0; i < blocks.size(); i++)
-    if (blocks[i] != no_block && groups_[i % groups_.size()]->pool.retain(blocks[i]) != PKV_OK) blocks[i] = no_block;
+  const size_t count = text.size() / tree_.block_size();
+  hashes_.resize(count);
+  histories_.assign(count, {});
+  hash_blocks(text, hold.node_->parent != nullptr ? hold.node_->hashes.back() : hold.space_->hash, hashes_);
+  policy_->inserted(hashes_, histories_);
+  const std::span<const History> histories = histories_;
+  for (size_t first = 0, last = 0; first < count; first = last) {
+    const auto differs = [&](const History& history) { return history != histories[first]; };
+    last = static_cast<size_t>(std::find_if(histories.begin() + static_cast<std::ptrdiff_t>(first), histories.end(), differs) - histories.begin());
+    policy_->reserve(nodes_ + 1);
+    store_run(hold, {text.subspan(first * tree_.block_size(), (last - first) * tree_.block_size()), {},
+                     std::span(hashes_).subspan(first, last - first), histories[first]}, sequences);
+  }
+}
+
+// Blocks of one history.
+void PrefixIndex::store_run(Hold& hold, Tree::Run run, std::span<Sequence> sequences) {
+  const size_t groups = groups_.size(), from = hold.depth_;
+  blocks_.resize(run.hashes.size() * groups);
+  for (size_t i = 0; i < run.hashes.size(); i++)
+    for (size_t g = 0; g < groups; g++) {
+      Block& block = blocks_[i * groups + g];
+      block = sequences[g].blocks()[from + i];
+      if (block != no_block && groups_[g]->pool.retain(block) != PKV_OK) block = no_block;
+    }
+  run.blocks = blocks_;
   Node& node = *hold.node_;
   try {
     // A node of our own that nobody else ever used grows; others get a child.
-    if (node.parent != nullptr && node.children.empty() && node.users == 1 && node.uses == 0) {
-      tree_.extend(node, text, blocks);
+    if (node.parent != nullptr && node.children.empty() && node.users == 1 && node.matches == 0 && node.history == run.history) {
+      tree_.extend(node, run);
       hold.depth_ = node.end();
     } else {
-      Node& child = tree_.add_child(node, text, blocks);
+      Node& child = tree_.add_child(node, run);
       nodes_++;
       child.users = 1;  // the hold moves down to it: the path above stays in use
       hold.node_ = &child;
       hold.depth_ = child.end();
     }
   } catch (...) {
-    for (size_t i = 0; i < blocks.size(); i++)
-      if (blocks[i] != no_block) groups_[i % groups_.size()]->pool.release(blocks[i]);
+    for (size_t i = 0; i < blocks_.size(); i++)
+      if (blocks_[i] != no_block) groups_[i % groups]->pool.release(blocks_[i]);
     throw;
   }
   PrefixFigures& figures = hold.space_->figures;
-  figures.published += count;
-  figures.cached += count;
+  figures.published += run.hashes.size();
+  figures.cached += run.hashes.size();
   let_windows_go(*hold.node_);
 }
 
@@ -97,34 +119,53 @@ void PrefixIndex::let_windows_go(Node& node) noexcept {
 
 // ---- Eviction -------------------------------------------------------------------------------------------------------
 
+// What a victim loses before the next one is chosen: a new choice for each block would be slow, and one for all of a long text rash.
+constexpr uint32_t tokens_per_choice = 512;
+static_assert(tokens_per_choice >= max_block_size);
+
 bool PrefixIndex::make_free(size_t group, uint64_t blocks) noexcept {
   const std::lock_guard lock(mutex_);
   const Pool& pool = groups_[group]->pool;
   if (pool.free_count() + evictable_[group] < blocks) return false;
   while (pool.free_count() < blocks) {
-    Node* const victim = policy_.victim();
+    Node* const victim = policy_->victim();
     if (victim == nullptr) return false;
-    evict_last(*victim);
+    const uint32_t count = static_cast<uint32_t>(std::min<uint64_t>({victim->size, tokens_per_choice / tree_.block_size(), blocks - pool.free_count()}));
+    policy_->evicted(*victim, count);
+    space_of(*victim).figures.evicted += count;
+    drop_last(*victim, count);
   }
   return true;
 }
 
-void PrefixIndex::evict_last(Node& node) noexcept {
-  const std::span<Block> blocks = tree_.blocks_at(node, node.size - 1);
-  for (size_t g = 0; g < blocks.size(); g++) {
-    if (blocks[g] == no_block) continue;
-    evictable_[g]--;
-    groups_[g]->pool.release(blocks[g]);
-  }
+// Of a candidate.
+void PrefixIndex::drop_last(Node& node, uint32_t count) noexcept {
+  release_last(node, count);
   Space& space = space_of(node);
-  space.figures.evicted++;
-  space.figures.cached--;
-  space.figures.evictable--;
-  if (node.size == 1) policy_.remove(node), nodes_--;
-  Node& left = tree_.drop_last(node);
+  space.figures.cached -= count;
+  space.figures.evictable -= count;
+  if (node.size == count) policy_->remove(node), nodes_--;
+  Node& left = tree_.drop_last(node, count);
   if (&left == &node) return;
-  if (left.is_candidate()) policy_.add(left);
+  if (left.is_candidate()) policy_->add(left);
   if (left.parent == nullptr) drop_if_empty(space);
+}
+
+// Many at once: a pool gives back neighbours together.
+void PrefixIndex::release_last(const Node& node, uint32_t count) noexcept {
+  constexpr size_t most = 128;
+  Block batch[most];
+  for (size_t g = 0; g < groups_.size(); g++) {
+    size_t n = 0;
+    for (uint32_t i = node.size - count; i < node.size; i++) {
+      const Block block = node.blocks[i * groups_.size() + g];
+      if (block != no_block) batch[n++] = block;
+      if (n < most && i + 1 < node.size) continue;
+      groups_[g]->pool.release_held(n, batch);
+      evictable_[g] -= n;
+      n = 0;
+    }
+  }
 }
 
 uint64_t PrefixIndex::evictable(size_t group) const {
@@ -136,7 +177,8 @@ std::vector<std::vector<bool>> PrefixIndex::held_with(const Hold& hold, std::spa
   const std::lock_guard lock(mutex_);
   std::vector<std::vector<bool>> held;
   for (size_t g = 0; g < groups_.size(); g++) {
-    const std::vector<Block> cached = hold.index_ != nullptr ? path(*hold.node_, g) : std::vector<Block>{};
+    Path cached(&memory_);
+    if (hold.index_ != nullptr) read_path(*hold.node_, g, cached);
     held.emplace_back(sequences[g].blocks().size());
     for (size_t i = 0; i < cached.size() && i < held[g].size(); i++) held[g][i] = cached[i] == sequences[g].blocks()[i];
   }
@@ -146,17 +188,17 @@ std::vector<std::vector<bool>> PrefixIndex::held_with(const Hold& hold, std::spa
 void PrefixIndex::clear(const std::string_view* salt) noexcept {
   const std::lock_guard lock(mutex_);
   if (salt == nullptr) {
-    while (Node* const victim = policy_.victim()) evict_last(*victim);
+    while (!policy_->candidates().empty()) drop_last(*policy_->candidates().back(), policy_->candidates().back()->size);
     return;
   }
   const auto found = spaces_.find(*salt);
   if (found == spaces_.end()) return;
   const void* const owner = &found->second;
   for (;;) {
-    const auto candidates = policy_.candidates();
+    const auto candidates = policy_->candidates();
     const auto own = std::find_if(candidates.begin(), candidates.end(), [&](const Node* node) { return node->owner == owner; });
     if (own == candidates.end()) return;
-    evict_last(**own);
+    drop_last(**own, (*own)->size);
   }
 }
 

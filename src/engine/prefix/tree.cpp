@@ -1,6 +1,7 @@
 #include "engine/prefix/tree.h"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 
 #include "base/vectors.h"
@@ -13,7 +14,11 @@ bool before(Tokens a, Tokens b) { return std::lexicographical_compare(a.begin(),
 
 uint32_t common_length(Tokens a, Tokens b) {
   const size_t n = std::min(a.size(), b.size());
-  return static_cast<uint32_t>(std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(n), b.begin()).first - a.begin());
+  constexpr size_t piece = 64;  // memcmp looks at many tokens at once
+  size_t same = 0;
+  while (n - same >= piece && std::memcmp(a.data() + same, b.data() + same, piece * sizeof a[0]) == 0) same += piece;
+  while (same < n && a[same] == b[same]) same++;
+  return static_cast<uint32_t>(same);
 }
 
 }  // namespace
@@ -113,8 +118,10 @@ Node& Tree::split(Node& node, uint32_t inside) {
   try {
     const auto tokens = Tokens(node.tokens).first(size_t{inside} * block_size_);
     const auto blocks = std::span(node.blocks).first(size_t{inside} * groups_);
+    const auto hashes = std::span(node.hashes).first(inside);
     upper.tokens.assign(tokens.begin(), tokens.end());
     upper.blocks.assign(blocks.begin(), blocks.end());
+    upper.hashes.assign(hashes.begin(), hashes.end());
     upper.children.insert(&node);
   } catch (...) {
     free(&upper);
@@ -123,24 +130,28 @@ Node& Tree::split(Node& node, uint32_t inside) {
   upper.size = inside;
   upper.users = node.users;
   upper.last_use = node.last_use;
-  upper.uses = node.uses;
+  upper.matches = node.matches;
+  upper.history = node.history;
+  upper.kind = node.kind;
   upper.owner = node.owner;
   auto entry = node.parent->children.extract(&node);
   entry.value() = &upper;
   node.parent->children.insert(std::move(entry));
   node.tokens.erase(node.tokens.begin(), node.tokens.begin() + static_cast<std::ptrdiff_t>(size_t{inside} * block_size_));
   node.blocks.erase(node.blocks.begin(), node.blocks.begin() + static_cast<std::ptrdiff_t>(size_t{inside} * groups_));
+  node.hashes.erase(node.hashes.begin(), node.hashes.begin() + inside);
   node.parent = &upper;
   node.start += inside;
   node.size -= inside;
   return upper;
 }
 
-Node& Tree::add_child(Node& node, Tokens text, std::span<const Block> blocks) {
+Node& Tree::add_child(Node& node, const Run& run) {
   Node& child = make(&node, node.end());
   child.owner = node.owner;
+  child.history = run.history;
   try {
-    extend(child, text, blocks);
+    extend(child, run);
     node.children.insert(&child);
   } catch (...) {
     free(&child);
@@ -149,19 +160,22 @@ Node& Tree::add_child(Node& node, Tokens text, std::span<const Block> blocks) {
   return child;
 }
 
-void Tree::extend(Node& node, Tokens text, std::span<const Block> blocks) {
-  reserve_more(node.tokens, text.size());
-  reserve_more(node.blocks, blocks.size());
-  node.tokens.insert(node.tokens.end(), text.begin(), text.end());
-  node.blocks.insert(node.blocks.end(), blocks.begin(), blocks.end());
-  node.size += static_cast<uint32_t>(text.size() / block_size_);
+void Tree::extend(Node& node, const Run& run) {
+  reserve_more(node.tokens, run.text.size());
+  reserve_more(node.blocks, run.blocks.size());
+  reserve_more(node.hashes, run.hashes.size());
+  node.tokens.insert(node.tokens.end(), run.text.begin(), run.text.end());
+  node.blocks.insert(node.blocks.end(), run.blocks.begin(), run.blocks.end());
+  node.hashes.insert(node.hashes.end(), run.hashes.begin(), run.hashes.end());
+  node.size += static_cast<uint32_t>(run.hashes.size());
 }
 
-Node& Tree::drop_last(Node& node) noexcept {
-  if (node.size > 1) {
-    node.size--;
+Node& Tree::drop_last(Node& node, uint32_t count) noexcept {
+  if (node.size > count) {
+    node.size -= count;
     node.tokens.resize(size_t{node.size} * block_size_);
     node.blocks.resize(size_t{node.size} * groups_);
+    node.hashes.resize(node.size);
     return node;
   }
   Node& parent = *node.parent;

@@ -1,6 +1,6 @@
 // A radix tree over real tokens, in whole blocks: what prefixes are cached, and in which blocks. Not for several threads at once.
 //
-// A node is a run of blocks that were always used together. Where a text leaves a node in its middle the node is split, so that
+// A node is a run of blocks that were always used together, and before that, as far as is known, as often as each other. Where a text leaves a node in its middle the node is split, so that
 // a hold always ends where a node ends, and a node is either in use as a whole or not at all:
 //   users(node) = holds on it and on all below it        evictable = blocks of nodes without users
 // Children begin with different first blocks; they are ordered by them, so that the one with the longest common beginning is a neighbour of
@@ -30,23 +30,32 @@ struct ByFirstBlock {
   bool operator()(Tokens a, const Node* b) const;
 };
 
+// How often a block was used, and the turn of its conversation in which it came, as far as that is known.
+struct History {
+  uint8_t uses = 0, turn = 0;
+  bool operator==(const History&) const = default;
+};
+
 struct Node {
   Node(Node* above, uint32_t first, uint32_t block_size, std::pmr::memory_resource* memory)
-      : parent(above), start(first), tokens(memory), blocks(memory), children(ByFirstBlock{block_size}, memory) {}
+      : parent(above), start(first), tokens(memory), blocks(memory), hashes(memory), children(ByFirstBlock{block_size}, memory) {}
 
   Node* parent;                       // nullptr: a root, which has no blocks
   uint32_t start;                     // blocks before this node
   uint32_t size = 0;                  // blocks
   std::pmr::vector<int32_t> tokens;   // size * block_size
   std::pmr::vector<Block> blocks;     // size * groups, by position; no_block where a window group has let go
+  std::pmr::vector<uint64_t> hashes;  // size; see hash.h
   std::pmr::set<Node*, ByFirstBlock> children;
   uint32_t users = 0;
   void* owner = nullptr;              // the index's, the same below a root
 
-  // Of the eviction policy.
-  uint64_t last_use = 0;
-  uint32_t uses = 0;                  // matches so far
+  // For the eviction policy: what is known of each of its blocks.
+  uint64_t last_use = 0;              // in blocks given up before
+  uint32_t matches = 0;
   uint32_t place = no_place;          // among the candidates
+  History history;
+  uint8_t kind = 0;                   // see return_time.h
 
   static constexpr uint32_t no_place = ~uint32_t{0};
   uint32_t end() const { return start + size; }
@@ -79,11 +88,17 @@ class Tree {
 
   // The node that ends after `inside` blocks of `node`: itself, or its new upper part. Throws bad_alloc, and nothing is changed.
   Node& split(Node& node, uint32_t inside);
-  // New blocks after the end of a node: a child, or the node itself made longer. blocks: text.size() / block_size * groups. Throws bad_alloc.
-  Node& add_child(Node& node, Tokens text, std::span<const Block> blocks);
-  void extend(Node& node, Tokens text, std::span<const Block> blocks);
-  // Takes away the last block of a node without children; an empty node is deleted, and its parent returned, else the node.
-  Node& drop_last(Node& node) noexcept;
+  // New blocks after the end of a node: a child, or the node itself made longer. Throws bad_alloc.
+  struct Run {
+    Tokens text;                       // in whole blocks
+    std::span<const Block> blocks;     // as Node::blocks
+    std::span<const uint64_t> hashes;
+    History history;
+  };
+  Node& add_child(Node& node, const Run& run);
+  void extend(Node& node, const Run& run);
+  // Takes away the last blocks of a node without children; an empty node is deleted, and its parent returned, else the node.
+  Node& drop_last(Node& node, uint32_t count) noexcept;
 
   std::span<Block> blocks_at(Node& node, uint32_t inside) const { return std::span(node.blocks).subspan(size_t{inside} * groups_, groups_); }
 

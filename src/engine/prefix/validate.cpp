@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include "base/status.h"
+#include "engine/prefix/hash.h"
 #include "engine/prefix/index.h"
 
 namespace pkv {
@@ -8,6 +11,12 @@ namespace {
 struct Found {
   uint64_t nodes = 0, candidates = 0, cached = 0, evictable = 0;
 };
+
+void check_hashes(const Node& node, uint64_t before) {
+  std::vector<uint64_t> hashes(node.size);
+  hash_blocks(node.tokens, before, hashes);
+  if (!std::equal(hashes.begin(), hashes.end(), node.hashes.begin())) fail(PKV_INTERNAL, "index: hashes do not follow from the tokens at block %u", node.start);
+}
 
 }  // namespace
 
@@ -28,8 +37,10 @@ void PrefixIndex::validate(std::span<std::vector<uint64_t>> references) const {
     if (users_below > node.users) fail(PKV_INTERNAL, "index: a node has %u users, its children %u", node.users, users_below);
     if (node.is_candidate() != (node.place != Node::no_place)) fail(PKV_INTERNAL, "index: candidates of eviction are not those without users and children");
     if (node.parent == nullptr) continue;
-    if (node.size == 0 || node.tokens.size() != size_t{node.size} * tree_.block_size() || node.blocks.size() != node.size * groups_.size())
+    if (node.size == 0 || node.tokens.size() != size_t{node.size} * tree_.block_size() || node.blocks.size() != node.size * groups_.size() ||
+        node.hashes.size() != node.size)
       fail(PKV_INTERNAL, "index: a node of %u blocks has %zu tokens and %zu block ids", node.size, node.tokens.size(), node.blocks.size());
+    check_hashes(node, node.parent->parent != nullptr ? node.parent->hashes.back() : static_cast<const Space*>(node.owner)->hash);
     found.nodes++;
     found.candidates += node.place != Node::no_place;
     found.cached += node.size;
@@ -46,11 +57,11 @@ void PrefixIndex::validate(std::span<std::vector<uint64_t>> references) const {
   }
   PrefixFigures all = gone_;
   for (const auto& [salt, space] : spaces_) all.add(space.figures);
-  if (found.nodes != nodes_ || found.candidates != policy_.candidates().size() || found.cached != all.cached || found.evictable != all.evictable ||
+  if (found.nodes != nodes_ || found.candidates != policy_->candidates().size() || found.cached != all.cached || found.evictable != all.evictable ||
       evictable != evictable_)
     fail(PKV_INTERNAL, "index: %llu nodes, %llu candidates, %llu blocks, %llu of them evictable; counted are %zu, %zu, %llu, %llu",
          (unsigned long long)found.nodes, (unsigned long long)found.candidates, (unsigned long long)found.cached,
-         (unsigned long long)found.evictable, nodes_, policy_.candidates().size(), (unsigned long long)all.cached, (unsigned long long)all.evictable);
+         (unsigned long long)found.evictable, nodes_, policy_->candidates().size(), (unsigned long long)all.cached, (unsigned long long)all.evictable);
 }
 
 }  // namespace pkv
