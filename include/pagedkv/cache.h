@@ -84,9 +84,9 @@ typedef struct pkv_layer_group {
 
 /** Which cached blocks that nobody uses go first when memory is needed, tails of texts before their beginnings. */
 typedef enum pkv_eviction PKV_ENUM {
-  PKV_EVICTION_DEFAULT = 0,
-  PKV_EVICTION_LRU = 1, /**< Those not used for longest. */
-  PKV_EVICTION_LFU = 2  /**< Those matched least often; of these, as LRU. */
+  PKV_EVICTION_DEFAULT = 0, /**< Those that earn the fewest hits for their room, by what was learned of when blocks like them return. */
+  PKV_EVICTION_LRU = 1,     /**< Those not used for longest. */
+  PKV_EVICTION_LFU = 2      /**< Those matched least often since they were stored; of these, as LRU. */
 } pkv_eviction;
 
 /** The prefix index of a cache: see prefix.h. */
