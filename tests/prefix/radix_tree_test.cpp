@@ -1,0 +1,157 @@
+// The radix tree against a naive one: a map of every cached beginning, in whole blocks, to its last block.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "engine/prefix/hash.h"
+#include "engine/prefix/tree.h"
+
+namespace {
+
+using namespace pkv;
+using Text = std::vector<int32_t>;
+
+constexpr uint32_t block_size = 2;
+
+class RadixTree : public testing::Test {
+ protected:
+  // Two different tokens, so that texts often begin alike; up to six blocks.
+  Text random_text() {
+    Text text(random_() % (6 * block_size + 1));
+    for (int32_t& token : text) token = static_cast<int32_t>(random_() % 2);
+    return text;
+  }
+  static Text first_blocks(const Text& text, size_t blocks) { return {text.begin(), text.begin() + static_cast<std::ptrdiff_t>(blocks * block_size)}; }
+
+  // The path to the end of a match, as a text and as blocks.
+  void check_path(const Node& end, const Text& expected) {
+    Text tokens;
+    std::vector<Block> blocks;
+    std::vector<uint64_t> hashes;
+    std::vector<const Node*> path;
+    for (const Node* node = &end; node->parent != nullptr; node = node->parent) path.insert(path.begin(), node);
+    for (const Node* node : path) {
+      ASSERT_EQ(blocks.size(), node->start);
+      ASSERT_EQ(node->size, node->blocks.size());
+      ASSERT_GT(node->size, 0u);
+      tokens.insert(tokens.end(), node->tokens.begin(), node->tokens.end());
+      blocks.insert(blocks.end(), node->blocks.begin(), node->blocks.end());
+      hashes.insert(hashes.end(), node->hashes.begin(), node->hashes.end());
+    }
+    ASSERT_TRUE(std::equal(expected.begin(), expected.end(), tokens.begin()));
+    for (size_t i = 0; i < expected.size() / block_size; i++) ASSERT_EQ(cached_.at(first_blocks(expected, i + 1)), blocks[i]);
+    std::vector<uint64_t> should(blocks.size());
+    hash_blocks(tokens, 0, should);
+    ASSERT_EQ(should, hashes);
+  }
+
+  Tree::Match check_find(const Text& text) {
+    const Tree::Match match = tree_.find(root_, text);
+    size_t whole = 0;
+    while ((whole + 1) * block_size <= text.size() && cached_.contains(first_blocks(text, whole + 1))) whole++;
+    EXPECT_EQ(whole, match.whole);
+    EXPECT_EQ(whole, match.node->start + match.inside);
+    // The block after them that begins with most of the rest.
+    size_t common = 0;
+    const Text before = first_blocks(text, whole);
+    for (const auto& [other, block] : cached_) {
+      if (other.size() != before.size() + block_size || !std::equal(before.begin(), before.end(), other.begin())) continue;
+      const size_t n = std::min(text.size(), other.size());
+      common = std::max(common, static_cast<size_t>(std::mismatch(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(n), other.begin()).first - text.begin()) - before.size());
+    }
+    EXPECT_EQ(common, match.common);
+    check_path(*match.node, first_blocks(text, whole));
+    return match;
+  }
+
+  void publish(const Text& text) {
+    const Tree::Match match = check_find(text);
+    Node& end = match.inside == match.node->size ? *match.node : tree_.split(*match.node, match.inside);
+    const size_t count = text.size() / block_size - match.whole;
+    if (count == 0) return;
+    const Tokens rest = Tokens(text).subspan(match.whole * block_size, count * block_size);
+    std::vector<Block> blocks;
+    for (size_t i = 0; i < count; i++) cached_[first_blocks(text, match.whole + i + 1)] = blocks.emplace_back(next_++);
+    std::vector<uint64_t> hashes(count);
+    hash_blocks(rest, end.parent != nullptr ? end.hashes.back() : 0, hashes);
+    if (end.parent != nullptr && end.children.empty() && random_() % 2 == 0)
+      tree_.extend(end, {rest, blocks, hashes, {}});
+    else
+      tree_.add_child(end, {rest, blocks, hashes, {}});
+  }
+
+  void evict() {
+    Node* node = &root_;
+    while (!node->children.empty()) node = *std::next(node->children.begin(), random_() % node->children.size());
+    if (node == &root_) return;
+    Text text;
+    for (const Node* each = node; each->parent != nullptr; each = each->parent) text.insert(text.begin(), each->tokens.begin(), each->tokens.end());
+    const uint32_t count = 1 + static_cast<uint32_t>(random_() % node->size);
+    for (uint32_t i = 0; i < count; i++) cached_.erase(first_blocks(text, text.size() / block_size - i));
+    const Node* const left = count < node->size ? node : node->parent;
+    EXPECT_EQ(left, &tree_.drop_last(*node, count));
+  }
+
+  std::mt19937 random_{1};
+  Tree tree_{block_size, 1, *std::pmr::get_default_resource()};
+  Node& root_ = tree_.new_root();
+  std::map<Text, Block> cached_;
+  Block next_ = 1;
+};
+
+TEST_F(RadixTree, FindsWhatANaiveMapFinds) {
+  size_t most = 0;
+  for (int step = 0; step < 20000 && !HasFailure(); step++) {
+    SCOPED_TRACE(step);
+    // More is published than evicted for a while, then the other way round.
+    if (random_() % 100 < (step / 500 % 2 == 0 ? 40u : 5u))
+      publish(random_text());
+    else if (random_() % 2 == 0)
+      evict();
+    else
+      check_find(random_text());
+    most = std::max(most, cached_.size());
+  }
+  EXPECT_GT(most, 50u);
+}
+
+TEST_F(RadixTree, ASplitLeavesWhatIsKnownOfBothParts) {
+  const Text text = {1, 2, 3, 4, 5, 6};
+  const Block blocks[] = {7, 8, 9};
+  uint64_t hashes[3];
+  hash_blocks(text, 0, hashes);
+  Node& node = tree_.add_child(root_, {text, blocks, hashes, {3, 2}});
+  node.matches = 5;
+  node.kind = 4;
+  node.last_use = 6;
+  Node& upper = tree_.split(node, 1);
+  EXPECT_EQ(&upper, node.parent);
+  EXPECT_EQ(&root_, upper.parent);
+  for (const Node* each : {&upper, &node}) {
+    EXPECT_EQ((History{3, 2}), each->history);
+    EXPECT_EQ(5u, each->matches);
+    EXPECT_EQ(4u, each->kind);
+    EXPECT_EQ(6u, each->last_use);
+  }
+  EXPECT_EQ((std::pmr::vector<Block>{7}), upper.blocks);
+  EXPECT_EQ((std::pmr::vector<Block>{8, 9}), node.blocks);
+  EXPECT_EQ(hashes[0], upper.hashes[0]);
+  EXPECT_EQ(hashes[1], node.hashes[0]);
+}
+
+TEST(Hash, DependsOnAllThatIsBeforeAndOnTheSalt) {
+  const Text a = {1, 2, 3, 4}, b = {9, 2, 3, 4};
+  uint64_t of_a[2], of_b[2], salted[2];
+  hash_blocks(a, hash_salt(""), of_a);
+  hash_blocks(b, hash_salt(""), of_b);
+  hash_blocks(a, hash_salt("tenant"), salted);
+  EXPECT_NE(of_a[1], of_b[1]);
+  EXPECT_NE(of_a[0], salted[0]);
+  uint64_t second[1];
+  hash_blocks(Tokens(a).subspan(2), of_a[0], second);
+  EXPECT_EQ(of_a[1], second[0]) << "the same in pieces";
+}
+
+}  // namespace

@@ -1,0 +1,43 @@
+// Requests through the C interface, with ids of blocks only: each matches, computes the rest in one step and ends.
+#pragma once
+
+#include <functional>
+
+#include "../systems/support.h"
+
+namespace replay {
+
+using systems::check;
+
+// Of storage NONE, with a prefix index.
+inline systems::Cache cache_of(uint64_t blocks, uint32_t block_size, pkv_eviction eviction) {
+  pkv_prefix_config prefix;
+  CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
+  prefix.eviction = eviction;
+  pkv_cache_config config = systems::config_of({}, blocks, PKV_STORAGE_NONE);
+  config.block_size = block_size;
+  config.prefix = &prefix;
+  return systems::create(config);
+}
+
+inline uint64_t match(pkv_session session, const std::vector<int32_t>& tokens) {
+  uint64_t matched = 0;
+  CHECK(pkv_session_match_prefix(session, tokens.size(), tokens.data(), &matched));
+  return matched;
+}
+
+// How many tokens matched. The session is left open.
+inline uint64_t run(pkv_cache cache, pkv_session session, const std::vector<int32_t>& tokens) {
+  const uint64_t matched = match(session, tokens);
+  if (matched == tokens.size()) return matched;
+  systems::Batch batch = systems::begin(cache, {session}, {static_cast<uint32_t>(tokens.size() - matched)});
+  systems::commit(batch, tokens.data() + matched);
+  return matched;
+}
+
+inline uint64_t serve(pkv_cache cache, const std::vector<int32_t>& tokens) {
+  systems::Session session = systems::open(cache);
+  return run(cache, session, tokens);
+}
+
+}  // namespace replay

@@ -1,0 +1,157 @@
+// The default policy's parts: what it learns, what it remembers, whom it chooses.
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <random>
+
+#include "engine/prefix/return_time.h"
+
+namespace {
+
+using namespace pkv;
+
+std::pmr::memory_resource& memory() { return *std::pmr::get_default_resource(); }
+
+// Kind 0 returns after 100 to 199 blocks, always; kind 1 never.
+TEST(ReturnTimes, LearnsWhichKindsReturnAndWhen) {
+  ReturnTimes times(1000, memory());
+  std::mt19937_64 random(1);
+  std::deque<uint64_t> returning;
+  for (int i = 0; i < 50; i++) returning.push_back(random());
+  const float before = times.worth(0, 10);
+  EXPECT_EQ(before, times.worth(1, 10)) << "nothing is known yet";
+  uint64_t now = 0;
+  for (; now < 200000; now += 2) {
+    const uint64_t once = random(), again = returning.front();
+    times.used(std::span(&once, 1), 1, now);
+    if (now % 4 == 0) {  // 50 of them, one every 4 blocks: after 200
+      times.used(std::span(&again, 1), 0, now);
+      returning.pop_front();
+      returning.push_back(again);
+    }
+    times.learn(now);
+  }
+  EXPECT_GT(times.worth(0, 10), 10 * times.worth(1, 10));
+  EXPECT_LT(times.worth(1, 10), before);
+  EXPECT_GT(times.worth(0, 150), times.worth(0, 10)) << "the return is near";
+  EXPECT_LT(times.worth(0, 1000), times.worth(0, 150)) << "those that return have done so";
+  // Held for 200 blocks for one hit; the bucket of that age is from 182 to 256 wide, of which a part counts.
+  EXPECT_NEAR(1 / 200.0, times.worth(0, 0), 0.4 / 200);
+}
+
+// Before anything is seen: the longer away, the less likely (Lindy).
+TEST(ReturnTimes, WithoutExperienceTheOldestIsWorthLeast) {
+  const ReturnTimes times(1000, memory());
+  for (uint64_t age = 2; age < uint64_t{1} << 30; age *= 2) EXPECT_LT(times.worth(3, 2 * age), times.worth(3, age)) << age;
+}
+
+// Far more blocks than can be watched.
+TEST(ReturnTimes, ASampleIsEnough) {
+  ReturnTimes times(100000, memory());
+  std::mt19937_64 random(2);
+  std::deque<uint64_t> returning;
+  for (int i = 0; i < 40000; i++) returning.push_back(random());
+  for (uint64_t now = 0; now < 4000000; now++) {
+    const uint64_t again = returning.front(), once = random();
+    times.used(std::span(&again, 1), 0, now);
+    times.used(std::span(&once, 1), 1, now);
+    returning.pop_front();
+    returning.push_back(again);
+    times.learn(now);
+  }
+  EXPECT_GT(times.worth(0, 1000), 10 * times.worth(1, 1000));
+}
+
+TEST(Ghosts, RememberOnceAndForgetTheOldest) {
+  Ghosts ghosts(1000, memory());
+  std::mt19937_64 random(3);
+  std::vector<uint64_t> hashes(1000);
+  for (uint64_t& hash : hashes) hash = random();
+  EXPECT_EQ(History{}, ghosts.recall(hashes[0]));
+  for (size_t i = 0; i < hashes.size(); i++) ghosts.remember(hashes[i], {static_cast<uint8_t>(1 + i % 31), static_cast<uint8_t>(i % 32)});
+  size_t known = 0;
+  for (size_t i = 0; i < hashes.size(); i++) {
+    const History history = ghosts.recall(hashes[i]);
+    if (history.uses == 0) continue;
+    known++;
+    EXPECT_EQ((History{static_cast<uint8_t>(1 + i % 31), static_cast<uint8_t>(i % 32)}), history);
+    EXPECT_EQ(History{}, ghosts.recall(hashes[i])) << "it is back";
+  }
+  EXPECT_EQ(hashes.size(), known) << "there is room for 16 times as many";
+  for (const uint64_t hash : hashes) ghosts.remember(hash, {1, 1});
+  for (int i = 0; i < 200000; i++) ghosts.remember(random(), {2, 2});
+  for (const uint64_t hash : hashes) EXPECT_EQ(0u, ghosts.recall(hash).uses);
+}
+
+class Broken final : public std::pmr::memory_resource {
+  void* do_allocate(size_t, size_t) override { throw std::bad_alloc(); }
+  void do_deallocate(void*, size_t, size_t) override {}
+  bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+};
+
+TEST(Ghosts, WithoutMemoryNothingIsRemembered) {
+  Broken broken;
+  Ghosts ghosts(1000, broken);
+  ghosts.remember(1, {1, 1});
+  EXPECT_EQ(History{}, ghosts.recall(1));
+}
+
+// Nodes of one block below a root, as the index would make them.
+class Choice : public testing::Test {
+ protected:
+  Node& publish() {
+    const int32_t token = ++tokens_;
+    const Block block = 1;
+    const uint64_t hash = random_();
+    History history;
+    policy_.inserted(std::span(&hash, 1), std::span(&history, 1));
+    policy_.reserve(static_cast<size_t>(tokens_));
+    return tree_.add_child(root_, {std::span(&token, 1), std::span(&block, 1), std::span(&hash, 1), history});
+  }
+  void use(Node& node) {
+    policy_.remove(node);
+    policy_.used(node, 0, now_);
+    node.last_use = now_++;
+    policy_.add(node);
+  }
+
+  std::mt19937_64 random_{4};
+  Tree tree_{1, 1, memory()};
+  Node& root_ = tree_.new_root();
+  ReturnTimePolicy policy_{1000, memory()};
+  uint64_t now_ = 0;
+  int32_t tokens_ = 0;
+};
+
+TEST_F(Choice, OfAFewTheWorst) {
+  EXPECT_EQ(nullptr, policy_.victim());
+  std::vector<Node*> nodes;
+  for (int i = 0; i < 20; i++) use(*nodes.emplace_back(&publish()));
+  EXPECT_EQ(nodes[0], policy_.victim());
+  use(*nodes[0]);
+  EXPECT_EQ(nodes[1], policy_.victim());
+  for (Node* node : nodes) policy_.remove(*node);
+  EXPECT_EQ(nullptr, policy_.victim());
+}
+
+TEST_F(Choice, OfManyOneOfTheWorst) {
+  std::vector<Node*> nodes;
+  for (int i = 0; i < 1000; i++) use(*nodes.emplace_back(&publish()));
+  // The oldest of 32 random ones of 1000 is among the oldest 300 but with a chance of 0.7^32, which is 1 in 90,000.
+  for (int i = 0; i < 100; i++) EXPECT_LT(policy_.victim()->last_use, 300u);
+}
+
+TEST_F(Choice, AnEvictedBlockThatComesBackIsNoStranger) {
+  Node& node = publish();
+  for (int i = 0; i < 5; i++) use(node);
+  EXPECT_EQ((History{5, 1}), node.history);
+  const uint64_t hash = node.hashes[0];
+  policy_.evicted(node, 1);
+  policy_.remove(node);
+  tree_.drop_last(node, 1);
+  History history;
+  policy_.inserted(std::span(&hash, 1), std::span(&history, 1));
+  EXPECT_EQ((History{5, 1}), history);
+}
+
+}  // namespace

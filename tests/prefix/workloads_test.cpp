@@ -1,0 +1,101 @@
+// Small workloads whose outcome is known.
+#include <map>
+
+#include "../systems/data.h"
+#include "../systems/json_numbers.h"
+#include "replay.h"
+
+namespace {
+
+constexpr uint32_t block_size = 16;
+
+// Texts made of named blocks: the same name is the same text.
+class Texts {
+ public:
+  std::vector<int32_t> of(const std::vector<std::string>& names) {
+    std::vector<int32_t> tokens;
+    for (const std::string& name : names) {
+      const int32_t number = static_cast<int32_t>(numbers_.emplace(name, numbers_.size()).first->second);
+      for (uint32_t i = 0; i < block_size; i++) tokens.push_back(number * static_cast<int32_t>(block_size) + static_cast<int32_t>(i));
+    }
+    return tokens;
+  }
+
+ private:
+  std::map<std::string, size_t> numbers_;
+};
+
+// The lists of strings at the key "requests".
+std::vector<std::vector<std::string>> read_requests(const std::string& text) {
+  std::vector<std::vector<std::string>> requests;
+  size_t at = text.find('[', text.find("\"requests\"")) + 1;
+  for (int depth = 1; depth > 0 && at < text.size(); at++) {
+    if (text[at] == '[') depth++, requests.emplace_back();
+    if (text[at] == ']') depth--;
+    if (text[at] != '"') continue;
+    const size_t end = text.find('"', at + 1);
+    requests.back().push_back(text.substr(at + 1, end - at - 1));
+    at = end;
+  }
+  return requests;
+}
+
+TEST(ServingChapter, SharedBlocksAreStoredOnce) {
+  const auto path = systems::outside_data("kv_serving_workload.json");
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no " << path << ": nothing was shown about the chapter's figures";
+  const std::string text = systems::read_text(path);
+  const auto requests = read_requests(text);
+  ASSERT_EQ(40u, requests.size());
+  for (const bool sharing : {false, true}) {
+    systems::Cache cache = replay::cache_of(1000, block_size, PKV_EVICTION_DEFAULT);
+    Texts texts;
+    std::vector<systems::Session> sessions;
+    for (const auto& request : requests) {
+      pkv_session_config config;
+      CHECK(pkv_session_config_init(&config, sizeof config));
+      config.prefix = sharing ? PKV_PREFIX_SHARE : PKV_PREFIX_OFF;
+      pkv_session session;
+      CHECK(pkv_session_open(cache, &config, &session));
+      sessions.emplace_back(session);
+      replay::run(cache, session, texts.of(request));
+    }
+    EXPECT_EQ(sharing ? 156u : 642u, systems::stats_of(cache).used_blocks);
+    EXPECT_EQ(systems::json_number(text, sharing ? "blocks_with_sharing" : "blocks_without_sharing"),
+              static_cast<double>(systems::stats_of(cache).used_blocks));
+    CHECK(pkv_cache_validate(cache));
+    sessions.clear();
+    CHECK(pkv_cache_validate(cache));
+  }
+}
+
+// Two prompts that every tenth text begins with, between texts that come once: 2 x 8 blocks among 64, with 9 times 8 in between.
+uint64_t found_among_strangers(pkv_eviction eviction) {
+  systems::Cache cache = replay::cache_of(64, block_size, eviction);
+  Texts texts;
+  uint64_t found = 0;
+  for (int i = 0; i < 4000; i++) {
+    std::vector<std::string> names;
+    const std::string text = i % 10 == 0 ? "prompt " + std::to_string(i / 10 % 2) : "stranger " + std::to_string(i);
+    for (int block = 0; block < 8; block++) names.push_back(text + " " + std::to_string(block));
+    found += replay::serve(cache, texts.of(names)) / block_size;
+  }
+  CHECK(pkv_cache_validate(cache));
+  return found;
+}
+
+TEST(Eviction, WhatReturnsIsKeptAmongWhatDoesNot) {
+  EXPECT_EQ(0u, found_among_strangers(PKV_EVICTION_LRU)) << "19 texts come between, and 8 fit";
+  // 400 prompts of 8 blocks. What there is to know is known after the first of them.
+  EXPECT_GT(found_among_strangers(PKV_EVICTION_DEFAULT), 9 * 400 * 8 / 10u);
+}
+
+// A conversation that goes on while others end: its blocks are as old as theirs, but were used more often.
+TEST(Eviction, TheOldestGoesWhereNothingElseIsKnown) {
+  systems::Cache cache = replay::cache_of(8, block_size, PKV_EVICTION_DEFAULT);
+  Texts texts;
+  for (const std::string name : {"a", "b", "c", "d", "e"}) replay::serve(cache, texts.of({name + "0", name + "1"}));
+  EXPECT_EQ(0u, replay::serve(cache, texts.of({"a0"}))) << "the first of five that need ten blocks of eight";
+  EXPECT_EQ(32u, replay::serve(cache, texts.of({"e0", "e1"})));
+}
+
+}  // namespace
