@@ -85,7 +85,7 @@ void prefix_trace(benchmark::State& state, pkv_eviction eviction) {
 // /N: room for N blocks of 512 tokens; 0: for all there are.
 void register_prefix() {
   const auto add = [](const char* name, pkv_eviction eviction) {
-    for (const int capacity : {0, 5000})
+    for (const int capacity : short_run() ? std::vector{0, 5000} : std::vector{0, 1000, 5000, 10000, 30000})
       benchmark::RegisterBenchmark(name, prefix_trace, eviction)->Arg(capacity)->UseManualTime()->Iterations(1)->Unit(benchmark::kSecond);
   };
   add("prefix/trace", PKV_EVICTION_DEFAULT);
