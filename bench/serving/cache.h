@@ -1,0 +1,54 @@
+// The cache of one run, and what a step costs on it.
+#pragma once
+
+#include <pagedkv/pagedkv.h>
+
+#include <span>
+#include <vector>
+
+#include "options.h"
+#include "trace.h"
+
+namespace pkv::serve {
+
+// Ends the program's work with the library's sentence.
+void check(pkv_status status, const char* what);
+
+inline uint64_t blocks_of(uint64_t tokens, uint32_t block_size) { return tokens / block_size + (tokens % block_size != 0); }
+
+class Cache {
+ public:
+  // Throws InputError where a request of the trace can never fit.
+  Cache(const Options& options, const Setup& setup, const Trace& trace);
+  ~Cache() { pkv_cache_destroy(cache_); }
+  Cache(const Cache&) = delete;
+  Cache& operator=(const Cache&) = delete;
+
+  pkv_cache handle() const { return cache_; }
+  uint64_t blocks() const { return blocks_; }
+  uint64_t bytes_per_block() const { return bytes_per_block_; }
+  uint64_t watermark() const { return watermark_; }
+  // Tokens a session takes room for when it begins; 0: as it grows.
+  uint64_t reservation(const Request& request) const;
+  pkv_cache_stats stats() const;
+
+  // Opens a session of the request's tenant, with its reservation: PKV_OK or PKV_OUT_OF_BLOCKS.
+  pkv_status open(const Request& request, pkv_session* session) const;
+
+  // Writes and attends all layers for a step and commits it; tells the seconds it took, or should have taken. OUT_OF_BLOCKS:
+  // nothing happened.
+  pkv_status step(std::span<const pkv_session> sessions, std::span<const uint32_t> counts, const int32_t* tokens,
+                  double* seconds);
+
+ private:
+  void compute(pkv_batch batch, size_t rows);
+
+  const Options& options_;
+  const Setup setup_;
+  uint64_t longest_ = 0, blocks_ = 0, bytes_per_block_ = 0;
+  uint32_t watermark_ = 0;
+  pkv_cache cache_ = nullptr;
+  std::vector<float> rows_, out_;  // any rows will do: what attention costs does not depend on them
+};
+
+}  // namespace pkv::serve

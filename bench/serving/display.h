@@ -1,0 +1,23 @@
+// What is seen while a run goes on: three lines that are redrawn on a terminal, a line now and then elsewhere. On stderr.
+#pragma once
+
+#include <chrono>
+
+#include "server.h"
+
+namespace pkv::serve {
+
+class Display {
+ public:
+  explicit Display(bool quiet);
+  void update(const Server& server);
+  void clear();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const bool quiet_, terminal_;
+  Clock::time_point last_;
+  bool drawn_ = false;
+};
+
+}  // namespace pkv::serve

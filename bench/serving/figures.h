@@ -1,0 +1,58 @@
+// What a run was like.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "options.h"
+
+namespace pkv::serve {
+
+// The state of the pool and the queue at one moment of simulated time. used, cached and free are blocks: those of sessions, those
+// that only the prefix index holds, and the rest.
+struct Moment {
+  double time = 0;
+  size_t running = 0, waiting = 0;
+  uint64_t used = 0, cached = 0, free = 0;
+  uint64_t slots_filled = 0, slots_reserved = 0;  // of used blocks
+};
+
+struct Figures {
+  Setup setup;
+  bool interrupted = false;
+  size_t requests = 0, finished = 0, steps = 0, preemptions = 0;
+  uint64_t prefill_tokens = 0, decode_tokens = 0;  // computed
+  uint64_t recomputed_tokens = 0;                  // of those, once more after a preemption
+  uint64_t asked_tokens = 0, matched_tokens = 0;   // of prompts, when they were admitted
+  double seconds = 0, wall_seconds = 0;
+  std::vector<float> step_seconds, first_token_seconds, request_seconds;
+
+  uint64_t blocks = 0, bytes_per_block = 0, peak_used = 0, copied_blocks = 0;
+  size_t peak_running = 0;
+  double busy_seconds = 0, running_integral = 0;  // of simulated time, with something to do
+  double filled_slots = 0, reserved_slots = 0;    // summed over moments
+
+  std::vector<Moment> moments;  // evenly spread, some thousand at most
+
+  void observe(const Moment& moment);
+  double hit_rate() const { return ratio(static_cast<double>(matched_tokens), static_cast<double>(asked_tokens)); }
+  double utilization() const { return ratio(filled_slots, reserved_slots); }
+  double mean_running() const { return ratio(running_integral, busy_seconds); }
+  double tokens_per_second() const { return ratio(static_cast<double>(decode_tokens), seconds); }
+
+  static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
+
+ private:
+  size_t stride_ = 1, skipped_ = 0;
+};
+
+// Between the two nearest; 0 where there are no values.
+double percentile(std::vector<float> values, double part);
+
+std::string summary(const Figures& figures);
+std::string comparison(const std::vector<Figures>& runs);
+nlohmann::json to_json(const Figures& figures);
+
+}  // namespace pkv::serve

@@ -1,0 +1,95 @@
+// bench/serve: replays a trace and tells how it went.
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "display.h"
+#include "hits.h"
+
+namespace pkv::serve {
+
+namespace {
+
+volatile std::sig_atomic_t stopped = 0;
+
+// A second Ctrl-C ends the program at once.
+void stop_on_interrupt() {
+  struct sigaction action{};
+  action.sa_handler = [](int) { stopped = 1; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, nullptr);
+}
+
+std::vector<Setup> setups_of(const Options& options) {
+  if (!options.compare) return {options.setup};
+  return {{"paged, prefix on", Kind::paged, true, {}},
+          {"paged, prefix off", Kind::paged, false, {}},
+          {"contiguous, oracle", Kind::contiguous, false, Reserve::oracle},
+          {"contiguous", Kind::contiguous, false, Reserve::longest}};
+}
+
+// Opened before the work, so that a bad name is told at once.
+std::ofstream writable(const std::filesystem::path& path) {
+  std::ofstream file(path);
+  if (!file) throw InputError("cannot write " + path.string());
+  return file;
+}
+
+nlohmann::json report(const Trace& trace, const std::vector<Figures>& runs) {
+  uint64_t input = 0, output = 0;
+  for (const Request& request : trace.requests) input += request.input, output += request.output;
+  nlohmann::json result{{"trace", std::filesystem::path(trace.name).filename().string()},
+                        {"requests", trace.requests.size()},
+                        {"input_tokens", input},
+                        {"output_tokens", output}};
+  for (const Figures& run : runs) result["runs"].push_back(to_json(run));
+  return result;
+}
+
+int serve(const Options& options) {
+  std::ofstream json, drawn;
+  if (!options.json.empty()) json = writable(options.json);
+  if (!options.pictures.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(options.pictures, error);
+    drawn = writable(std::filesystem::path(options.pictures) / "serve.json");
+  }
+  const Trace trace = make_trace(options);
+  stop_on_interrupt();
+  Display display(options.quiet);
+  std::vector<Figures> runs;
+  for (const Setup& setup : setups_of(options)) {
+    if (stopped && !runs.empty()) break;
+    Server server(options, setup, trace);
+    runs.push_back(server.run([&](const Server& now) {
+      display.update(now);
+      return !stopped;
+    }));
+    display.clear();
+  }
+  std::fputs((options.compare ? comparison(runs) : summary(runs.front())).c_str(), stdout);
+  nlohmann::json result = report(trace, runs);
+  if (drawn.is_open() && !stopped) result["hits"] = hits_by_capacity(trace);
+  if (json.is_open()) json << result << '\n';
+  if (drawn.is_open()) drawn << result << '\n';
+  return stopped ? 130 : 0;
+}
+
+}  // namespace
+
+}  // namespace pkv::serve
+
+int main(int argc, char** argv) {
+  using namespace pkv::serve;
+  try {
+    Options options;
+    return parse(argc, argv, options) ? serve(options) : 0;
+  } catch (const InputError& error) {
+    std::fprintf(stderr, "bench/serve: %s\n", error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "bench/serve: %s\n", error.what());
+    return 1;
+  }
+}

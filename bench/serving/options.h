@@ -1,0 +1,59 @@
+// What the user asked for.
+#pragma once
+
+#include <pagedkv/pagedkv.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace pkv::serve {
+
+// One sentence for the user: bad options, a bad trace, impossible sizes. The program ends with code 2.
+struct InputError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+enum class Kind { paged, contiguous };
+
+// What a contiguous session takes when it begins: the longest text of the trace (or --context), or, as if one knew the length of
+// the answer beforehand, its own length.
+enum class Reserve { longest, oracle };
+
+// How the cache of one run is used; --compare makes several of these.
+struct Setup {
+  std::string name;
+  Kind kind = Kind::paged;
+  bool prefix = true;
+  Reserve reserve = Reserve::longest;
+};
+
+struct Options {
+  std::string trace;  // empty: the generator
+  size_t requests = 0;
+  uint64_t seed = 1;
+  double time_scale = 1;
+  uint32_t salts = 1;
+
+  uint64_t blocks = 0, memory = 0;
+  uint32_t block_size = 16;
+  pkv_eviction policy = PKV_EVICTION_DEFAULT;
+  Setup setup;
+  uint64_t context = 0;
+  double watermark = 0.01;
+
+  size_t budget = 512, running = 256;
+  bool ids_only = false, modelled = false;
+  double step_ms = 8, prefill_ms = 0.02, decode_ms = 0.05;
+
+  uint32_t layers = 4, query_heads = 8, kv_heads = 2, dim = 64, threads = 0;
+  pkv_dtype dtype = PKV_BF16;
+
+  std::string json, pictures;
+  bool compare = false, quiet = false;
+};
+
+// Throws InputError. False: the help was printed.
+bool parse(int argc, char** argv, Options& options);
+
+}  // namespace pkv::serve

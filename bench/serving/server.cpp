@@ -1,0 +1,227 @@
+#include "server.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace pkv::serve {
+
+Server::Server(const Options& options, const Setup& setup, const Trace& trace)
+    : options_(options), trace_(trace), cache_(options, setup, trace) {
+  figures_.setup = setup;
+  figures_.requests = trace.requests.size();
+  figures_.blocks = cache_.blocks();
+  figures_.bytes_per_block = cache_.bytes_per_block();
+  for (const Request& request : trace.requests) tokens_in_all_ += request.length();
+}
+
+// ---- Admission ----
+
+void Server::arrive() {
+  if (running_.empty() && waiting_.empty() && suspended_.empty() && sequences_.size() < trace_.requests.size())
+    clock_ = std::max(clock_, trace_.requests[sequences_.size()].arrival);
+  while (sequences_.size() < trace_.requests.size() && trace_.requests[sequences_.size()].arrival <= clock_) {
+    const Request& request = trace_.requests[sequences_.size()];
+    waiting_.push_back(&sequences_.emplace_back());
+    waiting_.back()->request = &request;
+  }
+}
+
+// Blocks a session still takes for all it knows and one token more.
+uint64_t Server::missing(const Sequence& q, uint64_t held) const {
+  const uint64_t wanted = blocks_of(q.known() + 1, options_.block_size);
+  return wanted - std::min(wanted, blocks_of(std::max(held, q.room), options_.block_size));
+}
+
+// Whether so many blocks are left beside the watermark and what the running sessions are still going to take for what they know.
+// The statistics of a large pool take a while: where all fits even if no block is shared, they are not asked for.
+bool Server::has_room(uint64_t blocks, const Sequence& candidate) const {
+  uint64_t pending = cache_.watermark() + blocks, held = blocks_of(candidate.held, options_.block_size);
+  for (const Sequence* q : running_) {
+    pending += missing(*q, q->held);
+    held += blocks_of(std::max(q->held, q->room), options_.block_size) + 1;  // 1: a part-filled block that is copied
+  }
+  if (held + pending <= cache_.blocks()) return true;
+  const pkv_cache_stats stats = cache_.stats();
+  return pending <= stats.free_blocks + stats.evictable_blocks;
+}
+
+bool Server::resume(Sequence& q) {
+  if (!running_.empty() && !has_room(blocks_of(q.known() + 1, options_.block_size), q)) return false;
+  uint64_t length, total;
+  const pkv_status status = pkv_session_resume(q.session, &length, &total, nullptr);
+  if (status == PKV_OUT_OF_BLOCKS) return false;
+  check(status, "resume");
+  q.held = length;
+  q.room = total;
+  return true;
+}
+
+// The session is opened to see what is cached of its prompt, and closed again where the rest does not fit.
+bool Server::start(Sequence& q) {
+  const Request& request = *q.request;
+  if (cache_.open(request, &q.session) == PKV_OUT_OF_BLOCKS) return false;
+  if (q.tokens.empty()) q.tokens = text_of(request);
+  // The output of the last prompt token is needed: it is always computed.
+  if (figures_.setup.prefix) check(pkv_session_match_prefix(q.session, request.input - 1, q.tokens.data(), &q.held), "match");
+  q.room = cache_.reservation(request);
+  if (figures_.setup.kind == Kind::paged && !running_.empty() && !has_room(missing(q, q.held), q)) {
+    check(pkv_session_close(q.session), "close");
+    q.session = nullptr;
+    q.held = 0;
+    return false;
+  }
+  figures_.asked_tokens += request.input - 1;
+  figures_.matched_tokens += q.held;
+  tokens_done_ += q.held;
+  q.computed = q.held;
+  owner_[q.session] = &q;
+  return true;
+}
+
+// Those that were stopped come first; who finds no room holds up those behind, so that none starves. There is more room only when
+// somebody ended or was stopped.
+void Server::admit() {
+  while (running_.size() < options_.running && !full_) {
+    std::deque<Sequence*>& queue = suspended_.empty() ? waiting_ : suspended_;
+    if (queue.empty()) return;
+    Sequence& q = *queue.front();
+    full_ = !(&queue == &suspended_ ? resume(q) : start(q));
+    if (full_) return;
+    running_.push_back(&q);
+    queue.pop_front();
+  }
+}
+
+// ---- A step ----
+
+void Server::plan() {
+  planned_.clear();
+  sessions_.clear();
+  counts_.clear();
+  tokens_.clear();
+  size_t budget = options_.budget;
+  for (Sequence* q : running_) {
+    const uint64_t behind = q->behind();
+    const auto count = static_cast<uint32_t>(behind == 1 ? 1 : std::min<uint64_t>(behind, budget));
+    if (count == 0) continue;
+    if (behind > 1) budget -= count;
+    planned_.push_back(q);
+    sessions_.push_back(q->session);
+    counts_.push_back(count);
+    tokens_.insert(tokens_.end(), q->tokens.begin() + static_cast<ptrdiff_t>(q->held),
+                   q->tokens.begin() + static_cast<ptrdiff_t>(q->held + count));
+  }
+}
+
+void Server::preempt() {
+  std::vector<pkv_session> victims(running_.size());
+  size_t count;
+  check(pkv_batch_choose_victims(cache_.handle(), sessions_.size(), sessions_.data(), counts_.data(), victims.size(),
+                                 victims.data(), &count),
+        "choosing victims");
+  for (size_t i = 0; i < count; i++) {
+    Sequence& q = *owner_.at(victims[i]);
+    check(pkv_session_suspend(q.session), "suspend");
+    q.held = q.room = 0;
+    std::erase(running_, &q);
+    full_ = false;
+    // Older requests have smaller addresses in the trace.
+    suspended_.insert(
+        std::upper_bound(suspended_.begin(), suspended_.end(), &q, [](auto* a, auto* b) { return a->request < b->request; }), &q);
+    figures_.preemptions++;
+  }
+}
+
+void Server::account(const Sequence& q, uint32_t count) {
+  const bool decodes = q.generated > 0 && q.behind() == count && count == 1;
+  const uint64_t again = std::min<uint64_t>(count, q.computed - std::min(q.computed, q.held));
+  if (!decodes) figures_.prefill_tokens += count;
+  figures_.recomputed_tokens += again;
+  tokens_done_ += count - again;
+}
+
+void Server::advance(Sequence& q, uint32_t count) {
+  account(q, count);
+  q.held += count;
+  q.computed = std::max(q.computed, q.held);
+  if (q.behind() > 0) return;
+  if (q.generated++ == 0) figures_.first_token_seconds.push_back(static_cast<float>(clock_ - q.request->arrival));
+  figures_.decode_tokens++;
+  if (q.generated == q.request->output) finish(q);
+}
+
+void Server::finish(Sequence& q) {
+  owner_.erase(q.session);
+  check(pkv_session_close(q.session), "close");
+  q.session = nullptr;
+  q.tokens = {};
+  std::erase(running_, &q);
+  full_ = false;
+  tokens_done_++;  // the last one, which is not fed back
+  figures_.finished++;
+  figures_.request_seconds.push_back(static_cast<float>(clock_ - q.request->arrival));
+}
+
+// Looks at the pool about a thousand times between the first and the last arrival.
+void Server::observe() {
+  now_.time = clock_;
+  now_.running = running_.size();
+  now_.waiting = waiting_.size() + suspended_.size();
+  figures_.peak_running = std::max(figures_.peak_running, now_.running);
+  const double since = clock_ - observed_;
+  if (since < trace_.requests.back().arrival / 1000) return;
+  observed_ = clock_;
+  const pkv_cache_stats stats = cache_.stats();
+  const uint64_t cached_slots = stats.evictable_blocks * options_.block_size;  // only full blocks are cached
+  now_.used = stats.used_blocks - stats.evictable_blocks;
+  now_.cached = stats.evictable_blocks;
+  now_.free = stats.free_blocks;
+  now_.slots_filled = stats.slots_filled - cached_slots;
+  now_.slots_reserved = stats.slots_reserved - cached_slots;
+  figures_.observe(now_);
+  figures_.copied_blocks = stats.copied_blocks;
+}
+
+void Server::step() {
+  double seconds;
+  plan();
+  while (cache_.step(sessions_, counts_, tokens_.data(), &seconds) == PKV_OUT_OF_BLOCKS) {
+    preempt();
+    plan();
+  }
+  clock_ += seconds;
+  figures_.steps++;
+  figures_.seconds = clock_;
+  figures_.step_seconds.push_back(static_cast<float>(seconds));
+  figures_.busy_seconds += seconds;
+  figures_.running_integral += seconds * static_cast<double>(running_.size());
+  observe();
+  for (size_t i = 0; i < planned_.size(); i++) advance(*planned_[i], counts_[i]);
+}
+
+// Everything must be back where it came from.
+void Server::close() {
+  for (const auto& [session, q] : owner_) check(pkv_session_close(session), "close");
+  check(pkv_cache_validate(cache_.handle()), "validation");
+  const pkv_cache_stats stats = cache_.stats();
+  if (stats.free_blocks + stats.evictable_blocks != stats.blocks)
+    throw std::runtime_error("blocks are in use although no session is left");
+}
+
+Figures Server::run(const std::function<bool(const Server&)>& go_on) {
+  const auto begin = std::chrono::steady_clock::now();
+  while (figures_.finished < trace_.requests.size()) {
+    arrive();
+    admit();
+    step();
+    figures_.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (!go_on(*this)) {
+      figures_.interrupted = figures_.finished < trace_.requests.size();
+      break;
+    }
+  }
+  close();
+  return figures_;
+}
+
+}  // namespace pkv::serve

@@ -1,0 +1,45 @@
+// What is replayed: requests with their times, lengths and texts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "options.h"
+
+namespace pkv::serve {
+
+// So many tokens that are a function of the id: equal ids, equal text.
+struct Segment {
+  uint64_t id;
+  uint32_t length;
+};
+
+struct Request {
+  double arrival = 0;  // seconds
+  uint32_t input = 0, output = 0;
+  std::vector<Segment> prompt;  // input tokens in all
+  size_t hashed = 0;            // so many leading segments are hash ids of the trace
+  uint64_t answer = 0;          // id of the answer's text
+  uint64_t tenant = 0;          // requests of one user have the same
+
+  uint64_t length() const { return uint64_t{input} + output; }
+};
+
+struct Trace {
+  std::string name;
+  std::vector<Request> requests;  // by arrival
+};
+
+// Reads --trace or generates. Throws InputError.
+Trace make_trace(const Options& options);
+Trace read_trace(const std::string& path, uint64_t seed);
+Trace generate(size_t requests, uint64_t seed);
+
+// Token ids of prompt and answer.
+std::vector<int32_t> text_of(const Request& request);
+
+// A well-mixed function of two numbers (splitmix64, Steele et al. 2014).
+uint64_t mix(uint64_t a, uint64_t b);
+
+}  // namespace pkv::serve
