@@ -42,6 +42,7 @@ class Hooks {
   Hooks& operator=(const Hooks&) = delete;
 
   const pkv_allocator* allocator() const { return &allocator_; }
+  uint64_t budget() const { return budget_; }
   uint64_t bytes() const { return bytes_; }  // given out and not taken back
   int64_t live() const { return live_; }     // blocks of them
   bool sound() const { return sound_; }      // each block came back with the size and the alignment it was asked for

@@ -1,0 +1,139 @@
+// Calls at the C interface, written down as C before they are made: what fuzz/reproduce makes a program of. The wrappers that use this
+// are written by transcript.py.
+#pragma once
+
+#include <pagedkv/pagedkv.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+namespace transcript {
+
+// Rows of heads of numbers, as far as a caller's hostile numbers go.
+struct Shape {
+  double rows = 0, heads = 0, dim = 0;
+};
+
+// What the library was told of caches and batches. Of a handle that nobody knows: nothing.
+Shape keys(const void* handle, uint32_t layer, double rows);
+Shape values(const void* handle, uint32_t layer, double rows);
+Shape queries(const void* handle, uint32_t layer, double rows);
+Shape results(const void* handle, uint32_t layer, double rows);
+Shape queries(const pkv_kv_view* kv, const pkv_attention_sequences* sequences);
+Shape results(const pkv_kv_view* kv, const pkv_attention_sequences* sequences);
+double rows_of(const void* batch);
+double sessions_of(const void* batch);
+void remember_layers(const void* cache, const pkv_cache_config& config);
+void remember_rows(const void* batch, size_t count, const uint32_t* new_tokens);
+
+template <class T>
+double amount(T n) {
+  return static_cast<double>(n);
+}
+
+// ---- Arguments as C. NULL stays NULL; what lies behind another pointer becomes a copy. ----------
+
+std::string number_of(uint64_t value);
+std::string number_of(int64_t value);
+std::string number(float value);
+template <class T>
+  requires(std::is_integral_v<T> || std::is_enum_v<T>)
+std::string number(T value) {
+  if constexpr (std::is_unsigned_v<T>)
+    return number_of(static_cast<uint64_t>(value));
+  else
+    return number_of(static_cast<int64_t>(value));
+}
+
+std::string copy_of(const void* memory, double bytes);   // that the library reads
+std::string room_for(const void* memory, double bytes);  // that it writes
+template <class T>
+std::string in(const T* list, double n) {
+  return copy_of(list, n * sizeof(T));
+}
+template <class T>
+std::string out(T* list, double n) {
+  return room_for(list, n * sizeof(T));
+}
+std::string memory_of(const pkv_kv_view& view, const void* memory, int64_t block, int64_t row, int64_t head, pkv_dtype dtype,
+                      uint32_t width);
+std::string allocator(const pkv_allocator* hooks);
+std::string logger(const pkv_logger* hooks);
+std::string runner(const pkv_runner* hooks);
+std::string groups(const pkv_layer_group* list, uint32_t count);
+
+// A compound literal with the fields that a struct of this size has. Written by transcript.py.
+std::string text(pkv_cache_config s, size_t size, Shape shape);
+std::string text(pkv_layer_group s, size_t size, Shape shape);
+std::string text(pkv_prefix_config s, size_t size, Shape shape);
+std::string text(pkv_pool_config s, size_t size, Shape shape);
+std::string text(pkv_session_config s, size_t size, Shape shape);
+std::string text(pkv_attention_params s, size_t size, Shape shape);
+std::string text(pkv_kv_view s, size_t size, Shape shape);
+std::string text(pkv_attention_sequences s, size_t size, Shape shape);
+
+template <class Struct>
+std::string structure(const Struct* s, Shape shape) {
+  if (s == nullptr) return "NULL";
+  return "copied(&" + text(*s, s->struct_size, shape) + ", " + number(sizeof(Struct)) + ", " + number(s->struct_size) + ")";
+}
+
+// ---- One call. While it lives no other thread makes one, and memory is refused to none but the call itself. ------
+
+class Call {
+ public:
+  Call(const char* function, bool has_status);
+  ~Call();
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  template <class T>
+  void number(T value) {
+    add(transcript::number(value));
+  }
+  void handle(const void* handle);
+  template <class T>
+  void handles(const T* list, double n, const char* type) {
+    add_handles(reinterpret_cast<const void* const*>(list), n, type);
+  }
+  template <class T>
+  void made(T* out, const char* type) {
+    add_made(reinterpret_cast<void**>(out), type);
+  }
+  template <class T>
+  void in_list(const T* list, double n) {
+    add(in(list, n));
+  }
+  template <class T>
+  void out_list(T* list, double n) {
+    add(out(list, n));
+  }
+  template <class Struct>
+  void structure(const Struct* s, Shape shape) {
+    add(transcript::structure(s, shape));
+  }
+  void filled(const void* s);  // a struct that the library fills
+  void tensor_in(const pkv_tensor* tensor, Shape shape);
+  void tensor_out(const pkv_tensor* tensor, Shape shape);
+  void tensors(const pkv_tensor* list, size_t count, Shape shape);
+  void lists(const float* const* lists, size_t count, double n);
+
+  void write();
+  void returned(pkv_status status);
+  void returned();
+
+ private:
+  void add(const std::string& argument);
+  void add_handles(const void* const* list, double n, const char* type);
+  void add_made(void** out, const char* type);
+
+  std::string function_, arguments_;
+  const bool has_status_;
+  const void* owner_ = nullptr;  // the first handle among the arguments
+  void** made_ = nullptr;
+  uint64_t countdown_ = 0;  // of memory::countdown, put aside
+};
+
+}  // namespace transcript
