@@ -1,10 +1,13 @@
 #include <pagedkv/cache.h>
 
+#include <algorithm>
+
 #include "api/batch_object.h"
 #include "api/boundary.h"
 #include "api/stats.h"
 #include "engine/cache.h"
 #include "engine/content.h"
+#include "engine/metrics.h"
 #include "engine/session.h"
 #include "engine/snapshot.h"
 #include "kernels/kernels.h"
@@ -32,6 +35,14 @@ class Use {
  private:
   Lease lease_;
 };
+
+pkv_cache_stats stats_of(pkv_cache handle, const Cache& cache) {
+  pkv_cache_stats stats = cache.stats();
+  stats.batches = static_cast<uint32_t>(list_children(bits(handle), Kind::batch).size());
+  stats.snapshots = static_cast<uint32_t>(list_children(bits(handle), Kind::snapshot).size());
+  stats.sessions = static_cast<uint32_t>(list_children(bits(handle), Kind::session).size());
+  return stats;
+}
 
 // Session and snapshot contents, kept by leases while they are read.
 class Contents {
@@ -106,13 +117,17 @@ pkv_status pkv_cache_get_info(pkv_cache handle, pkv_cache_info* out) {
 }
 
 pkv_status pkv_cache_get_stats(pkv_cache handle, pkv_cache_stats* out) {
+  return guarded([&] { fill_struct(out, stats_of(handle, Use(handle).cache()), "out"); });
+}
+
+pkv_status pkv_cache_format_metrics(pkv_cache handle, size_t capacity, char* text, size_t* size) {
   return guarded([&] {
     const Use use(handle);
-    pkv_cache_stats stats = use.cache().stats();
-    stats.batches = static_cast<uint32_t>(list_children(bits(handle), Kind::batch).size());
-    stats.snapshots = static_cast<uint32_t>(list_children(bits(handle), Kind::snapshot).size());
-    stats.sessions = static_cast<uint32_t>(list_children(bits(handle), Kind::session).size());
-    fill_struct(out, stats, "out");
+    check_list(text, capacity, "text");
+    check_pointer(size, "size");
+    const std::string formatted = format_metrics(use.cache(), stats_of(handle, use.cache()));
+    check_capacity(capacity, formatted.size() + 1, size, "text");
+    std::copy_n(formatted.c_str(), formatted.size() + 1, text);
   });
 }
 

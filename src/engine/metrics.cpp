@@ -1,14 +1,9 @@
-#include <pagedkv/cache.h>
+#include "engine/metrics.h"
 
 #include <algorithm>
 #include <cinttypes>
 #include <cstdarg>
 #include <cstdio>
-#include <string>
-
-#include "api/boundary.h"
-#include "api/stats.h"
-#include "engine/cache.h"
 
 namespace pkv {
 namespace {
@@ -65,8 +60,9 @@ void add_prefix(const PrefixFigures& figures, Metrics& metrics) {
   metrics.value(figures.cached);
 }
 
-std::string format_metrics(uint64_t handle, const Cache& cache) {
-  const pkv_cache_stats stats = cache.stats();
+}  // namespace
+
+std::string format_metrics(const Cache& cache, const pkv_cache_stats& stats) {
   Metrics metrics;
   add_blocks(cache, metrics);
   metrics.begin("slots", "gauge", "Slots of blocks in use, and those that hold a token.");
@@ -75,9 +71,9 @@ std::string format_metrics(uint64_t handle, const Cache& cache) {
   metrics.begin("memory_bytes", "gauge", "Bytes of K and V memory.");
   metrics.value(stats.bytes_reserved);
   metrics.begin("open", "gauge", "Open objects of the cache.");
-  metrics.value("kind", "session", list_children(handle, Kind::session).size());
-  metrics.value("kind", "batch", list_children(handle, Kind::batch).size());
-  metrics.value("kind", "snapshot", list_children(handle, Kind::snapshot).size());
+  metrics.value("kind", "session", stats.sessions);
+  metrics.value("kind", "batch", stats.batches);
+  metrics.value("kind", "snapshot", stats.snapshots);
   metrics.begin("suspended_sessions", "gauge", "Sessions suspended now.");
   metrics.value(stats.suspended_sessions);
   metrics.begin("suspensions_total", "counter", "Sessions suspended so far.");
@@ -93,18 +89,4 @@ std::string format_metrics(uint64_t handle, const Cache& cache) {
   return metrics.text();
 }
 
-}  // namespace
 }  // namespace pkv
-
-using namespace pkv;
-
-pkv_status pkv_cache_format_metrics(pkv_cache handle, size_t capacity, char* text, size_t* size) {
-  return guarded([&] {
-    const Lease lease(bits(handle), Kind::cache, Access::read);
-    check_list(text, capacity, "text");
-    check_pointer(size, "size");
-    const std::string formatted = format_metrics(bits(handle), lease.object<Cache>());
-    check_capacity(capacity, formatted.size() + 1, size, "text");
-    std::copy_n(formatted.c_str(), formatted.size() + 1, text);
-  });
-}
