@@ -6,6 +6,7 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace pkv::serve {
 
@@ -89,7 +90,13 @@ Request parse_csv(const std::string& line) {
 }
 
 void order_by_arrival(std::vector<Request>& requests) {
-  std::stable_sort(requests.begin(), requests.end(), [](const Request& a, const Request& b) { return a.arrival < b.arrival; });
+  // By index where times are equal; std::stable_sort of this library's age makes newer compilers warn.
+  std::vector<std::pair<double, size_t>> order;
+  for (const Request& request : requests) order.emplace_back(request.arrival, order.size());
+  std::sort(order.begin(), order.end());
+  std::vector<Request> sorted;
+  for (const auto& [arrival, index] : order) sorted.push_back(std::move(requests[index]));
+  requests = std::move(sorted);
   if (requests.empty()) return;
   const double first = requests.front().arrival;
   for (Request& request : requests) request.arrival -= first;
