@@ -27,7 +27,7 @@ PKV_API pkv_status pkv_prefix_config_init(pkv_prefix_config* config, size_t stru
  * Gives an empty session (or one that was suspended, before it is stepped) the longest cached beginning of a text: tokens [0, *matched) have their
  * K and V then, and the session's length is *matched. n tokens are asked for; leave the last one out where its output is
  * needed. Nothing found: *matched is 0. A cache without an index, or a session that does not use it: 0, too.
- * Statuses: INVALID_ARGUMENT (the session is not empty, or a token is negative), SUSPENDED, BUSY. Since 0.1.
+ * Statuses: INVALID_ARGUMENT (the session holds tokens or reserved blocks, also where there is no index; or PKV_NO_TOKEN), SUSPENDED, BUSY. Since 0.1.
  */
 PKV_API pkv_status pkv_session_match_prefix(pkv_session session, size_t n, const int32_t* tokens, uint64_t* matched);
 

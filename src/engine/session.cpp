@@ -88,8 +88,7 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t keep, ui
   for (size_t g = 0; g < totals.size(); g++) {
     const Sequence& sequence = content_.sequences()[g];
     sequence.check_fits(sequence.first_kept(), totals[g], who);
-    const uint64_t needed = sequence.group().blocks_for(totals[g]), has = sequence.blocks().size();
-    counts.push_back(needed > has ? needed - has : 0);
+    counts.push_back(sequence.lacking_new(totals[g]));
   }
   Taken taken(cache(), counts, keep, short_by, who);
   // Room first, everywhere: what follows cannot fail half way. Tensors last, since they count as reserved bytes.
@@ -109,10 +108,7 @@ void Session::suspend() noexcept {
     std::copy(own.begin(), own.end(), remembered_.begin());  // ids that were told since the last suspension
   else
     remembered_.swap(own);
-  own.clear();
-  count_tokens();
-  for (Sequence& sequence : content_.sequences()) sequence.clear();
-  content_.hold().retreat(0);
+  empty();
   if (suspended_) return;
   suspended_ = true;
   cache().counters().suspended_sessions.fetch_add(1, std::memory_order_relaxed);
@@ -131,14 +127,15 @@ void Session::resume(uint64_t* short_by) {
   try {
     reserve_blocks(totals, cache().config().watermark, short_by, "resume");
   } catch (...) {
-    drop_prefix();
+    empty();
     throw;
   }
   suspended_ = false;
   cache().counters().suspended_sessions.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void Session::drop_prefix() noexcept {
+// Gives up tokens and blocks; the hold last, so that what it calls evictable can be had.
+void Session::empty() noexcept {
   content_.tokens().clear();
   count_tokens();
   for (Sequence& sequence : content_.sequences()) sequence.clear();
@@ -274,12 +271,12 @@ void Session::begin_replacing(size_t n) {
   content_.tokens().clear();
   count_tokens();
   forget();
-  content_.hold().retreat(0);
   for (size_t g = 0; g < counts.size(); g++) {
     content_.sequences()[g].rewind(needed[g]);
     content_.sequences()[g].append(taken.next(g, counts[g]));
     taken.pass(g, counts[g]);
   }
+  content_.hold().retreat(0);
 }
 
 void Session::reserve_more_tokens(uint64_t total) {
@@ -298,17 +295,17 @@ void Session::trim(uint64_t new_length) {
            content_.sequences()[g].group().shape.window);
   solo_.reset();
   forget();
-  content_.hold().retreat(static_cast<uint32_t>(new_length / cache().config().block_size));
   content_.tokens().resize(new_length);
   count_tokens();
   for (Sequence& sequence : content_.sequences()) sequence.trim(new_length);
+  content_.hold().retreat(static_cast<uint32_t>(new_length / cache().config().block_size));
 }
 
 // After a commit, whose cache counts the tokens of all its sessions at once.
 void Session::end_step(uint64_t committed) noexcept {
   batch_ = nullptr;
   counted_tokens_ += committed;
-  if (length() >= remembered_.size()) forget();
+  if (!remembered_.empty() && length() >= remembered_.size()) forget();
   publish(false);
 }
 

@@ -68,7 +68,7 @@ class Session {
   void forget() noexcept;
   void publish(bool wait) noexcept;
   uint64_t take_prefix(Tokens text);
-  void drop_prefix() noexcept;
+  void empty() noexcept;
   bool copy_tail(const PrefixIndex::Tail& tail);
   void reserve_more_tokens(uint64_t total);
   void end_step(uint64_t committed) noexcept;

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "../support/memory.h"
+
 namespace hostile {
 
 // A check that does not hold. Thrown, because checks run in forked children, where gtest cannot report.
@@ -38,15 +40,10 @@ std::string in_child(const std::function<void()>& body, unsigned seconds = 60);
 // ---- Memory of this program -----------------------------------------------------------------
 
 // Blocks that operator new gave out and operator delete did not get back, over the whole process, the library included.
-int64_t live_news();
+inline int64_t live_news() { return memory::news.load(); }
 
 // Lets the k-th operator new of this thread from now on fail, and all after it, until the object ends.
-class FailingNew {
- public:
-  explicit FailingNew(uint64_t k);
-  ~FailingNew();
-  bool struck() const;  // it came to that
-};
+using FailingNew = memory::Refusal;
 
 // Allocator hooks that count what is out, can refuse, and can call back.
 class Hooks {

@@ -9,18 +9,11 @@
 #include <thread>
 #include <vector>
 
+#include "alloc.h"
 #include "base/status.h"
 
 namespace pkv {
 namespace {
-
-std::pmr::memory_resource* const memory = std::pmr::new_delete_resource();
-
-std::vector<Block> alloc(Pool& pool, size_t n) {
-  std::vector<Block> blocks(n);
-  EXPECT_TRUE(pool.try_alloc(n, blocks.data()));
-  return blocks;
-}
 
 TEST(Pool, FreshPoolGivesIdsInOrderToAnyThread) {
   Pool pool(200, 16, memory);

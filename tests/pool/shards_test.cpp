@@ -7,19 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "alloc.h"
 #include "base/status.h"
-#include "engine/memory/pool.h"
 
 namespace pkv {
 namespace {
-
-std::pmr::memory_resource* const memory = std::pmr::new_delete_resource();
-
-std::vector<Block> alloc(Pool& pool, size_t n) {
-  std::vector<Block> blocks(n);
-  EXPECT_TRUE(pool.try_alloc(n, blocks.data()));
-  return blocks;
-}
 
 TEST(Shards, AsManyAsSuitTheSize) {
   for (auto [blocks, shards] : {std::pair{1u, 1u}, {4032u, 1u}, {4096u, 4u}, {8192u, 8u}, {16384u, 16u}, {1000000u, 16u}})

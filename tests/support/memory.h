@@ -15,6 +15,8 @@ namespace memory {
 inline thread_local uint64_t countdown = 0;  // 1: the next allocation is refused, and all after it; 0: none
 inline thread_local bool refused = false;
 
+inline std::atomic<int64_t> news{0};  // blocks that new.cpp's operator new gave out and did not get back, the library's included
+
 inline bool refuse() {
   if (countdown == 0) return false;
   if (countdown > 1) return countdown--, false;

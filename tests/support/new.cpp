@@ -9,7 +9,15 @@ namespace {
 
 void* take(size_t size, size_t alignment) noexcept {
   if (memory::refuse() || size > SIZE_MAX / 2) return nullptr;
-  return std::aligned_alloc(alignment, (size + alignment) / alignment * alignment);
+  void* const block = std::aligned_alloc(alignment, (size + alignment) / alignment * alignment);
+  if (block != nullptr) memory::news.fetch_add(1, std::memory_order_relaxed);
+  return block;
+}
+
+void give(void* block) noexcept {
+  if (block == nullptr) return;
+  memory::news.fetch_sub(1, std::memory_order_relaxed);
+  std::free(block);
 }
 
 void* take_or_throw(size_t size, size_t alignment) {
@@ -30,15 +38,15 @@ void* operator new(size_t size, const std::nothrow_t&) noexcept { return take(si
 void* operator new[](size_t size, const std::nothrow_t&) noexcept { return take(size, usual); }
 void* operator new(size_t size, std::align_val_t a, const std::nothrow_t&) noexcept { return take(size, static_cast<size_t>(a)); }
 void* operator new[](size_t size, std::align_val_t a, const std::nothrow_t&) noexcept { return take(size, static_cast<size_t>(a)); }
-void operator delete(void* block) noexcept { std::free(block); }
-void operator delete[](void* block) noexcept { std::free(block); }
-void operator delete(void* block, size_t) noexcept { std::free(block); }
-void operator delete[](void* block, size_t) noexcept { std::free(block); }
-void operator delete(void* block, std::align_val_t) noexcept { std::free(block); }
-void operator delete[](void* block, std::align_val_t) noexcept { std::free(block); }
-void operator delete(void* block, size_t, std::align_val_t) noexcept { std::free(block); }
-void operator delete[](void* block, size_t, std::align_val_t) noexcept { std::free(block); }
-void operator delete(void* block, const std::nothrow_t&) noexcept { std::free(block); }
-void operator delete[](void* block, const std::nothrow_t&) noexcept { std::free(block); }
-void operator delete(void* block, std::align_val_t, const std::nothrow_t&) noexcept { std::free(block); }
-void operator delete[](void* block, std::align_val_t, const std::nothrow_t&) noexcept { std::free(block); }
+void operator delete(void* block) noexcept { give(block); }
+void operator delete[](void* block) noexcept { give(block); }
+void operator delete(void* block, size_t) noexcept { give(block); }
+void operator delete[](void* block, size_t) noexcept { give(block); }
+void operator delete(void* block, std::align_val_t) noexcept { give(block); }
+void operator delete[](void* block, std::align_val_t) noexcept { give(block); }
+void operator delete(void* block, size_t, std::align_val_t) noexcept { give(block); }
+void operator delete[](void* block, size_t, std::align_val_t) noexcept { give(block); }
+void operator delete(void* block, const std::nothrow_t&) noexcept { give(block); }
+void operator delete[](void* block, const std::nothrow_t&) noexcept { give(block); }
+void operator delete(void* block, std::align_val_t, const std::nothrow_t&) noexcept { give(block); }
+void operator delete[](void* block, std::align_val_t, const std::nothrow_t&) noexcept { give(block); }

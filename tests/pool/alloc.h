@@ -1,0 +1,21 @@
+// Blocks that must be had.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory_resource>
+#include <vector>
+
+#include "engine/memory/pool.h"
+
+namespace pkv {
+
+inline std::pmr::memory_resource* const memory = std::pmr::new_delete_resource();
+
+inline std::vector<Block> alloc(Pool& pool, size_t n) {
+  std::vector<Block> blocks(n);
+  EXPECT_TRUE(pool.try_alloc(n, blocks.data()));
+  return blocks;
+}
+
+}  // namespace pkv
