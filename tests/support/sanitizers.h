@@ -1,0 +1,22 @@
+// Which sanitizer this program is built with. g++ and clang say it differently.
+#pragma once
+
+namespace pkv::test {
+
+#ifndef __has_feature
+#define __has_feature(feature) 0
+#endif
+
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+inline constexpr bool address_sanitizer = true;
+#else
+inline constexpr bool address_sanitizer = false;
+#endif
+
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
+inline constexpr bool thread_sanitizer = true;
+#else
+inline constexpr bool thread_sanitizer = false;
+#endif
+
+}  // namespace pkv::test
