@@ -31,6 +31,9 @@ LENGTHS = {
     "batch_kv_indices.last_block_length": "sessions_of(batch)",
     "merge_states.merged_lse": "amount(rows) * heads",
     "prefix_get_stats.salt": "salt_size", "prefix_clear.salt": "salt_size",
+    "prefix_pin.salt": "salt_size", "prefix_pin.tokens": "n", "prefix_unpin.salt": "salt_size", "prefix_unpin.tokens": "n",
+    "prefix_set_quota.salt": "salt_size",
+    "prefix_hash_blocks.salt": "salt_size", "prefix_hash_blocks.tokens": "n", "prefix_hash_blocks.hashes": "block_size == 0 ? 0 : n / block_size",
 }
 
 # The rows of tensors. Those of a const pkv_tensor* are read, unless the name is here with "out ".
@@ -50,6 +53,9 @@ ARGUMENTS = {
     "merge_states.lse": "call.lists(lse, count, amount(rows) * heads);",
     "batch_attend.params": "call.structure(params, queries(batch, layer, rows_of(batch)));",
     "attention.params": "call.structure(params, queries(kv, sequences));",
+    # Read before they are written.
+    "prefix_read_events.next": "call.in_list(next, 1);", "prefix_read_events.n": "call.in_list(n, 1);",
+    "prefix_read_events.events": "call.out_list(events, n == nullptr ? 0 : amount(*n));",
 }
 
 # What a struct's pointers lead to; shape: rows and heads of the call's queries.

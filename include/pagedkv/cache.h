@@ -93,6 +93,10 @@ typedef enum pkv_eviction PKV_ENUM {
 typedef struct pkv_prefix_config {
   uint32_t struct_size;
   pkv_eviction eviction;
+  uint64_t pinned_blocks; /**< At most so many block positions are pinned at once (pkv_prefix_pin); 0: a quarter of the blocks of the largest group. */
+  uint64_t salt_blocks;   /**< At most so many are cached of one salt, where pkv_prefix_set_quota says nothing else; 0: no limit. */
+  uint32_t events;        /**< How many events are kept for pkv_prefix_read_events, 40 bytes each, at most 2^24. Default 0: none. */
+  uint32_t reserved;      /**< 0. */
 } pkv_prefix_config;
 
 typedef struct pkv_cache_config {

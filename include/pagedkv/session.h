@@ -23,12 +23,19 @@ typedef enum pkv_prefix_use PKV_ENUM {
   PKV_PREFIX_OFF = 2
 } pkv_prefix_use;
 
+/** How long the prefix index keeps what a session leaves behind: blocks of a lower retention are evicted before all of a higher. */
+typedef enum pkv_retention PKV_ENUM {
+  PKV_RETENTION_NORMAL = 0,
+  PKV_RETENTION_LOW = 1, /**< A text that will hardly come again: a batch job, an evaluation. */
+  PKV_RETENTION_HIGH = 2 /**< One that must stay fast, even if it comes seldom. */
+} pkv_retention;
+
 typedef struct pkv_session_config {
   uint32_t struct_size;
   int32_t priority;        /**< Higher ones are the last to be chosen by pkv_batch_choose_victims. Default 0. */
   uint64_t reserve_tokens; /**< As pkv_session_reserve at once. Default 0. */
   pkv_prefix_use prefix;
-  uint32_t reserved;       /**< 0. */
+  pkv_retention retention; /**< Of what this session uses and stores; a block has the highest of its users. */
   const void* salt;        /**< Sessions share prefixes with those of the same salt only; salt_size bytes, up to 256, copied. NULL: none. */
   uint64_t salt_size;
 } pkv_session_config;

@@ -3,6 +3,7 @@
 #include "api/boundary.h"
 #include "engine/cache.h"
 #include "engine/config.h"
+#include "engine/prefix/hash.h"
 
 namespace pkv {
 namespace {
@@ -24,6 +25,9 @@ pkv_prefix_stats public_stats(const PrefixFigures& figures) {
   stats.evicted_blocks = figures.evicted;
   stats.cached_blocks = figures.cached;
   stats.evictable_blocks = figures.evictable;
+  stats.expelled_blocks = figures.expelled;
+  stats.cleared_blocks = figures.cleared;
+  stats.pinned_blocks = figures.pinned;
   return stats;
 }
 
@@ -51,5 +55,56 @@ pkv_status pkv_prefix_clear(pkv_cache cache, const void* salt, size_t salt_size)
     if (salt_size == PKV_ALL_SALTS) return index.clear(nullptr);
     const std::string_view one = check_salt(salt, salt_size);
     index.clear(&one);
+  });
+}
+
+pkv_status pkv_prefix_pin(pkv_cache cache, const void* salt, size_t salt_size, size_t n, const int32_t* tokens, uint64_t* pinned) {
+  return guarded([&] {
+    const Lease lease(bits(cache), Kind::cache, Access::read);
+    PrefixIndex& index = index_of(lease);
+    check_list(tokens, n, "tokens");
+    check_pointer(pinned, "pinned");
+    *pinned = uint64_t{index.pin(check_salt(salt, salt_size), Tokens(tokens, n))} * lease.object<Cache>().config().block_size;
+  });
+}
+
+pkv_status pkv_prefix_unpin(pkv_cache cache, const void* salt, size_t salt_size, size_t n, const int32_t* tokens, uint64_t* unpinned) {
+  return guarded([&] {
+    const Lease lease(bits(cache), Kind::cache, Access::read);
+    PrefixIndex& index = index_of(lease);
+    check_list(tokens, n, "tokens");
+    check_pointer(unpinned, "unpinned");
+    *unpinned = uint64_t{index.unpin(check_salt(salt, salt_size), Tokens(tokens, n))} * lease.object<Cache>().config().block_size;
+  });
+}
+
+pkv_status pkv_prefix_set_quota(pkv_cache cache, const void* salt, size_t salt_size, uint64_t blocks) {
+  return guarded([&] {
+    const Lease lease(bits(cache), Kind::cache, Access::read);
+    index_of(lease).set_quota(check_salt(salt, salt_size), blocks == PKV_DEFAULT_QUOTA ? std::nullopt : std::optional(blocks));
+  });
+}
+
+pkv_status pkv_prefix_read_events(pkv_cache cache, uint64_t* next, size_t* n, pkv_prefix_event* events, uint64_t* lost) {
+  return guarded([&] {
+    const Lease lease(bits(cache), Kind::cache, Access::read);
+    const PrefixIndex& index = index_of(lease);
+    if (!index.has_events()) fail(PKV_UNSUPPORTED, "the cache keeps no events: its prefix config says 0");
+    check_pointer(next, "next");
+    check_pointer(n, "n");
+    check_list(events, *n, "events");
+    uint64_t missed = 0;
+    *n = index.read_events(*next, std::span(events, *n), missed);
+    if (lost != nullptr) *lost = missed;
+  });
+}
+
+pkv_status pkv_prefix_hash_blocks(const void* salt, size_t salt_size, uint32_t block_size, size_t n, const int32_t* tokens, uint64_t* hashes) {
+  return guarded([&] {
+    check_block_size(block_size);
+    check_list(tokens, n, "tokens");
+    const size_t whole = n / block_size;
+    check_list(hashes, whole, "hashes");
+    hash_blocks(Tokens(tokens, whole * block_size), hash_salt(check_salt(salt, salt_size)), std::span(hashes, whole));
   });
 }

@@ -23,13 +23,23 @@ pkv_session_config defaults() {
   return config;
 }
 
+// From what goes first to what goes last.
+uint8_t rank(pkv_retention retention) {
+  switch (retention) {
+    case PKV_RETENTION_LOW: return 0;
+    case PKV_RETENTION_NORMAL: return 1;
+    case PKV_RETENTION_HIGH: return 2;
+  }
+  fail(PKV_INVALID_ARGUMENT, "retention is %d; 0 to 2 are known", static_cast<int>(retention));
+}
+
 PrefixIndex::Hold open_hold(const Cache& cache, const pkv_session_config& config) {
   if (config.prefix < PKV_PREFIX_SHARE || config.prefix > PKV_PREFIX_OFF)
     fail(PKV_INVALID_ARGUMENT, "prefix is %d; 0 to 2 are known", static_cast<int>(config.prefix));
-  if (config.reserved != 0) fail(PKV_INVALID_ARGUMENT, "reserved is %u, not 0", config.reserved);
+  const uint8_t retention = rank(config.retention);
   const std::string_view salt = check_salt(config.salt, config.salt_size);
   if (cache.prefix() == nullptr || config.prefix == PKV_PREFIX_OFF) return {};
-  return PrefixIndex::Hold(*cache.prefix(), salt);
+  return PrefixIndex::Hold(*cache.prefix(), salt, retention);
 }
 
 }  // namespace

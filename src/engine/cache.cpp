@@ -20,7 +20,7 @@ Cache::Cache(const CacheConfig& config, const pkv_allocator* allocator, const pk
     if (slab && memory_.is_system() && config_.huge_pages == PKV_HUGE_PAGES_ADVISE && !slab->huge())
       warn("the system offers no transparent huge pages; attention will be slower");
   }
-  if (config_.prefix) prefix_ = std::make_unique<PrefixIndex>(config_.eviction, config_.block_size, groups_, memory_);
+  if (config_.prefix) prefix_ = std::make_unique<PrefixIndex>(config_.prefix_config, config_.block_size, groups_, memory_);
   if (config_.prefault) prefault();
 }
 

@@ -17,6 +17,7 @@ constexpr uint32_t max_dim = 576;
 constexpr uint32_t max_heads = 65536;
 constexpr uint32_t max_layers = 65536;
 constexpr uint32_t max_threads = 4096;
+constexpr uint32_t max_events = 1 << 24;
 
 void check_dim(uint32_t dim, const char* name, unsigned group) {
   if (dim < 16 || dim > max_dim || dim % 16 != 0)
@@ -142,6 +143,12 @@ void check_hooks(const pkv_cache_config& config) {
   if (config.threads != 0) fail(PKV_INVALID_ARGUMENT, "threads is %u, but a runner brings its own %u", config.threads, runner->threads);
 }
 
+void check_prefix(const pkv_prefix_config& prefix) {
+  check_enum(prefix.eviction, PKV_EVICTION_DEFAULT, PKV_EVICTION_LFU, "eviction");
+  if (prefix.events > max_events) fail(PKV_INVALID_ARGUMENT, "events is %u; at most %u are kept", prefix.events, max_events);
+  if (prefix.reserved != 0) fail(PKV_INVALID_ARGUMENT, "prefix: reserved is %u, not 0", prefix.reserved);
+}
+
 }  // namespace
 
 pkv_layer_group default_group() {
@@ -165,6 +172,11 @@ pkv_cache_config default_config() {
   return config;
 }
 
+void check_block_size(uint32_t block_size) {
+  if (block_size < 16 || block_size > max_block_size || block_size % 16 != 0)
+    fail(PKV_INVALID_ARGUMENT, "block_size is %u; a multiple of 16 from 16 to %u is needed", block_size, max_block_size);
+}
+
 CacheConfig check_config(const pkv_cache_config& config) {
   check_enum(config.storage, PKV_STORAGE_PAGED, PKV_STORAGE_NONE, "storage");
   check_enum(config.layout, PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN, "layout");
@@ -172,11 +184,10 @@ CacheConfig check_config(const pkv_cache_config& config) {
   check_enum(config.huge_pages, PKV_HUGE_PAGES_ADVISE, PKV_HUGE_PAGES_REQUIRE, "huge_pages");
   check_hooks(config);
   const pkv_prefix_config prefix = config.prefix != nullptr ? read_struct(config.prefix, default_prefix(), "prefix") : default_prefix();
-  check_enum(prefix.eviction, PKV_EVICTION_DEFAULT, PKV_EVICTION_LFU, "eviction");
+  check_prefix(prefix);
   if (config.prefix != nullptr && config.storage == PKV_STORAGE_CONTIGUOUS)
     fail(PKV_UNSUPPORTED, "storage CONTIGUOUS cannot share blocks: it has no prefix index");
-  if (config.block_size < 16 || config.block_size > 256 || config.block_size % 16 != 0)
-    fail(PKV_INVALID_ARGUMENT, "block_size is %u; a multiple of 16 from 16 to 256 is needed", config.block_size);
+  check_block_size(config.block_size);
   if (config.prefault > 1) fail(PKV_INVALID_ARGUMENT, "prefault is %u; 0 and 1 are known", config.prefault);
   if (config.threads > max_threads) fail(PKV_INVALID_ARGUMENT, "threads is %u; at most %u are possible", config.threads, max_threads);
   if (!isa_supported(config.isa))
@@ -192,7 +203,7 @@ CacheConfig check_config(const pkv_cache_config& config) {
   result.huge_pages = config.huge_pages;
   result.prefault = config.prefault != 0;
   result.prefix = config.prefix != nullptr;
-  result.eviction = prefix.eviction;
+  result.prefix_config = prefix;
   result.watermark = config.watermark;
 
   const std::vector<pkv_layer_group> given = list_groups(config);

@@ -27,10 +27,12 @@ struct CacheConfig {
   pkv_huge_pages huge_pages;
   bool prefault;
   bool prefix;  // keeps an index of what was computed
-  pkv_eviction eviction;
+  pkv_prefix_config prefix_config;
   uint32_t watermark;  // blocks of each group that only sessions with tokens may take
 };
 
+// Throws INVALID_ARGUMENT.
+void check_block_size(uint32_t block_size);
 // Throws the status and sentence of the first thing that is wrong. config has the size of this build; its groups
 // are read by their own struct_size.
 CacheConfig check_config(const pkv_cache_config& config);

@@ -52,12 +52,16 @@ void add_prefix(const PrefixFigures& figures, Metrics& metrics) {
   metrics.begin("prefix_tokens_total", "counter", "Tokens looked for and found in the prefix index.");
   metrics.value("result", "asked", figures.asked_tokens);
   metrics.value("result", "matched", figures.matched_tokens);
-  metrics.begin("prefix_blocks_total", "counter", "Block positions the prefix index stored, matched and evicted.");
+  metrics.begin("prefix_blocks_total", "counter", "Block positions the prefix index stored, matched, evicted for memory, expelled by quotas and cleared.");
   metrics.value("event", "published", figures.published);
   metrics.value("event", "matched", figures.matched_blocks);
   metrics.value("event", "evicted", figures.evicted);
+  metrics.value("event", "expelled", figures.expelled);
+  metrics.value("event", "cleared", figures.cleared);
   metrics.begin("prefix_cached_blocks", "gauge", "Block positions in the prefix index.");
   metrics.value(figures.cached);
+  metrics.begin("prefix_pinned_blocks", "gauge", "Block positions pinned in the prefix index.");
+  metrics.value(figures.pinned);
 }
 
 }  // namespace

@@ -141,6 +141,11 @@ std::vector<Case> config_cases() {
   static pkv_prefix_config unknown = known, newer = known, unset{};
   set_enum(unknown.eviction, 3);
   newer.struct_size = 4096 + 4;
+  static pkv_prefix_config many_events = known, reserved = known;
+  many_events.events = UINT32_MAX;
+  reserved.reserved = 1;
+  add("prefix: events UINT32_MAX", [](pkv_cache_config& c) { c.prefix = &many_events; }, invalid);
+  add("prefix: reserved set", [](pkv_cache_config& c) { c.prefix = &reserved; }, invalid);
   add("prefix", [](pkv_cache_config& c) { c.prefix = &known; }, {PKV_OK});
   add("prefix, storage NONE", [](pkv_cache_config& c) { c.prefix = &known, c.storage = PKV_STORAGE_NONE; }, {PKV_OK});
   add("prefix, storage CONTIGUOUS", [](pkv_cache_config& c) { c.prefix = &known, c.storage = PKV_STORAGE_CONTIGUOUS; }, {PKV_UNSUPPORTED});

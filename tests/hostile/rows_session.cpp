@@ -52,7 +52,8 @@ std::vector<Function> session_rows() {
   };
   open.cases = {{"priority INT32_MIN", open_field([](auto& c) { c.priority = INT32_MIN; }), {PKV_OK}},
                 {"unknown prefix use", open_field([](auto& c) { set_enum(c.prefix, 3); }), {PKV_INVALID_ARGUMENT}},
-                {"reserved set", open_field([](auto& c) { c.reserved = 1; }), {PKV_INVALID_ARGUMENT}},
+                {"unknown retention", open_field([](auto& c) { set_enum(c.retention, 3); }), {PKV_INVALID_ARGUMENT}},
+                {"highest retention", open_field([](auto& c) { c.retention = PKV_RETENTION_HIGH; }), {PKV_OK}},
                 {"salt NULL", open_field([](auto& c) { c.salt_size = 1; }), {PKV_INVALID_ARGUMENT}},
                 {"salt too long", open_field([](auto& c) { c.salt = &c, c.salt_size = 257; }), {PKV_TOO_LARGE}},
                 {"salt SIZE_MAX long", open_field([](auto& c) { c.salt = &c, c.salt_size = UINT64_MAX; }), {PKV_TOO_LARGE}},
@@ -160,14 +161,33 @@ std::vector<Function> snapshot_rows() {
 std::vector<Function> prefix_rows() {
   Function stats{ROW(pkv_prefix_get_stats), {handle(Handle::cache), optional(in<char>({'a'})), number(1), struct_out(sizeof(pkv_prefix_stats))}};
   Function clear{ROW(pkv_prefix_clear), {handle(Handle::cache), optional(in<char>({'a'})), number(1)}};
-  for (Function* row : {&stats, &clear}) {
+  const Arg cache = handle(Handle::cache), salt = optional(in<char>({'p'})), tokens = in<int32_t>(std::vector<int32_t>(20, 1));
+  Function pin{ROW(pkv_prefix_pin), {cache, salt, number(1), number(20), tokens, out<uint64_t>()}};
+  Function unpin{ROW(pkv_prefix_unpin), {cache, salt, number(1), number(20), tokens, out<uint64_t>()}};
+  Function quota{ROW(pkv_prefix_set_quota), {cache, salt, number(1), number(3)}};
+  for (Function* row : {&stats, &clear, &pin, &unpin, &quota}) {
     row->args[1].misuses.front().wanted = {PKV_INVALID_ARGUMENT};  // NULL with a size
     row->cases = {{"salt NULL, size 0", set(1, 0, 2, 0), {PKV_OK}},
-                  {"all salts", set(1, 0, 2, PKV_ALL_SALTS), {PKV_OK}},
                   {"salt too long", set(2, 257), {PKV_TOO_LARGE}},
                   {"size SIZE_MAX - 1", set(2, SIZE_MAX - 1), {PKV_TOO_LARGE}}};
   }
-  return {stats, clear};
+  for (Function* row : {&stats, &clear}) row->cases.push_back({"all salts", set(1, 0, 2, PKV_ALL_SALTS), {PKV_OK}});
+  for (Function* row : {&pin, &unpin}) {
+    row->cases.push_back({"all salts", set(1, 0, 2, PKV_ALL_SALTS), {PKV_TOO_LARGE, PKV_INVALID_ARGUMENT}});
+    row->cases.push_back({"SIZE_MAX tokens", set(3, SIZE_MAX), {PKV_OVERFLOW}});
+  }
+  pin.cases.push_back({"no tokens", set(3, 0, 4, 0), {PKV_OK}});
+  unpin.cases = {{"no tokens", set(3, 0, 4, 0), {PKV_DOUBLE_FREE}}, {"another salt", set(1, 0, 2, 0), {PKV_DOUBLE_FREE}}};
+  Function events{ROW(pkv_prefix_read_events), {cache, in<uint64_t>({0}), in<size_t>({4}), out<pkv_prefix_event>(4), optional(out<uint64_t>())}};
+  Function hashes{ROW(pkv_prefix_hash_blocks), {salt, number(1), number(16), number(20), tokens, out<uint64_t>(1)}};
+  hashes.args[0].misuses.front().wanted = {PKV_INVALID_ARGUMENT};
+  hashes.cases = {{"salt too long", set(1, 257), {PKV_TOO_LARGE}},
+                  {"block_size 0", set(2, 0), {PKV_INVALID_ARGUMENT}},
+                  {"block_size 24", set(2, 24), {PKV_INVALID_ARGUMENT}},
+                  {"block_size 272", set(2, 272), {PKV_INVALID_ARGUMENT}},
+                  {"less than a block", set(3, 15, 5, 0), {PKV_OK}},
+                  {"SIZE_MAX tokens", set(3, SIZE_MAX), {PKV_OVERFLOW}}};
+  return {stats, clear, pin, unpin, quota, events, hashes};
 }
 
 }  // namespace hostile

@@ -50,7 +50,8 @@ World::World(pkv_storage kind, uint32_t threads) : storage(kind) {
   pkv_cache_config config = small_model(64, &hooks);
   config.storage = kind;
   config.threads = threads;
-  const auto prefix = made(pkv_prefix_config_init);
+  auto prefix = made(pkv_prefix_config_init);
+  prefix.events = 4;
   if (kind != PKV_STORAGE_CONTIGUOUS) config.prefix = &prefix;
   OK(pkv_cache_create(&config, &cache));
   OK(pkv_cache_create(&config, &other));
@@ -60,6 +61,7 @@ World::World(pkv_storage kind, uint32_t threads) : storage(kind) {
   fill(session, 20, 1);
   fill(stepping, 5, 2);
   fill(foreign, 3, 3);
+  if (kind != PKV_STORAGE_CONTIGUOUS) pin_some();
   OK(pkv_snapshot_take(session, &snapshot));
   OK(pkv_snapshot_take(foreign, &foreign_snapshot));
 
@@ -96,6 +98,21 @@ void World::close_some() {
   pool_config.blocks = 4;
   OK(pkv_pool_create(&pool_config, &closed_pool));
   OK(pkv_pool_destroy(closed_pool));
+}
+
+// A text of 20 tokens, all 1, under the salt "p".
+void World::pin_some() {
+  auto config = made(pkv_session_config_init);
+  config.salt = "p";
+  config.salt_size = 1;
+  pkv_session ended = nullptr;
+  OK(pkv_session_open(cache, &config, &ended));
+  fill(ended, 20, 5);
+  const std::vector<int32_t> tokens(20, 1);
+  OK(pkv_session_set_tokens(ended, 0, tokens.size(), tokens.data()));
+  OK(pkv_session_close(ended));
+  uint64_t pinned = 0;
+  OK(pkv_prefix_pin(cache, "p", 1, tokens.size(), tokens.data(), &pinned));
 }
 
 void World::fill(pkv_session target, size_t tokens, uint64_t seed) {

@@ -65,6 +65,7 @@ class World {
   };
   void fill(pkv_session target, size_t tokens, uint64_t seed);
   void close_some();
+  void pin_some();
   std::string state();
 
   std::vector<Region> regions_;

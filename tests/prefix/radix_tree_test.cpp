@@ -154,4 +154,22 @@ TEST(Hash, DependsOnAllThatIsBeforeAndOnTheSalt) {
   EXPECT_EQ(of_a[1], second[0]) << "the same in pieces";
 }
 
+// Another engine took an equal hash for an equal text (openvino.genai 3722). Here all are equal, and tokens decide.
+TEST(RadixTreeBugs, AnEqualHashIsNoHit) {
+  Tree tree(block_size, 1, *std::pmr::get_default_resource());
+  Node& root = tree.new_root();
+  const uint64_t hashes[] = {7, 7};
+  const std::vector<Text> texts = {{1, 2, 3, 4}, {1, 2, 4, 3}, {2, 1, 3, 4}};
+  for (const Text& text : texts) {
+    const Block blocks[] = {1, 2};
+    const Tree::Match match = tree.find(root, text);
+    ASSERT_EQ(text == texts[1] ? 1u : 0u, match.whole);
+    Node& above = match.whole > 0 ? tree.split(*match.node, match.inside) : root;
+    tree.add_child(above, {Tokens(text).subspan(match.whole * block_size), std::span(blocks).subspan(match.whole), std::span(hashes).subspan(match.whole), {}});
+  }
+  for (const Text& text : texts) EXPECT_EQ(2u, tree.find(root, text).whole);
+  EXPECT_EQ(1u, tree.find(root, Text{1, 2, 2, 1}).whole);
+  EXPECT_EQ(0u, tree.find(root, Text{2, 2}).whole);
+}
+
 }  // namespace

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
+#include <set>
 #include <string>
 
 #include "rows.h"
@@ -17,19 +19,23 @@ struct PrefixSetup {
   pkv_eviction eviction;
   uint32_t window;  // of the second group
   uint64_t blocks;
+  uint64_t salt_blocks = 0;
 };
 
 inline constexpr PrefixSetup prefix_setups[] = {
     {"packed", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_DEFAULT, 0, 22},
-    {"plain_lru", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN, PKV_EVICTION_LRU, 0, 24},
+    {"plain_lru", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN, PKV_EVICTION_LRU, 0, 24, 9},
     {"packed_lfu_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_LFU, 24, 32},
-    {"none", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_EVICTION_DEFAULT, 0, 24},
+    {"none", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_EVICTION_DEFAULT, 0, 24, 6},
     {"none_window", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_EVICTION_LRU, 40, 32}};
 
 inline Cache create_with_prefix(const PrefixSetup& setup) {
   pkv_prefix_config prefix;
   CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
   prefix.eviction = setup.eviction;
+  prefix.salt_blocks = setup.salt_blocks;
+  prefix.pinned_blocks = 6;
+  prefix.events = 4096;
   pkv_layer_group groups[2];
   for (pkv_layer_group& group : groups) {
     CHECK(pkv_layer_group_init(&group, sizeof group));
@@ -65,7 +71,9 @@ class PrefixPlay {
     if (choice < 84) return fork_talk(t);
     if (choice < 88) return snapshot(t);
     if (choice < 92) return suspend(t);
-    if (choice < 98) return resume(random_.below(talks_.size()));
+    if (choice < 96) return resume(random_.below(talks_.size()));
+    if (choice < 98) return pin();
+    if (choice < 99) return unpin();
     CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
   }
 
@@ -75,11 +83,13 @@ class PrefixPlay {
     CHECK(pkv_cache_validate(cache_));
     const pkv_cache_stats stats = stats_of(cache_);
     ASSERT_LE(stats.evictable_blocks, stats.used_blocks);
+    compare_events();
   }
 
   void finish() {
     talks_.clear();
     snapshots_.clear();
+    while (!pins_.empty()) unpin();
   }
 
   uint64_t matched() const { return matched_; }
@@ -120,6 +130,7 @@ class PrefixPlay {
     config.salt = &talk.salt;
     config.salt_size = talk.salt != '\0';
     config.prefix = random_.chance(85) ? PKV_PREFIX_SHARE : random_.chance(50) ? PKV_PREFIX_MATCH : PKV_PREFIX_OFF;
+    config.retention = random_.chance(60) ? PKV_RETENTION_NORMAL : random_.chance(50) ? PKV_RETENTION_LOW : PKV_RETENTION_HIGH;
     pkv_session session;
     CHECK(pkv_session_open(cache_, &config, &session));
     talk.session = Session(session);
@@ -129,6 +140,11 @@ class PrefixPlay {
     ASSERT_LE(matched, wanted.size());
     if (config.prefix == PKV_PREFIX_OFF) {
       ASSERT_EQ(0u, matched);
+    } else {
+      for (const auto& [pinned, salt] : pins_)
+        if (salt == talk.salt && begins(wanted, pinned)) {
+          ASSERT_GE(matched, pinned.size()) << "a pinned text is gone";
+        }
     }
     matched_ += matched;
     talk.text.assign(wanted.begin(), wanted.begin() + static_cast<int64_t>(matched));
@@ -214,6 +230,54 @@ class PrefixPlay {
     if (length >= total) talk.remembered.clear();
   }
 
+  static bool begins(const Text& text, const Text& with) {
+    return with.size() <= text.size() && std::equal(with.begin(), with.end(), text.begin());
+  }
+
+  // Of a text there was. What threads pin and take back of the same texts is counted by how often, so each must take back what it pinned.
+  void pin() {
+    if (past_.empty() || pins_.size() >= 3) return;
+    const Text& text = past_[random_.below(past_.size())];
+    const char salt = random_.chance(70) ? '\0' : 'x';
+    uint64_t pinned = 0;
+    if (!worked(pkv_prefix_pin(cache_, &salt, salt != '\0', text.size(), text.data(), &pinned))) return;
+    ASSERT_LE(pinned, text.size());
+    if (pinned > 0) pins_.emplace_back(Text(text.begin(), text.begin() + static_cast<int64_t>(pinned)), salt);
+  }
+
+  void unpin() {
+    if (pins_.empty()) return;
+    const auto [text, salt] = pins_[random_.below(pins_.size())];
+    uint64_t unpinned = 0;
+    CHECK(pkv_prefix_unpin(cache_, &salt, salt != '\0', text.size(), text.data(), &unpinned));
+    ASSERT_EQ(text.size(), unpinned) << "the longest is this one";
+    pins_.erase(std::find(pins_.begin(), pins_.end(), std::pair(text, salt)));
+  }
+
+  // What events add up to is what is cached, and no salt has more than its quota.
+  void compare_events() {
+    pkv_prefix_event events[64];
+    for (size_t n = 64; n == 64;) {
+      uint64_t lost = 0;
+      CHECK(pkv_prefix_read_events(cache_, &next_event_, &n, events, &lost));
+      ASSERT_EQ(0u, lost);
+      for (size_t i = 0; i < n; i++) {
+        const bool stored = events[i].kind == PKV_PREFIX_STORED;
+        ASSERT_EQ(stored, cached_.insert(events[i].hash).second) << "event " << events[i].number;
+        if (!stored) cached_.erase(events[i].hash);
+        ASSERT_TRUE(events[i].position == 0 || cached_.contains(events[i].parent)) << "event " << events[i].number;
+      }
+    }
+    pkv_prefix_stats stats{};
+    stats.struct_size = sizeof stats;
+    CHECK(pkv_prefix_get_stats(cache_, nullptr, PKV_ALL_SALTS, &stats));
+    ASSERT_EQ(cached_.size(), stats.cached_blocks);
+    for (const char* salt : {"", "x"}) {
+      CHECK(pkv_prefix_get_stats(cache_, salt, std::strlen(salt), &stats));
+      ASSERT_TRUE(setup_.salt_blocks == 0 || stats.cached_blocks <= setup_.salt_blocks) << stats.cached_blocks;
+    }
+  }
+
   void compare(Talk& talk) {
     ASSERT_EQ(talk.text.size(), length_of(talk.session));
     Text ids(talk.text.size());
@@ -246,6 +310,9 @@ class PrefixPlay {
   std::vector<Talk> talks_;
   std::vector<std::pair<Snapshot, std::pair<Text, char>>> snapshots_;
   std::vector<Text> past_;
+  std::vector<std::pair<Text, char>> pins_;
+  uint64_t next_event_ = 0;
+  std::set<uint64_t> cached_;  // hashes
   uint64_t matched_ = 0, refused_ = 0;
 };
 

@@ -18,16 +18,17 @@ uint64_t largest(std::span<const std::unique_ptr<Group>> groups) {
 
 }  // namespace
 
-PrefixIndex::PrefixIndex(pkv_eviction eviction, uint32_t block_size, std::span<const std::unique_ptr<Group>> groups, HookMemory& memory)
+PrefixIndex::PrefixIndex(const pkv_prefix_config& config, uint32_t block_size, std::span<const std::unique_ptr<Group>> groups, HookMemory& memory)
     : groups_(groups), memory_(memory), tree_(block_size, static_cast<uint32_t>(groups.size()), memory),
-      policy_(Policy::make(eviction, largest(groups), memory)), spaces_(&memory), evictable_(groups.size()), paths_(groups.size(), &memory),
-      blocks_(&memory), hashes_(&memory), histories_(&memory) {}
+      policy_(Policy::make(config.eviction, largest(groups), memory)), spaces_(&memory),
+      most_pinned_(config.pinned_blocks != 0 ? config.pinned_blocks : largest(groups) / 4), quota_(config.salt_blocks),
+      events_(config.events, memory), evictable_(groups.size()), paths_(groups.size(), &memory), blocks_(&memory), hashes_(&memory), histories_(&memory) {}
 
 PrefixIndex::~PrefixIndex() = default;  // the pools go with it: nobody is left who could ask for its blocks
 
 // ---- Holds ----------------------------------------------------------------------------------------------------------
 
-PrefixIndex::Hold::Hold(PrefixIndex& index, std::string_view salt) {
+PrefixIndex::Hold::Hold(PrefixIndex& index, std::string_view salt, uint8_t retention) : retention_(retention) {
   const std::lock_guard lock(index.mutex_);
   space_ = &index.space(salt);
   node_ = &space_->root;
@@ -52,6 +53,7 @@ PrefixIndex::Hold PrefixIndex::Hold::copy() const {
   other.space_ = space_;
   other.node_ = node_;
   other.depth_ = depth_;
+  other.retention_ = retention_;
   return other;
 }
 
@@ -60,6 +62,7 @@ void PrefixIndex::Hold::swap(Hold& other) noexcept {
   std::swap(space_, other.space_);
   std::swap(node_, other.node_);
   std::swap(depth_, other.depth_);
+  std::swap(retention_, other.retention_);
 }
 
 void PrefixIndex::Hold::retreat(uint32_t blocks) noexcept {
@@ -82,6 +85,7 @@ void PrefixIndex::give_up(Hold& hold, Node& end) noexcept {
   const uint32_t blocks = hold.depth_ - end.end();
   if (blocks == 0) return;
   policy_->used(*hold.node_, end.end(), clock_);
+  for (Node* node = hold.node_; node != &end; node = node->parent) node->retention = std::max(node->retention, hold.retention_);
   move(hold, end);
   clock_ += blocks;
 }
@@ -90,7 +94,7 @@ void PrefixIndex::give_up(Hold& hold, Node& end) noexcept {
 void PrefixIndex::attach(Node& node) noexcept {
   for (Node* each = &node; each != nullptr; each = each->parent) {
     if (each->users++ > 0) continue;
-    policy_->remove(*each);
+    withdraw(*each);
     count_evictable(*each, false);
   }
 }
@@ -100,8 +104,19 @@ void PrefixIndex::detach(Node& node) noexcept {
     if (--each->users > 0) continue;
     each->last_use = clock_;  // until now it was in use
     count_evictable(*each, true);
-    if (each->is_candidate()) policy_->add(*each);
+    if (each->is_candidate()) offer(*each);
   }
+}
+
+// A node becomes a candidate for eviction, or is one no longer.
+void PrefixIndex::offer(Node& node) noexcept {
+  policy_->add(node);
+  if (space_of(node).quota != 0) space_of(node).own.add(node);
+}
+
+void PrefixIndex::withdraw(Node& node) noexcept {
+  policy_->remove(node);
+  if (node.parent != nullptr) space_of(node).own.remove(node);
 }
 
 void PrefixIndex::move(Hold& hold, Node& node) noexcept {
@@ -129,7 +144,8 @@ PrefixIndex::Space& PrefixIndex::space(std::string_view salt) {
   if (found != spaces_.end()) return found->second;
   Node& root = tree_.new_root();
   try {
-    Space& made = spaces_.emplace(std::pmr::string(salt, &memory_), Space{root, hash_salt(salt)}).first->second;
+    NodeHeap own(used_longer_ago, &Node::own_place, memory_);
+    Space& made = spaces_.emplace(std::pmr::string(salt, &memory_), Space{root, hash_salt(salt), std::move(own), quota_}).first->second;
     root.owner = &made;
     return made;
   } catch (...) {
@@ -140,19 +156,32 @@ PrefixIndex::Space& PrefixIndex::space(std::string_view salt) {
 
 // What is known of a salt ends with its last block and its last session, or salts that come once would add up.
 void PrefixIndex::drop_if_empty(Space& space) noexcept {
-  if (space.root.users > 0 || !space.root.children.empty()) return;
+  if (space.root.users > 0 || !space.root.children.empty() || space.own_quota) return;
   const auto entry = std::find_if(spaces_.begin(), spaces_.end(), [&](const auto& each) { return &each.second == &space; });
   gone_.add(space.figures);
   tree_.drop_root(space.root);
   spaces_.erase(entry);
 }
 
+// So that one node more, if it becomes a candidate, cannot fail to be told to those who choose.
+void PrefixIndex::reserve_node(Space& space) {
+  policy_->reserve(nodes_ + 1);
+  if (space.quota != 0) space.own.reserve(space.nodes + 1);
+}
+
 Node& PrefixIndex::split(Node& node, uint32_t inside) {
   if (inside == node.size) return node;
-  policy_->reserve(nodes_ + 1);
+  reserve_node(space_of(node));
   Node& upper = tree_.split(node, inside);
-  nodes_++;
+  count_node(space_of(upper));
   return upper;
+}
+
+// The node that ends after so many blocks of what was found.
+Node& PrefixIndex::end_after(const Tree::Match& found, uint32_t depth) {
+  Node* end = found.node;
+  while (end->start >= depth && end->parent != nullptr) end = end->parent;
+  return depth > 0 ? split(*end, depth - end->start) : *end;
 }
 
 // ---- Matching -------------------------------------------------------------------------------------------------------
@@ -190,17 +219,15 @@ uint32_t PrefixIndex::match(Hold& hold, Tokens text, std::span<Sequence> sequenc
   const uint32_t depth = usable(found.whole);
   Tail part;
   if (tail != nullptr && depth == found.whole) find_tail(found, part);  // before a split moves it
-  Node* end = found.node;
-  while (end->start >= depth && end->parent != nullptr) end = end->parent;
-  if (depth > 0) end = &split(*end, depth - end->start);
+  Node& end = end_after(found, depth);
   for (size_t g = 0; g < groups_.size(); g++) {
     hide_before_window(paths_[g], g, depth);
     sequences[g].make_room(depth, 0);
   }
   retain_paths(depth);
   for (size_t g = 0; g < groups_.size(); g++) sequences[g].append(std::span(paths_[g]).first(depth));
-  move(hold, *end);
-  for (Node* node = end; node->parent != nullptr; node = node->parent) node->matches++;
+  move(hold, end);
+  for (Node* node = &end; node->parent != nullptr; node = node->parent) node->matches++;
   retain(part);
   if (tail != nullptr) *tail = std::move(part);
   return depth;
@@ -269,8 +296,11 @@ void PrefixFigures::add(const PrefixFigures& more) {
   matched_blocks += more.matched_blocks;
   published += more.published;
   evicted += more.evicted;
+  expelled += more.expelled;
+  cleared += more.cleared;
   cached += more.cached;
   evictable += more.evictable;
+  pinned += more.pinned;
 }
 
 PrefixFigures PrefixIndex::figures(std::string_view salt) const {
@@ -284,6 +314,11 @@ PrefixFigures PrefixIndex::figures() const {
   PrefixFigures all = gone_;
   for (const auto& [salt, space] : spaces_) all.add(space.figures);
   return all;
+}
+
+size_t PrefixIndex::read_events(uint64_t& next, std::span<pkv_prefix_event> out, uint64_t& lost) const noexcept {
+  const std::lock_guard lock(mutex_);
+  return events_.read(next, out, lost);
 }
 
 }  // namespace pkv

@@ -10,10 +10,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "engine/memory/sequence.h"
+#include "engine/prefix/events.h"
 #include "engine/prefix/policy.h"
 #include "engine/prefix/tree.h"
 
@@ -21,19 +23,23 @@ namespace pkv {
 
 struct PrefixFigures {
   uint64_t matches = 0, asked_tokens = 0, matched_tokens = 0, matched_blocks = 0;
-  uint64_t published = 0, evicted = 0, cached = 0, evictable = 0;
+  uint64_t published = 0, evicted = 0, expelled = 0, cleared = 0, cached = 0, evictable = 0, pinned = 0;
   void add(const PrefixFigures& more);
 };
 
 class PrefixIndex {
  public:
-  PrefixIndex(pkv_eviction eviction, uint32_t block_size, std::span<const std::unique_ptr<Group>> groups, HookMemory& memory);
+  PrefixIndex(const pkv_prefix_config& config, uint32_t block_size, std::span<const std::unique_ptr<Group>> groups, HookMemory& memory);
   ~PrefixIndex();
 
   // What is cached under one salt.
   struct Space {
     Node& root;
-    uint64_t hash = 0;  // of the salt
+    uint64_t hash;       // of the salt
+    NodeHeap own;        // its candidates for eviction, where it has a quota
+    uint64_t quota = 0;  // of blocks; 0: none
+    bool own_quota = false;  // not that of all salts
+    size_t nodes = 0;
     PrefixFigures figures = {};
   };
 
@@ -41,7 +47,8 @@ class PrefixIndex {
   class Hold {
    public:
     Hold() = default;
-    Hold(PrefixIndex& index, std::string_view salt);  // on the beginning of everything; throws bad_alloc
+    // On the beginning of everything; throws bad_alloc. retention: of what it leaves behind.
+    Hold(PrefixIndex& index, std::string_view salt, uint8_t retention);
     Hold(Hold&& other) noexcept { swap(other); }
     Hold& operator=(Hold&& other) noexcept { return swap(other), *this; }
     ~Hold();
@@ -60,6 +67,7 @@ class PrefixIndex {
     Space* space_ = nullptr;
     Node* node_ = nullptr;
     uint32_t depth_ = 0;
+    uint8_t retention_ = 0;
   };
 
   // The blocks of the longest cached beginning of a text, which the sequences (empty ones) take over: so many blocks. tail: where the block
@@ -83,6 +91,16 @@ class PrefixIndex {
   // By group and position, true where a block of the sequences is the index's as well: what a session would give back, too.
   std::vector<std::vector<bool>> held_with(const Hold& hold, std::span<const Sequence> sequences) const;
 
+  // A pin keeps what is cached of a text, so many blocks, though nobody uses it. Throws OUT_OF_BLOCKS beyond the quota of pins.
+  uint32_t pin(std::string_view salt, Tokens text);
+  // Takes back the longest pin of a beginning of the text. Throws DOUBLE_FREE where there is none.
+  uint32_t unpin(std::string_view salt, Tokens text);
+  // At most so many blocks are cached of a salt from now on; 0: without a limit; nothing: as all salts. Throws bad_alloc.
+  void set_quota(std::string_view salt, std::optional<uint64_t> blocks);
+
+  bool has_events() const { return events_.kept(); }
+  size_t read_events(uint64_t& next, std::span<pkv_prefix_event> out, uint64_t& lost) const noexcept;
+
   PrefixFigures figures(std::string_view salt) const;
   PrefixFigures figures() const;
   // Drops what nobody uses, of one salt or (nullptr) of all.
@@ -94,10 +112,15 @@ class PrefixIndex {
  private:
   void attach(Node& node) noexcept;
   void detach(Node& node) noexcept;
+  void offer(Node& node) noexcept;
+  void withdraw(Node& node) noexcept;
   void move(Hold& hold, Node& node) noexcept;
   void count_evictable(Node& node, bool evictable) noexcept;
   void give_up(Hold& hold, Node& end) noexcept;
+  void reserve_node(Space& space);
+  void count_node(Space& space) noexcept { nodes_++, space.nodes++; }
   Node& split(Node& node, uint32_t inside);
+  Node& end_after(const Tree::Match& found, uint32_t depth);
   Space& space(std::string_view salt);
   static Space& space_of(Node& node) noexcept { return *static_cast<Space*>(node.owner); }
   void drop_if_empty(Space& space) noexcept;
@@ -114,7 +137,10 @@ class PrefixIndex {
   void store(Hold& hold, Tokens text, std::span<Sequence> sequences);
   void store_run(Hold& hold, Tree::Run run, std::span<Sequence> sequences);
   void let_windows_go(Node& node) noexcept;
-  void drop_last(Node& node, uint32_t count) noexcept;
+  uint64_t room_in_quota(Space& space, uint64_t wanted) noexcept;
+  void evict(Node& victim, uint64_t most, pkv_prefix_event_kind why) noexcept;
+  void drop_last(Node& node, uint32_t count, pkv_prefix_event_kind why) noexcept;
+  void tell(pkv_prefix_event_kind kind, const Node& node, uint32_t from) noexcept;
   void release_last(const Node& node, uint32_t count) noexcept;
 
   mutable std::mutex mutex_;
@@ -126,6 +152,10 @@ class PrefixIndex {
   PrefixFigures gone_;                 // of salts nothing is left of
   size_t nodes_ = 0;
   uint64_t clock_ = 0;                 // blocks that holds gave up so far
+  const uint64_t most_pinned_;         // blocks
+  uint64_t pinned_ = 0;
+  const uint64_t quota_;               // of each salt that has none of its own
+  EventLog events_;
   std::vector<uint64_t> evictable_;    // by group
 
   // Kept between calls for their room.

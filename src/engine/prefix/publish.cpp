@@ -16,15 +16,18 @@ void PrefixIndex::publish(Hold& hold, Tokens text, std::span<Sequence> sequences
   else if (!lock.try_lock())
     return;
   try {
-    policy_->reserve(nodes_ + 1);
+    reserve_node(*hold.space_);
     const size_t whole = text.size() / tree_.block_size();
     while (hold.depth_ < whole) {
       const Tokens rest = text.subspan(size_t{hold.depth_} * tree_.block_size(), (whole - hold.depth_) * tree_.block_size());
       const Tree::Match found = tree_.find(*hold.node_, rest);
-      if (found.whole > 0)
+      if (found.whole > 0) {
         take_over(hold, split(*found.node, found.inside), sequences);
-      else
-        store(hold, rest, sequences);
+      } else {
+        const uint64_t room = room_in_quota(*hold.space_, whole - hold.depth_);
+        if (room == 0) return;
+        store(hold, rest.first(room * tree_.block_size()), sequences);
+      }
     }
   } catch (const std::bad_alloc&) {
     // What is missing is tried again when more is published.
@@ -62,7 +65,7 @@ void PrefixIndex::store(Hold& hold, Tokens text, std::span<Sequence> sequences) 
   for (size_t first = 0, last = 0; first < count; first = last) {
     const auto differs = [&](const History& history) { return history != histories[first]; };
     last = static_cast<size_t>(std::find_if(histories.begin() + static_cast<std::ptrdiff_t>(first), histories.end(), differs) - histories.begin());
-    policy_->reserve(nodes_ + 1);
+    reserve_node(*hold.space_);
     store_run(hold, {text.subspan(first * tree_.block_size(), (last - first) * tree_.block_size()), {},
                      std::span(hashes_).subspan(first, last - first), histories[first]}, sequences);
   }
@@ -80,6 +83,7 @@ void PrefixIndex::store_run(Hold& hold, Tree::Run run, std::span<Sequence> seque
     }
   run.blocks = blocks_;
   Node& node = *hold.node_;
+  const uint32_t before = static_cast<uint32_t>(from);
   try {
     // A node of our own that nobody else ever used grows; others get a child.
     if (node.parent != nullptr && node.children.empty() && node.users == 1 && node.matches == 0 && node.history == run.history) {
@@ -87,7 +91,7 @@ void PrefixIndex::store_run(Hold& hold, Tree::Run run, std::span<Sequence> seque
       hold.depth_ = node.end();
     } else {
       Node& child = tree_.add_child(node, run);
-      nodes_++;
+      count_node(*hold.space_);
       child.users = 1;  // the hold moves down to it: the path above stays in use
       hold.node_ = &child;
       hold.depth_ = child.end();
@@ -100,6 +104,7 @@ void PrefixIndex::store_run(Hold& hold, Tree::Run run, std::span<Sequence> seque
   PrefixFigures& figures = hold.space_->figures;
   figures.published += run.hashes.size();
   figures.cached += run.hashes.size();
+  tell(PKV_PREFIX_STORED, *hold.node_, before - hold.node_->start);
   let_windows_go(*hold.node_);
 }
 
@@ -130,25 +135,54 @@ bool PrefixIndex::make_free(size_t group, uint64_t blocks) noexcept {
   while (pool.free_count() < blocks) {
     Node* const victim = policy_->victim();
     if (victim == nullptr) return false;
-    const uint32_t count = static_cast<uint32_t>(std::min<uint64_t>({victim->size, tokens_per_choice / tree_.block_size(), blocks - pool.free_count()}));
-    policy_->evicted(*victim, count);
-    space_of(*victim).figures.evicted += count;
-    drop_last(*victim, count);
+    evict(*victim, blocks - pool.free_count(), PKV_PREFIX_EVICTED);
   }
   return true;
 }
 
+// How many of the blocks wanted fit into a salt's quota, once it has lost its own that nobody uses, those used longest ago first.
+uint64_t PrefixIndex::room_in_quota(Space& space, uint64_t wanted) noexcept {
+  if (space.quota == 0) return wanted;
+  const uint64_t& cached = space.figures.cached;
+  while (cached + wanted > space.quota) {
+    Node* const victim = space.own.first();
+    if (victim == nullptr) break;
+    evict(*victim, cached + wanted - space.quota, PKV_PREFIX_EXPELLED);
+  }
+  return std::min(wanted, space.quota - std::min(space.quota, cached));
+}
+
+// Some of the last blocks of a candidate.
+void PrefixIndex::evict(Node& victim, uint64_t most, pkv_prefix_event_kind why) noexcept {
+  const uint32_t count = static_cast<uint32_t>(std::min<uint64_t>({victim.size, tokens_per_choice / tree_.block_size(), most}));
+  policy_->evicted(victim, count);
+  drop_last(victim, count, why);
+}
+
 // Of a candidate.
-void PrefixIndex::drop_last(Node& node, uint32_t count) noexcept {
+void PrefixIndex::drop_last(Node& node, uint32_t count, pkv_prefix_event_kind why) noexcept {
+  tell(why, node, node.size - count);
   release_last(node, count);
   Space& space = space_of(node);
-  space.figures.cached -= count;
-  space.figures.evictable -= count;
-  if (node.size == count) policy_->remove(node), nodes_--;
+  PrefixFigures& figures = space.figures;
+  (why == PKV_PREFIX_EVICTED ? figures.evicted : why == PKV_PREFIX_EXPELLED ? figures.expelled : figures.cleared) += count;
+  figures.cached -= count;
+  figures.evictable -= count;
+  if (node.size == count) withdraw(node), nodes_--, space.nodes--;
   Node& left = tree_.drop_last(node, count);
   if (&left == &node) return;
-  if (left.is_candidate()) policy_->add(left);
+  if (left.is_candidate()) offer(left);
   if (left.parent == nullptr) drop_if_empty(space);
+}
+
+// Events of the blocks of a node from one inside it on; a block comes after and goes before the one that it follows.
+void PrefixIndex::tell(pkv_prefix_event_kind kind, const Node& node, uint32_t from) noexcept {
+  if (!events_.kept()) return;
+  const uint64_t above = node.parent->parent != nullptr ? node.parent->hashes.back() : static_cast<const Space*>(node.owner)->hash;
+  for (uint32_t k = from; k < node.size; k++) {
+    const uint32_t i = kind == PKV_PREFIX_STORED ? k : node.size - 1 - (k - from);
+    events_.add(kind, uint64_t{node.start + i} * tree_.block_size(), node.hashes[i], i > 0 ? node.hashes[i - 1] : above);
+  }
 }
 
 // Many at once: a pool gives back neighbours together.
@@ -188,17 +222,22 @@ std::vector<std::vector<bool>> PrefixIndex::held_with(const Hold& hold, std::spa
 void PrefixIndex::clear(const std::string_view* salt) noexcept {
   const std::lock_guard lock(mutex_);
   if (salt == nullptr) {
-    while (!policy_->candidates().empty()) drop_last(*policy_->candidates().back(), policy_->candidates().back()->size);
+    while (Node* const victim = policy_->victim()) drop_last(*victim, victim->size, PKV_PREFIX_CLEARED);
     return;
   }
   const auto found = spaces_.find(*salt);
   if (found == spaces_.end()) return;
   const void* const owner = &found->second;
-  for (;;) {
-    const auto candidates = policy_->candidates();
-    const auto own = std::find_if(candidates.begin(), candidates.end(), [&](const Node* node) { return node->owner == owner; });
-    if (own == candidates.end()) return;
-    drop_last(**own, (*own)->size);
+  for (bool again = true; again;) {  // parents become candidates when their children are gone
+    again = false;
+    for (size_t retention = 0; retention < Policy::retentions; retention++) {
+      for (size_t i = policy_->candidates()[retention].size(); i-- > 0;) {
+        const std::span<Node* const> candidates = policy_->candidates()[retention];
+        if (i >= candidates.size() || candidates[i]->owner != owner) continue;
+        drop_last(*candidates[i], candidates[i]->size, PKV_PREFIX_CLEARED);
+        again = true;
+      }
+    }
   }
 }
 

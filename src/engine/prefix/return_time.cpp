@@ -185,20 +185,35 @@ History Ghosts::recall(uint64_t hash) noexcept {
 
 // ---- The policy -----------------------------------------------------------------------------------------------------
 
+ReturnTimePolicy::ReturnTimePolicy(uint64_t capacity, std::pmr::memory_resource& memory)
+    : candidates_{std::pmr::vector<Node*>(&memory), std::pmr::vector<Node*>(&memory), std::pmr::vector<Node*>(&memory)}, times_(capacity, memory),
+      ghosts_(capacity, memory) {}
+
+void ReturnTimePolicy::reserve(size_t nodes) {
+  for (auto& candidates : candidates_)
+    if (candidates.capacity() < nodes) candidates.reserve(std::max(nodes, candidates.capacity() * 2));
+}
+
 void ReturnTimePolicy::add(Node& node) noexcept {
-  candidates_.push_back(&node);
-  put(&node, candidates_.size() - 1);
+  auto& candidates = candidates_[node.retention];
+  node.place = static_cast<uint32_t>(candidates.size());
+  candidates.push_back(&node);
 }
 
 void ReturnTimePolicy::remove(Node& node) noexcept {
   if (next_ == &node) next_ = nullptr;
   if (node.place == Node::no_place) return;
-  put(candidates_.back(), node.place);
-  candidates_.pop_back();
+  auto& candidates = candidates_[node.retention];
+  candidates[node.place] = candidates.back();
+  candidates.back()->place = node.place;
+  candidates.pop_back();
   node.place = Node::no_place;
 }
 
 Node* ReturnTimePolicy::victim() noexcept {
+  const auto lowest = std::find_if(candidates_.begin(), candidates_.end(), [](const auto& each) { return !each.empty(); });
+  if (lowest == candidates_.end()) return nullptr;
+  const std::span<Node* const> candidates = *lowest;
   Node* best = nullptr;
   float least = 0;
   const auto consider = [&](Node* node) {
@@ -207,15 +222,15 @@ Node* ReturnTimePolicy::victim() noexcept {
     best = node;
     least = worth;
   };
-  if (candidates_.size() <= random_candidates) {
-    for (Node* const node : candidates_) consider(node);
+  if (candidates.size() <= random_candidates) {
+    for (Node* const node : candidates) consider(node);
     return best;
   }
   for (size_t i = 0; i < random_candidates; i++) {
     random_ = random_ * 6364136223846793005u + 1442695040888963407u;  // Knuth's linear congruential generator; its upper bits are good
-    consider(candidates_[(random_ >> 32) * candidates_.size() >> 32]);
+    consider(candidates[(random_ >> 32) * candidates.size() >> 32]);
   }
-  if (next_ != nullptr && next_->place != Node::no_place) consider(next_);
+  if (next_ != nullptr && next_->place != Node::no_place && next_->retention == best->retention) consider(next_);
   return best;
 }
 

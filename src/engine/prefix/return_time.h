@@ -83,15 +83,18 @@ class Ghosts {
 
 class ReturnTimePolicy final : public Policy {
  public:
-  ReturnTimePolicy(uint64_t capacity, std::pmr::memory_resource& memory) : Policy(memory), times_(capacity, memory), ghosts_(capacity, memory) {}
+  ReturnTimePolicy(uint64_t capacity, std::pmr::memory_resource& memory);
+  void reserve(size_t nodes) override;
   void add(Node& node) noexcept override;
   void remove(Node& node) noexcept override;
+  std::array<std::span<Node* const>, retentions> candidates() const override { return {candidates_[0], candidates_[1], candidates_[2]}; }
   Node* victim() noexcept override;
   void inserted(std::span<const uint64_t> hashes, std::span<History> histories) noexcept override;
   void used(Node& end, uint32_t from, uint64_t now) noexcept override;
   void evicted(Node& node, uint32_t count) noexcept override;
 
  private:
+  std::array<std::pmr::vector<Node*>, retentions> candidates_;  // by retention; Node::place is the index
   ReturnTimes times_;
   Ghosts ghosts_;
   uint64_t now_ = 0;

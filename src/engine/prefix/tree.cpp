@@ -129,6 +129,8 @@ Node& Tree::split(Node& node, uint32_t inside) {
   }
   upper.size = inside;
   upper.users = node.users;
+  upper.pinned = node.pinned;
+  upper.retention = node.retention;
   upper.last_use = node.last_use;
   upper.matches = node.matches;
   upper.history = node.history;

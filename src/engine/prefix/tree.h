@@ -1,7 +1,7 @@
 // A radix tree over real tokens, in whole blocks: what prefixes are cached, and in which blocks. Not for several threads at once.
 //
-// A node is a run of blocks that were always used together, and before that, as far as is known, as often as each other. Where a text leaves a node in its middle the node is split, so that
-// a hold always ends where a node ends, and a node is either in use as a whole or not at all:
+// A node is a run of blocks that were always used together, and before that, as far as is known, as often as each other. Where a text leaves
+// a node in its middle the node is split, so that a hold always ends where a node ends, and a node is either in use as a whole or not at all:
 //   users(node) = holds on it and on all below it        evictable = blocks of nodes without users
 // Children begin with different first blocks; they are ordered by them, so that the one with the longest common beginning is a neighbour of
 // where a text would stand.
@@ -48,12 +48,16 @@ struct Node {
   std::pmr::vector<uint64_t> hashes;  // size; see hash.h
   std::pmr::set<Node*, ByFirstBlock> children;
   uint32_t users = 0;
+  uint32_t pins = 0;                  // uses by pins that end here
+  uint32_t pinned = 0;                // by pins that end here or below
   void* owner = nullptr;              // the index's, the same below a root
 
   // For the eviction policy: what is known of each of its blocks.
   uint64_t last_use = 0;              // in blocks given up before
   uint32_t matches = 0;
   uint32_t place = no_place;          // among the candidates
+  uint32_t own_place = no_place;      // among those of its salt, where that has a quota
+  uint8_t retention = 0;              // the highest rank of those that used it: of two, the lower one goes first
   History history;
   uint8_t kind = 0;                   // see return_time.h
 

@@ -9,7 +9,7 @@ namespace pkv {
 namespace {
 
 struct Found {
-  uint64_t nodes = 0, candidates = 0, cached = 0, evictable = 0;
+  uint64_t nodes = 0, candidates = 0, cached = 0, evictable = 0, pinned = 0;
 };
 
 void check_hashes(const Node& node, uint64_t before) {
@@ -28,13 +28,18 @@ void PrefixIndex::validate(std::span<std::vector<uint64_t>> references) const {
   while (!rest.empty()) {
     const Node& node = *rest.back();
     rest.pop_back();
-    uint32_t users_below = 0;
+    uint32_t users_below = 0, pinned_below = 0;
     for (const Node* child : node.children) {
       if (child->parent != &node || child->start != node.end()) fail(PKV_INTERNAL, "index: a child of a node at block %u begins at %u", node.end(), child->start);
       users_below += child->users;
+      pinned_below += child->pinned;
       rest.push_back(child);
     }
     if (users_below > node.users) fail(PKV_INTERNAL, "index: a node has %u users, its children %u", node.users, users_below);
+    if (pinned_below + node.pins != node.pinned || node.pinned > node.users)
+      fail(PKV_INTERNAL, "index: %u pins of a node and %u below; it counts %u, and %u users", node.pins, pinned_below, node.pinned, node.users);
+    const bool own_place = node.parent != nullptr && node.is_candidate() && static_cast<const Space*>(node.owner)->quota != 0;
+    if (own_place != (node.own_place != Node::no_place)) fail(PKV_INTERNAL, "index: candidates of a salt are not those without users and children");
     if (node.is_candidate() != (node.place != Node::no_place)) fail(PKV_INTERNAL, "index: candidates of eviction are not those without users and children");
     if (node.parent == nullptr) continue;
     if (node.size == 0 || node.tokens.size() != size_t{node.size} * tree_.block_size() || node.blocks.size() != node.size * groups_.size() ||
@@ -44,6 +49,7 @@ void PrefixIndex::validate(std::span<std::vector<uint64_t>> references) const {
     found.nodes++;
     found.candidates += node.place != Node::no_place;
     found.cached += node.size;
+    found.pinned += node.pinned > 0 ? node.size : 0;
     found.evictable += node.users == 0 ? node.size : 0;
     for (size_t i = 0; i < node.blocks.size(); i++) {
       if (node.blocks[i] == no_block) continue;
@@ -56,12 +62,23 @@ void PrefixIndex::validate(std::span<std::vector<uint64_t>> references) const {
     }
   }
   PrefixFigures all = gone_;
-  for (const auto& [salt, space] : spaces_) all.add(space.figures);
-  if (found.nodes != nodes_ || found.candidates != policy_->candidates().size() || found.cached != all.cached || found.evictable != all.evictable ||
-      evictable != evictable_)
-    fail(PKV_INTERNAL, "index: %llu nodes, %llu candidates, %llu blocks, %llu of them evictable; counted are %zu, %zu, %llu, %llu",
-         (unsigned long long)found.nodes, (unsigned long long)found.candidates, (unsigned long long)found.cached,
-         (unsigned long long)found.evictable, nodes_, policy_->candidates().size(), (unsigned long long)all.cached, (unsigned long long)all.evictable);
+  size_t nodes = 0, candidates = 0;
+  for (const auto& [salt, space] : spaces_) {
+    all.add(space.figures);
+    nodes += space.nodes;
+  }
+  for (const auto& each : policy_->candidates()) candidates += each.size();
+  const auto agree = [](const char* what, uint64_t there, uint64_t counted) {
+    if (there != counted) fail(PKV_INTERNAL, "index: %llu %s, but %llu are counted", (unsigned long long)there, what, (unsigned long long)counted);
+  };
+  agree("nodes", found.nodes, nodes_);
+  agree("nodes of all salts", nodes, nodes_);
+  agree("candidates of eviction", found.candidates, candidates);
+  agree("blocks", found.cached, all.cached);
+  agree("evictable blocks", found.evictable, all.evictable);
+  agree("pinned blocks", found.pinned, pinned_);
+  agree("pinned blocks of all salts", all.pinned, pinned_);
+  for (size_t g = 0; g < groups_.size(); g++) agree("evictable blocks of a group", evictable[g], evictable_[g]);
 }
 
 }  // namespace pkv

@@ -1,0 +1,51 @@
+#include "engine/prefix/node_heap.h"
+
+namespace pkv {
+
+void NodeHeap::put(Node* node, size_t place) noexcept {
+  nodes_[place] = node;
+  node->*place_ = static_cast<uint32_t>(place);
+}
+
+void NodeHeap::rise(size_t place) noexcept {
+  Node* const node = nodes_[place];
+  for (; place > 0 && sooner_(*node, *nodes_[(place - 1) / 2]); place = (place - 1) / 2) put(nodes_[(place - 1) / 2], place);
+  put(node, place);
+}
+
+void NodeHeap::sink(size_t place) noexcept {
+  Node* const node = nodes_[place];
+  for (;;) {
+    size_t child = 2 * place + 1;
+    if (child >= nodes_.size()) break;
+    if (child + 1 < nodes_.size() && sooner_(*nodes_[child + 1], *nodes_[child])) child++;
+    if (!sooner_(*nodes_[child], *node)) break;
+    put(nodes_[child], place);
+    place = child;
+  }
+  put(node, place);
+}
+
+void NodeHeap::add(Node& node) noexcept {
+  nodes_.push_back(&node);
+  rise(nodes_.size() - 1);
+}
+
+void NodeHeap::remove(Node& node) noexcept {
+  const uint32_t place = node.*place_;
+  if (place == Node::no_place) return;
+  Node* const last = nodes_.back();
+  nodes_.pop_back();
+  node.*place_ = Node::no_place;
+  if (last == &node) return;
+  put(last, place);
+  rise(place);
+  sink(last->*place_);
+}
+
+void NodeHeap::clear() noexcept {
+  for (Node* const node : nodes_) node->*place_ = Node::no_place;
+  nodes_.clear();
+}
+
+}  // namespace pkv

@@ -1,0 +1,35 @@
+// A heap of nodes that know their places in it: the first to go is on top.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "engine/prefix/tree.h"
+
+namespace pkv {
+
+class NodeHeap {
+ public:
+  using Sooner = bool (*)(const Node& a, const Node& b);
+  // place: the member that holds the place.
+  NodeHeap(Sooner sooner, uint32_t Node::*place, std::pmr::memory_resource& memory) : sooner_(sooner), place_(place), nodes_(&memory) {}
+
+  // Room for so many: add() cannot fail then. Throws bad_alloc.
+  void reserve(size_t nodes) { if (nodes_.capacity() < nodes) nodes_.reserve(std::max(nodes, nodes_.capacity() * 2)); }
+  void add(Node& node) noexcept;
+  void remove(Node& node) noexcept;  // fine where it is not there
+  void clear() noexcept;
+  Node* first() const { return nodes_.empty() ? nullptr : nodes_.front(); }
+  std::span<Node* const> nodes() const { return nodes_; }
+
+ private:
+  void put(Node* node, size_t place) noexcept;
+  void rise(size_t place) noexcept;
+  void sink(size_t place) noexcept;
+
+  Sooner sooner_;
+  uint32_t Node::*place_;
+  std::pmr::vector<Node*> nodes_;
+};
+
+}  // namespace pkv
