@@ -156,11 +156,13 @@ typedef struct pkv_cache_plan {
   uint64_t bookkeeping_bytes; /**< What the allocator's own tables take beside it. */
 } pkv_cache_plan;
 
+/** group of pkv_cache_compute_plan: all of them. */
+#define PKV_ALL_GROUPS ((uint32_t)0xFFFFFFFFu)
+
 /**
  * What a cache of this config would take; allocates nothing. group: an index for one group, or
  * PKV_ALL_GROUPS. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, TOO_LARGE. Since 0.1.
  */
-#define PKV_ALL_GROUPS ((uint32_t)0xFFFFFFFFu)
 PKV_API pkv_status pkv_cache_compute_plan(const pkv_cache_config* config, uint32_t group, pkv_cache_plan* out);
 
 /**

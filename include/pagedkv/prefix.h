@@ -51,8 +51,10 @@ typedef struct pkv_prefix_stats {
   uint64_t pinned_blocks;    /**< Block positions pinned now. */
 } pkv_prefix_stats;
 
-/** salt NULL with size 0: sessions without a salt; PKV_ALL_SALTS: the whole index. Statuses: UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1. */
+/** salt_size of what follows: every salt. */
 #define PKV_ALL_SALTS ((size_t)-1)
+
+/** salt NULL with size 0: sessions without a salt; PKV_ALL_SALTS: the whole index. Statuses: UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1. */
 PKV_API pkv_status pkv_prefix_get_stats(pkv_cache cache, const void* salt, size_t salt_size, pkv_prefix_stats* out);
 
 /** Drops every cached block that nobody uses and that is not pinned, of one salt or (PKV_ALL_SALTS) of all. Statuses: as above. Since 0.1. */
