@@ -1,0 +1,580 @@
+"""The C interface of libpagedkv for ctypes. Made by generate_raw.py from bindings/api/api.json: do not edit.
+
+Handles and pointers are c_void_p: integers, byref(...) and arrays pass for them. A field or an argument that is an enum is a c_int.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+from collections.abc import Callable
+from ctypes import c_char_p as _text
+from ctypes import c_float as _f32
+from ctypes import c_int as _int
+from ctypes import c_int32 as _i32
+from ctypes import c_int64 as _i64
+from ctypes import c_size_t as _size
+from ctypes import c_uint32 as _u32
+from ctypes import c_uint64 as _u64
+from ctypes import c_void_p as _pointer
+from typing import Any
+
+VERSION = "0.1.0"
+
+WINDOW_OF_LAYER = 0xFFFFFFFF
+"""window value: the window of the layer's group."""
+SINKS_OF_LAYER = 0xFFFFFFFF
+"""sinks value: the sinks of the layer's group."""
+ALL_GROUPS = 0xFFFFFFFF
+"""group of pkv_cache_compute_plan: all of them."""
+NO_BLOCK = 0xFFFFFFFF
+"""Stands in a block table for a block that was given back (it left a sliding window)."""
+ALL_SALTS = 0xFFFFFFFFFFFFFFFF
+"""salt_size of what follows: every salt."""
+NO_TOKEN = -1
+"""Stands for a token whose id was never told."""
+
+
+class Status(enum.IntEnum):
+    OK = 0
+    INVALID_ARGUMENT = 100
+    """NULL, an unknown enum or flag, a bad struct_size, a zero dimension."""
+    OUT_OF_RANGE = 101
+    """An index, a layer, a token position or a block id beyond the end."""
+    OVERFLOW = 102
+    """A product or a sum of the sizes given does not fit."""
+    BUFFER_TOO_SMALL = 103
+    """The count needed is written to the count pointer."""
+    STALE_HANDLE = 104
+    """A handle or block that was closed, released or never given out."""
+    DOUBLE_FREE = 105
+    """A block released more often than it was held."""
+    WRONG_CACHE = 106
+    """A session, batch or snapshot of another cache."""
+    BUSY = 107
+    """Another call or an open batch holds the object."""
+    REENTRANT = 108
+    """A call from inside one of the caller's own hooks."""
+    FORKED = 109
+    """A handle inherited through fork(): the child may only close it."""
+    BLOCK_SEALED = 110
+    """A write to a block that is sealed."""
+    UNSUPPORTED = 111
+    """Not available for this storage kind, layout or processor."""
+    INCOMPLETE = 112
+    """A layer that was not written yet in this step."""
+    SUSPENDED = 113
+    """The session is suspended: resume it first."""
+    OUT_OF_BLOCKS = 200
+    """Not enough free blocks; the sentence says how many are short."""
+    TOO_LARGE = 201
+    """More than the whole cache could ever hold."""
+    NO_MEMORY = 202
+    """The allocator said no."""
+    REF_LIMIT = 203
+    """A block's reference count is at its limit."""
+    BLOCK_FULL = 204
+    """Every slot of the block is taken."""
+    CORRUPT = 300
+    VERSION = 301
+    MISMATCH = 302
+    IO = 400
+    INTERNAL = 500
+    """An invariant of the library does not hold: please report it."""
+
+
+class Dtype(enum.IntEnum):
+    """Element types. The first three are those of the rows a caller passes and of stored keys and values; the others are only
+    stored. Native byte order. Conversions round to nearest even. Quantised types get their scale when a row is stored, from
+    that row alone: what was stored before never changes. With m the largest magnitude of a row (INT8) or of 32 dims (INT4),
+    elements are off by at most m / 254 and m / 13.8; a NaN or an infinity among them makes all of them NaN, and below 1e-30
+    they are stored as 0.
+    """
+    F32 = 1
+    """IEEE binary32."""
+    F16 = 2
+    """IEEE binary16."""
+    BF16 = 3
+    """The upper half of binary32."""
+    INT8 = 4
+    """A byte n (two's complement) per element and an fp32 scale per row (token and KV head): scale * n."""
+    INT4 = 5
+    """A nibble n (two's complement) per element and a bf16 scale per 32 dims: scale * n."""
+    FP8_E4M3 = 6
+    """OCP E4M3, without a scale: up to 448, and beyond stored as 448; infinities become NaN."""
+    FP8_E5M2 = 7
+    """OCP E5M2, without a scale: up to 57344, and finite numbers beyond stored as that; keeps infinities."""
+
+
+class LogLevel(enum.IntEnum):
+    WARNING = 1
+    INFO = 2
+
+
+class Storage(enum.IntEnum):
+    """Where keys and values live. All kinds give the same results; comparing the first two shows what paging buys."""
+    PAGED = 1
+    """Fixed-size blocks of one slab, shared between sessions, copied on write."""
+    CONTIGUOUS = 2
+    """One growing tensor per session and layer; a fork or a snapshot copies."""
+    NONE = 3
+    """Block ids only: the engine keeps the bytes; write, attend and materialize are UNSUPPORTED."""
+
+
+class Layout(enum.IntEnum):
+    """How the bytes of a paged cache are arranged."""
+    PACKED = 1
+    """Block-major, made for this library's kernels (default). A block holds [layer][tile][kv head][K tile | V tile]; a tile is
+    16 tokens. With p = 2 for BF16, 4 for INT8, 8 for INT4 and 1 otherwise, element (token t, dim d) of a tile is K: ((d / p)
+    * 16 + t) * p + d % p V: ((t / p) * value_dim + d) * p + (t % p) / 2 + (t % 2) * (p / 2)     (p = 1: t * value_dim + d) in
+    units of an element (INT4: nibble i is in byte i / 2, the even one lower). After the elements come the scales, INT8 [16
+    tokens], INT4 [ceil(dim / 32)][16 tokens]; a tile is padded to a multiple of 64 bytes.
+    """
+    PLAIN = 2
+    """Layer-major, made for engines with kernels of their own: per layer one K tensor [block][block_size][kv head][key_dim] and
+    one V tensor [block][block_size][kv head][value_dim]. Read as block tensors, or token-flat as [slot][kv head][dim]. A row
+    of INT8 or INT4 is its elements followed by its scales.
+    """
+
+
+class Isa(enum.IntEnum):
+    """Instruction sets. Each of x86 has what those before it in this order have: SSE2, AVX2, AVX512, AVX512_VNNI, AVX512_BF16."""
+    AUTO = 0
+    SCALAR = 1
+    SSE2 = 2
+    AVX2 = 3
+    """With FMA and F16C."""
+    AVX512 = 4
+    """F, CD, DQ, BW, VL."""
+    AVX512_BF16 = 5
+    """AVX512 with BF16 and VNNI."""
+    NEON = 6
+    AVX512_VNNI = 7
+
+
+class HugePages(enum.IntEnum):
+    """What to ask of the operating system for the slab."""
+    ADVISE = 0
+    """Transparent huge pages where the system offers them (default)."""
+    OFF = 1
+    REQUIRE = 2
+    """Reserved 2 MiB pages (hugetlbfs) or PKV_NO_MEMORY."""
+
+
+class Eviction(enum.IntEnum):
+    """Which cached blocks that nobody uses go first when memory is needed, tails of texts before their beginnings."""
+    DEFAULT = 0
+    """Those that earn the fewest hits for their room, by what was learned of when blocks like them return."""
+    LRU = 1
+    """Those not used for longest."""
+    LFU = 2
+    """Those matched least often since they were stored; of these, as LRU."""
+
+
+class PrefixUse(enum.IntEnum):
+    """What a session does with the prefix index of its cache, if there is one."""
+    SHARE = 0
+    """Matches, and publishes what it computes (default)."""
+    MATCH = 1
+    """Matches only."""
+    OFF = 2
+
+
+class IndexUnit(enum.IntEnum):
+    """What an index list of pkv_batch_kv_indices counts."""
+    BLOCKS = 1
+    SLOTS = 2
+
+
+class Tensor(ctypes.Structure):
+    """Rows in the caller's memory: element (row, head, dim) is at data[row * row_stride + head * head_stride + dim]. Strides
+    count elements; 0 means dense, [rows][heads][dim]. Any alignment works. This struct is pinned: it will not grow.
+    """
+
+    _fields_ = [
+        ("data", _pointer),
+        ("dtype", _int),
+        ("reserved", _u32),
+        ("row_stride", _i64),
+        ("head_stride", _i64),
+    ]
+
+
+class Allocator(ctypes.Structure):
+    """Memory supplied by the caller. alignment is a power of two. alloc returns NULL to refuse: PKV_NO_MEMORY."""
+
+    _fields_ = [
+        ("alloc", _pointer),
+        ("free", _pointer),
+        ("user", _pointer),
+    ]
+
+
+class Logger(ctypes.Structure):
+    """Receives one line without a newline. The library itself never prints."""
+
+    _fields_ = [
+        ("log", _pointer),
+        ("user", _pointer),
+    ]
+
+
+class Runner(ctypes.Structure):
+    """Threads supplied by the caller, in the place of the library's own. run calls task(context, i, worker) once for every i in
+    [0, n), on any threads and in any order, and returns when all of them have returned. worker is below threads; no two calls
+    at once have the same worker. task does not throw. Results do not depend on how the calls are spread.
+    """
+
+    _fields_ = [
+        ("run", _pointer),
+        ("user", _pointer),
+        ("threads", _u32),
+        ("reserved", _u32),
+    ]
+
+
+class PoolStats(ctypes.Structure):
+    """Counts of one pool of blocks: of a pkv_pool, or of a layer group of a cache. blocks = free + used + retired."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("block_size", _u32),
+        ("blocks", _u64),
+        ("free", _u64),
+        ("used", _u64),
+        ("shared", _u64),
+        ("retired", _u64),
+        ("references", _u64),
+        ("slots_filled", _u64),
+        ("used_peak", _u64),
+    ]
+
+
+class CacheStats(ctypes.Structure):
+    """Counts of a cache over all layer groups. Since 0.1."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("sessions", _u32),
+        ("snapshots", _u32),
+        ("batches", _u32),
+        ("blocks", _u64),
+        ("free_blocks", _u64),
+        ("used_blocks", _u64),
+        ("used_blocks_peak", _u64),
+        ("tokens", _u64),
+        ("slots_filled", _u64),
+        ("slots_reserved", _u64),
+        ("bytes_reserved", _u64),
+        ("copied_blocks", _u64),
+        ("commits", _u64),
+        ("aborts", _u64),
+        ("committed_tokens", _u64),
+        ("suspended_sessions", _u64),
+        ("suspensions", _u64),
+        ("evictable_blocks", _u64),
+    ]
+
+
+class PoolConfig(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", _u32),
+        ("blocks", _u32),
+        ("block_size", _u32),
+        ("reserved", _u32),
+        ("allocator", _pointer),
+    ]
+
+
+class BlockState(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", _u32),
+        ("id", _u32),
+        ("generation", _u32),
+        ("references", _u32),
+        ("filled", _u32),
+        ("sealed", _u32),
+    ]
+
+
+class LayerGroup(ctypes.Structure):
+    """Layers with the same shape. A plain model is one group and needs none of this: it fills the fields of pkv_cache_config.
+    Hybrid models list their groups, for example one of full and one of sliding-window layers.
+    """
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("layers", _u32),
+        ("layer_indices", _pointer),
+        ("query_heads", _u32),
+        ("kv_heads", _u32),
+        ("key_dim", _u32),
+        ("value_dim", _u32),
+        ("dtype", _int),
+        ("window", _u32),
+        ("blocks", _u64),
+        ("value_dtype", _int),
+        ("sinks", _u32),
+        ("latent", _u32),
+        ("reserved", _u32),
+    ]
+
+
+class PrefixConfig(ctypes.Structure):
+    """The prefix index of a cache: see prefix.h."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("eviction", _int),
+    ]
+
+
+class CacheConfig(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", _u32),
+        ("storage", _int),
+        ("layout", _int),
+        ("block_size", _u32),
+        ("layers", _u32),
+        ("query_heads", _u32),
+        ("kv_heads", _u32),
+        ("key_dim", _u32),
+        ("value_dim", _u32),
+        ("dtype", _int),
+        ("window", _u32),
+        ("group_count", _u32),
+        ("groups", _pointer),
+        ("blocks", _u64),
+        ("memory_bytes", _u64),
+        ("threads", _u32),
+        ("isa", _int),
+        ("huge_pages", _int),
+        ("prefault", _u32),
+        ("allocator", _pointer),
+        ("logger", _pointer),
+        ("value_dtype", _int),
+        ("sinks", _u32),
+        ("latent", _u32),
+        ("watermark", _u32),
+        ("runner", _pointer),
+        ("prefix", _pointer),
+    ]
+
+
+class CachePlan(ctypes.Structure):
+    """Sizes of K and V before anything is allocated."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("groups", _u32),
+        ("bytes_per_token", _u64),
+        ("bytes_per_block", _u64),
+        ("blocks", _u64),
+        ("tokens", _u64),
+        ("total_bytes", _u64),
+        ("bookkeeping_bytes", _u64),
+    ]
+
+
+class CacheInfo(ctypes.Structure):
+    """What a cache was made with, defaults filled in."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("storage", _int),
+        ("layout", _int),
+        ("block_size", _u32),
+        ("groups", _u32),
+        ("layers", _u32),
+        ("threads", _u32),
+        ("isa", _int),
+    ]
+
+
+class SessionConfig(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", _u32),
+        ("priority", _i32),
+        ("reserve_tokens", _u64),
+        ("prefix", _int),
+        ("reserved", _u32),
+        ("salt", _pointer),
+        ("salt_size", _u64),
+    ]
+
+
+class SessionInfo(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", _u32),
+        ("priority", _i32),
+        ("suspended", _u32),
+        ("reserved", _u32),
+        ("length", _u64),
+        ("total", _u64),
+        ("blocks", _u64),
+        ("exclusive_blocks", _u64),
+    ]
+
+
+class AttentionParams(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", _u32),
+        ("scale", _f32),
+        ("causal", _u32),
+        ("window", _u32),
+        ("softcap", _f32),
+        ("alibi_slopes", _pointer),
+        ("sink_logits", _pointer),
+        ("mask", _pointer),
+        ("mask_words", _u64),
+        ("sinks", _u32),
+        ("reserved", _u32),
+        ("lse", _pointer),
+    ]
+
+
+class KVView(ctypes.Structure):
+    """K and V of one layer in paged memory: a cache's (pkv_cache_kv_view) or the caller's own. Strides count elements of dtype;
+    of INT8 and INT4, whose rows end in scales, bytes. Block b begins at b * block_stride; in it PLAIN   element (token t,
+    head h, dim d) is at t * row_stride + h * head_stride + d; PACKED  tile t / 16 begins at (t / 16) * row_stride + h *
+    head_stride; inside, see PKV_LAYOUT_PACKED. Where block_stride == block_size * row_stride (PLAIN) the same memory is
+    token-flat: slot s begins at s * row_stride.
+    """
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("dtype", _int),
+        ("layout", _int),
+        ("block_size", _u32),
+        ("kv_heads", _u32),
+        ("key_dim", _u32),
+        ("value_dim", _u32),
+        ("value_dtype", _int),
+        ("blocks", _u64),
+        ("k", _pointer),
+        ("v", _pointer),
+        ("k_block_stride", _i64),
+        ("k_row_stride", _i64),
+        ("k_head_stride", _i64),
+        ("v_block_stride", _i64),
+        ("v_row_stride", _i64),
+        ("v_head_stride", _i64),
+    ]
+
+
+class AttentionSequences(ctypes.Structure):
+    """A ragged set of sequences over one pkv_kv_view, described by the caller."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("query_heads", _u32),
+        ("count", _u64),
+        ("query_lengths", _pointer),
+        ("kv_lengths", _pointer),
+        ("block_tables", _pointer),
+        ("block_table_stride", _u64),
+    ]
+
+
+class PrefixStats(ctypes.Structure):
+    """Figures of one salt's share of the index, or of all of it."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("reserved", _u32),
+        ("matches", _u64),
+        ("asked_tokens", _u64),
+        ("matched_tokens", _u64),
+        ("matched_blocks", _u64),
+        ("published_blocks", _u64),
+        ("evicted_blocks", _u64),
+        ("cached_blocks", _u64),
+        ("evictable_blocks", _u64),
+    ]
+
+
+_Call = Callable[..., int]
+_Text = Callable[..., bytes]
+
+
+def _bind(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
+    function = getattr(library, name)
+    function.restype, function.argtypes = result, arguments
+    return function
+
+
+class Functions:
+    """The functions of an opened library, without their `pkv_`. An AttributeError names one that it does not have."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.status_string: _Text = _bind(library, "pkv_status_string", _text, _int)
+        self.last_error: _Text = _bind(library, "pkv_last_error", _text)
+        self.version: _Call = _bind(library, "pkv_version", _u32)
+        self.version_string: _Text = _bind(library, "pkv_version_string", _text)
+        self.pool_config_init: _Call = _bind(library, "pkv_pool_config_init", _int, _pointer, _size)
+        self.pool_create: _Call = _bind(library, "pkv_pool_create", _int, _pointer, _pointer)
+        self.pool_destroy: _Call = _bind(library, "pkv_pool_destroy", _int, _pointer)
+        self.pool_alloc: _Call = _bind(library, "pkv_pool_alloc", _int, _pointer, _size, _pointer)
+        self.pool_retain: _Call = _bind(library, "pkv_pool_retain", _int, _pointer, _size, _pointer)
+        self.pool_release: _Call = _bind(library, "pkv_pool_release", _int, _pointer, _size, _pointer)
+        self.pool_claim: _Call = _bind(library, "pkv_pool_claim", _int, _pointer, _u64, _u32, _pointer)
+        self.pool_seal: _Call = _bind(library, "pkv_pool_seal", _int, _pointer, _u64)
+        self.pool_reset: _Call = _bind(library, "pkv_pool_reset", _int, _pointer, _u64)
+        self.pool_block_state: _Call = _bind(library, "pkv_pool_block_state", _int, _pointer, _u32, _pointer)
+        self.pool_get_stats: _Call = _bind(library, "pkv_pool_get_stats", _int, _pointer, _pointer)
+        self.pool_validate: _Call = _bind(library, "pkv_pool_validate", _int, _pointer)
+        self.cache_config_init: _Call = _bind(library, "pkv_cache_config_init", _int, _pointer, _size)
+        self.layer_group_init: _Call = _bind(library, "pkv_layer_group_init", _int, _pointer, _size)
+        self.cache_compute_plan: _Call = _bind(library, "pkv_cache_compute_plan", _int, _pointer, _u32, _pointer)
+        self.cache_create: _Call = _bind(library, "pkv_cache_create", _int, _pointer, _pointer)
+        self.cache_destroy: _Call = _bind(library, "pkv_cache_destroy", _int, _pointer)
+        self.cache_get_info: _Call = _bind(library, "pkv_cache_get_info", _int, _pointer, _pointer)
+        self.cache_get_stats: _Call = _bind(library, "pkv_cache_get_stats", _int, _pointer, _pointer)
+        self.cache_get_pool_stats: _Call = _bind(library, "pkv_cache_get_pool_stats", _int, _pointer, _u32, _pointer)
+        self.cache_format_metrics: _Call = _bind(library, "pkv_cache_format_metrics", _int, _pointer, _size, _pointer, _pointer)
+        self.cache_validate: _Call = _bind(library, "pkv_cache_validate", _int, _pointer)
+        self.isa_supported: _Call = _bind(library, "pkv_isa_supported", _int, _int, _pointer)
+        self.isa_name: _Text = _bind(library, "pkv_isa_name", _text, _int)
+        self.session_config_init: _Call = _bind(library, "pkv_session_config_init", _int, _pointer, _size)
+        self.session_open: _Call = _bind(library, "pkv_session_open", _int, _pointer, _pointer, _pointer)
+        self.session_close: _Call = _bind(library, "pkv_session_close", _int, _pointer)
+        self.session_length: _Call = _bind(library, "pkv_session_length", _int, _pointer, _pointer)
+        self.session_layer_length: _Call = _bind(library, "pkv_session_layer_length", _int, _pointer, _u32, _pointer)
+        self.session_tokens: _Call = _bind(library, "pkv_session_tokens", _int, _pointer, _u64, _size, _pointer)
+        self.session_set_tokens: _Call = _bind(library, "pkv_session_set_tokens", _int, _pointer, _u64, _size, _pointer)
+        self.session_reserve: _Call = _bind(library, "pkv_session_reserve", _int, _pointer, _u64)
+        self.session_prefill: _Call = _bind(library, "pkv_session_prefill", _int, _pointer, _u32, _size, _pointer, _pointer)
+        self.session_push: _Call = _bind(library, "pkv_session_push", _int, _pointer, _u32, _pointer, _pointer)
+        self.session_trim: _Call = _bind(library, "pkv_session_trim", _int, _pointer, _u64)
+        self.session_fork: _Call = _bind(library, "pkv_session_fork", _int, _pointer, _pointer)
+        self.session_suspend: _Call = _bind(library, "pkv_session_suspend", _int, _pointer)
+        self.session_resume: _Call = _bind(library, "pkv_session_resume", _int, _pointer, _pointer, _pointer, _pointer)
+        self.session_set_priority: _Call = _bind(library, "pkv_session_set_priority", _int, _pointer, _i32)
+        self.session_get_info: _Call = _bind(library, "pkv_session_get_info", _int, _pointer, _pointer)
+        self.session_block_table: _Call = _bind(library, "pkv_session_block_table", _int, _pointer, _u32, _size, _pointer, _pointer)
+        self.session_slot_mapping: _Call = _bind(library, "pkv_session_slot_mapping", _int, _pointer, _u32, _u64, _size, _pointer)
+        self.session_kv_indices: _Call = _bind(library, "pkv_session_kv_indices", _int, _pointer, _u32, _size, _pointer, _pointer)
+        self.session_materialize: _Call = _bind(library, "pkv_session_materialize", _int, _pointer, _u32, _u64, _size, _pointer, _pointer)
+        self.attention_params_init: _Call = _bind(library, "pkv_attention_params_init", _int, _pointer, _size)
+        self.cache_kv_view: _Call = _bind(library, "pkv_cache_kv_view", _int, _pointer, _u32, _pointer)
+        self.attention: _Call = _bind(library, "pkv_attention", _int, _pointer, _pointer, _pointer, _pointer, _pointer)
+        self.merge_states: _Call = _bind(library, "pkv_merge_states", _int, _size, _pointer, _pointer, _size, _u32, _u32, _pointer, _pointer)
+        self.batch_begin: _Call = _bind(library, "pkv_batch_begin", _int, _pointer, _size, _pointer, _pointer, _pointer, _pointer)
+        self.batch_choose_victims: _Call = _bind(library, "pkv_batch_choose_victims", _int, _pointer, _size, _pointer, _pointer, _size, _pointer, _pointer)
+        self.batch_rows: _Call = _bind(library, "pkv_batch_rows", _int, _pointer, _pointer)
+        self.batch_write: _Call = _bind(library, "pkv_batch_write", _int, _pointer, _u32, _pointer, _pointer)
+        self.batch_attend: _Call = _bind(library, "pkv_batch_attend", _int, _pointer, _u32, _pointer, _pointer, _pointer)
+        self.batch_commit: _Call = _bind(library, "pkv_batch_commit", _int, _pointer, _pointer)
+        self.batch_accept: _Call = _bind(library, "pkv_batch_accept", _int, _pointer, _size, _size, _pointer)
+        self.batch_abort: _Call = _bind(library, "pkv_batch_abort", _int, _pointer)
+        self.batch_slot_mapping: _Call = _bind(library, "pkv_batch_slot_mapping", _int, _pointer, _u32, _size, _pointer, _pointer)
+        self.batch_block_copies: _Call = _bind(library, "pkv_batch_block_copies", _int, _pointer, _u32, _size, _pointer, _pointer, _pointer)
+        self.batch_kv_indices: _Call = _bind(library, "pkv_batch_kv_indices", _int, _pointer, _u32, _int, _pointer, _size, _pointer, _pointer, _pointer)
+        self.snapshot_take: _Call = _bind(library, "pkv_snapshot_take", _int, _pointer, _pointer)
+        self.snapshot_open: _Call = _bind(library, "pkv_snapshot_open", _int, _pointer, _pointer, _pointer)
+        self.snapshot_length: _Call = _bind(library, "pkv_snapshot_length", _int, _pointer, _pointer)
+        self.snapshot_close: _Call = _bind(library, "pkv_snapshot_close", _int, _pointer)
+        self.prefix_config_init: _Call = _bind(library, "pkv_prefix_config_init", _int, _pointer, _size)
+        self.session_match_prefix: _Call = _bind(library, "pkv_session_match_prefix", _int, _pointer, _size, _pointer, _pointer)
+        self.prefix_get_stats: _Call = _bind(library, "pkv_prefix_get_stats", _int, _pointer, _pointer, _size, _pointer)
+        self.prefix_clear: _Call = _bind(library, "pkv_prefix_clear", _int, _pointer, _pointer, _size)
