@@ -76,6 +76,9 @@ void cache_config(Source& draw) {
   config->allocator = &allocator;
   config->logger = draw.chance(50) ? &logger : nullptr;
   config->runner = draw.chance(20) ? &runner : nullptr;
+  Padded<pkv_prefix_config> prefix(pkv_prefix_config_init);
+  spoil(prefix.value, draw);
+  config->prefix = draw.chance(30) ? &prefix : nullptr;
   if (config->runner != nullptr && draw.chance(80)) config->threads = 0;
   if (config->struct_size < offsetof(pkv_cache_config, logger)) return;  // it would be given the system's memory
 
@@ -117,8 +120,9 @@ void pool_config(Source& draw) {
 void session_config(Source& draw) {
   Padded<pkv_session_config> config(pkv_session_config_init);
   spoil(config.value, draw);
+  config->salt = config->salt_size <= sizeof config.more && draw.chance(80) ? config.more : nullptr;
   pkv_session session = nullptr;
-  const pkv_status status = pkv_session_open(fixture().cache, &config, &session);
+  const pkv_status status = pkv_session_open(draw.chance(50) ? fixture().cache : fixture().prefixed, &config, &session);
   documented(status, {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_NO_MEMORY});
   EXPECT_EQ(status == PKV_OK, session != nullptr);
   EXPECT_EQ(PKV_OK, pkv_session_close(session));
@@ -303,6 +307,49 @@ void begun(Source& draw) {
   EXPECT_EQ(PKV_OK, pkv_batch_abort(batch));
 }
 
+// A text of few tokens, under any salt, in the cache with an index.
+void prefix(Source& draw) {
+  Fixture& f = fixture();
+  const unsigned char salts[256] = {};
+  const int32_t text[64] = {};
+  const size_t salt_size = static_cast<size_t>(draw.chance(80) ? draw.below(3) : number(draw)), n = static_cast<size_t>(draw.chance(80) ? draw.below(65) : number(draw));
+  const void* const salt = draw.chance(95) ? salts : nullptr;
+  const int32_t* const tokens = n <= std::size(text) || n > SIZE_MAX / 4 ? text : nullptr;
+  uint64_t amount = 0;
+  switch (draw.below(6)) {
+    case 0: documented(pkv_prefix_pin(f.prefixed, salt, salt_size, n, tokens, &amount), {PKV_TOO_LARGE, PKV_OUT_OF_BLOCKS}); break;
+    case 1: documented(pkv_prefix_unpin(f.prefixed, salt, salt_size, n, tokens, &amount), {PKV_TOO_LARGE, PKV_DOUBLE_FREE}); break;
+    case 2:
+      documented(pkv_prefix_set_quota(f.prefixed, salt, salt_size, number(draw)), {PKV_TOO_LARGE});
+      documented(pkv_prefix_set_quota(f.prefixed, salt, salt_size, PKV_DEFAULT_QUOTA), {PKV_TOO_LARGE});
+      break;
+    case 3: {
+      uint64_t next = number(draw);
+      size_t room = static_cast<size_t>(number(draw));
+      auto* const events = room <= f.out.size() / sizeof(pkv_prefix_event) ? reinterpret_cast<pkv_prefix_event*>(f.out.data()) : nullptr;
+      const pkv_status status = pkv_prefix_read_events(f.prefixed, &next, &room, events, draw.chance(50) ? &amount : nullptr);
+      documented(status);
+      EXPECT_TRUE(f.out.untouched_from(status == PKV_OK ? room * sizeof(pkv_prefix_event) : 0));
+      f.out.clear();
+      break;
+    }
+    case 4: {
+      const uint32_t size = static_cast<uint32_t>(draw.chance(70) ? 16 * draw.between(1, 16) : number(draw));
+      const pkv_status status = pkv_prefix_hash_blocks(salt, salt_size, size, n, tokens, reinterpret_cast<uint64_t*>(f.out.data()));
+      documented(status, {PKV_TOO_LARGE});
+      EXPECT_TRUE(f.out.untouched_from(status == PKV_OK ? n / size * sizeof(uint64_t) : 0));
+      f.out.clear();
+      break;
+    }
+    default:
+      pkv_prefix_stats stats{};
+      stats.struct_size = sizeof stats;
+      documented(pkv_prefix_get_stats(f.prefixed, salt, salt_size, &stats), {PKV_TOO_LARGE});
+      documented(pkv_session_match_prefix(f.session, n, tokens, &amount));
+  }
+  EXPECT_EQ(PKV_OK, pkv_cache_validate(f.prefixed)) << pkv_last_error();
+}
+
 void pooled(Source& draw) {
   Fixture& f = fixture();
   pkv_block list[4];
@@ -343,7 +390,7 @@ void handles(Source& draw) {
 }
 
 constexpr void (*kinds[])(Source&) = {cache_config, pool_config, session_config, attend, write, prefill, materialize, stateless,
-                                      merge, filled, listed, begun, pooled, handles};
+                                      merge, filled, listed, begun, pooled, handles, prefix};
 
 }  // namespace
 
@@ -360,4 +407,5 @@ FUZZ_TARGET(const uint8_t* data, size_t size) {
   EXPECT_EQ(tokens, length);
   EXPECT_EQ(live, f.hooks.live());
   EXPECT_TRUE(f.hooks.sound());
+  EXPECT_TRUE(f.index_hooks.sound());
 }

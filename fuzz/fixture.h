@@ -20,7 +20,8 @@ Struct made(pkv_status (*init)(Struct*, size_t)) {
 // What lives from input to input: a cache with a session of 20 tokens, another with a step of 3 in flight, a snapshot, a pool.
 struct Fixture {
   memory::Hooks hooks{budget};
-  pkv_cache cache = nullptr;
+  memory::Hooks index_hooks{budget};  // a pin may split what is cached, and then there is more of it
+  pkv_cache cache = nullptr, prefixed = nullptr;
   pkv_session session = nullptr, stepping = nullptr;
   pkv_batch batch = nullptr;
   pkv_snapshot snapshot = nullptr;
@@ -47,10 +48,30 @@ struct Fixture {
     EXPECT_EQ(PKV_OK, pkv_batch_attend(batch, 0, nullptr, &any, &result));
     out.clear();
     EXPECT_EQ(PKV_OK, pkv_snapshot_take(session, &snapshot));
+    auto prefix = made(pkv_prefix_config_init);
+    prefix.events = 8;
+    config.prefix = &prefix;
+    config.allocator = index_hooks.allocator();
+    EXPECT_EQ(PKV_OK, pkv_cache_create(&config, &prefixed));
+    cache_text();
     auto pool_config = made(pkv_pool_config_init);
     pool_config.blocks = 100;
     pool_config.allocator = hooks.allocator();
     EXPECT_EQ(PKV_OK, pkv_pool_create(&pool_config, &pool));
+  }
+
+  // 40 tokens, all 0, stay in the index; pinned once and taken back, so that it has the memory it works in.
+  void cache_text() {
+    const int32_t text[40] = {};
+    const pkv_tensor any = dense();
+    pkv_session ended = nullptr;
+    EXPECT_EQ(PKV_OK, pkv_session_open(prefixed, nullptr, &ended));
+    EXPECT_EQ(PKV_OK, pkv_session_prefill(ended, 0, std::size(text), &any, &any));
+    EXPECT_EQ(PKV_OK, pkv_session_set_tokens(ended, 0, std::size(text), text));
+    EXPECT_EQ(PKV_OK, pkv_session_close(ended));
+    uint64_t amount = 0;
+    EXPECT_EQ(PKV_OK, pkv_prefix_pin(prefixed, nullptr, 0, std::size(text), text, &amount));
+    EXPECT_EQ(PKV_OK, pkv_prefix_unpin(prefixed, nullptr, 0, std::size(text), text, &amount));
   }
 
   pkv_tensor dense() { return {rows.data(), PKV_F32, 0, 0, 0}; }

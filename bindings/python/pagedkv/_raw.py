@@ -31,6 +31,12 @@ NO_BLOCK = 0xFFFFFFFF
 """Stands in a block table for a block that was given back (it left a sliding window)."""
 ALL_SALTS = 0xFFFFFFFFFFFFFFFF
 """salt_size of what follows: every salt."""
+DEFAULT_QUOTA = -1
+"""At most so many block positions are cached of one salt from now on; 0: no limit; PKV_DEFAULT_QUOTA: that of the config again.
+Where a salt is full, its own blocks that nobody uses make room, those used longest ago first; where all are in use, what its
+sessions compute is not cached. What is over the quota already goes at once if nobody uses it. Statuses: UNSUPPORTED,
+TOO_LARGE (salt), NO_MEMORY. Since 0.1.
+"""
 NO_TOKEN = -1
 """Stands for a token whose id was never told."""
 
@@ -180,10 +186,32 @@ class PrefixUse(enum.IntEnum):
     OFF = 2
 
 
+class Retention(enum.IntEnum):
+    """How long the prefix index keeps what a session leaves behind: blocks of a lower retention are evicted before all of a
+    higher.
+    """
+    NORMAL = 0
+    LOW = 1
+    """A text that will hardly come again: a batch job, an evaluation."""
+    HIGH = 2
+    """One that must stay fast, even if it comes seldom."""
+
+
 class IndexUnit(enum.IntEnum):
     """What an index list of pkv_batch_kv_indices counts."""
     BLOCKS = 1
     SLOTS = 2
+
+
+class PrefixEventKind(enum.IntEnum):
+    STORED = 1
+    """A block is cached now."""
+    EVICTED = 2
+    """It went because memory was needed."""
+    EXPELLED = 3
+    """It went because its salt's quota was full."""
+    CLEARED = 4
+    """It went by pkv_prefix_clear."""
 
 
 class Tensor(ctypes.Structure):
@@ -326,6 +354,10 @@ class PrefixConfig(ctypes.Structure):
     _fields_ = [
         ("struct_size", _u32),
         ("eviction", _int),
+        ("pinned_blocks", _u64),
+        ("salt_blocks", _u64),
+        ("events", _u32),
+        ("reserved", _u32),
     ]
 
 
@@ -397,7 +429,7 @@ class SessionConfig(ctypes.Structure):
         ("priority", _i32),
         ("reserve_tokens", _u64),
         ("prefix", _int),
-        ("reserved", _u32),
+        ("retention", _int),
         ("salt", _pointer),
         ("salt_size", _u64),
     ]
@@ -490,6 +522,24 @@ class PrefixStats(ctypes.Structure):
         ("evicted_blocks", _u64),
         ("cached_blocks", _u64),
         ("evictable_blocks", _u64),
+        ("expelled_blocks", _u64),
+        ("cleared_blocks", _u64),
+        ("pinned_blocks", _u64),
+    ]
+
+
+class PrefixEvent(ctypes.Structure):
+    """One block position, of all layer groups. A block is stored after and goes before the one that precedes it. This struct is
+    pinned: it will not grow.
+    """
+
+    _fields_ = [
+        ("number", _u64),
+        ("hash", _u64),
+        ("parent", _u64),
+        ("position", _u64),
+        ("kind", _int),
+        ("reserved", _u32),
     ]
 
 
@@ -578,3 +628,8 @@ class Functions:
         self.session_match_prefix: _Call = _bind(library, "pkv_session_match_prefix", _int, _pointer, _size, _pointer, _pointer)
         self.prefix_get_stats: _Call = _bind(library, "pkv_prefix_get_stats", _int, _pointer, _pointer, _size, _pointer)
         self.prefix_clear: _Call = _bind(library, "pkv_prefix_clear", _int, _pointer, _pointer, _size)
+        self.prefix_pin: _Call = _bind(library, "pkv_prefix_pin", _int, _pointer, _pointer, _size, _size, _pointer, _pointer)
+        self.prefix_unpin: _Call = _bind(library, "pkv_prefix_unpin", _int, _pointer, _pointer, _size, _size, _pointer, _pointer)
+        self.prefix_set_quota: _Call = _bind(library, "pkv_prefix_set_quota", _int, _pointer, _pointer, _size, _u64)
+        self.prefix_read_events: _Call = _bind(library, "pkv_prefix_read_events", _int, _pointer, _pointer, _pointer, _pointer, _pointer)
+        self.prefix_hash_blocks: _Call = _bind(library, "pkv_prefix_hash_blocks", _int, _pointer, _size, _u32, _size, _pointer, _pointer)
