@@ -29,7 +29,8 @@ static void create_cache(engine* e, const options* o, pkv_storage storage, size_
   config.isa = find_isa(e->lib, o->isa);
   pkv_prefix_config prefix;
   engine_check(e, e->lib->prefix_config_init(&prefix, sizeof prefix), "the cache");
-  if (storage == PKV_STORAGE_PAGED) config.prefix = &prefix; /* contiguous tensors have no blocks to share */
+  e->prefixes = storage == PKV_STORAGE_PAGED && !o->no_prefix; /* contiguous tensors have no blocks to share */
+  if (e->prefixes) config.prefix = &prefix;
 
   e->plan.struct_size = sizeof e->plan;
   engine_check(e, e->lib->cache_compute_plan(&config, PKV_ALL_GROUPS, &e->plan), "the cache");

@@ -14,6 +14,7 @@ typedef struct engine {
   pkv_cache cache;
   pkv_cache_info info;
   pkv_cache_plan plan;
+  bool prefixes; /* the cache has a prefix index */
   double library_seconds; /* spent in begin, write, attend and commit so far */
   size_t rows_forwarded;
 

@@ -35,6 +35,7 @@ static const char help[] =
     "    --block-size N       tokens per block, a multiple of 16 (default 16)\n"
     "    --blocks N           capacity (default: enough for every session). With fewer, sessions wait for blocks,\n"
     "                         and the newest is preempted when they run out; its text stays the same.\n"
+    "    --no-prefix          no prefix index: what sessions share is forked, and what is preempted is computed again\n"
     "    --isa NAME           scalar, sse2, avx2, avx512, avx512_bf16 or neon (default: the best there is)\n"
     "    --threads N          that compute attention (default: one per processor)\n"
     "  scheduling\n"
@@ -180,6 +181,7 @@ options options_parse(int argc, char** argv) {
       {"threads", NUMBER, &o.threads, 1, 1024},
       {"chunk", NUMBER, &o.chunk, 1, 4096},
       {"running", NUMBER, &o.running, 1, 4096},
+      {"no-prefix", FLAG, &o.no_prefix, 0, 0},
       {"compare", FLAG, &o.compare, 0, 0},
       {"tokens-out", TEXT, &o.tokens_out, 0, 0},
       {"json", TEXT, &o.json, 0, 0},

@@ -18,7 +18,7 @@ typedef struct options {
   size_t context, blocks, block_size, threads; /* 0, but for block_size: chosen by the program */
   double temperature, top_p;
   uint64_t seed;
-  bool chat, compare, quiet;
+  bool chat, compare, quiet, no_prefix;
 } options;
 
 /* Ends the program at --help, and with one sentence and EXIT_BAD_OPTION at anything wrong. */

@@ -117,6 +117,9 @@ static void print_copied(const run_result* r, char* text, size_t size) {
 static void print_matched(const run_result* r, char* text, size_t size) {
   snprintf(text, size, "%llu of %llu", (unsigned long long)r->totals.matched_tokens, (unsigned long long)r->totals.asked_tokens);
 }
+static void print_evicted(const run_result* r, char* text, size_t size) {
+  snprintf(text, size, "%llu", (unsigned long long)r->totals.evicted_blocks);
+}
 static void print_preemptions(const run_result* r, char* text, size_t size) {
   snprintf(text, size, "%zu", r->totals.preemptions);
 }
@@ -143,6 +146,7 @@ void report_summary(const run_result* runs, size_t count) {
       {"blocks saved by sharing, at peak", print_saved},
       {"blocks copied on write", print_copied},
       {"tokens found in the prefix index", print_matched},
+      {"  blocks evicted from it", print_evicted},
       {"preemptions", print_preemptions},
   };
   for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
@@ -193,9 +197,10 @@ static void json_run(FILE* file, const run_result* r) {
           (unsigned long long)r->blocks, (unsigned long long)r->block_size, (unsigned long long)t->peak_blocks,
           (unsigned long long)t->peak_bytes);
   fprintf(file, "   \"utilization\": %.6f, \"worst_case_utilization\": %.6f,\n", utilization(r), worst_case_utilization(r));
-  fprintf(file, "   \"peak_saved_blocks\": %llu, \"copied_blocks\": %llu, \"matched_tokens\": %llu, \"asked_tokens\": %llu, \"preemptions\": %zu}",
+  fprintf(file, "   \"peak_saved_blocks\": %llu, \"copied_blocks\": %llu, \"matched_tokens\": %llu, \"asked_tokens\": %llu,\n",
           (unsigned long long)t->peak_saved_blocks, (unsigned long long)t->copied_blocks, (unsigned long long)t->matched_tokens,
-          (unsigned long long)t->asked_tokens, t->preemptions);
+          (unsigned long long)t->asked_tokens);
+  fprintf(file, "   \"evicted_blocks\": %llu, \"preemptions\": %zu}", (unsigned long long)t->evicted_blocks, t->preemptions);
 }
 
 void report_json(const run_result* runs, size_t count, FILE* file, const char* path) {

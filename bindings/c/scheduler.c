@@ -72,7 +72,7 @@ static void close_root(scheduler* s) {
   s->root.state = SEQUENCE_DONE;
 }
 
-static bool has_prefixes(const scheduler* s) { return s->engine->info.storage == PKV_STORAGE_PAGED; }
+static bool has_prefixes(const scheduler* s) { return s->engine->prefixes; }
 
 static pkv_prefix_stats prefix_stats(const scheduler* s) {
   pkv_prefix_stats stats = {.struct_size = sizeof stats};
@@ -248,6 +248,7 @@ static void observe(scheduler* s) {
   if (used > t->peak_blocks) t->peak_blocks = used;
   t->asked_tokens = prefix.asked_tokens;
   t->matched_tokens = prefix.matched_tokens;
+  t->evicted_blocks = prefix.evicted_blocks;
   t->copied_blocks = stats.copied_blocks;
   if (saved > t->peak_saved_blocks) t->peak_saved_blocks = saved;
   if (bytes > t->peak_bytes) t->peak_bytes = bytes;

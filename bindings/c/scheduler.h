@@ -3,7 +3,7 @@
  * A session's known tokens are its prompt and what was generated. Each pass brings some of the tokens that its cache session
  * lacks; when the last one is in, the next token is sampled and becomes known. A preempted session loses its cache, not its
  * tokens, and catches up like a long prompt, from what the prefix index still has of it. The beginning that all prompts share is prefilled
- * once; then every session finds it there (contiguous storage: is forked).
+ * once; then every session finds it there (without an index: is forked).
  */
 #ifndef PKV_GENERATE_SCHEDULER_H
 #define PKV_GENERATE_SCHEDULER_H
@@ -35,6 +35,7 @@ typedef struct run_totals {
   uint64_t tokens, worst_case;           /* held by sessions, and what their whole contexts would take; summed over passes */
   uint64_t peak_blocks, peak_saved_blocks, peak_bytes, copied_blocks;
   uint64_t asked_tokens, matched_tokens; /* of prompts, and of what preempted sessions knew: looked for and found in the prefix index */
+  uint64_t evicted_blocks;               /* of the prefix index */
   double seconds;
 } run_totals;
 

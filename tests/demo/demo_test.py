@@ -100,6 +100,19 @@ def case_preemption():
     assert generate(*alone, "--blocks", "11")[0] == [expected_greedy_tokens()]
 
 
+def case_prefix():
+    """With and without the prefix index, and with hardly any memory for it: the same texts."""
+    reference, figures = generate("--no-prefix")
+    assert figures["asked_tokens"] == figures["matched_tokens"] == 0, figures
+    for blocks in ("60", "33", "27"):
+        sessions, figures = generate("--blocks", blocks)
+        assert figures["preemptions"] >= 5 and figures["evicted_blocks"] >= 20 and figures["matched_tokens"] >= 1000, figures
+        assert sessions == reference, f"{blocks} blocks: other tokens with the prefix index than without"
+        sessions, figures = generate("--blocks", blocks, "--no-prefix")
+        assert figures["preemptions"] >= 5 and figures["matched_tokens"] == 0, figures
+        assert sessions == reference, f"{blocks} blocks, no index: other tokens"
+
+
 def case_compare():
     """Both kinds one after the other, in little memory: the program itself checks that the tokens are the same."""
     figures = scratch / "both.json"
