@@ -104,7 +104,7 @@ void Batch::accept(size_t index, std::span<const uint32_t> kept) {
     const LayerPlace place = cache_.place(layer);
     const KvView kv = entry.session->content_.sequences()[place.group].view(place.layer);
     for (size_t i = 0; i < kept.size(); i++)
-      if (kept[i] != i) cache_.kernels().move(kv, entry.start + i, entry.start + kept[i]);
+      if (kept[i] != i) cache_.kernels().transfer({kv, entry.start + kept[i], kv, entry.start + i, 1});
   }
   accepted_[index] = std::move(own);
 }

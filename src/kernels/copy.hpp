@@ -46,22 +46,25 @@ class Copy {
     });
   }
 
-  void move(uint64_t to, uint64_t from) const {
-    alignas(64) unsigned char stored[max_dim * 4];
+  // Stored bits of another sequence (or this one), whose rows are of the same type.
+  void transfer(uint64_t first, uint64_t count, const Copy& source, uint64_t source_first) const {
     const uint32_t bytes = row_bytes(side_.dtype, side_.dim);
-    const Slot target = unit_of(to), source = unit_of(from);
-    const uint32_t token = static_cast<uint32_t>(slot_of(kv_, to).offset % tile_tokens);
-    for (uint32_t head = 0; head < kv_.kv_heads; head++) {
-      const unsigned char* row = stored_row(source, static_cast<uint32_t>(slot_of(kv_, from).offset % tile_tokens), head, stored);
-      unsigned char* const at = place(side_, target.block, target.offset, head);
-      if (kv_.layout == PKV_LAYOUT_PLAIN) {
-        __builtin_memmove(at, row, bytes);
-        continue;
+    for_each_run(first, count, [&](Slot slot, TokenRange range, uint64_t row) {
+      for (uint32_t head = 0; head < kv_.kv_heads; head++) {
+        alignas(64) unsigned char stored[tile_tokens][max_dim * 4];
+        const unsigned char* rows[tile_tokens];
+        for (uint32_t t = range.begin; t < range.end; t++) {
+          const uint64_t position = source_first + row + (t - range.begin);
+          const uint32_t token = static_cast<uint32_t>(slot_of(source.kv_, position).offset % tile_tokens);
+          rows[t] = source.stored_row(source.unit_of(position), token, head, stored[t]);
+        }
+        unsigned char* const at = place(side_, slot.block, slot.offset, head);
+        if (kv_.layout == PKV_LAYOUT_PLAIN)
+          __builtin_memmove(at, rows[range.begin], bytes);
+        else
+          (keys_ ? format_.pack_k : format_.pack_v)(rows, range, side_.dim, at);
       }
-      const unsigned char* rows[tile_tokens];
-      rows[token] = row;
-      (keys_ ? format_.pack_k : format_.pack_v)(rows, {token, token + 1}, side_.dim, at);
-    }
+    });
   }
 
  private:
@@ -112,9 +115,13 @@ void load(const CopyTask& task) {
 }
 
 template <class Isa>
-void move(const KvView& kv, uint64_t to, uint64_t from) {
-  Copy<Isa>(kv, kv.k, true).move(to, from);
-  if (kv.v.data != nullptr) Copy<Isa>(kv, kv.v, false).move(to, from);
+void transfer(const TransferTask& task) {
+  const auto side = [&](const SideView& to, const SideView& from, bool keys) {
+    if (to.data == nullptr || from.data == nullptr) return;
+    Copy<Isa>(task.to, to, keys).transfer(task.to_first, task.count, Copy<Isa>(task.from, from, keys), task.from_first);
+  };
+  side(task.to.k, task.from.k, true);
+  side(task.to.v, task.from.v, false);
 }
 
 }  // namespace pkv

@@ -14,7 +14,7 @@ struct Kernels {
   void (*merge)(const MergeTask&);
   void (*store)(const CopyTask&);  // caller's rows -> sequence
   void (*load)(const CopyTask&);   // sequence -> caller's rows
-  void (*move)(const KvView&, uint64_t to, uint64_t from);  // the stored bits of one position to another
+  void (*transfer)(const TransferTask&);  // stored bits, from sequence to sequence
 };
 
 constexpr bool dtype_stored(pkv_dtype dtype) { return dtype >= PKV_F32 && dtype <= PKV_FP8_E5M2; }

@@ -216,10 +216,18 @@ void load(const CopyTask& task) {
     load_side(task.kv, latent ? task.kv.k : task.kv.v, latent, task.kv.v.dim, task.first, task.count, task.v);
 }
 
-void move(const KvView& kv, uint64_t to, uint64_t from) {
-  for (uint32_t head = 0; head < kv.kv_heads; head++) {
-    StoredRow(kv, kv.k, true, to, head).copy_bits(StoredRow(kv, kv.k, true, from, head));
-    if (kv.v.data != nullptr) StoredRow(kv, kv.v, false, to, head).copy_bits(StoredRow(kv, kv.v, false, from, head));
+void transfer(const TransferTask& task) {
+  const auto row = [](const KvView& kv, const SideView& side, bool keys, uint64_t position, uint32_t head) {
+    return StoredRow(kv, side, keys, position, head);
+  };
+  for (uint64_t i = 0; i < task.count; i++) {
+    const uint64_t to = task.to_first + i, from = task.from_first + i;
+    for (uint32_t head = 0; head < task.to.kv_heads; head++) {
+      if (task.to.k.data != nullptr && task.from.k.data != nullptr)
+        row(task.to, task.to.k, true, to, head).copy_bits(row(task.from, task.from.k, true, from, head));
+      if (task.to.v.data != nullptr && task.from.v.data != nullptr)
+        row(task.to, task.to.v, false, to, head).copy_bits(row(task.from, task.from.v, false, from, head));
+    }
   }
 }
 
@@ -286,6 +294,6 @@ void merge(const MergeTask& task) {
 
 }  // namespace
 
-constexpr Kernels scalar_kernels = {PKV_ISA_SCALAR, prepare, attend_work_bytes, attend, finish, merge, store, load, move};
+constexpr Kernels scalar_kernels = {PKV_ISA_SCALAR, prepare, attend_work_bytes, attend, finish, merge, store, load, transfer};
 
 }  // namespace pkv

@@ -48,6 +48,16 @@ struct CopyTask {
   RowsView v;
 };
 
+// Copies the stored bits of `count` positions from one sequence to another with rows of the same types and dims, whatever their layouts, or
+// within one: then position by position. A side without data in either is left out.
+struct TransferTask {
+  KvView from;
+  uint64_t from_first;
+  KvView to;
+  uint64_t to_first;
+  uint64_t count;
+};
+
 // What one query sees of positions below `end`: those below `sinks` of its task, and those from `begin` on; from mask_begin on only the ones whose
 // bit is set in mask (bit i of word w: position mask_begin + 64 w + i).
 struct QueryView {

@@ -1,4 +1,4 @@
-// Stores, loads and moves: the right elements, nothing else, the same bytes from every instruction set.
+// Stores, loads and transfers: the right elements, nothing else, the same bytes from every instruction set.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -208,7 +208,7 @@ TEST_P(Copy, ASideThatIsNullIsLeftOut) {
   }
 }
 
-TEST_P(Copy, MovesTheBitsOfAPositionAndNothingElse) {
+TEST_P(Copy, TransfersTheBitsOfAPositionWithinASequenceAndNothingElse) {
   Random random(16);
   for (const pkv_layout layout : layouts) {
     for (const pkv_dtype k_dtype : stored_dtypes) {
@@ -220,9 +220,34 @@ TEST_P(Copy, MovesTheBitsOfAPositionAndNothingElse) {
         for (const Side side : sides)
           for (uint32_t head = 0; head < shape.kv_heads && !(side == Side::V && shape.latent); head++)
             expected.copy_row(side, to, head, before, from);
-        GetParam().kernels->move(sequence.view(), to, from);
+        GetParam().kernels->transfer({sequence.view(), from, sequence.view(), to, 1});
         ASSERT_TRUE(expected.bytes == sequence.bytes)
             << "from " << from << " to " << to << " dtypes " << k_dtype << "/" << shape.v_dtype;
+      }
+    }
+  }
+}
+
+TEST_P(Copy, TransfersBitsBetweenSequencesOfAnyLayoutAndBlockSize) {
+  Random random(17);
+  for (const pkv_layout from_layout : layouts) {
+    for (const pkv_layout to_layout : layouts) {
+      for (const pkv_dtype k_dtype : stored_dtypes) {
+        for (int round = 0; round < rounds(10); round++) {
+          const Shape shape = random_shape(random, from_layout, k_dtype, stored_dtypes[pick(random, 0, 6)]);
+          Shape other = random_shape(random, to_layout, k_dtype, shape.v_dtype);
+          other.kv_heads = shape.kv_heads, other.key_dim = shape.key_dim, other.value_dim = shape.value_dim, other.latent = shape.latent;
+          other.v_dtype = shape.v_dtype;
+          Sequence source = random_bytes(shape, random), target = random_bytes(other, random), expected = target;
+          const uint64_t count = pick(random, 1, std::min(shape.length, other.length));
+          const uint64_t from = pick(random, 0, shape.length - count), to = pick(random, 0, other.length - count);
+          for (const Side side : sides)
+            for (uint32_t head = 0; head < shape.kv_heads && !(side == Side::V && shape.latent); head++)
+              for (uint64_t i = 0; i < count; i++) expected.copy_row(side, to + i, head, source, from + i);
+          GetParam().kernels->transfer({source.view(), from, target.view(), to, count});
+          ASSERT_TRUE(expected.bytes == target.bytes)
+              << count << " from " << from << " to " << to << " dtypes " << k_dtype << "/" << shape.v_dtype;
+        }
       }
     }
   }
