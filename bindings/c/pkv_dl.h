@@ -23,8 +23,9 @@
   X(batch_slot_mapping) X(batch_block_copies) X(batch_kv_indices)                                                     \
   X(attention_params_init) X(attention) X(merge_states)                                                               \
   X(snapshot_take) X(snapshot_open) X(snapshot_length) X(snapshot_close)                                              \
-  X(cache_format_metrics) X(prefix_config_init) X(session_match_prefix) X(prefix_get_stats) X(prefix_clear) \
-  X(prefix_pin) X(prefix_unpin) X(prefix_set_quota) X(prefix_read_events) X(prefix_hash_blocks)
+  X(cache_format_metrics) X(prefix_config_init) X(session_match_prefix) X(prefix_get_stats) X(prefix_clear)           \
+  X(prefix_pin) X(prefix_unpin) X(prefix_set_quota) X(prefix_read_events) X(prefix_hash_blocks)                       \
+  X(stream_init) X(file_config_init) X(file_save) X(file_load) X(file_inspect)
 /* clang-format on */
 
 typedef struct pkv_dl {

@@ -13,7 +13,10 @@
  * 3. Prefix reuse. A cache with a pkv_prefix_config keeps what ended sessions computed and pkv_session_match_prefix gives it to those that
  *    begin alike. (prefix.h)
  *
- * 4. An engine with kernels of its own. Storage NONE, or a pkv_pool alone, keeps ids only; pkv_session_block_table, slot
+ * 4. Sessions that survive. pkv_file_save writes sessions and the prefix index to a file (or a buffer, or wherever), pkv_file_load opens them
+ *    again in another process. (file.h)
+ *
+ * 5. An engine with kernels of its own. Storage NONE, or a pkv_pool alone, keeps ids only; pkv_session_block_table, slot
  *    mappings and KV indices tell where everything is; pkv_cache_kv_view gives typed addresses; pkv_attention computes
  *    attention over block tables that the caller owns. (pool.h, attention.h)
  *
@@ -48,5 +51,6 @@
 #include <pagedkv/batch.h>
 #include <pagedkv/snapshot.h>
 #include <pagedkv/prefix.h>
+#include <pagedkv/file.h>
 
 #endif

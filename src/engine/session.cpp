@@ -134,6 +134,17 @@ void Session::resume(uint64_t* short_by) {
   cache().counters().suspended_sessions.fetch_sub(1, std::memory_order_relaxed);
 }
 
+void Session::remember(std::span<const int32_t> tokens, bool suspended) {
+  remembered_.assign(tokens.begin(), tokens.end());
+  suspended_ = suspended;
+  if (suspended) cache().counters().suspended_sessions.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Session::start_publishing() noexcept {
+  publishes_ = true;
+  publish(true);
+}
+
 // Gives up tokens and blocks; the hold last, so that what it calls evictable can be had.
 void Session::empty() noexcept {
   content_.tokens().clear();

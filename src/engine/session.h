@@ -45,10 +45,18 @@ class Session {
   // The id that a position had before a suspension, or PKV_NO_TOKEN.
   int32_t remembered(uint64_t position) const { return position < remembered_.size() ? remembered_[position] : PKV_NO_TOKEN; }
 
+  // Tokens of before a suspension: all of them.
+  std::span<const int32_t> all_remembered() const { return remembered_; }
+  // Of a new session: what another one remembered, and whether it was suspended.
+  void remember(std::span<const int32_t> tokens, bool suspended);
+  // From now on what it computes goes to the prefix index, and what it has, too.
+  void start_publishing() noexcept;
+
   int32_t priority() const { return priority_; }
   void set_priority(int32_t priority) { priority_ = priority; }
   uint64_t opened() const { return opened_; }  // how many were opened before it
   bool in_step() const { return batch_ != nullptr; }
+  void check_idle(const char* who) const;   // BUSY while a step is in flight
   void check_ready(const char* who) const;  // BUSY while a step is in flight, SUSPENDED
   pkv_session_info info() const;
 
@@ -61,7 +69,6 @@ class Session {
   friend class Batch;
   enum class Solo { none, prefill, push };
 
-  void check_idle(const char* who) const;  // BUSY while a step is in flight
   void step(Solo kind, uint32_t layer, size_t n, const pkv_tensor* k, const pkv_tensor* v);
   void begin_replacing(size_t n);
   void reserve_blocks(std::span<const uint64_t> totals, uint32_t keep, uint64_t* short_by, const char* who);
@@ -79,7 +86,7 @@ class Session {
   std::pmr::vector<int32_t> remembered_;  // tokens of before a suspension, from position 0 on; none once length() is there again
   bool suspended_ = false;
   int32_t priority_;
-  const bool publishes_;
+  bool publishes_;
   const uint64_t opened_;
   Batch* batch_ = nullptr;       // the step in flight, whoever drives it
   std::unique_ptr<Batch> solo_;  // that step, if prefill() or push() drives it

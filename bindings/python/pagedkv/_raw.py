@@ -214,6 +214,22 @@ class PrefixEventKind(enum.IntEnum):
     """It went by pkv_prefix_clear."""
 
 
+class StreamKind(enum.IntEnum):
+    """Where bytes come from or go to."""
+    PATH = 1
+    """A regular file by its path. Saving writes a new file beside it and renames that when it is complete and on disk (fsync of
+    the file, rename, fsync of its directory): at every moment, and after a crash, the path has the old file or the new one. A
+    new file can be read and written by its owner only; one that is replaced keeps its mode. Symbolic links, directories and
+    devices are refused (PKV_IO).
+    """
+    DESCRIPTOR = 2
+    """An open, blocking descriptor, from where it stands; stays open. Whatever follows in it is left alone."""
+    BUFFER = 3
+    """The caller's memory."""
+    CALLBACKS = 4
+    """The caller's functions. What follows what a load needs is not asked for."""
+
+
 class Tensor(ctypes.Structure):
     """Rows in the caller's memory: element (row, head, dim) is at data[row * row_stride + head * head_stride + dim]. Strides
     count elements; 0 means dense, [rows][heads][dim]. Any alignment works. This struct is pinned: it will not grow.
@@ -543,6 +559,68 @@ class PrefixEvent(ctypes.Structure):
     ]
 
 
+class Stream(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", _u32),
+        ("kind", _int),
+        ("path", _pointer),
+        ("descriptor", _i32),
+        ("reserved", _u32),
+        ("data", _pointer),
+        ("size", _u64),
+        ("read", _pointer),
+        ("write", _pointer),
+        ("user", _pointer),
+    ]
+
+
+class FileConfig(ctypes.Structure):
+    """What goes with saving and with loading."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("prefix_index", _u32),
+        ("fingerprint", _pointer),
+        ("fingerprint_size", _u64),
+        ("key", _pointer),
+        ("key_size", _u64),
+        ("durable", _u32),
+        ("reserved", _u32),
+    ]
+
+
+class FileItem(ctypes.Structure):
+    """One sequence to save: a session or a snapshot, the other one NULL. This struct is pinned: it will not grow."""
+
+    _fields_ = [
+        ("session", _pointer),
+        ("snapshot", _pointer),
+        ("label", _u64),
+    ]
+
+
+class FileInfo(ctypes.Structure):
+    """What a file says of itself."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("version", _u32),
+        ("bytes", _u64),
+        ("kv_bytes", _u64),
+        ("sessions", _u64),
+        ("tokens", _u64),
+        ("stored_tokens", _u64),
+        ("prefix_entries", _u64),
+        ("block_size", _u32),
+        ("groups", _u32),
+        ("layers", _u32),
+        ("has_kv", _u32),
+        ("authenticated", _u32),
+        ("fingerprint_size", _u32),
+        ("fingerprint", Unsigned char * 64),
+    ]
+
+
 _Call = Callable[..., int]
 _Text = Callable[..., bytes]
 
@@ -633,3 +711,8 @@ class Functions:
         self.prefix_set_quota: _Call = _bind(library, "pkv_prefix_set_quota", _int, _pointer, _pointer, _size, _u64)
         self.prefix_read_events: _Call = _bind(library, "pkv_prefix_read_events", _int, _pointer, _pointer, _pointer, _pointer, _pointer)
         self.prefix_hash_blocks: _Call = _bind(library, "pkv_prefix_hash_blocks", _int, _pointer, _size, _u32, _size, _pointer, _pointer)
+        self.stream_init: _Call = _bind(library, "pkv_stream_init", _int, _pointer, _size)
+        self.file_config_init: _Call = _bind(library, "pkv_file_config_init", _int, _pointer, _size)
+        self.file_save: _Call = _bind(library, "pkv_file_save", _int, _pointer, _size, _pointer, _pointer, _pointer, _pointer)
+        self.file_load: _Call = _bind(library, "pkv_file_load", _int, _pointer, _pointer, _pointer, _size, _pointer, _pointer, _pointer)
+        self.file_inspect: _Call = _bind(library, "pkv_file_inspect", _int, _pointer, _pointer, _pointer)

@@ -57,6 +57,13 @@ PrefixIndex::Hold PrefixIndex::Hold::copy() const {
   return other;
 }
 
+std::string PrefixIndex::Hold::salt() const {
+  if (index_ == nullptr) return {};
+  const std::lock_guard lock(index_->mutex_);
+  const auto& spaces = index_->spaces_;
+  return std::string(std::find_if(spaces.begin(), spaces.end(), [&](const auto& each) { return &each.second == space_; })->first);
+}
+
 void PrefixIndex::Hold::swap(Hold& other) noexcept {
   std::swap(index_, other.index_);
   std::swap(space_, other.space_);

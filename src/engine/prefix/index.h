@@ -16,6 +16,7 @@
 
 #include "engine/memory/sequence.h"
 #include "engine/prefix/events.h"
+#include "engine/prefix/image.h"
 #include "engine/prefix/policy.h"
 #include "engine/prefix/tree.h"
 
@@ -56,6 +57,8 @@ class PrefixIndex {
 
     explicit operator bool() const { return index_ != nullptr; }
     uint32_t depth() const { return depth_; }
+    std::string salt() const;
+    uint8_t retention() const { return retention_; }
     // Gives up the path beyond so many blocks. Where that needs memory that is not there, some more of it.
     void retreat(uint32_t blocks) noexcept;
 
@@ -105,6 +108,9 @@ class PrefixIndex {
   PrefixFigures figures() const;
   // Drops what nobody uses, of one salt or (nullptr) of all.
   void clear(const std::string_view* salt) noexcept;
+
+  // All that is cached, with a reference to each block of its own: see image.h. Throws bad_alloc, and nothing is changed.
+  PrefixImage freeze() const;
 
   // For validation: references the index holds, by group and id, and its own equations. Throws INTERNAL.
   void validate(std::span<std::vector<uint64_t>> references) const;

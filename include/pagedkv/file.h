@@ -1,0 +1,124 @@
+/* pagedkv: sessions in files. What sessions, snapshots and the prefix index hold is written to a path, a descriptor, a buffer or a caller's
+ * functions, and read back into a cache of the same model: another process, block size, layout, storage kind or instruction set, and
+ * between F32, F16 and BF16 another dtype. Other stored types come back bit for bit. src/engine/store/FORMAT.md has every byte.
+ *
+ * What sessions share is written once and shared again after loading. All content is checked by XXH3 checksums or, with a
+ * key, authenticated by BLAKE2b. Loading is a transaction: it gives all sessions of the file, or an error and a cache as before.
+ *
+ * Threads: every function may be called from any thread. Saving freezes what it saves first, as pkv_snapshot_take does; then the sessions may be
+ * used again while bytes are still being written (storage CONTIGUOUS: they are read, and PKV_BUSY for writers, until the call returns).
+ */
+#ifndef PAGEDKV_FILE_H
+#define PAGEDKV_FILE_H
+
+#include <pagedkv/session.h>
+#include <pagedkv/snapshot.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Where bytes come from or go to. */
+typedef enum pkv_stream_kind PKV_ENUM {
+  /**
+   * A regular file by its path. Saving writes a new file beside it and renames that when it is complete and on disk (fsync of the file, rename,
+   * fsync of its directory): at every moment, and after a crash, the path has the old file or the new one. A new file can be read and
+   * written by its owner only; one that is replaced keeps its mode. Symbolic links, directories and devices are refused (PKV_IO).
+   */
+  PKV_STREAM_PATH = 1,
+  PKV_STREAM_DESCRIPTOR = 2, /**< An open, blocking descriptor, from where it stands; stays open. Whatever follows in it is left alone. */
+  PKV_STREAM_BUFFER = 3,     /**< The caller's memory. */
+  PKV_STREAM_CALLBACKS = 4   /**< The caller's functions. What follows what a load needs is not asked for. */
+} pkv_stream_kind;
+
+typedef struct pkv_stream {
+  uint32_t struct_size;
+  pkv_stream_kind kind;
+  const char* path;
+  int32_t descriptor;
+  uint32_t reserved; /**< 0. */
+  void* data;        /**< BUFFER: written by a save, only read by others. */
+  uint64_t size;     /**< Its bytes; of a load, just those of the file. */
+  /** Moves up to n bytes; returns how many, or a negative errno. 0: the end (read), or an error (write). A hook: see common.h. */
+  int64_t (*read)(void* user, void* to, uint64_t n);
+  int64_t (*write)(void* user, const void* from, uint64_t n);
+  void* user;
+} pkv_stream;
+
+/** Fills *stream with zeros and struct_size. Statuses: INVALID_ARGUMENT. Since 0.1. */
+PKV_API pkv_status pkv_stream_init(pkv_stream* stream, size_t struct_size);
+
+/** What goes with saving and with loading. */
+typedef struct pkv_file_config {
+  uint32_t struct_size;
+  uint32_t prefix_index;       /**< 1: save and load the prefix index, too, as far as the cache has one. Default 0. */
+  const void* fingerprint;     /**< Names the model (a hash of its weights, say): up to 64 bytes; a file with another one is a MISMATCH. NULL: none. */
+  uint64_t fingerprint_size;
+  const void* key;             /**< 16 to 64 secret bytes: the file is authenticated with it. NULL: checksums, which tell accidents only. */
+  uint64_t key_size;
+  uint32_t durable;            /**< PATH: 1 (default) waits for the disk. With 0 a power cut may lose both files; a killed process does not. */
+  uint32_t reserved;           /**< 0. */
+} pkv_file_config;
+
+/** Fills *config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1. */
+PKV_API pkv_status pkv_file_config_init(pkv_file_config* config, size_t struct_size);
+
+/** One sequence to save: a session or a snapshot, the other one NULL. This struct is pinned: it will not grow. */
+typedef struct pkv_file_item {
+  pkv_session session;
+  pkv_snapshot snapshot;
+  uint64_t label; /**< The caller's name for it, which pkv_file_load gives back. */
+} pkv_file_item;
+
+/**
+ * Saves n sequences of a cache, and (config->prefix_index) its prefix index: tokens, keys and values as they are stored, what a window has left,
+ * priorities, retentions, salts, tokens remembered by a suspension. n may be 0; config may be NULL. *bytes (may be NULL) is the size of the file, written
+ * on PKV_OK and, for a buffer, on BUFFER_TOO_SMALL; data may be NULL if size is 0. Storage NONE saves tokens and tables only.
+ * Statuses: BUFFER_TOO_SMALL, WRONG_CACHE, BUSY (a step is in flight), IO, UNSUPPORTED (a key, in a build without libsodium), TOO_LARGE
+ * (fingerprint, key), REF_LIMIT. Since 0.1.
+ */
+PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item* items, const pkv_file_config* config, const pkv_stream* to,
+                                 uint64_t* bytes);
+
+/**
+ * Opens every sequence of a file as a session of the cache, in the order of pkv_file_save; labels may be NULL. *count is how many there are, written on
+ * PKV_OK and on BUFFER_TOO_SMALL. Layers, KV heads, dims, windows and sinks must be those of the cache. Blocks may have any size, except that what a
+ * window group holds must fill whole blocks (it does if the new size divides the old one). Of the prefix index, entries that the cache has
+ * already are not loaded twice; pins, quotas and what it has learned of reuse are not saved. A path or a buffer must end where the file ends.
+ * Blocks are taken as by pkv_batch_begin, cached ones nobody uses included: those are evicted only after all of the file was checked, or, where a
+ * stream cannot be read twice (a pipe, callbacks), as soon as its tables were.
+ * Statuses: BUFFER_TOO_SMALL, CORRUPT (also a wrong key), VERSION, MISMATCH (another model, fingerprint, dtype or storage; a key where there is none in
+ * the file, or none given where there is), IO, OUT_OF_BLOCKS, TOO_LARGE, UNSUPPORTED (as above), REF_LIMIT. Since 0.1.
+ */
+PKV_API pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config, const pkv_stream* from, size_t capacity, pkv_session* sessions,
+                                 uint64_t* labels, size_t* count);
+
+/** What a file says of itself. */
+typedef struct pkv_file_info {
+  uint32_t struct_size;
+  uint32_t version;          /**< Of the format: 1. */
+  uint64_t bytes;            /**< The file. */
+  uint64_t kv_bytes;         /**< Of those, keys and values. */
+  uint64_t sessions;
+  uint64_t tokens;           /**< Of all sessions; shared ones count in each. */
+  uint64_t stored_tokens;    /**< Positions that keys and values are stored of; shared ones count once. */
+  uint64_t prefix_entries;   /**< Texts of the prefix index. */
+  uint32_t block_size;       /**< Of the cache that was saved. */
+  uint32_t groups;
+  uint32_t layers;           /**< Over all groups. */
+  uint32_t has_kv;           /**< 0: saved with storage NONE. */
+  uint32_t authenticated;    /**< 1: saved with a key. */
+  uint32_t fingerprint_size;
+  unsigned char fingerprint[64];
+} pkv_file_info;
+
+/**
+ * Reads the tables of a file, not its keys and values, and tells what it holds; needs no cache. Of config (may be NULL) the key is used, and a
+ * fingerprint compared. Statuses: CORRUPT, VERSION, MISMATCH (key, fingerprint), IO, UNSUPPORTED, TOO_LARGE. Since 0.1.
+ */
+PKV_API pkv_status pkv_file_inspect(const pkv_file_config* config, const pkv_stream* from, pkv_file_info* out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,155 @@
+#include <pagedkv/file.h>
+
+#include <algorithm>
+
+#include "api/boundary.h"
+#include "engine/file.h"
+
+namespace pkv {
+namespace {
+
+constexpr uint64_t most_fingerprint = sizeof pkv_file_info{}.fingerprint, least_key = 16, most_key = 64;
+
+pkv_file_config default_config_of_files() {
+  pkv_file_config config{};
+  config.struct_size = sizeof config;
+  config.durable = 1;
+  return config;
+}
+
+pkv_file_config read_config(const pkv_file_config* config) {
+  const pkv_file_config known = config == nullptr ? default_config_of_files() : read_struct(config, default_config_of_files(), "config");
+  if (known.reserved != 0) fail(PKV_INVALID_ARGUMENT, "config: reserved is %u, not 0", known.reserved);
+  if (known.prefix_index > 1) fail(PKV_INVALID_ARGUMENT, "prefix_index is %u; 0 and 1 are known", known.prefix_index);
+  if (known.durable > 1) fail(PKV_INVALID_ARGUMENT, "durable is %u; 0 and 1 are known", known.durable);
+  if (known.fingerprint == nullptr && known.fingerprint_size > 0)
+    fail(PKV_INVALID_ARGUMENT, "fingerprint is NULL for %llu bytes", (unsigned long long)known.fingerprint_size);
+  if (known.fingerprint_size > most_fingerprint)
+    fail(PKV_TOO_LARGE, "a fingerprint of %llu bytes; at most %llu are possible", (unsigned long long)known.fingerprint_size, (unsigned long long)most_fingerprint);
+  if (known.key == nullptr && known.key_size > 0) fail(PKV_INVALID_ARGUMENT, "key is NULL for %llu bytes", (unsigned long long)known.key_size);
+  if (known.key_size > most_key) fail(PKV_TOO_LARGE, "a key of %llu bytes; at most %llu are possible", (unsigned long long)known.key_size, (unsigned long long)most_key);
+  if (known.key != nullptr && known.key_size < least_key)
+    fail(PKV_INVALID_ARGUMENT, "a key of %llu bytes; at least %llu are needed", (unsigned long long)known.key_size, (unsigned long long)least_key);
+  return known;
+}
+
+FileOptions options_of(const pkv_file_config& config) {
+  const auto bytes = [](const void* data, uint64_t size) { return std::span(static_cast<const unsigned char*>(data), static_cast<size_t>(size)); };
+  return {bytes(config.fingerprint, config.fingerprint_size), bytes(config.key, config.key_size), config.prefix_index != 0};
+}
+
+pkv_stream read_stream(const pkv_stream* stream) { return read_struct(stream, pkv_stream{}, "stream"); }
+
+// What is saved, with the leases that keep it while it is not copied.
+class Items {
+ public:
+  Items(pkv_cache cache, size_t n, const pkv_file_item* items) {
+    frozen_.reserve(n);
+    for (size_t i = 0; i < n; i++) {
+      const pkv_file_item& item = items[i];
+      if ((item.session == nullptr) == (item.snapshot == nullptr))
+        fail(PKV_INVALID_ARGUMENT, "items[%zu]: either a session or a snapshot is needed", i);
+      Lease lease(item.session != nullptr ? bits(item.session) : bits(item.snapshot), item.session != nullptr ? Kind::session : Kind::snapshot, Access::read);
+      if (lease.parent() != bits(cache)) fail(PKV_WRONG_CACHE, "items[%zu] belongs to another cache", i);
+      frozen_.push_back(item.session != nullptr ? freeze(lease.object<Session>(), item.label) : freeze(lease.object<Snapshot>(), item.label));
+      if (!frozen_.back().copy) leases_.push_back(std::move(lease));
+    }
+  }
+  std::span<const Frozen> all() const { return frozen_; }
+
+ private:
+  std::vector<Lease> leases_;
+  std::vector<Frozen> frozen_;
+};
+
+// Handles for sessions, all or none.
+std::vector<uint64_t> adopt_all(std::vector<std::unique_ptr<Session>>& sessions, uint64_t cache) {
+  std::vector<uint64_t> handles;
+  handles.reserve(sessions.size());
+  try {
+    for (std::unique_ptr<Session>& session : sessions) handles.push_back(adopt(Kind::session, std::move(session), cache));
+  } catch (...) {
+    for (const uint64_t handle : handles) {
+      Lease lease(handle, Kind::session, Access::close);
+      delete &lease.object<Session>();
+      lease.retire();
+    }
+    throw;
+  }
+  return handles;
+}
+
+}  // namespace
+}  // namespace pkv
+
+using namespace pkv;
+
+pkv_status pkv_stream_init(pkv_stream* stream, size_t struct_size) { return init_struct(stream, struct_size, pkv_stream{}, "stream"); }
+
+pkv_status pkv_file_config_init(pkv_file_config* config, size_t struct_size) {
+  return init_struct(config, struct_size, default_config_of_files(), "config");
+}
+
+pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item* items, const pkv_file_config* config, const pkv_stream* to, uint64_t* bytes) {
+  uint64_t size = 0;
+  const pkv_status status = guarded([&] {
+    const Lease lease(bits(cache), Kind::cache, Access::read);
+    check_list(items, n, "items");
+    const pkv_file_config known = read_config(config);
+    const pkv_stream stream = read_stream(to);
+    const Items frozen(cache, n, items);
+    const std::unique_ptr<Sink> sink = open_sink(stream, known.durable != 0);
+    save(lease.object<Cache>(), frozen.all(), options_of(known), *sink, &size);
+  });
+  if (bytes != nullptr && (status == PKV_OK || status == PKV_BUFFER_TOO_SMALL)) *bytes = size;
+  return status;
+}
+
+pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config, const pkv_stream* from, size_t capacity, pkv_session* sessions,
+                         uint64_t* labels, size_t* count) {
+  size_t found = 0;
+  const pkv_status status = guarded([&] {
+    const Lease lease(bits(cache), Kind::cache, Access::read);
+    check_list(sessions, capacity, "sessions");
+    check_pointer(count, "count");
+    const pkv_file_config known = read_config(config);
+    const std::unique_ptr<Source> source = open_source(read_stream(from));
+    Loaded loaded(lease.object<Cache>(), options_of(known), *source, capacity, &found);
+    std::vector<Session*> opened;
+    for (const auto& session : loaded.sessions) opened.push_back(session.get());
+    const std::vector<uint64_t> handles = adopt_all(loaded.sessions, bits(cache));
+    loaded.publish(opened);
+    for (size_t i = 0; i < handles.size(); i++) sessions[i] = handle_from<pkv_session>(handles[i]);
+    if (labels != nullptr) std::copy(loaded.labels.begin(), loaded.labels.end(), labels);
+  });
+  if (status == PKV_OK || (status == PKV_BUFFER_TOO_SMALL && count != nullptr)) *count = found;
+  return status;
+}
+
+pkv_status pkv_file_inspect(const pkv_file_config* config, const pkv_stream* from, pkv_file_info* out) {
+  return guarded([&] {
+    const pkv_file_config known = read_config(config);
+    check_pointer(out, "out");
+    const std::unique_ptr<Source> source = open_source(read_stream(from));
+    const Opening opening(options_of(known), *source);
+    const Tables& tables = opening.tables;
+    if (known.fingerprint != nullptr) opening.check_fingerprint(options_of(known).fingerprint);
+    pkv_file_info info{};
+    info.version = format_version;
+    info.bytes = opening.bytes;
+    info.kv_bytes = opening.header.kv_bytes;
+    info.sessions = tables.sessions.size();
+    for (const SavedSession& session : tables.sessions) info.tokens += session.length;
+    for (const Chain& chain : tables.chains)
+      info.stored_tokens += std::count(chain.held.begin(), chain.held.end(), 1) > 0 && tables.has_kv ? chain.tokens.size() : 0;
+    info.prefix_entries = tables.entries.size();
+    info.block_size = tables.block_size;
+    info.groups = static_cast<uint32_t>(tables.groups.size());
+    for (const SavedGroup& group : tables.groups) info.layers += group.shape.layers;
+    info.has_kv = tables.has_kv ? 1 : 0;
+    info.authenticated = opening.header.keyed ? 1 : 0;
+    info.fingerprint_size = static_cast<uint32_t>(tables.fingerprint.size());
+    std::copy(tables.fingerprint.begin(), tables.fingerprint.end(), info.fingerprint);
+    fill_struct(out, info, "out");
+  });
+}

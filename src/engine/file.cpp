@@ -1,0 +1,210 @@
+#include "engine/file.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "engine/chains.h"
+
+namespace pkv {
+
+// ---- Saving ---------------------------------------------------------------------------------------------------------
+
+namespace {
+
+Frozen freeze(const Content& content, uint64_t label) {
+  Frozen frozen;
+  frozen.label = label;
+  if (content.cache().config().storage == PKV_STORAGE_CONTIGUOUS)
+    frozen.original = &content;
+  else
+    frozen.copy.emplace(content.fork());
+  return frozen;
+}
+
+// Salts by number, in the order in which they come.
+class Salts {
+ public:
+  explicit Salts(std::vector<std::string>& salts) : salts_(salts) {}
+  uint32_t number(const std::string& salt) {
+    if (salt.empty()) return none;
+    const auto [entry, added] = numbers_.try_emplace(salt, static_cast<uint32_t>(salts_.size()));
+    if (added) salts_.push_back(salt);
+    return entry->second;
+  }
+
+ private:
+  std::vector<std::string>& salts_;
+  std::map<std::string, uint32_t> numbers_;
+};
+
+SavedSession describe(const Frozen& item, uint32_t chain, Salts& salts) {
+  const Content& content = item.content();
+  SavedSession saved;
+  saved.label = item.label;
+  saved.length = content.length();
+  saved.chain = chain;
+  saved.priority = item.priority;
+  saved.remembered = item.remembered;
+  if (item.suspended) saved.flags |= saved_suspended;
+  if (item.publishes) saved.flags |= saved_publishes;
+  if (content.hold()) {
+    saved.flags |= saved_matches;
+    saved.salt = salts.number(content.hold().salt());
+    saved.retention = content.hold().retention();
+  }
+  for (const Sequence& sequence : content.sequences()) saved.kept_from.push_back(std::min(sequence.first_kept(), content.length()));
+  return saved;
+}
+
+// The texts of the index end in its leaves.
+void add_entries(const PrefixImage& image, ChainBuilder& builder, Salts& salts, Tables& tables, std::vector<uint32_t>& ends) {
+  struct Leaf {
+    uint64_t last_use;
+    SavedEntry entry;
+    uint32_t end;
+  };
+  std::vector<Leaf> leaves;
+  std::vector<uint32_t> part_ends;
+  std::vector<uint64_t> lengths;
+  for (const PrefixImage::Part& part : image.parts()) {
+    const bool first = part.parent == PrefixImage::no_parent;
+    part_ends.push_back(builder.add(first ? ChainBuilder::beginning : part_ends[part.parent], part.tokens, part.blocks));
+    lengths.push_back((first ? 0 : lengths[part.parent]) + part.tokens.size());
+    if (part.leaf) leaves.push_back({part.last_use, {salts.number(image.salts[part.salt]), none, lengths.back(), part.retention}, part_ends.back()});
+  }
+  std::stable_sort(leaves.begin(), leaves.end(), [](const Leaf& a, const Leaf& b) { return a.last_use < b.last_use; });
+  for (const Leaf& leaf : leaves) {
+    tables.entries.push_back(leaf.entry);
+    ends.push_back(leaf.end);
+  }
+}
+
+void write_kv(const Cache& cache, const Tables& tables, const ChainBuilder& builder, PieceWriter& writer) {
+  for (uint32_t c = 0; c < tables.chains.size(); c++) {
+    const Chain& chain = tables.chains[c];
+    for (size_t g = 0; g < tables.groups.size(); g++) {
+      if (chain.held[g] == 0) continue;
+      const Run run = builder.run(c, g);
+      const uint64_t begin = run.sequence != nullptr ? chain.start : 0;
+      const size_t bytes = static_cast<size_t>(saved_layer_bytes(run.group->shape));
+      for (size_t first = 0; first < chain.tokens.size(); first += tile_tokens) {
+        const uint32_t tokens = static_cast<uint32_t>(std::min<size_t>(tile_tokens, chain.tokens.size() - first));
+        for (uint32_t layer = 0; layer < run.group->shape.layers; layer++)
+          save_tile(cache.kernels(), run, layer, begin + first, tokens, writer.next(bytes));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Frozen freeze(const Session& session, uint64_t label) {
+  session.check_idle("save");
+  Frozen frozen = freeze(session.content(), label);
+  frozen.priority = session.priority();
+  frozen.suspended = session.suspended();
+  frozen.publishes = session.publishes();
+  frozen.remembered.assign(session.all_remembered().begin(), session.all_remembered().end());
+  return frozen;
+}
+
+Frozen freeze(const Snapshot& snapshot, uint64_t label) { return freeze(snapshot.content(), label); }
+
+std::vector<SavedGroup> saved_groups(const CacheConfig& config) {
+  std::vector<SavedGroup> groups;
+  for (const GroupConfig& group : config.groups) {
+    groups.push_back({group.shape, group.layer_indices});
+    groups.back().shape.query_heads = 0;
+  }
+  return groups;
+}
+
+void save(Cache& cache, std::span<const Frozen> items, const FileOptions& options, Sink& sink, uint64_t* bytes) {
+  Tagger tagger(options.key);
+  Tables tables;
+  tables.block_size = cache.config().block_size;
+  tables.has_kv = cache.config().storage != PKV_STORAGE_NONE;
+  tables.fingerprint.assign(options.fingerprint.begin(), options.fingerprint.end());
+  tables.groups = saved_groups(cache.config());
+
+  Salts salts(tables.salts);
+  ChainBuilder builder(cache);
+  std::vector<uint32_t> ends, entry_ends;
+  for (const Frozen& item : items) ends.push_back(builder.add(item.content()));
+  std::optional<PrefixImage> image;
+  if (options.prefix_index && cache.prefix() != nullptr) {
+    image.emplace(cache.prefix()->freeze());
+    add_entries(*image, builder, salts, tables, entry_ends);
+  }
+  builder.finish();
+  tables.chains = std::move(builder.chains());
+  for (size_t i = 0; i < items.size(); i++) tables.sessions.push_back(describe(items[i], builder.chain(ends[i]), salts));
+  for (size_t i = 0; i < entry_ends.size(); i++) tables.entries[i].chain = builder.chain(entry_ends[i]);
+
+  const std::vector<unsigned char> encoded = encode(tables);
+  const Header header{!options.key.empty(), encoded.size(), tables.kv_bytes()};
+  *bytes = header_bytes + tag_bytes + tagged_bytes(checked_add(header.table_bytes, header.kv_bytes, "bytes of the file"));
+  sink.expect(*bytes);
+  PieceWriter writer(sink, tagger);
+  writer.write_header(encode(header));
+  writer.write(encoded.data(), encoded.size());
+  if (tables.has_kv) write_kv(cache, tables, builder, writer);
+  writer.flush();
+  sink.commit();
+}
+
+// ---- The beginning of a file ----------------------------------------------------------------------------------------
+
+struct Opening::Begun {
+  Begun(const FileOptions& options, Source& source) : tagger(options.key) {
+    unsigned char bytes_read[header_bytes + tag_bytes];
+    const size_t got = source.read(bytes_read, sizeof bytes_read);
+    header = parse_header(std::span(bytes_read).first(std::min(got, header_bytes)));
+    if (got < sizeof bytes_read) fail(PKV_CORRUPT, "the file is cut short: it has %zu bytes", got);
+    if (header.keyed && options.key.empty()) fail(PKV_MISMATCH, "the file is authenticated: its key of 16 to 64 bytes is needed");
+    if (!header.keyed && !options.key.empty()) fail(PKV_MISMATCH, "a key of %zu bytes is given, but the file has checksums only", options.key.size());
+    if (!tagger.check(std::span(bytes_read).first(header_bytes), bytes_read + header_bytes))
+      fail(PKV_CORRUPT, "the header of the file is not what was written, or was written with another key");
+    constexpr uint64_t limit = uint64_t{1} << 62;  // no sum of sizes below can overflow
+    if (header.table_bytes > limit || header.kv_bytes > limit) fail(PKV_CORRUPT, "the header of the file tells of more bytes than any file has");
+    body = header.table_bytes + header.kv_bytes;
+    const uint64_t needed = tagged_bytes(body);
+    bytes = sizeof bytes_read + needed;
+    const std::optional<uint64_t> left = source.left();
+    if (left && (*left < needed || (source.closed() && *left > needed)))
+      fail(PKV_CORRUPT, "the file should have %llu bytes; it has %llu", (unsigned long long)bytes, (unsigned long long)(*left + sizeof bytes_read));
+  }
+  Header header;
+  Tagger tagger;
+  uint64_t body, bytes;
+};
+
+Opening::Opening(const FileOptions& options, Source& source) : Opening(Begun(options, source), source) {}
+
+Opening::Opening(Begun begun, Source& source) : header(begun.header), bytes(begun.bytes), reader(source, begun.tagger, begun.body) {
+  // Memory grows with what was read and checked: a stream need not tell its size.
+  std::vector<unsigned char> encoded;
+  while (encoded.size() < header.table_bytes) {
+    const size_t count = static_cast<size_t>(std::min<uint64_t>(header.table_bytes - encoded.size(), piece_bytes));
+    const unsigned char* const from = reader.next(count);
+    encoded.insert(encoded.end(), from, from + count);
+  }
+  tables = parse_tables(encoded);
+  uint64_t kv_bytes = UINT64_MAX;
+  try {
+    kv_bytes = tables.kv_bytes();
+  } catch (const Error&) {
+    // An overflow: it is told below.
+  }
+  if (kv_bytes != header.kv_bytes)
+    fail(PKV_CORRUPT, "the tables of the file tell of %llu bytes of keys and values, its header of %llu", (unsigned long long)kv_bytes,
+         (unsigned long long)header.kv_bytes);
+}
+
+void Opening::check_fingerprint(std::span<const unsigned char> expected) const {
+  if (!std::equal(expected.begin(), expected.end(), tables.fingerprint.begin(), tables.fingerprint.end()))
+    fail(PKV_MISMATCH, "the file is of another model: its fingerprint of %zu bytes is not the one of %zu that is expected", tables.fingerprint.size(),
+         expected.size());
+}
+
+}  // namespace pkv

@@ -1,0 +1,66 @@
+// Sessions in files: what is saved is frozen first, what is loaded is built apart and handed out when all of it is there.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "engine/session.h"
+#include "engine/snapshot.h"
+#include "engine/store/format.h"
+#include "engine/store/pieces.h"
+
+namespace pkv {
+
+struct FileOptions {
+  std::span<const unsigned char> fingerprint, key;
+  bool prefix_index = false;
+};
+
+// One sequence to save. Storage CONTIGUOUS would have to copy it: there the content is the session's own, which must not change meanwhile.
+struct Frozen {
+  std::optional<Content> copy;
+  const Content* original = nullptr;
+  uint64_t label = 0;
+  int32_t priority = 0;
+  bool suspended = false, publishes = true;
+  std::vector<int32_t> remembered;
+  const Content& content() const { return copy ? *copy : *original; }
+};
+
+// Throws BUSY, REF_LIMIT.
+Frozen freeze(const Session& session, uint64_t label);
+Frozen freeze(const Snapshot& snapshot, uint64_t label);
+
+// *bytes: of the file, set before the sink may throw BUFFER_TOO_SMALL.
+void save(Cache& cache, std::span<const Frozen> items, const FileOptions& options, Sink& sink, uint64_t* bytes);
+
+class Loaded {
+ public:
+  // Sessions of a file; they publish nothing yet. More than `most` are BUFFER_TOO_SMALL, with their number in *count.
+  Loaded(Cache& cache, const FileOptions& options, Source& source, size_t most, size_t* count);
+  std::vector<std::unique_ptr<Session>> sessions;
+  std::vector<uint64_t> labels;
+
+  // What cannot fail any more: the prefix index gets what the file has for it. The sessions are those of above.
+  void publish(std::span<Session* const> opened) noexcept;
+
+ private:
+  std::vector<bool> publishes_;
+  std::vector<Content> entries_;
+};
+
+// The header and the tables at the beginning of a file. Throws CORRUPT, VERSION, MISMATCH, IO.
+struct Opening {
+  Opening(const FileOptions& options, Source& source);
+  void check_fingerprint(std::span<const unsigned char> expected) const;
+  Header header;
+  Tables tables;
+  uint64_t bytes;      // of the file
+  PieceReader reader;  // what follows are keys and values
+
+ private:
+  struct Begun;
+  Opening(Begun begun, Source& source);
+};
+
+}  // namespace pkv

@@ -1,0 +1,356 @@
+// How a file becomes sessions. Everything is built apart: blocks belong to the load until sessions hold them, too.
+#include <algorithm>
+
+#include "base/checked.h"
+#include "engine/file.h"
+#include "engine/store/tiles.h"
+
+namespace pkv {
+
+namespace {
+
+// The blocks of a chain in one group. The first one may begin before the chain, where blocks are larger than those that were saved: then it has a
+// copy of what the chain before has in it.
+struct Segment {
+  std::vector<Block> blocks;  // no_block: not all of it is in the file
+  std::vector<uint32_t> ids;
+};
+
+// A text to be: a session, or an entry of the index.
+struct Text {
+  uint32_t chain;
+  uint64_t length;
+  const std::vector<uint64_t>* kept_from;  // nullptr: everything the file has
+  const std::string* salt;                 // nullptr: it has nothing to do with the index
+  uint32_t retention;
+  bool entry;                              // of the index
+  std::vector<uint32_t> path;              // chains from the beginning on
+};
+
+class Loader {
+ public:
+  Loader(Cache& cache, const FileOptions& options, Source& source)
+      : cache_(cache), options_(options), source_(source), opening_(options, source), groups_(cache.groups().size()),
+        block_size_(cache.config().block_size), contiguous_(cache.config().storage == PKV_STORAGE_CONTIGUOUS), counts_(groups_) {
+    check_matches();
+  }
+
+  const Tables& tables() const { return opening_.tables; }
+
+  // The contents of texts, with their keys and values.
+  std::vector<Content> build(std::vector<Text> texts);
+
+ private:
+  using Table = std::vector<std::vector<Block>>;  // by group
+
+  void check_matches() const;
+  void find_paths(std::vector<Text>& texts);
+  void plan_segments();
+  Table table(const Text& text) const;
+  void check_seen(const Text& text, const Table& table) const;
+  void cut(Text& text, const Table& table) const;
+  void count_segments();
+  void check_before_evicting();
+  void take();
+  Content make(const Text& text);
+  void read_kv(std::span<const Text> texts, std::span<const Content> contents);
+  void copy_beginning(uint32_t c, size_t g);
+  void load(uint32_t c, size_t g, uint64_t position, uint32_t layer, const unsigned char* from, std::span<const Text> texts, std::span<const Content> contents);
+
+  uint64_t first_block(const Chain& chain) const { return chain.start / block_size_; }
+  Segment& segment(uint32_t chain, size_t g) { return segments_[chain * groups_ + g]; }
+  const Segment& segment(uint32_t chain, size_t g) const { return segments_[chain * groups_ + g]; }
+  Group& group(size_t g) const { return *cache_.groups()[g]; }
+
+  Cache& cache_;
+  const FileOptions& options_;
+  Source& source_;
+  Opening opening_;
+  const size_t groups_;
+  const uint64_t block_size_;
+  const bool contiguous_;
+  std::vector<bool> needed_;                    // by chain
+  std::vector<std::vector<uint32_t>> passing_;  // by chain, which texts go through it; of contiguous storage
+  std::vector<Segment> segments_;               // by chain, then group
+  std::vector<uint64_t> counts_;                // blocks to take, by group
+  std::optional<Taken> taken_;
+};
+
+// Stands for a block that is still to be taken.
+constexpr Block some_block = 0;
+
+void check_same(uint64_t file, uint64_t cache, size_t group, const char* what) {
+  if (file != cache)
+    fail(PKV_MISMATCH, "group %zu: the file has %s %llu, the cache %llu", group, what, (unsigned long long)file, (unsigned long long)cache);
+}
+
+void Loader::check_matches() const {
+  opening_.check_fingerprint(options_.fingerprint);
+  const Tables& tables = opening_.tables;
+  const CacheConfig& config = cache_.config();
+  if (tables.has_kv != (config.storage != PKV_STORAGE_NONE))
+    fail(PKV_MISMATCH, tables.has_kv ? "the file has keys and values, but storage NONE keeps none" : "the file was saved with storage NONE, without keys and values");
+  if (tables.groups.size() != groups_) fail(PKV_MISMATCH, "the file has %zu layer groups, the cache %zu", tables.groups.size(), groups_);
+  for (size_t g = 0; g < groups_; g++) {
+    const Shape &file = tables.groups[g].shape, &own = config.groups[g].shape;
+    check_same(file.layers, own.layers, g, "layers:");
+    check_same(file.kv_heads, own.kv_heads, g, "KV heads:");
+    check_same(file.key_dim, own.key_dim, g, "key dim");
+    check_same(file.value_dim, own.value_dim, g, "value dim");
+    check_same(file.window, own.window, g, "window");
+    check_same(file.sinks, own.sinks, g, "sinks:");
+    check_same(file.latent, own.latent, g, "latent values:");
+    if (tables.groups[g].layers != config.groups[g].layer_indices) fail(PKV_MISMATCH, "group %zu: the file has other layers of the model than the cache", g);
+    if (!convertible(file, own))
+      fail(PKV_MISMATCH, "group %zu: the file has dtypes %d and %d, the cache %d and %d; only F32, F16 and BF16 are converted", g, static_cast<int>(file.dtype),
+           static_cast<int>(file.value_dtype), static_cast<int>(own.dtype), static_cast<int>(own.value_dtype));
+  }
+}
+
+void Loader::find_paths(std::vector<Text>& texts) {
+  needed_.resize(tables().chains.size());
+  if (contiguous_) passing_.resize(tables().chains.size());
+  for (uint32_t t = 0; t < texts.size(); t++) {
+    for (uint32_t c = texts[t].chain; c != none; c = tables().chains[c].parent) {
+      texts[t].path.push_back(c);
+      needed_[c] = true;
+      if (contiguous_) passing_[c].push_back(t);
+    }
+    std::reverse(texts[t].path.begin(), texts[t].path.end());
+  }
+}
+
+// Which blocks there will be.
+void Loader::plan_segments() {
+  const std::vector<Chain>& chains = tables().chains;
+  segments_.resize(chains.size() * groups_);
+  for (uint32_t c = 0; c < chains.size(); c++) {
+    if (!needed_[c]) continue;
+    const Chain& chain = chains[c];
+    for (size_t g = 0; g < groups_; g++) {
+      std::vector<Block>& blocks = segment(c, g).blocks;
+      blocks.assign(ceil_div(chain.end(), block_size_) - first_block(chain), chain.held[g] != 0 ? some_block : no_block);
+      if (chain.start % block_size_ != 0 && segment(chain.parent, g).blocks.back() == no_block) blocks.front() = no_block;
+    }
+  }
+}
+
+// The blocks of a text. Of a window group only the sinks and the run at the end, as a sequence has them.
+Loader::Table Loader::table(const Text& text) const {
+  Table table(groups_);
+  for (size_t g = 0; g < groups_; g++) {
+    const Shape& shape = group(g).shape;
+    std::vector<Block>& blocks = table[g];
+    for (const uint32_t c : text.path) {
+      blocks.resize(first_block(tables().chains[c]));
+      blocks.insert(blocks.end(), segment(c, g).blocks.begin(), segment(c, g).blocks.end());
+    }
+    blocks.resize(ceil_div(text.length, block_size_));
+    if (shape.window == 0) continue;
+    const uint64_t sinks = ceil_div(shape.sinks, block_size_), from = text.kept_from != nullptr ? (*text.kept_from)[g] : 0;
+    size_t i = blocks.size();
+    while (i > 0 && blocks[i - 1] != no_block && (i - 1) * block_size_ >= from) i--;
+    for (; i > sinks; i--) blocks[i - 1] = no_block;
+  }
+  return table;
+}
+
+// Whoever goes on with the text finds what it attends to.
+void Loader::check_seen(const Text& text, const Table& table) const {
+  for (size_t g = 0; g < groups_; g++) {
+    const Shape& shape = group(g).shape;
+    const uint64_t end = table[g].size(), tail = text.length % block_size_ != 0 ? end - 1 : end;
+    const uint64_t seen = shape.window == 0 ? 0 : text.length < shape.window ? 0 : (text.length + 1 - shape.window) / block_size_;
+    const uint64_t sinks = shape.window == 0 ? 0 : std::min(end, ceil_div(shape.sinks, block_size_));
+    for (uint64_t i = 0; i < end; i++) {
+      if (table[g][i] != no_block || (i >= sinks && i < std::min(seen, tail))) continue;
+      const unsigned long long first = i * block_size_;
+      if (tables().block_size % block_size_ == 0) fail(PKV_CORRUPT, "group %zu: the file lacks tokens from %llu on, which are attended to", g, first);
+      fail(PKV_MISMATCH, "group %zu: what the file has of a window does not fill the block of %llu tokens from token %llu on; use blocks whose size divides %u", g,
+           (unsigned long long)block_size_, first, tables().block_size);
+    }
+  }
+}
+
+// Of a text of the index, what every group without a window has.
+void Loader::cut(Text& text, const Table& table) const {
+  for (size_t g = 0; g < groups_; g++) {
+    if (group(g).shape.window != 0) continue;
+    const auto missing = static_cast<uint64_t>(std::find(table[g].begin(), table[g].end(), no_block) - table[g].begin());
+    text.length = std::min(text.length, missing * block_size_);
+  }
+  while (!text.path.empty() && tables().chains[text.path.back()].start >= text.length) text.path.pop_back();
+}
+
+// Blocks that are cached and unused go only when it is sure that the file is sound, if it can be read twice.
+void Loader::check_before_evicting() {
+  bool evicts = false;
+  for (size_t g = 0; g < groups_; g++) evicts = evicts || group(g).pool.free_count() < counts_[g];
+  if (!evicts || cache_.prefix() == nullptr || !source_.can_rewind()) return;
+  opening_.reader.skip(opening_.header.kv_bytes);
+  source_.rewind();
+  Opening again(options_, source_);
+  if (encode(again.tables) != encode(tables())) fail(PKV_CORRUPT, "the file was changed while it was read");
+  opening_.reader = std::move(again.reader);
+}
+
+void Loader::count_segments() {
+  for (size_t i = 0; i < segments_.size(); i++)
+    for (const Block block : segments_[i].blocks) counts_[i % groups_] += block != no_block;
+}
+
+void Loader::take() {
+  taken_.emplace(cache_, counts_, 0, nullptr, "load");
+  if (contiguous_) return;
+  std::vector<std::span<const Block>> rest;
+  for (size_t g = 0; g < groups_; g++) rest.push_back(taken_->next(g, counts_[g]));
+  for (size_t i = 0; i < segments_.size(); i++) {
+    const Chain& chain = tables().chains[i / groups_];
+    for (size_t b = 0; b < segments_[i].blocks.size(); b++) {
+      Block& block = segments_[i].blocks[b];
+      if (block != no_block) {
+        block = rest[i % groups_].front();
+        rest[i % groups_] = rest[i % groups_].subspan(1);
+        const uint64_t begin = (first_block(chain) + b) * block_size_;
+        group(i % groups_).pool.set_filled(block, static_cast<uint32_t>(std::min(block_size_, chain.end() - begin)));
+      }
+      segments_[i].ids.push_back(block_id(block));
+    }
+  }
+}
+
+Content Loader::make(const Text& text) {
+  Content content(cache_);
+  if (text.salt != nullptr) content.hold() = PrefixIndex::Hold(*cache_.prefix(), *text.salt, static_cast<uint8_t>(text.retention));
+  for (const uint32_t c : text.path) {
+    const Tokens tokens = tables().chains[c].tokens;
+    const auto count = std::min<uint64_t>(tokens.size(), text.length - tables().chains[c].start);
+    content.tokens().insert(content.tokens().end(), tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count));
+  }
+  const Table blocks = table(text);
+  for (size_t g = 0; g < groups_; g++) {
+    Sequence& sequence = content.sequences()[g];
+    sequence.make_room(blocks[g].size(), blocks[g].size() * block_size_);
+    for (size_t i = 0; i < blocks[g].size(); i++) {
+      Block block = blocks[g][i];
+      if (block != no_block && contiguous_) {
+        block = taken_->next(g, 1)[0];
+        group(g).pool.set_filled(block, static_cast<uint32_t>(std::min(block_size_, text.length - i * block_size_)));
+        taken_->pass(g, 1);
+      } else if (block != no_block && group(g).pool.retain(block) != PKV_OK) {
+        fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit", block_id(block), group(g).pool.references(block_id(block)));
+      }
+      sequence.append(std::span(&block, 1));
+    }
+  }
+  return content;
+}
+
+// ---- Keys and values ------------------------------------------------------------------------------------------------
+
+void Loader::read_kv(std::span<const Text> texts, std::span<const Content> contents) {
+  for (uint32_t c = 0; c < tables().chains.size(); c++) {
+    const Chain& chain = tables().chains[c];
+    for (size_t g = 0; g < groups_; g++) {
+      if (chain.held[g] == 0) continue;
+      const Shape& saved = tables().groups[g].shape;
+      if (!needed_[c]) {
+        opening_.reader.skip(ceil_div(chain.tokens.size(), tile_tokens) * saved_tile_bytes(saved));
+        continue;
+      }
+      if (!contiguous_) copy_beginning(c, g);
+      const size_t bytes = static_cast<size_t>(saved_layer_bytes(saved));
+      for (uint64_t position = chain.start; position < chain.end(); position += tile_tokens)
+        for (uint32_t layer = 0; layer < saved.layers; layer++) load(c, g, position, layer, opening_.reader.next(bytes), texts, contents);
+    }
+  }
+}
+
+// What the chain before has in the block in which this one begins.
+void Loader::copy_beginning(uint32_t c, size_t g) {
+  const Chain& chain = tables().chains[c];
+  if (chain.start % block_size_ == 0 || segment(c, g).blocks.front() == no_block) return;
+  group(g).layout.copy_block(group(g).slab->data(), segment(c, g).ids.front(), segment(chain.parent, g).ids.back());
+}
+
+// A tile goes into the block of its chain, or into the tensors of every text that goes through it.
+void Loader::load(uint32_t c, size_t g, uint64_t position, uint32_t layer, const unsigned char* from, std::span<const Text> texts,
+                  std::span<const Content> contents) {
+  const Shape& saved = tables().groups[g].shape;
+  const auto tokens = [&](uint64_t end) { return static_cast<uint32_t>(std::min<uint64_t>(tile_tokens, end - position)); };
+  const Chain& chain = tables().chains[c];
+  if (!contiguous_) {
+    const Segment& own = segment(c, g);
+    const uint64_t begin = first_block(chain) * block_size_;
+    if (own.blocks[(position - begin) / block_size_] == no_block) return;
+    load_tile(cache_.kernels(), {&group(g), own.ids}, layer, position - begin, tokens(chain.end()), saved, from);
+    return;
+  }
+  for (const uint32_t t : passing_[c]) {
+    const Sequence& sequence = contents[t].sequences()[g];
+    const uint64_t end = std::min(texts[t].length, chain.end());
+    if (position >= end || sequence.blocks()[position / block_size_] == no_block) continue;
+    load_tile(cache_.kernels(), {&group(g), {}, &sequence}, layer, position, tokens(end), saved, from);
+  }
+}
+
+std::vector<Content> Loader::build(std::vector<Text> texts) {
+  find_paths(texts);
+  plan_segments();
+  for (Text& text : texts) {
+    const Table blocks = table(text);
+    if (text.entry)
+      cut(text, blocks);
+    else
+      check_seen(text, blocks);
+    for (size_t g = 0; g < groups_ && contiguous_; g++)
+      counts_[g] += static_cast<uint64_t>(std::count(blocks[g].begin(), blocks[g].end(), some_block));
+  }
+  if (!contiguous_) count_segments();
+  check_before_evicting();
+  take();
+  std::vector<Content> contents;
+  contents.reserve(texts.size());
+  for (const Text& text : texts) contents.push_back(make(text));
+  if (tables().has_kv) read_kv(texts, contents);
+  return contents;
+}
+
+}  // namespace
+
+// ---- Sessions -------------------------------------------------------------------------------------------------------
+
+Loaded::Loaded(Cache& cache, const FileOptions& options, Source& source, size_t most, size_t* count) {
+  Loader loader(cache, options, source);
+  const Tables& tables = loader.tables();
+  *count = tables.sessions.size();
+  if (*count > most) fail(PKV_BUFFER_TOO_SMALL, "the file has %zu sessions, there is room for %zu", *count, most);
+  static const std::string no_salt;
+  const auto salt = [&](uint32_t number) { return number == none ? &no_salt : &tables.salts[number]; };
+  std::vector<Text> texts;
+  for (const SavedSession& saved : tables.sessions) {
+    const bool matches = cache.prefix() != nullptr && (saved.flags & saved_matches) != 0;
+    texts.push_back({saved.chain, saved.length, &saved.kept_from, matches ? salt(saved.salt) : nullptr, saved.retention, false, {}});
+  }
+  if (options.prefix_index && cache.prefix() != nullptr)
+    for (const SavedEntry& entry : tables.entries) texts.push_back({entry.chain, entry.length, nullptr, salt(entry.salt), entry.retention, true, {}});
+  std::vector<Content> contents = loader.build(std::move(texts));
+  for (size_t i = 0; i < *count; i++) {
+    const SavedSession& saved = tables.sessions[i];
+    sessions.push_back(std::make_unique<Session>(std::move(contents[i]), saved.priority, false));
+    sessions.back()->remember(saved.remembered, (saved.flags & saved_suspended) != 0);
+    labels.push_back(saved.label);
+    publishes_.push_back((saved.flags & saved_publishes) != 0);
+  }
+  entries_.reserve(contents.size() - *count);
+  for (size_t i = *count; i < contents.size(); i++) entries_.push_back(std::move(contents[i]));
+}
+
+void Loaded::publish(std::span<Session* const> opened) noexcept {
+  // As if sessions with these texts had ended, one after another.
+  for (Content& entry : entries_) Session(std::move(entry), 0, true);
+  for (size_t i = 0; i < opened.size(); i++)
+    if (publishes_[i]) opened[i]->start_publishing();
+}
+
+}  // namespace pkv

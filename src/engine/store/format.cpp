@@ -1,0 +1,228 @@
+#include "engine/store/format.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "engine/store/bytes.h"
+#include "engine/store/tiles.h"
+#include "kernels/kernels.h"
+
+namespace pkv {
+
+namespace {
+
+// Not text, whatever end of line somebody may change: told at once.
+constexpr std::array<unsigned char, 8> magic = {0x89, 'P', 'K', 'V', '\r', '\n', 0x1A, '\n'};
+constexpr uint32_t flag_keyed = 1;
+constexpr size_t table_unit = 64;  // tables are filled up, so that tiles begin where vectors like to
+
+template <class... Args>
+[[noreturn]] void corrupt(const char* format, Args... args) {
+  fail(PKV_CORRUPT, format, args...);
+}
+
+}  // namespace
+
+HeaderBytes encode(const Header& header) {
+  ByteWriter out;
+  out.put_all(std::span<const unsigned char>(magic));
+  out.put(format_version);
+  out.put(header.keyed ? flag_keyed : uint32_t{0});
+  out.put(header.table_bytes);
+  out.put(header.kv_bytes);
+  HeaderBytes bytes{};  // what is left is reserved
+  std::copy(out.bytes().begin(), out.bytes().end(), bytes.begin());
+  return bytes;
+}
+
+Header parse_header(std::span<const unsigned char> bytes) {
+  if (bytes.size() < magic.size() || !std::equal(magic.begin(), magic.end(), bytes.begin())) corrupt("this is no file of pagedkv's");
+  ByteReader in(bytes.subspan(magic.size()));
+  const uint32_t version = in.get<uint32_t>();
+  if (version != format_version) fail(PKV_VERSION, "the file has format version %u; this library knows %u", version, format_version);
+  const uint32_t flags = in.get<uint32_t>();
+  Header header{(flags & flag_keyed) != 0, in.get<uint64_t>(), in.get<uint64_t>()};
+  const std::vector<unsigned char> reserved = in.get_all<unsigned char>(in.left());
+  if ((flags & ~flag_keyed) != 0 || std::count(reserved.begin(), reserved.end(), 0) != static_cast<std::ptrdiff_t>(reserved.size()))
+    corrupt("flags or reserved bytes of the header are set");
+  return header;
+}
+
+// ---- Tables ---------------------------------------------------------------------------------------------------------
+
+uint64_t Tables::kv_bytes() const {
+  uint64_t bytes = 0;
+  for (const Chain& chain : chains)
+    for (size_t g = 0; g < groups.size() && has_kv; g++)
+      if (chain.held[g] != 0) {
+        const uint64_t tiles = ceil_div(chain.tokens.size(), tile_tokens);
+        bytes = checked_add(bytes, checked_mul(tiles, saved_tile_bytes(groups[g].shape), "bytes of a chain"), "bytes of all chains");
+      }
+  return bytes;
+}
+
+namespace {
+
+void put_group(ByteWriter& out, const SavedGroup& group) {
+  const Shape& shape = group.shape;
+  for (const uint32_t number : {shape.layers, shape.kv_heads, shape.key_dim, shape.value_dim, static_cast<uint32_t>(shape.dtype),
+                                static_cast<uint32_t>(shape.value_dtype), shape.window, shape.sinks, uint32_t{shape.latent}})
+    out.put(number);
+  out.put_all(std::span<const uint32_t>(group.layers));
+}
+
+}  // namespace
+
+std::vector<unsigned char> encode(const Tables& tables) {
+  ByteWriter out;
+  out.put(tables.block_size);
+  out.put(uint32_t{tables.has_kv});
+  out.put(static_cast<uint32_t>(tables.fingerprint.size()));
+  out.put_all(std::span<const unsigned char>(tables.fingerprint));
+  out.put(static_cast<uint32_t>(tables.groups.size()));
+  for (const SavedGroup& group : tables.groups) put_group(out, group);
+  out.put(static_cast<uint32_t>(tables.salts.size()));
+  for (const std::string& salt : tables.salts) {
+    out.put(static_cast<uint32_t>(salt.size()));
+    out.put_all(std::span<const char>(salt));
+  }
+  out.put(static_cast<uint32_t>(tables.chains.size()));
+  for (const Chain& chain : tables.chains) {
+    out.put(chain.parent);
+    out.put(static_cast<uint32_t>(chain.tokens.size()));
+    out.put_all(std::span<const unsigned char>(chain.held));
+    out.put_all(std::span<const int32_t>(chain.tokens));
+  }
+  out.put(static_cast<uint32_t>(tables.sessions.size()));
+  for (const SavedSession& session : tables.sessions) {
+    out.put(session.label);
+    out.put(session.length);
+    out.put(session.chain);
+    out.put(session.salt);
+    out.put(session.priority);
+    out.put(session.flags);
+    out.put(session.retention);
+    out.put_all(std::span<const uint64_t>(session.kept_from));
+    out.put(static_cast<uint64_t>(session.remembered.size()));
+    out.put_all(std::span<const int32_t>(session.remembered));
+  }
+  out.put(static_cast<uint32_t>(tables.entries.size()));
+  for (const SavedEntry& entry : tables.entries) {
+    out.put(entry.salt);
+    out.put(entry.chain);
+    out.put(entry.length);
+    out.put(entry.retention);
+  }
+  while (out.bytes().size() % table_unit != 0) out.put(uint8_t{0});
+  return {out.bytes().begin(), out.bytes().end()};
+}
+
+namespace {
+
+uint32_t get_limited(ByteReader& in, uint32_t least, uint32_t most, const char* what) {
+  const uint32_t number = in.get<uint32_t>();
+  if (number < least || number > most) corrupt("the tables of the file: %s is %u; %u to %u are possible", what, number, least, most);
+  return number;
+}
+
+uint32_t get_retention(ByteReader& in) { return get_limited(in, 0, 2, "a retention"); }
+pkv_dtype get_dtype(ByteReader& in) { return static_cast<pkv_dtype>(get_limited(in, PKV_F32, PKV_FP8_E5M2, "a dtype")); }
+
+SavedGroup get_group(ByteReader& in) {
+  Shape shape{};
+  shape.layers = get_limited(in, 1, UINT32_MAX, "layers");
+  shape.kv_heads = get_limited(in, 1, UINT32_MAX, "KV heads");
+  shape.key_dim = get_limited(in, 16, max_dim, "the key dim");
+  shape.value_dim = get_limited(in, 16, max_dim, "the value dim");
+  shape.dtype = get_dtype(in);
+  shape.value_dtype = get_dtype(in);
+  shape.window = in.get<uint32_t>();
+  shape.sinks = in.get<uint32_t>();
+  shape.latent = get_limited(in, 0, 1, "latent") != 0;
+  return {shape, in.get_all<uint32_t>(shape.layers)};
+}
+
+Chain get_chain(ByteReader& in, const Tables& tables) {
+  Chain chain;
+  chain.parent = in.get<uint32_t>();
+  const uint32_t tokens = get_limited(in, 1, UINT32_MAX, "the tokens of a chain");
+  chain.held = in.get_all<unsigned char>(tables.groups.size());
+  if (std::any_of(chain.held.begin(), chain.held.end(), [](unsigned char held) { return held > 1; })) corrupt("what a chain holds is not 0 or 1");
+  chain.tokens = in.get_all<int32_t>(tokens);
+  if (chain.parent == none) return chain;
+  if (chain.parent >= tables.chains.size()) corrupt("chain %zu follows chain %u", tables.chains.size(), chain.parent);
+  const Chain& parent = tables.chains[chain.parent];
+  if (parent.tokens.size() % tile_tokens != 0) corrupt("chain %zu follows %zu tokens, which are no whole tiles", tables.chains.size(), parent.tokens.size());
+  chain.start = parent.end();
+  return chain;
+}
+
+// Where a text of so many tokens ends.
+void check_end(const Tables& tables, uint32_t chain, uint64_t length) {
+  if (chain == none && length == 0) return;
+  if (chain >= tables.chains.size()) corrupt("chain %u; the file has %zu", chain, tables.chains.size());
+  if (length <= tables.chains[chain].start || length > tables.chains[chain].end())
+    corrupt("a text of %llu tokens ends in a chain of tokens %llu to %llu", (unsigned long long)length,
+            (unsigned long long)tables.chains[chain].start, (unsigned long long)tables.chains[chain].end());
+}
+
+void check_salt(const Tables& tables, uint32_t salt) {
+  if (salt != none && salt >= tables.salts.size()) corrupt("salt %u; the file has %zu", salt, tables.salts.size());
+}
+
+SavedSession get_session(ByteReader& in, const Tables& tables) {
+  SavedSession session;
+  session.label = in.get<uint64_t>();
+  session.length = in.get<uint64_t>();
+  session.chain = in.get<uint32_t>();
+  session.salt = in.get<uint32_t>();
+  session.priority = in.get<int32_t>();
+  session.flags = get_limited(in, 0, saved_flags, "the flags of a session");
+  session.retention = get_retention(in);
+  session.kept_from = in.get_all<uint64_t>(tables.groups.size());
+  session.remembered = in.get_all<int32_t>(in.get<uint64_t>());
+  check_end(tables, session.chain, session.length);
+  check_salt(tables, session.salt);
+  if ((session.flags & saved_suspended) != 0 ? session.length > 0 : !session.remembered.empty() && session.remembered.size() <= session.length)
+    corrupt("a session of %llu tokens remembers %zu", (unsigned long long)session.length, session.remembered.size());
+  return session;
+}
+
+}  // namespace
+
+Tables parse_tables(std::span<const unsigned char> bytes) {
+  ByteReader in(bytes);
+  Tables tables;
+  tables.block_size = get_limited(in, tile_tokens, max_block_size, "the block size");
+  if (tables.block_size % tile_tokens != 0) corrupt("the block size is %u", tables.block_size);
+  tables.has_kv = get_limited(in, 0, 1, "storage") != 0;
+  tables.fingerprint = in.get_all<unsigned char>(get_limited(in, 0, 64, "the size of the fingerprint"));
+  tables.groups.resize(in.get_count<uint32_t>(9 * sizeof(uint32_t)));
+  for (SavedGroup& group : tables.groups) group = get_group(in);
+  tables.salts.resize(in.get_count<uint32_t>(sizeof(uint32_t)));
+  for (std::string& salt : tables.salts) {
+    const std::vector<char> text = in.get_all<char>(get_limited(in, 0, 256, "the size of a salt"));
+    salt.assign(text.begin(), text.end());
+  }
+  const size_t chains = in.get_count<uint32_t>(3 * sizeof(uint32_t));
+  tables.chains.reserve(chains);
+  for (size_t i = 0; i < chains; i++) tables.chains.push_back(get_chain(in, tables));
+  const size_t sessions = in.get_count<uint32_t>(5 * sizeof(uint64_t));
+  tables.sessions.reserve(sessions);
+  for (size_t i = 0; i < sessions; i++) tables.sessions.push_back(get_session(in, tables));
+  tables.entries.resize(in.get_count<uint32_t>(2 * sizeof(uint64_t)));
+  for (SavedEntry& entry : tables.entries) {
+    entry.salt = in.get<uint32_t>();
+    entry.chain = in.get<uint32_t>();
+    entry.length = in.get<uint64_t>();
+    entry.retention = get_retention(in);
+    check_salt(tables, entry.salt);
+    check_end(tables, entry.chain, entry.length);
+  }
+  const std::vector<unsigned char> padding = in.get_all<unsigned char>(in.left());
+  if (padding.size() >= table_unit || std::count(padding.begin(), padding.end(), 0) != static_cast<std::ptrdiff_t>(padding.size()))
+    corrupt("the tables of the file are followed by %zu bytes", padding.size());
+  return tables;
+}
+
+}  // namespace pkv

@@ -1,0 +1,371 @@
+// What is saved comes back: the same bits, shared as before, whatever kept it and whatever takes it.
+#include <cstring>
+
+#include "support.h"
+
+namespace store {
+namespace {
+
+const Plan plain_setup = {};
+
+// Shapes whose tiles are whole, padded or odd; sinks and windows; latent values.
+std::vector<std::pair<const char*, Plan>> setups() {
+  Plan small, dims, windows, latent, hybrid;
+  dims.groups = {{.layers = 3, .query_heads = 3, .kv_heads = 3, .key_dim = 48, .value_dim = 32}};
+  windows.groups = {{.layers = 2, .query_heads = 2, .kv_heads = 1, .key_dim = 16, .window = 40, .sinks = 5}};
+  latent.groups = {{.layers = 1, .query_heads = 4, .kv_heads = 1, .key_dim = 80, .value_dim = 64, .latent = 1}};
+  hybrid.groups = {{.layers = 2, .query_heads = 2, .kv_heads = 2, .key_dim = 32},
+                   {.layers = 1, .query_heads = 2, .kv_heads = 1, .key_dim = 16, .value_dim = 48, .window = 33},
+                   {.layers = 1, .query_heads = 4, .kv_heads = 4, .key_dim = 16, .window = 1, .sinks = 2}};
+  return {{"small", small}, {"dims", dims}, {"windows", windows}, {"latent", latent}, {"hybrid", hybrid}};
+}
+
+// Sessions of lengths at and beside the ends of blocks and tiles, forked and trimmed.
+std::vector<Session> sessions_in(pkv_cache cache, const Plan& setup) {
+  std::vector<Session> sessions;
+  for (const uint32_t length : {1u, 15u, 16u, 17u, 64u, 130u}) {
+    sessions.push_back(open(cache));
+    append_in_steps(cache, sessions.back(), setup, length, 1 + sessions.size());
+  }
+  sessions.push_back(fork(sessions.back()));
+  append_in_steps(cache, sessions.back(), setup, 70, 20);
+  sessions.push_back(fork(sessions[5]));
+  append(cache, sessions.back(), setup, 5, 21);
+  CHECK(pkv_session_trim(sessions.back(), 131));
+  sessions.push_back(open(cache));  // an empty one
+  return sessions;
+}
+
+std::vector<pkv_session> handles_of(const std::vector<Session>& sessions) { return {sessions.begin(), sessions.end()}; }
+
+// Saved from one cache and loaded into another.
+void expect_round_trip(const Plan& from, const Plan& to, bool some_gone = false) {
+  const Cache a = create(from), b = create(to);
+  const std::vector<Session> before = sessions_in(a, from);
+  const Bytes file = save(a, handles_of(before));
+  std::vector<uint64_t> labels;
+  const std::vector<Session> after = load(b, file, nullptr, &labels);
+  ASSERT_EQ(before.size(), after.size());
+  for (size_t i = 0; i < before.size(); i++) {
+    EXPECT_EQ(100 + i, labels[i]);
+    expect_same(before[i], after[i], to, some_gone);
+    if (testing::Test::HasFatalFailure()) FAIL() << "session " << i;
+  }
+  CHECK(pkv_cache_validate(a));
+  CHECK(pkv_cache_validate(b));
+}
+
+TEST(RoundTrip, EveryDtypeOfEveryShape) {
+  for (const auto& [name, setup] : setups())
+    for (const pkv_dtype k : stored_dtypes)
+      for (const pkv_dtype v : {k, PKV_F16, PKV_INT4}) {
+        SCOPED_TRACE(std::string(name) + " " + name_of(k) + "/" + name_of(v));
+        expect_round_trip(setup.with(k, v), setup.with(k, v));
+        if (testing::Test::HasFatalFailure()) return;
+      }
+}
+
+TEST(RoundTrip, BetweenBlockSizesLayoutsAndStorages) {
+  for (const auto& [name, setup] : setups())
+    for (const pkv_dtype dtype : {PKV_F32, PKV_BF16, PKV_INT4})
+      for (const auto& [size_before, size_after] : {std::pair{16u, 32u}, {32u, 16u}, {64u, 16u}, {16u, 48u}, {48u, 16u}, {96u, 32u}})
+        for (int kinds = 0; kinds < 9; kinds++) {
+          const auto kept = [&, &base = setup](int kind, uint32_t block_size) {
+            Plan one = base.with(dtype, dtype);
+            one.block_size = block_size;
+            one.blocks = 96 * 64 / block_size;
+            one.layout = kind == 1 ? PKV_LAYOUT_PLAIN : PKV_LAYOUT_PACKED;
+            one.storage = kind == 2 ? PKV_STORAGE_CONTIGUOUS : PKV_STORAGE_PAGED;
+            return one;
+          };
+          const bool windows = std::any_of(setup.groups.begin(), setup.groups.end(), [](const Model& group) { return group.window != 0; });
+          if (windows && size_before % size_after != 0) continue;
+          SCOPED_TRACE(std::string(name) + " " + name_of(dtype) + " from " + std::to_string(size_before) + " to " + std::to_string(size_after) +
+                       ", kinds " + std::to_string(kinds));
+          expect_round_trip(kept(kinds % 3, size_before), kept(kinds / 3, size_after), size_before != size_after);
+          if (testing::Test::HasFatalFailure()) return;
+        }
+}
+
+TEST(RoundTrip, BetweenF32F16AndBF16) {
+  const pkv_dtype dtypes[] = {PKV_F32, PKV_F16, PKV_BF16};
+  for (const auto& [name, setup] : setups())
+    for (const pkv_dtype from : dtypes)
+      for (const pkv_dtype to : dtypes)
+        for (const pkv_layout layout : {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN}) {
+          SCOPED_TRACE(std::string(name) + " " + name_of(from) + " to " + name_of(to));
+          Plan target = setup.with(to, to);
+          target.layout = layout;
+          expect_round_trip(setup.with(from, from), target);
+          expect_round_trip(setup.with(from, PKV_INT8), setup.with(to, setup.groups[0].latent ? to : PKV_INT8));
+          if (testing::Test::HasFatalFailure()) return;
+        }
+}
+
+TEST(RoundTrip, BetweenInstructionSets) {
+  const Plan setup = plain_setup.with(PKV_INT4, PKV_BF16);
+  for (const pkv_isa isa : supported_isas()) {
+    Plan other = setup;
+    other.isa = isa;
+    expect_round_trip(setup, other);
+    expect_round_trip(other, setup);
+  }
+}
+
+TEST(RoundTrip, WithoutKeysAndValues) {
+  Plan setup;
+  setup.storage = PKV_STORAGE_NONE;
+  expect_round_trip(setup, setup);
+  Plan other = setup;
+  other.block_size = 48;
+  expect_round_trip(setup, other);
+}
+
+TEST(RoundTrip, TheSameCacheGivesTheSameBytes) {
+  const Cache cache = create(plain_setup);
+  const std::vector<Session> sessions = sessions_in(cache, plain_setup);
+  EXPECT_EQ(save(cache, handles_of(sessions)), save(cache, handles_of(sessions)));
+  const Cache other = create(plain_setup);
+  const std::vector<Session> again = load(other, save(cache, handles_of(sessions)));
+  EXPECT_EQ(save(cache, handles_of(sessions)), save(other, handles_of(again))) << "saved, loaded and saved again";
+}
+
+// Slots behind the end of a sequence may hold what another one left: that is not written down.
+TEST(RoundTrip, NothingOfOthersIsSaved) {
+  for (const pkv_dtype dtype : stored_dtypes) {
+    Plan setup = plain_setup.with(dtype, dtype);
+    setup.blocks = 2;
+    setup.groups[0].key_dim = 16;
+    const Cache clean = create(setup), used = create(setup);
+    Session other = open(used);
+    append(used, other, setup, 32, 9);
+    other.close();
+    const Session a = open(clean), b = open(used);
+    append(clean, a, setup, 19, 3);
+    append(used, b, setup, 19, 3);
+    EXPECT_EQ(save(clean, {a}), save(used, {b})) << name_of(dtype);
+  }
+}
+
+TEST(Sharing, WhatIsSharedIsSavedOnceAndSharedAgain) {
+  Plan setup;
+  setup.blocks = 1024;
+  const Cache a = create(setup), b = create(setup);
+  const Session prompt = open(a);
+  append(a, prompt, setup, 320, 1);
+  const uint64_t alone = inspect(save(a, {prompt})).kv_bytes;
+  std::vector<Session> forks;
+  for (int i = 0; i < 50; i++) {
+    forks.push_back(fork(prompt));
+    append(a, forks.back(), setup, 20, 2 + i);
+  }
+  const Bytes file = save(a, handles_of(forks));
+  const pkv_file_info info = inspect(file);
+  EXPECT_EQ(alone + 50 * 2 * alone / 20, info.kv_bytes) << "the prompt once, and two blocks of each session";
+  EXPECT_EQ(50u * 340, info.tokens);
+  EXPECT_EQ(50u * 20 + 320, info.stored_tokens);
+  const std::vector<Session> loaded = load(b, file);
+  EXPECT_EQ(20u + 50 * 2, stats_of(b).used_blocks);
+  for (size_t i = 0; i < forks.size(); i++) expect_same(forks[i], loaded[i], setup);
+  // One goes on without the others' noticing.
+  append(b, loaded[0], setup, 10, 99);
+  expect_same(forks[1], loaded[1], setup);
+}
+
+TEST(Sharing, SnapshotsAndSessionsOfAnyLength) {
+  const Plan setup;
+  const Cache a = create(setup), b = create(setup);
+  const Session session = open(a);
+  append(a, session, setup, 50, 1);
+  const Snapshot snapshot = freeze(session);
+  append(a, session, setup, 30, 1);
+  const Session shorter = fork(session);
+  CHECK(pkv_session_trim(shorter, 48));
+  const std::vector<pkv_file_item> items = {{nullptr, snapshot, 7}, {session, nullptr, 8}, {shorter, nullptr, UINT64_MAX}};
+  std::vector<uint64_t> labels;
+  const std::vector<Session> loaded = load(b, save(a, items), nullptr, &labels);
+  EXPECT_EQ((std::vector<uint64_t>{7, 8, UINT64_MAX}), labels);
+  expect_same(thaw(a, snapshot), loaded[0], setup);
+  expect_same(session, loaded[1], setup);
+  expect_same(shorter, loaded[2], setup);
+  EXPECT_EQ(6u, stats_of(b).used_blocks) << "five blocks of the session, and the part-filled one of the snapshot";
+  CHECK(pkv_cache_validate(b));
+}
+
+TEST(Sharing, ALoadedSessionGoesOnAsTheOriginalWould) {
+  for (const auto& [name, setup] : setups()) {
+    SCOPED_TRACE(name);
+    const Cache a = create(setup), b = create(setup);
+    const Session before = open(a);
+    append_in_steps(a, before, setup, 90, 1);
+    std::vector<Session> loaded = load(b, save(a, {before}));
+    const Model& model = setup.groups[0];
+    const auto attend_next = [&](pkv_cache cache, pkv_session session) {
+      Batch batch = begin(cache, {session}, {3});
+      Rows out(3, model.query_heads, model.values());
+      for (uint32_t layer = 0; layer < setup.layers(); layer++) {
+        Random random(layer);
+        KeysValues rows = rows_of(setup.of_layer(layer), 3);
+        rows.k.fill(random);
+        rows.v.fill(random);
+        write(batch, layer, setup.of_layer(layer), rows);
+      }
+      Random random(5);
+      Rows q(3, model.query_heads, model.key_dim);
+      attend(batch, 0, q.fill(random), out);
+      commit(batch);
+      return out;
+    };
+    EXPECT_TRUE(attend_next(a, before) == attend_next(b, loaded[0])) << "the same bits of attention";
+    append_in_steps(a, before, setup, 60, 3);
+    append_in_steps(b, loaded[0], setup, 60, 3);
+    expect_same(before, loaded[0], setup);
+    CHECK(pkv_session_trim(before, length_of(before) - 3));
+    CHECK(pkv_session_trim(loaded[0], length_of(before)));
+    expect_same(before, loaded[0], setup);
+    CHECK(pkv_cache_validate(b));
+  }
+}
+
+TEST(Sessions, PrioritiesAndSuspendedOnesComeBack) {
+  const Plan setup;
+  const Cache a = create(setup), b = create(setup);
+  const Session suspended = open_salted(a, "", PKV_PREFIX_SHARE, -5), resumed = open(a);
+  append(a, suspended, setup, 40, 1);
+  append(a, resumed, setup, 35, 2);
+  CHECK(pkv_session_suspend(suspended));
+  CHECK(pkv_session_suspend(resumed));
+  uint64_t length = 0, total = 0;
+  CHECK(pkv_session_resume(resumed, &length, &total, nullptr));
+  append(a, resumed, setup, 18, 2);
+  const std::vector<Session> loaded = load(b, save(a, {suspended, resumed}));
+  for (size_t i = 0; i < 2; i++) {
+    pkv_session_info before{}, after{};
+    before.struct_size = after.struct_size = sizeof before;
+    const pkv_session original = i == 0 ? suspended : resumed;
+    CHECK(pkv_session_get_info(original, &before));
+    CHECK(pkv_session_get_info(loaded[i], &after));
+    EXPECT_EQ(before.priority, after.priority);
+    EXPECT_EQ(before.suspended, after.suspended);
+    EXPECT_EQ(before.length, after.length);
+    EXPECT_EQ(before.total, after.total);
+    EXPECT_EQ(tokens_of(original, before.total), tokens_of(loaded[i], before.total));
+  }
+  EXPECT_EQ(1u, stats_of(b).suspended_sessions);
+  CHECK(pkv_session_resume(loaded[0], &length, &total, nullptr));
+  EXPECT_EQ(40u, total);
+}
+
+// ---- The prefix index -----------------------------------------------------------------------------------------------
+
+uint64_t match(pkv_cache cache, const std::string& salt, uint64_t seed, size_t n) {
+  const Session session = open_salted(cache, salt);
+  std::vector<int32_t> text;
+  for (size_t i = 0; i < n; i++) text.push_back(static_cast<int32_t>(seed * 1000 + i));
+  uint64_t matched = 0;
+  CHECK(pkv_session_match_prefix(session, n, text.data(), &matched));
+  return matched;
+}
+
+void publish(pkv_cache cache, const Plan& setup, const std::string& salt, uint32_t tokens, uint64_t seed) {
+  const Session session = open_salted(cache, salt);
+  append_in_steps(cache, session, setup, tokens, seed);
+}
+
+TEST(PrefixIndex, WhatWasCachedIsFoundAgain) {
+  for (auto [name, setup] : setups()) {
+    SCOPED_TRACE(name);
+    setup.prefix = true;
+    setup.blocks = 512;
+    const Cache a = create(setup), b = create(setup);
+    publish(a, setup, "", 100, 1);
+    publish(a, setup, "one", 100, 1);
+    publish(a, setup, "two", 70, 2);
+    const Session session = open_salted(a, "two");
+    append_in_steps(a, session, setup, 90, 3);
+    pkv_file_config config = file_config();
+    config.prefix_index = 1;
+    const Bytes file = save(a, {session}, &config);
+    EXPECT_EQ(4u, inspect(file).prefix_entries);
+    const std::vector<Session> loaded = load(b, file, &config);
+    expect_same(session, loaded[0], setup);
+    EXPECT_EQ(state_of(a), state_of(b));
+    for (const auto& [salt, seed] : {std::pair{"", 1}, {"one", 1}, {"two", 2}, {"two", 3}, {"one", 2}})
+      EXPECT_EQ(match(a, salt, seed, 100), match(b, salt, seed, 100)) << salt << " " << seed;
+    EXPECT_EQ(match(b, "two", 3, 90), setup.groups.size() > 1 || setup.groups[0].window != 0 ? match(a, "two", 3, 90) : 80u);
+    CHECK(pkv_cache_validate(b));
+    // Once more: all of it is there already, and nothing is kept twice.
+    const uint64_t used = stats_of(b).used_blocks;
+    { const std::vector<Session> again = load(b, file, &config); }
+    EXPECT_EQ(used, stats_of(b).used_blocks);
+    CHECK(pkv_cache_validate(b));
+  }
+}
+
+TEST(PrefixIndex, OtherBlockSizesKeepWholeBlocks) {
+  Plan setup;
+  setup.prefix = true;
+  Plan larger = setup;
+  larger.block_size = 48;
+  const Cache a = create(setup), b = create(larger);
+  publish(a, setup, "", 160, 1);
+  {
+    const Session session = open_salted(a, "");
+    append(a, session, setup, 64, 1);
+    append(a, session, setup, 64, 7);  // branches off in the middle of a larger block
+  }
+  pkv_file_config config = file_config();
+  config.prefix_index = 1;
+  const Bytes file = save(a, std::vector<pkv_session>{}, &config);
+  EXPECT_TRUE(load(b, file, &config).empty());
+  EXPECT_EQ(144u, match(b, "", 1, 160));
+  CHECK(pkv_cache_validate(b));
+}
+
+TEST(PrefixIndex, IsLeftOutWhereNobodyAsksForIt) {
+  Plan setup, without;
+  setup.prefix = true;
+  const Cache a = create(setup), b = create(setup), c = create(without);
+  publish(a, setup, "", 100, 1);
+  const Session session = open_salted(a, "x");
+  append(a, session, setup, 20, 2);
+  pkv_file_config config = file_config();
+  EXPECT_EQ(0u, inspect(save(a, {session}, &config)).prefix_entries);
+  config.prefix_index = 1;
+  const Bytes file = save(a, {session}, &config);
+  EXPECT_EQ(1u, load(b, file).size());
+  EXPECT_EQ(0u, match(b, "", 1, 100));
+  EXPECT_EQ(16u, match(b, "x", 2, 20)) << "what a session has is found after it ended";
+  EXPECT_EQ(1u, load(c, file, &config).size()) << "a cache without an index";
+  CHECK(pkv_cache_validate(c));
+}
+
+// ---- What a file says of itself -------------------------------------------------------------------------------------
+
+TEST(Inspect, TellsWhatTheFileHolds) {
+  Plan setup;
+  setup.block_size = 32;
+  const Cache cache = create(setup);
+  const Session session = open(cache);
+  append(cache, session, setup, 33, 1);
+  pkv_file_config config = file_config();
+  config.fingerprint = "model";
+  config.fingerprint_size = 5;
+  const Bytes file = save(cache, {session}, &config);
+  const pkv_file_info info = inspect(file);
+  EXPECT_EQ(1u, info.version);
+  EXPECT_EQ(file.size(), info.bytes);
+  EXPECT_EQ(3u * 16 * 2 * 2 * 2 * 16 * 4, info.kv_bytes) << "3 tiles of 16 tokens, 2 layers, 2 heads, K and V, 16 dims of 4 bytes";
+  EXPECT_EQ(1u, info.sessions);
+  EXPECT_EQ(33u, info.tokens);
+  EXPECT_EQ(32u, info.block_size);
+  EXPECT_EQ(1u, info.groups);
+  EXPECT_EQ(2u, info.layers);
+  EXPECT_EQ(1u, info.has_kv);
+  EXPECT_EQ(0u, info.authenticated);
+  ASSERT_EQ(5u, info.fingerprint_size);
+  EXPECT_EQ(0, std::memcmp(info.fingerprint, "model", 5));
+}
+
+}  // namespace
+}  // namespace store

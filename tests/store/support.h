@@ -1,0 +1,245 @@
+// Caches with texts in them, what goes into a file and out of it, and whether two sessions hold the same.
+#pragma once
+
+#include <pagedkv/file.h>
+
+#include <optional>
+
+#include "../systems/rows.h"
+#include "../systems/support.h"
+
+namespace store {
+
+using namespace systems;
+
+using Bytes = std::vector<unsigned char>;
+
+// A cache to be: groups of layers, and how they are kept.
+struct Plan {
+  std::vector<Model> groups = {{.layers = 2, .query_heads = 4, .kv_heads = 2, .key_dim = 16}};
+  pkv_storage storage = PKV_STORAGE_PAGED;
+  pkv_layout layout = PKV_LAYOUT_PACKED;
+  uint32_t block_size = 16;
+  uint64_t blocks = 256;
+  bool prefix = false;
+  pkv_isa isa = PKV_ISA_AUTO;
+  const pkv_allocator* allocator = nullptr;
+
+  const Model& of_layer(uint32_t layer) const {
+    size_t g = 0;
+    for (; layer >= groups[g].layers; g++) layer -= groups[g].layers;
+    return groups[g];
+  }
+  uint32_t layers() const {
+    uint32_t layers = 0;
+    for (const Model& group : groups) layers += group.layers;
+    return layers;
+  }
+  Plan with(pkv_dtype k, pkv_dtype v) const {
+    Plan other = *this;
+    for (Model& group : other.groups) group.dtype = k, group.value_dtype = group.latent ? k : v;
+    return other;
+  }
+};
+
+inline Cache create(const Plan& setup) {
+  pkv_cache_config config;
+  CHECK(pkv_cache_config_init(&config, sizeof config));
+  std::vector<pkv_layer_group> groups;
+  for (const Model& model : setup.groups) {
+    pkv_layer_group& group = groups.emplace_back();
+    CHECK(pkv_layer_group_init(&group, sizeof group));
+    group.layers = model.layers;
+    group.query_heads = model.query_heads;
+    group.kv_heads = model.kv_heads;
+    group.key_dim = model.key_dim;
+    group.value_dim = model.value_dim;
+    group.dtype = model.dtype;
+    group.value_dtype = model.value_dtype;
+    group.window = model.window;
+    group.sinks = model.sinks;
+    group.latent = model.latent;
+  }
+  pkv_prefix_config prefix;
+  CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
+  config.groups = groups.data();
+  config.group_count = static_cast<uint32_t>(groups.size());
+  config.storage = setup.storage;
+  config.layout = setup.layout;
+  config.block_size = setup.block_size;
+  config.blocks = setup.blocks;
+  config.threads = 1;
+  config.isa = setup.isa;
+  config.allocator = setup.allocator;
+  if (setup.prefix) config.prefix = &prefix;
+  return systems::create(config);
+}
+
+inline Session open_salted(pkv_cache cache, const std::string& salt, pkv_prefix_use use = PKV_PREFIX_SHARE, int32_t priority = 0) {
+  pkv_session_config config;
+  CHECK(pkv_session_config_init(&config, sizeof config));
+  config.salt = salt.data();
+  config.salt_size = salt.size();
+  config.prefix = use;
+  config.priority = priority;
+  pkv_session session;
+  CHECK(pkv_session_open(cache, &config, &session));
+  return Session(session);
+}
+
+// n tokens more: ids seed * 1000 + position, keys and values that follow from seed and position.
+inline void append(pkv_cache cache, pkv_session session, const Plan& setup, uint32_t n, uint64_t seed) {
+  const uint64_t length = length_of(session);
+  Batch batch = begin(cache, {session}, {n});
+  std::vector<int32_t> tokens;
+  for (uint32_t i = 0; i < n; i++) tokens.push_back(static_cast<int32_t>(seed * 1000 + length + i));
+  for (uint32_t layer = 0; layer < setup.layers() && setup.storage != PKV_STORAGE_NONE; layer++) {
+    const Model& model = setup.of_layer(layer);
+    Random random(seed << 40 ^ length << 8 ^ layer);
+    KeysValues rows = rows_of(model, n);
+    rows.k.fill(random);
+    rows.v.fill(random);
+    write(batch, layer, model, rows);
+  }
+  commit(batch, tokens.data());
+}
+
+// The same in steps of a few tokens, so that blocks leave windows.
+inline void append_in_steps(pkv_cache cache, pkv_session session, const Plan& setup, uint32_t n, uint64_t seed, uint32_t step = 13) {
+  for (uint32_t done = 0; done < n; done += step) append(cache, session, setup, std::min(step, n - done), seed);
+}
+
+inline std::vector<int32_t> tokens_of(pkv_session session, uint64_t n) {
+  std::vector<int32_t> tokens(n);
+  CHECK(pkv_session_tokens(session, 0, n, tokens.data()));
+  return tokens;
+}
+
+// One position of a layer as rows of a dtype; nothing where the window has let it go.
+inline std::optional<KeysValues> position(pkv_session session, const Model& model, uint32_t layer, uint64_t at, pkv_dtype k_dtype, pkv_dtype v_dtype) {
+  KeysValues rows{Rows(1, model.kv_heads, model.key_dim, k_dtype), Rows(1, model.kv_heads, model.values(), v_dtype)};
+  const pkv_tensor k = rows.k.tensor(), v = rows.v.tensor();
+  const pkv_status status = pkv_session_materialize(session, layer, at, 1, &k, &v);
+  if (status == PKV_OUT_OF_RANGE) return std::nullopt;
+  CHECK(status);
+  return rows;
+}
+
+// Both hold the same tokens, and the same bits for them; `b` in a cache of `setup`, which may store another dtype: then what the conversion gives. Both hold
+// the same positions, or (some_gone) b may lack some that no query will see.
+inline void expect_same(pkv_session a, pkv_session b, const Plan& setup, bool some_gone = false) {
+  const uint64_t length = length_of(a);
+  ASSERT_EQ(length, length_of(b));
+  ASSERT_EQ(tokens_of(a, length), tokens_of(b, length));
+  if (setup.storage == PKV_STORAGE_NONE) return;
+  for (uint32_t layer = 0; layer < setup.layers(); layer++) {
+    const Model& model = setup.of_layer(layer);
+    for (uint64_t at = 0; at < length; at++) {
+      const pkv_dtype k = rows_dtype(model.dtype), v = rows_dtype(model.values_dtype());
+      const auto one = position(a, model, layer, at, k, v), other = position(b, model, layer, at, k, v);
+      const bool seen = model.window == 0 || at + model.window > length || at < model.sinks;
+      if (seen || !some_gone) {
+        ASSERT_EQ(one.has_value(), other.has_value()) << "layer " << layer << ", position " << at;
+      }
+      if (one.has_value() && other.has_value()) {
+        ASSERT_TRUE(*one == *other) << "layer " << layer << ", position " << at;
+      }
+    }
+  }
+}
+
+// ---- Files in memory ------------------------------------------------------------------------------------------------
+
+inline pkv_stream stream(pkv_stream_kind kind) {
+  pkv_stream made;
+  CHECK(pkv_stream_init(&made, sizeof made));
+  made.kind = kind;
+  return made;
+}
+
+inline pkv_stream buffer(const Bytes& bytes) {
+  pkv_stream made = stream(PKV_STREAM_BUFFER);
+  made.data = const_cast<unsigned char*>(bytes.data());
+  made.size = bytes.size();
+  return made;
+}
+
+inline pkv_stream at_path(const std::string& path) {
+  pkv_stream made = stream(PKV_STREAM_PATH);
+  made.path = path.c_str();
+  return made;
+}
+
+inline pkv_file_config file_config() {
+  pkv_file_config config;
+  CHECK(pkv_file_config_init(&config, sizeof config));
+  return config;
+}
+
+inline std::vector<pkv_file_item> items_of(const std::vector<pkv_session>& sessions) {
+  std::vector<pkv_file_item> items;
+  for (size_t i = 0; i < sessions.size(); i++) items.push_back({sessions[i], nullptr, 100 + i});
+  return items;
+}
+
+inline Bytes save(pkv_cache cache, const std::vector<pkv_file_item>& items, const pkv_file_config* config = nullptr) {
+  uint64_t bytes = 0;
+  pkv_stream to = stream(PKV_STREAM_BUFFER);
+  EXPECT_EQ(PKV_BUFFER_TOO_SMALL, pkv_file_save(cache, items.size(), items.data(), config, &to, &bytes)) << pkv_last_error();
+  Bytes file(bytes);
+  to = buffer(file);
+  CHECK(pkv_file_save(cache, items.size(), items.data(), config, &to, &bytes));
+  EXPECT_EQ(file.size(), bytes);
+  return file;
+}
+inline Bytes save(pkv_cache cache, const std::vector<pkv_session>& sessions, const pkv_file_config* config = nullptr) {
+  return save(cache, items_of(sessions), config);
+}
+
+inline std::vector<Session> load(pkv_cache cache, const pkv_stream& from, const pkv_file_config* config = nullptr, std::vector<uint64_t>* labels = nullptr) {
+  std::vector<pkv_session> handles(64);
+  std::vector<uint64_t> names(handles.size());
+  size_t count = 0;
+  CHECK(pkv_file_load(cache, config, &from, handles.size(), handles.data(), names.data(), &count));
+  std::vector<Session> sessions;
+  for (size_t i = 0; i < count; i++) sessions.emplace_back(handles[i]);
+  if (labels != nullptr) labels->assign(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(count));
+  return sessions;
+}
+inline std::vector<Session> load(pkv_cache cache, const Bytes& file, const pkv_file_config* config = nullptr, std::vector<uint64_t>* labels = nullptr) {
+  return load(cache, buffer(file), config, labels);
+}
+
+inline pkv_status try_load(pkv_cache cache, const pkv_stream& from, const pkv_file_config* config = nullptr) {
+  pkv_session handles[64];
+  size_t count = 0;
+  const pkv_status status = pkv_file_load(cache, config, &from, 64, handles, nullptr, &count);
+  for (size_t i = 0; status == PKV_OK && i < count; i++) CHECK(pkv_session_close(handles[i]));
+  return status;
+}
+
+inline pkv_file_info inspect(const Bytes& file, const pkv_file_config* config = nullptr) {
+  pkv_file_info info{};
+  info.struct_size = sizeof info;
+  const pkv_stream from = buffer(file);
+  CHECK(pkv_file_inspect(config, &from, &info));
+  return info;
+}
+
+// What a refused call must leave as it was.
+struct State {
+  uint32_t sessions;
+  uint64_t free_blocks, used_blocks, tokens, slots_filled, evictable, cached;
+  bool operator==(const State&) const = default;
+};
+
+inline State state_of(pkv_cache cache) {
+  const pkv_cache_stats stats = stats_of(cache);
+  pkv_prefix_stats prefix{};
+  prefix.struct_size = sizeof prefix;
+  const pkv_status status = pkv_prefix_get_stats(cache, nullptr, PKV_ALL_SALTS, &prefix);
+  if (status != PKV_UNSUPPORTED) CHECK(status);
+  return {stats.sessions, stats.free_blocks, stats.used_blocks, stats.tokens, stats.slots_filled, stats.evictable_blocks, prefix.cached_blocks};
+}
+
+}  // namespace store
