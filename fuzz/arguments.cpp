@@ -79,6 +79,7 @@ void cache_config(Source& draw) {
   Padded<pkv_prefix_config> prefix(pkv_prefix_config_init);
   spoil(prefix.value, draw);
   config->prefix = draw.chance(30) ? &prefix : nullptr;
+  config->store = nullptr;
   if (config->runner != nullptr && draw.chance(80)) config->threads = 0;
   if (config->struct_size < offsetof(pkv_cache_config, logger)) return;  // it would be given the system's memory
 

@@ -19,7 +19,7 @@ HANDLES = ("pkv_pool", "pkv_cache", "pkv_session", "pkv_batch", "pkv_snapshot")
 BY_HAND = {"pkv_tensor", "pkv_allocator", "pkv_logger", "pkv_runner"}
 
 # Left out: the input of a fuzzer of files is a file as it is.
-UNWRITTEN = ("file_", "stream_")
+UNWRITTEN = ("directory_", "file_", "store_", "stream_")
 
 # Lists of numbers and handles, and how many there are; a pointer that is not here leads to one that the library writes.
 LENGTHS = {
@@ -69,6 +69,7 @@ POINTERS = {
     "pkv_cache_config.logger": "logger(s.logger)",
     "pkv_cache_config.runner": "runner(s.runner)",
     "pkv_cache_config.prefix": "structure(s.prefix, shape)",
+    "pkv_cache_config.store": "std::string(\"NULL\")",  # a program is played without the threads of a store
     "pkv_pool_config.allocator": "allocator(s.allocator)",
     "pkv_session_config.salt": "in(static_cast<const unsigned char*>(s.salt), amount(s.salt_size))",
     "pkv_attention_params.alibi_slopes": "in(s.alibi_slopes, shape.heads)",

@@ -24,7 +24,9 @@
   X(attention_params_init) X(attention) X(merge_states)                                                               \
   X(snapshot_take) X(snapshot_open) X(snapshot_length) X(snapshot_close)                                              \
   X(cache_format_metrics) X(prefix_config_init) X(session_match_prefix) X(prefix_get_stats) X(prefix_clear)           \
-  X(prefix_pin) X(prefix_unpin) X(prefix_set_quota) X(prefix_read_events) X(prefix_hash_blocks)                       \
+  X(prefix_pin) X(prefix_unpin) X(prefix_set_quota) X(prefix_read_events) X(prefix_hash_blocks) \
+  X(store_config_init) X(store_prefetch) X(store_prefetch_session) X(store_wait) X(store_cancel) X(store_flush) \
+  X(store_get_stats) X(directory_config_init) X(store_open_directory)                       \
   X(stream_init) X(file_config_init) X(file_save) X(file_load) X(file_inspect)
 /* clang-format on */
 

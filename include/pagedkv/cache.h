@@ -136,6 +136,7 @@ typedef struct pkv_cache_config {
   uint32_t watermark;
   const pkv_runner* runner;   /**< Threads of the caller's, copied; threads must be 0 then. NULL: oneTBB. Must outlive the cache. */
   const pkv_prefix_config* prefix; /**< Keeps what ended sessions computed, for new ones that begin alike: copied; NULL: off. Not with storage CONTIGUOUS. */
+  const struct pkv_store_config* store; /**< Where blocks go when memory is short: store.h; copied; NULL: nowhere. Needs storage PAGED and a prefix index. */
 } pkv_cache_config;
 
 /** Fills *config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1. */

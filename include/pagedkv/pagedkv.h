@@ -52,5 +52,6 @@
 #include <pagedkv/snapshot.h>
 #include <pagedkv/prefix.h>
 #include <pagedkv/file.h>
+#include <pagedkv/store.h>
 
 #endif

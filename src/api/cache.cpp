@@ -10,6 +10,7 @@
 #include "engine/metrics.h"
 #include "engine/session.h"
 #include "engine/snapshot.h"
+#include "engine/tier.h"
 #include "kernels/kernels.h"
 
 namespace pkv {
@@ -82,7 +83,10 @@ pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* out) {
     check_pointer(out, "out");
     const pkv_cache_config known = read_struct(config, default_config(), "config");
     auto cache = std::make_unique<Cache>(check_config(known), known.allocator, known.logger);
+    const auto& store = cache->config().store;
+    Tier* const tier = store ? &cache->start_tier(*store) : nullptr;
     *out = handle_from<pkv_cache>(adopt(Kind::cache, std::move(cache), 0));
+    if (tier != nullptr) tier->own_store();  // a cache that could not be created leaves it to the caller
   });
 }
 
@@ -141,7 +145,12 @@ pkv_status pkv_cache_get_pool_stats(pkv_cache handle, uint32_t group, pkv_pool_s
 pkv_status pkv_cache_validate(pkv_cache handle) {
   return guarded([&] {
     const Use use(handle);
-    validate(use.cache(), Contents(bits(handle)).all());
+    std::optional<Tier::Pause> pause;
+    if (use.cache().tier() != nullptr) pause.emplace(*use.cache().tier());
+    const Contents open(bits(handle));
+    std::vector<const Content*> all(open.all().begin(), open.all().end());
+    if (pause) all.insert(all.end(), pause->contents.begin(), pause->contents.end());
+    validate(use.cache(), all);
   });
 }
 

@@ -16,13 +16,13 @@
 
 namespace pkv::os {
 
-namespace {
-
-[[noreturn]] void fail_io(const char* what, const std::string& name, int error) {
+void fail_io(const char* what, const std::string& name, int error) {
   // The end of a long name says more than its beginning.
   const size_t shown = name.size() > 120 ? name.size() - 120 : 0;
   fail(PKV_IO, "%s %s%s: %s (errno %d)", what, shown > 0 ? "..." : "", name.c_str() + shown, strerrordesc_np(error), error);
 }
+
+namespace {
 
 // Keeps a write to a pipe nobody reads from ending the process: the signal is held back and taken.
 class WithoutSignal {

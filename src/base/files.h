@@ -9,6 +9,9 @@
 
 namespace pkv::os {
 
+// Throws IO: "cannot open /a/file: No such file or directory (errno 2)".
+[[noreturn]] void fail_io(const char* what, const std::string& name, int error);
+
 class File {
  public:
   // The descriptor is closed with the object if it is owned. name: for sentences.

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/os.h"
+#include "engine/tier.h"
 
 namespace pkv {
 
@@ -22,6 +23,13 @@ Cache::Cache(const CacheConfig& config, const pkv_allocator* allocator, const pk
   }
   if (config_.prefix) prefix_ = std::make_unique<PrefixIndex>(config_.prefix_config, config_.block_size, groups_, memory_);
   if (config_.prefault) prefault();
+}
+
+Cache::~Cache() = default;
+
+Tier& Cache::start_tier(const pkv_store_config& config) {
+  tier_ = std::make_unique<Tier>(*this, config);
+  return *tier_;
 }
 
 void Cache::warn(const char* message) const {
@@ -135,7 +143,7 @@ uint64_t missing(const Cache& cache, std::span<const uint64_t> counts, uint32_t 
 }
 
 // From what is free, else from what the prefix index can do without.
-bool take(const Cache& cache, size_t group, uint64_t count, uint32_t keep, Block* out) {
+bool take_evicting(const Cache& cache, size_t group, uint64_t count, uint32_t keep, Block* out) {
   Pool& pool = cache.groups()[group]->pool;
   const auto try_alloc = [&] { return (keep == 0 || pool.free_count() >= count + keep) && pool.try_alloc(count, out); };
   if (try_alloc()) return true;
@@ -143,6 +151,12 @@ bool take(const Cache& cache, size_t group, uint64_t count, uint32_t keep, Block
   while (cache.prefix() != nullptr && cache.prefix()->make_free(group, count + keep))
     if (try_alloc()) return true;
   return false;
+}
+
+// What waits to be written to a store is the last to go.
+bool take(const Cache& cache, size_t group, uint64_t count, uint32_t keep, Block* out) {
+  if (take_evicting(cache, group, count, keep, out)) return true;
+  return cache.tier() != nullptr && cache.tier()->give_way() && take_evicting(cache, group, count, keep, out);
 }
 
 }  // namespace

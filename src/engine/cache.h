@@ -36,9 +36,12 @@ struct Counters {
   std::atomic<uint64_t> suspensions{0};
 };
 
+class Tier;
+
 class Cache {
  public:
   Cache(const CacheConfig& config, const pkv_allocator* allocator, const pkv_logger* logger);
+  ~Cache();
   Cache(const Cache&) = delete;
   Cache& operator=(const Cache&) = delete;
 
@@ -52,6 +55,9 @@ class Cache {
   ScratchPool& scratch() { return scratch_; }
   Counters& counters() { return counters_; }
   PrefixIndex* prefix() const { return prefix_.get(); }  // nullptr: there is none
+  // The store behind the memory. Throws UNSUPPORTED, bad_alloc.
+  Tier& start_tier(const pkv_store_config& config);
+  Tier* tier() const { return tier_.get(); }             // nullptr: there is none
 
   pkv_cache_stats stats() const;
   // The memory of one layer as a caller sees it. Throws UNSUPPORTED, OUT_OF_RANGE.
@@ -71,6 +77,7 @@ class Cache {
   std::unique_ptr<PrefixIndex> prefix_;
   ScratchPool scratch_;
   Counters counters_;
+  std::unique_ptr<Tier> tier_;  // uses all of the above until it ends
 };
 
 // Blocks taken from the pools of a cache, all or none, that nobody owns yet: what was not handed on is given back.

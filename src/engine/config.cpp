@@ -143,6 +143,23 @@ void check_hooks(const pkv_cache_config& config) {
   if (config.threads != 0) fail(PKV_INVALID_ARGUMENT, "threads is %u, but a runner brings its own %u", config.threads, runner->threads);
 }
 
+void check_store(const pkv_store_config& config) {
+  if (config.store == nullptr) fail(PKV_INVALID_ARGUMENT, "the store of its config is NULL");
+  const pkv_store& store = *config.store;
+  if (store.struct_size < sizeof store) fail(PKV_INVALID_ARGUMENT, "store: struct_size is %u, not %zu", store.struct_size, sizeof store);
+  if (store.reserved != 0) fail(PKV_INVALID_ARGUMENT, "store: reserved is %u, not 0", store.reserved);
+  if (store.put == nullptr || store.get == nullptr || store.probe == nullptr || store.drop == nullptr || store.close == nullptr)
+    fail(PKV_INVALID_ARGUMENT, "store: one of its five functions is NULL");
+  constexpr uint64_t most = 64, least_key = 16, most_buffer = uint64_t{1} << 36;
+  if (config.fingerprint == nullptr && config.fingerprint_size > 0)
+    fail(PKV_INVALID_ARGUMENT, "fingerprint is NULL for %llu bytes", (unsigned long long)config.fingerprint_size);
+  if (config.fingerprint_size > most) fail(PKV_TOO_LARGE, "a fingerprint of %llu bytes; at most 64 are possible", (unsigned long long)config.fingerprint_size);
+  if (config.key == nullptr && config.key_size > 0) fail(PKV_INVALID_ARGUMENT, "key is NULL for %llu bytes", (unsigned long long)config.key_size);
+  if (config.key != nullptr && (config.key_size < least_key || config.key_size > most))
+    fail(PKV_INVALID_ARGUMENT, "a key of %llu bytes; 16 to 64 are needed", (unsigned long long)config.key_size);
+  if (config.buffer_bytes > most_buffer) fail(PKV_TOO_LARGE, "buffer_bytes is %llu; at most 2^36 are possible", (unsigned long long)config.buffer_bytes);
+}
+
 void check_prefix(const pkv_prefix_config& prefix) {
   check_enum(prefix.eviction, PKV_EVICTION_DEFAULT, PKV_EVICTION_LFU, "eviction");
   if (prefix.events > max_events) fail(PKV_INVALID_ARGUMENT, "events is %u; at most %u are kept", prefix.events, max_events);
@@ -159,6 +176,12 @@ pkv_layer_group default_group() {
 
 pkv_prefix_config default_prefix() {
   pkv_prefix_config config{};
+  config.struct_size = sizeof config;
+  return config;
+}
+
+pkv_store_config default_store() {
+  pkv_store_config config{};
   config.struct_size = sizeof config;
   return config;
 }
@@ -187,6 +210,14 @@ CacheConfig check_config(const pkv_cache_config& config) {
   check_prefix(prefix);
   if (config.prefix != nullptr && config.storage == PKV_STORAGE_CONTIGUOUS)
     fail(PKV_UNSUPPORTED, "storage CONTIGUOUS cannot share blocks: it has no prefix index");
+  std::optional<pkv_store_config> store;
+  if (config.store != nullptr) {
+    store = read_struct(config.store, default_store(), "store");
+    check_store(*store);
+    if (config.prefix == nullptr || config.storage != PKV_STORAGE_PAGED)
+      fail(PKV_UNSUPPORTED, "a store needs storage PAGED and a prefix index; the storage is %d, and there is %s index", static_cast<int>(config.storage),
+           config.prefix == nullptr ? "no" : "an");
+  }
   check_block_size(config.block_size);
   if (config.prefault > 1) fail(PKV_INVALID_ARGUMENT, "prefault is %u; 0 and 1 are known", config.prefault);
   if (config.threads > max_threads) fail(PKV_INVALID_ARGUMENT, "threads is %u; at most %u are possible", config.threads, max_threads);
@@ -204,6 +235,7 @@ CacheConfig check_config(const pkv_cache_config& config) {
   result.prefault = config.prefault != 0;
   result.prefix = config.prefix != nullptr;
   result.prefix_config = prefix;
+  result.store = store;
   result.watermark = config.watermark;
 
   const std::vector<pkv_layer_group> given = list_groups(config);

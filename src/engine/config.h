@@ -2,7 +2,9 @@
 #pragma once
 
 #include <pagedkv/cache.h>
+#include <pagedkv/store.h>
 
+#include <optional>
 #include <vector>
 
 #include "engine/memory/layout.h"
@@ -28,6 +30,7 @@ struct CacheConfig {
   bool prefault;
   bool prefix;  // keeps an index of what was computed
   pkv_prefix_config prefix_config;
+  std::optional<pkv_store_config> store;
   uint32_t watermark;  // blocks of each group that only sessions with tokens may take
 };
 
@@ -43,6 +46,7 @@ pkv_cache_plan compute_plan(const CacheConfig& config, uint32_t group);
 // The defaults of a group whose caller said nothing.
 pkv_layer_group default_group();
 pkv_prefix_config default_prefix();
+pkv_store_config default_store();
 pkv_cache_config default_config();
 
 }  // namespace pkv

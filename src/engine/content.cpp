@@ -12,6 +12,12 @@ Content::Content(Cache& cache) : cache_(&cache), tokens_(&cache.memory()), seque
   for (const auto& group : cache.groups()) sequences_.emplace_back(*group, cache.memory());
 }
 
+void Content::swap(Content& other) noexcept {
+  std::swap(hold_, other.hold_);
+  tokens_.swap(other.tokens_);
+  sequences_.swap(other.sequences_);
+}
+
 Content Content::fork() const {
   Content child(*cache_);
   child.tokens_.assign(tokens_.begin(), tokens_.end());

@@ -12,6 +12,7 @@ class Content {
  public:
   explicit Content(Cache& cache);
   Content(Content&&) noexcept = default;
+  void swap(Content& other) noexcept;  // of the same cache
 
   Cache& cache() const { return *cache_; }
   uint64_t length() const { return tokens_.size(); }

@@ -31,6 +31,9 @@ struct Frozen {
 Frozen freeze(const Session& session, uint64_t label);
 Frozen freeze(const Snapshot& snapshot, uint64_t label);
 
+// The layers of a cache, as far as it matters to keys and values.
+std::vector<SavedGroup> saved_groups(const CacheConfig& config);
+
 // *bytes: of the file, set before the sink may throw BUFFER_TOO_SMALL.
 void save(Cache& cache, std::span<const Frozen> items, const FileOptions& options, Sink& sink, uint64_t* bytes);
 

@@ -7,6 +7,7 @@
 #include "base/vectors.h"
 #include "engine/batch.h"
 #include "engine/rows.h"
+#include "engine/tier.h"
 
 namespace pkv {
 
@@ -29,6 +30,7 @@ Session::Session(Content content, int32_t priority, bool publishes)
 Session::~Session() {
   solo_.reset();
   publish(true);
+  hand_over();
   forget();
   cache().counters().tokens.fetch_sub(counted_tokens_, std::memory_order_relaxed);
 }
@@ -103,6 +105,7 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t keep, ui
 void Session::suspend() noexcept {
   solo_.reset();
   publish(true);
+  hand_over();
   auto& own = content_.tokens();
   if (remembered_.size() > own.size())
     std::copy(own.begin(), own.end(), remembered_.begin());  // ids that were told since the last suspension
@@ -143,6 +146,20 @@ void Session::remember(std::span<const int32_t> tokens, bool suspended) {
 void Session::start_publishing() noexcept {
   publishes_ = true;
   publish(true);
+}
+
+// What the index has of it goes to the store, if there is one; the tokens stay.
+void Session::hand_over() noexcept {
+  if (cache().tier() == nullptr || !publishes_ || content_.hold().depth() == 0) return;
+  try {
+    Content rest(cache());
+    rest.hold() = PrefixIndex::Hold(*cache().prefix(), content_.hold().salt(), content_.hold().retention());
+    rest.tokens() = content_.tokens();
+    rest.swap(content_);
+    cache().tier()->write(std::move(rest));
+  } catch (const std::bad_alloc&) {
+    // It stays in the index until its memory is needed.
+  }
 }
 
 // Gives up tokens and blocks; the hold last, so that what it calls evictable can be had.
@@ -189,6 +206,7 @@ uint64_t Session::match_prefix(Tokens text) {
 uint64_t Session::take_prefix(Tokens text) {
   if (!content_.hold()) return 0;
   PrefixIndex& index = *cache().prefix();
+  if (cache().tier() != nullptr) cache().tier()->fetch(content_.hold().salt(), text);
   PrefixIndex::Tail tail;
   reserve_more_tokens(text.size());
   const uint32_t blocks = index.match(content_.hold(), text, content_.sequences(), cache().config().storage == PKV_STORAGE_PAGED ? &tail : nullptr);

@@ -67,7 +67,7 @@ class Session {
 
  private:
   friend class Batch;
-  enum class Solo { none, prefill, push };
+  enum class Solo { idle, prefill, push };
 
   void step(Solo kind, uint32_t layer, size_t n, const pkv_tensor* k, const pkv_tensor* v);
   void begin_replacing(size_t n);
@@ -76,6 +76,7 @@ class Session {
   void publish(bool wait) noexcept;
   uint64_t take_prefix(Tokens text);
   void empty() noexcept;
+  void hand_over() noexcept;
   bool copy_tail(const PrefixIndex::Tail& tail);
   void reserve_more_tokens(uint64_t total);
   void end_step(uint64_t committed) noexcept;
@@ -90,7 +91,7 @@ class Session {
   const uint64_t opened_;
   Batch* batch_ = nullptr;       // the step in flight, whoever drives it
   std::unique_ptr<Batch> solo_;  // that step, if prefill() or push() drives it
-  Solo solo_kind_ = Solo::none;
+  Solo solo_kind_ = Solo::idle;
   uint64_t counted_tokens_ = 0;  // what the cache's figure has of this session
 };
 

@@ -203,7 +203,7 @@ const std::vector<Function>& all_rows() {
   static const std::vector<Function> all = [] {
     std::vector<Function> result;
     for (const auto& part : {plain_rows(), pool_rows(), cache_rows(), session_rows(), batch_rows(), attention_rows(), snapshot_rows(), prefix_rows(),
-                             file_rows()})
+                             file_rows(), store_rows()})
       result.insert(result.end(), part.begin(), part.end());
     return result;
   }();

@@ -132,6 +132,7 @@ std::vector<Function> attention_rows();
 std::vector<Function> snapshot_rows();
 std::vector<Function> prefix_rows();
 std::vector<Function> file_rows();
+std::vector<Function> store_rows();
 // Each parameter of attention that can be wrong; argument `at`.
 std::vector<Case> params_cases(size_t at);
 const std::vector<Function>& all_rows();

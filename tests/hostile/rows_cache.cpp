@@ -138,6 +138,8 @@ std::vector<Case> config_cases() {
   add("latent, value_dim > key_dim", [](pkv_cache_config& c) { c.latent = 1, c.value_dim = 32; }, invalid);
   add("latent, another value_dtype", [](pkv_cache_config& c) { c.latent = 1, c.value_dtype = PKV_F16; }, invalid);
   static const pkv_prefix_config known = made(pkv_prefix_config_init);
+  static const pkv_store_config no_store = made(pkv_store_config_init);
+  add("store: no store", [](pkv_cache_config& c) { c.store = &no_store; }, invalid);
   static pkv_prefix_config unknown = known, newer = known, unset{};
   set_enum(unknown.eviction, 3);
   newer.struct_size = 4096 + 4;

@@ -44,6 +44,20 @@ void add_session(std::string& state, pkv_session session) {
   state.append(reinterpret_cast<const char*>(v.data()), v.size() * sizeof(float));
 }
 
+// A store that has nothing and takes everything.
+pkv_store null_store() {
+  pkv_store store{};
+  store.struct_size = sizeof store;
+  store.put = [](void*, size_t n, const pkv_store_item*) { return static_cast<int64_t>(n); };
+  store.get = store.probe = [](void*, size_t n, pkv_store_item* items) {
+    for (size_t i = 0; i < n; i++) items[i].size = 0;
+    return int64_t{0};
+  };
+  store.drop = [](void*, size_t, const pkv_store_item*) { return int64_t{0}; };
+  store.close = [](void*) {};
+  return store;
+}
+
 }  // namespace
 
 World::World(pkv_storage kind, uint32_t threads) : storage(kind) {
@@ -53,6 +67,10 @@ World::World(pkv_storage kind, uint32_t threads) : storage(kind) {
   auto prefix = made(pkv_prefix_config_init);
   prefix.events = 4;
   if (kind != PKV_STORAGE_CONTIGUOUS) config.prefix = &prefix;
+  const pkv_store table = null_store();
+  auto store = made(pkv_store_config_init);
+  store.store = &table;
+  if (kind == PKV_STORAGE_PAGED) config.store = &store;
   OK(pkv_cache_create(&config, &cache));
   OK(pkv_cache_create(&config, &other));
   OK(pkv_session_open(cache, nullptr, &session));
@@ -113,6 +131,8 @@ void World::pin_some() {
   OK(pkv_session_close(ended));
   uint64_t pinned = 0;
   OK(pkv_prefix_pin(cache, "p", 1, tokens.size(), tokens.data(), &pinned));
+  uint64_t queued = 0;
+  if (storage == PKV_STORAGE_PAGED) OK(pkv_store_flush(cache, 60000, &queued));
 }
 
 void World::fill(pkv_session target, size_t tokens, uint64_t seed) {

@@ -28,6 +28,9 @@ class Prefix : public testing::Test {
   const Model model_{2, 2, 2, 16};
   Cache cache_;
   uint32_t window_ = 0;  // of the second group
+  pkv_store_config* store_ = nullptr;  // of the next cache
+  pkv_dtype dtype_ = PKV_F32;
+  uint32_t block_size_ = 16;
 
   void make(uint64_t blocks, pkv_storage storage = PKV_STORAGE_PAGED, pkv_eviction eviction = PKV_EVICTION_LRU, uint32_t window = 0) {
     pkv_prefix_config prefix;
@@ -43,6 +46,7 @@ class Prefix : public testing::Test {
       groups[i].layers = 1;
       groups[i].query_heads = groups[i].kv_heads = model_.kv_heads;
       groups[i].key_dim = model_.key_dim;
+      groups[i].dtype = dtype_;
     }
     groups[1].window = window_ = window;
     pkv_cache_config config;
@@ -52,6 +56,8 @@ class Prefix : public testing::Test {
     config.groups = groups;
     config.group_count = 2;
     config.prefix = &prefix;
+    config.store = store_;
+    config.block_size = block_size_;
     cache_ = create(config);
   }
 

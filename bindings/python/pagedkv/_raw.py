@@ -1,4 +1,4 @@
-"""The C interface of libpagedkv for ctypes. Made by generate_raw.py from bindings/api/api.json: do not edit.
+"""The C interface of libpagedkv for ctypes. Made by generate_raw.py from bindings/api/api.json: do not edit. Over 800 lines: made by a program.
 
 Handles and pointers are c_void_p: integers, byref(...) and arrays pass for them. A field or an argument that is an enum is a c_int.
 """
@@ -406,6 +406,7 @@ class CacheConfig(ctypes.Structure):
         ("watermark", _u32),
         ("runner", _pointer),
         ("prefix", _pointer),
+        ("store", _pointer),
     ]
 
 
@@ -621,6 +622,80 @@ class FileInfo(ctypes.Structure):
     ]
 
 
+class StoreItem(ctypes.Structure):
+    """One block of one layer group. This struct is pinned: it will not grow."""
+
+    _fields_ = [
+        ("key", Unsigned char * 32),
+        ("data", _pointer),
+        ("size", _u64),
+    ]
+
+
+class Store(ctypes.Structure):
+    """A store: functions that a cache calls, one call at a time from each of its two threads (put from one, the others from
+    both). They return how many of the n items they stored, found or dropped, or a negative errno where the store cannot be
+    reached; then the cache leaves it alone for a while. They are hooks: see common.h.
+    """
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("reserved", _u32),
+        ("user", _pointer),
+        ("put", _pointer),
+        ("get", _pointer),
+        ("probe", _pointer),
+        ("drop", _pointer),
+        ("close", _pointer),
+    ]
+
+
+class StoreConfig(ctypes.Structure):
+    """The tier of a cache: give it to pkv_cache_config.store. Storage PAGED with a prefix index has one; others are refused."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("wait_ms", _u32),
+        ("store", _pointer),
+        ("fingerprint", _pointer),
+        ("fingerprint_size", _u64),
+        ("key", _pointer),
+        ("key_size", _u64),
+        ("buffer_bytes", _u64),
+        ("queue_blocks", _u64),
+    ]
+
+
+class StoreStats(ctypes.Structure):
+    """Items are blocks of one layer group."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("down", _u32),
+        ("queued_blocks", _u64),
+        ("dropped_blocks", _u64),
+        ("written_items", _u64),
+        ("written_bytes", _u64),
+        ("known_items", _u64),
+        ("asked_items", _u64),
+        ("read_items", _u64),
+        ("read_bytes", _u64),
+        ("corrupt_items", _u64),
+        ("failures", _u64),
+    ]
+
+
+class DirectoryConfig(ctypes.Structure):
+    """A directory of files, one for each item: survives restarts, and several processes may use it at once."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("durable", _u32),
+        ("path", _pointer),
+        ("capacity_bytes", _u64),
+    ]
+
+
 _Call = Callable[..., int]
 _Text = Callable[..., bytes]
 
@@ -716,3 +791,12 @@ class Functions:
         self.file_save: _Call = _bind(library, "pkv_file_save", _int, _pointer, _size, _pointer, _pointer, _pointer, _pointer)
         self.file_load: _Call = _bind(library, "pkv_file_load", _int, _pointer, _pointer, _pointer, _size, _pointer, _pointer, _pointer)
         self.file_inspect: _Call = _bind(library, "pkv_file_inspect", _int, _pointer, _pointer, _pointer)
+        self.store_config_init: _Call = _bind(library, "pkv_store_config_init", _int, _pointer, _size)
+        self.store_prefetch: _Call = _bind(library, "pkv_store_prefetch", _int, _pointer, _pointer, _size, _size, _pointer)
+        self.store_prefetch_session: _Call = _bind(library, "pkv_store_prefetch_session", _int, _pointer)
+        self.store_wait: _Call = _bind(library, "pkv_store_wait", _int, _pointer, _pointer, _size, _size, _pointer, _u32, _pointer)
+        self.store_cancel: _Call = _bind(library, "pkv_store_cancel", _int, _pointer, _pointer, _size, _size, _pointer)
+        self.store_flush: _Call = _bind(library, "pkv_store_flush", _int, _pointer, _u32, _pointer)
+        self.store_get_stats: _Call = _bind(library, "pkv_store_get_stats", _int, _pointer, _pointer)
+        self.directory_config_init: _Call = _bind(library, "pkv_directory_config_init", _int, _pointer, _size)
+        self.store_open_directory: _Call = _bind(library, "pkv_store_open_directory", _int, _pointer, _pointer)

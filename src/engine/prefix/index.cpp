@@ -222,8 +222,7 @@ uint32_t PrefixIndex::usable(uint32_t depth) const {
 uint32_t PrefixIndex::match(Hold& hold, Tokens text, std::span<Sequence> sequences, Tail* tail) {
   const std::lock_guard lock(mutex_);
   const Tree::Match found = tree_.find(hold.space_->root, text);
-  for (size_t g = 0; g < groups_.size(); g++) read_path(*found.node, g, paths_[g]);
-  const uint32_t depth = usable(found.whole);
+  const uint32_t depth = usable_of(found);
   Tail part;
   if (tail != nullptr && depth == found.whole) find_tail(found, part);  // before a split moves it
   Node& end = end_after(found, depth);
@@ -238,6 +237,18 @@ uint32_t PrefixIndex::match(Hold& hold, Tokens text, std::span<Sequence> sequenc
   retain(part);
   if (tail != nullptr) *tail = std::move(part);
   return depth;
+}
+
+uint32_t PrefixIndex::cached(std::string_view salt, Tokens text) {
+  const std::lock_guard lock(mutex_);
+  const auto known = spaces_.find(salt);
+  return known != spaces_.end() ? usable_of(tree_.find(known->second.root, text)) : 0;
+}
+
+// Leaves the paths to the end of what was found in paths_.
+uint32_t PrefixIndex::usable_of(const Tree::Match& found) {
+  for (size_t g = 0; g < groups_.size(); g++) read_path(*found.node, g, paths_[g]);
+  return usable(found.whole);
 }
 
 void PrefixIndex::count_matched(const Hold& hold, uint64_t asked, uint64_t matched) noexcept {

@@ -82,6 +82,8 @@ class PrefixIndex {
   };
   uint32_t match(Hold& hold, Tokens text, std::span<Sequence> sequences, Tail* tail);
   void release(Tail& tail) const noexcept;
+  // How many blocks a match would find; changes nothing.
+  uint32_t cached(std::string_view salt, Tokens text);
   void count_matched(const Hold& hold, uint64_t asked, uint64_t matched) noexcept;  // tokens
 
   // Caches the blocks of a text beyond the hold; where another session has cached the same, the sequences take over its blocks. wait: false
@@ -134,6 +136,7 @@ class PrefixIndex {
   using Path = std::pmr::vector<Block>;  // of one group, by position
   void read_path(const Node& end, size_t group, Path& path) const;
   uint32_t usable(uint32_t depth) const;
+  uint32_t usable_of(const Tree::Match& found);
   void hide_before_window(Path& path, size_t group, uint32_t depth) const;
   void retain_paths(uint32_t depth) const;
   void find_tail(const Tree::Match& found, Tail& tail) const;

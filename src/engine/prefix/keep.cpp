@@ -18,8 +18,7 @@ uint32_t PrefixIndex::pin(std::string_view salt, Tokens text) {
   if (known == spaces_.end()) return 0;
   Space& space = known->second;
   const Tree::Match found = tree_.find(space.root, text);
-  for (size_t g = 0; g < groups_.size(); g++) read_path(*found.node, g, paths_[g]);
-  const uint32_t depth = usable(found.whole);
+  const uint32_t depth = usable_of(found);
   if (depth == 0) return 0;
   Node& end = end_after(found, depth);
   uint64_t more = 0;

@@ -1,0 +1,313 @@
+#include "engine/tier.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/memory.h"
+#include "engine/file.h"
+
+namespace pkv {
+
+// ---- Calls of the store ---------------------------------------------------------------------------------------------
+
+namespace {
+
+int64_t now() { return std::chrono::duration_cast<std::chrono::nanoseconds>(Tier::Clock::now().time_since_epoch()).count(); }
+
+constexpr int64_t shortest_pause = 100'000'000, longest_pause = 10'000'000'000;  // nanoseconds
+constexpr size_t most_known = size_t{1} << 20;
+
+}  // namespace
+
+StoreCalls::~StoreCalls() {
+  if (!owned_) return;
+  HookScope scope;
+  store_.close(store_.user);
+}
+
+bool StoreCalls::down() const noexcept { return now() < down_until_.load(std::memory_order_relaxed); }
+
+template <class Items, class Call>
+uint64_t StoreCalls::call(Items items, const Call& function) noexcept {
+  if (items.empty() || down()) return 0;
+  HookScope scope;
+  const int64_t result = function(store_.user, items.size(), items.data());
+  if (result >= 0) {
+    pause_.store(0, std::memory_order_relaxed);
+    return std::min<uint64_t>(static_cast<uint64_t>(result), items.size());
+  }
+  failures_.fetch_add(1, std::memory_order_relaxed);
+  const int64_t pause = std::clamp(2 * pause_.load(std::memory_order_relaxed), shortest_pause, longest_pause);
+  pause_.store(pause, std::memory_order_relaxed);
+  down_until_.store(now() + pause, std::memory_order_relaxed);
+  return 0;
+}
+
+uint64_t StoreCalls::put(std::span<const pkv_store_item> items) noexcept { return call(items, store_.put); }
+
+uint64_t StoreCalls::get(std::span<pkv_store_item> items) noexcept {
+  const uint64_t found = call(items, store_.get);
+  for (size_t i = 0; found == 0 && i < items.size(); i++) items[i].size = 0;
+  return found;
+}
+
+uint64_t StoreCalls::probe(std::span<pkv_store_item> items) noexcept {
+  const uint64_t found = call(items, store_.probe);
+  for (size_t i = 0; found == 0 && i < items.size(); i++) items[i].size = 0;
+  return found;
+}
+
+void StoreCalls::drop(const pkv_store_item& item) noexcept { call(std::span(&item, 1), store_.drop); }
+
+// ---- The tier -------------------------------------------------------------------------------------------------------
+
+namespace {
+
+template <class List>
+uint64_t largest_pool(const List& groups) {
+  uint64_t blocks = 0;
+  for (const auto& group : groups) blocks = std::max<uint64_t>(blocks, group->pool.blocks());
+  return blocks;
+}
+
+std::vector<unsigned char> bytes_of(const void* data, uint64_t size) {
+  const auto* const bytes = static_cast<const unsigned char*>(data);
+  return size == 0 ? std::vector<unsigned char>{} : std::vector<unsigned char>(bytes, bytes + size);
+}
+
+constexpr uint64_t usual_buffer = uint64_t{16} << 20;
+
+}  // namespace
+
+Tier::Tier(Cache& cache, const pkv_store_config& config)
+    : cache_(cache), secret_(bytes_of(config.key, config.key_size)),
+      model_(hash_model(cache.config().block_size, saved_groups(cache.config()), bytes_of(config.fingerprint, config.fingerprint_size), secret_)),
+      patience_(config.wait_ms), most_queued_(config.queue_blocks != 0 ? config.queue_blocks : largest_pool(cache.groups()) / 4),
+      batch_(1), store_(*config.store) {
+  for (const auto& each : cache.groups()) {
+    item_bytes_.push_back(block_value_bytes(*each));
+    position_bytes_ += item_bytes_.back();
+  }
+  batch_ = static_cast<size_t>(std::max<uint64_t>(1, (config.buffer_bytes != 0 ? config.buffer_bytes : usual_buffer) / position_bytes_));
+  write_buffer_.resize(batch_ * position_bytes_);
+  read_buffer_.resize(batch_ * position_bytes_);
+  writer_ = std::thread([this] { run_writer(); });
+  reader_ = std::thread([this] { run_reader(); });
+}
+
+Tier::~Tier() {
+  {
+    const std::lock_guard lock(queue_mutex_);
+    ending_ = true;
+    for (Reading& reading : reads_) reading.cancelled = true;
+  }
+  queued_.notify_all();
+  writer_.join();
+  reader_.join();
+}
+
+std::vector<ContentKey> Tier::keys_of(std::string_view salt, Tokens text, uint64_t from, uint64_t to) const {
+  std::vector<ContentKey> keys;
+  keys.reserve((to - from) * groups());
+  BlockKeys chain(model_, salt);
+  for (uint64_t i = 0; i < to; i++) {
+    chain.advance(text.subspan(i * block_size(), block_size()));
+    for (size_t g = 0; g < groups() && i >= from; g++) keys.push_back(chain.key(static_cast<uint32_t>(g)));
+  }
+  return keys;
+}
+
+bool Tier::give_way() noexcept {
+  std::deque<Content> dropped;
+  bool any = false;
+  {
+    const std::lock_guard lock(queue_mutex_);
+    dropped.swap(writes_);
+    dropped_.fetch_add(queued_blocks_, std::memory_order_relaxed);
+    queued_blocks_ = 0;
+    any = !dropped.empty();
+  }
+  dropped.clear();
+  const auto let_go = [&](std::mutex& mutex, std::optional<Content>& content) {
+    const std::lock_guard lock(mutex);
+    any = any || content.has_value();
+    content.reset();
+  };
+  let_go(writing_mutex_, writing_);
+  if (std::this_thread::get_id() != reader_.get_id()) let_go(reading_mutex_, reading_);  // its own blocks are those it asks for
+  done_.notify_all();
+  return any;
+}
+
+uint64_t Tier::flush(Clock::time_point until) noexcept {
+  std::unique_lock lock(queue_mutex_);
+  done_.wait_until(lock, until, [&] { return writes_.empty() && writing_blocks_ == 0; });
+  return queued_blocks_ + writing_blocks_;
+}
+
+pkv_store_stats Tier::stats() const {
+  pkv_store_stats stats{};
+  stats.struct_size = sizeof stats;
+  {
+    const std::lock_guard lock(queue_mutex_);
+    stats.queued_blocks = queued_blocks_ + writing_blocks_;
+  }
+  stats.down = store_.down();
+  stats.dropped_blocks = dropped_.load(std::memory_order_relaxed);
+  stats.written_items = written_.load(std::memory_order_relaxed);
+  stats.written_bytes = written_bytes_.load(std::memory_order_relaxed);
+  stats.known_items = known_items_.load(std::memory_order_relaxed);
+  stats.asked_items = asked_.load(std::memory_order_relaxed);
+  stats.read_items = read_.load(std::memory_order_relaxed);
+  stats.read_bytes = read_bytes_.load(std::memory_order_relaxed);
+  stats.corrupt_items = corrupt_.load(std::memory_order_relaxed);
+  stats.failures = store_.failures();
+  return stats;
+}
+
+Tier::Pause::Pause(Tier& tier) : queue_(tier.queue_mutex_), writing_(tier.writing_mutex_), reading_(tier.reading_mutex_) {
+  for (const Content& content : tier.writes_) contents.push_back(&content);
+  if (tier.writing_) contents.push_back(&*tier.writing_);
+  if (tier.reading_) contents.push_back(&*tier.reading_);
+}
+
+// ---- Writing --------------------------------------------------------------------------------------------------------
+
+void Tier::write(Content content) noexcept {
+  const uint64_t blocks = content.hold().depth();
+  if (blocks == 0) return;
+  content.tokens().resize(blocks * block_size());
+  for (Sequence& sequence : content.sequences()) sequence.trim(blocks * block_size());
+  const std::lock_guard lock(queue_mutex_);
+  if (ending_ || queued_blocks_ >= most_queued_) {
+    dropped_.fetch_add(blocks, std::memory_order_relaxed);
+    return;
+  }
+  try {
+    writes_.push_back(std::move(content));
+  } catch (const std::bad_alloc&) {
+    dropped_.fetch_add(blocks, std::memory_order_relaxed);
+    return;
+  }
+  queued_blocks_ += blocks;
+  queued_.notify_all();
+}
+
+void Tier::run_writer() noexcept {
+  for (;;) {
+    std::string salt;
+    std::vector<int32_t> text;
+    {
+      std::unique_lock lock(queue_mutex_);
+      queued_.wait(lock, [&] { return ending_ || !writes_.empty(); });
+      if (writes_.empty()) return;
+      const std::lock_guard content_lock(writing_mutex_);
+      writing_.emplace(std::move(writes_.front()));
+      writes_.pop_front();
+      writing_blocks_ = writing_->hold().depth();
+      queued_blocks_ -= writing_blocks_;
+      try {
+        salt = writing_->hold().salt();
+        text.assign(writing_->tokens().begin(), writing_->tokens().end());
+      } catch (const std::bad_alloc&) {
+        text.clear();
+      }
+    }
+    uint64_t dropped = text.empty() ? writing_blocks_ : 0;
+    try {
+      write_content(salt, text);
+    } catch (const std::bad_alloc&) {
+      dropped = text.size() / block_size();
+    }
+    finish_writing(dropped);
+  }
+}
+
+void Tier::finish_writing(uint64_t dropped) noexcept {
+  dropped_.fetch_add(dropped, std::memory_order_relaxed);
+  {
+    const std::lock_guard lock(writing_mutex_);
+    writing_.reset();
+  }
+  {
+    const std::lock_guard lock(queue_mutex_);
+    writing_blocks_ = 0;
+  }
+  done_.notify_all();
+}
+
+void Tier::write_content(const std::string& salt, const std::vector<int32_t>& text) {
+  const size_t total = text.size() / block_size();
+  const std::vector<ContentKey> keys = keys_of(salt, text, 0, total);
+  for (size_t first = 0; first < total;) {
+    const size_t count = std::min(batch_, total - first);
+    const size_t stored = write_batch(std::span(keys).subspan(first * groups(), count * groups()), text, first, count);
+    if (stored < count) {
+      dropped_.fetch_add(total - first - stored, std::memory_order_relaxed);
+      return;
+    }
+    first += count;
+  }
+}
+
+namespace {
+
+pkv_store_item item_of(const ContentKey& key, void* data, uint64_t size) {
+  pkv_store_item item{};
+  std::copy(key.begin(), key.end(), item.key);
+  item.data = data;
+  item.size = size;
+  return item;
+}
+
+}  // namespace
+
+// Marks the items that the store has.
+void Tier::skip_known(std::span<const ContentKey> keys, std::vector<unsigned char>& known) {
+  Items unsure;
+  std::vector<size_t> places;
+  {
+    const std::lock_guard lock(queue_mutex_);
+    for (size_t i = 0; i < keys.size(); i++) {
+      known[i] = known_.contains(beginning(keys[i]));
+      if (known[i]) continue;
+      unsure.push_back(item_of(keys[i], nullptr, 0));
+      places.push_back(i);
+    }
+  }
+  store_.probe(unsure);
+  for (size_t i = 0; i < unsure.size(); i++) known[places[i]] = unsure[i].size == item_bytes_[places[i] % groups()];
+}
+
+// How many of the positions are in the store now; all of them unless the content was let go or the store failed.
+size_t Tier::write_batch(std::span<const ContentKey> keys, Tokens text, size_t first, size_t count) {
+  std::vector<unsigned char> known(keys.size());
+  skip_known(keys, known);
+  Items items;
+  {
+    const std::lock_guard lock(writing_mutex_);
+    if (!writing_) return 0;
+    unsigned char* at = write_buffer_.data();
+    for (size_t i = 0; i < keys.size(); i++) {
+      const size_t position = first + i / groups(), g = i % groups();
+      const Sequence& sequence = writing_->sequences()[g];
+      known_items_.fetch_add(known[i], std::memory_order_relaxed);
+      if (known[i] != 0 || sequence.blocks()[position] == no_block) continue;
+      write_block_value(cache_.kernels(), {&group(g), sequence.ids()}, position, keys[i], text.subspan(position * block_size(), block_size()), Tagger(secret_), at);
+      items.push_back(item_of(keys[i], at, item_bytes_[g]));
+      at += item_bytes_[g];
+      known[i] = 1;  // once it is put
+    }
+  }
+  const uint64_t stored = store_.put(items);
+  written_.fetch_add(stored, std::memory_order_relaxed);
+  for (size_t i = 0; i < stored; i++) written_bytes_.fetch_add(items[i].size, std::memory_order_relaxed);
+  if (stored < items.size()) return 0;
+  const std::lock_guard lock(queue_mutex_);
+  if (known_.size() + keys.size() > most_known) known_.clear();
+  for (size_t i = 0; i < keys.size(); i++)
+    if (known[i] != 0) known_.insert(beginning(keys[i]));
+  return count;
+}
+
+}  // namespace pkv
