@@ -196,7 +196,8 @@ Replacement::~Replacement() {
 
 void Replacement::commit() {
   const int directory = target_.directory.descriptor();
-  if (target_.mode != private_mode && fchmod(file_.descriptor(), target_.mode) != 0) fail_io("cannot set the mode of", target_.path, errno);
+  if (target_.mode != private_mode && uninterrupted([&] { return fchmod(file_.descriptor(), target_.mode); }) < 0)
+    fail_io("cannot set the mode of", target_.path, errno);
   if (durable_) file_.sync();
   while (!named_) {
     temporary_ = random_name();

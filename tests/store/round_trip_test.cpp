@@ -1,5 +1,6 @@
 // What is saved comes back: the same bits, shared as before, whatever kept it and whatever takes it.
 #include <cstring>
+#include <thread>
 
 #include "support.h"
 
@@ -190,6 +191,34 @@ TEST(Sharing, SnapshotsAndSessionsOfAnyLength) {
   expect_same(shorter, loaded[2], setup);
   EXPECT_EQ(6u, stats_of(b).used_blocks) << "five blocks of the session, and the part-filled one of the snapshot";
   CHECK(pkv_cache_validate(b));
+}
+
+TEST(Saving, StepsGoOnWhileBytesAreWritten) {
+  const Plan plan;
+  const Cache a = create(plan), b = create(plan);
+  const Session session = open(a);
+  append(a, session, plan, 50, 1);
+  const Session before = fork(session);
+  struct Writer {
+    pkv_cache cache;
+    pkv_session session;
+    const Plan* plan;
+    Bytes bytes;
+  } writer{a, session, &plan, {}};
+  pkv_stream to = stream(PKV_STREAM_CALLBACKS);
+  to.user = &writer;
+  to.write = [](void* user, const void* from, uint64_t n) {
+    Writer& self = *static_cast<Writer*>(user);
+    std::thread([&] { append(self.cache, self.session, *self.plan, 3, 1); }).join();
+    const auto* bytes = static_cast<const unsigned char*>(from);
+    self.bytes.insert(self.bytes.end(), bytes, bytes + n);
+    return static_cast<int64_t>(n);
+  };
+  const pkv_file_item item = {session, nullptr, 1};
+  CHECK(pkv_file_save(a, 1, &item, nullptr, &to, nullptr));
+  EXPECT_GT(length_of(session), 50u);
+  expect_same(before, load(b, writer.bytes)[0], plan);
+  CHECK(pkv_cache_validate(a));
 }
 
 TEST(Sharing, ALoadedSessionGoesOnAsTheOriginalWould) {

@@ -1,0 +1,359 @@
+// Files that are not what was written: every one is refused, and the cache is as before.
+#include <fstream>
+
+#include "file.h"
+#include "support.h"
+
+namespace store {
+namespace {
+
+// A cache with something in it already, and a file of about 64 KiB from another one with sessions that share, a salt, a window and an index.
+struct Fixture {
+  Plan plan = [] {
+    Plan made;
+    made.groups = {{.layers = 1, .query_heads = 2, .kv_heads = 1, .key_dim = 32},
+                   {.layers = 1, .query_heads = 1, .kv_heads = 1, .key_dim = 16, .window = 20}};
+    made.prefix = true;
+    made.blocks = 600;
+    return made;
+  }();
+  pkv_file_config config = [] {
+    pkv_file_config made = file_config();
+    made.prefix_index = 1;
+    return made;
+  }();
+  Cache source = create(plan), cache = create(plan);
+  Session own = open_salted(cache, "mine");
+  Bytes file;
+  State before;
+
+  explicit Fixture(uint32_t tokens = 158) {
+    append(cache, own, plan, 40, 1);
+    const Session a = open_salted(source, "a");
+    append_in_steps(source, a, plan, tokens, 2);
+    const Session b = fork(a);
+    append_in_steps(source, b, plan, 20, 3);
+    file = save(source, {a, b}, &config);
+    before = state_of(cache);
+  }
+
+  pkv_status load_once(const Bytes& bytes) const { return try_load(cache, buffer(bytes), &config); }
+  bool refuses(const Bytes& bytes, pkv_status* status = nullptr) const {
+    const pkv_status got = load_once(bytes);
+    if (status != nullptr) *status = got;
+    return got >= 300 && got < 400 && state_of(cache) == before;
+  }
+};
+
+TEST(Corrupt, EveryFlippedBit) {
+  const Fixture f;
+  EXPECT_GT(f.file.size(), 60u << 10);
+  EXPECT_LT(f.file.size(), 70u << 10);
+  Bytes bytes = f.file;
+  for (size_t bit = 0; bit < bytes.size() * 8; bit++) {
+    bytes[bit / 8] ^= static_cast<unsigned char>(1u << bit % 8);
+    ASSERT_TRUE(f.refuses(bytes)) << "bit " << bit;
+    bytes[bit / 8] ^= static_cast<unsigned char>(1u << bit % 8);
+  }
+  CHECK(pkv_cache_validate(f.cache));
+  EXPECT_EQ(PKV_OK, f.load_once(bytes)) << pkv_last_error();
+}
+
+TEST(Corrupt, EveryTruncationAndWhatFollows) {
+  const Fixture f;
+  pkv_status status;
+  for (size_t size = 0; size < f.file.size(); size++) {
+    ASSERT_TRUE(f.refuses(Bytes(f.file.begin(), f.file.begin() + static_cast<std::ptrdiff_t>(size)), &status)) << size << " bytes";
+    ASSERT_EQ(PKV_CORRUPT, status) << size << " bytes";
+  }
+  for (const size_t more : {1, 15, 16, 4096}) {
+    Bytes longer = f.file;
+    longer.resize(longer.size() + more);
+    EXPECT_TRUE(f.refuses(longer)) << more << " bytes more";
+  }
+  Bytes twice = f.file;
+  twice.insert(twice.end(), f.file.begin(), f.file.end());
+  EXPECT_TRUE(f.refuses(twice));
+  CHECK(pkv_cache_validate(f.cache));
+}
+
+// Pieces of 256 KiB: each in its place, and of its own file.
+TEST(Corrupt, PiecesInAnotherOrderOrOfAnotherFile) {
+  Fixture f(3500);
+  const Fixture g(3501);
+  const auto piece = [](size_t i) { return store_file::header_bytes + store_file::tag_bytes + i * (store_file::piece_bytes + store_file::tag_bytes); };
+  ASSERT_GT(f.file.size(), piece(3));
+  Bytes swapped = f.file;
+  std::swap_ranges(swapped.begin() + static_cast<std::ptrdiff_t>(piece(1)), swapped.begin() + static_cast<std::ptrdiff_t>(piece(2)),
+                   swapped.begin() + static_cast<std::ptrdiff_t>(piece(2)));
+  EXPECT_TRUE(f.refuses(swapped));
+  Bytes mixed = f.file;
+  std::copy(g.file.begin() + static_cast<std::ptrdiff_t>(piece(1)), g.file.begin() + static_cast<std::ptrdiff_t>(piece(2)),
+            mixed.begin() + static_cast<std::ptrdiff_t>(piece(1)));
+  EXPECT_TRUE(f.refuses(mixed));
+  EXPECT_EQ(PKV_OK, f.load_once(f.file)) << pkv_last_error();
+}
+
+// Every byte of the tables changed behind right tags: refused, or the file means something else now; a crash or a cache that is unsound it is never.
+TEST(Corrupt, AnyByteOfTheTablesBehindRightTags) {
+  const Fixture f(70);
+  uint64_t table_bytes;
+  std::memcpy(&table_bytes, f.file.data() + 16, sizeof table_bytes);
+  size_t refused = 0, taken = 0;
+  for (size_t at = 8; at < 64 + table_bytes; at++) {
+    for (const unsigned char by : std::initializer_list<unsigned char>{0x01, 0x7F, 0x80, 0xFF}) {
+      Bytes bytes = f.file;
+      bytes[at] = static_cast<unsigned char>(bytes[at] ^ by);
+      store_file::seal(bytes);
+      const Cache fresh = create(f.plan);
+      (try_load(fresh, buffer(bytes), &f.config) == PKV_OK ? taken : refused)++;
+      ASSERT_EQ(PKV_OK, pkv_cache_validate(fresh)) << at << ": " << pkv_last_error();
+    }
+  }
+  EXPECT_GT(refused, 100u);
+  EXPECT_GT(taken, 100u) << "a token, a label, a priority";
+}
+
+// Numbers that a reader might multiply, add or trust.
+TEST(Corrupt, HostileNumbers) {
+  const Fixture f(40);
+  const auto refused = [&](size_t offset, uint64_t value, size_t size) {
+    Bytes bytes = f.file;
+    std::memcpy(bytes.data() + offset, &value, size);
+    store_file::seal(bytes);
+    EXPECT_TRUE(f.refuses(bytes)) << "offset " << offset << ": " << value;
+  };
+  for (const uint64_t value : {uint64_t{0}, uint64_t{1} << 31, uint64_t{1} << 61, uint64_t{1} << 62, uint64_t{1} << 63, UINT64_MAX - 64, UINT64_MAX}) {
+    refused(16, value, 8);
+    refused(24, value, 8);
+  }
+  for (size_t word = 64; word < 64 + 96; word += 4)  // block size, storage, fingerprint, groups
+    for (const uint64_t value : {uint64_t{0x7FFFFFFF}, uint64_t{0x80000000}, uint64_t{0xFFFFFFFF}, uint64_t{0x10000}}) refused(word, value, 4);
+}
+
+// A callback does not tell how much there will be: what a header claims is not believed before it is there.
+TEST(Corrupt, AStreamThatPromisesMuch) {
+  const Fixture f(40);
+  Bytes bytes(f.file.begin(), f.file.begin() + 64);
+  const uint64_t huge = uint64_t{1} << 40;
+  std::memcpy(bytes.data() + 16, &huge, sizeof huge);
+  store_file::seal(bytes);
+  struct Reader {
+    const Bytes& bytes;
+    size_t at = 0;
+  } reader{bytes};
+  pkv_stream from = stream(PKV_STREAM_CALLBACKS);
+  from.user = &reader;
+  from.read = [](void* user, void* to, uint64_t n) {
+    Reader& self = *static_cast<Reader*>(user);
+    const size_t count = std::min<size_t>(n, self.bytes.size() - self.at);
+    std::memcpy(to, self.bytes.data() + self.at, count);
+    self.at += count;
+    return static_cast<int64_t>(count);
+  };
+  EXPECT_EQ(PKV_CORRUPT, try_load(f.cache, from, &f.config));
+  EXPECT_EQ(f.before, state_of(f.cache));
+}
+
+// ---- Another model, another key ---------------------------------------------------------------------------------------
+
+void expect_mismatch(const Plan& from, const Plan& to) {
+  const Cache a = create(from), b = create(to);
+  const Session session = open(a);
+  append(a, session, from, 20, 1);
+  EXPECT_EQ(PKV_MISMATCH, try_load(b, buffer(save(a, {session})))) << pkv_last_error();
+  EXPECT_EQ(0u, stats_of(b).used_blocks);
+}
+
+TEST(Mismatch, OfTheModel) {
+  const Plan plan;
+  const auto changed = [&](auto change) {
+    Plan other = plan;
+    change(other.groups[0]);
+    return other;
+  };
+  for (const Plan& other : {changed([](Model& m) { m.layers = 3; }), changed([](Model& m) { m.kv_heads = 4; }), changed([](Model& m) { m.key_dim = 32; }),
+                            changed([](Model& m) { m.value_dim = 32; }), changed([](Model& m) { m.window = 64; }), changed([](Model& m) { m.dtype = PKV_INT8; }),
+                            changed([](Model& m) { m.value_dtype = PKV_FP8_E4M3; }), changed([](Model& m) { m.latent = 1; })}) {
+    expect_mismatch(plan, other);
+    expect_mismatch(other, plan);
+  }
+  Plan none = plan;
+  none.storage = PKV_STORAGE_NONE;
+  expect_mismatch(plan, none);
+  expect_mismatch(none, plan);
+  Plan two = plan;
+  two.groups.push_back(two.groups[0]);
+  expect_mismatch(plan, two);
+}
+
+// What a window has left fills no larger block: the rest of that is gone for good.
+TEST(Mismatch, OfAWindowAndLargerBlocks) {
+  Plan plan, larger;
+  plan.groups[0].window = 20;
+  larger = plan;
+  larger.block_size = 64;
+  const Cache a = create(plan), b = create(larger);
+  const Session session = open(a);
+  append_in_steps(a, session, plan, 110, 1);
+  EXPECT_EQ(PKV_MISMATCH, try_load(b, buffer(save(a, {session}))));
+  EXPECT_EQ(0u, stats_of(b).used_blocks);
+  const Session young = open(a);
+  append_in_steps(a, young, plan, 30, 1);
+  const std::vector<Session> loaded = load(b, save(a, {young}));
+  expect_same(young, loaded[0], larger);
+}
+
+TEST(Mismatch, OfTheFingerprint) {
+  const Plan plan;
+  const Cache cache = create(plan);
+  pkv_file_config one = file_config(), other = one, none = one;
+  one.fingerprint = "model 1", one.fingerprint_size = 7;
+  other.fingerprint = "model 2", other.fingerprint_size = 7;
+  const Bytes file = save(cache, std::vector<pkv_session>{}, &one), plain = save(cache, std::vector<pkv_session>{});
+  EXPECT_EQ(PKV_OK, try_load(cache, buffer(file), &one));
+  EXPECT_EQ(PKV_MISMATCH, try_load(cache, buffer(file), &other));
+  EXPECT_EQ(PKV_MISMATCH, try_load(cache, buffer(file), &none));
+  EXPECT_EQ(PKV_MISMATCH, try_load(cache, buffer(plain), &one));
+}
+
+TEST(Keys, AFileIsLoadedWithItsKeyOnly) {
+  const Plan plan;
+  const Cache a = create(plan), b = create(plan);
+  const Session session = open(a);
+  append(a, session, plan, 50, 1);
+  pkv_file_config right = file_config(), wrong = right;
+  right.key = "a key of 24 secret bytes", right.key_size = 24;
+  wrong.key = "a key of 24 secret byteS", wrong.key_size = 24;
+  uint64_t size = 0;
+  pkv_stream to = stream(PKV_STREAM_BUFFER);
+  const pkv_file_item item = {session, nullptr, 1};
+  if (pkv_file_save(a, 1, &item, &right, &to, &size) == PKV_UNSUPPORTED) GTEST_SKIP() << "this build is without libsodium";
+  Bytes file = save(a, {session}, &right);
+  EXPECT_EQ(1u, inspect(file, &right).authenticated);
+  expect_same(session, load(b, file, &right)[0], plan);
+  EXPECT_EQ(PKV_CORRUPT, try_load(b, buffer(file), &wrong));
+  EXPECT_EQ(PKV_MISMATCH, try_load(b, buffer(file)));
+  EXPECT_EQ(PKV_MISMATCH, try_load(b, buffer(save(a, {session})), &right));
+  EXPECT_EQ(0u, stats_of(b).used_blocks);
+  for (size_t at = 0; at < file.size(); at++) {
+    file[at] = static_cast<unsigned char>(file[at] ^ 0x10);
+    ASSERT_NE(PKV_OK, try_load(b, buffer(file), &right)) << "byte " << at;
+    file[at] = static_cast<unsigned char>(file[at] ^ 0x10);
+  }
+  // Whoever has no key can make right checksums, but no right file: not even one that claims to need no key.
+  Bytes forged = file;
+  forged[12] = 0;
+  store_file::seal(forged);
+  EXPECT_EQ(PKV_MISMATCH, try_load(b, buffer(forged), &right));
+}
+
+// ---- Room ---------------------------------------------------------------------------------------------------------------
+
+TEST(Room, NotEnoughOfItIsToldAndNothingIsLost) {
+  Plan plan, small = plan;
+  small.blocks = 8;
+  small.prefix = true;
+  const Cache a = create(plan), b = create(small);
+  const Session session = open(a);
+  append(a, session, plan, 100, 1);
+  const Bytes file = save(a, {session});
+  {
+    const Session cached = open(b);
+    append(b, cached, small, 64, 2);
+  }
+  const Session other = open(b);
+  append(b, other, small, 32, 3);
+  const State before = state_of(b);
+  EXPECT_EQ(PKV_OUT_OF_BLOCKS, try_load(b, buffer(file)));
+  EXPECT_EQ(before, state_of(b));
+  CHECK(pkv_session_trim(other, 0));
+  // Cached blocks would have to go: not for a file that is broken behind its tables.
+  const State cached = state_of(b);
+  Bytes broken = file;
+  broken[broken.size() - 20]++;
+  EXPECT_EQ(PKV_CORRUPT, try_load(b, buffer(broken)));
+  EXPECT_EQ(cached, state_of(b));
+  const std::vector<Session> loaded = load(b, file);
+  expect_same(session, loaded[0], small);
+  CHECK(pkv_cache_validate(b));
+  Plan tiny = plan;
+  tiny.blocks = 4;
+  const Cache c = create(tiny);
+  EXPECT_EQ(PKV_TOO_LARGE, try_load(c, buffer(file)));
+}
+
+TEST(Room, OfTheCallersLists) {
+  const Plan plan;
+  const Cache a = create(plan), b = create(plan);
+  const Session one = open(a), two = open(a);
+  const Bytes file = save(a, {one, two});
+  pkv_session sessions[2] = {};
+  size_t count = 9;
+  const pkv_stream from = buffer(file);
+  EXPECT_EQ(PKV_BUFFER_TOO_SMALL, pkv_file_load(b, nullptr, &from, 1, sessions, nullptr, &count));
+  EXPECT_EQ(2u, count);
+  EXPECT_EQ(nullptr, sessions[0]);
+  EXPECT_EQ(0u, stats_of(b).sessions);
+  CHECK(pkv_file_load(b, nullptr, &from, 2, sessions, nullptr, &count));
+  EXPECT_EQ(2u, stats_of(b).sessions);
+}
+
+// ---- Files of older versions ----------------------------------------------------------------------------------------------
+
+// The golden files hold what `golden` makes; see there. PKV_UPDATE_GOLDEN=1 writes those of the present version.
+struct Golden {
+  const char* name;
+  Plan plan;
+  pkv_file_config config = file_config();
+};
+
+std::vector<Golden> goldens() {
+  Plan quantised = Plan{}.with(PKV_INT8, PKV_INT4), hybrid, ids;
+  hybrid.groups = {{.layers = 1, .query_heads = 2, .kv_heads = 1, .key_dim = 16, .dtype = PKV_BF16},
+                   {.layers = 1, .query_heads = 1, .kv_heads = 1, .key_dim = 32, .dtype = PKV_F16, .window = 20, .sinks = 3}};
+  hybrid.prefix = true;
+  ids.storage = PKV_STORAGE_NONE;
+  std::vector<Golden> all = {{"plain", Plan{}}, {"quantised", quantised}, {"hybrid", hybrid}, {"ids", ids}};
+  for (Golden& golden : all) {
+    golden.config.prefix_index = golden.plan.prefix;
+    golden.config.fingerprint = "golden";
+    golden.config.fingerprint_size = 6;
+  }
+  return all;
+}
+
+std::vector<Session> golden_sessions(pkv_cache cache, const Plan& plan) {
+  std::vector<Session> sessions;
+  sessions.push_back(open_salted(cache, "salt", PKV_PREFIX_SHARE, -3));
+  append_in_steps(cache, sessions[0], plan, 50, 1);
+  sessions.push_back(fork(sessions[0]));
+  append_in_steps(cache, sessions[1], plan, 9, 2);
+  sessions.push_back(open(cache));
+  append(cache, sessions[2], plan, 18, 3);
+  CHECK(pkv_session_suspend(sessions[2]));
+  return sessions;
+}
+
+TEST(Golden, FilesOfEveryVersionAreStillRead) {
+  for (const Golden& golden : goldens()) {
+    const std::string path = std::string(GOLDEN) + "/v1-" + golden.name + ".pkv";
+    SCOPED_TRACE(path);
+    const Cache a = create(golden.plan), b = create(golden.plan);
+    const std::vector<Session> expected = golden_sessions(a, golden.plan);
+    const Bytes now = save(a, {expected[0], expected[1], expected[2]}, &golden.config);
+    if (std::getenv("PKV_UPDATE_GOLDEN") != nullptr)
+      std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(now.data()), static_cast<std::streamsize>(now.size()));
+    std::ifstream in(path, std::ios::binary);
+    const Bytes file((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+    ASSERT_FALSE(file.empty());
+    EXPECT_EQ(now, file) << "what is saved now differs from version 1: that is another version";
+    const std::vector<Session> loaded = load(b, at_path(path), &golden.config);
+    ASSERT_EQ(3u, loaded.size());
+    for (size_t i = 0; i < loaded.size(); i++) expect_same(expected[i], loaded[i], golden.plan);
+    EXPECT_EQ(tokens_of(expected[2], 18), tokens_of(loaded[2], 18));
+  }
+}
+
+}  // namespace
+}  // namespace store

@@ -1,0 +1,153 @@
+// Both names of a call are defined, whichever the library was compiled to use.
+#undef _FILE_OFFSET_BITS
+#include "disk.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdarg>
+#include <map>
+#include <utility>
+
+namespace disk {
+
+thread_local std::function<Fault(const char* call)> before;
+thread_local int error = EIO;
+thread_local std::vector<Operation>* journal = nullptr;
+
+namespace {
+
+thread_local std::map<int, int> files;  // descriptor -> file of the journal
+
+Fault ask(const char* call) {
+  if (!before) return Fault::none;
+  // Not for what the answer itself does.
+  const auto asked = std::exchange(before, nullptr);
+  const Fault fault = asked(call);
+  before = asked;
+  return fault;
+}
+
+// True if the call shall fail, with errno.
+bool fails(Fault fault) {
+  if (fault == Fault::fails) errno = error;
+  if (fault == Fault::interrupted) errno = EINTR;
+  return fault == Fault::fails || fault == Fault::interrupted;
+}
+
+template <class Function>
+Function real(const char* name) {
+  return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
+}
+
+void note(Operation operation) {
+  if (journal != nullptr) journal->push_back(std::move(operation));
+}
+
+int opened(int directory, const char* path, int flags, mode_t mode) {
+  static const auto call = real<int (*)(int, const char*, int, ...)>("openat");
+  if (fails(ask("open"))) return -1;
+  const int descriptor = call(directory, path, flags, mode);
+  const bool unnamed = (flags & O_TMPFILE) == O_TMPFILE;
+  if (descriptor >= 0 && journal != nullptr && (unnamed || (flags & O_CREAT) != 0)) {
+    int count = 0;
+    for (const Operation& operation : *journal) count += operation.kind == Operation::create;
+    files[descriptor] = count;
+    note({Operation::create, count, {}, unnamed ? "" : path, ""});
+  } else {
+    files.erase(descriptor);
+  }
+  return descriptor;
+}
+
+}  // namespace
+}  // namespace disk
+
+using namespace disk;
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+int openat(int directory, const char* path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  const mode_t mode = (flags & (O_CREAT | __O_TMPFILE)) != 0 ? static_cast<mode_t>(va_arg(rest, int)) : 0;
+  va_end(rest);
+  return opened(directory, path, flags, mode);
+}
+int openat64(int directory, const char* path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  const mode_t mode = (flags & (O_CREAT | __O_TMPFILE)) != 0 ? static_cast<mode_t>(va_arg(rest, int)) : 0;
+  va_end(rest);
+  return opened(directory, path, flags, mode);
+}
+int open(const char* path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  const mode_t mode = (flags & (O_CREAT | __O_TMPFILE)) != 0 ? static_cast<mode_t>(va_arg(rest, int)) : 0;
+  va_end(rest);
+  return opened(AT_FDCWD, path, flags, mode);
+}
+int open64(const char* path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  const mode_t mode = (flags & (O_CREAT | __O_TMPFILE)) != 0 ? static_cast<mode_t>(va_arg(rest, int)) : 0;
+  va_end(rest);
+  return opened(AT_FDCWD, path, flags, mode);
+}
+
+ssize_t read(int descriptor, void* to, size_t n) {
+  static const auto call = real<ssize_t (*)(int, void*, size_t)>("read");
+  const Fault fault = ask("read");
+  if (fails(fault)) return -1;
+  return call(descriptor, to, fault == Fault::short_count && n > 1 ? n / 2 : n);
+}
+
+ssize_t write(int descriptor, const void* from, size_t n) {
+  static const auto call = real<ssize_t (*)(int, const void*, size_t)>("write");
+  const Fault fault = ask("write");
+  if (fails(fault)) return -1;
+  const ssize_t done = call(descriptor, from, fault == Fault::short_count && n > 1 ? n / 2 : n);
+  const auto file = files.find(descriptor);
+  if (done > 0 && file != files.end()) {
+    const auto* bytes = static_cast<const unsigned char*>(from);
+    note({Operation::write, file->second, {bytes, bytes + done}, "", ""});
+  }
+  return done;
+}
+
+int fsync(int descriptor) {
+  static const auto call = real<int (*)(int)>("fsync");
+  if (fails(ask("fsync"))) return -1;
+  const auto file = files.find(descriptor);
+  note({file != files.end() ? Operation::sync_file : Operation::sync_directory, file != files.end() ? file->second : -1, {}, "", ""});
+  return call(descriptor);
+}
+
+int linkat(int from_directory, const char* from, int to_directory, const char* to, int flags) {
+  static const auto call = real<int (*)(int, const char*, int, const char*, int)>("linkat");
+  if (fails(ask("linkat"))) return -1;
+  const int result = call(from_directory, from, to_directory, to, flags);
+  if (result == 0 && !files.empty()) note({Operation::link, files.rbegin()->second, {}, to, ""});
+  return result;
+}
+
+int renameat(int from_directory, const char* from, int to_directory, const char* to) {
+  static const auto call = real<int (*)(int, const char*, int, const char*)>("renameat");
+  if (fails(ask("renameat"))) return -1;
+  const int result = call(from_directory, from, to_directory, to);
+  if (result == 0) note({Operation::rename, -1, {}, from, to});
+  return result;
+}
+
+int fchmod(int descriptor, mode_t mode) noexcept {
+  static const auto call = real<int (*)(int, mode_t)>("fchmod");
+  if (fails(ask("fchmod"))) return -1;
+  return call(descriptor, mode);
+}
+}
+#pragma GCC visibility pop

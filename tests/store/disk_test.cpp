@@ -1,0 +1,427 @@
+// Saving to a disk that fails, is full or loses power: the file that was there before stays, or the new one is complete.
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "disk.h"
+#include "support.h"
+
+namespace store {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Directory {
+ public:
+  Directory() {
+    char name[] = "/tmp/pagedkv-store-XXXXXX";
+    path_ = mkdtemp(name);
+  }
+  ~Directory() { fs::remove_all(path_); }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  const std::string& path() const { return path_; }
+  std::set<std::string> names() const {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(path_)) names.insert(entry.path().filename());
+    return names;
+  }
+
+ private:
+  std::string path_;
+};
+
+Bytes content_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+void write_file(const std::string& path, const Bytes& bytes) {
+  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+}
+
+// A cache with a session of two tiles in two layers; `other` has another text.
+struct Fixture {
+  Plan plan = [] {
+    Plan made;
+    made.blocks = 1024;
+    return made;
+  }();
+  Directory directory;
+  Cache cache = create(plan), target = create(plan);
+  Session session = open(cache), other = open(cache);
+  Bytes file, other_file;
+
+  explicit Fixture(uint32_t tokens = 20) {
+    append(cache, session, plan, tokens, 1);
+    append(cache, other, plan, tokens, 2);
+    file = save(cache, {session});
+    other_file = save(cache, {other});
+  }
+  pkv_status save_to(const pkv_stream& to, pkv_session which) const {
+    const pkv_file_item item = {which, nullptr, 100};
+    return pkv_file_save(cache, 1, &item, nullptr, &to, nullptr);
+  }
+};
+
+TEST(Path, IsReplacedAsAWholeAndIsItsOwnersAlone) {
+  const Fixture f;
+  const std::string path = f.directory / "chat.pkv";
+  CHECK(f.save_to(at_path(path), f.session));
+  EXPECT_EQ(f.file, content_of(path));
+  struct stat status;
+  ASSERT_EQ(0, stat(path.c_str(), &status));
+  EXPECT_EQ(0600u, status.st_mode & 07777);
+  ASSERT_EQ(0, chmod(path.c_str(), 0640));
+  CHECK(f.save_to(at_path(path), f.other));
+  EXPECT_EQ(f.other_file, content_of(path));
+  ASSERT_EQ(0, stat(path.c_str(), &status));
+  EXPECT_EQ(0640u, status.st_mode & 07777);
+  EXPECT_EQ((std::set<std::string>{"chat.pkv"}), f.directory.names());
+  const std::vector<Session> loaded = load(f.target, at_path(path));
+  expect_same(f.other, loaded[0], f.plan);
+}
+
+TEST(Path, OnlyRegularFiles) {
+  const Fixture f;
+  const std::string regular = f.directory / "regular";
+  write_file(regular, f.file);
+  fs::create_directory(f.directory / "directory");
+  ASSERT_EQ(0, mkfifo((f.directory / "fifo").c_str(), 0600));
+  fs::create_symlink(regular, f.directory / "link");
+  const std::set<std::string> names = f.directory.names();
+  for (const std::string& path : {f.directory / "directory", f.directory / "fifo", f.directory / "link", f.directory / "", std::string("/dev/full"),
+                                  f.directory / "regular/below", f.directory / "missing/below", f.directory / ".."}) {
+    EXPECT_EQ(PKV_IO, f.save_to(at_path(path), f.other)) << path;
+    EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "errno")) << pkv_last_error();
+    EXPECT_EQ(PKV_IO, try_load(f.target, at_path(path))) << path;
+  }
+  EXPECT_EQ(PKV_IO, try_load(f.target, at_path(f.directory / "missing")));
+  EXPECT_EQ(names, f.directory.names());
+  EXPECT_EQ(f.file, content_of(regular)) << "through the link, perhaps";
+}
+
+TEST(Path, InADirectoryThatCannotBeWritten) {
+  const Fixture f;
+  ASSERT_EQ(0, chmod(f.directory.path().c_str(), 0555));
+  const uid_t before = geteuid();
+  if (before == 0 && seteuid(65534) != 0) FAIL() << "root writes everywhere";
+  const pkv_status status = f.save_to(at_path(f.directory / "chat.pkv"), f.session);
+  if (before == 0 && seteuid(before) != 0) FAIL();
+  EXPECT_EQ(PKV_IO, status);
+  ASSERT_EQ(0, chmod(f.directory.path().c_str(), 0700));
+}
+
+bool may_be_interrupted(const std::string& call) { return call != "linkat" && call != "renameat"; }
+
+// Each call on files fails once, at every place where one is made: IO, and the old file is as it was. Interrupted or short ones are repeated.
+void each_call_faulty(const Fixture& f, disk::Fault fault, int error, bool unnamed) {
+  const std::string path = f.directory / "chat.pkv";
+  for (uint64_t k = 1;; k++) {
+    write_file(path, f.file);
+    uint64_t calls = 0;
+    std::string struck;
+    disk::error = error;
+    disk::before = [&](const char* call) {
+      calls++;
+      if (calls == k) struck = call;
+      const bool no_name = !unnamed && calls == 2;  // the second one is for a file without a name
+      disk::error = no_name ? EOPNOTSUPP : error;
+      return no_name ? disk::Fault::fails : calls == k && (fault != disk::Fault::interrupted || may_be_interrupted(call)) ? fault : disk::Fault::none;
+    };
+    const pkv_status status = f.save_to(at_path(path), f.other);
+    disk::before = nullptr;
+    if (struck.empty()) {
+      EXPECT_EQ(PKV_OK, status);
+      EXPECT_GT(k, 5u) << "calls were tried";
+      break;
+    }
+    const Bytes now = content_of(path);
+    if (fault != disk::Fault::fails) {
+      EXPECT_EQ(PKV_OK, status) << struck << " " << k << ": " << pkv_last_error();
+      EXPECT_EQ(f.other_file, now);
+    } else if (status == PKV_OK) {
+      EXPECT_EQ("open", struck) << k << ": without O_TMPFILE there is another way";
+      EXPECT_EQ(f.other_file, now);
+    } else {
+      EXPECT_EQ(PKV_IO, status) << struck;
+      EXPECT_TRUE(now == f.file || (struck == "fsync" && now == f.other_file)) << struck << " " << k;
+    }
+    EXPECT_EQ((std::set<std::string>{"chat.pkv"}), f.directory.names()) << struck << " " << k;
+  }
+}
+
+TEST(Faults, OfEveryCallOfASave) {
+  const Fixture f;
+  for (const bool unnamed : {true, false}) {
+    for (const int error : {EIO, ENOSPC, EDQUOT}) each_call_faulty(f, disk::Fault::fails, error, unnamed);
+    each_call_faulty(f, disk::Fault::short_count, 0, unnamed);
+  }
+  each_call_faulty(f, disk::Fault::interrupted, 0, true);
+}
+
+TEST(Faults, OfEveryCallOfALoad) {
+  const Fixture f(300);
+  const std::string path = f.directory / "chat.pkv";
+  write_file(path, f.file);
+  const State before = state_of(f.target);
+  for (const disk::Fault fault : {disk::Fault::fails, disk::Fault::interrupted, disk::Fault::short_count}) {
+    for (uint64_t k = 1;; k++) {
+      uint64_t calls = 0;
+      bool struck = false;
+      disk::error = EIO;
+      disk::before = [&](const char*) { return ++calls == k ? struck = true, fault : disk::Fault::none; };
+      const pkv_status status = try_load(f.target, at_path(path));
+      disk::before = nullptr;
+      if (!struck) {
+        EXPECT_GT(k, 3u);
+        break;
+      }
+      EXPECT_EQ(fault == disk::Fault::fails ? PKV_IO : PKV_OK, status) << k << ": " << pkv_last_error();
+      EXPECT_EQ(before, state_of(f.target));
+    }
+  }
+}
+
+TEST(Faults, OfCallbacks) {
+  const Fixture f(300);
+  struct Memory {
+    Bytes bytes;
+    size_t at = 0;
+    uint64_t calls = 0, faulty = 0;
+    int64_t answer = 0;  // of the faulty one; 0: half of what is asked for
+    bool answers(uint64_t n, int64_t* result) {
+      if (++calls != faulty) return false;
+      *result = answer != 0 ? answer : static_cast<int64_t>(n / 2);
+      return answer != 0;
+    }
+  };
+  pkv_stream hooks = stream(PKV_STREAM_CALLBACKS);
+  hooks.write = [](void* user, const void* from, uint64_t n) {
+    Memory& self = *static_cast<Memory*>(user);
+    int64_t count = static_cast<int64_t>(n);
+    if (self.answers(n, &count)) return count;
+    const auto* bytes = static_cast<const unsigned char*>(from);
+    self.bytes.insert(self.bytes.end(), bytes, bytes + count);
+    return count;
+  };
+  hooks.read = [](void* user, void* to, uint64_t n) {
+    Memory& self = *static_cast<Memory*>(user);
+    int64_t count = static_cast<int64_t>(n);
+    if (self.answers(n, &count)) return count;
+    count = std::min(count, static_cast<int64_t>(self.bytes.size() - self.at));
+    std::memcpy(to, self.bytes.data() + self.at, static_cast<size_t>(count));
+    self.at += static_cast<size_t>(count);
+    return count;
+  };
+  const State before = state_of(f.target);
+  for (const int64_t answer : {int64_t{0}, int64_t{-EIO}, INT64_MIN, INT64_MAX}) {
+    for (uint64_t k = 1;; k++) {
+      Memory memory;
+      memory.faulty = k, memory.answer = answer;
+      hooks.user = &memory;
+      const pkv_status saved = f.save_to(hooks, f.session);
+      const bool struck = memory.calls >= k;
+      EXPECT_EQ(answer == 0 || !struck ? PKV_OK : PKV_IO, saved) << k << ": " << pkv_last_error();
+      if (saved == PKV_OK) {
+        EXPECT_EQ(f.file, memory.bytes);
+      }
+      Memory reading;
+      reading.bytes = f.file;
+      reading.faulty = k, reading.answer = answer;
+      hooks.user = &reading;
+      const pkv_status loaded = try_load(f.target, hooks);
+      EXPECT_EQ(answer == 0 || reading.calls < k ? PKV_OK : PKV_IO, loaded) << k << ": " << pkv_last_error();
+      EXPECT_EQ(before, state_of(f.target));
+      if (!struck && reading.calls < k) break;
+    }
+  }
+  // Half a file through a pipe's eye: the end comes too early.
+  Memory half;
+  half.bytes.assign(f.file.begin(), f.file.begin() + static_cast<std::ptrdiff_t>(f.file.size() / 2));
+  hooks.user = &half;
+  EXPECT_EQ(PKV_CORRUPT, try_load(f.target, hooks));
+  EXPECT_EQ(before, state_of(f.target));
+}
+
+TEST(Faults, ACallbackMayNotCallBack) {
+  const Fixture f;
+  pkv_stream hooks = stream(PKV_STREAM_CALLBACKS);
+  pkv_session session = f.session;
+  hooks.user = &session;
+  hooks.write = [](void* user, const void*, uint64_t n) {
+    uint64_t length = 0;
+    EXPECT_EQ(PKV_REENTRANT, pkv_session_length(*static_cast<pkv_session*>(user), &length));
+    return static_cast<int64_t>(n);
+  };
+  EXPECT_EQ(PKV_OK, f.save_to(hooks, f.session));
+}
+
+// ---- Descriptors --------------------------------------------------------------------------------------------------------
+
+TEST(Descriptor, OneAfterAnotherInOneFile) {
+  const Fixture f;
+  const int file = ::open((f.directory / "two").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  pkv_stream to = stream(PKV_STREAM_DESCRIPTOR);
+  to.descriptor = file;
+  CHECK(f.save_to(to, f.session));
+  CHECK(f.save_to(to, f.other));
+  ASSERT_EQ(0, lseek(file, 0, SEEK_SET));
+  const std::vector<Session> one = load(f.target, to), two = load(f.target, to);
+  expect_same(f.session, one[0], f.plan);
+  expect_same(f.other, two[0], f.plan);
+  close(file);
+}
+
+TEST(Descriptor, APipeAndADiskThatIsFull) {
+  const Fixture f(300);
+  int ends[2];
+  ASSERT_EQ(0, pipe(ends));
+  pkv_stream to = stream(PKV_STREAM_DESCRIPTOR), from = to;
+  to.descriptor = ends[1];
+  from.descriptor = ends[0];
+  std::thread writer([&] { CHECK(f.save_to(to, f.session)); });
+  const std::vector<Session> loaded = load(f.target, from);
+  writer.join();
+  expect_same(f.session, loaded[0], f.plan);
+  // Nobody reads any more: an error, no signal.
+  close(ends[0]);
+  EXPECT_EQ(PKV_IO, f.save_to(to, f.session));
+  close(ends[1]);
+  sigset_t pending;
+  sigpending(&pending);
+  EXPECT_EQ(0, sigismember(&pending, SIGPIPE));
+  to.descriptor = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
+  EXPECT_EQ(PKV_IO, f.save_to(to, f.session));
+  close(to.descriptor);
+}
+
+// ---- Power cuts -----------------------------------------------------------------------------------------------------------
+
+// A disk after a power cut: what was synced is there, of the rest anything. Of a file, each write since the last sync may be lost (zeros, if a later one is
+// there); of a directory, each new name and each rename since its last sync.
+class Disk {
+ public:
+  explicit Disk(const Bytes& old) : contents_{{-1, old}} { names_[name] = -1; }
+
+  // After the first `count` operations; bits of `lost`: which of those that were not synced are lost.
+  Disk(const Bytes& old, const std::vector<disk::Operation>& journal, size_t count, uint64_t lost) : Disk(old) {
+    std::map<std::string, int> now = names_;  // as a process sees it
+    for (size_t i = 0; i < count; i++) {
+      const disk::Operation& operation = journal[i];
+      const bool keeps = synced(journal, i, count) || (lost >> unsynced_++ & 1) == 0;
+      switch (operation.kind) {
+        case disk::Operation::write: {
+          Bytes& bytes = contents_[operation.file];
+          const size_t at = sizes_[operation.file];
+          sizes_[operation.file] += operation.bytes.size();
+          if (!keeps) break;
+          bytes.resize(std::max(bytes.size(), sizes_[operation.file]));
+          std::copy(operation.bytes.begin(), operation.bytes.end(), bytes.begin() + static_cast<std::ptrdiff_t>(at));
+          break;
+        }
+        case disk::Operation::create:
+        case disk::Operation::link:
+          if (!operation.name.empty()) now[operation.name] = operation.file;
+          if (!operation.name.empty() && keeps) names_[operation.name] = operation.file;
+          break;
+        case disk::Operation::rename:
+          now[operation.target] = now[operation.name];
+          now.erase(operation.name);
+          if (keeps) names_[operation.target] = now[operation.target], names_.erase(operation.name);
+          break;
+        default:
+          break;
+      }
+    }
+  }
+
+  size_t unsynced() const { return unsynced_; }
+  const Bytes& at_path() { return contents_[names_.at(name)]; }
+
+  static constexpr const char* name = "chat.pkv";
+
+ private:
+  static bool synced(const std::vector<disk::Operation>& journal, size_t i, size_t count) {
+    for (size_t k = i + 1; k < count; k++) {
+      if (journal[i].kind == disk::Operation::write && journal[k].kind == disk::Operation::sync_file && journal[k].file == journal[i].file) return true;
+      if (journal[i].kind != disk::Operation::write && journal[k].kind == disk::Operation::sync_directory) return true;
+    }
+    return false;
+  }
+
+  std::map<std::string, int> names_;
+  std::map<int, Bytes> contents_;
+  std::map<int, size_t> sizes_;
+  size_t unsynced_ = 0;
+};
+
+std::vector<disk::Operation> journal_of(const Fixture& f, bool unnamed) {
+  const std::string path = f.directory / Disk::name;
+  write_file(path, f.file);
+  std::vector<disk::Operation> journal;
+  disk::journal = &journal;
+  uint64_t calls = 0;
+  if (!unnamed)
+    disk::before = [&](const char* call) {
+      disk::error = EOPNOTSUPP;
+      return std::strcmp(call, "open") == 0 && ++calls == 2 ? disk::Fault::fails : disk::Fault::none;
+    };
+  CHECK(f.save_to(at_path(path), f.other));
+  disk::before = nullptr;
+  disk::journal = nullptr;
+  return journal;
+}
+
+// Cut after each operation, with every choice of what is lost: the path has the old file or the new one, and when the call has returned the new one.
+TEST(PowerCut, LeavesTheOldFileOrTheNewOne) {
+  const Fixture f(1000);  // of several pieces
+  for (const bool unnamed : {true, false}) {
+    const std::vector<disk::Operation> journal = journal_of(f, unnamed);
+    ASSERT_GE(journal.size(), 6u);
+    size_t states = 0, old_ones = 0;
+    for (size_t count = 0; count <= journal.size(); count++) {
+      const size_t unsynced = Disk(f.file, journal, count, 0).unsynced();
+      ASSERT_LT(unsynced, 16u);
+      for (uint64_t lost = 0; lost < uint64_t{1} << unsynced; lost++, states++) {
+        Disk disk(f.file, journal, count, lost);
+        const Bytes& found = disk.at_path();
+        ASSERT_TRUE(found == f.file || found == f.other_file) << "after " << count << " operations, lost " << lost;
+        old_ones += found == f.file;
+        if (count == journal.size()) {
+          ASSERT_TRUE(found == f.other_file);
+        }
+      }
+    }
+    EXPECT_GT(states, 10u);
+    EXPECT_GT(old_ones, 0u);
+  }
+}
+
+// Without the syncs the model loses files: it can fail.
+TEST(PowerCut, TheModelFindsAMissingSync) {
+  const Fixture f(1000);
+  std::vector<disk::Operation> journal = journal_of(f, true);
+  std::erase_if(journal, [](const disk::Operation& operation) { return operation.kind == disk::Operation::sync_file; });
+  bool broken = false;
+  const size_t unsynced = Disk(f.file, journal, journal.size(), 0).unsynced();
+  for (uint64_t lost = 0; lost < uint64_t{1} << unsynced; lost++) {
+    Disk disk(f.file, journal, journal.size(), lost);
+    const Bytes& found = disk.at_path();
+    if (found == f.file || found == f.other_file) continue;
+    broken = true;
+    EXPECT_EQ(PKV_CORRUPT, try_load(f.target, buffer(found))) << "and even then nothing wrong is accepted";
+  }
+  EXPECT_TRUE(broken);
+}
+
+}  // namespace
+}  // namespace store

@@ -1,0 +1,58 @@
+// The file format once more, from FORMAT.md alone: tags for bytes of any content, so that what lies behind the tags can be tried, too.
+#pragma once
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace store_file {
+
+inline constexpr size_t header_bytes = 48, tag_bytes = 16, piece_bytes = 262144;
+
+inline void put_tag(const unsigned char* bytes, size_t n, uint64_t& seed, unsigned char* tag) {
+  const XXH128_hash_t hash = XXH3_128bits_withSeed(bytes, n, seed);
+  std::memcpy(tag, &hash.low64, 8);
+  std::memcpy(tag + 8, &hash.high64, 8);
+  seed = hash.low64;
+}
+
+// Makes every tag of a file right, as far as the file goes: the header's, then those of its pieces.
+inline void seal(std::vector<unsigned char>& file) {
+  if (file.size() < header_bytes + tag_bytes) return;
+  uint64_t seed = 0, table_bytes, kv_bytes;
+  put_tag(file.data(), header_bytes, seed, file.data() + header_bytes);
+  std::memcpy(&table_bytes, file.data() + 16, 8);
+  std::memcpy(&kv_bytes, file.data() + 24, 8);
+  uint64_t body = table_bytes + kv_bytes;
+  for (size_t at = header_bytes + tag_bytes; at + tag_bytes <= file.size() && body > 0;) {
+    const size_t n = static_cast<size_t>(std::min<uint64_t>({body, piece_bytes, file.size() - at - tag_bytes}));
+    put_tag(file.data() + at, n, seed, file.data() + at + n);
+    body -= n;
+    at += n + tag_bytes;
+  }
+}
+
+// A file of a body: 64 bytes that hold the sizes, the tables, keys and values.
+inline std::vector<unsigned char> file_of(const std::vector<unsigned char>& tables, const std::vector<unsigned char>& kv) {
+  std::vector<unsigned char> body = tables;
+  body.resize((tables.size() + 63) / 64 * 64);
+  const uint64_t table_bytes = body.size(), kv_bytes = kv.size();
+  body.insert(body.end(), kv.begin(), kv.end());
+  std::vector<unsigned char> file = {0x89, 0x50, 0x4B, 0x56, 0x0D, 0x0A, 0x1A, 0x0A, 1, 0, 0, 0, 0, 0, 0, 0};
+  file.resize(header_bytes + tag_bytes);
+  std::memcpy(file.data() + 16, &table_bytes, 8);
+  std::memcpy(file.data() + 24, &kv_bytes, 8);
+  for (size_t at = 0; at < body.size(); at += piece_bytes) {
+    const size_t n = std::min(piece_bytes, body.size() - at);
+    file.insert(file.end(), body.begin() + static_cast<std::ptrdiff_t>(at), body.begin() + static_cast<std::ptrdiff_t>(at + n));
+    file.resize(file.size() + tag_bytes);
+  }
+  seal(file);
+  return file;
+}
+
+}  // namespace store_file

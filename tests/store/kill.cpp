@@ -1,0 +1,96 @@
+// Processes that save over and over until they are killed: kill RUNS. After each death the file must be the last one that a save had returned for,
+// or the one after it, complete. Ends with 0, or with a sentence.
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <thread>
+
+#include "support.h"
+
+using namespace store;
+
+namespace {
+
+const Plan plan = {.groups = {{.layers = 2, .query_heads = 4, .kv_heads = 2, .key_dim = 64}}, .blocks = 128};
+constexpr uint32_t most_tokens = 600;  // two pieces, about
+
+uint32_t tokens_of_version(uint64_t version) { return 1 + static_cast<uint32_t>(version * 37 % most_tokens); }
+
+void fill(pkv_cache cache, pkv_session session, uint64_t version) { append(cache, session, plan, tokens_of_version(version), 1 + version % 1000); }
+
+// Versions from `first` on, one after another; each is told when its save has returned.
+[[noreturn]] void save_for_ever(const std::string& path, uint64_t first, int told) {
+  const Cache cache = create(plan);
+  pkv_file_config config = file_config();
+  for (uint64_t version = first;; version++) {
+    const Session session = open(cache);
+    fill(cache, session, version);
+    const pkv_file_item item = {session, nullptr, version};
+    const pkv_stream to = at_path(path);
+    config.durable = version % 2;
+    CHECK(pkv_file_save(cache, 1, &item, &config, &to, nullptr));
+    if (write(told, &version, sizeof version) != sizeof version) _exit(1);
+  }
+}
+
+[[noreturn]] void stop(const std::string& sentence) {
+  std::fprintf(stderr, "kill: %s\n", sentence.c_str());
+  std::exit(1);
+}
+
+// The version a file has; 0: there is none.
+uint64_t version_at(const std::string& path, pkv_cache cache) {
+  if (!std::filesystem::exists(path)) return 0;
+  std::vector<uint64_t> labels;
+  const std::vector<Session> loaded = load(cache, at_path(path), nullptr, &labels);
+  const Session expected = open(cache);
+  fill(cache, expected, labels.at(0));
+  const uint64_t length = length_of(expected);
+  if (length_of(loaded[0]) != length || tokens_of(loaded[0], length) != tokens_of(expected, length)) stop("other tokens than were saved");
+  for (uint32_t layer = 0; layer < plan.layers(); layer++)
+    if (!(materialize(loaded[0], layer, plan.groups[0], 0, length) == materialize(expected, layer, plan.groups[0], 0, length)))
+      stop("other keys and values than were saved");
+  return labels[0];
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const uint64_t runs = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 100;
+  char directory[] = "/tmp/pagedkv-kill-XXXXXX";
+  const std::string path = std::string(mkdtemp(directory)) + "/chat.pkv";
+  const Cache cache = create(plan);
+  Random random(1);
+  uint64_t version = 0, new_ones = 0, in_the_middle = 0;
+  for (uint64_t run = 0; run < runs; run++) {
+    int told[2];
+    if (pipe2(told, O_CLOEXEC) != 0) stop("no pipe");
+    const pid_t child = fork();
+    if (child == 0) save_for_ever(path, version + 1, told[1]);
+    close(told[1]);
+    std::this_thread::sleep_for(std::chrono::microseconds(1000 + random.below(15000)));
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (!WIFSIGNALED(status)) stop("run " + std::to_string(run) + ": the process ended by itself");
+    uint64_t returned = version, one = 0;
+    while (read(told[0], &one, sizeof one) == sizeof one) returned = one;
+    close(told[0]);
+    const uint64_t found = version_at(path, cache);
+    if (found != returned && found != returned + 1)
+      stop("run " + std::to_string(run) + ": version " + std::to_string(returned) + " was saved, the file has " + std::to_string(found));
+    new_ones += found - version;
+    in_the_middle += found == returned + 1;
+    version = found;
+  }
+  CHECK(pkv_cache_validate(cache));
+  const auto left = std::distance(std::filesystem::directory_iterator(directory), std::filesystem::directory_iterator()) - 1;
+  std::filesystem::remove_all(directory);
+  std::printf("%llu processes killed, %llu files saved, %llu of them by a save that never returned; %lld temporary files left\n", (unsigned long long)runs,
+              (unsigned long long)new_ones, (unsigned long long)in_the_middle, (long long)left);
+  return new_ones > 0 ? 0 : 1;
+}
