@@ -45,8 +45,8 @@ static void make_room(chat* c, size_t added) {
   printf("[the context of %zu tokens is full: the oldest %zu are forgotten]\n", c->context, forgotten);
 }
 
-/* Brings the session up to what is known and samples the next token. */
-static int32_t next_token(chat* c) {
+/* Brings the session up to what is known; the scores of the next token, unless there was nothing to do. */
+static const float* catch_up(chat* c) {
   step part = {NULL, NULL, 0, 0, false, NULL};
   while (c->held < c->length) {
     const size_t pending = c->length - c->held;
@@ -59,7 +59,27 @@ static int32_t next_token(chat* c) {
       die(EXIT_BAD_INPUT, "the conversation does not fit: %s", c->engine.lib->last_error());
     c->held += part.count;
   }
-  return sampler_next(&c->sampler, part.logits, c->engine.model->vocabulary);
+  return part.logits;
+}
+
+static int32_t next_token(chat* c) { return sampler_next(&c->sampler, catch_up(c), c->engine.model->vocabulary); }
+
+static void save(chat* c) {
+  catch_up(c);
+  engine_save(&c->engine, c->o->save, c->session);
+}
+
+/* False: the file has no conversation. */
+static bool load(chat* c) {
+  const engine* e = &c->engine;
+  uint64_t length;
+  c->session = engine_load(e, c->o->load);
+  if (c->session == NULL) return false;
+  engine_check(e, e->lib->session_length(c->session, &length), "--load");
+  if (length > c->context) die(EXIT_BAD_INPUT, "--load: the conversation has %llu tokens, the context %zu", (unsigned long long)length, c->context);
+  engine_check(e, e->lib->session_tokens(c->session, 0, (size_t)length, c->tokens), "--load");
+  c->length = c->held = (size_t)length;
+  return true;
 }
 
 /* How many line ends the conversation ends with. */
@@ -165,15 +185,16 @@ void chat_run(const options* o, const pkv_dl* lib, const llama2* model, const to
     c.context = blocks * o->block_size;
   }
   engine_open(&c.engine, lib, model, o, o->storage, blocks, 1, o->chunk);
-  engine_check(&c.engine, lib->session_open(c.engine.cache, NULL, &c.session), "opening a session");
   c.sampler = sampler_new(o->temperature, o->top_p, o->seed, 0);
   c.tokens = new_array(c.context, sizeof *c.tokens);
+  if (o->load == NULL || !load(&c)) engine_check(&c.engine, lib->session_open(c.engine.cache, NULL, &c.session), "opening a session");
   if (!o->quiet)
     printf(
         "%s %s cache, context of %zu tokens. The model goes on from what you type, up to\n"
         "an empty line or %zu tokens. Try \"ROMEO:\". Commands: /reset, /stats, /quit.\n",
         storage_name(o->storage), dtype_name(o->dtype), c.context, o->max_tokens);
   converse(&c);
+  if (o->save != NULL) save(&c);
   free(c.tokens);
   engine_close(&c.engine);
 }

@@ -65,6 +65,50 @@ void engine_close(engine* e) {
   free(e->positions);
 }
 
+/* What a saved file says of its model: FNV-1a over all of the checkpoint. */
+static uint64_t fingerprint(const llama2* model) {
+  uint64_t hash = 0xCBF29CE484222325u;
+  for (size_t i = 0; i < model->file.size; i++) hash = (hash ^ model->file.data[i]) * 0x100000001B3u;
+  return hash;
+}
+
+static pkv_stream file_at(const engine* e, const char* path) {
+  pkv_stream stream;
+  engine_check(e, e->lib->stream_init(&stream, sizeof stream), path);
+  stream.kind = PKV_STREAM_PATH;
+  stream.path = path;
+  return stream;
+}
+
+/* *model is the fingerprint, which must live as long as the config. */
+static pkv_file_config file_config(const engine* e, uint64_t* model) {
+  pkv_file_config config;
+  engine_check(e, e->lib->file_config_init(&config, sizeof config), "the file");
+  *model = fingerprint(e->model);
+  config.fingerprint = model;
+  config.fingerprint_size = sizeof *model;
+  config.prefix_index = 1;
+  return config;
+}
+
+void engine_save(const engine* e, const char* path, pkv_session session) {
+  uint64_t model;
+  const pkv_file_config config = file_config(e, &model);
+  const pkv_stream to = file_at(e, path);
+  const pkv_file_item item = {session, NULL, 0};
+  engine_check(e, e->lib->file_save(e->cache, session != NULL, &item, &config, &to, NULL), "--save");
+}
+
+pkv_session engine_load(const engine* e, const char* path) {
+  uint64_t model;
+  const pkv_file_config config = file_config(e, &model);
+  const pkv_stream from = file_at(e, path);
+  pkv_session session = NULL;
+  size_t count;
+  engine_check(e, e->lib->file_load(e->cache, &config, &from, 1, &session, NULL, &count), "--load");
+  return session;
+}
+
 /* The model's llama2_attend: the rows of this layer go into the cache and are attended over there. */
 static void attend(void* user, size_t layer, float* q, float* k, float* v, float* out) {
   engine* e = user;

@@ -48,6 +48,11 @@ void engine_close(engine* e);
 /* Runs one pass. False: the cache has too few free blocks, and nothing has changed. */
 bool engine_forward(engine* e, size_t count, step* steps);
 
+/* Writes a session (NULL: none) and the prefix index to a file, and opens again what one holds: the session, or NULL. The files belong to the
+ * model. End the program where that cannot be. */
+void engine_save(const engine* e, const char* path, pkv_session session);
+pkv_session engine_load(const engine* e, const char* path);
+
 /* Ends the program with the library's own sentence unless the call went well. */
 void engine_check(const engine* e, pkv_status status, const char* what);
 

@@ -32,12 +32,17 @@ static run_result run(const options* o, const pkv_dl* lib, const llama2* model, 
   progress display;
   engine_open(&e, lib, model, o, storage, o->blocks != 0 ? o->blocks : scheduler_ample_blocks(p, o, context), o->sessions + 1,
               o->sessions + o->chunk);
+  if (o->load != NULL) {
+    const pkv_session saved = engine_load(&e, o->load);
+    engine_check(&e, lib->session_close(saved), "closing a conversation that was saved"); /* its text stays cached */
+  }
   scheduler_open(&s, &e, p, o, context);
   progress_open(&display, &s, t, o->quiet);
   while (scheduler_pass(&s)) progress_update(&display);
   progress_update(&display);
   progress_close(&display);
   engine_check(&e, lib->cache_validate(e.cache), "the cache is not sound after the run");
+  if (o->save != NULL) engine_save(&e, o->save, NULL);
   run_result result = report_take(&s, o);
   scheduler_close(&s);
   engine_close(&e);

@@ -38,6 +38,8 @@ static const char help[] =
     "    --no-prefix          no prefix index: what sessions share is forked, and what is preempted is computed again\n"
     "    --isa NAME           scalar, sse2, avx2, avx512, avx512_bf16 or neon (default: the best there is)\n"
     "    --threads N          that compute attention (default: one per processor)\n"
+    "    --save FILE          at the end, write the conversation (--chat) or what the prefix index has cached\n"
+    "    --load FILE          at the beginning, go on with what was saved, instead of computing it again\n"
     "  scheduling\n"
     "    --chunk N            prompt tokens that one forward pass takes in beside the decode steps (default 32)\n"
     "    --running N          sessions that hold blocks at once; the others wait (default: all)\n"
@@ -144,6 +146,9 @@ static void check_together(options* o, int argc, char** argv) {
   if (o->chat && o->compare) die(EXIT_BAD_OPTION, "--chat and --compare exclude each other");
   if (o->chat && (o->prompt_count > 0 || o->tokens_out != NULL || o->json != NULL))
     die(EXIT_BAD_OPTION, "--chat has no use for --prompt, --tokens-out and --json");
+  if ((o->save != NULL || o->load != NULL) && o->compare) die(EXIT_BAD_OPTION, "--compare has no use for --save and --load");
+  if ((o->save != NULL || o->load != NULL) && !o->chat && o->storage == PKV_STORAGE_CONTIGUOUS)
+    die(EXIT_BAD_OPTION, "--save and --load without --chat need --kv paged: contiguous storage has no prefix index");
   if (o->sessions == 0) o->sessions = o->prompt_count > 0 ? o->prompt_count : 16;
   if (o->sessions < o->prompt_count)
     die(EXIT_BAD_OPTION, "--sessions %zu is less than the %zu prompts", o->sessions, o->prompt_count);
@@ -185,6 +190,8 @@ options options_parse(int argc, char** argv) {
       {"compare", FLAG, &o.compare, 0, 0},
       {"tokens-out", TEXT, &o.tokens_out, 0, 0},
       {"json", TEXT, &o.json, 0, 0},
+      {"save", TEXT, &o.save, 0, 0},
+      {"load", TEXT, &o.load, 0, 0},
       {"quiet", FLAG, &o.quiet, 0, 0},
       {"help", HELP, NULL, 0, 0},
   };

@@ -224,6 +224,50 @@ def case_chat():
     assert "forgotten" in reset_notice and stats_after.startswith("0 of") and "/reset" in bogus
 
 
+def case_save():
+    """A chat goes on after a restart as if there had been none, without computing anything again; so does what is cached of prompts."""
+    file = scratch / "chat.pkv"
+    turns = ["ROMEO:\n", "JULIET:\n", "NURSE:\n"]
+    whole = run("--chat", "--quiet", "--max-tokens", "80", text="".join(turns))
+    parts = []
+    for i, turn in enumerate(turns):
+        loads = ["--load", str(file)] if i > 0 else []
+        result = run("--chat", "--quiet", "--max-tokens", "80", "--save", str(file), *loads, text="/stats\n" + turn + "/stats\n")
+        assert result.returncode == 0, result.stderr.decode()
+        before, said, after = re.fullmatch(r"\[(.*?)\]\n(.*)\[(.*?)\]\n", result.stdout.decode(), re.S).groups()
+        parts.append(said)
+        known, now = (int(re.match(r"(\d+) of", stats)[1]) for stats in (before, after))
+        computed = int(re.search(r"(\d+) computed", after)[1])
+        assert (known > 0) == (i > 0) and computed == now - known - 1, f"turn {i}: {before}; {after}"
+    assert "".join(parts) == whole.stdout.decode(), parts
+    for kind, dtype, size in (("contiguous", "f32", "16"), ("paged", "f16", "32"), ("paged", "bf16", "64")):
+        result = run("--chat", "--quiet", "--max-tokens", "20", "--load", str(file), "--kv", kind, "--dtype", dtype, "--block-size", size, text="ROMEO:\n")
+        assert result.returncode == 0 and len(result.stdout) > 5, result.stderr.decode()
+
+    cached = scratch / "cached.pkv"
+    romeo = ("--prompt", "ROMEO:\nBut soft, what light through yonder window breaks? It is the east.\n")
+    whole, _ = generate(*romeo, "--max-tokens", "160")
+    generate(*romeo, "--max-tokens", "60", "--save", str(cached))
+    again, figures = generate(*romeo, "--max-tokens", "160", "--load", str(cached))
+    assert again == whole
+    assert figures["matched_tokens"] > 40, figures
+    assert "MISMATCH" in refused(1, "--load", str(cached), "--dtype", "f32", "--model", str(other_model()))
+    refused(1, "--load", str(scratch / "none"))
+    refused(1, "--load", str(MODEL))
+    refused(1, "--save", str(scratch / "no folder" / "file"))
+    refused(2, "--save", str(cached), "--kv", "contiguous")
+    refused(2, "--load", str(cached), "--compare")
+
+
+def other_model():
+    """One weight is another."""
+    path = scratch / "other.bin"
+    content = bytearray(MODEL.read_bytes())
+    content[1000] ^= 1
+    path.write_bytes(content)
+    return path
+
+
 def case_chat_full():
     """A conversation longer than the context goes on, and says what it forgets."""
     lines = "".join(f"LINE {i}: I pray you, tell me more of it.\n" for i in range(12))

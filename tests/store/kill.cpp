@@ -72,12 +72,14 @@ int main(int argc, char** argv) {
     const pid_t child = fork();
     if (child == 0) save_for_ever(path, version + 1, told[1]);
     close(told[1]);
-    std::this_thread::sleep_for(std::chrono::microseconds(1000 + random.below(15000)));
+    uint64_t returned = version;
+    if (read(told[0], &returned, sizeof returned) != sizeof returned) stop("run " + std::to_string(run) + ": the process ended by itself");
+    std::this_thread::sleep_for(std::chrono::microseconds(random.below(8000)));
     kill(child, SIGKILL);
     int status = 0;
     waitpid(child, &status, 0);
     if (!WIFSIGNALED(status)) stop("run " + std::to_string(run) + ": the process ended by itself");
-    uint64_t returned = version, one = 0;
+    uint64_t one = 0;
     while (read(told[0], &one, sizeof one) == sizeof one) returned = one;
     close(told[0]);
     const uint64_t found = version_at(path, cache);
