@@ -29,6 +29,7 @@ struct Geometry {
   uint32_t sessions = 8, tokens = 4096;
   uint32_t extra = 128;  // tokens of room per session
   uint32_t threads = 0;
+  pkv_layout layout = PKV_LAYOUT_PACKED;
 
   uint32_t query_heads() const { return group * kv_heads; }
   // As they are stored, scales included.
@@ -103,5 +104,6 @@ void register_prefill();
 void register_write();
 void register_bookkeeping();
 void register_prefix();
+void register_store();
 
 }  // namespace pkv::bench

@@ -31,6 +31,7 @@ int main(int argc, char** argv) {
   pkv::bench::register_write();
   pkv::bench::register_bookkeeping();
   pkv::bench::register_prefix();
+  pkv::bench::register_store();
   int count = static_cast<int>(arguments.size());
   benchmark::Initialize(&count, arguments.data());
   if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return 1;

@@ -16,7 +16,7 @@ using Bytes = std::vector<unsigned char>;
 
 // A cache to be: groups of layers, and how they are kept.
 struct Plan {
-  std::vector<Model> groups = {{.layers = 2, .query_heads = 4, .kv_heads = 2, .key_dim = 16}};
+  std::vector<Model> groups = std::vector<Model>(1, {.layers = 2, .query_heads = 4, .kv_heads = 2, .key_dim = 16});
   pkv_storage storage = PKV_STORAGE_PAGED;
   pkv_layout layout = PKV_LAYOUT_PACKED;
   uint32_t block_size = 16;

@@ -1,0 +1,161 @@
+// Saving and loading, over plain writes and reads of as many bytes: through the page cache, without waiting for the disk.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "fixture.h"
+
+namespace pkv::bench {
+
+namespace {
+
+constexpr size_t piece = 256 << 10;
+
+[[noreturn]] void stop(const char* what) {
+  std::perror(what);
+  std::exit(1);
+}
+
+// Files in a folder of their own, which goes with them.
+class Folder {
+ public:
+  Folder() {
+    const char* const base = std::getenv("TMPDIR");
+    path_ = std::string(base != nullptr ? base : "/tmp") + "/pagedkv-bench-XXXXXX";
+    if (mkdtemp(path_.data()) == nullptr) stop("mkdtemp");
+  }
+  ~Folder() {
+    unlink(file("ours").c_str());
+    unlink(file("plain").c_str());
+    rmdir(path_.c_str());
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::string file(const char* name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+// A new file in the place of the old one, as a save makes it.
+void write_plain(const std::string& path, const std::vector<char>& bytes) {
+  const std::string fresh = path + ".new";
+  const int file = open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  for (size_t at = 0; at < bytes.size(); at += piece)
+    if (::write(file, bytes.data() + at, std::min(piece, bytes.size() - at)) < 0) stop("write");
+  close(file);
+  if (rename(fresh.c_str(), path.c_str()) != 0) stop("rename");
+}
+
+void read_plain(const std::string& path, std::vector<char>& bytes) {
+  const int file = open(path.c_str(), O_RDONLY);
+  for (size_t at = 0; at < bytes.size(); at += piece)
+    if (::read(file, bytes.data() + at, std::min(piece, bytes.size() - at)) < 0) stop("read");
+  close(file);
+}
+
+struct Case {
+  const char* name;
+  pkv_dtype dtype;
+  pkv_layout layout;
+  bool keyed;
+};
+
+class Files {
+ public:
+  explicit Files(const Case& one) : filled_(geometry_of(one)) {
+    check(pkv_file_config_init(&config_, sizeof config_));
+    config_.durable = 0;
+    if (one.keyed) config_.key = "a key of 24 secret bytes", config_.key_size = 24;
+    check(pkv_stream_init(&stream_, sizeof stream_));
+    path_ = folder_.file("ours");
+    stream_.kind = PKV_STREAM_PATH;
+    stream_.path = path_.c_str();
+    for (const pkv_session session : filled_.sessions()) items_.push_back({session, nullptr, 0});
+    save();
+    plain_.assign(bytes_, 1);
+    write_plain(folder_.file("plain"), plain_);
+  }
+
+  void save() { check(pkv_file_save(filled_.cache(), items_.size(), items_.data(), &config_, &stream_, &bytes_)); }
+  void write_as_many() { write_plain(folder_.file("plain"), plain_); }
+  void load() {
+    size_t count = 0;
+    loaded_.resize(items_.size());
+    check(pkv_file_load(filled_.cache(), &config_, &stream_, loaded_.size(), loaded_.data(), nullptr, &count));
+  }
+  void close_loaded() {
+    for (const pkv_session session : loaded_) check(pkv_session_close(session));
+  }
+  void close_originals() {
+    for (const pkv_session session : filled_.sessions()) check(pkv_session_close(session));
+  }
+  void read_as_many() { read_plain(folder_.file("plain"), plain_); }
+  double bytes() const { return static_cast<double>(bytes_); }
+
+ private:
+  static Geometry geometry_of(const Case& one) {
+    Geometry geometry;
+    geometry.dtype = one.dtype;
+    geometry.layout = one.layout;
+    geometry.sessions = 4;
+    return geometry;
+  }
+
+  Folder folder_;
+  Filled filled_;
+  pkv_file_config config_;
+  pkv_stream stream_;
+  std::string path_;
+  std::vector<pkv_file_item> items_;
+  std::vector<pkv_session> loaded_;
+  std::vector<char> plain_;
+  uint64_t bytes_ = 0;
+};
+
+void report(benchmark::State& state, const Files& files, double ours, double plain) {
+  const double bytes = files.bytes() * static_cast<double>(state.iterations());
+  state.counters["GB/s"] = bytes / ours / 1e9;
+  state.counters["plain_GB/s"] = bytes / plain / 1e9;
+  state.counters["ratio"] = plain / ours;
+}
+
+void save(benchmark::State& state, const Case& one) {
+  Files files(one);
+  const auto [ours, plain] = in_turns(state, [&] { files.save(); }, [&] { files.write_as_many(); });
+  report(state, files, ours, plain);
+}
+
+// Into blocks that held the sessions that were saved.
+void load(benchmark::State& state, const Case& one) {
+  Files files(one);
+  files.close_originals();
+  double ours = 0, plain = 0;
+  for (auto _ : state) {
+    auto begin = Clock::now();
+    files.load();
+    ours += seconds_since(begin);
+    files.close_loaded();
+    begin = Clock::now();
+    files.read_as_many();
+    plain += seconds_since(begin);
+  }
+  report(state, files, ours, plain);
+}
+
+}  // namespace
+
+void register_store() {
+  static constexpr Case cases[] = {{"bf16", PKV_BF16, PKV_LAYOUT_PACKED, false},
+                                   {"int8", PKV_INT8, PKV_LAYOUT_PACKED, false},
+                                   {"bf16/plain layout", PKV_BF16, PKV_LAYOUT_PLAIN, false},
+                                   {"bf16/key", PKV_BF16, PKV_LAYOUT_PACKED, true}};
+  for (const Case& one : cases) {
+    benchmark::RegisterBenchmark((std::string("save/") + one.name).c_str(), save, one)->Unit(benchmark::kMillisecond)->UseRealTime();
+    benchmark::RegisterBenchmark((std::string("load/") + one.name).c_str(), load, one)->Unit(benchmark::kMillisecond)->UseRealTime();
+  }
+}
+
+}  // namespace pkv::bench
