@@ -26,7 +26,8 @@ typedef enum pkv_stream_kind PKV_ENUM {
    * written by its owner only; one that is replaced keeps its mode. Symbolic links, directories and devices are refused (PKV_IO).
    */
   PKV_STREAM_PATH = 1,
-  PKV_STREAM_DESCRIPTOR = 2, /**< An open, blocking descriptor, from where it stands; stays open. Whatever follows in it is left alone. */
+  PKV_STREAM_DESCRIPTOR = 2, /**< An open, blocking descriptor, from where it stands; stays open. Whatever follows in it is left alone.
+                                  A save that fails leaves what it has written. */
   PKV_STREAM_BUFFER = 3,     /**< The caller's memory. */
   PKV_STREAM_CALLBACKS = 4   /**< The caller's functions. What follows what a load needs is not asked for. */
 } pkv_stream_kind;

@@ -44,7 +44,6 @@ pkv_stream read_stream(const pkv_stream* stream) { return read_struct(stream, pk
 class Items {
  public:
   Items(pkv_cache cache, size_t n, const pkv_file_item* items) {
-    frozen_.reserve(n);
     for (size_t i = 0; i < n; i++) {
       const pkv_file_item& item = items[i];
       if ((item.session == nullptr) == (item.snapshot == nullptr))

@@ -1,76 +1,16 @@
-// Saving to a disk that fails, is full or loses power: the file that was there before stays, or the new one is complete.
-#include <dirent.h>
+// Saving to a disk that fails or is full: the file that was there before stays, or the new one is complete.
 #include <fcntl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <set>
+#include <cstring>
 #include <thread>
 
-#include "disk.h"
-#include "support.h"
+#include "disk_fixture.h"
 
 namespace store {
 namespace {
-
-namespace fs = std::filesystem;
-
-class Directory {
- public:
-  Directory() {
-    char name[] = "/tmp/pagedkv-store-XXXXXX";
-    path_ = mkdtemp(name);
-  }
-  ~Directory() { fs::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  const std::string& path() const { return path_; }
-  std::set<std::string> names() const {
-    std::set<std::string> names;
-    for (const auto& entry : fs::directory_iterator(path_)) names.insert(entry.path().filename());
-    return names;
-  }
-
- private:
-  std::string path_;
-};
-
-Bytes content_of(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
-void write_file(const std::string& path, const Bytes& bytes) {
-  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-}
-
-// A cache with a session of two tiles in two layers; `other` has another text.
-struct Fixture {
-  Plan plan = [] {
-    Plan made;
-    made.blocks = 1024;
-    return made;
-  }();
-  Directory directory;
-  Cache cache = create(plan), target = create(plan);
-  Session session = open(cache), other = open(cache);
-  Bytes file, other_file;
-
-  explicit Fixture(uint32_t tokens = 20) {
-    append(cache, session, plan, tokens, 1);
-    append(cache, other, plan, tokens, 2);
-    file = save(cache, {session});
-    other_file = save(cache, {other});
-  }
-  pkv_status save_to(const pkv_stream& to, pkv_session which) const {
-    const pkv_file_item item = {which, nullptr, 100};
-    return pkv_file_save(cache, 1, &item, nullptr, &to, nullptr);
-  }
-};
 
 TEST(Path, IsReplacedAsAWholeAndIsItsOwnersAlone) {
   const Fixture f;
@@ -302,125 +242,6 @@ TEST(Descriptor, APipeAndADiskThatIsFull) {
   to.descriptor = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
   EXPECT_EQ(PKV_IO, f.save_to(to, f.session));
   close(to.descriptor);
-}
-
-// ---- Power cuts -----------------------------------------------------------------------------------------------------------
-
-// A disk after a power cut: what was synced is there, of the rest anything. Of a file, each write since the last sync may be lost (zeros, if a later one is
-// there); of a directory, each new name and each rename since its last sync.
-class Disk {
- public:
-  explicit Disk(const Bytes& old) : contents_{{-1, old}} { names_[name] = -1; }
-
-  // After the first `count` operations; bits of `lost`: which of those that were not synced are lost.
-  Disk(const Bytes& old, const std::vector<disk::Operation>& journal, size_t count, uint64_t lost) : Disk(old) {
-    std::map<std::string, int> now = names_;  // as a process sees it
-    for (size_t i = 0; i < count; i++) {
-      const disk::Operation& operation = journal[i];
-      const bool keeps = synced(journal, i, count) || (lost >> unsynced_++ & 1) == 0;
-      switch (operation.kind) {
-        case disk::Operation::write: {
-          Bytes& bytes = contents_[operation.file];
-          const size_t at = sizes_[operation.file];
-          sizes_[operation.file] += operation.bytes.size();
-          if (!keeps) break;
-          bytes.resize(std::max(bytes.size(), sizes_[operation.file]));
-          std::copy(operation.bytes.begin(), operation.bytes.end(), bytes.begin() + static_cast<std::ptrdiff_t>(at));
-          break;
-        }
-        case disk::Operation::create:
-        case disk::Operation::link:
-          if (!operation.name.empty()) now[operation.name] = operation.file;
-          if (!operation.name.empty() && keeps) names_[operation.name] = operation.file;
-          break;
-        case disk::Operation::rename:
-          now[operation.target] = now[operation.name];
-          now.erase(operation.name);
-          if (keeps) names_[operation.target] = now[operation.target], names_.erase(operation.name);
-          break;
-        default:
-          break;
-      }
-    }
-  }
-
-  size_t unsynced() const { return unsynced_; }
-  const Bytes& at_path() { return contents_[names_.at(name)]; }
-
-  static constexpr const char* name = "chat.pkv";
-
- private:
-  static bool synced(const std::vector<disk::Operation>& journal, size_t i, size_t count) {
-    for (size_t k = i + 1; k < count; k++) {
-      if (journal[i].kind == disk::Operation::write && journal[k].kind == disk::Operation::sync_file && journal[k].file == journal[i].file) return true;
-      if (journal[i].kind != disk::Operation::write && journal[k].kind == disk::Operation::sync_directory) return true;
-    }
-    return false;
-  }
-
-  std::map<std::string, int> names_;
-  std::map<int, Bytes> contents_;
-  std::map<int, size_t> sizes_;
-  size_t unsynced_ = 0;
-};
-
-std::vector<disk::Operation> journal_of(const Fixture& f, bool unnamed) {
-  const std::string path = f.directory / Disk::name;
-  write_file(path, f.file);
-  std::vector<disk::Operation> journal;
-  disk::journal = &journal;
-  uint64_t calls = 0;
-  if (!unnamed)
-    disk::before = [&](const char* call) {
-      disk::error = EOPNOTSUPP;
-      return std::strcmp(call, "open") == 0 && ++calls == 2 ? disk::Fault::fails : disk::Fault::none;
-    };
-  CHECK(f.save_to(at_path(path), f.other));
-  disk::before = nullptr;
-  disk::journal = nullptr;
-  return journal;
-}
-
-// Cut after each operation, with every choice of what is lost: the path has the old file or the new one, and when the call has returned the new one.
-TEST(PowerCut, LeavesTheOldFileOrTheNewOne) {
-  const Fixture f(1000);  // of several pieces
-  for (const bool unnamed : {true, false}) {
-    const std::vector<disk::Operation> journal = journal_of(f, unnamed);
-    ASSERT_GE(journal.size(), 6u);
-    size_t states = 0, old_ones = 0;
-    for (size_t count = 0; count <= journal.size(); count++) {
-      const size_t unsynced = Disk(f.file, journal, count, 0).unsynced();
-      ASSERT_LT(unsynced, 16u);
-      for (uint64_t lost = 0; lost < uint64_t{1} << unsynced; lost++, states++) {
-        Disk disk(f.file, journal, count, lost);
-        const Bytes& found = disk.at_path();
-        ASSERT_TRUE(found == f.file || found == f.other_file) << "after " << count << " operations, lost " << lost;
-        old_ones += found == f.file;
-        if (count == journal.size()) {
-          ASSERT_TRUE(found == f.other_file);
-        }
-      }
-    }
-    EXPECT_GT(states, 10u);
-    EXPECT_GT(old_ones, 0u);
-  }
-}
-
-// Without the syncs the model loses files: it can fail.
-TEST(PowerCut, TheModelFindsAMissingSync) {
-  const Fixture f(1000);
-  std::vector<disk::Operation> journal = journal_of(f, true);
-  std::erase_if(journal, [](const disk::Operation& operation) { return operation.kind == disk::Operation::sync_file; });
-  bool broken = false;
-  const size_t unsynced = Disk(f.file, journal, journal.size(), 0).unsynced();
-  for (uint64_t lost = 0; lost < uint64_t{1} << unsynced; lost++) {
-    Disk disk(f.file, journal, journal.size(), lost);
-    const Bytes& found = disk.at_path();
-    if (found == f.file || found == f.other_file) continue;
-    broken = true;
-    EXPECT_EQ(PKV_CORRUPT, try_load(f.target, buffer(found))) << "and even then nothing wrong is accepted";
-  }
-  EXPECT_TRUE(broken);
 }
 
 }  // namespace

@@ -223,7 +223,9 @@ class StreamKind(enum.IntEnum):
     devices are refused (PKV_IO).
     """
     DESCRIPTOR = 2
-    """An open, blocking descriptor, from where it stands; stays open. Whatever follows in it is left alone."""
+    """An open, blocking descriptor, from where it stands; stays open. Whatever follows in it is left alone. A save that fails
+    leaves what it has written.
+    """
     BUFFER = 3
     """The caller's memory."""
     CALLBACKS = 4

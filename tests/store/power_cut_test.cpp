@@ -1,0 +1,128 @@
+// Power cuts while a file is replaced: whatever a disk may keep of what was not synced, the path has the old file or the new one.
+#include <cstring>
+#include <map>
+
+#include "disk_fixture.h"
+
+namespace store {
+namespace {
+
+// A disk after a power cut: what was synced is there, of the rest anything. Of a file, each write since the last sync may be lost (zeros, if a later one is
+// there); of a directory, each new name and each rename since its last sync.
+class Disk {
+ public:
+  explicit Disk(const Bytes& old) : contents_{{-1, old}} { names_[name] = -1; }
+
+  // After the first `count` operations; bits of `lost`: which of those that were not synced are lost.
+  Disk(const Bytes& old, const std::vector<disk::Operation>& journal, size_t count, uint64_t lost) : Disk(old) {
+    std::map<std::string, int> now = names_;  // as a process sees it
+    for (size_t i = 0; i < count; i++) {
+      const disk::Operation& operation = journal[i];
+      const bool keeps = synced(journal, i, count) || (lost >> unsynced_++ & 1) == 0;
+      switch (operation.kind) {
+        case disk::Operation::write: {
+          Bytes& bytes = contents_[operation.file];
+          const size_t at = sizes_[operation.file];
+          sizes_[operation.file] += operation.bytes.size();
+          if (!keeps) break;
+          bytes.resize(std::max(bytes.size(), sizes_[operation.file]));
+          std::copy(operation.bytes.begin(), operation.bytes.end(), bytes.begin() + static_cast<std::ptrdiff_t>(at));
+          break;
+        }
+        case disk::Operation::create:
+        case disk::Operation::link:
+          if (!operation.name.empty()) now[operation.name] = operation.file;
+          if (!operation.name.empty() && keeps) names_[operation.name] = operation.file;
+          break;
+        case disk::Operation::rename:
+          now[operation.target] = now[operation.name];
+          now.erase(operation.name);
+          if (keeps) names_[operation.target] = now[operation.target], names_.erase(operation.name);
+          break;
+        default:
+          break;
+      }
+    }
+  }
+
+  size_t unsynced() const { return unsynced_; }
+  const Bytes& at_path() { return contents_[names_.at(name)]; }
+
+  static constexpr const char* name = "chat.pkv";
+
+ private:
+  static bool synced(const std::vector<disk::Operation>& journal, size_t i, size_t count) {
+    for (size_t k = i + 1; k < count; k++) {
+      if (journal[i].kind == disk::Operation::write && journal[k].kind == disk::Operation::sync_file && journal[k].file == journal[i].file) return true;
+      if (journal[i].kind != disk::Operation::write && journal[k].kind == disk::Operation::sync_directory) return true;
+    }
+    return false;
+  }
+
+  std::map<std::string, int> names_;
+  std::map<int, Bytes> contents_;
+  std::map<int, size_t> sizes_;
+  size_t unsynced_ = 0;
+};
+
+std::vector<disk::Operation> journal_of(const Fixture& f, bool unnamed) {
+  const std::string path = f.directory / Disk::name;
+  write_file(path, f.file);
+  std::vector<disk::Operation> journal;
+  disk::journal = &journal;
+  uint64_t calls = 0;
+  if (!unnamed)
+    disk::before = [&](const char* call) {
+      disk::error = EOPNOTSUPP;
+      return std::strcmp(call, "open") == 0 && ++calls == 2 ? disk::Fault::fails : disk::Fault::none;
+    };
+  CHECK(f.save_to(at_path(path), f.other));
+  disk::before = nullptr;
+  disk::journal = nullptr;
+  return journal;
+}
+
+// Cut after each operation, with every choice of what is lost: the path has the old file or the new one, and when the call has returned the new one.
+TEST(PowerCut, LeavesTheOldFileOrTheNewOne) {
+  const Fixture f(1000);  // of several pieces
+  for (const bool unnamed : {true, false}) {
+    const std::vector<disk::Operation> journal = journal_of(f, unnamed);
+    ASSERT_GE(journal.size(), 6u);
+    size_t states = 0, old_ones = 0;
+    for (size_t count = 0; count <= journal.size(); count++) {
+      const size_t unsynced = Disk(f.file, journal, count, 0).unsynced();
+      ASSERT_LT(unsynced, 16u);
+      for (uint64_t lost = 0; lost < uint64_t{1} << unsynced; lost++, states++) {
+        Disk disk(f.file, journal, count, lost);
+        const Bytes& found = disk.at_path();
+        ASSERT_TRUE(found == f.file || found == f.other_file) << "after " << count << " operations, lost " << lost;
+        old_ones += found == f.file;
+        if (count == journal.size()) {
+          ASSERT_TRUE(found == f.other_file);
+        }
+      }
+    }
+    EXPECT_GT(states, 10u);
+    EXPECT_GT(old_ones, 0u);
+  }
+}
+
+// Without the syncs the model loses files: it can fail.
+TEST(PowerCut, TheModelFindsAMissingSync) {
+  const Fixture f(1000);
+  std::vector<disk::Operation> journal = journal_of(f, true);
+  std::erase_if(journal, [](const disk::Operation& operation) { return operation.kind == disk::Operation::sync_file; });
+  bool broken = false;
+  const size_t unsynced = Disk(f.file, journal, journal.size(), 0).unsynced();
+  for (uint64_t lost = 0; lost < uint64_t{1} << unsynced; lost++) {
+    Disk disk(f.file, journal, journal.size(), lost);
+    const Bytes& found = disk.at_path();
+    if (found == f.file || found == f.other_file) continue;
+    broken = true;
+    EXPECT_EQ(PKV_CORRUPT, try_load(f.target, buffer(found))) << "and even then nothing wrong is accepted";
+  }
+  EXPECT_TRUE(broken);
+}
+
+}  // namespace
+}  // namespace store
