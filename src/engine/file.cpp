@@ -72,7 +72,7 @@ void add_entries(const PrefixImage& image, ChainBuilder& builder, Salts& salts, 
     lengths.push_back((first ? 0 : lengths[part.parent]) + part.tokens.size());
     if (part.leaf) leaves.push_back({part.last_use, {salts.number(image.salts[part.salt]), none, lengths.back(), part.retention}, part_ends.back()});
   }
-  std::stable_sort(leaves.begin(), leaves.end(), [](const Leaf& a, const Leaf& b) { return a.last_use < b.last_use; });
+  std::sort(leaves.begin(), leaves.end(), [](const Leaf& a, const Leaf& b) { return std::pair(a.last_use, a.end) < std::pair(b.last_use, b.end); });
   for (const Leaf& leaf : leaves) {
     tables.entries.push_back(leaf.entry);
     ends.push_back(leaf.end);

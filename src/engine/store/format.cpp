@@ -16,11 +16,6 @@ constexpr std::array<unsigned char, 8> magic = {0x89, 'P', 'K', 'V', '\r', '\n',
 constexpr uint32_t flag_keyed = 1;
 constexpr size_t table_unit = 64;  // tables are filled up, so that tiles begin where vectors like to
 
-template <class... Args>
-[[noreturn]] void corrupt(const char* format, Args... args) {
-  fail(PKV_CORRUPT, format, args...);
-}
-
 }  // namespace
 
 HeaderBytes encode(const Header& header) {
@@ -36,7 +31,7 @@ HeaderBytes encode(const Header& header) {
 }
 
 Header parse_header(std::span<const unsigned char> bytes) {
-  if (bytes.size() < magic.size() || !std::equal(magic.begin(), magic.end(), bytes.begin())) corrupt("this is no file of pagedkv's");
+  if (bytes.size() < magic.size() || !std::equal(magic.begin(), magic.end(), bytes.begin())) fail(PKV_CORRUPT, "this is no file of pagedkv's");
   ByteReader in(bytes.subspan(magic.size()));
   const uint32_t version = in.get<uint32_t>();
   if (version != format_version) fail(PKV_VERSION, "the file has format version %u; this library knows %u", version, format_version);
@@ -44,7 +39,7 @@ Header parse_header(std::span<const unsigned char> bytes) {
   Header header{(flags & flag_keyed) != 0, in.get<uint64_t>(), in.get<uint64_t>()};
   const std::vector<unsigned char> reserved = in.get_all<unsigned char>(in.left());
   if ((flags & ~flag_keyed) != 0 || std::count(reserved.begin(), reserved.end(), 0) != static_cast<std::ptrdiff_t>(reserved.size()))
-    corrupt("flags or reserved bytes of the header are set");
+    fail(PKV_CORRUPT, "flags or reserved bytes of the header are set");
   return header;
 }
 
@@ -121,7 +116,7 @@ namespace {
 
 uint32_t get_limited(ByteReader& in, uint32_t least, uint32_t most, const char* what) {
   const uint32_t number = in.get<uint32_t>();
-  if (number < least || number > most) corrupt("the tables of the file: %s is %u; %u to %u are possible", what, number, least, most);
+  if (number < least || number > most) fail(PKV_CORRUPT, "the tables of the file: %s is %u; %u to %u are possible", what, number, least, most);
   return number;
 }
 
@@ -147,12 +142,12 @@ Chain get_chain(ByteReader& in, const Tables& tables) {
   chain.parent = in.get<uint32_t>();
   const uint32_t tokens = get_limited(in, 1, UINT32_MAX, "the tokens of a chain");
   chain.held = in.get_all<unsigned char>(tables.groups.size());
-  if (std::any_of(chain.held.begin(), chain.held.end(), [](unsigned char held) { return held > 1; })) corrupt("what a chain holds is not 0 or 1");
+  if (std::any_of(chain.held.begin(), chain.held.end(), [](unsigned char held) { return held > 1; })) fail(PKV_CORRUPT, "what a chain holds is not 0 or 1");
   chain.tokens = in.get_all<int32_t>(tokens);
   if (chain.parent == none) return chain;
-  if (chain.parent >= tables.chains.size()) corrupt("chain %zu follows chain %u", tables.chains.size(), chain.parent);
+  if (chain.parent >= tables.chains.size()) fail(PKV_CORRUPT, "chain %zu follows chain %u", tables.chains.size(), chain.parent);
   const Chain& parent = tables.chains[chain.parent];
-  if (parent.tokens.size() % tile_tokens != 0) corrupt("chain %zu follows %zu tokens, which are no whole tiles", tables.chains.size(), parent.tokens.size());
+  if (parent.tokens.size() % tile_tokens != 0) fail(PKV_CORRUPT, "chain %zu follows %zu tokens, which are no whole tiles", tables.chains.size(), parent.tokens.size());
   chain.start = parent.end();
   return chain;
 }
@@ -160,14 +155,14 @@ Chain get_chain(ByteReader& in, const Tables& tables) {
 // Where a text of so many tokens ends.
 void check_end(const Tables& tables, uint32_t chain, uint64_t length) {
   if (chain == none && length == 0) return;
-  if (chain >= tables.chains.size()) corrupt("chain %u; the file has %zu", chain, tables.chains.size());
+  if (chain >= tables.chains.size()) fail(PKV_CORRUPT, "chain %u; the file has %zu", chain, tables.chains.size());
   if (length <= tables.chains[chain].start || length > tables.chains[chain].end())
-    corrupt("a text of %llu tokens ends in a chain of tokens %llu to %llu", (unsigned long long)length,
+    fail(PKV_CORRUPT, "a text of %llu tokens ends in a chain of tokens %llu to %llu", (unsigned long long)length,
             (unsigned long long)tables.chains[chain].start, (unsigned long long)tables.chains[chain].end());
 }
 
 void check_salt(const Tables& tables, uint32_t salt) {
-  if (salt != none && salt >= tables.salts.size()) corrupt("salt %u; the file has %zu", salt, tables.salts.size());
+  if (salt != none && salt >= tables.salts.size()) fail(PKV_CORRUPT, "salt %u; the file has %zu", salt, tables.salts.size());
 }
 
 SavedSession get_session(ByteReader& in, const Tables& tables) {
@@ -184,7 +179,7 @@ SavedSession get_session(ByteReader& in, const Tables& tables) {
   check_end(tables, session.chain, session.length);
   check_salt(tables, session.salt);
   if ((session.flags & saved_suspended) != 0 ? session.length > 0 : !session.remembered.empty() && session.remembered.size() <= session.length)
-    corrupt("a session of %llu tokens remembers %zu", (unsigned long long)session.length, session.remembered.size());
+    fail(PKV_CORRUPT, "a session of %llu tokens remembers %zu", (unsigned long long)session.length, session.remembered.size());
   return session;
 }
 
@@ -194,7 +189,7 @@ Tables parse_tables(std::span<const unsigned char> bytes) {
   ByteReader in(bytes);
   Tables tables;
   tables.block_size = get_limited(in, tile_tokens, max_block_size, "the block size");
-  if (tables.block_size % tile_tokens != 0) corrupt("the block size is %u", tables.block_size);
+  if (tables.block_size % tile_tokens != 0) fail(PKV_CORRUPT, "the block size is %u", tables.block_size);
   tables.has_kv = get_limited(in, 0, 1, "storage") != 0;
   tables.fingerprint = in.get_all<unsigned char>(get_limited(in, 0, 64, "the size of the fingerprint"));
   tables.groups.resize(in.get_count<uint32_t>(9 * sizeof(uint32_t)));
@@ -221,7 +216,7 @@ Tables parse_tables(std::span<const unsigned char> bytes) {
   }
   const std::vector<unsigned char> padding = in.get_all<unsigned char>(in.left());
   if (padding.size() >= table_unit || std::count(padding.begin(), padding.end(), 0) != static_cast<std::ptrdiff_t>(padding.size()))
-    corrupt("the tables of the file are followed by %zu bytes", padding.size());
+    fail(PKV_CORRUPT, "the tables of the file are followed by %zu bytes", padding.size());
   return tables;
 }
 
