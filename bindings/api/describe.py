@@ -159,14 +159,19 @@ def macro_documentation(tree):
     return found
 
 
+def macro_type(value):
+    """The type that a macro casts to, that of UINT64_MAX and its like, or int."""
+    cast, limit = re.match(r"\(*(\w+)\)", value), re.fullmatch(r"(U?INT\d+)_MAX", value)
+    return cast[1] if cast else limit[1].lower() + "_t" if limit else "int"
+
+
 def constants(tree):
     docs = macro_documentation(tree)
     found = []
     for name, value in re.findall(r"^#define (PKV_\w+) (.+)$", run_clang(tree, "-E", "-dM"), re.M):
         if name not in NOT_CONSTANTS:
-            cast = re.match(r"\(*(\w+)\)", value)
             header, doc = docs[name]
-            found.append({"name": name, "header": header, "type": cast[1] if cast else "int", "value": None, "doc": doc})
+            found.append({"name": name, "header": header, "type": macro_type(value), "value": None, "doc": doc})
     return sorted(found, key=lambda constant: list(docs).index(constant["name"]))
 
 

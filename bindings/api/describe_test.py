@@ -12,6 +12,7 @@ HEADER = """
 /** How many. */
 #define PKV_ALL ((uint32_t)-1)
 #define PKV_NONE (-2)
+#define PKV_MOST UINT64_MAX
 typedef struct pkv_thing_t* pkv_thing;
 /** A mark. */
 typedef uint64_t pkv_mark;
@@ -56,7 +57,7 @@ def test_types():
 def test_headers(tree):
     found = describe.describe(tree)
     same("constants", [(c["name"], c["value"], c["doc"]) for c in found["constants"]],
-         [("PKV_ALL", 2**32 - 1, "How many."), ("PKV_NONE", -2, "")])
+         [("PKV_ALL", 2**32 - 1, "How many."), ("PKV_NONE", -2, ""), ("PKV_MOST", 2**64 - 1, "")])
     same("handles", [h["name"] for h in found["handles"]], ["pkv_thing"])
     same("aliases", [(a["name"], a["c"], a["doc"]) for a in found["aliases"]], [("pkv_mark", "uint64_t", "A mark.")])
     same("enum", [(e["doc"], e["header"], e["constants"]) for e in found["enums"]],

@@ -70,12 +70,14 @@ PKV_API pkv_status pkv_prefix_pin(pkv_cache cache, const void* salt, size_t salt
 /** Takes back the longest pin of a beginning of the text; *unpinned says how many tokens it had. Statuses: as above; DOUBLE_FREE (nothing of it is pinned). Since 0.1. */
 PKV_API pkv_status pkv_prefix_unpin(pkv_cache cache, const void* salt, size_t salt_size, size_t n, const int32_t* tokens, uint64_t* unpinned);
 
+/** blocks of pkv_prefix_set_quota: what the config says. */
+#define PKV_DEFAULT_QUOTA UINT64_MAX
+
 /**
  * At most so many block positions are cached of one salt from now on; 0: no limit; PKV_DEFAULT_QUOTA: that of the config again. Where a salt is full, its own
  * blocks that nobody uses make room, those used longest ago first; where all are in use, what its sessions compute is not cached.
  * What is over the quota already goes at once if nobody uses it. Statuses: UNSUPPORTED, TOO_LARGE (salt), NO_MEMORY. Since 0.1.
  */
-#define PKV_DEFAULT_QUOTA UINT64_MAX
 PKV_API pkv_status pkv_prefix_set_quota(pkv_cache cache, const void* salt, size_t salt_size, uint64_t blocks);
 
 /* ---- Events, for those who route requests to the cache that has most of them -------------------*/

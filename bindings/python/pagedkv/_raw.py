@@ -1,6 +1,6 @@
 """The C interface of libpagedkv for ctypes. Made by generate_raw.py from bindings/api/api.json: do not edit. Over 800 lines: made by a program.
 
-Handles and pointers are c_void_p: integers, byref(...) and arrays pass for them. A field or an argument that is an enum is a c_int.
+Handles and pointers are c_void_p: integers, byref(...) and arrays pass for them. Fields and arguments that are enums are c_int.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ctypes import c_int as _int
 from ctypes import c_int32 as _i32
 from ctypes import c_int64 as _i64
 from ctypes import c_size_t as _size
+from ctypes import c_uint8 as _u8
 from ctypes import c_uint32 as _u32
 from ctypes import c_uint64 as _u64
 from ctypes import c_void_p as _pointer
@@ -31,12 +32,8 @@ NO_BLOCK = 0xFFFFFFFF
 """Stands in a block table for a block that was given back (it left a sliding window)."""
 ALL_SALTS = 0xFFFFFFFFFFFFFFFF
 """salt_size of what follows: every salt."""
-DEFAULT_QUOTA = -1
-"""At most so many block positions are cached of one salt from now on; 0: no limit; PKV_DEFAULT_QUOTA: that of the config again.
-Where a salt is full, its own blocks that nobody uses make room, those used longest ago first; where all are in use, what its
-sessions compute is not cached. What is over the quota already goes at once if nobody uses it. Statuses: UNSUPPORTED,
-TOO_LARGE (salt), NO_MEMORY. Since 0.1.
-"""
+DEFAULT_QUOTA = 0xFFFFFFFFFFFFFFFF
+"""blocks of pkv_prefix_set_quota: what the config says."""
 NO_TOKEN = -1
 """Stands for a token whose id was never told."""
 
@@ -620,7 +617,7 @@ class FileInfo(ctypes.Structure):
         ("has_kv", _u32),
         ("authenticated", _u32),
         ("fingerprint_size", _u32),
-        ("fingerprint", Unsigned char * 64),
+        ("fingerprint", _u8 * 64),
     ]
 
 

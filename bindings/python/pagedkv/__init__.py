@@ -1,0 +1,112 @@
+"""pagedkv: the KV cache and the attention of an inference engine, by libpagedkv. See README.md of bindings/python."""
+
+import ctypes
+
+from ._arrays import Rows, TokenIds
+from ._library import LibraryNotFoundError, library
+from ._raw import (
+    ALL_GROUPS,
+    NO_BLOCK,
+    NO_TOKEN,
+    SINKS_OF_LAYER,
+    VERSION,
+    WINDOW_OF_LAYER,
+    Dtype,
+    Eviction,
+    HugePages,
+    IndexUnit,
+    Isa,
+    Layout,
+    LogLevel,
+    PrefixEventKind,
+    PrefixUse,
+    Retention,
+    Status,
+    Storage,
+)
+from .attention import AttentionParams, KVView, attention, merge_states
+from .batch import Batch, KVIndices
+from .cache import Cache, LayerShape, PrefixEvents, prefix_hash_blocks
+from .config import CacheConfig, LayerGroup, PrefixConfig
+from .errors import CorruptError, ExhaustedError, InternalError, MisuseError, OutOfBlocksError, PagedKVError, SystemCallError
+from .files import file_info, load, save
+from .pool import Pool
+from .records import BlockState, CacheInfo, CachePlan, CacheStats, FileInfo, PoolStats, PrefixEvent, PrefixStats, SessionInfo
+from .session import Resumed, Session, Snapshot
+
+__version__ = VERSION
+
+
+def library_version() -> str:
+    """The version of the library that was opened."""
+    return library().version_string().decode()
+
+
+def isa_supported(isa: Isa) -> bool:
+    """Whether the library has kernels for the instruction set and this processor can run them."""
+    found = ctypes.c_int32()
+    library().check(library().isa_supported(isa, ctypes.byref(found)))
+    return bool(found.value)
+
+
+__all__ = [
+    "ALL_GROUPS",
+    "NO_BLOCK",
+    "NO_TOKEN",
+    "SINKS_OF_LAYER",
+    "WINDOW_OF_LAYER",
+    "AttentionParams",
+    "Batch",
+    "BlockState",
+    "Cache",
+    "CacheConfig",
+    "CacheInfo",
+    "CachePlan",
+    "CacheStats",
+    "CorruptError",
+    "Dtype",
+    "Eviction",
+    "ExhaustedError",
+    "FileInfo",
+    "HugePages",
+    "IndexUnit",
+    "InternalError",
+    "Isa",
+    "KVIndices",
+    "KVView",
+    "LayerGroup",
+    "LayerShape",
+    "Layout",
+    "LibraryNotFoundError",
+    "LogLevel",
+    "MisuseError",
+    "OutOfBlocksError",
+    "PagedKVError",
+    "Pool",
+    "PoolStats",
+    "PrefixConfig",
+    "PrefixEvent",
+    "PrefixEventKind",
+    "PrefixEvents",
+    "PrefixStats",
+    "PrefixUse",
+    "Resumed",
+    "Retention",
+    "Rows",
+    "Session",
+    "SessionInfo",
+    "Snapshot",
+    "Status",
+    "Storage",
+    "SystemCallError",
+    "TokenIds",
+    "attention",
+    "file_info",
+    "isa_supported",
+    "library",
+    "library_version",
+    "load",
+    "merge_states",
+    "prefix_hash_blocks",
+    "save",
+]

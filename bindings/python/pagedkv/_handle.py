@@ -1,0 +1,98 @@
+"""What objects of the library have in common: a handle, an end, and reports."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import sys
+import warnings
+from types import TracebackType
+from typing import Any, TypeVar
+
+from . import _raw
+from ._library import library
+from .errors import PagedKVError, misuse
+
+Record = TypeVar("Record")
+Self = TypeVar("Self", bound="Handle")
+
+
+class Handle:
+    """An object of the library. Close it, or use it in `with`; a forgotten one is closed when collected, with a ResourceWarning.
+
+    The handle is an index and a generation, never an address: using an object that was closed, or whose cache was, raises a
+    MisuseError with the status STALE_HANDLE.
+    """
+
+    _close_function = ""
+    _handle = 0
+    _closed = True
+
+    def __init__(self, handle: int | None) -> None:
+        self._handle = handle or 0
+        self._closed = False
+
+    @property
+    def handle(self) -> int:
+        """For functions of `library()` that this package has no method for."""
+        return self._handle
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Does nothing the second time."""
+        if not self._closed:
+            library().check(getattr(library(), self._close_function)(self._handle))
+            self._closed = True
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _lives(self) -> bool:
+        """Whether there is something to close: what belonged to a cache that was closed went with it."""
+        return not self._closed
+
+    def __del__(self) -> None:
+        if sys.is_finalizing() or not self._lives():
+            return
+        try:
+            self.close()
+        except PagedKVError:
+            return
+        warnings.warn(f"{type(self).__name__} was never closed", ResourceWarning, stacklevel=2)
+
+
+def new_handle(function: Any, *arguments: Any) -> int | None:
+    """Calls what writes a new handle to its last argument."""
+    made = ctypes.c_void_p()
+    library().check(function(*arguments, ctypes.byref(made)))
+    return made.value
+
+
+def report(record: type[Record], function: Any, *arguments: Any) -> Record:
+    """Calls what fills the struct that is its last argument, and gives it as a record."""
+    struct = getattr(_raw, record.__name__)()
+    struct.struct_size = ctypes.sizeof(struct)
+    library().check(function(*arguments, ctypes.byref(struct)))
+    return as_record(record, struct)
+
+
+def as_record(record: type[Record], struct: ctypes.Structure) -> Record:
+    """Numbers stay, arrays of bytes become bytes, and enums what they are."""
+    values = {}
+    for field in dataclasses.fields(record):  # type: ignore[arg-type]
+        kind = {"int": int, "builtins.bytes": bytes}.get(str(field.type)) or getattr(_raw, str(field.type).removeprefix("_raw."))
+        values[field.name] = kind(getattr(struct, field.name))
+    return record(**values)
+
+
+def unsigned(value: int, bits: int, what: str) -> int:
+    """ctypes would cut off what does not fit."""
+    if not 0 <= value < 1 << bits:
+        raise misuse(f"{what}: {value} is not between 0 and 2^{bits} - 1")
+    return value

@@ -1,0 +1,88 @@
+"""Finds and opens libpagedkv, once."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import pathlib
+import subprocess
+
+from ._raw import VERSION, Functions
+from .errors import error_of
+
+SONAME = "libpagedkv.so.0"
+
+
+class LibraryNotFoundError(ImportError):
+    """libpagedkv is nowhere, or is not one that this package can use."""
+
+
+class Library(Functions):
+    """The opened library: its functions without `pkv_`, for what the classes of this package do not offer. `check` turns
+    their statuses into exceptions."""
+
+    def __init__(self, path: str, opened: ctypes.CDLL) -> None:
+        super().__init__(opened)
+        self.path = path
+
+    def check(self, status: int) -> None:
+        if status:
+            raise error_of(status, self.last_error().decode(errors="replace"))
+
+
+def _beside_package() -> str | None:
+    """In a wheel that contains the library. What else it contains (oneTBB) is opened first: a library of the same soname is
+    then not looked for."""
+    folder = pathlib.Path(__file__).parent
+    if not (folder / SONAME).exists():
+        return None
+    for other in sorted(folder.glob("lib*.so.*")):
+        if other.name != SONAME:
+            ctypes.CDLL(str(other), mode=ctypes.RTLD_GLOBAL)
+    return str(folder / SONAME)
+
+
+def _of_pkg_config() -> str | None:
+    try:
+        found = subprocess.run(["pkg-config", "--variable=libdir", "pagedkv"], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    path = pathlib.Path(found.stdout.strip() or "/nowhere", SONAME)
+    return str(path) if path.exists() else None
+
+
+def _open_first() -> tuple[str, ctypes.CDLL]:
+    named = os.environ.get("PAGEDKV_LIBRARY")
+    candidates = [named] if named else [path for path in (_beside_package(), SONAME, _of_pkg_config()) if path]
+    problems = []
+    for path in candidates:
+        try:
+            return path, ctypes.CDLL(path)
+        except OSError as error:
+            problems.append(str(error))
+    raise LibraryNotFoundError(
+        "cannot open libpagedkv: name it with PAGEDKV_LIBRARY, or install it (meson install, ldconfig). Tried: "
+        + "; ".join(problems)
+    )
+
+
+def _check_version(path: str, text: str) -> None:
+    """While the major version is 0 a library may have more than this package knows, not less."""
+    found, needed = ([int(part) for part in version.split(".")[:2]] for version in (text, VERSION))
+    if found[0] != needed[0] or found[1] < needed[1]:
+        raise LibraryNotFoundError(
+            f"{path} is libpagedkv {text}; this package needs {needed[0]}.{needed[1]} or a later {needed[0]}.x"
+        )
+
+
+@functools.cache
+def library() -> Library:
+    """The library: $PAGEDKV_LIBRARY; else the one in this package; else where the dynamic linker or pkg-config finds it."""
+    path, opened = _open_first()
+    try:
+        opened.pkv_version_string.restype = ctypes.c_char_p
+        _check_version(path, opened.pkv_version_string().decode())
+        return Library(path, opened)
+    except AttributeError as error:
+        raise LibraryNotFoundError(f"{path} is not libpagedkv {VERSION} or later: {error}") from None

@@ -1,0 +1,207 @@
+"""The KV memory of a model."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _raw
+from ._arrays import TokenIds, address, counts, pointer_array, token_ids
+from ._handle import Handle, as_record, new_handle, report, unsigned
+from ._library import library
+from ._raw import DEFAULT_QUOTA, PrefixUse, Retention, Status
+from .attention import KVView
+from .batch import Batch
+from .config import CacheConfig
+from .errors import MisuseError, misuse
+from .records import CacheInfo, CacheStats, PoolStats, PrefixEvent, PrefixStats
+from .session import Session, check_blocks
+
+
+class LayerShape(NamedTuple):
+    """What rows of a layer look like."""
+
+    query_heads: int
+    kv_heads: int
+    key_dim: int
+    value_dim: int
+
+
+class Cache(Handle):
+    """The KV memory of a model: layers in groups, blocks, and the kernels that read them.
+
+    Closing it closes all it handed out. Any number of threads may use it, different sessions at once; calls release the GIL.
+    """
+
+    _close_function = "cache_destroy"
+
+    def __init__(self, config: CacheConfig) -> None:
+        struct = config.build()
+        self._owners = struct.owners  # the logger is called as long as the cache lives
+        super().__init__(new_handle(library().cache_create, ctypes.byref(struct)))
+        self.config = config
+        self._shapes: dict[int, LayerShape] = {}
+        for group in config.layer_groups():
+            shape = LayerShape(group.query_heads, group.kv_heads, group.key_dim, group.value_dim or group.key_dim)
+            for layer in group.layer_numbers(max(self._shapes, default=-1) + 1):
+                self._shapes[layer] = shape
+
+    @property
+    def layers(self) -> int:
+        return len(self._shapes)
+
+    def layer_shape(self, layer: int) -> LayerShape:
+        shape = self._shapes.get(layer)
+        if shape is None:
+            raise MisuseError(Status.OUT_OF_RANGE, f"layer {layer} of {self.layers}")
+        return shape
+
+    # ---- Sessions and steps
+
+    def open_session(
+        self,
+        *,
+        priority: int = 0,
+        reserve_tokens: int = 0,
+        prefix: PrefixUse = PrefixUse.SHARE,
+        retention: Retention = Retention.NORMAL,
+        salt: bytes | None = None,
+    ) -> Session:
+        """An empty session. Sessions share prefixes with those of the same salt only."""
+        struct = _raw.SessionConfig()
+        library().check(library().session_config_init(ctypes.byref(struct), ctypes.sizeof(struct)))
+        unsigned(priority + 2**31, 32, "priority + 2^31")
+        struct.priority, struct.reserve_tokens, struct.prefix = priority, unsigned(reserve_tokens, 64, "reserve_tokens"), prefix
+        struct.retention = retention
+        bytes_of_salt = ctypes.create_string_buffer(salt or b"")
+        if salt:
+            struct.salt, struct.salt_size = ctypes.addressof(bytes_of_salt), len(salt)
+        return Session(self, new_handle(library().session_open, self._handle, ctypes.byref(struct)))
+
+    def begin(self, sessions: Sequence[Session], new_tokens: Sequence[int]) -> Batch:
+        """Begins a step: blocks of all new tokens for every session, or an OutOfBlocksError that tells how many are short."""
+        handles, numbers = _step(sessions, new_tokens)
+        made, short = ctypes.c_void_p(), ctypes.c_uint64()
+        status = library().batch_begin(self._handle, len(handles), handles, numbers, ctypes.byref(short), ctypes.byref(made))
+        if status:
+            check_blocks(status, short)
+        return Batch(self, sessions, new_tokens, made.value)
+
+    def choose_victims(self, sessions: Sequence[Session], new_tokens: Sequence[int]) -> list[int]:
+        """Handles of the sessions to suspend or close so that `begin` with the rest of this list gets its blocks."""
+        handles, numbers = _step(sessions, new_tokens)
+        count = ctypes.c_size_t(64)
+        while True:
+            capacity = count.value
+            victims = (ctypes.c_void_p * capacity)()
+            status = library().batch_choose_victims(
+                self._handle, len(handles), handles, numbers, capacity, victims, ctypes.byref(count)
+            )
+            if status != Status.BUFFER_TOO_SMALL:
+                library().check(status)
+                return [victim or 0 for victim in victims[: count.value]]
+
+    # ---- What there is
+
+    def info(self) -> CacheInfo:
+        return report(CacheInfo, library().cache_get_info, self._handle)
+
+    def stats(self) -> CacheStats:
+        return report(CacheStats, library().cache_get_stats, self._handle)
+
+    def pool_stats(self, group: int = 0) -> PoolStats:
+        return report(PoolStats, library().cache_get_pool_stats, self._handle, unsigned(group, 32, "group"))
+
+    def metrics(self) -> str:
+        """The figures of the cache as text for Prometheus."""
+        size = ctypes.c_size_t(4096)
+        while True:
+            capacity = size.value
+            text = ctypes.create_string_buffer(capacity)
+            status = library().cache_format_metrics(self._handle, capacity, text, ctypes.byref(size))
+            if status != Status.BUFFER_TOO_SMALL:
+                library().check(status)
+                return text.value.decode()
+            size.value += 256  # counts move while others use the cache
+
+    def validate(self) -> None:
+        """Checks every invariant, while no other thread uses the cache."""
+        library().check(library().cache_validate(self._handle))
+
+    def kv_view(self, layer: int) -> KVView:
+        """Where K and V of a layer are, for kernels of your own and for `attention`. Valid as long as the cache is open."""
+        return KVView.of_cache(self, layer)
+
+    # ---- The prefix index
+
+    def prefix_stats(self, salt: bytes | None = None, *, all_salts: bool = False) -> PrefixStats:
+        """Figures of one salt's share of the index (None: sessions without one), or of all of it."""
+        return report(PrefixStats, library().prefix_get_stats, self._handle, *_salt(salt, all_salts))
+
+    def prefix_clear(self, salt: bytes | None = None, *, all_salts: bool = False) -> None:
+        """Drops every cached block that nobody uses."""
+        library().check(library().prefix_clear(self._handle, *_salt(salt, all_salts)))
+
+    def prefix_pin(self, tokens: TokenIds, salt: bytes | None = None) -> int:
+        """Keeps the whole blocks that are cached of a text until they are unpinned as often: how many tokens that is."""
+        return self._pin(library().prefix_pin, tokens, salt)
+
+    def prefix_unpin(self, tokens: TokenIds, salt: bytes | None = None) -> int:
+        """Takes back the longest pin of a beginning of the text: how many tokens it had."""
+        return self._pin(library().prefix_unpin, tokens, salt)
+
+    def _pin(self, function: Any, tokens: TokenIds, salt: bytes | None) -> int:
+        ids, found = token_ids(tokens), ctypes.c_uint64()
+        library().check(function(self._handle, *_salt(salt, False), len(ids), address(ids), ctypes.byref(found)))
+        return found.value
+
+    def prefix_set_quota(self, salt: bytes | None, blocks: int | None) -> None:
+        """At most so many block positions are cached of one salt; 0: no limit, None: what the config says."""
+        limit = DEFAULT_QUOTA if blocks is None else unsigned(blocks, 64, "blocks")
+        library().check(library().prefix_set_quota(self._handle, *_salt(salt, False), limit))
+
+    def prefix_events(self, first: int = 0, n: int = 256) -> PrefixEvents:
+        """Up to n events from number `first` on: what was cached and what went. Go on from `next`."""
+        room = (_raw.PrefixEvent * unsigned(n, 24, "n"))()
+        following, count, lost = ctypes.c_uint64(unsigned(first, 64, "first")), ctypes.c_size_t(n), ctypes.c_uint64()
+        library().check(
+            library().prefix_read_events(self._handle, ctypes.byref(following), ctypes.byref(count), room, ctypes.byref(lost))
+        )
+        return PrefixEvents([as_record(PrefixEvent, event) for event in room[: count.value]], following.value, lost.value)
+
+
+class PrefixEvents(NamedTuple):
+    events: list[PrefixEvent]
+    next: int
+    lost: int
+    """How many of those wanted had been overwritten."""
+
+
+def prefix_hash_blocks(tokens: TokenIds, block_size: int, salt: bytes | None = None) -> npt.NDArray[np.uint64]:
+    """The hashes that events have for the whole blocks of a text."""
+    ids = token_ids(tokens)
+    found = np.empty(len(ids) // max(block_size, 1), np.uint64)
+    size = unsigned(block_size, 32, "block_size")
+    library().check(library().prefix_hash_blocks(*_salt(salt, False), size, len(ids), address(ids), address(found)))
+    return found
+
+
+def _salt(salt: bytes | None, all_salts: bool) -> tuple[bytes | None, int]:
+    if all_salts:
+        if salt is not None:
+            raise misuse("salt: one salt or all of them, not both")
+        return None, _raw.ALL_SALTS
+    return salt or None, len(salt or b"")
+
+
+def _step(
+    sessions: Sequence[Session], new_tokens: Sequence[int]
+) -> tuple[ctypes.Array[ctypes.c_void_p], ctypes.Array[ctypes.c_uint32]]:
+    if len(sessions) != len(new_tokens):
+        raise misuse(f"new_tokens: {len(sessions)} sessions, {len(new_tokens)} numbers of new tokens")
+    counts(new_tokens, 2**32, "new_tokens")
+    return pointer_array([session._handle for session in sessions]), (ctypes.c_uint32 * len(new_tokens))(*new_tokens)

@@ -1,0 +1,144 @@
+"""What a cache is made with."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import _raw
+from ._handle import report, unsigned
+from ._library import library
+from ._raw import Dtype, Eviction, HugePages, Isa, Layout, LogLevel, Storage
+from .records import CachePlan
+
+_LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
+
+
+@dataclasses.dataclass(frozen=True)
+class PrefixConfig:
+    """Keeps what ended sessions computed for new ones that begin alike."""
+
+    eviction: Eviction = Eviction.DEFAULT
+    pinned_blocks: int = 0
+    salt_blocks: int = 0
+    events: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerGroup:
+    """Layers of one shape. A plain model needs none of this: the fields of CacheConfig describe it."""
+
+    layers: int
+    query_heads: int
+    kv_heads: int
+    key_dim: int
+    value_dim: int = 0
+    dtype: Dtype = Dtype.F32
+    window: int = 0
+    layer_indices: Sequence[int] | None = None
+    blocks: int = 0
+    value_dtype: Dtype | None = None
+    sinks: int = 0
+    latent: bool = False
+
+    def fill(self, struct: _raw.LayerGroup, keep: list[Any]) -> None:
+        """Fills the struct for C; `keep` gets what has to stay alive as long as it."""
+        library().check(library().layer_group_init(ctypes.byref(struct), ctypes.sizeof(struct)))
+        _fill(struct, self)
+        if self.layer_indices is not None:
+            indices = (ctypes.c_uint32 * len(self.layer_indices))(*(unsigned(i, 32, "layer_indices") for i in self.layer_indices))
+            keep.append(indices)
+            struct.layer_indices = ctypes.addressof(indices)
+            if len(indices) != self.layers:
+                raise ValueError(f"layer_indices: {len(indices)} indices for {self.layers} layers")
+
+    def layer_numbers(self, first: int) -> Sequence[int]:
+        return self.layer_indices if self.layer_indices is not None else range(first, first + self.layers)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CacheConfig:
+    """The fields of pkv_cache_config, by name; 0 and None stand for what the library decides. Give `blocks` or `memory_bytes`.
+
+    A logger gets (level, line) and must neither raise nor call the library. Hooks for memory and threads are for C.
+    """
+
+    layers: int = 0
+    query_heads: int = 0
+    kv_heads: int = 0
+    key_dim: int = 0
+    value_dim: int = 0
+    dtype: Dtype | None = None
+    value_dtype: Dtype | None = None
+    window: int = 0
+    sinks: int = 0
+    latent: bool = False
+    groups: Sequence[LayerGroup] = ()
+    storage: Storage = Storage.PAGED
+    layout: Layout = Layout.PACKED
+    block_size: int = 16
+    blocks: int = 0
+    memory_bytes: int = 0
+    threads: int = 0
+    isa: Isa = Isa.AUTO
+    huge_pages: HugePages = HugePages.ADVISE
+    prefault: bool = False
+    watermark: int = 0
+    prefix: PrefixConfig | None = None
+    logger: Callable[[LogLevel, str], None] | None = None
+
+    def layer_groups(self) -> list[LayerGroup]:
+        """The groups, also where the config describes one itself."""
+        return list(self.groups) or [
+            LayerGroup(
+                self.layers, self.query_heads, self.kv_heads, self.key_dim, self.value_dim, window=self.window, latent=self.latent
+            )
+        ]
+
+    def plan(self, group: int | None = None) -> CachePlan:
+        """What a cache of this config takes, in one group or in all; allocates nothing."""
+        struct = self.build()
+        number = _raw.ALL_GROUPS if group is None else unsigned(group, 32, "group")
+        return report(CachePlan, library().cache_compute_plan, ctypes.byref(struct), number)
+
+    def build(self) -> _raw.CacheConfig:
+        """The struct for C, which keeps alive what it points to."""
+        struct = _raw.CacheConfig()
+        keep: list[Any] = []
+        struct.owners = keep
+        library().check(library().cache_config_init(ctypes.byref(struct), ctypes.sizeof(struct)))
+        _fill(struct, self)
+        if self.groups:
+            groups = (_raw.LayerGroup * len(self.groups))()
+            for group, described in zip(groups, self.groups, strict=True):
+                described.fill(group, keep)
+            keep.append(groups)
+            struct.groups, struct.group_count = ctypes.addressof(groups), len(groups)
+        if self.prefix is not None:
+            prefix = _raw.PrefixConfig()
+            library().check(library().prefix_config_init(ctypes.byref(prefix), ctypes.sizeof(prefix)))
+            _fill(prefix, self.prefix)
+            keep.append(prefix)
+            struct.prefix = ctypes.addressof(prefix)
+        if self.logger is not None:
+            logger = _logger(self.logger, keep)
+            struct.logger = ctypes.addressof(logger)
+        return struct
+
+
+def _logger(log: Callable[[LogLevel, str], None], keep: list[Any]) -> _raw.Logger:
+    hook = _LOG(lambda _user, level, line: log(LogLevel(level), line.decode(errors="replace")))
+    logger = _raw.Logger(ctypes.cast(hook, ctypes.c_void_p), None)
+    keep += [hook, logger]
+    return logger
+
+
+def _fill(struct: ctypes.Structure, described: CacheConfig | LayerGroup | PrefixConfig) -> None:
+    """Copies the plain fields of the same names."""
+    bits = {name: 8 * ctypes.sizeof(kind) for name, kind, *_ in struct._fields_ if kind in (ctypes.c_uint32, ctypes.c_uint64)}
+    for field in dataclasses.fields(described):
+        value = getattr(described, field.name)
+        if isinstance(value, int):
+            setattr(struct, field.name, unsigned(value, bits.get(field.name, 31), field.name))

@@ -1,0 +1,105 @@
+"""Sessions in files: saved in one process, loaded in another, into a cache of the same model."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from . import _raw
+from ._handle import report
+from ._library import library
+from ._raw import Status, StreamKind
+from .cache import Cache
+from .records import FileInfo
+from .session import Session, Snapshot
+
+Source: TypeAlias = "str | os.PathLike[str] | int | bytes"
+"""A path, an open descriptor, or (loading) the bytes of a file."""
+
+
+def _stream(source: Source) -> _raw.Stream:
+    stream = _raw.Stream()
+    library().check(library().stream_init(ctypes.byref(stream), ctypes.sizeof(stream)))
+    if isinstance(source, int):
+        stream.kind, stream.descriptor = StreamKind.DESCRIPTOR, source
+    elif isinstance(source, bytes):
+        stream.owner = ctypes.create_string_buffer(source, len(source))
+        stream.kind, stream.data, stream.size = StreamKind.BUFFER, ctypes.addressof(stream.owner), len(source)
+    else:
+        stream.owner = ctypes.create_string_buffer(os.fsencode(source))
+        stream.kind, stream.path = StreamKind.PATH, ctypes.addressof(stream.owner)
+    return stream
+
+
+def _config(fingerprint: bytes | None, key: bytes | None, prefix_index: bool = False, durable: bool = True) -> Any:
+    config = _raw.FileConfig()
+    library().check(library().file_config_init(ctypes.byref(config), ctypes.sizeof(config)))
+    config.prefix_index, config.durable = prefix_index, durable
+    config.owners = owners = {"fingerprint": fingerprint, "key": key}
+    for name, given in owners.items():
+        if given is not None:
+            setattr(config, name, ctypes.cast(ctypes.c_char_p(given), ctypes.c_void_p))
+            setattr(config, f"{name}_size", len(given))
+    return config
+
+
+def save(
+    cache: Cache,
+    sequences: Sequence[Session | Snapshot],
+    to: str | os.PathLike[str] | int | None = None,
+    *,
+    prefix_index: bool = False,
+    fingerprint: bytes | None = None,
+    key: bytes | None = None,
+    durable: bool = True,
+) -> bytes | None:
+    """Saves sequences, and the prefix index if asked for, to a path or a descriptor; None: returns the bytes of the file."""
+    items = (_raw.FileItem * max(len(sequences), 1))()
+    for i, sequence in enumerate(sequences):
+        kind = "snapshot" if isinstance(sequence, Snapshot) else "session"
+        setattr(items[i], kind, sequence.handle)
+        items[i].label = i
+    config = _config(fingerprint, key, prefix_index, durable)
+
+    def write(stream: _raw.Stream, size: ctypes.c_uint64) -> int:
+        return library().file_save(
+            cache.handle, len(sequences), items, ctypes.byref(config), ctypes.byref(stream), ctypes.byref(size)
+        )
+
+    size = ctypes.c_uint64()
+    if to is not None:
+        library().check(write(_stream(to), size))
+        return None
+    while True:  # what is saved may change between the two calls
+        stream = _stream(bytes(size.value))
+        status = write(stream, size)
+        if status != Status.BUFFER_TOO_SMALL:
+            library().check(status)
+            return bytes(stream.owner.raw[: size.value])
+
+
+def load(
+    cache: Cache, source: Source, *, prefix_index: bool = False, fingerprint: bytes | None = None, key: bytes | None = None
+) -> list[Session]:
+    """Opens every sequence of a file as a session, in the order of `save`: all of them, or an error and a cache as before."""
+    config, stream = _config(fingerprint, key, prefix_index), _stream(source)
+    count = ctypes.c_size_t(4096)  # a descriptor cannot be read a second time
+    while True:
+        capacity = count.value
+        sessions = (ctypes.c_void_p * max(capacity, 1))()
+        status = library().file_load(
+            cache.handle, ctypes.byref(config), ctypes.byref(stream), capacity, sessions, None, ctypes.byref(count)
+        )
+        if status != Status.BUFFER_TOO_SMALL or isinstance(source, int):
+            library().check(status)
+            return [Session(cache, handle) for handle in sessions[: count.value]]
+
+
+def file_info(source: Source, *, fingerprint: bytes | None = None, key: bytes | None = None) -> FileInfo:
+    """What a file says of itself; needs no cache."""
+    config, stream = _config(fingerprint, key), _stream(source)
+    found = report(FileInfo, library().file_inspect, ctypes.byref(config), ctypes.byref(stream))
+    return dataclasses.replace(found, fingerprint=found.fingerprint[: found.fingerprint_size])

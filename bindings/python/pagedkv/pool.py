@@ -1,0 +1,80 @@
+"""A lock-free allocator of reference-counted block ids, for engines that keep the bytes elsewhere."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _raw
+from ._arrays import address, counts
+from ._handle import Handle, new_handle, report, unsigned
+from ._library import library
+from .records import BlockState, PoolStats
+
+Blocks: TypeAlias = "Sequence[int] | npt.NDArray[np.uint64]"
+
+
+class Pool(Handle):
+    """Blocks are numbers of 64 bits: the id in the low 32, the generation of that id above. Any thread may use any method at any
+    time."""
+
+    _close_function = "pool_destroy"
+
+    def __init__(self, blocks: int, block_size: int = 16) -> None:
+        struct = _raw.PoolConfig()
+        library().check(library().pool_config_init(ctypes.byref(struct), ctypes.sizeof(struct)))
+        struct.blocks, struct.block_size = unsigned(blocks, 32, "blocks"), unsigned(block_size, 32, "block_size")
+        super().__init__(new_handle(library().pool_create, ctypes.byref(struct)))
+
+    def alloc(self, n: int) -> npt.NDArray[np.uint64]:
+        """Takes n blocks, all or none, each with one reference."""
+        found = np.empty(min(unsigned(n, 64, "n"), 2**31), np.uint64)
+        library().check(library().pool_alloc(self._handle, n, address(found)))
+        return found
+
+    def retain(self, blocks: Blocks) -> None:
+        """Adds one reference to each block, all or none."""
+        numbers = _blocks(blocks)
+        library().check(library().pool_retain(self._handle, len(numbers), address(numbers)))
+
+    def release(self, blocks: Blocks) -> None:
+        """Drops one reference of each block; one whose last reference goes is free."""
+        numbers = _blocks(blocks)
+        library().check(library().pool_release(self._handle, len(numbers), address(numbers)))
+
+    def claim(self, block: int, n: int) -> int:
+        """The next n free slots of a block: the offset of the first."""
+        offset = ctypes.c_uint32()
+        library().check(
+            library().pool_claim(self._handle, unsigned(block, 64, "block"), unsigned(n, 32, "n"), ctypes.byref(offset))
+        )
+        return offset.value
+
+    def seal(self, block: int) -> None:
+        """Makes a block read only until it is freed or reset."""
+        library().check(library().pool_seal(self._handle, unsigned(block, 64, "block")))
+
+    def reset(self, block: int) -> None:
+        """Empties and unseals a block that only the caller holds."""
+        library().check(library().pool_reset(self._handle, unsigned(block, 64, "block")))
+
+    def block_state(self, block_id: int) -> BlockState:
+        """The state of the block with this id now, free or not."""
+        return report(BlockState, library().pool_block_state, self._handle, unsigned(block_id, 32, "block_id"))
+
+    def stats(self) -> PoolStats:
+        return report(PoolStats, library().pool_get_stats, self._handle)
+
+    def validate(self) -> None:
+        """Checks every invariant of the pool, at rest."""
+        library().check(library().pool_validate(self._handle))
+
+
+def _blocks(blocks: Blocks) -> npt.NDArray[np.uint64]:
+    if not isinstance(blocks, np.ndarray):
+        counts(blocks, 2**64, "blocks")
+    return np.ascontiguousarray(blocks, np.uint64)

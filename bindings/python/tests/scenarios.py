@@ -1,0 +1,258 @@
+"""Plays bindings/scenarios/scenarios.json through the package. What each step means is written in README.md beside that file."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+
+import pagedkv
+from pagedkv import _raw
+
+FILE = pathlib.Path(__file__).resolve().parents[2] / "scenarios/scenarios.json"
+GOLDEN, MASK = 0x9E3779B97F4A7C15, 2**64 - 1
+K, V, Q = 0, 1, 2
+ENUMS: dict[str, Any] = {
+    "dtype": "PKV_",
+    "value_dtype": "PKV_",
+    "storage": "PKV_STORAGE_",
+    "layout": "PKV_LAYOUT_",
+    "eviction": "PKV_EVICTION_",
+    "prefix": "PKV_PREFIX_",
+}
+KINDS: dict[str, Any] = {
+    "dtype": pagedkv.Dtype,
+    "value_dtype": pagedkv.Dtype,
+    "storage": pagedkv.Storage,
+    "layout": pagedkv.Layout,
+    "eviction": pagedkv.Eviction,
+    "prefix": pagedkv.PrefixUse,
+}
+
+
+def enums(fields: dict[str, Any]) -> dict[str, Any]:
+    """The names of C in the place of text, as enums of the package."""
+    return {key: KINDS[key][value.removeprefix(ENUMS[key])] if isinstance(value, str) else value for key, value in fields.items()}
+
+
+def load() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(FILE.read_text())["scenarios"]
+    return found
+
+
+# ---- Tokens and rows
+
+
+def mix(x: int) -> int:
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    return x ^ (x >> 31)
+
+
+def ids(spans: list[list[int]]) -> list[int]:
+    return [mix((seed << 32) + i) % 2**20 for seed, first, count in spans for i in range(first, first + count)]
+
+
+def rows(text: list[int], new: int, kind: int, layer: int, heads: int, dim: int) -> Any:
+    """Rows [new][heads][dim] of the last tokens of a text."""
+    history = [0]
+    for token in text:
+        history.append(mix((history[-1] + GOLDEN * (token + 1)) & MASK))
+    h = np.array(history[1 + len(text) - new :], np.uint64).reshape(-1, 1, 1)
+    first = (layer * 4 + kind) * 64
+    index = np.array([[1 + (first + head) * 1024 + d for d in range(dim)] for head in range(heads)], np.uint64)
+    x = h + np.uint64(GOLDEN) * index
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    bits = (x ^ (x >> np.uint64(31))) >> np.uint64(40)
+    return ((bits.astype(np.float64) / 2**23 - 1) * (4 if kind == Q else 1)).astype(np.float32)
+
+
+# ---- Steps
+
+
+def expect(what: str, got: object, expected: object) -> None:
+    assert got == expected, f"{what}: expected {expected}, got {got}"
+
+
+def expect_near(what: str, got: float, expected: float, tolerance: float) -> None:
+    off = abs(got - expected)
+    assert off <= tolerance, f"{what}: expected {expected}, got {got}, which is {off:.2g} off where {tolerance:.2g} are allowed"
+
+
+class Player:
+    def __init__(self, scenario: dict[str, Any]) -> None:
+        described = dict(scenario["config"])
+        groups = tuple(pagedkv.LayerGroup(**enums(group)) for group in described.pop("groups", []))
+        prefix = pagedkv.PrefixConfig(**enums(described.pop("prefix"))) if "prefix" in described else None
+        self.config = pagedkv.CacheConfig(**enums(described), groups=groups, prefix=prefix)
+        self.cache = pagedkv.Cache(self.config)
+        self.tolerance: float = scenario["tolerance"]
+        self.sessions: dict[str, pagedkv.Session] = {}
+        self.snapshots: dict[str, pagedkv.Snapshot] = {}
+
+    def play(self, step: dict[str, Any]) -> None:
+        """Does a step and compares its status first."""
+        status, short = "PKV_OK", None
+        expected = step.get("status", "PKV_OK")
+        try:
+            getattr(self, "do_" + step["do"])(step)
+        except pagedkv.PagedKVError as error:
+            assert isinstance(error.status, pagedkv.Status)
+            status, sentence = f"PKV_{error.status.name}", Exception.__str__(error)
+            short = getattr(error, "blocks_short", None)
+            assert len(sentence.split()) >= 3, f"no sentence: {sentence!r}"
+            assert status == expected, f"status: expected {expected}, got {status}: {sentence}"
+        expect("status", status, expected)
+        if "blocks_short" in step:
+            expect("blocks_short", short, step["blocks_short"])
+
+    def session(self, step: dict[str, Any]) -> pagedkv.Session:
+        return self.sessions[step["session"]]
+
+    def fields(self, report: Any, step: dict[str, Any]) -> None:
+        got = dataclasses.asdict(report)
+        expect("fields", {key: got[key] for key in step["fields"]}, step["fields"])
+
+    # Steps by name, as README.md lists them.
+
+    def do_plan(self, step: dict[str, Any]) -> None:
+        self.fields(self.config.plan(step.get("group")), step)
+
+    def do_open(self, step: dict[str, Any]) -> None:
+        options = enums({key: step[key] for key in ("priority", "prefix") if key in step})
+        salt = step["salt"].encode() if "salt" in step else None
+        self.sessions[step["session"]] = self.cache.open_session(**options, salt=salt)
+
+    def do_step(self, step: dict[str, Any]) -> None:
+        sessions = [self.sessions[entry["session"]] for entry in step["sessions"]]
+        new = [ids(entry["tokens"]) for entry in step["sessions"]]
+        texts = [session.tokens().tolist() + tokens for session, tokens in zip(sessions, new, strict=True)]
+        outputs = []
+        with self.cache.begin(sessions, [len(tokens) for tokens in new]) as batch:
+            for layer in range(0 if self.config.storage == pagedkv.Storage.NONE else self.cache.layers):
+                outputs.append(self.attend(batch, layer, texts, new, step))
+            if step.get("end") != "abort":
+                batch.commit(list(itertools.chain(*new)))
+        for row, layer, head, dim, value in step.get("out", []):
+            what = f"output of row {row}, layer {layer}, head {head}, dim {dim}"
+            expect_near(what, float(outputs[layer][row, head, dim]), value, self.tolerance)
+
+    def attend(self, batch: pagedkv.Batch, layer: int, texts: Any, new: Any, step: dict[str, Any]) -> Any:
+        shape = self.cache.layer_shape(layer)
+
+        def stacked(kind: int, heads: int, dim: int) -> Any:
+            return np.concatenate([rows(text, len(t), kind, layer, heads, dim) for text, t in zip(texts, new, strict=True)])
+
+        k, v = stacked(K, shape.kv_heads, shape.key_dim), stacked(V, shape.kv_heads, shape.value_dim)
+        batch.write(layer, k, v)
+        params = pagedkv.AttentionParams(**step["params"]) if "params" in step else None
+        return batch.attend(layer, stacked(Q, shape.query_heads, shape.key_dim), params=params)
+
+    def do_length(self, step: dict[str, Any]) -> None:
+        expect("length", self.session(step).length, step.get("length"))
+
+    def do_tokens(self, step: dict[str, Any]) -> None:
+        expected = ids(step["tokens"])
+        expect("tokens", self.session(step).tokens(step["first"], len(expected)).tolist(), expected)
+
+    def do_table(self, step: dict[str, Any]) -> None:
+        table = self.session(step).block_table(step["group"])
+        expect("entries", len(table), step["count"])
+        expect("entries that left the window", int((table == pagedkv.NO_BLOCK).sum()), step["gone"])
+        if "shares" in step:
+            other, n = step["shares"]
+            pairs = zip(table, self.sessions[other].block_table(step["group"]), strict=False)
+            expect(f"blocks shared with {other}", sum(a == b and a != pagedkv.NO_BLOCK for a, b in pairs), n)
+
+    def do_slots(self, step: dict[str, Any]) -> None:
+        table = self.session(step).block_table(step["group"]).tolist()
+        size = self.config.block_size
+        positions = range(step["first"], step["first"] + step["count"])
+        expected = [-1 if table[p // size] == pagedkv.NO_BLOCK else table[p // size] * size + p % size for p in positions]
+        expect("slots", self.session(step).slot_mapping(step["first"], step["count"], step["group"]).tolist(), expected)
+
+    def do_read(self, step: dict[str, Any]) -> None:
+        k, v = self.session(step).materialize(step["layer"], step["first"], step["count"])
+        for name, position, head, dim, value in step["values"]:
+            got = (k if name == "k" else v)[position - step["first"], head, dim]
+            expect_near(f"{name} of position {position}, head {head}, dim {dim}", float(got), value, self.tolerance)
+
+    def do_info(self, step: dict[str, Any]) -> None:
+        self.fields(self.session(step).info(), step)
+
+    def do_stats(self, step: dict[str, Any]) -> None:
+        self.fields(self.cache.stats(), step)
+
+    def do_prefix_stats(self, step: dict[str, Any]) -> None:
+        self.fields(self.cache.prefix_stats(*self.salt(step), all_salts=step.get("all", False)), step)
+
+    def do_prefix_clear(self, step: dict[str, Any]) -> None:
+        self.cache.prefix_clear(*self.salt(step), all_salts=step.get("all", False))
+
+    def salt(self, step: dict[str, Any]) -> list[bytes]:
+        return [step["salt"].encode()] if "salt" in step else []
+
+    def do_match(self, step: dict[str, Any]) -> None:
+        expect("matched", self.session(step).match_prefix(ids(step["tokens"])), step.get("matched"))
+
+    def do_reserve(self, step: dict[str, Any]) -> None:
+        self.session(step).reserve(step["tokens"])
+
+    def do_trim(self, step: dict[str, Any]) -> None:
+        self.session(step).trim(step["length"])
+
+    def do_fork(self, step: dict[str, Any]) -> None:
+        self.sessions[step["into"]] = self.session(step).fork()
+
+    def do_suspend(self, step: dict[str, Any]) -> None:
+        self.session(step).suspend()
+
+    def do_resume(self, step: dict[str, Any]) -> None:
+        expect("length and total", tuple(self.session(step).resume()), (step.get("length"), step.get("total")))
+
+    def do_victims(self, step: dict[str, Any]) -> None:
+        names, new = zip(*step["sessions"], strict=True)
+        victims = self.cache.choose_victims([self.sessions[name] for name in names], new)
+        by_handle = {session.handle: name for name, session in self.sessions.items()}
+        expect("victims", [by_handle[victim] for victim in victims], step["victims"])
+
+    def do_snapshot(self, step: dict[str, Any]) -> None:
+        self.snapshots[step["into"]] = self.session(step).snapshot()
+
+    def do_snapshot_length(self, step: dict[str, Any]) -> None:
+        expect("length", self.snapshots[step["snapshot"]].length, step["length"])
+
+    def do_open_snapshot(self, step: dict[str, Any]) -> None:
+        self.sessions[step["into"]] = self.snapshots[step["snapshot"]].open()
+
+    def do_close_snapshot(self, step: dict[str, Any]) -> None:
+        self.close(self.snapshots[step["snapshot"]], pagedkv.library().snapshot_close)
+
+    def do_close(self, step: dict[str, Any]) -> None:
+        self.close(self.session(step), pagedkv.library().session_close)
+
+    def close(self, thing: pagedkv.Session | pagedkv.Snapshot, function: _raw._Call) -> None:
+        """Closing twice is fine in Python: the second time is done as C does it."""
+        if thing.closed:
+            pagedkv.library().check(function(thing.handle))
+        thing.close()
+
+    def do_validate(self, _step: dict[str, Any]) -> None:
+        self.cache.validate()
+
+
+def play(scenario: dict[str, Any]) -> None:
+    """All steps; an AssertionError says which one differs, and by how much."""
+    player = Player(scenario)
+    with player.cache:
+        for number, step in enumerate(scenario["steps"], 1):
+            try:
+                player.play(step)
+            except AssertionError as error:
+                where = f"scenario {scenario['name']!r}, step {number} ({step['do']} {step.get('session', '')})"
+                raise AssertionError(f"{where}: {error}") from None

@@ -1,0 +1,103 @@
+"""Files, and what keeps cached texts."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+import scenarios
+
+import pagedkv
+
+MODEL: dict[str, Any] = {"layers": 2, "query_heads": 2, "kv_heads": 1, "key_dim": 16, "blocks": 16}
+
+
+def make(**more: Any) -> pagedkv.Cache:
+    return pagedkv.Cache(pagedkv.CacheConfig(**MODEL | more))
+
+
+def extend(cache: pagedkv.Cache, session: pagedkv.Session, tokens: list[int]) -> None:
+    text = session.tokens().tolist() + tokens
+    with cache.begin([session], [len(tokens)]) as batch:
+        for layer in range(2):
+            batch.write(layer, *(scenarios.rows(text, len(tokens), kind, layer, 1, 16) for kind in (scenarios.K, scenarios.V)))
+        batch.commit(tokens)
+
+
+def same(a: pagedkv.Session, b: pagedkv.Session) -> None:
+    assert a.tokens().tolist() == b.tokens().tolist()
+    for layer in range(2):
+        for one, other in zip(a.materialize(layer), b.materialize(layer), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_files_of_every_kind(tmp_path: pathlib.Path) -> None:
+    with make() as cache, make(block_size=32, blocks=8) as other:
+        session = cache.open_session()
+        extend(cache, session, list(range(20)))
+        snapshot = session.snapshot()
+        extend(cache, session, [7, 8])
+        path = tmp_path / "sessions"
+        options: dict[str, Any] = {"fingerprint": b"model\0one", "key": bytes(range(32))}
+        assert pagedkv.save(cache, [session, snapshot], path, **options) is None
+        info = pagedkv.file_info(path, **options)
+        assert (info.sessions, info.tokens, info.authenticated, info.fingerprint) == (2, 42, 1, b"model\0one")
+        first, second = pagedkv.load(other, path, **options)
+        same(first, session)
+        assert second.length == 20
+        first.close()
+        second.close()
+
+        data = pagedkv.save(cache, [session])
+        assert data is not None
+        kept = pagedkv.load(other, data)
+        same(kept[0], session)
+        with open(tmp_path / "descriptor", "w+b") as file:
+            pagedkv.save(cache, [session], file.fileno())
+            os.lseek(file.fileno(), 0, os.SEEK_SET)
+            kept += pagedkv.load(other, file.fileno())
+        same(kept[1], session)
+
+
+def test_bad_files_are_refused(tmp_path: pathlib.Path) -> None:
+    with make() as cache, make(key_dim=32) as other:
+        session = cache.open_session()
+        extend(cache, session, [1, 2, 3])
+        data = pagedkv.save(cache, [session])
+        assert data is not None
+        changed = bytearray(data)
+        changed[len(changed) // 2] ^= 1
+        with pytest.raises(pagedkv.CorruptError, match=r"\(CORRUPT\)"):
+            pagedkv.load(cache, bytes(changed))
+        with pytest.raises(pagedkv.CorruptError, match=r"\(MISMATCH\)"):
+            pagedkv.load(other, data)
+        with pytest.raises(pagedkv.SystemCallError, match=r"\(IO\)"):
+            pagedkv.load(cache, tmp_path / "gone")
+        with pytest.raises(pagedkv.PagedKVError):
+            pagedkv.file_info(b"")
+        assert cache.stats().sessions == 1
+
+
+def test_pins_quotas_and_events() -> None:
+    config = pagedkv.PrefixConfig(pinned_blocks=4, events=64)
+    tokens = list(range(40))
+    with make(prefix=config) as cache:
+        with cache.open_session(retention=pagedkv.Retention.HIGH) as session:
+            extend(cache, session, tokens)
+        assert cache.prefix_pin(tokens) == 32
+        cache.prefix_clear(all_salts=True)
+        assert cache.prefix_stats().pinned_blocks == cache.prefix_stats().cached_blocks == 2
+        assert cache.prefix_unpin(tokens) == 32
+        with pytest.raises(pagedkv.MisuseError, match="DOUBLE_FREE"):
+            cache.prefix_unpin(tokens)
+        cache.prefix_set_quota(None, 1)
+        assert cache.prefix_stats().cached_blocks == 1
+        cache.prefix_set_quota(None, None)
+        found = cache.prefix_events()
+        assert [event.kind.name for event in found.events] == ["STORED", "STORED", "EXPELLED"]
+        assert [event.hash for event in found.events[:2]] == pagedkv.prefix_hash_blocks(tokens, 16).tolist()
+        assert (found.next, found.lost) == (3, 0)
+        assert cache.prefix_events(found.next).events == []
