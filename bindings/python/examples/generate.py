@@ -1,0 +1,146 @@
+"""Text from a small Llama model for several sessions at once, with all keys, values and attention in libpagedkv.
+
+A session whose prompt begins as an earlier one did takes over what that computed; with few blocks, some are suspended for a while.
+Neither changes a token.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import pathlib
+
+import numpy as np
+from llama2 import BEGIN, END, Floats, Llama, Tokenizer
+
+import pagedkv
+
+DATA = pathlib.Path(__file__).resolve().parents[3] / "bench/data"
+SPEECH = "First Citizen:\nBefore we proceed any further, hear me speak.\n"
+SCENES = ["ROMEO:\n", "JULIET:\n", SPEECH, f"{SPEECH}\nAll:\n", f"{SPEECH}\nSecond Citizen:\n"]
+
+
+@dataclasses.dataclass
+class Text:
+    """A session and its tokens. `held` of them are in the cache."""
+
+    session: pagedkv.Session
+    tokens: list[int]
+    limit: int
+    prompt_length: int
+    held: int = 0
+    suspended: bool = False
+
+    @property
+    def done(self) -> bool:
+        return len(self.tokens) == self.limit or (self.tokens[-1] in (BEGIN, END) and len(self.tokens) > self.prompt_length)
+
+    @property
+    def generated(self) -> list[int]:
+        return self.tokens[self.prompt_length :]
+
+
+class Generator:
+    def __init__(self, model: Llama, blocks: int, chunk: int, running: int) -> None:
+        self.model, self.chunk, self.running = model, chunk, running
+        config = pagedkv.CacheConfig(
+            layers=model.layers,
+            query_heads=model.heads,
+            kv_heads=model.kv_heads,
+            key_dim=model.head_dim,
+            blocks=blocks,
+            prefix=pagedkv.PrefixConfig(),
+        )
+        self.cache = pagedkv.Cache(config)
+        self.suspensions = 0
+
+    def add(self, prompt: list[int], max_tokens: int) -> Text:
+        limit = min(len(prompt) + max_tokens, self.model.context)
+        return Text(self.cache.open_session(), prompt, limit, len(prompt))
+
+    def run(self, texts: list[Text]) -> None:
+        """Steps of the first texts that are not done, until all are. Greedy: the best token is taken."""
+        while running := [text for text in texts if not text.done][: self.running]:
+            for text in running:
+                if (
+                    text.held == 0 and not text.suspended
+                ):  # what is cached of its prompt; not the last token, whose output it needs
+                    text.held = text.session.match_prefix(text.tokens[:-1])
+            self.step([text for text in running if not text.suspended or self.resume(text)])
+            for text in texts:
+                if text.done:
+                    text.session.close()
+
+    def resume(self, text: Text) -> bool:
+        try:
+            text.held = text.session.resume().length
+        except pagedkv.OutOfBlocksError:
+            return False
+        text.suspended = False
+        return True
+
+    def begin(self, texts: list[Text]) -> tuple[pagedkv.Batch, list[Text]]:
+        """Begins a step. Where blocks are short, the library names whom to suspend, and the others go on."""
+        while True:
+            sessions = [text.session for text in texts]
+            new = [min(len(text.tokens) - text.held, self.chunk) for text in texts]
+            try:
+                return self.cache.begin(sessions, new), texts
+            except pagedkv.OutOfBlocksError:
+                victims = self.cache.choose_victims(sessions, new)
+                for text in [text for text in texts if text.session.handle in victims]:
+                    text.session.suspend()
+                    text.suspended, text.held = True, 0
+                    self.suspensions += 1
+                texts = [text for text in texts if not text.suspended]
+
+    def step(self, texts: list[Text]) -> None:
+        batch, texts = self.begin(texts)
+        with batch:
+            parts = [text.tokens[text.held : text.held + self.chunk] for text in texts]
+            tokens = [token for part in parts for token in part]
+            positions = [text.held + i for text, part in zip(texts, parts, strict=True) for i in range(len(part))]
+
+            def attend(layer: int, q: Floats, k: Floats, v: Floats) -> Floats:
+                batch.write(layer, k, v)
+                out: Floats = batch.attend(layer, q)
+                return out
+
+            x = self.model.forward(tokens, positions, attend)
+            batch.commit(tokens)
+        ends = np.cumsum([len(part) for part in parts]) - 1
+        best = self.model.logits(x[ends]).argmax(axis=-1)
+        for text, part, token in zip(texts, parts, best.tolist(), strict=True):
+            text.held += len(part)
+            if text.held == len(text.tokens):
+                text.tokens.append(token)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", type=pathlib.Path, default=DATA / "tiny-shakespeare.bin", help="a checkpoint of llama2.c")
+    parser.add_argument("--tokenizer", type=pathlib.Path, help="default: FILE.tokenizer.bin beside FILE.bin")
+    parser.add_argument("--prompt", action="append", help="may be repeated; default: some scenes")
+    parser.add_argument("--max-tokens", type=int, default=160, help="to generate per session")
+    parser.add_argument("--blocks", type=int, default=256, help="capacity, in blocks of 16 tokens")
+    parser.add_argument("--chunk", type=int, default=32, help="tokens of a prompt that one step takes")
+    parser.add_argument("--running", type=int, default=3, help="sessions at once; the others wait")
+    parser.add_argument("--tokens-out", type=pathlib.Path, help="writes the generated token ids, one session per line")
+    options = parser.parse_args()
+
+    model = Llama(options.model)
+    tokenizer = Tokenizer(options.tokenizer or options.model.with_suffix(".tokenizer.bin"), model.vocabulary)
+    generator = Generator(model, options.blocks, options.chunk, options.running)
+    with generator.cache:
+        texts = [generator.add(tokenizer.encode(prompt), options.max_tokens) for prompt in options.prompt or SCENES]
+        generator.run(texts)
+        for text in texts:
+            print(f"{tokenizer.decode(text.tokens)}\n----")
+        found = generator.cache.prefix_stats(all_salts=True).matched_tokens
+        print(f"{found} tokens were found cached, {generator.suspensions} times a session was suspended")
+    if options.tokens_out:
+        options.tokens_out.write_text("".join(" ".join(map(str, text.generated)) + "\n" for text in texts))
+
+
+if __name__ == "__main__":
+    main()
