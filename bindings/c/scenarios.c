@@ -1,0 +1,58 @@
+/* pkv-scenarios: plays bindings/scenarios/scenarios.json through the library, which is opened at run time. README.md there says
+ * what each step means.
+ *
+ * usage: pkv-scenarios FILE      exits with 1, and says what differs where, unless every step gives what is expected
+ */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scenario_play.h"
+#include "util.h"
+
+static char* read_text(const char* path) {
+  mapped_file file = map_file(path, "scenario file");
+  char* text = new_array(file.size + 1, 1);
+  memcpy(text, file.data, file.size);
+  unmap_file(&file);
+  return text;
+}
+
+/* False where a step differs; what is said then names it. */
+static bool play(const pkv_dl* lib, const cJSON* scenario) {
+  const char* name = cJSON_GetObjectItemCaseSensitive(scenario, "name")->valuestring;
+  player* p = player_new(lib, scenario);
+  const cJSON* step;
+  bool same = true;
+  int number = 0;
+  cJSON_ArrayForEach(step, cJSON_GetObjectItemCaseSensitive(scenario, "steps")) {
+    number++;
+    if (player_step(p, step)) continue;
+    fprintf(stderr, "scenario '%s', step %d (%s): %s\n", name, number, cJSON_GetObjectItemCaseSensitive(step, "do")->valuestring,
+            player_difference(p));
+    same = false;
+  }
+  player_free(p);
+  return same;
+}
+
+int main(int argc, char** argv) {
+  pkv_dl lib;
+  if (argc != 2) die(EXIT_BAD_OPTION, "usage: pkv-scenarios FILE");
+  pkv_dl_open(&lib, NULL);
+  char* text = read_text(argv[1]);
+  cJSON* document = cJSON_Parse(text);
+  if (document == NULL) die(EXIT_BAD_INPUT, "%s is not JSON", argv[1]);
+  const cJSON* scenario;
+  int passed = 0, failed = 0;
+  cJSON_ArrayForEach(scenario, cJSON_GetObjectItemCaseSensitive(document, "scenarios")) {
+    const bool same = play(&lib, scenario);
+    passed += same;
+    failed += !same;
+  }
+  printf("%d scenarios passed, %d failed\n", passed, failed);
+  cJSON_Delete(document);
+  free(text);
+  return failed == 0 && passed > 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,110 @@
+/* pkv-step: how long decode steps take from C, for bindings to compare themselves with: begin, write, attend and commit of one
+ * new token for each of 8 sessions, one layer of 32 query heads on 8 KV heads of 128 dims in bfloat16.
+ *
+ * usage: pkv-step TOKENS STEPS THREADS
+ *
+ * Does so many steps with TOKENS tokens in each session. Prints, in microseconds, the median of the calling thread's processor
+ * time, which other programs disturb least, and the shortest time on the clock. THREADS 0: one per processor.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "pkv_dl.h"
+#include "util.h"
+
+enum { SESSIONS = 8, QUERY_HEADS = 32, KV_HEADS = 8, DIM = 128 };
+
+static pkv_dl lib;
+
+static void check(pkv_status status) {
+  if (status != PKV_OK) die(EXIT_BAD_INPUT, "%s (%s)", lib.last_error(), lib.status_string(status));
+}
+
+typedef struct rows {
+  float q[SESSIONS][QUERY_HEADS][DIM], out[SESSIONS][QUERY_HEADS][DIM], k[SESSIONS][KV_HEADS][DIM], v[SESSIONS][KV_HEADS][DIM];
+} rows;
+
+static void decode(pkv_cache cache, pkv_session* sessions, rows* r) {
+  static const uint32_t new_tokens[SESSIONS] = {1, 1, 1, 1, 1, 1, 1, 1};
+  static const int32_t tokens[SESSIONS] = {1, 2, 3, 4, 5, 6, 7, 8};
+  const pkv_tensor q = {r->q, PKV_F32, 0, 0, 0}, out = {r->out, PKV_F32, 0, 0, 0};
+  const pkv_tensor k = {r->k, PKV_F32, 0, 0, 0}, v = {r->v, PKV_F32, 0, 0, 0};
+  pkv_batch batch;
+  check(lib.batch_begin(cache, SESSIONS, sessions, new_tokens, NULL, &batch));
+  check(lib.batch_write(batch, 0, &k, &v));
+  check(lib.batch_attend(batch, 0, NULL, &q, &out));
+  check(lib.batch_commit(batch, tokens));
+}
+
+static pkv_cache make_cache(size_t tokens, uint32_t threads) {
+  pkv_cache_config config;
+  pkv_cache cache;
+  check(lib.cache_config_init(&config, sizeof config));
+  config.layers = 1;
+  config.query_heads = QUERY_HEADS;
+  config.kv_heads = KV_HEADS;
+  config.key_dim = DIM;
+  config.dtype = PKV_BF16;
+  config.blocks = SESSIONS * (tokens / 16 + 1);
+  config.prefault = 1;
+  config.threads = threads;
+  check(lib.cache_create(&config, &cache));
+  return cache;
+}
+
+static void fill(pkv_cache cache, pkv_session* sessions, size_t tokens) {
+  float* k = new_array(tokens * KV_HEADS * DIM, sizeof *k);
+  for (size_t i = 0; i < tokens * KV_HEADS * DIM; i++) k[i] = (float)(i % 17) / 17;
+  const pkv_tensor row = {k, PKV_F32, 0, 0, 0};
+  for (size_t s = 0; s < SESSIONS; s++) {
+    check(lib.session_open(cache, NULL, &sessions[s]));
+    check(lib.session_prefill(sessions[s], 0, tokens, &row, &row));
+  }
+  free(k);
+}
+
+static double processor_seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static int compare(const void* a, const void* b) {
+  const double x = *(const double*)a, y = *(const double*)b;
+  return (x > y) - (x < y);
+}
+
+static long number(const char* text, long least, const char* what) {
+  char* end;
+  const long n = strtol(text, &end, 10);
+  if (*text == '\0' || *end != '\0' || n < least || n > 1 << 20)
+    die(EXIT_BAD_OPTION, "%s takes a number from %ld to %d, not '%s'", what, least, 1 << 20, text);
+  return n;
+}
+
+int main(int argc, char** argv) {
+  static rows r;
+  pkv_session sessions[SESSIONS];
+  if (argc != 4) die(EXIT_BAD_OPTION, "usage: pkv-step TOKENS STEPS THREADS");
+  const size_t tokens = (size_t)number(argv[1], 1, "TOKENS"), steps = (size_t)number(argv[2], 1, "STEPS");
+  pkv_dl_open(&lib, NULL);
+  const pkv_cache cache = make_cache(tokens, (uint32_t)number(argv[3], 0, "THREADS"));
+  fill(cache, sessions, tokens);
+
+  double* times = new_array(steps, sizeof *times);
+  double shortest = 0;
+  for (size_t i = 0; i < steps; i++) {
+    const double start = seconds(), processor_start = processor_seconds();
+    decode(cache, sessions, &r);
+    times[i] = processor_seconds() - processor_start;
+    const double elapsed = seconds() - start;
+    if (i == 0 || elapsed < shortest) shortest = elapsed;
+    for (size_t s = 0; s < SESSIONS; s++) check(lib.session_trim(sessions[s], tokens));
+  }
+  qsort(times, steps, sizeof *times, compare);
+  printf("%.3f %.3f\n", times[steps / 2] * 1e6, shortest * 1e6);
+  free(times);
+  check(lib.cache_destroy(cache));
+  return EXIT_SUCCESS;
+}
