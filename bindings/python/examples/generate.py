@@ -1,6 +1,6 @@
 """Text from a small Llama model for several sessions at once, with all keys, values and attention in libpagedkv.
 
-A session whose prompt begins as an earlier one did takes over what that computed; with few blocks, some are suspended for a while.
+A session whose prompt begins as an earlier one did takes over what that computed; with few blocks, some stand back for a while.
 Neither changes a token.
 """
 
