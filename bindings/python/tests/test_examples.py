@@ -1,0 +1,54 @@
+"""The other examples run, and give what they promise."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples"
+
+
+def run(name: str, *arguments: str) -> str:
+    result = subprocess.run([sys.executable, str(EXAMPLES / name), *arguments], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr + result.stdout
+    return result.stdout
+
+
+def test_the_pictures_are_drawn(tmp_path: pathlib.Path) -> None:
+    """The example checks itself that the blocks it draws are those in use."""
+    run("block_map.py", str(tmp_path))
+    for name in ("block-map.png", "bandwidth.png"):
+        png = (tmp_path / name).read_bytes()
+        assert png.startswith(b"\x89PNG")
+        assert len(png) > 10000
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: its decoder was NOT run")
+def test_a_decoder_of_pytorch_gives_the_same_tokens() -> None:
+    assert "the same tokens as with the model's own cache" in run("torch_decoder.py")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: its tensors were NOT passed")
+def test_tensors_of_pytorch_go_in_and_out() -> None:
+    import torch
+
+    import pagedkv
+
+    with pagedkv.Cache(pagedkv.CacheConfig(layers=1, query_heads=2, kv_heads=1, key_dim=16, blocks=4)) as cache:
+        session = cache.open_session()
+        rows = torch.arange(48).reshape(3, 1, 16).to(torch.bfloat16)
+        with cache.begin([session], [3]) as batch:
+            batch.write(0, rows, rows)
+            out = torch.zeros(3, 2, 16, dtype=torch.bfloat16)
+            batch.attend(0, torch.zeros(3, 2, 16), out)
+            assert out[:, 0, 0].tolist() == [0, 8, 16]
+            with pytest.raises(BufferError, match="grad"):
+                batch.write(0, torch.ones(3, 1, 16, requires_grad=True), rows)
+            batch.commit([1, 2, 3])
+        k = torch.empty(3, 1, 16)
+        session.materialize(0, 0, 3, k, torch.empty(3, 1, 16))
+        assert torch.equal(k, rows.float())
