@@ -14,6 +14,27 @@ static pkv_isa find_isa(const pkv_dl* lib, const char* name) {
   die(EXIT_BAD_OPTION, "--isa: the library %s knows no instruction set '%s'", lib->version_string(), name);
 }
 
+/* What a saved file says of its model: FNV-1a over all of the checkpoint. */
+static uint64_t fingerprint(const llama2* model) {
+  uint64_t hash = 0xCBF29CE484222325u;
+  for (size_t i = 0; i < model->file.size; i++) hash = (hash ^ model->file.data[i]) * 0x100000001B3u;
+  return hash;
+}
+
+/* What the store has of this model, as it is on disk, and of no other. *model is the fingerprint. */
+static void open_store(engine* e, const options* o, pkv_store* store, pkv_store_config* tier, uint64_t* model) {
+  pkv_directory_config directory;
+  engine_check(e, e->lib->directory_config_init(&directory, sizeof directory), "--store");
+  directory.path = o->store;
+  engine_check(e, e->lib->store_open_directory(&directory, store), "--store");
+  engine_check(e, e->lib->store_config_init(tier, sizeof *tier), "--store");
+  tier->store = store;
+  tier->wait_ms = 10000; /* a program that has nothing else to do waits */
+  *model = fingerprint(e->model);
+  tier->fingerprint = model;
+  tier->fingerprint_size = sizeof *model;
+}
+
 static void create_cache(engine* e, const options* o, pkv_storage storage, size_t blocks) {
   pkv_cache_config config;
   engine_check(e, e->lib->cache_config_init(&config, sizeof config), "the cache");
@@ -31,6 +52,13 @@ static void create_cache(engine* e, const options* o, pkv_storage storage, size_
   engine_check(e, e->lib->prefix_config_init(&prefix, sizeof prefix), "the cache");
   e->prefixes = storage == PKV_STORAGE_PAGED && !o->no_prefix; /* contiguous tensors have no blocks to share */
   if (e->prefixes) config.prefix = &prefix;
+  pkv_store store;
+  pkv_store_config tier;
+  uint64_t model;
+  if (o->store != NULL) {
+    open_store(e, o, &store, &tier, &model);
+    config.store = &tier;
+  }
 
   e->plan.struct_size = sizeof e->plan;
   engine_check(e, e->lib->cache_compute_plan(&config, PKV_ALL_GROUPS, &e->plan), "the cache");
@@ -63,13 +91,6 @@ void engine_close(engine* e) {
   free(e->logit_rows);
   free(e->tokens);
   free(e->positions);
-}
-
-/* What a saved file says of its model: FNV-1a over all of the checkpoint. */
-static uint64_t fingerprint(const llama2* model) {
-  uint64_t hash = 0xCBF29CE484222325u;
-  for (size_t i = 0; i < model->file.size; i++) hash = (hash ^ model->file.data[i]) * 0x100000001B3u;
-  return hash;
 }
 
 static pkv_stream file_at(const engine* e, const char* path) {

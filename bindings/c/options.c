@@ -39,6 +39,7 @@ static const char help[] =
     "    --isa NAME           scalar, sse2, avx2, avx512, avx512_bf16 or neon (default: the best there is)\n"
     "    --threads N          that compute attention (default: one per processor)\n"
     "    --save FILE          at the end, write the conversation (--chat) or what the prefix index has cached\n"
+    "    --store DIR          keep what sessions leave in this directory, and take from there what earlier runs left\n"
     "    --load FILE          at the beginning, go on with what was saved, instead of computing it again\n"
     "  scheduling\n"
     "    --chunk N            prompt tokens that one forward pass takes in beside the decode steps (default 32)\n"
@@ -146,6 +147,8 @@ static void check_together(options* o, int argc, char** argv) {
   if (o->chat && o->compare) die(EXIT_BAD_OPTION, "--chat and --compare exclude each other");
   if (o->chat && (o->prompt_count > 0 || o->tokens_out != NULL || o->json != NULL))
     die(EXIT_BAD_OPTION, "--chat has no use for --prompt, --tokens-out and --json");
+  if (o->store != NULL && (o->compare || o->no_prefix || o->storage == PKV_STORAGE_CONTIGUOUS))
+    die(EXIT_BAD_OPTION, "--store needs --kv paged and its prefix index, and has no use for --compare");
   if ((o->save != NULL || o->load != NULL) && o->compare) die(EXIT_BAD_OPTION, "--compare has no use for --save and --load");
   if ((o->save != NULL || o->load != NULL) && !o->chat && o->storage == PKV_STORAGE_CONTIGUOUS)
     die(EXIT_BAD_OPTION, "--save and --load without --chat need --kv paged: contiguous storage has no prefix index");
@@ -192,6 +195,7 @@ options options_parse(int argc, char** argv) {
       {"json", TEXT, &o.json, 0, 0},
       {"save", TEXT, &o.save, 0, 0},
       {"load", TEXT, &o.load, 0, 0},
+      {"store", TEXT, &o.store, 0, 0},
       {"quiet", FLAG, &o.quiet, 0, 0},
       {"help", HELP, NULL, 0, 0},
   };

@@ -113,6 +113,30 @@ def case_prefix():
         assert sessions == reference, f"{blocks} blocks, no index: other tokens"
 
 
+def case_store():
+    """What sessions leave outlives the process: a second run computes no prompt again, a store with wrong bytes changes no text."""
+    store = scratch / "store"
+    reference, _ = generate("--max-tokens", "60", "--sessions", "6")
+    first, figures = generate("--max-tokens", "60", "--sessions", "6", "--store", str(store))
+    assert first == reference
+    files = sorted(store.rglob("*.kv"))
+    assert len(files) > 20, files
+    again, later = generate("--max-tokens", "60", "--sessions", "6", "--store", str(store))
+    assert again == reference
+    assert later["matched_tokens"] > figures["matched_tokens"] + 100 and later["matched_tokens"] > 0.95 * later["asked_tokens"], (figures, later)
+    pressed, figures = generate("--max-tokens", "60", "--sessions", "6", "--store", str(store), "--blocks", "30")
+    assert pressed == reference and figures["preemptions"] > 0, figures
+    for i, file in enumerate(files):
+        content = bytearray(file.read_bytes())
+        content[i * 97 % len(content)] ^= 1 << i % 8
+        file.write_bytes(content)
+    damaged, figures = generate("--max-tokens", "60", "--sessions", "6", "--store", str(store))
+    assert damaged == reference
+    refused(1, "--store", "/dev/null")
+    refused(2, "--store", str(store), "--kv", "contiguous")
+    refused(2, "--store", str(store), "--no-prefix")
+
+
 def case_compare():
     """Both kinds one after the other, in little memory: the program itself checks that the tokens are the same."""
     figures = scratch / "both.json"

@@ -625,7 +625,7 @@ class StoreItem(ctypes.Structure):
     """One block of one layer group. This struct is pinned: it will not grow."""
 
     _fields_ = [
-        ("key", Unsigned char * 32),
+        ("key", _u8 * 32),
         ("data", _pointer),
         ("size", _u64),
     ]

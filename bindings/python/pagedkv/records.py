@@ -214,3 +214,27 @@ class FileInfo:
     """1: saved with a key."""
     fingerprint_size: int
     fingerprint: builtins.bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class StoreStats:
+    """Items are blocks of one layer group."""
+
+    down: int
+    """1: the store failed lately and is left alone for a while."""
+    queued_blocks: int
+    """Block positions that wait to be written."""
+    dropped_blocks: int
+    """Block positions not written: the queue was full, their memory was needed, or the store failed."""
+    written_items: int
+    written_bytes: int
+    known_items: int
+    """That the store had already."""
+    asked_items: int
+    """Looked for in the store."""
+    read_items: int
+    read_bytes: int
+    corrupt_items: int
+    """That were not as they had been put: misses."""
+    failures: int
+    """Calls that the store failed."""

@@ -74,17 +74,17 @@ void PrefixIndex::store(Hold& hold, Tokens text, std::span<Sequence> sequences) 
 // Blocks of one history.
 void PrefixIndex::store_run(Hold& hold, Tree::Run run, std::span<Sequence> sequences) {
   const size_t groups = groups_.size(), from = hold.depth_;
-  blocks_.resize(run.hashes.size() * groups);
-  for (size_t i = 0; i < run.hashes.size(); i++)
-    for (size_t g = 0; g < groups; g++) {
-      Block& block = blocks_[i * groups + g];
-      block = sequences[g].blocks()[from + i];
-      if (block != no_block && groups_[g]->pool.retain(block) != PKV_OK) block = no_block;
-    }
+  blocks_.assign(run.hashes.size() * groups, no_block);
   run.blocks = blocks_;
   Node& node = *hold.node_;
   const uint32_t before = static_cast<uint32_t>(from);
   try {
+    for (size_t i = 0; i < blocks_.size(); i++) {
+      const Block block = sequences[i % groups].blocks()[from + i / groups];
+      if (block == no_block) continue;
+      if (groups_[i % groups]->pool.retain(block) != PKV_OK) throw std::bad_alloc();  // a reference too many: not now
+      blocks_[i] = block;
+    }
     // A node of our own that nobody else ever used grows; others get a child.
     if (node.parent != nullptr && node.children.empty() && node.users == 1 && node.matches == 0 && node.history == run.history) {
       tree_.extend(node, run);
