@@ -1,0 +1,5 @@
+module pagedkv
+
+go 1.19
+
+require github.com/ebitengine/purego v0.10.2

@@ -1,0 +1,16 @@
+//go:build pagedkv_cgo
+
+package raw
+
+import "errors"
+
+// Ready tells that the library is there.
+func Ready() bool { return true }
+
+// Load says that the library is linked: there is nothing to open.
+func Load(path string) error {
+	if path != "" {
+		return errors.New("pagedkv: this program was built with the tag pagedkv_cgo and is linked to its library: it cannot open " + path)
+	}
+	return nil
+}
