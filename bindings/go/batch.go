@@ -1,0 +1,208 @@
+package pagedkv
+
+import (
+	"errors"
+	"runtime"
+
+	"pagedkv/internal/raw"
+)
+
+// Step is a session's part of a batch.
+type Step struct {
+	Session   *Session
+	NewTokens int // May be 0.
+}
+
+// Batch is one forward pass over many sessions. Rows are stacked in the order of the steps. Until Commit its tokens are visible to it only.
+type Batch struct {
+	handle   raw.Batch
+	cache    *Cache
+	sessions []*Session // not collected before the batch
+	rows     int
+}
+
+// listSteps gives the two lists that C takes.
+func listSteps(op string, steps []Step) (sessions []raw.Session, tokens []uint32, rows int, err error) {
+	sessions, tokens = make([]raw.Session, len(steps)), make([]uint32, len(steps))
+	for i, step := range steps {
+		if tokens[i], err = unsigned32(op, "NewTokens", step.NewTokens); err != nil {
+			return nil, nil, 0, err
+		}
+		if step.Session == nil {
+			return nil, nil, 0, misuse(op, ErrInvalidArgument, "step %d has no session", i)
+		}
+		sessions[i] = step.Session.handle
+		rows += step.NewTokens
+	}
+	return sessions, tokens, rows, nil
+}
+
+// Begin begins a step: it reserves the blocks of all new tokens, for every session or for none. Where blocks are short the Error says
+// how many.
+func (c *Cache) Begin(steps ...Step) (*Batch, error) {
+	const op = "begin"
+	sessions, tokens, rows, err := listSteps(op, steps)
+	if err != nil {
+		return nil, err
+	}
+	b := &Batch{cache: c, rows: rows, sessions: make([]*Session, len(steps))}
+	for i := range steps {
+		b.sessions[i] = steps[i].Session
+	}
+	var short uint64
+	err = call(op, b, func() raw.Status {
+		return raw.BatchBegin(c.handle, uint64(len(sessions)), first(sessions), first(tokens), &short, &b.handle)
+	})
+	if err != nil {
+		return nil, withBlocksShort(err, short)
+	}
+	runtime.SetFinalizer(b, func(b *Batch) { _ = b.Abort() })
+	return b, nil
+}
+
+// ChooseVictims names sessions to suspend (or close) so that Begin with the rest of these steps gets its blocks, those of the lowest priority
+// first. None: Begin needs none.
+func (c *Cache) ChooseVictims(steps ...Step) ([]SessionID, error) {
+	const op = "choose victims"
+	sessions, tokens, _, err := listSteps(op, steps)
+	if err != nil {
+		return nil, err
+	}
+	victims, err := list(op, c, func(capacity uint64, victims *raw.Session, count *uint64) raw.Status {
+		return raw.BatchChooseVictims(c.handle, uint64(len(sessions)), first(sessions), first(tokens), capacity, victims, count)
+	})
+	runtime.KeepAlive(steps)
+	ids := make([]SessionID, len(victims))
+	for i, victim := range victims {
+		ids[i] = SessionID(victim)
+	}
+	return ids, err
+}
+
+// Rows of this batch: the sum of the new tokens.
+func (b *Batch) Rows() int { return b.rows }
+
+// Write stores keys [rows][KV heads][key dim] and values [rows][KV heads][value dim] of one layer. The zero Tensor for v: the layer is latent.
+func (b *Batch) Write(layer int, k, v Tensor) error {
+	const op = "write"
+	number, err := unsigned32(op, "layer", layer)
+	if err != nil {
+		return err
+	}
+	keys, values, err := b.cache.keysAndValues(op, layer, b.rows, k, v)
+	if err != nil {
+		return err
+	}
+	return call(op, b, func() raw.Status { return raw.BatchWrite(b.handle, number, keys, values) })
+}
+
+// Attend computes attention of all rows over their sessions, the new tokens included, from q [rows][query heads][key dim] into out
+// [rows][query heads][value dim]. params may be nil.
+func (b *Batch) Attend(layer int, q, out Tensor, params *AttentionParams) error {
+	const op = "attend"
+	number, err := unsigned32(op, "layer", layer)
+	if err != nil {
+		return err
+	}
+	var queries, outputs *raw.Tensor
+	var given *raw.AttentionParams
+	if s, known := b.cache.shape(layer); known {
+		if queries, err = q.check(op, "q", b.rows, s.queryHeads, s.keyDim); err != nil {
+			return err
+		}
+		if outputs, err = out.check(op, "out", b.rows, s.queryHeads, s.valueDim); err != nil {
+			return err
+		}
+		if given, err = params.place(op, b.rows, s.queryHeads); err != nil {
+			return err
+		}
+	}
+	return call(op, b, func() raw.Status { return raw.BatchAttend(b.handle, number, given, queries, outputs) })
+}
+
+// Accept keeps only some of the new tokens of the step number i: kept are their rising indices among its new tokens. The tokens of Commit stay
+// those of all rows.
+func (b *Batch) Accept(i int, kept []uint32) error {
+	const op = "accept"
+	number, err := unsigned64(op, "i", i)
+	if err != nil {
+		return err
+	}
+	return call(op, b, func() raw.Status { return raw.BatchAccept(b.handle, number, uint64(len(kept)), first(kept)) })
+}
+
+// Commit ends the step: every session is longer by its new tokens, whose ids are given, one per row; nil: they stay NoToken, or what
+// Session.Suspend remembered.
+func (b *Batch) Commit(tokens []int32) error {
+	const op = "commit"
+	if tokens != nil && len(tokens) != b.rows {
+		return misuse(op, ErrInvalidArgument, "%d token ids for %d rows", len(tokens), b.rows)
+	}
+	return b.end(call(op, b, func() raw.Status { return raw.BatchCommit(b.handle, first(tokens)) }))
+}
+
+// Abort ends the step as if it had never begun.
+func (b *Batch) Abort() error {
+	return b.end(call("abort", b, func() raw.Status { return raw.BatchAbort(b.handle) }))
+}
+
+func (b *Batch) end(err error) error {
+	if err == nil {
+		runtime.SetFinalizer(b, nil)
+	}
+	return err
+}
+
+// Close aborts a step that was neither committed nor aborted, and is nothing otherwise: for defer.
+func (b *Batch) Close() error {
+	err := b.Abort()
+	if errors.Is(err, ErrStaleHandle) {
+		return nil
+	}
+	return err
+}
+
+// SlotMapping is the slots of all new tokens in one group: where an engine with bytes of its own writes them.
+func (b *Batch) SlotMapping(group int) ([]int64, error) {
+	const op = "slot mapping"
+	number, err := unsigned32(op, "group", group)
+	if err != nil {
+		return nil, err
+	}
+	return list(op, b, func(capacity uint64, slots *int64, count *uint64) raw.Status {
+		return raw.BatchSlotMapping(b.handle, number, capacity, slots, count)
+	})
+}
+
+// BlockCopies are blocks that Begin replaced in one group because they were shared and part-filled: the step writes into to[i] in the place
+// of from[i]. With StorageNone the engine copies them before it writes.
+func (b *Batch) BlockCopies(group int) (from, to []uint32, err error) {
+	const op = "block copies"
+	number, err := unsigned32(op, "group", group)
+	if err != nil {
+		return nil, nil, err
+	}
+	to, err = list(op, b, func(capacity uint64, to *uint32, count *uint64) raw.Status {
+		from = make([]uint32, capacity)
+		return raw.BatchBlockCopies(b.handle, number, capacity, first(from), to, count)
+	})
+	return from[:len(to)], to, err
+}
+
+// KVIndices is forward metadata in compressed rows: step i reads indices[indptr[i]:indptr[i+1]], blocks or slots of one group in token order.
+// lastBlockLength tells how many tokens the last block of each step holds.
+func (b *Batch) KVIndices(group int, unit IndexUnit) (indptr, indices []int64, lastBlockLength []uint32, err error) {
+	const op = "kv indices"
+	number, err := unsigned32(op, "group", group)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	indptr, lastBlockLength = make([]int64, len(b.sessions)+1), make([]uint32, len(b.sessions))
+	indices, err = list(op, b, func(capacity uint64, indices *int64, count *uint64) raw.Status {
+		return raw.BatchKVIndices(b.handle, number, int32(unit), &indptr[0], capacity, indices, count, first(lastBlockLength))
+	})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return indptr, indices, lastBlockLength, nil
+}

@@ -1,0 +1,151 @@
+package pagedkv
+
+import (
+	"runtime"
+	"unsafe"
+
+	"pagedkv/internal/raw"
+)
+
+// AllGroups asks ComputePlan for all layer groups together.
+const AllGroups = -1
+
+// Cache is the KV memory of a model. See CacheConfig.
+type Cache struct {
+	handle raw.Cache
+	shapes []shape
+	hooks  hooks
+}
+
+// ComputePlan tells what a cache of this config would take, in one layer group or in AllGroups. Nothing is allocated.
+func ComputePlan(config CacheConfig, group int) (CachePlan, error) {
+	const op = "compute plan"
+	which := uint32(raw.AllGroups)
+	if group != AllGroups {
+		var err error
+		if which, err = unsigned32(op, "group", group); err != nil {
+			return CachePlan{}, err
+		}
+	}
+	plan := raw.CachePlan{StructSize: uint32(unsafe.Sizeof(raw.CachePlan{}))}
+	var ends hooks
+	defer ends.forget()
+	config.Store = nil // takes nothing of what a plan counts
+	err := config.use(op, &ends, func(c *raw.CacheConfig) raw.Status { return raw.CacheComputePlan(c, which, &plan) })
+	return cachePlanOf(&plan), err
+}
+
+// NewCache makes a cache. Memory is touched as blocks are first used, unless the config says Prefault.
+func NewCache(config CacheConfig) (*Cache, error) {
+	c := &Cache{}
+	err := config.use("create cache", &c.hooks, func(given *raw.CacheConfig) raw.Status {
+		status := raw.CacheCreate(given, &c.handle)
+		if status != raw.OK {
+			closeUnused(given.Store)
+		}
+		return status
+	})
+	if err != nil {
+		c.hooks.forget()
+		return nil, err
+	}
+	c.shapes = config.shapes()
+	runtime.SetFinalizer(c, func(c *Cache) { _ = c.Close() })
+	return c, nil
+}
+
+// use calls the library with C's form of the config.
+func (c *CacheConfig) use(op string, hooks *hooks, function func(*raw.CacheConfig) raw.Status) error {
+	if err := raw.Load(""); err != nil {
+		return err
+	}
+	a, err := newArena(c.arenaSize())
+	if err != nil {
+		return err
+	}
+	defer a.free()
+	given, err := c.place(op, a, hooks)
+	if err == nil && c.Store != nil {
+		given.Store, err = c.Store.open(a)
+	}
+	if err != nil {
+		return err
+	}
+	return call(op, c, func() raw.Status { return function(given) })
+}
+
+// Close closes the cache with its sessions, batches and snapshots.
+func (c *Cache) Close() error {
+	err := call("close cache", c, func() raw.Status { return raw.CacheDestroy(c.handle) })
+	if err == nil {
+		runtime.SetFinalizer(c, nil)
+		c.hooks.forget()
+	}
+	return err
+}
+
+// Info tells what the cache was made with, defaults filled in.
+func (c *Cache) Info() (CacheInfo, error) {
+	out := raw.CacheInfo{StructSize: uint32(unsafe.Sizeof(raw.CacheInfo{}))}
+	err := call("cache info", c, func() raw.Status { return raw.CacheGetInfo(c.handle, &out) })
+	return cacheInfoOf(&out), err
+}
+
+// Stats are counts over all groups, exact while nobody else uses the cache.
+func (c *Cache) Stats() (CacheStats, error) {
+	out := raw.CacheStats{StructSize: uint32(unsafe.Sizeof(raw.CacheStats{}))}
+	err := call("cache stats", c, func() raw.Status { return raw.CacheGetStats(c.handle, &out) })
+	return cacheStatsOf(&out), err
+}
+
+// PoolStats are counts of the blocks of one group.
+func (c *Cache) PoolStats(group int) (PoolStats, error) {
+	const op = "pool stats"
+	which, err := unsigned32(op, "group", group)
+	if err != nil {
+		return PoolStats{}, err
+	}
+	out := raw.PoolStats{StructSize: uint32(unsafe.Sizeof(raw.PoolStats{}))}
+	err = call(op, c, func() raw.Status { return raw.CacheGetPoolStats(c.handle, which, &out) })
+	return poolStatsOf(&out), err
+}
+
+// Metrics are the figures of the cache in the exposition format of Prometheus.
+func (c *Cache) Metrics() (string, error) {
+	text, err := list("metrics", c, func(capacity uint64, text *byte, size *uint64) raw.Status {
+		status := raw.CacheFormatMetrics(c.handle, capacity, text, size)
+		if status == raw.BufferTooSmall {
+			*size += *size / 8 // counts move while others use the cache
+		}
+		return status
+	})
+	if err != nil {
+		return "", err
+	}
+	return string(text[:len(text)-1]), nil
+}
+
+// Validate checks every invariant. Call it while nobody else uses the cache.
+func (c *Cache) Validate() error {
+	return call("validate", c, func() raw.Status { return raw.CacheValidate(c.handle) })
+}
+
+// shape of a layer; the library says what is wrong where there is no such layer.
+func (c *Cache) shape(layer int) (shape, bool) {
+	if layer < 0 || layer >= len(c.shapes) {
+		return shape{}, false
+	}
+	return c.shapes[layer], true
+}
+
+// keysAndValues checks rows against a layer's shape. Where there is no such layer nothing is passed on, and the library refuses.
+func (c *Cache) keysAndValues(op string, layer, rows int, k, v Tensor) (keys, values *raw.Tensor, err error) {
+	s, known := c.shape(layer)
+	if !known {
+		return nil, nil, nil
+	}
+	if keys, err = k.check(op, "k", rows, s.kvHeads, s.keyDim); err == nil {
+		values, err = v.check(op, "v", rows, s.kvHeads, s.valueDim)
+	}
+	return keys, values, err
+}

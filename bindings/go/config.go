@@ -1,0 +1,179 @@
+package pagedkv
+
+import (
+	"unsafe"
+
+	"pagedkv/internal/raw"
+)
+
+// LayerGroup is layers with the same shape. A plain model is one group; hybrid models have one for each shape or window.
+type LayerGroup struct {
+	Layers       int
+	LayerIndices []uint32 // Which layers of the model, Layers of them; nil: those after the previous groups'.
+	QueryHeads   int      // A multiple of KVHeads.
+	KVHeads      int
+	KeyDim       int    // Head dim of queries and keys; a multiple of 16, 16 to 576.
+	ValueDim     int    // Head dim of values and outputs; 0: KeyDim.
+	DType        DType  // Of stored keys and values; 0: F32.
+	ValueDType   DType  // Of stored values; 0: DType.
+	Window       int    // A token sees itself and Window - 1 before it; 0: all. Blocks that leave the window are given back.
+	Sinks        int    // With a window: the first tokens that stay visible, and in memory, for ever.
+	Latent       bool   // V is the first ValueDim dims of K and is stored once, with it (the absorbed form of MLA).
+	Blocks       uint64 // Blocks of this group; 0: those of the config.
+}
+
+// PrefixConfig makes a cache keep what ended sessions computed, for new ones that begin alike: see Prefix.
+type PrefixConfig struct {
+	Eviction     Eviction // What goes first when memory is needed.
+	PinnedBlocks uint64   // At most so many block positions are pinned at once; 0: a quarter of the largest group.
+	SaltBlocks   uint64   // At most so many are cached of one salt, where Prefix.SetQuota says nothing else; 0: no limit.
+	Events       int      // How many events are kept for Prefix.Events; 0: none.
+}
+
+// CacheConfig describes a cache. What is 0 has its default.
+type CacheConfig struct {
+	Storage     Storage // Default StoragePaged.
+	Layout      Layout  // Default LayoutPacked.
+	BlockSize   int     // Tokens per block: a multiple of 16, 16 to 256. Default 16.
+	Groups      []LayerGroup
+	Blocks      uint64 // Capacity in blocks per group. Give this or MemoryBytes.
+	MemoryBytes uint64 // Capacity as a budget for K and V: every group gets the same number of blocks, as many as fit.
+	Threads     int    // Threads that compute attention, the caller's included; 0: one per processor.
+	ISA         ISA    // Default: the best this processor has.
+	HugePages   HugePages
+	Prefault    bool          // Touch all memory at once, so that no later call meets a page fault.
+	Watermark   int           // Blocks of each group that only sessions which have tokens already may take.
+	Prefix      *PrefixConfig // nil: no prefix index. Not with StorageContiguous.
+	Store       *StoreConfig  // nil: no store behind the memory.
+	Runner      Runner        // Who computes attention, in the place of the library's threads; Threads then says how many workers it has.
+	Logger      Logger        // nil: silence.
+}
+
+// numbers turns those of a config into C's, and remembers the first that does not fit.
+type numbers struct {
+	op  string
+	err error
+}
+
+func (n *numbers) u32(name string, number int) uint32 {
+	value, err := unsigned32(n.op, name, number)
+	if n.err == nil {
+		n.err = err
+	}
+	return value
+}
+
+func flag(set bool) uint32 {
+	if set {
+		return 1
+	}
+	return 0
+}
+
+func (n *numbers) group(a *arena, given *LayerGroup, out *raw.LayerGroup) {
+	if given.LayerIndices != nil && len(given.LayerIndices) != given.Layers && n.err == nil {
+		n.err = misuse(n.op, ErrInvalidArgument, "a group has %d layers, and LayerIndices names %d", given.Layers, len(given.LayerIndices))
+	}
+	out.Layers = n.u32("Layers", given.Layers)
+	out.LayerIndices = first(placed(a, given.LayerIndices))
+	out.QueryHeads = n.u32("QueryHeads", given.QueryHeads)
+	out.KVHeads = n.u32("KVHeads", given.KVHeads)
+	out.KeyDim = n.u32("KeyDim", given.KeyDim)
+	out.ValueDim = n.u32("ValueDim", given.ValueDim)
+	if given.DType != 0 {
+		out.DType = int32(given.DType)
+	}
+	out.ValueDType = int32(given.ValueDType)
+	out.Window = n.u32("Window", given.Window)
+	out.Sinks = n.u32("Sinks", given.Sinks)
+	out.Latent = flag(given.Latent)
+	out.Blocks = given.Blocks
+}
+
+func (n *numbers) prefix(a *arena, given *PrefixConfig) *raw.PrefixConfig {
+	out := first(place[raw.PrefixConfig](a, 1))
+	raw.PrefixConfigInit(out, uint64(unsafe.Sizeof(*out)))
+	out.Eviction = int32(given.Eviction)
+	out.PinnedBlocks = given.PinnedBlocks
+	out.SaltBlocks = given.SaltBlocks
+	out.Events = n.u32("Events", given.Events)
+	return out
+}
+
+func (c *CacheConfig) arenaSize() int {
+	size := spaceFor[raw.CacheConfig](1) + spaceFor[raw.PrefixConfig](1) + spaceFor[raw.Logger](1) + spaceFor[raw.Runner](1) +
+		spaceFor[raw.LayerGroup](len(c.Groups)) + c.Store.arenaSize()
+	for i := range c.Groups {
+		size += spaceFor[uint32](len(c.Groups[i].LayerIndices))
+	}
+	return size
+}
+
+// place builds C's config in an arena of arenaSize bytes.
+func (c *CacheConfig) place(op string, a *arena, hooks *hooks) (*raw.CacheConfig, error) {
+	n := numbers{op: op}
+	out := first(place[raw.CacheConfig](a, 1))
+	raw.CacheConfigInit(out, uint64(unsafe.Sizeof(*out)))
+	groups := place[raw.LayerGroup](a, len(c.Groups))
+	for i := range groups {
+		raw.LayerGroupInit(&groups[i], uint64(unsafe.Sizeof(groups[i])))
+		n.group(a, &c.Groups[i], &groups[i])
+	}
+	out.GroupCount, out.Groups, out.DType = uint32(len(groups)), first(groups), 0
+	if c.Storage != 0 {
+		out.Storage = int32(c.Storage)
+	}
+	if c.Layout != 0 {
+		out.Layout = int32(c.Layout)
+	}
+	if c.BlockSize != 0 {
+		out.BlockSize = n.u32("BlockSize", c.BlockSize)
+	}
+	out.Blocks, out.MemoryBytes = c.Blocks, c.MemoryBytes
+	out.ISA, out.HugePages = int32(c.ISA), int32(c.HugePages)
+	out.Prefault, out.Watermark = flag(c.Prefault), n.u32("Watermark", c.Watermark)
+	if c.Prefix != nil {
+		out.Prefix = n.prefix(a, c.Prefix)
+	}
+	if c.Logger != nil {
+		out.Logger = first(placed(a, []raw.Logger{hooks.logger(c.Logger)}))
+	}
+	threads := n.u32("Threads", c.Threads)
+	if c.Runner != nil {
+		out.Runner = first(placed(a, []raw.Runner{hooks.runner(c.Runner, threads)}))
+	} else {
+		out.Threads = threads
+	}
+	return out, n.err
+}
+
+// shape is what the checks of rows need to know of a layer.
+type shape struct {
+	queryHeads, kvHeads, keyDim, valueDim int
+}
+
+// shapes of a config that the library accepted, by layer.
+func (c *CacheConfig) shapes() []shape {
+	total := 0
+	for i := range c.Groups {
+		total += c.Groups[i].Layers
+	}
+	shapes := make([]shape, total)
+	before := 0
+	for i := range c.Groups {
+		g := &c.Groups[i]
+		one := shape{g.QueryHeads, g.KVHeads, g.KeyDim, g.ValueDim}
+		if one.valueDim == 0 {
+			one.valueDim = one.keyDim
+		}
+		for j := 0; j < g.Layers; j++ {
+			if g.LayerIndices != nil {
+				shapes[g.LayerIndices[j]] = one
+			} else {
+				shapes[before+j] = one
+			}
+		}
+		before += g.Layers
+	}
+	return shapes
+}

@@ -1,0 +1,189 @@
+package pagedkv
+
+import (
+	"errors"
+	"io"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"pagedkv/internal/raw"
+)
+
+// FileConfig goes with saving and with loading. The zero value, and nil, have the defaults.
+type FileConfig struct {
+	PrefixIndex bool   // Save and load the prefix index, too, as far as the cache has one.
+	Fingerprint []byte // Names the model, up to 64 bytes; a file with another one is ErrMismatch.
+	Key         []byte // 16 to 64 secret bytes: the file is authenticated with it. nil: checksums, which tell accidents only.
+	NotDurable  bool   // SaveFile does not wait for the disk.
+}
+
+// FileItem is one sequence to save: a session or a snapshot.
+type FileItem struct {
+	Session  *Session
+	Snapshot *Snapshot
+	Label    uint64 // The caller's name for it, which comes back with Loaded.
+}
+
+// Loaded is a session from a file.
+type Loaded struct {
+	Session *Session
+	Label   uint64
+}
+
+// SaveFile saves sequences of the cache to a path, and says how many bytes that took: tokens, keys and values as they are stored. What
+// they share is written once. At every moment, and after a crash, the path has the old file or the new one.
+func (c *Cache) SaveFile(path string, config *FileConfig, items ...FileItem) (uint64, error) {
+	return c.save("save", pathStream(path), config, items)
+}
+
+// SaveTo is SaveFile to a writer, which must not call the library.
+func (c *Cache) SaveTo(w io.Writer, config *FileConfig, items ...FileItem) (uint64, error) {
+	return c.save("save", &stream{writer: w}, config, items)
+}
+
+// LoadFile opens every sequence of a file as a session of the cache, in the order they were saved in: all of them, or an error and the cache as
+// it was. The cache's model must be that of the file; block size, layout and storage may be others.
+func (c *Cache) LoadFile(path string, config *FileConfig) ([]Loaded, error) {
+	info, err := InspectFile(path, config)
+	if err != nil {
+		return nil, err
+	}
+	return c.load(pathStream(path), config, int(info.Sessions))
+}
+
+// maxFromReader is how many sessions LoadFrom has room for: what a reader gave cannot be asked for again.
+const maxFromReader = 1 << 16
+
+// LoadFrom is LoadFile from a reader, which must not call the library, of a file with at most 65536 sessions. What follows the file in the
+// reader is left there.
+func (c *Cache) LoadFrom(r io.Reader, config *FileConfig) ([]Loaded, error) {
+	return c.load(&stream{reader: r}, config, maxFromReader)
+}
+
+// InspectFile tells what a file says of itself, from its tables. Of the config the key is used, and a fingerprint compared.
+func InspectFile(path string, config *FileConfig) (FileInfo, error) {
+	return inspect(pathStream(path), config)
+}
+
+// Inspect is InspectFile from a reader, which must not call the library.
+func Inspect(r io.Reader, config *FileConfig) (FileInfo, error) {
+	return inspect(&stream{reader: r}, config)
+}
+
+func (f *FileConfig) place() *raw.FileConfig {
+	if f == nil {
+		return nil
+	}
+	out := &raw.FileConfig{}
+	raw.FileConfigInit(out, uint64(unsafe.Sizeof(*out)))
+	out.PrefixIndex, out.Durable = flag(f.PrefixIndex), flag(!f.NotDurable)
+	out.Fingerprint, out.FingerprintSize = unsafe.Pointer(first(f.Fingerprint)), uint64(len(f.Fingerprint))
+	out.Key, out.KeySize = unsafe.Pointer(first(f.Key)), uint64(len(f.Key))
+	return out
+}
+
+// stream is a path, a reader or a writer.
+type stream struct {
+	path   []byte // with C's final zero; nil: none
+	reader io.Reader
+	writer io.Writer
+	err    error // what reader or writer said
+}
+
+func pathStream(path string) *stream { return &stream{path: append([]byte(path), 0)} }
+
+// call runs a call with C's form of config and stream.
+func (s *stream) call(op string, config *FileConfig, function func(*raw.FileConfig, *raw.Stream) raw.Status) error {
+	if err := raw.Load(""); err != nil {
+		return err
+	}
+	if length := len(s.path); length > 0 && string(s.path[:length-1]) != raw.Text(unsafe.Pointer(&s.path[0])) {
+		return misuse(op, ErrInvalidArgument, "a zero byte in the path %q", s.path[:length-1])
+	}
+	out := &raw.Stream{}
+	raw.StreamInit(out, uint64(unsafe.Sizeof(*out)))
+	if s.path != nil {
+		out.Kind, out.Path = int32(StreamPath), &s.path[0]
+	} else {
+		var ends hooks
+		defer ends.forget()
+		out.Kind, out.User, out.Read, out.Write = int32(StreamCallbacks), ends.register(s), registry.read, registry.write
+	}
+	given := config.place()
+	err := call(op, nil, func() raw.Status { return function(given, out) })
+	var e *Error
+	if errors.As(err, &e) {
+		e.Cause = s.err
+	}
+	return err
+}
+
+func (c *Cache) save(op string, to *stream, config *FileConfig, items []FileItem) (bytes uint64, err error) {
+	given := make([]raw.FileItem, len(items))
+	for i, item := range items {
+		given[i].Label = item.Label
+		if item.Session != nil {
+			given[i].Session = item.Session.handle
+		}
+		if item.Snapshot != nil {
+			given[i].Snapshot = item.Snapshot.handle
+		}
+	}
+	err = to.call(op, config, func(f *raw.FileConfig, s *raw.Stream) raw.Status {
+		return raw.FileSave(c.handle, uint64(len(given)), first(given), f, s, &bytes)
+	})
+	runtime.KeepAlive(items)
+	runtime.KeepAlive(c)
+	return bytes, err
+}
+
+func (c *Cache) load(from *stream, config *FileConfig, capacity int) ([]Loaded, error) {
+	handles, labels := make([]raw.Session, capacity), make([]uint64, capacity)
+	var count uint64
+	err := from.call("load", config, func(f *raw.FileConfig, s *raw.Stream) raw.Status {
+		return raw.FileLoad(c.handle, f, s, uint64(capacity), first(handles), first(labels), &count)
+	})
+	runtime.KeepAlive(c)
+	if err != nil {
+		return nil, err
+	}
+	loaded := make([]Loaded, count)
+	for i := range loaded {
+		loaded[i] = Loaded{newSession(c, handles[i]), labels[i]}
+	}
+	return loaded, nil
+}
+
+func inspect(from *stream, config *FileConfig) (FileInfo, error) {
+	out := raw.FileInfo{StructSize: uint32(unsafe.Sizeof(raw.FileInfo{}))}
+	err := from.call("inspect", config, func(f *raw.FileConfig, s *raw.Stream) raw.Status { return raw.FileInspect(f, s, &out) })
+	return fileInfoOf(&out), err
+}
+
+// moved is what C is told: a count, or a negative errno.
+func (s *stream) moved(n int, err error) uintptr {
+	if err == nil {
+		return uintptr(n)
+	}
+	s.err = err
+	number := syscall.EIO
+	errors.As(err, &number)
+	return uintptr(-int64(number))
+}
+
+func readHook(user uintptr, to unsafe.Pointer, n uint64) uintptr {
+	defer crash()
+	s := registered(user).(*stream)
+	got, err := io.ReadAtLeast(s.reader, unsafe.Slice((*byte)(to), n), 1)
+	if err == io.EOF {
+		return 0
+	}
+	return s.moved(got, err)
+}
+
+func writeHook(user uintptr, from unsafe.Pointer, n uint64) uintptr {
+	defer crash()
+	s := registered(user).(*stream)
+	return s.moved(s.writer.Write(unsafe.Slice((*byte)(from), n)))
+}

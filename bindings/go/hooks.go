@@ -1,0 +1,125 @@
+package pagedkv
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+
+	"pagedkv/internal/raw"
+)
+
+// Logger receives one line without a newline. It must not call the library.
+type Logger func(level LogLevel, message string)
+
+// Runner computes tasks: it calls run(i, worker) once for every i in [0, tasks), from any goroutines and in any order, and returns when
+// all of them have returned. worker is below the config's Threads, and no two calls at once have the same worker. Results do not depend on how
+// the calls are spread. It must not call the library otherwise.
+//
+// There is no hook for memory: what Go allocates belongs to its collector, and C's own allocator is the library's default.
+type Runner func(tasks int, run func(task, worker int))
+
+// Goroutines is a Runner of so many workers: attention is then computed on the threads of Go's scheduler.
+func Goroutines(workers int) Runner {
+	return func(tasks int, run func(task, worker int)) {
+		var group sync.WaitGroup
+		next := make(chan int, tasks)
+		for i := 0; i < tasks; i++ {
+			next <- i
+		}
+		close(next)
+		work := func(worker int) {
+			for task := range next {
+				run(task, worker)
+			}
+		}
+		for worker := 1; worker < workers && worker < tasks; worker++ {
+			group.Add(1)
+			go func(worker int) {
+				defer group.Done()
+				work(worker)
+			}(worker)
+		}
+		work(0)
+		group.Wait()
+	}
+}
+
+// registry gives C numbers for Go's functions: C may not keep pointers to them.
+var registry struct {
+	sync.RWMutex
+	last    uintptr
+	entries map[uintptr]any
+	once    sync.Once
+	// C's addresses of the functions below.
+	log, run, read, write uintptr
+}
+
+// Numbers stand where C has a pointer, and Go's runtime objects to pointers into the first page.
+const firstEntry = 1 << 16
+
+// hooks are the entries of one cache.
+type hooks struct {
+	entries []uintptr
+}
+
+func (h *hooks) register(entry any) uintptr {
+	registry.once.Do(func() {
+		registry.entries, registry.last = map[uintptr]any{}, firstEntry
+		registry.log, registry.run = purego.NewCallback(logHook), purego.NewCallback(runHook)
+		registry.read, registry.write = purego.NewCallback(readHook), purego.NewCallback(writeHook)
+	})
+	registry.Lock()
+	defer registry.Unlock()
+	registry.last++
+	registry.entries[registry.last] = entry
+	h.entries = append(h.entries, registry.last)
+	return registry.last
+}
+
+func (h *hooks) forget() {
+	registry.Lock()
+	defer registry.Unlock()
+	for _, entry := range h.entries {
+		delete(registry.entries, entry)
+	}
+	h.entries = nil
+}
+
+func registered(user uintptr) any {
+	registry.RLock()
+	defer registry.RUnlock()
+	return registry.entries[user]
+}
+
+func (h *hooks) logger(logger Logger) raw.Logger {
+	user := h.register(logger)
+	return raw.Logger{Log: registry.log, User: user}
+}
+
+func (h *hooks) runner(runner Runner, workers uint32) raw.Runner {
+	user := h.register(runner)
+	return raw.Runner{Run: registry.run, User: user, Threads: workers}
+}
+
+// A panic may not unwind through the library's frames: it ends the program from a goroutine of its own.
+func crash() {
+	if reason := recover(); reason != nil {
+		go func() { panic(reason) }()
+		select {}
+	}
+}
+
+func logHook(user uintptr, level int32, message unsafe.Pointer) uintptr {
+	defer crash()
+	registered(user).(Logger)(LogLevel(level), raw.Text(message))
+	return 0
+}
+
+func runHook(user uintptr, tasks uintptr, task uintptr, context uintptr) uintptr {
+	defer crash()
+	registered(user).(Runner)(int(tasks), func(i, worker int) {
+		purego.SyscallN(task, context, uintptr(i), uintptr(worker))
+	})
+	return 0
+}

@@ -1,0 +1,29 @@
+package pagedkv
+
+import "pagedkv/internal/raw"
+
+// Load opens the library at path now, instead of at the first call from where package documentation says. A program has one library.
+func Load(path string) error { return raw.Load(path) }
+
+// Version of the library, "0.1.0".
+func Version() (string, error) {
+	if err := raw.Load(""); err != nil {
+		return "", err
+	}
+	return raw.VersionString(), nil
+}
+
+// ISASupported tells whether the library has kernels for this instruction set and this processor can run them.
+func ISASupported(isa ISA) (bool, error) {
+	var supported int32
+	err := call("isa supported", nil, func() raw.Status { return raw.ISASupported(int32(isa), &supported) })
+	return supported != 0, err
+}
+
+// String is the library's name of the instruction set: "avx512".
+func (isa ISA) String() string {
+	if raw.Load("") != nil {
+		return "unknown"
+	}
+	return raw.ISAName(int32(isa))
+}

@@ -1,0 +1,118 @@
+package pagedkv
+
+import (
+	"runtime"
+	"unsafe"
+
+	"pagedkv/internal/raw"
+)
+
+// Block is a reference to one block: its id, and a generation that tells a stale reference from the block's next life.
+type Block uint64
+
+// ID is what block tables and slots are made of.
+func (b Block) ID() uint32 { return uint32(b) }
+
+// PoolConfig describes a pool.
+type PoolConfig struct {
+	Blocks    int // 1 to 2^31 - 1.
+	BlockSize int // Slots per block, 1 to 256; 0: 16.
+}
+
+// Pool allocates reference-counted block ids, for an engine that keeps the bytes elsewhere. Everything but Close may be called from any
+// number of goroutines at once; Alloc, Retain and Release are lock-free.
+type Pool struct {
+	handle raw.Pool
+}
+
+// NewPool makes a pool with every block free.
+func NewPool(config PoolConfig) (*Pool, error) {
+	const op = "create pool"
+	if err := raw.Load(""); err != nil {
+		return nil, err
+	}
+	given := raw.PoolConfig{}
+	raw.PoolConfigInit(&given, uint64(unsafe.Sizeof(given)))
+	n := numbers{op: op}
+	given.Blocks = n.u32("Blocks", config.Blocks)
+	if config.BlockSize != 0 {
+		given.BlockSize = n.u32("BlockSize", config.BlockSize)
+	}
+	if n.err != nil {
+		return nil, n.err
+	}
+	p := &Pool{}
+	if err := call(op, nil, func() raw.Status { return raw.PoolCreate(&given, &p.handle) }); err != nil {
+		return nil, err
+	}
+	runtime.SetFinalizer(p, func(p *Pool) { _ = p.Close() })
+	return p, nil
+}
+
+// Close frees the pool; its blocks become stale.
+func (p *Pool) Close() error {
+	err := call("close pool", p, func() raw.Status { return raw.PoolDestroy(p.handle) })
+	if err == nil {
+		runtime.SetFinalizer(p, nil)
+	}
+	return err
+}
+
+// raws are the same blocks as C has them.
+func raws(blocks []Block) *uint64 { return (*uint64)(first(blocks)) }
+
+// Alloc fills blocks with fresh ones, each with one reference: all or none.
+func (p *Pool) Alloc(blocks []Block) error {
+	return call("alloc", p, func() raw.Status { return raw.PoolAlloc(p.handle, uint64(len(blocks)), raws(blocks)) })
+}
+
+// Retain adds one reference to each of the blocks, all or none.
+func (p *Pool) Retain(blocks ...Block) error {
+	return call("retain", p, func() raw.Status { return raw.PoolRetain(p.handle, uint64(len(blocks)), raws(blocks)) })
+}
+
+// Release drops one reference of each of the blocks, all or none; a block whose last reference goes is free.
+func (p *Pool) Release(blocks ...Block) error {
+	return call("release", p, func() raw.Status { return raw.PoolRelease(p.handle, uint64(len(blocks)), raws(blocks)) })
+}
+
+// Claim takes the next free slots of a block that nobody shares and gives the offset of the first.
+func (p *Pool) Claim(block Block, slots int) (offset int, err error) {
+	const op = "claim"
+	n, err := unsigned32(op, "slots", slots)
+	if err != nil {
+		return 0, err
+	}
+	var at uint32
+	err = call(op, p, func() raw.Status { return raw.PoolClaim(p.handle, uint64(block), n, &at) })
+	return int(at), err
+}
+
+// Seal makes a block read-only until it is freed or reset.
+func (p *Pool) Seal(block Block) error {
+	return call("seal", p, func() raw.Status { return raw.PoolSeal(p.handle, uint64(block)) })
+}
+
+// Reset empties and unseals a block that only the caller holds.
+func (p *Pool) Reset(block Block) error {
+	return call("reset", p, func() raw.Status { return raw.PoolReset(p.handle, uint64(block)) })
+}
+
+// BlockState is the state of the block with this id now, free or not.
+func (p *Pool) BlockState(id uint32) (BlockState, error) {
+	out := raw.BlockState{StructSize: uint32(unsafe.Sizeof(raw.BlockState{}))}
+	err := call("block state", p, func() raw.Status { return raw.PoolBlockState(p.handle, id, &out) })
+	return blockStateOf(&out), err
+}
+
+// Stats are counts of the pool, exact when it is at rest.
+func (p *Pool) Stats() (PoolStats, error) {
+	out := raw.PoolStats{StructSize: uint32(unsafe.Sizeof(raw.PoolStats{}))}
+	err := call("pool stats", p, func() raw.Status { return raw.PoolGetStats(p.handle, &out) })
+	return poolStatsOf(&out), err
+}
+
+// Validate checks every invariant of the pool, which must be at rest.
+func (p *Pool) Validate() error {
+	return call("validate pool", p, func() raw.Status { return raw.PoolValidate(p.handle) })
+}

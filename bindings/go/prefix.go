@@ -1,0 +1,133 @@
+package pagedkv
+
+import (
+	"runtime"
+	"unsafe"
+
+	"pagedkv/internal/raw"
+)
+
+// MatchPrefix gives an empty session the longest cached beginning of a text, and says how many tokens that is: the session's length then.
+// Leave the last token out where its output is needed.
+func (s *Session) MatchPrefix(tokens []int32) (int, error) {
+	var matched uint64
+	err := call("match prefix", s, func() raw.Status {
+		return raw.SessionMatchPrefix(s.handle, uint64(len(tokens)), first(tokens), &matched)
+	})
+	return int(matched), err
+}
+
+// Prefix is the prefix index of a cache: what sessions computed stays cached when they end, block by block under its tokens, until its
+// memory is needed. A salt (any bytes, "": none) separates tenants: sessions of different salts share nothing.
+type Prefix struct {
+	cache *Cache
+}
+
+// Prefix index of the cache. Without one its methods return ErrUnsupported.
+func (c *Cache) Prefix() Prefix { return Prefix{c} }
+
+// salted runs a call with the bytes of a salt.
+func (p Prefix) salted(op, salt string, function func(cache raw.Cache, salt unsafe.Pointer, size uint64) raw.Status) error {
+	bytes := []byte(salt)
+	err := call(op, p.cache, func() raw.Status {
+		return function(p.cache.handle, unsafe.Pointer(first(bytes)), uint64(len(bytes)))
+	})
+	runtime.KeepAlive(bytes)
+	return err
+}
+
+// Stats are the figures of one salt.
+func (p Prefix) Stats(salt string) (PrefixStats, error) {
+	out := raw.PrefixStats{StructSize: uint32(unsafe.Sizeof(raw.PrefixStats{}))}
+	err := p.salted("prefix stats", salt, func(cache raw.Cache, salt unsafe.Pointer, size uint64) raw.Status {
+		return raw.PrefixGetStats(cache, salt, size, &out)
+	})
+	return prefixStatsOf(&out), err
+}
+
+// StatsOfAll are the figures of the whole index.
+func (p Prefix) StatsOfAll() (PrefixStats, error) {
+	out := raw.PrefixStats{StructSize: uint32(unsafe.Sizeof(raw.PrefixStats{}))}
+	err := call("prefix stats", p.cache, func() raw.Status { return raw.PrefixGetStats(p.cache.handle, nil, raw.AllSalts, &out) })
+	return prefixStatsOf(&out), err
+}
+
+// Clear drops every cached block of one salt that nobody uses and that is not pinned.
+func (p Prefix) Clear(salt string) error {
+	return p.salted("prefix clear", salt, raw.PrefixClear)
+}
+
+// ClearAll drops those of every salt.
+func (p Prefix) ClearAll() error {
+	return call("prefix clear", p.cache, func() raw.Status { return raw.PrefixClear(p.cache.handle, nil, raw.AllSalts) })
+}
+
+// Pin keeps what is cached of a text, whole blocks, until it is unpinned as often; it says how many tokens that is.
+func (p Prefix) Pin(salt string, tokens []int32) (int, error) {
+	var pinned uint64
+	err := p.salted("prefix pin", salt, func(cache raw.Cache, salt unsafe.Pointer, size uint64) raw.Status {
+		return raw.PrefixPin(cache, salt, size, uint64(len(tokens)), first(tokens), &pinned)
+	})
+	return int(pinned), err
+}
+
+// Unpin takes back the longest pin of a beginning of the text and says how many tokens it had.
+func (p Prefix) Unpin(salt string, tokens []int32) (int, error) {
+	var unpinned uint64
+	err := p.salted("prefix unpin", salt, func(cache raw.Cache, salt unsafe.Pointer, size uint64) raw.Status {
+		return raw.PrefixUnpin(cache, salt, size, uint64(len(tokens)), first(tokens), &unpinned)
+	})
+	return int(unpinned), err
+}
+
+// DefaultQuota is SetQuota's way back to PrefixConfig.SaltBlocks.
+const DefaultQuota = ^uint64(0)
+
+// SetQuota bounds the block positions that are cached of one salt from now on; 0: no limit; DefaultQuota: that of the config again.
+func (p Prefix) SetQuota(salt string, blocks uint64) error {
+	return p.salted("prefix quota", salt, func(cache raw.Cache, salt unsafe.Pointer, size uint64) raw.Status {
+		return raw.PrefixSetQuota(cache, salt, size, blocks)
+	})
+}
+
+// Events copies events in their order, from the number *next on, and moves *next behind them. It says how many were written and how many
+// of those wanted had been overwritten. Several readers may each have a number of their own.
+func (p Prefix) Events(next *uint64, events []PrefixEvent) (written int, lost uint64, err error) {
+	number, count := *next, uint64(len(events))
+	copied := make([]raw.PrefixEvent, len(events))
+	err = call("prefix events", p.cache, func() raw.Status {
+		return raw.PrefixReadEvents(p.cache.handle, &number, &count, first(copied), &lost)
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	for i := range copied[:count] {
+		events[i] = prefixEventOf(&copied[i])
+	}
+	*next = number
+	return int(count), lost, nil
+}
+
+// HashBlocks gives the hashes that events have for the whole blocks of a text.
+func HashBlocks(salt string, blockSize int, tokens []int32) ([]uint64, error) {
+	const op = "hash blocks"
+	size, err := unsigned32(op, "blockSize", blockSize)
+	if err != nil {
+		return nil, err
+	}
+	bytes, hashes := []byte(salt), make([]uint64, len(tokens)/max(blockSize, 1))
+	err = call(op, nil, func() raw.Status {
+		return raw.PrefixHashBlocks(unsafe.Pointer(first(bytes)), uint64(len(bytes)), size, uint64(len(tokens)), first(tokens), first(hashes))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return hashes, nil
+}
+
+func max(a, b int) int {
+	if a > b {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,256 @@
+package pagedkv
+
+import (
+	"runtime"
+	"unsafe"
+
+	"pagedkv/internal/raw"
+)
+
+const (
+	// NoToken stands for a token whose id was never told.
+	NoToken int32 = raw.NoToken
+	// NoBlock stands in a block table for a block that left the window.
+	NoBlock uint32 = raw.NoBlock
+)
+
+// SessionConfig describes a session. The zero value has the defaults.
+type SessionConfig struct {
+	Priority      int32  // Higher ones are the last that ChooseVictims names.
+	ReserveTokens uint64 // As Session.Reserve at once.
+	Prefix        PrefixUse
+	Retention     Retention
+	Salt          string // Any bytes, up to 256: sessions share prefixes with those of the same salt only. "": none.
+}
+
+// SessionID names an open session. It is what ChooseVictims answers with; ids do not keep a session from being collected.
+type SessionID uint64
+
+// Session is one sequence: its tokens and its block tables, one per layer group.
+type Session struct {
+	handle raw.Session
+	cache  *Cache // keeps it from being collected before its sessions
+}
+
+func newSession(cache *Cache, handle raw.Session) *Session {
+	s := &Session{handle: handle, cache: cache}
+	runtime.SetFinalizer(s, func(s *Session) { _ = s.Close() })
+	return s
+}
+
+// OpenSession opens an empty session. config may be nil.
+func (c *Cache) OpenSession(config *SessionConfig) (*Session, error) {
+	var given *raw.SessionConfig
+	if config != nil {
+		given = &raw.SessionConfig{}
+		if err := raw.Load(""); err != nil {
+			return nil, err
+		}
+		raw.SessionConfigInit(given, uint64(unsafe.Sizeof(*given)))
+		salt := []byte(config.Salt)
+		given.Priority, given.ReserveTokens = config.Priority, config.ReserveTokens
+		given.Prefix, given.Retention = int32(config.Prefix), int32(config.Retention)
+		given.Salt, given.SaltSize = unsafe.Pointer(first(salt)), uint64(len(salt))
+	}
+	var handle raw.Session
+	if err := call("open session", c, func() raw.Status { return raw.SessionOpen(c.handle, given, &handle) }); err != nil {
+		return nil, err
+	}
+	return newSession(c, handle), nil
+}
+
+// ID names the session while it is open.
+func (s *Session) ID() SessionID { return SessionID(s.handle) }
+
+// Cache it belongs to.
+func (s *Session) Cache() *Cache { return s.cache }
+
+// Close gives every block back that nobody else holds.
+func (s *Session) Close() error {
+	err := call("close session", s, func() raw.Status { return raw.SessionClose(s.handle) })
+	if err == nil {
+		runtime.SetFinalizer(s, nil)
+	}
+	return err
+}
+
+// Length is how many tokens are committed; 0 while the session is suspended.
+func (s *Session) Length() (int, error) {
+	var tokens uint64
+	err := call("length", s, func() raw.Status { return raw.SessionLength(s.handle, &tokens) })
+	return int(tokens), err
+}
+
+// LayerLength is how many tokens this layer holds: more than Length while a step is in flight and the layer was written.
+func (s *Session) LayerLength(layer int) (int, error) {
+	const op = "layer length"
+	number, err := unsigned32(op, "layer", layer)
+	if err != nil {
+		return 0, err
+	}
+	var tokens uint64
+	err = call(op, s, func() raw.Status { return raw.SessionLayerLength(s.handle, number, &tokens) })
+	return int(tokens), err
+}
+
+// Tokens copies the ids of positions from begin on into tokens: committed ones, and those that Suspend remembered.
+func (s *Session) Tokens(begin int, tokens []int32) error {
+	const op = "tokens"
+	position, err := unsigned64(op, "begin", begin)
+	if err != nil {
+		return err
+	}
+	return call(op, s, func() raw.Status { return raw.SessionTokens(s.handle, position, uint64(len(tokens)), first(tokens)) })
+}
+
+// SetTokens tells the ids of positions that were committed without, from begin on.
+func (s *Session) SetTokens(begin int, tokens []int32) error {
+	const op = "set tokens"
+	position, err := unsigned64(op, "begin", begin)
+	if err != nil {
+		return err
+	}
+	return call(op, s, func() raw.Status { return raw.SessionSetTokens(s.handle, position, uint64(len(tokens)), first(tokens)) })
+}
+
+// Reserve makes room for so many tokens in all: a later step up to there cannot run out of blocks.
+func (s *Session) Reserve(tokens int) error {
+	const op = "reserve"
+	total, err := unsigned64(op, "tokens", tokens)
+	if err != nil {
+		return err
+	}
+	return call(op, s, func() raw.Status { return raw.SessionReserve(s.handle, total) })
+}
+
+// Prefill replaces what the session holds, one layer per call and without a batch, by rows of keys and values. When every layer was
+// given once the length is rows. The old content is gone from the first call on.
+func (s *Session) Prefill(layer, rows int, k, v Tensor) error {
+	const op = "prefill"
+	number, keys, values, err := s.rows(op, layer, rows, k, v)
+	if err != nil {
+		return err
+	}
+	return call(op, s, func() raw.Status { return raw.SessionPrefill(s.handle, number, uint64(rows), keys, values) })
+}
+
+// Push appends one row, otherwise as Prefill.
+func (s *Session) Push(layer int, k, v Tensor) error {
+	const op = "push"
+	number, keys, values, err := s.rows(op, layer, 1, k, v)
+	if err != nil {
+		return err
+	}
+	return call(op, s, func() raw.Status { return raw.SessionPush(s.handle, number, keys, values) })
+}
+
+func (s *Session) rows(op string, layer, rows int, k, v Tensor) (number uint32, keys, values *raw.Tensor, err error) {
+	if number, err = unsigned32(op, "layer", layer); err != nil {
+		return number, nil, nil, err
+	}
+	if rows < 0 {
+		return number, nil, nil, misuse(op, ErrInvalidArgument, "%d rows", rows)
+	}
+	keys, values, err = s.cache.keysAndValues(op, layer, rows, k, v)
+	return number, keys, values, err
+}
+
+// Trim keeps the first tokens and gives back every block beyond them.
+func (s *Session) Trim(length int) error {
+	const op = "trim"
+	tokens, err := unsigned64(op, "length", length)
+	if err != nil {
+		return err
+	}
+	return call(op, s, func() raw.Status { return raw.SessionTrim(s.handle, tokens) })
+}
+
+// Fork opens a session with the same tokens. Blocks are shared until somebody writes to them.
+func (s *Session) Fork() (*Session, error) {
+	var handle raw.Session
+	if err := call("fork", s, func() raw.Status { return raw.SessionFork(s.handle, &handle) }); err != nil {
+		return nil, err
+	}
+	return newSession(s.cache, handle), nil
+}
+
+// Suspend gives back every block that nobody else holds and remembers the token ids, until Resume.
+func (s *Session) Suspend() error {
+	return call("suspend", s, func() raw.Status { return raw.SessionSuspend(s.handle) })
+}
+
+// Resume ends the suspension: positions [length, total) must be computed again, whose ids Tokens tells. Where blocks are short the
+// Error says how many.
+func (s *Session) Resume() (length, total int, err error) {
+	var from, to, short uint64
+	err = call("resume", s, func() raw.Status { return raw.SessionResume(s.handle, &from, &to, &short) })
+	return int(from), int(to), withBlocksShort(err, short)
+}
+
+// SetPriority changes what SessionConfig said.
+func (s *Session) SetPriority(priority int32) error {
+	return call("set priority", s, func() raw.Status { return raw.SessionSetPriority(s.handle, priority) })
+}
+
+// Info tells what it holds.
+func (s *Session) Info() (SessionInfo, error) {
+	out := raw.SessionInfo{StructSize: uint32(unsafe.Sizeof(raw.SessionInfo{}))}
+	err := call("session info", s, func() raw.Status { return raw.SessionGetInfo(s.handle, &out) })
+	return sessionInfoOf(&out), err
+}
+
+// BlockTable is the block ids of one group; NoBlock where a block left the window. Reserved blocks are among them.
+func (s *Session) BlockTable(group int) ([]uint32, error) {
+	const op = "block table"
+	number, err := unsigned32(op, "group", group)
+	if err != nil {
+		return nil, err
+	}
+	return list(op, s, func(capacity uint64, ids *uint32, count *uint64) raw.Status {
+		return raw.SessionBlockTable(s.handle, number, capacity, ids, count)
+	})
+}
+
+// SlotMapping writes the slots of positions from begin on in one group: block id * block size + offset, -1 where the block left the window.
+func (s *Session) SlotMapping(group, begin int, slots []int64) error {
+	const op = "slot mapping"
+	number, err := unsigned32(op, "group", group)
+	if err != nil {
+		return err
+	}
+	position, err := unsigned64(op, "begin", begin)
+	if err != nil {
+		return err
+	}
+	return call(op, s, func() raw.Status {
+		return raw.SessionSlotMapping(s.handle, number, position, uint64(len(slots)), first(slots))
+	})
+}
+
+// KVIndices are the slots that attention reads now in one group, in token order.
+func (s *Session) KVIndices(group int) ([]int64, error) {
+	const op = "kv indices"
+	number, err := unsigned32(op, "group", group)
+	if err != nil {
+		return nil, err
+	}
+	return list(op, s, func(capacity uint64, slots *int64, count *uint64) raw.Status {
+		return raw.SessionKVIndices(s.handle, number, capacity, slots, count)
+	})
+}
+
+// Materialize reads keys and values of positions [begin, begin + rows) of one layer back into k and v; either may be the zero Tensor.
+func (s *Session) Materialize(layer, begin, rows int, k, v Tensor) error {
+	const op = "materialize"
+	number, keys, values, err := s.rows(op, layer, rows, k, v)
+	if err != nil {
+		return err
+	}
+	position, err := unsigned64(op, "begin", begin)
+	if err != nil {
+		return err
+	}
+	return call(op, s, func() raw.Status {
+		return raw.SessionMaterialize(s.handle, number, position, uint64(rows), keys, values)
+	})
+}

@@ -1,0 +1,54 @@
+package pagedkv
+
+import (
+	"runtime"
+
+	"pagedkv/internal/raw"
+)
+
+// Snapshot is a frozen sequence: references to its blocks, not copies. Any number of goroutines may open sessions from it.
+type Snapshot struct {
+	handle raw.Snapshot
+	cache  *Cache
+}
+
+// Snapshot freezes what the session holds now. It outlives the session.
+func (s *Session) Snapshot() (*Snapshot, error) {
+	var handle raw.Snapshot
+	if err := call("take snapshot", s, func() raw.Status { return raw.SnapshotTake(s.handle, &handle) }); err != nil {
+		return nil, err
+	}
+	frozen := &Snapshot{handle: handle, cache: s.cache}
+	runtime.SetFinalizer(frozen, func(s *Snapshot) { _ = s.Close() })
+	return frozen, nil
+}
+
+// Open opens a new session with the frozen content.
+func (s *Snapshot) Open() (*Session, error) { return s.cache.OpenSnapshot(s) }
+
+// OpenSnapshot opens a session of this cache from a snapshot, which must be its own.
+func (c *Cache) OpenSnapshot(snapshot *Snapshot) (*Session, error) {
+	var handle raw.Session
+	err := call("open snapshot", snapshot, func() raw.Status { return raw.SnapshotOpen(c.handle, snapshot.handle, &handle) })
+	runtime.KeepAlive(c)
+	if err != nil {
+		return nil, err
+	}
+	return newSession(c, handle), nil
+}
+
+// Length is how many tokens it holds.
+func (s *Snapshot) Length() (int, error) {
+	var tokens uint64
+	err := call("snapshot length", s, func() raw.Status { return raw.SnapshotLength(s.handle, &tokens) })
+	return int(tokens), err
+}
+
+// Close drops the references.
+func (s *Snapshot) Close() error {
+	err := call("close snapshot", s, func() raw.Status { return raw.SnapshotClose(s.handle) })
+	if err == nil {
+		runtime.SetFinalizer(s, nil)
+	}
+	return err
+}

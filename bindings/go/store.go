@@ -1,0 +1,119 @@
+package pagedkv
+
+import (
+	"math"
+	"time"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+
+	"pagedkv/internal/raw"
+)
+
+// StoreConfig puts a directory behind the memory of a cache: what ended or suspended sessions leave in the prefix index is written to it, and comes back
+// when a later text begins alike, after a restart, too. Storage StoragePaged with a prefix index has one. No step waits for it.
+type StoreConfig struct {
+	Directory     string        // Made if it is not there.
+	CapacityBytes uint64        // Where its files are larger in all, those not used for longest are deleted; 0: no limit.
+	Durable       bool          // Files are on disk before they count. Otherwise a power cut may lose some, which are misses.
+	Wait          time.Duration // How long MatchPrefix and Resume wait for what the store has of their text.
+	Fingerprint   []byte        // Names the model, up to 64 bytes.
+	Key           []byte        // 16 to 64 secret bytes: what the store has is authenticated with them. nil: checksums.
+	BufferBytes   uint64        // Memory of each of the two threads for bytes on their way; 0: 16 MiB.
+	QueueBlocks   uint64        // What ends while so many block positions wait is not written. 0: a quarter of the blocks.
+}
+
+func (c *StoreConfig) arenaSize() int {
+	if c == nil {
+		return 0
+	}
+	return spaceFor[raw.StoreConfig](1) + spaceFor[raw.Store](1) + spaceFor[byte](len(c.Fingerprint)) + spaceFor[byte](len(c.Key))
+}
+
+// open opens the directory and gives C's config of the tier.
+func (c *StoreConfig) open(a *arena) (*raw.StoreConfig, error) {
+	const op = "open store"
+	path := append([]byte(c.Directory), 0)
+	directory := &raw.DirectoryConfig{}
+	raw.DirectoryConfigInit(directory, uint64(unsafe.Sizeof(*directory)))
+	directory.Path, directory.CapacityBytes, directory.Durable = &path[0], c.CapacityBytes, flag(c.Durable)
+	store := raw.Store{StructSize: uint32(unsafe.Sizeof(raw.Store{}))}
+	if err := call(op, nil, func() raw.Status { return raw.StoreOpenDirectory(directory, &store) }); err != nil {
+		return nil, err
+	}
+	out := first(place[raw.StoreConfig](a, 1))
+	raw.StoreConfigInit(out, uint64(unsafe.Sizeof(*out)))
+	out.Store, out.WaitMs = first(placed(a, []raw.Store{store})), milliseconds(c.Wait)
+	out.Fingerprint, out.FingerprintSize = unsafe.Pointer(first(placed(a, c.Fingerprint))), uint64(len(c.Fingerprint))
+	out.Key, out.KeySize = unsafe.Pointer(first(placed(a, c.Key))), uint64(len(c.Key))
+	out.BufferBytes, out.QueueBlocks = c.BufferBytes, c.QueueBlocks
+	return out, nil
+}
+
+// closeUnused closes a store that no cache took over.
+func closeUnused(tier *raw.StoreConfig) {
+	if tier != nil {
+		purego.SyscallN(tier.Store.Close, tier.Store.User)
+	}
+}
+
+// milliseconds as C takes them, rounded up.
+func milliseconds(d time.Duration) uint32 {
+	ms := (d + time.Millisecond - 1) / time.Millisecond
+	if ms < 0 {
+		return 0
+	}
+	if ms > math.MaxUint32 {
+		return math.MaxUint32
+	}
+	return uint32(ms)
+}
+
+// Store is the tier behind a cache's memory. Without one its methods return ErrUnsupported.
+type Store struct {
+	cache *Cache
+}
+
+// Store of the cache.
+func (c *Cache) Store() Store { return Store{c} }
+
+// Prefetch begins to read what the store has of a text into the prefix index, and returns: for a request that waits for its turn.
+func (s Store) Prefetch(salt string, tokens []int32) error {
+	return s.cache.Prefix().salted("store prefetch", salt, func(cache raw.Cache, salt unsafe.Pointer, size uint64) raw.Status {
+		return raw.StorePrefetch(cache, salt, size, uint64(len(tokens)), first(tokens))
+	})
+}
+
+// Prefetch begins to read what a suspended session is going to compute again.
+func (s *Session) Prefetch() error {
+	return call("store prefetch", s, func() raw.Status { return raw.StorePrefetchSession(s.handle) })
+}
+
+// Wait waits until no prefetch of the text is under way, and says how many of its tokens are in memory now, in whole blocks.
+func (s Store) Wait(salt string, tokens []int32, timeout time.Duration) (int, error) {
+	var cached uint64
+	err := s.cache.Prefix().salted("store wait", salt, func(cache raw.Cache, salt unsafe.Pointer, size uint64) raw.Status {
+		return raw.StoreWait(cache, salt, size, uint64(len(tokens)), first(tokens), milliseconds(timeout), &cached)
+	})
+	return int(cached), err
+}
+
+// Cancel gives up the prefetches that Wait would wait for.
+func (s Store) Cancel(salt string, tokens []int32) error {
+	return s.cache.Prefix().salted("store cancel", salt, func(cache raw.Cache, salt unsafe.Pointer, size uint64) raw.Status {
+		return raw.StoreCancel(cache, salt, size, uint64(len(tokens)), first(tokens))
+	})
+}
+
+// Flush waits until what ended before is written, and says how many block positions still wait.
+func (s Store) Flush(timeout time.Duration) (queued uint64, err error) {
+	err = call("store flush", s.cache, func() raw.Status { return raw.StoreFlush(s.cache.handle, milliseconds(timeout), &queued) })
+	return queued, err
+}
+
+// Stats are the figures of the store.
+func (s Store) Stats() (StoreStats, error) {
+	out := raw.StoreStats{StructSize: uint32(unsafe.Sizeof(raw.StoreStats{}))}
+	err := call("store stats", s.cache, func() raw.Status { return raw.StoreGetStats(s.cache.handle, &out) })
+	return storeStatsOf(&out), err
+}

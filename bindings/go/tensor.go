@@ -1,0 +1,84 @@
+package pagedkv
+
+import (
+	"math/bits"
+	"unsafe"
+
+	"pagedkv/internal/raw"
+)
+
+// Tensor is rows in the caller's memory: keys, values, queries or outputs, [rows][heads][dim]. The zero Tensor stands for none.
+type Tensor struct {
+	data                  unsafe.Pointer
+	elements              int
+	dtype                 DType
+	rowStride, headStride int
+}
+
+// empty is what a tensor without rows points at: its address is all that is used.
+var empty uint64
+
+func tensorOf[T any](slice []T, dtype DType) Tensor {
+	data := unsafe.Pointer(&empty)
+	if len(slice) > 0 {
+		data = unsafe.Pointer(&slice[0])
+	}
+	return Tensor{data: data, elements: len(slice), dtype: dtype}
+}
+
+// Float32 is dense rows of float32.
+func Float32(data []float32) Tensor { return tensorOf(data, F32) }
+
+// Float16 is dense rows of IEEE binary16.
+func Float16(data []uint16) Tensor { return tensorOf(data, F16) }
+
+// BFloat16 is dense rows of bfloat16, the upper halves of float32.
+func BFloat16(data []uint16) Tensor { return tensorOf(data, BF16) }
+
+// WithStrides is the tensor with element (row, head, dim) at row * rowStride + head * headStride + dim; 0 means dense.
+func (t Tensor) WithStrides(rowStride, headStride int) Tensor {
+	t.rowStride, t.headStride = rowStride, headStride
+	return t
+}
+
+// extent is one more than the index of the last element, or false where that is no int.
+func extent(rows, heads, dim, rowStride, headStride uint64) (uint64, bool) {
+	if rows == 0 || heads == 0 {
+		return 0, true
+	}
+	overRows, row := bits.Mul64(rows-1, rowStride)
+	overHeads, head := bits.Mul64(heads-1, headStride)
+	sum, carry := bits.Add64(row, head, 0)
+	sum, carry2 := bits.Add64(sum, dim, 0)
+	return sum, overRows|overHeads|carry|carry2 == 0 && sum < 1<<62
+}
+
+// check gives what C takes, or says why these rows are not in the slice. The zero Tensor is NULL.
+func (t Tensor) check(op, name string, rows, heads, dim int) (*raw.Tensor, error) {
+	if t.data == nil {
+		return nil, nil
+	}
+	if rows < 0 || heads < 0 || dim < 0 {
+		return nil, misuse(op, ErrInvalidArgument, "%s: %d rows of %d heads of %d dims are not rows", name, rows, heads, dim)
+	}
+	if t.rowStride < 0 || t.headStride < 0 {
+		return nil, misuse(op, ErrInvalidArgument, "%s: strides of %d and %d elements: they must not be negative", name, t.rowStride, t.headStride)
+	}
+	headStride := uint64(t.headStride)
+	if headStride == 0 {
+		headStride = uint64(dim)
+	}
+	rowStride := uint64(t.rowStride)
+	if rowStride == 0 {
+		over, dense := bits.Mul64(uint64(heads), headStride)
+		if over != 0 {
+			return nil, misuse(op, ErrOverflow, "%s: %d heads with a stride of %d", name, heads, headStride)
+		}
+		rowStride = dense
+	}
+	if needed, fits := extent(uint64(rows), uint64(heads), uint64(dim), rowStride, headStride); !fits || needed > uint64(t.elements) {
+		return nil, misuse(op, ErrInvalidArgument, "%s: %d rows of %d heads of %d dims with strides of %d and %d need %d elements, the slice has %d",
+			name, rows, heads, dim, rowStride, headStride, needed, t.elements)
+	}
+	return &raw.Tensor{Data: t.data, DType: int32(t.dtype), RowStride: int64(t.rowStride), HeadStride: int64(t.headStride)}, nil
+}
