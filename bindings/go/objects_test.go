@@ -1,0 +1,213 @@
+package pagedkv_test
+
+import (
+	"errors"
+	"io/fs"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pagedkv"
+)
+
+func newCache(t testing.TB, config pagedkv.CacheConfig) *pagedkv.Cache {
+	t.Helper()
+	if config.Groups == nil {
+		config.Groups = []pagedkv.LayerGroup{{Layers: 2, QueryHeads: 4, KVHeads: 2, KeyDim: 32}}
+	}
+	if config.Blocks == 0 {
+		config.Blocks = 32
+	}
+	cache, err := pagedkv.NewCache(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cache.Close(); err != nil && !errors.Is(err, pagedkv.ErrStaleHandle) {
+			t.Error(err)
+		}
+	})
+	return cache
+}
+
+func open(t testing.TB, cache *pagedkv.Cache) *pagedkv.Session {
+	t.Helper()
+	session, err := cache.OpenSession(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return session
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// numbered gives the ids seed, seed + 1, ...
+func numbered(seed int32, n int) []int32 {
+	ids := make([]int32, n)
+	for i := range ids {
+		ids[i] = seed + int32(i)
+	}
+	return ids
+}
+
+// extend commits tokens to one session of the default cache and gives the outputs of both layers.
+func extend(t testing.TB, session *pagedkv.Session, tokens []int32) []float32 {
+	t.Helper()
+	length, err := session.Length()
+	must(t, err)
+	text := make([]int32, length, length+len(tokens))
+	must(t, session.Tokens(0, text))
+	rows := histories(append(text, tokens...))[length:]
+	batch, err := session.Cache().Begin(pagedkv.Step{Session: session, NewTokens: len(tokens)})
+	must(t, err)
+	defer batch.Close()
+	var outs []float32
+	for layer := 0; layer < 2; layer++ {
+		must(t, batch.Write(layer, pagedkv.Float32(rowsOf(rows, kindK, layer, 2, 32)), pagedkv.Float32(rowsOf(rows, kindV, layer, 2, 32))))
+		out := make([]float32, len(rows)*4*32)
+		must(t, batch.Attend(layer, pagedkv.Float32(rowsOf(rows, kindQ, layer, 4, 32)), pagedkv.Float32(out), nil))
+		outs = append(outs, out...)
+	}
+	must(t, batch.Commit(tokens))
+	return outs
+}
+
+func TestErrorsAreStatusesAndFamilies(t *testing.T) {
+	cache := newCache(t, pagedkv.CacheConfig{Blocks: 2})
+	session := open(t, cache)
+	_, err := cache.Begin(pagedkv.Step{Session: session, NewTokens: 1000})
+	if !errors.Is(err, pagedkv.ErrTooLarge) || !errors.Is(err, pagedkv.ErrExhausted) {
+		t.Errorf("too large: %v", err)
+	}
+	if errors.Is(err, pagedkv.ErrMisuse) || errors.Is(err, pagedkv.ErrOutOfBlocks) || errors.Is(err, fs.ErrClosed) {
+		t.Errorf("too large is taken for something else: %v", err)
+	}
+	extend(t, session, numbered(1, 20))
+	_, err = cache.Begin(pagedkv.Step{Session: open(t, cache), NewTokens: 17})
+	var e *pagedkv.Error
+	if !errors.As(err, &e) || e.Status != pagedkv.ErrOutOfBlocks || e.BlocksShort != 2 {
+		t.Errorf("out of blocks: %#v", err)
+	}
+	if !strings.Contains(err.Error(), "PKV_OUT_OF_BLOCKS") || !strings.ContainsAny(e.Sentence, "0123456789") {
+		t.Errorf("no sentence with numbers: %v", err)
+	}
+	for _, err := range []error{session.Trim(-1), session.Reserve(-1), session.Tokens(-1, nil)} {
+		if !errors.Is(err, pagedkv.ErrOutOfRange) || !strings.Contains(err.Error(), "-1") {
+			t.Errorf("a negative number: %v", err)
+		}
+	}
+	if name := pagedkv.Status(7).Error(); name != "status 7" {
+		t.Errorf("an unknown status is called %q", name)
+	}
+}
+
+func TestWhatIsClosedIsStale(t *testing.T) {
+	cache := newCache(t, pagedkv.CacheConfig{})
+	session := open(t, cache)
+	extend(t, session, numbered(1, 20))
+	frozen, err := session.Snapshot()
+	must(t, err)
+	batch, err := cache.Begin(pagedkv.Step{Session: session, NewTokens: 1})
+	must(t, err)
+	if err := session.Close(); !errors.Is(err, pagedkv.ErrBusy) {
+		t.Errorf("a session in a batch: %v", err)
+	}
+	must(t, batch.Close())
+	must(t, batch.Close())
+	must(t, session.Close())
+	must(t, frozen.Close())
+	_, lengthErr := session.Length()
+	_, openErr := frozen.Open()
+	_, beginErr := cache.Begin(pagedkv.Step{Session: session, NewTokens: 1})
+	for i, err := range []error{session.Close(), lengthErr, session.Trim(0), frozen.Close(), openErr, batch.Commit(nil), batch.Abort(), beginErr} {
+		if !errors.Is(err, pagedkv.ErrStaleHandle) || !errors.Is(err, fs.ErrClosed) {
+			t.Errorf("call %d after Close: %v", i, err)
+		}
+	}
+	view, err := cache.KVView(0)
+	must(t, err)
+	must(t, cache.Close())
+	_, statsErr := cache.Stats()
+	viewErr := pagedkv.Attention(view, pagedkv.Sequences{QueryHeads: 4}, pagedkv.Float32(nil), pagedkv.Float32(nil), nil)
+	for i, err := range []error{cache.Close(), statsErr, viewErr} {
+		if !errors.Is(err, pagedkv.ErrStaleHandle) {
+			t.Errorf("call %d after the cache's Close: %v", i, err)
+		}
+	}
+	var never pagedkv.Session
+	if err := never.Trim(0); !errors.Is(err, pagedkv.ErrInvalidArgument) {
+		t.Errorf("a session that never was: %v", err)
+	}
+}
+
+func TestForgottenObjectsAreClosed(t *testing.T) {
+	cache := newCache(t, pagedkv.CacheConfig{})
+	func() {
+		session := open(t, cache)
+		extend(t, session, numbered(1, 20))
+		_, err := session.Snapshot()
+		must(t, err)
+		_, err = cache.Begin(pagedkv.Step{Session: session, NewTokens: 1})
+		must(t, err)
+	}()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		runtime.GC()
+		stats, err := cache.Stats()
+		if err == nil && stats.Sessions+stats.Snapshots+stats.Batches == 0 && stats.UsedBlocks == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("still there: %+v, %v", stats, err)
+		}
+	}
+}
+
+func TestManyGoroutines(t *testing.T) {
+	cache := newCache(t, pagedkv.CacheConfig{Blocks: 256, Prefix: &pagedkv.PrefixConfig{}, Threads: 2})
+	want := extend(t, open(t, cache), numbered(100, 40))
+	shared := open(t, cache)
+	var busy int64
+	var group sync.WaitGroup
+	for g := 0; g < 8; g++ {
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			for round := 0; round < 5; round++ {
+				session, err := cache.OpenSession(nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for i, got := range extend(t, session, numbered(100, 40)) {
+					if got != want[i] {
+						t.Errorf("output %d is %v, alone it is %v", i, got, want[i])
+						return
+					}
+				}
+				// One session that all want at once: whoever comes second is told.
+				if err := shared.Reserve(32); errors.Is(err, pagedkv.ErrBusy) {
+					atomic.AddInt64(&busy, 1)
+				} else if err != nil {
+					t.Error(err)
+				}
+				if _, err := session.BlockTable(9); !errors.Is(err, pagedkv.ErrOutOfRange) || !strings.Contains(err.Error(), "9") {
+					t.Errorf("another goroutine's sentence: %v", err)
+				}
+				if err := session.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+	}
+	group.Wait()
+	must(t, cache.Validate())
+	t.Logf("%d calls met another on the same session", busy)
+}

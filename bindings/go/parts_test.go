@@ -1,0 +1,182 @@
+package pagedkv_test
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pagedkv"
+)
+
+func TestPool(t *testing.T) {
+	pool, err := pagedkv.NewPool(pagedkv.PoolConfig{Blocks: 4, BlockSize: 8})
+	must(t, err)
+	blocks := make([]pagedkv.Block, 3)
+	must(t, pool.Alloc(blocks))
+	if ids := []uint32{blocks[0].ID(), blocks[1].ID(), blocks[2].ID()}; !reflect.DeepEqual(ids, []uint32{0, 1, 2}) {
+		t.Errorf("a fresh pool gave %v", ids)
+	}
+	refused(t, pool.Alloc(make([]pagedkv.Block, 2)), pagedkv.ErrOutOfBlocks)
+	must(t, pool.Retain(blocks[0], blocks[1]))
+	_, err = pool.Claim(blocks[0], 3)
+	refused(t, err, pagedkv.ErrBusy)
+	must(t, pool.Release(blocks[0]))
+	for _, want := range []int{0, 3} {
+		if offset, err := pool.Claim(blocks[0], 3); err != nil || offset != want {
+			t.Errorf("claimed at %d, %v", offset, err)
+		}
+	}
+	_, err = pool.Claim(blocks[0], 3)
+	refused(t, err, pagedkv.ErrBlockFull)
+	must(t, pool.Seal(blocks[0]))
+	_, err = pool.Claim(blocks[0], 1)
+	refused(t, err, pagedkv.ErrBlockSealed)
+	state, err := pool.BlockState(0)
+	must(t, err)
+	if state != (pagedkv.BlockState{ID: 0, References: 1, Filled: 6, Sealed: true}) {
+		t.Errorf("block 0 is %+v", state)
+	}
+	must(t, pool.Reset(blocks[0]))
+	stats, err := pool.Stats()
+	must(t, err)
+	if stats.Blocks != 4 || stats.Used != 3 || stats.Shared != 1 || stats.References != 4 || stats.SlotsFilled != 0 {
+		t.Errorf("%+v", stats)
+	}
+	refused(t, pool.Release(blocks[2], blocks[2]), pagedkv.ErrDoubleFree)
+	must(t, pool.Release(blocks[1], blocks[2]))
+	must(t, pool.Release(blocks[1]))
+	refused(t, pool.Release(blocks[2]), pagedkv.ErrDoubleFree)
+	refused(t, pool.Retain(blocks[2]), pagedkv.ErrStaleHandle)
+	must(t, pool.Validate())
+	must(t, pool.Close())
+	refused(t, pool.Close(), pagedkv.ErrStaleHandle)
+	_, err = pagedkv.NewPool(pagedkv.PoolConfig{Blocks: -4})
+	refused(t, err, pagedkv.ErrOutOfRange, "Blocks is -4")
+}
+
+func TestPrefixIndex(t *testing.T) {
+	cache := newCache(t, pagedkv.CacheConfig{Prefix: &pagedkv.PrefixConfig{Events: 64, PinnedBlocks: 2}})
+	prefix, text := cache.Prefix(), numbered(10, 40)
+	session, err := cache.OpenSession(&pagedkv.SessionConfig{Salt: "a", Retention: pagedkv.RetentionHigh})
+	must(t, err)
+	extend(t, session, text)
+	must(t, session.Close())
+
+	if pinned, err := prefix.Pin("a", text); err != nil || pinned != 32 {
+		t.Errorf("pinned %d, %v", pinned, err)
+	}
+	if pinned, err := prefix.Pin("b", text); err != nil || pinned != 0 {
+		t.Errorf("pinned %d of another salt, %v", pinned, err)
+	}
+	must(t, prefix.ClearAll())
+	stats, err := prefix.Stats("a")
+	must(t, err)
+	if stats.CachedBlocks != 2 || stats.PinnedBlocks != 2 || stats.PublishedBlocks != 2 {
+		t.Errorf("%+v", stats)
+	}
+	if unpinned, err := prefix.Unpin("a", text); err != nil || unpinned != 32 {
+		t.Errorf("unpinned %d, %v", unpinned, err)
+	}
+	_, err = prefix.Unpin("a", text)
+	refused(t, err, pagedkv.ErrDoubleFree)
+	must(t, prefix.SetQuota("a", 1))
+	all, err := prefix.StatsOfAll()
+	must(t, err)
+	if all.CachedBlocks != 1 || all.ExpelledBlocks != 1 {
+		t.Errorf("%+v", all)
+	}
+	must(t, prefix.SetQuota("a", pagedkv.DefaultQuota))
+	must(t, prefix.Clear("a"))
+
+	hashes, err := pagedkv.HashBlocks("a", 16, text)
+	must(t, err)
+	var next uint64
+	events := make([]pagedkv.PrefixEvent, 3)
+	var got []pagedkv.PrefixEvent
+	for n := 1; n > 0; {
+		var lost uint64
+		if n, lost, err = prefix.Events(&next, events); err != nil || lost != 0 {
+			t.Fatalf("%d lost, %v", lost, err)
+		}
+		got = append(got, events[:n]...)
+	}
+	want := []pagedkv.PrefixEvent{{Number: 0, Hash: hashes[0], Kind: pagedkv.PrefixStored}, {Number: 1, Hash: hashes[1], Position: 16, Kind: pagedkv.PrefixStored},
+		{Number: 2, Hash: hashes[1], Position: 16, Kind: pagedkv.PrefixExpelled}, {Number: 3, Hash: hashes[0], Kind: pagedkv.PrefixCleared}}
+	if len(hashes) != 2 || len(got) != len(want) || next != 4 {
+		t.Fatalf("%d hashes, %d events, next %d", len(hashes), len(got), next)
+	}
+	for i := range want {
+		if want[i].Parent = got[0].Parent; want[i].Position == 16 {
+			want[i].Parent = hashes[0]
+		}
+		if got[i] != want[i] {
+			t.Errorf("event %d is %+v, expected %+v", i, got[i], want[i])
+		}
+	}
+	_, err = pagedkv.HashBlocks("a", 0, text)
+	refused(t, err, pagedkv.ErrInvalidArgument)
+	_, _, err = newCache(t, pagedkv.CacheConfig{}).Prefix().Events(&next, events)
+	refused(t, err, pagedkv.ErrUnsupported)
+}
+
+func TestRunnerComputesTheSameBits(t *testing.T) {
+	want := extend(t, open(t, newCache(t, pagedkv.CacheConfig{Threads: 2})), numbered(1, 200))
+	cache := newCache(t, pagedkv.CacheConfig{Threads: 2, Runner: pagedkv.Goroutines(2)})
+	if got := extend(t, open(t, cache), numbered(1, 200)); !reflect.DeepEqual(got, want) {
+		t.Error("goroutines compute other bits than the library's threads")
+	}
+	var tasks, backwards int
+	runner := func(n int, run func(task, worker int)) {
+		tasks += n
+		for i := n - 1; i >= 0; i-- {
+			run(i, 0)
+			backwards++
+		}
+	}
+	got := extend(t, open(t, newCache(t, pagedkv.CacheConfig{Threads: 1, Runner: runner})), numbered(1, 200))
+	if !reflect.DeepEqual(got, want) || tasks == 0 || backwards != tasks {
+		t.Errorf("a runner of its own ran %d of %d tasks", backwards, tasks)
+	}
+}
+
+func TestFiguresOfACache(t *testing.T) {
+	config := pagedkv.CacheConfig{Groups: []pagedkv.LayerGroup{
+		{Layers: 2, LayerIndices: []uint32{0, 2}, QueryHeads: 4, KVHeads: 2, KeyDim: 32, DType: pagedkv.BF16, Blocks: 6},
+		{Layers: 1, LayerIndices: []uint32{1}, QueryHeads: 2, KVHeads: 1, KeyDim: 16, Window: 16, Blocks: 5},
+	}, ISA: pagedkv.ISAScalar, Threads: 1}
+	cache := newCache(t, config)
+	info, err := cache.Info()
+	must(t, err)
+	want := pagedkv.CacheInfo{Storage: pagedkv.StoragePaged, Layout: pagedkv.LayoutPacked, BlockSize: 16, Groups: 2, Layers: 3, Threads: 1, ISA: pagedkv.ISAScalar}
+	if info != want || info.ISA.String() != "scalar" {
+		t.Errorf("%+v, %v", info, info.ISA)
+	}
+	stats, err := cache.PoolStats(1)
+	must(t, err)
+	if stats.Blocks != 5 || stats.Free != 5 {
+		t.Errorf("%+v", stats)
+	}
+	plan, err := pagedkv.ComputePlan(config, 0)
+	must(t, err)
+	if plan.Blocks != 6 || plan.BytesPerToken != 2*2*2*32*2 {
+		t.Errorf("%+v", plan)
+	}
+	metrics, err := cache.Metrics()
+	must(t, err)
+	if !strings.HasPrefix(metrics, "# ") || !strings.HasSuffix(metrics, "\n") || !strings.Contains(metrics, "blocks") {
+		t.Errorf("%q", metrics)
+	}
+	if supported, err := pagedkv.ISASupported(pagedkv.ISAScalar); err != nil || !supported {
+		t.Errorf("scalar: %v, %v", supported, err)
+	}
+	config.Groups[0].LayerIndices = config.Groups[0].LayerIndices[:1]
+	_, err = pagedkv.NewCache(config)
+	refused(t, err, pagedkv.ErrInvalidArgument, "2 layers", "names 1")
+	config.Groups[0].LayerIndices = []uint32{0, 1}
+	_, err = pagedkv.NewCache(config)
+	refused(t, err, pagedkv.ErrInvalidArgument, "layer 1")
+	if _, err := pagedkv.NewCache(pagedkv.CacheConfig{}); !errors.Is(err, pagedkv.ErrMisuse) {
+		t.Errorf("a cache of nothing: %v", err)
+	}
+}

@@ -1,0 +1,287 @@
+package pagedkv_test
+
+import (
+	"pagedkv"
+)
+
+var actions = map[string]func(*player, object){
+	"plan": func(p *player, o object) {
+		group := pagedkv.AllGroups
+		if o["group"] != nil {
+			group = number(o, "group")
+		}
+		plan, err := pagedkv.ComputePlan(p.config, group)
+		if p.status(o, err) {
+			p.fields(o, plan)
+		}
+	},
+	"open": func(p *player, o object) {
+		session, err := p.cache.OpenSession(&pagedkv.SessionConfig{Priority: int32(number(o, "priority")), Salt: text(o, "salt"),
+			Prefix: pagedkv.PrefixUse(p.enums[text(o, "prefix")])})
+		if p.status(o, err) {
+			p.sessions[text(o, "session")] = session
+		}
+	},
+	"step": (*player).step,
+	"length": func(p *player, o object) {
+		length, err := p.session(o).Length()
+		if p.status(o, err) {
+			p.equal("length", length, o["length"])
+		}
+	},
+	"tokens": func(p *player, o object) {
+		want := spans(o["tokens"])
+		got := make([]int32, len(want))
+		if p.status(o, p.session(o).Tokens(number(o, "first"), got)) {
+			p.equal("tokens", got, want)
+		}
+	},
+	"table": (*player).table,
+	"slots": (*player).slots,
+	"read":  (*player).read,
+	"info": func(p *player, o object) {
+		info, err := p.session(o).Info()
+		if p.status(o, err) {
+			p.fields(o, info)
+		}
+	},
+	"stats": func(p *player, o object) {
+		stats, err := p.cache.Stats()
+		if p.status(o, err) {
+			p.fields(o, stats)
+		}
+	},
+	"prefix_stats": func(p *player, o object) {
+		stats, err := p.cache.Prefix().StatsOfAll()
+		if o["all"] == nil {
+			stats, err = p.cache.Prefix().Stats(text(o, "salt"))
+		}
+		if p.status(o, err) {
+			p.fields(o, stats)
+		}
+	},
+	"prefix_clear": func(p *player, o object) {
+		if o["all"] != nil {
+			p.status(o, p.cache.Prefix().ClearAll())
+		} else {
+			p.status(o, p.cache.Prefix().Clear(text(o, "salt")))
+		}
+	},
+	"match": func(p *player, o object) {
+		matched, err := p.session(o).MatchPrefix(spans(o["tokens"]))
+		if p.status(o, err) {
+			p.equal("matched", matched, o["matched"])
+		}
+	},
+	"reserve": func(p *player, o object) { p.status(o, p.session(o).Reserve(number(o, "tokens"))) },
+	"trim":    func(p *player, o object) { p.status(o, p.session(o).Trim(number(o, "length"))) },
+	"fork": func(p *player, o object) {
+		fork, err := p.session(o).Fork()
+		if p.status(o, err) {
+			p.sessions[text(o, "into")] = fork
+		}
+	},
+	"suspend": func(p *player, o object) { p.status(o, p.session(o).Suspend()) },
+	"resume": func(p *player, o object) {
+		length, total, err := p.session(o).Resume()
+		if p.status(o, err) {
+			p.equal("length", length, o["length"])
+			p.equal("total", total, o["total"])
+		}
+	},
+	"victims": (*player).victims,
+	"snapshot": func(p *player, o object) {
+		frozen, err := p.session(o).Snapshot()
+		if p.status(o, err) {
+			p.snapshots[text(o, "into")] = frozen
+		}
+	},
+	"snapshot_length": func(p *player, o object) {
+		length, err := p.snapshots[text(o, "snapshot")].Length()
+		if p.status(o, err) {
+			p.equal("length", length, o["length"])
+		}
+	},
+	"open_snapshot": func(p *player, o object) {
+		session, err := p.snapshots[text(o, "snapshot")].Open()
+		if p.status(o, err) {
+			p.sessions[text(o, "into")] = session
+		}
+	},
+	"close_snapshot": func(p *player, o object) { p.status(o, p.snapshots[text(o, "snapshot")].Close()) },
+	"close":          func(p *player, o object) { p.status(o, p.session(o).Close()) },
+	"validate":       func(p *player, o object) { p.status(o, p.cache.Validate()) },
+}
+
+func (p *player) session(o object) *pagedkv.Session { return p.sessions[text(o, "session")] }
+
+func (p *player) table(o object) {
+	table, err := p.session(o).BlockTable(number(o, "group"))
+	if !p.status(o, err) {
+		return
+	}
+	gone := 0
+	for _, id := range table {
+		if id == pagedkv.NoBlock {
+			gone++
+		}
+	}
+	p.equal("entries", len(table), o["count"])
+	p.equal("gone", gone, o["gone"])
+	if shares, there := o["shares"].([]any); there {
+		other, err := p.sessions[shares[0].(string)].BlockTable(number(o, "group"))
+		p.status(object{}, err)
+		same := 0
+		for i := range table {
+			if i < len(other) && table[i] == other[i] && table[i] != pagedkv.NoBlock {
+				same++
+			}
+		}
+		p.equal("shared entries", same, shares[1])
+	}
+}
+
+func (p *player) slots(o object) {
+	slots := make([]int64, number(o, "count"))
+	if !p.status(o, p.session(o).SlotMapping(number(o, "group"), number(o, "first"), slots)) {
+		return
+	}
+	table, err := p.session(o).BlockTable(number(o, "group"))
+	p.status(object{}, err)
+	for i, slot := range slots {
+		position := number(o, "first") + i
+		want := int64(-1)
+		if id := table[position/p.blockSize]; id != pagedkv.NoBlock {
+			want = int64(id)*int64(p.blockSize) + int64(position%p.blockSize)
+		}
+		p.equal("slot", slot, want)
+	}
+}
+
+func (p *player) read(o object) {
+	layer, begin, count := number(o, "layer"), number(o, "first"), number(o, "count")
+	shape := p.layers[layer%len(p.layers)] // a layer that is not there has to be refused, whatever its rows
+	k, v := make([]float32, count*shape.KVHeads*shape.KeyDim), make([]float32, count*shape.KVHeads*shape.ValueDim)
+	if !p.status(o, p.session(o).Materialize(layer, begin, count, pagedkv.Float32(k), pagedkv.Float32(v))) {
+		return
+	}
+	for _, entry := range o["values"].([]any) {
+		e := entry.([]any)
+		rows, dim := k, shape.KeyDim
+		if e[0] == "v" {
+			rows, dim = v, shape.ValueDim
+		}
+		row, head, d := int(e[1].(float64))-begin, int(e[2].(float64)), int(e[3].(float64))
+		p.near("value", rows[(row*shape.KVHeads+head)*dim+d], e[4])
+	}
+}
+
+func (p *player) victims(o object) {
+	var steps []pagedkv.Step
+	for _, entry := range o["sessions"].([]any) {
+		e := entry.([]any)
+		steps = append(steps, pagedkv.Step{Session: p.sessions[e[0].(string)], NewTokens: int(e[1].(float64))})
+	}
+	ids, err := p.cache.ChooseVictims(steps...)
+	if !p.status(o, err) {
+		return
+	}
+	got := []any{}
+	for _, id := range ids {
+		for name, session := range p.sessions {
+			if session.ID() == id {
+				got = append(got, name)
+			}
+		}
+	}
+	p.equal("victims", got, o["victims"])
+}
+
+// textOf is what a session holds, NoToken where nobody told.
+func (p *player) textOf(session *pagedkv.Session) []int32 {
+	length, err := session.Length()
+	if err != nil {
+		return nil // the step's own error says it better
+	}
+	tokens := make([]int32, length)
+	p.status(object{}, session.Tokens(0, tokens))
+	return tokens
+}
+
+func (p *player) step(o object) {
+	var steps []pagedkv.Step
+	var ids []int32
+	var all []uint64
+	for _, entry := range o["sessions"].([]any) {
+		e := object(entry.(map[string]any))
+		session, fresh := p.session(e), spans(e["tokens"])
+		text := p.textOf(session)
+		all = append(all, histories(append(text, fresh...))[len(text):]...)
+		ids = append(ids, fresh...)
+		steps = append(steps, pagedkv.Step{Session: session, NewTokens: len(fresh)})
+	}
+	batch, err := p.cache.Begin(steps...)
+	if err != nil {
+		p.status(o, err)
+		return
+	}
+	defer batch.Close()
+	var params *pagedkv.AttentionParams
+	if given, there := o["params"].(map[string]any); there {
+		params = &pagedkv.AttentionParams{}
+		fields := object{}
+		for name, value := range given {
+			fields[name] = value
+		}
+		if causal, there := fields["causal"]; there {
+			params.Bidirectional = causal.(float64) == 0
+			delete(fields, "causal")
+		}
+		p.fill(params, fields)
+		if given["window"] == 0.0 {
+			params.Window = pagedkv.NoWindow
+		}
+		if given["sinks"] == 0.0 {
+			params.Sinks = pagedkv.NoSinks
+		}
+	}
+	outs, err := p.layersOf(batch, all, params)
+	if err == nil {
+		if text(o, "end") == "abort" {
+			err = batch.Abort()
+		} else {
+			err = batch.Commit(ids)
+		}
+	}
+	if !p.status(o, err) || outs == nil {
+		return
+	}
+	wanted, _ := o["out"].([]any)
+	for _, entry := range wanted {
+		e := entry.([]any)
+		row, layer, head, d := int(e[0].(float64)), int(e[1].(float64)), int(e[2].(float64)), int(e[3].(float64))
+		shape := p.layers[layer]
+		p.near("out", outs[layer][(row*shape.QueryHeads+head)*shape.ValueDim+d], e[4])
+	}
+}
+
+// layersOf writes and attends every layer.
+func (p *player) layersOf(batch *pagedkv.Batch, all []uint64, params *pagedkv.AttentionParams) ([][]float32, error) {
+	if p.config.Storage == pagedkv.StorageNone {
+		return nil, nil
+	}
+	outs := make([][]float32, len(p.layers))
+	for layer, shape := range p.layers {
+		k := rowsOf(all, kindK, layer, shape.KVHeads, shape.KeyDim)
+		v := rowsOf(all, kindV, layer, shape.KVHeads, shape.ValueDim)
+		q := rowsOf(all, kindQ, layer, shape.QueryHeads, shape.KeyDim)
+		outs[layer] = make([]float32, len(all)*shape.QueryHeads*shape.ValueDim)
+		if err := batch.Write(layer, pagedkv.Float32(k), pagedkv.Float32(v)); err != nil {
+			return nil, err
+		}
+		if err := batch.Attend(layer, pagedkv.Float32(q), pagedkv.Float32(outs[layer]), params); err != nil {
+			return nil, err
+		}
+	}
+	return outs, nil
+}

@@ -1,0 +1,254 @@
+package pagedkv_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pagedkv"
+)
+
+// The scenarios of bindings/scenarios, whose README.md says what every step means.
+
+type object map[string]any
+
+type scenario struct {
+	Name      string
+	Config    object
+	Steps     []object
+	Tolerance float64
+}
+
+func readJSON(t *testing.T, path string, into any) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(data, into)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// enumValues are the values of C's enumerators, by name.
+func enumValues(t *testing.T) map[string]int64 {
+	var api struct {
+		Enums []struct {
+			Constants []struct {
+				Name  string
+				Value int64
+			}
+		}
+	}
+	readJSON(t, "../api/api.json", &api)
+	values := map[string]int64{}
+	for _, enum := range api.Enums {
+		for _, constant := range enum.Constants {
+			values[constant.Name] = constant.Value
+		}
+	}
+	return values
+}
+
+// field finds the field of a struct that C calls name.
+func field(t *testing.T, value reflect.Value, name string) reflect.Value {
+	t.Helper()
+	found := value.FieldByNameFunc(func(own string) bool { return strings.EqualFold(own, strings.ReplaceAll(name, "_", "")) })
+	if !found.IsValid() {
+		t.Fatalf("%s has no field for %s", value.Type(), name)
+	}
+	return found
+}
+
+type player struct {
+	t         *testing.T
+	enums     map[string]int64
+	cache     *pagedkv.Cache
+	config    pagedkv.CacheConfig
+	layers    []pagedkv.LayerGroup // by layer
+	blockSize int
+	tolerance float64
+	sessions  map[string]*pagedkv.Session
+	snapshots map[string]*pagedkv.Snapshot
+}
+
+// fill sets the fields of a Go struct from an object with C's names.
+func (p *player) fill(into any, from object) {
+	p.t.Helper()
+	for name, given := range from {
+		target := field(p.t, reflect.ValueOf(into).Elem(), name)
+		switch value := given.(type) {
+		case string:
+			target.SetInt(p.enums[value])
+		case []any:
+			list := reflect.MakeSlice(target.Type(), len(value), len(value))
+			for i, entry := range value {
+				list.Index(i).Set(reflect.ValueOf(entry).Convert(target.Type().Elem()))
+			}
+			target.Set(list)
+		case float64:
+			if target.Kind() == reflect.Bool {
+				target.SetBool(value != 0)
+			} else {
+				target.Set(reflect.ValueOf(value).Convert(target.Type()))
+			}
+		default:
+			p.t.Fatalf("%s is a %T", name, given)
+		}
+	}
+}
+
+var modelFields = []string{"layers", "query_heads", "kv_heads", "key_dim", "value_dim", "dtype", "value_dtype", "window", "sinks", "latent"}
+
+func (p *player) configure(given object) {
+	model := object{}
+	for _, name := range modelFields {
+		if value, there := given[name]; there {
+			model[name] = value
+			delete(given, name)
+		}
+	}
+	groups, _ := given["groups"].([]any)
+	delete(given, "groups")
+	if len(model) > 0 {
+		groups = []any{map[string]any(model)}
+	}
+	for _, group := range groups {
+		p.config.Groups = append(p.config.Groups, pagedkv.LayerGroup{})
+		p.fill(&p.config.Groups[len(p.config.Groups)-1], group.(map[string]any))
+	}
+	if prefix, there := given["prefix"].(map[string]any); there {
+		delete(given, "prefix")
+		p.config.Prefix = &pagedkv.PrefixConfig{}
+		p.fill(p.config.Prefix, prefix)
+	}
+	p.fill(&p.config, given)
+	if p.blockSize = p.config.BlockSize; p.blockSize == 0 {
+		p.blockSize = 16
+	}
+	p.layers = make([]pagedkv.LayerGroup, 64)
+	next := 0
+	for _, group := range p.config.Groups {
+		if group.ValueDim == 0 {
+			group.ValueDim = group.KeyDim
+		}
+		for i := 0; i < group.Layers; i++ {
+			at := next + i
+			if group.LayerIndices != nil {
+				at = int(group.LayerIndices[i])
+			}
+			p.layers[at] = group
+		}
+		next += group.Layers
+	}
+	p.layers = p.layers[:next]
+}
+
+func number(o object, key string) int { value, _ := o[key].(float64); return int(value) }
+func text(o object, key string) string {
+	value, _ := o[key].(string)
+	return value
+}
+
+func spans(given any) []int32 {
+	ids := []int32{}
+	for _, span := range given.([]any) {
+		s := span.([]any)
+		for i := uint64(0); i < uint64(s[2].(float64)); i++ {
+			ids = append(ids, tokenID(uint64(s[0].(float64)), uint64(s[1].(float64))+i))
+		}
+	}
+	return ids
+}
+
+func (p *player) equal(what string, got, want any) {
+	p.t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		p.t.Errorf("%s: %v, expected %v", what, got, want)
+	}
+}
+
+func (p *player) near(what string, got float32, want any) {
+	p.t.Helper()
+	if !(math.Abs(float64(got)-want.(float64)) <= p.tolerance) {
+		p.t.Errorf("%s: %v, expected %v", what, got, want)
+	}
+}
+
+// fields compares those that the step names.
+func (p *player) fields(step object, figures any) {
+	p.t.Helper()
+	for name, want := range step["fields"].(map[string]any) {
+		got := field(p.t, reflect.ValueOf(figures), name)
+		if got.Kind() == reflect.Bool {
+			p.equal(name, got.Bool(), want.(float64) != 0)
+		} else {
+			p.equal(name, got, int64(want.(float64)))
+		}
+	}
+}
+
+// status checks how the step ended; true where it worked and was to work.
+func (p *player) status(step object, err error) bool {
+	p.t.Helper()
+	want := text(step, "status")
+	if want == "" && text(step, "do") == "resume" && step["blocks_short"] != nil {
+		want = "PKV_OUT_OF_BLOCKS"
+	}
+	if want == "" {
+		if err != nil {
+			p.t.Fatalf("unexpected error: %v", err)
+		}
+		return true
+	}
+	var e *pagedkv.Error
+	if !errors.As(err, &e) || !errors.Is(err, pagedkv.Status(p.enums[want])) {
+		p.t.Fatalf("%v, expected %s", err, want)
+	}
+	if len(e.Sentence) < 10 || !strings.Contains(e.Sentence, " ") {
+		p.t.Errorf("no sentence: %q", e.Sentence)
+	}
+	if short, there := step["blocks_short"]; there {
+		p.equal("blocks_short", e.BlocksShort, short)
+	}
+	return false
+}
+
+func TestScenarios(t *testing.T) {
+	var file struct{ Scenarios []scenario }
+	readJSON(t, "../scenarios/scenarios.json", &file)
+	if len(file.Scenarios) == 0 {
+		t.Fatal("no scenarios")
+	}
+	for _, s := range file.Scenarios {
+		s := s
+		t.Run(s.Name, func(t *testing.T) {
+			p := &player{t: t, enums: enumValues(t), tolerance: s.Tolerance, sessions: map[string]*pagedkv.Session{},
+				snapshots: map[string]*pagedkv.Snapshot{}}
+			p.configure(s.Config)
+			cache, err := pagedkv.NewCache(p.config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.cache = cache
+			for i, step := range s.Steps {
+				do, known := actions[text(step, "do")]
+				if !known {
+					t.Fatalf("step %d is %q: this runner does not know it", i, text(step, "do"))
+				}
+				do(p, step)
+				if t.Failed() {
+					t.Fatalf("that was step %d of %q: %v", i, s.Name, step)
+				}
+			}
+			if err := cache.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,54 @@
+package pagedkv_test
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"pagedkv"
+)
+
+func TestTextsComeBackFromADirectory(t *testing.T) {
+	config := pagedkv.CacheConfig{Prefix: &pagedkv.PrefixConfig{},
+		Store: &pagedkv.StoreConfig{Directory: filepath.Join(t.TempDir(), "store"), Fingerprint: []byte("model")}}
+	first := newCache(t, config)
+	session := open(t, first)
+	text := numbered(1, 40)
+	extend(t, session, text)
+	must(t, session.Close())
+	if queued, err := first.Store().Flush(20 * time.Second); err != nil || queued != 0 {
+		t.Fatalf("%d blocks wait, %v", queued, err)
+	}
+	stats, err := first.Store().Stats()
+	must(t, err)
+	if stats.WrittenItems != 2 || stats.Down {
+		t.Errorf("%+v", stats)
+	}
+	must(t, first.Close())
+
+	second := newCache(t, config)
+	must(t, second.Store().Prefetch("", text))
+	if cached, err := second.Store().Wait("", text, 20*time.Second); err != nil || cached != 32 {
+		t.Errorf("%d tokens are back, %v", cached, err)
+	}
+	again := open(t, second)
+	if matched, err := again.MatchPrefix(text); err != nil || matched != 32 {
+		t.Errorf("%d tokens matched, %v", matched, err)
+	}
+	plain := open(t, newCache(t, pagedkv.CacheConfig{}))
+	extend(t, plain, text)
+	extend(t, again, text[32:])
+	near(t, "the next token", extend(t, again, []int32{99}), extend(t, plain, []int32{99}))
+	must(t, second.Store().Cancel("", text))
+	must(t, again.Suspend())
+	must(t, again.Prefetch())
+
+	_, err = newCache(t, pagedkv.CacheConfig{}).Store().Stats()
+	refused(t, err, pagedkv.ErrUnsupported)
+	config.Storage = pagedkv.StorageContiguous // has no store: the directory is closed again
+	_, err = pagedkv.NewCache(config)
+	refused(t, err, pagedkv.ErrUnsupported)
+	config.Storage, config.Store.Directory = 0, filepath.Join(config.Store.Directory, "no", "such", "folder")
+	_, err = pagedkv.NewCache(config)
+	refused(t, err, pagedkv.ErrIO)
+}
