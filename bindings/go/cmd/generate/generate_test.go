@@ -1,0 +1,132 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pagedkv/internal/llama"
+)
+
+const data = "../../../../bench/data/"
+
+// generated runs the demo and gives the tokens of each session.
+func generated(t *testing.T, o options) [][]string {
+	t.Helper()
+	o.model, o.tokensOut = data+"tiny-shakespeare.bin", filepath.Join(t.TempDir(), "tokens")
+	if o.chunk == 0 {
+		o.chunk = 64
+	}
+	if err := run(&o); err != nil {
+		t.Fatal(err)
+	}
+	return linesOf(t, o.tokensOut)
+}
+
+func linesOf(t *testing.T, path string) [][]string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines [][]string
+	for _, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
+		lines = append(lines, strings.Fields(line))
+	}
+	return lines
+}
+
+func TestGreedyTextIsTheExpectedOne(t *testing.T) {
+	var expected struct{ Tokens []int }
+	text, err := os.ReadFile(data + "tiny-shakespeare.expected.json")
+	if err == nil {
+		err = json.Unmarshal(text, &expected)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Fields(strings.Trim(fmt.Sprint(expected.Tokens[1+len("ROMEO:\n"):]), "[]"))
+	got := generated(t, options{prompts: prompts{"ROMEO:\n"}, maxTokens: len(want)})
+	if len(want) != 160 || !reflect.DeepEqual(got, [][]string{want}) {
+		t.Errorf("other tokens than expected: %v", got)
+	}
+}
+
+var texts = prompts{opening + scenes[0], opening + scenes[1], scenes[2], "ROMEO:\n"}
+
+// The texts follow from prompts and seed alone, not from how the work is cut or who is stopped for want of blocks.
+func TestScheduleDoesNotShow(t *testing.T) {
+	model, err := llama.Open(data + "tiny-shakespeare.bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, temperature := range []float64{0, 0.9} {
+		o := options{prompts: texts, sessions: 4, maxTokens: 12, temperature: temperature, topP: 0.9, seed: 1}
+		want := generated(t, o)
+		if program := os.Getenv("PAGEDKV_GENERATE"); program != "" {
+			if got := generatedByC(t, program, o); !reflect.DeepEqual(got, want) {
+				t.Errorf("temperature %v: C generates %v, Go %v", temperature, got, want)
+			}
+		}
+		o.chunk, o.blocks = 19, 14
+		o.model = data + "tiny-shakespeare.bin"
+		tokenizer, err := llama.OpenTokenizer(o.tokenizerPath(), model.Vocabulary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := newScheduler(&o, model, tokenizer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.run(); err != nil || s.suspensions == 0 || s.matched == 0 {
+			t.Errorf("%d suspensions, %d tokens matched, %v: so few blocks are to make some", s.suspensions, s.matched, err)
+		}
+		for i, q := range s.sequences {
+			if got := strings.Fields(strings.Trim(fmt.Sprint(q.tokens[q.prompt:]), "[]")); !reflect.DeepEqual(got, want[i]) {
+				t.Errorf("temperature %v, session %d in few blocks: %v, expected %v", temperature, i, got, want[i])
+			}
+		}
+		if err := s.cache.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func generatedByC(t *testing.T, program string, o options) [][]string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "tokens")
+	arguments := []string{"--quiet", "--model", data + "tiny-shakespeare.bin", "--tokens-out", out, "--sessions", fmt.Sprint(o.sessions),
+		"--max-tokens", fmt.Sprint(o.maxTokens), "--temperature", fmt.Sprint(o.temperature), "--seed", fmt.Sprint(o.seed)}
+	for _, text := range o.prompts {
+		arguments = append(arguments, "--prompt", text)
+	}
+	if output, err := exec.Command(program, arguments...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	return linesOf(t, out)
+}
+
+func TestBadInputIsASentence(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "empty.bin")
+	if err := os.WriteFile(empty, make([]byte, 40), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	model := data + "tiny-shakespeare.bin"
+	for part, o := range map[string]options{
+		"no such file":     {model: "none.bin", chunk: 1, maxTokens: 1},
+		"its header is 0":  {model: empty, chunk: 1, maxTokens: 1},
+		"cut short":        {model: model, tokenizer: empty, chunk: 1, maxTokens: 1},
+		"-chunk 0":         {model: model, maxTokens: 1},
+		"in one session":   {model: model, chunk: 8, maxTokens: 60, blocks: 2, prompts: prompts{"ROMEO:\n"}},
+		"the model's cont": {model: model, chunk: 8, maxTokens: 1, prompts: prompts{strings.Repeat("x", 600)}},
+	} {
+		if err := run(&o); err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%v does not say %q", err, part)
+		}
+	}
+}

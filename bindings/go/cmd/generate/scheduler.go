@@ -1,0 +1,201 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"pagedkv"
+	"pagedkv/internal/llama"
+)
+
+type state int
+
+const (
+	waiting state = iota
+	running
+	suspended
+	done
+)
+
+// sequence is one text: its tokens, and how many of them are in the cache.
+type sequence struct {
+	state   state
+	session *pagedkv.Session
+	tokens  []int32
+	prompt  int
+	held    int
+	limit   int
+	sampler *sampler
+}
+
+// scheduler batches sequences continuously: each pass decodes a token of every running session and computes a chunk of those that are behind.
+type scheduler struct {
+	model       *llama.Model
+	cache       *pagedkv.Cache
+	sequences   []*sequence
+	chunk       int
+	full        bool // somebody was stopped, and nobody has ended since: whoever starts now would be the next to be stopped
+	passes      int
+	matched     int
+	suspensions int
+}
+
+func (s *scheduler) run() error {
+	for {
+		if err := s.admit(); err != nil {
+			return err
+		}
+		owners, steps := s.plan()
+		if len(steps) == 0 {
+			return nil
+		}
+		batch, err := s.cache.Begin(steps...)
+		if errors.Is(err, pagedkv.ErrOutOfBlocks) {
+			if err := s.suspend(steps); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.forward(batch, owners, steps); err != nil {
+			_ = batch.Close() // takes the step back; the error before says why
+			return err
+		}
+		s.passes++
+	}
+}
+
+// admit resumes what was suspended, in order, and opens a session where nobody is behind: so whoever comes later finds what the texts share in
+// the prefix index.
+func (s *scheduler) admit() error {
+	if s.full && s.running() > 0 {
+		return nil
+	}
+	s.full = false
+	for _, q := range s.sequences {
+		switch q.state {
+		case suspended:
+			length, _, err := q.session.Resume()
+			if errors.Is(err, pagedkv.ErrOutOfBlocks) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			q.held, q.state = length, running
+		case running:
+			if len(q.tokens)-q.held > 1 {
+				return nil
+			}
+		case waiting:
+			session, err := s.cache.OpenSession(nil)
+			if err != nil {
+				return err
+			}
+			if q.held, err = session.MatchPrefix(q.tokens[:len(q.tokens)-1]); err != nil {
+				return err
+			}
+			q.session, q.state = session, running
+			s.matched += q.held
+			return nil
+		}
+	}
+	return nil
+}
+
+func (s *scheduler) running() int {
+	count := 0
+	for _, q := range s.sequences {
+		if q.state == running {
+			count++
+		}
+	}
+	return count
+}
+
+func (s *scheduler) plan() (owners []*sequence, steps []pagedkv.Step) {
+	chunk := s.chunk
+	for _, q := range s.sequences {
+		if q.state != running {
+			continue
+		}
+		count := len(q.tokens) - q.held
+		if count > 1 {
+			if count > chunk {
+				count = chunk
+			}
+			chunk -= count
+		}
+		if count > 0 {
+			owners, steps = append(owners, q), append(steps, pagedkv.Step{Session: q.session, NewTokens: count})
+		}
+	}
+	return owners, steps
+}
+
+// suspend stops whom the library names, so that the others can go on.
+func (s *scheduler) suspend(steps []pagedkv.Step) error {
+	victims, err := s.cache.ChooseVictims(steps...)
+	if err != nil {
+		return fmt.Errorf("a session cannot go on even alone: %w", err)
+	}
+	for _, victim := range victims {
+		for _, q := range s.sequences {
+			if q.state == running && q.session.ID() == victim {
+				if err := q.session.Suspend(); err != nil {
+					return err
+				}
+				q.state, s.full = suspended, true
+				s.suspensions++
+			}
+		}
+	}
+	return nil
+}
+
+// forward computes the rows of a batch, commits it and takes the next token of every session that is up to date.
+func (s *scheduler) forward(batch *pagedkv.Batch, owners []*sequence, steps []pagedkv.Step) error {
+	var tokens []int32
+	var positions []int
+	for i, q := range owners {
+		tokens = append(tokens, q.tokens[q.held:q.held+steps[i].NewTokens]...)
+		for j := 0; j < steps[i].NewTokens; j++ {
+			positions = append(positions, q.held+j)
+		}
+	}
+	x, err := s.model.Forward(tokens, positions, func(layer int, q, k, v, out []float32) error {
+		if err := batch.Write(layer, pagedkv.Float32(k), pagedkv.Float32(v)); err != nil {
+			return err
+		}
+		return batch.Attend(layer, pagedkv.Float32(q), pagedkv.Float32(out), nil)
+	})
+	if err != nil {
+		return err
+	}
+	if err := batch.Commit(tokens); err != nil {
+		return err
+	}
+	row := -1
+	for i, q := range owners {
+		row += steps[i].NewTokens
+		q.held += steps[i].NewTokens
+		if q.held == len(q.tokens) {
+			if err := q.take(q.sampler.next(s.model.Logits(x, row))); err != nil {
+				return err
+			}
+			s.full = s.full && q.state != done
+		}
+	}
+	return nil
+}
+
+func (q *sequence) take(token int32) error {
+	q.tokens = append(q.tokens, token)
+	if len(q.tokens) == q.limit || token == llama.Begin || token == llama.End {
+		q.state = done
+		return q.session.Close() // its blocks stay cached, for whoever begins alike
+	}
+	return nil
+}

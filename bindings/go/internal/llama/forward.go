@@ -1,0 +1,146 @@
+package llama
+
+import (
+	"math"
+	"runtime"
+	"sync"
+)
+
+// Attend stores a layer's keys and values of all rows and writes what attention makes of the queries to out.
+type Attend func(layer int, q, k, v, out []float32) error
+
+// Forward computes the rows' last hidden states (Touvron et al. 2023): RMSNorm, rotary positions on interleaved pairs, grouped-query attention,
+// SwiGLU. Row i is the token tokens[i] at positions[i].
+func (m *Model) Forward(tokens []int32, positions []int, attend Attend) ([]float32, error) {
+	rows := len(tokens)
+	x := make([]float32, 0, rows*m.Dim)
+	for _, token := range tokens {
+		x = append(x, m.embedding[int(token)*m.Dim:][:m.Dim]...)
+	}
+	rotation := m.rotation(positions)
+	normed, attended := make([]float32, rows*m.Dim), make([]float32, rows*m.Dim)
+	q, k, v := make([]float32, rows*m.Dim), make([]float32, rows*m.KVDim), make([]float32, rows*m.KVDim)
+	gate, up := make([]float32, rows*m.Hidden), make([]float32, rows*m.Hidden)
+	for layer := range m.layers {
+		w := &m.layers[layer]
+		rmsNorm(normed, x, w.attentionNorm)
+		matmul(q, normed, w.wq, m.Dim)
+		matmul(k, normed, w.wk, m.Dim)
+		matmul(v, normed, w.wv, m.Dim)
+		rotate(q, rotation, m.QueryHeads, m.HeadDim)
+		rotate(k, rotation, m.KVHeads, m.HeadDim)
+		if err := attend(layer, q, k, v, attended); err != nil {
+			return nil, err
+		}
+		matmul(normed, attended, w.wo, m.Dim)
+		add(x, normed)
+
+		rmsNorm(normed, x, w.ffnNorm)
+		matmul(gate, normed, w.w1, m.Dim)
+		matmul(up, normed, w.w3, m.Dim)
+		for i, g := range gate {
+			gate[i] = g / (1 + float32(math.Exp(float64(-g)))) * up[i]
+		}
+		matmul(normed, gate, w.w2, m.Hidden)
+		add(x, normed)
+	}
+	return x, nil
+}
+
+// Logits of one row of what Forward gave.
+func (m *Model) Logits(x []float32, row int) []float32 {
+	normed, logits := make([]float32, m.Dim), make([]float32, m.Vocabulary)
+	rmsNorm(normed, x[row*m.Dim:][:m.Dim], m.finalNorm)
+	matmul(logits, normed, m.classifier, m.Dim)
+	return logits
+}
+
+func rmsNorm(out, x, weight []float32) {
+	dim := len(weight)
+	for ; len(x) > 0; x, out = x[dim:], out[dim:] {
+		var squares float32
+		for _, value := range x[:dim] {
+			squares += value * value
+		}
+		scale := 1 / float32(math.Sqrt(float64(squares/float32(dim)+1e-5)))
+		for i, w := range weight {
+			out[i] = w * (scale * x[i])
+		}
+	}
+}
+
+// rotation gives cosine and sine of every row and pair.
+func (m *Model) rotation(positions []int) []float32 {
+	out := make([]float32, 0, len(positions)*m.HeadDim)
+	for _, position := range positions {
+		for pair := 0; pair < m.HeadDim; pair += 2 {
+			frequency := float32(math.Pow(10000, -float64(pair)/float64(m.HeadDim)))
+			sin, cos := math.Sincos(float64(position) * float64(frequency))
+			out = append(out, float32(cos), float32(sin))
+		}
+	}
+	return out
+}
+
+func rotate(x, rotation []float32, heads, dim int) {
+	for ; len(x) > 0; rotation = rotation[dim:] {
+		for head := 0; head < heads; head, x = head+1, x[dim:] {
+			for i := 0; i < dim; i += 2 {
+				a, b := x[i], x[i+1]
+				x[i] = a*rotation[i] - b*rotation[i+1]
+				x[i+1] = a*rotation[i+1] + b*rotation[i]
+			}
+		}
+	}
+}
+
+func add(x, y []float32) {
+	for i := range x {
+		x[i] += y[i]
+	}
+}
+
+// matmul computes out[row][column] = x[row] . w[column] for rows of so many inputs, columns shared among the processors.
+func matmul(out, x, w []float32, inputs int) {
+	columns := len(w) / inputs
+	parts := runtime.GOMAXPROCS(0)
+	if len(x)*columns < 1<<20 {
+		parts = 1
+	}
+	var group sync.WaitGroup
+	for part := 0; part < parts; part++ {
+		group.Add(1)
+		work := func(first, end int) {
+			defer group.Done()
+			for column := first; column < end; column++ {
+				weights := w[column*inputs:][:inputs]
+				for row, at := 0, column; at < len(out); row, at = row+1, at+columns {
+					out[at] = dot(x[row*inputs:][:inputs], weights)
+				}
+			}
+		}
+		first, end := part*columns/parts, (part+1)*columns/parts
+		if part == parts-1 {
+			work(first, end)
+		} else {
+			go work(first, end)
+		}
+	}
+	group.Wait()
+}
+
+func dot(a, b []float32) float32 {
+	var s0, s1, s2, s3 float32
+	b = b[:len(a)]
+	for ; len(a) >= 4; a, b = a[4:], b[4:] {
+		b := b[:4]
+		s0 += a[0] * b[0]
+		s1 += a[1] * b[1]
+		s2 += a[2] * b[2]
+		s3 += a[3] * b[3]
+	}
+	for i := range a {
+		s0 += a[i] * b[i]
+	}
+	return s0 + s1 + s2 + s3
+}
