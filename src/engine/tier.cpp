@@ -88,7 +88,8 @@ Tier::Tier(Cache& cache, const pkv_store_config& config)
     item_bytes_.push_back(block_value_bytes(*each));
     position_bytes_ += item_bytes_.back();
   }
-  batch_ = static_cast<size_t>(std::max<uint64_t>(1, (config.buffer_bytes != 0 ? config.buffer_bytes : usual_buffer) / position_bytes_));
+  const uint64_t positions = (config.buffer_bytes != 0 ? config.buffer_bytes : usual_buffer) / position_bytes_;
+  batch_ = static_cast<size_t>(std::clamp<uint64_t>(positions, 1, largest_pool(cache.groups())));
   write_buffer_.resize(batch_ * position_bytes_);
   read_buffer_.resize(batch_ * position_bytes_);
   writer_ = std::thread([this] { run_writer(); });

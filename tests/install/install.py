@@ -37,7 +37,7 @@ def check_library(library):
     assert re.search(r"FLAGS_1.*NODELETE", dynamic), "worker threads may outlive a dlclose: linked without -z nodelete"
     assert "RUNPATH" not in dynamic and "RPATH" not in dynamic, f"an installed library looks into somebody's folder: {dynamic}"
     needed = set(re.findall(r"NEEDED.*\[([^.\]]+)", dynamic))
-    assert needed <= {"libtbb", "libstdc++", "libm", "libgcc_s", "libc", "ld-linux-x86-64", "ld-linux-aarch64"}, needed
+    assert needed <= {"libtbb", "libsodium", "libstdc++", "libm", "libgcc_s", "libc", "ld-linux-x86-64", "ld-linux-aarch64"}, needed
 
 
 def build_and_run(tree, root, compiler, language, directory):
