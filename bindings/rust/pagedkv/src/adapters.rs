@@ -1,0 +1,128 @@
+//! A cache behind the small trait that engines have for it: fill with a prompt, push a row, read everything back, length, snapshot. The
+//! engine computes attention itself; which kind of memory it gets is chosen at run time.
+//!
+//! ```
+//! use pagedkv::adapters::{KvMemory, Kind};
+//!
+//! for kind in ["basic", "paged"] {
+//!     let memory = KvMemory::new(kind.parse()?, 2, 1, 16, 64)?; // layers, KV heads, head dim, blocks
+//!     let mut cache = memory.open()?;
+//!     for layer in 0..2 {
+//!         cache.set_prefill(layer, &[0.5; 3 * 16], &[0.25; 3 * 16])?;
+//!     }
+//!     let frozen = cache.snapshot()?;
+//!     for layer in 0..2 {
+//!         cache.push(layer, &[1.5; 16], &[1.25; 16])?;
+//!     }
+//!     assert_eq!((cache.seq_len()?, frozen.seq_len()?), (4, 3));
+//!     let (k, v) = cache.materialize(1)?;
+//!     assert_eq!((k[2 * 16], k[3 * 16], v[3 * 16]), (0.5, 1.5, 1.25));
+//! }
+//! # Ok::<(), pagedkv::Error>(())
+//! ```
+use crate::{Cache, CacheConfig, Error, LayerGroup, Result, Session, Storage};
+use std::fmt;
+use std::str::FromStr;
+
+/// Keys and values of one sequence, rows of `kv_heads * head_dim` numbers.
+pub trait KvCache: Send {
+    /// Replaces what a layer holds by the rows of a prompt. Every layer gets as many.
+    fn set_prefill(&mut self, layer: u32, keys: &[f32], values: &[f32]) -> Result<()>;
+
+    /// Appends one row to a layer. Every layer gets one before any gets the next.
+    fn push(&mut self, layer: u32, key: &[f32], value: &[f32]) -> Result<()>;
+
+    /// All rows of a layer, dense, also those of a token that other layers do not have yet.
+    fn materialize(&self, layer: u32) -> Result<(Vec<f32>, Vec<f32>)>;
+
+    /// Tokens that every layer has.
+    fn seq_len(&self) -> Result<usize>;
+
+    /// A cache with the same rows, that goes its own way from here.
+    fn snapshot(&self) -> Result<Box<dyn KvCache>>;
+}
+
+/// Where rows live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One growing tensor per sequence and layer; a snapshot copies.
+    Basic,
+    /// Blocks that sequences share until one of them writes.
+    Paged,
+}
+
+impl FromStr for Kind {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "basic" => Ok(Self::Basic),
+            "paged" => Ok(Self::Paged),
+            _ => Err(Error::misuse(format!("the kind of a cache is basic or paged, not '{text}'"))),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Basic => "basic",
+            Self::Paged => "paged",
+        })
+    }
+}
+
+/// Memory for the caches of a model's sequences.
+#[derive(Clone, Debug)]
+pub struct KvMemory {
+    cache: Cache,
+    width: usize,
+}
+
+impl KvMemory {
+    /// For `blocks` blocks of 16 tokens.
+    pub fn new(kind: Kind, layers: u32, kv_heads: u32, head_dim: u32, blocks: u64) -> Result<Self> {
+        let storage = match kind {
+            Kind::Basic => Storage::CONTIGUOUS,
+            Kind::Paged => Storage::PAGED,
+        };
+        let group = LayerGroup::new(layers, kv_heads, kv_heads, head_dim);
+        let cache = Cache::new(&CacheConfig::new(group).storage(storage).blocks(blocks))?;
+        Ok(Self { cache, width: kv_heads as usize * head_dim as usize })
+    }
+
+    /// An empty cache for one sequence.
+    pub fn open(&self) -> Result<Box<dyn KvCache>> {
+        Ok(Box::new(Sequence { session: self.cache.open_session()?, width: self.width }))
+    }
+}
+
+struct Sequence {
+    session: Session,
+    width: usize,
+}
+
+impl KvCache for Sequence {
+    fn set_prefill(&mut self, layer: u32, keys: &[f32], values: &[f32]) -> Result<()> {
+        self.session.prefill(layer, keys.len() / self.width, keys, values)
+    }
+
+    fn push(&mut self, layer: u32, key: &[f32], value: &[f32]) -> Result<()> {
+        self.session.push(layer, key, value)
+    }
+
+    fn materialize(&self, layer: u32) -> Result<(Vec<f32>, Vec<f32>)> {
+        let rows = self.session.layer_length(layer)?;
+        let (mut keys, mut values) = (vec![0.0; rows as usize * self.width], vec![0.0; rows as usize * self.width]);
+        self.session.materialize(layer, 0..rows, &mut keys, &mut values)?;
+        Ok((keys, values))
+    }
+
+    fn seq_len(&self) -> Result<usize> {
+        Ok(self.session.length()? as usize)
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn KvCache>> {
+        Ok(Box::new(Self { session: self.session.fork()?, width: self.width }))
+    }
+}

@@ -1,0 +1,188 @@
+use crate::batch::Batch;
+use crate::config::{CacheConfig, Shape};
+use crate::error::{check, fill, Error, Result, Status};
+use crate::hooks::Hooks;
+use crate::prefix::Prefix;
+use crate::session::{Session, SessionConfig, SessionId};
+use crate::snapshot::Snapshot;
+use crate::stats::{filled, CacheInfo, CacheStats, PoolStats};
+use crate::sys;
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+/// The KV memory of a model. A clone is the same cache; it goes when the last clone, session and snapshot of it is dropped.
+///
+/// Any thread may use it; different sessions may be used from different threads at once.
+///
+/// ```
+/// use pagedkv::{Cache, CacheConfig, LayerGroup};
+///
+/// let cache = Cache::new(&CacheConfig::new(LayerGroup::new(2, 4, 2, 32)).blocks(64))?;
+/// let mut session = cache.open_session()?;
+/// let (rows, q, kv) = (5, [1.0; 5 * 4 * 32], [1.0; 5 * 2 * 32]);
+/// let mut out = [0.0; 5 * 4 * 32];
+///
+/// let mut batch = cache.begin([(&mut session, rows)])?;
+/// for layer in 0..2 {
+///     batch.write(layer, &kv, &kv)?;
+///     batch.attend(layer, &q, &mut out)?;
+/// }
+/// batch.commit(&[11, 12, 13, 14, 15])?;
+/// assert_eq!(session.length()?, 5);
+/// # Ok::<(), pagedkv::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Cache(pub(crate) Arc<Owned>);
+
+/// The handle, what C borrows from it, and what C never tells.
+pub(crate) struct Owned {
+    pub handle: sys::pkv_cache,
+    shapes: Vec<Shape>,
+    hooks: ManuallyDrop<Hooks>,
+}
+
+// "Any function may be called from any thread"; destroy is called when no other call can be under way.
+unsafe impl Send for Owned {}
+unsafe impl Sync for Owned {}
+
+impl Owned {
+    #[inline]
+    pub(crate) fn shape(&self, layer: u32) -> Result<Shape> {
+        let shape = self.shapes.get(layer as usize).copied();
+        shape.ok_or_else(|| Error::new(Status::OUT_OF_RANGE, format!("layer {layer}; the cache has {}", self.shapes.len())))
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let status = unsafe { sys::pkv_cache_destroy(self.handle) };
+        // A cache that could not be destroyed (in a forked child, from inside a hook) may still call its hooks.
+        if status == Status::OK {
+            unsafe { ManuallyDrop::drop(&mut self.hooks) };
+        }
+    }
+}
+
+impl Cache {
+    /// Makes a cache. Memory is touched as blocks are first used, unless [`CacheConfig::prefault`] is set.
+    pub fn new(config: &CacheConfig) -> Result<Self> {
+        config.with_raw(|raw| {
+            let mut handle = std::ptr::null_mut();
+            check(unsafe { sys::pkv_cache_create(raw, &mut handle) })?;
+            let hooks = ManuallyDrop::new(config.hooks.clone());
+            Ok(Self(Arc::new(Owned { handle, shapes: config.shapes(), hooks })))
+        })
+    }
+
+    /// The handle of C, for functions of `pagedkv-sys`. It stays this cache's.
+    pub fn as_raw(&self) -> sys::pkv_cache {
+        self.0.handle
+    }
+
+    /// Opens an empty session.
+    pub fn open_session(&self) -> Result<Session> {
+        self.open_session_with(&SessionConfig::new())
+    }
+
+    /// Opens an empty session with a priority, a salt, reserved tokens.
+    pub fn open_session_with(&self, config: &SessionConfig<'_>) -> Result<Session> {
+        let raw = config.raw()?;
+        Session::opened(&self.0, |out| unsafe { sys::pkv_session_open(self.0.handle, &raw, out) })
+    }
+
+    /// Opens a session with the content of a snapshot.
+    pub fn open_snapshot(&self, snapshot: &Snapshot) -> Result<Session> {
+        Session::opened(&self.0, |out| unsafe { sys::pkv_snapshot_open(self.0.handle, snapshot.as_raw(), out) })
+    }
+
+    /// Begins a step over sessions, each with the number of its new tokens: reserves the blocks of all of them, or fails and takes none
+    /// ([`Error::blocks_short`]). The batch borrows its sessions:
+    ///
+    /// ```compile_fail,E0502
+    /// # use pagedkv::{Cache, CacheConfig, LayerGroup};
+    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(2, 4, 2, 32)).blocks(64))?;
+    /// let mut session = cache.open_session()?;
+    /// let batch = cache.begin([(&mut session, 1)])?;
+    /// session.length()?; // in use by the batch: batch.session(0).length() is what works
+    /// batch.abort()?;
+    /// # Ok::<(), pagedkv::Error>(())
+    /// ```
+    ///
+    /// A session is in a step once:
+    ///
+    /// ```compile_fail,E0499
+    /// # use pagedkv::{Cache, CacheConfig, LayerGroup};
+    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(2, 4, 2, 32)).blocks(64))?;
+    /// let mut session = cache.open_session()?;
+    /// let batch = cache.begin([(&mut session, 1), (&mut session, 2)])?;
+    /// # Ok::<(), pagedkv::Error>(())
+    /// ```
+    pub fn begin<'s>(&self, sessions: impl IntoIterator<Item = (&'s mut Session, u32)>) -> Result<Batch<'s>> {
+        Batch::begin(&self.0, sessions)
+    }
+
+    /// Sessions to suspend or drop so that [`begin`](Self::begin) with the rest of this list gets its blocks: those of the lowest priority first,
+    /// of those the one opened last. Sessions of the list may be among them. The answer holds until something else takes or gives blocks.
+    pub fn choose_victims<'s>(&self, sessions: impl IntoIterator<Item = (&'s Session, u32)>) -> Result<Vec<SessionId>> {
+        let (handles, new_tokens): (Vec<_>, Vec<_>) = sessions.into_iter().map(|(session, n)| (session.as_raw(), n)).unzip();
+        let victims = fill(std::ptr::null_mut(), |capacity, victims, count| unsafe {
+            let (cache, sessions, tokens) = (self.0.handle, handles.as_ptr(), new_tokens.as_ptr());
+            sys::pkv_batch_choose_victims(cache, handles.len(), sessions, tokens, capacity, victims, count)
+        })?;
+        Ok(victims.into_iter().map(SessionId::of).collect())
+    }
+
+    /// The prefix index.
+    pub fn prefix(&self) -> Prefix<'_> {
+        Prefix(self)
+    }
+
+    /// What the cache was made with, defaults filled in.
+    pub fn info(&self) -> Result<CacheInfo> {
+        filled(|out| unsafe { sys::pkv_cache_get_info(self.0.handle, out) })
+    }
+
+    /// Counts over all groups. Exact while no other thread uses the cache.
+    pub fn stats(&self) -> Result<CacheStats> {
+        filled(|out| unsafe { sys::pkv_cache_get_stats(self.0.handle, out) })
+    }
+
+    /// Counts of the pool of one group.
+    pub fn pool_stats(&self, group: u32) -> Result<PoolStats> {
+        filled(|out| unsafe { sys::pkv_cache_get_pool_stats(self.0.handle, group, out) })
+    }
+
+    /// The figures of the cache as text in the exposition format of Prometheus.
+    pub fn metrics(&self) -> Result<String> {
+        let mut text = vec![0u8; 8192];
+        loop {
+            let mut size = 0;
+            let status = unsafe { sys::pkv_cache_format_metrics(self.0.handle, text.len(), text.as_mut_ptr().cast(), &mut size) };
+            if status == Status::BUFFER_TOO_SMALL {
+                text.resize(size + 256, 0); // counts move while others use the cache
+                continue;
+            }
+            check(status)?;
+            text.truncate(size.saturating_sub(1)); // without the final NUL
+            return Ok(String::from_utf8_lossy(&text).into_owned());
+        }
+    }
+
+    /// Checks every invariant; `INTERNAL` with what does not hold. Call it while no other thread uses the cache.
+    pub fn validate(&self) -> Result<()> {
+        check(unsafe { sys::pkv_cache_validate(self.0.handle) })
+    }
+
+    /// Where the memory of one layer of a paged cache is, for engines with kernels of their own: addresses that stay valid as long as
+    /// the cache. Reading there is `unsafe`, and up to the caller.
+    pub fn kv_view(&self, layer: u32) -> Result<sys::pkv_kv_view> {
+        filled(|out| unsafe { sys::pkv_cache_kv_view(self.0.handle, layer, out) })
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").field("handle", &self.0.handle).field("layers", &self.0.shapes.len()).finish()
+    }
+}

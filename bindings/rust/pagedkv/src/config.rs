@@ -1,0 +1,431 @@
+//! What a cache is made of: layers, memory, threads.
+use crate::error::{check, ensure_library, Error, Result};
+use crate::hooks::{Allocator, Hooks, LogLevel, Logger, Runner, Tasks};
+use crate::rows::{Dtype, Rows, RowsMut};
+use crate::sys;
+use std::alloc::GlobalAlloc;
+use std::mem::{size_of, MaybeUninit};
+use std::sync::Arc;
+
+#[doc(inline)]
+pub use crate::sys::{
+    pkv_cache_plan as CachePlan, pkv_eviction as Eviction, pkv_huge_pages as HugePages, pkv_isa as Isa, pkv_layout as Layout,
+    pkv_storage as Storage,
+};
+
+/// A struct of C with the defaults that its function fills in.
+pub(crate) fn defaults<T>(init: impl FnOnce(*mut T, usize) -> crate::Status) -> Result<T> {
+    let mut place = MaybeUninit::<T>::uninit();
+    check(init(place.as_mut_ptr(), size_of::<T>()))?;
+    // Every field was set.
+    Ok(unsafe { place.assume_init() })
+}
+
+/// Layers of the same shape.
+#[derive(Clone, Debug)]
+pub struct LayerGroup {
+    layers: u32,
+    indices: Option<Vec<u32>>,
+    query_heads: u32,
+    kv_heads: u32,
+    key_dim: u32,
+    value_dim: u32,
+    dtype: Dtype,
+    value_dtype: Dtype,
+    window: u32,
+    sinks: u32,
+    blocks: u64,
+    latent: bool,
+}
+
+impl LayerGroup {
+    /// Layers with full attention over stored `f32`, values as wide as keys. `query_heads` is a multiple of `kv_heads`, `key_dim`
+    /// one of 16, from 16 to 576.
+    pub fn new(layers: u32, query_heads: u32, kv_heads: u32, key_dim: u32) -> Self {
+        let none = Dtype(0);
+        Self {
+            layers,
+            indices: None,
+            query_heads,
+            kv_heads,
+            key_dim,
+            value_dim: 0,
+            dtype: none,
+            value_dtype: none,
+            window: 0,
+            sinks: 0,
+            blocks: 0,
+            latent: false,
+        }
+    }
+
+    /// Which layers of the model these are. Without: those after the layers of the groups before.
+    pub fn layer_indices(mut self, indices: impl Into<Vec<u32>>) -> Self {
+        self.indices = Some(indices.into());
+        self
+    }
+
+    /// Head dim of values and outputs, where it is another than that of keys.
+    pub fn value_dim(mut self, dim: u32) -> Self {
+        self.value_dim = dim;
+        self
+    }
+
+    /// Of stored keys and values.
+    pub fn dtype(mut self, dtype: Dtype) -> Self {
+        self.dtype = dtype;
+        self
+    }
+
+    /// Of stored values, where it is another than that of keys.
+    pub fn value_dtype(mut self, dtype: Dtype) -> Self {
+        self.value_dtype = dtype;
+        self
+    }
+
+    /// A token sees itself and `tokens - 1` before it; blocks that leave the window are given back.
+    pub fn window(mut self, tokens: u32) -> Self {
+        self.window = tokens;
+        self
+    }
+
+    /// With a window: the first tokens that stay visible, and in memory, for ever.
+    pub fn sinks(mut self, tokens: u32) -> Self {
+        self.sinks = tokens;
+        self
+    }
+
+    /// Blocks of this group, where they are not those of the config.
+    pub fn blocks(mut self, blocks: u64) -> Self {
+        self.blocks = blocks;
+        self
+    }
+
+    /// V is the first `value_dim` dims of K and is stored once, with it: see [`Batch::write_latent`](crate::Batch::write_latent).
+    pub fn latent(mut self) -> Self {
+        self.latent = true;
+        self
+    }
+
+    /// The indices are borrowed by address.
+    fn raw(&self) -> Result<sys::pkv_layer_group> {
+        let mut raw = defaults(|out, size| unsafe { sys::pkv_layer_group_init(out, size) })?;
+        if let Some(indices) = &self.indices {
+            if indices.len() != self.layers as usize {
+                return Err(Error::misuse(format!("{} layer_indices are given for {} layers", indices.len(), self.layers)));
+            }
+            raw.layer_indices = indices.as_ptr();
+        }
+        raw.layers = self.layers;
+        raw.query_heads = self.query_heads;
+        raw.kv_heads = self.kv_heads;
+        raw.key_dim = self.key_dim;
+        raw.value_dim = self.value_dim;
+        raw.dtype = self.dtype;
+        raw.value_dtype = self.value_dtype;
+        raw.window = self.window;
+        raw.sinks = self.sinks;
+        raw.blocks = self.blocks;
+        raw.latent = self.latent.into();
+        Ok(raw)
+    }
+}
+
+/// The prefix index of a cache: see [`Prefix`](crate::Prefix).
+#[derive(Clone, Debug, Default)]
+pub struct PrefixConfig {
+    eviction: Eviction,
+    pinned_blocks: u64,
+    salt_blocks: u64,
+    events: u32,
+}
+
+impl PrefixConfig {
+    /// The default eviction policy, no quota, no events.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Which cached blocks that nobody uses go first.
+    pub fn eviction(mut self, eviction: Eviction) -> Self {
+        self.eviction = eviction;
+        self
+    }
+
+    /// At most so many block positions are pinned at once. Default: a quarter of the blocks of the largest group.
+    pub fn pinned_blocks(mut self, blocks: u64) -> Self {
+        self.pinned_blocks = blocks;
+        self
+    }
+
+    /// At most so many are cached of one salt, where [`Prefix::set_quota`](crate::Prefix::set_quota) says nothing else. Default: no limit.
+    pub fn salt_blocks(mut self, blocks: u64) -> Self {
+        self.salt_blocks = blocks;
+        self
+    }
+
+    /// How many events are kept for [`Prefix::read_events`](crate::Prefix::read_events). Default: none.
+    pub fn events(mut self, events: u32) -> Self {
+        self.events = events;
+        self
+    }
+
+    fn raw(&self) -> Result<sys::pkv_prefix_config> {
+        let mut raw = defaults(|out, size| unsafe { sys::pkv_prefix_config_init(out, size) })?;
+        raw.eviction = self.eviction;
+        raw.pinned_blocks = self.pinned_blocks;
+        raw.salt_blocks = self.salt_blocks;
+        raw.events = self.events;
+        Ok(raw)
+    }
+}
+
+/// What a [`Cache`](crate::Cache) is made with. Give it `blocks` or `memory_bytes`.
+///
+/// ```
+/// use pagedkv::{CacheConfig, Dtype, LayerGroup};
+///
+/// // Llama 3 8B with keys and values in bfloat16: 128 KiB per token.
+/// let config = CacheConfig::new(LayerGroup::new(32, 32, 8, 128).dtype(Dtype::BF16)).memory_bytes(4 << 30);
+/// let plan = config.plan()?;
+/// assert_eq!(plan.bytes_per_token, 32 * 2 * 8 * 128 * 2);
+/// assert_eq!(plan.tokens, (4 << 30) / plan.bytes_per_token);
+/// # Ok::<(), pagedkv::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct CacheConfig {
+    groups: Vec<LayerGroup>,
+    storage: Option<Storage>,
+    layout: Option<Layout>,
+    block_size: Option<u32>,
+    blocks: u64,
+    memory_bytes: u64,
+    threads: u32,
+    isa: Isa,
+    huge_pages: HugePages,
+    prefault: bool,
+    watermark: u32,
+    prefix: Option<PrefixConfig>,
+    pub(crate) hooks: Hooks,
+}
+
+impl CacheConfig {
+    /// A model whose layers are all alike.
+    pub fn new(layers: LayerGroup) -> Self {
+        Self::with_groups([layers])
+    }
+
+    /// A hybrid model: for example one group of full and one of sliding-window layers.
+    pub fn with_groups(groups: impl IntoIterator<Item = LayerGroup>) -> Self {
+        Self {
+            groups: groups.into_iter().collect(),
+            storage: None,
+            layout: None,
+            block_size: None,
+            blocks: 0,
+            memory_bytes: 0,
+            threads: 0,
+            isa: Isa::AUTO,
+            huge_pages: HugePages::ADVISE,
+            prefault: false,
+            watermark: 0,
+            prefix: None,
+            hooks: Hooks::default(),
+        }
+    }
+
+    /// Where keys and values live. Default: `PAGED`.
+    pub fn storage(mut self, storage: Storage) -> Self {
+        self.storage = Some(storage);
+        self
+    }
+
+    /// How the bytes of a paged cache are arranged. Default: `PACKED`.
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.layout = Some(layout);
+        self
+    }
+
+    /// Tokens per block, a multiple of 16. Default: 16.
+    pub fn block_size(mut self, tokens: u32) -> Self {
+        self.block_size = Some(tokens);
+        self
+    }
+
+    /// Capacity in blocks per group.
+    pub fn blocks(mut self, blocks: u64) -> Self {
+        self.blocks = blocks;
+        self
+    }
+
+    /// Capacity as a budget for K and V: every group gets the same number of blocks, as many as fit.
+    pub fn memory_bytes(mut self, bytes: u64) -> Self {
+        self.memory_bytes = bytes;
+        self
+    }
+
+    /// Threads that compute attention, the caller's included. Default: one per processor.
+    pub fn threads(mut self, threads: u32) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Kernels of this instruction set or none. Default: the best this processor has.
+    pub fn isa(mut self, isa: Isa) -> Self {
+        self.isa = isa;
+        self
+    }
+
+    /// What to ask of the operating system for the memory of K and V.
+    pub fn huge_pages(mut self, pages: HugePages) -> Self {
+        self.huge_pages = pages;
+        self
+    }
+
+    /// Touches all memory when the cache is made, so that no later call meets a page fault.
+    pub fn prefault(mut self) -> Self {
+        self.prefault = true;
+        self
+    }
+
+    /// Blocks of each group that only sessions which have tokens already may take. Default: 0.
+    pub fn watermark(mut self, blocks: u32) -> Self {
+        self.watermark = blocks;
+        self
+    }
+
+    /// Keeps what ended sessions computed, for new ones that begin alike. Not with storage `CONTIGUOUS`.
+    pub fn prefix(mut self, prefix: PrefixConfig) -> Self {
+        self.prefix = Some(prefix);
+        self
+    }
+
+    /// Memory for keys and values, pools, tokens and block tables.
+    pub fn allocator(mut self, allocator: impl GlobalAlloc + Send + Sync + 'static) -> Self {
+        self.hooks.allocator = Some(Arc::new(Allocator(Box::new(allocator))));
+        self
+    }
+
+    /// Receives one line without a newline; the library itself never prints. What panics in there is dropped.
+    pub fn logger(mut self, log: impl Fn(LogLevel, &str) + Send + Sync + 'static) -> Self {
+        self.hooks.logger = Some(Arc::new(Logger(Box::new(log))));
+        self
+    }
+
+    /// Threads of the program's own in the place of the library's.
+    ///
+    /// ```
+    /// # use pagedkv::{Cache, CacheConfig, LayerGroup, Tasks};
+    /// use std::sync::atomic::{AtomicUsize, Ordering};
+    ///
+    /// fn run(tasks: &Tasks<'_>) {
+    ///     let next = AtomicUsize::new(0);
+    ///     let work = |worker| loop {
+    ///         match next.fetch_add(1, Ordering::Relaxed) {
+    ///             i if i < tasks.count() => tasks.run(i, worker),
+    ///             _ => break,
+    ///         }
+    ///     };
+    ///     std::thread::scope(|scope| {
+    ///         scope.spawn(|| work(1));
+    ///         work(0);
+    ///     });
+    /// }
+    ///
+    /// let cache = Cache::new(&CacheConfig::new(LayerGroup::new(2, 4, 2, 32)).blocks(64).runner(2, run))?;
+    /// assert_eq!(cache.info()?.threads, 2);
+    /// # Ok::<(), pagedkv::Error>(())
+    /// ```
+    pub fn runner(mut self, threads: u32, run: impl Fn(&Tasks<'_>) + Send + Sync + 'static) -> Self {
+        self.hooks.runner = Some(Arc::new(Runner { threads, run: Box::new(run) }));
+        self
+    }
+
+    /// Sizes of K and V of all groups, before anything is allocated.
+    pub fn plan(&self) -> Result<CachePlan> {
+        self.plan_of(sys::PKV_ALL_GROUPS)
+    }
+
+    /// The same of one group.
+    pub fn plan_of(&self, group: u32) -> Result<CachePlan> {
+        self.with_raw(|raw| crate::stats::filled(|out| unsafe { sys::pkv_cache_compute_plan(raw, group, out) }))
+    }
+
+    /// Hands the config of C to `use_it`, with all that it points to.
+    pub(crate) fn with_raw<T>(&self, use_it: impl FnOnce(&sys::pkv_cache_config) -> Result<T>) -> Result<T> {
+        ensure_library()?;
+        let groups = self.groups.iter().map(LayerGroup::raw).collect::<Result<Vec<_>>>()?;
+        let prefix = self.prefix.as_ref().map(PrefixConfig::raw).transpose()?;
+        let allocator = self.hooks.allocator.as_ref().map(Allocator::raw);
+        let logger = self.hooks.logger.as_ref().map(Logger::raw);
+        let runner = self.hooks.runner.as_ref().map(Runner::raw);
+        let mut raw = defaults(|out, size| unsafe { sys::pkv_cache_config_init(out, size) })?;
+        raw.group_count = u32::try_from(groups.len()).map_err(|_| Error::misuse("too many layer groups"))?;
+        raw.groups = groups.as_ptr();
+        raw.storage = self.storage.unwrap_or(raw.storage);
+        raw.layout = self.layout.unwrap_or(raw.layout);
+        raw.block_size = self.block_size.unwrap_or(raw.block_size);
+        raw.blocks = self.blocks;
+        raw.memory_bytes = self.memory_bytes;
+        raw.threads = self.threads;
+        raw.isa = self.isa;
+        raw.huge_pages = self.huge_pages;
+        raw.prefault = self.prefault.into();
+        raw.watermark = self.watermark;
+        raw.prefix = address(&prefix);
+        raw.allocator = address(&allocator);
+        raw.logger = address(&logger);
+        raw.runner = address(&runner);
+        use_it(&raw)
+    }
+
+    /// The shape of every layer of the model, once the library has taken the config.
+    pub(crate) fn shapes(&self) -> Vec<Shape> {
+        let mut shapes = vec![Shape::default(); self.groups.iter().map(|group| group.layers as usize).sum()];
+        let mut next = 0;
+        for group in &self.groups {
+            let value_dim = if group.value_dim != 0 { group.value_dim } else { group.key_dim };
+            let (query_heads, kv_heads, key_dim) = (group.query_heads, group.kv_heads, group.key_dim);
+            let shape = Shape { query_heads, kv_heads, key_dim, value_dim };
+            let following: Vec<u32> = (next..next + group.layers).collect();
+            for &layer in group.indices.as_ref().unwrap_or(&following) {
+                shapes[layer as usize] = shape;
+            }
+            next += group.layers;
+        }
+        shapes
+    }
+}
+
+pub(crate) fn address<T>(value: &Option<T>) -> *const T {
+    value.as_ref().map_or(std::ptr::null(), |value| value)
+}
+
+/// The shape of a layer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shape {
+    pub query_heads: u32,
+    pub kv_heads: u32,
+    pub key_dim: u32,
+    pub value_dim: u32,
+}
+
+impl Shape {
+    /// Rows of keys as C takes them.
+    #[inline]
+    pub(crate) fn keys(&self, rows: usize, k: Rows<'_>) -> Result<sys::pkv_tensor> {
+        k.tensor(rows, self.kv_heads, self.key_dim, "k")
+    }
+
+    #[inline]
+    pub(crate) fn kv(&self, rows: usize, k: Rows<'_>, v: Rows<'_>) -> Result<(sys::pkv_tensor, sys::pkv_tensor)> {
+        Ok((self.keys(rows, k)?, v.tensor(rows, self.kv_heads, self.value_dim, "v")?))
+    }
+
+    /// Queries and outputs.
+    #[inline]
+    pub(crate) fn q_and_out(&self, rows: usize, q: Rows<'_>, out: RowsMut<'_>) -> Result<(sys::pkv_tensor, sys::pkv_tensor)> {
+        let (heads, key_dim, value_dim) = (self.query_heads, self.key_dim, self.value_dim);
+        Ok((q.tensor(rows, heads, key_dim, "q")?, out.tensor(rows, heads, value_dim, "out")?))
+    }
+}

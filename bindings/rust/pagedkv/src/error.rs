@@ -1,0 +1,94 @@
+//! Statuses as `Result`.
+use crate::sys;
+use std::ffi::CStr;
+use std::fmt;
+
+#[doc(inline)]
+pub use crate::sys::pkv_status as Status;
+
+/// `Result` with the status of a call that failed, and the library's sentence about it.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a call failed. It has changed nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    status: Status,
+    message: Box<str>,
+    blocks_short: Option<u64>,
+}
+
+impl Error {
+    /// The status of the C function; its hundreds digit is the family.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// One sentence with numbers: "begin needs 12 blocks in group 0, 3 are free (9 short)".
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Of `OUT_OF_BLOCKS` from [`Cache::begin`](crate::Cache::begin) and [`Session::resume`](crate::Session::resume): how many blocks must
+    /// be freed before the same call can work.
+    pub fn blocks_short(&self) -> Option<u64> {
+        self.blocks_short
+    }
+
+    pub(crate) fn with_blocks_short(mut self, blocks: u64) -> Self {
+        self.blocks_short = Some(blocks).filter(|_| self.status == Status::OUT_OF_BLOCKS);
+        self
+    }
+
+    pub(crate) fn new(status: Status, message: impl Into<Box<str>>) -> Self {
+        Self { status, message: message.into(), blocks_short: None }
+    }
+
+    pub(crate) fn misuse(message: impl Into<Box<str>>) -> Self {
+        Self::new(Status::INVALID_ARGUMENT, message)
+    }
+
+    #[cold]
+    fn last(status: Status) -> Self {
+        // A string of C that stays until the next call on this thread fails; never NULL.
+        let sentence = unsafe { CStr::from_ptr(sys::pkv_last_error()) };
+        Self::new(status, sentence.to_string_lossy())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({:?})", self.message, self.status)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// What a C function returned, as `Result`.
+#[inline]
+pub(crate) fn check(status: Status) -> Result<()> {
+    if status == Status::OK {
+        Ok(())
+    } else {
+        Err(Error::last(status))
+    }
+}
+
+/// With the feature `dlopen`: opens the library, for calls that need no object of it. Otherwise it is there.
+pub(crate) fn ensure_library() -> Result<()> {
+    sys::ensure().map_err(|message| Error::new(Status::IO, message))
+}
+
+/// The result of a function that fills a buffer and says how much of it: asked again where the buffer was too small.
+pub(crate) fn fill<T: Copy>(empty: T, mut call: impl FnMut(usize, *mut T, *mut usize) -> Status) -> Result<Vec<T>> {
+    let (mut buffer, mut count) = (vec![empty; 32], 0);
+    loop {
+        match call(buffer.len(), buffer.as_mut_ptr(), &mut count) {
+            Status::BUFFER_TOO_SMALL => buffer.resize(count.max(buffer.len() + 1), empty),
+            status => {
+                check(status)?;
+                buffer.truncate(count);
+                return Ok(buffer);
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What a program gives to the library: memory, threads, a place for log lines. Hooks must not call the library back (`REENTRANT`).
+use crate::sys;
+use std::alloc::{GlobalAlloc, Layout};
+use std::ffi::CStr;
+use std::fmt;
+use std::os::raw::{c_char, c_void};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+#[doc(inline)]
+pub use crate::sys::pkv_log_level as LogLevel;
+
+/// Hooks of a cache or a pool. C keeps their addresses, so they live in an `Arc` each that is held as long.
+#[derive(Clone, Default)]
+pub(crate) struct Hooks {
+    pub allocator: Option<Arc<Allocator>>,
+    pub logger: Option<Arc<Logger>>,
+    pub runner: Option<Arc<Runner>>,
+}
+
+impl fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let given = [self.allocator.is_some(), self.logger.is_some(), self.runner.is_some()];
+        write!(f, "Hooks {{ allocator: {}, logger: {}, runner: {} }}", given[0], given[1], given[2])
+    }
+}
+
+// ---- Memory -----------------------------------------------------------------------------------------------------------------------
+
+pub(crate) struct Allocator(pub Box<dyn GlobalAlloc + Send + Sync>);
+
+impl Allocator {
+    pub(crate) fn raw(self: &Arc<Self>) -> sys::pkv_allocator {
+        sys::pkv_allocator { alloc: Some(alloc), free: Some(free), user: Arc::as_ptr(self) as *mut c_void }
+    }
+}
+
+/// A layout of no bytes is none that GlobalAlloc takes.
+fn layout(size: usize, alignment: usize) -> Option<Layout> {
+    Layout::from_size_align(size.max(1), alignment).ok()
+}
+
+unsafe extern "C" fn alloc(user: *mut c_void, size: usize, alignment: usize) -> *mut c_void {
+    let allocator = &*(user as *const Allocator);
+    layout(size, alignment).map_or(std::ptr::null_mut(), |layout| allocator.0.alloc(layout) as *mut c_void)
+}
+
+unsafe extern "C" fn free(user: *mut c_void, memory: *mut c_void, size: usize, alignment: usize) {
+    let allocator = &*(user as *const Allocator);
+    if let Some(layout) = layout(size, alignment).filter(|_| !memory.is_null()) {
+        allocator.0.dealloc(memory as *mut u8, layout);
+    }
+}
+
+// ---- Log lines --------------------------------------------------------------------------------------------------------------------
+
+type Log = dyn Fn(LogLevel, &str) + Send + Sync;
+pub(crate) struct Logger(pub Box<Log>);
+
+impl Logger {
+    pub(crate) fn raw(self: &Arc<Self>) -> sys::pkv_logger {
+        sys::pkv_logger { log: Some(log), user: Arc::as_ptr(self) as *mut c_void }
+    }
+}
+
+unsafe extern "C" fn log(user: *mut c_void, level: LogLevel, message: *const c_char) {
+    let logger = &*(user as *const Logger);
+    let line = CStr::from_ptr(message).to_string_lossy();
+    // A panic has told of itself; it must not pass through C.
+    let _ = catch_unwind(AssertUnwindSafe(|| (logger.0)(level, &line)));
+}
+
+// ---- Threads ----------------------------------------------------------------------------------------------------------------------
+
+type Run = dyn Fn(&Tasks<'_>) + Send + Sync;
+pub(crate) struct Runner {
+    pub threads: u32,
+    pub run: Box<Run>,
+}
+
+impl Runner {
+    pub(crate) fn raw(self: &Arc<Self>) -> sys::pkv_runner {
+        sys::pkv_runner { run: Some(run), user: Arc::as_ptr(self) as *mut c_void, threads: self.threads, reserved: 0 }
+    }
+}
+
+type TaskFunction = unsafe extern "C" fn(*mut c_void, usize, u32);
+
+/// Work to be spread over threads: [`run`](Self::run) every number below [`count`](Self::count) once, on any threads and in any order. What
+/// is left when the hook returns is done on the thread that called it.
+pub struct Tasks<'a> {
+    function: TaskFunction,
+    context: *mut c_void,
+    begun: &'a [AtomicBool],
+    workers: &'a [AtomicBool],
+}
+
+// The library's function may be called from any thread, and what must not happen at once is checked in `run`.
+unsafe impl Sync for Tasks<'_> {}
+
+impl Tasks<'_> {
+    /// How many tasks there are.
+    pub fn count(&self) -> usize {
+        self.begun.len()
+    }
+
+    /// Does task number `i`. `worker` is below the number of threads that was given, and no two threads use the same at once.
+    ///
+    /// # Panics
+    /// Where that is not so, or the task was begun before.
+    pub fn run(&self, i: usize, worker: u32) {
+        let busy = &self.workers[worker as usize];
+        assert!(!busy.swap(true, Ordering::Acquire), "worker {worker} is at work on another thread");
+        let again = self.begun[i].swap(true, Ordering::Relaxed);
+        if !again {
+            // Once for this task, and alone with this worker number.
+            unsafe { (self.function)(self.context, i, worker) };
+        }
+        busy.store(false, Ordering::Release);
+        assert!(!again, "task {i} was begun before");
+    }
+}
+
+impl fmt::Debug for Tasks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tasks").field("count", &self.count()).finish()
+    }
+}
+
+unsafe extern "C" fn run(user: *mut c_void, n: usize, task: Option<TaskFunction>, context: *mut c_void) {
+    let (runner, function) = match task {
+        Some(function) => (&*(user as *const Runner), function),
+        None => return,
+    };
+    let flags = |count: usize| (0..count).map(|_| AtomicBool::new(false)).collect::<Vec<_>>();
+    let (begun, workers) = (flags(n), flags(runner.threads as usize));
+    let tasks = Tasks { function, context, begun: &begun, workers: &workers };
+    // The tasks are borrowed for this call only: when it returns or panics, no thread uses them any more.
+    let _ = catch_unwind(AssertUnwindSafe(|| (runner.run)(&tasks)));
+    for (i, begun) in begun.iter().enumerate() {
+        if !begun.load(Ordering::Relaxed) {
+            tasks.run(i, 0);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The KV cache and the attention of an inference engine, by [libpagedkv]: it keeps keys and values of thousands of sequences in fixed-size blocks, shares,
+//! forks and trims them, and computes attention over the blocks in place, on all cores.
+//!
+//! * [`Cache`] is the memory of a model, described by a [`CacheConfig`] of [`LayerGroup`]s.
+//! * [`Session`] is one sequence. [`Batch`] is a forward pass over some of them: begin, then per layer write and attend, then commit.
+//! * [`Session::fork`], [`Snapshot`] and [`Prefix`] share what was computed.
+//! * [`Pool`] is block ids alone, and [`attention()`] attention over block tables of your own.
+//! * [`adapters`] has a cache behind a small trait, contiguous or paged as the program's user says.
+//!
+//! Rows of keys, values, queries and outputs are slices, or arrays of `ndarray` (with the feature of that name), and never copied: see [`Rows`].
+//!
+//! # What the types say
+//!
+//! A batch has its sessions for itself (`&mut`); snapshots and forks live as long as they like; a cache goes when nothing uses it any more, in
+//! whatever order its owners are dropped. [`Cache`], [`Pool`] and [`Snapshot`] may be used from all threads at once, a [`Session`] by one writer
+//! or several readers, a [`Batch`] by one thread at a time:
+//!
+//! ```
+//! fn shared<T: Send + Sync>() {}
+//! fn sent<T: Send>() {}
+//! shared::<(pagedkv::Cache, pagedkv::Session, pagedkv::Snapshot, pagedkv::Pool)>();
+//! sent::<pagedkv::Batch>();
+//! ```
+//!
+//! Statuses are [`Error`]s with the library's sentence. A call that fails has changed nothing. What C has for the asking is in
+//! `pagedkv::sys`, and `as_raw` gives its handles.
+//!
+//! # Where the library comes from
+//!
+//! See [`sys`]: linked from where `pkg-config` or `PAGEDKV_LIB_DIR` say, or opened at run time with the feature `dlopen`.
+//!
+//! [libpagedkv]: https://crates.io/crates/pagedkv-sys
+#![warn(missing_docs, missing_debug_implementations, unreachable_pub)]
+
+pub use pagedkv_sys as sys;
+
+pub mod adapters;
+#[cfg(feature = "ndarray")]
+mod arrays;
+mod attention;
+mod batch;
+mod cache;
+mod config;
+mod error;
+mod hooks;
+mod pool;
+mod prefix;
+mod rows;
+mod session;
+mod snapshot;
+mod stats;
+
+pub use attention::{attention, merge_states, AttentionParams, KvView, Sequences};
+pub use batch::{Batch, IndexUnit, KvIndices};
+pub use cache::Cache;
+pub use config::{CacheConfig, CachePlan, Eviction, HugePages, Isa, LayerGroup, Layout, PrefixConfig, Storage};
+pub use error::{Error, Result, Status};
+pub use hooks::{LogLevel, Tasks};
+pub use pool::{Block, Pool, PoolConfig};
+pub use prefix::{hash_blocks, Prefix, PrefixEvent, PrefixEventKind, PrefixEvents, Quota, Salt};
+pub use rows::{Bf16, Dtype, Element, Rows, RowsMut, F16};
+pub use session::{PrefixUse, Resumed, Retention, Session, SessionConfig, SessionId};
+pub use snapshot::Snapshot;
+pub use stats::{BlockState, CacheInfo, CacheStats, PoolStats, PrefixStats, SessionInfo};
+#[doc(inline)]
+pub use sys::{PKV_NO_BLOCK as NO_BLOCK, PKV_NO_TOKEN as NO_TOKEN};
+
+use std::ffi::CStr;
+use std::os::raw::c_char;
+
+/// Version of the loaded library, "0.1.0".
+pub fn version() -> Result<&'static str> {
+    error::ensure_library()?;
+    Ok(static_text(unsafe { sys::pkv_version_string() }))
+}
+
+/// Whether this build has kernels for the instruction set and this processor can run them.
+pub fn isa_supported(isa: Isa) -> Result<bool> {
+    error::ensure_library()?;
+    let mut supported = 0;
+    error::check(unsafe { sys::pkv_isa_supported(isa, &mut supported) })?;
+    Ok(supported == 1)
+}
+
+/// "avx512"; for an unknown value "unknown".
+pub fn isa_name(isa: Isa) -> Result<&'static str> {
+    error::ensure_library()?;
+    Ok(static_text(unsafe { sys::pkv_isa_name(isa) }))
+}
+
+/// Names and versions of the library: text in static storage.
+fn static_text(text: *const c_char) -> &'static str {
+    unsafe { CStr::from_ptr(text) }.to_str().unwrap_or_default()
+}

@@ -1,0 +1,166 @@
+use crate::config::{address, defaults};
+use crate::error::{check, ensure_library, Result, Status};
+use crate::hooks::{Allocator, Hooks};
+use crate::stats::{filled, BlockState, PoolStats};
+use crate::sys;
+use std::alloc::GlobalAlloc;
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+/// A reference to one block of a [`Pool`].
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Block(pub sys::pkv_block);
+
+impl Block {
+    /// What block tables and slots are made of.
+    pub fn id(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// How often this id had been freed when the block was taken.
+    pub fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+/// What a [`Pool`] is made with.
+#[derive(Clone, Debug)]
+pub struct PoolConfig {
+    blocks: u32,
+    block_size: Option<u32>,
+    hooks: Hooks,
+}
+
+impl PoolConfig {
+    /// So many blocks of 16 slots.
+    pub fn new(blocks: u32) -> Self {
+        Self { blocks, block_size: None, hooks: Hooks::default() }
+    }
+
+    /// Slots (tokens) per block, 1 to 256.
+    pub fn block_size(mut self, slots: u32) -> Self {
+        self.block_size = Some(slots);
+        self
+    }
+
+    /// Memory for the pool's own tables.
+    pub fn allocator(mut self, allocator: impl GlobalAlloc + Send + Sync + 'static) -> Self {
+        self.hooks.allocator = Some(Arc::new(Allocator(Box::new(allocator))));
+        self
+    }
+}
+
+/// A lock-free allocator of reference-counted block ids, for engines that keep the bytes elsewhere. All threads may use it at once.
+///
+/// ```
+/// use pagedkv::{Pool, PoolConfig, Status};
+///
+/// let pool = Pool::new(&PoolConfig::new(100))?;
+/// let blocks = pool.alloc(3)?;
+/// pool.retain(&blocks[..1])?;
+/// pool.release(&blocks)?;
+/// assert_eq!(pool.stats()?.used, 1);
+/// assert_eq!(pool.release(&blocks[1..]).unwrap_err().status(), Status::DOUBLE_FREE);
+/// # Ok::<(), pagedkv::Error>(())
+/// ```
+pub struct Pool {
+    handle: sys::pkv_pool,
+    blocks: u32,
+    hooks: ManuallyDrop<Hooks>,
+}
+
+// "Any thread at any time", except destroy, which is the drop.
+unsafe impl Send for Pool {}
+unsafe impl Sync for Pool {}
+
+impl Pool {
+    /// Makes a pool with every block free.
+    pub fn new(config: &PoolConfig) -> Result<Self> {
+        ensure_library()?;
+        let allocator = config.hooks.allocator.as_ref().map(Allocator::raw);
+        let mut raw = defaults(|out, size| unsafe { sys::pkv_pool_config_init(out, size) })?;
+        raw.blocks = config.blocks;
+        raw.block_size = config.block_size.unwrap_or(raw.block_size);
+        raw.allocator = address(&allocator);
+        let mut handle = std::ptr::null_mut();
+        check(unsafe { sys::pkv_pool_create(&raw, &mut handle) })?;
+        Ok(Self { handle, blocks: config.blocks, hooks: ManuallyDrop::new(config.hooks.clone()) })
+    }
+
+    /// The handle of C, for functions of `pagedkv-sys`. It stays this pool's.
+    pub fn as_raw(&self) -> sys::pkv_pool {
+        self.handle
+    }
+
+    /// Takes `n` blocks, all or none, each with one reference.
+    pub fn alloc(&self, n: usize) -> Result<Vec<Block>> {
+        let room = n.min(self.blocks as usize + 1); // more than there are is refused, and asks for no memory
+        let mut blocks = vec![Block::default(); room];
+        check(unsafe { sys::pkv_pool_alloc(self.handle, room, blocks.as_mut_ptr().cast()) })?;
+        Ok(blocks)
+    }
+
+    /// Takes as many blocks as there is room for, all or none.
+    pub fn alloc_into(&self, blocks: &mut [Block]) -> Result<()> {
+        check(unsafe { sys::pkv_pool_alloc(self.handle, blocks.len(), blocks.as_mut_ptr().cast()) })
+    }
+
+    /// Adds one reference to each block, all or none.
+    pub fn retain(&self, blocks: &[Block]) -> Result<()> {
+        check(unsafe { sys::pkv_pool_retain(self.handle, blocks.len(), blocks.as_ptr().cast()) })
+    }
+
+    /// Drops one reference of each block, all or none; one whose last reference goes is free.
+    pub fn release(&self, blocks: &[Block]) -> Result<()> {
+        check(unsafe { sys::pkv_pool_release(self.handle, blocks.len(), blocks.as_ptr().cast()) })
+    }
+
+    /// Claims the next `n` free slots of a block that nobody shares, and returns the offset of the first.
+    pub fn claim(&self, block: Block, n: u32) -> Result<u32> {
+        let mut offset = 0;
+        check(unsafe { sys::pkv_pool_claim(self.handle, block.0, n, &mut offset) })?;
+        Ok(offset)
+    }
+
+    /// Makes a block read-only until it is freed or reset.
+    pub fn seal(&self, block: Block) -> Result<()> {
+        check(unsafe { sys::pkv_pool_seal(self.handle, block.0) })
+    }
+
+    /// Empties and unseals a block that only the caller holds.
+    pub fn reset(&self, block: Block) -> Result<()> {
+        check(unsafe { sys::pkv_pool_reset(self.handle, block.0) })
+    }
+
+    /// The state of the block with this id now, free or not.
+    pub fn block_state(&self, id: u32) -> Result<BlockState> {
+        filled(|out| unsafe { sys::pkv_pool_block_state(self.handle, id, out) })
+    }
+
+    /// Counts; exact when the pool is at rest.
+    pub fn stats(&self) -> Result<PoolStats> {
+        filled(|out| unsafe { sys::pkv_pool_get_stats(self.handle, out) })
+    }
+
+    /// Checks every invariant; `INTERNAL` with what does not hold. Call it with the pool at rest.
+    pub fn validate(&self) -> Result<()> {
+        check(unsafe { sys::pkv_pool_validate(self.handle) })
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // A pool that could not be destroyed (in a forked child, from inside a hook) may still call its hooks.
+        if unsafe { sys::pkv_pool_destroy(self.handle) } == Status::OK {
+            unsafe { ManuallyDrop::drop(&mut self.hooks) };
+        }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("handle", &self.handle).finish()
+    }
+}

@@ -1,0 +1,140 @@
+//! Prefix reuse: see [`Prefix`].
+use crate::cache::Cache;
+use crate::error::{check, ensure_library, Result};
+use crate::stats::{filled, PrefixStats};
+use crate::sys;
+use std::os::raw::c_void;
+
+#[doc(inline)]
+pub use crate::sys::{pkv_prefix_event as PrefixEvent, pkv_prefix_event_kind as PrefixEventKind};
+
+/// Which sessions something is about: a salt keeps tenants apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Salt<'a> {
+    /// Those without a salt.
+    None,
+    /// Those of this salt.
+    Of(&'a [u8]),
+    /// All, where that is possible: `TOO_LARGE` elsewhere.
+    All,
+}
+
+impl<'a> Salt<'a> {
+    fn raw(self) -> (*const c_void, usize) {
+        match self {
+            Self::None => (std::ptr::null(), 0),
+            Self::Of(bytes) => (bytes.as_ptr().cast(), bytes.len()),
+            Self::All => (std::ptr::null(), sys::PKV_ALL_SALTS),
+        }
+    }
+}
+
+impl<'a> From<&'a str> for Salt<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Of(text.as_bytes())
+    }
+}
+
+/// How much of one salt may stay cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quota {
+    /// What [`PrefixConfig::salt_blocks`](crate::PrefixConfig::salt_blocks) says.
+    OfConfig,
+    /// No limit.
+    Unlimited,
+    /// So many block positions; 1 or more.
+    Blocks(u64),
+}
+
+/// Events of the prefix index, in their order.
+#[derive(Clone, Debug)]
+pub struct PrefixEvents {
+    /// At most as many as were wanted.
+    pub events: Vec<PrefixEvent>,
+    /// What to ask for the next time.
+    pub next: u64,
+    /// How many of those wanted had been overwritten already.
+    pub lost: u64,
+}
+
+/// The prefix index of a cache: what sessions computed stays cached when they end, until its memory is needed; a new session
+/// whose text begins alike takes it over ([`Session::match_prefix`](crate::Session::match_prefix)).
+///
+/// Every function is `UNSUPPORTED` where the cache was made without [`CacheConfig::prefix`](crate::CacheConfig::prefix).
+///
+/// ```
+/// use pagedkv::{Cache, CacheConfig, LayerGroup, PrefixConfig, Salt};
+///
+/// let layers = LayerGroup::new(1, 2, 1, 16);
+/// let cache = Cache::new(&CacheConfig::new(layers).blocks(8).prefix(PrefixConfig::new()))?;
+/// let (text, kv) = ([7; 40], [0.5; 40 * 16]);
+/// let mut session = cache.open_session()?;
+/// let mut batch = cache.begin([(&mut session, 40)])?;
+/// batch.write(0, &kv, &kv)?;
+/// batch.commit(&text)?;
+/// drop(session);
+///
+/// assert_eq!(cache.prefix().pin(Salt::None, &text)?, 32); // whole blocks
+/// assert_eq!(cache.open_session()?.match_prefix(&text)?, 32);
+/// # Ok::<(), pagedkv::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Prefix<'c>(pub(crate) &'c Cache);
+
+impl Prefix<'_> {
+    /// Figures of one salt's share, or of all.
+    pub fn stats(&self, salt: Salt<'_>) -> Result<PrefixStats> {
+        let (salt, size) = salt.raw();
+        filled(|out| unsafe { sys::pkv_prefix_get_stats(self.0.as_raw(), salt, size, out) })
+    }
+
+    /// Drops every cached block that nobody uses and that is not pinned, of one salt or of all.
+    pub fn clear(&self, salt: Salt<'_>) -> Result<()> {
+        let (salt, size) = salt.raw();
+        check(unsafe { sys::pkv_prefix_clear(self.0.as_raw(), salt, size) })
+    }
+
+    /// Pins what is cached of a text: its whole blocks stay until they are unpinned as often. Says how many tokens that is.
+    pub fn pin(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<u64> {
+        let ((salt, size), mut pinned) = (salt.raw(), 0);
+        check(unsafe { sys::pkv_prefix_pin(self.0.as_raw(), salt, size, tokens.len(), tokens.as_ptr(), &mut pinned) })?;
+        Ok(pinned)
+    }
+
+    /// Takes back the longest pin of a beginning of the text. Says how many tokens it had.
+    pub fn unpin(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<u64> {
+        let ((salt, size), mut unpinned) = (salt.raw(), 0);
+        check(unsafe { sys::pkv_prefix_unpin(self.0.as_raw(), salt, size, tokens.len(), tokens.as_ptr(), &mut unpinned) })?;
+        Ok(unpinned)
+    }
+
+    /// Bounds what is cached of one salt from now on.
+    pub fn set_quota(&self, salt: Salt<'_>, quota: Quota) -> Result<()> {
+        let (salt, size) = salt.raw();
+        let blocks = match quota {
+            Quota::OfConfig => sys::PKV_DEFAULT_QUOTA,
+            Quota::Unlimited => 0,
+            Quota::Blocks(blocks) => blocks,
+        };
+        check(unsafe { sys::pkv_prefix_set_quota(self.0.as_raw(), salt, size, blocks) })
+    }
+
+    /// At most `room` events from number `next` on: 0 at first, then [`PrefixEvents::next`]. Whoever reads them sees those of all salts.
+    pub fn read_events(&self, next: u64, room: usize) -> Result<PrefixEvents> {
+        let empty = PrefixEvent { number: 0, hash: 0, parent: 0, position: 0, kind: PrefixEventKind(0), reserved: 0 };
+        let (mut next, mut n, mut lost, mut events) = (next, room, 0, vec![empty; room]);
+        check(unsafe { sys::pkv_prefix_read_events(self.0.as_raw(), &mut next, &mut n, events.as_mut_ptr(), &mut lost) })?;
+        events.truncate(n);
+        Ok(PrefixEvents { events, next, lost })
+    }
+}
+
+/// The hashes that events have for the whole blocks of a text. They say where a text is likely cached, never what is the same.
+pub fn hash_blocks(salt: Salt<'_>, block_size: u32, tokens: &[i32]) -> Result<Vec<u64>> {
+    ensure_library()?;
+    let (salt, size) = salt.raw();
+    let mut hashes = vec![0; tokens.len() / block_size.max(1) as usize];
+    let (text, out) = (tokens.as_ptr(), hashes.as_mut_ptr());
+    check(unsafe { sys::pkv_prefix_hash_blocks(salt, size, block_size, tokens.len(), text, out) })?;
+    Ok(hashes)
+}

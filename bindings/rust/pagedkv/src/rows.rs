@@ -1,0 +1,195 @@
+//! Rows of keys, values, queries and outputs in the caller's memory. Nothing is copied.
+use crate::error::{Error, Result};
+use crate::sys;
+use std::marker::PhantomData;
+
+#[doc(inline)]
+pub use crate::sys::pkv_dtype as Dtype;
+
+/// A number of IEEE binary16, bit by bit. With the feature `half`, `half::f16` is taken as well.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct F16(pub u16);
+
+/// The upper half of an `f32`, bit by bit. With the feature `half`, `half::bf16` is taken as well.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bf16(pub u16);
+
+/// Types that rows are made of.
+pub trait Element: Copy + sealed::Sealed + 'static {
+    /// The name of the type in C.
+    const DTYPE: Dtype;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! elements {
+    ($($element:ty => $dtype:ident),*) => {
+        $(impl sealed::Sealed for $element {}
+        impl Element for $element {
+            const DTYPE: Dtype = Dtype::$dtype;
+        })*
+    };
+}
+elements!(f32 => F32, F16 => F16, Bf16 => BF16);
+#[cfg(feature = "half")]
+elements!(half::f16 => F16, half::bf16 => BF16);
+
+/// What is known of the memory behind rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Extent {
+    /// So many elements, one after the other.
+    Elements(usize),
+    /// An array of this shape; false where its strides are none that C knows.
+    Array([usize; 3], bool),
+    /// An array whose heads and dims are one axis.
+    Matrix([usize; 2], bool),
+}
+
+impl Extent {
+    /// Refuses memory that does not hold the rows: from here on the library reads or writes them.
+    fn check(self, tensor: &sys::pkv_tensor, rows: usize, heads: u32, dim: u32, what: &str) -> Result<()> {
+        let (heads, dim) = (heads as usize, dim as usize);
+        let wanted = || format!("{what}: [{rows}][{heads}][{dim}] (rows, heads, dim) are needed");
+        let (fits, usable) = match self {
+            Self::Array(shape, usable) => (shape == [rows, heads, dim], usable),
+            Self::Matrix(shape, usable) => (shape[0] == rows && Some(shape[1]) == heads.checked_mul(dim), usable),
+            Self::Elements(len) if tensor.row_stride == 0 && tensor.head_stride == 0 => {
+                (heads.checked_mul(dim).and_then(|n| n.checked_mul(rows)) == Some(len), true)
+            }
+            Self::Elements(len) => (strided_extent(tensor, rows, heads, dim).map_or(false, |extent| extent <= len), true),
+        };
+        if !fits {
+            return Err(Error::misuse(format!("{}, this is {self:?}", wanted())));
+        }
+        if !usable {
+            return Err(Error::misuse(format!("{}: dims must be side by side, and heads within their row", wanted())));
+        }
+        Ok(())
+    }
+}
+
+/// Elements from the first to behind the last one.
+fn strided_extent(tensor: &sys::pkv_tensor, rows: usize, heads: usize, dim: usize) -> Option<usize> {
+    let head_stride = if tensor.head_stride != 0 { usize::try_from(tensor.head_stride).ok()? } else { dim };
+    let dense = head_stride.checked_mul(heads)?;
+    let row_stride = if tensor.row_stride != 0 { usize::try_from(tensor.row_stride).ok()? } else { dense };
+    if rows == 0 || heads == 0 {
+        return Some(0);
+    }
+    (rows - 1).checked_mul(row_stride)?.checked_add((heads - 1).checked_mul(head_stride)?)?.checked_add(dim)
+}
+
+fn tensor<E: Element>(data: *const E, row_stride: usize, head_stride: usize) -> sys::pkv_tensor {
+    // A stride beyond i64 cannot be that of a slice; as i64::MAX it is refused with its extent.
+    let stride = |stride: usize| i64::try_from(stride).unwrap_or(i64::MAX);
+    let (row_stride, head_stride) = (stride(row_stride), stride(head_stride));
+    sys::pkv_tensor { data: data as *mut _, dtype: E::DTYPE, reserved: 0, row_stride, head_stride }
+}
+
+macro_rules! rows {
+    ($(#[$doc:meta])* $name:ident, $pointer:ident, $($mutable:ident)?) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name<'a> {
+            tensor: sys::pkv_tensor,
+            extent: Extent,
+            memory: PhantomData<&'a $($mutable)? [f32]>,
+        }
+
+        // Borrows of plain numbers.
+        unsafe impl Send for $name<'_> {}
+        unsafe impl Sync for $name<'_> {}
+
+        impl<'a> $name<'a> {
+            /// Rows with gaps: element (row, head, dim) is at `data[row * row_stride + head * head_stride + dim]`. A stride of 0 is dense.
+            pub fn strided<E: Element>(data: &'a $($mutable)? [E], row_stride: usize, head_stride: usize) -> Self {
+                let tensor = tensor(data.$pointer(), row_stride, head_stride);
+                Self { tensor, extent: Extent::Elements(data.len()), memory: PhantomData }
+            }
+
+            /// As C takes it, once it is clear that the memory holds so many rows.
+            #[inline]
+            pub(crate) fn tensor(&self, rows: usize, heads: u32, dim: u32, what: &str) -> Result<sys::pkv_tensor> {
+                self.extent.check(&self.tensor, rows, heads, dim, what)?;
+                Ok(self.tensor)
+            }
+
+            #[cfg(feature = "ndarray")]
+            pub(crate) fn of_array<E: Element>(data: *const E, strides: Option<[usize; 2]>, extent: Extent) -> Self {
+                let [row_stride, head_stride] = strides.unwrap_or_default();
+                Self { tensor: tensor(data, row_stride, head_stride), extent, memory: PhantomData }
+            }
+        }
+
+        impl<'a, E: Element> From<&'a $($mutable)? [E]> for $name<'a> {
+            /// Dense rows, `[rows][heads][dim]`.
+            fn from(data: &'a $($mutable)? [E]) -> Self {
+                Self::strided(data, 0, 0)
+            }
+        }
+
+        impl<'a, E: Element> From<&'a $($mutable)? Vec<E>> for $name<'a> {
+            fn from(data: &'a $($mutable)? Vec<E>) -> Self {
+                Self::strided(data, 0, 0)
+            }
+        }
+
+        impl<'a, E: Element, const N: usize> From<&'a $($mutable)? [E; N]> for $name<'a> {
+            fn from(data: &'a $($mutable)? [E; N]) -> Self {
+                Self::strided(data, 0, 0)
+            }
+        }
+    };
+}
+
+rows! {
+    /// Rows to read: a slice, which is dense, one with strides, or (feature `ndarray`) an array of three axes, or of two where heads and dims
+    /// are one. Shapes are checked where the rows are used.
+    Rows, as_ptr,
+}
+rows! {
+    /// Rows to write: as [`Rows`].
+    RowsMut, as_mut_ptr, mut
+}
+
+impl Clone for Rows<'_> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl Copy for Rows<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fits(data: &[f32], strides: [usize; 2], rows: usize, heads: u32, dim: u32) -> bool {
+        Rows::strided(data, strides[0], strides[1]).tensor(rows, heads, dim, "x").is_ok()
+    }
+
+    #[test]
+    fn dense_rows_have_just_their_elements() {
+        let data = [0.0; 24];
+        assert!(fits(&data, [0, 0], 3, 2, 4));
+        assert!(!fits(&data, [0, 0], 2, 2, 4));
+        assert!(!fits(&data, [0, 0], 4, 2, 4));
+        assert!(!fits(&data, [0, 0], usize::MAX, u32::MAX, u32::MAX));
+        assert!(fits(&[], [0, 0], 0, 2, 4));
+    }
+
+    #[test]
+    fn strided_rows_end_within_their_slice() {
+        let data = [0.0; 24];
+        assert!(fits(&data, [16, 4], 2, 2, 4)); // the last is 16 + 4 + 4
+        assert!(fits(&data, [17, 0], 2, 1, 7)); // 17 + 7
+        assert!(!fits(&data, [17, 4], 2, 2, 4));
+        assert!(!fits(&data, [0, 7], 2, 2, 4)); // a row is 2 * 7 then, the last one ends at 14 + 7 + 4
+        assert!(!fits(&data, [usize::MAX, 4], 2, 2, 4));
+        assert!(fits(&data, [usize::MAX, 4], 1, 2, 4)); // of one row no stride is used
+    }
+}

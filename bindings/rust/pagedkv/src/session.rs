@@ -1,0 +1,311 @@
+use crate::cache::Owned;
+use crate::config::defaults;
+use crate::error::{check, fill, Error, Result, Status};
+use crate::rows::{Rows, RowsMut};
+use crate::snapshot::Snapshot;
+use crate::stats::{filled, SessionInfo};
+use crate::sys;
+use std::fmt;
+use std::ops::Range;
+use std::ptr::null;
+use std::sync::Arc;
+
+#[doc(inline)]
+pub use crate::sys::{pkv_prefix_use as PrefixUse, pkv_retention as Retention};
+
+/// How a session is opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SessionConfig<'a> {
+    priority: i32,
+    reserve_tokens: u64,
+    prefix: PrefixUse,
+    retention: Retention,
+    salt: Option<&'a [u8]>,
+}
+
+impl<'a> SessionConfig<'a> {
+    /// Priority 0, nothing reserved, shares prefixes with all sessions that have no salt.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sessions of higher priority are the last to be chosen by [`Cache::choose_victims`](crate::Cache::choose_victims).
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// As [`Session::reserve`] at once.
+    pub fn reserve_tokens(mut self, tokens: u64) -> Self {
+        self.reserve_tokens = tokens;
+        self
+    }
+
+    /// What the session does with the prefix index.
+    pub fn prefix(mut self, prefix: PrefixUse) -> Self {
+        self.prefix = prefix;
+        self
+    }
+
+    /// How long the prefix index keeps what the session uses and stores.
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.retention = retention;
+        self
+    }
+
+    /// Sessions share prefixes with those of the same salt only; up to 256 bytes.
+    pub fn salt(mut self, salt: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
+        self.salt = Some(salt.as_ref());
+        self
+    }
+
+    pub(crate) fn raw(&self) -> Result<sys::pkv_session_config> {
+        let mut raw = defaults(|out, size| unsafe { sys::pkv_session_config_init(out, size) })?;
+        raw.priority = self.priority;
+        raw.reserve_tokens = self.reserve_tokens;
+        raw.prefix = self.prefix;
+        raw.retention = self.retention;
+        if let Some(salt) = self.salt {
+            (raw.salt, raw.salt_size) = (salt.as_ptr().cast(), salt.len() as u64);
+        }
+        Ok(raw)
+    }
+}
+
+/// Tells a session from all others, also after it is gone.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SessionId(usize);
+
+impl SessionId {
+    pub(crate) fn of(handle: sys::pkv_session) -> Self {
+        Self(handle as usize)
+    }
+}
+
+/// What a suspended session has to compute again: see [`Session::resume`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Resumed {
+    /// Tokens whose keys and values are there.
+    pub length: u64,
+    /// Tokens it is to have: those of positions `length..total` are to be computed again.
+    pub total: u64,
+}
+
+/// One sequence: its tokens and its block tables. Dropping it gives every block back that nobody else holds.
+///
+/// Several threads may read a session at once; what changes it takes `&mut self`.
+pub struct Session {
+    handle: sys::pkv_session,
+    cache: Arc<Owned>,
+}
+
+// One writer or several readers, on any threads: `&mut self` and `&self` here.
+unsafe impl Send for Session {}
+unsafe impl Sync for Session {}
+
+impl Session {
+    pub(crate) fn opened(cache: &Arc<Owned>, open: impl FnOnce(*mut sys::pkv_session) -> Status) -> Result<Self> {
+        let mut handle = std::ptr::null_mut();
+        check(open(&mut handle))?;
+        Ok(Self { handle, cache: cache.clone() })
+    }
+
+    /// The handle of C, for functions of `pagedkv-sys`. It stays this session's.
+    pub fn as_raw(&self) -> sys::pkv_session {
+        self.handle
+    }
+
+    /// What [`Cache::choose_victims`](crate::Cache::choose_victims) names sessions by.
+    pub fn id(&self) -> SessionId {
+        SessionId::of(self.handle)
+    }
+
+    /// Committed tokens; 0 while the session is suspended.
+    pub fn length(&self) -> Result<u64> {
+        let mut tokens = 0;
+        check(unsafe { sys::pkv_session_length(self.handle, &mut tokens) })?;
+        Ok(tokens)
+    }
+
+    /// Tokens whose K and V this layer holds: more than the length while a step is in flight and the layer was written.
+    pub fn layer_length(&self, layer: u32) -> Result<u64> {
+        let mut tokens = 0;
+        check(unsafe { sys::pkv_session_layer_length(self.handle, layer, &mut tokens) })?;
+        Ok(tokens)
+    }
+
+    /// Token ids of these positions: committed ones, and those that [`suspend`](Self::suspend) remembers. [`NO_TOKEN`](crate::NO_TOKEN)
+    /// stands for one that was never told.
+    pub fn tokens(&self, positions: Range<u64>) -> Result<Vec<i32>> {
+        let n = count(&positions)?;
+        let end = self.info()?.total;
+        if positions.end > end {
+            return Err(Error::new(Status::OUT_OF_RANGE, format!("tokens {positions:?} of a session that has {end}")));
+        }
+        let mut tokens = vec![0; n];
+        check(unsafe { sys::pkv_session_tokens(self.handle, positions.start, n, tokens.as_mut_ptr()) })?;
+        Ok(tokens)
+    }
+
+    /// Tells the ids of committed positions, from `first` on, that were committed without.
+    pub fn set_tokens(&mut self, first: u64, tokens: &[i32]) -> Result<()> {
+        check(unsafe { sys::pkv_session_set_tokens(self.handle, first, tokens.len(), tokens.as_ptr()) })
+    }
+
+    /// Makes room for so many tokens in all: a later step up to there cannot run out of blocks.
+    pub fn reserve(&mut self, total_tokens: u64) -> Result<()> {
+        check(unsafe { sys::pkv_session_reserve(self.handle, total_tokens) })
+    }
+
+    /// Replaces what the session holds by `n` rows of keys and values, one layer per call, without a batch. When every layer was given
+    /// once, the step is committed.
+    pub fn prefill<'a>(&mut self, layer: u32, n: usize, k: impl Into<Rows<'a>>, v: impl Into<Rows<'a>>) -> Result<()> {
+        let (k, v) = self.cache.shape(layer)?.kv(n, k.into(), v.into())?;
+        check(unsafe { sys::pkv_session_prefill(self.handle, layer, n, &k, &v) })
+    }
+
+    /// As [`prefill`](Self::prefill), of a layer whose values are inside its keys.
+    pub fn prefill_latent<'a>(&mut self, layer: u32, n: usize, k: impl Into<Rows<'a>>) -> Result<()> {
+        let k = self.cache.shape(layer)?.keys(n, k.into())?;
+        check(unsafe { sys::pkv_session_prefill(self.handle, layer, n, &k, null()) })
+    }
+
+    /// As [`prefill`](Self::prefill), but appends one row of keys and values.
+    pub fn push<'a>(&mut self, layer: u32, k: impl Into<Rows<'a>>, v: impl Into<Rows<'a>>) -> Result<()> {
+        let (k, v) = self.cache.shape(layer)?.kv(1, k.into(), v.into())?;
+        check(unsafe { sys::pkv_session_push(self.handle, layer, &k, &v) })
+    }
+
+    /// As [`push`](Self::push), of a layer whose values are inside its keys.
+    pub fn push_latent<'a>(&mut self, layer: u32, k: impl Into<Rows<'a>>) -> Result<()> {
+        let k = self.cache.shape(layer)?.keys(1, k.into())?;
+        check(unsafe { sys::pkv_session_push(self.handle, layer, &k, null()) })
+    }
+
+    /// Keeps the first `length` tokens and gives back every block beyond them. Ends an unfinished `prefill` or `push`.
+    pub fn trim(&mut self, length: u64) -> Result<()> {
+        check(unsafe { sys::pkv_session_trim(self.handle, length) })
+    }
+
+    /// Opens a session with the same tokens. Blocks are shared; whoever writes to the part-filled last one first copies that one.
+    pub fn fork(&self) -> Result<Session> {
+        Self::opened(&self.cache, |out| unsafe { sys::pkv_session_fork(self.handle, out) })
+    }
+
+    /// Freezes what the session holds now, without copies (storage `CONTIGUOUS` copies). The snapshot outlives the session.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        Snapshot::taken(&self.cache, |out| unsafe { sys::pkv_snapshot_take(self.handle, out) })
+    }
+
+    /// Gives back every block that nobody else holds and remembers the token ids.
+    pub fn suspend(&mut self) -> Result<()> {
+        check(unsafe { sys::pkv_session_suspend(self.handle) })
+    }
+
+    /// Ends the suspension: reserves the blocks that the remembered tokens need, and says which of them must be computed again. A commit
+    /// without ids takes the remembered ones.
+    pub fn resume(&mut self) -> Result<Resumed> {
+        let (mut length, mut total, mut short) = (0, 0, 0);
+        check(unsafe { sys::pkv_session_resume(self.handle, &mut length, &mut total, &mut short) })
+            .map_err(|error| error.with_blocks_short(short))?;
+        Ok(Resumed { length, total })
+    }
+
+    /// Gives an empty session the longest cached beginning of a text, and says how many tokens that is. Leave the last token out where
+    /// its output is needed.
+    pub fn match_prefix(&mut self, tokens: &[i32]) -> Result<u64> {
+        let mut matched = 0;
+        check(unsafe { sys::pkv_session_match_prefix(self.handle, tokens.len(), tokens.as_ptr(), &mut matched) })?;
+        Ok(matched)
+    }
+
+    /// Changes the priority of [`SessionConfig::priority`].
+    pub fn set_priority(&mut self, priority: i32) -> Result<()> {
+        check(unsafe { sys::pkv_session_set_priority(self.handle, priority) })
+    }
+
+    /// Length, blocks, whether it is suspended.
+    pub fn info(&self) -> Result<SessionInfo> {
+        filled(|out| unsafe { sys::pkv_session_get_info(self.handle, out) })
+    }
+
+    /// Block ids of one group, logical block by logical block; [`NO_BLOCK`](crate::NO_BLOCK) where one left the window.
+    pub fn block_table(&self, group: u32) -> Result<Vec<u32>> {
+        fill(0, |capacity, ids, n| unsafe { sys::pkv_session_block_table(self.handle, group, capacity, ids, n) })
+    }
+
+    /// Slots of these positions in one group: block id * block size + offset, -1 where the block left the window.
+    pub fn slot_mapping(&self, group: u32, positions: Range<u64>) -> Result<Vec<i64>> {
+        let n = count(&positions)?;
+        // Asked for one first, so that a range beyond memory is an error and not an allocation.
+        let mut last = 0;
+        if n > 0 {
+            check(unsafe { sys::pkv_session_slot_mapping(self.handle, group, positions.end - 1, 1, &mut last) })?;
+        }
+        let mut slots = vec![0; n];
+        check(unsafe { sys::pkv_session_slot_mapping(self.handle, group, positions.start, n, slots.as_mut_ptr()) })?;
+        Ok(slots)
+    }
+
+    /// Slots attention reads now in one group, in token order.
+    pub fn kv_indices(&self, group: u32) -> Result<Vec<i64>> {
+        fill(0, |capacity, slots, n| unsafe { sys::pkv_session_kv_indices(self.handle, group, capacity, slots, n) })
+    }
+
+    /// Reads keys and values of one layer back as dense rows `[positions][kv_heads][dim]`.
+    pub fn materialize<'a>(
+        &self,
+        layer: u32,
+        positions: Range<u64>,
+        k: impl Into<RowsMut<'a>>,
+        v: impl Into<RowsMut<'a>>,
+    ) -> Result<()> {
+        self.read(layer, positions, Some(k.into()), Some(v.into()))
+    }
+
+    /// As [`materialize`](Self::materialize), the keys alone.
+    pub fn materialize_keys<'a>(&self, layer: u32, positions: Range<u64>, k: impl Into<RowsMut<'a>>) -> Result<()> {
+        self.read(layer, positions, Some(k.into()), None)
+    }
+
+    /// As [`materialize`](Self::materialize), the values alone.
+    pub fn materialize_values<'a>(&self, layer: u32, positions: Range<u64>, v: impl Into<RowsMut<'a>>) -> Result<()> {
+        self.read(layer, positions, None, Some(v.into()))
+    }
+
+    fn read(&self, layer: u32, positions: Range<u64>, k: Option<RowsMut<'_>>, v: Option<RowsMut<'_>>) -> Result<()> {
+        let (shape, n) = (self.cache.shape(layer)?, count(&positions)?);
+        let k = k.map(|k| k.tensor(n, shape.kv_heads, shape.key_dim, "k")).transpose()?;
+        let v = v.map(|v| v.tensor(n, shape.kv_heads, shape.value_dim, "v")).transpose()?;
+        let (k, v) = (crate::config::address(&k), crate::config::address(&v));
+        check(unsafe { sys::pkv_session_materialize(self.handle, layer, positions.start, n, k, v) })
+    }
+}
+
+fn count(positions: &Range<u64>) -> Result<usize> {
+    let n = positions.end.checked_sub(positions.start).and_then(|n| usize::try_from(n).ok());
+    n.ok_or_else(|| Error::new(Status::OUT_OF_RANGE, format!("positions {positions:?} end before they begin")))
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        close(|| unsafe { sys::pkv_session_close(self.handle) });
+    }
+}
+
+/// Closes an object that nothing of this crate uses. `choose_victims` on another thread may hold a session for a moment; in a batch that
+/// was forgotten (`mem::forget`) it stays until the cache goes.
+pub(crate) fn close(call: impl Fn() -> Status) {
+    for _ in 0..10_000 {
+        if call() != Status::BUSY {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("handle", &self.handle).finish()
+    }
+}

@@ -1,0 +1,66 @@
+use crate::cache::Owned;
+use crate::error::{check, Result, Status};
+use crate::session::{close, Session};
+use crate::sys;
+use std::fmt;
+use std::sync::Arc;
+
+/// A frozen sequence: references to its blocks, not copies. Any number of threads may open sessions from it at once.
+///
+/// It outlives its session:
+///
+/// ```
+/// # use pagedkv::{Cache, CacheConfig, LayerGroup};
+/// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(1, 2, 1, 16)).blocks(8))?;
+/// let mut session = cache.open_session()?;
+/// session.prefill(0, 3, &[0.5; 3 * 16], &[0.5; 3 * 16])?;
+/// let snapshot = session.snapshot()?;
+/// drop(session);
+/// assert_eq!(snapshot.open()?.length()?, 3);
+/// # Ok::<(), pagedkv::Error>(())
+/// ```
+pub struct Snapshot {
+    handle: sys::pkv_snapshot,
+    cache: Arc<Owned>,
+}
+
+// "Everything but close", from any number of threads; close is the drop.
+unsafe impl Send for Snapshot {}
+unsafe impl Sync for Snapshot {}
+
+impl Snapshot {
+    pub(crate) fn taken(cache: &Arc<Owned>, take: impl FnOnce(*mut sys::pkv_snapshot) -> Status) -> Result<Self> {
+        let mut handle = std::ptr::null_mut();
+        check(take(&mut handle))?;
+        Ok(Self { handle, cache: cache.clone() })
+    }
+
+    /// The handle of C, for functions of `pagedkv-sys`. It stays this snapshot's.
+    pub fn as_raw(&self) -> sys::pkv_snapshot {
+        self.handle
+    }
+
+    /// Opens a new session with the frozen content.
+    pub fn open(&self) -> Result<Session> {
+        Session::opened(&self.cache, |out| unsafe { sys::pkv_snapshot_open(self.cache.handle, self.handle, out) })
+    }
+
+    /// Tokens it holds.
+    pub fn length(&self) -> Result<u64> {
+        let mut tokens = 0;
+        check(unsafe { sys::pkv_snapshot_length(self.handle, &mut tokens) })?;
+        Ok(tokens)
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        close(|| unsafe { sys::pkv_snapshot_close(self.handle) });
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").field("handle", &self.handle).finish()
+    }
+}

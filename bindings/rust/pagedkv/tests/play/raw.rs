@@ -1,0 +1,91 @@
+//! Steps that the types of Rust have no words for (a session that was closed, or that is twice in a batch), at the functions of C.
+use super::{text, Player};
+use pagedkv::{sys, Session, Snapshot, Status};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::ptr::null_mut;
+
+/// Handles of what was dropped.
+#[derive(Default)]
+pub struct Closed {
+    sessions: BTreeMap<String, sys::pkv_session>,
+    snapshots: BTreeMap<String, sys::pkv_snapshot>,
+}
+
+impl Closed {
+    pub fn session(&mut self, name: &str, session: Session) {
+        self.sessions.insert(name.into(), session.as_raw());
+    }
+
+    pub fn snapshot(&mut self, name: &str, snapshot: Snapshot) {
+        self.snapshots.insert(name.into(), snapshot.as_raw());
+    }
+
+    pub fn has_session(&self, name: &str) -> bool {
+        self.sessions.contains_key(name)
+    }
+
+    pub fn has_snapshot(&self, name: &str) -> bool {
+        self.snapshots.contains_key(name)
+    }
+
+    pub fn forget_session(&mut self, name: &str) {
+        self.sessions.remove(name);
+    }
+
+    pub fn forget_snapshot(&mut self, name: &str) {
+        self.snapshots.remove(name);
+    }
+}
+
+fn handle(player: &Player, name: &str) -> sys::pkv_session {
+    player.closed.sessions.get(name).copied().unwrap_or_else(|| player.sessions[name].as_raw())
+}
+
+fn begin(player: &Player, step: &Value) -> Status {
+    let entries = step["sessions"].as_array().expect("sessions");
+    let sessions: Vec<_> = entries.iter().map(|entry| handle(player, text(entry, "session"))).collect();
+    let new: Vec<_> = entries.iter().map(|entry| super::rows::tokens(&entry["tokens"]).len() as u32).collect();
+    let mut batch = null_mut();
+    unsafe {
+        let (cache, short) = (player.cache.as_raw(), null_mut());
+        sys::pkv_batch_begin(cache, sessions.len(), sessions.as_ptr(), new.as_ptr(), short, &mut batch)
+    }
+}
+
+fn of_session(session: sys::pkv_session, step: &Value) -> Status {
+    let (mut length, mut other) = (0, null_mut());
+    match text(step, "do") {
+        "length" => unsafe { sys::pkv_session_length(session, &mut length) },
+        "trim" => unsafe { sys::pkv_session_trim(session, super::number(&step["length"])) },
+        "fork" => unsafe { sys::pkv_session_fork(session, &mut other) },
+        "suspend" => unsafe { sys::pkv_session_suspend(session) },
+        "close" => unsafe { sys::pkv_session_close(session) },
+        unknown => panic!("the runner does not know {unknown} of a closed session"),
+    }
+}
+
+fn of_snapshot(player: &Player, snapshot: sys::pkv_snapshot, step: &Value) -> Status {
+    let mut session = null_mut();
+    match text(step, "do") {
+        "open_snapshot" => unsafe { sys::pkv_snapshot_open(player.cache.as_raw(), snapshot, &mut session) },
+        "close_snapshot" => unsafe { sys::pkv_snapshot_close(snapshot) },
+        unknown => panic!("the runner does not know {unknown} of a closed snapshot"),
+    }
+}
+
+/// All of these fail: only the status and the sentence are compared.
+pub fn play(player: &Player, step: &Value) -> Result<(), String> {
+    let status = if step.get("sessions").is_some() {
+        begin(player, step)
+    } else if let Some(name) = step["session"].as_str() {
+        of_session(handle(player, name), step)
+    } else {
+        of_snapshot(player, player.closed.snapshots[text(step, "snapshot")], step)
+    };
+    let sentence = unsafe { std::ffi::CStr::from_ptr(sys::pkv_last_error()) }.to_string_lossy();
+    if status == super::config::status(&step["status"]) && !sentence.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{status:?} ({sentence}), expected {}", step["status"]))
+}
