@@ -15,7 +15,7 @@ pub enum Salt<'a> {
     None,
     /// Those of this salt.
     Of(&'a [u8]),
-    /// All, where that is possible: `TOO_LARGE` elsewhere.
+    /// All, where that makes sense: an error elsewhere.
     All,
 }
 

@@ -9,6 +9,7 @@ use std::fmt;
 use std::ops::Range;
 use std::ptr::null;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 #[doc(inline)]
 pub use crate::sys::{pkv_prefix_use as PrefixUse, pkv_retention as Retention};
@@ -296,10 +297,8 @@ impl Drop for Session {
 /// Closes an object that nothing of this crate uses. `choose_victims` on another thread may hold a session for a moment; in a batch that
 /// was forgotten (`mem::forget`) it stays until the cache goes.
 pub(crate) fn close(call: impl Fn() -> Status) {
-    for _ in 0..10_000 {
-        if call() != Status::BUSY {
-            return;
-        }
+    let begin = Instant::now();
+    while call() == Status::BUSY && begin.elapsed() < Duration::from_secs(1) {
         std::thread::yield_now();
     }
 }

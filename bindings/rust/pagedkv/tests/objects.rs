@@ -1,0 +1,421 @@
+//! What the types promise: lifetimes, errors, hooks, arrays, and every function that the scenarios do not reach.
+use pagedkv::*;
+use std::alloc::{GlobalAlloc, Layout as Memory, System};
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+const DIM: usize = 16;
+
+fn config() -> CacheConfig {
+    CacheConfig::new(LayerGroup::new(1, 2, 1, DIM as u32)).blocks(8).threads(1)
+}
+
+fn cache() -> Cache {
+    Cache::new(&config()).unwrap()
+}
+
+fn filled(cache: &Cache, tokens: &[i32]) -> Session {
+    let mut session = cache.open_session().unwrap();
+    let kv: Vec<f32> = tokens.iter().flat_map(|&token| [token as f32; DIM]).collect();
+    let mut batch = cache.begin([(&mut session, tokens.len() as u32)]).unwrap();
+    batch.write(0, &kv, &kv).unwrap();
+    batch.commit(tokens).unwrap();
+    session
+}
+
+#[test]
+fn owners_go_in_any_order() {
+    let cache = cache();
+    let session = filled(&cache, &[1; 20]);
+    let snapshot = session.snapshot().unwrap();
+    let fork = session.fork().unwrap();
+    drop(cache);
+    drop(session);
+    let opened = snapshot.open().unwrap();
+    drop(snapshot);
+    assert_eq!((opened.length().unwrap(), fork.length().unwrap()), (20, 20));
+}
+
+#[test]
+fn a_dropped_batch_leaves_no_trace() {
+    let cache = cache();
+    let mut session = filled(&cache, &[1; 20]);
+    drop(cache.begin([(&mut session, 30)]).unwrap());
+    assert_eq!(session.length().unwrap(), 20);
+    assert_eq!((cache.stats().unwrap().aborts, cache.stats().unwrap().used_blocks), (1, 2));
+}
+
+#[test]
+fn a_forgotten_batch_keeps_its_session_until_the_cache_goes() {
+    let cache = cache();
+    let mut session = filled(&cache, &[1; 20]);
+    std::mem::forget(cache.begin([(&mut session, 1)]).unwrap());
+    assert_eq!(session.trim(0).unwrap_err().status(), Status::BUSY);
+    drop(session);
+    assert_eq!(cache.stats().unwrap().sessions, 1);
+}
+
+#[test]
+fn a_commit_that_fails_gives_the_batch_back() {
+    let cache = cache();
+    let mut session = cache.open_session().unwrap();
+    let batch = cache.begin([(&mut session, 1)]).unwrap();
+    let (batch, error) = batch.try_commit(Some(&[1, 2])).unwrap_err();
+    assert_eq!(error.status(), Status::INVALID_ARGUMENT);
+    let (mut batch, error) = batch.try_commit(Some(&[1])).unwrap_err();
+    assert_eq!(error.status(), Status::INCOMPLETE);
+    assert!(error.to_string().ends_with("(INCOMPLETE)"), "{error}");
+    batch.write(0, &[0f32; DIM], &[0f32; DIM]).unwrap();
+    assert_eq!((batch.session(0).length().unwrap(), batch.session(0).layer_length(0).unwrap()), (0, 1));
+    batch.commit_without_tokens().unwrap();
+    assert_eq!(session.tokens(0..1).unwrap(), [NO_TOKEN]);
+    session.set_tokens(0, &[5]).unwrap();
+    assert_eq!(session.tokens(0..1).unwrap(), [5]);
+}
+
+#[test]
+fn rows_of_another_shape_are_refused() {
+    let cache = cache();
+    let mut session = cache.open_session().unwrap();
+    let mut batch = cache.begin([(&mut session, 2)]).unwrap();
+    let (short, long) = ([0f32; DIM], [0f32; 2 * DIM]);
+    let error = batch.write(0, &long, &short).unwrap_err();
+    assert_eq!(error.message(), "v: [2][1][16] (rows, heads, dim) are needed, this is Elements(16)");
+    assert_eq!(batch.write(1, &long, &long).unwrap_err().status(), Status::OUT_OF_RANGE);
+    batch.write(0, &long, &long).unwrap();
+    assert!(batch.attend(0, &[0f32; 4 * DIM], &mut [0f32; 3 * DIM]).is_err());
+    let slopes = AttentionParams::new().alibi_slopes(&[1.0]);
+    assert!(batch.attend_with(0, &slopes, &[0f32; 4 * DIM], &mut [0f32; 4 * DIM], None).is_err());
+    let masked = AttentionParams::new().mask(&[1], 1);
+    assert!(batch.attend_with(0, &masked, &[0f32; 4 * DIM], &mut [0f32; 4 * DIM], None).is_err());
+    let params = AttentionParams::new();
+    assert!(batch.attend_with(0, &params, &[0f32; 4 * DIM], &mut [0f32; 4 * DIM], Some(&mut [0.0; 3])).is_err());
+}
+
+#[test]
+fn strided_rows_and_halves() {
+    let cache = cache();
+    let mut session = cache.open_session().unwrap();
+    let one = 0x3F80; // 1.0 in bfloat16
+    let mut k = vec![Bf16(0); 3 * 20];
+    (0..3).for_each(|row| k[row * 20..][..DIM].fill(Bf16(one)));
+    let v = [F16(0x4000); 3 * DIM]; // 2.0 in binary16
+    session.prefill(0, 3, Rows::strided(&k[..2 * 20 + DIM], 20, DIM), &v).unwrap();
+    session.push(0, &[3f32; DIM], &[4f32; DIM]).unwrap();
+    let (mut keys, mut values) = ([0f32; 4 * 24], [F16(0); 4 * DIM]);
+    session.materialize(0, 0..4, RowsMut::strided(&mut keys, 24, DIM), &mut values).unwrap();
+    assert_eq!((keys[0], keys[15], keys[16], keys[3 * 24]), (1.0, 1.0, 0.0, 3.0));
+    assert_eq!((values[0], values[3 * DIM]), (F16(0x4000), F16(0x4400)));
+    session.materialize_keys(0, 3..4, &mut keys[..DIM]).unwrap();
+    session.materialize_values(0, 3..4, &mut keys[DIM..2 * DIM]).unwrap();
+    assert_eq!((keys[0], keys[DIM]), (3.0, 4.0));
+}
+
+#[cfg(feature = "ndarray")]
+#[test]
+fn arrays() {
+    use ndarray::{s, Array2, Array3};
+    let cache = cache();
+    let mut session = cache.open_session().unwrap();
+    let wide = Array3::from_shape_fn((4, 3, 2 * DIM), |(row, head, dim)| (row * 100 + head * 32 + dim) as f32);
+    let view = wide.slice(s![..;2, 1..2, 4..4 + DIM]); // rows 0 and 2, one head, some dims
+    let flat = Array2::from_elem((2, DIM), 0.5f32);
+    session.prefill(0, 2, view, &flat).unwrap();
+    let mut k = Array3::<f32>::zeros((2, 1, DIM));
+    let mut v = Array3::<f32>::zeros((2, 2, DIM));
+    session.materialize(0, 0..2, &mut k, v.slice_mut(s![.., 1..2, ..])).unwrap();
+    assert_eq!(k, view);
+    assert_eq!((v[[0, 0, 0]], v[[0, 1, 0]], v[[1, 1, DIM - 1]]), (0.0, 0.5, 0.5));
+
+    let mut refused =
+        |rows: Rows<'_>| assert_eq!(session.prefill(0, 2, rows, &flat).unwrap_err().status(), Status::INVALID_ARGUMENT);
+    refused(wide.slice(s![..2, ..1, ..;2]).into()); // dims with gaps
+    refused(wide.slice(s![..2;-1, ..1, ..DIM]).into()); // backwards
+    refused(flat.slice(s![0, ..]).broadcast((2, DIM)).unwrap().into()); // the same row twice
+    refused(wide.slice(s![..2, ..2, ..DIM]).into()); // two heads
+    refused(wide.slice(s![.., ..1, ..DIM]).into()); // four rows
+}
+
+#[cfg(feature = "half")]
+#[test]
+fn halves_of_the_half_crate() {
+    let cache = cache();
+    let mut session = cache.open_session().unwrap();
+    session.prefill(0, 1, &[half::f16::from_f32(0.5); DIM], &[half::bf16::from_f32(2.0); DIM]).unwrap();
+    let (mut k, mut v) = ([half::bf16::ZERO; DIM], [0f32; DIM]);
+    session.materialize(0, 0..1, &mut k, &mut v).unwrap();
+    assert_eq!((k[3].to_f32(), v[3]), (0.5, 2.0));
+}
+
+#[test]
+fn attention_says_how_much_it_saw_and_states_merge() {
+    let cache = cache();
+    let mut session = filled(&cache, &[1; 3]);
+    let mut batch = cache.begin([(&mut session, 1)]).unwrap();
+    batch.write(0, &[0f32; DIM], &[5f32; DIM]).unwrap();
+    let (mut out, mut lse) = ([0f32; 2 * DIM], [0f32; 2]);
+    // Queries of zeros: all scores are 0, the outputs means.
+    batch.attend_with(0, &AttentionParams::new(), &[0f32; 2 * DIM], &mut out, Some(&mut lse)).unwrap();
+    assert!((lse[0] - 4f32.ln()).abs() < 1e-6 && (out[0] - 2.0).abs() < 1e-6);
+    let window = AttentionParams::new().window(2);
+    batch.attend_with(0, &window, &[0f32; 2 * DIM], &mut out, None).unwrap();
+    assert!((out[0] - 3.0).abs() < 1e-6);
+    batch.attend_with(0, &AttentionParams::new().mask(&[0], 1), &[0f32; 2 * DIM], &mut out, Some(&mut lse)).unwrap();
+    assert!((out[0] - 1.0).abs() < 1e-6);
+
+    let (mut merged, mut merged_lse) = ([0f32; 2 * DIM], [0f32; 2]);
+    let states = [(Rows::from(&out), &lse[..]), (Rows::from(&[5f32; 2 * DIM]), &[0.0, 0.0][..])];
+    merge_states(&states, [1, 2, DIM], &mut merged, Some(&mut merged_lse)).unwrap();
+    assert!((merged[0] - 2.0).abs() < 1e-6 && (merged_lse[0] - 4f32.ln()).abs() < 1e-6);
+    assert!(merge_states(&states, [2, 2, DIM], &mut merged, None).is_err());
+}
+
+#[test]
+fn attention_reads_the_memory_of_a_cache() {
+    let cache = Cache::new(&config().layout(Layout::PLAIN)).unwrap();
+    let session = filled(&cache, &[1, 2, 3]);
+    let table = session.block_table(0).unwrap();
+    // Nothing is written to the cache meanwhile.
+    let view = unsafe { KvView::from_raw(cache.kv_view(0).unwrap()) };
+    let sequences =
+        Sequences { query_heads: 2, query_lengths: &[1], kv_lengths: &[3], block_tables: &table, block_table_stride: 1 };
+    let mut out = [0f32; 2 * DIM];
+    attention(&view, &sequences, &AttentionParams::new(), &[0f32; 2 * DIM], &mut out, None).unwrap();
+    assert!((out[0] - 2.0).abs() < 1e-6);
+    let wrong = Sequences { block_table_stride: 2, ..sequences };
+    assert!(attention(&view, &wrong, &AttentionParams::new(), &[0f32; 2 * DIM], &mut out, None).is_err());
+    assert!(KvView::new(&[0f32; 40], &[0f32; 32], 16, 1, 2, 2).is_err());
+    assert!(KvView::new::<f32>(&[], &[], 0, 1, 2, 2).is_err());
+}
+
+#[test]
+fn values_inside_keys() {
+    let latent = LayerGroup::new(1, 4, 1, 32).value_dim(16).latent();
+    let cache = Cache::new(&CacheConfig::new(latent).blocks(8)).unwrap();
+    let mut session = cache.open_session().unwrap();
+    session.prefill_latent(0, 1, &[1f32; 32]).unwrap();
+    session.push_latent(0, &[2f32; 32]).unwrap();
+    let mut batch = cache.begin([(&mut session, 1)]).unwrap();
+    batch.write_latent(0, &[3f32; 32]).unwrap();
+    let mut out = [0f32; 4 * 16];
+    batch.attend(0, &[0f32; 4 * 32], &mut out).unwrap();
+    assert!((out[0] - 2.0).abs() < 1e-6);
+    assert!(batch.write(0, &[3f32; 32], &[3f32; 16]).is_err());
+    batch.commit(&[1]).unwrap();
+}
+
+#[test]
+fn engines_with_bytes_of_their_own() {
+    let cache = Cache::new(&config().storage(Storage::NONE)).unwrap();
+    let mut session = cache.open_session().unwrap();
+    cache.begin([(&mut session, 20)]).unwrap().commit(&[1; 20]).unwrap();
+    let mut fork = session.fork().unwrap();
+    let batch = cache.begin([(&mut fork, 2), (&mut session, 0)]).unwrap();
+    let (old, new) = (batch.session(1).block_table(0).unwrap(), batch.session(0).block_table(0).unwrap());
+    assert_eq!(batch.block_copies(0).unwrap(), [(old[1], new[1])]);
+    assert_eq!(batch.slot_mapping(0).unwrap(), [i64::from(new[1]) * 16 + 4, i64::from(new[1]) * 16 + 5]);
+    let blocks = batch.kv_indices(0, IndexUnit::BLOCKS).unwrap();
+    assert_eq!((blocks.indptr, blocks.last_block_length), (vec![0, 2, 4], vec![6, 4]));
+    assert_eq!(blocks.indices, [new, old].concat().into_iter().map(i64::from).collect::<Vec<_>>());
+    assert_eq!(batch.kv_indices(0, IndexUnit::SLOTS).unwrap().indices.len(), 42);
+    batch.commit(&[2; 2]).unwrap();
+    assert_eq!(fork.kv_indices(0).unwrap().len(), 22);
+    assert_eq!(session.slot_mapping(0, 0..u64::MAX).unwrap_err().status(), Status::OUT_OF_RANGE);
+}
+
+#[test]
+fn speculative_tokens() {
+    let cache = cache();
+    let mut session = filled(&cache, &[1, 2]);
+    let kv: Vec<f32> = [3, 4, 5].iter().flat_map(|&token| [token as f32; DIM]).collect();
+    let mut batch = cache.begin([(&mut session, 3)]).unwrap();
+    batch.write(0, &kv, &kv).unwrap();
+    batch.accept(0, &[0, 2]).unwrap();
+    batch.commit(&[3, 4, 5]).unwrap();
+    assert_eq!(session.tokens(0..4).unwrap(), [1, 2, 3, 5]);
+    assert_eq!(session.tokens(0..5).unwrap_err().status(), Status::OUT_OF_RANGE);
+}
+
+#[test]
+fn victims_are_named_by_id() {
+    let cache = cache();
+    let (mut high, low) = (cache.open_session_with(&SessionConfig::new().priority(1)).unwrap(), filled(&cache, &[1; 100]));
+    assert_eq!(cache.choose_victims([(&high, 60)]).unwrap(), [low.id()]);
+    let error = cache.begin([(&mut high, 60)]).unwrap_err();
+    assert_eq!((error.status(), error.blocks_short()), (Status::OUT_OF_BLOCKS, Some(3)));
+    high.set_priority(-1).unwrap();
+    assert_eq!(high.info().unwrap().priority, -1);
+}
+
+#[test]
+fn the_prefix_index_tells_what_it_does() {
+    let cache = Cache::new(&config().prefix(PrefixConfig::new().events(16).salt_blocks(2).pinned_blocks(1))).unwrap();
+    let (prefix, text) = (cache.prefix(), [7; 40]);
+    drop(filled(&cache, &text));
+    let events = prefix.read_events(0, 16).unwrap();
+    let hashes = hash_blocks(Salt::None, 16, &text).unwrap();
+    assert_eq!(events.events.iter().map(|event| event.hash).collect::<Vec<_>>(), hashes);
+    assert_eq!((events.events[0].kind, events.next, events.lost), (PrefixEventKind::STORED, 2, 0));
+    assert_eq!(prefix.pin(Salt::None, &text).unwrap_err().status(), Status::OUT_OF_BLOCKS);
+    assert_eq!(prefix.pin(Salt::None, &text[..16]).unwrap(), 16);
+    assert_eq!(prefix.unpin(Salt::None, &text).unwrap(), 16);
+    assert_eq!(prefix.unpin(Salt::from("tenant"), &text).unwrap_err().status(), Status::DOUBLE_FREE);
+    prefix.set_quota(Salt::None, Quota::Blocks(1)).unwrap();
+    assert_eq!(prefix.stats(Salt::None).unwrap().cached_blocks, 1);
+    prefix.set_quota(Salt::None, Quota::Unlimited).unwrap();
+    prefix.set_quota(Salt::None, Quota::OfConfig).unwrap();
+    assert!(prefix.set_quota(Salt::All, Quota::OfConfig).is_err());
+    prefix.clear(Salt::All).unwrap();
+    assert_eq!(prefix.read_events(2, 16).unwrap().events.last().unwrap().kind, PrefixEventKind::CLEARED);
+}
+
+#[test]
+fn pools_hand_out_ids() {
+    let pool = Arc::new(Pool::new(&PoolConfig::new(64).block_size(8)).unwrap());
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let pool = pool.clone();
+            std::thread::spawn(move || (0..1000).for_each(|_| pool.release(&pool.alloc(3).unwrap()).unwrap()))
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let mut block = [Block::default()];
+    pool.alloc_into(&mut block).unwrap();
+    let [block] = block;
+    assert_eq!((pool.claim(block, 5).unwrap(), pool.claim(block, 3).unwrap()), (0, 5));
+    assert_eq!(pool.claim(block, 1).unwrap_err().status(), Status::BLOCK_FULL);
+    pool.seal(block).unwrap();
+    let state = pool.block_state(block.id()).unwrap();
+    assert_eq!((state.generation, state.filled, state.sealed), (block.generation(), 8, 1));
+    pool.reset(block).unwrap();
+    assert_eq!(pool.alloc(usize::MAX).unwrap_err().status(), Status::TOO_LARGE);
+    pool.validate().unwrap();
+}
+
+#[test]
+fn sessions_work_on_threads_of_their_own() {
+    let cache = Cache::new(&config().blocks(64)).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let cache = &cache;
+            scope.spawn(move || (0..20).for_each(|i| assert_eq!(filled(cache, &[thread; 50]).length().unwrap(), 50, "{i}")));
+        }
+    });
+    assert_eq!(cache.stats().unwrap().committed_tokens, 4 * 20 * 50);
+}
+
+// ---- Hooks ------------------------------------------------------------------------------------------------------------------------
+
+/// The system's memory, counted; refuses beyond a limit.
+struct Counted {
+    bytes: Arc<AtomicIsize>,
+    limit: isize,
+}
+
+unsafe impl GlobalAlloc for Counted {
+    unsafe fn alloc(&self, memory: Memory) -> *mut u8 {
+        if self.bytes.fetch_add(memory.size() as isize, Ordering::Relaxed) + memory.size() as isize > self.limit {
+            self.bytes.fetch_sub(memory.size() as isize, Ordering::Relaxed);
+            return std::ptr::null_mut();
+        }
+        System.alloc(memory)
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, memory: Memory) {
+        self.bytes.fetch_sub(memory.size() as isize, Ordering::Relaxed);
+        System.dealloc(pointer, memory);
+    }
+}
+
+#[test]
+fn memory_of_the_caller() {
+    let bytes = Arc::new(AtomicIsize::new(0));
+    let counted = |limit| Counted { bytes: bytes.clone(), limit };
+    let cache = Cache::new(&config().allocator(counted(1 << 30))).unwrap();
+    let session = filled(&cache, &[1; 20]);
+    assert!(bytes.load(Ordering::Relaxed) >= 8 * 16 * 2 * 64);
+    drop((cache, session));
+    assert_eq!(bytes.load(Ordering::Relaxed), 0);
+    assert_eq!(Cache::new(&config().allocator(counted(1000))).unwrap_err().status(), Status::NO_MEMORY);
+    drop(Pool::new(&PoolConfig::new(1 << 16).allocator(counted(1 << 30))).unwrap());
+    assert_eq!(bytes.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_logger_that_panics_does_no_harm() {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let log = {
+        let lines = lines.clone();
+        move |level: LogLevel, line: &str| {
+            lines.lock().unwrap().push((level, line.to_string()));
+            std::panic::resume_unwind(Box::new("a panic without a message"));
+        }
+    };
+    let cache = Cache::new(&config().prefault().huge_pages(HugePages::OFF).logger(log)).unwrap();
+    drop(filled(&cache, &[1; 20]));
+    drop(cache);
+    assert!(lines.lock().unwrap().iter().all(|(_, line)| !line.is_empty() && !line.ends_with('\n')));
+}
+
+/// The same outputs, whatever a runner does with its tasks; how often it was called.
+fn with_runner(run: impl Fn(&Tasks<'_>) + Send + Sync + 'static) -> (Vec<f32>, usize) {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = {
+        let calls = calls.clone();
+        move |tasks: &Tasks<'_>| {
+            calls.fetch_add(1, Ordering::Relaxed);
+            run(tasks)
+        }
+    };
+    let model = LayerGroup::new(1, 8, 8, 64);
+    let cache = Cache::new(&CacheConfig::new(model).blocks(64).runner(2, counted)).unwrap();
+    let mut session = cache.open_session().unwrap();
+    let rows: Vec<f32> = (0..512 * 8 * 64).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
+    let mut out = vec![0f32; rows.len()];
+    let mut batch = cache.begin([(&mut session, 512)]).unwrap();
+    batch.write(0, &rows, &rows).unwrap();
+    batch.attend(0, &rows, &mut out).unwrap();
+    batch.commit(&[0; 512]).unwrap();
+    let calls = calls.load(Ordering::Relaxed);
+    (out, calls)
+}
+
+#[test]
+fn threads_of_the_caller() {
+    let (alone, calls) = with_runner(|tasks| (0..tasks.count()).for_each(|i| tasks.run(i, 0)));
+    assert!(calls > 0);
+    let halves = |tasks: &Tasks<'_>| {
+        let half = |first: usize, worker| (first..tasks.count()).step_by(2).for_each(|i| tasks.run(i, worker));
+        std::thread::scope(|scope| {
+            scope.spawn(|| half(0, 0));
+            half(1, 1);
+        });
+    };
+    assert_eq!(with_runner(halves).0, alone);
+    // What is left undone, or done twice, or panics: the outputs are the same.
+    assert_eq!(with_runner(|_| {}).0, alone);
+    let twice = |tasks: &Tasks<'_>| {
+        tasks.run(0, 0);
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tasks.run(0, 1))).is_err());
+        std::panic::resume_unwind(Box::new("a panic without a message"));
+    };
+    assert_eq!(with_runner(twice).0, alone);
+}
+
+#[test]
+fn what_the_library_says_of_itself() {
+    assert_eq!(version().unwrap(), sys::VERSION);
+    assert!(isa_supported(Isa::SCALAR).unwrap());
+    assert_eq!(isa_name(Isa::AVX2).unwrap(), "avx2");
+    let cache = cache();
+    let info = cache.info().unwrap();
+    assert_eq!((info.storage, info.layers, info.block_size), (Storage::PAGED, 1, 16));
+    assert_eq!(cache.pool_stats(0).unwrap().blocks, 8);
+    assert!(cache.metrics().unwrap().contains("# TYPE "));
+    assert!(cache.metrics().unwrap().ends_with('\n'));
+    assert_eq!(format!("{:?}", Status::OUT_OF_BLOCKS), "OUT_OF_BLOCKS");
+    assert_eq!(format!("{:?}", Status(7)), "pkv_status(7)");
+    assert_eq!(config().block_size(17).plan().unwrap_err().status(), Status::INVALID_ARGUMENT);
+    let hybrid = [LayerGroup::new(1, 2, 1, 16).layer_indices([0, 1]), LayerGroup::new(1, 2, 1, 16)];
+    assert_eq!(CacheConfig::with_groups(hybrid).blocks(8).plan().unwrap_err().status(), Status::INVALID_ARGUMENT);
+}
