@@ -4,6 +4,7 @@
 //! * [`Cache`] is the memory of a model, described by a [`CacheConfig`] of [`LayerGroup`]s.
 //! * [`Session`] is one sequence. [`Batch`] is a forward pass over some of them: begin, then per layer write and attend, then commit.
 //! * [`Session::fork`], [`Snapshot`] and [`Prefix`] share what was computed.
+//! * [`Cache::save`] and [`Cache::load`] keep sessions in files.
 //! * [`Pool`] is block ids alone, and [`attention()`] attention over block tables of your own.
 //! * [`adapters`] has a cache behind a small trait, contiguous or paged as the program's user says.
 //!
@@ -42,6 +43,7 @@ mod batch;
 mod cache;
 mod config;
 mod error;
+mod file;
 mod hooks;
 mod pool;
 mod prefix;
@@ -55,6 +57,7 @@ pub use batch::{Batch, IndexUnit, KvIndices};
 pub use cache::Cache;
 pub use config::{CacheConfig, CachePlan, Eviction, HugePages, Isa, LayerGroup, Layout, PrefixConfig, Storage};
 pub use error::{Error, Result, Status};
+pub use file::{inspect_file, FileConfig, FileInfo, Saved, Sink, Source};
 pub use hooks::{LogLevel, Tasks};
 pub use pool::{Block, Pool, PoolConfig};
 pub use prefix::{hash_blocks, Prefix, PrefixEvent, PrefixEventKind, PrefixEvents, Quota, Salt};

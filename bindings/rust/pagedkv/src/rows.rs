@@ -39,6 +39,7 @@ elements!(f32 => F32, F16 => F16, Bf16 => BF16);
 elements!(half::f16 => F16, half::bf16 => BF16);
 
 /// What is known of the memory behind rows.
+#[cfg_attr(not(feature = "ndarray"), allow(dead_code))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Extent {
     /// So many elements, one after the other.

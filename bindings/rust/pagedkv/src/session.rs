@@ -108,7 +108,12 @@ impl Session {
     pub(crate) fn opened(cache: &Arc<Owned>, open: impl FnOnce(*mut sys::pkv_session) -> Status) -> Result<Self> {
         let mut handle = std::ptr::null_mut();
         check(open(&mut handle))?;
-        Ok(Self { handle, cache: cache.clone() })
+        Ok(Self::adopted(cache, handle))
+    }
+
+    /// Of a handle that nobody else closes.
+    pub(crate) fn adopted(cache: &Arc<Owned>, handle: sys::pkv_session) -> Self {
+        Self { handle, cache: cache.clone() }
     }
 
     /// The handle of C, for functions of `pagedkv-sys`. It stays this session's.

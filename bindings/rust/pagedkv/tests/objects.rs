@@ -97,7 +97,7 @@ fn strided_rows_and_halves() {
     let cache = cache();
     let mut session = cache.open_session().unwrap();
     let one = 0x3F80; // 1.0 in bfloat16
-    let mut k = vec![Bf16(0); 3 * 20];
+    let mut k = [Bf16(0); 3 * 20];
     (0..3).for_each(|row| k[row * 20..][..DIM].fill(Bf16(one)));
     let v = [F16(0x4000); 3 * DIM]; // 2.0 in binary16
     session.prefill(0, 3, Rows::strided(&k[..2 * 20 + DIM], 20, DIM), &v).unwrap();
@@ -302,6 +302,70 @@ fn sessions_work_on_threads_of_their_own() {
         }
     });
     assert_eq!(cache.stats().unwrap().committed_tokens, 4 * 20 * 50);
+}
+
+#[test]
+fn files_bring_sessions_back() {
+    use std::os::unix::io::AsFd;
+    let cache = cache();
+    let (session, frozen) = (filled(&cache, &[1; 20]), filled(&cache, &[2; 5]).snapshot().unwrap());
+    let plain = FileConfig::new().fingerprint(b"a model").not_durable();
+    let path = std::env::temp_dir().join(format!("pagedkv-{}.kv", std::process::id()));
+    let items = [(Saved::Session(&session), 7), (Saved::Snapshot(&frozen), 8)];
+    let bytes = cache.save(items, &plain, Sink::Path(&path)).unwrap();
+    let info = inspect_file(&plain, Source::Path(&path)).unwrap();
+    assert_eq!((info.bytes, info.sessions, info.tokens), (bytes, 2, 25));
+
+    let check = |sessions: Vec<(Session, u64)>| {
+        let found: Vec<_> = sessions.iter().map(|(session, label)| (session.length().unwrap(), *label)).collect();
+        assert_eq!(found, [(20, 7), (5, 8)]);
+        let mut k = [0f32; DIM];
+        sessions[1].0.materialize_keys(0, 4..5, &mut k).unwrap();
+        assert_eq!(k, [2.0; DIM]);
+    };
+    check(cache.load(&plain, Source::Path(&path)).unwrap());
+    let file = std::fs::File::open(&path).unwrap();
+    check(cache.load(&plain, Source::Descriptor(file.as_fd())).unwrap());
+    check(cache.load(&plain, Source::Reader(&mut std::fs::File::open(&path).unwrap())).unwrap());
+    let mut written = Vec::new();
+    cache.save(items, &plain, Sink::Writer(&mut written)).unwrap();
+    check(cache.load(&plain, Source::Bytes(&written)).unwrap());
+
+    let status = |outcome: Result<Vec<(Session, u64)>>| outcome.unwrap_err().status();
+    assert_eq!(status(cache.load(&FileConfig::new().fingerprint(b"another"), Source::Bytes(&written))), Status::MISMATCH);
+    assert_eq!(status(cache.load(&plain, Source::Path(std::path::Path::new("/nonexistent/file")))), Status::IO);
+    let half = written.len() / 2;
+    assert_eq!(status(cache.load(&plain, Source::Bytes(&written[..half]))), Status::CORRUPT);
+    written[half] ^= 1;
+    assert_eq!(status(cache.load(&plain, Source::Bytes(&written))), Status::CORRUPT);
+    std::fs::remove_file(path).unwrap();
+}
+
+/// Fails, or panics, in the middle.
+struct Broken(bool);
+
+impl std::io::Write for Broken {
+    fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+        if self.0 {
+            std::panic::resume_unwind(Box::new("a panic without a message"));
+        }
+        Err(std::io::Error::from_raw_os_error(28))
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn writers_that_break_are_errors() {
+    let cache = cache();
+    let session = filled(&cache, &[1; 20]);
+    for panics in [false, true] {
+        let error = cache.save([(&session, 0)], &FileConfig::new(), Sink::Writer(&mut Broken(panics))).unwrap_err();
+        assert_eq!(error.status(), Status::IO);
+    }
+    assert_eq!(session.length().unwrap(), 20);
 }
 
 // ---- Hooks ------------------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,300 @@
+//! Sessions in files.
+use crate::cache::{Cache, Owned};
+use crate::config::defaults;
+use crate::error::{check, ensure_library, Error, Result};
+use crate::session::Session;
+use crate::snapshot::Snapshot;
+use crate::stats::filled;
+use crate::sys;
+use std::ffi::CString;
+use std::fmt;
+use std::io::{ErrorKind, Read, Write};
+use std::os::raw::c_void;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::io::{AsRawFd, BorrowedFd};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::path::Path;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+#[doc(inline)]
+pub use crate::sys::pkv_file_info as FileInfo;
+
+/// What goes with saving and with loading.
+#[derive(Clone, Copy, Debug)]
+pub struct FileConfig<'a> {
+    prefix_index: bool,
+    fingerprint: &'a [u8],
+    key: &'a [u8],
+    durable: bool,
+}
+
+impl Default for FileConfig<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<'a> FileConfig<'a> {
+    /// Sessions alone, with checksums; saving waits for the disk.
+    pub fn new() -> Self {
+        Self { prefix_index: false, fingerprint: &[], key: &[], durable: true }
+    }
+
+    /// The prefix index, too, as far as the cache has one.
+    pub fn prefix_index(mut self) -> Self {
+        self.prefix_index = true;
+        self
+    }
+
+    /// Names the model (a hash of its weights, say), in up to 64 bytes: a file with another one is a `MISMATCH`.
+    pub fn fingerprint(mut self, fingerprint: &'a [u8]) -> Self {
+        self.fingerprint = fingerprint;
+        self
+    }
+
+    /// 16 to 64 secret bytes that the file is authenticated with.
+    pub fn key(mut self, key: &'a [u8]) -> Self {
+        self.key = key;
+        self
+    }
+
+    /// A path is not waited for: a power cut may lose the old file and the new one.
+    pub fn not_durable(mut self) -> Self {
+        self.durable = false;
+        self
+    }
+
+    fn raw(&self) -> Result<sys::pkv_file_config> {
+        let mut raw = defaults(|out, size| unsafe { sys::pkv_file_config_init(out, size) })?;
+        let given = |bytes: &[u8]| if bytes.is_empty() { std::ptr::null() } else { bytes.as_ptr().cast() };
+        raw.prefix_index = self.prefix_index.into();
+        (raw.fingerprint, raw.fingerprint_size) = (given(self.fingerprint), self.fingerprint.len() as u64);
+        (raw.key, raw.key_size) = (given(self.key), self.key.len() as u64);
+        raw.durable = self.durable.into();
+        Ok(raw)
+    }
+}
+
+/// What is saved under a label: see [`Cache::save`].
+#[derive(Clone, Copy, Debug)]
+pub enum Saved<'a> {
+    /// What a session holds now.
+    Session(&'a Session),
+    /// What a snapshot holds.
+    Snapshot(&'a Snapshot),
+}
+
+impl<'a> From<&'a Session> for Saved<'a> {
+    fn from(session: &'a Session) -> Self {
+        Self::Session(session)
+    }
+}
+
+impl<'a> From<&'a Snapshot> for Saved<'a> {
+    fn from(snapshot: &'a Snapshot) -> Self {
+        Self::Snapshot(snapshot)
+    }
+}
+
+/// Where bytes go to.
+pub enum Sink<'a> {
+    /// A regular file. At every moment the path has the old file or the new one.
+    Path(&'a Path),
+    /// An open, blocking descriptor, from where it stands.
+    Descriptor(BorrowedFd<'a>),
+    /// Anything else: a `Vec<u8>`, a socket.
+    Writer(&'a mut dyn Write),
+}
+
+/// Where bytes come from.
+pub enum Source<'a> {
+    /// A regular file that ends where the sessions end.
+    Path(&'a Path),
+    /// An open, blocking descriptor, from where it stands. Whatever follows in it is left alone.
+    Descriptor(BorrowedFd<'a>),
+    /// Just the bytes of a file.
+    Bytes(&'a [u8]),
+    /// Anything else. What follows what a load needs is not asked for.
+    Reader(&'a mut dyn Read),
+}
+
+/// A stream of C with what it points to.
+struct Stream<'a> {
+    raw: sys::pkv_stream,
+    _path: Option<CString>,
+    _callbacks: Option<Box<Callbacks<'a>>>,
+}
+
+enum Callbacks<'a> {
+    Read(&'a mut dyn Read),
+    Write(&'a mut dyn Write),
+}
+
+impl<'a> Stream<'a> {
+    fn new(fill: impl FnOnce(&mut sys::pkv_stream)) -> Result<Self> {
+        let mut raw = defaults(|out, size| unsafe { sys::pkv_stream_init(out, size) })?;
+        fill(&mut raw);
+        Ok(Self { raw, _path: None, _callbacks: None })
+    }
+
+    fn path(path: &Path) -> Result<Self> {
+        let text = CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::misuse("the path has a NUL in it"))?;
+        let stream = Self::new(|raw| (raw.kind, raw.path) = (sys::pkv_stream_kind::PATH, text.as_ptr()))?;
+        Ok(Self { _path: Some(text), ..stream })
+    }
+
+    fn descriptor(descriptor: BorrowedFd<'_>) -> Result<Self> {
+        Self::new(|raw| (raw.kind, raw.descriptor) = (sys::pkv_stream_kind::DESCRIPTOR, descriptor.as_raw_fd()))
+    }
+
+    fn callbacks(callbacks: Callbacks<'a>) -> Result<Self> {
+        let mut callbacks = Box::new(callbacks);
+        let user: *mut Callbacks<'a> = &mut *callbacks;
+        let stream = Self::new(|raw| {
+            (raw.kind, raw.user) = (sys::pkv_stream_kind::CALLBACKS, user.cast());
+            raw.read = Some(read);
+            raw.write = Some(write);
+        })?;
+        Ok(Self { _callbacks: Some(callbacks), ..stream })
+    }
+
+    fn to(sink: Sink<'a>) -> Result<Self> {
+        match sink {
+            Sink::Path(path) => Self::path(path),
+            Sink::Descriptor(descriptor) => Self::descriptor(descriptor),
+            Sink::Writer(writer) => Self::callbacks(Callbacks::Write(writer)),
+        }
+    }
+
+    fn from(source: Source<'a>) -> Result<Self> {
+        match source {
+            Source::Path(path) => Self::path(path),
+            Source::Descriptor(descriptor) => Self::descriptor(descriptor),
+            Source::Bytes(bytes) => Self::new(|raw| {
+                raw.kind = sys::pkv_stream_kind::BUFFER;
+                (raw.data, raw.size) = (bytes.as_ptr() as *mut c_void, bytes.len() as u64);
+            }),
+            Source::Reader(reader) => Self::callbacks(Callbacks::Read(reader)),
+        }
+    }
+}
+
+const EIO: i64 = 5;
+
+/// Bytes moved, or a negative errno; a panic must not pass through C.
+fn moved(mut call: impl FnMut() -> std::io::Result<usize>) -> i64 {
+    let outcome = catch_unwind(AssertUnwindSafe(|| loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            outcome => return outcome,
+        }
+    }));
+    match outcome {
+        Ok(Ok(bytes)) => bytes as i64,
+        Ok(Err(error)) => -error.raw_os_error().map_or(EIO, i64::from),
+        Err(_) => -EIO,
+    }
+}
+
+unsafe extern "C" fn read(user: *mut c_void, to: *mut c_void, n: u64) -> i64 {
+    match &mut *(user as *mut Callbacks<'_>) {
+        Callbacks::Read(reader) => {
+            // A reader may look at what it is to fill.
+            std::ptr::write_bytes(to.cast::<u8>(), 0, n as usize);
+            let to = std::slice::from_raw_parts_mut(to.cast::<u8>(), n as usize);
+            moved(|| reader.read(to).map(|bytes| bytes.min(n as usize)))
+        }
+        Callbacks::Write(_) => -EIO,
+    }
+}
+
+unsafe extern "C" fn write(user: *mut c_void, from: *const c_void, n: u64) -> i64 {
+    match &mut *(user as *mut Callbacks<'_>) {
+        Callbacks::Write(writer) => {
+            let from = std::slice::from_raw_parts(from.cast::<u8>(), n as usize);
+            moved(|| writer.write(from).map(|bytes| bytes.min(n as usize)))
+        }
+        Callbacks::Read(_) => -EIO,
+    }
+}
+
+/// The library's limit of open handles: no file can have more sessions.
+const MOST_SESSIONS: usize = 1 << 22;
+
+impl Cache {
+    /// Saves sessions and snapshots, each with a label of the caller's, and says how many bytes that took.
+    ///
+    /// ```
+    /// # use pagedkv::{Cache, CacheConfig, LayerGroup};
+    /// use pagedkv::{FileConfig, Sink, Source};
+    ///
+    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(1, 2, 1, 16)).blocks(8))?;
+    /// let mut session = cache.open_session()?;
+    /// session.prefill(0, 3, &[0.5; 3 * 16], &[0.5; 3 * 16])?;
+    /// let mut file = Vec::new();
+    /// cache.save([(&session, 42)], &FileConfig::new(), Sink::Writer(&mut file))?;
+    ///
+    /// for (loaded, label) in cache.load(&FileConfig::new(), Source::Bytes(&file))? {
+    ///     assert_eq!((loaded.length()?, label), (3, 42));
+    /// }
+    /// # Ok::<(), pagedkv::Error>(())
+    /// ```
+    pub fn save<'a>(
+        &self,
+        items: impl IntoIterator<Item = (impl Into<Saved<'a>>, u64)>,
+        config: &FileConfig<'_>,
+        to: Sink<'_>,
+    ) -> Result<u64> {
+        let item = |(saved, label): (Saved<'_>, u64)| match saved {
+            Saved::Session(session) => sys::pkv_file_item { session: session.as_raw(), snapshot: null_mut(), label },
+            Saved::Snapshot(snapshot) => sys::pkv_file_item { session: null_mut(), snapshot: snapshot.as_raw(), label },
+        };
+        let items: Vec<_> = items.into_iter().map(|(saved, label)| item((saved.into(), label))).collect();
+        let (config, to, mut bytes) = (config.raw()?, Stream::to(to)?, 0);
+        check(unsafe { sys::pkv_file_save(self.as_raw(), items.len(), items.as_ptr(), &config, &to.raw, &mut bytes) })?;
+        Ok(bytes)
+    }
+
+    /// Opens every sequence of a file as a session, with its label, in the order of [`save`](Self::save): all of them, or an error and a cache
+    /// as before.
+    pub fn load(&self, config: &FileConfig<'_>, from: Source<'_>) -> Result<Vec<(Session, u64)>> {
+        // Room for the most there can be, since a stream is read once. Memory that nothing is written to is only an address.
+        let (mut handles, mut labels, mut count) = (vec![null_mut(); MOST_SESSIONS], vec![0; MOST_SESSIONS], 0);
+        let (config, from) = (config.raw()?, Stream::from(from)?);
+        check(unsafe {
+            let (sessions, labels) = (handles.as_mut_ptr(), labels.as_mut_ptr());
+            sys::pkv_file_load(self.as_raw(), &config, &from.raw, MOST_SESSIONS, sessions, labels, &mut count)
+        })?;
+        let cache: &Arc<Owned> = &self.0;
+        Ok(handles[..count].iter().zip(labels).map(|(&handle, label)| (Session::adopted(cache, handle), label)).collect())
+    }
+}
+
+/// What a file says of itself: its tables are read, not its keys and values.
+pub fn inspect_file(config: &FileConfig<'_>, from: Source<'_>) -> Result<FileInfo> {
+    ensure_library()?;
+    let (config, from) = (config.raw()?, Stream::from(from)?);
+    filled(|out| unsafe { sys::pkv_file_inspect(&config, &from.raw, out) })
+}
+
+impl fmt::Debug for Sink<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => f.debug_tuple("Path").field(path).finish(),
+            Self::Descriptor(descriptor) => f.debug_tuple("Descriptor").field(descriptor).finish(),
+            Self::Writer(_) => f.write_str("Writer"),
+        }
+    }
+}
+
+impl fmt::Debug for Source<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => f.debug_tuple("Path").field(path).finish(),
+            Self::Descriptor(descriptor) => f.debug_tuple("Descriptor").field(descriptor).finish(),
+            Self::Bytes(bytes) => write!(f, "Bytes({})", bytes.len()),
+            Self::Reader(_) => f.write_str("Reader"),
+        }
+    }
+}
