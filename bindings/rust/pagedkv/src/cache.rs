@@ -67,7 +67,7 @@ impl Drop for Owned {
 impl Cache {
     /// Makes a cache. Memory is touched as blocks are first used, unless [`CacheConfig::prefault`] is set.
     pub fn new(config: &CacheConfig) -> Result<Self> {
-        config.with_raw(|raw| {
+        config.with_store(|raw| {
             let mut handle = std::ptr::null_mut();
             check(unsafe { sys::pkv_cache_create(raw, &mut handle) })?;
             let hooks = ManuallyDrop::new(config.hooks.clone());

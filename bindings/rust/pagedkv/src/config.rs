@@ -2,6 +2,7 @@
 use crate::error::{check, ensure_library, Error, Result};
 use crate::hooks::{Allocator, Hooks, LogLevel, Logger, Runner, Tasks};
 use crate::rows::{Dtype, Rows, RowsMut};
+use crate::store::{OpenStore, StoreConfig};
 use crate::sys;
 use std::alloc::GlobalAlloc;
 use std::mem::{size_of, MaybeUninit};
@@ -206,6 +207,7 @@ pub struct CacheConfig {
     prefault: bool,
     watermark: u32,
     prefix: Option<PrefixConfig>,
+    store: Option<StoreConfig>,
     pub(crate) hooks: Hooks,
 }
 
@@ -230,6 +232,7 @@ impl CacheConfig {
             prefault: false,
             watermark: 0,
             prefix: None,
+            store: None,
             hooks: Hooks::default(),
         }
     }
@@ -300,6 +303,12 @@ impl CacheConfig {
         self
     }
 
+    /// Where blocks of the prefix index go when memory is short. Only with storage `PAGED` and [`prefix`](Self::prefix).
+    pub fn store(mut self, store: StoreConfig) -> Self {
+        self.store = Some(store);
+        self
+    }
+
     /// Memory for keys and values, pools, tokens and block tables.
     pub fn allocator(mut self, allocator: impl GlobalAlloc + Send + Sync + 'static) -> Self {
         self.hooks.allocator = Some(Arc::new(Allocator(Box::new(allocator))));
@@ -351,7 +360,18 @@ impl CacheConfig {
         self.with_raw(|raw| crate::stats::filled(|out| unsafe { sys::pkv_cache_compute_plan(raw, group, out) }))
     }
 
-    /// Hands the config of C to `use_it`, with all that it points to.
+    /// As [`with_raw`](Self::with_raw), with a store that is opened for the cache to take.
+    pub(crate) fn with_store<T>(&self, create: impl FnOnce(&sys::pkv_cache_config) -> Result<T>) -> Result<T> {
+        self.with_raw(|raw| {
+            let store = self.store.as_ref().map(StoreConfig::open).transpose()?;
+            let config = self.store.as_ref().zip(store.as_ref()).map(|(config, store)| config.raw(&store.0)).transpose()?;
+            let created = create(&sys::pkv_cache_config { store: address(&config), ..*raw })?;
+            std::mem::forget::<Option<OpenStore>>(store); // the cache closes it
+            Ok(created)
+        })
+    }
+
+    /// Hands the config of C to `use_it`, with all that it points to but a store.
     pub(crate) fn with_raw<T>(&self, use_it: impl FnOnce(&sys::pkv_cache_config) -> Result<T>) -> Result<T> {
         ensure_library()?;
         let groups = self.groups.iter().map(LayerGroup::raw).collect::<Result<Vec<_>>>()?;

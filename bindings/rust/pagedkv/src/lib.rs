@@ -51,6 +51,7 @@ mod rows;
 mod session;
 mod snapshot;
 mod stats;
+mod store;
 
 pub use attention::{attention, merge_states, AttentionParams, KvView, Sequences};
 pub use batch::{Batch, IndexUnit, KvIndices};
@@ -65,6 +66,7 @@ pub use rows::{Bf16, Dtype, Element, Rows, RowsMut, F16};
 pub use session::{PrefixUse, Resumed, Retention, Session, SessionConfig, SessionId};
 pub use snapshot::Snapshot;
 pub use stats::{BlockState, CacheInfo, CacheStats, PoolStats, PrefixStats, SessionInfo};
+pub use store::{StoreConfig, StoreStats};
 #[doc(inline)]
 pub use sys::{PKV_NO_BLOCK as NO_BLOCK, PKV_NO_TOKEN as NO_TOKEN};
 

@@ -20,7 +20,7 @@ pub enum Salt<'a> {
 }
 
 impl<'a> Salt<'a> {
-    fn raw(self) -> (*const c_void, usize) {
+    pub(crate) fn raw(self) -> (*const c_void, usize) {
         match self {
             Self::None => (std::ptr::null(), 0),
             Self::Of(bytes) => (bytes.as_ptr().cast(), bytes.len()),

@@ -28,7 +28,9 @@ sized!(
     pkv_kv_view,
     pkv_pool_stats,
     pkv_prefix_stats,
-    pkv_session_info
+    pkv_session_info,
+    pkv_store,
+    pkv_store_stats
 );
 
 /// What a getter of the library writes.

@@ -341,6 +341,28 @@ fn files_bring_sessions_back() {
     std::fs::remove_file(path).unwrap();
 }
 
+#[test]
+fn stores_outlive_their_cache() {
+    use std::time::Duration;
+    let directory = std::env::temp_dir().join(format!("pagedkv-objects-{}", std::process::id()));
+    let store = StoreConfig::directory(&directory).fingerprint(*b"a model").wait(Duration::from_secs(10));
+    let with = |store| Cache::new(&config().prefix(PrefixConfig::new()).store(store)).unwrap();
+    let (first, text) = (with(store.clone()), [7; 40]);
+    drop(filled(&first, &text));
+    assert_eq!(first.flush_store(Duration::from_secs(10)).unwrap(), 0);
+    assert_eq!(first.store_stats().unwrap().written_items, 2);
+    assert_eq!(with(store).open_session().unwrap().match_prefix(&text).unwrap(), 32);
+    let other = with(StoreConfig::directory(&directory).fingerprint(*b"another"));
+    other.prefetch(Salt::None, &text).unwrap();
+    other.cancel_prefetch(Salt::None, &text).unwrap();
+    assert_eq!(other.wait_for_store(Salt::None, &text, Duration::from_secs(10)).unwrap(), 0);
+    // Without a prefix index there is no store; the one that was opened is closed again.
+    assert!(Cache::new(&config().store(StoreConfig::directory(&directory))).is_err());
+    assert_eq!(cache().store_stats().unwrap_err().status(), Status::UNSUPPORTED);
+    drop((first, other));
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
 /// Fails, or panics, in the middle.
 struct Broken(bool);
 

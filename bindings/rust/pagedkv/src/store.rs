@@ -1,0 +1,191 @@
+//! The tier behind a cache's memory: see [`StoreConfig`].
+use crate::cache::Cache;
+use crate::config::defaults;
+use crate::error::{check, Error, Result};
+use crate::prefix::Salt;
+use crate::session::Session;
+use crate::stats::filled;
+use crate::sys;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+#[doc(inline)]
+pub use crate::sys::pkv_store_stats as StoreStats;
+
+/// A directory that takes what sessions leave in the prefix index, and gives it back when a later text begins alike: after its memory was
+/// needed for others, after a restart, in another process. Caches of the same model, salt and fingerprint share it.
+///
+/// ```
+/// use pagedkv::{Cache, CacheConfig, LayerGroup, PrefixConfig, Salt, StoreConfig};
+/// use std::time::Duration;
+///
+/// let directory = std::env::temp_dir().join(format!("pagedkv-store-{}", std::process::id()));
+/// let layers = LayerGroup::new(1, 2, 1, 16);
+/// let config = CacheConfig::new(layers).blocks(8).prefix(PrefixConfig::new()).store(StoreConfig::directory(&directory));
+/// let (text, kv) = ([7; 40], [0.5; 40 * 16]);
+/// let first = Cache::new(&config)?;
+/// let mut session = first.open_session()?;
+/// let mut batch = first.begin([(&mut session, 40)])?;
+/// batch.write(0, &kv, &kv)?;
+/// batch.commit(&text)?;
+/// drop((session, first)); // waits until all is written
+///
+/// let second = Cache::new(&config)?;
+/// second.prefetch(Salt::None, &text)?;
+/// assert_eq!(second.wait_for_store(Salt::None, &text, Duration::from_secs(10))?, 32);
+/// assert_eq!(second.open_session()?.match_prefix(&text)?, 32);
+/// # drop(second);
+/// # std::fs::remove_dir_all(directory).unwrap();
+/// # Ok::<(), pagedkv::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    path: PathBuf,
+    durable: bool,
+    capacity_bytes: u64,
+    wait: Duration,
+    fingerprint: Vec<u8>,
+    key: Vec<u8>,
+    buffer_bytes: u64,
+    queue_blocks: u64,
+}
+
+/// Milliseconds as C counts them.
+fn milliseconds(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
+}
+
+impl StoreConfig {
+    /// A directory, made if it is not there.
+    pub fn directory(path: impl AsRef<Path>) -> Self {
+        Self {
+            path: path.as_ref().into(),
+            durable: false,
+            capacity_bytes: 0,
+            wait: Duration::ZERO,
+            fingerprint: Vec::new(),
+            key: Vec::new(),
+            buffer_bytes: 0,
+            queue_blocks: 0,
+        }
+    }
+
+    /// What is written survives a power cut. Without, some of it is missing then, which costs hits.
+    pub fn durable(mut self) -> Self {
+        self.durable = true;
+        self
+    }
+
+    /// Where the files are larger in all, those not used for longest are deleted. Default: no limit.
+    pub fn capacity_bytes(mut self, bytes: u64) -> Self {
+        self.capacity_bytes = bytes;
+        self
+    }
+
+    /// How long [`Session::match_prefix`] and [`Session::resume`] wait for what the store has of their text. Default: not at all.
+    pub fn wait(mut self, time: Duration) -> Self {
+        self.wait = time;
+        self
+    }
+
+    /// Names the model, in up to 64 bytes.
+    pub fn fingerprint(mut self, fingerprint: impl Into<Vec<u8>>) -> Self {
+        self.fingerprint = fingerprint.into();
+        self
+    }
+
+    /// 16 to 64 secret bytes that what is stored is authenticated with.
+    pub fn key(mut self, key: impl Into<Vec<u8>>) -> Self {
+        self.key = key.into();
+        self
+    }
+
+    /// Memory of each of the two threads for bytes on their way.
+    pub fn buffer_bytes(mut self, bytes: u64) -> Self {
+        self.buffer_bytes = bytes;
+        self
+    }
+
+    /// What ends while so many block positions wait to be written is not written. Default: a quarter of the blocks.
+    pub fn queue_blocks(mut self, blocks: u64) -> Self {
+        self.queue_blocks = blocks;
+        self
+    }
+
+    /// The config of C; it points to `store` and to this one.
+    pub(crate) fn raw(&self, store: *const sys::pkv_store) -> Result<sys::pkv_store_config> {
+        let mut raw = defaults(|out, size| unsafe { sys::pkv_store_config_init(out, size) })?;
+        let given = |bytes: &[u8]| if bytes.is_empty() { std::ptr::null() } else { bytes.as_ptr().cast() };
+        raw.wait_ms = milliseconds(self.wait);
+        raw.store = store;
+        (raw.fingerprint, raw.fingerprint_size) = (given(&self.fingerprint), self.fingerprint.len() as u64);
+        (raw.key, raw.key_size) = (given(&self.key), self.key.len() as u64);
+        raw.buffer_bytes = self.buffer_bytes;
+        raw.queue_blocks = self.queue_blocks;
+        Ok(raw)
+    }
+
+    pub(crate) fn open(&self) -> Result<OpenStore> {
+        let path = CString::new(self.path.as_os_str().as_bytes()).map_err(|_| Error::misuse("the path has a NUL in it"))?;
+        let mut raw = defaults(|out, size| unsafe { sys::pkv_directory_config_init(out, size) })?;
+        raw.durable = self.durable.into();
+        raw.path = path.as_ptr();
+        raw.capacity_bytes = self.capacity_bytes;
+        Ok(OpenStore(filled(|out| unsafe { sys::pkv_store_open_directory(&raw, out) })?))
+    }
+}
+
+/// A store that is closed unless a cache takes it.
+pub(crate) struct OpenStore(pub sys::pkv_store);
+
+impl Drop for OpenStore {
+    fn drop(&mut self) {
+        if let Some(close) = self.0.close {
+            unsafe { close(self.0.user) };
+        }
+    }
+}
+
+/// With a store ([`CacheConfig::store`](crate::CacheConfig::store)); `UNSUPPORTED` without.
+impl Cache {
+    /// Begins to read what the store has of a text, and returns: for a request that waits for its turn.
+    pub fn prefetch(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<()> {
+        let (salt, size) = salt.raw();
+        check(unsafe { sys::pkv_store_prefetch(self.as_raw(), salt, size, tokens.len(), tokens.as_ptr()) })
+    }
+
+    /// Waits until no prefetch of the text is under way, and says how many of its tokens are in memory now.
+    pub fn wait_for_store(&self, salt: Salt<'_>, tokens: &[i32], timeout: Duration) -> Result<u64> {
+        let ((salt, size), mut cached) = (salt.raw(), 0);
+        let (n, tokens, timeout) = (tokens.len(), tokens.as_ptr(), milliseconds(timeout));
+        check(unsafe { sys::pkv_store_wait(self.as_raw(), salt, size, n, tokens, timeout, &mut cached) })?;
+        Ok(cached)
+    }
+
+    /// Gives up the prefetches that [`wait_for_store`](Self::wait_for_store) would wait for.
+    pub fn cancel_prefetch(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<()> {
+        let (salt, size) = salt.raw();
+        check(unsafe { sys::pkv_store_cancel(self.as_raw(), salt, size, tokens.len(), tokens.as_ptr()) })
+    }
+
+    /// Waits until what ended before is written, and says how many block positions still wait.
+    pub fn flush_store(&self, timeout: Duration) -> Result<u64> {
+        let mut queued = 0;
+        check(unsafe { sys::pkv_store_flush(self.as_raw(), milliseconds(timeout), &mut queued) })?;
+        Ok(queued)
+    }
+
+    /// What was written, read and lost.
+    pub fn store_stats(&self) -> Result<StoreStats> {
+        filled(|out| unsafe { sys::pkv_store_get_stats(self.as_raw(), out) })
+    }
+}
+
+impl Session {
+    /// As [`Cache::prefetch`], for what a suspended session is going to compute again.
+    pub fn prefetch(&self) -> Result<()> {
+        check(unsafe { sys::pkv_store_prefetch_session(self.as_raw()) })
+    }
+}
