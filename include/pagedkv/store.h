@@ -6,7 +6,7 @@
  * the block. So caches that differ in any of these share nothing, and those that agree share everything, whoever computed it.
  * What comes back is checked (key, tokens, checksum or authentication code); what is not as it was written is a miss, and counted.
  *
- * Threads: a cache with a store has two threads of its own that call it, one that writes and one that reads. No decode step waits for them or for
+ * Threads: a cache with a store has two threads of its own that call it, one that writes and one that reads, each from its first use on. No decode step waits for them or for
  * the store: a store that is slow, full or gone costs hits, never an error. Every function may be called from any thread.
  */
 #ifndef PAGEDKV_STORE_H

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <system_error>
 
 #include "base/memory.h"
 #include "engine/file.h"
@@ -90,10 +91,6 @@ Tier::Tier(Cache& cache, const pkv_store_config& config)
   }
   const uint64_t positions = (config.buffer_bytes != 0 ? config.buffer_bytes : usual_buffer) / position_bytes_;
   batch_ = static_cast<size_t>(std::clamp<uint64_t>(positions, 1, largest_pool(cache.groups())));
-  write_buffer_.resize(batch_ * position_bytes_);
-  read_buffer_.resize(batch_ * position_bytes_);
-  writer_ = std::thread([this] { run_writer(); });
-  reader_ = std::thread([this] { run_reader(); });
 }
 
 Tier::~Tier() {
@@ -103,8 +100,18 @@ Tier::~Tier() {
     for (Reading& reading : reads_) reading.cancelled = true;
   }
   queued_.notify_all();
-  writer_.join();
-  reader_.join();
+  if (writer_.joinable()) writer_.join();
+  if (reader_.joinable()) reader_.join();
+}
+
+void Tier::start(std::thread& thread, std::vector<unsigned char>& buffer, void (Tier::*run)() noexcept) {
+  if (thread.joinable()) return;
+  buffer.resize(batch_ * position_bytes_);
+  try {
+    thread = std::thread(run, this);
+  } catch (const std::system_error& error) {
+    fail(PKV_NO_MEMORY, "a thread for the store could not be started: %s", error.what());
+  }
 }
 
 std::vector<ContentKey> Tier::keys_of(std::string_view salt, Tokens text, uint64_t from, uint64_t to) const {
@@ -135,7 +142,7 @@ bool Tier::give_way() noexcept {
     content.reset();
   };
   let_go(writing_mutex_, writing_);
-  if (std::this_thread::get_id() != reader_.get_id()) let_go(reading_mutex_, reading_);  // its own blocks are those it asks for
+  if (std::this_thread::get_id() != reader_id_.load(std::memory_order_relaxed)) let_go(reading_mutex_, reading_);  // its own blocks are those it asks for
   done_.notify_all();
   return any;
 }
@@ -185,7 +192,11 @@ void Tier::write(Content content) noexcept {
     return;
   }
   try {
+    start(writer_, write_buffer_, &Tier::run_writer);
     writes_.push_back(std::move(content));
+  } catch (const Error&) {
+    dropped_.fetch_add(blocks, std::memory_order_relaxed);
+    return;
   } catch (const std::bad_alloc&) {
     dropped_.fetch_add(blocks, std::memory_order_relaxed);
     return;

@@ -114,6 +114,8 @@ class Tier {
   // The keys of positions [from, to) of a text.
   std::vector<ContentKey> keys_of(std::string_view salt, Tokens text, uint64_t from, uint64_t to) const;
 
+  // The first time that there is something to do for it. Throws bad_alloc, NO_MEMORY.
+  void start(std::thread& thread, std::vector<unsigned char>& buffer, void (Tier::*run)() noexcept);
   void run_writer() noexcept;
   void write_content(const std::string& salt, const std::vector<int32_t>& text);
   size_t write_batch(std::span<const ContentKey> keys, Tokens text, size_t first, size_t count);
@@ -153,6 +155,7 @@ class Tier {
 
   std::atomic<uint64_t> dropped_{0}, written_{0}, known_items_{0}, asked_{0}, read_{0}, corrupt_{0}, written_bytes_{0}, read_bytes_{0};
   std::thread writer_, reader_;
+  std::atomic<std::thread::id> reader_id_{};
 };
 
 }  // namespace pkv

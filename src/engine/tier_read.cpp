@@ -22,6 +22,7 @@ void Tier::prefetch(std::string_view salt, Tokens text) {
   Reading reading{std::string(salt), std::vector<int32_t>(text.begin(), text.end())};
   {
     const std::lock_guard lock(queue_mutex_);
+    start(reader_, read_buffer_, &Tier::run_reader);
     reads_.push_back(std::move(reading));
     if (reads_.size() > most_reads) reads_.erase(std::next(reads_.begin()));  // the first one is under way
   }
@@ -47,6 +48,7 @@ void Tier::cancel(std::string_view salt, Tokens text) {
 }
 
 void Tier::run_reader() noexcept {
+  reader_id_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   std::unique_lock lock(queue_mutex_);
   for (;;) {
     queued_.wait(lock, [&] { return ending_ || !reads_.empty(); });

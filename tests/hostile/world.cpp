@@ -72,6 +72,7 @@ World::World(pkv_storage kind, uint32_t threads) : storage(kind) {
   store.store = &table;
   if (kind == PKV_STORAGE_PAGED) config.store = &store;
   OK(pkv_cache_create(&config, &cache));
+  config.store = nullptr;
   OK(pkv_cache_create(&config, &other));
   OK(pkv_session_open(cache, nullptr, &session));
   OK(pkv_session_open(cache, nullptr, &stepping));
