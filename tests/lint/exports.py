@@ -1,7 +1,7 @@
 """The functions the headers declare and the symbols the library exports are the same; each has documentation right before it
 that tells since which version it is there. The version macros are the project's version.
 
-usage: exports.py TREE NM LIBRARY VERSION"""
+usage: exports.py TREE NM LIBRARY VERSION MACRO, with the macro that marks what is exported"""
 
 import re
 import subprocess
@@ -9,9 +9,10 @@ import sys
 
 import harness
 
-DECLARATION = re.compile(r"^PKV_API\s[^;{]*?\b(\w+)\s*\(", re.M)
+EXPORT = sys.argv.pop()
+DECLARATION = re.compile(rf"^{EXPORT}\s[^;{{]*?\b(\w+)\s*\(", re.M)
 # A documentation block, the directives of what it speaks of, and the declaration.
-DOCUMENTED = re.compile(r"/\*\*((?:(?!\*/).)*)\*/\s*(?:#define[^\n]*\n\s*)*PKV_API\s[^;{]*?\b(\w+)\s*\(", re.S)
+DOCUMENTED = re.compile(rf"/\*\*((?:(?!\*/).)*)\*/\s*(?:#define[^\n]*\n\s*)*{EXPORT}\s[^;{{]*?\b(\w+)\s*\(", re.S)
 MACRO = re.compile(r"#define PKV_VERSION_(MAJOR|MINOR|PATCH) (\d+)")
 
 
@@ -60,7 +61,7 @@ def check(root, symbols, version):
 
 def samples(symbols, version):
     """The samples are judged against the real symbols, so that the good one declares all of them."""
-    good = "".join(f"/** Text. Since 0.1. */\nPKV_API int {name}(void);\n" for name in sorted(symbols))
+    good = "".join(f"/** Text. Since 0.1. */\n{EXPORT} int {name}(void);\n" for name in sorted(symbols))
     macros = "".join(f"#define PKV_VERSION_{part} {number}\n" for part, number in
                      zip(("MAJOR", "MINOR", "PATCH"), version.split(".")))
     one = min(symbols)
@@ -72,7 +73,7 @@ def samples(symbols, version):
         (None, with_text(good)),
         (f"{one} is exported, but not declared", with_text(good.replace(one + "(", "pkv_something_else("))),
         ("pkv_missing is declared, but not exported",
-         with_text(good + "/** Text. Since 0.1. */\nPKV_API int\npkv_missing(int a);\n")),
+         with_text(good + f"/** Text. Since 0.1. */\n{EXPORT} int\npkv_missing(int a);\n")),
         (f"{one} has no documentation", with_text(good.replace("/** Text. Since 0.1. */\n", "", 1))),
         (f"documentation of {one} does not say", with_text(good.replace(" Since 0.1.", "", 1))),
         ("version.h says", {"include/pagedkv/a.h": good, "include/pagedkv/version.h": macros.replace("MAJOR ", "MAJOR 9")}),

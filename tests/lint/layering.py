@@ -2,6 +2,7 @@
 
     api -> engine -> kernels -> base          downward only
     engine/* -> engine/prefix, engine/store -> engine/memory
+    redis -> base                             a library of its own
 
 The engine sees kernels/kernels.h, kernels/views.h and kernels/formats.h only; oneTBB is for base/parallel, vector instructions for kernels;
 what is compiled for an instruction set keeps the standard library's inline functions out.
@@ -22,6 +23,7 @@ ROOMS = {
     "engine/prefix": {"engine/prefix", "engine/memory", "kernels", "base"},
     "engine/store": {"engine/store", "engine/memory", "kernels", "base"},
     "engine": {"engine", "engine/prefix", "engine/store", "engine/memory", "kernels", "base"},
+    "redis": {"redis", "base"},
     "api": {"api", "engine", "engine/prefix", "engine/store", "engine/memory", "kernels", "base"},
 }
 KERNELS_FACE = {"kernels/formats.h", "kernels/kernels.h", "kernels/views.h"}
@@ -100,6 +102,8 @@ SAMPLES = [
     ("engine/prefix may not see engine/store", {"src/engine/prefix/tree.h": '#include "engine/store/file.h"\n'}),
     ("engine/store may not see engine/prefix", {"src/engine/store/file.h": '#include "engine/prefix/tree.h"\n'}),
     ("engine/memory may not see engine", {"src/engine/memory/pool.h": '#include "engine/session.h"\n'}),
+    ("redis may not see engine", {"src/redis/store.cpp": '#include "engine/cache.h"\n'}),
+    ("api may not see redis", {"src/api/cache.cpp": '#include "redis/client.h"\n'}),
     ("sees only", {"src/engine/attend.cpp": '#include "kernels/softmax.hpp"\n'}),
     ("oneTBB", {"src/engine/attend.cpp": "#include <tbb/parallel_for.h>\n"}),
     ("vector instructions", {"src/engine/attend.cpp": "#include <immintrin.h>\n"}),

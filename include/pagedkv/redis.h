@@ -1,0 +1,70 @@
+/* pagedkv: a store (store.h) in Redis or Valkey, one server or a cluster. It is a library of its own, libpagedkv-redis (pkg-config: pagedkv-redis), so
+ * that libpagedkv needs no client library; this one needs hiredis.
+ *
+ * What it keeps is one string per item, under the key prefix followed by the item's 32 bytes. The server should have a limit (maxmemory) and a policy that
+ * evicts (allkeys-lru), or entries a time to live. It needs the commands SET, GETRANGE, STRLEN, DEL and PING, and CLUSTER SLOTS and ASKING in a cluster.
+ *
+ * What goes wrong costs hits. A connection ends at the first bytes that are not the protocol's, after a time-out, or when the server ends it; the next call
+ * connects again, but not before a pause of 100 ms, doubled by every failure up to 10 s. In the meantime calls return -ENOTCONN
+ * at once. An item that the server refuses (out of memory, a replica, still loading) is not counted; where no server that was asked
+ * answered, the call returns a negative errno. In a cluster a server that is down costs its keys only; keys that move are followed.
+ *
+ * Threads: the functions of a store may be called from any thread. put has connections of its own: get, probe and drop do not wait
+ * for it.
+ * After fork() they return -ECHILD in the child, which may only close the store. No signal is raised or handled, nothing is printed.
+ * Memory is the system's, not that of the cache's allocator; where it is refused the connection ends, and the call returns -ENOMEM.
+ */
+#ifndef PAGEDKV_REDIS_H
+#define PAGEDKV_REDIS_H
+
+#include <pagedkv/common.h>
+#include <pagedkv/store.h>
+
+#if defined(__GNUC__)
+#define PKV_REDIS_API __attribute__((visibility("default")))
+#else
+#define PKV_REDIS_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct pkv_redis_config {
+  uint32_t struct_size;
+  uint32_t connect_timeout_ms; /**< To connect and authenticate; 1 to 3,600,000. Default 500. Looking up a name has no time-out: prefer addresses. */
+  uint32_t command_timeout_ms; /**< For what is sent at once (pipeline_bytes), until all its answers are there; as above. Default 1000. */
+  uint32_t ttl_seconds;        /**< How long an item is kept after it was put; 0 (default): until the server evicts it. */
+  /**
+   * "host:port,host:port" or "redis://[[user]:password@]host:port,host:port[/database]", also valkey://; user and password may have %XX. Default
+   * "127.0.0.1:6379". Of a cluster, which is recognised by itself, some servers are enough; without one the first that answers serves
+   * all. TLS (rediss://) is UNSUPPORTED.
+   */
+  const char* servers;
+  const char* user;        /**< NULL (default): the URL's, or Redis' default user. */
+  const char* password;    /**< NULL (default): the URL's, or none. */
+  const char* key_prefix;  /**< Up to 64 bytes; NULL is "". Default "pagedkv:". */
+  uint64_t pipeline_bytes; /**< Keys and values sent or asked for at once, if that is more than one item; 64 KiB to 1 GiB. Default 8 MiB. */
+  uint32_t connect_later;  /**< 1: open succeeds without a server; calls look for it. Default 0. */
+  uint32_t reserved;       /**< 0. */
+} pkv_redis_config;
+
+/** Fills *config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1. */
+PKV_REDIS_API pkv_status pkv_redis_config_init(pkv_redis_config* config, size_t struct_size);
+
+/**
+ * Connects, and fills *out. What config points to is not kept. Close it with out->close(out->user), unless a cache does.
+ * Statuses: INVALID_ARGUMENT, UNSUPPORTED (TLS), IO (no server answers, or it refuses the password: the sentence has address and errno), NO_MEMORY. Since 0.1.
+ */
+PKV_REDIS_API pkv_status pkv_redis_open(const pkv_redis_config* config, pkv_store* out);
+
+/**
+ * pkv_last_error() for the functions of this header, which are not libpagedkv's: nothing but C functions lies between the two libraries, so that one may
+ * be newer than the other, or opened at run time. Since 0.1.
+ */
+PKV_REDIS_API const char* pkv_redis_last_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,74 @@
+#include "redis/operations.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace pkv::redis {
+
+ItemOperation::ItemOperation(const Settings& settings, size_t n, const pkv_store_item* items)
+    : settings_(settings), n_(n), key_size_(settings.prefix.size() + sizeof items->key) {
+  keys_.reserve(n * key_size_);
+  for (size_t i = 0; i < n; i++) {
+    keys_ += settings.prefix;
+    keys_.append(reinterpret_cast<const char*>(items[i].key), sizeof items[i].key);
+  }
+}
+
+// ---- Put --------------------------------------------------------------------------------------------------------------
+
+Put::Put(const Settings& settings, size_t n, const pkv_store_item* items)
+    : ItemOperation(settings, n, items), items_(items), ttl_(settings.ttl_seconds > 0 ? std::to_string(settings.ttl_seconds) : "") {}
+
+// Not NX: what is there may be of a wrong type or damaged, and its time to live begins anew.
+void Put::ask(size_t item, Pipeline& commands) const {
+  const std::string_view value(static_cast<const char*>(items_[item].data), items_[item].size);
+  if (ttl_.empty()) {
+    commands.command({"SET", key(item), value});
+  } else {
+    commands.command({"SET", key(item), value, "EX", ttl_});
+  }
+}
+
+bool Put::take(size_t, const redisReply& reply) { return reply.type == REDIS_REPLY_STATUS; }
+
+// ---- Probe ------------------------------------------------------------------------------------------------------------
+
+Probe::Probe(const Settings& settings, size_t n, pkv_store_item* items) : ItemOperation(settings, n, items), items_(items) {
+  for (size_t i = 0; i < n; i++) items[i].size = 0;
+}
+
+void Probe::ask(size_t item, Pipeline& commands) const { commands.command({"STRLEN", key(item)}); }
+
+bool Probe::take(size_t item, const redisReply& reply) {
+  if (reply.type != REDIS_REPLY_INTEGER || reply.integer <= 0) return false;
+  items_[item].size = static_cast<uint64_t>(reply.integer);
+  return true;
+}
+
+// ---- Get --------------------------------------------------------------------------------------------------------------
+
+Get::Get(const Settings& settings, size_t n, pkv_store_item* items) : ItemOperation(settings, n, items), items_(items), room_(n) {
+  for (size_t i = 0; i < n; i++) room_[i] = std::exchange(items[i].size, 0);
+}
+
+// A byte more than there is room for, to see whether there is more; never all of a value, whatever its size.
+void Get::ask(size_t item, Pipeline& commands) const { commands.command({"GETRANGE", key(item), "0", std::to_string(room_[item])}); }
+
+bool Get::take(size_t item, const redisReply& reply) {
+  if (reply.type != REDIS_REPLY_STRING || reply.len == 0) return false;
+  const size_t bytes = std::min<size_t>(reply.len, room_[item]);
+  if (bytes > 0) std::memcpy(items_[item].data, reply.str, bytes);
+  items_[item].size = reply.len;
+  if (reply.len > room_[item]) larger_.push_back(item);
+  return true;
+}
+
+// ---- Drop -------------------------------------------------------------------------------------------------------------
+
+// Not UNLINK: it frees strings at once, too, and older servers and lists of permitted commands lack it.
+void Drop::ask(size_t item, Pipeline& commands) const { commands.command({"DEL", key(item)}); }
+
+bool Drop::take(size_t, const redisReply& reply) { return reply.type == REDIS_REPLY_INTEGER && reply.integer > 0; }
+
+}  // namespace pkv::redis

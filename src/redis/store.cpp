@@ -1,0 +1,140 @@
+// The C boundary: pkv_redis_open and the functions of the table it fills. Nothing is thrown out of here.
+#include <pagedkv/redis.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <utility>
+
+#include "base/status.h"
+#include "base/structs.h"
+#include "redis/operations.h"
+
+namespace pkv::redis {
+
+namespace {
+
+thread_local char last_error[sizeof(Error::text)] = "";
+
+pkv_status keep_error(pkv_status status, const char* sentence) {
+  std::snprintf(last_error, sizeof last_error, "%s", sentence);
+  return status;
+}
+
+template <class Body>
+pkv_status guarded(const Body& body) noexcept {
+  try {
+    body();
+    return PKV_OK;
+  } catch (const Error& error) {
+    return keep_error(error.status, error.text);
+  } catch (const std::bad_alloc&) {
+    return keep_error(PKV_NO_MEMORY, "no memory");
+  } catch (const std::exception& error) {
+    return keep_error(PKV_INTERNAL, error.what());
+  }
+}
+
+// Writes and reads have connections of their own: a probe does not wait until megabytes are written.
+struct Lane {
+  explicit Lane(const Settings& settings) : client(settings) {}
+  std::mutex mutex;
+  Client client;
+};
+
+struct Store {
+  explicit Store(const pkv_redis_config* config) : settings(read_settings(config)), writing(settings), reading(settings) {}
+  const Settings settings;
+  const pid_t process = getpid();
+  Lane writing, reading;
+};
+
+int64_t run(Store& store, Lane& lane, Operation& operation) {
+  // Two processes on one connection would take each other's replies.
+  if (getpid() != store.process) return -ECHILD;
+  const std::lock_guard lock(lane.mutex);
+  return lane.client.run(operation);
+}
+
+template <class Body>
+int64_t counted(void* user, const Body& body) noexcept {
+  try {
+    return body(*static_cast<Store*>(user));
+  } catch (const std::bad_alloc&) {
+    return -ENOMEM;
+  } catch (...) {
+    return -EIO;
+  }
+}
+
+int64_t put(void* user, size_t n, const pkv_store_item* items) {
+  return counted(user, [&](Store& store) {
+    Put operation(store.settings, n, items);
+    return run(store, store.writing, operation);
+  });
+}
+
+int64_t probe(void* user, size_t n, pkv_store_item* items) {
+  return counted(user, [&](Store& store) {
+    Probe operation(store.settings, n, items);
+    return run(store, store.reading, operation);
+  });
+}
+
+// How large the larger ones are; what cannot be told keeps "one more than the room".
+void measure(Store& store, const std::vector<size_t>& larger, pkv_store_item* items) {
+  std::vector<pkv_store_item> measured;
+  for (const size_t item : larger) measured.push_back(items[item]);
+  Probe operation(store.settings, measured.size(), measured.data());
+  run(store, store.reading, operation);
+  for (size_t i = 0; i < larger.size(); i++) items[larger[i]].size = std::max(items[larger[i]].size, measured[i].size);
+}
+
+int64_t get(void* user, size_t n, pkv_store_item* items) {
+  return counted(user, [&](Store& store) {
+    Get operation(store.settings, n, items);
+    const int64_t found = run(store, store.reading, operation);
+    if (!operation.larger().empty()) measure(store, operation.larger(), items);
+    return found;
+  });
+}
+
+int64_t drop(void* user, size_t n, const pkv_store_item* items) {
+  return counted(user, [&](Store& store) {
+    Drop operation(store.settings, n, items);
+    return run(store, store.reading, operation);
+  });
+}
+
+void close_store(void* user) { delete static_cast<Store*>(user); }
+
+}  // namespace
+}  // namespace pkv::redis
+
+using namespace pkv;
+
+const char* pkv_redis_last_error(void) { return redis::last_error; }
+
+pkv_status pkv_redis_config_init(pkv_redis_config* config, size_t struct_size) {
+  return redis::guarded([&] {
+    if (struct_size > UINT32_MAX) fail(PKV_INVALID_ARGUMENT, "config: struct_size is %zu", struct_size);
+    write_struct(config, redis::default_config(), static_cast<uint32_t>(struct_size), "config");
+  });
+}
+
+pkv_status pkv_redis_open(const pkv_redis_config* config, pkv_store* out) {
+  return redis::guarded([&] {
+    if (out == nullptr) fail(PKV_INVALID_ARGUMENT, "out is NULL");
+    auto store = std::make_unique<redis::Store>(config);
+    if (!store->settings.connect_later) {
+      store->writing.client.connect();
+      store->reading.client.connect();
+    }
+    *out = {sizeof *out, 0, store.get(), redis::put, redis::get, redis::probe, redis::drop, redis::close_store};
+    store.release();
+  });
+}
