@@ -1,0 +1,148 @@
+// A store in a cluster of three servers: every key goes to its server, and is found where it moved to.
+#include "redis/slots.h"
+#include "support.h"
+
+namespace redis_test {
+namespace {
+
+// The numbers of Redis' own documentation and its hash tags.
+TEST(RedisSlots, OfKeys) {
+  using pkv::redis::slot_of;
+  EXPECT_EQ(slot_of("123456789"), 0x31C3);
+  EXPECT_EQ(slot_of(""), 0);
+  EXPECT_EQ(slot_of("foo"), 12182);
+  EXPECT_EQ(slot_of("{user1000}.following"), slot_of("user1000"));
+  EXPECT_EQ(slot_of("a{b}{c}"), slot_of("b"));
+  EXPECT_EQ(slot_of("foo{{bar}}zap"), slot_of("{bar"));
+  EXPECT_NE(slot_of("foo{}{bar}"), slot_of("bar"));
+  EXPECT_NE(slot_of("{bar"), slot_of("bar"));
+}
+
+class RedisCluster : public WithServers {
+ protected:
+  static void SetUpTestSuite() {
+    if (have_server()) cluster_ = new Cluster;
+  }
+  static void TearDownTestSuite() {
+    delete cluster_;
+    cluster_ = nullptr;
+  }
+  void SetUp() override {
+    WithServers::SetUp();
+    if (IsSkipped()) return;
+    for (size_t i = 0; i < cluster().size(); i++) cluster()[i].ask({"FLUSHALL"});
+  }
+  static Cluster& cluster() { return *cluster_; }
+
+ private:
+  inline static Cluster* cluster_ = nullptr;
+};
+
+TEST_F(RedisCluster, SlotsAreTheServers) {
+  for (uint64_t seed = 0; seed < 50; seed++) {
+    for (const char* prefix : {"", "{x}", "{", "}{", "a{}"}) {
+      const std::string key = prefix + name(seed);
+      EXPECT_EQ(std::to_string(pkv::redis::slot_of(key)), cluster()[0].ask({"CLUSTER", "KEYSLOT", key}));
+    }
+  }
+}
+
+TEST_F(RedisCluster, KeysAreSpread) {
+  Store store(cluster()[1].address());
+  Batch in, out;
+  for (uint64_t i = 0; i < 3000; i++) in.add(i, 1000 + i % 7), out.room(i, 2000);
+  ASSERT_EQ(store.put(in), 3000);
+  int total = 0;
+  for (size_t i = 0; i < cluster().size(); i++) {
+    const int here = std::stoi(cluster()[i].ask({"DBSIZE"}));
+    // 1000 expected, with a standard deviation of 26.
+    EXPECT_NEAR(here, 1000, 200);
+    total += here;
+  }
+  EXPECT_EQ(total, 3000);
+  ASSERT_EQ(store.get(out), 3000);
+  for (uint64_t i = 0; i < 3000; i++) ASSERT_TRUE(out.value(i) == bytes(1000 + i % 7, i));
+  EXPECT_EQ(store.drop(in), 3000);
+  // Nobody was sent elsewhere: the map was right.
+  for (size_t i = 0; i < cluster().size(); i++)
+    EXPECT_EQ(cluster()[i].ask({"INFO", "errorstats"}).find("errorstat_MOVED"), std::string::npos);
+}
+
+TEST_F(RedisCluster, ASlotMoves) {
+  const std::string prefix = "{x}:";
+  const size_t slot = pkv::redis::slot_of(prefix), from = cluster().owner(slot), to = (from + 1) % cluster().size();
+  const std::string number = std::to_string(slot), port = std::to_string(cluster()[to].port());
+  const auto with_prefix = [&](pkv_redis_config& config) { config.key_prefix = prefix.c_str(); };
+  Store store(cluster()[0].address(), with_prefix);
+  const auto all_there = [](Store& in, uint64_t n) {
+    Batch out;
+    for (uint64_t i = 0; i < n; i++) out.room(i, 10'000);
+    EXPECT_EQ(in.get(out), static_cast<int64_t>(n));
+    for (uint64_t i = 0; i < n; i++) EXPECT_TRUE(out.value(i) == bytes(10'000, i)) << i;
+  };
+  for (uint64_t i = 0; i < 20; i++) ASSERT_EQ(store.put(i, 10'000), 1);
+
+  ASSERT_EQ(cluster()[to].ask({"CLUSTER", "SETSLOT", number, "IMPORTING", cluster().id(from)}), "OK");
+  ASSERT_EQ(cluster()[from].ask({"CLUSTER", "SETSLOT", number, "MIGRATING", cluster().id(to)}), "OK");
+  all_there(store, 20);
+  for (uint64_t i = 0; i < 10; i++) ASSERT_EQ(cluster()[from].ask({"MIGRATE", "127.0.0.1", port, prefix + name(i), "0", "10000"}), "OK");
+  all_there(store, 20);
+  for (uint64_t i = 20; i < 25; i++) EXPECT_EQ(store.put(i, 10'000), 1) << "new keys go to the new server";
+  EXPECT_EQ(cluster()[to].ask({"DBSIZE"}), "15");
+  for (uint64_t i = 10; i < 20; i++) ASSERT_EQ(cluster()[from].ask({"MIGRATE", "127.0.0.1", port, prefix + name(i), "0", "10000"}), "OK");
+  for (const size_t at : {to, from}) ASSERT_EQ(cluster()[at].ask({"CLUSTER", "SETSLOT", number, "NODE", cluster().id(to)}), "OK");
+  all_there(store, 25);
+  all_there(store, 25);
+  Store fresh(cluster()[from].address(), with_prefix);
+  all_there(fresh, 25);
+
+  // Back again, for the other tests.
+  for (const size_t at : {from, to}) {
+    cluster()[at].ask({"FLUSHALL"});
+    ASSERT_EQ(cluster()[at].ask({"CLUSTER", "SETSLOT", number, "NODE", cluster().id(from)}), "OK");
+  }
+  cluster()[from].ask({"CLUSTER", "BUMPEPOCH"});
+}
+
+TEST_F(RedisCluster, AServerThatIsDownCostsItsKeys) {
+  Store store(cluster()[0].address());
+  Batch in, out;
+  for (uint64_t i = 0; i < 300; i++) in.add(i, 1000), out.room(i, 1000);
+  ASSERT_EQ(store.put(in), 300);
+  const int lost = std::stoi(cluster()[0].ask({"DBSIZE"}));
+  cluster()[0].stop();  // the one whose address was given
+  EXPECT_EQ(store.get(out), 300 - lost);
+  for (int i = 0; i < 5; i++) {
+    Batch again, more;
+    for (uint64_t k = 0; k < 300; k++) again.room(k, 1000), more.add(k, 1000);
+    EXPECT_EQ(store.get(again), 300 - lost);
+    EXPECT_EQ(store.put(more), 300 - lost);
+  }
+  cluster()[0].start();
+  cluster().wait_until_ok();
+  EXPECT_TRUE(eventually([&] { return store.put(in) == 300; }));
+  EXPECT_TRUE(eventually([&] {
+    Batch again;
+    for (uint64_t k = 0; k < 300; k++) again.room(k, 1000);
+    return store.get(again) == 300;
+  }));
+}
+
+TEST_F(RedisCluster, AServerThatIsStoppedCostsATimeOut) {
+  Store store(cluster()[0].address(), hasty);
+  Batch in;
+  for (uint64_t i = 0; i < 300; i++) in.add(i, 1000);
+  ASSERT_EQ(store.put(in), 300);
+  const int lost = std::stoi(cluster()[2].ask({"DBSIZE"}));
+  cluster()[2].signal(SIGSTOP);
+  const auto begin = Clock::now();
+  EXPECT_EQ(store.put(in), 300 - lost) << "the others' answers count";
+  EXPECT_GE(seconds_since(begin), 0.39);
+  EXPECT_EQ(store.put(in), 300 - lost);
+  cluster()[2].signal(SIGCONT);
+  cluster().wait_until_ok();
+  EXPECT_TRUE(eventually([&] { return store.put(in) == 300; }));
+}
+
+}  // namespace
+}  // namespace redis_test

@@ -1,0 +1,292 @@
+// Servers that die, stop, run full or talk nonsense cost misses and little time.
+#include <hiredis.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "fake.h"
+#include "support.h"
+
+namespace redis_test {
+namespace {
+
+class RedisFailures : public WithServers {};
+
+TEST_F(RedisFailures, AServerIsKilledAndComesBack) {
+  Server server;
+  Store store(server.address());
+  ASSERT_EQ(store.put(1, 1000), 1);
+  server.stop();
+  EXPECT_LT(store.put(2, 1000), 0);
+  EXPECT_EQ(store.put(3, 1000), -ENOTCONN) << "not again within 100 ms";
+  EXPECT_LT(store.get(1, 1000), 0);
+  server.start();
+  EXPECT_TRUE(eventually([&] { return store.put(4, 1000) == 1; }));
+  EXPECT_TRUE(eventually([&] { return store.get(4, 1000) == 1; }));
+  EXPECT_EQ(store.get(1, 1000), 0) << "what was lost is a miss";
+}
+
+// A connection that ended while nobody used it is no failure: the next call connects at once.
+TEST_F(RedisFailures, ARestartBetweenTwoCallsIsNotNoticed) {
+  Server server;
+  Store store(server.address());
+  ASSERT_EQ(store.put(1, 1000), 1);
+  server.stop();
+  server.start();
+  EXPECT_EQ(store.put(2, 1000), 1);
+  EXPECT_EQ(store.get(2, 1000), 1);
+}
+
+TEST_F(RedisFailures, KilledWhileMegabytesAreOnTheirWay) {
+  Server server;
+  Store store(server.address());
+  std::thread killer([&] {
+    std::this_thread::sleep_for(100ms);
+    server.stop();
+  });
+  Batch batch;
+  for (uint64_t i = 0; i < 32; i++) batch.add(i, 1 << 20);
+  int64_t result = 0;
+  for (int round = 0; round < 1000 && result >= 0; round++) result = store.put(batch);
+  killer.join();
+  EXPECT_LT(result, 0);
+  server.start();
+  EXPECT_TRUE(eventually([&] { return store.put(batch) == 32; }));
+  EXPECT_EQ(store.get(31, 1 << 20), 1);
+}
+
+TEST_F(RedisFailures, AStoppedServerCostsOneTimeOut) {
+  const Server server;
+  Store store(server.address(), hasty);
+  ASSERT_EQ(store.put(1, 1000), 1);
+  server.signal(SIGSTOP);
+  auto begin = Clock::now();
+  EXPECT_EQ(store.put(2, 1000), -ETIMEDOUT);
+  EXPECT_GE(seconds_since(begin), 0.39);
+  begin = Clock::now();
+  // Within the pause of 100 ms; several calls, so that one that waits would be seen.
+  for (int i = 0; i < 10; i++) EXPECT_EQ(store.put(3, 1000), -ENOTCONN);
+  // From here on it takes 100, 200, 400 ms until one call waits again, for as long as connecting may take.
+  int waited = 0;
+  while (seconds_since(begin) < 3) {
+    const auto call = Clock::now();
+    EXPECT_LT(store.put(4, 1000), 0);
+    waited += seconds_since(call) > 0.3;
+    std::this_thread::sleep_for(1ms);
+  }
+  // Calls wait at 0.1, 0.7, 1.5 and 2.7 s: time-outs of 0.4 s and pauses that double.
+  EXPECT_LE(waited, 4);
+  server.signal(SIGCONT);
+  EXPECT_TRUE(eventually([&] { return store.put(5, 1000) == 1; }));
+  EXPECT_TRUE(eventually([&] { return store.get(5, 1000) == 1; }));
+}
+
+TEST_F(RedisFailures, AServerWithoutMemoryStoresLess) {
+  const Server server({"--maxmemory", "64mb", "--maxmemory-policy", "noeviction"});
+  Store store(server.address(), [](pkv_redis_config& config) { config.pipeline_bytes = 1 << 20; });
+  Batch in;
+  for (uint64_t i = 0; i < 100; i++) in.add(i, 1 << 20);
+  const int64_t stored = store.put(in);
+  EXPECT_GT(stored, 0);
+  EXPECT_LT(stored, 100);
+  int64_t found = 0;
+  for (uint64_t i = 0; i < 100; i++) found += store.get(i, 1 << 20);
+  EXPECT_EQ(found, stored);
+  EXPECT_EQ(server.ask({"CONFIG", "SET", "maxmemory", "1mb"}), "OK");
+  EXPECT_EQ(store.put(1000, 10), 0) << "refused, not an error";
+  EXPECT_EQ(server.ask({"CONFIG", "SET", "maxmemory", "64mb"}), "OK");
+  EXPECT_EQ(server.ask({"CONFIG", "SET", "maxmemory-policy", "allkeys-lru"}), "OK");
+  EXPECT_EQ(store.put(in), 100) << "evicts";
+}
+
+TEST_F(RedisFailures, AReplicaRefusesToStore) {
+  const Server server;
+  Store store(server.address());
+  ASSERT_EQ(store.put(1, 1000), 1);
+  ASSERT_EQ(server.ask({"REPLICAOF", "127.0.0.1", std::to_string(free_port())}), "OK");
+  EXPECT_EQ(store.put(2, 1000), 0);
+  EXPECT_EQ(store.get(1, 1000), 1);
+}
+
+TEST_F(RedisFailures, AServerThatComesLater) {
+  Server server;
+  server.stop();
+  Store store(server.address(), [](pkv_redis_config& config) { config.connect_later = 1; });
+  EXPECT_LT(store.get(1, 10), 0);
+  server.start();
+  EXPECT_TRUE(eventually([&] { return store.put(1, 10) == 1; }));
+  EXPECT_TRUE(eventually([&] { return store.get(1, 10) == 1; }));
+}
+
+// ---- Nonsense ---------------------------------------------------------------------------------------------------------
+
+struct Nonsense {
+  const char* what;
+  Answer answer;
+  int64_t result;  // of a get
+};
+
+std::string repeated(const std::string& text, size_t n) {
+  std::string all;
+  for (size_t i = 0; i < n; i++) all += text;
+  return all;
+}
+
+const Nonsense all_nonsense[] = {
+    {"garbage", {"garbage\r\n"}, -EPROTO},
+    {"binary garbage", {std::string("\0\xff\r\n\0", 5)}, -EPROTO},
+    {"a negative length", {"$-5\r\n"}, -EPROTO},
+    {"a length that no number holds", {"$99999999999999999999999\r\n"}, -EPROTO},
+    {"a length that is none", {"$12x\r\nabc\r\n"}, -EPROTO},
+    {"a huge length, and nothing", {"$4294967296\r\n"}, -ETIMEDOUT},
+    {"a huge length, and bytes without end", {"$536870912\r\n" + std::string(8 << 20, 'x')}, -EPROTO},
+    {"an array that claims all memory", {"*1073741824\r\n"}, -EPROTO},
+    {"an array of negative length", {"*-7\r\n"}, -EPROTO},
+    // hiredis 0.14 has a limit; later ones wait for the innermost.
+    {"arrays in arrays", {repeated("*1\r\n", 40)}, HIREDIS_MAJOR == 0 ? -EPROTO : -ETIMEDOUT},
+    {"an array", {"*2\r\n$1\r\na\r\n:1\r\n"}, 0},
+    {"half a reply", {"$1000\r\nabc"}, -ETIMEDOUT},
+    {"half a reply, then the end", {"$1000\r\nabc", true}, -ECONNRESET},
+    {"half a line", {"-ERR what"}, -ETIMEDOUT},
+    {"a line without end", {"+" + std::string(1 << 20, 'x')}, -EPROTO},
+    {"nothing", {""}, -ETIMEDOUT},
+    {"the end", {"", true}, -ECONNRESET},
+    {"two replies", {"$-1\r\n$-1\r\n"}, -EPROTO},
+    {"a byte now and then", {"$1000\r\n" + std::string(1000, 'x') + "\r\n", false, 20}, -ETIMEDOUT},
+    {"a status", {"+OK\r\n"}, 0},
+    {"a number", {":1000\r\n"}, 0},
+    {"nil", {"$-1\r\n"}, 0},
+    {"an error", {"-ERR no\r\n"}, 0},
+    {"an empty error", {"-\r\n"}, 0},
+    {"NOAUTH", {"-NOAUTH Authentication required.\r\n"}, 0},
+    {"LOADING", {"-LOADING Redis is loading the dataset in memory\r\n"}, 0},
+    {"CLUSTERDOWN", {"-CLUSTERDOWN Hash slot not served\r\n"}, 0},
+    {"MOVED to nowhere", {"-MOVED\r\n"}, 0},
+    {"MOVED without a port", {"-MOVED 1 127.0.0.1\r\n"}, 0},
+    {"MOVED to a slot that is none", {"-MOVED 16384 127.0.0.1:1\r\n"}, 0},
+    {"MOVED to a port that is none", {"-MOVED 1 127.0.0.1:65536\r\n"}, 0},
+    {"MOVED to where nobody is", {"-MOVED 1 127.0.0.1:1\r\n"}, 0},
+    {"ASK where nobody is", {"-ASK 1 127.0.0.1:1\r\n"}, 0},
+};
+
+TEST(RedisNonsense, CostsAMissAndNoMore) {
+  for (const Nonsense& nonsense : all_nonsense) {
+    SCOPED_TRACE(nonsense.what);
+    const FakeServer server([&](const Command&) { return nonsense.answer; });
+    Store store(server.address(), hasty);
+    const auto begin = Clock::now();
+    EXPECT_EQ(store.get(1, 1000), nonsense.result);
+    Batch batch;
+    EXPECT_LE(store.put(batch.add(1, 1000)), nonsense.answer.bytes == "+OK\r\n" ? 1 : 0);
+    EXPECT_LE(store.drop(batch), nonsense.answer.bytes[0] == ':' ? 1 : 0);
+    EXPECT_LE(seconds_since(begin), 10);
+  }
+}
+
+TEST(RedisNonsense, InTheMiddleOfABatch) {
+  std::atomic<int> count = 0;
+  const FakeServer server([&](const Command&) { return ++count % 10 == 0 ? Answer{"nonsense\r\n"} : Answer{"$5\r\nabcde\r\n"}; });
+  Store store(server.address(), hasty);
+  Batch batch;
+  for (uint64_t i = 0; i < 20; i++) batch.room(i, 5);
+  EXPECT_EQ(store.get(batch), 9) << "what came before counts";
+  for (size_t i = 0; i < 20; i++) {
+    EXPECT_EQ(batch.value(i), i < 9 ? "abcde" : "") << i;
+    EXPECT_TRUE(batch.untouched(i));
+  }
+}
+
+TEST(RedisNonsense, InTheGreetingAndTheMap) {
+  for (const Nonsense& nonsense : all_nonsense) {
+    SCOPED_TRACE(nonsense.what);
+    for (const char* to : {"PING", "CLUSTER"}) {
+      const FakeServer server([&](const Command& command) { return command[0] == to ? nonsense.answer : Answer{"+PONG\r\n"}; }, false);
+      Store store(server.address(), hasty_later);
+      const auto begin = Clock::now();
+      EXPECT_LE(store.get(1, 1000), 0);
+      EXPECT_LE(store.get(1, 1000), 0);
+      EXPECT_LE(seconds_since(begin), 10);
+    }
+  }
+}
+
+TEST(RedisNonsense, MapsOfAClusterThatAreNone) {
+  for (const std::string map : {
+           "*0\r\n",
+           "*1\r\n:1\r\n",
+           "*1\r\n*0\r\n",
+           "*1\r\n*2\r\n:0\r\n:16383\r\n",
+           "*1\r\n*3\r\n:0\r\n:16383\r\n*0\r\n",
+           "*1\r\n*3\r\n:0\r\n:16384\r\n*2\r\n$9\r\n127.0.0.1\r\n:1\r\n",
+           "*1\r\n*3\r\n:-1\r\n:5\r\n*2\r\n$9\r\n127.0.0.1\r\n:1\r\n",
+           "*1\r\n*3\r\n:9\r\n:5\r\n*2\r\n$9\r\n127.0.0.1\r\n:1\r\n",
+           "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:0\r\n",
+           "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$-1\r\n:70000\r\n",
+           "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n:5\r\n$1\r\n1\r\n",
+           "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:1\r\n",
+       }) {
+    SCOPED_TRACE(map);
+    const FakeServer server(
+        [&](const Command& command) {
+          return command[0] == "CLUSTER" ? Answer{map} : command[0] == "PING" ? Answer{"+PONG\r\n"} : Answer{"$-1\r\n"};
+        },
+        false);
+    Store store(server.address(), hasty_later);
+    EXPECT_LE(store.get(1, 1000), 0);
+    EXPECT_LE(store.get(1, 1000), 0);
+  }
+}
+
+TEST(RedisNonsense, RedirectionsInACircle) {
+  std::string self;
+  std::mutex mutex;
+  std::atomic<int> asked = 0;
+  const FakeServer server([&](const Command& command) {
+    if (command[0] == "ASKING") return Answer{"+OK\r\n"};
+    asked++;
+    const std::lock_guard lock(mutex);
+    return Answer{(asked % 2 == 0 ? "-MOVED 5 " : "-ASK 5 ") + self + "\r\n"};
+  });
+  {
+    const std::lock_guard lock(mutex);
+    self = server.address();
+  }
+  Store store(server.address(), hasty);
+  EXPECT_EQ(store.get(1, 1000), 0);
+  EXPECT_LE(asked, 5);
+}
+
+TEST(RedisNonsense, RedirectionsToThousandsOfServers) {
+  std::atomic<int> asked = 0;
+  const FakeServer server([&](const Command&) {
+    const int n = asked++;
+    return Answer{"-MOVED " + std::to_string(n % 16384) + " 127.1." + std::to_string(n / 250) + "." + std::to_string(1 + n % 250) + ":1\r\n"};
+  });
+  Store store(server.address(), hasty);
+  Batch batch;
+  for (uint64_t i = 0; i < 5000; i++) batch.room(i, 1);
+  const auto begin = Clock::now();
+  EXPECT_EQ(store.get(batch), 0);
+  EXPECT_LE(seconds_since(begin), 20);
+}
+
+// Reads have connections of their own.
+TEST(RedisNonsense, AProbeDoesNotWaitForAPut) {
+  std::atomic<bool> putting = false;
+  const FakeServer server([&](const Command& command) {
+    if (command[0] != "SET") return Answer{":7\r\n"};
+    putting = true;
+    return Answer{""};
+  });
+  Store store(server.address(), [](pkv_redis_config& config) { config.command_timeout_ms = 3000; });
+  std::thread writer([&] { EXPECT_EQ(store.put(1, 1000), -ETIMEDOUT); });
+  while (!putting) std::this_thread::sleep_for(1ms);
+  const auto begin = Clock::now();
+  Batch batch;
+  EXPECT_EQ(store.probe(batch.room(1, 0)), 1);
+  EXPECT_LT(seconds_since(begin), 2);
+  writer.join();
+}
+
+}  // namespace
+}  // namespace redis_test

@@ -1,0 +1,169 @@
+#include "servers.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <hiredis.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <random>
+#include <stdexcept>
+#include <thread>
+
+namespace redis_test {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+const char* server_program() {
+  static const char* const found = [] {
+    for (const char* name : {"redis-server", "valkey-server"})
+      if (std::system(("command -v " + std::string(name) + " > /dev/null 2>&1").c_str()) == 0) return name;
+    return static_cast<const char*>(nullptr);
+  }();
+  return found;
+}
+
+bool can_bind(int port) {
+  const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  const bool result = bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  close(descriptor);
+  return result;
+}
+
+std::filesystem::path new_directory() {
+  std::string name = std::filesystem::temp_directory_path() / "pagedkv-redis-XXXXXX";
+  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
+  return name;
+}
+
+std::string text_of(const redisReply* reply) {
+  if (reply->type == REDIS_REPLY_INTEGER) return std::to_string(reply->integer);
+  if (reply->type == REDIS_REPLY_NIL) return "(nil)";
+  if (reply->type != REDIS_REPLY_ARRAY) return {reply->str, reply->len};
+  std::string text;
+  for (size_t i = 0; i < reply->elements; i++) text.append(i > 0 ? " " : "").append(text_of(reply->element[i]));
+  return text;
+}
+
+}  // namespace
+
+bool have_server() { return server_program() != nullptr; }
+
+// Below the ports that systems give out by themselves; a cluster takes another one, 10,000 above.
+int free_port() {
+  static std::mt19937 random(std::random_device{}());
+  for (;;) {
+    const int port = std::uniform_int_distribution<int>(20'000, 32'000)(random);
+    if (can_bind(port) && can_bind(port + 10'000)) return port;
+  }
+}
+
+Server::Server(std::vector<std::string> options) : options_(std::move(options)), directory_(new_directory()) {
+  // Somebody else may take the port before the server does.
+  for (int attempt = 0; attempt < 10; attempt++) {
+    port_ = free_port();
+    if (try_start()) return;
+  }
+  throw std::runtime_error("no server could be started in " + directory_.string());
+}
+
+Server::~Server() {
+  stop();
+  std::error_code ignored;
+  std::filesystem::remove_all(directory_, ignored);
+}
+
+void Server::stop() {
+  if (process_ < 0) return;
+  kill(process_, SIGKILL);
+  waitpid(process_, nullptr, 0);
+  process_ = -1;
+}
+
+void Server::start() {
+  for (int attempt = 0; attempt < 10; attempt++)
+    if (try_start()) return;
+  throw std::runtime_error("the server could not be started again on port " + std::to_string(port_));
+}
+
+bool Server::try_start() {
+  std::vector<std::string> words = {server_program(), "--port", std::to_string(port_), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
+                                    "--dir", directory_, "--logfile", directory_ / "log"};
+  words.insert(words.end(), options_.begin(), options_.end());
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const pid_t parent = getpid();
+  process_ = fork();
+  if (process_ == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    execvp(arguments[0], arguments.data());
+    _exit(127);
+  }
+  for (const auto end = std::chrono::steady_clock::now() + 20s; std::chrono::steady_clock::now() < end;) {
+    if (waitpid(process_, nullptr, WNOHANG) == process_) break;
+    const std::string answer = ask({"PING"});
+    if (answer == "PONG" || answer.starts_with("NOAUTH")) return true;
+    std::this_thread::sleep_for(5ms);
+  }
+  stop();
+  return false;
+}
+
+std::string Server::ask(std::initializer_list<std::string_view> arguments) const {
+  const timeval timeout{10, 0};
+  redisContext* context = redisConnectWithTimeout("127.0.0.1", port_, timeout);
+  std::string answer = "(no connection)";
+  if (context != nullptr && context->err == 0) {
+    redisSetTimeout(context, timeout);
+    std::vector<const char*> data;
+    std::vector<size_t> sizes;
+    for (const std::string_view argument : arguments) data.push_back(argument.data()), sizes.push_back(argument.size());
+    if (auto* reply = static_cast<redisReply*>(redisCommandArgv(context, static_cast<int>(data.size()), data.data(), sizes.data()))) {
+      answer = text_of(reply);
+      freeReplyObject(reply);
+    }
+  }
+  if (context != nullptr) redisFree(context);
+  return answer;
+}
+
+Cluster::Cluster() {
+  for (size_t i = 0; i < 3; i++)
+    servers_.push_back(std::make_unique<Server>(std::vector<std::string>{"--cluster-enabled", "yes", "--cluster-node-timeout", "2000",
+                                                                         "--cluster-require-full-coverage", "no"}));
+  for (size_t i = 0, first = 0; i < size(); i++) {
+    size_t end = first;
+    while (end < 16384 && owner(end) == i) end++;
+    const std::string answer = servers_[i]->ask({"CLUSTER", "ADDSLOTSRANGE", std::to_string(first), std::to_string(end - 1)});
+    if (answer != "OK") throw std::runtime_error("CLUSTER ADDSLOTSRANGE: " + answer);
+    first = end;
+  }
+  for (size_t i = 0; i < size(); i++) servers_[i]->ask({"CLUSTER", "SET-CONFIG-EPOCH", std::to_string(i + 1)});
+  for (size_t i = 1; i < size(); i++) servers_[0]->ask({"CLUSTER", "MEET", "127.0.0.1", std::to_string(servers_[i]->port())});
+  wait_until_ok();
+}
+
+void Cluster::wait_until_ok() {
+  for (const auto end = std::chrono::steady_clock::now() + 60s; std::chrono::steady_clock::now() < end; std::this_thread::sleep_for(20ms)) {
+    size_t ok = 0;
+    for (const auto& server : servers_) {
+      const std::string info = server->ask({"CLUSTER", "INFO"});
+      ok += info.find("cluster_state:ok") != std::string::npos && info.find("cluster_slots_ok:16384") != std::string::npos;
+    }
+    if (ok == size()) return;
+  }
+  throw std::runtime_error("the cluster does not come up");
+}
+
+}  // namespace redis_test

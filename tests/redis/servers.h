@@ -1,0 +1,65 @@
+// Real servers on loopback ports, in directories of their own. They end with their object, or with this process.
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <filesystem>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace redis_test {
+
+// Is there a redis-server or a valkey-server to run?
+bool have_server();
+
+class Server {
+ public:
+  explicit Server(std::vector<std::string> options = {});
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  int port() const { return port_; }
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+
+  // A command and its reply as text: elements of arrays by spaces, "(nil)", errors as they are.
+  std::string ask(std::initializer_list<std::string_view> arguments) const;
+
+  void signal(int number) const { kill(process_, number); }
+  // Ends it as a power cut would.
+  void stop();
+  // Starts it again on the same port.
+  void start();
+
+ private:
+  bool try_start();
+
+  const std::vector<std::string> options_;
+  const std::filesystem::path directory_;
+  int port_ = 0;
+  pid_t process_ = -1;
+};
+
+// Three servers with a third of the slots each.
+class Cluster {
+ public:
+  Cluster();
+  Server& operator[](size_t i) { return *servers_[i]; }
+  size_t size() const { return servers_.size(); }
+  std::string id(size_t i) { return servers_[i]->ask({"CLUSTER", "MYID"}); }
+  // Which server says that it has a slot.
+  size_t owner(size_t slot) const { return slot * servers_.size() / 16384; }
+  void wait_until_ok();
+
+ private:
+  std::vector<std::unique_ptr<Server>> servers_;
+};
+
+// A loopback port nobody listens on.
+int free_port();
+
+}  // namespace redis_test

@@ -1,0 +1,138 @@
+// A store to be tested, and batches of items with bytes that follow from their names.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <pagedkv/redis.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "servers.h"
+
+namespace redis_test {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+// Bytes of all values, different from seed to seed.
+inline std::string bytes(size_t size, uint64_t seed) {
+  std::string text(size, '\0');
+  uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
+  for (char& byte : text) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    byte = static_cast<char>(state >> 32);
+  }
+  return text;
+}
+
+inline std::string name(uint64_t seed) { return bytes(sizeof pkv_store_item::key, ~seed); }
+
+// Items with their memory. Behind the room of each item lie bytes that nobody may touch.
+class Batch {
+ public:
+  Batch& add(const std::string& key, std::string memory) {
+    pkv_store_item item{};
+    std::memcpy(item.key, key.data(), sizeof item.key);
+    item.size = memory.size();
+    items_.push_back(item);
+    memory_.push_back(std::move(memory) + guard);
+    return *this;
+  }
+  Batch& add(uint64_t seed, size_t size) { return add(name(seed), bytes(size, seed)); }
+  Batch& room(uint64_t seed, size_t size) { return add(name(seed), std::string(size, '?')); }
+
+  size_t size() const { return items_.size(); }
+  pkv_store_item* items() {
+    for (size_t i = 0; i < size(); i++) items_[i].data = memory_[i].data();
+    return items_.data();
+  }
+  uint64_t size_of(size_t i) const { return items_[i].size; }
+  std::string value(size_t i) const { return memory_[i].substr(0, std::min<size_t>(items_[i].size, memory_[i].size() - guard.size())); }
+  bool untouched(size_t i) const { return memory_[i].ends_with(guard); }
+
+ private:
+  inline static const std::string guard = "untouched behind the end";
+  std::vector<pkv_store_item> items_;
+  std::vector<std::string> memory_;
+};
+
+inline pkv_redis_config config_for(const std::string& servers) {
+  pkv_redis_config config;
+  pkv_redis_config_init(&config, sizeof config);
+  config.servers = servers.c_str();
+  // Machines that run tests are slow at times.
+  config.connect_timeout_ms = config.command_timeout_ms = 20'000;
+  return config;
+}
+
+// Short time-outs, for servers that do not answer in time.
+inline void hasty(pkv_redis_config& config) { config.connect_timeout_ms = config.command_timeout_ms = 400; }
+inline void hasty_later(pkv_redis_config& config) {
+  hasty(config);
+  config.connect_later = 1;
+}
+
+class Store {
+ public:
+  explicit Store(const std::string& servers, const std::function<void(pkv_redis_config&)>& adjust = [](pkv_redis_config&) {}) {
+    pkv_redis_config config = config_for(servers);
+    adjust(config);
+    status = pkv_redis_open(&config, &store_);
+    EXPECT_EQ(status, PKV_OK) << pkv_redis_last_error();
+    EXPECT_EQ(store_.struct_size, sizeof store_);
+  }
+  ~Store() {
+    if (status == PKV_OK) store_.close(store_.user);
+  }
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  int64_t put(Batch& batch) { return store_.put(store_.user, batch.size(), batch.items()); }
+  int64_t get(Batch& batch) { return store_.get(store_.user, batch.size(), batch.items()); }
+  int64_t probe(Batch& batch) { return store_.probe(store_.user, batch.size(), batch.items()); }
+  int64_t drop(Batch& batch) { return store_.drop(store_.user, batch.size(), batch.items()); }
+
+  int64_t put(uint64_t seed, size_t size) {
+    Batch batch;
+    return put(batch.add(seed, size));
+  }
+  // 1: there, with the right bytes; otherwise what get returned, and nothing that should not be.
+  int64_t get(uint64_t seed, size_t size) {
+    Batch batch;
+    const int64_t found = get(batch.room(seed, size));
+    EXPECT_TRUE(batch.untouched(0));
+    EXPECT_EQ(batch.size_of(0), found == 1 ? size : 0);
+    if (found == 1) {
+      EXPECT_TRUE(batch.value(0) == bytes(size, seed)) << "wrong bytes for " << seed;
+    }
+    return found;
+  }
+
+  pkv_status status = PKV_INTERNAL;
+
+ private:
+  pkv_store store_{};
+};
+
+inline double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+// Repeats something until it is true. The pauses between connections end after 10 s at the latest.
+template <class Condition>
+bool eventually(const Condition& condition) {
+  for (const auto end = Clock::now() + 40s; Clock::now() < end; std::this_thread::sleep_for(10ms))
+    if (condition()) return true;
+  return false;
+}
+
+class WithServers : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!have_server()) GTEST_SKIP() << "neither redis-server nor valkey-server is installed";
+  }
+};
+
+}  // namespace redis_test
