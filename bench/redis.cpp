@@ -1,0 +1,118 @@
+// Values into a Redis on a loopback port and back, over as many bytes through a bare loopback connection.
+#include <benchmark/benchmark.h>
+#include <pagedkv/redis.h>
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "../tests/redis/servers.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr size_t batch_bytes = 32 << 20;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+// Two ends of a TCP connection of this process.
+class Loopback {
+ public:
+  Loopback() {
+    const int listener = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* any = reinterpret_cast<sockaddr*>(&address);
+    from_ = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(listener, any, size) != 0 || listen(listener, 1) != 0 || getsockname(listener, any, &size) != 0 || connect(from_, any, size) != 0)
+      std::abort();
+    to_ = accept(listener, nullptr, nullptr);
+    close(listener);
+  }
+  ~Loopback() {
+    close(from_);
+    close(to_);
+  }
+  Loopback(const Loopback&) = delete;
+  Loopback& operator=(const Loopback&) = delete;
+
+  double seconds(std::vector<char>& bytes) {
+    std::vector<char> received(bytes.size());
+    const auto begin = Clock::now();
+    std::thread reader([&] {
+      for (size_t at = 0; at < received.size();) {
+        const ssize_t got = recv(to_, received.data() + at, received.size() - at, 0);
+        if (got <= 0) std::abort();
+        at += static_cast<size_t>(got);
+      }
+    });
+    for (size_t at = 0; at < bytes.size();) {
+      const ssize_t sent = send(from_, bytes.data() + at, bytes.size() - at, 0);
+      if (sent <= 0) std::abort();
+      at += static_cast<size_t>(sent);
+    }
+    reader.join();
+    return seconds_since(begin);
+  }
+
+ private:
+  int from_, to_;
+};
+
+void move(benchmark::State& state, size_t value_bytes, bool writes) {
+  const redis_test::Server server;
+  const std::string address = server.address();
+  pkv_redis_config config;
+  pkv_redis_config_init(&config, sizeof config);
+  config.servers = address.c_str();
+  config.command_timeout_ms = 20'000;
+  pkv_store store;
+  if (pkv_redis_open(&config, &store) != PKV_OK) return state.SkipWithError(pkv_redis_last_error());
+
+  std::vector<char> bytes(batch_bytes, 'x');
+  std::vector<pkv_store_item> items(batch_bytes / value_bytes);
+  for (size_t i = 0; i < items.size(); i++) items[i] = {{static_cast<unsigned char>(i), static_cast<unsigned char>(i >> 8)}, &bytes[i * value_bytes], value_bytes};
+  const auto expected = static_cast<int64_t>(items.size());
+  if (store.put(store.user, items.size(), items.data()) != expected) state.SkipWithError("put");
+
+  Loopback loopback;
+  double ours = 0, bare = 0;
+  for (auto _ : state) {
+    const auto begin = Clock::now();
+    const int64_t done = writes ? store.put(store.user, items.size(), items.data()) : store.get(store.user, items.size(), items.data());
+    ours += seconds_since(begin);
+    if (done != expected) state.SkipWithError("items are missing");
+    bare += loopback.seconds(bytes);
+  }
+  const double moved = static_cast<double>(batch_bytes) * static_cast<double>(state.iterations());
+  state.counters["GB/s"] = moved / ours / 1e9;
+  state.counters["loopback_GB/s"] = moved / bare / 1e9;
+  state.counters["ratio"] = bare / ours;
+  store.close(store.user);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (!redis_test::have_server()) {
+    std::fprintf(stderr, "neither redis-server nor valkey-server is installed\n");
+    return 1;
+  }
+  for (const bool writes : {true, false})
+    for (const size_t kib : {64, 2048})
+      benchmark::RegisterBenchmark(((writes ? "redis/put/" : "redis/get/") + std::to_string(kib) + "KiB").c_str(), move, kib << 10, writes)
+          ->Unit(benchmark::kMillisecond)
+          ->UseRealTime();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
