@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store.h"
+
 void engine_check(const engine* e, pkv_status status, const char* what) {
   if (status != PKV_OK) die(EXIT_BAD_INPUT, "%s: %s (%s)", what, e->lib->last_error(), e->lib->status_string(status));
 }
@@ -23,10 +25,7 @@ static uint64_t fingerprint(const llama2* model) {
 
 /* What the store has of this model, as it is on disk, and of no other. *model is the fingerprint. */
 static void open_store(engine* e, const options* o, pkv_store* store, pkv_store_config* tier, uint64_t* model) {
-  pkv_directory_config directory;
-  engine_check(e, e->lib->directory_config_init(&directory, sizeof directory), "--store");
-  directory.path = o->store;
-  engine_check(e, e->lib->store_open_directory(&directory, store), "--store");
+  store_open(e->lib, o->store, store);
   engine_check(e, e->lib->store_config_init(tier, sizeof *tier), "--store");
   tier->store = store;
   tier->wait_ms = 10000; /* a program that has nothing else to do waits */

@@ -125,6 +125,7 @@ class Tier {
   void run_reader() noexcept;
   void read(Reading& reading);
   Found look_up(const Reading& reading, uint64_t from);
+  void forget_missing(std::span<const ContentKey> keys, std::span<const unsigned char> there);
   uint64_t usable(const Found& found, uint64_t to) const;
   bool needed(const Found& found, uint64_t position, size_t g) const;
   uint64_t begin_content(const Reading& reading);

@@ -108,6 +108,7 @@ Tier::Found Tier::look_up(const Reading& reading, uint64_t from) {
     store_.probe(items);
     asked_.fetch_add(items.size(), std::memory_order_relaxed);
     for (size_t i = 0; i < items.size(); i++) found.there.push_back(items[i].size == item_bytes_[i % groups()]);
+    forget_missing(std::span(found.keys).subspan((limit - from) * groups(), items.size()), std::span(found.there).last(items.size()));
     const uint64_t before = limit;
     const auto complete = [&](uint64_t position) {
       for (size_t g = 0; g < groups(); g++)
@@ -120,6 +121,13 @@ Tier::Found Tier::look_up(const Reading& reading, uint64_t from) {
   found.to = limit;
   found.to = usable(found, limit);
   return found;
+}
+
+// What the store has lost is written again when it comes by.
+void Tier::forget_missing(std::span<const ContentKey> keys, std::span<const unsigned char> there) {
+  const std::lock_guard lock(queue_mutex_);
+  for (size_t i = 0; i < keys.size(); i++)
+    if (there[i] == 0) known_.erase(beginning(keys[i]));
 }
 
 // A window group needs, of a beginning that ends there, its last window and its sinks.

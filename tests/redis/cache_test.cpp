@@ -1,0 +1,123 @@
+// Caches whose blocks go to real servers: what one process computed another one finds, and whatever happens to a server costs hits only.
+#include <pagedkv/redis.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "../systems/prefix_fixture.h"
+#include "servers.h"
+
+namespace systems {
+namespace {
+
+constexpr uint32_t long_time = 60000;  // milliseconds
+
+class RedisTier : public Prefix {
+ protected:
+  void SetUp() override {
+    if (!redis_test::have_server()) GTEST_SKIP() << "neither redis-server nor valkey-server is installed";
+  }
+
+  void make_with(const std::string& servers, uint64_t blocks, uint32_t wait_ms = 0) {
+    cache_.close();
+    pkv_redis_config config;
+    ASSERT_EQ(PKV_OK, pkv_redis_config_init(&config, sizeof config));
+    config.servers = servers.c_str();
+    config.connect_timeout_ms = config.command_timeout_ms = 300;
+    pkv_store table;
+    ASSERT_EQ(PKV_OK, pkv_redis_open(&config, &table)) << pkv_redis_last_error();
+    pkv_store_config tier;
+    CHECK(pkv_store_config_init(&tier, sizeof tier));
+    tier.store = &table;
+    tier.wait_ms = wait_ms;
+    store_ = &tier;
+    make(blocks);
+    store_ = nullptr;
+  }
+  uint64_t fetch(const Text& tokens) {
+    CHECK(pkv_store_prefetch(cache_, nullptr, 0, tokens.size(), tokens.data()));
+    uint64_t cached = 0;
+    CHECK(pkv_store_wait(cache_, nullptr, 0, tokens.size(), tokens.data(), long_time, &cached));
+    return cached;
+  }
+  uint64_t flush() {
+    uint64_t queued = 0;
+    CHECK(pkv_store_flush(cache_, long_time, &queued));
+    return queued;
+  }
+  pkv_store_stats stats() {
+    pkv_store_stats stats{};
+    stats.struct_size = sizeof stats;
+    CHECK(pkv_store_get_stats(cache_, &stats));
+    return stats;
+  }
+};
+
+TEST_F(RedisTier, TwoProcessesShareAPrefix) {
+  redis_test::Server server;
+  const Text whole = text(1, 100);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    make_with(server.address(), 16);
+    serve(whole);
+    cache_.close();  // writes what is queued
+    _exit(HasFailure() ? 1 : 0);
+  }
+  int status = -1;
+  ASSERT_EQ(child, waitpid(child, &status, 0));
+  ASSERT_EQ(0, status);
+  make_with(server.address(), 16);
+  EXPECT_EQ(96u, fetch(whole));
+  EXPECT_EQ(96u, serve(whole));
+  EXPECT_EQ(12u, stats().read_items);
+}
+
+TEST_F(RedisTier, AClusterKeepsBlocks) {
+  redis_test::Cluster cluster;
+  const Text whole = text(1, 320);
+  make_with(cluster[0].address(), 32);
+  serve(whole);
+  EXPECT_EQ(0u, flush());
+  EXPECT_EQ(40u, stats().written_items);
+  CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+  EXPECT_EQ(320u, fetch(whole));
+  EXPECT_EQ(320u, serve(whole));
+}
+
+// Texts are served all the while, and checked row by row.
+TEST_F(RedisTier, WhateverHappensToAServerCostsHitsOnly) {
+  redis_test::Server server;
+  make_with(server.address(), 10, 2000);
+  uint64_t matched = 0;
+  for (int32_t round = 0; round < 36; round++) {
+    switch (round % 12) {
+      case 3: server.signal(SIGSTOP); break;
+      case 5: server.signal(SIGCONT); break;
+      case 7: server.stop(); break;
+      case 9: server.start(); break;
+      case 11:
+        for (const char* change : {"for _,k in ipairs(redis.call('KEYS','*')) do redis.call('SETRANGE',k,100,'wrong') end return 1"})
+          server.ask({"EVAL", change, "0"});
+        break;
+      default: break;
+    }
+    matched += serve(text(round % 3, 64));  // three texts of which two fit: what is not in memory is in the store, or computed
+    serve(text(3 + round % 2, 64));
+    flush();
+    if (HasFailure()) return;
+    // After a failure the store is left alone for a while.
+    const bool back = round % 12 == 5 || round % 12 == 9;
+    for (int i = 0; back && stats().down != 0 && i < 200; i++) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  server.signal(SIGCONT);
+  EXPECT_GT(stats().failures, 0u);
+  EXPECT_GT(stats().read_items, 0u);
+  EXPECT_GT(stats().corrupt_items, 0u);
+  EXPECT_GT(matched, 0u);
+}
+
+}  // namespace
+}  // namespace systems
