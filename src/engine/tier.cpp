@@ -83,7 +83,7 @@ constexpr uint64_t usual_buffer = uint64_t{16} << 20;
 Tier::Tier(Cache& cache, const pkv_store_config& config)
     : cache_(cache), secret_(bytes_of(config.key, config.key_size)),
       model_(hash_model(cache.config().block_size, saved_groups(cache.config()), bytes_of(config.fingerprint, config.fingerprint_size), secret_)),
-      patience_(config.wait_ms), most_queued_(config.queue_blocks != 0 ? config.queue_blocks : largest_pool(cache.groups()) / 4),
+      patience_(config.wait_ms), most_queued_(config.queue_blocks != 0 ? config.queue_blocks : largest_pool(cache.groups()) / 4 + 1),
       batch_(1), store_(*config.store) {
   for (const auto& each : cache.groups()) {
     item_bytes_.push_back(block_value_bytes(*each));

@@ -89,6 +89,12 @@ TEST_F(TierTest, WhatIsEvictedComesBack) {
   EXPECT_EQ(8u, stats().asked_items);
 }
 
+TEST_F(TierTest, EvenThreeBlocksAreACache) {
+  make(3);
+  store_away(text(1, 40));
+  EXPECT_EQ(32u, fetch(text(1, 40)));
+}
+
 TEST_F(TierTest, OnlyWhatIsNewIsWritten) {
   make(32);
   const Text first = text(1, 64), second = first + text(2, 32);
