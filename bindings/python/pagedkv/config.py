@@ -11,6 +11,7 @@ from . import _raw
 from ._handle import report, unsigned
 from ._library import library
 from ._raw import Dtype, Eviction, HugePages, Isa, Layout, LogLevel, Storage
+from ._structs import fill
 from .records import CachePlan
 
 _LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
@@ -46,7 +47,7 @@ class LayerGroup:
     def fill(self, struct: _raw.LayerGroup, keep: list[Any]) -> None:
         """Fills the struct for C; `keep` gets what has to stay alive as long as it."""
         library().check(library().layer_group_init(ctypes.byref(struct), ctypes.sizeof(struct)))
-        _fill(struct, self)
+        fill(struct, self)
         if self.layer_indices is not None:
             indices = (ctypes.c_uint32 * len(self.layer_indices))(*(unsigned(i, 32, "layer_indices") for i in self.layer_indices))
             keep.append(indices)
@@ -109,7 +110,7 @@ class CacheConfig:
         keep: list[Any] = []
         struct.owners = keep
         library().check(library().cache_config_init(ctypes.byref(struct), ctypes.sizeof(struct)))
-        _fill(struct, self)
+        fill(struct, self)
         if self.groups:
             groups = (_raw.LayerGroup * len(self.groups))()
             for group, described in zip(groups, self.groups, strict=True):
@@ -119,7 +120,7 @@ class CacheConfig:
         if self.prefix is not None:
             prefix = _raw.PrefixConfig()
             library().check(library().prefix_config_init(ctypes.byref(prefix), ctypes.sizeof(prefix)))
-            _fill(prefix, self.prefix)
+            fill(prefix, self.prefix)
             keep.append(prefix)
             struct.prefix = ctypes.addressof(prefix)
         if self.logger is not None:
@@ -133,12 +134,3 @@ def _logger(log: Callable[[LogLevel, str], None], keep: list[Any]) -> _raw.Logge
     logger = _raw.Logger(ctypes.cast(hook, ctypes.c_void_p), None)
     keep += [hook, logger]
     return logger
-
-
-def _fill(struct: ctypes.Structure, described: CacheConfig | LayerGroup | PrefixConfig) -> None:
-    """Copies the plain fields of the same names."""
-    bits = {name: 8 * ctypes.sizeof(kind) for name, kind, *_ in struct._fields_ if kind in (ctypes.c_uint32, ctypes.c_uint64)}
-    for field in dataclasses.fields(described):
-        value = getattr(described, field.name)
-        if isinstance(value, int):
-            setattr(struct, field.name, unsigned(value, bits.get(field.name, 31), field.name))

@@ -12,6 +12,7 @@ from . import _raw
 from ._handle import report
 from ._library import library
 from ._raw import Status, StreamKind
+from ._structs import path_for_c, point_to_bytes
 from .cache import Cache
 from .records import FileInfo
 from .session import Session, Snapshot
@@ -29,7 +30,7 @@ def _stream(source: Source) -> _raw.Stream:
         stream.owner = ctypes.create_string_buffer(source, len(source))
         stream.kind, stream.data, stream.size = StreamKind.BUFFER, ctypes.addressof(stream.owner), len(source)
     else:
-        stream.owner = ctypes.create_string_buffer(os.fsencode(source))
+        stream.owner = path_for_c(source)
         stream.kind, stream.path = StreamKind.PATH, ctypes.addressof(stream.owner)
     return stream
 
@@ -40,9 +41,7 @@ def _config(fingerprint: bytes | None, key: bytes | None, prefix_index: bool = F
     config.prefix_index, config.durable = prefix_index, durable
     config.owners = owners = {"fingerprint": fingerprint, "key": key}
     for name, given in owners.items():
-        if given is not None:
-            setattr(config, name, ctypes.cast(ctypes.c_char_p(given), ctypes.c_void_p))
-            setattr(config, f"{name}_size", len(given))
+        point_to_bytes(config, name, given)
     return config
 
 

@@ -76,6 +76,8 @@ def test_bad_files_are_refused(tmp_path: pathlib.Path) -> None:
             pagedkv.load(other, data)
         with pytest.raises(pagedkv.SystemCallError, match=r"\(IO\)"):
             pagedkv.load(cache, tmp_path / "gone")
+        with pytest.raises(pagedkv.MisuseError, match="there is a NUL"):
+            pagedkv.load(cache, f"{tmp_path}\0gone")
         with pytest.raises(pagedkv.PagedKVError):
             pagedkv.file_info(b"")
         assert cache.stats().sessions == 1

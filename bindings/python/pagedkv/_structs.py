@@ -1,0 +1,35 @@
+"""Structs for C, filled from what describes them."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+from typing import Any
+
+from ._handle import unsigned
+from .errors import misuse
+
+
+def fill(struct: ctypes.Structure, described: Any) -> None:
+    """Copies the plain fields of a dataclass to those of the same names."""
+    bits = {name: 8 * ctypes.sizeof(kind) for name, kind, *_ in struct._fields_ if kind in (ctypes.c_uint32, ctypes.c_uint64)}
+    for field in dataclasses.fields(described):
+        value = getattr(described, field.name)
+        if isinstance(value, int):
+            setattr(struct, field.name, unsigned(value, bits.get(field.name, 31), field.name))
+
+
+def point_to_bytes(struct: Any, name: str, given: bytes | None) -> None:
+    """The field and its size; the caller keeps the bytes alive."""
+    if given is not None:
+        setattr(struct, name, ctypes.cast(ctypes.c_char_p(given), ctypes.c_void_p))
+        setattr(struct, f"{name}_size", len(given))
+
+
+def path_for_c(path: str | os.PathLike[str]) -> ctypes.Array[ctypes.c_char]:
+    """Ends with a NUL, so that none may come before."""
+    encoded = os.fsencode(path)
+    if b"\0" in encoded:
+        raise misuse(f"path: there is a NUL in {path!r}")
+    return ctypes.create_string_buffer(encoded)
