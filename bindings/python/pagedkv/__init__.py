@@ -31,8 +31,20 @@ from .config import CacheConfig, LayerGroup, PrefixConfig
 from .errors import CorruptError, ExhaustedError, InternalError, MisuseError, OutOfBlocksError, PagedKVError, SystemCallError
 from .files import file_info, load, save
 from .pool import Pool
-from .records import BlockState, CacheInfo, CachePlan, CacheStats, FileInfo, PoolStats, PrefixEvent, PrefixStats, SessionInfo
+from .records import (
+    BlockState,
+    CacheInfo,
+    CachePlan,
+    CacheStats,
+    FileInfo,
+    PoolStats,
+    PrefixEvent,
+    PrefixStats,
+    SessionInfo,
+    StoreStats,
+)
 from .session import Resumed, Session, Snapshot
+from .store import DirectoryStore, Store, StoreConfig
 
 __version__ = VERSION
 
@@ -64,6 +76,7 @@ __all__ = [
     "CachePlan",
     "CacheStats",
     "CorruptError",
+    "DirectoryStore",
     "Dtype",
     "Eviction",
     "ExhaustedError",
@@ -98,6 +111,9 @@ __all__ = [
     "Snapshot",
     "Status",
     "Storage",
+    "Store",
+    "StoreConfig",
+    "StoreStats",
     "SystemCallError",
     "TokenIds",
     "attention",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,12 +15,14 @@ from ._arrays import TokenIds, address, counts, pointer_array, token_ids
 from ._handle import Handle, as_record, new_handle, report, unsigned
 from ._library import library
 from ._raw import DEFAULT_QUOTA, PrefixUse, Retention, Status
+from ._store_hooks import close_at_exit
 from .attention import KVView
 from .batch import Batch
 from .config import CacheConfig
 from .errors import MisuseError, misuse
-from .records import CacheInfo, CacheStats, PoolStats, PrefixEvent, PrefixStats
+from .records import CacheInfo, CacheStats, PoolStats, PrefixEvent, PrefixStats, StoreStats
 from .session import Session, check_blocks
+from .store import Store
 
 
 class LayerShape(NamedTuple):
@@ -34,7 +37,8 @@ class LayerShape(NamedTuple):
 class Cache(Handle):
     """The KV memory of a model: layers in groups, blocks, and the kernels that read them.
 
-    Closing it closes all it handed out. Any number of threads may use it, different sessions at once; calls release the GIL.
+    Closing it closes all it handed out; one with a store waits until what ended is written. Any number of threads may use it,
+    different sessions at once; calls release the GIL.
     """
 
     _close_function = "cache_destroy"
@@ -42,7 +46,12 @@ class Cache(Handle):
     def __init__(self, config: CacheConfig) -> None:
         struct = config.build()
         self._owners = struct.owners  # the logger is called as long as the cache lives
-        super().__init__(new_handle(library().cache_create, ctypes.byref(struct)))
+        with contextlib.nullcontext() if config.store is None else config.store.opened() as store:
+            struct.store = None if store is None else ctypes.addressof(store)
+            self._store = store  # its functions are called until the cache is closed
+            super().__init__(new_handle(library().cache_create, ctypes.byref(struct)))
+        if config.store is not None and isinstance(config.store.store, Store):
+            close_at_exit(self)
         self.config = config
         self._shapes: dict[int, LayerShape] = {}
         for group in config.layer_groups():
@@ -172,6 +181,36 @@ class Cache(Handle):
             library().prefix_read_events(self._handle, ctypes.byref(following), ctypes.byref(count), room, ctypes.byref(lost))
         )
         return PrefixEvents([as_record(PrefixEvent, event) for event in room[: count.value]], following.value, lost.value)
+
+    # ---- The store
+
+    def prefetch(self, tokens: TokenIds, salt: bytes | None = None) -> None:
+        """Begins to read what the store has of a text, and returns: for a request that waits for its turn."""
+        ids = token_ids(tokens)
+        library().check(library().store_prefetch(self._handle, *_salt(salt, False), len(ids), address(ids)))
+
+    def wait_prefetched(self, tokens: TokenIds, salt: bytes | None = None, *, timeout_ms: int) -> int:
+        """Waits until no prefetch of the text is under way: how many of its tokens are in memory now."""
+        ids, cached, limit = token_ids(tokens), ctypes.c_uint64(), unsigned(timeout_ms, 32, "timeout_ms")
+        library().check(
+            library().store_wait(self._handle, *_salt(salt, False), len(ids), address(ids), limit, ctypes.byref(cached))
+        )
+        return cached.value
+
+    def cancel_prefetch(self, tokens: TokenIds, salt: bytes | None = None) -> None:
+        """Gives up the prefetches that `wait_prefetched` would wait for."""
+        ids = token_ids(tokens)
+        library().check(library().store_cancel(self._handle, *_salt(salt, False), len(ids), address(ids)))
+
+    def flush_store(self, *, timeout_ms: int) -> int:
+        """Waits until what ended before is written: how many block positions still wait."""
+        queued = ctypes.c_uint64()
+        library().check(library().store_flush(self._handle, unsigned(timeout_ms, 32, "timeout_ms"), ctypes.byref(queued)))
+        return queued.value
+
+    def store_stats(self) -> StoreStats:
+        """What was written to the store, read from it and lost."""
+        return report(StoreStats, library().store_get_stats, self._handle)
 
 
 class PrefixEvents(NamedTuple):

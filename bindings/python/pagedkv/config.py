@@ -13,6 +13,7 @@ from ._library import library
 from ._raw import Dtype, Eviction, HugePages, Isa, Layout, LogLevel, Storage
 from ._structs import fill
 from .records import CachePlan
+from .store import StoreConfig
 
 _LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
 
@@ -88,6 +89,7 @@ class CacheConfig:
     prefault: bool = False
     watermark: int = 0
     prefix: PrefixConfig | None = None
+    store: StoreConfig | None = None
     logger: Callable[[LogLevel, str], None] | None = None
 
     def layer_groups(self) -> list[LayerGroup]:
@@ -105,7 +107,7 @@ class CacheConfig:
         return report(CachePlan, library().cache_compute_plan, ctypes.byref(struct), number)
 
     def build(self) -> _raw.CacheConfig:
-        """The struct for C, which keeps alive what it points to."""
+        """The struct for C, which keeps alive what it points to. Without the store: Cache opens it."""
         struct = _raw.CacheConfig()
         keep: list[Any] = []
         struct.owners = keep

@@ -94,6 +94,10 @@ class Session(Handle):
         check_blocks(status, short)
         return Resumed(length.value, total.value)
 
+    def prefetch(self) -> None:
+        """As Cache.prefetch, for what a suspended session is going to compute again."""
+        library().check(library().store_prefetch_session(self._handle))
+
     def set_priority(self, priority: int) -> None:
         """Sessions of higher priority are the last to be chosen as victims."""
         unsigned(priority + 2**31, 32, "priority + 2^31")

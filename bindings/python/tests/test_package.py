@@ -24,7 +24,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 API = json.loads((ROOT.parent / "api/api.json").read_text())
 STRUCTS = {struct["name"]: struct for struct in API["structs"]}
 # For hooks that only C can serve, and for what the package fills in itself.
-NOT_FIELDS = {"struct_size", "reserved", "group_count", "allocator", "runner"}
+OF_C = {"allocator", "runner"}
+NOT_FIELDS = OF_C | {"struct_size", "reserved", "group_count", "fingerprint_size", "key_size", "lse", "mask_words"}
 
 
 def camel(name: str) -> str:
@@ -55,6 +56,8 @@ def test_every_function_is_used() -> None:
         (pagedkv.LayerGroup(0, 0, 0, 0), "pkv_layer_group"),
         (pagedkv.PrefixConfig(), "pkv_prefix_config"),
         (pagedkv.AttentionParams(), "pkv_attention_params"),
+        (pagedkv.StoreConfig(pagedkv.DirectoryStore("")), "pkv_store_config"),
+        (pagedkv.DirectoryStore(""), "pkv_directory_config"),
     ],
 )
 def test_every_field_is_there_and_defaults_are_the_librarys(described: Any, name: str) -> None:
@@ -62,9 +65,10 @@ def test_every_field_is_there_and_defaults_are_the_librarys(described: Any, name
     pagedkv.library().check(
         getattr(pagedkv.library(), f"{name.removeprefix('pkv_')}_init")(ctypes.byref(struct), ctypes.sizeof(struct))
     )
-    fields = {field["name"] for field in STRUCTS[name]["fields"]} - NOT_FIELDS - {"lse", "mask_words"}
+    fields = {field["name"] for field in STRUCTS[name]["fields"]} - NOT_FIELDS
     assert {field.name for field in dataclasses.fields(described)} == fields
     unset = {"dtype", "value_dtype"}  # 0 in C, None or what it stands for here
+    unset |= {"store"} if isinstance(described, pagedkv.StoreConfig) else set()  # has to be given
     for field in fields - unset:
         assert (getattr(described, field) or 0) == (getattr(struct, field) or 0), field
 

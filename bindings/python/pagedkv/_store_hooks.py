@@ -1,0 +1,99 @@
+"""A store in Python as the table of functions that C calls."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import errno
+import functools
+import logging
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from . import _raw
+from ._handle import Handle, unsigned
+from .errors import PagedKVError
+
+if TYPE_CHECKING:
+    from .store import Store
+
+_ITEMS = ctypes.POINTER(_raw.StoreItem)
+_HOOK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_size_t, _ITEMS)
+CLOSE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+_caches: weakref.WeakSet[Handle] = weakref.WeakSet()
+
+
+def close_at_exit(cache: Handle) -> None:
+    """Python ends a thread that comes into it while it ends itself: those of a cache have to be gone by then."""
+    _caches.add(cache)
+
+
+@atexit.register
+def _close_caches() -> None:
+    for cache in list(_caches):
+        with contextlib.suppress(PagedKVError):
+            cache.close()
+
+
+def hooks_of(store: Store) -> _raw.Store:
+    """The table, which keeps alive what it points to."""
+    calls = (_put, _get, _probe, _drop)
+    owners = [_HOOK(functools.partial(_guarded, call, store)) for call in calls]
+    close = CLOSE(lambda _user: _close(store))
+    table = _raw.Store(ctypes.sizeof(_raw.Store), 0, None, *(_address(hook) for hook in (*owners, close)))
+    table.owners = [*owners, close]
+    return table
+
+
+def _address(hook: Any) -> int | None:
+    return ctypes.cast(hook, ctypes.c_void_p).value
+
+
+def _guarded(call: Callable[[Store, Sequence[Any]], int], store: Store, _user: int | None, n: int, items: Any) -> int:
+    """C gets no exceptions. One of the operating system tells that the store cannot be reached; others are mistakes."""
+    try:
+        return call(store, items[:n])
+    except OSError as error:
+        return -(error.errno or errno.EIO)
+    except Exception:
+        logging.getLogger("pagedkv").exception("a store failed")
+        return -errno.EIO
+
+
+def _keys(items: Sequence[Any]) -> list[bytes]:
+    return [bytes(item.key) for item in items]
+
+
+def _put(store: Store, items: Sequence[Any]) -> int:
+    store.put([(bytes(item.key), ctypes.string_at(item.data, item.size)) for item in items])
+    return len(items)
+
+
+def _get(store: Store, items: Sequence[Any]) -> int:
+    found = [value or b"" for value in store.get(_keys(items))]
+    for item, value in zip(items, found, strict=True):
+        ctypes.memmove(item.data, value, min(item.size, len(value)))
+        item.size = len(value)
+    return sum(map(bool, found))
+
+
+def _probe(store: Store, items: Sequence[Any]) -> int:
+    sizes = [unsigned(size, 64, "size") for size in store.probe(_keys(items))]
+    for item, size in zip(items, sizes, strict=True):
+        item.size = size
+    return sum(map(bool, sizes))
+
+
+def _drop(store: Store, items: Sequence[Any]) -> int:
+    store.drop(_keys(items))
+    return len(items)
+
+
+def _close(store: Store) -> None:
+    try:
+        store.close()
+    except Exception:
+        logging.getLogger("pagedkv").exception("a store could not be closed")

@@ -1,0 +1,93 @@
+"""The tier behind a cache's memory: what sessions leave in the prefix index is kept, and comes back when a text begins alike."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import ctypes
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+
+from . import _raw
+from ._library import library
+from ._store_hooks import CLOSE, hooks_of
+from ._structs import fill, path_for_c, point_to_bytes
+from .errors import PagedKVError
+
+
+@dataclasses.dataclass(frozen=True)
+class DirectoryStore:
+    """A directory of files, made if it is not there. Several caches and processes may use it at once."""
+
+    path: str | os.PathLike[str]
+    capacity_bytes: int = 0
+    durable: bool = False
+
+    def _open(self) -> _raw.Store:
+        config, store = _raw.DirectoryConfig(), _raw.Store()
+        library().check(library().directory_config_init(ctypes.byref(config), ctypes.sizeof(config)))
+        fill(config, self)
+        path = path_for_c(self.path)
+        config.path = ctypes.addressof(path)
+        library().check(library().store_open_directory(ctypes.byref(config), ctypes.byref(store)))
+        return store
+
+
+class Store(abc.ABC):
+    """A store in Python: bytes under keys of 32 bytes.
+
+    A cache calls it from two threads of its own, `put` from one and the others from both; no step waits for it. An OSError says
+    that the store cannot be reached: the cache leaves it alone for a while. No method may call the library. A cache that is
+    still open when Python ends is closed then.
+    """
+
+    @abc.abstractmethod
+    def put(self, items: Sequence[tuple[bytes, bytes]]) -> None:
+        """Stores values under keys; one that is there already may be left as it is. What is stored may be lost at any time."""
+
+    @abc.abstractmethod
+    def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        """The value of each key; None where there is nothing."""
+
+    @abc.abstractmethod
+    def probe(self, keys: Sequence[bytes]) -> Sequence[int]:
+        """The size of each key's value; 0 where there is nothing."""
+
+    @abc.abstractmethod
+    def drop(self, keys: Sequence[bytes]) -> None:
+        """Forgets keys: what they held was not what had been put."""
+
+    def close(self) -> None:  # noqa: B027  (most stores have nothing to do)
+        """The last call of a cache."""
+
+    def _open(self) -> _raw.Store:
+        return hooks_of(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class StoreConfig:
+    """The store of a CacheConfig. Each cache opens a directory for itself, and closes its store."""
+
+    store: DirectoryStore | Store
+    wait_ms: int = 0
+    fingerprint: bytes | None = None
+    key: bytes | None = dataclasses.field(default=None, repr=False)
+    buffer_bytes: int = 0
+    queue_blocks: int = 0
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[_raw.StoreConfig]:
+        """The struct for C, with an open store. A cache created meanwhile closes the store; if the library refuses, this does."""
+        struct = _raw.StoreConfig()
+        library().check(library().store_config_init(ctypes.byref(struct), ctypes.sizeof(struct)))
+        fill(struct, self)
+        point_to_bytes(struct, "fingerprint", self.fingerprint)
+        point_to_bytes(struct, "key", self.key)
+        store = self.store._open()
+        struct.store, struct.owner = ctypes.addressof(store), store
+        try:
+            yield struct
+        except PagedKVError:
+            CLOSE(store.close)(store.user)
+            raise

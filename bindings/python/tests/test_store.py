@@ -1,0 +1,262 @@
+"""The tier behind a cache's memory: in a directory, and in Python."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from test_files import extend, make, same
+
+import pagedkv
+
+TEXT = list(range(40))
+WHOLE_BLOCKS = 32
+LONG = 60000  # milliseconds
+
+
+class MemoryStore(pagedkv.Store):
+    def __init__(self) -> None:
+        self.values: dict[bytes, bytes] = {}
+        self.problem: Exception | None = None
+        self.closed = 0
+
+    def there(self) -> dict[bytes, bytes]:
+        if self.problem is not None:
+            raise self.problem
+        return self.values
+
+    def put(self, items: Sequence[tuple[bytes, bytes]]) -> None:
+        self.there().update(items)
+
+    def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        return [self.there().get(key) for key in keys]
+
+    def probe(self, keys: Sequence[bytes]) -> Sequence[int]:
+        return [len(self.there().get(key, b"")) for key in keys]
+
+    def drop(self, keys: Sequence[bytes]) -> None:
+        for key in keys:
+            self.there().pop(key, None)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture(params=["directory", "Python"])
+def store(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> pagedkv.DirectoryStore | pagedkv.Store:
+    return pagedkv.DirectoryStore(tmp_path / "store") if request.param == "directory" else MemoryStore()
+
+
+def with_store(store: pagedkv.DirectoryStore | pagedkv.Store, **more: Any) -> pagedkv.Cache:
+    return make(prefix=pagedkv.PrefixConfig(), store=pagedkv.StoreConfig(store, **more))
+
+
+def leave(cache: pagedkv.Cache, salt: bytes | None = None) -> None:
+    """What a session that computed the text leaves is written, and in memory no more."""
+    with cache.open_session(salt=salt) as session:
+        extend(cache, session, TEXT)
+    assert cache.flush_store(timeout_ms=LONG) == 0
+    cache.prefix_clear(all_salts=True)
+    assert cache.prefix_stats().cached_blocks == 0
+
+
+def check_text(cache: pagedkv.Cache) -> None:
+    """What a new session finds of the text, and computes of the rest, is what one computes without a store."""
+    with make() as plain, plain.open_session() as computed, cache.open_session() as found:
+        extend(plain, computed, TEXT)
+        assert found.match_prefix(TEXT) == WHOLE_BLOCKS
+        extend(cache, found, TEXT[WHOLE_BLOCKS:])
+        same(found, computed)
+
+
+def test_a_text_comes_back_after_its_memory_was_cleared(store: Any) -> None:
+    with with_store(store) as cache:
+        leave(cache)
+        cache.prefetch(TEXT)
+        assert cache.wait_prefetched(TEXT, timeout_ms=LONG) == WHOLE_BLOCKS
+        check_text(cache)
+        stats = cache.store_stats()
+        assert (stats.written_items, stats.read_items, stats.corrupt_items, stats.failures, stats.down) == (2, 2, 0, 0, 0)
+        assert stats.read_bytes == stats.written_bytes > 2 * 2 * 2 * 16 * 16 * 4  # blocks, K and V, layers, tokens, dims, bytes
+        cache.validate()
+
+
+def test_a_text_comes_back_in_another_cache(store: Any) -> None:
+    with with_store(store) as cache, cache.open_session() as session:
+        extend(cache, session, TEXT)
+    with with_store(store, wait_ms=LONG) as cache:  # without a prefetch
+        check_text(cache)
+
+
+def test_a_suspended_session_gets_its_text_back(store: Any) -> None:
+    with with_store(store) as cache, cache.open_session() as session:
+        session.prefetch()  # nothing to do
+        extend(cache, session, TEXT)
+        session.suspend()
+        assert cache.flush_store(timeout_ms=LONG) == 0
+        cache.prefix_clear()
+        session.prefetch()
+        assert cache.wait_prefetched(TEXT, timeout_ms=LONG) == WHOLE_BLOCKS
+        assert session.resume() == (WHOLE_BLOCKS, len(TEXT))
+
+
+@pytest.mark.parametrize("other", [{"fingerprint": b"two"}, {"key": bytes(16)}, {}], ids=["fingerprint", "key", "salt"])
+def test_what_is_not_the_same_shares_nothing(other: dict[str, Any]) -> None:
+    store, salt = MemoryStore(), b"somebody" if not other else None
+    options = {"fingerprint": b"one\0", "key": bytes(range(16))}
+    with with_store(store, **options) as cache:
+        leave(cache)
+    for changed, text, expected in ((other, salt, 0), ({}, None, WHOLE_BLOCKS)):
+        with with_store(store, **options | changed) as cache:
+            cache.prefetch(TEXT, text)
+            assert cache.wait_prefetched(TEXT, text, timeout_ms=LONG) == expected
+
+
+def test_salts_reach_the_store() -> None:
+    with with_store(MemoryStore()) as cache:
+        leave(cache, b"salt")
+        cache.prefetch(TEXT, b"salt")
+        assert cache.wait_prefetched(TEXT, b"salt", timeout_ms=LONG) == WHOLE_BLOCKS
+
+
+def test_changed_files_are_misses(tmp_path: pathlib.Path) -> None:
+    with with_store(pagedkv.DirectoryStore(tmp_path, durable=True), key=bytes(16)) as cache:
+        leave(cache)
+        for file in tmp_path.rglob("*.kv"):
+            data = bytearray(file.read_bytes())
+            data[-1] ^= 1
+            file.write_bytes(data)
+        cache.prefetch(TEXT)
+        assert cache.wait_prefetched(TEXT, timeout_ms=LONG) == 0
+        assert cache.store_stats().corrupt_items > 0
+
+
+def test_a_directory_keeps_to_its_capacity(tmp_path: pathlib.Path) -> None:
+    with with_store(pagedkv.DirectoryStore(tmp_path, capacity_bytes=1)) as cache:
+        leave(cache)
+        assert cache.store_stats().written_items == 2
+        assert list(tmp_path.rglob("*.kv")) == []
+
+
+def test_a_cancelled_prefetch_is_waited_for_no_more() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(MemoryStore):
+        def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+            begun.set()
+            go_on.wait(60)
+            return super().get(keys)
+
+    with with_store(Slow(), buffer_bytes=1) as cache:  # block by block
+        leave(cache)
+        cache.prefetch(TEXT)
+        assert begun.wait(60)
+        assert cache.wait_prefetched(TEXT, timeout_ms=1) == 0
+        cache.cancel_prefetch(TEXT)
+        go_on.set()
+        assert cache.wait_prefetched(TEXT, timeout_ms=LONG) == 16, "the block that was under way"
+
+
+def test_problems_of_a_store_in_python_cost_hits_only(caplog: pytest.LogCaptureFixture) -> None:
+    for problem in (ConnectionRefusedError(111, "refused"), OSError("no number"), KeyError("a mistake")):
+        store = MemoryStore()
+        store.problem = problem
+        with with_store(store, wait_ms=LONG) as cache, cache.open_session() as session:
+            leave(cache)
+            assert cache.store_stats().failures > 0
+            assert cache.store_stats().down == 1
+            assert session.match_prefix(TEXT) == 0
+        assert store.closed == 1
+    assert {(record.name, record.levelno) for record in caplog.records} == {("pagedkv", logging.ERROR)}
+    assert "a mistake" in caplog.text
+    assert "refused" not in caplog.text
+
+
+def test_wrong_answers_of_a_store_in_python(caplog: pytest.LogCaptureFixture) -> None:
+    class Short(MemoryStore):
+        def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+            return []
+
+    with with_store(Short()) as cache:
+        leave(cache)
+        cache.prefetch(TEXT)
+        assert cache.wait_prefetched(TEXT, timeout_ms=LONG) == 0
+        assert cache.store_stats().failures == 1
+    assert "zip()" in caplog.text
+
+
+def test_whoever_has_a_store_closes_it_once() -> None:
+    store = MemoryStore()
+    config: Any = {"prefix": pagedkv.PrefixConfig(), "store": pagedkv.StoreConfig(store)}
+    assert pagedkv.CacheConfig(layers=1, query_heads=1, kv_heads=1, key_dim=16, blocks=4, **config).plan().blocks == 4
+    assert store.closed == 0
+    for wrong in ({"prefix": None}, {"storage": pagedkv.Storage.NONE}):
+        with pytest.raises(pagedkv.PagedKVError, match="a store needs"):
+            make(**config | wrong)
+    assert store.closed == 2
+    make(**config).close()
+    assert store.closed == 3
+
+
+def test_wrong_arguments(tmp_path: pathlib.Path) -> None:
+    store = pagedkv.DirectoryStore(tmp_path)
+    (tmp_path / "file").touch()
+    for wrong, sentence in (
+        ({"key": b"short"}, r"a key of 5 bytes.*\(INVALID_ARGUMENT\)"),
+        ({"key": b""}, "a key of 0 bytes"),
+        ({"fingerprint": bytes(65)}, r"\(TOO_LARGE\)"),
+        ({"wait_ms": 2**32}, "wait_ms: 4294967296 is not between"),
+        ({"queue_blocks": -1}, "queue_blocks: -1 is not between"),
+        ({"store": pagedkv.DirectoryStore(tmp_path / "file")}, r"\(IO\)"),
+        ({"store": pagedkv.DirectoryStore(tmp_path / "gone/store")}, r"\(IO\)"),
+        ({"store": pagedkv.DirectoryStore("a\0b")}, "there is a NUL"),
+        ({"store": pagedkv.DirectoryStore(tmp_path, capacity_bytes=-1)}, "capacity_bytes: -1"),
+    ):
+        with pytest.raises(pagedkv.PagedKVError, match=sentence):
+            with_store(**{"store": store} | wrong)
+    assert "secret" not in repr(pagedkv.StoreConfig(store, key=b"secret" * 3))
+    with make() as cache, cache.open_session() as session:
+        for call in (
+            lambda: cache.prefetch(TEXT),
+            lambda: cache.wait_prefetched(TEXT, timeout_ms=0),
+            lambda: cache.cancel_prefetch(TEXT),
+            lambda: cache.flush_store(timeout_ms=0),
+            cache.store_stats,
+            session.prefetch,
+        ):
+            with pytest.raises(pagedkv.MisuseError, match="has no store"):
+                call()
+    with with_store(store) as cache:
+        with pytest.raises(pagedkv.MisuseError, match="timeout_ms: -1"):
+            cache.flush_store(timeout_ms=-1)
+        with pytest.raises(pagedkv.MisuseError, match="do not fit into 32 bits"):
+            cache.prefetch([2**31])
+
+
+def test_a_cache_that_is_open_when_python_ends() -> None:
+    """Its store is slow, so that there is a lot to write at that moment."""
+    code = """
+import time
+import test_store
+
+class Slow(test_store.MemoryStore):
+    def put(self, items):
+        time.sleep(0.2)
+        super().put(items)
+
+    def close(self):
+        print(len(self.values), "values")
+
+cache = test_store.with_store(Slow())
+with cache.open_session() as session:
+    test_store.extend(cache, session, test_store.TEXT)
+"""
+    here = pathlib.Path(__file__).parent
+    result = subprocess.run([sys.executable, "-c", code], cwd=here, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, "2 values\n"), result.stderr
