@@ -140,7 +140,6 @@ impl<'s> Batch<'s> {
     }
 
     /// As [`commit`](Self::commit), but gives the batch back where it fails: to write the layer that was missing, say.
-    #[allow(clippy::result_large_err)]
     pub fn try_commit(mut self, tokens: Option<&[i32]>) -> Result<(), (Self, Error)> {
         if let Some(tokens) = tokens.filter(|tokens| tokens.len() != self.rows) {
             let error = Error::misuse(format!("{} tokens are given for {} rows", tokens.len(), self.rows));

@@ -31,7 +31,7 @@
 //! See [`sys`]: linked from where `pkg-config` or `PAGEDKV_LIB_DIR` say, or opened at run time with the feature `dlopen`.
 //!
 //! [libpagedkv]: https://crates.io/crates/pagedkv-sys
-#![warn(missing_docs, missing_debug_implementations, unreachable_pub)]
+#![warn(missing_docs, missing_debug_implementations)]
 
 pub use pagedkv_sys as sys;
 

@@ -271,14 +271,12 @@ fn the_prefix_index_tells_what_it_does() {
 
 #[test]
 fn pools_hand_out_ids() {
-    let pool = Arc::new(Pool::new(&PoolConfig::new(64).block_size(8)).unwrap());
-    let threads: Vec<_> = (0..4)
-        .map(|_| {
-            let pool = pool.clone();
-            std::thread::spawn(move || (0..1000).for_each(|_| pool.release(&pool.alloc(3).unwrap()).unwrap()))
-        })
-        .collect();
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let pool = Pool::new(&PoolConfig::new(64).block_size(8)).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..1000).for_each(|_| pool.release(&pool.alloc(3).unwrap()).unwrap()));
+        }
+    });
     let mut block = [Block::default()];
     pool.alloc_into(&mut block).unwrap();
     let [block] = block;
