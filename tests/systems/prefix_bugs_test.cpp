@@ -103,6 +103,7 @@ TEST_F(PrefixBugs, ABlockWithChildrenIsEvicted) {
 TEST_F(PrefixBugs, TwoThreadsRegisterOnePrefix) {
   make(64);
   const Text whole = text(1, 64);
+  alone_ = false;
   for (int round = 0; round < 20; round++) {
     std::vector<std::thread> threads;
     for (int t = 0; t < 3; t++)
@@ -119,6 +120,7 @@ TEST_F(PrefixBugs, TwoThreadsRegisterOnePrefix) {
     EXPECT_EQ(4u, figures().cached_blocks);
     EXPECT_EQ(4u, evictable());
     EXPECT_EQ(8u, stats_of(cache_).used_blocks);
+    CHECK(pkv_cache_validate(cache_));
     CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
   }
 }

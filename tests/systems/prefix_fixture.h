@@ -28,6 +28,7 @@ class Prefix : public testing::Test {
   const Model model_{2, 2, 2, 16};
   Cache cache_;
   uint32_t window_ = 0;  // of the second group
+  bool alone_ = true;    // no other thread uses the cache: it may be validated at any time
   pkv_store_config* store_ = nullptr;  // of the next cache
   pkv_dtype dtype_ = PKV_F32;
   uint32_t block_size_ = 16;
@@ -95,7 +96,7 @@ class Prefix : public testing::Test {
       write(batch, layer, k, v);
     }
     commit(batch, whole.data() + from);
-    CHECK(pkv_cache_validate(cache_));
+    if (alone_) CHECK(pkv_cache_validate(cache_));
   }
 
   void check_content(pkv_session session, const Text& whole, uint64_t from = 0) {
