@@ -173,7 +173,7 @@ pkv_store_stats Tier::stats() const {
   return stats;
 }
 
-Tier::Pause::Pause(Tier& tier) : queue_(tier.queue_mutex_), writing_(tier.writing_mutex_), reading_(tier.reading_mutex_) {
+Tier::Pause::Pause(Tier& tier) : reading_(tier.reading_mutex_), queue_(tier.queue_mutex_), writing_(tier.writing_mutex_) {
   for (const Content& content : tier.writes_) contents.push_back(&content);
   if (tier.writing_) contents.push_back(&*tier.writing_);
   if (tier.reading_) contents.push_back(&*tier.reading_);

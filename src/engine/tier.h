@@ -90,7 +90,7 @@ class Tier {
     std::vector<const Content*> contents;
 
    private:
-    std::unique_lock<std::mutex> queue_, writing_, reading_;
+    std::unique_lock<std::mutex> reading_, queue_, writing_;  // in this order everywhere: see the mutexes
   };
 
  private:
@@ -151,6 +151,7 @@ class Tier {
   std::list<Reading> reads_;            // the first one is under way
   std::unordered_set<uint64_t> known_;  // beginnings of keys the store has, as far as is remembered
 
+  // Who holds several takes reading_mutex_ first, then queue_mutex_, then writing_mutex_: the reader asks for blocks, and so may find itself in give_way().
   std::mutex writing_mutex_, reading_mutex_;
   std::optional<Content> writing_, reading_;
 
