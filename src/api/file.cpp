@@ -4,11 +4,12 @@
 
 #include "api/boundary.h"
 #include "engine/file.h"
+#include "engine/store/identity.h"
 
 namespace pkv {
 namespace {
 
-constexpr uint64_t most_fingerprint = sizeof pkv_file_info{}.fingerprint, least_key = 16, most_key = 64;
+static_assert(sizeof pkv_file_info{}.fingerprint == most_fingerprint);
 
 pkv_file_config default_config_of_files() {
   pkv_file_config config{};
@@ -22,20 +23,13 @@ pkv_file_config read_config(const pkv_file_config* config) {
   if (known.reserved != 0) fail(PKV_INVALID_ARGUMENT, "config: reserved is %u, not 0", known.reserved);
   if (known.prefix_index > 1) fail(PKV_INVALID_ARGUMENT, "prefix_index is %u; 0 and 1 are known", known.prefix_index);
   if (known.durable > 1) fail(PKV_INVALID_ARGUMENT, "durable is %u; 0 and 1 are known", known.durable);
-  if (known.fingerprint == nullptr && known.fingerprint_size > 0)
-    fail(PKV_INVALID_ARGUMENT, "fingerprint is NULL for %llu bytes", (unsigned long long)known.fingerprint_size);
-  if (known.fingerprint_size > most_fingerprint)
-    fail(PKV_TOO_LARGE, "a fingerprint of %llu bytes; at most %llu are possible", (unsigned long long)known.fingerprint_size, (unsigned long long)most_fingerprint);
-  if (known.key == nullptr && known.key_size > 0) fail(PKV_INVALID_ARGUMENT, "key is NULL for %llu bytes", (unsigned long long)known.key_size);
-  if (known.key_size > most_key) fail(PKV_TOO_LARGE, "a key of %llu bytes; at most %llu are possible", (unsigned long long)known.key_size, (unsigned long long)most_key);
-  if (known.key != nullptr && known.key_size < least_key)
-    fail(PKV_INVALID_ARGUMENT, "a key of %llu bytes; at least %llu are needed", (unsigned long long)known.key_size, (unsigned long long)least_key);
+  check_fingerprint(known.fingerprint, known.fingerprint_size);
+  check_key(known.key, known.key_size);
   return known;
 }
 
 FileOptions options_of(const pkv_file_config& config) {
-  const auto bytes = [](const void* data, uint64_t size) { return std::span(static_cast<const unsigned char*>(data), static_cast<size_t>(size)); };
-  return {bytes(config.fingerprint, config.fingerprint_size), bytes(config.key, config.key_size), config.prefix_index != 0};
+  return {check_fingerprint(config.fingerprint, config.fingerprint_size), check_key(config.key, config.key_size), config.prefix_index != 0};
 }
 
 pkv_stream read_stream(const pkv_stream* stream) { return read_struct(stream, pkv_stream{}, "stream"); }

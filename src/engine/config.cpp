@@ -6,6 +6,7 @@
 #include "base/os.h"
 #include "base/structs.h"
 #include "engine/memory/pool.h"
+#include "engine/store/identity.h"
 #include "kernels/kernels.h"
 
 namespace pkv {
@@ -150,13 +151,9 @@ void check_store(const pkv_store_config& config) {
   if (store.reserved != 0) fail(PKV_INVALID_ARGUMENT, "store: reserved is %u, not 0", store.reserved);
   if (store.put == nullptr || store.get == nullptr || store.probe == nullptr || store.drop == nullptr || store.close == nullptr)
     fail(PKV_INVALID_ARGUMENT, "store: one of its five functions is NULL");
-  constexpr uint64_t most = 64, least_key = 16, most_buffer = uint64_t{1} << 36;
-  if (config.fingerprint == nullptr && config.fingerprint_size > 0)
-    fail(PKV_INVALID_ARGUMENT, "fingerprint is NULL for %llu bytes", (unsigned long long)config.fingerprint_size);
-  if (config.fingerprint_size > most) fail(PKV_TOO_LARGE, "a fingerprint of %llu bytes; at most 64 are possible", (unsigned long long)config.fingerprint_size);
-  if (config.key == nullptr && config.key_size > 0) fail(PKV_INVALID_ARGUMENT, "key is NULL for %llu bytes", (unsigned long long)config.key_size);
-  if (config.key != nullptr && (config.key_size < least_key || config.key_size > most))
-    fail(PKV_INVALID_ARGUMENT, "a key of %llu bytes; 16 to 64 are needed", (unsigned long long)config.key_size);
+  check_fingerprint(config.fingerprint, config.fingerprint_size);
+  check_key(config.key, config.key_size);
+  constexpr uint64_t most_buffer = uint64_t{1} << 36;
   if (config.buffer_bytes > most_buffer) fail(PKV_TOO_LARGE, "buffer_bytes is %llu; at most 2^36 are possible", (unsigned long long)config.buffer_bytes);
 }
 

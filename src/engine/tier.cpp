@@ -64,13 +64,6 @@ void StoreCalls::drop(const pkv_store_item& item) noexcept { call(std::span(&ite
 
 namespace {
 
-template <class List>
-uint64_t largest_pool(const List& groups) {
-  uint64_t blocks = 0;
-  for (const auto& group : groups) blocks = std::max<uint64_t>(blocks, group->pool.blocks());
-  return blocks;
-}
-
 std::vector<unsigned char> bytes_of(const void* data, uint64_t size) {
   const auto* const bytes = static_cast<const unsigned char*>(data);
   return size == 0 ? std::vector<unsigned char>{} : std::vector<unsigned char>(bytes, bytes + size);
@@ -194,10 +187,7 @@ void Tier::write(Content content) noexcept {
   try {
     start(writer_, write_buffer_, &Tier::run_writer);
     writes_.push_back(std::move(content));
-  } catch (const Error&) {
-    dropped_.fetch_add(blocks, std::memory_order_relaxed);
-    return;
-  } catch (const std::bad_alloc&) {
+  } catch (...) {  // no memory, or no thread
     dropped_.fetch_add(blocks, std::memory_order_relaxed);
     return;
   }

@@ -1,9 +1,12 @@
 // The memory of one layer group: its layout, its pool of block ids and, for paged storage, the slab of bytes.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
+#include <memory>
 #include <optional>
+#include <span>
 
 #include "engine/memory/layout.h"
 #include "engine/memory/pool.h"
@@ -38,5 +41,12 @@ struct Group {
   std::optional<Slab> slab;
   std::atomic<uint64_t> tensor_bytes{0};  // of contiguous sequences
 };
+
+// Blocks of the group that has most.
+inline uint64_t largest_pool(std::span<const std::unique_ptr<Group>> groups) {
+  uint64_t blocks = 0;
+  for (const auto& group : groups) blocks = std::max<uint64_t>(blocks, group->pool.blocks());
+  return blocks;
+}
 
 }  // namespace pkv

@@ -8,20 +8,10 @@
 
 namespace pkv {
 
-namespace {
-
-uint64_t largest(std::span<const std::unique_ptr<Group>> groups) {
-  uint64_t blocks = 0;
-  for (const auto& group : groups) blocks = std::max<uint64_t>(blocks, group->pool.blocks());
-  return blocks;
-}
-
-}  // namespace
-
 PrefixIndex::PrefixIndex(const pkv_prefix_config& config, uint32_t block_size, std::span<const std::unique_ptr<Group>> groups, HookMemory& memory)
     : groups_(groups), memory_(memory), tree_(block_size, static_cast<uint32_t>(groups.size()), memory),
-      policy_(Policy::make(config.eviction, largest(groups), memory)), spaces_(&memory),
-      most_pinned_(config.pinned_blocks != 0 ? config.pinned_blocks : largest(groups) / 4), quota_(config.salt_blocks),
+      policy_(Policy::make(config.eviction, largest_pool(groups), memory)), spaces_(&memory),
+      most_pinned_(config.pinned_blocks != 0 ? config.pinned_blocks : largest_pool(groups) / 4), quota_(config.salt_blocks),
       events_(config.events, memory), evictable_(groups.size()), paths_(groups.size(), &memory), blocks_(&memory), hashes_(&memory), histories_(&memory) {}
 
 PrefixIndex::~PrefixIndex() = default;  // the pools go with it: nobody is left who could ask for its blocks
