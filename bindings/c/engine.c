@@ -29,6 +29,7 @@ static void open_store(engine* e, const options* o, pkv_store* store, pkv_store_
   engine_check(e, e->lib->store_config_init(tier, sizeof *tier), "--store");
   tier->store = store;
   tier->wait_ms = 10000; /* a program that has nothing else to do waits */
+  tier->queue_blocks = UINT64_MAX; /* all of it is to be kept; where blocks are short what waits gives way */
   *model = fingerprint(e->model);
   tier->fingerprint = model;
   tier->fingerprint_size = sizeof *model;
