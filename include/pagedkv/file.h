@@ -40,7 +40,8 @@ typedef struct pkv_stream {
   uint32_t reserved; /**< 0. */
   void* data;        /**< BUFFER: written by a save, only read by others. */
   uint64_t size;     /**< Its bytes; of a load, just those of the file. */
-  /** Moves up to n bytes; returns how many, or a negative errno. 0: the end (read), or an error (write). A hook: see common.h. */
+  /** Moves up to n bytes; returns how many, or a negative errno. 0: the end (read), or an error (write). A hook: see common.h.
+      Called by the thread that saves or loads. */
   int64_t (*read)(void* user, void* to, uint64_t n);
   int64_t (*write)(void* user, const void* from, uint64_t n);
   void* user;

@@ -1,9 +1,11 @@
 #include "engine/file.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/checked.h"
 #include "engine/chains.h"
+#include "engine/store/kv_map.h"
 
 namespace pkv {
 
@@ -79,21 +81,24 @@ void add_entries(const PrefixImage& image, ChainBuilder& builder, Salts& salts, 
   }
 }
 
-void write_kv(const Cache& cache, const Tables& tables, const ChainBuilder& builder, PieceWriter& writer) {
-  for (uint32_t c = 0; c < tables.chains.size(); c++) {
-    const Chain& chain = tables.chains[c];
-    for (size_t g = 0; g < tables.groups.size(); g++) {
-      if (chain.held[g] == 0) continue;
-      const Run run = builder.run(c, g);
-      const uint64_t begin = run.sequence != nullptr ? chain.start : 0;
-      const size_t bytes = static_cast<size_t>(saved_layer_bytes(run.group->shape));
-      for (size_t first = 0; first < chain.tokens.size(); first += tile_tokens) {
-        const uint32_t tokens = static_cast<uint32_t>(std::min<size_t>(tile_tokens, chain.tokens.size() - first));
-        for (uint32_t layer = 0; layer < run.group->shape.layers; layer++)
-          save_tile(cache.kernels(), run, layer, begin + first, tokens, writer.next(bytes));
-      }
+void write_body(Cache& cache, const Tables& tables, std::span<const unsigned char> encoded, const ChainBuilder& builder, uint64_t bytes, BodyWriter& writer) {
+  const KvMap map(tables);
+  writer.write_body(cache.workers(), bytes, map.longest(), [&](uint64_t begin, uint64_t end, unsigned char* to) {
+    if (begin < encoded.size()) {
+      const auto n = std::min<uint64_t>(end, encoded.size()) - begin;
+      std::memcpy(to, encoded.data() + begin, n);
+      begin += n, to += n;
     }
-  }
+    if (begin == end) return;
+    begin -= encoded.size(), end -= encoded.size();
+    map.each_begun(begin, end, [&](const SavedTile& tile) {
+      const Run run = builder.run(tile.chain, tile.group);
+      const Chain& chain = tables.chains[tile.chain];
+      const uint64_t position = (run.sequence != nullptr ? chain.start : 0) + tile.first;
+      const auto tokens = static_cast<uint32_t>(std::min<uint64_t>(tile_tokens, chain.tokens.size() - tile.first));
+      save_tile(cache.kernels(), run, tile.layer, position, tokens, to + (tile.offset - begin));
+    });
+  });
 }
 
 }  // namespace
@@ -145,11 +150,9 @@ void save(Cache& cache, std::span<const Frozen> items, const FileOptions& option
   const Header header{!options.key.empty(), encoded.size(), tables.kv_bytes()};
   *bytes = header_bytes + tag_bytes + tagged_bytes(checked_add(header.table_bytes, header.kv_bytes, "bytes of the file"));
   sink.expect(*bytes);
-  PieceWriter writer(sink, tagger);
+  BodyWriter writer(sink, tagger);
   writer.write_header(encode(header));
-  writer.write(encoded.data(), encoded.size());
-  if (tables.has_kv) write_kv(cache, tables, builder, writer);
-  writer.flush();
+  write_body(cache, tables, encoded, builder, header.table_bytes + header.kv_bytes, writer);
   sink.commit();
 }
 
@@ -185,9 +188,9 @@ Opening::Opening(Begun begun, Source& source) : header(begun.header), bytes(begu
   // Memory grows with what was read and checked: a stream need not tell its size.
   std::vector<unsigned char> encoded;
   while (encoded.size() < header.table_bytes) {
-    const size_t count = static_cast<size_t>(std::min<uint64_t>(header.table_bytes - encoded.size(), piece_bytes));
-    const unsigned char* const from = reader.next(count);
-    encoded.insert(encoded.end(), from, from + count);
+    const size_t at = encoded.size();
+    encoded.resize(at + static_cast<size_t>(std::min<uint64_t>(header.table_bytes - at, piece_bytes)));
+    reader.read(encoded.data() + at, encoded.size() - at);
   }
   tables = parse_tables(encoded);
   uint64_t kv_bytes = UINT64_MAX;

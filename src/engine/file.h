@@ -6,8 +6,8 @@
 
 #include "engine/session.h"
 #include "engine/snapshot.h"
+#include "engine/store/body.h"
 #include "engine/store/format.h"
-#include "engine/store/pieces.h"
 
 namespace pkv {
 
@@ -59,7 +59,7 @@ struct Opening {
   Header header;
   Tables tables;
   uint64_t bytes;      // of the file
-  PieceReader reader;  // what follows are keys and values
+  BodyReader reader;   // what follows are keys and values
 
  private:
   struct Begun;

@@ -3,6 +3,7 @@
 
 #include "base/checked.h"
 #include "engine/file.h"
+#include "engine/store/kv_map.h"
 #include "engine/store/tiles.h"
 
 namespace pkv {
@@ -55,7 +56,7 @@ class Loader {
   Content make(const Text& text);
   void read_kv(std::span<const Text> texts, std::span<const Content> contents);
   void copy_beginning(uint32_t c, size_t g);
-  void load(uint32_t c, size_t g, uint64_t position, uint32_t layer, const unsigned char* from, std::span<const Text> texts, std::span<const Content> contents);
+  void load(const SavedTile& tile, const unsigned char* from, std::span<const Text> texts, std::span<const Content> contents);
 
   uint64_t first_block(const Chain& chain) const { return chain.start / block_size_; }
   Segment& segment(uint32_t chain, size_t g) { return segments_[chain * groups_ + g]; }
@@ -187,7 +188,7 @@ void Loader::check_before_evicting() {
   bool evicts = false;
   for (size_t g = 0; g < groups_; g++) evicts = evicts || group(g).pool.free_count() < counts_[g];
   if (!evicts || cache_.prefix() == nullptr || !source_.can_rewind()) return;
-  opening_.reader.skip(opening_.header.kv_bytes);
+  opening_.reader.read_rest(cache_.workers(), 0, [](uint64_t, uint64_t, const unsigned char*) {});
   source_.rewind();
   Opening again(options_, source_);
   if (encode(again.tables) != encode(tables())) fail(PKV_CORRUPT, "the file was changed while it was read");
@@ -249,49 +250,46 @@ Content Loader::make(const Text& text) {
 // ---- Keys and values ------------------------------------------------------------------------------------------------
 
 void Loader::read_kv(std::span<const Text> texts, std::span<const Content> contents) {
-  for (uint32_t c = 0; c < tables().chains.size(); c++) {
-    const Chain& chain = tables().chains[c];
-    for (size_t g = 0; g < groups_; g++) {
-      if (chain.held[g] == 0) continue;
-      const Shape& saved = tables().groups[g].shape;
-      if (!needed_[c]) {
-        opening_.reader.skip(ceil_div(chain.tokens.size(), tile_tokens) * saved_tile_bytes(saved));
-        continue;
-      }
-      if (!contiguous_) copy_beginning(c, g);
-      const size_t bytes = static_cast<size_t>(saved_layer_bytes(saved));
-      for (uint64_t position = chain.start; position < chain.end(); position += tile_tokens)
-        for (uint32_t layer = 0; layer < saved.layers; layer++) load(c, g, position, layer, opening_.reader.next(bytes), texts, contents);
-    }
+  const KvMap map(tables());
+  opening_.reader.read_rest(cache_.workers(), map.longest(), [&](uint64_t begin, uint64_t end, const unsigned char* bytes) {
+    map.each_ended(begin, end, [&](const SavedTile& tile) {
+      if (needed_[tile.chain]) load(tile, bytes - (begin - tile.offset), texts, contents);
+    });
+  });
+  // A chain after the one it follows.
+  for (uint32_t c = 0; c < tables().chains.size() && !contiguous_; c++)
+    for (size_t g = 0; g < groups_ && needed_[c]; g++) copy_beginning(c, g);
+}
+
+// A tile goes into the block of its chain, or into the tensors of every text that goes through it.
+void Loader::load(const SavedTile& tile, const unsigned char* from, std::span<const Text> texts, std::span<const Content> contents) {
+  const Chain& chain = tables().chains[tile.chain];
+  const Shape& saved = tables().groups[tile.group].shape;
+  const uint64_t position = chain.start + tile.first;
+  const auto tokens = [&](uint64_t end) { return static_cast<uint32_t>(std::min<uint64_t>(tile_tokens, end - position)); };
+  if (!contiguous_) {
+    const Segment& own = segment(tile.chain, tile.group);
+    const uint64_t begin = first_block(chain) * block_size_;
+    if (own.blocks[(position - begin) / block_size_] == no_block) return;
+    load_tile(cache_.kernels(), {&group(tile.group), own.ids}, tile.layer, position - begin, tokens(chain.end()), saved, from);
+    return;
+  }
+  for (const uint32_t t : passing_[tile.chain]) {
+    const Sequence& sequence = contents[t].sequences()[tile.group];
+    const uint64_t end = std::min(texts[t].length, chain.end());
+    if (position >= end || sequence.blocks()[position / block_size_] == no_block) continue;
+    load_tile(cache_.kernels(), {&group(tile.group), {}, &sequence}, tile.layer, position, tokens(end), saved, from);
   }
 }
 
 // What the chain before has in the block in which this one begins.
 void Loader::copy_beginning(uint32_t c, size_t g) {
   const Chain& chain = tables().chains[c];
-  if (chain.start % block_size_ == 0 || segment(c, g).blocks.front() == no_block) return;
-  group(g).layout.copy_block(group(g).slab->data(), segment(c, g).ids.front(), segment(chain.parent, g).ids.back());
-}
-
-// A tile goes into the block of its chain, or into the tensors of every text that goes through it.
-void Loader::load(uint32_t c, size_t g, uint64_t position, uint32_t layer, const unsigned char* from, std::span<const Text> texts,
-                  std::span<const Content> contents) {
-  const Shape& saved = tables().groups[g].shape;
-  const auto tokens = [&](uint64_t end) { return static_cast<uint32_t>(std::min<uint64_t>(tile_tokens, end - position)); };
-  const Chain& chain = tables().chains[c];
-  if (!contiguous_) {
-    const Segment& own = segment(c, g);
-    const uint64_t begin = first_block(chain) * block_size_;
-    if (own.blocks[(position - begin) / block_size_] == no_block) return;
-    load_tile(cache_.kernels(), {&group(g), own.ids}, layer, position - begin, tokens(chain.end()), saved, from);
-    return;
-  }
-  for (const uint32_t t : passing_[c]) {
-    const Sequence& sequence = contents[t].sequences()[g];
-    const uint64_t end = std::min(texts[t].length, chain.end());
-    if (position >= end || sequence.blocks()[position / block_size_] == no_block) continue;
-    load_tile(cache_.kernels(), {&group(g), {}, &sequence}, layer, position, tokens(end), saved, from);
-  }
+  const uint64_t count = chain.start % block_size_;
+  if (count == 0 || segment(c, g).blocks.empty() || segment(c, g).blocks.front() == no_block) return;
+  const std::vector<uint32_t>& before = segment(chain.parent, g).ids;
+  const Run from{&group(g), std::span(before).last(1)}, to{&group(g), std::span(segment(c, g).ids).first(1)};
+  for (uint32_t layer = 0; layer < group(g).shape.layers; layer++) cache_.kernels().transfer({from.view(layer), 0, to.view(layer), 0, count});
 }
 
 std::vector<Content> Loader::build(std::vector<Text> texts) {

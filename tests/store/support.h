@@ -24,6 +24,8 @@ struct Plan {
   bool prefix = false;
   pkv_isa isa = PKV_ISA_AUTO;
   const pkv_allocator* allocator = nullptr;
+  uint32_t threads = 1;
+  const pkv_runner* runner = nullptr;
 
   const Model& of_layer(uint32_t layer) const {
     size_t g = 0;
@@ -68,7 +70,8 @@ inline Cache create(const Plan& setup) {
   config.layout = setup.layout;
   config.block_size = setup.block_size;
   config.blocks = setup.blocks;
-  config.threads = 1;
+  config.threads = setup.runner != nullptr ? 0 : setup.threads;
+  config.runner = setup.runner;
   config.isa = setup.isa;
   config.allocator = setup.allocator;
   if (setup.prefix) config.prefix = &prefix;

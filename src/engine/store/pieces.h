@@ -1,12 +1,11 @@
-// A header and a body of bytes in a file: the body is cut into pieces, and each piece, and the header first, is followed by its tag. A tag is
-// of the bytes and of the tag before it, so that pieces of two files, or in another order, do not fit together.
+// The header of a file is followed by its tag, then comes the body in pieces, each with its tag behind it. A tag is of the bytes and of the tag before
+// it, so that pieces of two files, or in another order, do not fit together.
 #pragma once
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <span>
-#include <vector>
-
-#include "engine/store/stream.h"
 
 namespace pkv {
 
@@ -22,8 +21,11 @@ class Tagger {
   ~Tagger();
   Tagger(const Tagger&) = default;
   Tagger& operator=(const Tagger&) = default;
+  const Tag& last() const { return last_; }
   Tag next(std::span<const unsigned char> bytes);
   bool check(std::span<const unsigned char> bytes, const unsigned char* tag);
+  // The same for bytes that follow any tag: pieces may be checked in any order.
+  bool check_after(const Tag& before, std::span<const unsigned char> bytes, const Tag& tag) const;
 
  private:
   std::array<unsigned char, 64> key_{};
@@ -33,46 +35,5 @@ class Tagger {
 
 // Bytes of a body with its tags. Throws OVERFLOW.
 uint64_t tagged_bytes(uint64_t body);
-
-class PieceWriter {
- public:
-  PieceWriter(Sink& sink, Tagger tagger) : sink_(sink), tagger_(tagger), piece_(piece_bytes + tag_bytes) {}
-  void write_header(std::span<const unsigned char> header);
-  void write(const void* from, size_t n);
-  // Room for the next n bytes, which the caller fills in before the next call. n <= piece_bytes.
-  unsigned char* next(size_t n);
-  void flush();
-
- private:
-  void copy(const void* from, size_t n);
-  void pass();
-
-  Sink& sink_;
-  Tagger tagger_;
-  std::vector<unsigned char> piece_;
-  size_t filled_ = 0;
-  std::vector<unsigned char> across_;  // what next() gave where the piece had too little room
-  bool pending_ = false;
-};
-
-class PieceReader {
- public:
-  // The header was read and checked already, by this tagger.
-  PieceReader(Source& source, const Tagger& tagger, uint64_t body);
-  // The next n bytes, there until the next call; throws CORRUPT where they are not what was written.
-  const unsigned char* next(size_t n);
-  void read(void* to, size_t n);
-  void skip(uint64_t n);
-
- private:
-  void refill();
-
-  Source* source_;
-  Tagger tagger_;
-  uint64_t left_;  // of the body, not yet in piece_
-  std::vector<unsigned char> piece_;
-  size_t at_ = 0, end_ = 0;
-  std::vector<unsigned char> across_;
-};
 
 }  // namespace pkv

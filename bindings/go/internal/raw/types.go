@@ -455,6 +455,7 @@ type Stream struct {
 	// Its bytes; of a load, just those of the file.
 	Size uint64
 	// Moves up to n bytes; returns how many, or a negative errno. 0: the end (read), or an error (write). A hook: see common.h.
+	// Called by the thread that saves or loads.
 	Read  uintptr
 	Write uintptr
 	User  uintptr

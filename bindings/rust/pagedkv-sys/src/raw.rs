@@ -739,7 +739,7 @@ pub struct pkv_stream {
     /// Its bytes; of a load, just those of the file.
     pub size: u64,
     /// Moves up to n bytes; returns how many, or a negative errno. 0: the end (read), or an error (write). A hook: see
-    /// common.h.
+    /// common.h. Called by the thread that saves or loads.
     pub read: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, u64) -> i64>,
     pub write: Option<unsafe extern "C" fn(*mut c_void, *const c_void, u64) -> i64>,
     pub user: *mut c_void,

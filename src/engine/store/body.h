@@ -1,0 +1,61 @@
+// The body of a file, moved a window of pieces at a time: while one thread reads or writes a window, the others work on the one beside it. What
+// belongs together may lie across the ends of pieces and windows.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "base/parallel.h"
+#include "engine/store/pieces.h"
+#include "engine/store/stream.h"
+
+namespace pkv {
+
+class BodyReader {
+ public:
+  // The header was read and checked already, by this tagger.
+  BodyReader(Source& source, const Tagger& tagger, uint64_t body);
+
+  // The next n bytes; throws CORRUPT where they are not what was written.
+  void read(void* to, size_t n);
+
+  // All the rest: take(begin, end, bytes) for every run [begin, end) of it, by many threads and in no order. `longest` bytes before `bytes` are there, too,
+  // as far as the rest goes back. Where something is not what was written, that is told at the end: until then nothing counts that was taken.
+  using Take = std::function<void(uint64_t begin, uint64_t end, const unsigned char* bytes)>;
+  void read_rest(Workers& workers, size_t longest, const Take& take);
+
+ private:
+  struct Window;
+  void read_piece(unsigned char* to, size_t n);
+  void refill();
+  void fill(Window& window, const Window& before);
+  void check(const Window& window, size_t piece) const;
+
+  Source* source_;
+  Tagger tagger_;
+  uint64_t left_;                     // of the body, not yet read from the source
+  Tag last_;                          // of the piece before
+  std::vector<unsigned char> piece_;  // checked
+  size_t at_ = 0;
+};
+
+class BodyWriter {
+ public:
+  BodyWriter(Sink& sink, const Tagger& tagger) : sink_(sink), tagger_(tagger) {}
+  void write_header(std::span<const unsigned char> header);
+
+  // A body of `bytes`: put(begin, end, to), by many threads and in no order, writes all that begins in [begin, end) of it to `to`, and may go `longest`
+  // bytes beyond the end.
+  using Put = std::function<void(uint64_t begin, uint64_t end, unsigned char* to)>;
+  void write_body(Workers& workers, uint64_t bytes, size_t longest, const Put& put);
+
+ private:
+  struct Window;
+  void tag(Window& window);
+  void write(const Window& window);
+
+  Sink& sink_;
+  Tagger tagger_;
+};
+
+}  // namespace pkv
