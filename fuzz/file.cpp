@@ -1,5 +1,8 @@
 // Files with any tables behind right tags: the first byte chooses the cache they are loaded into, the rest are the tables, keys and values are made up. A file
-// is refused with a documented status and nothing changed, or its sessions work: they are read, stepped, saved and loaded again.
+// is refused with a documented status and nothing changed, or its sessions work: they are read, stepped, saved and loaded again. The caches are those of the
+// inputs before: whatever they were given, nothing of it is left.
+#include <memory>
+
 #include "../tests/store/file.h"
 #include "../tests/store/support.h"
 #include "base/status.h"
@@ -29,14 +32,14 @@ std::vector<Plan> plans() {
   return {one, two, larger, plain, contiguous, ids};
 }
 
-// Of what the tables ask for, unless that is more than any cache here has.
+// Of what the tables ask for, unless that is more than any cache here has, which is 147,456 bytes.
 Bytes keys_and_values(const Bytes& tables) {
   uint64_t bytes = 0;
   try {
     bytes = pkv::parse_tables(tables).kv_bytes();
   } catch (const pkv::Error&) {
   }
-  Bytes kv(bytes < (1 << 20) ? bytes : 0);
+  Bytes kv(bytes <= (1 << 18) ? bytes : 0);
   for (size_t i = 0; i < kv.size(); i++) kv[i] = static_cast<unsigned char>(i * 2654435761u >> 24);
   return kv;
 }
@@ -67,40 +70,68 @@ void use(pkv_cache cache, const Plan& plan, const std::vector<Session>& sessions
   CHECK(pkv_cache_validate(cache));
 }
 
+// A plan with the cache that files are loaded into, and one for what is saved of it.
+struct Caches {
+  explicit Caches(const Plan& of) : plan(of), one(create(of)), other(create(of)), empty(stats_of(one)) {}
+  Plan plan;
+  Cache one, other;
+  pkv_cache_stats empty;
+
+  void expect_empty(const Cache& cache) const {
+    if (plan.prefix) CHECK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
+    CHECK(pkv_cache_validate(cache));
+    const pkv_cache_stats stats = stats_of(cache);
+    EXPECT_EQ(0u, stats.sessions);
+    EXPECT_EQ(0u, stats.used_blocks);
+    EXPECT_EQ(empty.free_blocks, stats.free_blocks);
+  }
+};
+
+std::vector<Session> owned(const pkv_session* handles, size_t count) {
+  std::vector<Session> sessions;
+  for (size_t i = 0; i < count; i++) sessions.emplace_back(handles[i]);
+  return sessions;
+}
+
+void save_and_load_again(const Caches& caches, const std::vector<Session>& sessions, const pkv_file_config& config) {
+  const std::vector<pkv_session> opened(sessions.begin(), sessions.end());
+  const std::vector<Session> again = load(caches.other, save(caches.one, opened, &config), &config);
+  ASSERT_EQ(sessions.size(), again.size());
+  for (size_t i = 0; i < again.size(); i++) EXPECT_EQ(length_of(sessions[i]), length_of(again[i]));
+  CHECK(pkv_cache_validate(caches.other));
+}
+
+std::vector<std::unique_ptr<Caches>> all_caches() {
+  std::vector<std::unique_ptr<Caches>> all;
+  for (const Plan& plan : plans()) all.push_back(std::make_unique<Caches>(plan));
+  return all;
+}
+
 }  // namespace
 
 FUZZ_TARGET(const uint8_t* data, size_t size) {
-  static const std::vector<Plan> all = plans();
+  static const std::vector<std::unique_ptr<Caches>> all = all_caches();
   if (size == 0) return;
-  const Plan& plan = all[data[0] % all.size()];
+  const Caches& caches = *all[data[0] % all.size()];
   Bytes tables(data + 1, data + size);
   tables.resize((tables.size() + 63) / 64 * 64);
   const Bytes file = store_file::file_of(tables, keys_and_values(tables));
   pkv_file_config config = file_config();
   config.prefix_index = data[0] / all.size() % 2;
 
-  const Cache cache = create(plan);
   pkv_session handles[32];
   size_t count = 0;
   const pkv_stream from = buffer(file);
-  const pkv_status status = pkv_file_load(cache, &config, &from, std::size(handles), handles, nullptr, &count);
-  if (status != PKV_OK) {
+  const pkv_status status = pkv_file_load(caches.one, &config, &from, std::size(handles), handles, nullptr, &count);
+  if (status == PKV_OK) {
+    const std::vector<Session> sessions = owned(handles, count);
+    CHECK(pkv_cache_validate(caches.one));
+    save_and_load_again(caches, sessions, config);
+    caches.expect_empty(caches.other);
+    use(caches.one, caches.plan, sessions);
+  } else {
     EXPECT_TRUE(status == PKV_CORRUPT || status == PKV_MISMATCH || status == PKV_OUT_OF_BLOCKS || status == PKV_TOO_LARGE || status == PKV_BUFFER_TOO_SMALL)
         << pkv_status_string(status) << ": " << pkv_last_error();
-    EXPECT_EQ(0u, stats_of(cache).used_blocks);
-    EXPECT_EQ(0u, stats_of(cache).sessions);
-    return;
   }
-  std::vector<Session> sessions;
-  std::vector<pkv_session> opened(handles, handles + count);
-  for (const pkv_session handle : opened) sessions.emplace_back(handle);
-  CHECK(pkv_cache_validate(cache));
-  {
-    const Cache other = create(plan);
-    const std::vector<Session> again = load(other, save(cache, opened, &config), &config);
-    ASSERT_EQ(count, again.size());
-    for (size_t i = 0; i < count; i++) EXPECT_EQ(length_of(sessions[i]), length_of(again[i]));
-    CHECK(pkv_cache_validate(other));
-  }
-  use(cache, plan, sessions);
+  caches.expect_empty(caches.one);
 }
