@@ -14,7 +14,9 @@ Struct read_struct(const Struct* from, Struct defaults, const char* name) {
   // By bytes: structs of a list lie struct_size apart, at any address.
   uint32_t size;
   std::memcpy(&size, static_cast<const void*>(from), sizeof size);
-  if (size < sizeof(uint32_t) || size > 4096 || size % sizeof(uint32_t) != 0)
+  // A field is known or unknown as a whole: a struct with fields of 8 bytes, of whatever version, ends at a multiple of that.
+  static_assert(alignof(Struct) == 8);
+  if (size == 0 || size > 4096 || size % alignof(Struct) != 0)
     fail(PKV_INVALID_ARGUMENT, "%s: struct_size is %u; call its _init function first", name, size);
   const auto* bytes = reinterpret_cast<const unsigned char*>(from);
   for (size_t i = sizeof(Struct); i < size; i++)

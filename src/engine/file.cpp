@@ -81,9 +81,9 @@ void add_entries(const PrefixImage& image, ChainBuilder& builder, Salts& salts, 
   }
 }
 
-void write_body(Cache& cache, const Tables& tables, std::span<const unsigned char> encoded, const ChainBuilder& builder, uint64_t bytes, BodyWriter& writer) {
+void write_file(Cache& cache, const Header& header, const Tables& tables, std::span<const unsigned char> encoded, const ChainBuilder& builder, FileWriter& writer) {
   const KvMap map(tables);
-  writer.write_body(cache.workers(), bytes, map.longest(), [&](uint64_t begin, uint64_t end, unsigned char* to) {
+  writer.write(encode(header), header.table_bytes + header.kv_bytes, cache.workers(), map.longest(), [&](uint64_t begin, uint64_t end, unsigned char* to) {
     if (begin < encoded.size()) {
       const auto n = std::min<uint64_t>(end, encoded.size()) - begin;
       std::memcpy(to, encoded.data() + begin, n);
@@ -150,9 +150,8 @@ void save(Cache& cache, std::span<const Frozen> items, const FileOptions& option
   const Header header{!options.key.empty(), encoded.size(), tables.kv_bytes()};
   *bytes = header_bytes + tag_bytes + tagged_bytes(checked_add(header.table_bytes, header.kv_bytes, "bytes of the file"));
   sink.expect(*bytes);
-  BodyWriter writer(sink, tagger);
-  writer.write_header(encode(header));
-  write_body(cache, tables, encoded, builder, header.table_bytes + header.kv_bytes, writer);
+  FileWriter writer(sink, tagger);
+  write_file(cache, header, tables, encoded, builder, writer);
   sink.commit();
 }
 

@@ -139,9 +139,9 @@ Arg struct_in(std::function<std::vector<unsigned char>(World&)> make, uint32_t o
     return bits(at);
   };
   Arg arg = pointer(place);
-  for (const uint32_t size : {0u, 1u, 2u, 3u, 7u, 4100u, 0x80000000u, UINT32_MAX})
+  for (const uint32_t size : {0u, 1u, 2u, 3u, 4u, 7u, 12u, 4104u, 0x80000000u, UINT32_MAX})
     arg.misuses.push_back({format("struct_size %u", size), [size](World&, uint64_t& at) { set_size(at, size); }, {PKV_INVALID_ARGUMENT}});
-  // What lies behind struct_size is poison: it must not be read.
+  // What lies behind it is poison: it must not be read.
   const auto cut = [make](uint32_t size) {
     return [make, size](World& world, uint64_t& at) {
       const size_t whole = make(world).size();
@@ -149,7 +149,7 @@ Arg struct_in(std::function<std::vector<unsigned char>(World&)> make, uint32_t o
       set_size(at, size);
     };
   };
-  arg.misuses.push_back({"only struct_size", cut(4), std::move(bare)});
+  if (!bare.empty()) arg.misuses.push_back({"only the first 8 bytes", cut(8), std::move(bare)});
   arg.misuses.push_back({"older header", cut(older), {PKV_OK}});
   const auto grown = [make](unsigned char tail) {
     return [make, tail](World& world, uint64_t& at) {

@@ -102,7 +102,7 @@ Arg in(std::vector<T> values) {
   return pointer([values](World& world) { return bits(world.keep_list(values)); });
 }
 
-// A struct the caller fills; `older` is what an older header would have had (sizeof: none), `bare` what comes of struct_size alone.
+// A struct the caller fills; `older` is what an older header would have had (sizeof: none), `bare` what comes of its first 8 bytes (nothing: left out).
 Arg struct_in(std::function<std::vector<unsigned char>(World&)> make, uint32_t older, Wanted bare);
 
 template <class Struct>

@@ -62,8 +62,8 @@ Function attention_row() {
   };
   const auto params = [](World&) { return made(pkv_attention_params_init); };
   Function row{ROW(pkv_attention),
-               {config_in<pkv_kv_view>(view, sizeof(pkv_kv_view)), config_in<pkv_attention_sequences>(sequences, sizeof(pkv_attention_sequences), {PKV_INVALID_ARGUMENT}),
-                optional(config_in<pkv_attention_params>(params, 12, {PKV_OK})), rows(4, query_heads), rows(4, query_heads)}};
+               {config_in<pkv_kv_view>(view, sizeof(pkv_kv_view)), config_in<pkv_attention_sequences>(sequences, sizeof(pkv_attention_sequences), {PKV_OK}),
+                optional(config_in<pkv_attention_params>(params, 16, {PKV_OK})), rows(4, query_heads), rows(4, query_heads)}};
   row.cases = params_cases(2);
   const Wanted invalid = {PKV_INVALID_ARGUMENT}, range = {PKV_OUT_OF_RANGE}, big = {PKV_OVERFLOW, PKV_OUT_OF_RANGE, PKV_TOO_LARGE};
   const auto in_view = [&](const char* name, std::function<void(pkv_kv_view&)> change, Wanted wanted) {

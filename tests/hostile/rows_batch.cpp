@@ -117,7 +117,7 @@ std::vector<Function> batch_rows() {
   Function count{ROW(pkv_batch_rows), {batch, out<size_t>()}};
   Function write{ROW(pkv_batch_write), {batch, layer, rows(3, kv_heads), rows(3, kv_heads)}};
   Function attend{ROW(pkv_batch_attend),
-                  {batch, layer, optional(config_in<pkv_attention_params>(params, 12, {PKV_OK})), rows(3, query_heads), rows(3, query_heads)},
+                  {batch, layer, optional(config_in<pkv_attention_params>(params, 16, {PKV_OK})), rows(3, query_heads), rows(3, query_heads)},
                   params_cases(2)};
   attend.cases.push_back(unwritten);
   Function commit{ROW(pkv_batch_commit), {batch, optional(in<int32_t>({1, 2, 3}))}, {unwritten}};

@@ -101,7 +101,7 @@ std::vector<Function> file_rows() {
     return bits(world.keep_list(std::vector<pkv_file_item>{{world.session, nullptr, 1}, {nullptr, world.snapshot, 2}}));
   };
   Function save{ROW(pkv_file_save),
-                {cache, number(2), pointer(items), config, config_in<pkv_stream>(room, sizeof(pkv_stream)), optional(out<uint64_t>())}};
+                {cache, number(2), pointer(items), config, config_in<pkv_stream>(room, sizeof(pkv_stream), {}), optional(out<uint64_t>())}};
   save.cases = config_cases(3);
   for (Case& one : stream_cases(4)) save.cases.push_back(std::move(one));
   const auto item = [](std::function<void(World&, pkv_file_item&)> change) { return field<pkv_file_item>(2, change); };
@@ -122,7 +122,7 @@ std::vector<Function> file_rows() {
       }, {PKV_BUFFER_TOO_SMALL}}};
   save.cases.insert(save.cases.end(), more.begin(), more.end());
 
-  Arg valid_file = config_in<pkv_stream>(file, sizeof(pkv_stream));
+  Arg valid_file = config_in<pkv_stream>(file, sizeof(pkv_stream), {PKV_CORRUPT});
   Function load{ROW(pkv_file_load),
                 {cache, config, valid_file, number(4), out<pkv_session>(4), optional(out<uint64_t>(4)), out<size_t>()}};
   load.cases = reading_cases(1, 2);

@@ -112,7 +112,7 @@ void BodyReader::read_rest(Workers& workers, size_t longest, const Take& take) {
 
 // ---- Writing --------------------------------------------------------------------------------------------------------
 
-struct BodyWriter::Window {
+struct FileWriter::Window {
   explicit Window(size_t room) : bytes(room) {}
   size_t pieces() const { return ceil_div(size, piece_bytes); }
   std::span<const unsigned char> piece(size_t i) const { return {bytes.data() + i * piece_bytes, piece_size(size, i)}; }
@@ -122,17 +122,17 @@ struct BodyWriter::Window {
   std::array<Tag, window_pieces> tags;
 };
 
-void BodyWriter::write_header(std::span<const unsigned char> header) {
+void FileWriter::write_header(std::span<const unsigned char> header) {
   const Tag tag = tagger_.next(header);
   sink_.write(header.data(), header.size());
   sink_.write(tag.data(), tag.size());
 }
 
-void BodyWriter::tag(Window& window) {
+void FileWriter::tag(Window& window) {
   for (size_t i = 0; i < window.pieces(); i++) window.tags[i] = tagger_.next(window.piece(i));
 }
 
-void BodyWriter::write(const Window& window) {
+void FileWriter::write(const Window& window) {
   for (size_t i = 0; i < window.pieces(); i++) {
     sink_.write(window.piece(i).data(), window.piece(i).size());
     sink_.write(window.tags[i].data(), tag_bytes);
@@ -140,9 +140,10 @@ void BodyWriter::write(const Window& window) {
 }
 
 // Three windows go round: one is filled while the one before is tagged and the one before that is written.
-void BodyWriter::write_body(Workers& workers, uint64_t bytes, size_t longest, const Put& put) {
+void FileWriter::write(std::span<const unsigned char> header, uint64_t bytes, Workers& workers, size_t longest, const Put& put) {
   const size_t room = static_cast<size_t>(std::min<uint64_t>(window_bytes, bytes)) + longest;
   Window filled(room), tagged(room), written(room);
+  write_header(header);
   for (uint64_t begin = 0; begin < bytes || tagged.size + written.size > 0;) {
     filled.size = static_cast<size_t>(std::min<uint64_t>(window_bytes, bytes - begin));
     std::memcpy(filled.bytes.data(), tagged.bytes.data() + tagged.size, longest);

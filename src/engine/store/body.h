@@ -39,18 +39,18 @@ class BodyReader {
   size_t at_ = 0;
 };
 
-class BodyWriter {
+class FileWriter {
  public:
-  BodyWriter(Sink& sink, const Tagger& tagger) : sink_(sink), tagger_(tagger) {}
-  void write_header(std::span<const unsigned char> header);
+  FileWriter(Sink& sink, const Tagger& tagger) : sink_(sink), tagger_(tagger) {}
 
-  // A body of `bytes`: put(begin, end, to), by many threads and in no order, writes all that begins in [begin, end) of it to `to`, and may go `longest`
-  // bytes beyond the end.
+  // A header, and a body of `bytes`: put(begin, end, to), by many threads and in no order, writes all that begins in [begin, end) of it to `to`, and may go
+  // `longest` bytes beyond the end. Memory is taken before the first byte is written.
   using Put = std::function<void(uint64_t begin, uint64_t end, unsigned char* to)>;
-  void write_body(Workers& workers, uint64_t bytes, size_t longest, const Put& put);
+  void write(std::span<const unsigned char> header, uint64_t bytes, Workers& workers, size_t longest, const Put& put);
 
  private:
   struct Window;
+  void write_header(std::span<const unsigned char> header);
   void tag(Window& window);
   void write(const Window& window);
 
