@@ -244,7 +244,7 @@ std::vector<Function> pool_rows() {
   };
   std::vector<Function> rows = {
       {ROW(pkv_pool_create),
-       {config_in<pkv_pool_config>(pool_config, offsetof(pkv_pool_config, reserved)), out<pkv_pool>()},
+       {config_in<pkv_pool_config>(pool_config, offsetof(pkv_pool_config, block_size), {PKV_OK}), out<pkv_pool>()},
        {{"no blocks", field([](auto& c) { c.blocks = 0; }), {PKV_INVALID_ARGUMENT}},
         {"2^31 blocks", field([](auto& c) { c.blocks = 0x80000000; }), {PKV_TOO_LARGE}},
         {"UINT32_MAX blocks", field([](auto& c) { c.blocks = UINT32_MAX; }), {PKV_TOO_LARGE}},
