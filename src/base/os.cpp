@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -49,6 +50,11 @@ void populate(void* memory, size_t size) {
   // Older kernels: write each page's first byte back to itself.
   auto* bytes = static_cast<volatile unsigned char*>(memory);
   for (size_t i = 0; i < size; i += 4096) bytes[i] = bytes[i];
+}
+
+void lower_priority() {
+  // Of Linux this is the priority of the thread. A refusal changes nothing that would be wrong.
+  (void)setpriority(PRIO_PROCESS, 0, 10);
 }
 
 unsigned processor_count() {

@@ -20,6 +20,9 @@ void populate(void* memory, size_t size);
 
 unsigned processor_count();
 
+// This thread leaves the processors to others that want them, but for about a tenth of one.
+void lower_priority();
+
 // Rises by one in the child at each fork(): an object made under another epoch was inherited.
 uint64_t fork_epoch();
 

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "base/memory.h"
+#include "base/os.h"
 #include "engine/file.h"
 
 namespace pkv {
@@ -195,7 +196,9 @@ void Tier::write(Content content) noexcept {
   queued_.notify_all();
 }
 
+// Steps go first: what waits here is of use later, if at all.
 void Tier::run_writer() noexcept {
+  os::lower_priority();
   for (;;) {
     std::string salt;
     std::vector<int32_t> text;
@@ -286,20 +289,18 @@ size_t Tier::write_batch(std::span<const ContentKey> keys, Tokens text, size_t f
   std::vector<unsigned char> known(keys.size());
   skip_known(keys, known);
   Items items;
-  {
-    const std::lock_guard lock(writing_mutex_);
+  unsigned char* at = write_buffer_.data();
+  for (size_t i = 0; i < keys.size(); i++) {
+    const size_t position = first + i / groups(), g = i % groups();
+    const std::lock_guard lock(writing_mutex_);  // of one block: who is in need of blocks does not wait for more
     if (!writing_) return 0;
-    unsigned char* at = write_buffer_.data();
-    for (size_t i = 0; i < keys.size(); i++) {
-      const size_t position = first + i / groups(), g = i % groups();
-      const Sequence& sequence = writing_->sequences()[g];
-      known_items_.fetch_add(known[i], std::memory_order_relaxed);
-      if (known[i] != 0 || sequence.blocks()[position] == no_block) continue;
-      write_block_value(cache_.kernels(), {&group(g), sequence.ids()}, position, keys[i], text.subspan(position * block_size(), block_size()), Tagger(secret_), at);
-      items.push_back(item_of(keys[i], at, item_bytes_[g]));
-      at += item_bytes_[g];
-      known[i] = 1;  // once it is put
-    }
+    const Sequence& sequence = writing_->sequences()[g];
+    known_items_.fetch_add(known[i], std::memory_order_relaxed);
+    if (known[i] != 0 || sequence.blocks()[position] == no_block) continue;
+    write_block_value(cache_.kernels(), {&group(g), sequence.ids()}, position, keys[i], text.subspan(position * block_size(), block_size()), Tagger(secret_), at);
+    items.push_back(item_of(keys[i], at, item_bytes_[g]));
+    at += item_bytes_[g];
+    known[i] = 1;  // once it is put
   }
   const uint64_t stored = store_.put(items);
   written_.fetch_add(stored, std::memory_order_relaxed);
