@@ -86,4 +86,29 @@ pkv_batch Filled::begin(uint32_t new_tokens) {
   return batch;
 }
 
+namespace {
+bool is_short = false;
+}
+
+bool short_run() { return is_short; }
+
+int run(int argc, char** argv, void (*register_all)()) {
+  std::vector<char*> arguments;
+  static char min_time[] = "--benchmark_min_time=0.1";
+  for (int i = 0; i < argc; i++) {
+    if (std::strcmp(argv[i], "--short") != 0) {
+      arguments.push_back(argv[i]);
+      continue;
+    }
+    is_short = true;
+    arguments.insert(arguments.begin() + 1, min_time);
+  }
+  register_all();
+  int count = static_cast<int>(arguments.size());
+  benchmark::Initialize(&count, arguments.data());
+  if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
+
 }  // namespace pkv::bench

@@ -98,6 +98,9 @@ std::pair<double, double> in_turns(benchmark::State& state, const First& first, 
 // True for the short mode: fewer shapes, shorter runs.
 bool short_run();
 
+// A main function: --short is one thing varied at a time, a tenth of a second each, unless other options say so.
+int run(int argc, char** argv, void (*register_all)());
+
 // Registers the benchmarks of one file.
 void register_decode();
 void register_prefill();

@@ -6,20 +6,21 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "../tests/redis/servers.h"
+#include "tier.h"
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using pkv::bench::Clock;
+using pkv::bench::seconds_since;
 constexpr size_t batch_bytes = 32 << 20;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 // Two ends of a TCP connection of this process.
 class Loopback {
@@ -67,15 +68,20 @@ class Loopback {
   int from_, to_;
 };
 
-void move(benchmark::State& state, size_t value_bytes, bool writes) {
-  const redis_test::Server server;
-  const std::string address = server.address();
+pkv_store open_redis(const std::string& address) {
   pkv_redis_config config;
   pkv_redis_config_init(&config, sizeof config);
   config.servers = address.c_str();
   config.command_timeout_ms = 20'000;
   pkv_store store;
-  if (pkv_redis_open(&config, &store) != PKV_OK) return state.SkipWithError(pkv_redis_last_error());
+  if (pkv_redis_open(&config, &store) == PKV_OK) return store;
+  std::fprintf(stderr, "%s\n", pkv_redis_last_error());
+  std::exit(1);
+}
+
+void move(benchmark::State& state, size_t value_bytes, bool writes) {
+  const redis_test::Server server;
+  const pkv_store store = open_redis(server.address());
 
   std::vector<char> bytes(batch_bytes, 'x');
   std::vector<pkv_store_item> items(batch_bytes / value_bytes);
@@ -99,6 +105,12 @@ void move(benchmark::State& state, size_t value_bytes, bool writes) {
   store.close(store.user);
 }
 
+void register_redis_tier() {
+  const auto server = std::make_shared<redis_test::Server>();
+  const auto loopback = [](std::vector<char>& bytes, size_t) { return Loopback().seconds(bytes); };
+  pkv::bench::register_tier("redis", [server] { return open_redis(server->address()); }, {loopback, loopback});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -106,13 +118,12 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "neither redis-server nor valkey-server is installed\n");
     return 1;
   }
-  for (const bool writes : {true, false})
-    for (const size_t kib : {64, 2048})
-      benchmark::RegisterBenchmark(((writes ? "redis/put/" : "redis/get/") + std::to_string(kib) + "KiB").c_str(), move, kib << 10, writes)
-          ->Unit(benchmark::kMillisecond)
-          ->UseRealTime();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  return pkv::bench::run(argc, argv, [] {
+    for (const bool writes : {true, false})
+      for (const size_t kib : {64, 2048})
+        benchmark::RegisterBenchmark(((writes ? "redis/put/" : "redis/get/") + std::to_string(kib) + "KiB").c_str(), move, kib << 10, writes)
+            ->Unit(benchmark::kMillisecond)
+            ->UseRealTime();
+    register_redis_tier();
+  });
 }

@@ -4,43 +4,24 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
 
 #include "fixture.h"
+#include "tier.h"
 
 namespace pkv::bench {
 
 namespace {
 
-constexpr size_t piece = 256 << 10;
+constexpr size_t usual_piece = 256 << 10;
 
 [[noreturn]] void stop(const char* what) {
   std::perror(what);
   std::exit(1);
 }
 
-// Files in a folder of their own, which goes with them.
-class Folder {
- public:
-  Folder() {
-    const char* const base = std::getenv("TMPDIR");
-    path_ = std::string(base != nullptr ? base : "/tmp") + "/pagedkv-bench-XXXXXX";
-    if (mkdtemp(path_.data()) == nullptr) stop("mkdtemp");
-  }
-  ~Folder() {
-    unlink(file("ours").c_str());
-    unlink(file("plain").c_str());
-    rmdir(path_.c_str());
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  std::string file(const char* name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
-
 // A new file in the place of the old one, as a save makes it.
-void write_plain(const std::string& path, const std::vector<char>& bytes) {
+void write_plain(const std::string& path, const std::vector<char>& bytes, size_t piece = usual_piece) {
   const std::string fresh = path + ".new";
   const int file = open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   for (size_t at = 0; at < bytes.size(); at += piece)
@@ -49,7 +30,7 @@ void write_plain(const std::string& path, const std::vector<char>& bytes) {
   if (rename(fresh.c_str(), path.c_str()) != 0) stop("rename");
 }
 
-void read_plain(const std::string& path, std::vector<char>& bytes) {
+void read_plain(const std::string& path, std::vector<char>& bytes, size_t piece = usual_piece) {
   const int file = open(path.c_str(), O_RDONLY);
   for (size_t at = 0; at < bytes.size(); at += piece)
     if (::read(file, bytes.data() + at, std::min(piece, bytes.size() - at)) < 0) stop("read");
@@ -145,9 +126,35 @@ void load(benchmark::State& state, const Case& one) {
   report(state, files, ours, plain);
 }
 
+void register_directory() {
+  const auto folder = std::make_shared<Folder>();
+  const OpenStore open = [folder] {
+    const std::string path = folder->file("store");
+    pkv_directory_config config;
+    check(pkv_directory_config_init(&config, sizeof config));
+    config.path = path.c_str();
+    config.capacity_bytes = uint64_t{2} << 30;
+    pkv_store store;
+    check(pkv_store_open_directory(&config, &store));
+    return store;
+  };
+  const auto timed = [](const auto& run) {
+    const auto begin = Clock::now();
+    run();
+    return seconds_since(begin);
+  };
+  register_tier("directory", open, {[=](auto& bytes, size_t piece) { return timed([&] { write_plain(folder->file("plain"), bytes, piece); }); },
+                                    [=](auto& bytes, size_t piece) {
+                                      write_plain(folder->file("plain"), bytes, piece);
+                                      return timed([&] { read_plain(folder->file("plain"), bytes, piece); });
+                                    }});
+}
+
 }  // namespace
 
 void register_store() {
+  register_first_token_from_file();
+  register_directory();
   static constexpr Case cases[] = {{"bf16", PKV_BF16, PKV_LAYOUT_PACKED, false},
                                    {"int8", PKV_INT8, PKV_LAYOUT_PACKED, false},
                                    {"bf16/plain layout", PKV_BF16, PKV_LAYOUT_PLAIN, false},

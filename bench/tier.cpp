@@ -1,0 +1,322 @@
+#include "tier.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+namespace pkv::bench {
+
+namespace {
+
+constexpr uint32_t chunk = 2048;  // tokens of a prompt at once
+constexpr uint64_t patient_ms = 60'000;
+
+// The text of a session: no two numbers have a block in common.
+std::vector<int32_t> text(uint32_t number, uint32_t tokens) {
+  std::vector<int32_t> ids(tokens);
+  for (uint32_t i = 0; i < tokens; i++) ids[i] = static_cast<int32_t>(number * 1000003u + i);
+  return ids;
+}
+
+// A cache with a prefix index, and with a store if it has one.
+class Served {
+ public:
+  struct Shape {
+    uint32_t layers, tokens, sessions;  // room for so many sessions of so many tokens
+    uint32_t group = 4, kv_heads = 8, dim = 128;
+    uint32_t query_heads() const { return group * kv_heads; }
+  };
+
+  Served(const Shape& shape, const OpenStore& open) : shape_(shape), kv_(chunk, shape.kv_heads, shape.dim, PKV_BF16), q_(chunk, shape.query_heads(), shape.dim), out_(chunk, shape.query_heads(), shape.dim) {
+    pkv_cache_config config;
+    check(pkv_cache_config_init(&config, sizeof config));
+    config.layers = shape.layers;
+    config.query_heads = shape.query_heads();
+    config.kv_heads = shape.kv_heads;
+    config.key_dim = shape.dim;
+    config.dtype = PKV_BF16;
+    config.prefault = 1;
+    config.blocks = uint64_t{shape.sessions} * (shape.tokens / 16 + 2);
+    pkv_prefix_config prefix;
+    check(pkv_prefix_config_init(&prefix, sizeof prefix));
+    config.prefix = &prefix;
+    pkv_store store{};
+    pkv_store_config tier;
+    check(pkv_store_config_init(&tier, sizeof tier));
+    tier.store = &store;
+    tier.wait_ms = patient_ms;
+    tier.queue_blocks = config.blocks;
+    if (open) {
+      store = open();
+      config.store = &tier;
+    }
+    check(pkv_cache_create(&config, &cache_));
+  }
+  ~Served() { check(pkv_cache_destroy(cache_)); }
+  Served(const Served&) = delete;
+  Served& operator=(const Served&) = delete;
+
+  pkv_cache cache() const { return cache_; }
+  pkv_session open() {
+    pkv_session session;
+    check(pkv_session_open(cache_, nullptr, &session));
+    return session;
+  }
+  // The tokens from `from` on, attended to if that matters.
+  void compute(pkv_session session, const std::vector<int32_t>& ids, size_t from, bool attends) {
+    for (size_t at = from; at < ids.size(); at += chunk) {
+      const auto n = static_cast<uint32_t>(std::min<size_t>(chunk, ids.size() - at));
+      step(session, n, attends, ids.data() + at);
+    }
+  }
+  void step(pkv_session session, uint32_t n, bool attends, const int32_t* ids) {
+    pkv_batch batch;
+    check(pkv_batch_begin(cache_, 1, &session, &n, nullptr, &batch));
+    for (uint32_t layer = 0; layer < shape_.layers; layer++) {
+      check(pkv_batch_write(batch, layer, kv_.tensor(), kv_.tensor()));
+      if (attends) check(pkv_batch_attend(batch, layer, nullptr, q_.tensor(), out_.tensor()));
+    }
+    check(pkv_batch_commit(batch, ids));
+  }
+  // Sessions with these texts, ended: they go to the store.
+  void end_sessions(uint32_t first, uint32_t count, uint32_t tokens) {
+    for (uint32_t i = first; i < first + count; i++) {
+      const pkv_session session = open();
+      compute(session, text(i, tokens), 0, false);
+      check(pkv_session_close(session));
+    }
+  }
+  uint64_t flush() {
+    uint64_t queued = 0;
+    check(pkv_store_flush(cache_, patient_ms, &queued));
+    return queued;
+  }
+  pkv_store_stats stats() const {
+    pkv_store_stats stats{};
+    stats.struct_size = sizeof stats;
+    check(pkv_store_get_stats(cache_, &stats));
+    return stats;
+  }
+
+ private:
+  const Shape shape_;
+  Rows kv_, q_, out_;
+  pkv_cache cache_ = nullptr;
+};
+
+// ---- Time to first token --------------------------------------------------------------------------------------------
+
+uint32_t prompt_tokens() { return short_run() ? 4096 : 32768; }
+Served::Shape prompt_shape() { return {.layers = 1, .tokens = prompt_tokens(), .sessions = 2}; }
+
+// A prompt through attention alone: with the rest of a model it takes longer. Once for all.
+double seconds_of_prefill() {
+  static const double seconds = [] {
+    Served served(prompt_shape(), nullptr);
+    const pkv_session session = served.open();
+    const auto begin = Clock::now();
+    served.compute(session, text(1, prompt_tokens()), 0, true);
+    return seconds_since(begin);
+  }();
+  return seconds;
+}
+
+void report_first_token(benchmark::State& state, double seconds) {
+  const double each = seconds / static_cast<double>(state.iterations());
+  state.counters["ms"] = 1e3 * each;
+  state.counters["prefill_ms"] = 1e3 * seconds_of_prefill();
+  state.counters["ratio"] = seconds_of_prefill() / each;
+}
+
+void first_token_from_store(benchmark::State& state, const OpenStore& open) {
+  const std::vector<int32_t> prompt = text(1, prompt_tokens());
+  {
+    Served served(prompt_shape(), open);
+    served.end_sessions(1, 1, prompt_tokens());
+    if (served.flush() != 0) return state.SkipWithError("the store does not take the prompt");
+  }
+  double seconds = 0;
+  for (auto _ : state) {
+    Served served(prompt_shape(), open);
+    const auto begin = Clock::now();
+    const pkv_session session = served.open();
+    uint64_t matched = 0;
+    check(pkv_session_match_prefix(session, prompt.size() - 1, prompt.data(), &matched));
+    served.compute(session, prompt, matched, true);
+    seconds += seconds_since(begin);
+    if (matched + 16 < prompt.size()) state.SkipWithError("the store has lost the prompt");
+  }
+  report_first_token(state, seconds);
+}
+
+void first_token_from_file(benchmark::State& state) {
+  const Folder folder;
+  const std::string path = folder.file("prompt");
+  const std::vector<int32_t> prompt = text(1, prompt_tokens());
+  pkv_stream stream;
+  check(pkv_stream_init(&stream, sizeof stream));
+  stream.kind = PKV_STREAM_PATH;
+  stream.path = path.c_str();
+  {
+    Served served(prompt_shape(), nullptr);
+    const pkv_session session = served.open();
+    served.compute(session, std::vector<int32_t>(prompt.begin(), prompt.end() - 1), 0, false);
+    const pkv_file_item item{session, nullptr, 0};
+    check(pkv_file_save(served.cache(), 1, &item, nullptr, &stream, nullptr));
+  }
+  double seconds = 0;
+  for (auto _ : state) {
+    Served served(prompt_shape(), nullptr);
+    const auto begin = Clock::now();
+    pkv_session session;
+    size_t count = 0;
+    check(pkv_file_load(served.cache(), nullptr, &stream, 1, &session, nullptr, &count));
+    served.compute(session, prompt, prompt.size() - 1, true);
+    seconds += seconds_since(begin);
+  }
+  report_first_token(state, seconds);
+}
+
+// ---- Throughput -----------------------------------------------------------------------------------------------------
+
+constexpr Served::Shape moved{.layers = 8, .tokens = 1024, .sessions = 4};
+constexpr size_t moved_block = size_t{8} * 16 * 8 * 128 * 2 * 2;  // bytes, without what is written beside them
+
+void report_moved(benchmark::State& state, double bytes, double ours, double plain) {
+  state.counters["GB/s"] = bytes / ours / 1e9;
+  state.counters["plain_GB/s"] = bytes / plain / 1e9;
+  state.counters["ratio"] = plain / ours;
+}
+
+void spill(benchmark::State& state, const OpenStore& open, const Plain& plain) {
+  Served served(moved, open);
+  double ours = 0, other = 0, bytes = 0;
+  uint32_t number = 0;
+  for (auto _ : state) {
+    const uint64_t before = served.stats().written_bytes;
+    state.PauseTiming();
+    std::vector<pkv_session> sessions;
+    for (uint32_t i = 0; i < moved.sessions; i++) {
+      sessions.push_back(served.open());
+      served.compute(sessions.back(), text(1000 + number++, moved.tokens), 0, false);
+    }
+    state.ResumeTiming();
+    const auto begin = Clock::now();
+    for (const pkv_session session : sessions) check(pkv_session_close(session));
+    served.flush();
+    ours += seconds_since(begin);
+    const uint64_t written = served.stats().written_bytes - before;
+    bytes += static_cast<double>(written);
+    std::vector<char> same(written, 'x');
+    other += plain.write(same, moved_block);
+  }
+  if (served.stats().dropped_blocks > 0) state.SkipWithError("not everything was written");
+  report_moved(state, bytes, ours, other);
+}
+
+void fetch(benchmark::State& state, const OpenStore& open, const Plain& plain) {
+  {
+    Served served(moved, open);
+    served.end_sessions(1, moved.sessions, moved.tokens);
+    served.flush();
+  }
+  double ours = 0, other = 0, bytes = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    Served served(moved, open);
+    state.ResumeTiming();
+    const auto begin = Clock::now();
+    for (uint32_t i = 1; i <= moved.sessions; i++) {
+      const std::vector<int32_t> ids = text(i, moved.tokens);
+      check(pkv_store_prefetch(served.cache(), nullptr, 0, ids.size(), ids.data()));
+    }
+    for (uint32_t i = 1; i <= moved.sessions; i++) {
+      const std::vector<int32_t> ids = text(i, moved.tokens);
+      uint64_t cached = 0;
+      check(pkv_store_wait(served.cache(), nullptr, 0, ids.size(), ids.data(), patient_ms, &cached));
+      if (cached != ids.size()) state.SkipWithError("the store has lost something");
+    }
+    ours += seconds_since(begin);
+    const uint64_t read = served.stats().read_bytes;
+    bytes += static_cast<double>(read);
+    std::vector<char> same(read, 'x');
+    other += plain.read(same, moved_block);
+  }
+  report_moved(state, bytes, ours, other);
+}
+
+// ---- Decode beside it -----------------------------------------------------------------------------------------------
+
+// Steps of 8 sessions of 4096 tokens while ended sessions are written, over the same steps while nothing is.
+void decode(benchmark::State& state, const OpenStore& open) {
+  constexpr uint32_t sessions = 8, tokens = 4096, ended = 16, ended_tokens = 1024, steps = 6;
+  Served served({.layers = 1, .tokens = tokens, .sessions = 2 * sessions}, open);
+  std::vector<pkv_session> running;
+  for (uint32_t i = 0; i < sessions; i++) {
+    running.push_back(served.open());
+    served.compute(running.back(), text(i, tokens), 0, false);
+  }
+  const Rows kv(sessions, 8, 128), q(sessions, 32, 128), out(sessions, 32, 128);
+  const std::vector<uint32_t> one(sessions, 1);
+  const auto seconds_of_steps = [&] {
+    const auto begin = Clock::now();
+    for (uint32_t i = 0; i < steps; i++) {
+      pkv_batch batch;
+      check(pkv_batch_begin(served.cache(), sessions, running.data(), one.data(), nullptr, &batch));
+      check(pkv_batch_write(batch, 0, kv.tensor(), kv.tensor()));
+      check(pkv_batch_attend(batch, 0, nullptr, q.tensor(), out.tensor()));
+      check(pkv_batch_abort(batch));
+    }
+    return seconds_since(begin);
+  };
+  double beside = 0, alone = 0, written = 0;
+  uint32_t number = 1000;
+  bool always = true;
+  for (auto _ : state) {
+    served.end_sessions(number, ended, ended_tokens);
+    number += ended;
+    const uint64_t before = served.stats().written_bytes;
+    beside += seconds_of_steps();
+    const pkv_store_stats stats = served.stats();
+    written += static_cast<double>(stats.written_bytes - before);
+    always = always && stats.queued_blocks > 0;
+    served.flush();
+    alone += seconds_of_steps();
+  }
+  if (!always) state.SetLabel("the store was faster than the steps: part of them ran alone");
+  state.counters["written_GB/s"] = written / beside / 1e9;
+  state.counters["slowdown_%"] = 100 * (beside / alone - 1);
+  state.counters["ratio"] = alone / beside;
+}
+
+}  // namespace
+
+Folder::Folder() {
+  const char* const base = std::getenv("TMPDIR");
+  path_ = std::string(base != nullptr ? base : "/tmp") + "/pagedkv-bench-XXXXXX";
+  if (mkdtemp(path_.data()) == nullptr) {
+    std::perror("mkdtemp");
+    std::exit(1);
+  }
+}
+
+Folder::~Folder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+void register_tier(const std::string& name, const OpenStore& open, const Plain& plain) {
+  const auto add = [&](const std::string& what, const auto& run) {
+    return benchmark::RegisterBenchmark(("tier/" + what + "/" + name).c_str(), run)->Unit(benchmark::kMillisecond)->UseRealTime();
+  };
+  add("first_token", [open](benchmark::State& state) { first_token_from_store(state, open); })->Iterations(short_run() ? 1 : 3);
+  add("spill", [open, plain](benchmark::State& state) { spill(state, open, plain); });
+  add("fetch", [open, plain](benchmark::State& state) { fetch(state, open, plain); });
+  add("decode", [open](benchmark::State& state) { decode(state, open); });
+}
+
+void register_first_token_from_file() {
+  benchmark::RegisterBenchmark("tier/first_token/file", first_token_from_file)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(short_run() ? 1 : 3);
+}
+
+}  // namespace pkv::bench
