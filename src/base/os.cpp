@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -55,6 +56,12 @@ void populate(void* memory, size_t size) {
 void lower_priority() {
   // Of Linux this is the priority of the thread. A refusal changes nothing that would be wrong.
   (void)setpriority(PRIO_PROCESS, 0, 10);
+}
+
+std::chrono::nanoseconds thread_time() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
 unsigned processor_count() {

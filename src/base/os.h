@@ -3,6 +3,7 @@
 
 #include <pagedkv/cache.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
@@ -22,6 +23,9 @@ unsigned processor_count();
 
 // This thread leaves the processors to others that want them, but for about a tenth of one.
 void lower_priority();
+
+// What this thread has had of the processors.
+std::chrono::nanoseconds thread_time();
 
 // Rises by one in the child at each fork(): an object made under another epoch was inherited.
 uint64_t fork_epoch();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
 #include "base/memory.h"
 #include "base/os.h"
@@ -70,7 +71,7 @@ std::vector<unsigned char> bytes_of(const void* data, uint64_t size) {
   return size == 0 ? std::vector<unsigned char>{} : std::vector<unsigned char>(bytes, bytes + size);
 }
 
-constexpr uint64_t usual_buffer = uint64_t{16} << 20;
+constexpr uint64_t usual_buffer = uint64_t{4} << 20;
 
 }  // namespace
 
@@ -143,7 +144,10 @@ bool Tier::give_way() noexcept {
 
 uint64_t Tier::flush(Clock::time_point until) noexcept {
   std::unique_lock lock(queue_mutex_);
+  flushing_++;
+  queued_.notify_all();
   done_.wait_until(lock, until, [&] { return writes_.empty() && writing_blocks_ == 0; });
+  flushing_--;
   return queued_blocks_ + writing_blocks_;
 }
 
@@ -246,13 +250,25 @@ void Tier::write_content(const std::string& salt, const std::vector<int32_t>& te
   const std::vector<ContentKey> keys = keys_of(salt, text, 0, total);
   for (size_t first = 0; first < total;) {
     const size_t count = std::min(batch_, total - first);
+    const std::chrono::nanoseconds begin = os::thread_time();
     const size_t stored = write_batch(std::span(keys).subspan(first * groups(), count * groups()), text, first, count);
     if (stored < count) {
       dropped_.fetch_add(total - first - stored, std::memory_order_relaxed);
       return;
     }
     first += count;
+    make_way_for_steps(os::thread_time() - begin);
   }
+}
+
+// A step waits for the slowest of its threads: while steps end, the writer works a tenth of the time, unless somebody waits for it.
+void Tier::make_way_for_steps(std::chrono::nanoseconds worked) {
+  const uint64_t ended = cache_.counters().commits + cache_.counters().aborts;
+  const Clock::time_point now = Clock::now();
+  if (std::exchange(steps_seen_, ended) != ended) last_step_ = now;
+  if (now - last_step_ > std::chrono::seconds(1)) return;
+  std::unique_lock lock(queue_mutex_);
+  queued_.wait_for(lock, 9 * worked, [&] { return ending_ || flushing_ > 0; });
 }
 
 namespace {

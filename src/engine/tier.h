@@ -119,6 +119,7 @@ class Tier {
   void run_writer() noexcept;
   void write_content(const std::string& salt, const std::vector<int32_t>& text);
   size_t write_batch(std::span<const ContentKey> keys, Tokens text, size_t first, size_t count);
+  void make_way_for_steps(std::chrono::nanoseconds worked);
   void skip_known(std::span<const ContentKey> keys, std::vector<unsigned char>& known);
   void finish_writing(uint64_t dropped) noexcept;
 
@@ -146,6 +147,7 @@ class Tier {
   mutable std::mutex queue_mutex_;
   std::condition_variable queued_, done_;
   bool ending_ = false;
+  unsigned flushing_ = 0;               // callers of flush()
   std::deque<Content> writes_;
   uint64_t queued_blocks_ = 0, writing_blocks_ = 0;
   std::list<Reading> reads_;            // the first one is under way
@@ -154,6 +156,9 @@ class Tier {
   // Who holds several takes reading_mutex_ first, then queue_mutex_, then writing_mutex_: the reader asks for blocks, and so may find itself in give_way().
   std::mutex writing_mutex_, reading_mutex_;
   std::optional<Content> writing_, reading_;
+
+  uint64_t steps_seen_ = 0;             // by the writer: how many had ended, and when the last of them was seen
+  Clock::time_point last_step_{};
 
   std::atomic<uint64_t> dropped_{0}, written_{0}, known_items_{0}, asked_{0}, read_{0}, corrupt_{0}, written_bytes_{0}, read_bytes_{0};
   std::thread writer_, reader_;
