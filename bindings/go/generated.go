@@ -47,10 +47,14 @@ const (
 	ErrRefLimit Status = 203
 	// Every slot of the block is taken.
 	ErrBlockFull Status = 204
-	ErrCorrupt   Status = 300
-	ErrVersion   Status = 301
-	ErrMismatch  Status = 302
-	ErrIO        Status = 400
+	// Bytes that are not those that were saved: damaged, cut short, or tagged with another key.
+	ErrCorrupt Status = 300
+	// A file of a format that this library does not know.
+	ErrVersion Status = 301
+	// A file of another model: shapes, dtypes or fingerprint are not the cache's.
+	ErrMismatch Status = 302
+	// The operating system or a server said no; the sentence has its reason.
+	ErrIO Status = 400
 	// An invariant of the library does not hold: please report it.
 	ErrInternal Status = 500
 )
@@ -108,7 +112,7 @@ const (
 	FP8E5M2 DType = 7
 )
 
-// LogLevel is an enum of the library.
+// LogLevel: What a line is about.
 type LogLevel int32
 
 // Values of LogLevel.
@@ -225,7 +229,7 @@ const (
 	IndexSlots  IndexUnit = 2
 )
 
-// PrefixEventKind is an enum of the library.
+// PrefixEventKind: What happened to a block position.
 type PrefixEventKind int32
 
 // Values of PrefixEventKind.
@@ -412,7 +416,7 @@ func poolStatsOf(r *raw.PoolStats) PoolStats {
 	}
 }
 
-// SessionInfo is a struct of the library.
+// SessionInfo: What a session holds now.
 type SessionInfo struct {
 	Priority int32
 	// 1: between pkv_session_suspend and pkv_session_resume.
@@ -438,7 +442,7 @@ func sessionInfoOf(r *raw.SessionInfo) SessionInfo {
 	}
 }
 
-// BlockState is a struct of the library.
+// BlockState: What one word per block holds.
 type BlockState struct {
 	ID uint32
 	// How often this id has been freed.

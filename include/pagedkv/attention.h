@@ -10,6 +10,8 @@
  * Sessions of a batch that share leading blocks have those read once for all of them (Juravsky et al. 2024, Ye et al. 2024).
  * A query that sees no position gives zeros. INT8 and INT4 are multiplied as integers, queries and weights rounded to 2^-15 of
  * their largest.
+ *
+ * Threads: every function may be called from any thread.
  */
 #ifndef PAGEDKV_ATTENTION_H
 #define PAGEDKV_ATTENTION_H
@@ -25,6 +27,7 @@ extern "C" {
 /** sinks value: the sinks of the layer's group. */
 #define PKV_SINKS_OF_LAYER ((uint32_t)0xFFFFFFFFu)
 
+/** Which attention is computed. Variants combine freely. */
 typedef struct pkv_attention_params {
   uint32_t struct_size;
   float scale;     /**< Factor of the scores, finite; 0 (default): 1 / sqrt(key_dim). */

@@ -52,7 +52,7 @@ PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_sess
 PKV_API pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count, const pkv_session* sessions, const uint32_t* new_tokens,
                                             size_t capacity, pkv_session* victims, size_t* victim_count);
 
-/** Rows of this batch: the sum of new_tokens. Since 0.1. */
+/** Rows of this batch: the sum of new_tokens. Statuses: none of its own. Since 0.1. */
 PKV_API pkv_status pkv_batch_rows(pkv_batch batch, size_t* rows);
 
 /**
@@ -84,7 +84,7 @@ PKV_API pkv_status pkv_batch_commit(pkv_batch batch, const int32_t* tokens);
  */
 PKV_API pkv_status pkv_batch_accept(pkv_batch batch, size_t i, size_t count, const uint32_t* kept);
 
-/** Ends the step as if it had never begun; the handle is closed. NULL is OK. Since 0.1. */
+/** Ends the step as if it had never begun; the handle is closed. NULL is OK. Statuses: none of its own. Since 0.1. */
 PKV_API pkv_status pkv_batch_abort(pkv_batch batch);
 
 /** Slots of all new tokens in one group, [rows]: where an engine with bytes of its own writes them. Statuses: OUT_OF_RANGE,

@@ -74,7 +74,8 @@ typedef struct pkv_layer_group {
   uint32_t key_dim;              /**< Head dim of queries and keys; a multiple of 16, 16 to 576. */
   uint32_t value_dim;            /**< Head dim of values and outputs; 0: key_dim. */
   pkv_dtype dtype;               /**< Of stored keys and values; 0: PKV_F32. */
-  uint32_t window;               /**< A token sees itself and window - 1 before it; 0: all. Blocks that leave the window are given back. */
+  uint32_t window;               /**< A token sees itself and window - 1 before it; 0: all. Blocks that leave the window are given back, one step late:
+                                      what a trim to the length before the last step needs is there still. */
   uint64_t blocks;               /**< Blocks of this group; 0: those of the config. */
   pkv_dtype value_dtype;         /**< Of stored values; 0: dtype. */
   uint32_t sinks;                /**< With a window: the first tokens that stay visible, and in memory, for ever (Xiao et al. 2023). */
@@ -99,6 +100,7 @@ typedef struct pkv_prefix_config {
   uint32_t reserved;      /**< 0. */
 } pkv_prefix_config;
 
+/** What pkv_cache_create makes: the model, its memory, and who does the work. */
 typedef struct pkv_cache_config {
   uint32_t struct_size;
   pkv_storage storage;   /**< Default PAGED. */
@@ -188,10 +190,10 @@ typedef struct pkv_cache_info {
   pkv_isa isa;      /**< The one whose kernels run. */
 } pkv_cache_info;
 
-/** Since 0.1. */
+/** Tells what the cache was made with. Statuses: none of its own. Since 0.1. */
 PKV_API pkv_status pkv_cache_get_info(pkv_cache cache, pkv_cache_info* out);
 
-/** Counts over all groups. Exact while no other thread uses the cache. Since 0.1. */
+/** Counts over all groups. Exact while no other thread uses the cache. Statuses: none of its own. Since 0.1. */
 PKV_API pkv_status pkv_cache_get_stats(pkv_cache cache, pkv_cache_stats* out);
 
 /** Counts of the pool of one group. Statuses: OUT_OF_RANGE. Since 0.1. */

@@ -31,7 +31,7 @@ extern "C" {
  * the library. Values are pinned: they never change and are never used again for something else.
  */
 typedef enum pkv_status PKV_ENUM {
-  PKV_OK = 0,
+  PKV_OK = 0, /**< It is done. */
 
   PKV_INVALID_ARGUMENT = 100, /**< NULL, an unknown enum or flag, a bad struct_size, a zero dimension. */
   PKV_OUT_OF_RANGE = 101,     /**< An index, a layer, a token position or a block id beyond the end. */
@@ -54,11 +54,11 @@ typedef enum pkv_status PKV_ENUM {
   PKV_REF_LIMIT = 203,     /**< A block's reference count is at its limit. */
   PKV_BLOCK_FULL = 204,    /**< Every slot of the block is taken. */
 
-  PKV_CORRUPT = 300,
-  PKV_VERSION = 301,
-  PKV_MISMATCH = 302,
+  PKV_CORRUPT = 300,  /**< Bytes that are not those that were saved: damaged, cut short, or tagged with another key. */
+  PKV_VERSION = 301,  /**< A file of a format that this library does not know. */
+  PKV_MISMATCH = 302, /**< A file of another model: shapes, dtypes or fingerprint are not the cache's. */
 
-  PKV_IO = 400,
+  PKV_IO = 400, /**< The operating system or a server said no; the sentence has its reason. */
 
   PKV_INTERNAL = 500 /**< An invariant of the library does not hold: please report it. */
 } pkv_status;
@@ -119,6 +119,7 @@ typedef struct pkv_allocator {
   void* user;
 } pkv_allocator;
 
+/** What a line is about. */
 typedef enum pkv_log_level PKV_ENUM { PKV_LOG_WARNING = 1, PKV_LOG_INFO = 2 } pkv_log_level;
 
 /** Receives one line without a newline. The library itself never prints. */

@@ -32,6 +32,7 @@ typedef enum pkv_stream_kind PKV_ENUM {
   PKV_STREAM_CALLBACKS = 4   /**< The caller's functions. What follows what a load needs is not asked for. */
 } pkv_stream_kind;
 
+/** One stream; of path, descriptor, data and size, and functions just those of its kind are looked at. */
 typedef struct pkv_stream {
   uint32_t struct_size;
   pkv_stream_kind kind;

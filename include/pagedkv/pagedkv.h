@@ -35,7 +35,11 @@
  * HANDLES are an index and a generation, never an address: a stale, forged or foreign handle is an error
  * (PKV_STALE_HANDLE, PKV_WRONG_CACHE), not a crash. Closing NULL is OK everywhere.
  *
- * Besides what its documentation lists, any function that takes a handle may return INVALID_ARGUMENT (NULL where it is not
+ * OWNERSHIP. What a parameter points to stays the caller's and is not kept after the call; what a config points to is copied, except
+ * where it says "must outlive". A handle is closed by whoever got it, and pkv_cache_destroy closes all that its cache handed out.
+ * Outputs are untouched unless a function returns PKV_OK, but for what its documentation says.
+ *
+ * STATUSES. Besides what its documentation lists, any function that takes a handle may return INVALID_ARGUMENT (NULL where it is not
  * allowed), STALE_HANDLE, BUSY, REENTRANT and FORKED; any function may return NO_MEMORY and INTERNAL.
  */
 #ifndef PAGEDKV_H

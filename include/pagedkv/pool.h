@@ -40,6 +40,7 @@ typedef uint64_t pkv_block;
 /** Stands in a block table for a block that was given back (it left a sliding window). */
 #define PKV_NO_BLOCK ((uint32_t)0xFFFFFFFFu)
 
+/** What pkv_pool_create makes. */
 typedef struct pkv_pool_config {
   uint32_t struct_size;
   uint32_t blocks;                /**< How many blocks; 1 to 2^31 - 1. No default. */
@@ -91,6 +92,7 @@ PKV_API pkv_status pkv_pool_seal(pkv_pool pool, pkv_block block);
 /** Empties and unseals a block that only the caller holds. Statuses: OUT_OF_RANGE, STALE_HANDLE, BUSY (shared). Since 0.1. */
 PKV_API pkv_status pkv_pool_reset(pkv_pool pool, pkv_block block);
 
+/** What one word per block holds. */
 typedef struct pkv_block_state {
   uint32_t struct_size;
   uint32_t id;
@@ -103,7 +105,7 @@ typedef struct pkv_block_state {
 /** The state of the block with this id now, free or not. Statuses: OUT_OF_RANGE. Since 0.1. */
 PKV_API pkv_status pkv_pool_block_state(pkv_pool pool, uint32_t id, pkv_block_state* out);
 
-/** Counts of the pool; exact when the pool is at rest. Since 0.1. */
+/** Counts of the pool; exact when the pool is at rest. Statuses: none of its own. Since 0.1. */
 PKV_API pkv_status pkv_pool_get_stats(pkv_pool pool, pkv_pool_stats* out);
 
 /**

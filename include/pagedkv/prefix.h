@@ -51,10 +51,10 @@ typedef struct pkv_prefix_stats {
   uint64_t pinned_blocks;    /**< Block positions pinned now. */
 } pkv_prefix_stats;
 
-/** salt_size of what follows: every salt. */
+/** salt_size of pkv_prefix_get_stats and pkv_prefix_clear: every salt. Others take it for the size that it is: INVALID_ARGUMENT (salt NULL) or TOO_LARGE. */
 #define PKV_ALL_SALTS ((size_t)-1)
 
-/** salt NULL with size 0: sessions without a salt; PKV_ALL_SALTS: the whole index. Statuses: UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1. */
+/** Tells the figures of one salt. NULL with size 0: of sessions without one; PKV_ALL_SALTS: of the whole index. Statuses: UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1. */
 PKV_API pkv_status pkv_prefix_get_stats(pkv_cache cache, const void* salt, size_t salt_size, pkv_prefix_stats* out);
 
 /** Drops every cached block that nobody uses and that is not pinned, of one salt or (PKV_ALL_SALTS) of all. Statuses: as above. Since 0.1. */
@@ -82,6 +82,7 @@ PKV_API pkv_status pkv_prefix_set_quota(pkv_cache cache, const void* salt, size_
 
 /* ---- Events, for those who route requests to the cache that has most of them -------------------*/
 
+/** What happened to a block position. */
 typedef enum pkv_prefix_event_kind PKV_ENUM {
   PKV_PREFIX_STORED = 1,   /**< A block is cached now. */
   PKV_PREFIX_EVICTED = 2,  /**< It went because memory was needed. */

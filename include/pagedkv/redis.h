@@ -9,7 +9,7 @@
  * at once. An item that the server refuses (out of memory, a replica, still loading) is not counted; where no server that was asked
  * answered, the call returns a negative errno. In a cluster a server that is down costs its keys only; keys that move are followed.
  *
- * Threads: the functions of a store may be called from any thread. put has connections of its own: get, probe and drop do not wait
+ * Threads: every function, and those of a store, may be called from any thread. put has connections of its own: get, probe and drop do not wait
  * for it.
  * After fork() they return -ECHILD in the child, which may only close the store. No signal is raised or handled, nothing is printed.
  * Memory is the system's, not that of the cache's allocator; where it is refused the connection ends, and the call returns -ENOMEM.
@@ -30,6 +30,7 @@
 extern "C" {
 #endif
 
+/** Where the servers are, and how patient calls are. */
 typedef struct pkv_redis_config {
   uint32_t struct_size;
   uint32_t connect_timeout_ms; /**< To connect and authenticate; 1 to 3,600,000. Default 500. Looking up a name has no time-out: prefer addresses. */

@@ -30,6 +30,7 @@ typedef enum pkv_retention PKV_ENUM {
   PKV_RETENTION_HIGH = 2 /**< One that must stay fast, even if it comes seldom. */
 } pkv_retention;
 
+/** What a session has from its beginning. */
 typedef struct pkv_session_config {
   uint32_t struct_size;
   int32_t priority;        /**< Higher ones are the last to be chosen by pkv_batch_choose_victims. Default 0. */
@@ -49,7 +50,7 @@ PKV_API pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* c
 /** Gives every block back that nobody else holds. NULL is OK. Statuses: STALE_HANDLE, BUSY (in a batch). Since 0.1. */
 PKV_API pkv_status pkv_session_close(pkv_session session);
 
-/** Committed tokens; 0 while the session is suspended. Since 0.1. */
+/** Committed tokens; 0 while the session is suspended. Statuses: none of its own. Since 0.1. */
 PKV_API pkv_status pkv_session_length(pkv_session session, uint64_t* tokens);
 
 /** Tokens whose K and V this layer holds: more than the length while a step is in flight and the layer was written. Statuses: OUT_OF_RANGE. Since 0.1. */
@@ -81,7 +82,7 @@ PKV_API pkv_status pkv_session_reserve(pkv_session session, uint64_t total_token
  */
 PKV_API pkv_status pkv_session_prefill(pkv_session session, uint32_t layer, size_t n, const pkv_tensor* k, const pkv_tensor* v);
 
-/** As pkv_session_prefill, but appends one row of keys and values. Since 0.1. */
+/** As pkv_session_prefill, but appends one row of keys and values. Statuses: as there. Since 0.1. */
 PKV_API pkv_status pkv_session_push(pkv_session session, uint32_t layer, const pkv_tensor* k, const pkv_tensor* v);
 
 /**
@@ -116,6 +117,7 @@ PKV_API pkv_status pkv_session_resume(pkv_session session, uint64_t* length, uin
 /** Changes the priority of pkv_session_config. Statuses: BUSY. Since 0.1. */
 PKV_API pkv_status pkv_session_set_priority(pkv_session session, int32_t priority);
 
+/** What a session holds now. */
 typedef struct pkv_session_info {
   uint32_t struct_size;
   int32_t priority;
@@ -127,11 +129,12 @@ typedef struct pkv_session_info {
   uint64_t exclusive_blocks; /**< Of those, held by nobody else: what a suspend or a close gives back. */
 } pkv_session_info;
 
-/** Since 0.1. */
+/** Tells what the session holds. Statuses: none of its own. Since 0.1. */
 PKV_API pkv_status pkv_session_get_info(pkv_session session, pkv_session_info* out);
 
 /**
- * Block ids of one group, logical block i (tokens i * block_size and on) at ids[i]; PKV_NO_BLOCK where the block left the window.
+ * Block ids of one group, logical block i (tokens i * block_size and on) at ids[i]; PKV_NO_BLOCK where the block left the window
+ * (one step late: see pkv_layer_group).
  * *count is the number of entries, written on PKV_OK and on BUFFER_TOO_SMALL; reserved blocks are among them. ids may be NULL if
  * capacity is 0. Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
  */

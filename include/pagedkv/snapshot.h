@@ -20,7 +20,7 @@ PKV_API pkv_status pkv_snapshot_take(pkv_session session, pkv_snapshot* out);
 /** Opens a new session with the frozen content. Statuses: WRONG_CACHE, NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS). Since 0.1. */
 PKV_API pkv_status pkv_snapshot_open(pkv_cache cache, pkv_snapshot snapshot, pkv_session* out);
 
-/** Tokens it holds. Since 0.1. */
+/** Tokens it holds. Statuses: none of its own. Since 0.1. */
 PKV_API pkv_status pkv_snapshot_length(pkv_snapshot snapshot, uint64_t* tokens);
 
 /** Drops the references. NULL is OK. Statuses: STALE_HANDLE, BUSY. Since 0.1. */

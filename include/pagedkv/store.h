@@ -102,7 +102,7 @@ typedef struct pkv_store_stats {
   uint64_t failures;        /**< Calls that the store failed. */
 } pkv_store_stats;
 
-/** Statuses: UNSUPPORTED. Since 0.1. */
+/** What the tier has done so far. Statuses: UNSUPPORTED. Since 0.1. */
 PKV_API pkv_status pkv_store_get_stats(pkv_cache cache, pkv_store_stats* out);
 
 /** A directory of files, one for each item: survives restarts, and several processes may use it at once. */

@@ -31,7 +31,9 @@ ALL_GROUPS = 0xFFFFFFFF
 NO_BLOCK = 0xFFFFFFFF
 """Stands in a block table for a block that was given back (it left a sliding window)."""
 ALL_SALTS = 0xFFFFFFFFFFFFFFFF
-"""salt_size of what follows: every salt."""
+"""salt_size of pkv_prefix_get_stats and pkv_prefix_clear: every salt. Others take it for the size that it is: INVALID_ARGUMENT
+(salt NULL) or TOO_LARGE.
+"""
 DEFAULT_QUOTA = 0xFFFFFFFFFFFFFFFF
 """blocks of pkv_prefix_set_quota: what the config says."""
 NO_TOKEN = -1
@@ -40,6 +42,7 @@ NO_TOKEN = -1
 
 class Status(enum.IntEnum):
     OK = 0
+    """It is done."""
     INVALID_ARGUMENT = 100
     """NULL, an unknown enum or flag, a bad struct_size, a zero dimension."""
     OUT_OF_RANGE = 101
@@ -79,9 +82,13 @@ class Status(enum.IntEnum):
     BLOCK_FULL = 204
     """Every slot of the block is taken."""
     CORRUPT = 300
+    """Bytes that are not those that were saved: damaged, cut short, or tagged with another key."""
     VERSION = 301
+    """A file of a format that this library does not know."""
     MISMATCH = 302
+    """A file of another model: shapes, dtypes or fingerprint are not the cache's."""
     IO = 400
+    """The operating system or a server said no; the sentence has its reason."""
     INTERNAL = 500
     """An invariant of the library does not hold: please report it."""
 
@@ -110,6 +117,7 @@ class Dtype(enum.IntEnum):
 
 
 class LogLevel(enum.IntEnum):
+    """What a line is about."""
     WARNING = 1
     INFO = 2
 
@@ -201,6 +209,7 @@ class IndexUnit(enum.IntEnum):
 
 
 class PrefixEventKind(enum.IntEnum):
+    """What happened to a block position."""
     STORED = 1
     """A block is cached now."""
     EVICTED = 2
@@ -320,6 +329,8 @@ class CacheStats(ctypes.Structure):
 
 
 class PoolConfig(ctypes.Structure):
+    """What pkv_pool_create makes."""
+
     _fields_ = [
         ("struct_size", _u32),
         ("blocks", _u32),
@@ -330,6 +341,8 @@ class PoolConfig(ctypes.Structure):
 
 
 class BlockState(ctypes.Structure):
+    """What one word per block holds."""
+
     _fields_ = [
         ("struct_size", _u32),
         ("id", _u32),
@@ -377,6 +390,8 @@ class PrefixConfig(ctypes.Structure):
 
 
 class CacheConfig(ctypes.Structure):
+    """What pkv_cache_create makes: the model, its memory, and who does the work."""
+
     _fields_ = [
         ("struct_size", _u32),
         ("storage", _int),
@@ -440,6 +455,8 @@ class CacheInfo(ctypes.Structure):
 
 
 class SessionConfig(ctypes.Structure):
+    """What a session has from its beginning."""
+
     _fields_ = [
         ("struct_size", _u32),
         ("priority", _i32),
@@ -452,6 +469,8 @@ class SessionConfig(ctypes.Structure):
 
 
 class SessionInfo(ctypes.Structure):
+    """What a session holds now."""
+
     _fields_ = [
         ("struct_size", _u32),
         ("priority", _i32),
@@ -465,6 +484,8 @@ class SessionInfo(ctypes.Structure):
 
 
 class AttentionParams(ctypes.Structure):
+    """Which attention is computed. Variants combine freely."""
+
     _fields_ = [
         ("struct_size", _u32),
         ("scale", _f32),
@@ -560,6 +581,8 @@ class PrefixEvent(ctypes.Structure):
 
 
 class Stream(ctypes.Structure):
+    """One stream; of path, descriptor, data and size, and functions just those of its kind are looked at."""
+
     _fields_ = [
         ("struct_size", _u32),
         ("kind", _int),

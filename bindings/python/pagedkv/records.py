@@ -77,7 +77,7 @@ class CacheStats:
 
 @dataclasses.dataclass(frozen=True)
 class BlockState:
-    """What the library reports as pkv_block_state."""
+    """What one word per block holds."""
 
     id: int
     generation: int
@@ -126,7 +126,7 @@ class CacheInfo:
 
 @dataclasses.dataclass(frozen=True)
 class SessionInfo:
-    """What the library reports as pkv_session_info."""
+    """What a session holds now."""
 
     priority: int
     suspended: int

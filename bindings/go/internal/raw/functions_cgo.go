@@ -426,7 +426,8 @@ func PoolBlockState(pool Pool, id uint32, out *BlockState) Status {
 	return Status(C.go_pkv_pool_block_state(C.uintptr_t(pool), C.uint32_t(id), (*C.pkv_block_state)(unsafe.Pointer(out))))
 }
 
-// PoolGetStats is pkv_pool_get_stats. Counts of the pool; exact when the pool is at rest. Since 0.1.
+// PoolGetStats is pkv_pool_get_stats. Counts of the pool; exact when the pool is at rest. Statuses: none of its own. Since
+// 0.1.
 func PoolGetStats(pool Pool, out *PoolStats) Status {
 	return Status(C.go_pkv_pool_get_stats(C.uintptr_t(pool), (*C.pkv_pool_stats)(unsafe.Pointer(out))))
 }
@@ -466,12 +467,13 @@ func CacheDestroy(cache Cache) Status {
 	return Status(C.go_pkv_cache_destroy(C.uintptr_t(cache)))
 }
 
-// CacheGetInfo is pkv_cache_get_info. Since 0.1.
+// CacheGetInfo is pkv_cache_get_info. Tells what the cache was made with. Statuses: none of its own. Since 0.1.
 func CacheGetInfo(cache Cache, out *CacheInfo) Status {
 	return Status(C.go_pkv_cache_get_info(C.uintptr_t(cache), (*C.pkv_cache_info)(unsafe.Pointer(out))))
 }
 
-// CacheGetStats is pkv_cache_get_stats. Counts over all groups. Exact while no other thread uses the cache. Since 0.1.
+// CacheGetStats is pkv_cache_get_stats. Counts over all groups. Exact while no other thread uses the cache. Statuses: none of
+// its own. Since 0.1.
 func CacheGetStats(cache Cache, out *CacheStats) Status {
 	return Status(C.go_pkv_cache_get_stats(C.uintptr_t(cache), (*C.pkv_cache_stats)(unsafe.Pointer(out))))
 }
@@ -525,7 +527,8 @@ func SessionClose(session Session) Status {
 	return Status(C.go_pkv_session_close(C.uintptr_t(session)))
 }
 
-// SessionLength is pkv_session_length. Committed tokens; 0 while the session is suspended. Since 0.1.
+// SessionLength is pkv_session_length. Committed tokens; 0 while the session is suspended. Statuses: none of its own. Since
+// 0.1.
 func SessionLength(session Session, tokens *uint64) Status {
 	return Status(C.go_pkv_session_length(C.uintptr_t(session), (*C.uint64_t)(unsafe.Pointer(tokens))))
 }
@@ -567,7 +570,8 @@ func SessionPrefill(session Session, layer uint32, n uint64, k *Tensor, v *Tenso
 	return Status(C.go_pkv_session_prefill(C.uintptr_t(session), C.uint32_t(layer), C.size_t(n), kValue, kGiven, vValue, vGiven))
 }
 
-// SessionPush is pkv_session_push. As pkv_session_prefill, but appends one row of keys and values. Since 0.1.
+// SessionPush is pkv_session_push. As pkv_session_prefill, but appends one row of keys and values. Statuses: as there. Since
+// 0.1.
 func SessionPush(session Session, layer uint32, k *Tensor, v *Tensor) Status {
 	kValue, kGiven := tensorValue(k)
 	vValue, vGiven := tensorValue(v)
@@ -611,15 +615,15 @@ func SessionSetPriority(session Session, priority int32) Status {
 	return Status(C.go_pkv_session_set_priority(C.uintptr_t(session), C.int32_t(priority)))
 }
 
-// SessionGetInfo is pkv_session_get_info. Since 0.1.
+// SessionGetInfo is pkv_session_get_info. Tells what the session holds. Statuses: none of its own. Since 0.1.
 func SessionGetInfo(session Session, out *SessionInfo) Status {
 	return Status(C.go_pkv_session_get_info(C.uintptr_t(session), (*C.pkv_session_info)(unsafe.Pointer(out))))
 }
 
 // SessionBlockTable is pkv_session_block_table. Block ids of one group, logical block i (tokens i * block_size and on) at
-// ids[i]; PKV_NO_BLOCK where the block left the window. *count is the number of entries, written on PKV_OK and on
-// BUFFER_TOO_SMALL; reserved blocks are among them. ids may be NULL if capacity is 0. Statuses: OUT_OF_RANGE,
-// BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
+// ids[i]; PKV_NO_BLOCK where the block left the window (one step late: see pkv_layer_group). *count is the number of entries,
+// written on PKV_OK and on BUFFER_TOO_SMALL; reserved blocks are among them. ids may be NULL if capacity is 0. Statuses:
+// OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
 func SessionBlockTable(session Session, group uint32, capacity uint64, ids *uint32, count *uint64) Status {
 	return Status(C.go_pkv_session_block_table(C.uintptr_t(session), C.uint32_t(group), C.size_t(capacity), (*C.uint32_t)(unsafe.Pointer(ids)), (*C.size_t)(unsafe.Pointer(count))))
 }
@@ -702,7 +706,7 @@ func BatchChooseVictims(cache Cache, count uint64, sessions *Session, newTokens 
 	return Status(C.go_pkv_batch_choose_victims(C.uintptr_t(cache), C.size_t(count), (*C.uintptr_t)(unsafe.Pointer(sessions)), (*C.uint32_t)(unsafe.Pointer(newTokens)), C.size_t(capacity), (*C.uintptr_t)(unsafe.Pointer(victims)), (*C.size_t)(unsafe.Pointer(victimCount))))
 }
 
-// BatchRows is pkv_batch_rows. Rows of this batch: the sum of new_tokens. Since 0.1.
+// BatchRows is pkv_batch_rows. Rows of this batch: the sum of new_tokens. Statuses: none of its own. Since 0.1.
 func BatchRows(batch Batch, rows *uint64) Status {
 	return Status(C.go_pkv_batch_rows(C.uintptr_t(batch), (*C.size_t)(unsafe.Pointer(rows))))
 }
@@ -743,7 +747,8 @@ func BatchAccept(batch Batch, i uint64, count uint64, kept *uint32) Status {
 	return Status(C.go_pkv_batch_accept(C.uintptr_t(batch), C.size_t(i), C.size_t(count), (*C.uint32_t)(unsafe.Pointer(kept))))
 }
 
-// BatchAbort is pkv_batch_abort. Ends the step as if it had never begun; the handle is closed. NULL is OK. Since 0.1.
+// BatchAbort is pkv_batch_abort. Ends the step as if it had never begun; the handle is closed. NULL is OK. Statuses: none of
+// its own. Since 0.1.
 func BatchAbort(batch Batch) Status {
 	return Status(C.go_pkv_batch_abort(C.uintptr_t(batch)))
 }
@@ -783,7 +788,7 @@ func SnapshotOpen(cache Cache, snapshot Snapshot, out *Session) Status {
 	return Status(C.go_pkv_snapshot_open(C.uintptr_t(cache), C.uintptr_t(snapshot), (*C.uintptr_t)(unsafe.Pointer(out))))
 }
 
-// SnapshotLength is pkv_snapshot_length. Tokens it holds. Since 0.1.
+// SnapshotLength is pkv_snapshot_length. Tokens it holds. Statuses: none of its own. Since 0.1.
 func SnapshotLength(snapshot Snapshot, tokens *uint64) Status {
 	return Status(C.go_pkv_snapshot_length(C.uintptr_t(snapshot), (*C.uint64_t)(unsafe.Pointer(tokens))))
 }
@@ -807,8 +812,8 @@ func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint6
 	return Status(C.go_pkv_session_match_prefix(C.uintptr_t(session), C.size_t(n), (*C.int32_t)(unsafe.Pointer(tokens)), (*C.uint64_t)(unsafe.Pointer(matched))))
 }
 
-// PrefixGetStats is pkv_prefix_get_stats. salt NULL with size 0: sessions without a salt; PKV_ALL_SALTS: the whole index.
-// Statuses: UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1.
+// PrefixGetStats is pkv_prefix_get_stats. Tells the figures of one salt. NULL with size 0: of sessions without one;
+// PKV_ALL_SALTS: of the whole index. Statuses: UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1.
 func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *PrefixStats) Status {
 	return Status(C.go_pkv_prefix_get_stats(C.uintptr_t(cache), salt, C.size_t(saltSize), (*C.pkv_prefix_stats)(unsafe.Pointer(out))))
 }
@@ -942,7 +947,7 @@ func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
 	return Status(C.go_pkv_store_flush(C.uintptr_t(cache), C.uint32_t(timeoutMs), (*C.uint64_t)(unsafe.Pointer(queued))))
 }
 
-// StoreGetStats is pkv_store_get_stats. Statuses: UNSUPPORTED. Since 0.1.
+// StoreGetStats is pkv_store_get_stats. What the tier has done so far. Statuses: UNSUPPORTED. Since 0.1.
 func StoreGetStats(cache Cache, out *StoreStats) Status {
 	return Status(C.go_pkv_store_get_stats(C.uintptr_t(cache), (*C.pkv_store_stats)(unsafe.Pointer(out))))
 }

@@ -205,7 +205,8 @@ func PoolBlockState(pool Pool, id uint32, out *BlockState) Status {
 	return Status(result)
 }
 
-// PoolGetStats is pkv_pool_get_stats. Counts of the pool; exact when the pool is at rest. Since 0.1.
+// PoolGetStats is pkv_pool_get_stats. Counts of the pool; exact when the pool is at rest. Statuses: none of its own. Since
+// 0.1.
 func PoolGetStats(pool Pool, out *PoolStats) Status {
 	result, _, _ := purego.SyscallN(addresses[14], uintptr(pool), uintptr(unsafe.Pointer(out)))
 	return Status(result)
@@ -252,13 +253,14 @@ func CacheDestroy(cache Cache) Status {
 	return Status(result)
 }
 
-// CacheGetInfo is pkv_cache_get_info. Since 0.1.
+// CacheGetInfo is pkv_cache_get_info. Tells what the cache was made with. Statuses: none of its own. Since 0.1.
 func CacheGetInfo(cache Cache, out *CacheInfo) Status {
 	result, _, _ := purego.SyscallN(addresses[21], uintptr(cache), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
-// CacheGetStats is pkv_cache_get_stats. Counts over all groups. Exact while no other thread uses the cache. Since 0.1.
+// CacheGetStats is pkv_cache_get_stats. Counts over all groups. Exact while no other thread uses the cache. Statuses: none of
+// its own. Since 0.1.
 func CacheGetStats(cache Cache, out *CacheStats) Status {
 	result, _, _ := purego.SyscallN(addresses[22], uintptr(cache), uintptr(unsafe.Pointer(out)))
 	return Status(result)
@@ -320,7 +322,8 @@ func SessionClose(session Session) Status {
 	return Status(result)
 }
 
-// SessionLength is pkv_session_length. Committed tokens; 0 while the session is suspended. Since 0.1.
+// SessionLength is pkv_session_length. Committed tokens; 0 while the session is suspended. Statuses: none of its own. Since
+// 0.1.
 func SessionLength(session Session, tokens *uint64) Status {
 	result, _, _ := purego.SyscallN(addresses[31], uintptr(session), uintptr(unsafe.Pointer(tokens)))
 	return Status(result)
@@ -366,7 +369,8 @@ func SessionPrefill(session Session, layer uint32, n uint64, k *Tensor, v *Tenso
 	return Status(result)
 }
 
-// SessionPush is pkv_session_push. As pkv_session_prefill, but appends one row of keys and values. Since 0.1.
+// SessionPush is pkv_session_push. As pkv_session_prefill, but appends one row of keys and values. Statuses: as there. Since
+// 0.1.
 func SessionPush(session Session, layer uint32, k *Tensor, v *Tensor) Status {
 	result, _, _ := purego.SyscallN(addresses[37], uintptr(session), uintptr(layer), uintptr(unsafe.Pointer(k)), uintptr(unsafe.Pointer(v)))
 	return Status(result)
@@ -414,16 +418,16 @@ func SessionSetPriority(session Session, priority int32) Status {
 	return Status(result)
 }
 
-// SessionGetInfo is pkv_session_get_info. Since 0.1.
+// SessionGetInfo is pkv_session_get_info. Tells what the session holds. Statuses: none of its own. Since 0.1.
 func SessionGetInfo(session Session, out *SessionInfo) Status {
 	result, _, _ := purego.SyscallN(addresses[43], uintptr(session), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
 // SessionBlockTable is pkv_session_block_table. Block ids of one group, logical block i (tokens i * block_size and on) at
-// ids[i]; PKV_NO_BLOCK where the block left the window. *count is the number of entries, written on PKV_OK and on
-// BUFFER_TOO_SMALL; reserved blocks are among them. ids may be NULL if capacity is 0. Statuses: OUT_OF_RANGE,
-// BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
+// ids[i]; PKV_NO_BLOCK where the block left the window (one step late: see pkv_layer_group). *count is the number of entries,
+// written on PKV_OK and on BUFFER_TOO_SMALL; reserved blocks are among them. ids may be NULL if capacity is 0. Statuses:
+// OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
 func SessionBlockTable(session Session, group uint32, capacity uint64, ids *uint32, count *uint64) Status {
 	result, _, _ := purego.SyscallN(addresses[44], uintptr(session), uintptr(group), uintptr(capacity), uintptr(unsafe.Pointer(ids)), uintptr(unsafe.Pointer(count)))
 	return Status(result)
@@ -508,7 +512,7 @@ func BatchChooseVictims(cache Cache, count uint64, sessions *Session, newTokens 
 	return Status(result)
 }
 
-// BatchRows is pkv_batch_rows. Rows of this batch: the sum of new_tokens. Since 0.1.
+// BatchRows is pkv_batch_rows. Rows of this batch: the sum of new_tokens. Statuses: none of its own. Since 0.1.
 func BatchRows(batch Batch, rows *uint64) Status {
 	result, _, _ := purego.SyscallN(addresses[54], uintptr(batch), uintptr(unsafe.Pointer(rows)))
 	return Status(result)
@@ -549,7 +553,8 @@ func BatchAccept(batch Batch, i uint64, count uint64, kept *uint32) Status {
 	return Status(result)
 }
 
-// BatchAbort is pkv_batch_abort. Ends the step as if it had never begun; the handle is closed. NULL is OK. Since 0.1.
+// BatchAbort is pkv_batch_abort. Ends the step as if it had never begun; the handle is closed. NULL is OK. Statuses: none of
+// its own. Since 0.1.
 func BatchAbort(batch Batch) Status {
 	result, _, _ := purego.SyscallN(addresses[59], uintptr(batch))
 	return Status(result)
@@ -595,7 +600,7 @@ func SnapshotOpen(cache Cache, snapshot Snapshot, out *Session) Status {
 	return Status(result)
 }
 
-// SnapshotLength is pkv_snapshot_length. Tokens it holds. Since 0.1.
+// SnapshotLength is pkv_snapshot_length. Tokens it holds. Statuses: none of its own. Since 0.1.
 func SnapshotLength(snapshot Snapshot, tokens *uint64) Status {
 	result, _, _ := purego.SyscallN(addresses[65], uintptr(snapshot), uintptr(unsafe.Pointer(tokens)))
 	return Status(result)
@@ -623,8 +628,8 @@ func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint6
 	return Status(result)
 }
 
-// PrefixGetStats is pkv_prefix_get_stats. salt NULL with size 0: sessions without a salt; PKV_ALL_SALTS: the whole index.
-// Statuses: UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1.
+// PrefixGetStats is pkv_prefix_get_stats. Tells the figures of one salt. NULL with size 0: of sessions without one;
+// PKV_ALL_SALTS: of the whole index. Statuses: UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1.
 func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *PrefixStats) Status {
 	result, _, _ := purego.SyscallN(addresses[69], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(unsafe.Pointer(out)))
 	return Status(result)
@@ -770,7 +775,7 @@ func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
 	return Status(result)
 }
 
-// StoreGetStats is pkv_store_get_stats. Statuses: UNSUPPORTED. Since 0.1.
+// StoreGetStats is pkv_store_get_stats. What the tier has done so far. Statuses: UNSUPPORTED. Since 0.1.
 func StoreGetStats(cache Cache, out *StoreStats) Status {
 	result, _, _ := purego.SyscallN(addresses[87], uintptr(cache), uintptr(unsafe.Pointer(out)))
 	return Status(result)

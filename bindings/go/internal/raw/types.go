@@ -20,7 +20,8 @@ const AllGroups = 0xFFFFFFFF
 // Stands in a block table for a block that was given back (it left a sliding window).
 const NoBlock = 0xFFFFFFFF
 
-// salt_size of what follows: every salt.
+// salt_size of pkv_prefix_get_stats and pkv_prefix_clear: every salt. Others take it for the size that it is: INVALID_ARGUMENT
+// (salt NULL) or TOO_LARGE.
 const AllSalts = 0xFFFFFFFFFFFFFFFF
 
 // blocks of pkv_prefix_set_quota: what the config says.
@@ -142,6 +143,7 @@ type CacheStats struct {
 	EvictableBlocks uint64
 }
 
+// What pkv_pool_create makes.
 type PoolConfig struct {
 	StructSize uint32
 	// How many blocks; 1 to 2^31 - 1. No default.
@@ -154,6 +156,7 @@ type PoolConfig struct {
 	Allocator *Allocator
 }
 
+// What one word per block holds.
 type BlockState struct {
 	StructSize uint32
 	ID         uint32
@@ -184,7 +187,8 @@ type LayerGroup struct {
 	ValueDim uint32
 	// Of stored keys and values; 0: PKV_F32.
 	DType int32
-	// A token sees itself and window - 1 before it; 0: all. Blocks that leave the window are given back.
+	// A token sees itself and window - 1 before it; 0: all. Blocks that leave the window are given back, one step late: what a
+	// trim to the length before the last step needs is there still.
 	Window uint32
 	// Blocks of this group; 0: those of the config.
 	Blocks uint64
@@ -212,6 +216,7 @@ type PrefixConfig struct {
 	Reserved uint32
 }
 
+// What pkv_cache_create makes: the model, its memory, and who does the work.
 type CacheConfig struct {
 	StructSize uint32
 	// Default PAGED.
@@ -295,6 +300,7 @@ type CacheInfo struct {
 	ISA int32
 }
 
+// What a session has from its beginning.
 type SessionConfig struct {
 	StructSize uint32
 	// Higher ones are the last to be chosen by pkv_batch_choose_victims. Default 0.
@@ -309,6 +315,7 @@ type SessionConfig struct {
 	SaltSize uint64
 }
 
+// What a session holds now.
 type SessionInfo struct {
 	StructSize uint32
 	Priority   int32
@@ -326,6 +333,7 @@ type SessionInfo struct {
 	ExclusiveBlocks uint64
 }
 
+// Which attention is computed. Variants combine freely.
 type AttentionParams struct {
 	StructSize uint32
 	// Factor of the scores, finite; 0 (default): 1 / sqrt(key_dim).
@@ -443,6 +451,7 @@ type PrefixEvent struct {
 	Reserved uint32
 }
 
+// One stream; of path, descriptor, data and size, and functions just those of its kind are looked at.
 type Stream struct {
 	StructSize uint32
 	Kind       int32

@@ -47,7 +47,8 @@ pub const PKV_SINKS_OF_LAYER: u32 = u32::MAX;
 pub const PKV_ALL_GROUPS: u32 = u32::MAX;
 /// Stands in a block table for a block that was given back (it left a sliding window).
 pub const PKV_NO_BLOCK: u32 = u32::MAX;
-/// salt_size of what follows: every salt.
+/// salt_size of pkv_prefix_get_stats and pkv_prefix_clear: every salt. Others take it for the size that it is: INVALID_ARGUMENT
+/// (salt NULL) or TOO_LARGE.
 pub const PKV_ALL_SALTS: usize = usize::MAX;
 /// blocks of pkv_prefix_set_quota: what the config says.
 pub const PKV_DEFAULT_QUOTA: u64 = u64::MAX;
@@ -70,6 +71,7 @@ pub type pkv_block = u64;
 
 c_enum! {
     pkv_status {
+        /// It is done.
         OK = 0,
         /// NULL, an unknown enum or flag, a bad struct_size, a zero dimension.
         INVALID_ARGUMENT = 100,
@@ -109,9 +111,13 @@ c_enum! {
         REF_LIMIT = 203,
         /// Every slot of the block is taken.
         BLOCK_FULL = 204,
+        /// Bytes that are not those that were saved: damaged, cut short, or tagged with another key.
         CORRUPT = 300,
+        /// A file of a format that this library does not know.
         VERSION = 301,
+        /// A file of another model: shapes, dtypes or fingerprint are not the cache's.
         MISMATCH = 302,
+        /// The operating system or a server said no; the sentence has its reason.
         IO = 400,
         /// An invariant of the library does not hold: please report it.
         INTERNAL = 500,
@@ -143,6 +149,7 @@ c_enum! {
 }
 
 c_enum! {
+    /// What a line is about.
     pkv_log_level {
         WARNING = 1,
         INFO = 2,
@@ -250,6 +257,7 @@ c_enum! {
 }
 
 c_enum! {
+    /// What happened to a block position.
     pkv_prefix_event_kind {
         /// A block is cached now.
         STORED = 1,
@@ -396,6 +404,7 @@ pub struct pkv_cache_stats {
     pub evictable_blocks: u64,
 }
 
+/// What pkv_pool_create makes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_pool_config {
@@ -410,6 +419,7 @@ pub struct pkv_pool_config {
     pub allocator: *const pkv_allocator,
 }
 
+/// What one word per block holds.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_block_state {
@@ -444,7 +454,8 @@ pub struct pkv_layer_group {
     pub value_dim: u32,
     /// Of stored keys and values; 0: PKV_F32.
     pub dtype: pkv_dtype,
-    /// A token sees itself and window - 1 before it; 0: all. Blocks that leave the window are given back.
+    /// A token sees itself and window - 1 before it; 0: all. Blocks that leave the window are given back, one step late: what a
+    /// trim to the length before the last step needs is there still.
     pub window: u32,
     /// Blocks of this group; 0: those of the config.
     pub blocks: u64,
@@ -474,6 +485,7 @@ pub struct pkv_prefix_config {
     pub reserved: u32,
 }
 
+/// What pkv_cache_create makes: the model, its memory, and who does the work.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_cache_config {
@@ -563,6 +575,7 @@ pub struct pkv_cache_info {
     pub isa: pkv_isa,
 }
 
+/// What a session has from its beginning.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_session_config {
@@ -579,6 +592,7 @@ pub struct pkv_session_config {
     pub salt_size: u64,
 }
 
+/// What a session holds now.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_session_info {
@@ -598,6 +612,7 @@ pub struct pkv_session_info {
     pub exclusive_blocks: u64,
 }
 
+/// Which attention is computed. Variants combine freely.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_attention_params {
@@ -725,6 +740,7 @@ pub struct pkv_prefix_event {
     pub reserved: u32,
 }
 
+/// One stream; of path, descriptor, data and size, and functions just those of its kind are looked at.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_stream {
@@ -944,7 +960,7 @@ macro_rules! for_each_function {
             fn pkv_pool_reset(pool: pkv_pool, block: pkv_block) -> pkv_status;
             /// The state of the block with this id now, free or not. Statuses: OUT_OF_RANGE. Since 0.1.
             fn pkv_pool_block_state(pool: pkv_pool, id: u32, out: *mut pkv_block_state) -> pkv_status;
-            /// Counts of the pool; exact when the pool is at rest. Since 0.1.
+            /// Counts of the pool; exact when the pool is at rest. Statuses: none of its own. Since 0.1.
             fn pkv_pool_get_stats(pool: pkv_pool, out: *mut pkv_pool_stats) -> pkv_status;
             /// Checks every invariant of the pool (free bits, counter, references, fill). Call it with the pool at rest.
             /// Statuses: INTERNAL with the equation that does not hold. Since 0.1.
@@ -962,9 +978,9 @@ macro_rules! for_each_function {
             /// Closes the cache, its sessions, batches and snapshots: their handles are stale from now on. NULL is OK.
             /// Statuses: STALE_HANDLE, BUSY. Since 0.1.
             fn pkv_cache_destroy(cache: pkv_cache) -> pkv_status;
-            /// Since 0.1.
+            /// Tells what the cache was made with. Statuses: none of its own. Since 0.1.
             fn pkv_cache_get_info(cache: pkv_cache, out: *mut pkv_cache_info) -> pkv_status;
-            /// Counts over all groups. Exact while no other thread uses the cache. Since 0.1.
+            /// Counts over all groups. Exact while no other thread uses the cache. Statuses: none of its own. Since 0.1.
             fn pkv_cache_get_stats(cache: pkv_cache, out: *mut pkv_cache_stats) -> pkv_status;
             /// Counts of the pool of one group. Statuses: OUT_OF_RANGE. Since 0.1.
             fn pkv_cache_get_pool_stats(cache: pkv_cache, group: u32, out: *mut pkv_pool_stats) -> pkv_status;
@@ -988,7 +1004,7 @@ macro_rules! for_each_function {
             fn pkv_session_open(cache: pkv_cache, config: *const pkv_session_config, out: *mut pkv_session) -> pkv_status;
             /// Gives every block back that nobody else holds. NULL is OK. Statuses: STALE_HANDLE, BUSY (in a batch). Since 0.1.
             fn pkv_session_close(session: pkv_session) -> pkv_status;
-            /// Committed tokens; 0 while the session is suspended. Since 0.1.
+            /// Committed tokens; 0 while the session is suspended. Statuses: none of its own. Since 0.1.
             fn pkv_session_length(session: pkv_session, tokens: *mut u64) -> pkv_status;
             /// Tokens whose K and V this layer holds: more than the length while a step is in flight and the layer was written.
             /// Statuses: OUT_OF_RANGE. Since 0.1.
@@ -1009,7 +1025,7 @@ macro_rules! for_each_function {
             /// an unfinished step. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, OUT_OF_RANGE (layer), INVALID_ARGUMENT
             /// (another n than the step's), UNSUPPORTED (storage NONE), BUSY. Since 0.1.
             fn pkv_session_prefill(session: pkv_session, layer: u32, n: usize, k: *const pkv_tensor, v: *const pkv_tensor) -> pkv_status;
-            /// As pkv_session_prefill, but appends one row of keys and values. Since 0.1.
+            /// As pkv_session_prefill, but appends one row of keys and values. Statuses: as there. Since 0.1.
             fn pkv_session_push(session: pkv_session, layer: u32, k: *const pkv_tensor, v: *const pkv_tensor) -> pkv_status;
             /// Keeps the first `length` tokens and gives back every block beyond them (reserved ones too). Ends an unfinished
             /// pkv_session_prefill or pkv_session_push. Statuses: OUT_OF_RANGE (longer than it is, or a window group no longer
@@ -1034,12 +1050,12 @@ macro_rules! for_each_function {
             fn pkv_session_resume(session: pkv_session, length: *mut u64, total: *mut u64, blocks_short: *mut u64) -> pkv_status;
             /// Changes the priority of pkv_session_config. Statuses: BUSY. Since 0.1.
             fn pkv_session_set_priority(session: pkv_session, priority: i32) -> pkv_status;
-            /// Since 0.1.
+            /// Tells what the session holds. Statuses: none of its own. Since 0.1.
             fn pkv_session_get_info(session: pkv_session, out: *mut pkv_session_info) -> pkv_status;
             /// Block ids of one group, logical block i (tokens i \* block_size and on) at ids\[i\]; PKV_NO_BLOCK where the
-            /// block left the window. \*count is the number of entries, written on PKV_OK and on BUFFER_TOO_SMALL; reserved
-            /// blocks are among them. ids may be NULL if capacity is 0. Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED
-            /// (CONTIGUOUS). Since 0.1.
+            /// block left the window (one step late: see pkv_layer_group). \*count is the number of entries, written on PKV_OK
+            /// and on BUFFER_TOO_SMALL; reserved blocks are among them. ids may be NULL if capacity is 0. Statuses:
+            /// OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
             fn pkv_session_block_table(session: pkv_session, group: u32, capacity: usize, ids: *mut u32, count: *mut usize) -> pkv_status;
             /// Slots of positions \[first, first + n) of one group: block id \* block_size + offset, -1 where the block left
             /// the window. Positions up to the end of the last block held may be asked for. Statuses: OUT_OF_RANGE, UNSUPPORTED
@@ -1084,7 +1100,7 @@ macro_rules! for_each_function {
             /// OUT_OF_BLOCKS (even with all others suspended), TOO_LARGE, BUFFER_TOO_SMALL, WRONG_CACHE, NO_MEMORY, BUSY (a
             /// session of the list), SUSPENDED. Since 0.1.
             fn pkv_batch_choose_victims(cache: pkv_cache, count: usize, sessions: *const pkv_session, new_tokens: *const u32, capacity: usize, victims: *mut pkv_session, victim_count: *mut usize) -> pkv_status;
-            /// Rows of this batch: the sum of new_tokens. Since 0.1.
+            /// Rows of this batch: the sum of new_tokens. Statuses: none of its own. Since 0.1.
             fn pkv_batch_rows(batch: pkv_batch, rows: *mut usize) -> pkv_status;
             /// Stores keys (in, \[rows\]\[kv_heads\]\[key_dim\]) and values (in, \[rows\]\[kv_heads\]\[value_dim\]) of one
             /// layer. A layer may be written again before the commit. Statuses: OUT_OF_RANGE (layer), UNSUPPORTED (NONE). Since
@@ -1107,7 +1123,7 @@ macro_rules! for_each_function {
             /// session. Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (not rising, or a second time), INCOMPLETE, UNSUPPORTED
             /// (NONE), NO_MEMORY. Since 0.1.
             fn pkv_batch_accept(batch: pkv_batch, i: usize, count: usize, kept: *const u32) -> pkv_status;
-            /// Ends the step as if it had never begun; the handle is closed. NULL is OK. Since 0.1.
+            /// Ends the step as if it had never begun; the handle is closed. NULL is OK. Statuses: none of its own. Since 0.1.
             fn pkv_batch_abort(batch: pkv_batch) -> pkv_status;
             /// Slots of all new tokens in one group, \[rows\]: where an engine with bytes of its own writes them. Statuses:
             /// OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). \*count as in pkv_session_block_table. Since 0.1.
@@ -1127,7 +1143,7 @@ macro_rules! for_each_function {
             /// Opens a new session with the frozen content. Statuses: WRONG_CACHE, NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS
             /// (CONTIGUOUS). Since 0.1.
             fn pkv_snapshot_open(cache: pkv_cache, snapshot: pkv_snapshot, out: *mut pkv_session) -> pkv_status;
-            /// Tokens it holds. Since 0.1.
+            /// Tokens it holds. Statuses: none of its own. Since 0.1.
             fn pkv_snapshot_length(snapshot: pkv_snapshot, tokens: *mut u64) -> pkv_status;
             /// Drops the references. NULL is OK. Statuses: STALE_HANDLE, BUSY. Since 0.1.
             fn pkv_snapshot_close(snapshot: pkv_snapshot) -> pkv_status;
@@ -1139,8 +1155,8 @@ macro_rules! for_each_function {
             /// session that does not use it: 0, too. Statuses: INVALID_ARGUMENT (the session holds tokens or reserved blocks,
             /// also where there is no index; or PKV_NO_TOKEN), SUSPENDED, BUSY. Since 0.1.
             fn pkv_session_match_prefix(session: pkv_session, n: usize, tokens: *const i32, matched: *mut u64) -> pkv_status;
-            /// salt NULL with size 0: sessions without a salt; PKV_ALL_SALTS: the whole index. Statuses: UNSUPPORTED (no
-            /// index), TOO_LARGE (salt). Since 0.1.
+            /// Tells the figures of one salt. NULL with size 0: of sessions without one; PKV_ALL_SALTS: of the whole index.
+            /// Statuses: UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1.
             fn pkv_prefix_get_stats(cache: pkv_cache, salt: *const c_void, salt_size: usize, out: *mut pkv_prefix_stats) -> pkv_status;
             /// Drops every cached block that nobody uses and that is not pinned, of one salt or (PKV_ALL_SALTS) of all.
             /// Statuses: as above. Since 0.1.
@@ -1215,7 +1231,7 @@ macro_rules! for_each_function {
             /// pkv_cache_destroy does the same without a limit, for as long as the store takes what it is given. Statuses:
             /// UNSUPPORTED. Since 0.1.
             fn pkv_store_flush(cache: pkv_cache, timeout_ms: u32, queued: *mut u64) -> pkv_status;
-            /// Statuses: UNSUPPORTED. Since 0.1.
+            /// What the tier has done so far. Statuses: UNSUPPORTED. Since 0.1.
             fn pkv_store_get_stats(cache: pkv_cache, out: *mut pkv_store_stats) -> pkv_status;
             /// Fills \*config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1.
             fn pkv_directory_config_init(config: *mut pkv_directory_config, struct_size: usize) -> pkv_status;
