@@ -1,0 +1,241 @@
+"""Draws the pictures of README.md: rooms, block-life, sharing and tier. data-path.svg is drawn by hand in the same style.
+
+usage: pictures.py            writes the pictures beside this file
+       pictures.py --check    says where one is not what this file draws"""
+
+import html
+import pathlib
+import sys
+
+INK, TEXT, LINE, MUTED = "#1b232b", "#33404c", "#44505c", "#66717c"
+GREY, BLUE, GREEN, ORANGE, VIOLET, WHITE = "#f3f5f7", "#eaf2fb", "#edf7ee", "#fdf3e4", "#f6eefa", "#ffffff"
+FILLED, FRESH = "#d9c5e8", "#f5c98a"
+GLYPH, BOLD = 0.56, 0.62  # of the font size, on average, in a wide font
+
+
+class Picture:
+    def __init__(self, name, title, width, height):
+        self.name, self.width = name, width
+        self.parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="Helvetica, Arial, sans-serif" font-size="15">',
+                      f"<title>{html.escape(title)}</title>", f'<rect width="{width}" height="{height}" fill="{WHITE}"/>',
+                      '<defs><marker id="a" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" orient="auto-start-reverse">'
+                      f'<path d="M0 0L10 5L0 10z" fill="{LINE}"/></marker></defs>']
+
+    def rect(self, x, y, w, h, fill=WHITE, stroke=LINE, r=8):
+        edge = f' stroke="{stroke}" stroke-width="1.5"' if stroke else ""
+        self.parts.append(f'<rect x="{x}" y="{y}" width="{w}" height="{h}" rx="{r}" fill="{fill}"{edge}/>')
+
+    def text(self, x, y, words, size=13.5, fill=TEXT, bold=False, anchor="start"):
+        wide = len(words) * size * (BOLD if bold else GLYPH)
+        left = x - wide * {"start": 0, "middle": 0.5, "end": 1}[anchor]
+        assert left >= 0 and left + wide <= self.width, f"{self.name}: too long: {words}"
+        weight = ' font-weight="bold"' if bold else ""
+        where = f' text-anchor="{anchor}"' if anchor != "start" else ""
+        self.parts.append(f'<text x="{x}" y="{y}" font-size="{size}"{weight}{where} fill="{fill}">{html.escape(words)}</text>')
+
+    def band(self, x, y, w, h, fill, name):
+        self.rect(x, y, w, h, fill, None, 10)
+        self.text(x + w - 14, y + 20, name, 12.5, MUTED, True, "end")
+
+    def box(self, x, y, w, h, title, *lines, fill=WHITE):
+        """A title and lines, from the top."""
+        for words, glyph in [(title, 15 * BOLD), *((line, 13.5 * GLYPH) for line in lines)]:
+            assert len(words) * glyph <= w - 14, f"{self.name}: does not fit its box: {words}"
+        self.rect(x, y, w, h, fill)
+        self.text(x + 14, y + 25, title, 15, INK, True)
+        for i, line in enumerate(lines):
+            self.text(x + 14, y + 47 + 19 * i, line)
+
+    def arrow(self, *points, dashed=False, both=False):
+        path = "M" + "L".join(f"{x} {y}" for x, y in points)
+        more = (' marker-start="url(#a)"' if both else "") + (' stroke-dasharray="5 4"' if dashed else "")
+        self.parts.append(f'<path d="{path}" stroke="{LINE}" stroke-width="1.6" fill="none" marker-end="url(#a)"{more}/>')
+
+    def label(self, x, y, *lines, anchor="start"):
+        for i, line in enumerate(lines):
+            self.text(x, y + 16 * i, line, 12.5, MUTED, False, anchor)
+
+    def svg(self):
+        return "\n".join([*self.parts, "</svg>", ""])
+
+
+def rooms():
+    p = Picture("rooms", "The rooms of src, and which may include which", 1180, 742)
+    p.band(10, 10, 1160, 74, GREY, "outside")
+    p.box(70, 24, 560, 48, "your engine, in C or any language that can dlopen")
+    p.band(10, 94, 860, 96, BLUE, "src/api")
+    p.box(70, 116, 640, 62, "pool, cache, session, batch, snapshot, attention, prefix, file, ...",
+          "one file per noun: handles and leases, struct sizes, statuses and sentences")
+    p.arrow((350, 72), (350, 114))
+    p.label(362, 88, "include/pagedkv: C, nothing else")
+    p.band(10, 200, 860, 312, GREEN, "src/engine")
+    p.box(70, 222, 640, 66, "session, batch, victims; plan, attend; tier; file",
+          "what a call means; joins what the rooms below it know")
+    p.box(70, 326, 270, 68, "prefix", "which text is cached, and what")
+    p.box(440, 326, 270, 68, "store", "bytes of files and of blocks")
+    p.label(390, 356, "never see", "each other", anchor="middle")
+    p.arrow((350, 178), (350, 220))
+    p.arrow((205, 288), (205, 324))
+    p.arrow((575, 288), (575, 324))
+    p.box(70, 432, 640, 66, "memory", "ids of blocks, layout of bytes, block tables; positions, not tokens")
+    p.arrow((205, 394), (205, 430))
+    p.arrow((575, 394), (575, 430))
+    p.band(10, 522, 860, 100, ORANGE, "src/kernels")
+    p.box(70, 544, 640, 66, "kernels.h, views.h, formats.h", "a table of functions per instruction set, over plain pointers; xsimd is here only")
+    p.arrow((350, 498), (350, 542))
+    p.band(10, 632, 1160, 100, VIOLET, "src/base")
+    p.box(70, 654, 640, 66, "status, checked, memory, files, os, parallel", "the operating system, and the only room with oneTBB. Every room may use it")
+    p.arrow((350, 610), (350, 652))
+    p.label(362, 636, "select.cpp only")
+    p.arrow((710, 262), (745, 262), (745, 686), (712, 686))
+    p.band(890, 94, 280, 528, GREY, "libpagedkv-redis")
+    p.box(905, 222, 250, 104, "redis", "client, connections, pipelines,", "slots of a cluster; a library", "of its own, with hiredis")
+    p.arrow((710, 240), (903, 240), dashed=True)
+    p.label(1030, 196, "a pkv_store: five C functions", anchor="middle")
+    p.arrow((1030, 326), (1030, 652))
+    p.label(1020, 480, "status.h and", "structs.h only", anchor="end")
+    return p
+
+
+def block_life():
+    p = Picture("block-life", "The life of a block", 1180, 640)
+    p.box(30, 60, 220, 70, "free", "nobody holds it", fill=GREY)
+    p.box(480, 60, 240, 70, "open", "one session writes into it", fill=BLUE)
+    p.box(930, 60, 220, 70, "sealed", "full; read only, for ever", fill=GREEN)
+    p.arrow((250, 82), (478, 82))
+    p.label(364, 72, "begin, reserve, resume, load", anchor="middle")
+    p.arrow((480, 112), (252, 112))
+    p.label(364, 130, "abort, trim, close, suspend:", "generation + 1", anchor="middle")
+    p.arrow((720, 95), (928, 95))
+    p.label(824, 85, "commit: it is full", anchor="middle")
+    p.arrow((1040, 60), (1040, 30), (140, 30), (140, 58))
+    p.label(590, 22, "the last reference goes, or it leaves a window; nothing is cached of it", anchor="middle")
+
+    p.box(480, 216, 240, 70, "shared and part-filled", "nobody writes into it", fill=BLUE)
+    p.arrow((550, 130), (550, 214))
+    p.label(540, 166, "fork,", "snapshot", anchor="end")
+    p.arrow((650, 216), (650, 132))
+    p.label(660, 160, "the others went;", "or begin made a copy:", "an open block of its own")
+
+    p.arrow((1110, 130), (1110, 172), (1168, 172), (1168, 95), (1152, 95))
+    p.label(1168, 190, "fork, match:", "one more reference", anchor="end")
+
+    p.box(910, 370, 240, 88, "waits to be written", "its session has ended; in", "use until the store has it", fill=ORANGE)
+    p.arrow((1010, 130), (1010, 368))
+    p.label(1020, 270, "close, suspend,", "with a store")
+
+    p.box(480, 370, 240, 88, "cached", "only the index holds it;", "evictable, unless pinned", fill=VIOLET)
+    p.arrow((945, 130), (722, 378))
+    p.label(766, 312, "close, suspend", anchor="end")
+    p.arrow((722, 405), (980, 132))
+    p.label(850, 312, "match")
+    p.arrow((910, 425), (722, 425))
+    p.label(815, 444, "it is stored; or memory", "is short: given up", anchor="middle")
+    p.arrow((480, 414), (140, 414), (140, 132))
+    p.label(300, 404, "evicted: memory is needed", anchor="middle")
+
+    p.box(910, 550, 240, 66, "in a store", "a copy, under its key", fill=WHITE)
+    p.arrow((1010, 458), (1010, 548))
+    p.label(1020, 508, "put")
+    p.arrow((910, 583), (600, 583), (600, 460))
+    p.label(760, 573, "prefetch: into a free block, checked", anchor="middle")
+    return p
+
+
+def blocks(p, x, y, row):
+    """Blocks as (id, slots filled, held by how many, is it new)."""
+    for i, (block, filled, holders, fresh) in enumerate(row):
+        left = x + 84 * i
+        p.rect(left, y, 74, 60, WHITE, "#7b5a93", 4)
+        for slot in range(4):
+            p.rect(left + 6 + 16 * slot, y + 6, 13, 18, (FRESH if fresh else FILLED) if slot < filled else GREY, None, 1)
+        p.text(left + 37, y + 39, str(block), 12.5, "#7b5a93", True, "middle")
+        p.text(left + 37, y + 54, f"held by {holders}", 11.5, MUTED, False, "middle")
+
+
+def session(p, x, name, ids, targets, above):
+    """A block table, with arrows to the blocks in the middle."""
+    y = 60 if above else 250
+    p.text(x, y + 20, name, 15, INK, True)
+    for i, (block, target) in enumerate(zip(ids, targets)):
+        p.rect(x + 110 + 44 * i, y, 44, 30, WHITE, LINE, 0)
+        p.text(x + 132 + 44 * i, y + 20, str(block), 13.5, TEXT, False, "middle")
+        p.arrow((x + 132 + 44 * i, y + 30 if above else y), (x + 37 + 84 * target, 138 if above else 202))
+
+
+def sharing():
+    p = Picture("sharing", "Two sessions and a fork over one pool of blocks; copy on write", 1180, 400)
+    for x, name, fill in [(10, "1. B is a fork of A: no copies", BLUE), (400, "2. B goes on: one block is copied", GREEN),
+                          (790, "3. C begins like A: it matches two", ORANGE)]:
+        p.rect(x, 10, 380, 380, fill, None, 10)
+        p.text(x + 16, 38, name, 15, INK, True)
+
+    x = 26
+    blocks(p, x, 140, [(4, 4, 2, False), (7, 4, 2, False), (2, 2, 2, False)])
+    session(p, x, "session A", [4, 7, 2], [0, 1, 2], True)
+    session(p, x, "session B", [4, 7, 2], [0, 1, 2], False)
+    p.label(x, 312, "The table is copied, 4 bytes per block. Full blocks", "are never written again. Block 2 is part-filled:",
+            "whoever writes to it first gets a copy.")
+
+    x = 416
+    blocks(p, x, 140, [(4, 4, 2, False), (7, 4, 2, False), (2, 2, 1, False), (9, 3, 1, True)])
+    session(p, x, "session A", [4, 7, 2], [0, 1, 2], True)
+    session(p, x, "session B", [4, 7, 9], [0, 1, 3], False)
+    p.arrow((x + 226, 140), (x + 226, 124), (x + 289, 124), (x + 289, 138))
+    p.label(x + 297, 124, "copy")
+    p.label(x, 312, "begin copies it; abort puts block 2 back into B's", "table. Attention reads 4 and 7 once for both sessions.")
+
+    x = 806
+    blocks(p, x, 140, [(4, 4, 3, False), (7, 4, 3, False), (2, 2, 1, False), (5, 1, 1, True)])
+    session(p, x, "session A", [4, 7, 2], [0, 1, 2], True)
+    session(p, x, "session C", [4, 7, 5], [0, 1, 3], False)
+    p.label(x, 312, "B has ended. The prefix index knows 4 and 7 by their", "tokens and holds them, too. When A and C have ended,",
+            "it alone does: cached, until memory is needed.")
+    return p
+
+
+def tier():
+    p = Picture("tier", "Memory, queue, the two threads of a tier, and the store", 1180, 470)
+    p.band(10, 10, 330, 450, GREY, "your scheduler")
+    p.band(350, 10, 330, 450, VIOLET, "memory")
+    p.band(690, 10, 250, 450, ORANGE, "the cache's two threads")
+    p.band(950, 10, 220, 450, BLUE, "store")
+    p.box(30, 50, 290, 70, "session_close, suspend", "return at once")
+    p.box(370, 50, 290, 88, "queue", "of sessions that ended: blocks", "are in use until written")
+    p.arrow((320, 85), (368, 85))
+    p.box(705, 50, 220, 88, "writer", "skips what is there,", "puts the rest")
+    p.arrow((660, 95), (703, 95))
+    p.box(970, 50, 180, 88, "put, probe", "an item per block", "and group")
+    p.arrow((925, 95), (968, 95), both=True)
+    p.box(370, 196, 290, 88, "prefix index", "what is used by nobody can be", "evicted: it is in the store")
+    p.arrow((515, 138), (515, 194))
+    p.label(525, 162, "written, or given up:", "memory is short")
+    p.box(30, 196, 290, 70, "match_prefix, resume", "find what is in memory now")
+    p.arrow((368, 231), (322, 231))
+    p.box(30, 342, 290, 88, "pkv_store_prefetch", "when a request begins to wait;", "returns at once")
+    p.box(370, 342, 290, 88, "up to 64 texts to read", "takes free or evictable blocks,", "never those in use")
+    p.arrow((320, 386), (368, 386))
+    p.box(705, 342, 220, 88, "reader", "gets, and checks: key,", "tokens, tag; or a miss")
+    p.arrow((660, 386), (703, 386))
+    p.box(970, 342, 180, 88, "get, probe, drop", "directory, Redis,", "one of yours")
+    p.arrow((925, 386), (968, 386), both=True)
+    p.arrow((815, 342), (815, 240), (662, 240))
+    p.label(825, 300, "into the index")
+    p.label(705, 172, "A store that is slow, full or", "gone is left alone for a while:", "hits are lost, no step waits.")
+    return p
+
+
+def main():
+    here = pathlib.Path(__file__).resolve().parent
+    wrong = []
+    for picture in (rooms(), block_life(), sharing(), tier()):
+        path = here / f"{picture.name}.svg"
+        if sys.argv[1:] != ["--check"]:
+            path.write_text(picture.svg())
+        elif not path.exists() or path.read_text() != picture.svg():
+            wrong.append(f"{path.name} is not what src/pictures.py draws")
+    sys.exit("\n".join(wrong) or 0)
+
+
+if __name__ == "__main__":
+    main()
