@@ -1,0 +1,60 @@
+/* A directory behind the memory. Run it twice: the second time the whole blocks of the prompt are there. */
+#include "toy.h"
+
+/* [create] */
+static pkv_cache create_with_directory(const char* path) {
+  pkv_directory_config directory;
+  check(pkv_directory_config_init(&directory, sizeof directory));
+  directory.path = path;
+  directory.capacity_bytes = 100ull << 20; /* beyond that, files that were not used for longest are deleted */
+  pkv_store store;
+  check(pkv_store_open_directory(&directory, &store));
+
+  pkv_store_config tier;
+  check(pkv_store_config_init(&tier, sizeof tier));
+  tier.store = &store;              /* the cache closes it */
+  tier.fingerprint = "toy model 1"; /* a hash of the weights: another model's blocks are never taken */
+  tier.fingerprint_size = 11;
+  pkv_prefix_config prefix;
+  check(pkv_prefix_config_init(&prefix, sizeof prefix));
+  pkv_cache_config config;
+  toy_config(&config);
+  config.prefix = &prefix;
+  config.store = &tier;
+  pkv_cache cache;
+  check(pkv_cache_create(&config, &cache));
+  return cache;
+}
+/* [create end] */
+
+/* [request] */
+static uint64_t answer(pkv_cache cache, text* t) {
+  pkv_session session;
+  uint64_t matched, in_memory;
+  check(pkv_store_prefetch(cache, NULL, 0, t->length - 1, t->tokens)); /* when a request begins to wait for its turn */
+  /* What has arrived when its turn comes is used. A scheduler has better things to do than wait: this is an example. */
+  check(pkv_store_wait(cache, NULL, 0, t->length - 1, t->tokens, 1000, &in_memory));
+  check(pkv_session_open(cache, NULL, &session));
+  check(pkv_session_match_prefix(session, t->length - 1, t->tokens, &matched));
+  const text* texts[] = {t};
+  for (int i = 0; i < 16; i++) {
+    float p[1][LETTERS];
+    check(toy_forward(cache, 1, &session, texts, p));
+    t->tokens[t->length++] = most_likely(p[0]);
+  }
+  check(pkv_session_close(session)); /* from here on a thread of the cache writes what it left */
+  return matched;
+}
+/* [request end] */
+
+int main(int argc, char** argv) {
+  pkv_cache cache = create_with_directory(argc > 1 ? argv[1] : "kv");
+  text t = {0};
+  add(&t, "if you go down in the woods today you are sure of a big surprise. if you go down");
+  const size_t prompt = t.length;
+  const uint64_t matched = answer(cache, &t);
+  printf("%llu of %zu tokens were there; it goes on: ", (unsigned long long)matched, prompt);
+  print("", &t, prompt);
+  check(pkv_cache_destroy(cache)); /* waits until all is written */
+  return EXIT_SUCCESS;
+}

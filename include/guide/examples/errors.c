@@ -1,0 +1,58 @@
+/* What goes wrong is a status and a sentence; what failed has changed nothing. */
+#include "toy.h"
+
+/* [family] */
+/* What an engine does with a status: its hundreds digit is enough. */
+static const char* what_to_do(pkv_status status) {
+  if (status == PKV_TOO_LARGE) return "refuse the request"; /* the whole cache could never hold it */
+  static const char* const advice[] = {
+      "go on", "mend the call", "free something and try again", "the data is bad: compute it", "look at the system", "report it"};
+  return advice[status / 100];
+}
+
+static void tell(pkv_status status) {
+  printf("%s: %s\n", pkv_status_string(status), what_to_do(status));
+  if (status != PKV_OK) printf("  %s\n", pkv_last_error());
+}
+/* [family end] */
+
+int main(void) {
+  pkv_cache_config config;
+  pkv_cache cache;
+  toy_config(&config);
+  config.blocks = 4;
+  check(pkv_cache_create(&config, &cache));
+  pkv_session a, b;
+  check(pkv_session_open(cache, NULL, &a));
+  check(pkv_session_open(cache, NULL, &b));
+
+  /* [exhaustion] */
+  check(pkv_session_reserve(a, 32)); /* two of four blocks of 16 */
+  const uint32_t new_tokens = 40;
+  uint64_t short_by;
+  pkv_batch batch;
+  pkv_status status = pkv_batch_begin(cache, 1, &b, &new_tokens, &short_by, &batch);
+  tell(status);
+  if (status == PKV_OUT_OF_BLOCKS) { /* b has none of them, batch is untouched */
+    check(pkv_session_trim(a, 0));
+    tell(pkv_batch_begin(cache, 1, &b, &new_tokens, &short_by, &batch));
+  }
+  tell(pkv_batch_commit(batch, NULL)); /* no layer was written: the batch stays open */
+  check(pkv_batch_abort(batch));
+  const uint32_t too_many = 100; /* more than the whole cache: nothing that is freed can help */
+  tell(pkv_batch_begin(cache, 1, &b, &too_many, NULL, &batch));
+  /* [exhaustion end] */
+
+  /* [misuse] */
+  uint64_t length;
+  check(pkv_session_close(b));
+  tell(pkv_session_length(b, &length)); /* a handle is a number: an old one is recognised, not followed */
+  tell(pkv_session_trim(a, 5));
+  config.block_size = 20;
+  pkv_cache other;
+  tell(pkv_cache_create(&config, &other));
+  /* [misuse end] */
+  check(pkv_cache_validate(cache));
+  check(pkv_cache_destroy(cache));
+  return EXIT_SUCCESS;
+}

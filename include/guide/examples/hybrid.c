@@ -1,0 +1,60 @@
+/* A hybrid model: layer 0 sees everything, layer 1 the last 32 tokens. Blocks that left its window are free one step late. */
+#include "toy.h"
+
+/* [groups] */
+static pkv_cache create_hybrid(void) {
+  pkv_layer_group groups[2];
+  for (int i = 0; i < 2; i++) {
+    check(pkv_layer_group_init(&groups[i], sizeof groups[i]));
+    groups[i].layers = 1; /* layer_indices says which; here one after the other */
+    groups[i].query_heads = groups[i].kv_heads = 1;
+    groups[i].key_dim = KEY_DIM, groups[i].value_dim = LETTERS;
+  }
+  groups[1].window = 32;
+  pkv_cache_config config;
+  check(pkv_cache_config_init(&config, sizeof config));
+  config.group_count = 2;
+  config.groups = groups; /* copied; the model's fields of the config stay 0 */
+  config.blocks = 16;     /* of each group */
+  pkv_cache cache;
+  check(pkv_cache_create(&config, &cache));
+  return cache;
+}
+/* [groups end] */
+
+static size_t blocks_held(pkv_session session, uint32_t group) {
+  uint32_t ids[32];
+  size_t count, held = 0;
+  check(pkv_session_block_table(session, group, 32, ids, &count));
+  for (size_t i = 0; i < count; i++)
+    held += ids[i] != PKV_NO_BLOCK; /* the table keeps its length: position / 16 is still the index */
+  return held;
+}
+
+int main(void) {
+  const pkv_cache cache = create_hybrid();
+  pkv_session session;
+  check(pkv_session_open(cache, NULL, &session));
+  text t = {0};
+  add(&t, "if a dog chews shoes, whose sho");
+  const text* texts[] = {&t};
+  float p[1][LETTERS];
+  size_t before = 0;
+  /* [steps] */
+  while (t.length < 100) {
+    check(toy_forward(cache, 1, &session, texts, p));
+    const size_t held = blocks_held(session, 1);
+    if (held != before)
+      printf("after %2zu tokens: %zu blocks for layer 0, %zu for layer 1\n", t.length, blocks_held(session, 0), held);
+    before = held;
+    t.tokens[t.length++] = most_likely(p[0]);
+  }
+  /* Always possible: back to where the last step began, though a block may have left the window with it. */
+  uint64_t length;
+  check(pkv_session_length(session, &length));
+  check(pkv_session_trim(session, length - 1));
+  printf("trim to 20: %s\n", pkv_status_string(pkv_session_trim(session, 20))); /* what that would see is gone */
+  /* [steps end] */
+  check(pkv_cache_destroy(cache));
+  return EXIT_SUCCESS;
+}

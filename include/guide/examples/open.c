@@ -1,0 +1,41 @@
+/* The library opened at run time: the program is not linked to it, and the headers give it types only. */
+#include <dlfcn.h>
+#include <pagedkv/pagedkv.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Functions take their types from the headers: a wrong one does not compile. */
+static __typeof__(pkv_version_string)* version_string;
+static __typeof__(pkv_cache_config_init)* cache_config_init;
+static __typeof__(pkv_cache_create)* cache_create;
+static __typeof__(pkv_cache_destroy)* cache_destroy;
+
+static void find(void* library, const char* name, void* function) {
+  void* symbol = dlsym(library, name);
+  if (symbol == NULL) {
+    fprintf(stderr, "%s\n", dlerror());
+    exit(EXIT_FAILURE);
+  }
+  memcpy(function, &symbol, sizeof symbol); /* ISO C has no cast from a pointer to data to one to a function */
+}
+
+int main(void) {
+  void* library = dlopen("libpagedkv.so.0", RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL) {
+    fprintf(stderr, "%s\n", dlerror());
+    return EXIT_FAILURE;
+  }
+  find(library, "pkv_version_string", &version_string);
+  find(library, "pkv_cache_config_init", &cache_config_init);
+  find(library, "pkv_cache_create", &cache_create);
+  find(library, "pkv_cache_destroy", &cache_destroy);
+
+  pkv_cache_config config;
+  pkv_cache cache;
+  if (cache_config_init(&config, sizeof config) != PKV_OK) return EXIT_FAILURE;
+  config.layers = config.query_heads = config.kv_heads = 1, config.key_dim = 64, config.blocks = 16;
+  if (cache_create(&config, &cache) != PKV_OK) return EXIT_FAILURE;
+  printf("pagedkv %s made a cache\n", version_string());
+  return cache_destroy(cache) == PKV_OK ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,47 @@
+/* Redis or Valkey behind the memory. Without a server it says so and ends with 1. */
+#include <pagedkv/redis.h>
+
+#include "toy.h"
+
+int main(int argc, char** argv) {
+  /* [open] */
+  pkv_redis_config redis;
+  pkv_store store;
+  pkv_redis_config_init(&redis, sizeof redis);
+  redis.servers = argc > 1 ? argv[1] : "redis://:secret@127.0.0.1:6379"; /* of a cluster some: "10.0.0.5:6379,10.0.0.6:6379" */
+  redis.ttl_seconds = 24 * 3600;
+  if (pkv_redis_open(&redis, &store) != PKV_OK) {
+    fprintf(stderr, "%s\n", pkv_redis_last_error());
+    return EXIT_FAILURE;
+  }
+  /* [open end] */
+  pkv_store_config tier;
+  check(pkv_store_config_init(&tier, sizeof tier));
+  tier.store = &store;
+  tier.fingerprint = "toy model 1", tier.fingerprint_size = 11;
+  pkv_prefix_config prefix;
+  check(pkv_prefix_config_init(&prefix, sizeof prefix));
+  pkv_cache_config config;
+  toy_config(&config);
+  config.prefix = &prefix;
+  config.store = &tier;
+  pkv_cache cache;
+  check(pkv_cache_create(&config, &cache));
+
+  text t = {0};
+  add(&t, "humpty dumpty sat on a wall, humpty dumpty had a great fall.");
+  const text* texts[] = {&t};
+  pkv_session session;
+  float p[1][LETTERS];
+  check(pkv_session_open(cache, NULL, &session));
+  check(toy_forward(cache, 1, &session, texts, p));
+  check(pkv_session_close(session));
+  uint64_t queued;
+  check(pkv_store_flush(cache, 10000, &queued));
+  pkv_store_stats stats;
+  stats.struct_size = sizeof stats;
+  check(pkv_store_get_stats(cache, &stats));
+  printf("%llu blocks are in the store\n", (unsigned long long)(stats.written_items + stats.known_items));
+  check(pkv_cache_destroy(cache));
+  return EXIT_SUCCESS;
+}

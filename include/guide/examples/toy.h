@@ -1,0 +1,107 @@
+/* A toy in the place of a model. It says what came after the last letters the last times: each token looks for earlier places
+ * where the same letters stood, and reads what followed there (an induction head, Olsson et al. 2022). Keys, queries and values
+ * are unit vectors, so the output of attention is a distribution over the next letter, and everything it knows is in the cache.
+ */
+#ifndef TOY_H
+#define TOY_H
+
+#include <pagedkv/pagedkv.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LAYERS = 2, LETTERS = 32, KEY_DIM = 2 * LETTERS, MAX_ROWS = 1024, MAX_TEXT = 512 };
+
+typedef struct text {
+  size_t length;
+  int32_t tokens[MAX_TEXT];
+} text;
+
+static inline void check(pkv_status status) {
+  if (status == PKV_OK) return;
+  fprintf(stderr, "%s: %s\n", pkv_status_string(status), pkv_last_error());
+  exit(EXIT_FAILURE);
+}
+
+static const char ALPHABET[LETTERS] = " abcdefghijklmnopqrstuvwxyz.,?!"; /* the last token, NUL, begins a text */
+
+static inline void add(text* t, const char* letters) {
+  for (; *letters != '\0'; letters++) t->tokens[t->length++] = (int32_t)(strchr(ALPHABET, *letters) - ALPHABET);
+}
+
+static inline void print(const char* before, const text* t, size_t from) {
+  fputs(before, stdout);
+  for (size_t i = from; i < t->length; i++) putchar(ALPHABET[t->tokens[i]]);
+  putchar('\n');
+}
+
+/* The letter that is most likely; of equal ones the first, whatever the last bits are. */
+static inline int32_t most_likely(const float* p) {
+  int32_t best = 0;
+  for (int32_t i = 1; i < LETTERS; i++)
+    if (p[i] > p[best] + 1e-3f) best = i;
+  return best;
+}
+
+static inline void toy_config(pkv_cache_config* config) {
+  check(pkv_cache_config_init(config, sizeof *config));
+  config->layers = LAYERS;
+  config->query_heads = 1;
+  config->kv_heads = 1;
+  config->key_dim = KEY_DIM;
+  config->value_dim = LETTERS;
+  config->blocks = 64;
+}
+
+/* What the projections of a real model are: the rows of one token, whose two predecessors and itself are given. Layer 0 looks at
+ * one letter, layer 1 at two. */
+static inline void toy_row(uint32_t layer, int32_t before, int32_t last, int32_t token, float* q, float* k, float* v) {
+  memset(q, 0, KEY_DIM * sizeof *q), memset(k, 0, KEY_DIM * sizeof *k), memset(v, 0, LETTERS * sizeof *v);
+  q[token] = k[last] = v[token] = 1;
+  if (layer > 0) q[LETTERS + last] = k[LETTERS + before] = 1;
+}
+
+/* What stands before a text, at -1 and -2, is the token that begins one. */
+static inline int32_t token_at(const text* t, size_t i) { return i < t->length ? t->tokens[i] : LETTERS - 1; }
+
+/* One forward pass: of each text what its session does not hold yet. p[i] is the distribution of the letter after text i. */
+static inline pkv_status toy_forward(pkv_cache cache, size_t n, const pkv_session* sessions, const text* const* texts,
+                                     float (*p)[LETTERS]) {
+  static __thread float q[MAX_ROWS][KEY_DIM], k[MAX_ROWS][KEY_DIM], v[MAX_ROWS][LETTERS], out[MAX_ROWS][LETTERS];
+  const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, keys = {k, PKV_F32, 0, 0, 0};
+  const pkv_tensor values = {v, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
+  uint32_t new_tokens[64];
+  int32_t tokens[MAX_ROWS];
+  size_t rows = 0;
+  for (size_t i = 0; i < n; i++) {
+    uint64_t held;
+    check(pkv_session_length(sessions[i], &held));
+    new_tokens[i] = (uint32_t)(texts[i]->length - held);
+    memcpy(tokens + rows, texts[i]->tokens + held, new_tokens[i] * sizeof *tokens);
+    rows += new_tokens[i];
+  }
+  pkv_batch batch;
+  pkv_status status = pkv_batch_begin(cache, n, sessions, new_tokens, NULL, &batch);
+  if (status != PKV_OK) return status; /* not enough blocks: nothing has changed */
+
+  pkv_attention_params params;
+  check(pkv_attention_params_init(&params, sizeof params));
+  params.scale = 8; /* sharp: what matches counts e^8 times what does not */
+  memset(p, 0, n * sizeof *p);
+  for (uint32_t layer = 0; layer < LAYERS; layer++) {
+    for (size_t i = 0, row = 0; i < n; i++)
+      for (size_t at = texts[i]->length - new_tokens[i]; at < texts[i]->length; at++, row++)
+        toy_row(layer, token_at(texts[i], at - 2), token_at(texts[i], at - 1), texts[i]->tokens[at], q[row], k[row], v[row]);
+    check(pkv_batch_write(batch, layer, &keys, &values));
+    check(pkv_batch_attend(batch, layer, &params, &queries, &outputs));
+    for (size_t i = 0, row = 0; i < n; i++) {
+      row += new_tokens[i];
+      if (new_tokens[i] == 0) continue;
+      for (int j = 0; j < LETTERS; j++) p[i][j] += out[row - 1][j] / (float)LAYERS; /* of each session, its last row */
+    }
+  }
+  check(pkv_batch_commit(batch, tokens));
+  return PKV_OK;
+}
+
+#endif

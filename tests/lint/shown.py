@@ -1,0 +1,93 @@
+"""Code in the documents is a file's: what stands under a line
+
+    <!-- shows PATH -->   or   <!-- shows PATH [region] -->
+
+is that file (the path counts from the document), or what is between its comments [region] and [region end], moved to the left. C and CMake that
+is longer than three lines has such a line. Only what a program printed is looked at elsewhere (tests/guide).
+
+usage: shown.py TREE, or shown.py TREE --renew to put what the files have into the documents"""
+
+import pathlib
+import re
+import sys
+import textwrap
+
+import harness
+
+BLOCK = re.compile(r"^(?:<!-- (?P<verb>shows|printed by) (?P<what>[^\n]*?) -->\n)?```(?P<language>[\w+]*)\n(?P<text>.*?)^```$", re.M | re.S)
+WHAT = re.compile(r"(?P<path>\S+)(?: \[(?P<region>\w+)\])?")
+CODE = {"c", "c++", "cpp", "cmake"}
+SHORT = 3
+
+
+def documents(root):
+    for path in sorted(root.rglob("*.md")):
+        if not any(part.startswith(("build", ".")) or part in ("subprojects", "target") for part in path.relative_to(root).parts):
+            yield path
+
+
+def shown(document, what):
+    """What a line of a document refers to; None where it refers to nothing."""
+    match = WHAT.fullmatch(what)
+    path = document.parent / match["path"] if match else None
+    if path is None or not path.is_file():
+        return None
+    text = path.read_text()
+    if match["region"] is None:
+        return text
+    comment = r"^ *(?:/\* |// )\[{}\](?: \*/)?\n"
+    marked = re.search(comment.format(match["region"]) + "(.*?)" + comment.format(match["region"] + " end"), text, re.M | re.S)
+    return textwrap.dedent(marked[1]) if marked else None
+
+
+def without_marks(text):
+    return re.sub(r"^ *(?:/\* |// )\[\w+(?: end)?\](?: \*/)?\n", "", text, flags=re.M)
+
+
+def check(root):
+    found = []
+    for document in documents(root):
+        name, text = document.relative_to(root), document.read_text()
+        for block in BLOCK.finditer(text):
+            line = text.count("\n", 0, block.start()) + 1
+            if block["verb"] == "shows":
+                real = shown(document, block["what"])
+                if real is None:
+                    found.append(f"{name}:{line}: there is no {block['what']}")
+                elif block["text"] != without_marks(real):
+                    found.append(f"{name}:{line}: this is not what {block['what']} has (tests/lint/shown.py . --renew)")
+            elif block["verb"] is None and block["language"] in CODE and block["text"].count("\n") > SHORT:
+                found.append(f"{name}:{line}: nobody compiles this: show a file or a part of one")
+    return found
+
+
+def renew(root):
+    for document in documents(root):
+        text = document.read_text()
+
+        def filled(block):
+            real = shown(document, block["what"]) if block["verb"] == "shows" else None
+            return block[0] if real is None else f"<!-- shows {block['what']} -->\n```{block['language']}\n{without_marks(real)}```"
+
+        renewed = BLOCK.sub(filled, text)
+        if renewed != text:
+            document.write_text(renewed)
+
+
+LONG = "int a;\nint b;\nint c;\nint d;\n"
+FILE = "int x;\n  /* [part] */\n  int y;\n  /* [part end] */\n"
+SAMPLES = [
+    (None, {"a.md": "<!-- shows a.c -->\n```c\nint x;\n  int y;\n```\n<!-- shows a.c [part] -->\n```c\nint y;\n```\n```c\nint z;\n```\n",
+            "a.c": FILE}),
+    ("is not what a.c has", {"a.md": "<!-- shows a.c -->\n```c\nint z;\n```\n", "a.c": FILE}),
+    ("is not what a.c [part] has", {"a.md": "<!-- shows a.c [part] -->\n```c\nint x;\n```\n", "a.c": FILE}),
+    ("there is no a.c [other]", {"a.md": "<!-- shows a.c [other] -->\n```c\nint x;\n```\n", "a.c": FILE}),
+    ("there is no gone.c", {"b/a.md": "<!-- shows gone.c -->\n```c\nint x;\n```\n", "gone.c": FILE}),
+    ("nobody compiles this", {"a.md": "```c\n" + LONG + "```\n"}),
+]
+
+if __name__ == "__main__":
+    if sys.argv[2:] == ["--renew"]:
+        renew(pathlib.Path(sys.argv[1]))
+    else:
+        harness.run(check, SAMPLES)
