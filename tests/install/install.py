@@ -1,4 +1,5 @@
-"""What `meson install` puts where, and that a program built with nothing but pkg-config's words runs with it, as C and as C++.
+"""What `meson install` puts where, and that a program built with nothing but pkg-config's words runs with it, as C and as C++, and with the
+static library inside.
 
 usage: install.py TREE BUILD VERSION CC CXX MESON..."""
 
@@ -8,6 +9,9 @@ import re
 import subprocess
 import sys
 import tempfile
+
+
+HERE = pathlib.Path(__file__).resolve().parent
 
 
 def run(*command, **more):
@@ -22,15 +26,18 @@ def installed_files(root):
             continue
         text = path.relative_to(root).as_posix()
         if "tbb" not in text:  # oneTBB is installed beside the library where it was built with it
-            names.add(re.sub(r".*/(include|pkgconfig|lib[^/]*\.so)", r"\1", text))
+            names.add(re.sub(r".*/(include|pkgconfig|cmake|lib[^/]*\.(so|a))", r"\1", text))
     return names
 
 
-def expected_files(tree, version, libraries):
+def expected_files(tree, version, libraries, static):
     headers = {f"include/pagedkv/{path.name}" for path in (tree / "include/pagedkv").glob("*.h")}
     if "pagedkv-redis" not in libraries:
         headers.discard("include/pagedkv/redis.h")
-    return headers.union(*({f"lib{name}.so", f"lib{name}.so.0", f"lib{name}.so.{version}", f"pkgconfig/{name}.pc"} for name in libraries))
+    cmake = {"cmake/pagedkv/pagedkvConfig.cmake", "cmake/pagedkv/pagedkvConfigVersion.cmake"}
+    archives = {f"lib{name}.a" for name in libraries if static}
+    return headers.union(cmake, archives, *({f"lib{name}.so", f"lib{name}.so.0", f"lib{name}.so.{version}", f"pkgconfig/{name}.pc"}
+                                            for name in libraries))
 
 
 def check_library(library):
@@ -44,37 +51,44 @@ def check_library(library):
     assert needed <= allowed, needed
 
 
-# Nobody listens on port 1.
-REDIS = """#include <pagedkv/redis.h>
-int main(void) {
-  pkv_redis_config config;
-  pkv_store store;
-  pkv_redis_config_init(&config, sizeof config);
-  config.servers = "127.0.0.1:1";
-  return pkv_redis_open(&config, &store) == PKV_IO ? 0 : 1;
-}
-"""
+class Installed:
+    """What pkg-config says of an installed tree, and programs built by that."""
 
+    def __init__(self, root, directory):
+        pc = next(root.rglob("pagedkv.pc"))
+        self.libraries, self.directory = pc.parent.parent, directory
+        self.environment = dict(os.environ, PKG_CONFIG_PATH=str(pc.parent), PKG_CONFIG_SYSROOT_DIR=str(root),
+                                LD_LIBRARY_PATH=str(self.libraries))
 
-def build_and_run(package, source, root, compiler, language, directory):
-    pc = next(root.rglob("pagedkv.pc"))
-    libraries = pc.parent.parent
-    environment = dict(os.environ, PKG_CONFIG_PATH=str(pc.parent), PKG_CONFIG_SYSROOT_DIR=str(root), LD_LIBRARY_PATH=str(libraries))
-    flags = run("pkg-config", "--cflags", "--libs", package, env=environment).split()
-    program = directory / (package + "-" + language.replace("+", "p"))
+    def flags(self, package, *options):
+        return run("pkg-config", "--cflags", "--libs", *options, package, env=self.environment).split()
 
-    def compile_source(source, output):
-        return subprocess.run([*compiler, "-x", language, source, "-x", "none", "-o", output, *flags], capture_output=True, text=True)
+    def build(self, source, compiler, language, flags):
+        program = self.directory / f"program-{len(list(self.directory.iterdir()))}"
+        command = [*compiler, "-x", language, source, "-x", "none", "-o", program, *flags]
+        return program, subprocess.run(command, capture_output=True, text=True)
 
-    result = compile_source(source, program)
-    assert result.returncode == 0, f"as {language}: {result.stderr}"
-    assert str(libraries) in run("ldd", program, env=environment), "the program does not load the installed library"
-    print(run(program, env=environment))
+    def run(self, package, source, compiler, language):
+        program, result = self.build(source, compiler, language, self.flags(package))
+        assert result.returncode == 0, f"as {language}: {result.stderr}"
+        assert str(self.libraries / f"lib{package}.so.0") in run("ldd", program, env=self.environment), "not the installed library is loaded"
+        print(run(program, env=self.environment))
 
-    absent = directory / "absent.c"
-    absent.write_text("#include <pagedkv/pagedkv.h>\n#ifdef __cplusplus\nextern \"C\"\n#endif\nint pkv_absent(void);\n"
-                      "int main(void) { return pkv_absent(); }\n")
-    assert compile_source(absent, directory / "absent").returncode != 0, "a function that is nowhere can be linked"
+    def run_static(self, package, source, compiler, language):
+        """The linker prefers a shared library of the same name; with the file's name it takes the archive."""
+        flags = self.flags(package, "--static")
+        flags = [f"-l:lib{flag[2:]}.a" if flag.startswith("-lpagedkv") else flag for flag in flags]
+        program, result = self.build(source, compiler, language, flags)
+        assert result.returncode == 0, f"static, as {language}: {result.stderr}"
+        assert "pagedkv" not in run("ldd", program), "a shared library of ours is needed"
+        print(run(program))
+
+    def refuse_absent(self, compiler, language):
+        absent = self.directory / "absent.c"
+        absent.write_text("#include <pagedkv/pagedkv.h>\n#ifdef __cplusplus\nextern \"C\"\n#endif\nint pkv_absent(void);\n"
+                          "int main(void) { return pkv_absent(); }\n")
+        _, result = self.build(absent, compiler, language, self.flags("pagedkv"))
+        assert result.returncode != 0, "a function that is nowhere can be linked"
 
 
 def main():
@@ -85,15 +99,21 @@ def main():
         root = directory / "root"
         run(*meson, "install", "-C", build, "--no-rebuild", "--destdir", root)
         libraries = ["pagedkv"] + ["pagedkv-redis"] * any(root.rglob("pagedkv-redis.pc"))
-        files, expected = installed_files(root), expected_files(tree, version, libraries)
+        static = any(root.rglob("libpagedkv.a"))
+        files, expected = installed_files(root), expected_files(tree, version, libraries, static)
         assert files == expected, f"missing {sorted(expected - files)}, not expected {sorted(files - expected)}"
         for name in libraries:
             check_library(next(root.rglob(f"lib{name}.so")))
-        for compiler, language in (cc, "c"), (cxx, "c++"):
-            build_and_run("pagedkv", tree / "bindings/c/minimal.c", root, compiler.split(), language, directory)
+        installed, redis = Installed(root, directory), HERE / "redis.c"
+        for compiler, language in (cc.split(), "c"), (cxx.split(), "c++"):
+            installed.run("pagedkv", tree / "bindings/c/minimal.c", compiler, language)
+            installed.refuse_absent(compiler, language)
+            if static:
+                installed.run_static("pagedkv", tree / "bindings/c/minimal.c", compiler, language)
         if "pagedkv-redis" in libraries:
-            (directory / "redis.c").write_text(REDIS)
-            build_and_run("pagedkv-redis", directory / "redis.c", root, cc.split(), "c", directory)
+            installed.run("pagedkv-redis", redis, cc.split(), "c")
+            if static:
+                installed.run_static("pagedkv-redis", redis, cc.split(), "c")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,60 @@
+"""A CMake project finds an installed tree that is not where it was installed to, and its programs run; versions and components that are
+not there are refused.
+
+usage: cmake.py TREE BUILD MESON..."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from install import HERE, run
+
+
+def configure(prefix, tree, directory, wanted):
+    return subprocess.run(["cmake", "-S", HERE / "cmake", "-B", directory, f"-DCMAKE_PREFIX_PATH={prefix}", f"-DWANTED={wanted}",
+                           f"-DMINIMAL={tree / 'bindings/c/minimal.c'}", f"-DREDIS={HERE / 'redis.c'}"], capture_output=True, text=True)
+
+
+def check_programs(directory, libraries):
+    programs = {name: directory / name for name in ("shared", "static", "redis") if (directory / name).exists()}
+    files = {"shared": "libpagedkv.so", "static": "libpagedkv.a", "redis": "libpagedkv-redis.so"}
+    expected = {name for name, file in files.items() if (libraries / file).exists()}
+    assert programs.keys() == expected, f"built {sorted(programs)}, not {sorted(expected)}"
+    for name, program in programs.items():
+        linked = [line for line in run("ldd", program).splitlines() if "pagedkv" in line]
+        assert len(linked) == {"shared": 1, "static": 0, "redis": 2}[name], f"{name}: {linked}"
+        assert all(str(libraries) in line for line in linked), f"{name}: {linked}"
+        print(name, run(program), end="")
+
+
+def main():
+    tree, build, *meson = sys.argv[1:]
+    if not shutil.which("cmake"):
+        print("SKIPPED: there is no cmake here: bash tests/install-deps test")
+        sys.exit(77)
+    os.environ.pop("LD_LIBRARY_PATH", None)  # meson's, to the library that is not installed
+    with tempfile.TemporaryDirectory() as directory:
+        directory = pathlib.Path(directory)
+        run(*meson, "install", "-C", build, "--no-rebuild", "--destdir", directory / "root")
+        libraries = next((directory / "root").rglob("pkgconfig/pagedkv.pc")).parent.parent
+        prefix = next(path for path in libraries.parents if (path / "include/pagedkv").is_dir())
+        libraries = (directory / "moved") / libraries.relative_to(prefix)
+        prefix = prefix.rename(directory / "moved")
+
+        found = configure(prefix, pathlib.Path(tree), directory / "build", "0.1")
+        assert found.returncode == 0, found.stdout + found.stderr
+        run("cmake", "--build", directory / "build")
+        check_programs(directory / "build", libraries)
+        for number, (wanted, complaint) in enumerate({"0.2": "compatible", "1.0": "compatible", "0.1;COMPONENTS;tape": "no component tape"}.items()):
+            refused = configure(prefix, pathlib.Path(tree), directory / f"refused-{number}", wanted)
+            assert refused.returncode != 0 and complaint in refused.stderr, f"{wanted}: {refused.stdout}{refused.stderr}"
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"{' '.join(map(str, error.cmd))} failed:\n{error.stdout}{error.stderr}")
