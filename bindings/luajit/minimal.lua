@@ -1,0 +1,75 @@
+-- The whole life of a cache from LuaJIT: the library is opened at run time, and its declarations are the headers, run through a C preprocessor.
+--
+-- usage: luajit minimal.lua    with PAGEDKV_LIBRARY naming the library, or one that is installed, and $CC or cc
+local ffi = require("ffi")
+
+local here = arg[0]:match("^(.*)/") or "."
+local preprocessor = io.popen((os.getenv("CC") or "cc") .. " -E -P -I '" .. here .. "/../../include' -x c '" ..
+                              here .. "/../../include/pagedkv/pagedkv.h'")
+ffi.cdef(preprocessor:read("*a"))
+preprocessor:close()
+local pkv = ffi.load(os.getenv("PAGEDKV_LIBRARY") or "libpagedkv.so.0")
+
+local function check(status)
+  if status == ffi.C.PKV_OK then return end
+  error(ffi.string(pkv.pkv_status_string(status)) .. ": " .. ffi.string(pkv.pkv_last_error()), 2)
+end
+
+local layers, query_heads, kv_heads, dim, tokens = 2, 4, 2, 32, 20
+
+local config = ffi.new("pkv_cache_config")
+check(pkv.pkv_cache_config_init(config, ffi.sizeof(config)))
+config.layers, config.query_heads, config.kv_heads, config.key_dim, config.blocks = layers, query_heads, kv_heads, dim, 64
+
+local out_cache, out_session, out_batch = ffi.new("pkv_cache[1]"), ffi.new("pkv_session[1]"), ffi.new("pkv_batch[1]")
+check(pkv.pkv_cache_create(config, out_cache))
+local cache = out_cache[0]
+check(pkv.pkv_session_open(cache, nil, out_session))
+local session = out_session[0]
+
+-- All keys alike: attention gives the mean of the values so far.
+local k, v = ffi.new("float[?]", tokens * kv_heads * dim), ffi.new("float[?]", tokens * kv_heads * dim)
+local q, out = ffi.new("float[?]", tokens * query_heads * dim), ffi.new("float[?]", tokens * query_heads * dim)
+for token = 0, tokens - 1 do
+  for element = 0, kv_heads * dim - 1 do v[token * kv_heads * dim + element] = token + element end
+end
+local function tensor(rows) return ffi.new("pkv_tensor", {rows, ffi.C.PKV_F32}) end
+local keys, values, queries, outputs = tensor(k), tensor(v), tensor(q), tensor(out)
+
+local ids = ffi.new("int32_t[?]", tokens)
+for token = 0, tokens - 1 do ids[token] = 100 + token end
+check(pkv.pkv_batch_begin(cache, 1, out_session, ffi.new("uint32_t[1]", tokens), nil, out_batch))
+local batch = out_batch[0]
+for layer = 0, layers - 1 do
+  check(pkv.pkv_batch_write(batch, layer, keys, values))
+  check(pkv.pkv_batch_attend(batch, layer, nil, queries, outputs))
+end
+check(pkv.pkv_batch_commit(batch, ids))
+
+local worst = 0
+for token = 0, tokens - 1 do
+  for head = 0, query_heads - 1 do
+    for d = 0, dim - 1 do
+      local kv_head = math.floor(head / (query_heads / kv_heads))
+      local expected = token / 2 + kv_head * dim + d
+      worst = math.max(worst, math.abs(out[(token * query_heads + head) * dim + d] - expected))
+    end
+  end
+end
+-- Means of up to 20 values below 83: weights and sums are rounded to 24 bits some 22 times.
+assert(worst < 22 * 83 / 2 ^ 24, "outputs are off by " .. worst)
+
+local length = ffi.new("uint64_t[1]")
+check(pkv.pkv_session_length(session, length))
+assert(length[0] == tokens)
+
+-- A call that fails says why, and changes nothing.
+local status = pkv.pkv_session_trim(session, tokens + 1)
+assert(status ~= ffi.C.PKV_OK)
+local ok, sentence = pcall(check, status)
+assert(not ok)
+print(("token %d attends to %d tokens: %.2f (expected %.2f)"):format(tokens - 1, tokens, out[(tokens - 1) * query_heads * dim], (tokens - 1) / 2))
+print("refused, as it should be: " .. sentence:gsub("^.-: ", ""))
+
+check(pkv.pkv_cache_destroy(cache)) -- closes the session as well
+assert(pkv.pkv_session_length(session, length) == ffi.C.PKV_STALE_HANDLE, "a closed session is still there")
