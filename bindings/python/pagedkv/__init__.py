@@ -44,7 +44,7 @@ from .records import (
     StoreStats,
 )
 from .session import Resumed, Session, Snapshot
-from .store import DirectoryStore, Store, StoreConfig
+from .store import DirectoryStore, RedisStore, Store, StoreConfig
 
 __version__ = VERSION
 
@@ -103,6 +103,7 @@ __all__ = [
     "PrefixEvents",
     "PrefixStats",
     "PrefixUse",
+    "RedisStore",
     "Resumed",
     "Retention",
     "Rows",

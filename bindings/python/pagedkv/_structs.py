@@ -33,3 +33,10 @@ def path_for_c(path: str | os.PathLike[str]) -> ctypes.Array[ctypes.c_char]:
     if b"\0" in encoded:
         raise misuse(f"path: there is a NUL in {path!r}")
     return ctypes.create_string_buffer(encoded)
+
+
+def text_for_c(text: str | None, name: str) -> bytes | None:
+    """None is NULL. C would end a text at a NUL in it."""
+    if text is not None and "\0" in text:
+        raise misuse(f"{name}: there is a NUL in it")
+    return None if text is None else text.encode()

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 
 from . import _raw
 from ._library import library
+from ._redis import redis_library
 from ._store_hooks import CLOSE, hooks_of
-from ._structs import fill, path_for_c, point_to_bytes
+from ._structs import fill, path_for_c, point_to_bytes, text_for_c
 from .errors import PagedKVError
 
 
@@ -32,6 +33,31 @@ class DirectoryStore:
         config.path = ctypes.addressof(path)
         library().check(library().store_open_directory(ctypes.byref(config), ctypes.byref(store)))
         return store
+
+
+@dataclasses.dataclass(frozen=True)
+class RedisStore:
+    """A Redis or Valkey server, or a cluster of them, by libpagedkv-redis, which PAGEDKV_REDIS_LIBRARY may name.
+
+    `servers` is "host:port,host:port" or "redis://[[user]:password@]host:port[/database]". What goes wrong later costs hits.
+    """
+
+    servers: str = dataclasses.field(default="127.0.0.1:6379", repr=False)  # may have a password
+    user: str | None = None
+    password: str | None = dataclasses.field(default=None, repr=False)
+    key_prefix: str = "pagedkv:"
+    ttl_seconds: int = 0
+    connect_timeout_ms: int = 500
+    command_timeout_ms: int = 1000
+    pipeline_bytes: int = 8 << 20
+    connect_later: bool = False
+
+    def _open(self) -> _raw.Store:
+        config = redis_library().defaults()
+        fill(config, self)
+        for name in ("servers", "user", "password", "key_prefix"):
+            setattr(config, name, text_for_c(getattr(self, name), name))
+        return redis_library().open(config)
 
 
 class Store(abc.ABC):
@@ -67,9 +93,9 @@ class Store(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class StoreConfig:
-    """The store of a CacheConfig. Each cache opens a directory for itself, and closes its store."""
+    """The store of a CacheConfig. Each cache opens a directory or a server for itself, and closes its store."""
 
-    store: DirectoryStore | Store
+    store: DirectoryStore | RedisStore | Store
     wait_ms: int = 0
     fingerprint: bytes | None = None
     key: bytes | None = dataclasses.field(default=None, repr=False)

@@ -53,7 +53,7 @@ def store(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> pagedkv.Dir
     return pagedkv.DirectoryStore(tmp_path / "store") if request.param == "directory" else MemoryStore()
 
 
-def with_store(store: pagedkv.DirectoryStore | pagedkv.Store, **more: Any) -> pagedkv.Cache:
+def with_store(store: pagedkv.DirectoryStore | pagedkv.RedisStore | pagedkv.Store, **more: Any) -> pagedkv.Cache:
     return make(prefix=pagedkv.PrefixConfig(), store=pagedkv.StoreConfig(store, **more))
 
 

@@ -1,0 +1,70 @@
+"""libpagedkv-redis, a library of its own, for ctypes: include/pagedkv/redis.h."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import pathlib
+
+from . import _raw
+from ._library import LibraryNotFoundError, library
+from .errors import error_of
+
+SONAME = "libpagedkv-redis.so.0"
+
+
+class RedisConfig(ctypes.Structure):
+    """pkv_redis_config."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_uint32),
+        ("connect_timeout_ms", ctypes.c_uint32),
+        ("command_timeout_ms", ctypes.c_uint32),
+        ("ttl_seconds", ctypes.c_uint32),
+        ("servers", ctypes.c_char_p),
+        ("user", ctypes.c_char_p),
+        ("password", ctypes.c_char_p),
+        ("key_prefix", ctypes.c_char_p),
+        ("pipeline_bytes", ctypes.c_uint64),
+        ("connect_later", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+    ]
+
+
+class RedisLibrary:
+    """Its functions, with the sentences of errors that are its own."""
+
+    def __init__(self, opened: ctypes.CDLL) -> None:
+        self._init, self._open = opened.pkv_redis_config_init, opened.pkv_redis_open
+        self._last_error = opened.pkv_redis_last_error
+        self._init.argtypes = [ctypes.POINTER(RedisConfig), ctypes.c_size_t]
+        self._open.argtypes = [ctypes.POINTER(RedisConfig), ctypes.POINTER(_raw.Store)]
+        self._last_error.restype = ctypes.c_char_p
+
+    def _check(self, status: int) -> None:
+        if status:
+            raise error_of(status, self._last_error().decode(errors="replace"))
+
+    def defaults(self) -> RedisConfig:
+        config = RedisConfig()
+        self._check(self._init(ctypes.byref(config), ctypes.sizeof(config)))
+        return config
+
+    def open(self, config: RedisConfig) -> _raw.Store:
+        store = _raw.Store()
+        self._check(self._open(ctypes.byref(config), ctypes.byref(store)))
+        return store
+
+
+@functools.cache
+def redis_library() -> RedisLibrary:
+    """$PAGEDKV_REDIS_LIBRARY; else the one in this package or beside libpagedkv; else where the dynamic linker finds it."""
+    named = os.environ.get("PAGEDKV_REDIS_LIBRARY")
+    folders = (pathlib.Path(__file__).parent, pathlib.Path(library().path).parent)
+    path = named or next((str(folder / SONAME) for folder in folders if (folder / SONAME).exists()), SONAME)
+    try:
+        return RedisLibrary(ctypes.CDLL(path))
+    except (OSError, AttributeError) as error:
+        problem = "cannot open libpagedkv-redis: name it with PAGEDKV_REDIS_LIBRARY, or install it"
+        raise LibraryNotFoundError(f"{problem}: {error}") from None
