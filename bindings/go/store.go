@@ -10,12 +10,13 @@ import (
 	"pagedkv/internal/raw"
 )
 
-// StoreConfig puts a directory behind the memory of a cache: what ended or suspended sessions leave in the prefix index is written to it, and comes back
+// StoreConfig puts a directory or Redis behind the memory of a cache: what ended or suspended sessions leave in the prefix index is written to it, and comes back
 // when a later text begins alike, after a restart, too. Storage StoragePaged with a prefix index has one. No step waits for it.
 type StoreConfig struct {
 	Directory     string        // Made if it is not there.
 	CapacityBytes uint64        // Where its files are larger in all, those not used for longest are deleted; 0: no limit.
 	Durable       bool          // Files are on disk before they count. Otherwise a power cut may lose some, which are misses.
+	Redis         *RedisConfig  // In the place of Directory, CapacityBytes and Durable.
 	Wait          time.Duration // How long MatchPrefix and Resume wait for what the store has of their text.
 	Fingerprint   []byte        // Names the model, up to 64 bytes.
 	Key           []byte        // 16 to 64 secret bytes: what the store has is authenticated with them. nil: checksums.
@@ -30,15 +31,32 @@ func (c *StoreConfig) arenaSize() int {
 	return spaceFor[raw.StoreConfig](1) + spaceFor[raw.Store](1) + spaceFor[byte](len(c.Fingerprint)) + spaceFor[byte](len(c.Key))
 }
 
-// open opens the directory and gives C's config of the tier.
-func (c *StoreConfig) open(a *arena) (*raw.StoreConfig, error) {
-	const op = "open store"
+// openDirectory opens the directory.
+func (c *StoreConfig) openDirectory(op string) (raw.Store, error) {
 	path := append([]byte(c.Directory), 0)
 	directory := &raw.DirectoryConfig{}
 	raw.DirectoryConfigInit(directory, uint64(unsafe.Sizeof(*directory)))
 	directory.Path, directory.CapacityBytes, directory.Durable = &path[0], c.CapacityBytes, flag(c.Durable)
 	store := raw.Store{StructSize: uint32(unsafe.Sizeof(raw.Store{}))}
-	if err := call(op, nil, func() raw.Status { return raw.StoreOpenDirectory(directory, &store) }); err != nil {
+	err := call(op, nil, func() raw.Status { return raw.StoreOpenDirectory(directory, &store) })
+	return store, err
+}
+
+// openStore opens what the config names.
+func (c *StoreConfig) openStore(op string) (raw.Store, error) {
+	if c.Redis == nil {
+		return c.openDirectory(op)
+	}
+	if c.Directory != "" {
+		return raw.Store{}, misuse(op, ErrInvalidArgument, "a store is a directory or Redis, not both")
+	}
+	return c.Redis.open(op)
+}
+
+// open opens the store and gives C's config of the tier.
+func (c *StoreConfig) open(a *arena) (*raw.StoreConfig, error) {
+	store, err := c.openStore("open store")
+	if err != nil {
 		return nil, err
 	}
 	out := first(place[raw.StoreConfig](a, 1))

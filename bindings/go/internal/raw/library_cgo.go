@@ -7,6 +7,9 @@ import "errors"
 // Ready tells that the library is there.
 func Ready() bool { return true }
 
+// Path is not known of a library that is linked.
+func Path() string { return "" }
+
 // Load says that the library is linked: there is nothing to open.
 func Load(path string) error {
 	if path != "" {

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/ebitengine/purego"
 )
@@ -23,6 +22,13 @@ var library struct {
 
 // Ready tells whether the library is open: no function may be called before.
 func Ready() bool { return library.open.Load() }
+
+// Path of the library that is open, "" before.
+func Path() string {
+	library.Lock()
+	defer library.Unlock()
+	return library.path
+}
 
 // Load opens the library at path, once for the whole program. Without a path it is the first of: $PAGEDKV_LIBRARY; beside the
 // program, or in ../lib from there; wherever the dynamic linker finds it.
@@ -59,16 +65,10 @@ func find() string {
 	}
 	if program, err := os.Executable(); err == nil {
 		for _, folder := range []string{".", "../lib"} {
-			path := filepath.Join(filepath.Dir(program), folder, soname)
-			if _, err := os.Stat(path); err == nil {
+			if path := filepath.Join(filepath.Dir(program), folder, soname); exists(path) {
 				return path
 			}
 		}
 	}
 	return soname
-}
-
-func text(address uintptr) string {
-	// The address is C's: going through its own address is how vet is told that no object of Go's moves here.
-	return Text(*(*unsafe.Pointer)(unsafe.Pointer(&address)))
 }

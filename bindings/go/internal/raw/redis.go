@@ -1,0 +1,91 @@
+package raw
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+)
+
+// RedisConfig is pkv_redis_config of pagedkv/redis.h: of libpagedkv-redis, a library of its own, which is always opened at run time.
+type RedisConfig struct {
+	StructSize       uint32
+	ConnectTimeoutMs uint32
+	CommandTimeoutMs uint32
+	TTLSeconds       uint32
+	Servers          *byte
+	User             *byte
+	Password         *byte
+	KeyPrefix        *byte
+	PipelineBytes    uint64
+	ConnectLater     uint32
+	Reserved         uint32
+}
+
+const redisSoname = "libpagedkv-redis.so.0"
+
+var redis struct {
+	sync.Mutex
+	configInit, open, lastError uintptr
+}
+
+// LoadRedis opens the library once, which is the first of: $PAGEDKV_REDIS_LIBRARY; beside libpagedkv, if that was opened at run time; wherever
+// the dynamic linker finds it.
+func LoadRedis() error {
+	redis.Lock()
+	defer redis.Unlock()
+	if redis.open != 0 {
+		return nil
+	}
+	path := findRedis()
+	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	if err != nil {
+		return fmt.Errorf("pagedkv: cannot open libpagedkv-redis (PAGEDKV_REDIS_LIBRARY may name it): %w", err)
+	}
+	var found [3]uintptr
+	for i, name := range []string{"pkv_redis_config_init", "pkv_redis_open", "pkv_redis_last_error"} {
+		if found[i], err = purego.Dlsym(handle, name); err != nil {
+			return fmt.Errorf("pagedkv: the library %s has no %s", path, name)
+		}
+	}
+	redis.configInit, redis.open, redis.lastError = found[0], found[1], found[2]
+	return nil
+}
+
+func findRedis() string {
+	if path := os.Getenv("PAGEDKV_REDIS_LIBRARY"); path != "" {
+		return path
+	}
+	if folder := filepath.Dir(Path()); folder != "." {
+		if path := filepath.Join(folder, redisSoname); exists(path) {
+			return path
+		}
+	}
+	return redisSoname
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// RedisConfigInit is pkv_redis_config_init. As of the others, only after LoadRedis.
+func RedisConfigInit(config *RedisConfig, structSize uint64) Status {
+	result, _, _ := purego.SyscallN(redis.configInit, uintptr(unsafe.Pointer(config)), uintptr(structSize))
+	return Status(result)
+}
+
+// RedisOpen is pkv_redis_open.
+func RedisOpen(config *RedisConfig, out *Store) Status {
+	result, _, _ := purego.SyscallN(redis.open, uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)))
+	return Status(result)
+}
+
+// RedisLastError is pkv_redis_last_error.
+func RedisLastError() string {
+	result, _, _ := purego.SyscallN(redis.lastError)
+	return text(result)
+}

@@ -1,0 +1,78 @@
+package pagedkv
+
+import (
+	"runtime"
+	"strings"
+	"time"
+	"unsafe"
+
+	"pagedkv/internal/raw"
+)
+
+// RedisConfig is a Redis or Valkey server, or a cluster of them, as a store. It is reached by libpagedkv-redis, which is opened when a cache has one:
+// the file that PAGEDKV_REDIS_LIBRARY names, else libpagedkv-redis.so.0 beside libpagedkv or where the dynamic linker finds it. What is 0 has C's default.
+type RedisConfig struct {
+	Servers        string        // "host:port,host:port" or "redis://[[user]:password@]host:port[/database]". Default "127.0.0.1:6379".
+	User, Password string        // "": those of Servers.
+	KeyPrefix      string        // Up to 64 bytes. Default "pagedkv:".
+	TTL            time.Duration // How long an item is kept after it was put; 0: until the server evicts it.
+	ConnectTimeout time.Duration // Default 500 ms.
+	CommandTimeout time.Duration // Default 1 s.
+	PipelineBytes  uint64        // Sent or asked for at once. Default 8 MiB.
+	ConnectLater   bool          // No error without a server: calls look for it.
+}
+
+// ended is a text of C, whose NUL must be its only one; nil for "".
+func ended(op, name, given string) (*byte, error) {
+	if strings.IndexByte(given, 0) >= 0 {
+		return nil, misuse(op, ErrInvalidArgument, "%s: there is a NUL in it", name)
+	}
+	if given == "" {
+		return nil, nil
+	}
+	text := append([]byte(given), 0)
+	return &text[0], nil
+}
+
+// open connects. The sentences of errors are the plugin's own.
+func (c *RedisConfig) open(op string) (raw.Store, error) {
+	store := raw.Store{StructSize: uint32(unsafe.Sizeof(raw.Store{}))}
+	if err := raw.LoadRedis(); err != nil {
+		return store, err
+	}
+	given := &raw.RedisConfig{}
+	raw.RedisConfigInit(given, uint64(unsafe.Sizeof(*given)))
+	for _, text := range []struct {
+		out         **byte
+		name, given string
+	}{
+		{&given.Servers, "Servers", c.Servers}, {&given.User, "User", c.User},
+		{&given.Password, "Password", c.Password}, {&given.KeyPrefix, "KeyPrefix", c.KeyPrefix},
+	} {
+		address, err := ended(op, text.name, text.given)
+		if err != nil {
+			return store, err
+		}
+		if address != nil {
+			*text.out = address
+		}
+	}
+	given.TTLSeconds = uint32((uint64(milliseconds(c.TTL)) + 999) / 1000)
+	if c.ConnectTimeout != 0 {
+		given.ConnectTimeoutMs = milliseconds(c.ConnectTimeout)
+	}
+	if c.CommandTimeout != 0 {
+		given.CommandTimeoutMs = milliseconds(c.CommandTimeout)
+	}
+	if c.PipelineBytes != 0 {
+		given.PipelineBytes = c.PipelineBytes
+	}
+	given.ConnectLater = flag(c.ConnectLater)
+
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if status := raw.RedisOpen(given, &store); status != raw.OK {
+		return store, &Error{Op: op, Status: Status(status), Sentence: raw.RedisLastError()}
+	}
+	return store, nil
+}

@@ -1,0 +1,111 @@
+package pagedkv_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"pagedkv"
+)
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port
+}
+
+// server starts one with a password on a loopback port, which ends with the test.
+func server(t *testing.T) int {
+	t.Helper()
+	program, err := exec.LookPath("redis-server")
+	if err != nil {
+		program, err = exec.LookPath("valkey-server")
+	}
+	if err != nil {
+		t.Skip("there is no redis-server or valkey-server here: bash tests/install-deps test")
+	}
+	port := freePort(t)
+	command := exec.Command(program, "--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir(), "--requirepass", "secret")
+	must(t, command.Start())
+	t.Cleanup(func() {
+		_ = command.Process.Kill()
+		_ = command.Wait()
+	})
+	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		connection, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			_ = connection.Close()
+			return port
+		}
+		if time.Since(begin) > 30*time.Second {
+			t.Fatal(err)
+		}
+	}
+}
+
+func needPlugin(t *testing.T) {
+	t.Helper()
+	if os.Getenv("PAGEDKV_REDIS_LIBRARY") == "" {
+		t.Skip("PAGEDKV_REDIS_LIBRARY names no libpagedkv-redis")
+	}
+}
+
+func withRedis(redis pagedkv.RedisConfig) pagedkv.CacheConfig {
+	return pagedkv.CacheConfig{Groups: []pagedkv.LayerGroup{{Layers: 2, QueryHeads: 4, KVHeads: 2, KeyDim: 32}}, Blocks: 32,
+		Prefix: &pagedkv.PrefixConfig{}, Store: &pagedkv.StoreConfig{Redis: &redis}}
+}
+
+func TestTextsComeBackFromRedis(t *testing.T) {
+	needPlugin(t)
+	port := server(t)
+	first := newCache(t, withRedis(pagedkv.RedisConfig{Servers: fmt.Sprintf("redis://:secret@127.0.0.1:%d", port), TTL: time.Hour}))
+	session := open(t, first)
+	text := numbered(1, 40)
+	extend(t, session, text)
+	must(t, session.Close())
+	must(t, first.Close()) // waits until all is written
+
+	// The same by other fields, every one of them given, but for another prefix.
+	for prefix, expected := range map[string]int{"pagedkv:": 32, "other:": 0} {
+		same := pagedkv.RedisConfig{Servers: fmt.Sprintf("127.0.0.1:%d", port), User: "default", Password: "secret", KeyPrefix: prefix, TTL: time.Second,
+			ConnectTimeout: time.Minute, CommandTimeout: time.Minute, PipelineBytes: 1 << 20, ConnectLater: true}
+		second := newCache(t, withRedis(same))
+		must(t, second.Store().Prefetch("", text))
+		if cached, err := second.Store().Wait("", text, 20*time.Second); err != nil || cached != expected {
+			t.Errorf("%s: %d tokens are back, %v", prefix, cached, err)
+		}
+		must(t, second.Close())
+	}
+	_, err := pagedkv.NewCache(withRedis(pagedkv.RedisConfig{Servers: fmt.Sprintf("127.0.0.1:%d", port), Password: "wrong"}))
+	refused(t, err, pagedkv.ErrIO)
+	if !strings.Contains(err.Error(), "WRONGPASS") {
+		t.Error(err)
+	}
+}
+
+func TestRedisThatCannotBe(t *testing.T) {
+	needPlugin(t)
+	address := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	_, err := pagedkv.NewCache(withRedis(pagedkv.RedisConfig{Servers: address}))
+	refused(t, err, pagedkv.ErrIO)
+	var sentence *pagedkv.Error
+	if !errors.As(err, &sentence) || !strings.Contains(sentence.Sentence, address) {
+		t.Errorf("not the plugin's sentence: %v", err)
+	}
+	must(t, newCache(t, withRedis(pagedkv.RedisConfig{Servers: address, ConnectLater: true})).Close())
+	for _, bad := range []pagedkv.RedisConfig{{Servers: "a\x00b"}, {PipelineBytes: 1}, {ConnectTimeout: -1 * time.Hour}, {ConnectTimeout: 2 * time.Hour}} {
+		_, err = pagedkv.NewCache(withRedis(bad))
+		refused(t, err, pagedkv.ErrInvalidArgument)
+	}
+	both := withRedis(pagedkv.RedisConfig{})
+	both.Store.Directory = t.TempDir()
+	_, err = pagedkv.NewCache(both)
+	refused(t, err, pagedkv.ErrInvalidArgument)
+}
