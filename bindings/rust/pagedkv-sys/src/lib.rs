@@ -20,6 +20,9 @@
 mod raw;
 pub use raw::*;
 
+#[cfg(feature = "redis")]
+pub mod redis;
+
 #[cfg(feature = "dlopen")]
 mod opened;
 #[cfg(feature = "dlopen")]

@@ -47,6 +47,8 @@ mod file;
 mod hooks;
 mod pool;
 mod prefix;
+#[cfg(feature = "redis")]
+mod redis;
 mod rows;
 mod session;
 mod snapshot;
@@ -62,6 +64,8 @@ pub use file::{inspect_file, FileConfig, FileInfo, Saved, Sink, Source};
 pub use hooks::{LogLevel, Tasks};
 pub use pool::{Block, Pool, PoolConfig};
 pub use prefix::{hash_blocks, Prefix, PrefixEvent, PrefixEventKind, PrefixEvents, Quota, Salt};
+#[cfg(feature = "redis")]
+pub use redis::RedisConfig;
 pub use rows::{Bf16, Dtype, Element, Rows, RowsMut, F16};
 pub use session::{PrefixUse, Resumed, Retention, Session, SessionConfig, SessionId};
 pub use snapshot::Snapshot;

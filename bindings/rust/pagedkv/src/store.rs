@@ -40,9 +40,11 @@ pub use crate::sys::pkv_store_stats as StoreStats;
 /// # std::fs::remove_dir_all(directory).unwrap();
 /// # Ok::<(), pagedkv::Error>(())
 /// ```
+///
+/// With the feature `redis` it may be a server as well: `StoreConfig::redis`.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
-    path: PathBuf,
+    place: Place,
     durable: bool,
     capacity_bytes: u64,
     wait: Duration,
@@ -52,16 +54,33 @@ pub struct StoreConfig {
     queue_blocks: u64,
 }
 
+#[derive(Clone, Debug)]
+enum Place {
+    Directory(PathBuf),
+    #[cfg(feature = "redis")]
+    Redis(crate::RedisConfig),
+}
+
 /// Milliseconds as C counts them.
-fn milliseconds(time: Duration) -> u32 {
+pub(crate) fn milliseconds(time: Duration) -> u32 {
     u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
 impl StoreConfig {
     /// A directory, made if it is not there.
     pub fn directory(path: impl AsRef<Path>) -> Self {
+        Self::of(Place::Directory(path.as_ref().into()))
+    }
+
+    /// A Redis or Valkey server, or a cluster.
+    #[cfg(feature = "redis")]
+    pub fn redis(config: crate::RedisConfig) -> Self {
+        Self::of(Place::Redis(config))
+    }
+
+    fn of(place: Place) -> Self {
         Self {
-            path: path.as_ref().into(),
+            place,
             durable: false,
             capacity_bytes: 0,
             wait: Duration::ZERO,
@@ -72,13 +91,13 @@ impl StoreConfig {
         }
     }
 
-    /// What is written survives a power cut. Without, some of it is missing then, which costs hits.
+    /// Of a directory: what is written survives a power cut. Without, some of it is missing then, which costs hits.
     pub fn durable(mut self) -> Self {
         self.durable = true;
         self
     }
 
-    /// Where the files are larger in all, those not used for longest are deleted. Default: no limit.
+    /// Of a directory: where the files are larger in all, those not used for longest are deleted. Default: no limit.
     pub fn capacity_bytes(mut self, bytes: u64) -> Self {
         self.capacity_bytes = bytes;
         self
@@ -128,7 +147,15 @@ impl StoreConfig {
     }
 
     pub(crate) fn open(&self) -> Result<OpenStore> {
-        let path = CString::new(self.path.as_os_str().as_bytes()).map_err(|_| Error::misuse("the path has a NUL in it"))?;
+        match &self.place {
+            Place::Directory(path) => self.open_directory(path),
+            #[cfg(feature = "redis")]
+            Place::Redis(config) => config.open(),
+        }
+    }
+
+    fn open_directory(&self, path: &Path) -> Result<OpenStore> {
+        let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::misuse("the path has a NUL in it"))?;
         let mut raw = defaults(|out, size| unsafe { sys::pkv_directory_config_init(out, size) })?;
         raw.durable = self.durable.into();
         raw.path = path.as_ptr();

@@ -1,0 +1,159 @@
+//! Redis or Valkey behind a cache's memory, with the feature `redis`.
+use crate::error::{Error, Result, Status};
+use crate::stats::filled;
+use crate::store::{milliseconds, OpenStore};
+use crate::sys::redis::{ensure, pkv_redis_config, Functions};
+use std::ffi::{CStr, CString};
+use std::fmt;
+use std::time::Duration;
+
+/// A Redis or Valkey server, or a cluster of them, for [`StoreConfig::redis`](crate::StoreConfig::redis). It is reached by libpagedkv-redis, which is opened
+/// when a cache has one: the file that `PAGEDKV_REDIS_LIBRARY` names, else `libpagedkv-redis.so.0`. What goes wrong later costs hits.
+///
+/// ```no_run
+/// use pagedkv::{RedisConfig, StoreConfig};
+/// use std::time::Duration;
+///
+/// let store = StoreConfig::redis(RedisConfig::new("redis://:password@127.0.0.1:6379").ttl(Duration::from_secs(86_400)));
+/// ```
+#[derive(Clone)]
+pub struct RedisConfig {
+    servers: String,
+    user: Option<String>,
+    password: Option<String>,
+    key_prefix: Option<String>,
+    ttl: Duration,
+    connect_timeout: Option<Duration>,
+    command_timeout: Option<Duration>,
+    pipeline_bytes: Option<u64>,
+    connect_later: bool,
+}
+
+impl RedisConfig {
+    /// "host:port,host:port" or "redis://\[\[user\]:password@\]host:port\[/database\]"; of a cluster some servers are enough.
+    pub fn new(servers: impl Into<String>) -> Self {
+        Self {
+            servers: servers.into(),
+            user: None,
+            password: None,
+            key_prefix: None,
+            ttl: Duration::ZERO,
+            connect_timeout: None,
+            command_timeout: None,
+            pipeline_bytes: None,
+            connect_later: false,
+        }
+    }
+
+    /// In the place of the URL's.
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.user = Some(user.into());
+        self
+    }
+
+    /// In the place of the URL's.
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        self.password = Some(password.into());
+        self
+    }
+
+    /// Up to 64 bytes. Default: "pagedkv:".
+    pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.key_prefix = Some(prefix.into());
+        self
+    }
+
+    /// How long an item is kept after it was put, in whole seconds. Default: until the server evicts it.
+    pub fn ttl(mut self, time: Duration) -> Self {
+        self.ttl = time;
+        self
+    }
+
+    /// To connect and authenticate. Default: 500 ms.
+    pub fn connect_timeout(mut self, time: Duration) -> Self {
+        self.connect_timeout = Some(time);
+        self
+    }
+
+    /// For what is sent at once, until all its answers are there. Default: 1 s.
+    pub fn command_timeout(mut self, time: Duration) -> Self {
+        self.command_timeout = Some(time);
+        self
+    }
+
+    /// Keys and values sent or asked for at once. Default: 8 MiB.
+    pub fn pipeline_bytes(mut self, bytes: u64) -> Self {
+        self.pipeline_bytes = Some(bytes);
+        self
+    }
+
+    /// No error without a server: calls look for it.
+    pub fn connect_later(mut self) -> Self {
+        self.connect_later = true;
+        self
+    }
+
+    pub(crate) fn open(&self) -> Result<OpenStore> {
+        let library = ensure().map_err(|message| Error::new(Status::IO, message))?;
+        let text =
+            |given: &str| CString::new(given).map_err(|_| Error::misuse("the config of Redis has a text with a NUL in it"));
+        let optional = |given: &Option<String>| given.as_deref().map(text).transpose();
+        let (servers, user, password) = (text(&self.servers)?, optional(&self.user)?, optional(&self.password)?);
+        let key_prefix = optional(&self.key_prefix)?;
+        let mut raw = defaults(&library)?;
+        raw.servers = servers.as_ptr();
+        raw.user = user.as_ref().map_or(raw.user, |text| text.as_ptr());
+        raw.password = password.as_ref().map_or(raw.password, |text| text.as_ptr());
+        raw.key_prefix = key_prefix.as_ref().map_or(raw.key_prefix, |text| text.as_ptr());
+        raw.ttl_seconds = u32::try_from(self.ttl.as_secs()).unwrap_or(u32::MAX);
+        raw.connect_timeout_ms = self.connect_timeout.map_or(raw.connect_timeout_ms, milliseconds);
+        raw.command_timeout_ms = self.command_timeout.map_or(raw.command_timeout_ms, milliseconds);
+        raw.pipeline_bytes = self.pipeline_bytes.unwrap_or(raw.pipeline_bytes);
+        raw.connect_later = self.connect_later.into();
+        let mut store = filled(|_| Status::OK)?;
+        checked(&library, unsafe { (library.open)(&raw, &mut store) })?;
+        Ok(OpenStore(store))
+    }
+}
+
+/// Without what may be secret.
+impl fmt::Debug for RedisConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisConfig").field("user", &self.user).field("key_prefix", &self.key_prefix).finish_non_exhaustive()
+    }
+}
+
+/// The sentences of the plugin are its own.
+fn checked(library: &Functions, status: Status) -> Result<()> {
+    if status == Status::OK {
+        return Ok(());
+    }
+    let sentence = unsafe { CStr::from_ptr((library.last_error)()) };
+    Err(Error::new(status, sentence.to_string_lossy()))
+}
+
+fn defaults(library: &Functions) -> Result<pkv_redis_config> {
+    let mut raw = std::mem::MaybeUninit::uninit();
+    checked(library, unsafe { (library.config_init)(raw.as_mut_ptr(), std::mem::size_of::<pkv_redis_config>()) })?;
+    Ok(unsafe { raw.assume_init() }) // all of it is filled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// They differ from field to field, so that one in the wrong place is seen.
+    #[test]
+    fn defaults_lie_where_c_has_put_them() {
+        if std::env::var_os("PAGEDKV_REDIS_LIBRARY").is_none() {
+            return;
+        }
+        let raw = defaults(&ensure().unwrap()).unwrap();
+        let text = |address| unsafe { CStr::from_ptr(address) }.to_str().unwrap();
+        assert_eq!((text(raw.servers), text(raw.key_prefix)), ("127.0.0.1:6379", "pagedkv:"));
+        assert!(raw.user.is_null() && raw.password.is_null());
+        assert_eq!((raw.struct_size as usize, raw.pipeline_bytes), (std::mem::size_of_val(&raw), 8 << 20));
+        assert_eq!((raw.connect_timeout_ms, raw.command_timeout_ms, raw.ttl_seconds), (500, 1000, 0));
+        assert_eq!((raw.connect_later, raw.reserved), (0, 0));
+    }
+}
