@@ -32,13 +32,13 @@ class Library(Functions):
 
 
 def _beside_package() -> str | None:
-    """In a wheel that contains the library. What else it contains (oneTBB) is opened first: a library of the same soname is
-    then not looked for."""
+    """In a wheel that contains the library. What else it contains of others (oneTBB) is opened first: a library of the same
+    soname is then not looked for."""
     folder = pathlib.Path(__file__).parent
     if not (folder / SONAME).exists():
         return None
     for other in sorted(folder.glob("lib*.so.*")):
-        if other.name != SONAME:
+        if not other.name.startswith("libpagedkv"):
             ctypes.CDLL(str(other), mode=ctypes.RTLD_GLOBAL)
     return str(folder / SONAME)
 
