@@ -6,7 +6,8 @@
  * the block. So caches that differ in any of these share nothing, and those that agree share everything, whoever computed it.
  * What comes back is checked (key, tokens, checksum or authentication code); what is not as it was written is a miss, and counted.
  *
- * Threads: a cache with a store has two threads of its own that call it, one that writes and one that reads, each from its first use on. No decode step waits for them or for
+ * Threads: a cache with a store has two threads of its own that call it, one that writes and one that reads, each from its first use on. The one that writes has a low priority, and works a tenth of the time
+ * while steps end and nobody waits for pkv_store_flush. No decode step waits for them or for
  * the store: a store that is slow, full or gone costs hits, never an error. Every function may be called from any thread.
  */
 #ifndef PAGEDKV_STORE_H
@@ -53,7 +54,7 @@ typedef struct pkv_store_config {
   uint64_t fingerprint_size;
   const void* key;          /**< 16 to 64 secret bytes: what the store has is authenticated with them. NULL: checksums. */
   uint64_t key_size;
-  uint64_t buffer_bytes;    /**< Memory of each of the two threads for bytes on their way; 0: 16 MiB. At least one block, at most as many as the cache has. */
+  uint64_t buffer_bytes;    /**< Memory of each of the two threads for bytes on their way; 0: 4 MiB. At least one block, at most as many as the cache has. */
   uint64_t queue_blocks;    /**< What ends while so many block positions wait to be written is not written. 0: a quarter of the blocks. */
 } pkv_store_config;
 

@@ -566,7 +566,7 @@ type StoreConfig struct {
 	// 16 to 64 secret bytes: what the store has is authenticated with them. NULL: checksums.
 	Key     unsafe.Pointer
 	KeySize uint64
-	// Memory of each of the two threads for bytes on their way; 0: 16 MiB. At least one block, at most as many as the cache has.
+	// Memory of each of the two threads for bytes on their way; 0: 4 MiB. At least one block, at most as many as the cache has.
 	BufferBytes uint64
 	// What ends while so many block positions wait to be written is not written. 0: a quarter of the blocks.
 	QueueBlocks uint64

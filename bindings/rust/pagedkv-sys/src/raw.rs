@@ -869,7 +869,7 @@ pub struct pkv_store_config {
     /// 16 to 64 secret bytes: what the store has is authenticated with them. NULL: checksums.
     pub key: *const c_void,
     pub key_size: u64,
-    /// Memory of each of the two threads for bytes on their way; 0: 16 MiB. At least one block, at most as many as the cache
+    /// Memory of each of the two threads for bytes on their way; 0: 4 MiB. At least one block, at most as many as the cache
     /// has.
     pub buffer_bytes: u64,
     /// What ends while so many block positions wait to be written is not written. 0: a quarter of the blocks.
