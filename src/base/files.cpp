@@ -9,7 +9,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <utility>
 
 #include "base/status.h"
@@ -19,7 +18,7 @@ namespace pkv::os {
 void fail_io(const char* what, const std::string& name, int error) {
   // The end of a long name says more than its beginning.
   const size_t shown = name.size() > 120 ? name.size() - 120 : 0;
-  fail(PKV_IO, "%s %s%s: %s (errno %d)", what, shown > 0 ? "..." : "", name.c_str() + shown, strerrordesc_np(error), error);
+  fail(PKV_IO, "%s %s%s: %s (errno %d)", what, shown > 0 ? "..." : "", name.c_str() + shown, errno_text(error), error);
 }
 
 namespace {

@@ -2,6 +2,7 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 
 namespace pkv {
 
@@ -13,6 +14,14 @@ void fail(pkv_status status, const char* format, ...) {
   std::vsnprintf(error.text, sizeof error.text, format, args);
   va_end(args);
   throw error;
+}
+
+const char* errno_text(int error) {
+#ifdef __GLIBC__
+  return strerrordesc_np(error);
+#else
+  return std::strerror(error);  // static text in musl
+#endif
 }
 
 }  // namespace pkv

@@ -14,4 +14,7 @@ struct Error {
 // Throws an Error with a printf-formatted sentence.
 [[noreturn]] void fail(pkv_status status, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
+// What the operating system says of an errno. Static text, from any thread.
+const char* errno_text(int error);
+
 }  // namespace pkv

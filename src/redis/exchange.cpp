@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+
+#include "base/status.h"
 
 namespace pkv::redis {
 
@@ -23,7 +24,7 @@ void give_up(Exchange& of, int error, const char* reason) {
 void receive(Exchange& from, const TakeReply& take) {
   size_t bytes = 0;
   if (const int error = from.connection.receive(&bytes); error != 0) {
-    give_up(from, error, error == ECONNRESET ? "the server closed the connection" : strerrordesc_np(error));
+    give_up(from, error, error == ECONNRESET ? "the server closed the connection" : errno_text(error));
     return;
   }
   if (bytes > from.reply_bytes) {
@@ -44,7 +45,7 @@ void receive(Exchange& from, const TakeReply& take) {
 void move(Exchange& of, const TakeReply& take) {
   if (!of.commands.sent()) {
     if (const int error = of.commands.send(of.connection.descriptor()); error != 0) {
-      give_up(of, error, strerrordesc_np(error));
+      give_up(of, error, errno_text(error));
       return;
     }
   }
