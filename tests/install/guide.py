@@ -45,8 +45,9 @@ def main():
         install.run(*meson, "install", "-C", build, "--no-rebuild", "--destdir", root)
         pc = next(root.rglob("pagedkv.pc"))
         libraries = pc.parent.parent
+        prefix = next(path for path in libraries.parents if (path / "include/pagedkv").is_dir())
         environment = dict(os.environ, PKG_CONFIG_PATH=str(pc.parent), PKG_CONFIG_SYSROOT_DIR=str(root), LD_LIBRARY_PATH=str(libraries),
-                           CMAKE_PREFIX_PATH=str(libraries.parent))
+                           CMAKE_PREFIX_PATH=str(prefix))
         package = [*root.rglob("pagedkvConfig.cmake"), *root.rglob("pagedkv-config.cmake")]
         cmake = bool(package) and shutil.which("cmake") is not None
         checked = follow(pathlib.Path(tree) / "include/guide/integrate.md", folder, environment, cmake)
