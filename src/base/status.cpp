@@ -18,7 +18,8 @@ void fail(pkv_status status, const char* format, ...) {
 
 const char* errno_text(int error) {
 #ifdef __GLIBC__
-  return strerrordesc_np(error);
+  const char* const text = strerrordesc_np(error);
+  return text != nullptr ? text : "unknown error";
 #else
   return std::strerror(error);  // static text in musl
 #endif
