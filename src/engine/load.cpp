@@ -253,7 +253,7 @@ void Loader::read_kv(std::span<const Text> texts, std::span<const Content> conte
   const KvMap map(tables());
   opening_.reader.read_rest(cache_.workers(), map.longest(), [&](uint64_t begin, uint64_t end, const unsigned char* bytes) {
     map.each_ended(begin, end, [&](const SavedTile& tile) {
-      if (needed_[tile.chain]) load(tile, bytes - (begin - tile.offset), texts, contents);
+      if (needed_[tile.chain]) load(tile, bytes + static_cast<std::ptrdiff_t>(tile.offset - begin), texts, contents);
     });
   });
   // A chain after the one it follows.
