@@ -317,7 +317,8 @@ uint64_t Lease::parent() const { return slot_->parent.load(std::memory_order_rel
 
 void Lease::retire() noexcept {
   Slot* const slot = std::exchange(slot_, nullptr);
-  slot->parent.store(0, std::memory_order_relaxed);
+  // Release: who destroys the cache and does not find this child any more sees what its end did to the cache.
+  slot->parent.store(0, std::memory_order_release);
   const uint64_t generation = (handle_ >> 32) + 1;
   slot->word.store(generation << 32, std::memory_order_release);
   // A slot whose generation would begin again stays out of use.
@@ -339,7 +340,7 @@ uint64_t add_handle(Kind kind, void* object, uint64_t parent) {
   slot->kind.store(kind, std::memory_order_relaxed);
   slot->object = object;
   slot->epoch.store(os::fork_epoch(), std::memory_order_relaxed);
-  slot->parent.store(parent, std::memory_order_relaxed);
+  slot->parent.store(parent, std::memory_order_release);  // as at the end of the slot's life before
   const uint64_t word = slot->word.load(std::memory_order_relaxed) | live;
   slot->word.store(word, std::memory_order_release);
   return handle_of(*slot, word);
@@ -353,7 +354,7 @@ std::vector<uint64_t> list_children(uint64_t parent, Kind kind) {
   std::vector<uint64_t> result;
   table().for_each([&](Slot& slot) {
     const uint64_t word = slot.word.load(std::memory_order_acquire);
-    if (slot.parent.load(std::memory_order_relaxed) == parent && (word & live) && slot.kind.load(std::memory_order_relaxed) == kind)
+    if (slot.parent.load(std::memory_order_acquire) == parent && (word & live) && slot.kind.load(std::memory_order_relaxed) == kind)
       result.push_back(handle_of(slot, word));
   });
   return result;
