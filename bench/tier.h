@@ -28,7 +28,7 @@ class Folder {
   std::string path_;
 };
 
-// tier/first_token, tier/spill, tier/fetch, tier/decode. open may fail by throwing; name: of the store.
+// tier/first_token, tier/spill, tier/fetch, tier/decode of the store of this name.
 void register_tier(const std::string& name, const OpenStore& open, const Plain& plain);
 // tier/first_token of a saved session.
 void register_first_token_from_file();
