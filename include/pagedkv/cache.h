@@ -2,7 +2,8 @@
  *
  * Threads: create, plan and the getters may be called from any thread. Different sessions of a cache
  * may be used from different threads at once. pkv_cache_destroy closes everything the cache handed
- * out; it returns PKV_BUSY while a call on any of it is under way in another thread.
+ * out; it returns PKV_BUSY while a call on any of it is under way in another thread, and calls that
+ * come while it tries return PKV_BUSY, too.
  */
 #ifndef PAGEDKV_CACHE_H
 #define PAGEDKV_CACHE_H
