@@ -56,6 +56,8 @@ std::vector<Case> list_cases(pkv_status stale) {
           {"first entry PKV_NO_BLOCK", entry(0, PKV_NO_BLOCK), {PKV_OUT_OF_RANGE}}};
 }
 
+const pkv_allocator no_functions{};
+
 pkv_pool_config pool_config(World& world) {
   auto config = made(pkv_pool_config_init);
   config.blocks = 8;
@@ -156,7 +158,6 @@ std::vector<Case> config_cases() {
   add("prefix: struct_size 0", [](pkv_cache_config& c) { c.prefix = &unset; }, invalid);
   add("window and sinks", [](pkv_cache_config& c) { c.window = 16, c.sinks = 4; }, {PKV_OK});
   add("int4 keys, fp8 values", [](pkv_cache_config& c) { c.dtype = PKV_INT4, c.value_dtype = PKV_FP8_E5M2; }, {PKV_OK});
-  static const pkv_allocator no_functions{};
   static const pkv_logger no_function{};
   add("allocator without functions", [](pkv_cache_config& c) { c.allocator = &no_functions; }, invalid);
   add("logger without function", [](pkv_cache_config& c) { c.logger = &no_function; }, invalid);
@@ -250,6 +251,7 @@ std::vector<Function> pool_rows() {
         {"UINT32_MAX blocks", field([](auto& c) { c.blocks = UINT32_MAX; }), {PKV_TOO_LARGE}},
         {"block_size 0", field([](auto& c) { c.block_size = 0; }), {PKV_INVALID_ARGUMENT}},
         {"block_size 257", field([](auto& c) { c.block_size = 257; }), {PKV_INVALID_ARGUMENT}},
+        {"allocator without functions", field([](auto& c) { c.allocator = &no_functions; }), {PKV_INVALID_ARGUMENT}},
         {"reserved set", field([](auto& c) { c.reserved = 1; }), {PKV_INVALID_ARGUMENT}}},
        [](World&, const Values& values) { OK(pkv_pool_destroy(*reinterpret_cast<pkv_pool*>(values[1]))); }},
       {ROW(pkv_pool_destroy), {handle(Handle::pool, true)}},

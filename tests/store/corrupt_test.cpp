@@ -250,6 +250,16 @@ TEST(Keys, AFileIsLoadedWithItsKeyOnly) {
 
 // ---- Room ---------------------------------------------------------------------------------------------------------------
 
+// The same bytes from a buffer and from a file.
+pkv_status try_both(pkv_cache cache, const Bytes& bytes) {
+  const std::string path = testing::TempDir() + "pagedkv-room-" + std::to_string(getpid());
+  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  const pkv_status status = try_load(cache, at_path(path));
+  unlink(path.c_str());
+  EXPECT_EQ(status, try_load(cache, buffer(bytes)));
+  return status;
+}
+
 TEST(Room, NotEnoughOfItIsToldAndNothingIsLost) {
   Plan plan, small = plan;
   small.blocks = 8;
@@ -265,14 +275,14 @@ TEST(Room, NotEnoughOfItIsToldAndNothingIsLost) {
   const Session other = open(b);
   append(b, other, small, 32, 3);
   const State before = state_of(b);
-  EXPECT_EQ(PKV_OUT_OF_BLOCKS, try_load(b, buffer(file)));
+  EXPECT_EQ(PKV_OUT_OF_BLOCKS, try_both(b, file));
   EXPECT_EQ(before, state_of(b));
   CHECK(pkv_session_trim(other, 0));
   // Cached blocks would have to go: not for a file that is broken behind its tables.
   const State cached = state_of(b);
   Bytes broken = file;
   broken[broken.size() - 20]++;
-  EXPECT_EQ(PKV_CORRUPT, try_load(b, buffer(broken)));
+  EXPECT_EQ(PKV_CORRUPT, try_both(b, broken));
   EXPECT_EQ(cached, state_of(b));
   const std::vector<Session> loaded = load(b, file);
   expect_same(session, loaded[0], small);
@@ -280,7 +290,7 @@ TEST(Room, NotEnoughOfItIsToldAndNothingIsLost) {
   Plan tiny = plan;
   tiny.blocks = 4;
   const Cache c = create(tiny);
-  EXPECT_EQ(PKV_TOO_LARGE, try_load(c, buffer(file)));
+  EXPECT_EQ(PKV_TOO_LARGE, try_both(c, file));
 }
 
 TEST(Room, OfTheCallersLists) {

@@ -239,5 +239,31 @@ TEST(Hybrid, ThePlanAddsTheGroups) {
   EXPECT_EQ(1600u, plan.tokens);
 }
 
+// A group with a pool of its own size takes its part of the memory first; the others share the rest, block by block.
+TEST(Hybrid, MemoryIsWhatAGroupWithItsOwnBlocksLeaves) {
+  pkv_cache_config config;
+  CHECK(pkv_cache_config_init(&config, sizeof config));
+  config.group_count = 2;
+  pkv_layer_group groups[] = {group_of(full, full_layers, 0), group_of(sliding, sliding_layers, 10)};
+  config.groups = groups;
+  // 16 tokens: 2 layers of 1 head, K and V of 32 floats; 3 layers of 3 heads, K of 64 and V of 48 in bf16.
+  constexpr uint64_t full_block = 16 * 2 * 64 * 4, sliding_block = 16 * 3 * 3 * (64 + 48) * 2;
+  config.memory_bytes = 10 * sliding_block + 7 * full_block + full_block - 1;
+  EXPECT_EQ(7u, plan_of(config, 0).blocks);
+  EXPECT_EQ(10u, plan_of(config, 1).blocks);
+  EXPECT_EQ(10 * sliding_block + 7 * full_block, plan_of(config).total_bytes);
+  groups[0].blocks = 7;  // nothing is left to be shared
+  EXPECT_EQ(10 * sliding_block + 7 * full_block, plan_of(config).total_bytes);
+  for (const uint64_t too_little : {uint64_t{1}, 10 * sliding_block + 7 * full_block - 1}) {
+    config.memory_bytes = too_little;
+    pkv_cache none = nullptr;
+    REFUSED(PKV_TOO_LARGE, pkv_cache_create(&config, &none));
+  }
+  groups[0].blocks = 0;
+  config.memory_bytes = 10 * sliding_block + full_block - 1;
+  pkv_cache none = nullptr;
+  REFUSED(PKV_TOO_LARGE, pkv_cache_create(&config, &none));
+}
+
 }  // namespace
 }  // namespace systems

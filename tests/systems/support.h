@@ -90,10 +90,10 @@ inline Cache create(const pkv_cache_config& config) {
   return Cache(cache);
 }
 
-inline pkv_cache_plan plan_of(const pkv_cache_config& config) {
+inline pkv_cache_plan plan_of(const pkv_cache_config& config, uint32_t group = PKV_ALL_GROUPS) {
   pkv_cache_plan plan{};
   plan.struct_size = sizeof plan;
-  CHECK(pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan));
+  CHECK(pkv_cache_compute_plan(&config, group, &plan));
   return plan;
 }
 

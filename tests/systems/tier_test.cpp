@@ -488,6 +488,12 @@ TEST_F(DirectoryTier, DamagedFilesAreMisses) {
   const Text whole = text(1, 64);
   make_with(directory(), 16);
   store_away(whole);
+  for (const auto& file : files()) std::ofstream(file, std::ios::in | std::ios::binary).seekp(100).put('!');
+  EXPECT_EQ(0u, fetch(whole));
+  EXPECT_EQ(files().size() + stats().corrupt_items, stats().written_items) << "what is wrong is deleted";
+  EXPECT_GE(stats().corrupt_items, 1u);
+  for (const auto& file : files()) std::filesystem::remove(file);
+  store_away(whole);
   for (const auto& file : files()) std::filesystem::resize_file(file, 100);
   EXPECT_EQ(0u, fetch(whole));
   for (const auto& file : files()) {

@@ -1,0 +1,163 @@
+// A block that has all the references it can count: what would take one more is refused, or does without, and nothing is lost.
+// Four million sessions would be needed to get there through the C interface, so the engine is asked directly.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <numeric>
+
+#include "base/status.h"
+#include "engine/batch.h"
+#include "engine/cache.h"
+#include "engine/file.h"
+#include "engine/session.h"
+
+namespace pkv {
+namespace {
+
+constexpr uint32_t block_size = 16;
+
+class ReferenceLimit : public testing::Test {
+ protected:
+  ReferenceLimit() {
+    std::array<pkv_layer_group, 2> groups = {default_group(), default_group()};
+    for (pkv_layer_group& group : groups) group.layers = group.query_heads = group.kv_heads = 1, group.key_dim = 16;
+    const pkv_prefix_config prefix = default_prefix();
+    pkv_cache_config config = default_config();
+    config.groups = groups.data();
+    config.group_count = groups.size();
+    config.blocks = 32;
+    config.block_size = block_size;
+    config.prefix = &prefix;
+    cache_.emplace(check_config(config), nullptr, nullptr);
+  }
+
+  std::unique_ptr<Session> open(bool publishes = true) {
+    Content content(*cache_);
+    content.hold() = PrefixIndex::Hold(*cache_->prefix(), "", 1);
+    return std::make_unique<Session>(std::move(content), 0, publishes);
+  }
+  void append(Session& session, uint32_t tokens) {
+    Session* const sessions[] = {&session};
+    Batch batch(*cache_, sessions, std::span(&tokens, 1), nullptr);
+    const std::vector<float> zeros(tokens * 16);
+    const pkv_tensor rows = {const_cast<float*>(zeros.data()), PKV_F32, 0, 0, 0};
+    for (const uint32_t layer : {0u, 1u}) batch.write(layer, &rows, &rows);
+    batch.commit(text_.data() + session.length());
+  }
+  Pool& pool(size_t group) { return cache_->groups()[group]->pool; }
+  static Block block(const Session& session, size_t group, size_t index) { return session.content().sequences()[group].blocks()[index]; }
+
+  // No reference more of this block can be had while it lives.
+  class Full {
+   public:
+    Full(Pool& pool, Block block) : pool_(pool), block_(block) {
+      while (pool_.retain(block_) == PKV_OK) taken_++;
+    }
+    ~Full() { give_back(); }
+    Full(const Full&) = delete;
+    Full& operator=(const Full&) = delete;
+    void give_back() {
+      for (; taken_ > 0; taken_--) pool_.release(block_);
+    }
+
+   private:
+    Pool& pool_;
+    const Block block_;
+    uint32_t taken_ = 0;
+  };
+
+  template <class Call>
+  void expect_refused(const Call& call) {
+    std::array<std::vector<uint32_t>, 2> before;
+    const auto references = [&](size_t g) {
+      std::vector<uint32_t> counts;
+      for (uint32_t id = 0; id < 32; id++) counts.push_back(pool(g).references(id));
+      return counts;
+    };
+    for (size_t g = 0; g < 2; g++) before[g] = references(g);
+    try {
+      call();
+      ADD_FAILURE() << "it was allowed";
+    } catch (const Error& error) {
+      EXPECT_EQ(PKV_REF_LIMIT, error.status);
+      EXPECT_NE(nullptr, std::strstr(error.text, "4194303")) << error.text;
+    }
+    for (size_t g = 0; g < 2; g++) EXPECT_EQ(before[g], references(g)) << "group " << g;
+  }
+
+  void check(std::initializer_list<const Session*> open) {
+    std::vector<const Content*> contents;
+    for (const Session* session : open) contents.push_back(&session->content());
+    validate(*cache_, contents);
+  }
+
+  std::optional<Cache> cache_;
+  std::vector<int32_t> text_ = [] {
+    std::vector<int32_t> text(256);
+    std::iota(text.begin(), text.end(), 7);
+    return text;
+  }();
+};
+
+TEST_F(ReferenceLimit, OfAFork) {
+  const auto session = open();
+  append(*session, 3 * block_size + 5);
+  {
+    Full full(pool(1), block(*session, 1, 2));
+    expect_refused([&] { session->fork(); });
+  }
+  { const Session child(session->fork()); }
+  EXPECT_EQ(3u * block_size + 5, session->length());
+  check({session.get()});
+}
+
+TEST_F(ReferenceLimit, OfAMatch) {
+  append(*open(), 4 * block_size);  // its session ends, its blocks stay cached
+  const auto session = open();
+  const auto reader = open();
+  ASSERT_EQ(2u * block_size, reader->match_prefix(Tokens(text_).first(2 * block_size)));
+  {
+    Full full(pool(1), block(*reader, 1, 1));
+    expect_refused([&] { session->match_prefix(Tokens(text_).first(3 * block_size)); });
+    EXPECT_EQ(0u, session->length());
+  }
+  EXPECT_EQ(3u * block_size, session->match_prefix(Tokens(text_).first(3 * block_size)));
+  check({reader.get(), session.get()});
+}
+
+// The first tokens of a cached block are worth a copy, not a failure.
+TEST_F(ReferenceLimit, OfAMatchThatEndsInABlock) {
+  append(*open(), 2 * block_size);
+  const auto reader = open(), session = open(), later = open();
+  ASSERT_EQ(2u * block_size, reader->match_prefix(Tokens(text_).first(2 * block_size)));
+  {
+    Full full(pool(1), block(*reader, 1, 1));
+    EXPECT_EQ(block_size, session->match_prefix(Tokens(text_).first(block_size + 9)));
+  }
+  EXPECT_EQ(block_size + 9, later->match_prefix(Tokens(text_).first(block_size + 9)));
+  check({reader.get(), session.get(), later.get()});
+}
+
+// What cannot be counted once more is not cached, or not shared; the text itself is whole.
+TEST_F(ReferenceLimit, OfWhatIsPublished) {
+  const auto first = open(false), second = open(), third = open();
+  append(*first, block_size);
+  {
+    Full full(pool(1), block(*first, 1, 0));
+    first->start_publishing();
+    EXPECT_EQ(0u, second->match_prefix(Tokens(text_).first(block_size))) << "the index has it without a reference";
+  }
+  append(*second, block_size);
+  {
+    Full full(pool(1), block(*second, 1, 0));
+    append(*third, block_size);
+    EXPECT_EQ(block(*second, 0, 0), block(*third, 0, 0));
+    EXPECT_NE(block(*second, 1, 0), block(*third, 1, 0)) << "shared without a reference";
+  }
+  for (const auto* session : {&first, &second, &third}) EXPECT_EQ(uint64_t{block_size}, (*session)->length());
+  check({first.get(), second.get(), third.get()});
+}
+
+}  // namespace
+}  // namespace pkv
