@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "memory_store.h"
 #include "rows.h"
 #include "support.h"
 
@@ -20,6 +21,7 @@ struct PrefixSetup {
   uint32_t window;  // of the second group
   uint64_t blocks;
   uint64_t salt_blocks = 0;
+  bool tier = false;  // a store behind it
 };
 
 inline constexpr PrefixSetup prefix_setups[] = {
@@ -27,9 +29,11 @@ inline constexpr PrefixSetup prefix_setups[] = {
     {"plain_lru", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN, PKV_EVICTION_LRU, 0, 24, 9},
     {"packed_lfu_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_LFU, 24, 32},
     {"none", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_EVICTION_DEFAULT, 0, 24, 6},
-    {"none_window", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_EVICTION_LRU, 40, 32}};
+    {"none_window", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_EVICTION_LRU, 40, 32},
+    {"tier", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_DEFAULT, 0, 22, 0, true},
+    {"tier_plain_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN, PKV_EVICTION_LRU, 24, 32, 12, true}};
 
-inline Cache create_with_prefix(const PrefixSetup& setup) {
+inline Cache create_with_prefix(const PrefixSetup& setup, pkv_store store) {
   pkv_prefix_config prefix;
   CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
   prefix.eviction = setup.eviction;
@@ -52,16 +56,29 @@ inline Cache create_with_prefix(const PrefixSetup& setup) {
   config.group_count = 2;
   config.prefix = &prefix;
   config.threads = 1;
+  pkv_store_config behind;
+  CHECK(pkv_store_config_init(&behind, sizeof behind));
+  behind.store = &store;
+  if (setup.tier) config.store = &behind;
   return create(config);
 }
+
+// A cache of a setup, and what is behind it.
+struct PrefixWorld {
+  explicit PrefixWorld(const PrefixSetup& chosen) : setup(chosen), cache(create_with_prefix(chosen, store.table())) {}
+  const PrefixSetup& setup;
+  MemoryStore store;
+  Cache cache;
+};
 
 class PrefixPlay {
  public:
   // alone: nobody else uses the cache, which may be validated then.
-  PrefixPlay(const PrefixSetup& setup, pkv_cache cache, Random random, bool alone)
-      : setup_(setup), cache_(cache), random_(random), alone_(alone) {}
+  PrefixPlay(PrefixWorld& world, Random random, bool alone)
+      : setup_(world.setup), cache_(world.cache), store_(world.store), random_(random), alone_(alone) {}
 
   void operate() {
+    if (setup_.tier && random_.chance(20)) return use_tier();
     const uint64_t choice = random_.below(100);
     if (talks_.empty() || (choice < 25 && talks_.size() < 6)) return open_talk();
     const size_t t = random_.below(talks_.size());
@@ -80,6 +97,7 @@ class PrefixPlay {
   void compare() {
     for (Talk& talk : talks_) compare(talk);
     if (!alone_) return;
+    flush();
     CHECK(pkv_cache_validate(cache_));
     const pkv_cache_stats stats = stats_of(cache_);
     ASSERT_LE(stats.evictable_blocks, stats.used_blocks);
@@ -90,6 +108,7 @@ class PrefixPlay {
     talks_.clear();
     snapshots_.clear();
     while (!pins_.empty()) unpin();
+    flush();
   }
 
   uint64_t matched() const { return matched_; }
@@ -97,6 +116,7 @@ class PrefixPlay {
   bool spent() const { return random_.spent(); }
 
  private:
+  static constexpr uint32_t forever = 60000;  // milliseconds
   using Text = std::vector<int32_t>;
   struct Talk {
     Session session;
@@ -254,6 +274,39 @@ class PrefixPlay {
     pins_.erase(std::find(pins_.begin(), pins_.end(), std::pair(text, salt)));
   }
 
+  // What was evicted comes back, unless the store has other bytes by now: those are misses.
+  void use_tier() {
+    if (past_.empty() || random_.chance(20)) return spoil();
+    if (random_.chance(20)) CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+    const Text& text = past_[random_.below(past_.size())];
+    const char salt = random_.chance(70) ? '\0' : 'x';
+    if (!talks_.empty() && random_.chance(20)) CHECK(pkv_store_prefetch_session(talks_[random_.below(talks_.size())].session));
+    CHECK(pkv_store_prefetch(cache_, &salt, salt != '\0', text.size(), text.data()));
+    if (random_.chance(10)) CHECK(pkv_store_cancel(cache_, &salt, salt != '\0', text.size(), text.data()));
+    uint64_t cached = 0;
+    CHECK(pkv_store_wait(cache_, &salt, salt != '\0', text.size(), text.data(), forever, &cached));
+    ASSERT_LE(cached, text.size());
+  }
+
+  void spoil() {
+    flush();
+    const auto items = store_.items();
+    if (items.empty()) return;
+    auto [key, bytes] = *std::next(items.begin(), static_cast<int64_t>(random_.below(items.size())));
+    switch (random_.below(3)) {
+      case 0: bytes.resize(random_.below(bytes.size() + 40)); break;
+      case 1: bytes = std::next(items.begin(), static_cast<int64_t>(random_.below(items.size())))->second; break;
+      default: if (!bytes.empty()) bytes[random_.below(bytes.size())] ^= static_cast<unsigned char>(1 + random_.below(255));
+    }
+    store_.replace(key, std::move(bytes));
+  }
+
+  // So that what happens next does not depend on how far the cache's own thread is.
+  void flush() {
+    uint64_t queued = 99;
+    if (setup_.tier) CHECK(pkv_store_flush(cache_, forever, &queued));
+  }
+
   // What events add up to is what is cached, and no salt has more than its quota.
   void compare_events() {
     pkv_prefix_event events[64];
@@ -305,6 +358,7 @@ class PrefixPlay {
 
   const PrefixSetup& setup_;
   pkv_cache cache_;
+  MemoryStore& store_;
   Random random_;
   const bool alone_;
   std::vector<Talk> talks_;

@@ -10,11 +10,12 @@ namespace {
 class PrefixRandom : public testing::TestWithParam<PrefixSetup> {};
 
 TEST_P(PrefixRandom, SessionsHoldWhatTheirTextsSay) {
-  uint64_t matched = 0, refused = 0;
+  uint64_t matched = 0, refused = 0, read_back = 0, corrupt = 0;
   for (uint64_t seed = 1; seed <= 30; seed++) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Cache cache = create_with_prefix(GetParam());
-    PrefixPlay play(GetParam(), cache, Random(seed), true);
+    PrefixWorld world(GetParam());
+    const Cache& cache = world.cache;
+    PrefixPlay play(world, Random(seed), true);
     for (int i = 0; i < 150; i++) {
       SCOPED_TRACE(testing::Message() << "operation " << i);
       play.operate();
@@ -28,17 +29,27 @@ TEST_P(PrefixRandom, SessionsHoldWhatTheirTextsSay) {
     EXPECT_EQ(2 * GetParam().blocks, stats_of(cache).free_blocks);
     matched += play.matched();
     refused += play.refused();
+    if (!GetParam().tier) continue;
+    pkv_store_stats stats{};
+    stats.struct_size = sizeof stats;
+    CHECK(pkv_store_get_stats(world.cache, &stats));
+    read_back += stats.read_items;
+    corrupt += stats.corrupt_items;
   }
   EXPECT_GT(matched, 1000u);
   EXPECT_GT(refused, 10u) << "the pool hardly ran out: too large to show anything";
+  if (GetParam().tier) {
+    EXPECT_GT(read_back, 100u);
+    EXPECT_GT(corrupt, 2u);
+  }
 }
 
-void play_from_threads(const PrefixSetup& setup, Cache& cache, uint64_t round, std::atomic<uint64_t>& matched) {
+void play_from_threads(PrefixWorld& world, uint64_t round, std::atomic<uint64_t>& matched) {
   std::vector<std::thread> threads;
   for (uint64_t t = 1; t <= 4; t++)
     threads.emplace_back([&, t] {
       try {
-        PrefixPlay play(setup, cache, Random(4 * round + t), false);
+        PrefixPlay play(world, Random(4 * round + t), false);
         for (int i = 0; i < 600; i++) {
           play.operate();
           play.compare();
@@ -56,9 +67,10 @@ void play_from_threads(const PrefixSetup& setup, Cache& cache, uint64_t round, s
 // system schedules them: they play until it was enough to show something, and at most for twenty rounds.
 TEST_P(PrefixRandom, AlsoFromManyThreads) {
   constexpr uint64_t enough = 1000;
-  Cache cache = create_with_prefix(GetParam());
+  PrefixWorld world(GetParam());
+  const Cache& cache = world.cache;
   std::atomic<uint64_t> matched{0};
-  for (uint64_t round = 0; round < 20 && matched <= enough && !HasFailure(); round++) play_from_threads(GetParam(), cache, round, matched);
+  for (uint64_t round = 0; round < 20 && matched <= enough && !HasFailure(); round++) play_from_threads(world, round, matched);
   CHECK(pkv_cache_validate(cache));
   EXPECT_GT(matched, enough);
   CHECK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
