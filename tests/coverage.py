@@ -1,0 +1,87 @@
+"""Sums up an lcov file of llvm-cov: a table per source file and per room, or one line, and a list of what was not reached.
+
+Usage: coverage.py [--sum NAME] FILE.lcov MISSED.txt
+"""
+import collections
+import os
+import sys
+
+
+class File:
+    """Of one source file: {what: count}; the same source in several programs counts once."""
+
+    def __init__(self):
+        self.functions, self.lines, self.branches = {}, {}, {}
+
+    def reached(self, counts, key, count):
+        counts[key] = max(counts.get(key, 0), count)
+
+
+def read(path):
+    files = collections.defaultdict(File)
+    file, starts = None, {}
+    with open(path, encoding="utf-8") as lcov:
+        for record in lcov:
+            kind, _, rest = record.strip().partition(":")
+            if kind == "SF":
+                file, starts = files[os.path.relpath(rest)], {}
+            elif kind == "FN":
+                line, name = rest.split(",", 1)
+                starts[name] = int(line)
+            elif kind == "FNDA":  # instances of a template are one function
+                count, name = rest.split(",", 1)
+                file.reached(file.functions, starts[name], int(count))
+            elif kind == "DA":
+                line, count = rest.split(",")[:2]
+                file.reached(file.lines, int(line), int(count))
+            elif kind == "BRDA":
+                line, block, branch, count = rest.split(",")
+                file.reached(file.branches, (int(line), int(block), int(branch)), 0 if count == "-" else int(count))
+    return {name: file for name, file in files.items() if name.startswith("src" + os.sep)}
+
+
+def share(counts):
+    reached = sum(count > 0 for count in counts)
+    return f"{100 * reached / len(counts):6.1f} % {reached:5} of {len(counts):5}" if counts else " " * 23
+
+
+def row(name, files):
+    lines = [count for file in files for count in file.lines.values()]
+    branches = [count for file in files for count in file.branches.values()]
+    functions = [count for file in files for count in file.functions.values()]
+    return f"{name:34} functions {share(functions)}   lines {share(lines)}   branches {share(branches)}"
+
+
+def write_missed(files, path):
+    with open(path, "w", encoding="utf-8") as missed:
+        for name, file in sorted(files.items()):
+            for what, counts in (("function", file.functions), ("line", file.lines)):
+                missed.writelines(f"{name}:{line}: {what}\n" for line in sorted(counts) if counts[line] == 0)
+            # Of a line that was not reached the branches go without saying.
+            missed.writelines(f"{name}:{key[0]}: branch {key[1]}.{key[2]}\n" for key in sorted(file.branches)
+                              if file.branches[key] == 0 and file.lines.get(key[0], 1) > 0)
+
+
+def main():
+    arguments = sys.argv[1:]
+    total = arguments.pop(1) if arguments[0] == "--sum" else None
+    path, missed = arguments[-2:]
+    files = read(path)
+    if not files:
+        sys.exit("coverage.py: no file of src/ in " + path)
+    if total:
+        files = {name: file for name, file in files.items() if name.split(os.sep)[1] in ("api", "base", "engine")}
+        print(row(total, files.values()))
+    else:
+        rooms = collections.defaultdict(list)
+        for name in sorted(files):
+            print(row(name, [files[name]]))
+            rooms["/".join(name.split(os.sep)[:2])].append(files[name])
+        print()
+        for room, members in sorted(rooms.items()):
+            print(row(room, members))
+    write_missed(files, missed)
+
+
+if __name__ == "__main__":
+    main()
