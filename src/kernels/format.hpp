@@ -9,16 +9,16 @@ namespace pkv {
 
 template <class Isa>
 struct Format {
-  // Register tiles of 1, 2 and 4 rows, for one tile and for most_k_tiles or most_v_tiles.
+  // Register tiles of 1, 2, 4 and up to most_rows rows, for one tile and for most_k_tiles or most_v_tiles.
   using Scores = void (*)(const void* q, uint32_t dim, TilePointers at, TilePointers next, ScoreRow* scores);
   using Accumulate = void (*)(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim, float* out);
 
   bool direct;
-  unsigned most_k_tiles, most_v_tiles;
+  unsigned most_rows, most_k_tiles, most_v_tiles;
   size_t (*query_bytes)(uint32_t dim);
   void (*prepare_query)(const float* row, uint32_t dim, void* to);
-  Scores scores[tiles_together][3];
-  Accumulate accumulate[tiles_together][3];
+  Scores scores[tiles_together][4];
+  Accumulate accumulate[tiles_together][4];
   void (*unpack_k)(const unsigned char* tile, uint32_t dim, float* to);
   void (*unpack_v)(const unsigned char* tile, uint32_t dim, float* to, size_t token_stride, size_t panel_stride);
 
@@ -31,20 +31,30 @@ struct Format {
   void (*decode)(const unsigned char* from, uint32_t dim, pkv_dtype to_dtype, unsigned char* to);
 };
 
+// int4 takes two tiles in one step, with sums of its own for each: there are no registers for 8 rows of them.
+template <class Isa>
+constexpr unsigned stream_rows(pkv_dtype dtype) {
+  return dtype == PKV_INT4 ? 4 : Isa::stream_rows;
+}
+
 template <class Isa, pkv_dtype dtype>
 constexpr Format<Isa> make_format() {
   using K = KeyTile<Isa, dtype>;
   using V = ValueTile<Isa, dtype>;
   using P = Pack<Isa, dtype>;
+  constexpr unsigned most = stream_rows<Isa>(dtype);
   return {K::direct,
+          stream_rows<Isa>(dtype),
           K::most_tiles,
           V::most_tiles,
           K::query_bytes,
           K::prepare,
-          {{K::template scores<1, 1>, K::template scores<2, 1>, K::template scores<4, 1>},
-           {K::template scores<1, K::most_tiles>, K::template scores<2, K::most_tiles>, K::template scores<4, K::most_tiles>}},
-          {{V::template accumulate<1, 1>, V::template accumulate<2, 1>, V::template accumulate<4, 1>},
-           {V::template accumulate<1, V::most_tiles>, V::template accumulate<2, V::most_tiles>, V::template accumulate<4, V::most_tiles>}},
+          {{K::template scores<1, 1>, K::template scores<2, 1>, K::template scores<4, 1>, K::template scores<most, 1>},
+           {K::template scores<1, K::most_tiles>, K::template scores<2, K::most_tiles>, K::template scores<4, K::most_tiles>,
+            K::template scores<most, K::most_tiles>}},
+          {{V::template accumulate<1, 1>, V::template accumulate<2, 1>, V::template accumulate<4, 1>, V::template accumulate<most, 1>},
+           {V::template accumulate<1, V::most_tiles>, V::template accumulate<2, V::most_tiles>, V::template accumulate<4, V::most_tiles>,
+            V::template accumulate<most, V::most_tiles>}},
           K::unpack,
           V::unpack,
           P::pack_k,

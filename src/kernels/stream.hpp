@@ -16,6 +16,7 @@ class Stream {
       : task_(task), rows_(task.queries * task.group), heads_(task.head_end - task.head_begin), tiles_(task.kv, work),
         floats_(format_of<Isa>(PKV_F32)), k_scores_(tiles_.k().direct ? tiles_.k() : floats_),
         v_accumulate_(!tiles_.latent() && tiles_.v().direct ? tiles_.v() : floats_), query_bytes_(k_scores_.query_bytes(task.kv.k.dim)),
+        most_rows_(k_scores_.most_rows < v_accumulate_.most_rows ? k_scores_.most_rows : v_accumulate_.most_rows),
         one_step_(k_scores_.most_k_tiles == tiles_together && v_accumulate_.most_v_tiles == tiles_together),
         queries_(work.take<unsigned char>(query_bytes_ * rows_ * heads_)), sums_(work.take<float>(size_t{rows_} * heads_ * tile_tokens)),
         k_floats_(work.take<float>(tiles_together * most_floats)), v_floats_(work.take<float>(tiles_together * most_floats)) {}
@@ -161,8 +162,10 @@ class Stream {
   template <unsigned tiles, class SeesAll>
   uint32_t attend_run(uint32_t head, uint32_t row, uint32_t i, const HeadTiles& at, const SeesAll& sees_all) {
     uint32_t alike = 1;
-    while (alike < 4 && row + alike < rows_ && sees_all(row + alike)) alike++;
-    if (alike == 4) return attend_whole<4, tiles>(head, row, i, at);
+    while (alike < most_rows_ && row + alike < rows_ && sees_all(row + alike)) alike++;
+    if constexpr (Isa::stream_rows == 8)
+      if (alike == 8) return attend_whole<8, tiles>(head, row, i, at);
+    if (alike >= 4) return attend_whole<4, tiles>(head, row, i, at);
     return alike >= 2 ? attend_whole<2, tiles>(head, row, i, at) : attend_whole<1, tiles>(head, row, i, at);
   }
 
@@ -170,10 +173,11 @@ class Stream {
   uint32_t attend_whole(uint32_t head, uint32_t row, uint32_t i, const HeadTiles& at) {
     alignas(64) float scores[tiles * rows][tile_tokens];
     const RowState first = state(head, row);
-    k_scores_.scores[tiles - 1][rows / 2](query(head, row), task_.kv.k.dim, at.k + i, at.next_k + i, scores);
+    constexpr unsigned size = __builtin_ctz(rows);
+    k_scores_.scores[tiles - 1][size](query(head, row), task_.kv.k.dim, at.k + i, at.next_k + i, scores);
     for (uint32_t j = 0; j < tiles * rows && transforms(task_.transform); j++) transform(i + j / rows, head, row + j % rows, scores[j]);
     absorb<Isa, rows, tiles>(scores, first, task_.kv.v.dim, at.next_v + i);
-    v_accumulate_.accumulate[tiles - 1][rows / 2](at.v + i, at.next_v + i, scores, task_.kv.v.dim, first.out);
+    v_accumulate_.accumulate[tiles - 1][size](at.v + i, at.next_v + i, scores, task_.kv.v.dim, first.out);
     return rows;
   }
 
@@ -206,6 +210,7 @@ class Stream {
   const Format<Isa>& k_scores_;      // of K as it is multiplied: stored, or unpacked
   const Format<Isa>& v_accumulate_;
   const size_t query_bytes_;
+  const uint32_t most_rows_;         // in a register tile
   const bool one_step_;              // all tiles of a head at once
   unsigned char* const queries_;
   float* const sums_;

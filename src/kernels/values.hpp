@@ -57,9 +57,11 @@ struct FloatValueTile {
           sum[0][r][n] = Floats<Isa>::load_unaligned(out + size_t{r} * dim + d + n * lanes);
         }
       }
-      prefetch_lines<Isa>(*next + size_t{d} * tile_tokens * bytes, step * tile_tokens * bytes);
+      const unsigned char* const lines = *next + size_t{d} * tile_tokens * bytes;
 #pragma GCC unroll 8
       for (uint32_t t = 0; t < tile_tokens; t += 2) {
+        // A few lines at a time: more than the L1 cache can wait for hold up everything else.
+        prefetch_lines<Isa>(lines + t * step * bytes, 2 * step * bytes);
 #pragma GCC unroll 4
         for (unsigned n = 0; n < vectors; n++) {
           Floats<Isa> first, second;

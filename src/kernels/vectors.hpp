@@ -5,6 +5,7 @@
 //   struct Isa {
 //     using Arch = ...;                        // xsimd architecture
 //     static constexpr unsigned product_rows;  // rows of a register tile of the matrix product, beside 2 vectors of columns
+//     static constexpr unsigned stream_rows;   // the most rows that K and V are multiplied with as they are read: 4, or 8
 //     static F fma(F a, F b, F c);           // a * b + c (xsimd 8.1 has none for AVX-512), fused where the set can
 //     static I dot_pairs(I sum, U a, U b);     // sum + a.lower * b.lower + a.upper * b.upper, of signed 16-bit halves
 //     static U shift_left_halves(U, int n);    // of each 16-bit half

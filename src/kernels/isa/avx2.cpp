@@ -22,6 +22,7 @@ struct Avx2 {
   using U = xsimd::batch<uint32_t, Arch>;
   using I = xsimd::batch<int32_t, Arch>;
   static constexpr unsigned product_rows = 6;
+  static constexpr unsigned stream_rows = 4;
 
   static F fma(F a, F b, F c) { return xsimd::fma(a, b, c); }
   static I dot_pairs(I sum, U a, U b) { return I(_mm256_add_epi32(sum, _mm256_madd_epi16(a, b))); }

@@ -12,6 +12,7 @@ struct Avx512Base {
   using U = xsimd::batch<uint32_t, Arch>;
   using I = xsimd::batch<int32_t, Arch>;
   static constexpr unsigned product_rows = 12;
+  static constexpr unsigned stream_rows = 8;
 
   static F fma(F a, F b, F c) { return F(_mm512_fmadd_ps(a, b, c)); }
   static I dot_pairs(I sum, U a, U b) { return I(_mm512_add_epi32(sum, _mm512_madd_epi16(a, b))); }

@@ -12,6 +12,7 @@ struct Neon {
   using U = xsimd::batch<uint32_t, Arch>;
   using I = xsimd::batch<int32_t, Arch>;
   static constexpr unsigned product_rows = 12;
+  static constexpr unsigned stream_rows = 4;
 
   static F fma(F a, F b, F c) { return F(vfmaq_f32(c, a, b)); }
   static I dot_pairs(I sum, U a, U b) {
