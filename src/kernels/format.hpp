@@ -13,7 +13,6 @@ struct Format {
   using Scores = void (*)(const void* q, uint32_t dim, TilePointers at, TilePointers next, ScoreRow* scores);
   using Accumulate = void (*)(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim, float* out);
 
-  bool direct;
   unsigned most_rows, most_k_tiles, most_v_tiles;
   size_t (*query_bytes)(uint32_t dim);
   void (*prepare_query)(const float* row, uint32_t dim, void* to);
@@ -43,8 +42,7 @@ constexpr Format<Isa> make_format() {
   using V = ValueTile<Isa, dtype>;
   using P = Pack<Isa, dtype>;
   constexpr unsigned most = stream_rows<Isa>(dtype);
-  return {K::direct,
-          stream_rows<Isa>(dtype),
+  return {stream_rows<Isa>(dtype),
           K::most_tiles,
           V::most_tiles,
           K::query_bytes,

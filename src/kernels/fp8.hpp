@@ -61,6 +61,33 @@ Words<Isa> f32_to_fp8(Floats<Isa> value) {
   return xsimd::bitwise_cast<Words<Isa>>(byte | sign);
 }
 
+// Where binary16 is converted by an instruction, K and V of these types go through it: with its 5 bits of exponent e5m2 is the upper byte of
+// a binary16 number, and e4m3, moved to where sign, exponent and mantissa are, 2^-8 times itself, denormals included.
+template <class Isa, pkv_dtype dtype>
+inline constexpr bool through_f16 = (dtype == PKV_FP8_E4M3 || dtype == PKV_FP8_E5M2) && Isa::has_f16;
+
+// What numbers of a type are multiplied as: a multiple of their own.
+template <class Isa, pkv_dtype dtype>
+inline constexpr float unit = through_f16<Isa, dtype> && dtype == PKV_FP8_E4M3 ? 256.0f : 1.0f;
+
+// A vector of elements from each of two places, in units.
+template <class Isa, pkv_dtype dtype>
+void load_two(const unsigned char* first_at, const unsigned char* second_at, Floats<Isa>* first, Floats<Isa>* second) {
+  using U = Words<Isa>;
+  U halves = Isa::signed_bytes(first_at, second_at);
+  if constexpr (dtype == PKV_FP8_E4M3) {
+    halves = Isa::shift_left_halves(halves, 7);  // sign, sign, exponent, mantissa
+    // The second sign gives way to a 0. Of NaN, all ones, it becomes a 1, the top of an exponent of ones: the sum carries into it.
+    halves ^= Isa::add_halves(halves, U(0x00800080u)) & U(0x40004000u);
+  } else {
+    halves = Isa::shift_left_halves(halves, 8);
+  }
+  alignas(64) uint32_t bits[U::size];
+  halves.store_aligned(bits);
+  *first = Isa::load_f16(bits);
+  *second = Isa::load_f16(bits + U::size / 2);
+}
+
 // The low bytes of the lanes.
 template <class Isa>
 void narrow_bytes(unsigned char* to, Words<Isa> words) {

@@ -2,7 +2,6 @@
 // has a lane of its own, so nothing is summed across lanes.
 //
 //   KeyTile<Isa, dtype>
-//     direct                       false: the tile is unpacked to fp32 first
 //     query_bytes(dim)             of a prepared row; 0: rows are taken as they are, fp32
 //     prepare(row, dim, to)
 //     most_tiles                   that are worth to be taken in one step
@@ -63,10 +62,23 @@ struct DimPair<Isa, PKV_BF16> {
   }
 };
 
+template <class Isa, pkv_dtype dtype>
+  requires through_f16<Isa, dtype>
+struct DimPair<Isa, dtype> {
+  static constexpr unsigned bytes = 2 * tile_tokens;
+
+  Floats<Isa> even[vectors_per_tile<Isa>], odd[vectors_per_tile<Isa>];
+
+  explicit DimPair(const unsigned char* from) {
+#pragma GCC unroll 16
+    for (unsigned n = 0; n < vectors_per_tile<Isa>; n++, from += Floats<Isa>::size)
+      load_two<Isa, dtype>(from, from + tile_tokens, even + n, odd + n);
+  }
+};
+
 // The floating-point types.
 template <class Isa, pkv_dtype dtype>
 struct FloatKeyTile {
-  static constexpr bool direct = element_bits(dtype) > 8;
   static constexpr unsigned most_tiles = 1;  // two of them and the two that are prefetched would fill the L1 cache
   static size_t query_bytes(uint32_t) { return 0; }
   static void prepare(const float*, uint32_t, void*) {}
@@ -106,17 +118,20 @@ struct FloatKeyTile {
     for (unsigned r = 0; r < rows; r++) {
 #pragma GCC unroll 16
       for (unsigned n = 0; n < vectors; n++) {
-        const Floats<Isa> total = chains == 2 ? sum[0][r][n] + sum[chains - 1][r][n] : sum[0][r][n];
+        Floats<Isa> total = chains == 2 ? sum[0][r][n] + sum[chains - 1][r][n] : sum[0][r][n];
+        if constexpr (unit<Isa, dtype> != 1) total *= Floats<Isa>(unit<Isa, dtype>);
         total.store_aligned(scores[r] + n * Floats<Isa>::size);
       }
     }
   }
 
   static void unpack(const unsigned char* tile, uint32_t dim, float* to) {
-    if constexpr (dtype == PKV_BF16) {
+    if constexpr (dtype == PKV_BF16 || through_f16<Isa, dtype>) {
+      const Floats<Isa> scale(unit<Isa, dtype>);
       for (uint32_t d = 0; d < dim; d += 2, tile += DimPair<Isa, dtype>::bytes, to += 2 * tile_tokens) {
-        const DimPair<Isa, dtype> k(tile);
+        DimPair<Isa, dtype> k(tile);
         for (unsigned n = 0; n < vectors_per_tile<Isa>; n++) {
+          if constexpr (unit<Isa, dtype> != 1) k.even[n] *= scale, k.odd[n] *= scale;
           k.even[n].store_unaligned(to + n * Floats<Isa>::size);
           k.odd[n].store_unaligned(to + tile_tokens + n * Floats<Isa>::size);
         }
@@ -187,7 +202,6 @@ Ints total_of(const Ints (&sum)[chains]) {
 // What the two integer types have in common.
 template <class Isa, unsigned together_in_word>
 struct IntegerKeyTile {
-  static constexpr bool direct = true;
   static constexpr unsigned most_tiles = 2;
   // Sums per row: with one vector per row the latency of the products would show. The order of integer sums does not matter.
   static constexpr unsigned chains = vectors_per_tile<Isa> == 1 ? 2 : 1;

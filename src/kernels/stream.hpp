@@ -14,12 +14,12 @@ class Stream {
  public:
   Stream(const AttendTask& task, Work& work)
       : task_(task), rows_(task.queries * task.group), heads_(task.head_end - task.head_begin), tiles_(task.kv, work),
-        floats_(format_of<Isa>(PKV_F32)), k_scores_(tiles_.k().direct ? tiles_.k() : floats_),
-        v_accumulate_(!tiles_.latent() && tiles_.v().direct ? tiles_.v() : floats_), query_bytes_(k_scores_.query_bytes(task.kv.k.dim)),
+        k_scores_(tiles_.k()), v_accumulate_(tiles_.latent() ? format_of<Isa>(PKV_F32) : tiles_.v()),
+        query_bytes_(k_scores_.query_bytes(task.kv.k.dim)),
         most_rows_(k_scores_.most_rows < v_accumulate_.most_rows ? k_scores_.most_rows : v_accumulate_.most_rows),
         one_step_(k_scores_.most_k_tiles == tiles_together && v_accumulate_.most_v_tiles == tiles_together),
         queries_(work.take<unsigned char>(query_bytes_ * rows_ * heads_)), sums_(work.take<float>(size_t{rows_} * heads_ * tile_tokens)),
-        k_floats_(work.take<float>(tiles_together * most_floats)), v_floats_(work.take<float>(tiles_together * most_floats)) {}
+        v_floats_(work.take<float>(tiles_together * most_floats)) {}
 
   void run() {
     begin_rows();
@@ -117,12 +117,7 @@ class Stream {
     at->k[i] = tiles_.keys(i, kv_head);
     at->next_k[i] = tiles_.address_of_keys(next.tile, next.kv_head);
     at->v_unpacked[i] = false;
-    if (!tiles_.k().direct) {
-      float* const to = k_floats_ + i * most_floats;
-      tiles_.k().unpack_k(at->k[i], task_.kv.k.dim, to);
-      at->k[i] = at->next_k[i] = reinterpret_cast<const unsigned char*>(to);
-    }
-    if (&v_accumulate_ == &floats_ && (tiles_.latent() || !tiles_.v().direct)) {
+    if (tiles_.latent()) {
       unpack_values(i, kv_head, at);
       at->v[i] = at->next_v[i] = reinterpret_cast<const unsigned char*>(v_floats_ + i * most_floats);
     } else {
@@ -206,15 +201,13 @@ class Stream {
   const AttendTask& task_;
   const uint32_t rows_, heads_;
   Tiles<Isa> tiles_;
-  const Format<Isa>& floats_;
-  const Format<Isa>& k_scores_;      // of K as it is multiplied: stored, or unpacked
-  const Format<Isa>& v_accumulate_;
+  const Format<Isa>& k_scores_;
+  const Format<Isa>& v_accumulate_;  // of V as it is multiplied: a part of K is unpacked
   const size_t query_bytes_;
   const uint32_t most_rows_;         // in a register tile
   const bool one_step_;              // all tiles of a head at once
   unsigned char* const queries_;
   float* const sums_;
-  float* const k_floats_;
   float* const v_floats_;
   uint32_t count_ = 0;                                      // tiles that are attended to together
   uint64_t begins_[tiles_together];                         // their first positions

@@ -2,7 +2,6 @@
 // a register tile. All 16 tokens are there; a tile of which a row sees a part goes through add_seen().
 //
 //   ValueTile<Isa, dtype>
-//     direct                                       false: the tile is unpacked to fp32 first
 //     most_tiles                                   that are worth to be taken in one step
 //     accumulate<rows, tiles>(at, next, weights, dim, out)
 //                                                  weights of row r and tile i at i * rows + r; rows of out are dim apart
@@ -25,6 +24,9 @@ struct ValuePairs {
       const Words<Isa> words = load_words<Isa>(tile + (size_t{t} / 2 * dim + d) * 4);
       *first = lower_bf16<Isa>(words);
       *second = upper_bf16<Isa>(words);
+    } else if constexpr (through_f16<Isa, dtype>) {
+      const unsigned char* const at = tile + size_t{t} * dim + d;
+      load_two<Isa, dtype>(at, at + dim, first, second);
     } else {
       using E = Elements<Isa, dtype>;
       *first = E::load(tile + (size_t{t} * dim + d) * E::bytes);
@@ -35,7 +37,6 @@ struct ValuePairs {
 
 template <class Isa, pkv_dtype dtype>
 struct FloatValueTile {
-  static constexpr bool direct = element_bits(dtype) > 8;
   static constexpr unsigned most_tiles = 1;
 
   template <unsigned rows, unsigned tiles>
@@ -47,6 +48,8 @@ struct FloatValueTile {
     constexpr unsigned step = lanes * vectors, bytes = Elements<Isa, dtype>::bytes;
     static_assert(tiles == 1);
     const ValuePairs<Isa, dtype> v{*at, dim};
+    alignas(64) float scaled[rows][tile_tokens];
+    if constexpr (unit<Isa, dtype> != 1) weights = times_unit<rows>(weights, scaled);
     for (uint32_t d = 0; d < dim; d += step) {
       Floats<Isa> sum[chains][rows][vectors];
 #pragma GCC unroll 16
@@ -86,16 +89,27 @@ struct FloatValueTile {
 
   static void unpack(const unsigned char* tile, uint32_t dim, float* to, size_t token_stride, size_t panel_stride) {
     const ValuePairs<Isa, dtype> v{tile, dim};
+    const Floats<Isa> scale(unit<Isa, dtype>);
     for (uint32_t d = 0; d < dim; d += tile_tokens, to += panel_stride) {
       for (uint32_t t = 0; t < tile_tokens; t += 2) {
         for (unsigned n = 0; n < tile_tokens; n += Floats<Isa>::size) {
           Floats<Isa> first, second;
           v.load(t, d + n, &first, &second);
+          if constexpr (unit<Isa, dtype> != 1) first *= scale, second *= scale;
           first.store_unaligned(to + t * token_stride + n);
           second.store_unaligned(to + (t + 1) * token_stride + n);
         }
       }
     }
+  }
+
+ private:
+  template <unsigned rows>
+  static const ScoreRow* times_unit(const ScoreRow* weights, ScoreRow* to) {
+    for (unsigned r = 0; r < rows; r++)
+      for (unsigned n = 0; n < tile_tokens; n += Floats<Isa>::size)
+        (Floats<Isa>::load_aligned(weights[r] + n) * Floats<Isa>(unit<Isa, dtype>)).store_aligned(to[r] + n);
+    return to;
   }
 };
 
@@ -177,7 +191,6 @@ void add_integers(const Ints<Isa> (&sum)[rows], const WeightUnit* units, float* 
 
 template <class Isa>
 struct ValueTile<Isa, PKV_INT8> {
-  static constexpr bool direct = true;
   static constexpr unsigned most_tiles = 2;
 
   template <unsigned rows, unsigned tiles>
@@ -229,7 +242,6 @@ struct ValueTile<Isa, PKV_INT8> {
 
 template <class Isa>
 struct Int4ValueTile {
-  static constexpr bool direct = true;
   static constexpr unsigned most_tiles = 2;
   static constexpr unsigned most_groups = max_dim / int4_group;
 

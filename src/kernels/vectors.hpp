@@ -15,6 +15,9 @@
 //     static void narrow(void* to, U);         // the lower 16 bits of each lane
 //     static F load_f16(const void* from);
 //     static void store_f16(void* to, F);      // to nearest even
+//     static constexpr bool has_f16;           // these are instructions; then the set has, too
+//     static U signed_bytes(const void* a, const void* b);  // lanes 8-bit values from each, unaligned, sign-extended to halves
+//     static U add_halves(U, U);
 //     static float max_of(F), sum_of(F);       // over the lanes; of NaN max_of makes what it likes
 //     static U load_quads(const unsigned char* const* rows, int64_t offset);  // 4 words from each of rows[0], rows[4], ...
 //     static void transpose_quads(U (&rows)[4]);                              // 4 x 4 words within each 128 bits

@@ -272,6 +272,45 @@ TEST_P(Special, DenormalsCount) {
   }
 }
 
+// One KV head for each code, and one token 16 times: the output is its V, and the log-sum-exp its score and log 16.
+TEST_P(Special, EveryFp8CodeIsMultipliedAsItsNumber) {
+  Random random(34);
+  for (const pkv_layout layout : layouts) {
+    for (const pkv_dtype dtype : {PKV_FP8_E4M3, PKV_FP8_E5M2}) {
+      for (const uint32_t queries : {1u, 16u}) {
+        const Shape shape{layout, dtype, dtype, 256, 1, 16, 16, 16, true, false, 16};
+        Call call = call_of(shape, 0, queries, {0, 16});
+        call.causal = false;
+        std::vector<float> q(256 * queries * 16, 0.0f), lse(queries * 256, unset);
+        for (size_t i = 0; i < q.size(); i += 16) q[i] = 1;
+        for (const Side side : sides) {
+          Sequence sequence(shape, random, 0xFF);
+          for (uint64_t position = 0; position < 16; position++)
+            for (uint32_t code = 0; code < 256; code++)
+              for (uint32_t d = 0; d < 16; d++) {
+                sequence.set_bits(Side::K, position, code, d, side == Side::K && d == 0 ? code : 0);
+                sequence.set_bits(Side::V, position, code, d, side == Side::V ? code : 0);
+              }
+          Rows out(PKV_F32, queries, 256, 16);
+          attend_and_finish(*GetParam().kernels, sequence, call, q, out, lse);
+          for (uint32_t code = 0; code < 256; code++) {
+            const double number = decode(dtype, code), score = side == Side::K ? number : 0;
+            const double weighed = side == Side::V ? number : std::isfinite(number) ? 0 : nan;
+            // The logarithm, and the sum with it, are rounded once each.
+            const double log_sum = std::isfinite(score) ? score + std::log(16.0) : nan, bound = (std::fabs(score) + 3) * 0x1p-23;
+            for (uint32_t i = 0; i < queries; i++) {
+              const double got = out.value(i, code, 5), got_log_sum = lse[i * 256 + code];
+              ASSERT_TRUE(std::isnan(weighed) ? std::isnan(got) : got == weighed) << code << " in V gave " << got;
+              ASSERT_TRUE(std::isnan(log_sum) ? std::isnan(got_log_sum) : std::fabs(got_log_sum - log_sum) <= bound)
+                  << code << " in K gave " << got_log_sum;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Kernels, Special, testing::ValuesIn(tables()), [](const auto& table) { return table.param.name; });
 
 }  // namespace

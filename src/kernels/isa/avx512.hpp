@@ -20,7 +20,13 @@ struct Avx512Base {
   static U shift_right_halves(U x, int n) { return U(_mm512_srai_epi16(x, static_cast<unsigned>(n))); }
   static U widen_bytes(const void* from) { return U(_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(from)))); }
   static U widen(const void* from) { return U(_mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(from)))); }
+  static U signed_bytes(const void* a, const void* b) {
+    const __m256i low = _mm256_castsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(a)));
+    return U(_mm512_cvtepi8_epi16(_mm256_inserti128_si256(low, _mm_loadu_si128(static_cast<const __m128i*>(b)), 1)));
+  }
+  static U add_halves(U a, U b) { return U(_mm512_add_epi16(a, b)); }
   static void narrow(void* to, U words) { _mm256_storeu_si256(static_cast<__m256i*>(to), _mm512_cvtepi32_epi16(words)); }
+  static constexpr bool has_f16 = true;
   static F load_f16(const void* from) { return F(_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(from)))); }
   static void store_f16(void* to, F value) {
     _mm256_storeu_si256(static_cast<__m256i*>(to), _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));

@@ -32,7 +32,15 @@ struct Neon {
     return U(vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(four)))));
   }
   static U widen(const void* from) { return U(vmovl_u16(load_four(from))); }
+  static U signed_bytes(const void* a, const void* b) {
+    uint32_t low, high;
+    __builtin_memcpy(&low, a, 4);
+    __builtin_memcpy(&high, b, 4);
+    return U(vreinterpretq_u32_s16(vmovl_s8(vcreate_s8(low | uint64_t{high} << 32))));
+  }
+  static U add_halves(U a, U b) { return U(vreinterpretq_u32_u16(vaddq_u16(vreinterpretq_u16_u32(a), vreinterpretq_u16_u32(b)))); }
   static void narrow(void* to, U words) { store_four(to, vmovn_u32(words)); }
+  static constexpr bool has_f16 = true;
   static F load_f16(const void* from) { return F(vcvt_f32_f16(vreinterpret_f16_u16(load_four(from)))); }
   static void store_f16(void* to, F value) { store_four(to, vreinterpret_u16_f16(vcvt_f16_f32(value))); }
 

@@ -42,6 +42,7 @@ struct Sse2 {
     const __m128i sign_extended = _mm_srai_epi32(_mm_slli_epi32(words, 16), 16);  // so that packs does not saturate
     _mm_storel_epi64(static_cast<__m128i*>(to), _mm_packs_epi32(sign_extended, sign_extended));
   }
+  static constexpr bool has_f16 = false;
   static F load_f16(const void* from) { return soft_f16_to_f32<Sse2>(widen(from)); }
   static void store_f16(void* to, F value) { narrow(to, soft_f32_to_f16<Sse2>(value)); }
 
