@@ -97,7 +97,7 @@ class PrefixPlay {
   void compare() {
     for (Talk& talk : talks_) compare(talk);
     if (!alone_) return;
-    flush();
+    settle();
     CHECK(pkv_cache_validate(cache_));
     const pkv_cache_stats stats = stats_of(cache_);
     ASSERT_LE(stats.evictable_blocks, stats.used_blocks);
@@ -108,7 +108,7 @@ class PrefixPlay {
     talks_.clear();
     snapshots_.clear();
     while (!pins_.empty()) unpin();
-    flush();
+    settle();
   }
 
   uint64_t matched() const { return matched_; }
@@ -289,7 +289,7 @@ class PrefixPlay {
   }
 
   void spoil() {
-    flush();
+    if (alone_) settle();
     const auto items = store_.items();
     if (items.empty()) return;
     auto [key, bytes] = *std::next(items.begin(), static_cast<int64_t>(random_.below(items.size())));
@@ -301,10 +301,12 @@ class PrefixPlay {
     store_.replace(key, std::move(bytes));
   }
 
-  // So that what happens next does not depend on how far the cache's own thread is.
-  void flush() {
-    uint64_t queued = 99;
-    if (setup_.tier) CHECK(pkv_store_flush(cache_, forever, &queued));
+  // So that what happens next does not depend on how far the cache's own threads are. Every text begins with the empty one.
+  void settle() {
+    if (!setup_.tier) return;
+    uint64_t queued = 99, cached = 99;
+    CHECK(pkv_store_flush(cache_, forever, &queued));
+    for (const char* salt : {"", "x"}) CHECK(pkv_store_wait(cache_, salt, std::strlen(salt), 0, nullptr, forever, &cached));
   }
 
   // What events add up to is what is cached, and no salt has more than its quota.
