@@ -5,7 +5,6 @@
 #include <atomic>
 #include <mutex>
 #include <new>
-#include <unordered_set>
 #include <utility>
 
 #include "base/os.h"
@@ -360,39 +359,27 @@ std::vector<uint64_t> list_children(uint64_t parent, Kind kind) {
   return result;
 }
 
-// One child for its destruction; false if it was closed meanwhile.
-bool lock_child(uint64_t handle, Kind kind, std::vector<Lease>& leases) {
+// One child for its destruction, unless it was closed meanwhile.
+void lock_child(uint64_t handle, Kind kind, std::vector<Lease>& leases) {
   Slot* const slot = table().at(handle & no_index);
   const uint64_t word = slot->word.load(std::memory_order_acquire);
   if (kind == Kind::session && (word & held) && generation_of(word) == handle >> 32) {
     // Its batch is locked already, so nobody else reaches it: take it over.
     slot->word.store((handle >> 32) << 32 | live | held | written, std::memory_order_release);
     leases.push_back(Lease(slot));
-    return true;
+    return;
   }
   try {
     leases.emplace_back(handle, kind, Access::close);
-    return true;
   } catch (const Error& error) {
     if (error.status != PKV_STALE_HANDLE) throw;
-    return false;
   }
 }
 
 std::vector<Lease> lock_children(uint64_t parent) {
   std::vector<Lease> leases;
-  std::unordered_set<uint64_t> locked;
-  for (const Kind kind : {Kind::batch, Kind::snapshot, Kind::session}) {
-    // A fork that was under way may add a session behind our back; once everything is locked nothing can.
-    for (bool found = true; found;) {
-      found = false;
-      for (const uint64_t handle : list_children(parent, kind)) {
-        if (locked.contains(handle) || !lock_child(handle, kind, leases)) continue;
-        locked.insert(handle);
-        found = true;
-      }
-    }
-  }
+  for (const Kind kind : {Kind::batch, Kind::snapshot, Kind::session})
+    for (const uint64_t handle : list_children(parent, kind)) lock_child(handle, kind, leases);
   return leases;
 }
 

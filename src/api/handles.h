@@ -51,7 +51,7 @@ class Lease {
 
  private:
   explicit Lease(Slot* locked) noexcept;  // of lock_children()
-  friend bool lock_child(uint64_t handle, Kind kind, std::vector<Lease>& leases);
+  friend void lock_child(uint64_t handle, Kind kind, std::vector<Lease>& leases);
   void* address() const;
   void check(uint64_t word) const;
   bool acquire();
@@ -74,7 +74,7 @@ uint64_t add_handle(Kind kind, void* object, uint64_t parent);
 void unhold(uint64_t session) noexcept;
 
 // Leases of everything that belongs to a cache, for its destruction: batches, then snapshots, then sessions. The cache itself is leased
-// for writing. Throws BUSY where a call is under way, with everything as it was.
+// for closing, so it gets no more of them: whoever makes one leases the cache, too. Throws BUSY where a call is under way, with everything as it was.
 std::vector<Lease> lock_children(uint64_t parent);
 
 Kind handle_kind(uint64_t handle);

@@ -133,6 +133,7 @@ pkv_status pkv_session_trim(pkv_session handle, uint64_t length) {
 pkv_status pkv_session_fork(pkv_session handle, pkv_session* out) {
   return guarded([&] {
     const Use session(handle, Access::read);
+    const Lease cache(session.cache(), Kind::cache, Access::read);  // who destroys it finds all its children
     check_pointer(out, "out");
     auto child = std::make_unique<Session>(session->fork(), session->priority(), session->publishes());
     *out = handle_from<pkv_session>(adopt(Kind::session, std::move(child), session.cache()));

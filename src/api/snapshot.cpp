@@ -9,6 +9,7 @@ using namespace pkv;
 pkv_status pkv_snapshot_take(pkv_session session, pkv_snapshot* out) {
   return guarded([&] {
     const Lease lease(bits(session), Kind::session, Access::read);
+    const Lease cache(lease.parent(), Kind::cache, Access::read);  // who destroys it finds all its children
     check_pointer(out, "out");
     auto snapshot = std::make_unique<Snapshot>(lease.object<Session>().fork());
     *out = handle_from<pkv_snapshot>(adopt(Kind::snapshot, std::move(snapshot), lease.parent()));
