@@ -8,13 +8,15 @@ import sys
 
 
 class File:
-    """Of one source file: {what: count}; the same source in several programs counts once."""
+    """Of one source file: {what: how often it was reached}."""
 
     def __init__(self):
         self.functions, self.lines, self.branches = {}, {}, {}
 
-    def reached(self, counts, key, count):
-        counts[key] = max(counts.get(key, 0), count)
+
+def add(counts, key, count):
+    """The same source in several programs counts once, and so do the instances of a template."""
+    counts[key] = max(counts.get(key, 0), count)
 
 
 def read(path):
@@ -28,15 +30,15 @@ def read(path):
             elif kind == "FN":
                 line, name = rest.split(",", 1)
                 starts[name] = int(line)
-            elif kind == "FNDA":  # instances of a template are one function
+            elif kind == "FNDA":
                 count, name = rest.split(",", 1)
-                file.reached(file.functions, starts[name], int(count))
+                add(file.functions, starts[name], int(count))
             elif kind == "DA":
                 line, count = rest.split(",")[:2]
-                file.reached(file.lines, int(line), int(count))
+                add(file.lines, int(line), int(count))
             elif kind == "BRDA":
                 line, block, branch, count = rest.split(",")
-                file.reached(file.branches, (int(line), int(block), int(branch)), 0 if count == "-" else int(count))
+                add(file.branches, (int(line), int(block), int(branch)), 0 if count == "-" else int(count))
     return {name: file for name, file in files.items() if name.startswith("src" + os.sep)}
 
 
