@@ -63,7 +63,7 @@ struct FloatValueTile {
       const unsigned char* const lines = *next + size_t{d} * tile_tokens * bytes;
 #pragma GCC unroll 8
       for (uint32_t t = 0; t < tile_tokens; t += 2) {
-        // A few lines at a time: more than the L1 cache can wait for hold up everything else.
+        // A few lines at a time: they are fetched while these are multiplied.
         prefetch_lines<Isa>(lines + t * step * bytes, 2 * step * bytes);
 #pragma GCC unroll 4
         for (unsigned n = 0; n < vectors; n++) {

@@ -41,7 +41,7 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatKeyTile<Avx512D
     for (unsigned r = 0; r < rows; r++) high[r] = low[r] = _mm512_setzero_ps();
 
     for (uint32_t i = 0; i < pairs; i++) {
-      __builtin_prefetch(next + i * 64);
+      prefetch_lines<Isa>(next + i * 64, 64);
       const __m512i k = _mm512_loadu_si512(tile + i * 64);
 #pragma GCC unroll 16
       for (unsigned r = 0; r < rows; r++) {

@@ -93,7 +93,7 @@ struct VnniInt4KeyTile : Int4KeyTile<Isa> {
         __m512i k[tiles][2];  // n + 8 of even dims and of odd ones
 #pragma GCC unroll 2
         for (unsigned i = 0; i < tiles; i++) {
-          __builtin_prefetch(next[i] + word * 64);
+          prefetch_lines<Isa>(next[i] + word * 64, 64);
           const __m512i nibbles = _mm512_loadu_si512(tile[i] + word * 64);
           k[i][0] = xor_and(nibbles, offset, mask);
           k[i][1] = xor_and(_mm512_srli_epi32(nibbles, 4), offset, mask);
@@ -194,7 +194,7 @@ struct VnniInt4ValueTile : Int4ValueTile<Isa> {
 #pragma GCC unroll 2
         for (unsigned n = 0; n < vectors; n++) {
           const size_t byte = (size_t{oct} * dim + d + n * 16) * 4;
-          __builtin_prefetch(next[i] + byte);
+          prefetch_lines<Isa>(next[i] + byte, 64);
           const __m512i nibbles = _mm512_loadu_si512(at[i] + byte);
           v[n][0] = _mm512_and_si512(_mm512_slli_epi32(nibbles, 4), mask);
           v[n][1] = _mm512_and_si512(nibbles, mask);
