@@ -216,7 +216,7 @@ struct IntegerKeyTile {
 };
 
 template <class Isa>
-struct KeyTile<Isa, PKV_INT8> : IntegerKeyTile<Isa, 4> {
+struct GenericInt8KeyTile : IntegerKeyTile<Isa, 4> {
   using Base = IntegerKeyTile<Isa, 4>;
 
   template <unsigned rows, unsigned tiles>
@@ -276,6 +276,9 @@ struct KeyTile<Isa, PKV_INT8> : IntegerKeyTile<Isa, 4> {
     }
   }
 };
+
+template <class Isa>
+struct KeyTile<Isa, PKV_INT8> : GenericInt8KeyTile<Isa> {};
 
 // 16 bf16 scales of a group.
 template <class Isa>

@@ -190,7 +190,7 @@ void add_integers(const Ints<Isa> (&sum)[rows], const WeightUnit* units, float* 
 }
 
 template <class Isa>
-struct ValueTile<Isa, PKV_INT8> {
+struct GenericInt8ValueTile {
   static constexpr unsigned most_tiles = 2;
 
   template <unsigned rows, unsigned tiles>
@@ -239,6 +239,9 @@ struct ValueTile<Isa, PKV_INT8> {
     }
   }
 };
+
+template <class Isa>
+struct ValueTile<Isa, PKV_INT8> : GenericInt8ValueTile<Isa> {};
 
 template <class Isa>
 struct Int4ValueTile {

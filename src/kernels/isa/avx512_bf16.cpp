@@ -19,11 +19,6 @@ struct get_bool_simd_register<T, pkv::Avx512Bf16Arch> : get_bool_simd_register<T
 
 namespace pkv {
 
-template <class Base, class Dot>
-struct KeyTile<Avx512DotBf16<WithVnni<Base>, Dot>, PKV_INT4> : VnniInt4KeyTile<Avx512DotBf16<WithVnni<Base>, Dot>> {};
-template <class Base, class Dot>
-struct ValueTile<Avx512DotBf16<WithVnni<Base>, Dot>, PKV_INT4> : VnniInt4ValueTile<Avx512DotBf16<WithVnni<Base>, Dot>> {};
-
 namespace {
 
 struct DotProductInstruction {

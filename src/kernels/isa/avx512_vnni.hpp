@@ -1,21 +1,27 @@
-// AVX-512 with VNNI: a product of 16-bit pairs and its sum are one instruction; int4 is multiplied as bytes (vnni_int4.hpp).
+// AVX-512 with VNNI: int8 and int4 are multiplied as bytes, four products and their sum in one instruction.
 #pragma once
 
 #include "kernels/isa/avx512.hpp"
 #include "kernels/isa/vnni_int4.hpp"
+#include "kernels/isa/vnni_int8.hpp"
 
 namespace pkv {
 
 template <class Base>
 struct WithVnni : Base {
-  using I = typename Base::I;
-  using U = typename Base::U;
-  static I dot_pairs(I sum, U a, U b) { return I(_mm512_dpwssd_epi32(sum, a, b)); }
+  static constexpr bool multiplies_bytes = true;
 };
 
-template <class Base>
-struct KeyTile<WithVnni<Base>, PKV_INT4> : VnniInt4KeyTile<WithVnni<Base>> {};
-template <class Base>
-struct ValueTile<WithVnni<Base>, PKV_INT4> : VnniInt4ValueTile<WithVnni<Base>> {};
+template <class Isa>
+concept MultipliesBytes = requires { Isa::multiplies_bytes; };
+
+template <MultipliesBytes Isa>
+struct KeyTile<Isa, PKV_INT8> : VnniInt8KeyTile<Isa> {};
+template <MultipliesBytes Isa>
+struct ValueTile<Isa, PKV_INT8> : VnniInt8ValueTile<Isa> {};
+template <MultipliesBytes Isa>
+struct KeyTile<Isa, PKV_INT4> : VnniInt4KeyTile<Isa> {};
+template <MultipliesBytes Isa>
+struct ValueTile<Isa, PKV_INT4> : VnniInt4ValueTile<Isa> {};
 
 }  // namespace pkv

@@ -1,51 +1,24 @@
-// int4 with AVX-512 VNNI. Nibbles become bytes by a shift and two masks, and are multiplied with a 16-bit number as its two
-// bytes: x . n = 256 (high . n) + low . n, without rounding. vpdpbusd multiplies unsigned bytes with signed ones:
-//   K  n + 8 is unsigned, the bytes of a query are signed; 8 times the sum of the query is taken off
-//   V  16 n is signed, the bytes of weights are unsigned
+// int4 with AVX-512 VNNI. Nibbles become bytes by a shift and two masks: n + 8 of K, 16 n of V.
 #pragma once
 
-#include <immintrin.h>
-
-#include "kernels/values.hpp"
+#include "kernels/isa/vnni_bytes.hpp"
 
 namespace pkv {
 
-// A query row: low and high bytes, both signed, of its integers, four to a word, in the order of the nibbles in a word of K.
-struct ByteQuery {
-  float scale;  // of the integers; NaN where the row is not finite
-  // Then for each group of dims -8 times the sum of its integers; then for each 8 dims the high bytes of the even ones and of the
-  // odd ones, the low bytes of the even ones and of the odd ones.
-  int32_t* words() { return reinterpret_cast<int32_t*>(this + 1); }
-  const int32_t* words() const { return reinterpret_cast<const int32_t*>(this + 1); }
-  static constexpr size_t bytes(uint32_t dim) { return 4 + scales_per_row(PKV_INT4, dim) * 4 + dim * 2; }
-};
-
 template <class Isa>
 struct VnniInt4KeyTile : Int4KeyTile<Isa> {
-  static size_t query_bytes(uint32_t dim) { return ByteQuery::bytes(dim); }
+  static size_t query_bytes(uint32_t dim) { return ByteQuery::bytes(dim, scales_per_row(PKV_INT4, dim)); }
 
+  // For each 8 dims the high bytes of the even ones and of the odd ones, the low bytes of the even ones and of the odd ones.
   static void prepare(const float* row, uint32_t dim, void* to) {
-    ByteQuery* const query = static_cast<ByteQuery*>(to);
-    alignas(64) int32_t q[max_dim];
-    query->scale = query_integers<Isa>(row, dim, q);
-    const uint32_t groups = scales_per_row(PKV_INT4, dim);
-    int32_t* const sums = query->words();
-    unsigned char* bytes = reinterpret_cast<unsigned char*>(sums + groups);
-    const __m256i order = _mm256_broadcastsi128_si256(_mm_setr_epi8(1, 5, 9, 13, 3, 7, 11, 15, 0, 4, 8, 12, 2, 6, 10, 14));
-    for (uint32_t g = 0; g < groups; g++) sums[g] = 0;
-    for (uint32_t d = 0; d < dim; d += 16, bytes += 32) {
-      const __m512i x = _mm512_load_si512(q + d);
-      sums[d / int4_group] -= 8 * _mm512_reduce_add_epi32(x);
-      const __m512i high = _mm512_add_epi32(x, _mm512_set1_epi32(128)), low_bytes = _mm512_set1_epi16(0xFF);
-      const __m512i digits = _mm512_or_si512(_mm512_andnot_si512(low_bytes, high), _mm512_and_si512(low_bytes, x));
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(bytes), _mm256_shuffle_epi8(_mm512_cvtepi32_epi16(digits), order));
-    }
+    const __m128i order = _mm_setr_epi8(1, 5, 9, 13, 3, 7, 11, 15, 0, 4, 8, 12, 2, 6, 10, 14);
+    byte_query<Isa>(row, dim, int4_group, 8, order, static_cast<ByteQuery*>(to));
   }
 
   template <unsigned rows, unsigned tiles>
   static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next, ScoreRow* scores) {
     const uint32_t groups = dim / int4_group;
-    const size_t query_stride = ByteQuery::bytes(dim) / 4;
+    const size_t query_stride = query_bytes(dim) / 4;
     Group<rows, tiles> group;
 #pragma GCC unroll 2
     for (unsigned i = 0; i < tiles; i++) {
@@ -149,32 +122,17 @@ struct VnniInt4ValueTile : Int4ValueTile<Isa> {
   }
 
  private:
-  static constexpr float range = 65000.0f;  // of weights, a little below 2^16
-
-  // For each 8 tokens the low bytes of tokens 0, 4, 1, 5 and of 2, 6, 3, 7, then their high bytes: the order of nibbles in V.
-  using ByteWords = int32_t[tile_tokens / 2];
-
   template <unsigned rows, unsigned tiles>
   struct Group {
     alignas(64) ByteWords w[tiles * rows][most_groups];
     WeightUnit units[rows];
 
+    // For each 8 tokens the low bytes of tokens 0, 4, 1, 5 and of 2, 6, 3, 7, then their high bytes: the order of nibbles in V.
     void quantise(const ScoreRow* weights, const TileScales<Isa, most_groups>& scales, unsigned groups) {
-      find_units<Isa, rows, tiles, most_groups>(weights, scales, groups, range, units);
-      const __m256i order = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 8, 2, 10, 4, 12, 6, 14, 1, 9, 3, 11, 5, 13, 7, 15));
-      __m512 weight[tiles * rows];
-#pragma GCC unroll 16
-      for (unsigned j = 0; j < tiles * rows; j++)
-        weight[j] = _mm512_mul_ps(_mm512_load_ps(weights[j]), _mm512_set1_ps(units[j % rows].inverse));
+      const __m128i order = _mm_setr_epi8(0, 8, 2, 10, 4, 12, 6, 14, 1, 9, 3, 11, 5, 13, 7, 15);
+      byte_weights<Isa, rows, tiles, most_groups>(weights, scales, groups, order, w, units);
 #pragma GCC unroll 16
       for (unsigned r = 0; r < rows; r++) units[r].factor /= 16;
-      for (unsigned g = 0; g < groups; g++) {
-#pragma GCC unroll 16
-        for (unsigned j = 0; j < tiles * rows; j++) {
-          const __m512i integers = _mm512_cvtps_epi32(_mm512_mul_ps(weight[j], scales[j / rows][g][0]));
-          _mm256_store_si256(reinterpret_cast<__m256i*>(w[j][g]), _mm256_shuffle_epi8(_mm512_cvtepi32_epi16(integers), order));
-        }
-      }
     }
 
     // A group of dims, of `vectors` vectors, from d on.
@@ -194,7 +152,7 @@ struct VnniInt4ValueTile : Int4ValueTile<Isa> {
 #pragma GCC unroll 2
         for (unsigned n = 0; n < vectors; n++) {
           const size_t byte = (size_t{oct} * dim + d + n * 16) * 4;
-          prefetch_lines<Isa>(next[i] + byte, 64);
+          prefetch_lines<Isa>(next[i] + size_t{d} * tile_tokens / 2 + (oct * vectors + n) * 64, 64);
           const __m512i nibbles = _mm512_loadu_si512(at[i] + byte);
           v[n][0] = _mm512_and_si512(_mm512_slli_epi32(nibbles, 4), mask);
           v[n][1] = _mm512_and_si512(nibbles, mask);
@@ -217,11 +175,7 @@ struct VnniInt4ValueTile : Int4ValueTile<Isa> {
       for (unsigned r = 0; r < rows; r++) {
         const __m512 factor = _mm512_set1_ps(units[r].factor);
 #pragma GCC unroll 2
-        for (unsigned n = 0; n < vectors; n++) {
-          float* const to = out + size_t{r} * dim + d + n * 16;
-          const __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(high[r][n], 8), low[r][n]);
-          _mm512_storeu_ps(to, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), factor, _mm512_loadu_ps(to)));
-        }
+        for (unsigned n = 0; n < vectors; n++) add_bytes(high[r][n], low[r][n], factor, out + size_t{r} * dim + d + n * 16);
       }
     }
   };
