@@ -71,10 +71,14 @@ Filled::Filled(const Geometry& geometry, bool prefilled) : sessions_(geometry.se
   }
 }
 
+// Rows of a step have the type that is stored, as a model's have, or are bf16 where that is not a type of rows.
+static pkv_dtype rows_dtype(pkv_dtype stored) { return stored <= PKV_BF16 ? stored : PKV_BF16; }
+
 Step::Step(const Geometry& geometry, Filled& filled, uint32_t new_tokens)
-    : kv_(size_t{geometry.sessions} * new_tokens, geometry.kv_heads, geometry.dim),
-      q_(size_t{geometry.sessions} * new_tokens, geometry.query_heads(), geometry.dim),
-      out_(size_t{geometry.sessions} * new_tokens, geometry.query_heads(), geometry.dim), batch_(filled.begin(new_tokens)) {
+    : kv_(size_t{geometry.sessions} * new_tokens, geometry.kv_heads, geometry.dim, rows_dtype(geometry.dtype)),
+      q_(size_t{geometry.sessions} * new_tokens, geometry.query_heads(), geometry.dim, rows_dtype(geometry.dtype)),
+      out_(size_t{geometry.sessions} * new_tokens, geometry.query_heads(), geometry.dim, rows_dtype(geometry.dtype)),
+      batch_(filled.begin(new_tokens)) {
   check(pkv_batch_write(batch_, 0, kv_.tensor(), kv_.tensor()));
   attend();  // working memory is made by the first call
 }

@@ -96,6 +96,7 @@ class Runner {
     task.begin = pass.begin;
     task.end = pass.end;
     task.sinks = call_.params.sinks;
+    task.scale = call_.params.scale;
     task.transform = call_.params.transform;
     return task;
   }

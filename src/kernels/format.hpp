@@ -15,7 +15,7 @@ struct Format {
 
   unsigned most_rows, most_k_tiles, most_v_tiles;
   size_t (*query_bytes)(uint32_t dim);
-  void (*prepare_query)(const float* row, uint32_t dim, void* to);
+  void (*prepare_query)(const float* row, uint32_t dim, float scale, void* to);
   Scores scores[tiles_together][4];
   Accumulate accumulate[tiles_together][4];
   void (*unpack_k)(const unsigned char* tile, uint32_t dim, float* to);

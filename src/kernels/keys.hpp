@@ -3,7 +3,7 @@
 //
 //   KeyTile<Isa, dtype>
 //     query_bytes(dim)             of a prepared row; 0: rows are taken as they are, fp32
-//     prepare(row, dim, to)
+//     prepare(row, dim, scale, to)
 //     most_tiles                   that are worth to be taken in one step
 //     scores<rows, tiles>(q, dim, at, next, scores)    scores[i * rows + r][t] = row r . K of token t of tile i
 //     unpack(tile, dim, to)        to[dim][16 tokens], fp32
@@ -82,7 +82,7 @@ template <class Isa, pkv_dtype dtype>
 struct FloatKeyTile {
   static constexpr unsigned most_tiles = 1;  // two of them and the two that are prefetched would fill the L1 cache
   static size_t query_bytes(uint32_t) { return 0; }
-  static void prepare(const float*, uint32_t, void*) {}
+  static void prepare(const float*, uint32_t, float, void*) {}
 
   template <unsigned rows, unsigned tiles>
   static void scores(const void* query_rows, uint32_t dim, TilePointers at, TilePointers next_at, ScoreRow* scores) {
@@ -207,7 +207,7 @@ struct IntegerKeyTile {
   // Sums per row: with one vector per row the latency of the products would show. The order of integer sums does not matter.
   static constexpr unsigned chains = vectors_per_tile<Isa> == 1 ? 2 : 1;
   static size_t query_bytes(uint32_t dim) { return IntegerQuery::bytes(dim); }
-  static void prepare(const float* row, uint32_t dim, void* to) {
+  static void prepare(const float* row, uint32_t dim, float, void* to) {
     quantise_query<Isa, together_in_word>(row, dim, static_cast<IntegerQuery*>(to));
   }
   static const IntegerQuery& query(const void* rows, unsigned r, uint32_t dim) {

@@ -38,7 +38,7 @@ class Stream {
   void begin_rows() {
     const uint32_t key_dim = task_.kv.k.dim, value_dim = task_.kv.v.dim;
     for (size_t i = 0; i < size_t{heads_} * rows_; i++) {
-      if (query_bytes_ != 0) k_scores_.prepare_query(task_.q + i * key_dim, key_dim, queries_ + i * query_bytes_);
+      if (query_bytes_ != 0) k_scores_.prepare_query(task_.q + i * key_dim, key_dim, task_.scale, queries_ + i * query_bytes_);
       for (uint32_t t = 0; t < tile_tokens; t++) sums_[i * tile_tokens + t] = 0;
       for (uint32_t d = 0; d < value_dim; d++) task_.out[i * value_dim + d] = 0;
       task_.max[i] = -__builtin_inff();

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "expected.h"
@@ -77,10 +78,17 @@ Case random_case(Random& random, pkv_layout layout, pkv_dtype k_dtype, pkv_dtype
   return drawn;
 }
 
-std::vector<float> scaled_queries(const Shape& shape, uint32_t queries, Random& random) {
-  std::vector<float> q = random_queries(shape, queries, random);
-  const float scale = one_in(random, 2) ? 1.0f : 1.0f / std::sqrt(static_cast<float>(shape.key_dim));
-  for (float& x : q) x *= scale;
+// Of a drawn scale. All rows, some or none are bf16 times it.
+std::vector<float> scaled_queries(const Shape& shape, Call& call, Random& random) {
+  std::vector<float> q = random_queries(shape, call.queries, random);
+  call.scale = one_in(random, 2) ? 1.0f : 1.0f / std::sqrt(static_cast<float>(shape.key_dim));
+  const uint64_t whole = pick(random, 0, 2);
+  call.whole_queries = whole == 2;
+  for (size_t row = 0; row < q.size(); row += shape.key_dim) {
+    const bool cut = whole == 2 || (whole == 1 && one_in(random, 2));
+    for (size_t i = row; i < row + shape.key_dim; i++)
+      q[i] = (cut ? std::bit_cast<float>(std::bit_cast<uint32_t>(q[i]) & 0xFFFF0000u) : q[i]) * call.scale;
+  }
   return q;
 }
 
@@ -92,10 +100,10 @@ TEST(AttendAll, MatchesTheReference) {
     for (const pkv_layout layout : layouts) {
       for (const pkv_dtype k_dtype : stored_dtypes) {
         for (const pkv_dtype v_dtype : stored_dtypes) {
-          const Case drawn = random_case(random, layout, k_dtype, v_dtype);
+          Case drawn = random_case(random, layout, k_dtype, v_dtype);
           Sequence sequence(drawn.shape, random, 0xFF);  // NaN in every type that has one, and in every scale
           sequence.fill(random);
-          const std::vector<float> q = scaled_queries(drawn.shape, drawn.call.queries, random);
+          const std::vector<float> q = scaled_queries(drawn.shape, drawn.call, random);
           const Expected expected(sequence, drawn.call, q);
           const Rows blank(row_dtypes[pick(random, 0, 2)], drawn.call.queries, drawn.shape.kv_heads * drawn.shape.group,
                            drawn.shape.value_dim, random);
@@ -123,8 +131,8 @@ TEST_P(Attend, LatentOfMlaMatchesTheReference) {
         const Shape shape{layout, dtype, dtype, 1, 8, 576, 512, 32, true, true, 70};
         Sequence sequence(shape, random, 0xFF);
         sequence.fill(random);
-        const Call call = call_of(shape, 70 - queries, queries, {0, 70});
-        const std::vector<float> q = scaled_queries(shape, queries, random);
+        Call call = call_of(shape, 70 - queries, queries, {0, 70});
+        const std::vector<float> q = scaled_queries(shape, call, random);
         Rows out(PKV_F32, queries, 8, 512);
         std::vector<float> lse(queries * 8, unset);
         attend_and_finish(*GetParam().kernels, sequence, call, q, out, lse);
@@ -152,7 +160,7 @@ TEST_P(Attend, SinksBesideAWindowAndAMask) {
             call.mask_words = 1;
             call.mask = random_mask(queries, 1, random);
           }
-          const std::vector<float> q = scaled_queries(shape, queries, random);
+          const std::vector<float> q = scaled_queries(shape, call, random);
           Rows out(PKV_F32, queries, 1, 32);
           std::vector<float> lse(queries, unset);
           attend_and_finish(*GetParam().kernels, sequence, call, q, out, lse);
@@ -169,7 +177,7 @@ TEST_P(Attend, BothLayoutsGiveTheSameBits) {
   for (const pkv_dtype k_dtype : stored_dtypes) {
     for (const pkv_dtype v_dtype : stored_dtypes) {
       for (int round = 0; round < rounds(2); round++) {
-        const Case drawn = random_case(random, PKV_LAYOUT_PACKED, k_dtype, v_dtype);
+        Case drawn = random_case(random, PKV_LAYOUT_PACKED, k_dtype, v_dtype);
         Shape shape = drawn.shape;
         Sequence packed(shape, random, 0xFF);
         packed.fill(random);
@@ -180,7 +188,7 @@ TEST_P(Attend, BothLayoutsGiveTheSameBits) {
         for (uint64_t position = 0; position < shape.length; position++)
           for (uint32_t head = 0; head < shape.kv_heads; head++)
             for (const Side side : sides) plain.copy_row(side, position, head, packed, position);
-        const std::vector<float> q = scaled_queries(shape, drawn.call.queries, random);
+        const std::vector<float> q = scaled_queries(shape, drawn.call, random);
         const Rows from_packed = attend(*GetParam().kernels, packed, drawn.call, q);
         const Rows from_plain = attend(*GetParam().kernels, plain, drawn.call, q);
         ASSERT_TRUE(from_packed.bytes == from_plain.bytes)
@@ -218,9 +226,9 @@ std::vector<float> queries_of_subset(const Shape& shape, const Call& call, const
   return some;
 }
 
-void expect_same_bits(const Kernels& kernels, Sequence& sequence, const Call& call, const Subset& subset, Random& random) {
+void expect_same_bits(const Kernels& kernels, Sequence& sequence, Call call, const Subset& subset, Random& random) {
   const Shape& shape = sequence.shape;
-  const std::vector<float> q = scaled_queries(shape, call.queries, random);
+  const std::vector<float> q = scaled_queries(shape, call, random);
   const Rows all = attend(kernels, sequence, call, q);
   const Rows some = attend(kernels, sequence, call_of_subset(call, subset), queries_of_subset(shape, call, q, subset));
   for (uint32_t i = 0; i < subset.queries; i++)
@@ -238,7 +246,7 @@ TEST_P(Attend, ARowGetsTheBitsItGetsBesideOthers) {
   Random random(24);
   int compared[2] = {};
   for (int round = 0; round < rounds(150); round++) {
-    const Case drawn = random_case(random, layouts[round % 2], stored_dtypes[pick(random, 0, 6)], stored_dtypes[pick(random, 0, 6)]);
+    Case drawn = random_case(random, layouts[round % 2], stored_dtypes[pick(random, 0, 6)], stored_dtypes[pick(random, 0, 6)]);
     const Call& call = drawn.call;
     Subset subset{};
     subset.first = static_cast<uint32_t>(pick(random, 0, call.queries - 1));

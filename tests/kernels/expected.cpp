@@ -43,7 +43,7 @@ Problem Expected::problem(const Decoded& kv, uint32_t head, uint32_t i, uint32_t
 
 Rounding Expected::rounding_of(const NamedTable& table) const {
   if (table.kernels->isa == PKV_ISA_SCALAR || takes_product(shape_, call_)) return {};
-  return {table.splits_queries && shape_.k_dtype == PKV_BF16, is_integer(shape_.k_dtype),
+  return {table.splits_queries && shape_.k_dtype == PKV_BF16 && !call_.whole_queries, is_integer(shape_.k_dtype),
           is_integer(shape_.v_dtype) && !shape_.latent};
 }
 

@@ -47,7 +47,7 @@ struct Problem {
 
 // What a kernel rounds beside fp32 arithmetic.
 struct Rounding {
-  bool split_query;      // q as two bf16 numbers
+  bool split_query;      // q as two bf16 numbers, where one is not enough
   bool integer_query;    // q to 2^-15 of its largest element
   bool integer_weights;  // weight * scale of V to 2^-16 of the largest in the tiles of 16 tokens taken in one step, two at most
 };

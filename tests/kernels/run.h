@@ -23,6 +23,8 @@ struct Call {
   uint64_t mask_begin = 0, mask_words = 0;
   float softcap = 0;                             // 0: none
   std::vector<float> alibi_slopes, sink_logits;  // [query heads], or empty
+  float scale = 1;                               // that the queries carry
+  bool whole_queries = false;                    // they are bf16 times it
   std::vector<uint64_t> cuts;                    // parts are [cuts[i], cuts[i + 1])
 
   uint64_t begin() const { return cuts.front(); }
@@ -112,6 +114,7 @@ class Part {
     task.begin = begin;
     task.end = end;
     task.sinks = call.sinks;
+    task.scale = call.scale;
     task.transform = {call.softcap, call.alibi_slopes.empty() ? nullptr : call.alibi_slopes.data()};
     return task;
   }

@@ -11,7 +11,7 @@ namespace pkv::test {
 struct NamedTable {
   const char* name;
   const Kernels* kernels;
-  bool splits_queries;  // q as two bf16 numbers, for stored bf16
+  bool splits_queries;  // q as two bf16 numbers, for stored bf16, unless one is enough
 };
 
 const std::vector<NamedTable>& tables();

@@ -1,6 +1,6 @@
-// Scores of bf16 K by the bf16 dot product: K is multiplied as it lies, without a conversion. A query is split into two
-// bf16 numbers, q = high + low within 2^-16, once per walk over the tiles. The instruction is a parameter, so that a
-// test can run all of this where the processor lacks it.
+// Scores of bf16 K by the bf16 dot product: K is multiplied as it lies, without a conversion. A query is prepared once per walk over the
+// tiles: one that is bf16 times its scale is multiplied as bf16 and its scores get the scale; any other is split into two bf16 numbers,
+// q = high + low within 2^-16. The instruction is a parameter, so that a test can run all of this where the processor lacks it.
 #pragma once
 
 #include "kernels/isa/avx512.hpp"
@@ -13,48 +13,102 @@ struct Avx512DotBf16 : Base {
   using Dot = DotProduct;
 };
 
-// A query row as two bf16 numbers per dim: dim / 2 words of high pairs, then as many of low pairs.
+// A query row as two bf16 numbers per dim, high and low.
+struct SplitQuery {
+  float factor;    // of its scores
+  uint32_t whole;  // 1: the high ones alone are the row
+  // Then dim / 2 words of pairs of high ones, and as many of low ones.
+  uint32_t* words() { return reinterpret_cast<uint32_t*>(this + 1); }
+  const uint32_t* words() const { return reinterpret_cast<const uint32_t*>(this + 1); }
+};
+
 template <class Base, class DotProduct>
 struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatKeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> {
   using Isa = Avx512DotBf16<Base, DotProduct>;
 
-  static size_t query_bytes(uint32_t dim) { return size_t{dim} * 4; }
+  static size_t query_bytes(uint32_t dim) { return sizeof(SplitQuery) + size_t{dim} * 4; }
 
-  static void prepare(const float* row, uint32_t dim, void* to) {
-    uint32_t* const words = static_cast<uint32_t*>(to);
+  static void prepare(const float* row, uint32_t dim, float scale, void* to) {
+    SplitQuery* const query = static_cast<SplitQuery*>(to);
+    uint32_t* const words = query->words();
+    query->whole = is_bf16_times(row, dim, scale);
+    query->factor = query->whole != 0 ? scale : 1.0f;
     for (uint32_t d = 0; d < dim; d += tile_tokens) {
-      const __m512i bits = _mm512_loadu_si512(row + d);
-      const __m512i high = _mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u)));
+      __m512 q = _mm512_loadu_ps(row + d);
+      if (query->whole != 0) q = unscaled(q, scale);
+      const __m512i high = upper_halves(_mm512_castps_si512(q));
       store_pairs(words + d / 2, high);
-      store_pairs(words + (dim + d) / 2, nearest(low_part(_mm512_castsi512_ps(bits), _mm512_castsi512_ps(high))));
+      store_pairs(words + (dim + d) / 2, nearest(low_part(q, _mm512_castsi512_ps(high))));
     }
   }
 
   template <unsigned rows, unsigned tiles>
-  static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next_at, ScoreRow* scores) {
+  static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next, ScoreRow* scores) {
     static_assert(tiles == 1);
-    const unsigned char *const tile = *at, *const next = *next_at;
-    const uint32_t pairs = dim / 2;
-    const uint32_t* const words = static_cast<const uint32_t*>(q);
-    __m512 high[rows], low[rows];
+    bool whole = true;
 #pragma GCC unroll 16
-    for (unsigned r = 0; r < rows; r++) high[r] = low[r] = _mm512_setzero_ps();
-
-    for (uint32_t i = 0; i < pairs; i++) {
-      prefetch_lines<Isa>(next + i * 64, 64);
-      const __m512i k = _mm512_loadu_si512(tile + i * 64);
-#pragma GCC unroll 16
-      for (unsigned r = 0; r < rows; r++) {
-        const uint32_t* const row = words + r * dim;
-        high[r] = DotProduct::dot(high[r], k, _mm512_set1_epi32(static_cast<int>(row[i])));
-        low[r] = DotProduct::dot(low[r], k, _mm512_set1_epi32(static_cast<int>(row[pairs + i])));
-      }
-    }
-#pragma GCC unroll 16
-    for (unsigned r = 0; r < rows; r++) _mm512_store_ps(scores[r], _mm512_add_ps(high[r], low[r]));
+    for (unsigned r = 0; r < rows; r++) whole &= query_of(q, r, dim).whole != 0;
+    if (whole)
+      multiply<rows, false>(q, dim, *at, *next, scores);
+    else
+      multiply<rows, true>(q, dim, *at, *next, scores);
   }
 
  private:
+  static const SplitQuery& query_of(const void* rows, unsigned r, uint32_t dim) {
+    return *reinterpret_cast<const SplitQuery*>(static_cast<const unsigned char*>(rows) + r * query_bytes(dim));
+  }
+
+  // The sums of high ones are the same with and without low ones: a row's scores do not depend on the rows beside it.
+  template <unsigned rows, bool with_low>
+  static void multiply(const void* q, uint32_t dim, const unsigned char* tile, const unsigned char* next, ScoreRow* scores) {
+    const size_t stride = query_bytes(dim) / 4;
+    const uint32_t pairs = dim / 2;
+    const uint32_t* const words = query_of(q, 0, dim).words();
+    __m512 high[2][rows], low[rows];  // two chains, so that the adders' latency is hidden
+#pragma GCC unroll 16
+    for (unsigned r = 0; r < rows; r++) high[0][r] = high[1][r] = low[r] = _mm512_setzero_ps();
+
+    for (uint32_t i = 0; i < pairs; i += 2) {
+      prefetch_lines<Isa>(next + i * 64, 128);
+#pragma GCC unroll 2
+      for (uint32_t j = 0; j < 2; j++) {
+        const __m512i k = _mm512_loadu_si512(tile + (i + j) * 64);
+#pragma GCC unroll 16
+        for (unsigned r = 0; r < rows; r++) {
+          const uint32_t* const row = words + r * stride + i + j;
+          high[j][r] = DotProduct::dot(high[j][r], k, _mm512_set1_epi32(static_cast<int>(row[0])));
+          if constexpr (with_low) low[r] = DotProduct::dot(low[r], k, _mm512_set1_epi32(static_cast<int>(row[pairs])));
+        }
+      }
+    }
+#pragma GCC unroll 16
+    for (unsigned r = 0; r < rows; r++) {
+      __m512 total = _mm512_add_ps(high[0][r], high[1][r]);
+      if constexpr (with_low) total = _mm512_add_ps(total, low[r]);
+      _mm512_store_ps(scores[r], _mm512_mul_ps(total, _mm512_set1_ps(query_of(q, r, dim).factor)));
+    }
+  }
+
+  static __m512i upper_halves(__m512i bits) { return _mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u))); }
+
+  // The bf16 number that a scale may have been applied to.
+  static __m512 unscaled(__m512 q, float scale) {
+    return _mm512_castsi512_ps(upper_halves(nearest(_mm512_div_ps(q, _mm512_set1_ps(scale)))));
+  }
+
+  // Denormals are not: the dot product takes them for 0.
+  static bool is_bf16_times(const float* row, uint32_t dim, float scale) {
+    const __m512 least = _mm512_set1_ps(0x1p-126f), zero = _mm512_setzero_ps();
+    for (uint32_t d = 0; d < dim; d += tile_tokens) {
+      const __m512 q = _mm512_loadu_ps(row + d), b = unscaled(q, scale);
+      const __mmask16 same = _mm512_cmp_ps_mask(_mm512_mul_ps(b, _mm512_set1_ps(scale)), q, _CMP_EQ_OQ);
+      const __mmask16 normal = _mm512_cmp_ps_mask(_mm512_abs_ps(b), least, _CMP_GE_OQ) | _mm512_cmp_ps_mask(b, zero, _CMP_EQ_OQ);
+      if ((same & normal) != 0xFFFF) return false;
+    }
+    return true;
+  }
+
   // q - high, but never 0 unless q is: an infinite K then gives the infinity it gives with q, not 0 * infinity. The
   // smallest normal number stands in, which no finite score can tell from 0.
   static __m512 low_part(__m512 q, __m512 high) {

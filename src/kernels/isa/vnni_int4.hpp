@@ -10,7 +10,7 @@ struct VnniInt4KeyTile : Int4KeyTile<Isa> {
   static size_t query_bytes(uint32_t dim) { return ByteQuery::bytes(dim, scales_per_row(PKV_INT4, dim)); }
 
   // For each 8 dims the high bytes of the even ones and of the odd ones, the low bytes of the even ones and of the odd ones.
-  static void prepare(const float* row, uint32_t dim, void* to) {
+  static void prepare(const float* row, uint32_t dim, float, void* to) {
     const __m128i order = _mm_setr_epi8(1, 5, 9, 13, 3, 7, 11, 15, 0, 4, 8, 12, 2, 6, 10, 14);
     byte_query<Isa>(row, dim, int4_group, 8, order, static_cast<ByteQuery*>(to));
   }

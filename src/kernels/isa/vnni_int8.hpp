@@ -10,7 +10,7 @@ struct VnniInt8KeyTile : GenericInt8KeyTile<Isa> {
   static size_t query_bytes(uint32_t dim) { return ByteQuery::bytes(dim, 1); }
 
   // For each 4 dims their high bytes, then their low bytes.
-  static void prepare(const float* row, uint32_t dim, void* to) {
+  static void prepare(const float* row, uint32_t dim, float, void* to) {
     const __m128i order = _mm_setr_epi8(1, 3, 5, 7, 0, 2, 4, 6, 9, 11, 13, 15, 8, 10, 12, 14);
     byte_query<Isa>(row, dim, max_dim, 128, order, static_cast<ByteQuery*>(to));
   }
