@@ -233,8 +233,6 @@ struct GenericInt8KeyTile : IntegerKeyTile<Isa, 4> {
 #pragma GCC unroll 16
     for (unsigned r = 0; r < rows; r++) pairs[r] = Base::query(q, r, dim).pairs();
     clear(sum);
-    // Unrolled: g++ 12 copies every sum of a vpdpwssd around the loop.
-#pragma GCC unroll 4
     for (uint32_t word = 0; word < dim / 4; word++, tile += 64, next += 64) {
       prefetch_lines<Isa>(next, 64);
 #pragma GCC unroll 16

@@ -19,18 +19,19 @@ struct ByteQuery {
   static constexpr size_t bytes(uint32_t dim, uint32_t groups) { return 4 + groups * 4 + dim * 2; }
 };
 
-// order: the bytes of 8 dims, low and high ones in turns, as the query has them.
+// order: the bytes of 8 dims, low and high ones in turns, as the query has them. The integers of a row that is not finite are anything:
+// unsigned, their sums wrap around.
 template <class Isa>
-void byte_query(const float* row, uint32_t dim, uint32_t group_dims, int32_t offset, __m128i order, ByteQuery* to) {
+void byte_query(const float* row, uint32_t dim, uint32_t group_dims, uint32_t offset, __m128i order, ByteQuery* to) {
   alignas(64) int32_t q[max_dim];
   to->scale = query_integers<Isa>(row, dim, q);
   const uint32_t groups = (dim + group_dims - 1) / group_dims;
-  int32_t* const sums = to->words();
+  uint32_t* const sums = reinterpret_cast<uint32_t*>(to->words());
   unsigned char* bytes = reinterpret_cast<unsigned char*>(sums + groups);
   for (uint32_t g = 0; g < groups; g++) sums[g] = 0;
   for (uint32_t d = 0; d < dim; d += 16, bytes += 32) {
     const __m512i x = _mm512_load_si512(q + d);
-    sums[d / group_dims] -= offset * _mm512_reduce_add_epi32(x);
+    sums[d / group_dims] -= offset * static_cast<uint32_t>(_mm512_reduce_add_epi32(x));
     const __m512i high = _mm512_add_epi32(x, _mm512_set1_epi32(128)), low_bytes = _mm512_set1_epi16(0xFF);
     const __m512i digits = _mm512_or_si512(_mm512_andnot_si512(low_bytes, high), _mm512_and_si512(low_bytes, x));
     const __m256i ordered = _mm256_shuffle_epi8(_mm512_cvtepi32_epi16(digits), _mm256_broadcastsi128_si256(order));
