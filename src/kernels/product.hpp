@@ -1,6 +1,7 @@
 // Attention of many rows: K and V of one KV head are unpacked to fp32 a few tiles at a time and multiplied with all its rows as
 // matrices, by a register tile of rows times two vectors of columns (Goto and van de Geijn 2008). Both products have the
-// right-hand side in panels of 16 columns: scores have tokens as columns, outputs have dims.
+// right-hand side in panels of 16 columns: scores have tokens as columns, outputs have dims. Where there is a dot product of bf16, rows
+// that are bf16 times their scale are multiplied with bf16 K as it is stored.
 #pragma once
 
 #include "kernels/softmax.hpp"
@@ -47,6 +48,10 @@ void multiply_rows(unsigned vectors, const float* a, const float* const* b, size
   multiply_tile<Isa, rows, 2, a_stride>(a, b, depth, add, c, c_stride);
 }
 
+// bf16 K can be multiplied with rows that are bf16 times a scale, as both are.
+template <class Isa>
+concept MultipliesWholeRows = requires { &KeyTile<Isa, PKV_BF16>::is_whole; };
+
 template <class Isa>
 class Product {
  public:
@@ -54,8 +59,9 @@ class Product {
       : task_(task), rows_(task.queries * task.group), step_(task.kv.k.dim + task.kv.v.dim > 512 ? 64 : score_stride),
         tiles_(task.kv, work), q_(work.take<float>(size_t{rows_} * query_stride)), scores_(work.take<float>(size_t{rows_} * score_stride)),
         k_(work.take<float>(size_t{step_} * task.kv.k.dim)), v_(work.take<float>(size_t{step_} * task.kv.v.dim)),
+        k_tiles_(may_be_whole() ? work.take<unsigned char>(size_t{step_} * task.kv.k.dim * 2) : nullptr),
         sums_(work.take<float>(size_t{rows_} * tile_tokens)), ends_(work.take<uint32_t>(rows_)), saw_(work.take<bool>(rows_)),
-        whole_(work.take<bool>(task.queries)) {}
+        whole_rows_(work.take<bool>(rows_)), sees_all_(work.take<bool>(task.queries)) {}
 
   void run() {
     const Reach reach = reach_of(task_, step_);
@@ -74,20 +80,39 @@ class Product {
   static constexpr uint32_t block_rows = Isa::product_rows;
   static constexpr uint32_t columns_at_once = 2 * Floats<Isa>::size;
 
+  bool may_be_whole() const { return MultipliesWholeRows<Isa> && task_.kv.k.dtype == PKV_BF16; }
+
   void begin_head(uint32_t head) {
     head_ = head;
+    some_whole_ = some_not_ = false;
     const size_t first = size_t{head - task_.head_begin} * rows_;
     const uint32_t key_dim = task_.kv.k.dim;
     out_ = task_.out + first * task_.kv.v.dim;
     max_ = task_.max + first;
     sum_ = task_.sum + first;
     for (uint32_t row = 0; row < rows_; row++) {
-      __builtin_memcpy(q_ + size_t{row} * query_stride, task_.q + (first + row) * key_dim, key_dim * sizeof(float));
+      put_query(row, task_.q + (first + row) * key_dim);
       for (uint32_t d = 0; d < task_.kv.v.dim; d++) out_[size_t{row} * task_.kv.v.dim + d] = 0;
       for (uint32_t t = 0; t < tile_tokens; t++) sums_[row * tile_tokens + t] = 0;
       max_[row] = -__builtin_inff();
       saw_[row] = false;
     }
+  }
+
+  void put_query(uint32_t row, const float* q) {
+    const uint32_t key_dim = task_.kv.k.dim;
+    float* const to = q_ + size_t{row} * query_stride;
+    whole_rows_[row] = false;
+    if constexpr (MultipliesWholeRows<Isa>) {
+      using Keys = KeyTile<Isa, PKV_BF16>;
+      if (may_be_whole() && Keys::is_whole(q, key_dim, task_.scale)) {
+        Keys::put_whole(q, key_dim, task_.scale, reinterpret_cast<uint32_t*>(to));
+        whole_rows_[row] = some_whole_ = true;
+        return;
+      }
+    }
+    __builtin_memcpy(to, q, key_dim * sizeof(float));
+    some_not_ = true;
   }
 
   void walk(uint64_t begin, uint64_t end) {
@@ -114,11 +139,18 @@ class Product {
       float* const v = v_ + size_t{tile} * tile_tokens * tile_tokens;
       if (present != 0) {
         tiles_.put(0, position, present);
-        tiles_.k().unpack_k(tiles_.keys(0, head_), task_.kv.k.dim, k_ + size_t{tile} * tile_tokens * task_.kv.k.dim);
+        unpack_keys(tile);
         tiles_.unpack_values(0, head_, v, tile_tokens, size_t{step_} * tile_tokens);
       }
       finite_ &= clean_values(v, present);
     }
+  }
+
+  void unpack_keys(uint32_t tile) {
+    const uint32_t key_dim = task_.kv.k.dim;
+    const unsigned char* const keys = tiles_.keys(0, head_);
+    if (some_not_) tiles_.k().unpack_k(keys, key_dim, k_ + size_t{tile} * tile_tokens * key_dim);
+    if (some_whole_) __builtin_memcpy(k_tiles_ + size_t{tile} * tile_tokens * key_dim * 2, keys, size_t{tile_tokens} * key_dim * 2);
   }
 
   // Zeros for tokens that are not there; false if a number is not finite.
@@ -142,8 +174,8 @@ class Product {
   // For each row the tokens from base_ on that have to be looked at: 0, or up to the last one it sees.
   [[gnu::noinline]] void find_ends() {
     for (uint32_t i = 0; i < task_.queries; i++) {
-      whole_[i] = sees_all(task_.query[i]);
-      uint32_t end = whole_[i] ? tiles_end_ * tile_tokens : 0;
+      sees_all_[i] = sees_all(task_.query[i]);
+      uint32_t end = sees_all_[i] ? tiles_end_ * tile_tokens : 0;
       for (uint32_t tile = tiles_end_; tile > first_tile_ && end == 0; tile--)
         if (seen(i, tile - 1) != 0) end = tile * tile_tokens;
       for (uint32_t g = 0; g < task_.group; g++) {
@@ -187,19 +219,48 @@ class Product {
 
   // Panels outside, rows inside: a panel stays in the L1 cache for all rows.
   void multiply_scores() {
-    const uint32_t key_dim = task_.kv.k.dim, columns_end = tiles_end_ * tile_tokens;
+    const uint32_t columns_end = tiles_end_ * tile_tokens;
     for (uint32_t column = first_tile_ * tile_tokens; column < columns_end; column += columns_at_once) {
       const unsigned vectors = columns_end - column < columns_at_once ? 1 : 2;
-      const float* b[2];
-      for (unsigned n = 0; n < vectors; n++) {
-        const uint32_t at = column + n * static_cast<uint32_t>(Floats<Isa>::size);
-        b[n] = k_ + size_t{at / tile_tokens} * tile_tokens * key_dim + at % tile_tokens;
-      }
       for_each_row_tile([&]<unsigned n>(uint32_t row) {
-        if (end_of_rows(row, n) > column)
-          multiply_rows<Isa, n, query_stride>(vectors, q_ + size_t{row} * query_stride, b, key_dim, false,
-                                              scores_ + size_t{row} * score_stride + column, score_stride);
+        if (end_of_rows(row, n) <= column) return;
+        uint32_t whole = 0;
+        for (uint32_t r = row; r < row + n; r++) whole += whole_rows_[r];
+        if (whole == 0) return multiply_floats<n>(row, column, vectors);
+        if (whole == n) return multiply_whole<n>(row, column, vectors);
+        // One by one: a row does not get other bits for the rows beside it.
+        for (uint32_t r = row; r < row + n; r++)
+          whole_rows_[r] ? multiply_whole<1>(r, column, vectors) : multiply_floats<1>(r, column, vectors);
       });
+    }
+  }
+
+  template <unsigned n>
+  void multiply_floats(uint32_t row, uint32_t column, unsigned vectors) {
+    const uint32_t key_dim = task_.kv.k.dim;
+    const float* b[2];
+    for (unsigned i = 0; i < vectors; i++) {
+      const uint32_t at = column + i * static_cast<uint32_t>(Floats<Isa>::size);
+      b[i] = k_ + size_t{at / tile_tokens} * tile_tokens * key_dim + at % tile_tokens;
+    }
+    multiply_rows<Isa, n, query_stride>(vectors, q_ + size_t{row} * query_stride, b, key_dim, false,
+                                        scores_ + size_t{row} * score_stride + column, score_stride);
+  }
+
+  template <unsigned n>
+  void multiply_whole([[maybe_unused]] uint32_t row, [[maybe_unused]] uint32_t column, [[maybe_unused]] unsigned vectors) {
+    if constexpr (MultipliesWholeRows<Isa>) {
+      using Keys = KeyTile<Isa, PKV_BF16>;
+      const uint32_t key_dim = task_.kv.k.dim;
+      const size_t tile_bytes = size_t{tile_tokens} * key_dim * 2;
+      const unsigned char* const first = k_tiles_ + column / tile_tokens * tile_bytes;
+      const unsigned char* const tiles[2] = {first, first + tile_bytes};
+      const uint32_t* const q = reinterpret_cast<const uint32_t*>(q_ + size_t{row} * query_stride);
+      float* const scores = scores_ + size_t{row} * score_stride + column;
+      if (vectors == 1)
+        Keys::template multiply_whole<n, 1, query_stride>(q, key_dim, task_.scale, tiles, scores, score_stride);
+      else
+        Keys::template multiply_whole<n, 2, query_stride>(q, key_dim, task_.scale, tiles, scores, score_stride);
     }
   }
 
@@ -212,14 +273,14 @@ class Product {
       if (transforms(task_.transform))
         transform_scores<Isa>(task_.transform, head_ * task_.group + row % task_.group, task_.query[query].position,
                               base_ + tile * tile_tokens, at);
-      if (!whole_[query]) hide_unseen<Isa>(seen(query, tile), at);
+      if (!sees_all_[query]) hide_unseen<Isa>(seen(query, tile), at);
     }
   }
 
   // Scores of one row to weights, up to the end of what it sees.
   [[gnu::noinline]] void weigh(uint32_t row) {
     using F = Floats<Isa>;
-    if (transforms(task_.transform) || !whole_[row / task_.group]) transform_and_hide(row);
+    if (transforms(task_.transform) || !sees_all_[row / task_.group]) transform_and_hide(row);
     float* const scores = scores_ + size_t{row} * score_stride + first_tile_ * tile_tokens;
     const uint32_t n = ends_[row] - first_tile_ * tile_tokens;
     F top = F::load_aligned(scores);
@@ -290,13 +351,16 @@ class Product {
   float* const scores_;
   float* const k_;  // [tile][dim][16 tokens]
   float* const v_;  // [16 dims][token][16]
+  unsigned char* const k_tiles_;  // as they are stored, for whole rows
   float* const sums_;
   uint32_t* const ends_;
   bool* const saw_;
-  bool* const whole_;  // by query: it sees all of the tiles
+  bool* const whole_rows_;  // their places in q_ hold pairs of bf16, to be multiplied with tiles of K
+  bool* const sees_all_;    // by query: it sees all of the tiles
   uint32_t head_ = 0, first_tile_ = 0, tiles_end_ = 0;
   uint64_t base_ = 0;
   bool finite_ = true;
+  bool some_whole_ = false, some_not_ = false;  // of the rows
   float* out_ = nullptr;
   float* max_ = nullptr;
   float* sum_ = nullptr;

@@ -31,7 +31,7 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatKeyTile<Avx512D
   static void prepare(const float* row, uint32_t dim, float scale, void* to) {
     SplitQuery* const query = static_cast<SplitQuery*>(to);
     uint32_t* const words = query->words();
-    query->whole = is_bf16_times(row, dim, scale);
+    query->whole = is_whole(row, dim, scale);
     query->factor = query->whole != 0 ? scale : 1.0f;
     for (uint32_t d = 0; d < dim; d += tile_tokens) {
       __m512 q = _mm512_loadu_ps(row + d);
@@ -52,6 +52,51 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatKeyTile<Avx512D
       multiply<rows, false>(q, dim, *at, *next, scores);
     else
       multiply<rows, true>(q, dim, *at, *next, scores);
+  }
+
+  // The row is bf16 times scale. Denormals are not: the dot product takes them for 0.
+  static bool is_whole(const float* row, uint32_t dim, float scale) {
+    const __m512 least = _mm512_set1_ps(0x1p-126f), zero = _mm512_setzero_ps();
+    for (uint32_t d = 0; d < dim; d += tile_tokens) {
+      const __m512 q = _mm512_loadu_ps(row + d), b = unscaled(q, scale);
+      const __mmask16 same = _mm512_cmp_ps_mask(_mm512_mul_ps(b, _mm512_set1_ps(scale)), q, _CMP_EQ_OQ);
+      const __mmask16 normal = _mm512_cmp_ps_mask(_mm512_abs_ps(b), least, _CMP_GE_OQ) | _mm512_cmp_ps_mask(b, zero, _CMP_EQ_OQ);
+      if ((same & normal) != 0xFFFF) return false;
+    }
+    return true;
+  }
+
+  // A row that is, as dim / 2 words of pairs.
+  static void put_whole(const float* row, uint32_t dim, float scale, uint32_t* words) {
+    for (uint32_t d = 0; d < dim; d += tile_tokens)
+      store_pairs(words + d / 2, _mm512_castps_si512(unscaled(_mm512_loadu_ps(row + d), scale)));
+  }
+
+  // Scores of `rows` such rows, query_stride words apart, for the tokens of `vectors` tiles as they are stored.
+  template <unsigned rows, unsigned vectors, uint32_t query_stride>
+  static void multiply_whole(const uint32_t* q, uint32_t dim, float scale, TilePointers tile, float* scores, size_t score_stride) {
+    __m512 sum[rows][vectors];
+#pragma GCC unroll 16
+    for (unsigned r = 0; r < rows; r++)
+#pragma GCC unroll 2
+      for (unsigned n = 0; n < vectors; n++) sum[r][n] = _mm512_setzero_ps();
+    const unsigned char *k0 = tile[0], *k1 = tile[vectors - 1];
+    for (uint32_t pair = 0; pair < dim / 2; pair++, q++, k0 += 64, k1 += 64) {
+      __m512i k[vectors];
+      k[0] = _mm512_loadu_si512(k0);
+      if constexpr (vectors == 2) k[1] = _mm512_loadu_si512(k1);
+#pragma GCC unroll 16
+      for (unsigned r = 0; r < rows; r++) {
+        const __m512i x = _mm512_set1_epi32(static_cast<int>(q[r * query_stride]));
+#pragma GCC unroll 2
+        for (unsigned n = 0; n < vectors; n++) sum[r][n] = DotProduct::dot(sum[r][n], k[n], x);
+      }
+    }
+#pragma GCC unroll 16
+    for (unsigned r = 0; r < rows; r++)
+#pragma GCC unroll 2
+      for (unsigned n = 0; n < vectors; n++)
+        _mm512_storeu_ps(scores + r * score_stride + n * tile_tokens, _mm512_mul_ps(sum[r][n], _mm512_set1_ps(scale)));
   }
 
  private:
@@ -95,18 +140,6 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatKeyTile<Avx512D
   // The bf16 number that a scale may have been applied to.
   static __m512 unscaled(__m512 q, float scale) {
     return _mm512_castsi512_ps(upper_halves(nearest(_mm512_div_ps(q, _mm512_set1_ps(scale)))));
-  }
-
-  // Denormals are not: the dot product takes them for 0.
-  static bool is_bf16_times(const float* row, uint32_t dim, float scale) {
-    const __m512 least = _mm512_set1_ps(0x1p-126f), zero = _mm512_setzero_ps();
-    for (uint32_t d = 0; d < dim; d += tile_tokens) {
-      const __m512 q = _mm512_loadu_ps(row + d), b = unscaled(q, scale);
-      const __mmask16 same = _mm512_cmp_ps_mask(_mm512_mul_ps(b, _mm512_set1_ps(scale)), q, _CMP_EQ_OQ);
-      const __mmask16 normal = _mm512_cmp_ps_mask(_mm512_abs_ps(b), least, _CMP_GE_OQ) | _mm512_cmp_ps_mask(b, zero, _CMP_EQ_OQ);
-      if ((same & normal) != 0xFFFF) return false;
-    }
-    return true;
   }
 
   // q - high, but never 0 unless q is: an infinite K then gives the infinity it gives with q, not 0 * infinity. The
