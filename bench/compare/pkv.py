@@ -59,8 +59,22 @@ def _call(function, *args):
         raise Unsupported(f"{_lib.pkv_status_string(status).decode()}: {_lib.pkv_last_error().decode()}")
 
 
-def _tensor(rows):
-    return c.byref(Tensor(rows.ctypes.data, _dtypes()["f32"], 0, 0, 0))
+def _tensor(rows, dtype="f32"):
+    return c.byref(Tensor(rows.ctypes.data, _dtypes()[dtype], 0, 0, 0))
+
+
+def _encoded(rows, dtype):
+    """Rows of a step have the element type of K and V, as the other engines' have; beside int8 they are float32."""
+    if dtype == "f16":
+        return rows.astype(np.float16)
+    if dtype == "bf16":
+        bits = rows.view(np.uint32)
+        return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+    return rows
+
+
+def _decoded(rows, dtype):
+    return (rows.astype(np.uint32) << 16).view(np.float32) if dtype == "bf16" else rows.astype(np.float32)
 
 
 class Step:
@@ -88,8 +102,9 @@ class Step:
         new = (c.c_uint32 * shape.sessions)(*[shape.new] * shape.sessions)
         # The batch stays open, so that every repetition finds the sessions at the same length; the end of the process aborts it.
         _call("pkv_batch_begin", self.cache, c.c_size_t(shape.sessions), sessions, new, None, c.byref(self.batch))
-        self.rows = [rows.new(shape, rows.k), rows.new(shape, rows.v), rows.q, np.empty_like(rows.q)]
-        self.tensors = [_tensor(r) for r in self.rows]
+        self.dtype = dtype if dtype in ("f16", "bf16") else "f32"
+        self.rows = [_encoded(r, dtype) for r in (rows.new(shape, rows.k), rows.new(shape, rows.v), rows.q, np.zeros_like(rows.q))]
+        self.tensors = [_tensor(r, self.dtype) for r in self.rows]
 
     def write(self):
         _call("pkv_batch_write", self.batch, c.c_uint32(0), self.tensors[0], self.tensors[1])
@@ -105,7 +120,7 @@ class Step:
         return {"step": self.step, "attend only": self.attend}
 
     def output(self):
-        return self.rows[3]
+        return _decoded(self.rows[3], self.dtype)
 
     def close(self):
         _call("pkv_cache_destroy", self.cache)
