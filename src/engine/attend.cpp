@@ -97,6 +97,7 @@ class Runner {
     task.end = pass.end;
     task.sinks = call_.params.sinks;
     task.scale = call_.params.scale;
+    task.bf16_weights = call_.out.dtype == PKV_BF16;
     task.transform = call_.params.transform;
     return task;
   }

@@ -1,9 +1,10 @@
 // Attention of many rows: K and V of one KV head are unpacked to fp32 a few tiles at a time and multiplied with all its rows as
-// matrices, by a register tile of rows times two vectors of columns (Goto and van de Geijn 2008). Both products have the
-// right-hand side in panels of 16 columns: scores have tokens as columns, outputs have dims. Where there is a dot product of bf16, rows
-// that are bf16 times their scale are multiplied with bf16 K as it is stored.
+// matrices. Both products have the right-hand side in panels of 16 columns: scores have tokens as columns, outputs have dims. Where there
+// is a dot product of bf16, rows that are bf16 times their scale are multiplied with bf16 K as it is stored, and weights are rounded to
+// bf16 for bf16 V where results will be that, as GPU kernels do (Dao et al. 2022). The sums of weights are of those not rounded.
 #pragma once
 
+#include "kernels/matrix.hpp"
 #include "kernels/softmax.hpp"
 #include "kernels/tiles.hpp"
 
@@ -11,42 +12,6 @@ namespace pkv {
 
 inline constexpr uint32_t query_stride = max_dim;  // floats; a constant, so that one register addresses all rows of a register tile
 inline constexpr uint32_t score_stride = 128;      // the same of scores, and the most tokens unpacked at a time
-
-// c[r][j] = (add ? c[r][j] : 0) + sum over k of a[r][k] * panel(j)[k][j % 16], for `rows` rows and `vectors` vectors of columns.
-template <class Isa, unsigned rows, unsigned vectors, uint32_t a_stride>
-void multiply_tile(const float* a, const float* const* b, size_t depth, bool add, float* c, size_t c_stride) {
-  using F = Floats<Isa>;
-  F sum[rows][vectors];
-#pragma GCC unroll 16
-  for (unsigned r = 0; r < rows; r++)
-#pragma GCC unroll 2
-    for (unsigned n = 0; n < vectors; n++) sum[r][n] = add ? F::load_unaligned(c + r * c_stride + n * F::size) : F(0.0f);
-  const float* b0 = b[0];
-  const float* b1 = b[vectors - 1];
-  for (size_t k = 0; k < depth; k++, a++, b0 += tile_tokens, b1 += tile_tokens) {
-    F column[vectors];
-    column[0] = F::load_aligned(b0);
-    if constexpr (vectors == 2) column[1] = F::load_aligned(b1);
-#pragma GCC unroll 16
-    for (unsigned r = 0; r < rows; r++) {
-      const F x(a[r * a_stride]);
-#pragma GCC unroll 2
-      for (unsigned n = 0; n < vectors; n++) sum[r][n] = Isa::fma(x, column[n], sum[r][n]);
-    }
-  }
-#pragma GCC unroll 16
-  for (unsigned r = 0; r < rows; r++)
-#pragma GCC unroll 2
-    for (unsigned n = 0; n < vectors; n++) sum[r][n].store_unaligned(c + r * c_stride + n * F::size);
-}
-
-template <class Isa, unsigned rows, uint32_t a_stride>
-void multiply_rows(unsigned vectors, const float* a, const float* const* b, size_t depth, bool add, float* c, size_t c_stride) {
-  if constexpr (Floats<Isa>::size == tile_tokens) {
-    if (vectors == 1) return multiply_tile<Isa, rows, 1, a_stride>(a, b, depth, add, c, c_stride);
-  }
-  multiply_tile<Isa, rows, 2, a_stride>(a, b, depth, add, c, c_stride);
-}
 
 // bf16 K can be multiplied with rows that are bf16 times a scale, as both are.
 template <class Isa>
@@ -60,6 +25,7 @@ class Product {
         tiles_(task.kv, work), q_(work.take<float>(size_t{rows_} * query_stride)), scores_(work.take<float>(size_t{rows_} * score_stride)),
         k_(work.take<float>(size_t{step_} * task.kv.k.dim)), v_(work.take<float>(size_t{step_} * task.kv.v.dim)),
         k_tiles_(may_be_whole() ? work.take<unsigned char>(size_t{step_} * task.kv.k.dim * 2) : nullptr),
+        v_pairs_(may_round() ? work.take<unsigned char>(size_t{step_} * task.kv.v.dim * 2) : nullptr),
         sums_(work.take<float>(size_t{rows_} * tile_tokens)), ends_(work.take<uint32_t>(rows_)), saw_(work.take<bool>(rows_)),
         whole_rows_(work.take<bool>(rows_)), sees_all_(work.take<bool>(task.queries)) {}
 
@@ -80,6 +46,9 @@ class Product {
   static constexpr uint32_t block_rows = Isa::product_rows;
   static constexpr uint32_t columns_at_once = 2 * Floats<Isa>::size;
 
+  bool may_round() const {
+    return MultipliesWholeRows<Isa> && task_.bf16_weights && task_.kv.v.dtype == PKV_BF16 && task_.kv.v.data != nullptr;
+  }
   bool may_be_whole() const { return MultipliesWholeRows<Isa> && task_.kv.k.dtype == PKV_BF16; }
 
   void begin_head(uint32_t head) {
@@ -132,18 +101,39 @@ class Product {
 
   void unpack(uint64_t from, uint64_t to) {
     finite_ = true;
+    rounds_ = may_round();
     for (uint32_t tile = first_tile_; tile < tiles_end_; tile++) {
-      const uint64_t position = base_ + tile * tile_tokens;
-      // Between the sinks and the windows there may be no memory.
-      const TokenMask present = task_.sinks == 0 || seen_by_any(tile) ? range_mask(position, from, to) : 0;
-      float* const v = v_ + size_t{tile} * tile_tokens * tile_tokens;
-      if (present != 0) {
-        tiles_.put(0, position, present);
-        unpack_keys(tile);
-        tiles_.unpack_values(0, head_, v, tile_tokens, size_t{step_} * tile_tokens);
-      }
-      finite_ &= clean_values(v, present);
+      const TokenMask present = put(tile, from, to);
+      if (present != 0) unpack_keys(tile);
+      finite_ &= rounds_ ? copy_values(tile, present) : unpack_values(tile, present);
     }
+    if (finite_ || !rounds_) return;
+    rounds_ = false;
+    for (uint32_t tile = first_tile_; tile < tiles_end_; tile++) unpack_values(tile, put(tile, from, to));
+  }
+
+  // Which tokens of a tile are there.
+  TokenMask put(uint32_t tile, uint64_t from, uint64_t to) {
+    const uint64_t position = base_ + tile * tile_tokens;
+    // Between the sinks and the windows there may be no memory.
+    const TokenMask present = task_.sinks == 0 || seen_by_any(tile) ? range_mask(position, from, to) : 0;
+    if (present != 0) tiles_.put(0, position, present);
+    return present;
+  }
+
+  bool unpack_values(uint32_t tile, TokenMask present) {
+    float* const v = v_ + size_t{tile} * tile_tokens * tile_tokens;
+    if (present != 0) tiles_.unpack_values(0, head_, v, tile_tokens, size_t{step_} * tile_tokens);
+    return clean_values(v, present);
+  }
+
+  bool copy_values([[maybe_unused]] uint32_t tile, [[maybe_unused]] TokenMask present) {
+    if constexpr (MultipliesWholeRows<Isa>) {
+      static constexpr unsigned char nothing[max_dim * tile_tokens * 2] = {};
+      const unsigned char* const values = present != 0 ? tiles_.values(0, head_) : nothing;
+      return ValueTile<Isa, PKV_BF16>::copy_panels(values, task_.kv.v.dim, present, v_pairs_ + size_t{tile} * tile_tokens * 32, size_t{step_} * 32);
+    }
+    return true;
   }
 
   void unpack_keys(uint32_t tile) {
@@ -250,7 +240,6 @@ class Product {
   template <unsigned n>
   void multiply_whole([[maybe_unused]] uint32_t row, [[maybe_unused]] uint32_t column, [[maybe_unused]] unsigned vectors) {
     if constexpr (MultipliesWholeRows<Isa>) {
-      using Keys = KeyTile<Isa, PKV_BF16>;
       const uint32_t key_dim = task_.kv.k.dim;
       const size_t tile_bytes = size_t{tile_tokens} * key_dim * 2;
       const unsigned char* const first = k_tiles_ + column / tile_tokens * tile_bytes;
@@ -258,9 +247,9 @@ class Product {
       const uint32_t* const q = reinterpret_cast<const uint32_t*>(q_ + size_t{row} * query_stride);
       float* const scores = scores_ + size_t{row} * score_stride + column;
       if (vectors == 1)
-        Keys::template multiply_whole<n, 1, query_stride>(q, key_dim, task_.scale, tiles, scores, score_stride);
+        multiply_pairs<typename Isa::Dot, n, 1, query_stride, false>(q, tiles, key_dim / 2, task_.scale, scores, score_stride);
       else
-        Keys::template multiply_whole<n, 2, query_stride>(q, key_dim, task_.scale, tiles, scores, score_stride);
+        multiply_pairs<typename Isa::Dot, n, 2, query_stride, false>(q, tiles, key_dim / 2, task_.scale, scores, score_stride);
     }
   }
 
@@ -302,11 +291,16 @@ class Product {
       }
     }
     for (unsigned v = 0; v < vectors_per_tile<Isa>; v++) total[v].store_aligned(sums + v * F::size);
+    if constexpr (MultipliesWholeRows<Isa>)
+      if (rounds_) ValueTile<Isa, PKV_BF16>::round_weights(scores, n);
   }
 
-  void clear_scores(uint32_t row, uint32_t end) {
-    float* const scores = scores_ + size_t{row} * score_stride;
-    for (uint32_t t = ends_[row] != 0 ? ends_[row] : first_tile_ * tile_tokens; t < end; t++) scores[t] = 0;
+  // Of what a row does not see of what its register tile does.
+  void clear_weights(uint32_t row, uint32_t end) {
+    const uint32_t begin = first_tile_ * tile_tokens, seen = ends_[row] != 0 ? ends_[row] - begin : 0;
+    float* const weights = scores_ + size_t{row} * score_stride + begin;
+    const uint32_t shift = rounds_ ? 1 : 0;  // two to a word
+    for (uint32_t t = seen >> shift; t < (end - begin) >> shift; t++) weights[t] = 0;
   }
 
   void multiply_values() {
@@ -316,8 +310,10 @@ class Product {
     }
     const uint32_t value_dim = task_.kv.v.dim, begin = first_tile_ * tile_tokens;
     for_each_row_tile([&]<unsigned n>(uint32_t row) {
-      for (uint32_t r = row; r < row + n; r++) clear_scores(r, end_of_rows(row, n));
+      const uint32_t end = end_of_rows(row, n);
+      for (uint32_t r = row; r < row + n && end > begin; r++) clear_weights(r, end);
     });
+    if (rounds_) return multiply_rounded();
     for (uint32_t column = 0; column < value_dim; column += columns_at_once) {
       const unsigned vectors = value_dim - column < columns_at_once ? 1 : 2;
       const float* b[2];
@@ -331,6 +327,26 @@ class Product {
           multiply_rows<Isa, n, score_stride>(vectors, scores_ + size_t{row} * score_stride + begin, b, end - begin, true,
                                               out_ + size_t{row} * value_dim + column, value_dim);
       });
+    }
+  }
+
+  void multiply_rounded() {
+    if constexpr (MultipliesWholeRows<Isa>) {
+      const uint32_t value_dim = task_.kv.v.dim, begin = first_tile_ * tile_tokens;
+      for (uint32_t column = 0; column < value_dim; column += columns_at_once) {
+        const unsigned char* const panel = v_pairs_ + size_t{column} * step_ * 2 + begin * 32;
+        const unsigned char* const b[2] = {panel, panel + size_t{step_} * 32};
+        for_each_row_tile([&]<unsigned n>(uint32_t row) {
+          const uint32_t end = end_of_rows(row, n);
+          if (end <= begin) return;
+          const uint32_t* const a = reinterpret_cast<const uint32_t*>(scores_ + size_t{row} * score_stride + begin);
+          float* const c = out_ + size_t{row} * value_dim + column;
+          if (value_dim - column < columns_at_once)
+            multiply_pairs<typename Isa::Dot, n, 1, score_stride, true>(a, b, (end - begin) / 2, 1, c, value_dim);
+          else
+            multiply_pairs<typename Isa::Dot, n, 2, score_stride, true>(a, b, (end - begin) / 2, 1, c, value_dim);
+        });
+      }
     }
   }
 
@@ -352,6 +368,7 @@ class Product {
   float* const k_;  // [tile][dim][16 tokens]
   float* const v_;  // [16 dims][token][16]
   unsigned char* const k_tiles_;  // as they are stored, for whole rows
+  unsigned char* const v_pairs_;  // [16 dims][pair of tokens][16][2], for weights of bf16
   float* const sums_;
   uint32_t* const ends_;
   bool* const saw_;
@@ -359,7 +376,7 @@ class Product {
   bool* const sees_all_;    // by query: it sees all of the tiles
   uint32_t head_ = 0, first_tile_ = 0, tiles_end_ = 0;
   uint64_t base_ = 0;
-  bool finite_ = true;
+  bool finite_ = true, rounds_ = false;  // V; weights to bf16
   bool some_whole_ = false, some_not_ = false;  // of the rows
   float* out_ = nullptr;
   float* max_ = nullptr;

@@ -87,6 +87,7 @@ struct AttendTask {
   ScoreTransform transform;
   const float* q;      // [heads][queries * group][key_dim], scale already applied
   float scale;         // the one that was: rows that were bf16 before it are taken as such again, where that helps
+  bool bf16_weights;   // results become bf16, so weights may be that, too, where that helps
   float* out;          // [heads][queries * group][value_dim], sum of exp(score - max) * v
   float* max;          // [heads][queries * group], -infinity where nothing was seen
   float* sum;          // [heads][queries * group], sum of exp(score - max); 0 where nothing was seen

@@ -26,6 +26,12 @@ struct EmulatedDotProduct {
   static __m512 dot(__m512 sum, __m512i a, __m512i b) {
     return _mm512_fmadd_ps(lower(a), lower(b), _mm512_fmadd_ps(upper(a), upper(b), sum));
   }
+  static __m256i round(__m512 x) {
+    const __m512i bits = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i sum = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
+    const __m512i nan = _mm512_set1_epi32(0x7FC00000);
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_mov_epi32(sum, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), nan), 16));
+  }
 };
 
 using Emulated = Avx512DotBf16<Avx512Base<EmulatedArch>, EmulatedDotProduct>;

@@ -42,8 +42,10 @@ Problem Expected::problem(const Decoded& kv, uint32_t head, uint32_t i, uint32_t
 }
 
 Rounding Expected::rounding_of(const NamedTable& table) const {
-  if (table.kernels->isa == PKV_ISA_SCALAR || takes_product(shape_, call_)) return {};
-  return {table.splits_queries && shape_.k_dtype == PKV_BF16 && !call_.whole_queries, is_integer(shape_.k_dtype),
+  if (table.kernels->isa == PKV_ISA_SCALAR) return {};
+  if (takes_product(shape_, call_))
+    return {false, false, table.multiplies_bf16 && call_.bf16_weights && shape_.v_dtype == PKV_BF16 && !shape_.latent, false};
+  return {table.multiplies_bf16 && shape_.k_dtype == PKV_BF16 && !call_.whole_queries, is_integer(shape_.k_dtype), false,
           is_integer(shape_.v_dtype) && !shape_.latent};
 }
 

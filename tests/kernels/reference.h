@@ -49,6 +49,7 @@ struct Problem {
 struct Rounding {
   bool split_query;      // q as two bf16 numbers, where one is not enough
   bool integer_query;    // q to 2^-15 of its largest element
+  bool bf16_weights;     // to 2^-8, in products
   bool integer_weights;  // weight * scale of V to 2^-16 of the largest in the tiles of 16 tokens taken in one step, two at most
 };
 
@@ -62,6 +63,7 @@ struct Rounding {
 //                the exponential by 4 u, and each of `steps` changes of the maximum and merges of parts by 8 u, and by u times how
 //                far it moved, which adds up to 2 u S
 //   the output   (2 r + 2 (T + steps) u + 4 u) sum p|v| / sum p       numerator and denominator
+//                + 2^-8 sum p|v| / sum p                          bf16_weights
 //                + (1 + 2^-8) 2^-16 sum over pairs of tiles of max(p s) sum |v| / s over sum p   integer_weights, s the scales
 //                + 1e-35                                     denormals; 1e-25 with integer_weights: below 1e-30 they are 0
 //   lse          r + (T + steps) u + 4 u (|max| + |lse| + 1)

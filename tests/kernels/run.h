@@ -25,6 +25,7 @@ struct Call {
   std::vector<float> alibi_slopes, sink_logits;  // [query heads], or empty
   float scale = 1;                               // that the queries carry
   bool whole_queries = false;                    // they are bf16 times it
+  bool bf16_weights = false;                     // what comes out is bf16
   std::vector<uint64_t> cuts;                    // parts are [cuts[i], cuts[i + 1])
 
   uint64_t begin() const { return cuts.front(); }
@@ -115,6 +116,7 @@ class Part {
     task.end = end;
     task.sinks = call.sinks;
     task.scale = call.scale;
+    task.bf16_weights = call.bf16_weights;
     task.transform = {call.softcap, call.alibi_slopes.empty() ? nullptr : call.alibi_slopes.data()};
     return task;
   }

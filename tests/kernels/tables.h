@@ -11,7 +11,7 @@ namespace pkv::test {
 struct NamedTable {
   const char* name;
   const Kernels* kernels;
-  bool splits_queries;  // q as two bf16 numbers, for stored bf16, unless one is enough
+  bool multiplies_bf16;  // stored bf16 as it is: with q as two bf16 numbers, unless one is enough, and weights of bf16 if they may be
 };
 
 const std::vector<NamedTable>& tables();

@@ -12,6 +12,7 @@
 //                + 2^-15 M |v| / scale of v  for each position, M the largest p * scale of v in its tile of 16, where weights
 //                                         are rounded to integers: int8 and int4
 //   an lse       log(sum exp(s))          w + L(n + 8) + 3 u (|lse| + 1)
+//                + 2^-8 sum(p |v|) where weights are rounded to bf16: avx512_bf16, many rows, stored bf16, outputs of bf16
 // Results that are merged by their lse carry the errors of the parts and of two lse more, and 8 u for the merge.
 #pragma once
 
@@ -122,7 +123,8 @@ class ReferenceRow {
 
   double tolerance(uint32_t d, pkv_dtype dtype) const {
     const double smallest = dtype == PKV_F16 ? std::ldexp(1.0, -25) : std::ldexp(1.0, -133);  // half a subnormal step
-    return relative_ * magnitude_[d] + rounded_weights_[d] + unit_roundoff(dtype) * std::abs(out[d]) + smallest;
+    const double bf16_weights = dtype == PKV_BF16 && attention_.values == PKV_BF16 ? std::ldexp(magnitude_[d], -8) : 0;
+    return relative_ * magnitude_[d] + bf16_weights + rounded_weights_[d] + unit_roundoff(dtype) * std::abs(out[d]) + smallest;
   }
 
   std::vector<double> out;

@@ -24,6 +24,8 @@ namespace {
 struct DotProductInstruction {
   // sum + a.even * b.even + a.odd * b.odd, for the bf16 pair in each lane
   static __m512 dot(__m512 sum, __m512i a, __m512i b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
+  // To the nearest bf16.
+  static __m256i round(__m512 x) { return (__m256i)_mm512_cvtneps_pbh(x); }
 };
 
 using Avx512Bf16 = Avx512DotBf16<WithVnni<Avx512Base<Avx512Bf16Arch>>, DotProductInstruction>;

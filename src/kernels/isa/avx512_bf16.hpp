@@ -4,7 +4,7 @@
 #pragma once
 
 #include "kernels/isa/avx512.hpp"
-#include "kernels/keys.hpp"
+#include "kernels/values.hpp"
 
 namespace pkv {
 
@@ -12,6 +12,33 @@ template <class Base, class DotProduct>
 struct Avx512DotBf16 : Base {
   using Dot = DotProduct;
 };
+
+// c[r][j] = (add ? c[r][j] : 0) + sum over pairs of a[r][pair] . b(j)[pair][j % 16], times factor: products of bf16 pairs.
+template <class DotProduct, unsigned rows, unsigned vectors, uint32_t a_stride, bool add>
+void multiply_pairs(const uint32_t* a, TilePointers b, size_t pairs, float factor, float* c, size_t c_stride) {
+  __m512 sum[rows][vectors];
+#pragma GCC unroll 16
+  for (unsigned r = 0; r < rows; r++)
+#pragma GCC unroll 2
+    for (unsigned n = 0; n < vectors; n++) sum[r][n] = add ? _mm512_loadu_ps(c + r * c_stride + n * tile_tokens) : _mm512_setzero_ps();
+  const unsigned char *b0 = b[0], *b1 = b[vectors - 1];
+  for (size_t pair = 0; pair < pairs; pair++, a++, b0 += 64, b1 += 64) {
+    __m512i column[vectors];
+    column[0] = _mm512_loadu_si512(b0);
+    if constexpr (vectors == 2) column[1] = _mm512_loadu_si512(b1);
+#pragma GCC unroll 16
+    for (unsigned r = 0; r < rows; r++) {
+      const __m512i x = _mm512_set1_epi32(static_cast<int>(a[r * a_stride]));
+#pragma GCC unroll 2
+      for (unsigned n = 0; n < vectors; n++) sum[r][n] = DotProduct::dot(sum[r][n], column[n], x);
+    }
+  }
+#pragma GCC unroll 16
+  for (unsigned r = 0; r < rows; r++)
+#pragma GCC unroll 2
+    for (unsigned n = 0; n < vectors; n++)
+      _mm512_storeu_ps(c + r * c_stride + n * tile_tokens, add ? sum[r][n] : _mm512_mul_ps(sum[r][n], _mm512_set1_ps(factor)));
+}
 
 // A query row as two bf16 numbers per dim, high and low.
 struct SplitQuery {
@@ -70,33 +97,6 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatKeyTile<Avx512D
   static void put_whole(const float* row, uint32_t dim, float scale, uint32_t* words) {
     for (uint32_t d = 0; d < dim; d += tile_tokens)
       store_pairs(words + d / 2, _mm512_castps_si512(unscaled(_mm512_loadu_ps(row + d), scale)));
-  }
-
-  // Scores of `rows` such rows, query_stride words apart, for the tokens of `vectors` tiles as they are stored.
-  template <unsigned rows, unsigned vectors, uint32_t query_stride>
-  static void multiply_whole(const uint32_t* q, uint32_t dim, float scale, TilePointers tile, float* scores, size_t score_stride) {
-    __m512 sum[rows][vectors];
-#pragma GCC unroll 16
-    for (unsigned r = 0; r < rows; r++)
-#pragma GCC unroll 2
-      for (unsigned n = 0; n < vectors; n++) sum[r][n] = _mm512_setzero_ps();
-    const unsigned char *k0 = tile[0], *k1 = tile[vectors - 1];
-    for (uint32_t pair = 0; pair < dim / 2; pair++, q++, k0 += 64, k1 += 64) {
-      __m512i k[vectors];
-      k[0] = _mm512_loadu_si512(k0);
-      if constexpr (vectors == 2) k[1] = _mm512_loadu_si512(k1);
-#pragma GCC unroll 16
-      for (unsigned r = 0; r < rows; r++) {
-        const __m512i x = _mm512_set1_epi32(static_cast<int>(q[r * query_stride]));
-#pragma GCC unroll 2
-        for (unsigned n = 0; n < vectors; n++) sum[r][n] = DotProduct::dot(sum[r][n], k[n], x);
-      }
-    }
-#pragma GCC unroll 16
-    for (unsigned r = 0; r < rows; r++)
-#pragma GCC unroll 2
-      for (unsigned n = 0; n < vectors; n++)
-        _mm512_storeu_ps(scores + r * score_stride + n * tile_tokens, _mm512_mul_ps(sum[r][n], _mm512_set1_ps(scale)));
   }
 
  private:
@@ -166,6 +166,33 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatKeyTile<Avx512D
   // The upper halves of 16 words as 8 words.
   static void store_pairs(uint32_t* to, __m512i words) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(_mm512_srli_epi32(words, 16)));
+  }
+};
+
+template <class Base, class DotProduct>
+struct ValueTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatValueTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> {
+  // V as it is stored into panels of 16 dims, [pair of tokens][16 dims][2], panel_stride bytes apart; 0 for tokens that are not there. False if
+  // a number is not finite.
+  static bool copy_panels(const unsigned char* tile, uint32_t dim, uint32_t present, unsigned char* to, size_t panel_stride) {
+    const __m512i infinite_low = _mm512_set1_epi32(0x7F80), infinite_high = _mm512_set1_epi32(0x7F800000);
+    uint32_t infinite = 0;
+    for (uint32_t pair = 0; pair < tile_tokens / 2; pair++) {
+      const uint32_t there = present >> 2 * pair;
+      const __m512i mask = _mm512_set1_epi32(static_cast<int>(((there & 1) != 0 ? 0xFFFFu : 0) | ((there & 2) != 0 ? 0xFFFF0000u : 0)));
+      for (uint32_t d = 0; d < dim; d += tile_tokens) {
+        const __m512i v = _mm512_and_si512(_mm512_loadu_si512(tile + (size_t{pair} * dim + d) * 4), mask);
+        infinite |= _mm512_cmpeq_epi32_mask(_mm512_and_si512(v, infinite_low), infinite_low);
+        infinite |= _mm512_cmpeq_epi32_mask(_mm512_and_si512(v, infinite_high), infinite_high);
+        _mm512_store_si512(to + d / tile_tokens * panel_stride + pair * 64, v);
+      }
+    }
+    return infinite == 0;
+  }
+
+  // Weights of n tokens to pairs of bf16, in place.
+  static void round_weights(float* weights, uint32_t n) {
+    for (uint32_t t = 0; t < n; t += tile_tokens)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights + t / 2), DotProduct::round(_mm512_loadu_ps(weights + t)));
   }
 };
 
