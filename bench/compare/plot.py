@@ -44,7 +44,6 @@ def _panel(axes, results, names, rate, limit, unit):
     axes.set_xticks(range(len(results)), [_wrapped(r["shape"]) for r in results], fontsize=9)
     axes.tick_params(axis="x", length=0)
     axes.set_xlim(-0.6, len(results) - 0.4)
-    axes.set_ylim(0, None)
     axes.set_ylabel(unit)
     axes.grid(axis="y", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
@@ -75,6 +74,8 @@ def bars(report, directory):
             else:
                 _panel(axes, chosen, names, lambda r: r["flops"], limits["fma"], "GFLOP/s")
                 axes.set_title(f"Prefill, {dtype}")
+    for axes in grid[0]:
+        axes.set_ylim(0, None)  # of a whole column, so after all of its bars
     patches = [plt.Rectangle((0, 0), 1, 1, color=c) for c in COLOURS[: len(names)]]
     labels = [f"{n} {v}".strip() for n, v in report["peers"].items()]
     line = plt.Line2D([], [], color="#444444", linewidth=1, linestyle="--")
