@@ -62,10 +62,19 @@ void byte_weights(const ScoreRow* weights, const TileScales<Isa, most_groups>& s
   }
 }
 
-// 256 high + low in units, onto 16 floats.
-static inline void add_bytes(__m512i high, __m512i low, __m512 factor, float* to) {
-  const __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(high, 8), low);
-  _mm512_storeu_ps(to, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), factor, _mm512_loadu_ps(to)));
+// 256 high + low in units, onto some vectors of dims of each row.
+template <class Isa, unsigned rows, unsigned vectors>
+void add_bytes(const __m512i (&high)[rows][vectors], const __m512i (&low)[rows][vectors], const WeightUnit* units, float* out, uint32_t dim) {
+#pragma GCC unroll 16
+  for (unsigned r = 0; r < rows; r++) {
+    const __m512 factor = _mm512_set1_ps(units[r].factor);
+#pragma GCC unroll 4
+    for (unsigned n = 0; n < vectors; n++) {
+      float* const to = out + size_t{r} * dim + n * 16;
+      const __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(high[r][n], 8), low[r][n]);
+      _mm512_storeu_ps(to, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), factor, _mm512_loadu_ps(to)));
+    }
+  }
 }
 
 }  // namespace pkv

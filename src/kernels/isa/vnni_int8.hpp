@@ -121,12 +121,7 @@ struct VnniInt8ValueTile : GenericInt8ValueTile<Isa> {
           }
         }
       }
-#pragma GCC unroll 16
-      for (unsigned r = 0; r < rows; r++) {
-        const __m512 factor = _mm512_set1_ps(units[r].factor);
-#pragma GCC unroll 4
-        for (unsigned n = 0; n < vectors; n++) add_bytes(high[r][n], low[r][n], factor, out + size_t{r} * dim + d + n * 16);
-      }
+      add_bytes<Isa>(high, low, units, out + d, dim);
     }
   };
 };
