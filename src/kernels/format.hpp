@@ -14,6 +14,8 @@ struct Format {
   using Accumulate = void (*)(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim, float* out);
 
   unsigned most_rows, most_k_tiles, most_v_tiles;
+  bool linear_k;
+  unsigned linear_v_dims;
   size_t (*query_bytes)(uint32_t dim);
   void (*prepare_query)(const float* row, uint32_t dim, float scale, void* to);
   Scores scores[tiles_together][4];
@@ -45,6 +47,8 @@ constexpr Format<Isa> make_format() {
   return {stream_rows<Isa>(dtype),
           K::most_tiles,
           V::most_tiles,
+          K::linear,
+          V::linear_dims,
           K::query_bytes,
           K::prepare,
           {{K::template scores<1, 1>, K::template scores<2, 1>, K::template scores<4, 1>, K::template scores<most, 1>},

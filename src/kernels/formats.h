@@ -15,6 +15,8 @@ namespace pkv {
 
 inline constexpr uint32_t int4_group = 32;  // dims with a scale of their own
 
+static inline constexpr bool is_fp8(pkv_dtype dtype) { return dtype == PKV_FP8_E4M3 || dtype == PKV_FP8_E5M2; }
+
 static inline constexpr uint32_t element_bits(pkv_dtype dtype) {
   switch (dtype) {
     case PKV_F32:

@@ -64,7 +64,7 @@ Words<Isa> f32_to_fp8(Floats<Isa> value) {
 // Where binary16 is converted by an instruction, K and V of these types go through it: with its 5 bits of exponent e5m2 is the upper byte of
 // a binary16 number, and e4m3, moved to where sign, exponent and mantissa are, 2^-8 times itself, denormals included.
 template <class Isa, pkv_dtype dtype>
-inline constexpr bool through_f16 = (dtype == PKV_FP8_E4M3 || dtype == PKV_FP8_E5M2) && Isa::has_f16;
+inline constexpr bool through_f16 = is_fp8(dtype) && Isa::has_f16;
 
 // What numbers of a type are multiplied as: a multiple of their own.
 template <class Isa, pkv_dtype dtype>

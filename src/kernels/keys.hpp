@@ -5,6 +5,7 @@
 //     query_bytes(dim)             of a prepared row; 0: rows are taken as they are, fp32
 //     prepare(row, dim, scale, to)
 //     most_tiles                   that are worth to be taken in one step
+//     linear                       one row is multiplied faster than memory gives K
 //     scores<rows, tiles>(q, dim, at, next, scores)    scores[i * rows + r][t] = row r . K of token t of tile i
 //     unpack(tile, dim, to)        to[dim][16 tokens], fp32
 #pragma once
@@ -81,6 +82,7 @@ struct DimPair<Isa, dtype> {
 template <class Isa, pkv_dtype dtype>
 struct FloatKeyTile {
   static constexpr unsigned most_tiles = 1;  // two of them and the two that are prefetched would fill the L1 cache
+  static constexpr bool linear = !is_fp8(dtype);
   static size_t query_bytes(uint32_t) { return 0; }
   static void prepare(const float*, uint32_t, float, void*) {}
 
@@ -204,6 +206,7 @@ Ints total_of(const Ints (&sum)[chains]) {
 template <class Isa, unsigned together_in_word>
 struct IntegerKeyTile {
   static constexpr unsigned most_tiles = 2;
+  static constexpr bool linear = false;
   // Sums per row: with one vector per row the latency of the products would show. The order of integer sums does not matter.
   static constexpr unsigned chains = vectors_per_tile<Isa> == 1 ? 2 : 1;
   static size_t query_bytes(uint32_t dim) { return IntegerQuery::bytes(dim); }

@@ -3,6 +3,7 @@
 //
 //   ValueTile<Isa, dtype>
 //     most_tiles                                   that are worth to be taken in one step
+//     linear_dims                                  up to so many, one row is multiplied in the order of memory, faster than that gives V
 //     accumulate<rows, tiles>(at, next, weights, dim, out)
 //                                                  weights of row r and tile i at i * rows + r; rows of out are dim apart
 //     unpack(tile, dim, to, token_stride, panel_stride)    dims [16 p, 16 p + 16) of token t at to + p * panel_stride + t * token_stride
@@ -12,25 +13,31 @@
 
 namespace pkv {
 
-// V of 16 tokens, a few vectors of dims wide.
+// V of 16 tokens.
 template <class Isa, pkv_dtype dtype>
-struct ValuePairs {
+struct ValueRows {
+  static constexpr bool in_pairs = dtype == PKV_BF16 || through_f16<Isa, dtype>;  // two tokens come at once
+
   const unsigned char* tile;
   uint32_t dim;
 
-  // Two vectors of dims from d on, of tokens t and t + 1 (t even).
-  void load(uint32_t t, uint32_t d, Floats<Isa>* first, Floats<Isa>* second) const {
+  // A vector of dims from d on, of token t.
+  Floats<Isa> load(uint32_t t, uint32_t d) const {
+    return Elements<Isa, dtype>::load(tile + (size_t{t} * dim + d) * Elements<Isa, dtype>::bytes);
+  }
+
+  // The same of tokens t and t + 1 (t even).
+  void load_two(uint32_t t, uint32_t d, Floats<Isa>* first, Floats<Isa>* second) const {
     if constexpr (dtype == PKV_BF16) {
       const Words<Isa> words = load_words<Isa>(tile + (size_t{t} / 2 * dim + d) * 4);
       *first = lower_bf16<Isa>(words);
       *second = upper_bf16<Isa>(words);
     } else if constexpr (through_f16<Isa, dtype>) {
       const unsigned char* const at = tile + size_t{t} * dim + d;
-      load_two<Isa, dtype>(at, at + dim, first, second);
+      pkv::load_two<Isa, dtype>(at, at + dim, first, second);
     } else {
-      using E = Elements<Isa, dtype>;
-      *first = E::load(tile + (size_t{t} * dim + d) * E::bytes);
-      *second = E::load(tile + (size_t{t + 1} * dim + d) * E::bytes);
+      *first = load(t, d);
+      *second = load(t + 1, d);
     }
   }
 };
@@ -38,63 +45,31 @@ struct ValuePairs {
 template <class Isa, pkv_dtype dtype>
 struct FloatValueTile {
   static constexpr unsigned most_tiles = 1;
+  static constexpr unsigned linear_dims = is_fp8(dtype) ? 0 : 8 * Floats<Isa>::size;  // there are registers for so many
 
   template <unsigned rows, unsigned tiles>
   static void accumulate(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim, float* out) {
-    constexpr unsigned lanes = Floats<Isa>::size;
-    // Vectors of dims at once: loads of weights are shared, and the adders' latency is hidden.
-    constexpr unsigned vectors = vectors_per_tile<Isa> > 2 ? 2 : vectors_per_tile<Isa>;
-    constexpr unsigned chains = vectors == 1 ? 2 : 1;
-    constexpr unsigned step = lanes * vectors, bytes = Elements<Isa, dtype>::bytes;
     static_assert(tiles == 1);
-    const ValuePairs<Isa, dtype> v{*at, dim};
     alignas(64) float scaled[rows][tile_tokens];
     if constexpr (unit<Isa, dtype> != 1) weights = times_unit<rows>(weights, scaled);
-    for (uint32_t d = 0; d < dim; d += step) {
-      Floats<Isa> sum[chains][rows][vectors];
-#pragma GCC unroll 16
-      for (unsigned r = 0; r < rows; r++) {
-#pragma GCC unroll 4
-        for (unsigned n = 0; n < vectors; n++) {
-          sum[chains - 1][r][n] = Floats<Isa>(0.0f);
-          sum[0][r][n] = Floats<Isa>::load_unaligned(out + size_t{r} * dim + d + n * lanes);
-        }
-      }
-      const unsigned char* const lines = *next + size_t{d} * tile_tokens * bytes;
-#pragma GCC unroll 8
-      for (uint32_t t = 0; t < tile_tokens; t += 2) {
-        // A few lines at a time: they are fetched while these are multiplied.
-        prefetch_lines<Isa>(lines + t * step * bytes, 2 * step * bytes);
-#pragma GCC unroll 4
-        for (unsigned n = 0; n < vectors; n++) {
-          Floats<Isa> first, second;
-          v.load(t, d + n * lanes, &first, &second);
-#pragma GCC unroll 16
-          for (unsigned r = 0; r < rows; r++) {
-            sum[0][r][n] = Isa::fma(Floats<Isa>(weights[r][t]), first, sum[0][r][n]);
-            sum[chains - 1][r][n] = Isa::fma(Floats<Isa>(weights[r][t + 1]), second, sum[chains - 1][r][n]);
-          }
-        }
-      }
-#pragma GCC unroll 16
-      for (unsigned r = 0; r < rows; r++) {
-#pragma GCC unroll 4
-        for (unsigned n = 0; n < vectors; n++) {
-          const Floats<Isa> total = chains == 2 ? sum[0][r][n] + sum[chains - 1][r][n] : sum[0][r][n];
-          total.store_unaligned(out + size_t{r} * dim + d + n * lanes);
-        }
-      }
+    const ValueRows<Isa, dtype> v{*at, dim};
+    const unsigned char* const lines = *next;
+    uint32_t d = 0;
+    if (rows == 1 && dim <= linear_dims) {
+      d = add_while_left<1, 8>(v, lines, weights, d, out);
+      d = add_while_left<1, 4>(v, lines, weights, d, out);
     }
+    add_while_left<rows, vectors_per_tile<Isa> == 1 ? 1 : 2>(v, lines, weights, d, out);
   }
 
   static void unpack(const unsigned char* tile, uint32_t dim, float* to, size_t token_stride, size_t panel_stride) {
-    const ValuePairs<Isa, dtype> v{tile, dim};
+    const ValueRows<Isa, dtype> v{tile, dim};
     const Floats<Isa> scale(unit<Isa, dtype>);
     for (uint32_t d = 0; d < dim; d += tile_tokens, to += panel_stride) {
       for (uint32_t t = 0; t < tile_tokens; t += 2) {
         for (unsigned n = 0; n < tile_tokens; n += Floats<Isa>::size) {
           Floats<Isa> first, second;
-          v.load(t, d + n, &first, &second);
+          v.load_two(t, d + n, &first, &second);
           if constexpr (unit<Isa, dtype> != 1) first *= scale, second *= scale;
           first.store_unaligned(to + t * token_stride + n);
           second.store_unaligned(to + (t + 1) * token_stride + n);
@@ -104,6 +79,63 @@ struct FloatValueTile {
   }
 
  private:
+  // Some vectors of dims at once, so that loads of weights are shared.
+  template <unsigned rows, unsigned vectors>
+  static uint32_t add_while_left(const ValueRows<Isa, dtype>& v, const unsigned char* next, const ScoreRow* weights, uint32_t d, float* out) {
+    constexpr unsigned dims = vectors * Floats<Isa>::size;
+    for (; d + dims <= v.dim; d += dims) add_dims<rows, vectors>(v, next, weights, d, out);
+    return d;
+  }
+
+  template <unsigned rows, unsigned vectors>
+  [[gnu::always_inline]] static inline void add_dims(const ValueRows<Isa, dtype>& v, const unsigned char* next, const ScoreRow* weights,
+                                                     uint32_t d, float* out) {
+    constexpr unsigned lanes = Floats<Isa>::size, line_bytes = vectors * lanes * Elements<Isa, dtype>::bytes;
+    // With one vector per tile the adders' latency is hidden by a second sum per row. What a row gets does not depend on `vectors`.
+    constexpr unsigned chains = vectors_per_tile<Isa> == 1 ? 2 : 1;
+    Floats<Isa> sum[chains][rows][vectors];
+#pragma GCC unroll 16
+    for (unsigned r = 0; r < rows; r++) {
+#pragma GCC unroll 16
+      for (unsigned n = 0; n < vectors; n++) {
+        sum[chains - 1][r][n] = Floats<Isa>(0.0f);
+        sum[0][r][n] = Floats<Isa>::load_unaligned(out + size_t{r} * v.dim + d + n * lanes);
+      }
+    }
+    const auto add = [&](unsigned chain, uint32_t t, unsigned n, Floats<Isa> x) {
+#pragma GCC unroll 16
+      for (unsigned r = 0; r < rows; r++) sum[chain][r][n] = Isa::fma(Floats<Isa>(weights[r][t]), x, sum[chain][r][n]);
+    };
+    const unsigned char* const lines = next + size_t{d} * tile_tokens * Elements<Isa, dtype>::bytes;
+#pragma GCC unroll 8
+    for (uint32_t t = 0; t < tile_tokens; t += 2) {
+      // A few lines at a time: they are fetched while these are multiplied.
+      prefetch_lines<Isa>(lines + t * line_bytes, 2 * line_bytes);
+      if constexpr (ValueRows<Isa, dtype>::in_pairs) {
+#pragma GCC unroll 16
+        for (unsigned n = 0; n < vectors; n++) {
+          Floats<Isa> first, second;
+          v.load_two(t, d + n * lanes, &first, &second);
+          add(0, t, n, first);
+          add(chains - 1, t + 1, n, second);
+        }
+      } else {
+#pragma GCC unroll 16
+        for (unsigned n = 0; n < vectors; n++) add(0, t, n, v.load(t, d + n * lanes));
+#pragma GCC unroll 16
+        for (unsigned n = 0; n < vectors; n++) add(chains - 1, t + 1, n, v.load(t + 1, d + n * lanes));
+      }
+    }
+#pragma GCC unroll 16
+    for (unsigned r = 0; r < rows; r++) {
+#pragma GCC unroll 16
+      for (unsigned n = 0; n < vectors; n++) {
+        const Floats<Isa> total = chains == 2 ? sum[0][r][n] + sum[chains - 1][r][n] : sum[0][r][n];
+        total.store_unaligned(out + size_t{r} * v.dim + d + n * lanes);
+      }
+    }
+  }
+
   template <unsigned rows>
   static const ScoreRow* times_unit(const ScoreRow* weights, ScoreRow* to) {
     for (unsigned r = 0; r < rows; r++)
@@ -191,7 +223,7 @@ void add_integers(const Ints<Isa> (&sum)[rows], const WeightUnit* units, float* 
 
 template <class Isa>
 struct GenericInt8ValueTile {
-  static constexpr unsigned most_tiles = 2;
+  static constexpr unsigned most_tiles = 2, linear_dims = 0;
 
   template <unsigned rows, unsigned tiles>
   static void accumulate(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim, float* out) {
@@ -245,7 +277,7 @@ struct ValueTile<Isa, PKV_INT8> : GenericInt8ValueTile<Isa> {};
 
 template <class Isa>
 struct Int4ValueTile {
-  static constexpr unsigned most_tiles = 2;
+  static constexpr unsigned most_tiles = 2, linear_dims = 0;
   static constexpr unsigned most_groups = max_dim / int4_group;
 
   template <unsigned tiles>
