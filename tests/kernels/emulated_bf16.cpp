@@ -23,8 +23,14 @@ struct EmulatedDotProduct {
   static __m512 upper(__m512i pair) {
     return _mm512_castsi512_ps(_mm512_and_si512(pair, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u))));
   }
+  // Denormals are 0 to the instruction.
+  static __m512 flushed(__m512 x) {
+    const __mmask16 normal = _mm512_cmp_ps_mask(_mm512_abs_ps(x), _mm512_set1_ps(0x1p-126f), _CMP_NLT_UQ);
+    return _mm512_maskz_mov_ps(normal, x);
+  }
   static __m512 dot(__m512 sum, __m512i a, __m512i b) {
-    return _mm512_fmadd_ps(lower(a), lower(b), _mm512_fmadd_ps(upper(a), upper(b), sum));
+    const __m512 first = _mm512_fmadd_ps(flushed(upper(a)), flushed(upper(b)), sum);
+    return flushed(_mm512_fmadd_ps(flushed(lower(a)), flushed(lower(b)), first));
   }
   static __m256i round(__m512 x) {
     const __m512i bits = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));

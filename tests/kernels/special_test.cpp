@@ -272,6 +272,37 @@ TEST_P(Special, DenormalsCount) {
   }
 }
 
+// A denormal is not 0: infinity times one is infinity, not NaN, whichever of query and K it is in.
+TEST_P(Special, InfinityTimesADenormalIsInfinity) {
+  Random random(35);
+  for (const pkv_layout layout : layouts) {
+    for (const pkv_dtype dtype : {PKV_F32, PKV_F16, PKV_BF16, PKV_FP8_E5M2}) {
+      for (const uint32_t queries : {1u, 4u, 25u}) {
+        for (const bool infinite_query : {true, false}) {
+          const Shape shape{layout, dtype, dtype, kv_heads, group, key_dim, value_dim, 32, true, false, length};
+          Sequence sequence(shape, random, 0xFF);
+          for (uint64_t position = 0; position < length; position++)
+            for (uint32_t head = 0; head < kv_heads; head++)
+              for (uint32_t d = 0; d < key_dim; d++) {
+                if (infinite_query) sequence.set_bits(Side::K, position, head, d, 1);
+                else sequence.put(Side::K, position, head, d, d == position % key_dim ? infinity : 1);
+              }
+          Call call = queries_of(length - queries, queries, {0, length});
+          call.causal = false;
+          call.softcap = 1;
+          std::vector<float> q(size_t{queries} * query_heads * key_dim, 1e-40f), lse(queries * query_heads, unset);
+          for (size_t row = 0; row < q.size() / key_dim && infinite_query; row++) q[row * key_dim + row % key_dim] = infinity;
+          Rows out(PKV_F32, queries, query_heads, value_dim);
+          attend_and_finish(*GetParam().kernels, sequence, call, q, out, lse);
+          // Each capped score is 1.
+          for (const float x : lse)
+            ASSERT_NEAR(x, 1 + std::log(static_cast<double>(length)), 1e-4) << "dtype " << dtype << ", " << queries << " queries, " << infinite_query;
+        }
+      }
+    }
+  }
+}
+
 // One KV head for each code, and one token 16 times: the output is its V, and the log-sum-exp its score and log 16.
 TEST_P(Special, EveryFp8CodeIsMultipliedAsItsNumber) {
   Random random(34);

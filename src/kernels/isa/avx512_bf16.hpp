@@ -1,6 +1,7 @@
 // Scores of bf16 K by the bf16 dot product: K is multiplied as it lies, without a conversion. A query is prepared once per walk over the
 // tiles: one that is bf16 times its scale is multiplied as bf16 and its scores get the scale; any other is split into two bf16 numbers,
-// q = high + low within 2^-16. The instruction is a parameter, so that a test can run all of this where the processor lacks it.
+// q = high + low within 2^-16. The instruction takes denormals for 0, so that infinity times one would be NaN: a query that is not finite is
+// multiplied as fp32. The instruction is a parameter, so that a test can run all of this where the processor lacks it.
 #pragma once
 
 #include "kernels/isa/avx512.hpp"
@@ -42,9 +43,9 @@ void multiply_pairs(const uint32_t* a, TilePointers b, size_t pairs, float facto
 
 // A query row as two bf16 numbers per dim, high and low.
 struct SplitQuery {
-  float factor;    // of its scores
-  uint32_t whole;  // 1: the high ones alone are the row
-  // Then dim / 2 words of pairs of high ones, and as many of low ones.
+  float factor;      // of its scores
+  enum : uint32_t { split, whole, floats } kind;
+  // Then dim / 2 words of pairs of high ones, which alone are the row where it is whole, and as many of low ones; or the row in fp32.
   uint32_t* words() { return reinterpret_cast<uint32_t*>(this + 1); }
   const uint32_t* words() const { return reinterpret_cast<const uint32_t*>(this + 1); }
 };
@@ -58,12 +59,16 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatKeyTile<Avx512D
   static void prepare(const float* row, uint32_t dim, float scale, void* to) {
     SplitQuery* const query = static_cast<SplitQuery*>(to);
     uint32_t* const words = query->words();
-    query->whole = is_whole(row, dim, scale);
-    query->factor = query->whole != 0 ? scale : 1.0f;
+    query->kind = !is_finite(row, dim) ? SplitQuery::floats : is_whole(row, dim, scale) ? SplitQuery::whole : SplitQuery::split;
+    query->factor = query->kind == SplitQuery::whole ? scale : 1.0f;
+    if (query->kind == SplitQuery::floats) {
+      __builtin_memcpy(words, row, size_t{dim} * 4);
+      return;
+    }
     for (uint32_t d = 0; d < dim; d += tile_tokens) {
       __m512 q = _mm512_loadu_ps(row + d);
-      if (query->whole != 0) q = unscaled(q, scale);
-      const __m512i high = upper_halves(_mm512_castps_si512(q));
+      if (query->kind == SplitQuery::whole) q = unscaled(q, scale);
+      const __m512i high = high_part(q);
       store_pairs(words + d / 2, high);
       store_pairs(words + (dim + d) / 2, nearest(low_part(q, _mm512_castsi512_ps(high))));
     }
@@ -72,18 +77,24 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatKeyTile<Avx512D
   template <unsigned rows, unsigned tiles>
   static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next, ScoreRow* scores) {
     static_assert(tiles == 1);
-    bool whole = true;
+    bool whole = true, finite = true;
 #pragma GCC unroll 16
-    for (unsigned r = 0; r < rows; r++) whole &= query_of(q, r, dim).whole != 0;
+    for (unsigned r = 0; r < rows; r++) {
+      whole &= query_of(q, r, dim).kind == SplitQuery::whole;
+      finite &= query_of(q, r, dim).kind != SplitQuery::floats;
+    }
     if (whole)
       multiply<rows, false>(q, dim, *at, *next, scores);
-    else
+    else if (finite) [[likely]]
       multiply<rows, true>(q, dim, *at, *next, scores);
+    else
+      multiply_one_by_one<rows>(q, dim, at, next, scores);
   }
 
-  // The row is bf16 times scale. Denormals are not: the dot product takes them for 0.
+  // The row is bf16 times scale, and finite. Denormals are not: the dot product takes them for 0.
   static bool is_whole(const float* row, uint32_t dim, float scale) {
     const __m512 least = _mm512_set1_ps(0x1p-126f), zero = _mm512_setzero_ps();
+    if (!is_finite(row, dim)) return false;
     for (uint32_t d = 0; d < dim; d += tile_tokens) {
       const __m512 q = _mm512_loadu_ps(row + d), b = unscaled(q, scale);
       const __mmask16 same = _mm512_cmp_ps_mask(_mm512_mul_ps(b, _mm512_set1_ps(scale)), q, _CMP_EQ_OQ);
@@ -100,6 +111,26 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatKeyTile<Avx512D
   }
 
  private:
+  static bool is_finite(const float* row, uint32_t dim) {
+    __mmask16 finite = 0xFFFF;
+    for (uint32_t d = 0; d < dim; d += tile_tokens) {
+      const __m512 magnitude = _mm512_abs_ps(_mm512_loadu_ps(row + d));
+      finite &= _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(__builtin_inff()), _CMP_LT_OQ);
+    }
+    return finite == 0xFFFF;
+  }
+
+  template <unsigned rows>
+  static void multiply_one_by_one(const void* q, uint32_t dim, TilePointers at, TilePointers next, ScoreRow* scores) {
+    for (unsigned r = 0; r < rows; r++) {
+      const SplitQuery& query = query_of(q, r, dim);
+      if (query.kind == SplitQuery::floats)
+        FloatKeyTile<Isa, PKV_BF16>::template scores<1, 1>(query.words(), dim, at, next, scores + r);
+      else
+        KeyTile::template scores<1, 1>(&query, dim, at, next, scores + r);
+    }
+  }
+
   static const SplitQuery& query_of(const void* rows, unsigned r, uint32_t dim) {
     return *reinterpret_cast<const SplitQuery*>(static_cast<const unsigned char*>(rows) + r * query_bytes(dim));
   }
@@ -140,6 +171,14 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatKeyTile<Avx512D
   // The bf16 number that a scale may have been applied to.
   static __m512 unscaled(__m512 q, float scale) {
     return _mm512_castsi512_ps(upper_halves(nearest(_mm512_div_ps(q, _mm512_set1_ps(scale)))));
+  }
+
+  // The upper half of q, but of a denormal the smallest normal number: the instruction would take it for 0.
+  static __m512i high_part(__m512 q) {
+    const __mmask16 denormal = _mm512_cmp_ps_mask(_mm512_abs_ps(q), _mm512_set1_ps(0x1p-126f), _CMP_LT_OQ);
+    const __mmask16 zero = _mm512_cmp_ps_mask(q, _mm512_setzero_ps(), _CMP_EQ_OQ);
+    const __m512 least = _mm512_or_ps(_mm512_and_ps(q, _mm512_set1_ps(-0.0f)), _mm512_set1_ps(0x1p-126f));
+    return upper_halves(_mm512_castps_si512(_mm512_mask_mov_ps(q, denormal & static_cast<__mmask16>(~zero), least)));
   }
 
   // q - high, but never 0 unless q is: an infinite K then gives the infinity it gives with q, not 0 * infinity. The
