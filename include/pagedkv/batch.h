@@ -64,7 +64,8 @@ PKV_API pkv_status pkv_batch_write(pkv_batch batch, uint32_t layer, const pkv_te
 /**
  * Attention of all rows over their sessions, the new tokens included: q (in) [rows][query_heads][key_dim], out
  * [rows][query_heads][value_dim]. params may be NULL. out may not overlap q. A head's row of q that is not finite gives what IEEE 754 says, or
- * NaN where K is INT8 or INT4; it does not touch the results of other rows.
+ * NaN where K is INT8 or INT4; it does not touch the results of other rows. Where
+ * V is INT4, an element of it that is not finite makes NaN of the results that see it, of its 32 dims or of all.
  * Statuses: INCOMPLETE (the layer was not written), OUT_OF_RANGE (layer, or a window larger than the group's), UNSUPPORTED (NONE), NO_MEMORY. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer, const pkv_attention_params* params, const pkv_tensor* q,

@@ -173,7 +173,7 @@ class AttentionPlay {
     const double values = largest(v_.empty() ? k_ : config_.latent != 0 ? k_ : v_);
     const double tolerance = std::min(2.0, 4 * score + weights + 1e-4) * values + 1e-6;
     for (size_t i = 0; i < got.out.size(); i++) {
-      if (any_result(i / config_.value_dim)) continue;
+      if (any_result(i / config_.value_dim) || (!std::isfinite(got.out[i]) && spreads(expected, i / config_.value_dim))) continue;
       ASSERT_EQ(std::isfinite(got.out[i]), std::isfinite(expected.out[i])) << pkv_isa_name(isa) << " output " << i << ": " << got.out[i] << ", " << expected.out[i];
       if (std::isfinite(got.out[i])) {
         ASSERT_NEAR(got.out[i], expected.out[i], tolerance) << pkv_isa_name(isa) << " output " << i;
@@ -192,6 +192,12 @@ class AttentionPlay {
   bool any_result(size_t row) const {
     const auto q = q_.begin() + static_cast<int64_t>(row * config_.key_dim);
     return integers(config_.dtype) && !std::all_of(q, q + config_.key_dim, [](float x) { return std::isfinite(x); });
+  }
+
+  // The integers of int4 have one unit for all groups of 32 dims: a group of V that is not finite may make the whole row so.
+  bool spreads(const Result& expected, size_t row) const {
+    const auto out = expected.out.begin() + static_cast<int64_t>(row * config_.value_dim);
+    return config_.value_dtype == PKV_INT4 && !std::all_of(out, out + config_.value_dim, [](float x) { return std::isfinite(x); });
   }
 
   Source source_;

@@ -722,6 +722,7 @@ func BatchWrite(batch Batch, layer uint32, k *Tensor, v *Tensor) Status {
 // BatchAttend is pkv_batch_attend. Attention of all rows over their sessions, the new tokens included: q (in)
 // [rows][query_heads][key_dim], out [rows][query_heads][value_dim]. params may be NULL. out may not overlap q. A head's row of
 // q that is not finite gives what IEEE 754 says, or NaN where K is INT8 or INT4; it does not touch the results of other rows.
+// Where V is INT4, an element of it that is not finite makes NaN of the results that see it, of its 32 dims or of all.
 // Statuses: INCOMPLETE (the layer was not written), OUT_OF_RANGE (layer, or a window larger than the group's), UNSUPPORTED
 // (NONE), NO_MEMORY. Since 0.1.
 func BatchAttend(batch Batch, layer uint32, params *AttentionParams, q *Tensor, out *Tensor) Status {

@@ -1109,7 +1109,8 @@ macro_rules! for_each_function {
             /// Attention of all rows over their sessions, the new tokens included: q (in) \[rows\]\[query_heads\]\[key_dim\],
             /// out \[rows\]\[query_heads\]\[value_dim\]. params may be NULL. out may not overlap q. A head's row of q that is
             /// not finite gives what IEEE 754 says, or NaN where K is INT8 or INT4; it does not touch the results of other
-            /// rows. Statuses: INCOMPLETE (the layer was not written), OUT_OF_RANGE (layer, or a window larger than the
+            /// rows. Where V is INT4, an element of it that is not finite makes NaN of the results that see it, of its 32 dims
+            /// or of all. Statuses: INCOMPLETE (the layer was not written), OUT_OF_RANGE (layer, or a window larger than the
             /// group's), UNSUPPORTED (NONE), NO_MEMORY. Since 0.1.
             fn pkv_batch_attend(batch: pkv_batch, layer: u32, params: *const pkv_attention_params, q: *const pkv_tensor, out: *const pkv_tensor) -> pkv_status;
             /// Ends the step: every session is longer by its new tokens, full blocks are sealed, and the batch handle is
