@@ -114,21 +114,22 @@ class Stream {
 
   void get(uint32_t i, uint32_t head, HeadTiles* at) {
     const uint32_t kv_head = task_.head_begin + head;
-    const Ahead next = after(i, head);
     at->k[i] = tiles_.keys(i, kv_head);
-    at->next_k[i] = tiles_.address_of_keys(next.tile, next.kv_head);
     at->v_unpacked[i] = false;
     if (tiles_.latent()) {
       unpack_values(i, kv_head, at);
-      at->v[i] = at->next_v[i] = reinterpret_cast<const unsigned char*>(v_floats_ + i * most_floats);
+      at->v[i] = reinterpret_cast<const unsigned char*>(v_floats_ + i * most_floats);
     } else {
       at->v[i] = tiles_.values(i, kv_head);
-      at->next_v[i] = tiles_.address_of_values(next.tile, next.kv_head);
     }
     if (linear_) {
       at->next_k[i] = at->k[i] + lead(task_.kv.k);
       at->next_v[i] = at->v[i] + lead(task_.kv.v);
+      return;
     }
+    const Ahead next = after(i, head);
+    at->next_k[i] = tiles_.address_of_keys(next.tile, next.kv_head);
+    at->next_v[i] = tiles_.latent() ? at->v[i] : tiles_.address_of_values(next.tile, next.kv_head);
   }
 
   // Where memory is read in the order in which it lies the processor's own prefetcher follows, and far prefetches only disturb it: one of 0

@@ -59,7 +59,7 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatKeyTile<Avx512D
   static void prepare(const float* row, uint32_t dim, float scale, void* to) {
     SplitQuery* const query = static_cast<SplitQuery*>(to);
     uint32_t* const words = query->words();
-    query->kind = !is_finite(row, dim) ? SplitQuery::floats : is_whole(row, dim, scale) ? SplitQuery::whole : SplitQuery::split;
+    query->kind = is_whole(row, dim, scale) ? SplitQuery::whole : is_finite(row, dim) ? SplitQuery::split : SplitQuery::floats;
     query->factor = query->kind == SplitQuery::whole ? scale : 1.0f;
     if (query->kind == SplitQuery::floats) {
       __builtin_memcpy(words, row, size_t{dim} * 4);
@@ -94,12 +94,11 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatKeyTile<Avx512D
   // The row is bf16 times scale, and finite. Denormals are not: the dot product takes them for 0.
   static bool is_whole(const float* row, uint32_t dim, float scale) {
     const __m512 least = _mm512_set1_ps(0x1p-126f), zero = _mm512_setzero_ps();
-    if (!is_finite(row, dim)) return false;
     for (uint32_t d = 0; d < dim; d += tile_tokens) {
       const __m512 q = _mm512_loadu_ps(row + d), b = unscaled(q, scale);
       const __mmask16 same = _mm512_cmp_ps_mask(_mm512_mul_ps(b, _mm512_set1_ps(scale)), q, _CMP_EQ_OQ);
-      const __mmask16 normal = _mm512_cmp_ps_mask(_mm512_abs_ps(b), least, _CMP_GE_OQ) | _mm512_cmp_ps_mask(b, zero, _CMP_EQ_OQ);
-      if ((same & normal) != 0xFFFF) return false;
+      const __mmask16 normal = _mm512_cmp_ps_mask(_mm512_abs_ps(b), least, _CMP_GE_OQ) & finite_lanes(b);
+      if ((same & (normal | _mm512_cmp_ps_mask(b, zero, _CMP_EQ_OQ))) != 0xFFFF) return false;
     }
     return true;
   }
@@ -111,12 +110,11 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatKeyTile<Avx512D
   }
 
  private:
+  static __mmask16 finite_lanes(__m512 x) { return _mm512_cmp_ps_mask(_mm512_abs_ps(x), _mm512_set1_ps(__builtin_inff()), _CMP_LT_OQ); }
+
   static bool is_finite(const float* row, uint32_t dim) {
     __mmask16 finite = 0xFFFF;
-    for (uint32_t d = 0; d < dim; d += tile_tokens) {
-      const __m512 magnitude = _mm512_abs_ps(_mm512_loadu_ps(row + d));
-      finite &= _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(__builtin_inff()), _CMP_LT_OQ);
-    }
+    for (uint32_t d = 0; d < dim; d += tile_tokens) finite &= finite_lanes(_mm512_loadu_ps(row + d));
     return finite == 0xFFFF;
   }
 
