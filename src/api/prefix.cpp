@@ -43,7 +43,7 @@ pkv_status pkv_prefix_config_init(pkv_prefix_config* config, size_t struct_size)
 pkv_status pkv_prefix_get_stats(pkv_cache cache, const void* salt, size_t salt_size, pkv_prefix_stats* out) {
   return guarded([&] {
     const Lease lease(bits(cache), Kind::cache, Access::read);
-    const PrefixIndex& index = index_of(lease);
+    PrefixIndex& index = index_of(lease);
     fill_struct(out, public_stats(salt_size == PKV_ALL_SALTS ? index.figures() : index.figures(check_salt(salt, salt_size))), "out");
   });
 }

@@ -1,4 +1,5 @@
-// All that a prefix index has at one moment, as somebody who writes it down needs it: it keeps its blocks while the index goes on.
+// All that a prefix index has at one moment, as somebody who writes it down needs it. Until it ends
+// its blocks are in use: nothing of it is evicted.
 #pragma once
 
 #include <memory>
@@ -9,6 +10,9 @@
 #include "engine/memory/group.h"
 
 namespace pkv {
+
+class PrefixIndex;
+struct Node;
 
 class PrefixImage {
  public:
@@ -25,7 +29,7 @@ class PrefixImage {
     std::vector<Block> blocks;     // by position, then group; no_block where a window group has let go
   };
 
-  explicit PrefixImage(std::span<const std::unique_ptr<Group>> groups) : groups_(groups) {}
+  PrefixImage(PrefixIndex& index, std::span<const std::unique_ptr<Group>> groups) : index_(index), groups_(groups) {}
   ~PrefixImage();
   PrefixImage(PrefixImage&& other) noexcept;
   PrefixImage(const PrefixImage&) = delete;
@@ -38,8 +42,12 @@ class PrefixImage {
   std::vector<std::string> salts;
 
  private:
+  friend class PrefixIndex;
+
+  PrefixIndex& index_;
   std::span<const std::unique_ptr<Group>> groups_;
   std::vector<Part> parts_;
+  std::vector<Node*> claims_;  // on the ends of all texts
 };
 
 }  // namespace pkv

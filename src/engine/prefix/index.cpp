@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/vectors.h"
 #include "engine/prefix/hash.h"
 
 namespace pkv {
@@ -12,7 +13,7 @@ PrefixIndex::PrefixIndex(const pkv_prefix_config& config, uint32_t block_size, s
     : groups_(groups), memory_(memory), tree_(block_size, static_cast<uint32_t>(groups.size()), memory),
       policy_(Policy::make(config.eviction, largest_pool(groups), memory)), spaces_(&memory),
       most_pinned_(config.pinned_blocks != 0 ? config.pinned_blocks : largest_pool(groups) / 4), quota_(config.salt_blocks),
-      events_(config.events, memory), evictable_(groups.size()), paths_(groups.size(), &memory), blocks_(&memory), hashes_(&memory), histories_(&memory) {}
+      events_(config.events, memory), evictable_(groups.size()), unclaimed_(&memory), paths_(groups.size(), &memory), blocks_(&memory), hashes_(&memory), histories_(&memory) {}
 
 PrefixIndex::~PrefixIndex() = default;  // the pools go with it: nobody is left who could ask for its blocks
 
@@ -30,7 +31,7 @@ PrefixIndex::Hold::~Hold() {
   if (index_ == nullptr) return;
   const std::lock_guard lock(index_->mutex_);
   index_->give_up(*this, space_->root);
-  index_->detach(*node_);
+  index_->detach(*node_, true);
   index_->drop_if_empty(*space_);
 }
 
@@ -96,12 +97,52 @@ void PrefixIndex::attach(Node& node) noexcept {
   }
 }
 
-void PrefixIndex::detach(Node& node) noexcept {
+// A claim ends. Where it is the last one, but not the last reference, the index keeps it.
+void PrefixIndex::detach(Node& node, bool used) noexcept {
+  bool kept = false;
   for (Node* each = &node; each != nullptr; each = each->parent) {
-    if (--each->users > 0) continue;
-    each->last_use = clock_;  // until now it was in use
+    if (used) each->last_use = clock_;  // until now it was in use
+    if (kept || --each->users > 0) continue;
+    if (const uint32_t read = count_read(*each); read > 0) {
+      kept = true;
+      if (&keep(*each, read) == each) continue;
+    }
     count_evictable(*each, true);
     if (each->is_candidate()) offer(*each);
+  }
+}
+
+// How many blocks of a node there are up to the last one that somebody else refers to.
+uint32_t PrefixIndex::count_read(const Node& node) const noexcept {
+  for (size_t i = node.blocks.size(); i-- > 0;) {
+    const Pool& pool = groups_[i % groups_.size()]->pool;
+    if (node.blocks[i] != no_block && pool.references(block_id(node.blocks[i])) != 1)
+      return static_cast<uint32_t>(i / groups_.size()) + 1;
+  }
+  return 0;
+}
+
+// The index claims the first blocks of a node that has no claim: as a node of their own, or without
+// the memory for that, the whole node.
+Node& PrefixIndex::keep(Node& node, uint32_t blocks) noexcept {
+  Node* kept = &node;
+  try {
+    kept = &split(node, blocks);
+  } catch (const std::bad_alloc&) {
+  }
+  kept->users = 1;
+  unclaimed_.push_back(kept);
+  return *kept;
+}
+
+// What nobody else refers to any more becomes evictable.
+void PrefixIndex::review_unclaimed() noexcept {
+  for (size_t i = unclaimed_.size(); i-- > 0;) {
+    Node& node = *unclaimed_[i];
+    if (node.users == 1 && count_read(node) == node.size) continue;
+    unclaimed_[i] = unclaimed_.back();
+    unclaimed_.pop_back();
+    detach(node, false);
   }
 }
 
@@ -118,7 +159,7 @@ void PrefixIndex::withdraw(Node& node) noexcept {
 
 void PrefixIndex::move(Hold& hold, Node& node) noexcept {
   attach(node);
-  detach(*std::exchange(hold.node_, &node));
+  detach(*std::exchange(hold.node_, &node), true);
   hold.depth_ = node.end();
 }
 
@@ -163,6 +204,7 @@ void PrefixIndex::drop_if_empty(Space& space) noexcept {
 // So that one node more, if it becomes a candidate, cannot fail to be told to those who choose.
 void PrefixIndex::reserve_node(Space& space) {
   policy_->reserve(nodes_ + 1);
+  if (unclaimed_.capacity() < nodes_ + 1) reserve_more(unclaimed_, nodes_ + 1 - unclaimed_.size());
   if (space.quota != 0) space.own.reserve(space.nodes + 1);
 }
 
@@ -279,19 +321,24 @@ void PrefixIndex::find_tail(const Tree::Match& found, Tail& tail) const {
   if (std::find(blocks.begin(), blocks.end(), no_block) != blocks.end()) return;
   tail.blocks.assign(blocks.begin(), blocks.end());
   tail.tokens = found.common;
+  tail.node = found.next;
 }
 
-// So that it lives until it is copied.
-void PrefixIndex::retain(Tail& tail) const noexcept {
+// So that it lives until it is copied. A split since it was found has left its node begin with it.
+void PrefixIndex::retain(Tail& tail) noexcept {
   for (size_t g = 0; g < tail.blocks.size(); g++) {
     if (groups_[g]->pool.retain(tail.blocks[g]) == PKV_OK) continue;
-    tail.blocks.resize(g);
-    release(tail);
+    while (g-- > 0) groups_[g]->pool.release(tail.blocks[g]);
+    tail = {};
+    return;
   }
+  if (tail.node != nullptr) attach(*tail.node);
 }
 
-void PrefixIndex::release(Tail& tail) const noexcept {
+void PrefixIndex::release(Tail& tail) noexcept {
+  const std::lock_guard lock(mutex_);
   for (size_t g = 0; g < tail.blocks.size(); g++) groups_[g]->pool.release(tail.blocks[g]);
+  detach(*tail.node, false);
   tail = {};
 }
 
@@ -311,14 +358,16 @@ void PrefixFigures::add(const PrefixFigures& more) {
   pinned += more.pinned;
 }
 
-PrefixFigures PrefixIndex::figures(std::string_view salt) const {
+PrefixFigures PrefixIndex::figures(std::string_view salt) {
   const std::lock_guard lock(mutex_);
+  review_unclaimed();
   const auto found = spaces_.find(salt);
   return found != spaces_.end() ? found->second.figures : PrefixFigures{};
 }
 
-PrefixFigures PrefixIndex::figures() const {
+PrefixFigures PrefixIndex::figures() {
   const std::lock_guard lock(mutex_);
+  review_unclaimed();
   PrefixFigures all = gone_;
   for (const auto& [salt, space] : spaces_) all.add(space.figures);
   return all;

@@ -1,7 +1,10 @@
 // The prefix index of a cache: which texts are cached, in which blocks, and what goes when room is needed. One lock guards it.
 //
 // The index holds one reference to each of its blocks. A hold is a session's (or a snapshot's) claim on a path of the tree: all its blocks are
-// in use while there is one. Blocks of nodes without holds are evictable, so that with every block released
+// in use while there is one. Others claim a path, too: who copies from a block, and who writes the index into a file. A few have a reference
+// without a claim: a session that was trimmed into a block, a fork or a snapshot of before a block was cached. When the last claim on a node ends
+// and its blocks have other references, the index keeps that claim itself until they are gone. So blocks of nodes without claims are the
+// index's alone: they are evictable, and evicting one frees it.
 //   free + evictable = what can be had
 #pragma once
 
@@ -79,9 +82,10 @@ class PrefixIndex {
   struct Tail {
     std::vector<Block> blocks;  // by group; empty: there is none
     uint32_t tokens = 0;
+    Node* node = nullptr;       // claimed, so that the block is not evicted for its own copy
   };
   uint32_t match(Hold& hold, Tokens text, std::span<Sequence> sequences, Tail* tail);
-  void release(Tail& tail) const noexcept;
+  void release(Tail& tail) noexcept;
   // How many blocks a match would find; changes nothing.
   uint32_t cached(std::string_view salt, Tokens text);
   void count_matched(const Hold& hold, uint64_t asked, uint64_t matched) noexcept;  // tokens
@@ -92,7 +96,7 @@ class PrefixIndex {
 
   // Evicts until a group has so many free blocks; false, and nothing is evicted, where that cannot be.
   bool make_free(size_t group, uint64_t blocks) noexcept;
-  uint64_t evictable(size_t group) const;
+  uint64_t evictable(size_t group);
   // By group and position, true where a block of the sequences is the index's as well: what a session would give back, too.
   std::vector<std::vector<bool>> held_with(const Hold& hold, std::span<const Sequence> sequences) const;
 
@@ -106,20 +110,26 @@ class PrefixIndex {
   bool has_events() const { return events_.kept(); }
   size_t read_events(uint64_t& next, std::span<pkv_prefix_event> out, uint64_t& lost) const noexcept;
 
-  PrefixFigures figures(std::string_view salt) const;
-  PrefixFigures figures() const;
+  PrefixFigures figures(std::string_view salt);
+  PrefixFigures figures();
   // Drops what nobody uses, of one salt or (nullptr) of all.
   void clear(const std::string_view* salt) noexcept;
 
-  // All that is cached, with a reference to each block of its own: see image.h. Throws bad_alloc, and nothing is changed.
-  PrefixImage freeze() const;
+  // All that is cached, with a claim on it and a reference to each block: see image.h.
+  // Throws bad_alloc, and nothing is changed.
+  PrefixImage freeze();
+  void release(std::span<Node* const> claims) noexcept;  // of an image
 
   // For validation: references the index holds, by group and id, and its own equations. Throws INTERNAL.
   void validate(std::span<std::vector<uint64_t>> references) const;
 
  private:
   void attach(Node& node) noexcept;
-  void detach(Node& node) noexcept;
+  // used: as a text, which counts for the order of eviction.
+  void detach(Node& node, bool used) noexcept;
+  uint32_t count_read(const Node& node) const noexcept;
+  Node& keep(Node& node, uint32_t blocks) noexcept;
+  void review_unclaimed() noexcept;
   void offer(Node& node) noexcept;
   void withdraw(Node& node) noexcept;
   void move(Hold& hold, Node& node) noexcept;
@@ -140,7 +150,7 @@ class PrefixIndex {
   void hide_before_window(Path& path, size_t group, uint32_t depth) const;
   void retain_paths(uint32_t depth) const;
   void find_tail(const Tree::Match& found, Tail& tail) const;
-  void retain(Tail& tail) const noexcept;
+  void retain(Tail& tail) noexcept;
 
   void take_over(Hold& hold, Node& end, std::span<Sequence> sequences) noexcept;
   void store(Hold& hold, Tokens text, std::span<Sequence> sequences);
@@ -166,6 +176,7 @@ class PrefixIndex {
   const uint64_t quota_;               // of each salt that has none of its own
   EventLog events_;
   std::vector<uint64_t> evictable_;    // by group
+  std::pmr::vector<Node*> unclaimed_;  // nodes that the index keeps in use for references without a claim
 
   // Kept between calls for their room.
   std::pmr::vector<Path> paths_;       // by group, of a match

@@ -51,7 +51,7 @@ uint32_t PrefixIndex::unpin(std::string_view salt, Tokens text) {
     if (--node->pinned == 0) fewer += node->size;
   pinned_ -= fewer;
   space.figures.pinned -= fewer;
-  detach(*end);
+  detach(*end, true);
   return depth;
 }
 

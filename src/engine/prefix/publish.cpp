@@ -34,6 +34,7 @@ void PrefixIndex::publish(Hold& hold, Tokens text, std::span<Sequence> sequences
   }
 }
 
+
 // Another session has cached the same text: one copy is enough, and the older one stays.
 void PrefixIndex::take_over(Hold& hold, Node& end, std::span<Sequence> sequences) noexcept {
   const uint32_t from = hold.depth_;
@@ -130,6 +131,7 @@ static_assert(tokens_per_choice >= max_block_size);
 
 bool PrefixIndex::make_free(size_t group, uint64_t blocks) noexcept {
   const std::lock_guard lock(mutex_);
+  review_unclaimed();
   const Pool& pool = groups_[group]->pool;
   if (pool.free_count() + evictable_[group] < blocks) return false;
   while (pool.free_count() < blocks) {
@@ -202,8 +204,9 @@ void PrefixIndex::release_last(const Node& node, uint32_t count) noexcept {
   }
 }
 
-uint64_t PrefixIndex::evictable(size_t group) const {
+uint64_t PrefixIndex::evictable(size_t group) {
   const std::lock_guard lock(mutex_);
+  review_unclaimed();
   return evictable_[group];
 }
 
@@ -221,6 +224,7 @@ std::vector<std::vector<bool>> PrefixIndex::held_with(const Hold& hold, std::spa
 
 void PrefixIndex::clear(const std::string_view* salt) noexcept {
   const std::lock_guard lock(mutex_);
+  review_unclaimed();
   if (salt == nullptr) {
     while (Node* const victim = policy_->victim()) drop_last(*victim, victim->size, PKV_PREFIX_CLEARED);
     return;

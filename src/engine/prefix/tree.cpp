@@ -97,8 +97,8 @@ Tree::Match Tree::find(Node& from, Tokens text) const {
 }
 
 // The block after `inside` blocks of the node that begins with most tokens of `rest`.
-void Tree::find_common(const Node& node, uint32_t inside, Tokens rest, Match& match) const {
-  const auto consider = [&](const Node& next, uint32_t block) {
+void Tree::find_common(Node& node, uint32_t inside, Tokens rest, Match& match) const {
+  const auto consider = [&](Node& next, uint32_t block) {
     const uint32_t common = common_length(rest, block_tokens(next, block));
     if (common <= match.common) return;
     match.next = &next;

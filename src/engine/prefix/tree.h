@@ -85,7 +85,7 @@ class Tree {
     Node* node;
     uint32_t inside;
     uint32_t whole;
-    const Node* next = nullptr;
+    Node* next = nullptr;
     uint32_t common = 0;
   };
   Match find(Node& from, Tokens text) const;
@@ -108,7 +108,7 @@ class Tree {
 
  private:
   Tokens block_tokens(const Node& node, uint32_t inside) const { return Tokens(node.tokens).subspan(size_t{inside} * block_size_, block_size_); }
-  void find_common(const Node& node, uint32_t inside, Tokens rest, Match& match) const;
+  void find_common(Node& node, uint32_t inside, Tokens rest, Match& match) const;
   Node& make(Node* parent, uint32_t start);
   void free(Node* node) noexcept;
   void free_below(Node& node) noexcept;

@@ -57,6 +57,8 @@ void PrefixIndex::validate(std::span<std::vector<uint64_t>> references) const {
       const BlockState state = groups_[g]->pool.state(block_id(node.blocks[i]));
       if (state.generation != block_generation(node.blocks[i]) || state.filled != tree_.block_size())
         fail(PKV_INTERNAL, "index: block %u is of another life or not full", block_id(node.blocks[i]));
+      if (node.users == 0 && state.references != 1)
+        fail(PKV_INTERNAL, "index: block %u is evictable, but has %u references", block_id(node.blocks[i]), state.references);
       references[g][block_id(node.blocks[i])]++;
       evictable[g] += node.users == 0;
     }
