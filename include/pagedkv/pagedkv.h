@@ -30,7 +30,9 @@
  *   pkv_batch     one caller at a time
  *   pkv_snapshot  everything but close
  * Closing an object while another thread is inside a call on it returns PKV_BUSY.
- * After fork() the child may close inherited handles, nothing else: PKV_FORKED.
+ * After fork() the child may close inherited handles, nothing else (PKV_FORKED); it may make objects
+ * of its own and call the functions that need none, whatever other threads did at the fork.
+ * pthread_cancel() of a thread inside a call takes effect after the call.
  *
  * HANDLES are an index and a generation, never an address: a stale, forged or foreign handle is an error
  * (PKV_STALE_HANDLE, PKV_WRONG_CACHE), not a crash. Closing NULL is OK everywhere.

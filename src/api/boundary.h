@@ -1,5 +1,5 @@
 // The C boundary: every exported function runs inside guarded(), which lets no exception out, keeps the sentence for
-// pkv_last_error() and refuses calls from the caller's own hooks.
+// pkv_last_error(), refuses calls from the caller's own hooks and holds off pthread_cancel().
 #pragma once
 
 #include <exception>
@@ -9,6 +9,7 @@
 
 #include "api/handles.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "base/status.h"
 #include "base/structs.h"
 
@@ -20,6 +21,7 @@ pkv_status keep_error(pkv_status status, const char* sentence) noexcept;
 template <class Body>
 pkv_status guarded(const Body& body) noexcept {
   if (in_hook()) return keep_error(PKV_REENTRANT, "a call from inside a hook of the caller");
+  const os::WithoutCancellation whole;
   try {
     body();
     return PKV_OK;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <mutex>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -38,6 +38,7 @@ struct alignas(64) Slot {
   void* object = nullptr;
   std::atomic<Stripe*> stripes{nullptr};  // made for the first striped object, kept for the next ones
   std::atomic<uint64_t> epoch{0};  // also read without a lease: whoever reads that of the slot's next life fails to take the lease
+  std::atomic<uint64_t> closed_in{0};  // the epoch of the child that closes what it inherited; 0: none
 };
 
 namespace {
@@ -112,27 +113,27 @@ class Table {
   static uint64_t tagged(uint64_t head, uint32_t index) { return ((head >> index_bits) + 1) << index_bits | index; }
 
   void add_chunk() {
-    const std::lock_guard lock(growing_);
-    if ((free_.load(std::memory_order_relaxed) & no_index) != no_index) return;  // somebody else did
-    if (chunk_count_ == max_chunks) fail(PKV_NO_MEMORY, "%u handles are open, which is the limit", max_chunks * chunk_slots);
-    Slot* const slots = new Slot[chunk_slots];
-    const uint32_t base = chunk_count_ * chunk_slots;
+    const auto empty = [](const std::atomic<Slot*>& chunk) { return chunk.load(std::memory_order_relaxed) == nullptr; };
+    const auto place = std::find_if(chunks_.begin(), chunks_.end(), empty);
+    if (place == chunks_.end()) fail(PKV_NO_MEMORY, "%u handles are open, which is the limit", max_chunks * chunk_slots);
+    auto slots = std::make_unique<Slot[]>(chunk_slots);
+    const uint32_t base = static_cast<uint32_t>(place - chunks_.begin()) * chunk_slots;
     for (uint32_t i = 0; i < chunk_slots; i++) slots[i].index = base + i;
-    chunks_[chunk_count_++].store(slots, std::memory_order_release);
-    for (uint32_t i = chunk_slots; i-- > 0;) give_back(&slots[i]);
+    Slot* before = nullptr;
+    if (!place->compare_exchange_strong(before, slots.get(), std::memory_order_acq_rel)) return;  // somebody else did
+    Slot* const added = slots.release();
+    for (uint32_t i = chunk_slots; i-- > 0;) give_back(&added[i]);
   }
 
   std::array<std::atomic<Slot*>, max_chunks> chunks_{};
   std::atomic<uint64_t> free_{no_index};
   std::atomic<uint64_t> free_striped_{no_index};
-  std::mutex growing_;
-  uint32_t chunk_count_ = 0;
 };
 
-// Never destroyed: a handle may be used while the process ends.
+// There before any code runs, and never destroyed: a handle may be used while the process ends.
 Table& table() {
-  static Table* const instance = new Table;
-  return *instance;
+  static constinit Table instance;
+  return instance;
 }
 
 uint64_t handle_of(const Slot& slot, uint64_t word) {
@@ -189,6 +190,10 @@ const char* kind_name(Kind kind) {
 Kind handle_kind(uint64_t handle) { return static_cast<Kind>(handle >> kind_shift & 0xF); }
 
 Lease::Lease(uint64_t handle, Kind kind, Access access) : slot_(&find(handle, kind)), handle_(handle), access_(access) {
+  if (inherited()) {
+    take_inherited();
+    return;
+  }
   if (is_striped(kind)) {
     access == Access::read ? enter() : shut_out();
     return;
@@ -210,6 +215,16 @@ void Lease::check(uint64_t word) const {
   if (inherited() && access_ != Access::close) fail_forked(handle_);
 }
 
+// For closing. Whoever held a lease does not exist in this process, but another thread of it may
+// close the same handle: one of them is the first.
+void Lease::take_inherited() {
+  check(slot_->word.load(std::memory_order_acquire));
+  const uint64_t now = os::fork_epoch();
+  uint64_t before = slot_->closed_in.load(std::memory_order_relaxed);
+  if (before == now || !slot_->closed_in.compare_exchange_strong(before, now, std::memory_order_acquire)) fail_busy(handle_);
+  slot_->word.store((handle_ >> 32) << 32 | live | written, std::memory_order_relaxed);
+}
+
 // False where a batch holds it.
 bool Lease::acquire() {
   // Acquire: the fields of the slot, and what the last writer did to the object, are seen.
@@ -217,9 +232,7 @@ bool Lease::acquire() {
   for (;;) {
     check(word);
     uint64_t wanted;
-    if (inherited()) {
-      wanted = (handle_ >> 32) << 32 | live | written;  // whoever held a lease does not exist in this process
-    } else if (word & held) {
+    if (word & held) {
       return false;
     } else if ((word & written) || (access_ != Access::read && (word & readers))) {
       fail_busy(handle_);
@@ -255,10 +268,9 @@ void Lease::shut_out() {
   do {
     check(word);
     // Before the mark: readers that are inside anyhow are no reason to turn others away.
-    if (!inherited() && ((word & written) || has_readers())) fail_busy(handle_);
+    if ((word & written) || has_readers()) fail_busy(handle_);
   } while (!slot_->word.compare_exchange_weak(word, word | written, std::memory_order_seq_cst, std::memory_order_acquire));
-  // Whoever is counted in an inherited slot does not exist in this process.
-  if (inherited() || !has_readers()) return;
+  if (!has_readers()) return;
   slot_->word.fetch_and(~written, std::memory_order_release);
   fail_busy(handle_);
 }
@@ -306,6 +318,7 @@ Lease::~Lease() {
     leased->word.fetch_sub(1, std::memory_order_release);
   else
     leased->word.fetch_and(~written, std::memory_order_release);
+  if (inherited()) slot_->closed_in.store(0, std::memory_order_release);
 }
 
 void* Lease::address() const { return slot_->object; }
@@ -363,7 +376,8 @@ std::vector<uint64_t> list_children(uint64_t parent, Kind kind) {
 void lock_child(uint64_t handle, Kind kind, std::vector<Lease>& leases) {
   Slot* const slot = table().at(handle & no_index);
   const uint64_t word = slot->word.load(std::memory_order_acquire);
-  if (kind == Kind::session && (word & held) && generation_of(word) == handle >> 32) {
+  const bool own = slot->epoch.load(std::memory_order_relaxed) == os::fork_epoch();
+  if (own && kind == Kind::session && (word & held) && generation_of(word) == handle >> 32) {
     // Its batch is locked already, so nobody else reaches it: take it over.
     slot->word.store((handle >> 32) << 32 | live | held | written, std::memory_order_release);
     leases.push_back(Lease(slot));

@@ -3,8 +3,7 @@
 // A slot's word holds its generation and who uses it now: nobody, several readers, one writer, or a batch. One compare-and-swap checks
 // the generation and takes the lease, so that a stale or forged handle is told before anything is followed, and an
 // object cannot be closed under a call. Readers of a pool or a cache do not write to the word: each thread counts itself in a stripe of
-// the slot. Slots are never freed, nor are their stripes. Taking, leasing and freeing a slot is lock-free; only
-// adding a chunk of slots takes a lock.
+// the slot. Slots are never freed, nor are their stripes. Nothing here takes a lock.
 #pragma once
 
 #include <atomic>
@@ -54,6 +53,7 @@ class Lease {
   friend void lock_child(uint64_t handle, Kind kind, std::vector<Lease>& leases);
   void* address() const;
   void check(uint64_t word) const;
+  void take_inherited();
   bool acquire();
   void enter();
   void shut_out();

@@ -71,6 +71,9 @@ unsigned processor_count() {
   return n > 0 ? static_cast<unsigned>(n) : 1;
 }
 
+WithoutCancellation::WithoutCancellation() noexcept { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+WithoutCancellation::~WithoutCancellation() { pthread_setcancelstate(before_, nullptr); }
+
 uint64_t fork_epoch() { return epoch.load(std::memory_order_relaxed); }
 
 }  // namespace pkv::os

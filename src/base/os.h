@@ -27,6 +27,18 @@ void lower_priority();
 // What this thread has had of the processors.
 std::chrono::nanoseconds thread_time();
 
+// While it lives pthread_cancel() of this thread waits: a call is done or not begun, never in between.
+class WithoutCancellation {
+ public:
+  WithoutCancellation() noexcept;
+  ~WithoutCancellation();
+  WithoutCancellation(const WithoutCancellation&) = delete;
+  WithoutCancellation& operator=(const WithoutCancellation&) = delete;
+
+ private:
+  int before_;
+};
+
 // Rises by one in the child at each fork(): an object made under another epoch was inherited.
 uint64_t fork_epoch();
 

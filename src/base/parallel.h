@@ -29,6 +29,7 @@ class Workers {
   using Call = void (*)(const void*, size_t, unsigned);
   void run(size_t n, Call task, const void* context);
   void run_by_caller(size_t n, Call task, const void* context) const;
+  void run_on_new_threads(size_t n, Call task, const void* context) const;
 
   struct Arena;
   const pkv_runner runner_;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/checked.h"
+#include "base/made_once.h"
 #include "engine/attend.h"
 #include "engine/rows.h"
 #include "kernels/formats.h"
@@ -105,8 +106,8 @@ std::vector<AttendSequence> check_sequences(const pkv_kv_view& kv, const KvView&
 }
 
 ScratchPool& default_scratch() {
-  static ScratchPool* const pool = new ScratchPool(*std::pmr::new_delete_resource());
-  return *pool;
+  static constinit std::atomic<ScratchPool*> place{nullptr};
+  return made_once(place, [] { return std::make_unique<ScratchPool>(*std::pmr::new_delete_resource()); });
 }
 
 }  // namespace

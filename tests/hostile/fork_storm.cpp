@@ -1,0 +1,255 @@
+// fork() at random moments while other threads are in the middle of every kind of call: fork_storm RUNS.
+// Each child closes what it inherited from two threads at once, makes objects of its own and calls
+// the functions that need none. Ends with 0, or with a sentence.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <set>
+#include <thread>
+
+#include "../support/source.h"
+#include "../systems/memory_store.h"
+#include "support.h"
+
+using namespace hostile;
+
+namespace {
+
+constexpr uint32_t prompt = 40;
+
+std::vector<int32_t> text(uint32_t name) {
+  std::vector<int32_t> tokens(prompt);
+  for (uint32_t i = 0; i < prompt; i++) tokens[i] = static_cast<int32_t>(name * 1000 + i);
+  return tokens;
+}
+
+pkv_pool make_pool() {
+  auto config = made<pkv_pool_config>(pkv_pool_config_init);
+  config.blocks = 64;
+  pkv_pool pool = nullptr;
+  OK(pkv_pool_create(&config, &pool));
+  return pool;
+}
+
+// A cache with an index and a store behind it, and one of each thing that it hands out.
+struct House {
+  explicit House(uint32_t threads) {
+    pkv_cache_config config = small_model(256);
+    auto prefix = made<pkv_prefix_config>(pkv_prefix_config_init);
+    auto tier = made<pkv_store_config>(pkv_store_config_init);
+    table = store.table();
+    tier.store = &table;
+    config.prefix = &prefix;
+    config.store = &tier;
+    config.threads = threads;
+    OK(pkv_cache_create(&config, &cache));
+    OK(pkv_session_open(cache, nullptr, &session));
+    run(session, text(0));
+    OK(pkv_session_open(cache, nullptr, &stepping));
+    const uint32_t one = 1;
+    OK(pkv_batch_begin(cache, 1, &stepping, &one, nullptr, &batch));
+    OK(pkv_snapshot_take(session, &snapshot));
+    pool = make_pool();
+  }
+
+  // A step of a whole text, whose tokens the index gets.
+  void run(pkv_session target, const std::vector<int32_t>& tokens) const {
+    const auto n = static_cast<uint32_t>(tokens.size());
+    pkv_batch step = nullptr;
+    OK(pkv_batch_begin(cache, 1, &target, &n, nullptr, &step));
+    const std::vector<float> kv = numbers(n * kv_floats, 1), q = numbers(n * q_floats, 2);
+    std::vector<float> out(n * q_floats);
+    const pkv_tensor rows = tensor(kv.data()), queries = tensor(q.data()), results = tensor(out.data());
+    for (uint32_t layer = 0; layer < layers; layer++) {
+      OK(pkv_batch_write(step, layer, &rows, &rows));
+      OK(pkv_batch_attend(step, layer, nullptr, &queries, &results));
+    }
+    OK(pkv_batch_commit(step, tokens.data()));
+  }
+
+  systems::MemoryStore store;
+  pkv_store table{};
+  pkv_cache cache = nullptr;
+  pkv_session session = nullptr, stepping = nullptr;
+  pkv_batch batch = nullptr;
+  pkv_snapshot snapshot = nullptr;
+  pkv_pool pool = nullptr;
+};
+
+// Attention over memory of our own, by two threads; returns the results.
+std::vector<float> attend_alone() {
+  constexpr uint32_t rows = 64;
+  static const std::vector<float> kv = numbers(rows * kv_floats, 3), q = numbers(2 * q_floats, 4);
+  auto view = empty<pkv_kv_view>();
+  view.dtype = PKV_F32;
+  view.layout = PKV_LAYOUT_PLAIN;
+  view.block_size = rows;
+  view.kv_heads = kv_heads;
+  view.key_dim = view.value_dim = dim;
+  view.blocks = 1;
+  view.k = view.v = kv.data();
+  view.k_row_stride = view.v_row_stride = kv_floats;
+  view.k_head_stride = view.v_head_stride = dim;
+  const uint32_t queries[2] = {1, 1}, tables[2] = {0, 0};
+  const uint64_t lengths[2] = {rows, rows / 2};
+  auto sequences = empty<pkv_attention_sequences>();
+  sequences.query_heads = query_heads;
+  sequences.count = 2;
+  sequences.query_lengths = queries;
+  sequences.kv_lengths = lengths;
+  sequences.block_tables = tables;
+  sequences.block_table_stride = 1;
+  std::vector<float> out(2 * q_floats);
+  const pkv_tensor q_rows = tensor(q.data()), out_rows = tensor(out.data());
+  OK(pkv_attention(&view, &sequences, nullptr, &q_rows, &out_rows));
+  return out;
+}
+
+// ---- What other threads do at a fork ----------------------------------------------------------
+
+void play_sessions(const House& house, uint32_t seed) {
+  pkv_session session = nullptr, child = nullptr;
+  OK(pkv_session_open(house.cache, nullptr, &session));
+  const std::vector<int32_t> tokens = text(1 + seed % 5);
+  uint64_t matched = 0;
+  OK(pkv_session_match_prefix(session, tokens.size(), tokens.data(), &matched));
+  if (matched < tokens.size()) house.run(session, {tokens.begin() + static_cast<int64_t>(matched), tokens.end()});
+  OK(pkv_session_fork(session, &child));
+  OK(pkv_session_trim(child, 10));
+  OK(pkv_session_suspend(child));
+  uint64_t length = 0, total = 0;
+  OK(pkv_session_resume(child, &length, &total, nullptr));
+  OK(pkv_session_close(child));
+  OK(pkv_session_close(session));
+}
+
+void play_files(const House& house) {
+  static thread_local std::vector<unsigned char> bytes(1 << 20);
+  auto stream = made<pkv_stream>(pkv_stream_init);
+  stream.kind = PKV_STREAM_BUFFER;
+  stream.data = bytes.data();
+  stream.size = bytes.size();
+  auto config = made<pkv_file_config>(pkv_file_config_init);
+  config.prefix_index = 1;
+  const pkv_file_item item = {nullptr, house.snapshot, 1};
+  uint64_t size = 0;
+  OK(pkv_file_save(house.cache, 1, &item, &config, &stream, &size));
+  stream.size = size;
+  pkv_session loaded = nullptr;
+  size_t count = 0;
+  if (pkv_file_load(house.cache, &config, &stream, 1, &loaded, nullptr, &count) == PKV_OK) OK(pkv_session_close(loaded));
+}
+
+void play_caches() {
+  pkv_cache_config config = small_model(8);
+  config.threads = 2;
+  pkv_cache cache = nullptr;
+  OK(pkv_cache_create(&config, &cache));
+  std::array<pkv_session, 40> sessions{};
+  for (pkv_session& session : sessions) OK(pkv_session_open(cache, nullptr, &session));
+  OK(pkv_cache_destroy(cache));
+}
+
+void play_pools(const House& house) {
+  pkv_block blocks[16];
+  OK(pkv_pool_alloc(house.pool, 16, blocks));
+  OK(pkv_pool_release(house.pool, 16, blocks));
+  OK(pkv_pool_destroy(make_pool()));
+}
+
+void play_looks(const House& house) {
+  stats_of(house.cache);
+  size_t size = 0;
+  pkv_cache_format_metrics(house.cache, 0, nullptr, &size);
+  const std::vector<int32_t> tokens = text(1);
+  uint64_t hashes[2], cached = 0;
+  OK(pkv_prefix_hash_blocks(nullptr, 0, block_size, tokens.size(), tokens.data(), hashes));
+  OK(pkv_store_prefetch(house.cache, nullptr, 0, tokens.size(), tokens.data()));
+  OK(pkv_store_wait(house.cache, nullptr, 0, tokens.size(), tokens.data(), 1, &cached));
+  OK(pkv_prefix_clear(house.cache, nullptr, PKV_ALL_SALTS));
+}
+
+// ---- What a child does ------------------------------------------------------------------------
+
+// Two threads close the same handle: one of them does it, and the other is told so.
+template <class Handle>
+void close_twice(pkv_status (*close)(Handle), Handle handle) {
+  pkv_status statuses[2];
+  std::thread other([&] { statuses[1] = close(handle); });
+  statuses[0] = close(handle);
+  other.join();
+  std::sort(statuses, statuses + 2);
+  HOSTILE_CHECK(statuses[0] == PKV_OK && (statuses[1] == PKV_STALE_HANDLE || statuses[1] == PKV_BUSY), "two closes: %d and %d",
+                static_cast<int>(statuses[0]), static_cast<int>(statuses[1]));
+}
+
+void check_child(const House& inherited, const std::vector<float>& expected, bool children_first) {
+  uint64_t length = 0;
+  WANT(PKV_FORKED, pkv_session_length(inherited.session, &length));
+  if (children_first) {
+    close_twice(pkv_batch_abort, inherited.batch);
+    close_twice(pkv_session_close, inherited.stepping);
+    close_twice(pkv_snapshot_close, inherited.snapshot);
+    close_twice(pkv_session_close, inherited.session);
+  }
+  close_twice(pkv_pool_destroy, inherited.pool);
+  close_twice(pkv_cache_destroy, inherited.cache);
+  // Each new handle is one of its own: a slot that was freed twice would be given out twice.
+  std::set<pkv_pool> pools;
+  for (int i = 0; i < 40; i++) {
+    const pkv_pool pool = make_pool();
+    HOSTILE_CHECK(pools.insert(pool).second, "two pools have the handle %p", static_cast<void*>(pool));
+  }
+  for (const pkv_pool pool : pools) OK(pkv_pool_destroy(pool));
+  HOSTILE_CHECK(attend_alone() == expected, "other numbers in the child");
+  House own(2);
+  play_sessions(own, 1);
+  play_files(own);
+  play_looks(own);
+  OK(pkv_cache_validate(own.cache));
+  OK(pkv_cache_destroy(own.cache));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const uint64_t runs = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 40;
+  const House house(2);
+  const std::vector<float> expected = attend_alone();
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> calls{0};
+  std::vector<std::thread> others;
+  const std::vector<std::function<void()>> plays = {
+      [&] { play_sessions(house, static_cast<uint32_t>(calls.load())); }, [&] { play_files(house); }, [] { play_caches(); },
+      [&] { play_pools(house); }, [&] { play_looks(house); }, [] { attend_alone(); }};
+  std::atomic<bool> failed{false};
+  for (const auto& play : plays)
+    others.emplace_back([&stop, &calls, &failed, &play] {
+      try {
+        for (; !stop; calls++) play();
+      } catch (const std::exception& error) {
+        if (!failed.exchange(true)) std::fprintf(stderr, "fork_storm: a thread of the parent: %s\n", error.what());
+      }
+    });
+  Source random(7);
+  uint64_t done = 0;
+  for (; done < runs && !failed; done++) {
+    std::this_thread::sleep_for(std::chrono::microseconds(random.below(2000)));
+    const std::string sentence = in_child([&] { check_child(house, expected, done % 2 == 0); }, 60);
+    if (sentence.empty()) continue;
+    std::fprintf(stderr, "fork_storm: child %llu: %s\n", static_cast<unsigned long long>(done), sentence.c_str());
+    failed = true;
+  }
+  stop = true;
+  for (std::thread& other : others) other.join();
+  if (failed) return 1;
+  OK(pkv_cache_validate(house.cache));
+  std::printf("%llu children of a process in %llu rounds of calls: all of them closed, began anew and computed\n",
+              static_cast<unsigned long long>(done), static_cast<unsigned long long>(calls.load()));
+  return 0;
+}
