@@ -131,6 +131,7 @@ bool Tier::give_way() noexcept {
     any = !dropped.empty();
   }
   dropped.clear();
+  in_need_.fetch_add(1, std::memory_order_relaxed);
   const auto let_go = [&](std::mutex& mutex, std::optional<Content>& content) {
     const std::lock_guard lock(mutex);
     any = any || content.has_value();
@@ -138,8 +139,15 @@ bool Tier::give_way() noexcept {
   };
   let_go(writing_mutex_, writing_);
   if (std::this_thread::get_id() != reader_id_.load(std::memory_order_relaxed)) let_go(reading_mutex_, reading_);  // its own blocks are those it asks for
+  in_need_.fetch_sub(1, std::memory_order_relaxed);
   done_.notify_all();
   return any;
+}
+
+// A thread that locks again at once would keep those out who wait. What it does for one lock is short, and
+// so is their wait.
+void Tier::let_others_in() const noexcept {
+  while (in_need_.load(std::memory_order_relaxed) > 0) std::this_thread::yield();
 }
 
 uint64_t Tier::flush(Clock::time_point until) noexcept {
@@ -308,6 +316,7 @@ size_t Tier::write_batch(std::span<const ContentKey> keys, Tokens text, size_t f
   unsigned char* at = write_buffer_.data();
   for (size_t i = 0; i < keys.size(); i++) {
     const size_t position = first + i / groups(), g = i % groups();
+    let_others_in();
     const std::lock_guard lock(writing_mutex_);  // of one block: who is in need of blocks does not wait for more
     if (!writing_) return 0;
     const Sequence& sequence = writing_->sequences()[g];

@@ -114,6 +114,7 @@ class Tier {
   // The keys of positions [from, to) of a text.
   std::vector<ContentKey> keys_of(std::string_view salt, Tokens text, uint64_t from, uint64_t to) const;
 
+  void let_others_in() const noexcept;
   // The first time that there is something to do for it. Throws bad_alloc, NO_MEMORY.
   void start(std::thread& thread, std::vector<unsigned char>& buffer, void (Tier::*run)() noexcept);
   void run_writer() noexcept;
@@ -128,10 +129,13 @@ class Tier {
   Found look_up(const Reading& reading, uint64_t from);
   void forget_missing(std::span<const ContentKey> keys, std::span<const unsigned char> there);
   uint64_t usable(const Found& found, uint64_t to) const;
+  uint64_t end_of_sinks(const Found& found, uint64_t to, size_t g) const;
+  uint64_t end_of_window(const Found& found, uint64_t to, size_t g) const;
   bool needed(const Found& found, uint64_t position, size_t g) const;
   uint64_t begin_content(const Reading& reading);
   Items read_items(const Found& found, Tokens text, uint64_t first, uint64_t& count);
-  bool add_blocks(const Found& found, Tokens text, uint64_t first, uint64_t count, const Items& items);
+  bool add_in_turns(const Found& found, Tokens text, uint64_t first, uint64_t count, const Items& items);
+  bool add_blocks(const Found& found, Tokens text, uint64_t first, uint64_t count, const Items& items, size_t& item);
 
   Cache& cache_;
   const std::vector<unsigned char> secret_;
@@ -155,6 +159,7 @@ class Tier {
 
   // Who holds several takes reading_mutex_ first, then queue_mutex_, then writing_mutex_: the reader asks for blocks, and so may find itself in give_way().
   std::mutex writing_mutex_, reading_mutex_;
+  std::atomic<unsigned> in_need_{0};    // threads in give_way(), who get these before the two threads do
   std::optional<Content> writing_, reading_;
 
   uint64_t steps_seen_ = 0;             // by the writer: how many had ended, and when the last of them was seen

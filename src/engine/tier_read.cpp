@@ -1,5 +1,6 @@
 // What comes back from a store.
 #include <algorithm>
+#include <utility>
 
 #include "engine/tier.h"
 
@@ -10,6 +11,7 @@ namespace {
 constexpr size_t most_reads = 64;
 constexpr size_t probed_at_once = 256;
 constexpr uint8_t usual_retention = 1;
+constexpr uint64_t turn_bytes = uint64_t{1} << 20;  // added while others wait who are short of blocks
 
 }  // namespace
 
@@ -27,6 +29,7 @@ void Tier::prefetch(std::string_view salt, Tokens text) {
     if (reads_.size() > most_reads) reads_.erase(std::next(reads_.begin()));  // the first one is under way
   }
   queued_.notify_all();
+  done_.notify_all();  // whoever waits for the one that was let go
 }
 
 void Tier::fetch(std::string_view salt, Tokens text) {
@@ -38,13 +41,16 @@ void Tier::fetch(std::string_view salt, Tokens text) {
 void Tier::wait(std::string_view salt, Tokens text, Clock::time_point until) {
   std::unique_lock lock(queue_mutex_);
   done_.wait_until(lock, until, [&] {
-    return std::none_of(reads_.begin(), reads_.end(), [&](const Reading& each) { return each.concerns(salt, text); });
+    return std::none_of(reads_.begin(), reads_.end(), [&](const Reading& each) { return !each.cancelled && each.concerns(salt, text); });
   });
 }
 
 void Tier::cancel(std::string_view salt, Tokens text) {
-  const std::lock_guard lock(queue_mutex_);
-  for (Reading& each : reads_) each.cancelled = each.cancelled || each.concerns(salt, text);
+  {
+    const std::lock_guard lock(queue_mutex_);
+    for (Reading& each : reads_) each.cancelled = each.cancelled || each.concerns(salt, text);
+  }
+  done_.notify_all();
 }
 
 void Tier::run_reader() noexcept {
@@ -86,7 +92,7 @@ void Tier::read(Reading& reading) {
     const uint64_t asked = std::min<uint64_t>(batch_, found.to - first);
     uint64_t count = asked;
     const Items items = read_items(found, text, first, count);
-    if (!add_blocks(found, text, first, count, items) || count < asked) return;
+    if (!add_in_turns(found, text, first, count, items) || count < asked) return;
     first += count;
   }
 }
@@ -139,14 +145,29 @@ bool Tier::needed(const Found& found, uint64_t position, size_t g) const {
 
 // The longest beginning up to a position of which every group can have what it needs.
 uint64_t Tier::usable(const Found& found, uint64_t to) const {
-  for (; to > found.from; to--) {
-    Found shorter{found.from, to, {}, {}};
-    bool complete = true;
-    for (uint64_t position = found.from; position < to && complete; position++)
-      for (size_t g = 0; g < groups() && complete; g++)
-        complete = !needed(shorter, position, g) || found.there[(position - found.from) * groups() + g] != 0;
-    if (complete) break;
+  for (size_t g = 0; g < groups(); g++) to = std::min(to, end_of_sinks(found, to, g));
+  // A position must be the end of enough blocks in a row: it is, in every group, or a smaller one is tried.
+  for (size_t agreed = 0, g = 0; agreed < groups(); g = (g + 1) % groups()) {
+    const uint64_t before = std::exchange(to, end_of_window(found, to, g));
+    agreed = to == before ? agreed + 1 : 1;
   }
+  return to;
+}
+
+// Of a group, the end of the longest beginning up to `to` that lacks none of its sinks.
+uint64_t Tier::end_of_sinks(const Found& found, uint64_t to, size_t g) const {
+  const uint64_t sinks = group(g).shape.window == 0 ? 0 : group(g).blocks_for(group(g).shape.sinks);
+  for (uint64_t position = found.from; position < std::min(to, sinks); position++)
+    if (found.there[(position - found.from) * groups() + g] == 0) return position;
+  return to;
+}
+
+// Of a group, the end of the longest beginning up to `to` that lacks nothing of its last window.
+uint64_t Tier::end_of_window(const Found& found, uint64_t to, size_t g) const {
+  if (group(g).shape.window == 0) return to;
+  const uint64_t window = group(g).blocks_for(group(g).shape.window);
+  for (uint64_t position = to; position > found.from && position + window > to; position--)
+    if (found.there[(position - 1 - found.from) * groups() + g] == 0) to = position - 1;
   return to;
 }
 
@@ -199,16 +220,27 @@ Tier::Items Tier::read_items(const Found& found, Tokens text, uint64_t first, ui
   return items;
 }
 
-// Into blocks of the cache and into the index. False: there are no blocks for them, or they were let go.
-bool Tier::add_blocks(const Found& found, Tokens text, uint64_t first, uint64_t count, const Items& items) {
+// Into blocks of the cache and into the index, a little at a time: who is short of blocks meanwhile
+// waits for that little. False: there are no blocks for them, or they were let go.
+bool Tier::add_in_turns(const Found& found, Tokens text, uint64_t first, uint64_t count, const Items& items) {
+  const uint64_t turn = std::max<uint64_t>(turn_bytes / position_bytes_, 1);
+  size_t item = 0;
+  for (const uint64_t end = first + count; first < end; first += turn)
+    if (!add_blocks(found, text, first, std::min(turn, end - first), items, item)) return false;
+  return count > 0;
+}
+
+// item: of items, the next one; it moves on.
+bool Tier::add_blocks(const Found& found, Tokens text, uint64_t first, uint64_t count, const Items& items, size_t& item) {
+  let_others_in();
   const std::lock_guard lock(reading_mutex_);
-  if (!reading_ || count == 0) return false;
+  if (!reading_) return false;
   std::vector<uint64_t> counts(groups());
   for (uint64_t position = first; position < first + count; position++)
     for (size_t g = 0; g < groups(); g++) counts[g] += needed(found, position, g);
   Taken taken(cache_, counts, cache_.config().watermark, nullptr, "prefetch");
   for (size_t g = 0; g < groups(); g++) reading_->sequences()[g].make_room(count, 0);
-  size_t item = 0;
+  const size_t before = item;
   for (uint64_t position = first; position < first + count; position++)
     for (size_t g = 0; g < groups(); g++) {
       Sequence& sequence = reading_->sequences()[g];
@@ -223,7 +255,7 @@ bool Tier::add_blocks(const Found& found, Tokens text, uint64_t first, uint64_t 
       load_block_value(cache_.kernels(), {&group(g), sequence.ids()}, position, static_cast<const unsigned char*>(items[item].data));
       read_bytes_.fetch_add(items[item++].size, std::memory_order_relaxed);
     }
-  read_.fetch_add(item, std::memory_order_relaxed);
+  read_.fetch_add(item - before, std::memory_order_relaxed);
   const auto end = static_cast<std::ptrdiff_t>((first + count) * block_size());
   reading_->tokens().insert(reading_->tokens().end(), text.begin() + static_cast<std::ptrdiff_t>(first * block_size()), text.begin() + end);
   cache_.prefix()->publish(reading_->hold(), reading_->tokens(), reading_->sequences(), true);

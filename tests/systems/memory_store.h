@@ -40,6 +40,10 @@ class MemoryStore {
     const std::lock_guard lock(mutex_);
     items_[key] = std::move(value);
   }
+  void lose(const std::string& key) {
+    const std::lock_guard lock(mutex_);
+    items_.erase(key);
+  }
 
   std::atomic<int> closed{0}, error{0};  // error: what calls return instead
   std::atomic<uint64_t> puts{0}, gets{0}, capacity{UINT64_MAX};

@@ -2,6 +2,8 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <future>
+#include <set>
 #include <thread>
 
 #include "memory_store.h"
@@ -352,6 +354,81 @@ TEST_F(TierTest, PrefetchesCanBeGivenUp) {
   EXPECT_EQ(0u, cached);
   CHECK(pkv_store_wait(cache_, nullptr, 0, 64, first.data(), long_time, &cached));
   EXPECT_EQ(64u, cached);
+}
+
+// Whoever waits for a prefetch that was given up goes on, while the store still stands.
+TEST_F(TierTest, WaitersOfAPrefetchThatWasGivenUpGoOn) {
+  make(64);
+  const auto prefetch = [&](const Text& each) { CHECK(pkv_store_prefetch(cache_, nullptr, 0, each.size(), each.data())); };
+  const auto wait_for = [&](const Text& each) {
+    return std::async(std::launch::async, [this, each] {
+      uint64_t cached = 99;
+      CHECK(pkv_store_wait(cache_, nullptr, 0, each.size(), each.data(), long_time, &cached));
+      return cached;
+    });
+  };
+  const auto ends = [](std::future<uint64_t>& waiter) { return waiter.wait_for(std::chrono::milliseconds(long_time / 2)) == std::future_status::ready; };
+  const Text first = text(1, 64), cancelled = text(2, 64), dropped = text(3, 64);
+  store_away(first);
+  memory_.hold();
+  prefetch(first);
+  prefetch(cancelled);
+  std::future<uint64_t> waiter = wait_for(cancelled);
+  CHECK(pkv_store_cancel(cache_, nullptr, 0, cancelled.size(), cancelled.data()));
+  EXPECT_TRUE(ends(waiter)) << "cancelled";
+  prefetch(dropped);
+  waiter = wait_for(dropped);
+  for (int32_t name = 10; name < 80; name++) prefetch(text(name, 64));  // more than are kept
+  EXPECT_TRUE(ends(waiter)) << "dropped";
+  memory_.go_on();
+}
+
+// A step that needs the blocks of a prefetch waits for a little of what is read, not for all of it.
+TEST_F(TierTest, AStepDoesNotWaitForALongPrefetch) {
+  constexpr uint64_t blocks = 400;
+  block_size_ = 256;
+  config_.buffer_bytes = 1 << 28;  // all of the text at once
+  make(blocks);
+  const Text whole = text(1, blocks * block_size_);
+  {
+    Session session = open(cache_);
+    extend(session, whole);
+  }
+  flush();
+  uint64_t read = 2 * blocks;
+  for (int round = 0; round < 50 && read == 2 * blocks; round++) {
+    CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+    const uint64_t before = stats().read_items, bytes = stats().read_bytes;
+    CHECK(pkv_store_prefetch(cache_, nullptr, 0, whole.size(), whole.data()));
+    while (stats().read_bytes == bytes) std::this_thread::yield();
+    press(blocks);  // in the middle of it, unless this thread had to wait for a processor
+    read = stats().read_items - before;
+    uint64_t cached = 0;
+    CHECK(pkv_store_wait(cache_, nullptr, 0, whole.size(), whole.data(), long_time, &cached));
+  }
+  EXPECT_LT(read, 2 * blocks) << "it waited until all of the text was there";
+}
+
+// A store that has lost one item: without one of the full group a text ends there, without one of the
+// window group it ends where the last window of 24 tokens, two blocks, is complete.
+TEST_F(TierTest, TheLongestBeginningWithItsLastWindow) {
+  make(64, 24);
+  const Text whole = text(1, 8 * 16 + 5);
+  store_away(whole);
+  const auto items = memory_.items();
+  ASSERT_EQ(16u, items.size());
+  std::multiset<uint64_t> found, expected;
+  for (const auto& [key, value] : items) {
+    memory_.lose(key);
+    make(64, 24);
+    found.insert(fetch(whole) / 16);
+    memory_.replace(key, value);
+  }
+  for (uint64_t lost = 0; lost < 8; lost++) {
+    expected.insert(lost);
+    expected.insert(lost < 6 ? 8 : lost);
+  }
+  EXPECT_EQ(expected, found);
 }
 
 TEST_F(TierTest, APrefetchTakesNothingThatIsInUse) {
