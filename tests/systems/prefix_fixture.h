@@ -29,7 +29,8 @@ class Prefix : public testing::Test {
   Cache cache_;
   uint32_t window_ = 0;  // of the second group
   bool alone_ = true;    // no other thread uses the cache: it may be validated at any time
-  pkv_store_config* store_ = nullptr;  // of the next cache
+  pkv_store_config* store_ = nullptr;  // of the next cache, and so are the others
+  const pkv_runner* runner_ = nullptr;
   pkv_dtype dtype_ = PKV_F32;
   uint32_t block_size_ = 16;
 
@@ -58,6 +59,7 @@ class Prefix : public testing::Test {
     config.group_count = 2;
     config.prefix = &prefix;
     config.store = store_;
+    config.runner = runner_;
     config.block_size = block_size_;
     cache_ = create(config);
   }

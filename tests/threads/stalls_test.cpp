@@ -1,0 +1,270 @@
+// Hooks that stand still: whatever a stream, a store or a runner does inside one call, steps of other
+// sessions end meanwhile. Each case is played once for every call of its hook, which is the one that stops.
+#include <condition_variable>
+#include <future>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "../systems/memory_store.h"
+#include "../systems/prefix_fixture.h"
+
+namespace systems {
+namespace {
+
+constexpr std::chrono::seconds patience(60);
+
+// The k-th call that passes stands still until the gate opens.
+class Gate {
+ public:
+  explicit Gate(uint64_t k) : stops_at_(k) {}
+
+  void pass() {
+    std::unique_lock lock(mutex_);
+    if (++passed_ != stops_at_) return;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return open_; });
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  // The operation has ended, or there is nothing more to come.
+  void end() {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+  }
+  // True once a call stands still; false if the operation ended before its k-th call.
+  bool wait_for_stop() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return passed_ >= stops_at_ || ended_; });
+    return passed_ >= stops_at_;
+  }
+
+ private:
+  const uint64_t stops_at_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  uint64_t passed_ = 0;
+  bool open_ = false, ended_ = false;
+};
+
+class Stalls : public Prefix {
+ public:
+  // Into a call of the hook, which may stand still here.
+  MemoryStore& enter() {
+    if (gate_ != nullptr) gate_->pass();
+    return memory_;
+  }
+
+ protected:
+  MemoryStore memory_;
+  pkv_store inner_ = memory_.table();
+  pkv_store table_{};
+  pkv_store_config config_{};
+  Gate* gate_ = nullptr;  // of the hooks
+  std::vector<unsigned char> file_;
+  size_t at_ = 0;
+
+  ~Stalls() override { cache_.close(); }
+
+  static Stalls& of(void* user) { return *static_cast<Stalls*>(user); }
+
+  void make_with_store() {
+    cache_.close();
+    table_ = {sizeof table_, 0, this,
+              [](void* user, size_t n, const pkv_store_item* items) { return of(user).inner_.put(&of(user).enter(), n, items); },
+              [](void* user, size_t n, pkv_store_item* items) { return of(user).inner_.get(&of(user).enter(), n, items); },
+              [](void* user, size_t n, pkv_store_item* items) { return of(user).inner_.probe(&of(user).enter(), n, items); },
+              [](void* user, size_t n, const pkv_store_item* items) { return of(user).inner_.drop(&of(user).enter(), n, items); },
+              [](void*) {}};
+    CHECK(pkv_store_config_init(&config_, sizeof config_));
+    config_.store = &table_;
+    config_.buffer_bytes = 1;  // a block at a time
+    store_ = &config_;
+    make(40);
+    alone_ = false;
+  }
+
+  // What other threads do meanwhile: sessions that match, step, fork, trim, are suspended and end, in
+  // a cache that has to evict for them.
+  void play_others() {
+    for (int32_t round = 0; round < 12; round++) {
+      const Text whole = text(50 + round % 5, 100);
+      Session session = open(cache_);
+      uint64_t matched = 0, length = 0, total = 0;
+      CHECK(pkv_session_match_prefix(session, whole.size(), whole.data(), &matched));
+      extend(session, whole);
+      Session child = fork(session);
+      CHECK(pkv_session_trim(child, 70));
+      extend(child, Text(whole.begin(), whole.begin() + 70) + text(90, 3));
+      CHECK(pkv_session_suspend(session));
+      CHECK(pkv_session_resume(session, &length, &total, nullptr));
+    }
+  }
+
+  void expect_others_to_end(const char* name, uint64_t k) {
+    std::future<void> others = std::async(std::launch::async, [this] { play_others(); });
+    if (others.wait_for(patience) != std::future_status::ready) {
+      std::fprintf(stderr, "others wait while call %llu of \"%s\" stands still\n", static_cast<unsigned long long>(k), name);
+      std::abort();  // the threads cannot be ended
+    }
+    EXPECT_NO_THROW(others.get()) << "call " << k << " of " << name;
+  }
+
+  // One case. prepare runs before the hooks can stop, operate afterwards in a thread of its own.
+  void play(const char* name, const std::function<void()>& prepare, const std::function<void()>& operate) {
+    uint64_t stops = 0;
+    for (uint64_t k = 1; k < 100; k++) {
+      prepare();
+      Gate gate(k);
+      gate_ = &gate;
+      std::thread operation([&] {
+        try {
+          operate();
+        } catch (const std::exception& error) {
+          ADD_FAILURE() << name << ": " << error.what();
+        }
+        gate.end();
+      });
+      const bool stopped = gate.wait_for_stop();
+      if (stopped) {
+        stops++;
+        expect_others_to_end(name, k);
+      }
+      gate.open();
+      operation.join();
+      flush_store();
+      gate_ = nullptr;
+      CHECK(pkv_cache_validate(cache_));
+      if (!stopped) break;
+    }
+    EXPECT_GT(stops, 0u) << name << ": no call of the hook was made";
+  }
+
+  void flush_store() {
+    uint64_t queued = 0;
+    if (store_ != nullptr) CHECK(pkv_store_flush(cache_, 60000, &queued));
+  }
+
+  pkv_stream callbacks() {
+    pkv_stream stream;
+    CHECK(pkv_stream_init(&stream, sizeof stream));
+    stream.kind = PKV_STREAM_CALLBACKS;
+    stream.user = this;
+    stream.write = [](void* user, const void* from, uint64_t n) {
+      of(user).enter();
+      const auto* const bytes = static_cast<const unsigned char*>(from);
+      of(user).file_.insert(of(user).file_.end(), bytes, bytes + n);
+      return static_cast<int64_t>(n);
+    };
+    stream.read = [](void* user, void* to, uint64_t n) {
+      of(user).enter();
+      const uint64_t count = std::min<uint64_t>({n, 20000, of(user).file_.size() - of(user).at_});
+      std::copy_n(of(user).file_.begin() + static_cast<std::ptrdiff_t>(of(user).at_), count, static_cast<unsigned char*>(to));
+      of(user).at_ += count;
+      return static_cast<int64_t>(count);
+    };
+    return stream;
+  }
+
+  void save(const pkv_stream& stream) {
+    file_.clear();
+    const Session session = open(cache_);
+    extend(session, text(1, 100));
+    const pkv_file_item item = {session, nullptr, 1};
+    CHECK(pkv_file_save(cache_, 1, &item, nullptr, &stream, nullptr));
+  }
+};
+
+TEST_F(Stalls, AStreamThatTakesNoMore) {
+  make(40);
+  alone_ = false;
+  play("write", [] {}, [&] { save(callbacks()); });
+}
+
+TEST_F(Stalls, AStreamThatGivesNoMore) {
+  make(40);
+  alone_ = false;
+  save(callbacks());
+  play("read", [&] { at_ = 0; }, [&] {
+    const pkv_stream stream = callbacks();
+    pkv_session loaded = nullptr;
+    size_t count = 0;
+    CHECK(pkv_file_load(cache_, nullptr, &stream, 1, &loaded, nullptr, &count));
+    CHECK(pkv_session_close(loaded));
+  });
+}
+
+TEST_F(Stalls, AStoreThatTakesNoMore) {
+  play("probe and put", [&] { make_with_store(); }, [&] {
+    {
+      Session session = open(cache_);
+      extend(session, text(1, 100));
+    }
+    flush_store();
+  });
+}
+
+TEST_F(Stalls, AStoreThatGivesNoMore) {
+  const Text whole = text(1, 100);
+  const auto fetch = [&] {
+    uint64_t cached = 0;
+    CHECK(pkv_store_prefetch(cache_, nullptr, 0, whole.size(), whole.data()));
+    CHECK(pkv_store_wait(cache_, nullptr, 0, whole.size(), whole.data(), 60000, &cached));
+  };
+  const auto store_away = [&] {
+    make_with_store();
+    {
+      Session session = open(cache_);
+      extend(session, whole);
+    }
+    flush_store();
+    CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+  };
+  play("probe and get", store_away, fetch);
+  // Items whose bytes are wrong are dropped, one by one.
+  play("drop", [&] {
+    store_away();
+    for (auto& [key, value] : memory_.items()) {
+      std::vector<unsigned char> wrong = value;
+      wrong.at(wrong.size() - 1) ^= 1;
+      memory_.replace(key, wrong);
+    }
+  }, fetch);
+}
+
+// Tasks of a runner, which one thread holds up inside its own call.
+TEST_F(Stalls, ARunnerThatStandsStill) {
+  static thread_local bool stops = false;
+  static Stalls* self = nullptr;
+  self = this;
+  const pkv_runner runner = {[](void*, size_t n, void (*task)(void*, size_t, uint32_t), void* context) {
+                               for (size_t i = 0; i < n; i++) {
+                                 if (stops) self->enter();
+                                 task(context, i, 0);
+                               }
+                             },
+                             nullptr, 2, 0};
+  runner_ = &runner;
+  constexpr uint32_t tokens = 1600;
+  make(140);
+  alone_ = false;
+  play("run", [] {}, [&] {
+    stops = true;
+    Rows rows(tokens, model_.kv_heads, model_.key_dim), results = rows;
+    Session session = open(cache_);
+    Batch batch = begin(cache_, {session}, {tokens});
+    for (uint32_t layer = 0; layer < model_.layers; layer++) {
+      write(batch, layer, rows, rows);
+      const pkv_tensor q = rows.tensor(), out = results.tensor();
+      CHECK(pkv_batch_attend(batch, layer, nullptr, &q, &out));
+    }
+    commit(batch);
+  });
+}
+
+}  // namespace
+}  // namespace systems
