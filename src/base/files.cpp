@@ -3,22 +3,32 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <utility>
 
 #include "base/status.h"
+#include "base/uninterrupted.h"
 
 namespace pkv::os {
 
 void fail_io(const char* what, const std::string& name, int error) {
   // The end of a long name says more than its beginning.
   const size_t shown = name.size() > 120 ? name.size() - 120 : 0;
-  fail(PKV_IO, "%s %s%s: %s (errno %d)", what, shown > 0 ? "..." : "", name.c_str() + shown, errno_text(error), error);
+  try {
+    fail(PKV_IO, "%s %s%s: %s (errno %d)", what, shown > 0 ? "..." : "", name.c_str() + shown,
+         errno_text(error), error);
+  } catch (const Error& sentence) {
+    throw IoError{sentence, error};
+  }
+}
+
+void check_regular(const struct stat& status, const char* what, const std::string& name) {
+  if (S_ISLNK(status.st_mode)) fail_io("a symbolic link is not followed:", name, ELOOP);
+  if (S_ISDIR(status.st_mode)) fail_io(what, name, EISDIR);
+  if (!S_ISREG(status.st_mode)) fail_io("not a regular file:", name, EINVAL);
 }
 
 namespace {
@@ -57,15 +67,6 @@ bool is_regular(int descriptor) {
   return fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
 }
 
-// Repeats a call that a signal interrupts.
-template <class Call>
-auto uninterrupted(const Call& call) {
-  for (;;) {
-    const auto result = call();
-    if (result >= 0 || errno != EINTR) return result;
-  }
-}
-
 }  // namespace
 
 File::File(int descriptor, bool owned, std::string name)
@@ -99,7 +100,7 @@ void File::write(const void* from, size_t n) {
   }
 }
 
-void File::sync() {
+void File::sync() const {
   if (uninterrupted([&] { return fsync(descriptor_); }) < 0) fail_io("cannot sync", name_, errno);
 }
 
@@ -120,92 +121,17 @@ void File::go_to(uint64_t position) {
 }
 
 File open_to_read(const char* path) {
-  // Without O_NONBLOCK a FIFO would wait for somebody to write.
-  const int descriptor = uninterrupted([&] { return open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); });
+  struct stat status;
+  if (lstat(path, &status) != 0) fail_io("cannot open", path, errno);
+  check_regular(status, "cannot read", path);
+  // Somebody may put a FIFO there meanwhile: without O_NONBLOCK it would wait for a writer.
+  const int descriptor = uninterrupted(
+      [&] { return open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY); });
   if (descriptor < 0) fail_io("cannot open", path, errno);
   File file(descriptor, true, path);
-  struct stat status;
   if (fstat(descriptor, &status) != 0) fail_io("cannot look at", path, errno);
-  if (S_ISDIR(status.st_mode)) fail_io("cannot read", path, EISDIR);
-  if (!S_ISREG(status.st_mode)) fail_io("not a regular file:", path, EINVAL);
+  check_regular(status, "cannot read", path);
   return file;
-}
-
-// ---- Replacement ----------------------------------------------------------------------------------------------------
-
-namespace {
-
-constexpr uint32_t private_mode = 0600;  // what a model was told is nobody else's business
-
-std::string random_name() {
-  uint64_t number = 0;
-  if (getrandom(&number, sizeof number, 0) != sizeof number) fail(PKV_IO, "no random number for a name: errno %d", errno);
-  char text[40];
-  std::snprintf(text, sizeof text, ".pagedkv-%016llx.tmp", static_cast<unsigned long long>(number));
-  return text;
-}
-
-std::string own_link(int descriptor) { return "/proc/self/fd/" + std::to_string(descriptor); }
-
-}  // namespace
-
-Replacement::Target Replacement::find(const char* path) {
-  const std::string whole = path;
-  const size_t slash = whole.rfind('/');
-  const std::string directory = slash == std::string::npos ? "." : slash == 0 ? "/" : whole.substr(0, slash);
-  const int descriptor = uninterrupted([&] { return open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
-  if (descriptor < 0) fail_io("cannot open the directory of", whole, errno);
-  Target target{whole, slash == std::string::npos ? whole : whole.substr(slash + 1), File(descriptor, true, directory), private_mode};
-  if (target.name.empty() || target.name == "." || target.name == "..") fail_io("cannot replace", whole, EISDIR);
-  struct stat status;
-  if (fstatat(descriptor, target.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
-    if (errno != ENOENT) fail_io("cannot look at", whole, errno);
-    return target;
-  }
-  if (S_ISLNK(status.st_mode)) fail_io("a symbolic link is not replaced:", whole, ELOOP);
-  if (S_ISDIR(status.st_mode)) fail_io("cannot replace", whole, EISDIR);
-  if (!S_ISREG(status.st_mode)) fail_io("not a regular file:", whole, EINVAL);
-  target.mode = status.st_mode & 07777;
-  return target;
-}
-
-File Replacement::create() {
-  const int directory = target_.directory.descriptor();
-  const int unnamed = uninterrupted([&] { return openat(directory, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, private_mode); });
-  if (unnamed >= 0) {
-    File file(unnamed, true, target_.path);
-    if (access(own_link(unnamed).c_str(), F_OK) == 0) return file;
-  }
-  for (;;) {
-    temporary_ = random_name();
-    const int named = uninterrupted(
-        [&] { return openat(directory, temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, private_mode); });
-    if (named < 0 && errno == EEXIST) continue;
-    if (named < 0) fail_io("cannot create a file beside", target_.path, errno);
-    named_ = true;
-    return File(named, true, target_.path);
-  }
-}
-
-Replacement::Replacement(const char* path, bool durable) : durable_(durable), target_(find(path)), file_(create()) {}
-
-Replacement::~Replacement() {
-  if (named_) unlinkat(target_.directory.descriptor(), temporary_.c_str(), 0);
-}
-
-void Replacement::commit() {
-  const int directory = target_.directory.descriptor();
-  if (target_.mode != private_mode && uninterrupted([&] { return fchmod(file_.descriptor(), target_.mode); }) < 0)
-    fail_io("cannot set the mode of", target_.path, errno);
-  if (durable_) file_.sync();
-  while (!named_) {
-    temporary_ = random_name();
-    named_ = linkat(AT_FDCWD, own_link(file_.descriptor()).c_str(), directory, temporary_.c_str(), AT_SYMLINK_FOLLOW) == 0;
-    if (!named_ && errno != EEXIST) fail_io("cannot name a file beside", target_.path, errno);
-  }
-  if (renameat(directory, temporary_.c_str(), directory, target_.name.c_str()) != 0) fail_io("cannot replace", target_.path, errno);
-  named_ = false;
-  if (durable_) target_.directory.sync();
 }
 
 }  // namespace pkv::os

@@ -11,7 +11,9 @@ namespace {
 // there); of a directory, each new name and each rename since its last sync.
 class Disk {
  public:
-  explicit Disk(const Bytes& old) : contents_{{-1, old}} { names_[name] = -1; }
+  explicit Disk(const Bytes& old) : contents_{{-1, old}} {
+    if (!old.empty()) names_[name] = -1;
+  }
 
   // After the first `count` operations; bits of `lost`: which of those that were not synced are lost.
   Disk(const Bytes& old, const std::vector<disk::Operation>& journal, size_t count, uint64_t lost) : Disk(old) {
@@ -46,7 +48,8 @@ class Disk {
   }
 
   size_t unsynced() const { return unsynced_; }
-  const Bytes& at_path() { return contents_[names_.at(name)]; }
+  // Nothing is like an empty file, which there never is.
+  Bytes at_path() { return names_.count(name) != 0 ? contents_[names_.at(name)] : Bytes(); }
 
   static constexpr const char* name = "chat.pkv";
 
@@ -65,9 +68,11 @@ class Disk {
   size_t unsynced_ = 0;
 };
 
-std::vector<disk::Operation> journal_of(const Fixture& f, bool unnamed) {
+// Of a save over a file, or (old is empty) of one where there is none yet.
+std::vector<disk::Operation> journal_of(const Fixture& f, const Bytes& old, bool unnamed) {
   const std::string path = f.directory / Disk::name;
-  write_file(path, f.file);
+  fs::remove(path);
+  if (!old.empty()) write_file(path, old);
   std::vector<disk::Operation> journal;
   disk::journal = &journal;
   uint64_t calls = 0;
@@ -82,41 +87,44 @@ std::vector<disk::Operation> journal_of(const Fixture& f, bool unnamed) {
   return journal;
 }
 
-// Cut after each operation, with every choice of what is lost: the path has the old file or the new one, and when the call has returned the new one.
+// Cuts after each operation, with every choice of what is lost: the path has the old file or the
+// new one; when the call has returned, the new one.
+void cut_everywhere(const Fixture& f, const Bytes& old, bool unnamed) {
+  const std::vector<disk::Operation> journal = journal_of(f, old, unnamed);
+  ASSERT_GE(journal.size(), 5u);
+  size_t states = 0, old_ones = 0;
+  for (size_t count = 0; count <= journal.size(); count++) {
+    const size_t unsynced = Disk(old, journal, count, 0).unsynced();
+    ASSERT_LT(unsynced, 16u);
+    for (uint64_t lost = 0; lost < uint64_t{1} << unsynced; lost++, states++) {
+      Disk disk(old, journal, count, lost);
+      const Bytes found = disk.at_path();
+      ASSERT_TRUE(found == old || found == f.other_file)
+          << "after " << count << " operations, lost " << lost;
+      old_ones += found == old;
+      ASSERT_TRUE(count < journal.size() || found == f.other_file);
+    }
+  }
+  EXPECT_GT(states, 10u);
+  EXPECT_GT(old_ones, 0u);
+}
+
 TEST(PowerCut, LeavesTheOldFileOrTheNewOne) {
   const Fixture f(1000);  // of several pieces
-  for (const bool unnamed : {true, false}) {
-    const std::vector<disk::Operation> journal = journal_of(f, unnamed);
-    ASSERT_GE(journal.size(), 6u);
-    size_t states = 0, old_ones = 0;
-    for (size_t count = 0; count <= journal.size(); count++) {
-      const size_t unsynced = Disk(f.file, journal, count, 0).unsynced();
-      ASSERT_LT(unsynced, 16u);
-      for (uint64_t lost = 0; lost < uint64_t{1} << unsynced; lost++, states++) {
-        Disk disk(f.file, journal, count, lost);
-        const Bytes& found = disk.at_path();
-        ASSERT_TRUE(found == f.file || found == f.other_file) << "after " << count << " operations, lost " << lost;
-        old_ones += found == f.file;
-        if (count == journal.size()) {
-          ASSERT_TRUE(found == f.other_file);
-        }
-      }
-    }
-    EXPECT_GT(states, 10u);
-    EXPECT_GT(old_ones, 0u);
-  }
+  for (const bool unnamed : {true, false})
+    for (const Bytes& old : {f.file, Bytes()}) cut_everywhere(f, old, unnamed);
 }
 
 // Without the syncs the model loses files: it can fail.
 TEST(PowerCut, TheModelFindsAMissingSync) {
   const Fixture f(1000);
-  std::vector<disk::Operation> journal = journal_of(f, true);
+  std::vector<disk::Operation> journal = journal_of(f, f.file, true);
   std::erase_if(journal, [](const disk::Operation& operation) { return operation.kind == disk::Operation::sync_file; });
   bool broken = false;
   const size_t unsynced = Disk(f.file, journal, journal.size(), 0).unsynced();
   for (uint64_t lost = 0; lost < uint64_t{1} << unsynced; lost++) {
     Disk disk(f.file, journal, journal.size(), lost);
-    const Bytes& found = disk.at_path();
+    const Bytes found = disk.at_path();
     if (found == f.file || found == f.other_file) continue;
     broken = true;
     EXPECT_EQ(PKV_CORRUPT, try_load(f.target, buffer(found))) << "and even then nothing wrong is accepted";

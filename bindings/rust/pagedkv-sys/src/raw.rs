@@ -273,10 +273,16 @@ c_enum! {
 c_enum! {
     /// Where bytes come from or go to.
     pkv_stream_kind {
-        /// A regular file by its path. Saving writes a new file beside it and renames that when it is complete and on disk
-        /// (fsync of the file, rename, fsync of its directory): at every moment, and after a crash, the path has the old file
-        /// or the new one. A new file can be read and written by its owner only; one that is replaced keeps its mode. Symbolic
-        /// links, directories and devices are refused (PKV_IO).
+        /// A regular file by its path. Saving writes a new file in the same directory and gives it the name when it is complete
+        /// and on disk (fsync of the file, rename, fsync of its directory): at every moment, and after a crash, the path has
+        /// the old file or the new one. Only its owner, the effective user, can read and write a new file (mode 0600). One that
+        /// replaces a file keeps the permissions of that file if nobody else can have put it there: it belongs to the effective
+        /// user and has no second name (hard link), its directory belongs to that user or to root, and nobody else may write to
+        /// that directory, or it is sticky. Set-id bits are never kept, access control lists neither. What the group and others
+        /// were allowed is kept only together with the old file's group, and not where it had an access control list. A path
+        /// that ends in a symbolic link, a directory, a FIFO, a socket or a device is refused (PKV_IO). Links before the last
+        /// name are followed: the directory is the caller's choice, and whoever may write to it, or rename it, can replace or
+        /// delete what was saved. A load does not ask whose a file is: only a key tells that nobody else wrote it.
         PATH = 1,
         /// An open, blocking descriptor, from where it stands; stays open. Whatever follows in it is left alone. A save that
         /// fails leaves what it has written.
