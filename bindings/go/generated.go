@@ -258,7 +258,10 @@ const (
 	// the old file's group, and not where it had an access control list. A path that ends in a symbolic link, a directory, a
 	// FIFO, a socket or a device is refused (PKV_IO). Links before the last name are followed: the directory is the caller's
 	// choice, and whoever may write to it, or rename it, can replace or delete what was saved. A load does not ask whose a file
-	// is: only a key tells that nobody else wrote it.
+	// is: only a key tells that nobody else wrote it. What a killed process leaves has no name on file systems with O_TMPFILE.
+	// Where it has, and for the moment of a rename, it is named ".pagedkv-" and 16 digits and ".tmp"; its writer holds a lock on
+	// it (flock), and later saves in the directory remove those of the effective user that nobody has locked. (On a network file
+	// system whose locks other machines do not see, save from one machine at a time.)
 	StreamPath StreamKind = 1
 	// An open, blocking descriptor, from where it stands; stays open. Whatever follows in it is left alone. A save that fails
 	// leaves what it has written.

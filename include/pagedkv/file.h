@@ -36,6 +36,12 @@ typedef enum pkv_stream_kind PKV_ENUM {
    * (PKV_IO). Links before the last name are followed: the directory is the caller's choice, and
    * whoever may write to it, or rename it, can replace or delete what was saved. A load does not
    * ask whose a file is: only a key tells that nobody else wrote it.
+   *
+   * What a killed process leaves has no name on file systems with O_TMPFILE. Where it has, and for
+   * the moment of a rename, it is named ".pagedkv-" and 16 digits and ".tmp"; its writer holds a
+   * lock on it (flock), and later saves in the directory remove those of the effective user that
+   * nobody has locked. (On a network file system whose locks other machines do not see, save from
+   * one machine at a time.)
    */
   PKV_STREAM_PATH = 1,
   PKV_STREAM_DESCRIPTOR = 2, /**< An open, blocking descriptor, from where it stands; stays open. Whatever follows in it is left alone.

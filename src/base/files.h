@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -57,11 +58,16 @@ class File {
 // opening a FIFO or a device can have effects of its own.
 File open_to_read(const char* path);
 
+// Calls visit(name) for each name in a directory but "." and "..", until it returns false. A
+// directory that cannot be read has no names.
+void for_each_name(int directory, const std::function<bool(const char*)>& visit);
+
 // ---- Temporary files ----------------------------------------------------------------------------
 
 // A new file in a directory, readable and writable by its owner only, that gets its name when it is
 // complete. Until then it has no name where the file system allows that (O_TMPFILE), or a random
-// one.
+// one. While it has a random name, its writer holds an exclusive lock (flock) on it: so a process
+// that meets such a file can tell whether the writer still lives.
 class Temporary {
  public:
   // The directory outlives it; path: for sentences.
@@ -86,6 +92,13 @@ class Temporary {
   File file_;
 };
 
+// Whether a file is named as temporary files are: ".pagedkv-0123456789abcdef.tmp".
+bool is_temporary_name(const char* name);
+
+// Removes a temporary file whose writer has certainly ended: a regular file of the effective user,
+// named as above and in no other way, on which nobody has a lock. Returns whether it did.
+bool remove_orphan(int directory, const char* name);
+
 // ---- Replacement --------------------------------------------------------------------------------
 
 // A new file that takes the place of the one at a path, or of nothing, when it is complete: whoever
@@ -93,8 +106,11 @@ class Temporary {
 // replaces a file whose mode can be trusted: see mode_to_keep.
 class Replacement {
  public:
-  // durable: commit() returns when the file and its name are on disk.
+  // durable: commit() returns when the file and its name are on disk. Also removes what killed
+  // processes left in the directory.
   Replacement(const char* path, bool durable);
+  // A private file by a name in a directory; removes nothing.
+  Replacement(File directory, std::string name, bool durable);
   Replacement(const Replacement&) = delete;
   Replacement& operator=(const Replacement&) = delete;
 

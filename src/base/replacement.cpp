@@ -1,4 +1,6 @@
+#include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
@@ -6,6 +8,8 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <memory>
+#include <string_view>
 #include <utility>
 
 #include "base/files.h"
@@ -17,6 +21,8 @@ namespace pkv::os {
 namespace {
 
 constexpr uint32_t private_mode = 0600;  // what a model was told is nobody else's business
+constexpr std::string_view name_begin = ".pagedkv-", name_end = ".tmp";
+constexpr size_t name_digits = 16;
 
 uint64_t random_number(const std::string& path) {
   uint64_t number = 0;
@@ -44,9 +50,57 @@ bool has_own_link(int descriptor) {
          is_same(file, linked);
 }
 
+// Takes a lock without waiting. False: somebody else has it. A file system without locks gives none
+// to anybody, so that nothing is removed there.
+bool lock_alone(int descriptor) {
+  return flock(descriptor, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
+
 }  // namespace
 
+void for_each_name(int directory, const std::function<bool(const char*)>& visit) {
+  // A descriptor of its own, since readdir moves the place in the directory.
+  const int descriptor = uninterrupted(
+      [&] { return openat(directory, ".", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); });
+  if (descriptor < 0) return;
+  const std::unique_ptr<DIR, int (*)(DIR*)> names(fdopendir(descriptor), closedir);
+  if (names == nullptr) {
+    close(descriptor);
+    return;
+  }
+  while (const dirent* const entry = readdir(names.get())) {
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != ".." && !visit(entry->d_name)) return;
+  }
+}
+
 // ---- Temporary files ----------------------------------------------------------------------------
+
+bool is_temporary_name(const char* name) {
+  const std::string_view whole = name;
+  if (whole.size() != name_begin.size() + name_digits + name_end.size()) return false;
+  return whole.starts_with(name_begin) && whole.ends_with(name_end) &&
+         whole.substr(name_begin.size(), name_digits).find_first_not_of("0123456789abcdef") ==
+             whole.npos;
+}
+
+bool remove_orphan(int directory, const char* name) {
+  if (!is_temporary_name(name)) return false;
+  struct stat found, opened;
+  const auto is_own = [&] {
+    return fstatat(directory, name, &found, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(found.st_mode) &&
+           found.st_uid == geteuid() && found.st_nlink == 1;
+  };
+  if (!is_own()) return false;
+  const int descriptor = uninterrupted([&] {
+    return openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  });
+  if (descriptor < 0) return false;
+  const File file(descriptor, true, name);
+  // Who has this lock while the file still has the name, meets a writer that will never come back.
+  return flock(descriptor, LOCK_SH | LOCK_NB) == 0 && fstat(descriptor, &opened) == 0 && is_own() &&
+         is_same(found, opened) && unlinkat(directory, name, 0) == 0;
+}
 
 Temporary::Temporary(const File& directory, std::string path)
     : directory_(directory), path_(std::move(path)), file_(create()) {}
@@ -67,11 +121,12 @@ std::optional<File> Temporary::create_unnamed() const {
   });
   if (descriptor < 0) return std::nullopt;
   File file(descriptor, true, path_);
-  if (!has_own_link(descriptor)) return std::nullopt;
+  if (!has_own_link(descriptor) || !lock_alone(descriptor)) return std::nullopt;
   return file;
 }
 
-// Nothing where the name is taken.
+// Nothing where the name is taken, or somebody took the new file for an orphan before it was
+// locked.
 std::optional<File> Temporary::create_named() {
   const std::string name = random_name(path_);
   const int descriptor = uninterrupted([&] {
@@ -80,8 +135,15 @@ std::optional<File> Temporary::create_named() {
   });
   if (descriptor < 0 && errno == EEXIST) return std::nullopt;
   if (descriptor < 0) fail_io("cannot create a file beside", path_, errno);
-  name_ = name;
-  return File(descriptor, true, path_);
+  File file(descriptor, true, path_);
+  struct stat status;
+  const bool locked = lock_alone(descriptor);
+  if (locked && fstat(descriptor, &status) == 0 && status.st_nlink > 0) {
+    name_ = name;
+    return file;
+  }
+  unlinkat(directory_.descriptor(), name.c_str(), 0);
+  return std::nullopt;
 }
 
 // False: something has that name.
@@ -108,6 +170,18 @@ void Temporary::publish(const std::string& name) {
 // ---- Replacement --------------------------------------------------------------------------------
 
 namespace {
+
+// Removes the temporary files that killed processes left in a directory. In a large directory only
+// one save in many looks at all names, so that what a save costs does not grow with the files
+// beside it.
+void remove_orphans(const File& directory) {
+  constexpr size_t few = 1024, one_in = 64;
+  size_t seen = 0;
+  for_each_name(directory.descriptor(), [&](const char* name) {
+    remove_orphan(directory.descriptor(), name);
+    return ++seen != few || random_number(directory.name()) % one_in == 0;
+  });
+}
 
 // Whether a file has, or may have, an access control list: then the group's bits of its mode are a
 // mask.
@@ -156,7 +230,15 @@ Replacement::Target Replacement::find(const char* path) {
 }
 
 Replacement::Replacement(const char* path, bool durable)
-    : durable_(durable), target_(find(path)), temporary_(target_.directory, target_.path) {}
+    : durable_(durable), target_(find(path)), temporary_(target_.directory, target_.path) {
+  remove_orphans(target_.directory);
+}
+
+Replacement::Replacement(File directory, std::string name, bool durable)
+    : durable_(durable),
+      target_{directory.name() + '/' + name, std::move(name), std::move(directory), private_mode,
+              0},
+      temporary_(target_.directory, target_.path) {}
 
 // The bits for group and others are kept together with the group that they were meant for, or not
 // at all.

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@ namespace disk {
 
 thread_local std::function<Fault(const char* call)> before;
 thread_local int error = EIO;
+thread_local bool no_unnamed_files = false;
 thread_local std::vector<Operation>* journal = nullptr;
 
 namespace {
@@ -50,8 +52,12 @@ void note(Operation operation) {
 int opened(int directory, const char* path, int flags, mode_t mode) {
   static const auto call = real<int (*)(int, const char*, int, ...)>("openat");
   if (fails(ask("open"))) return -1;
-  const int descriptor = call(directory, path, flags, mode);
   const bool unnamed = (flags & O_TMPFILE) == O_TMPFILE;
+  if (unnamed && no_unnamed_files) {
+    errno = EOPNOTSUPP;
+    return -1;
+  }
+  const int descriptor = call(directory, path, flags, mode);
   if (descriptor >= 0 && journal != nullptr && (unnamed || (flags & O_CREAT) != 0)) {
     int count = 0;
     for (const Operation& operation : *journal) count += operation.kind == Operation::create;
@@ -142,6 +148,12 @@ int renameat(int from_directory, const char* from, int to_directory, const char*
   const int result = call(from_directory, from, to_directory, to);
   if (result == 0) note({Operation::rename, -1, {}, from, to});
   return result;
+}
+
+int flock(int descriptor, int operation) noexcept {
+  static const auto call = real<int (*)(int, int)>("flock");
+  if (fails(ask("flock"))) return -1;
+  return call(descriptor, operation);
 }
 
 int fchmod(int descriptor, mode_t mode) noexcept {

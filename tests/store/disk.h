@@ -15,6 +15,9 @@ enum class Fault { none, fails, interrupted, short_count };
 extern thread_local std::function<Fault(const char* call)> before;
 extern thread_local int error;
 
+// Makes files without a name (O_TMPFILE) impossible, as on some file systems.
+extern thread_local bool no_unnamed_files;
+
 // What a save does to a disk, in its order.
 struct Operation {
   enum Kind { create, write, sync_file, link, rename, sync_directory } kind;
