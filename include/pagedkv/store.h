@@ -106,18 +106,36 @@ typedef struct pkv_store_stats {
 /** What the tier has done so far. Statuses: UNSUPPORTED. Since 0.1. */
 PKV_API pkv_status pkv_store_get_stats(pkv_cache cache, pkv_store_stats* out);
 
-/** A directory of files, one for each item: survives restarts, and several processes may use it at once. */
+/**
+ * A directory of files, one for each item: survives restarts, and several processes of one user may
+ * use it at once. The files belong to that user, and nobody else may read them (mode 0600).
+ *
+ * The directory must belong to the effective user, and neither its group nor others may write to
+ * it, sticky or not; the same holds for the 256 folders that the store makes in it. A symbolic link
+ * is not followed, neither to the directory nor inside it. Only what the store itself makes is
+ * read, counted and deleted: in folders named 00 to ff, regular files of that user that are named
+ * by 62 hexadecimal digits and ".kv", and temporary files (see file.h). Whatever else is there is
+ * left alone; where it takes the place of a folder or a file of the store, what belongs there
+ * cannot be stored.
+ */
 typedef struct pkv_directory_config {
   uint32_t struct_size;
   uint32_t durable;        /**< 1: put returns when its files are on disk. Default 0: after a power cut some are missing or empty, which are misses. */
-  const char* path;        /**< Made if it is not there; only its owner can look inside then. */
-  uint64_t capacity_bytes; /**< Where the files are larger in all, those not used for longest are deleted; 0: no limit. */
+  /** Made if it is not there, with mode 0700. In a directory of somebody else's, name a new one. */
+  const char* path;
+  /** Where the files are larger in all, those not used for longest are deleted; 0: no limit.
+      Temporary files that are being written count; those that killed processes left go first. */
+  uint64_t capacity_bytes;
 } pkv_directory_config;
 
 /** Fills *config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1. */
 PKV_API pkv_status pkv_directory_config_init(pkv_directory_config* config, size_t struct_size);
 
-/** Opens a directory as a store; out->close closes it. Statuses: IO. Since 0.1. */
+/**
+ * Opens a directory as a store; out->close closes it. Deletes what killed processes left unfinished
+ * in it. Statuses: IO (the errno in its sentence is EPERM where the directory is somebody else's or
+ * others may write to it, ELOOP for a symbolic link). Since 0.1.
+ */
 PKV_API pkv_status pkv_store_open_directory(const pkv_directory_config* config, pkv_store* out);
 
 #ifdef __cplusplus

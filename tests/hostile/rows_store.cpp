@@ -1,9 +1,29 @@
 // Rows of store.h.
 #include <pagedkv/store.h>
 
+#include <unistd.h>
+
+#include <filesystem>
+
 #include "matrix.h"
 
 namespace hostile {
+namespace {
+
+// A directory that may be a store, for as long as the process that made it runs.
+class Folder {
+ public:
+  Folder() { mkdtemp(path); }
+  ~Folder() {
+    if (getpid() == maker_) std::filesystem::remove_all(path);
+  }
+  char path[32] = "/tmp/pagedkv-hostile-XXXXXX";
+
+ private:
+  const pid_t maker_ = getpid();
+};
+
+}  // namespace
 
 std::vector<Function> store_rows() {
   const Arg cache = handle(Handle::cache), salt = optional(in<char>({'a'})), tokens = in<int32_t>(std::vector<int32_t>(20, 1));
@@ -24,9 +44,10 @@ std::vector<Function> store_rows() {
   flush.cases = {{"no time", set(1, 0), {PKV_OK}}};
   Function stats{ROW(pkv_store_get_stats), {cache, struct_out(sizeof(pkv_store_stats))}};
 
+  static const Folder folder;
   const auto directory = [](World& world) {
     auto config = made(pkv_directory_config_init);
-    config.path = world.keep_list(std::vector<char>{'/', 't', 'm', 'p', '\0'});
+    config.path = world.keep_list(std::vector<char>(folder.path, folder.path + sizeof folder.path));
     return config;
   };
   Function open{ROW(pkv_store_open_directory), {config_in<pkv_directory_config>(directory, 16, {PKV_INVALID_ARGUMENT}), out<pkv_store>()}};
@@ -36,6 +57,8 @@ std::vector<Function> store_rows() {
   open.cases = {{"path NULL", field([](auto& c) { c.path = nullptr; }), {PKV_INVALID_ARGUMENT}},
                 {"durable 2", field([](auto& c) { c.durable = 2; }), {PKV_INVALID_ARGUMENT}},
                 {"a path that is a device", field([](auto& c) { c.path = "/dev/null"; }), {PKV_IO}},
+                {"a path that others may write to",
+                 field([](auto& c) { c.path = "/tmp"; }), {PKV_IO}},
                 {"a path into nothing", field([](auto& c) { c.path = "/nowhere/deep/inside"; }), {PKV_IO}},
                 {"an empty path", field([](auto& c) { c.path = ""; }), {PKV_IO}}};
   open.undo = [](World&, const Values& values) {

@@ -717,7 +717,14 @@ class StoreStats(ctypes.Structure):
 
 
 class DirectoryConfig(ctypes.Structure):
-    """A directory of files, one for each item: survives restarts, and several processes may use it at once."""
+    """A directory of files, one for each item: survives restarts, and several processes of one user may use it at once. The
+    files belong to that user, and nobody else may read them (mode 0600). The directory must belong to the effective user, and
+    neither its group nor others may write to it, sticky or not; the same holds for the 256 folders that the store makes in
+    it. A symbolic link is not followed, neither to the directory nor inside it. Only what the store itself makes is read,
+    counted and deleted: in folders named 00 to ff, regular files of that user that are named by 62 hexadecimal digits and
+    ".kv", and temporary files (see file.h). Whatever else is there is left alone; where it takes the place of a folder or a
+    file of the store, what belongs there cannot be stored.
+    """
 
     _fields_ = [
         ("struct_size", _u32),

@@ -1,19 +1,32 @@
-// A directory of files as a store, one for each item, under its key: path/0f/f3a0....kv. Several processes may use it: a file appears whole or not
-// at all, and what one deletes is a miss for the others.
+// A directory of files as a store, one for each item, under its key: path/0f/f3a0....kv. Several
+// processes may use it: a file appears whole or not at all, and what one deletes is a miss for the
+// others.
+//
+// The directory is opened once, and what is below it is reached from there by name, through no
+// symbolic link. It and its shards (path/0f) must belong to the user who opens it and be writable
+// by nobody else. Below it only what the store itself makes is read, counted and deleted: shards,
+// in them regular files of that user under the names of items, and temporary files (base/files.h).
 #pragma once
 
 #include <pagedkv/store.h>
+#include <sys/stat.h>
 
 #include <atomic>
+#include <ctime>
+#include <functional>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
+#include <vector>
+
+#include "base/files.h"
 
 namespace pkv {
 
 class DirectoryStore {
  public:
-  // Throws IO.
+  // Also removes the temporary files of writers that have ended. Throws IO.
   DirectoryStore(const char* path, uint64_t capacity, bool durable);
 
   // As the functions of pkv_store; a negative errno only where nothing worked.
@@ -23,12 +36,40 @@ class DirectoryStore {
   int64_t drop(std::span<const pkv_store_item> items);
 
  private:
-  std::string file_of(const pkv_store_item& item) const;
+  // Where an item is: "0f" and "f3a0....kv".
+  struct Place {
+    explicit Place(const unsigned char (&key)[32]);
+    Place(const char* in_shard, const char* file) : shard(in_shard), name(file) {}
+    std::string shard, name;
+  };
+  struct Entry {
+    Place place;
+    timespec used;
+    uint64_t bytes;
+  };
+  struct Listing {
+    std::vector<Entry> items;
+    uint64_t bytes = 0;  // of items, and of temporary files that are being written
+  };
+
+  os::File open_root(const char* path) const;
+  int open_shard(const char* name) const;
+  os::File open_shard_to_write(const std::string& name) const;
+  std::optional<struct stat> item_at(int shard, const char* name) const;
+  std::optional<struct stat> item_at(const Place& place) const;
+  void put_one(const pkv_store_item& item);
+  uint64_t get_one(const pkv_store_item& item) const;
+  bool remove(const Place& place) const;
+  void for_each_file(
+      const std::function<void(int shard, const char* shard_name, const char* name)>& visit) const;
+  void remove_orphans() const;
+  Listing list() const;
   void make_room();
 
-  const std::string path_;
+  const uid_t owner_;
   const uint64_t capacity_;
   const bool durable_;
+  const os::File root_;
   std::atomic<uint64_t> bytes_{0};  // of all files, as far as this process knows
   std::mutex cleaning_;
 };

@@ -790,7 +790,9 @@ func DirectoryConfigInit(config *DirectoryConfig, structSize uint64) Status {
 	return Status(result)
 }
 
-// StoreOpenDirectory is pkv_store_open_directory. Opens a directory as a store; out->close closes it. Statuses: IO. Since 0.1.
+// StoreOpenDirectory is pkv_store_open_directory. Opens a directory as a store; out->close closes it. Deletes what killed
+// processes left unfinished in it. Statuses: IO (the errno in its sentence is EPERM where the directory is somebody else's or
+// others may write to it, ELOOP for a symbolic link). Since 0.1.
 func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
 	result, _, _ := purego.SyscallN(addresses[89], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)))
 	return Status(result)

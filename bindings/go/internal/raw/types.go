@@ -595,13 +595,20 @@ type StoreStats struct {
 	Failures uint64
 }
 
-// A directory of files, one for each item: survives restarts, and several processes may use it at once.
+// A directory of files, one for each item: survives restarts, and several processes of one user may use it at once. The files
+// belong to that user, and nobody else may read them (mode 0600). The directory must belong to the effective user, and neither
+// its group nor others may write to it, sticky or not; the same holds for the 256 folders that the store makes in it. A
+// symbolic link is not followed, neither to the directory nor inside it. Only what the store itself makes is read, counted and
+// deleted: in folders named 00 to ff, regular files of that user that are named by 62 hexadecimal digits and ".kv", and
+// temporary files (see file.h). Whatever else is there is left alone; where it takes the place of a folder or a file of the
+// store, what belongs there cannot be stored.
 type DirectoryConfig struct {
 	StructSize uint32
 	// 1: put returns when its files are on disk. Default 0: after a power cut some are missing or empty, which are misses.
 	Durable uint32
-	// Made if it is not there; only its owner can look inside then.
+	// Made if it is not there, with mode 0700. In a directory of somebody else's, name a new one.
 	Path *byte
-	// Where the files are larger in all, those not used for longest are deleted; 0: no limit.
+	// Where the files are larger in all, those not used for longest are deleted; 0: no limit. Temporary files that are being
+	// written count; those that killed processes left go first.
 	CapacityBytes uint64
 }

@@ -911,16 +911,23 @@ pub struct pkv_store_stats {
     pub failures: u64,
 }
 
-/// A directory of files, one for each item: survives restarts, and several processes may use it at once.
+/// A directory of files, one for each item: survives restarts, and several processes of one user may use it at once. The files
+/// belong to that user, and nobody else may read them (mode 0600). The directory must belong to the effective user, and neither
+/// its group nor others may write to it, sticky or not; the same holds for the 256 folders that the store makes in it. A
+/// symbolic link is not followed, neither to the directory nor inside it. Only what the store itself makes is read, counted and
+/// deleted: in folders named 00 to ff, regular files of that user that are named by 62 hexadecimal digits and ".kv", and
+/// temporary files (see file.h). Whatever else is there is left alone; where it takes the place of a folder or a file of the
+/// store, what belongs there cannot be stored.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_directory_config {
     pub struct_size: u32,
     /// 1: put returns when its files are on disk. Default 0: after a power cut some are missing or empty, which are misses.
     pub durable: u32,
-    /// Made if it is not there; only its owner can look inside then.
+    /// Made if it is not there, with mode 0700. In a directory of somebody else's, name a new one.
     pub path: *const c_char,
-    /// Where the files are larger in all, those not used for longest are deleted; 0: no limit.
+    /// Where the files are larger in all, those not used for longest are deleted; 0: no limit. Temporary files that are being
+    /// written count; those that killed processes left go first.
     pub capacity_bytes: u64,
 }
 
@@ -1249,7 +1256,9 @@ macro_rules! for_each_function {
             fn pkv_store_get_stats(cache: pkv_cache, out: *mut pkv_store_stats) -> pkv_status;
             /// Fills \*config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1.
             fn pkv_directory_config_init(config: *mut pkv_directory_config, struct_size: usize) -> pkv_status;
-            /// Opens a directory as a store; out-\>close closes it. Statuses: IO. Since 0.1.
+            /// Opens a directory as a store; out-\>close closes it. Deletes what killed processes left unfinished in it.
+            /// Statuses: IO (the errno in its sentence is EPERM where the directory is somebody else's or others may write to
+            /// it, ELOOP for a symbolic link). Since 0.1.
             fn pkv_store_open_directory(config: *const pkv_directory_config, out: *mut pkv_store) -> pkv_status;
         }
     };
