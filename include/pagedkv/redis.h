@@ -1,18 +1,35 @@
-/* pagedkv: a store (store.h) in Redis or Valkey, one server or a cluster. It is a library of its own, libpagedkv-redis (pkg-config: pagedkv-redis), so
- * that libpagedkv needs no client library; this one needs hiredis.
+/* pagedkv: a store (store.h) in Redis or Valkey, one server or a cluster. It is a library of its
+ * own, libpagedkv-redis (pkg-config: pagedkv-redis), so that libpagedkv needs no client library;
+ * this one needs hiredis, and OpenSSL for TLS.
  *
- * What it keeps is one string per item, under the key prefix followed by the item's 32 bytes. The server should have a limit (maxmemory) and a policy that
- * evicts (allkeys-lru), or entries a time to live. It needs the commands SET, GETRANGE, STRLEN, DEL and PING, and CLUSTER SLOTS and ASKING in a cluster.
+ * What it keeps is one string per item, under the key prefix followed by the item's 32 bytes. The
+ * server should have a limit (maxmemory) and a policy that evicts (allkeys-lru), or entries a time
+ * to live. Its user needs a right to the commands SET, GETRANGE, STRLEN, DEL and PING on keys with
+ * the prefix, and to CLUSTER SLOTS and ASKING in a cluster: in an ACL "+set +getrange +strlen +del
+ * +ping +cluster|slots +asking ~pagedkv:*".
  *
- * What goes wrong costs hits. A connection ends at the first bytes that are not the protocol's, after a time-out, or when the server ends it; the next call
- * connects again, but not before a pause of 100 ms, doubled by every failure up to 10 s. In the meantime calls return -ENOTCONN
- * at once. An item that the server refuses (out of memory, a replica, still loading) is not counted; where no server that was asked
- * answered, the call returns a negative errno. In a cluster a server that is down costs its keys only; keys that move are followed.
+ * What goes wrong costs hits. A connection ends at the first bytes that are not the protocol's, at
+ * more bytes than were asked for, after a time-out, or when the server ends it; the next call
+ * connects again, but not before a pause of 100 ms, doubled by every failure up to 10 s. In the
+ * meantime calls return -ENOTCONN at once. An item that the server refuses (out of memory, a
+ * replica, still loading) is not counted; where no server that was asked answered, the call returns
+ * a negative errno.
  *
- * Threads: every function, and those of a store, may be called from any thread. put has connections of its own: get, probe and drop do not wait
- * for it.
- * After fork() they return -ECHILD in the child, which may only close the store. No signal is raised or handled, nothing is printed.
- * Memory is the system's, not that of the cache's allocator; where it is refused the connection ends, and the call returns -ENOMEM.
+ * In a cluster a server that is down costs its keys only; keys that move are followed. Credentials
+ * go to the configured servers, and to those that CLUSTER SLOTS of a configured server names: a
+ * redirection to another one, or from a server that says it is no cluster, is a miss. So configure
+ * several servers of a cluster: the others are not asked who has which keys.
+ *
+ * Secrets: the user and the password are kept until the store is closed, to connect again, and
+ * their memory is wiped then (what the caller passed in is the caller's to wipe). No sentence
+ * repeats them, nor any text of a server. What stands where a host stands is repeated.
+ *
+ * Threads: every function, and those of a store, may be called from any thread. put has connections
+ * of its own: get, probe and drop do not wait for it.
+ * After fork() they return -ECHILD in the child, which may only close the store. No signal is
+ * raised or handled, nothing is printed.
+ * Memory is the system's, not that of the cache's allocator; where it is refused the connection
+ * ends, and the call returns -ENOMEM.
  */
 #ifndef PAGEDKV_REDIS_H
 #define PAGEDKV_REDIS_H
@@ -33,35 +50,73 @@ extern "C" {
 /** Where the servers are, and how patient calls are. */
 typedef struct pkv_redis_config {
   uint32_t struct_size;
-  uint32_t connect_timeout_ms; /**< To connect and authenticate; 1 to 3,600,000. Default 500. Looking up a name has no time-out: prefer addresses. */
-  uint32_t command_timeout_ms; /**< For what is sent at once (pipeline_bytes), until all its answers are there; as above. Default 1000. */
-  uint32_t ttl_seconds;        /**< How long an item is kept after it was put; 0 (default): until the server evicts it. */
   /**
-   * "host:port,host:port" or "redis://[[user]:password@]host:port,host:port[/database]", also valkey://; user and password may have %XX. Default
-   * "127.0.0.1:6379". Of a cluster, which is recognised by itself, some servers are enough; without one the first that answers serves
-   * all. TLS (rediss://) is UNSUPPORTED.
+   * To connect, with TLS's handshake, and to authenticate; 1 to 3,600,000. Default 500. A call
+   * waits so long for each configured server that does not answer, but not again during its pause.
+   * Looking up a name has no time-out: prefer addresses.
+   */
+  uint32_t connect_timeout_ms;
+  /**
+   * For what is sent at once (pipeline_bytes), until all its answers are there; as above. Default
+   * 1000.
+   */
+  uint32_t command_timeout_ms;
+  /** How long an item is kept after it was put; 0 (default): until the server evicts it. */
+  uint32_t ttl_seconds;
+  /**
+   * "host:port,host:port" or "redis://[[user]:password@]host:port,host:port[/database]", also
+   * valkey://; rediss:// and valkeys:// are the same with TLS. In user and password %XX stands for
+   * any byte, and for / ? # @ [ ] and spaces it must. Default "127.0.0.1:6379". Of a cluster, which
+   * is recognised by itself, some servers are enough; without one the first that answers serves
+   * all.
    */
   const char* servers;
   const char* user;        /**< NULL (default): the URL's, or Redis' default user. */
   const char* password;    /**< NULL (default): the URL's, or none. */
   const char* key_prefix;  /**< Up to 64 bytes; NULL is "". Default "pagedkv:". */
-  uint64_t pipeline_bytes; /**< Keys and values sent or asked for at once, if that is more than one item; 64 KiB to 1 GiB. Default 8 MiB. */
-  uint32_t connect_later;  /**< 1: open succeeds without a server; calls look for it. Default 0. */
-  uint32_t reserved;       /**< 0. */
+  /**
+   * Keys and values sent or asked for at once, if that is more than one item; 64 KiB to 1 GiB.
+   * Default 8 MiB.
+   */
+  uint64_t pipeline_bytes;
+  uint32_t connect_later; /**< 1: open succeeds without a server; calls look for it. Default 0. */
+  /**
+   * 1: TLS, as rediss:// has it. Default 0. With TLS (1.2 or later) each server has to show a
+   * certificate that one of the CAs below has signed, that is valid today, and that names the host
+   * as `servers` has it (CLUSTER SLOTS, for the others of a cluster): a name among its DNS names,
+   * an address among its IP addresses. Without TLS none of the following may be given.
+   */
+  uint32_t tls;
+  const char* tls_ca_file;      /**< CAs, PEM. NULL, as the next (default): the system's. */
+  const char* tls_ca_directory; /**< CAs in files that are named by hash (openssl rehash). */
+  const char* tls_certificate_file; /**< The client's certificate, its chain, PEM. Default NULL. */
+  const char* tls_key_file;         /**< The key of that, PEM, no password. Default NULL. */
+  /** What each server's certificate must name, and is asked for (SNI). NULL (default): its host. */
+  const char* tls_server_name;
+  /**
+   * 1: believe any certificate. Whoever is between here and the server can then read and change all
+   * of it, and has the password. Default 0.
+   */
+  uint32_t tls_insecure_no_verify;
+  uint32_t reserved; /**< 0. */
 } pkv_redis_config;
 
 /** Fills *config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1. */
 PKV_REDIS_API pkv_status pkv_redis_config_init(pkv_redis_config* config, size_t struct_size);
 
 /**
- * Connects, and fills *out. What config points to is not kept. Close it with out->close(out->user), unless a cache does.
- * Statuses: INVALID_ARGUMENT, UNSUPPORTED (TLS), IO (no server answers, or it refuses the password: the sentence has address and errno), NO_MEMORY. Since 0.1.
+ * Connects, and fills *out. What config points to is not kept. Close it with out->close(out->user),
+ * unless a cache does. Statuses: INVALID_ARGUMENT, UNSUPPORTED (TLS in a library that is built
+ * without), IO (no server answers, or it refuses the password or a command, or its certificate is
+ * refused, or a file cannot be read: the sentence has address or path, reason and errno),
+ * NO_MEMORY. Since 0.1.
  */
 PKV_REDIS_API pkv_status pkv_redis_open(const pkv_redis_config* config, pkv_store* out);
 
 /**
- * pkv_last_error() for the functions of this header, which are not libpagedkv's: nothing but C functions lies between the two libraries, so that one may
- * be newer than the other, or opened at run time. Since 0.1.
+ * pkv_last_error() for the functions of this header, which are not libpagedkv's: nothing but C
+ * functions lies between the two libraries, so that one may be newer than the other, or opened at
+ * run time. Since 0.1.
  */
 PKV_REDIS_API const char* pkv_redis_last_error(void);
 

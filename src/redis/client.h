@@ -1,9 +1,14 @@
-// One server or all servers of a cluster: cuts batches into pipelines, sends every key to its server and follows the keys that move.
-// Used by one thread at a time.
+// One server or all servers of a cluster: cuts batches into pipelines, sends every key to its
+// server and follows the keys that move. Used by one thread at a time.
+//
+// Credentials go to the servers that the caller configured, and to those that CLUSTER SLOTS of one
+// of these names. Nothing else that a server says leads anywhere.
 #pragma once
 
 #include <array>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "redis/exchange.h"
@@ -30,7 +35,8 @@ class Client {
  public:
   explicit Client(const Settings& settings);
 
-  // Connects; throws an IO error where no server answers.
+  // Connects, and asks whether the user has a right to the commands; throws an IO error where no
+  // server answers, or not.
   void connect();
   // How many items count, or a negative errno where no server that was asked answered.
   int64_t run(Operation& operation);
@@ -41,23 +47,33 @@ class Client {
     Connection* to;
     bool asking;  // the key is on its way there
   };
+  struct Redirected {
+    size_t item;
+    Redirection where;
+  };
   struct Tally {
     int64_t counted = 0;
     bool answered = false;
     int error = 0;  // of a server that could not be reached
   };
 
-  Connection* server(const Address& address);
-  Connection* learn();
+  Connection* find(const Address& address) const;
+  Connection* add(const Address& address);
+  void take_map(Connection& from, const std::vector<SlotRange>& ranges);
   bool learn_from(Connection& connection);
-  void forget_servers();
+  const Connection* learn();
+  void check_rights(Connection& connection);
   void run_requests(Operation& operation, std::vector<Request> requests, Tally& tally);
-  std::vector<Exchange> prepare(const Operation& operation, const std::vector<Request>& requests, Tally& tally);
+  std::vector<Exchange> prepare(const Operation& operation, const std::vector<Request>& requests,
+                                Tally& tally);
+  void tell(std::vector<Exchange>& exchanges, Tally& tally);
+  std::vector<Request> follow(const std::vector<Redirected>& redirected);
 
   const Settings& settings_;
-  std::vector<std::unique_ptr<Connection>> servers_;
+  std::map<Address, std::unique_ptr<Connection>> servers_;  // whom credentials may be sent to
   std::array<Connection*, slot_count> by_slot_{};
-  bool known_ = false;  // by_slot_ is what the servers say
+  bool known_ = false;       // by_slot_ is what a server says
+  bool is_cluster_ = false;  // that server belongs to a cluster
 };
 
 }  // namespace pkv::redis

@@ -6,7 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <string_view>
 #include <utility>
+
+#include "base/status.h"
 
 namespace pkv::redis {
 
@@ -16,38 +20,104 @@ using namespace std::chrono_literals;
 
 constexpr auto first_pause = 100ms, longest_pause = 10'000ms;
 constexpr size_t receive_bytes = 64 << 10;
-// The largest array that is asked for: CLUSTER SLOTS. What announces more is not believed, so that no memory is taken for it.
-constexpr auto most_elements = 16384;
+// The deepest array that is asked for is CLUSTER SLOTS with its metadata. Later versions of hiredis
+// than 0.14 have no limit, and free what is nested by recursion.
+constexpr int max_depth = 6;
 
-// hiredis 0.14 counts elements with int, 1.x with size_t.
-template <class Count>
-void* create_array(const redisReadTask* task, Count count) {
-  if (count > Count{most_elements}) return nullptr;
-  return static_cast<const redisReplyObjectFunctions*>(task->privdata)->createArray(task, count);
+int send_plain(int descriptor, iovec* parts, size_t count, size_t* taken) {
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = count;
+  // hiredis would write(): a connection that broke raises SIGPIPE there.
+  const ssize_t result = sendmsg(descriptor, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  *taken = result > 0 ? static_cast<size_t>(result) : 0;
+  if (result >= 0 || errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return 0;
+  return errno;
 }
 
 }  // namespace
 
-Connection::Connection(Address address) : address_(std::move(address)), functions_(), buffer_(receive_bytes) {}
+// ---- Limits of replies
+// ------------------------------------------------------------------------------
+
+// hiredis 0.14 counts elements with int, 1.x with size_t.
+template <class Count>
+void* Connection::create_array(const redisReadTask* task, Count count) {
+  ArrayLimit& limit = *static_cast<ArrayLimit*>(task->privdata);
+  int depth = 0;
+  for (const redisReadTask* above = task->parent; above != nullptr; above = above->parent) depth++;
+  if (depth >= max_depth || static_cast<size_t>(count) > limit.left) {
+    limit.exceeded = true;
+    return nullptr;
+  }
+  limit.left -= static_cast<size_t>(count);
+  return limit.functions->createArray(task, count);
+}
+
+void Connection::limit_arrays() {
+  redisReader& reader = *context_->reader;
+  functions_ = *reader.fn;
+  functions_.createArray = create_array;
+  limit_ = {reader.fn, 0, 0, false};
+  reader.fn = &functions_;
+  reader.privdata = &limit_;
+}
+
+void Connection::expect(size_t replies, size_t elements) {
+  expected_ += replies;
+  limit_.elements = limit_.left = elements;
+}
+
+// Looks at the beginning of a reply that is not complete: only that of a value has an end of line,
+// and it says how long the value is.
+bool Connection::is_plausible(size_t budget) const {
+  const redisReader& reader = *context_->reader;
+  const std::string_view rest(reader.buf + reader.pos, reader.len - reader.pos);
+  const size_t end = rest.substr(0, max_line_bytes).find("\r\n");
+  if (end == std::string_view::npos) return rest.size() <= max_line_bytes;
+  // What stands there is hiredis' to check: it may be the reply's first byte, too.
+  const size_t digits = rest.substr(0, end).find_first_of("0123456789");
+  size_t announced = 0;
+  if (digits != std::string_view::npos) {
+    const auto [stop, error] = std::from_chars(rest.data() + digits, rest.data() + end, announced);
+    if (error == std::errc::result_out_of_range) return false;
+  }
+  return announced <= rest.size() + budget;
+}
+
+// ---- Connecting
+// -------------------------------------------------------------------------------------
+
+Connection::Connection(Address address, const TlsContext* tls)
+    : address_(std::move(address)), tls_context_(tls), functions_(), buffer_(receive_bytes) {}
 
 void Connection::fail(int error, const char* reason) {
-  context_.reset();
-  expected_ = 0;
-  const auto pause = std::min<Clock::duration>(first_pause * (1u << std::min(failures_, 10u)), longest_pause);
-  failures_++;
-  retry_at_ = Clock::now() + pause;
   error_ = error;
   reason_ = reason;
+  tls_.reset();
+  context_.reset();
+  expected_ = 0;
+  const auto pause =
+      std::min<Clock::duration>(first_pause * (1u << std::min(failures_, 10u)), longest_pause);
+  failures_++;
+  retry_at_ = Clock::now() + pause;
+}
+
+const char* Connection::words_for(int error) const {
+  if (tls_ && tls_->reason()[0] != '\0') return tls_->reason();
+  return error == ECONNRESET ? "the server closed the connection" : errno_text(error);
 }
 
 // A server that restarted, or closes idle connections, has ended this one meanwhile: that is no failure.
-bool Connection::still_quiet() const {
+bool Connection::still_quiet() {
+  if (expected_ != 0) return false;
   pollfd state{context_->fd, POLLIN, 0};
-  return expected_ == 0 && poll(&state, 1, 0) == 0;
+  return poll(&state, 1, 0) == 0 || (tls_ && tls_->quiet());
 }
 
 Connection::State Connection::start() {
   if (context_ != nullptr && still_quiet()) return State::ready;
+  tls_.reset();
   context_.reset();
   expected_ = 0;
   if (Clock::now() < retry_at_) {
@@ -70,26 +140,54 @@ bool Connection::open() {
     return false;
   }
   fcntl(context_->fd, F_SETFD, FD_CLOEXEC);
-  functions_ = *context_->reader->fn;
-  functions_.createArray = create_array;
-  context_->reader->privdata = context_->reader->fn;  // the functions as they were
-  context_->reader->fn = &functions_;
+  limit_arrays();
+  if (tls_context_ != nullptr) tls_.emplace(*tls_context_, address_.host, context_->fd);
   return true;
 }
 
-int Connection::receive(size_t* bytes) {
+// ---- Bytes
+// ------------------------------------------------------------------------------------------
+
+short Connection::events(bool has_unsent) const {
+  if (tls_) return tls_->events(has_unsent);
+  return has_unsent ? POLLIN | POLLOUT : POLLIN;
+}
+
+int Connection::send(Pipeline& commands) {
+  return commands.send([this](iovec* parts, size_t count, size_t* taken) {
+    return tls_ ? tls_->write(parts, count, taken) : send_plain(context_->fd, parts, count, taken);
+  });
+}
+
+int Connection::receive(size_t* bytes, bool* again) {
   *bytes = 0;
-  const ssize_t result = recv(context_->fd, buffer_.data(), buffer_.size(), MSG_DONTWAIT);
-  if (result == 0) return ECONNRESET;
-  if (result < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : errno;
-  *bytes = static_cast<size_t>(result);
+  *again = false;
+  if (tls_) {
+    if (const int error = tls_->read(buffer_.data(), buffer_.size(), bytes); error != 0)
+      return error;
+    *again = *bytes > 0;
+  } else {
+    const ssize_t result = recv(context_->fd, buffer_.data(), buffer_.size(), MSG_DONTWAIT);
+    if (result == 0) return ECONNRESET;
+    if (result < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : errno;
+    *bytes = static_cast<size_t>(result);
+  }
   return redisReaderFeed(context_->reader, buffer_.data(), *bytes) == REDIS_OK ? 0 : ENOMEM;
 }
 
-Reply Connection::next(int* error) {
+Reply Connection::next(size_t budget, int* error) {
   void* reply = nullptr;
-  *error = redisReaderGetReply(context_->reader, &reply) == REDIS_OK ? 0 : EPROTO;
-  if (reply != nullptr) expected_--;
+  redisReader* const reader = context_->reader;
+  *error = 0;
+  if (redisReaderGetReply(reader, &reply) != REDIS_OK) {
+    *error = reader->err == REDIS_ERR_OOM && !limit_.exceeded ? ENOMEM : EPROTO;
+  } else if (reply == nullptr && !is_plausible(budget)) {
+    *error = EPROTO;
+  }
+  if (reply != nullptr) {
+    expected_--;
+    limit_.left = limit_.elements;
+  }
   return Reply(static_cast<redisReply*>(reply));
 }
 

@@ -1,20 +1,12 @@
 #include "redis/pipeline.h"
 
-#include <sys/socket.h>
-#include <sys/uio.h>
-
-#include <cerrno>
-
 namespace pkv::redis {
-
-namespace {
-constexpr size_t short_argument = 4096;
-}
 
 void Pipeline::add_text(std::string_view text) {
   if (pieces_.empty() || pieces_.back().data != nullptr) pieces_.push_back({nullptr, text_.size(), 0});
   text_ += text;
   pieces_.back().size += text.size();
+  bytes_ += text.size();
 }
 
 void Pipeline::add_size(char sign, size_t size) {
@@ -23,42 +15,43 @@ void Pipeline::add_size(char sign, size_t size) {
   add_text("\r\n");
 }
 
-void Pipeline::command(std::initializer_list<std::string_view> arguments) {
+void Pipeline::command(std::initializer_list<std::string_view> arguments, size_t max_copied) {
   add_size('*', arguments.size());
   for (const std::string_view argument : arguments) {
     add_size('$', argument.size());
-    if (argument.size() <= short_argument) {
+    if (argument.size() <= max_copied) {
       add_text(argument);
     } else {
       pieces_.push_back({argument.data(), 0, argument.size()});
+      bytes_ += argument.size();
     }
     add_text("\r\n");
   }
-  commands_++;
+  ends_.push_back(bytes_);
 }
 
-int Pipeline::send(int descriptor) {
-  constexpr size_t most = 64;
+void Pipeline::advance(size_t taken) {
+  bytes_sent_ += taken;
+  while (commands_sent_ < commands() && ends_[commands_sent_] <= bytes_sent_) commands_sent_++;
+  done_ += taken;
+  while (!sent() && done_ >= pieces_[next_].size) done_ -= pieces_[next_++].size;
+}
+
+int Pipeline::send(const Writer& write) {
+  constexpr size_t max_parts = 64;
   while (!sent()) {
-    iovec parts[most];
+    iovec parts[max_parts];
     size_t count = 0;
-    for (; count < most && next_ + count < pieces_.size(); count++) {
+    for (; count < max_parts && next_ + count < pieces_.size(); count++) {
       const Piece& piece = pieces_[next_ + count];
       const size_t skip = count == 0 ? done_ : 0;
       const char* data = piece.data != nullptr ? piece.data : text_.data() + piece.offset;
       parts[count] = {const_cast<char*>(data) + skip, piece.size - skip};
     }
-    msghdr message{};
-    message.msg_iov = parts;
-    message.msg_iovlen = count;
-    // hiredis would write(): a connection that broke raises SIGPIPE there.
-    const ssize_t result = sendmsg(descriptor, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (result < 0) {
-      if (errno == EINTR) continue;
-      return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : errno;
-    }
-    done_ += static_cast<size_t>(result);
-    while (!sent() && done_ >= pieces_[next_].size) done_ -= pieces_[next_++].size;
+    size_t taken = 0;
+    const int error = write(parts, count, &taken);
+    if (error != 0 || taken == 0) return error;
+    advance(taken);
   }
   return 0;
 }

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cstring>
+#include <optional>
 #include <string_view>
 
 #include "base/status.h"
@@ -14,69 +15,146 @@ namespace {
 constexpr uint32_t longest_timeout = 3'600'000;
 constexpr uint64_t least_pipeline = 64 << 10, largest_pipeline = 1 << 30;
 constexpr size_t longest_prefix = 64;
+constexpr size_t max_servers = 1024;
 
-// Passwords stand in these texts: sentences show none of them as a whole.
+// Passwords stand in `servers`, and in a text that is written wrongly they stand anywhere:
+// sentences about it say what is wrong and where, but repeat nothing of it.
 template <class Number>
-Number parse_number(std::string_view text, Number least, Number most, const char* what) {
+std::optional<Number> parse_number(std::string_view text, Number least, Number most) {
   Number value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc{} || end != text.data() + text.size() || value < least || value > most)
-    fail(PKV_INVALID_ARGUMENT, "servers: %s is '%.*s', not a number from %lld to %lld", what, static_cast<int>(std::min<size_t>(text.size(), 40)),
-         text.data(), static_cast<long long>(least), static_cast<long long>(most));
-  return value;
+  if (text.empty() || error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value < least || value > most ? std::nullopt : std::optional(value);
 }
 
-std::string percent_decoded(std::string_view text) {
-  std::string decoded;
+Secret percent_decoded(std::string_view text) {
+  Secret decoded(text.size());
   for (size_t i = 0; i < text.size(); i++) {
     if (text[i] != '%') {
-      decoded += text[i];
+      decoded.append(text[i]);
       continue;
     }
     unsigned byte = 0;
     const char* digits = text.data() + i + 1;
     if (text.size() - i < 3 || std::from_chars(digits, digits + 2, byte, 16).ptr != digits + 2)
       fail(PKV_INVALID_ARGUMENT, "servers: a %% in the user or password of the URL that two hex digits do not follow");
-    decoded += static_cast<char>(byte);
+    decoded.append(static_cast<char>(byte));
     i += 2;
   }
   return decoded;
 }
 
 // host, host:port, [IPv6] or [IPv6]:port
-Address parse_address(std::string_view text) {
+Address parse_address(std::string_view text, size_t number) {
   constexpr int default_port = 6379;
-  const size_t bracket = text.starts_with('[') ? text.find(']') : 0;
+  const bool bracketed = text.starts_with('[');
+  const size_t bracket = bracketed ? text.find(']') : 0;
   const size_t colon = bracket == std::string_view::npos ? bracket : text.find(':', bracket);
   std::string_view host = text.substr(0, colon);
-  if (bracket > 0 && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  if (host.empty() || host.find_first_of("[]/@ ") != std::string_view::npos)
-    fail(PKV_INVALID_ARGUMENT, "servers: '%.*s' is not host:port", static_cast<int>(std::min<size_t>(text.size(), 100)), text.data());
-  return {std::string(host), colon == std::string_view::npos ? default_port : parse_number<int>(text.substr(colon + 1), 1, 65535, "a port")};
+  if (bracketed && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  if (!is_host(host) || bracketed != (host.find(':') != std::string_view::npos))
+    fail(PKV_INVALID_ARGUMENT,
+         "servers: address %zu, of %zu bytes, is not host:port (it is not shown: a password may "
+         "stand in it)",
+         number, text.size());
+  if (colon == std::string_view::npos) return {std::string(host), default_port};
+  const auto port = parse_number<int>(text.substr(colon + 1), 1, 65535);
+  if (!port)
+    fail(PKV_INVALID_ARGUMENT, "servers: the port of address %zu is not a number from 1 to 65535",
+         number);
+  return {std::string(host), *port};
 }
 
-// Takes the credentials and the database out of redis://[[user]:password@]hosts[/database]; leaves the hosts.
-std::string_view parse_url(std::string_view url, Settings& settings) {
-  if (url.starts_with("rediss://") || url.starts_with("valkeys://"))
-    fail(PKV_UNSUPPORTED, "servers: TLS is not built in; connect to a local TLS proxy (stunnel, say)");
+bool is_tls_scheme(std::string_view name) { return name == "rediss" || name == "valkeys"; }
+
+// [user]:password
+void parse_credentials(std::string_view credentials, Settings& settings) {
+  if (credentials.find_first_of("/?#@[] ") != std::string_view::npos)
+    fail(PKV_INVALID_ARGUMENT,
+         "servers: / ? # @ [ ] and spaces in the user or password of the URL are written as %%XX");
+  const size_t colon = credentials.find(':');
+  settings.user = percent_decoded(credentials.substr(0, colon));
+  if (colon != std::string_view::npos)
+    settings.password = percent_decoded(credentials.substr(colon + 1));
+}
+
+// Takes the scheme, the credentials and the database out of
+// redis://[[user]:password@]hosts[/database]; leaves the hosts.
+std::string_view parse_url(std::string_view url, Settings& settings, bool& tls) {
   const size_t scheme = url.find("://");
   if (scheme == std::string_view::npos) return url;
-  if (const std::string_view name = url.substr(0, scheme); name != "redis" && name != "valkey")
-    fail(PKV_INVALID_ARGUMENT, "servers: a URL begins with redis:// or valkey://, not '%.*s'", static_cast<int>(std::min<size_t>(scheme, 40)),
-         name.data());
+  const std::string_view name = url.substr(0, scheme);
+  tls = tls || is_tls_scheme(name);
+  if (name != "redis" && name != "valkey" && !is_tls_scheme(name))
+    fail(PKV_INVALID_ARGUMENT,
+         "servers: a URL begins with redis://, rediss://, valkey:// or valkeys://, and not with "
+         "the %zu bytes "
+         "that stand here before ://",
+         scheme);
   url.remove_prefix(scheme + 3);
   if (const size_t at = url.rfind('@'); at != std::string_view::npos) {
-    const std::string_view credentials = url.substr(0, at);
-    const size_t colon = credentials.find(':');
-    settings.user = percent_decoded(credentials.substr(0, colon));
-    if (colon != std::string_view::npos) settings.password = percent_decoded(credentials.substr(colon + 1));
+    parse_credentials(url.substr(0, at), settings);
     url.remove_prefix(at + 1);
   }
   if (const size_t slash = url.find('/'); slash != std::string_view::npos) {
-    if (slash + 1 < url.size()) settings.database = parse_number<uint32_t>(url.substr(slash + 1), 0, 1'000'000, "the database");
+    const std::string_view database = url.substr(slash + 1);
+    constexpr uint32_t max_database = 1'000'000;
+    const auto number = parse_number<uint32_t>(database.empty() ? "0" : database, 0, max_database);
+    if (!number)
+      fail(PKV_INVALID_ARGUMENT, "servers: the database behind / is not a number from 0 to %u",
+           max_database);
+    settings.database = *number;
     url = url.substr(0, slash);
   }
   return url;
+}
+
+void parse_addresses(std::string_view hosts, std::vector<Address>& servers) {
+  for (size_t comma = 0; comma != std::string_view::npos;) {
+    comma = hosts.find(',');
+    if (servers.size() == max_servers)
+      fail(PKV_INVALID_ARGUMENT, "servers: more than %zu addresses", max_servers);
+    servers.push_back(parse_address(hosts.substr(0, comma), servers.size() + 1));
+    if (comma != std::string_view::npos) hosts.remove_prefix(comma + 1);
+  }
+}
+
+void check_flag(uint32_t value, const char* name) {
+  if (value > 1) fail(PKV_INVALID_ARGUMENT, "%s is %u, not 0 or 1", name, value);
+}
+
+// What is given for TLS must be of use: a setting that nothing reads is a mistake.
+TlsOptions checked_tls(const pkv_redis_config& config, bool tls) {
+  const struct {
+    const char *name, *value;
+  } texts[] = {{"tls_ca_file", config.tls_ca_file},
+               {"tls_ca_directory", config.tls_ca_directory},
+               {"tls_certificate_file", config.tls_certificate_file},
+               {"tls_key_file", config.tls_key_file},
+               {"tls_server_name", config.tls_server_name}};
+  for (const auto& text : texts) {
+    if (text.value == nullptr) continue;
+    if (!tls)
+      fail(PKV_INVALID_ARGUMENT, "%s is given, but servers is no rediss:// URL and tls is 0",
+           text.name);
+    if (text.value[0] == '\0')
+      fail(PKV_INVALID_ARGUMENT, "%s is empty; NULL means none", text.name);
+  }
+  if (!tls && config.tls_insecure_no_verify != 0)
+    fail(PKV_INVALID_ARGUMENT,
+         "tls_insecure_no_verify is 1, but servers is no rediss:// URL and tls is 0");
+  if (config.tls_insecure_no_verify != 0 &&
+      (config.tls_ca_file != nullptr || config.tls_ca_directory != nullptr))
+    fail(PKV_INVALID_ARGUMENT,
+         "tls_insecure_no_verify is 1, so nothing would be checked with tls_ca_file or "
+         "tls_ca_directory");
+  if ((config.tls_certificate_file != nullptr) != (config.tls_key_file != nullptr))
+    fail(PKV_INVALID_ARGUMENT,
+         "tls_certificate_file and tls_key_file are given together or not at all");
+  if (config.tls_server_name != nullptr && !is_host(config.tls_server_name))
+    fail(PKV_INVALID_ARGUMENT, "tls_server_name is no name of a host and no address");
+  return {config.tls_ca_file,  config.tls_ca_directory, config.tls_certificate_file,
+          config.tls_key_file, config.tls_server_name,  config.tls_insecure_no_verify == 0};
 }
 
 std::chrono::milliseconds checked_timeout(uint32_t milliseconds, const char* name) {
@@ -105,8 +183,8 @@ Settings read_settings(const pkv_redis_config* from) {
   settings.command_timeout = checked_timeout(config.command_timeout_ms, "command_timeout_ms");
   settings.ttl_seconds = config.ttl_seconds;
   if (config.reserved != 0) fail(PKV_INVALID_ARGUMENT, "reserved is %u, not 0", config.reserved);
+  check_flag(config.connect_later, "connect_later");
   settings.connect_later = config.connect_later == 1;
-  if (config.connect_later > 1) fail(PKV_INVALID_ARGUMENT, "connect_later is %u, not 0 or 1", config.connect_later);
   if (config.pipeline_bytes < least_pipeline || config.pipeline_bytes > largest_pipeline)
     fail(PKV_INVALID_ARGUMENT, "pipeline_bytes is %llu; %llu to %llu are possible", (unsigned long long)config.pipeline_bytes,
          (unsigned long long)least_pipeline, (unsigned long long)largest_pipeline);
@@ -115,15 +193,16 @@ Settings read_settings(const pkv_redis_config* from) {
   if (settings.prefix.size() > longest_prefix)
     fail(PKV_INVALID_ARGUMENT, "key_prefix has %zu bytes; at most %zu are possible", settings.prefix.size(), longest_prefix);
 
+  check_flag(config.tls, "tls");
+  check_flag(config.tls_insecure_no_verify, "tls_insecure_no_verify");
   if (config.servers == nullptr) fail(PKV_INVALID_ARGUMENT, "servers is NULL");
-  std::string_view hosts = parse_url(config.servers, settings);
-  for (size_t comma = 0; comma != std::string_view::npos; hosts.remove_prefix(comma == std::string_view::npos ? 0 : comma + 1)) {
-    comma = hosts.find(',');
-    settings.servers.push_back(parse_address(hosts.substr(0, comma)));
-  }
-  if (config.user != nullptr) settings.user = config.user;
-  if (config.password != nullptr) settings.password = config.password;
+  bool tls = config.tls == 1;
+  parse_addresses(parse_url(config.servers, settings, tls), settings.servers);
+  if (config.user != nullptr) settings.user = Secret(std::string_view(config.user));
+  if (config.password != nullptr) settings.password = Secret(std::string_view(config.password));
   if (!settings.user.empty() && settings.password.empty()) fail(PKV_INVALID_ARGUMENT, "a user without a password");
+  const TlsOptions options = checked_tls(config, tls);
+  if (tls) settings.tls = std::make_unique<const TlsContext>(options);
   return settings;
 }
 

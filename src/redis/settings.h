@@ -5,31 +5,30 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "redis/address.h"
+#include "redis/secret.h"
+#include "redis/tls.h"
+
 namespace pkv::redis {
-
-struct Address {
-  std::string host;
-  int port;
-
-  bool operator==(const Address&) const = default;
-  std::string text() const { return host + ":" + std::to_string(port); }
-};
 
 struct Settings {
   std::vector<Address> servers;
-  std::string user, password;
+  Secret user, password;
   uint32_t database = 0;
   std::string prefix;
   std::chrono::milliseconds connect_timeout, command_timeout;
   uint32_t ttl_seconds;
   size_t pipeline_bytes;
   bool connect_later;
+  std::unique_ptr<const TlsContext> tls;  // NULL without TLS
 };
 
-// Throws an Error with INVALID_ARGUMENT or UNSUPPORTED.
+// Throws an Error with INVALID_ARGUMENT, UNSUPPORTED or IO. No sentence repeats a part of
+// `servers`, `user` or `password`.
 Settings read_settings(const pkv_redis_config* config);
 
 pkv_redis_config default_config();

@@ -1,6 +1,7 @@
 #include "redis/slots.h"
 
 #include <charconv>
+#include <utility>
 
 namespace pkv::redis {
 
@@ -35,21 +36,40 @@ uint16_t slot_of(std::string_view key) {
   return static_cast<uint16_t>(crc % slot_count);
 }
 
+namespace {
+
+// [name, port, ...]
+std::optional<Address> parse_node(const redisReply& node, const Address& asked) {
+  if (node.type != REDIS_REPLY_ARRAY || node.elements < 2) return std::nullopt;
+  const redisReply &host = *node.element[0], &port = *node.element[1];
+  if (port.type != REDIS_REPLY_INTEGER || port.integer < 1 || port.integer > 65535)
+    return std::nullopt;
+  // A node that does not know its own name leaves it out.
+  const bool named = host.type == REDIS_REPLY_STRING && host.len > 0 && text_of(host) != "?";
+  if (named && !is_host(text_of(host))) return std::nullopt;
+  return Address{named ? std::string(text_of(host)) : asked.host, static_cast<int>(port.integer)};
+}
+
+}  // namespace
+
 std::optional<std::vector<SlotRange>> parse_slots(const redisReply& reply, const Address& asked) {
   std::vector<SlotRange> ranges;
   if (reply.type == REDIS_REPLY_ERROR) return ranges;
   if (reply.type != REDIS_REPLY_ARRAY) return std::nullopt;
+  size_t slots = 0;
   for (size_t i = 0; i < reply.elements; i++) {
     const redisReply& range = *reply.element[i];
-    if (range.type != REDIS_REPLY_ARRAY || range.elements < 3 || !is_slot(*range.element[0]) || !is_slot(*range.element[1])) return std::nullopt;
-    const redisReply& master = *range.element[2];
-    if (master.type != REDIS_REPLY_ARRAY || master.elements < 2) return std::nullopt;
-    const redisReply &host = *master.element[0], &port = *master.element[1];
-    if (port.type != REDIS_REPLY_INTEGER || port.integer < 1 || port.integer > 65535) return std::nullopt;
-    // A node that does not know its own name leaves it out.
-    const bool named = host.type == REDIS_REPLY_STRING && host.len > 0 && text_of(host) != "?";
-    ranges.push_back({static_cast<size_t>(range.element[0]->integer), static_cast<size_t>(range.element[1]->integer),
-                      {named ? std::string(text_of(host)) : asked.host, static_cast<int>(port.integer)}});
+    if (range.type != REDIS_REPLY_ARRAY || range.elements < 3 || !is_slot(*range.element[0]) ||
+        !is_slot(*range.element[1]))
+      return std::nullopt;
+    const auto first = static_cast<size_t>(range.element[0]->integer);
+    const auto last = static_cast<size_t>(range.element[1]->integer);
+    auto master = parse_node(*range.element[2], asked);
+    if (!master || first > last) return std::nullopt;
+    // No slot has two masters, so there are not more in all ranges than there are.
+    slots += last - first + 1;
+    if (slots > slot_count) return std::nullopt;
+    ranges.push_back({first, last, std::move(*master)});
   }
   return ranges;
 }
@@ -61,12 +81,14 @@ std::optional<Redirection> parse_redirection(const redisReply& reply, const Addr
   if (!ask && !moved) return std::nullopt;
   text.remove_prefix(text.find(' ') + 1);
   const size_t space = text.find(' '), colon = text.rfind(':');
-  if (space == std::string_view::npos || colon == std::string_view::npos || colon < space) return std::nullopt;
+  if (space == std::string_view::npos || colon == std::string_view::npos || colon < space)
+    return std::nullopt;
   const auto slot = number_of<size_t>(text.substr(0, space), 0, slot_count - 1);
   const auto port = number_of<int>(text.substr(colon + 1), 1, 65535);
-  if (!slot || !port) return std::nullopt;
   const std::string_view host = text.substr(space + 1, colon - space - 1);
-  return Redirection{ask, *slot, {host.empty() ? asked.host : std::string(host), *port}};
+  const bool named = !host.empty() && host != "?";
+  if (!slot || !port || (named && !is_host(host))) return std::nullopt;
+  return Redirection{ask, *slot, {named ? std::string(host) : asked.host, *port}};
 }
 
 }  // namespace pkv::redis

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "redis/settings.h"
+#include "redis/address.h"
 
 namespace pkv::redis {
 

@@ -47,7 +47,8 @@ def check_library(library):
         assert re.search(r"FLAGS_1.*NODELETE", dynamic), "worker threads may outlive a dlclose: linked without -z nodelete"
     assert "RUNPATH" not in dynamic and "RPATH" not in dynamic, f"an installed library looks into somebody's folder: {dynamic}"
     needed = set(re.findall(r"NEEDED.*\[([^.\]]+)", dynamic))
-    allowed = {"libtbb", "libsodium", "libhiredis", "libstdc++", "libm", "libgcc_s", "libc", "ld-linux-x86-64", "ld-linux-aarch64"}
+    allowed = {"libtbb", "libsodium", "libhiredis", "libssl", "libcrypto",
+               "libstdc++", "libm", "libgcc_s", "libc", "ld-linux-x86-64", "ld-linux-aarch64"}
     assert needed <= allowed, needed
 
 

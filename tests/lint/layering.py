@@ -46,6 +46,8 @@ def check_include(path, quote, name):
     if quote == "<":
         if name.startswith(("tbb/", "oneapi/tbb")) and not path.startswith("base/parallel"):
             return "oneTBB is for base/parallel only"
+        if name.startswith("openssl/") and room == "redis" and path != "redis/tls.cpp":
+            return "OpenSSL is for redis/tls.cpp only, in redis"
         if VECTOR.match(name) and room != "kernels":
             return "vector instructions are for kernels only"
         return None
@@ -103,6 +105,7 @@ SAMPLES = [
     ("engine/store may not see engine/prefix", {"src/engine/store/file.h": '#include "engine/prefix/tree.h"\n'}),
     ("engine/memory may not see engine", {"src/engine/memory/pool.h": '#include "engine/session.h"\n'}),
     ("redis may not see engine", {"src/redis/store.cpp": '#include "engine/cache.h"\n'}),
+    ("OpenSSL is for redis/tls.cpp only", {"src/redis/client.cpp": "#include <openssl/ssl.h>\n"}),
     ("api may not see redis", {"src/api/cache.cpp": '#include "redis/client.h"\n'}),
     ("sees only", {"src/engine/attend.cpp": '#include "kernels/softmax.hpp"\n'}),
     ("oneTBB", {"src/engine/attend.cpp": "#include <tbb/parallel_for.h>\n"}),

@@ -48,16 +48,83 @@ TEST(RedisConfig, BadValues) {
 }
 
 TEST(RedisConfig, BadAddresses) {
-  for (const char* servers : {"", ",", "a,", ":1", "a:", "a:0", "a:65536", "a:-1", "a:1x", "a:1:2", "[::1", "[]:1", "http://a", "redis://", "redis://a:1/x",
-                              "redis://a:1/-1", "redis://u:%4@a", "redis://u:%zz@a", "a b:1", "a:99999999999999999999"}) {
+  for (const char* servers : {"",
+                              ",",
+                              "a,",
+                              ":1",
+                              "a:",
+                              "a:0",
+                              "a:65536",
+                              "a:-1",
+                              "a:1x",
+                              "a:1:2",
+                              "[::1",
+                              "[]:1",
+                              "http://a",
+                              "redis://",
+                              "redis://a:1/x",
+                              "redis://a:1/-1",
+                              "redis://u:%4@a",
+                              "redis://u:%zz@a",
+                              "a b:1",
+                              "redis://u:p/x@a",
+                              "redis://u:p@x@a",
+                              "redis://a?b",
+                              "[name]:1",
+                              "a%20b\\:1",
+                              "a\x7f",
+                              "\xc3\xa4:1",
+                              "a:99999999999999999999"}) {
     EXPECT_EQ(open_with(servers), PKV_INVALID_ARGUMENT) << servers;
     EXPECT_TRUE(told("servers")) << pkv_redis_last_error();
   }
 }
 
-TEST(RedisConfig, TlsIsRefusedWithASentence) {
-  EXPECT_EQ(open_with("rediss://127.0.0.1:6379"), PKV_UNSUPPORTED);
-  EXPECT_TRUE(told("TLS")) << pkv_redis_last_error();
+// A setting that nothing reads is refused, not ignored.
+TEST(RedisConfig, BadTls) {
+  using Config = pkv_redis_config;
+  const std::string plain = "127.0.0.1:1", tls = "rediss://127.0.0.1:1";
+  const struct {
+    const char* field;
+    void (*set)(Config&);
+  } fields[] = {{"tls_ca_file", [](Config& c) { c.tls_ca_file = "/dev/null"; }},
+                {"tls_ca_directory", [](Config& c) { c.tls_ca_directory = "/"; }},
+                {"tls_certificate_file", [](Config& c) { c.tls_certificate_file = "/dev/null"; }},
+                {"tls_key_file", [](Config& c) { c.tls_key_file = "/dev/null"; }},
+                {"tls_server_name", [](Config& c) { c.tls_server_name = "a"; }},
+                {"tls_insecure_no_verify", [](Config& c) { c.tls_insecure_no_verify = 1; }}};
+  for (const auto& [field, set] : fields) {
+    EXPECT_EQ(open_with(plain, set), PKV_INVALID_ARGUMENT) << field << " without TLS";
+    EXPECT_TRUE(told(field) && told("tls is 0")) << pkv_redis_last_error();
+  }
+  const struct {
+    const char* part;
+    void (*set)(Config&);
+  } wrong[] = {{"tls is 2", [](Config& c) { c.tls = 2; }},
+               {"tls is 4294967295", [](Config& c) { c.tls = UINT32_MAX; }},
+               {"tls_insecure_no_verify is 2", [](Config& c) { c.tls_insecure_no_verify = 2; }},
+               {"reserved is 1", [](Config& c) { c.reserved = 1; }},
+               {"tls_ca_file is empty", [](Config& c) { c.tls_ca_file = ""; }},
+               {"tls_ca_directory is empty", [](Config& c) { c.tls_ca_directory = ""; }},
+               {"tls_certificate_file is empty", [](Config& c) { c.tls_certificate_file = ""; }},
+               {"tls_key_file is empty", [](Config& c) { c.tls_key_file = ""; }},
+               {"tls_server_name is empty", [](Config& c) { c.tls_server_name = ""; }},
+               {"tls_server_name", [](Config& c) { c.tls_server_name = "a b"; }},
+               {"together", [](Config& c) { c.tls_certificate_file = "/dev/null"; }},
+               {"together", [](Config& c) { c.tls_key_file = "/dev/null"; }},
+               {"nothing would be checked",
+                [](Config& c) { c.tls_insecure_no_verify = 1, c.tls_ca_file = "/dev/null"; }},
+               {"nothing would be checked",
+                [](Config& c) { c.tls_insecure_no_verify = 1, c.tls_ca_directory = "/"; }}};
+  for (const auto& [part, set] : wrong) {
+    EXPECT_EQ(open_with(tls, set), PKV_INVALID_ARGUMENT) << part;
+    EXPECT_TRUE(told(part)) << pkv_redis_last_error();
+  }
+#ifndef WITH_TLS
+  EXPECT_EQ(open_with(tls), PKV_UNSUPPORTED);
+  EXPECT_EQ(open_with(plain, [](Config& c) { c.tls = 1; }), PKV_UNSUPPORTED);
+  EXPECT_TRUE(told("OpenSSL")) << pkv_redis_last_error();
+#endif
 }
 
 TEST(RedisConfig, NobodyListens) {

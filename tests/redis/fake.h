@@ -27,8 +27,10 @@ class FakeServer {
  public:
   using Script = std::function<Answer(const Command&)>;
 
-  // PING and CLUSTER SLOTS are answered as by a server without cluster, unless greets is false: then the script answers them, too.
-  explicit FakeServer(Script script, bool greets = true) : script_(std::move(script)), greets_(greets) {
+  // PING, CLUSTER SLOTS and the question for rights are answered as by a server without cluster,
+  // unless greets is false: then the script answers them, too.
+  explicit FakeServer(Script script, bool greets = true)
+      : script_(std::move(script)), greets_(greets) {
     listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -50,6 +52,16 @@ class FakeServer {
   FakeServer& operator=(const FakeServer&) = delete;
 
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  // Of CLUSTER SLOTS: all slots are this server's.
+  std::string map() const {
+    return "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:" + std::to_string(port_) +
+           "\r\n";
+  }
+  // What it says once to half a command of at least so many bytes. It reads nothing more then.
+  void answer_early(size_t bytes, std::string answer) {
+    early_answer_ = std::move(answer);
+    early_bytes_ = bytes;
+  }
   int accepted() const { return accepted_; }
 
  private:
@@ -58,6 +70,10 @@ class FakeServer {
     while (!stop_)
       if (poll(&state, 1, 10) > 0) return true;
     return false;
+  }
+  void wait_for_end(int descriptor) const {
+    pollfd state{descriptor, POLLRDHUP, 0};
+    while (!stop_ && poll(&state, 1, 10) == 0) continue;
   }
   void accept_all() {
     while (readable(listener_)) {
@@ -80,13 +96,21 @@ class FakeServer {
         const ssize_t got = recv(descriptor, bytes, sizeof bytes, 0);
         if (got <= 0) return;
         input.append(bytes, static_cast<size_t>(got));
+        if (early_bytes_ > 0 && input.size() >= early_bytes_) {
+          early_bytes_ = 0;
+          say(descriptor, {early_answer_});
+          wait_for_end(descriptor);
+          return;
+        }
       }
       if (!say(descriptor, answer(command))) return;
     }
   }
   Answer answer(const Command& command) const {
     if (greets_ && command[0] == "PING") return {"+PONG\r\n"};
-    if (greets_ && command[0] == "CLUSTER") return {"-ERR This instance has cluster support disabled\r\n"};
+    if (greets_ && command[0] == "CLUSTER")
+      return {"-ERR This instance has cluster support disabled\r\n"};
+    if (greets_ && command.size() > 1 && command[1].ends_with(":rights")) return {"$-1\r\n"};
     return script_(command);
   }
   bool say(int descriptor, const Answer& answer) const {
@@ -125,6 +149,8 @@ class FakeServer {
   const Script script_;
   const bool greets_;
   int listener_ = -1, port_ = 0;
+  std::string early_answer_;
+  std::atomic<size_t> early_bytes_ = 0;
   std::atomic<bool> stop_ = false;
   std::atomic<int> accepted_ = 0;
   std::list<std::thread> connections_;

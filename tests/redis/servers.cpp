@@ -67,10 +67,22 @@ int free_port() {
   }
 }
 
-Server::Server(std::vector<std::string> options) : options_(std::move(options)), directory_(new_directory()) {
+bool have_tls_server() {
+  if (!have_server()) return false;
+  static const bool found =
+      std::system(
+          (std::string("ldd $(command -v ") + server_program() + ") | grep -q libssl").c_str()) ==
+      0;
+  return found;
+}
+
+Server::Server(std::vector<std::string> options, std::optional<TlsFiles> tls)
+    : options_(std::move(options)), tls_(std::move(tls)), directory_(new_directory()) {
   // Somebody else may take the port before the server does.
   for (int attempt = 0; attempt < 10; attempt++) {
     port_ = free_port();
+    do tls_port_ = tls_ ? free_port() : 0;
+    while (tls_port_ == port_);
     if (try_start()) return;
   }
   throw std::runtime_error("no server could be started in " + directory_.string());
@@ -98,6 +110,14 @@ void Server::start() {
 bool Server::try_start() {
   std::vector<std::string> words = {server_program(), "--port", std::to_string(port_), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
                                     "--dir", directory_, "--logfile", directory_ / "log"};
+  if (tls_) {
+    const std::string clients = tls_->asks_clients ? "yes" : "no";
+    for (const std::string& word :
+         {std::string("--tls-port"), std::to_string(tls_port_), std::string("--tls-cert-file"),
+          tls_->certificate, std::string("--tls-key-file"), tls_->key,
+          std::string("--tls-ca-cert-file"), tls_->ca, std::string("--tls-auth-clients"), clients})
+      words.push_back(word);
+  }
   words.insert(words.end(), options_.begin(), options_.end());
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
@@ -120,7 +140,7 @@ bool Server::try_start() {
   return false;
 }
 
-std::string Server::ask(std::initializer_list<std::string_view> arguments) const {
+std::string Server::ask(const std::vector<std::string>& arguments) const {
   const timeval timeout{10, 0};
   redisContext* context = redisConnectWithTimeout("127.0.0.1", port_, timeout);
   std::string answer = "(no connection)";
@@ -128,7 +148,8 @@ std::string Server::ask(std::initializer_list<std::string_view> arguments) const
     redisSetTimeout(context, timeout);
     std::vector<const char*> data;
     std::vector<size_t> sizes;
-    for (const std::string_view argument : arguments) data.push_back(argument.data()), sizes.push_back(argument.size());
+    for (const std::string& argument : arguments)
+      data.push_back(argument.data()), sizes.push_back(argument.size());
     if (auto* reply = static_cast<redisReply*>(redisCommandArgv(context, static_cast<int>(data.size()), data.data(), sizes.data()))) {
       answer = text_of(reply);
       freeReplyObject(reply);
@@ -138,10 +159,15 @@ std::string Server::ask(std::initializer_list<std::string_view> arguments) const
   return answer;
 }
 
-Cluster::Cluster() {
-  for (size_t i = 0; i < 3; i++)
-    servers_.push_back(std::make_unique<Server>(std::vector<std::string>{"--cluster-enabled", "yes", "--cluster-node-timeout", "2000",
-                                                                         "--cluster-require-full-coverage", "no"}));
+Cluster::Cluster(const std::optional<TlsFiles>& tls) {
+  std::vector<std::string> options = {"--cluster-enabled",
+                                      "yes",
+                                      "--cluster-node-timeout",
+                                      "2000",
+                                      "--cluster-require-full-coverage",
+                                      "no"};
+  if (tls) options.insert(options.end(), {"--tls-cluster", "yes"});
+  for (size_t i = 0; i < 3; i++) servers_.push_back(std::make_unique<Server>(options, tls));
   for (size_t i = 0, first = 0; i < size(); i++) {
     size_t end = first;
     while (end < 16384 && owner(end) == i) end++;
@@ -150,7 +176,9 @@ Cluster::Cluster() {
     first = end;
   }
   for (size_t i = 0; i < size(); i++) servers_[i]->ask({"CLUSTER", "SET-CONFIG-EPOCH", std::to_string(i + 1)});
-  for (size_t i = 1; i < size(); i++) servers_[0]->ask({"CLUSTER", "MEET", "127.0.0.1", std::to_string(servers_[i]->port())});
+  for (size_t i = 1; i < size(); i++)
+    servers_[0]->ask({"CLUSTER", "MEET", "127.0.0.1",
+                      std::to_string(tls ? servers_[i]->tls_port() : servers_[i]->port())});
   wait_until_ok();
 }
 

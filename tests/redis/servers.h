@@ -5,10 +5,9 @@
 #include <sys/types.h>
 
 #include <filesystem>
-#include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace redis_test {
@@ -16,18 +15,31 @@ namespace redis_test {
 // Is there a redis-server or a valkey-server to run?
 bool have_server();
 
+// Can that server speak TLS?
+bool have_tls_server();
+
+// What a server with TLS shows, as paths of files.
+struct TlsFiles {
+  std::string certificate, key, ca;
+  bool asks_clients = false;  // for a certificate of the CA
+};
+
 class Server {
  public:
-  explicit Server(std::vector<std::string> options = {});
+  explicit Server(std::vector<std::string> options = {},
+                  std::optional<TlsFiles> tls = std::nullopt);
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
   int port() const { return port_; }
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  // It listens on both ports where it has TLS.
+  int tls_port() const { return tls_port_; }
+  std::string tls_address() const { return "127.0.0.1:" + std::to_string(tls_port_); }
 
   // A command and its reply as text: elements of arrays by spaces, "(nil)", errors as they are.
-  std::string ask(std::initializer_list<std::string_view> arguments) const;
+  std::string ask(const std::vector<std::string>& arguments) const;
 
   void signal(int number) const { kill(process_, number); }
   // Ends it as a power cut would.
@@ -39,15 +51,17 @@ class Server {
   bool try_start();
 
   const std::vector<std::string> options_;
+  const std::optional<TlsFiles> tls_;
   const std::filesystem::path directory_;
-  int port_ = 0;
+  int port_ = 0, tls_port_ = 0;
   pid_t process_ = -1;
 };
 
 // Three servers with a third of the slots each.
 class Cluster {
  public:
-  Cluster();
+  // Its servers speak TLS with each other, too.
+  explicit Cluster(const std::optional<TlsFiles>& tls = std::nullopt);
   Server& operator[](size_t i) { return *servers_[i]; }
   size_t size() const { return servers_.size(); }
   std::string id(size_t i) { return servers_[i]->ask({"CLUSTER", "MYID"}); }
