@@ -89,7 +89,7 @@ bool Connection::is_plausible(size_t budget) const {
 // -------------------------------------------------------------------------------------
 
 Connection::Connection(Address address, const TlsContext* tls)
-    : address_(std::move(address)), tls_context_(tls), functions_(), buffer_(receive_bytes) {}
+    : address_(std::move(address)), tls_context_(tls), functions_() {}
 
 void Connection::fail(int error, const char* reason) {
   error_ = error;
@@ -141,6 +141,8 @@ bool Connection::open() {
   }
   fcntl(context_->fd, F_SETFD, FD_CLOEXEC);
   limit_arrays();
+  // A cluster may name a thousand servers that nobody asks anything.
+  buffer_.resize(receive_bytes);
   if (tls_context_ != nullptr) tls_.emplace(*tls_context_, address_.host, context_->fd);
   return true;
 }
