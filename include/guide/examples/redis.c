@@ -10,6 +10,7 @@ int main(int argc, char** argv) {
   pkv_redis_config_init(&redis, sizeof redis);
   redis.servers = argc > 1 ? argv[1] : "redis://:secret@127.0.0.1:6379"; /* of a cluster some: "10.0.0.5:6379,10.0.0.6:6379" */
   redis.ttl_seconds = 24 * 3600;
+  if (argc > 2) redis.tls_ca_file = argv[2]; /* for rediss://; else the CAs of the system */
   if (pkv_redis_open(&redis, &store) != PKV_OK) {
     fprintf(stderr, "%s\n", pkv_redis_last_error());
     return EXIT_FAILURE;
