@@ -12,7 +12,7 @@ import (
 // RedisConfig is a Redis or Valkey server, or a cluster of them, as a store. It is reached by libpagedkv-redis, which is opened when a cache has one:
 // the file that PAGEDKV_REDIS_LIBRARY names, else libpagedkv-redis.so.0 beside libpagedkv or where the dynamic linker finds it. What is 0 has C's default.
 type RedisConfig struct {
-	Servers        string        // "host:port,host:port" or "redis://[[user]:password@]host:port[/database]". Default "127.0.0.1:6379".
+	Servers        string        // "host:port,host:port" or "redis://[[user]:password@]host:port[/database]", rediss:// with TLS. Default "127.0.0.1:6379".
 	User, Password string        // "": those of Servers.
 	KeyPrefix      string        // Up to 64 bytes. Default "pagedkv:".
 	TTL            time.Duration // How long an item is kept after it was put; 0: until the server evicts it.
@@ -20,18 +20,35 @@ type RedisConfig struct {
 	CommandTimeout time.Duration // Default 1 s.
 	PipelineBytes  uint64        // Sent or asked for at once. Default 8 MiB.
 	ConnectLater   bool          // No error without a server: calls look for it.
+	TLS            *TLSConfig    // nil: as Servers says, by rediss:// or redis://.
+}
+
+// TLSConfig asks for TLS, and says whom to believe. The server's certificate has to name the server.
+type TLSConfig struct {
+	CAFile, CADirectory      string // Whose signature counts, PEM. "": the system's.
+	CertificateFile, KeyFile string // For a server that asks for a certificate, PEM.
+	ServerName               string // What the certificate has to name. "": the host of each server.
+	InsecureNoVerify         bool   // Believes anybody, who can then read and change all of it.
 }
 
 // ended is a text of C, whose NUL must be its only one; nil for "".
-func ended(op, name, given string) (*byte, error) {
+func ended(op, name, given string) ([]byte, error) {
 	if strings.IndexByte(given, 0) >= 0 {
 		return nil, misuse(op, ErrInvalidArgument, "%s: there is a NUL in it", name)
 	}
 	if given == "" {
 		return nil, nil
 	}
-	text := append([]byte(given), 0)
-	return &text[0], nil
+	text := make([]byte, len(given)+1)
+	copy(text, given)
+	return text, nil
+}
+
+// wipe leaves no second copy of a password; the first is the caller's string.
+func wipe(bytes []byte) {
+	for i := range bytes {
+		bytes[i] = 0
+	}
 }
 
 // open connects. The sentences of errors are the plugin's own.
@@ -42,19 +59,32 @@ func (c *RedisConfig) open(op string) (raw.Store, error) {
 	}
 	given := &raw.RedisConfig{}
 	raw.RedisConfigInit(given, uint64(unsafe.Sizeof(*given)))
-	for _, text := range []struct {
+	texts := []struct {
 		out         **byte
 		name, given string
 	}{
 		{&given.Servers, "Servers", c.Servers}, {&given.User, "User", c.User},
 		{&given.Password, "Password", c.Password}, {&given.KeyPrefix, "KeyPrefix", c.KeyPrefix},
-	} {
-		address, err := ended(op, text.name, text.given)
+	}
+	if t := c.TLS; t != nil {
+		given.TLS, given.TLSInsecureNoVerify = 1, flag(t.InsecureNoVerify)
+		texts = append(texts, []struct {
+			out         **byte
+			name, given string
+		}{
+			{&given.TLSCAFile, "CAFile", t.CAFile}, {&given.TLSCADirectory, "CADirectory", t.CADirectory},
+			{&given.TLSCertificateFile, "CertificateFile", t.CertificateFile}, {&given.TLSKeyFile, "KeyFile", t.KeyFile},
+			{&given.TLSServerName, "ServerName", t.ServerName},
+		}...)
+	}
+	for _, text := range texts {
+		bytes, err := ended(op, text.name, text.given)
 		if err != nil {
 			return store, err
 		}
-		if address != nil {
-			*text.out = address
+		if bytes != nil {
+			*text.out = &bytes[0]
+			defer wipe(bytes) // C has copied what it keeps
 		}
 	}
 	given.TTLSeconds = uint32((uint64(milliseconds(c.TTL)) + 999) / 1000)

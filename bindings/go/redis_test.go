@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -87,6 +88,80 @@ func TestTextsComeBackFromRedis(t *testing.T) {
 	refused(t, err, pagedkv.ErrIO)
 	if !strings.Contains(err.Error(), "WRONGPASS") {
 		t.Error(err)
+	}
+}
+
+// tlsServer starts one with TLS, which asks for a certificate; its own will do.
+func tlsServer(t *testing.T) (port int, certificate, key string) {
+	t.Helper()
+	program, err := exec.LookPath("redis-server")
+	if err != nil {
+		program, err = exec.LookPath("valkey-server")
+	}
+	openssl, err2 := exec.LookPath("openssl")
+	if err != nil || err2 != nil {
+		t.Skip("redis-server or openssl is missing here: bash tests/install-deps test")
+	}
+	directory := t.TempDir()
+	certificate, key = filepath.Join(directory, "server.crt"), filepath.Join(directory, "server.key")
+	made := exec.Command(openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1",
+		"-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1,DNS:kv.example", "-keyout", key, "-out", certificate)
+	if said, err := made.CombinedOutput(); err != nil {
+		t.Fatal(err, string(said))
+	}
+	port = freePort(t)
+	command := exec.Command(program, "--port", "0", "--tls-port", fmt.Sprint(port), "--tls-cert-file", certificate, "--tls-key-file", key,
+		"--tls-ca-cert-file", certificate, "--bind", "127.0.0.1", "--save", "", "--dir", directory)
+	must(t, command.Start())
+	t.Cleanup(func() {
+		_ = command.Process.Kill()
+		_ = command.Wait()
+	})
+	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		connection, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			_ = connection.Close()
+			return port, certificate, key
+		}
+		if time.Since(begin) > 30*time.Second {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestTLSChecksWhoIsThere(t *testing.T) {
+	needPlugin(t)
+	port, certificate, key := tlsServer(t)
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	right := pagedkv.TLSConfig{CAFile: certificate, CertificateFile: certificate, KeyFile: key}
+	named, insecure := right, right
+	named.ServerName = "kv.example"
+	insecure.CAFile, insecure.InsecureNoVerify = "", true
+	for _, believed := range []pagedkv.TLSConfig{right, named, insecure} {
+		tls := believed
+		must(t, newCache(t, withRedis(pagedkv.RedisConfig{Servers: address, TLS: &tls})).Close())
+	}
+	other, system, missing, nobody := right, right, right, right
+	other.ServerName = "other.example"
+	system.CAFile = ""
+	missing.CAFile = certificate + ".gone"
+	nobody.CertificateFile, nobody.KeyFile = "", ""
+	for sentence, refusedOne := range map[string]pagedkv.TLSConfig{
+		"ostname mismatch": other, "certificate is refused": system, "errno 2": missing, "TLS: ": nobody} {
+		tls := refusedOne
+		_, err := pagedkv.NewCache(withRedis(pagedkv.RedisConfig{Servers: "rediss://" + address, TLS: &tls}))
+		refused(t, err, pagedkv.ErrIO)
+		if !strings.Contains(err.Error(), sentence) {
+			t.Errorf("%q is not in %v", sentence, err)
+		}
+	}
+	_, err := pagedkv.NewCache(withRedis(pagedkv.RedisConfig{Servers: "rediss://" + address}))
+	refused(t, err, pagedkv.ErrIO)
+	for _, bad := range []pagedkv.TLSConfig{{KeyFile: key}, {CertificateFile: certificate}, {ServerName: "a b"}, {ServerName: "a\x00b"},
+		{CAFile: "a\x00b"}, {CAFile: certificate, InsecureNoVerify: true}} {
+		tls := bad
+		_, err := pagedkv.NewCache(withRedis(pagedkv.RedisConfig{Servers: address, TLS: &tls}))
+		refused(t, err, pagedkv.ErrInvalidArgument)
 	}
 }
 

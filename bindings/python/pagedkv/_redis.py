@@ -28,6 +28,13 @@ class RedisConfig(ctypes.Structure):
         ("key_prefix", ctypes.c_char_p),
         ("pipeline_bytes", ctypes.c_uint64),
         ("connect_later", ctypes.c_uint32),
+        ("tls", ctypes.c_uint32),
+        ("tls_ca_file", ctypes.c_char_p),
+        ("tls_ca_directory", ctypes.c_char_p),
+        ("tls_certificate_file", ctypes.c_char_p),
+        ("tls_key_file", ctypes.c_char_p),
+        ("tls_server_name", ctypes.c_char_p),
+        ("tls_insecure_no_verify", ctypes.c_uint32),
         ("reserved", ctypes.c_uint32),
     ]
 

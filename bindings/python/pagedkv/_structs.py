@@ -27,11 +27,11 @@ def point_to_bytes(struct: Any, name: str, given: bytes | None) -> None:
         setattr(struct, f"{name}_size", len(given))
 
 
-def path_for_c(path: str | os.PathLike[str]) -> ctypes.Array[ctypes.c_char]:
+def path_for_c(path: str | os.PathLike[str], name: str = "path") -> ctypes.Array[ctypes.c_char]:
     """Ends with a NUL, so that none may come before."""
     encoded = os.fsencode(path)
     if b"\0" in encoded:
-        raise misuse(f"path: there is a NUL in {path!r}")
+        raise misuse(f"{name}: there is a NUL in {path!r}")
     return ctypes.create_string_buffer(encoded)
 
 

@@ -39,7 +39,13 @@ class DirectoryStore:
 class RedisStore:
     """A Redis or Valkey server, or a cluster of them, by libpagedkv-redis, which PAGEDKV_REDIS_LIBRARY may name.
 
-    `servers` is "host:port,host:port" or "redis://[[user]:password@]host:port[/database]". What goes wrong later costs hits.
+    `servers` is "host:port,host:port" or "redis://[[user]:password@]host:port[/database]", with TLS
+    "rediss://...". What goes wrong later costs hits.
+
+    With TLS (`tls` asks for it without a URL) the server's certificate is checked against the CAs of
+    `tls_ca_file` or `tls_ca_directory`, else those of the system, and has to name the server, or
+    `tls_server_name`. `tls_insecure_no_verify` believes anybody. A server that asks for a certificate
+    gets that of `tls_certificate_file` and `tls_key_file`, both PEM.
     """
 
     servers: str = dataclasses.field(default="127.0.0.1:6379", repr=False)  # may have a password
@@ -51,12 +57,22 @@ class RedisStore:
     command_timeout_ms: int = 1000
     pipeline_bytes: int = 8 << 20
     connect_later: bool = False
+    tls: bool = False
+    tls_ca_file: str | os.PathLike[str] | None = None
+    tls_ca_directory: str | os.PathLike[str] | None = None
+    tls_certificate_file: str | os.PathLike[str] | None = None
+    tls_key_file: str | os.PathLike[str] | None = None
+    tls_server_name: str | None = None
+    tls_insecure_no_verify: bool = False
 
     def _open(self) -> _raw.Store:
         config = redis_library().defaults()
         fill(config, self)
-        for name in ("servers", "user", "password", "key_prefix"):
+        for name in ("servers", "user", "password", "key_prefix", "tls_server_name"):
             setattr(config, name, text_for_c(getattr(self, name), name))
+        for name in ("tls_ca_file", "tls_ca_directory", "tls_certificate_file", "tls_key_file"):
+            path = getattr(self, name)
+            setattr(config, name, None if path is None else path_for_c(path, name).value)
         return redis_library().open(config)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import os
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from test_package import run
@@ -84,6 +86,76 @@ def test_refusals_are_sentences_of_the_plugin(port: int) -> None:
         with_store(pagedkv.RedisStore(pipeline_bytes=1))
     with pytest.raises(pagedkv.MisuseError, match="password: there is a NUL in it"):
         with_store(pagedkv.RedisStore(password="a\0b"))
+
+
+@pytest.fixture
+def tls(tmp_path: pathlib.Path) -> Iterator[tuple[int, pathlib.Path, pathlib.Path]]:
+    """A port with TLS, and the certificate and the key of its server, which is its own CA."""
+    if SERVER is None or shutil.which("openssl") is None:
+        pytest.skip("redis-server or openssl is missing here: bash tests/install-deps test")
+    certificate, key, port = tmp_path / "server.crt", tmp_path / "server.key", free_port()
+    options = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
+    names = ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1,DNS:kv.example"]
+    made = ["openssl", "req", *options, *names, "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(made, check=True, capture_output=True)
+    words = {"port": 0, "tls-port": port, "tls-cert-file": certificate, "tls-key-file": key}
+    words |= {"tls-ca-cert-file": certificate, "bind": "127.0.0.1", "save": "", "dir": tmp_path}
+    command = [SERVER, *(word for name, value in words.items() for word in (f"--{name}", str(value)))]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+        for _ in range(600):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            assert server.poll() is None, "the server has no TLS"
+            time.sleep(0.05)
+        yield port, certificate, key
+        server.terminate()
+
+
+def test_tls_checks_who_is_there(tls: tuple[int, pathlib.Path, pathlib.Path]) -> None:
+    port, certificate, key = tls
+    url = f"rediss://127.0.0.1:{port}"
+    # The server asks for a certificate, and takes its own.
+    right = pagedkv.RedisStore(url, tls_ca_file=certificate, tls_certificate_file=certificate, tls_key_file=str(key))
+    with with_store(right) as cache:
+        leave(cache)
+        assert cache.store_stats().written_items == 2
+    for same in (
+        dataclasses.replace(right, servers=f"127.0.0.1:{port}", tls=True),
+        dataclasses.replace(right, tls_server_name="kv.example"),
+        dataclasses.replace(right, tls_ca_file=None, tls_insecure_no_verify=True),
+    ):
+        with with_store(same, wait_ms=60000) as cache:
+            check_text(cache)
+    for wrong, sentence in (
+        (dataclasses.replace(right, tls_server_name="other.example"), "ostname mismatch"),
+        (dataclasses.replace(right, tls_ca_file=None), "certificate is refused"),
+        (dataclasses.replace(right, tls_ca_file=None, tls_ca_directory=certificate.parent), "certificate is refused"),
+        (dataclasses.replace(right, tls_certificate_file=None, tls_key_file=None), "TLS: "),
+        (dataclasses.replace(right, tls_ca_file=certificate.parent / "gone"), "tls_ca_file: .*errno 2"),
+    ):
+        with pytest.raises(pagedkv.SystemCallError, match=sentence):
+            with_store(wrong)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"tls_ca_file": "a"}, "tls_ca_file is given, but"),
+        ({"tls_server_name": "a"}, "tls_server_name is given, but"),
+        ({"tls_insecure_no_verify": True}, "tls_insecure_no_verify is 1, but"),
+        ({"tls": 2}, "tls is 2"),
+        ({"tls": -1}, "tls"),
+        ({"tls": True, "tls_key_file": "a"}, "given together"),
+        ({"tls": True, "tls_server_name": "a b"}, "tls_server_name"),
+        ({"tls": True, "tls_server_name": "a\0b"}, "tls_server_name: there is a NUL in it"),
+        ({"tls": True, "tls_ca_file": "a\0b"}, "tls_ca_file: there is a NUL in"),
+        ({"tls": True, "tls_ca_directory": ""}, "tls_ca_directory is empty"),
+        ({"tls": True, "tls_insecure_no_verify": True, "tls_ca_file": "a"}, "nothing would be checked"),
+    ],
+)
+def test_tls_that_cannot_be(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(pagedkv.MisuseError, match=sentence):
+        with_store(pagedkv.RedisStore("127.0.0.1:1", **given))
 
 
 def test_a_server_may_come_later() -> None:

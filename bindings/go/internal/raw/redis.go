@@ -22,7 +22,15 @@ type RedisConfig struct {
 	KeyPrefix        *byte
 	PipelineBytes    uint64
 	ConnectLater     uint32
-	Reserved         uint32
+	TLS              uint32
+
+	TLSCAFile           *byte
+	TLSCADirectory      *byte
+	TLSCertificateFile  *byte
+	TLSKeyFile          *byte
+	TLSServerName       *byte
+	TLSInsecureNoVerify uint32
+	Reserved            uint32
 }
 
 const redisSoname = "libpagedkv-redis.so.0"

@@ -14,7 +14,9 @@ func TestDefaultsOfRedisLieWhereCHasPutThem(t *testing.T) {
 	if err := LoadRedis(); err != nil {
 		t.Fatal(err)
 	}
-	config := RedisConfig{TTLSeconds: 1, User: new(byte), Password: new(byte), ConnectLater: 1, Reserved: 1}
+	config := RedisConfig{TTLSeconds: 1, User: new(byte), Password: new(byte), ConnectLater: 1, Reserved: 1,
+		TLS: 1, TLSCAFile: new(byte), TLSCADirectory: new(byte), TLSCertificateFile: new(byte), TLSKeyFile: new(byte),
+		TLSServerName: new(byte), TLSInsecureNoVerify: 1}
 	if status := RedisConfigInit(&config, uint64(unsafe.Sizeof(config))); status != OK {
 		t.Fatalf("status %d: %s", status, RedisLastError())
 	}

@@ -17,6 +17,13 @@ pub struct pkv_redis_config {
     pub key_prefix: *const c_char,
     pub pipeline_bytes: u64,
     pub connect_later: u32,
+    pub tls: u32,
+    pub tls_ca_file: *const c_char,
+    pub tls_ca_directory: *const c_char,
+    pub tls_certificate_file: *const c_char,
+    pub tls_key_file: *const c_char,
+    pub tls_server_name: *const c_char,
+    pub tls_insecure_no_verify: u32,
     pub reserved: u32,
 }
 

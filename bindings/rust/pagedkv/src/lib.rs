@@ -65,7 +65,7 @@ pub use hooks::{LogLevel, Tasks};
 pub use pool::{Block, Pool, PoolConfig};
 pub use prefix::{hash_blocks, Prefix, PrefixEvent, PrefixEventKind, PrefixEvents, Quota, Salt};
 #[cfg(feature = "redis")]
-pub use redis::RedisConfig;
+pub use redis::{RedisConfig, TlsConfig};
 pub use rows::{Bf16, Dtype, Element, Rows, RowsMut, F16};
 pub use session::{PrefixUse, Resumed, Retention, Session, SessionConfig, SessionId};
 pub use snapshot::Snapshot;

@@ -5,6 +5,9 @@ use crate::store::{milliseconds, OpenStore};
 use crate::sys::redis::{ensure, pkv_redis_config, Functions};
 use std::ffi::{CStr, CString};
 use std::fmt;
+use std::os::raw::c_char;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// A Redis or Valkey server, or a cluster of them, for [`StoreConfig::redis`](crate::StoreConfig::redis). It is reached by libpagedkv-redis, which is opened
@@ -27,10 +30,89 @@ pub struct RedisConfig {
     command_timeout: Option<Duration>,
     pipeline_bytes: Option<u64>,
     connect_later: bool,
+    tls: Option<TlsConfig>,
+}
+
+/// TLS to Redis, and whom to believe, for [`RedisConfig::tls`]. The server's certificate has to name the
+/// server.
+#[derive(Clone, Debug, Default)]
+pub struct TlsConfig {
+    ca_file: Option<PathBuf>,
+    ca_directory: Option<PathBuf>,
+    identity: Option<(PathBuf, PathBuf)>,
+    server_name: Option<String>,
+    insecure_no_verify: bool,
+}
+
+impl TlsConfig {
+    /// The CAs of the system are believed, and what names the host of each server.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// CAs to believe in the place of the system's, PEM.
+    pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.ca_file = Some(path.into());
+        self
+    }
+
+    /// The same in files that are named by hash (`openssl rehash`).
+    pub fn ca_directory(mut self, path: impl Into<PathBuf>) -> Self {
+        self.ca_directory = Some(path.into());
+        self
+    }
+
+    /// For a server that asks for a certificate: one with its chain, and its key, both PEM.
+    pub fn identity(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.identity = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// What the certificate has to name. Default: the host of each server.
+    pub fn server_name(mut self, name: impl Into<String>) -> Self {
+        self.server_name = Some(name.into());
+        self
+    }
+
+    /// Believes anybody, who can then read and change all of it, and has the password.
+    pub fn insecure_no_verify(mut self) -> Self {
+        self.insecure_no_verify = true;
+        self
+    }
+}
+
+/// A text for C, which is wiped when it is no longer needed: it may be a password.
+struct Text(CString);
+
+impl Text {
+    fn new(given: impl Into<Vec<u8>>) -> Result<Self> {
+        CString::new(given).map(Self).map_err(|_| Error::misuse("the config of Redis has a text with a NUL in it"))
+    }
+
+    fn of(given: &Option<String>) -> Result<Option<Self>> {
+        given.as_deref().map(Self::new).transpose()
+    }
+
+    fn of_path(given: Option<&PathBuf>) -> Result<Option<Self>> {
+        given.map(|path| Self::new(path.as_os_str().as_bytes())).transpose()
+    }
+
+    fn pointer(&self) -> *const c_char {
+        self.0.as_ptr()
+    }
+}
+
+impl Drop for Text {
+    fn drop(&mut self) {
+        for byte in &mut std::mem::take(&mut self.0).into_bytes() {
+            // Without "volatile" it may be left out, since nothing reads it again.
+            unsafe { std::ptr::write_volatile(byte, 0) };
+        }
+    }
 }
 
 impl RedisConfig {
-    /// "host:port,host:port" or "redis://\[\[user\]:password@\]host:port\[/database\]"; of a cluster some servers are enough.
+    /// "host:port,host:port" or "redis://\[\[user\]:password@\]host:port\[/database\]", "rediss://" with TLS; of a cluster some servers are enough.
     pub fn new(servers: impl Into<String>) -> Self {
         Self {
             servers: servers.into(),
@@ -42,6 +124,7 @@ impl RedisConfig {
             command_timeout: None,
             pipeline_bytes: None,
             connect_later: false,
+            tls: None,
         }
     }
 
@@ -93,18 +176,34 @@ impl RedisConfig {
         self
     }
 
+    /// TLS, whether `servers` is a `rediss://` URL or not.
+    pub fn tls(mut self, tls: TlsConfig) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     pub(crate) fn open(&self) -> Result<OpenStore> {
         let library = ensure().map_err(|message| Error::new(Status::IO, message))?;
-        let text =
-            |given: &str| CString::new(given).map_err(|_| Error::misuse("the config of Redis has a text with a NUL in it"));
-        let optional = |given: &Option<String>| given.as_deref().map(text).transpose();
-        let (servers, user, password) = (text(&self.servers)?, optional(&self.user)?, optional(&self.password)?);
-        let key_prefix = optional(&self.key_prefix)?;
+        let (servers, user, password) = (Text::new(self.servers.as_str())?, Text::of(&self.user)?, Text::of(&self.password)?);
+        let key_prefix = Text::of(&self.key_prefix)?;
+        let given = self.tls.clone().unwrap_or_default();
+        let (ca_file, ca_directory) = (Text::of_path(given.ca_file.as_ref())?, Text::of_path(given.ca_directory.as_ref())?);
+        let certificate = Text::of_path(given.identity.as_ref().map(|(certificate, _)| certificate))?;
+        let key = Text::of_path(given.identity.as_ref().map(|(_, key)| key))?;
+        let server_name = Text::of(&given.server_name)?;
+        let or = |text: &Option<Text>, default| text.as_ref().map_or(default, Text::pointer);
         let mut raw = defaults(&library)?;
-        raw.servers = servers.as_ptr();
-        raw.user = user.as_ref().map_or(raw.user, |text| text.as_ptr());
-        raw.password = password.as_ref().map_or(raw.password, |text| text.as_ptr());
-        raw.key_prefix = key_prefix.as_ref().map_or(raw.key_prefix, |text| text.as_ptr());
+        raw.servers = servers.pointer();
+        raw.user = or(&user, raw.user);
+        raw.password = or(&password, raw.password);
+        raw.key_prefix = or(&key_prefix, raw.key_prefix);
+        raw.tls = self.tls.is_some().into();
+        raw.tls_ca_file = or(&ca_file, raw.tls_ca_file);
+        raw.tls_ca_directory = or(&ca_directory, raw.tls_ca_directory);
+        raw.tls_certificate_file = or(&certificate, raw.tls_certificate_file);
+        raw.tls_key_file = or(&key, raw.tls_key_file);
+        raw.tls_server_name = or(&server_name, raw.tls_server_name);
+        raw.tls_insecure_no_verify = given.insecure_no_verify.into();
         raw.ttl_seconds = u32::try_from(self.ttl.as_secs()).unwrap_or(u32::MAX);
         raw.connect_timeout_ms = self.connect_timeout.map_or(raw.connect_timeout_ms, milliseconds);
         raw.command_timeout_ms = self.command_timeout.map_or(raw.command_timeout_ms, milliseconds);
@@ -155,5 +254,8 @@ mod tests {
         assert_eq!((raw.struct_size as usize, raw.pipeline_bytes), (std::mem::size_of_val(&raw), 8 << 20));
         assert_eq!((raw.connect_timeout_ms, raw.command_timeout_ms, raw.ttl_seconds), (500, 1000, 0));
         assert_eq!((raw.connect_later, raw.reserved), (0, 0));
+        assert_eq!((raw.tls, raw.tls_insecure_no_verify), (0, 0));
+        let texts = [raw.tls_ca_file, raw.tls_ca_directory, raw.tls_certificate_file, raw.tls_key_file, raw.tls_server_name];
+        assert!(texts.iter().all(|text| text.is_null()));
     }
 }

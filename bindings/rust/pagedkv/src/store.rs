@@ -58,7 +58,7 @@ pub struct StoreConfig {
 enum Place {
     Directory(PathBuf),
     #[cfg(feature = "redis")]
-    Redis(crate::RedisConfig),
+    Redis(Box<crate::RedisConfig>),
 }
 
 /// Milliseconds as C counts them.
@@ -75,7 +75,7 @@ impl StoreConfig {
     /// A Redis or Valkey server, or a cluster.
     #[cfg(feature = "redis")]
     pub fn redis(config: crate::RedisConfig) -> Self {
-        Self::of(Place::Redis(config))
+        Self::of(Place::Redis(Box::new(config)))
     }
 
     fn of(place: Place) -> Self {
