@@ -84,7 +84,8 @@ typedef struct pkv_redis_config {
    * 1: TLS, as rediss:// has it. Default 0. With TLS (1.2 or later) each server has to show a
    * certificate that one of the CAs below has signed, that is valid today, and that names the host
    * as `servers` has it (CLUSTER SLOTS, for the others of a cluster): a name among its DNS names,
-   * an address among its IP addresses. Without TLS none of the following may be given.
+   * an address among its IP addresses. Nobody asks whether it was revoked. Without TLS none of the
+   * following may be given.
    */
   uint32_t tls;
   const char* tls_ca_file;      /**< CAs, PEM. NULL, as the next (default): the system's. */
