@@ -108,11 +108,25 @@ typedef struct pkv_tensor {
 
 /* ---- Hooks ----------------------------------------------------------------------------------
  *
- * The library calls hooks from the thread that called it. A hook must not call the library back
- * (PKV_REENTRANT) and must not throw or longjmp.
+ * A hook must not call the library back (PKV_REENTRANT) and must not throw or longjmp. They are
+ * called by:
+ *
+ *   allocator  the thread that calls the library. A cache with a store has two threads of its own
+ *              (store.h), which allocate and free as well: its allocator must work on any thread,
+ *              and for several at once.
+ *   store      those two threads; close: the thread in pkv_cache_destroy.
+ *   logger     the thread in pkv_cache_create.
+ *   runner     run: the thread that calls the library. Its tasks call no hook.
+ *   stream     read and write: the thread that saves or loads.
+ *
+ * Two threads that use one cache at once call its allocator and its runner at once, too.
  */
 
-/** Memory supplied by the caller. alignment is a power of two. alloc returns NULL to refuse: PKV_NO_MEMORY. */
+/**
+ * Memory supplied by the caller. alignment is a power of two. alloc returns NULL to refuse:
+ * PKV_NO_MEMORY. Memory that is not aligned as asked goes back to free at once, and is
+ * PKV_NO_MEMORY as well.
+ */
 typedef struct pkv_allocator {
   void* (*alloc)(void* user, size_t size, size_t alignment);
   void (*free)(void* user, void* memory, size_t size, size_t alignment);
@@ -132,6 +146,9 @@ typedef struct pkv_logger {
  * Threads supplied by the caller, in the place of the library's own. run calls task(context, i, worker) once for every i in [0, n), on any
  * threads and in any order, and returns when all of them have returned. worker is below threads; no two calls at
  * once have the same worker. task does not throw. Results do not depend on how the calls are spread.
+ * A runner that leaves a task out, asks for one twice (it runs once) or for one that there is not
+ * makes its call PKV_INVALID_ARGUMENT: what the call was to write is undefined then, and a step in
+ * flight is as far as it was before.
  */
 typedef struct pkv_runner {
   void (*run)(void* user, size_t n, void (*task)(void* context, size_t i, uint32_t worker), void* context);

@@ -27,6 +27,8 @@ pkv_status guarded(const Body& body) noexcept {
     return PKV_OK;
   } catch (const Error& error) {
     return keep_error(error.status, error.text);
+  } catch (const Misaligned& error) {
+    return keep_error(PKV_NO_MEMORY, error.what());
   } catch (const std::bad_alloc&) {
     return keep_error(PKV_NO_MEMORY, "the allocator refused memory for the call's own tables");
   } catch (const std::exception& error) {

@@ -1,5 +1,7 @@
 #include "base/memory.h"
 
+#include <cstdint>
+#include <cstdio>
 #include <new>
 
 namespace pkv {
@@ -12,6 +14,12 @@ bool in_hook() { return hook_depth != 0; }
 HookScope::HookScope() { hook_depth++; }
 HookScope::~HookScope() { hook_depth--; }
 
+Misaligned::Misaligned(const void* memory, size_t alignment) noexcept {
+  std::snprintf(text_, sizeof text_,
+                "the allocator's alloc hook gave memory at %p, which is no multiple of %zu", memory,
+                alignment);
+}
+
 HookMemory::HookMemory(const pkv_allocator* allocator) {
   if (allocator != nullptr) hooks_ = *allocator;
 }
@@ -21,7 +29,9 @@ void* HookMemory::do_allocate(size_t size, size_t alignment) {
   HookScope scope;
   void* memory = hooks_.alloc(hooks_.user, size, alignment);
   if (memory == nullptr) throw std::bad_alloc();
-  return memory;
+  if (reinterpret_cast<uintptr_t>(memory) % alignment == 0) return memory;
+  hooks_.free(hooks_.user, memory, size, alignment);
+  throw Misaligned(memory, alignment);
 }
 
 void HookMemory::do_deallocate(void* memory, size_t size, size_t alignment) {

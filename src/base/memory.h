@@ -4,8 +4,20 @@
 #include <pagedkv/common.h>
 
 #include <memory_resource>
+#include <new>
 
 namespace pkv {
+
+// A hook gave memory that is not aligned as it was asked to be. A kind of bad_alloc, so that
+// whoever can go on without memory goes on here, too.
+class Misaligned : public std::bad_alloc {
+ public:
+  Misaligned(const void* memory, size_t alignment) noexcept;
+  const char* what() const noexcept override { return text_; }
+
+ private:
+  char text_[128];
+};
 
 // True while this thread is inside one of the caller's hooks; the C boundary refuses calls then (PKV_REENTRANT).
 bool in_hook();
@@ -18,7 +30,8 @@ class HookScope {
   HookScope& operator=(const HookScope&) = delete;
 };
 
-// The caller's allocator as a memory resource; throws std::bad_alloc where a hook gives NULL.
+// The caller's allocator as a memory resource; throws std::bad_alloc where a hook gives NULL,
+// Misaligned.
 class HookMemory final : public std::pmr::memory_resource {
  public:
   // allocator may be NULL: operator new and delete.

@@ -185,6 +185,16 @@ TEST_F(Runner, OneThatErrsIsTold) {
       },
       [](size_t n, Task task, void* context) {
         for (size_t i = 1; i <= n; i++) task(context, i, 0);
+      },
+      // As many as there are, of which one ran twice and one never did.
+      [](size_t n, Task task, void* context) {
+        for (size_t i = 0; i + 1 < n; i++) task(context, i, 0);
+        task(context, 0, 0);
+      },
+      // Where the sum of what ran is right as well.
+      [](size_t n, Task task, void* context) {
+        for (const size_t i : {0u, 0u, 3u, 3u}) task(context, i, 0);
+        for (size_t i = 4; i < n; i++) task(context, i, 0);
       }};
   for (size_t e = 0; e < errors.size(); e++) {
     SCOPED_TRACE(e);
@@ -215,6 +225,41 @@ TEST_F(Runner, OneThatErrsIsTold) {
     EXPECT_TRUE(expected == outputs_of(cache));
     CHECK(pkv_cache_validate(cache));
   }
+}
+
+// More tasks than the library counts at once: it calls the runner again for the rest.
+TEST_F(Runner, ManyTasks) {
+  constexpr uint32_t sessions = 2500;
+  const Model small{1, 2, 2, 16};
+  std::vector<size_t> calls;
+  const auto outputs = [&](const pkv_runner* runner) {
+    pkv_cache_config config = config_of(small, 2 * sessions);
+    config.threads = runner == nullptr ? 1 : 0;
+    config.runner = runner;
+    Cache cache = create(config);
+    std::vector<Session> owned;
+    std::vector<pkv_session> handles;
+    for (uint32_t i = 0; i < sessions; i++) handles.push_back(owned.emplace_back(open(cache)));
+    Random random(63);
+    Batch batch = begin(cache, handles, std::vector<uint32_t>(sessions, 20));
+    KeysValues rows = rows_of(small, 20 * sessions);
+    write(batch, 0, rows.k.fill(random), rows.v.fill(random));
+    Rows q(20 * sessions, 2, 16), out(20 * sessions, 2, 16);
+    attend(batch, 0, q.fill(random), out);
+    calls.clear();
+    attend(batch, 0, q, out);
+    commit(batch);
+    return out;
+  };
+  const Rows wanted = outputs(nullptr);
+  Spread run = [&](size_t n, Task task, void* context) {
+    calls.push_back(n);
+    for (size_t i = 0; i < n; i++) task(context, i, 0);
+  };
+  const pkv_runner runner = runner_of(run, 1);
+  EXPECT_TRUE(wanted == outputs(&runner));
+  EXPECT_EQ(4096u, calls.at(0)) << "the first of the calls of one attend";
+  EXPECT_EQ(2u * sessions - 4096, calls.at(1));
 }
 
 TEST_F(Runner, MayNotCallTheLibraryBack) {

@@ -262,7 +262,9 @@ class Tensor(ctypes.Structure):
 
 
 class Allocator(ctypes.Structure):
-    """Memory supplied by the caller. alignment is a power of two. alloc returns NULL to refuse: PKV_NO_MEMORY."""
+    """Memory supplied by the caller. alignment is a power of two. alloc returns NULL to refuse: PKV_NO_MEMORY. Memory that is
+    not aligned as asked goes back to free at once, and is PKV_NO_MEMORY as well.
+    """
 
     _fields_ = [
         ("alloc", _pointer),
@@ -283,7 +285,9 @@ class Logger(ctypes.Structure):
 class Runner(ctypes.Structure):
     """Threads supplied by the caller, in the place of the library's own. run calls task(context, i, worker) once for every i in
     [0, n), on any threads and in any order, and returns when all of them have returned. worker is below threads; no two calls
-    at once have the same worker. task does not throw. Results do not depend on how the calls are spread.
+    at once have the same worker. task does not throw. Results do not depend on how the calls are spread. A runner that leaves
+    a task out, asks for one twice (it runs once) or for one that there is not makes its call PKV_INVALID_ARGUMENT: what the
+    call was to write is undefined then, and a step in flight is as far as it was before.
     """
 
     _fields_ = [

@@ -315,7 +315,8 @@ pub struct pkv_tensor {
     pub head_stride: i64,
 }
 
-/// Memory supplied by the caller. alignment is a power of two. alloc returns NULL to refuse: PKV_NO_MEMORY.
+/// Memory supplied by the caller. alignment is a power of two. alloc returns NULL to refuse: PKV_NO_MEMORY. Memory that is not
+/// aligned as asked goes back to free at once, and is PKV_NO_MEMORY as well.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_allocator {
@@ -334,7 +335,9 @@ pub struct pkv_logger {
 
 /// Threads supplied by the caller, in the place of the library's own. run calls task(context, i, worker) once for every i in
 /// \[0, n), on any threads and in any order, and returns when all of them have returned. worker is below threads; no two calls
-/// at once have the same worker. task does not throw. Results do not depend on how the calls are spread.
+/// at once have the same worker. task does not throw. Results do not depend on how the calls are spread. A runner that leaves a
+/// task out, asks for one twice (it runs once) or for one that there is not makes its call PKV_INVALID_ARGUMENT: what the call
+/// was to write is undefined then, and a step in flight is as far as it was before.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_runner {

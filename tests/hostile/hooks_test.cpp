@@ -1,0 +1,188 @@
+// Hooks that err, and the threads that call them: memory that is not aligned, allocators that count
+// threads.
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "../systems/memory_store.h"
+#include "world.h"
+
+namespace hostile {
+namespace {
+
+// An allocator whose `at`-th block lies `off` bytes beside its place.
+struct Crooked {
+  explicit Crooked(uint64_t number, size_t by) : at(number), off(by) {}
+  uint64_t at, calls = 0;
+  size_t off;
+  int64_t live = 0;
+  bool struck = false, came_back = false;
+  void* given = nullptr;
+
+  pkv_allocator hooks() {
+    return {
+        [](void* user, size_t size, size_t alignment) {
+          return static_cast<Crooked*>(user)->alloc(size, alignment);
+        },
+        [](void* user, void* memory, size_t, size_t) { static_cast<Crooked*>(user)->free(memory); },
+        this};
+  }
+
+ private:
+  void* alloc(size_t size, size_t alignment) {
+    const size_t step = alignment < 64 ? 64 : alignment;
+    auto* const memory =
+        static_cast<unsigned char*>(std::aligned_alloc(step, (size + 2 * step) / step * step));
+    live++;
+    // What needs no alignment cannot lack it.
+    if (off % alignment == 0 || ++calls != at) return memory;
+    struck = true;
+    return given = memory + off;
+  }
+  void free(void* memory) {
+    live--;
+    if (memory != given) return std::free(memory);
+    came_back = true;
+    given = nullptr;
+    std::free(static_cast<unsigned char*>(memory) - off);
+  }
+};
+
+// A cache of a kind, a step in it, and its end. The status of the first call that did not work.
+pkv_status use(const pkv_allocator& allocator, pkv_storage storage) {
+  pkv_cache_config config = small_model(16);
+  config.storage = storage;
+  config.allocator = &allocator;
+  const auto prefix = made(pkv_prefix_config_init);
+  if (storage == PKV_STORAGE_PAGED) config.prefix = &prefix;
+  pkv_cache cache = nullptr;
+  pkv_session session = nullptr;
+  pkv_batch batch = nullptr;
+  const uint32_t count = 40;
+  const std::vector<int32_t> tokens(count, 1);
+  const std::vector<float> data = numbers(count * q_floats, 1);
+  std::vector<float> outputs(data.size());
+  const pkv_tensor in = tensor(data.data()), out = tensor(outputs.data());
+  pkv_status status = pkv_cache_create(&config, &cache);
+  if (status != PKV_OK) return status;
+  const std::function<pkv_status()> calls[] = {
+      [&] { return pkv_session_open(cache, nullptr, &session); },
+      [&] { return pkv_batch_begin(cache, 1, &session, &count, nullptr, &batch); },
+      [&] { return pkv_batch_write(batch, 0, &in, &in); },
+      [&] { return pkv_batch_write(batch, 1, &in, &in); },
+      [&] { return pkv_batch_attend(batch, 0, nullptr, &in, &out); },
+      [&] { return pkv_batch_commit(batch, tokens.data()); }};
+  for (const auto& call : calls)
+    if (status = call(); status != PKV_OK) break;
+  const std::string sentence = pkv_last_error();
+  OK(pkv_cache_validate(cache));
+  OK(pkv_cache_destroy(cache));
+  HOSTILE_CHECK(status == PKV_OK || sentence.find("alloc hook") != std::string::npos, "%s",
+                sentence.c_str());
+  return status;
+}
+
+// Memory off by a few bytes is refused wherever it turns up, and goes back to the hook.
+TEST(Hooks, MisalignedMemory) {
+  for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS})
+    for (const size_t off : {1u, 2u, 4u, 8u, 32u})
+      EXPECT_EQ(in_child([&] {
+                  uint64_t refused = 0;
+                  for (uint64_t k = 1;; k++) {
+                    Crooked crooked(k, off);
+                    const pkv_status status = use(crooked.hooks(), storage);
+                    HOSTILE_CHECK(crooked.live == 0, "%lld blocks leaked",
+                                  static_cast<long long>(crooked.live));
+                    if (!crooked.struck) {
+                      expect(PKV_OK, status, "calls with memory that is aligned");
+                      break;
+                    }
+                    HOSTILE_CHECK(crooked.came_back, "the block did not come back");
+                    // What the index cannot remember it does without.
+                    HOSTILE_CHECK(status == PKV_NO_MEMORY || status == PKV_OK, "%s",
+                                  pkv_status_string(status));
+                    refused += status == PKV_NO_MEMORY;
+                  }
+                  HOSTILE_CHECK(refused > 0, "no block was refused");
+                }),
+                "")
+          << "storage " << storage << ", off by " << off;
+}
+
+// An allocator that knows who called it.
+struct Counted {
+  std::mutex mutex;
+  std::set<std::thread::id> allocating, freeing;
+  pkv_allocator hooks() {
+    return {[](void* user, size_t size, size_t alignment) {
+              static_cast<Counted*>(user)->note(&Counted::allocating);
+              return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+            },
+            [](void* user, void* memory, size_t, size_t) {
+              static_cast<Counted*>(user)->note(&Counted::freeing);
+              std::free(memory);
+            },
+            this};
+  }
+  void note(std::set<std::thread::id> Counted::* of) {
+    const std::lock_guard lock(mutex);
+    (this->*of).insert(std::this_thread::get_id());
+  }
+};
+
+void compute(pkv_cache cache, const std::vector<int32_t>& text, uint64_t seed) {
+  pkv_session session = nullptr;
+  OK(pkv_session_open(cache, nullptr, &session));
+  step(cache, {session}, {static_cast<uint32_t>(text.size())}, seed);
+  OK(pkv_session_set_tokens(session, 0, text.size(), text.data()));
+  OK(pkv_session_close(session));
+}
+
+// As common.h says: without a store the caller's own thread and no other, with one the store's two
+// threads, too.
+TEST(Hooks, ThreadsThatAllocate) {
+  for (const bool stored : {false, true})
+    EXPECT_EQ(in_child([&] {
+                systems::MemoryStore memory;
+                const pkv_store table = memory.table();
+                Counted counted;
+                const pkv_allocator allocator = counted.hooks();
+                pkv_cache_config config = small_model(64);
+                config.threads = 4;
+                config.allocator = &allocator;
+                const auto prefix = made(pkv_prefix_config_init);
+                config.prefix = &prefix;
+                auto store = made(pkv_store_config_init);
+                store.store = &table;
+                if (stored) config.store = &store;
+                pkv_cache cache = nullptr;
+                OK(pkv_cache_create(&config, &cache));
+                const std::vector<int32_t> text(400, 7);
+                compute(cache, text, 1);
+                if (stored) {
+                  uint64_t queued = 0, cached = 0;
+                  OK(pkv_store_flush(cache, 60000, &queued));
+                  OK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
+                  OK(pkv_store_prefetch(cache, nullptr, 0, text.size(), text.data()));
+                  OK(pkv_store_wait(cache, nullptr, 0, text.size(), text.data(), 60000, &cached));
+                  HOSTILE_CHECK(cached == text.size(), "%llu tokens came back",
+                                static_cast<unsigned long long>(cached));
+                }
+                OK(pkv_cache_destroy(cache));
+                const std::set<std::thread::id> caller{std::this_thread::get_id()};
+                counted.allocating.insert(counted.freeing.begin(), counted.freeing.end());
+                if (!stored)
+                  HOSTILE_CHECK(counted.allocating == caller, "%zu threads called the allocator",
+                                counted.allocating.size());
+                if (stored)
+                  HOSTILE_CHECK(counted.allocating.size() == 3, "%zu threads called the allocator",
+                                counted.allocating.size());
+              }),
+              "")
+        << (stored ? "with" : "without") << " a store";
+}
+
+}  // namespace
+}  // namespace hostile
