@@ -13,7 +13,7 @@ const (
 	ErrInvalidArgument Status = 100
 	// An index, a layer, a token position or a block id beyond the end.
 	ErrOutOfRange Status = 101
-	// A product or a sum of the sizes given does not fit.
+	// Sizes whose product or sum no process could hold: 2^56 bytes.
 	ErrOverflow Status = 102
 	// The count needed is written to the count pointer.
 	ErrBufferTooSmall Status = 103

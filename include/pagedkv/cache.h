@@ -75,8 +75,13 @@ typedef struct pkv_layer_group {
   uint32_t key_dim;              /**< Head dim of queries and keys; a multiple of 16, 16 to 576. */
   uint32_t value_dim;            /**< Head dim of values and outputs; 0: key_dim. */
   pkv_dtype dtype;               /**< Of stored keys and values; 0: PKV_F32. */
-  uint32_t window;               /**< A token sees itself and window - 1 before it; 0: all. Blocks that leave the window are given back, one step late:
-                                      what a trim to the length before the last step needs is there still. */
+  /**
+   * A token sees itself and window - 1 before it; 0: all. Blocks that leave the window are given
+   * back, one step late: what a trim to the length before the last step needs is there still. Where
+   * all blocks of the group are too few for that and the next step, pkv_batch_begin and
+   * pkv_session_reserve give them back at once; an abort does not bring them again.
+   */
+  uint32_t window;
   uint64_t blocks;               /**< Blocks of this group; 0: those of the config. */
   pkv_dtype value_dtype;         /**< Of stored values; 0: dtype. */
   uint32_t sinks;                /**< With a window: the first tokens that stay visible, and in memory, for ever (Xiao et al. 2023). */

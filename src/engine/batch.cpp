@@ -15,8 +15,7 @@ void Needs::add(const Session& session, uint32_t new_tokens) {
 }
 
 void Needs::add(const Session& session, size_t group, uint64_t end, uint64_t lacking) {
-  const Sequence& sequence = session.content().sequences()[group];
-  sequence.check_fits(sequence.first_kept(), end, "begin");
+  session.content().sequences()[group].check_fits(session.length(), end, "begin");
   blocks[group] += lacking;
   if (session.length() == 0 && lacking > 0) keep = session.cache().config().watermark;
 }
@@ -46,25 +45,23 @@ void Batch::begin_reserved(Session& session, uint32_t new_tokens) noexcept {
   open_ = true;
 }
 
-// All or none: what a session got is given back if a later one fails.
+// All or none: once there is room for everything, nothing can fail.
 void Batch::reserve(uint64_t* short_by) {
   const size_t groups = cache_.groups().size();
   Needs needs(groups);
   for (const Entry& entry : entries_) needs.add(*entry.session, entry.count);
   Taken taken(cache_, needs.blocks, needs.keep, short_by, "begin");
-  size_t done = 0, copies = 0;
-  try {
-    for (const Entry& entry : entries_) {
-      for (size_t g = 0; g < groups; g++, done++) {
-        Sequence& sequence = entry.session->content_.sequences()[g];
-        const uint64_t count = sequence.lacking(entry.start, entry.end());
-        copies += sequence.begin(entry.start, entry.end(), taken.next(g, count));
-        taken.pass(g, count);
-      }
+  for (const Entry& entry : entries_)
+    for (Sequence& sequence : entry.session->content_.sequences())
+      sequence.make_ready(entry.end(), sequence.lacking(entry.start, entry.end()));
+  size_t copies = 0;
+  for (const Entry& entry : entries_) {
+    for (size_t g = 0; g < groups; g++) {
+      Sequence& sequence = entry.session->content_.sequences()[g];
+      const uint64_t count = sequence.lacking(entry.start, entry.end());
+      copies += sequence.begin(entry.start, entry.end(), taken.next(g, count));
+      taken.pass(g, count);
     }
-  } catch (...) {
-    while (done-- > 0) entries_[done / groups].session->content_.sequences()[done % groups].abort();
-    throw;
   }
   cache_.counters().copied_blocks.fetch_add(copies, std::memory_order_relaxed);
 }

@@ -89,15 +89,19 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t keep, ui
   std::vector<uint64_t> counts;
   for (size_t g = 0; g < totals.size(); g++) {
     const Sequence& sequence = content_.sequences()[g];
-    sequence.check_fits(sequence.first_kept(), totals[g], who);
-    counts.push_back(sequence.lacking_new(totals[g]));
+    sequence.check_fits(length(), totals[g], who);
+    counts.push_back(sequence.lacking(length(), totals[g], false));
   }
   Taken taken(cache(), counts, keep, short_by, who);
   // Room first, everywhere: what follows cannot fail half way. Tensors last, since they count as reserved bytes.
   reserve_more_tokens(*std::max_element(totals.begin(), totals.end()));
-  for (size_t g = 0; g < counts.size(); g++) content_.sequences()[g].make_room(counts[g], counts[g] > 0 ? totals[g] : 0);
   for (size_t g = 0; g < counts.size(); g++) {
-    content_.sequences()[g].append(taken.next(g, counts[g]));
+    Sequence& sequence = content_.sequences()[g];
+    const uint64_t more = sequence.lacking_new(totals[g]);
+    sequence.make_room(more, more > 0 ? totals[g] : 0);
+  }
+  for (size_t g = 0; g < counts.size(); g++) {
+    content_.sequences()[g].extend(length(), totals[g], taken.next(g, counts[g]));
     taken.pass(g, counts[g]);
   }
 }
@@ -290,7 +294,7 @@ void Session::step(Solo kind, uint32_t layer, size_t n, const pkv_tensor* k, con
 void Session::begin_replacing(size_t n) {
   std::vector<uint64_t> needed, counts;
   for (const Sequence& sequence : content_.sequences()) {
-    sequence.check_fits(0, n, "prefill");
+    sequence.check_fits_whole(n, "prefill");
     needed.push_back(ceil_div(n, sequence.group().block_size));
     counts.push_back(needed.back() - std::min(needed.back(), sequence.reusable()));
   }

@@ -28,7 +28,8 @@ class Forecast {
     for (size_t g = 0; g < free_.size(); g++) {
       const Sequence& sequence = session.content().sequences()[g];
       const Block tail = sequence.tail_written(start, end);
-      needs.add(session, g, end, sequence.lacking_new(end) + (tail != no_block && references(g, block_id(tail), sequence) > 1 ? 1 : 0));
+      const bool copies = tail != no_block && references(g, block_id(tail), sequence) > 1;
+      needs.add(session, g, end, sequence.lacking(start, end, copies));
     }
   }
 

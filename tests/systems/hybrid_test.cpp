@@ -124,6 +124,100 @@ TEST(Hybrid, ALongSequenceHoldsABoundedWindowAndComputesTheSame) {
   }
 }
 
+// Blocks that the last step left behind the window go before a step is too large for the group:
+// whatever fits beside one window works, step after step.
+TEST(Hybrid, AStepThatFitsOnceTheWindowLeftWorks) {
+  constexpr uint64_t blocks = 6;
+  const auto needed = [](uint64_t length, uint64_t end) {
+    const uint64_t begin = length < window ? 0 : (length + 1 - window) / block_size;
+    return (end + block_size - 1) / block_size - begin;
+  };
+  Random random(9);
+  uint64_t refused = 0, late = 0, before = 0;
+  for (int text = 0; text < 20; text++) {
+    Cache cache = create_hybrid(100, blocks);
+    Sequence sequence(cache, 10 + text);
+    for (int i = 0; i < 12; i++) {
+      const uint64_t length = sequence.length();
+      const auto n = static_cast<uint32_t>(random.between(1, 60));
+      late += needed(length, length + n) <= blocks && needed(before, length + n) > blocks;
+      before = length;
+      if (needed(length, length + n) <= blocks) {
+        sequence.grow(n, n);
+        sequence.expect_kept(length + n - std::min<uint64_t>(length + n, window),
+                             std::min<uint64_t>(length + n, window));
+      } else {
+        pkv_batch none = nullptr;
+        const pkv_session handle = sequence.session();
+        REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &n, nullptr, &none));
+        REFUSED(PKV_TOO_LARGE, pkv_session_reserve(handle, length + n));
+        refused++;
+      }
+      CHECK(pkv_cache_validate(cache));
+    }
+  }
+  EXPECT_GT(refused, 10u);
+  EXPECT_GT(late, 10u) << "steps that need what is behind the window";
+}
+
+// The same with a shared tail, where one of the blocks behind the window becomes the copy; after an
+// abort; and by reserving first.
+TEST(Hybrid, BlocksBehindTheWindowAreUsedAgain) {
+  Cache cache = create_hybrid(100, 6);
+  Sequence sequence(cache, 40);
+  sequence.grow(64);
+  sequence.grow(32);  // positions 0 to 95: all blocks, and the window is 33 to 96
+  EXPECT_EQ(6u, pool_stats_of(cache, 1).used);
+  {
+    Batch given_up = begin(cache, {sequence.session()}, {16});
+    EXPECT_EQ(5u, pool_stats_of(cache, 1).used);
+  }
+  CHECK(pkv_cache_validate(cache));
+  EXPECT_EQ(96u, sequence.length());
+  sequence.expect_kept(33, 63);
+  CHECK(pkv_session_reserve(sequence.session(), 128));
+  EXPECT_EQ(6u, pool_stats_of(cache, 1).used);
+  sequence.grow(32, 32);
+  CHECK(pkv_cache_validate(cache));
+
+  Cache another = create_hybrid(100, 7);
+  Sequence shared(another, 41);
+  shared.grow(64);
+  shared.grow(24);  // 88 of 96 slots, six blocks
+  Snapshot frozen = freeze(shared.session());
+  shared.grow(1, 1);  // a copy of the tail, the seventh
+  frozen.close();
+  EXPECT_EQ(5u, pool_stats_of(another, 1).used) << "positions 16 to 88";
+  shared.grow(39, 39);
+  Session fork_of = fork(shared.session());
+  CHECK(pkv_cache_validate(another));
+  uint64_t blocks_short = 0;
+  pkv_batch none = nullptr;
+  const pkv_session handle = shared.session();
+  const uint32_t much = 33;
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(another, 1, &handle, &much, &blocks_short, &none))
+      << "the fork holds them";
+  EXPECT_GT(blocks_short, 0u);
+  fork_of.close();
+  shared.grow(much, much);
+  CHECK(pkv_cache_validate(another));
+}
+
+// Who asks for victims is not told that a step cannot work which begin can begin.
+TEST(Hybrid, VictimsOfAStepBehindWhoseWindowBlocksWait) {
+  Cache cache = create_hybrid(100, 6);
+  Sequence sequence(cache, 42);
+  sequence.grow(64);
+  sequence.grow(32);
+  const pkv_session handle = sequence.session();
+  const uint32_t n = 16;
+  pkv_session victims[4];
+  size_t count = 9;
+  CHECK(pkv_batch_choose_victims(cache, 1, &handle, &n, 4, victims, &count));
+  EXPECT_EQ(0u, count);
+  sequence.grow(n, n);
+}
+
 TEST(Hybrid, AttentionCannotLookBeyondTheWindow) {
   Cache cache = create_hybrid(20, 20);
   Sequence sequence(cache, 2);

@@ -48,7 +48,7 @@ class Status(enum.IntEnum):
     OUT_OF_RANGE = 101
     """An index, a layer, a token position or a block id beyond the end."""
     OVERFLOW = 102
-    """A product or a sum of the sizes given does not fit."""
+    """Sizes whose product or sum no process could hold: 2^56 bytes."""
     BUFFER_TOO_SMALL = 103
     """The count needed is written to the count pointer."""
     STALE_HANDLE = 104

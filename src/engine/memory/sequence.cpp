@@ -48,7 +48,12 @@ bool Sequence::shared(size_t index) const { return group_->pool.references(ids_[
 
 uint64_t Sequence::lacking(uint64_t length, uint64_t end) const {
   const Block tail = tail_written(length, end);
-  return lacking_new(end) + (tail != no_block && group_->pool.references(block_id(tail)) > 1 ? 1 : 0);
+  return lacking(length, end, tail != no_block && group_->pool.references(block_id(tail)) > 1);
+}
+
+uint64_t Sequence::lacking(uint64_t length, uint64_t end, bool copies) const {
+  const uint64_t needed = lacking_new(end) + (copies ? 1 : 0);
+  return needed - std::min(needed, reusable_late(length, end));
 }
 
 uint64_t Sequence::lacking_new(uint64_t end) const {
@@ -61,13 +66,79 @@ Block Sequence::tail_written(uint64_t length, uint64_t end) const {
   return end > length && tail < blocks_.size() ? blocks_[tail] : no_block;
 }
 
-void Sequence::check_fits(uint64_t first, uint64_t end, const char* who) const {
-  if (end <= uint64_t{group_->pool.blocks()} * group_->block_size) return;
+uint64_t Sequence::held(uint64_t first, uint64_t end) const {
   const uint64_t needed = group_->blocks_for(end), gone = group_->block_of(first);
-  const uint64_t held = needed - std::min(needed, gone) + std::min<uint64_t>(sink_blocks(), gone);
-  if (held > group_->pool.blocks())
-    fail(PKV_TOO_LARGE, "%s: %llu tokens need %llu blocks of %u tokens in one session; the group has %u in all", who,
-         (unsigned long long)end, (unsigned long long)held, group_->block_size, group_->pool.blocks());
+  return needed - std::min(needed, gone) + std::min<uint64_t>(sink_blocks(), gone);
+}
+
+bool Sequence::fits(uint64_t first, uint64_t end) const {
+  const uint64_t blocks = group_->pool.blocks();
+  return end <= blocks * group_->block_size || held(first, end) <= blocks;
+}
+
+void Sequence::check_fits(uint64_t length, uint64_t end, const char* who) const {
+  // Most often all fits, whatever left the window: then nobody has to look for that.
+  if (fits(0, end)) return;
+  const uint64_t first = std::max(first_kept(), window_begin(length));
+  if (fits(first, end)) return;
+  fail(PKV_TOO_LARGE,
+       "%s: %llu tokens need %llu blocks of %u tokens in one session; the group has %u in all", who,
+       (unsigned long long)end, (unsigned long long)held(first, end), group_->block_size,
+       group_->pool.blocks());
+}
+
+void Sequence::check_fits_whole(uint64_t end, const char* who) const {
+  if (fits(0, end)) return;
+  fail(PKV_TOO_LARGE,
+       "%s: %llu tokens need %llu blocks of %u tokens in one session; the group has %u in all", who,
+       (unsigned long long)end, (unsigned long long)group_->blocks_for(end), group_->block_size,
+       group_->pool.blocks());
+}
+
+uint64_t Sequence::window_begin(uint64_t length) const {
+  const uint64_t window = group_->shape.window;
+  return window == 0 || length < window ? 0 : length + 1 - window;
+}
+
+size_t Sequence::late_begin() const {
+  return std::max<size_t>(sink_blocks(), first_kept() / group_->block_size);
+}
+
+size_t Sequence::late_end(uint64_t length) const {
+  return std::min<size_t>(group_->block_of(window_begin(length)), blocks_.size());
+}
+
+uint64_t Sequence::reusable_late(uint64_t length, uint64_t end) const {
+  if (group_->shape.window == 0 || fits(0, end) || fits(first_kept(), end)) return 0;
+  uint64_t count = 0;
+  for (size_t i = late_begin(); i < late_end(length); i++)
+    count += blocks_[i] != no_block && !shared(i);
+  return count;
+}
+
+// All blocks behind the window go, `reused` of them to the end of the table, into room that was
+// made.
+void Sequence::give_back_late(uint64_t length, uint64_t reused) noexcept {
+  const size_t first = late_begin(), last = late_end(length);
+  for (size_t i = first; i < last; i++) {
+    if (blocks_[i] == no_block) continue;
+    if (reused == 0 || shared(i)) {
+      release(i);
+      continue;
+    }
+    const Block block = std::exchange(blocks_[i], no_block);
+    ids_[i] = PKV_NO_BLOCK;
+    [[maybe_unused]] const pkv_status status = group_->pool.set_filled(block, 0);
+    assert(status == PKV_OK);
+    append(std::span(&block, 1));
+    reused--;
+  }
+}
+
+void Sequence::extend(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept {
+  const uint64_t reused = lacking_new(end) - fresh.size();
+  if (reused > 0) give_back_late(length, reused);
+  append(fresh);
 }
 
 void Sequence::make_room(size_t more, uint64_t end) {
@@ -99,25 +170,43 @@ void Sequence::replace(size_t index, Block block) noexcept {
   ids_[index] = PKV_BLOCK_ID(block);
 }
 
-bool Sequence::begin(uint64_t length, uint64_t end, std::span<const Block> fresh) {
-  make_room(fresh.size(), end);
+void Sequence::make_ready(uint64_t end, size_t fresh) {
+  make_room(group_->shape.window == 0 ? fresh : std::max<size_t>(fresh, lacking_new(end) + 1), end);
+}
+
+bool Sequence::begin(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept {
   size_before_ = blocks_.size();
-  const uint64_t needed = group_->blocks_for(end);
+  const uint64_t lacking = lacking_new(end);
+  const Block tail = tail_written(length, end);
   // What lacking() asked for beyond new blocks is for the copy, even if the tail's other holder let go since.
-  const bool copy = fresh.size() > (needed > blocks_.size() ? needed - blocks_.size() : 0);
-  if (copy) {
-    const size_t tail = group_->block_of(length);
-    // Copy on write. The shared block stays referenced until the step ends, so that abort can put it back.
-    copied_index_ = tail;
-    copied_from_ = blocks_[tail];
-    if (group_->slab) group_->layout.copy_block(group_->slab->data(), PKV_BLOCK_ID(fresh[0]), ids_[tail]);
-    blocks_[tail] = fresh[0];
-    ids_[tail] = PKV_BLOCK_ID(fresh[0]);
-    mark_filled(length, length);
+  const bool copies =
+      fresh.size() > lacking || (tail != no_block && shared(group_->block_of(length)));
+  // What is missing is behind the window, and used again.
+  const uint64_t reused = lacking + (copies ? 1 : 0) - fresh.size();
+  if (reused > 0) give_back_late(length, reused);
+  if (copies && fresh.empty()) {
+    const Block own = blocks_.back();
+    blocks_.pop_back();
+    ids_.pop_back();
+    copy_tail(length, own);
+  } else if (copies) {
+    copy_tail(length, fresh.front());
     fresh = fresh.subspan(1);
   }
   append(fresh);
-  return copy;
+  return copies;
+}
+
+// Copy on write. The shared block stays referenced until the step ends, so that abort can put it
+// back.
+void Sequence::copy_tail(uint64_t length, Block own) noexcept {
+  const size_t tail = group_->block_of(length);
+  copied_index_ = tail;
+  copied_from_ = blocks_[tail];
+  if (group_->slab) group_->layout.copy_block(group_->slab->data(), PKV_BLOCK_ID(own), ids_[tail]);
+  blocks_[tail] = own;
+  ids_[tail] = PKV_BLOCK_ID(own);
+  mark_filled(length, length);
 }
 
 void Sequence::mark_filled(uint64_t begin, uint64_t end) noexcept {
@@ -137,9 +226,7 @@ void Sequence::commit(uint64_t length, uint64_t end) noexcept {
   }
   mark_filled(length, end);
   // Blocks leave the window one step late, by the length before the step: a trim back to there still works.
-  const uint64_t window = group_->shape.window;
-  if (window == 0 || length < window) return;
-  const size_t gone = group_->block_of(length + 1 - window);
+  const size_t gone = group_->block_of(window_begin(length));
   for (size_t i = gone; i > sink_blocks() && blocks_[i - 1] != no_block; i--) release(i - 1);
 }
 
@@ -157,8 +244,7 @@ void Sequence::drop_unused(uint64_t length) noexcept {
 }
 
 bool Sequence::can_trim(uint64_t length) const {
-  const uint64_t window = group_->shape.window;
-  uint64_t needed = window == 0 || length < window ? 0 : length + 1 - window;
+  uint64_t needed = window_begin(length);
   // A window of one token needs nothing before it, but the next step writes into the part-filled tail.
   if (group_->offset_of(length) != 0) needed = std::min(needed, length - 1);
   return needed >= length || holds(needed, length);

@@ -1,7 +1,9 @@
-// One sequence in one layer group: its block table and, for contiguous storage, its tensors. Knows positions, not tokens.
+// One sequence in one layer group: its block table and, for contiguous storage, its tensors. Knows
+// positions, not tokens.
 //
 // A step appends positions [length, end):
-//   lacking() -> the caller takes that many blocks -> begin() -> rows are written -> commit() or abort()
+//   lacking() -> the caller takes that many blocks -> make_ready() -> begin() -> rows are written
+//   -> commit() or abort()
 // Invariants outside of a step:
 //   table size >= ceil(length / block_size); entry i is current, or given back (it left the window)
 //   entry i is filled to at least min(block_size, length - i * block_size)
@@ -33,16 +35,23 @@ class Sequence {
   Block copied_from() const { return copied_from_; }  // the shared block a step in flight keeps for its abort, or no_block
 
   // Blocks begin() needs: new ones, and one for the copy of a part-filled tail that is shared.
+  // Those behind the window that begin() uses again are none of them.
   uint64_t lacking(uint64_t length, uint64_t end) const;
+  uint64_t lacking(uint64_t length, uint64_t end, bool copies) const;
   uint64_t lacking_new(uint64_t end) const;
   Block tail_written(uint64_t length, uint64_t end) const;  // that a step writes into, and copies if it is shared; or no_block
 
-  // Throws TOO_LARGE where positions [first, end) could not be held even if every other sequence were gone.
-  void check_fits(uint64_t first, uint64_t end, const char* who) const;
+  // Throws TOO_LARGE where what a step of positions [length, end) sees and writes could not be held
+  // even if every other sequence were gone.
+  void check_fits(uint64_t length, uint64_t end, const char* who) const;
+  // The same of positions [0, end), of which all are written in one step.
+  void check_fits_whole(uint64_t end, const char* who) const;
 
-  // Begins a step with lacking() fresh blocks, whose ownership passes on success. True if it copied a shared tail. Throws
-  // bad_alloc, state as before.
-  bool begin(uint64_t length, uint64_t end, std::span<const Block> fresh);
+  // Makes room for a step with so many fresh blocks. Throws bad_alloc, state as before.
+  void make_ready(uint64_t end, size_t fresh);
+  // Begins a step with lacking() fresh blocks, whose ownership passes, into room that was made.
+  // True if it copied a shared tail.
+  bool begin(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept;
   void commit(uint64_t length, uint64_t end) noexcept;
   void abort() noexcept;
   // After a commit of fewer tokens than begin was told: gives back the step's blocks beyond them.
@@ -50,6 +59,9 @@ class Sequence {
 
   // Makes room for more table entries and, where storage is contiguous, for positions up to end: what follows cannot throw then.
   void make_room(size_t more, uint64_t end);
+  // Takes over blocks for positions up to end, as many as lacking() said without a copy, and those
+  // behind the window that it left out. Into room that was made for all of them: lacking_new().
+  void extend(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept;
   // Takes over blocks that no step needs yet, into room that was made; no_block where one is behind the window.
   void append(std::span<const Block> fresh) noexcept;
   // Takes over a fresh block with a copy of another one's first `filled` slots.
@@ -82,7 +94,19 @@ class Sequence {
   // K and V of a layer for the kernels. Not for storage NONE.
   KvView view(uint32_t layer) const;
 
+  // The first position that the token at position `length` sees.
+  uint64_t window_begin(uint64_t length) const;
+
  private:
+  uint64_t held(uint64_t first, uint64_t end) const;  // blocks of positions [first, end) and sinks
+  bool fits(uint64_t first, uint64_t end) const;
+  // Blocks behind the window of `length`, which wait for one more step: [late_begin, late_end).
+  size_t late_begin() const;
+  size_t late_end(uint64_t length) const;
+  // How many of those a step can use again. 0 unless they must go for the step to fit at all.
+  uint64_t reusable_late(uint64_t length, uint64_t end) const;
+  void give_back_late(uint64_t length, uint64_t reused) noexcept;
+  void copy_tail(uint64_t length, Block own) noexcept;
   void release(size_t index) noexcept;                      // gives back entry index, which becomes no_block
   void release_from(size_t keep) noexcept;                  // gives back all entries from there on, which are gone then
   void mark_filled(uint64_t begin, uint64_t end) noexcept;  // of unshared blocks that overlap [begin, end]

@@ -689,8 +689,8 @@ func MergeStates(count uint64, outs *Tensor, lse unsafe.Pointer, rows uint64, he
 
 // BatchBegin is pkv_batch_begin. Begins a step: reserves the blocks of all new tokens in all groups, for every session or for
 // none. new_tokens[i] may be 0. blocks_short (may be NULL) is written on OUT_OF_BLOCKS: how many blocks must be freed before
-// the same call can work. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, WRONG_CACHE, BUSY (a session is in a batch already,
-// or twice in the list), SUSPENDED, STALE_HANDLE. Since 0.1.
+// the same call can work. Statuses: OUT_OF_BLOCKS, TOO_LARGE (also: more sessions than can be open, 2^22), OVERFLOW,
+// NO_MEMORY, WRONG_CACHE, BUSY (a session is in a batch already, or twice in the list), SUSPENDED, STALE_HANDLE. Since 0.1.
 func BatchBegin(cache Cache, count uint64, sessions *Session, newTokens *uint32, blocksShort *uint64, out *Batch) Status {
 	return Status(C.go_pkv_batch_begin(C.uintptr_t(cache), C.size_t(count), (*C.uintptr_t)(unsafe.Pointer(sessions)), (*C.uint32_t)(unsafe.Pointer(newTokens)), (*C.uint64_t)(unsafe.Pointer(blocksShort)), (*C.uintptr_t)(unsafe.Pointer(out))))
 }
@@ -701,7 +701,8 @@ func BatchBegin(cache Cache, count uint64, sessions *Session, newTokens *uint32,
 // What victims share counts as freed once all holders are victims. *count is how many there are, 0: begin needs none; as in
 // pkv_session_block_table. The answer holds until something else takes or gives blocks. For the thread that schedules: it
 // looks at every session, and calls that would change one meanwhile return BUSY. Statuses: OUT_OF_BLOCKS (even with all others
-// suspended), TOO_LARGE, BUFFER_TOO_SMALL, WRONG_CACHE, NO_MEMORY, BUSY (a session of the list), SUSPENDED. Since 0.1.
+// suspended), TOO_LARGE and OVERFLOW as above, BUFFER_TOO_SMALL, WRONG_CACHE, NO_MEMORY, BUSY (a session of the list),
+// SUSPENDED. Since 0.1.
 func BatchChooseVictims(cache Cache, count uint64, sessions *Session, newTokens *uint32, capacity uint64, victims *Session, victimCount *uint64) Status {
 	return Status(C.go_pkv_batch_choose_victims(C.uintptr_t(cache), C.size_t(count), (*C.uintptr_t)(unsafe.Pointer(sessions)), (*C.uint32_t)(unsafe.Pointer(newTokens)), C.size_t(capacity), (*C.uintptr_t)(unsafe.Pointer(victims)), (*C.size_t)(unsafe.Pointer(victimCount))))
 }

@@ -191,7 +191,8 @@ type LayerGroup struct {
 	// Of stored keys and values; 0: PKV_F32.
 	DType int32
 	// A token sees itself and window - 1 before it; 0: all. Blocks that leave the window are given back, one step late: what a
-	// trim to the length before the last step needs is there still.
+	// trim to the length before the last step needs is there still. Where all blocks of the group are too few for that and the
+	// next step, pkv_batch_begin and pkv_session_reserve give them back at once; an abort does not bring them again.
 	Window uint32
 	// Blocks of this group; 0: those of the config.
 	Blocks uint64
@@ -355,7 +356,7 @@ type AttentionParams struct {
 	// session's new token j. What was there before the step is seen as ever, by causal, window and sinks; of the new tokens just
 	// those are whose bit is set and which the window does not hide. For trees of speculative tokens. NULL: no mask.
 	Mask *uint64
-	// Words per row: 64 * mask_words must reach the new tokens of every session.
+	// Words per row, at most 2^26: 64 * mask_words must reach the new tokens of every session.
 	MaskWords uint64
 	// First positions seen whatever the window; PKV_SINKS_OF_LAYER (default; stateless: none).
 	Sinks uint32

@@ -77,7 +77,7 @@ c_enum! {
         INVALID_ARGUMENT = 100,
         /// An index, a layer, a token position or a block id beyond the end.
         OUT_OF_RANGE = 101,
-        /// A product or a sum of the sizes given does not fit.
+        /// Sizes whose product or sum no process could hold: 2^56 bytes.
         OVERFLOW = 102,
         /// The count needed is written to the count pointer.
         BUFFER_TOO_SMALL = 103,
@@ -468,7 +468,8 @@ pub struct pkv_layer_group {
     /// Of stored keys and values; 0: PKV_F32.
     pub dtype: pkv_dtype,
     /// A token sees itself and window - 1 before it; 0: all. Blocks that leave the window are given back, one step late: what a
-    /// trim to the length before the last step needs is there still.
+    /// trim to the length before the last step needs is there still. Where all blocks of the group are too few for that and the
+    /// next step, pkv_batch_begin and pkv_session_reserve give them back at once; an abort does not bring them again.
     pub window: u32,
     /// Blocks of this group; 0: those of the config.
     pub blocks: u64,
@@ -646,7 +647,7 @@ pub struct pkv_attention_params {
     /// session's new token j. What was there before the step is seen as ever, by causal, window and sinks; of the new tokens
     /// just those are whose bit is set and which the window does not hide. For trees of speculative tokens. NULL: no mask.
     pub mask: *const u64,
-    /// Words per row: 64 \* mask_words must reach the new tokens of every session.
+    /// Words per row, at most 2^26: 64 \* mask_words must reach the new tokens of every session.
     pub mask_words: u64,
     /// First positions seen whatever the window; PKV_SINKS_OF_LAYER (default; stateless: none).
     pub sinks: u32,
@@ -1108,8 +1109,9 @@ macro_rules! for_each_function {
             fn pkv_merge_states(count: usize, outs: *const pkv_tensor, lse: *const *const f32, rows: usize, heads: u32, dim: u32, merged: *const pkv_tensor, merged_lse: *mut f32) -> pkv_status;
             /// Begins a step: reserves the blocks of all new tokens in all groups, for every session or for none.
             /// new_tokens\[i\] may be 0. blocks_short (may be NULL) is written on OUT_OF_BLOCKS: how many blocks must be freed
-            /// before the same call can work. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, WRONG_CACHE, BUSY (a session is in
-            /// a batch already, or twice in the list), SUSPENDED, STALE_HANDLE. Since 0.1.
+            /// before the same call can work. Statuses: OUT_OF_BLOCKS, TOO_LARGE (also: more sessions than can be open, 2^22),
+            /// OVERFLOW, NO_MEMORY, WRONG_CACHE, BUSY (a session is in a batch already, or twice in the list), SUSPENDED,
+            /// STALE_HANDLE. Since 0.1.
             fn pkv_batch_begin(cache: pkv_cache, count: usize, sessions: *const pkv_session, new_tokens: *const u32, blocks_short: *mut u64, out: *mut pkv_batch) -> pkv_status;
             /// Sessions to suspend (or close) so that pkv_batch_begin with the rest of this list gets its blocks: those of the
             /// lowest priority first, and of those the one opened last. Sessions of the list may be among them; the first in
@@ -1117,8 +1119,8 @@ macro_rules! for_each_function {
             /// share counts as freed once all holders are victims. \*count is how many there are, 0: begin needs none; as in
             /// pkv_session_block_table. The answer holds until something else takes or gives blocks. For the thread that
             /// schedules: it looks at every session, and calls that would change one meanwhile return BUSY. Statuses:
-            /// OUT_OF_BLOCKS (even with all others suspended), TOO_LARGE, BUFFER_TOO_SMALL, WRONG_CACHE, NO_MEMORY, BUSY (a
-            /// session of the list), SUSPENDED. Since 0.1.
+            /// OUT_OF_BLOCKS (even with all others suspended), TOO_LARGE and OVERFLOW as above, BUFFER_TOO_SMALL, WRONG_CACHE,
+            /// NO_MEMORY, BUSY (a session of the list), SUSPENDED. Since 0.1.
             fn pkv_batch_choose_victims(cache: pkv_cache, count: usize, sessions: *const pkv_session, new_tokens: *const u32, capacity: usize, victims: *mut pkv_session, victim_count: *mut usize) -> pkv_status;
             /// Rows of this batch: the sum of new_tokens. Statuses: none of its own. Since 0.1.
             fn pkv_batch_rows(batch: pkv_batch, rows: *mut usize) -> pkv_status;
