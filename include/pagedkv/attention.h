@@ -44,7 +44,8 @@ typedef struct pkv_attention_params {
    * trees of speculative tokens. NULL: no mask.
    */
   const uint64_t* mask;
-  uint64_t mask_words; /**< Words per row: 64 * mask_words must reach the new tokens of every session. */
+  uint64_t mask_words; /**< Words per row, at most 2^26: 64 * mask_words must reach the new
+                            tokens of every session. */
   uint32_t sinks;      /**< First positions seen whatever the window; PKV_SINKS_OF_LAYER (default; stateless: none). */
   uint32_t reserved;   /**< 0. */
   /** Out, [rows][query_heads]: log of the sum of exp(score), sink_logits included (and alone where nothing was seen; without them -infinity). NULL: not wanted. */

@@ -35,8 +35,8 @@ typedef struct pkv_batch_t* pkv_batch;
 /**
  * Begins a step: reserves the blocks of all new tokens in all groups, for every session or for none. new_tokens[i] may be 0.
  * blocks_short (may be NULL) is written on OUT_OF_BLOCKS: how many blocks must be freed before the same call can work.
- * Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, WRONG_CACHE, BUSY (a session is in a batch already, or twice in the list),
- * SUSPENDED, STALE_HANDLE. Since 0.1.
+ * Statuses: OUT_OF_BLOCKS, TOO_LARGE (also: more sessions than can be open, 2^22), OVERFLOW,
+ * NO_MEMORY, WRONG_CACHE, BUSY (a session is in a batch already, or twice in the list), SUSPENDED, STALE_HANDLE. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* sessions, const uint32_t* new_tokens,
                                    uint64_t* blocks_short, pkv_batch* out);
@@ -47,7 +47,8 @@ PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_sess
  * batch, and those that hold no block. What victims share counts as freed once all holders are victims. *count is how many there are, 0: begin
  * needs none; as in pkv_session_block_table. The answer holds until something else takes or gives blocks. For the thread that schedules: it looks
  * at every session, and calls that would change one meanwhile return BUSY.
- * Statuses: OUT_OF_BLOCKS (even with all others suspended), TOO_LARGE, BUFFER_TOO_SMALL, WRONG_CACHE, NO_MEMORY, BUSY (a session of the list), SUSPENDED. Since 0.1.
+ * Statuses: OUT_OF_BLOCKS (even with all others suspended), TOO_LARGE and OVERFLOW as above,
+ * BUFFER_TOO_SMALL, WRONG_CACHE, NO_MEMORY, BUSY (a session of the list), SUSPENDED. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count, const pkv_session* sessions, const uint32_t* new_tokens,
                                             size_t capacity, pkv_session* victims, size_t* victim_count);

@@ -35,7 +35,7 @@ typedef enum pkv_status PKV_ENUM {
 
   PKV_INVALID_ARGUMENT = 100, /**< NULL, an unknown enum or flag, a bad struct_size, a zero dimension. */
   PKV_OUT_OF_RANGE = 101,     /**< An index, a layer, a token position or a block id beyond the end. */
-  PKV_OVERFLOW = 102,         /**< A product or a sum of the sizes given does not fit. */
+  PKV_OVERFLOW = 102,         /**< Sizes whose product or sum no process could hold: 2^56 bytes. */
   PKV_BUFFER_TOO_SMALL = 103, /**< The count needed is written to the count pointer. */
   PKV_STALE_HANDLE = 104,     /**< A handle or block that was closed, released or never given out. */
   PKV_DOUBLE_FREE = 105,      /**< A block released more often than it was held. */

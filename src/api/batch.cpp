@@ -32,8 +32,12 @@ void end(Use& batch) noexcept {
   batch.lease().retire();
 }
 
-// All sessions of a list for writing, or none.
+// All sessions of a list for writing, or none. Each can stand in it once: a list of more than can
+// be open is refused before memory is taken for it.
 std::vector<Lease> lease_sessions(pkv_cache cache, std::span<const pkv_session> sessions) {
+  if (sessions.size() > most_handles())
+    fail(PKV_TOO_LARGE, "a list of %zu sessions; at most %zu can be open", sessions.size(),
+         most_handles());
   std::vector<Lease> leases;
   leases.reserve(sessions.size());
   for (size_t i = 0; i < sessions.size(); i++) {

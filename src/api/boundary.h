@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "api/handles.h"
+#include "base/checked.h"
 #include "base/memory.h"
 #include "base/os.h"
 #include "base/status.h"
@@ -47,7 +48,7 @@ void check_pointer(Pointer pointer, const char* name) {
 template <class Element>
 void check_list(const Element* list, size_t n, const char* name) {
   if (list == nullptr && n > 0) fail(PKV_INVALID_ARGUMENT, "%s is NULL for %zu elements", name, n);
-  if (n > SIZE_MAX / sizeof(Element)) fail(PKV_OVERFLOW, "%s: %zu elements of %zu bytes", name, n, sizeof(Element));
+  checked_bytes(n, sizeof(Element), name);
 }
 
 // A salt of the prefix index.

@@ -187,6 +187,8 @@ const char* kind_name(Kind kind) {
   return "object";
 }
 
+size_t most_handles() { return size_t{max_chunks} * chunk_slots; }
+
 Kind handle_kind(uint64_t handle) { return static_cast<Kind>(handle >> kind_shift & 0xF); }
 
 Lease::Lease(uint64_t handle, Kind kind, Access access) : slot_(&find(handle, kind)), handle_(handle), access_(access) {

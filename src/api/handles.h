@@ -79,6 +79,9 @@ std::vector<Lease> lock_children(uint64_t parent);
 
 Kind handle_kind(uint64_t handle);
 
+// How many handles can be open at once, of all kinds.
+size_t most_handles();
+
 // The handles of one kind that belong to a cache now.
 std::vector<uint64_t> list_children(uint64_t parent, Kind kind);
 

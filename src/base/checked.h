@@ -21,6 +21,19 @@ inline uint64_t checked_add(uint64_t a, uint64_t b, const char* what) {
   return result;
 }
 
+// More than any process has: the largest address spaces have 57 bits, half of them the system's.
+// Whoever claims more has miscounted, and following such sizes would lead anywhere.
+inline constexpr uint64_t most_bytes = uint64_t{1} << 56;
+
+// Bytes of `count` elements of a caller's memory.
+inline uint64_t checked_bytes(uint64_t count, uint64_t element, const char* what) {
+  const uint64_t bytes = checked_mul(count, element, what);
+  if (bytes > most_bytes)
+    fail(PKV_OVERFLOW, "%s: %llu elements of %llu bytes; no process has 2^56 bytes", what,
+         (unsigned long long)count, (unsigned long long)element);
+  return bytes;
+}
+
 // Throws unless [first, first + n) lies in [0, limit).
 inline void check_range(uint64_t first, uint64_t n, uint64_t limit, const char* what) {
   if (first > limit || n > limit - first)

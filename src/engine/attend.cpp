@@ -131,7 +131,26 @@ class Runner {
   float* own_ = nullptr;
 };
 
+// So many words that 64 * words reach any number of new tokens: more are of no use.
+constexpr uint64_t most_mask_words = uint64_t{1} << 26;
+
+// Memory of the caller that has a row for each query: its size must fit, like that of the rows.
+void check_by_row(const AttendCall& call, uint64_t rows) {
+  const uint64_t heads = call.shape.query_heads, words = call.params.mask_words;
+  if (call.params.lse != nullptr)
+    checked_bytes(checked_mul(rows, heads, "lse"), sizeof(float), "lse");
+  if (call.params.mask == nullptr) return;
+  if (words > most_mask_words)
+    fail(PKV_OUT_OF_RANGE, "mask_words is %llu; at most 2^26 are of use",
+         (unsigned long long)words);
+  checked_bytes(checked_mul(rows, words, "mask"), sizeof(uint64_t), "mask");
+}
+
 void check_mask(const AttendCall& call) {
+  uint64_t rows = 0;
+  for (const AttendSequence& sequence : call.sequences)
+    rows = std::max(rows, sequence.row + sequence.queries);
+  check_by_row(call, rows);
   if (call.params.mask == nullptr) return;
   for (size_t i = 0; i < call.sequences.size(); i++)
     if (ceil_div(call.sequences[i].queries, 64) > call.params.mask_words)

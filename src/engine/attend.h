@@ -50,7 +50,8 @@ struct AttendCall {
   RowsView q, out;
 };
 
-// Throws INVALID_ARGUMENT where the mask does not reach every query of a sequence, bad_alloc.
+// Throws INVALID_ARGUMENT where the mask does not reach every query of a sequence, OUT_OF_RANGE
+// where its rows are longer than any step, OVERFLOW, bad_alloc.
 void attend(Workers& workers, ScratchPool& scratch, const Kernels& kernels, const AttendCall& call);
 
 }  // namespace pkv

@@ -23,8 +23,7 @@ void check_overlap(const RowsView& view, uint64_t rows, uint64_t heads, uint64_t
          (long long)view.row_stride, (long long)view.head_stride, (unsigned long long)rows, (unsigned long long)heads,
          (unsigned long long)dim);
   const uint64_t extent = checked_add(checked_mul(rows - 1, row, name), row_extent, name);
-  if (checked_mul(extent, dtype_bytes(view.dtype), name) > INT64_MAX)
-    fail(PKV_OVERFLOW, "%s: the last element is %llu elements away", name, (unsigned long long)extent);
+  checked_bytes(extent, dtype_bytes(view.dtype), name);
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ void check_strides(const pkv_kv_view& kv, int64_t block, int64_t row, int64_t he
   extent = checked_add(extent, checked_mul(kv.blocks - 1, static_cast<uint64_t>(block), name), name);
   extent = checked_add(extent, checked_mul(rows - 1, static_cast<uint64_t>(row), name), name);
   extent = checked_add(extent, checked_mul(kv.kv_heads - 1, static_cast<uint64_t>(head), name), name);
-  if (checked_mul(extent, stride_unit(dtype), name) > INT64_MAX) fail(PKV_OVERFLOW, "%s: strides reach beyond 2^63 bytes", name);
+  checked_bytes(extent, stride_unit(dtype), name);
 }
 
 KvView check_view(const pkv_kv_view& kv) {
@@ -84,7 +84,9 @@ std::vector<AttendSequence> check_sequences(const pkv_kv_view& kv, const KvView&
                                             const AttendParams& params, uint64_t* rows) {
   if (given.count > 0 && (given.query_lengths == nullptr || given.kv_lengths == nullptr || given.block_tables == nullptr))
     fail(PKV_INVALID_ARGUMENT, "sequences: query_lengths, kv_lengths or block_tables is NULL");
-  checked_mul(checked_mul(given.count, given.block_table_stride, "block_tables"), sizeof(uint32_t), "block_tables");
+  checked_bytes(given.count, sizeof given.kv_lengths[0], "kv_lengths");
+  checked_bytes(checked_mul(given.count, given.block_table_stride, "block_tables"),
+                sizeof(uint32_t), "block_tables");
   std::vector<AttendSequence> sequences;
   for (uint64_t i = 0; i < given.count; i++) {
     const uint64_t length = given.kv_lengths[i], queries = given.query_lengths[i];
@@ -136,7 +138,7 @@ void merge_states(size_t count, const pkv_tensor* outs, const float* const* lse,
   if (outs == nullptr || lse == nullptr) fail(PKV_INVALID_ARGUMENT, "%s is NULL", outs == nullptr ? "outs" : "lse");
   if (heads == 0 || heads > max_heads) fail(PKV_INVALID_ARGUMENT, "%u heads; 1 to %u are possible", heads, max_heads);
   check_dim(dim, "dim");
-  checked_mul(checked_mul(rows, heads, "lse"), sizeof(float), "lse");
+  checked_bytes(checked_mul(rows, heads, "lse"), sizeof(float), "lse");
   std::vector<RowsView> views;
   for (size_t i = 0; i < count; i++) {
     views.push_back(check_rows(outs + i, rows, heads, dim, "outs"));

@@ -30,6 +30,15 @@ std::vector<Case> params_cases(size_t at) {
   with("mask of 0 words", [](World& w, auto& p) { p.mask = w.keep_list<uint64_t>({1, 3, 7, 1}); }, {PKV_INVALID_ARGUMENT});
   with("mask of a word", [](World& w, auto& p) { p.mask = w.keep_list<uint64_t>({1, 3, 7, 1}), p.mask_words = 1; }, {PKV_OK});
   with("mask that shows nothing", [](World& w, auto& p) { p.mask = w.keep_list<uint64_t>({0, 0, 0, 0}), p.mask_words = 1; }, {PKV_OK});
+  // Sizes that no mask has: 2^58 words a row led out of the address space, 2^61 wrapped to row 0.
+  for (const uint64_t words : {(uint64_t{1} << 26) + 1, uint64_t{1} << 32, uint64_t{1} << 58,
+                               uint64_t{1} << 61, uint64_t{1} << 63, UINT64_MAX})
+    cases.push_back({"mask of " + std::to_string(words) + " words",
+                     [words, at](World& w, Values& values) {
+                       auto& p = *reinterpret_cast<pkv_attention_params*>(values[at]);
+                       p.mask = w.keep_list<uint64_t>({1, 3, 7, 1}), p.mask_words = words;
+                     },
+                     {PKV_OUT_OF_RANGE}});
   with("slopes, sink logits, lse", [](World& w, auto& p) {
     p.alibi_slopes = w.keep_list(std::vector<float>(query_heads, 0.5f));
     p.sink_logits = w.keep_list(std::vector<float>(query_heads, 1));

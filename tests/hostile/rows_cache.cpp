@@ -311,7 +311,7 @@ std::vector<Function> cache_rows() {
       {ROW(pkv_cache_get_pool_stats), {cache, index(0, 1), struct_out(sizeof(pkv_pool_stats))}},
       {ROW(pkv_cache_format_metrics),
        {cache, number(16384), out<char>(16384), out<size_t>()},
-       {{"capacity SIZE_MAX", [](World&, Values& values) { values[1] = SIZE_MAX; }, {PKV_OK}}}},
+       {{"capacity SIZE_MAX", [](World&, Values& values) { values[1] = SIZE_MAX; }, {PKV_OVERFLOW}}}},
       {ROW(pkv_cache_validate), {cache}},
       {ROW(pkv_cache_kv_view), {cache, index(1, layers), struct_out(sizeof(pkv_kv_view))}},
   };
