@@ -105,7 +105,8 @@ void Tier::start(std::thread& thread, std::vector<unsigned char>& buffer, void (
   try {
     thread = std::thread(run, this);
   } catch (const std::system_error& error) {
-    fail(PKV_NO_MEMORY, "a thread for the store could not be started: %s", error.what());
+    fail(PKV_NO_MEMORY, "a thread for the store could not be started: %s (error %d)", error.what(),
+         error.code().value());
   }
 }
 
@@ -121,7 +122,7 @@ std::vector<ContentKey> Tier::keys_of(std::string_view salt, Tokens text, uint64
 }
 
 bool Tier::give_way() noexcept {
-  std::deque<Content> dropped;
+  std::list<Content> dropped;
   bool any = false;
   {
     const std::lock_guard lock(queue_mutex_);

@@ -11,7 +11,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
-#include <deque>
 #include <list>
 #include <mutex>
 #include <optional>
@@ -152,7 +151,7 @@ class Tier {
   std::condition_variable queued_, done_;
   bool ending_ = false;
   unsigned flushing_ = 0;               // callers of flush()
-  std::deque<Content> writes_;
+  std::list<Content> writes_;           // a list: give_way() takes it over without memory
   uint64_t queued_blocks_ = 0, writing_blocks_ = 0;
   std::list<Reading> reads_;            // the first one is under way
   std::unordered_set<uint64_t> known_;  // beginnings of keys the store has, as far as is remembered

@@ -186,6 +186,57 @@ TEST_P(Matrix, NoMemory) {
   }
 }
 
+// The k-th allocation of all threads is refused while the function runs, and while what it gave to
+// the threads of the store is done: of hooks, of operator new, of threads; and all after it, or
+// only that one. A call may do without what it cannot have; else it is refused and has changed
+// nothing.
+void refuse_each_everywhere(const Function& f, memory::Source source, bool only_one) {
+  warm_up();
+  const memory::Exempt exempt;
+  const int64_t news = live_news();
+  bool struck = true;
+  for (int64_t k = 1; struck; k++) {
+    HOSTILE_CHECK(k < 1000, "there is no end to the allocations");
+    World world(PKV_STORAGE_PAGED, 1, true);
+    const Values values = valid_values(f, world);
+    world.rest();
+    world.remember();
+    const std::string before = provoke_sentence();
+    pkv_status got;
+    {
+      memory::RefusalEverywhere refusal(source, k, only_one);
+      memory::exempt = false;
+      got = f.call(values);
+      memory::exempt = true;
+      if (got != PKV_OK) check_answer(f, got, {PKV_NO_MEMORY}, before);
+      if (!f.closes) world.rest();
+      struck = refusal.struck();
+    }
+    if (got != PKV_OK) {
+      HOSTILE_CHECK(struck, "it gave %s with no allocation refused", pkv_status_string(got));
+      world.check_memory();
+      world.check_state();
+    } else if (f.undo) {
+      f.undo(world, values);
+    }
+    world.validate();
+    world.close();
+  }
+  HOSTILE_CHECK(live_news() == news, "%lld blocks of operator new leaked",
+                static_cast<long long>(live_news() - news));
+}
+
+TEST_P(Matrix, NoMemoryAnywhere) {
+  const Function& f = function();
+  for (const bool only_one : {false, true}) {
+    const std::string name = only_one ? ", only one" : ", all from there on";
+    cell("hooks" + name, [&] { refuse_each_everywhere(f, memory::Source::hooks, only_one); });
+    cell("operator new" + name,
+         [&] { refuse_each_everywhere(f, memory::Source::operator_new, only_one); });
+    cell("threads" + name, [&] { refuse_each_everywhere(f, memory::Source::threads, only_one); });
+  }
+}
+
 std::vector<const Function*> pointers() {
   std::vector<const Function*> result;
   for (const Function& function : all_rows()) result.push_back(&function);

@@ -91,16 +91,17 @@ void* Hooks::alloc(void* user, size_t size, size_t alignment) {
     }
     self.fail_at = left - 1;
   }
+  if (memory::refuse_everywhere(memory::Source::hooks)) return nullptr;
   const size_t step = alignment < alignof(Header) ? alignof(Header) : alignment;
   const size_t room = (sizeof(Header) + step - 1) / step * step;
   if (size > SIZE_MAX / 2) return nullptr;
   void* const begin = std::aligned_alloc(step, (size + room + step - 1) / step * step);
   if (begin == nullptr) return nullptr;
-  auto* const memory = static_cast<unsigned char*>(begin) + room;
-  reinterpret_cast<Header*>(memory)[-1] = {begin, size, alignment};
-  std::memset(memory, 0xA5, size);  // nothing may rely on zeroed memory
+  auto* const block = static_cast<unsigned char*>(begin) + room;
+  reinterpret_cast<Header*>(block)[-1] = {begin, size, alignment};
+  std::memset(block, 0xA5, size);  // nothing may rely on zeroed memory
   self.live_++;
-  return memory;
+  return block;
 }
 
 void Hooks::free(void* user, void* memory, size_t size, size_t alignment) {

@@ -1,6 +1,7 @@
 #include "world.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace hostile {
 
@@ -60,16 +61,70 @@ pkv_store null_store() {
 
 }  // namespace
 
-World::World(pkv_storage kind, uint32_t threads) : storage(kind) {
+// Its own memory is never refused: it is the caller's.
+pkv_store World::keeping_store() {
+  static constexpr auto of = [](void* user) { return static_cast<World*>(user)->items.table(); };
+  pkv_store store{};
+  store.struct_size = sizeof store;
+  store.user = this;
+  store.put = [](void* user, size_t n, const pkv_store_item* list) {
+    const memory::Exempt exempt;
+    return of(user).put(of(user).user, n, list);
+  };
+  store.get = [](void* user, size_t n, pkv_store_item* list) {
+    const memory::Exempt exempt;
+    return of(user).get(of(user).user, n, list);
+  };
+  store.probe = [](void* user, size_t n, pkv_store_item* list) {
+    const memory::Exempt exempt;
+    return of(user).probe(of(user).user, n, list);
+  };
+  store.drop = [](void* user, size_t n, const pkv_store_item* list) {
+    const memory::Exempt exempt;
+    return of(user).drop(of(user).user, n, list);
+  };
+  store.close = [](void*) {};
+  return store;
+}
+
+// Texts that only the store has, under the salts of the matrix: 40 tokens, all 1.
+void World::store_some() {
+  const std::vector<int32_t> tokens(40, 1);
+  for (const char* const salt : {"", "a", "p"}) {
+    auto config = made(pkv_session_config_init);
+    config.salt = salt;
+    config.salt_size = std::strlen(salt);
+    pkv_session ended = nullptr;
+    OK(pkv_session_open(cache, &config, &ended));
+    fill(ended, tokens.size(), 6);
+    OK(pkv_session_set_tokens(ended, 0, tokens.size(), tokens.data()));
+    OK(pkv_session_close(ended));
+  }
+  rest();
+  OK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
+}
+
+void World::rest() {
+  if (storage != PKV_STORAGE_PAGED) return;
+  uint64_t number = 0;
+  OK(pkv_store_flush(cache, 60000, &number));
+  const std::vector<int32_t> tokens(1, 1);
+  for (const char* const salt : {"", "a", "p"})
+    OK(pkv_store_wait(cache, salt, std::strlen(salt), tokens.size(), tokens.data(), 60000,
+                      &number));
+}
+
+World::World(pkv_storage kind, uint32_t threads, bool stored) : storage(kind) {
   pkv_cache_config config = small_model(64, &hooks);
   config.storage = kind;
   config.threads = threads;
   auto prefix = made(pkv_prefix_config_init);
   prefix.events = 4;
   if (kind != PKV_STORAGE_CONTIGUOUS) config.prefix = &prefix;
-  const pkv_store table = null_store();
+  const pkv_store table = stored ? keeping_store() : null_store();
   auto store = made(pkv_store_config_init);
   store.store = &table;
+  if (stored) store.wait_ms = 60000;
   if (kind == PKV_STORAGE_PAGED) config.store = &store;
   OK(pkv_cache_create(&config, &cache));
   config.store = nullptr;
@@ -80,6 +135,7 @@ World::World(pkv_storage kind, uint32_t threads) : storage(kind) {
   fill(session, 20, 1);
   fill(stepping, 5, 2);
   fill(foreign, 3, 3);
+  if (stored) store_some();
   if (kind != PKV_STORAGE_CONTIGUOUS) pin_some();
   OK(pkv_snapshot_take(session, &snapshot));
   OK(pkv_snapshot_take(foreign, &foreign_snapshot));

@@ -3,17 +3,21 @@
 
 #include <memory>
 
+#include "../systems/memory_store.h"
 #include "support.h"
 
 namespace hostile {
 
 class World {
  public:
-  explicit World(pkv_storage kind = PKV_STORAGE_PAGED, uint32_t threads = 1);
+  // stored: the cache of storage PAGED has a store that keeps what it is given, and waits for it;
+  // else one that has nothing.
+  explicit World(pkv_storage kind = PKV_STORAGE_PAGED, uint32_t threads = 1, bool stored = false);
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
   Hooks hooks;
+  systems::MemoryStore items;  // of a world that is stored
   pkv_storage storage;
   pkv_cache cache = nullptr, other = nullptr;
   pkv_session session = nullptr;   // 20 tokens; its blocks are shared with the snapshot
@@ -48,6 +52,8 @@ class World {
 
   // The memory of arguments and what the library says about its objects, now; and a check that nothing has changed since.
   void remember();
+  // Waits until the cache's store has nothing to do.
+  void rest();
   void check_memory() const;
   void check_state();
   void validate();
@@ -65,6 +71,8 @@ class World {
   };
   void fill(pkv_session target, size_t tokens, uint64_t seed);
   void close_some();
+  pkv_store keeping_store();
+  void store_some();
   void pin_some();
   std::string state();
 

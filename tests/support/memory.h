@@ -23,6 +23,55 @@ inline bool refuse() {
   return refused = true;
 }
 
+// ---- Over all threads -------------------------------------------------------------------------
+
+enum class Source { hooks, operator_new, threads };
+
+inline thread_local bool exempt = false;    // what this thread asks for is never refused
+inline std::atomic<int64_t> everywhere{0};  // as countdown
+inline std::atomic<Source> refused_source{Source::operator_new};
+inline std::atomic<bool> once{false};  // only the k-th is refused
+inline std::atomic<bool> refused_everywhere{false};
+
+inline bool refuse_everywhere(Source source) {
+  if (exempt || source != refused_source) return false;
+  int64_t left = everywhere.load();
+  while (left != 0) {
+    const int64_t next = left > 1 ? left - 1 : once ? 0 : 1;
+    if (!everywhere.compare_exchange_weak(left, next)) continue;
+    if (left == 1) refused_everywhere = true;
+    return left == 1;
+  }
+  return false;
+}
+
+class Exempt {
+ public:
+  Exempt() : before_(exempt) { exempt = true; }
+  Exempt(const Exempt&) = delete;
+  Exempt& operator=(const Exempt&) = delete;
+  ~Exempt() { exempt = before_; }
+
+ private:
+  const bool before_;
+};
+
+// While it lives, the k-th allocation of all threads that are not exempt is refused: of operator
+// new, of hooks, or of threads (where pthread_create asks); and all after it, or only that one.
+class RefusalEverywhere {
+ public:
+  RefusalEverywhere(Source source, int64_t k, bool only_one) {
+    refused_source = source;
+    once = only_one;
+    refused_everywhere = false;
+    everywhere = k;
+  }
+  RefusalEverywhere(const RefusalEverywhere&) = delete;
+  RefusalEverywhere& operator=(const RefusalEverywhere&) = delete;
+  ~RefusalEverywhere() { everywhere = 0; }
+  bool struck() const { return refused_everywhere; }
+};
+
 // While it lives, the k-th allocation of this thread is refused, and all after it; 0: none.
 class Refusal {
  public:

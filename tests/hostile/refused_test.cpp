@@ -1,0 +1,222 @@
+// Refused memory in whole stories of a cache with a prefix index and a store: what one call leaves
+// to the threads of the store, to the index or to a later call is met here, too.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "world.h"
+
+namespace hostile {
+namespace {
+
+using memory::Source;
+
+// A story, told in calls of which each may be refused.
+class Story {
+ public:
+  virtual ~Story() = default;
+  virtual void tell() = 0;
+
+  void run(Source source, int64_t k, bool only_one, bool& struck) {
+    {
+      memory::RefusalEverywhere refusal(source, k, only_one);
+      tell();
+      world.rest();
+      struck = refusal.struck();
+    }
+    world.validate();
+    check_usable();
+    world.close();
+  }
+
+  World world{PKV_STORAGE_PAGED, 2, true};
+
+ protected:
+  // A call of the library as its caller has it: all memory of it can be refused.
+  pkv_status call(const std::function<pkv_status()>& what) {
+    memory::exempt = false;
+    const pkv_status status = what();
+    memory::exempt = true;
+    // What an earlier call was to open is not there.
+    const pkv_status expected[] = {
+        PKV_OK,         PKV_NO_MEMORY, PKV_OUT_OF_BLOCKS, PKV_INVALID_ARGUMENT,
+        PKV_INCOMPLETE, PKV_SUSPENDED, PKV_OUT_OF_RANGE};
+    HOSTILE_CHECK(std::find(std::begin(expected), std::end(expected), status) != std::end(expected),
+                  "%s: %s", pkv_status_string(status), pkv_last_error());
+    return status;
+  }
+
+  pkv_session open(const char* salt = "") {
+    auto config = made(pkv_session_config_init);
+    config.salt = salt;
+    config.salt_size = std::strlen(salt);
+    pkv_session session = nullptr;
+    call([&] { return pkv_session_open(world.cache, &config, &session); });
+    return session;
+  }
+
+  // A step of n tokens, as far as memory goes.
+  void grow(pkv_session session, uint32_t n, int32_t token) {
+    const std::vector<float> data = numbers(n * q_floats, 3);
+    const std::vector<int32_t> tokens(n, token);
+    std::vector<float> outputs(data.size());
+    const pkv_tensor in = tensor(data.data()), out = tensor(outputs.data());
+    pkv_batch batch = nullptr;
+    if (session == nullptr ||
+        call([&] { return pkv_batch_begin(world.cache, 1, &session, &n, nullptr, &batch); }) !=
+            PKV_OK)
+      return;
+    for (uint32_t layer = 0; layer < layers; layer++) {
+      call([&] { return pkv_batch_write(batch, layer, &in, &in); });
+      call([&] { return pkv_batch_attend(batch, layer, nullptr, &in, &out); });
+    }
+    if (call([&] { return pkv_batch_commit(batch, tokens.data()); }) != PKV_OK)
+      call([&] { return pkv_batch_abort(batch); });
+  }
+
+ private:
+  void check_usable() {
+    pkv_session session = nullptr;
+    OK(pkv_session_open(world.cache, nullptr, &session));
+    step(world.cache, {session}, {20}, 5);
+    OK(pkv_session_close(session));
+  }
+};
+
+// Texts are matched, from memory and from the store, grow, end, are forked, saved, suspended and
+// resumed.
+class Life : public Story {
+  void tell() override {
+    const std::vector<int32_t> text(40, 1);
+    uint64_t number = 0, total = 0;
+    pkv_session session = open(), other = open("a"), child = nullptr;
+    if (session != nullptr)
+      call([&] { return pkv_session_match_prefix(session, text.size(), text.data(), &number); });
+    if (other != nullptr)
+      call([&] { return pkv_session_match_prefix(other, 33, text.data(), &number); });
+    grow(session, 20, 2);
+    grow(other, 30, 3);
+    if (session != nullptr) {
+      call([&] { return pkv_session_fork(session, &child); });
+      call([&] { return pkv_session_suspend(session); });
+    }
+    grow(child, 17, 4);
+    call([&] { return pkv_store_prefetch(world.cache, "p", 1, text.size(), text.data()); });
+    if (session != nullptr)
+      call([&] { return pkv_session_resume(session, &number, &total, nullptr); });
+    std::vector<unsigned char> bytes(1 << 17);
+    auto stream = made(pkv_stream_init);
+    stream.kind = PKV_STREAM_BUFFER;
+    stream.data = bytes.data();
+    stream.size = bytes.size();
+    auto config = made(pkv_file_config_init);
+    config.prefix_index = 1;
+    const pkv_file_item item{child, nullptr, 1};
+    uint64_t size = 0;
+    pkv_session loaded = nullptr;
+    size_t count = 0;
+    if (child != nullptr && call([&] {
+                              return pkv_file_save(world.cache, 1, &item, &config, &stream, &size);
+                            }) == PKV_OK) {
+      stream.size = size;
+      call([&] {
+        return pkv_file_load(world.cache, &config, &stream, 1, &loaded, nullptr, &count);
+      });
+    }
+    for (const pkv_session each : {session, other, child, loaded})
+      OK(call([&] { return pkv_session_close(each); }));
+  }
+};
+
+// A store that stands still while content waits for it, and steps that need its blocks: the tier
+// gives way.
+class Shortage : public Story {
+  void tell() override {
+    world.items.hold();
+    for (int32_t i = 0; i < 4; i++) {
+      const pkv_session session = open();
+      grow(session, 120, 10 + i);
+      OK(call([&] { return pkv_session_close(session); }));
+    }
+    // The first is under way in the store, the others wait.
+    const pkv_session greedy = open();
+    if (greedy != nullptr) call([&] { return pkv_session_reserve(greedy, 50 * block_size); });
+    world.items.go_on();
+    OK(call([&] { return pkv_session_close(greedy); }));
+  }
+};
+
+template <class Told>
+void refuse_each(Source source, bool only_one) {
+  memory::exempt = true;
+  warm_up();
+  bool struck = true;
+  for (int64_t k = 1; struck; k++) {
+    HOSTILE_CHECK(k < 3000, "there is no end to the allocations");
+    Told().run(source, k, only_one, struck);
+  }
+}
+
+template <class Told>
+void refuse_all(const char* name) {
+  for (const bool only_one : {false, true})
+    for (const Source source : {Source::hooks, Source::operator_new, Source::threads})
+      EXPECT_EQ(in_child([&] { refuse_each<Told>(source, only_one); }, 120), "")
+          << name << ", source " << static_cast<int>(source)
+          << (only_one ? ", only one" : ", all from there on");
+}
+
+TEST(Refused, Life) { refuse_all<Life>("life"); }
+
+TEST(Refused, Shortage) { refuse_all<Shortage>("shortage"); }
+
+// The writer's content that waits goes without any memory.
+TEST(Refused, TheTierGivesWayWithoutMemory) {
+  EXPECT_EQ(in_child([] {
+              const memory::Exempt exempt;
+              warm_up();
+              World world(PKV_STORAGE_PAGED, 1, true);
+              world.items.hold();
+              const std::vector<int32_t> text(120, 5);
+              for (int i = 0; i < 4; i++) {
+                pkv_session session = nullptr;
+                OK(pkv_session_open(world.cache, nullptr, &session));
+                step(world.cache, {session}, {120}, 7);
+                std::vector<int32_t> own(text);
+                own[0] = i;
+                OK(pkv_session_set_tokens(session, 0, own.size(), own.data()));
+                OK(pkv_session_close(session));
+              }
+              // Room for a table, so that the call that needs the blocks takes little memory of its
+              // own.
+              pkv_session greedy = nullptr;
+              OK(pkv_session_open(world.cache, nullptr, &greedy));
+              OK(pkv_session_reserve(greedy, 16));
+              uint64_t answers = 0;
+              for (int64_t k = 1;; k++) {
+                memory::RefusalEverywhere refusal(Source::operator_new, k, false);
+                memory::exempt = false;
+                const pkv_status status = pkv_session_reserve(greedy, 50 * block_size);
+                memory::exempt = true;
+                answers++;
+                if (!refusal.struck()) {
+                  expect(PKV_OK, status, "a reserve that the tier gives way to");
+                  break;
+                }
+                HOSTILE_CHECK(status == PKV_NO_MEMORY || status == PKV_OK, "%s",
+                              pkv_status_string(status));
+                if (status == PKV_OK) break;
+              }
+              HOSTILE_CHECK(answers > 1, "no allocation was refused");
+              world.items.go_on();
+              world.rest();
+              OK(pkv_session_close(greedy));
+              world.rest();
+              world.validate();
+              world.close();
+            }),
+            "");
+}
+
+}  // namespace
+}  // namespace hostile

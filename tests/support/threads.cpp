@@ -1,0 +1,20 @@
+// pthread_create of a program, which memory::RefusalEverywhere can refuse. The library takes it,
+// too: its pthread_create is the dynamic linker's choice. Sanitizers have one of their own, which
+// stays.
+#include "memory.h"
+#include "sanitizers.h"
+
+#if !defined(__SANITIZE_ADDRESS__) && !__has_feature(address_sanitizer)
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <cerrno>
+
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                              void* (*start)(void*), void* argument) {
+  using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  static const auto create = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
+  if (memory::refuse_everywhere(memory::Source::threads)) return EAGAIN;
+  return create(thread, attributes, start, argument);
+}
+#endif
