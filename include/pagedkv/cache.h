@@ -170,13 +170,15 @@ typedef struct pkv_cache_plan {
 
 /**
  * What a cache of this config would take; allocates nothing. group: an index for one group, or
- * PKV_ALL_GROUPS. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, TOO_LARGE. Since 0.1.
+ * PKV_ALL_GROUPS. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, TOO_LARGE, UNSUPPORTED
+ * (isa; an index or a store that the storage cannot have). Since 0.1.
  */
 PKV_API pkv_status pkv_cache_compute_plan(const pkv_cache_config* config, uint32_t group, pkv_cache_plan* out);
 
 /**
  * Makes a cache. Memory is reserved now; it is touched as blocks are first used, unless prefault is set.
- * Statuses: INVALID_ARGUMENT, OVERFLOW, TOO_LARGE, NO_MEMORY, UNSUPPORTED (isa). Since 0.1.
+ * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (layer_indices), OVERFLOW, TOO_LARGE, NO_MEMORY,
+ * UNSUPPORTED (as above). Since 0.1.
  */
 PKV_API pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* out);
 

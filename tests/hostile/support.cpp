@@ -94,7 +94,7 @@ void* Hooks::alloc(void* user, size_t size, size_t alignment) {
   if (memory::refuse_everywhere(memory::Source::hooks)) return nullptr;
   const size_t step = alignment < alignof(Header) ? alignof(Header) : alignment;
   const size_t room = (sizeof(Header) + step - 1) / step * step;
-  if (size > SIZE_MAX / 2) return nullptr;
+  if (size > memory::largest) return nullptr;
   void* const begin = std::aligned_alloc(step, (size + room + step - 1) / step * step);
   if (begin == nullptr) return nullptr;
   auto* const block = static_cast<unsigned char*>(begin) + room;

@@ -1,5 +1,7 @@
 #include "world.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -205,8 +207,28 @@ void World::fill(pkv_session target, size_t tokens, uint64_t seed) {
   for (uint32_t layer = 0; layer < layers; layer++) OK(pkv_session_prefill(target, layer, tokens, &row, &row));
 }
 
+namespace {
+
+// Pages for `size` bytes and a page behind them that nobody may touch.
+std::shared_ptr<unsigned char> map_room(size_t size, bool vast) {
+  constexpr size_t page = 4096;
+  const size_t whole = vast ? size_t{1} << 36 : (size + page - 1) / page * page;
+  void* const pages = mmap(nullptr, whole + page, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  HOSTILE_CHECK(pages != MAP_FAILED, "no room of %zu bytes", whole);
+  auto* const begin = static_cast<unsigned char*>(pages);
+  HOSTILE_CHECK(mprotect(begin + whole, page, PROT_NONE) == 0, "no guard");
+  return {begin + (vast ? 0 : whole - size), [=](unsigned char*) { munmap(pages, whole + page); }};
+}
+
+}  // namespace
+
 unsigned char* World::room(size_t size, unsigned char fill) {
-  regions_.push_back({std::make_unique<unsigned char[]>(size), size, {}});
+  if (rooms_lie == Rooms::anywhere)
+    regions_.push_back(
+        {{new unsigned char[size], std::default_delete<unsigned char[]>()}, size, {}});
+  else
+    regions_.push_back({map_room(size, rooms_lie == Rooms::vast), size, {}});
   unsigned char* const at = regions_.back().memory.get();
   std::fill_n(at, size, fill);
   return at;

@@ -35,6 +35,11 @@ class World {
   pkv_batch closed_batch = nullptr;
   pkv_snapshot closed_snapshot = nullptr;
 
+  // Where the memory of arguments lies: anywhere; right before memory that nobody may touch; or at
+  // the beginning of 64 GiB of zeros, so that a caller may say that there is more of it.
+  enum class Rooms { anywhere, exact, vast };
+  static inline Rooms rooms_lie = Rooms::anywhere;
+
   // Memory for arguments; remember() keeps a copy of all of it.
   unsigned char* room(size_t size, unsigned char fill = 0xA5);
   template <class T>
@@ -65,7 +70,7 @@ class World {
 
  private:
   struct Region {
-    std::unique_ptr<unsigned char[]> memory;
+    std::shared_ptr<unsigned char> memory;
     size_t size;
     std::vector<unsigned char> before;
   };

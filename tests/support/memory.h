@@ -17,6 +17,9 @@ inline thread_local bool refused = false;
 
 inline std::atomic<int64_t> news{0};  // blocks that new.cpp's operator new gave out and did not get back, the library's included
 
+inline size_t largest =
+    SIZE_MAX / 2;  // what is larger than this is refused, of new.cpp and of hostile's hooks
+
 inline bool refuse() {
   if (countdown == 0) return false;
   if (countdown > 1) return countdown--, false;

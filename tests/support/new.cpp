@@ -9,7 +9,7 @@ namespace {
 
 void* take(size_t size, size_t alignment) noexcept {
   if (memory::refuse() || memory::refuse_everywhere(memory::Source::operator_new) ||
-      size > SIZE_MAX / 2)
+      size > memory::largest)
     return nullptr;
   void* const block = std::aligned_alloc(alignment, (size + alignment) / alignment * alignment);
   if (block != nullptr) memory::news.fetch_add(1, std::memory_order_relaxed);

@@ -233,14 +233,16 @@ func LayerGroupInit(group *LayerGroup, structSize uint64) Status {
 }
 
 // CacheComputePlan is pkv_cache_compute_plan. What a cache of this config would take; allocates nothing. group: an index for
-// one group, or PKV_ALL_GROUPS. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, TOO_LARGE. Since 0.1.
+// one group, or PKV_ALL_GROUPS. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, TOO_LARGE, UNSUPPORTED (isa; an index or a
+// store that the storage cannot have). Since 0.1.
 func CacheComputePlan(config *CacheConfig, group uint32, out *CachePlan) Status {
 	result, _, _ := purego.SyscallN(addresses[18], uintptr(unsafe.Pointer(config)), uintptr(group), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
 // CacheCreate is pkv_cache_create. Makes a cache. Memory is reserved now; it is touched as blocks are first used, unless
-// prefault is set. Statuses: INVALID_ARGUMENT, OVERFLOW, TOO_LARGE, NO_MEMORY, UNSUPPORTED (isa). Since 0.1.
+// prefault is set. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (layer_indices), OVERFLOW, TOO_LARGE, NO_MEMORY, UNSUPPORTED (as
+// above). Since 0.1.
 func CacheCreate(config *CacheConfig, out *Cache) Status {
 	result, _, _ := purego.SyscallN(addresses[19], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)))
 	return Status(result)

@@ -991,10 +991,12 @@ macro_rules! for_each_function {
             /// Fills \*group with defaults (a dense value_dim, F32, no window). Statuses: INVALID_ARGUMENT. Since 0.1.
             fn pkv_layer_group_init(group: *mut pkv_layer_group, struct_size: usize) -> pkv_status;
             /// What a cache of this config would take; allocates nothing. group: an index for one group, or PKV_ALL_GROUPS.
-            /// Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, TOO_LARGE. Since 0.1.
+            /// Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, TOO_LARGE, UNSUPPORTED (isa; an index or a store that the
+            /// storage cannot have). Since 0.1.
             fn pkv_cache_compute_plan(config: *const pkv_cache_config, group: u32, out: *mut pkv_cache_plan) -> pkv_status;
             /// Makes a cache. Memory is reserved now; it is touched as blocks are first used, unless prefault is set. Statuses:
-            /// INVALID_ARGUMENT, OVERFLOW, TOO_LARGE, NO_MEMORY, UNSUPPORTED (isa). Since 0.1.
+            /// INVALID_ARGUMENT, OUT_OF_RANGE (layer_indices), OVERFLOW, TOO_LARGE, NO_MEMORY, UNSUPPORTED (as above). Since
+            /// 0.1.
             fn pkv_cache_create(config: *const pkv_cache_config, out: *mut pkv_cache) -> pkv_status;
             /// Closes the cache, its sessions, batches and snapshots: their handles are stale from now on. NULL is OK.
             /// Statuses: STALE_HANDLE, BUSY. Since 0.1.

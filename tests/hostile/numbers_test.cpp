@@ -1,0 +1,389 @@
+// Every number that the interface takes, by its description (numbers.py), at 0, 1, its valid value
+// and one beside it, 2^31, 2^32, 2^58, 2^61, 2^63 and 2^64 - 1. Never a crash, never PKV_OK with a
+// part unread.
+//
+// Each call is made twice over. First the memory of its arguments ends where a page begins that
+// nobody may touch: a read or write beyond what was said is a signal. There a number is as it
+// should be, or smaller, or beyond any memory (2^58), which must be refused before memory is
+// followed. Then behind that memory lie 64 GiB of zeros, and a number up to 2^32 may be true.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+#include <span>
+
+#include "matrix.h"
+
+namespace hostile {
+namespace {
+
+struct Number {
+  const char* path;
+  size_t parameter;
+  bool by_value;
+  std::vector<size_t> through;  // offsets of the pointers that lead to it
+  size_t offset, size;
+  bool is_signed;
+};
+
+struct Described {
+  const char* name;
+  std::vector<pkv_status> statuses;
+  std::vector<Number> numbers;
+};
+
+const std::vector<Described> described = {
+#include "numbers.inc"
+};
+
+// ---- What a number may be -----------------------------------------------------------------------
+
+// A number of a function; "" stands for all functions.
+struct Exception {
+  const char* function;
+  const char* path;
+  const char* reason;
+  uint64_t most = 0;
+};
+
+// Numbers of which any value is as good as another, so that PKV_OK says nothing of memory.
+const Exception anything[] = {
+    {"", "config.prefix[0].pinned_blocks", "a limit"},
+    {"", "config.prefix[0].salt_blocks", "a limit"},
+    {"", "config.store[0].queue_blocks", "a limit"},
+    {"pkv_prefix_set_quota", "blocks", "a limit"},
+    {"pkv_store_open_directory", "config.capacity_bytes", "a limit"},
+    {"pkv_session_push", "k.row_stride", "there is one row"},
+    {"pkv_session_push", "v.row_stride", "there is one row"},
+    {"pkv_attention", "kv.k_row_stride", "a block of the view is one tile"},
+    {"pkv_attention", "kv.v_row_stride", "a block of the view is one tile"},
+    {"", "params.mask[0]", "bits"},
+    {"pkv_prefix_get_stats", "salt_size", "2^64 - 1 is PKV_ALL_SALTS"},
+    {"pkv_prefix_clear", "salt_size", "2^64 - 1 is PKV_ALL_SALTS"},
+    {"pkv_prefix_read_events", "next", "a number of an event, of which none is there"},
+    {"pkv_file_save", "items.label", "the caller's own"},
+    {"pkv_file_save", "to.size", "no more of the buffer is written than the file takes"},
+};
+
+// Numbers that are true up to `most` only. 0: not beyond the valid one.
+const Exception bounded[] = {
+    {"", "n", "tokens and items are worked through one by one", uint64_t{1} << 24},
+    {"pkv_merge_states", "rows", "rows are worked through one by one", uint64_t{1} << 16},
+    {"", "k.row_stride", "30 rows lie in 64 GiB", uint64_t{1} << 24},
+    {"", "v.row_stride", "as above", uint64_t{1} << 24},
+    {"", "q.row_stride", "as above", uint64_t{1} << 24},
+    {"", "out.row_stride", "as above", uint64_t{1} << 24},
+    {"", "outs.row_stride", "as above", uint64_t{1} << 24},
+    {"", "merged.row_stride", "as above", uint64_t{1} << 24},
+    {"", "k.head_stride", "as above", uint64_t{1} << 24},
+    {"", "v.head_stride", "as above", uint64_t{1} << 24},
+    {"", "q.head_stride", "as above", uint64_t{1} << 24},
+    {"", "out.head_stride", "as above", uint64_t{1} << 24},
+    {"", "outs.head_stride", "as above", uint64_t{1} << 24},
+    {"", "merged.head_stride", "as above", uint64_t{1} << 24},
+    {"pkv_attention", "kv.k_block_stride", "the view is of a cache's own memory"},
+    {"pkv_attention", "kv.v_block_stride", "as above"},
+    {"pkv_attention", "kv.k_head_stride", "as above"},
+    {"pkv_attention", "kv.v_head_stride", "as above"},
+};
+
+const Exception* find_in(std::span<const Exception> list, const Described& function,
+                         const Number& number) {
+  for (const Exception& each : list)
+    if ((each.function[0] == 0 || std::strcmp(each.function, function.name) == 0) &&
+        std::strcmp(each.path, number.path) == 0)
+      return &each;
+  return nullptr;
+}
+
+// ---- Calls --------------------------------------------------------------------------------------
+
+// What the matrix leaves out of a valid call, so that every number is reached. The first variant
+// that reaches a number is the one that it is tried in; the last one is the matrix's own call.
+using Variant = std::function<void(World&, Values&)>;
+
+void add_params(World& world, pkv_attention_params& params) {
+  params.alibi_slopes = world.keep_list(std::vector<float>(query_heads, 0.5f));
+  params.sink_logits = world.keep_list(std::vector<float>(query_heads, 1));
+  params.lse = world.keep_list(std::vector<float>(4 * query_heads));
+  params.mask = world.keep_list<uint64_t>({1, 3, 7, 1});
+  params.mask_words = 1;
+}
+
+void add_key(World& world, pkv_file_config& config) {
+  config.fingerprint = world.keep_list(std::vector<char>{'m', 'o', 'd', 'e'});
+  config.fingerprint_size = 4;
+  config.key = world.keep_list(std::vector<char>(16, 'k'));
+  config.key_size = 16;
+}
+
+void add_store(World& world, pkv_cache_config& config) {
+  auto prefix = made(pkv_prefix_config_init);
+  config.prefix = world.keep(prefix);
+  pkv_store table = world.items.table();
+  auto store = made(pkv_store_config_init);
+  store.store = world.keep(table);
+  store.fingerprint = world.keep_list(std::vector<char>{'m', 'o', 'd', 'e'});
+  store.fingerprint_size = 4;
+  store.key = world.keep_list(std::vector<char>(16, 'k'));
+  store.key_size = 16;
+  config.store = world.keep(store);
+}
+
+void add_runner(World& world, pkv_cache_config& config) {
+  pkv_runner runner{};
+  runner.run = [](void*, size_t n, void (*task)(void*, size_t, uint32_t), void* context) {
+    for (size_t i = 0; i < n; i++) task(context, i, 0);
+  };
+  runner.threads = 1;
+  config.runner = world.keep(runner);
+  config.threads = 0;
+}
+
+void use_groups(World& world, pkv_cache_config& config) {
+  auto group = made(pkv_layer_group_init);
+  group.layers = std::exchange(config.layers, 0);
+  group.query_heads = std::exchange(config.query_heads, 0);
+  group.kv_heads = std::exchange(config.kv_heads, 0);
+  group.key_dim = std::exchange(config.key_dim, 0);
+  group.layer_indices = world.keep_list<uint32_t>({0, 1});
+  config.groups = world.keep(group);
+  config.group_count = 1;
+}
+
+template <class Struct>
+Variant changed(size_t at, void (*change)(World&, Struct&)) {
+  return [at, change](World& world, Values& values) {
+    change(world, *reinterpret_cast<Struct*>(values[at]));
+  };
+}
+
+std::vector<Variant> variants_of(const std::string& name) {
+  static const std::map<std::string, std::vector<Variant>> more = {
+      {"pkv_batch_attend", {changed(2, add_params)}},
+      {"pkv_attention", {changed(2, add_params)}},
+      {"pkv_file_save", {changed(3, add_key)}},
+      {"pkv_session_open",
+       {changed<pkv_session_config>(1,
+                                    [](World& world, pkv_session_config& config) {
+                                      config.salt = world.keep_list(std::vector<char>{'s'});
+                                      config.salt_size = 1;
+                                    })}},
+      {"pkv_cache_create", {changed(0, add_store), changed(0, add_runner), changed(0, use_groups)}},
+      {"pkv_cache_compute_plan",
+       {changed(0, add_store), changed(0, add_runner), changed(0, use_groups)}},
+  };
+  std::vector<Variant> all;
+  if (const auto found = more.find(name); found != more.end()) all = found->second;
+  all.push_back([](World&, Values&) {});
+  return all;
+}
+
+// Memory that the library is to fill, which World::room() made.
+constexpr uint64_t unwritten = 0xA5A5A5A5A5A5A5A5;
+
+// Where a number is in a call; NULL where a pointer on the way is.
+void* place(const Number& number, Values& values) {
+  if (number.by_value) return &values[number.parameter];
+  uint64_t at = values[number.parameter];
+  for (const size_t offset : number.through)
+    if (at != 0) std::memcpy(&at, reinterpret_cast<const void*>(at + offset), sizeof at);
+  return at == 0 || at == unwritten ? nullptr : reinterpret_cast<void*>(at + number.offset);
+}
+
+uint64_t load(const Number& number, const void* at) {
+  uint64_t value = 0;
+  std::memcpy(&value, at, number.size);
+  return value;
+}
+
+constexpr uint64_t beyond_memory = uint64_t{1} << 58;
+
+std::set<uint64_t> values_for(const Number& number, uint64_t valid, bool exact,
+                              const Exception* bound) {
+  const uint64_t most = number.size == 4 ? UINT32_MAX : UINT64_MAX;
+  std::set<uint64_t> all = {0, valid};
+  if (valid > 0) all.insert({1, valid - 1});
+  if (!exact) {
+    const uint64_t limit = bound != nullptr ? std::max(bound->most, valid) : UINT64_MAX;
+    for (const uint64_t value :
+         {uint64_t{1}, valid + 1, uint64_t{1} << 16, uint64_t{1} << 24, uint64_t{INT32_MAX},
+          uint64_t{1} << 31, uint64_t{UINT32_MAX}, uint64_t{1} << 32})
+      if (value <= most && value <= limit) all.insert(value);
+  }
+  if (number.size == 8)
+    all.insert({beyond_memory, uint64_t{1} << 61, uint64_t{1} << 63, UINT64_MAX});
+  return all;
+}
+
+// ---- Checks -------------------------------------------------------------------------------------
+
+// What is being tried, where the parent can read it when the child is gone.
+struct Progress {
+  size_t number;  // of the function's numbers
+  bool reached[1024];
+  char text[256];
+};
+
+Progress& progress() {
+  static auto* const shared = static_cast<Progress*>(
+      mmap(nullptr, sizeof(Progress), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  return *shared;
+}
+
+bool told(const Described& function, pkv_status status) {
+  // What any call may say.
+  for (const pkv_status each :
+       {PKV_OK, PKV_INVALID_ARGUMENT, PKV_OVERFLOW, PKV_NO_MEMORY, PKV_STALE_HANDLE})
+    if (each == status) return true;
+  return std::find(function.statuses.begin(), function.statuses.end(), status) !=
+         function.statuses.end();
+}
+
+class Calls {
+ public:
+  Calls(const Described& of, const Function& row, const Variant& variant)
+      : described_(of), row_(row), variant_(variant) {
+    renew();
+  }
+  ~Calls() { world_.release(); }  // of a child that ends
+
+  void* find(const Number& number) { return place(number, values_); }
+
+  void attempt(const Number& number, uint64_t value) {
+    void* const at = find(number);
+    const uint64_t before = load(number, at);
+    std::memcpy(at, &value, number.size);
+    world_->remember();
+    const pkv_status got = row_.call(values_);
+    if (row_.tells_status) check(number, value, got);
+    if (got != PKV_OK) {
+      std::memcpy(at, &before, number.size);
+      return;
+    }
+    if (row_.undo) row_.undo(*world_, values_);
+    end();
+    renew();
+  }
+  void end() {
+    world_->validate();
+    world_->close();
+    world_.reset();
+  }
+
+ private:
+  void renew() {
+    world_ = std::make_unique<World>();
+    values_ = valid_values(row_, *world_);
+    variant_(*world_, values_);
+  }
+
+  void check(const Number& number, uint64_t value, pkv_status got) {
+    const bool any = find_in(anything, described_, number) != nullptr;
+    HOSTILE_CHECK(told(described_, got), "%s, which it does not document: %s",
+                  pkv_status_string(got), pkv_last_error());
+    HOSTILE_CHECK(got != PKV_OK || number.size < 8 || value < beyond_memory || any,
+                  "PKV_OK for what no memory holds; if any value is good, say so in `anything` of "
+                  "numbers_test.cpp");
+    if (got == PKV_OK) return;
+    HOSTILE_CHECK(sentence_tells(pkv_last_error()), "the sentence is \"%s\"", pkv_last_error());
+    // These two write how much is needed.
+    if (got != PKV_BUFFER_TOO_SMALL && got != PKV_OUT_OF_BLOCKS) world_->check_memory();
+    world_->check_state();
+    world_->validate();
+  }
+
+  const Described& described_;
+  const Function& row_;
+  const Variant& variant_;
+  std::unique_ptr<World> world_;
+  Values values_;
+};
+
+const Function* row_of(const std::string& name) {
+  for (const Function& row : all_rows())
+    if (row.name == name) return &row;
+  return nullptr;
+}
+
+// The struct of an _init function is written, never read.
+bool fills(const Described& function) { return std::string(function.name).ends_with("_init"); }
+
+// All values of a number, in one variant of the call.
+void try_values(const Described& function, const Number& number, Calls& calls, bool exact) {
+  const uint64_t valid = load(number, calls.find(number));
+  const uint64_t filler = number.size == 4 ? unwritten & UINT32_MAX : unwritten;
+  if (valid == filler && !number.by_value) return;  // the library's to write
+  for (const uint64_t value :
+       values_for(number, valid, exact, find_in(bounded, function, number))) {
+    std::snprintf(progress().text, sizeof progress().text, "%s = %llu (valid: %llu)%s", number.path,
+                  static_cast<unsigned long long>(value), static_cast<unsigned long long>(valid),
+                  exact ? ", exact room" : "");
+    calls.attempt(number, value);
+  }
+}
+
+// All numbers of a function from progress().number on, that no variant before this one reached.
+void try_numbers(const Described& function, const Function& row, const Variant& variant,
+                 bool exact) {
+  memory::largest = size_t{64} << 20;
+  World::rooms_lie = exact ? World::Rooms::exact : World::Rooms::vast;
+  warm_up();
+  Calls calls(function, row, variant);
+  for (size_t& i = progress().number; i < function.numbers.size(); i++) {
+    const Number& number = function.numbers[i];
+    const bool filled = fills(function) && !number.by_value;
+    if (progress().reached[i] || filled || calls.find(number) == nullptr) continue;
+    try_values(function, number, calls, exact);
+    progress().reached[i] = true;
+  }
+  calls.end();
+}
+
+class Numbers : public testing::TestWithParam<const Described*> {
+ protected:
+  // In children, each of which ends with the first number that fails.
+  static void try_all(const Described& function, const Function& row, bool exact) {
+    ASSERT_LE(function.numbers.size(), std::size(progress().reached));
+    std::memset(&progress(), 0, sizeof(Progress));
+    for (const Variant& variant : variants_of(function.name))
+      for (progress().number = 0; progress().number < function.numbers.size();
+           progress().number++) {
+        const std::string failed =
+            in_child([&] { try_numbers(function, row, variant, exact); }, 120);
+        if (failed.empty()) break;
+        ADD_FAILURE() << function.name << ", " << progress().text << ": " << failed;
+        progress().reached[progress().number] = true;
+      }
+  }
+};
+
+TEST_P(Numbers, AreRefusedOrRight) {
+  const Described& function = *GetParam();
+  const Function* const row = row_of(function.name);
+  ASSERT_NE(row, nullptr) << function.name
+                          << " has no valid call: add a row for it to the rows_*.cpp of its header";
+  for (const bool exact : {true, false}) try_all(function, *row, exact);
+  if (fills(function)) return;
+  for (size_t i = 0; i < function.numbers.size(); i++)
+    EXPECT_TRUE(progress().reached[i])
+        << function.name << ": no valid call leads to " << function.numbers[i].path
+        << "; add one to variants_of() in numbers_test.cpp";
+}
+
+std::vector<const Described*> pointers() {
+  std::vector<const Described*> result;
+  for (const Described& function : described) result.push_back(&function);
+  return result;
+}
+
+INSTANTIATE_TEST_SUITE_P(Functions, Numbers, testing::ValuesIn(pointers()),
+                         [](const testing::TestParamInfo<const Described*>& one) {
+                           return one.param->name;
+                         });
+
+}  // namespace
+}  // namespace hostile
