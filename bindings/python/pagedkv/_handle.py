@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 import sys
 import warnings
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
-from . import _raw
-from ._library import library
-from .errors import PagedKVError, misuse
+from . import _raw, _waiting
+from ._library import library, opened
+from .errors import misuse
 
 Record = TypeVar("Record")
 Self = TypeVar("Self", bound="Handle")
@@ -19,6 +21,9 @@ Self = TypeVar("Self", bound="Handle")
 
 class Handle:
     """An object of the library. Close it, or use it in `with`; a forgotten one is closed when collected, with a ResourceWarning.
+
+    What cannot be closed when it is collected (in a hook, or while another thread uses it) is closed
+    at the next call of the library.
 
     The handle is an index and a generation, never an address: using an object that was closed, or whose cache was, raises a
     MisuseError with the status STALE_HANDLE.
@@ -42,9 +47,10 @@ class Handle:
         return self._closed
 
     def close(self) -> None:
-        """Does nothing the second time."""
+        """Does nothing the second time. After an error the object is still open."""
         if not self._closed:
-            library().check(getattr(library(), self._close_function)(self._handle))
+            library()
+            self._closer()()
             self._closed = True
 
     def __enter__(self: Self) -> Self:
@@ -57,14 +63,27 @@ class Handle:
         """Whether there is something to close: what belonged to a cache that was closed went with it."""
         return not self._closed
 
+    def _closer(self) -> Callable[[], None]:
+        """A call that closes the object, or raises. It does not keep this Python object alive."""
+        return functools.partial(_close, self._close_function, self._handle)
+
+    def _ending(self) -> _waiting.Ending:
+        return _waiting.Ending(self._closer())
+
+    def _abandon(self) -> None:
+        """Closes what nobody uses any more, now or at a later call of the library."""
+        if self._lives():
+            self._closed = True
+            _waiting.close(self._handle, self._ending())
+
     def __del__(self) -> None:
-        if sys.is_finalizing() or not self._lives():
-            return
-        try:
-            self.close()
-        except PagedKVError:
-            return
-        warnings.warn(f"{type(self).__name__} was never closed", ResourceWarning, stacklevel=2)
+        if not sys.is_finalizing() and self._lives():
+            self._abandon()
+            warnings.warn(f"{type(self).__name__} was never closed", ResourceWarning, stacklevel=2)
+
+
+def _close(function: str, handle: int) -> None:
+    opened().check(getattr(opened(), function)(handle))
 
 
 def new_handle(function: Any, *arguments: Any) -> int | None:

@@ -8,6 +8,7 @@ import os
 import pathlib
 import subprocess
 
+from . import _waiting
 from ._raw import VERSION, Functions
 from .errors import error_of
 
@@ -22,8 +23,8 @@ class Library(Functions):
     """The opened library: its functions without `pkv_`, for what the classes of this package do not offer. `check` turns
     their statuses into exceptions."""
 
-    def __init__(self, path: str, opened: ctypes.CDLL) -> None:
-        super().__init__(opened)
+    def __init__(self, path: str, file: ctypes.CDLL) -> None:
+        super().__init__(file)
         self.path = path
 
     def check(self, status: int) -> None:
@@ -76,13 +77,25 @@ def _check_version(path: str, text: str) -> None:
         )
 
 
-@functools.cache
 def library() -> Library:
-    """The library: $PAGEDKV_LIBRARY; else the one in this package; else where the dynamic linker or pkg-config finds it."""
-    path, opened = _open_first()
+    """The library: $PAGEDKV_LIBRARY; else the one in this package; else where the dynamic linker or pkg-config finds it.
+
+    Objects that could not be closed when they were collected are closed first, if they can be now.
+    """
+    found = opened()
+    if _waiting.waiting:
+        _waiting.close_waiting()
+    return found
+
+
+@functools.cache
+def opened() -> Library:
+    """The library, without closing anything: for code between a call and the look at its sentence,
+    and for code that runs while Python collects."""
+    path, file = _open_first()
     try:
-        opened.pkv_version_string.restype = ctypes.c_char_p
-        _check_version(path, opened.pkv_version_string().decode())
-        return Library(path, opened)
+        file.pkv_version_string.restype = ctypes.c_char_p
+        _check_version(path, file.pkv_version_string().decode())
+        return Library(path, file)
     except AttributeError as error:
         raise LibraryNotFoundError(f"{path} is not libpagedkv {VERSION} or later: {error}") from None

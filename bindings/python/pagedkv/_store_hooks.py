@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import ctypes
 import errno
 import functools
 import logging
-import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _raw
-from ._handle import Handle, unsigned
-from .errors import PagedKVError
+from ._handle import unsigned
 
 if TYPE_CHECKING:
     from .store import Store
@@ -22,20 +18,6 @@ if TYPE_CHECKING:
 _ITEMS = ctypes.POINTER(_raw.StoreItem)
 _HOOK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_size_t, _ITEMS)
 CLOSE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-
-_caches: weakref.WeakSet[Handle] = weakref.WeakSet()
-
-
-def close_at_exit(cache: Handle) -> None:
-    """Python ends a thread that comes into it while it ends itself: those of a cache have to be gone by then."""
-    _caches.add(cache)
-
-
-@atexit.register
-def _close_caches() -> None:
-    for cache in list(_caches):
-        with contextlib.suppress(PagedKVError):
-            cache.close()
 
 
 def hooks_of(store: Store) -> _raw.Store:

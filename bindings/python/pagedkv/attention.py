@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from . import _raw
 from ._arrays import Floats, Rows, address, counts, floats, pointer_array, tensor
 from ._handle import unsigned
 from ._library import library
+from ._memory import Memory
 from ._raw import SINKS_OF_LAYER, WINDOW_OF_LAYER, Dtype
 from .errors import misuse
 
@@ -60,18 +62,24 @@ class AttentionParams:
 
 
 class KVView:
-    """K and V of one layer in paged memory. `struct` has addresses and strides as pkv_kv_view describes them."""
+    """K and V of one layer in paged memory. `struct` has addresses and strides as pkv_kv_view describes them.
 
-    def __init__(self, struct: _raw.KVView, owner: object) -> None:
+    A view of a cache keeps the cache from being collected. Where the cache was closed `attention` raises a MisuseError
+    (STALE_HANDLE), and a cache whose memory `attention` reads at the moment cannot be closed (BUSY). Whoever reads by the
+    addresses alone has to see to it that the cache is open.
+    """
+
+    def __init__(self, struct: _raw.KVView, owner: object, memory: Memory | None = None) -> None:
         self.struct = struct
         self._owner = owner
+        self._memory = memory
 
     @classmethod
     def of_cache(cls, cache: Cache, layer: int) -> KVView:
         struct = _raw.KVView()
         struct.struct_size = ctypes.sizeof(struct)
         library().check(library().cache_kv_view(cache.handle, unsigned(layer, 32, "layer"), ctypes.byref(struct)))
-        return cls(struct, cache)
+        return cls(struct, cache, cache._memory)
 
     @classmethod
     def of_arrays(cls, k: Rows, v: Rows | None, block_size: int) -> KVView:
@@ -103,6 +111,10 @@ class KVView:
     @property
     def dtype(self) -> Dtype:
         return Dtype(self.struct.dtype)
+
+    def _reading(self) -> contextlib.AbstractContextManager[None]:
+        """The memory stays where it is meanwhile."""
+        return contextlib.nullcontext() if self._memory is None else self._memory.read()
 
 
 def attention(
@@ -137,11 +149,12 @@ def attention(
     queries = tensor(q, rows, query_heads, view.key_dim, "q")
     outputs = tensor(result, rows, query_heads, view.value_dim, "out", out=True)
     struct = (params or AttentionParams(window=0, sinks=0)).build(rows, query_heads, lse)
-    library().check(
-        library().attention(
-            ctypes.byref(view), ctypes.byref(sequences), ctypes.byref(struct), ctypes.byref(queries), ctypes.byref(outputs)
+    with kv._reading():
+        library().check(
+            library().attention(
+                ctypes.byref(view), ctypes.byref(sequences), ctypes.byref(struct), ctypes.byref(queries), ctypes.byref(outputs)
+            )
         )
-    )
     return result
 
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from . import _raw
+from . import _raw, _waiting
 from ._arrays import TokenIds, address, counts, pointer_array, token_ids
+from ._exit import close_at_exit
 from ._handle import Handle, as_record, new_handle, report, unsigned
-from ._library import library
+from ._library import library, opened
+from ._memory import Memory
 from ._raw import DEFAULT_QUOTA, PrefixUse, Retention, Status
-from ._store_hooks import close_at_exit
 from .attention import KVView
 from .batch import Batch
 from .config import CacheConfig
@@ -38,7 +40,9 @@ class Cache(Handle):
     """The KV memory of a model: layers in groups, blocks, and the kernels that read them.
 
     Closing it closes all it handed out; one with a store waits until what ended is written. Any number of threads may use it,
-    different sessions at once; calls release the GIL.
+    different sessions at once; calls release the GIL. A cache with a `Store` in Python is not closed
+    while it is collected, because that thread may hold a lock that the store needs, but at the next
+    call of the library.
     """
 
     _close_function = "cache_destroy"
@@ -46,11 +50,13 @@ class Cache(Handle):
     def __init__(self, config: CacheConfig) -> None:
         struct = config.build()
         self._owners = struct.owners  # the logger is called as long as the cache lives
+        self._memory = Memory()
+        self._calls_python = config.store is not None and isinstance(config.store.store, Store)
         with contextlib.nullcontext() if config.store is None else config.store.opened() as store:
             struct.store = None if store is None else ctypes.addressof(store)
             self._store = store  # its functions are called until the cache is closed
             super().__init__(new_handle(library().cache_create, ctypes.byref(struct)))
-        if config.store is not None and isinstance(config.store.store, Store):
+        if self._calls_python or config.logger is not None:
             close_at_exit(self)
         self.config = config
         self._shapes: dict[int, LayerShape] = {}
@@ -58,6 +64,12 @@ class Cache(Handle):
             shape = LayerShape(group.query_heads, group.kv_heads, group.key_dim, group.value_dim or group.key_dim)
             for layer in group.layer_numbers(max(self._shapes, default=-1) + 1):
                 self._shapes[layer] = shape
+
+    def _closer(self) -> Callable[[], None]:
+        return functools.partial(self._memory.close, super()._closer())
+
+    def _ending(self) -> _waiting.Ending:
+        return _waiting.Ending(self._closer(), (self._owners, self._store), later=self._calls_python)
 
     @property
     def layers(self) -> int:
@@ -111,7 +123,7 @@ class Cache(Handle):
                 self._handle, len(handles), handles, numbers, capacity, victims, ctypes.byref(count)
             )
             if status != Status.BUFFER_TOO_SMALL:
-                library().check(status)
+                opened().check(status)
                 return [victim or 0 for victim in victims[: count.value]]
 
     # ---- What there is
@@ -133,7 +145,7 @@ class Cache(Handle):
             text = ctypes.create_string_buffer(capacity)
             status = library().cache_format_metrics(self._handle, capacity, text, ctypes.byref(size))
             if status != Status.BUFFER_TOO_SMALL:
-                library().check(status)
+                opened().check(status)
                 return text.value.decode()
             size.value += 256  # counts move while others use the cache
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from . import _raw
 from ._handle import report
-from ._library import library
+from ._library import library, opened
 from ._raw import Status, StreamKind
 from ._structs import path_for_c, point_to_bytes
 from .cache import Cache
@@ -76,7 +76,7 @@ def save(
         stream = _stream(bytes(size.value))
         status = write(stream, size)
         if status != Status.BUFFER_TOO_SMALL:
-            library().check(status)
+            opened().check(status)
             return bytes(stream.owner.raw[: size.value])
 
 
@@ -93,7 +93,7 @@ def load(
             cache.handle, ctypes.byref(config), ctypes.byref(stream), capacity, sessions, None, ctypes.byref(count)
         )
         if status != Status.BUFFER_TOO_SMALL or isinstance(source, int):
-            library().check(status)
+            opened().check(status)
             return [Session(cache, handle) for handle in sessions[: count.value]]
 
 

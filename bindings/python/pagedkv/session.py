@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ._arrays import Floats, Rows, TokenIds, address, tensor, token_ids
 from ._handle import Handle, new_handle, report, unsigned
-from ._library import library
+from ._library import library, opened
 from ._raw import NO_TOKEN, Status
 from .errors import OutOfBlocksError
 from .records import SessionInfo
@@ -189,7 +189,7 @@ def kv_tensors(cache: Cache, layer: int, k: Rows, v: Rows | None, rows: int) -> 
 def check_blocks(status: int, short: ctypes.c_uint64) -> None:
     """As Library.check, and tells how many blocks are short."""
     try:
-        library().check(status)
+        opened().check(status)
     except OutOfBlocksError as error:
         error.blocks_short = short.value
         raise
@@ -209,5 +209,5 @@ def growing(dtype: Any, function: Any, *arguments: Any) -> npt.NDArray[Any]:
         found = np.empty(capacity, dtype)
         status = function(*arguments, capacity, address(found), ctypes.byref(count))
         if status != Status.BUFFER_TOO_SMALL:
-            library().check(status)
+            opened().check(status)
             return found[: count.value]

@@ -1,0 +1,38 @@
+"""The end of Python: what would call into it is closed before."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import time
+import weakref
+
+from . import _waiting
+from ._handle import Handle
+
+# How long a cache that a daemon thread uses is waited for.
+PATIENCE = 5.0
+
+_caches: weakref.WeakSet[Handle] = weakref.WeakSet()
+
+
+def close_at_exit(cache: Handle) -> None:
+    """Python ends a thread that comes into it while it ends itself: those of a cache have to be gone by then."""
+    _caches.add(cache)
+
+
+@atexit.register
+def _close_all() -> None:
+    for cache in list(_caches):
+        cache._abandon()
+    deadline = time.monotonic() + PATIENCE
+    _waiting.close_waiting()
+    while _waiting.waiting and time.monotonic() < deadline:
+        time.sleep(0.001)
+        _waiting.close_waiting()
+    _keep(list(_waiting.waiting.values()))
+
+
+def _keep(owners: object) -> None:
+    """What C may still call is never freed."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(owners))

@@ -1,0 +1,51 @@
+"""A cache's memory, for calls that are given its address and not the handle of the cache."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+
+from ._raw import Status
+from .errors import MisuseError
+
+
+class Memory:
+    """Keeps a cache from being closed while a call reads its memory, and calls from reading one that is closed.
+
+    Readers and closers announce themselves before they look for the other, so that never do both
+    miss the other; at times both give way. There is no lock that a fork() could leave locked for
+    ever. Each is noted by its process, since the threads of a parent do not exist in its child.
+    """
+
+    def __init__(self) -> None:
+        self._readers: list[int] = []
+        self._closers: list[int] = []
+        self._closed = False
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[None]:
+        """Raises where the cache is closed, or is being closed."""
+        me = os.getpid()
+        self._readers.append(me)
+        try:
+            if self._closed:
+                raise MisuseError(Status.STALE_HANDLE, "the cache that this view shows was closed, and its memory is gone")
+            if me in self._closers:
+                raise MisuseError(Status.BUSY, "another thread closes the cache that this view shows")
+            yield
+        finally:
+            self._readers.remove(me)
+
+    def close(self, destroy: Callable[[], None]) -> None:
+        """Calls what destroys the cache, or raises BUSY where a call reads its memory."""
+        me = os.getpid()
+        self._closers.append(me)
+        try:
+            readers = self._readers.count(me)
+            if readers:
+                raise MisuseError(Status.BUSY, f"{readers} calls of attention() read the cache's memory through a view")
+            destroy()
+            self._closed = True
+        finally:
+            self._closers.remove(me)

@@ -1,0 +1,406 @@
+"""Objects that Python collects where they cannot be closed: in hooks, while other threads use them, at
+the end of Python, in forked children. The library's next call closes them, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import pathlib
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import collectors
+import numpy as np
+import pytest
+from test_files import extend, make
+from test_store import LONG, TEXT, MemoryStore, leave, with_store
+
+import pagedkv
+from pagedkv import _raw, _waiting
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+HERE = pathlib.Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _only_we_collect() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+class Collecting(MemoryStore):
+    """A store that throws its rubbish away and collects it in one of its methods."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where = where
+        self.rubbish: list[Any] = []
+        self.collected = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if name in ("put", "get", "probe", "drop", "close") and name == self.where:
+            self.rubbish.clear()
+            self.collected += gc.collect()
+        return found
+
+
+def cycle(thing: Any) -> list[Any]:
+    """Only the collector ends it."""
+    knot = [thing]
+    knot.append(knot)
+    return knot
+
+
+def closed(handle: int, getter: Any, record: Any) -> bool:
+    struct = record(struct_size=ctypes.sizeof(record))
+    return bool(getter(handle, ctypes.byref(struct)) == pagedkv.Status.STALE_HANDLE)
+
+
+def empty(cache: pagedkv.Cache) -> None:
+    stats = cache.stats()
+    assert (stats.sessions, stats.snapshots, stats.batches, stats.used_blocks) == (0, 0, 0, 0)
+    assert _waiting.waiting == {}
+    cache.validate()
+
+
+def rubbish_of_each_kind(cache: pagedkv.Cache) -> tuple[list[Any], list[Any]]:
+    """Cycles with one object of each kind, and questions that are answered by true once it is closed."""
+    session, batched = cache.open_session(), cache.open_session()
+    extend(cache, session, TEXT)
+    pool, other, store = pagedkv.Pool(8), make(), MemoryStore()
+    stored = with_store(store)
+    things = [session, session.snapshot(), cache.begin([batched], [20]), pool, other.kv_view(0), other.open_session(), stored]
+    library = pagedkv.library()
+    p, o, s = pool.handle, other.handle, stored.handle
+    questions = [
+        lambda: closed(p, library.pool_get_stats, _raw.PoolStats),
+        lambda: closed(o, library.cache_get_stats, _raw.CacheStats),
+        lambda: closed(s, library.cache_get_stats, _raw.CacheStats),
+        lambda: store.closed == 1,
+    ]
+    return [cycle(thing) for thing in things], questions
+
+
+@pytest.mark.parametrize("where", ["put", "get", "probe", "drop", "close"])
+def test_what_is_collected_in_a_hook_is_closed_by_the_next_call(where: str) -> None:
+    store = Collecting(where)
+    with make() as watched:
+        store.rubbish, questions = rubbish_of_each_kind(watched)
+        with with_store(store) as cache:
+            leave(cache)
+            if where == "drop":
+                store.values = {key: value[:-1] + b"?" for key, value in store.values.items()}
+            cache.prefetch(TEXT)
+            cache.wait_prefetched(TEXT, timeout_ms=LONG)
+            cache.validate()
+        assert store.collected > 0
+        empty(watched)
+        assert [question() for question in questions] == [True] * len(questions)
+
+
+def test_what_is_collected_in_a_finalizer_is_closed() -> None:
+    class Dying:
+        def __del__(self) -> None:
+            self.things.clear()
+            gc.collect()
+
+        things: list[Any]
+
+    with make() as watched:
+        for end in (Dying.__del__, None):
+            rubbish, questions = rubbish_of_each_kind(watched)
+            dying = Dying()
+            dying.things = rubbish
+            if end is None:
+                dying.things = []
+                weakref.finalize(dying, rubbish.clear)
+            del dying, rubbish
+            gc.collect()
+            empty(watched)
+            assert [question() for question in questions] == [True] * len(questions)
+
+
+def test_a_session_that_is_collected_before_its_batch() -> None:
+    with make() as cache:
+        session = cache.open_session()
+        knot = cycle([session, cache.begin([session], [20])])
+        del session, knot
+        gc.collect()
+        empty(cache)
+
+
+class Waiting(MemoryStore):
+    """A store whose answer takes as long as the test wants."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.answer = threading.Event(), threading.Event()
+
+    def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        self.asked.set()
+        assert self.answer.wait(60)
+        return super().get(keys)
+
+
+@contextlib.contextmanager
+def used_by_another_thread() -> Iterator[list[Any]]:
+    """A cache and a session that another thread uses, by their handles, until the block ends."""
+    store = Waiting()
+    cache = with_store(store, wait_ms=LONG)
+    leave(cache)
+    session = cache.open_session()
+    ids, matched = (ctypes.c_int32 * len(TEXT))(*TEXT), ctypes.c_uint64()
+    arguments = (session.handle, len(TEXT), ids, ctypes.byref(matched))
+    thread = threading.Thread(target=pagedkv.library().session_match_prefix, args=arguments)
+    thread.start()
+    things = [cache, session]
+    del cache, session
+    try:
+        assert store.asked.wait(60)
+        yield things
+    finally:
+        store.answer.set()
+        thread.join()
+    assert matched.value == 32
+
+
+def test_what_another_thread_uses_is_closed_by_a_later_call() -> None:
+    with used_by_another_thread() as things:
+        cache = things[0]
+        with pytest.raises(pagedkv.MisuseError, match="BUSY"):
+            things[1].close()
+        assert not things[1].closed
+        things.clear()
+        gc.collect()  # the error knew the session
+        assert cache.stats().sessions == 1
+        assert len(_waiting.waiting) == 1
+    assert cache.stats().sessions == 0
+    assert _waiting.waiting == {}
+    cache.validate()
+    cache.close()
+
+
+def test_a_cache_that_another_thread_uses_is_closed_by_a_later_call() -> None:
+    with used_by_another_thread() as things:
+        handle = things[0].handle
+        things.clear()
+        gc.collect()
+        assert not closed(handle, pagedkv.library().cache_get_stats, _raw.CacheStats)
+    assert closed(handle, pagedkv.library().cache_get_stats, _raw.CacheStats)
+    assert _waiting.waiting == {}
+
+
+def test_a_sentence_is_that_of_the_call_that_failed() -> None:
+    """Closing what waits comes before a call, never between the call and the look at its sentence."""
+    with used_by_another_thread() as things:
+        cache = things[0]
+        things.clear()
+        with pytest.raises(pagedkv.ExhaustedError, match="TOO_LARGE") as raised:
+            cache.begin([cache.open_session()], [1000])
+        assert "under way" not in str(raised.value)
+    cache.close()
+
+
+# ---- Views
+
+
+def attend(view: pagedkv.KVView, tokens: int) -> Any:
+    q = np.zeros((tokens, 2, 16), np.float32)
+    table = np.arange(-(-tokens // 16), dtype=np.uint32).reshape(1, -1)
+    return pagedkv.attention(view, q, [tokens], [tokens], table, 2)
+
+
+def test_a_view_keeps_its_cache() -> None:
+    cache = make()
+    extend(cache, cache.open_session(), TEXT)
+    view = cache.kv_view(0)
+    expected = attend(view, 40)
+    del cache
+    gc.collect()
+    np.testing.assert_array_equal(attend(view, 40), expected)
+
+
+def test_the_view_of_a_closed_cache_is_refused() -> None:
+    cache = make()
+    view = cache.kv_view(0)
+    with view._reading(), pytest.raises(pagedkv.MisuseError, match=r"1 calls.*\(BUSY\)"):
+        cache.close()
+    assert attend(view, 40).shape == (40, 2, 16)
+    cache.close()
+    with pytest.raises(pagedkv.MisuseError, match=r"was closed.*\(STALE_HANDLE\)"):
+        attend(view, 40)
+
+
+def test_views_race_with_close() -> None:
+    for _ in range(20):
+        cache = make(blocks=64)
+        view, started = cache.kv_view(0), threading.Barrier(3)
+        refusals: list[Any] = []
+
+        def work(view: pagedkv.KVView = view, started: Any = started, refusals: Any = refusals) -> None:
+            started.wait()
+            try:
+                while True:
+                    attend(view, 500)
+            except pagedkv.MisuseError as error:
+                refusals.append(error.status)
+
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        started.wait()
+        while not cache.closed:
+            try:
+                cache.close()
+            except pagedkv.MisuseError as error:
+                assert error.status == pagedkv.Status.BUSY
+        for thread in threads:
+            thread.join()
+        assert set(refusals) <= {pagedkv.Status.STALE_HANDLE, pagedkv.Status.BUSY}
+
+
+# ---- Processes: what goes wrong here would end Python
+
+
+def run(code: str) -> str:
+    head = "import gc, os, sys, threading, warnings\nwarnings.simplefilter('ignore')\n"
+    head += "import pagedkv, test_collectors, test_store\nfrom test_collectors import *\n"
+    command = [sys.executable, "-c", head + code]
+    result = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False, timeout=120)
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout
+
+
+def test_a_cache_that_is_collected_in_a_hook_of_its_own_store() -> None:
+    """The functions that C calls at that moment, and later, are there until the cache is closed."""
+    assert run(
+        """
+gc.disable()
+for where in ("put", "get", "probe"):
+    entered = threading.Event()
+    class Own(test_store.MemoryStore):
+        def hook(self, name):
+            if name == where and not entered.is_set():
+                rubbish.clear()
+                gc.collect()
+                entered.set()
+        def put(self, items):
+            self.hook("put")
+            super().put(items)
+        def get(self, keys):
+            self.hook("get")
+            return super().get(keys)
+        def probe(self, keys):
+            self.hook("probe")
+            return super().probe(keys)
+    store, rubbish = Own(), []
+    cache = test_store.with_store(store)
+    if where != "put":
+        test_store.leave(cache)
+        entered.clear()
+    session = cache.open_session()
+    rubbish.append(cycle(cache))
+    if where == "put":
+        test_store.extend(cache, session, test_store.TEXT)
+    else:
+        cache.prefetch(test_store.TEXT)
+    del session, cache
+    assert entered.wait(60)
+    pagedkv.library_version()
+    while store.closed == 0:                     # another call of the store may be under way
+        pagedkv.library_version()
+    assert test_collectors._waiting.waiting == {}
+    print(where, store.closed)
+"""
+    ).split() == ["put", "1", "get", "1", "probe", "1"]
+
+
+def test_objects_of_every_kind_that_are_there_when_python_ends() -> None:
+    assert (
+        run(
+            """
+watched = test_collectors.make(logger=print)
+kept = test_collectors.rubbish_of_each_kind(watched)[0]
+lost = test_collectors.rubbish_of_each_kind(watched)[0]
+del lost
+store = test_store.MemoryStore()
+store.close = lambda: print("closed")
+cycle(test_store.with_store(store))              # never collected: that comes after the end
+threading.current_thread().kept = kept
+print("end")
+"""
+        )
+        == "end\nclosed\n"
+    )
+
+
+def test_a_cache_that_a_daemon_thread_uses_when_python_ends() -> None:
+    """It cannot be closed. Python ends all the same, and what C might call is not freed before."""
+    run(
+        """
+import pagedkv._exit
+pagedkv._exit.PATIENCE = 0.1
+store = Waiting()
+cache = test_store.with_store(store, wait_ms=test_store.LONG)
+test_store.leave(cache)
+session = cache.open_session()
+threading.Thread(target=session.match_prefix, args=(test_store.TEXT,), daemon=True).start()
+assert store.asked.wait(60)
+"""
+    )
+
+
+@pytest.mark.parametrize("end", ["os._exit(0)", "sys.exit()"])
+def test_children_close_what_they_inherit(end: str) -> None:
+    assert (
+        run(
+            f"""
+gc.disable()
+watched = make()
+rubbish, questions = rubbish_of_each_kind(watched)
+store = test_store.MemoryStore()
+stored = test_store.with_store(store)
+use = used_by_another_thread()
+things = use.__enter__()
+cache = things.pop(0)
+things.clear()                                   # the session waits in the parent, and in the child
+assert len(test_collectors._waiting.waiting) == 1
+sys.stdout.flush()
+child = os.fork()
+if child == 0:
+    rubbish.clear()
+    gc.collect()
+    pagedkv.library_version()
+    assert test_collectors._waiting.waiting == {{}}
+    stored.close()
+    cache.close()
+    with make() as own:
+        extend(own, own.open_session(), TEXT)
+        own.validate()
+    {end}
+assert os.waitpid(child, 0)[1] == 0
+use.__exit__(None, None, None)
+rubbish.clear()
+gc.collect()
+empty(watched)
+assert all(question() for question in questions) and store.closed == 0
+stored.close()
+print("parent", store.closed)
+"""
+        )
+        == "parent 1\n"
+    )
+
+
+def test_many_threads_that_forget_everything() -> None:
+    gc.enable()
+    collectors.storm(rounds=3)
