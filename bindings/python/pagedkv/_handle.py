@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import functools
+import operator
 import sys
 import warnings
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 from . import _raw, _waiting
 from ._library import library, opened
@@ -110,8 +111,24 @@ def as_record(record: type[Record], struct: ctypes.Structure) -> Record:
     return record(**values)
 
 
-def unsigned(value: int, bits: int, what: str) -> int:
+def integer(value: SupportsIndex, what: str) -> int:
+    """An int, of NumPy's integers as well."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise misuse(f"{what}: an integer is needed, this is {value!r}") from None
+
+
+def unsigned(value: SupportsIndex, bits: int, what: str) -> int:
     """ctypes would cut off what does not fit."""
-    if not 0 <= value < 1 << bits:
-        raise misuse(f"{what}: {value} is not between 0 and 2^{bits} - 1")
-    return value
+    number = integer(value, what)
+    if not 0 <= number < 1 << bits:
+        raise misuse(f"{what}: {number} is not between 0 and 2^{bits} - 1")
+    return number
+
+
+def signed32(value: SupportsIndex, what: str) -> int:
+    number = integer(value, what)
+    if not -(2**31) <= number < 2**31:
+        raise misuse(f"{what}: {number} is not between -(2^31) and 2^31 - 1")
+    return number

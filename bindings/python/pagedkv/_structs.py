@@ -10,14 +10,16 @@ from typing import Any
 from ._handle import unsigned
 from .errors import misuse
 
+BITS: dict[Any, int] = {ctypes.c_uint32: 32, ctypes.c_uint64: 64, ctypes.c_int: 31}
+
 
 def fill(struct: ctypes.Structure, described: Any) -> None:
-    """Copies the plain fields of a dataclass to those of the same names."""
-    bits = {name: 8 * ctypes.sizeof(kind) for name, kind, *_ in struct._fields_ if kind in (ctypes.c_uint32, ctypes.c_uint64)}
-    for field in dataclasses.fields(described):
-        value = getattr(described, field.name)
-        if isinstance(value, int):
-            setattr(struct, field.name, unsigned(value, bits.get(field.name, 31), field.name))
+    """Copies the fields of a dataclass to the numbers of the same names; None leaves the default."""
+    given = {field.name for field in dataclasses.fields(described)}
+    for name, kind, *_ in struct._fields_:
+        value = getattr(described, name) if name in given and kind in BITS else None
+        if value is not None:
+            setattr(struct, name, unsigned(value, BITS[kind], name))
 
 
 def point_to_bytes(struct: Any, name: str, given: bytes | None) -> None:

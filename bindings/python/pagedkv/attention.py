@@ -17,6 +17,7 @@ from ._handle import unsigned
 from ._library import library
 from ._memory import Memory
 from ._raw import SINKS_OF_LAYER, WINDOW_OF_LAYER, Dtype
+from ._structs import fill
 from .errors import misuse
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ class AttentionParams:
         keep: list[Any] = []
         struct.owners = keep
         library().check(library().attention_params_init(ctypes.byref(struct), ctypes.sizeof(struct)))
-        struct.scale, struct.causal, struct.softcap = self.scale, self.causal, self.softcap
-        struct.window, struct.sinks = unsigned(self.window, 32, "window"), unsigned(self.sinks, 32, "sinks")
+        fill(struct, self)
+        struct.scale, struct.softcap = self.scale, self.softcap
         for name in ("alibi_slopes", "sink_logits"):
             if (given := getattr(self, name)) is not None:
                 values = floats(given, (query_heads,), name)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from . import _raw, _waiting
 from ._arrays import TokenIds, address, counts, pointer_array, token_ids
 from ._exit import close_at_exit
-from ._handle import Handle, as_record, new_handle, report, unsigned
+from ._handle import Handle, as_record, new_handle, report, signed32, unsigned
 from ._library import library, opened
 from ._memory import Memory
 from ._raw import DEFAULT_QUOTA, PrefixUse, Retention, Status
@@ -95,9 +95,9 @@ class Cache(Handle):
         """An empty session. Sessions share prefixes with those of the same salt only."""
         struct = _raw.SessionConfig()
         library().check(library().session_config_init(ctypes.byref(struct), ctypes.sizeof(struct)))
-        unsigned(priority + 2**31, 32, "priority + 2^31")
-        struct.priority, struct.reserve_tokens, struct.prefix = priority, unsigned(reserve_tokens, 64, "reserve_tokens"), prefix
-        struct.retention = retention
+        struct.priority = signed32(priority, "priority")
+        struct.reserve_tokens = unsigned(reserve_tokens, 64, "reserve_tokens")
+        struct.prefix, struct.retention = unsigned(prefix, 31, "prefix"), unsigned(retention, 31, "retention")
         bytes_of_salt = ctypes.create_string_buffer(salt or b"")
         if salt:
             struct.salt, struct.salt_size = ctypes.addressof(bytes_of_salt), len(salt)

@@ -94,11 +94,11 @@ class CacheConfig:
 
     def layer_groups(self) -> list[LayerGroup]:
         """The groups, also where the config describes one itself."""
-        return list(self.groups) or [
-            LayerGroup(
-                self.layers, self.query_heads, self.kv_heads, self.key_dim, self.value_dim, window=self.window, latent=self.latent
-            )
-        ]
+        if self.groups:
+            return list(self.groups)
+        shared = {field.name for field in dataclasses.fields(LayerGroup)} - {"layer_indices", "blocks"}
+        given = {name: getattr(self, name) for name in shared}
+        return [LayerGroup(**given | {"dtype": self.dtype or Dtype.F32})]
 
     def plan(self, group: int | None = None) -> CachePlan:
         """What a cache of this config takes, in one group or in all; allocates nothing."""

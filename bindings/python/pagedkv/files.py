@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from . import _raw
-from ._handle import report
+from ._handle import report, unsigned
 from ._library import library, opened
 from ._raw import Status, StreamKind
 from ._structs import path_for_c, point_to_bytes
@@ -38,7 +38,8 @@ def _stream(source: Source) -> _raw.Stream:
 def _config(fingerprint: bytes | None, key: bytes | None, prefix_index: bool = False, durable: bool = True) -> Any:
     config = _raw.FileConfig()
     library().check(library().file_config_init(ctypes.byref(config), ctypes.sizeof(config)))
-    config.prefix_index, config.durable = prefix_index, durable
+    config.prefix_index = unsigned(prefix_index, 32, "prefix_index")
+    config.durable = unsigned(durable, 32, "durable")
     config.owners = owners = {"fingerprint": fingerprint, "key": key}
     for name, given in owners.items():
         point_to_bytes(config, name, given)

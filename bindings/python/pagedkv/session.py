@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._arrays import Floats, Rows, TokenIds, address, tensor, token_ids
-from ._handle import Handle, new_handle, report, unsigned
+from ._handle import Handle, new_handle, report, signed32, unsigned
 from ._library import library, opened
 from ._raw import NO_TOKEN, Status
 from .errors import OutOfBlocksError
@@ -100,8 +100,7 @@ class Session(Handle):
 
     def set_priority(self, priority: int) -> None:
         """Sessions of higher priority are the last to be chosen as victims."""
-        unsigned(priority + 2**31, 32, "priority + 2^31")
-        library().check(library().session_set_priority(self._handle, priority))
+        library().check(library().session_set_priority(self._handle, signed32(priority, "priority")))
 
     def info(self) -> SessionInfo:
         return report(SessionInfo, library().session_get_info, self._handle)

@@ -192,7 +192,7 @@ def test_numbers_are_not_cut_off(cache: pagedkv.Cache) -> None:
         lambda: pagedkv.AttentionParams(window=-1).build(1, 1),
         lambda: pagedkv.CacheConfig(layers=2**32).plan(),
     ):
-        with pytest.raises(pagedkv.MisuseError, match="is not between 0 and"):
+        with pytest.raises(pagedkv.MisuseError, match="is not between"):
             call()
     session.close()
 

@@ -1,0 +1,268 @@
+"""Every field of every struct that the caller describes arrives in C, on every way there; a value that
+is none is refused and never ignored.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from test_files import make
+from test_package import STRUCTS
+
+import pagedkv
+from pagedkv import _raw
+from pagedkv._redis import RedisConfig
+
+API = json.loads((pathlib.Path(__file__).resolve().parents[2] / "api/api.json").read_text())
+ENUMS = {enum["name"] for enum in API["enums"]}
+Fields = dict[str, Any]
+
+
+class SeenError(Exception):
+    """The struct that was about to go to C."""
+
+
+def plain(struct: Any) -> Fields:
+    """All fields as numbers, and what they point to where that has a size or an end."""
+    found = {name: getattr(struct, name) for name, *_ in struct._fields_}
+    for name, size in (("salt", "salt_size"), ("fingerprint", "fingerprint_size"), ("key", "key_size")):
+        if found.get(name) and size in found:
+            found[name] = ctypes.string_at(found[name], found[size])
+    if found.get("path"):
+        found["path"] = ctypes.string_at(found["path"]).decode()
+    return found
+
+
+def sent(monkeypatch: pytest.MonkeyPatch, function: str, argument: int, call: Callable[[], Any]) -> Fields:
+    """The struct that a function of the library gets as this argument."""
+
+    def catch(*arguments: Any) -> int:
+        raise SeenError(plain(arguments[argument]._obj))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pagedkv.library(), function, catch)
+        with pytest.raises(SeenError) as seen:
+            call()
+    found: Fields = seen.value.args[0]
+    return found
+
+
+# Each way from a caller's words to a struct of C: the words go in as fields by their C names.
+Patch = pytest.MonkeyPatch
+
+
+def flat(_: Patch, **given: Any) -> Fields:
+    return plain(pagedkv.CacheConfig(**given).build())
+
+
+def group(_: Patch, **given: Any) -> Fields:
+    needed = {"layers": 1, "query_heads": 1, "kv_heads": 1, "key_dim": 16}
+    built = pagedkv.CacheConfig(groups=[pagedkv.LayerGroup(**needed | given)]).build()
+    assert built.group_count == 1
+    return plain(_raw.LayerGroup.from_address(built.groups))
+
+
+def group_of_flat(_: Patch, **given: Any) -> Fields:
+    """The group that a config without groups stands for."""
+    groups = pagedkv.CacheConfig(**given).layer_groups()
+    built = pagedkv.CacheConfig(groups=groups).build()
+    return plain(_raw.LayerGroup.from_address(built.groups))
+
+
+def prefix(_: Patch, **given: Any) -> Fields:
+    built = pagedkv.CacheConfig(prefix=pagedkv.PrefixConfig(**given)).build()
+    return plain(_raw.PrefixConfig.from_address(built.prefix))
+
+
+def store(_: Patch, **given: Any) -> Fields:
+    with pagedkv.StoreConfig(NoStore(), **given).opened() as struct:
+        return plain(struct)
+
+
+class NoStore(pagedkv.Store):
+    def put(self, items: Sequence[tuple[bytes, bytes]]) -> None: ...
+
+    def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        return []
+
+    def probe(self, keys: Sequence[bytes]) -> Sequence[int]:
+        return []
+
+    def drop(self, keys: Sequence[bytes]) -> None: ...
+
+
+def directory(patch: Patch, **given: Any) -> Fields:
+    described = pagedkv.DirectoryStore(**{"path": "/nowhere"} | given)
+    return sent(patch, "store_open_directory", 0, described._open)
+
+
+def redis(patch: Patch, **given: Any) -> Fields:
+    class Plugin:
+        def defaults(self) -> RedisConfig:
+            return RedisConfig()
+
+        def open(self, config: RedisConfig) -> None:
+            raise SeenError(plain(config))
+
+    with patch.context() as patched:
+        patched.setattr("pagedkv.store.redis_library", Plugin)
+        with pytest.raises(SeenError) as seen:
+            pagedkv.RedisStore(**given)._open()
+    found: Fields = seen.value.args[0]
+    return found
+
+
+def session(patch: Patch, **given: Any) -> Fields:
+    with make() as cache:
+        return sent(patch, "session_open", 1, lambda: cache.open_session(**given))
+
+
+def pool(patch: Patch, **given: Any) -> Fields:
+    return sent(patch, "pool_create", 0, lambda: pagedkv.Pool(**{"blocks": 1} | given))
+
+
+def save(patch: Patch, **given: Any) -> Fields:
+    with make() as cache:
+        return sent(patch, "file_save", 3, lambda: pagedkv.save(cache, [], **given))
+
+
+def load(patch: Patch, **given: Any) -> Fields:
+    with make() as cache:
+        return sent(patch, "file_load", 1, lambda: pagedkv.load(cache, b"", **given))
+
+
+def inspect(patch: Patch, **given: Any) -> Fields:
+    return sent(patch, "file_inspect", 0, lambda: pagedkv.file_info(b"", **given))
+
+
+def params(_: Patch, **given: Any) -> Fields:
+    return plain(pagedkv.AttentionParams(**given).build(3, 5))
+
+
+# The struct, the way, the bytes and texts that it takes, and the fields that no caller gives there.
+SIZES = {"struct_size", "reserved"}
+OF_CACHE = SIZES | {"group_count", "groups", "allocator", "logger", "runner", "prefix", "store"}
+WAYS: list[tuple[str, Any, Fields, set[str]]] = [
+    ("pkv_cache_config", flat, {}, OF_CACHE),
+    ("pkv_layer_group", group, {}, SIZES | {"layer_indices"}),
+    ("pkv_layer_group", group_of_flat, {}, SIZES | {"layer_indices", "blocks"}),
+    ("pkv_prefix_config", prefix, {}, SIZES),
+    ("pkv_store_config", store, {"fingerprint": b"a\0b", "key": bytes(20)}, SIZES | {"store", "fingerprint_size", "key_size"}),
+    ("pkv_directory_config", directory, {"path": "/a/path"}, SIZES),
+    ("pkv_session_config", session, {"salt": b"a\0b"}, SIZES | {"salt_size"}),
+    ("pkv_pool_config", pool, {}, SIZES | {"allocator"}),
+    ("pkv_file_config", save, {"fingerprint": b"a\0b", "key": bytes(20)}, SIZES | {"fingerprint_size", "key_size"}),
+    ("pkv_file_config", load, {"fingerprint": b"a\0b", "key": bytes(20)}, SIZES | {"fingerprint_size", "key_size", "durable"}),
+    (
+        "pkv_file_config",
+        inspect,
+        {"fingerprint": b"a\0b", "key": bytes(20)},
+        SIZES | {"fingerprint_size", "key_size", "durable", "prefix_index"},
+    ),
+    (
+        "pkv_attention_params",
+        params,
+        {"scale": 0.5, "softcap": 2.5},
+        SIZES | {"alibi_slopes", "sink_logits", "mask", "mask_words", "lse"},
+    ),
+]
+NAMES = [f"{way.__name__}-{struct}" for struct, way, _, _ in WAYS]
+
+
+def numbers(struct: str, more: Fields, left_out: set[str]) -> list[str]:
+    return [field["name"] for field in STRUCTS[struct]["fields"] if field["name"] not in left_out | set(more)]
+
+
+@pytest.mark.parametrize(("struct", "way", "more", "left_out"), WAYS, ids=NAMES)
+def test_every_field_arrives(monkeypatch: Patch, struct: str, way: Any, more: Fields, left_out: set[str]) -> None:
+    """Each by itself, with the others as they are by default, and all at once."""
+    names = numbers(struct, more, left_out)
+    given = {name: 3 + i for i, name in enumerate(names)} | more
+    for name, value in given.items():
+        assert way(monkeypatch, **{name: value})[name] == value, name
+        if isinstance(value, int):
+            assert way(monkeypatch, **{name: np.int64(value)})[name] == value, name
+    together = way(monkeypatch, **given)
+    assert {name: together[name] for name in given} == given
+
+
+@pytest.mark.parametrize(("struct", "way", "more", "left_out"), WAYS, ids=NAMES)
+def test_a_value_that_is_none_is_refused(monkeypatch: Patch, struct: str, way: Any, more: Fields, left_out: set[str]) -> None:
+    for name in numbers(struct, more, left_out):
+        for wrong in ("3", 3.0, [3], np.float32(3), 2**64, -(2**31) - 1):
+            with pytest.raises((pagedkv.MisuseError, TypeError), match=name):
+                way(monkeypatch, **{name: wrong})
+    for name in more:
+        with pytest.raises((pagedkv.MisuseError, TypeError)):
+            way(monkeypatch, **{name: [3]})
+
+
+def test_every_struct_of_the_caller_is_asked_for() -> None:
+    """A new one needs a way above; the others are made of arrays, or are the library's own."""
+    initialised = {function["name"].removesuffix("_init") for function in API["functions"] if function["name"].endswith("_init")}
+    assert initialised - {struct for struct, *_ in WAYS} == {"pkv_stream"}
+
+
+def test_every_field_of_redis_arrives(monkeypatch: Patch) -> None:
+    texts = {"servers": "host:1", "user": "me", "password": "word", "key_prefix": "p:"}
+    names = [name for name, *_ in RedisConfig._fields_ if name not in SIZES | set(texts)]
+    given: Fields = {name: 3 + i for i, name in enumerate(names)}
+    together = redis(monkeypatch, **given, **texts)
+    assert {name: together[name] for name in given} == given
+    assert {name: together[name].decode() for name in texts} == texts
+    for name in names:
+        with pytest.raises(pagedkv.MisuseError, match=name):
+            redis(monkeypatch, **{name: 3.0})
+
+
+def test_layer_indices_arrive_on_every_way() -> None:
+    indices: Any = np.array([1, 0])
+    described = pagedkv.CacheConfig(groups=[pagedkv.LayerGroup(2, 1, 1, 16, layer_indices=indices)])
+    for config in (described, pagedkv.CacheConfig(groups=described.layer_groups())):
+        built = config.build()
+        pointer = _raw.LayerGroup.from_address(built.groups).layer_indices
+        assert list((ctypes.c_uint32 * 2).from_address(pointer)) == [1, 0]
+
+
+def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
+    k, v = np.zeros((64, 6, 16), np.float16)[:, ::2], np.zeros((64, 3, 32), np.float32)
+    view = pagedkv.KVView.of_arrays(k, v, 16)
+    expected = {
+        "struct_size": ctypes.sizeof(_raw.KVView),
+        "dtype": pagedkv.Dtype.F16,
+        "value_dtype": pagedkv.Dtype.F32,
+        "layout": pagedkv.Layout.PLAIN,
+        "block_size": 16,
+        "kv_heads": 3,
+        "key_dim": 16,
+        "value_dim": 32,
+        "blocks": 4,
+        "k": k.ctypes.data,
+        "k_head_stride": 32,
+        "k_row_stride": 96,
+        "k_block_stride": 1536,
+        "v": v.ctypes.data,
+        "v_head_stride": 32,
+        "v_row_stride": 96,
+        "v_block_stride": 1536,
+    }
+    assert plain(view.struct) == expected
+    q, tables = np.zeros((5, 6, 16), np.float32), np.zeros((2, 7), np.uint32)
+    given = sent(monkeypatch, "attention", 1, lambda: pagedkv.attention(view, q, [2, 3], [20, 30], tables, 6))
+    assert {name: given[name] for name in ("query_heads", "count", "block_table_stride")} == {
+        "query_heads": 6,
+        "count": 2,
+        "block_table_stride": 7,
+    }
+    built = pagedkv.AttentionParams(alibi_slopes=[1, 2], sink_logits=[3, 4], mask=np.full((3, 2), 9, np.uint64))
+    struct = built.build(3, 2, lse := np.zeros((3, 2), np.float32))
+    assert list((ctypes.c_float * 2).from_address(struct.alibi_slopes)) == [1, 2]
+    assert list((ctypes.c_float * 2).from_address(struct.sink_logits)) == [3, 4]
+    assert list((ctypes.c_uint64 * 6).from_address(struct.mask)) == [9] * 6
+    assert (struct.mask_words, struct.lse) == (2, lse.ctypes.data)
