@@ -2,6 +2,7 @@
 use crate::cache::{Cache, Owned};
 use crate::config::defaults;
 use crate::error::{check, ensure_library, Error, Result};
+use crate::hooks::contained;
 use crate::session::Session;
 use crate::snapshot::Snapshot;
 use crate::stats::filled;
@@ -12,7 +13,6 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::raw::c_void;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::io::{AsRawFd, BorrowedFd};
-use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -122,8 +122,25 @@ pub enum Source<'a> {
 /// A stream of C with what it points to.
 struct Stream<'a> {
     raw: sys::pkv_stream,
-    _path: Option<CString>,
-    _callbacks: Option<Box<Callbacks<'a>>>,
+    _path: Option<Pointee<CString>>,
+    _callbacks: Option<Pointee<Callbacks<'a>>>,
+}
+
+/// A value that C is given the address of. It is no `Box`, because moving a box claims its content
+/// for the box alone, and no address that was taken before may be used from then on.
+struct Pointee<T>(*mut T);
+
+impl<T> Pointee<T> {
+    fn new(value: T) -> Self {
+        Self(Box::into_raw(Box::new(value)))
+    }
+}
+
+impl<T> Drop for Pointee<T> {
+    fn drop(&mut self) {
+        // It was a box, and C has forgotten the address.
+        drop(unsafe { Box::from_raw(self.0) });
+    }
 }
 
 enum Callbacks<'a> {
@@ -140,7 +157,9 @@ impl<'a> Stream<'a> {
 
     fn path(path: &Path) -> Result<Self> {
         let text = CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::misuse("the path has a NUL in it"))?;
-        let stream = Self::new(|raw| (raw.kind, raw.path) = (sys::pkv_stream_kind::PATH, text.as_ptr()))?;
+        let text = Pointee::new(text);
+        let address = unsafe { (*text.0).as_ptr() };
+        let stream = Self::new(|raw| (raw.kind, raw.path) = (sys::pkv_stream_kind::PATH, address))?;
         Ok(Self { _path: Some(text), ..stream })
     }
 
@@ -149,10 +168,9 @@ impl<'a> Stream<'a> {
     }
 
     fn callbacks(callbacks: Callbacks<'a>) -> Result<Self> {
-        let mut callbacks = Box::new(callbacks);
-        let user: *mut Callbacks<'a> = &mut *callbacks;
+        let callbacks = Pointee::new(callbacks);
         let stream = Self::new(|raw| {
-            (raw.kind, raw.user) = (sys::pkv_stream_kind::CALLBACKS, user.cast());
+            (raw.kind, raw.user) = (sys::pkv_stream_kind::CALLBACKS, callbacks.0.cast());
             raw.read = Some(read);
             raw.write = Some(write);
         })?;
@@ -184,17 +202,14 @@ const EIO: i64 = 5;
 
 /// Bytes moved, or a negative errno; a panic must not pass through C.
 fn moved(mut call: impl FnMut() -> std::io::Result<usize>) -> i64 {
-    let outcome = catch_unwind(AssertUnwindSafe(|| loop {
+    let outcome = contained(|| loop {
         match call() {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            outcome => return outcome,
+            Err(error) => return -error.raw_os_error().map_or(EIO, i64::from),
+            Ok(bytes) => return bytes as i64,
         }
-    }));
-    match outcome {
-        Ok(Ok(bytes)) => bytes as i64,
-        Ok(Err(error)) => -error.raw_os_error().map_or(EIO, i64::from),
-        Err(_) => -EIO,
-    }
+    });
+    outcome.unwrap_or(-EIO)
 }
 
 unsafe extern "C" fn read(user: *mut c_void, to: *mut c_void, n: u64) -> i64 {

@@ -26,6 +26,19 @@ impl fmt::Debug for Hooks {
     }
 }
 
+/// Calls what the program gave. A panic must not pass through C; it has told of itself, and what it
+/// carries may panic once more when it is dropped.
+pub(crate) fn contained<T>(hook: impl FnOnce() -> T) -> Option<T> {
+    let panic = match catch_unwind(AssertUnwindSafe(hook)) {
+        Ok(result) => return Some(result),
+        Err(panic) => panic,
+    };
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(again);
+    }
+    None
+}
+
 // ---- Memory -----------------------------------------------------------------------------------------------------------------------
 
 pub(crate) struct Allocator(pub Box<dyn GlobalAlloc + Send + Sync>);
@@ -67,8 +80,7 @@ impl Logger {
 unsafe extern "C" fn log(user: *mut c_void, level: LogLevel, message: *const c_char) {
     let logger = &*(user as *const Logger);
     let line = CStr::from_ptr(message).to_string_lossy();
-    // A panic has told of itself; it must not pass through C.
-    let _ = catch_unwind(AssertUnwindSafe(|| (logger.0)(level, &line)));
+    contained(|| (logger.0)(level, &line));
 }
 
 // ---- Threads ----------------------------------------------------------------------------------------------------------------------
@@ -110,15 +122,36 @@ impl Tasks<'_> {
     /// # Panics
     /// Where that is not so, or the task was begun before.
     pub fn run(&self, i: usize, worker: u32) {
-        let busy = &self.workers[worker as usize];
-        assert!(!busy.swap(true, Ordering::Acquire), "worker {worker} is at work on another thread");
-        let again = self.begun[i].swap(true, Ordering::Relaxed);
-        if !again {
-            // Once for this task, and alone with this worker number.
-            unsafe { (self.function)(self.context, i, worker) };
+        let begun = &self.begun[i];
+        let _at_work = AtWork::begin(&self.workers[worker as usize], worker);
+        assert!(!begun.swap(true, Ordering::Relaxed), "task {i} was begun before");
+        // Once for this task, and alone with this worker number.
+        unsafe { (self.function)(self.context, i, worker) };
+    }
+
+    /// Does what is left, when no other thread has the tasks any more: so every worker is free.
+    fn finish(&self) {
+        for (i, begun) in self.begun.iter().enumerate() {
+            if !begun.load(Ordering::Relaxed) {
+                unsafe { (self.function)(self.context, i, 0) };
+            }
         }
-        busy.store(false, Ordering::Release);
-        assert!(!again, "task {i} was begun before");
+    }
+}
+
+/// Marks a worker as busy until this is dropped, which a panic does as well.
+struct AtWork<'a>(&'a AtomicBool);
+
+impl<'a> AtWork<'a> {
+    fn begin(busy: &'a AtomicBool, worker: u32) -> Self {
+        assert!(!busy.swap(true, Ordering::Acquire), "worker {worker} is at work on another thread");
+        Self(busy)
+    }
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 
@@ -137,10 +170,6 @@ unsafe extern "C" fn run(user: *mut c_void, n: usize, task: Option<TaskFunction>
     let (begun, workers) = (flags(n), flags(runner.threads as usize));
     let tasks = Tasks { function, context, begun: &begun, workers: &workers };
     // The tasks are borrowed for this call only: when it returns or panics, no thread uses them any more.
-    let _ = catch_unwind(AssertUnwindSafe(|| (runner.run)(&tasks)));
-    for (i, begun) in begun.iter().enumerate() {
-        if !begun.load(Ordering::Relaxed) {
-            tasks.run(i, 0);
-        }
-    }
+    contained(|| (runner.run)(&tasks));
+    tasks.finish();
 }

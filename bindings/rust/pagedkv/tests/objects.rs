@@ -487,6 +487,36 @@ fn threads_of_the_caller() {
 }
 
 #[test]
+fn a_runner_that_panics_does_no_harm() {
+    let (alone, _) = with_runner(|tasks| (0..tasks.count()).for_each(|i| tasks.run(i, 0)));
+    // A task that is none: its worker is free again.
+    assert_eq!(with_runner(|tasks| tasks.run(tasks.count(), 0)).0, alone);
+    assert_eq!(with_runner(|tasks| tasks.run(0, 2)).0, alone);
+    // A task for the second time by the same worker, and a panic that panics again when it is dropped.
+    struct Again;
+    impl Drop for Again {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new("another panic"));
+        }
+    }
+    let twice = |tasks: &Tasks<'_>| {
+        let caught = |call: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).is_err();
+        tasks.run(0, 1);
+        assert!(caught(&|| tasks.run(0, 1)));
+        assert!(caught(&|| tasks.run(tasks.count(), 1)));
+        tasks.run(1, 1);
+        std::panic::resume_unwind(Box::new(Again));
+    };
+    assert_eq!(with_runner(twice).0, alone);
+    let panics = |tasks: &Tasks<'_>| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| tasks.run(usize::MAX, 0));
+        });
+    };
+    assert_eq!(with_runner(panics).0, alone);
+}
+
+#[test]
 fn what_the_library_says_of_itself() {
     assert_eq!(version().unwrap(), sys::VERSION);
     assert!(isa_supported(Isa::SCALAR).unwrap());
