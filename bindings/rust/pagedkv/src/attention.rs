@@ -1,6 +1,7 @@
 //! Parameters of attention, and attention over memory that the caller owns.
+use crate::cache::Cache;
 use crate::config::Layout;
-use crate::error::{check, ensure_library, Error, Result, Status};
+use crate::error::{call, ensure_library, Error, Result, Status};
 use crate::rows::{Dtype, Element, Rows, RowsMut};
 use crate::sys;
 use std::marker::PhantomData;
@@ -165,6 +166,23 @@ impl<'m> KvView<'m> {
         Self { raw, memory: PhantomData }
     }
 
+    /// The memory of one layer of a cache, which cannot be closed as long as the view is there:
+    ///
+    /// ```compile_fail,E0505
+    /// # use pagedkv::{Cache, CacheConfig, KvView, LayerGroup};
+    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(2, 4, 2, 32)).blocks(64))?;
+    /// let view = unsafe { KvView::of_cache(&cache, 0)? };
+    /// drop(cache);
+    /// view.as_raw();
+    /// # Ok::<(), pagedkv::Error>(())
+    /// ```
+    ///
+    /// # Safety
+    /// Nobody writes to the blocks that are read meanwhile.
+    pub unsafe fn of_cache(cache: &'m Cache, layer: u32) -> Result<Self> {
+        Ok(Self { raw: cache.kv_view(layer)?, memory: PhantomData })
+    }
+
     /// As C has it.
     pub fn as_raw(&self) -> &sys::pkv_kv_view {
         &self.raw
@@ -191,7 +209,7 @@ impl Sequences<'_> {
         self.query_lengths.iter().try_fold(0usize, |rows, &n| rows.checked_add(n as usize))
     }
 
-    fn raw(&self) -> Result<sys::pkv_attention_sequences> {
+    pub(crate) fn raw(&self) -> Result<sys::pkv_attention_sequences> {
         let count = self.query_lengths.len();
         let (lengths, entries) = (self.kv_lengths.len(), self.block_tables.len());
         if lengths != count || self.block_table_stride.checked_mul(count) != Some(entries) {
@@ -242,7 +260,7 @@ pub fn attention<'a, 'b>(
     let params = params.raw(rows, sequences.query_heads, lse)?;
     let q = q.into().tensor(rows, sequences.query_heads, kv.raw.key_dim, "q")?;
     let out = out.into().tensor(rows, sequences.query_heads, kv.raw.value_dim, "out")?;
-    check(unsafe { sys::pkv_attention(&kv.raw, &raw, &params, &q, &out) })
+    call(|| unsafe { sys::pkv_attention(&kv.raw, &raw, &params, &q, &out) })
 }
 
 /// Combines results of attention over the same queries and different positions, each with its `lse`, to `merged` and `merged_lse`: all
@@ -265,5 +283,5 @@ pub fn merge_states<'b>(
     let lse: Vec<_> = states.iter().map(|(_, lse)| lse.as_ptr()).collect();
     let merged = merged.into().tensor(rows, heads, dim, "merged")?;
     let merged_lse = merged_lse.map_or(null_mut(), <[f32]>::as_mut_ptr);
-    check(unsafe { sys::pkv_merge_states(outs.len(), outs.as_ptr(), lse.as_ptr(), rows, heads, dim, &merged, merged_lse) })
+    call(|| unsafe { sys::pkv_merge_states(outs.len(), outs.as_ptr(), lse.as_ptr(), rows, heads, dim, &merged, merged_lse) })
 }

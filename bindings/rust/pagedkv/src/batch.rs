@@ -1,6 +1,8 @@
 use crate::attention::AttentionParams;
 use crate::cache::Owned;
-use crate::error::{check, fill, Error, Result};
+use crate::closing::{close, Handle};
+use crate::error::{call, fill, Error, Result};
+use crate::hooks::Hooks;
 use crate::rows::{Rows, RowsMut};
 use crate::session::Session;
 use crate::sys;
@@ -47,7 +49,7 @@ impl<'s> Batch<'s> {
         let (sessions, new_tokens): (Vec<_>, Vec<_>) = sessions.into_iter().unzip();
         let handles: Vec<_> = sessions.iter().map(|session: &&mut Session| session.as_raw()).collect();
         let (mut handle, mut short) = (null_mut(), 0);
-        check(unsafe {
+        call(|| unsafe {
             let (sessions, tokens) = (handles.as_ptr(), new_tokens.as_ptr());
             sys::pkv_batch_begin(cache.handle, handles.len(), sessions, tokens, &mut short, &mut handle)
         })
@@ -78,13 +80,13 @@ impl<'s> Batch<'s> {
     #[inline]
     pub fn write<'a>(&mut self, layer: u32, k: impl Into<Rows<'a>>, v: impl Into<Rows<'a>>) -> Result<()> {
         let (k, v) = self.cache.shape(layer)?.kv(self.rows, k.into(), v.into())?;
-        check(unsafe { sys::pkv_batch_write(self.handle, layer, &k, &v) })
+        call(|| unsafe { sys::pkv_batch_write(self.handle, layer, &k, &v) })
     }
 
     /// Stores keys of a layer whose values are inside them.
     pub fn write_latent<'a>(&mut self, layer: u32, k: impl Into<Rows<'a>>) -> Result<()> {
         let k = self.cache.shape(layer)?.keys(self.rows, k.into())?;
-        check(unsafe { sys::pkv_batch_write(self.handle, layer, &k, null()) })
+        call(|| unsafe { sys::pkv_batch_write(self.handle, layer, &k, null()) })
     }
 
     /// Attention of all rows over their sessions, the new tokens included: queries `[rows][query_heads][key_dim]` to outputs
@@ -92,7 +94,7 @@ impl<'s> Batch<'s> {
     #[inline]
     pub fn attend<'a, 'b>(&mut self, layer: u32, q: impl Into<Rows<'a>>, out: impl Into<RowsMut<'b>>) -> Result<()> {
         let (q, out) = self.cache.shape(layer)?.q_and_out(self.rows, q.into(), out.into())?;
-        check(unsafe { sys::pkv_batch_attend(self.handle, layer, null(), &q, &out) })
+        call(|| unsafe { sys::pkv_batch_attend(self.handle, layer, null(), &q, &out) })
     }
 
     /// As [`attend`](Self::attend) with parameters, and with the logarithms of the sums of exp(score), `[rows][query_heads]`, where wanted.
@@ -107,13 +109,13 @@ impl<'s> Batch<'s> {
         let shape = self.cache.shape(layer)?;
         let (q, out) = shape.q_and_out(self.rows, q.into(), out.into())?;
         let params = params.raw(self.rows, shape.query_heads, lse)?;
-        check(unsafe { sys::pkv_batch_attend(self.handle, layer, &params, &q, &out) })
+        call(|| unsafe { sys::pkv_batch_attend(self.handle, layer, &params, &q, &out) })
     }
 
     /// Keeps only some of the new tokens of session number `i`: rising indices among them. For the accepted path of a tree of speculative
     /// tokens; the tokens of [`commit`](Self::commit) stay one per row.
     pub fn accept(&mut self, i: usize, kept: &[u32]) -> Result<()> {
-        check(unsafe { sys::pkv_batch_accept(self.handle, i, kept.len(), kept.as_ptr()) })
+        call(|| unsafe { sys::pkv_batch_accept(self.handle, i, kept.len(), kept.as_ptr()) })
     }
 
     /// Ends the step: every session is longer by its new tokens, one id per row. Where that fails the step is aborted; see
@@ -145,8 +147,8 @@ impl<'s> Batch<'s> {
             let error = Error::misuse(format!("{} tokens are given for {} rows", tokens.len(), self.rows));
             return Err((self, error));
         }
-        let status = unsafe { sys::pkv_batch_commit(self.handle, tokens.map_or(null(), <[i32]>::as_ptr)) };
-        match check(status) {
+        let tokens = tokens.map_or(null(), <[i32]>::as_ptr);
+        match call(|| unsafe { sys::pkv_batch_commit(self.handle, tokens) }) {
             Ok(()) => {
                 self.handle = null_mut();
                 Ok(())
@@ -155,9 +157,12 @@ impl<'s> Batch<'s> {
         }
     }
 
-    /// Ends the step as if it had never begun. Dropping the batch does the same.
+    /// Ends the step as if it had never begun. Dropping the batch does the same, and so does a
+    /// later call of the library where this one fails.
     pub fn abort(mut self) -> Result<()> {
-        check(unsafe { sys::pkv_batch_abort(std::mem::replace(&mut self.handle, null_mut())) })
+        call(|| unsafe { sys::pkv_batch_abort(self.handle) })?;
+        self.handle = null_mut();
+        Ok(())
     }
 
     /// Slots of all new tokens in one group: where an engine with bytes of its own writes them.
@@ -189,8 +194,9 @@ impl<'s> Batch<'s> {
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        // NULL is OK. A batch that cannot be aborted goes with its cache.
-        unsafe { sys::pkv_batch_abort(self.handle) };
+        if !self.handle.is_null() {
+            close(Handle::Batch(self.handle), Hooks::default());
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 use crate::batch::Batch;
+use crate::closing::{close, close_waiting, Handle};
 use crate::config::{CacheConfig, Shape};
-use crate::error::{check, fill, Error, Result, Status};
+use crate::error::{call, check, fill, Error, Result, Status};
 use crate::hooks::Hooks;
 use crate::prefix::Prefix;
 use crate::session::{Session, SessionConfig, SessionId};
@@ -8,7 +9,6 @@ use crate::snapshot::Snapshot;
 use crate::stats::{filled, CacheInfo, CacheStats, PoolStats};
 use crate::sys;
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 /// The KV memory of a model. A clone is the same cache; it goes when the last clone, session and snapshot of it is dropped.
@@ -39,7 +39,7 @@ pub struct Cache(pub(crate) Arc<Owned>);
 pub(crate) struct Owned {
     pub handle: sys::pkv_cache,
     shapes: Vec<Shape>,
-    hooks: ManuallyDrop<Hooks>,
+    hooks: Hooks,
 }
 
 // "Any function may be called from any thread"; destroy is called when no other call can be under way.
@@ -56,11 +56,8 @@ impl Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        let status = unsafe { sys::pkv_cache_destroy(self.handle) };
-        // A cache that could not be destroyed (in a forked child, from inside a hook) may still call its hooks.
-        if status == Status::OK {
-            unsafe { ManuallyDrop::drop(&mut self.hooks) };
-        }
+        // A cache that cannot be closed at this moment may still call its hooks.
+        close(Handle::Cache(self.handle), std::mem::take(&mut self.hooks));
     }
 }
 
@@ -69,9 +66,8 @@ impl Cache {
     pub fn new(config: &CacheConfig) -> Result<Self> {
         config.with_store(|raw| {
             let mut handle = std::ptr::null_mut();
-            check(unsafe { sys::pkv_cache_create(raw, &mut handle) })?;
-            let hooks = ManuallyDrop::new(config.hooks.clone());
-            Ok(Self(Arc::new(Owned { handle, shapes: config.shapes(), hooks })))
+            call(|| unsafe { sys::pkv_cache_create(raw, &mut handle) })?;
+            Ok(Self(Arc::new(Owned { handle, shapes: config.shapes(), hooks: config.hooks.clone() })))
         })
     }
 
@@ -155,6 +151,7 @@ impl Cache {
 
     /// The figures of the cache as text in the exposition format of Prometheus.
     pub fn metrics(&self) -> Result<String> {
+        close_waiting();
         let mut text = vec![0u8; 8192];
         loop {
             let mut size = 0;
@@ -171,7 +168,7 @@ impl Cache {
 
     /// Checks every invariant; `INTERNAL` with what does not hold. Call it while no other thread uses the cache.
     pub fn validate(&self) -> Result<()> {
-        check(unsafe { sys::pkv_cache_validate(self.0.handle) })
+        call(|| unsafe { sys::pkv_cache_validate(self.0.handle) })
     }
 
     /// Where the memory of one layer of a paged cache is, for engines with kernels of their own: addresses that stay valid as long as

@@ -1,5 +1,5 @@
 //! What a cache is made of: layers, memory, threads.
-use crate::error::{check, ensure_library, Error, Result};
+use crate::error::{call, ensure_library, Error, Result};
 use crate::hooks::{Allocator, Hooks, LogLevel, Logger, Runner, Tasks};
 use crate::rows::{Dtype, Rows, RowsMut};
 use crate::store::{OpenStore, StoreConfig};
@@ -17,7 +17,7 @@ pub use crate::sys::{
 /// A struct of C with the defaults that its function fills in.
 pub(crate) fn defaults<T>(init: impl FnOnce(*mut T, usize) -> crate::Status) -> Result<T> {
     let mut place = MaybeUninit::<T>::uninit();
-    check(init(place.as_mut_ptr(), size_of::<T>()))?;
+    call(|| init(place.as_mut_ptr(), size_of::<T>()))?;
     // Every field was set.
     Ok(unsafe { place.assume_init() })
 }
@@ -109,7 +109,7 @@ impl LayerGroup {
     }
 
     /// The indices are borrowed by address.
-    fn raw(&self) -> Result<sys::pkv_layer_group> {
+    pub(crate) fn raw(&self) -> Result<sys::pkv_layer_group> {
         let mut raw = defaults(|out, size| unsafe { sys::pkv_layer_group_init(out, size) })?;
         if let Some(indices) = &self.indices {
             if indices.len() != self.layers as usize {
@@ -171,7 +171,7 @@ impl PrefixConfig {
         self
     }
 
-    fn raw(&self) -> Result<sys::pkv_prefix_config> {
+    pub(crate) fn raw(&self) -> Result<sys::pkv_prefix_config> {
         let mut raw = defaults(|out, size| unsafe { sys::pkv_prefix_config_init(out, size) })?;
         raw.eviction = self.eviction;
         raw.pinned_blocks = self.pinned_blocks;

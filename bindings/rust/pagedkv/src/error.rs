@@ -1,4 +1,5 @@
 //! Statuses as `Result`.
+use crate::closing::close_waiting;
 use crate::sys;
 use std::ffi::CStr;
 use std::fmt;
@@ -73,6 +74,13 @@ pub(crate) fn check(status: Status) -> Result<()> {
     }
 }
 
+/// Calls the library, after what waits to be closed.
+#[inline]
+pub(crate) fn call(function: impl FnOnce() -> Status) -> Result<()> {
+    close_waiting();
+    check(function())
+}
+
 /// With the feature `dlopen`: opens the library, for calls that need no object of it. Otherwise it is there.
 pub(crate) fn ensure_library() -> Result<()> {
     sys::ensure().map_err(|message| Error::new(Status::IO, message))
@@ -80,6 +88,7 @@ pub(crate) fn ensure_library() -> Result<()> {
 
 /// The result of a function that fills a buffer and says how much of it: asked again where the buffer was too small.
 pub(crate) fn fill<T: Copy>(empty: T, mut call: impl FnMut(usize, *mut T, *mut usize) -> Status) -> Result<Vec<T>> {
+    close_waiting();
     let (mut buffer, mut count) = (vec![empty; 32], 0);
     loop {
         match call(buffer.len(), buffer.as_mut_ptr(), &mut count) {

@@ -1,7 +1,7 @@
 //! Sessions in files.
 use crate::cache::{Cache, Owned};
 use crate::config::defaults;
-use crate::error::{check, ensure_library, Error, Result};
+use crate::error::{call, ensure_library, Error, Result};
 use crate::hooks::contained;
 use crate::session::Session;
 use crate::snapshot::Snapshot;
@@ -65,7 +65,7 @@ impl<'a> FileConfig<'a> {
         self
     }
 
-    fn raw(&self) -> Result<sys::pkv_file_config> {
+    pub(crate) fn raw(&self) -> Result<sys::pkv_file_config> {
         let mut raw = defaults(|out, size| unsafe { sys::pkv_file_config_init(out, size) })?;
         let given = |bytes: &[u8]| if bytes.is_empty() { std::ptr::null() } else { bytes.as_ptr().cast() };
         raw.prefix_index = self.prefix_index.into();
@@ -267,7 +267,7 @@ impl Cache {
         };
         let items: Vec<_> = items.into_iter().map(|(saved, label)| item((saved.into(), label))).collect();
         let (config, to, mut bytes) = (config.raw()?, Stream::to(to)?, 0);
-        check(unsafe { sys::pkv_file_save(self.as_raw(), items.len(), items.as_ptr(), &config, &to.raw, &mut bytes) })?;
+        call(|| unsafe { sys::pkv_file_save(self.as_raw(), items.len(), items.as_ptr(), &config, &to.raw, &mut bytes) })?;
         Ok(bytes)
     }
 
@@ -277,7 +277,7 @@ impl Cache {
         // Room for the most there can be, since a stream is read once. Memory that nothing is written to is only an address.
         let (mut handles, mut labels, mut count) = (vec![null_mut(); MOST_SESSIONS], vec![0; MOST_SESSIONS], 0);
         let (config, from) = (config.raw()?, Stream::from(from)?);
-        check(unsafe {
+        call(|| unsafe {
             let (sessions, labels) = (handles.as_mut_ptr(), labels.as_mut_ptr());
             sys::pkv_file_load(self.as_raw(), &config, &from.raw, MOST_SESSIONS, sessions, labels, &mut count)
         })?;

@@ -41,6 +41,7 @@ mod arrays;
 mod attention;
 mod batch;
 mod cache;
+mod closing;
 mod config;
 mod error;
 mod file;
@@ -87,7 +88,7 @@ pub fn version() -> Result<&'static str> {
 pub fn isa_supported(isa: Isa) -> Result<bool> {
     error::ensure_library()?;
     let mut supported = 0;
-    error::check(unsafe { sys::pkv_isa_supported(isa, &mut supported) })?;
+    error::call(|| unsafe { sys::pkv_isa_supported(isa, &mut supported) })?;
     Ok(supported == 1)
 }
 

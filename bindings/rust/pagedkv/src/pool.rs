@@ -1,11 +1,11 @@
+use crate::closing::{close, Handle};
 use crate::config::{address, defaults};
-use crate::error::{check, ensure_library, Result, Status};
+use crate::error::{call, ensure_library, Result};
 use crate::hooks::{Allocator, Hooks};
 use crate::stats::{filled, BlockState, PoolStats};
 use crate::sys;
 use std::alloc::GlobalAlloc;
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 /// A reference to one block of a [`Pool`].
@@ -50,6 +50,15 @@ impl PoolConfig {
         self.hooks.allocator = Some(Arc::new(Allocator(Box::new(allocator))));
         self
     }
+
+    /// The config of C; it points to the allocator.
+    pub(crate) fn raw(&self, allocator: &Option<sys::pkv_allocator>) -> Result<sys::pkv_pool_config> {
+        let mut raw = defaults(|out, size| unsafe { sys::pkv_pool_config_init(out, size) })?;
+        raw.blocks = self.blocks;
+        raw.block_size = self.block_size.unwrap_or(raw.block_size);
+        raw.allocator = address(allocator);
+        Ok(raw)
+    }
 }
 
 /// A lock-free allocator of reference-counted block ids, for engines that keep the bytes elsewhere. All threads may use it at once.
@@ -68,7 +77,7 @@ impl PoolConfig {
 pub struct Pool {
     handle: sys::pkv_pool,
     blocks: u32,
-    hooks: ManuallyDrop<Hooks>,
+    hooks: Hooks,
 }
 
 // "Any thread at any time", except destroy, which is the drop.
@@ -80,13 +89,10 @@ impl Pool {
     pub fn new(config: &PoolConfig) -> Result<Self> {
         ensure_library()?;
         let allocator = config.hooks.allocator.as_ref().map(Allocator::raw);
-        let mut raw = defaults(|out, size| unsafe { sys::pkv_pool_config_init(out, size) })?;
-        raw.blocks = config.blocks;
-        raw.block_size = config.block_size.unwrap_or(raw.block_size);
-        raw.allocator = address(&allocator);
+        let raw = config.raw(&allocator)?;
         let mut handle = std::ptr::null_mut();
-        check(unsafe { sys::pkv_pool_create(&raw, &mut handle) })?;
-        Ok(Self { handle, blocks: config.blocks, hooks: ManuallyDrop::new(config.hooks.clone()) })
+        call(|| unsafe { sys::pkv_pool_create(&raw, &mut handle) })?;
+        Ok(Self { handle, blocks: config.blocks, hooks: config.hooks.clone() })
     }
 
     /// The handle of C, for functions of `pagedkv-sys`. It stays this pool's.
@@ -98,40 +104,40 @@ impl Pool {
     pub fn alloc(&self, n: usize) -> Result<Vec<Block>> {
         let room = n.min(self.blocks as usize + 1); // more than there are is refused, and asks for no memory
         let mut blocks = vec![Block::default(); room];
-        check(unsafe { sys::pkv_pool_alloc(self.handle, room, blocks.as_mut_ptr().cast()) })?;
+        call(|| unsafe { sys::pkv_pool_alloc(self.handle, room, blocks.as_mut_ptr().cast()) })?;
         Ok(blocks)
     }
 
     /// Takes as many blocks as there is room for, all or none.
     pub fn alloc_into(&self, blocks: &mut [Block]) -> Result<()> {
-        check(unsafe { sys::pkv_pool_alloc(self.handle, blocks.len(), blocks.as_mut_ptr().cast()) })
+        call(|| unsafe { sys::pkv_pool_alloc(self.handle, blocks.len(), blocks.as_mut_ptr().cast()) })
     }
 
     /// Adds one reference to each block, all or none.
     pub fn retain(&self, blocks: &[Block]) -> Result<()> {
-        check(unsafe { sys::pkv_pool_retain(self.handle, blocks.len(), blocks.as_ptr().cast()) })
+        call(|| unsafe { sys::pkv_pool_retain(self.handle, blocks.len(), blocks.as_ptr().cast()) })
     }
 
     /// Drops one reference of each block, all or none; one whose last reference goes is free.
     pub fn release(&self, blocks: &[Block]) -> Result<()> {
-        check(unsafe { sys::pkv_pool_release(self.handle, blocks.len(), blocks.as_ptr().cast()) })
+        call(|| unsafe { sys::pkv_pool_release(self.handle, blocks.len(), blocks.as_ptr().cast()) })
     }
 
     /// Claims the next `n` free slots of a block that nobody shares, and returns the offset of the first.
     pub fn claim(&self, block: Block, n: u32) -> Result<u32> {
         let mut offset = 0;
-        check(unsafe { sys::pkv_pool_claim(self.handle, block.0, n, &mut offset) })?;
+        call(|| unsafe { sys::pkv_pool_claim(self.handle, block.0, n, &mut offset) })?;
         Ok(offset)
     }
 
     /// Makes a block read-only until it is freed or reset.
     pub fn seal(&self, block: Block) -> Result<()> {
-        check(unsafe { sys::pkv_pool_seal(self.handle, block.0) })
+        call(|| unsafe { sys::pkv_pool_seal(self.handle, block.0) })
     }
 
     /// Empties and unseals a block that only the caller holds.
     pub fn reset(&self, block: Block) -> Result<()> {
-        check(unsafe { sys::pkv_pool_reset(self.handle, block.0) })
+        call(|| unsafe { sys::pkv_pool_reset(self.handle, block.0) })
     }
 
     /// The state of the block with this id now, free or not.
@@ -146,16 +152,14 @@ impl Pool {
 
     /// Checks every invariant; `INTERNAL` with what does not hold. Call it with the pool at rest.
     pub fn validate(&self) -> Result<()> {
-        check(unsafe { sys::pkv_pool_validate(self.handle) })
+        call(|| unsafe { sys::pkv_pool_validate(self.handle) })
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // A pool that could not be destroyed (in a forked child, from inside a hook) may still call its hooks.
-        if unsafe { sys::pkv_pool_destroy(self.handle) } == Status::OK {
-            unsafe { ManuallyDrop::drop(&mut self.hooks) };
-        }
+        // A pool that cannot be closed at this moment may still call its hooks.
+        close(Handle::Pool(self.handle), std::mem::take(&mut self.hooks));
     }
 }
 

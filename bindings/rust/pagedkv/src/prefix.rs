@@ -1,6 +1,6 @@
 //! Prefix reuse: see [`Prefix`].
 use crate::cache::Cache;
-use crate::error::{check, ensure_library, Result};
+use crate::error::{call, ensure_library, Result};
 use crate::stats::{filled, PrefixStats};
 use crate::sys;
 use std::os::raw::c_void;
@@ -91,20 +91,20 @@ impl Prefix<'_> {
     /// Drops every cached block that nobody uses and that is not pinned, of one salt or of all.
     pub fn clear(&self, salt: Salt<'_>) -> Result<()> {
         let (salt, size) = salt.raw();
-        check(unsafe { sys::pkv_prefix_clear(self.0.as_raw(), salt, size) })
+        call(|| unsafe { sys::pkv_prefix_clear(self.0.as_raw(), salt, size) })
     }
 
     /// Pins what is cached of a text: its whole blocks stay until they are unpinned as often. Says how many tokens that is.
     pub fn pin(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<u64> {
         let ((salt, size), mut pinned) = (salt.raw(), 0);
-        check(unsafe { sys::pkv_prefix_pin(self.0.as_raw(), salt, size, tokens.len(), tokens.as_ptr(), &mut pinned) })?;
+        call(|| unsafe { sys::pkv_prefix_pin(self.0.as_raw(), salt, size, tokens.len(), tokens.as_ptr(), &mut pinned) })?;
         Ok(pinned)
     }
 
     /// Takes back the longest pin of a beginning of the text. Says how many tokens it had.
     pub fn unpin(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<u64> {
         let ((salt, size), mut unpinned) = (salt.raw(), 0);
-        check(unsafe { sys::pkv_prefix_unpin(self.0.as_raw(), salt, size, tokens.len(), tokens.as_ptr(), &mut unpinned) })?;
+        call(|| unsafe { sys::pkv_prefix_unpin(self.0.as_raw(), salt, size, tokens.len(), tokens.as_ptr(), &mut unpinned) })?;
         Ok(unpinned)
     }
 
@@ -116,14 +116,14 @@ impl Prefix<'_> {
             Quota::Unlimited => 0,
             Quota::Blocks(blocks) => blocks,
         };
-        check(unsafe { sys::pkv_prefix_set_quota(self.0.as_raw(), salt, size, blocks) })
+        call(|| unsafe { sys::pkv_prefix_set_quota(self.0.as_raw(), salt, size, blocks) })
     }
 
     /// At most `room` events from number `next` on: 0 at first, then [`PrefixEvents::next`]. Whoever reads them sees those of all salts.
     pub fn read_events(&self, next: u64, room: usize) -> Result<PrefixEvents> {
         let empty = PrefixEvent { number: 0, hash: 0, parent: 0, position: 0, kind: PrefixEventKind(0), reserved: 0 };
         let (mut next, mut n, mut lost, mut events) = (next, room, 0, vec![empty; room]);
-        check(unsafe { sys::pkv_prefix_read_events(self.0.as_raw(), &mut next, &mut n, events.as_mut_ptr(), &mut lost) })?;
+        call(|| unsafe { sys::pkv_prefix_read_events(self.0.as_raw(), &mut next, &mut n, events.as_mut_ptr(), &mut lost) })?;
         events.truncate(n);
         Ok(PrefixEvents { events, next, lost })
     }
@@ -135,6 +135,6 @@ pub fn hash_blocks(salt: Salt<'_>, block_size: u32, tokens: &[i32]) -> Result<Ve
     let (salt, size) = salt.raw();
     let mut hashes = vec![0; tokens.len() / block_size.max(1) as usize];
     let (text, out) = (tokens.as_ptr(), hashes.as_mut_ptr());
-    check(unsafe { sys::pkv_prefix_hash_blocks(salt, size, block_size, tokens.len(), text, out) })?;
+    call(|| unsafe { sys::pkv_prefix_hash_blocks(salt, size, block_size, tokens.len(), text, out) })?;
     Ok(hashes)
 }

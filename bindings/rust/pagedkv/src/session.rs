@@ -1,6 +1,8 @@
 use crate::cache::Owned;
+use crate::closing::{close, Handle};
 use crate::config::defaults;
-use crate::error::{check, fill, Error, Result, Status};
+use crate::error::{call, fill, Error, Result, Status};
+use crate::hooks::Hooks;
 use crate::rows::{Rows, RowsMut};
 use crate::snapshot::Snapshot;
 use crate::stats::{filled, SessionInfo};
@@ -9,7 +11,6 @@ use std::fmt;
 use std::ops::Range;
 use std::ptr::null;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 #[doc(inline)]
 pub use crate::sys::{pkv_prefix_use as PrefixUse, pkv_retention as Retention};
@@ -107,7 +108,7 @@ unsafe impl Sync for Session {}
 impl Session {
     pub(crate) fn opened(cache: &Arc<Owned>, open: impl FnOnce(*mut sys::pkv_session) -> Status) -> Result<Self> {
         let mut handle = std::ptr::null_mut();
-        check(open(&mut handle))?;
+        call(|| open(&mut handle))?;
         Ok(Self::adopted(cache, handle))
     }
 
@@ -129,14 +130,14 @@ impl Session {
     /// Committed tokens; 0 while the session is suspended.
     pub fn length(&self) -> Result<u64> {
         let mut tokens = 0;
-        check(unsafe { sys::pkv_session_length(self.handle, &mut tokens) })?;
+        call(|| unsafe { sys::pkv_session_length(self.handle, &mut tokens) })?;
         Ok(tokens)
     }
 
     /// Tokens whose K and V this layer holds: more than the length while a step is in flight and the layer was written.
     pub fn layer_length(&self, layer: u32) -> Result<u64> {
         let mut tokens = 0;
-        check(unsafe { sys::pkv_session_layer_length(self.handle, layer, &mut tokens) })?;
+        call(|| unsafe { sys::pkv_session_layer_length(self.handle, layer, &mut tokens) })?;
         Ok(tokens)
     }
 
@@ -149,48 +150,48 @@ impl Session {
             return Err(Error::new(Status::OUT_OF_RANGE, format!("tokens {positions:?} of a session that has {end}")));
         }
         let mut tokens = vec![0; n];
-        check(unsafe { sys::pkv_session_tokens(self.handle, positions.start, n, tokens.as_mut_ptr()) })?;
+        call(|| unsafe { sys::pkv_session_tokens(self.handle, positions.start, n, tokens.as_mut_ptr()) })?;
         Ok(tokens)
     }
 
     /// Tells the ids of committed positions, from `first` on, that were committed without.
     pub fn set_tokens(&mut self, first: u64, tokens: &[i32]) -> Result<()> {
-        check(unsafe { sys::pkv_session_set_tokens(self.handle, first, tokens.len(), tokens.as_ptr()) })
+        call(|| unsafe { sys::pkv_session_set_tokens(self.handle, first, tokens.len(), tokens.as_ptr()) })
     }
 
     /// Makes room for so many tokens in all: a later step up to there cannot run out of blocks.
     pub fn reserve(&mut self, total_tokens: u64) -> Result<()> {
-        check(unsafe { sys::pkv_session_reserve(self.handle, total_tokens) })
+        call(|| unsafe { sys::pkv_session_reserve(self.handle, total_tokens) })
     }
 
     /// Replaces what the session holds by `n` rows of keys and values, one layer per call, without a batch. When every layer was given
     /// once, the step is committed.
     pub fn prefill<'a>(&mut self, layer: u32, n: usize, k: impl Into<Rows<'a>>, v: impl Into<Rows<'a>>) -> Result<()> {
         let (k, v) = self.cache.shape(layer)?.kv(n, k.into(), v.into())?;
-        check(unsafe { sys::pkv_session_prefill(self.handle, layer, n, &k, &v) })
+        call(|| unsafe { sys::pkv_session_prefill(self.handle, layer, n, &k, &v) })
     }
 
     /// As [`prefill`](Self::prefill), of a layer whose values are inside its keys.
     pub fn prefill_latent<'a>(&mut self, layer: u32, n: usize, k: impl Into<Rows<'a>>) -> Result<()> {
         let k = self.cache.shape(layer)?.keys(n, k.into())?;
-        check(unsafe { sys::pkv_session_prefill(self.handle, layer, n, &k, null()) })
+        call(|| unsafe { sys::pkv_session_prefill(self.handle, layer, n, &k, null()) })
     }
 
     /// As [`prefill`](Self::prefill), but appends one row of keys and values.
     pub fn push<'a>(&mut self, layer: u32, k: impl Into<Rows<'a>>, v: impl Into<Rows<'a>>) -> Result<()> {
         let (k, v) = self.cache.shape(layer)?.kv(1, k.into(), v.into())?;
-        check(unsafe { sys::pkv_session_push(self.handle, layer, &k, &v) })
+        call(|| unsafe { sys::pkv_session_push(self.handle, layer, &k, &v) })
     }
 
     /// As [`push`](Self::push), of a layer whose values are inside its keys.
     pub fn push_latent<'a>(&mut self, layer: u32, k: impl Into<Rows<'a>>) -> Result<()> {
         let k = self.cache.shape(layer)?.keys(1, k.into())?;
-        check(unsafe { sys::pkv_session_push(self.handle, layer, &k, null()) })
+        call(|| unsafe { sys::pkv_session_push(self.handle, layer, &k, null()) })
     }
 
     /// Keeps the first `length` tokens and gives back every block beyond them. Ends an unfinished `prefill` or `push`.
     pub fn trim(&mut self, length: u64) -> Result<()> {
-        check(unsafe { sys::pkv_session_trim(self.handle, length) })
+        call(|| unsafe { sys::pkv_session_trim(self.handle, length) })
     }
 
     /// Opens a session with the same tokens. Blocks are shared; whoever writes to the part-filled last one first copies that one.
@@ -205,14 +206,14 @@ impl Session {
 
     /// Gives back every block that nobody else holds and remembers the token ids.
     pub fn suspend(&mut self) -> Result<()> {
-        check(unsafe { sys::pkv_session_suspend(self.handle) })
+        call(|| unsafe { sys::pkv_session_suspend(self.handle) })
     }
 
     /// Ends the suspension: reserves the blocks that the remembered tokens need, and says which of them must be computed again. A commit
     /// without ids takes the remembered ones.
     pub fn resume(&mut self) -> Result<Resumed> {
         let (mut length, mut total, mut short) = (0, 0, 0);
-        check(unsafe { sys::pkv_session_resume(self.handle, &mut length, &mut total, &mut short) })
+        call(|| unsafe { sys::pkv_session_resume(self.handle, &mut length, &mut total, &mut short) })
             .map_err(|error| error.with_blocks_short(short))?;
         Ok(Resumed { length, total })
     }
@@ -221,13 +222,13 @@ impl Session {
     /// its output is needed.
     pub fn match_prefix(&mut self, tokens: &[i32]) -> Result<u64> {
         let mut matched = 0;
-        check(unsafe { sys::pkv_session_match_prefix(self.handle, tokens.len(), tokens.as_ptr(), &mut matched) })?;
+        call(|| unsafe { sys::pkv_session_match_prefix(self.handle, tokens.len(), tokens.as_ptr(), &mut matched) })?;
         Ok(matched)
     }
 
     /// Changes the priority of [`SessionConfig::priority`].
     pub fn set_priority(&mut self, priority: i32) -> Result<()> {
-        check(unsafe { sys::pkv_session_set_priority(self.handle, priority) })
+        call(|| unsafe { sys::pkv_session_set_priority(self.handle, priority) })
     }
 
     /// Length, blocks, whether it is suspended.
@@ -246,10 +247,10 @@ impl Session {
         // Asked for one first, so that a range beyond memory is an error and not an allocation.
         let mut last = 0;
         if n > 0 {
-            check(unsafe { sys::pkv_session_slot_mapping(self.handle, group, positions.end - 1, 1, &mut last) })?;
+            call(|| unsafe { sys::pkv_session_slot_mapping(self.handle, group, positions.end - 1, 1, &mut last) })?;
         }
         let mut slots = vec![0; n];
-        check(unsafe { sys::pkv_session_slot_mapping(self.handle, group, positions.start, n, slots.as_mut_ptr()) })?;
+        call(|| unsafe { sys::pkv_session_slot_mapping(self.handle, group, positions.start, n, slots.as_mut_ptr()) })?;
         Ok(slots)
     }
 
@@ -284,7 +285,7 @@ impl Session {
         let k = k.map(|k| k.tensor(n, shape.kv_heads, shape.key_dim, "k")).transpose()?;
         let v = v.map(|v| v.tensor(n, shape.kv_heads, shape.value_dim, "v")).transpose()?;
         let (k, v) = (crate::config::address(&k), crate::config::address(&v));
-        check(unsafe { sys::pkv_session_materialize(self.handle, layer, positions.start, n, k, v) })
+        call(|| unsafe { sys::pkv_session_materialize(self.handle, layer, positions.start, n, k, v) })
     }
 }
 
@@ -295,16 +296,7 @@ fn count(positions: &Range<u64>) -> Result<usize> {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        close(|| unsafe { sys::pkv_session_close(self.handle) });
-    }
-}
-
-/// Closes an object that nothing of this crate uses. `choose_victims` on another thread may hold a session for a moment; in a batch that
-/// was forgotten (`mem::forget`) it stays until the cache goes.
-pub(crate) fn close(call: impl Fn() -> Status) {
-    let begin = Instant::now();
-    while call() == Status::BUSY && begin.elapsed() < Duration::from_secs(1) {
-        std::thread::yield_now();
+        close(Handle::Session(self.handle), Hooks::default());
     }
 }
 

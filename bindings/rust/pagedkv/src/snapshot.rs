@@ -1,6 +1,8 @@
 use crate::cache::Owned;
-use crate::error::{check, Result, Status};
-use crate::session::{close, Session};
+use crate::closing::{close, Handle};
+use crate::error::{call, Result, Status};
+use crate::hooks::Hooks;
+use crate::session::Session;
 use crate::sys;
 use std::fmt;
 use std::sync::Arc;
@@ -31,7 +33,7 @@ unsafe impl Sync for Snapshot {}
 impl Snapshot {
     pub(crate) fn taken(cache: &Arc<Owned>, take: impl FnOnce(*mut sys::pkv_snapshot) -> Status) -> Result<Self> {
         let mut handle = std::ptr::null_mut();
-        check(take(&mut handle))?;
+        call(|| take(&mut handle))?;
         Ok(Self { handle, cache: cache.clone() })
     }
 
@@ -48,14 +50,14 @@ impl Snapshot {
     /// Tokens it holds.
     pub fn length(&self) -> Result<u64> {
         let mut tokens = 0;
-        check(unsafe { sys::pkv_snapshot_length(self.handle, &mut tokens) })?;
+        call(|| unsafe { sys::pkv_snapshot_length(self.handle, &mut tokens) })?;
         Ok(tokens)
     }
 }
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        close(|| unsafe { sys::pkv_snapshot_close(self.handle) });
+        close(Handle::Snapshot(self.handle), Hooks::default());
     }
 }
 

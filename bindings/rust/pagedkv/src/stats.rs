@@ -1,5 +1,5 @@
 //! Structs that the library fills.
-use crate::error::{check, Result};
+use crate::error::{call, Result};
 use crate::sys;
 use crate::Status;
 use std::mem::{size_of, MaybeUninit};
@@ -39,6 +39,6 @@ pub(crate) fn filled<T: Sized32>(get: impl FnOnce(*mut T) -> Status) -> Result<T
     let out = place.as_mut_ptr();
     // The size is the first field, and zeros are a value of the others.
     unsafe { *(out as *mut u32) = size_of::<T>() as u32 };
-    check(get(out))?;
+    call(|| get(out))?;
     Ok(unsafe { place.assume_init() })
 }

@@ -1,12 +1,12 @@
 //! The tier behind a cache's memory: see [`StoreConfig`].
 use crate::cache::Cache;
 use crate::config::defaults;
-use crate::error::{check, Error, Result};
+use crate::error::{call, Error, Result};
 use crate::prefix::Salt;
 use crate::session::Session;
 use crate::stats::filled;
 use crate::sys;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -146,6 +146,15 @@ impl StoreConfig {
         Ok(raw)
     }
 
+    /// The config of C for a directory; it points to the path.
+    pub(crate) fn raw_directory(&self, path: &CStr) -> Result<sys::pkv_directory_config> {
+        let mut raw = defaults(|out, size| unsafe { sys::pkv_directory_config_init(out, size) })?;
+        raw.durable = self.durable.into();
+        raw.path = path.as_ptr();
+        raw.capacity_bytes = self.capacity_bytes;
+        Ok(raw)
+    }
+
     pub(crate) fn open(&self) -> Result<OpenStore> {
         match &self.place {
             Place::Directory(path) => self.open_directory(path),
@@ -156,10 +165,7 @@ impl StoreConfig {
 
     fn open_directory(&self, path: &Path) -> Result<OpenStore> {
         let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::misuse("the path has a NUL in it"))?;
-        let mut raw = defaults(|out, size| unsafe { sys::pkv_directory_config_init(out, size) })?;
-        raw.durable = self.durable.into();
-        raw.path = path.as_ptr();
-        raw.capacity_bytes = self.capacity_bytes;
+        let raw = self.raw_directory(&path)?;
         Ok(OpenStore(filled(|out| unsafe { sys::pkv_store_open_directory(&raw, out) })?))
     }
 }
@@ -180,27 +186,27 @@ impl Cache {
     /// Begins to read what the store has of a text, and returns: for a request that waits for its turn.
     pub fn prefetch(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<()> {
         let (salt, size) = salt.raw();
-        check(unsafe { sys::pkv_store_prefetch(self.as_raw(), salt, size, tokens.len(), tokens.as_ptr()) })
+        call(|| unsafe { sys::pkv_store_prefetch(self.as_raw(), salt, size, tokens.len(), tokens.as_ptr()) })
     }
 
     /// Waits until no prefetch of the text is under way, and says how many of its tokens are in memory now.
     pub fn wait_for_store(&self, salt: Salt<'_>, tokens: &[i32], timeout: Duration) -> Result<u64> {
         let ((salt, size), mut cached) = (salt.raw(), 0);
         let (n, tokens, timeout) = (tokens.len(), tokens.as_ptr(), milliseconds(timeout));
-        check(unsafe { sys::pkv_store_wait(self.as_raw(), salt, size, n, tokens, timeout, &mut cached) })?;
+        call(|| unsafe { sys::pkv_store_wait(self.as_raw(), salt, size, n, tokens, timeout, &mut cached) })?;
         Ok(cached)
     }
 
     /// Gives up the prefetches that [`wait_for_store`](Self::wait_for_store) would wait for.
     pub fn cancel_prefetch(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<()> {
         let (salt, size) = salt.raw();
-        check(unsafe { sys::pkv_store_cancel(self.as_raw(), salt, size, tokens.len(), tokens.as_ptr()) })
+        call(|| unsafe { sys::pkv_store_cancel(self.as_raw(), salt, size, tokens.len(), tokens.as_ptr()) })
     }
 
     /// Waits until what ended before is written, and says how many block positions still wait.
     pub fn flush_store(&self, timeout: Duration) -> Result<u64> {
         let mut queued = 0;
-        check(unsafe { sys::pkv_store_flush(self.as_raw(), milliseconds(timeout), &mut queued) })?;
+        call(|| unsafe { sys::pkv_store_flush(self.as_raw(), milliseconds(timeout), &mut queued) })?;
         Ok(queued)
     }
 
@@ -213,6 +219,6 @@ impl Cache {
 impl Session {
     /// As [`Cache::prefetch`], for what a suspended session is going to compute again.
     pub fn prefetch(&self) -> Result<()> {
-        check(unsafe { sys::pkv_store_prefetch_session(self.as_raw()) })
+        call(|| unsafe { sys::pkv_store_prefetch_session(self.as_raw()) })
     }
 }

@@ -176,7 +176,8 @@ fn attention_reads_the_memory_of_a_cache() {
     let session = filled(&cache, &[1, 2, 3]);
     let table = session.block_table(0).unwrap();
     // Nothing is written to the cache meanwhile.
-    let view = unsafe { KvView::from_raw(cache.kv_view(0).unwrap()) };
+    let view = unsafe { KvView::of_cache(&cache, 0).unwrap() };
+    assert_eq!(view.as_raw().k, unsafe { KvView::from_raw(cache.kv_view(0).unwrap()) }.as_raw().k);
     let sequences =
         Sequences { query_heads: 2, query_lengths: &[1], kv_lengths: &[3], block_tables: &table, block_table_stride: 1 };
     let mut out = [0f32; 2 * DIM];
