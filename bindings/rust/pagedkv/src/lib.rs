@@ -44,6 +44,8 @@ mod cache;
 mod closing;
 mod config;
 mod error;
+#[cfg(test)]
+mod fields;
 mod file;
 mod hooks;
 mod pool;

@@ -184,6 +184,15 @@ impl RedisConfig {
 
     pub(crate) fn open(&self) -> Result<OpenStore> {
         let library = ensure().map_err(|message| Error::new(Status::IO, message))?;
+        self.with_raw(defaults(&library)?, |raw| {
+            let mut store = filled(|_| Status::OK)?;
+            checked(&library, unsafe { (library.open)(raw, &mut store) })?;
+            Ok(OpenStore(store))
+        })
+    }
+
+    /// Hands the config of C, with all that it points to, to `use_it`.
+    fn with_raw<T>(&self, mut raw: pkv_redis_config, use_it: impl FnOnce(&pkv_redis_config) -> Result<T>) -> Result<T> {
         let (servers, user, password) = (Text::new(self.servers.as_str())?, Text::of(&self.user)?, Text::of(&self.password)?);
         let key_prefix = Text::of(&self.key_prefix)?;
         let given = self.tls.clone().unwrap_or_default();
@@ -192,7 +201,6 @@ impl RedisConfig {
         let key = Text::of_path(given.identity.as_ref().map(|(_, key)| key))?;
         let server_name = Text::of(&given.server_name)?;
         let or = |text: &Option<Text>, default| text.as_ref().map_or(default, Text::pointer);
-        let mut raw = defaults(&library)?;
         raw.servers = servers.pointer();
         raw.user = or(&user, raw.user);
         raw.password = or(&password, raw.password);
@@ -209,9 +217,7 @@ impl RedisConfig {
         raw.command_timeout_ms = self.command_timeout.map_or(raw.command_timeout_ms, milliseconds);
         raw.pipeline_bytes = self.pipeline_bytes.unwrap_or(raw.pipeline_bytes);
         raw.connect_later = self.connect_later.into();
-        let mut store = filled(|_| Status::OK)?;
-        checked(&library, unsafe { (library.open)(&raw, &mut store) })?;
-        Ok(OpenStore(store))
+        use_it(&raw)
     }
 }
 
@@ -257,5 +263,37 @@ mod tests {
         assert_eq!((raw.tls, raw.tls_insecure_no_verify), (0, 0));
         let texts = [raw.tls_ca_file, raw.tls_ca_directory, raw.tls_certificate_file, raw.tls_key_file, raw.tls_server_name];
         assert!(texts.iter().all(|text| text.is_null()));
+    }
+
+    #[test]
+    fn every_field_arrives() {
+        if std::env::var_os("PAGEDKV_REDIS_LIBRARY").is_none() {
+            return;
+        }
+        let config = RedisConfig::new("host:1").user("me").password("word").key_prefix("p:").ttl(Duration::from_secs(3));
+        let config = config.connect_timeout(Duration::from_millis(4)).command_timeout(Duration::from_millis(5));
+        let config = config.pipeline_bytes(6).connect_later();
+        let check = |raw: &pkv_redis_config| {
+            // Without `..`, so that a new field has to be looked at here.
+            let pkv_redis_config {
+                struct_size,
+                connect_timeout_ms,
+                command_timeout_ms,
+                ttl_seconds,
+                servers,
+                user,
+                password,
+                key_prefix,
+                pipeline_bytes,
+                connect_later,
+                reserved,
+            } = *raw;
+            let text = |address| unsafe { CStr::from_ptr(address) }.to_str().unwrap();
+            assert_eq!([servers, user, password, key_prefix].map(text), ["host:1", "me", "word", "p:"]);
+            assert_eq!((connect_timeout_ms, command_timeout_ms, ttl_seconds, pipeline_bytes, connect_later), (4, 5, 3, 6, 1));
+            assert_eq!((struct_size as usize, reserved), (std::mem::size_of_val(raw), 0));
+            Ok(())
+        };
+        config.with_raw(defaults(&ensure().unwrap()).unwrap(), check).unwrap();
     }
 }

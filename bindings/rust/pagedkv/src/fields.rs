@@ -1,0 +1,197 @@
+//! Every field that a caller describes arrives in C. The structs are taken apart without `..`, so that
+//! a field that is new in C does not compile until it is looked at here.
+use crate::*;
+use std::alloc::System;
+use std::ffi::CStr;
+use std::mem::size_of;
+use std::ptr::null;
+use std::time::Duration;
+
+fn bytes<'a>(address: *const std::os::raw::c_void, size: u64) -> &'a [u8] {
+    unsafe { std::slice::from_raw_parts(address.cast(), size as usize) }
+}
+
+fn group() -> LayerGroup {
+    let group = LayerGroup::new(2, 3, 4, 5).layer_indices([1, 0]).value_dim(6).dtype(Dtype::INT8).value_dtype(Dtype::INT4);
+    group.window(7).sinks(8).blocks(9).latent()
+}
+
+fn check_group(raw: &sys::pkv_layer_group) {
+    let sys::pkv_layer_group {
+        struct_size,
+        layers,
+        layer_indices,
+        query_heads,
+        kv_heads,
+        key_dim,
+        value_dim,
+        dtype,
+        window,
+        blocks,
+        value_dtype,
+        sinks,
+        latent,
+        reserved,
+    } = *raw;
+    assert_eq!((struct_size as usize, reserved), (size_of::<sys::pkv_layer_group>(), 0));
+    assert_eq!((layers, query_heads, kv_heads, key_dim, value_dim), (2, 3, 4, 5, 6));
+    assert_eq!(unsafe { std::slice::from_raw_parts(layer_indices, 2) }, [1, 0]);
+    assert_eq!((dtype, value_dtype), (Dtype::INT8, Dtype::INT4));
+    assert_eq!((window, sinks, blocks, latent), (7, 8, 9, 1));
+}
+
+fn check_prefix(raw: &sys::pkv_prefix_config) {
+    let sys::pkv_prefix_config { struct_size, eviction, pinned_blocks, salt_blocks, events, reserved } = *raw;
+    assert_eq!((struct_size as usize, reserved), (size_of::<sys::pkv_prefix_config>(), 0));
+    assert_eq!((eviction, pinned_blocks, salt_blocks, events), (Eviction::LFU, 3, 4, 5));
+}
+
+#[test]
+fn of_a_cache() {
+    let prefix = PrefixConfig::new().eviction(Eviction::LFU).pinned_blocks(3).salt_blocks(4).events(5);
+    let config = CacheConfig::with_groups([group(), group()]).storage(Storage::NONE).layout(Layout::PLAIN).block_size(32);
+    let config = config.blocks(10).memory_bytes(11).threads(12).isa(Isa::SCALAR).huge_pages(HugePages::OFF).prefault();
+    let config = config.watermark(13).prefix(prefix).allocator(System).logger(|_, _| {}).runner(14, |_| {});
+    let look = |raw: &sys::pkv_cache_config| {
+        let sys::pkv_cache_config {
+            struct_size,
+            storage,
+            layout,
+            block_size,
+            // Of a model without groups: they stay as they are, since there is always a group here.
+            layers: _,
+            query_heads: _,
+            kv_heads: _,
+            key_dim: _,
+            value_dim: _,
+            dtype: _,
+            window: _,
+            value_dtype: _,
+            sinks: _,
+            latent: _,
+            group_count,
+            groups,
+            blocks,
+            memory_bytes,
+            threads,
+            isa,
+            huge_pages,
+            prefault,
+            allocator,
+            logger,
+            watermark,
+            runner,
+            prefix,
+            store,
+        } = *raw;
+        assert_eq!(struct_size as usize, size_of::<sys::pkv_cache_config>());
+        assert_eq!((storage, layout, block_size), (Storage::NONE, Layout::PLAIN, 32));
+        assert_eq!((blocks, memory_bytes, threads, isa), (10, 11, 12, Isa::SCALAR));
+        assert_eq!((huge_pages, prefault, watermark, group_count), (HugePages::OFF, 1, 13, 2));
+        unsafe { std::slice::from_raw_parts(groups, 2) }.iter().for_each(check_group);
+        check_prefix(unsafe { &*prefix });
+        let (allocator, logger, runner) = unsafe { (*allocator, *logger, *runner) };
+        assert!(allocator.alloc.is_some() && allocator.free.is_some() && !allocator.user.is_null());
+        assert!(logger.log.is_some() && !logger.user.is_null());
+        assert!(runner.run.is_some() && !runner.user.is_null() && (runner.threads, runner.reserved) == (14, 0));
+        assert!(store.is_null()); // opened with the cache
+        Ok(())
+    };
+    config.with_raw(look).unwrap();
+}
+
+#[test]
+fn of_a_session() {
+    let config = SessionConfig::new().priority(-3).reserve_tokens(4).prefix(PrefixUse::MATCH).retention(Retention::HIGH);
+    let sys::pkv_session_config { struct_size, priority, reserve_tokens, prefix, retention, salt, salt_size } =
+        config.salt(b"a\0b").raw().unwrap();
+    assert_eq!(struct_size as usize, size_of::<sys::pkv_session_config>());
+    assert_eq!((priority, reserve_tokens, prefix, retention), (-3, 4, PrefixUse::MATCH, Retention::HIGH));
+    assert_eq!(bytes(salt, salt_size), b"a\0b");
+}
+
+#[test]
+fn of_a_pool() {
+    let config = PoolConfig::new(3).block_size(4).allocator(System);
+    let allocator = Some(sys::pkv_allocator { alloc: None, free: None, user: std::ptr::null_mut() });
+    let sys::pkv_pool_config { struct_size, blocks, block_size, reserved, allocator: given } = config.raw(&allocator).unwrap();
+    assert_eq!((struct_size as usize, blocks, block_size, reserved), (size_of::<sys::pkv_pool_config>(), 3, 4, 0));
+    assert!(!given.is_null());
+}
+
+#[test]
+fn of_a_file() {
+    let config = FileConfig::new().prefix_index().fingerprint(b"a\0b").key(&[7; 20]).not_durable();
+    let sys::pkv_file_config { struct_size, prefix_index, fingerprint, fingerprint_size, key, key_size, durable, reserved } =
+        config.raw().unwrap();
+    assert_eq!((struct_size as usize, prefix_index, durable, reserved), (size_of::<sys::pkv_file_config>(), 1, 0, 0));
+    assert_eq!((bytes(fingerprint, fingerprint_size), bytes(key, key_size)), (&b"a\0b"[..], &[7; 20][..]));
+}
+
+#[test]
+fn of_a_store() {
+    let config = StoreConfig::directory("/a/path").durable().capacity_bytes(3).wait(Duration::from_millis(4));
+    let config = config.fingerprint(*b"a\0b").key([7; 20]).buffer_bytes(5).queue_blocks(6);
+    let place: *const sys::pkv_store = std::ptr::NonNull::dangling().as_ptr();
+    let sys::pkv_store_config {
+        struct_size,
+        wait_ms,
+        store,
+        fingerprint,
+        fingerprint_size,
+        key,
+        key_size,
+        buffer_bytes,
+        queue_blocks,
+    } = config.raw(place).unwrap();
+    assert_eq!((struct_size as usize, wait_ms, store), (size_of::<sys::pkv_store_config>(), 4, place));
+    assert_eq!((bytes(fingerprint, fingerprint_size), bytes(key, key_size)), (&b"a\0b"[..], &[7; 20][..]));
+    assert_eq!((buffer_bytes, queue_blocks), (5, 6));
+
+    let wanted = CStr::from_bytes_with_nul(b"/a/path\0").unwrap();
+    let sys::pkv_directory_config { struct_size, durable, path, capacity_bytes } = config.raw_directory(wanted).unwrap();
+    assert_eq!((struct_size as usize, durable, capacity_bytes), (size_of::<sys::pkv_directory_config>(), 1, 3));
+    assert_eq!(unsafe { CStr::from_ptr(path) }, wanted);
+}
+
+#[test]
+fn of_attention() {
+    let (slopes, logits, words, mut sums) = ([1.5, 2.5], [3.5, 4.5], [5, 6, 7, 8, 9, 10], [0.0; 6]);
+    let params = AttentionParams::new().scale(0.5).window(3).sinks(4).softcap(2.5);
+    let params = params.alibi_slopes(&slopes).sink_logits(&logits).mask(&words, 2).not_causal();
+    let sys::pkv_attention_params {
+        struct_size,
+        scale,
+        causal,
+        window,
+        softcap,
+        alibi_slopes,
+        sink_logits,
+        mask,
+        mask_words,
+        sinks,
+        reserved,
+        lse,
+    } = params.raw(3, 2, Some(&mut sums)).unwrap();
+    assert_eq!((struct_size as usize, reserved), (size_of::<sys::pkv_attention_params>(), 0));
+    assert_eq!((scale, causal, window, softcap, sinks, mask_words), (0.5, 0, 3, 2.5, 4, 2));
+    assert_eq!((alibi_slopes, sink_logits), (slopes.as_ptr(), logits.as_ptr()));
+    assert_eq!((mask, lse as *const f32), (words.as_ptr(), sums.as_ptr()));
+
+    let sequences =
+        Sequences { query_heads: 3, query_lengths: &[1, 2], kv_lengths: &[4, 5], block_tables: &[6; 6], block_table_stride: 3 };
+    let sys::pkv_attention_sequences {
+        struct_size,
+        query_heads,
+        count,
+        query_lengths,
+        kv_lengths,
+        block_tables,
+        block_table_stride,
+    } = sequences.raw().unwrap();
+    assert_eq!(struct_size as usize, size_of::<sys::pkv_attention_sequences>());
+    assert_eq!((query_heads, count, block_table_stride), (3, 2, 3));
+    assert_eq!((query_lengths, kv_lengths), (sequences.query_lengths.as_ptr(), sequences.kv_lengths.as_ptr()));
+    assert_eq!(block_tables, sequences.block_tables.as_ptr());
+    assert_ne!(block_tables, null());
+}
