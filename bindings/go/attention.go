@@ -169,7 +169,8 @@ func (s *Sequences) place(op string) (*raw.AttentionSequences, int, error) {
 }
 
 // Attention computes attention over memory and block tables of the caller's: q is [rows][query heads][key dim], out [rows][query heads][value dim],
-// the rows of all sequences. params may be nil. Runs on all processors; nothing is kept.
+// the rows of all sequences. params may be nil. Runs on all processors; nothing is kept. The view of a
+// closed cache is ErrStaleHandle.
 func Attention(view KVView, sequences Sequences, q, out Tensor, params *AttentionParams) error {
 	const op = "attention"
 	if err := raw.Load(""); err != nil {
@@ -177,6 +178,9 @@ func Attention(view KVView, sequences Sequences, q, out Tensor, params *Attentio
 	}
 	for _, memory := range []Memory{view.K, view.V} {
 		if memory.cache != nil {
+			// Close does not come in between. It gives way and never waits, so two locks are no danger.
+			memory.cache.memory.RLock()
+			defer memory.cache.memory.RUnlock()
 			if _, err := memory.cache.Info(); err != nil {
 				return err // its cache is closed, and the memory gone
 			}

@@ -56,7 +56,8 @@ func (c *Cache) Begin(steps ...Step) (*Batch, error) {
 	if err != nil {
 		return nil, withBlocksShort(err, short)
 	}
-	runtime.SetFinalizer(b, func(b *Batch) { _ = b.Abort() })
+	handle := b.handle
+	runtime.SetFinalizer(b, func(*Batch) { abandon(ending{close: func() raw.Status { return raw.BatchAbort(handle) }}) })
 	return b, nil
 }
 

@@ -2,6 +2,7 @@ package pagedkv
 
 import (
 	"runtime"
+	"sync"
 	"unsafe"
 
 	"pagedkv/internal/raw"
@@ -15,6 +16,7 @@ type Cache struct {
 	handle raw.Cache
 	shapes []shape
 	hooks  hooks
+	memory sync.RWMutex // read-locked by calls that are given its address, locked by Close
 }
 
 // ComputePlan tells what a cache of this config would take, in one layer group or in AllGroups. Nothing is allocated.
@@ -50,7 +52,9 @@ func NewCache(config CacheConfig) (*Cache, error) {
 		return nil, err
 	}
 	c.shapes = config.shapes()
-	runtime.SetFinalizer(c, func(c *Cache) { _ = c.Close() })
+	handle, ends := c.handle, c.hooks
+	e := ending{func() raw.Status { return raw.CacheDestroy(handle) }, ends.forget}
+	runtime.SetFinalizer(c, func(*Cache) { go abandon(e) }) // which may wait for a store: other finalizers do not
 	return c, nil
 }
 
@@ -74,9 +78,15 @@ func (c *CacheConfig) use(op string, hooks *hooks, function func(*raw.CacheConfi
 	return call(op, c, func() raw.Status { return function(given) })
 }
 
-// Close closes the cache with its sessions, batches and snapshots.
+// Close closes the cache with its sessions, batches and snapshots. While Attention reads its memory
+// through a KVView it is ErrBusy.
 func (c *Cache) Close() error {
-	err := call("close cache", c, func() raw.Status { return raw.CacheDestroy(c.handle) })
+	const op = "close cache"
+	if !c.memory.TryLock() {
+		return misuse(op, ErrBusy, "another goroutine closes the cache, or reads its memory through a KVView")
+	}
+	defer c.memory.Unlock()
+	err := call(op, c, func() raw.Status { return raw.CacheDestroy(c.handle) })
 	if err == nil {
 		runtime.SetFinalizer(c, nil)
 		c.hooks.forget()

@@ -82,7 +82,7 @@ func (e *Error) Is(target error) bool { return e.Cause != nil && errors.Is(e.Cau
 // Unwrap gives the status, which errors.Is compares.
 func (e *Error) Unwrap() error { return e.Status }
 
-// call runs a function of the library; owner is not finalized before it returned. The sentence belongs to the thread, so the goroutine
+// call runs a function of the library, after what waits to be closed; owner is not finalized before it returned. The sentence belongs to the thread, so the goroutine
 // stays on its thread until that is read.
 func call(op string, owner any, function func() raw.Status) error {
 	if !raw.Ready() {
@@ -90,6 +90,7 @@ func call(op string, owner any, function func() raw.Status) error {
 			return err
 		}
 	}
+	closeWaiting()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	status := function()

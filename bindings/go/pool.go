@@ -25,27 +25,33 @@ type Pool struct {
 	handle raw.Pool
 }
 
+func (c *PoolConfig) place(op string) (*raw.PoolConfig, error) {
+	out := &raw.PoolConfig{}
+	raw.PoolConfigInit(out, uint64(unsafe.Sizeof(*out)))
+	n := numbers{op: op}
+	out.Blocks = n.u32("Blocks", c.Blocks)
+	if c.BlockSize != 0 {
+		out.BlockSize = n.u32("BlockSize", c.BlockSize)
+	}
+	return out, n.err
+}
+
 // NewPool makes a pool with every block free.
 func NewPool(config PoolConfig) (*Pool, error) {
 	const op = "create pool"
 	if err := raw.Load(""); err != nil {
 		return nil, err
 	}
-	given := raw.PoolConfig{}
-	raw.PoolConfigInit(&given, uint64(unsafe.Sizeof(given)))
-	n := numbers{op: op}
-	given.Blocks = n.u32("Blocks", config.Blocks)
-	if config.BlockSize != 0 {
-		given.BlockSize = n.u32("BlockSize", config.BlockSize)
-	}
-	if n.err != nil {
-		return nil, n.err
-	}
-	p := &Pool{}
-	if err := call(op, nil, func() raw.Status { return raw.PoolCreate(&given, &p.handle) }); err != nil {
+	given, err := config.place(op)
+	if err != nil {
 		return nil, err
 	}
-	runtime.SetFinalizer(p, func(p *Pool) { _ = p.Close() })
+	p := &Pool{}
+	if err := call(op, nil, func() raw.Status { return raw.PoolCreate(given, &p.handle) }); err != nil {
+		return nil, err
+	}
+	handle := p.handle
+	runtime.SetFinalizer(p, func(*Pool) { abandon(ending{close: func() raw.Status { return raw.PoolDestroy(handle) }}) })
 	return p, nil
 }
 

@@ -34,23 +34,28 @@ type Session struct {
 
 func newSession(cache *Cache, handle raw.Session) *Session {
 	s := &Session{handle: handle, cache: cache}
-	runtime.SetFinalizer(s, func(s *Session) { _ = s.Close() })
+	runtime.SetFinalizer(s, func(*Session) { abandon(ending{close: func() raw.Status { return raw.SessionClose(handle) }}) })
 	return s
+}
+
+func (c *SessionConfig) place() *raw.SessionConfig {
+	out := &raw.SessionConfig{}
+	raw.SessionConfigInit(out, uint64(unsafe.Sizeof(*out)))
+	salt := []byte(c.Salt)
+	out.Priority, out.ReserveTokens = c.Priority, c.ReserveTokens
+	out.Prefix, out.Retention = int32(c.Prefix), int32(c.Retention)
+	out.Salt, out.SaltSize = unsafe.Pointer(first(salt)), uint64(len(salt))
+	return out
 }
 
 // OpenSession opens an empty session. config may be nil.
 func (c *Cache) OpenSession(config *SessionConfig) (*Session, error) {
 	var given *raw.SessionConfig
 	if config != nil {
-		given = &raw.SessionConfig{}
 		if err := raw.Load(""); err != nil {
 			return nil, err
 		}
-		raw.SessionConfigInit(given, uint64(unsafe.Sizeof(*given)))
-		salt := []byte(config.Salt)
-		given.Priority, given.ReserveTokens = config.Priority, config.ReserveTokens
-		given.Prefix, given.Retention = int32(config.Prefix), int32(config.Retention)
-		given.Salt, given.SaltSize = unsafe.Pointer(first(salt)), uint64(len(salt))
+		given = config.place()
 	}
 	var handle raw.Session
 	if err := call("open session", c, func() raw.Status { return raw.SessionOpen(c.handle, given, &handle) }); err != nil {

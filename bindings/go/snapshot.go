@@ -19,7 +19,7 @@ func (s *Session) Snapshot() (*Snapshot, error) {
 		return nil, err
 	}
 	frozen := &Snapshot{handle: handle, cache: s.cache}
-	runtime.SetFinalizer(frozen, func(s *Snapshot) { _ = s.Close() })
+	runtime.SetFinalizer(frozen, func(*Snapshot) { abandon(ending{close: func() raw.Status { return raw.SnapshotClose(handle) }}) })
 	return frozen, nil
 }
 

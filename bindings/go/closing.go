@@ -1,0 +1,72 @@
+package pagedkv
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"pagedkv/internal/raw"
+)
+
+// ending is an object of the library that nobody uses any more.
+type ending struct {
+	close   func() raw.Status
+	release func() // Gives up what C may call until the object is closed; nil: nothing.
+}
+
+// waiting are objects that could not be closed when they were collected: another goroutine was using
+// them. Every later call of the library first tries to close them.
+var waiting struct {
+	sync.Mutex
+	endings []ending
+	count   atomic.Int64 // len(endings), for calls that have nothing to do here
+}
+
+// tried tells whether the object is closed now. What belonged to a cache that was closed went with it.
+func (e ending) tried() bool {
+	if status := e.close(); status != raw.OK && Status(status) != ErrStaleHandle {
+		return false
+	}
+	if e.release != nil {
+		e.release()
+	}
+	return true
+}
+
+// abandon closes an object that nobody uses any more, now if possible, else at a later call.
+func abandon(e ending) {
+	if !e.tried() {
+		wait(e)
+	}
+}
+
+func wait(endings ...ending) {
+	waiting.Lock()
+	defer waiting.Unlock()
+	waiting.endings = append(waiting.endings, endings...)
+	waiting.count.Store(int64(len(waiting.endings)))
+}
+
+func takeWaiting() []ending {
+	waiting.Lock()
+	defer waiting.Unlock()
+	endings := waiting.endings
+	waiting.endings = nil
+	waiting.count.Store(0)
+	return endings
+}
+
+// closeWaiting closes what can be closed now. A session waits for its batch, so one round may not be
+// enough.
+func closeWaiting() {
+	for progress := true; progress && waiting.count.Load() > 0; {
+		endings := takeWaiting()
+		var left []ending
+		for _, e := range endings {
+			if !e.tried() {
+				left = append(left, e)
+			}
+		}
+		progress = len(left) < len(endings)
+		wait(left...)
+	}
+}
