@@ -57,6 +57,19 @@ func (c *RedisConfig) open(op string) (raw.Store, error) {
 	if err := raw.LoadRedis(); err != nil {
 		return store, err
 	}
+	given, err := c.place(op)
+	if err != nil {
+		return store, err
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if status := raw.RedisOpen(given, &store); status != raw.OK {
+		return store, &Error{Op: op, Status: Status(status), Sentence: raw.RedisLastError()}
+	}
+	return store, nil
+}
+
+func (c *RedisConfig) place(op string) (*raw.RedisConfig, error) {
 	given := &raw.RedisConfig{}
 	raw.RedisConfigInit(given, uint64(unsafe.Sizeof(*given)))
 	texts := []struct {
@@ -80,7 +93,7 @@ func (c *RedisConfig) open(op string) (raw.Store, error) {
 	for _, text := range texts {
 		bytes, err := ended(op, text.name, text.given)
 		if err != nil {
-			return store, err
+			return nil, err
 		}
 		if bytes != nil {
 			*text.out = &bytes[0]
@@ -98,11 +111,5 @@ func (c *RedisConfig) open(op string) (raw.Store, error) {
 		given.PipelineBytes = c.PipelineBytes
 	}
 	given.ConnectLater = flag(c.ConnectLater)
-
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if status := raw.RedisOpen(given, &store); status != raw.OK {
-		return store, &Error{Op: op, Status: Status(status), Sentence: raw.RedisLastError()}
-	}
-	return store, nil
+	return given, nil
 }

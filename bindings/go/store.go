@@ -31,12 +31,17 @@ func (c *StoreConfig) arenaSize() int {
 	return spaceFor[raw.StoreConfig](1) + spaceFor[raw.Store](1) + spaceFor[byte](len(c.Fingerprint)) + spaceFor[byte](len(c.Key))
 }
 
+func (c *StoreConfig) placeDirectory() *raw.DirectoryConfig {
+	path := append([]byte(c.Directory), 0)
+	out := &raw.DirectoryConfig{}
+	raw.DirectoryConfigInit(out, uint64(unsafe.Sizeof(*out)))
+	out.Path, out.CapacityBytes, out.Durable = &path[0], c.CapacityBytes, flag(c.Durable)
+	return out
+}
+
 // openDirectory opens the directory.
 func (c *StoreConfig) openDirectory(op string) (raw.Store, error) {
-	path := append([]byte(c.Directory), 0)
-	directory := &raw.DirectoryConfig{}
-	raw.DirectoryConfigInit(directory, uint64(unsafe.Sizeof(*directory)))
-	directory.Path, directory.CapacityBytes, directory.Durable = &path[0], c.CapacityBytes, flag(c.Durable)
+	directory := c.placeDirectory()
 	store := raw.Store{StructSize: uint32(unsafe.Sizeof(raw.Store{}))}
 	err := call(op, nil, func() raw.Status { return raw.StoreOpenDirectory(directory, &store) })
 	return store, err
@@ -59,13 +64,18 @@ func (c *StoreConfig) open(a *arena) (*raw.StoreConfig, error) {
 	if err != nil {
 		return nil, err
 	}
+	return c.place(a, store), nil
+}
+
+// place gives C's config of the tier with an open store.
+func (c *StoreConfig) place(a *arena, store raw.Store) *raw.StoreConfig {
 	out := first(place[raw.StoreConfig](a, 1))
 	raw.StoreConfigInit(out, uint64(unsafe.Sizeof(*out)))
 	out.Store, out.WaitMs = first(placed(a, []raw.Store{store})), milliseconds(c.Wait)
 	out.Fingerprint, out.FingerprintSize = unsafe.Pointer(first(placed(a, c.Fingerprint))), uint64(len(c.Fingerprint))
 	out.Key, out.KeySize = unsafe.Pointer(first(placed(a, c.Key))), uint64(len(c.Key))
 	out.BufferBytes, out.QueueBlocks = c.BufferBytes, c.QueueBlocks
-	return out, nil
+	return out
 }
 
 // closeUnused closes a store that no cache took over.

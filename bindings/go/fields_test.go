@@ -1,0 +1,176 @@
+package pagedkv
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"pagedkv/internal/raw"
+)
+
+// Every field that a caller gives arrives in C. A field that is new in C fails here until a config has it.
+
+// numbered gives each plain field a number or a text of its own; flags are true.
+func numbered(t *testing.T, config any) {
+	t.Helper()
+	value := reflect.ValueOf(config).Elem()
+	for i := 0; i < value.NumField(); i++ {
+		field := value.Field(i)
+		switch field.Kind() {
+		case reflect.Int, reflect.Int32:
+			field.SetInt(int64(3 + i))
+		case reflect.Int64:
+			field.SetInt(int64(3+i) * int64(time.Second)) // all of them are durations
+		case reflect.Uint32, reflect.Uint64:
+			field.SetUint(uint64(3 + i))
+		case reflect.Float32:
+			field.SetFloat(float64(3+i) + 0.5)
+		case reflect.Bool:
+			field.SetBool(true)
+		case reflect.String:
+			field.SetString("text of " + value.Type().Field(i).Name)
+		}
+	}
+}
+
+// arrived compares what is placed for C with what _init gives: each field has to differ, but those left out.
+func arrived(t *testing.T, placed, initial any, leftOut string) {
+	t.Helper()
+	out, before := reflect.ValueOf(placed).Elem(), reflect.ValueOf(initial).Elem()
+	seen := map[uint64]string{}
+	for i := 0; i < out.NumField(); i++ {
+		name := out.Type().Field(i).Name
+		if strings.Contains(" StructSize Reserved "+leftOut+" ", " "+name+" ") {
+			continue
+		}
+		value := out.Field(i)
+		if reflect.DeepEqual(value.Interface(), before.Field(i).Interface()) {
+			t.Errorf("%s.%s is %v, as if it had not been given", out.Type(), name, value.Interface())
+		}
+		var number uint64
+		switch {
+		case value.CanUint():
+			number = value.Uint()
+		case value.CanInt():
+			number = uint64(value.Int())
+		}
+		if other, there := seen[number]; there && number > 2 {
+			t.Errorf("%s.%s is %d, which is what %s was given", out.Type(), name, number, other)
+		}
+		seen[number] = name
+	}
+}
+
+func TestFieldsOfACache(t *testing.T) {
+	check(t, raw.Load(""))
+	config, group, prefix := CacheConfig{}, LayerGroup{}, PrefixConfig{}
+	numbered(t, &config)
+	numbered(t, &group)
+	numbered(t, &prefix)
+	group.LayerIndices = make([]uint32, group.Layers)
+	config.Groups, config.Prefix = []LayerGroup{group, group}, &prefix
+	config.Logger = func(LogLevel, string) {}
+	initial, initialGroup, initialPrefix := raw.CacheConfig{}, raw.LayerGroup{}, raw.PrefixConfig{}
+	raw.CacheConfigInit(&initial, uint64(unsafe.Sizeof(initial)))
+	raw.LayerGroupInit(&initialGroup, uint64(unsafe.Sizeof(initialGroup)))
+	raw.PrefixConfigInit(&initialPrefix, uint64(unsafe.Sizeof(initialPrefix)))
+	for _, runner := range []Runner{nil, Goroutines(2)} {
+		config.Runner = runner
+		a, err := newArena(config.arenaSize())
+		check(t, err)
+		var ends hooks
+		out, err := config.place("test", a, &ends)
+		check(t, err)
+		// The model is in groups; the store is opened with the cache; Go has no allocator for C.
+		leftOut := "Layers QueryHeads KVHeads KeyDim ValueDim DType ValueDType Window Sinks Latent Allocator Store"
+		if runner == nil {
+			leftOut += " Runner"
+		} else {
+			leftOut += " Threads"
+			if out.Runner.Threads != uint32(config.Threads) || out.Runner.Run == 0 || out.Runner.User == 0 {
+				t.Errorf("the runner is %+v", out.Runner)
+			}
+		}
+		arrived(t, out, &initial, leftOut)
+		for _, g := range unsafe.Slice(out.Groups, out.GroupCount) {
+			g := g
+			arrived(t, &g, &initialGroup, "")
+		}
+		arrived(t, out.Prefix, &initialPrefix, "")
+		if out.Logger.Log == 0 || out.Logger.User == 0 {
+			t.Errorf("the logger is %+v", out.Logger)
+		}
+		ends.forget()
+		a.free()
+	}
+}
+
+func TestFieldsOfSessionsPoolsAndFiles(t *testing.T) {
+	check(t, raw.Load(""))
+	session, pool, file := SessionConfig{}, PoolConfig{}, FileConfig{Fingerprint: []byte("one"), Key: make([]byte, 20)}
+	numbered(t, &session)
+	numbered(t, &pool)
+	numbered(t, &file)
+	initialSession, initialPool, initialFile := raw.SessionConfig{}, raw.PoolConfig{}, raw.FileConfig{}
+	raw.SessionConfigInit(&initialSession, uint64(unsafe.Sizeof(initialSession)))
+	raw.PoolConfigInit(&initialPool, uint64(unsafe.Sizeof(initialPool)))
+	raw.FileConfigInit(&initialFile, uint64(unsafe.Sizeof(initialFile)))
+	arrived(t, session.place(), &initialSession, "")
+	placed, err := pool.place("test")
+	check(t, err)
+	arrived(t, placed, &initialPool, "Allocator") // which Go has none of
+	arrived(t, file.place(), &initialFile, "")
+}
+
+func TestFieldsOfStores(t *testing.T) {
+	check(t, raw.Load(""))
+	config := StoreConfig{Fingerprint: []byte("one"), Key: make([]byte, 20)}
+	numbered(t, &config)
+	initialStore, initialDirectory := raw.StoreConfig{}, raw.DirectoryConfig{}
+	raw.StoreConfigInit(&initialStore, uint64(unsafe.Sizeof(initialStore)))
+	raw.DirectoryConfigInit(&initialDirectory, uint64(unsafe.Sizeof(initialDirectory)))
+	a, err := newArena(config.arenaSize())
+	check(t, err)
+	defer a.free()
+	arrived(t, config.place(a, raw.Store{}), &initialStore, "")
+	arrived(t, config.placeDirectory(), &initialDirectory, "")
+	if raw.LoadRedis() != nil {
+		t.Skip("PAGEDKV_REDIS_LIBRARY names no library: the fields of Redis were NOT looked at")
+	}
+	redis, initialRedis := RedisConfig{}, raw.RedisConfig{}
+	numbered(t, &redis)
+	raw.RedisConfigInit(&initialRedis, uint64(unsafe.Sizeof(initialRedis)))
+	placed, err := redis.place("test")
+	check(t, err)
+	arrived(t, placed, &initialRedis, "")
+}
+
+func TestFieldsOfAttention(t *testing.T) {
+	check(t, raw.Load(""))
+	params := AttentionParams{ALiBiSlopes: make([]float32, 2), SinkLogits: make([]float32, 2), LSE: make([]float32, 6)}
+	numbered(t, &params)
+	params.Mask = make([]uint64, 3*params.MaskWords)
+	initial := raw.AttentionParams{}
+	raw.AttentionParamsInit(&initial, uint64(unsafe.Sizeof(initial)))
+	placed, err := params.place("test", 3, 2)
+	check(t, err)
+	arrived(t, placed, &initial, "")
+
+	sequences := Sequences{QueryHeads: 3, QueryLengths: []uint32{1, 2}, KVLengths: []uint64{4, 5}, BlockTables: make([]uint32, 8), BlockTableStride: 4}
+	list, rows, err := sequences.place("test")
+	check(t, err)
+	arrived(t, list, &raw.AttentionSequences{}, "")
+	if rows != 3 {
+		t.Errorf("%d rows", rows)
+	}
+
+	memory := MemoryOf(make([]byte, 1<<20))
+	view := KVView{K: memory, V: memory}
+	numbered(t, &view)
+	view.KBlockStride, view.KRowStride, view.KHeadStride, view.VBlockStride, view.VRowStride, view.VHeadStride = 21, 22, 23, 24, 25, 26
+	kv, err := view.place("test")
+	check(t, err)
+	arrived(t, kv, &raw.KVView{}, "")
+}
