@@ -1,11 +1,17 @@
 //! Every field that a caller describes arrives in C. The structs are taken apart without `..`, so that
 //! a field that is new in C does not compile until it is looked at here.
+use crate::error::ensure_library;
 use crate::*;
 use std::alloc::System;
 use std::ffi::CStr;
 use std::mem::size_of;
 use std::ptr::null;
 use std::time::Duration;
+
+/// With the feature `dlopen` nothing works before the library was opened.
+fn open_library() {
+    ensure_library().unwrap();
+}
 
 fn bytes<'a>(address: *const std::os::raw::c_void, size: u64) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(address.cast(), size as usize) }
@@ -48,6 +54,7 @@ fn check_prefix(raw: &sys::pkv_prefix_config) {
 
 #[test]
 fn of_a_cache() {
+    open_library();
     let prefix = PrefixConfig::new().eviction(Eviction::LFU).pinned_blocks(3).salt_blocks(4).events(5);
     let config = CacheConfig::with_groups([group(), group()]).storage(Storage::NONE).layout(Layout::PLAIN).block_size(32);
     let config = config.blocks(10).memory_bytes(11).threads(12).isa(Isa::SCALAR).huge_pages(HugePages::OFF).prefault();
@@ -102,6 +109,7 @@ fn of_a_cache() {
 
 #[test]
 fn of_a_session() {
+    open_library();
     let config = SessionConfig::new().priority(-3).reserve_tokens(4).prefix(PrefixUse::MATCH).retention(Retention::HIGH);
     let sys::pkv_session_config { struct_size, priority, reserve_tokens, prefix, retention, salt, salt_size } =
         config.salt(b"a\0b").raw().unwrap();
@@ -112,6 +120,7 @@ fn of_a_session() {
 
 #[test]
 fn of_a_pool() {
+    open_library();
     let config = PoolConfig::new(3).block_size(4).allocator(System);
     let allocator = Some(sys::pkv_allocator { alloc: None, free: None, user: std::ptr::null_mut() });
     let sys::pkv_pool_config { struct_size, blocks, block_size, reserved, allocator: given } = config.raw(&allocator).unwrap();
@@ -121,6 +130,7 @@ fn of_a_pool() {
 
 #[test]
 fn of_a_file() {
+    open_library();
     let config = FileConfig::new().prefix_index().fingerprint(b"a\0b").key(&[7; 20]).not_durable();
     let sys::pkv_file_config { struct_size, prefix_index, fingerprint, fingerprint_size, key, key_size, durable, reserved } =
         config.raw().unwrap();
@@ -130,6 +140,7 @@ fn of_a_file() {
 
 #[test]
 fn of_a_store() {
+    open_library();
     let config = StoreConfig::directory("/a/path").durable().capacity_bytes(3).wait(Duration::from_millis(4));
     let config = config.fingerprint(*b"a\0b").key([7; 20]).buffer_bytes(5).queue_blocks(6);
     let place: *const sys::pkv_store = std::ptr::NonNull::dangling().as_ptr();
@@ -156,6 +167,7 @@ fn of_a_store() {
 
 #[test]
 fn of_attention() {
+    open_library();
     let (slopes, logits, words, mut sums) = ([1.5, 2.5], [3.5, 4.5], [5, 6, 7, 8, 9, 10], [0.0; 6]);
     let params = AttentionParams::new().scale(0.5).window(3).sinks(4).softcap(2.5);
     let params = params.alibi_slopes(&slopes).sink_logits(&logits).mask(&words, 2).not_causal();
