@@ -168,9 +168,9 @@ func (s *Sequences) place(op string) (*raw.AttentionSequences, int, error) {
 	return out, rows, nil
 }
 
-// Attention computes attention over memory and block tables of the caller's: q is [rows][query heads][key dim], out [rows][query heads][value dim],
-// the rows of all sequences. params may be nil. Runs on all processors; nothing is kept. The view of a
-// closed cache is ErrStaleHandle.
+// Attention computes attention over memory and block tables of the caller's: q is [rows][query
+// heads][key dim], out [rows][query heads][value dim], the rows of all sequences. params may be
+// nil. Runs on all processors; nothing is kept. The view of a closed cache is ErrStaleHandle.
 func Attention(view KVView, sequences Sequences, q, out Tensor, params *AttentionParams) error {
 	const op = "attention"
 	if err := raw.Load(""); err != nil {
@@ -178,7 +178,8 @@ func Attention(view KVView, sequences Sequences, q, out Tensor, params *Attentio
 	}
 	for _, memory := range []Memory{view.K, view.V} {
 		if memory.cache != nil {
-			// Close does not come in between. It gives way and never waits, so two locks are no danger.
+			// Close does not come in between. It gives way and never waits, so two locks are no
+			// danger.
 			memory.cache.memory.RLock()
 			defer memory.cache.memory.RUnlock()
 			if _, err := memory.cache.Info(); err != nil {

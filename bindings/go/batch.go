@@ -57,7 +57,8 @@ func (c *Cache) Begin(steps ...Step) (*Batch, error) {
 		return nil, withBlocksShort(err, short)
 	}
 	handle := b.handle
-	runtime.SetFinalizer(b, func(*Batch) { abandon(ending{close: func() raw.Status { return raw.BatchAbort(handle) }}) })
+	e := ending{close: func() raw.Status { return raw.BatchAbort(handle) }}
+	runtime.SetFinalizer(b, func(*Batch) { abandon(e) })
 	return b, nil
 }
 

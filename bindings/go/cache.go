@@ -54,7 +54,8 @@ func NewCache(config CacheConfig) (*Cache, error) {
 	c.shapes = config.shapes()
 	handle, ends := c.handle, c.hooks
 	e := ending{func() raw.Status { return raw.CacheDestroy(handle) }, ends.forget}
-	runtime.SetFinalizer(c, func(*Cache) { go abandon(e) }) // which may wait for a store: other finalizers do not
+	// It may wait for a store, which other finalizers do not have to.
+	runtime.SetFinalizer(c, func(*Cache) { go abandon(e) })
 	return c, nil
 }
 

@@ -13,15 +13,16 @@ type ending struct {
 	release func() // Gives up what C may call until the object is closed; nil: nothing.
 }
 
-// waiting are objects that could not be closed when they were collected: another goroutine was using
-// them. Every later call of the library first tries to close them.
+// waiting are objects that could not be closed when they were collected: another goroutine was
+// using them. Every later call of the library first tries to close them.
 var waiting struct {
 	sync.Mutex
 	endings []ending
 	count   atomic.Int64 // len(endings), for calls that have nothing to do here
 }
 
-// tried tells whether the object is closed now. What belonged to a cache that was closed went with it.
+// tried tells whether the object is closed now. What belonged to a cache that was closed went with
+// it.
 func (e ending) tried() bool {
 	if status := e.close(); status != raw.OK && Status(status) != ErrStaleHandle {
 		return false
@@ -55,8 +56,8 @@ func takeWaiting() []ending {
 	return endings
 }
 
-// closeWaiting closes what can be closed now. A session waits for its batch, so one round may not be
-// enough.
+// closeWaiting closes what can be closed now. A session waits for its batch, so one round may not
+// be enough.
 func closeWaiting() {
 	for progress := true; progress && waiting.count.Load() > 0; {
 		endings := takeWaiting()

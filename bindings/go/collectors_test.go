@@ -14,12 +14,13 @@ import (
 	"pagedkv/internal/raw"
 )
 
-// Objects that are collected where they cannot be closed: while hooks run, while other goroutines use
-// them. The library's next call closes them, and nothing is lost.
+// Objects that are collected where they cannot be closed: while hooks run, while other goroutines
+// use them. The library's next call closes them, and nothing is lost.
 
 func small(t testing.TB, change func(*CacheConfig)) *Cache {
 	t.Helper()
-	config := CacheConfig{Groups: []LayerGroup{{Layers: 1, QueryHeads: 8, KVHeads: 8, KeyDim: 64}}, Blocks: 256, Threads: 2}
+	layers := LayerGroup{Layers: 1, QueryHeads: 8, KVHeads: 8, KeyDim: 64}
+	config := CacheConfig{Groups: []LayerGroup{layers}, Blocks: 256, Threads: 2}
 	if change != nil {
 		change(&config)
 	}
@@ -48,7 +49,8 @@ func opened(t testing.TB, cache *Cache, tokens int) *Session {
 // isEmpty tells whether nothing of the cache is open.
 func isEmpty(cache *Cache) bool {
 	stats, err := cache.Stats()
-	return err == nil && uint64(stats.Sessions+stats.Snapshots+stats.Batches)+stats.UsedBlocks == 0 && waiting.count.Load() == 0
+	open := uint64(stats.Sessions+stats.Snapshots+stats.Batches) + stats.UsedBlocks
+	return err == nil && open == 0 && waiting.count.Load() == 0
 }
 
 // becomes waits until a condition holds that finalizers bring about.
@@ -62,7 +64,8 @@ func becomes(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// forget makes an object of each kind that nobody keeps, and gives the handles of what no cache lists.
+// forget makes an object of each kind that nobody keeps, and gives the handles of what no cache
+// lists.
 func forget(t testing.TB, watched *Cache) (caches []raw.Cache, pool raw.Pool) {
 	t.Helper()
 	session := opened(t, watched, 20)
@@ -136,9 +139,17 @@ func TestWhatIsCollectedInAHookIsClosed(t *testing.T) {
 		name string
 		call func() error
 	}{
-		{"runner", func() error { return batch.Attend(0, Float32(rows), Float32(make([]float32, len(rows))), nil) }},
-		{"writer", func() error { _, err := cache.SaveTo(hook, nil, FileItem{Session: session}); return err }},
-		{"reader", func() error { _, err := Inspect(hook, nil); return err }},
+		{"runner", func() error {
+			return batch.Attend(0, Float32(rows), Float32(make([]float32, len(rows))), nil)
+		}},
+		{"writer", func() error {
+			_, err := cache.SaveTo(hook, nil, FileItem{Session: session})
+			return err
+		}},
+		{"reader", func() error {
+			_, err := Inspect(hook, nil)
+			return err
+		}},
 	} {
 		watched := small(t, nil)
 		caches, pool := forget(t, watched)
@@ -161,7 +172,10 @@ func TestWhatIsAbandonedInAHookIsClosedByTheNextCall(t *testing.T) {
 	hook := writer(func() {
 		refused = append(refused, session.Close(), batch.Abort())
 		abandon(ending{close: func() raw.Status { return raw.SessionClose(session.handle) }})
-		abandon(ending{func() raw.Status { return raw.BatchAbort(batch.handle) }, func() { released++ }})
+		abandon(ending{
+			func() raw.Status { return raw.BatchAbort(batch.handle) },
+			func() { released++ },
+		})
 	})
 	other := small(t, nil)
 	defer other.Close()
@@ -223,8 +237,12 @@ func attend(view KVView) error {
 	for i := range table {
 		table[i] = uint32(i)
 	}
-	sequences := Sequences{QueryHeads: 8, QueryLengths: []uint32{64}, KVLengths: []uint64{512}, BlockTables: table, BlockTableStride: 32}
-	return Attention(view, sequences, Float32(rows[:64*8*64]), Float32(make([]float32, 64*8*64)), nil)
+	sequences := Sequences{
+		QueryHeads: 8, QueryLengths: []uint32{64}, KVLengths: []uint64{512},
+		BlockTables: table, BlockTableStride: 32,
+	}
+	out := make([]float32, 64*8*64)
+	return Attention(view, sequences, Float32(rows[:len(out)]), Float32(out), nil)
 }
 
 func TestAViewKeepsItsCache(t *testing.T) {

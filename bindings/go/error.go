@@ -82,8 +82,9 @@ func (e *Error) Is(target error) bool { return e.Cause != nil && errors.Is(e.Cau
 // Unwrap gives the status, which errors.Is compares.
 func (e *Error) Unwrap() error { return e.Status }
 
-// call runs a function of the library, after what waits to be closed; owner is not finalized before it returned. The sentence belongs to the thread, so the goroutine
-// stays on its thread until that is read.
+// call runs a function of the library, after what waits to be closed; owner is not finalized before
+// it returned. The sentence belongs to the thread, so the goroutine stays on its thread until that
+// is read.
 func call(op string, owner any, function func() raw.Status) error {
 	if !raw.Ready() {
 		if err := raw.Load(""); err != nil {

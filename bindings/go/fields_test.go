@@ -10,7 +10,8 @@ import (
 	"pagedkv/internal/raw"
 )
 
-// Every field that a caller gives arrives in C. A field that is new in C fails here until a config has it.
+// Every field that a caller gives arrives in C. A field that is new in C fails here until a config
+// has it.
 
 // numbered gives each plain field a number or a text of its own; flags are true.
 func numbered(t *testing.T, config any) {
@@ -35,7 +36,8 @@ func numbered(t *testing.T, config any) {
 	}
 }
 
-// arrived compares what is placed for C with what _init gives: each field has to differ, but those left out.
+// arrived compares what is placed for C with what _init gives: each field has to differ, but those
+// left out.
 func arrived(t *testing.T, placed, initial any, leftOut string) {
 	t.Helper()
 	out, before := reflect.ValueOf(placed).Elem(), reflect.ValueOf(initial).Elem()
@@ -149,7 +151,9 @@ func TestFieldsOfStores(t *testing.T) {
 
 func TestFieldsOfAttention(t *testing.T) {
 	check(t, raw.Load(""))
-	params := AttentionParams{ALiBiSlopes: make([]float32, 2), SinkLogits: make([]float32, 2), LSE: make([]float32, 6)}
+	params := AttentionParams{
+		ALiBiSlopes: make([]float32, 2), SinkLogits: make([]float32, 2), LSE: make([]float32, 6),
+	}
 	numbered(t, &params)
 	params.Mask = make([]uint64, 3*params.MaskWords)
 	initial := raw.AttentionParams{}
@@ -158,7 +162,10 @@ func TestFieldsOfAttention(t *testing.T) {
 	check(t, err)
 	arrived(t, placed, &initial, "")
 
-	sequences := Sequences{QueryHeads: 3, QueryLengths: []uint32{1, 2}, KVLengths: []uint64{4, 5}, BlockTables: make([]uint32, 8), BlockTableStride: 4}
+	sequences := Sequences{
+		QueryHeads: 3, QueryLengths: []uint32{1, 2}, KVLengths: []uint64{4, 5},
+		BlockTables: make([]uint32, 8), BlockTableStride: 4,
+	}
 	list, rows, err := sequences.place("test")
 	check(t, err)
 	arrived(t, list, &raw.AttentionSequences{}, "")
@@ -169,7 +176,8 @@ func TestFieldsOfAttention(t *testing.T) {
 	memory := MemoryOf(make([]byte, 1<<20))
 	view := KVView{K: memory, V: memory}
 	numbered(t, &view)
-	view.KBlockStride, view.KRowStride, view.KHeadStride, view.VBlockStride, view.VRowStride, view.VHeadStride = 21, 22, 23, 24, 25, 26
+	view.KBlockStride, view.KRowStride, view.KHeadStride = 21, 22, 23
+	view.VBlockStride, view.VRowStride, view.VHeadStride = 24, 25, 26
 	kv, err := view.place("test")
 	check(t, err)
 	arrived(t, kv, &raw.KVView{}, "")

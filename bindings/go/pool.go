@@ -51,7 +51,8 @@ func NewPool(config PoolConfig) (*Pool, error) {
 		return nil, err
 	}
 	handle := p.handle
-	runtime.SetFinalizer(p, func(*Pool) { abandon(ending{close: func() raw.Status { return raw.PoolDestroy(handle) }}) })
+	e := ending{close: func() raw.Status { return raw.PoolDestroy(handle) }}
+	runtime.SetFinalizer(p, func(*Pool) { abandon(e) })
 	return p, nil
 }
 

@@ -34,7 +34,8 @@ type Session struct {
 
 func newSession(cache *Cache, handle raw.Session) *Session {
 	s := &Session{handle: handle, cache: cache}
-	runtime.SetFinalizer(s, func(*Session) { abandon(ending{close: func() raw.Status { return raw.SessionClose(handle) }}) })
+	e := ending{close: func() raw.Status { return raw.SessionClose(handle) }}
+	runtime.SetFinalizer(s, func(*Session) { abandon(e) })
 	return s
 }
 

@@ -19,7 +19,8 @@ func (s *Session) Snapshot() (*Snapshot, error) {
 		return nil, err
 	}
 	frozen := &Snapshot{handle: handle, cache: s.cache}
-	runtime.SetFinalizer(frozen, func(*Snapshot) { abandon(ending{close: func() raw.Status { return raw.SnapshotClose(handle) }}) })
+	e := ending{close: func() raw.Status { return raw.SnapshotClose(handle) }}
+	runtime.SetFinalizer(frozen, func(*Snapshot) { abandon(e) })
 	return frozen, nil
 }
 

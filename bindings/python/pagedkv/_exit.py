@@ -17,7 +17,8 @@ _caches: weakref.WeakSet[Handle] = weakref.WeakSet()
 
 
 def close_at_exit(cache: Handle) -> None:
-    """Python ends a thread that comes into it while it ends itself: those of a cache have to be gone by then."""
+    """Python ends a thread that comes into it while it ends itself, so those of a cache have to be
+    gone by then."""
     _caches.add(cache)
 
 

@@ -78,7 +78,8 @@ def _check_version(path: str, text: str) -> None:
 
 
 def library() -> Library:
-    """The library: $PAGEDKV_LIBRARY; else the one in this package; else where the dynamic linker or pkg-config finds it.
+    """The library: $PAGEDKV_LIBRARY; else the one in this package; else where the dynamic linker or
+    pkg-config finds it.
 
     Objects that could not be closed when they were collected are closed first, if they can be now.
     """

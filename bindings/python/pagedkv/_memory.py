@@ -11,7 +11,8 @@ from .errors import MisuseError
 
 
 class Memory:
-    """Keeps a cache from being closed while a call reads its memory, and calls from reading one that is closed.
+    """Keeps a cache from being closed while a call reads its memory, and calls from reading the memory
+    of a closed one.
 
     Readers and closers announce themselves before they look for the other, so that never do both
     miss the other; at times both give way. There is no lock that a fork() could leave locked for

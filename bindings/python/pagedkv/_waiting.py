@@ -21,8 +21,8 @@ class Ending(NamedTuple):
     """It is not closed while Python collects, because the thread may hold a lock that closing needs."""
 
 
-# By handle. The collector may run these functions in the middle of each other and in any thread, and
-# fork() may come at any time. So there is no lock, and each step is one operation of a dict.
+# By handle. The collector may run these functions in the middle of each other and in any thread,
+# and fork() may come at any time. So there is no lock, and each step is one operation of a dict.
 waiting: dict[int, Ending] = {}
 
 

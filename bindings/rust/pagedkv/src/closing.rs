@@ -1,6 +1,6 @@
-//! What is to be closed and could not be yet: in a hook no call works, and another thread may be using
-//! the object. Such objects wait here, together with all that C may still call. Every later call of the
-//! library first tries to close them.
+//! What is to be closed and could not be yet: in a hook no call works, and another thread may be
+//! using the object. Such objects wait here, together with all that C may still call. Every later
+//! call of the library first tries to close them.
 use crate::error::Status;
 use crate::hooks::{contained, Hooks};
 use crate::sys;
@@ -38,7 +38,8 @@ impl Ending {
     }
 }
 
-/// A list that threads push to one by one and take as a whole. There is no lock that a fork could leave locked for ever.
+/// A list that threads push to one by one and take as a whole. There is no lock that a fork could
+/// leave locked for ever.
 static WAITING: AtomicPtr<Ending> = AtomicPtr::new(null_mut());
 
 fn wait(ending: Box<Ending>) {
@@ -54,7 +55,8 @@ fn wait(ending: Box<Ending>) {
     }
 }
 
-/// Closes an object that nobody uses any more, now if possible, else at a later call of the library.
+/// Closes an object that nobody uses any more, now if possible, else at a later call of the
+/// library.
 pub(crate) fn close(handle: Handle, hooks: Hooks) {
     let ending = Ending { handle, _hooks: hooks, next: null_mut() };
     if !ending.close() {

@@ -1,5 +1,5 @@
-//! Every field that a caller describes arrives in C. The structs are taken apart without `..`, so that
-//! a field that is new in C does not compile until it is looked at here.
+//! Every field that a caller describes arrives in C. The structs are taken apart without `..`, so
+//! that a field that is new in C does not compile until it is looked at here.
 use crate::error::ensure_library;
 use crate::*;
 use std::alloc::System;

@@ -97,8 +97,8 @@ impl Bin {
         self.dropped.fetch_add(rubbish.len(), Ordering::Relaxed);
     }
 
-    /// Calls the library with rubbish of each kind in the bin. A hook has to empty it, and all of it
-    /// has to be closed then.
+    /// Calls the library with rubbish of each kind in the bin. A hook has to empty it, and all of
+    /// it has to be closed then.
     fn check(&self, call: impl FnOnce()) {
         let (watched, bytes) = (Cache::new(&config()).unwrap(), Arc::new(AtomicIsize::new(0)));
         *self.rubbish.lock().unwrap() = one_of_each(&watched, &bytes);
@@ -305,8 +305,8 @@ fn children_drop_what_they_inherit() {
     assert_eq!(bytes.load(Ordering::Relaxed), 0);
 }
 
-/// Threads that drop objects of every kind while others look into all sessions, which are busy meanwhile.
-/// PAGEDKV_ROUNDS says how often; README.md has the command.
+/// Threads that drop objects of every kind while others look into all sessions, which are busy
+/// meanwhile. PAGEDKV_ROUNDS says how often; README.md has the command.
 #[test]
 fn many_threads_that_drop_everything() {
     let _alone = alone();
@@ -325,7 +325,8 @@ fn many_threads_that_drop_everything() {
     }
 }
 
-/// Another thread that looks into all sessions makes calls of this one BUSY. What came of them is dropped.
+/// Another thread that looks into all sessions makes calls of this one BUSY. What came of them is
+/// dropped.
 fn work(cache: &Cache, bytes: &Arc<AtomicIsize>, kind: usize) {
     let busy = |error: Error| assert_eq!(error.status(), Status::BUSY, "{error}");
     let mut session = cache.open_session().unwrap();

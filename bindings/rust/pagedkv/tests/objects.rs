@@ -493,7 +493,8 @@ fn a_runner_that_panics_does_no_harm() {
     // A task that is none: its worker is free again.
     assert_eq!(with_runner(|tasks| tasks.run(tasks.count(), 0)).0, alone);
     assert_eq!(with_runner(|tasks| tasks.run(0, 2)).0, alone);
-    // A task for the second time by the same worker, and a panic that panics again when it is dropped.
+    // A task for the second time by the same worker, and a panic that panics again when it is
+    // dropped.
     struct Again;
     impl Drop for Again {
         fn drop(&mut self) {
