@@ -141,11 +141,15 @@ func TestFieldsOfStores(t *testing.T) {
 	if raw.LoadRedis() != nil {
 		t.Skip("PAGEDKV_REDIS_LIBRARY names no library: the fields of Redis were NOT looked at")
 	}
-	redis, initialRedis := RedisConfig{}, raw.RedisConfig{}
+	redis, initialRedis := RedisConfig{TLS: &TLSConfig{}}, raw.RedisConfig{}
 	numbered(t, &redis)
+	numbered(t, redis.TLS)
 	raw.RedisConfigInit(&initialRedis, uint64(unsafe.Sizeof(initialRedis)))
-	placed, err := redis.place("test")
+	placed, texts, err := redis.place("test")
 	check(t, err)
+	if len(texts) != 9 {
+		t.Errorf("%d texts are wiped", len(texts))
+	}
 	arrived(t, placed, &initialRedis, "")
 }
 

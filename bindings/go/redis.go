@@ -45,9 +45,11 @@ func ended(op, name, given string) ([]byte, error) {
 }
 
 // wipe leaves no second copy of a password; the first is the caller's string.
-func wipe(bytes []byte) {
-	for i := range bytes {
-		bytes[i] = 0
+func wipe(texts [][]byte) {
+	for _, text := range texts {
+		for i := range text {
+			text[i] = 0
+		}
 	}
 }
 
@@ -57,7 +59,8 @@ func (c *RedisConfig) open(op string) (raw.Store, error) {
 	if err := raw.LoadRedis(); err != nil {
 		return store, err
 	}
-	given, err := c.place(op)
+	given, texts, err := c.place(op)
+	defer wipe(texts) // C has copied what it keeps
 	if err != nil {
 		return store, err
 	}
@@ -69,8 +72,10 @@ func (c *RedisConfig) open(op string) (raw.Store, error) {
 	return store, nil
 }
 
-func (c *RedisConfig) place(op string) (*raw.RedisConfig, error) {
+// place gives the config of C, and the texts that it points to, also where one cannot be.
+func (c *RedisConfig) place(op string) (*raw.RedisConfig, [][]byte, error) {
 	given := &raw.RedisConfig{}
+	var copies [][]byte
 	raw.RedisConfigInit(given, uint64(unsafe.Sizeof(*given)))
 	texts := []struct {
 		out         **byte
@@ -93,11 +98,11 @@ func (c *RedisConfig) place(op string) (*raw.RedisConfig, error) {
 	for _, text := range texts {
 		bytes, err := ended(op, text.name, text.given)
 		if err != nil {
-			return nil, err
+			return nil, copies, err
 		}
 		if bytes != nil {
 			*text.out = &bytes[0]
-			defer wipe(bytes) // C has copied what it keeps
+			copies = append(copies, bytes)
 		}
 	}
 	given.TTLSeconds = uint32((uint64(milliseconds(c.TTL)) + 999) / 1000)
@@ -111,5 +116,5 @@ func (c *RedisConfig) place(op string) (*raw.RedisConfig, error) {
 		given.PipelineBytes = c.PipelineBytes
 	}
 	given.ConnectLater = flag(c.ConnectLater)
-	return given, nil
+	return given, copies, nil
 }

@@ -72,7 +72,8 @@ PKV_API pkv_status pkv_store_prefetch(pkv_cache cache, const void* salt, size_t 
 PKV_API pkv_status pkv_store_prefetch_session(pkv_session session);
 
 /**
- * Waits until no prefetch of the text, or of one with which it agrees as far as both go, is under way, at most timeout_ms. *cached: its tokens that are in memory now, in
+ * Waits until no prefetch of the text, or of one with which it agrees as far as both go, is under
+ * way that was not given up, at most timeout_ms. *cached: its tokens that are in memory now, in
  * whole blocks. Statuses: UNSUPPORTED, TOO_LARGE (salt). Since 0.1.
  */
 PKV_API pkv_status pkv_store_wait(pkv_cache cache, const void* salt, size_t salt_size, size_t n, const int32_t* tokens, uint32_t timeout_ms,

@@ -210,7 +210,7 @@ def test_every_struct_of_the_caller_is_asked_for() -> None:
 
 
 def test_every_field_of_redis_arrives(monkeypatch: Patch) -> None:
-    texts = {"servers": "host:1", "user": "me", "password": "word", "key_prefix": "p:"}
+    texts = {name: f"text {name}" for name, kind, *_ in RedisConfig._fields_ if kind is ctypes.c_char_p}
     names = [name for name, *_ in RedisConfig._fields_ if name not in SIZES | set(texts)]
     given: Fields = {name: 3 + i for i, name in enumerate(names)}
     together = redis(monkeypatch, **given, **texts)

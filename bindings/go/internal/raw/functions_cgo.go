@@ -935,8 +935,8 @@ func StorePrefetchSession(session Session) Status {
 }
 
 // StoreWait is pkv_store_wait. Waits until no prefetch of the text, or of one with which it agrees as far as both go, is under
-// way, at most timeout_ms. *cached: its tokens that are in memory now, in whole blocks. Statuses: UNSUPPORTED, TOO_LARGE
-// (salt). Since 0.1.
+// way that was not given up, at most timeout_ms. *cached: its tokens that are in memory now, in whole blocks. Statuses:
+// UNSUPPORTED, TOO_LARGE (salt). Since 0.1.
 func StoreWait(cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, timeoutMs uint32, cached *uint64) Status {
 	return Status(C.go_pkv_store_wait(C.uintptr_t(cache), salt, C.size_t(saltSize), C.size_t(n), (*C.int32_t)(unsafe.Pointer(tokens)), C.uint32_t(timeoutMs), (*C.uint64_t)(unsafe.Pointer(cached))))
 }

@@ -1249,9 +1249,9 @@ macro_rules! for_each_function {
             /// The same for what a suspended session is going to compute again. One that is not suspended has nothing to be
             /// read. Statuses: as above, BUSY. Since 0.1.
             fn pkv_store_prefetch_session(session: pkv_session) -> pkv_status;
-            /// Waits until no prefetch of the text, or of one with which it agrees as far as both go, is under way, at most
-            /// timeout_ms. \*cached: its tokens that are in memory now, in whole blocks. Statuses: UNSUPPORTED, TOO_LARGE
-            /// (salt). Since 0.1.
+            /// Waits until no prefetch of the text, or of one with which it agrees as far as both go, is under way that was not
+            /// given up, at most timeout_ms. \*cached: its tokens that are in memory now, in whole blocks. Statuses:
+            /// UNSUPPORTED, TOO_LARGE (salt). Since 0.1.
             fn pkv_store_wait(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize, tokens: *const i32, timeout_ms: u32, cached: *mut u64) -> pkv_status;
             /// Gives up the prefetches that pkv_store_wait would wait for. Statuses: as above. Since 0.1.
             fn pkv_store_cancel(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize, tokens: *const i32) -> pkv_status;

@@ -273,6 +273,8 @@ mod tests {
         let config = RedisConfig::new("host:1").user("me").password("word").key_prefix("p:").ttl(Duration::from_secs(3));
         let config = config.connect_timeout(Duration::from_millis(4)).command_timeout(Duration::from_millis(5));
         let config = config.pipeline_bytes(6).connect_later();
+        let tls = TlsConfig::new().ca_file("ca").ca_directory("cas").identity("mine", "key").server_name("name");
+        let config = config.tls(tls.insecure_no_verify());
         let check = |raw: &pkv_redis_config| {
             // Without `..`, so that a new field has to be looked at here.
             let pkv_redis_config {
@@ -286,11 +288,21 @@ mod tests {
                 key_prefix,
                 pipeline_bytes,
                 connect_later,
+                tls,
+                tls_ca_file,
+                tls_ca_directory,
+                tls_certificate_file,
+                tls_key_file,
+                tls_server_name,
+                tls_insecure_no_verify,
                 reserved,
             } = *raw;
             let text = |address| unsafe { CStr::from_ptr(address) }.to_str().unwrap();
             assert_eq!([servers, user, password, key_prefix].map(text), ["host:1", "me", "word", "p:"]);
             assert_eq!((connect_timeout_ms, command_timeout_ms, ttl_seconds, pipeline_bytes, connect_later), (4, 5, 3, 6, 1));
+            let files = [tls_ca_file, tls_ca_directory, tls_certificate_file, tls_key_file, tls_server_name];
+            assert_eq!(files.map(text), ["ca", "cas", "mine", "key", "name"]);
+            assert_eq!((tls, tls_insecure_no_verify), (1, 1));
             assert_eq!((struct_size as usize, reserved), (std::mem::size_of_val(raw), 0));
             Ok(())
         };
