@@ -8,6 +8,7 @@
 
 #include "base/made_once.h"
 #include "base/os.h"
+#include "base/parallel_tasks.h"
 
 namespace pkv {
 
@@ -69,6 +70,16 @@ void Workers::run(size_t n, Call task, const void* context) {
           tbb::simple_partitioner());
     });
   });
+}
+
+void Workers::help(const std::shared_ptr<Tasks>& tasks) noexcept {
+  if (!arena_ || arena_->epoch != os::fork_epoch()) return;
+  try {
+    for (size_t i = 1; i < std::min<size_t>(threads_, tasks->n + 1); i++)
+      arena_->arena.enqueue([tasks] { tasks->work(); });
+  } catch (...) {
+    // No memory: whoever waits for the tasks runs them.
+  }
 }
 
 Workers& default_workers() {

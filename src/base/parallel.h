@@ -3,7 +3,9 @@
 
 #include <pagedkv/common.h>
 
+#include <atomic>
 #include <cstddef>
+#include <exception>
 #include <memory>
 
 namespace pkv {
@@ -26,15 +28,42 @@ class Workers {
   }
 
  private:
+  friend class Beside;
   using Call = void (*)(const void*, size_t, unsigned);
   void run(size_t n, Call task, const void* context);
   void run_by_caller(size_t n, Call task, const void* context) const;
   void run_on_new_threads(size_t n, Call task, const void* context) const;
+  struct Tasks;
+  // Threads of the arena, as far as some are free, begin to work through the tasks. Returns at once.
+  void help(const std::shared_ptr<Tasks>& tasks) noexcept;
 
   struct Arena;
   const pkv_runner runner_;
   const unsigned threads_;
   std::unique_ptr<Arena> arena_;
+};
+
+// Tasks of an index that run while the thread that made them does something else, which may block: a read from a pipe,
+// say. They compute and never block, so no thread of the arena is ever kept waiting. Where there are no other threads
+// (one thread, or a caller's runner, which returns only when all is done), finish() runs them all.
+class Beside {
+ public:
+  // task(i) for every i in [0, n); `task` must live until finish() or the end of this object.
+  template <class Task>
+  Beside(Workers& workers, size_t n, const Task& task)
+      : Beside(workers, n, [](const void* context, size_t i, unsigned) { (*static_cast<const Task*>(context))(i); }, &task) {}
+  ~Beside();  // waits for the tasks that were begun; the others never are
+  Beside(const Beside&) = delete;
+  Beside& operator=(const Beside&) = delete;
+
+  // Takes part in what is left to do and waits for the rest. Throws what the first task threw that failed.
+  void finish();
+
+ private:
+  Beside(Workers& workers, size_t n, Workers::Call task, const void* context);
+
+  Workers& workers_;
+  const std::shared_ptr<Workers::Tasks> tasks_;  // also of threads that come too late to find a task
 };
 
 // All processors, made at first use and never destroyed: for calls that belong to no cache.

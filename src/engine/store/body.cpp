@@ -31,13 +31,14 @@ struct BodyReader::Window {
   size_t pieces() const { return ceil_div(size, piece_bytes); }
   unsigned char* data() { return bytes.data() + longest; }
   const unsigned char* data() const { return bytes.data() + longest; }
+  // What tiles that begin in the window before have of it.
+  void put_behind(const Window& before) { std::memcpy(bytes.data(), before.bytes.data() + before.size, longest); }
 
   size_t longest;
   std::vector<unsigned char> bytes;
   uint64_t begin = 0;
   size_t size = 0;
-  bool checked = false;
-  std::array<Tag, window_pieces + 1> tags;  // the one before, then that of each piece
+  std::array<Tag, window_pieces + 1> tags{};  // the one before, then that of each piece
 };
 
 BodyReader::BodyReader(Source& source, const Tagger& tagger, uint64_t body) : source_(&source), tagger_(tagger), left_(body), last_(tagger.last()) {}
@@ -69,44 +70,44 @@ void BodyReader::read(void* to, size_t n) {
   }
 }
 
-void BodyReader::fill(Window& window, const Window& before) {
-  window.begin = before.begin + before.size;
+void BodyReader::fill(Window& window, uint64_t begin) {
+  window.begin = begin;
   window.size = 0;
-  window.checked = false;
-  window.tags[0] = before.tags[before.checked ? 0 : before.pieces()];
-  std::memcpy(window.bytes.data(), before.bytes.data() + before.size, window.longest);
+  window.tags[0] = last_;
   for (size_t i = 0; i < window_pieces && left_ > 0; i++) {
     const size_t n = static_cast<size_t>(std::min<uint64_t>(left_, piece_bytes));
     unsigned char* const to = window.data() + window.size;
     read_piece(to, n);
     std::copy_n(to + n, tag_bytes, window.tags[i + 1].begin());
+    last_ = window.tags[i + 1];
     window.size += n;
   }
 }
 
 void BodyReader::check(const Window& window, size_t piece) const {
   const std::span bytes(window.data() + piece * piece_bytes, piece_size(window.size, piece));
-  if (!window.checked && !tagger_.check_after(window.tags[piece], bytes, window.tags[piece + 1])) fail_check(bytes.size());
+  if (!tagger_.check_after(window.tags[piece], bytes, window.tags[piece + 1])) fail_check(bytes.size());
 }
 
+// Three windows go round: this thread reads one while others check the one before and take the one before that.
 void BodyReader::read_rest(Workers& workers, size_t longest, const Take& take) {
   const size_t room = static_cast<size_t>(std::min<uint64_t>(window_bytes, std::max<uint64_t>(left_, piece_.size() - at_)));
-  Window now(longest, room), next(longest, room);
-  now.size = piece_.size() - at_;
-  now.checked = true;
-  now.tags[0] = last_;
-  std::copy(piece_.begin() + static_cast<std::ptrdiff_t>(at_), piece_.end(), now.data());
+  Window filled(longest, room), checked(longest, room), taken(longest, room);
+  taken.size = piece_.size() - at_;
+  std::copy(piece_.begin() + static_cast<std::ptrdiff_t>(at_), piece_.end(), taken.data());
   at_ = piece_.size();
-  while (now.size > 0 || left_ > 0) {
-    const bool beside = source_->any_thread() && left_ > 0;
-    if (!beside) fill(next, now);
-    workers.for_each(beside + now.pieces(), [&](size_t i, unsigned) {
-      if (beside && i == 0) return fill(next, now);
-      const size_t piece = i - beside, first = piece * piece_bytes;
-      check(now, piece);
-      take(now.begin + first, now.begin + first + piece_size(now.size, piece), now.data() + first);
-    });
-    std::swap(now, next);
+  for (uint64_t end = taken.size; taken.size + checked.size + left_ > 0; end += checked.size) {
+    const auto task = [&](size_t i) {
+      if (i < checked.pieces()) return check(checked, i);
+      const size_t piece = i - checked.pieces(), first = piece * piece_bytes;
+      take(taken.begin + first, taken.begin + first + piece_size(taken.size, piece), taken.data() + first);
+    };
+    Beside tasks(workers, checked.pieces() + taken.pieces(), task);
+    fill(filled, end);
+    tasks.finish();
+    checked.put_behind(taken);
+    std::swap(taken, checked);
+    std::swap(checked, filled);
   }
 }
 
@@ -139,7 +140,7 @@ void FileWriter::write(const Window& window) {
   }
 }
 
-// Three windows go round: one is filled while the one before is tagged and the one before that is written.
+// Three windows go round: others fill one and tag the one before, while this thread writes the one before that.
 void FileWriter::write(std::span<const unsigned char> header, uint64_t bytes, Workers& workers, size_t longest, const Put& put) {
   const size_t room = static_cast<size_t>(std::min<uint64_t>(window_bytes, bytes)) + longest;
   Window filled(room), tagged(room), written(room);
@@ -147,14 +148,15 @@ void FileWriter::write(std::span<const unsigned char> header, uint64_t bytes, Wo
   for (uint64_t begin = 0; begin < bytes || tagged.size + written.size > 0;) {
     filled.size = static_cast<size_t>(std::min<uint64_t>(window_bytes, bytes - begin));
     std::memcpy(filled.bytes.data(), tagged.bytes.data() + tagged.size, longest);
-    const size_t writes = sink_.any_thread() && written.size > 0, tags = tagged.size > 0;
-    if (writes == 0) write(written);
-    workers.for_each(writes + tags + filled.pieces(), [&](size_t i, unsigned) {
-      if (i < writes) return write(written);
-      if (i < writes + tags) return tag(tagged);
-      const size_t first = (i - writes - tags) * piece_bytes, n = std::min(piece_bytes, filled.size - first);
+    const size_t tags = tagged.size > 0;
+    const auto task = [&](size_t i) {
+      if (i < tags) return tag(tagged);
+      const size_t first = (i - tags) * piece_bytes, n = std::min(piece_bytes, filled.size - first);
       put(begin + first, begin + first + n, filled.bytes.data() + first);
-    });
+    };
+    Beside tasks(workers, tags + filled.pieces(), task);
+    write(written);
+    tasks.finish();
     begin += filled.size;
     std::swap(written, tagged);
     std::swap(tagged, filled);

@@ -1,5 +1,6 @@
-// The body of a file, moved a window of pieces at a time: while one thread reads or writes a window, the others work on the one beside it. What
-// belongs together may lie across the ends of pieces and windows.
+// The body of a file, moved a window of pieces at a time: while the calling thread reads or writes a window, others work
+// on the ones beside it. Only the calling thread ever waits for the stream, and never inside the arena or a runner, so
+// that a pipe nobody drains stops no step. What belongs together may lie across the ends of pieces and windows.
 #pragma once
 
 #include <functional>
@@ -28,7 +29,7 @@ class BodyReader {
   struct Window;
   void read_piece(unsigned char* to, size_t n);
   void refill();
-  void fill(Window& window, const Window& before);
+  void fill(Window& window, uint64_t begin);
   void check(const Window& window, size_t piece) const;
 
   Source* source_;

@@ -105,7 +105,6 @@ class HookSource final : public Source {
   size_t read(void* to, size_t n) override {
     return call_for_all(n, "read", [&](size_t at, size_t rest) { return stream_.read(stream_.user, static_cast<char*>(to) + at, rest); });
   }
-  bool any_thread() const override { return false; }
 
  private:
   const pkv_stream stream_;
@@ -118,7 +117,6 @@ class HookSink final : public Sink {
     const auto call = [&](size_t at, size_t rest) { return stream_.write(stream_.user, static_cast<const char*>(from) + at, rest); };
     if (call_for_all(n, "write", call) < n) fail(PKV_IO, "the caller's write function takes no more bytes");
   }
-  bool any_thread() const override { return false; }
 
  private:
   const pkv_stream stream_;

@@ -20,8 +20,6 @@ class Source {
   // Whether it can be read again, and that.
   virtual bool can_rewind() const { return false; }
   virtual void rewind() {}
-  // Whether another thread than the caller's may read, one at a time.
-  virtual bool any_thread() const { return true; }
 };
 
 class Sink {
@@ -32,7 +30,6 @@ class Sink {
   virtual void write(const void* from, size_t n) = 0;
   // All is there: only now it counts.
   virtual void commit() {}
-  virtual bool any_thread() const { return true; }
 };
 
 // The stream has the size of this build. Throw INVALID_ARGUMENT, IO.
