@@ -55,20 +55,11 @@ class Items {
   std::vector<Frozen> frozen_;
 };
 
-// Handles for sessions, all or none.
-std::vector<uint64_t> adopt_all(std::vector<std::unique_ptr<Session>>& sessions, uint64_t cache) {
-  std::vector<uint64_t> handles;
+// Handles for sessions, which nobody can use yet.
+std::vector<NewHandle> prepare_handles(std::span<const std::unique_ptr<Session>> sessions, uint64_t cache) {
+  std::vector<NewHandle> handles;
   handles.reserve(sessions.size());
-  try {
-    for (std::unique_ptr<Session>& session : sessions) handles.push_back(adopt(Kind::session, std::move(session), cache));
-  } catch (...) {
-    for (const uint64_t handle : handles) {
-      Lease lease(handle, Kind::session, Access::close);
-      delete &lease.object<Session>();
-      lease.retire();
-    }
-    throw;
-  }
+  for (const std::unique_ptr<Session>& session : sessions) handles.emplace_back(Kind::session, session.get(), cache);
   return handles;
 }
 
@@ -108,11 +99,13 @@ pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config, const p
     const pkv_file_config known = read_config(config);
     const std::unique_ptr<Source> source = open_source(read_stream(from));
     Loaded loaded(lease.object<Cache>(), options_of(known), *source, capacity, &found);
-    std::vector<Session*> opened;
-    for (const auto& session : loaded.sessions) opened.push_back(session.get());
-    const std::vector<uint64_t> handles = adopt_all(loaded.sessions, bits(cache));
-    loaded.publish(opened);
-    for (size_t i = 0; i < handles.size(); i++) sessions[i] = handle_from<pkv_session>(handles[i]);
+    std::vector<NewHandle> handles = prepare_handles(loaded.sessions, bits(cache));
+    // Nothing below fails, and nothing changes a session once its handle is open: another thread may find it at once.
+    loaded.publish();
+    for (size_t i = 0; i < handles.size(); i++) {
+      sessions[i] = handle_from<pkv_session>(handles[i].open());
+      loaded.sessions[i].release();
+    }
     if (labels != nullptr) std::copy(loaded.labels.begin(), loaded.labels.end(), labels);
   });
   if (status == PKV_OK || (status == PKV_BUFFER_TOO_SMALL && count != nullptr)) *count = found;

@@ -345,20 +345,34 @@ void Lease::hold_for(uint64_t batch) noexcept {
   slot->word.store((handle_ >> 32) << 32 | live | held, std::memory_order_release);
 }
 
-uint64_t add_handle(Kind kind, void* object, uint64_t parent) {
-  Slot* const slot = table().take(is_striped(kind));
-  if (is_striped(kind) && !prepare_stripes(*slot)) {
-    table().give_back(slot);
+NewHandle::NewHandle(Kind kind, void* object, uint64_t parent) : slot_(table().take(is_striped(kind))) {
+  if (is_striped(kind) && !prepare_stripes(*slot_)) {
+    table().give_back(slot_);
     throw std::bad_alloc();
   }
-  slot->kind.store(kind, std::memory_order_relaxed);
-  slot->object = object;
-  slot->epoch.store(os::fork_epoch(), std::memory_order_relaxed);
-  slot->parent.store(parent, std::memory_order_release);  // as at the end of the slot's life before
+  slot_->kind.store(kind, std::memory_order_relaxed);
+  slot_->object = object;
+  slot_->epoch.store(os::fork_epoch(), std::memory_order_relaxed);
+  slot_->parent.store(parent, std::memory_order_release);  // as at the end of the slot's life before
+}
+
+NewHandle::NewHandle(NewHandle&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)) {}
+
+NewHandle::~NewHandle() {
+  if (slot_ == nullptr) return;
+  slot_->parent.store(0, std::memory_order_release);
+  table().give_back(slot_);
+}
+
+uint64_t NewHandle::open() noexcept {
+  Slot* const slot = std::exchange(slot_, nullptr);
   const uint64_t word = slot->word.load(std::memory_order_relaxed) | live;
+  // Release: who finds the handle sees all that was done to the object.
   slot->word.store(word, std::memory_order_release);
   return handle_of(*slot, word);
 }
+
+uint64_t add_handle(Kind kind, void* object, uint64_t parent) { return NewHandle(kind, object, parent).open(); }
 
 void unhold(uint64_t session) noexcept {
   table().at(session & no_index)->word.fetch_and(~held, std::memory_order_release);

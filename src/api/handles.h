@@ -67,7 +67,22 @@ class Lease {
   std::atomic<uint64_t>* count_ = nullptr;  // of the stripe this reader is counted in
 };
 
-// A new handle for an object; parent is the handle of its cache, 0 for none. Throws bad_alloc.
+// A handle to be. Nobody can use or find it before open(), which cannot fail: so whoever has several objects to hand out
+// finishes all of them first. One that is dropped before that never was.
+class NewHandle {
+ public:
+  // parent: the handle of the object's cache, 0 for none. Throws bad_alloc.
+  NewHandle(Kind kind, void* object, uint64_t parent);
+  NewHandle(NewHandle&& other) noexcept;
+  NewHandle(const NewHandle&) = delete;
+  ~NewHandle();
+  uint64_t open() noexcept;
+
+ private:
+  Slot* slot_;
+};
+
+// A new handle for an object, open at once. Throws bad_alloc.
 uint64_t add_handle(Kind kind, void* object, uint64_t parent);
 
 // Ends the hold of a batch on a session.

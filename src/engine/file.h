@@ -44,8 +44,8 @@ class Loaded {
   std::vector<std::unique_ptr<Session>> sessions;
   std::vector<uint64_t> labels;
 
-  // What cannot fail any more: the prefix index gets what the file has for it. The sessions are those of above.
-  void publish(std::span<Session* const> opened) noexcept;
+  // What cannot fail any more: the prefix index gets what the file has for it.
+  void publish() noexcept;
 
  private:
   std::vector<bool> publishes_;

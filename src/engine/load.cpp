@@ -344,11 +344,11 @@ Loaded::Loaded(Cache& cache, const FileOptions& options, Source& source, size_t 
   for (size_t i = *count; i < contents.size(); i++) entries_.push_back(std::move(contents[i]));
 }
 
-void Loaded::publish(std::span<Session* const> opened) noexcept {
+void Loaded::publish() noexcept {
   // As if sessions with these texts had ended, one after another.
   for (Content& entry : entries_) Session(std::move(entry), 0, true);
-  for (size_t i = 0; i < opened.size(); i++)
-    if (publishes_[i]) opened[i]->start_publishing();
+  for (size_t i = 0; i < sessions.size(); i++)
+    if (publishes_[i]) sessions[i]->start_publishing();
 }
 
 }  // namespace pkv
