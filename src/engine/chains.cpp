@@ -18,21 +18,21 @@ uint32_t ChainBuilder::add(const Content& content) {
       const Sequence& sequence = content.sequences()[g];
       places[g] = {sequence.blocks()[i], tensors_ ? &sequence : nullptr};
     }
-    at = step(at, text.subspan(first, std::min<size_t>(block_size_, text.size() - first)), places);
+    at = step(at, text.subspan(first, std::min<size_t>(block_size_, text.size() - first)), places, any_salt);
   }
   return at;
 }
 
-uint32_t ChainBuilder::add(uint32_t after, Tokens text, std::span<const Block> blocks) {
+uint32_t ChainBuilder::add(uint32_t after, Tokens text, std::span<const Block> blocks, uint32_t salt) {
   std::vector<Place> places(groups_.size());
   for (size_t first = 0; first < text.size(); first += block_size_, blocks = blocks.subspan(groups_.size())) {
     for (size_t g = 0; g < groups_.size(); g++) places[g] = {blocks[g], nullptr};
-    after = step(after, text.subspan(first, block_size_), places);
+    after = step(after, text.subspan(first, block_size_), places, salt);
   }
   return after;
 }
 
-uint32_t ChainBuilder::step(uint32_t after, Tokens tokens, std::span<const Place> places) {
+uint32_t ChainBuilder::step(uint32_t after, Tokens tokens, std::span<const Place> places, uint64_t salt) {
   uint64_t hash;
   hash_blocks(tokens, after, std::span(&hash, 1));
   const auto [first, last] = by_tokens_.equal_range(hash);
@@ -40,20 +40,21 @@ uint32_t ChainBuilder::step(uint32_t after, Tokens tokens, std::span<const Place
     Node& node = nodes_[each->second];
     if (node.parent != after || !std::equal(tokens.begin(), tokens.end(), node.tokens.begin(), node.tokens.end())) continue;
     const std::span<Place> known = places_of(each->second);
-    bool fits = true;
+    bool fits = salt == any_salt || node.salt == any_salt || node.salt == salt;
     for (size_t g = 0; g < groups_.size(); g++)
       fits = fits && (known[g].block == places[g].block || known[g].block == no_block || places[g].block == no_block);
     if (!fits) continue;
+    if (salt != any_salt) node.salt = salt;
     for (size_t g = 0; g < groups_.size(); g++)
       if (known[g].block == no_block) known[g] = places[g];
     return each->second;
   }
-  return make(after, tokens, places, hash);
+  return make(after, tokens, places, salt, hash);
 }
 
-uint32_t ChainBuilder::make(uint32_t after, Tokens tokens, std::span<const Place> places, uint64_t hash) {
+uint32_t ChainBuilder::make(uint32_t after, Tokens tokens, std::span<const Place> places, uint64_t salt, uint64_t hash) {
   const uint32_t node = static_cast<uint32_t>(nodes_.size());
-  nodes_.push_back({after, 0, none, tokens});
+  nodes_.push_back({after, 0, none, salt, tokens});
   places_.insert(places_.end(), places.begin(), places.end());
   by_tokens_.emplace(hash, node);
   if (after != beginning) nodes_[after].children++;

@@ -70,7 +70,7 @@ void add_entries(const PrefixImage& image, ChainBuilder& builder, Salts& salts, 
   std::vector<uint64_t> lengths;
   for (const PrefixImage::Part& part : image.parts()) {
     const bool first = part.parent == PrefixImage::no_parent;
-    part_ends.push_back(builder.add(first ? ChainBuilder::beginning : part_ends[part.parent], part.tokens, part.blocks));
+    part_ends.push_back(builder.add(first ? ChainBuilder::beginning : part_ends[part.parent], part.tokens, part.blocks, static_cast<uint32_t>(part.salt)));
     lengths.push_back((first ? 0 : lengths[part.parent]) + part.tokens.size());
     if (part.leaf) leaves.push_back({part.last_use, {salts.number(image.salts[part.salt]), none, lengths.back(), part.retention}, part_ends.back()});
   }

@@ -1,6 +1,7 @@
 // Sessions in files: what is saved is frozen first, what is loaded is built apart and handed out when all of it is there.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -37,10 +38,13 @@ std::vector<SavedGroup> saved_groups(const CacheConfig& config);
 // *bytes: of the file, set before the sink may throw BUFFER_TOO_SMALL.
 void save(Cache& cache, std::span<const Frozen> items, const FileOptions& options, Sink& sink, uint64_t* bytes);
 
+class Loader;
+
 class Loaded {
  public:
   // Sessions of a file; they publish nothing yet. More than `most` are BUFFER_TOO_SMALL, with their number in *count.
   Loaded(Cache& cache, const FileOptions& options, Source& source, size_t most, size_t* count);
+  ~Loaded();
   std::vector<std::unique_ptr<Session>> sessions;
   std::vector<uint64_t> labels;
 
@@ -48,8 +52,8 @@ class Loaded {
   void publish() noexcept;
 
  private:
+  std::unique_ptr<Loader> loader_;
   std::vector<bool> publishes_;
-  std::vector<Content> entries_;
 };
 
 // The header and the tables at the beginning of a file. Throws CORRUPT, VERSION, MISMATCH, IO.

@@ -1,5 +1,6 @@
 // How a file becomes sessions. Everything is built apart: blocks belong to the load until sessions hold them, too.
 #include <algorithm>
+#include <utility>
 
 #include "base/checked.h"
 #include "engine/file.h"
@@ -24,10 +25,15 @@ struct Text {
   const std::vector<uint64_t>* kept_from;  // nullptr: everything the file has
   const std::string* salt;                 // nullptr: it has nothing to do with the index
   uint32_t retention;
-  bool entry;                              // of the index
-  std::vector<uint32_t> path;              // chains from the beginning on
 };
 
+// How many block positions entries of the index may have in all, for each block of the cache: those used most recently
+// come first. Many texts that begin alike are few bytes of a file, and must not be any amount of work.
+constexpr uint64_t entry_positions_per_block = 64;
+
+}  // namespace
+
+// Everything a load builds, until sessions and the index hold it.
 class Loader {
  public:
   Loader(Cache& cache, const FileOptions& options, Source& source)
@@ -38,21 +44,29 @@ class Loader {
 
   const Tables& tables() const { return opening_.tables; }
 
-  // The contents of texts, with their keys and values.
-  std::vector<Content> build(std::vector<Text> texts);
+  // The contents of the sessions, with their keys and values. The blocks of entries of the index are there then, too.
+  std::vector<Content> build(std::span<const Text> sessions);
+  // As if sessions with the texts of the index had ended, one after another. What there is no memory for is left out.
+  void publish_entries() noexcept;
 
  private:
   using Table = std::vector<std::vector<Block>>;  // by group
 
   void check_matches() const;
-  void find_paths(std::vector<Text>& texts);
+  void choose_entries();
+  std::vector<SavedEntry> distinct_entries() const;
+  void need(uint32_t chain);
+  std::vector<uint32_t> path(const Text& text) const;
   void plan_segments();
   Table table(const Text& text) const;
   void check_seen(const Text& text, const Table& table) const;
   void cut(Text& text, const Table& table) const;
   void count_segments();
+  void count_texts(std::span<const Text> texts);
+  void check_capacity() const;
   void check_before_evicting();
   void take();
+  void find_passing(std::span<const Text> texts);
   Content make(const Text& text);
   void read_kv(std::span<const Text> texts, std::span<const Content> contents);
   void copy_beginning(uint32_t c, size_t g);
@@ -70,12 +84,15 @@ class Loader {
   const size_t groups_;
   const uint64_t block_size_;
   const bool contiguous_;
+  std::vector<Text> entries_;                   // of the index
   std::vector<bool> needed_;                    // by chain
   std::vector<std::vector<uint32_t>> passing_;  // by chain, which texts go through it; of contiguous storage
   std::vector<Segment> segments_;               // by chain, then group
   std::vector<uint64_t> counts_;                // blocks to take, by group
   std::optional<Taken> taken_;
 };
+
+namespace {
 
 // Stands for a block that is still to be taken.
 constexpr Block some_block = 0;
@@ -84,6 +101,8 @@ void check_same(uint64_t file, uint64_t cache, size_t group, const char* what) {
   if (file != cache)
     fail(PKV_MISMATCH, "group %zu: the file has %s %llu, the cache %llu", group, what, (unsigned long long)file, (unsigned long long)cache);
 }
+
+}  // namespace
 
 void Loader::check_matches() const {
   opening_.check_fingerprint(options_.fingerprint);
@@ -108,17 +127,59 @@ void Loader::check_matches() const {
   }
 }
 
-void Loader::find_paths(std::vector<Text>& texts) {
-  needed_.resize(tables().chains.size());
-  if (contiguous_) passing_.resize(tables().chains.size());
-  for (uint32_t t = 0; t < texts.size(); t++) {
-    for (uint32_t c = texts[t].chain; c != none; c = tables().chains[c].parent) {
-      texts[t].path.push_back(c);
-      needed_[c] = true;
-      if (contiguous_) passing_[c].push_back(t);
+// An entry that is the beginning of another one tells nothing. Linear in the file's size: no chain is looked at twice.
+std::vector<SavedEntry> Loader::distinct_entries() const {
+  constexpr uint64_t nobody = ~uint64_t{0};
+  const std::vector<SavedEntry>& all = tables().entries;
+  std::vector<uint64_t> salts(tables().chains.size(), nobody);  // by chain, whose it is in the index
+  std::vector<uint32_t> longest(salts.size(), none);            // by chain, the longest entry that ends in it
+  std::vector<bool> goes_on(salts.size());                      // by chain: an entry goes through it and beyond
+  const auto claim = [&](uint32_t c, uint32_t salt) {
+    if (salts[c] != nobody && salts[c] != salt) fail(PKV_CORRUPT, "chain %u of the file is cached under two salts", c);
+    return std::exchange(salts[c], salt) == nobody;
+  };
+  for (uint32_t e = 0; e < all.size(); e++) {
+    const uint32_t end = all[e].chain;
+    if (end == none) continue;
+    bool fresh = claim(end, all[e].salt);
+    if (longest[end] == none || all[longest[end]].length <= all[e].length) longest[end] = e;
+    for (uint32_t c = tables().chains[end].parent; fresh && c != none; c = tables().chains[c].parent) {
+      fresh = claim(c, all[e].salt);
+      goes_on[c] = true;
     }
-    std::reverse(texts[t].path.begin(), texts[t].path.end());
   }
+  std::vector<SavedEntry> distinct;
+  for (uint32_t e = 0; e < all.size(); e++)
+    if (all[e].chain != none && longest[all[e].chain] == e && !goes_on[all[e].chain]) distinct.push_back(all[e]);
+  return distinct;
+}
+
+void Loader::choose_entries() {
+  static const std::string no_salt;
+  if (!options_.prefix_index || cache_.prefix() == nullptr) return;
+  uint64_t room = entry_positions_per_block * largest_pool(cache_.groups());
+  const std::vector<SavedEntry> distinct = distinct_entries();
+  for (size_t i = distinct.size(); i-- > 0;) {
+    const SavedEntry& entry = distinct[i];
+    const uint64_t positions = ceil_div(entry.length, block_size_);
+    if (positions > room && !entries_.empty()) break;
+    room -= std::min(room, positions);
+    entries_.push_back({entry.chain, entry.length, nullptr, entry.salt == none ? &no_salt : &tables().salts[entry.salt], entry.retention});
+  }
+  std::reverse(entries_.begin(), entries_.end());
+}
+
+// A chain and those it follows.
+void Loader::need(uint32_t chain) {
+  for (; chain != none && !needed_[chain]; chain = tables().chains[chain].parent) needed_[chain] = true;
+}
+
+// The chains of a text, from its beginning on.
+std::vector<uint32_t> Loader::path(const Text& text) const {
+  std::vector<uint32_t> path;
+  for (uint32_t c = text.chain; c != none; c = tables().chains[c].parent) path.push_back(c);
+  std::reverse(path.begin(), path.end());
+  return path;
 }
 
 // Which blocks there will be.
@@ -139,10 +200,11 @@ void Loader::plan_segments() {
 // The blocks of a text. Of a window group only the sinks and the run at the end, as a sequence has them.
 Loader::Table Loader::table(const Text& text) const {
   Table table(groups_);
+  const std::vector<uint32_t> path = this->path(text);
   for (size_t g = 0; g < groups_; g++) {
     const Shape& shape = group(g).shape;
     std::vector<Block>& blocks = table[g];
-    for (const uint32_t c : text.path) {
+    for (const uint32_t c : path) {
       blocks.resize(first_block(tables().chains[c]));
       blocks.insert(blocks.end(), segment(c, g).blocks.begin(), segment(c, g).blocks.end());
     }
@@ -180,7 +242,7 @@ void Loader::cut(Text& text, const Table& table) const {
     const auto missing = static_cast<uint64_t>(std::find(table[g].begin(), table[g].end(), no_block) - table[g].begin());
     text.length = std::min(text.length, missing * block_size_);
   }
-  while (!text.path.empty() && tables().chains[text.path.back()].start >= text.length) text.path.pop_back();
+  while (text.chain != none && tables().chains[text.chain].start >= text.length) text.chain = tables().chains[text.chain].parent;
 }
 
 // Blocks that are cached and unused go only when it is sure that the file is sound, if it can be read twice.
@@ -198,6 +260,22 @@ void Loader::check_before_evicting() {
 void Loader::count_segments() {
   for (size_t i = 0; i < segments_.size(); i++)
     for (const Block block : segments_[i].blocks) counts_[i % groups_] += block != no_block;
+}
+
+// Tensors of their own for each text; counting ends where they cannot fit.
+void Loader::count_texts(std::span<const Text> texts) {
+  for (const Text& text : texts) {
+    const Table blocks = table(text);
+    for (size_t g = 0; g < groups_; g++) counts_[g] += static_cast<uint64_t>(std::count(blocks[g].begin(), blocks[g].end(), some_block));
+    check_capacity();
+  }
+}
+
+// Before any work that grows with texts: no cache holds more than it has blocks.
+void Loader::check_capacity() const {
+  for (size_t g = 0; g < groups_; g++)
+    if (counts_[g] > group(g).pool.blocks())
+      fail(PKV_TOO_LARGE, "load needs %llu blocks or more in group %zu, which has %llu", (unsigned long long)counts_[g], g, (unsigned long long)group(g).pool.blocks());
 }
 
 void Loader::take() {
@@ -220,10 +298,16 @@ void Loader::take() {
   }
 }
 
+void Loader::find_passing(std::span<const Text> texts) {
+  passing_.resize(tables().chains.size());
+  for (uint32_t t = 0; t < texts.size(); t++)
+    for (uint32_t c = texts[t].chain; c != none; c = tables().chains[c].parent) passing_[c].push_back(t);
+}
+
 Content Loader::make(const Text& text) {
   Content content(cache_);
   if (text.salt != nullptr) content.hold() = PrefixIndex::Hold(*cache_.prefix(), *text.salt, static_cast<uint8_t>(text.retention));
-  for (const uint32_t c : text.path) {
+  for (const uint32_t c : path(text)) {
     const Tokens tokens = tables().chains[c].tokens;
     const auto count = std::min<uint64_t>(tokens.size(), text.length - tables().chains[c].start);
     content.tokens().insert(content.tokens().end(), tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count));
@@ -292,47 +376,55 @@ void Loader::copy_beginning(uint32_t c, size_t g) {
   for (uint32_t layer = 0; layer < group(g).shape.layers; layer++) cache_.kernels().transfer({from.view(layer), 0, to.view(layer), 0, count});
 }
 
-std::vector<Content> Loader::build(std::vector<Text> texts) {
-  find_paths(texts);
+std::vector<Content> Loader::build(std::span<const Text> sessions) {
+  choose_entries();
+  needed_.resize(tables().chains.size());
+  for (const Text& text : sessions) need(text.chain);
+  for (const Text& text : entries_) need(text.chain);
   plan_segments();
-  for (Text& text : texts) {
-    const Table blocks = table(text);
-    if (text.entry)
-      cut(text, blocks);
-    else
-      check_seen(text, blocks);
-    for (size_t g = 0; g < groups_ && contiguous_; g++)
-      counts_[g] += static_cast<uint64_t>(std::count(blocks[g].begin(), blocks[g].end(), some_block));
-  }
-  if (!contiguous_) count_segments();
+  if (contiguous_)
+    count_texts(sessions);
+  else
+    count_segments();
+  check_capacity();
+  for (const Text& text : sessions) check_seen(text, table(text));
+  for (Text& text : entries_) cut(text, table(text));
   check_before_evicting();
   take();
+  if (contiguous_) find_passing(sessions);
   std::vector<Content> contents;
-  contents.reserve(texts.size());
-  for (const Text& text : texts) contents.push_back(make(text));
-  if (tables().has_kv) read_kv(texts, contents);
+  contents.reserve(sessions.size());
+  for (const Text& text : sessions) contents.push_back(make(text));
+  if (tables().has_kv) read_kv(sessions, contents);
   return contents;
 }
 
-}  // namespace
+void Loader::publish_entries() noexcept {
+  for (const Text& text : entries_) {
+    try {
+      Session(make(text), 0, true);
+    } catch (const Error&) {
+      // A block has as many references as it can have.
+    } catch (const std::bad_alloc&) {
+    }
+  }
+}
 
 // ---- Sessions -------------------------------------------------------------------------------------------------------
 
-Loaded::Loaded(Cache& cache, const FileOptions& options, Source& source, size_t most, size_t* count) {
-  Loader loader(cache, options, source);
-  const Tables& tables = loader.tables();
+Loaded::Loaded(Cache& cache, const FileOptions& options, Source& source, size_t most, size_t* count)
+    : loader_(std::make_unique<Loader>(cache, options, source)) {
+  const Tables& tables = loader_->tables();
   *count = tables.sessions.size();
   if (*count > most) fail(PKV_BUFFER_TOO_SMALL, "the file has %zu sessions, there is room for %zu", *count, most);
   static const std::string no_salt;
-  const auto salt = [&](uint32_t number) { return number == none ? &no_salt : &tables.salts[number]; };
   std::vector<Text> texts;
   for (const SavedSession& saved : tables.sessions) {
     const bool matches = cache.prefix() != nullptr && (saved.flags & saved_matches) != 0;
-    texts.push_back({saved.chain, saved.length, &saved.kept_from, matches ? salt(saved.salt) : nullptr, saved.retention, false, {}});
+    const std::string* const salt = saved.salt == none ? &no_salt : &tables.salts[saved.salt];
+    texts.push_back({saved.chain, saved.length, &saved.kept_from, matches ? salt : nullptr, saved.retention});
   }
-  if (options.prefix_index && cache.prefix() != nullptr)
-    for (const SavedEntry& entry : tables.entries) texts.push_back({entry.chain, entry.length, nullptr, salt(entry.salt), entry.retention, true, {}});
-  std::vector<Content> contents = loader.build(std::move(texts));
+  std::vector<Content> contents = loader_->build(texts);
   for (size_t i = 0; i < *count; i++) {
     const SavedSession& saved = tables.sessions[i];
     sessions.push_back(std::make_unique<Session>(std::move(contents[i]), saved.priority, false));
@@ -340,13 +432,12 @@ Loaded::Loaded(Cache& cache, const FileOptions& options, Source& source, size_t 
     labels.push_back(saved.label);
     publishes_.push_back((saved.flags & saved_publishes) != 0);
   }
-  entries_.reserve(contents.size() - *count);
-  for (size_t i = *count; i < contents.size(); i++) entries_.push_back(std::move(contents[i]));
 }
 
+Loaded::~Loaded() = default;
+
 void Loaded::publish() noexcept {
-  // As if sessions with these texts had ended, one after another.
-  for (Content& entry : entries_) Session(std::move(entry), 0, true);
+  loader_->publish_entries();
   for (size_t i = 0; i < sessions.size(); i++)
     if (publishes_[i]) sessions[i]->start_publishing();
 }

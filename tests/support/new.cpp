@@ -1,5 +1,7 @@
 // operator new and delete of a program, which memory::Refusal can refuse. The library takes them too: its operator new is the dynamic
 // linker's choice.
+#include <malloc.h>
+
 #include <cstdlib>
 #include <new>
 
@@ -12,13 +14,16 @@ void* take(size_t size, size_t alignment) noexcept {
       size > memory::largest)
     return nullptr;
   void* const block = std::aligned_alloc(alignment, (size + alignment) / alignment * alignment);
-  if (block != nullptr) memory::news.fetch_add(1, std::memory_order_relaxed);
+  if (block == nullptr) return nullptr;
+  memory::news.fetch_add(1, std::memory_order_relaxed);
+  memory::count(malloc_usable_size(block));
   return block;
 }
 
 void give(void* block) noexcept {
   if (block == nullptr) return;
   memory::news.fetch_sub(1, std::memory_order_relaxed);
+  memory::live_bytes.fetch_sub(static_cast<int64_t>(malloc_usable_size(block)), std::memory_order_relaxed);
   std::free(block);
 }
 
