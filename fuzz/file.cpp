@@ -118,6 +118,7 @@ FUZZ_TARGET(const uint8_t* data, size_t size) {
   const Bytes file = store_file::file_of(tables, keys_and_values(tables));
   pkv_file_config config = file_config();
   config.prefix_index = data[0] / all.size() % 2;
+  config.trust_salts = data[0] / all.size() / 2 % 2 == 0;
 
   pkv_session handles[32];
   size_t count = 0;

@@ -14,8 +14,9 @@ import (
 type FileConfig struct {
 	PrefixIndex bool   // Save and load the prefix index, too, as far as the cache has one.
 	Fingerprint []byte // Names the model, up to 64 bytes; a file with another one is ErrMismatch.
-	Key         []byte // 16 to 64 secret bytes: the file is authenticated with it. nil: checksums, which tell accidents only.
+	Key         []byte // 16 to 64 secret bytes: the file is encrypted and authenticated with it. nil: checksums, which tell accidents only.
 	NotDurable  bool   // SaveFile does not wait for the disk.
+	TrustSalts  bool   // Loading takes salts from a file without a key, which whoever can write it chooses. Otherwise ErrMismatch.
 }
 
 // FileItem is one sequence to save: a session or a snapshot.
@@ -77,11 +78,21 @@ func (f *FileConfig) place() *raw.FileConfig {
 	}
 	out := &raw.FileConfig{}
 	raw.FileConfigInit(out, uint64(unsafe.Sizeof(*out)))
-	out.PrefixIndex, out.Durable = flag(f.PrefixIndex), flag(!f.NotDurable)
+	out.PrefixIndex, out.Durable, out.TrustSalts = flag(f.PrefixIndex), flag(!f.NotDurable), flag(f.TrustSalts)
 	out.Fingerprint, out.FingerprintSize = unsafe.Pointer(first(f.Fingerprint)), uint64(len(f.Fingerprint))
-	out.Key, out.KeySize = unsafe.Pointer(first(f.Key)), uint64(len(f.Key))
+	out.Key, out.KeySize = keyPointer(f.Key), uint64(len(f.Key))
 	return out
 }
+
+// keyPointer points to a key, also to an empty one: that is refused then, not left out.
+func keyPointer(key []byte) unsafe.Pointer {
+	if key != nil && len(key) == 0 {
+		return unsafe.Pointer(&noKey)
+	}
+	return unsafe.Pointer(first(key))
+}
+
+var noKey byte
 
 // stream is a path, a reader or a writer.
 type stream struct {

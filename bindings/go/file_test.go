@@ -63,6 +63,16 @@ func TestFilesComeBack(t *testing.T) {
 	checkLoaded(t, loaded, err)
 
 	other := newCache(t, pagedkv.CacheConfig{})
+	keyed := &pagedkv.FileConfig{Fingerprint: []byte("model"), Key: []byte("a key of 24 secret bytes"), TrustSalts: true}
+	var encrypted bytes.Buffer
+	_, err = cache.SaveTo(&encrypted, keyed, items...)
+	must(t, err)
+	loaded, err = other.LoadFrom(bytes.NewReader(encrypted.Bytes()), keyed)
+	checkLoaded(t, loaded, err)
+	_, err = other.LoadFrom(bytes.NewReader(encrypted.Bytes()), config)
+	refused(t, err, pagedkv.ErrMismatch)
+	_, err = cache.SaveTo(&encrypted, &pagedkv.FileConfig{Key: []byte{}}, items...)
+	refused(t, err, pagedkv.ErrInvalidArgument)
 	_, err = other.LoadFile(path, &pagedkv.FileConfig{Fingerprint: []byte("another")})
 	refused(t, err, pagedkv.ErrMismatch)
 	onDisk[len(onDisk)/2] ^= 1

@@ -542,7 +542,7 @@ func prefixEventOf(r *raw.PrefixEvent) PrefixEvent {
 
 // FileInfo: What a file says of itself.
 type FileInfo struct {
-	// Of the format: 1.
+	// Of the format: 1 without a key, 2 with one.
 	Version uint32
 	// The file.
 	Bytes uint64
@@ -562,7 +562,7 @@ type FileInfo struct {
 	Layers uint32
 	// 0: saved with storage NONE.
 	HasKV bool
-	// 1: saved with a key.
+	// 1: saved with a key, so encrypted and authenticated.
 	Authenticated   bool
 	FingerprintSize uint32
 	Fingerprint     [64]byte

@@ -19,7 +19,7 @@ type StoreConfig struct {
 	Redis         *RedisConfig  // In the place of Directory, CapacityBytes and Durable.
 	Wait          time.Duration // How long MatchPrefix and Resume wait for what the store has of their text.
 	Fingerprint   []byte        // Names the model, up to 64 bytes.
-	Key           []byte        // 16 to 64 secret bytes: what the store has is authenticated with them. nil: checksums.
+	Key           []byte        // 16 to 64 secret bytes: what the store has is encrypted and authenticated with them. nil: checksums.
 	BufferBytes   uint64        // Memory of each of the two threads for bytes on their way; 0: 4 MiB.
 	QueueBlocks   uint64        // What ends while so many block positions wait is not written. 0: a quarter of the blocks.
 }

@@ -20,7 +20,7 @@ pkv_file_config default_config_of_files() {
 
 pkv_file_config read_config(const pkv_file_config* config) {
   const pkv_file_config known = config == nullptr ? default_config_of_files() : read_struct(config, default_config_of_files(), "config");
-  if (known.reserved != 0) fail(PKV_INVALID_ARGUMENT, "config: reserved is %u, not 0", known.reserved);
+  if (known.trust_salts > 1) fail(PKV_INVALID_ARGUMENT, "trust_salts is %u; 0 and 1 are known", known.trust_salts);
   if (known.prefix_index > 1) fail(PKV_INVALID_ARGUMENT, "prefix_index is %u; 0 and 1 are known", known.prefix_index);
   if (known.durable > 1) fail(PKV_INVALID_ARGUMENT, "durable is %u; 0 and 1 are known", known.durable);
   check_fingerprint(known.fingerprint, known.fingerprint_size);
@@ -29,7 +29,8 @@ pkv_file_config read_config(const pkv_file_config* config) {
 }
 
 FileOptions options_of(const pkv_file_config& config) {
-  return {check_fingerprint(config.fingerprint, config.fingerprint_size), check_key(config.key, config.key_size), config.prefix_index != 0};
+  return {check_fingerprint(config.fingerprint, config.fingerprint_size), check_key(config.key, config.key_size), config.prefix_index != 0,
+          config.trust_salts != 0};
 }
 
 pkv_stream read_stream(const pkv_stream* stream) { return read_struct(stream, pkv_stream{}, "stream"); }
@@ -121,7 +122,7 @@ pkv_status pkv_file_inspect(const pkv_file_config* config, const pkv_stream* fro
     const Tables& tables = opening.tables;
     if (known.fingerprint != nullptr) opening.check_fingerprint(options_of(known).fingerprint);
     pkv_file_info info{};
-    info.version = format_version;
+    info.version = opening.header.version();
     info.bytes = opening.bytes;
     info.kv_bytes = opening.header.kv_bytes;
     info.sessions = tables.sessions.size();
@@ -133,7 +134,7 @@ pkv_status pkv_file_inspect(const pkv_file_config* config, const pkv_stream* fro
     info.groups = static_cast<uint32_t>(tables.groups.size());
     for (const SavedGroup& group : tables.groups) info.layers += group.shape.layers;
     info.has_kv = tables.has_kv ? 1 : 0;
-    info.authenticated = opening.header.keyed ? 1 : 0;
+    info.authenticated = opening.header.encrypted ? 1 : 0;
     info.fingerprint_size = static_cast<uint32_t>(tables.fingerprint.size());
     std::copy(tables.fingerprint.begin(), tables.fingerprint.end(), info.fingerprint);
     fill_struct(out, info, "out");

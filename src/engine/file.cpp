@@ -83,7 +83,7 @@ void add_entries(const PrefixImage& image, ChainBuilder& builder, Salts& salts, 
 
 void write_file(Cache& cache, const Header& header, const Tables& tables, std::span<const unsigned char> encoded, const ChainBuilder& builder, FileWriter& writer) {
   const KvMap map(tables);
-  writer.write(encode(header), header.table_bytes + header.kv_bytes, cache.workers(), map.longest(), [&](uint64_t begin, uint64_t end, unsigned char* to) {
+  writer.write(encode(header), header.body_bytes, cache.workers(), map.longest(), [&](uint64_t begin, uint64_t end, unsigned char* to) {
     if (begin < encoded.size()) {
       const auto n = std::min<uint64_t>(end, encoded.size()) - begin;
       std::memcpy(to, encoded.data() + begin, n);
@@ -125,7 +125,7 @@ std::vector<SavedGroup> saved_groups(const CacheConfig& config) {
 }
 
 void save(Cache& cache, std::span<const Frozen> items, const FileOptions& options, Sink& sink, uint64_t* bytes) {
-  Tagger tagger(options.key);
+  if (!options.key.empty()) check_ciphers();
   Tables tables;
   tables.block_size = cache.config().block_size;
   tables.has_kv = cache.config().storage != PKV_STORAGE_NONE;
@@ -146,11 +146,16 @@ void save(Cache& cache, std::span<const Frozen> items, const FileOptions& option
   for (size_t i = 0; i < items.size(); i++) tables.sessions.push_back(describe(items[i], builder.chain(ends[i]), salts));
   for (size_t i = 0; i < entry_ends.size(); i++) tables.entries[i].chain = builder.chain(entry_ends[i]);
 
-  const std::vector<unsigned char> encoded = encode(tables);
-  const Header header{!options.key.empty(), encoded.size(), tables.kv_bytes()};
-  *bytes = header_bytes + tag_bytes + tagged_bytes(checked_add(header.table_bytes, header.kv_bytes, "bytes of the file"));
+  std::vector<unsigned char> encoded = encode(tables);
+  const Header header = make_header(encoded.size(), tables.kv_bytes(), !options.key.empty());
+  if (header.encrypted) {
+    const auto sizes = encode_sizes(header);
+    encoded.insert(encoded.begin(), sizes.begin(), sizes.end());
+  }
+  *bytes = header_bytes + tag_bytes + tagged_bytes(header.body_bytes);
   sink.expect(*bytes);
-  FileWriter writer(sink, tagger);
+  const HeaderBytes header_encoded = encode(header);
+  FileWriter writer(sink, Sealer(options.key, header_encoded));
   write_file(cache, header, tables, encoded, builder, writer);
   sink.commit();
 }
@@ -158,32 +163,37 @@ void save(Cache& cache, std::span<const Frozen> items, const FileOptions& option
 // ---- The beginning of a file ----------------------------------------------------------------------------------------
 
 struct Opening::Begun {
-  Begun(const FileOptions& options, Source& source) : tagger(options.key) {
-    unsigned char bytes_read[header_bytes + tag_bytes];
-    const size_t got = source.read(bytes_read, sizeof bytes_read);
-    header = parse_header(std::span(bytes_read).first(std::min(got, header_bytes)));
-    if (got < sizeof bytes_read) fail(PKV_CORRUPT, "the file is cut short: it has %zu bytes", got);
-    if (header.keyed && options.key.empty()) fail(PKV_MISMATCH, "the file is authenticated: its key of 16 to 64 bytes is needed");
-    if (!header.keyed && !options.key.empty()) fail(PKV_MISMATCH, "a key of %zu bytes is given, but the file has checksums only", options.key.size());
-    if (!tagger.check(std::span(bytes_read).first(header_bytes), bytes_read + header_bytes))
-      fail(PKV_CORRUPT, "the header of the file is not what was written, or was written with another key");
-    constexpr uint64_t limit = uint64_t{1} << 62;  // no sum of sizes below can overflow
-    if (header.table_bytes > limit || header.kv_bytes > limit) fail(PKV_CORRUPT, "the header of the file tells of more bytes than any file has");
-    body = header.table_bytes + header.kv_bytes;
-    const uint64_t needed = tagged_bytes(body);
-    bytes = sizeof bytes_read + needed;
+  Begun(const FileOptions& options, Source& source) : header(read_header(options, source)), sealer(options.key, encode(header)) {
+    Tag tag;
+    if (source.read(tag.data(), tag.size()) < tag.size()) fail(PKV_CORRUPT, "the file is cut short behind its header");
+    if (!sealer.check_header(tag)) fail(PKV_CORRUPT, "the header of the file is not what was written, or was written with another key");
+    const uint64_t needed = tagged_bytes(header.body_bytes);
+    bytes = header_bytes + tag_bytes + needed;
     const std::optional<uint64_t> left = source.left();
     if (left && (*left < needed || (source.closed() && *left > needed)))
-      fail(PKV_CORRUPT, "the file should have %llu bytes; it has %llu", (unsigned long long)bytes, (unsigned long long)(*left + sizeof bytes_read));
+      fail(PKV_CORRUPT, "the file should have %llu bytes; it has %llu", (unsigned long long)bytes, (unsigned long long)(*left + header_bytes + tag_bytes));
+  }
+  static Header read_header(const FileOptions& options, Source& source) {
+    unsigned char read[header_bytes];
+    const size_t got = source.read(read, sizeof read);
+    const Header header = parse_header(std::span(read).first(got));
+    if (header.encrypted && options.key.empty()) fail(PKV_MISMATCH, "the file is encrypted: its key of 16 to 64 bytes is needed");
+    if (!header.encrypted && !options.key.empty()) fail(PKV_MISMATCH, "a key of %zu bytes is given, but the file was saved without one", options.key.size());
+    return header;
   }
   Header header;
-  Tagger tagger;
-  uint64_t body, bytes;
+  Sealer sealer;
+  uint64_t bytes;
 };
 
 Opening::Opening(const FileOptions& options, Source& source) : Opening(Begun(options, source), source) {}
 
-Opening::Opening(Begun begun, Source& source) : header(begun.header), bytes(begun.bytes), reader(source, begun.tagger, begun.body) {
+Opening::Opening(Begun begun, Source& source) : header(begun.header), bytes(begun.bytes), reader(source, begun.sealer, begun.header.body_bytes) {
+  if (header.encrypted) {
+    std::array<unsigned char, sizes_bytes> sizes;
+    reader.read(sizes.data(), sizes.size());
+    parse_sizes(sizes, header);
+  }
   // Memory grows with what was read and checked: a stream need not tell its size.
   std::vector<unsigned char> encoded;
   while (encoded.size() < header.table_bytes) {

@@ -15,6 +15,7 @@ namespace pkv {
 struct FileOptions {
   std::span<const unsigned char> fingerprint, key;
   bool prefix_index = false;
+  bool trust_salts = false;  // those of a file without a key
 };
 
 // One sequence to save. Storage CONTIGUOUS would have to copy it: there the content is the session's own, which must not change meanwhile.

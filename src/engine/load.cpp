@@ -40,6 +40,7 @@ class Loader {
       : cache_(cache), options_(options), source_(source), opening_(options, source), groups_(cache.groups().size()),
         block_size_(cache.config().block_size), contiguous_(cache.config().storage == PKV_STORAGE_CONTIGUOUS), counts_(groups_) {
     check_matches();
+    check_salts();
   }
 
   const Tables& tables() const { return opening_.tables; }
@@ -53,6 +54,7 @@ class Loader {
   using Table = std::vector<std::vector<Block>>;  // by group
 
   void check_matches() const;
+  void check_salts() const;
   void choose_entries();
   std::vector<SavedEntry> distinct_entries() const;
   void need(uint32_t chain);
@@ -125,6 +127,19 @@ void Loader::check_matches() const {
       fail(PKV_MISMATCH, "group %zu: the file has dtypes %d and %d, the cache %d and %d; only F32, F16 and BF16 are converted", g, static_cast<int>(file.dtype),
            static_cast<int>(file.value_dtype), static_cast<int>(own.dtype), static_cast<int>(own.value_dtype));
   }
+}
+
+// Whoever writes a file chooses its salts: without a key that may be anybody, and a salt keeps tenants apart.
+void Loader::check_salts() const {
+  if (opening_.header.encrypted || options_.trust_salts || cache_.prefix() == nullptr) return;
+  const auto check = [&](uint32_t salt) {
+    if (salt != none && !tables().salts[salt].empty())
+      fail(PKV_MISMATCH, "the file has texts under a salt, and no key that would show who wrote it; save it with a key, or set trust_salts");
+  };
+  for (const SavedSession& session : tables().sessions)
+    if ((session.flags & saved_matches) != 0) check(session.salt);
+  for (const SavedEntry& entry : tables().entries)
+    if (options_.prefix_index) check(entry.salt);
 }
 
 // An entry that is the beginning of another one tells nothing. Linear in the file's size: no chain is looked at twice.

@@ -76,10 +76,11 @@ constexpr uint64_t usual_buffer = uint64_t{4} << 20;
 }  // namespace
 
 Tier::Tier(Cache& cache, const pkv_store_config& config)
-    : cache_(cache), secret_(bytes_of(config.key, config.key_size)),
+    : cache_(cache), secret_({static_cast<const unsigned char*>(config.key), static_cast<size_t>(config.key_size)}),
       model_(hash_model(cache.config().block_size, saved_groups(cache.config()), bytes_of(config.fingerprint, config.fingerprint_size), secret_)),
       patience_(config.wait_ms), most_queued_(config.queue_blocks != 0 ? config.queue_blocks : largest_pool(cache.groups()) / 4 + 1),
       batch_(1), store_(*config.store) {
+  if (!secret_.empty()) check_ciphers();
   for (const auto& each : cache.groups()) {
     item_bytes_.push_back(block_value_bytes(*each));
     position_bytes_ += item_bytes_.back();
@@ -97,6 +98,7 @@ Tier::~Tier() {
   queued_.notify_all();
   if (writer_.joinable()) writer_.join();
   if (reader_.joinable()) reader_.join();
+  wipe(model_.data(), model_.size());
 }
 
 void Tier::start(std::thread& thread, std::vector<unsigned char>& buffer, void (Tier::*run)() noexcept) {
@@ -318,12 +320,15 @@ size_t Tier::write_batch(std::span<const ContentKey> keys, Tokens text, size_t f
   for (size_t i = 0; i < keys.size(); i++) {
     const size_t position = first + i / groups(), g = i % groups();
     let_others_in();
-    const std::lock_guard lock(writing_mutex_);  // of one block: who is in need of blocks does not wait for more
-    if (!writing_) return 0;
-    const Sequence& sequence = writing_->sequences()[g];
-    known_items_.fetch_add(known[i], std::memory_order_relaxed);
-    if (known[i] != 0 || sequence.blocks()[position] == no_block) continue;
-    write_block_value(cache_.kernels(), {&group(g), sequence.ids()}, position, keys[i], text.subspan(position * block_size(), block_size()), Tagger(secret_), at);
+    {
+      const std::lock_guard lock(writing_mutex_);  // of one block: who is in need of blocks does not wait for more
+      if (!writing_) return 0;
+      const Sequence& sequence = writing_->sequences()[g];
+      known_items_.fetch_add(known[i], std::memory_order_relaxed);
+      if (known[i] != 0 || sequence.blocks()[position] == no_block) continue;
+      pack_block_value(cache_.kernels(), {&group(g), sequence.ids()}, position, keys[i], text.subspan(position * block_size(), block_size()), at);
+    }
+    seal_block_value(group(g), keys[i], secret_, at);
     items.push_back(item_of(keys[i], at, item_bytes_[g]));
     at += item_bytes_[g];
     known[i] = 1;  // once it is put

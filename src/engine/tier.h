@@ -137,8 +137,8 @@ class Tier {
   bool add_blocks(const Found& found, Tokens text, uint64_t first, uint64_t count, const Items& items, size_t& item);
 
   Cache& cache_;
-  const std::vector<unsigned char> secret_;
-  const ContentKey model_;
+  const Secret secret_;
+  ContentKey model_;  // secret, too: with it names of texts can be made
   const std::chrono::milliseconds patience_;
   const uint64_t most_queued_;          // block positions
   std::vector<uint64_t> item_bytes_;  // by group

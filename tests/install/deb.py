@@ -34,7 +34,7 @@ def check_files(names, lists):
 def check_versions(meson, control):
     """Debian's names of what meson asks for."""
     packages = {"xsimd": "libxsimd-dev", "tbb": "libtbb-dev", "libxxhash": "libxxhash-dev", "libsodium": "libsodium-dev", "hiredis": "libhiredis-dev",
-                "openssl": "libssl-dev"}
+                "openssl": "libssl-dev", "libcrypto": "libssl-dev"}
     asked = dict(re.findall(r"dependency\('([^']+)', version: '>=([^']+)'", meson)) | {"meson": re.search(r"meson_version: '>=([^']+)'", meson)[1]}
     built = dict(re.findall(r"([\w-]+) \(>= ([\d.:]+)\)", control))
     return [f"{name} {version} is asked for, debian/control says {built.get(packages.get(name, name))}"

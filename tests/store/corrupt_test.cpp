@@ -20,6 +20,7 @@ struct Fixture {
   pkv_file_config config = [] {
     pkv_file_config made = file_config();
     made.prefix_index = 1;
+    made.trust_salts = 1;
     return made;
   }();
   Cache source = create(plan), cache = create(plan);
@@ -217,35 +218,183 @@ TEST(Mismatch, OfTheFingerprint) {
   EXPECT_EQ(PKV_MISMATCH, try_load(cache, buffer(plain), &one));
 }
 
-TEST(Keys, AFileIsLoadedWithItsKeyOnly) {
-  const Plan plan;
-  const Cache a = create(plan), b = create(plan);
-  const Session session = open(a);
-  append(a, session, plan, 50, 1);
-  pkv_file_config right = file_config(), wrong = right;
-  right.key = "a key of 24 secret bytes", right.key_size = 24;
-  wrong.key = "a key of 24 secret byteS", wrong.key_size = 24;
-  uint64_t size = 0;
-  pkv_stream to = stream(PKV_STREAM_BUFFER);
-  const pkv_file_item item = {session, nullptr, 1};
-  if (pkv_file_save(a, 1, &item, &right, &to, &size) == PKV_UNSUPPORTED) GTEST_SKIP() << "this build is without libsodium";
-  Bytes file = save(a, {session}, &right);
-  EXPECT_EQ(1u, inspect(file, &right).authenticated);
-  expect_same(session, load(b, file, &right)[0], plan);
-  EXPECT_EQ(PKV_CORRUPT, try_load(b, buffer(file), &wrong));
-  EXPECT_EQ(PKV_MISMATCH, try_load(b, buffer(file)));
-  EXPECT_EQ(PKV_MISMATCH, try_load(b, buffer(save(a, {session})), &right));
-  EXPECT_EQ(0u, stats_of(b).used_blocks);
-  for (size_t at = 0; at < file.size(); at++) {
-    file[at] = static_cast<unsigned char>(file[at] ^ 0x10);
-    ASSERT_NE(PKV_OK, try_load(b, buffer(file), &right)) << "byte " << at;
-    file[at] = static_cast<unsigned char>(file[at] ^ 0x10);
+// Sessions and an index in an encrypted file, its key, and a cache that loads it.
+struct Encrypted {
+  Plan plan = [] {
+    Plan made;
+    made.groups = {{.layers = 1, .query_heads = 1, .kv_heads = 1, .key_dim = 16, .dtype = PKV_BF16}};
+    made.prefix = true;
+    made.blocks = 20000;
+    return made;
+  }();
+  pkv_file_config right = with_key("a key of 24 secret bytes"), wrong = with_key("a key of 24 secret byteS");
+  Cache source = create(plan), cache = create(plan);
+  Session session = open_salted(source, "a tenant");
+  Bytes file;
+
+  explicit Encrypted(uint32_t tokens = 50) {
+    append(source, session, plan, tokens, 77);
+    file = save_again();
   }
-  // Whoever has no key can make right checksums, but no right file: not even one that claims to need no key.
-  Bytes forged = file;
-  forged[12] = 0;
+  static pkv_file_config with_key(const char* key) {
+    pkv_file_config made = file_config();
+    made.key = key, made.key_size = std::strlen(key);
+    made.prefix_index = 1;
+    return made;
+  }
+  Bytes save_again() const { return save(source, {session}, &right); }
+  pkv_status load_once(const Bytes& bytes) const { return try_load(cache, buffer(bytes), &right); }
+  static bool possible() {
+    const Cache cache = create(Plan{});
+    const pkv_file_config config = with_key("a key of 24 secret bytes");
+    pkv_stream to = stream(PKV_STREAM_BUFFER);
+    return pkv_file_save(cache, 0, nullptr, &config, &to, nullptr) != PKV_UNSUPPORTED;
+  }
+};
+
+class Keys : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!Encrypted::possible()) GTEST_SKIP() << "this build is without libsodium or libcrypto";
+  }
+};
+
+TEST_F(Keys, AFileIsLoadedWithItsKeyOnly) {
+  const Encrypted f;
+  const pkv_file_info info = inspect(f.file, &f.right);
+  EXPECT_EQ(1u, info.authenticated);
+  EXPECT_EQ(2u, info.version);
+  EXPECT_EQ(50u, info.tokens);
+  expect_same(f.session, load(f.cache, f.file, &f.right)[0], f.plan);
+  EXPECT_EQ(PKV_CORRUPT, try_load(f.cache, buffer(f.file), &f.wrong));
+  EXPECT_EQ(PKV_MISMATCH, try_load(f.cache, buffer(f.file)));
+  EXPECT_EQ(PKV_MISMATCH, try_load(f.cache, buffer(save(f.source, {f.session})), &f.right));
+  pkv_file_info refused{};
+  refused.struct_size = sizeof refused;
+  const pkv_stream from = buffer(f.file);
+  EXPECT_EQ(PKV_MISMATCH, pkv_file_inspect(nullptr, &from, &refused));
+  EXPECT_EQ(PKV_CORRUPT, pkv_file_inspect(&f.wrong, &from, &refused));
+}
+
+TEST_F(Keys, EveryFlippedBitIsFound) {
+  const Encrypted f;
+  Bytes bytes = f.file;
+  for (size_t bit = 0; bit < bytes.size() * 8; bit++) {
+    bytes[bit / 8] ^= static_cast<unsigned char>(1u << bit % 8);
+    const pkv_status status = f.load_once(bytes);
+    ASSERT_TRUE(status >= 300 && status < 400) << "bit " << bit << ": " << pkv_status_string(status);
+    bytes[bit / 8] ^= static_cast<unsigned char>(1u << bit % 8);
+  }
+  EXPECT_EQ(0u, stats_of(f.cache).used_blocks);
+  EXPECT_EQ(PKV_OK, f.load_once(bytes)) << pkv_last_error();
+}
+
+TEST_F(Keys, EveryTruncationAndWhatFollowsIsFound) {
+  const Encrypted f;
+  for (size_t size = 0; size < f.file.size(); size++)
+    ASSERT_EQ(PKV_CORRUPT, f.load_once(Bytes(f.file.begin(), f.file.begin() + static_cast<std::ptrdiff_t>(size)))) << size << " bytes";
+  Bytes longer = f.file;
+  longer.push_back(0);
+  EXPECT_EQ(PKV_CORRUPT, f.load_once(longer));
+}
+
+// Where it tells of fewer bytes, a file ends with a piece that was not the last one.
+TEST_F(Keys, PiecesBelongToOnePlaceOfOneFile) {
+  const Encrypted f(12000);
+  const auto piece = [](const Bytes& file, size_t i) {
+    const size_t stride = store_file::piece_bytes + store_file::tag_bytes, at = store_file::header_bytes + store_file::tag_bytes + i * stride;
+    return std::pair(file.begin() + static_cast<std::ptrdiff_t>(at), file.begin() + static_cast<std::ptrdiff_t>(std::min(file.size(), at + stride)));
+  };
+  ASSERT_GT(f.file.size(), 3 * store_file::piece_bytes);
+  Bytes swapped = f.file;
+  std::swap_ranges(swapped.begin() + (piece(f.file, 0).first - f.file.begin()), swapped.begin() + (piece(f.file, 0).second - f.file.begin()),
+                   swapped.begin() + (piece(f.file, 1).first - f.file.begin()));
+  EXPECT_EQ(PKV_CORRUPT, f.load_once(swapped));
+  // The same content under the same key: not one piece of it fits.
+  const Bytes other = f.save_again();
+  for (size_t i = 0; i < 4; i++) {
+    Bytes mixed = f.file;
+    std::copy(piece(other, i).first, piece(other, i).second, mixed.begin() + (piece(other, i).first - other.begin()));
+    EXPECT_EQ(PKV_CORRUPT, f.load_once(mixed)) << "piece " << i;
+  }
+  Bytes shorter = f.file;
+  shorter.resize(static_cast<size_t>(piece(f.file, 2).second - f.file.begin()));
+  const uint64_t body = 3 * store_file::piece_bytes;
+  std::memcpy(shorter.data() + 16, &body, sizeof body);
+  EXPECT_EQ(PKV_CORRUPT, f.load_once(shorter));
+  EXPECT_EQ(PKV_OK, f.load_once(f.file)) << pkv_last_error();
+}
+
+// What FORMAT.md says can be seen, and nothing else.
+TEST_F(Keys, NothingIsInTheClear) {
+  const Encrypted f(3000);
+  const Bytes again = f.save_again();
+  ASSERT_EQ(f.file.size(), again.size());
+  size_t same = 0;
+  for (size_t i = 24; i < f.file.size(); i++) same += f.file[i] == again[i];
+  EXPECT_LT(same, f.file.size() / 128) << "one byte in 256 is the same by chance";
+  const auto contains = [&](const void* bytes, size_t n) {
+    const auto* const first = static_cast<const unsigned char*>(bytes);
+    return std::search(f.file.begin(), f.file.end(), first, first + n) != f.file.end();
+  };
+  EXPECT_FALSE(contains("a tenant", 8));
+  const int32_t tokens[] = {77000, 77001};
+  EXPECT_FALSE(contains(tokens, sizeof tokens));
+  const uint64_t length = 3000;
+  EXPECT_FALSE(contains(&length, sizeof length));
+  const Bytes plain = save(f.source, {f.session});
+  EXPECT_FALSE(contains(plain.data() + plain.size() - 1000, 64)) << "keys and values";
+}
+
+// Whoever has no key can make right checksums, but no right file: not even one that claims to need no key.
+TEST_F(Keys, ForgedAndOldFilesAreRefused) {
+  const Encrypted f;
+  Bytes forged = f.file;
+  forged[8] = 1, forged[12] = 0;
+  std::fill(forged.begin() + 24, forged.begin() + 48, static_cast<unsigned char>(0));
   store_file::seal(forged);
-  EXPECT_EQ(PKV_MISMATCH, try_load(b, buffer(forged), &right));
+  EXPECT_EQ(PKV_MISMATCH, f.load_once(forged));
+  Bytes old = f.file;
+  old[8] = 1;  // version 1 with a key: authenticated, not encrypted
+  EXPECT_EQ(PKV_VERSION, f.load_once(old));
+  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "save it again"));
+  EXPECT_EQ(PKV_VERSION, try_load(f.cache, buffer(old)));
+  Bytes unkeyed = f.file;
+  unkeyed[12] = 0;
+  EXPECT_EQ(PKV_CORRUPT, f.load_once(unkeyed));
+}
+
+// Whoever can write a file without a key chooses whose index its texts go to: they go nowhere, unless the caller says so.
+TEST(Salts, OfAFileWithoutAKeyAreNotTrusted) {
+  Plan plan;
+  plan.prefix = true;
+  const Cache source = create(plan);
+  const Session salted = open_salted(source, "victim"), plain = open_salted(source, "");
+  append(source, salted, plan, 40, 1);
+  append(source, plain, plan, 40, 2);
+  pkv_file_config usual = file_config(), index = usual, trusting = usual, keyed = usual;
+  index.prefix_index = trusting.prefix_index = 1;
+  trusting.trust_salts = 1;
+  keyed.key = "a key of 24 secret bytes", keyed.key_size = 24;
+  const Bytes sessions = save(source, {salted, plain}), unsalted = save(source, {plain}), cached = save(source, std::vector<pkv_session>{}, &index);
+
+  const Cache cache = create(plan);
+  const State before = state_of(cache);
+  EXPECT_EQ(PKV_MISMATCH, try_load(cache, buffer(sessions), &usual));
+  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "trust_salts"));
+  EXPECT_EQ(PKV_MISMATCH, try_load(cache, buffer(cached), &index));
+  EXPECT_EQ(before, state_of(cache));
+  EXPECT_EQ(PKV_OK, try_load(cache, buffer(cached), &usual)) << "its entries are not asked for";
+  EXPECT_EQ(PKV_OK, try_load(cache, buffer(unsalted), &usual));
+  Plan without = plan;
+  without.prefix = false;
+  EXPECT_EQ(PKV_OK, try_load(create(without), buffer(sessions), &usual)) << "there is no index";
+  EXPECT_EQ(PKV_OK, try_load(cache, buffer(sessions), &trusting));
+  EXPECT_EQ(PKV_OK, try_load(cache, buffer(cached), &trusting));
+  if (Encrypted::possible()) {
+    EXPECT_EQ(PKV_OK, try_load(cache, buffer(save(source, {salted, plain}, &keyed)), &keyed));
+  }
+  CHECK(pkv_cache_validate(cache));
 }
 
 // ---- Room ---------------------------------------------------------------------------------------------------------------
@@ -327,6 +476,7 @@ std::vector<Golden> goldens() {
   std::vector<Golden> all = {{"plain", Plan{}}, {"quantised", quantised}, {"hybrid", hybrid}, {"ids", ids}};
   for (Golden& golden : all) {
     golden.config.prefix_index = golden.plan.prefix;
+    golden.config.trust_salts = 1;
     golden.config.fingerprint = "golden";
     golden.config.fingerprint_size = 6;
   }
@@ -345,23 +495,42 @@ std::vector<Session> golden_sessions(pkv_cache cache, const Plan& plan) {
   return sessions;
 }
 
-TEST(Golden, FilesOfEveryVersionAreStillRead) {
-  for (const Golden& golden : goldens()) {
-    const std::string path = std::string(GOLDEN) + "/v1-" + golden.name + ".pkv";
-    SCOPED_TRACE(path);
-    const Cache a = create(golden.plan), b = create(golden.plan);
-    const std::vector<Session> expected = golden_sessions(a, golden.plan);
-    const Bytes now = save(a, {expected[0], expected[1], expected[2]}, &golden.config);
-    if (std::getenv("PKV_UPDATE_GOLDEN") != nullptr)
-      std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(now.data()), static_cast<std::streamsize>(now.size()));
-    std::ifstream in(path, std::ios::binary);
-    const Bytes file((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-    ASSERT_FALSE(file.empty());
+Bytes golden_file(const std::string& path, const Bytes& now) {
+  if (std::getenv("PKV_UPDATE_GOLDEN") != nullptr)
+    std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(now.data()), static_cast<std::streamsize>(now.size()));
+  std::ifstream in(path, std::ios::binary);
+  return Bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+}
+
+// Version 1 is of files without a key, version 2 of files with one, which are never twice the same.
+void expect_golden(const Golden& golden, int version) {
+  const std::string path = std::string(GOLDEN) + "/v" + std::to_string(version) + "-" + golden.name + ".pkv";
+  SCOPED_TRACE(path);
+  const Cache a = create(golden.plan), b = create(golden.plan);
+  const std::vector<Session> expected = golden_sessions(a, golden.plan);
+  const Bytes now = save(a, {expected[0], expected[1], expected[2]}, &golden.config);
+  const Bytes file = golden_file(path, now);
+  ASSERT_FALSE(file.empty());
+  if (version == 1) {
     EXPECT_EQ(now, file) << "what is saved now differs from version 1: that is another version";
-    const std::vector<Session> loaded = load(b, at_path(path), &golden.config);
-    ASSERT_EQ(3u, loaded.size());
-    for (size_t i = 0; i < loaded.size(); i++) expect_same(expected[i], loaded[i], golden.plan);
-    EXPECT_EQ(tokens_of(expected[2], 18), tokens_of(loaded[2], 18));
+  }
+  EXPECT_EQ(now.size(), file.size());
+  const std::vector<Session> loaded = load(b, at_path(path), &golden.config);
+  ASSERT_EQ(3u, loaded.size());
+  for (size_t i = 0; i < loaded.size(); i++) expect_same(expected[i], loaded[i], golden.plan);
+  EXPECT_EQ(tokens_of(expected[2], 18), tokens_of(loaded[2], 18));
+}
+
+TEST(Golden, FilesOfEveryVersionAreStillRead) {
+  for (const Golden& golden : goldens()) expect_golden(golden, 1);
+}
+
+TEST(Golden, EncryptedFilesAreStillRead) {
+  if (!Encrypted::possible()) GTEST_SKIP() << "this build is without libsodium or libcrypto";
+  for (Golden golden : goldens()) {
+    if (golden.name != std::string("hybrid") && golden.name != std::string("ids")) continue;  // as much as there is to see
+    golden.config.key = "the golden key, 24 bytes", golden.config.key_size = 24;
+    expect_golden(golden, 2);
   }
 }
 

@@ -204,6 +204,7 @@ TEST_P(Costs, GrowNoFasterThanTheFile) {
   std::vector<uint64_t> loads, load_most, inspects, inspect_most;
   pkv_file_config config = file_config();
   config.prefix_index = 1;
+  config.trust_salts = 1;
   for (uint32_t n = 1000; n <= 8000; n *= 2) {
     const Hostile hostile = GetParam().make(n);
     const Bytes file = hostile.file();

@@ -313,7 +313,7 @@ TEST(PrefixIndex, WhatWasCachedIsFoundAgain) {
     const Session session = open_salted(a, "two");
     append_in_steps(a, session, setup, 90, 3);
     pkv_file_config config = file_config();
-    config.prefix_index = 1;
+    config.prefix_index = config.trust_salts = 1;
     const Bytes file = save(a, {session}, &config);
     EXPECT_EQ(4u, inspect(file).prefix_entries);
     const std::vector<Session> loaded = load(b, file, &config);
@@ -344,7 +344,7 @@ TEST(PrefixIndex, OtherBlockSizesKeepWholeBlocks) {
     append(a, session, setup, 64, 7);  // branches off in the middle of a larger block
   }
   pkv_file_config config = file_config();
-  config.prefix_index = 1;
+  config.prefix_index = config.trust_salts = 1;
   const Bytes file = save(a, std::vector<pkv_session>{}, &config);
   EXPECT_TRUE(load(b, file, &config).empty());
   EXPECT_EQ(144u, match(b, "", 1, 160));
@@ -360,9 +360,11 @@ TEST(PrefixIndex, IsLeftOutWhereNobodyAsksForIt) {
   append(a, session, setup, 20, 2);
   pkv_file_config config = file_config();
   EXPECT_EQ(0u, inspect(save(a, {session}, &config)).prefix_entries);
-  config.prefix_index = 1;
+  config.prefix_index = config.trust_salts = 1;
   const Bytes file = save(a, {session}, &config);
-  EXPECT_EQ(1u, load(b, file).size());
+  pkv_file_config sessions = file_config();
+  sessions.trust_salts = 1;
+  EXPECT_EQ(1u, load(b, file, &sessions).size());
   EXPECT_EQ(0u, match(b, "", 1, 100));
   EXPECT_EQ(16u, match(b, "x", 2, 20)) << "what a session has is found after it ended";
   EXPECT_EQ(1u, load(c, file, &config).size()) << "a cache without an index";

@@ -160,6 +160,66 @@ TEST_F(TierTest, OthersFindNothing) {
   EXPECT_EQ(64u, fetch(whole, "alice"));
 }
 
+// With a key nothing of a block can be read or changed, and an item stands under its own name or nowhere.
+class EncryptedTier : public TierTest {
+ protected:
+  void SetUp() override {
+    config_.key = "a key of 24 secret bytes";
+    config_.key_size = 24;
+    try {
+      make(16);
+    } catch (const std::runtime_error&) {
+      config_.store = nullptr;
+      store_ = nullptr;
+      GTEST_SKIP() << "this build is without libsodium or libcrypto";
+    }
+  }
+};
+
+TEST_F(EncryptedTier, NothingIsInTheClear) {
+  const Text whole = text(1, 64);
+  store_away(whole, "alice");
+  const auto first = memory_.items();
+  for (const auto& [name, value] : first) memory_.replace(name, {});  // as if another machine had lost them
+  make(16);
+  store_away(whole, "alice");
+  for (const auto& [name, value] : memory_.items()) {
+    const auto& before = first.at(name);
+    ASSERT_EQ(before.size(), value.size());
+    size_t same = 0;
+    for (size_t i = 16; i < value.size(); i++) same += value[i] == before[i];
+    EXPECT_LT(same, value.size() / 32) << "the same block twice, and both look alike";
+    const auto* const tokens = reinterpret_cast<const unsigned char*>(whole.data());
+    for (size_t i = 0; i < whole.size(); i += 16)
+      EXPECT_EQ(value.end(), std::search(value.begin(), value.end(), tokens + 4 * i, tokens + 4 * (i + 2)));
+    EXPECT_EQ(value.end(), std::search(value.begin() + 16, value.end(), name.begin(), name.begin() + 8));
+  }
+}
+
+TEST_F(EncryptedTier, EveryFlippedBitAndEveryOtherNameIsAMiss) {
+  const Text whole = text(1, 16);
+  store_away(whole);
+  const auto items = memory_.items();
+  uint64_t corrupt = 0;
+  const auto refuse = [&](const std::string& name, const std::vector<unsigned char>& value) {
+    memory_.replace(name, value);
+    EXPECT_EQ(0u, fetch(whole));
+    EXPECT_EQ(++corrupt, stats().corrupt_items);
+    memory_.replace(name, items.at(name));
+  };
+  auto [name, value] = *items.begin();
+  for (size_t byte = 0; byte < value.size(); byte++) {
+    value[byte] ^= static_cast<unsigned char>(1u << byte % 8);
+    refuse(name, value);
+    value[byte] ^= static_cast<unsigned char>(1u << byte % 8);
+  }
+  // Two items of equal size that change places.
+  for (const auto& [other, bytes] : items)
+    if (other != name && bytes.size() == value.size()) refuse(name, bytes);
+  EXPECT_EQ(16u, fetch(whole));
+  check_found(whole, 16);
+}
+
 TEST_F(TierTest, EveryStoredTypeComesBackBitForBit) {
   for (const pkv_dtype dtype : {PKV_F16, PKV_BF16, PKV_INT8, PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2}) {
     SCOPED_TRACE(dtype);

@@ -621,7 +621,7 @@ class FileConfig(ctypes.Structure):
         ("key", _pointer),
         ("key_size", _u64),
         ("durable", _u32),
-        ("reserved", _u32),
+        ("trust_salts", _u32),
     ]
 
 

@@ -35,11 +35,18 @@ def _stream(source: Source) -> _raw.Stream:
     return stream
 
 
-def _config(fingerprint: bytes | None, key: bytes | None, prefix_index: bool = False, durable: bool = True) -> Any:
+def _config(
+    fingerprint: bytes | None,
+    key: bytes | None,
+    prefix_index: bool = False,
+    durable: bool = True,
+    trust_salts: bool = False,
+) -> Any:
     config = _raw.FileConfig()
     library().check(library().file_config_init(ctypes.byref(config), ctypes.sizeof(config)))
     config.prefix_index = unsigned(prefix_index, 32, "prefix_index")
     config.durable = unsigned(durable, 32, "durable")
+    config.trust_salts = unsigned(trust_salts, 32, "trust_salts")
     config.owners = owners = {"fingerprint": fingerprint, "key": key}
     for name, given in owners.items():
         point_to_bytes(config, name, given)
@@ -56,7 +63,8 @@ def save(
     key: bytes | None = None,
     durable: bool = True,
 ) -> bytes | None:
-    """Saves sequences, and the prefix index if asked for, to a path or a descriptor; None: returns the bytes of the file."""
+    """Saves sequences, and the prefix index if asked for, to a path or a descriptor; None: returns the bytes of the file.
+    With a key of 16 to 64 bytes the file is encrypted."""
     items = (_raw.FileItem * max(len(sequences), 1))()
     for i, sequence in enumerate(sequences):
         kind = "snapshot" if isinstance(sequence, Snapshot) else "session"
@@ -82,10 +90,18 @@ def save(
 
 
 def load(
-    cache: Cache, source: Source, *, prefix_index: bool = False, fingerprint: bytes | None = None, key: bytes | None = None
+    cache: Cache,
+    source: Source,
+    *,
+    prefix_index: bool = False,
+    fingerprint: bytes | None = None,
+    key: bytes | None = None,
+    trust_salts: bool = False,
 ) -> list[Session]:
-    """Opens every sequence of a file as a session, in the order of `save`: all of them, or an error and a cache as before."""
-    config, stream = _config(fingerprint, key, prefix_index), _stream(source)
+    """Opens every sequence of a file as a session, in the order of `save`: all of them, or an error and a cache as before.
+
+    A file with texts under a salt needs a key, or trust_salts: without a key whoever can write it chooses its salts."""
+    config, stream = _config(fingerprint, key, prefix_index, trust_salts=trust_salts), _stream(source)
     count = ctypes.c_size_t(4096)  # a descriptor cannot be read a second time
     while True:
         capacity = count.value

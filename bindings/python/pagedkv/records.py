@@ -191,7 +191,7 @@ class FileInfo:
     """What a file says of itself."""
 
     version: int
-    """Of the format: 1."""
+    """Of the format: 1 without a key, 2 with one."""
     bytes: int
     """The file."""
     kv_bytes: int
@@ -211,7 +211,7 @@ class FileInfo:
     has_kv: int
     """0: saved with storage NONE."""
     authenticated: int
-    """1: saved with a key."""
+    """1: saved with a key, so encrypted and authenticated."""
     fingerprint_size: int
     fingerprint: builtins.bytes
 

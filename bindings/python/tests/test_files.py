@@ -51,6 +51,13 @@ def test_files_of_every_kind(tmp_path: pathlib.Path) -> None:
         first.close()
         second.close()
 
+        encrypted = path.read_bytes()
+        assert info.version == 2 and b"model" not in encrypted
+        with pytest.raises(pagedkv.CorruptError, match=r"\(MISMATCH\)"):
+            pagedkv.load(other, encrypted, fingerprint=b"model\0one")
+        with pytest.raises(pagedkv.MisuseError):
+            pagedkv.save(cache, [session], key=b"")
+
         data = pagedkv.save(cache, [session])
         assert data is not None
         kept = pagedkv.load(other, data)

@@ -37,14 +37,15 @@ ContentKey extend(const ContentKey& name, std::span<const Number> more) noexcept
 
 }  // namespace
 
-ContentKey hash_model(uint32_t block_size, std::span<const SavedGroup> groups, std::span<const unsigned char> fingerprint, const SecretKey& secret) {
+ContentKey hash_model(uint32_t block_size, std::span<const SavedGroup> groups, std::span<const unsigned char> fingerprint, const Secret& secret) {
 #if defined(PKV_WITH_SODIUM)
   if (sodium_init() < 0) fail(PKV_UNSUPPORTED, "libsodium could not be initialised");
 #else
   fail(PKV_UNSUPPORTED, "a store is given, but this build is without libsodium, which names its blocks");
 #endif
   ByteWriter bytes;
-  constexpr uint32_t version = 1;
+  // Names with a key are those of encrypted items: nobody who only tags his own ever meets them.
+  const uint32_t version = secret.empty() ? 1 : 2;
   bytes.put(version);
   bytes.put(block_size);
   bytes.put(static_cast<uint32_t>(fingerprint.size()));
@@ -56,7 +57,7 @@ ContentKey hash_model(uint32_t block_size, std::span<const SavedGroup> groups, s
       bytes.put(number);
     bytes.put_all(std::span(group.layers));
   }
-  return hash(bytes.bytes(), secret);
+  return hash(bytes.bytes(), secret.bytes());
 }
 
 BlockKeys::BlockKeys(const ContentKey& model, std::string_view salt) : chain_(extend(model, std::span(salt))) {}

@@ -8,20 +8,23 @@
 #include <string_view>
 #include <vector>
 
+#include "base/secret.h"
 #include "engine/store/format.h"
 
 namespace pkv {
 
 using ContentKey = std::array<unsigned char, 32>;
-using SecretKey = std::vector<unsigned char>;  // 16 to 64 bytes, or none
 
 // The part of the name that all blocks of a cache have in common. Throws UNSUPPORTED in a build without libsodium.
-ContentKey hash_model(uint32_t block_size, std::span<const SavedGroup> groups, std::span<const unsigned char> fingerprint, const SecretKey& secret);
+ContentKey hash_model(uint32_t block_size, std::span<const SavedGroup> groups, std::span<const unsigned char> fingerprint, const Secret& secret);
 
 // Goes along a text, block by block.
 class BlockKeys {
  public:
   BlockKeys(const ContentKey& model, std::string_view salt);
+  ~BlockKeys() { wipe(chain_.data(), chain_.size()); }
+  BlockKeys(const BlockKeys&) = delete;
+  BlockKeys& operator=(const BlockKeys&) = delete;
   void advance(std::span<const int32_t> block) noexcept;
   // Of the block just passed, in one layer group.
   ContentKey key(uint32_t group) const noexcept;

@@ -38,10 +38,12 @@ struct BodyReader::Window {
   std::vector<unsigned char> bytes;
   uint64_t begin = 0;
   size_t size = 0;
-  std::array<Tag, window_pieces + 1> tags{};  // the one before, then that of each piece
+  std::array<Place, window_pieces> places;
+  std::array<Tag, window_pieces> tags;
 };
 
-BodyReader::BodyReader(Source& source, const Tagger& tagger, uint64_t body) : source_(&source), tagger_(tagger), left_(body), last_(tagger.last()) {}
+BodyReader::BodyReader(Source& source, const Sealer& sealer, uint64_t body)
+    : source_(&source), sealer_(sealer), left_(body), pieces_(ceil_div(body, piece_bytes)), last_(sealer.header_tag()) {}
 
 void BodyReader::read_piece(unsigned char* to, size_t n) {
   if (source_->read(to, n + tag_bytes) < n + tag_bytes) fail(PKV_CORRUPT, "the file is cut short");
@@ -54,10 +56,15 @@ void BodyReader::refill() {
   piece_.resize(n + tag_bytes);
   at_ = 0;
   read_piece(piece_.data(), n);
-  const Tag before = last_;
+  const Place place = next_place();
   std::copy_n(piece_.begin() + static_cast<std::ptrdiff_t>(n), tag_bytes, last_.begin());
   piece_.resize(n);
-  if (!tagger_.check_after(before, piece_, last_)) fail_check(n);
+  if (!sealer_.open(place, piece_, last_)) fail_check(n);
+}
+
+Place BodyReader::next_place() {
+  const uint64_t number = next_piece_++;
+  return {number, number + 1 == pieces_, last_};
 }
 
 void BodyReader::read(void* to, size_t n) {
@@ -73,41 +80,42 @@ void BodyReader::read(void* to, size_t n) {
 void BodyReader::fill(Window& window, uint64_t begin) {
   window.begin = begin;
   window.size = 0;
-  window.tags[0] = last_;
   for (size_t i = 0; i < window_pieces && left_ > 0; i++) {
     const size_t n = static_cast<size_t>(std::min<uint64_t>(left_, piece_bytes));
     unsigned char* const to = window.data() + window.size;
     read_piece(to, n);
-    std::copy_n(to + n, tag_bytes, window.tags[i + 1].begin());
-    last_ = window.tags[i + 1];
+    window.places[i] = next_place();
+    std::copy_n(to + n, tag_bytes, last_.begin());
+    window.tags[i] = last_;
     window.size += n;
   }
 }
 
-void BodyReader::check(const Window& window, size_t piece) const {
+void BodyReader::open(Window& window, size_t piece) const {
   const std::span bytes(window.data() + piece * piece_bytes, piece_size(window.size, piece));
-  if (!tagger_.check_after(window.tags[piece], bytes, window.tags[piece + 1])) fail_check(bytes.size());
+  if (!sealer_.open(window.places[piece], bytes, window.tags[piece])) fail_check(bytes.size());
 }
 
-// Three windows go round: this thread reads one while others check the one before and take the one before that.
+// Three windows go round: this thread reads one while others check (and decrypt) the one before and take the one before
+// that.
 void BodyReader::read_rest(Workers& workers, size_t longest, const Take& take) {
   const size_t room = static_cast<size_t>(std::min<uint64_t>(window_bytes, std::max<uint64_t>(left_, piece_.size() - at_)));
-  Window filled(longest, room), checked(longest, room), taken(longest, room);
+  Window filled(longest, room), opened(longest, room), taken(longest, room);
   taken.size = piece_.size() - at_;
   std::copy(piece_.begin() + static_cast<std::ptrdiff_t>(at_), piece_.end(), taken.data());
   at_ = piece_.size();
-  for (uint64_t end = taken.size; taken.size + checked.size + left_ > 0; end += checked.size) {
+  for (uint64_t end = taken.size; taken.size + opened.size + left_ > 0; end += opened.size) {
     const auto task = [&](size_t i) {
-      if (i < checked.pieces()) return check(checked, i);
-      const size_t piece = i - checked.pieces(), first = piece * piece_bytes;
+      if (i < opened.pieces()) return open(opened, i);
+      const size_t piece = i - opened.pieces(), first = piece * piece_bytes;
       take(taken.begin + first, taken.begin + first + piece_size(taken.size, piece), taken.data() + first);
     };
-    Beside tasks(workers, checked.pieces() + taken.pieces(), task);
+    Beside tasks(workers, opened.pieces() + taken.pieces(), task);
     fill(filled, end);
     tasks.finish();
-    checked.put_behind(taken);
-    std::swap(taken, checked);
-    std::swap(checked, filled);
+    opened.put_behind(taken);
+    std::swap(taken, opened);
+    std::swap(opened, filled);
   }
 }
 
@@ -116,50 +124,62 @@ void BodyReader::read_rest(Workers& workers, size_t longest, const Take& take) {
 struct FileWriter::Window {
   explicit Window(size_t room) : bytes(room) {}
   size_t pieces() const { return ceil_div(size, piece_bytes); }
-  std::span<const unsigned char> piece(size_t i) const { return {bytes.data() + i * piece_bytes, piece_size(size, i)}; }
+  std::span<unsigned char> piece(size_t i) { return {bytes.data() + i * piece_bytes, piece_size(size, i)}; }
 
   std::vector<unsigned char> bytes;  // behind `size` of them, what goes beyond
+  uint64_t begin = 0;                // of the body
   size_t size = 0;
   std::array<Tag, window_pieces> tags;
 };
 
 void FileWriter::write_header(std::span<const unsigned char> header) {
-  const Tag tag = tagger_.next(header);
   sink_.write(header.data(), header.size());
-  sink_.write(tag.data(), tag.size());
+  sink_.write(sealer_.header_tag().data(), tag_bytes);
 }
 
-void FileWriter::tag(Window& window) {
-  for (size_t i = 0; i < window.pieces(); i++) window.tags[i] = tagger_.next(window.piece(i));
+// Encrypted pieces know nothing of each other; checksums follow from one another, and are made by one task.
+size_t FileWriter::seal_tasks(const Window& window) const { return sealer_.encrypts() ? window.pieces() : std::min<size_t>(window.pieces(), 1); }
+
+void FileWriter::seal(Window& window, size_t task) {
+  const size_t end = sealer_.encrypts() ? task + 1 : window.pieces();
+  for (size_t i = task; i < end; i++) {
+    const uint64_t first = window.begin + i * piece_bytes;
+    const Place place{first / piece_bytes, first + window.piece(i).size() == body_, last_};
+    window.tags[i] = sealer_.seal(place, window.piece(i));
+    if (!sealer_.encrypts()) last_ = window.tags[i];
+  }
 }
 
-void FileWriter::write(const Window& window) {
+void FileWriter::write(Window& window) {
   for (size_t i = 0; i < window.pieces(); i++) {
     sink_.write(window.piece(i).data(), window.piece(i).size());
     sink_.write(window.tags[i].data(), tag_bytes);
   }
 }
 
-// Three windows go round: others fill one and tag the one before, while this thread writes the one before that.
+// Three windows go round: others fill one and seal the one before, while this thread writes the one before that.
 void FileWriter::write(std::span<const unsigned char> header, uint64_t bytes, Workers& workers, size_t longest, const Put& put) {
   const size_t room = static_cast<size_t>(std::min<uint64_t>(window_bytes, bytes)) + longest;
-  Window filled(room), tagged(room), written(room);
+  Window filled(room), sealed(room), written(room);
+  body_ = bytes;
+  last_ = sealer_.header_tag();
   write_header(header);
-  for (uint64_t begin = 0; begin < bytes || tagged.size + written.size > 0;) {
+  for (uint64_t begin = 0; begin < bytes || sealed.size + written.size > 0;) {
+    filled.begin = begin;
     filled.size = static_cast<size_t>(std::min<uint64_t>(window_bytes, bytes - begin));
-    std::memcpy(filled.bytes.data(), tagged.bytes.data() + tagged.size, longest);
-    const size_t tags = tagged.size > 0;
+    std::memcpy(filled.bytes.data(), sealed.bytes.data() + sealed.size, longest);
+    const size_t seals = seal_tasks(sealed);
     const auto task = [&](size_t i) {
-      if (i < tags) return tag(tagged);
-      const size_t first = (i - tags) * piece_bytes, n = std::min(piece_bytes, filled.size - first);
+      if (i < seals) return seal(sealed, i);
+      const size_t first = (i - seals) * piece_bytes, n = std::min(piece_bytes, filled.size - first);
       put(begin + first, begin + first + n, filled.bytes.data() + first);
     };
-    Beside tasks(workers, tags + filled.pieces(), task);
+    Beside tasks(workers, seals + filled.pieces(), task);
     write(written);
     tasks.finish();
     begin += filled.size;
-    std::swap(written, tagged);
-    std::swap(tagged, filled);
+    std::swap(written, sealed);
+    std::swap(sealed, filled);
   }
 }
 

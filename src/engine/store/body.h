@@ -14,8 +14,8 @@ namespace pkv {
 
 class BodyReader {
  public:
-  // The header was read and checked already, by this tagger.
-  BodyReader(Source& source, const Tagger& tagger, uint64_t body);
+  // The header was read and checked already.
+  BodyReader(Source& source, const Sealer& sealer, uint64_t body);
 
   // The next n bytes; throws CORRUPT where they are not what was written.
   void read(void* to, size_t n);
@@ -30,11 +30,13 @@ class BodyReader {
   void read_piece(unsigned char* to, size_t n);
   void refill();
   void fill(Window& window, uint64_t begin);
-  void check(const Window& window, size_t piece) const;
+  void open(Window& window, size_t piece) const;
+  Place next_place();
 
   Source* source_;
-  Tagger tagger_;
+  Sealer sealer_;
   uint64_t left_;                     // of the body, not yet read from the source
+  uint64_t pieces_, next_piece_ = 0;  // of the whole body
   Tag last_;                          // of the piece before
   std::vector<unsigned char> piece_;  // checked
   size_t at_ = 0;
@@ -42,7 +44,7 @@ class BodyReader {
 
 class FileWriter {
  public:
-  FileWriter(Sink& sink, const Tagger& tagger) : sink_(sink), tagger_(tagger) {}
+  FileWriter(Sink& sink, const Sealer& sealer) : sink_(sink), sealer_(sealer) {}
 
   // A header, and a body of `bytes`: put(begin, end, to), by many threads and in no order, writes all that begins in [begin, end) of it to `to`, and may go
   // `longest` bytes beyond the end. Memory is taken before the first byte is written.
@@ -52,11 +54,14 @@ class FileWriter {
  private:
   struct Window;
   void write_header(std::span<const unsigned char> header);
-  void tag(Window& window);
-  void write(const Window& window);
+  size_t seal_tasks(const Window& window) const;
+  void seal(Window& window, size_t task);
+  void write(Window& window);
 
   Sink& sink_;
-  Tagger tagger_;
+  const Sealer sealer_;
+  uint64_t body_ = 0;
+  Tag last_{};  // of the piece before
 };
 
 }  // namespace pkv

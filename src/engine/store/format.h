@@ -11,19 +11,31 @@
 
 namespace pkv {
 
-inline constexpr uint32_t format_version = 1;
+inline constexpr uint32_t plain_version = 1, encrypted_version = 2;
 inline constexpr size_t header_bytes = 48;
+inline constexpr size_t sizes_bytes = 64;     // at the beginning of an encrypted body
 inline constexpr uint32_t none = UINT32_MAX;  // no chain, no salt
 
 struct Header {
-  bool keyed = false;
-  uint64_t table_bytes = 0, kv_bytes = 0;
+  uint64_t table_bytes = 0, kv_bytes = 0;   // with a key they are not in the header, but in the body
+  uint64_t body_bytes = 0;
+  bool encrypted = false;
+  std::array<unsigned char, 24> random{};   // with a key: of this file alone
+  uint32_t version() const { return encrypted ? encrypted_version : plain_version; }
 };
+
+// Of a file with tables and keys and values of so many bytes. Throws OVERFLOW.
+Header make_header(uint64_t table_bytes, uint64_t kv_bytes, bool encrypted);
 
 using HeaderBytes = std::array<unsigned char, header_bytes>;
 HeaderBytes encode(const Header& header);
 // Throws CORRUPT, VERSION.
 Header parse_header(std::span<const unsigned char> bytes);
+
+// With a key, sizes are part of what is encrypted.
+std::array<unsigned char, sizes_bytes> encode_sizes(const Header& header);
+// Throws CORRUPT.
+void parse_sizes(std::span<const unsigned char, sizes_bytes> bytes, Header& header);
 
 // The layers of one group, as far as it matters to keys and values (query_heads is 0).
 struct SavedGroup {

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#if defined(PKV_WITH_SODIUM)
-#include <sodium.h>
-#endif
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -13,53 +10,46 @@
 
 namespace pkv {
 
-Tagger::Tagger(std::span<const unsigned char> key) : key_bytes_(key.size()) {
-  std::copy(key.begin(), key.end(), key_.begin());
-  if (key.empty()) return;
-#if defined(PKV_WITH_SODIUM)
-  if (sodium_init() < 0) fail(PKV_UNSUPPORTED, "libsodium could not be initialised");
-#else
-  fail(PKV_UNSUPPORTED, "a key is given, but this build is without libsodium");
-#endif
+namespace {
+
+constexpr size_t cipher_key_bytes = 32;
+
+// The file's key is no other file's, so its pieces may be counted from 0.
+Nonce nonce_of(const Place& place) {
+  Nonce nonce{};
+  std::memcpy(nonce.data(), &place.number, sizeof place.number);
+  nonce[sizeof place.number] = place.last ? 1 : 0;
+  return nonce;
 }
 
-Tagger::~Tagger() {
-#if defined(PKV_WITH_SODIUM)
-  sodium_memzero(key_.data(), key_.size());
-#endif
-}
+}  // namespace
 
-Tag Tagger::next(std::span<const unsigned char> bytes) {
-#if defined(PKV_WITH_SODIUM)
-  if (key_bytes_ > 0) {
-    crypto_generichash_state state;
-    crypto_generichash_init(&state, key_.data(), key_bytes_, tag_bytes);
-    crypto_generichash_update(&state, last_.data(), last_.size());
-    crypto_generichash_update(&state, bytes.data(), bytes.size());
-    crypto_generichash_final(&state, last_.data(), last_.size());
-    return last_;
-  }
-#endif
+Tag checksum(const Tag& before, std::span<const unsigned char> bytes) noexcept {
   uint64_t seed;
-  std::memcpy(&seed, last_.data(), sizeof seed);
+  std::memcpy(&seed, before.data(), sizeof seed);
   const XXH128_hash_t hash = XXH3_128bits_withSeed(bytes.data(), bytes.size(), seed);
-  std::memcpy(last_.data(), &hash.low64, sizeof hash.low64);
-  std::memcpy(last_.data() + sizeof hash.low64, &hash.high64, sizeof hash.high64);
-  return last_;
+  Tag tag;
+  std::memcpy(tag.data(), &hash.low64, sizeof hash.low64);
+  std::memcpy(tag.data() + sizeof hash.low64, &hash.high64, sizeof hash.high64);
+  return tag;
 }
 
-bool Tagger::check(std::span<const unsigned char> bytes, const unsigned char* tag) {
-  const Tag expected = next(bytes);
-#if defined(PKV_WITH_SODIUM)
-  if (key_bytes_ > 0) return sodium_memcmp(expected.data(), tag, tag_bytes) == 0;  // in a time that tells nothing
-#endif
-  return std::memcmp(expected.data(), tag, tag_bytes) == 0;
+Sealer::Sealer(std::span<const unsigned char> key, std::span<const unsigned char> header) : header_tag_(checksum({}, header)) {
+  if (key.empty()) return;
+  check_ciphers();
+  key_ = derive(key, file_key_purpose, header, cipher_key_bytes);
+  const Secret tag = derive(key, file_tag_purpose, header, tag_bytes);
+  std::copy(tag.bytes().begin(), tag.bytes().end(), header_tag_.begin());
 }
 
-bool Tagger::check_after(const Tag& before, std::span<const unsigned char> bytes, const Tag& tag) const {
-  Tagger tagger = *this;
-  tagger.last_ = before;
-  return tagger.check(bytes, tag.data());
+bool Sealer::check_header(const Tag& tag) const { return encrypts() ? equal_secretly(header_tag_, tag) : header_tag_ == tag; }
+
+Tag Sealer::seal(const Place& place, std::span<unsigned char> bytes) const {
+  return encrypts() ? encrypt(key_, nonce_of(place), bytes) : checksum(place.before, bytes);
+}
+
+bool Sealer::open(const Place& place, std::span<unsigned char> bytes, const Tag& tag) const {
+  return encrypts() ? decrypt(key_, nonce_of(place), bytes, tag) : checksum(place.before, bytes) == tag;
 }
 
 uint64_t tagged_bytes(uint64_t body) {

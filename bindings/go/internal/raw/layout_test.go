@@ -279,7 +279,7 @@ var layouts = []struct {
 			unsafe.Offsetof(FileConfig{}.Key), unsafe.Sizeof(FileConfig{}.Key),
 			unsafe.Offsetof(FileConfig{}.KeySize), unsafe.Sizeof(FileConfig{}.KeySize),
 			unsafe.Offsetof(FileConfig{}.Durable), unsafe.Sizeof(FileConfig{}.Durable),
-			unsafe.Offsetof(FileConfig{}.Reserved), unsafe.Sizeof(FileConfig{}.Reserved)},
+			unsafe.Offsetof(FileConfig{}.TrustSalts), unsafe.Sizeof(FileConfig{}.TrustSalts)},
 		[]uintptr{48, 0, 4, 4, 4, 8, 8, 16, 8, 24, 8, 32, 8, 40, 4, 44, 4}},
 	{"pkv_file_item",
 		[]uintptr{unsafe.Sizeof(FileItem{}),

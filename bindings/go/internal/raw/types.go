@@ -482,13 +482,15 @@ type FileConfig struct {
 	// Names the model (a hash of its weights, say): up to 64 bytes; a file with another one is a MISMATCH. NULL: none.
 	Fingerprint     unsafe.Pointer
 	FingerprintSize uint64
-	// 16 to 64 secret bytes: the file is authenticated with it. NULL: checksums, which tell accidents only.
+	// 16 to 64 secret bytes: the file is encrypted and authenticated with it. NULL: it is neither; checksums tell accidents only.
 	Key     unsafe.Pointer
 	KeySize uint64
 	// PATH: 1 (default) waits for the disk. With 0 a power cut may lose both files; a killed process does not.
 	Durable uint32
-	// 0.
-	Reserved uint32
+	// Loading into a cache with a prefix index: 1 takes salts from a file without a key. Default 0: such a file is a MISMATCH if
+	// it has texts under a salt, since whoever can write it chooses to which tenant's index they go. Texts without a salt are
+	// taken either way: load no file that others can write without a key. Saving does not look at it.
+	TrustSalts uint32
 }
 
 // One sequence to save: a session or a snapshot, the other one NULL. This struct is pinned: it will not grow.
@@ -502,7 +504,7 @@ type FileItem struct {
 // What a file says of itself.
 type FileInfo struct {
 	StructSize uint32
-	// Of the format: 1.
+	// Of the format: 1 without a key, 2 with one.
 	Version uint32
 	// The file.
 	Bytes uint64
@@ -522,7 +524,7 @@ type FileInfo struct {
 	Layers uint32
 	// 0: saved with storage NONE.
 	HasKV uint32
-	// 1: saved with a key.
+	// 1: saved with a key, so encrypted and authenticated.
 	Authenticated   uint32
 	FingerprintSize uint32
 	Fingerprint     [64]byte
@@ -567,7 +569,7 @@ type StoreConfig struct {
 	// Names the model (a hash of its weights, say): up to 64 bytes.
 	Fingerprint     unsafe.Pointer
 	FingerprintSize uint64
-	// 16 to 64 secret bytes: what the store has is authenticated with them. NULL: checksums.
+	// 16 to 64 secret bytes: what the store has is encrypted and authenticated with them. NULL: checksums.
 	Key     unsafe.Pointer
 	KeySize uint64
 	// Memory of each of the two threads for bytes on their way; 0: 4 MiB. At least one block, at most as many as the cache has.

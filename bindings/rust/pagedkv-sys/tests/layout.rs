@@ -79,8 +79,8 @@ layout!(pkv_stream, 64, 8,
     struct_size 0 4, kind 4 4, path 8 8, descriptor 16 4, reserved 20 4, data 24 8, size 32 8, read 40 8, write 48 8, user 56
     8);
 layout!(pkv_file_config, 48, 8,
-    struct_size 0 4, prefix_index 4 4, fingerprint 8 8, fingerprint_size 16 8, key 24 8, key_size 32 8, durable 40 4, reserved
-    44 4);
+    struct_size 0 4, prefix_index 4 4, fingerprint 8 8, fingerprint_size 16 8, key 24 8, key_size 32 8, durable 40 4,
+    trust_salts 44 4);
 layout!(pkv_file_item, 24, 8,
     session 0 8, snapshot 8 8, label 16 8);
 layout!(pkv_file_info, 144, 8,

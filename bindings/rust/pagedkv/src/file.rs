@@ -25,8 +25,9 @@ pub use crate::sys::pkv_file_info as FileInfo;
 pub struct FileConfig<'a> {
     prefix_index: bool,
     fingerprint: &'a [u8],
-    key: &'a [u8],
+    key: Option<&'a [u8]>,
     durable: bool,
+    trust_salts: bool,
 }
 
 impl Default for FileConfig<'_> {
@@ -38,7 +39,7 @@ impl Default for FileConfig<'_> {
 impl<'a> FileConfig<'a> {
     /// Sessions alone, with checksums; saving waits for the disk.
     pub fn new() -> Self {
-        Self { prefix_index: false, fingerprint: &[], key: &[], durable: true }
+        Self { prefix_index: false, fingerprint: &[], key: None, durable: true, trust_salts: false }
     }
 
     /// The prefix index, too, as far as the cache has one.
@@ -53,9 +54,9 @@ impl<'a> FileConfig<'a> {
         self
     }
 
-    /// 16 to 64 secret bytes that the file is authenticated with.
+    /// 16 to 64 secret bytes that the file is encrypted and authenticated with.
     pub fn key(mut self, key: &'a [u8]) -> Self {
-        self.key = key;
+        self.key = Some(key);
         self
     }
 
@@ -65,13 +66,23 @@ impl<'a> FileConfig<'a> {
         self
     }
 
+    /// Loading takes salts from a file without a key, which whoever can write it chooses. Otherwise such a file is a
+    /// `MISMATCH`, if the cache has a prefix index.
+    pub fn trust_salts(mut self) -> Self {
+        self.trust_salts = true;
+        self
+    }
+
     pub(crate) fn raw(&self) -> Result<sys::pkv_file_config> {
         let mut raw = defaults(|out, size| unsafe { sys::pkv_file_config_init(out, size) })?;
         let given = |bytes: &[u8]| if bytes.is_empty() { std::ptr::null() } else { bytes.as_ptr().cast() };
         raw.prefix_index = self.prefix_index.into();
         (raw.fingerprint, raw.fingerprint_size) = (given(self.fingerprint), self.fingerprint.len() as u64);
-        (raw.key, raw.key_size) = (given(self.key), self.key.len() as u64);
+        if let Some(key) = self.key {
+            (raw.key, raw.key_size) = (key.as_ptr().cast(), key.len() as u64);
+        }
         raw.durable = self.durable.into();
+        raw.trust_salts = self.trust_salts.into();
         Ok(raw)
     }
 }

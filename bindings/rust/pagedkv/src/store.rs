@@ -115,7 +115,7 @@ impl StoreConfig {
         self
     }
 
-    /// 16 to 64 secret bytes that what is stored is authenticated with.
+    /// 16 to 64 secret bytes that what is stored is encrypted and authenticated with.
     pub fn key(mut self, key: impl Into<Vec<u8>>) -> Self {
         self.key = key.into();
         self

@@ -326,6 +326,12 @@ fn files_bring_sessions_back() {
     let file = std::fs::File::open(&path).unwrap();
     check(cache.load(&plain, Source::Descriptor(file.as_fd())).unwrap());
     check(cache.load(&plain, Source::Reader(&mut std::fs::File::open(&path).unwrap())).unwrap());
+    let keyed = plain.key(b"a key of 24 secret bytes");
+    cache.save(items, &keyed, Sink::Path(&path)).unwrap();
+    assert_eq!(inspect_file(&keyed, Source::Path(&path)).unwrap().version, 2);
+    check(cache.load(&keyed.trust_salts(), Source::Path(&path)).unwrap());
+    assert_eq!(cache.load(&plain, Source::Path(&path)).unwrap_err().status(), Status::MISMATCH);
+    assert_eq!(cache.save(items, &plain.key(b""), Sink::Path(&path)).unwrap_err().status(), Status::INVALID_ARGUMENT);
     let mut written = Vec::new();
     cache.save(items, &plain, Sink::Writer(&mut written)).unwrap();
     check(cache.load(&plain, Source::Bytes(&written)).unwrap());
