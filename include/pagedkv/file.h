@@ -80,7 +80,7 @@ typedef struct pkv_file_config {
   uint64_t fingerprint_size;
   const void* key;             /**< 16 to 64 secret bytes: the file is encrypted and authenticated with it. NULL: it is neither;
                                     checksums tell accidents only. */
-  uint64_t key_size;
+  uint64_t key_size;           /**< Its bytes. */
   uint32_t durable;            /**< PATH: 1 (default) waits for the disk. With 0 a power cut may lose both files; a killed process does not. */
   /**
    * Loading into a cache with a prefix index: 1 takes salts from a file without a key. Default 0: such a file is a MISMATCH

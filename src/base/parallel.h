@@ -45,7 +45,8 @@ class Workers {
 
 // Tasks of an index that run while the thread that made them does something else, which may block: a read from a pipe,
 // say. They compute and never block, so no thread of the arena is ever kept waiting. Where there are no other threads
-// (one thread, or a caller's runner, which returns only when all is done), finish() runs them all.
+// (one thread, or a caller's runner, which returns only when all is done), or no memory for a list of them, finish() runs
+// them all.
 class Beside {
  public:
   // task(i) for every i in [0, n); `task` must live until finish() or the end of this object.
@@ -60,10 +61,13 @@ class Beside {
   void finish();
 
  private:
-  Beside(Workers& workers, size_t n, Workers::Call task, const void* context);
+  Beside(Workers& workers, size_t n, Workers::Call task, const void* context) noexcept;
 
   Workers& workers_;
-  const std::shared_ptr<Workers::Tasks> tasks_;  // also of threads that come too late to find a task
+  const size_t n_;
+  const Workers::Call task_;
+  const void* const context_;
+  std::shared_ptr<Workers::Tasks> tasks_;  // also of threads that come too late to find a task; NULL: nobody helps
 };
 
 // All processors, made at first use and never destroyed: for calls that belong to no cache.

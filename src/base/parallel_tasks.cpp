@@ -1,6 +1,7 @@
 #include "base/parallel_tasks.h"
 
 #include <algorithm>
+#include <new>
 
 namespace pkv {
 
@@ -22,20 +23,22 @@ void Workers::Tasks::stop() noexcept {
   for (size_t seen; (seen = done.load(std::memory_order_acquire)) < begun;) done.wait(seen, std::memory_order_acquire);
 }
 
-Beside::Beside(Workers& workers, size_t n, Workers::Call task, const void* context)
-    : workers_(workers), tasks_(new Workers::Tasks{task, context, n}) {
-  if (n > 0) workers.help(tasks_);
+Beside::Beside(Workers& workers, size_t n, Workers::Call task, const void* context) noexcept
+    : workers_(workers), n_(n), task_(task), context_(context) {
+  if (workers.runner_.run != nullptr || workers.threads() == 1 || n == 0) return;
+  try {
+    tasks_.reset(new Workers::Tasks{task, context, n});
+    workers.help(tasks_);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
-Beside::~Beside() { tasks_->stop(); }
+Beside::~Beside() {
+  if (tasks_) tasks_->stop();
+}
 
 void Beside::finish() {
-  // A caller's runner does all of them: nobody helped.
-  if (workers_.runner_.run != nullptr && tasks_->next.exchange(tasks_->n, std::memory_order_relaxed) == 0) {
-    tasks_->done.store(tasks_->n, std::memory_order_relaxed);
-    workers_.run(tasks_->n, tasks_->task, tasks_->context);
-    return;
-  }
+  if (!tasks_) return workers_.run(n_, task_, context_);
   tasks_->work();
   tasks_->stop();
   if (tasks_->error) std::rethrow_exception(tasks_->error);

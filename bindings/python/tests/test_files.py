@@ -52,7 +52,8 @@ def test_files_of_every_kind(tmp_path: pathlib.Path) -> None:
         second.close()
 
         encrypted = path.read_bytes()
-        assert info.version == 2 and b"model" not in encrypted
+        assert info.version == 2
+        assert b"model" not in encrypted
         with pytest.raises(pagedkv.CorruptError, match=r"\(MISMATCH\)"):
             pagedkv.load(other, encrypted, fingerprint=b"model\0one")
         with pytest.raises(pagedkv.MisuseError):

@@ -483,7 +483,8 @@ type FileConfig struct {
 	Fingerprint     unsafe.Pointer
 	FingerprintSize uint64
 	// 16 to 64 secret bytes: the file is encrypted and authenticated with it. NULL: it is neither; checksums tell accidents only.
-	Key     unsafe.Pointer
+	Key unsafe.Pointer
+	// Its bytes.
 	KeySize uint64
 	// PATH: 1 (default) waits for the disk. With 0 a power cut may lose both files; a killed process does not.
 	Durable uint32

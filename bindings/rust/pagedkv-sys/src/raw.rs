@@ -774,6 +774,7 @@ pub struct pkv_file_config {
     /// 16 to 64 secret bytes: the file is encrypted and authenticated with it. NULL: it is neither; checksums tell accidents
     /// only.
     pub key: *const c_void,
+    /// Its bytes.
     pub key_size: u64,
     /// PATH: 1 (default) waits for the disk. With 0 a power cut may lose both files; a killed process does not.
     pub durable: u32,
