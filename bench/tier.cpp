@@ -30,6 +30,7 @@ class Served {
   struct Shape {
     uint32_t layers, tokens, sessions;  // room for so many sessions of so many tokens
     uint32_t group = 4, kv_heads = 8, dim = 128;
+    bool keyed = false;  // what the store has is encrypted
     uint32_t query_heads() const { return group * kv_heads; }
   };
 
@@ -51,6 +52,7 @@ class Served {
     check(pkv_store_config_init(&tier, sizeof tier));
     tier.store = &store;
     tier.wait_ms = patient_ms;
+    if (shape.keyed) tier.key = "a key of 24 secret bytes", tier.key_size = 24;
     tier.queue_blocks = config.blocks;
     if (open) {
       store = open();
@@ -184,6 +186,13 @@ void first_token_from_file(benchmark::State& state) {
 // ---- Throughput -----------------------------------------------------------------------------------------------------
 
 constexpr Served::Shape moved{.layers = 8, .tokens = 1024, .sessions = 4};
+
+Served::Shape moved_shape(bool keyed) {
+  Served::Shape shape = moved;
+  shape.keyed = keyed;
+  return shape;
+}
+
 constexpr size_t moved_block = size_t{8} * 16 * 8 * 128 * 2 * 2;  // bytes, without what is written beside them
 
 void report_moved(benchmark::State& state, double bytes, double ours, double plain) {
@@ -192,8 +201,8 @@ void report_moved(benchmark::State& state, double bytes, double ours, double pla
   state.counters["ratio"] = plain / ours;
 }
 
-void spill(benchmark::State& state, const OpenStore& open, const Plain& plain) {
-  Served served(moved, open);
+void spill(benchmark::State& state, const OpenStore& open, const Plain& plain, bool keyed) {
+  Served served(moved_shape(keyed), open);
   double ours = 0, other = 0, bytes = 0;
   for (auto _ : state) {
     const uint64_t before = served.stats().written_bytes;
@@ -217,16 +226,16 @@ void spill(benchmark::State& state, const OpenStore& open, const Plain& plain) {
   report_moved(state, bytes, ours, other);
 }
 
-void fetch(benchmark::State& state, const OpenStore& open, const Plain& plain) {
+void fetch(benchmark::State& state, const OpenStore& open, const Plain& plain, bool keyed) {
   {
-    Served served(moved, open);
+    Served served(moved_shape(keyed), open);
     for (uint32_t i = 1; i <= moved.sessions; i++) served.end_session(i, moved.tokens);
     served.flush();
   }
   double ours = 0, other = 0, bytes = 0;
   for (auto _ : state) {
     state.PauseTiming();
-    Served served(moved, open);
+    Served served(moved_shape(keyed), open);
     state.ResumeTiming();
     const auto begin = Clock::now();
     for (uint32_t i = 1; i <= moved.sessions; i++) {
@@ -339,8 +348,10 @@ void register_tier(const std::string& name, const OpenStore& open, const Plain& 
     return benchmark::RegisterBenchmark(("tier/" + what + "/" + name).c_str(), run)->Unit(benchmark::kMillisecond)->UseRealTime();
   };
   add("first_token", [open](benchmark::State& state) { first_token_from_store(state, open); })->Iterations(short_run() ? 1 : 3);
-  add("spill", [open, plain](benchmark::State& state) { spill(state, open, plain); });
-  add("fetch", [open, plain](benchmark::State& state) { fetch(state, open, plain); });
+  add("spill", [open, plain](benchmark::State& state) { spill(state, open, plain, false); });
+  add("fetch", [open, plain](benchmark::State& state) { fetch(state, open, plain, false); });
+  add("spill/key", [open, plain](benchmark::State& state) { spill(state, open, plain, true); });
+  add("fetch/key", [open, plain](benchmark::State& state) { fetch(state, open, plain, true); });
   add("decode", [open](benchmark::State& state) { decode(state, open); });
 }
 
