@@ -3,13 +3,14 @@
  * between F32, F16 and BF16 another dtype. Other stored types come back bit for bit. src/engine/store/FORMAT.md has every byte.
  *
  * What sessions share is written once and shared again after loading. All content is checked by XXH3 checksums or, with a
- * key, encrypted and authenticated by AES-256-GCM: then a file tells its size, that it is one of pagedkv's, and nothing else.
+ * key, encrypted and authenticated by AES-256-GCM: then a file tells its size, that it is one of
+ * pagedkv's, and nothing else.
  * Loading is a transaction: it gives all sessions of the file, or an error and a cache as before.
  *
  * Threads: every function may be called from any thread. Saving freezes what it saves first, as pkv_snapshot_take does; then the sessions may be
  * used again while bytes are still being written (storage CONTIGUOUS: they are read, and PKV_BUSY for writers, until the call returns).
- * The thread that calls is the one that reads or writes the stream, and the only one that waits for it: a pipe that nobody
- * drains stops no step of the cache.
+ * The thread that calls is the one that reads or writes the stream, and the only one that waits
+ * for it: a pipe that nobody drains stops no step of the cache.
  */
 #ifndef PAGEDKV_FILE_H
 #define PAGEDKV_FILE_H
@@ -78,14 +79,15 @@ typedef struct pkv_file_config {
   uint32_t prefix_index;       /**< 1: save and load the prefix index, too, as far as the cache has one. Default 0. */
   const void* fingerprint;     /**< Names the model (a hash of its weights, say): up to 64 bytes; a file with another one is a MISMATCH. NULL: none. */
   uint64_t fingerprint_size;
-  const void* key;             /**< 16 to 64 secret bytes: the file is encrypted and authenticated with it. NULL: it is neither;
-                                    checksums tell accidents only. */
+  const void* key;             /**< 16 to 64 secret bytes: the file is encrypted and authenticated
+                                    with it. NULL: it is neither; checksums tell accidents only. */
   uint64_t key_size;           /**< Its bytes. */
   uint32_t durable;            /**< PATH: 1 (default) waits for the disk. With 0 a power cut may lose both files; a killed process does not. */
   /**
-   * Loading into a cache with a prefix index: 1 takes salts from a file without a key. Default 0: such a file is a MISMATCH
-   * if it has texts under a salt, since whoever can write it chooses to which tenant's index they go. Texts without a salt
-   * are taken either way: load no file that others can write without a key. Saving does not look at it.
+   * Loading into a cache with a prefix index: 1 takes salts from a file without a key. Default 0:
+   * such a file is a MISMATCH if it has texts under a salt, since whoever can write it chooses to
+   * which tenant's index they go. Texts without a salt are taken either way: load no file that
+   * others can write without a key. Saving does not look at it.
    */
   uint32_t trust_salts;
 } pkv_file_config;
@@ -106,8 +108,8 @@ typedef struct pkv_file_item {
  * on PKV_OK and, for a buffer, on BUFFER_TOO_SMALL; data may be NULL if size is 0. Storage NONE saves tokens and tables only.
  * What is saved stays in use until the call returns: nothing of the prefix index is evicted
  * meanwhile, so a step that needs more blocks than are free gets PKV_OUT_OF_BLOCKS.
- * Statuses: BUFFER_TOO_SMALL, WRONG_CACHE, BUSY (a step is in flight), IO, UNSUPPORTED (a key, in a build without libsodium or
- * libcrypto), TOO_LARGE (fingerprint, key), REF_LIMIT. Since 0.1.
+ * Statuses: BUFFER_TOO_SMALL, WRONG_CACHE, BUSY (a step is in flight), IO, UNSUPPORTED (a key, in
+ * a build without libsodium or libcrypto), TOO_LARGE (fingerprint, key), REF_LIMIT. Since 0.1.
  */
 PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item* items, const pkv_file_config* config, const pkv_stream* to,
                                  uint64_t* bytes);
@@ -119,10 +121,11 @@ PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item*
  * already are not loaded twice; pins, quotas and what it has learned of reuse are not saved. A path or a buffer must end where the file ends.
  * Blocks are taken as by pkv_batch_begin, cached ones nobody uses included: those are evicted only after all of the file was checked, or, where a
  * stream cannot be read twice (a pipe, callbacks), as soon as its tables were.
- * Entries of the prefix index for which there is no memory are left out, and those used longest ago of a file whose entries
- * would fill the cache more than 64 times.
+ * Entries of the prefix index for which there is no memory are left out, and those used longest
+ * ago of a file whose entries would fill the cache more than 64 times.
  * Statuses: BUFFER_TOO_SMALL, CORRUPT (also a wrong key), VERSION, MISMATCH (another model, fingerprint, dtype or storage; a key where there is none in
- * the file, or none given where there is; salts without a key, see trust_salts), IO, OUT_OF_BLOCKS, TOO_LARGE, UNSUPPORTED (as above), REF_LIMIT. Since 0.1.
+ * the file, or none given where there is; salts without a key, see trust_salts), IO,
+ * OUT_OF_BLOCKS, TOO_LARGE, UNSUPPORTED (as above), REF_LIMIT. Since 0.1.
  */
 PKV_API pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config, const pkv_stream* from, size_t capacity, pkv_session* sessions,
                                  uint64_t* labels, size_t* count);

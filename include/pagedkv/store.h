@@ -4,9 +4,9 @@
  *
  * Blocks are stored one by one under content keys: BLAKE2b of the model's shape, dtypes and fingerprint, the salt, and all tokens up to the end of
  * the block. So caches that differ in any of these share nothing, and those that agree share everything, whoever computed it.
- * With a key, items are encrypted and authenticated by AES-256-GCM; a store then sees names that tell nothing, sizes, and
- * which items are used when. What comes back is checked (name, tokens, checksum or tag); what is not as it was written is a
- * miss, and counted.
+ * With a key, items are encrypted and authenticated by AES-256-GCM; a store then sees names that
+ * tell nothing, sizes, and which items are used when. What comes back is checked (name, tokens,
+ * checksum or tag); what is not as it was written is a miss, and counted.
  *
  * Threads: a cache with a store has two threads of its own that call it, one that writes and one that reads, each from its first use on. The one that writes has a low priority, and works a tenth of the time
  * while steps end and nobody waits for pkv_store_flush. No decode step waits for them or for
@@ -54,7 +54,8 @@ typedef struct pkv_store_config {
   const pkv_store* store;   /**< Copied. The cache closes it in pkv_cache_destroy; if pkv_cache_create fails it is the caller's still. */
   const void* fingerprint;  /**< Names the model (a hash of its weights, say): up to 64 bytes. */
   uint64_t fingerprint_size;
-  const void* key;          /**< 16 to 64 secret bytes: what the store has is encrypted and authenticated with them. NULL: checksums. */
+  const void* key;          /**< 16 to 64 secret bytes: what the store has is encrypted and
+                                 authenticated with them. NULL: checksums. */
   uint64_t key_size;
   uint64_t buffer_bytes;    /**< Memory of each of the two threads for bytes on their way; 0: 4 MiB. At least one block, at most as many as the cache has. */
   uint64_t queue_blocks;    /**< What ends while so many block positions wait to be written is not written. 0: a quarter of the blocks. */

@@ -20,7 +20,8 @@ pkv_file_config default_config_of_files() {
 
 pkv_file_config read_config(const pkv_file_config* config) {
   const pkv_file_config known = config == nullptr ? default_config_of_files() : read_struct(config, default_config_of_files(), "config");
-  if (known.trust_salts > 1) fail(PKV_INVALID_ARGUMENT, "trust_salts is %u; 0 and 1 are known", known.trust_salts);
+  if (known.trust_salts > 1)
+    fail(PKV_INVALID_ARGUMENT, "trust_salts is %u; 0 and 1 are known", known.trust_salts);
   if (known.prefix_index > 1) fail(PKV_INVALID_ARGUMENT, "prefix_index is %u; 0 and 1 are known", known.prefix_index);
   if (known.durable > 1) fail(PKV_INVALID_ARGUMENT, "durable is %u; 0 and 1 are known", known.durable);
   check_fingerprint(known.fingerprint, known.fingerprint_size);
@@ -29,7 +30,8 @@ pkv_file_config read_config(const pkv_file_config* config) {
 }
 
 FileOptions options_of(const pkv_file_config& config) {
-  return {check_fingerprint(config.fingerprint, config.fingerprint_size), check_key(config.key, config.key_size), config.prefix_index != 0,
+  return {check_fingerprint(config.fingerprint, config.fingerprint_size),
+          check_key(config.key, config.key_size), config.prefix_index != 0,
           config.trust_salts != 0};
 }
 
@@ -57,10 +59,12 @@ class Items {
 };
 
 // Handles for sessions, which nobody can use yet.
-std::vector<NewHandle> prepare_handles(std::span<const std::unique_ptr<Session>> sessions, uint64_t cache) {
+std::vector<NewHandle> prepare_handles(std::span<const std::unique_ptr<Session>> sessions,
+                                       uint64_t cache) {
   std::vector<NewHandle> handles;
   handles.reserve(sessions.size());
-  for (const std::unique_ptr<Session>& session : sessions) handles.emplace_back(Kind::session, session.get(), cache);
+  for (const std::unique_ptr<Session>& session : sessions)
+    handles.emplace_back(Kind::session, session.get(), cache);
   return handles;
 }
 
@@ -101,7 +105,8 @@ pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config, const p
     const std::unique_ptr<Source> source = open_source(read_stream(from));
     Loaded loaded(lease.object<Cache>(), options_of(known), *source, capacity, &found);
     std::vector<NewHandle> handles = prepare_handles(loaded.sessions, bits(cache));
-    // Nothing below fails, and nothing changes a session once its handle is open: another thread may find it at once.
+    // Nothing below fails, and nothing changes a session once its handle is open: another thread
+    // may find it at once.
     loaded.publish();
     for (size_t i = 0; i < handles.size(); i++) {
       sessions[i] = handle_from<pkv_session>(handles[i].open());

@@ -345,7 +345,8 @@ void Lease::hold_for(uint64_t batch) noexcept {
   slot->word.store((handle_ >> 32) << 32 | live | held, std::memory_order_release);
 }
 
-NewHandle::NewHandle(Kind kind, void* object, uint64_t parent) : slot_(table().take(is_striped(kind))) {
+NewHandle::NewHandle(Kind kind, void* object, uint64_t parent)
+    : slot_(table().take(is_striped(kind))) {
   if (is_striped(kind) && !prepare_stripes(*slot_)) {
     table().give_back(slot_);
     throw std::bad_alloc();
@@ -353,7 +354,8 @@ NewHandle::NewHandle(Kind kind, void* object, uint64_t parent) : slot_(table().t
   slot_->kind.store(kind, std::memory_order_relaxed);
   slot_->object = object;
   slot_->epoch.store(os::fork_epoch(), std::memory_order_relaxed);
-  slot_->parent.store(parent, std::memory_order_release);  // as at the end of the slot's life before
+  // Release, as at the end of the slot's life before.
+  slot_->parent.store(parent, std::memory_order_release);
 }
 
 NewHandle::NewHandle(NewHandle&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)) {}
@@ -372,7 +374,9 @@ uint64_t NewHandle::open() noexcept {
   return handle_of(*slot, word);
 }
 
-uint64_t add_handle(Kind kind, void* object, uint64_t parent) { return NewHandle(kind, object, parent).open(); }
+uint64_t add_handle(Kind kind, void* object, uint64_t parent) {
+  return NewHandle(kind, object, parent).open();
+}
 
 void unhold(uint64_t session) noexcept {
   table().at(session & no_index)->word.fetch_and(~held, std::memory_order_release);

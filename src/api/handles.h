@@ -67,8 +67,9 @@ class Lease {
   std::atomic<uint64_t>* count_ = nullptr;  // of the stripe this reader is counted in
 };
 
-// A handle to be. Nobody can use or find it before open(), which cannot fail: so whoever has several objects to hand out
-// finishes all of them first. One that is dropped before that never was.
+// A handle to be. Nobody can use or find it before open(), which cannot fail: so whoever has
+// several objects to hand out finishes all of them first. One that is dropped before that never
+// was.
 class NewHandle {
  public:
   // parent: the handle of the object's cache, 0 for none. Throws bad_alloc.

@@ -34,7 +34,8 @@ class Workers {
   void run_by_caller(size_t n, Call task, const void* context) const;
   void run_on_new_threads(size_t n, Call task, const void* context) const;
   struct Tasks;
-  // Threads of the arena, as far as some are free, begin to work through the tasks. Returns at once.
+  // Threads of the arena, as far as some are free, begin to work through the tasks. Returns at
+  // once.
   void help(const std::shared_ptr<Tasks>& tasks) noexcept;
 
   struct Arena;
@@ -43,21 +44,27 @@ class Workers {
   std::unique_ptr<Arena> arena_;
 };
 
-// Tasks of an index that run while the thread that made them does something else, which may block: a read from a pipe,
-// say. They compute and never block, so no thread of the arena is ever kept waiting. Where there are no other threads
-// (one thread, or a caller's runner, which returns only when all is done), or no memory for a list of them, finish() runs
-// them all.
+// Tasks of an index that run while the thread that made them does something else, which may block:
+// a read from a pipe, say. They compute and never block, so no thread of the arena is ever kept
+// waiting. Where there are no other threads (one thread, or a caller's runner, which returns only
+// when all is done), or no memory for a list of them, finish() runs them all.
 class Beside {
  public:
   // task(i) for every i in [0, n); `task` must live until finish() or the end of this object.
   template <class Task>
   Beside(Workers& workers, size_t n, const Task& task)
-      : Beside(workers, n, [](const void* context, size_t i, unsigned) { (*static_cast<const Task*>(context))(i); }, &task) {}
+      : Beside(
+            workers, n,
+            [](const void* context, size_t i, unsigned) {
+              (*static_cast<const Task*>(context))(i);
+            },
+            &task) {}
   ~Beside();  // waits for the tasks that were begun; the others never are
   Beside(const Beside&) = delete;
   Beside& operator=(const Beside&) = delete;
 
-  // Takes part in what is left to do and waits for the rest. Throws what the first task threw that failed.
+  // Takes part in what is left to do and waits for the rest. Throws what the first task threw that
+  // failed.
   void finish();
 
  private:
@@ -67,7 +74,8 @@ class Beside {
   const size_t n_;
   const Workers::Call task_;
   const void* const context_;
-  std::shared_ptr<Workers::Tasks> tasks_;  // also of threads that come too late to find a task; NULL: nobody helps
+  std::shared_ptr<Workers::Tasks>
+      tasks_;  // also of threads that come too late to find a task; NULL: nobody helps
 };
 
 // All processors, made at first use and never destroyed: for calls that belong to no cache.

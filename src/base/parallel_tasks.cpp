@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 namespace pkv {
 
@@ -20,7 +21,8 @@ void Workers::Tasks::work() noexcept {
 
 void Workers::Tasks::stop() noexcept {
   const size_t begun = std::min(next.exchange(n, std::memory_order_relaxed), n);
-  for (size_t seen; (seen = done.load(std::memory_order_acquire)) < begun;) done.wait(seen, std::memory_order_acquire);
+  for (size_t seen; (seen = done.load(std::memory_order_acquire)) < begun;)
+    done.wait(seen, std::memory_order_acquire);
 }
 
 Beside::Beside(Workers& workers, size_t n, Workers::Call task, const void* context) noexcept
@@ -34,14 +36,16 @@ Beside::Beside(Workers& workers, size_t n, Workers::Call task, const void* conte
 }
 
 Beside::~Beside() {
-  if (tasks_) tasks_->stop();
+  if (!tasks_) return;
+  tasks_->stop();
+  tasks_->error = nullptr;  // here, and not by a thread that comes too late
 }
 
 void Beside::finish() {
   if (!tasks_) return workers_.run(n_, task_, context_);
   tasks_->work();
   tasks_->stop();
-  if (tasks_->error) std::rethrow_exception(tasks_->error);
+  if (tasks_->error) std::rethrow_exception(std::exchange(tasks_->error, nullptr));
 }
 
 }  // namespace pkv

@@ -15,13 +15,16 @@ inline void wipe(void* bytes, size_t n) noexcept {
   __asm__ volatile("" : : "r"(bytes) : "memory");
 }
 
-// Up to 64 bytes, which lie in the object itself: nothing of them is left in memory that was given back.
+// Up to 64 bytes, which lie in the object itself: nothing of them is left in memory that was given
+// back.
 class Secret {
  public:
   static constexpr size_t most = 64;
 
   Secret() = default;
-  explicit Secret(std::span<const unsigned char> bytes) : size_(bytes.size()) { std::copy(bytes.begin(), bytes.end(), bytes_.begin()); }
+  explicit Secret(std::span<const unsigned char> bytes) : size_(bytes.size()) {
+    std::copy(bytes.begin(), bytes.end(), bytes_.begin());
+  }
   Secret(const Secret&) = default;
   Secret& operator=(const Secret&) = default;
   ~Secret() { wipe(bytes_.data(), bytes_.size()); }

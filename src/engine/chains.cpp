@@ -18,12 +18,14 @@ uint32_t ChainBuilder::add(const Content& content) {
       const Sequence& sequence = content.sequences()[g];
       places[g] = {sequence.blocks()[i], tensors_ ? &sequence : nullptr};
     }
-    at = step(at, text.subspan(first, std::min<size_t>(block_size_, text.size() - first)), places, any_salt);
+    at = step(at, text.subspan(first, std::min<size_t>(block_size_, text.size() - first)), places,
+              any_salt);
   }
   return at;
 }
 
-uint32_t ChainBuilder::add(uint32_t after, Tokens text, std::span<const Block> blocks, uint32_t salt) {
+uint32_t ChainBuilder::add(uint32_t after, Tokens text, std::span<const Block> blocks,
+                           uint32_t salt) {
   std::vector<Place> places(groups_.size());
   for (size_t first = 0; first < text.size(); first += block_size_, blocks = blocks.subspan(groups_.size())) {
     for (size_t g = 0; g < groups_.size(); g++) places[g] = {blocks[g], nullptr};
@@ -32,7 +34,8 @@ uint32_t ChainBuilder::add(uint32_t after, Tokens text, std::span<const Block> b
   return after;
 }
 
-uint32_t ChainBuilder::step(uint32_t after, Tokens tokens, std::span<const Place> places, uint64_t salt) {
+uint32_t ChainBuilder::step(uint32_t after, Tokens tokens, std::span<const Place> places,
+                            uint64_t salt) {
   uint64_t hash;
   hash_blocks(tokens, after, std::span(&hash, 1));
   const auto [first, last] = by_tokens_.equal_range(hash);
@@ -52,7 +55,8 @@ uint32_t ChainBuilder::step(uint32_t after, Tokens tokens, std::span<const Place
   return make(after, tokens, places, salt, hash);
 }
 
-uint32_t ChainBuilder::make(uint32_t after, Tokens tokens, std::span<const Place> places, uint64_t salt, uint64_t hash) {
+uint32_t ChainBuilder::make(uint32_t after, Tokens tokens, std::span<const Place> places,
+                            uint64_t salt, uint64_t hash) {
   const uint32_t node = static_cast<uint32_t>(nodes_.size());
   nodes_.push_back({after, 0, none, salt, tokens});
   places_.insert(places_.end(), places.begin(), places.end());

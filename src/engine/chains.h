@@ -17,7 +17,8 @@ class ChainBuilder {
 
   // Both return where the text ends, for the next one and for chain(). What they are given is there until the chains were written.
   uint32_t add(const Content& content);
-  // Whole blocks after an end, cached under a salt (its number): by position, then group. Salts share no chain.
+  // Whole blocks after an end, cached under a salt (its number): by position, then group. Salts
+  // share no chain.
   uint32_t add(uint32_t after, Tokens text, std::span<const Block> blocks, uint32_t salt);
 
   // After all texts. Chains come after those they follow.
@@ -43,7 +44,8 @@ class ChainBuilder {
   static constexpr uint64_t any_salt = ~uint64_t{0};  // of nodes that sessions have, not the index
 
   uint32_t step(uint32_t after, Tokens tokens, std::span<const Place> places, uint64_t salt);
-  uint32_t make(uint32_t after, Tokens tokens, std::span<const Place> places, uint64_t salt, uint64_t hash);
+  uint32_t make(uint32_t after, Tokens tokens, std::span<const Place> places, uint64_t salt,
+                uint64_t hash);
   bool continues(uint32_t node) const;
   std::span<Place> places_of(uint32_t node) { return std::span(places_).subspan(size_t{node} * groups_.size(), groups_.size()); }
   std::span<const Place> places_of(uint32_t node) const { return std::span(places_).subspan(size_t{node} * groups_.size(), groups_.size()); }

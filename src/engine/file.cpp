@@ -70,7 +70,8 @@ void add_entries(const PrefixImage& image, ChainBuilder& builder, Salts& salts, 
   std::vector<uint64_t> lengths;
   for (const PrefixImage::Part& part : image.parts()) {
     const bool first = part.parent == PrefixImage::no_parent;
-    part_ends.push_back(builder.add(first ? ChainBuilder::beginning : part_ends[part.parent], part.tokens, part.blocks, static_cast<uint32_t>(part.salt)));
+    part_ends.push_back(builder.add(first ? ChainBuilder::beginning : part_ends[part.parent],
+                                    part.tokens, part.blocks, static_cast<uint32_t>(part.salt)));
     lengths.push_back((first ? 0 : lengths[part.parent]) + part.tokens.size());
     if (part.leaf) leaves.push_back({part.last_use, {salts.number(image.salts[part.salt]), none, lengths.back(), part.retention}, part_ends.back()});
   }
@@ -83,22 +84,25 @@ void add_entries(const PrefixImage& image, ChainBuilder& builder, Salts& salts, 
 
 void write_file(Cache& cache, const Header& header, const Tables& tables, std::span<const unsigned char> encoded, const ChainBuilder& builder, FileWriter& writer) {
   const KvMap map(tables);
-  writer.write(encode(header), header.body_bytes, cache.workers(), map.longest(), [&](uint64_t begin, uint64_t end, unsigned char* to) {
-    if (begin < encoded.size()) {
-      const auto n = std::min<uint64_t>(end, encoded.size()) - begin;
-      std::memcpy(to, encoded.data() + begin, n);
-      begin += n, to += n;
-    }
-    if (begin == end) return;
-    begin -= encoded.size(), end -= encoded.size();
-    map.each_begun(begin, end, [&](const SavedTile& tile) {
-      const Run run = builder.run(tile.chain, tile.group);
-      const Chain& chain = tables.chains[tile.chain];
-      const uint64_t position = (run.sequence != nullptr ? chain.start : 0) + tile.first;
-      const auto tokens = static_cast<uint32_t>(std::min<uint64_t>(tile_tokens, chain.tokens.size() - tile.first));
-      save_tile(cache.kernels(), run, tile.layer, position, tokens, to + (tile.offset - begin));
-    });
-  });
+  writer.write(
+      encode(header), header.body_bytes, cache.workers(), map.longest(),
+      [&](uint64_t begin, uint64_t end, unsigned char* to) {
+        if (begin < encoded.size()) {
+          const auto n = std::min<uint64_t>(end, encoded.size()) - begin;
+          std::memcpy(to, encoded.data() + begin, n);
+          begin += n, to += n;
+        }
+        if (begin == end) return;
+        begin -= encoded.size(), end -= encoded.size();
+        map.each_begun(begin, end, [&](const SavedTile& tile) {
+          const Run run = builder.run(tile.chain, tile.group);
+          const Chain& chain = tables.chains[tile.chain];
+          const uint64_t position = (run.sequence != nullptr ? chain.start : 0) + tile.first;
+          const auto tokens = static_cast<uint32_t>(
+              std::min<uint64_t>(tile_tokens, chain.tokens.size() - tile.first));
+          save_tile(cache.kernels(), run, tile.layer, position, tokens, to + (tile.offset - begin));
+        });
+      });
 }
 
 }  // namespace
@@ -163,22 +167,30 @@ void save(Cache& cache, std::span<const Frozen> items, const FileOptions& option
 // ---- The beginning of a file ----------------------------------------------------------------------------------------
 
 struct Opening::Begun {
-  Begun(const FileOptions& options, Source& source) : header(read_header(options, source)), sealer(options.key, encode(header)) {
+  Begun(const FileOptions& options, Source& source)
+      : header(read_header(options, source)), sealer(options.key, encode(header)) {
     Tag tag;
-    if (source.read(tag.data(), tag.size()) < tag.size()) fail(PKV_CORRUPT, "the file is cut short behind its header");
-    if (!sealer.check_header(tag)) fail(PKV_CORRUPT, "the header of the file is not what was written, or was written with another key");
+    if (source.read(tag.data(), tag.size()) < tag.size())
+      fail(PKV_CORRUPT, "the file is cut short behind its header");
+    if (!sealer.check_header(tag))
+      fail(PKV_CORRUPT,
+           "the header of the file is not what was written, or was written with another key");
     const uint64_t needed = tagged_bytes(header.body_bytes);
     bytes = header_bytes + tag_bytes + needed;
     const std::optional<uint64_t> left = source.left();
     if (left && (*left < needed || (source.closed() && *left > needed)))
-      fail(PKV_CORRUPT, "the file should have %llu bytes; it has %llu", (unsigned long long)bytes, (unsigned long long)(*left + header_bytes + tag_bytes));
+      fail(PKV_CORRUPT, "the file should have %llu bytes; it has %llu", (unsigned long long)bytes,
+           (unsigned long long)(*left + header_bytes + tag_bytes));
   }
   static Header read_header(const FileOptions& options, Source& source) {
     unsigned char read[header_bytes];
     const size_t got = source.read(read, sizeof read);
     const Header header = parse_header(std::span(read).first(got));
-    if (header.encrypted && options.key.empty()) fail(PKV_MISMATCH, "the file is encrypted: its key of 16 to 64 bytes is needed");
-    if (!header.encrypted && !options.key.empty()) fail(PKV_MISMATCH, "a key of %zu bytes is given, but the file was saved without one", options.key.size());
+    if (header.encrypted && options.key.empty())
+      fail(PKV_MISMATCH, "the file is encrypted: its key of 16 to 64 bytes is needed");
+    if (!header.encrypted && !options.key.empty())
+      fail(PKV_MISMATCH, "a key of %zu bytes is given, but the file was saved without one",
+           options.key.size());
     return header;
   }
   Header header;
@@ -188,7 +200,10 @@ struct Opening::Begun {
 
 Opening::Opening(const FileOptions& options, Source& source) : Opening(Begun(options, source), source) {}
 
-Opening::Opening(Begun begun, Source& source) : header(begun.header), bytes(begun.bytes), reader(source, begun.sealer, begun.header.body_bytes) {
+Opening::Opening(Begun begun, Source& source)
+    : header(begun.header),
+      bytes(begun.bytes),
+      reader(source, begun.sealer, begun.header.body_bytes) {
   if (header.encrypted) {
     std::array<unsigned char, sizes_bytes> sizes;
     reader.read(sizes.data(), sizes.size());

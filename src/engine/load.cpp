@@ -27,8 +27,9 @@ struct Text {
   uint32_t retention;
 };
 
-// How many block positions entries of the index may have in all, for each block of the cache: those used most recently
-// come first. Many texts that begin alike are few bytes of a file, and must not be any amount of work.
+// How many block positions entries of the index may have in all, for each block of the cache: those
+// used most recently come first. Many texts that begin alike are few bytes of a file, and must not
+// be any amount of work.
 constexpr uint64_t entry_positions_per_block = 64;
 
 }  // namespace
@@ -45,9 +46,11 @@ class Loader {
 
   const Tables& tables() const { return opening_.tables; }
 
-  // The contents of the sessions, with their keys and values. The blocks of entries of the index are there then, too.
+  // The contents of the sessions, with their keys and values. The blocks of entries of the index
+  // are there then, too.
   std::vector<Content> build(std::span<const Text> sessions);
-  // As if sessions with the texts of the index had ended, one after another. What there is no memory for is left out.
+  // As if sessions with the texts of the index had ended, one after another. What there is no
+  // memory for is left out.
   void publish_entries() noexcept;
 
  private:
@@ -129,12 +132,15 @@ void Loader::check_matches() const {
   }
 }
 
-// Whoever writes a file chooses its salts: without a key that may be anybody, and a salt keeps tenants apart.
+// Whoever writes a file chooses its salts: without a key that may be anybody, and a salt keeps
+// tenants apart.
 void Loader::check_salts() const {
   if (opening_.header.encrypted || options_.trust_salts || cache_.prefix() == nullptr) return;
   const auto check = [&](uint32_t salt) {
     if (salt != none && !tables().salts[salt].empty())
-      fail(PKV_MISMATCH, "the file has texts under a salt, and no key that would show who wrote it; save it with a key, or set trust_salts");
+      fail(PKV_MISMATCH,
+           "the file has texts under a salt, and no key that would show who wrote it; save it with "
+           "a key, or set trust_salts");
   };
   for (const SavedSession& session : tables().sessions)
     if ((session.flags & saved_matches) != 0) check(session.salt);
@@ -142,15 +148,18 @@ void Loader::check_salts() const {
     if (options_.prefix_index) check(entry.salt);
 }
 
-// An entry that is the beginning of another one tells nothing. Linear in the file's size: no chain is looked at twice.
+// An entry that is the beginning of another one tells nothing. Linear in the file's size: no chain
+// is looked at twice.
 std::vector<SavedEntry> Loader::distinct_entries() const {
   constexpr uint64_t nobody = ~uint64_t{0};
   const std::vector<SavedEntry>& all = tables().entries;
-  std::vector<uint64_t> salts(tables().chains.size(), nobody);  // by chain, whose it is in the index
-  std::vector<uint32_t> longest(salts.size(), none);            // by chain, the longest entry that ends in it
-  std::vector<bool> goes_on(salts.size());                      // by chain: an entry goes through it and beyond
+  std::vector<uint64_t> salts(tables().chains.size(),
+                              nobody);                // by chain, whose it is in the index
+  std::vector<uint32_t> longest(salts.size(), none);  // by chain, the longest entry that ends in it
+  std::vector<bool> goes_on(salts.size());  // by chain: an entry goes through it and beyond
   const auto claim = [&](uint32_t c, uint32_t salt) {
-    if (salts[c] != nobody && salts[c] != salt) fail(PKV_CORRUPT, "chain %u of the file is cached under two salts", c);
+    if (salts[c] != nobody && salts[c] != salt)
+      fail(PKV_CORRUPT, "chain %u of the file is cached under two salts", c);
     return std::exchange(salts[c], salt) == nobody;
   };
   for (uint32_t e = 0; e < all.size(); e++) {
@@ -158,14 +167,16 @@ std::vector<SavedEntry> Loader::distinct_entries() const {
     if (end == none) continue;
     bool fresh = claim(end, all[e].salt);
     if (longest[end] == none || all[longest[end]].length <= all[e].length) longest[end] = e;
-    for (uint32_t c = tables().chains[end].parent; fresh && c != none; c = tables().chains[c].parent) {
+    for (uint32_t c = tables().chains[end].parent; fresh && c != none;
+         c = tables().chains[c].parent) {
       fresh = claim(c, all[e].salt);
       goes_on[c] = true;
     }
   }
   std::vector<SavedEntry> distinct;
   for (uint32_t e = 0; e < all.size(); e++)
-    if (all[e].chain != none && longest[all[e].chain] == e && !goes_on[all[e].chain]) distinct.push_back(all[e]);
+    if (all[e].chain != none && longest[all[e].chain] == e && !goes_on[all[e].chain])
+      distinct.push_back(all[e]);
   return distinct;
 }
 
@@ -179,14 +190,17 @@ void Loader::choose_entries() {
     const uint64_t positions = ceil_div(entry.length, block_size_);
     if (positions > room && !entries_.empty()) break;
     room -= std::min(room, positions);
-    entries_.push_back({entry.chain, entry.length, nullptr, entry.salt == none ? &no_salt : &tables().salts[entry.salt], entry.retention});
+    entries_.push_back({entry.chain, entry.length, nullptr,
+                        entry.salt == none ? &no_salt : &tables().salts[entry.salt],
+                        entry.retention});
   }
   std::reverse(entries_.begin(), entries_.end());
 }
 
 // A chain and those it follows.
 void Loader::need(uint32_t chain) {
-  for (; chain != none && !needed_[chain]; chain = tables().chains[chain].parent) needed_[chain] = true;
+  for (; chain != none && !needed_[chain]; chain = tables().chains[chain].parent)
+    needed_[chain] = true;
 }
 
 // The chains of a text, from its beginning on.
@@ -257,7 +271,8 @@ void Loader::cut(Text& text, const Table& table) const {
     const auto missing = static_cast<uint64_t>(std::find(table[g].begin(), table[g].end(), no_block) - table[g].begin());
     text.length = std::min(text.length, missing * block_size_);
   }
-  while (text.chain != none && tables().chains[text.chain].start >= text.length) text.chain = tables().chains[text.chain].parent;
+  while (text.chain != none && tables().chains[text.chain].start >= text.length)
+    text.chain = tables().chains[text.chain].parent;
 }
 
 // Blocks that are cached and unused go only when it is sure that the file is sound, if it can be read twice.
@@ -281,7 +296,9 @@ void Loader::count_segments() {
 void Loader::count_texts(std::span<const Text> texts) {
   for (const Text& text : texts) {
     const Table blocks = table(text);
-    for (size_t g = 0; g < groups_; g++) counts_[g] += static_cast<uint64_t>(std::count(blocks[g].begin(), blocks[g].end(), some_block));
+    for (size_t g = 0; g < groups_; g++)
+      counts_[g] +=
+          static_cast<uint64_t>(std::count(blocks[g].begin(), blocks[g].end(), some_block));
     check_capacity();
   }
 }
@@ -290,7 +307,8 @@ void Loader::count_texts(std::span<const Text> texts) {
 void Loader::check_capacity() const {
   for (size_t g = 0; g < groups_; g++)
     if (counts_[g] > group(g).pool.blocks())
-      fail(PKV_TOO_LARGE, "load needs %llu blocks or more in group %zu, which has %llu", (unsigned long long)counts_[g], g, (unsigned long long)group(g).pool.blocks());
+      fail(PKV_TOO_LARGE, "load needs %llu blocks or more in group %zu, which has %llu",
+           (unsigned long long)counts_[g], g, (unsigned long long)group(g).pool.blocks());
 }
 
 void Loader::take() {
@@ -316,7 +334,8 @@ void Loader::take() {
 void Loader::find_passing(std::span<const Text> texts) {
   passing_.resize(tables().chains.size());
   for (uint32_t t = 0; t < texts.size(); t++)
-    for (uint32_t c = texts[t].chain; c != none; c = tables().chains[c].parent) passing_[c].push_back(t);
+    for (uint32_t c = texts[t].chain; c != none; c = tables().chains[c].parent)
+      passing_[c].push_back(t);
 }
 
 Content Loader::make(const Text& text) {
@@ -437,7 +456,8 @@ Loaded::Loaded(Cache& cache, const FileOptions& options, Source& source, size_t 
   for (const SavedSession& saved : tables.sessions) {
     const bool matches = cache.prefix() != nullptr && (saved.flags & saved_matches) != 0;
     const std::string* const salt = saved.salt == none ? &no_salt : &tables.salts[saved.salt];
-    texts.push_back({saved.chain, saved.length, &saved.kept_from, matches ? salt : nullptr, saved.retention});
+    texts.push_back(
+        {saved.chain, saved.length, &saved.kept_from, matches ? salt : nullptr, saved.retention});
   }
   std::vector<Content> contents = loader_->build(texts);
   for (size_t i = 0; i < *count; i++) {

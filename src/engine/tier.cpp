@@ -76,10 +76,16 @@ constexpr uint64_t usual_buffer = uint64_t{4} << 20;
 }  // namespace
 
 Tier::Tier(Cache& cache, const pkv_store_config& config)
-    : cache_(cache), secret_({static_cast<const unsigned char*>(config.key), static_cast<size_t>(config.key_size)}),
-      model_(hash_model(cache.config().block_size, saved_groups(cache.config()), bytes_of(config.fingerprint, config.fingerprint_size), secret_)),
-      patience_(config.wait_ms), most_queued_(config.queue_blocks != 0 ? config.queue_blocks : largest_pool(cache.groups()) / 4 + 1),
-      batch_(1), store_(*config.store) {
+    : cache_(cache),
+      secret_(
+          {static_cast<const unsigned char*>(config.key), static_cast<size_t>(config.key_size)}),
+      model_(hash_model(cache.config().block_size, saved_groups(cache.config()),
+                        bytes_of(config.fingerprint, config.fingerprint_size), secret_)),
+      patience_(config.wait_ms),
+      most_queued_(config.queue_blocks != 0 ? config.queue_blocks
+                                            : largest_pool(cache.groups()) / 4 + 1),
+      batch_(1),
+      store_(*config.store) {
   if (!secret_.empty()) check_ciphers();
   for (const auto& each : cache.groups()) {
     item_bytes_.push_back(block_value_bytes(*each));
@@ -321,12 +327,14 @@ size_t Tier::write_batch(std::span<const ContentKey> keys, Tokens text, size_t f
     const size_t position = first + i / groups(), g = i % groups();
     let_others_in();
     {
-      const std::lock_guard lock(writing_mutex_);  // of one block: who is in need of blocks does not wait for more
+      const std::lock_guard lock(
+          writing_mutex_);  // of one block: who is in need of blocks does not wait for more
       if (!writing_) return 0;
       const Sequence& sequence = writing_->sequences()[g];
       known_items_.fetch_add(known[i], std::memory_order_relaxed);
       if (known[i] != 0 || sequence.blocks()[position] == no_block) continue;
-      pack_block_value(cache_.kernels(), {&group(g), sequence.ids()}, position, keys[i], text.subspan(position * block_size(), block_size()), at);
+      pack_block_value(cache_.kernels(), {&group(g), sequence.ids()}, position, keys[i],
+                       text.subspan(position * block_size(), block_size()), at);
     }
     seal_block_value(group(g), keys[i], secret_, at);
     items.push_back(item_of(keys[i], at, item_bytes_[g]));

@@ -205,9 +205,11 @@ Tier::Items Tier::read_items(const Found& found, Tokens text, uint64_t first, ui
     const uint64_t position = found.from + places[i] / groups();
     const size_t g = places[i] % groups();
     const ContentKey& key = found.keys[places[i]];
-    const bool good = items[i].size == item_bytes_[g] &&
-                      open_block_value(group(g), key, text.subspan(position * block_size(), block_size()), secret_,
-                                       {static_cast<unsigned char*>(items[i].data), static_cast<size_t>(items[i].size)});
+    const bool good =
+        items[i].size == item_bytes_[g] &&
+        open_block_value(
+            group(g), key, text.subspan(position * block_size(), block_size()), secret_,
+            {static_cast<unsigned char*>(items[i].data), static_cast<size_t>(items[i].size)});
     if (good) continue;
     if (items[i].size != 0) {
       corrupt_.fetch_add(1, std::memory_order_relaxed);

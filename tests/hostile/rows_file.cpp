@@ -83,7 +83,9 @@ std::vector<Case> reading_cases(size_t config, size_t stream) {
   cases.push_back({"an empty buffer", with([](auto& s) { s.data = nullptr, s.size = 0; }), {PKV_CORRUPT}});
   cases.push_back({"cut short", with([](auto& s) { s.size--; }), {PKV_CORRUPT}});
   cases.push_back({"a byte too many", with([](auto& s) { s.size++; }), {PKV_CORRUPT}});
-  cases.push_back({"another version", with([](auto& s) { static_cast<unsigned char*>(s.data)[8] = 3; }), {PKV_VERSION}});
+  cases.push_back({"another version",
+                   with([](auto& s) { static_cast<unsigned char*>(s.data)[8] = 3; }),
+                   {PKV_VERSION}});
   cases.push_back({"a flipped bit", with([](auto& s) { static_cast<unsigned char*>(s.data)[s.size / 2] ^= 1; }), {PKV_CORRUPT}});
   cases.push_back({"another fingerprint", field<pkv_file_config>(config, [](World&, auto& c) { c.fingerprint = "x", c.fingerprint_size = 1; }), {PKV_MISMATCH}});
   cases.push_back({"a key that the file does not need", field<pkv_file_config>(config, [](World&, auto& c) {

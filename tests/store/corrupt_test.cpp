@@ -222,12 +222,14 @@ TEST(Mismatch, OfTheFingerprint) {
 struct Encrypted {
   Plan plan = [] {
     Plan made;
-    made.groups = {{.layers = 1, .query_heads = 1, .kv_heads = 1, .key_dim = 16, .dtype = PKV_BF16}};
+    made.groups = {
+        {.layers = 1, .query_heads = 1, .kv_heads = 1, .key_dim = 16, .dtype = PKV_BF16}};
     made.prefix = true;
     made.blocks = 20000;
     return made;
   }();
-  pkv_file_config right = with_key("a key of 24 secret bytes"), wrong = with_key("a key of 24 secret byteS");
+  pkv_file_config right = with_key("a key of 24 secret bytes"),
+                  wrong = with_key("a key of 24 secret byteS");
   Cache source = create(plan), cache = create(plan);
   Session session = open_salted(source, "a tenant");
   Bytes file;
@@ -282,7 +284,8 @@ TEST_F(Keys, EveryFlippedBitIsFound) {
   for (size_t bit = 0; bit < bytes.size() * 8; bit++) {
     bytes[bit / 8] ^= static_cast<unsigned char>(1u << bit % 8);
     const pkv_status status = f.load_once(bytes);
-    ASSERT_TRUE(status >= 300 && status < 400) << "bit " << bit << ": " << pkv_status_string(status);
+    ASSERT_TRUE(status >= 300 && status < 400)
+        << "bit " << bit << ": " << pkv_status_string(status);
     bytes[bit / 8] ^= static_cast<unsigned char>(1u << bit % 8);
   }
   EXPECT_EQ(0u, stats_of(f.cache).used_blocks);
@@ -292,7 +295,9 @@ TEST_F(Keys, EveryFlippedBitIsFound) {
 TEST_F(Keys, EveryTruncationAndWhatFollowsIsFound) {
   const Encrypted f;
   for (size_t size = 0; size < f.file.size(); size++)
-    ASSERT_EQ(PKV_CORRUPT, f.load_once(Bytes(f.file.begin(), f.file.begin() + static_cast<std::ptrdiff_t>(size)))) << size << " bytes";
+    ASSERT_EQ(PKV_CORRUPT, f.load_once(Bytes(f.file.begin(),
+                                             f.file.begin() + static_cast<std::ptrdiff_t>(size))))
+        << size << " bytes";
   Bytes longer = f.file;
   longer.push_back(0);
   EXPECT_EQ(PKV_CORRUPT, f.load_once(longer));
@@ -302,19 +307,24 @@ TEST_F(Keys, EveryTruncationAndWhatFollowsIsFound) {
 TEST_F(Keys, PiecesBelongToOnePlaceOfOneFile) {
   const Encrypted f(12000);
   const auto piece = [](const Bytes& file, size_t i) {
-    const size_t stride = store_file::piece_bytes + store_file::tag_bytes, at = store_file::header_bytes + store_file::tag_bytes + i * stride;
-    return std::pair(file.begin() + static_cast<std::ptrdiff_t>(at), file.begin() + static_cast<std::ptrdiff_t>(std::min(file.size(), at + stride)));
+    const size_t stride = store_file::piece_bytes + store_file::tag_bytes,
+                 at = store_file::header_bytes + store_file::tag_bytes + i * stride;
+    return std::pair(
+        file.begin() + static_cast<std::ptrdiff_t>(at),
+        file.begin() + static_cast<std::ptrdiff_t>(std::min(file.size(), at + stride)));
   };
   ASSERT_GT(f.file.size(), 3 * store_file::piece_bytes);
   Bytes swapped = f.file;
-  std::swap_ranges(swapped.begin() + (piece(f.file, 0).first - f.file.begin()), swapped.begin() + (piece(f.file, 0).second - f.file.begin()),
+  std::swap_ranges(swapped.begin() + (piece(f.file, 0).first - f.file.begin()),
+                   swapped.begin() + (piece(f.file, 0).second - f.file.begin()),
                    swapped.begin() + (piece(f.file, 1).first - f.file.begin()));
   EXPECT_EQ(PKV_CORRUPT, f.load_once(swapped));
   // The same content under the same key: not one piece of it fits.
   const Bytes other = f.save_again();
   for (size_t i = 0; i < 4; i++) {
     Bytes mixed = f.file;
-    std::copy(piece(other, i).first, piece(other, i).second, mixed.begin() + (piece(other, i).first - other.begin()));
+    std::copy(piece(other, i).first, piece(other, i).second,
+              mixed.begin() + (piece(other, i).first - other.begin()));
     EXPECT_EQ(PKV_CORRUPT, f.load_once(mixed)) << "piece " << i;
   }
   Bytes shorter = f.file;
@@ -346,7 +356,8 @@ TEST_F(Keys, NothingIsInTheClear) {
   EXPECT_FALSE(contains(plain.data() + plain.size() - 1000, 64)) << "keys and values";
 }
 
-// Whoever has no key can make right checksums, but no right file: not even one that claims to need no key.
+// Whoever has no key can make right checksums, but no right file: not even one that claims to need
+// no key.
 TEST_F(Keys, ForgedAndOldFilesAreRefused) {
   const Encrypted f;
   Bytes forged = f.file;
@@ -364,7 +375,8 @@ TEST_F(Keys, ForgedAndOldFilesAreRefused) {
   EXPECT_EQ(PKV_CORRUPT, f.load_once(unkeyed));
 }
 
-// Whoever can write a file without a key chooses whose index its texts go to: they go nowhere, unless the caller says so.
+// Whoever can write a file without a key chooses whose index its texts go to: they go nowhere,
+// unless the caller says so.
 TEST(Salts, OfAFileWithoutAKeyAreNotTrusted) {
   Plan plan;
   plan.prefix = true;
@@ -376,7 +388,8 @@ TEST(Salts, OfAFileWithoutAKeyAreNotTrusted) {
   index.prefix_index = trusting.prefix_index = 1;
   trusting.trust_salts = 1;
   keyed.key = "a key of 24 secret bytes", keyed.key_size = 24;
-  const Bytes sessions = save(source, {salted, plain}), unsalted = save(source, {plain}), cached = save(source, std::vector<pkv_session>{}, &index);
+  const Bytes sessions = save(source, {salted, plain}), unsalted = save(source, {plain}),
+              cached = save(source, std::vector<pkv_session>{}, &index);
 
   const Cache cache = create(plan);
   const State before = state_of(cache);
@@ -497,14 +510,16 @@ std::vector<Session> golden_sessions(pkv_cache cache, const Plan& plan) {
 
 Bytes golden_file(const std::string& path, const Bytes& now) {
   if (std::getenv("PKV_UPDATE_GOLDEN") != nullptr)
-    std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(now.data()), static_cast<std::streamsize>(now.size()));
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(now.data()), static_cast<std::streamsize>(now.size()));
   std::ifstream in(path, std::ios::binary);
   return Bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
 }
 
 // Version 1 is of files without a key, version 2 of files with one, which are never twice the same.
 void expect_golden(const Golden& golden, int version) {
-  const std::string path = std::string(GOLDEN) + "/v" + std::to_string(version) + "-" + golden.name + ".pkv";
+  const std::string path =
+      std::string(GOLDEN) + "/v" + std::to_string(version) + "-" + golden.name + ".pkv";
   SCOPED_TRACE(path);
   const Cache a = create(golden.plan), b = create(golden.plan);
   const std::vector<Session> expected = golden_sessions(a, golden.plan);
@@ -528,7 +543,8 @@ TEST(Golden, FilesOfEveryVersionAreStillRead) {
 TEST(Golden, EncryptedFilesAreStillRead) {
   if (!Encrypted::possible()) GTEST_SKIP() << "this build is without libsodium or libcrypto";
   for (Golden golden : goldens()) {
-    if (golden.name != std::string("hybrid") && golden.name != std::string("ids")) continue;  // as much as there is to see
+    if (golden.name != std::string("hybrid") && golden.name != std::string("ids"))
+      continue;  // as much as there is to see
     golden.config.key = "the golden key, 24 bytes", golden.config.key_size = 24;
     expect_golden(golden, 2);
   }

@@ -1,6 +1,6 @@
-// What hostile files cost. Each kind of file is doubled three times: memory and work must grow no faster than the file,
-// unless they are bounded by the blocks of the cache. Bytes asked of operator new stand for the work: whatever walks
-// through a text or a table makes one.
+// What hostile files cost. Each kind of file is doubled three times: memory and work must grow no
+// faster than the file, unless they are bounded by the blocks of the cache. Bytes asked of operator
+// new stand for the work: whatever walks through a text or a table makes one.
 #include "../support/memory.h"
 #include "file.h"
 #include "support.h"
@@ -112,17 +112,22 @@ const Kind kinds[] = {
      }},
     {"texts_of_every_length", [](uint32_t n) {
        Hostile made = trunk(60);
-       for (uint32_t i = 0; i < n; i++) made.entries.push_back({none, i % 60, i % 60 * 16 + 1 + i % 16});
+       for (uint32_t i = 0; i < n; i++)
+         made.entries.push_back({none, i % 60, i % 60 * 16 + 1 + i % 16});
        return made;
      }},
     {"texts_that_branch", [](uint32_t n) {
        Hostile made = trunk(n, 20);
-       for (uint32_t i = 0; i < n; i++) made.chains.push_back({i, 16}), made.entries.push_back({none, n + i, (i + 2) * uint64_t{16}});
+       for (uint32_t i = 0; i < n; i++)
+         made.chains.push_back({i, 16}),
+             made.entries.push_back({none, n + i, (i + 2) * uint64_t{16}});
        return made;
      }},
     {"texts_that_branch_and_hold_nothing", [](uint32_t n) {
        Hostile made = trunk(n, 20, 0);
-       for (uint32_t i = 0; i < n; i++) made.chains.push_back({n - 1, 16, 0}), made.entries.push_back({none, n + i, (n + 1) * uint64_t{16}});
+       for (uint32_t i = 0; i < n; i++)
+         made.chains.push_back({n - 1, 16, 0}),
+             made.entries.push_back({none, n + i, (n + 1) * uint64_t{16}});
        return made;
      }},
     {"sessions_in_one_chain", [](uint32_t n) {
@@ -187,19 +192,25 @@ class Costs : public testing::TestWithParam<Kind> {
     return {memory::counted_bytes, static_cast<uint64_t>(memory::most_live_bytes)};
   }
   // Both grow with the file, or stay below what its cache bounds.
-  static void expect_linear(const char* what, const std::vector<uint64_t>& costs, const std::vector<size_t>& sizes, uint64_t bound) {
+  static void expect_linear(const char* what, const std::vector<uint64_t>& costs,
+                            const std::vector<size_t>& sizes, uint64_t bound) {
     for (size_t i = 0; i < costs.size(); i++) {
-      SCOPED_TRACE(testing::Message() << what << ": " << costs[i] << " bytes for a file of " << sizes[i]);
+      SCOPED_TRACE(testing::Message()
+                   << what << ": " << costs[i] << " bytes for a file of " << sizes[i]);
       EXPECT_LE(costs[i], 64 * sizes[i] + bound);
       if (costs[i] > bound) {
-        EXPECT_LE(costs[i], 2.0 * static_cast<double>(costs[0]) * static_cast<double>(sizes[i]) / static_cast<double>(sizes[0]) + static_cast<double>(bound));
+        EXPECT_LE(costs[i], 2.0 * static_cast<double>(costs[0]) * static_cast<double>(sizes[i]) /
+                                    static_cast<double>(sizes[0]) +
+                                static_cast<double>(bound));
       }
     }
   }
 };
 
 TEST_P(Costs, GrowNoFasterThanTheFile) {
-  constexpr uint64_t usual = 1 << 16, bounded_by_the_cache = 64 * 64 * 512;  // positions of entries, times what one costs
+  constexpr uint64_t usual = 1 << 16,
+                     bounded_by_the_cache =
+                         64 * 64 * 512;  // positions of entries, times what one costs
   std::vector<size_t> sizes;
   std::vector<uint64_t> loads, load_most, inspects, inspect_most;
   pkv_file_config config = file_config();
@@ -213,7 +224,9 @@ TEST_P(Costs, GrowNoFasterThanTheFile) {
     std::vector<pkv_session> sessions(n);
     size_t count = 0;
     pkv_status status;
-    const Cost load = cost_of([&] { status = pkv_file_load(cache, &config, &from, n, sessions.data(), nullptr, &count); });
+    const Cost load = cost_of([&] {
+      status = pkv_file_load(cache, &config, &from, n, sessions.data(), nullptr, &count);
+    });
     for (size_t i = 0; status == PKV_OK && i < count; i++) CHECK(pkv_session_close(sessions[i]));
     CHECK(pkv_cache_validate(cache));
     pkv_file_info info{};
@@ -223,10 +236,13 @@ TEST_P(Costs, GrowNoFasterThanTheFile) {
     loads.push_back(load.bytes), load_most.push_back(load.most);
     inspects.push_back(inspect.bytes), inspect_most.push_back(inspect.most);
     if (std::getenv("PKV_SHOW_COSTS") != nullptr)
-      printf("%u: file %zu, load %llu at most %llu (%s), inspect %llu at most %llu\n", n, file.size(), (unsigned long long)load.bytes,
-             (unsigned long long)load.most, pkv_status_string(status), (unsigned long long)inspect.bytes, (unsigned long long)inspect.most);
+      printf("%u: file %zu, load %llu at most %llu (%s), inspect %llu at most %llu\n", n,
+             file.size(), (unsigned long long)load.bytes, (unsigned long long)load.most,
+             pkv_status_string(status), (unsigned long long)inspect.bytes,
+             (unsigned long long)inspect.most);
   }
-  // A session has its text, whoever it shares it with, and a list of its own: so many bytes for each that the caller wants.
+  // A session has its text, whoever it shares it with, and a list of its own: so many bytes for
+  // each that the caller wants.
   const bool sessions_fit = std::string(GetParam().name) == "sessions_that_fit";
   expect_linear("work of a load", loads, sizes, sessions_fit ? 8000 * 16384 : bounded_by_the_cache);
   expect_linear("memory of a load", load_most, sizes, sessions_fit ? 8000 * 8192 : usual);
@@ -234,7 +250,8 @@ TEST_P(Costs, GrowNoFasterThanTheFile) {
   expect_linear("memory of an inspection", inspect_most, sizes, usual);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Costs, testing::ValuesIn(kinds), [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Kinds, Costs, testing::ValuesIn(kinds),
+                         [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace store

@@ -1,5 +1,6 @@
-// Keys do not stay: after a save, a load and the end of a cache with a store, no byte of this process's memory shows the
-// key that was given, or one that was derived from it. All memory that can be read is searched: heap, stacks, libraries.
+// Keys do not stay: after a save, a load and the end of a cache with a store, no byte of this
+// process's memory shows the key that was given, or one that was derived from it. All memory that
+// can be read is searched: heap, stacks, libraries.
 #include <cstdio>
 #include <fstream>
 #include <sstream>
@@ -18,7 +19,8 @@ void wipe(void* bytes, size_t n) {
   for (size_t i = 0; i < n; i++) static_cast<volatile unsigned char*>(bytes)[i] = 0;
 }
 
-// 32 bytes that are in memory only as long as somebody has opened them: otherwise each of them is inverted.
+// 32 bytes that are in memory only as long as somebody has opened them: otherwise each of them is
+// inverted.
 class Hidden {
  public:
   Hidden() = default;
@@ -39,8 +41,11 @@ class Hidden {
   static constexpr size_t size = 32;
 
  private:
-  // One byte at a time: in a vector register all of them would be in the clear, and from there on the stack.
-  unsigned char at(size_t i) const { return static_cast<unsigned char>(~static_cast<const volatile unsigned char*>(inverted_)[i]); }
+  // One byte at a time: in a vector register all of them would be in the clear, and from there on
+  // the stack.
+  unsigned char at(size_t i) const {
+    return static_cast<unsigned char>(~static_cast<const volatile unsigned char*>(inverted_)[i]);
+  }
   unsigned char inverted_[size] = {};
 };
 
@@ -53,21 +58,26 @@ std::string find(const Hidden& hidden) {
   while (std::getline(maps, line)) {
     unsigned long begin = 0, end = 0;
     char access[5] = {};
-    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &begin, &end, access) != 3 || access[0] != 'r' || access[1] != 'w') continue;
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &begin, &end, access) != 3 || access[0] != 'r' ||
+        access[1] != 'w')
+      continue;
     for (unsigned long at = begin; at < end; at += buffer.size() - Hidden::size) {
       memory.clear();
       memory.seekg(static_cast<std::streamoff>(at));
-      memory.read(reinterpret_cast<char*>(buffer.data()), static_cast<std::streamsize>(std::min<unsigned long>(buffer.size(), end - at)));
+      memory.read(reinterpret_cast<char*>(buffer.data()),
+                  static_cast<std::streamsize>(std::min<unsigned long>(buffer.size(), end - at)));
       const size_t n = static_cast<size_t>(memory.gcount());
       for (size_t i = 0; i + 16 <= n; i++)
-        if (hidden.is_part_at(buffer.data() + i, 0) || hidden.is_part_at(buffer.data() + i, 16)) found += line + "\n", i = n;
+        if (hidden.is_part_at(buffer.data() + i, 0) || hidden.is_part_at(buffer.data() + i, 16))
+          found += line + "\n", i = n;
     }
   }
   std::fill(buffer.begin(), buffer.end(), static_cast<unsigned char>(0));
   return found;
 }
 
-// What calls of the test itself left below its frame; not used after calls of the library, which leave nothing.
+// What calls of the test itself left below its frame; not used after calls of the library, which
+// leave nothing.
 [[gnu::noinline]] void wipe_own_stack() {
   unsigned char bytes[1 << 16];
   wipe(bytes, sizeof bytes);
@@ -78,7 +88,9 @@ class Secrets : public testing::Test {
   Secrets() {
     plan_.prefix = true;
     unsigned char key[Hidden::size];
-    std::ifstream("/dev/urandom", std::ios::binary).rdbuf()->sgetn(reinterpret_cast<char*>(key), sizeof key);
+    std::ifstream("/dev/urandom", std::ios::binary)
+        .rdbuf()
+        ->sgetn(reinterpret_cast<char*>(key), sizeof key);
     key_ = Hidden(key);
     wipe_own_stack();
   }
@@ -107,11 +119,13 @@ TEST_F(Secrets, TheSearchFindsWhatIsThere) {
 }
 
 // The key of a file as FORMAT.md derives it, from the header.
-void derive([[maybe_unused]] const unsigned char* key, [[maybe_unused]] const Bytes& file, [[maybe_unused]] Hidden& derived) {
+void derive([[maybe_unused]] const unsigned char* key, [[maybe_unused]] const Bytes& file,
+            [[maybe_unused]] Hidden& derived) {
 #if defined(PKV_WITH_CIPHERS)
   unsigned char bytes[Hidden::size];
-  crypto_generichash_blake2b_salt_personal(bytes, sizeof bytes, file.data(), 48, key, Hidden::size, nullptr,
-                                           reinterpret_cast<const unsigned char*>("pagedkv file key"));
+  crypto_generichash_blake2b_salt_personal(
+      bytes, sizeof bytes, file.data(), 48, key, Hidden::size, nullptr,
+      reinterpret_cast<const unsigned char*>("pagedkv file key"));
   derived = Hidden(bytes);
 #endif
 }

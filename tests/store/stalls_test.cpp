@@ -1,5 +1,6 @@
-// Streams that stand still: whoever saves or loads waits, and nobody else does. Saves and loads are stopped in pipes and in
-// callbacks, at each of their calls, while another thread steps sessions of the same cache.
+// Streams that stand still: whoever saves or loads waits, and nobody else does. Saves and loads are
+// stopped in pipes and in callbacks, at each of their calls, while another thread steps sessions of
+// the same cache.
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
@@ -14,7 +15,8 @@
 namespace store {
 namespace {
 
-// Long enough for a machine that is busy with other things; a step that is stopped for good never ends.
+// Long enough for a machine that is busy with other things; a step that is stopped for good never
+// ends.
 constexpr std::chrono::seconds patience{30};
 
 // Ends the program where a call does not come back: its threads could not be joined.
@@ -49,7 +51,8 @@ struct Pipe {
   }
   // Whoever writes more of it waits from now on.
   void wait_until_full() const {
-    for (pollfd writable{ends[1], POLLOUT, 0}; poll(&writable, 1, 0) == 1;) std::this_thread::yield();
+    for (pollfd writable{ends[1], POLLOUT, 0}; poll(&writable, 1, 0) == 1;)
+      std::this_thread::yield();
   }
   Bytes drain(size_t size) const {
     Bytes bytes(size);
@@ -77,8 +80,12 @@ class Stopping {
 
   pkv_stream as_stream() {
     pkv_stream made = stream(PKV_STREAM_CALLBACKS);
-    made.read = [](void* user, void* to, uint64_t n) { return static_cast<Stopping*>(user)->read(to, n); };
-    made.write = [](void* user, const void* from, uint64_t n) { return static_cast<Stopping*>(user)->write(from, n); };
+    made.read = [](void* user, void* to, uint64_t n) {
+      return static_cast<Stopping*>(user)->read(to, n);
+    };
+    made.write = [](void* user, const void* from, uint64_t n) {
+      return static_cast<Stopping*>(user)->write(from, n);
+    };
     made.user = this;
     return made;
   }
@@ -145,7 +152,8 @@ class Stalls : public testing::TestWithParam<uint32_t> {
   static constexpr uint32_t tokens = 4000, stepped = 4;
 
   Stalls() {
-    plan_.groups = {{.layers = 2, .query_heads = 4, .kv_heads = 2, .key_dim = 64, .dtype = PKV_F16}};
+    plan_.groups = {
+        {.layers = 2, .query_heads = 4, .kv_heads = 2, .key_dim = 64, .dtype = PKV_F16}};
     plan_.blocks = 4096;
     plan_.threads = GetParam();
     if (GetParam() == 0) plan_.runner = &one_at_a_time;
@@ -161,9 +169,11 @@ class Stalls : public testing::TestWithParam<uint32_t> {
 
   void step() {
     const Model& model = plan_.groups[0];
-    Batch batch = begin(*cache_, {stepping_.begin(), stepping_.end()}, std::vector<uint32_t>(stepped, 1));
+    Batch batch =
+        begin(*cache_, {stepping_.begin(), stepping_.end()}, std::vector<uint32_t>(stepped, 1));
     KeysValues rows = rows_of(model, stepped);
-    Rows q(stepped, model.query_heads, model.key_dim), out(stepped, model.query_heads, model.values());
+    Rows q(stepped, model.query_heads, model.key_dim),
+        out(stepped, model.query_heads, model.values());
     for (uint32_t layer = 0; layer < model.layers; layer++) {
       write(batch, layer, model, rows);
       attend(batch, layer, q, out);
@@ -178,7 +188,8 @@ class Stalls : public testing::TestWithParam<uint32_t> {
   std::thread saver(const pkv_stream& to, Stopping* told = nullptr) {
     return std::thread([this, to, told] {
       const pkv_file_item item{*saved_, nullptr, 1};
-      EXPECT_EQ(PKV_OK, pkv_file_save(*cache_, 1, &item, nullptr, &to, nullptr)) << pkv_last_error();
+      EXPECT_EQ(PKV_OK, pkv_file_save(*cache_, 1, &item, nullptr, &to, nullptr))
+          << pkv_last_error();
       if (told != nullptr) told->end();
     });
   }
@@ -225,12 +236,14 @@ TEST_P(Stalls, WhoeverStepsMayDrainThePipesLater) {
   for (std::thread& mover : movers) mover.join();
 }
 
-// At each call of the caller's functions, with as many saves and loads at once as the cache has threads.
+// At each call of the caller's functions, with as many saves and loads at once as the cache has
+// threads.
 TEST_P(Stalls, NoStepWaitsForACallback) {
   bool stopped = true;
   for (size_t stop = 0; stopped; stop++) {
     SCOPED_TRACE(testing::Message() << "call " << stop);
-    Stopping saves[2] = {Stopping(stop), Stopping(stop)}, loads[2] = {Stopping(stop, file_), Stopping(stop, file_)};
+    Stopping saves[2] = {Stopping(stop), Stopping(stop)},
+             loads[2] = {Stopping(stop, file_), Stopping(stop, file_)};
     std::vector<std::thread> movers;
     for (Stopping& each : saves) movers.push_back(saver(each.as_stream(), &each));
     for (Stopping& each : loads) movers.push_back(loader(each.as_stream(), &each));

@@ -23,7 +23,8 @@ void* take(size_t size, size_t alignment) noexcept {
 void give(void* block) noexcept {
   if (block == nullptr) return;
   memory::news.fetch_sub(1, std::memory_order_relaxed);
-  memory::live_bytes.fetch_sub(static_cast<int64_t>(malloc_usable_size(block)), std::memory_order_relaxed);
+  memory::live_bytes.fetch_sub(static_cast<int64_t>(malloc_usable_size(block)),
+                               std::memory_order_relaxed);
   std::free(block);
 }
 

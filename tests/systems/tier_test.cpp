@@ -160,7 +160,8 @@ TEST_F(TierTest, OthersFindNothing) {
   EXPECT_EQ(64u, fetch(whole, "alice"));
 }
 
-// With a key nothing of a block can be read or changed, and an item stands under its own name or nowhere.
+// With a key nothing of a block can be read or changed, and an item stands under its own name or
+// nowhere.
 class EncryptedTier : public TierTest {
  protected:
   void SetUp() override {
@@ -180,7 +181,8 @@ TEST_F(EncryptedTier, NothingIsInTheClear) {
   const Text whole = text(1, 64);
   store_away(whole, "alice");
   const auto first = memory_.items();
-  for (const auto& [name, value] : first) memory_.replace(name, {});  // as if another machine had lost them
+  for (const auto& [name, value] : first)
+    memory_.replace(name, {});  // as if another machine had lost them
   make(16);
   store_away(whole, "alice");
   for (const auto& [name, value] : memory_.items()) {
@@ -191,8 +193,10 @@ TEST_F(EncryptedTier, NothingIsInTheClear) {
     EXPECT_LT(same, value.size() / 32) << "the same block twice, and both look alike";
     const auto* const tokens = reinterpret_cast<const unsigned char*>(whole.data());
     for (size_t i = 0; i < whole.size(); i += 16)
-      EXPECT_EQ(value.end(), std::search(value.begin(), value.end(), tokens + 4 * i, tokens + 4 * (i + 2)));
-    EXPECT_EQ(value.end(), std::search(value.begin() + 16, value.end(), name.begin(), name.begin() + 8));
+      EXPECT_EQ(value.end(),
+                std::search(value.begin(), value.end(), tokens + 4 * i, tokens + 4 * (i + 2)));
+    EXPECT_EQ(value.end(),
+              std::search(value.begin() + 16, value.end(), name.begin(), name.begin() + 8));
   }
 }
 

@@ -1,4 +1,5 @@
-// Files loaded while another thread looks at all sessions of the cache: what it finds does not change any more.
+// Files loaded while another thread looks at all sessions of the cache: what it finds does not
+// change any more.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -20,7 +21,8 @@ pkv_stream save_sessions(pkv_cache cache, std::vector<unsigned char>& file) {
     OK(pkv_session_open(cache, nullptr, &items[i].session));
     pkv_batch batch = nullptr;
     OK(pkv_batch_begin(cache, 1, &items[i].session, &tokens_each, nullptr, &batch));
-    for (uint32_t layer = 0; layer < layers; layer++) OK(pkv_batch_write(batch, layer, &rows, &rows));
+    for (uint32_t layer = 0; layer < layers; layer++)
+      OK(pkv_batch_write(batch, layer, &rows, &rows));
     const std::vector<int32_t> tokens(tokens_each, static_cast<int32_t>(i));
     OK(pkv_batch_commit(batch, tokens.data()));
   }
@@ -31,7 +33,8 @@ pkv_stream save_sessions(pkv_cache cache, std::vector<unsigned char>& file) {
   return stream;
 }
 
-// The texts are cached already: when sessions publish, they take over those blocks in the place of their own.
+// The texts are cached already: when sessions publish, they take over those blocks in the place of
+// their own.
 TEST(Loads, NobodySeesASessionThatChanges) {
   const auto prefix = made(pkv_prefix_config_init);
   pkv_cache_config config = small_model(blocks);
@@ -49,8 +52,10 @@ TEST(Loads, NobodySeesASessionThatChanges) {
     std::vector<pkv_session> sessions(saved);
     size_t count = 0;
     while (thread == 0 && !done) {
-      const pkv_status status = pkv_batch_choose_victims(cache, 1, &own, &all, saved, sessions.data(), &count);
-      HOSTILE_CHECK(status == PKV_OK || status == PKV_OUT_OF_BLOCKS, "choose_victims: %s", pkv_last_error());
+      const pkv_status status =
+          pkv_batch_choose_victims(cache, 1, &own, &all, saved, sessions.data(), &count);
+      HOSTILE_CHECK(status == PKV_OK || status == PKV_OUT_OF_BLOCKS, "choose_victims: %s",
+                    pkv_last_error());
     }
     const storm::Clock clock;
     while (thread == 1 && clock.running()) {

@@ -37,7 +37,8 @@ ContentKey extend(const ContentKey& name, std::span<const Number> more) noexcept
 
 }  // namespace
 
-ContentKey hash_model(uint32_t block_size, std::span<const SavedGroup> groups, std::span<const unsigned char> fingerprint, const Secret& secret) {
+ContentKey hash_model(uint32_t block_size, std::span<const SavedGroup> groups,
+                      std::span<const unsigned char> fingerprint, const Secret& secret) {
 #if defined(PKV_WITH_SODIUM)
   if (sodium_init() < 0) fail(PKV_UNSUPPORTED, "libsodium could not be initialised");
 #else

@@ -16,7 +16,8 @@ namespace pkv {
 using ContentKey = std::array<unsigned char, 32>;
 
 // The part of the name that all blocks of a cache have in common. Throws UNSUPPORTED in a build without libsodium.
-ContentKey hash_model(uint32_t block_size, std::span<const SavedGroup> groups, std::span<const unsigned char> fingerprint, const Secret& secret);
+ContentKey hash_model(uint32_t block_size, std::span<const SavedGroup> groups,
+                      std::span<const unsigned char> fingerprint, const Secret& secret);
 
 // Goes along a text, block by block.
 class BlockKeys {

@@ -32,7 +32,9 @@ struct BodyReader::Window {
   unsigned char* data() { return bytes.data() + longest; }
   const unsigned char* data() const { return bytes.data() + longest; }
   // What tiles that begin in the window before have of it.
-  void put_behind(const Window& before) { std::memcpy(bytes.data(), before.bytes.data() + before.size, longest); }
+  void put_behind(const Window& before) {
+    std::memcpy(bytes.data(), before.bytes.data() + before.size, longest);
+  }
 
   size_t longest;
   std::vector<unsigned char> bytes;
@@ -43,7 +45,11 @@ struct BodyReader::Window {
 };
 
 BodyReader::BodyReader(Source& source, const Sealer& sealer, uint64_t body)
-    : source_(&source), sealer_(sealer), left_(body), pieces_(ceil_div(body, piece_bytes)), last_(sealer.header_tag()) {}
+    : source_(&source),
+      sealer_(sealer),
+      left_(body),
+      pieces_(ceil_div(body, piece_bytes)),
+      last_(sealer.header_tag()) {}
 
 void BodyReader::read_piece(unsigned char* to, size_t n) {
   if (source_->read(to, n + tag_bytes) < n + tag_bytes) fail(PKV_CORRUPT, "the file is cut short");
@@ -96,8 +102,8 @@ void BodyReader::open(Window& window, size_t piece) const {
   if (!sealer_.open(window.places[piece], bytes, window.tags[piece])) fail_check(bytes.size());
 }
 
-// Three windows go round: this thread reads one while others check (and decrypt) the one before and take the one before
-// that.
+// Three windows go round: this thread reads one while others check (and decrypt) the one before and
+// take the one before that.
 void BodyReader::read_rest(Workers& workers, size_t longest, const Take& take) {
   const size_t room = static_cast<size_t>(std::min<uint64_t>(window_bytes, std::max<uint64_t>(left_, piece_.size() - at_)));
   Window filled(longest, room), opened(longest, room), taken(longest, room);
@@ -108,7 +114,8 @@ void BodyReader::read_rest(Workers& workers, size_t longest, const Take& take) {
     const auto task = [&](size_t i) {
       if (i < opened.pieces()) return open(opened, i);
       const size_t piece = i - opened.pieces(), first = piece * piece_bytes;
-      take(taken.begin + first, taken.begin + first + piece_size(taken.size, piece), taken.data() + first);
+      take(taken.begin + first, taken.begin + first + piece_size(taken.size, piece),
+           taken.data() + first);
     };
     Beside tasks(workers, opened.pieces() + taken.pieces(), task);
     fill(filled, end);
@@ -124,7 +131,9 @@ void BodyReader::read_rest(Workers& workers, size_t longest, const Take& take) {
 struct FileWriter::Window {
   explicit Window(size_t room) : bytes(room) {}
   size_t pieces() const { return ceil_div(size, piece_bytes); }
-  std::span<unsigned char> piece(size_t i) { return {bytes.data() + i * piece_bytes, piece_size(size, i)}; }
+  std::span<unsigned char> piece(size_t i) {
+    return {bytes.data() + i * piece_bytes, piece_size(size, i)};
+  }
 
   std::vector<unsigned char> bytes;  // behind `size` of them, what goes beyond
   uint64_t begin = 0;                // of the body
@@ -137,8 +146,11 @@ void FileWriter::write_header(std::span<const unsigned char> header) {
   sink_.write(sealer_.header_tag().data(), tag_bytes);
 }
 
-// Encrypted pieces know nothing of each other; checksums follow from one another, and are made by one task.
-size_t FileWriter::seal_tasks(const Window& window) const { return sealer_.encrypts() ? window.pieces() : std::min<size_t>(window.pieces(), 1); }
+// Encrypted pieces know nothing of each other; checksums follow from one another, and are made by
+// one task.
+size_t FileWriter::seal_tasks(const Window& window) const {
+  return sealer_.encrypts() ? window.pieces() : std::min<size_t>(window.pieces(), 1);
+}
 
 void FileWriter::seal(Window& window, size_t task) {
   const size_t end = sealer_.encrypts() ? task + 1 : window.pieces();
@@ -157,7 +169,8 @@ void FileWriter::write(Window& window) {
   }
 }
 
-// Three windows go round: others fill one and seal the one before, while this thread writes the one before that.
+// Three windows go round: others fill one and seal the one before, while this thread writes the one
+// before that.
 void FileWriter::write(std::span<const unsigned char> header, uint64_t bytes, Workers& workers, size_t longest, const Put& put) {
   const size_t room = static_cast<size_t>(std::min<uint64_t>(window_bytes, bytes)) + longest;
   Window filled(room), sealed(room), written(room);
@@ -171,7 +184,8 @@ void FileWriter::write(std::span<const unsigned char> header, uint64_t bytes, Wo
     const size_t seals = seal_tasks(sealed);
     const auto task = [&](size_t i) {
       if (i < seals) return seal(sealed, i);
-      const size_t first = (i - seals) * piece_bytes, n = std::min(piece_bytes, filled.size - first);
+      const size_t first = (i - seals) * piece_bytes,
+                   n = std::min(piece_bytes, filled.size - first);
       put(begin + first, begin + first + n, filled.bytes.data() + first);
     };
     Beside tasks(workers, seals + filled.pieces(), task);

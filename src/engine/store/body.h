@@ -1,6 +1,7 @@
-// The body of a file, moved a window of pieces at a time: while the calling thread reads or writes a window, others work
-// on the ones beside it. Only the calling thread ever waits for the stream, and never inside the arena or a runner, so
-// that a pipe nobody drains stops no step. What belongs together may lie across the ends of pieces and windows.
+// The body of a file, moved a window of pieces at a time: while the calling thread reads or writes
+// a window, others work on the ones beside it. Only the calling thread ever waits for the stream,
+// and never inside the arena or a runner, so that a pipe nobody drains stops no step. What belongs
+// together may lie across the ends of pieces and windows.
 #pragma once
 
 #include <functional>

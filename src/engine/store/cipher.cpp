@@ -25,9 +25,12 @@ void check(int result) {
 // The state of one message; libcrypto wipes it when it is freed.
 class Context {
  public:
-  Context(const Secret& key, const Nonce& nonce, bool encrypts) : context_(EVP_CIPHER_CTX_new()), encrypts_(encrypts) {
+  Context(const Secret& key, const Nonce& nonce, bool encrypts)
+      : context_(EVP_CIPHER_CTX_new()), encrypts_(encrypts) {
     if (context_ == nullptr) throw std::bad_alloc();
-    if (EVP_CipherInit_ex(context_, EVP_aes_256_gcm(), nullptr, key.bytes().data(), nonce.data(), encrypts ? 1 : 0) == 1) return;
+    if (EVP_CipherInit_ex(context_, EVP_aes_256_gcm(), nullptr, key.bytes().data(), nonce.data(),
+                          encrypts ? 1 : 0) == 1)
+      return;
     EVP_CIPHER_CTX_free(context_);
     throw std::bad_alloc();
   }
@@ -41,7 +44,8 @@ class Context {
     for (size_t at = 0; at < bytes.size(); at += most) {
       unsigned char* const part = bytes.data() + at;
       int written = 0;
-      check(EVP_CipherUpdate(context_, part, &written, part, static_cast<int>(std::min(most, bytes.size() - at))));
+      check(EVP_CipherUpdate(context_, part, &written, part,
+                             static_cast<int>(std::min(most, bytes.size() - at))));
     }
   }
   bool end() {
@@ -49,7 +53,10 @@ class Context {
     int written = 0;
     return EVP_CipherFinal_ex(context_, nothing, &written) == 1;
   }
-  void tag(void* tag) { check(EVP_CIPHER_CTX_ctrl(context_, encrypts_ ? EVP_CTRL_AEAD_GET_TAG : EVP_CTRL_AEAD_SET_TAG, tag_bytes, tag)); }
+  void tag(void* tag) {
+    check(EVP_CIPHER_CTX_ctrl(context_, encrypts_ ? EVP_CTRL_AEAD_GET_TAG : EVP_CTRL_AEAD_SET_TAG,
+                              tag_bytes, tag));
+  }
 
  private:
   EVP_CIPHER_CTX* const context_;
@@ -62,15 +69,19 @@ void check_ciphers() {
   if (sodium_init() < 0) fail(PKV_UNSUPPORTED, "libsodium could not be initialised");
 }
 
-Secret derive(std::span<const unsigned char> key, const char* purpose, std::span<const unsigned char> context, size_t size) noexcept {
+Secret derive(std::span<const unsigned char> key, const char* purpose,
+              std::span<const unsigned char> context, size_t size) noexcept {
   Secret derived;
   const std::span<unsigned char> room = derived.room(size);
-  crypto_generichash_blake2b_salt_personal(room.data(), room.size(), context.data(), context.size(), key.data(), key.size(), nullptr,
+  crypto_generichash_blake2b_salt_personal(room.data(), room.size(), context.data(), context.size(),
+                                           key.data(), key.size(), nullptr,
                                            reinterpret_cast<const unsigned char*>(purpose));
   return derived;
 }
 
-void fill_with_random(std::span<unsigned char> bytes) noexcept { randombytes_buf(bytes.data(), bytes.size()); }
+void fill_with_random(std::span<unsigned char> bytes) noexcept {
+  randombytes_buf(bytes.data(), bytes.size());
+}
 
 bool equal_secretly(std::span<const unsigned char> a, std::span<const unsigned char> b) noexcept {
   return a.size() == b.size() && sodium_memcmp(a.data(), b.data(), a.size()) == 0;
@@ -85,7 +96,8 @@ Tag encrypt(const Secret& key, const Nonce& nonce, std::span<unsigned char> byte
   return tag;
 }
 
-bool decrypt(const Secret& key, const Nonce& nonce, std::span<unsigned char> bytes, const Tag& tag) {
+bool decrypt(const Secret& key, const Nonce& nonce, std::span<unsigned char> bytes,
+             const Tag& tag) {
   Context context(key, nonce, false);
   context.update(bytes);
   Tag expected = tag;
@@ -95,12 +107,19 @@ bool decrypt(const Secret& key, const Nonce& nonce, std::span<unsigned char> byt
 
 #else
 
-void check_ciphers() { fail(PKV_UNSUPPORTED, "a key is given, but this build is without libsodium or libcrypto"); }
+void check_ciphers() {
+  fail(PKV_UNSUPPORTED, "a key is given, but this build is without libsodium or libcrypto");
+}
 
 // Nobody comes here: whoever has a key has called check_ciphers().
-Secret derive(std::span<const unsigned char>, const char*, std::span<const unsigned char>, size_t) noexcept { return {}; }
+Secret derive(std::span<const unsigned char>, const char*, std::span<const unsigned char>,
+              size_t) noexcept {
+  return {};
+}
 void fill_with_random(std::span<unsigned char>) noexcept {}
-bool equal_secretly(std::span<const unsigned char>, std::span<const unsigned char>) noexcept { return false; }
+bool equal_secretly(std::span<const unsigned char>, std::span<const unsigned char>) noexcept {
+  return false;
+}
 Tag encrypt(const Secret&, const Nonce&, std::span<unsigned char>) { throw std::bad_alloc(); }
 bool decrypt(const Secret&, const Nonce&, std::span<unsigned char>, const Tag&) { return false; }
 

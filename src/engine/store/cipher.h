@@ -1,5 +1,6 @@
-// Encryption of files and of what stores have: AES-256-GCM of libcrypto, with keys that BLAKE2b of libsodium derives from
-// the caller's. Every file and every item has a key of its own, made of random bytes in it: so no nonce is ever used twice.
+// Encryption of files and of what stores have: AES-256-GCM of libcrypto, with keys that BLAKE2b of
+// libsodium derives from the caller's. Every file and every item has a key of its own, made of
+// random bytes in it: so no nonce is ever used twice.
 #pragma once
 
 #include <array>
@@ -18,9 +19,12 @@ using Nonce = std::array<unsigned char, 12>;
 void check_ciphers();
 
 // What a derived key is for: 16 letters, which make it differ from all others.
-inline constexpr char file_key_purpose[] = "pagedkv file key", file_tag_purpose[] = "pagedkv file tag", item_key_purpose[] = "pagedkv item key";
+inline constexpr char file_key_purpose[] = "pagedkv file key",
+                      file_tag_purpose[] = "pagedkv file tag",
+                      item_key_purpose[] = "pagedkv item key";
 // `size` bytes that follow from a key, a purpose and a context, and tell nothing of the key.
-Secret derive(std::span<const unsigned char> key, const char* purpose, std::span<const unsigned char> context, size_t size) noexcept;
+Secret derive(std::span<const unsigned char> key, const char* purpose,
+              std::span<const unsigned char> context, size_t size) noexcept;
 
 void fill_with_random(std::span<unsigned char> bytes) noexcept;
 // Compares in a time that tells nothing of where they differ.
@@ -28,7 +32,8 @@ bool equal_secretly(std::span<const unsigned char> a, std::span<const unsigned c
 
 // In place. The key has 32 bytes and is never used with the same nonce again. Throws bad_alloc.
 Tag encrypt(const Secret& key, const Nonce& nonce, std::span<unsigned char> bytes);
-// False: the bytes or the tag are not what encrypt() made; then nothing of the bytes is of use. Throws bad_alloc.
+// False: the bytes or the tag are not what encrypt() made; then nothing of the bytes is of use.
+// Throws bad_alloc.
 bool decrypt(const Secret& key, const Nonce& nonce, std::span<unsigned char> bytes, const Tag& tag);
 
 }  // namespace pkv

@@ -20,7 +20,8 @@ constexpr size_t table_unit = 64;  // tables are filled up, so that tiles begin 
 }  // namespace
 
 Header make_header(uint64_t table_bytes, uint64_t kv_bytes, bool encrypted) {
-  Header header{table_bytes, kv_bytes, checked_add(table_bytes, kv_bytes, "bytes of the file"), encrypted};
+  Header header{table_bytes, kv_bytes, checked_add(table_bytes, kv_bytes, "bytes of the file"),
+                encrypted};
   if (!encrypted) return header;
   header.body_bytes = checked_add(header.body_bytes, sizes_bytes, "bytes of the file");
   fill_with_random(header.random);
@@ -50,13 +51,15 @@ constexpr uint64_t largest_body = uint64_t{1} << 62;  // no sum of sizes can ove
 
 void check_zeros(ByteReader& in, const char* where) {
   const std::vector<unsigned char> zeros = in.get_all<unsigned char>(in.left());
-  if (std::count(zeros.begin(), zeros.end(), 0) != static_cast<std::ptrdiff_t>(zeros.size())) fail(PKV_CORRUPT, "reserved bytes of %s are set", where);
+  if (std::count(zeros.begin(), zeros.end(), 0) != static_cast<std::ptrdiff_t>(zeros.size()))
+    fail(PKV_CORRUPT, "reserved bytes of %s are set", where);
 }
 
 void get_sizes(ByteReader& in, Header& header) {
   header.table_bytes = in.get<uint64_t>();
   header.kv_bytes = in.get<uint64_t>();
-  if (header.table_bytes > largest_body || header.kv_bytes > largest_body) fail(PKV_CORRUPT, "the header of the file tells of more bytes than any file has");
+  if (header.table_bytes > largest_body || header.kv_bytes > largest_body)
+    fail(PKV_CORRUPT, "the header of the file tells of more bytes than any file has");
 }
 
 }  // namespace
@@ -66,17 +69,24 @@ Header parse_header(std::span<const unsigned char> bytes) {
   ByteReader in(bytes.subspan(magic.size()));
   const uint32_t version = in.get<uint32_t>(), flags = in.get<uint32_t>();
   if (version != plain_version && version != encrypted_version)
-    fail(PKV_VERSION, "the file has format version %u; this library knows %u and %u", version, plain_version, encrypted_version);
+    fail(PKV_VERSION, "the file has format version %u; this library knows %u and %u", version,
+         plain_version, encrypted_version);
   if (version == plain_version && flags == flag_keyed)
-    fail(PKV_VERSION, "the file was saved with a key by a library that did not encrypt (version %u); save it again without a key, or with this library", version);
+    fail(PKV_VERSION,
+         "the file was saved with a key by a library that did not encrypt (version %u); save it "
+         "again without a key, or with this library",
+         version);
   Header header;
   header.encrypted = version == encrypted_version;
-  if (flags != (header.encrypted ? flag_keyed : 0)) fail(PKV_CORRUPT, "the flags of the header are %#x", flags);
+  if (flags != (header.encrypted ? flag_keyed : 0))
+    fail(PKV_CORRUPT, "the flags of the header are %#x", flags);
   if (header.encrypted) {
     header.body_bytes = in.get<uint64_t>();
     const std::vector<unsigned char> random = in.get_all<unsigned char>(header.random.size());
     std::copy(random.begin(), random.end(), header.random.begin());
-    if (header.body_bytes > largest_body || header.body_bytes < sizes_bytes) fail(PKV_CORRUPT, "the header of the file tells of %llu bytes", (unsigned long long)header.body_bytes);
+    if (header.body_bytes > largest_body || header.body_bytes < sizes_bytes)
+      fail(PKV_CORRUPT, "the header of the file tells of %llu bytes",
+           (unsigned long long)header.body_bytes);
   } else {
     get_sizes(in, header);
     header.body_bytes = header.table_bytes + header.kv_bytes;
@@ -96,7 +106,8 @@ void parse_sizes(std::span<const unsigned char, sizes_bytes> bytes, Header& head
   ByteReader in(bytes);
   get_sizes(in, header);
   check_zeros(in, "the sizes");
-  if (header.table_bytes + header.kv_bytes + sizes_bytes != header.body_bytes) fail(PKV_CORRUPT, "the sizes in the file are not those of its header");
+  if (header.table_bytes + header.kv_bytes + sizes_bytes != header.body_bytes)
+    fail(PKV_CORRUPT, "the sizes in the file are not those of its header");
 }
 
 // ---- Tables ---------------------------------------------------------------------------------------------------------

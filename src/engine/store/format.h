@@ -17,7 +17,7 @@ inline constexpr size_t sizes_bytes = 64;     // at the beginning of an encrypte
 inline constexpr uint32_t none = UINT32_MAX;  // no chain, no salt
 
 struct Header {
-  uint64_t table_bytes = 0, kv_bytes = 0;   // with a key they are not in the header, but in the body
+  uint64_t table_bytes = 0, kv_bytes = 0;  // with a key they are not in the header, but in the body
   uint64_t body_bytes = 0;
   bool encrypted = false;
   std::array<unsigned char, 24> random{};   // with a key: of this file alone

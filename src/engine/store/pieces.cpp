@@ -34,7 +34,8 @@ Tag checksum(const Tag& before, std::span<const unsigned char> bytes) noexcept {
   return tag;
 }
 
-Sealer::Sealer(std::span<const unsigned char> key, std::span<const unsigned char> header) : header_tag_(checksum({}, header)) {
+Sealer::Sealer(std::span<const unsigned char> key, std::span<const unsigned char> header)
+    : header_tag_(checksum({}, header)) {
   if (key.empty()) return;
   check_ciphers();
   key_ = derive(key, file_key_purpose, header, cipher_key_bytes);
@@ -42,14 +43,17 @@ Sealer::Sealer(std::span<const unsigned char> key, std::span<const unsigned char
   std::copy(tag.bytes().begin(), tag.bytes().end(), header_tag_.begin());
 }
 
-bool Sealer::check_header(const Tag& tag) const { return encrypts() ? equal_secretly(header_tag_, tag) : header_tag_ == tag; }
+bool Sealer::check_header(const Tag& tag) const {
+  return encrypts() ? equal_secretly(header_tag_, tag) : header_tag_ == tag;
+}
 
 Tag Sealer::seal(const Place& place, std::span<unsigned char> bytes) const {
   return encrypts() ? encrypt(key_, nonce_of(place), bytes) : checksum(place.before, bytes);
 }
 
 bool Sealer::open(const Place& place, std::span<unsigned char> bytes, const Tag& tag) const {
-  return encrypts() ? decrypt(key_, nonce_of(place), bytes, tag) : checksum(place.before, bytes) == tag;
+  return encrypts() ? decrypt(key_, nonce_of(place), bytes, tag)
+                    : checksum(place.before, bytes) == tag;
 }
 
 uint64_t tagged_bytes(uint64_t body) {

@@ -1,6 +1,7 @@
-// The header of a file is followed by its tag, then comes the body in pieces, each with its tag behind it. Without a key a
-// tag is a checksum of the bytes and of the tag before it. With one, pieces are encrypted, each with its number and whether
-// it is the last. Either way pieces of two files, or in another order, do not fit together: see FORMAT.md.
+// The header of a file is followed by its tag, then comes the body in pieces, each with its tag
+// behind it. Without a key a tag is a checksum of the bytes and of the tag before it. With one,
+// pieces are encrypted, each with its number and whether it is the last. Either way pieces of two
+// files, or in another order, do not fit together: see FORMAT.md.
 #pragma once
 
 #include <cstddef>
