@@ -56,7 +56,7 @@ typedef struct pkv_store_config {
   uint64_t fingerprint_size;
   const void* key;          /**< 16 to 64 secret bytes: what the store has is encrypted and
                                  authenticated with them. NULL: checksums. */
-  uint64_t key_size;
+  uint64_t key_size;        /**< Its bytes. */
   uint64_t buffer_bytes;    /**< Memory of each of the two threads for bytes on their way; 0: 4 MiB. At least one block, at most as many as the cache has. */
   uint64_t queue_blocks;    /**< What ends while so many block positions wait to be written is not written. 0: a quarter of the blocks. */
 } pkv_store_config;

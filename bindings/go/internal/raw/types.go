@@ -571,7 +571,8 @@ type StoreConfig struct {
 	Fingerprint     unsafe.Pointer
 	FingerprintSize uint64
 	// 16 to 64 secret bytes: what the store has is encrypted and authenticated with them. NULL: checksums.
-	Key     unsafe.Pointer
+	Key unsafe.Pointer
+	// Its bytes.
 	KeySize uint64
 	// Memory of each of the two threads for bytes on their way; 0: 4 MiB. At least one block, at most as many as the cache has.
 	BufferBytes uint64

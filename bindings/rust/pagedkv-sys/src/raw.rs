@@ -872,6 +872,7 @@ pub struct pkv_store_config {
     pub fingerprint_size: u64,
     /// 16 to 64 secret bytes: what the store has is encrypted and authenticated with them. NULL: checksums.
     pub key: *const c_void,
+    /// Its bytes.
     pub key_size: u64,
     /// Memory of each of the two threads for bytes on their way; 0: 4 MiB. At least one block, at most as many as the cache
     /// has.
