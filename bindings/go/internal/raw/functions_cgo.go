@@ -450,13 +450,15 @@ func LayerGroupInit(group *LayerGroup, structSize uint64) Status {
 }
 
 // CacheComputePlan is pkv_cache_compute_plan. What a cache of this config would take; allocates nothing. group: an index for
-// one group, or PKV_ALL_GROUPS. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, TOO_LARGE. Since 0.1.
+// one group, or PKV_ALL_GROUPS. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, TOO_LARGE, UNSUPPORTED (isa; an index or a
+// store that the storage cannot have). Since 0.1.
 func CacheComputePlan(config *CacheConfig, group uint32, out *CachePlan) Status {
 	return Status(C.go_pkv_cache_compute_plan((*C.pkv_cache_config)(unsafe.Pointer(config)), C.uint32_t(group), (*C.pkv_cache_plan)(unsafe.Pointer(out))))
 }
 
 // CacheCreate is pkv_cache_create. Makes a cache. Memory is reserved now; it is touched as blocks are first used, unless
-// prefault is set. Statuses: INVALID_ARGUMENT, OVERFLOW, TOO_LARGE, NO_MEMORY, UNSUPPORTED (isa). Since 0.1.
+// prefault is set. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (layer_indices), OVERFLOW, TOO_LARGE, NO_MEMORY, UNSUPPORTED (as
+// above). Since 0.1.
 func CacheCreate(config *CacheConfig, out *Cache) Status {
 	return Status(C.go_pkv_cache_create((*C.pkv_cache_config)(unsafe.Pointer(config)), (*C.uintptr_t)(unsafe.Pointer(out))))
 }
@@ -689,8 +691,8 @@ func MergeStates(count uint64, outs *Tensor, lse unsafe.Pointer, rows uint64, he
 
 // BatchBegin is pkv_batch_begin. Begins a step: reserves the blocks of all new tokens in all groups, for every session or for
 // none. new_tokens[i] may be 0. blocks_short (may be NULL) is written on OUT_OF_BLOCKS: how many blocks must be freed before
-// the same call can work. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, WRONG_CACHE, BUSY (a session is in a batch already,
-// or twice in the list), SUSPENDED, STALE_HANDLE. Since 0.1.
+// the same call can work. Statuses: OUT_OF_BLOCKS, TOO_LARGE (also: more sessions than can be open, 2^22), OVERFLOW,
+// NO_MEMORY, WRONG_CACHE, BUSY (a session is in a batch already, or twice in the list), SUSPENDED, STALE_HANDLE. Since 0.1.
 func BatchBegin(cache Cache, count uint64, sessions *Session, newTokens *uint32, blocksShort *uint64, out *Batch) Status {
 	return Status(C.go_pkv_batch_begin(C.uintptr_t(cache), C.size_t(count), (*C.uintptr_t)(unsafe.Pointer(sessions)), (*C.uint32_t)(unsafe.Pointer(newTokens)), (*C.uint64_t)(unsafe.Pointer(blocksShort)), (*C.uintptr_t)(unsafe.Pointer(out))))
 }
@@ -701,7 +703,8 @@ func BatchBegin(cache Cache, count uint64, sessions *Session, newTokens *uint32,
 // What victims share counts as freed once all holders are victims. *count is how many there are, 0: begin needs none; as in
 // pkv_session_block_table. The answer holds until something else takes or gives blocks. For the thread that schedules: it
 // looks at every session, and calls that would change one meanwhile return BUSY. Statuses: OUT_OF_BLOCKS (even with all others
-// suspended), TOO_LARGE, BUFFER_TOO_SMALL, WRONG_CACHE, NO_MEMORY, BUSY (a session of the list), SUSPENDED. Since 0.1.
+// suspended), TOO_LARGE and OVERFLOW as above, BUFFER_TOO_SMALL, WRONG_CACHE, NO_MEMORY, BUSY (a session of the list),
+// SUSPENDED. Since 0.1.
 func BatchChooseVictims(cache Cache, count uint64, sessions *Session, newTokens *uint32, capacity uint64, victims *Session, victimCount *uint64) Status {
 	return Status(C.go_pkv_batch_choose_victims(C.uintptr_t(cache), C.size_t(count), (*C.uintptr_t)(unsafe.Pointer(sessions)), (*C.uint32_t)(unsafe.Pointer(newTokens)), C.size_t(capacity), (*C.uintptr_t)(unsafe.Pointer(victims)), (*C.size_t)(unsafe.Pointer(victimCount))))
 }
@@ -878,9 +881,10 @@ func FileConfigInit(config *FileConfig, structSize uint64) Status {
 // FileSave is pkv_file_save. Saves n sequences of a cache, and (config->prefix_index) its prefix index: tokens, keys and
 // values as they are stored, what a window has left, priorities, retentions, salts, tokens remembered by a suspension. n may
 // be 0; config may be NULL. *bytes (may be NULL) is the size of the file, written on PKV_OK and, for a buffer, on
-// BUFFER_TOO_SMALL; data may be NULL if size is 0. Storage NONE saves tokens and tables only. Statuses: BUFFER_TOO_SMALL,
-// WRONG_CACHE, BUSY (a step is in flight), IO, UNSUPPORTED (a key, in a build without libsodium or libcrypto), TOO_LARGE
-// (fingerprint, key), REF_LIMIT. Since 0.1.
+// BUFFER_TOO_SMALL; data may be NULL if size is 0. Storage NONE saves tokens and tables only. What is saved stays in use until
+// the call returns: nothing of the prefix index is evicted meanwhile, so a step that needs more blocks than are free gets
+// PKV_OUT_OF_BLOCKS. Statuses: BUFFER_TOO_SMALL, WRONG_CACHE, BUSY (a step is in flight), IO, UNSUPPORTED (a key, in a build
+// without libsodium or libcrypto), TOO_LARGE (fingerprint, key), REF_LIMIT. Since 0.1.
 func FileSave(cache Cache, n uint64, items *FileItem, config *FileConfig, to *Stream, bytes *uint64) Status {
 	configValue, configGiven := fileConfigValue(config)
 	toValue, toGiven := streamValue(to)
@@ -933,8 +937,8 @@ func StorePrefetchSession(session Session) Status {
 }
 
 // StoreWait is pkv_store_wait. Waits until no prefetch of the text, or of one with which it agrees as far as both go, is under
-// way, at most timeout_ms. *cached: its tokens that are in memory now, in whole blocks. Statuses: UNSUPPORTED, TOO_LARGE
-// (salt). Since 0.1.
+// way that was not given up, at most timeout_ms. *cached: its tokens that are in memory now, in whole blocks. Statuses:
+// UNSUPPORTED, TOO_LARGE (salt). Since 0.1.
 func StoreWait(cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, timeoutMs uint32, cached *uint64) Status {
 	return Status(C.go_pkv_store_wait(C.uintptr_t(cache), salt, C.size_t(saltSize), C.size_t(n), (*C.int32_t)(unsafe.Pointer(tokens)), C.uint32_t(timeoutMs), (*C.uint64_t)(unsafe.Pointer(cached))))
 }
@@ -961,7 +965,9 @@ func DirectoryConfigInit(config *DirectoryConfig, structSize uint64) Status {
 	return Status(C.go_pkv_directory_config_init((*C.pkv_directory_config)(unsafe.Pointer(config)), C.size_t(structSize)))
 }
 
-// StoreOpenDirectory is pkv_store_open_directory. Opens a directory as a store; out->close closes it. Statuses: IO. Since 0.1.
+// StoreOpenDirectory is pkv_store_open_directory. Opens a directory as a store; out->close closes it. Deletes what killed
+// processes left unfinished in it. Statuses: IO (the errno in its sentence is EPERM where the directory is somebody else's or
+// others may write to it, ELOOP for a symbolic link). Since 0.1.
 func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
 	configValue, configGiven := directoryConfigValue(config)
 	return Status(C.go_pkv_store_open_directory(configValue, configGiven, (*C.pkv_store)(unsafe.Pointer(out))))

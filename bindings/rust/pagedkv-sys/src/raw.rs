@@ -77,7 +77,7 @@ c_enum! {
         INVALID_ARGUMENT = 100,
         /// An index, a layer, a token position or a block id beyond the end.
         OUT_OF_RANGE = 101,
-        /// A product or a sum of the sizes given does not fit.
+        /// Sizes whose product or sum no process could hold: 2^56 bytes.
         OVERFLOW = 102,
         /// The count needed is written to the count pointer.
         BUFFER_TOO_SMALL = 103,
@@ -273,10 +273,20 @@ c_enum! {
 c_enum! {
     /// Where bytes come from or go to.
     pkv_stream_kind {
-        /// A regular file by its path. Saving writes a new file beside it and renames that when it is complete and on disk
-        /// (fsync of the file, rename, fsync of its directory): at every moment, and after a crash, the path has the old file
-        /// or the new one. A new file can be read and written by its owner only; one that is replaced keeps its mode. Symbolic
-        /// links, directories and devices are refused (PKV_IO).
+        /// A regular file by its path. Saving writes a new file in the same directory and gives it the name when it is complete
+        /// and on disk (fsync of the file, rename, fsync of its directory): at every moment, and after a crash, the path has
+        /// the old file or the new one. Only its owner, the effective user, can read and write a new file (mode 0600). One that
+        /// replaces a file keeps the permissions of that file if nobody else can have put it there: it belongs to the effective
+        /// user and has no second name (hard link), its directory belongs to that user or to root, and nobody else may write to
+        /// that directory, or it is sticky. Set-id bits are never kept, access control lists neither. What the group and others
+        /// were allowed is kept only together with the old file's group, and not where it had an access control list. A path
+        /// that ends in a symbolic link, a directory, a FIFO, a socket or a device is refused (PKV_IO). Links before the last
+        /// name are followed: the directory is the caller's choice, and whoever may write to it, or rename it, can replace or
+        /// delete what was saved. A load does not ask whose a file is: only a key tells that nobody else wrote it. What a
+        /// killed process leaves has no name on file systems with O_TMPFILE. Where it has, and for the moment of a rename, it
+        /// is named ".pagedkv-" and 16 digits and ".tmp"; its writer holds a lock on it (flock), and later saves in the
+        /// directory remove those of the effective user that nobody has locked. (On a network file system whose locks other
+        /// machines do not see, save from one machine at a time.)
         PATH = 1,
         /// An open, blocking descriptor, from where it stands; stays open. Whatever follows in it is left alone. A save that
         /// fails leaves what it has written.
@@ -305,7 +315,8 @@ pub struct pkv_tensor {
     pub head_stride: i64,
 }
 
-/// Memory supplied by the caller. alignment is a power of two. alloc returns NULL to refuse: PKV_NO_MEMORY.
+/// Memory supplied by the caller. alignment is a power of two. alloc returns NULL to refuse: PKV_NO_MEMORY. Memory that is not
+/// aligned as asked goes back to free at once, and is PKV_NO_MEMORY as well.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_allocator {
@@ -324,7 +335,9 @@ pub struct pkv_logger {
 
 /// Threads supplied by the caller, in the place of the library's own. run calls task(context, i, worker) once for every i in
 /// \[0, n), on any threads and in any order, and returns when all of them have returned. worker is below threads; no two calls
-/// at once have the same worker. task does not throw. Results do not depend on how the calls are spread.
+/// at once have the same worker. task does not throw. Results do not depend on how the calls are spread. A runner that leaves a
+/// task out, asks for one twice (it runs once) or for one that there is not makes its call PKV_INVALID_ARGUMENT: what the call
+/// was to write is undefined then, and a step in flight is as far as it was before.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_runner {
@@ -455,7 +468,8 @@ pub struct pkv_layer_group {
     /// Of stored keys and values; 0: PKV_F32.
     pub dtype: pkv_dtype,
     /// A token sees itself and window - 1 before it; 0: all. Blocks that leave the window are given back, one step late: what a
-    /// trim to the length before the last step needs is there still.
+    /// trim to the length before the last step needs is there still. Where all blocks of the group are too few for that and the
+    /// next step, pkv_batch_begin and pkv_session_reserve give them back at once; an abort does not bring them again.
     pub window: u32,
     /// Blocks of this group; 0: those of the config.
     pub blocks: u64,
@@ -633,7 +647,7 @@ pub struct pkv_attention_params {
     /// session's new token j. What was there before the step is seen as ever, by causal, window and sinks; of the new tokens
     /// just those are whose bit is set and which the window does not hide. For trees of speculative tokens. NULL: no mask.
     pub mask: *const u64,
-    /// Words per row: 64 \* mask_words must reach the new tokens of every session.
+    /// Words per row, at most 2^26: 64 \* mask_words must reach the new tokens of every session.
     pub mask_words: u64,
     /// First positions seen whatever the window; PKV_SINKS_OF_LAYER (default; stateless: none).
     pub sinks: u32,
@@ -906,16 +920,23 @@ pub struct pkv_store_stats {
     pub failures: u64,
 }
 
-/// A directory of files, one for each item: survives restarts, and several processes may use it at once.
+/// A directory of files, one for each item: survives restarts, and several processes of one user may use it at once. The files
+/// belong to that user, and nobody else may read them (mode 0600). The directory must belong to the effective user, and neither
+/// its group nor others may write to it, sticky or not; the same holds for the 256 folders that the store makes in it. A
+/// symbolic link is not followed, neither to the directory nor inside it. Only what the store itself makes is read, counted and
+/// deleted: in folders named 00 to ff, regular files of that user that are named by 62 hexadecimal digits and ".kv", and
+/// temporary files (see file.h). Whatever else is there is left alone; where it takes the place of a folder or a file of the
+/// store, what belongs there cannot be stored.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_directory_config {
     pub struct_size: u32,
     /// 1: put returns when its files are on disk. Default 0: after a power cut some are missing or empty, which are misses.
     pub durable: u32,
-    /// Made if it is not there; only its owner can look inside then.
+    /// Made if it is not there, with mode 0700. In a directory of somebody else's, name a new one.
     pub path: *const c_char,
-    /// Where the files are larger in all, those not used for longest are deleted; 0: no limit.
+    /// Where the files are larger in all, those not used for longest are deleted; 0: no limit. Temporary files that are being
+    /// written count; those that killed processes left go first.
     pub capacity_bytes: u64,
 }
 
@@ -975,10 +996,12 @@ macro_rules! for_each_function {
             /// Fills \*group with defaults (a dense value_dim, F32, no window). Statuses: INVALID_ARGUMENT. Since 0.1.
             fn pkv_layer_group_init(group: *mut pkv_layer_group, struct_size: usize) -> pkv_status;
             /// What a cache of this config would take; allocates nothing. group: an index for one group, or PKV_ALL_GROUPS.
-            /// Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, TOO_LARGE. Since 0.1.
+            /// Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, TOO_LARGE, UNSUPPORTED (isa; an index or a store that the
+            /// storage cannot have). Since 0.1.
             fn pkv_cache_compute_plan(config: *const pkv_cache_config, group: u32, out: *mut pkv_cache_plan) -> pkv_status;
             /// Makes a cache. Memory is reserved now; it is touched as blocks are first used, unless prefault is set. Statuses:
-            /// INVALID_ARGUMENT, OVERFLOW, TOO_LARGE, NO_MEMORY, UNSUPPORTED (isa). Since 0.1.
+            /// INVALID_ARGUMENT, OUT_OF_RANGE (layer_indices), OVERFLOW, TOO_LARGE, NO_MEMORY, UNSUPPORTED (as above). Since
+            /// 0.1.
             fn pkv_cache_create(config: *const pkv_cache_config, out: *mut pkv_cache) -> pkv_status;
             /// Closes the cache, its sessions, batches and snapshots: their handles are stale from now on. NULL is OK.
             /// Statuses: STALE_HANDLE, BUSY. Since 0.1.
@@ -1093,8 +1116,9 @@ macro_rules! for_each_function {
             fn pkv_merge_states(count: usize, outs: *const pkv_tensor, lse: *const *const f32, rows: usize, heads: u32, dim: u32, merged: *const pkv_tensor, merged_lse: *mut f32) -> pkv_status;
             /// Begins a step: reserves the blocks of all new tokens in all groups, for every session or for none.
             /// new_tokens\[i\] may be 0. blocks_short (may be NULL) is written on OUT_OF_BLOCKS: how many blocks must be freed
-            /// before the same call can work. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, WRONG_CACHE, BUSY (a session is in
-            /// a batch already, or twice in the list), SUSPENDED, STALE_HANDLE. Since 0.1.
+            /// before the same call can work. Statuses: OUT_OF_BLOCKS, TOO_LARGE (also: more sessions than can be open, 2^22),
+            /// OVERFLOW, NO_MEMORY, WRONG_CACHE, BUSY (a session is in a batch already, or twice in the list), SUSPENDED,
+            /// STALE_HANDLE. Since 0.1.
             fn pkv_batch_begin(cache: pkv_cache, count: usize, sessions: *const pkv_session, new_tokens: *const u32, blocks_short: *mut u64, out: *mut pkv_batch) -> pkv_status;
             /// Sessions to suspend (or close) so that pkv_batch_begin with the rest of this list gets its blocks: those of the
             /// lowest priority first, and of those the one opened last. Sessions of the list may be among them; the first in
@@ -1102,8 +1126,8 @@ macro_rules! for_each_function {
             /// share counts as freed once all holders are victims. \*count is how many there are, 0: begin needs none; as in
             /// pkv_session_block_table. The answer holds until something else takes or gives blocks. For the thread that
             /// schedules: it looks at every session, and calls that would change one meanwhile return BUSY. Statuses:
-            /// OUT_OF_BLOCKS (even with all others suspended), TOO_LARGE, BUFFER_TOO_SMALL, WRONG_CACHE, NO_MEMORY, BUSY (a
-            /// session of the list), SUSPENDED. Since 0.1.
+            /// OUT_OF_BLOCKS (even with all others suspended), TOO_LARGE and OVERFLOW as above, BUFFER_TOO_SMALL, WRONG_CACHE,
+            /// NO_MEMORY, BUSY (a session of the list), SUSPENDED. Since 0.1.
             fn pkv_batch_choose_victims(cache: pkv_cache, count: usize, sessions: *const pkv_session, new_tokens: *const u32, capacity: usize, victims: *mut pkv_session, victim_count: *mut usize) -> pkv_status;
             /// Rows of this batch: the sum of new_tokens. Statuses: none of its own. Since 0.1.
             fn pkv_batch_rows(batch: pkv_batch, rows: *mut usize) -> pkv_status;
@@ -1199,9 +1223,11 @@ macro_rules! for_each_function {
             /// Saves n sequences of a cache, and (config-\>prefix_index) its prefix index: tokens, keys and values as they are
             /// stored, what a window has left, priorities, retentions, salts, tokens remembered by a suspension. n may be 0;
             /// config may be NULL. \*bytes (may be NULL) is the size of the file, written on PKV_OK and, for a buffer, on
-            /// BUFFER_TOO_SMALL; data may be NULL if size is 0. Storage NONE saves tokens and tables only. Statuses:
-            /// BUFFER_TOO_SMALL, WRONG_CACHE, BUSY (a step is in flight), IO, UNSUPPORTED (a key, in a build without libsodium
-            /// or libcrypto), TOO_LARGE (fingerprint, key), REF_LIMIT. Since 0.1.
+            /// BUFFER_TOO_SMALL; data may be NULL if size is 0. Storage NONE saves tokens and tables only. What is saved stays
+            /// in use until the call returns: nothing of the prefix index is evicted meanwhile, so a step that needs more
+            /// blocks than are free gets PKV_OUT_OF_BLOCKS. Statuses: BUFFER_TOO_SMALL, WRONG_CACHE, BUSY (a step is in
+            /// flight), IO, UNSUPPORTED (a key, in a build without libsodium or libcrypto), TOO_LARGE (fingerprint, key),
+            /// REF_LIMIT. Since 0.1.
             fn pkv_file_save(cache: pkv_cache, n: usize, items: *const pkv_file_item, config: *const pkv_file_config, to: *const pkv_stream, bytes: *mut u64) -> pkv_status;
             /// Opens every sequence of a file as a session of the cache, in the order of pkv_file_save; labels may be NULL.
             /// \*count is how many there are, written on PKV_OK and on BUFFER_TOO_SMALL. Layers, KV heads, dims, windows and
@@ -1230,9 +1256,9 @@ macro_rules! for_each_function {
             /// The same for what a suspended session is going to compute again. One that is not suspended has nothing to be
             /// read. Statuses: as above, BUSY. Since 0.1.
             fn pkv_store_prefetch_session(session: pkv_session) -> pkv_status;
-            /// Waits until no prefetch of the text, or of one with which it agrees as far as both go, is under way, at most
-            /// timeout_ms. \*cached: its tokens that are in memory now, in whole blocks. Statuses: UNSUPPORTED, TOO_LARGE
-            /// (salt). Since 0.1.
+            /// Waits until no prefetch of the text, or of one with which it agrees as far as both go, is under way that was not
+            /// given up, at most timeout_ms. \*cached: its tokens that are in memory now, in whole blocks. Statuses:
+            /// UNSUPPORTED, TOO_LARGE (salt). Since 0.1.
             fn pkv_store_wait(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize, tokens: *const i32, timeout_ms: u32, cached: *mut u64) -> pkv_status;
             /// Gives up the prefetches that pkv_store_wait would wait for. Statuses: as above. Since 0.1.
             fn pkv_store_cancel(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize, tokens: *const i32) -> pkv_status;
@@ -1244,7 +1270,9 @@ macro_rules! for_each_function {
             fn pkv_store_get_stats(cache: pkv_cache, out: *mut pkv_store_stats) -> pkv_status;
             /// Fills \*config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1.
             fn pkv_directory_config_init(config: *mut pkv_directory_config, struct_size: usize) -> pkv_status;
-            /// Opens a directory as a store; out-\>close closes it. Statuses: IO. Since 0.1.
+            /// Opens a directory as a store; out-\>close closes it. Deletes what killed processes left unfinished in it.
+            /// Statuses: IO (the errno in its sentence is EPERM where the directory is somebody else's or others may write to
+            /// it, ELOOP for a symbolic link). Since 0.1.
             fn pkv_store_open_directory(config: *const pkv_directory_config, out: *mut pkv_store) -> pkv_status;
         }
     };
