@@ -42,6 +42,7 @@ class Loader {
         block_size_(cache.config().block_size), contiguous_(cache.config().storage == PKV_STORAGE_CONTIGUOUS), counts_(groups_) {
     check_matches();
     check_salts();
+    check_tenants();
   }
 
   const Tables& tables() const { return opening_.tables; }
@@ -58,6 +59,7 @@ class Loader {
 
   void check_matches() const;
   void check_salts() const;
+  void check_tenants() const;
   void choose_entries();
   std::vector<SavedEntry> distinct_entries() const;
   void need(uint32_t chain);
@@ -148,30 +150,33 @@ void Loader::check_salts() const {
     if (options_.prefix_index) check(entry.salt);
 }
 
+// What texts share lies in the same blocks, and the index has a block under one salt. Linear in the
+// file's size: where a chain has its salt, so have those that it follows.
+void Loader::check_tenants() const {
+  if (cache_.prefix() == nullptr) return;
+  constexpr uint64_t nobody = ~uint64_t{0};
+  std::vector<uint64_t> salts(tables().chains.size(), nobody);  // by chain, whose it is
+  const auto claim = [&](uint32_t end, uint32_t salt) {
+    for (uint32_t c = end; c != none && salts[c] != salt; c = tables().chains[c].parent)
+      if (std::exchange(salts[c], salt) != nobody) fail(PKV_CORRUPT, "chain %u of the file is cached under two salts", c);
+  };
+  for (const SavedSession& session : tables().sessions)
+    if ((session.flags & saved_matches) != 0 && (session.flags & saved_publishes) != 0) claim(session.chain, session.salt);
+  for (const SavedEntry& entry : tables().entries)
+    if (options_.prefix_index) claim(entry.chain, entry.salt);
+}
+
 // An entry that is the beginning of another one tells nothing. Linear in the file's size: no chain
 // is looked at twice.
 std::vector<SavedEntry> Loader::distinct_entries() const {
-  constexpr uint64_t nobody = ~uint64_t{0};
   const std::vector<SavedEntry>& all = tables().entries;
-  std::vector<uint64_t> salts(tables().chains.size(),
-                              nobody);                // by chain, whose it is in the index
-  std::vector<uint32_t> longest(salts.size(), none);  // by chain, the longest entry that ends in it
-  std::vector<bool> goes_on(salts.size());  // by chain: an entry goes through it and beyond
-  const auto claim = [&](uint32_t c, uint32_t salt) {
-    if (salts[c] != nobody && salts[c] != salt)
-      fail(PKV_CORRUPT, "chain %u of the file is cached under two salts", c);
-    return std::exchange(salts[c], salt) == nobody;
-  };
+  std::vector<uint32_t> longest(tables().chains.size(), none);  // by chain, the longest entry that ends in it
+  std::vector<bool> goes_on(longest.size());                    // by chain: an entry goes through it and beyond
   for (uint32_t e = 0; e < all.size(); e++) {
     const uint32_t end = all[e].chain;
     if (end == none) continue;
-    bool fresh = claim(end, all[e].salt);
     if (longest[end] == none || all[longest[end]].length <= all[e].length) longest[end] = e;
-    for (uint32_t c = tables().chains[end].parent; fresh && c != none;
-         c = tables().chains[c].parent) {
-      fresh = claim(c, all[e].salt);
-      goes_on[c] = true;
-    }
+    for (uint32_t c = tables().chains[end].parent; c != none && !goes_on[c]; c = tables().chains[c].parent) goes_on[c] = true;
   }
   std::vector<SavedEntry> distinct;
   for (uint32_t e = 0; e < all.size(); e++)

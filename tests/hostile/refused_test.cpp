@@ -110,7 +110,7 @@ class Life : public Story {
     stream.data = bytes.data();
     stream.size = bytes.size();
     auto config = made(pkv_file_config_init);
-    config.prefix_index = 1;
+    config.prefix_index = config.trust_salts = 1;
     const pkv_file_item item{child, nullptr, 1};
     uint64_t size = 0;
     pkv_session loaded = nullptr;

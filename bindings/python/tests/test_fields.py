@@ -148,6 +148,7 @@ def params(_: Patch, **given: Any) -> Fields:
 # The struct, the way, the bytes and texts that it takes, and the fields that no caller gives there.
 SIZES = {"struct_size", "reserved"}
 OF_CACHE = SIZES | {"group_count", "groups", "allocator", "logger", "runner", "prefix", "store"}
+OF_FILE = SIZES | {"fingerprint_size", "key_size"}
 WAYS: list[tuple[str, Any, Fields, set[str]]] = [
     ("pkv_cache_config", flat, {}, OF_CACHE),
     ("pkv_layer_group", group, {}, SIZES | {"layer_indices"}),
@@ -157,13 +158,13 @@ WAYS: list[tuple[str, Any, Fields, set[str]]] = [
     ("pkv_directory_config", directory, {"path": "/a/path"}, SIZES),
     ("pkv_session_config", session, {"salt": b"a\0b"}, SIZES | {"salt_size"}),
     ("pkv_pool_config", pool, {}, SIZES | {"allocator"}),
-    ("pkv_file_config", save, {"fingerprint": b"a\0b", "key": bytes(20)}, SIZES | {"fingerprint_size", "key_size"}),
-    ("pkv_file_config", load, {"fingerprint": b"a\0b", "key": bytes(20)}, SIZES | {"fingerprint_size", "key_size", "durable"}),
+    ("pkv_file_config", save, {"fingerprint": b"a\0b", "key": bytes(20)}, OF_FILE | {"trust_salts"}),
+    ("pkv_file_config", load, {"fingerprint": b"a\0b", "key": bytes(20)}, OF_FILE | {"durable"}),
     (
         "pkv_file_config",
         inspect,
         {"fingerprint": b"a\0b", "key": bytes(20)},
-        SIZES | {"fingerprint_size", "key_size", "durable", "prefix_index"},
+        OF_FILE | {"durable", "prefix_index", "trust_salts"},
     ),
     (
         "pkv_attention_params",

@@ -131,10 +131,10 @@ fn of_a_pool() {
 #[test]
 fn of_a_file() {
     open_library();
-    let config = FileConfig::new().prefix_index().fingerprint(b"a\0b").key(&[7; 20]).not_durable();
-    let sys::pkv_file_config { struct_size, prefix_index, fingerprint, fingerprint_size, key, key_size, durable, reserved } =
+    let config = FileConfig::new().prefix_index().fingerprint(b"a\0b").key(&[7; 20]).not_durable().trust_salts();
+    let sys::pkv_file_config { struct_size, prefix_index, fingerprint, fingerprint_size, key, key_size, durable, trust_salts } =
         config.raw().unwrap();
-    assert_eq!((struct_size as usize, prefix_index, durable, reserved), (size_of::<sys::pkv_file_config>(), 1, 0, 0));
+    assert_eq!((struct_size as usize, prefix_index, durable, trust_salts), (size_of::<sys::pkv_file_config>(), 1, 0, 1));
     assert_eq!((bytes(fingerprint, fingerprint_size), bytes(key, key_size)), (&b"a\0b"[..], &[7; 20][..]));
 }
 
