@@ -1,5 +1,6 @@
-// Hooks that stand still: whatever a stream, a store or a runner does inside one call, steps of other
-// sessions end meanwhile. Each case is played once for every call of its hook, which is the one that stops.
+// Hooks that stand still: whatever a store or a runner does inside one call, steps of other sessions
+// end meanwhile. Each case is played once for every call of its hook, which is the one that stops.
+// Streams that stand still are in tests/store/stalls_test.cpp.
 #include <condition_variable>
 #include <future>
 #include <optional>
@@ -65,8 +66,6 @@ class Stalls : public Prefix {
   pkv_store table_{};
   pkv_store_config config_{};
   Gate* gate_ = nullptr;  // of the hooks
-  std::vector<unsigned char> file_;
-  size_t at_ = 0;
 
   ~Stalls() override { cache_.close(); }
 
@@ -74,12 +73,22 @@ class Stalls : public Prefix {
 
   void make_with_store() {
     cache_.close();
-    table_ = {sizeof table_, 0, this,
-              [](void* user, size_t n, const pkv_store_item* items) { return of(user).inner_.put(&of(user).enter(), n, items); },
-              [](void* user, size_t n, pkv_store_item* items) { return of(user).inner_.get(&of(user).enter(), n, items); },
-              [](void* user, size_t n, pkv_store_item* items) { return of(user).inner_.probe(&of(user).enter(), n, items); },
-              [](void* user, size_t n, const pkv_store_item* items) { return of(user).inner_.drop(&of(user).enter(), n, items); },
-              [](void*) {}};
+    table_ = {};
+    table_.struct_size = sizeof table_;
+    table_.user = this;
+    table_.put = [](void* user, size_t n, const pkv_store_item* items) {
+      return of(user).inner_.put(&of(user).enter(), n, items);
+    };
+    table_.get = [](void* user, size_t n, pkv_store_item* items) {
+      return of(user).inner_.get(&of(user).enter(), n, items);
+    };
+    table_.probe = [](void* user, size_t n, pkv_store_item* items) {
+      return of(user).inner_.probe(&of(user).enter(), n, items);
+    };
+    table_.drop = [](void* user, size_t n, const pkv_store_item* items) {
+      return of(user).inner_.drop(&of(user).enter(), n, items);
+    };
+    table_.close = [](void*) {};
     CHECK(pkv_store_config_init(&config_, sizeof config_));
     config_.store = &table_;
     config_.buffer_bytes = 1;  // a block at a time
@@ -108,7 +117,8 @@ class Stalls : public Prefix {
   void expect_others_to_end(const char* name, uint64_t k) {
     std::future<void> others = std::async(std::launch::async, [this] { play_others(); });
     if (others.wait_for(patience) != std::future_status::ready) {
-      std::fprintf(stderr, "others wait while call %llu of \"%s\" stands still\n", static_cast<unsigned long long>(k), name);
+      std::fprintf(stderr, "others wait while call %llu of \"%s\" stands still\n",
+                   static_cast<unsigned long long>(k), name);
       std::abort();  // the threads cannot be ended
     }
     EXPECT_NO_THROW(others.get()) << "call " << k << " of " << name;
@@ -148,55 +158,7 @@ class Stalls : public Prefix {
     uint64_t queued = 0;
     if (store_ != nullptr) CHECK(pkv_store_flush(cache_, 60000, &queued));
   }
-
-  pkv_stream callbacks() {
-    pkv_stream stream;
-    CHECK(pkv_stream_init(&stream, sizeof stream));
-    stream.kind = PKV_STREAM_CALLBACKS;
-    stream.user = this;
-    stream.write = [](void* user, const void* from, uint64_t n) {
-      of(user).enter();
-      const auto* const bytes = static_cast<const unsigned char*>(from);
-      of(user).file_.insert(of(user).file_.end(), bytes, bytes + n);
-      return static_cast<int64_t>(n);
-    };
-    stream.read = [](void* user, void* to, uint64_t n) {
-      of(user).enter();
-      const uint64_t count = std::min<uint64_t>({n, 20000, of(user).file_.size() - of(user).at_});
-      std::copy_n(of(user).file_.begin() + static_cast<std::ptrdiff_t>(of(user).at_), count, static_cast<unsigned char*>(to));
-      of(user).at_ += count;
-      return static_cast<int64_t>(count);
-    };
-    return stream;
-  }
-
-  void save(const pkv_stream& stream) {
-    file_.clear();
-    const Session session = open(cache_);
-    extend(session, text(1, 100));
-    const pkv_file_item item = {session, nullptr, 1};
-    CHECK(pkv_file_save(cache_, 1, &item, nullptr, &stream, nullptr));
-  }
 };
-
-TEST_F(Stalls, AStreamThatTakesNoMore) {
-  make(40);
-  alone_ = false;
-  play("write", [] {}, [&] { save(callbacks()); });
-}
-
-TEST_F(Stalls, AStreamThatGivesNoMore) {
-  make(40);
-  alone_ = false;
-  save(callbacks());
-  play("read", [&] { at_ = 0; }, [&] {
-    const pkv_stream stream = callbacks();
-    pkv_session loaded = nullptr;
-    size_t count = 0;
-    CHECK(pkv_file_load(cache_, nullptr, &stream, 1, &loaded, nullptr, &count));
-    CHECK(pkv_session_close(loaded));
-  });
-}
 
 TEST_F(Stalls, AStoreThatTakesNoMore) {
   play("probe and put", [&] { make_with_store(); }, [&] {
