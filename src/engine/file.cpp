@@ -1,6 +1,7 @@
 #include "engine/file.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "base/checked.h"
@@ -82,28 +83,63 @@ void add_entries(const PrefixImage& image, ChainBuilder& builder, Salts& salts, 
   }
 }
 
-void write_file(Cache& cache, const Header& header, const Tables& tables, std::span<const unsigned char> encoded, const ChainBuilder& builder, FileWriter& writer) {
-  const KvMap map(tables);
-  writer.write(
-      encode(header), header.body_bytes, cache.workers(), map.longest(),
-      [&](uint64_t begin, uint64_t end, unsigned char* to) {
-        if (begin < encoded.size()) {
-          const auto n = std::min<uint64_t>(end, encoded.size()) - begin;
-          std::memcpy(to, encoded.data() + begin, n);
-          begin += n, to += n;
-        }
-        if (begin == end) return;
-        begin -= encoded.size(), end -= encoded.size();
-        map.each_begun(begin, end, [&](const SavedTile& tile) {
-          const Run run = builder.run(tile.chain, tile.group);
-          const Chain& chain = tables.chains[tile.chain];
-          const uint64_t position = (run.sequence != nullptr ? chain.start : 0) + tile.first;
-          const auto tokens = static_cast<uint32_t>(
-              std::min<uint64_t>(tile_tokens, chain.tokens.size() - tile.first));
-          save_tile(cache.kernels(), run, tile.layer, position, tokens, to + (tile.offset - begin));
-        });
-      });
-}
+// The body of a file: its tables, keys and values, and how much of each chain these are.
+class Body {
+ public:
+  // image: nullptr where the index is not saved.
+  Body(Cache& cache, const Tables& tables, std::span<const unsigned char> encoded, const ChainBuilder& builder, PrefixImage* image)
+      : cache_(cache), tables_(tables), encoded_(encoded), builder_(builder), image_(image), map_(tables),
+        kv_end_(encoded.size() + tables.kv_bytes()), lengths_(new std::atomic<uint64_t>[tables.chains.size()]) {
+    for (size_t c = 0; c < tables.chains.size(); c++) lengths_[c] = tables.chains[c].tokens.size();
+  }
+
+  size_t longest() const { return map_.longest(); }
+  uint64_t kv_end() const { return kv_end_; }
+
+  // By many threads, but for the lengths, which come when all keys and values have been read.
+  void put(uint64_t begin, uint64_t end, unsigned char* to) {
+    if (begin >= kv_end_) return put_lengths(begin - kv_end_, end - kv_end_, to);
+    if (begin < encoded_.size()) {
+      const auto n = std::min<uint64_t>(end, encoded_.size()) - begin;
+      std::memcpy(to, encoded_.data() + begin, n);
+      begin += n, to += n;
+    }
+    if (begin == end) return;
+    begin -= encoded_.size(), end -= encoded_.size();
+    map_.each_begun(begin, end, [&](const SavedTile& tile) { put(tile, to + (tile.offset - begin)); });
+  }
+
+ private:
+  void put(const SavedTile& tile, unsigned char* to) {
+    const Run run = builder_.run(tile.chain, tile.group);
+    const Chain& chain = tables_.chains[tile.chain];
+    const uint64_t position = (run.sequence != nullptr ? chain.start : 0) + tile.first;
+    const auto tokens = static_cast<uint32_t>(std::min<uint64_t>(tile_tokens, chain.tokens.size() - tile.first));
+    const auto save = [&] { save_tile(cache_.kernels(), run, tile.layer, position, tokens, to); };
+    if (image_ == nullptr) return save();
+    if (image_->read(tile.group, run.ids[position / run.group->block_size], save)) return;
+    // A step has needed the block meanwhile: texts of the index end before it.
+    std::memset(to, 0, tile.bytes);
+    uint64_t length = lengths_[tile.chain];
+    while (length > tile.first && !lengths_[tile.chain].compare_exchange_weak(length, tile.first)) {
+    }
+  }
+
+  void put_lengths(uint64_t begin, uint64_t end, unsigned char* to) const {
+    std::vector<uint64_t> lengths(tables_.lengths_bytes() / sizeof(uint64_t));
+    for (size_t c = 0; c < tables_.chains.size(); c++) lengths[c] = lengths_[c];
+    std::memcpy(to, reinterpret_cast<const unsigned char*>(lengths.data()) + begin, end - begin);
+  }
+
+  Cache& cache_;
+  const Tables& tables_;
+  const std::span<const unsigned char> encoded_;
+  const ChainBuilder& builder_;
+  PrefixImage* const image_;
+  const KvMap map_;
+  const uint64_t kv_end_;
+  const std::unique_ptr<std::atomic<uint64_t>[]> lengths_;  // by chain, tokens
+};
 
 }  // namespace
 
@@ -142,7 +178,9 @@ void save(Cache& cache, std::span<const Frozen> items, const FileOptions& option
   for (const Frozen& item : items) ends.push_back(builder.add(item.content()));
   std::optional<PrefixImage> image;
   if (options.prefix_index && cache.prefix() != nullptr) {
-    image.emplace(cache.prefix()->freeze());
+    image.emplace(*cache.prefix(), cache.groups());
+    for (const Frozen& item : items)
+      for (size_t g = 0; g < cache.groups().size(); g++) image->hold(g, item.content().sequences()[g].ids());
     add_entries(*image, builder, salts, tables, entry_ends);
   }
   builder.finish();
@@ -151,7 +189,8 @@ void save(Cache& cache, std::span<const Frozen> items, const FileOptions& option
   for (size_t i = 0; i < entry_ends.size(); i++) tables.entries[i].chain = builder.chain(entry_ends[i]);
 
   std::vector<unsigned char> encoded = encode(tables);
-  const Header header = make_header(encoded.size(), tables.kv_bytes(), !options.key.empty());
+  const bool lengths = image.has_value() && tables.has_kv;
+  const Header header = make_header(encoded.size(), tables.kv_bytes(), lengths ? tables.lengths_bytes() : 0, !options.key.empty());
   if (header.encrypted) {
     const auto sizes = encode_sizes(header);
     encoded.insert(encoded.begin(), sizes.begin(), sizes.end());
@@ -160,7 +199,9 @@ void save(Cache& cache, std::span<const Frozen> items, const FileOptions& option
   sink.expect(*bytes);
   const HeaderBytes header_encoded = encode(header);
   FileWriter writer(sink, Sealer(options.key, header_encoded));
-  write_file(cache, header, tables, encoded, builder, writer);
+  Body body(cache, tables, encoded, builder, lengths ? &*image : nullptr);
+  const FileWriter::Put put = [&](uint64_t begin, uint64_t end, unsigned char* to) { body.put(begin, end, to); };
+  writer.write(header_encoded, cache.workers(), {body.kv_end(), header.lengths_bytes, body.longest(), put});
   sink.commit();
 }
 
@@ -226,6 +267,9 @@ Opening::Opening(Begun begun, Source& source)
   if (kv_bytes != header.kv_bytes)
     fail(PKV_CORRUPT, "the tables of the file tell of %llu bytes of keys and values, its header of %llu", (unsigned long long)kv_bytes,
          (unsigned long long)header.kv_bytes);
+  if (header.lengths_bytes != 0 && (!tables.has_kv || header.lengths_bytes != tables.lengths_bytes()))
+    fail(PKV_CORRUPT, "the header of the file tells of %llu bytes of lengths; %zu chains have %llu",
+         (unsigned long long)header.lengths_bytes, tables.chains.size(), (unsigned long long)tables.lengths_bytes());
 }
 
 void Opening::check_fingerprint(std::span<const unsigned char> expected) const {

@@ -1,5 +1,6 @@
 // How a file becomes sessions. Everything is built apart: blocks belong to the load until sessions hold them, too.
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/checked.h"
@@ -68,6 +69,7 @@ class Loader {
   Table table(const Text& text) const;
   void check_seen(const Text& text, const Table& table) const;
   void cut(Text& text, const Table& table) const;
+  void end_chain(Text& text) const;
   void count_segments();
   void count_texts(std::span<const Text> texts);
   void check_capacity() const;
@@ -76,6 +78,8 @@ class Loader {
   void find_passing(std::span<const Text> texts);
   Content make(const Text& text);
   void read_kv(std::span<const Text> texts, std::span<const Content> contents);
+  void parse_lengths(std::span<const uint64_t> lengths);
+  void shorten(Text& text) const;
   void copy_beginning(uint32_t c, size_t g);
   void load(const SavedTile& tile, const unsigned char* from, std::span<const Text> texts, std::span<const Content> contents);
 
@@ -96,6 +100,7 @@ class Loader {
   std::vector<std::vector<uint32_t>> passing_;  // by chain, which texts go through it; of contiguous storage
   std::vector<Segment> segments_;               // by chain, then group
   std::vector<uint64_t> counts_;                // blocks to take, by group
+  std::vector<uint64_t> lengths_;               // by chain, how many tokens of it there are for the index
   std::optional<Taken> taken_;
 };
 
@@ -276,6 +281,11 @@ void Loader::cut(Text& text, const Table& table) const {
     const auto missing = static_cast<uint64_t>(std::find(table[g].begin(), table[g].end(), no_block) - table[g].begin());
     text.length = std::min(text.length, missing * block_size_);
   }
+  end_chain(text);
+}
+
+// The chain in which a text ends that got shorter.
+void Loader::end_chain(Text& text) const {
   while (text.chain != none && tables().chains[text.chain].start >= text.length)
     text.chain = tables().chains[text.chain].parent;
 }
@@ -374,14 +384,35 @@ Content Loader::make(const Text& text) {
 
 void Loader::read_kv(std::span<const Text> texts, std::span<const Content> contents) {
   const KvMap map(tables());
+  const uint64_t kv_bytes = opening_.header.kv_bytes;
+  std::vector<uint64_t> lengths(opening_.header.lengths_bytes / sizeof(uint64_t));
   opening_.reader.read_rest(cache_.workers(), map.longest(), [&](uint64_t begin, uint64_t end, const unsigned char* bytes) {
+    if (const uint64_t first = std::max(begin, kv_bytes); first < end)
+      std::memcpy(reinterpret_cast<unsigned char*>(lengths.data()) + (first - kv_bytes), bytes + (first - begin), end - first);
     map.each_ended(begin, end, [&](const SavedTile& tile) {
       if (needed_[tile.chain]) load(tile, bytes + static_cast<std::ptrdiff_t>(tile.offset - begin), texts, contents);
     });
   });
+  parse_lengths(lengths);
   // A chain after the one it follows.
   for (uint32_t c = 0; c < tables().chains.size() && !contiguous_; c++)
     for (size_t g = 0; g < groups_ && needed_[c]; g++) copy_beginning(c, g);
+}
+
+void Loader::parse_lengths(std::span<const uint64_t> lengths) {
+  for (size_t c = 0; c < tables().chains.size() && !lengths.empty(); c++) {
+    lengths_.push_back(lengths[c]);
+    if (lengths[c] > tables().chains[c].tokens.size())
+      fail(PKV_CORRUPT, "chain %zu of the file has %zu tokens, and keys and values of %llu", c, tables().chains[c].tokens.size(),
+           (unsigned long long)lengths[c]);
+  }
+}
+
+// A text of the index ends where a block was evicted while the file was written.
+void Loader::shorten(Text& text) const {
+  for (uint32_t c = text.chain; c != none && !lengths_.empty(); c = tables().chains[c].parent)
+    if (lengths_[c] < tables().chains[c].tokens.size()) text.length = std::min(text.length, tables().chains[c].start + lengths_[c]);
+  end_chain(text);
 }
 
 // A tile goes into the block of its chain, or into the tensors of every text that goes through it.
@@ -439,7 +470,8 @@ std::vector<Content> Loader::build(std::span<const Text> sessions) {
 }
 
 void Loader::publish_entries() noexcept {
-  for (const Text& text : entries_) {
+  for (Text& text : entries_) {
+    shorten(text);
     try {
       Session(make(text), 0, true);
     } catch (const Error&) {

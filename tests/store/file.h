@@ -23,11 +23,10 @@ inline void put_tag(const unsigned char* bytes, size_t n, uint64_t& seed, unsign
 // Makes every tag of a file right, as far as the file goes: the header's, then those of its pieces.
 inline void seal(std::vector<unsigned char>& file) {
   if (file.size() < header_bytes + tag_bytes) return;
-  uint64_t seed = 0, table_bytes, kv_bytes;
+  uint64_t seed = 0, sizes[3];  // of the tables, of keys and values, of lengths
   put_tag(file.data(), header_bytes, seed, file.data() + header_bytes);
-  std::memcpy(&table_bytes, file.data() + 16, 8);
-  std::memcpy(&kv_bytes, file.data() + 24, 8);
-  uint64_t body = table_bytes + kv_bytes;
+  std::memcpy(sizes, file.data() + 16, sizeof sizes);
+  uint64_t body = sizes[0] + sizes[1] + sizes[2];
   for (size_t at = header_bytes + tag_bytes; at + tag_bytes <= file.size() && body > 0;) {
     const size_t n = static_cast<size_t>(std::min<uint64_t>({body, piece_bytes, file.size() - at - tag_bytes}));
     put_tag(file.data() + at, n, seed, file.data() + at + n);

@@ -1,8 +1,10 @@
 #include "engine/prefix/image.h"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
+#include "base/vectors.h"
 #include "engine/prefix/index.h"
 
 namespace pkv {
@@ -11,35 +13,39 @@ namespace {
 constexpr uint8_t normal_retention = 1;  // until those who use a node give it up, it has none of theirs
 }
 
-PrefixImage::~PrefixImage() {
-  for (const Part& part : parts_)
-    for (size_t i = 0; i < part.blocks.size(); i++)
-      if (part.blocks[i] != no_block) groups_[i % groups_.size()]->pool.release(part.blocks[i]);
-  if (!claims_.empty()) index_.release(claims_);
+PrefixImage::PrefixImage(PrefixIndex& index, std::span<const std::unique_ptr<Group>> groups) : index_(index) {
+  for (const auto& group : groups) marks_.emplace_back(group->pool.blocks(), there);
+  index.freeze(*this);
 }
 
-PrefixImage::PrefixImage(PrefixImage&& other) noexcept
-    : salts(std::move(other.salts)), index_(other.index_), groups_(other.groups_), parts_(std::exchange(other.parts_, {})),
-      claims_(std::exchange(other.claims_, {})) {}
+PrefixImage::~PrefixImage() { index_.forget(*this); }
 
-void PrefixImage::add(Part part) {
-  parts_.push_back(std::move(part));
-  std::vector<Block>& blocks = parts_.back().blocks;
-  for (size_t i = 0; i < blocks.size(); i++)
-    if (blocks[i] != no_block && groups_[i % groups_.size()]->pool.retain(blocks[i]) != PKV_OK) blocks[i] = no_block;
-}
-
-PrefixImage PrefixIndex::freeze() {
-  PrefixImage image(*this, groups_);
+void PrefixImage::hold(size_t group, std::span<const uint32_t> ids) {
   const std::lock_guard lock(mutex_);
-  std::vector<Node*> leaves;
-  std::vector<std::pair<Node*, size_t>> rest;  // with the part above
+  for (const uint32_t id : ids)
+    if (id != PKV_NO_BLOCK) marks_[group][id] = held;
+}
+
+void PrefixImage::lose(size_t group, std::span<const Block> blocks) noexcept {
+  losing_.fetch_add(1, std::memory_order_relaxed);
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Block block : blocks)
+      if (unsigned char& mark = marks_[group][block_id(block)]; mark == there) mark = gone;
+  }
+  losing_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void PrefixIndex::freeze(PrefixImage& image) {
+  const std::lock_guard lock(mutex_);
+  reserve_more(images_, 1);
+  std::vector<std::pair<const Node*, size_t>> rest;  // with the part above
   for (const auto& [salt, space] : spaces_) {
-    for (Node* child : space.root.children) rest.emplace_back(child, PrefixImage::no_parent);
+    for (const Node* child : space.root.children) rest.emplace_back(child, PrefixImage::no_parent);
     while (!rest.empty()) {
       const auto [node, above] = rest.back();
       rest.pop_back();
-      PrefixImage::Part part;
+      PrefixImage::Part& part = image.parts_.emplace_back();
       part.parent = above;
       part.salt = image.salts.size();
       part.leaf = node->children.empty();
@@ -47,20 +53,22 @@ PrefixImage PrefixIndex::freeze() {
       part.retention = node->users > 0 ? std::max<uint8_t>(node->retention, normal_retention) : node->retention;
       part.tokens.assign(node->tokens.begin(), node->tokens.end());
       part.blocks.assign(node->blocks.begin(), node->blocks.end());
-      if (part.leaf) leaves.push_back(node);
-      image.add(std::move(part));
-      for (Node* child : node->children) rest.emplace_back(child, image.parts().size() - 1);
+      for (const Node* child : node->children) rest.emplace_back(child, image.parts_.size() - 1);
     }
     image.salts.emplace_back(salt);
   }
-  for (Node* const leaf : leaves) attach(*leaf);
-  image.claims_ = std::move(leaves);
-  return image;
+  images_.push_back(&image);
 }
 
-void PrefixIndex::release(std::span<Node* const> claims) noexcept {
+void PrefixIndex::forget(PrefixImage& image) noexcept {
   const std::lock_guard lock(mutex_);
-  for (Node* const node : claims) detach(*node, false);
+  std::erase(images_, &image);
+}
+
+// Gives up references to blocks that belonged to the index.
+void PrefixIndex::release(size_t group, std::span<const Block> blocks) noexcept {
+  for (PrefixImage* const image : images_) image->lose(group, blocks);
+  groups_[group]->pool.release_held(blocks.size(), blocks.data());
 }
 
 }  // namespace pkv

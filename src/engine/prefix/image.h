@@ -1,10 +1,14 @@
-// All that a prefix index has at one moment, as somebody who writes it down needs it. Until it ends
-// its blocks are in use: nothing of it is evicted.
+// All that a prefix index has at one moment, for somebody who writes it down while the index goes on.
+// The image keeps nothing in use: a step that needs blocks takes them from the index as ever, which
+// tells its images. What goes before it was read is missing in what is written.
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <shared_mutex>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "engine/memory/group.h"
@@ -12,7 +16,6 @@
 namespace pkv {
 
 class PrefixIndex;
-struct Node;
 
 class PrefixImage {
  public:
@@ -29,25 +32,39 @@ class PrefixImage {
     std::vector<Block> blocks;     // by position, then group; no_block where a window group has let go
   };
 
-  PrefixImage(PrefixIndex& index, std::span<const std::unique_ptr<Group>> groups) : index_(index), groups_(groups) {}
+  // Throws bad_alloc.
+  PrefixImage(PrefixIndex& index, std::span<const std::unique_ptr<Group>> groups);
   ~PrefixImage();
-  PrefixImage(PrefixImage&& other) noexcept;
   PrefixImage(const PrefixImage&) = delete;
   PrefixImage& operator=(const PrefixImage&) = delete;
-
-  // Takes references to a part's blocks; one that cannot be had is left out.
-  void add(Part part);
 
   const std::vector<Part>& parts() const { return parts_; }
   std::vector<std::string> salts;
 
+  // Somebody else holds these blocks of a group for as long as the image lives: they stay.
+  void hold(size_t group, std::span<const uint32_t> ids);
+  // Calls visit() while the block stays what it was; false if it has gone. For several threads at once.
+  template <class Visit>
+  bool read(size_t group, uint32_t id, const Visit& visit) {
+    while (losing_.load(std::memory_order_relaxed) > 0) std::this_thread::yield();  // or readers would keep it out
+    const std::shared_lock lock(mutex_);
+    if (marks_[group][id] == gone) return false;
+    visit();
+    return true;
+  }
+
  private:
   friend class PrefixIndex;
+  enum Mark : unsigned char { there, held, gone };
+
+  // The index is about to give up blocks of a group.
+  void lose(size_t group, std::span<const Block> blocks) noexcept;
 
   PrefixIndex& index_;
-  std::span<const std::unique_ptr<Group>> groups_;
   std::vector<Part> parts_;
-  std::vector<Node*> claims_;  // on the ends of all texts
+  std::shared_mutex mutex_;
+  std::atomic<unsigned> losing_{0};                // threads in lose(), who go before readers
+  std::vector<std::vector<unsigned char>> marks_;  // by group and block id
 };
 
 }  // namespace pkv

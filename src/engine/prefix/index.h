@@ -1,8 +1,7 @@
 // The prefix index of a cache: which texts are cached, in which blocks, and what goes when room is needed. One lock guards it.
 //
 // The index holds one reference to each of its blocks. A hold is a session's (or a snapshot's) claim on a path of the tree: all its blocks are
-// in use while there is one. Others claim a path, too: who copies from a block, and who writes the index into a file. A few have a reference
-// without a claim: a session that was trimmed into a block, a fork or a snapshot of before a block was cached. When the last claim on a node ends
+// in use while there is one. Who copies from a block claims the path to it, too. A few have a reference without a claim: a session that was trimmed into a block, a fork or a snapshot of before a block was cached. When the last claim on a node ends
 // and its blocks have other references, the index keeps that claim itself until they are gone. So blocks of nodes without claims are the
 // index's alone: they are evictable, and evicting one frees it.
 //   free + evictable = what can be had
@@ -115,10 +114,9 @@ class PrefixIndex {
   // Drops what nobody uses, of one salt or (nullptr) of all.
   void clear(const std::string_view* salt) noexcept;
 
-  // All that is cached, with a claim on it and a reference to each block: see image.h.
-  // Throws bad_alloc, and nothing is changed.
-  PrefixImage freeze();
-  void release(std::span<Node* const> claims) noexcept;  // of an image
+  // Fills an image with all that is cached, and tells it until forget() what goes. Throws bad_alloc.
+  void freeze(PrefixImage& image);
+  void forget(PrefixImage& image) noexcept;
 
   // For validation: references the index holds, by group and id, and its own equations. Throws INTERNAL.
   void validate(std::span<std::vector<uint64_t>> references) const;
@@ -161,6 +159,7 @@ class PrefixIndex {
   void drop_last(Node& node, uint32_t count, pkv_prefix_event_kind why) noexcept;
   void tell(pkv_prefix_event_kind kind, const Node& node, uint32_t from) noexcept;
   void release_last(const Node& node, uint32_t count) noexcept;
+  void release(size_t group, std::span<const Block> blocks) noexcept;
 
   mutable std::mutex mutex_;
   const std::span<const std::unique_ptr<Group>> groups_;
@@ -176,6 +175,7 @@ class PrefixIndex {
   const uint64_t quota_;               // of each salt that has none of its own
   EventLog events_;
   std::vector<uint64_t> evictable_;    // by group
+  std::vector<PrefixImage*> images_;   // that are being read
   std::pmr::vector<Node*> unclaimed_;  // nodes that the index keeps in use for references without a claim
 
   // Kept between calls for their room.

@@ -118,7 +118,8 @@ void PrefixIndex::let_windows_go(Node& node) noexcept {
     for (uint64_t i = node.end() - std::min<uint64_t>(node.end(), window); i > std::max<uint64_t>(node.start, sinks); i--) {
       Block& block = node.blocks[(i - 1 - node.start) * groups_.size() + g];
       if (block == no_block) break;
-      groups_[g]->pool.release(std::exchange(block, no_block));
+      const Block let_go = std::exchange(block, no_block);
+      release(g, std::span(&let_go, 1));
     }
   }
 }
@@ -197,7 +198,7 @@ void PrefixIndex::release_last(const Node& node, uint32_t count) noexcept {
       const Block block = node.blocks[i * groups_.size() + g];
       if (block != no_block) batch[n++] = block;
       if (n < most && i + 1 < node.size) continue;
-      groups_[g]->pool.release_held(n, batch);
+      release(g, std::span(batch, n));
       evictable_[g] -= n;
       n = 0;
     }

@@ -25,7 +25,7 @@ void write_fixed(uint32_t version, uint32_t tokens, std::span<const unsigned cha
   const uint32_t numbers[2] = {version, tokens};
   std::memcpy(to, magic, sizeof magic);
   std::memcpy(to + sizeof magic, numbers, sizeof numbers);
-  std::memcpy(to + key_offset, key.data(), key.size());
+  std::copy(key.begin(), key.end(), to + key_offset);
 }
 
 // An item has a key of its own: of its random bytes and of its name, which stands for model, salt,

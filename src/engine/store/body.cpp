@@ -171,26 +171,27 @@ void FileWriter::write(Window& window) {
 
 // Three windows go round: others fill one and seal the one before, while this thread writes the one
 // before that.
-void FileWriter::write(std::span<const unsigned char> header, uint64_t bytes, Workers& workers, size_t longest, const Put& put) {
-  const size_t room = static_cast<size_t>(std::min<uint64_t>(window_bytes, bytes)) + longest;
+void FileWriter::write(std::span<const unsigned char> header, Workers& workers, const Body& body) {
+  body_ = body.bytes + body.last;
+  const size_t room = static_cast<size_t>(std::min<uint64_t>(window_bytes, body_)) + body.longest;
   Window filled(room), sealed(room), written(room);
-  body_ = bytes;
   last_ = sealer_.header_tag();
   write_header(header);
-  for (uint64_t begin = 0; begin < bytes || sealed.size + written.size > 0;) {
+  for (uint64_t begin = 0; begin < body_ || sealed.size + written.size > 0;) {
     filled.begin = begin;
-    filled.size = static_cast<size_t>(std::min<uint64_t>(window_bytes, bytes - begin));
-    std::memcpy(filled.bytes.data(), sealed.bytes.data() + sealed.size, longest);
+    filled.size = static_cast<size_t>(std::min<uint64_t>(window_bytes, body_ - begin));
+    const size_t size = static_cast<size_t>(std::min<uint64_t>(filled.size, body.bytes - std::min(begin, body.bytes)));
+    std::memcpy(filled.bytes.data(), sealed.bytes.data() + sealed.size, body.longest);
     const size_t seals = seal_tasks(sealed);
     const auto task = [&](size_t i) {
       if (i < seals) return seal(sealed, i);
-      const size_t first = (i - seals) * piece_bytes,
-                   n = std::min(piece_bytes, filled.size - first);
-      put(begin + first, begin + first + n, filled.bytes.data() + first);
+      const size_t first = (i - seals) * piece_bytes, n = piece_size(size, i - seals);
+      body.put(begin + first, begin + first + n, filled.bytes.data() + first);
     };
-    Beside tasks(workers, seals + filled.pieces(), task);
+    Beside tasks(workers, seals + ceil_div(size, piece_bytes), task);
     write(written);
     tasks.finish();
+    if (size < filled.size) body.put(begin + size, begin + filled.size, filled.bytes.data() + size);
     begin += filled.size;
     std::swap(written, sealed);
     std::swap(sealed, filled);

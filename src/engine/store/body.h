@@ -47,10 +47,17 @@ class FileWriter {
  public:
   FileWriter(Sink& sink, const Sealer& sealer) : sink_(sink), sealer_(sealer) {}
 
-  // A header, and a body of `bytes`: put(begin, end, to), by many threads and in no order, writes all that begins in [begin, end) of it to `to`, and may go
-  // `longest` bytes beyond the end. Memory is taken before the first byte is written.
+  // put(begin, end, to) writes all that begins in [begin, end) of the body to `to`, and may go `longest`
+  // bytes beyond the end: by many threads and in no order up to `bytes`. The `last` bytes behind
+  // them are put by this thread, in order, once all before them is there.
   using Put = std::function<void(uint64_t begin, uint64_t end, unsigned char* to)>;
-  void write(std::span<const unsigned char> header, uint64_t bytes, Workers& workers, size_t longest, const Put& put);
+  struct Body {
+    uint64_t bytes, last;
+    size_t longest;
+    const Put& put;
+  };
+  // A header and a body. Memory is taken before the first byte is written.
+  void write(std::span<const unsigned char> header, Workers& workers, const Body& body);
 
  private:
   struct Window;

@@ -1,6 +1,7 @@
 #include "engine/store/format.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/checked.h"
 #include "engine/store/bytes.h"
@@ -19,9 +20,9 @@ constexpr size_t table_unit = 64;  // tables are filled up, so that tiles begin 
 
 }  // namespace
 
-Header make_header(uint64_t table_bytes, uint64_t kv_bytes, bool encrypted) {
-  Header header{table_bytes, kv_bytes, checked_add(table_bytes, kv_bytes, "bytes of the file"),
-                encrypted};
+Header make_header(uint64_t table_bytes, uint64_t kv_bytes, uint64_t lengths_bytes, bool encrypted) {
+  const char* const what = "bytes of the file";
+  Header header{table_bytes, kv_bytes, lengths_bytes, checked_add(checked_add(table_bytes, kv_bytes, what), lengths_bytes, what), encrypted};
   if (!encrypted) return header;
   header.body_bytes = checked_add(header.body_bytes, sizes_bytes, "bytes of the file");
   fill_with_random(header.random);
@@ -39,6 +40,7 @@ HeaderBytes encode(const Header& header) {
   } else {
     out.put(header.table_bytes);
     out.put(header.kv_bytes);
+    out.put(header.lengths_bytes);
   }
   HeaderBytes bytes{};  // what is left is reserved
   std::copy(out.bytes().begin(), out.bytes().end(), bytes.begin());
@@ -58,7 +60,8 @@ void check_zeros(ByteReader& in, const char* where) {
 void get_sizes(ByteReader& in, Header& header) {
   header.table_bytes = in.get<uint64_t>();
   header.kv_bytes = in.get<uint64_t>();
-  if (header.table_bytes > largest_body || header.kv_bytes > largest_body)
+  header.lengths_bytes = in.get<uint64_t>();
+  if (std::max({header.table_bytes, header.kv_bytes, header.lengths_bytes}) > largest_body)
     fail(PKV_CORRUPT, "the header of the file tells of more bytes than any file has");
 }
 
@@ -89,7 +92,7 @@ Header parse_header(std::span<const unsigned char> bytes) {
            (unsigned long long)header.body_bytes);
   } else {
     get_sizes(in, header);
-    header.body_bytes = header.table_bytes + header.kv_bytes;
+    header.body_bytes = header.table_bytes + header.kv_bytes + header.lengths_bytes;
   }
   check_zeros(in, "the header");
   return header;
@@ -97,8 +100,8 @@ Header parse_header(std::span<const unsigned char> bytes) {
 
 std::array<unsigned char, sizes_bytes> encode_sizes(const Header& header) {
   std::array<unsigned char, sizes_bytes> bytes{};
-  std::memcpy(bytes.data(), &header.table_bytes, sizeof header.table_bytes);
-  std::memcpy(bytes.data() + sizeof header.table_bytes, &header.kv_bytes, sizeof header.kv_bytes);
+  const uint64_t sizes[] = {header.table_bytes, header.kv_bytes, header.lengths_bytes};
+  std::memcpy(bytes.data(), sizes, sizeof sizes);
   return bytes;
 }
 
@@ -106,7 +109,7 @@ void parse_sizes(std::span<const unsigned char, sizes_bytes> bytes, Header& head
   ByteReader in(bytes);
   get_sizes(in, header);
   check_zeros(in, "the sizes");
-  if (header.table_bytes + header.kv_bytes + sizes_bytes != header.body_bytes)
+  if (header.table_bytes + header.kv_bytes + header.lengths_bytes + sizes_bytes != header.body_bytes)
     fail(PKV_CORRUPT, "the sizes in the file are not those of its header");
 }
 

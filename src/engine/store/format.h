@@ -17,15 +17,16 @@ inline constexpr size_t sizes_bytes = 64;     // at the beginning of an encrypte
 inline constexpr uint32_t none = UINT32_MAX;  // no chain, no salt
 
 struct Header {
-  uint64_t table_bytes = 0, kv_bytes = 0;  // with a key they are not in the header, but in the body
+  // With a key these are not in the header, but in the body.
+  uint64_t table_bytes = 0, kv_bytes = 0, lengths_bytes = 0;
   uint64_t body_bytes = 0;
   bool encrypted = false;
   std::array<unsigned char, 24> random{};   // with a key: of this file alone
   uint32_t version() const { return encrypted ? encrypted_version : plain_version; }
 };
 
-// Of a file with tables and keys and values of so many bytes. Throws OVERFLOW.
-Header make_header(uint64_t table_bytes, uint64_t kv_bytes, bool encrypted);
+// Of a file with tables, keys and values, and lengths of so many bytes. Throws OVERFLOW.
+Header make_header(uint64_t table_bytes, uint64_t kv_bytes, uint64_t lengths_bytes, bool encrypted);
 
 using HeaderBytes = std::array<unsigned char, header_bytes>;
 HeaderBytes encode(const Header& header);
@@ -86,6 +87,8 @@ struct Tables {
 
   // Throws OVERFLOW.
   uint64_t kv_bytes() const;
+  // How much of each chain there is, where a file says so: behind keys and values, 8 bytes for each.
+  uint64_t lengths_bytes() const { return (chains.size() * sizeof(uint64_t) + 63) / 64 * 64; }
 };
 
 std::vector<unsigned char> encode(const Tables& tables);

@@ -881,10 +881,10 @@ func FileConfigInit(config *FileConfig, structSize uint64) Status {
 // FileSave is pkv_file_save. Saves n sequences of a cache, and (config->prefix_index) its prefix index: tokens, keys and
 // values as they are stored, what a window has left, priorities, retentions, salts, tokens remembered by a suspension. n may
 // be 0; config may be NULL. *bytes (may be NULL) is the size of the file, written on PKV_OK and, for a buffer, on
-// BUFFER_TOO_SMALL; data may be NULL if size is 0. Storage NONE saves tokens and tables only. What is saved stays in use until
-// the call returns: nothing of the prefix index is evicted meanwhile, so a step that needs more blocks than are free gets
-// PKV_OUT_OF_BLOCKS. Statuses: BUFFER_TOO_SMALL, WRONG_CACHE, BUSY (a step is in flight), IO, UNSUPPORTED (a key, in a build
-// without libsodium or libcrypto), TOO_LARGE (fingerprint, key), REF_LIMIT. Since 0.1.
+// BUFFER_TOO_SMALL; data may be NULL if size is 0. Storage NONE saves tokens and tables only. Sequences stay in use until the
+// call returns. The prefix index does not: steps evict from it as ever, and a text of which they take blocks before these were
+// written is shorter in the file. Statuses: BUFFER_TOO_SMALL, WRONG_CACHE, BUSY (a step is in flight), IO, UNSUPPORTED (a key,
+// in a build without libsodium or libcrypto), TOO_LARGE (fingerprint, key), REF_LIMIT. Since 0.1.
 func FileSave(cache Cache, n uint64, items *FileItem, config *FileConfig, to *Stream, bytes *uint64) Status {
 	configValue, configGiven := fileConfigValue(config)
 	toValue, toGiven := streamValue(to)
