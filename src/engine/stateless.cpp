@@ -26,6 +26,9 @@ void check_strides(const pkv_kv_view& kv, int64_t block, int64_t row, int64_t he
   if (block < 0 || row < 0 || head < 0)
     fail(PKV_OUT_OF_RANGE, "%s: negative stride (block %lld, row %lld, head %lld)", name, (long long)block, (long long)row,
          (long long)head);
+  // One that nothing is reached by, since there is one block, row or head, counts in bytes all the same.
+  for (const int64_t stride : {block, row, head})
+    if (stride > INT64_MAX / stride_unit(dtype)) fail(PKV_OVERFLOW, "%s: a stride of %lld elements is beyond 2^63 bytes", name, (long long)stride);
   const bool packed = kv.layout == PKV_LAYOUT_PACKED;
   const uint64_t rows = packed ? kv.block_size / tile_tokens : kv.block_size;
   uint64_t extent = (packed ? tile_bytes(dtype, dim) : row_bytes(dtype, dim)) / stride_unit(dtype);
