@@ -84,6 +84,7 @@ const Exception bounded[] = {
     {"", "out.head_stride", "as above", uint64_t{1} << 24},
     {"", "outs.head_stride", "as above", uint64_t{1} << 24},
     {"", "merged.head_stride", "as above", uint64_t{1} << 24},
+    {"pkv_attention", "sequences.count", "sequences are worked through one by one", uint64_t{1} << 24},
     {"pkv_attention", "kv.k_block_stride", "the view is of a cache's own memory"},
     {"pkv_attention", "kv.v_block_stride", "as above"},
     {"pkv_attention", "kv.k_head_stride", "as above"},
