@@ -1,6 +1,8 @@
-// Files with any tables behind right tags: the first byte chooses the cache they are loaded into, the rest are the tables, keys and values are made up. A file
-// is refused with a documented status and nothing changed, or its sessions work: they are read, stepped, saved and loaded again. The caches are those of the
-// inputs before: whatever they were given, nothing of it is left.
+// Files with any tables behind right tags: the first byte chooses the cache they are loaded into and
+// whether the file says how much of each chain there is, the rest are the tables; keys and values are
+// made up. A file is refused with a documented status and nothing changed, or its sessions work: they
+// are read, stepped, saved and loaded again. The caches are those of the inputs before: whatever they
+// were given, nothing of it is left.
 #include <memory>
 
 #include "../tests/store/file.h"
@@ -32,16 +34,34 @@ std::vector<Plan> plans() {
   return {one, two, larger, plain, contiguous, ids};
 }
 
-// Of what the tables ask for, unless that is more than any cache here has, which is 147,456 bytes.
-Bytes keys_and_values(const Bytes& tables) {
-  uint64_t bytes = 0;
+// Empty where the file is refused because of its tables.
+pkv::Tables parsed(const Bytes& bytes) {
   try {
-    bytes = pkv::parse_tables(tables).kv_bytes();
+    pkv::Tables tables = pkv::parse_tables(bytes);
+    static_cast<void>(tables.kv_bytes());
+    return tables;
   } catch (const pkv::Error&) {
+    return {};
   }
+}
+
+// Of what the tables ask for, unless that is more than any cache here has, which is 147,456 bytes.
+Bytes keys_and_values(const pkv::Tables& tables) {
+  const uint64_t bytes = tables.kv_bytes();
   Bytes kv(bytes <= (1 << 18) ? bytes : 0);
   for (size_t i = 0; i < kv.size(); i++) kv[i] = static_cast<unsigned char>(i * 2654435761u >> 24);
   return kv;
+}
+
+// The last bytes of the input say it, one for each chain: 255 is all of it, 254 more than there is.
+Bytes lengths(const pkv::Tables& tables, const uint8_t* end, size_t size) {
+  std::vector<uint64_t> all(tables.lengths_bytes() / sizeof(uint64_t));
+  for (size_t c = 0; c < tables.chains.size(); c++) {
+    const uint64_t whole = tables.chains[c].tokens.size(), asked = c < size ? end[-1 - static_cast<ptrdiff_t>(c)] : 255;
+    all[c] = asked == 255 ? whole : asked == 254 ? whole + 1 : std::min(whole, asked);
+  }
+  const auto* bytes = reinterpret_cast<const unsigned char*>(all.data());
+  return {bytes, bytes + all.size() * sizeof(uint64_t)};
 }
 
 // The sessions are what sessions must be.
@@ -115,7 +135,9 @@ FUZZ_TARGET(const uint8_t* data, size_t size) {
   const Caches& caches = *all[data[0] % all.size()];
   Bytes tables(data + 1, data + size);
   tables.resize((tables.size() + 63) / 64 * 64);
-  const Bytes file = store_file::file_of(tables, keys_and_values(tables));
+  const pkv::Tables read = parsed(tables);
+  const bool partial = data[0] / all.size() / 4 % 2 == 1;
+  const Bytes file = store_file::file_of(tables, keys_and_values(read), partial ? lengths(read, data + size, size - 1) : Bytes());
   pkv_file_config config = file_config();
   config.prefix_index = data[0] / all.size() % 2;
   config.trust_salts = data[0] / all.size() / 2 % 2 == 0;

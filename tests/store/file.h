@@ -35,16 +35,17 @@ inline void seal(std::vector<unsigned char>& file) {
   }
 }
 
-// A file of a body: 64 bytes that hold the sizes, the tables, keys and values.
-inline std::vector<unsigned char> file_of(const std::vector<unsigned char>& tables, const std::vector<unsigned char>& kv) {
+// A file of a body: the tables, keys and values, and how many tokens of each chain there are, if it says so.
+inline std::vector<unsigned char> file_of(const std::vector<unsigned char>& tables, const std::vector<unsigned char>& kv,
+                                          const std::vector<unsigned char>& lengths = {}) {
   std::vector<unsigned char> body = tables;
   body.resize((tables.size() + 63) / 64 * 64);
-  const uint64_t table_bytes = body.size(), kv_bytes = kv.size();
+  const uint64_t sizes[] = {body.size(), kv.size(), lengths.size()};
   body.insert(body.end(), kv.begin(), kv.end());
+  body.insert(body.end(), lengths.begin(), lengths.end());
   std::vector<unsigned char> file = {0x89, 0x50, 0x4B, 0x56, 0x0D, 0x0A, 0x1A, 0x0A, 1, 0, 0, 0, 0, 0, 0, 0};
   file.resize(header_bytes + tag_bytes);
-  std::memcpy(file.data() + 16, &table_bytes, 8);
-  std::memcpy(file.data() + 24, &kv_bytes, 8);
+  std::memcpy(file.data() + 16, sizes, sizeof sizes);
   for (size_t at = 0; at < body.size(); at += piece_bytes) {
     const size_t n = std::min(piece_bytes, body.size() - at);
     file.insert(file.end(), body.begin() + static_cast<std::ptrdiff_t>(at), body.begin() + static_cast<std::ptrdiff_t>(at + n));
