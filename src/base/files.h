@@ -58,9 +58,9 @@ class File {
 // opening a FIFO or a device can have effects of its own.
 File open_to_read(const char* path);
 
-// Calls visit(name) for each name in a directory but "." and "..", until it returns false. A
-// directory that cannot be read has no names.
-void for_each_name(int directory, const std::function<bool(const char*)>& visit);
+// Calls visit(name) for each name in a directory but "." and "..", until it returns false.
+// Returns false if the directory cannot be read.
+bool for_each_name(int directory, const std::function<bool(const char*)>& visit);
 
 // ---- Temporary files ----------------------------------------------------------------------------
 

@@ -58,20 +58,21 @@ bool lock_alone(int descriptor) {
 
 }  // namespace
 
-void for_each_name(int directory, const std::function<bool(const char*)>& visit) {
+bool for_each_name(int directory, const std::function<bool(const char*)>& visit) {
   // A descriptor of its own, since readdir moves the place in the directory.
   const int descriptor = uninterrupted(
       [&] { return openat(directory, ".", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); });
-  if (descriptor < 0) return;
+  if (descriptor < 0) return false;
   const std::unique_ptr<DIR, int (*)(DIR*)> names(fdopendir(descriptor), closedir);
   if (names == nullptr) {
     close(descriptor);
-    return;
+    return false;
   }
   while (const dirent* const entry = readdir(names.get())) {
     const std::string_view name = entry->d_name;
-    if (name != "." && name != ".." && !visit(entry->d_name)) return;
+    if (name != "." && name != ".." && !visit(entry->d_name)) break;
   }
+  return true;
 }
 
 // ---- Temporary files ----------------------------------------------------------------------------

@@ -150,6 +150,29 @@ int renameat(int from_directory, const char* from, int to_directory, const char*
   return result;
 }
 
+int unlinkat(int directory, const char* name, int flags) noexcept {
+  static const auto call = real<int (*)(int, const char*, int)>("unlinkat");
+  if (fails(ask("unlinkat"))) return -1;
+  return call(directory, name, flags);
+}
+
+int mkdirat(int directory, const char* name, mode_t mode) noexcept {
+  static const auto call = real<int (*)(int, const char*, mode_t)>("mkdirat");
+  if (fails(ask("mkdirat"))) return -1;
+  return call(directory, name, mode);
+}
+
+int fstatat(int directory, const char* name, struct stat* status, int flags) noexcept {
+  static const auto call = real<int (*)(int, const char*, struct stat*, int)>("fstatat");
+  if (fails(ask("fstatat"))) return -1;
+  return call(directory, name, status, flags);
+}
+int fstatat64(int directory, const char* name, struct stat64* status, int flags) noexcept {
+  static const auto call = real<int (*)(int, const char*, struct stat64*, int)>("fstatat64");
+  if (fails(ask("fstatat"))) return -1;
+  return call(directory, name, status, flags);
+}
+
 int flock(int descriptor, int operation) noexcept {
   static const auto call = real<int (*)(int, int)>("flock");
   if (fails(ask("flock"))) return -1;

@@ -42,6 +42,11 @@ bool is_item_name(std::string_view name) {
 
 bool others_write(const struct stat& status) { return (status.st_mode & (S_IWGRP | S_IWOTH)) != 0; }
 
+// What open_shard() says of a name that is no shard of this store, or no longer one.
+bool is_of_others(int error) {
+  return error == EPERM || error == ENOENT || error == ENOTDIR || error == ELOOP || error == EACCES;
+}
+
 // O_NOFOLLOW looks at the last name of a path only if no slash follows.
 std::string without_slashes(const char* path) {
   std::string name = path;
@@ -136,24 +141,37 @@ os::File DirectoryStore::open_shard_to_write(const std::string& name) const {
   return os::File(descriptor, true, path);
 }
 
-// What the store has under a name; nothing where that is no regular file of its owner.
+// The store takes only regular files of its owner for its own.
+bool DirectoryStore::is_own_file(const struct stat& status) const {
+  return S_ISREG(status.st_mode) && status.st_uid == owner_;
+}
+
+// What the store has under a name.
 std::optional<struct stat> DirectoryStore::item_at(int shard, const char* name) const {
   struct stat status;
   if (fstatat(shard, name, &status, AT_SYMLINK_NOFOLLOW) != 0) return std::nullopt;
-  if (!S_ISREG(status.st_mode) || status.st_uid != owner_) return std::nullopt;
+  if (!is_own_file(status)) return std::nullopt;
   return status;
 }
 
-void DirectoryStore::for_each_file(
+// False: a shard that is the store's own could not be read.
+bool DirectoryStore::for_each_file(
     const std::function<void(int shard, const char* shard_name, const char* name)>& visit) const {
-  os::for_each_name(root_.descriptor(), [&](const char* shard_name) {
-    const int descriptor = is_shard_name(shard_name) ? open_shard(shard_name) : -1;
-    if (descriptor < 0) return true;
+  bool complete = true;
+  const bool read = os::for_each_name(root_.descriptor(), [&](const char* shard_name) {
+    if (!is_shard_name(shard_name)) return true;
+    const int descriptor = open_shard(shard_name);
+    if (descriptor < 0) {
+      complete = complete && is_of_others(-descriptor);
+      return true;
+    }
     const os::File shard(descriptor, true, shard_name);
-    os::for_each_name(descriptor,
-                      [&](const char* name) { return visit(descriptor, shard_name, name), true; });
+    const bool whole = os::for_each_name(
+        descriptor, [&](const char* name) { return visit(descriptor, shard_name, name), true; });
+    complete = complete && whole;
     return true;
   });
+  return read && complete;
 }
 
 // ---- Items --------------------------------------------------------------------------------------
@@ -167,10 +185,10 @@ DirectoryStore::DirectoryStore(const char* path, uint64_t capacity, bool durable
 void DirectoryStore::put_one(const pkv_store_item& item) {
   const Place place(item.key);
   os::File shard = open_shard_to_write(place.shard);
-  struct stat status;
-  const int descriptor = shard.descriptor();
-  const bool taken = fstatat(descriptor, place.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0;
-  if (taken && !item_at(descriptor, place.name.c_str()))
+  struct stat status;  // looked at once: another process may remove the item at any time
+  const bool taken =
+      fstatat(shard.descriptor(), place.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0;
+  if (taken && !is_own_file(status))
     fail_io("not a file of the store's owner:", shard.name() + '/' + place.name, EPERM);
   os::Replacement replacement(std::move(shard), place.name, durable_);
   replacement.file().write(item.data, static_cast<size_t>(item.size));
@@ -267,7 +285,7 @@ void DirectoryStore::remove_orphans() const {
 // All files of the store; what goes away meanwhile is left out. Orphans go on the way.
 DirectoryStore::Listing DirectoryStore::list() const {
   Listing listing;
-  for_each_file([&](int shard, const char* shard_name, const char* name) {
+  listing.complete = for_each_file([&](int shard, const char* shard_name, const char* name) {
     const bool item = is_item_name(name);
     if (!item && (!os::is_temporary_name(name) || os::remove_orphan(shard, name))) return;
     const std::optional<struct stat> status = item_at(shard, name);
@@ -294,7 +312,7 @@ void DirectoryStore::make_room() {
       if (remove(entry.place) || !item_at(entry.place)) now.bytes -= entry.bytes;
     }
   }
-  bytes_ = now.bytes;
+  if (now.complete) bytes_ = now.bytes;
 }
 
 namespace {

@@ -50,17 +50,19 @@ class DirectoryStore {
   struct Listing {
     std::vector<Entry> items;
     uint64_t bytes = 0;  // of items, and of temporary files that are being written
+    bool complete = false;
   };
 
   os::File open_root(const char* path) const;
   int open_shard(const char* name) const;
   os::File open_shard_to_write(const std::string& name) const;
+  bool is_own_file(const struct stat& status) const;
   std::optional<struct stat> item_at(int shard, const char* name) const;
   std::optional<struct stat> item_at(const Place& place) const;
   void put_one(const pkv_store_item& item);
   uint64_t get_one(const pkv_store_item& item) const;
   bool remove(const Place& place) const;
-  void for_each_file(
+  bool for_each_file(
       const std::function<void(int shard, const char* shard_name, const char* name)>& visit) const;
   void remove_orphans() const;
   Listing list() const;

@@ -1,0 +1,250 @@
+// A directory store on a disk that fails, is full, or is changed by other processes between any two
+// of its calls: an item is the old one, the new one or not there, and nothing else stays.
+#include <pagedkv/store.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "disk_fixture.h"
+
+namespace store {
+namespace {
+
+using disk::Fault;
+
+constexpr unsigned char key = 0xab;
+
+struct Setting {
+  bool durable = false, unnamed = true;
+  uint64_t capacity = 0;
+};
+
+class Store {
+ public:
+  Store(const Directory& directory, const Setting& setting) {
+    pkv_directory_config config;
+    CHECK(pkv_directory_config_init(&config, sizeof config));
+    const std::string path = directory / "items";
+    config.path = path.c_str();
+    config.durable = setting.durable;
+    config.capacity_bytes = setting.capacity;
+    CHECK(pkv_store_open_directory(&config, &table_));
+  }
+  ~Store() { table_.close(table_.user); }
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  int64_t put(Bytes bytes, unsigned char which = key) { return call(table_.put, bytes, which); }
+  int64_t drop(unsigned char which = key) {
+    Bytes none;
+    return call(table_.drop, none, which);
+  }
+  // Empty: there is none.
+  Bytes get(unsigned char which = key) {
+    Bytes room(1000);
+    if (call(table_.get, room, which) != 1) return {};
+    return room;
+  }
+
+ private:
+  template <class Function>
+  int64_t call(Function function, Bytes& bytes, unsigned char which) {
+    pkv_store_item item{};
+    std::memset(item.key, which, sizeof item.key);
+    item.data = bytes.data();
+    item.size = bytes.size();
+    const int64_t result = function(table_.user, 1, &item);
+    bytes.resize(item.size);
+    return result;
+  }
+  pkv_store table_{};
+};
+
+const Bytes old_item(300, 'o'), new_item(200, 'n');
+
+// The names of the files in all shards.
+size_t files_in(const Directory& directory) {
+  size_t files = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(directory / "items"))
+    files += entry.is_regular_file();
+  return files;
+}
+
+// Makes an operation with a fault at its k-th call on files, for each k that it has; `prepare` comes
+// before, and `judge` after each, told which call was struck.
+template <class Prepare, class Operation, class Judge>
+void at_each_call(const Prepare& prepare, Fault fault, const Setting& setting,
+                  const Operation& operation, const Judge& judge) {
+  for (uint64_t k = 1;; k++) {
+    prepare();
+    uint64_t calls = 0;
+    std::string struck;
+    disk::no_unnamed_files = !setting.unnamed;
+    disk::before = [&](const char* call) {
+      if (++calls != k) return Fault::none;
+      struck = call;
+      return fault;
+    };
+    const int64_t result = operation();
+    disk::before = nullptr;
+    disk::no_unnamed_files = false;
+    if (struck.empty()) {
+      EXPECT_GT(k, 2u) << "calls were tried";
+      return;
+    }
+    judge(struck, result);
+  }
+}
+
+std::vector<Setting> settings() {
+  std::vector<Setting> all;
+  for (const bool durable : {false, true})
+    for (const bool unnamed : {false, true}) all.push_back({durable, unnamed, 0});
+  return all;
+}
+
+TEST(StoreFaults, OfEveryCallOfAPut) {
+  for (const int error : {EIO, ENOSPC, EDQUOT}) {
+    for (const Setting& setting : settings()) {
+      const Directory directory;
+      Store store(directory, setting);
+      disk::error = error;
+      const auto prepare = [&] { ASSERT_EQ(1, store.put(old_item)); };
+      at_each_call(
+          prepare, Fault::fails, setting, [&] { return store.put(new_item); },
+          [&](const std::string& struck, int64_t result) {
+            EXPECT_TRUE(result == 1 || result == -error) << struck << ": " << result;
+            const Bytes now = store.get();
+            const bool is_new = now == new_item;
+            EXPECT_TRUE(is_new || now == old_item) << struck << ": " << now.size() << " bytes";
+            // After the last sync, of the shard, the item has its name already.
+            EXPECT_TRUE(is_new == (result == 1) || struck == "fsync") << struck << ": " << result;
+            // A temporary file whose removal fails stays until the store is opened again.
+            EXPECT_EQ(1u, files_in(directory)) << struck;
+          });
+    }
+  }
+}
+
+TEST(StoreFaults, OfEveryCallOfTheFirstPut) {
+  for (const Setting& setting : settings()) {
+    const Directory directory;
+    disk::error = EIO;
+    Store store(directory, setting);
+    at_each_call(
+        [&] { fs::remove_all(directory / "items/ab"); }, Fault::fails, setting,
+        [&] { return store.put(new_item); },
+        [&](const std::string& struck, int64_t result) {
+          EXPECT_TRUE(result == 1 || result == -EIO) << struck << ": " << result;
+          const Bytes now = store.get();
+          EXPECT_TRUE(now == new_item || (result != 1 && now.empty())) << struck;
+        });
+  }
+}
+
+TEST(StoreFaults, ShortWritesAndReadsAreRepeated) {
+  const Directory directory;
+  for (const Setting& setting : settings()) {
+    Store store(directory, setting);
+    const auto prepare = [&] { ASSERT_EQ(1, store.put(old_item)); };
+    at_each_call(
+        prepare, Fault::short_count, setting, [&] { return store.put(new_item); },
+        [&](const std::string& struck, int64_t result) {
+          EXPECT_EQ(1, result) << struck;
+          EXPECT_EQ(new_item, store.get()) << struck;
+        });
+    Bytes found;
+    at_each_call(
+        prepare, Fault::short_count, setting, [&] { return (found = store.get()).empty() ? 0 : 1; },
+        [&](const std::string& struck, int64_t) { EXPECT_EQ(old_item, found) << struck; });
+  }
+}
+
+TEST(StoreFaults, OfEveryCallOfAGetAndADrop) {
+  const Directory directory;
+  const Setting setting;
+  Store store(directory, setting);
+  disk::error = EIO;
+  const auto prepare = [&] { ASSERT_EQ(1, store.put(old_item)); };
+  Bytes found;
+  at_each_call(
+      prepare, Fault::fails, setting, [&] { return (found = store.get()).empty() ? 0 : 1; },
+      [&](const std::string& struck, int64_t) {
+        EXPECT_TRUE(found.empty() || found == old_item) << struck << ": " << found.size();
+        EXPECT_EQ(old_item, store.get()) << struck;
+      });
+  at_each_call(
+      prepare, Fault::fails, setting, [&] { return store.drop(); },
+      [&](const std::string& struck, int64_t result) {
+        EXPECT_EQ(result == 1 ? Bytes() : old_item, store.get()) << struck << ": " << result;
+      });
+}
+
+// A disk on which nothing can be removed holds more than the store may; it is less again later.
+TEST(StoreFaults, OfEveryCallOfAnEviction) {
+  const Directory directory;
+  const Setting setting = {.capacity = 500};
+  Store store(directory, setting);
+  disk::error = EIO;
+  const auto prepare = [&] {
+    ASSERT_EQ(1, store.put(old_item, 1));
+    ASSERT_EQ(1, store.put(new_item, 2));
+  };
+  at_each_call(
+      prepare, Fault::fails, setting, [&] { return store.put(old_item, 3); },
+      [&](const std::string& struck, int64_t result) {
+        EXPECT_TRUE(result == 1 || result == -EIO) << struck << ": " << result;
+        const Bytes now = store.get(3);
+        EXPECT_TRUE(now.empty() || now == old_item) << struck;
+        EXPECT_EQ(1, store.put(new_item, 4)) << struck;
+        uint64_t bytes = 0;
+        for (unsigned char which = 1; which <= 4; which++) bytes += store.get(which).size();
+        // An item that could not be looked at was not counted.
+        EXPECT_LE(bytes, setting.capacity + (struck == "fstatat" ? old_item.size() : 0)) << struck;
+      });
+}
+
+// Another process that removes the item, or its whole shard, before any of the calls.
+TEST(StoreRaces, OfAnItemThatGoesAwayMeanwhile) {
+  const std::string shard = "items/ab";
+  for (const bool whole_shard : {false, true}) {
+    for (const Setting& setting : settings()) {
+      const Directory directory;
+      Store store(directory, setting);
+      const auto prepare = [&] { ASSERT_EQ(1, store.put(old_item)); };
+      const auto with_removal = [&](const auto& operation) {
+        for (uint64_t k = 1;; k++) {
+          prepare();
+          uint64_t calls = 0;
+          disk::no_unnamed_files = !setting.unnamed;
+          disk::before = [&](const char*) {
+            if (++calls != k) return Fault::none;
+            if (whole_shard) fs::remove_all(directory / shard);
+            for (const auto& entry : fs::recursive_directory_iterator(directory / "items"))
+              if (entry.path().extension() == ".kv") fs::remove(entry.path());
+            return Fault::none;
+          };
+          operation();
+          disk::before = nullptr;
+          disk::no_unnamed_files = false;
+          if (calls < k) return;
+        }
+      };
+      with_removal([&] {
+        const int64_t stored = store.put(new_item);
+        EXPECT_TRUE(stored == 1 || (whole_shard && stored == -ENOENT)) << stored;
+      });
+      with_removal([&] {
+        const Bytes found = store.get();
+        EXPECT_TRUE(found.empty() || found == old_item) << found.size() << " bytes";
+      });
+      with_removal([&] {
+        const int64_t dropped = store.drop();
+        EXPECT_TRUE(dropped == 0 || dropped == 1) << dropped;
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace store
