@@ -41,7 +41,8 @@ void step_overhead(benchmark::State& state) {
   check(pkv_cache_destroy(cache));
 }
 
-// Something that shares the blocks of a 32k-token session, against 20 microseconds; and the blocks it took.
+// Something that shares the blocks of a 32k-token session, against 20 microseconds; and the blocks
+// it took.
 template <class Take>
 void share(benchmark::State& state, const Take& take) {
   Geometry geometry;
@@ -81,7 +82,8 @@ void snapshot_session(benchmark::State& state) {
   });
 }
 
-// `batch` ids taken and given back on every thread, against a mutex and a vector used alike by as many threads.
+// `batch` ids taken and given back on every thread, against a mutex and a vector used alike by as
+// many threads.
 template <class Step>
 double ids_per_second(unsigned threads, size_t batch, const Step& step) {
   const size_t rounds = 400000 / batch;
@@ -138,8 +140,14 @@ void register_bookkeeping() {
   benchmark::RegisterBenchmark("fork", fork_session)->UseRealTime();
   benchmark::RegisterBenchmark("snapshot", snapshot_session)->UseRealTime();
   for (const int threads : {1, 2, 4, 32}) {
-    benchmark::RegisterBenchmark("pool/single", pool<1>)->Arg(threads)->Unit(benchmark::kMillisecond)->UseRealTime();
-    benchmark::RegisterBenchmark("pool/batch16", pool<16>)->Arg(threads)->Unit(benchmark::kMillisecond)->UseRealTime();
+    benchmark::RegisterBenchmark("pool/single", pool<1>)
+        ->Arg(threads)
+        ->Unit(benchmark::kMillisecond)
+        ->UseRealTime();
+    benchmark::RegisterBenchmark("pool/batch16", pool<16>)
+        ->Arg(threads)
+        ->Unit(benchmark::kMillisecond)
+        ->UseRealTime();
   }
 }
 

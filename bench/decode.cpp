@@ -12,7 +12,8 @@ void decode(benchmark::State& state, const Geometry& geometry) {
   Filled filled(geometry);
   Step step(geometry, filled, 1);
   // In turns with a plain read of as many bytes, a few calls at a time where they are short.
-  const size_t bytes = geometry.kv_bytes(), calls = std::clamp<size_t>(largest_read / 8 / bytes, 1, 64);
+  const size_t bytes = geometry.kv_bytes(),
+               calls = std::clamp<size_t>(largest_read / 8 / bytes, 1, 64);
   const size_t plain = std::min(bytes * calls, largest_read);
   double ours = 0, reading = 0;
   for (auto _ : state) {
@@ -22,7 +23,8 @@ void decode(benchmark::State& state, const Geometry& geometry) {
     reading += read_seconds(plain);
   }
   const double rounds = static_cast<double>(state.iterations());
-  const double rate = rounds * static_cast<double>(bytes * calls) / ours, limit = rounds * static_cast<double>(plain) / reading;
+  const double rate = rounds * static_cast<double>(bytes * calls) / ours,
+               limit = rounds * static_cast<double>(plain) / reading;
   state.counters["GB/s"] = rate / 1e9;
   state.counters["read_GB/s"] = limit / 1e9;
   state.counters["tokens/s"] = rounds * static_cast<double>(geometry.sessions * calls) / ours;
@@ -37,7 +39,8 @@ void decode_quantised(benchmark::State& state, const Geometry& geometry) {
   Step step(geometry, quantised, 1), peer_step(unquantised, peer, 1);
   const auto [ours, theirs] = in_turns(state, [&] { step.attend(); }, [&] { peer_step.attend(); });
   state.counters["tokens/s"] = geometry.sessions * static_cast<double>(state.iterations()) / ours;
-  state.counters["bf16_tokens/s"] = geometry.sessions * static_cast<double>(state.iterations()) / theirs;
+  state.counters["bf16_tokens/s"] =
+      geometry.sessions * static_cast<double>(state.iterations()) / theirs;
   state.counters["ratio"] = theirs / ours;
 }
 
@@ -54,11 +57,14 @@ void shared_prefix(benchmark::State& state, const Geometry& geometry) {
     shared.sessions().push_back(child);
   }
   Step step(geometry, shared, 1), apart_step(geometry, apart, 1);
-  const auto [together, separate] = in_turns(state, [&] { step.attend(); }, [&] { apart_step.attend(); });
-  const double flops = 4.0 * geometry.sessions * geometry.tokens * geometry.query_heads() * geometry.dim;
+  const auto [together, separate] =
+      in_turns(state, [&] { step.attend(); }, [&] { apart_step.attend(); });
+  const double flops =
+      4.0 * geometry.sessions * geometry.tokens * geometry.query_heads() * geometry.dim;
   state.counters["us"] = together * 1e6 / static_cast<double>(state.iterations());
   state.counters["us_apart"] = separate * 1e6 / static_cast<double>(state.iterations());
-  state.counters["of_FMA_peak"] = flops * static_cast<double>(state.iterations()) / together / fma_rate();
+  state.counters["of_FMA_peak"] =
+      flops * static_cast<double>(state.iterations()) / together / fma_rate();
   state.counters["ratio"] = separate / together;
 }
 
@@ -66,7 +72,8 @@ void add(const Geometry& geometry) {
   constexpr uint64_t most_bytes = uint64_t{6} << 30;
   if (geometry.kv_bytes() > most_bytes) return;
   const bool quantised = geometry.dtype == PKV_INT8 || geometry.dtype == PKV_INT4;
-  benchmark::RegisterBenchmark(("decode/" + geometry.name()).c_str(), quantised ? decode_quantised : decode, geometry)
+  benchmark::RegisterBenchmark(("decode/" + geometry.name()).c_str(),
+                               quantised ? decode_quantised : decode, geometry)
       ->Unit(benchmark::kMillisecond)
       ->UseRealTime();
 }
@@ -74,7 +81,8 @@ void add(const Geometry& geometry) {
 }  // namespace
 
 void register_decode() {
-  constexpr pkv_dtype dtypes[] = {PKV_F32, PKV_F16, PKV_BF16, PKV_INT8, PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2};
+  constexpr pkv_dtype dtypes[] = {PKV_F32,  PKV_F16,      PKV_BF16,    PKV_INT8,
+                                  PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2};
   const Geometry usual;
   for (const pkv_dtype dtype : dtypes) {
     for (const uint32_t group : {1u, 4u, 8u}) {
@@ -82,7 +90,8 @@ void register_decode() {
         for (const uint32_t sessions : {1u, 8u, 64u}) {
           for (const uint32_t tokens : {512u, 4096u, 32768u}) {
             // The short mode varies one thing at a time.
-            const int unusual = (group != usual.group) + (dim != usual.dim) + (sessions != usual.sessions) + (tokens != usual.tokens);
+            const int unusual = (group != usual.group) + (dim != usual.dim) +
+                                (sessions != usual.sessions) + (tokens != usual.tokens);
             if (short_run() && (unusual > 1 || (unusual == 1 && dtype != PKV_BF16))) continue;
             Geometry geometry;
             geometry.dtype = dtype;
@@ -100,7 +109,8 @@ void register_decode() {
     Geometry geometry;
     geometry.sessions = 16;
     geometry.group = group;
-    benchmark::RegisterBenchmark(("shared_prefix/" + geometry.name()).c_str(), shared_prefix, geometry)
+    benchmark::RegisterBenchmark(("shared_prefix/" + geometry.name()).c_str(), shared_prefix,
+                                 geometry)
         ->Unit(benchmark::kMillisecond)
         ->UseRealTime();
   }

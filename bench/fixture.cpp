@@ -6,7 +6,8 @@
 namespace pkv::bench {
 
 const char* dtype_name(pkv_dtype dtype) {
-  static const char* const names[] = {"none", "f32", "f16", "bf16", "int8", "int4", "fp8_e4m3", "fp8_e5m2"};
+  static const char* const names[] = {"none", "f32",  "f16",      "bf16",
+                                      "int8", "int4", "fp8_e4m3", "fp8_e5m2"};
   return names[dtype];
 }
 
@@ -37,8 +38,9 @@ uint64_t Geometry::kv_bytes() const {
 }
 
 std::string Geometry::name() const {
-  return std::string(dtype_name(dtype)) + "/gqa" + std::to_string(group) + "/dim" + std::to_string(dim) + "/sessions" +
-         std::to_string(sessions) + "/tokens" + std::to_string(tokens);
+  return std::string(dtype_name(dtype)) + "/gqa" + std::to_string(group) + "/dim" +
+         std::to_string(dim) + "/sessions" + std::to_string(sessions) + "/tokens" +
+         std::to_string(tokens);
 }
 
 Rows::Rows(size_t rows, uint32_t heads, uint32_t dim, pkv_dtype dtype) {
@@ -51,7 +53,8 @@ Rows::Rows(size_t rows, uint32_t heads, uint32_t dim, pkv_dtype dtype) {
     uint32_t bits;
     std::memcpy(&bits, &x, 4);
     // A bf16 number is also some binary16 number near 1.
-    const auto upper = static_cast<uint16_t>(dtype == PKV_BF16 ? bits >> 16 : 0x3000u | (bits >> 10 & 0x8FFFu));
+    const auto upper =
+        static_cast<uint16_t>(dtype == PKV_BF16 ? bits >> 16 : 0x3000u | (bits >> 10 & 0x8FFFu));
     if (dtype == PKV_F32)
       std::memcpy(bytes_.data() + i * 4, &bits, 4);
     else
@@ -67,17 +70,22 @@ Filled::Filled(const Geometry& geometry, bool prefilled) : sessions_(geometry.se
   const Rows rows(prefilled ? geometry.tokens : 0, geometry.kv_heads, geometry.dim);
   for (pkv_session& session : sessions_) {
     check(pkv_session_open(cache_, nullptr, &session));
-    if (prefilled) check(pkv_session_prefill(session, 0, geometry.tokens, rows.tensor(), rows.tensor()));
+    if (prefilled)
+      check(pkv_session_prefill(session, 0, geometry.tokens, rows.tensor(), rows.tensor()));
   }
 }
 
-// Rows of a step have the type that is stored, as a model's have, or are bf16 where that is not a type of rows.
+// Rows of a step have the type that is stored, as a model's have, or are bf16 where that is not a
+// type of rows.
 static pkv_dtype rows_dtype(pkv_dtype stored) { return stored <= PKV_BF16 ? stored : PKV_BF16; }
 
 Step::Step(const Geometry& geometry, Filled& filled, uint32_t new_tokens)
-    : kv_(size_t{geometry.sessions} * new_tokens, geometry.kv_heads, geometry.dim, rows_dtype(geometry.dtype)),
-      q_(size_t{geometry.sessions} * new_tokens, geometry.query_heads(), geometry.dim, rows_dtype(geometry.dtype)),
-      out_(size_t{geometry.sessions} * new_tokens, geometry.query_heads(), geometry.dim, rows_dtype(geometry.dtype)),
+    : kv_(size_t{geometry.sessions} * new_tokens, geometry.kv_heads, geometry.dim,
+          rows_dtype(geometry.dtype)),
+      q_(size_t{geometry.sessions} * new_tokens, geometry.query_heads(), geometry.dim,
+         rows_dtype(geometry.dtype)),
+      out_(size_t{geometry.sessions} * new_tokens, geometry.query_heads(), geometry.dim,
+           rows_dtype(geometry.dtype)),
       batch_(filled.begin(new_tokens)) {
   check(pkv_batch_write(batch_, 0, kv_.tensor(), kv_.tensor()));
   attend();  // working memory is made by the first call
@@ -86,7 +94,8 @@ Step::Step(const Geometry& geometry, Filled& filled, uint32_t new_tokens)
 pkv_batch Filled::begin(uint32_t new_tokens) {
   const std::vector<uint32_t> counts(sessions_.size(), new_tokens);
   pkv_batch batch;
-  check(pkv_batch_begin(cache_, sessions_.size(), sessions_.data(), counts.data(), nullptr, &batch));
+  check(
+      pkv_batch_begin(cache_, sessions_.size(), sessions_.data(), counts.data(), nullptr, &batch));
   return batch;
 }
 

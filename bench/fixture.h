@@ -1,4 +1,5 @@
-// What the benchmarks share: checked calls, and a one-layer cache with sessions full of random rows.
+// What the benchmarks share: checked calls, and a one-layer cache with sessions full of random
+// rows.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -21,7 +22,9 @@ inline void check(pkv_status status) {
   std::exit(1);
 }
 
-inline double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+inline double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 struct Geometry {
   pkv_dtype dtype = PKV_BF16;
@@ -82,7 +85,8 @@ class Step {
 
 // Seconds of two things that are done in turns.
 template <class First, class Second>
-std::pair<double, double> in_turns(benchmark::State& state, const First& first, const Second& second) {
+std::pair<double, double> in_turns(benchmark::State& state, const First& first,
+                                   const Second& second) {
   std::pair<double, double> seconds{0, 0};
   for (auto _ : state) {
     auto begin = Clock::now();
@@ -98,7 +102,8 @@ std::pair<double, double> in_turns(benchmark::State& state, const First& first, 
 // True for the short mode: fewer shapes, shorter runs.
 bool short_run();
 
-// A main function: --short is one thing varied at a time, a tenth of a second each, unless other options say so.
+// A main function: --short is one thing varied at a time, a tenth of a second each, unless other
+// options say so.
 int run(int argc, char** argv, void (*register_all)());
 
 // Registers the benchmarks of one file.

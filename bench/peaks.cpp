@@ -71,9 +71,11 @@ unsigned processors() { return std::max(1u, std::thread::hardware_concurrency())
 
 unsigned char* big_buffer(size_t bytes) {
   constexpr size_t huge = size_t{2} << 20;
-  void* const memory = mmap(nullptr, bytes + huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const memory =
+      mmap(nullptr, bytes + huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) std::abort();
-  auto* const aligned = reinterpret_cast<unsigned char*>((reinterpret_cast<uintptr_t>(memory) + huge - 1) / huge * huge);
+  auto* const aligned = reinterpret_cast<unsigned char*>(
+      (reinterpret_cast<uintptr_t>(memory) + huge - 1) / huge * huge);
   madvise(aligned, bytes, MADV_HUGEPAGE);
   std::memset(aligned, 1, bytes);
   return aligned;
@@ -88,7 +90,8 @@ double read_seconds(size_t bytes) {
   next += bytes / 4096 * 4096;
   const unsigned threads = processors();
   return seconds_of(threads, [&](unsigned t) {
-    const size_t all = bytes / sizeof(uint64_t), first = all / threads * t / 8 * 8, last = all / threads * (t + 1) / 8 * 8;
+    const size_t all = bytes / sizeof(uint64_t), first = all / threads * t / 8 * 8,
+                 last = all / threads * (t + 1) / 8 * 8;
     uint64_t sums[8] = {};
     for (size_t i = first; i < last; i += 8) {
       __builtin_prefetch(words + i + 512);
@@ -103,14 +106,16 @@ double copy_seconds(size_t bytes) {
   static const unsigned char* const from = big_buffer(largest_copy);
   const unsigned threads = processors();
   const size_t share = std::min(bytes, largest_copy) / threads;
-  return seconds_of(threads, [&](unsigned t) { std::memcpy(to + t * share, from + t * share, share); });
+  return seconds_of(threads,
+                    [&](unsigned t) { std::memcpy(to + t * share, from + t * share, share); });
 }
 
 double fma_rate() {
   constexpr size_t rounds = 3'000'000;
   const Units widest = units();
   const unsigned threads = processors();
-  return 2.0 * 12 * widest.lanes * rounds * threads / seconds_of(threads, [&](unsigned) { widest.run(rounds); });
+  return 2.0 * 12 * widest.lanes * rounds * threads /
+         seconds_of(threads, [&](unsigned) { widest.run(rounds); });
 }
 
 }  // namespace pkv::bench

@@ -1,4 +1,5 @@
-// Prefill attention: how many of the processor's multiply-adds it uses, and how it scales with threads.
+// Prefill attention: how many of the processor's multiply-adds it uses, and how it scales with
+// threads.
 #include "fixture.h"
 #include "peaks.h"
 
@@ -10,7 +11,8 @@ constexpr uint32_t context = 4096, chunk = 512;  // new tokens are the last ones
 
 // Products of queries and keys that are not masked, and as many of weights and values.
 double flops(const Geometry& geometry) {
-  const double pairs = static_cast<double>(chunk) * (context - chunk) + static_cast<double>(chunk) * (chunk + 1) / 2;
+  const double pairs =
+      static_cast<double>(chunk) * (context - chunk) + static_cast<double>(chunk) * (chunk + 1) / 2;
   return 4.0 * pairs * geometry.dim * geometry.query_heads() * geometry.sessions;
 }
 
@@ -36,7 +38,8 @@ void prefill(benchmark::State& state, const Geometry& geometry) {
     limit += fma_rate() / 2;
     limit += fma_rate() / 2;
   }
-  const double rounds = static_cast<double>(state.iterations()), rate = flops(geometry) * rounds / ours;
+  const double rounds = static_cast<double>(state.iterations()),
+               rate = flops(geometry) * rounds / ours;
   limit /= rounds;
   state.counters["GFLOP/s"] = rate / 1e9;
   state.counters["FMA_GFLOP/s"] = limit / 1e9;
@@ -50,7 +53,8 @@ void scaling(benchmark::State& state, Geometry geometry) {
   geometry.threads = processors();
   Filled all(geometry);
   Step alone(geometry, one, chunk), together(geometry, all, chunk);
-  const auto [single, parallel] = in_turns(state, [&] { alone.attend(); }, [&] { together.attend(); });
+  const auto [single, parallel] =
+      in_turns(state, [&] { alone.attend(); }, [&] { together.attend(); });
   state.counters["threads"] = processors();
   state.counters["ratio"] = single / parallel / processors();
 }
@@ -63,12 +67,17 @@ void register_prefill() {
       for (const uint32_t dim : {64u, 128u, 256u}) {
         const int unusual = (group != 4) + (dim != 128);
         if (short_run() && (unusual > 1 || (unusual == 1 && dtype != PKV_BF16))) continue;
-        const std::string name = std::string("prefill/") + dtype_name(dtype) + "/gqa" + std::to_string(group) + "/dim" + std::to_string(dim);
-        benchmark::RegisterBenchmark(name.c_str(), prefill, geometry_of(dtype, group, dim))->Unit(benchmark::kMillisecond)->UseRealTime();
+        const std::string name = std::string("prefill/") + dtype_name(dtype) + "/gqa" +
+                                 std::to_string(group) + "/dim" + std::to_string(dim);
+        benchmark::RegisterBenchmark(name.c_str(), prefill, geometry_of(dtype, group, dim))
+            ->Unit(benchmark::kMillisecond)
+            ->UseRealTime();
       }
     }
   }
-  benchmark::RegisterBenchmark("scaling/prefill", scaling, geometry_of(PKV_BF16, 4, 128))->Unit(benchmark::kMillisecond)->UseRealTime();
+  benchmark::RegisterBenchmark("scaling/prefill", scaling, geometry_of(PKV_BF16, 4, 128))
+      ->Unit(benchmark::kMillisecond)
+      ->UseRealTime();
 }
 
 }  // namespace pkv::bench

@@ -16,8 +16,10 @@ struct Replay {
   uint64_t blocks = 0, matched = 0;
 };
 
-// Every request opens a session, matches, computes the rest in one step and ends. Tokens are made beforehand: only the library is timed.
-Replay replay(const std::vector<trace::Request>& requests, uint64_t capacity, pkv_eviction eviction) {
+// Every request opens a session, matches, computes the rest in one step and ends. Tokens are made
+// beforehand: only the library is timed.
+Replay replay(const std::vector<trace::Request>& requests, uint64_t capacity,
+              pkv_eviction eviction) {
   pkv_prefix_config prefix;
   check(pkv_prefix_config_init(&prefix, sizeof prefix));
   prefix.eviction = eviction;
@@ -59,13 +61,16 @@ Replay replay(const std::vector<trace::Request>& requests, uint64_t capacity, pk
 void prefix_trace(benchmark::State& state, pkv_eviction eviction) {
   const auto path = trace::path(PAGEDKV_ROOT);
   if (!std::filesystem::exists(path)) {
-    state.SkipWithError(("no " + path.string() + ": set PAGEDKV_DATA to the folder that holds it").c_str());
+    state.SkipWithError(
+        ("no " + path.string() + ": set PAGEDKV_DATA to the folder that holds it").c_str());
     return;
   }
   const std::vector<trace::Request> requests = trace::read(path);
-  uint64_t capacity = static_cast<uint64_t>(state.range(0)) * (trace::tokens_per_block / block_size);
+  uint64_t capacity =
+      static_cast<uint64_t>(state.range(0)) * (trace::tokens_per_block / block_size);
   if (capacity == 0)
-    for (const trace::Request& request : requests) capacity += request.size() * (trace::tokens_per_block / block_size);
+    for (const trace::Request& request : requests)
+      capacity += request.size() * (trace::tokens_per_block / block_size);
   Replay all;
   for (auto _ : state) {
     const Replay one = replay(requests, capacity, eviction);
@@ -75,7 +80,8 @@ void prefix_trace(benchmark::State& state, pkv_eviction eviction) {
     all.matched += one.matched;
   }
   const double runs = static_cast<double>(state.iterations());
-  state.counters["hit_%"] = 100 * static_cast<double>(all.matched) / static_cast<double>(all.blocks);
+  state.counters["hit_%"] =
+      100 * static_cast<double>(all.matched) / static_cast<double>(all.blocks);
   state.counters["ns/block"] = all.seconds * 1e9 / static_cast<double>(all.blocks);
   state.counters["ratio"] = aim * runs / all.seconds;
 }
@@ -85,8 +91,13 @@ void prefix_trace(benchmark::State& state, pkv_eviction eviction) {
 // /N: room for N blocks of 512 tokens; 0: for all there are.
 void register_prefix() {
   const auto add = [](const char* name, pkv_eviction eviction) {
-    for (const int capacity : short_run() ? std::vector{0, 5000} : std::vector{0, 1000, 5000, 10000, 30000})
-      benchmark::RegisterBenchmark(name, prefix_trace, eviction)->Arg(capacity)->UseManualTime()->Iterations(1)->Unit(benchmark::kSecond);
+    for (const int capacity :
+         short_run() ? std::vector{0, 5000} : std::vector{0, 1000, 5000, 10000, 30000})
+      benchmark::RegisterBenchmark(name, prefix_trace, eviction)
+          ->Arg(capacity)
+          ->UseManualTime()
+          ->Iterations(1)
+          ->Unit(benchmark::kSecond);
   };
   add("prefix/trace", PKV_EVICTION_DEFAULT);
   if (!short_run()) add("prefix/trace/lru", PKV_EVICTION_LRU);

@@ -1,8 +1,8 @@
-// Values into a Redis on a loopback port and back, over as many bytes through a bare loopback connection.
+// Values into a Redis on a loopback port and back, over as many bytes through a bare loopback
+// connection.
+#include <arpa/inet.h>
 #include <benchmark/benchmark.h>
 #include <pagedkv/redis.h>
-
-#include <arpa/inet.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -33,7 +33,8 @@ class Loopback {
     socklen_t size = sizeof address;
     auto* any = reinterpret_cast<sockaddr*>(&address);
     from_ = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(listener, any, size) != 0 || listen(listener, 1) != 0 || getsockname(listener, any, &size) != 0 || connect(from_, any, size) != 0)
+    if (bind(listener, any, size) != 0 || listen(listener, 1) != 0 ||
+        getsockname(listener, any, &size) != 0 || connect(from_, any, size) != 0)
       std::abort();
     to_ = accept(listener, nullptr, nullptr);
     close(listener);
@@ -85,7 +86,10 @@ void move(benchmark::State& state, size_t value_bytes, bool writes) {
 
   std::vector<char> bytes(batch_bytes, 'x');
   std::vector<pkv_store_item> items(batch_bytes / value_bytes);
-  for (size_t i = 0; i < items.size(); i++) items[i] = {{static_cast<unsigned char>(i), static_cast<unsigned char>(i >> 8)}, &bytes[i * value_bytes], value_bytes};
+  for (size_t i = 0; i < items.size(); i++)
+    items[i] = {{static_cast<unsigned char>(i), static_cast<unsigned char>(i >> 8)},
+                &bytes[i * value_bytes],
+                value_bytes};
   const auto expected = static_cast<int64_t>(items.size());
   if (store.put(store.user, items.size(), items.data()) != expected) state.SkipWithError("put");
 
@@ -93,7 +97,8 @@ void move(benchmark::State& state, size_t value_bytes, bool writes) {
   double ours = 0, bare = 0;
   for (auto _ : state) {
     const auto begin = Clock::now();
-    const int64_t done = writes ? store.put(store.user, items.size(), items.data()) : store.get(store.user, items.size(), items.data());
+    const int64_t done = writes ? store.put(store.user, items.size(), items.data())
+                                : store.get(store.user, items.size(), items.data());
     ours += seconds_since(begin);
     if (done != expected) state.SkipWithError("items are missing");
     bare += loopback.seconds(bytes);
@@ -108,7 +113,8 @@ void move(benchmark::State& state, size_t value_bytes, bool writes) {
 void register_redis_tier() {
   const auto server = std::make_shared<redis_test::Server>();
   const auto loopback = [](std::vector<char>& bytes, size_t) { return Loopback().seconds(bytes); };
-  pkv::bench::register_tier("redis", [server] { return open_redis(server->address()); }, {loopback, loopback});
+  pkv::bench::register_tier("redis", [server] { return open_redis(server->address()); },
+                            {loopback, loopback});
 }
 
 }  // namespace
@@ -121,7 +127,9 @@ int main(int argc, char** argv) {
   return pkv::bench::run(argc, argv, [] {
     for (const bool writes : {true, false})
       for (const size_t kib : {64, 2048})
-        benchmark::RegisterBenchmark(((writes ? "redis/put/" : "redis/get/") + std::to_string(kib) + "KiB").c_str(), move, kib << 10, writes)
+        benchmark::RegisterBenchmark(
+            ((writes ? "redis/put/" : "redis/get/") + std::to_string(kib) + "KiB").c_str(), move,
+            kib << 10, writes)
             ->Unit(benchmark::kMillisecond)
             ->UseRealTime();
     register_redis_tier();

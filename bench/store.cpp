@@ -1,4 +1,5 @@
-// Saving and loading, over plain writes and reads of as many bytes: through the page cache, without waiting for the disk.
+// Saving and loading, over plain writes and reads of as many bytes: through the page cache, without
+// waiting for the disk.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -21,7 +22,8 @@ constexpr size_t usual_piece = 256 << 10;
 }
 
 // A new file in the place of the old one, as a save makes it.
-void write_plain(const std::string& path, const std::vector<char>& bytes, size_t piece = usual_piece) {
+void write_plain(const std::string& path, const std::vector<char>& bytes,
+                 size_t piece = usual_piece) {
   const std::string fresh = path + ".new";
   const int file = open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   for (size_t at = 0; at < bytes.size(); at += piece)
@@ -60,12 +62,16 @@ class Files {
     write_plain(folder_.file("plain"), plain_);
   }
 
-  void save() { check(pkv_file_save(filled_.cache(), items_.size(), items_.data(), &config_, &stream_, &bytes_)); }
+  void save() {
+    check(
+        pkv_file_save(filled_.cache(), items_.size(), items_.data(), &config_, &stream_, &bytes_));
+  }
   void write_as_many() { write_plain(folder_.file("plain"), plain_); }
   void load() {
     size_t count = 0;
     loaded_.resize(items_.size());
-    check(pkv_file_load(filled_.cache(), &config_, &stream_, loaded_.size(), loaded_.data(), nullptr, &count));
+    check(pkv_file_load(filled_.cache(), &config_, &stream_, loaded_.size(), loaded_.data(),
+                        nullptr, &count));
   }
   void close_loaded() {
     for (const pkv_session session : loaded_) check(pkv_session_close(session));
@@ -143,11 +149,14 @@ void register_directory() {
     run();
     return seconds_since(begin);
   };
-  register_tier("directory", open, {[=](auto& bytes, size_t piece) { return timed([&] { write_plain(folder->file("plain"), bytes, piece); }); },
-                                    [=](auto& bytes, size_t piece) {
-                                      write_plain(folder->file("plain"), bytes, piece);
-                                      return timed([&] { read_plain(folder->file("plain"), bytes, piece); });
-                                    }});
+  register_tier("directory", open,
+                {[=](auto& bytes, size_t piece) {
+                   return timed([&] { write_plain(folder->file("plain"), bytes, piece); });
+                 },
+                 [=](auto& bytes, size_t piece) {
+                   write_plain(folder->file("plain"), bytes, piece);
+                   return timed([&] { read_plain(folder->file("plain"), bytes, piece); });
+                 }});
 }
 
 }  // namespace
@@ -160,8 +169,12 @@ void register_store() {
                                    {"bf16/plain layout", PKV_BF16, PKV_LAYOUT_PLAIN, false},
                                    {"bf16/key", PKV_BF16, PKV_LAYOUT_PACKED, true}};
   for (const Case& one : cases) {
-    benchmark::RegisterBenchmark((std::string("save/") + one.name).c_str(), save, one)->Unit(benchmark::kMillisecond)->UseRealTime();
-    benchmark::RegisterBenchmark((std::string("load/") + one.name).c_str(), load, one)->Unit(benchmark::kMillisecond)->UseRealTime();
+    benchmark::RegisterBenchmark((std::string("save/") + one.name).c_str(), save, one)
+        ->Unit(benchmark::kMillisecond)
+        ->UseRealTime();
+    benchmark::RegisterBenchmark((std::string("load/") + one.name).c_str(), load, one)
+        ->Unit(benchmark::kMillisecond)
+        ->UseRealTime();
   }
 }
 

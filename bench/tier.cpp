@@ -34,7 +34,11 @@ class Served {
     uint32_t query_heads() const { return group * kv_heads; }
   };
 
-  Served(const Shape& shape, const OpenStore& open) : shape_(shape), kv_(chunk, shape.kv_heads, shape.dim, PKV_BF16), q_(chunk, shape.query_heads(), shape.dim), out_(chunk, shape.query_heads(), shape.dim) {
+  Served(const Shape& shape, const OpenStore& open)
+      : shape_(shape),
+        kv_(chunk, shape.kv_heads, shape.dim, PKV_BF16),
+        q_(chunk, shape.query_heads(), shape.dim),
+        out_(chunk, shape.query_heads(), shape.dim) {
     pkv_cache_config config;
     check(pkv_cache_config_init(&config, sizeof config));
     config.layers = shape.layers;
@@ -110,7 +114,8 @@ class Served {
   pkv_cache cache_ = nullptr;
 };
 
-// ---- Time to first token --------------------------------------------------------------------------------------------
+// ---- Time to first token
+// --------------------------------------------------------------------------------------------
 
 uint32_t prompt_tokens() { return short_run() ? 4096 : 32768; }
 Served::Shape prompt_shape() { return {.layers = 1, .tokens = prompt_tokens(), .sessions = 2}; }
@@ -183,7 +188,8 @@ void first_token_from_file(benchmark::State& state) {
   report_first_token(state, seconds);
 }
 
-// ---- Throughput -----------------------------------------------------------------------------------------------------
+// ---- Throughput
+// -----------------------------------------------------------------------------------------------------
 
 constexpr Served::Shape moved{.layers = 8, .tokens = 1024, .sessions = 4};
 
@@ -193,7 +199,8 @@ Served::Shape moved_shape(bool keyed) {
   return shape;
 }
 
-constexpr size_t moved_block = size_t{8} * 16 * 8 * 128 * 2 * 2;  // bytes, without what is written beside them
+constexpr size_t moved_block =
+    size_t{8} * 16 * 8 * 128 * 2 * 2;  // bytes, without what is written beside them
 
 void report_moved(benchmark::State& state, double bytes, double ours, double plain) {
   state.counters["GB/s"] = bytes / ours / 1e9;
@@ -245,7 +252,8 @@ void fetch(benchmark::State& state, const OpenStore& open, const Plain& plain, b
     for (uint32_t i = 1; i <= moved.sessions; i++) {
       const std::vector<int32_t> ids = text(i, moved.tokens);
       uint64_t cached = 0;
-      check(pkv_store_wait(served.cache(), nullptr, 0, ids.size(), ids.data(), patient_ms, &cached));
+      check(
+          pkv_store_wait(served.cache(), nullptr, 0, ids.size(), ids.data(), patient_ms, &cached));
       if (cached != ids.size()) state.SkipWithError("the store has lost something");
     }
     ours += seconds_since(begin);
@@ -257,9 +265,11 @@ void fetch(benchmark::State& state, const OpenStore& open, const Plain& plain, b
   report_moved(state, bytes, ours, other);
 }
 
-// ---- Decode beside it -----------------------------------------------------------------------------------------------
+// ---- Decode beside it
+// -----------------------------------------------------------------------------------------------
 
-// A store that takes nothing while its gate is shut: so all that is to be written waits when the steps begin.
+// A store that takes nothing while its gate is shut: so all that is to be written waits when the
+// steps begin.
 class Gated {
  public:
   explicit Gated(const pkv_store& inner) : inner_(inner) {}
@@ -271,9 +281,15 @@ class Gated {
       const std::lock_guard shut(self.gate);
       return self.inner_.put(self.inner_.user, n, items);
     };
-    table.get = [](void* user, size_t n, pkv_store_item* items) { return of(user).get(of(user).user, n, items); };
-    table.probe = [](void* user, size_t n, pkv_store_item* items) { return of(user).probe(of(user).user, n, items); };
-    table.drop = [](void* user, size_t n, const pkv_store_item* items) { return of(user).drop(of(user).user, n, items); };
+    table.get = [](void* user, size_t n, pkv_store_item* items) {
+      return of(user).get(of(user).user, n, items);
+    };
+    table.probe = [](void* user, size_t n, pkv_store_item* items) {
+      return of(user).probe(of(user).user, n, items);
+    };
+    table.drop = [](void* user, size_t n, const pkv_store_item* items) {
+      return of(user).drop(of(user).user, n, items);
+    };
     table.close = [](void* user) { of(user).close(of(user).user); };
     return table;
   }
@@ -284,11 +300,13 @@ class Gated {
   const pkv_store inner_;
 };
 
-// Steps of 8 sessions of 4096 tokens while ended sessions are written, over the same steps while nothing is.
+// Steps of 8 sessions of 4096 tokens while ended sessions are written, over the same steps while
+// nothing is.
 void decode(benchmark::State& state, const OpenStore& open) {
   constexpr uint32_t sessions = 8, tokens = 4096, ended = 16, ended_tokens = 1024, steps = 24;
   Gated store(open());
-  Served served({.layers = 1, .tokens = tokens, .sessions = 2 * sessions}, [&] { return store.table(); });
+  Served served({.layers = 1, .tokens = tokens, .sessions = 2 * sessions},
+                [&] { return store.table(); });
   std::vector<pkv_session> running;
   for (uint32_t i = 0; i < sessions; i++) {
     running.push_back(served.open());
@@ -345,9 +363,13 @@ Folder::~Folder() {
 
 void register_tier(const std::string& name, const OpenStore& open, const Plain& plain) {
   const auto add = [&](const std::string& what, const auto& run) {
-    return benchmark::RegisterBenchmark(("tier/" + what + "/" + name).c_str(), run)->Unit(benchmark::kMillisecond)->UseRealTime();
+    return benchmark::RegisterBenchmark(("tier/" + what + "/" + name).c_str(), run)
+        ->Unit(benchmark::kMillisecond)
+        ->UseRealTime();
   };
-  add("first_token", [open](benchmark::State& state) { first_token_from_store(state, open); })->Iterations(short_run() ? 1 : 3);
+  add("first_token", [open](benchmark::State& state) {
+    first_token_from_store(state, open);
+  })->Iterations(short_run() ? 1 : 3);
   add("spill", [open, plain](benchmark::State& state) { spill(state, open, plain, false); });
   add("fetch", [open, plain](benchmark::State& state) { fetch(state, open, plain, false); });
   add("spill/key", [open, plain](benchmark::State& state) { spill(state, open, plain, true); });
@@ -356,7 +378,10 @@ void register_tier(const std::string& name, const OpenStore& open, const Plain& 
 }
 
 void register_first_token_from_file() {
-  benchmark::RegisterBenchmark("tier/first_token/file", first_token_from_file)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(short_run() ? 1 : 3);
+  benchmark::RegisterBenchmark("tier/first_token/file", first_token_from_file)
+      ->Unit(benchmark::kMillisecond)
+      ->UseRealTime()
+      ->Iterations(short_run() ? 1 : 3);
 }
 
 }  // namespace pkv::bench

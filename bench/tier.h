@@ -1,4 +1,5 @@
-// What a store behind the memory gives and costs, for any store: pkv-bench has the directory and files, pkv-bench-redis Redis.
+// What a store behind the memory gives and costs, for any store: pkv-bench has the directory and
+// files, pkv-bench-redis Redis.
 #pragma once
 
 #include <functional>

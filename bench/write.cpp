@@ -27,7 +27,8 @@ void write(benchmark::State& state, pkv_dtype dtype) {
     copying += copy_seconds(bytes);
   }
   const double rounds = static_cast<double>(state.iterations());
-  const double rate = static_cast<double>(geometry.kv_bytes()) * rounds / ours, limit = static_cast<double>(bytes) * rounds / copying;
+  const double rate = static_cast<double>(geometry.kv_bytes()) * rounds / ours,
+               limit = static_cast<double>(bytes) * rounds / copying;
   state.counters["GB/s"] = rate / 1e9;
   state.counters["memcpy_GB/s"] = limit / 1e9;
   state.counters["ratio"] = rate / limit;

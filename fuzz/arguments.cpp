@@ -1,5 +1,6 @@
-// Hostile bytes as arguments: structs, tensors, views, lists, numbers and handles. The status is a documented one, what a refused call should not
-// write is not written, a cache that was made works, and nothing is left behind.
+// Hostile bytes as arguments: structs, tensors, views, lists, numbers and handles. The status is a
+// documented one, what a refused call should not write is not written, a cache that was made works,
+// and nothing is left behind.
 #include <vector>
 
 #include "fixture.h"
@@ -21,8 +22,10 @@ void use(pkv_cache cache, uint32_t layers, uint64_t row_floats) {
   if (begun == PKV_OK && row_floats * 2 * 4 <= f.out.size()) {
     const pkv_tensor rows = f.dense(), out{f.out.data(), PKV_F32, 0, 0, 0};
     for (uint32_t layer = 0; layer < std::min(layers, 4u); layer++) {
-      if (pkv_batch_write(batch, layer, &rows, &rows) != PKV_OK) documented(pkv_batch_write(batch, layer, &rows, nullptr), {PKV_UNSUPPORTED});
-      documented(pkv_batch_attend(batch, layer, nullptr, &rows, &out), {PKV_UNSUPPORTED, PKV_NO_MEMORY, PKV_INCOMPLETE});
+      if (pkv_batch_write(batch, layer, &rows, &rows) != PKV_OK)
+        documented(pkv_batch_write(batch, layer, &rows, nullptr), {PKV_UNSUPPORTED});
+      documented(pkv_batch_attend(batch, layer, nullptr, &rows, &out),
+                 {PKV_UNSUPPORTED, PKV_NO_MEMORY, PKV_INCOMPLETE});
     }
     const pkv_status committed = pkv_batch_commit(batch, nullptr);
     documented(committed, {PKV_INCOMPLETE, PKV_NO_MEMORY});
@@ -42,7 +45,9 @@ void cache_config(Source& draw) {
   Padded<pkv_cache_config> config(pkv_cache_config_init);
   std::vector<pkv_layer_group> groups(draw.below(4));
   std::vector<uint32_t> indices(64);
-  for (uint32_t& index : indices) index = draw.chance(95) ? static_cast<uint32_t>(&index - indices.data()) : static_cast<uint32_t>(number(draw));
+  for (uint32_t& index : indices)
+    index = draw.chance(95) ? static_cast<uint32_t>(&index - indices.data())
+                            : static_cast<uint32_t>(number(draw));
   for (pkv_layer_group& group : groups) {
     group = made(pkv_layer_group_init);
     group.layers = 1;
@@ -51,7 +56,8 @@ void cache_config(Source& draw) {
     const uint32_t struct_size = group.struct_size;
     spoil(group, draw);
     if (draw.chance(90)) group.struct_size = struct_size;
-    group.layer_indices = draw.chance(20) && group.layers <= indices.size() ? indices.data() : nullptr;
+    group.layer_indices =
+        draw.chance(20) && group.layers <= indices.size() ? indices.data() : nullptr;
   }
   if (groups.empty()) {
     config->layers = config->kv_heads = config->query_heads = 1;
@@ -64,8 +70,11 @@ void cache_config(Source& draw) {
   // As many groups as there are, each as long as the first says.
   std::vector<unsigned char> list(4 * 4096);
   const uint32_t stride = groups.empty() ? 0 : std::min(groups[0].struct_size, 4096u);
-  for (size_t i = 0; i < groups.size(); i++) std::memcpy(list.data() + i * stride, &groups[i], sizeof groups[i]);
-  config->groups = groups.empty() || config->group_count > groups.size() ? nullptr : reinterpret_cast<const pkv_layer_group*>(list.data());
+  for (size_t i = 0; i < groups.size(); i++)
+    std::memcpy(list.data() + i * stride, &groups[i], sizeof groups[i]);
+  config->groups = groups.empty() || config->group_count > groups.size()
+                       ? nullptr
+                       : reinterpret_cast<const pkv_layer_group*>(list.data());
   pkv_allocator allocator = *f.hooks.allocator();
   pkv_logger logger{[](void*, pkv_log_level, const char*) {}, nullptr};
   pkv_runner runner{run_alone, nullptr, 1, 0};
@@ -81,7 +90,8 @@ void cache_config(Source& draw) {
   config->prefix = draw.chance(30) ? &prefix : nullptr;
   config->store = nullptr;
   if (config->runner != nullptr && draw.chance(80)) config->threads = 0;
-  if (config->struct_size < offsetof(pkv_cache_config, logger)) return;  // it would be given the system's memory
+  if (config->struct_size < offsetof(pkv_cache_config, logger))
+    return;  // it would be given the system's memory
 
   pkv_cache_plan plan{};
   plan.struct_size = sizeof plan;
@@ -90,15 +100,20 @@ void cache_config(Source& draw) {
   pkv_cache cache = nullptr;
   const pkv_status status = pkv_cache_create(&config, &cache);
   EXPECT_EQ(status == PKV_OK, cache != nullptr);
-  EXPECT_TRUE(status == planned || (planned == PKV_OK && status == PKV_NO_MEMORY)) << pkv_status_string(status) << ": " << pkv_last_error();
+  EXPECT_TRUE(status == planned || (planned == PKV_OK && status == PKV_NO_MEMORY))
+      << pkv_status_string(status) << ": " << pkv_last_error();
   if (status != PKV_OK) return;
   EXPECT_TRUE(config->storage != PKV_STORAGE_PAGED || plan.total_bytes <= budget);
   uint64_t floats = 0;
-  for (const pkv_layer_group& group : groups) floats = std::max(floats, uint64_t{group.query_heads} * std::max(group.key_dim, group.value_dim));
+  for (const pkv_layer_group& group : groups)
+    floats =
+        std::max(floats, uint64_t{group.query_heads} * std::max(group.key_dim, group.value_dim));
   pkv_cache_info info{};
   info.struct_size = sizeof info;
   EXPECT_EQ(PKV_OK, pkv_cache_get_info(cache, &info));
-  use(cache, info.layers, std::max(floats, uint64_t{config->query_heads} * std::max(config->key_dim, config->value_dim)));
+  use(cache, info.layers,
+      std::max(floats,
+               uint64_t{config->query_heads} * std::max(config->key_dim, config->value_dim)));
   EXPECT_EQ(PKV_OK, pkv_cache_destroy(cache));
 }
 
@@ -123,7 +138,8 @@ void session_config(Source& draw) {
   spoil(config.value, draw);
   config->salt = config->salt_size <= sizeof config.more && draw.chance(80) ? config.more : nullptr;
   pkv_session session = nullptr;
-  const pkv_status status = pkv_session_open(draw.chance(50) ? fixture().cache : fixture().prefixed, &config, &session);
+  const pkv_status status =
+      pkv_session_open(draw.chance(50) ? fixture().cache : fixture().prefixed, &config, &session);
   documented(status, {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_NO_MEMORY});
   EXPECT_EQ(status == PKV_OK, session != nullptr);
   EXPECT_EQ(PKV_OK, pkv_session_close(session));
@@ -139,40 +155,49 @@ Padded<pkv_attention_params> draw_params(Source& draw, uint64_t rows, uint64_t h
   params->alibi_slopes = draw.chance(20) && heads <= per_head.size() ? per_head.data() : nullptr;
   params->sink_logits = draw.chance(20) && heads <= per_head.size() ? per_head.data() : nullptr;
   params->mask = draw.chance(20) && rows <= 64 && params->mask_words <= 64 ? masks.data() : nullptr;
-  params->lse = draw.chance(30) && rows * heads * sizeof(float) <= f.lse.size() ? f.lse.as<float>() : nullptr;
+  params->lse =
+      draw.chance(30) && rows * heads * sizeof(float) <= f.lse.size() ? f.lse.as<float>() : nullptr;
   return params;
 }
 
 void attend(Source& draw) {
   Fixture& f = fixture();
   const Padded<pkv_attention_params> params = draw_params(draw, fresh, query_heads);
-  const pkv_tensor q = draw_tensor(draw, f.rows, fresh, query_heads, dim), out = draw_tensor(draw, f.out, fresh, query_heads, dim);
-  const pkv_status status = pkv_batch_attend(f.batch, draw.chance(95) ? 0 : static_cast<uint32_t>(number(draw)), &params, &q, &out);
+  const pkv_tensor q = draw_tensor(draw, f.rows, fresh, query_heads, dim),
+                   out = draw_tensor(draw, f.out, fresh, query_heads, dim);
+  const pkv_status status = pkv_batch_attend(
+      f.batch, draw.chance(95) ? 0 : static_cast<uint32_t>(number(draw)), &params, &q, &out);
   documented(status, {PKV_NO_MEMORY});
   check_written(f.out, out, fresh, query_heads, dim, status);
-  EXPECT_TRUE(f.lse.untouched_from(status == PKV_OK && params->lse != nullptr ? fresh * query_heads * sizeof(float) : 0));
+  EXPECT_TRUE(f.lse.untouched_from(
+      status == PKV_OK && params->lse != nullptr ? fresh * query_heads * sizeof(float) : 0));
   f.lse.clear();
 }
 
 void write(Source& draw) {
   Fixture& f = fixture();
-  const pkv_tensor k = draw_tensor(draw, f.rows, fresh, 1, dim), v = draw_tensor(draw, f.rows, fresh, 1, dim);
-  documented(pkv_batch_write(f.batch, static_cast<uint32_t>(draw.chance(95) ? 0 : number(draw)), &k, draw.chance(95) ? &v : nullptr));
+  const pkv_tensor k = draw_tensor(draw, f.rows, fresh, 1, dim),
+                   v = draw_tensor(draw, f.rows, fresh, 1, dim);
+  documented(pkv_batch_write(f.batch, static_cast<uint32_t>(draw.chance(95) ? 0 : number(draw)), &k,
+                             draw.chance(95) ? &v : nullptr));
 }
 
 void prefill(Source& draw) {
   Fixture& f = fixture();
   const uint64_t n = number(draw);
-  const pkv_tensor k = draw_tensor(draw, f.rows, n, 1, dim), v = draw_tensor(draw, f.rows, n, 1, dim);
+  const pkv_tensor k = draw_tensor(draw, f.rows, n, 1, dim),
+                   v = draw_tensor(draw, f.rows, n, 1, dim);
   pkv_session session = nullptr;
   if (pkv_session_fork(f.session, &session) != PKV_OK) return;
-  const pkv_status status = pkv_session_prefill(session, static_cast<uint32_t>(draw.below(20) / 19), n, &k, &v);
+  const pkv_status status =
+      pkv_session_prefill(session, static_cast<uint32_t>(draw.below(20) / 19), n, &k, &v);
   documented(status, {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_NO_MEMORY});
   uint64_t length = 0;
   EXPECT_EQ(PKV_OK, pkv_session_length(session, &length));
   EXPECT_EQ(status == PKV_OK && n > 0 ? n : tokens, length);
   documented(pkv_session_trim(session, number(draw)));
-  documented(pkv_session_reserve(session, number(draw)), {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_NO_MEMORY});
+  documented(pkv_session_reserve(session, number(draw)),
+             {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_NO_MEMORY});
   EXPECT_EQ(PKV_OK, pkv_session_close(session));
 }
 
@@ -199,8 +224,12 @@ void stateless(Source& draw) {
   view->k_head_stride = view->v_head_stride = 1024;
   spoil(view.value, draw);
   const pkv_dtype value_dtype = view->value_dtype == 0 ? view->dtype : view->value_dtype;
-  const bool k_honest = honest(reach(view.value, view->k_block_stride, view->k_row_stride, view->k_head_stride, view->dtype, view->key_dim), f.rows.size());
-  const bool v_honest = honest(reach(view.value, view->v_block_stride, view->v_row_stride, view->v_head_stride, value_dtype, view->value_dim), f.rows.size());
+  const bool k_honest = honest(reach(view.value, view->k_block_stride, view->k_row_stride,
+                                     view->k_head_stride, view->dtype, view->key_dim),
+                               f.rows.size());
+  const bool v_honest = honest(reach(view.value, view->v_block_stride, view->v_row_stride,
+                                     view->v_head_stride, value_dtype, view->value_dim),
+                               f.rows.size());
   view->k = k_honest ? f.rows.data() : nullptr;
   view->v = v_honest && draw.chance(90) ? f.rows.data() : nullptr;
   uint32_t lengths[4], table[64];
@@ -209,7 +238,8 @@ void stateless(Source& draw) {
     lengths[i] = static_cast<uint32_t>(draw.chance(95) ? draw.below(6) : number(draw));
     kv_lengths[i] = draw.chance(95) ? lengths[i] + draw.below(40) : number(draw);
   }
-  for (uint32_t& id : table) id = static_cast<uint32_t>(draw.chance(98) ? draw.below(2) : number(draw));
+  for (uint32_t& id : table)
+    id = static_cast<uint32_t>(draw.chance(98) ? draw.below(2) : number(draw));
   Padded<pkv_attention_sequences> sequences;
   sequences->query_heads = view->kv_heads * 2;
   sequences->count = draw.below(5);
@@ -226,7 +256,9 @@ void stateless(Source& draw) {
   const pkv_status status = pkv_attention(&view, &sequences, &params, &q, &out);
   documented(status, {PKV_NO_MEMORY});
   check_written(f.out, out, rows, sequences->query_heads, view->value_dim, status);
-  EXPECT_TRUE(f.lse.untouched_from(status == PKV_OK && params->lse != nullptr ? rows * sequences->query_heads * sizeof(float) : 0));
+  EXPECT_TRUE(f.lse.untouched_from(status == PKV_OK && params->lse != nullptr
+                                       ? rows * sequences->query_heads * sizeof(float)
+                                       : 0));
   f.lse.clear();
 }
 
@@ -235,9 +267,11 @@ void merge(Source& draw) {
   const uint64_t rows = draw.chance(80) ? draw.below(4) : number(draw);
   const uint32_t heads = static_cast<uint32_t>(draw.chance(80) ? draw.between(1, 4) : number(draw));
   const uint32_t wide = static_cast<uint32_t>(draw.chance(80) ? 16 : number(draw));
-  const pkv_tensor outs[2] = {draw_tensor(draw, f.rows, rows, heads, wide), draw_tensor(draw, f.rows, rows, heads, wide)};
+  const pkv_tensor outs[2] = {draw_tensor(draw, f.rows, rows, heads, wide),
+                              draw_tensor(draw, f.rows, rows, heads, wide)};
   const bool fits = rows <= 64 && heads <= 64;
-  const float* const lse[2] = {fits ? f.rows.as<float>() : nullptr, fits && draw.chance(98) ? f.rows.as<float>() : nullptr};
+  const float* const lse[2] = {fits ? f.rows.as<float>() : nullptr,
+                               fits && draw.chance(98) ? f.rows.as<float>() : nullptr};
   const pkv_tensor merged = draw_tensor(draw, f.out, rows, heads, wide);
   const size_t count = draw.chance(95) ? draw.below(3) : 0;
   const pkv_status status = pkv_merge_states(count, outs, lse, rows, heads, wide, &merged, nullptr);
@@ -254,13 +288,26 @@ void filled(Source& draw) {
   const uint32_t index = static_cast<uint32_t>(draw.chance(80) ? 0 : number(draw));
   pkv_status status = PKV_OK;
   switch (draw.below(7)) {
-    case 0: status = pkv_cache_get_info(f.cache, buffer.as<pkv_cache_info>()); break;
-    case 1: status = pkv_cache_get_stats(f.cache, buffer.as<pkv_cache_stats>()); break;
-    case 2: status = pkv_cache_get_pool_stats(f.cache, index, buffer.as<pkv_pool_stats>()); break;
-    case 3: status = pkv_cache_kv_view(f.cache, index, buffer.as<pkv_kv_view>()); break;
-    case 4: status = pkv_session_get_info(f.session, buffer.as<pkv_session_info>()); break;
-    case 5: status = pkv_pool_block_state(f.pool, index, buffer.as<pkv_block_state>()); break;
-    default: status = pkv_pool_get_stats(f.pool, buffer.as<pkv_pool_stats>());
+    case 0:
+      status = pkv_cache_get_info(f.cache, buffer.as<pkv_cache_info>());
+      break;
+    case 1:
+      status = pkv_cache_get_stats(f.cache, buffer.as<pkv_cache_stats>());
+      break;
+    case 2:
+      status = pkv_cache_get_pool_stats(f.cache, index, buffer.as<pkv_pool_stats>());
+      break;
+    case 3:
+      status = pkv_cache_kv_view(f.cache, index, buffer.as<pkv_kv_view>());
+      break;
+    case 4:
+      status = pkv_session_get_info(f.session, buffer.as<pkv_session_info>());
+      break;
+    case 5:
+      status = pkv_pool_block_state(f.pool, index, buffer.as<pkv_block_state>());
+      break;
+    default:
+      status = pkv_pool_get_stats(f.pool, buffer.as<pkv_pool_stats>());
   }
   documented(status);
   EXPECT_TRUE(buffer.untouched_from(status == PKV_OK ? size : sizeof size));
@@ -279,12 +326,28 @@ void listed(Source& draw) {
   pkv_status status = PKV_OK;
   size_t width = 8;
   switch (draw.below(6)) {
-    case 0: status = pkv_session_tokens(f.session, first, n, static_cast<int32_t*>(list)), count = n, width = 4; break;
-    case 1: status = pkv_session_slot_mapping(f.session, group, first, n, static_cast<int64_t*>(list)), count = n; break;
-    case 2: status = pkv_session_block_table(f.session, group, n, static_cast<uint32_t*>(list), &count), width = 4; break;
-    case 3: status = pkv_session_kv_indices(f.session, group, n, static_cast<int64_t*>(list), &count); break;
-    case 4: status = pkv_batch_slot_mapping(f.batch, group, n, static_cast<int64_t*>(list), &count); break;
-    default: status = pkv_batch_kv_indices(f.batch, group, static_cast<pkv_index_unit>(draw.below(4)), indptr, n, static_cast<int64_t*>(list), &count, nullptr); break;
+    case 0:
+      status = pkv_session_tokens(f.session, first, n, static_cast<int32_t*>(list)), count = n,
+      width = 4;
+      break;
+    case 1:
+      status = pkv_session_slot_mapping(f.session, group, first, n, static_cast<int64_t*>(list)),
+      count = n;
+      break;
+    case 2:
+      status = pkv_session_block_table(f.session, group, n, static_cast<uint32_t*>(list), &count),
+      width = 4;
+      break;
+    case 3:
+      status = pkv_session_kv_indices(f.session, group, n, static_cast<int64_t*>(list), &count);
+      break;
+    case 4:
+      status = pkv_batch_slot_mapping(f.batch, group, n, static_cast<int64_t*>(list), &count);
+      break;
+    default:
+      status = pkv_batch_kv_indices(f.batch, group, static_cast<pkv_index_unit>(draw.below(4)),
+                                    indptr, n, static_cast<int64_t*>(list), &count, nullptr);
+      break;
   }
   documented(status, {PKV_BUFFER_TOO_SMALL});
   EXPECT_TRUE(f.out.untouched_from(status == PKV_OK ? count * width : 0));
@@ -300,8 +363,9 @@ void begun(Source& draw) {
   pkv_batch batch = nullptr;
   pkv_session victims[4];
   size_t chosen = 0;
-  documented(pkv_batch_choose_victims(f.cache, count, sessions, counts, draw.below(5), victims, &chosen),
-             {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_BUFFER_TOO_SMALL, PKV_BUSY});
+  documented(
+      pkv_batch_choose_victims(f.cache, count, sessions, counts, draw.below(5), victims, &chosen),
+      {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_BUFFER_TOO_SMALL, PKV_BUSY});
   const pkv_status status = pkv_batch_begin(f.cache, count, sessions, counts, nullptr, &batch);
   documented(status, {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_BUSY});
   EXPECT_EQ(status == PKV_OK, batch != nullptr);
@@ -313,30 +377,43 @@ void prefix(Source& draw) {
   Fixture& f = fixture();
   const unsigned char salts[256] = {};
   const int32_t text[64] = {};
-  const size_t salt_size = static_cast<size_t>(draw.chance(80) ? draw.below(3) : number(draw)), n = static_cast<size_t>(draw.chance(80) ? draw.below(65) : number(draw));
+  const size_t salt_size = static_cast<size_t>(draw.chance(80) ? draw.below(3) : number(draw)),
+               n = static_cast<size_t>(draw.chance(80) ? draw.below(65) : number(draw));
   const void* const salt = draw.chance(95) ? salts : nullptr;
   const int32_t* const tokens = n <= std::size(text) || n > SIZE_MAX / 4 ? text : nullptr;
   uint64_t amount = 0;
   switch (draw.below(6)) {
-    case 0: documented(pkv_prefix_pin(f.prefixed, salt, salt_size, n, tokens, &amount), {PKV_TOO_LARGE, PKV_OUT_OF_BLOCKS}); break;
-    case 1: documented(pkv_prefix_unpin(f.prefixed, salt, salt_size, n, tokens, &amount), {PKV_TOO_LARGE, PKV_DOUBLE_FREE}); break;
+    case 0:
+      documented(pkv_prefix_pin(f.prefixed, salt, salt_size, n, tokens, &amount),
+                 {PKV_TOO_LARGE, PKV_OUT_OF_BLOCKS});
+      break;
+    case 1:
+      documented(pkv_prefix_unpin(f.prefixed, salt, salt_size, n, tokens, &amount),
+                 {PKV_TOO_LARGE, PKV_DOUBLE_FREE});
+      break;
     case 2:
       documented(pkv_prefix_set_quota(f.prefixed, salt, salt_size, number(draw)), {PKV_TOO_LARGE});
-      documented(pkv_prefix_set_quota(f.prefixed, salt, salt_size, PKV_DEFAULT_QUOTA), {PKV_TOO_LARGE});
+      documented(pkv_prefix_set_quota(f.prefixed, salt, salt_size, PKV_DEFAULT_QUOTA),
+                 {PKV_TOO_LARGE});
       break;
     case 3: {
       uint64_t next = number(draw);
       size_t room = static_cast<size_t>(number(draw));
-      auto* const events = room <= f.out.size() / sizeof(pkv_prefix_event) ? reinterpret_cast<pkv_prefix_event*>(f.out.data()) : nullptr;
-      const pkv_status status = pkv_prefix_read_events(f.prefixed, &next, &room, events, draw.chance(50) ? &amount : nullptr);
+      auto* const events = room <= f.out.size() / sizeof(pkv_prefix_event)
+                               ? reinterpret_cast<pkv_prefix_event*>(f.out.data())
+                               : nullptr;
+      const pkv_status status = pkv_prefix_read_events(f.prefixed, &next, &room, events,
+                                                       draw.chance(50) ? &amount : nullptr);
       documented(status);
       EXPECT_TRUE(f.out.untouched_from(status == PKV_OK ? room * sizeof(pkv_prefix_event) : 0));
       f.out.clear();
       break;
     }
     case 4: {
-      const uint32_t size = static_cast<uint32_t>(draw.chance(70) ? 16 * draw.between(1, 16) : number(draw));
-      const pkv_status status = pkv_prefix_hash_blocks(salt, salt_size, size, n, tokens, reinterpret_cast<uint64_t*>(f.out.data()));
+      const uint32_t size =
+          static_cast<uint32_t>(draw.chance(70) ? 16 * draw.between(1, 16) : number(draw));
+      const pkv_status status = pkv_prefix_hash_blocks(salt, salt_size, size, n, tokens,
+                                                       reinterpret_cast<uint64_t*>(f.out.data()));
       documented(status, {PKV_TOO_LARGE});
       EXPECT_TRUE(f.out.untouched_from(status == PKV_OK ? n / size * sizeof(uint64_t) : 0));
       f.out.clear();
@@ -357,20 +434,35 @@ void pooled(Source& draw) {
   for (pkv_block& block : list) block = number(draw);
   const size_t n = draw.below(5);
   switch (draw.below(5)) {
-    case 0: documented(pkv_pool_retain(f.pool, n, list), {PKV_STALE_HANDLE}); break;
-    case 1: documented(pkv_pool_release(f.pool, n, list), {PKV_DOUBLE_FREE}); break;
-    case 2: documented(pkv_pool_claim(f.pool, list[0], static_cast<uint32_t>(number(draw)), reinterpret_cast<uint32_t*>(list)), {PKV_STALE_HANDLE}); break;
-    case 3: documented(pkv_pool_seal(f.pool, list[0]), {PKV_STALE_HANDLE}); break;
-    default: documented(pkv_pool_reset(f.pool, list[0]), {PKV_STALE_HANDLE});
+    case 0:
+      documented(pkv_pool_retain(f.pool, n, list), {PKV_STALE_HANDLE});
+      break;
+    case 1:
+      documented(pkv_pool_release(f.pool, n, list), {PKV_DOUBLE_FREE});
+      break;
+    case 2:
+      documented(pkv_pool_claim(f.pool, list[0], static_cast<uint32_t>(number(draw)),
+                                reinterpret_cast<uint32_t*>(list)),
+                 {PKV_STALE_HANDLE});
+      break;
+    case 3:
+      documented(pkv_pool_seal(f.pool, list[0]), {PKV_STALE_HANDLE});
+      break;
+    default:
+      documented(pkv_pool_reset(f.pool, list[0]), {PKV_STALE_HANDLE});
   }
 }
 
 // Handles from bits, or from one bit of another.
 void handles(Source& draw) {
   Fixture& f = fixture();
-  const uint64_t live[] = {reinterpret_cast<uint64_t>(f.cache), reinterpret_cast<uint64_t>(f.session), reinterpret_cast<uint64_t>(f.stepping),
-                           reinterpret_cast<uint64_t>(f.batch), reinterpret_cast<uint64_t>(f.snapshot), reinterpret_cast<uint64_t>(f.pool)};
-  const uint64_t bits = draw.chance(30) ? number(draw) : live[draw.below(std::size(live))] ^ uint64_t{1} << draw.below(64);
+  const uint64_t live[] = {
+      reinterpret_cast<uint64_t>(f.cache),    reinterpret_cast<uint64_t>(f.session),
+      reinterpret_cast<uint64_t>(f.stepping), reinterpret_cast<uint64_t>(f.batch),
+      reinterpret_cast<uint64_t>(f.snapshot), reinterpret_cast<uint64_t>(f.pool)};
+  const uint64_t bits = draw.chance(30)
+                            ? number(draw)
+                            : live[draw.below(std::size(live))] ^ uint64_t { 1 } << draw.below(64);
   if (bits == 0 || std::find(std::begin(live), std::end(live), bits) != std::end(live)) return;
   void* const forged = reinterpret_cast<void*>(bits);
   uint64_t length;
@@ -379,19 +471,26 @@ void handles(Source& draw) {
   pkv_cache_stats stats{};
   stats.struct_size = sizeof stats;
   const pkv_status statuses[] = {
-      pkv_cache_get_stats(static_cast<pkv_cache>(forged), &stats), pkv_cache_destroy(static_cast<pkv_cache>(forged)),
-      pkv_session_length(static_cast<pkv_session>(forged), &length), pkv_session_trim(static_cast<pkv_session>(forged), 0),
-      pkv_session_close(static_cast<pkv_session>(forged)), pkv_batch_rows(static_cast<pkv_batch>(forged), &rows),
-      pkv_batch_commit(static_cast<pkv_batch>(forged), nullptr), pkv_batch_abort(static_cast<pkv_batch>(forged)),
-      pkv_snapshot_open(f.cache, static_cast<pkv_snapshot>(forged), &made), pkv_snapshot_close(static_cast<pkv_snapshot>(forged)),
-      pkv_pool_validate(static_cast<pkv_pool>(forged)), pkv_pool_destroy(static_cast<pkv_pool>(forged))};
+      pkv_cache_get_stats(static_cast<pkv_cache>(forged), &stats),
+      pkv_cache_destroy(static_cast<pkv_cache>(forged)),
+      pkv_session_length(static_cast<pkv_session>(forged), &length),
+      pkv_session_trim(static_cast<pkv_session>(forged), 0),
+      pkv_session_close(static_cast<pkv_session>(forged)),
+      pkv_batch_rows(static_cast<pkv_batch>(forged), &rows),
+      pkv_batch_commit(static_cast<pkv_batch>(forged), nullptr),
+      pkv_batch_abort(static_cast<pkv_batch>(forged)),
+      pkv_snapshot_open(f.cache, static_cast<pkv_snapshot>(forged), &made),
+      pkv_snapshot_close(static_cast<pkv_snapshot>(forged)),
+      pkv_pool_validate(static_cast<pkv_pool>(forged)),
+      pkv_pool_destroy(static_cast<pkv_pool>(forged))};
   for (const pkv_status status : statuses) EXPECT_EQ(PKV_STALE_HANDLE, status) << std::hex << bits;
   EXPECT_NE(nullptr, pkv_status_string(static_cast<pkv_status>(static_cast<int>(bits))));
   EXPECT_NE(nullptr, pkv_isa_name(static_cast<pkv_isa>(static_cast<int>(bits))));
 }
 
-constexpr void (*kinds[])(Source&) = {cache_config, pool_config, session_config, attend, write, prefill, materialize, stateless,
-                                      merge, filled, listed, begun, pooled, handles, prefix};
+constexpr void (*kinds[])(Source&) = {cache_config, pool_config, session_config, attend,  write,
+                                      prefill,      materialize, stateless,      merge,   filled,
+                                      listed,       begun,       pooled,         handles, prefix};
 
 }  // namespace
 

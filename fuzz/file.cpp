@@ -1,11 +1,12 @@
-// Files with any tables behind right tags: the first byte chooses the cache they are loaded into and
-// whether the file says how much of each chain there is, the rest are the tables; keys and values are
-// made up. A file is refused with a documented status and nothing changed, or its sessions work: they
-// are read, stepped, saved and loaded again. The caches are those of the inputs before: whatever they
-// were given, nothing of it is left.
+// Files with any tables behind right tags: the first byte chooses the cache they are loaded into
+// and whether the file says how much of each chain there is, the rest are the tables; keys and
+// values are made up. A file is refused with a documented status and nothing changed, or its
+// sessions work: they are read, stepped, saved and loaded again. The caches are those of the inputs
+// before: whatever they were given, nothing of it is left.
+#include "../tests/store/file.h"
+
 #include <memory>
 
-#include "../tests/store/file.h"
 #include "../tests/store/support.h"
 #include "base/status.h"
 #include "engine/store/format.h"
@@ -16,8 +17,15 @@ namespace {
 using namespace store;
 
 std::vector<Plan> plans() {
-  const Model small = {.layers = 1, .query_heads = 1, .kv_heads = 1, .key_dim = 16, .dtype = PKV_BF16};
-  const Model window = {.layers = 1, .query_heads = 1, .kv_heads = 1, .key_dim = 16, .dtype = PKV_F16, .window = 20, .sinks = 3};
+  const Model small = {
+      .layers = 1, .query_heads = 1, .kv_heads = 1, .key_dim = 16, .dtype = PKV_BF16};
+  const Model window = {.layers = 1,
+                        .query_heads = 1,
+                        .kv_heads = 1,
+                        .key_dim = 16,
+                        .dtype = PKV_F16,
+                        .window = 20,
+                        .sinks = 3};
   Plan one, two;
   one.groups = {small};
   two.groups = {small, window};
@@ -57,7 +65,8 @@ Bytes keys_and_values(const pkv::Tables& tables) {
 Bytes lengths(const pkv::Tables& tables, const uint8_t* end, size_t size) {
   std::vector<uint64_t> all(tables.lengths_bytes() / sizeof(uint64_t));
   for (size_t c = 0; c < tables.chains.size(); c++) {
-    const uint64_t whole = tables.chains[c].tokens.size(), asked = c < size ? end[-1 - static_cast<ptrdiff_t>(c)] : 255;
+    const uint64_t whole = tables.chains[c].tokens.size(),
+                   asked = c < size ? end[-1 - static_cast<ptrdiff_t>(c)] : 255;
     all[c] = asked == 255 ? whole : asked == 254 ? whole + 1 : std::min(whole, asked);
   }
   const auto* bytes = reinterpret_cast<const unsigned char*>(all.data());
@@ -73,7 +82,8 @@ void use(pkv_cache cache, const Plan& plan, const std::vector<Session>& sessions
     CHECK(pkv_session_get_info(session, &info));
     tokens_of(session, info.total);
     for (uint32_t layer = 0; layer < plan.layers() && plan.storage != PKV_STORAGE_NONE; layer++)
-      for (uint64_t at = 0; at < info.length; at++) position(session, plan.of_layer(layer), layer, at, PKV_F32, PKV_F32);
+      for (uint64_t at = 0; at < info.length; at++)
+        position(session, plan.of_layer(layer), layer, at, PKV_F32, PKV_F32);
     const uint32_t one = 1;
     pkv_batch batch = nullptr;
     const pkv_session handle = session;
@@ -92,7 +102,8 @@ void use(pkv_cache cache, const Plan& plan, const std::vector<Session>& sessions
 
 // A plan with the cache that files are loaded into, and one for what is saved of it.
 struct Caches {
-  explicit Caches(const Plan& of) : plan(of), one(create(of)), other(create(of)), empty(stats_of(one)) {}
+  explicit Caches(const Plan& of)
+      : plan(of), one(create(of)), other(create(of)), empty(stats_of(one)) {}
   Plan plan;
   Cache one, other;
   pkv_cache_stats empty;
@@ -113,7 +124,8 @@ std::vector<Session> owned(const pkv_session* handles, size_t count) {
   return sessions;
 }
 
-void save_and_load_again(const Caches& caches, const std::vector<Session>& sessions, const pkv_file_config& config) {
+void save_and_load_again(const Caches& caches, const std::vector<Session>& sessions,
+                         const pkv_file_config& config) {
   const std::vector<pkv_session> opened(sessions.begin(), sessions.end());
   const std::vector<Session> again = load(caches.other, save(caches.one, opened, &config), &config);
   ASSERT_EQ(sessions.size(), again.size());
@@ -137,7 +149,8 @@ FUZZ_TARGET(const uint8_t* data, size_t size) {
   tables.resize((tables.size() + 63) / 64 * 64);
   const pkv::Tables read = parsed(tables);
   const bool partial = data[0] / all.size() / 4 % 2 == 1;
-  const Bytes file = store_file::file_of(tables, keys_and_values(read), partial ? lengths(read, data + size, size - 1) : Bytes());
+  const Bytes file = store_file::file_of(tables, keys_and_values(read),
+                                         partial ? lengths(read, data + size, size - 1) : Bytes());
   pkv_file_config config = file_config();
   config.prefix_index = data[0] / all.size() % 2;
   config.trust_salts = data[0] / all.size() / 2 % 2 == 0;
@@ -145,7 +158,8 @@ FUZZ_TARGET(const uint8_t* data, size_t size) {
   pkv_session handles[32];
   size_t count = 0;
   const pkv_stream from = buffer(file);
-  const pkv_status status = pkv_file_load(caches.one, &config, &from, std::size(handles), handles, nullptr, &count);
+  const pkv_status status =
+      pkv_file_load(caches.one, &config, &from, std::size(handles), handles, nullptr, &count);
   if (status == PKV_OK) {
     const std::vector<Session> sessions = owned(handles, count);
     CHECK(pkv_cache_validate(caches.one));
@@ -153,7 +167,8 @@ FUZZ_TARGET(const uint8_t* data, size_t size) {
     caches.expect_empty(caches.other);
     use(caches.one, caches.plan, sessions);
   } else {
-    EXPECT_TRUE(status == PKV_CORRUPT || status == PKV_MISMATCH || status == PKV_OUT_OF_BLOCKS || status == PKV_TOO_LARGE || status == PKV_BUFFER_TOO_SMALL)
+    EXPECT_TRUE(status == PKV_CORRUPT || status == PKV_MISMATCH || status == PKV_OUT_OF_BLOCKS ||
+                status == PKV_TOO_LARGE || status == PKV_BUFFER_TOO_SMALL)
         << pkv_status_string(status) << ": " << pkv_last_error();
   }
   caches.expect_empty(caches.one);

@@ -17,10 +17,12 @@ Struct made(pkv_status (*init)(Struct*, size_t)) {
   return value;
 }
 
-// What lives from input to input: a cache with a session of 20 tokens, another with a step of 3 in flight, a snapshot, a pool.
+// What lives from input to input: a cache with a session of 20 tokens, another with a step of 3 in
+// flight, a snapshot, a pool.
 struct Fixture {
   memory::Hooks hooks{budget};
-  memory::Hooks index_hooks{budget};  // a pin may split what is cached, and then there is more of it
+  memory::Hooks index_hooks{
+      budget};  // a pin may split what is cached, and then there is more of it
   pkv_cache cache = nullptr, prefixed = nullptr;
   pkv_session session = nullptr, stepping = nullptr;
   pkv_batch batch = nullptr;
@@ -60,7 +62,8 @@ struct Fixture {
     EXPECT_EQ(PKV_OK, pkv_pool_create(&pool_config, &pool));
   }
 
-  // 40 tokens, all 0, stay in the index; pinned once and taken back, so that it has the memory it works in.
+  // 40 tokens, all 0, stay in the index; pinned once and taken back, so that it has the memory it
+  // works in.
   void cache_text() {
     const int32_t text[40] = {};
     const pkv_tensor any = dense();

@@ -1,12 +1,14 @@
-// Texts that share beginnings, through a cache with a prefix index; the first byte chooses storage, layout, policy, window and whether there is
-// a store behind it, whose bytes may change. Keys and values follow from the text, so whatever was matched, copied, evicted or read back, a
-// session must hold just those.
+// Texts that share beginnings, through a cache with a prefix index; the first byte chooses storage,
+// layout, policy, window and whether there is a store behind it, whose bytes may change. Keys and
+// values follow from the text, so whatever was matched, copied, evicted or read back, a session
+// must hold just those.
 #include "../tests/systems/prefix_play.h"
 #include "target.h"
 
 FUZZ_TARGET(const uint8_t* data, size_t size) {
   systems::Random random(data, size);
-  const systems::PrefixSetup& setup = systems::prefix_setups[random.below(std::size(systems::prefix_setups))];
+  const systems::PrefixSetup& setup =
+      systems::prefix_setups[random.below(std::size(systems::prefix_setups))];
   systems::PrefixWorld world(setup);
   systems::PrefixPlay play(world, random, true);
   for (int i = 0; i < 200 && !play.spent(); i++) {

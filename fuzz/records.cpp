@@ -1,12 +1,13 @@
-// Mutations of inputs that are a list of operations, each a record of 16 bytes behind a header of 4: whole records are inserted, taken
-// out, repeated and moved, so that what follows keeps its meaning; bytes within a record change as ever.
+// Mutations of inputs that are a list of operations, each a record of 16 bytes behind a header of
+// 4: whole records are inserted, taken out, repeated and moved, so that what follows keeps its
+// meaning; bytes within a record change as ever.
+#include "records.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <random>
 #include <vector>
-
-#include "records.h"
 
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
@@ -26,17 +27,20 @@ Records split(const uint8_t* data, size_t size, std::array<uint8_t, header_bytes
   return records;
 }
 
-size_t join(const Records& records, const std::array<uint8_t, header_bytes>& header, uint8_t* data, size_t max_size) {
+size_t join(const Records& records, const std::array<uint8_t, header_bytes>& header, uint8_t* data,
+            size_t max_size) {
   if (max_size < header_bytes) return 0;
   const size_t count = std::min(records.size(), (max_size - header_bytes) / record_bytes);
   std::copy(header.begin(), header.end(), data);
-  for (size_t i = 0; i < count; i++) std::copy(records[i].begin(), records[i].end(), data + header_bytes + i * record_bytes);
+  for (size_t i = 0; i < count; i++)
+    std::copy(records[i].begin(), records[i].end(), data + header_bytes + i * record_bytes);
   return header_bytes + count * record_bytes;
 }
 
 }  // namespace
 
-extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
+                                          unsigned seed) {
   std::minstd_rand random(seed);
   const auto below = [&](size_t n) { return random() % n; };
   std::array<uint8_t, header_bytes> header;
@@ -50,8 +54,12 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
   const size_t count = records.size();
   switch (count == 0 ? 0 : below(12)) {
     case 0:
-    case 1: records.insert(at(below(count + 1)), fresh()); break;
-    case 2: records.erase(at(below(count))); break;
+    case 1:
+      records.insert(at(below(count + 1)), fresh());
+      break;
+    case 2:
+      records.erase(at(below(count)));
+      break;
     case 3: {  // a run of records goes
       const size_t first = below(count), n = 1 + below(std::min<size_t>(count - first, 8));
       records.erase(at(first), at(first + n));
@@ -63,7 +71,9 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
       records.insert(at(below(count + 1)), run.begin(), run.end());
       break;
     }
-    case 5: std::swap(records[below(count)], records[below(count)]); break;
+    case 5:
+      std::swap(records[below(count)], records[below(count)]);
+      break;
     case 6: {  // a record moves
       const size_t from = below(count);
       const Record moved = records[from];
@@ -71,8 +81,12 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
       records.insert(at(below(count)), moved);
       break;
     }
-    case 7: records[below(count)][0] = static_cast<uint8_t>(random() >> 8); break;  // another operation, the same choices
-    case 8: LLVMFuzzerMutate(header.data(), header_bytes, header_bytes); break;
+    case 7:
+      records[below(count)][0] = static_cast<uint8_t>(random() >> 8);
+      break;  // another operation, the same choices
+    case 8:
+      LLVMFuzzerMutate(header.data(), header_bytes, header_bytes);
+      break;
     default: {
       Record& record = records[below(count)];
       LLVMFuzzerMutate(record.data(), record_bytes, record_bytes);
@@ -82,7 +96,8 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
 }
 
 // The beginning of one and the end of the other.
-extern "C" size_t LLVMFuzzerCustomCrossOver(const uint8_t* data1, size_t size1, const uint8_t* data2, size_t size2, uint8_t* out,
+extern "C" size_t LLVMFuzzerCustomCrossOver(const uint8_t* data1, size_t size1,
+                                            const uint8_t* data2, size_t size2, uint8_t* out,
                                             size_t max_size, unsigned seed) {
   std::minstd_rand random(seed);
   std::array<uint8_t, header_bytes> header, other;

@@ -1,5 +1,6 @@
-"""Makes C programs of a few inputs of each corpus, compiles and runs them: they make the same calls and get the same statuses. A
-program with a wrong status written into it has to notice; one that was recorded where the library died has to die with it.
+"""Makes C programs of a few inputs of each corpus, compiles and runs them: they make the same calls
+and get the same statuses. A program with a wrong status written into it has to notice; one that
+was recorded where the library died has to die with it.
 
 usage: reproduce_test.py TREE BUILD COMPILER..."""
 
@@ -16,24 +17,50 @@ INPUTS = 3
 
 
 def run(command, **environment):
-    return subprocess.run([str(part) for part in command], env={**os.environ, **environment}, capture_output=True, text=True)
+    return subprocess.run(
+        [str(part) for part in command],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
 
 
 def must(command, **environment):
     done = run(command, **environment)
     if done.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        sys.exit(
+            f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        )
     return done.stdout
 
 
 def build(source):
     program = source.with_suffix("")
-    must([*compiler, "-std=c99", "-Wall", "-Wextra", "-Werror", "-I", tree / "include", source, "-ldl", "-rdynamic", "-o", program])
+    must(
+        [
+            *compiler,
+            "-std=c99",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-I",
+            tree / "include",
+            source,
+            "-ldl",
+            "-rdynamic",
+            "-o",
+            program,
+        ]
+    )
     return program
 
 
 def reproduce(target, file, source, *options, **environment):
-    must(["bash", tree / "fuzz/reproduce", *options, target, file, source], PKV_BUILD=str(build_root), **environment)
+    must(
+        ["bash", tree / "fuzz/reproduce", *options, target, file, source],
+        PKV_BUILD=str(build_root),
+        **environment,
+    )
 
 
 def play(program, opened=None):
@@ -42,11 +69,15 @@ def play(program, opened=None):
 
 def expect(done, status, sentence):
     if done.returncode != status or not re.search(sentence, done.stdout + done.stderr):
-        sys.exit(f"{done.args}: {status} and {sentence!r} were expected, not {done.returncode}:\n{done.stdout}{done.stderr}")
+        sys.exit(
+            f"{done.args}: {status} and {sentence!r} were expected, not {done.returncode}:\n{done.stdout}{done.stderr}"
+        )
 
 
 def inputs_of(target):
-    corpus = sorted((tree / "fuzz/corpus" / target).iterdir(), key=lambda path: (path.stat().st_size, path.name))
+    corpus = sorted(
+        (tree / "fuzz/corpus" / target).iterdir(), key=lambda path: (path.stat().st_size, path.name)
+    )
     return [corpus[(2 * i + 1) * len(corpus) // (2 * INPUTS)] for i in range(INPUTS)]
 
 
@@ -78,10 +109,26 @@ def check_brief(work):
 
 
 def check_crash(work):
-    """A library that dies in one function: so does the program, and with the good library it says that the call came back."""
-    (work / "dies.c").write_text("#include <stdlib.h>\nint pkv_prefix_clear(void);\nint pkv_prefix_clear(void) { abort(); }\n")
+    """A library that dies in one function: so does the program, and with the good library it says
+    that the call came back.
+    """
+    (work / "dies.c").write_text(
+        "#include <stdlib.h>\nint pkv_prefix_clear(void);\nint pkv_prefix_clear(void) { abort(); }\n"
+    )
     dies = work / "libdies.so"
-    must([*compiler, "-shared", "-fPIC", work / "dies.c", "-Wl,--no-as-needed", library, f"-Wl,-rpath,{library.parent}", "-o", dies])
+    must(
+        [
+            *compiler,
+            "-shared",
+            "-fPIC",
+            work / "dies.c",
+            "-Wl,--no-as-needed",
+            library,
+            f"-Wl,-rpath,{library.parent}",
+            "-o",
+            dies,
+        ]
+    )
     source = work / "crash.c"
     reproduce("prefix", inputs_of("prefix")[0], source, LD_PRELOAD=str(dies))
     program = build(source)

@@ -1,5 +1,6 @@
-// Operations on a whole cache, through the C interface, against a naive model. The header chooses storage, layout, dtype, window, sinks,
-// watermark, memory and end; each record is an operation. Every invariant is checked after each of them.
+// Operations on a whole cache, through the C interface, against a naive model. The header chooses
+// storage, layout, dtype, window, sinks, watermark, memory and end; each record is an operation.
+// Every invariant is checked after each of them.
 #include "../tests/systems/play.h"
 #include "records.h"
 #include "target.h"

@@ -1,5 +1,5 @@
-// Arguments from bytes: structs that were right and then had some fields overwritten, tensors and views whose memory is real as far as
-// they describe it, numbers that are often at an edge.
+// Arguments from bytes: structs that were right and then had some fields overwritten, tensors and
+// views whose memory is real as far as they describe it, numbers that are often at an edge.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,21 +13,29 @@
 #include "../tests/support/source.h"
 
 inline uint64_t number(Source& draw) {
-  constexpr uint64_t edges[] = {0,      1,          2,          15,         16,         17,          255,         256,         257,
-                                576,    65536,      0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x100000000, 1ull << 48,  1ull << 62,  1ull << 63,
-                                ~0ull,  ~0ull - 15, ~0ull / 4,  ~0ull / 16, 0x7FC00000, 0x7F800000,  0x3F800000,  0xBF800000,  4097};
+  constexpr uint64_t edges[] = {
+      0,           1,          2,          15,         16,         17,         255,
+      256,         257,        576,        65536,      0x7FFFFFFF, 0x80000000, 0xFFFFFFFF,
+      0x100000000, 1ull << 48, 1ull << 62, 1ull << 63, ~0ull,      ~0ull - 15, ~0ull / 4,
+      ~0ull / 16,  0x7FC00000, 0x7F800000, 0x3F800000, 0xBF800000, 4097};
   switch (draw.below(4)) {
-    case 0: return draw.below(64);
-    case 1: return edges[draw.below(std::size(edges))];
-    case 2: return 16 * draw.below(64);
-    default: return draw.below(UINT64_MAX);
+    case 0:
+      return draw.below(64);
+    case 1:
+      return edges[draw.below(std::size(edges))];
+    case 2:
+      return 16 * draw.below(64);
+    default:
+      return draw.below(UINT64_MAX);
   }
 }
 
 // A struct with the memory behind it that any struct_size speaks of.
 template <class Struct>
 struct Padded {
-  explicit Padded(pkv_status (*init)(Struct*, size_t)) { EXPECT_EQ(PKV_OK, init(&value, sizeof value)); }
+  explicit Padded(pkv_status (*init)(Struct*, size_t)) {
+    EXPECT_EQ(PKV_OK, init(&value, sizeof value));
+  }
   Padded() { value.struct_size = sizeof value; }
   Struct* operator->() { return &value; }
   const Struct* operator->() const { return &value; }
@@ -37,12 +45,14 @@ struct Padded {
   unsigned char more[4096] = {};
 };
 
-// Overwrites a few words of a struct, or now and then all of it. Pointers are for the caller to put right.
+// Overwrites a few words of a struct, or now and then all of it. Pointers are for the caller to put
+// right.
 template <class Struct>
 void spoil(Struct& value, Source& draw) {
   auto* const bytes = reinterpret_cast<unsigned char*>(&value);
   if (draw.chance(3)) {
-    for (size_t i = 0; i < sizeof value; i++) bytes[i] = static_cast<unsigned char>(draw.below(256));
+    for (size_t i = 0; i < sizeof value; i++)
+      bytes[i] = static_cast<unsigned char>(draw.below(256));
     return;
   }
   for (uint64_t n = draw.below(4); n > 0; n--) {
@@ -52,28 +62,38 @@ void spoil(Struct& value, Source& draw) {
   }
 }
 
-inline size_t element_bytes(pkv_dtype dtype) { return dtype == PKV_F32 ? 4 : dtype == PKV_F16 || dtype == PKV_BF16 ? 2 : 1; }
+inline size_t element_bytes(pkv_dtype dtype) {
+  return dtype == PKV_F32 ? 4 : dtype == PKV_F16 || dtype == PKV_BF16 ? 2 : 1;
+}
 
-// Whether what strides reach is memory a caller may have: within its buffer, or so far away that the call has to be refused.
-inline bool honest(double bytes, size_t room) { return bytes <= static_cast<double>(room) || bytes >= 0x1p65; }
+// Whether what strides reach is memory a caller may have: within its buffer, or so far away that
+// the call has to be refused.
+inline bool honest(double bytes, size_t room) {
+  return bytes <= static_cast<double>(room) || bytes >= 0x1p65;
+}
 
 // Bytes from the first element to the last, in double: exact where it is small.
 inline double reach(const pkv_tensor& tensor, uint64_t rows, uint32_t heads, uint32_t width) {
-  if (tensor.row_stride < 0 || tensor.head_stride < 0 || rows == 0) return 0;  // refused, or never read
+  if (tensor.row_stride < 0 || tensor.head_stride < 0 || rows == 0)
+    return 0;  // refused, or never read
   const double head = tensor.head_stride != 0 ? static_cast<double>(tensor.head_stride) : width;
   const double row = tensor.row_stride != 0 ? static_cast<double>(tensor.row_stride) : head * heads;
   return (static_cast<double>(rows - 1) * row + (heads - 1.0) * head + width) * 4;
 }
 
-inline pkv_tensor draw_tensor(Source& draw, Guarded& buffer, uint64_t rows, uint32_t heads, uint32_t width) {
+inline pkv_tensor draw_tensor(Source& draw, Guarded& buffer, uint64_t rows, uint32_t heads,
+                              uint32_t width) {
   pkv_tensor tensor{nullptr, PKV_F32, 0, 0, 0};
   spoil(tensor, draw);
-  tensor.data = draw.chance(97) && honest(reach(tensor, rows, heads, width), buffer.size()) ? buffer.data() : nullptr;
+  tensor.data = draw.chance(97) && honest(reach(tensor, rows, heads, width), buffer.size())
+                    ? buffer.data()
+                    : nullptr;
   return tensor;
 }
 
 // After a call that wrote rows: nothing but their elements; after one that was refused: nothing.
-inline void check_written(Guarded& buffer, const pkv_tensor& tensor, uint64_t rows, uint32_t heads, uint32_t width, pkv_status status) {
+inline void check_written(Guarded& buffer, const pkv_tensor& tensor, uint64_t rows, uint32_t heads,
+                          uint32_t width, pkv_status status) {
   if (status != PKV_OK || rows == 0) {
     EXPECT_TRUE(buffer.untouched_from());
     return;
@@ -82,23 +102,33 @@ inline void check_written(Guarded& buffer, const pkv_tensor& tensor, uint64_t ro
   const size_t head = static_cast<size_t>(tensor.head_stride != 0 ? tensor.head_stride : width);
   const size_t row = tensor.row_stride != 0 ? static_cast<size_t>(tensor.row_stride) : head * heads;
   for (uint64_t r = 0; r < rows; r++)
-    for (uint32_t h = 0; h < heads; h++) std::memset(buffer.data() + (r * row + h * head) * size, Guarded::filler, width * size);
+    for (uint32_t h = 0; h < heads; h++)
+      std::memset(buffer.data() + (r * row + h * head) * size, Guarded::filler, width * size);
   EXPECT_TRUE(buffer.untouched_from());
 }
 
 // Bytes that one tensor of a view reaches at most.
-inline double reach(const pkv_kv_view& view, int64_t block, int64_t row, int64_t head, pkv_dtype dtype, uint32_t width) {
-  if (block < 0 || row < 0 || head < 0 || view.blocks == 0 || view.block_size == 0 || view.kv_heads == 0) return 0;
+inline double reach(const pkv_kv_view& view, int64_t block, int64_t row, int64_t head,
+                    pkv_dtype dtype, uint32_t width) {
+  if (block < 0 || row < 0 || head < 0 || view.blocks == 0 || view.block_size == 0 ||
+      view.kv_heads == 0)
+    return 0;
   const bool packed = view.layout == PKV_LAYOUT_PACKED;
   const double rows = packed ? view.block_size / 16 : view.block_size;
-  const double last = packed ? 64.0 * width + 2048 : 4.0 * width + 128;  // a tile or a row, scales and padding included
-  return (static_cast<double>(view.blocks - 1) * static_cast<double>(block) + (rows - 1) * static_cast<double>(row) +
-          (view.kv_heads - 1.0) * static_cast<double>(head)) * static_cast<double>(element_bytes(dtype)) + last;
+  const double last = packed ? 64.0 * width + 2048
+                             : 4.0 * width + 128;  // a tile or a row, scales and padding included
+  return (static_cast<double>(view.blocks - 1) * static_cast<double>(block) +
+          (rows - 1) * static_cast<double>(row) +
+          (view.kv_heads - 1.0) * static_cast<double>(head)) *
+             static_cast<double>(element_bytes(dtype)) +
+         last;
 }
 
-// OK, or one of the statuses that the header names; all calls may say INVALID_ARGUMENT, OUT_OF_RANGE and OVERFLOW of numbers.
+// OK, or one of the statuses that the header names; all calls may say INVALID_ARGUMENT,
+// OUT_OF_RANGE and OVERFLOW of numbers.
 inline void documented(pkv_status status, std::initializer_list<pkv_status> others = {}) {
   for (const pkv_status usual : {PKV_OK, PKV_INVALID_ARGUMENT, PKV_OUT_OF_RANGE, PKV_OVERFLOW})
     if (status == usual) return;
-  EXPECT_TRUE(std::find(others.begin(), others.end(), status) != others.end()) << pkv_status_string(status) << ": " << pkv_last_error();
+  EXPECT_TRUE(std::find(others.begin(), others.end(), status) != others.end())
+      << pkv_status_string(status) << ": " << pkv_last_error();
 }

@@ -1,5 +1,5 @@
-// A fuzz target's entry: libFuzzer calls it, or replay.cpp with the files of a corpus. A failed expectation ends the process
-// by abort(), which libFuzzer takes for a crash and keeps the input.
+// A fuzz target's entry: libFuzzer calls it, or replay.cpp with the files of a corpus. A failed
+// expectation ends the process by abort(), which libFuzzer takes for a crash and keeps the input.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
-// The operations of `sessions` from two or three threads in one cache, each with sessions of its own and some snapshots that all see. What
-// the others do changes nothing for a thread's model but that blocks may be short. A record belongs to the thread its last byte names.
+// The operations of `sessions` from two or three threads in one cache, each with sessions of its
+// own and some snapshots that all see. What the others do changes nothing for a thread's model but
+// that blocks may be short. A record belongs to the thread its last byte names.
 #include <thread>
 
 #include "../tests/systems/play.h"
@@ -19,7 +20,8 @@ void make_common(systems::World& world, systems::Stage& stage) {
     const std::vector<uint32_t> rows = stage.fresh_rows(length);
     const systems::Session session = systems::open(world.cache);
     for (uint32_t layer = 0; layer < systems::layers; layer++) {
-      systems::Numbers k = systems::rows_of(rows, layer, false), v = systems::rows_of(rows, layer, true);
+      systems::Numbers k = systems::rows_of(rows, layer, false),
+                       v = systems::rows_of(rows, layer, true);
       const pkv_tensor keys = k.tensor(), values = v.tensor();
       CHECK(pkv_session_prefill(session, layer, length, &keys, &values));
     }
@@ -53,7 +55,8 @@ FUZZ_TARGET(const uint8_t* data, size_t size) {
     if (own.size() < most_operations) own.emplace_back(data + at, record_bytes - 1);
   }
   std::vector<std::unique_ptr<systems::Stage>> stages;
-  for (uint32_t i = 0; i < count; i++) stages.push_back(std::make_unique<systems::Stage>(world, 1 + i * 1000000));
+  for (uint32_t i = 0; i < count; i++)
+    stages.push_back(std::make_unique<systems::Stage>(world, 1 + i * 1000000));
   make_common(world, *stages[0]);
 
   world.alone = false;

@@ -29,17 +29,18 @@ struct Batch {
   double rows, sessions;
 };
 
-// Lives until the process ends. Calls are written to PREFIX.calls, the lists they refer to, each once, to PREFIX.lists.
+// Lives until the process ends. Calls are written to PREFIX.calls, the lists they refer to, each
+// once, to PREFIX.lists.
 struct State {
   std::mutex one_at_a_time;
   std::FILE *calls = nullptr, *lists = nullptr;
   uint64_t call_count = 0;
   size_t handle_count = 0;
-  std::map<const void*, size_t> names;             // of handles: the last that had this value
-  std::map<const void*, const void*> caches;       // that handles belong to
+  std::map<const void*, size_t> names;        // of handles: the last that had this value
+  std::map<const void*, const void*> caches;  // that handles belong to
   std::map<const void*, std::map<uint32_t, Layer>> layers;
   std::map<const void*, Batch> batches;
-  std::map<std::string, std::string> list_names;   // by content
+  std::map<std::string, std::string> list_names;  // by content
   std::vector<const void*> hooks;
 
   State() {
@@ -61,12 +62,15 @@ State& state() {
   return *instance;
 }
 
-// More than this is no memory that a target has: the call has to be refused before it follows the pointer.
+// More than this is no memory that a target has: the call has to be refused before it follows the
+// pointer.
 constexpr double most_bytes = 1 << 26;
 constexpr size_t stand_in_bytes = 64;
 constexpr size_t most_struct_bytes = 4096;  // the library takes no struct_size beyond
 
-size_t sane(double bytes) { return bytes >= 0 && bytes <= most_bytes ? static_cast<size_t>(bytes) : stand_in_bytes; }
+size_t sane(double bytes) {
+  return bytes >= 0 && bytes <= most_bytes ? static_cast<size_t>(bytes) : stand_in_bytes;
+}
 
 const Layer* layer_of(const void* handle, uint32_t index) {
   const auto cache = state().caches.find(handle);
@@ -76,7 +80,8 @@ const Layer* layer_of(const void* handle, uint32_t index) {
   return layer == layers.end() ? nullptr : &layer->second;
 }
 
-Shape shape_of(const void* handle, uint32_t layer, double rows, uint32_t Layer::*heads, uint32_t Layer::*dim) {
+Shape shape_of(const void* handle, uint32_t layer, double rows, uint32_t Layer::* heads,
+               uint32_t Layer::* dim) {
   const Layer* const known = layer_of(handle, layer);
   if (known == nullptr) return {};
   return {rows, amount(known->*heads), amount(known->*dim)};
@@ -85,7 +90,8 @@ Shape shape_of(const void* handle, uint32_t layer, double rows, uint32_t Layer::
 Shape of_sequences(const pkv_attention_sequences* sequences, uint32_t dim) {
   if (sequences == nullptr) return {};
   double rows = 0;
-  for (uint64_t i = 0; sequences->query_lengths != nullptr && i < sequences->count; i++) rows += sequences->query_lengths[i];
+  for (uint64_t i = 0; sequences->query_lengths != nullptr && i < sequences->count; i++)
+    rows += sequences->query_lengths[i];
   return {rows, amount(sequences->query_heads), amount(dim)};
 }
 
@@ -108,23 +114,32 @@ std::string list_of(const unsigned char* bytes, size_t size) {
   if (!name.empty()) return name;
   name = "list" + std::to_string(state().list_names.size());
   const bool words = size % 4 == 0;
-  std::fprintf(state().lists, "static const %s %s[] = {", words ? "uint32_t" : "uint8_t", name.c_str());
+  std::fprintf(state().lists, "static const %s %s[] = {", words ? "uint32_t" : "uint8_t",
+               name.c_str());
   const size_t n = words ? size / 4 : size;
   for (size_t i = 0; i < n; i++)
-    std::fprintf(state().lists, "%s%#x", i == 0 ? "" : i % 16 == 0 ? ",\n  " : ", ", words ? word_at(bytes, i) : bytes[i]);
+    std::fprintf(state().lists, "%s%#x",
+                 i == 0        ? ""
+                 : i % 16 == 0 ? ",\n  "
+                               : ", ",
+                 words ? word_at(bytes, i) : bytes[i]);
   std::fputs("};\n", state().lists);
   return name;
 }
 
 // False of an address that is no memory: a hostile pointer, which the call has to leave alone.
 bool readable(const void* memory, size_t size) {
-  const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)), first = reinterpret_cast<uintptr_t>(memory) / page * page;
+  const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)),
+                  first = reinterpret_cast<uintptr_t>(memory) / page * page;
   std::vector<unsigned char> resident(size / page + 2);
-  return mincore(reinterpret_cast<void*>(first), reinterpret_cast<uintptr_t>(memory) + size - first, resident.data()) == 0;
+  return mincore(reinterpret_cast<void*>(first), reinterpret_cast<uintptr_t>(memory) + size - first,
+                 resident.data()) == 0;
 }
 
 // Where a pointer is within a cache line, so that the copy is as well or badly aligned.
-std::string offset_of(const void* memory) { return number(reinterpret_cast<uintptr_t>(memory) % 64); }
+std::string offset_of(const void* memory) {
+  return number(reinterpret_cast<uintptr_t>(memory) % 64);
+}
 
 std::string handle_text(const void* handle) {
   if (handle == nullptr) return "NULL";
@@ -134,14 +149,15 @@ std::string handle_text(const void* handle) {
 }
 
 std::string tensor_text(const pkv_tensor& tensor, const std::string& data) {
-  return "{" + data + ", " + number(tensor.dtype) + ", " + number(tensor.reserved) + ", " + number(tensor.row_stride) + ", " +
-         number(tensor.head_stride) + "}";
+  return "{" + data + ", " + number(tensor.dtype) + ", " + number(tensor.reserved) + ", " +
+         number(tensor.row_stride) + ", " + number(tensor.head_stride) + "}";
 }
 
 double bytes_of(const pkv_tensor& tensor, Shape shape) {
   if (shape.rows == 0 || shape.heads == 0) return stand_in_bytes;
   const uint64_t rows = static_cast<uint64_t>(std::min(shape.rows, 0x1p63));
-  const double as_f32 = reach(tensor, rows, static_cast<uint32_t>(shape.heads), static_cast<uint32_t>(shape.dim));
+  const double as_f32 =
+      reach(tensor, rows, static_cast<uint32_t>(shape.heads), static_cast<uint32_t>(shape.dim));
   return as_f32 / 4 * amount(element_bytes(tensor.dtype));
 }
 
@@ -194,12 +210,16 @@ void remember_layers(const void* cache, const pkv_cache_config& config) {
       next = index + 1;
     }
   };
-  if (config.group_count == 0) add(config.layers, nullptr, {config.query_heads, config.kv_heads, config.key_dim, config.value_dim});
+  if (config.group_count == 0)
+    add(config.layers, nullptr,
+        {config.query_heads, config.kv_heads, config.key_dim, config.value_dim});
   for (uint32_t i = 0; i < config.group_count; i++) {
     pkv_layer_group group{};
     const size_t stride = config.groups[0].struct_size;
-    std::memcpy(&group, reinterpret_cast<const unsigned char*>(config.groups) + i * stride, std::min(stride, sizeof group));
-    add(group.layers, group.layer_indices, {group.query_heads, group.kv_heads, group.key_dim, group.value_dim});
+    std::memcpy(&group, reinterpret_cast<const unsigned char*>(config.groups) + i * stride,
+                std::min(stride, sizeof group));
+    add(group.layers, group.layer_indices,
+        {group.query_heads, group.kv_heads, group.key_dim, group.value_dim});
   }
 }
 
@@ -211,9 +231,13 @@ void remember_rows(const void* batch, size_t count, const uint32_t* new_tokens) 
 
 // ---- Arguments as C ---------------------------------------------------------------------------
 
-std::string number_of(uint64_t value) { return std::to_string(value) + (value > INT32_MAX ? "u" : ""); }
+std::string number_of(uint64_t value) {
+  return std::to_string(value) + (value > INT32_MAX ? "u" : "");
+}
 
-std::string number_of(int64_t value) { return value == INT64_MIN ? "INT64_MIN" : std::to_string(value); }
+std::string number_of(int64_t value) {
+  return value == INT64_MIN ? "INT64_MIN" : std::to_string(value);
+}
 
 std::string number(float value) {
   char text[64];
@@ -231,7 +255,8 @@ std::string copy_of(const void* memory, double bytes) {
   if (!(bytes <= most_bytes)) return room_for(memory, bytes);
   const size_t size = sane(bytes);
   if (size == 0) return room_for(memory, 0);
-  if (!readable(memory, size)) return "(void*)" + number(reinterpret_cast<uintptr_t>(memory)) + " /* no memory */";
+  if (!readable(memory, size))
+    return "(void*)" + number(reinterpret_cast<uintptr_t>(memory)) + " /* no memory */";
   const auto* const first = static_cast<const unsigned char*>(memory);
   const size_t given = size % 4 == 0 ? 4 * period_of(first, size / 4) : size;
   const std::string name = list_of(first, given);
@@ -239,11 +264,12 @@ std::string copy_of(const void* memory, double bytes) {
 }
 
 std::string room_for(const void* memory, double bytes) {
-  return memory == nullptr ? "NULL" : "room(" + number(sane(bytes)) + ", " + offset_of(memory) + ")";
+  return memory == nullptr ? "NULL"
+                           : "room(" + number(sane(bytes)) + ", " + offset_of(memory) + ")";
 }
 
-std::string memory_of(const pkv_kv_view& view, const void* memory, int64_t block, int64_t row, int64_t head, pkv_dtype dtype,
-                      uint32_t width) {
+std::string memory_of(const pkv_kv_view& view, const void* memory, int64_t block, int64_t row,
+                      int64_t head, pkv_dtype dtype, uint32_t width) {
   return copy_of(memory, reach(view, block, row, head, dtype, width));
 }
 
@@ -251,9 +277,11 @@ std::string allocator(const pkv_allocator* hooks) {
   if (hooks == nullptr) return "NULL";
   if (hooks->alloc == nullptr || hooks->free == nullptr) return "&(pkv_allocator){0}";
   auto& known = state().hooks;
-  const size_t i = static_cast<size_t>(std::find(known.begin(), known.end(), hooks->user) - known.begin());
+  const size_t i =
+      static_cast<size_t>(std::find(known.begin(), known.end(), hooks->user) - known.begin());
   if (i == known.size()) known.push_back(hooks->user);
-  return "allocator(" + number(i) + ", " + number(static_cast<const memory::Hooks*>(hooks->user)->budget()) + ")";
+  return "allocator(" + number(i) + ", " +
+         number(static_cast<const memory::Hooks*>(hooks->user)->budget()) + ")";
 }
 
 std::string logger(const pkv_logger* hooks) {
@@ -263,16 +291,19 @@ std::string logger(const pkv_logger* hooks) {
 
 std::string runner(const pkv_runner* hooks) {
   if (hooks == nullptr) return "NULL";
-  return std::string("&(pkv_runner){") + (hooks->run == nullptr ? "NULL" : "run_alone") + ", NULL, " + number(hooks->threads) + ", " +
-         number(hooks->reserved) + "}";
+  return std::string("&(pkv_runner){") + (hooks->run == nullptr ? "NULL" : "run_alone") +
+         ", NULL, " + number(hooks->threads) + ", " + number(hooks->reserved) + "}";
 }
 
-// Each begins struct_size bytes after the one before it, whatever the first says that is: they may overlap.
+// Each begins struct_size bytes after the one before it, whatever the first says that is: they may
+// overlap.
 std::string groups(const pkv_layer_group* list, uint32_t count) {
   if (list == nullptr) return "NULL";
   const size_t stride = list[0].struct_size;
-  if (stride < sizeof list->struct_size || stride > most_struct_bytes) count = 1;  // it is refused for its size
-  std::string result = "joined(" + number(count) + ", " + number(stride) + ", (const pkv_layer_group[]){";
+  if (stride < sizeof list->struct_size || stride > most_struct_bytes)
+    count = 1;  // it is refused for its size
+  std::string result =
+      "joined(" + number(count) + ", " + number(stride) + ", (const pkv_layer_group[]){";
   for (uint32_t i = 0; i < count; i++) {
     pkv_layer_group group;
     std::memcpy(&group, reinterpret_cast<const unsigned char*>(list) + i * stride, sizeof group);
@@ -294,7 +325,9 @@ Call::~Call() {
   memory::countdown = countdown_;
 }
 
-void Call::add(const std::string& argument) { arguments_ += (arguments_.empty() ? "" : ", ") + argument; }
+void Call::add(const std::string& argument) {
+  arguments_ += (arguments_.empty() ? "" : ", ") + argument;
+}
 
 void Call::handle(const void* handle) {
   if (owner_ == nullptr) owner_ = handle;
@@ -304,17 +337,21 @@ void Call::handle(const void* handle) {
 void Call::add_handles(const void* const* list, double n, const char* type) {
   if (list == nullptr || n == 0) return add(list == nullptr ? "NULL" : room_for(list, 0));
   std::string text = std::string("(") + type + "[]){";
-  for (size_t i = 0; i < static_cast<size_t>(n); i++) text += (i == 0 ? "" : ", ") + handle_text(list[i]);
+  for (size_t i = 0; i < static_cast<size_t>(n); i++)
+    text += (i == 0 ? "" : ", ") + handle_text(list[i]);
   add(text + "}");
 }
 
 void Call::add_made(void** out, const char* type) {
   made_ = out;
-  add(out == nullptr ? "NULL" : std::string("(") + type + "*)&h[" + std::to_string(state().handle_count) + "]");
+  add(out == nullptr
+          ? "NULL"
+          : std::string("(") + type + "*)&h[" + std::to_string(state().handle_count) + "]");
 }
 
 void Call::filled(const void* s) {
-  add(s == nullptr ? "NULL" : "sized(" + transcript::number(*static_cast<const uint32_t*>(s)) + ")");
+  add(s == nullptr ? "NULL"
+                   : "sized(" + transcript::number(*static_cast<const uint32_t*>(s)) + ")");
 }
 
 void Call::tensor_in(const pkv_tensor* tensor, Shape shape) {
@@ -322,7 +359,10 @@ void Call::tensor_in(const pkv_tensor* tensor, Shape shape) {
 }
 
 void Call::tensor_out(const pkv_tensor* tensor, Shape shape) {
-  add(tensor == nullptr ? "NULL" : "&(pkv_tensor)" + tensor_text(*tensor, room_for(tensor->data, bytes_of(*tensor, shape))));
+  add(tensor == nullptr
+          ? "NULL"
+          : "&(pkv_tensor)" +
+                tensor_text(*tensor, room_for(tensor->data, bytes_of(*tensor, shape))));
 }
 
 void Call::tensors(const pkv_tensor* list, size_t count, Shape shape) {
@@ -342,8 +382,10 @@ void Call::lists(const float* const* lists, size_t count, double n) {
 void Call::write() {
   std::FILE* const calls = state().calls;
   std::fprintf(calls, "  call(\"%s\"); ", function_.c_str());
-  if (countdown_ != 0) std::fprintf(calls, "refuse(%llu); ", static_cast<unsigned long long>(countdown_));
-  std::fprintf(calls, "%slib.%s(%s);\n", has_status_ ? "got = " : "", function_.c_str(), arguments_.c_str());
+  if (countdown_ != 0)
+    std::fprintf(calls, "refuse(%llu); ", static_cast<unsigned long long>(countdown_));
+  std::fprintf(calls, "%slib.%s(%s);\n", has_status_ ? "got = " : "", function_.c_str(),
+               arguments_.c_str());
   std::fflush(state().lists);
   std::fflush(calls);  // a crash is the last line
   if (made_ != nullptr) state().handle_count++;
@@ -353,12 +395,15 @@ void Call::write() {
 void Call::returned(pkv_status status) {
   countdown_ = std::exchange(memory::countdown, 0);
   const std::string name = __real_pkv_status_string(status);
-  std::fprintf(state().calls, "  expect(%s);\n", name == "PKV_UNKNOWN_STATUS" ? transcript::number(status).c_str() : name.c_str());
+  std::fprintf(state().calls, "  expect(%s);\n",
+               name == "PKV_UNKNOWN_STATUS" ? transcript::number(status).c_str() : name.c_str());
   std::fflush(state().calls);
   if (status != PKV_OK || made_ == nullptr) return;
   state().names[*made_] = state().handle_count - 1;
   const auto cache = state().caches.find(owner_);
-  state().caches[*made_] = owner_ == nullptr ? *made_ : cache == state().caches.end() ? nullptr : cache->second;
+  state().caches[*made_] = owner_ == nullptr               ? *made_
+                           : cache == state().caches.end() ? nullptr
+                                                           : cache->second;
 }
 
 void Call::returned() {

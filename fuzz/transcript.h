@@ -1,5 +1,5 @@
-// Calls at the C interface, written down as C before they are made: what fuzz/reproduce makes a program of. The wrappers that use this
-// are written by transcript.py.
+// Calls at the C interface, written down as C before they are made: what fuzz/reproduce makes a
+// program of. The wrappers that use this are written by transcript.py.
 #pragma once
 
 #include <pagedkv/pagedkv.h>
@@ -57,8 +57,8 @@ template <class T>
 std::string out(T* list, double n) {
   return room_for(list, n * sizeof(T));
 }
-std::string memory_of(const pkv_kv_view& view, const void* memory, int64_t block, int64_t row, int64_t head, pkv_dtype dtype,
-                      uint32_t width);
+std::string memory_of(const pkv_kv_view& view, const void* memory, int64_t block, int64_t row,
+                      int64_t head, pkv_dtype dtype, uint32_t width);
 std::string allocator(const pkv_allocator* hooks);
 std::string logger(const pkv_logger* hooks);
 std::string runner(const pkv_runner* hooks);
@@ -77,10 +77,12 @@ std::string text(pkv_attention_sequences s, size_t size, Shape shape);
 template <class Struct>
 std::string structure(const Struct* s, Shape shape) {
   if (s == nullptr) return "NULL";
-  return "copied(&" + text(*s, s->struct_size, shape) + ", " + number(sizeof(Struct)) + ", " + number(s->struct_size) + ")";
+  return "copied(&" + text(*s, s->struct_size, shape) + ", " + number(sizeof(Struct)) + ", " +
+         number(s->struct_size) + ")";
 }
 
-// ---- One call. While it lives no other thread makes one, and memory is refused to none but the call itself. ------
+// ---- One call. While it lives no other thread makes one, and memory is refused to none but the
+// call itself. ------
 
 class Call {
  public:

@@ -1,6 +1,6 @@
-"""Writes a wrapper for each function the headers declare, which records the call before it makes it; and the linker options that
-put the wrappers in the place of the functions. What a declaration does not tell stands in the tables below: which pointers are lists,
-and how long.
+"""Writes a wrapper for each function the headers declare, which records the call before it makes
+it; and the linker options that put the wrappers in the place of the functions. What a
+declaration does not tell stands in the tables below: which pointers are lists, and how long.
 
 usage: transcript.py TREE WRAPPERS.cpp OPTIONS"""
 
@@ -21,32 +21,58 @@ BY_HAND = {"pkv_tensor", "pkv_allocator", "pkv_logger", "pkv_runner"}
 # Left out: the input of a fuzzer of files is a file as it is.
 UNWRITTEN = ("directory_", "file_", "store_", "stream_")
 
-# Lists of numbers and handles, and how many there are; a pointer that is not here leads to one that the library writes.
+# Lists of numbers and handles, and how many there are; a pointer that is not here leads to one that
+# the library writes.
 LENGTHS = {
-    "pool_alloc.blocks": "n", "pool_retain.blocks": "n", "pool_release.blocks": "n",
-    "session_tokens.tokens": "n", "session_set_tokens.tokens": "n", "session_match_prefix.tokens": "n",
-    "session_block_table.ids": "capacity", "session_slot_mapping.slots": "n", "session_kv_indices.slots": "capacity",
-    "batch_begin.sessions": "count", "batch_begin.new_tokens": "count",
-    "batch_choose_victims.sessions": "count", "batch_choose_victims.new_tokens": "count", "batch_choose_victims.victims": "capacity",
-    "batch_accept.kept": "count", "batch_commit.tokens": "rows_of(batch)",
-    "batch_slot_mapping.slots": "capacity", "batch_block_copies.from": "capacity", "batch_block_copies.to": "capacity",
-    "batch_kv_indices.indptr": "sessions_of(batch) + 1", "batch_kv_indices.indices": "capacity",
+    "pool_alloc.blocks": "n",
+    "pool_retain.blocks": "n",
+    "pool_release.blocks": "n",
+    "session_tokens.tokens": "n",
+    "session_set_tokens.tokens": "n",
+    "session_match_prefix.tokens": "n",
+    "session_block_table.ids": "capacity",
+    "session_slot_mapping.slots": "n",
+    "session_kv_indices.slots": "capacity",
+    "batch_begin.sessions": "count",
+    "batch_begin.new_tokens": "count",
+    "batch_choose_victims.sessions": "count",
+    "batch_choose_victims.new_tokens": "count",
+    "batch_choose_victims.victims": "capacity",
+    "batch_accept.kept": "count",
+    "batch_commit.tokens": "rows_of(batch)",
+    "batch_slot_mapping.slots": "capacity",
+    "batch_block_copies.from": "capacity",
+    "batch_block_copies.to": "capacity",
+    "batch_kv_indices.indptr": "sessions_of(batch) + 1",
+    "batch_kv_indices.indices": "capacity",
     "batch_kv_indices.last_block_length": "sessions_of(batch)",
     "merge_states.merged_lse": "amount(rows) * heads",
-    "prefix_get_stats.salt": "salt_size", "prefix_clear.salt": "salt_size",
-    "prefix_pin.salt": "salt_size", "prefix_pin.tokens": "n", "prefix_unpin.salt": "salt_size", "prefix_unpin.tokens": "n",
+    "prefix_get_stats.salt": "salt_size",
+    "prefix_clear.salt": "salt_size",
+    "prefix_pin.salt": "salt_size",
+    "prefix_pin.tokens": "n",
+    "prefix_unpin.salt": "salt_size",
+    "prefix_unpin.tokens": "n",
     "prefix_set_quota.salt": "salt_size",
-    "prefix_hash_blocks.salt": "salt_size", "prefix_hash_blocks.tokens": "n", "prefix_hash_blocks.hashes": "block_size == 0 ? 0 : n / block_size",
+    "prefix_hash_blocks.salt": "salt_size",
+    "prefix_hash_blocks.tokens": "n",
+    "prefix_hash_blocks.hashes": "block_size == 0 ? 0 : n / block_size",
 }
 
 # The rows of tensors. Those of a const pkv_tensor* are read, unless the name is here with "out ".
 TENSORS = {
-    "batch_write.k": "keys(batch, layer, rows_of(batch))", "batch_write.v": "values(batch, layer, rows_of(batch))",
-    "batch_attend.q": "queries(batch, layer, rows_of(batch))", "batch_attend.out": "out results(batch, layer, rows_of(batch))",
-    "session_prefill.k": "keys(session, layer, amount(n))", "session_prefill.v": "values(session, layer, amount(n))",
-    "session_push.k": "keys(session, layer, 1)", "session_push.v": "values(session, layer, 1)",
-    "session_materialize.k": "out keys(session, layer, amount(n))", "session_materialize.v": "out values(session, layer, amount(n))",
-    "attention.q": "queries(kv, sequences)", "attention.out": "out results(kv, sequences)",
+    "batch_write.k": "keys(batch, layer, rows_of(batch))",
+    "batch_write.v": "values(batch, layer, rows_of(batch))",
+    "batch_attend.q": "queries(batch, layer, rows_of(batch))",
+    "batch_attend.out": "out results(batch, layer, rows_of(batch))",
+    "session_prefill.k": "keys(session, layer, amount(n))",
+    "session_prefill.v": "values(session, layer, amount(n))",
+    "session_push.k": "keys(session, layer, 1)",
+    "session_push.v": "values(session, layer, 1)",
+    "session_materialize.k": "out keys(session, layer, amount(n))",
+    "session_materialize.v": "out values(session, layer, amount(n))",
+    "attention.q": "queries(kv, sequences)",
+    "attention.out": "out results(kv, sequences)",
     "merge_states.merged": "out {amount(rows), amount(heads), amount(dim)}",
 }
 
@@ -57,7 +83,8 @@ ARGUMENTS = {
     "batch_attend.params": "call.structure(params, queries(batch, layer, rows_of(batch)));",
     "attention.params": "call.structure(params, queries(kv, sequences));",
     # Read before they are written.
-    "prefix_read_events.next": "call.in_list(next, 1);", "prefix_read_events.n": "call.in_list(n, 1);",
+    "prefix_read_events.next": "call.in_list(next, 1);",
+    "prefix_read_events.n": "call.in_list(n, 1);",
     "prefix_read_events.events": "call.out_list(events, n == nullptr ? 0 : amount(*n));",
 }
 
@@ -69,7 +96,8 @@ POINTERS = {
     "pkv_cache_config.logger": "logger(s.logger)",
     "pkv_cache_config.runner": "runner(s.runner)",
     "pkv_cache_config.prefix": "structure(s.prefix, shape)",
-    "pkv_cache_config.store": "std::string(\"NULL\")",  # a program is played without the threads of a store
+    # a program is played without the threads of a store
+    "pkv_cache_config.store": 'std::string("NULL")',
     "pkv_pool_config.allocator": "allocator(s.allocator)",
     "pkv_session_config.salt": "in(static_cast<const unsigned char*>(s.salt), amount(s.salt_size))",
     "pkv_attention_params.alibi_slopes": "in(s.alibi_slopes, shape.heads)",
@@ -78,14 +106,17 @@ POINTERS = {
     "pkv_attention_params.lse": "out(s.lse, shape.rows * shape.heads)",
     "pkv_kv_view.k": "memory_of(s, s.k, s.k_block_stride, s.k_row_stride, s.k_head_stride, s.dtype, s.key_dim)",
     "pkv_kv_view.v": "memory_of(s, s.v, s.v_block_stride, s.v_row_stride, s.v_head_stride, "
-                     "s.value_dtype == 0 ? s.dtype : s.value_dtype, s.value_dim)",
+    "s.value_dtype == 0 ? s.dtype : s.value_dtype, s.value_dim)",
     "pkv_attention_sequences.query_lengths": "in(s.query_lengths, amount(s.count))",
     "pkv_attention_sequences.kv_lengths": "in(s.kv_lengths, amount(s.count))",
     "pkv_attention_sequences.block_tables": "in(s.block_tables, amount(s.count) * amount(s.block_table_stride))",
 }
 
 # What later calls need to know of one that returned PKV_OK.
-AFTER = {"cache_create": "remember_layers(*out, *config);", "batch_begin": "remember_rows(*out, count, new_tokens);"}
+AFTER = {
+    "cache_create": "remember_layers(*out, *config);",
+    "batch_begin": "remember_rows(*out, count, new_tokens);",
+}
 
 
 def split(parameter):
@@ -95,12 +126,24 @@ def split(parameter):
 
 
 def read(root):
-    text = "\n".join(harness.strip_comments(path.read_text()) for path in sorted((root / "include/pagedkv").glob("*.h")))
-    functions = [(" ".join(result.split()), name, [split(p) for p in parameters.split(",") if p.strip() != "void"])
-                 for result, name, parameters in DECLARATION.findall(text) if not name.startswith(UNWRITTEN)]
+    text = "\n".join(
+        harness.strip_comments(path.read_text())
+        for path in sorted((root / "include/pagedkv").glob("*.h"))
+    )
+    functions = [
+        (
+            " ".join(result.split()),
+            name,
+            [split(p) for p in parameters.split(",") if p.strip() != "void"],
+        )
+        for result, name, parameters in DECLARATION.findall(text)
+        if not name.startswith(UNWRITTEN)
+    ]
     structs = {}
     for name, body in STRUCT.findall(text):
-        if name in BY_HAND or name.removeprefix("pkv_").startswith(tuple(prefix.rstrip("_") for prefix in UNWRITTEN)):
+        if name in BY_HAND or name.removeprefix("pkv_").startswith(
+            tuple(prefix.rstrip("_") for prefix in UNWRITTEN)
+        ):
             continue
         structs[name] = []
         for kind, names in re.findall(r"([\w ]+?\*?)\s*\b(\w+(?:\s*,\s*\w+)*)\s*;", body):
@@ -119,18 +162,26 @@ def argument(function, kind, name, structs):
         return f"call.handle({name});" if base in HANDLES else f"call.number({name});"
     if place in TENSORS:
         shape = TENSORS[place]
-        return f"call.tensor_out({name}, {shape[4:]});" if shape.startswith("out ") else f"call.tensor_in({name}, {shape});"
+        return (
+            f"call.tensor_out({name}, {shape[4:]});"
+            if shape.startswith("out ")
+            else f"call.tensor_in({name}, {shape});"
+        )
     if base in HANDLES and kind.startswith("const"):
-        return f"call.handles({name}, {length}, \"{base}\");"
+        return f'call.handles({name}, {length}, "{base}");'
     if base in HANDLES and place not in LENGTHS:
-        return f"call.made({name}, \"{base}\");"
+        return f'call.made({name}, "{base}");'
     if base in structs and kind.startswith("const"):
         return f"call.structure({name}, {{}});"
     if base in structs and function.endswith("_init"):
         return f"call.out_list(reinterpret_cast<unsigned char*>({name}), amount(struct_size));"
     if base in structs:
         return f"call.filled({name});"
-    if kind.count("*") > 1 or base in BY_HAND or (kind.startswith("const") and place not in LENGTHS):
+    if (
+        kind.count("*") > 1
+        or base in BY_HAND
+        or (kind.startswith("const") and place not in LENGTHS)
+    ):
         sys.exit(f"transcript.py: no table says what {kind} {name} of pkv_{function} leads to")
     if base == "void":
         name = f"static_cast<const unsigned char*>({name})"
@@ -140,11 +191,17 @@ def argument(function, kind, name, structs):
 def wrapper(result, function, parameters, structs):
     declared = ", ".join(f"{kind} {name}" for kind, name in parameters) or "void"
     names = ", ".join(name for _, name in parameters)
-    lines = [f"{result} __real_pkv_{function}({declared});", f"{result} __wrap_pkv_{function}({declared}) {{",
-             f"  Call call(\"{function}\", {'true' if result == 'pkv_status' else 'false'});"]
+    lines = [
+        f"{result} __real_pkv_{function}({declared});",
+        f"{result} __wrap_pkv_{function}({declared}) {{",
+        f"  Call call(\"{function}\", {'true' if result == 'pkv_status' else 'false'});",
+    ]
     lines += ["  " + argument(function, kind, name, structs) for kind, name in parameters]
-    lines += ["  call.write();", f"  const auto result = __real_pkv_{function}({names});",
-              "  call.returned(result);" if result == "pkv_status" else "  call.returned();"]
+    lines += [
+        "  call.write();",
+        f"  const auto result = __real_pkv_{function}({names});",
+        "  call.returned(result);" if result == "pkv_status" else "  call.returned();",
+    ]
     if function in AFTER:
         lines.append(f"  if (result == PKV_OK) {AFTER[function]}")
     return "\n".join(lines + ["  return result;", "}", ""])
@@ -156,15 +213,23 @@ def field(struct, kind, name):
         return None  # of a struct that is only written, or of one that no function takes
     value = POINTERS.get(place, f"number(s.{name})")
     comma = "" if name == "struct_size" else ", "
-    return f"  if (offsetof({struct}, {name}) + sizeof s.{name} <= size) result += \"{comma}.{name} = \" + {value};"
+    return f'  if (offsetof({struct}, {name}) + sizeof s.{name} <= size) result += "{comma}.{name} = " + {value};'
 
 
 def text_of(struct, fields):
     lines = [field(struct, kind, name) for kind, name in fields]
     if None in lines:
         return None
-    return "\n".join([f"std::string text({struct} s, size_t size, [[maybe_unused]] Shape shape) {{",
-                      f"  std::string result = \"({struct}){{\";", *lines, "  return result + \"}\";", "}", ""])
+    return "\n".join(
+        [
+            f"std::string text({struct} s, size_t size, [[maybe_unused]] Shape shape) {{",
+            f'  std::string result = "({struct}){{";',
+            *lines,
+            '  return result + "}";',
+            "}",
+            "",
+        ]
+    )
 
 
 def main(root, wrappers, options):
@@ -175,9 +240,24 @@ def main(root, wrappers, options):
     gone = [place for place in [*LENGTHS, *TENSORS, *ARGUMENTS] if place not in used]
     if gone:
         sys.exit(f"transcript.py: the headers have no {', '.join(gone)}")
-    pathlib.Path(wrappers).write_text("\n".join(
-        ["// Written by fuzz/transcript.py.", '#include "transcript.h"', "", "namespace transcript {", *filter(None, texts), "}", "",
-         "using namespace transcript;", 'extern "C" {', *wrapped, "}", ""]))
+    pathlib.Path(wrappers).write_text(
+        "\n".join(
+            [
+                "// Written by fuzz/transcript.py.",
+                '#include "transcript.h"',
+                "",
+                "namespace transcript {",
+                *filter(None, texts),
+                "}",
+                "",
+                "using namespace transcript;",
+                'extern "C" {',
+                *wrapped,
+                "}",
+                "",
+            ]
+        )
+    )
     pathlib.Path(options).write_text("".join(f"--wrap=pkv_{name}\n" for _, name, _ in functions))
 
 

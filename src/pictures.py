@@ -1,4 +1,5 @@
-"""Draws the pictures of README.md: rooms, block-life, sharing and tier. data-path.svg is drawn by hand in the same style.
+"""Draws the pictures of README.md: rooms, block-life, sharing and tier. data-path.svg is drawn by
+hand in the same style.
 
 usage: pictures.py            writes the pictures beside this file
        pictures.py --check    says where one is not what this file draws"""
@@ -8,7 +9,14 @@ import pathlib
 import sys
 
 INK, TEXT, LINE, MUTED = "#1b232b", "#33404c", "#44505c", "#66717c"
-GREY, BLUE, GREEN, ORANGE, VIOLET, WHITE = "#f3f5f7", "#eaf2fb", "#edf7ee", "#fdf3e4", "#f6eefa", "#ffffff"
+GREY, BLUE, GREEN, ORANGE, VIOLET, WHITE = (
+    "#f3f5f7",
+    "#eaf2fb",
+    "#edf7ee",
+    "#fdf3e4",
+    "#f6eefa",
+    "#ffffff",
+)
 FILLED, FRESH = "#d9c5e8", "#f5c98a"
 GLYPH, BOLD = 0.56, 0.62  # of the font size, on average, in a wide font
 
@@ -16,14 +24,19 @@ GLYPH, BOLD = 0.56, 0.62  # of the font size, on average, in a wide font
 class Picture:
     def __init__(self, name, title, width, height):
         self.name, self.width = name, width
-        self.parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="Helvetica, Arial, sans-serif" font-size="15">',
-                      f"<title>{html.escape(title)}</title>", f'<rect width="{width}" height="{height}" fill="{WHITE}"/>',
-                      '<defs><marker id="a" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" orient="auto-start-reverse">'
-                      f'<path d="M0 0L10 5L0 10z" fill="{LINE}"/></marker></defs>']
+        self.parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="Helvetica, Arial, sans-serif" font-size="15">',
+            f"<title>{html.escape(title)}</title>",
+            f'<rect width="{width}" height="{height}" fill="{WHITE}"/>',
+            '<defs><marker id="a" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" orient="auto-start-reverse">'
+            f'<path d="M0 0L10 5L0 10z" fill="{LINE}"/></marker></defs>',
+        ]
 
     def rect(self, x, y, w, h, fill=WHITE, stroke=LINE, r=8):
         edge = f' stroke="{stroke}" stroke-width="1.5"' if stroke else ""
-        self.parts.append(f'<rect x="{x}" y="{y}" width="{w}" height="{h}" rx="{r}" fill="{fill}"{edge}/>')
+        self.parts.append(
+            f'<rect x="{x}" y="{y}" width="{w}" height="{h}" rx="{r}" fill="{fill}"{edge}/>'
+        )
 
     def text(self, x, y, words, size=13.5, fill=TEXT, bold=False, anchor="start"):
         wide = len(words) * size * (BOLD if bold else GLYPH)
@@ -31,7 +44,9 @@ class Picture:
         assert left >= 0 and left + wide <= self.width, f"{self.name}: too long: {words}"
         weight = ' font-weight="bold"' if bold else ""
         where = f' text-anchor="{anchor}"' if anchor != "start" else ""
-        self.parts.append(f'<text x="{x}" y="{y}" font-size="{size}"{weight}{where} fill="{fill}">{html.escape(words)}</text>')
+        self.parts.append(
+            f'<text x="{x}" y="{y}" font-size="{size}"{weight}{where} fill="{fill}">{html.escape(words)}</text>'
+        )
 
     def band(self, x, y, w, h, fill, name):
         self.rect(x, y, w, h, fill, None, 10)
@@ -48,8 +63,12 @@ class Picture:
 
     def arrow(self, *points, dashed=False, both=False):
         path = "M" + "L".join(f"{x} {y}" for x, y in points)
-        more = (' marker-start="url(#a)"' if both else "") + (' stroke-dasharray="5 4"' if dashed else "")
-        self.parts.append(f'<path d="{path}" stroke="{LINE}" stroke-width="1.6" fill="none" marker-end="url(#a)"{more}/>')
+        more = (' marker-start="url(#a)"' if both else "") + (
+            ' stroke-dasharray="5 4"' if dashed else ""
+        )
+        self.parts.append(
+            f'<path d="{path}" stroke="{LINE}" stroke-width="1.6" fill="none" marker-end="url(#a)"{more}/>'
+        )
 
     def label(self, x, y, *lines, anchor="start"):
         for i, line in enumerate(lines):
@@ -64,32 +83,74 @@ def rooms():
     p.band(10, 10, 1160, 74, GREY, "outside")
     p.box(70, 24, 560, 48, "your engine, in C or any language that can dlopen")
     p.band(10, 94, 860, 96, BLUE, "src/api")
-    p.box(70, 116, 640, 62, "pool, cache, session, batch, snapshot, attention, prefix, file, ...",
-          "one file per noun: handles and leases, struct sizes, statuses and sentences")
+    p.box(
+        70,
+        116,
+        640,
+        62,
+        "pool, cache, session, batch, snapshot, attention, prefix, file, ...",
+        "one file per noun: handles and leases, struct sizes, statuses and sentences",
+    )
     p.arrow((350, 72), (350, 114))
     p.label(362, 88, "include/pagedkv: C, nothing else")
     p.band(10, 200, 860, 312, GREEN, "src/engine")
-    p.box(70, 222, 640, 66, "session, batch, victims; plan, attend; tier; file",
-          "what a call means; joins what the rooms below it know")
+    p.box(
+        70,
+        222,
+        640,
+        66,
+        "session, batch, victims; plan, attend; tier; file",
+        "what a call means; joins what the rooms below it know",
+    )
     p.box(70, 326, 270, 68, "prefix", "which text is cached, and what")
     p.box(440, 326, 270, 68, "store", "bytes of files and of blocks")
     p.label(390, 356, "never see", "each other", anchor="middle")
     p.arrow((350, 178), (350, 220))
     p.arrow((205, 288), (205, 324))
     p.arrow((575, 288), (575, 324))
-    p.box(70, 432, 640, 66, "memory", "ids of blocks, layout of bytes, block tables; positions, not tokens")
+    p.box(
+        70,
+        432,
+        640,
+        66,
+        "memory",
+        "ids of blocks, layout of bytes, block tables; positions, not tokens",
+    )
     p.arrow((205, 394), (205, 430))
     p.arrow((575, 394), (575, 430))
     p.band(10, 522, 860, 100, ORANGE, "src/kernels")
-    p.box(70, 544, 640, 66, "kernels.h, views.h, formats.h", "a table of functions per instruction set, over plain pointers; xsimd is here only")
+    p.box(
+        70,
+        544,
+        640,
+        66,
+        "kernels.h, views.h, formats.h",
+        "a table of functions per instruction set, over plain pointers; xsimd is here only",
+    )
     p.arrow((350, 498), (350, 542))
     p.band(10, 632, 1160, 100, VIOLET, "src/base")
-    p.box(70, 654, 640, 66, "status, checked, memory, files, os, parallel", "the operating system, and the only room with oneTBB. Every room may use it")
+    p.box(
+        70,
+        654,
+        640,
+        66,
+        "status, checked, memory, files, os, parallel",
+        "the operating system, and the only room with oneTBB. Every room may use it",
+    )
     p.arrow((350, 610), (350, 652))
     p.label(362, 636, "select.cpp only")
     p.arrow((710, 262), (745, 262), (745, 686), (712, 686))
     p.band(890, 94, 280, 528, GREY, "libpagedkv-redis")
-    p.box(905, 222, 250, 104, "redis", "client, connections, pipelines,", "slots of a cluster; a library", "of its own, with hiredis")
+    p.box(
+        905,
+        222,
+        250,
+        104,
+        "redis",
+        "client, connections, pipelines,",
+        "slots of a cluster; a library",
+        "of its own, with hiredis",
+    )
     p.arrow((710, 240), (903, 240), dashed=True)
     p.label(1030, 196, "a pkv_store: five C functions", anchor="middle")
     p.arrow((1030, 326), (1030, 652))
@@ -109,7 +170,12 @@ def block_life():
     p.arrow((720, 95), (928, 95))
     p.label(824, 85, "commit: it is full", anchor="middle")
     p.arrow((1040, 60), (1040, 30), (140, 30), (140, 58))
-    p.label(590, 22, "the last reference goes, or it leaves a window; nothing is cached of it", anchor="middle")
+    p.label(
+        590,
+        22,
+        "the last reference goes, or it leaves a window; nothing is cached of it",
+        anchor="middle",
+    )
 
     p.box(480, 216, 240, 70, "shared and part-filled", "nobody writes into it", fill=BLUE)
     p.arrow((550, 130), (550, 214))
@@ -120,11 +186,29 @@ def block_life():
     p.arrow((1110, 130), (1110, 172), (1168, 172), (1168, 95), (1152, 95))
     p.label(1168, 190, "fork, match:", "one more reference", anchor="end")
 
-    p.box(910, 370, 240, 88, "waits to be written", "its session has ended; in", "use until the store has it", fill=ORANGE)
+    p.box(
+        910,
+        370,
+        240,
+        88,
+        "waits to be written",
+        "its session has ended; in",
+        "use until the store has it",
+        fill=ORANGE,
+    )
     p.arrow((1010, 130), (1010, 368))
     p.label(1020, 270, "close, suspend,", "with a store")
 
-    p.box(480, 370, 240, 88, "cached", "only the index holds it;", "evictable, unless pinned", fill=VIOLET)
+    p.box(
+        480,
+        370,
+        240,
+        88,
+        "cached",
+        "only the index holds it;",
+        "evictable, unless pinned",
+        fill=VIOLET,
+    )
     p.arrow((945, 130), (722, 378))
     p.label(766, 312, "close, suspend", anchor="end")
     p.arrow((722, 405), (980, 132))
@@ -148,7 +232,15 @@ def blocks(p, x, y, row):
         left = x + 84 * i
         p.rect(left, y, 74, 60, WHITE, "#7b5a93", 4)
         for slot in range(4):
-            p.rect(left + 6 + 16 * slot, y + 6, 13, 18, (FRESH if fresh else FILLED) if slot < filled else GREY, None, 1)
+            p.rect(
+                left + 6 + 16 * slot,
+                y + 6,
+                13,
+                18,
+                (FRESH if fresh else FILLED) if slot < filled else GREY,
+                None,
+                1,
+            )
         p.text(left + 37, y + 39, str(block), 12.5, "#7b5a93", True, "middle")
         p.text(left + 37, y + 54, f"held by {holders}", 11.5, MUTED, False, "middle")
 
@@ -160,13 +252,21 @@ def session(p, x, name, ids, targets, above):
     for i, (block, target) in enumerate(zip(ids, targets)):
         p.rect(x + 110 + 44 * i, y, 44, 30, WHITE, LINE, 0)
         p.text(x + 132 + 44 * i, y + 20, str(block), 13.5, TEXT, False, "middle")
-        p.arrow((x + 132 + 44 * i, y + 30 if above else y), (x + 37 + 84 * target, 138 if above else 202))
+        p.arrow(
+            (x + 132 + 44 * i, y + 30 if above else y),
+            (x + 37 + 84 * target, 138 if above else 202),
+        )
 
 
 def sharing():
-    p = Picture("sharing", "Two sessions and a fork over one pool of blocks; copy on write", 1180, 400)
-    for x, name, fill in [(10, "1. B is a fork of A: no copies", BLUE), (400, "2. B goes on: one block is copied", GREEN),
-                          (790, "3. C begins like A: it matches two", ORANGE)]:
+    p = Picture(
+        "sharing", "Two sessions and a fork over one pool of blocks; copy on write", 1180, 400
+    )
+    for x, name, fill in [
+        (10, "1. B is a fork of A: no copies", BLUE),
+        (400, "2. B goes on: one block is copied", GREEN),
+        (790, "3. C begins like A: it matches two", ORANGE),
+    ]:
         p.rect(x, 10, 380, 380, fill, None, 10)
         p.text(x + 16, 38, name, 15, INK, True)
 
@@ -174,8 +274,13 @@ def sharing():
     blocks(p, x, 140, [(4, 4, 2, False), (7, 4, 2, False), (2, 2, 2, False)])
     session(p, x, "session A", [4, 7, 2], [0, 1, 2], True)
     session(p, x, "session B", [4, 7, 2], [0, 1, 2], False)
-    p.label(x, 312, "The table is copied, 4 bytes per block. Full blocks", "are never written again. Block 2 is part-filled:",
-            "whoever writes to it first gets a copy.")
+    p.label(
+        x,
+        312,
+        "The table is copied, 4 bytes per block. Full blocks",
+        "are never written again. Block 2 is part-filled:",
+        "whoever writes to it first gets a copy.",
+    )
 
     x = 416
     blocks(p, x, 140, [(4, 4, 2, False), (7, 4, 2, False), (2, 2, 1, False), (9, 3, 1, True)])
@@ -183,14 +288,24 @@ def sharing():
     session(p, x, "session B", [4, 7, 9], [0, 1, 3], False)
     p.arrow((x + 226, 140), (x + 226, 124), (x + 289, 124), (x + 289, 138))
     p.label(x + 297, 124, "copy")
-    p.label(x, 312, "begin copies it; abort puts block 2 back into B's", "table. Attention reads 4 and 7 once for both sessions.")
+    p.label(
+        x,
+        312,
+        "begin copies it; abort puts block 2 back into B's",
+        "table. Attention reads 4 and 7 once for both sessions.",
+    )
 
     x = 806
     blocks(p, x, 140, [(4, 4, 3, False), (7, 4, 3, False), (2, 2, 1, False), (5, 1, 1, True)])
     session(p, x, "session A", [4, 7, 2], [0, 1, 2], True)
     session(p, x, "session C", [4, 7, 5], [0, 1, 3], False)
-    p.label(x, 312, "B has ended. The prefix index knows 4 and 7 by their", "tokens and holds them, too. When A and C have ended,",
-            "it alone does: cached, until memory is needed.")
+    p.label(
+        x,
+        312,
+        "B has ended. The prefix index knows 4 and 7 by their",
+        "tokens and holds them, too. When A and C have ended,",
+        "it alone does: cached, until memory is needed.",
+    )
     return p
 
 
@@ -207,13 +322,31 @@ def tier():
     p.arrow((660, 95), (703, 95))
     p.box(970, 50, 180, 88, "put, probe", "an item per block", "and group")
     p.arrow((925, 95), (968, 95), both=True)
-    p.box(370, 196, 290, 88, "prefix index", "what is used by nobody can be", "evicted: it is in the store")
+    p.box(
+        370,
+        196,
+        290,
+        88,
+        "prefix index",
+        "what is used by nobody can be",
+        "evicted: it is in the store",
+    )
     p.arrow((515, 138), (515, 194))
     p.label(525, 162, "written, or given up:", "memory is short")
     p.box(30, 196, 290, 70, "match_prefix, resume", "find what is in memory now")
     p.arrow((368, 231), (322, 231))
-    p.box(30, 342, 290, 88, "pkv_store_prefetch", "when a request begins to wait;", "returns at once")
-    p.box(370, 342, 290, 88, "up to 64 texts to read", "takes free or evictable blocks,", "never those in use")
+    p.box(
+        30, 342, 290, 88, "pkv_store_prefetch", "when a request begins to wait;", "returns at once"
+    )
+    p.box(
+        370,
+        342,
+        290,
+        88,
+        "up to 64 texts to read",
+        "takes free or evictable blocks,",
+        "never those in use",
+    )
     p.arrow((320, 386), (368, 386))
     p.box(705, 342, 220, 88, "reader", "gets, and checks: key,", "tokens, tag; or a miss")
     p.arrow((660, 386), (703, 386))
@@ -221,7 +354,13 @@ def tier():
     p.arrow((925, 386), (968, 386), both=True)
     p.arrow((815, 342), (815, 240), (662, 240))
     p.label(825, 300, "into the index")
-    p.label(705, 172, "A store that is slow, full or", "gone is left alone for a while:", "hits are lost, no step waits.")
+    p.label(
+        705,
+        172,
+        "A store that is slow, full or",
+        "gone is left alone for a while:",
+        "hits are lost, no step waits.",
+    )
     return p
 
 

@@ -1,7 +1,9 @@
-"""Sums up an lcov file of llvm-cov: a table per source file and per room, or one line, and a list of what was not reached.
+"""Sums up an lcov file of llvm-cov: a table per source file and per room, or one line, and a list
+of what was not reached.
 
 Usage: coverage.py [--sum NAME] FILE.lcov MISSED.txt
 """
+
 import collections
 import os
 import sys
@@ -38,13 +40,21 @@ def read(path):
                 add(file.lines, int(line), int(count))
             elif kind == "BRDA":
                 line, block, branch, count = rest.split(",")
-                add(file.branches, (int(line), int(block), int(branch)), 0 if count == "-" else int(count))
+                add(
+                    file.branches,
+                    (int(line), int(block), int(branch)),
+                    0 if count == "-" else int(count),
+                )
     return {name: file for name, file in files.items() if name.startswith("src" + os.sep)}
 
 
 def share(counts):
     reached = sum(count > 0 for count in counts)
-    return f"{100 * reached / len(counts):6.1f} % {reached:5} of {len(counts):5}" if counts else " " * 23
+    return (
+        f"{100 * reached / len(counts):6.1f} % {reached:5} of {len(counts):5}"
+        if counts
+        else " " * 23
+    )
 
 
 def row(name, files):
@@ -58,10 +68,15 @@ def write_missed(files, path):
     with open(path, "w", encoding="utf-8") as missed:
         for name, file in sorted(files.items()):
             for what, counts in (("function", file.functions), ("line", file.lines)):
-                missed.writelines(f"{name}:{line}: {what}\n" for line in sorted(counts) if counts[line] == 0)
+                missed.writelines(
+                    f"{name}:{line}: {what}\n" for line in sorted(counts) if counts[line] == 0
+                )
             # Of a line that was not reached the branches go without saying.
-            missed.writelines(f"{name}:{key[0]}: branch {key[1]}.{key[2]}\n" for key in sorted(file.branches)
-                              if file.branches[key] == 0 and file.lines.get(key[0], 1) > 0)
+            missed.writelines(
+                f"{name}:{key[0]}: branch {key[1]}.{key[2]}\n"
+                for key in sorted(file.branches)
+                if file.branches[key] == 0 and file.lines.get(key[0], 1) > 0
+            )
 
 
 def main():
@@ -72,7 +87,11 @@ def main():
     if not files:
         sys.exit("coverage.py: no file of src/ in " + path)
     if total:
-        files = {name: file for name, file in files.items() if name.split(os.sep)[1] in ("api", "base", "engine")}
+        files = {
+            name: file
+            for name, file in files.items()
+            if name.split(os.sep)[1] in ("api", "base", "engine")
+        }
         print(row(total, files.values()))
     else:
         rooms = collections.defaultdict(list)

@@ -2,8 +2,9 @@
 
 usage: tally.py BUILD_DIRECTORY
 
-A GoogleTest program counts with each of its cases, another test as one. meson's verdict on a whole program is the last
-word: one that fails although all its cases passed (a leak at exit, a crash before the results were written) adds one failure.
+A GoogleTest program counts with each of its cases, another test as one. meson's verdict on a whole
+program is the last word: one that fails although all its cases passed (a leak at exit, a crash
+before the results were written) adds one failure.
 """
 
 import json

@@ -1,7 +1,8 @@
 """Makes PyTorch's wheel of the package index load on a machine without CUDA.
 
-That wheel is linked against the CUDA libraries, 2 GB which nothing on a CPU calls. For each one that is missing this compiles a small
-library of the same name, next to PyTorch's own, whose functions return an error. A wheel without CUDA needs none.
+That wheel is linked against the CUDA libraries, 2 GB which nothing on a CPU calls. For each one
+that is missing this compiles a small library of the same name, next to PyTorch's own, whose
+functions return an error. A wheel without CUDA needs none.
 """
 
 import importlib.util
@@ -37,8 +38,23 @@ def _symbols(library, which):
 
 def _compile(path, functions, version):
     # __cudaRegister... run when the library is loaded and hand out a handle.
-    source = "".join(f"long {f}(void) {{ return {0 if f.startswith('__') else FAILURE}; }}\n" for f in sorted(functions))
-    command = ["cc", "-w", "-shared", "-fPIC", "-fno-builtin", f"-Wl,-soname,{path.name}", "-x", "c", "-", "-o", str(path)]
+    source = "".join(
+        f"long {f}(void) {{ return {0 if f.startswith('__') else FAILURE}; }}\n"
+        for f in sorted(functions)
+    )
+    command = [
+        "cc",
+        "-w",
+        "-shared",
+        "-fPIC",
+        "-fno-builtin",
+        f"-Wl,-soname,{path.name}",
+        "-x",
+        "c",
+        "-",
+        "-o",
+        str(path),
+    ]
     with tempfile.NamedTemporaryFile("w", suffix=".map") as script:
         if version:
             script.write(f"{version} {{ global: *; }};\n")
@@ -50,7 +66,11 @@ def _compile(path, functions, version):
 def main():
     directory = pathlib.Path(importlib.util.find_spec("torch").origin).parent / "lib"
     libraries = [str(p) for p in sorted(directory.glob("lib*.so"))]
-    missing = {m for library in libraries for m in re.findall(r"(\S+) => not found", _output("ldd", library))}
+    missing = {
+        m
+        for library in libraries
+        for m in re.findall(r"(\S+) => not found", _output("ldd", library))
+    }
     if not missing:
         return
     versions, undefined, defined = {}, set(), set()

@@ -15,7 +15,9 @@ def _best_rate(amount, call, seconds=0.5):
 
 
 def measure(threads):
-    """{"read": bytes per second, "fma": operations per second, "by": what measured}, best of half a second each."""
+    """{"read": bytes per second, "fma": operations per second, "by": what measured}, best of half a
+    second each.
+    """
     array = np.ones(1 << 28, np.float32)
     n = 2048
     matrix = np.ones((n, n), np.float32)
@@ -35,4 +37,6 @@ def measure(threads):
 
 def best(measured):
     """Of several moments: on a shared machine most of them are slower than the machine is."""
-    return {"by": measured[0]["by"]} | {name: max(m[name] for m in measured) for name in ("read", "fma")}
+    return {"by": measured[0]["by"]} | {
+        name: max(m[name] for m in measured) for name in ("read", "fma")
+    }

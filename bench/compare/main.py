@@ -1,4 +1,6 @@
-"""Runs the comparison: the same rows for every peer, outputs checked first, repetitions interleaved between the peers."""
+"""Runs the comparison: the same rows for every peer, outputs checked first, repetitions interleaved
+between the peers.
+"""
 
 import argparse
 import json
@@ -32,14 +34,21 @@ def interleave(workers, rough, rounds, skipped):
             time.sleep(PAUSE_SECONDS)
             count = max(1, round(BLOCK_SECONDS / seconds))
             try:
-                samples[peer, variant].append(workers[peer]("time", variant, count, seconds < LONG_SECONDS))
+                samples[peer, variant].append(
+                    workers[peer]("time", variant, count, seconds < LONG_SECONDS)
+                )
             except worker.Failed as error:
                 skipped[peer] = str(error)
     return {key: times for key, times in samples.items() if key[0] not in skipped}
 
 
 def compare(shape, dtype, workers, rounds):
-    result = {"shape": shape.name, "dtype": dtype, "decode": shape.decode, "kv_bytes": shape.kv_bytes(dtype)}
+    result = {
+        "shape": shape.name,
+        "dtype": dtype,
+        "decode": shape.decode,
+        "kv_bytes": shape.kv_bytes(dtype),
+    }
     result |= {"flops": shape.flops(), "seconds": {}, "deviation": {}, "skipped": {}}
     rough = {}
     for peer, process in workers.items():
@@ -95,7 +104,9 @@ def arguments():
     if unknown := [d for d in options.dtypes if d not in ELEMENT_BYTES]:
         parser.error(f"no dtype {unknown[0]}; there are {', '.join(ELEMENT_BYTES)}")
     if options.only and not any(options.only in s.name for s in SHAPES):
-        parser.error(f"no shape has {options.only!r} in its name; there are: {'; '.join(s.name for s in SHAPES)}")
+        parser.error(
+            f"no shape has {options.only!r} in its name; there are: {'; '.join(s.name for s in SHAPES)}"
+        )
     return options
 
 
@@ -104,7 +115,10 @@ def main():
     names = {worker.name(module): module for module in worker.MODULES}
     report = {
         "machine": {"processor": table.processor(), "threads": options.threads},
-        "peers": {name: worker.in_own_process(worker.version, module, options.library) for name, module in names.items()},
+        "peers": {
+            name: worker.in_own_process(worker.version, module, options.library)
+            for name, module in names.items()
+        },
     } | run(options, names)
     table.show(report)
     if options.json:
@@ -113,7 +127,11 @@ def main():
         import plot
 
         plot.draw(report, options.out)
-    if any(worker.WRONG in reason for result in report["results"] for reason in result["skipped"].values()):
+    if any(
+        worker.WRONG in reason
+        for result in report["results"]
+        for reason in result["skipped"].values()
+    ):
         sys.exit("bench/peers: a peer computed something else than the reference")
 
 

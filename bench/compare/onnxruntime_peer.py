@@ -1,7 +1,8 @@
-"""ONNX Runtime's GroupQueryAttention on the CPU: past and present share one buffer, so that nothing is copied."""
+"""ONNX Runtime's GroupQueryAttention on the CPU: past and present share one buffer, so that nothing
+is copied.
+"""
 
 import numpy as np
-
 from peer import Unsupported
 
 NAME = "ONNX Runtime"
@@ -27,17 +28,28 @@ def _model(shape, row_type, cache_type, quantised):
     heads, kv_heads, dim = shape.query_heads, shape.kv_heads, shape.dim
     cache = [shape.sessions, kv_heads, max(shape.lengths), dim]
     inputs = [value("query", row_type, [shape.sessions, shape.new, heads * dim])]
-    inputs += [value(n, row_type, [shape.sessions, shape.new, kv_heads * dim]) for n in ("key", "value")]
+    inputs += [
+        value(n, row_type, [shape.sessions, shape.new, kv_heads * dim]) for n in ("key", "value")
+    ]
     inputs += [value(n, cache_type, cache) for n in ("past_key", "past_value")]
-    inputs += [value("seqlens_k", TensorProto.INT32, [shape.sessions]), value("total_sequence_length", TensorProto.INT32, [1])]
+    inputs += [
+        value("seqlens_k", TensorProto.INT32, [shape.sessions]),
+        value("total_sequence_length", TensorProto.INT32, [1]),
+    ]
     names, options = [i.name for i in inputs], {"num_heads": heads, "kv_num_heads": kv_heads}
     if quantised:
         inputs += [value(n, TensorProto.FLOAT, [kv_heads * dim]) for n in ("k_scale", "v_scale")]
         names += [""] * 5 + ["k_scale", "v_scale"]  # no rotary tables, positions, bias and sinks
-        options |= {"kv_cache_bit_width": 8, "k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
+        options |= {
+            "kv_cache_bit_width": 8,
+            "k_quant_type": "PER_CHANNEL",
+            "v_quant_type": "PER_CHANNEL",
+        }
     outputs = [value("output", row_type, [shape.sessions, shape.new, heads * dim])]
     outputs += [value(n, cache_type, cache) for n in ("present_key", "present_value")]
-    node = helper.make_node("GroupQueryAttention", names, [o.name for o in outputs], domain="com.microsoft", **options)
+    node = helper.make_node(
+        "GroupQueryAttention", names, [o.name for o in outputs], domain="com.microsoft", **options
+    )
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
     graph = helper.make_graph([node], "gqa", inputs, outputs)
     return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
@@ -50,7 +62,9 @@ class Step:
 
         if dtype == "bf16":
             raise Unsupported("the CPU provider has no GroupQueryAttention for bf16")
-        row_type, numpy_type = (TensorProto.FLOAT16, np.float16) if dtype == "f16" else (TensorProto.FLOAT, np.float32)
+        row_type, numpy_type = (
+            (TensorProto.FLOAT16, np.float16) if dtype == "f16" else (TensorProto.FLOAT, np.float32)
+        )
         cache_type = TensorProto.INT8 if dtype == "int8" else row_type
         options = ort.SessionOptions()
         options.intra_op_num_threads = _threads
@@ -69,8 +83,15 @@ class Step:
         for name, part in (("key", rows.k), ("value", rows.v)):
             bind(name, rows.new(shape, part).astype(numpy_type).reshape(per_session))
             # A static scale per channel, as calibration would find it.
-            scale = np.max([np.abs(r).max(axis=0) for r in part], axis=0) / np.float32(127) if dtype == "int8" else None
-            cache = np.zeros((shape.sessions, shape.kv_heads, max(shape.lengths), shape.dim), np.int8 if dtype == "int8" else numpy_type)
+            scale = (
+                np.max([np.abs(r).max(axis=0) for r in part], axis=0) / np.float32(127)
+                if dtype == "int8"
+                else None
+            )
+            cache = np.zeros(
+                (shape.sessions, shape.kv_heads, max(shape.lengths), shape.dim),
+                np.int8 if dtype == "int8" else numpy_type,
+            )
             for i, length in enumerate(shape.lengths):
                 past = part[i][: length - shape.new]
                 past = past if scale is None else np.rint(past / scale)
@@ -81,7 +102,9 @@ class Step:
                 bind(f"{name[0]}_scale", scale.reshape(-1))
         bind("seqlens_k", np.array(shape.lengths, np.int32) - 1)
         bind("total_sequence_length", np.array([max(shape.lengths)], np.int32))
-        self.out = ort.OrtValue.ortvalue_from_numpy(np.zeros((shape.sessions, shape.new, shape.query_heads * shape.dim), numpy_type))
+        self.out = ort.OrtValue.ortvalue_from_numpy(
+            np.zeros((shape.sessions, shape.new, shape.query_heads * shape.dim), numpy_type)
+        )
         self.binding.bind_ortvalue_output("output", self.out)
         self.shape = rows.q.shape
 

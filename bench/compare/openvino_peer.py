@@ -1,7 +1,8 @@
-"""OpenVINO's PagedAttention on the CPU: a model of that one operation, fed with block tables as openvino.genai does."""
+"""OpenVINO's PagedAttention on the CPU: a model of that one operation, fed with block tables as
+openvino.genai does.
+"""
 
 import numpy as np
-
 from peer import Unsupported, fastest
 
 NAME = "OpenVINO"
@@ -23,7 +24,9 @@ def _model(shape):
     from openvino import opset13 as op
 
     def parameter(name, rank, dtype, last=-1):
-        node = op.parameter(ov.PartialShape([-1] * (rank - 1) + [last] * (rank > 0)), dtype, name=name)
+        node = op.parameter(
+            ov.PartialShape([-1] * (rank - 1) + [last] * (rank > 0)), dtype, name=name
+        )
         node.output(0).set_names({name})
         parameters.append(node)
         return node
@@ -35,7 +38,13 @@ def _model(shape):
         return constant([], dtype)
 
     parameters = []
-    heads, kv_heads, dim, f32, i32 = shape.query_heads, shape.kv_heads, shape.dim, np.float32, np.int32
+    heads, kv_heads, dim, f32, i32 = (
+        shape.query_heads,
+        shape.kv_heads,
+        shape.dim,
+        np.float32,
+        np.int32,
+    )
     inputs = [
         parameter("query", 2, f32, heads * dim),
         parameter("key", 2, f32, kv_heads * dim),
@@ -74,7 +83,9 @@ def _model(shape):
 
 
 def _options(dtype):
-    """Compile options to choose from: keys in 8 bits have their scales per channel (the default) or per token."""
+    """Compile options to choose from: keys in 8 bits have their scales per channel (the default) or
+    per token.
+    """
     options = {
         "KV_CACHE_PRECISION": {"int8": "u8"}.get(dtype, dtype),
         "INFERENCE_PRECISION_HINT": "bf16" if dtype == "bf16" else "f32",
@@ -90,10 +101,15 @@ class Step:
         import openvino as ov
 
         self.core = ov.Core()
-        if dtype == "bf16" and "BF16" not in self.core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        if dtype == "bf16" and "BF16" not in self.core.get_property(
+            "CPU", "OPTIMIZATION_CAPABILITIES"
+        ):
             raise Unsupported("the CPU plugin has bf16 only on processors with bf16 instructions")
         self.shape = shape
-        self.request = fastest([self._request(rows, options) for options in _options(dtype)], lambda request: request.infer)
+        self.request = fastest(
+            [self._request(rows, options) for options in _options(dtype)],
+            lambda request: request.infer,
+        )
 
     def _request(self, rows, options):
         import openvino as ov
@@ -105,7 +121,9 @@ class Step:
         for port in compiled.inputs:
             if port.any_name.endswith("_cache"):
                 dims = [d.get_length() for d in list(port.partial_shape)[1:]]
-                request.set_tensor(port.any_name, ov.Tensor(port.element_type, ov.Shape([sum(counts)] + dims)))
+                request.set_tensor(
+                    port.any_name, ov.Tensor(port.element_type, ov.Shape([sum(counts)] + dims))
+                )
         blocks = np.arange(sum(counts), dtype=np.int32)
         np.random.default_rng(2).shuffle(blocks)
         begins = np.cumsum([0] + counts)
@@ -113,12 +131,21 @@ class Step:
         new = [rows.new(shape, part).reshape(shape.rows, -1) for part in (rows.k, rows.v)]
         past = [length - shape.new for length in shape.lengths]
         subsequences = np.arange(shape.sessions + 1) * shape.new
-        self._feed(request, rows.q.reshape(shape.rows, -1), *new, past, subsequences, blocks, begins, max(shape.lengths))
+        self._feed(
+            request,
+            rows.q.reshape(shape.rows, -1),
+            *new,
+            past,
+            subsequences,
+            blocks,
+            begins,
+            max(shape.lengths),
+        )
         return request
 
     def _fill(self, request, rows, blocks, begins):
-        # K and V do not depend on the position: each block is filled as a sequence of its own, which costs no long attention
-        # and leaves rounding, quantisation and layout to the engine.
+        # K and V do not depend on the position: each block is filled as a sequence of its own,
+        # which costs no long attention and leaves rounding, quantisation and layout to the engine.
         shape = self.shape
         for i, length in enumerate(shape.lengths):
             k, v = (part[i].reshape(length, -1) for part in (rows.k, rows.v))
@@ -140,11 +167,15 @@ class Step:
             "max_context_len": longest,
         }
         floats = {"query": q, "key": k, "value": v}
-        for name, array in (floats | {n: np.array(a, np.int32) for n, a in integers.items()}).items():
+        for name, array in (
+            floats | {n: np.array(a, np.int32) for n, a in integers.items()}
+        ).items():
             request.set_tensor(name, ov.Tensor(array))
 
     def calls(self):
         return {"step": self.request.infer}
 
     def output(self):
-        return self.request.get_output_tensor(0).data.reshape(self.shape.rows, self.shape.query_heads, self.shape.dim)
+        return self.request.get_output_tensor(0).data.reshape(
+            self.shape.rows, self.shape.query_heads, self.shape.dim
+        )

@@ -7,7 +7,8 @@ A peer module has NAME, PACKAGE (None: not from the package index) and
       .calls()                          {variant: function that does the step once}
       .output()                         [row][query head][dim] of the last step, float32
 
-Where an engine has several ways, Step takes the fastest. Anything the engine cannot do raises, and the message is the reason that is printed.
+Where an engine has several ways, Step takes the fastest. Anything the engine cannot do raises, and
+the message is the reason that is printed.
 """
 
 import time

@@ -5,7 +5,6 @@ import pathlib
 import re
 
 import numpy as np
-
 from peer import Unsupported
 
 NAME = "pagedkv"
@@ -19,10 +18,28 @@ _threads = 0
 class Config(c.Structure):
     _fields_ = (
         [("struct_size", c.c_uint32), ("storage", c.c_int), ("layout", c.c_int)]
-        + [(n, c.c_uint32) for n in ("block_size", "layers", "query_heads", "kv_heads", "key_dim", "value_dim")]
-        + [("dtype", c.c_int), ("window", c.c_uint32), ("group_count", c.c_uint32), ("groups", c.c_void_p)]
-        + [("blocks", c.c_uint64), ("memory_bytes", c.c_uint64), ("threads", c.c_uint32), ("isa", c.c_int)]
-        + [("huge_pages", c.c_int), ("prefault", c.c_uint32), ("allocator", c.c_void_p), ("logger", c.c_void_p)]
+        + [
+            (n, c.c_uint32)
+            for n in ("block_size", "layers", "query_heads", "kv_heads", "key_dim", "value_dim")
+        ]
+        + [
+            ("dtype", c.c_int),
+            ("window", c.c_uint32),
+            ("group_count", c.c_uint32),
+            ("groups", c.c_void_p),
+        ]
+        + [
+            ("blocks", c.c_uint64),
+            ("memory_bytes", c.c_uint64),
+            ("threads", c.c_uint32),
+            ("isa", c.c_int),
+        ]
+        + [
+            ("huge_pages", c.c_int),
+            ("prefault", c.c_uint32),
+            ("allocator", c.c_void_p),
+            ("logger", c.c_void_p),
+        ]
     )
 
 
@@ -37,9 +54,14 @@ class Tensor(c.Structure):
 
 
 def _dtypes():
-    """The numbers of pkv_dtype, from the header: an element type that it does not name is not offered."""
+    """The numbers of pkv_dtype, from the header: an element type that it does not name is not
+    offered.
+    """
     header = pathlib.Path(__file__).parents[2] / "include" / "pagedkv" / "common.h"
-    return {n.lower(): int(i) for n, i in re.findall(r"\bPKV_(F32|F16|BF16|INT8)\s*=\s*(\d+)", header.read_text())}
+    return {
+        n.lower(): int(i)
+        for n, i in re.findall(r"\bPKV_(F32|F16|BF16|INT8)\s*=\s*(\d+)", header.read_text())
+    }
 
 
 def start(threads, library):
@@ -56,7 +78,9 @@ def version(library):
 
 def _call(function, *args):
     if status := getattr(_lib, function)(*args):
-        raise Unsupported(f"{_lib.pkv_status_string(status).decode()}: {_lib.pkv_last_error().decode()}")
+        raise Unsupported(
+            f"{_lib.pkv_status_string(status).decode()}: {_lib.pkv_last_error().decode()}"
+        )
 
 
 def _tensor(rows, dtype="f32"):
@@ -64,7 +88,9 @@ def _tensor(rows, dtype="f32"):
 
 
 def _encoded(rows, dtype):
-    """Rows of a step have the element type of K and V, as the other engines' have; beside int8 they are float32."""
+    """Rows of a step have the element type of K and V, as the other engines' have; beside int8 they
+    are float32.
+    """
     if dtype == "f16":
         return rows.astype(np.float16)
     if dtype == "bf16":
@@ -74,7 +100,11 @@ def _encoded(rows, dtype):
 
 
 def _decoded(rows, dtype):
-    return (rows.astype(np.uint32) << 16).view(np.float32) if dtype == "bf16" else rows.astype(np.float32)
+    return (
+        (rows.astype(np.uint32) << 16).view(np.float32)
+        if dtype == "bf16"
+        else rows.astype(np.float32)
+    )
 
 
 class Step:
@@ -84,7 +114,11 @@ class Step:
         config = Config()
         _call("pkv_cache_config_init", c.byref(config), c.c_size_t(c.sizeof(config)))
         config.layers = 1
-        config.query_heads, config.kv_heads, config.key_dim = shape.query_heads, shape.kv_heads, shape.dim
+        config.query_heads, config.kv_heads, config.key_dim = (
+            shape.query_heads,
+            shape.kv_heads,
+            shape.dim,
+        )
         config.dtype = _dtypes()[dtype]
         config.blocks = sum(length // BLOCK + 2 for length in shape.lengths)
         config.block_size, config.threads, config.prefault = BLOCK, _threads, 1
@@ -100,10 +134,27 @@ class Step:
                 k, v = _tensor(rows.k[i]), _tensor(rows.v[i])
                 _call("pkv_session_prefill", session, c.c_uint32(0), c.c_size_t(past), k, v)
         new = (c.c_uint32 * shape.sessions)(*[shape.new] * shape.sessions)
-        # The batch stays open, so that every repetition finds the sessions at the same length; the end of the process aborts it.
-        _call("pkv_batch_begin", self.cache, c.c_size_t(shape.sessions), sessions, new, None, c.byref(self.batch))
+        # The batch stays open, so that every repetition finds the sessions at the same length; the
+        # end of the process aborts it.
+        _call(
+            "pkv_batch_begin",
+            self.cache,
+            c.c_size_t(shape.sessions),
+            sessions,
+            new,
+            None,
+            c.byref(self.batch),
+        )
         self.dtype = dtype if dtype in ("f16", "bf16") else "f32"
-        self.rows = [_encoded(r, dtype) for r in (rows.new(shape, rows.k), rows.new(shape, rows.v), rows.q, np.zeros_like(rows.q))]
+        self.rows = [
+            _encoded(r, dtype)
+            for r in (
+                rows.new(shape, rows.k),
+                rows.new(shape, rows.v),
+                rows.q,
+                np.zeros_like(rows.q),
+            )
+        ]
         self.tensors = [_tensor(r, self.dtype) for r in self.rows]
 
     def write(self):

@@ -6,7 +6,6 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
-
 from table import median  # noqa: E402
 
 # Okabe and Ito: told apart by colour-blind readers, too.
@@ -39,7 +38,15 @@ def _panel(axes, results, names, rate, limit, unit):
             if seconds:
                 axes.bar(place, rate(result) / seconds / 1e9, width * 0.92, color=colour)
             else:
-                axes.text(place, 0, "\N{MULTIPLICATION SIGN}", color=colour, ha="center", va="bottom", fontsize=9)
+                axes.text(
+                    place,
+                    0,
+                    "\N{MULTIPLICATION SIGN}",
+                    color=colour,
+                    ha="center",
+                    va="bottom",
+                    fontsize=9,
+                )
     axes.axhline(limit / 1e9, color="#444444", linewidth=1, linestyle="--")
     axes.set_xticks(range(len(results)), [_wrapped(r["shape"]) for r in results], fontsize=9)
     axes.tick_params(axis="x", length=0)
@@ -52,7 +59,9 @@ def _panel(axes, results, names, rate, limit, unit):
 def _wrapped(shape):
     rest = shape.partition(" ")[2]
     for separator in (" on ", " (", " 512.."):
-        rest = rest.replace(separator, "\n" + separator.strip() + (" " if separator == " on " else ""))
+        rest = rest.replace(
+            separator, "\n" + separator.strip() + (" " if separator == " on " else "")
+        )
     return rest
 
 
@@ -63,13 +72,21 @@ def bars(report, directory):
     counts = [len({r["shape"] for r in results if r["decode"] == k}) for k in kinds]
     size = (max(8, 2.4 + 1.5 * sum(counts)), 0.9 + 2.5 * len(dtypes))
     figure, grid = plt.subplots(
-        len(dtypes), len(kinds), figsize=size, squeeze=False, width_ratios=counts, layout="constrained", sharey="col"
+        len(dtypes),
+        len(kinds),
+        figsize=size,
+        squeeze=False,
+        width_ratios=counts,
+        layout="constrained",
+        sharey="col",
     )
     for row, dtype in zip(grid, dtypes):
         for axes, decode in zip(row, kinds):
             chosen = [r for r in results if r["dtype"] == dtype and r["decode"] == decode]
             if decode:
-                _panel(axes, chosen, names, lambda r: r["kv_bytes"], limits["read"], "GB/s of K and V")
+                _panel(
+                    axes, chosen, names, lambda r: r["kv_bytes"], limits["read"], "GB/s of K and V"
+                )
                 axes.set_title(f"Decode, {dtype}")
             else:
                 _panel(axes, chosen, names, lambda r: r["flops"], limits["fma"], "GFLOP/s")
@@ -86,7 +103,9 @@ def bars(report, directory):
         ncols=3,
         frameon=False,
     )
-    figure.supxlabel(f"{_machine(report)}. Higher is better; \N{MULTIPLICATION SIGN}: not offered", fontsize=10)
+    figure.supxlabel(
+        f"{_machine(report)}. Higher is better; \N{MULTIPLICATION SIGN}: not offered", fontsize=10
+    )
     _save(figure, directory, "peers-bars")
 
 
@@ -102,7 +121,11 @@ def _roof(axes, low, high, limits):
     axes.figure.canvas.draw()  # The slope on paper is known once the axes have their place.
     (x0, y0), (x1, y1) = axes.transData.transform([(low, low * read), (ridge, fma)])
     label = f"memory read {read:.1f} GB/s"
-    style = {"rotation": math.degrees(math.atan2(y1 - y0, x1 - x0)), "rotation_mode": "anchor", "color": colour}
+    style = {
+        "rotation": math.degrees(math.atan2(y1 - y0, x1 - x0)),
+        "rotation_mode": "anchor",
+        "color": colour,
+    }
     axes.annotate(label, (low, low * read), xytext=(8, 22), textcoords="offset points", **style)
 
 
@@ -113,22 +136,40 @@ def roofline(report, directory):
     low, high = min(intensities) / 2, max(intensities) * 3
     rates = []
     for i, (name, colour) in enumerate(zip(names, COLOURS)):
-        beside = 1.07 ** (i - (len(names) - 1) / 2)  # Peers share an intensity: side by side all are seen.
+        beside = 1.07 ** (
+            i - (len(names) - 1) / 2
+        )  # Peers share an intensity: side by side all are seen.
         for result, intensity in zip(results, intensities):
             if seconds := median(result, name):
                 rates.append(result["flops"] / seconds / 1e9)
-                style = {"marker": MARKERS[result["dtype"]], "markersize": 8, "markeredgecolor": "white", "markeredgewidth": 0.6}
+                style = {
+                    "marker": MARKERS[result["dtype"]],
+                    "markersize": 8,
+                    "markeredgecolor": "white",
+                    "markeredgewidth": 0.6,
+                }
                 axes.plot(intensity * beside, rates[-1], color=colour, **style)
-    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(min(rates, default=1) / 1.8, max([limits["fma"] / 1e9, *rates]) * 1.5))
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlim=(low, high),
+        ylim=(min(rates, default=1) / 1.8, max([limits["fma"] / 1e9, *rates]) * 1.5),
+    )
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter("{x:g}")
     axes.set_xlabel("arithmetic intensity, FLOP per byte of K and V (peers side by side)")
     axes.set_ylabel("GFLOP/s")
     axes.set_title(f"Attention of decode steps (left) and prompts (right)\n{_machine(report)}")
     axes.grid(which="major", color="#dddddd", linewidth=0.6)
-    colours = [plt.Line2D([], [], color=c, marker="o", linestyle="", markersize=9, label=n) for n, c in zip(names, COLOURS)]
+    colours = [
+        plt.Line2D([], [], color=c, marker="o", linestyle="", markersize=9, label=n)
+        for n, c in zip(names, COLOURS)
+    ]
     used = [d for d in MARKERS if any(r["dtype"] == d and r["seconds"] for r in results)]
-    dtypes = [plt.Line2D([], [], color="#444444", marker=MARKERS[d], linestyle="", markersize=8, label=d) for d in used]
+    dtypes = [
+        plt.Line2D([], [], color="#444444", marker=MARKERS[d], linestyle="", markersize=8, label=d)
+        for d in used
+    ]
     axes.legend(handles=colours + dtypes, loc="lower right", frameon=False, ncols=2)
     _roof(axes, low, high, limits)
     _save(figure, directory, "peers-roofline")

@@ -66,7 +66,9 @@ QUICK = ("decode 8 x 4096", "decode ragged 512..8192", "prefill 512 on 3584")
 
 
 class Rows:
-    """Keys and values [session][token][KV head][dim], queries [row][query head][dim], and the expected output."""
+    """Keys and values [session][token][KV head][dim], queries [row][query head][dim], and the
+    expected output.
+    """
 
     def __init__(self, shape):
         rng = np.random.default_rng(1)
@@ -79,7 +81,8 @@ class Rows:
         self.expected = np.concatenate([self._attend(shape, i) for i in range(shape.sessions)])
 
     def _favour_new_token(self, shape):
-        # A peer that forgot to append the new token would hardly differ among thousands: here the token gets a large weight.
+        # A peer that forgot to append the new token would hardly differ among thousands: here the
+        # token gets a large weight.
         for i, length in enumerate(shape.lengths):
             q = self.q[i].reshape(shape.kv_heads, shape.group, shape.dim).sum(axis=1)
             self.k[i][-1] = q * np.float32(np.log(length) / shape.dim**0.5)

@@ -8,7 +8,9 @@ OURS = "pagedkv"
 def processor():
     try:
         with open("/proc/cpuinfo") as lines:
-            return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+            return next(
+                line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
+            )
     except (OSError, StopIteration):
         return "unknown processor"
 
@@ -17,7 +19,10 @@ def _show_aligned(header, rows, texts=1):
     """The first `texts` columns are text, the others numbers."""
     widths = [max(len(row[i]) for row in [header] + rows) for i in range(len(header))]
     for row in [header, ["-" * w for w in widths]] + rows:
-        cells = [cell.ljust(w) if i < texts else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))]
+        cells = [
+            cell.ljust(w) if i < texts else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(row, widths))
+        ]
         print("  ".join(cells).rstrip())
     print()
 
@@ -28,7 +33,9 @@ def median(result, name):
 
 def best_peer(result):
     """(name, seconds) of the fastest that is not ours, or None."""
-    times = [(median(result, name), name) for name in result["seconds"] if not name.startswith(OURS)]
+    times = [
+        (median(result, name), name) for name in result["seconds"] if not name.startswith(OURS)
+    ]
     return min(times)[::-1] if times else None
 
 
@@ -50,8 +57,14 @@ def _row(result, peers, limits):
     ours, best = median(result, OURS), best_peer(result)
     row = [result["shape"], result["dtype"]]
     row += [_milliseconds(median(result, name)) for name in (OURS, f"{OURS}, attend only", *peers)]
-    amount, limit = (result["kv_bytes"], limits["read"]) if result["decode"] else (result["flops"], limits["fma"])
-    row += [f"{amount / seconds / 1e9:.1f}" if seconds else "-" for seconds in (ours, best and best[1])]
+    amount, limit = (
+        (result["kv_bytes"], limits["read"])
+        if result["decode"]
+        else (result["flops"], limits["fma"])
+    )
+    row += [
+        f"{amount / seconds / 1e9:.1f}" if seconds else "-" for seconds in (ours, best and best[1])
+    ]
     row += [f"{amount / ours / limit:.0%}" if ours else "-", f"{_spread(result):.0%}"]
     return row + [best[0] if best else "-", f"{best[1] / ours:.2f}" if best and ours else "-"]
 
@@ -60,16 +73,33 @@ def _show_times(title, results, peers, limits, unit):
     if not results:
         return
     print(title)
-    header = ["shape", "dtype", OURS, "attend only", *peers, f"{OURS} {unit}", f"best peer {unit}", "of limit", "spread", "best peer", "ratio"]
+    header = [
+        "shape",
+        "dtype",
+        OURS,
+        "attend only",
+        *peers,
+        f"{OURS} {unit}",
+        f"best peer {unit}",
+        "of limit",
+        "spread",
+        "best peer",
+        "ratio",
+    ]
     _show_aligned(header, [_row(r, peers, limits) for r in results], texts=2)
 
 
 def _show_deviations(results, names):
-    print("Largest deviation of the output from a float32 reference, over the largest element of the reference")
+    print(
+        "Largest deviation of the output from a float32 reference, over the largest element of the reference"
+    )
     dtypes = list(dict.fromkeys(r["dtype"] for r in results))
     rows = []
     for dtype in dtypes:
-        found = [[r["deviation"][n] for r in results if r["dtype"] == dtype and n in r["deviation"]] for n in names]
+        found = [
+            [r["deviation"][n] for r in results if r["dtype"] == dtype and n in r["deviation"]]
+            for n in names
+        ]
         rows.append([dtype] + [f"{max(f):.1e}" if f else "-" for f in found])
     _show_aligned(["dtype", *names], rows)
 
@@ -93,14 +123,25 @@ def show(report):
     names = list(report["peers"])
     peers = [name for name in names if name != OURS]
     print(f"\n{machine['processor']}, {machine['threads']} threads")
-    print(f"reads {limits['read'] / 1e9:.1f} GB/s, multiplies and adds {limits['fma'] / 1e9:.0f} GFLOP/s ({limits['by']})")
-    print(", ".join(f"{name} {version or 'not installed'}" for name, version in report["peers"].items()) + "\n")
+    print(
+        f"reads {limits['read'] / 1e9:.1f} GB/s, multiplies and adds {limits['fma'] / 1e9:.0f} GFLOP/s ({limits['by']})"
+    )
+    print(
+        ", ".join(
+            f"{name} {version or 'not installed'}" for name, version in report["peers"].items()
+        )
+        + "\n"
+    )
     decode = [r for r in results if r["decode"]]
     prefill = [r for r in results if not r["decode"]]
     _show_times("Decode: milliseconds of a step, GB/s of K and V", decode, peers, limits, "GB/s")
     _show_times("Prefill: milliseconds of a chunk, GFLOP/s", prefill, peers, limits, "GFLOP/s")
-    print("Medians. A step stores the new tokens and attends; PyTorch's only attends. ratio: time of the best peer over that of")
-    print(f"{OURS}, above 1 where {OURS} is faster. spread: largest interquartile range over median, the noise of the row. int8: K and")
+    print(
+        "Medians. A step stores the new tokens and attends; PyTorch's only attends. ratio: time of the best peer over that of"
+    )
+    print(
+        f"{OURS}, above 1 where {OURS} is faster. spread: largest interquartile range over median, the noise of the row. int8: K and"
+    )
     print("V in 8 bits, scales as each engine keeps them.\n")
     _show_deviations(results, names)
     _show_skipped(results)

@@ -1,7 +1,8 @@
-"""PyTorch's scaled_dot_product_attention on the CPU. Contiguous K and V lie ready: no paging and no append are paid for."""
+"""PyTorch's scaled_dot_product_attention on the CPU. Contiguous K and V lie ready: no paging and no
+append are paid for.
+"""
 
 import numpy as np
-
 from peer import Unsupported, fastest
 
 NAME = "PyTorch"
@@ -25,11 +26,15 @@ class Step:
         self.shape = shape
         # Sessions of one length are one call; ragged ones a call each, which needs no padding.
         self.parts = []
-        groups = [[i] for i in range(shape.sessions)] if shape.ragged else [list(range(shape.sessions))]
+        groups = (
+            [[i] for i in range(shape.sessions)] if shape.ragged else [list(range(shape.sessions))]
+        )
         for sessions in groups:
             q = rows.q.reshape(shape.sessions, shape.new, shape.query_heads, shape.dim)[sessions]
             k, v = (np.stack([part[i] for i in sessions]) for part in (rows.k, rows.v))
-            self.parts.append([torch.from_numpy(a).to(self.type).transpose(1, 2).contiguous() for a in (q, k, v)])
+            self.parts.append(
+                [torch.from_numpy(a).to(self.type).transpose(1, 2).contiguous() for a in (q, k, v)]
+            )
         self.mask = self._mask(torch)
         self.out = None
         formulations = [self._grouped_heads, self._query_rows, self._expanded_heads]
@@ -40,12 +45,15 @@ class Step:
         self.run = fastest([make(torch) for make in formulations])
 
     def _mask(self, torch):
-        """Keyword arguments: is_causal suits a prompt without a past, a later chunk needs a mask."""
+        """Keyword arguments: is_causal suits a prompt without a past, a later chunk needs a mask.
+        """
         shape = self.shape
         if shape.decode or shape.new == shape.lengths[0]:
             return {"is_causal": not shape.decode}
         past = shape.lengths[0] - shape.new
-        hidden = torch.full((shape.new, shape.lengths[0]), float("-inf"), dtype=self.type).triu(past + 1)
+        hidden = torch.full((shape.new, shape.lengths[0]), float("-inf"), dtype=self.type).triu(
+            past + 1
+        )
         return {"attn_mask": hidden}
 
     def _attention(self, torch, parts, **options):
@@ -60,12 +68,20 @@ class Step:
         return self._attention(torch, self.parts, enable_gqa=self.shape.group > 1)
 
     def _query_rows(self, torch):
-        """The query heads of a KV head as rows of one query: a decode step hides nothing from any of them."""
-        parts = [[q.reshape(len(q), self.shape.kv_heads, self.shape.group, -1), k, v] for q, k, v in self.parts]
+        """The query heads of a KV head as rows of one query: a decode step hides nothing from any
+        of them.
+        """
+        parts = [
+            [q.reshape(len(q), self.shape.kv_heads, self.shape.group, -1), k, v]
+            for q, k, v in self.parts
+        ]
         return self._attention(torch, parts)
 
     def _expanded_heads(self, torch):
-        parts = [[q, *(kv.repeat_interleave(self.shape.group, dim=1) for kv in (k, v))] for q, k, v in self.parts]
+        parts = [
+            [q, *(kv.repeat_interleave(self.shape.group, dim=1) for kv in (k, v))]
+            for q, k, v in self.parts
+        ]
         return self._attention(torch, parts)
 
     def calls(self):
@@ -73,5 +89,8 @@ class Step:
 
     def output(self):
         shape = self.shape
-        heads = [o.float().reshape(len(o), shape.query_heads, shape.new, -1).transpose(1, 2) for o in self.out]
+        heads = [
+            o.float().reshape(len(o), shape.query_heads, shape.new, -1).transpose(1, 2)
+            for o in self.out
+        ]
         return np.concatenate([h.reshape(-1, shape.query_heads, shape.dim).numpy() for h in heads])

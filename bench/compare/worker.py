@@ -1,4 +1,6 @@
-"""Every peer works in a process of its own: thread pools do not meet, a crash is one peer's, and memory is given back."""
+"""Every peer works in a process of its own: thread pools do not meet, a crash is one peer's, and
+memory is given back.
+"""
 
 import importlib
 import importlib.metadata
@@ -6,7 +8,6 @@ import multiprocessing
 import time
 
 import numpy as np
-
 from shapes import TOLERANCE
 
 MODULES = ("pkv", "openvino_peer", "onnxruntime_peer", "torch_peer")
@@ -59,9 +60,15 @@ class _Peer:
 
 
 def _reason(error):
-    """The line of a message that says something: engines wrap theirs in lines about their own source files."""
+    """The line of a message that says something: engines wrap theirs in lines about their own
+    source files.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    lines = [line for line in lines if not line.startswith(("Exception from", "Check '"))] or lines or [type(error).__name__]
+    lines = (
+        [line for line in lines if not line.startswith(("Exception from", "Check '"))]
+        or lines
+        or [type(error).__name__]
+    )
     return lines[0][:200]
 
 

@@ -15,7 +15,9 @@ namespace {
 pkv_cache_config config_of(const Options& options, const Setup& setup) {
   pkv_cache_config config;
   check(pkv_cache_config_init(&config, sizeof config), "config");
-  config.storage = options.ids_only ? PKV_STORAGE_NONE : setup.kind == Kind::paged ? PKV_STORAGE_PAGED : PKV_STORAGE_CONTIGUOUS;
+  config.storage = options.ids_only            ? PKV_STORAGE_NONE
+                   : setup.kind == Kind::paged ? PKV_STORAGE_PAGED
+                                               : PKV_STORAGE_CONTIGUOUS;
   config.block_size = options.block_size;
   config.layers = options.layers;
   config.query_heads = options.query_heads;
@@ -37,7 +39,8 @@ uint64_t longest_of(const Trace& trace) {
 // Rows of random numbers in [-1, 1).
 std::vector<float> random_rows(size_t elements) {
   std::vector<float> rows(elements);
-  for (size_t i = 0; i < elements; i++) rows[i] = static_cast<float>(static_cast<int32_t>(mix(7, i) >> 32)) * 0x1p-31f;
+  for (size_t i = 0; i < elements; i++)
+    rows[i] = static_cast<float>(static_cast<int32_t>(mix(7, i) >> 32)) * 0x1p-31f;
   return rows;
 }
 
@@ -48,18 +51,21 @@ Cache::Cache(const Options& options, const Setup& setup, const Trace& trace)
   pkv_cache_config config = config_of(options, setup);
   pkv_cache_plan plan;
   plan.struct_size = sizeof plan;
-  if (pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan) != PKV_OK) throw InputError(pkv_last_error());
+  if (pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan) != PKV_OK)
+    throw InputError(pkv_last_error());
   blocks_ = plan.blocks;
   bytes_per_block_ = plan.bytes_per_block;
 
   if (options.context > 0 && options.context < longest_)
-    throw InputError("--context " + std::to_string(options.context) + " is less than the longest text of the trace, " +
-                     std::to_string(longest_) + " tokens");
+    throw InputError("--context " + std::to_string(options.context) +
+                     " is less than the longest text of the trace, " + std::to_string(longest_) +
+                     " tokens");
   longest_ = std::max(longest_, options.context);
   const uint64_t needed = blocks_of(longest_, options.block_size);
   if (needed > blocks_)
-    throw InputError("the longest text has " + std::to_string(longest_) + " tokens and needs " + std::to_string(needed) +
-                     " blocks of " + std::to_string(options.block_size) + "; the cache has " + std::to_string(blocks_));
+    throw InputError("the longest text has " + std::to_string(longest_) + " tokens and needs " +
+                     std::to_string(needed) + " blocks of " + std::to_string(options.block_size) +
+                     "; the cache has " + std::to_string(blocks_));
   // What begins must be able to begin on its own.
   const auto wanted = static_cast<uint64_t>(options.watermark * static_cast<double>(blocks_));
   watermark_ = static_cast<uint32_t>(std::min(wanted, blocks_ - needed));
@@ -105,7 +111,8 @@ pkv_status Cache::open(const Request& request, pkv_session* session) const {
 }
 
 void Cache::compute(pkv_batch batch, size_t rows) {
-  // Query heads are at least as many as KV heads, and keys as long as queries: one set of rows serves all three.
+  // Query heads are at least as many as KV heads, and keys as long as queries: one set of rows
+  // serves all three.
   const pkv_tensor in{rows_.data(), PKV_F32, 0, 0, 0}, out{out_.data(), PKV_F32, 0, 0, 0};
   if (rows > rows_.size() / (size_t{options_.query_heads} * options_.dim))
     throw std::logic_error("a step has more rows than were made");
@@ -115,12 +122,13 @@ void Cache::compute(pkv_batch batch, size_t rows) {
   }
 }
 
-pkv_status Cache::step(std::span<const pkv_session> sessions, std::span<const uint32_t> counts, const int32_t* tokens,
-                       double* seconds) {
+pkv_status Cache::step(std::span<const pkv_session> sessions, std::span<const uint32_t> counts,
+                       const int32_t* tokens, double* seconds) {
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
   pkv_batch batch;
-  const pkv_status status = pkv_batch_begin(cache_, sessions.size(), sessions.data(), counts.data(), nullptr, &batch);
+  const pkv_status status =
+      pkv_batch_begin(cache_, sessions.size(), sessions.data(), counts.data(), nullptr, &batch);
   if (status == PKV_OUT_OF_BLOCKS) return status;
   check(status, "begin");
   const size_t rows = std::accumulate(counts.begin(), counts.end(), size_t{0});
@@ -129,8 +137,9 @@ pkv_status Cache::step(std::span<const pkv_session> sessions, std::span<const ui
   *seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   if (options_.modelled) {
     const auto decodes = static_cast<double>(std::count(counts.begin(), counts.end(), 1u));
-    *seconds =
-        (options_.step_ms + options_.prefill_ms * (static_cast<double>(rows) - decodes) + options_.decode_ms * decodes) / 1000;
+    *seconds = (options_.step_ms + options_.prefill_ms * (static_cast<double>(rows) - decodes) +
+                options_.decode_ms * decodes) /
+               1000;
   }
   return PKV_OK;
 }

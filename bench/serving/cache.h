@@ -14,7 +14,9 @@ namespace pkv::serve {
 // Ends the program's work with the library's sentence.
 void check(pkv_status status, const char* what);
 
-inline uint64_t blocks_of(uint64_t tokens, uint32_t block_size) { return tokens / block_size + (tokens % block_size != 0); }
+inline uint64_t blocks_of(uint64_t tokens, uint32_t block_size) {
+  return tokens / block_size + (tokens % block_size != 0);
+}
 
 class Cache {
  public:
@@ -35,10 +37,10 @@ class Cache {
   // Opens a session of the request's tenant, with its reservation: PKV_OK or PKV_OUT_OF_BLOCKS.
   pkv_status open(const Request& request, pkv_session* session) const;
 
-  // Writes and attends all layers for a step and commits it; tells the seconds it took, or should have taken. OUT_OF_BLOCKS:
-  // nothing happened.
-  pkv_status step(std::span<const pkv_session> sessions, std::span<const uint32_t> counts, const int32_t* tokens,
-                  double* seconds);
+  // Writes and attends all layers for a step and commits it; tells the seconds it took, or should
+  // have taken. OUT_OF_BLOCKS: nothing happened.
+  pkv_status step(std::span<const pkv_session> sessions, std::span<const uint32_t> counts,
+                  const int32_t* tokens, double* seconds);
 
  private:
   void compute(pkv_batch batch, size_t rows);

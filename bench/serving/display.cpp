@@ -27,7 +27,8 @@ size_t columns() {
 std::string bar(const Moment& now, size_t width) {
   const double all = static_cast<double>(now.used + now.cached + now.free);
   const auto part = [&](uint64_t blocks) {
-    return static_cast<size_t>(Figures::ratio(static_cast<double>(blocks), all) * static_cast<double>(width) + 0.5);
+    return static_cast<size_t>(
+        Figures::ratio(static_cast<double>(blocks), all) * static_cast<double>(width) + 0.5);
   };
   const size_t used = part(now.used), held = std::max(used, part(now.used + now.cached));
   return std::string(used, '#') + std::string(held - used, '=') + std::string(width - held, '.');
@@ -38,24 +39,26 @@ std::string progress(const Server& server) {
   const Moment& now = server.now();
   const double done = server.part_done(), left = done > 0 ? f.wall_seconds * (1 - done) / done : 0;
   char text[256];
-  std::snprintf(text, sizeof text, "%s: %zu running, %zu waiting, %zu of %zu done, %.0f s left", f.setup.name.c_str(),
-                now.running, now.waiting, f.finished, f.requests, left);
+  std::snprintf(text, sizeof text, "%s: %zu running, %zu waiting, %zu of %zu done, %.0f s left",
+                f.setup.name.c_str(), now.running, now.waiting, f.finished, f.requests, left);
   return text;
 }
 
 std::string rates(const Server& server) {
   const Figures& f = server.figures();
   char text[128];
-  std::snprintf(text, sizeof text, "hits %.1f %%, %.0f tokens/s, %zu preemptions", 100 * f.hit_rate(), f.tokens_per_second(),
-                f.preemptions);
+  std::snprintf(text, sizeof text, "hits %.1f %%, %.0f tokens/s, %zu preemptions",
+                100 * f.hit_rate(), f.tokens_per_second(), f.preemptions);
   return text;
 }
 
 std::string pool(const Server& server, size_t width) {
   const Moment& now = server.now();
   char text[128];
-  std::snprintf(text, sizeof text, " %llu used (#), %llu cached (=), %llu free", static_cast<unsigned long long>(now.used),
-                static_cast<unsigned long long>(now.cached), static_cast<unsigned long long>(now.free));
+  std::snprintf(text, sizeof text, " %llu used (#), %llu cached (=), %llu free",
+                static_cast<unsigned long long>(now.used),
+                static_cast<unsigned long long>(now.cached),
+                static_cast<unsigned long long>(now.free));
   return "blocks [" + bar(now, width > 64 ? width - 56 : 8) + "]" + text;
 }
 

@@ -1,4 +1,5 @@
-// What is seen while a run goes on: three lines that are redrawn on a terminal, a line now and then elsewhere. On stderr.
+// What is seen while a run goes on: three lines that are redrawn on a terminal, a line now and then
+// elsewhere. On stderr.
 #pragma once
 
 #include <chrono>

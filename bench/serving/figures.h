@@ -10,8 +10,8 @@
 
 namespace pkv::serve {
 
-// The state of the pool and the queue at one moment of simulated time. used, cached and free are blocks: those of sessions, those
-// that only the prefix index holds, and the rest.
+// The state of the pool and the queue at one moment of simulated time. used, cached and free are
+// blocks: those of sessions, those that only the prefix index holds, and the rest.
 struct Moment {
   double time = 0;
   size_t running = 0, waiting = 0;
@@ -37,7 +37,9 @@ struct Figures {
   std::vector<Moment> moments;  // evenly spread, some thousand at most
 
   void observe(const Moment& moment);
-  double hit_rate() const { return ratio(static_cast<double>(matched_tokens), static_cast<double>(asked_tokens)); }
+  double hit_rate() const {
+    return ratio(static_cast<double>(matched_tokens), static_cast<double>(asked_tokens));
+  }
   double utilization() const { return ratio(filled_slots, reserved_slots); }
   double mean_running() const { return ratio(running_integral, busy_seconds); }
   double tokens_per_second() const { return ratio(static_cast<double>(decode_tokens), seconds); }

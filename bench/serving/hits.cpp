@@ -38,17 +38,20 @@ std::vector<uint64_t> chain(const std::vector<int32_t>& tokens) {
 }
 
 Blocks blocks_of_trace(const Trace& trace) {
-  const bool hashed = std::all_of(trace.requests.begin(), trace.requests.end(), [](const Request& r) { return r.hashed > 0; });
+  const bool hashed = std::all_of(trace.requests.begin(), trace.requests.end(),
+                                  [](const Request& r) { return r.hashed > 0; });
   Blocks result{hashed ? hash_tokens : derived_tokens, {}};
   std::unordered_map<uint64_t, uint32_t> dense;
   for (const Request& request : trace.requests) {
     std::vector<uint64_t> ids;
     if (hashed)
-      for (size_t i = 0; i < request.hashed; i++) ids.push_back(mix(i == 0 ? 0 : ids.back(), request.prompt[i].id));
+      for (size_t i = 0; i < request.hashed; i++)
+        ids.push_back(mix(i == 0 ? 0 : ids.back(), request.prompt[i].id));
     else
       ids = chain(text_of(request));
     Text text{{}, hashed ? ids.size() : request.input / derived_tokens};
-    for (const uint64_t id : ids) text.blocks.push_back(dense.emplace(id, static_cast<uint32_t>(dense.size())).first->second);
+    for (const uint64_t id : ids)
+      text.blocks.push_back(dense.emplace(id, static_cast<uint32_t>(dense.size())).first->second);
     result.asked += text.asked;
     result.texts.push_back(std::move(text));
   }
@@ -82,7 +85,9 @@ uint64_t library_hits(const Blocks& blocks, uint64_t capacity, pkv_eviction poli
     pkv_batch batch;
     uint64_t matched;
     check(pkv_session_open(cache, nullptr, &session), "opening a session");
-    check(pkv_session_match_prefix(session, std::min(tokens.size(), text.asked * size), tokens.data(), &matched), "match");
+    check(pkv_session_match_prefix(session, std::min(tokens.size(), text.asked * size),
+                                   tokens.data(), &matched),
+          "match");
     hits += matched / size;
     const auto rest = static_cast<uint32_t>(tokens.size() - matched);
     check(pkv_batch_begin(cache, 1, &session, &rest, nullptr, &batch), "begin");
@@ -93,11 +98,13 @@ uint64_t library_hits(const Blocks& blocks, uint64_t capacity, pkv_eviction poli
   return hits;
 }
 
-// Evicts the block that is asked for last, or never again (Belady 1966). Whoever asks for a block asks for all before it, so that
-// with ties going to the longer text what is evicted is always an end.
+// Evicts the block that is asked for last, or never again (Belady 1966). Whoever asks for a block
+// asks for all before it, so that with ties going to the longer text what is evicted is always an
+// end.
 uint64_t belady_hits(const Blocks& blocks, uint64_t capacity) {
   constexpr size_t never = SIZE_MAX;
-  std::vector<std::vector<size_t>> uses(blocks.distinct);  // requests that ask for a block, last first
+  std::vector<std::vector<size_t>> uses(
+      blocks.distinct);  // requests that ask for a block, last first
   for (size_t r = blocks.texts.size(); r-- > 0;)
     for (size_t i = 0; i < blocks.texts[r].asked; i++) uses[blocks.texts[r].blocks[i]].push_back(r);
   using Key = std::tuple<size_t, size_t, uint32_t>;  // next use, depth, block
@@ -116,7 +123,8 @@ uint64_t belady_hits(const Blocks& blocks, uint64_t capacity) {
       cached.insert({next[block], i, block});
       present[block] = true;
     }
-    for (; cached.size() > capacity; cached.erase(std::prev(cached.end()))) present[std::get<2>(*cached.rbegin())] = false;
+    for (; cached.size() > capacity; cached.erase(std::prev(cached.end())))
+      present[std::get<2>(*cached.rbegin())] = false;
   }
   return hits;
 }
@@ -125,8 +133,12 @@ uint64_t belady_hits(const Blocks& blocks, uint64_t capacity) {
 
 nlohmann::json hits_by_capacity(const Trace& trace) {
   const Blocks blocks = blocks_of_trace(trace);
-  nlohmann::json result{{"block_tokens", blocks.tokens}, {"asked_blocks", blocks.asked}, {"distinct_blocks", blocks.distinct}};
-  const auto share = [&](uint64_t hits) { return Figures::ratio(static_cast<double>(hits), static_cast<double>(blocks.asked)); };
+  nlohmann::json result{{"block_tokens", blocks.tokens},
+                        {"asked_blocks", blocks.asked},
+                        {"distinct_blocks", blocks.distinct}};
+  const auto share = [&](uint64_t hits) {
+    return Figures::ratio(static_cast<double>(hits), static_cast<double>(blocks.asked));
+  };
   for (uint64_t capacity = 100; capacity < 4 * blocks.distinct; capacity *= 10)
     for (const uint64_t c : {capacity, 2 * capacity, 5 * capacity}) {
       if (c >= 2 * blocks.distinct) continue;

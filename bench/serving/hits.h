@@ -1,5 +1,5 @@
-// Which share of prompt blocks is found cached, by policy and capacity, with one request at a time; and the most that any policy
-// could find.
+// Which share of prompt blocks is found cached, by policy and capacity, with one request at a time;
+// and the most that any policy could find.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,8 +8,8 @@
 
 namespace pkv::serve {
 
-// {"block_tokens", "asked_blocks", "distinct_blocks", "capacities", "lru", "lfu", "belady"}: shares of asked blocks, by capacity
-// in blocks.
+// {"block_tokens", "asked_blocks", "distinct_blocks", "capacities", "lru", "lfu", "belady"}: shares
+// of asked blocks, by capacity in blocks.
 nlohmann::json hits_by_capacity(const Trace& trace);
 
 }  // namespace pkv::serve

@@ -9,9 +9,12 @@ namespace pkv::serve {
 namespace {
 
 const char* const description =
-    "Replays a trace of requests through continuous batching on libpagedkv and shows what paging and prefix reuse buy.\n\n"
-    "Each step decodes one token of every running session and prefills chunks of those that are behind; requests start in order\n"
-    "of arrival where their prompt fits. When blocks run out, the sessions that the library names are suspended and resumed later.\n"
+    "Replays a trace of requests through continuous batching on libpagedkv and shows what paging "
+    "and prefix reuse buy.\n\n"
+    "Each step decodes one token of every running session and prefills chunks of those that are "
+    "behind; requests start in order\n"
+    "of arrival where their prompt fits. When blocks run out, the sessions that the library names "
+    "are suspended and resumed later.\n"
     "Time is simulated: it advances by what a step took, or by a cost model.";
 
 const char* const examples = R"(
@@ -48,12 +51,17 @@ void add_options(CLI::App& app, Options& o) {
   const auto positive = between(uint64_t{1}, uint64_t{1} << 40);
   const auto time = between(1e-6, 1e6), cost = between(0.0, 1e6);
 
-  app.add_option("--trace", o.trace, "File to replay: .csv, anything else is JSON lines")->type_name("FILE")->group("Requests");
-  app.add_option("--requests", o.requests, "At most so many (default: all of the trace, 300 generated)")
+  app.add_option("--trace", o.trace, "File to replay: .csv, anything else is JSON lines")
+      ->type_name("FILE")
+      ->group("Requests");
+  app.add_option("--requests", o.requests,
+                 "At most so many (default: all of the trace, 300 generated)")
       ->type_name("N")
       ->check(positive)
       ->group("Requests");
-  app.add_option("--seed", o.seed, "Of the generator and of texts (1)")->type_name("N")->group("Requests");
+  app.add_option("--seed", o.seed, "Of the generator and of texts (1)")
+      ->type_name("N")
+      ->group("Requests");
   app.add_option("--time-scale", o.time_scale, "Requests come so many times as fast (1)")
       ->type_name("X")
       ->check(time)
@@ -73,10 +81,14 @@ void add_options(CLI::App& app, Options& o) {
       ->check(positive)
       ->excludes(blocks)
       ->group("Cache");
-  app.add_option("--block-size", o.block_size, "Tokens per block: a multiple of 16, to 256 (16)")->type_name("N")->group("Cache");
+  app.add_option("--block-size", o.block_size, "Tokens per block: a multiple of 16, to 256 (16)")
+      ->type_name("N")
+      ->group("Cache");
   app.add_option("--policy", o.policy, "Which cached blocks go first (default)")
       ->type_name("default|lru|lfu")
-      ->transform(names<pkv_eviction>({{"default", PKV_EVICTION_DEFAULT}, {"lru", PKV_EVICTION_LRU}, {"lfu", PKV_EVICTION_LFU}}))
+      ->transform(names<pkv_eviction>({{"default", PKV_EVICTION_DEFAULT},
+                                       {"lru", PKV_EVICTION_LRU},
+                                       {"lfu", PKV_EVICTION_LFU}}))
       ->group("Cache");
   app.add_option("--prefix", o.setup.prefix, "Reuse of what ended sessions computed (on)")
       ->type_name("on|off")
@@ -86,8 +98,9 @@ void add_options(CLI::App& app, Options& o) {
       ->type_name("paged|contiguous")
       ->transform(names<Kind>({{"paged", Kind::paged}, {"contiguous", Kind::contiguous}}))
       ->group("Cache");
-  app.add_option("--reserve", o.setup.reserve,
-                 "What a contiguous session takes: the longest text, or just its own length (longest)")
+  app.add_option(
+         "--reserve", o.setup.reserve,
+         "What a contiguous session takes: the longest text, or just its own length (longest)")
       ->type_name("longest|oracle")
       ->transform(names<Reserve>({{"longest", Reserve::longest}, {"oracle", Reserve::oracle}}))
       ->group("Cache");
@@ -95,7 +108,8 @@ void add_options(CLI::App& app, Options& o) {
       ->type_name("N")
       ->check(positive)
       ->group("Cache");
-  app.add_option("--watermark", o.watermark, "Part of the blocks that new sessions leave free (0.01)")
+  app.add_option("--watermark", o.watermark,
+                 "Part of the blocks that new sessions leave free (0.01)")
       ->type_name("X")
       ->check(between(0.0, 0.9))
       ->group("Cache");
@@ -108,27 +122,55 @@ void add_options(CLI::App& app, Options& o) {
       ->type_name("N")
       ->check(between(1u, 1u << 16))
       ->group("Engine");
-  app.add_flag("--ids-only", o.ids_only, "Block ids only, no keys and values: an hour in seconds")->group("Engine");
-  app.add_flag("--modelled", o.modelled, "Time from the cost model although keys and values are real")->group("Engine");
-  app.add_option("--step-ms", o.step_ms, "Cost model: milliseconds per step (8)")->type_name("X")->check(cost)->group("Engine");
-  app.add_option("--prefill-ms", o.prefill_ms, "... and per prefill token (0.02)")->type_name("X")->check(cost)->group("Engine");
-  app.add_option("--decode-ms", o.decode_ms, "... and per decode token (0.05)")->type_name("X")->check(cost)->group("Engine");
+  app.add_flag("--ids-only", o.ids_only, "Block ids only, no keys and values: an hour in seconds")
+      ->group("Engine");
+  app.add_flag("--modelled", o.modelled,
+               "Time from the cost model although keys and values are real")
+      ->group("Engine");
+  app.add_option("--step-ms", o.step_ms, "Cost model: milliseconds per step (8)")
+      ->type_name("X")
+      ->check(cost)
+      ->group("Engine");
+  app.add_option("--prefill-ms", o.prefill_ms, "... and per prefill token (0.02)")
+      ->type_name("X")
+      ->check(cost)
+      ->group("Engine");
+  app.add_option("--decode-ms", o.decode_ms, "... and per decode token (0.05)")
+      ->type_name("X")
+      ->check(cost)
+      ->group("Engine");
 
-  app.add_option("--layers", o.layers, "Layers (4)")->type_name("N")->check(between(1u, 1024u))->group("Geometry");
-  app.add_option("--query-heads", o.query_heads, "Query heads (8)")->type_name("N")->check(between(1u, 1024u))->group("Geometry");
-  app.add_option("--kv-heads", o.kv_heads, "KV heads (2)")->type_name("N")->check(between(1u, 1024u))->group("Geometry");
-  app.add_option("--dim", o.dim, "Of a head: a multiple of 16, to 576 (64)")->type_name("N")->group("Geometry");
+  app.add_option("--layers", o.layers, "Layers (4)")
+      ->type_name("N")
+      ->check(between(1u, 1024u))
+      ->group("Geometry");
+  app.add_option("--query-heads", o.query_heads, "Query heads (8)")
+      ->type_name("N")
+      ->check(between(1u, 1024u))
+      ->group("Geometry");
+  app.add_option("--kv-heads", o.kv_heads, "KV heads (2)")
+      ->type_name("N")
+      ->check(between(1u, 1024u))
+      ->group("Geometry");
+  app.add_option("--dim", o.dim, "Of a head: a multiple of 16, to 576 (64)")
+      ->type_name("N")
+      ->group("Geometry");
   app.add_option("--dtype", o.dtype, "Of stored keys and values (bf16)")
       ->type_name("f32|f16|bf16|int8|int4")
-      ->transform(
-          names<pkv_dtype>({{"f32", PKV_F32}, {"f16", PKV_F16}, {"bf16", PKV_BF16}, {"int8", PKV_INT8}, {"int4", PKV_INT4}}))
+      ->transform(names<pkv_dtype>({{"f32", PKV_F32},
+                                    {"f16", PKV_F16},
+                                    {"bf16", PKV_BF16},
+                                    {"int8", PKV_INT8},
+                                    {"int4", PKV_INT4}}))
       ->group("Geometry");
   app.add_option("--threads", o.threads, "That compute attention (all processors)")
       ->type_name("N")
       ->check(between(0u, 1024u))
       ->group("Geometry");
 
-  app.add_flag("--compare", o.compare, "Prefix on and off, paged and contiguous, at equal memory, in one table")->group("Output");
+  app.add_flag("--compare", o.compare,
+               "Prefix on and off, paged and contiguous, at equal memory, in one table")
+      ->group("Output");
   app.add_option("--json", o.json, "File for all figures")->type_name("FILE")->group("Output");
   app.add_option("--pictures", o.pictures, "Folder for pictures, SVG and PNG; includes --compare")
       ->type_name("DIR")
@@ -153,7 +195,9 @@ bool parse(int argc, char** argv, Options& options) {
   }
   Setup& setup = options.setup;
   if (setup.kind == Kind::contiguous) setup.prefix = false;
-  setup.name = setup.kind == Kind::contiguous ? "contiguous" : setup.prefix ? "paged, prefix on" : "paged, prefix off";
+  setup.name = setup.kind == Kind::contiguous ? "contiguous"
+               : setup.prefix                 ? "paged, prefix on"
+                                              : "paged, prefix off";
   options.compare = options.compare || !options.pictures.empty();
   options.modelled = options.modelled || options.ids_only;
   if (options.blocks == 0 && options.memory == 0) options.blocks = 2048;

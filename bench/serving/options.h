@@ -9,15 +9,16 @@
 
 namespace pkv::serve {
 
-// One sentence for the user: bad options, a bad trace, impossible sizes. The program ends with code 2.
+// One sentence for the user: bad options, a bad trace, impossible sizes. The program ends with
+// code 2.
 struct InputError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 enum class Kind { paged, contiguous };
 
-// What a contiguous session takes when it begins: the longest text of the trace (or --context), or, as if one knew the length of
-// the answer beforehand, its own length.
+// What a contiguous session takes when it begins: the longest text of the trace (or --context), or,
+// as if one knew the length of the answer beforehand, its own length.
 enum class Reserve { longest, oracle };
 
 // How the cache of one run is used; --compare makes several of these.

@@ -1,4 +1,5 @@
-"""Draws what pkv-serve wrote into DIR/serve.json, as SVG and PNG beside it. Run as: pictures.py DIR"""
+"""Draws what pkv-serve wrote into DIR/serve.json, as SVG and PNG beside it. Run as: pictures.py DIR
+"""
 
 import json
 import pathlib
@@ -36,11 +37,15 @@ def save(figure, directory, name):
 
 
 def columns(run, most=500):
-    """Columns of the moments, as means over neighbours where there are more than can be told apart."""
+    """Columns of the moments, as means over neighbours where there are more than can be told apart.
+    """
     moments = run["moments"]
     width = -(-len(moments) // most) or 1
     groups = [moments[i : i + width] for i in range(0, len(moments), width)]
-    return [[sum(m[c] for m in group) / len(group) for group in groups] for c in range(len(run["moment_columns"]))]
+    return [
+        [sum(m[c] for m in group) / len(group) for group in groups]
+        for c in range(len(run["moment_columns"]))
+    ]
 
 
 def minutes(times):
@@ -57,22 +62,34 @@ def blocks(report, directory):
     """The pool over time: one panel per run."""
     runs = report["runs"]
     size = (9.5, 0.8 + 1.9 * len(runs))
-    figure, grid = plt.subplots(len(runs), 1, figsize=size, sharex=True, squeeze=False, layout="constrained")
+    figure, grid = plt.subplots(
+        len(runs), 1, figsize=size, sharex=True, squeeze=False, layout="constrained"
+    )
     for (axes,), run in zip(grid, runs):
         time, _, _, used, cached, free = columns(run)[:6]
-        areas = axes.stackplot(minutes(time), used, cached, free, colors=[BLUE, SKY, "#eeeeee"], linewidth=0)
+        areas = axes.stackplot(
+            minutes(time), used, cached, free, colors=[BLUE, SKY, "#eeeeee"], linewidth=0
+        )
         axes.set_title(f"{run['name']}: {run['mean_running']:.1f} sessions at once on average")
         axes.set_ylabel("blocks")
         axes.set_ylim(0, run["blocks"])
         axes.margins(x=0)
         axes.yaxis.set_major_formatter("{x:,.0f}")
     grid[-1][0].set_xlabel("simulated time, minutes")
-    figure.legend(areas, ["of sessions", "cached, used by nobody", "free"], loc="outside upper right", ncols=3, frameon=False)
+    figure.legend(
+        areas,
+        ["of sessions", "cached, used by nobody", "free"],
+        loc="outside upper right",
+        ncols=3,
+        frameon=False,
+    )
     save(figure, directory, "serve-blocks")
 
 
 def utilization(report, directory):
-    """Of the slots that sessions hold, how many have a token; and how many sessions that lets in. Running means."""
+    """Of the slots that sessions hold, how many have a token; and how many sessions that lets in.
+    Running means.
+    """
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
     for run in report["runs"]:
         time, running, *_, filled, reserved = columns(run)
@@ -80,7 +97,12 @@ def utilization(report, directory):
         style = {"linewidth": 1.6, "label": run["name"], **RUNS[run["name"]]}
         left.plot(minutes(time), smooth(part), **style)
         right.plot(minutes(time), smooth(running), **style)
-    left.set(ylim=(0, 102), ylabel="%", xlabel="simulated time, minutes", title="Slots filled, of those reserved")
+    left.set(
+        ylim=(0, 102),
+        ylabel="%",
+        xlabel="simulated time, minutes",
+        title="Slots filled, of those reserved",
+    )
     right.set(ylabel="sessions", xlabel="simulated time, minutes", title="Sessions running at once")
     right.set_ylim(0, None)
     for axes in (left, right):
@@ -93,10 +115,22 @@ def utilization(report, directory):
 def hits(report, directory):
     found = report["hits"]
     figure, axes = plt.subplots(figsize=(7.5, 4.6), layout="constrained")
-    lines = (("belady", "bound (Belady)", "#444444", "--", ""), ("lru", "LRU", BLUE, "-", "o"), ("lfu", "LFU", ORANGE, "-", "s"))
+    lines = (
+        ("belady", "bound (Belady)", "#444444", "--", ""),
+        ("lru", "LRU", BLUE, "-", "o"),
+        ("lfu", "LFU", ORANGE, "-", "s"),
+    )
     for name, label, colour, dash, marker in lines:
         percent = [100 * x for x in found[name]]
-        axes.plot(found["capacities"], percent, color=colour, linestyle=dash, marker=marker, markersize=5, label=label)
+        axes.plot(
+            found["capacities"],
+            percent,
+            color=colour,
+            linestyle=dash,
+            marker=marker,
+            markersize=5,
+            label=label,
+        )
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set_ylim(0, None)
@@ -115,8 +149,19 @@ def first_token(report, directory):
         if times:
             ranks = sorted({round(k / 500 * (len(times) - 1)) for k in range(501)})
             share = [100 * (i + 1) / len(times) for i in ranks]
-            axes.plot([times[i] for i in ranks], share, linewidth=1.8, label=run["name"], **RUNS[run["name"]])
-    axes.set(xscale="log", ylim=(0, 101), xlabel="seconds from arrival to first token", ylabel="% of requests")
+            axes.plot(
+                [times[i] for i in ranks],
+                share,
+                linewidth=1.8,
+                label=run["name"],
+                **RUNS[run["name"]],
+            )
+    axes.set(
+        xscale="log",
+        ylim=(0, 101),
+        xlabel="seconds from arrival to first token",
+        ylabel="% of requests",
+    )
     axes.xaxis.set_major_formatter("{x:,g}")
     axes.set_title(f"Time to first token: {report['trace']}")
     axes.grid(color="#dddddd", linewidth=0.6)

@@ -17,9 +17,11 @@ Server::Server(const Options& options, const Setup& setup, const Trace& trace)
 // ---- Admission ----
 
 void Server::arrive() {
-  if (running_.empty() && waiting_.empty() && suspended_.empty() && sequences_.size() < trace_.requests.size())
+  if (running_.empty() && waiting_.empty() && suspended_.empty() &&
+      sequences_.size() < trace_.requests.size())
     clock_ = std::max(clock_, trace_.requests[sequences_.size()].arrival);
-  while (sequences_.size() < trace_.requests.size() && trace_.requests[sequences_.size()].arrival <= clock_) {
+  while (sequences_.size() < trace_.requests.size() &&
+         trace_.requests[sequences_.size()].arrival <= clock_) {
     const Request& request = trace_.requests[sequences_.size()];
     waiting_.push_back(&sequences_.emplace_back());
     waiting_.back()->request = &request;
@@ -32,13 +34,16 @@ uint64_t Server::missing(const Sequence& q, uint64_t held) const {
   return wanted - std::min(wanted, blocks_of(std::max(held, q.room), options_.block_size));
 }
 
-// Whether so many blocks are left beside the watermark and what the running sessions are still going to take for what they know.
-// The statistics of a large pool take a while: where all fits even if no block is shared, they are not asked for.
+// Whether so many blocks are left beside the watermark and what the running sessions are still
+// going to take for what they know. The statistics of a large pool take a while: where all fits
+// even if no block is shared, they are not asked for.
 bool Server::has_room(uint64_t blocks, const Sequence& candidate) const {
-  uint64_t pending = cache_.watermark() + blocks, held = blocks_of(candidate.held, options_.block_size);
+  uint64_t pending = cache_.watermark() + blocks,
+           held = blocks_of(candidate.held, options_.block_size);
   for (const Sequence* q : running_) {
     pending += missing(*q, q->held);
-    held += blocks_of(std::max(q->held, q->room), options_.block_size) + 1;  // 1: a part-filled block that is copied
+    held += blocks_of(std::max(q->held, q->room), options_.block_size) +
+            1;  // 1: a part-filled block that is copied
   }
   if (held + pending <= cache_.blocks()) return true;
   const pkv_cache_stats stats = cache_.stats();
@@ -46,7 +51,8 @@ bool Server::has_room(uint64_t blocks, const Sequence& candidate) const {
 }
 
 bool Server::resume(Sequence& q) {
-  if (!running_.empty() && !has_room(blocks_of(q.known() + 1, options_.block_size), q)) return false;
+  if (!running_.empty() && !has_room(blocks_of(q.known() + 1, options_.block_size), q))
+    return false;
   uint64_t length, total;
   const pkv_status status = pkv_session_resume(q.session, &length, &total, nullptr);
   if (status == PKV_OUT_OF_BLOCKS) return false;
@@ -56,13 +62,16 @@ bool Server::resume(Sequence& q) {
   return true;
 }
 
-// The session is opened to see what is cached of its prompt, and closed again where the rest does not fit.
+// The session is opened to see what is cached of its prompt, and closed again where the rest does
+// not fit.
 bool Server::start(Sequence& q) {
   const Request& request = *q.request;
   if (cache_.open(request, &q.session) == PKV_OUT_OF_BLOCKS) return false;
   if (q.tokens.empty()) q.tokens = text_of(request);
   // The output of the last prompt token is needed: it is always computed.
-  if (figures_.setup.prefix) check(pkv_session_match_prefix(q.session, request.input - 1, q.tokens.data(), &q.held), "match");
+  if (figures_.setup.prefix)
+    check(pkv_session_match_prefix(q.session, request.input - 1, q.tokens.data(), &q.held),
+          "match");
   q.room = cache_.reservation(request);
   if (figures_.setup.kind == Kind::paged && !running_.empty() && !has_room(missing(q, q.held), q)) {
     check(pkv_session_close(q.session), "close");
@@ -78,8 +87,8 @@ bool Server::start(Sequence& q) {
   return true;
 }
 
-// Those that were stopped come first; who finds no room holds up those behind, so that none starves. There is more room only when
-// somebody ended or was stopped.
+// Those that were stopped come first; who finds no room holds up those behind, so that none
+// starves. There is more room only when somebody ended or was stopped.
 void Server::admit() {
   while (running_.size() < options_.running && !full_) {
     std::deque<Sequence*>& queue = suspended_.empty() ? waiting_ : suspended_;
@@ -116,8 +125,8 @@ void Server::plan() {
 void Server::preempt() {
   std::vector<pkv_session> victims(running_.size());
   size_t count;
-  check(pkv_batch_choose_victims(cache_.handle(), sessions_.size(), sessions_.data(), counts_.data(), victims.size(),
-                                 victims.data(), &count),
+  check(pkv_batch_choose_victims(cache_.handle(), sessions_.size(), sessions_.data(),
+                                 counts_.data(), victims.size(), victims.data(), &count),
         "choosing victims");
   for (size_t i = 0; i < count; i++) {
     Sequence& q = *owner_.at(victims[i]);
@@ -126,8 +135,9 @@ void Server::preempt() {
     std::erase(running_, &q);
     full_ = false;
     // Older requests have smaller addresses in the trace.
-    suspended_.insert(
-        std::upper_bound(suspended_.begin(), suspended_.end(), &q, [](auto* a, auto* b) { return a->request < b->request; }), &q);
+    suspended_.insert(std::upper_bound(suspended_.begin(), suspended_.end(), &q,
+                                       [](auto* a, auto* b) { return a->request < b->request; }),
+                      &q);
     figures_.preemptions++;
   }
 }
@@ -145,7 +155,8 @@ void Server::advance(Sequence& q, uint32_t count) {
   q.held += count;
   q.computed = std::max(q.computed, q.held);
   if (q.behind() > 0) return;
-  if (q.generated++ == 0) figures_.first_token_seconds.push_back(static_cast<float>(clock_ - q.request->arrival));
+  if (q.generated++ == 0)
+    figures_.first_token_seconds.push_back(static_cast<float>(clock_ - q.request->arrival));
   figures_.decode_tokens++;
   if (q.generated == q.request->output) finish(q);
 }
@@ -172,7 +183,8 @@ void Server::observe() {
   if (since < trace_.requests.back().arrival / 1000) return;
   observed_ = clock_;
   const pkv_cache_stats stats = cache_.stats();
-  const uint64_t cached_slots = stats.evictable_blocks * options_.block_size;  // only full blocks are cached
+  const uint64_t cached_slots =
+      stats.evictable_blocks * options_.block_size;  // only full blocks are cached
   now_.used = stats.used_blocks - stats.evictable_blocks;
   now_.cached = stats.evictable_blocks;
   now_.free = stats.free_blocks;
@@ -214,7 +226,8 @@ Figures Server::run(const std::function<bool(const Server&)>& go_on) {
     arrive();
     admit();
     step();
-    figures_.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    figures_.wall_seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (!go_on(*this)) {
       figures_.interrupted = figures_.finished < trace_.requests.size();
       break;

@@ -1,5 +1,6 @@
-// Continuous batching over one cache: who runs, who waits, who is stopped. As in Orca (Yu et al. 2022) and vLLM (Kwon et al.
-// 2023), prompts in chunks beside decode steps as in Sarathi (Agrawal et al. 2023).
+// Continuous batching over one cache: who runs, who waits, who is stopped. As in Orca (Yu et al.
+// 2022) and vLLM (Kwon et al. 2023), prompts in chunks beside decode steps as in Sarathi (Agrawal
+// et al. 2023).
 #pragma once
 
 #include <deque>
@@ -21,13 +22,16 @@ class Server {
 
   const Figures& figures() const { return figures_; }
   const Moment& now() const { return now_; }
-  double part_done() const { return Figures::ratio(static_cast<double>(tokens_done_), static_cast<double>(tokens_in_all_)); }
+  double part_done() const {
+    return Figures::ratio(static_cast<double>(tokens_done_), static_cast<double>(tokens_in_all_));
+  }
 
  private:
   struct Sequence {
     const Request* request = nullptr;
     pkv_session session = nullptr;
-    std::vector<int32_t> tokens;  // prompt and answer; of the answer the first `generated` are known
+    std::vector<int32_t>
+        tokens;  // prompt and answer; of the answer the first `generated` are known
     uint64_t held = 0, room = 0;  // tokens in the cache; tokens that blocks were reserved for
     uint64_t computed = 0;        // the most that was held so far
     uint32_t generated = 0;

@@ -22,7 +22,8 @@ void finish(Request& request, uint64_t number, uint64_t seed) {
   uint64_t told = 0;
   for (const Segment& segment : request.prompt) told += segment.length;
   if (told < request.input)
-    request.prompt.push_back({mix(mix(from_tail, seed), number), static_cast<uint32_t>(request.input - told)});
+    request.prompt.push_back(
+        {mix(mix(from_tail, seed), number), static_cast<uint32_t>(request.input - told)});
   request.answer = mix(mix(from_answer, seed), number);
   request.tenant = number;
 }
@@ -33,7 +34,8 @@ void finish(Request& request, uint64_t number, uint64_t seed) {
 
 uint32_t length_in(const nlohmann::json& object, const char* key) {
   const auto& value = object.at(key);
-  if (!value.is_number_unsigned() || value.get<uint64_t>() == 0 || value.get<uint64_t>() > longest_text)
+  if (!value.is_number_unsigned() || value.get<uint64_t>() == 0 ||
+      value.get<uint64_t>() > longest_text)
     throw std::out_of_range(key);
   return value.get<uint32_t>();
 }
@@ -61,20 +63,23 @@ Request parse_json(const std::string& line) {
 double parse_time(const std::string& text) {
   int year, month, day, hour, minute, used = 0;
   double second;
-  if (std::sscanf(text.c_str(), "%d-%d-%d %d:%d:%lf%n", &year, &month, &day, &hour, &minute, &second, &used) != 6 ||
+  if (std::sscanf(text.c_str(), "%d-%d-%d %d:%d:%lf%n", &year, &month, &day, &hour, &minute,
+                  &second, &used) != 6 ||
       static_cast<size_t>(used) != text.size())
     throw std::out_of_range("TIMESTAMP");
-  const std::chrono::year_month_day date(std::chrono::year(year), std::chrono::month(static_cast<unsigned>(month)),
+  const std::chrono::year_month_day date(std::chrono::year(year),
+                                         std::chrono::month(static_cast<unsigned>(month)),
                                          std::chrono::day(static_cast<unsigned>(day)));
   if (!date.ok()) throw std::out_of_range("TIMESTAMP");
-  return static_cast<double>(std::chrono::sys_days(date).time_since_epoch().count()) * 86400.0 + hour * 3600.0 + minute * 60.0 +
-         second;
+  return static_cast<double>(std::chrono::sys_days(date).time_since_epoch().count()) * 86400.0 +
+         hour * 3600.0 + minute * 60.0 + second;
 }
 
 uint32_t parse_length(std::string_view text) {
   uint32_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value == 0 || value > longest_text)
+  if (error != std::errc() || end != text.data() + text.size() || value == 0 ||
+      value > longest_text)
     throw std::out_of_range("length");
   return value;
 }
@@ -90,7 +95,8 @@ Request parse_csv(const std::string& line) {
 }
 
 void order_by_arrival(std::vector<Request>& requests) {
-  // By index where times are equal; std::stable_sort of this library's age makes newer compilers warn.
+  // By index where times are equal; std::stable_sort of this library's age makes newer compilers
+  // warn.
   std::vector<std::pair<double, size_t>> order;
   for (const Request& request : requests) order.emplace_back(request.arrival, order.size());
   std::sort(order.begin(), order.end());
@@ -109,7 +115,8 @@ class Random {
   double uniform() { return (static_cast<double>(mix(seed_, count_++) >> 11) + 0.5) * 0x1p-53; }
   double exponential(double mean) { return -mean * std::log(uniform()); }
   uint32_t log_normal(double median, double sigma, double most) {
-    const double normal = std::sqrt(-2 * std::log(uniform())) * std::cos(2 * M_PI * uniform());  // Box and Muller 1958
+    const double normal = std::sqrt(-2 * std::log(uniform())) *
+                          std::cos(2 * M_PI * uniform());  // Box and Muller 1958
     return static_cast<uint32_t>(std::clamp(median * std::exp(sigma * normal), 1.0, most));
   }
 
@@ -131,9 +138,11 @@ Request ask(double arrival, std::vector<Segment> prompt, uint64_t user, Random& 
   return request;
 }
 
-void add_user(std::vector<Request>& requests, double arrival, uint64_t user, uint64_t system, Random& random) {
+void add_user(std::vector<Request>& requests, double arrival, uint64_t user, uint64_t system,
+              Random& random) {
   if (random.uniform() < 0.2) {
-    requests.push_back(ask(arrival, {{mix(user, 0), random.log_normal(400, 1.0, longest_message)}}, user, random));
+    requests.push_back(
+        ask(arrival, {{mix(user, 0), random.log_normal(400, 1.0, longest_message)}}, user, random));
     return;
   }
   std::vector<Segment> chat{{system, 512}};
@@ -159,7 +168,8 @@ std::vector<int32_t> text_of(const Request& request) {
   std::vector<int32_t> tokens;
   tokens.reserve(request.length());
   const auto add = [&](const Segment& segment) {
-    for (uint32_t i = 0; i < segment.length; i++) tokens.push_back(static_cast<int32_t>(mix(segment.id, i) >> 33));
+    for (uint32_t i = 0; i < segment.length; i++)
+      tokens.push_back(static_cast<int32_t>(mix(segment.id, i) >> 33));
   };
   for (const Segment& segment : request.prompt) add(segment);
   add({request.answer, request.output});
@@ -178,11 +188,11 @@ Trace read_trace(const std::string& path, uint64_t seed) {
     try {
       trace.requests.push_back(csv ? parse_csv(line) : parse_json(line));
     } catch (const std::exception&) {
-      bad_line(
-          path, number,
-          csv ? "expected a time, context tokens and generated tokens (1 to 2^24)"
-              : "expected a JSON object with timestamp (ms), input_length and output_length (1 to 2^24), and no more hash_ids "
-                "than 512-token blocks");
+      bad_line(path, number,
+               csv ? "expected a time, context tokens and generated tokens (1 to 2^24)"
+                   : "expected a JSON object with timestamp (ms), input_length and output_length "
+                     "(1 to 2^24), and no more hash_ids "
+                     "than 512-token blocks");
     }
     finish(trace.requests.back(), number, seed);
   }
@@ -195,8 +205,10 @@ Trace generate(size_t requests, uint64_t seed) {
   Trace trace{"generated chats", {}};
   Random random(mix(seed, 0));
   double arrival = 0;
-  // Users come until enough of them have asked; which requests are the first so many is known only then.
-  for (uint64_t user = 1; trace.requests.size() < 2 * requests + 64; user++, arrival += random.exponential(0.2))
+  // Users come until enough of them have asked; which requests are the first so many is known only
+  // then.
+  for (uint64_t user = 1; trace.requests.size() < 2 * requests + 64;
+       user++, arrival += random.exponential(0.2))
     add_user(trace.requests, arrival, mix(seed, user), mix(seed, 0), random);
   order_by_arrival(trace.requests);
   trace.requests.resize(requests);
@@ -204,9 +216,11 @@ Trace generate(size_t requests, uint64_t seed) {
 }
 
 Trace make_trace(const Options& options) {
-  Trace trace = options.trace.empty() ? generate(options.requests > 0 ? options.requests : 300, options.seed)
-                                      : read_trace(options.trace, options.seed);
-  if (options.requests > 0 && options.requests < trace.requests.size()) trace.requests.resize(options.requests);
+  Trace trace = options.trace.empty()
+                    ? generate(options.requests > 0 ? options.requests : 300, options.seed)
+                    : read_trace(options.trace, options.seed);
+  if (options.requests > 0 && options.requests < trace.requests.size())
+    trace.requests.resize(options.requests);
   for (Request& request : trace.requests) request.arrival /= options.time_scale;
   return trace;
 }

@@ -1,10 +1,12 @@
-"""Describes the C interface of libpagedkv as data: api.json is to the headers what a generator of bindings needs to know of them.
+"""Describes the C interface of libpagedkv as data: api.json is to the headers what a generator of
+bindings needs to know of them.
 
 usage: describe.py            renews api.json, and what every bindings/*/generate_raw.py makes of it
        describe.py --check    says with a diff where a file is not what the headers say
 
-clang parses the headers (its syntax tree as JSON has declarations, types and documentation); a small program that it compiles tells what
-only a compiler knows: sizes, offsets and the values of macros.
+clang parses the headers (its syntax tree as JSON has declarations, types and documentation); a
+small program that it compiles tells what only a compiler knows: sizes, offsets and the values of
+macros.
 """
 
 import difflib
@@ -27,7 +29,10 @@ def clang():
     for name in ("clang-19", "clang"):
         if path := shutil.which(name):
             return path
-    print("describe.py: there is no clang-19 and no clang here: bash tests/install-deps test", file=sys.stderr)
+    print(
+        "describe.py: there is no clang-19 and no clang here: bash tests/install-deps test",
+        file=sys.stderr,
+    )
     sys.exit(SKIPPED)
 
 
@@ -37,7 +42,8 @@ def run_clang(tree, *arguments):
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-# ---- Types ----------------------------------------------------------------------------------------------------------------------
+# ---- Types
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def split_parameters(text):
@@ -54,7 +60,12 @@ def parse_type(text):
     """A C type as clang spells it, as data: see README.md."""
     text = text.strip()
     if function := re.fullmatch(r"(.*?)\(\*\)\((.*)\)", text):
-        return {"function": {"returns": parse_type(function[1]), "parameters": [parse_type(p) for p in split_parameters(function[2])]}}
+        return {
+            "function": {
+                "returns": parse_type(function[1]),
+                "parameters": [parse_type(p) for p in split_parameters(function[2])],
+            }
+        }
     if array := re.fullmatch(r"(.*)\[(\d+)\]", text):
         return {"array": parse_type(array[1]), "length": int(array[2])}
     if text.endswith("*"):
@@ -64,12 +75,14 @@ def parse_type(text):
     return {"name": re.sub(r"\b(const|struct|enum) ", "", text)}
 
 
-# ---- The syntax tree ------------------------------------------------------------------------------------------------------------
+# ---- The syntax tree
+# ------------------------------------------------------------------------------------------------------------
 
 
 def headers_of(tree):
-    """{address of a top-level node: the file it stands in}. clang names a file only where it is another than that of the place it
-    printed before, wherever that was: so every place has to be looked at, in the order of printing."""
+    """{address of a top-level node: the file it stands in}. clang names a file only where it is
+    another than that of the place it printed before, wherever that was: so every place has to be
+    looked at, in the order of printing."""
     found, current = {}, [None]
 
     def visit(value):
@@ -118,8 +131,16 @@ def function_of(node):
     doc = documentation(node)
     since = re.search(r"Since (\d+\.\d+)\.", doc)
     returns = node["type"]["qualType"].split("(")[0].strip()
-    return {"name": node["name"], "since": since[1] if since else None, "returns": parse_type(returns), "c_returns": returns,
-            "parameters": [typed(part) for part in node.get("inner", []) if part["kind"] == "ParmVarDecl"], "doc": doc}
+    return {
+        "name": node["name"],
+        "since": since[1] if since else None,
+        "returns": parse_type(returns),
+        "c_returns": returns,
+        "parameters": [
+            typed(part) for part in node.get("inner", []) if part["kind"] == "ParmVarDecl"
+        ],
+        "doc": doc,
+    }
 
 
 def declarations(tree):
@@ -132,9 +153,15 @@ def declarations(tree):
         named = {"name": node["name"], "header": header}
         kind = node["kind"]
         if kind == "EnumDecl":
-            found["enums"].append(named | {"doc": documentation(node), "constants": constants_of(node)})
+            found["enums"].append(
+                named | {"doc": documentation(node), "constants": constants_of(node)}
+            )
         elif kind == "RecordDecl" and node.get("completeDefinition"):
-            fields = [typed(part) | {"doc": documentation(part)} for part in node["inner"] if part["kind"] == "FieldDecl"]
+            fields = [
+                typed(part) | {"doc": documentation(part)}
+                for part in node["inner"]
+                if part["kind"] == "FieldDecl"
+            ]
             found["structs"].append(named | {"doc": documentation(node), "fields": fields})
         elif kind == "FunctionDecl":
             found["functions"].append(named | function_of(node))
@@ -143,19 +170,29 @@ def declarations(tree):
             if c == f"struct {node['name']}_t *":
                 found["handles"].append(named)
             elif c.split()[0] not in ("struct", "enum"):
-                found["aliases"].append(named | {"type": parse_type(c), "c": c, "doc": documentation(node)})
+                found["aliases"].append(
+                    named | {"type": parse_type(c), "c": c, "doc": documentation(node)}
+                )
     return found
 
 
-# ---- Macros, sizes and offsets --------------------------------------------------------------------------------------------------
+# ---- Macros, sizes and offsets
+# --------------------------------------------------------------------------------------------------
 
 
 def macro_documentation(tree):
-    """{macro: (header, text)}: clang keeps no comments of macros, so the ones that stand right above are read here."""
+    """{macro: (header, text)}: clang keeps no comments of macros, so the ones that stand right
+    above are read here.
+    """
     found = {}
     for path in sorted((tree / "include/pagedkv").glob("*.h")):
-        for comment, name in re.findall(r"(?:/\*\*((?:[^*]|\*(?!/))*)\*/\n)?#define (PKV_\w+)[ \t]", path.read_text()):
-            found[name] = path.name, "\n".join(line.strip(" *") for line in comment.splitlines()).strip()
+        for comment, name in re.findall(
+            r"(?:/\*\*((?:[^*]|\*(?!/))*)\*/\n)?#define (PKV_\w+)[ \t]", path.read_text()
+        ):
+            found[name] = (
+                path.name,
+                "\n".join(line.strip(" *") for line in comment.splitlines()).strip(),
+            )
     return found
 
 
@@ -171,26 +208,63 @@ def constants(tree):
     for name, value in re.findall(r"^#define (PKV_\w+) (.+)$", run_clang(tree, "-E", "-dM"), re.M):
         if name not in NOT_CONSTANTS:
             header, doc = docs[name]
-            found.append({"name": name, "header": header, "type": macro_type(value), "value": None, "doc": doc})
+            found.append(
+                {
+                    "name": name,
+                    "header": header,
+                    "type": macro_type(value),
+                    "value": None,
+                    "doc": doc,
+                }
+            )
     return sorted(found, key=lambda constant: list(docs).index(constant["name"]))
 
 
 def probe(tree, structs, macros):
-    """What a compiled program says: sizes and alignments of structs, (offset, size) of fields, values of macros."""
-    lines = [f'printf("%s %lld\\n", "{m["name"]}", {"(long long)" if m["type"] == "int" else "(unsigned long long)"}{m["name"]});'
-             for m in macros]
+    """What a compiled program says: sizes and alignments of structs, (offset, size) of fields,
+    values of macros.
+    """
+    lines = [
+        f'printf("%s %lld\\n", "{m["name"]}", {"(long long)" if m["type"] == "int" else "(unsigned long long)"}{m["name"]});'
+        for m in macros
+    ]
     for s in structs:
         name = s["name"]
         lines.append(f'printf("{name} %zu %zu\\n", sizeof({name}), _Alignof({name}));')
-        lines += [f'printf("{name}.{f["name"]} %zu %zu\\n", offsetof({name}, {f["name"]}), sizeof((({name}*)0)->{f["name"]}));'
-                  for f in s["fields"]]
-    source = "#include <pagedkv/pagedkv.h>\n#include <stdio.h>\nint main(void) {\n" + "\n".join(lines) + "\nreturn 0; }\n"
+        lines += [
+            f'printf("{name}.{f["name"]} %zu %zu\\n", offsetof({name}, {f["name"]}), sizeof((({name}*)0)->{f["name"]}));'
+            for f in s["fields"]
+        ]
+    source = (
+        "#include <pagedkv/pagedkv.h>\n#include <stdio.h>\nint main(void) {\n"
+        + "\n".join(lines)
+        + "\nreturn 0; }\n"
+    )
     with tempfile.TemporaryDirectory() as directory:
         program = pathlib.Path(directory) / "probe"
-        subprocess.run([clang(), "-x", "c", "-std=c11", "-w", f"-I{tree / 'include'}", "-", "-o", str(program)], input=source, text=True,
-                       check=True)
-        output = subprocess.run([str(program)], check=True, stdout=subprocess.PIPE, text=True).stdout
-    return {name: [int(number) for number in numbers] for name, *numbers in map(str.split, output.splitlines())}
+        subprocess.run(
+            [
+                clang(),
+                "-x",
+                "c",
+                "-std=c11",
+                "-w",
+                f"-I{tree / 'include'}",
+                "-",
+                "-o",
+                str(program),
+            ],
+            input=source,
+            text=True,
+            check=True,
+        )
+        output = subprocess.run(
+            [str(program)], check=True, stdout=subprocess.PIPE, text=True
+        ).stdout
+    return {
+        name: [int(number) for number in numbers]
+        for name, *numbers in map(str.split, output.splitlines())
+    }
 
 
 def describe(tree=TREE):
@@ -199,17 +273,26 @@ def describe(tree=TREE):
     known = probe(tree, found["structs"], macros)
     for macro in macros:
         value = known[macro["name"]][0]
-        macro["value"] = value if macro["type"] == "int" else value % 2**(32 if "32" in macro["type"] else 64)
+        macro["value"] = (
+            value if macro["type"] == "int" else value % 2 ** (32 if "32" in macro["type"] else 64)
+        )
     for struct in found["structs"]:
         struct["size"], struct["alignment"] = known[struct["name"]]
         for field in struct["fields"]:
             field["offset"], field["size"] = known[f"{struct['name']}.{field['name']}"]
-    version = ".".join(str(macro["value"]) for macro in macros if macro["name"].startswith("PKV_VERSION_"))
-    return {"about": "The C interface, as bindings/api/describe.py reads it from include/pagedkv. Sizes and offsets are those of 64 bit.",
-            "version": version, "constants": macros, **found}
+    version = ".".join(
+        str(macro["value"]) for macro in macros if macro["name"].startswith("PKV_VERSION_")
+    )
+    return {
+        "about": "The C interface, as bindings/api/describe.py reads it from include/pagedkv. Sizes and offsets are those of 64 bit.",
+        "version": version,
+        "constants": macros,
+        **found,
+    }
 
 
-# ---- The file -------------------------------------------------------------------------------------------------------------------
+# ---- The file
+# -------------------------------------------------------------------------------------------------------------------
 
 
 def pretty(value, indent=0):
@@ -225,7 +308,9 @@ def pretty(value, indent=0):
 
 
 def renew_or_check(path, text, check):
-    """Writes the file, or says how it differs from what it has to be; True where there was nothing to say."""
+    """Writes the file, or says how it differs from what it has to be; True where there was nothing
+    to say.
+    """
     old = path.read_text() if path.exists() else ""
     if not check:
         if old != text:
@@ -233,7 +318,15 @@ def renew_or_check(path, text, check):
             print(f"renewed {path.name}")
         return True
     name = path.name
-    sys.stdout.writelines(difflib.unified_diff(old.splitlines(True), text.splitlines(True), f"{name} (committed)", f"{name} (renewed)", n=1))
+    sys.stdout.writelines(
+        difflib.unified_diff(
+            old.splitlines(True),
+            text.splitlines(True),
+            f"{name} (committed)",
+            f"{name} (renewed)",
+            n=1,
+        )
+    )
     return old == text
 
 
@@ -248,7 +341,11 @@ def main():
         print("ok" if result.returncode == 0 else "FAILED", flush=True)
         ok = ok and result.returncode == 0
     if not ok:
-        sys.exit("not what the headers say: python3 bindings/api/describe.py renews it" if check else "a generator failed")
+        sys.exit(
+            "not what the headers say: python3 bindings/api/describe.py renews it"
+            if check
+            else "a generator failed"
+        )
 
 
 if __name__ == "__main__":

@@ -33,14 +33,27 @@ TYPES = {
     "uint32_t": {"name": "uint32_t"},
     "const char *": {"pointer": {"name": "char"}, "const": True},
     "struct pkv_box *": {"pointer": {"name": "pkv_box"}, "const": False},
-    "const float *const *": {"pointer": {"pointer": {"name": "float"}, "const": True}, "const": True},
+    "const float *const *": {
+        "pointer": {"pointer": {"name": "float"}, "const": True},
+        "const": True,
+    },
     "float *const *": {"pointer": {"pointer": {"name": "float"}, "const": False}, "const": True},
     "int [4]": {"array": {"name": "int"}, "length": 4},
     "void (*)(void)": {"function": {"returns": {"name": "void"}, "parameters": []}},
     "void (*)(void (*)(int, long), int)": {
-        "function": {"returns": {"name": "void"},
-                     "parameters": [{"function": {"returns": {"name": "void"}, "parameters": [{"name": "int"}, {"name": "long"}]}},
-                                    {"name": "int"}]}},
+        "function": {
+            "returns": {"name": "void"},
+            "parameters": [
+                {
+                    "function": {
+                        "returns": {"name": "void"},
+                        "parameters": [{"name": "int"}, {"name": "long"}],
+                    }
+                },
+                {"name": "int"},
+            ],
+        }
+    },
 }
 
 
@@ -56,20 +69,54 @@ def test_types():
 
 def test_headers(tree):
     found = describe.describe(tree)
-    same("constants", [(c["name"], c["value"], c["doc"]) for c in found["constants"]],
-         [("PKV_ALL", 2**32 - 1, "How many."), ("PKV_NONE", -2, ""), ("PKV_MOST", 2**64 - 1, "")])
+    same(
+        "constants",
+        [(c["name"], c["value"], c["doc"]) for c in found["constants"]],
+        [("PKV_ALL", 2**32 - 1, "How many."), ("PKV_NONE", -2, ""), ("PKV_MOST", 2**64 - 1, "")],
+    )
     same("handles", [h["name"] for h in found["handles"]], ["pkv_thing"])
-    same("aliases", [(a["name"], a["c"], a["doc"]) for a in found["aliases"]], [("pkv_mark", "uint64_t", "A mark.")])
-    same("enum", [(e["doc"], e["header"], e["constants"]) for e in found["enums"]],
-         [("Kinds.", "pagedkv.h", [{"name": "PKV_A", "value": 3, "doc": "First."}, {"name": "PKV_B", "value": 4, "doc": ""}])])
-    box, = found["structs"]
+    same(
+        "aliases",
+        [(a["name"], a["c"], a["doc"]) for a in found["aliases"]],
+        [("pkv_mark", "uint64_t", "A mark.")],
+    )
+    same(
+        "enum",
+        [(e["doc"], e["header"], e["constants"]) for e in found["enums"]],
+        [
+            (
+                "Kinds.",
+                "pagedkv.h",
+                [
+                    {"name": "PKV_A", "value": 3, "doc": "First."},
+                    {"name": "PKV_B", "value": 4, "doc": ""},
+                ],
+            )
+        ],
+    )
+    (box,) = found["structs"]
     same("struct", (box["size"], box["alignment"]), (32, 8))
-    same("fields", [(f["name"], f["offset"], f["size"], f["c"]) for f in box["fields"]],
-         [("struct_size", 0, 4, "uint32_t"), ("sides", 4, 6, "int16_t[3]"), ("rows", 16, 8, "const float *const *"),
-          ("call", 24, 8, "void (*)(void *, const char *)")])
-    function, = found["functions"]
-    same("function", (function["since"], function["doc"], function["c_returns"], [p["name"] for p in function["parameters"]]),
-         ("0.7", "Opens.\nSince 0.7.", "pkv_kind", ["thing", "box"]))
+    same(
+        "fields",
+        [(f["name"], f["offset"], f["size"], f["c"]) for f in box["fields"]],
+        [
+            ("struct_size", 0, 4, "uint32_t"),
+            ("sides", 4, 6, "int16_t[3]"),
+            ("rows", 16, 8, "const float *const *"),
+            ("call", 24, 8, "void (*)(void *, const char *)"),
+        ],
+    )
+    (function,) = found["functions"]
+    same(
+        "function",
+        (
+            function["since"],
+            function["doc"],
+            function["c_returns"],
+            [p["name"] for p in function["parameters"]],
+        ),
+        ("0.7", "Opens.\nSince 0.7.", "pkv_kind", ["thing", "box"]),
+    )
 
 
 def test_check(tree):

@@ -1,5 +1,5 @@
-"""The headers are plain C: pycparser, which knows no extension of any compiler, reads what the C preprocessor makes of them, and finds the functions
-of api.json with as many parameters.
+"""The headers are plain C: pycparser, which knows no extension of any compiler, reads what the C
+preprocessor makes of them, and finds the functions of api.json with as many parameters.
 
 usage: parse_test.py CC..."""
 
@@ -9,7 +9,9 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.append("/usr/lib/python3/dist-packages")  # where Debian's python3-pycparser is, if this is another Python
+sys.path.append(
+    "/usr/lib/python3/dist-packages"
+)  # where Debian's python3-pycparser is, if this is another Python
 try:
     from pycparser import c_ast, c_parser
 except ImportError:
@@ -18,19 +20,48 @@ except ImportError:
 
 
 def functions(source, compiler):
-    """Parameters of every function that C source declares. Attributes are for compilers only, ours and those of the system's headers."""
-    text = subprocess.run([*compiler, "-E", "-P", "-std=c99", "-D__attribute__(x)=", "-I", HERE.parent.parent / "include", "-x", "c", "-"],
-                          input=source, check=True, capture_output=True, text=True).stdout
-    declarations = [node for node in c_parser.CParser().parse(text).ext if isinstance(node, c_ast.Decl) and isinstance(node.type, c_ast.FuncDecl)]
+    """Parameters of every function that C source declares. Attributes are for compilers only, ours
+    and those of the system's headers.
+    """
+    text = subprocess.run(
+        [
+            *compiler,
+            "-E",
+            "-P",
+            "-std=c99",
+            "-D__attribute__(x)=",
+            "-I",
+            HERE.parent.parent / "include",
+            "-x",
+            "c",
+            "-",
+        ],
+        input=source,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    declarations = [
+        node
+        for node in c_parser.CParser().parse(text).ext
+        if isinstance(node, c_ast.Decl) and isinstance(node.type, c_ast.FuncDecl)
+    ]
     return {node.name: len([p for p in node.type.args.params if p.name]) for node in declarations}
 
 
 def main():
-    described = {f["name"]: len(f["parameters"]) for f in json.loads((HERE / "api.json").read_text())["functions"]}
+    described = {
+        f["name"]: len(f["parameters"])
+        for f in json.loads((HERE / "api.json").read_text())["functions"]
+    }
     found = functions("#include <pagedkv/pagedkv.h>\n", sys.argv[1:])
     assert found == described, f"differ: {sorted(found.items() ^ described.items())}"
     redis = functions("#include <pagedkv/redis.h>\n", sys.argv[1:])
-    assert {"pkv_redis_config_init", "pkv_redis_open", "pkv_redis_last_error"} <= redis.keys(), redis
+    assert {
+        "pkv_redis_config_init",
+        "pkv_redis_open",
+        "pkv_redis_last_error",
+    } <= redis.keys(), redis
     try:
         functions("typeof(int) x;\n", sys.argv[1:])
     except c_parser.ParseError:

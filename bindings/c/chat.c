@@ -29,10 +29,12 @@ static void restart_session(chat* c) {
 }
 
 /* Tokens an answer may count on. */
-static size_t answer_room(const chat* c) { return c->o->max_tokens < c->context / 4 ? c->o->max_tokens : c->context / 4; }
+static size_t answer_room(const chat* c) {
+  return c->o->max_tokens < c->context / 4 ? c->o->max_tokens : c->context / 4;
+}
 
-/* Forgets the older half of the conversation if `added` tokens and an answer do not fit behind it. What stays moves to
- * other positions, so its keys are computed anew. */
+/* Forgets the older half of the conversation if `added` tokens and an answer do not fit behind it.
+ * What stays moves to other positions, so its keys are computed anew. */
 static void make_room(chat* c, size_t added) {
   const size_t taken = added + answer_room(c);
   if (c->length + taken <= c->context) return;
@@ -42,10 +44,12 @@ static void make_room(chat* c, size_t added) {
   c->tokens[0] = TOKEN_BEGIN;
   c->length = kept;
   restart_session(c);
-  printf("[the context of %zu tokens is full: the oldest %zu are forgotten]\n", c->context, forgotten);
+  printf("[the context of %zu tokens is full: the oldest %zu are forgotten]\n", c->context,
+         forgotten);
 }
 
-/* Brings the session up to what is known; the scores of the next token, unless there was nothing to do. */
+/* Brings the session up to what is known; the scores of the next token, unless there was nothing to
+ * do. */
 static const float* catch_up(chat* c) {
   step part = {NULL, NULL, 0, 0, false, NULL};
   while (c->held < c->length) {
@@ -62,7 +66,9 @@ static const float* catch_up(chat* c) {
   return part.logits;
 }
 
-static int32_t next_token(chat* c) { return sampler_next(&c->sampler, catch_up(c), c->engine.model->vocabulary); }
+static int32_t next_token(chat* c) {
+  return sampler_next(&c->sampler, catch_up(c), c->engine.model->vocabulary);
+}
 
 static void save(chat* c) {
   catch_up(c);
@@ -76,7 +82,9 @@ static bool load(chat* c) {
   c->session = engine_load(e, c->o->load);
   if (c->session == NULL) return false;
   engine_check(e, e->lib->session_length(c->session, &length), "--load");
-  if (length > c->context) die(EXIT_BAD_INPUT, "--load: the conversation has %llu tokens, the context %zu", (unsigned long long)length, c->context);
+  if (length > c->context)
+    die(EXIT_BAD_INPUT, "--load: the conversation has %llu tokens, the context %zu",
+        (unsigned long long)length, c->context);
   engine_check(e, e->lib->session_tokens(c->session, 0, (size_t)length, c->tokens), "--load");
   c->length = c->held = (size_t)length;
   return true;
@@ -110,7 +118,8 @@ static void answer(chat* c) {
 static void take_turn(chat* c, const char* line, size_t bytes) {
   int32_t* tokens = new_array(tokenizer_bound(bytes), sizeof *tokens);
   const size_t skip = c->length == 0 || final_newlines(c) > 0;
-  const size_t count = tokenizer_encode(c->tokenizer, line + skip, bytes - skip, c->length == 0, tokens);
+  const size_t count =
+      tokenizer_encode(c->tokenizer, line + skip, bytes - skip, c->length == 0, tokens);
   const size_t most = c->context - answer_room(c) - 1;
   if (count > most) {
     printf("[not sent: the line has %zu tokens, at most %zu fit beside an answer]\n", count, most);
@@ -127,9 +136,13 @@ static void print_stats(chat* c) {
   const engine* e = &c->engine;
   pkv_cache_stats stats = {.struct_size = sizeof stats};
   engine_check(e, e->lib->cache_get_stats(e->cache, &stats), "stats");
-  printf("[%zu of %zu tokens, %zu computed so far, %llu of %llu blocks, %.0f %% of their slots filled]\n", c->length, c->context,
-         e->rows_forwarded, (unsigned long long)stats.used_blocks, (unsigned long long)stats.blocks,
-         stats.slots_reserved > 0 ? 100.0 * (double)stats.slots_filled / (double)stats.slots_reserved : 0.0);
+  printf(
+      "[%zu of %zu tokens, %zu computed so far, %llu of %llu blocks, %.0f %% of their slots "
+      "filled]\n",
+      c->length, c->context, e->rows_forwarded, (unsigned long long)stats.used_blocks,
+      (unsigned long long)stats.blocks,
+      stats.slots_reserved > 0 ? 100.0 * (double)stats.slots_filled / (double)stats.slots_reserved
+                               : 0.0);
 }
 
 static void reset(chat* c) {
@@ -177,7 +190,8 @@ static void converse(chat* c) {
   free(turn);
 }
 
-void chat_run(const options* o, const pkv_dl* lib, const llama2* model, const tokenizer* t, size_t context) {
+void chat_run(const options* o, const pkv_dl* lib, const llama2* model, const tokenizer* t,
+              size_t context) {
   chat c = {.o = o, .tokenizer = t, .context = context};
   size_t blocks = context / o->block_size + (context % o->block_size != 0);
   if (o->blocks != 0 && o->blocks < blocks) {
@@ -187,7 +201,9 @@ void chat_run(const options* o, const pkv_dl* lib, const llama2* model, const to
   engine_open(&c.engine, lib, model, o, o->storage, blocks, 1, o->chunk);
   c.sampler = sampler_new(o->temperature, o->top_p, o->seed, 0);
   c.tokens = new_array(c.context, sizeof *c.tokens);
-  if (o->load == NULL || !load(&c)) engine_check(&c.engine, lib->session_open(c.engine.cache, NULL, &c.session), "opening a session");
+  if (o->load == NULL || !load(&c))
+    engine_check(&c.engine, lib->session_open(c.engine.cache, NULL, &c.session),
+                 "opening a session");
   if (!o->quiet)
     printf(
         "%s %s cache, context of %zu tokens. The model goes on from what you type, up to\n"

@@ -8,6 +8,7 @@
 #include "tokenizer.h"
 
 /* Reads lines from stdin until /quit or its end. */
-void chat_run(const options* o, const pkv_dl* lib, const llama2* model, const tokenizer* t, size_t context);
+void chat_run(const options* o, const pkv_dl* lib, const llama2* model, const tokenizer* t,
+              size_t context);
 
 #endif

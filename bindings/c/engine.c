@@ -6,30 +6,36 @@
 #include "store.h"
 
 void engine_check(const engine* e, pkv_status status, const char* what) {
-  if (status != PKV_OK) die(EXIT_BAD_INPUT, "%s: %s (%s)", what, e->lib->last_error(), e->lib->status_string(status));
+  if (status != PKV_OK)
+    die(EXIT_BAD_INPUT, "%s: %s (%s)", what, e->lib->last_error(), e->lib->status_string(status));
 }
 
 static pkv_isa find_isa(const pkv_dl* lib, const char* name) {
   if (name == NULL) return PKV_ISA_AUTO;
   for (pkv_isa isa = PKV_ISA_AUTO; isa <= PKV_ISA_NEON; isa++)
     if (strcmp(lib->isa_name(isa), name) == 0) return isa;
-  die(EXIT_BAD_OPTION, "--isa: the library %s knows no instruction set '%s'", lib->version_string(), name);
+  die(EXIT_BAD_OPTION, "--isa: the library %s knows no instruction set '%s'", lib->version_string(),
+      name);
 }
 
 /* What a saved file says of its model: FNV-1a over all of the checkpoint. */
 static uint64_t fingerprint(const llama2* model) {
   uint64_t hash = 0xCBF29CE484222325u;
-  for (size_t i = 0; i < model->file.size; i++) hash = (hash ^ model->file.data[i]) * 0x100000001B3u;
+  for (size_t i = 0; i < model->file.size; i++)
+    hash = (hash ^ model->file.data[i]) * 0x100000001B3u;
   return hash;
 }
 
-/* What the store has of this model, as it is on disk, and of no other. *model is the fingerprint. */
-static void open_store(engine* e, const options* o, pkv_store* store, pkv_store_config* tier, uint64_t* model) {
+/* What the store has of this model, as it is on disk, and of no other. *model is the fingerprint.
+ */
+static void open_store(engine* e, const options* o, pkv_store* store, pkv_store_config* tier,
+                       uint64_t* model) {
   store_open(e->lib, o->store, store);
   engine_check(e, e->lib->store_config_init(tier, sizeof *tier), "--store");
   tier->store = store;
   tier->wait_ms = 10000; /* a program that has nothing else to do waits */
-  tier->queue_blocks = UINT64_MAX; /* all of it is to be kept; where blocks are short what waits gives way */
+  tier->queue_blocks =
+      UINT64_MAX; /* all of it is to be kept; where blocks are short what waits gives way */
   *model = fingerprint(e->model);
   tier->fingerprint = model;
   tier->fingerprint_size = sizeof *model;
@@ -50,7 +56,8 @@ static void create_cache(engine* e, const options* o, pkv_storage storage, size_
   config.isa = find_isa(e->lib, o->isa);
   pkv_prefix_config prefix;
   engine_check(e, e->lib->prefix_config_init(&prefix, sizeof prefix), "the cache");
-  e->prefixes = storage == PKV_STORAGE_PAGED && !o->no_prefix; /* contiguous tensors have no blocks to share */
+  e->prefixes = storage == PKV_STORAGE_PAGED &&
+                !o->no_prefix; /* contiguous tensors have no blocks to share */
   if (e->prefixes) config.prefix = &prefix;
   pkv_store store;
   pkv_store_config tier;
@@ -67,8 +74,8 @@ static void create_cache(engine* e, const options* o, pkv_storage storage, size_
   engine_check(e, e->lib->cache_get_info(e->cache, &e->info), "the cache");
 }
 
-void engine_open(engine* e, const pkv_dl* lib, const llama2* model, const options* o, pkv_storage storage, size_t blocks,
-                 size_t max_steps, size_t max_rows) {
+void engine_open(engine* e, const pkv_dl* lib, const llama2* model, const options* o,
+                 pkv_storage storage, size_t blocks, size_t max_steps, size_t max_rows) {
   memset(e, 0, sizeof *e);
   e->lib = lib;
   e->model = model;
@@ -117,7 +124,8 @@ void engine_save(const engine* e, const char* path, pkv_session session) {
   const pkv_file_config config = file_config(e, &model);
   const pkv_stream to = file_at(e, path);
   const pkv_file_item item = {session, NULL, 0};
-  engine_check(e, e->lib->file_save(e->cache, session != NULL, &item, &config, &to, NULL), "--save");
+  engine_check(e, e->lib->file_save(e->cache, session != NULL, &item, &config, &to, NULL),
+               "--save");
 }
 
 pkv_session engine_load(const engine* e, const char* path) {
@@ -130,14 +138,16 @@ pkv_session engine_load(const engine* e, const char* path) {
   return session;
 }
 
-/* The model's llama2_attend: the rows of this layer go into the cache and are attended over there. */
+/* The model's llama2_attend: the rows of this layer go into the cache and are attended over there.
+ */
 static void attend(void* user, size_t layer, float* q, float* k, float* v, float* out) {
   engine* e = user;
   const double start = seconds();
   const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, keys = {k, PKV_F32, 0, 0, 0};
   const pkv_tensor values = {v, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
   engine_check(e, e->lib->batch_write(e->batch, (uint32_t)layer, &keys, &values), "write");
-  engine_check(e, e->lib->batch_attend(e->batch, (uint32_t)layer, NULL, &queries, &outputs), "attend");
+  engine_check(e, e->lib->batch_attend(e->batch, (uint32_t)layer, NULL, &queries, &outputs),
+               "attend");
   e->library_seconds += seconds() - start;
 }
 
@@ -170,7 +180,8 @@ static void hand_out_logits(engine* e, size_t count, step* steps) {
 bool engine_forward(engine* e, size_t count, step* steps) {
   const size_t rows = stack_rows(e, count, steps);
   double start = seconds();
-  const pkv_status status = e->lib->batch_begin(e->cache, count, e->sessions, e->new_tokens, NULL, &e->batch);
+  const pkv_status status =
+      e->lib->batch_begin(e->cache, count, e->sessions, e->new_tokens, NULL, &e->batch);
   e->library_seconds += seconds() - start;
   if (status == PKV_OUT_OF_BLOCKS || status == PKV_TOO_LARGE) return false;
   engine_check(e, status, "begin");

@@ -1,4 +1,5 @@
-/* A model and a cache: one forward pass over many sessions, all K, V and attention through libpagedkv. */
+/* A model and a cache: one forward pass over many sessions, all K, V and attention through
+ * libpagedkv. */
 #ifndef PKV_GENERATE_ENGINE_H
 #define PKV_GENERATE_ENGINE_H
 
@@ -14,7 +15,7 @@ typedef struct engine {
   pkv_cache cache;
   pkv_cache_info info;
   pkv_cache_plan plan;
-  bool prefixes; /* the cache has a prefix index */
+  bool prefixes;          /* the cache has a prefix index */
   double library_seconds; /* spent in begin, write, attend and commit so far */
   size_t rows_forwarded;
 
@@ -39,17 +40,17 @@ typedef struct step {
   const float* logits; /* out: scores of the token after the last, until the next pass */
 } step;
 
-/* A cache of `blocks` blocks for passes of up to max_steps sessions and max_rows tokens. Ends the program where the library
- * refuses. */
-void engine_open(engine* e, const pkv_dl* lib, const llama2* model, const options* o, pkv_storage storage, size_t blocks,
-                 size_t max_steps, size_t max_rows);
+/* A cache of `blocks` blocks for passes of up to max_steps sessions and max_rows tokens. Ends the
+ * program where the library refuses. */
+void engine_open(engine* e, const pkv_dl* lib, const llama2* model, const options* o,
+                 pkv_storage storage, size_t blocks, size_t max_steps, size_t max_rows);
 void engine_close(engine* e);
 
 /* Runs one pass. False: the cache has too few free blocks, and nothing has changed. */
 bool engine_forward(engine* e, size_t count, step* steps);
 
-/* Writes a session (NULL: none) and the prefix index to a file, and opens again what one holds: the session, or NULL. The files belong to the
- * model. End the program where that cannot be. */
+/* Writes a session (NULL: none) and the prefix index to a file, and opens again what one holds: the
+ * session, or NULL. The files belong to the model. End the program where that cannot be. */
 void engine_save(const engine* e, const char* path, pkv_session session);
 pkv_session engine_load(const engine* e, const char* path);
 

@@ -1,4 +1,5 @@
-/* pkv-generate: text from a Llama model for many sessions at once, with all K, V and attention in libpagedkv. See --help. */
+/* pkv-generate: text from a Llama model for many sessions at once, with all K, V and attention in
+ * libpagedkv. See --help. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,9 @@ static char* default_tokenizer(const char* model) {
   static const char suffix[] = ".bin", own[] = ".tokenizer.bin", common[] = "tokenizer.bin";
   const size_t length = strlen(model);
   const size_t stem =
-      length >= strlen(suffix) && strcmp(model + length - strlen(suffix), suffix) == 0 ? length - strlen(suffix) : length;
+      length >= strlen(suffix) && strcmp(model + length - strlen(suffix), suffix) == 0
+          ? length - strlen(suffix)
+          : length;
   char* path = new_array(length + sizeof own + sizeof common, 1);
   memcpy(path, model, stem);
   strcpy(path + stem, own);
@@ -25,16 +28,18 @@ static char* default_tokenizer(const char* model) {
   return path;
 }
 
-static run_result run(const options* o, const pkv_dl* lib, const llama2* model, const tokenizer* t, const prompts* p,
-                      pkv_storage storage, size_t context) {
+static run_result run(const options* o, const pkv_dl* lib, const llama2* model, const tokenizer* t,
+                      const prompts* p, pkv_storage storage, size_t context) {
   engine e;
   scheduler s;
   progress display;
-  engine_open(&e, lib, model, o, storage, o->blocks != 0 ? o->blocks : scheduler_ample_blocks(p, o, context), o->sessions + 1,
+  engine_open(&e, lib, model, o, storage,
+              o->blocks != 0 ? o->blocks : scheduler_ample_blocks(p, o, context), o->sessions + 1,
               o->sessions + o->chunk);
   if (o->load != NULL) {
     const pkv_session saved = engine_load(&e, o->load);
-    engine_check(&e, lib->session_close(saved), "closing a conversation that was saved"); /* its text stays cached */
+    engine_check(&e, lib->session_close(saved),
+                 "closing a conversation that was saved"); /* its text stays cached */
   }
   scheduler_open(&s, &e, p, o, context);
   progress_open(&display, &s, t, o->quiet);
@@ -49,7 +54,8 @@ static run_result run(const options* o, const pkv_dl* lib, const llama2* model, 
   return result;
 }
 
-static void run_all(const options* o, const pkv_dl* lib, const llama2* model, const tokenizer* t, size_t context) {
+static void run_all(const options* o, const pkv_dl* lib, const llama2* model, const tokenizer* t,
+                    size_t context) {
   const pkv_storage kinds[] = {o->compare ? PKV_STORAGE_PAGED : o->storage, PKV_STORAGE_CONTIGUOUS};
   const size_t count = o->compare ? 2 : 1;
   run_result results[2];
@@ -66,7 +72,9 @@ static void run_all(const options* o, const pkv_dl* lib, const llama2* model, co
 
   prompts_free(&p);
   for (size_t i = 0; i < count; i++) report_free(&results[i]);
-  if (difference != 0) die(EXIT_BAD_INPUT, "session %zu has other tokens in contiguous storage than in paged", difference);
+  if (difference != 0)
+    die(EXIT_BAD_INPUT, "session %zu has other tokens in contiguous storage than in paged",
+        difference);
 }
 
 int main(int argc, char** argv) {

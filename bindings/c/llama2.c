@@ -1,4 +1,5 @@
-/* The forward pass (Touvron et al. 2023): RMSNorm, rotary positions on interleaved pairs, grouped-query attention, SwiGLU. */
+/* The forward pass (Touvron et al. 2023): RMSNorm, rotary positions on interleaved pairs,
+ * grouped-query attention, SwiGLU. */
 #include "llama2.h"
 
 #include <math.h>
@@ -35,7 +36,8 @@ llama2_run* llama2_run_new(const llama2* model, size_t max_rows) {
   const size_t pairs = model->head_dim / 2;
   run->model = model;
   run->frequencies = new_rows(pairs, 1);
-  for (size_t i = 0; i < pairs; i++) run->frequencies[i] = (float)pow(10000.0, -(double)(2 * i) / (double)model->head_dim);
+  for (size_t i = 0; i < pairs; i++)
+    run->frequencies[i] = (float)pow(10000.0, -(double)(2 * i) / (double)model->head_dim);
   run->rotation = new_rows(max_rows, model->head_dim);
   run->x = new_rows(max_rows, model->dim);
   run->normed = new_rows(max_rows, model->dim);
@@ -51,8 +53,9 @@ llama2_run* llama2_run_new(const llama2* model, size_t max_rows) {
 
 void llama2_run_free(llama2_run* run) {
   if (run == NULL) return;
-  float* const buffers[] = {run->frequencies, run->rotation, run->x,    run->normed, run->q,     run->k,
-                            run->v,           run->attended, run->gate, run->up,     run->logits};
+  float* const buffers[] = {run->frequencies, run->rotation, run->x,     run->normed,
+                            run->q,           run->k,        run->v,     run->attended,
+                            run->gate,        run->up,       run->logits};
   for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]);
   free(run);
 }
@@ -95,7 +98,8 @@ static void swiglu(float* gate, const float* up, size_t count) {
   for (size_t i = 0; i < count; i++) gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
 }
 
-static void attention_block(llama2_run* run, size_t layer, size_t rows, llama2_attend* attend, void* user) {
+static void attention_block(llama2_run* run, size_t layer, size_t rows, llama2_attend* attend,
+                            void* user) {
   const llama2* m = run->model;
   rms_norm(run->normed, run->x, m->attention_norm + layer * m->dim, rows, m->dim);
   matmul(run->q, run->normed, m->wq + layer * m->dim * m->dim, rows, m->dim, m->dim);
@@ -118,11 +122,12 @@ static void ffn_block(llama2_run* run, size_t layer, size_t rows) {
   add(run->x, run->normed, rows * m->dim);
 }
 
-void llama2_forward(llama2_run* run, size_t rows, const int32_t* tokens, const size_t* positions, llama2_attend* attend,
-                    void* user) {
+void llama2_forward(llama2_run* run, size_t rows, const int32_t* tokens, const size_t* positions,
+                    llama2_attend* attend, void* user) {
   const llama2* m = run->model;
   for (size_t row = 0; row < rows; row++)
-    memcpy(run->x + row * m->dim, m->embedding + (size_t)tokens[row] * m->dim, m->dim * sizeof(float));
+    memcpy(run->x + row * m->dim, m->embedding + (size_t)tokens[row] * m->dim,
+           m->dim * sizeof(float));
   compute_rotation(run, rows, positions);
   for (size_t layer = 0; layer < m->layers; layer++) {
     attention_block(run, layer, rows, attend, user);

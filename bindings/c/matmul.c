@@ -1,10 +1,12 @@
 #include "matmul.h"
 
-/* Sixteen running sums per product are plain loops that a compiler turns into vectors of any width without being allowed to
- * reorder additions; four rows at a time use each weight four times once it is loaded. */
+/* Sixteen running sums per product are plain loops that a compiler turns into vectors of any width
+ * without being allowed to reorder additions; four rows at a time use each weight four times once
+ * it is loaded. */
 enum { LANES = 16, TILE_ROWS = 4 };
 
-/* One copy per vector width, chosen when the program is loaded: before ThreadSanitizer is there, which then crashes. */
+/* One copy per vector width, chosen when the program is loaded: before ThreadSanitizer is there,
+ * which then crashes. */
 #if defined(__SANITIZE_THREAD__)
 #define WITH_THREAD_SANITIZER 1
 #elif defined(__has_feature)
@@ -27,14 +29,15 @@ static inline float sum_lanes(const float* lane) {
 }
 
 /* `rows` is a constant wherever this is inlined. */
-static inline __attribute__((always_inline)) void tile(float* y, const float* x, const float* w, size_t rows, size_t inputs,
-                                                       size_t outputs) {
+static inline __attribute__((always_inline)) void tile(float* y, const float* x, const float* w,
+                                                       size_t rows, size_t inputs, size_t outputs) {
   const size_t whole = inputs - inputs % LANES;
   for (size_t o = 0; o < outputs; o++, w += inputs) {
     float sums[TILE_ROWS][LANES] = {{0}};
     for (size_t i = 0; i < whole; i += LANES)
       for (size_t row = 0; row < rows; row++)
-        for (size_t lane = 0; lane < LANES; lane++) sums[row][lane] += x[row * inputs + i + lane] * w[i + lane];
+        for (size_t lane = 0; lane < LANES; lane++)
+          sums[row][lane] += x[row * inputs + i + lane] * w[i + lane];
     for (size_t row = 0; row < rows; row++) {
       float sum = sum_lanes(sums[row]);
       for (size_t i = whole; i < inputs; i++) sum += x[row * inputs + i] * w[i];
@@ -46,6 +49,7 @@ static inline __attribute__((always_inline)) void tile(float* y, const float* x,
 FOR_EACH_VECTOR_WIDTH
 void matmul(float* y, const float* x, const float* w, size_t rows, size_t inputs, size_t outputs) {
   size_t row = 0;
-  for (; row + TILE_ROWS <= rows; row += TILE_ROWS) tile(y + row * outputs, x + row * inputs, w, TILE_ROWS, inputs, outputs);
+  for (; row + TILE_ROWS <= rows; row += TILE_ROWS)
+    tile(y + row * outputs, x + row * inputs, w, TILE_ROWS, inputs, outputs);
   for (; row < rows; row++) tile(y + row * outputs, x + row * inputs, w, 1, inputs, outputs);
 }

@@ -1,4 +1,5 @@
-/* The whole life of a cache, in one step of made-up keys, values and queries. See include/README.md for the rest. */
+/* The whole life of a cache, in one step of made-up keys, values and queries. See include/README.md
+ * for the rest. */
 #include <pagedkv/pagedkv.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,9 +17,11 @@ int main(void) {
   pkv_cache cache;
   pkv_session session;
   pkv_batch batch;
-  static float k[TOKENS][KV_HEADS][DIM], v[TOKENS][KV_HEADS][DIM], q[TOKENS][QUERY_HEADS][DIM], out[TOKENS][QUERY_HEADS][DIM];
+  static float k[TOKENS][KV_HEADS][DIM], v[TOKENS][KV_HEADS][DIM], q[TOKENS][QUERY_HEADS][DIM],
+      out[TOKENS][QUERY_HEADS][DIM];
   for (int t = 0; t < TOKENS; t++)
-    v[t][0][0] = v[t][1][0] = (float)t; /* all keys alike: attention gives the mean of the values so far */
+    v[t][0][0] = v[t][1][0] =
+        (float)t; /* all keys alike: attention gives the mean of the values so far */
 
   check(pkv_cache_config_init(&config, sizeof config));
   config.layers = LAYERS;
@@ -42,8 +45,8 @@ int main(void) {
   uint32_t blocks[4];
   size_t count;
   check(pkv_session_block_table(session, 0, 4, blocks, &count));
-  printf("token %d attends to %d tokens: %.2f (expected %.2f)\nblock table:", TOKENS - 1, TOKENS, out[TOKENS - 1][0][0],
-         (TOKENS - 1) / 2.0);
+  printf("token %d attends to %d tokens: %.2f (expected %.2f)\nblock table:", TOKENS - 1, TOKENS,
+         out[TOKENS - 1][0][0], (TOKENS - 1) / 2.0);
   for (size_t i = 0; i < count; i++) printf(" %u", blocks[i]);
   printf("\n");
   check(pkv_cache_destroy(cache)); /* closes the session as well */

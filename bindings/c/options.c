@@ -10,43 +10,61 @@
 #include "util.h"
 
 static const char help[] =
-    "Generates text with a Llama model for many sessions at once. All keys, values and attention live in libpagedkv,\n"
+    "Generates text with a Llama model for many sessions at once. All keys, values and attention "
+    "live in libpagedkv,\n"
     "which is opened at run time.\n"
     "\n"
     "usage: pkv-generate [options]\n"
     "\n"
     "  model\n"
-    "    --model FILE         checkpoint in the llama2.c layout (default: the tiny Shakespeare model in bench/data)\n"
-    "    --tokenizer FILE     its tokenizer (default: FILE.tokenizer.bin beside FILE.bin, else tokenizer.bin there)\n"
-    "    --library FILE       libpagedkv (default: $PAGEDKV_LIBRARY, the build tree, the installed one)\n"
+    "    --model FILE         checkpoint in the llama2.c layout (default: the tiny Shakespeare "
+    "model in bench/data)\n"
+    "    --tokenizer FILE     its tokenizer (default: FILE.tokenizer.bin beside FILE.bin, else "
+    "tokenizer.bin there)\n"
+    "    --library FILE       libpagedkv (default: $PAGEDKV_LIBRARY, the build tree, the installed "
+    "one)\n"
     "  what to generate\n"
     "    --sessions N         sessions at once (default 16, or one per --prompt)\n"
-    "    --prompt TEXT        may be repeated; sessions take the prompts in turn (default: built-in scenes)\n"
-    "    --max-tokens N       tokens to generate per session, or per answer in a chat (default 160)\n"
+    "    --prompt TEXT        may be repeated; sessions take the prompts in turn (default: "
+    "built-in scenes)\n"
+    "    --max-tokens N       tokens to generate per session, or per answer in a chat (default "
+    "160)\n"
     "    --context N          positions a session may have (default: the model's context)\n"
     "    --temperature T      0, the default, always takes the best token\n"
-    "    --top-p P            with a temperature: draw from the likeliest tokens of this probability (default 0.9)\n"
+    "    --top-p P            with a temperature: draw from the likeliest tokens of this "
+    "probability (default 0.9)\n"
     "    --seed S             of the draws (default 1)\n"
-    "    --chat               talk to the model; its session is kept between turns. /reset, /stats, /quit. When\n"
-    "                         the context is full, the older half of the conversation is forgotten.\n"
+    "    --chat               talk to the model; its session is kept between turns. /reset, "
+    "/stats, /quit. When\n"
+    "                         the context is full, the older half of the conversation is "
+    "forgotten.\n"
     "  KV cache\n"
     "    --kv paged|contiguous\n"
     "    --dtype f32|f16|bf16 of stored keys and values (default f32)\n"
     "    --block-size N       tokens per block, a multiple of 16 (default 16)\n"
-    "    --blocks N           capacity (default: enough for every session). With fewer, sessions wait for blocks,\n"
-    "                         and the newest is preempted when they run out; its text stays the same.\n"
-    "    --no-prefix          no prefix index: what sessions share is forked, and what is preempted is computed again\n"
-    "    --isa NAME           scalar, sse2, avx2, avx512, avx512_bf16 or neon (default: the best there is)\n"
+    "    --blocks N           capacity (default: enough for every session). With fewer, sessions "
+    "wait for blocks,\n"
+    "                         and the newest is preempted when they run out; its text stays the "
+    "same.\n"
+    "    --no-prefix          no prefix index: what sessions share is forked, and what is "
+    "preempted is computed again\n"
+    "    --isa NAME           scalar, sse2, avx2, avx512, avx512_bf16 or neon (default: the best "
+    "there is)\n"
     "    --threads N          that compute attention (default: one per processor)\n"
-    "    --save FILE          at the end, write the conversation (--chat) or what the prefix index has cached\n"
-    "    --store WHERE        keep what sessions leave in a directory or a server (redis://host:port), and take from\n"
+    "    --save FILE          at the end, write the conversation (--chat) or what the prefix index "
+    "has cached\n"
+    "    --store WHERE        keep what sessions leave in a directory or a server "
+    "(redis://host:port), and take from\n"
     "                         there what earlier runs left\n"
-    "    --load FILE          at the beginning, go on with what was saved, instead of computing it again\n"
+    "    --load FILE          at the beginning, go on with what was saved, instead of computing it "
+    "again\n"
     "  scheduling\n"
-    "    --chunk N            prompt tokens that one forward pass takes in beside the decode steps (default 32)\n"
+    "    --chunk N            prompt tokens that one forward pass takes in beside the decode steps "
+    "(default 32)\n"
     "    --running N          sessions that hold blocks at once; the others wait (default: all)\n"
     "  output\n"
-    "    --compare            run with paged and with contiguous storage, check that the tokens are the same\n"
+    "    --compare            run with paged and with contiguous storage, check that the tokens "
+    "are the same\n"
     "    --tokens-out FILE    write the generated token ids, one session per line\n"
     "    --json FILE          write the figures of the summary\n"
     "    --quiet              no progress and no texts\n"
@@ -54,8 +72,10 @@ static const char help[] =
     "\n"
     "examples\n"
     "  pkv-generate --prompt 'ROMEO:' --prompt 'JULIET:' --max-tokens 300\n"
-    "  pkv-generate --sessions 64 --blocks 200      # memory for a quarter of them: waiting and preemption\n"
-    "  pkv-generate --compare --sessions 32         # the same texts from paged and from contiguous memory\n"
+    "  pkv-generate --sessions 64 --blocks 200      # memory for a quarter of them: waiting and "
+    "preemption\n"
+    "  pkv-generate --compare --sessions 32         # the same texts from paged and from "
+    "contiguous memory\n"
     "  pkv-generate --chat --temperature 0.8        # for example: ROMEO:\n";
 
 /* One row per option. min and max bound a NUMBER; the others have no use for them. */
@@ -67,16 +87,22 @@ typedef struct rule {
   size_t min, max;
 } rule;
 
-const char* storage_name(pkv_storage storage) { return storage == PKV_STORAGE_PAGED ? "paged" : "contiguous"; }
+const char* storage_name(pkv_storage storage) {
+  return storage == PKV_STORAGE_PAGED ? "paged" : "contiguous";
+}
 
-const char* dtype_name(pkv_dtype dtype) { return dtype == PKV_F32 ? "f32" : dtype == PKV_F16 ? "f16" : "bf16"; }
+const char* dtype_name(pkv_dtype dtype) {
+  return dtype == PKV_F32 ? "f32" : dtype == PKV_F16 ? "f16" : "bf16";
+}
 
 static size_t parse_number(const rule* r, const char* text) {
   char* end;
   errno = 0;
   const unsigned long long value = strtoull(text, &end, 10);
-  if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || value < r->min || value > r->max)
-    die(EXIT_BAD_OPTION, "--%s takes a whole number from %zu to %zu, not '%s'", r->name, r->min, r->max, text);
+  if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || value < r->min ||
+      value > r->max)
+    die(EXIT_BAD_OPTION, "--%s takes a whole number from %zu to %zu, not '%s'", r->name, r->min,
+        r->max, text);
   return (size_t)value;
 }
 
@@ -93,8 +119,10 @@ static uint64_t parse_seed(const char* text) {
 static double parse_real(const rule* r, const char* text) {
   char* end;
   const double value = strtod(text, &end);
-  if (end == text || *end != '\0' || !isfinite(value) || value < (double)r->min || value > (double)r->max)
-    die(EXIT_BAD_OPTION, "--%s takes a number from %zu to %zu, not '%s'", r->name, r->min, r->max, text);
+  if (end == text || *end != '\0' || !isfinite(value) || value < (double)r->min ||
+      value > (double)r->max)
+    die(EXIT_BAD_OPTION, "--%s takes a number from %zu to %zu, not '%s'", r->name, r->min, r->max,
+        text);
   return value;
 }
 
@@ -143,19 +171,25 @@ static void apply(const rule* r, options* o, const char* value) {
 }
 
 static void check_together(options* o, int argc, char** argv) {
-  if (optind < argc) die(EXIT_BAD_OPTION, "'%s' is not an option; a prompt goes after --prompt", argv[optind]);
-  if (o->block_size % 16 != 0) die(EXIT_BAD_OPTION, "--block-size takes a multiple of 16, not %zu", o->block_size);
+  if (optind < argc)
+    die(EXIT_BAD_OPTION, "'%s' is not an option; a prompt goes after --prompt", argv[optind]);
+  if (o->block_size % 16 != 0)
+    die(EXIT_BAD_OPTION, "--block-size takes a multiple of 16, not %zu", o->block_size);
   if (o->chat && o->compare) die(EXIT_BAD_OPTION, "--chat and --compare exclude each other");
   if (o->chat && (o->prompt_count > 0 || o->tokens_out != NULL || o->json != NULL))
     die(EXIT_BAD_OPTION, "--chat has no use for --prompt, --tokens-out and --json");
   if (o->store != NULL && (o->compare || o->no_prefix || o->storage == PKV_STORAGE_CONTIGUOUS))
-    die(EXIT_BAD_OPTION, "--store needs --kv paged and its prefix index, and has no use for --compare");
-  if ((o->save != NULL || o->load != NULL) && o->compare) die(EXIT_BAD_OPTION, "--compare has no use for --save and --load");
+    die(EXIT_BAD_OPTION,
+        "--store needs --kv paged and its prefix index, and has no use for --compare");
+  if ((o->save != NULL || o->load != NULL) && o->compare)
+    die(EXIT_BAD_OPTION, "--compare has no use for --save and --load");
   if ((o->save != NULL || o->load != NULL) && !o->chat && o->storage == PKV_STORAGE_CONTIGUOUS)
-    die(EXIT_BAD_OPTION, "--save and --load without --chat need --kv paged: contiguous storage has no prefix index");
+    die(EXIT_BAD_OPTION,
+        "--save and --load without --chat need --kv paged: contiguous storage has no prefix index");
   if (o->sessions == 0) o->sessions = o->prompt_count > 0 ? o->prompt_count : 16;
   if (o->sessions < o->prompt_count)
-    die(EXIT_BAD_OPTION, "--sessions %zu is less than the %zu prompts", o->sessions, o->prompt_count);
+    die(EXIT_BAD_OPTION, "--sessions %zu is less than the %zu prompts", o->sessions,
+        o->prompt_count);
   if (o->running == 0 || o->running > o->sessions) o->running = o->sessions;
 }
 
@@ -205,7 +239,8 @@ options options_parse(int argc, char** argv) {
   memset(names, 0, sizeof names);
   for (int i = 0; i < RULES; i++) {
     names[i].name = rules[i].name;
-    names[i].has_arg = rules[i].kind == FLAG || rules[i].kind == HELP ? no_argument : required_argument;
+    names[i].has_arg =
+        rules[i].kind == FLAG || rules[i].kind == HELP ? no_argument : required_argument;
     names[i].val = i;
   }
 

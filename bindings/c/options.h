@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 typedef struct options {
-  const char *model, *tokenizer, *library, *isa; /* tokenizer, library and isa may be NULL */
+  const char *model, *tokenizer, *library, *isa;       /* tokenizer, library and isa may be NULL */
   const char *tokens_out, *json, *save, *load, *store; /* may be NULL */
-  const char** prompts;                          /* prompt_count of them; none: the built-in ones */
+  const char** prompts; /* prompt_count of them; none: the built-in ones */
   size_t prompt_count;
   pkv_storage storage;
   pkv_dtype dtype;

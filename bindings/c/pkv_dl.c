@@ -36,14 +36,17 @@ void pkv_dl_open(pkv_dl* lib, const char* path) {
   if (path != NULL && *path == '\0') path = NULL; /* dlopen would take "" for this program */
   lib->handle = path != NULL ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : open_somewhere();
   if (lib->handle == NULL)
-    die(EXIT_BAD_INPUT, "cannot open the library (name it with --library or PAGEDKV_LIBRARY): %s", dlerror());
+    die(EXIT_BAD_INPUT, "cannot open the library (name it with --library or PAGEDKV_LIBRARY): %s",
+        dlerror());
 
-  /* ISO C has no cast from an object pointer to a function pointer; POSIX promises that the bytes are the same. */
-#define PKV_DL_RESOLVE(name)                                                                                   \
-  {                                                                                                            \
-    void* symbol = dlsym(lib->handle, "pkv_" #name);                                                           \
-    if (symbol == NULL) die(EXIT_BAD_INPUT, "the library %s has no pkv_" #name, path != NULL ? path : SONAME); \
-    memcpy(&lib->name, &symbol, sizeof symbol);                                                                \
+  /* ISO C has no cast from an object pointer to a function pointer; POSIX promises that the bytes
+   * are the same. */
+#define PKV_DL_RESOLVE(name)                                                                 \
+  {                                                                                          \
+    void* symbol = dlsym(lib->handle, "pkv_" #name);                                         \
+    if (symbol == NULL)                                                                      \
+      die(EXIT_BAD_INPUT, "the library %s has no pkv_" #name, path != NULL ? path : SONAME); \
+    memcpy(&lib->name, &symbol, sizeof symbol);                                              \
   }
   PKV_DL_FUNCTIONS(PKV_DL_RESOLVE)
 #undef PKV_DL_RESOLVE

@@ -25,7 +25,8 @@ static void append(frame* f, const char* bytes, size_t length) {
 }
 
 /* Formats at most `columns` columns of ASCII. */
-static void put(frame* f, size_t columns, const char* format, ...) __attribute__((format(printf, 3, 4)));
+static void put(frame* f, size_t columns, const char* format, ...)
+    __attribute__((format(printf, 3, 4)));
 static void put(frame* f, size_t columns, const char* format, ...) {
   char text[256];
   va_list arguments;
@@ -66,8 +67,11 @@ static void draw_session(frame* f, const progress* p, size_t index) {
   paint(f, p, state_colour(q));
   put(f, f->columns - 6, "%-9s", state_name(q));
   paint(f, p, "\x1b[0m");
-  put(f, f->columns - 15, "%5zu/%-4zu  ", q->length - q->prompt_length, q->limit - q->prompt_length);
-  if (f->columns > LEFT) append(f, tail, text_tail(p->tokenizer, q->tokens, 1, q->length, f->columns - LEFT, tail, sizeof tail));
+  put(f, f->columns - 15, "%5zu/%-4zu  ", q->length - q->prompt_length,
+      q->limit - q->prompt_length);
+  if (f->columns > LEFT)
+    append(f, tail,
+           text_tail(p->tokenizer, q->tokens, 1, q->length, f->columns - LEFT, tail, sizeof tail));
   end_line(f);
 }
 
@@ -82,7 +86,8 @@ static pkv_pool_stats pool_stats(const progress* p) {
 static void draw_pool(frame* f, const progress* p) {
   const pkv_pool_stats stats = pool_stats(p);
   const size_t width = f->columns > 60 ? (f->columns - 52 < 64 ? f->columns - 52 : 64) : 8;
-  const size_t shared = (size_t)(((double)stats.shared / (double)stats.blocks) * (double)width + 0.5);
+  const size_t shared =
+      (size_t)(((double)stats.shared / (double)stats.blocks) * (double)width + 0.5);
   const size_t used = (size_t)(((double)stats.used / (double)stats.blocks) * (double)width + 0.5);
   put(f, f->columns, "blocks [");
   for (size_t i = 0; i < width; i++) append(f, i < shared ? "=" : i < used ? "#" : ".", 1);
@@ -95,8 +100,9 @@ static void draw_heading(frame* f, const progress* p, size_t hidden) {
   const scheduler* s = p->scheduler;
   const run_totals* t = &s->totals;
   paint(f, p, "\x1b[1m");
-  put(f, f->columns, "%s, %zu sessions, pass %zu, %.0f tokens/s, %zu preemptions", storage_name(s->engine->info.storage),
-      s->count, t->passes, t->decode_seconds > 0 ? (double)t->decode_tokens / t->decode_seconds : 0.0, t->preemptions);
+  put(f, f->columns, "%s, %zu sessions, pass %zu, %.0f tokens/s, %zu preemptions",
+      storage_name(s->engine->info.storage), s->count, t->passes,
+      t->decode_seconds > 0 ? (double)t->decode_tokens / t->decode_seconds : 0.0, t->preemptions);
   if (hidden > 0) put(f, f->columns > 60 ? f->columns - 60 : 0, " (%zu not shown)", hidden);
   paint(f, p, "\x1b[0m");
   end_line(f);
@@ -120,7 +126,8 @@ static void draw_sessions(frame* f, const progress* p, size_t room) {
 
 static void rewind_to_first_line(frame* f, progress* p) {
   char up[32];
-  if (p->lines_drawn > 0) append(f, up, (size_t)snprintf(up, sizeof up, "\x1b[%zuA\r", p->lines_drawn));
+  if (p->lines_drawn > 0)
+    append(f, up, (size_t)snprintf(up, sizeof up, "\x1b[%zuA\r", p->lines_drawn));
   p->lines_drawn = 0;
 }
 
@@ -134,7 +141,8 @@ static void flush_frame(frame* f) {
 
 static void draw(progress* p) {
   struct winsize size;
-  const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 && size.ws_col > 0;
+  const bool known =
+      ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 && size.ws_col > 0;
   const size_t rows = known ? size.ws_row : 24, columns = known ? size.ws_col : 80;
   const size_t room = rows > 4 ? rows - 3 : 1; /* heading, bar, and the line of the cursor */
   const size_t count = p->scheduler->count;
@@ -161,8 +169,9 @@ static void tell(progress* p, double now) {
   }
   if (now - p->last_update < plain_seconds) return;
   p->last_update = now;
-  fprintf(stderr, "%s: pass %zu, %zu running, %zu done of %zu, %llu blocks in use\n", storage_name(s->engine->info.storage),
-          s->totals.passes, running, done, s->count, (unsigned long long)pool_stats(p).used);
+  fprintf(stderr, "%s: pass %zu, %zu running, %zu done of %zu, %llu blocks in use\n",
+          storage_name(s->engine->info.storage), s->totals.passes, running, done, s->count,
+          (unsigned long long)pool_stats(p).used);
 }
 
 void progress_open(progress* p, const scheduler* s, const tokenizer* t, bool silent) {

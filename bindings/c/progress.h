@@ -1,4 +1,5 @@
-/* What the sessions are doing, while they do it: redrawn in place on a terminal, plain lines otherwise. */
+/* What the sessions are doing, while they do it: redrawn in place on a terminal, plain lines
+ * otherwise. */
 #ifndef PKV_GENERATE_PROGRESS_H
 #define PKV_GENERATE_PROGRESS_H
 

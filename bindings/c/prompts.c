@@ -3,8 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All scenes open alike, as requests to one assistant do with its instructions. With the tiny model the two best tokens of a
- * scene's first 160 are never closer than 0.004: no rounding of fp32 changes what is greedily taken. */
+/* All scenes open alike, as requests to one assistant do with its instructions. With the tiny model
+ * the two best tokens of a scene's first 160 are never closer than 0.004: no rounding of fp32
+ * changes what is greedily taken. */
 #define OPENING                                       \
   "First Citizen:\n"                                  \
   "Before we proceed any further, hear me speak.\n\n" \
@@ -26,7 +27,8 @@ static const char* const scenes[] = {
 static size_t common_length(const prompts* p) {
   size_t common = p->count > 1 ? p->lengths[0] : 0;
   for (size_t i = 0; i < p->count && common > 0; i++) {
-    if (common >= p->lengths[i]) common = p->lengths[i] - 1; /* a session brings at least one token of its own */
+    if (common >= p->lengths[i])
+      common = p->lengths[i] - 1; /* a session brings at least one token of its own */
     size_t same = 0;
     while (same < common && p->tokens[i][same] == p->tokens[0][same]) same++;
     common = same;

@@ -9,7 +9,8 @@ typedef struct prompts {
   size_t count; /* one per session */
   int32_t** tokens;
   size_t* lengths;
-  size_t common; /* tokens that all begin with, when there is more than one; less than the shortest */
+  size_t
+      common; /* tokens that all begin with, when there is more than one; less than the shortest */
 } prompts;
 
 /* The prompts of the options, or built-in scenes, in turn until every session has one. */

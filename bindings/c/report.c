@@ -26,7 +26,10 @@ static void measure_first_tokens(run_result* r) {
 
 run_result report_take(scheduler* s, const options* o) {
   const engine* e = s->engine;
-  run_result r = {.storage = e->info.storage, .dtype = o->dtype, .isa = e->lib->isa_name(e->info.isa), .sessions = s->count};
+  run_result r = {.storage = e->info.storage,
+                  .dtype = o->dtype,
+                  .isa = e->lib->isa_name(e->info.isa),
+                  .sessions = s->count};
   r.blocks = e->plan.blocks;
   r.block_size = e->info.block_size;
   r.library_seconds = e->library_seconds;
@@ -64,7 +67,8 @@ void report_texts(const run_result* r, const tokenizer* t, size_t common) {
 size_t report_difference(const run_result* a, const run_result* b) {
   for (size_t i = 0; i < a->sessions; i++) {
     const sequence *x = &a->sequences[i], *y = &b->sequences[i];
-    if (x->length != y->length || memcmp(x->tokens, y->tokens, x->length * sizeof *x->tokens) != 0) return i + 1;
+    if (x->length != y->length || memcmp(x->tokens, y->tokens, x->length * sizeof *x->tokens) != 0)
+      return i + 1;
   }
   return 0;
 }
@@ -72,9 +76,15 @@ size_t report_difference(const run_result* a, const run_result* b) {
 /* ---- Figures ---- */
 
 static double ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
-static double decode_rate(const run_result* r) { return ratio((double)r->totals.decode_tokens, r->totals.decode_seconds); }
-static double library_share(const run_result* r) { return ratio(r->library_seconds, r->totals.seconds); }
-static double utilization(const run_result* r) { return ratio((double)r->totals.filled_bytes, (double)r->totals.reserved_bytes); }
+static double decode_rate(const run_result* r) {
+  return ratio((double)r->totals.decode_tokens, r->totals.decode_seconds);
+}
+static double library_share(const run_result* r) {
+  return ratio(r->library_seconds, r->totals.seconds);
+}
+static double utilization(const run_result* r) {
+  return ratio((double)r->totals.filled_bytes, (double)r->totals.reserved_bytes);
+}
 static double worst_case_utilization(const run_result* r) {
   return ratio((double)r->totals.tokens, (double)r->totals.worst_case);
 }
@@ -86,18 +96,39 @@ typedef void print_figure(const run_result* r, char* text, size_t size);
 static void print_kind(const run_result* r, char* text, size_t size) {
   snprintf(text, size, "%s %s", storage_name(r->storage), dtype_name(r->dtype));
 }
-static void print_isa(const run_result* r, char* text, size_t size) { snprintf(text, size, "%s", r->isa); }
-static void print_sessions(const run_result* r, char* text, size_t size) { snprintf(text, size, "%zu", r->sessions); }
-static void print_generated(const run_result* r, char* text, size_t size) { snprintf(text, size, "%zu", r->generated); }
-static void print_seconds(const run_result* r, char* text, size_t size) { snprintf(text, size, "%.2f s", r->totals.seconds); }
-static void print_milliseconds(double seconds, char* text, size_t size) { snprintf(text, size, "%.0f ms", 1e3 * seconds); }
-static void print_first_mean(const run_result* r, char* text, size_t size) { print_milliseconds(r->first_mean, text, size); }
-static void print_first_median(const run_result* r, char* text, size_t size) { print_milliseconds(r->first_median, text, size); }
-static void print_first_max(const run_result* r, char* text, size_t size) { print_milliseconds(r->first_max, text, size); }
-static void print_rate(const run_result* r, char* text, size_t size) { snprintf(text, size, "%.0f", decode_rate(r)); }
-static void print_share(const run_result* r, char* text, size_t size) { snprintf(text, size, "%.0f %%", 100 * library_share(r)); }
+static void print_isa(const run_result* r, char* text, size_t size) {
+  snprintf(text, size, "%s", r->isa);
+}
+static void print_sessions(const run_result* r, char* text, size_t size) {
+  snprintf(text, size, "%zu", r->sessions);
+}
+static void print_generated(const run_result* r, char* text, size_t size) {
+  snprintf(text, size, "%zu", r->generated);
+}
+static void print_seconds(const run_result* r, char* text, size_t size) {
+  snprintf(text, size, "%.2f s", r->totals.seconds);
+}
+static void print_milliseconds(double seconds, char* text, size_t size) {
+  snprintf(text, size, "%.0f ms", 1e3 * seconds);
+}
+static void print_first_mean(const run_result* r, char* text, size_t size) {
+  print_milliseconds(r->first_mean, text, size);
+}
+static void print_first_median(const run_result* r, char* text, size_t size) {
+  print_milliseconds(r->first_median, text, size);
+}
+static void print_first_max(const run_result* r, char* text, size_t size) {
+  print_milliseconds(r->first_max, text, size);
+}
+static void print_rate(const run_result* r, char* text, size_t size) {
+  snprintf(text, size, "%.0f", decode_rate(r));
+}
+static void print_share(const run_result* r, char* text, size_t size) {
+  snprintf(text, size, "%.0f %%", 100 * library_share(r));
+}
 static void print_blocks(const run_result* r, char* text, size_t size) {
-  snprintf(text, size, "%llu of %llu", (unsigned long long)r->totals.peak_blocks, (unsigned long long)r->blocks);
+  snprintf(text, size, "%llu of %llu", (unsigned long long)r->totals.peak_blocks,
+           (unsigned long long)r->blocks);
 }
 static void print_bytes(const run_result* r, char* text, size_t size) {
   snprintf(text, size, "%.1f MiB", mebibytes(r->totals.peak_bytes));
@@ -115,7 +146,8 @@ static void print_copied(const run_result* r, char* text, size_t size) {
   snprintf(text, size, "%llu", (unsigned long long)r->totals.copied_blocks);
 }
 static void print_matched(const run_result* r, char* text, size_t size) {
-  snprintf(text, size, "%llu of %llu", (unsigned long long)r->totals.matched_tokens, (unsigned long long)r->totals.asked_tokens);
+  snprintf(text, size, "%llu of %llu", (unsigned long long)r->totals.matched_tokens,
+           (unsigned long long)r->totals.asked_tokens);
 }
 static void print_evicted(const run_result* r, char* text, size_t size) {
   snprintf(text, size, "%llu", (unsigned long long)r->totals.evicted_blocks);
@@ -171,13 +203,15 @@ FILE* report_open(const char* path) {
 
 static void close_output(FILE* file, const char* path) {
   const int failed = ferror(file);
-  if (fclose(file) != 0 || failed) die(EXIT_BAD_INPUT, "cannot write %s: %s", path, strerror(errno));
+  if (fclose(file) != 0 || failed)
+    die(EXIT_BAD_INPUT, "cannot write %s: %s", path, strerror(errno));
 }
 
 void report_tokens(const run_result* r, FILE* file, const char* path) {
   for (size_t i = 0; i < r->sessions; i++) {
     const sequence* q = &r->sequences[i];
-    for (size_t j = q->prompt_length; j < q->length; j++) fprintf(file, "%s%d", j > q->prompt_length ? " " : "", q->tokens[j]);
+    for (size_t j = q->prompt_length; j < q->length; j++)
+      fprintf(file, "%s%d", j > q->prompt_length ? " " : "", q->tokens[j]);
     fputc('\n', file);
   }
   close_output(file, path);
@@ -185,22 +219,31 @@ void report_tokens(const run_result* r, FILE* file, const char* path) {
 
 static void json_run(FILE* file, const run_result* r) {
   const run_totals* t = &r->totals;
-  fprintf(file, "  {\"kv\": \"%s\", \"dtype\": \"%s\", \"isa\": \"%s\",\n", storage_name(r->storage), dtype_name(r->dtype),
-          r->isa);
-  fprintf(file, "   \"sessions\": %zu, \"prompt_tokens\": %zu, \"generated_tokens\": %zu, \"passes\": %zu,\n", r->sessions,
-          r->prompt_tokens, r->generated, t->passes);
-  fprintf(file, "   \"seconds\": %.6f, \"library_seconds\": %.6f, \"decode_tokens_per_second\": %.1f,\n", t->seconds,
-          r->library_seconds, decode_rate(r));
-  fprintf(file, "   \"first_token_seconds\": {\"mean\": %.6f, \"p50\": %.6f, \"max\": %.6f},\n", r->first_mean, r->first_median,
-          r->first_max);
-  fprintf(file, "   \"blocks\": %llu, \"block_size\": %llu, \"peak_blocks\": %llu, \"peak_bytes\": %llu,\n",
-          (unsigned long long)r->blocks, (unsigned long long)r->block_size, (unsigned long long)t->peak_blocks,
-          (unsigned long long)t->peak_bytes);
-  fprintf(file, "   \"utilization\": %.6f, \"worst_case_utilization\": %.6f,\n", utilization(r), worst_case_utilization(r));
-  fprintf(file, "   \"peak_saved_blocks\": %llu, \"copied_blocks\": %llu, \"matched_tokens\": %llu, \"asked_tokens\": %llu,\n",
-          (unsigned long long)t->peak_saved_blocks, (unsigned long long)t->copied_blocks, (unsigned long long)t->matched_tokens,
-          (unsigned long long)t->asked_tokens);
-  fprintf(file, "   \"evicted_blocks\": %llu, \"preemptions\": %zu}", (unsigned long long)t->evicted_blocks, t->preemptions);
+  fprintf(file, "  {\"kv\": \"%s\", \"dtype\": \"%s\", \"isa\": \"%s\",\n",
+          storage_name(r->storage), dtype_name(r->dtype), r->isa);
+  fprintf(
+      file,
+      "   \"sessions\": %zu, \"prompt_tokens\": %zu, \"generated_tokens\": %zu, \"passes\": %zu,\n",
+      r->sessions, r->prompt_tokens, r->generated, t->passes);
+  fprintf(file,
+          "   \"seconds\": %.6f, \"library_seconds\": %.6f, \"decode_tokens_per_second\": %.1f,\n",
+          t->seconds, r->library_seconds, decode_rate(r));
+  fprintf(file, "   \"first_token_seconds\": {\"mean\": %.6f, \"p50\": %.6f, \"max\": %.6f},\n",
+          r->first_mean, r->first_median, r->first_max);
+  fprintf(
+      file,
+      "   \"blocks\": %llu, \"block_size\": %llu, \"peak_blocks\": %llu, \"peak_bytes\": %llu,\n",
+      (unsigned long long)r->blocks, (unsigned long long)r->block_size,
+      (unsigned long long)t->peak_blocks, (unsigned long long)t->peak_bytes);
+  fprintf(file, "   \"utilization\": %.6f, \"worst_case_utilization\": %.6f,\n", utilization(r),
+          worst_case_utilization(r));
+  fprintf(file,
+          "   \"peak_saved_blocks\": %llu, \"copied_blocks\": %llu, \"matched_tokens\": %llu, "
+          "\"asked_tokens\": %llu,\n",
+          (unsigned long long)t->peak_saved_blocks, (unsigned long long)t->copied_blocks,
+          (unsigned long long)t->matched_tokens, (unsigned long long)t->asked_tokens);
+  fprintf(file, "   \"evicted_blocks\": %llu, \"preemptions\": %zu}",
+          (unsigned long long)t->evicted_blocks, t->preemptions);
 }
 
 void report_json(const run_result* runs, size_t count, FILE* file, const char* path) {

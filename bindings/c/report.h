@@ -27,7 +27,8 @@ void report_texts(const run_result* r, const tokenizer* t, size_t common);
 /* One column per run. */
 void report_summary(const run_result* runs, size_t count);
 
-/* Files are opened before the work begins, so that a bad path costs no run. NULL for a NULL path; writing closes the file. */
+/* Files are opened before the work begins, so that a bad path costs no run. NULL for a NULL path;
+ * writing closes the file. */
 FILE* report_open(const char* path);
 void report_tokens(const run_result* r, FILE* file, const char* path);
 void report_json(const run_result* runs, size_t count, FILE* file, const char* path);

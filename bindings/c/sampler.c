@@ -54,7 +54,8 @@ int32_t sampler_next(sampler* s, const float* logits, size_t vocabulary) {
   qsort(candidates, vocabulary, sizeof *candidates, by_probability);
 
   size_t count = 0;
-  while (count < vocabulary && (count == 0 || kept < s->top_p * sum)) kept += candidates[count++].probability;
+  while (count < vocabulary && (count == 0 || kept < s->top_p * sum))
+    kept += candidates[count++].probability;
   size_t chosen = 0;
   double below = candidates[0].probability;
   while (chosen + 1 < count && below <= draw * kept) below += candidates[++chosen].probability;

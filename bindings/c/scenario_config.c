@@ -43,7 +43,8 @@ double scenario_number(const cJSON* object, const char* name) {
 }
 
 static uint32_t value_of(const cJSON* item) {
-  return cJSON_IsString(item) ? (uint32_t)scenario_enum(item->valuestring) : (uint32_t)item->valuedouble;
+  return cJSON_IsString(item) ? (uint32_t)scenario_enum(item->valuestring)
+                              : (uint32_t)item->valuedouble;
 }
 
 /* Fields that a config and a group have in common; false for another. */
@@ -54,8 +55,9 @@ static bool read_shape(pkv_layer_group* group, const cJSON* item) {
 #define DTYPE(field) \
   if (strcmp(item->string, #field) == 0) return group->field = (pkv_dtype)value, true;
   FIELD(layers)
-  FIELD(query_heads) FIELD(kv_heads) FIELD(key_dim) FIELD(value_dim) FIELD(window) FIELD(sinks) FIELD(latent) FIELD(blocks)
-      DTYPE(dtype) DTYPE(value_dtype)
+  FIELD(query_heads)
+  FIELD(kv_heads) FIELD(key_dim) FIELD(value_dim) FIELD(window) FIELD(sinks) FIELD(latent)
+      FIELD(blocks) DTYPE(dtype) DTYPE(value_dtype)
 #undef FIELD
 #undef DTYPE
           return false;
@@ -76,20 +78,23 @@ static void read_group(scenario_config* config, const pkv_dl* lib, uint32_t g, c
   cJSON_ArrayForEach(item, json) {
     if (strcmp(item->string, "layer_indices") == 0) {
       uint32_t n = 0;
-      cJSON_ArrayForEach(index, item) if (n < MAX_LAYERS) config->layer_indices[g][n++] = (uint32_t)index->valuedouble;
+      cJSON_ArrayForEach(index, item) if (n < MAX_LAYERS) config->layer_indices[g][n++] =
+          (uint32_t)index->valuedouble;
       group->layer_indices = config->layer_indices[g];
     } else if (!read_shape(group, item)) {
       die(EXIT_BAD_INPUT, "no field of a group is called %s here", item->string);
     }
   }
   for (uint32_t i = 0; i < group->layers && i < MAX_LAYERS; i++)
-    set_shape(config, group->layer_indices != NULL ? group->layer_indices[i] : config->layers, group);
+    set_shape(config, group->layer_indices != NULL ? group->layer_indices[i] : config->layers,
+              group);
 }
 
 static void read_groups(scenario_config* config, const pkv_dl* lib, const cJSON* json) {
   const cJSON* item;
   cJSON_ArrayForEach(item, json) {
-    if (config->cache.group_count == MAX_GROUPS) die(EXIT_BAD_INPUT, "there is room for %d groups", MAX_GROUPS);
+    if (config->cache.group_count == MAX_GROUPS)
+      die(EXIT_BAD_INPUT, "there is room for %d groups", MAX_GROUPS);
     read_group(config, lib, config->cache.group_count++, item);
   }
   config->cache.groups = config->groups;
@@ -108,7 +113,8 @@ void scenario_config_read(scenario_config* config, const pkv_dl* lib, const cJSO
     } else if (strcmp(item->string, "prefix") == 0) {
       const cJSON* eviction = cJSON_GetObjectItemCaseSensitive(item, "eviction");
       lib->prefix_config_init(&config->prefix, sizeof config->prefix);
-      if (eviction != NULL) config->prefix.eviction = (pkv_eviction)scenario_enum(eviction->valuestring);
+      if (eviction != NULL)
+        config->prefix.eviction = (pkv_eviction)scenario_enum(eviction->valuestring);
       c->prefix = &config->prefix;
     } else if (strcmp(item->string, "storage") == 0) {
       c->storage = (pkv_storage)value_of(item);

@@ -21,7 +21,8 @@ typedef struct scenario_config {
   uint32_t layers;
 } scenario_config;
 
-/* Ends the program where the file has what this does not know: a field that is passed over would test nothing. */
+/* Ends the program where the file has what this does not know: a field that is passed over would
+ * test nothing. */
 void scenario_config_read(scenario_config* config, const pkv_dl* lib, const cJSON* json);
 
 /* The value of an enum by its name in C. */

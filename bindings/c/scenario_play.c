@@ -13,12 +13,16 @@ enum { MAX_READ = 96 * 8 * 64 };
 
 /* ---- What steps are made of ---- */
 
-static const cJSON* get(const cJSON* object, const char* name) { return cJSON_GetObjectItemCaseSensitive(object, name); }
+static const cJSON* get(const cJSON* object, const char* name) {
+  return cJSON_GetObjectItemCaseSensitive(object, name);
+}
 static const char* text_of(const cJSON* object, const char* name) {
   const cJSON* item = get(object, name);
   return item != NULL ? item->valuestring : NULL;
 }
-static uint64_t number_of(const cJSON* object, const char* name) { return (uint64_t)scenario_number(object, name); }
+static uint64_t number_of(const cJSON* object, const char* name) {
+  return (uint64_t)scenario_number(object, name);
+}
 
 void player_differ(player* p, const char* format, ...) {
   va_list arguments;
@@ -36,8 +40,8 @@ void player_expect(player* p, const char* what, long long got, long long expecte
 void player_expect_near(player* p, const char* what, double got, double expected) {
   const double off = fabs(got - expected);
   if (!(off <= p->tolerance))
-    player_differ(p, "%s: expected %.7f, got %.7f, which is %.2g off where %.2g are allowed", what, expected, got, off,
-                  p->tolerance);
+    player_differ(p, "%s: expected %.7f, got %.7f, which is %.2g off where %.2g are allowed", what,
+                  expected, got, off, p->tolerance);
 }
 
 const char* player_difference(const player* p) { return p->difference; }
@@ -69,7 +73,8 @@ size_t player_tokens(const cJSON* spans, int32_t* tokens) {
   return n;
 }
 
-/* ---- Steps by name: each gives the status of its first call that fails, and compares the rest ---- */
+/* ---- Steps by name: each gives the status of its first call that fails, and compares the rest
+ * ---- */
 
 typedef pkv_status action(player* p, const cJSON* step, pkv_session session);
 
@@ -78,7 +83,8 @@ typedef struct field {
   uint64_t value;
 } field;
 
-static pkv_status compare_fields(player* p, pkv_status status, const cJSON* step, const field* fields, size_t count) {
+static pkv_status compare_fields(player* p, pkv_status status, const cJSON* step,
+                                 const field* fields, size_t count) {
   const cJSON* item;
   if (status != PKV_OK) return status;
   cJSON_ArrayForEach(item, get(step, "fields")) {
@@ -98,18 +104,21 @@ static pkv_status compare_fields(player* p, pkv_status status, const cJSON* step
 static pkv_status plan(player* p, const cJSON* step, pkv_session session) {
   pkv_cache_plan s = {.struct_size = sizeof s};
   (void)session;
-  const uint32_t group = get(step, "group") != NULL ? (uint32_t)number_of(step, "group") : PKV_ALL_GROUPS;
+  const uint32_t group =
+      get(step, "group") != NULL ? (uint32_t)number_of(step, "group") : PKV_ALL_GROUPS;
   const pkv_status status = p->lib->cache_compute_plan(&p->config.cache, group, &s);
-  COMPARE(FIELD(groups), FIELD(bytes_per_token), FIELD(bytes_per_block), FIELD(blocks), FIELD(tokens), FIELD(total_bytes));
+  COMPARE(FIELD(groups), FIELD(bytes_per_token), FIELD(bytes_per_block), FIELD(blocks),
+          FIELD(tokens), FIELD(total_bytes));
 }
 
 static pkv_status stats(player* p, const cJSON* step, pkv_session session) {
   pkv_cache_stats s = {.struct_size = sizeof s};
   (void)session;
   const pkv_status status = p->lib->cache_get_stats(p->cache, &s);
-  COMPARE(FIELD(sessions), FIELD(snapshots), FIELD(batches), FIELD(blocks), FIELD(free_blocks), FIELD(used_blocks), FIELD(tokens),
-          FIELD(slots_filled), FIELD(copied_blocks), FIELD(commits), FIELD(aborts), FIELD(committed_tokens),
-          FIELD(suspended_sessions), FIELD(evictable_blocks));
+  COMPARE(FIELD(sessions), FIELD(snapshots), FIELD(batches), FIELD(blocks), FIELD(free_blocks),
+          FIELD(used_blocks), FIELD(tokens), FIELD(slots_filled), FIELD(copied_blocks),
+          FIELD(commits), FIELD(aborts), FIELD(committed_tokens), FIELD(suspended_sessions),
+          FIELD(evictable_blocks));
 }
 
 static pkv_status info(player* p, const cJSON* step, pkv_session session) {
@@ -126,8 +135,10 @@ static size_t salt_size(const cJSON* step) {
 static pkv_status prefix_stats(player* p, const cJSON* step, pkv_session session) {
   pkv_prefix_stats s = {.struct_size = sizeof s};
   (void)session;
-  const pkv_status status = p->lib->prefix_get_stats(p->cache, text_of(step, "salt"), salt_size(step), &s);
-  COMPARE(FIELD(matches), FIELD(asked_tokens), FIELD(matched_tokens), FIELD(cached_blocks), FIELD(evictable_blocks));
+  const pkv_status status =
+      p->lib->prefix_get_stats(p->cache, text_of(step, "salt"), salt_size(step), &s);
+  COMPARE(FIELD(matches), FIELD(asked_tokens), FIELD(matched_tokens), FIELD(cached_blocks),
+          FIELD(evictable_blocks));
 }
 
 static pkv_status prefix_clear(player* p, const cJSON* step, pkv_session session) {
@@ -140,10 +151,12 @@ static pkv_status open_session(player* p, const cJSON* step, pkv_session session
   (void)session;
   p->lib->session_config_init(&config, sizeof config);
   if (get(step, "priority") != NULL) config.priority = (int32_t)scenario_number(step, "priority");
-  if (get(step, "prefix") != NULL) config.prefix = (pkv_prefix_use)scenario_enum(text_of(step, "prefix"));
+  if (get(step, "prefix") != NULL)
+    config.prefix = (pkv_prefix_use)scenario_enum(text_of(step, "prefix"));
   config.salt = text_of(step, "salt");
   config.salt_size = salt_size(step);
-  return p->lib->session_open(p->cache, &config, &p->names[slot_of(p, text_of(step, "session"))].session);
+  return p->lib->session_open(p->cache, &config,
+                              &p->names[slot_of(p, text_of(step, "session"))].session);
 }
 
 static pkv_status forward(player* p, const cJSON* step, pkv_session session) {
@@ -154,7 +167,8 @@ static pkv_status forward(player* p, const cJSON* step, pkv_session session) {
 static pkv_status length(player* p, const cJSON* step, pkv_session session) {
   uint64_t found;
   const pkv_status status = p->lib->session_length(session, &found);
-  if (status == PKV_OK) player_expect(p, "length", (long long)found, (long long)number_of(step, "length"));
+  if (status == PKV_OK)
+    player_expect(p, "length", (long long)found, (long long)number_of(step, "length"));
   return status;
 }
 
@@ -162,7 +176,8 @@ static pkv_status tokens(player* p, const cJSON* step, pkv_session session) {
   int32_t expected[MAX_TOKENS], found[MAX_TOKENS];
   const size_t n = player_tokens(get(step, "tokens"), expected);
   const pkv_status status = p->lib->session_tokens(session, number_of(step, "first"), n, found);
-  for (size_t i = 0; status == PKV_OK && i < n; i++) player_expect(p, "token", found[i], expected[i]);
+  for (size_t i = 0; status == PKV_OK && i < n; i++)
+    player_expect(p, "token", found[i], expected[i]);
   return status;
 }
 
@@ -174,14 +189,17 @@ static pkv_status table(player* p, const cJSON* step, pkv_session session) {
   if (status != PKV_OK) return status;
   for (size_t i = 0; i < count; i++) gone += ids[i] == PKV_NO_BLOCK;
   player_expect(p, "entries", (long long)count, (long long)number_of(step, "count"));
-  player_expect(p, "entries that left the window", (long long)gone, (long long)number_of(step, "gone"));
+  player_expect(p, "entries that left the window", (long long)gone,
+                (long long)number_of(step, "gone"));
   const cJSON* shares = get(step, "shares");
   if (shares == NULL) return PKV_OK;
   const pkv_session other = player_session(p, cJSON_GetArrayItem(shares, 0)->valuestring);
   status = p->lib->session_block_table(other, group, MAX_TOKENS, others, &other_count);
   if (status != PKV_OK) return status;
-  for (size_t i = 0; i < count && i < other_count; i++) same += ids[i] == others[i] && ids[i] != PKV_NO_BLOCK;
-  player_expect(p, "shared blocks", (long long)same, (long long)cJSON_GetArrayItem(shares, 1)->valuedouble);
+  for (size_t i = 0; i < count && i < other_count; i++)
+    same += ids[i] == others[i] && ids[i] != PKV_NO_BLOCK;
+  player_expect(p, "shared blocks", (long long)same,
+                (long long)cJSON_GetArrayItem(shares, 1)->valuedouble);
   return PKV_OK;
 }
 
@@ -197,7 +215,8 @@ static pkv_status slots(player* p, const cJSON* step, pkv_session session) {
   for (uint64_t i = 0; status == PKV_OK && i < n; i++) {
     const uint64_t position = first + i;
     const uint32_t id = ids[position / size];
-    player_expect(p, "slot", found[i], id == PKV_NO_BLOCK ? -1 : (int64_t)id * size + (int64_t)(position % size));
+    player_expect(p, "slot", found[i],
+                  id == PKV_NO_BLOCK ? -1 : (int64_t)id * size + (int64_t)(position % size));
   }
   return status;
 }
@@ -208,7 +227,8 @@ static pkv_status read_rows(player* p, const cJSON* step, pkv_session session) {
   const uint64_t first = number_of(step, "first"), n = number_of(step, "count");
   const cJSON* item;
   char what[96];
-  if (n * s.kv_heads * s.key_dim > MAX_READ) die(EXIT_BAD_INPUT, "there is room for %d numbers", MAX_READ);
+  if (n * s.kv_heads * s.key_dim > MAX_READ)
+    die(EXIT_BAD_INPUT, "there is room for %d numbers", MAX_READ);
   float *k = new_array(MAX_READ, sizeof *k), *v = new_array(MAX_READ, sizeof *v);
   const pkv_tensor keys = {k, PKV_F32, 0, 0, 0}, values = {v, PKV_F32, 0, 0, 0};
   const pkv_status status = p->lib->session_materialize(session, layer, first, n, &keys, &values);
@@ -217,7 +237,8 @@ static pkv_status read_rows(player* p, const cJSON* step, pkv_session session) {
       size_t at[3];
       for (int i = 0; i < 3; i++) at[i] = (size_t)cJSON_GetArrayItem(item, i + 1)->valuedouble;
       const size_t row = at[0] - first, dim = key ? s.key_dim : s.value_dim;
-      snprintf(what, sizeof what, "%c of position %zu, head %zu, dim %zu", key ? 'k' : 'v', at[0], at[1], at[2]);
+      snprintf(what, sizeof what, "%c of position %zu, head %zu, dim %zu", key ? 'k' : 'v', at[0],
+               at[1], at[2]);
       player_expect_near(p, what, (double)(key ? k : v)[(row * s.kv_heads + at[1]) * dim + at[2]],
                          cJSON_GetArrayItem(item, 4)->valuedouble);
     }
@@ -229,8 +250,10 @@ static pkv_status read_rows(player* p, const cJSON* step, pkv_session session) {
 static pkv_status match(player* p, const cJSON* step, pkv_session session) {
   int32_t asked[MAX_TOKENS];
   uint64_t matched;
-  const pkv_status status = p->lib->session_match_prefix(session, player_tokens(get(step, "tokens"), asked), asked, &matched);
-  if (status == PKV_OK) player_expect(p, "matched", (long long)matched, (long long)number_of(step, "matched"));
+  const pkv_status status = p->lib->session_match_prefix(
+      session, player_tokens(get(step, "tokens"), asked), asked, &matched);
+  if (status == PKV_OK)
+    player_expect(p, "matched", (long long)matched, (long long)number_of(step, "matched"));
   return status;
 }
 
@@ -271,7 +294,8 @@ static pkv_status victims(player* p, const cJSON* step, pkv_session session) {
     sessions[n] = player_session(p, cJSON_GetArrayItem(item, 0)->valuestring);
     new_tokens[n++] = (uint32_t)cJSON_GetArrayItem(item, 1)->valuedouble;
   }
-  const pkv_status status = p->lib->batch_choose_victims(p->cache, n, sessions, new_tokens, MAX_NAMES, chosen, &count);
+  const pkv_status status =
+      p->lib->batch_choose_victims(p->cache, n, sessions, new_tokens, MAX_NAMES, chosen, &count);
   if (status != PKV_OK) return status;
   player_expect(p, "victims", (long long)count, cJSON_GetArraySize(expected));
   for (size_t i = 0; i < count && !p->differs; i++)
@@ -280,7 +304,9 @@ static pkv_status victims(player* p, const cJSON* step, pkv_session session) {
   return PKV_OK;
 }
 
-static pkv_snapshot snapshot_of(player* p, const cJSON* step) { return p->names[slot_of(p, text_of(step, "snapshot"))].snapshot; }
+static pkv_snapshot snapshot_of(player* p, const cJSON* step) {
+  return p->names[slot_of(p, text_of(step, "snapshot"))].snapshot;
+}
 
 static pkv_status snapshot(player* p, const cJSON* step, pkv_session session) {
   return p->lib->snapshot_take(session, &p->names[slot_of(p, text_of(step, "into"))].snapshot);
@@ -290,13 +316,15 @@ static pkv_status snapshot_length(player* p, const cJSON* step, pkv_session sess
   uint64_t found;
   (void)session;
   const pkv_status status = p->lib->snapshot_length(snapshot_of(p, step), &found);
-  if (status == PKV_OK) player_expect(p, "length", (long long)found, (long long)number_of(step, "length"));
+  if (status == PKV_OK)
+    player_expect(p, "length", (long long)found, (long long)number_of(step, "length"));
   return status;
 }
 
 static pkv_status open_snapshot(player* p, const cJSON* step, pkv_session session) {
   (void)session;
-  return p->lib->snapshot_open(p->cache, snapshot_of(p, step), &p->names[slot_of(p, text_of(step, "into"))].session);
+  return p->lib->snapshot_open(p->cache, snapshot_of(p, step),
+                               &p->names[slot_of(p, text_of(step, "into"))].session);
 }
 
 static pkv_status close_snapshot(player* p, const cJSON* step, pkv_session session) {
@@ -356,12 +384,14 @@ player* player_new(const pkv_dl* lib, const cJSON* scenario) {
   p->lib = lib;
   p->tolerance = scenario_number(scenario, "tolerance");
   scenario_config_read(&p->config, lib, get(scenario, "config"));
-  if (lib->cache_create(&p->config.cache, &p->cache) != PKV_OK) die(EXIT_BAD_INPUT, "the cache: %s", lib->last_error());
+  if (lib->cache_create(&p->config.cache, &p->cache) != PKV_OK)
+    die(EXIT_BAD_INPUT, "the cache: %s", lib->last_error());
   return p;
 }
 
 void player_free(player* p) {
-  if (p->lib->cache_destroy(p->cache) != PKV_OK) die(EXIT_BAD_INPUT, "closing the cache: %s", p->lib->last_error());
+  if (p->lib->cache_destroy(p->cache) != PKV_OK)
+    die(EXIT_BAD_INPUT, "closing the cache: %s", p->lib->last_error());
   free(p);
 }
 
@@ -378,8 +408,10 @@ bool player_step(player* p, const cJSON* step) {
     player_differ(p, "status: expected %s, got %s%s%s", expected, got, status == PKV_OK ? "" : ": ",
                   status == PKV_OK ? "" : p->lib->last_error());
   }
-  if (status != PKV_OK && strchr(p->lib->last_error(), ' ') == NULL) player_differ(p, "no sentence: '%s'", p->lib->last_error());
+  if (status != PKV_OK && strchr(p->lib->last_error(), ' ') == NULL)
+    player_differ(p, "no sentence: '%s'", p->lib->last_error());
   if (get(step, "blocks_short") != NULL)
-    player_expect(p, "blocks_short", (long long)p->blocks_short, (long long)number_of(step, "blocks_short"));
+    player_expect(p, "blocks_short", (long long)p->blocks_short,
+                  (long long)number_of(step, "blocks_short"));
   return !p->differs;
 }

@@ -14,6 +14,7 @@ int32_t scenario_token(uint64_t seed, uint64_t i);
 uint64_t scenario_history(uint64_t before, int32_t token);
 
 /* One row, [heads][dim], of the position with this history. */
-void scenario_row(float* row, uint64_t history, enum row_kind kind, uint32_t layer, size_t heads, size_t dim);
+void scenario_row(float* row, uint64_t history, enum row_kind kind, uint32_t layer, size_t heads,
+                  size_t dim);
 
 #endif

@@ -1,4 +1,5 @@
-/* The step "step" of a scenario: a forward pass over sessions whose rows follow from their texts. */
+/* The step "step" of a scenario: a forward pass over sessions whose rows follow from their texts.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,16 +22,20 @@ typedef struct pass {
   float out[MAX_LAYERS][MAX_ROWS * MAX_HEADS * MAX_DIM];
 } pass;
 
-static const cJSON* get(const cJSON* object, const char* name) { return cJSON_GetObjectItemCaseSensitive(object, name); }
+static const cJSON* get(const cJSON* object, const char* name) {
+  return cJSON_GetObjectItemCaseSensitive(object, name);
+}
 
 /* The new tokens of one session, and the histories of its text up to each of them. */
 static pkv_status add_session(player* p, pass* f, const cJSON* entry) {
   int32_t text[MAX_TOKENS], new_tokens[MAX_TOKENS];
   uint64_t length, history = 0;
-  if (f->count == MAX_SESSIONS) die(EXIT_BAD_INPUT, "a step has room for %d sessions", MAX_SESSIONS);
+  if (f->count == MAX_SESSIONS)
+    die(EXIT_BAD_INPUT, "a step has room for %d sessions", MAX_SESSIONS);
   const pkv_session session = player_session(p, get(entry, "session")->valuestring);
   pkv_status status = p->lib->session_length(session, &length);
-  if (status == PKV_OK && length > MAX_TOKENS) die(EXIT_BAD_INPUT, "a session has room for %d tokens", MAX_TOKENS);
+  if (status == PKV_OK && length > MAX_TOKENS)
+    die(EXIT_BAD_INPUT, "a session has room for %d tokens", MAX_TOKENS);
   if (status == PKV_OK) status = p->lib->session_tokens(session, 0, length, text);
   if (status != PKV_OK) return status;
 
@@ -79,7 +84,8 @@ static void read_params(const player* p, pass* f, const cJSON* json) {
 }
 
 static pkv_tensor rows_of(pass* f, enum row_kind kind, uint32_t layer, size_t heads, size_t dim) {
-  if (heads > MAX_HEADS || dim > MAX_DIM) die(EXIT_BAD_INPUT, "a row has room for %d heads of %d dims", MAX_HEADS, MAX_DIM);
+  if (heads > MAX_HEADS || dim > MAX_DIM)
+    die(EXIT_BAD_INPUT, "a row has room for %d heads of %d dims", MAX_HEADS, MAX_DIM);
   for (size_t row = 0; row < f->rows; row++)
     scenario_row(f->rows_of[kind] + row * heads * dim, f->histories[row], kind, layer, heads, dim);
   const pkv_tensor tensor = {f->rows_of[kind], PKV_F32, 0, 0, 0};
@@ -88,8 +94,10 @@ static pkv_tensor rows_of(pass* f, enum row_kind kind, uint32_t layer, size_t he
 
 static pkv_status run_layer(const player* p, pass* f, pkv_batch batch, uint32_t layer) {
   const layer_shape* s = &p->config.shapes[layer];
-  const pkv_tensor k = rows_of(f, ROW_K, layer, s->kv_heads, s->key_dim), v = rows_of(f, ROW_V, layer, s->kv_heads, s->value_dim);
-  const pkv_tensor q = rows_of(f, ROW_Q, layer, s->query_heads, s->key_dim), out = {f->out[layer], PKV_F32, 0, 0, 0};
+  const pkv_tensor k = rows_of(f, ROW_K, layer, s->kv_heads, s->key_dim),
+                   v = rows_of(f, ROW_V, layer, s->kv_heads, s->value_dim);
+  const pkv_tensor q = rows_of(f, ROW_Q, layer, s->query_heads, s->key_dim),
+                   out = {f->out[layer], PKV_F32, 0, 0, 0};
   const pkv_status status = p->lib->batch_write(batch, layer, &k, &v);
   return status != PKV_OK ? status : p->lib->batch_attend(batch, layer, &f->params, &q, &out);
 }
@@ -101,8 +109,10 @@ static void compare_outputs(player* p, const pass* f, const cJSON* expected) {
     size_t at[4];
     for (int i = 0; i < 4; i++) at[i] = (size_t)cJSON_GetArrayItem(item, i)->valuedouble;
     const layer_shape* s = &p->config.shapes[at[1]];
-    snprintf(what, sizeof what, "output of row %zu, layer %zu, head %zu, dim %zu", at[0], at[1], at[2], at[3]);
-    const double got = (double)f->out[at[1]][(at[0] * s->query_heads + at[2]) * s->value_dim + at[3]];
+    snprintf(what, sizeof what, "output of row %zu, layer %zu, head %zu, dim %zu", at[0], at[1],
+             at[2], at[3]);
+    const double got =
+        (double)f->out[at[1]][(at[0] * s->query_heads + at[2]) * s->value_dim + at[3]];
     player_expect_near(p, what, got, cJSON_GetArrayItem(item, 4)->valuedouble);
   }
 }
@@ -111,11 +121,14 @@ static pkv_status run_pass(player* p, pass* f, const cJSON* step) {
   const cJSON *entry, *end = get(step, "end");
   pkv_batch batch;
   pkv_status status;
-  cJSON_ArrayForEach(entry, get(step, "sessions")) if ((status = add_session(p, f, entry)) != PKV_OK) return status;
-  status = p->lib->batch_begin(p->cache, f->count, f->sessions, f->new_tokens, &p->blocks_short, &batch);
+  cJSON_ArrayForEach(entry, get(step, "sessions")) if ((status = add_session(p, f, entry)) !=
+                                                       PKV_OK) return status;
+  status =
+      p->lib->batch_begin(p->cache, f->count, f->sessions, f->new_tokens, &p->blocks_short, &batch);
   if (status != PKV_OK) return status;
   const uint32_t layers = p->config.cache.storage == PKV_STORAGE_NONE ? 0 : p->config.layers;
-  for (uint32_t layer = 0; layer < layers && status == PKV_OK; layer++) status = run_layer(p, f, batch, layer);
+  for (uint32_t layer = 0; layer < layers && status == PKV_OK; layer++)
+    status = run_layer(p, f, batch, layer);
   if (status == PKV_OK && end == NULL) {
     status = p->lib->batch_commit(batch, f->tokens);
     if (status == PKV_OK) return compare_outputs(p, f, get(step, "out")), PKV_OK;

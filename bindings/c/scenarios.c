@@ -1,7 +1,8 @@
-/* pkv-scenarios: plays bindings/scenarios/scenarios.json through the library, which is opened at run time. README.md there says
- * what each step means.
+/* pkv-scenarios: plays bindings/scenarios/scenarios.json through the library, which is opened at
+ * run time. README.md there says what each step means.
  *
- * usage: pkv-scenarios FILE      exits with 1, and says what differs where, unless every step gives what is expected
+ * usage: pkv-scenarios FILE      exits with 1, and says what differs where, unless every step gives
+ * what is expected
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -29,8 +30,8 @@ static bool play(const pkv_dl* lib, const cJSON* scenario) {
   cJSON_ArrayForEach(step, cJSON_GetObjectItemCaseSensitive(scenario, "steps")) {
     number++;
     if (player_step(p, step)) continue;
-    fprintf(stderr, "scenario '%s', step %d (%s): %s\n", name, number, cJSON_GetObjectItemCaseSensitive(step, "do")->valuestring,
-            player_difference(p));
+    fprintf(stderr, "scenario '%s', step %d (%s): %s\n", name, number,
+            cJSON_GetObjectItemCaseSensitive(step, "do")->valuestring, player_difference(p));
     same = false;
   }
   player_free(p);

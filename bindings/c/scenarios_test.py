@@ -1,4 +1,6 @@
-"""pkv-scenarios plays the shared scenarios, and finds what is wrong in changed ones. usage: scenarios_test.py PROGRAM LIBRARY FILE"""
+"""pkv-scenarios plays the shared scenarios, and finds what is wrong in changed ones. usage:
+scenarios_test.py PROGRAM LIBRARY FILE
+"""
 
 import json
 import os
@@ -13,7 +15,12 @@ def play(document):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as changed:
         json.dump(document, changed)
         changed.flush()
-        result = subprocess.run([program, changed.name], capture_output=True, text=True, env=os.environ | {"PAGEDKV_LIBRARY": library})
+        result = subprocess.run(
+            [program, changed.name],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"PAGEDKV_LIBRARY": library},
+        )
     return result.returncode, result.stdout + result.stderr
 
 
@@ -31,9 +38,15 @@ if code != 0:
 for document, sentence in [
     (changed(3, length=1), "'prefill', step 3 (length): length: expected 1, got 0"),
     (changed(3, status="PKV_BUSY"), "step 3 (length): status: expected PKV_BUSY, got PKV_OK"),
-    (changed(4, out=[[39, 0, 0, 0, 0.5]]), "step 4 (step): output of row 39, layer 0, head 0, dim 0: expected 0.5000000, got -0.0"),
+    (
+        changed(4, out=[[39, 0, 0, 0, 0.5]]),
+        "step 4 (step): output of row 39, layer 0, head 0, dim 0: expected 0.5000000, got -0.0",
+    ),
     (changed(7, count=2), "step 7 (table): entries: expected 2, got 3"),
-    (changed(9, values=[["v", 8, 0, 0, 2.0]]), "step 9 (read): v of position 8, head 0, dim 0: expected 2.0"),
+    (
+        changed(9, values=[["v", 8, 0, 0, 2.0]]),
+        "step 9 (read): v of position 8, head 0, dim 0: expected 2.0",
+    ),
     (changed(10, fields={"free_blocks": 9}), "step 10 (stats): free_blocks: expected 9, got 5"),
 ]:
     code, said = play(document)

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static size_t blocks_of(size_t tokens, size_t block_size) { return tokens / block_size + (tokens % block_size != 0); }
+static size_t blocks_of(size_t tokens, size_t block_size) {
+  return tokens / block_size + (tokens % block_size != 0);
+}
 
 static size_t limit_of(const prompts* p, const options* o, size_t context, size_t index) {
   const size_t wanted = p->lengths[index] + o->max_tokens;
@@ -11,11 +13,14 @@ static size_t limit_of(const prompts* p, const options* o, size_t context, size_
 }
 
 /* A beginning shorter than a block would share nothing. */
-static size_t root_length(const prompts* p, const options* o) { return p->common >= o->block_size ? p->common : 0; }
+static size_t root_length(const prompts* p, const options* o) {
+  return p->common >= o->block_size ? p->common : 0;
+}
 
 size_t scheduler_ample_blocks(const prompts* p, const options* o, size_t context) {
   size_t blocks = blocks_of(root_length(p, o), o->block_size);
-  for (size_t i = 0; i < p->count; i++) blocks += blocks_of(limit_of(p, o, context, i), o->block_size);
+  for (size_t i = 0; i < p->count; i++)
+    blocks += blocks_of(limit_of(p, o, context, i), o->block_size);
   return blocks;
 }
 
@@ -25,12 +30,16 @@ static void add_sequence(scheduler* s, const prompts* p, const options* o, size_
   sequence* q = &s->sequences[index];
   const size_t length = p->lengths[index];
   if (length >= s->context)
-    die(EXIT_BAD_INPUT, "prompt %zu has %zu tokens, a session has a context of %zu and must have room for an answer", index + 1,
-        length, s->context);
+    die(EXIT_BAD_INPUT,
+        "prompt %zu has %zu tokens, a session has a context of %zu and must have room for an "
+        "answer",
+        index + 1, length, s->context);
   q->limit = limit_of(p, o, s->context, index);
   const size_t block_size = s->engine->info.block_size, needed = blocks_of(q->limit, block_size);
   if (needed > s->engine->plan.blocks)
-    die(EXIT_BAD_INPUT, "session %zu can never fit: %zu prompt tokens and %zu more need %zu blocks of %zu, the cache has %zu",
+    die(EXIT_BAD_INPUT,
+        "session %zu can never fit: %zu prompt tokens and %zu more need %zu blocks of %zu, the "
+        "cache has %zu",
         index + 1, length, q->limit - length, needed, block_size, (size_t)s->engine->plan.blocks);
   q->tokens = new_array(q->limit, sizeof *q->tokens);
   memcpy(q->tokens, p->tokens[index], length * sizeof *q->tokens);
@@ -43,7 +52,8 @@ static void open_root(scheduler* s, const prompts* p, size_t length) {
   s->root.tokens = p->tokens[0];
   s->root.length = length;
   s->root.state = SEQUENCE_RUNNING;
-  engine_check(s->engine, s->engine->lib->session_open(s->engine->cache, NULL, &s->root.session), "opening a session");
+  engine_check(s->engine, s->engine->lib->session_open(s->engine->cache, NULL, &s->root.session),
+               "opening a session");
 }
 
 void scheduler_open(scheduler* s, engine* e, const prompts* p, const options* o, size_t context) {
@@ -77,7 +87,9 @@ static bool has_prefixes(const scheduler* s) { return s->engine->prefixes; }
 static pkv_prefix_stats prefix_stats(const scheduler* s) {
   pkv_prefix_stats stats = {.struct_size = sizeof stats};
   if (has_prefixes(s))
-    engine_check(s->engine, s->engine->lib->prefix_get_stats(s->engine->cache, NULL, PKV_ALL_SALTS, &stats), "prefix stats");
+    engine_check(s->engine,
+                 s->engine->lib->prefix_get_stats(s->engine->cache, NULL, PKV_ALL_SALTS, &stats),
+                 "prefix stats");
   return stats;
 }
 
@@ -90,7 +102,9 @@ void scheduler_close(scheduler* s) {
 
 /* ---- Admission ---- */
 
-static bool root_is_filling(const scheduler* s) { return s->root.session != NULL && s->root.held < s->root.length; }
+static bool root_is_filling(const scheduler* s) {
+  return s->root.session != NULL && s->root.held < s->root.length;
+}
 
 static pkv_cache_stats cache_stats(const scheduler* s) {
   pkv_cache_stats stats = {.struct_size = sizeof stats};
@@ -98,14 +112,16 @@ static pkv_cache_stats cache_stats(const scheduler* s) {
   return stats;
 }
 
-/* Blocks that a session with `held` tokens in the cache still takes for all it knows and one token more. */
+/* Blocks that a session with `held` tokens in the cache still takes for all it knows and one token
+ * more. */
 static size_t blocks_missing(const scheduler* s, const sequence* q, size_t held) {
   const size_t block_size = s->engine->info.block_size;
   return blocks_of(q->length + 1, block_size) - blocks_of(held, block_size);
 }
 
-/* Whether the cache can take in a waiting session beside what the running ones are still going to take for their prompts. What the
- * candidate will find cached is not known before it asks: none is the safe guess. */
+/* Whether the cache can take in a waiting session beside what the running ones are still going to
+ * take for their prompts. What the candidate will find cached is not known before it asks: none is
+ * the safe guess. */
 static bool has_room(const scheduler* s, const sequence* candidate) {
   size_t needed = blocks_missing(s, candidate, 0);
   for (const sequence* q = s->sequences; q < candidate; q++)
@@ -118,7 +134,8 @@ static bool has_room(const scheduler* s, const sequence* candidate) {
 static void match_prefix(scheduler* s, sequence* q) {
   const engine* e = s->engine;
   uint64_t matched;
-  engine_check(e, e->lib->session_match_prefix(q->session, q->length - 1, q->tokens, &matched), "matching a prefix");
+  engine_check(e, e->lib->session_match_prefix(q->session, q->length - 1, q->tokens, &matched),
+               "matching a prefix");
   q->held = (size_t)matched;
 }
 
@@ -137,7 +154,8 @@ static bool start_session(scheduler* s, sequence* q) {
   return true;
 }
 
-/* Waiting sessions start in order of arrival; one that finds no room holds up those behind it, so that none starves. */
+/* Waiting sessions start in order of arrival; one that finds no room holds up those behind it, so
+ * that none starves. */
 static void admit(scheduler* s) {
   if (root_is_filling(s)) return;
   if (has_prefixes(s)) close_root(s); /* its blocks stay cached, for whoever begins alike */
@@ -159,12 +177,18 @@ static void admit(scheduler* s) {
 /* ---- A pass ---- */
 
 static void add_step(scheduler* s, size_t at, sequence* q, size_t count) {
-  const step next = {q->session, q->tokens + q->held, count, q->held, q != &s->root && q->held + count == q->length, NULL};
+  const step next = {q->session,
+                     q->tokens + q->held,
+                     count,
+                     q->held,
+                     q != &s->root && q->held + count == q->length,
+                     NULL};
   s->steps[at] = next;
   s->owners[at] = q;
 }
 
-/* One token of each session that decodes, and the next `chunk` tokens of those that are behind, first come first. */
+/* One token of each session that decodes, and the next `chunk` tokens of those that are behind,
+ * first come first. */
 static size_t plan_pass(scheduler* s) {
   size_t count = 0, chunk = s->chunk;
   if (root_is_filling(s)) {
@@ -194,7 +218,8 @@ static void preempt(scheduler* s, sequence* q) {
   s->totals.preemptions++;
 }
 
-/* After the cache ran out of blocks: the newest session goes back to waiting. The oldest is never preempted, so every run ends.
+/* After the cache ran out of blocks: the newest session goes back to waiting. The oldest is never
+ * preempted, so every run ends.
  */
 static void make_room(scheduler* s) {
   sequence *oldest = NULL, *newest = NULL;
@@ -209,8 +234,9 @@ static void make_room(scheduler* s) {
     close_root(s);
   } else {
     const pkv_cache_stats stats = cache_stats(s);
-    die(EXIT_BAD_INPUT, "a session cannot go on even alone: %s; %llu of %llu blocks are free", s->engine->lib->last_error(),
-        (unsigned long long)stats.free_blocks, (unsigned long long)stats.blocks);
+    die(EXIT_BAD_INPUT, "a session cannot go on even alone: %s; %llu of %llu blocks are free",
+        s->engine->lib->last_error(), (unsigned long long)stats.free_blocks,
+        (unsigned long long)stats.blocks);
   }
 }
 
@@ -234,7 +260,8 @@ static void observe(scheduler* s) {
   const pkv_prefix_stats prefix = prefix_stats(s);
   const uint64_t used = stats.used_blocks - stats.evictable_blocks;
   const uint64_t saved = pool.references - prefix.cached_blocks - used;
-  const uint64_t bytes = e->info.storage == PKV_STORAGE_PAGED ? used * e->plan.bytes_per_block : stats.bytes_reserved;
+  const uint64_t bytes =
+      e->info.storage == PKV_STORAGE_PAGED ? used * e->plan.bytes_per_block : stats.bytes_reserved;
   const uint64_t filled = stats.slots_filled - stats.evictable_blocks * e->info.block_size;
 
   t->passes++;
@@ -264,7 +291,8 @@ bool scheduler_pass(scheduler* s) {
   const double start = seconds();
   size_t count, decoded = 0;
   admit(s);
-  for (count = plan_pass(s); !engine_forward(s->engine, count, s->steps); count = plan_pass(s)) make_room(s);
+  for (count = plan_pass(s); !engine_forward(s->engine, count, s->steps); count = plan_pass(s))
+    make_room(s);
   for (size_t i = 0; i < count; i++) s->owners[i]->held += s->steps[i].count;
   observe(s);
   for (size_t i = 0; i < count; i++) {

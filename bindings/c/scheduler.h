@@ -1,9 +1,11 @@
-/* Continuous batching: every forward pass takes the next tokens of all running sessions, prompt chunks and decode steps mixed.
+/* Continuous batching: every forward pass takes the next tokens of all running sessions, prompt
+ * chunks and decode steps mixed.
  *
- * A session's known tokens are its prompt and what was generated. Each pass brings some of the tokens that its cache session
- * lacks; when the last one is in, the next token is sampled and becomes known. A preempted session loses its cache, not its
- * tokens, and catches up like a long prompt, from what the prefix index still has of it. The beginning that all prompts share is prefilled
- * once; then every session finds it there (without an index: is forked).
+ * A session's known tokens are its prompt and what was generated. Each pass brings some of the
+ * tokens that its cache session lacks; when the last one is in, the next token is sampled and
+ * becomes known. A preempted session loses its cache, not its tokens, and catches up like a long
+ * prompt, from what the prefix index still has of it. The beginning that all prompts share is
+ * prefilled once; then every session finds it there (without an index: is forked).
  */
 #ifndef PKV_GENERATE_SCHEDULER_H
 #define PKV_GENERATE_SCHEDULER_H
@@ -32,19 +34,23 @@ typedef struct run_totals {
   size_t passes, preemptions, decode_tokens;
   double decode_seconds;                 /* in passes with a decode step */
   uint64_t filled_bytes, reserved_bytes; /* of K and V memory, summed over passes */
-  uint64_t tokens, worst_case;           /* held by sessions, and what their whole contexts would take; summed over passes */
+  uint64_t tokens, worst_case; /* held by sessions, and what their whole contexts would take; summed
+                                  over passes */
   uint64_t peak_blocks, peak_saved_blocks, peak_bytes, copied_blocks;
-  uint64_t asked_tokens, matched_tokens; /* of prompts, and of what preempted sessions knew: looked for and found in the prefix index */
+  uint64_t asked_tokens, matched_tokens; /* of prompts, and of what preempted sessions knew: looked
+                                            for and found in the prefix index */
   uint64_t evicted_blocks;               /* of the prefix index */
   double seconds;
 } run_totals;
 
 typedef struct scheduler {
   engine* engine;
-  size_t count; /* of sequences, in order of arrival: a running one never comes after a waiting one */
+  size_t
+      count; /* of sequences, in order of arrival: a running one never comes after a waiting one */
   sequence* sequences;
   size_t running_limit, chunk, context;
-  sequence root; /* what all prompts begin with, if that fills a block; contiguous: kept for forks while the sessions run */
+  sequence root; /* what all prompts begin with, if that fills a block; contiguous: kept for forks
+                    while the sessions run */
   step* steps;   /* the pass under way and whose steps they are */
   sequence** owners;
   double start;

@@ -1,10 +1,12 @@
-/* pkv-step: how long decode steps take from C, for bindings to compare themselves with: begin, write, attend and commit of one
- * new token for each of 8 sessions, one layer of 32 query heads on 8 KV heads of 128 dims in bfloat16.
+/* pkv-step: how long decode steps take from C, for bindings to compare themselves with: begin,
+ * write, attend and commit of one new token for each of 8 sessions, one layer of 32 query heads on
+ * 8 KV heads of 128 dims in bfloat16.
  *
  * usage: pkv-step TOKENS STEPS THREADS
  *
- * Does so many steps with TOKENS tokens in each session. Prints, in microseconds, the median of the calling thread's processor
- * time, which other programs disturb least, and the shortest time on the clock. THREADS 0: one per processor.
+ * Does so many steps with TOKENS tokens in each session. Prints, in microseconds, the median of the
+ * calling thread's processor time, which other programs disturb least, and the shortest time on the
+ * clock. THREADS 0: one per processor.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +24,8 @@ static void check(pkv_status status) {
 }
 
 typedef struct rows {
-  float q[SESSIONS][QUERY_HEADS][DIM], out[SESSIONS][QUERY_HEADS][DIM], k[SESSIONS][KV_HEADS][DIM], v[SESSIONS][KV_HEADS][DIM];
+  float q[SESSIONS][QUERY_HEADS][DIM], out[SESSIONS][QUERY_HEADS][DIM], k[SESSIONS][KV_HEADS][DIM],
+      v[SESSIONS][KV_HEADS][DIM];
 } rows;
 
 static void decode(pkv_cache cache, pkv_session* sessions, rows* r) {
@@ -87,7 +90,8 @@ int main(int argc, char** argv) {
   static rows r;
   pkv_session sessions[SESSIONS];
   if (argc != 4) die(EXIT_BAD_OPTION, "usage: pkv-step TOKENS STEPS THREADS");
-  const size_t tokens = (size_t)number(argv[1], 1, "TOKENS"), steps = (size_t)number(argv[2], 1, "STEPS");
+  const size_t tokens = (size_t)number(argv[1], 1, "TOKENS"),
+               steps = (size_t)number(argv[2], 1, "STEPS");
   pkv_dl_open(&lib, NULL);
   const pkv_cache cache = make_cache(tokens, (uint32_t)number(argv[3], 0, "THREADS"));
   fill(cache, sessions, tokens);

@@ -28,12 +28,16 @@ static void* symbol(void* plugin, const char* name) {
 
 static void open_redis(const char* url, pkv_store* store) {
   const char* named = getenv("PAGEDKV_REDIS_LIBRARY");
-  void* const plugin = dlopen(named != NULL && *named != '\0' ? named : PLUGIN, RTLD_NOW | RTLD_LOCAL);
-  if (plugin == NULL) die(EXIT_BAD_INPUT, "--store: cannot open the plugin (name it with PAGEDKV_REDIS_LIBRARY): %s", dlerror());
+  void* const plugin =
+      dlopen(named != NULL && *named != '\0' ? named : PLUGIN, RTLD_NOW | RTLD_LOCAL);
+  if (plugin == NULL)
+    die(EXIT_BAD_INPUT, "--store: cannot open the plugin (name it with PAGEDKV_REDIS_LIBRARY): %s",
+        dlerror());
   __typeof__(pkv_redis_config_init)* init;
   __typeof__(pkv_redis_open)* open;
   __typeof__(pkv_redis_last_error)* last_error;
-  /* ISO C has no cast from an object pointer to a function pointer; POSIX promises that the bytes are the same. */
+  /* ISO C has no cast from an object pointer to a function pointer; POSIX promises that the bytes
+   * are the same. */
   memcpy(&init, (void*[]){symbol(plugin, "pkv_redis_config_init")}, sizeof init);
   memcpy(&open, (void*[]){symbol(plugin, "pkv_redis_open")}, sizeof open);
   memcpy(&last_error, (void*[]){symbol(plugin, "pkv_redis_last_error")}, sizeof last_error);

@@ -5,7 +5,8 @@
 
 /* ---- The file ---- */
 
-static size_t read_piece(const char* path, const mapped_file* file, size_t offset, size_t id, size_t longest, piece* out) {
+static size_t read_piece(const char* path, const mapped_file* file, size_t offset, size_t id,
+                         size_t longest, piece* out) {
   int32_t length;
   if (file->size - offset < sizeof(float) + sizeof length)
     die(EXIT_BAD_INPUT, "the tokenizer %s is cut short: it ends before token %zu", path, id);
@@ -13,8 +14,9 @@ static size_t read_piece(const char* path, const mapped_file* file, size_t offse
   memcpy(&length, file->data + offset + sizeof(float), sizeof length);
   offset += sizeof(float) + sizeof length;
   if (length < 0 || (size_t)length > longest)
-    die(EXIT_BAD_INPUT, "the tokenizer %s is not one: token %zu has a length of %d, the longest has %zu", path, id, length,
-        longest);
+    die(EXIT_BAD_INPUT,
+        "the tokenizer %s is not one: token %zu has a length of %d, the longest has %zu", path, id,
+        length, longest);
   if ((size_t)length > file->size - offset)
     die(EXIT_BAD_INPUT, "the tokenizer %s is cut short: it ends within token %zu", path, id);
   out->bytes = (const char*)file->data + offset;
@@ -48,9 +50,12 @@ void tokenizer_open(tokenizer* t, const char* path, size_t vocabulary) {
   uint32_t longest;
   memset(t, 0, sizeof *t);
   t->file = map_file(path, "tokenizer");
-  if (t->file.size < sizeof longest) die(EXIT_BAD_INPUT, "the tokenizer %s is cut short: %zu bytes", path, t->file.size);
+  if (t->file.size < sizeof longest)
+    die(EXIT_BAD_INPUT, "the tokenizer %s is cut short: %zu bytes", path, t->file.size);
   memcpy(&longest, t->file.data, sizeof longest);
-  if (vocabulary <= TOKEN_END) die(EXIT_BAD_INPUT, "a vocabulary of %zu has no room for the marks of begin and end", vocabulary);
+  if (vocabulary <= TOKEN_END)
+    die(EXIT_BAD_INPUT, "a vocabulary of %zu has no room for the marks of begin and end",
+        vocabulary);
   t->vocabulary = vocabulary;
   t->pieces = new_array(vocabulary, sizeof *t->pieces);
   t->sorted = new_array(vocabulary, sizeof *t->sorted);
@@ -61,7 +66,9 @@ void tokenizer_open(tokenizer* t, const char* path, size_t vocabulary) {
     if (t->pieces[id].length > t->longest) t->longest = t->pieces[id].length;
   }
   if (offset != t->file.size)
-    die(EXIT_BAD_INPUT, "the tokenizer %s is not the model's: it goes on after the model's %zu tokens", path, vocabulary);
+    die(EXIT_BAD_INPUT,
+        "the tokenizer %s is not the model's: it goes on after the model's %zu tokens", path,
+        vocabulary);
 
   for (size_t i = 0; i < vocabulary; i++) t->sorted[i] = (int32_t)i;
   sort_pieces = t->pieces;
@@ -104,14 +111,17 @@ static size_t character_length(const char* text, size_t bytes) {
   return length;
 }
 
-static size_t encode_characters(const tokenizer* t, const char* text, size_t bytes, int32_t* tokens) {
+static size_t encode_characters(const tokenizer* t, const char* text, size_t bytes,
+                                int32_t* tokens) {
   size_t count = 0;
   for (size_t i = 0; i < bytes;) {
     const size_t length = character_length(text + i, bytes - i);
     const int32_t id = find_piece(t, text + i, length);
     for (size_t byte = 0; byte < (id < 0 ? length : 1); byte++) {
       tokens[count] = id >= 0 ? id : t->byte_ids[(unsigned char)text[i + byte]];
-      if (tokens[count] < 0) die(EXIT_BAD_INPUT, "the tokenizer has no token for the byte 0x%02X", (unsigned char)text[i + byte]);
+      if (tokens[count] < 0)
+        die(EXIT_BAD_INPUT, "the tokenizer has no token for the byte 0x%02X",
+            (unsigned char)text[i + byte]);
       count++;
     }
     i += length;
@@ -137,7 +147,9 @@ static size_t merge(const tokenizer* t, int32_t* tokens, size_t count) {
   for (;;) {
     size_t best = count;
     for (size_t i = 0; i + 1 < count; i++)
-      if (joined[i] >= 0 && (best == count || t->pieces[joined[i]].score > t->pieces[joined[best]].score)) best = i;
+      if (joined[i] >= 0 &&
+          (best == count || t->pieces[joined[i]].score > t->pieces[joined[best]].score))
+        best = i;
     if (best == count) break;
     tokens[best] = joined[best];
     memmove(tokens + best + 1, tokens + best + 2, (count - best - 2) * sizeof *tokens);
@@ -153,7 +165,8 @@ static size_t merge(const tokenizer* t, int32_t* tokens, size_t count) {
 
 size_t tokenizer_bound(size_t bytes) { return bytes + 2; }
 
-size_t tokenizer_encode(const tokenizer* t, const char* text, size_t bytes, bool begins, int32_t* tokens) {
+size_t tokenizer_encode(const tokenizer* t, const char* text, size_t bytes, bool begins,
+                        int32_t* tokens) {
   size_t count = 0;
   const int32_t space = find_piece(t, " ", 1);
   if (begins) tokens[count++] = TOKEN_BEGIN;

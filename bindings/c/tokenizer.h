@@ -1,7 +1,9 @@
-/* A tokenizer in the llama2.c layout: the longest token's length, then per token a score (fp32), a length (int32) and its bytes.
+/* A tokenizer in the llama2.c layout: the longest token's length, then per token a score (fp32), a
+ * length (int32) and its bytes.
  *
- * Text becomes one token per character, or per byte (<0xXX>) where the vocabulary has no such character; then the
- * neighbours whose union has the best score are joined until none is left (byte-pair encoding).
+ * Text becomes one token per character, or per byte (<0xXX>) where the vocabulary has no such
+ * character; then the neighbours whose union has the best score are joined until none is left
+ * (byte-pair encoding).
  */
 #ifndef PKV_GENERATE_TOKENIZER_H
 #define PKV_GENERATE_TOKENIZER_H
@@ -36,11 +38,13 @@ void tokenizer_close(tokenizer* t);
 /* The most tokens that tokenizer_encode writes for a text of so many bytes. */
 size_t tokenizer_bound(size_t bytes);
 
-/* Writes the tokens of a text and returns how many. `begins`: it begins a sequence, so TOKEN_BEGIN (and the space that
- * SentencePiece vocabularies put before a text) comes first. */
-size_t tokenizer_encode(const tokenizer* t, const char* text, size_t bytes, bool begins, int32_t* tokens);
+/* Writes the tokens of a text and returns how many. `begins`: it begins a sequence, so TOKEN_BEGIN
+ * (and the space that SentencePiece vocabularies put before a text) comes first. */
+size_t tokenizer_encode(const tokenizer* t, const char* text, size_t bytes, bool begins,
+                        int32_t* tokens);
 
-/* The bytes a token adds to a text after the token `previous`; none for the marks of begin and end. */
+/* The bytes a token adds to a text after the token `previous`; none for the marks of begin and end.
+ */
 piece tokenizer_decode(const tokenizer* t, int32_t previous, int32_t token);
 
 #endif

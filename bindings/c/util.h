@@ -1,4 +1,5 @@
-/* What every file of the program needs: one way to give up, memory that is there, files as bytes, a clock. */
+/* What every file of the program needs: one way to give up, memory that is there, files as bytes, a
+ * clock. */
 #ifndef PKV_GENERATE_UTIL_H
 #define PKV_GENERATE_UTIL_H
 
@@ -15,7 +16,8 @@ void* new_array(size_t count, size_t size);
 /* The same elements with room for at least `needed`, doubled so that appending stays cheap. */
 void* grow_array(void* array, size_t* capacity, size_t needed, size_t size);
 
-/* A regular file as read-only memory. Ends the program, naming `what`, where the path is anything else or the file is empty. */
+/* A regular file as read-only memory. Ends the program, naming `what`, where the path is anything
+ * else or the file is empty. */
 typedef struct mapped_file {
   const unsigned char* data;
   size_t size;

@@ -1,5 +1,6 @@
-"""Writes scenarios.json: the steps of scenarios.py with what attention has to give, computed here in float64, from the definitions in
-README.md and include/pagedkv/attention.h alone. Nothing here calls the library.
+"""Writes scenarios.json: the steps of scenarios.py with what attention has to give, computed here
+in float64, from the definitions in README.md and include/pagedkv/attention.h alone. Nothing here
+calls the library.
 
 usage: reference.py            renews scenarios.json
        reference.py --check    says with a diff where it is not what this gives
@@ -9,7 +10,6 @@ import pathlib
 import sys
 
 import numpy as np
-
 import scenarios
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -19,10 +19,21 @@ from describe import pretty, renew_or_check  # noqa: E402  (found through the li
 K, V, Q = 0, 1, 2
 GOLDEN = 0x9E3779B97F4A7C15
 MASK = 2**64 - 1
-GROUP_FIELDS = ("layers", "query_heads", "kv_heads", "key_dim", "value_dim", "dtype", "value_dtype", "window", "sinks")
+GROUP_FIELDS = (
+    "layers",
+    "query_heads",
+    "kv_heads",
+    "key_dim",
+    "value_dim",
+    "dtype",
+    "value_dtype",
+    "window",
+    "sinks",
+)
 
 
-# ---- Tokens and rows --------------------------------------------------------------------------------------------------------------
+# ---- Tokens and rows
+# --------------------------------------------------------------------------------------------------------------
 
 
 def mix(x):
@@ -33,7 +44,11 @@ def mix(x):
 
 
 def tokens_of(spans):
-    return [mix((seed << 32) + i) % 2**20 for seed, first, count in spans for i in range(first, first + count)]
+    return [
+        mix((seed << 32) + i) % 2**20
+        for seed, first, count in spans
+        for i in range(first, first + count)
+    ]
 
 
 def histories(tokens):
@@ -46,7 +61,13 @@ def histories(tokens):
 
 def rows(tokens, kind, layer, heads, dim):
     """[len(tokens)][heads][dim], the values a float32 holds exactly."""
-    index = np.array([[((layer * 4 + kind) * 64 + head) * 1024 + d for d in range(dim)] for head in range(heads)], dtype=object)
+    index = np.array(
+        [
+            [((layer * 4 + kind) * 64 + head) * 1024 + d for d in range(dim)]
+            for head in range(heads)
+        ],
+        dtype=object,
+    )
     seeds = np.array(histories(tokens), dtype=object).reshape(-1, 1, 1)
     bits = mix((seeds + GOLDEN * (index + 1)) & MASK) >> 40
     return (bits.astype(np.float64) / 2**23 - 1) * (4 if kind == Q else 1)
@@ -58,20 +79,28 @@ def stored(values, dtype):
         return values.astype(np.float16).astype(np.float64)
     if dtype == "PKV_BF16":
         bits = values.astype(np.float32).view(np.uint32)
-        return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32).astype(np.float64)
+        return (
+            ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000)
+            .astype(np.uint32)
+            .view(np.float32)
+            .astype(np.float64)
+        )
     if dtype == "PKV_INT8":
         scale = np.abs(values).max(axis=-1, keepdims=True) / 127
         return np.rint(values / scale) * scale
     return values
 
 
-# ---- Attention --------------------------------------------------------------------------------------------------------------------
+# ---- Attention
+# --------------------------------------------------------------------------------------------------------------------
 
 
 def group_of(config, layer):
     for group in config.get("groups", [config]):
         if layer in group.get("layer_indices", range(group["layers"])):
-            found = {"window": 0, "sinks": 0, "dtype": "PKV_F32"} | {key: group[key] for key in GROUP_FIELDS if key in group}
+            found = {"window": 0, "sinks": 0, "dtype": "PKV_F32"} | {
+                key: group[key] for key in GROUP_FIELDS if key in group
+            }
             found.setdefault("value_dim", found["key_dim"])
             found.setdefault("value_dtype", found["dtype"])
             return found
@@ -108,12 +137,15 @@ def attend(text, new, layer, group, params):
             if slopes := params.get("alibi_slopes"):
                 scores = scores + slopes[head] * (np.arange(len(text)) - position)
             weights = np.where(visible, np.exp(scores), 0.0)
-            total = weights.sum() + (np.exp(params["sink_logits"][head]) if "sink_logits" in params else 0.0)
+            total = weights.sum() + (
+                np.exp(params["sink_logits"][head]) if "sink_logits" in params else 0.0
+            )
             out[row, head] = weights @ v[:, kv_head] / total
     return out
 
 
-# ---- Scenarios --------------------------------------------------------------------------------------------------------------------
+# ---- Scenarios
+# --------------------------------------------------------------------------------------------------------------------
 
 
 def rounded(value):
@@ -121,7 +153,9 @@ def rounded(value):
 
 
 def outputs(config, texts, step):
-    """[row of the step, layer, query head, dim, value]: of each session its last row in every head, its first one in one."""
+    """[row of the step, layer, query head, dim, value]: of each session its last row in every head,
+    its first one in one.
+    """
     found, first = [], 0
     params = step.get("params", {})
     for entry in step["sessions"]:
@@ -144,7 +178,10 @@ def read(config, text, step):
     layer = step["layer"]
     group = group_of(config, layer)
     found = []
-    for name, kind, dim, dtype in (("k", K, group["key_dim"], group["dtype"]), ("v", V, group["value_dim"], group["value_dtype"])):
+    for name, kind, dim, dtype in (
+        ("k", K, group["key_dim"], group["dtype"]),
+        ("v", V, group["value_dim"], group["value_dtype"]),
+    ):
         values = stored(rows(text, kind, layer, group["kv_heads"], dim), dtype)
         for position in sorted({step["first"], step["first"] + step["count"] - 1}):
             head, d = position % group["kv_heads"], position % dim
@@ -168,11 +205,11 @@ def play(scenario):
             elif what == "open_snapshot":
                 texts[step["into"]] = texts[step["snapshot"]]
             elif what == "trim":
-                texts[session] = texts[session][:step["length"]]
+                texts[session] = texts[session][: step["length"]]
             elif what == "resume":
-                texts[session] = texts[session][:step["length"]]
+                texts[session] = texts[session][: step["length"]]
             elif what == "match":
-                texts[session] = tokens_of(step["tokens"])[:step["matched"]]
+                texts[session] = tokens_of(step["tokens"])[: step["matched"]]
             elif what == "read":
                 step["values"] = read(config, texts[session], step)
             elif what == "step":
@@ -180,19 +217,30 @@ def play(scenario):
                     step["out"] = outputs(config, texts, step)
                 if step.get("end") != "abort":
                     for entry in step["sessions"]:
-                        texts[entry["session"]] = texts[entry["session"]] + tokens_of(entry["tokens"])
+                        texts[entry["session"]] = texts[entry["session"]] + tokens_of(
+                            entry["tokens"]
+                        )
         steps.append(step)
-    stored_types = {group.get(key) for group in config.get("groups", [config]) for key in ("dtype", "value_dtype")}
+    stored_types = {
+        group.get(key)
+        for group in config.get("groups", [config])
+        for key in ("dtype", "value_dtype")
+    }
     return {**scenario, "tolerance": 6e-3 if "PKV_INT8" in stored_types else 2e-4, "steps": steps}
 
 
 def main():
     if sys.argv[1:] not in ([], ["--check"]):
         sys.exit("usage: reference.py [--check]")
-    document = {"about": "Written by bindings/scenarios/reference.py; see README.md there.", "format": 1,
-                "scenarios": [play(scenario) for scenario in scenarios.SCENARIOS]}
+    document = {
+        "about": "Written by bindings/scenarios/reference.py; see README.md there.",
+        "format": 1,
+        "scenarios": [play(scenario) for scenario in scenarios.SCENARIOS],
+    }
     if not renew_or_check(HERE / "scenarios.json", pretty(document) + "\n", bool(sys.argv[1:])):
-        sys.exit("scenarios.json is not what the reference gives: python3 bindings/scenarios/reference.py renews it")
+        sys.exit(
+            "scenarios.json is not what the reference gives: python3 bindings/scenarios/reference.py renews it"
+        )
 
 
 if __name__ == "__main__":

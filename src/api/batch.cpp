@@ -44,12 +44,15 @@ std::vector<Lease> lease_sessions(pkv_cache cache, std::span<const pkv_session> 
     try {
       leases.emplace_back(bits(sessions[i]), Kind::session, Access::write);
     } catch (const Error& error) {
-      const auto first = std::find(sessions.begin(), sessions.begin() + static_cast<int64_t>(i), sessions[i]);
+      const auto first =
+          std::find(sessions.begin(), sessions.begin() + static_cast<int64_t>(i), sessions[i]);
       const size_t earlier = static_cast<size_t>(first - sessions.begin());
-      if (error.status == PKV_BUSY && earlier < i) fail(PKV_BUSY, "sessions %zu and %zu of the list are the same", earlier, i);
+      if (error.status == PKV_BUSY && earlier < i)
+        fail(PKV_BUSY, "sessions %zu and %zu of the list are the same", earlier, i);
       throw;
     }
-    if (leases.back().parent() != bits(cache)) fail(PKV_WRONG_CACHE, "session %zu of the list belongs to another cache", i);
+    if (leases.back().parent() != bits(cache))
+      fail(PKV_WRONG_CACHE, "session %zu of the list belongs to another cache", i);
   }
   return leases;
 }
@@ -70,8 +73,8 @@ void lease_others(uint64_t cache, std::vector<Lease>& leases) {
 
 using namespace pkv;
 
-pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* sessions, const uint32_t* new_tokens,
-                           uint64_t* blocks_short, pkv_batch* out) {
+pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* sessions,
+                           const uint32_t* new_tokens, uint64_t* blocks_short, pkv_batch* out) {
   return guarded([&] {
     const Lease lease(bits(cache), Kind::cache, Access::read);
     check_list(sessions, count, "sessions");
@@ -84,16 +87,18 @@ pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* ses
       objects.push_back(&session.object<Session>());
       handles.push_back(session.handle());
     }
-    auto object = std::make_unique<BatchObject>(lease.object<Cache>(), objects, std::span(new_tokens, count), blocks_short,
-                                                std::move(handles));
+    auto object =
+        std::make_unique<BatchObject>(lease.object<Cache>(), objects, std::span(new_tokens, count),
+                                      blocks_short, std::move(handles));
     const uint64_t batch = adopt(Kind::batch, std::move(object), bits(cache));
     for (Lease& session : leases) session.hold_for(batch);
     *out = handle_from<pkv_batch>(batch);
   });
 }
 
-pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count, const pkv_session* sessions, const uint32_t* new_tokens,
-                                    size_t capacity, pkv_session* victims, size_t* victim_count) {
+pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count, const pkv_session* sessions,
+                                    const uint32_t* new_tokens, size_t capacity,
+                                    pkv_session* victims, size_t* victim_count) {
   return guarded([&] {
     const Lease lease(bits(cache), Kind::cache, Access::read);
     check_list(sessions, count, "sessions");
@@ -104,9 +109,11 @@ pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count, const pkv_ses
     lease_others(bits(cache), leases);
     std::vector<Session*> objects;
     for (const Lease& session : leases) objects.push_back(&session.object<Session>());
-    const std::vector<size_t> chosen = choose_victims(lease.object<Cache>(), objects, std::span(new_tokens, count));
+    const std::vector<size_t> chosen =
+        choose_victims(lease.object<Cache>(), objects, std::span(new_tokens, count));
     check_capacity(capacity, chosen.size(), victim_count, "victims");
-    for (size_t i = 0; i < chosen.size(); i++) victims[i] = handle_from<pkv_session>(leases[chosen[i]].handle());
+    for (size_t i = 0; i < chosen.size(); i++)
+      victims[i] = handle_from<pkv_session>(leases[chosen[i]].handle());
   });
 }
 
@@ -118,12 +125,13 @@ pkv_status pkv_batch_rows(pkv_batch handle, size_t* rows) {
   });
 }
 
-pkv_status pkv_batch_write(pkv_batch handle, uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
+pkv_status pkv_batch_write(pkv_batch handle, uint32_t layer, const pkv_tensor* k,
+                           const pkv_tensor* v) {
   return guarded([&] { Use(handle, Access::write)->write(layer, k, v); });
 }
 
-pkv_status pkv_batch_attend(pkv_batch handle, uint32_t layer, const pkv_attention_params* params, const pkv_tensor* q,
-                            const pkv_tensor* out) {
+pkv_status pkv_batch_attend(pkv_batch handle, uint32_t layer, const pkv_attention_params* params,
+                            const pkv_tensor* q, const pkv_tensor* out) {
   return guarded([&] { Use(handle, Access::write)->attend(layer, params, q, out); });
 }
 
@@ -151,28 +159,33 @@ pkv_status pkv_batch_abort(pkv_batch handle) {
   });
 }
 
-pkv_status pkv_batch_slot_mapping(pkv_batch handle, uint32_t group, size_t capacity, int64_t* slots, size_t* count) {
+pkv_status pkv_batch_slot_mapping(pkv_batch handle, uint32_t group, size_t capacity, int64_t* slots,
+                                  size_t* count) {
   return guarded([&] {
     const Use batch(handle, Access::read);
     check_list(slots, capacity, "slots");
     check_pointer(count, "count");
-    check_capacity(capacity, batch->slot_mapping(group, std::span(slots, capacity)), count, "slot mapping");
+    check_capacity(capacity, batch->slot_mapping(group, std::span(slots, capacity)), count,
+                   "slot mapping");
   });
 }
 
-pkv_status pkv_batch_block_copies(pkv_batch handle, uint32_t group, size_t capacity, uint32_t* from, uint32_t* to, size_t* count) {
+pkv_status pkv_batch_block_copies(pkv_batch handle, uint32_t group, size_t capacity, uint32_t* from,
+                                  uint32_t* to, size_t* count) {
   return guarded([&] {
     const Use batch(handle, Access::read);
     check_list(from, capacity, "from");
     check_list(to, capacity, "to");
     check_pointer(count, "count");
-    check_capacity(capacity, batch->block_copies(group, 0, nullptr, nullptr), count, "block copies");
+    check_capacity(capacity, batch->block_copies(group, 0, nullptr, nullptr), count,
+                   "block copies");
     batch->block_copies(group, capacity, from, to);
   });
 }
 
-pkv_status pkv_batch_kv_indices(pkv_batch handle, uint32_t group, pkv_index_unit unit, int64_t* indptr, size_t capacity,
-                                int64_t* indices, size_t* count, uint32_t* last_block_length) {
+pkv_status pkv_batch_kv_indices(pkv_batch handle, uint32_t group, pkv_index_unit unit,
+                                int64_t* indptr, size_t capacity, int64_t* indices, size_t* count,
+                                uint32_t* last_block_length) {
   return guarded([&] {
     const Use batch(handle, Access::read);
     check_pointer(indptr, "indptr");
@@ -180,7 +193,8 @@ pkv_status pkv_batch_kv_indices(pkv_batch handle, uint32_t group, pkv_index_unit
     check_pointer(count, "count");
     if (unit != PKV_INDEX_BLOCKS && unit != PKV_INDEX_SLOTS)
       fail(PKV_INVALID_ARGUMENT, "unit is %d; 1 and 2 are known", static_cast<int>(unit));
-    const size_t needed = batch->kv_indices(group, unit, indptr, std::span(indices, capacity), last_block_length);
+    const size_t needed =
+        batch->kv_indices(group, unit, indptr, std::span(indices, capacity), last_block_length);
     check_capacity(capacity, needed, count, "KV indices");
   });
 }

@@ -1,5 +1,6 @@
-// The C boundary: every exported function runs inside guarded(), which lets no exception out, keeps the sentence for
-// pkv_last_error(), refuses calls from the caller's own hooks and holds off pthread_cancel().
+// The C boundary: every exported function runs inside guarded(), which lets no exception out, keeps
+// the sentence for pkv_last_error(), refuses calls from the caller's own hooks and holds off
+// pthread_cancel().
 #pragma once
 
 #include <exception>
@@ -54,8 +55,11 @@ void check_list(const Element* list, size_t n, const char* name) {
 // A salt of the prefix index.
 inline std::string_view check_salt(const void* salt, uint64_t size) {
   constexpr uint64_t most = 256;
-  if (salt == nullptr && size > 0) fail(PKV_INVALID_ARGUMENT, "salt is NULL for %llu bytes", (unsigned long long)size);
-  if (size > most) fail(PKV_TOO_LARGE, "a salt of %llu bytes; at most %llu are possible", (unsigned long long)size, (unsigned long long)most);
+  if (salt == nullptr && size > 0)
+    fail(PKV_INVALID_ARGUMENT, "salt is NULL for %llu bytes", (unsigned long long)size);
+  if (size > most)
+    fail(PKV_TOO_LARGE, "a salt of %llu bytes; at most %llu are possible", (unsigned long long)size,
+         (unsigned long long)most);
   return {static_cast<const char*>(salt), static_cast<size_t>(size)};
 }
 
@@ -63,7 +67,8 @@ inline std::string_view check_salt(const void* salt, uint64_t size) {
 template <class Struct>
 pkv_status init_struct(Struct* out, size_t struct_size, const Struct& defaults, const char* name) {
   return guarded([&] {
-    if (struct_size > UINT32_MAX) fail(PKV_INVALID_ARGUMENT, "%s: struct_size is %zu", name, struct_size);
+    if (struct_size > UINT32_MAX)
+      fail(PKV_INVALID_ARGUMENT, "%s: struct_size is %zu", name, struct_size);
     write_struct(out, defaults, static_cast<uint32_t>(struct_size), name);
   });
 }
@@ -96,7 +101,9 @@ uint64_t adopt(Kind kind, std::unique_ptr<Object> object, uint64_t parent) {
 // What a "needs so many, has room for so many" getter answers.
 inline void check_capacity(size_t capacity, size_t needed, size_t* count, const char* name) {
   *count = needed;
-  if (capacity < needed) fail(PKV_BUFFER_TOO_SMALL, "%s: %zu entries are needed, there is room for %zu", name, needed, capacity);
+  if (capacity < needed)
+    fail(PKV_BUFFER_TOO_SMALL, "%s: %zu entries are needed, there is room for %zu", name, needed,
+         capacity);
 }
 
 }  // namespace pkv

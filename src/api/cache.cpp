@@ -1,3 +1,5 @@
+#include "engine/cache.h"
+
 #include <pagedkv/cache.h>
 
 #include <algorithm>
@@ -5,7 +7,6 @@
 #include "api/batch_object.h"
 #include "api/boundary.h"
 #include "api/stats.h"
-#include "engine/cache.h"
 #include "engine/content.h"
 #include "engine/metrics.h"
 #include "engine/session.h"
@@ -16,15 +17,24 @@
 namespace pkv {
 namespace {
 
-CacheConfig read_config(const pkv_cache_config* config) { return check_config(read_struct(config, default_config(), "config")); }
+CacheConfig read_config(const pkv_cache_config* config) {
+  return check_config(read_struct(config, default_config(), "config"));
+}
 
 void delete_child(const Lease& lease) {
   if (lease.inherited()) return;
   switch (handle_kind(lease.handle())) {
-    case Kind::batch: delete &lease.object<BatchObject>(); break;
-    case Kind::snapshot: delete &lease.object<Snapshot>(); break;
-    case Kind::session: delete &lease.object<Session>(); break;
-    default: break;
+    case Kind::batch:
+      delete &lease.object<BatchObject>();
+      break;
+    case Kind::snapshot:
+      delete &lease.object<Snapshot>();
+      break;
+    case Kind::session:
+      delete &lease.object<Session>();
+      break;
+    default:
+      break;
   }
 }
 
@@ -50,9 +60,11 @@ class Contents {
  public:
   explicit Contents(uint64_t cache) {
     for (const uint64_t handle : list_children(cache, Kind::session))
-      contents_.push_back(&leases_.emplace_back(handle, Kind::session, Access::read).object<Session>().content());
+      contents_.push_back(
+          &leases_.emplace_back(handle, Kind::session, Access::read).object<Session>().content());
     for (const uint64_t handle : list_children(cache, Kind::snapshot))
-      contents_.push_back(&leases_.emplace_back(handle, Kind::snapshot, Access::read).object<Snapshot>().content());
+      contents_.push_back(
+          &leases_.emplace_back(handle, Kind::snapshot, Access::read).object<Snapshot>().content());
   }
   std::span<const Content* const> all() const { return contents_; }
 
@@ -74,7 +86,8 @@ pkv_status pkv_layer_group_init(pkv_layer_group* group, size_t struct_size) {
   return init_struct(group, struct_size, default_group(), "group");
 }
 
-pkv_status pkv_cache_compute_plan(const pkv_cache_config* config, uint32_t group, pkv_cache_plan* out) {
+pkv_status pkv_cache_compute_plan(const pkv_cache_config* config, uint32_t group,
+                                  pkv_cache_plan* out) {
   return guarded([&] { fill_struct(out, compute_plan(read_config(config), group), "out"); });
 }
 
@@ -86,7 +99,8 @@ pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* out) {
     const auto& store = cache->config().store;
     Tier* const tier = store ? &cache->start_tier(*store) : nullptr;
     *out = handle_from<pkv_cache>(adopt(Kind::cache, std::move(cache), 0));
-    if (tier != nullptr) tier->own_store();  // a cache that could not be created leaves it to the caller
+    if (tier != nullptr)
+      tier->own_store();  // a cache that could not be created leaves it to the caller
   });
 }
 
@@ -164,7 +178,8 @@ pkv_status pkv_cache_kv_view(pkv_cache handle, uint32_t layer, pkv_kv_view* out)
 pkv_status pkv_isa_supported(pkv_isa isa, int32_t* out) {
   return guarded([&] {
     check_pointer(out, "out");
-    if (isa < PKV_ISA_AUTO || isa > PKV_ISA_AVX512_VNNI) fail(PKV_INVALID_ARGUMENT, "unknown instruction set %d", static_cast<int>(isa));
+    if (isa < PKV_ISA_AUTO || isa > PKV_ISA_AVX512_VNNI)
+      fail(PKV_INVALID_ARGUMENT, "unknown instruction set %d", static_cast<int>(isa));
     *out = isa_supported(isa) ? 1 : 0;
   });
 }

@@ -5,7 +5,8 @@
 #include "api/boundary.h"
 
 #define PKV_STRING(x) #x
-#define PKV_VERSION_TEXT(major, minor, patch) PKV_STRING(major) "." PKV_STRING(minor) "." PKV_STRING(patch)
+#define PKV_VERSION_TEXT(major, minor, patch) \
+  PKV_STRING(major) "." PKV_STRING(minor) "." PKV_STRING(patch)
 
 namespace pkv {
 
@@ -25,7 +26,8 @@ const char* pkv_last_error(void) { return pkv::last_error; }
 const char* pkv_status_string(pkv_status status) {
   switch (status) {
 #define PKV_NAME(name) \
-  case name: return #name
+  case name:           \
+    return #name
     PKV_NAME(PKV_OK);
     PKV_NAME(PKV_INVALID_ARGUMENT);
     PKV_NAME(PKV_OUT_OF_RANGE);
@@ -56,6 +58,10 @@ const char* pkv_status_string(pkv_status status) {
   return "PKV_UNKNOWN_STATUS";
 }
 
-uint32_t pkv_version(void) { return PKV_VERSION_MAJOR * 1000000 + PKV_VERSION_MINOR * 1000 + PKV_VERSION_PATCH; }
+uint32_t pkv_version(void) {
+  return PKV_VERSION_MAJOR * 1000000 + PKV_VERSION_MINOR * 1000 + PKV_VERSION_PATCH;
+}
 
-const char* pkv_version_string(void) { return PKV_VERSION_TEXT(PKV_VERSION_MAJOR, PKV_VERSION_MINOR, PKV_VERSION_PATCH); }
+const char* pkv_version_string(void) {
+  return PKV_VERSION_TEXT(PKV_VERSION_MAJOR, PKV_VERSION_MINOR, PKV_VERSION_PATCH);
+}

@@ -1,9 +1,10 @@
+#include "engine/file.h"
+
 #include <pagedkv/file.h>
 
 #include <algorithm>
 
 #include "api/boundary.h"
-#include "engine/file.h"
 #include "engine/store/identity.h"
 
 namespace pkv {
@@ -19,11 +20,15 @@ pkv_file_config default_config_of_files() {
 }
 
 pkv_file_config read_config(const pkv_file_config* config) {
-  const pkv_file_config known = config == nullptr ? default_config_of_files() : read_struct(config, default_config_of_files(), "config");
+  const pkv_file_config known = config == nullptr
+                                    ? default_config_of_files()
+                                    : read_struct(config, default_config_of_files(), "config");
   if (known.trust_salts > 1)
     fail(PKV_INVALID_ARGUMENT, "trust_salts is %u; 0 and 1 are known", known.trust_salts);
-  if (known.prefix_index > 1) fail(PKV_INVALID_ARGUMENT, "prefix_index is %u; 0 and 1 are known", known.prefix_index);
-  if (known.durable > 1) fail(PKV_INVALID_ARGUMENT, "durable is %u; 0 and 1 are known", known.durable);
+  if (known.prefix_index > 1)
+    fail(PKV_INVALID_ARGUMENT, "prefix_index is %u; 0 and 1 are known", known.prefix_index);
+  if (known.durable > 1)
+    fail(PKV_INVALID_ARGUMENT, "durable is %u; 0 and 1 are known", known.durable);
   check_fingerprint(known.fingerprint, known.fingerprint_size);
   check_key(known.key, known.key_size);
   return known;
@@ -35,7 +40,9 @@ FileOptions options_of(const pkv_file_config& config) {
           config.trust_salts != 0};
 }
 
-pkv_stream read_stream(const pkv_stream* stream) { return read_struct(stream, pkv_stream{}, "stream"); }
+pkv_stream read_stream(const pkv_stream* stream) {
+  return read_struct(stream, pkv_stream{}, "stream");
+}
 
 // What is saved, with the leases that keep it while it is not copied.
 class Items {
@@ -45,9 +52,12 @@ class Items {
       const pkv_file_item& item = items[i];
       if ((item.session == nullptr) == (item.snapshot == nullptr))
         fail(PKV_INVALID_ARGUMENT, "items[%zu]: either a session or a snapshot is needed", i);
-      Lease lease(item.session != nullptr ? bits(item.session) : bits(item.snapshot), item.session != nullptr ? Kind::session : Kind::snapshot, Access::read);
-      if (lease.parent() != bits(cache)) fail(PKV_WRONG_CACHE, "items[%zu] belongs to another cache", i);
-      frozen_.push_back(item.session != nullptr ? freeze(lease.object<Session>(), item.label) : freeze(lease.object<Snapshot>(), item.label));
+      Lease lease(item.session != nullptr ? bits(item.session) : bits(item.snapshot),
+                  item.session != nullptr ? Kind::session : Kind::snapshot, Access::read);
+      if (lease.parent() != bits(cache))
+        fail(PKV_WRONG_CACHE, "items[%zu] belongs to another cache", i);
+      frozen_.push_back(item.session != nullptr ? freeze(lease.object<Session>(), item.label)
+                                                : freeze(lease.object<Snapshot>(), item.label));
       if (!frozen_.back().copy) leases_.push_back(std::move(lease));
     }
   }
@@ -73,13 +83,16 @@ std::vector<NewHandle> prepare_handles(std::span<const std::unique_ptr<Session>>
 
 using namespace pkv;
 
-pkv_status pkv_stream_init(pkv_stream* stream, size_t struct_size) { return init_struct(stream, struct_size, pkv_stream{}, "stream"); }
+pkv_status pkv_stream_init(pkv_stream* stream, size_t struct_size) {
+  return init_struct(stream, struct_size, pkv_stream{}, "stream");
+}
 
 pkv_status pkv_file_config_init(pkv_file_config* config, size_t struct_size) {
   return init_struct(config, struct_size, default_config_of_files(), "config");
 }
 
-pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item* items, const pkv_file_config* config, const pkv_stream* to, uint64_t* bytes) {
+pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item* items,
+                         const pkv_file_config* config, const pkv_stream* to, uint64_t* bytes) {
   uint64_t size = 0;
   const pkv_status status = guarded([&] {
     const Lease lease(bits(cache), Kind::cache, Access::read);
@@ -94,8 +107,8 @@ pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item* items, 
   return status;
 }
 
-pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config, const pkv_stream* from, size_t capacity, pkv_session* sessions,
-                         uint64_t* labels, size_t* count) {
+pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config, const pkv_stream* from,
+                         size_t capacity, pkv_session* sessions, uint64_t* labels, size_t* count) {
   size_t found = 0;
   const pkv_status status = guarded([&] {
     const Lease lease(bits(cache), Kind::cache, Access::read);
@@ -118,7 +131,8 @@ pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config, const p
   return status;
 }
 
-pkv_status pkv_file_inspect(const pkv_file_config* config, const pkv_stream* from, pkv_file_info* out) {
+pkv_status pkv_file_inspect(const pkv_file_config* config, const pkv_stream* from,
+                            pkv_file_info* out) {
   return guarded([&] {
     const pkv_file_config known = read_config(config);
     check_pointer(out, "out");
@@ -133,7 +147,9 @@ pkv_status pkv_file_inspect(const pkv_file_config* config, const pkv_stream* fro
     info.sessions = tables.sessions.size();
     for (const SavedSession& session : tables.sessions) info.tokens += session.length;
     for (const Chain& chain : tables.chains)
-      info.stored_tokens += std::count(chain.held.begin(), chain.held.end(), 1) > 0 && tables.has_kv ? chain.tokens.size() : 0;
+      info.stored_tokens += std::count(chain.held.begin(), chain.held.end(), 1) > 0 && tables.has_kv
+                                ? chain.tokens.size()
+                                : 0;
     info.prefix_entries = tables.entries.size();
     info.block_size = tables.block_size;
     info.groups = static_cast<uint32_t>(tables.groups.size());

@@ -21,24 +21,29 @@ struct alignas(64) Stripe {
 };
 constexpr uint32_t stripe_count = 16;
 
-// Used by many threads at once, which all would write to one word: their readers are counted in stripes.
+// Used by many threads at once, which all would write to one word: their readers are counted in
+// stripes.
 constexpr bool is_striped(Kind kind) { return kind == Kind::pool || kind == Kind::cache; }
 
 }  // namespace
 
-// word = generation << 32 | state. A line of its own: the word of a session changes with each call, that of a pool does not.
+// word = generation << 32 | state. A line of its own: the word of a session changes with each call,
+// that of a pool does not.
 struct alignas(64) Slot {
   std::atomic<uint64_t> word{uint64_t{1} << 32};
   std::atomic<uint64_t> holder{0};  // the batch that holds this session
   std::atomic<uint64_t> parent{0};
-  std::atomic<uint32_t> next{0};    // in the free list
+  std::atomic<uint32_t> next{0};  // in the free list
   uint32_t index = 0;
   std::atomic<Kind> kind{};
   // Written before the word says live, read by those who hold a lease.
   void* object = nullptr;
-  std::atomic<Stripe*> stripes{nullptr};  // made for the first striped object, kept for the next ones
-  std::atomic<uint64_t> epoch{0};  // also read without a lease: whoever reads that of the slot's next life fails to take the lease
-  std::atomic<uint64_t> closed_in{0};  // the epoch of the child that closes what it inherited; 0: none
+  std::atomic<Stripe*> stripes{
+      nullptr};                    // made for the first striped object, kept for the next ones
+  std::atomic<uint64_t> epoch{0};  // also read without a lease: whoever reads that of the slot's
+                                   // next life fails to take the lease
+  std::atomic<uint64_t> closed_in{
+      0};  // the epoch of the child that closes what it inherited; 0: none
 };
 
 namespace {
@@ -68,7 +73,8 @@ class Table {
     return chunk == nullptr ? nullptr : &chunk[index % chunk_slots];
   }
 
-  // Slots that have stripes go to objects that need them, so that there are no more stripes than such objects at once.
+  // Slots that have stripes go to objects that need them, so that there are no more stripes than
+  // such objects at once.
   Slot* take(bool striped) {
     if (Slot* const slot = striped ? pop(free_striped_) : nullptr; slot != nullptr) return slot;
     for (;;) {
@@ -77,7 +83,9 @@ class Table {
     }
   }
 
-  void give_back(Slot* slot) { push(slot->stripes.load(std::memory_order_relaxed) != nullptr ? free_striped_ : free_, slot); }
+  void give_back(Slot* slot) {
+    push(slot->stripes.load(std::memory_order_relaxed) != nullptr ? free_striped_ : free_, slot);
+  }
 
   template <class Visit>
   void for_each(const Visit& visit) const {
@@ -90,13 +98,16 @@ class Table {
 
  private:
   // A slot of a list is there.
-  Slot* listed(uint64_t index) const { return &chunks_[index / chunk_slots].load(std::memory_order_acquire)[index % chunk_slots]; }
+  Slot* listed(uint64_t index) const {
+    return &chunks_[index / chunk_slots].load(std::memory_order_acquire)[index % chunk_slots];
+  }
 
   Slot* pop(std::atomic<uint64_t>& list) {
     uint64_t head = list.load(std::memory_order_acquire);
     while ((head & no_index) != no_index) {
       Slot* const slot = listed(head & no_index);
-      // The tag rises with each swap: a head that was taken and given back meanwhile does not compare equal.
+      // The tag rises with each swap: a head that was taken and given back meanwhile does not
+      // compare equal.
       const uint64_t next = tagged(head, slot->next.load(std::memory_order_relaxed));
       if (list.compare_exchange_weak(head, next, std::memory_order_acquire)) return slot;
     }
@@ -107,20 +118,27 @@ class Table {
     uint64_t head = list.load(std::memory_order_relaxed);
     do {
       slot->next.store(static_cast<uint32_t>(head & no_index), std::memory_order_relaxed);
-    } while (!list.compare_exchange_weak(head, tagged(head, slot->index), std::memory_order_release, std::memory_order_relaxed));
+    } while (!list.compare_exchange_weak(head, tagged(head, slot->index), std::memory_order_release,
+                                         std::memory_order_relaxed));
   }
 
-  static uint64_t tagged(uint64_t head, uint32_t index) { return ((head >> index_bits) + 1) << index_bits | index; }
+  static uint64_t tagged(uint64_t head, uint32_t index) {
+    return ((head >> index_bits) + 1) << index_bits | index;
+  }
 
   void add_chunk() {
-    const auto empty = [](const std::atomic<Slot*>& chunk) { return chunk.load(std::memory_order_relaxed) == nullptr; };
+    const auto empty = [](const std::atomic<Slot*>& chunk) {
+      return chunk.load(std::memory_order_relaxed) == nullptr;
+    };
     const auto place = std::find_if(chunks_.begin(), chunks_.end(), empty);
-    if (place == chunks_.end()) fail(PKV_NO_MEMORY, "%u handles are open, which is the limit", max_chunks * chunk_slots);
+    if (place == chunks_.end())
+      fail(PKV_NO_MEMORY, "%u handles are open, which is the limit", max_chunks * chunk_slots);
     auto slots = std::make_unique<Slot[]>(chunk_slots);
     const uint32_t base = static_cast<uint32_t>(place - chunks_.begin()) * chunk_slots;
     for (uint32_t i = 0; i < chunk_slots; i++) slots[i].index = base + i;
     Slot* before = nullptr;
-    if (!place->compare_exchange_strong(before, slots.get(), std::memory_order_acq_rel)) return;  // somebody else did
+    if (!place->compare_exchange_strong(before, slots.get(), std::memory_order_acq_rel))
+      return;  // somebody else did
     Slot* const added = slots.release();
     for (uint32_t i = chunk_slots; i-- > 0;) give_back(&added[i]);
   }
@@ -137,28 +155,34 @@ Table& table() {
 }
 
 uint64_t handle_of(const Slot& slot, uint64_t word) {
-  return generation_of(word) << 32 | static_cast<uint64_t>(slot.kind.load(std::memory_order_relaxed)) << kind_shift | slot.index;
+  return generation_of(word) << 32 |
+         static_cast<uint64_t>(slot.kind.load(std::memory_order_relaxed)) << kind_shift |
+         slot.index;
 }
 
 Slot& find(uint64_t handle, Kind kind) {
   if (handle == 0) fail(PKV_INVALID_ARGUMENT, "the %s handle is NULL", kind_name(kind));
   Slot* const slot = handle_kind(handle) == kind ? table().at(handle & no_index) : nullptr;
   if (slot == nullptr || (handle >> index_bits & 0xF) != 0)
-    fail(PKV_STALE_HANDLE, "%#llx is no handle of a %s", (unsigned long long)handle, kind_name(kind));
+    fail(PKV_STALE_HANDLE, "%#llx is no handle of a %s", (unsigned long long)handle,
+         kind_name(kind));
   return *slot;
 }
 
 [[noreturn]] void fail_stale(uint64_t handle) {
-  fail(PKV_STALE_HANDLE, "the %s %#llx was closed, or never opened", kind_name(handle_kind(handle)), (unsigned long long)handle);
-}
-
-[[noreturn]] void fail_forked(uint64_t handle) {
-  fail(PKV_FORKED, "the %s %#llx belongs to the parent process; after fork() the child can only close it", kind_name(handle_kind(handle)),
+  fail(PKV_STALE_HANDLE, "the %s %#llx was closed, or never opened", kind_name(handle_kind(handle)),
        (unsigned long long)handle);
 }
 
+[[noreturn]] void fail_forked(uint64_t handle) {
+  fail(PKV_FORKED,
+       "the %s %#llx belongs to the parent process; after fork() the child can only close it",
+       kind_name(handle_kind(handle)), (unsigned long long)handle);
+}
+
 [[noreturn]] void fail_busy(uint64_t handle) {
-  fail(PKV_BUSY, "another call on the %s %#llx is under way", kind_name(handle_kind(handle)), (unsigned long long)handle);
+  fail(PKV_BUSY, "another call on the %s %#llx is under way", kind_name(handle_kind(handle)),
+       (unsigned long long)handle);
 }
 
 // False without memory.
@@ -169,7 +193,8 @@ bool prepare_stripes(Slot& slot) {
     slot.stripes.store(stripes, std::memory_order_release);
   } else if (slot.epoch.load(std::memory_order_relaxed) != os::fork_epoch()) {
     // Whoever was counted before fork() does not exist in this process.
-    for (uint32_t i = 0; i < stripe_count; i++) stripes[i].readers.store(0, std::memory_order_relaxed);
+    for (uint32_t i = 0; i < stripe_count; i++)
+      stripes[i].readers.store(0, std::memory_order_relaxed);
   }
   return stripes != nullptr;
 }
@@ -178,11 +203,16 @@ bool prepare_stripes(Slot& slot) {
 
 const char* kind_name(Kind kind) {
   switch (kind) {
-    case Kind::pool: return "pool";
-    case Kind::cache: return "cache";
-    case Kind::session: return "session";
-    case Kind::batch: return "batch";
-    case Kind::snapshot: return "snapshot";
+    case Kind::pool:
+      return "pool";
+    case Kind::cache:
+      return "cache";
+    case Kind::session:
+      return "session";
+    case Kind::batch:
+      return "batch";
+    case Kind::snapshot:
+      return "snapshot";
   }
   return "object";
 }
@@ -191,7 +221,8 @@ size_t most_handles() { return size_t{max_chunks} * chunk_slots; }
 
 Kind handle_kind(uint64_t handle) { return static_cast<Kind>(handle >> kind_shift & 0xF); }
 
-Lease::Lease(uint64_t handle, Kind kind, Access access) : slot_(&find(handle, kind)), handle_(handle), access_(access) {
+Lease::Lease(uint64_t handle, Kind kind, Access access)
+    : slot_(&find(handle, kind)), handle_(handle), access_(access) {
   if (inherited()) {
     take_inherited();
     return;
@@ -201,18 +232,22 @@ Lease::Lease(uint64_t handle, Kind kind, Access access) : slot_(&find(handle, ki
     return;
   }
   while (!acquire()) {
-    if (access != Access::read) fail(PKV_BUSY, "the %s %#llx is in a batch", kind_name(kind), (unsigned long long)handle);
+    if (access != Access::read)
+      fail(PKV_BUSY, "the %s %#llx is in a batch", kind_name(kind), (unsigned long long)handle);
     if (read_through_batch()) return;
   }
 }
 
 Lease::Lease(Slot* locked) noexcept
-    : slot_(locked), handle_(handle_of(*locked, locked->word.load(std::memory_order_relaxed))), access_(Access::write) {}
+    : slot_(locked),
+      handle_(handle_of(*locked, locked->word.load(std::memory_order_relaxed))),
+      access_(Access::write) {}
 
 // Throws where a slot with this word is not what the handle means, or not this process's.
 void Lease::check(uint64_t word) const {
   // The kind bits of a forged handle may differ from the slot's.
-  if (generation_of(word) != handle_ >> 32 || (word & live) == 0 || slot_->kind.load(std::memory_order_relaxed) != handle_kind(handle_))
+  if (generation_of(word) != handle_ >> 32 || (word & live) == 0 ||
+      slot_->kind.load(std::memory_order_relaxed) != handle_kind(handle_))
     fail_stale(handle_);
   if (inherited() && access_ != Access::close) fail_forked(handle_);
 }
@@ -223,7 +258,9 @@ void Lease::take_inherited() {
   check(slot_->word.load(std::memory_order_acquire));
   const uint64_t now = os::fork_epoch();
   uint64_t before = slot_->closed_in.load(std::memory_order_relaxed);
-  if (before == now || !slot_->closed_in.compare_exchange_strong(before, now, std::memory_order_acquire)) fail_busy(handle_);
+  if (before == now ||
+      !slot_->closed_in.compare_exchange_strong(before, now, std::memory_order_acquire))
+    fail_busy(handle_);
   slot_->word.store((handle_ >> 32) << 32 | live | written, std::memory_order_relaxed);
 }
 
@@ -245,12 +282,14 @@ bool Lease::acquire() {
   }
 }
 
-// Stripes. A reader counts itself and then looks at the word; who wants the object alone marks the word and then looks at the counts.
-// All four are seq_cst, so there is one order of them all: a look at a count that came before the reader's addition to it comes after the
-// mark, and the reader's look at the word comes after its addition, so it sees the mark. Never do both miss the other; at times
-// both see the other and give way.
+// Stripes. A reader counts itself and then looks at the word; who wants the object alone marks the
+// word and then looks at the counts. All four are seq_cst, so there is one order of them all: a
+// look at a count that came before the reader's addition to it comes after the mark, and the
+// reader's look at the word comes after its addition, so it sees the mark. Never do both miss the
+// other; at times both see the other and give way.
 void Lease::enter() {
-  check(slot_->word.load(std::memory_order_acquire));  // so that an old handle leaves alone the counts of the slot's next life
+  check(slot_->word.load(std::memory_order_acquire));  // so that an old handle leaves alone the
+                                                       // counts of the slot's next life
   Stripe* const stripes = slot_->stripes.load(std::memory_order_acquire);
   if (stripes == nullptr) fail_stale(handle_);
   std::atomic<uint64_t>& count = stripes[StdAtomics::thread_number() % stripe_count].readers;
@@ -271,7 +310,8 @@ void Lease::shut_out() {
     check(word);
     // Before the mark: readers that are inside anyhow are no reason to turn others away.
     if ((word & written) || has_readers()) fail_busy(handle_);
-  } while (!slot_->word.compare_exchange_weak(word, word | written, std::memory_order_seq_cst, std::memory_order_acquire));
+  } while (!slot_->word.compare_exchange_weak(word, word | written, std::memory_order_seq_cst,
+                                              std::memory_order_acquire));
   if (!has_readers()) return;
   slot_->word.fetch_and(~written, std::memory_order_release);
   fail_busy(handle_);
@@ -279,27 +319,31 @@ void Lease::shut_out() {
 
 bool Lease::has_readers() const {
   const Stripe* const stripes = slot_->stripes.load(std::memory_order_acquire);
-  // Every change of a count is an addition, so who sees 0 also sees all that the readers before did.
-  return stripes != nullptr && std::any_of(stripes, stripes + stripe_count, [](const Stripe& stripe) {
+  // Every change of a count is an addition, so who sees 0 also sees all that the readers before
+  // did.
+  return stripes != nullptr &&
+         std::any_of(stripes, stripes + stripe_count, [](const Stripe& stripe) {
            return stripe.readers.load(std::memory_order_seq_cst) != 0;
          });
 }
 
-// A session in a batch belongs to whoever drives the batch: reading it means reading the batch. False where the batch ended
-// meanwhile.
+// A session in a batch belongs to whoever drives the batch: reading it means reading the batch.
+// False where the batch ended meanwhile.
 bool Lease::read_through_batch() {
   const uint64_t batch = slot_->holder.load(std::memory_order_acquire);
   try {
     Lease lease(batch, Kind::batch, Access::read);
     const uint64_t word = slot_->word.load(std::memory_order_acquire);
-    if (generation_of(word) != handle_ >> 32 || (word & held) == 0 || slot_->holder.load(std::memory_order_relaxed) != batch)
+    if (generation_of(word) != handle_ >> 32 || (word & held) == 0 ||
+        slot_->holder.load(std::memory_order_relaxed) != batch)
       return false;
     through_ = batch;
     lease.slot_ = nullptr;  // our own destructor ends it
     return true;
   } catch (const Error& error) {
     if (error.status == PKV_STALE_HANDLE) return false;
-    fail(PKV_BUSY, "the session %#llx is in a batch that another call uses", (unsigned long long)handle_);
+    fail(PKV_BUSY, "the session %#llx is in a batch that another call uses",
+         (unsigned long long)handle_);
   }
 }
 
@@ -325,13 +369,16 @@ Lease::~Lease() {
 
 void* Lease::address() const { return slot_->object; }
 
-bool Lease::inherited() const { return slot_->epoch.load(std::memory_order_relaxed) != os::fork_epoch(); }
+bool Lease::inherited() const {
+  return slot_->epoch.load(std::memory_order_relaxed) != os::fork_epoch();
+}
 
 uint64_t Lease::parent() const { return slot_->parent.load(std::memory_order_relaxed); }
 
 void Lease::retire() noexcept {
   Slot* const slot = std::exchange(slot_, nullptr);
-  // Release: who destroys the cache and does not find this child any more sees what its end did to the cache.
+  // Release: who destroys the cache and does not find this child any more sees what its end did to
+  // the cache.
   slot->parent.store(0, std::memory_order_release);
   const uint64_t generation = (handle_ >> 32) + 1;
   slot->word.store(generation << 32, std::memory_order_release);
@@ -386,7 +433,8 @@ std::vector<uint64_t> list_children(uint64_t parent, Kind kind) {
   std::vector<uint64_t> result;
   table().for_each([&](Slot& slot) {
     const uint64_t word = slot.word.load(std::memory_order_acquire);
-    if (slot.parent.load(std::memory_order_acquire) == parent && (word & live) && slot.kind.load(std::memory_order_relaxed) == kind)
+    if (slot.parent.load(std::memory_order_acquire) == parent && (word & live) &&
+        slot.kind.load(std::memory_order_relaxed) == kind)
       result.push_back(handle_of(slot, word));
   });
   return result;

@@ -1,9 +1,11 @@
-// Handles: an index and a generation that lead to an object, and leases that keep the object while a call uses it.
+// Handles: an index and a generation that lead to an object, and leases that keep the object while
+// a call uses it.
 //
-// A slot's word holds its generation and who uses it now: nobody, several readers, one writer, or a batch. One compare-and-swap checks
-// the generation and takes the lease, so that a stale or forged handle is told before anything is followed, and an
-// object cannot be closed under a call. Readers of a pool or a cache do not write to the word: each thread counts itself in a stripe of
-// the slot. Slots are never freed, nor are their stripes. Nothing here takes a lock.
+// A slot's word holds its generation and who uses it now: nobody, several readers, one writer, or a
+// batch. One compare-and-swap checks the generation and takes the lease, so that a stale or forged
+// handle is told before anything is followed, and an object cannot be closed under a call. Readers
+// of a pool or a cache do not write to the word: each thread counts itself in a stripe of the slot.
+// Slots are never freed, nor are their stripes. Nothing here takes a lock.
 #pragma once
 
 #include <atomic>
@@ -39,8 +41,9 @@ class Lease {
   }
   uint64_t handle() const { return handle_; }
   uint64_t parent() const;  // handle of the cache it belongs to
-  // True in a child of the process that made the object. A thread that fork() left behind may have been in the middle of changing it, so
-  // it can be retired but not destroyed: its memory stays until the process ends.
+  // True in a child of the process that made the object. A thread that fork() left behind may have
+  // been in the middle of changing it, so it can be retired but not destroyed: its memory stays
+  // until the process ends.
   bool inherited() const;
 
   // Ends the handle: it is stale from now on. The object is the caller's to delete.
@@ -63,7 +66,7 @@ class Lease {
   Slot* slot_;
   uint64_t handle_;
   Access access_;
-  uint64_t through_ = 0;  // the batch whose lease stands for this one
+  uint64_t through_ = 0;                    // the batch whose lease stands for this one
   std::atomic<uint64_t>* count_ = nullptr;  // of the stripe this reader is counted in
 };
 
@@ -89,8 +92,9 @@ uint64_t add_handle(Kind kind, void* object, uint64_t parent);
 // Ends the hold of a batch on a session.
 void unhold(uint64_t session) noexcept;
 
-// Leases of everything that belongs to a cache, for its destruction: batches, then snapshots, then sessions. The cache itself is leased
-// for closing, so it gets no more of them: whoever makes one leases the cache, too. Throws BUSY where a call is under way, with everything as it was.
+// Leases of everything that belongs to a cache, for its destruction: batches, then snapshots, then
+// sessions. The cache itself is leased for closing, so it gets no more of them: whoever makes one
+// leases the cache, too. Throws BUSY where a call is under way, with everything as it was.
 std::vector<Lease> lock_children(uint64_t parent);
 
 Kind handle_kind(uint64_t handle);

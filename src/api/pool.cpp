@@ -38,12 +38,15 @@ void check_id(const Pool& pool, uint32_t id) {
 void check(pkv_status status, const Pool& pool, pkv_block block, const char* verb) {
   if (status == PKV_OK) return;
   const uint32_t id = PKV_BLOCK_ID(block);
-  if (status == PKV_NO_MEMORY) fail(status, "%s: no memory to look for duplicates in the list", verb);
+  if (status == PKV_NO_MEMORY)
+    fail(status, "%s: no memory to look for duplicates in the list", verb);
   check_id(pool, id);
   const BlockState state = pool.state(id);
-  fail(status, "%s of block %u, generation %u: it is in generation %u with %u references, %u of %u slots filled%s", verb, id,
-       static_cast<uint32_t>(block >> 32), state.generation, state.references, state.filled, pool.block_size(),
-       state.sealed ? ", sealed" : "");
+  fail(status,
+       "%s of block %u, generation %u: it is in generation %u with %u references, %u of %u slots "
+       "filled%s",
+       verb, id, static_cast<uint32_t>(block >> 32), state.generation, state.references,
+       state.filled, pool.block_size(), state.sealed ? ", sealed" : "");
 }
 
 }  // namespace
@@ -60,10 +63,14 @@ pkv_status pkv_pool_create(const pkv_pool_config* config, pkv_pool* out) {
     check_pointer(out, "out");
     const pkv_pool_config known = read_struct(config, defaults(), "config");
     if (known.blocks == 0 || known.block_size == 0 || known.block_size > 256)
-      fail(PKV_INVALID_ARGUMENT, "%u blocks of %u slots; at least 1 block of 1 to 256 slots is needed", known.blocks, known.block_size);
-    if (known.blocks > INT32_MAX) fail(PKV_TOO_LARGE, "%u blocks; at most 2^31 - 1 are possible", known.blocks);
+      fail(PKV_INVALID_ARGUMENT,
+           "%u blocks of %u slots; at least 1 block of 1 to 256 slots is needed", known.blocks,
+           known.block_size);
+    if (known.blocks > INT32_MAX)
+      fail(PKV_TOO_LARGE, "%u blocks; at most 2^31 - 1 are possible", known.blocks);
     if (known.reserved != 0) fail(PKV_INVALID_ARGUMENT, "reserved is %u, not 0", known.reserved);
-    if (known.allocator != nullptr && (known.allocator->alloc == nullptr || known.allocator->free == nullptr))
+    if (known.allocator != nullptr &&
+        (known.allocator->alloc == nullptr || known.allocator->free == nullptr))
       fail(PKV_INVALID_ARGUMENT, "the allocator lacks a function");
     *out = handle_from<pkv_pool>(adopt(Kind::pool, std::make_unique<PoolObject>(known), 0));
   });
@@ -82,10 +89,12 @@ pkv_status pkv_pool_alloc(pkv_pool handle, size_t n, pkv_block* blocks) {
   return guarded([&] {
     const Use use(handle);
     check_list(blocks, n, "blocks");
-    if (n > use.pool().blocks()) fail(PKV_TOO_LARGE, "%zu blocks are asked for; the pool has %u", n, use.pool().blocks());
+    if (n > use.pool().blocks())
+      fail(PKV_TOO_LARGE, "%zu blocks are asked for; the pool has %u", n, use.pool().blocks());
     if (use.pool().try_alloc(n, blocks)) return;
     const uint32_t free = use.pool().free_count();
-    fail(PKV_OUT_OF_BLOCKS, "%zu blocks are asked for, %u of %u are free", n, free, use.pool().blocks());
+    fail(PKV_OUT_OF_BLOCKS, "%zu blocks are asked for, %u of %u are free", n, free,
+         use.pool().blocks());
   });
 }
 
@@ -136,7 +145,9 @@ pkv_status pkv_pool_block_state(pkv_pool handle, uint32_t id, pkv_block_state* o
     const Use use(handle);
     check_id(use.pool(), id);
     const BlockState state = use.pool().state(id);
-    fill_struct(out, {sizeof *out, id, state.generation, state.references, state.filled, state.sealed}, "out");
+    fill_struct(out,
+                {sizeof *out, id, state.generation, state.references, state.filled, state.sealed},
+                "out");
   });
 }
 

@@ -40,11 +40,16 @@ pkv_status pkv_prefix_config_init(pkv_prefix_config* config, size_t struct_size)
   return init_struct(config, struct_size, default_prefix(), "config");
 }
 
-pkv_status pkv_prefix_get_stats(pkv_cache cache, const void* salt, size_t salt_size, pkv_prefix_stats* out) {
+pkv_status pkv_prefix_get_stats(pkv_cache cache, const void* salt, size_t salt_size,
+                                pkv_prefix_stats* out) {
   return guarded([&] {
     const Lease lease(bits(cache), Kind::cache, Access::read);
     PrefixIndex& index = index_of(lease);
-    fill_struct(out, public_stats(salt_size == PKV_ALL_SALTS ? index.figures() : index.figures(check_salt(salt, salt_size))), "out");
+    fill_struct(
+        out,
+        public_stats(salt_size == PKV_ALL_SALTS ? index.figures()
+                                                : index.figures(check_salt(salt, salt_size))),
+        "out");
   });
 }
 
@@ -58,38 +63,46 @@ pkv_status pkv_prefix_clear(pkv_cache cache, const void* salt, size_t salt_size)
   });
 }
 
-pkv_status pkv_prefix_pin(pkv_cache cache, const void* salt, size_t salt_size, size_t n, const int32_t* tokens, uint64_t* pinned) {
+pkv_status pkv_prefix_pin(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
+                          const int32_t* tokens, uint64_t* pinned) {
   return guarded([&] {
     const Lease lease(bits(cache), Kind::cache, Access::read);
     PrefixIndex& index = index_of(lease);
     check_list(tokens, n, "tokens");
     check_pointer(pinned, "pinned");
-    *pinned = uint64_t{index.pin(check_salt(salt, salt_size), Tokens(tokens, n))} * lease.object<Cache>().config().block_size;
+    *pinned = uint64_t{index.pin(check_salt(salt, salt_size), Tokens(tokens, n))} *
+              lease.object<Cache>().config().block_size;
   });
 }
 
-pkv_status pkv_prefix_unpin(pkv_cache cache, const void* salt, size_t salt_size, size_t n, const int32_t* tokens, uint64_t* unpinned) {
+pkv_status pkv_prefix_unpin(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
+                            const int32_t* tokens, uint64_t* unpinned) {
   return guarded([&] {
     const Lease lease(bits(cache), Kind::cache, Access::read);
     PrefixIndex& index = index_of(lease);
     check_list(tokens, n, "tokens");
     check_pointer(unpinned, "unpinned");
-    *unpinned = uint64_t{index.unpin(check_salt(salt, salt_size), Tokens(tokens, n))} * lease.object<Cache>().config().block_size;
+    *unpinned = uint64_t{index.unpin(check_salt(salt, salt_size), Tokens(tokens, n))} *
+                lease.object<Cache>().config().block_size;
   });
 }
 
-pkv_status pkv_prefix_set_quota(pkv_cache cache, const void* salt, size_t salt_size, uint64_t blocks) {
+pkv_status pkv_prefix_set_quota(pkv_cache cache, const void* salt, size_t salt_size,
+                                uint64_t blocks) {
   return guarded([&] {
     const Lease lease(bits(cache), Kind::cache, Access::read);
-    index_of(lease).set_quota(check_salt(salt, salt_size), blocks == PKV_DEFAULT_QUOTA ? std::nullopt : std::optional(blocks));
+    index_of(lease).set_quota(check_salt(salt, salt_size),
+                              blocks == PKV_DEFAULT_QUOTA ? std::nullopt : std::optional(blocks));
   });
 }
 
-pkv_status pkv_prefix_read_events(pkv_cache cache, uint64_t* next, size_t* n, pkv_prefix_event* events, uint64_t* lost) {
+pkv_status pkv_prefix_read_events(pkv_cache cache, uint64_t* next, size_t* n,
+                                  pkv_prefix_event* events, uint64_t* lost) {
   return guarded([&] {
     const Lease lease(bits(cache), Kind::cache, Access::read);
     const PrefixIndex& index = index_of(lease);
-    if (!index.has_events()) fail(PKV_UNSUPPORTED, "the cache keeps no events: its prefix config says 0");
+    if (!index.has_events())
+      fail(PKV_UNSUPPORTED, "the cache keeps no events: its prefix config says 0");
     check_pointer(next, "next");
     check_pointer(n, "n");
     check_list(events, *n, "events");
@@ -99,12 +112,14 @@ pkv_status pkv_prefix_read_events(pkv_cache cache, uint64_t* next, size_t* n, pk
   });
 }
 
-pkv_status pkv_prefix_hash_blocks(const void* salt, size_t salt_size, uint32_t block_size, size_t n, const int32_t* tokens, uint64_t* hashes) {
+pkv_status pkv_prefix_hash_blocks(const void* salt, size_t salt_size, uint32_t block_size, size_t n,
+                                  const int32_t* tokens, uint64_t* hashes) {
   return guarded([&] {
     check_block_size(block_size);
     check_list(tokens, n, "tokens");
     const size_t whole = n / block_size;
     check_list(hashes, whole, "hashes");
-    hash_blocks(Tokens(tokens, whole * block_size), hash_salt(check_salt(salt, salt_size)), std::span(hashes, whole));
+    hash_blocks(Tokens(tokens, whole * block_size), hash_salt(check_salt(salt, salt_size)),
+                std::span(hashes, whole));
   });
 }

@@ -1,7 +1,8 @@
+#include "engine/session.h"
+
 #include <pagedkv/session.h>
 
 #include "api/boundary.h"
-#include "engine/session.h"
 
 namespace pkv {
 namespace {
@@ -26,9 +27,12 @@ pkv_session_config defaults() {
 // From what goes first to what goes last.
 uint8_t rank(pkv_retention retention) {
   switch (retention) {
-    case PKV_RETENTION_LOW: return 0;
-    case PKV_RETENTION_NORMAL: return 1;
-    case PKV_RETENTION_HIGH: return 2;
+    case PKV_RETENTION_LOW:
+      return 0;
+    case PKV_RETENTION_NORMAL:
+      return 1;
+    case PKV_RETENTION_HIGH:
+      return 2;
   }
   fail(PKV_INVALID_ARGUMENT, "retention is %d; 0 to 2 are known", static_cast<int>(retention));
 }
@@ -55,10 +59,12 @@ pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* config, p
   return guarded([&] {
     const Lease lease(bits(cache), Kind::cache, Access::read);
     check_pointer(out, "out");
-    const pkv_session_config known = config == nullptr ? defaults() : read_struct(config, defaults(), "config");
+    const pkv_session_config known =
+        config == nullptr ? defaults() : read_struct(config, defaults(), "config");
     Content content(lease.object<Cache>());
     content.hold() = open_hold(lease.object<Cache>(), known);
-    auto session = std::make_unique<Session>(std::move(content), known.priority, known.prefix == PKV_PREFIX_SHARE);
+    auto session = std::make_unique<Session>(std::move(content), known.priority,
+                                             known.prefix == PKV_PREFIX_SHARE);
     session->reserve(known.reserve_tokens);
     *out = handle_from<pkv_session>(adopt(Kind::session, std::move(session), bits(cache)));
   });
@@ -97,7 +103,8 @@ pkv_status pkv_session_tokens(pkv_session handle, uint64_t first, size_t n, int3
   });
 }
 
-pkv_status pkv_session_set_tokens(pkv_session handle, uint64_t first, size_t n, const int32_t* tokens) {
+pkv_status pkv_session_set_tokens(pkv_session handle, uint64_t first, size_t n,
+                                  const int32_t* tokens) {
   return guarded([&] {
     const Use session(handle, Access::write);
     check_list(tokens, n, "tokens");
@@ -109,7 +116,8 @@ pkv_status pkv_session_reserve(pkv_session handle, uint64_t total_tokens) {
   return guarded([&] { Use(handle, Access::write)->reserve(total_tokens); });
 }
 
-pkv_status pkv_session_match_prefix(pkv_session handle, size_t n, const int32_t* tokens, uint64_t* matched) {
+pkv_status pkv_session_match_prefix(pkv_session handle, size_t n, const int32_t* tokens,
+                                    uint64_t* matched) {
   return guarded([&] {
     const Use session(handle, Access::write);
     check_list(tokens, n, "tokens");
@@ -118,11 +126,13 @@ pkv_status pkv_session_match_prefix(pkv_session handle, size_t n, const int32_t*
   });
 }
 
-pkv_status pkv_session_prefill(pkv_session handle, uint32_t layer, size_t n, const pkv_tensor* k, const pkv_tensor* v) {
+pkv_status pkv_session_prefill(pkv_session handle, uint32_t layer, size_t n, const pkv_tensor* k,
+                               const pkv_tensor* v) {
   return guarded([&] { Use(handle, Access::write)->prefill(layer, n, k, v); });
 }
 
-pkv_status pkv_session_push(pkv_session handle, uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
+pkv_status pkv_session_push(pkv_session handle, uint32_t layer, const pkv_tensor* k,
+                            const pkv_tensor* v) {
   return guarded([&] { Use(handle, Access::write)->push(layer, k, v); });
 }
 
@@ -133,9 +143,11 @@ pkv_status pkv_session_trim(pkv_session handle, uint64_t length) {
 pkv_status pkv_session_fork(pkv_session handle, pkv_session* out) {
   return guarded([&] {
     const Use session(handle, Access::read);
-    const Lease cache(session.cache(), Kind::cache, Access::read);  // who destroys it finds all its children
+    const Lease cache(session.cache(), Kind::cache,
+                      Access::read);  // who destroys it finds all its children
     check_pointer(out, "out");
-    auto child = std::make_unique<Session>(session->fork(), session->priority(), session->publishes());
+    auto child =
+        std::make_unique<Session>(session->fork(), session->priority(), session->publishes());
     *out = handle_from<pkv_session>(adopt(Kind::session, std::move(child), session.cache()));
   });
 }
@@ -144,7 +156,8 @@ pkv_status pkv_session_suspend(pkv_session handle) {
   return guarded([&] { Use(handle, Access::write)->suspend(); });
 }
 
-pkv_status pkv_session_resume(pkv_session handle, uint64_t* length, uint64_t* total, uint64_t* blocks_short) {
+pkv_status pkv_session_resume(pkv_session handle, uint64_t* length, uint64_t* total,
+                              uint64_t* blocks_short) {
   return guarded([&] {
     const Use session(handle, Access::write);
     check_pointer(length, "length");
@@ -163,7 +176,8 @@ pkv_status pkv_session_get_info(pkv_session handle, pkv_session_info* out) {
   return guarded([&] { fill_struct(out, Use(handle, Access::read)->info(), "out"); });
 }
 
-pkv_status pkv_session_block_table(pkv_session handle, uint32_t group, size_t capacity, uint32_t* ids, size_t* count) {
+pkv_status pkv_session_block_table(pkv_session handle, uint32_t group, size_t capacity,
+                                   uint32_t* ids, size_t* count) {
   return guarded([&] {
     const Use session(handle, Access::read);
     check_list(ids, capacity, "ids");
@@ -174,7 +188,8 @@ pkv_status pkv_session_block_table(pkv_session handle, uint32_t group, size_t ca
   });
 }
 
-pkv_status pkv_session_slot_mapping(pkv_session handle, uint32_t group, uint64_t first, size_t n, int64_t* slots) {
+pkv_status pkv_session_slot_mapping(pkv_session handle, uint32_t group, uint64_t first, size_t n,
+                                    int64_t* slots) {
   return guarded([&] {
     const Use session(handle, Access::read);
     check_list(slots, n, "slots");
@@ -182,21 +197,23 @@ pkv_status pkv_session_slot_mapping(pkv_session handle, uint32_t group, uint64_t
   });
 }
 
-pkv_status pkv_session_kv_indices(pkv_session handle, uint32_t group, size_t capacity, int64_t* slots, size_t* count) {
+pkv_status pkv_session_kv_indices(pkv_session handle, uint32_t group, size_t capacity,
+                                  int64_t* slots, size_t* count) {
   return guarded([&] {
     const Use session(handle, Access::read);
     check_list(slots, capacity, "slots");
     check_pointer(count, "count");
     const uint64_t end = session->length_in_flight();
     const Sequence& table = session->table(group);
-    const uint64_t first = std::min(table.first_kept(), end), sinks = std::min<uint64_t>(table.group().shape.sinks, first);
+    const uint64_t first = std::min(table.first_kept(), end),
+                   sinks = std::min<uint64_t>(table.group().shape.sinks, first);
     check_capacity(capacity, sinks + end - first, count, "KV indices");
     session->slot_mapping(group, 0, sinks, slots);
     session->slot_mapping(group, first, end - first, slots + sinks);
   });
 }
 
-pkv_status pkv_session_materialize(pkv_session handle, uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k,
-                                   const pkv_tensor* v) {
+pkv_status pkv_session_materialize(pkv_session handle, uint32_t layer, uint64_t first, size_t n,
+                                   const pkv_tensor* k, const pkv_tensor* v) {
   return guarded([&] { Use(handle, Access::read)->materialize(layer, first, n, k, v); });
 }

@@ -1,15 +1,17 @@
+#include "engine/snapshot.h"
+
 #include <pagedkv/snapshot.h>
 
 #include "api/boundary.h"
 #include "engine/session.h"
-#include "engine/snapshot.h"
 
 using namespace pkv;
 
 pkv_status pkv_snapshot_take(pkv_session session, pkv_snapshot* out) {
   return guarded([&] {
     const Lease lease(bits(session), Kind::session, Access::read);
-    const Lease cache(lease.parent(), Kind::cache, Access::read);  // who destroys it finds all its children
+    const Lease cache(lease.parent(), Kind::cache,
+                      Access::read);  // who destroys it finds all its children
     check_pointer(out, "out");
     auto snapshot = std::make_unique<Snapshot>(lease.object<Session>().fork());
     *out = handle_from<pkv_snapshot>(adopt(Kind::snapshot, std::move(snapshot), lease.parent()));
@@ -21,7 +23,8 @@ pkv_status pkv_snapshot_open(pkv_cache cache, pkv_snapshot snapshot, pkv_session
     const Lease cache_lease(bits(cache), Kind::cache, Access::read);
     const Lease lease(bits(snapshot), Kind::snapshot, Access::read);
     check_pointer(out, "out");
-    if (lease.parent() != bits(cache)) fail(PKV_WRONG_CACHE, "the snapshot was taken in another cache");
+    if (lease.parent() != bits(cache))
+      fail(PKV_WRONG_CACHE, "the snapshot was taken in another cache");
     auto session = std::make_unique<Session>(lease.object<Snapshot>().content().fork());
     *out = handle_from<pkv_session>(adopt(Kind::session, std::move(session), bits(cache)));
   });

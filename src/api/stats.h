@@ -1,4 +1,5 @@
-// Counters of a pool as the C interface shows them: the same for a pkv_pool and for a group of a cache.
+// Counters of a pool as the C interface shows them: the same for a pkv_pool and for a group of a
+// cache.
 #pragma once
 
 #include <pagedkv/stats.h>

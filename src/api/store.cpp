@@ -16,7 +16,8 @@ class Use {
   Cache& cache() const { return lease_.object<Cache>(); }
 
   static Tier& tier_of(Cache& cache) {
-    if (cache.tier() == nullptr) fail(PKV_UNSUPPORTED, "the cache has no store: the store of its config was NULL");
+    if (cache.tier() == nullptr)
+      fail(PKV_UNSUPPORTED, "the cache has no store: the store of its config was NULL");
     return *cache.tier();
   }
 
@@ -24,7 +25,9 @@ class Use {
   Lease lease_;
 };
 
-Tier::Clock::time_point after(uint32_t ms) { return Tier::Clock::now() + std::chrono::milliseconds(ms); }
+Tier::Clock::time_point after(uint32_t ms) {
+  return Tier::Clock::now() + std::chrono::milliseconds(ms);
+}
 
 pkv_directory_config default_directory() {
   pkv_directory_config config{};
@@ -37,9 +40,12 @@ pkv_directory_config default_directory() {
 
 using namespace pkv;
 
-pkv_status pkv_store_config_init(pkv_store_config* config, size_t struct_size) { return init_struct(config, struct_size, default_store(), "config"); }
+pkv_status pkv_store_config_init(pkv_store_config* config, size_t struct_size) {
+  return init_struct(config, struct_size, default_store(), "config");
+}
 
-pkv_status pkv_store_prefetch(pkv_cache cache, const void* salt, size_t salt_size, size_t n, const int32_t* tokens) {
+pkv_status pkv_store_prefetch(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
+                              const int32_t* tokens) {
   return guarded([&] {
     const Use use(cache);
     check_list(tokens, n, "tokens");
@@ -52,11 +58,14 @@ pkv_status pkv_store_prefetch_session(pkv_session handle) {
     const Lease lease(bits(handle), Kind::session, Access::read);
     const Session& session = lease.object<Session>();
     Tier& tier = Use::tier_of(session.cache());
-    if (session.suspended()) tier.prefetch(session.content().hold() ? session.content().hold().salt() : "", session.all_remembered());
+    if (session.suspended())
+      tier.prefetch(session.content().hold() ? session.content().hold().salt() : "",
+                    session.all_remembered());
   });
 }
 
-pkv_status pkv_store_wait(pkv_cache cache, const void* salt, size_t salt_size, size_t n, const int32_t* tokens, uint32_t timeout_ms, uint64_t* cached) {
+pkv_status pkv_store_wait(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
+                          const int32_t* tokens, uint32_t timeout_ms, uint64_t* cached) {
   return guarded([&] {
     const Use use(cache);
     Tier& tier = use.tier();
@@ -64,11 +73,13 @@ pkv_status pkv_store_wait(pkv_cache cache, const void* salt, size_t salt_size, s
     check_pointer(cached, "cached");
     const std::string_view known = check_salt(salt, salt_size);
     tier.wait(known, Tokens(tokens, n), after(timeout_ms));
-    *cached = uint64_t{use.cache().prefix()->cached(known, Tokens(tokens, n))} * use.cache().config().block_size;
+    *cached = uint64_t{use.cache().prefix()->cached(known, Tokens(tokens, n))} *
+              use.cache().config().block_size;
   });
 }
 
-pkv_status pkv_store_cancel(pkv_cache cache, const void* salt, size_t salt_size, size_t n, const int32_t* tokens) {
+pkv_status pkv_store_cancel(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
+                            const int32_t* tokens) {
   return guarded([&] {
     const Use use(cache);
     check_list(tokens, n, "tokens");
@@ -97,7 +108,8 @@ pkv_status pkv_store_open_directory(const pkv_directory_config* config, pkv_stor
   return guarded([&] {
     const pkv_directory_config known = read_struct(config, default_directory(), "config");
     check_pointer(known.path, "path");
-    if (known.durable > 1) fail(PKV_INVALID_ARGUMENT, "durable is %u; 0 and 1 are known", known.durable);
+    if (known.durable > 1)
+      fail(PKV_INVALID_ARGUMENT, "durable is %u; 0 and 1 are known", known.durable);
     check_pointer(out, "out");
     *out = open_directory_store(known.path, known.capacity_bytes, known.durable != 0);
   });

@@ -70,10 +70,16 @@ bool is_regular(int descriptor) {
 }  // namespace
 
 File::File(int descriptor, bool owned, std::string name)
-    : descriptor_(descriptor), owned_(owned), may_signal_(!is_regular(descriptor)), name_(std::move(name)) {}
+    : descriptor_(descriptor),
+      owned_(owned),
+      may_signal_(!is_regular(descriptor)),
+      name_(std::move(name)) {}
 
 File::File(File&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)), owned_(other.owned_), may_signal_(other.may_signal_), name_(std::move(other.name_)) {}
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      owned_(other.owned_),
+      may_signal_(other.may_signal_),
+      name_(std::move(other.name_)) {}
 
 File::~File() {
   if (owned_ && descriptor_ >= 0) close(descriptor_);
@@ -82,7 +88,8 @@ File::~File() {
 size_t File::read(void* to, size_t n) {
   size_t done = 0;
   while (done < n) {
-    const ssize_t got = uninterrupted([&] { return ::read(descriptor_, static_cast<char*>(to) + done, n - done); });
+    const ssize_t got =
+        uninterrupted([&] { return ::read(descriptor_, static_cast<char*>(to) + done, n - done); });
     if (got < 0) fail_io("cannot read", name_, errno);
     if (got == 0) break;
     done += static_cast<size_t>(got);
@@ -94,7 +101,8 @@ void File::write(const void* from, size_t n) {
   const WithoutSignal without(may_signal_);
   size_t done = 0;
   while (done < n) {
-    const ssize_t written = uninterrupted([&] { return ::write(descriptor_, static_cast<const char*>(from) + done, n - done); });
+    const ssize_t written = uninterrupted(
+        [&] { return ::write(descriptor_, static_cast<const char*>(from) + done, n - done); });
     if (written <= 0) fail_io("cannot write", name_, written < 0 ? errno : EIO);
     done += static_cast<size_t>(written);
   }
@@ -117,7 +125,8 @@ uint64_t File::position() const {
 }
 
 void File::go_to(uint64_t position) {
-  if (lseek(descriptor_, static_cast<off_t>(position), SEEK_SET) < 0) fail_io("cannot seek in", name_, errno);
+  if (lseek(descriptor_, static_cast<off_t>(position), SEEK_SET) < 0)
+    fail_io("cannot seek in", name_, errno);
 }
 
 File open_to_read(const char* path) {

@@ -1,6 +1,6 @@
-// An object of the whole process, made at its first use and never destroyed: a call may still use it
-// while the process ends. There is no lock, which a fork() in the middle would leave locked in the
-// child for ever: whoever comes first has made it, and others throw their own away.
+// An object of the whole process, made at its first use and never destroyed: a call may still use
+// it while the process ends. There is no lock, which a fork() in the middle would leave locked in
+// the child for ever: whoever comes first has made it, and others throw their own away.
 #pragma once
 
 #include <atomic>

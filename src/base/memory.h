@@ -1,4 +1,5 @@
-// All memory of an object comes from one std::pmr::memory_resource: the caller's allocator hooks, or the system's.
+// All memory of an object comes from one std::pmr::memory_resource: the caller's allocator hooks,
+// or the system's.
 #pragma once
 
 #include <pagedkv/common.h>
@@ -19,7 +20,8 @@ class Misaligned : public std::bad_alloc {
   char text_[128];
 };
 
-// True while this thread is inside one of the caller's hooks; the C boundary refuses calls then (PKV_REENTRANT).
+// True while this thread is inside one of the caller's hooks; the C boundary refuses calls then
+// (PKV_REENTRANT).
 bool in_hook();
 
 class HookScope {

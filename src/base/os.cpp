@@ -16,7 +16,8 @@ namespace {
 constexpr size_t huge_page = size_t{2} << 20;
 
 size_t rounded(size_t size, pkv_huge_pages wish) {
-  const size_t page = wish == PKV_HUGE_PAGES_REQUIRE ? huge_page : static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t page =
+      wish == PKV_HUGE_PAGES_REQUIRE ? huge_page : static_cast<size_t>(sysconf(_SC_PAGESIZE));
   return size > SIZE_MAX - page ? size : (size + page - 1) / page * page;
 }
 
@@ -29,13 +30,16 @@ std::atomic<uint64_t> epoch{0};
 }  // namespace
 
 void* map(size_t size, pkv_huge_pages wish, bool* huge) {
-  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (wish == PKV_HUGE_PAGES_REQUIRE ? MAP_HUGETLB : 0);
-  // MAP_NORESERVE and hugetlbfs do not go together: a page that cannot be had would be a SIGBUS later.
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE |
+                    (wish == PKV_HUGE_PAGES_REQUIRE ? MAP_HUGETLB : 0);
+  // MAP_NORESERVE and hugetlbfs do not go together: a page that cannot be had would be a SIGBUS
+  // later.
   const int usable = wish == PKV_HUGE_PAGES_REQUIRE ? flags & ~MAP_NORESERVE : flags;
   void* memory = mmap(nullptr, rounded(size, wish), PROT_READ | PROT_WRITE, usable, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
   *huge = wish == PKV_HUGE_PAGES_REQUIRE;
-  if (wish == PKV_HUGE_PAGES_ADVISE) *huge = madvise(memory, rounded(size, wish), MADV_HUGEPAGE) == 0;
+  if (wish == PKV_HUGE_PAGES_ADVISE)
+    *huge = madvise(memory, rounded(size, wish), MADV_HUGEPAGE) == 0;
   return memory;
 }
 
@@ -71,7 +75,9 @@ unsigned processor_count() {
   return n > 0 ? static_cast<unsigned>(n) : 1;
 }
 
-WithoutCancellation::WithoutCancellation() noexcept { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+WithoutCancellation::WithoutCancellation() noexcept {
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_);
+}
 WithoutCancellation::~WithoutCancellation() { pthread_setcancelstate(before_, nullptr); }
 
 uint64_t fork_epoch() { return epoch.load(std::memory_order_relaxed); }

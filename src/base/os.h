@@ -9,8 +9,8 @@
 
 namespace pkv::os {
 
-// Maps size bytes of zeroed memory (rounded up to whole pages). Returns nullptr where the system refuses. *huge
-// tells whether the wish was granted. size > 0.
+// Maps size bytes of zeroed memory (rounded up to whole pages). Returns nullptr where the system
+// refuses. *huge tells whether the wish was granted. size > 0.
 void* map(size_t size, pkv_huge_pages wish, bool* huge);
 
 // Undoes map() of the same size and wish.
@@ -27,7 +27,8 @@ void lower_priority();
 // What this thread has had of the processors.
 std::chrono::nanoseconds thread_time();
 
-// While it lives pthread_cancel() of this thread waits: a call is done or not begun, never in between.
+// While it lives pthread_cancel() of this thread waits: a call is done or not begun, never in
+// between.
 class WithoutCancellation {
  public:
   WithoutCancellation() noexcept;

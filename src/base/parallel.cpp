@@ -28,29 +28,38 @@ bool begin_tbb() {
 }  // namespace
 
 struct Workers::Arena {
-  // Initialized at once: where memory is refused to a first execute(), oneTBB would leave the arena locked for ever.
-  explicit Arena(unsigned threads) : arena(static_cast<int>(threads)), epoch(os::fork_epoch()) { arena.initialize(); }
+  // Initialized at once: where memory is refused to a first execute(), oneTBB would leave the arena
+  // locked for ever.
+  explicit Arena(unsigned threads) : arena(static_cast<int>(threads)), epoch(os::fork_epoch()) {
+    arena.initialize();
+  }
   tbb::task_arena arena;
   const uint64_t epoch;
 };
 
 namespace {
 
-// oneTBB runs no more threads than this in the process, and prints a warning when it is asked for more.
+// oneTBB runs no more threads than this in the process, and prints a warning when it is asked for
+// more.
 unsigned usable(unsigned threads) {
   if (threads <= 1 || !begin_tbb()) return threads;
-  const size_t limit = tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
+  const size_t limit =
+      tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
   return static_cast<unsigned>(std::clamp<size_t>(limit, 1, threads));
 }
 
 }  // namespace
 
 Workers::Workers(unsigned threads, const pkv_runner& runner)
-    : runner_(runner), threads_(runner.run == nullptr ? usable(threads) : threads),
-      arena_(runner.run == nullptr && threads_ > 1 && begin_tbb() ? std::make_unique<Arena>(threads_) : nullptr) {}
+    : runner_(runner),
+      threads_(runner.run == nullptr ? usable(threads) : threads),
+      arena_(runner.run == nullptr && threads_ > 1 && begin_tbb()
+                 ? std::make_unique<Arena>(threads_)
+                 : nullptr) {}
 
 Workers::~Workers() {
-  // In a forked child the arena's threads do not exist and its locks may be held for ever: leave it.
+  // In a forked child the arena's threads do not exist and its locks may be held for ever: leave
+  // it.
   if (arena_ && arena_->epoch != os::fork_epoch()) arena_.release();
 }
 
@@ -61,12 +70,15 @@ void Workers::run(size_t n, Call task, const void* context) {
     return;
   }
   if (!arena_ || arena_->epoch != os::fork_epoch()) return run_on_new_threads(n, task, context);
-  // Isolated, so that a caller that is itself a TBB task never picks up its own outer tasks while it waits here.
+  // Isolated, so that a caller that is itself a TBB task never picks up its own outer tasks while
+  // it waits here.
   arena_->arena.execute([&] {
     tbb::this_task_arena::isolate([&] {
       tbb::parallel_for(
           size_t{0}, n,
-          [&](size_t i) { task(context, i, static_cast<unsigned>(tbb::this_task_arena::current_thread_index())); },
+          [&](size_t i) {
+            task(context, i, static_cast<unsigned>(tbb::this_task_arena::current_thread_index()));
+          },
           tbb::simple_partitioner());
     });
   });

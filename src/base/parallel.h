@@ -20,11 +20,17 @@ class Workers {
 
   unsigned threads() const { return threads_; }
 
-  // Calls task(i, worker) for every i in [0, n), on the caller and on the arena's threads. No two tasks of one call run at once with the
-  // same worker, a number below threads(). Which worker runs which i is not defined: tasks write to places of their own.
+  // Calls task(i, worker) for every i in [0, n), on the caller and on the arena's threads. No two
+  // tasks of one call run at once with the same worker, a number below threads(). Which worker runs
+  // which i is not defined: tasks write to places of their own.
   template <class Task>
   void for_each(size_t n, const Task& task) {
-    run(n, [](const void* context, size_t i, unsigned worker) { (*static_cast<const Task*>(context))(i, worker); }, &task);
+    run(
+        n,
+        [](const void* context, size_t i, unsigned worker) {
+          (*static_cast<const Task*>(context))(i, worker);
+        },
+        &task);
   }
 
  private:

@@ -1,4 +1,5 @@
-// Workers on a caller's runner. No exception passes through the caller's frames: the first one waits until all tasks are done.
+// Workers on a caller's runner. No exception passes through the caller's frames: the first one
+// waits until all tasks are done.
 #include <algorithm>
 #include <array>
 #include <atomic>

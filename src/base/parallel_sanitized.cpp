@@ -22,7 +22,8 @@ void Workers::run(size_t n, Call task, const void* context) {
 void Workers::help(const std::shared_ptr<Tasks>& tasks) noexcept {
   if (runner_.run != nullptr) return;
   try {
-    for (size_t i = 1; i < std::min<size_t>(threads_, tasks->n + 1); i++) std::thread([tasks] { tasks->work(); }).detach();
+    for (size_t i = 1; i < std::min<size_t>(threads_, tasks->n + 1); i++)
+      std::thread([tasks] { tasks->work(); }).detach();
   } catch (...) {
     // No thread: whoever waits for the tasks runs them.
   }

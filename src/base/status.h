@@ -1,5 +1,5 @@
-// How code below the C boundary reports an error: it throws an Error, which holds the status and its sentence.
-// The text is a fixed buffer, so that reporting "out of memory" needs no memory.
+// How code below the C boundary reports an error: it throws an Error, which holds the status and
+// its sentence. The text is a fixed buffer, so that reporting "out of memory" needs no memory.
 #pragma once
 
 #include <pagedkv/common.h>
@@ -12,7 +12,8 @@ struct Error {
 };
 
 // Throws an Error with a printf-formatted sentence.
-[[noreturn]] void fail(pkv_status status, const char* format, ...) __attribute__((format(printf, 2, 3)));
+[[noreturn]] void fail(pkv_status status, const char* format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 // What the operating system says of an errno. Static text, from any thread.
 const char* errno_text(int error);

@@ -17,10 +17,12 @@ size_t rounded_up(size_t floats) { return (floats + 15) / 16 * 16; }  // cache l
 
 class Runner {
  public:
-  Runner(const Kernels& kernels, const AttendCall& call, const Plan& plan) : kernels_(kernels), call_(call), plan_(plan) {
+  Runner(const Kernels& kernels, const AttendCall& call, const Plan& plan)
+      : kernels_(kernels), call_(call), plan_(plan) {
     for (const Pass& pass : plan.passes()) {
       query_floats_ = std::max(query_floats_, rounded_up(plan.query_floats(pass)));
-      if (pass.alone) result_floats_ = std::max(result_floats_, rounded_up(plan.result_floats(pass)));
+      if (pass.alone)
+        result_floats_ = std::max(result_floats_, rounded_up(plan.result_floats(pass)));
       work_bytes_ = std::max(work_bytes_, kernels.attend_work_bytes(task_of(pass)));
     }
     // Once tasks run, rows are written: nothing may be refused from then on.
@@ -32,7 +34,9 @@ class Runner {
     parts_.resize(parts);
   }
 
-  size_t worker_floats() const { return query_floats_ + result_floats_ + rounded_up(work_bytes_ / sizeof(float) + 1); }
+  size_t worker_floats() const {
+    return query_floats_ + result_floats_ + rounded_up(work_bytes_ / sizeof(float) + 1);
+  }
 
   // shared: results that are merged later; own: worker_floats() per worker.
   void use(float* shared, float* own) {
@@ -53,16 +57,19 @@ class Runner {
     if (pass.alone) finish(pass.blocks[0], task.out);
   }
 
-  // Merges the results of a block's passes, in order, into the caller's rows. alone: the result of its only pass, or NULL.
+  // Merges the results of a block's passes, in order, into the caller's rows. alone: the result of
+  // its only pass, or NULL.
   void finish(size_t number, float* alone) {
     const QueryBlock& block = plan_.blocks()[number];
     const uint32_t value_dim = call_.shape.value_dim;
-    const std::span<Partial> parts = std::span(parts_).subspan(first_part_[number], block.passes.size());
+    const std::span<Partial> parts =
+        std::span(parts_).subspan(first_part_[number], block.passes.size());
     for (size_t i = 0; i < parts.size(); i++) {
       const Pass& pass = plan_.passes()[block.passes[i]];
       float* const out = alone != nullptr ? alone : shared_ + pass.result;
       const uint64_t rows = plan_.rows(pass) * plan_.heads(pass), before = block.rows_before[i];
-      parts[i] = {out + before * value_dim, out + rows * value_dim + before, out + rows * (value_dim + 1) + before, plan_.rows(pass)};
+      parts[i] = {out + before * value_dim, out + rows * value_dim + before,
+                  out + rows * (value_dim + 1) + before, plan_.rows(pass)};
     }
     const uint64_t row = block.sequence->row + block.first;
     FinishTask task{};
@@ -75,7 +82,8 @@ class Runner {
     task.part = parts.data();
     task.sink_logits = call_.params.sink_logits;
     task.rows = rows_from(call_.out, row);
-    task.lse = call_.params.lse != nullptr ? call_.params.lse + row * call_.shape.query_heads : nullptr;
+    task.lse =
+        call_.params.lse != nullptr ? call_.params.lse + row * call_.shape.query_heads : nullptr;
     task.lse_stride = call_.shape.query_heads;
     kernels_.finish(task);
   }
@@ -124,8 +132,8 @@ class Runner {
   const Kernels& kernels_;
   const AttendCall& call_;
   const Plan& plan_;
-  std::vector<Partial> parts_;       // of all blocks
-  std::vector<size_t> first_part_;   // of each block
+  std::vector<Partial> parts_;      // of all blocks
+  std::vector<size_t> first_part_;  // of each block
   size_t query_floats_ = 0, result_floats_ = 0, work_bytes_ = 0;
   float* shared_ = nullptr;
   float* own_ = nullptr;
@@ -154,8 +162,9 @@ void check_mask(const AttendCall& call) {
   if (call.params.mask == nullptr) return;
   for (size_t i = 0; i < call.sequences.size(); i++)
     if (ceil_div(call.sequences[i].queries, 64) > call.params.mask_words)
-      fail(PKV_INVALID_ARGUMENT, "mask_words is %llu; %u new tokens need %llu", (unsigned long long)call.params.mask_words,
-           call.sequences[i].queries, (unsigned long long)ceil_div(call.sequences[i].queries, 64));
+      fail(PKV_INVALID_ARGUMENT, "mask_words is %llu; %u new tokens need %llu",
+           (unsigned long long)call.params.mask_words, call.sequences[i].queries,
+           (unsigned long long)ceil_div(call.sequences[i].queries, 64));
 }
 
 }  // namespace
@@ -169,13 +178,19 @@ pkv_attention_params default_params() {
   return params;
 }
 
-AttendParams check_params(const pkv_attention_params* given, uint32_t key_dim, uint32_t window_of_layer, uint32_t sinks_of_layer) {
-  const pkv_attention_params params = given == nullptr ? default_params() : read_struct(given, default_params(), "params");
-  if (!std::isfinite(params.scale)) fail(PKV_INVALID_ARGUMENT, "scale is %g, not finite", static_cast<double>(params.scale));
-  if (params.causal > 1) fail(PKV_INVALID_ARGUMENT, "causal is %u; 0 and 1 are known", params.causal);
+AttendParams check_params(const pkv_attention_params* given, uint32_t key_dim,
+                          uint32_t window_of_layer, uint32_t sinks_of_layer) {
+  const pkv_attention_params params =
+      given == nullptr ? default_params() : read_struct(given, default_params(), "params");
+  if (!std::isfinite(params.scale))
+    fail(PKV_INVALID_ARGUMENT, "scale is %g, not finite", static_cast<double>(params.scale));
+  if (params.causal > 1)
+    fail(PKV_INVALID_ARGUMENT, "causal is %u; 0 and 1 are known", params.causal);
   if (!std::isfinite(params.softcap) || params.softcap < 0)
-    fail(PKV_INVALID_ARGUMENT, "softcap is %g; a finite number, 0 for none, is needed", static_cast<double>(params.softcap));
-  if (params.reserved != 0) fail(PKV_INVALID_ARGUMENT, "params: reserved is %u, not 0", params.reserved);
+    fail(PKV_INVALID_ARGUMENT, "softcap is %g; a finite number, 0 for none, is needed",
+         static_cast<double>(params.softcap));
+  if (params.reserved != 0)
+    fail(PKV_INVALID_ARGUMENT, "params: reserved is %u, not 0", params.reserved);
   AttendParams result{};
   result.scale = params.scale != 0 ? params.scale : 1 / std::sqrt(static_cast<float>(key_dim));
   result.causal = params.causal != 0;
@@ -188,9 +203,11 @@ AttendParams check_params(const pkv_attention_params* given, uint32_t key_dim, u
   result.lse = params.lse;
   // What left the layer's window is gone: no call can look further back.
   if (window_of_layer != 0 && (result.window == 0 || result.window > window_of_layer))
-    fail(PKV_OUT_OF_RANGE, "window is %u (0: none), but this layer keeps only %u tokens", result.window, window_of_layer);
+    fail(PKV_OUT_OF_RANGE, "window is %u (0: none), but this layer keeps only %u tokens",
+         result.window, window_of_layer);
   if (window_of_layer != 0 && result.sinks > sinks_of_layer)
-    fail(PKV_OUT_OF_RANGE, "sinks is %u, but this layer keeps only the first %u tokens", result.sinks, sinks_of_layer);
+    fail(PKV_OUT_OF_RANGE, "sinks is %u, but this layer keeps only the first %u tokens",
+         result.sinks, sinks_of_layer);
   if (result.window == 0) result.sinks = 0;  // everything is seen
   return result;
 }
@@ -202,10 +219,12 @@ void attend(Workers& workers, ScratchPool& pool, const Kernels& kernels, const A
   Runner runner(kernels, call, plan);
   const size_t shared = rounded_up(plan.shared_floats());
   ScratchPool::Lease scratch(pool, shared + 16 + workers.threads() * runner.worker_floats());
-  const size_t skipped = (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64) % 64 / sizeof(float);
+  const size_t skipped =
+      (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64) % 64 / sizeof(float);
   runner.use(scratch.data() + skipped, scratch.data() + skipped + shared);
 
-  workers.for_each(plan.passes().size(), [&](size_t i, unsigned worker) { runner.run(plan.passes()[i], worker); });
+  workers.for_each(plan.passes().size(),
+                   [&](size_t i, unsigned worker) { runner.run(plan.passes()[i], worker); });
   if (plan.shared_floats() == 0) return;
   workers.for_each(plan.blocks().size(), [&](size_t i, unsigned) {
     const QueryBlock& block = plan.blocks()[i];

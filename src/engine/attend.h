@@ -37,8 +37,10 @@ struct AttendParams {
   float* lse;
 };
 
-// The layer's window and sinks stand for PKV_WINDOW_OF_LAYER and PKV_SINKS_OF_LAYER. Throws INVALID_ARGUMENT, OUT_OF_RANGE.
-AttendParams check_params(const pkv_attention_params* params, uint32_t key_dim, uint32_t window_of_layer, uint32_t sinks_of_layer);
+// The layer's window and sinks stand for PKV_WINDOW_OF_LAYER and PKV_SINKS_OF_LAYER. Throws
+// INVALID_ARGUMENT, OUT_OF_RANGE.
+AttendParams check_params(const pkv_attention_params* params, uint32_t key_dim,
+                          uint32_t window_of_layer, uint32_t sinks_of_layer);
 
 // The parameters nobody has set: causal, default scale, the window and sinks of the layer.
 pkv_attention_params default_params();

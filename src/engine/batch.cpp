@@ -11,7 +11,8 @@ namespace pkv {
 
 void Needs::add(const Session& session, uint32_t new_tokens) {
   const uint64_t start = session.length(), end = start + new_tokens;
-  for (size_t g = 0; g < blocks.size(); g++) add(session, g, end, session.content().sequences()[g].lacking(start, end));
+  for (size_t g = 0; g < blocks.size(); g++)
+    add(session, g, end, session.content().sequences()[g].lacking(start, end));
 }
 
 void Needs::add(const Session& session, size_t group, uint64_t end, uint64_t lacking) {
@@ -25,7 +26,8 @@ Batch::Batch(Cache& cache, size_t sessions) : cache_(cache), written_(cache.conf
   tasks_.reserve(sessions);
 }
 
-Batch::Batch(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens, uint64_t* short_by)
+Batch::Batch(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens,
+             uint64_t* short_by)
     : Batch(cache, sessions.size()) {
   for (size_t i = 0; i < sessions.size(); i++) {
     sessions[i]->check_ready("begin");
@@ -81,33 +83,44 @@ void Batch::abort() noexcept {
 
 void Batch::check_open_for(const char* who) const {
   if (accepted_.empty()) return;
-  fail(PKV_INVALID_ARGUMENT, "%s: tokens were accepted already; only commit and abort are left", who);
+  fail(PKV_INVALID_ARGUMENT, "%s: tokens were accepted already; only commit and abort are left",
+       who);
 }
 
 void Batch::accept(size_t index, std::span<const uint32_t> kept) {
-  if (index >= entries_.size()) fail(PKV_OUT_OF_RANGE, "session %zu of the batch; it has %zu", index, entries_.size());
+  if (index >= entries_.size())
+    fail(PKV_OUT_OF_RANGE, "session %zu of the batch; it has %zu", index, entries_.size());
   const Entry& entry = entries_[index];
-  if (cache_.config().storage == PKV_STORAGE_NONE) fail(PKV_UNSUPPORTED, "accept: storage NONE keeps no keys and values to move");
-  if (rows_ > 0 && !complete()) fail(PKV_INCOMPLETE, "accept: layer %zu of %zu was not written", first_unwritten(), written_.size());
+  if (cache_.config().storage == PKV_STORAGE_NONE)
+    fail(PKV_UNSUPPORTED, "accept: storage NONE keeps no keys and values to move");
+  if (rows_ > 0 && !complete())
+    fail(PKV_INCOMPLETE, "accept: layer %zu of %zu was not written", first_unwritten(),
+         written_.size());
   for (size_t i = 0; i < kept.size(); i++) {
     if (kept[i] >= entry.count)
-      fail(PKV_OUT_OF_RANGE, "kept[%zu] is %u; the session has %u new tokens", i, kept[i], entry.count);
-    if (i > 0 && kept[i] <= kept[i - 1]) fail(PKV_INVALID_ARGUMENT, "kept[%zu] is %u after %u; indices must rise", i, kept[i], kept[i - 1]);
+      fail(PKV_OUT_OF_RANGE, "kept[%zu] is %u; the session has %u new tokens", i, kept[i],
+           entry.count);
+    if (i > 0 && kept[i] <= kept[i - 1])
+      fail(PKV_INVALID_ARGUMENT, "kept[%zu] is %u after %u; indices must rise", i, kept[i],
+           kept[i - 1]);
   }
-  if (!accepted_.empty() && accepted_[index].has_value()) fail(PKV_INVALID_ARGUMENT, "accept: a second time for session %zu of the batch", index);
+  if (!accepted_.empty() && accepted_[index].has_value())
+    fail(PKV_INVALID_ARGUMENT, "accept: a second time for session %zu of the batch", index);
   std::vector<uint32_t> own(kept.begin(), kept.end());
   if (accepted_.empty()) accepted_.resize(entries_.size());
   for (uint32_t layer = 0; layer < written_.size(); layer++) {
     const LayerPlace place = cache_.place(layer);
     const KvView kv = entry.session->content_.sequences()[place.group].view(place.layer);
     for (size_t i = 0; i < kept.size(); i++)
-      if (kept[i] != i) cache_.kernels().transfer({kv, entry.start + kept[i], kv, entry.start + i, 1});
+      if (kept[i] != i)
+        cache_.kernels().transfer({kv, entry.start + kept[i], kv, entry.start + i, 1});
   }
   accepted_[index] = std::move(own);
 }
 
 uint32_t Batch::new_tokens(const Session& session) const {
-  const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.session == &session; });
+  const auto entry = std::find_if(entries_.begin(), entries_.end(),
+                                  [&](const Entry& e) { return e.session == &session; });
   return entry != entries_.end() ? entry->count : 0;
 }
 
@@ -118,7 +131,8 @@ size_t Batch::first_unwritten() const {
 Group& Batch::check_layer(uint32_t layer, LayerPlace* place) const {
   *place = cache_.place(layer);
   Group& group = cache_.group(place->group);
-  if (group.storage == PKV_STORAGE_NONE) fail(PKV_UNSUPPORTED, "storage NONE keeps no keys and values");
+  if (group.storage == PKV_STORAGE_NONE)
+    fail(PKV_UNSUPPORTED, "storage NONE keeps no keys and values");
   return group;
 }
 
@@ -132,23 +146,28 @@ void Batch::write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
   for (const Entry& entry : entries_) {
     if (entry.count == 0) continue;
     const KvView kv = entry.session->content_.sequences()[place.group].view(place.layer);
-    tasks_.push_back({kv, entry.start, entry.count, rows_from(k_rows, entry.row), rows_from(v_rows, entry.row)});
+    tasks_.push_back(
+        {kv, entry.start, entry.count, rows_from(k_rows, entry.row), rows_from(v_rows, entry.row)});
   }
-  copy_rows(cache_.workers(), cache_.kernels().store, tasks_, group.layout.token_bytes() / group.shape.layers);
+  copy_rows(cache_.workers(), cache_.kernels().store, tasks_,
+            group.layout.token_bytes() / group.shape.layers);
   written_[layer] = true;
 }
 
-void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv_tensor* q, const pkv_tensor* out) {
+void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv_tensor* q,
+                   const pkv_tensor* out) {
   LayerPlace place;
   const Group& group = check_layer(layer, &place);
   const Shape& shape = group.shape;
   AttendCall call{};
-  call.shape = {shape.query_heads, shape.kv_heads, shape.key_dim, shape.value_dim, shape.dtype, shape.value_dtype};
+  call.shape = {shape.query_heads, shape.kv_heads, shape.key_dim,
+                shape.value_dim,   shape.dtype,    shape.value_dtype};
   call.params = check_params(params, shape.key_dim, shape.window, shape.sinks);
   check_open_for("attend");
   call.q = check_rows(q, rows_, shape.query_heads, shape.key_dim, "q");
   call.out = check_rows(out, rows_, shape.query_heads, shape.value_dim, "out");
-  if (!written_[layer] && rows_ > 0) fail(PKV_INCOMPLETE, "attend: layer %u was not written in this step", layer);
+  if (!written_[layer] && rows_ > 0)
+    fail(PKV_INCOMPLETE, "attend: layer %u was not written in this step", layer);
   std::vector<AttendSequence> sequences;
   sequences.reserve(entries_.size());
   for (const Entry& entry : entries_) {
@@ -160,7 +179,8 @@ void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv
   pkv::attend(cache_.workers(), cache_.scratch(), cache_.kernels(), call);
 }
 
-// The id of the i-th token that an entry keeps: the caller's, or the one remembered from before a suspension.
+// The id of the i-th token that an entry keeps: the caller's, or the one remembered from before a
+// suspension.
 int32_t Batch::token(size_t e, uint64_t i, const int32_t* tokens) const {
   const Entry& entry = entries_[e];
   const uint64_t from = accepted(e) != nullptr ? (*accepted(e))[i] : i;
@@ -173,9 +193,11 @@ void Batch::check_tokens(const int32_t* tokens) const {
     const Entry& entry = entries_[e];
     const uint64_t known = std::min(entry.session->total(), entry.start + count_kept(e));
     for (uint64_t position = entry.start; position < known; position++) {
-      const int32_t before = entry.session->remembered(position), now = token(e, position - entry.start, tokens);
+      const int32_t before = entry.session->remembered(position),
+                    now = token(e, position - entry.start, tokens);
       if (before != PKV_NO_TOKEN && before != now)
-        fail(PKV_INVALID_ARGUMENT, "commit: position %llu of session %zu held token %d before it was suspended, not %d",
+        fail(PKV_INVALID_ARGUMENT,
+             "commit: position %llu of session %zu held token %d before it was suspended, not %d",
              (unsigned long long)position, e, before, now);
     }
   }
@@ -193,7 +215,8 @@ void Batch::commit(const int32_t* tokens) {
     const uint64_t count = count_kept(e);
     auto& own = entry.session->content_.tokens();
     if (tokens != nullptr && accepted(e) == nullptr && entry.session->total() == entry.start)
-      own.insert(own.end(), tokens + entry.row, tokens + entry.row + count);  // as they are: none was remembered
+      own.insert(own.end(), tokens + entry.row,
+                 tokens + entry.row + count);  // as they are: none was remembered
     else
       for (uint64_t i = 0; i < count; i++) own.push_back(token(e, i, tokens));
     for (Sequence& sequence : entry.session->content_.sequences()) {
@@ -210,7 +233,8 @@ void Batch::commit(const int32_t* tokens) {
 }
 
 void Batch::check_ids(uint32_t group) const {
-  if (cache_.group(group).storage == PKV_STORAGE_CONTIGUOUS) fail(PKV_UNSUPPORTED, "storage CONTIGUOUS has no slots");
+  if (cache_.group(group).storage == PKV_STORAGE_CONTIGUOUS)
+    fail(PKV_UNSUPPORTED, "storage CONTIGUOUS has no slots");
 }
 
 size_t Batch::slot_mapping(uint32_t group, std::span<int64_t> slots) const {
@@ -237,11 +261,12 @@ size_t Batch::block_copies(uint32_t group, size_t capacity, uint32_t* from, uint
   return count;
 }
 
-size_t Batch::kv_indices(uint32_t group, pkv_index_unit unit, int64_t* indptr, std::span<int64_t> indices,
-                         uint32_t* last_block_length) const {
+size_t Batch::kv_indices(uint32_t group, pkv_index_unit unit, int64_t* indptr,
+                         std::span<int64_t> indices, uint32_t* last_block_length) const {
   check_ids(group);
   const uint64_t block_size = cache_.config().block_size;
-  // The units of one session: [0, sinks), which stayed when others left the window, and [first, end).
+  // The units of one session: [0, sinks), which stayed when others left the window, and [first,
+  // end).
   struct Units {
     uint64_t sinks, first, end;
     uint64_t count() const { return sinks + end - first; }
@@ -261,12 +286,16 @@ size_t Batch::kv_indices(uint32_t group, pkv_index_unit unit, int64_t* indptr, s
   for (size_t e = 0; e < entries_.size(); e++) {
     const Sequence& sequence = entries_[e].session->content_.sequences()[group];
     const Units units = units_of(entries_[e]);
-    const auto add = [&](uint64_t i) { indices[at++] = unit == PKV_INDEX_SLOTS ? sequence.slot(i) : int64_t{sequence.ids()[i]}; };
+    const auto add = [&](uint64_t i) {
+      indices[at++] = unit == PKV_INDEX_SLOTS ? sequence.slot(i) : int64_t{sequence.ids()[i]};
+    };
     indptr[e] = static_cast<int64_t>(at);
     for (uint64_t i = 0; i < units.sinks; i++) add(i);
     for (uint64_t i = units.first; i < units.end; i++) add(i);
     if (last_block_length != nullptr)
-      last_block_length[e] = entries_[e].end() == 0 ? 0 : static_cast<uint32_t>((entries_[e].end() - 1) % block_size + 1);
+      last_block_length[e] = entries_[e].end() == 0
+                                 ? 0
+                                 : static_cast<uint32_t>((entries_[e].end() - 1) % block_size + 1);
   }
   indptr[entries_.size()] = static_cast<int64_t>(at);
   return total;

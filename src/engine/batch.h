@@ -1,11 +1,12 @@
-// One forward pass over many sessions: reserve for all or none, write and attend layer by layer, then commit or abort.
+// One forward pass over many sessions: reserve for all or none, write and attend layer by layer,
+// then commit or abort.
 #pragma once
+
+#include <pagedkv/batch.h>
 
 #include <optional>
 #include <span>
 #include <vector>
-
-#include <pagedkv/batch.h>
 
 #include "engine/session.h"
 
@@ -23,11 +24,14 @@ struct Needs {
 
 class Batch {
  public:
-  // Sessions of one cache, each once, none of them in a step. Throws OUT_OF_BLOCKS (and sets *short_by), TOO_LARGE, bad_alloc.
-  Batch(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens, uint64_t* short_by);
+  // Sessions of one cache, each once, none of them in a step. Throws OUT_OF_BLOCKS (and sets
+  // *short_by), TOO_LARGE, bad_alloc.
+  Batch(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens,
+        uint64_t* short_by);
   // Room for a step over so many sessions, without one yet.
   Batch(Cache& cache, size_t sessions);
-  // Begins a step of a session that is empty and holds all blocks, and all room, that it needs for that: nothing can fail.
+  // Begins a step of a session that is empty and holds all blocks, and all room, that it needs for
+  // that: nothing can fail.
   void begin_reserved(Session& session, uint32_t new_tokens) noexcept;
   ~Batch();  // aborts what was not committed
   Batch(const Batch&) = delete;
@@ -39,8 +43,10 @@ class Batch {
   uint32_t new_tokens(const Session& session) const;
 
   void write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v);
-  void attend(uint32_t layer, const pkv_attention_params* params, const pkv_tensor* q, const pkv_tensor* out);
-  // Keeps only these new tokens (rising indices) of one session; then only commit is left. Throws, and nothing is changed then.
+  void attend(uint32_t layer, const pkv_attention_params* params, const pkv_tensor* q,
+              const pkv_tensor* out);
+  // Keeps only these new tokens (rising indices) of one session; then only commit is left. Throws,
+  // and nothing is changed then.
   void accept(size_t index, std::span<const uint32_t> kept);
   // tokens may be NULL. Throws INCOMPLETE, INVALID_ARGUMENT, bad_alloc, and is still open then.
   void commit(const int32_t* tokens);
@@ -49,7 +55,8 @@ class Batch {
   size_t slot_mapping(uint32_t group, std::span<int64_t> slots) const;
   // Blocks that begin replaced by private ones; returns how many, writes if they fit.
   size_t block_copies(uint32_t group, size_t capacity, uint32_t* from, uint32_t* to) const;
-  size_t kv_indices(uint32_t group, pkv_index_unit unit, int64_t* indptr, std::span<int64_t> indices, uint32_t* last_block_length) const;
+  size_t kv_indices(uint32_t group, pkv_index_unit unit, int64_t* indptr,
+                    std::span<int64_t> indices, uint32_t* last_block_length) const;
 
  private:
   struct Entry {
@@ -66,8 +73,12 @@ class Batch {
   Group& check_layer(uint32_t layer, LayerPlace* place) const;
   void check_ids(uint32_t group) const;
   void check_open_for(const char* who) const;
-  const std::vector<uint32_t>* accepted(size_t e) const { return accepted_.empty() || !accepted_[e].has_value() ? nullptr : &*accepted_[e]; }
-  uint64_t count_kept(size_t e) const { return accepted(e) != nullptr ? accepted(e)->size() : entries_[e].count; }
+  const std::vector<uint32_t>* accepted(size_t e) const {
+    return accepted_.empty() || !accepted_[e].has_value() ? nullptr : &*accepted_[e];
+  }
+  uint64_t count_kept(size_t e) const {
+    return accepted(e) != nullptr ? accepted(e)->size() : entries_[e].count;
+  }
   int32_t token(size_t e, uint64_t i, const int32_t* tokens) const;
   void check_tokens(const int32_t* tokens) const;
 

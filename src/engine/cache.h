@@ -48,8 +48,8 @@ class Cache {
   const CacheConfig& config() const { return config_; }
   HookMemory& memory() { return memory_; }
   std::span<const std::unique_ptr<Group>> groups() const { return groups_; }
-  Group& group(uint32_t index) const;           // throws OUT_OF_RANGE
-  LayerPlace place(uint32_t layer) const;       // throws OUT_OF_RANGE
+  Group& group(uint32_t index) const;      // throws OUT_OF_RANGE
+  LayerPlace place(uint32_t layer) const;  // throws OUT_OF_RANGE
   const Kernels& kernels() const { return kernels_; }
   Workers& workers() { return workers_; }
   ScratchPool& scratch() { return scratch_; }
@@ -57,7 +57,7 @@ class Cache {
   PrefixIndex* prefix() const { return prefix_.get(); }  // nullptr: there is none
   // The store behind the memory. Throws UNSUPPORTED, bad_alloc.
   Tier& start_tier(const pkv_store_config& config);
-  Tier* tier() const { return tier_.get(); }             // nullptr: there is none
+  Tier* tier() const { return tier_.get(); }  // nullptr: there is none
 
   pkv_cache_stats stats() const;
   // The memory of one layer as a caller sees it. Throws UNSUPPORTED, OUT_OF_RANGE.
@@ -80,18 +80,22 @@ class Cache {
   std::unique_ptr<Tier> tier_;  // uses all of the above until it ends
 };
 
-// Blocks taken from the pools of a cache, all or none, that nobody owns yet: what was not handed on is given back.
+// Blocks taken from the pools of a cache, all or none, that nobody owns yet: what was not handed on
+// is given back.
 class Taken {
  public:
-  // counts[g] blocks of group g; where some are needed, keep more stay free. Throws OUT_OF_BLOCKS (and then sets *short_by, unless
-  // NULL), TOO_LARGE, bad_alloc.
-  Taken(Cache& cache, std::span<const uint64_t> counts, uint32_t keep, uint64_t* short_by, const char* who);
+  // counts[g] blocks of group g; where some are needed, keep more stay free. Throws OUT_OF_BLOCKS
+  // (and then sets *short_by, unless NULL), TOO_LARGE, bad_alloc.
+  Taken(Cache& cache, std::span<const uint64_t> counts, uint32_t keep, uint64_t* short_by,
+        const char* who);
   ~Taken() { give_back(); }
   Taken(const Taken&) = delete;
   Taken& operator=(const Taken&) = delete;
 
   // The next n blocks of a group; pass() says that they have an owner now.
-  std::span<const Block> next(size_t group, uint64_t n) const { return std::span(blocks_[group]).subspan(passed_[group], n); }
+  std::span<const Block> next(size_t group, uint64_t n) const {
+    return std::span(blocks_[group]).subspan(passed_[group], n);
+  }
   void pass(size_t group, uint64_t n) { passed_[group] += n; }
 
  private:

@@ -7,7 +7,9 @@
 namespace pkv {
 
 ChainBuilder::ChainBuilder(const Cache& cache)
-    : groups_(cache.groups()), block_size_(cache.config().block_size), tensors_(cache.config().storage == PKV_STORAGE_CONTIGUOUS) {}
+    : groups_(cache.groups()),
+      block_size_(cache.config().block_size),
+      tensors_(cache.config().storage == PKV_STORAGE_CONTIGUOUS) {}
 
 uint32_t ChainBuilder::add(const Content& content) {
   const Tokens text = content.tokens();
@@ -27,7 +29,8 @@ uint32_t ChainBuilder::add(const Content& content) {
 uint32_t ChainBuilder::add(uint32_t after, Tokens text, std::span<const Block> blocks,
                            uint32_t salt) {
   std::vector<Place> places(groups_.size());
-  for (size_t first = 0; first < text.size(); first += block_size_, blocks = blocks.subspan(groups_.size())) {
+  for (size_t first = 0; first < text.size();
+       first += block_size_, blocks = blocks.subspan(groups_.size())) {
     for (size_t g = 0; g < groups_.size(); g++) places[g] = {blocks[g], nullptr};
     after = step(after, text.subspan(first, block_size_), places, salt);
   }
@@ -41,11 +44,14 @@ uint32_t ChainBuilder::step(uint32_t after, Tokens tokens, std::span<const Place
   const auto [first, last] = by_tokens_.equal_range(hash);
   for (auto each = first; each != last; ++each) {
     Node& node = nodes_[each->second];
-    if (node.parent != after || !std::equal(tokens.begin(), tokens.end(), node.tokens.begin(), node.tokens.end())) continue;
+    if (node.parent != after ||
+        !std::equal(tokens.begin(), tokens.end(), node.tokens.begin(), node.tokens.end()))
+      continue;
     const std::span<Place> known = places_of(each->second);
     bool fits = salt == any_salt || node.salt == any_salt || node.salt == salt;
     for (size_t g = 0; g < groups_.size(); g++)
-      fits = fits && (known[g].block == places[g].block || known[g].block == no_block || places[g].block == no_block);
+      fits = fits && (known[g].block == places[g].block || known[g].block == no_block ||
+                      places[g].block == no_block);
     if (!fits) continue;
     if (salt != any_salt) node.salt = salt;
     for (size_t g = 0; g < groups_.size(); g++)
@@ -98,7 +104,8 @@ void ChainBuilder::finish() {
     }
     Chain& chain = chains_[node.chain];
     chain.tokens.insert(chain.tokens.end(), node.tokens.begin(), node.tokens.end());
-    for (size_t g = 0; g < groups_.size(); g++) ids_[node.chain * groups_.size() + g].push_back(block_id(places_of(i)[g].block));
+    for (size_t g = 0; g < groups_.size(); g++)
+      ids_[node.chain * groups_.size() + g].push_back(block_id(places_of(i)[g].block));
   }
 }
 

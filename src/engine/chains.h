@@ -15,7 +15,8 @@ class ChainBuilder {
 
   static constexpr uint32_t beginning = UINT32_MAX;  // of every text
 
-  // Both return where the text ends, for the next one and for chain(). What they are given is there until the chains were written.
+  // Both return where the text ends, for the next one and for chain(). What they are given is there
+  // until the chains were written.
   uint32_t add(const Content& content);
   // Whole blocks after an end, cached under a salt (its number): by position, then group. Salts
   // share no chain.
@@ -28,7 +29,8 @@ class ChainBuilder {
   Run run(uint32_t chain, size_t group) const;
 
  private:
-  // One block, in all groups. Texts with the same tokens there share it, unless they have different blocks in a group that both have.
+  // One block, in all groups. Texts with the same tokens there share it, unless they have different
+  // blocks in a group that both have.
   struct Node {
     uint32_t parent;
     uint32_t children = 0;
@@ -47,8 +49,12 @@ class ChainBuilder {
   uint32_t make(uint32_t after, Tokens tokens, std::span<const Place> places, uint64_t salt,
                 uint64_t hash);
   bool continues(uint32_t node) const;
-  std::span<Place> places_of(uint32_t node) { return std::span(places_).subspan(size_t{node} * groups_.size(), groups_.size()); }
-  std::span<const Place> places_of(uint32_t node) const { return std::span(places_).subspan(size_t{node} * groups_.size(), groups_.size()); }
+  std::span<Place> places_of(uint32_t node) {
+    return std::span(places_).subspan(size_t{node} * groups_.size(), groups_.size());
+  }
+  std::span<const Place> places_of(uint32_t node) const {
+    return std::span(places_).subspan(size_t{node} * groups_.size(), groups_.size());
+  }
 
   const std::span<const std::unique_ptr<Group>> groups_;
   const uint32_t block_size_;
@@ -57,8 +63,8 @@ class ChainBuilder {
   std::vector<Place> places_;  // by node, then group
   std::unordered_multimap<uint64_t, uint32_t> by_tokens_;
   std::vector<Chain> chains_;
-  std::vector<std::vector<uint32_t>> ids_;       // by chain, then group: block ids
-  std::vector<const Sequence*> sequences_;       // by chain, then group
+  std::vector<std::vector<uint32_t>> ids_;  // by chain, then group: block ids
+  std::vector<const Sequence*> sequences_;  // by chain, then group
 };
 
 }  // namespace pkv

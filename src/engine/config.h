@@ -36,8 +36,8 @@ struct CacheConfig {
 
 // Throws INVALID_ARGUMENT.
 void check_block_size(uint32_t block_size);
-// Throws the status and sentence of the first thing that is wrong. config has the size of this build; its groups
-// are read by their own struct_size.
+// Throws the status and sentence of the first thing that is wrong. config has the size of this
+// build; its groups are read by their own struct_size.
 CacheConfig check_config(const pkv_cache_config& config);
 
 // group: an index or PKV_ALL_GROUPS.

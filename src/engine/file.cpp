@@ -10,7 +10,8 @@
 
 namespace pkv {
 
-// ---- Saving ---------------------------------------------------------------------------------------------------------
+// ---- Saving
+// ---------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -55,12 +56,14 @@ SavedSession describe(const Frozen& item, uint32_t chain, Salts& salts) {
     saved.salt = salts.number(content.hold().salt());
     saved.retention = content.hold().retention();
   }
-  for (const Sequence& sequence : content.sequences()) saved.kept_from.push_back(std::min(sequence.first_kept(), content.length()));
+  for (const Sequence& sequence : content.sequences())
+    saved.kept_from.push_back(std::min(sequence.first_kept(), content.length()));
   return saved;
 }
 
 // The texts of the index end in its leaves.
-void add_entries(const PrefixImage& image, ChainBuilder& builder, Salts& salts, Tables& tables, std::vector<uint32_t>& ends) {
+void add_entries(const PrefixImage& image, ChainBuilder& builder, Salts& salts, Tables& tables,
+                 std::vector<uint32_t>& ends) {
   struct Leaf {
     uint64_t last_use;
     SavedEntry entry;
@@ -74,9 +77,15 @@ void add_entries(const PrefixImage& image, ChainBuilder& builder, Salts& salts, 
     part_ends.push_back(builder.add(first ? ChainBuilder::beginning : part_ends[part.parent],
                                     part.tokens, part.blocks, static_cast<uint32_t>(part.salt)));
     lengths.push_back((first ? 0 : lengths[part.parent]) + part.tokens.size());
-    if (part.leaf) leaves.push_back({part.last_use, {salts.number(image.salts[part.salt]), none, lengths.back(), part.retention}, part_ends.back()});
+    if (part.leaf)
+      leaves.push_back(
+          {part.last_use,
+           {salts.number(image.salts[part.salt]), none, lengths.back(), part.retention},
+           part_ends.back()});
   }
-  std::sort(leaves.begin(), leaves.end(), [](const Leaf& a, const Leaf& b) { return std::pair(a.last_use, a.end) < std::pair(b.last_use, b.end); });
+  std::sort(leaves.begin(), leaves.end(), [](const Leaf& a, const Leaf& b) {
+    return std::pair(a.last_use, a.end) < std::pair(b.last_use, b.end);
+  });
   for (const Leaf& leaf : leaves) {
     tables.entries.push_back(leaf.entry);
     ends.push_back(leaf.end);
@@ -87,9 +96,16 @@ void add_entries(const PrefixImage& image, ChainBuilder& builder, Salts& salts, 
 class Body {
  public:
   // image: nullptr where the index is not saved.
-  Body(Cache& cache, const Tables& tables, std::span<const unsigned char> encoded, const ChainBuilder& builder, PrefixImage* image)
-      : cache_(cache), tables_(tables), encoded_(encoded), builder_(builder), image_(image), map_(tables),
-        kv_end_(encoded.size() + tables.kv_bytes()), lengths_(new std::atomic<uint64_t>[tables.chains.size()]) {
+  Body(Cache& cache, const Tables& tables, std::span<const unsigned char> encoded,
+       const ChainBuilder& builder, PrefixImage* image)
+      : cache_(cache),
+        tables_(tables),
+        encoded_(encoded),
+        builder_(builder),
+        image_(image),
+        map_(tables),
+        kv_end_(encoded.size() + tables.kv_bytes()),
+        lengths_(new std::atomic<uint64_t>[tables.chains.size()]) {
     for (size_t c = 0; c < tables.chains.size(); c++) lengths_[c] = tables.chains[c].tokens.size();
   }
 
@@ -106,7 +122,8 @@ class Body {
     }
     if (begin == end) return;
     begin -= encoded_.size(), end -= encoded_.size();
-    map_.each_begun(begin, end, [&](const SavedTile& tile) { put(tile, to + (tile.offset - begin)); });
+    map_.each_begun(begin, end,
+                    [&](const SavedTile& tile) { put(tile, to + (tile.offset - begin)); });
   }
 
  private:
@@ -114,7 +131,8 @@ class Body {
     const Run run = builder_.run(tile.chain, tile.group);
     const Chain& chain = tables_.chains[tile.chain];
     const uint64_t position = (run.sequence != nullptr ? chain.start : 0) + tile.first;
-    const auto tokens = static_cast<uint32_t>(std::min<uint64_t>(tile_tokens, chain.tokens.size() - tile.first));
+    const auto tokens =
+        static_cast<uint32_t>(std::min<uint64_t>(tile_tokens, chain.tokens.size() - tile.first));
     const auto save = [&] { save_tile(cache_.kernels(), run, tile.layer, position, tokens, to); };
     if (image_ == nullptr) return save();
     if (image_->read(tile.group, run.ids[position / run.group->block_size], save)) return;
@@ -153,7 +171,9 @@ Frozen freeze(const Session& session, uint64_t label) {
   return frozen;
 }
 
-Frozen freeze(const Snapshot& snapshot, uint64_t label) { return freeze(snapshot.content(), label); }
+Frozen freeze(const Snapshot& snapshot, uint64_t label) {
+  return freeze(snapshot.content(), label);
+}
 
 std::vector<SavedGroup> saved_groups(const CacheConfig& config) {
   std::vector<SavedGroup> groups;
@@ -164,7 +184,8 @@ std::vector<SavedGroup> saved_groups(const CacheConfig& config) {
   return groups;
 }
 
-void save(Cache& cache, std::span<const Frozen> items, const FileOptions& options, Sink& sink, uint64_t* bytes) {
+void save(Cache& cache, std::span<const Frozen> items, const FileOptions& options, Sink& sink,
+          uint64_t* bytes) {
   if (!options.key.empty()) check_ciphers();
   Tables tables;
   tables.block_size = cache.config().block_size;
@@ -180,17 +201,21 @@ void save(Cache& cache, std::span<const Frozen> items, const FileOptions& option
   if (options.prefix_index && cache.prefix() != nullptr) {
     image.emplace(*cache.prefix(), cache.groups());
     for (const Frozen& item : items)
-      for (size_t g = 0; g < cache.groups().size(); g++) image->hold(g, item.content().sequences()[g].ids());
+      for (size_t g = 0; g < cache.groups().size(); g++)
+        image->hold(g, item.content().sequences()[g].ids());
     add_entries(*image, builder, salts, tables, entry_ends);
   }
   builder.finish();
   tables.chains = std::move(builder.chains());
-  for (size_t i = 0; i < items.size(); i++) tables.sessions.push_back(describe(items[i], builder.chain(ends[i]), salts));
-  for (size_t i = 0; i < entry_ends.size(); i++) tables.entries[i].chain = builder.chain(entry_ends[i]);
+  for (size_t i = 0; i < items.size(); i++)
+    tables.sessions.push_back(describe(items[i], builder.chain(ends[i]), salts));
+  for (size_t i = 0; i < entry_ends.size(); i++)
+    tables.entries[i].chain = builder.chain(entry_ends[i]);
 
   std::vector<unsigned char> encoded = encode(tables);
   const bool lengths = image.has_value() && tables.has_kv;
-  const Header header = make_header(encoded.size(), tables.kv_bytes(), lengths ? tables.lengths_bytes() : 0, !options.key.empty());
+  const Header header = make_header(encoded.size(), tables.kv_bytes(),
+                                    lengths ? tables.lengths_bytes() : 0, !options.key.empty());
   if (header.encrypted) {
     const auto sizes = encode_sizes(header);
     encoded.insert(encoded.begin(), sizes.begin(), sizes.end());
@@ -200,12 +225,16 @@ void save(Cache& cache, std::span<const Frozen> items, const FileOptions& option
   const HeaderBytes header_encoded = encode(header);
   FileWriter writer(sink, Sealer(options.key, header_encoded));
   Body body(cache, tables, encoded, builder, lengths ? &*image : nullptr);
-  const FileWriter::Put put = [&](uint64_t begin, uint64_t end, unsigned char* to) { body.put(begin, end, to); };
-  writer.write(header_encoded, cache.workers(), {body.kv_end(), header.lengths_bytes, body.longest(), put});
+  const FileWriter::Put put = [&](uint64_t begin, uint64_t end, unsigned char* to) {
+    body.put(begin, end, to);
+  };
+  writer.write(header_encoded, cache.workers(),
+               {body.kv_end(), header.lengths_bytes, body.longest(), put});
   sink.commit();
 }
 
-// ---- The beginning of a file ----------------------------------------------------------------------------------------
+// ---- The beginning of a file
+// ----------------------------------------------------------------------------------------
 
 struct Opening::Begun {
   Begun(const FileOptions& options, Source& source)
@@ -239,7 +268,8 @@ struct Opening::Begun {
   uint64_t bytes;
 };
 
-Opening::Opening(const FileOptions& options, Source& source) : Opening(Begun(options, source), source) {}
+Opening::Opening(const FileOptions& options, Source& source)
+    : Opening(Begun(options, source), source) {}
 
 Opening::Opening(Begun begun, Source& source)
     : header(begun.header),
@@ -254,7 +284,8 @@ Opening::Opening(Begun begun, Source& source)
   std::vector<unsigned char> encoded;
   while (encoded.size() < header.table_bytes) {
     const size_t at = encoded.size();
-    encoded.resize(at + static_cast<size_t>(std::min<uint64_t>(header.table_bytes - at, piece_bytes)));
+    encoded.resize(at +
+                   static_cast<size_t>(std::min<uint64_t>(header.table_bytes - at, piece_bytes)));
     reader.read(encoded.data() + at, encoded.size() - at);
   }
   tables = parse_tables(encoded);
@@ -265,17 +296,23 @@ Opening::Opening(Begun begun, Source& source)
     // An overflow: it is told below.
   }
   if (kv_bytes != header.kv_bytes)
-    fail(PKV_CORRUPT, "the tables of the file tell of %llu bytes of keys and values, its header of %llu", (unsigned long long)kv_bytes,
-         (unsigned long long)header.kv_bytes);
-  if (header.lengths_bytes != 0 && (!tables.has_kv || header.lengths_bytes != tables.lengths_bytes()))
+    fail(PKV_CORRUPT,
+         "the tables of the file tell of %llu bytes of keys and values, its header of %llu",
+         (unsigned long long)kv_bytes, (unsigned long long)header.kv_bytes);
+  if (header.lengths_bytes != 0 &&
+      (!tables.has_kv || header.lengths_bytes != tables.lengths_bytes()))
     fail(PKV_CORRUPT, "the header of the file tells of %llu bytes of lengths; %zu chains have %llu",
-         (unsigned long long)header.lengths_bytes, tables.chains.size(), (unsigned long long)tables.lengths_bytes());
+         (unsigned long long)header.lengths_bytes, tables.chains.size(),
+         (unsigned long long)tables.lengths_bytes());
 }
 
 void Opening::check_fingerprint(std::span<const unsigned char> expected) const {
-  if (!std::equal(expected.begin(), expected.end(), tables.fingerprint.begin(), tables.fingerprint.end()))
-    fail(PKV_MISMATCH, "the file is of another model: its fingerprint of %zu bytes is not the one of %zu that is expected", tables.fingerprint.size(),
-         expected.size());
+  if (!std::equal(expected.begin(), expected.end(), tables.fingerprint.begin(),
+                  tables.fingerprint.end()))
+    fail(PKV_MISMATCH,
+         "the file is of another model: its fingerprint of %zu bytes is not the one of %zu that is "
+         "expected",
+         tables.fingerprint.size(), expected.size());
 }
 
 }  // namespace pkv

@@ -1,4 +1,5 @@
-// Sessions in files: what is saved is frozen first, what is loaded is built apart and handed out when all of it is there.
+// Sessions in files: what is saved is frozen first, what is loaded is built apart and handed out
+// when all of it is there.
 #pragma once
 
 #include <memory>
@@ -18,7 +19,8 @@ struct FileOptions {
   bool trust_salts = false;  // those of a file without a key
 };
 
-// One sequence to save. Storage CONTIGUOUS would have to copy it: there the content is the session's own, which must not change meanwhile.
+// One sequence to save. Storage CONTIGUOUS would have to copy it: there the content is the
+// session's own, which must not change meanwhile.
 struct Frozen {
   std::optional<Content> copy;
   const Content* original = nullptr;
@@ -37,13 +39,15 @@ Frozen freeze(const Snapshot& snapshot, uint64_t label);
 std::vector<SavedGroup> saved_groups(const CacheConfig& config);
 
 // *bytes: of the file, set before the sink may throw BUFFER_TOO_SMALL.
-void save(Cache& cache, std::span<const Frozen> items, const FileOptions& options, Sink& sink, uint64_t* bytes);
+void save(Cache& cache, std::span<const Frozen> items, const FileOptions& options, Sink& sink,
+          uint64_t* bytes);
 
 class Loader;
 
 class Loaded {
  public:
-  // Sessions of a file; they publish nothing yet. More than `most` are BUFFER_TOO_SMALL, with their number in *count.
+  // Sessions of a file; they publish nothing yet. More than `most` are BUFFER_TOO_SMALL, with their
+  // number in *count.
   Loaded(Cache& cache, const FileOptions& options, Source& source, size_t most, size_t* count);
   ~Loaded();
   std::vector<std::unique_ptr<Session>> sessions;
@@ -63,8 +67,8 @@ struct Opening {
   void check_fingerprint(std::span<const unsigned char> expected) const;
   Header header;
   Tables tables;
-  uint64_t bytes;      // of the file
-  BodyReader reader;   // what follows are keys and values
+  uint64_t bytes;     // of the file
+  BodyReader reader;  // what follows are keys and values
 
  private:
   struct Begun;

@@ -16,7 +16,9 @@ class Metrics {
     add("# HELP pagedkv_%s %s\n# TYPE pagedkv_%s %s\n", name, help, name, type);
   }
   void value(uint64_t value) { add("pagedkv_%s %" PRIu64 "\n", name_, value); }
-  void value(const char* label, const char* of, uint64_t value) { add("pagedkv_%s{%s=\"%s\"} %" PRIu64 "\n", name_, label, of, value); }
+  void value(const char* label, const char* of, uint64_t value) {
+    add("pagedkv_%s{%s=\"%s\"} %" PRIu64 "\n", name_, label, of, value);
+  }
   void value(size_t group, const char* state, uint64_t value) {
     add("pagedkv_%s{group=\"%zu\",state=\"%s\"} %" PRIu64 "\n", name_, group, state, value);
   }
@@ -37,7 +39,9 @@ class Metrics {
 };
 
 void add_blocks(const Cache& cache, Metrics& metrics) {
-  metrics.begin("blocks", "gauge", "Blocks by layer group and state; evictable ones are used by the prefix index alone.");
+  metrics.begin(
+      "blocks", "gauge",
+      "Blocks by layer group and state; evictable ones are used by the prefix index alone.");
   for (size_t g = 0; g < cache.groups().size(); g++) {
     const PoolStats pool = cache.groups()[g]->pool.stats();
     const uint64_t evictable = cache.prefix() != nullptr ? cache.prefix()->evictable(g) : 0;
@@ -49,10 +53,13 @@ void add_blocks(const Cache& cache, Metrics& metrics) {
 }
 
 void add_prefix(const PrefixFigures& figures, Metrics& metrics) {
-  metrics.begin("prefix_tokens_total", "counter", "Tokens looked for and found in the prefix index.");
+  metrics.begin("prefix_tokens_total", "counter",
+                "Tokens looked for and found in the prefix index.");
   metrics.value("result", "asked", figures.asked_tokens);
   metrics.value("result", "matched", figures.matched_tokens);
-  metrics.begin("prefix_blocks_total", "counter", "Block positions the prefix index stored, matched, evicted for memory, expelled by quotas and cleared.");
+  metrics.begin("prefix_blocks_total", "counter",
+                "Block positions the prefix index stored, matched, evicted for memory, expelled by "
+                "quotas and cleared.");
   metrics.value("event", "published", figures.published);
   metrics.value("event", "matched", figures.matched_blocks);
   metrics.value("event", "evicted", figures.evicted);

@@ -9,22 +9,25 @@ namespace pkv {
 
 namespace {
 
-// From so many new tokens on a sequence is a prompt: it has blocks enough to keep every thread busy, one KV head each.
+// From so many new tokens on a sequence is a prompt: it has blocks enough to keep every thread
+// busy, one KV head each.
 constexpr uint32_t prompt_queries = 16;
-// Rows of one KV head that go through K and V together: so many that unpacking is small beside the products, and not so many that
-// scores and results leave the L2 cache.
+// Rows of one KV head that go through K and V together: so many that unpacking is small beside the
+// products, and not so many that scores and results leave the L2 cache.
 constexpr uint32_t prompt_rows = 288;
 // The work of one pass: long enough to stream, short enough to balance.
 constexpr uint64_t pass_bytes = 4 << 20;
 constexpr uint64_t pass_flops = 512 << 20;
-// Passes are cut at multiples of this, counted from position 0, so that cuts stay where they are while a sequence grows.
+// Passes are cut at multiples of this, counted from position 0, so that cuts stay where they are
+// while a sequence grows.
 constexpr uint64_t cut_tokens = 256;
 // Sharing fewer positions is not worth a merge.
 constexpr uint64_t least_shared = 128;
 
 }  // namespace
 
-Plan::Plan(const AttendCall& call) : call_(call), group_(call.shape.query_heads / call.shape.kv_heads) {
+Plan::Plan(const AttendCall& call)
+    : call_(call), group_(call.shape.query_heads / call.shape.kv_heads) {
   for (const AttendSequence& sequence : call.sequences) add_blocks(sequence);
   std::vector<uint32_t> steps;  // blocks that may share what they read
   for (uint32_t i = 0; i < blocks_.size(); i++) {
@@ -48,7 +51,8 @@ void Plan::add_blocks(const AttendSequence& sequence) {
       add_block(sequence, first, std::min(queries, sequence.queries - first), head, head + 1);
 }
 
-void Plan::add_block(const AttendSequence& sequence, uint32_t first, uint32_t queries, uint32_t head_begin, uint32_t head_end) {
+void Plan::add_block(const AttendSequence& sequence, uint32_t first, uint32_t queries,
+                     uint32_t head_begin, uint32_t head_end) {
   const bool same_queries = head_begin > 0;  // as the block of the head before
   const size_t view = same_queries ? blocks_.back().view : views_.size();
   if (!same_queries) add_views(sequence, first, queries);
@@ -61,19 +65,25 @@ void Plan::add_views(const AttendSequence& sequence, uint32_t first, uint32_t qu
   for (uint32_t i = first; i < first + queries; i++) {
     QueryView view{};
     view.position = start + i;
-    view.begin = params.window == 0 || view.position + 1 < params.window ? 0 : view.position + 1 - params.window;
+    view.begin = params.window == 0 || view.position + 1 < params.window
+                     ? 0
+                     : view.position + 1 - params.window;
     view.end = params.causal && params.mask == nullptr ? view.position + 1 : sequence.length;
-    view.mask = params.mask == nullptr ? nullptr : params.mask + (sequence.row + i) * params.mask_words;
+    view.mask =
+        params.mask == nullptr ? nullptr : params.mask + (sequence.row + i) * params.mask_words;
     view.mask_begin = start;
     views_.push_back(view);
   }
 }
 
-// Blocks whose sequences begin with the same memory. Positions before `compared` are known to be the same, those before `passed` have
-// their passes already.
+// Blocks whose sequences begin with the same memory. Positions before `compared` are known to be
+// the same, those before `passed` have their passes already.
 void Plan::share(std::span<uint32_t> blocks, uint64_t compared, uint64_t passed) {
-  const auto sequence = [&](uint32_t block) -> const AttendSequence& { return *blocks_[block].sequence; };
-  // What may be shared of a sequence: whole blocks of tokens that were there before the step, seen by all its queries.
+  const auto sequence = [&](uint32_t block) -> const AttendSequence& {
+    return *blocks_[block].sequence;
+  };
+  // What may be shared of a sequence: whole blocks of tokens that were there before the step, seen
+  // by all its queries.
   const auto limit = [&](uint32_t block) {
     const AttendSequence& s = sequence(block);
     if (s.kv.blocks == nullptr || call_.params.window != 0) return uint64_t{0};
@@ -83,7 +93,9 @@ void Plan::share(std::span<uint32_t> blocks, uint64_t compared, uint64_t passed)
     if (compared >= limit(block)) return UINT64_MAX;
     return sequence(block).kv.blocks[compared / sequence(block).kv.block_size];
   };
-  std::sort(blocks.begin(), blocks.end(), [&](uint32_t a, uint32_t b) { return std::pair(next_id(a), a) < std::pair(next_id(b), b); });
+  std::sort(blocks.begin(), blocks.end(), [&](uint32_t a, uint32_t b) {
+    return std::pair(next_id(a), a) < std::pair(next_id(b), b);
+  });
 
   for (size_t first = 0, end; first < blocks.size(); first = end) {
     const uint64_t id = next_id(blocks[first]);
@@ -100,7 +112,9 @@ void Plan::share(std::span<uint32_t> blocks, uint64_t compared, uint64_t passed)
     for (const uint32_t block : alike) {
       const uint64_t most = std::min(common, limit(block));
       const uint32_t* const from = ids + compared / block_size;
-      const auto differs = std::mismatch(from, ids + most / block_size, sequence(block).kv.blocks + compared / block_size).first;
+      const auto differs = std::mismatch(from, ids + most / block_size,
+                                         sequence(block).kv.blocks + compared / block_size)
+                               .first;
       common = static_cast<uint64_t>(differs - ids) * block_size;
     }
     const bool worth = common - passed >= least_shared;
@@ -124,7 +138,8 @@ void Plan::add_shared_passes(std::span<const uint32_t> blocks, uint64_t begin, u
 // Tokens of one pass, by bytes where few rows are attended with, by FLOPs where many are.
 uint64_t Plan::part_tokens(uint64_t rows_of_a_head, uint32_t heads) const {
   const AttendShape& shape = call_.shape;
-  const uint64_t bytes = uint64_t{heads} * (row_bytes(shape.key_dtype, shape.key_dim) + row_bytes(shape.value_dtype, shape.value_dim));
+  const uint64_t bytes = uint64_t{heads} * (row_bytes(shape.key_dtype, shape.key_dim) +
+                                            row_bytes(shape.value_dtype, shape.value_dim));
   const uint64_t flops = 2 * rows_of_a_head * heads * (shape.key_dim + shape.value_dim);
   const uint64_t tokens = std::min(pass_bytes / bytes, pass_flops / flops);
   return std::max(cut_tokens, tokens / cut_tokens * cut_tokens);
@@ -148,12 +163,14 @@ void Plan::add_passes(std::span<const uint32_t> blocks, uint64_t begin, uint64_t
   if (blocks.size() > 1) {  // the views of all blocks in a row
     view = views_.size();
     for (const uint32_t block : blocks)
-      for (uint32_t i = 0; i < blocks_[block].queries; i++) views_.push_back(QueryView(views_[blocks_[block].view + i]));
+      for (uint32_t i = 0; i < blocks_[block].queries; i++)
+        views_.push_back(QueryView(views_[blocks_[block].view + i]));
   }
   for (uint64_t at = begin; at < end;) {
     const uint64_t next = std::min(end, (at / tokens + 1) * tokens);
     const auto pass = static_cast<uint32_t>(passes_.size());
-    passes_.push_back({std::vector(blocks.begin(), blocks.end()), queries, at, next, view, false, 0});
+    passes_.push_back(
+        {std::vector(blocks.begin(), blocks.end()), queries, at, next, view, false, 0});
     uint32_t rows = 0;
     for (const uint32_t block : blocks) {
       blocks_[block].passes.push_back(pass);

@@ -1,5 +1,6 @@
-// How an attention call is cut into work: query blocks, whose results are merged and finished, and passes, each a read of some K and V
-// for one or more query blocks. The cuts depend on shapes and block tables only, never on the number of threads.
+// How an attention call is cut into work: query blocks, whose results are merged and finished, and
+// passes, each a read of some K and V for one or more query blocks. The cuts depend on shapes and
+// block tables only, never on the number of threads.
 #pragma once
 
 #include <span>
@@ -14,7 +15,7 @@ struct QueryBlock {
   const AttendSequence* sequence;
   uint32_t first, queries;  // of the sequence's queries
   uint32_t head_begin, head_end;
-  size_t view;              // first of its queries in Plan::views()
+  size_t view;  // first of its queries in Plan::views()
   std::vector<uint32_t> passes;
   std::vector<uint32_t> rows_before;  // in the stacked rows of each pass
 };
@@ -24,9 +25,9 @@ struct Pass {
   std::vector<uint32_t> blocks;  // their rows are stacked
   uint32_t queries;              // of all of them
   uint64_t begin, end;
-  size_t view;                   // first of its queries in Plan::views()
-  bool alone;                    // the only pass of its only block: finished at once
-  size_t result;                 // else: floats from the start of the shared memory
+  size_t view;    // first of its queries in Plan::views()
+  bool alone;     // the only pass of its only block: finished at once
+  size_t result;  // else: floats from the start of the shared memory
 };
 
 class Plan {
@@ -36,16 +37,25 @@ class Plan {
   std::span<const QueryBlock> blocks() const { return blocks_; }
   std::span<const Pass> passes() const { return passes_; }
   const QueryView* views(size_t first) const { return views_.data() + first; }
-  uint32_t heads(const Pass& pass) const { return blocks_[pass.blocks[0]].head_end - blocks_[pass.blocks[0]].head_begin; }
-  uint64_t rows(const Pass& pass) const { return uint64_t{pass.queries} * group_; }  // of one KV head
+  uint32_t heads(const Pass& pass) const {
+    return blocks_[pass.blocks[0]].head_end - blocks_[pass.blocks[0]].head_begin;
+  }
+  uint64_t rows(const Pass& pass) const {
+    return uint64_t{pass.queries} * group_;
+  }  // of one KV head
   // Floats of a pass: prepared queries, and the partial result.
-  size_t query_floats(const Pass& pass) const { return rows(pass) * heads(pass) * call_.shape.key_dim; }
-  size_t result_floats(const Pass& pass) const { return rows(pass) * heads(pass) * (call_.shape.value_dim + 2); }
+  size_t query_floats(const Pass& pass) const {
+    return rows(pass) * heads(pass) * call_.shape.key_dim;
+  }
+  size_t result_floats(const Pass& pass) const {
+    return rows(pass) * heads(pass) * (call_.shape.value_dim + 2);
+  }
   size_t shared_floats() const { return shared_floats_; }
 
  private:
   void add_blocks(const AttendSequence& sequence);
-  void add_block(const AttendSequence& sequence, uint32_t first, uint32_t queries, uint32_t head_begin, uint32_t head_end);
+  void add_block(const AttendSequence& sequence, uint32_t first, uint32_t queries,
+                 uint32_t head_begin, uint32_t head_end);
   void add_views(const AttendSequence& sequence, uint32_t first, uint32_t queries);
   void share(std::span<uint32_t> blocks, uint64_t compared, uint64_t passed);
   void add_shared_passes(std::span<const uint32_t> blocks, uint64_t begin, uint64_t end);

@@ -1,4 +1,5 @@
-// Rows of keys, values, queries and outputs in the caller's memory: checked, and moved in and out of sequences.
+// Rows of keys, values, queries and outputs in the caller's memory: checked, and moved in and out
+// of sequences.
 #pragma once
 
 #include <span>
@@ -9,8 +10,10 @@
 
 namespace pkv {
 
-// The tensor with its strides filled in. Throws INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW. name: "k", for the sentence.
-RowsView check_rows(const pkv_tensor* tensor, uint64_t rows, uint32_t heads, uint32_t dim, const char* name);
+// The tensor with its strides filled in. Throws INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW. name:
+// "k", for the sentence.
+RowsView check_rows(const pkv_tensor* tensor, uint64_t rows, uint32_t heads, uint32_t dim,
+                    const char* name);
 
 // The same of values: NULL, and only that, where they are latent in K.
 RowsView check_values(const pkv_tensor* tensor, uint64_t rows, const Shape& shape);
@@ -18,7 +21,9 @@ RowsView check_values(const pkv_tensor* tensor, uint64_t rows, const Shape& shap
 // The same rows from row `first` on.
 RowsView rows_from(const RowsView& rows, uint64_t first);
 
-// Runs a store or load kernel over all tasks, in parallel where there is enough to move. token_bytes: of K and V of one token.
-void copy_rows(Workers& workers, void (*kernel)(const CopyTask&), std::span<const CopyTask> tasks, uint64_t token_bytes);
+// Runs a store or load kernel over all tasks, in parallel where there is enough to move.
+// token_bytes: of K and V of one token.
+void copy_rows(Workers& workers, void (*kernel)(const CopyTask&), std::span<const CopyTask> tasks,
+               uint64_t token_bytes);
 
 }  // namespace pkv

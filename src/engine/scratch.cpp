@@ -21,7 +21,9 @@ Scratch* ScratchPool::borrow() {
 void ScratchPool::give_back(Scratch* buffer) noexcept {
   for (auto& slot : free_) {
     Scratch* empty = nullptr;
-    if (slot.compare_exchange_strong(empty, buffer, std::memory_order_release, std::memory_order_relaxed)) return;
+    if (slot.compare_exchange_strong(empty, buffer, std::memory_order_release,
+                                     std::memory_order_relaxed))
+      return;
   }
   destroy(buffer);
 }

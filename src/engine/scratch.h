@@ -1,4 +1,5 @@
-// Working memory of attention calls, kept between calls: a fresh page costs far more than a warm one.
+// Working memory of attention calls, kept between calls: a fresh page costs far more than a warm
+// one.
 #pragma once
 
 #include <array>

@@ -13,16 +13,21 @@ namespace pkv {
 
 namespace {
 
-// How many tokens there are before the first PKV_NO_TOKEN. Most often all: to count what is missing takes vectors, a search would not.
+// How many tokens there are before the first PKV_NO_TOKEN. Most often all: to count what is missing
+// takes vectors, a search would not.
 size_t known_tokens(Tokens tokens) {
   if (std::count(tokens.begin(), tokens.end(), PKV_NO_TOKEN) == 0) return tokens.size();
-  return static_cast<size_t>(std::find(tokens.begin(), tokens.end(), PKV_NO_TOKEN) - tokens.begin());
+  return static_cast<size_t>(std::find(tokens.begin(), tokens.end(), PKV_NO_TOKEN) -
+                             tokens.begin());
 }
 
 }  // namespace
 
 Session::Session(Content content, int32_t priority, bool publishes)
-    : content_(std::move(content)), remembered_(&cache().memory()), priority_(priority), publishes_(publishes),
+    : content_(std::move(content)),
+      remembered_(&cache().memory()),
+      priority_(priority),
+      publishes_(publishes),
       opened_(cache().counters().opened_sessions.fetch_add(1, std::memory_order_relaxed)) {
   count_tokens();
 }
@@ -41,7 +46,9 @@ void Session::count_tokens() {
   counted_tokens_ = length();
 }
 
-uint64_t Session::length_in_flight() const { return length() + (batch_ != nullptr ? batch_->new_tokens(*this) : 0); }
+uint64_t Session::length_in_flight() const {
+  return length() + (batch_ != nullptr ? batch_->new_tokens(*this) : 0);
+}
 
 uint64_t Session::layer_length(uint32_t layer) const {
   cache().place(layer);
@@ -50,16 +57,18 @@ uint64_t Session::layer_length(uint32_t layer) const {
 
 void Session::tokens(uint64_t first, size_t n, int32_t* out) const {
   check_range(first, n, total(), "tokens of the session");
-  for (size_t i = 0; i < n; i++) out[i] = first + i < length() ? content_.tokens()[first + i] : remembered(first + i);
+  for (size_t i = 0; i < n; i++)
+    out[i] = first + i < length() ? content_.tokens()[first + i] : remembered(first + i);
 }
 
 void Session::set_tokens(uint64_t first, size_t n, const int32_t* tokens) {
   check_range(first, n, length(), "tokens of the session");
   const auto begin = content_.tokens().begin() + static_cast<int64_t>(first);
   for (size_t i = 0; i < n; i++)
-    if (begin[static_cast<int64_t>(i)] != PKV_NO_TOKEN && begin[static_cast<int64_t>(i)] != tokens[i])
-      fail(PKV_INVALID_ARGUMENT, "position %llu holds token %d already, not %d", (unsigned long long)(first + i),
-           begin[static_cast<int64_t>(i)], tokens[i]);
+    if (begin[static_cast<int64_t>(i)] != PKV_NO_TOKEN &&
+        begin[static_cast<int64_t>(i)] != tokens[i])
+      fail(PKV_INVALID_ARGUMENT, "position %llu holds token %d already, not %d",
+           (unsigned long long)(first + i), begin[static_cast<int64_t>(i)], tokens[i]);
   std::copy_n(tokens, n, begin);
   publish(false);
 }
@@ -73,7 +82,9 @@ void Session::check_idle(const char* who) const {
 
 void Session::check_ready(const char* who) const {
   check_idle(who);
-  if (suspended_) fail(PKV_SUSPENDED, "%s: the session is suspended, with %zu tokens to compute again", who, remembered_.size());
+  if (suspended_)
+    fail(PKV_SUSPENDED, "%s: the session is suspended, with %zu tokens to compute again", who,
+         remembered_.size());
 }
 
 // Blocks that stay free for sessions that run, where this one does not.
@@ -81,11 +92,13 @@ uint32_t Session::kept_free() const { return length() == 0 ? cache().config().wa
 
 void Session::reserve(uint64_t total_tokens) {
   check_ready("reserve");
-  reserve_blocks(std::vector<uint64_t>(content_.sequences().size(), total_tokens), kept_free(), nullptr, "reserve");
+  reserve_blocks(std::vector<uint64_t>(content_.sequences().size(), total_tokens), kept_free(),
+                 nullptr, "reserve");
 }
 
 // Room for totals[g] tokens in all in group g.
-void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t keep, uint64_t* short_by, const char* who) {
+void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t keep, uint64_t* short_by,
+                             const char* who) {
   std::vector<uint64_t> counts;
   for (size_t g = 0; g < totals.size(); g++) {
     const Sequence& sequence = content_.sequences()[g];
@@ -93,7 +106,8 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t keep, ui
     counts.push_back(sequence.lacking(length(), totals[g], false));
   }
   Taken taken(cache(), counts, keep, short_by, who);
-  // Room first, everywhere: what follows cannot fail half way. Tensors last, since they count as reserved bytes.
+  // Room first, everywhere: what follows cannot fail half way. Tensors last, since they count as
+  // reserved bytes.
   reserve_more_tokens(*std::max_element(totals.begin(), totals.end()));
   for (size_t g = 0; g < counts.size(); g++) {
     Sequence& sequence = content_.sequences()[g];
@@ -112,7 +126,8 @@ void Session::suspend() noexcept {
   hand_over();
   auto& own = content_.tokens();
   if (remembered_.size() > own.size())
-    std::copy(own.begin(), own.end(), remembered_.begin());  // ids that were told since the last suspension
+    std::copy(own.begin(), own.end(),
+              remembered_.begin());  // ids that were told since the last suspension
   else
     remembered_.swap(own);
   empty();
@@ -129,7 +144,8 @@ void Session::resume(uint64_t* short_by) {
   std::vector<uint64_t> totals;
   for (const Sequence& sequence : content_.sequences()) {
     const uint64_t window = sequence.group().shape.window;
-    totals.push_back(window == 0 ? remembered_.size() : std::min<uint64_t>(remembered_.size(), length() + window));
+    totals.push_back(window == 0 ? remembered_.size()
+                                 : std::min<uint64_t>(remembered_.size(), length() + window));
   }
   try {
     reserve_blocks(totals, cache().config().watermark, short_by, "resume");
@@ -157,7 +173,8 @@ void Session::hand_over() noexcept {
   if (cache().tier() == nullptr || !publishes_ || content_.hold().depth() == 0) return;
   try {
     Content rest(cache());
-    rest.hold() = PrefixIndex::Hold(*cache().prefix(), content_.hold().salt(), content_.hold().retention());
+    rest.hold() =
+        PrefixIndex::Hold(*cache().prefix(), content_.hold().salt(), content_.hold().retention());
     rest.tokens() = content_.tokens();
     rest.swap(content_);
     cache().tier()->write(std::move(rest));
@@ -193,16 +210,20 @@ pkv_session_info Session::info() const {
   return info;
 }
 
-// ---- The prefix index -----------------------------------------------------------------------------------------------
+// ---- The prefix index
+// -----------------------------------------------------------------------------------------------
 
 uint64_t Session::match_prefix(Tokens text) {
   check_ready("match_prefix");
   for (const Sequence& sequence : content_.sequences())
     if (length() > 0 || !sequence.blocks().empty())
-      fail(PKV_INVALID_ARGUMENT, "match_prefix: the session has %llu tokens and %zu blocks already; match before anything else",
+      fail(PKV_INVALID_ARGUMENT,
+           "match_prefix: the session has %llu tokens and %zu blocks already; match before "
+           "anything else",
            (unsigned long long)length(), sequence.blocks().size());
   const size_t known = known_tokens(text);
-  if (known < text.size()) fail(PKV_INVALID_ARGUMENT, "match_prefix: token %zu is PKV_NO_TOKEN", known);
+  if (known < text.size())
+    fail(PKV_INVALID_ARGUMENT, "match_prefix: token %zu is PKV_NO_TOKEN", known);
   return take_prefix(text);
 }
 
@@ -213,7 +234,9 @@ uint64_t Session::take_prefix(Tokens text) {
   if (cache().tier() != nullptr) cache().tier()->fetch(content_.hold().salt(), text);
   PrefixIndex::Tail tail;
   reserve_more_tokens(text.size());
-  const uint32_t blocks = index.match(content_.hold(), text, content_.sequences(), cache().config().storage == PKV_STORAGE_PAGED ? &tail : nullptr);
+  const uint32_t blocks =
+      index.match(content_.hold(), text, content_.sequences(),
+                  cache().config().storage == PKV_STORAGE_PAGED ? &tail : nullptr);
   uint64_t matched = uint64_t{blocks} * cache().config().block_size;
   if (!tail.blocks.empty()) {
     if (copy_tail(tail)) matched += tail.tokens;
@@ -225,7 +248,8 @@ uint64_t Session::take_prefix(Tokens text) {
   return matched;
 }
 
-// The rows of a block that matches in part, into one of the session's own. Without room for that the match is shorter.
+// The rows of a block that matches in part, into one of the session's own. Without room for that
+// the match is shorter.
 bool Session::copy_tail(const PrefixIndex::Tail& tail) {
   try {
     const std::vector<uint64_t> ones(tail.blocks.size(), 1);
@@ -250,17 +274,23 @@ void Session::publish(bool wait) noexcept {
   if (!hold || !publishes_ || length() < from + block_size) return;
   const Tokens tokens = content_.tokens();
   const size_t known = from + known_tokens(tokens.subspan(from));
-  if (known >= from + block_size) cache().prefix()->publish(content_.hold(), tokens.first(known), content_.sequences(), wait);
+  if (known >= from + block_size)
+    cache().prefix()->publish(content_.hold(), tokens.first(known), content_.sequences(), wait);
 }
 
-void Session::prefill(uint32_t layer, size_t n, const pkv_tensor* k, const pkv_tensor* v) { step(Solo::prefill, layer, n, k, v); }
+void Session::prefill(uint32_t layer, size_t n, const pkv_tensor* k, const pkv_tensor* v) {
+  step(Solo::prefill, layer, n, k, v);
+}
 
-void Session::push(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) { step(Solo::push, layer, 1, k, v); }
+void Session::push(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
+  step(Solo::push, layer, 1, k, v);
+}
 
 void Session::step(Solo kind, uint32_t layer, size_t n, const pkv_tensor* k, const pkv_tensor* v) {
   const char* const name = kind == Solo::prefill ? "prefill" : "push";
   const Group& group = cache().group(cache().place(layer).group);
-  if (group.storage == PKV_STORAGE_NONE) fail(PKV_UNSUPPORTED, "%s: storage NONE keeps no keys and values", name);
+  if (group.storage == PKV_STORAGE_NONE)
+    fail(PKV_UNSUPPORTED, "%s: storage NONE keeps no keys and values", name);
   if (n > UINT32_MAX) fail(PKV_TOO_LARGE, "%s of %zu rows; at most 2^32 - 1 at once", name, n);
   // Before anything is replaced.
   check_rows(k, n, group.shape.kv_heads, group.shape.key_dim, "k");
@@ -282,7 +312,8 @@ void Session::step(Solo kind, uint32_t layer, size_t n, const pkv_tensor* k, con
   } else if (solo_kind_ != kind) {
     check_idle(name);
   } else if (solo_->rows() != n) {
-    fail(PKV_INVALID_ARGUMENT, "layer %u: %zu rows, but this %s began with %zu", layer, n, name, solo_->rows());
+    fail(PKV_INVALID_ARGUMENT, "layer %u: %zu rows, but this %s began with %zu", layer, n, name,
+         solo_->rows());
   }
   solo_->write(layer, k, v);
   if (!solo_->complete()) return;
@@ -290,7 +321,8 @@ void Session::step(Solo kind, uint32_t layer, size_t n, const pkv_tensor* k, con
   solo_.reset();
 }
 
-// Empties the session but keeps as many blocks of its own as n tokens need. Throws before anything is lost.
+// Empties the session but keeps as many blocks of its own as n tokens need. Throws before anything
+// is lost.
 void Session::begin_replacing(size_t n) {
   std::vector<uint64_t> needed, counts;
   for (const Sequence& sequence : content_.sequences()) {
@@ -314,17 +346,21 @@ void Session::begin_replacing(size_t n) {
 
 void Session::reserve_more_tokens(uint64_t total) {
   auto& tokens = content_.tokens();
-  if (total > tokens.max_size()) fail(PKV_TOO_LARGE, "%llu tokens in one session", (unsigned long long)total);
+  if (total > tokens.max_size())
+    fail(PKV_TOO_LARGE, "%llu tokens in one session", (unsigned long long)total);
   tokens.reserve(total);
 }
 
 void Session::trim(uint64_t new_length) {
   if (new_length > length())
-    fail(PKV_OUT_OF_RANGE, "trim to %llu tokens; the session has %llu", (unsigned long long)new_length, (unsigned long long)length());
+    fail(PKV_OUT_OF_RANGE, "trim to %llu tokens; the session has %llu",
+         (unsigned long long)new_length, (unsigned long long)length());
   for (size_t g = 0; g < content_.sequences().size(); g++)
     if (!content_.sequences()[g].can_trim(new_length))
-      fail(PKV_OUT_OF_RANGE, "trim to %llu tokens: group %zu keeps only positions from %llu on, its window is %u",
-           (unsigned long long)new_length, g, (unsigned long long)content_.sequences()[g].first_kept(),
+      fail(PKV_OUT_OF_RANGE,
+           "trim to %llu tokens: group %zu keeps only positions from %llu on, its window is %u",
+           (unsigned long long)new_length, g,
+           (unsigned long long)content_.sequences()[g].first_kept(),
            content_.sequences()[g].group().shape.window);
   solo_.reset();
   forget();
@@ -348,7 +384,8 @@ Content Session::fork() const {
 }
 
 const Sequence& Session::table(uint32_t group) const {
-  if (cache().group(group).storage == PKV_STORAGE_CONTIGUOUS) fail(PKV_UNSUPPORTED, "storage CONTIGUOUS has no block tables");
+  if (cache().group(group).storage == PKV_STORAGE_CONTIGUOUS)
+    fail(PKV_UNSUPPORTED, "storage CONTIGUOUS has no block tables");
   return content_.sequences()[group];
 }
 
@@ -358,15 +395,19 @@ void Session::slot_mapping(uint32_t group, uint64_t first, size_t n, int64_t* sl
   for (size_t i = 0; i < n; i++) slots[i] = sequence.slot(first + i);
 }
 
-void Session::materialize(uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k, const pkv_tensor* v) const {
+void Session::materialize(uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k,
+                          const pkv_tensor* v) const {
   const LayerPlace place = cache().place(layer);
   const Sequence& sequence = content_.sequences()[place.group];
   const Group& group = sequence.group();
-  if (group.storage == PKV_STORAGE_NONE) fail(PKV_UNSUPPORTED, "materialize: storage NONE keeps no keys and values");
+  if (group.storage == PKV_STORAGE_NONE)
+    fail(PKV_UNSUPPORTED, "materialize: storage NONE keeps no keys and values");
   check_range(first, n, layer_length(layer), "rows of the layer");
   if (n > 0 && !sequence.holds(first, first + n))
-    fail(PKV_OUT_OF_RANGE, "some of positions %llu to %llu left the window; this layer keeps positions from %llu on", (unsigned long long)first,
-         (unsigned long long)(first + n - 1), (unsigned long long)sequence.first_kept());
+    fail(PKV_OUT_OF_RANGE,
+         "some of positions %llu to %llu left the window; this layer keeps positions from %llu on",
+         (unsigned long long)first, (unsigned long long)(first + n - 1),
+         (unsigned long long)sequence.first_kept());
   CopyTask task{};
   if (k != nullptr) task.k = check_rows(k, n, group.shape.kv_heads, group.shape.key_dim, "k");
   if (v != nullptr) task.v = check_rows(v, n, group.shape.kv_heads, group.shape.value_dim, "v");
@@ -374,7 +415,8 @@ void Session::materialize(uint32_t layer, uint64_t first, size_t n, const pkv_te
   task.kv = sequence.view(place.layer);
   task.first = first;
   task.count = n;
-  copy_rows(cache().workers(), cache().kernels().load, std::span(&task, 1), group.layout.token_bytes() / group.shape.layers);
+  copy_rows(cache().workers(), cache().kernels().load, std::span(&task, 1),
+            group.layout.token_bytes() / group.shape.layers);
 }
 
 }  // namespace pkv

@@ -37,13 +37,16 @@ class Session {
   void trim(uint64_t length);
   Content fork() const;
 
-  // Preemption: blocks go, tokens stay. What resume() leaves to be computed again are positions [length(), total()).
+  // Preemption: blocks go, tokens stay. What resume() leaves to be computed again are positions
+  // [length(), total()).
   void suspend() noexcept;
   void resume(uint64_t* short_by);
   bool suspended() const { return suspended_; }
   uint64_t total() const { return std::max<uint64_t>(length(), remembered_.size()); }
   // The id that a position had before a suspension, or PKV_NO_TOKEN.
-  int32_t remembered(uint64_t position) const { return position < remembered_.size() ? remembered_[position] : PKV_NO_TOKEN; }
+  int32_t remembered(uint64_t position) const {
+    return position < remembered_.size() ? remembered_[position] : PKV_NO_TOKEN;
+  }
 
   // Tokens of before a suspension: all of them.
   std::span<const int32_t> all_remembered() const { return remembered_; }
@@ -63,7 +66,8 @@ class Session {
   // Of one group; throws UNSUPPORTED where storage is contiguous.
   const Sequence& table(uint32_t group) const;
   void slot_mapping(uint32_t group, uint64_t first, size_t n, int64_t* slots) const;
-  void materialize(uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k, const pkv_tensor* v) const;
+  void materialize(uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k,
+                   const pkv_tensor* v) const;
 
  private:
   friend class Batch;
@@ -71,7 +75,8 @@ class Session {
 
   void step(Solo kind, uint32_t layer, size_t n, const pkv_tensor* k, const pkv_tensor* v);
   void begin_replacing(size_t n);
-  void reserve_blocks(std::span<const uint64_t> totals, uint32_t keep, uint64_t* short_by, const char* who);
+  void reserve_blocks(std::span<const uint64_t> totals, uint32_t keep, uint64_t* short_by,
+                      const char* who);
   void forget() noexcept;
   void publish(bool wait) noexcept;
   uint64_t take_prefix(Tokens text);
@@ -84,7 +89,8 @@ class Session {
   uint32_t kept_free() const;
 
   Content content_;
-  std::pmr::vector<int32_t> remembered_;  // tokens of before a suspension, from position 0 on; none once length() is there again
+  std::pmr::vector<int32_t> remembered_;  // tokens of before a suspension, from position 0 on; none
+                                          // once length() is there again
   bool suspended_ = false;
   int32_t priority_;
   bool publishes_;

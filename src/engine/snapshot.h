@@ -1,4 +1,5 @@
-// A sequence that no longer changes: references to its blocks (copies, where storage is contiguous).
+// A sequence that no longer changes: references to its blocks (copies, where storage is
+// contiguous).
 #pragma once
 
 #include <utility>

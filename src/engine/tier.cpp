@@ -11,11 +11,15 @@
 
 namespace pkv {
 
-// ---- Calls of the store ---------------------------------------------------------------------------------------------
+// ---- Calls of the store
+// ---------------------------------------------------------------------------------------------
 
 namespace {
 
-int64_t now() { return std::chrono::duration_cast<std::chrono::nanoseconds>(Tier::Clock::now().time_since_epoch()).count(); }
+int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Tier::Clock::now().time_since_epoch())
+      .count();
+}
 
 constexpr int64_t shortest_pause = 100'000'000, longest_pause = 10'000'000'000;  // nanoseconds
 constexpr size_t most_known = size_t{1} << 20;
@@ -28,7 +32,9 @@ StoreCalls::~StoreCalls() {
   store_.close(store_.user);
 }
 
-bool StoreCalls::down() const noexcept { return now() < down_until_.load(std::memory_order_relaxed); }
+bool StoreCalls::down() const noexcept {
+  return now() < down_until_.load(std::memory_order_relaxed);
+}
 
 template <class Items, class Call>
 uint64_t StoreCalls::call(Items items, const Call& function) noexcept {
@@ -40,13 +46,16 @@ uint64_t StoreCalls::call(Items items, const Call& function) noexcept {
     return std::min<uint64_t>(static_cast<uint64_t>(result), items.size());
   }
   failures_.fetch_add(1, std::memory_order_relaxed);
-  const int64_t pause = std::clamp(2 * pause_.load(std::memory_order_relaxed), shortest_pause, longest_pause);
+  const int64_t pause =
+      std::clamp(2 * pause_.load(std::memory_order_relaxed), shortest_pause, longest_pause);
   pause_.store(pause, std::memory_order_relaxed);
   down_until_.store(now() + pause, std::memory_order_relaxed);
   return 0;
 }
 
-uint64_t StoreCalls::put(std::span<const pkv_store_item> items) noexcept { return call(items, store_.put); }
+uint64_t StoreCalls::put(std::span<const pkv_store_item> items) noexcept {
+  return call(items, store_.put);
+}
 
 uint64_t StoreCalls::get(std::span<pkv_store_item> items) noexcept {
   const uint64_t found = call(items, store_.get);
@@ -60,9 +69,12 @@ uint64_t StoreCalls::probe(std::span<pkv_store_item> items) noexcept {
   return found;
 }
 
-void StoreCalls::drop(const pkv_store_item& item) noexcept { call(std::span(&item, 1), store_.drop); }
+void StoreCalls::drop(const pkv_store_item& item) noexcept {
+  call(std::span(&item, 1), store_.drop);
+}
 
-// ---- The tier -------------------------------------------------------------------------------------------------------
+// ---- The tier
+// -------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -91,7 +103,8 @@ Tier::Tier(Cache& cache, const pkv_store_config& config)
     item_bytes_.push_back(block_value_bytes(*each));
     position_bytes_ += item_bytes_.back();
   }
-  const uint64_t positions = (config.buffer_bytes != 0 ? config.buffer_bytes : usual_buffer) / position_bytes_;
+  const uint64_t positions =
+      (config.buffer_bytes != 0 ? config.buffer_bytes : usual_buffer) / position_bytes_;
   batch_ = static_cast<size_t>(std::clamp<uint64_t>(positions, 1, largest_pool(cache.groups())));
 }
 
@@ -107,7 +120,8 @@ Tier::~Tier() {
   wipe(model_.data(), model_.size());
 }
 
-void Tier::start(std::thread& thread, std::vector<unsigned char>& buffer, void (Tier::*run)() noexcept) {
+void Tier::start(std::thread& thread, std::vector<unsigned char>& buffer,
+                 void (Tier::*run)() noexcept) {
   if (thread.joinable()) return;
   buffer.resize(batch_ * position_bytes_);
   try {
@@ -118,13 +132,15 @@ void Tier::start(std::thread& thread, std::vector<unsigned char>& buffer, void (
   }
 }
 
-std::vector<ContentKey> Tier::keys_of(std::string_view salt, Tokens text, uint64_t from, uint64_t to) const {
+std::vector<ContentKey> Tier::keys_of(std::string_view salt, Tokens text, uint64_t from,
+                                      uint64_t to) const {
   std::vector<ContentKey> keys;
   keys.reserve((to - from) * groups());
   BlockKeys chain(model_, salt);
   for (uint64_t i = 0; i < to; i++) {
     chain.advance(text.subspan(i * block_size(), block_size()));
-    for (size_t g = 0; g < groups() && i >= from; g++) keys.push_back(chain.key(static_cast<uint32_t>(g)));
+    for (size_t g = 0; g < groups() && i >= from; g++)
+      keys.push_back(chain.key(static_cast<uint32_t>(g)));
   }
   return keys;
 }
@@ -147,14 +163,15 @@ bool Tier::give_way() noexcept {
     content.reset();
   };
   let_go(writing_mutex_, writing_);
-  if (std::this_thread::get_id() != reader_id_.load(std::memory_order_relaxed)) let_go(reading_mutex_, reading_);  // its own blocks are those it asks for
+  if (std::this_thread::get_id() != reader_id_.load(std::memory_order_relaxed))
+    let_go(reading_mutex_, reading_);  // its own blocks are those it asks for
   in_need_.fetch_sub(1, std::memory_order_relaxed);
   done_.notify_all();
   return any;
 }
 
-// A thread that locks again at once would keep those out who wait. What it does for one lock is short, and
-// so is their wait.
+// A thread that locks again at once would keep those out who wait. What it does for one lock is
+// short, and so is their wait.
 void Tier::let_others_in() const noexcept {
   while (in_need_.load(std::memory_order_relaxed) > 0) std::this_thread::yield();
 }
@@ -188,13 +205,15 @@ pkv_store_stats Tier::stats() const {
   return stats;
 }
 
-Tier::Pause::Pause(Tier& tier) : reading_(tier.reading_mutex_), queue_(tier.queue_mutex_), writing_(tier.writing_mutex_) {
+Tier::Pause::Pause(Tier& tier)
+    : reading_(tier.reading_mutex_), queue_(tier.queue_mutex_), writing_(tier.writing_mutex_) {
   for (const Content& content : tier.writes_) contents.push_back(&content);
   if (tier.writing_) contents.push_back(&*tier.writing_);
   if (tier.reading_) contents.push_back(&*tier.reading_);
 }
 
-// ---- Writing --------------------------------------------------------------------------------------------------------
+// ---- Writing
+// --------------------------------------------------------------------------------------------------------
 
 void Tier::write(Content content) noexcept {
   const uint64_t blocks = content.hold().depth();
@@ -268,7 +287,8 @@ void Tier::write_content(const std::string& salt, const std::vector<int32_t>& te
   for (size_t first = 0; first < total;) {
     const size_t count = std::min(batch_, total - first);
     const std::chrono::nanoseconds begin = os::thread_time();
-    const size_t stored = write_batch(std::span(keys).subspan(first * groups(), count * groups()), text, first, count);
+    const size_t stored = write_batch(std::span(keys).subspan(first * groups(), count * groups()),
+                                      text, first, count);
     if (stored < count) {
       dropped_.fetch_add(total - first - stored, std::memory_order_relaxed);
       return;
@@ -278,7 +298,8 @@ void Tier::write_content(const std::string& salt, const std::vector<int32_t>& te
   }
 }
 
-// A step waits for the slowest of its threads: while steps end, the writer works a tenth of the time, unless somebody waits for it.
+// A step waits for the slowest of its threads: while steps end, the writer works a tenth of the
+// time, unless somebody waits for it.
 void Tier::make_way_for_steps(std::chrono::nanoseconds worked) {
   const uint64_t ended = cache_.counters().commits + cache_.counters().aborts;
   const Clock::time_point now = Clock::now();
@@ -314,11 +335,14 @@ void Tier::skip_known(std::span<const ContentKey> keys, std::vector<unsigned cha
     }
   }
   store_.probe(unsure);
-  for (size_t i = 0; i < unsure.size(); i++) known[places[i]] = unsure[i].size == item_bytes_[places[i] % groups()];
+  for (size_t i = 0; i < unsure.size(); i++)
+    known[places[i]] = unsure[i].size == item_bytes_[places[i] % groups()];
 }
 
-// How many of the positions are in the store now; all of them unless the content was let go or the store failed.
-size_t Tier::write_batch(std::span<const ContentKey> keys, Tokens text, size_t first, size_t count) {
+// How many of the positions are in the store now; all of them unless the content was let go or the
+// store failed.
+size_t Tier::write_batch(std::span<const ContentKey> keys, Tokens text, size_t first,
+                         size_t count) {
   std::vector<unsigned char> known(keys.size());
   skip_known(keys, known);
   Items items;
@@ -343,7 +367,8 @@ size_t Tier::write_batch(std::span<const ContentKey> keys, Tokens text, size_t f
   }
   const uint64_t stored = store_.put(items);
   written_.fetch_add(stored, std::memory_order_relaxed);
-  for (size_t i = 0; i < stored; i++) written_bytes_.fetch_add(items[i].size, std::memory_order_relaxed);
+  for (size_t i = 0; i < stored; i++)
+    written_bytes_.fetch_add(items[i].size, std::memory_order_relaxed);
   if (stored < items.size()) return 0;
   const std::lock_guard lock(queue_mutex_);
   if (known_.size() + keys.size() > most_known) known_.clear();

@@ -1,8 +1,10 @@
-// The tier behind a cache's memory: what sessions leave in the prefix index goes to a store, and comes back when it is asked for. Two threads, one that
-// writes and one that reads, so that no step waits for the store.
+// The tier behind a cache's memory: what sessions leave in the prefix index goes to a store, and
+// comes back when it is asked for. Two threads, one that writes and one that reads, so that no step
+// waits for the store.
 //
-// A session that ends or is suspended hands its content over. Until that is written its blocks stay in use: what nobody has written is evicted
-// last. Where blocks are short all the same, give_way() lets go of everything at once.
+// A session that ends or is suspended hands its content over. Until that is written its blocks stay
+// in use: what nobody has written is evicted last. Where blocks are short all the same, give_way()
+// lets go of everything at once.
 #pragma once
 
 #include <pagedkv/store.h>
@@ -75,7 +77,8 @@ class Tier {
   uint64_t flush(Clock::time_point until) noexcept;  // block positions that still wait
 
   void prefetch(std::string_view salt, Tokens text);  // throws bad_alloc
-  // For a session that is about to match: prefetches and waits, so long as the config says. Throws bad_alloc.
+  // For a session that is about to match: prefetches and waits, so long as the config says. Throws
+  // bad_alloc.
   void fetch(std::string_view salt, Tokens text);
   void wait(std::string_view salt, Tokens text, Clock::time_point until);
   void cancel(std::string_view salt, Tokens text);
@@ -89,7 +92,8 @@ class Tier {
     std::vector<const Content*> contents;
 
    private:
-    std::unique_lock<std::mutex> reading_, queue_, writing_;  // in this order everywhere: see the mutexes
+    std::unique_lock<std::mutex> reading_, queue_,
+        writing_;  // in this order everywhere: see the mutexes
   };
 
  private:
@@ -111,7 +115,8 @@ class Tier {
   uint32_t block_size() const { return cache_.config().block_size; }
   Group& group(size_t g) const { return *cache_.groups()[g]; }
   // The keys of positions [from, to) of a text.
-  std::vector<ContentKey> keys_of(std::string_view salt, Tokens text, uint64_t from, uint64_t to) const;
+  std::vector<ContentKey> keys_of(std::string_view salt, Tokens text, uint64_t from,
+                                  uint64_t to) const;
 
   void let_others_in() const noexcept;
   // The first time that there is something to do for it. Throws bad_alloc, NO_MEMORY.
@@ -133,38 +138,44 @@ class Tier {
   bool needed(const Found& found, uint64_t position, size_t g) const;
   uint64_t begin_content(const Reading& reading);
   Items read_items(const Found& found, Tokens text, uint64_t first, uint64_t& count);
-  bool add_in_turns(const Found& found, Tokens text, uint64_t first, uint64_t count, const Items& items);
-  bool add_blocks(const Found& found, Tokens text, uint64_t first, uint64_t count, const Items& items, size_t& item);
+  bool add_in_turns(const Found& found, Tokens text, uint64_t first, uint64_t count,
+                    const Items& items);
+  bool add_blocks(const Found& found, Tokens text, uint64_t first, uint64_t count,
+                  const Items& items, size_t& item);
 
   Cache& cache_;
   const Secret secret_;
   ContentKey model_;  // secret, too: with it names of texts can be made
   const std::chrono::milliseconds patience_;
-  const uint64_t most_queued_;          // block positions
+  const uint64_t most_queued_;        // block positions
   std::vector<uint64_t> item_bytes_;  // by group
-  uint64_t position_bytes_ = 0;        // of all groups
-  size_t batch_;                       // positions at once
+  uint64_t position_bytes_ = 0;       // of all groups
+  size_t batch_;                      // positions at once
   std::vector<unsigned char> write_buffer_, read_buffer_;
   StoreCalls store_;
 
   mutable std::mutex queue_mutex_;
   std::condition_variable queued_, done_;
   bool ending_ = false;
-  unsigned flushing_ = 0;               // callers of flush()
-  std::list<Content> writes_;           // a list: give_way() takes it over without memory
+  unsigned flushing_ = 0;      // callers of flush()
+  std::list<Content> writes_;  // a list: give_way() takes it over without memory
   uint64_t queued_blocks_ = 0, writing_blocks_ = 0;
   std::list<Reading> reads_;            // the first one is under way
   std::unordered_set<uint64_t> known_;  // beginnings of keys the store has, as far as is remembered
 
-  // Who holds several takes reading_mutex_ first, then queue_mutex_, then writing_mutex_: the reader asks for blocks, and so may find itself in give_way().
+  // Who holds several takes reading_mutex_ first, then queue_mutex_, then writing_mutex_: the
+  // reader asks for blocks, and so may find itself in give_way().
   std::mutex writing_mutex_, reading_mutex_;
-  std::atomic<unsigned> in_need_{0};    // threads in give_way(), who get these before the two threads do
+  std::atomic<unsigned> in_need_{
+      0};  // threads in give_way(), who get these before the two threads do
   std::optional<Content> writing_, reading_;
 
-  uint64_t steps_seen_ = 0;             // by the writer: how many had ended, and when the last of them was seen
+  uint64_t steps_seen_ =
+      0;  // by the writer: how many had ended, and when the last of them was seen
   Clock::time_point last_step_{};
 
-  std::atomic<uint64_t> dropped_{0}, written_{0}, known_items_{0}, asked_{0}, read_{0}, corrupt_{0}, written_bytes_{0}, read_bytes_{0};
+  std::atomic<uint64_t> dropped_{0}, written_{0}, known_items_{0}, asked_{0}, read_{0}, corrupt_{0},
+      written_bytes_{0}, read_bytes_{0};
   std::thread writer_, reader_;
   std::atomic<std::thread::id> reader_id_{};
 };

@@ -11,13 +11,16 @@ namespace {
 constexpr size_t most_reads = 64;
 constexpr size_t probed_at_once = 256;
 constexpr uint8_t usual_retention = 1;
-constexpr uint64_t turn_bytes = uint64_t{1} << 20;  // added while others wait who are short of blocks
+constexpr uint64_t turn_bytes = uint64_t{1}
+                                << 20;  // added while others wait who are short of blocks
 
 }  // namespace
 
 bool Tier::Reading::concerns(std::string_view other_salt, Tokens other) const {
   const size_t common = std::min(text.size(), other.size());
-  return salt == other_salt && std::equal(other.begin(), other.begin() + static_cast<std::ptrdiff_t>(common), text.begin());
+  return salt == other_salt &&
+         std::equal(other.begin(), other.begin() + static_cast<std::ptrdiff_t>(common),
+                    text.begin());
 }
 
 void Tier::prefetch(std::string_view salt, Tokens text) {
@@ -26,14 +29,17 @@ void Tier::prefetch(std::string_view salt, Tokens text) {
     const std::lock_guard lock(queue_mutex_);
     start(reader_, read_buffer_, &Tier::run_reader);
     reads_.push_back(std::move(reading));
-    if (reads_.size() > most_reads) reads_.erase(std::next(reads_.begin()));  // the first one is under way
+    if (reads_.size() > most_reads)
+      reads_.erase(std::next(reads_.begin()));  // the first one is under way
   }
   queued_.notify_all();
   done_.notify_all();  // whoever waits for the one that was let go
 }
 
 void Tier::fetch(std::string_view salt, Tokens text) {
-  if (patience_.count() == 0 || store_.down() || cache_.prefix()->cached(salt, text) == text.size() / block_size()) return;
+  if (patience_.count() == 0 || store_.down() ||
+      cache_.prefix()->cached(salt, text) == text.size() / block_size())
+    return;
   prefetch(salt, text);
   wait(salt, text, Clock::now() + patience_);
 }
@@ -41,7 +47,9 @@ void Tier::fetch(std::string_view salt, Tokens text) {
 void Tier::wait(std::string_view salt, Tokens text, Clock::time_point until) {
   std::unique_lock lock(queue_mutex_);
   done_.wait_until(lock, until, [&] {
-    return std::none_of(reads_.begin(), reads_.end(), [&](const Reading& each) { return !each.cancelled && each.concerns(salt, text); });
+    return std::none_of(reads_.begin(), reads_.end(), [&](const Reading& each) {
+      return !each.cancelled && each.concerns(salt, text);
+    });
   });
 }
 
@@ -113,12 +121,15 @@ Tier::Found Tier::look_up(const Reading& reading, uint64_t from) {
     }
     store_.probe(items);
     asked_.fetch_add(items.size(), std::memory_order_relaxed);
-    for (size_t i = 0; i < items.size(); i++) found.there.push_back(items[i].size == item_bytes_[i % groups()]);
-    forget_missing(std::span(found.keys).subspan((limit - from) * groups(), items.size()), std::span(found.there).last(items.size()));
+    for (size_t i = 0; i < items.size(); i++)
+      found.there.push_back(items[i].size == item_bytes_[i % groups()]);
+    forget_missing(std::span(found.keys).subspan((limit - from) * groups(), items.size()),
+                   std::span(found.there).last(items.size()));
     const uint64_t before = limit;
     const auto complete = [&](uint64_t position) {
       for (size_t g = 0; g < groups(); g++)
-        if (group(g).shape.window == 0 && found.there[(position - from) * groups() + g] == 0) return false;
+        if (group(g).shape.window == 0 && found.there[(position - from) * groups() + g] == 0)
+          return false;
       return true;
     };
     while (limit < before + step && complete(limit)) limit++;
@@ -140,13 +151,15 @@ void Tier::forget_missing(std::span<const ContentKey> keys, std::span<const unsi
 bool Tier::needed(const Found& found, uint64_t position, size_t g) const {
   const Shape& shape = group(g).shape;
   if (shape.window == 0) return true;
-  return position + group(g).blocks_for(shape.window) >= found.to || position < group(g).blocks_for(shape.sinks);
+  return position + group(g).blocks_for(shape.window) >= found.to ||
+         position < group(g).blocks_for(shape.sinks);
 }
 
 // The longest beginning up to a position of which every group can have what it needs.
 uint64_t Tier::usable(const Found& found, uint64_t to) const {
   for (size_t g = 0; g < groups(); g++) to = std::min(to, end_of_sinks(found, to, g));
-  // A position must be the end of enough blocks in a row: it is, in every group, or a smaller one is tried.
+  // A position must be the end of enough blocks in a row: it is, in every group, or a smaller one
+  // is tried.
   for (size_t agreed = 0, g = 0; agreed < groups(); g = (g + 1) % groups()) {
     const uint64_t before = std::exchange(to, end_of_window(found, to, g));
     agreed = to == before ? agreed + 1 : 1;
@@ -175,9 +188,12 @@ uint64_t Tier::end_of_window(const Found& found, uint64_t to, size_t g) const {
 uint64_t Tier::begin_content(const Reading& reading) {
   Content content(cache_);
   content.hold() = PrefixIndex::Hold(*cache_.prefix(), reading.salt, usual_retention);
-  const uint32_t depth = cache_.prefix()->match(content.hold(), reading.text, content.sequences(), nullptr);
+  const uint32_t depth =
+      cache_.prefix()->match(content.hold(), reading.text, content.sequences(), nullptr);
   content.tokens().reserve(reading.text.size());
-  content.tokens().assign(reading.text.begin(), reading.text.begin() + static_cast<std::ptrdiff_t>(depth * uint64_t{block_size()}));
+  content.tokens().assign(
+      reading.text.begin(),
+      reading.text.begin() + static_cast<std::ptrdiff_t>(depth * uint64_t{block_size()}));
   const std::lock_guard lock(reading_mutex_);
   reading_.emplace(std::move(content));
   return depth;
@@ -224,7 +240,8 @@ Tier::Items Tier::read_items(const Found& found, Tokens text, uint64_t first, ui
 
 // Into blocks of the cache and into the index, a little at a time: who is short of blocks meanwhile
 // waits for that little. False: there are no blocks for them, or they were let go.
-bool Tier::add_in_turns(const Found& found, Tokens text, uint64_t first, uint64_t count, const Items& items) {
+bool Tier::add_in_turns(const Found& found, Tokens text, uint64_t first, uint64_t count,
+                        const Items& items) {
   const uint64_t turn = std::max<uint64_t>(turn_bytes / position_bytes_, 1);
   size_t item = 0;
   for (const uint64_t end = first + count; first < end; first += turn)
@@ -233,7 +250,8 @@ bool Tier::add_in_turns(const Found& found, Tokens text, uint64_t first, uint64_
 }
 
 // item: of items, the next one; it moves on.
-bool Tier::add_blocks(const Found& found, Tokens text, uint64_t first, uint64_t count, const Items& items, size_t& item) {
+bool Tier::add_blocks(const Found& found, Tokens text, uint64_t first, uint64_t count,
+                      const Items& items, size_t& item) {
   let_others_in();
   const std::lock_guard lock(reading_mutex_);
   if (!reading_) return false;
@@ -254,12 +272,15 @@ bool Tier::add_blocks(const Found& found, Tokens text, uint64_t first, uint64_t 
       }
       sequence.append(std::span(&block, 1));
       if (block == no_block) continue;
-      load_block_value(cache_.kernels(), {&group(g), sequence.ids()}, position, static_cast<const unsigned char*>(items[item].data));
+      load_block_value(cache_.kernels(), {&group(g), sequence.ids()}, position,
+                       static_cast<const unsigned char*>(items[item].data));
       read_bytes_.fetch_add(items[item++].size, std::memory_order_relaxed);
     }
   read_.fetch_add(item - before, std::memory_order_relaxed);
   const auto end = static_cast<std::ptrdiff_t>((first + count) * block_size());
-  reading_->tokens().insert(reading_->tokens().end(), text.begin() + static_cast<std::ptrdiff_t>(first * block_size()), text.begin() + end);
+  reading_->tokens().insert(reading_->tokens().end(),
+                            text.begin() + static_cast<std::ptrdiff_t>(first * block_size()),
+                            text.begin() + end);
   cache_.prefix()->publish(reading_->hold(), reading_->tokens(), reading_->sequences(), true);
   return true;
 }

@@ -15,11 +15,13 @@ class Forecast {
  public:
   explicit Forecast(const Cache& cache) : dropped_(cache.groups().size()) {
     for (size_t g = 0; g < dropped_.size(); g++)
-      free_.push_back(cache.groups()[g]->pool.free_count() + (cache.prefix() != nullptr ? cache.prefix()->evictable(g) : 0));
+      free_.push_back(cache.groups()[g]->pool.free_count() +
+                      (cache.prefix() != nullptr ? cache.prefix()->evictable(g) : 0));
   }
 
   void suspend(const Session& session) {
-    session.content().each_block([&](size_t group, uint32_t id, uint32_t references) { drop(group, id, references); });
+    session.content().each_block(
+        [&](size_t group, uint32_t id, uint32_t references) { drop(group, id, references); });
   }
 
   // What begin() would take then: a tail is not copied once the others who share it are gone.
@@ -47,29 +49,36 @@ class Forecast {
 
   uint32_t references(size_t group, uint32_t id, const Sequence& sequence) const {
     const auto dropped = dropped_[group].find(id);
-    return sequence.group().pool.references(id) - (dropped != dropped_[group].end() ? dropped->second : 0);
+    return sequence.group().pool.references(id) -
+           (dropped != dropped_[group].end() ? dropped->second : 0);
   }
 
-  std::vector<uint64_t> free_;                                   // by group
-  std::vector<std::unordered_map<uint32_t, uint32_t>> dropped_;  // references given up of shared blocks
+  std::vector<uint64_t> free_;  // by group
+  std::vector<std::unordered_map<uint32_t, uint32_t>>
+      dropped_;  // references given up of shared blocks
 };
 
 bool holds_blocks(const Session& session) {
   const auto sequences = session.content().sequences();
-  return std::any_of(sequences.begin(), sequences.end(), [](const Sequence& sequence) { return !sequence.blocks().empty(); });
+  return std::any_of(sequences.begin(), sequences.end(),
+                     [](const Sequence& sequence) { return !sequence.blocks().empty(); });
 }
 
 }  // namespace
 
-std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens) {
+std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessions,
+                                   std::span<const uint32_t> new_tokens) {
   const size_t listed = new_tokens.size();
   for (size_t i = 0; i < listed; i++) sessions[i]->check_ready("choose_victims");
 
   std::vector<size_t> rank(sessions.size());  // the next victim last
   std::iota(rank.begin(), rank.end(), size_t{0});
-  std::erase_if(rank, [&](size_t i) { return i >= listed && (sessions[i]->in_step() || !holds_blocks(*sessions[i])); });
+  std::erase_if(rank, [&](size_t i) {
+    return i >= listed && (sessions[i]->in_step() || !holds_blocks(*sessions[i]));
+  });
   std::sort(rank.begin(), rank.end(), [&](size_t a, size_t b) {
-    if (sessions[a]->priority() != sessions[b]->priority()) return sessions[a]->priority() > sessions[b]->priority();
+    if (sessions[a]->priority() != sessions[b]->priority())
+      return sessions[a]->priority() > sessions[b]->priority();
     return sessions[a]->opened() < sessions[b]->opened();
   });
 
@@ -80,7 +89,10 @@ std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessi
     for (const size_t i : rank)
       if (i < listed) forecast.add_needs(*sessions[i], new_tokens[i], needs);
     if (forecast.fits(needs)) return victims;
-    if (rank.size() <= 1) fail(PKV_OUT_OF_BLOCKS, "choose_victims: not enough blocks even with all %zu other sessions suspended", victims.size());
+    if (rank.size() <= 1)
+      fail(PKV_OUT_OF_BLOCKS,
+           "choose_victims: not enough blocks even with all %zu other sessions suspended",
+           victims.size());
     forecast.suspend(*sessions[rank.back()]);
     victims.push_back(rank.back());
     rank.pop_back();

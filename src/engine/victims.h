@@ -8,8 +8,11 @@
 
 namespace pkv {
 
-// Indices of sessions to suspend so that begin() with what is left of the list works; the first new_tokens.size() sessions are that list, the others
-// are candidates only. Lowest priority first, of those the one opened last; the first in rank stays. Throws OUT_OF_BLOCKS, TOO_LARGE, SUSPENDED, BUSY.
-std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens);
+// Indices of sessions to suspend so that begin() with what is left of the list works; the first
+// new_tokens.size() sessions are that list, the others are candidates only. Lowest priority first,
+// of those the one opened last; the first in rank stays. Throws OUT_OF_BLOCKS, TOO_LARGE,
+// SUSPENDED, BUSY.
+std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessions,
+                                   std::span<const uint32_t> new_tokens);
 
 }  // namespace pkv

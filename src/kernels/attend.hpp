@@ -1,5 +1,5 @@
-// Partial attention of some rows over some positions: straight from the tiles where there are few rows, by matrix products where
-// there are many.
+// Partial attention of some rows over some positions: straight from the tiles where there are few
+// rows, by matrix products where there are many.
 #pragma once
 
 #include "kernels/product.hpp"

@@ -1,5 +1,6 @@
-// Rows of one element type to rows of another. Lengths are multiples of 16, addresses need no alignment. Rounding is to
-// nearest even, NaN stays a quiet NaN, denormals are kept; a row that keeps its type keeps its bits.
+// Rows of one element type to rows of another. Lengths are multiples of 16, addresses need no
+// alignment. Rounding is to nearest even, NaN stays a quiet NaN, denormals are kept; a row that
+// keeps its type keeps its bits.
 #pragma once
 
 #include "kernels/fp8.hpp"
@@ -11,15 +12,23 @@ namespace pkv {
 template <class Isa, pkv_dtype dtype>
 struct Elements {  // fp8
   static constexpr unsigned bytes = 1;
-  static Floats<Isa> load(const unsigned char* from) { return fp8_to_f32<Isa, dtype>(Isa::widen_bytes(from)); }
-  static void store(unsigned char* to, Floats<Isa> value) { narrow_bytes<Isa>(to, f32_to_fp8<Isa, dtype>(value)); }
+  static Floats<Isa> load(const unsigned char* from) {
+    return fp8_to_f32<Isa, dtype>(Isa::widen_bytes(from));
+  }
+  static void store(unsigned char* to, Floats<Isa> value) {
+    narrow_bytes<Isa>(to, f32_to_fp8<Isa, dtype>(value));
+  }
 };
 
 template <class Isa>
 struct Elements<Isa, PKV_F32> {
   static constexpr unsigned bytes = 4;
-  static Floats<Isa> load(const unsigned char* from) { return as_floats<Isa>(load_words<Isa>(from)); }
-  static void store(unsigned char* to, Floats<Isa> value) { value.store_unaligned(reinterpret_cast<float*>(to)); }
+  static Floats<Isa> load(const unsigned char* from) {
+    return as_floats<Isa>(load_words<Isa>(from));
+  }
+  static void store(unsigned char* to, Floats<Isa> value) {
+    value.store_unaligned(reinterpret_cast<float*>(to));
+  }
 };
 
 template <class Isa>
@@ -32,13 +41,16 @@ struct Elements<Isa, PKV_F16> {
 template <class Isa>
 struct Elements<Isa, PKV_BF16> {
   static constexpr unsigned bytes = 2;
-  static Floats<Isa> load(const unsigned char* from) { return as_floats<Isa>(Isa::widen(from) << 16); }
+  static Floats<Isa> load(const unsigned char* from) {
+    return as_floats<Isa>(Isa::widen(from) << 16);
+  }
 
   static void store(unsigned char* to, Floats<Isa> value) {
     using I = Ints<Isa>;
     const I bits = xsimd::bitwise_cast<I>(value);
     const I rounded = bits + I(0x7FFF) + ((bits >> 16) & I(1));
-    const I kept = xsimd::select((bits & I(0x7FFFFFFF)) > I(0x7F800000), bits | I(0x400000), rounded);
+    const I kept =
+        xsimd::select((bits & I(0x7FFFFFFF)) > I(0x7F800000), bits | I(0x400000), rounded);
     Isa::narrow(to, xsimd::bitwise_cast<Words<Isa>>(kept) >> 16);
   }
 };
@@ -51,12 +63,14 @@ void convert(const unsigned char* from, unsigned char* to, uint32_t n) {
   if constexpr (from_dtype == to_dtype)
     __builtin_memcpy(to, from, n * To::bytes);
   else
-    for (uint32_t i = 0; i < n; i += lanes, from += lanes * From::bytes, to += lanes * To::bytes) To::store(to, From::load(from));
+    for (uint32_t i = 0; i < n; i += lanes, from += lanes * From::bytes, to += lanes * To::bytes)
+      To::store(to, From::load(from));
 }
 
 // From and to one of the three types of a caller's rows.
 template <class Isa, pkv_dtype to_dtype>
-void convert_from_rows(pkv_dtype from_dtype, const unsigned char* from, unsigned char* to, uint32_t n) {
+void convert_from_rows(pkv_dtype from_dtype, const unsigned char* from, unsigned char* to,
+                       uint32_t n) {
   if (from_dtype == PKV_F32)
     convert<Isa, PKV_F32, to_dtype>(from, to, n);
   else if (from_dtype == PKV_F16)
@@ -77,7 +91,8 @@ void convert_to_rows(const unsigned char* from, pkv_dtype to_dtype, unsigned cha
 
 // Element (row, head, 0) in a caller's memory.
 static inline unsigned char* caller_row(const RowsView& rows, uint64_t row, uint64_t head) {
-  const int64_t index = static_cast<int64_t>(row) * rows.row_stride + static_cast<int64_t>(head) * rows.head_stride;
+  const int64_t index =
+      static_cast<int64_t>(row) * rows.row_stride + static_cast<int64_t>(head) * rows.head_stride;
   return rows.data + index * (rows.dtype == PKV_F32 ? 4 : 2);
 }
 

@@ -9,13 +9,15 @@ namespace pkv {
 template <class Isa>
 class Copy {
  public:
-  Copy(const KvView& kv, const SideView& side, bool keys) : kv_(kv), side_(side), format_(format_of<Isa>(side.dtype)), keys_(keys) {}
+  Copy(const KvView& kv, const SideView& side, bool keys)
+      : kv_(kv), side_(side), format_(format_of<Isa>(side.dtype)), keys_(keys) {}
 
   void store(uint64_t first, uint64_t count, const RowsView& from) const {
     for_each_run(first, count, [&](Slot slot, TokenRange range, uint64_t row) {
       for (uint32_t head = 0; head < kv_.kv_heads; head++) {
         if (kv_.layout == PKV_LAYOUT_PLAIN) {
-          format_.encode(from.dtype, caller_row(from, row, head), side_.dim, place(side_, slot.block, slot.offset, head));
+          format_.encode(from.dtype, caller_row(from, row, head), side_.dim,
+                         place(side_, slot.block, slot.offset, head));
           continue;
         }
         alignas(64) unsigned char encoded[tile_tokens][max_dim * 4];
@@ -27,7 +29,8 @@ class Copy {
           format_.encode(from.dtype, given, side_.dim, encoded[t]);
           rows[t] = encoded[t];
         }
-        (keys_ ? format_.pack_k : format_.pack_v)(rows, range, side_.dim, place(side_, slot.block, slot.offset, head));
+        (keys_ ? format_.pack_k : format_.pack_v)(rows, range, side_.dim,
+                                                  place(side_, slot.block, slot.offset, head));
       }
     });
   }
@@ -39,8 +42,10 @@ class Copy {
         for (uint32_t head = 0; head < kv_.kv_heads; head++) {
           alignas(64) unsigned char stored[max_dim * 4], whole[max_dim * 4];
           unsigned char* const place = caller_row(to, row, head);
-          format_.decode(stored_row(slot, t, head, stored), side_.dim, to.dtype, dims == side_.dim ? place : whole);
-          if (dims != side_.dim) __builtin_memcpy(place, whole, dims * (to.dtype == PKV_F32 ? 4 : 2));
+          format_.decode(stored_row(slot, t, head, stored), side_.dim, to.dtype,
+                         dims == side_.dim ? place : whole);
+          if (dims != side_.dim)
+            __builtin_memcpy(place, whole, dims * (to.dtype == PKV_F32 ? 4 : 2));
         }
       }
     });
@@ -55,7 +60,8 @@ class Copy {
         const unsigned char* rows[tile_tokens];
         for (uint32_t t = range.begin; t < range.end; t++) {
           const uint64_t position = source_first + row + (t - range.begin);
-          const uint32_t token = static_cast<uint32_t>(slot_of(source.kv_, position).offset % tile_tokens);
+          const uint32_t token =
+              static_cast<uint32_t>(slot_of(source.kv_, position).offset % tile_tokens);
           rows[t] = source.stored_row(source.unit_of(position), token, head, stored[t]);
         }
         unsigned char* const at = place(side_, slot.block, slot.offset, head);
@@ -74,14 +80,16 @@ class Copy {
     return kv_.layout == PKV_LAYOUT_PACKED ? Slot{slot.block, slot.offset / tile_tokens} : slot;
   }
 
-  const unsigned char* stored_row(Slot slot, uint32_t token, uint32_t head, unsigned char* buffer) const {
+  const unsigned char* stored_row(Slot slot, uint32_t token, uint32_t head,
+                                  unsigned char* buffer) const {
     const unsigned char* const at = place(side_, slot.block, slot.offset, head);
     if (kv_.layout == PKV_LAYOUT_PLAIN) return at;
     (keys_ ? format_.row_of_k : format_.row_of_v)(at, token, side_.dim, buffer);
     return buffer;
   }
 
-  // Packed: the tiles that positions [first, first + count) touch, with their tokens; plain: token by token.
+  // Packed: the tiles that positions [first, first + count) touch, with their tokens; plain: token
+  // by token.
   template <class Visit>
   void for_each_run(uint64_t first, uint64_t count, const Visit& visit) const {
     for (uint64_t done = 0; done < count;) {
@@ -102,23 +110,28 @@ class Copy {
 
 template <class Isa>
 void store(const CopyTask& task) {
-  if (task.k.data != nullptr) Copy<Isa>(task.kv, task.kv.k, true).store(task.first, task.count, task.k);
-  if (task.v.data != nullptr && task.kv.v.data != nullptr) Copy<Isa>(task.kv, task.kv.v, false).store(task.first, task.count, task.v);
+  if (task.k.data != nullptr)
+    Copy<Isa>(task.kv, task.kv.k, true).store(task.first, task.count, task.k);
+  if (task.v.data != nullptr && task.kv.v.data != nullptr)
+    Copy<Isa>(task.kv, task.kv.v, false).store(task.first, task.count, task.v);
 }
 
 template <class Isa>
 void load(const CopyTask& task) {
-  if (task.k.data != nullptr) Copy<Isa>(task.kv, task.kv.k, true).load(task.first, task.count, task.kv.k.dim, task.k);
+  if (task.k.data != nullptr)
+    Copy<Isa>(task.kv, task.kv.k, true).load(task.first, task.count, task.kv.k.dim, task.k);
   if (task.v.data == nullptr) return;
   const bool latent = task.kv.v.data == nullptr;
-  Copy<Isa>(task.kv, latent ? task.kv.k : task.kv.v, latent).load(task.first, task.count, task.kv.v.dim, task.v);
+  Copy<Isa>(task.kv, latent ? task.kv.k : task.kv.v, latent)
+      .load(task.first, task.count, task.kv.v.dim, task.v);
 }
 
 template <class Isa>
 void transfer(const TransferTask& task) {
   const auto side = [&](const SideView& to, const SideView& from, bool keys) {
     if (to.data == nullptr || from.data == nullptr) return;
-    Copy<Isa>(task.to, to, keys).transfer(task.to_first, task.count, Copy<Isa>(task.from, from, keys), task.from_first);
+    Copy<Isa>(task.to, to, keys)
+        .transfer(task.to_first, task.count, Copy<Isa>(task.from, from, keys), task.from_first);
   };
   side(task.to.k, task.from.k, true);
   side(task.to.v, task.from.v, false);

@@ -1,5 +1,5 @@
-// The two ends of an attention call: queries to scaled fp32 rows, and partial results to the caller's rows; and the merge of
-// results of several calls.
+// The two ends of an attention call: queries to scaled fp32 rows, and partial results to the
+// caller's rows; and the merge of results of several calls.
 #pragma once
 
 #include "kernels/convert.hpp"
@@ -13,19 +13,22 @@ void prepare(const QueryTask& task) {
   const Floats<Isa> scale(task.scale);
   for (uint32_t head = task.head_begin; head < task.head_end; head++) {
     for (uint64_t row = 0; row < rows; row++) {
-      const unsigned char* from = caller_row(task.rows, row / task.group, head * uint64_t{task.group} + row % task.group);
+      const unsigned char* from =
+          caller_row(task.rows, row / task.group, head * uint64_t{task.group} + row % task.group);
       float* q = task.q + ((head - task.head_begin) * task.head_rows + row) * task.key_dim;
-      convert_from_rows<Isa, PKV_F32>(task.rows.dtype, from, reinterpret_cast<unsigned char*>(q), task.key_dim);
+      convert_from_rows<Isa, PKV_F32>(task.rows.dtype, from, reinterpret_cast<unsigned char*>(q),
+                                      task.key_dim);
       for (uint32_t d = 0; d < task.key_dim; d += Floats<Isa>::size)
         (Floats<Isa>::load_unaligned(q + d) * scale).store_unaligned(q + d);
     }
   }
 }
 
-// One row: its parts are brought to their common maximum, added in order and normalised. result has value_dim floats. Returns the
-// log-sum-exp: -infinity where nothing was seen, and 0 in all dims.
+// One row: its parts are brought to their common maximum, added in order and normalised. result has
+// value_dim floats. Returns the log-sum-exp: -infinity where nothing was seen, and 0 in all dims.
 template <class Isa>
-float merge_parts(const FinishTask& task, uint64_t head, uint64_t row, const float* sink_logit, float* result) {
+float merge_parts(const FinishTask& task, uint64_t head, uint64_t row, const float* sink_logit,
+                  float* result) {
   using F = Floats<Isa>;
   const float infinity = __builtin_inff();
   for (uint32_t d = 0; d < task.value_dim; d += F::size) F(0.0f).store_aligned(result + d);
@@ -42,9 +45,11 @@ float merge_parts(const FinishTask& task, uint64_t head, uint64_t row, const flo
     if (part.max[at] != -infinity || max == -infinity) sum += weight * part.sum[at];
     const float* out = part.out + at * task.value_dim;
     for (uint32_t d = 0; d < task.value_dim; d += F::size)
-      Isa::fma(F(weight), F::load_unaligned(out + d), F::load_aligned(result + d)).store_aligned(result + d);
+      Isa::fma(F(weight), F::load_unaligned(out + d), F::load_aligned(result + d))
+          .store_aligned(result + d);
   }
-  for (uint32_t d = 0; d < task.value_dim; d += F::size) (F::load_aligned(result + d) / F(sum)).store_aligned(result + d);
+  for (uint32_t d = 0; d < task.value_dim; d += F::size)
+    (F::load_aligned(result + d) / F(sum)).store_aligned(result + d);
   return max + __builtin_logf(sum);
 }
 
@@ -58,7 +63,8 @@ void finish(const FinishTask& task) {
       const float* sink = task.sink_logits != nullptr ? task.sink_logits + query_head : nullptr;
       const float lse = merge_parts<Isa>(task, head - task.head_begin, row, sink, result);
       convert_to_rows<Isa, PKV_F32>(reinterpret_cast<const unsigned char*>(result), task.rows.dtype,
-                                    caller_row(task.rows, row / task.group, query_head), task.value_dim);
+                                    caller_row(task.rows, row / task.group, query_head),
+                                    task.value_dim);
       if (task.lse != nullptr) task.lse[row / task.group * task.lse_stride + query_head] = lse;
     }
   }
@@ -78,16 +84,21 @@ void merge(const MergeTask& task) {
       for (uint32_t i = 0; i < task.count; i++) {
         const float weight = exp_of_negative<Isa>(task.lse[i][at] - shift_of(max));
         sum += weight;
-        if (weight == 0.0f) continue;  // it saw nothing, or next to nothing: its output counts for nothing
-        convert_from_rows<Isa, PKV_F32>(task.out[i].dtype, caller_row(task.out[i], row, head), reinterpret_cast<unsigned char*>(one),
-                                        task.dim);
+        if (weight == 0.0f)
+          continue;  // it saw nothing, or next to nothing: its output counts for nothing
+        convert_from_rows<Isa, PKV_F32>(task.out[i].dtype, caller_row(task.out[i], row, head),
+                                        reinterpret_cast<unsigned char*>(one), task.dim);
         for (uint32_t d = 0; d < task.dim; d += F::size)
-          Isa::fma(F(weight), F::load_aligned(one + d), F::load_aligned(merged + d)).store_aligned(merged + d);
+          Isa::fma(F(weight), F::load_aligned(one + d), F::load_aligned(merged + d))
+              .store_aligned(merged + d);
       }
-      for (uint32_t d = 0; d < task.dim && sum != 0.0f; d += F::size) (F::load_aligned(merged + d) / F(sum)).store_aligned(merged + d);
-      convert_to_rows<Isa, PKV_F32>(reinterpret_cast<const unsigned char*>(merged), task.merged.dtype, caller_row(task.merged, row, head),
+      for (uint32_t d = 0; d < task.dim && sum != 0.0f; d += F::size)
+        (F::load_aligned(merged + d) / F(sum)).store_aligned(merged + d);
+      convert_to_rows<Isa, PKV_F32>(reinterpret_cast<const unsigned char*>(merged),
+                                    task.merged.dtype, caller_row(task.merged, row, head),
                                     task.dim);
-      if (task.merged_lse != nullptr) task.merged_lse[at] = sum == 0.0f ? -__builtin_inff() : max + __builtin_logf(sum);
+      if (task.merged_lse != nullptr)
+        task.merged_lse[at] = sum == 0.0f ? -__builtin_inff() : max + __builtin_logf(sum);
     }
   }
 }

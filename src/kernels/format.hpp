@@ -1,5 +1,5 @@
-// Everything that is done with K and V of one stored type, as a table: K and V of a sequence may have different types, so the
-// walks over tiles call through it.
+// Everything that is done with K and V of one stored type, as a table: K and V of a sequence may
+// have different types, so the walks over tiles call through it.
 #pragma once
 
 #include "kernels/pack.hpp"
@@ -9,9 +9,12 @@ namespace pkv {
 
 template <class Isa>
 struct Format {
-  // Register tiles of 1, 2, 4 and up to most_rows rows, for one tile and for most_k_tiles or most_v_tiles.
-  using Scores = void (*)(const void* q, uint32_t dim, TilePointers at, TilePointers next, ScoreRow* scores);
-  using Accumulate = void (*)(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim, float* out);
+  // Register tiles of 1, 2, 4 and up to most_rows rows, for one tile and for most_k_tiles or
+  // most_v_tiles.
+  using Scores = void (*)(const void* q, uint32_t dim, TilePointers at, TilePointers next,
+                          ScoreRow* scores);
+  using Accumulate = void (*)(TilePointers at, TilePointers next, const ScoreRow* weights,
+                              uint32_t dim, float* out);
 
   unsigned most_rows, most_k_tiles, most_v_tiles;
   bool linear_k;
@@ -21,18 +24,22 @@ struct Format {
   Scores scores[tiles_together][4];
   Accumulate accumulate[tiles_together][4];
   void (*unpack_k)(const unsigned char* tile, uint32_t dim, float* to);
-  void (*unpack_v)(const unsigned char* tile, uint32_t dim, float* to, size_t token_stride, size_t panel_stride);
+  void (*unpack_v)(const unsigned char* tile, uint32_t dim, float* to, size_t token_stride,
+                   size_t panel_stride);
 
   // Stored rows into and out of tiles, a caller's rows to stored ones and back.
-  void (*pack_k)(const unsigned char* const* rows, TokenRange range, uint32_t dim, unsigned char* tile);
-  void (*pack_v)(const unsigned char* const* rows, TokenRange range, uint32_t dim, unsigned char* tile);
+  void (*pack_k)(const unsigned char* const* rows, TokenRange range, uint32_t dim,
+                 unsigned char* tile);
+  void (*pack_v)(const unsigned char* const* rows, TokenRange range, uint32_t dim,
+                 unsigned char* tile);
   void (*row_of_k)(const unsigned char* tile, uint32_t token, uint32_t dim, unsigned char* row);
   void (*row_of_v)(const unsigned char* tile, uint32_t token, uint32_t dim, unsigned char* row);
   void (*encode)(pkv_dtype from_dtype, const unsigned char* from, uint32_t dim, unsigned char* to);
   void (*decode)(const unsigned char* from, uint32_t dim, pkv_dtype to_dtype, unsigned char* to);
 };
 
-// int4 takes two tiles in one step, with sums of its own for each: there are no registers for 8 rows of them.
+// int4 takes two tiles in one step, with sums of its own for each: there are no registers for 8
+// rows of them.
 template <class Isa>
 constexpr unsigned stream_rows(pkv_dtype dtype) {
   return dtype == PKV_INT4 ? 4 : Isa::stream_rows;
@@ -51,12 +58,14 @@ constexpr Format<Isa> make_format() {
           V::linear_dims,
           K::query_bytes,
           K::prepare,
-          {{K::template scores<1, 1>, K::template scores<2, 1>, K::template scores<4, 1>, K::template scores<most, 1>},
-           {K::template scores<1, K::most_tiles>, K::template scores<2, K::most_tiles>, K::template scores<4, K::most_tiles>,
-            K::template scores<most, K::most_tiles>}},
-          {{V::template accumulate<1, 1>, V::template accumulate<2, 1>, V::template accumulate<4, 1>, V::template accumulate<most, 1>},
-           {V::template accumulate<1, V::most_tiles>, V::template accumulate<2, V::most_tiles>, V::template accumulate<4, V::most_tiles>,
-            V::template accumulate<most, V::most_tiles>}},
+          {{K::template scores<1, 1>, K::template scores<2, 1>, K::template scores<4, 1>,
+            K::template scores<most, 1>},
+           {K::template scores<1, K::most_tiles>, K::template scores<2, K::most_tiles>,
+            K::template scores<4, K::most_tiles>, K::template scores<most, K::most_tiles>}},
+          {{V::template accumulate<1, 1>, V::template accumulate<2, 1>,
+            V::template accumulate<4, 1>, V::template accumulate<most, 1>},
+           {V::template accumulate<1, V::most_tiles>, V::template accumulate<2, V::most_tiles>,
+            V::template accumulate<4, V::most_tiles>, V::template accumulate<most, V::most_tiles>}},
           K::unpack,
           V::unpack,
           P::pack_k,
@@ -69,10 +78,11 @@ constexpr Format<Isa> make_format() {
 
 template <class Isa>
 const Format<Isa>& format_of(pkv_dtype dtype) {
-  static constexpr Format<Isa> formats[] = {make_format<Isa, PKV_F32>(),      make_format<Isa, PKV_F16>(),
-                                            make_format<Isa, PKV_BF16>(),     make_format<Isa, PKV_INT8>(),
-                                            make_format<Isa, PKV_INT4>(),     make_format<Isa, PKV_FP8_E4M3>(),
-                                            make_format<Isa, PKV_FP8_E5M2>()};
+  static constexpr Format<Isa> formats[] = {
+      make_format<Isa, PKV_F32>(),     make_format<Isa, PKV_F16>(),
+      make_format<Isa, PKV_BF16>(),    make_format<Isa, PKV_INT8>(),
+      make_format<Isa, PKV_INT4>(),    make_format<Isa, PKV_FP8_E4M3>(),
+      make_format<Isa, PKV_FP8_E5M2>()};
   return formats[dtype - PKV_F32];
 }
 

@@ -1,12 +1,13 @@
-// How K and V of each type are stored: sizes, and the order of elements in a packed tile. Everything here is static, so that
-// each file keeps the copy that was compiled with its own flags.
+// How K and V of each type are stored: sizes, and the order of elements in a packed tile.
+// Everything here is static, so that each file keeps the copy that was compiled with its own flags.
 //
 // A stored row (one token of one head) is its elements followed by its scales:
 //   int8  dim bytes n, then one fp32 scale:                                          x = scale * n
-//   int4  dim / 2 bytes of two nibbles n, the even dim lower, then one bf16 scale per 32 dims: x = scale * n
+//   int4  dim / 2 bytes of two nibbles n, the even dim lower, then one bf16 scale per 32 dims: x =
+//   scale * n
 // where n is in two's complement.
-// A packed tile of 16 tokens holds the 16 rows' elements in the order of packed_k_index() or packed_v_index(), then their
-// scales, [scale][16 tokens], and is padded to 64 bytes.
+// A packed tile of 16 tokens holds the 16 rows' elements in the order of packed_k_index() or
+// packed_v_index(), then their scales, [scale][16 tokens], and is padded to 64 bytes.
 #pragma once
 
 #include "kernels/views.h"
@@ -15,7 +16,9 @@ namespace pkv {
 
 inline constexpr uint32_t int4_group = 32;  // dims with a scale of their own
 
-static inline constexpr bool is_fp8(pkv_dtype dtype) { return dtype == PKV_FP8_E4M3 || dtype == PKV_FP8_E5M2; }
+static inline constexpr bool is_fp8(pkv_dtype dtype) {
+  return dtype == PKV_FP8_E4M3 || dtype == PKV_FP8_E5M2;
+}
 
 static inline constexpr uint32_t element_bits(pkv_dtype dtype) {
   switch (dtype) {
@@ -36,7 +39,9 @@ static inline constexpr uint32_t scales_per_row(pkv_dtype dtype, uint32_t dim) {
 }
 static inline constexpr uint32_t scale_bytes(pkv_dtype dtype) { return dtype == PKV_INT8 ? 4 : 2; }
 
-static inline constexpr uint32_t elements_bytes(pkv_dtype dtype, uint32_t dim) { return dim * element_bits(dtype) / 8; }
+static inline constexpr uint32_t elements_bytes(pkv_dtype dtype, uint32_t dim) {
+  return dim * element_bits(dtype) / 8;
+}
 
 static inline constexpr uint32_t row_bytes(pkv_dtype dtype, uint32_t dim) {
   return elements_bytes(dtype, dim) + scales_per_row(dtype, dim) * scale_bytes(dtype);
@@ -46,8 +51,8 @@ static inline constexpr uint32_t tile_bytes(pkv_dtype dtype, uint32_t dim) {
   return (tile_tokens * row_bytes(dtype, dim) + 63) / 64 * 64;
 }
 
-// Elements that lie together in a packed tile: of K dims of one token, of V tokens of one dim. bf16 and the integers are
-// multiplied as pairs of 16 bits: a 32-bit word holds 2, 4 or 8 of them.
+// Elements that lie together in a packed tile: of K dims of one token, of V tokens of one dim. bf16
+// and the integers are multiplied as pairs of 16 bits: a 32-bit word holds 2, 4 or 8 of them.
 static inline constexpr uint32_t together(pkv_dtype dtype) {
   return dtype == PKV_BF16 ? 2 : dtype == PKV_INT8 ? 4 : dtype == PKV_INT4 ? 8 : 1;
 }
@@ -58,8 +63,10 @@ static inline constexpr uint32_t packed_k_index(pkv_dtype dtype, uint32_t token,
   return (dim / p * tile_tokens + token) * p + dim % p;
 }
 
-// Shifted, a word gives its elements e and e + p / 2 as a pair of 16-bit numbers: those are neighbouring tokens.
-static inline constexpr uint32_t packed_v_index(pkv_dtype dtype, uint32_t value_dim, uint32_t token, uint32_t dim) {
+// Shifted, a word gives its elements e and e + p / 2 as a pair of 16-bit numbers: those are
+// neighbouring tokens.
+static inline constexpr uint32_t packed_v_index(pkv_dtype dtype, uint32_t value_dim, uint32_t token,
+                                                uint32_t dim) {
   const uint32_t p = together(dtype), in_word = token % p;
   return (token / p * value_dim + dim) * p + (p == 1 ? 0 : in_word / 2 + in_word % 2 * (p / 2));
 }

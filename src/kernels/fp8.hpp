@@ -1,5 +1,6 @@
-// The two 8-bit floating-point types (OCP 8-bit Floating Point Specification, 2023), in 32-bit integer and float arithmetic.
-// What is too large becomes the largest finite number. e4m3 has no infinity: infinities become NaN there.
+// The two 8-bit floating-point types (OCP 8-bit Floating Point Specification, 2023), in 32-bit
+// integer and float arithmetic. What is too large becomes the largest finite number. e4m3 has no
+// infinity: infinities become NaN there.
 #pragma once
 
 #include "kernels/vectors.hpp"
@@ -25,11 +26,12 @@ template <class Isa, pkv_dtype dtype>
 Floats<Isa> fp8_to_f32(Words<Isa> byte) {
   using I = Ints<Isa>;
   using Type = Fp8<dtype>;
-  const I bits = xsimd::bitwise_cast<I>(byte), magnitude = bits & I(0x7F), sign = (bits & I(0x80)) << 24;
+  const I bits = xsimd::bitwise_cast<I>(byte), magnitude = bits & I(0x7F),
+          sign = (bits & I(0x80)) << 24;
   const I normal = (magnitude << Type::shift) + I(Type::rebias);
   // Not by a product with a denormal: some processors take a hundred cycles for it.
-  const I denormal =
-      xsimd::bitwise_cast<I>(xsimd::to_float(magnitude) * Floats<Isa>(power_of_two(1 - Type::bias - Type::mantissa_bits)));
+  const I denormal = xsimd::bitwise_cast<I>(
+      xsimd::to_float(magnitude) * Floats<Isa>(power_of_two(1 - Type::bias - Type::mantissa_bits)));
   I value = xsimd::select(magnitude < I(Type::least_normal), denormal, normal);
   if constexpr (dtype == PKV_FP8_E4M3)
     value = xsimd::select(magnitude == I(Type::nan), I(0x7FC00000), value);
@@ -46,7 +48,8 @@ Words<Isa> f32_to_fp8(Floats<Isa> value) {
   const I bits = xsimd::bitwise_cast<I>(value);
   const I magnitude = bits & I(0x7FFFFFFF), sign = (bits >> 24) & I(0x80);
   const I half = I((1 << (Type::shift - 1)) - 1);
-  const I normal = (magnitude - I(Type::rebias) + half + ((magnitude >> Type::shift) & I(1))) >> Type::shift;
+  const I normal =
+      (magnitude - I(Type::rebias) + half + ((magnitude >> Type::shift) & I(1))) >> Type::shift;
   // A number with the units of a denormal: adding it makes the adder round to them.
   constexpr int unit = 1 - Type::bias - Type::mantissa_bits;
   const Floats<Isa> rounder(power_of_two(unit + 23));
@@ -61,8 +64,9 @@ Words<Isa> f32_to_fp8(Floats<Isa> value) {
   return xsimd::bitwise_cast<Words<Isa>>(byte | sign);
 }
 
-// Where binary16 is converted by an instruction, K and V of these types go through it: with its 5 bits of exponent e5m2 is the upper byte of
-// a binary16 number, and e4m3, moved to where sign, exponent and mantissa are, 2^-8 times itself, denormals included.
+// Where binary16 is converted by an instruction, K and V of these types go through it: with its 5
+// bits of exponent e5m2 is the upper byte of a binary16 number, and e4m3, moved to where sign,
+// exponent and mantissa are, 2^-8 times itself, denormals included.
 template <class Isa, pkv_dtype dtype>
 inline constexpr bool through_f16 = is_fp8(dtype) && Isa::has_f16;
 
@@ -72,12 +76,14 @@ inline constexpr float unit = through_f16<Isa, dtype> && dtype == PKV_FP8_E4M3 ?
 
 // A vector of elements from each of two places, in units.
 template <class Isa, pkv_dtype dtype>
-void load_two(const unsigned char* first_at, const unsigned char* second_at, Floats<Isa>* first, Floats<Isa>* second) {
+void load_two(const unsigned char* first_at, const unsigned char* second_at, Floats<Isa>* first,
+              Floats<Isa>* second) {
   using U = Words<Isa>;
   U halves = Isa::signed_bytes(first_at, second_at);
   if constexpr (dtype == PKV_FP8_E4M3) {
     halves = Isa::shift_left_halves(halves, 7);  // sign, sign, exponent, mantissa
-    // The second sign gives way to a 0. Of NaN, all ones, it becomes a 1, the top of an exponent of ones: the sum carries into it.
+    // The second sign gives way to a 0. Of NaN, all ones, it becomes a 1, the top of an exponent of
+    // ones: the sum carries into it.
     halves ^= Isa::add_halves(halves, U(0x00800080u)) & U(0x40004000u);
   } else {
     halves = Isa::shift_left_halves(halves, 8);

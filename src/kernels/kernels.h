@@ -1,4 +1,5 @@
-// The kernels as the engine sees them: one table of function pointers per instruction set, and the sizes of stored rows.
+// The kernels as the engine sees them: one table of function pointers per instruction set, and the
+// sizes of stored rows.
 #pragma once
 
 #include "kernels/views.h"
@@ -12,8 +13,8 @@ struct Kernels {
   void (*attend)(const AttendTask&);
   void (*finish)(const FinishTask&);
   void (*merge)(const MergeTask&);
-  void (*store)(const CopyTask&);  // caller's rows -> sequence
-  void (*load)(const CopyTask&);   // sequence -> caller's rows
+  void (*store)(const CopyTask&);         // caller's rows -> sequence
+  void (*load)(const CopyTask&);          // sequence -> caller's rows
   void (*transfer)(const TransferTask&);  // stored bits, from sequence to sequence
 };
 
@@ -24,7 +25,9 @@ constexpr bool dtype_of_rows(pkv_dtype dtype) { return dtype >= PKV_F32 && dtype
 constexpr unsigned dtype_bytes(pkv_dtype dtype) { return dtype == PKV_F32 ? 4 : 2; }
 
 // Bytes of the unit in which pkv_kv_view counts strides: rows with scales are counted in bytes.
-constexpr unsigned stride_unit(pkv_dtype dtype) { return dtype == PKV_F32 ? 4 : dtype <= PKV_BF16 ? 2 : 1; }
+constexpr unsigned stride_unit(pkv_dtype dtype) {
+  return dtype == PKV_F32 ? 4 : dtype <= PKV_BF16 ? 2 : 1;
+}
 
 // True if this build has the instruction set and the processor can run it. AUTO: true.
 bool isa_supported(pkv_isa isa);

@@ -1,13 +1,13 @@
-// K of a packed tile: scores of its 16 tokens for some query rows at once. K is loaded once for all of them, each token
-// has a lane of its own, so nothing is summed across lanes.
+// K of a packed tile: scores of its 16 tokens for some query rows at once. K is loaded once for all
+// of them, each token has a lane of its own, so nothing is summed across lanes.
 //
 //   KeyTile<Isa, dtype>
 //     query_bytes(dim)             of a prepared row; 0: rows are taken as they are, fp32
 //     prepare(row, dim, scale, to)
 //     most_tiles                   that are worth to be taken in one step
 //     linear                       one row is multiplied faster than memory gives K
-//     scores<rows, tiles>(q, dim, at, next, scores)    scores[i * rows + r][t] = row r . K of token t of tile i
-//     unpack(tile, dim, to)        to[dim][16 tokens], fp32
+//     scores<rows, tiles>(q, dim, at, next, scores)    scores[i * rows + r][t] = row r . K of token
+//     t of tile i unpack(tile, dim, to)        to[dim][16 tokens], fp32
 #pragma once
 
 #include "kernels/formats.h"
@@ -18,14 +18,15 @@ namespace pkv {
 
 using ScoreRow = float[tile_tokens];
 
-// Tiles that are attended to together. One head's queries and results then serve for all of them before the next head's push them
-// out of the L1 cache.
+// Tiles that are attended to together. One head's queries and results then serve for all of them
+// before the next head's push them out of the L1 cache.
 inline constexpr uint32_t tiles_together = 2;
 
 // Some tiles; `next` ones are prefetched, they are wanted soon after.
 using TilePointers = const unsigned char* const*;
 
-// Into the L2 cache: more lines than the L1 cache can wait for hold up everything else, and its share of the work is small.
+// Into the L2 cache: more lines than the L1 cache can wait for hold up everything else, and its
+// share of the work is small.
 template <class Isa>
 static inline void prefetch_lines(const unsigned char* from, unsigned bytes) {
   for (unsigned line = 0; line < bytes; line += 64) __builtin_prefetch(from + line, 0, 2);
@@ -81,13 +82,15 @@ struct DimPair<Isa, dtype> {
 // The floating-point types.
 template <class Isa, pkv_dtype dtype>
 struct FloatKeyTile {
-  static constexpr unsigned most_tiles = 1;  // two of them and the two that are prefetched would fill the L1 cache
+  static constexpr unsigned most_tiles =
+      1;  // two of them and the two that are prefetched would fill the L1 cache
   static constexpr bool linear = !is_fp8(dtype);
   static size_t query_bytes(uint32_t) { return 0; }
   static void prepare(const float*, uint32_t, float, void*) {}
 
   template <unsigned rows, unsigned tiles>
-  static void scores(const void* query_rows, uint32_t dim, TilePointers at, TilePointers next_at, ScoreRow* scores) {
+  static void scores(const void* query_rows, uint32_t dim, TilePointers at, TilePointers next_at,
+                     ScoreRow* scores) {
     static_assert(tiles == 1);
     const unsigned char *tile = *at, *next = *next_at;
     constexpr unsigned vectors = vectors_per_tile<Isa>;
@@ -131,7 +134,8 @@ struct FloatKeyTile {
   static void unpack(const unsigned char* tile, uint32_t dim, float* to) {
     if constexpr (dtype == PKV_BF16 || through_f16<Isa, dtype>) {
       const Floats<Isa> scale(unit<Isa, dtype>);
-      for (uint32_t d = 0; d < dim; d += 2, tile += DimPair<Isa, dtype>::bytes, to += 2 * tile_tokens) {
+      for (uint32_t d = 0; d < dim;
+           d += 2, tile += DimPair<Isa, dtype>::bytes, to += 2 * tile_tokens) {
         DimPair<Isa, dtype> k(tile);
         for (unsigned n = 0; n < vectors_per_tile<Isa>; n++) {
           if constexpr (unit<Isa, dtype> != 1) k.even[n] *= scale, k.odd[n] *= scale;
@@ -157,13 +161,15 @@ struct IntegerQuery {
   static constexpr size_t bytes(uint32_t dim) { return 4 + dim * 2; }
 };
 
-inline constexpr float integer_range = 16384.0f;  // so that 576 products with 8-bit numbers fit into 32 bits
+inline constexpr float integer_range =
+    16384.0f;  // so that 576 products with 8-bit numbers fit into 32 bits
 
 // Elements e and e + p / 2 of words of p elements, as 16-bit numbers in two's complement.
 template <class Isa, pkv_dtype dtype>
 Words<Isa> signed_pair(Words<Isa> words, unsigned e) {
   constexpr int bits = static_cast<int>(element_bits(dtype));
-  return Isa::shift_right_halves(Isa::shift_left_halves(words, 16 - bits - bits * static_cast<int>(e)), 16 - bits);
+  return Isa::shift_right_halves(
+      Isa::shift_left_halves(words, 16 - bits - bits * static_cast<int>(e)), 16 - bits);
 }
 
 // The integers of a row. Returns their scale.
@@ -184,7 +190,8 @@ void quantise_query(const float* row, uint32_t dim, IntegerQuery* to) {
   uint32_t* pairs = to->pairs();
   for (uint32_t d = 0; d < dim; d += together)
     for (unsigned e = 0; e < together / 2; e++)
-      *pairs++ = (static_cast<uint32_t>(q[d + e]) & 0xFFFF) | static_cast<uint32_t>(q[d + e + together / 2]) << 16;
+      *pairs++ = (static_cast<uint32_t>(q[d + e]) & 0xFFFF) |
+                 static_cast<uint32_t>(q[d + e + together / 2]) << 16;
 }
 
 template <class Ints, unsigned rows, unsigned vectors, unsigned chains>
@@ -207,14 +214,16 @@ template <class Isa, unsigned together_in_word>
 struct IntegerKeyTile {
   static constexpr unsigned most_tiles = 2;
   static constexpr bool linear = false;
-  // Sums per row: with one vector per row the latency of the products would show. The order of integer sums does not matter.
+  // Sums per row: with one vector per row the latency of the products would show. The order of
+  // integer sums does not matter.
   static constexpr unsigned chains = vectors_per_tile<Isa> == 1 ? 2 : 1;
   static size_t query_bytes(uint32_t dim) { return IntegerQuery::bytes(dim); }
   static void prepare(const float* row, uint32_t dim, float, void* to) {
     quantise_query<Isa, together_in_word>(row, dim, static_cast<IntegerQuery*>(to));
   }
   static const IntegerQuery& query(const void* rows, unsigned r, uint32_t dim) {
-    return *reinterpret_cast<const IntegerQuery*>(static_cast<const unsigned char*>(rows) + r * IntegerQuery::bytes(dim));
+    return *reinterpret_cast<const IntegerQuery*>(static_cast<const unsigned char*>(rows) +
+                                                  r * IntegerQuery::bytes(dim));
   }
 };
 
@@ -223,12 +232,15 @@ struct GenericInt8KeyTile : IntegerKeyTile<Isa, 4> {
   using Base = IntegerKeyTile<Isa, 4>;
 
   template <unsigned rows, unsigned tiles>
-  static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next, ScoreRow* scores) {
-    for (unsigned i = 0; i < tiles; i++) scores_of_tile<rows>(q, dim, at[i], next[i], scores + i * rows);
+  static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next,
+                     ScoreRow* scores) {
+    for (unsigned i = 0; i < tiles; i++)
+      scores_of_tile<rows>(q, dim, at[i], next[i], scores + i * rows);
   }
 
   template <unsigned rows>
-  static void scores_of_tile(const void* q, uint32_t dim, const unsigned char* tile, const unsigned char* next, ScoreRow* scores) {
+  static void scores_of_tile(const void* q, uint32_t dim, const unsigned char* tile,
+                             const unsigned char* next, ScoreRow* scores) {
     constexpr unsigned vectors = vectors_per_tile<Isa>, lanes = Words<Isa>::size;
     const unsigned char* const scales = tile + size_t{dim} * tile_tokens;
     const uint32_t* pairs[rows];
@@ -257,7 +269,8 @@ struct GenericInt8KeyTile : IntegerKeyTile<Isa, 4> {
     for (unsigned r = 0; r < rows; r++) {
 #pragma GCC unroll 16
       for (unsigned n = 0; n < vectors; n++) {
-        const Floats<Isa> scale = as_floats<Isa>(load_words<Isa>(scales + n * lanes * 4)) * Floats<Isa>(Base::query(q, r, dim).scale);
+        const Floats<Isa> scale = as_floats<Isa>(load_words<Isa>(scales + n * lanes * 4)) *
+                                  Floats<Isa>(Base::query(q, r, dim).scale);
         (xsimd::to_float(total_of(sum[r][n])) * scale).store_aligned(scores[r] + n * lanes);
       }
     }
@@ -271,7 +284,8 @@ struct GenericInt8KeyTile : IntegerKeyTile<Isa, 4> {
         const Words<Isa> words = load_words<Isa>(tile + n * lanes * 4);
         const Floats<Isa> scale = as_floats<Isa>(load_words<Isa>(scales + n * lanes * 4));
         for (unsigned e = 0; e < 4; e++) {
-          (xsimd::to_float(signed_field<Isa, 8>(words, e)) * scale).store_unaligned(to + e * tile_tokens + n * lanes);
+          (xsimd::to_float(signed_field<Isa, 8>(words, e)) * scale)
+              .store_unaligned(to + e * tile_tokens + n * lanes);
         }
       }
     }
@@ -292,12 +306,15 @@ struct Int4KeyTile : IntegerKeyTile<Isa, 8> {
   using Base = IntegerKeyTile<Isa, 8>;
 
   template <unsigned rows, unsigned tiles>
-  static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next, ScoreRow* scores) {
-    for (unsigned i = 0; i < tiles; i++) scores_of_tile<rows>(q, dim, at[i], next[i], scores + i * rows);
+  static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next,
+                     ScoreRow* scores) {
+    for (unsigned i = 0; i < tiles; i++)
+      scores_of_tile<rows>(q, dim, at[i], next[i], scores + i * rows);
   }
 
   template <unsigned rows>
-  static void scores_of_tile(const void* q, uint32_t dim, const unsigned char* tile, const unsigned char* next, ScoreRow* scores) {
+  static void scores_of_tile(const void* q, uint32_t dim, const unsigned char* tile,
+                             const unsigned char* next, ScoreRow* scores) {
     constexpr unsigned vectors = vectors_per_tile<Isa>, lanes = Words<Isa>::size;
     const unsigned char* scales = tile + size_t{dim} * tile_tokens / 2;
     const uint32_t* pairs[rows];
@@ -309,7 +326,8 @@ struct Int4KeyTile : IntegerKeyTile<Isa, 8> {
       for (auto& vector : total[r]) vector = Floats<Isa>(0.0f);
     }
     for (uint32_t group = 0; group * int4_group < dim; group++, scales += 2 * tile_tokens) {
-      const uint32_t words_left = (dim - group * int4_group) / 8, group_words = words_left < 4 ? words_left : 4;
+      const uint32_t words_left = (dim - group * int4_group) / 8,
+                     group_words = words_left < 4 ? words_left : 4;
       Ints<Isa> sum[rows][vectors][Base::chains];
       clear(sum);
 #pragma GCC unroll 4
@@ -334,7 +352,8 @@ struct Int4KeyTile : IntegerKeyTile<Isa, 8> {
         pairs[r] += 4 * group_words;
 #pragma GCC unroll 16
         for (unsigned n = 0; n < vectors; n++)
-          total[r][n] = Isa::fma(xsimd::to_float(total_of(sum[r][n])), bf16_scales<Isa>(scales, n), total[r][n]);
+          total[r][n] = Isa::fma(xsimd::to_float(total_of(sum[r][n])), bf16_scales<Isa>(scales, n),
+                                 total[r][n]);
       }
     }
     prefetch_lines<Isa>(next, 128);
@@ -342,7 +361,8 @@ struct Int4KeyTile : IntegerKeyTile<Isa, 8> {
     for (unsigned r = 0; r < rows; r++)
 #pragma GCC unroll 16
       for (unsigned n = 0; n < vectors; n++)
-        (total[r][n] * Floats<Isa>(Base::query(q, r, dim).scale)).store_aligned(scores[r] + n * lanes);
+        (total[r][n] * Floats<Isa>(Base::query(q, r, dim).scale))
+            .store_aligned(scores[r] + n * lanes);
   }
 
   static void unpack(const unsigned char* tile, uint32_t dim, float* to) {
@@ -353,7 +373,8 @@ struct Int4KeyTile : IntegerKeyTile<Isa, 8> {
         const Words<Isa> words = load_words<Isa>(tile + n * lanes * 4);
         const Floats<Isa> scale = bf16_scales<Isa>(scales + d / int4_group * 2 * tile_tokens, n);
         for (unsigned e = 0; e < 8; e++) {
-          (xsimd::to_float(signed_field<Isa, 4>(words, e)) * scale).store_unaligned(to + e * tile_tokens + n * lanes);
+          (xsimd::to_float(signed_field<Isa, 4>(words, e)) * scale)
+              .store_unaligned(to + e * tile_tokens + n * lanes);
         }
       }
     }

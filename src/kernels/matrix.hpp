@@ -1,4 +1,5 @@
-// Matrix products of fp32 by a register tile of rows times two vectors of columns (Goto and van de Geijn 2008).
+// Matrix products of fp32 by a register tile of rows times two vectors of columns (Goto and van de
+// Geijn 2008).
 #pragma once
 
 #include "kernels/vectors.hpp"
@@ -6,15 +7,18 @@
 
 namespace pkv {
 
-// c[r][j] = (add ? c[r][j] : 0) + sum over k of a[r][k] * panel(j)[k][j % 16], for `rows` rows and `vectors` vectors of columns.
+// c[r][j] = (add ? c[r][j] : 0) + sum over k of a[r][k] * panel(j)[k][j % 16], for `rows` rows and
+// `vectors` vectors of columns.
 template <class Isa, unsigned rows, unsigned vectors, uint32_t a_stride>
-void multiply_tile(const float* a, const float* const* b, size_t depth, bool add, float* c, size_t c_stride) {
+void multiply_tile(const float* a, const float* const* b, size_t depth, bool add, float* c,
+                   size_t c_stride) {
   using F = Floats<Isa>;
   F sum[rows][vectors];
 #pragma GCC unroll 16
   for (unsigned r = 0; r < rows; r++)
 #pragma GCC unroll 2
-    for (unsigned n = 0; n < vectors; n++) sum[r][n] = add ? F::load_unaligned(c + r * c_stride + n * F::size) : F(0.0f);
+    for (unsigned n = 0; n < vectors; n++)
+      sum[r][n] = add ? F::load_unaligned(c + r * c_stride + n * F::size) : F(0.0f);
   const float* b0 = b[0];
   const float* b1 = b[vectors - 1];
   for (size_t k = 0; k < depth; k++, a++, b0 += tile_tokens, b1 += tile_tokens) {
@@ -31,11 +35,13 @@ void multiply_tile(const float* a, const float* const* b, size_t depth, bool add
 #pragma GCC unroll 16
   for (unsigned r = 0; r < rows; r++)
 #pragma GCC unroll 2
-    for (unsigned n = 0; n < vectors; n++) sum[r][n].store_unaligned(c + r * c_stride + n * F::size);
+    for (unsigned n = 0; n < vectors; n++)
+      sum[r][n].store_unaligned(c + r * c_stride + n * F::size);
 }
 
 template <class Isa, unsigned rows, uint32_t a_stride>
-void multiply_rows(unsigned vectors, const float* a, const float* const* b, size_t depth, bool add, float* c, size_t c_stride) {
+void multiply_rows(unsigned vectors, const float* a, const float* const* b, size_t depth, bool add,
+                   float* c, size_t c_stride) {
   if constexpr (Floats<Isa>::size == tile_tokens) {
     if (vectors == 1) return multiply_tile<Isa, rows, 1, a_stride>(a, b, depth, add, c, c_stride);
   }

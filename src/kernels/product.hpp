@@ -1,7 +1,9 @@
-// Attention of many rows: K and V of one KV head are unpacked to fp32 a few tiles at a time and multiplied with all its rows as
-// matrices. Both products have the right-hand side in panels of 16 columns: scores have tokens as columns, outputs have dims. Where there
-// is a dot product of bf16, rows that are bf16 times their scale are multiplied with bf16 K as it is stored, and weights are rounded to
-// bf16 for bf16 V where results will be that, as GPU kernels do (Dao et al. 2022). The sums of weights are of those not rounded.
+// Attention of many rows: K and V of one KV head are unpacked to fp32 a few tiles at a time and
+// multiplied with all its rows as matrices. Both products have the right-hand side in panels of 16
+// columns: scores have tokens as columns, outputs have dims. Where there is a dot product of bf16,
+// rows that are bf16 times their scale are multiplied with bf16 K as it is stored, and weights are
+// rounded to bf16 for bf16 V where results will be that, as GPU kernels do (Dao et al. 2022). The
+// sums of weights are of those not rounded.
 #pragma once
 
 #include "kernels/matrix.hpp"
@@ -10,8 +12,10 @@
 
 namespace pkv {
 
-inline constexpr uint32_t query_stride = max_dim;  // floats; a constant, so that one register addresses all rows of a register tile
-inline constexpr uint32_t score_stride = 128;      // the same of scores, and the most tokens unpacked at a time
+inline constexpr uint32_t query_stride =
+    max_dim;  // floats; a constant, so that one register addresses all rows of a register tile
+inline constexpr uint32_t score_stride =
+    128;  // the same of scores, and the most tokens unpacked at a time
 
 // bf16 K can be multiplied with rows that are bf16 times a scale, as both are.
 template <class Isa>
@@ -21,13 +25,23 @@ template <class Isa>
 class Product {
  public:
   Product(const AttendTask& task, Work& work)
-      : task_(task), rows_(task.queries * task.group), step_(task.kv.k.dim + task.kv.v.dim > 512 ? 64 : score_stride),
-        tiles_(task.kv, work), q_(work.take<float>(size_t{rows_} * query_stride)), scores_(work.take<float>(size_t{rows_} * score_stride)),
-        k_(work.take<float>(size_t{step_} * task.kv.k.dim)), v_(work.take<float>(size_t{step_} * task.kv.v.dim)),
-        k_tiles_(may_be_whole() ? work.take<unsigned char>(size_t{step_} * task.kv.k.dim * 2) : nullptr),
-        v_pairs_(may_round() ? work.take<unsigned char>(size_t{step_} * task.kv.v.dim * 2) : nullptr),
-        sums_(work.take<float>(size_t{rows_} * tile_tokens)), ends_(work.take<uint32_t>(rows_)), saw_(work.take<bool>(rows_)),
-        whole_rows_(work.take<bool>(rows_)), sees_all_(work.take<bool>(task.queries)) {}
+      : task_(task),
+        rows_(task.queries * task.group),
+        step_(task.kv.k.dim + task.kv.v.dim > 512 ? 64 : score_stride),
+        tiles_(task.kv, work),
+        q_(work.take<float>(size_t{rows_} * query_stride)),
+        scores_(work.take<float>(size_t{rows_} * score_stride)),
+        k_(work.take<float>(size_t{step_} * task.kv.k.dim)),
+        v_(work.take<float>(size_t{step_} * task.kv.v.dim)),
+        k_tiles_(may_be_whole() ? work.take<unsigned char>(size_t{step_} * task.kv.k.dim * 2)
+                                : nullptr),
+        v_pairs_(may_round() ? work.take<unsigned char>(size_t{step_} * task.kv.v.dim * 2)
+                             : nullptr),
+        sums_(work.take<float>(size_t{rows_} * tile_tokens)),
+        ends_(work.take<uint32_t>(rows_)),
+        saw_(work.take<bool>(rows_)),
+        whole_rows_(work.take<bool>(rows_)),
+        sees_all_(work.take<bool>(task.queries)) {}
 
   void run() {
     const Reach reach = reach_of(task_, step_);
@@ -47,7 +61,8 @@ class Product {
   static constexpr uint32_t columns_at_once = 2 * Floats<Isa>::size;
 
   bool may_round() const {
-    return MultipliesWholeRows<Isa> && task_.bf16_weights && task_.kv.v.dtype == PKV_BF16 && task_.kv.v.data != nullptr;
+    return MultipliesWholeRows<Isa> && task_.bf16_weights && task_.kv.v.dtype == PKV_BF16 &&
+           task_.kv.v.data != nullptr;
   }
   bool may_be_whole() const { return MultipliesWholeRows<Isa> && task_.kv.k.dtype == PKV_BF16; }
 
@@ -109,14 +124,16 @@ class Product {
     }
     if (finite_ || !rounds_) return;
     rounds_ = false;
-    for (uint32_t tile = first_tile_; tile < tiles_end_; tile++) unpack_values(tile, put(tile, from, to));
+    for (uint32_t tile = first_tile_; tile < tiles_end_; tile++)
+      unpack_values(tile, put(tile, from, to));
   }
 
   // Which tokens of a tile are there.
   TokenMask put(uint32_t tile, uint64_t from, uint64_t to) {
     const uint64_t position = base_ + tile * tile_tokens;
     // Between the sinks and the windows there may be no memory.
-    const TokenMask present = task_.sinks == 0 || seen_by_any(tile) ? range_mask(position, from, to) : 0;
+    const TokenMask present =
+        task_.sinks == 0 || seen_by_any(tile) ? range_mask(position, from, to) : 0;
     if (present != 0) tiles_.put(0, position, present);
     return present;
   }
@@ -131,7 +148,9 @@ class Product {
     if constexpr (MultipliesWholeRows<Isa>) {
       static constexpr unsigned char nothing[max_dim * tile_tokens * 2] = {};
       const unsigned char* const values = present != 0 ? tiles_.values(0, head_) : nothing;
-      return ValueTile<Isa, PKV_BF16>::copy_panels(values, task_.kv.v.dim, present, v_pairs_ + size_t{tile} * tile_tokens * 32, size_t{step_} * 32);
+      return ValueTile<Isa, PKV_BF16>::copy_panels(values, task_.kv.v.dim, present,
+                                                   v_pairs_ + size_t{tile} * tile_tokens * 32,
+                                                   size_t{step_} * 32);
     }
     return true;
   }
@@ -140,7 +159,9 @@ class Product {
     const uint32_t key_dim = task_.kv.k.dim;
     const unsigned char* const keys = tiles_.keys(0, head_);
     if (some_not_) tiles_.k().unpack_k(keys, key_dim, k_ + size_t{tile} * tile_tokens * key_dim);
-    if (some_whole_) __builtin_memcpy(k_tiles_ + size_t{tile} * tile_tokens * key_dim * 2, keys, size_t{tile_tokens} * key_dim * 2);
+    if (some_whole_)
+      __builtin_memcpy(k_tiles_ + size_t{tile} * tile_tokens * key_dim * 2, keys,
+                       size_t{tile_tokens} * key_dim * 2);
   }
 
   // Zeros for tokens that are not there; false if a number is not finite.
@@ -161,7 +182,8 @@ class Product {
     return xsimd::all(poison == poison);
   }
 
-  // For each row the tokens from base_ on that have to be looked at: 0, or up to the last one it sees.
+  // For each row the tokens from base_ on that have to be looked at: 0, or up to the last one it
+  // sees.
   [[gnu::noinline]] void find_ends() {
     for (uint32_t i = 0; i < task_.queries; i++) {
       sees_all_[i] = sees_all(task_.query[i]);
@@ -178,7 +200,8 @@ class Product {
   bool sees_all(const QueryView& query) const {
     const uint64_t from = base_ + first_tile_ * tile_tokens, to = base_ + tiles_end_ * tile_tokens;
     const bool in_mask = query.mask != nullptr && to > query.mask_begin;
-    return !in_mask && from >= query.begin && from >= task_.begin && to <= query.end && to <= task_.end;
+    return !in_mask && from >= query.begin && from >= task_.begin && to <= query.end &&
+           to <= task_.end;
   }
 
   TokenMask seen(uint32_t query, uint32_t tile) const {
@@ -210,7 +233,8 @@ class Product {
   // Panels outside, rows inside: a panel stays in the L1 cache for all rows.
   void multiply_scores() {
     const uint32_t columns_end = tiles_end_ * tile_tokens;
-    for (uint32_t column = first_tile_ * tile_tokens; column < columns_end; column += columns_at_once) {
+    for (uint32_t column = first_tile_ * tile_tokens; column < columns_end;
+         column += columns_at_once) {
       const unsigned vectors = columns_end - column < columns_at_once ? 1 : 2;
       for_each_row_tile([&]<unsigned n>(uint32_t row) {
         if (end_of_rows(row, n) <= column) return;
@@ -220,7 +244,8 @@ class Product {
         if (whole == n) return multiply_whole<n>(row, column, vectors);
         // One by one: a row does not get other bits for the rows beside it.
         for (uint32_t r = row; r < row + n; r++)
-          whole_rows_[r] ? multiply_whole<1>(r, column, vectors) : multiply_floats<1>(r, column, vectors);
+          whole_rows_[r] ? multiply_whole<1>(r, column, vectors)
+                         : multiply_floats<1>(r, column, vectors);
       });
     }
   }
@@ -234,11 +259,13 @@ class Product {
       b[i] = k_ + size_t{at / tile_tokens} * tile_tokens * key_dim + at % tile_tokens;
     }
     multiply_rows<Isa, n, query_stride>(vectors, q_ + size_t{row} * query_stride, b, key_dim, false,
-                                        scores_ + size_t{row} * score_stride + column, score_stride);
+                                        scores_ + size_t{row} * score_stride + column,
+                                        score_stride);
   }
 
   template <unsigned n>
-  void multiply_whole([[maybe_unused]] uint32_t row, [[maybe_unused]] uint32_t column, [[maybe_unused]] unsigned vectors) {
+  void multiply_whole([[maybe_unused]] uint32_t row, [[maybe_unused]] uint32_t column,
+                      [[maybe_unused]] unsigned vectors) {
     if constexpr (MultipliesWholeRows<Isa>) {
       const uint32_t key_dim = task_.kv.k.dim;
       const size_t tile_bytes = size_t{tile_tokens} * key_dim * 2;
@@ -247,9 +274,11 @@ class Product {
       const uint32_t* const q = reinterpret_cast<const uint32_t*>(q_ + size_t{row} * query_stride);
       float* const scores = scores_ + size_t{row} * score_stride + column;
       if (vectors == 1)
-        multiply_pairs<typename Isa::Dot, n, 1, query_stride, false>(q, tiles, key_dim / 2, task_.scale, scores, score_stride);
+        multiply_pairs<typename Isa::Dot, n, 1, query_stride, false>(
+            q, tiles, key_dim / 2, task_.scale, scores, score_stride);
       else
-        multiply_pairs<typename Isa::Dot, n, 2, query_stride, false>(q, tiles, key_dim / 2, task_.scale, scores, score_stride);
+        multiply_pairs<typename Isa::Dot, n, 2, query_stride, false>(
+            q, tiles, key_dim / 2, task_.scale, scores, score_stride);
     }
   }
 
@@ -260,8 +289,8 @@ class Product {
     for (uint32_t tile = first_tile_; tile * tile_tokens < ends_[row]; tile++) {
       float* const at = scores + tile * tile_tokens;
       if (transforms(task_.transform))
-        transform_scores<Isa>(task_.transform, head_ * task_.group + row % task_.group, task_.query[query].position,
-                              base_ + tile * tile_tokens, at);
+        transform_scores<Isa>(task_.transform, head_ * task_.group + row % task_.group,
+                              task_.query[query].position, base_ + tile * tile_tokens, at);
       if (!sees_all_[query]) hide_unseen<Isa>(seen(query, tile), at);
     }
   }
@@ -273,7 +302,8 @@ class Product {
     float* const scores = scores_ + size_t{row} * score_stride + first_tile_ * tile_tokens;
     const uint32_t n = ends_[row] - first_tile_ * tile_tokens;
     F top = F::load_aligned(scores);
-    for (uint32_t i = F::size; i < n; i += F::size) top = xsimd::max(top, F::load_aligned(scores + i));
+    for (uint32_t i = F::size; i < n; i += F::size)
+      top = xsimd::max(top, F::load_aligned(scores + i));
     float* const sums = sums_ + row * tile_tokens;
     if (xsimd::any(top > F(max_[row]))) {
       const float max = Isa::max_of(xsimd::max(F(max_[row]), top));
@@ -281,7 +311,8 @@ class Product {
     }
     const F shift(shift_of(max_[row]));
     F total[vectors_per_tile<Isa>];
-    for (unsigned v = 0; v < vectors_per_tile<Isa>; v++) total[v] = F::load_aligned(sums + v * F::size);
+    for (unsigned v = 0; v < vectors_per_tile<Isa>; v++)
+      total[v] = F::load_aligned(sums + v * F::size);
     for (uint32_t i = 0; i < n; i += tile_tokens) {
       for (unsigned v = 0; v < vectors_per_tile<Isa>; v++) {
         float* const at = scores + i + v * F::size;
@@ -297,7 +328,8 @@ class Product {
 
   // Of what a row does not see of what its register tile does.
   void clear_weights(uint32_t row, uint32_t end) {
-    const uint32_t begin = first_tile_ * tile_tokens, seen = ends_[row] != 0 ? ends_[row] - begin : 0;
+    const uint32_t begin = first_tile_ * tile_tokens,
+                   seen = ends_[row] != 0 ? ends_[row] - begin : 0;
     float* const weights = scores_ + size_t{row} * score_stride + begin;
     const uint32_t shift = rounds_ ? 1 : 0;  // two to a word
     for (uint32_t t = seen >> shift; t < (end - begin) >> shift; t++) weights[t] = 0;
@@ -324,7 +356,8 @@ class Product {
       for_each_row_tile([&]<unsigned n>(uint32_t row) {
         const uint32_t end = end_of_rows(row, n);
         if (end > begin)
-          multiply_rows<Isa, n, score_stride>(vectors, scores_ + size_t{row} * score_stride + begin, b, end - begin, true,
+          multiply_rows<Isa, n, score_stride>(vectors, scores_ + size_t{row} * score_stride + begin,
+                                              b, end - begin, true,
                                               out_ + size_t{row} * value_dim + column, value_dim);
       });
     }
@@ -339,12 +372,15 @@ class Product {
         for_each_row_tile([&]<unsigned n>(uint32_t row) {
           const uint32_t end = end_of_rows(row, n);
           if (end <= begin) return;
-          const uint32_t* const a = reinterpret_cast<const uint32_t*>(scores_ + size_t{row} * score_stride + begin);
+          const uint32_t* const a =
+              reinterpret_cast<const uint32_t*>(scores_ + size_t{row} * score_stride + begin);
           float* const c = out_ + size_t{row} * value_dim + column;
           if (value_dim - column < columns_at_once)
-            multiply_pairs<typename Isa::Dot, n, 1, score_stride, true>(a, b, (end - begin) / 2, 1, c, value_dim);
+            multiply_pairs<typename Isa::Dot, n, 1, score_stride, true>(a, b, (end - begin) / 2, 1,
+                                                                        c, value_dim);
           else
-            multiply_pairs<typename Isa::Dot, n, 2, score_stride, true>(a, b, (end - begin) / 2, 1, c, value_dim);
+            multiply_pairs<typename Isa::Dot, n, 2, score_stride, true>(a, b, (end - begin) / 2, 1,
+                                                                        c, value_dim);
         });
       }
     }
@@ -355,8 +391,10 @@ class Product {
     const uint32_t value_dim = task_.kv.v.dim;
     for (uint32_t row = 0; row < rows_; row++)
       for (uint32_t tile = first_tile_; tile * tile_tokens < ends_[row]; tile++)
-        add_seen<Isa>(v_ + size_t{tile} * tile_tokens * tile_tokens, tile_tokens, size_t{step_} * tile_tokens, seen(row / task_.group, tile),
-                      scores_ + size_t{row} * score_stride + tile * tile_tokens, value_dim, out_ + size_t{row} * value_dim);
+        add_seen<Isa>(v_ + size_t{tile} * tile_tokens * tile_tokens, tile_tokens,
+                      size_t{step_} * tile_tokens, seen(row / task_.group, tile),
+                      scores_ + size_t{row} * score_stride + tile * tile_tokens, value_dim,
+                      out_ + size_t{row} * value_dim);
   }
 
   const AttendTask& task_;
@@ -365,18 +403,19 @@ class Product {
   Tiles<Isa> tiles_;
   float* const q_;
   float* const scores_;
-  float* const k_;  // [tile][dim][16 tokens]
-  float* const v_;  // [16 dims][token][16]
+  float* const k_;                // [tile][dim][16 tokens]
+  float* const v_;                // [16 dims][token][16]
   unsigned char* const k_tiles_;  // as they are stored, for whole rows
   unsigned char* const v_pairs_;  // [16 dims][pair of tokens][16][2], for weights of bf16
   float* const sums_;
   uint32_t* const ends_;
   bool* const saw_;
-  bool* const whole_rows_;  // their places in q_ hold pairs of bf16, to be multiplied with tiles of K
-  bool* const sees_all_;    // by query: it sees all of the tiles
+  bool* const
+      whole_rows_;        // their places in q_ hold pairs of bf16, to be multiplied with tiles of K
+  bool* const sees_all_;  // by query: it sees all of the tiles
   uint32_t head_ = 0, first_tile_ = 0, tiles_end_ = 0;
   uint64_t base_ = 0;
-  bool finite_ = true, rounds_ = false;  // V; weights to bf16
+  bool finite_ = true, rounds_ = false;         // V; weights to bf16
   bool some_whole_ = false, some_not_ = false;  // of the rows
   float* out_ = nullptr;
   float* max_ = nullptr;

@@ -1,6 +1,7 @@
-// Rows of int8 and int4 with their scales (formats.h): each token and head is quantised once, when it is stored, from its own
-// largest element; nothing that was stored before is touched. A row (int8) or group (int4) with a NaN or an infinity
-// becomes NaN; one whose elements all lie below 1e-30 becomes zeros.
+// Rows of int8 and int4 with their scales (formats.h): each token and head is quantised once, when
+// it is stored, from its own largest element; nothing that was stored before is touched. A row
+// (int8) or group (int4) with a NaN or an infinity becomes NaN; one whose elements all lie below
+// 1e-30 becomes zeros.
 #pragma once
 
 #include "kernels/convert.hpp"
@@ -44,10 +45,13 @@ Ints<Isa> clamped(Ints<Isa> x, int32_t low, int32_t high) {
 // Field number i of each word, `bits` wide, in two's complement.
 template <class Isa, int bits>
 Ints<Isa> signed_field(Words<Isa> words, unsigned i) {
-  return xsimd::bitwise_cast<Ints<Isa>>(words << (32 - bits - bits * static_cast<int>(i))) >> (32 - bits);
+  return xsimd::bitwise_cast<Ints<Isa>>(words << (32 - bits - bits * static_cast<int>(i))) >>
+         (32 - bits);
 }
 
-static inline float bf16_to_f32(uint16_t bits) { return __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16); }
+static inline float bf16_to_f32(uint16_t bits) {
+  return __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16);
+}
 
 // The least bf16 number that is not below x >= 0; NaN for NaN.
 static inline uint16_t bf16_not_below(float x) {
@@ -62,7 +66,9 @@ void quantise_int8(const float* row, uint32_t dim, unsigned char* to) {
   const float scale = zero ? 0.0f : largest / 127.0f;
   const Floats<Isa> inverse(largest >= least_quantised ? 127.0f / largest : 0.0f);
   for (uint32_t d = 0; d < dim; d += Floats<Isa>::size) {
-    const Ints<Isa> x = clamped<Isa>(rounded<Isa>(finite_or_zero<Isa>(Floats<Isa>::load_unaligned(row + d)) * inverse), -127, 127);
+    const Ints<Isa> x = clamped<Isa>(
+        rounded<Isa>(finite_or_zero<Isa>(Floats<Isa>::load_unaligned(row + d)) * inverse), -127,
+        127);
     narrow_bytes<Isa>(to + d, xsimd::bitwise_cast<Words<Isa>>(x));
   }
   __builtin_memcpy(to + dim, &scale, 4);
@@ -88,10 +94,12 @@ void quantise_int4(const float* row, uint32_t dim, unsigned char* to) {
     const Floats<Isa> inverse(largest >= least_quantised ? 1.0f / bf16_to_f32(scale) : 0.0f);
     alignas(64) int32_t nibbles[int4_group];
     for (uint32_t d = 0; d < n; d += Floats<Isa>::size) {
-      const Floats<Isa> x = finite_or_zero<Isa>(Floats<Isa>::load_unaligned(row + begin + d)) * inverse;
+      const Floats<Isa> x =
+          finite_or_zero<Isa>(Floats<Isa>::load_unaligned(row + begin + d)) * inverse;
       clamped<Isa>(rounded<Isa>(x), -7, 7).store_aligned(nibbles + d);
     }
-    for (uint32_t d = 0; d < n; d += 2) to[(begin + d) / 2] = static_cast<unsigned char>((nibbles[d] & 15) | nibbles[d + 1] << 4);
+    for (uint32_t d = 0; d < n; d += 2)
+      to[(begin + d) / 2] = static_cast<unsigned char>((nibbles[d] & 15) | nibbles[d + 1] << 4);
     __builtin_memcpy(scales, &scale, 2);
   }
 }

@@ -1,5 +1,6 @@
-// The kernels in plain C++: one element at a time, each place in memory computed from its definition. For reading, for
-// processors without a table of their own, and as what the others are compared with.
+// The kernels in plain C++: one element at a time, each place in memory computed from its
+// definition. For reading, for processors without a table of their own, and as what the others are
+// compared with.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -19,7 +20,8 @@ constexpr float least_quantised = 1e-30f;
 // One stored row, wherever its elements lie.
 class StoredRow {
  public:
-  StoredRow(const KvView& kv, const SideView& side, bool keys, uint64_t position, uint32_t head) : side_(side), keys_(keys) {
+  StoredRow(const KvView& kv, const SideView& side, bool keys, uint64_t position, uint32_t head)
+      : side_(side), keys_(keys) {
     const Slot slot = slot_of(kv, position);
     packed_ = kv.layout == PKV_LAYOUT_PACKED;
     token_ = static_cast<uint32_t>(slot.offset % tile_tokens);
@@ -32,7 +34,8 @@ class StoredRow {
       case PKV_INT8:
         return scale_of(dim) * static_cast<float>(static_cast<int8_t>(at_[i]));
       case PKV_INT4:
-        return scale_of(dim) * static_cast<float>(static_cast<int8_t>(at_[i / 2] << (i % 2 != 0 ? 0 : 4)) >> 4);
+        return scale_of(dim) *
+               static_cast<float>(static_cast<int8_t>(at_[i / 2] << (i % 2 != 0 ? 0 : 4)) >> 4);
       default:
         return scalar::load(side_.dtype, element(i));
     }
@@ -41,12 +44,14 @@ class StoredRow {
   // A caller's row in; the types with scales see all of it first.
   void set(const float* row) {
     if (side_.dtype == PKV_INT8) set_int8(row);
-    for (uint32_t begin = 0; begin < side_.dim && side_.dtype == PKV_INT4; begin += int4_group) set_int4(row, begin);
+    for (uint32_t begin = 0; begin < side_.dim && side_.dtype == PKV_INT4; begin += int4_group)
+      set_int4(row, begin);
   }
   unsigned char* element(uint32_t i) const { return at_ + i * element_bits(side_.dtype) / 8; }
   uint32_t index(uint32_t dim) const {
     if (!packed_) return dim;
-    return keys_ ? packed_k_index(side_.dtype, token_, dim) : packed_v_index(side_.dtype, side_.dim, token_, dim);
+    return keys_ ? packed_k_index(side_.dtype, token_, dim)
+                 : packed_v_index(side_.dtype, side_.dim, token_, dim);
   }
 
   void copy_bits(const StoredRow& from) {
@@ -62,7 +67,8 @@ class StoredRow {
 
  private:
   unsigned char* scale_at(uint32_t i) const {
-    unsigned char* const scales = at_ + elements_bytes(side_.dtype, side_.dim) * (packed_ ? tile_tokens : 1);
+    unsigned char* const scales =
+        at_ + elements_bytes(side_.dtype, side_.dim) * (packed_ ? tile_tokens : 1);
     return scales + (packed_ ? i * tile_tokens + token_ : i) * scale_bytes(side_.dtype);
   }
 
@@ -74,16 +80,19 @@ class StoredRow {
   // The largest magnitude, NaN if an element is not finite.
   static float largest(const float* row, uint32_t n) {
     float most = 0;
-    for (uint32_t i = 0; i < n; i++) most = std::isfinite(row[i]) && !std::isnan(most) ? std::max(most, std::fabs(row[i])) : NAN;
+    for (uint32_t i = 0; i < n; i++)
+      most = std::isfinite(row[i]) && !std::isnan(most) ? std::max(most, std::fabs(row[i])) : NAN;
     return most;
   }
 
   void set_int8(const float* row) {
     const float most = largest(row, side_.dim);
-    const float scale = most < least_quantised ? 0.0f : most / 127.0f, inverse = most >= least_quantised ? 127.0f / most : 0.0f;
+    const float scale = most < least_quantised ? 0.0f : most / 127.0f,
+                inverse = most >= least_quantised ? 127.0f / most : 0.0f;
     for (uint32_t d = 0; d < side_.dim; d++) {
       const float x = std::isfinite(row[d]) ? std::nearbyint(row[d] * inverse) : 0.0f;
-      at_[index(d)] = static_cast<unsigned char>(static_cast<int8_t>(std::clamp(x, -127.0f, 127.0f)));
+      at_[index(d)] =
+          static_cast<unsigned char>(static_cast<int8_t>(std::clamp(x, -127.0f, 127.0f)));
     }
     std::memcpy(scale_at(0), &scale, sizeof scale);
   }
@@ -106,7 +115,8 @@ class StoredRow {
 
   void set_nibble(uint32_t dim, int nibble) {
     const uint32_t i = index(dim);
-    at_[i / 2] = static_cast<unsigned char>((at_[i / 2] & (i % 2 != 0 ? 0x0F : 0xF0)) | nibble << (i % 2 * 4));
+    at_[i / 2] = static_cast<unsigned char>((at_[i / 2] & (i % 2 != 0 ? 0x0F : 0xF0)) |
+                                            nibble << (i % 2 * 4));
   }
 
   const SideView& side_;
@@ -126,13 +136,16 @@ unsigned char* caller_element(const RowsView& rows, uint64_t row, uint32_t head,
   return rows.data + index * dtype_bytes(rows.dtype);
 }
 
-float score_of(const AttendTask& task, const float* q, const QueryView& query, uint32_t head, uint32_t query_head, uint64_t position) {
+float score_of(const AttendTask& task, const float* q, const QueryView& query, uint32_t head,
+               uint32_t query_head, uint64_t position) {
   const StoredRow k(task.kv, task.kv.k, true, position, head);
   float score = 0;
   for (uint32_t d = 0; d < task.kv.k.dim; d++) score += q[d] * k.get(d);
-  if (task.transform.softcap != 0) score = task.transform.softcap * std::tanh(score / task.transform.softcap);
+  if (task.transform.softcap != 0)
+    score = task.transform.softcap * std::tanh(score / task.transform.softcap);
   if (task.transform.alibi_slopes != nullptr)
-    score += task.transform.alibi_slopes[query_head] * static_cast<float>(static_cast<int64_t>(position - query.position));
+    score += task.transform.alibi_slopes[query_head] *
+             static_cast<float>(static_cast<int64_t>(position - query.position));
   return score;
 }
 
@@ -150,7 +163,8 @@ void attend_row(const AttendTask& task, uint32_t head, uint64_t row) {
     const uint64_t tile = position / tile_tokens * tile_tokens;
     if ((seen_in_tile(task, query, tile) >> (position - tile) & 1) == 0) continue;
     saw = true;
-    const float score = score_of(task, task.q + index * kv.k.dim, query, head, query_head, position);
+    const float score =
+        score_of(task, task.q + index * kv.k.dim, query, head, query_head, position);
     if (score > max) {
       const float keep = std::exp(max - score);
       for (uint32_t d = 0; d < kv.v.dim; d++) out[d] *= keep;
@@ -168,12 +182,14 @@ void attend_row(const AttendTask& task, uint32_t head, uint64_t row) {
 
 void attend(const AttendTask& task) {
   for (uint32_t head = task.head_begin; head < task.head_end; head++)
-    for (uint64_t row = 0; row < uint64_t{task.queries} * task.group; row++) attend_row(task, head, row);
+    for (uint64_t row = 0; row < uint64_t{task.queries} * task.group; row++)
+      attend_row(task, head, row);
 }
 
 size_t attend_work_bytes(const AttendTask&) { return 0; }
 
-void store_side(const KvView& kv, const SideView& side, bool keys, uint64_t first, uint64_t count, const RowsView& from) {
+void store_side(const KvView& kv, const SideView& side, bool keys, uint64_t first, uint64_t count,
+                const RowsView& from) {
   float row[max_dim];
   for (uint64_t i = 0; i < count; i++) {
     for (uint32_t head = 0; head < kv.kv_heads; head++) {
@@ -192,16 +208,19 @@ void store_side(const KvView& kv, const SideView& side, bool keys, uint64_t firs
 
 void store(const CopyTask& task) {
   if (task.k.data != nullptr) store_side(task.kv, task.kv.k, true, task.first, task.count, task.k);
-  if (task.v.data != nullptr && task.kv.v.data != nullptr) store_side(task.kv, task.kv.v, false, task.first, task.count, task.v);
+  if (task.v.data != nullptr && task.kv.v.data != nullptr)
+    store_side(task.kv, task.kv.v, false, task.first, task.count, task.v);
 }
 
-void load_side(const KvView& kv, const SideView& side, bool keys, uint32_t dims, uint64_t first, uint64_t count, const RowsView& to) {
+void load_side(const KvView& kv, const SideView& side, bool keys, uint32_t dims, uint64_t first,
+               uint64_t count, const RowsView& to) {
   for (uint64_t i = 0; i < count; i++) {
     for (uint32_t head = 0; head < kv.kv_heads; head++) {
       const StoredRow stored(kv, side, keys, first + i, head);
       for (uint32_t d = 0; d < dims; d++) {
         if (scales_per_row(side.dtype, side.dim) == 0)
-          scalar::convert(side.dtype, stored.element(stored.index(d)), to.dtype, caller_element(to, i, head, d));
+          scalar::convert(side.dtype, stored.element(stored.index(d)), to.dtype,
+                          caller_element(to, i, head, d));
         else
           scalar::store(to.dtype, caller_element(to, i, head, d), stored.get(d));
       }
@@ -211,22 +230,25 @@ void load_side(const KvView& kv, const SideView& side, bool keys, uint32_t dims,
 
 void load(const CopyTask& task) {
   const bool latent = task.kv.v.data == nullptr;
-  if (task.k.data != nullptr) load_side(task.kv, task.kv.k, true, task.kv.k.dim, task.first, task.count, task.k);
+  if (task.k.data != nullptr)
+    load_side(task.kv, task.kv.k, true, task.kv.k.dim, task.first, task.count, task.k);
   if (task.v.data != nullptr)
-    load_side(task.kv, latent ? task.kv.k : task.kv.v, latent, task.kv.v.dim, task.first, task.count, task.v);
+    load_side(task.kv, latent ? task.kv.k : task.kv.v, latent, task.kv.v.dim, task.first,
+              task.count, task.v);
 }
 
 void transfer(const TransferTask& task) {
-  const auto row = [](const KvView& kv, const SideView& side, bool keys, uint64_t position, uint32_t head) {
-    return StoredRow(kv, side, keys, position, head);
-  };
+  const auto row = [](const KvView& kv, const SideView& side, bool keys, uint64_t position,
+                      uint32_t head) { return StoredRow(kv, side, keys, position, head); };
   for (uint64_t i = 0; i < task.count; i++) {
     const uint64_t to = task.to_first + i, from = task.from_first + i;
     for (uint32_t head = 0; head < task.to.kv_heads; head++) {
       if (task.to.k.data != nullptr && task.from.k.data != nullptr)
-        row(task.to, task.to.k, true, to, head).copy_bits(row(task.from, task.from.k, true, from, head));
+        row(task.to, task.to.k, true, to, head)
+            .copy_bits(row(task.from, task.from.k, true, from, head));
       if (task.to.v.data != nullptr && task.from.v.data != nullptr)
-        row(task.to, task.to.v, false, to, head).copy_bits(row(task.from, task.from.v, false, from, head));
+        row(task.to, task.to.v, false, to, head)
+            .copy_bits(row(task.from, task.from.v, false, from, head));
     }
   }
 }
@@ -238,7 +260,9 @@ void prepare(const QueryTask& task) {
       const uint32_t query_head = head * task.group + static_cast<uint32_t>(row % task.group);
       float* q = task.q + ((head - task.head_begin) * task.head_rows + row) * task.key_dim;
       for (uint32_t d = 0; d < task.key_dim; d++)
-        q[d] = scalar::load(task.rows.dtype, caller_element(task.rows, row / task.group, query_head, d)) * task.scale;
+        q[d] = scalar::load(task.rows.dtype,
+                            caller_element(task.rows, row / task.group, query_head, d)) *
+               task.scale;
     }
   }
 }
@@ -254,22 +278,27 @@ void finish_row(const FinishTask& task, uint32_t head, uint64_t row) {
     const uint64_t at = row_of_part(task.part[i], part_head, row);
     const float m = task.part[i].max[at];
     // Scores of -infinity only: nothing to add beside finite ones, 0/0 when there are no others.
-    if (m != -infinity || max == -infinity) sum += task.part[i].sum[at] * std::exp(m - shift_of(max));
+    if (m != -infinity || max == -infinity)
+      sum += task.part[i].sum[at] * std::exp(m - shift_of(max));
   }
   for (uint32_t d = 0; d < task.value_dim; d++) {
     float value = 0;
     for (uint32_t i = 0; i < task.parts; i++) {
       const uint64_t at = row_of_part(task.part[i], part_head, row);
-      value += std::exp(task.part[i].max[at] - shift_of(max)) * task.part[i].out[at * task.value_dim + d];
+      value += std::exp(task.part[i].max[at] - shift_of(max)) *
+               task.part[i].out[at * task.value_dim + d];
     }
-    scalar::store(task.rows.dtype, caller_element(task.rows, query, query_head, d), saw ? value / sum : 0.0f);
+    scalar::store(task.rows.dtype, caller_element(task.rows, query, query_head, d),
+                  saw ? value / sum : 0.0f);
   }
-  if (task.lse != nullptr) task.lse[query * task.lse_stride + query_head] = saw ? max + std::log(sum) : sink;
+  if (task.lse != nullptr)
+    task.lse[query * task.lse_stride + query_head] = saw ? max + std::log(sum) : sink;
 }
 
 void finish(const FinishTask& task) {
   for (uint32_t head = task.head_begin; head < task.head_end; head++)
-    for (uint64_t row = 0; row < uint64_t{task.queries} * task.group; row++) finish_row(task, head, row);
+    for (uint64_t row = 0; row < uint64_t{task.queries} * task.group; row++)
+      finish_row(task, head, row);
 }
 
 void merge(const MergeTask& task) {
@@ -283,17 +312,22 @@ void merge(const MergeTask& task) {
         float value = 0;
         for (uint32_t i = 0; i < task.count; i++) {
           const float weight = std::exp(task.lse[i][at] - shift_of(max));
-          if (weight != 0) value += weight * scalar::load(task.out[i].dtype, caller_element(task.out[i], row, head, d));
+          if (weight != 0)
+            value +=
+                weight * scalar::load(task.out[i].dtype, caller_element(task.out[i], row, head, d));
         }
-        scalar::store(task.merged.dtype, caller_element(task.merged, row, head, d), sum != 0 ? value / sum : 0.0f);
+        scalar::store(task.merged.dtype, caller_element(task.merged, row, head, d),
+                      sum != 0 ? value / sum : 0.0f);
       }
-      if (task.merged_lse != nullptr) task.merged_lse[at] = sum != 0 ? max + std::log(sum) : -infinity;
+      if (task.merged_lse != nullptr)
+        task.merged_lse[at] = sum != 0 ? max + std::log(sum) : -infinity;
     }
   }
 }
 
 }  // namespace
 
-constexpr Kernels scalar_kernels = {PKV_ISA_SCALAR, prepare, attend_work_bytes, attend, finish, merge, store, load, transfer};
+constexpr Kernels scalar_kernels = {
+    PKV_ISA_SCALAR, prepare, attend_work_bytes, attend, finish, merge, store, load, transfer};
 
 }  // namespace pkv

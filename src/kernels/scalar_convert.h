@@ -1,5 +1,6 @@
-// Conversions between the floating-point types, one value at a time and with integer arithmetic only: the definition that
-// the vector kernels are held to. Rounding is to nearest even; a NaN stays a (quiet) NaN.
+// Conversions between the floating-point types, one value at a time and with integer arithmetic
+// only: the definition that the vector kernels are held to. Rounding is to nearest even; a NaN
+// stays a (quiet) NaN.
 #pragma once
 
 #include <pagedkv/common.h>
@@ -25,23 +26,28 @@ inline float f16_to_f32(uint16_t half) {
 
 // bits / 2^shift, rounded to nearest even.
 inline uint32_t shift_right_rounded(uint32_t bits, uint32_t shift) {
-  const uint32_t quotient = bits >> shift, rest = bits & ((1u << shift) - 1), half = 1u << (shift - 1);
+  const uint32_t quotient = bits >> shift, rest = bits & ((1u << shift) - 1),
+                 half = 1u << (shift - 1);
   return quotient + (rest > half || (rest == half && (quotient & 1) != 0));
 }
 
 inline uint16_t f32_to_f16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value), magnitude = bits & 0x7FFFFFFFu;
   const uint32_t sign = bits >> 16 & 0x8000u;
-  if (magnitude > 0x7F800000u) return static_cast<uint16_t>(sign | 0x7E00u | (magnitude >> 13 & 0x3FFu));
+  if (magnitude > 0x7F800000u)
+    return static_cast<uint16_t>(sign | 0x7E00u | (magnitude >> 13 & 0x3FFu));
   if (magnitude >= 0x47800000u) return static_cast<uint16_t>(sign | 0x7C00u);  // 65536 and beyond
   if (magnitude >= 0x38800000u)  // normal; rounding may carry into the exponent, up to infinity
     return static_cast<uint16_t>(sign | shift_right_rounded(magnitude - 0x38000000u, 13));
   const uint32_t exponent = magnitude >> 23;
   if (exponent < 102) return static_cast<uint16_t>(sign);  // below half of the smallest denormal
-  return static_cast<uint16_t>(sign | shift_right_rounded((magnitude & 0x7FFFFFu) | 0x800000u, 126 - exponent));
+  return static_cast<uint16_t>(
+      sign | shift_right_rounded((magnitude & 0x7FFFFFu) | 0x800000u, 126 - exponent));
 }
 
-inline float bf16_to_f32(uint16_t value) { return std::bit_cast<float>(static_cast<uint32_t>(value) << 16); }
+inline float bf16_to_f32(uint16_t value) {
+  return std::bit_cast<float>(static_cast<uint32_t>(value) << 16);
+}
 
 inline uint16_t f32_to_bf16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
@@ -49,31 +55,40 @@ inline uint16_t f32_to_bf16(float value) {
   return static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
 }
 
-// The 8-bit types. What is too large becomes the largest finite number; e4m3 has no infinity and makes it NaN.
+// The 8-bit types. What is too large becomes the largest finite number; e4m3 has no infinity and
+// makes it NaN.
 inline float fp8_to_f32(pkv_dtype dtype, uint8_t byte) {
-  const uint32_t mantissa_bits = dtype == PKV_FP8_E4M3 ? 3 : 2, bias = dtype == PKV_FP8_E4M3 ? 7 : 15;
+  const uint32_t mantissa_bits = dtype == PKV_FP8_E4M3 ? 3 : 2,
+                 bias = dtype == PKV_FP8_E4M3 ? 7 : 15;
   const uint32_t magnitude = byte & 0x7Fu, sign = static_cast<uint32_t>(byte & 0x80u) << 24;
-  if (dtype == PKV_FP8_E4M3 ? magnitude == 0x7F : magnitude > 0x7C) return std::bit_cast<float>(sign | 0x7FC00000u);
+  if (dtype == PKV_FP8_E4M3 ? magnitude == 0x7F : magnitude > 0x7C)
+    return std::bit_cast<float>(sign | 0x7FC00000u);
   if (dtype == PKV_FP8_E5M2 && magnitude == 0x7C) return std::bit_cast<float>(sign | 0x7F800000u);
   if (magnitude >> mantissa_bits == 0) {
     const float unit = dtype == PKV_FP8_E4M3 ? 0x1p-9f : 0x1p-16f;
-    return std::bit_cast<float>(std::bit_cast<uint32_t>(static_cast<float>(magnitude) * unit) | sign);
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(static_cast<float>(magnitude) * unit) |
+                                sign);
   }
   return std::bit_cast<float>(sign | ((magnitude << (23 - mantissa_bits)) + ((127 - bias) << 23)));
 }
 
 inline uint8_t f32_to_fp8(pkv_dtype dtype, float value) {
-  const uint32_t mantissa_bits = dtype == PKV_FP8_E4M3 ? 3 : 2, bias = dtype == PKV_FP8_E4M3 ? 7 : 15;
-  const uint32_t largest = dtype == PKV_FP8_E4M3 ? 0x7E : 0x7B, infinity = dtype == PKV_FP8_E4M3 ? 0x7F : 0x7C;
-  const uint32_t bits = std::bit_cast<uint32_t>(value), magnitude = bits & 0x7FFFFFFFu, sign = bits >> 24 & 0x80u;
+  const uint32_t mantissa_bits = dtype == PKV_FP8_E4M3 ? 3 : 2,
+                 bias = dtype == PKV_FP8_E4M3 ? 7 : 15;
+  const uint32_t largest = dtype == PKV_FP8_E4M3 ? 0x7E : 0x7B,
+                 infinity = dtype == PKV_FP8_E4M3 ? 0x7F : 0x7C;
+  const uint32_t bits = std::bit_cast<uint32_t>(value), magnitude = bits & 0x7FFFFFFFu,
+                 sign = bits >> 24 & 0x80u;
   if (magnitude > 0x7F800000u) return static_cast<uint8_t>(sign | 0x7Fu);
   if (magnitude == 0x7F800000u) return static_cast<uint8_t>(sign | infinity);
   const uint32_t exponent = magnitude >> 23, least_normal = 128 - bias;
   uint32_t byte = 0;
   if (exponent >= least_normal) {
     byte = shift_right_rounded(magnitude - ((127 - bias) << 23), 23 - mantissa_bits);
-  } else if (exponent + mantissa_bits + 1 >= least_normal) {  // not below half of the smallest denormal
-    byte = shift_right_rounded((magnitude & 0x7FFFFFu) | 0x800000u, 23 - mantissa_bits + least_normal - exponent);
+  } else if (exponent + mantissa_bits + 1 >=
+             least_normal) {  // not below half of the smallest denormal
+    byte = shift_right_rounded((magnitude & 0x7FFFFFu) | 0x800000u,
+                               23 - mantissa_bits + least_normal - exponent);
   }
   return static_cast<uint8_t>(sign | (byte > largest ? largest : byte));
 }
@@ -104,7 +119,8 @@ inline void store(pkv_dtype dtype, unsigned char* to, float value) {
 }
 
 // One element from one type to another; bits are kept where the type is the same.
-inline void convert(pkv_dtype from_dtype, const unsigned char* from, pkv_dtype to_dtype, unsigned char* to) {
+inline void convert(pkv_dtype from_dtype, const unsigned char* from, pkv_dtype to_dtype,
+                    unsigned char* to) {
   if (from_dtype == to_dtype)
     std::memcpy(to, from, to_dtype == PKV_F32 ? 4 : to_dtype <= PKV_BF16 ? 2 : 1);
   else

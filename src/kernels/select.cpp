@@ -13,11 +13,15 @@ struct Candidate {
 bool always() { return true; }
 
 #if defined(__x86_64__)
-bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"); }
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c");
+}
 
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl");
 }
 
 bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
@@ -44,7 +48,8 @@ const Kernels* find(pkv_isa isa) {
   __builtin_cpu_init();
 #endif
   for (const Candidate& candidate : candidates)
-    if ((isa == PKV_ISA_AUTO || isa == candidate.table->isa) && candidate.runs_here()) return candidate.table;
+    if ((isa == PKV_ISA_AUTO || isa == candidate.table->isa) && candidate.runs_here())
+      return candidate.table;
   return nullptr;
 }
 
@@ -76,7 +81,9 @@ bool isa_supported(pkv_isa isa) { return find(isa) != nullptr; }
 
 const Kernels& select_kernels(pkv_isa isa) {
   const Kernels* table = find(isa);
-  if (table == nullptr) fail(PKV_UNSUPPORTED, "instruction set %s is not in this build or not on this processor", isa_name(isa));
+  if (table == nullptr)
+    fail(PKV_UNSUPPORTED, "instruction set %s is not in this build or not on this processor",
+         isa_name(isa));
   return *table;
 }
 

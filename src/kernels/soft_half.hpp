@@ -1,4 +1,5 @@
-// binary16 for instruction sets without conversions of their own, in 32-bit integer and float arithmetic.
+// binary16 for instruction sets without conversions of their own, in 32-bit integer and float
+// arithmetic.
 #pragma once
 
 #include "kernels/vectors.hpp"
@@ -11,10 +12,12 @@ Floats<Isa> soft_f16_to_f32(Words<Isa> half_bits) {
   const I half = xsimd::bitwise_cast<I>(half_bits);
   const I magnitude = (half & I(0x7FFF)) << 13, sign = (half & I(0x8000)) << 16;
   // As an fp32 number this is 2^112 too small, denormals included; the product is exact.
-  const I finite = xsimd::bitwise_cast<I>(xsimd::bitwise_cast<Floats<Isa>>(magnitude) * Floats<Isa>(0x1p112f));
+  const I finite =
+      xsimd::bitwise_cast<I>(xsimd::bitwise_cast<Floats<Isa>>(magnitude) * Floats<Isa>(0x1p112f));
   const I quiet = xsimd::select((half & I(0x3FF)) == I(0), I(0), I(0x400000));
   const I special = magnitude | I(0x7F800000) | quiet;
-  return xsimd::bitwise_cast<Floats<Isa>>(xsimd::select((half & I(0x7C00)) == I(0x7C00), special, finite) | sign);
+  return xsimd::bitwise_cast<Floats<Isa>>(
+      xsimd::select((half & I(0x7C00)) == I(0x7C00), special, finite) | sign);
 }
 
 template <class Isa>
@@ -25,7 +28,9 @@ Words<Isa> soft_f32_to_f16(Floats<Isa> value) {
   // Rounding may carry into the exponent, up to infinity.
   const I normal = (magnitude - I(0x38000000) + I(0xFFF) + ((magnitude >> 13) & I(1))) >> 13;
   // 0.5 has the units of a binary16 denormal: adding it makes the adder round to them.
-  const I denormal = xsimd::bitwise_cast<I>(xsimd::bitwise_cast<Floats<Isa>>(magnitude) + Floats<Isa>(0.5f)) - I(0x3F000000);
+  const I denormal =
+      xsimd::bitwise_cast<I>(xsimd::bitwise_cast<Floats<Isa>>(magnitude) + Floats<Isa>(0.5f)) -
+      I(0x3F000000);
   I half = xsimd::select(magnitude < I(0x38800000), denormal, normal);
   half = xsimd::select(magnitude < I(0x47800000), half, I(0x7C00));
   half = xsimd::select(magnitude > I(0x7F800000), I(0x7E00) | ((magnitude >> 13) & I(0x3FF)), half);

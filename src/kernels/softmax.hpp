@@ -1,5 +1,5 @@
-// The online softmax: a row's scores of one tile become weights exp(score - max), and what the row has summed so far is
-// brought down to the new maximum (Milakov and Gimelshein 2018).
+// The online softmax: a row's scores of one tile become weights exp(score - max), and what the row
+// has summed so far is brought down to the new maximum (Milakov and Gimelshein 2018).
 #pragma once
 
 #include "kernels/keys.hpp"
@@ -7,14 +7,15 @@
 
 namespace pkv {
 
-// e^x for x <= 0, within 4 units in the last place; 0 below -87.3 (where the result would not be normal), NaN for NaN, and exactly
-// 1 for 0. x = n ln 2 + r; the polynomial is the minimax one of degree 6 on |r| <= ln 2 / 2 with its first two
-// coefficients 1.
+// e^x for x <= 0, within 4 units in the last place; 0 below -87.3 (where the result would not be
+// normal), NaN for NaN, and exactly 1 for 0. x = n ln 2 + r; the polynomial is the minimax one of
+// degree 6 on |r| <= ln 2 / 2 with its first two coefficients 1.
 template <class Isa>
 Floats<Isa> exp_of_negative(Floats<Isa> x) {
   using F = Floats<Isa>;
   using I = Ints<Isa>;
-  // The magic number leaves n, as a biased exponent, in the low bits. Where that is out of range, the result is not used.
+  // The magic number leaves n, as a biased exponent, in the low bits. Where that is out of range,
+  // the result is not used.
   const F magic(0x1.8p23f + 127);
   const F shifted = Isa::fma(x, F(1.44269504f), magic);
   const F r = Isa::fma(shifted - magic, F(-0.693147182f), x);
@@ -38,7 +39,8 @@ float exp_of_negative(float x) {
 
 template <class Isa>
 Floats<Isa> token_numbers(unsigned vector) {
-  alignas(64) static constexpr float numbers[tile_tokens] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  alignas(64) static constexpr float numbers[tile_tokens] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                                             8, 9, 10, 11, 12, 13, 14, 15};
   return Floats<Isa>::load_aligned(numbers + vector * Floats<Isa>::size);
 }
 
@@ -48,20 +50,24 @@ Floats<Isa> capped(Floats<Isa> x, float softcap) {
   using F = Floats<Isa>;
   const F e = exp_of_negative<Isa>(xsimd::abs(x) * F(-2.0f / softcap));
   const F tanh = (F(1.0f) - e) / (F(1.0f) + e) * F(softcap);
-  const Ints<Isa> sign = xsimd::bitwise_cast<Ints<Isa>>(x) & Ints<Isa>(static_cast<int32_t>(0x80000000u));
+  const Ints<Isa> sign =
+      xsimd::bitwise_cast<Ints<Isa>>(x) & Ints<Isa>(static_cast<int32_t>(0x80000000u));
   return xsimd::bitwise_cast<F>(xsimd::bitwise_cast<Ints<Isa>>(tanh) | sign);
 }
 
 // Softcap and ALiBi on the scores of 16 tokens from position `tile` on.
 template <class Isa>
-void transform_scores(const ScoreTransform& transform, uint32_t query_head, uint64_t position, uint64_t tile, float* scores) {
+void transform_scores(const ScoreTransform& transform, uint32_t query_head, uint64_t position,
+                      uint64_t tile, float* scores) {
   using F = Floats<Isa>;
   const float slope = transform.alibi_slopes != nullptr ? transform.alibi_slopes[query_head] : 0.0f;
-  const float distance = static_cast<float>(static_cast<int64_t>(tile) - static_cast<int64_t>(position));
+  const float distance =
+      static_cast<float>(static_cast<int64_t>(tile) - static_cast<int64_t>(position));
   for (unsigned n = 0; n < vectors_per_tile<Isa>; n++) {
     F x = F::load_aligned(scores + n * F::size);
     if (transform.softcap != 0) x = capped<Isa>(x, transform.softcap);
-    if (transform.alibi_slopes != nullptr) x = Isa::fma(F(slope), F(distance) + token_numbers<Isa>(n), x);
+    if (transform.alibi_slopes != nullptr)
+      x = Isa::fma(F(slope), F(distance) + token_numbers<Isa>(n), x);
     x.store_aligned(scores + n * F::size);
   }
 }
@@ -86,16 +92,20 @@ struct RowState {
 
 // Brings what the row has gathered down to a new maximum: seldom needed after the first tiles.
 template <class Isa>
-[[gnu::noinline]] void lower_to(float max, float* out, float* row_max, float* sums, uint32_t value_dim) {
+[[gnu::noinline]] void lower_to(float max, float* out, float* row_max, float* sums,
+                                uint32_t value_dim) {
   using F = Floats<Isa>;
   const F keep(exp_of_negative<Isa>(*row_max - max));
-  for (uint32_t d = 0; d < value_dim; d += F::size) (F::load_unaligned(out + d) * keep).store_unaligned(out + d);
-  for (uint32_t t = 0; t < tile_tokens; t += F::size) (F::load_aligned(sums + t) * keep).store_aligned(sums + t);
+  for (uint32_t d = 0; d < value_dim; d += F::size)
+    (F::load_unaligned(out + d) * keep).store_unaligned(out + d);
+  for (uint32_t t = 0; t < tile_tokens; t += F::size)
+    (F::load_aligned(sums + t) * keep).store_aligned(sums + t);
   *row_max = max;
 }
 
-// Scores of some tiles for some rows in, weights out: of row r and tile i at i * rows + r. next[i] is prefetched, the first lines of V
-// of the tile wanted after tile i, so that the bus does not wait while exponentials are computed.
+// Scores of some tiles for some rows in, weights out: of row r and tile i at i * rows + r. next[i]
+// is prefetched, the first lines of V of the tile wanted after tile i, so that the bus does not
+// wait while exponentials are computed.
 template <class Isa, unsigned rows, unsigned tiles>
 void absorb(ScoreRow* scores, RowState first, uint32_t value_dim, TilePointers next) {
   using F = Floats<Isa>;
@@ -104,11 +114,14 @@ void absorb(ScoreRow* scores, RowState first, uint32_t value_dim, TilePointers n
   for (unsigned r = 0; r < rows; r++) {
     F top = F::load_aligned(scores[r]);
     for (unsigned i = 0; i < tiles; i++)
-      for (unsigned n = i == 0 ? 1 : 0; n < vectors; n++) top = xsimd::max(top, F::load_aligned(scores[i * rows + r] + n * F::size));
-    // The largest score is summed across lanes only where one of them is larger than the maximum so far.
+      for (unsigned n = i == 0 ? 1 : 0; n < vectors; n++)
+        top = xsimd::max(top, F::load_aligned(scores[i * rows + r] + n * F::size));
+    // The largest score is summed across lanes only where one of them is larger than the maximum so
+    // far.
     if (xsimd::any(top > F(first.max[r]))) [[unlikely]] {
       const float max = Isa::max_of(xsimd::max(F(first.max[r]), top));
-      lower_to<Isa>(max, first.out + r * value_dim, first.max + r, first.sums + r * tile_tokens, value_dim);
+      lower_to<Isa>(max, first.out + r * value_dim, first.max + r, first.sums + r * tile_tokens,
+                    value_dim);
     }
   }
   // A loop of its own: the exponentials of all rows and tiles overlap.
@@ -132,7 +145,8 @@ void absorb(ScoreRow* scores, RowState first, uint32_t value_dim, TilePointers n
 template <class Isa>
 float total_of(const float* sums) {
   Floats<Isa> total = Floats<Isa>::load_aligned(sums);
-  for (unsigned n = 1; n < vectors_per_tile<Isa>; n++) total += Floats<Isa>::load_aligned(sums + n * Floats<Isa>::size);
+  for (unsigned n = 1; n < vectors_per_tile<Isa>; n++)
+    total += Floats<Isa>::load_aligned(sums + n * Floats<Isa>::size);
   return Isa::sum_of(total);
 }
 

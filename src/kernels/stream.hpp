@@ -1,7 +1,7 @@
-// Attention of a few rows: K and V are multiplied as they lie in their tiles. A few tiles outside, KV heads inside, then the rows of the
-// KV head, innermost the tiles: memory is read in runs of whole pages, a tile is loaded once for a register tile of rows, and the
-// exponentials of several tiles overlap.
-// What a row gets does not depend on the rows beside it.
+// Attention of a few rows: K and V are multiplied as they lie in their tiles. A few tiles outside,
+// KV heads inside, then the rows of the KV head, innermost the tiles: memory is read in runs of
+// whole pages, a tile is loaded once for a register tile of rows, and the exponentials of several
+// tiles overlap. What a row gets does not depend on the rows beside it.
 #pragma once
 
 #include "kernels/softmax.hpp"
@@ -13,13 +13,21 @@ template <class Isa>
 class Stream {
  public:
   Stream(const AttendTask& task, Work& work)
-      : task_(task), rows_(task.queries * task.group), heads_(task.head_end - task.head_begin), tiles_(task.kv, work),
-        k_scores_(tiles_.k()), v_accumulate_(tiles_.latent() ? format_of<Isa>(PKV_F32) : tiles_.v()),
+      : task_(task),
+        rows_(task.queries * task.group),
+        heads_(task.head_end - task.head_begin),
+        tiles_(task.kv, work),
+        k_scores_(tiles_.k()),
+        v_accumulate_(tiles_.latent() ? format_of<Isa>(PKV_F32) : tiles_.v()),
         query_bytes_(k_scores_.query_bytes(task.kv.k.dim)),
-        most_rows_(k_scores_.most_rows < v_accumulate_.most_rows ? k_scores_.most_rows : v_accumulate_.most_rows),
-        one_step_(k_scores_.most_k_tiles == tiles_together && v_accumulate_.most_v_tiles == tiles_together),
-        linear_(rows_ == 1 && k_scores_.linear_k && task.kv.v.dim <= v_accumulate_.linear_v_dims), most_count_(linear_ ? 1 : tiles_together),
-        queries_(work.take<unsigned char>(query_bytes_ * rows_ * heads_)), sums_(work.take<float>(size_t{rows_} * heads_ * tile_tokens)),
+        most_rows_(k_scores_.most_rows < v_accumulate_.most_rows ? k_scores_.most_rows
+                                                                 : v_accumulate_.most_rows),
+        one_step_(k_scores_.most_k_tiles == tiles_together &&
+                  v_accumulate_.most_v_tiles == tiles_together),
+        linear_(rows_ == 1 && k_scores_.linear_k && task.kv.v.dim <= v_accumulate_.linear_v_dims),
+        most_count_(linear_ ? 1 : tiles_together),
+        queries_(work.take<unsigned char>(query_bytes_ * rows_ * heads_)),
+        sums_(work.take<float>(size_t{rows_} * heads_ * tile_tokens)),
         v_floats_(work.take<float>(tiles_together * most_floats)) {}
 
   void run() {
@@ -39,7 +47,9 @@ class Stream {
   void begin_rows() {
     const uint32_t key_dim = task_.kv.k.dim, value_dim = task_.kv.v.dim;
     for (size_t i = 0; i < size_t{heads_} * rows_; i++) {
-      if (query_bytes_ != 0) k_scores_.prepare_query(task_.q + i * key_dim, key_dim, task_.scale, queries_ + i * query_bytes_);
+      if (query_bytes_ != 0)
+        k_scores_.prepare_query(task_.q + i * key_dim, key_dim, task_.scale,
+                                queries_ + i * query_bytes_);
       for (uint32_t t = 0; t < tile_tokens; t++) sums_[i * tile_tokens + t] = 0;
       for (uint32_t d = 0; d < value_dim; d++) task_.out[i * value_dim + d] = 0;
       task_.max[i] = -__builtin_inff();
@@ -57,7 +67,8 @@ class Stream {
       }
       find_together();
       next_count_ = 0;
-      for (uint64_t tile = at + step; tile < at + 2 * step && tile < end; tile += tile_tokens) tiles_.put_next(next_count_++, tile);
+      for (uint64_t tile = at + step; tile < at + 2 * step && tile < end; tile += tile_tokens)
+        tiles_.put_next(next_count_++, tile);
       for (uint32_t head = 0; head < heads_; head++) attend_head(head);
     }
   }
@@ -108,7 +119,8 @@ class Stream {
 
   // K and V of one head.
   struct HeadTiles {
-    const unsigned char *k[tiles_together], *v[tiles_together], *next_k[tiles_together], *next_v[tiles_together];
+    const unsigned char *k[tiles_together], *v[tiles_together], *next_k[tiles_together],
+        *next_v[tiles_together];
     bool v_unpacked[tiles_together];
   };
 
@@ -132,8 +144,9 @@ class Stream {
     at->next_v[i] = tiles_.latent() ? at->v[i] : tiles_.address_of_values(next.tile, next.kv_head);
   }
 
-  // Where memory is read in the order in which it lies the processor's own prefetcher follows, and far prefetches only disturb it: one of 0
-  // bytes ahead asks for what is read next anyhow. The bytes are measured (bench/README.md).
+  // Where memory is read in the order in which it lies the processor's own prefetcher follows, and
+  // far prefetches only disturb it: one of 0 bytes ahead asks for what is read next anyhow. The
+  // bytes are measured (bench/README.md).
   static unsigned lead(const SideView& side) { return side.dtype == PKV_F32 ? 2048 : 0; }
 
   void attend_head(uint32_t head) {
@@ -141,7 +154,8 @@ class Stream {
     if (one_step_) {
       for (uint32_t i = 0; i < count_; i++) get(i, head, &at);
       const auto sees_all = [&](uint32_t row) { return together_[row]; };
-      for (uint32_t row = 0; row < rows_;) row += sees_all(row) ? attend_run<tiles_together>(head, row, 0, at, sees_all) : 1;
+      for (uint32_t row = 0; row < rows_;)
+        row += sees_all(row) ? attend_run<tiles_together>(head, row, 0, at, sees_all) : 1;
     }
     for (uint32_t i = 0; i < count_; i++) {
       if (!one_step_) get(i, head, &at);
@@ -165,13 +179,15 @@ class Stream {
 
   // Some of the rows from `row` on, which see all of the tiles from i on. Returns how many.
   template <unsigned tiles, class SeesAll>
-  uint32_t attend_run(uint32_t head, uint32_t row, uint32_t i, const HeadTiles& at, const SeesAll& sees_all) {
+  uint32_t attend_run(uint32_t head, uint32_t row, uint32_t i, const HeadTiles& at,
+                      const SeesAll& sees_all) {
     uint32_t alike = 1;
     while (alike < most_rows_ && row + alike < rows_ && sees_all(row + alike)) alike++;
     if constexpr (Isa::stream_rows == 8)
       if (alike == 8) return attend_whole<8, tiles>(head, row, i, at);
     if (alike >= 4) return attend_whole<4, tiles>(head, row, i, at);
-    return alike >= 2 ? attend_whole<2, tiles>(head, row, i, at) : attend_whole<1, tiles>(head, row, i, at);
+    return alike >= 2 ? attend_whole<2, tiles>(head, row, i, at)
+                      : attend_whole<1, tiles>(head, row, i, at);
   }
 
   template <unsigned rows, unsigned tiles>
@@ -179,10 +195,13 @@ class Stream {
     alignas(64) float scores[tiles * rows][tile_tokens];
     const RowState first = state(head, row);
     constexpr unsigned size = __builtin_ctz(rows);
-    k_scores_.scores[tiles - 1][size](query(head, row), task_.kv.k.dim, at.k + i, at.next_k + i, scores);
-    for (uint32_t j = 0; j < tiles * rows && transforms(task_.transform); j++) transform(i + j / rows, head, row + j % rows, scores[j]);
+    k_scores_.scores[tiles - 1][size](query(head, row), task_.kv.k.dim, at.k + i, at.next_k + i,
+                                      scores);
+    for (uint32_t j = 0; j < tiles * rows && transforms(task_.transform); j++)
+      transform(i + j / rows, head, row + j % rows, scores[j]);
     absorb<Isa, rows, tiles>(scores, first, task_.kv.v.dim, at.next_v + i);
-    v_accumulate_.accumulate[tiles - 1][size](at.v + i, at.next_v + i, scores, task_.kv.v.dim, first.out);
+    v_accumulate_.accumulate[tiles - 1][size](at.v + i, at.next_v + i, scores, task_.kv.v.dim,
+                                              first.out);
     return rows;
   }
 
@@ -195,12 +214,14 @@ class Stream {
     hide_unseen<Isa>(row_sees_[i][row], scores[0]);
     absorb<Isa, 1, 1>(scores, first, task_.kv.v.dim, at->next_v + i);
     if (!at->v_unpacked[i]) unpack_values(i, task_.head_begin + head, at);
-    add_seen<Isa>(v_floats_ + i * most_floats, task_.kv.v.dim, tile_tokens, row_sees_[i][row], scores[0], task_.kv.v.dim, first.out);
+    add_seen<Isa>(v_floats_ + i * most_floats, task_.kv.v.dim, tile_tokens, row_sees_[i][row],
+                  scores[0], task_.kv.v.dim, first.out);
   }
 
   void transform(uint32_t tile, uint32_t head, uint32_t row, float* scores) const {
     const uint32_t query_head = (task_.head_begin + head) * task_.group + row % task_.group;
-    transform_scores<Isa>(task_.transform, query_head, task_.query[row / task_.group].position, begins_[tile], scores);
+    transform_scores<Isa>(task_.transform, query_head, task_.query[row / task_.group].position,
+                          begins_[tile], scores);
   }
 
   void unpack_values(uint32_t i, uint32_t kv_head, HeadTiles* at) {
@@ -214,10 +235,10 @@ class Stream {
   const Format<Isa>& k_scores_;
   const Format<Isa>& v_accumulate_;  // of V as it is multiplied: a part of K is unpacked
   const size_t query_bytes_;
-  const uint32_t most_rows_;         // in a register tile
-  const bool one_step_;              // all tiles of a head at once
-  const bool linear_;                // memory is read in the order in which it lies, a tile at a time
-  const uint32_t most_count_;        // tiles that are attended to together
+  const uint32_t most_rows_;   // in a register tile
+  const bool one_step_;        // all tiles of a head at once
+  const bool linear_;          // memory is read in the order in which it lies, a tile at a time
+  const uint32_t most_count_;  // tiles that are attended to together
   unsigned char* const queries_;
   float* const sums_;
   float* const v_floats_;
@@ -225,9 +246,9 @@ class Stream {
   uint64_t begins_[tiles_together];                         // their first positions
   TokenMask seen_[tiles_together][product_rows_least];      // what each query sees of them
   TokenMask row_sees_[tiles_together][product_rows_least];  // the same of each row
-  bool together_[product_rows_least];                       // it sees all of them, and takes them in one step
-  uint32_t next_count_ = 0;                                 // tiles that follow
-  uint32_t saw_ = 0;  // one bit per query
+  bool together_[product_rows_least];  // it sees all of them, and takes them in one step
+  uint32_t next_count_ = 0;            // tiles that follow
+  uint32_t saw_ = 0;                   // one bit per query
 };
 
 }  // namespace pkv

@@ -10,7 +10,8 @@ namespace pkv {
 
 template <class Isa>
 constexpr Kernels make_table(pkv_isa isa) {
-  return {isa, prepare<Isa>, attend_work_bytes<Isa>, attend<Isa>, finish<Isa>, merge<Isa>, store<Isa>, load<Isa>, transfer<Isa>};
+  return {isa,        prepare<Isa>, attend_work_bytes<Isa>, attend<Isa>, finish<Isa>, merge<Isa>,
+          store<Isa>, load<Isa>,    transfer<Isa>};
 }
 
 }  // namespace pkv

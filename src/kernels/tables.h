@@ -1,5 +1,5 @@
-// The table of each instruction set this build has: its definition is in isa/, compiled with flags of its own; only
-// select.cpp decides which may run.
+// The table of each instruction set this build has: its definition is in isa/, compiled with flags
+// of its own; only select.cpp decides which may run.
 #pragma once
 
 #include "kernels/kernels.h"

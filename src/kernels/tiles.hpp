@@ -1,5 +1,5 @@
-// The tiles of a sequence, whatever its layout: packed ones where they lie; of plain rows a tile is packed into working memory, and
-// then takes the same way, so that both layouts give the same bits.
+// The tiles of a sequence, whatever its layout: packed ones where they lie; of plain rows a tile is
+// packed into working memory, and then takes the same way, so that both layouts give the same bits.
 #pragma once
 
 #include "kernels/format.hpp"
@@ -12,15 +12,20 @@ template <class Isa>
 class Tiles {
  public:
   Tiles(const KvView& kv, Work& work)
-      : kv_(kv), k_(format_of<Isa>(kv.k.dtype)), v_(format_of<Isa>(kv.v.dtype)), latent_(kv.v.data == nullptr),
-        k_tiles_(work.take<unsigned char>(tiles_together * most_bytes)), v_tiles_(work.take<unsigned char>(tiles_together * most_bytes)),
+      : kv_(kv),
+        k_(format_of<Isa>(kv.k.dtype)),
+        v_(format_of<Isa>(kv.v.dtype)),
+        latent_(kv.v.data == nullptr),
+        k_tiles_(work.take<unsigned char>(tiles_together * most_bytes)),
+        v_tiles_(work.take<unsigned char>(tiles_together * most_bytes)),
         columns_(work.take<float>(max_dim * tile_tokens)) {}
 
   const Format<Isa>& k() const { return k_; }
   const Format<Isa>& v() const { return v_; }
   bool latent() const { return latent_; }
 
-  // Tile i, below tiles_together, is from now on the one that begins at a position. Only the tokens of `present` are there to be read.
+  // Tile i, below tiles_together, is from now on the one that begins at a position. Only the tokens
+  // of `present` are there to be read.
   void put(uint32_t i, uint64_t position, TokenMask present) {
     present_[i] = present;
     if (kv_.layout == PKV_LAYOUT_PACKED) {
@@ -31,26 +36,38 @@ class Tiles {
       if ((present >> t & 1) != 0) rows_[i][t] = slot_of(kv_, position + t);
   }
 
-  // The tile that takes the place of tile i, as number tiles_together + i: only its addresses are asked for.
+  // The tile that takes the place of tile i, as number tiles_together + i: only its addresses are
+  // asked for.
   void put_next(uint32_t i, uint64_t position) {
     if (kv_.layout == PKV_LAYOUT_PACKED) places_[tiles_together + i] = find(position);
   }
 
-  const unsigned char* keys(uint32_t i, uint32_t head) { return tile(i, kv_.k, head, k_.pack_k, k_tiles_); }
-  const unsigned char* values(uint32_t i, uint32_t head) { return tile(i, kv_.v, head, v_.pack_v, v_tiles_); }
+  const unsigned char* keys(uint32_t i, uint32_t head) {
+    return tile(i, kv_.k, head, k_.pack_k, k_tiles_);
+  }
+  const unsigned char* values(uint32_t i, uint32_t head) {
+    return tile(i, kv_.v, head, v_.pack_v, v_tiles_);
+  }
 
   // Where they lie, to be prefetched. Of plain rows there is no such place.
-  const unsigned char* address_of_keys(uint32_t i, uint32_t head) const { return address(i, kv_.k, head, k_tiles_); }
-  const unsigned char* address_of_values(uint32_t i, uint32_t head) const { return address(i, kv_.v, head, v_tiles_); }
+  const unsigned char* address_of_keys(uint32_t i, uint32_t head) const {
+    return address(i, kv_.k, head, k_tiles_);
+  }
+  const unsigned char* address_of_values(uint32_t i, uint32_t head) const {
+    return address(i, kv_.v, head, v_tiles_);
+  }
 
-  // V of a tile in fp32, as ValueTile::unpack has it. Slots of tokens that are not present hold anything.
-  void unpack_values(uint32_t i, uint32_t head, float* to, size_t token_stride, size_t panel_stride) {
+  // V of a tile in fp32, as ValueTile::unpack has it. Slots of tokens that are not present hold
+  // anything.
+  void unpack_values(uint32_t i, uint32_t head, float* to, size_t token_stride,
+                     size_t panel_stride) {
     if (!latent_) {
       v_.unpack_v(values(i, head), kv_.v.dim, to, token_stride, panel_stride);
       return;
     }
     k_.unpack_k(keys(i, head), kv_.k.dim, columns_);
-    for (uint32_t d = 0; d < kv_.v.dim; d += tile_tokens, to += panel_stride) transpose_floats(columns_ + d * tile_tokens, to, token_stride);
+    for (uint32_t d = 0; d < kv_.v.dim; d += tile_tokens, to += panel_stride)
+      transpose_floats(columns_ + d * tile_tokens, to, token_stride);
   }
 
  private:
@@ -62,12 +79,16 @@ class Tiles {
   }
 
   const unsigned char* tile(uint32_t i, const SideView& side, uint32_t head,
-                            void (*pack)(const unsigned char* const*, TokenRange, uint32_t, unsigned char*), unsigned char* packed) {
-    if (kv_.layout == PKV_LAYOUT_PACKED) return place(side, places_[i].block, places_[i].offset, head);
+                            void (*pack)(const unsigned char* const*, TokenRange, uint32_t,
+                                         unsigned char*),
+                            unsigned char* packed) {
+    if (kv_.layout == PKV_LAYOUT_PACKED)
+      return place(side, places_[i].block, places_[i].offset, head);
     unsigned char* const to = packed + i * most_bytes;
     const unsigned char* rows[tile_tokens];
     for (uint32_t t = 0; t < tile_tokens; t++)
-      if ((present_[i] >> t & 1) != 0) rows[t] = place(side, rows_[i][t].block, rows_[i][t].offset, head);
+      if ((present_[i] >> t & 1) != 0)
+        rows[t] = place(side, rows_[i][t].block, rows_[i][t].offset, head);
     for (uint32_t t = 0; t < tile_tokens;) {  // runs of tokens that are there
       if ((present_[i] >> t & 1) == 0) {
         t++;
@@ -81,14 +102,17 @@ class Tiles {
     return to;
   }
 
-  const unsigned char* address(uint32_t i, const SideView& side, uint32_t head, const unsigned char* otherwise) const {
-    return kv_.layout == PKV_LAYOUT_PACKED ? place(side, places_[i].block, places_[i].offset, head) : otherwise;
+  const unsigned char* address(uint32_t i, const SideView& side, uint32_t head,
+                               const unsigned char* otherwise) const {
+    return kv_.layout == PKV_LAYOUT_PACKED ? place(side, places_[i].block, places_[i].offset, head)
+                                           : otherwise;
   }
 
   // 16 dims of 16 tokens, [dim][token], to [token][dim].
   static void transpose_floats(const float* from, float* to, size_t token_stride) {
     for (uint32_t t = 0; t < tile_tokens; t++)
-      for (uint32_t d = 0; d < tile_tokens; d++) to[t * token_stride + d] = from[d * tile_tokens + t];
+      for (uint32_t d = 0; d < tile_tokens; d++)
+        to[t * token_stride + d] = from[d * tile_tokens + t];
   }
 
   const KvView& kv_;

@@ -1,5 +1,6 @@
-// Where a position of a sequence lies in memory, and which positions a row sees: the arithmetic all kernels share.
-// Everything here is static, so that each file keeps the copy that was compiled with its own flags.
+// Where a position of a sequence lies in memory, and which positions a row sees: the arithmetic all
+// kernels share. Everything here is static, so that each file keeps the copy that was compiled with
+// its own flags.
 #pragma once
 
 #include "kernels/views.h"
@@ -18,8 +19,10 @@ static inline Slot slot_of(const KvView& kv, uint64_t position) {
 }
 
 // row: of the plain layout a token, of the packed one a tile, both within the block.
-static inline unsigned char* place(const SideView& side, int64_t block, int64_t row, uint64_t head) {
-  return side.data + block * side.block_stride + row * side.row_stride + static_cast<int64_t>(head) * side.head_stride;
+static inline unsigned char* place(const SideView& side, int64_t block, int64_t row,
+                                   uint64_t head) {
+  return side.data + block * side.block_stride + row * side.row_stride +
+         static_cast<int64_t>(head) * side.head_stride;
 }
 
 // One bit for each token of a tile.
@@ -41,23 +44,26 @@ static inline TokenMask own_mask(const QueryView& query, uint64_t tile) {
     const uint64_t position = tile + t;
     if (position >= query.end) break;
     const uint64_t bit = position - query.mask_begin;
-    if (position < query.mask_begin || (query.mask[bit / 64] >> (bit % 64) & 1) != 0) mask |= 1u << t;
+    if (position < query.mask_begin || (query.mask[bit / 64] >> (bit % 64) & 1) != 0)
+      mask |= 1u << t;
   }
   return mask;
 }
 
 // The tokens of a tile that a query of a task sees.
-static inline TokenMask seen_in_tile(const AttendTask& task, const QueryView& query, uint64_t tile) {
+static inline TokenMask seen_in_tile(const AttendTask& task, const QueryView& query,
+                                     uint64_t tile) {
   TokenMask seen = range_mask(tile, query.begin, query.end);
   if (task.sinks != 0) seen |= range_mask(tile, 0, task.sinks < query.end ? task.sinks : query.end);
   if (query.mask != nullptr && tile + tile_tokens > query.mask_begin) seen &= own_mask(query, tile);
   return seen & range_mask(tile, task.begin, task.end);
 }
 
-// The positions of a task that any of its queries may see, as two ranges: the sinks, and the rest. They have no unit of `unit` positions in
-// common: a kernel looks at each unit once, whatever the windows of other rows are.
+// The positions of a task that any of its queries may see, as two ranges: the sinks, and the rest.
+// They have no unit of `unit` positions in common: a kernel looks at each unit once, whatever the
+// windows of other rows are.
 struct Reach {
-  uint64_t sinks_end;   // [task.begin, sinks_end)
+  uint64_t sinks_end;  // [task.begin, sinks_end)
   uint64_t begin, end;
 };
 
@@ -67,7 +73,8 @@ static inline Reach reach_of(const AttendTask& task, uint64_t unit) {
     if (task.query[i].begin < begin) begin = task.query[i].begin;
     if (task.query[i].end > end) end = task.query[i].end;
   }
-  Reach reach = {task.begin, begin > task.begin ? begin : task.begin, end < task.end ? end : task.end};
+  Reach reach = {task.begin, begin > task.begin ? begin : task.begin,
+                 end < task.end ? end : task.end};
   const uint64_t sinks = task.sinks < reach.end ? task.sinks : reach.end;
   if (sinks > task.begin) reach.sinks_end = sinks;
   if (reach.sinks_end > task.begin && reach.begin / unit * unit < reach.sinks_end) {  // one range
@@ -77,8 +84,8 @@ static inline Reach reach_of(const AttendTask& task, uint64_t unit) {
   return reach;
 }
 
-// What a score is reduced by before exp: the row's maximum so far. While every score seen is -infinity any finite number
-// will do, and gives them the weight 0 they have beside a finite score.
+// What a score is reduced by before exp: the row's maximum so far. While every score seen is
+// -infinity any finite number will do, and gives them the weight 0 they have beside a finite score.
 static inline float shift_of(float max) { return max == -__builtin_inff() ? 0.0f : max; }
 
 // The last word on a row of a partial result. (max, sum) is
@@ -91,8 +98,11 @@ static inline void close_row(bool saw_something, float* max, float* sum) {
     *sum = __builtin_nanf("");
 }
 
-// The maximum of a row over its parts; NaN parts are left out, they make the sum NaN. row: of the head, from head 0 of the parts.
-static inline uint64_t row_of_part(const Partial& part, uint64_t head, uint64_t row) { return head * part.head_rows + row; }
+// The maximum of a row over its parts; NaN parts are left out, they make the sum NaN. row: of the
+// head, from head 0 of the parts.
+static inline uint64_t row_of_part(const Partial& part, uint64_t head, uint64_t row) {
+  return head * part.head_rows + row;
+}
 
 static inline float merged_max(const FinishTask& task, uint64_t head, uint64_t row) {
   float max = -__builtin_inff();

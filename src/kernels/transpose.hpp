@@ -1,5 +1,5 @@
-// 16 rows of 32-bit words to columns: word w of row t goes to to[w * 16 + t]. That is what K in the packed layout is to K in
-// the plain one.
+// 16 rows of 32-bit words to columns: word w of row t goes to to[w * 16 + t]. That is what K in the
+// packed layout is to K in the plain one.
 #pragma once
 
 #include "kernels/vectors.hpp"
@@ -14,13 +14,15 @@ void transpose_four_words(const unsigned char* const* rows, uint32_t word, unsig
     Words<Isa> words[4];
     for (unsigned j = 0; j < 4; j++) words[j] = Isa::load_quads(rows + t + j, int64_t{word} * 4);
     Isa::transpose_quads(words);
-    for (unsigned j = 0; j < 4; j++) words[j].store_unaligned(reinterpret_cast<uint32_t*>(to) + j * tile_tokens + t);
+    for (unsigned j = 0; j < 4; j++)
+      words[j].store_unaligned(reinterpret_cast<uint32_t*>(to) + j * tile_tokens + t);
   }
 }
 
 template <class Isa>
 void transpose(const unsigned char* const* rows, uint32_t words, unsigned char* to) {
-  for (uint32_t word = 0; word < words; word += 4, to += 4 * tile_tokens * 4) transpose_four_words<Isa>(rows, word, to);
+  for (uint32_t word = 0; word < words; word += 4, to += 4 * tile_tokens * 4)
+    transpose_four_words<Isa>(rows, word, to);
 }
 
 }  // namespace pkv

@@ -1,4 +1,5 @@
-// Working memory of one attention task: measured first (base NULL), then cut from what the engine provides.
+// Working memory of one attention task: measured first (base NULL), then cut from what the engine
+// provides.
 #pragma once
 
 #include <stddef.h>

@@ -30,11 +30,27 @@ def identifier(name):
 
 
 def package(entry):
-    references = [{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": prefix + name}
-                  for kind, prefix in PURLS.items() for name in entry.get(kind, [])]
-    return {"name": entry["name"], "SPDXID": identifier(entry["name"]), "versionInfo": entry["version"], "downloadLocation": "NOASSERTION",
-            "filesAnalyzed": False, "licenseConcluded": "NOASSERTION", "licenseDeclared": entry["licence"], "copyrightText": "NOASSERTION",
-            "comment": entry["for"], "externalRefs": references}
+    references = [
+        {
+            "referenceCategory": "PACKAGE-MANAGER",
+            "referenceType": "purl",
+            "referenceLocator": prefix + name,
+        }
+        for kind, prefix in PURLS.items()
+        for name in entry.get(kind, [])
+    ]
+    return {
+        "name": entry["name"],
+        "SPDXID": identifier(entry["name"]),
+        "versionInfo": entry["version"],
+        "downloadLocation": "NOASSERTION",
+        "filesAnalyzed": False,
+        "licenseConcluded": "NOASSERTION",
+        "licenseDeclared": entry["licence"],
+        "copyrightText": "NOASSERTION",
+        "comment": entry["for"],
+        "externalRefs": references,
+    }
 
 
 def relationship(entry):
@@ -42,31 +58,69 @@ def relationship(entry):
     ends = ["SPDXRef-pagedkv", identifier(entry["name"])]
     first, second = ends if ours_first else reversed(ends)
     optional = {"comment": "optional"} if entry.get("optional") else {}
-    return {"spdxElementId": first, "relationshipType": kind, "relatedSpdxElement": second} | optional
+    return {
+        "spdxElementId": first,
+        "relationshipType": kind,
+        "relatedSpdxElement": second,
+    } | optional
 
 
 def spdx(listed):
-    ours = {"name": "pagedkv", "SPDXID": "SPDXRef-pagedkv", "versionInfo": version(), "downloadLocation": "NOASSERTION", "filesAnalyzed": False,
-            "licenseConcluded": "Apache-2.0", "licenseDeclared": "Apache-2.0", "copyrightText": "NOASSERTION", "primaryPackagePurpose": "LIBRARY"}
+    ours = {
+        "name": "pagedkv",
+        "SPDXID": "SPDXRef-pagedkv",
+        "versionInfo": version(),
+        "downloadLocation": "NOASSERTION",
+        "filesAnalyzed": False,
+        "licenseConcluded": "Apache-2.0",
+        "licenseDeclared": "Apache-2.0",
+        "copyrightText": "NOASSERTION",
+        "primaryPackagePurpose": "LIBRARY",
+    }
     document = {
-        "spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": f"pagedkv-{version()}",
+        "spdxVersion": "SPDX-2.3",
+        "dataLicense": "CC0-1.0",
+        "SPDXID": "SPDXRef-DOCUMENT",
+        "name": f"pagedkv-{version()}",
         "documentNamespace": f"https://example.org/spdx/pagedkv-{version()}-{listed['updated']}",
-        "creationInfo": {"created": f"{listed['updated']}T00:00:00Z", "creators": ["Tool: dependencies.py"]},
+        "creationInfo": {
+            "created": f"{listed['updated']}T00:00:00Z",
+            "creators": ["Tool: dependencies.py"],
+        },
         "documentDescribes": ["SPDXRef-pagedkv"],
         "packages": [ours, *map(package, listed["dependencies"])],
-        "relationships": [{"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES", "relatedSpdxElement": "SPDXRef-pagedkv"},
-                          *map(relationship, listed["dependencies"])],
+        "relationships": [
+            {
+                "spdxElementId": "SPDXRef-DOCUMENT",
+                "relationshipType": "DESCRIBES",
+                "relatedSpdxElement": "SPDXRef-pagedkv",
+            },
+            *map(relationship, listed["dependencies"]),
+        ],
     }
     return json.dumps(document, indent=1) + "\n"
 
 
 def table(listed):
-    lines = ["# Dependencies", "", "Made by [dependencies.py](dependencies.py) of [dependencies.json](dependencies.json), as "
-             "[pagedkv.spdx.json](pagedkv.spdx.json) (SPDX 2.3) is. Direct ones; licences are SPDX identifiers.", ""]
+    lines = [
+        "# Dependencies",
+        "",
+        "Made by [dependencies.py](dependencies.py) of [dependencies.json](dependencies.json), as "
+        "[pagedkv.spdx.json](pagedkv.spdx.json) (SPDX 2.3) is. Direct ones; licences are SPDX identifiers.",
+        "",
+    ]
     for use, meaning in listed["uses"].items():
-        lines += [f"## {meaning[0].upper()}{meaning[1:]}", "", "| name | version | licence | for |", "|---|---|---|---|"]
-        lines += [f"| {e['name']} | {e['version']} | {e['licence']} | {e['for']}{' (optional)' if e.get('optional') else ''} |"
-                  for e in listed["dependencies"] if e["use"] == use]
+        lines += [
+            f"## {meaning[0].upper()}{meaning[1:]}",
+            "",
+            "| name | version | licence | for |",
+            "|---|---|---|---|",
+        ]
+        lines += [
+            f"| {e['name']} | {e['version']} | {e['licence']} | {e['for']}{' (optional)' if e.get('optional') else ''} |"
+            for e in listed["dependencies"]
+            if e["use"] == use
+        ]
         lines.append("")
     return "\n".join(lines)
 
@@ -78,11 +132,22 @@ def main():
         path = HERE / name
         old = path.read_text() if path.exists() else ""
         if sys.argv[1:] == ["--check"]:
-            print("".join(difflib.unified_diff(old.splitlines(True), text.splitlines(True), name, "what the list gives")), end="")
+            print(
+                "".join(
+                    difflib.unified_diff(
+                        old.splitlines(True), text.splitlines(True), name, "what the list gives"
+                    )
+                ),
+                end="",
+            )
             same = same and old == text
         else:
             path.write_text(text)
-    sys.exit(0 if same else "not what dependencies.json gives: python3 src/packaging/dependencies.py renews it")
+    sys.exit(
+        0
+        if same
+        else "not what dependencies.json gives: python3 src/packaging/dependencies.py renews it"
+    )
 
 
 if __name__ == "__main__":

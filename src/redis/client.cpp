@@ -181,7 +181,8 @@ std::vector<Exchange> Client::prepare(const Operation& operation,
                                       const std::vector<Request>& requests, Tally& tally) {
   std::vector<Connection*> wanted, fresh;
   for (const Request& request : requests)
-    if (std::find(wanted.begin(), wanted.end(), request.to) == wanted.end()) wanted.push_back(request.to);
+    if (std::find(wanted.begin(), wanted.end(), request.to) == wanted.end())
+      wanted.push_back(request.to);
   std::erase(wanted, nullptr);
   for (Connection* connection : wanted)
     if (connection->start() == Connection::State::fresh) fresh.push_back(connection);

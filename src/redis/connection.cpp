@@ -108,7 +108,8 @@ const char* Connection::words_for(int error) const {
   return error == ECONNRESET ? "the server closed the connection" : errno_text(error);
 }
 
-// A server that restarted, or closes idle connections, has ended this one meanwhile: that is no failure.
+// A server that restarted, or closes idle connections, has ended this one meanwhile: that is no
+// failure.
 bool Connection::still_quiet() {
   if (expected_ != 0) return false;
   pollfd state{context_->fd, POLLIN, 0};

@@ -1,5 +1,5 @@
-// A connection to one server. It breaks at the first thing that goes wrong and comes back by itself, after a pause that grows from one
-// failure to the next.
+// A connection to one server. It breaks at the first thing that goes wrong and comes back by
+// itself, after a pause that grows from one failure to the next.
 #pragma once
 
 #include <hiredis.h>

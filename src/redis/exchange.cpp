@@ -159,7 +159,8 @@ void greet(std::span<Connection* const> connections, const Settings& settings,
             : std::string(sent[command]).append(" got an answer that is not a status");
   });
   for (Exchange& greeting : greetings)
-    if (!greeting.failed && !greeting.refusal.empty()) give_up(greeting, EACCES, greeting.refusal.c_str());
+    if (!greeting.failed && !greeting.refusal.empty())
+      give_up(greeting, EACCES, greeting.refusal.c_str());
 }
 
 }  // namespace pkv::redis

@@ -15,10 +15,13 @@ ItemOperation::ItemOperation(const Settings& settings, size_t n, const pkv_store
   }
 }
 
-// ---- Put --------------------------------------------------------------------------------------------------------------
+// ---- Put
+// --------------------------------------------------------------------------------------------------------------
 
 Put::Put(const Settings& settings, size_t n, const pkv_store_item* items)
-    : ItemOperation(settings, n, items), items_(items), ttl_(settings.ttl_seconds > 0 ? std::to_string(settings.ttl_seconds) : "") {}
+    : ItemOperation(settings, n, items),
+      items_(items),
+      ttl_(settings.ttl_seconds > 0 ? std::to_string(settings.ttl_seconds) : "") {}
 
 // Not NX: what is there may be of a wrong type or damaged, and its time to live begins anew.
 void Put::ask(size_t item, Pipeline& commands) const {
@@ -32,9 +35,11 @@ void Put::ask(size_t item, Pipeline& commands) const {
 
 bool Put::take(size_t, const redisReply& reply) { return reply.type == REDIS_REPLY_STATUS; }
 
-// ---- Probe ------------------------------------------------------------------------------------------------------------
+// ---- Probe
+// ------------------------------------------------------------------------------------------------------------
 
-Probe::Probe(const Settings& settings, size_t n, pkv_store_item* items) : ItemOperation(settings, n, items), items_(items) {
+Probe::Probe(const Settings& settings, size_t n, pkv_store_item* items)
+    : ItemOperation(settings, n, items), items_(items) {
   for (size_t i = 0; i < n; i++) items[i].size = 0;
 }
 
@@ -46,14 +51,19 @@ bool Probe::take(size_t item, const redisReply& reply) {
   return true;
 }
 
-// ---- Get --------------------------------------------------------------------------------------------------------------
+// ---- Get
+// --------------------------------------------------------------------------------------------------------------
 
-Get::Get(const Settings& settings, size_t n, pkv_store_item* items) : ItemOperation(settings, n, items), items_(items), room_(n) {
+Get::Get(const Settings& settings, size_t n, pkv_store_item* items)
+    : ItemOperation(settings, n, items), items_(items), room_(n) {
   for (size_t i = 0; i < n; i++) room_[i] = std::exchange(items[i].size, 0);
 }
 
-// A byte more than there is room for, to see whether there is more; never all of a value, whatever its size.
-void Get::ask(size_t item, Pipeline& commands) const { commands.command({"GETRANGE", key(item), "0", std::to_string(room_[item])}); }
+// A byte more than there is room for, to see whether there is more; never all of a value, whatever
+// its size.
+void Get::ask(size_t item, Pipeline& commands) const {
+  commands.command({"GETRANGE", key(item), "0", std::to_string(room_[item])});
+}
 
 bool Get::take(size_t item, const redisReply& reply) {
   if (reply.type != REDIS_REPLY_STRING || reply.len == 0) return false;
@@ -64,11 +74,15 @@ bool Get::take(size_t item, const redisReply& reply) {
   return true;
 }
 
-// ---- Drop -------------------------------------------------------------------------------------------------------------
+// ---- Drop
+// -------------------------------------------------------------------------------------------------------------
 
-// Not UNLINK: it frees strings at once, too, and older servers and lists of permitted commands lack it.
+// Not UNLINK: it frees strings at once, too, and older servers and lists of permitted commands lack
+// it.
 void Drop::ask(size_t item, Pipeline& commands) const { commands.command({"DEL", key(item)}); }
 
-bool Drop::take(size_t, const redisReply& reply) { return reply.type == REDIS_REPLY_INTEGER && reply.integer > 0; }
+bool Drop::take(size_t, const redisReply& reply) {
+  return reply.type == REDIS_REPLY_INTEGER && reply.integer > 0;
+}
 
 }  // namespace pkv::redis

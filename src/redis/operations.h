@@ -15,7 +15,9 @@ class ItemOperation : public Operation {
   ItemOperation(const Settings& settings, size_t n, const pkv_store_item* items);
 
   size_t size() const override { return n_; }
-  std::string_view key(size_t item) const override { return {keys_.data() + item * key_size_, key_size_}; }
+  std::string_view key(size_t item) const override {
+    return {keys_.data() + item * key_size_, key_size_};
+  }
   size_t bytes_sent(size_t) const override { return key_size_; }
   size_t bytes_back(size_t) const override { return 0; }
 
@@ -30,7 +32,9 @@ class ItemOperation : public Operation {
 class Put : public ItemOperation {
  public:
   Put(const Settings& settings, size_t n, const pkv_store_item* items);
-  size_t bytes_sent(size_t item) const override { return ItemOperation::bytes_sent(item) + items_[item].size; }
+  size_t bytes_sent(size_t item) const override {
+    return ItemOperation::bytes_sent(item) + items_[item].size;
+  }
   void ask(size_t item, Pipeline& commands) const override;
   bool take(size_t item, const redisReply& reply) override;
 

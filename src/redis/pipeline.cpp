@@ -3,7 +3,8 @@
 namespace pkv::redis {
 
 void Pipeline::add_text(std::string_view text) {
-  if (pieces_.empty() || pieces_.back().data != nullptr) pieces_.push_back({nullptr, text_.size(), 0});
+  if (pieces_.empty() || pieces_.back().data != nullptr)
+    pieces_.push_back({nullptr, text_.size(), 0});
   text_ += text;
   pieces_.back().size += text.size();
   bytes_ += text.size();

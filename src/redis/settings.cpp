@@ -37,7 +37,8 @@ Secret percent_decoded(std::string_view text) {
     unsigned byte = 0;
     const char* digits = text.data() + i + 1;
     if (text.size() - i < 3 || std::from_chars(digits, digits + 2, byte, 16).ptr != digits + 2)
-      fail(PKV_INVALID_ARGUMENT, "servers: a %% in the user or password of the URL that two hex digits do not follow");
+      fail(PKV_INVALID_ARGUMENT,
+           "servers: a %% in the user or password of the URL that two hex digits do not follow");
     decoded.append(static_cast<char>(byte));
     i += 2;
   }
@@ -159,7 +160,8 @@ TlsOptions checked_tls(const pkv_redis_config& config, bool tls) {
 
 std::chrono::milliseconds checked_timeout(uint32_t milliseconds, const char* name) {
   if (milliseconds == 0 || milliseconds > longest_timeout)
-    fail(PKV_INVALID_ARGUMENT, "%s is %u; 1 to %u are possible", name, milliseconds, longest_timeout);
+    fail(PKV_INVALID_ARGUMENT, "%s is %u; 1 to %u are possible", name, milliseconds,
+         longest_timeout);
   return std::chrono::milliseconds(milliseconds);
 }
 
@@ -186,12 +188,14 @@ Settings read_settings(const pkv_redis_config* from) {
   check_flag(config.connect_later, "connect_later");
   settings.connect_later = config.connect_later == 1;
   if (config.pipeline_bytes < least_pipeline || config.pipeline_bytes > largest_pipeline)
-    fail(PKV_INVALID_ARGUMENT, "pipeline_bytes is %llu; %llu to %llu are possible", (unsigned long long)config.pipeline_bytes,
-         (unsigned long long)least_pipeline, (unsigned long long)largest_pipeline);
+    fail(PKV_INVALID_ARGUMENT, "pipeline_bytes is %llu; %llu to %llu are possible",
+         (unsigned long long)config.pipeline_bytes, (unsigned long long)least_pipeline,
+         (unsigned long long)largest_pipeline);
   settings.pipeline_bytes = config.pipeline_bytes;
   settings.prefix = config.key_prefix != nullptr ? config.key_prefix : "";
   if (settings.prefix.size() > longest_prefix)
-    fail(PKV_INVALID_ARGUMENT, "key_prefix has %zu bytes; at most %zu are possible", settings.prefix.size(), longest_prefix);
+    fail(PKV_INVALID_ARGUMENT, "key_prefix has %zu bytes; at most %zu are possible",
+         settings.prefix.size(), longest_prefix);
 
   check_flag(config.tls, "tls");
   check_flag(config.tls_insecure_no_verify, "tls_insecure_no_verify");
@@ -200,7 +204,8 @@ Settings read_settings(const pkv_redis_config* from) {
   parse_addresses(parse_url(config.servers, settings, tls), settings.servers);
   if (config.user != nullptr) settings.user = Secret(std::string_view(config.user));
   if (config.password != nullptr) settings.password = Secret(std::string_view(config.password));
-  if (!settings.user.empty() && settings.password.empty()) fail(PKV_INVALID_ARGUMENT, "a user without a password");
+  if (!settings.user.empty() && settings.password.empty())
+    fail(PKV_INVALID_ARGUMENT, "a user without a password");
   const TlsOptions options = checked_tls(config, tls);
   if (tls) settings.tls = std::make_unique<const TlsContext>(options);
   return settings;

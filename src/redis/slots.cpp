@@ -13,12 +13,14 @@ template <class Number>
 std::optional<Number> number_of(std::string_view text, Number least, Number most) {
   Number number{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size() || number < least || number > most) return std::nullopt;
+  if (error != std::errc{} || end != text.data() + text.size() || number < least || number > most)
+    return std::nullopt;
   return number;
 }
 
 bool is_slot(const redisReply& reply) {
-  return reply.type == REDIS_REPLY_INTEGER && reply.integer >= 0 && reply.integer < static_cast<long long>(slot_count);
+  return reply.type == REDIS_REPLY_INTEGER && reply.integer >= 0 &&
+         reply.integer < static_cast<long long>(slot_count);
 }
 
 }  // namespace
@@ -26,7 +28,8 @@ bool is_slot(const redisReply& reply) {
 uint16_t slot_of(std::string_view key) {
   if (const size_t open = key.find('{'); open != std::string_view::npos) {
     const size_t close = key.find('}', open + 1);
-    if (close != std::string_view::npos && close > open + 1) key = key.substr(open + 1, close - open - 1);
+    if (close != std::string_view::npos && close > open + 1)
+      key = key.substr(open + 1, close - open - 1);
   }
   unsigned crc = 0;
   for (const char byte : key) {

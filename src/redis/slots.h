@@ -13,7 +13,8 @@ namespace pkv::redis {
 
 constexpr size_t slot_count = 16384;
 
-// CRC-16 (XMODEM) of the key, or of what stands between its first { and the next }, unless that is nothing.
+// CRC-16 (XMODEM) of the key, or of what stands between its first { and the next }, unless that is
+// nothing.
 uint16_t slot_of(std::string_view key);
 
 struct SlotRange {
@@ -21,7 +22,8 @@ struct SlotRange {
   Address master;
 };
 
-// The reply to CLUSTER SLOTS of the server `asked`; none where it is not one. A server without clusters has no ranges.
+// The reply to CLUSTER SLOTS of the server `asked`; none where it is not one. A server without
+// clusters has no ranges.
 std::optional<std::vector<SlotRange>> parse_slots(const redisReply& reply, const Address& asked);
 
 // "MOVED 3999 host:port" and "ASK 3999 host:port": where to ask instead.

@@ -1,4 +1,5 @@
-// The C boundary: pkv_redis_open and the functions of the table it fills. Nothing is thrown out of here.
+// The C boundary: pkv_redis_open and the functions of the table it fills. Nothing is thrown out of
+// here.
 #include <pagedkv/redis.h>
 #include <unistd.h>
 
@@ -39,7 +40,8 @@ pkv_status guarded(const Body& body) noexcept {
   }
 }
 
-// Writes and reads have connections of their own: a probe does not wait until megabytes are written.
+// Writes and reads have connections of their own: a probe does not wait until megabytes are
+// written.
 struct Lane {
   explicit Lane(const Settings& settings) : client(settings) {}
   std::mutex mutex;
@@ -47,7 +49,8 @@ struct Lane {
 };
 
 struct Store {
-  explicit Store(const pkv_redis_config* config) : settings(read_settings(config)), writing(settings), reading(settings) {}
+  explicit Store(const pkv_redis_config* config)
+      : settings(read_settings(config)), writing(settings), reading(settings) {}
   const Settings settings;
   const pid_t process = getpid();
   Lane writing, reading;
@@ -91,7 +94,8 @@ void measure(Store& store, const std::vector<size_t>& larger, pkv_store_item* it
   for (const size_t item : larger) measured.push_back(items[item]);
   Probe operation(store.settings, measured.size(), measured.data());
   run(store, store.reading, operation);
-  for (size_t i = 0; i < larger.size(); i++) items[larger[i]].size = std::max(items[larger[i]].size, measured[i].size);
+  for (size_t i = 0; i < larger.size(); i++)
+    items[larger[i]].size = std::max(items[larger[i]].size, measured[i].size);
 }
 
 int64_t get(void* user, size_t n, pkv_store_item* items) {
@@ -121,7 +125,8 @@ const char* pkv_redis_last_error(void) { return redis::last_error; }
 
 pkv_status pkv_redis_config_init(pkv_redis_config* config, size_t struct_size) {
   return redis::guarded([&] {
-    if (struct_size > UINT32_MAX) fail(PKV_INVALID_ARGUMENT, "config: struct_size is %zu", struct_size);
+    if (struct_size > UINT32_MAX)
+      fail(PKV_INVALID_ARGUMENT, "config: struct_size is %zu", struct_size);
     write_struct(config, redis::default_config(), static_cast<uint32_t>(struct_size), "config");
   });
 }
@@ -134,7 +139,8 @@ pkv_status pkv_redis_open(const pkv_redis_config* config, pkv_store* out) {
       store->writing.client.connect();
       store->reading.client.connect();
     }
-    *out = {sizeof *out, 0, store.get(), redis::put, redis::get, redis::probe, redis::drop, redis::close_store};
+    *out = {sizeof *out,  0,           store.get(),       redis::put, redis::get,
+            redis::probe, redis::drop, redis::close_store};
     store.release();
   });
 }

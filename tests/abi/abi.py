@@ -1,5 +1,5 @@
-"""The binary interface of the library: functions, enumerators, layouts of structs. `update` writes it down in libpagedkv.abi,
-`check` compares a library with what is written there.
+"""The binary interface of the library: functions, enumerators, layouts of structs. `update` writes
+it down in libpagedkv.abi, `check` compares a library with what is written there.
 
 usage: abi.py check|update LIBRARY"""
 
@@ -16,8 +16,21 @@ SKIPPED = 77
 
 def dump(library):
     """What does not depend on the machine, the build directory or the inside of the library."""
-    text = subprocess.run(["abidw", "--exported-interfaces-only", "--no-architecture", "--no-corpus-path", "--no-comp-dir-path",
-                           "--no-show-locs", "--no-elf-needed", library], check=True, capture_output=True, text=True).stdout
+    text = subprocess.run(
+        [
+            "abidw",
+            "--exported-interfaces-only",
+            "--no-architecture",
+            "--no-corpus-path",
+            "--no-comp-dir-path",
+            "--no-show-locs",
+            "--no-elf-needed",
+            library,
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
     return re.sub(r"path='[^']*?(?=src/api/)", "path='", text)
 
 
@@ -28,7 +41,11 @@ def differences(old, new):
         for name, text in (("old.abi", old), ("new.abi", new)):
             paths.append(pathlib.Path(directory) / name)
             paths[-1].write_text(text)
-        result = subprocess.run(["abidiff", "--harmless", "--no-architecture", *map(str, paths)], capture_output=True, text=True)
+        result = subprocess.run(
+            ["abidiff", "--harmless", "--no-architecture", *map(str, paths)],
+            capture_output=True,
+            text=True,
+        )
     if result.returncode & 3:  # bits 0 and 1: abidiff itself failed or was called wrongly
         sys.exit(f"abidiff failed: {result.stdout}{result.stderr}")
     return result.stdout if result.returncode else None
@@ -37,9 +54,10 @@ def differences(old, new):
 def self_test(text):
     """A changed number, a moved member and a lost function have to be seen."""
     for what, pattern, replacement in (
-            ("enumerator", r"(name='PKV_OUT_OF_BLOCKS' value=)'\d+'", r"\1'299'"),
-            ("member", r"(layout-offset-in-bits=)'64'", r"\1'96'"),
-            ("function", r"<elf-symbol name='pkv_version' [^\n]*\n", "")):
+        ("enumerator", r"(name='PKV_OUT_OF_BLOCKS' value=)'\d+'", r"\1'299'"),
+        ("member", r"(layout-offset-in-bits=)'64'", r"\1'96'"),
+        ("function", r"<elf-symbol name='pkv_version' [^\n]*\n", ""),
+    ):
         changed, count = re.subn(pattern, replacement, text, count=1)
         if count != 1 or differences(text, changed) is None:
             sys.exit(f"the check itself is broken: it does not see a changed {what}")
@@ -47,7 +65,9 @@ def self_test(text):
 
 def main():
     if not shutil.which("abidw") or not shutil.which("abidiff"):
-        print("SKIPPED: abidw and abidiff (package abigail-tools) are not here, so nothing is known about the binary interface")
+        print(
+            "SKIPPED: abidw and abidiff (package abigail-tools) are not here, so nothing is known about the binary interface"
+        )
         return SKIPPED
     action, library = sys.argv[1:]
     now = dump(library)

@@ -1,5 +1,5 @@
-/* A program compiled against older headers (older/) works with the library of today: its smaller structs are filled no further than they
- * go, and what it does not know has its default. */
+/* A program compiled against older headers (older/) works with the library of today: its smaller
+ * structs are filled no further than they go, and what it does not know has its default. */
 #include <pagedkv/pagedkv.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,11 +22,11 @@ static void expect(int truth, const char* what) {
 #define EXPECT(truth) expect((truth), #truth)
 
 /* A struct with bytes behind it that nobody may write. */
-#define GUARDED(type, name)                   \
-  struct {                                    \
-    type it;                                  \
-    unsigned char guard[256];                 \
-  } name;                                     \
+#define GUARDED(type, name)   \
+  struct {                    \
+    type it;                  \
+    unsigned char guard[256]; \
+  } name;                     \
   memset(&name, GUARD, sizeof name)
 #define EXPECT_GUARD(name) \
   for (size_t i = 0; i < sizeof name.guard; i++) EXPECT(name.guard[i] == GUARD)
@@ -60,7 +60,8 @@ static pkv_cache make_cache(void) {
 }
 
 static void run_step(pkv_cache cache, pkv_session session, uint32_t n) {
-  static float k[TOKENS][KV_HEADS][DIM], v[TOKENS][KV_HEADS][DIM], q[TOKENS][QUERY_HEADS][DIM], out[TOKENS][QUERY_HEADS][DIM];
+  static float k[TOKENS][KV_HEADS][DIM], v[TOKENS][KV_HEADS][DIM], q[TOKENS][QUERY_HEADS][DIM],
+      out[TOKENS][QUERY_HEADS][DIM];
   const pkv_tensor keys = {k, PKV_F32, 0, 0, 0}, values = {v, PKV_F32, 0, 0, 0};
   const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
   for (int t = 0; t < TOKENS; t++) v[t][0][0] = v[t][1][0] = (float)t;
@@ -85,7 +86,8 @@ static void expect_stats(pkv_cache cache) {
   stats.it.struct_size = sizeof stats.it;
   CHECK(pkv_cache_get_stats(cache, &stats.it));
   EXPECT_GUARD(stats);
-  EXPECT(stats.it.sessions == 2 && stats.it.tokens == 2 * TOKENS && stats.it.commits == 1 && stats.it.committed_tokens == TOKENS);
+  EXPECT(stats.it.sessions == 2 && stats.it.tokens == 2 * TOKENS && stats.it.commits == 1 &&
+         stats.it.committed_tokens == TOKENS);
   GUARDED(pkv_pool_stats, pool);
   pool.it.struct_size = sizeof pool.it;
   CHECK(pkv_cache_get_pool_stats(cache, 0, &pool.it));
@@ -110,6 +112,7 @@ int main(void) {
   expect_stats(cache);
   CHECK(pkv_cache_validate(cache));
   CHECK(pkv_cache_destroy(cache));
-  printf("built against %zu bytes of pkv_cache_config, run with version %s\n", sizeof(pkv_cache_config), pkv_version_string());
+  printf("built against %zu bytes of pkv_cache_config, run with version %s\n",
+         sizeof(pkv_cache_config), pkv_version_string());
   return EXIT_SUCCESS;
 }

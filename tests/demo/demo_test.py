@@ -1,4 +1,6 @@
-"""What pkv-generate must do. Run as: demo_test.py CASE PROGRAM LIBRARY DATA_FOLDER. Exits 0 where the case holds."""
+"""What pkv-generate must do. Run as: demo_test.py CASE PROGRAM LIBRARY DATA_FOLDER. Exits 0 where
+the case holds.
+"""
 
 import json
 import os
@@ -18,7 +20,16 @@ KINDS = ("paged", "contiguous")
 
 
 def run(*arguments, text="", timeout=300):
-    command = [program, "--library", library, "--model", str(MODEL), "--tokenizer", str(TOKENIZER), *arguments]
+    command = [
+        program,
+        "--library",
+        library,
+        "--model",
+        str(MODEL),
+        "--tokenizer",
+        str(TOKENIZER),
+        *arguments,
+    ]
     return subprocess.run(command, input=text.encode(), capture_output=True, timeout=timeout)
 
 
@@ -26,7 +37,9 @@ def generate(*arguments):
     """Token ids of every session and the figures of the run."""
     tokens, figures = scratch / "tokens", scratch / "figures.json"
     result = run("--quiet", "--tokens-out", str(tokens), "--json", str(figures), *arguments)
-    assert result.returncode == 0, f"{arguments}: exit {result.returncode}, {result.stderr.decode()}"
+    assert (
+        result.returncode == 0
+    ), f"{arguments}: exit {result.returncode}, {result.stderr.decode()}"
     sessions = [[int(t) for t in line.split()] for line in tokens.read_text().splitlines()]
     return sessions, json.loads(figures.read_text())["runs"][0]
 
@@ -35,18 +48,24 @@ def refused(status, *arguments):
     """The run ends with this status and one sentence; nothing else, no crash."""
     result = run("--quiet", "--sessions", "1", "--max-tokens", "1", *arguments)
     lines = result.stderr.decode(errors="replace").splitlines()
-    assert result.returncode == status, f"{arguments}: exit {result.returncode} instead of {status}, {lines}"
+    assert (
+        result.returncode == status
+    ), f"{arguments}: exit {result.returncode} instead of {status}, {lines}"
     assert len(lines) == 1 and len(lines[0]) > 20, f"{arguments}: not one sentence: {lines}"
     assert result.stdout == b"", f"{arguments}: wrote to stdout"
     return lines[0]
 
 
 def expected_greedy_tokens():
-    return json.loads(Path(data, "tiny-shakespeare.expected.json").read_text())["tokens"][1 + len("ROMEO:\n") :]
+    return json.loads(Path(data, "tiny-shakespeare.expected.json").read_text())["tokens"][
+        1 + len("ROMEO:\n") :
+    ]
 
 
 def case_expected():
-    """The greedy text computed in float64, from both kinds of storage and every instruction set and type."""
+    """The greedy text computed in float64, from both kinds of storage and every instruction set and
+    type.
+    """
     expected = expected_greedy_tokens()
     assert len(expected) == 160
     romeo = ("--prompt", "ROMEO:\n", "--max-tokens", "160")
@@ -68,7 +87,9 @@ def case_expected():
         agreeing = next((i for i, (a, b) in enumerate(zip(results[0], expected)) if a != b), 160)
         print(f"{dtype}: the first {agreeing} of 160 tokens agree with float64")
         assert results[0] == results[1], f"{dtype}: paged and contiguous differ"
-        assert agreeing >= 40, f"{dtype}: deviates after {agreeing} tokens, more than rounding explains"
+        assert (
+            agreeing >= 40
+        ), f"{dtype}: deviates after {agreeing} tokens, more than rounding explains"
 
 
 def case_schedules():
@@ -76,10 +97,20 @@ def case_schedules():
     short = ("--max-tokens", "80")
     reference, figures = generate(*short)
     assert len(reference) == 16 and all(len(s) == 80 for s in reference)
-    assert figures["preemptions"] == 0 and figures["peak_saved_blocks"] > 0 and figures["matched_tokens"] >= 16 * 64
+    assert (
+        figures["preemptions"] == 0
+        and figures["peak_saved_blocks"] > 0
+        and figures["matched_tokens"] >= 16 * 64
+    )
     assert 0 < figures["worst_case_utilization"] < figures["utilization"] <= 1
     for kind in KINDS:
-        for cut in (["--chunk", "1"], ["--chunk", "7"], ["--running", "3"], ["--block-size", "48"], ["--threads", "1"]):
+        for cut in (
+            ["--chunk", "1"],
+            ["--chunk", "7"],
+            ["--running", "3"],
+            ["--block-size", "48"],
+            ["--threads", "1"],
+        ):
             sessions, _ = generate(*short, "--kv", kind, *cut)
             assert sessions == reference, f"{kind} {cut}: other tokens"
 
@@ -90,7 +121,9 @@ def case_preemption():
     for kind in KINDS:
         for blocks in ("60", "27"):
             sessions, figures = generate("--kv", kind, "--blocks", blocks)
-            assert figures["preemptions"] >= 5, f"{kind}, {blocks} blocks: {figures['preemptions']} preemptions"
+            assert (
+                figures["preemptions"] >= 5
+            ), f"{kind}, {blocks} blocks: {figures['preemptions']} preemptions"
             assert figures["peak_blocks"] <= int(blocks)
             assert sessions == reference, f"{kind}, {blocks} blocks: other tokens"
     # One block too few for a session alone, then exactly enough.
@@ -106,15 +139,23 @@ def case_prefix():
     assert figures["asked_tokens"] == figures["matched_tokens"] == 0, figures
     for blocks in ("60", "33", "27"):
         sessions, figures = generate("--blocks", blocks)
-        assert figures["preemptions"] >= 5 and figures["evicted_blocks"] >= 20 and figures["matched_tokens"] >= 1000, figures
-        assert sessions == reference, f"{blocks} blocks: other tokens with the prefix index than without"
+        assert (
+            figures["preemptions"] >= 5
+            and figures["evicted_blocks"] >= 20
+            and figures["matched_tokens"] >= 1000
+        ), figures
+        assert (
+            sessions == reference
+        ), f"{blocks} blocks: other tokens with the prefix index than without"
         sessions, figures = generate("--blocks", blocks, "--no-prefix")
         assert figures["preemptions"] >= 5 and figures["matched_tokens"] == 0, figures
         assert sessions == reference, f"{blocks} blocks, no index: other tokens"
 
 
 def case_store():
-    """What sessions leave outlives the process: a second run computes no prompt again, a store with wrong bytes changes no text."""
+    """What sessions leave outlives the process: a second run computes no prompt again, a store with
+    wrong bytes changes no text.
+    """
     store = scratch / "store"
     reference, _ = generate("--max-tokens", "60", "--sessions", "6")
     first, figures = generate("--max-tokens", "60", "--sessions", "6", "--store", str(store))
@@ -123,8 +164,13 @@ def case_store():
     assert len(files) > 20, files
     again, later = generate("--max-tokens", "60", "--sessions", "6", "--store", str(store))
     assert again == reference
-    assert later["matched_tokens"] > figures["matched_tokens"] + 100 and later["matched_tokens"] > 0.95 * later["asked_tokens"], (figures, later)
-    pressed, figures = generate("--max-tokens", "60", "--sessions", "6", "--store", str(store), "--blocks", "30")
+    assert (
+        later["matched_tokens"] > figures["matched_tokens"] + 100
+        and later["matched_tokens"] > 0.95 * later["asked_tokens"]
+    ), (figures, later)
+    pressed, figures = generate(
+        "--max-tokens", "60", "--sessions", "6", "--store", str(store), "--blocks", "30"
+    )
     assert pressed == reference and figures["preemptions"] > 0, figures
     for i, file in enumerate(files):
         content = bytearray(file.read_bytes())
@@ -138,13 +184,28 @@ def case_store():
 
 
 def case_compare():
-    """Both kinds one after the other, in little memory: the program itself checks that the tokens are the same."""
+    """Both kinds one after the other, in little memory: the program itself checks that the tokens
+    are the same.
+    """
     figures = scratch / "both.json"
-    result = run("--compare", "--quiet", "--max-tokens", "50", "--blocks", "40", "--dtype", "bf16", "--json", str(figures))
+    result = run(
+        "--compare",
+        "--quiet",
+        "--max-tokens",
+        "50",
+        "--blocks",
+        "40",
+        "--dtype",
+        "bf16",
+        "--json",
+        str(figures),
+    )
     assert result.returncode == 0, result.stderr.decode()
     assert b"The tokens of all sessions are the same." in result.stdout
     runs = json.loads(figures.read_text())["runs"]
-    assert [r["kv"] for r in runs] == list(KINDS) and all(r["generated_tokens"] == 16 * 50 for r in runs)
+    assert [r["kv"] for r in runs] == list(KINDS) and all(
+        r["generated_tokens"] == 16 * 50 for r in runs
+    )
     assert runs[0]["preemptions"] > 0, runs
     assert runs[0]["peak_saved_blocks"] > 0 == runs[1]["peak_saved_blocks"], runs
 
@@ -161,11 +222,28 @@ def case_sampling():
 
 
 def case_options():
-    for arguments in (["--nonsense"], ["--sessions"], ["--sessions", "0"], ["--sessions", "-1"], ["--sessions", "4097"],
-                      ["--sessions", "3x"], ["--sessions", "99999999999999999999"], ["--kv", "flat"], ["--dtype", "f8"],
-                      ["--block-size", "20"], ["--temperature", "nan"], ["--temperature", "-1"], ["--top-p", "1.5"], ["--seed", "x"],
-                      ["stray"], ["--prompt", "a", "--prompt", "b"], ["--chat", "--compare"], ["--chat", "--prompt", "a"],
-                      ["--isa", "mmx"], ["--max-tokens", ""]):
+    for arguments in (
+        ["--nonsense"],
+        ["--sessions"],
+        ["--sessions", "0"],
+        ["--sessions", "-1"],
+        ["--sessions", "4097"],
+        ["--sessions", "3x"],
+        ["--sessions", "99999999999999999999"],
+        ["--kv", "flat"],
+        ["--dtype", "f8"],
+        ["--block-size", "20"],
+        ["--temperature", "nan"],
+        ["--temperature", "-1"],
+        ["--top-p", "1.5"],
+        ["--seed", "x"],
+        ["stray"],
+        ["--prompt", "a", "--prompt", "b"],
+        ["--chat", "--compare"],
+        ["--chat", "--prompt", "a"],
+        ["--isa", "mmx"],
+        ["--max-tokens", ""],
+    ):
         refused(2, *arguments)
     assert run("--help").returncode == 0
     assert run("--quiet", "--sessions", "1", "--max-tokens", "1").returncode == 0
@@ -176,7 +254,9 @@ def case_options():
 
 
 def hostile(original, option, truncations, flips):
-    """Copies of a file cut short or with a bit flipped. Returns how many runs took a flipped one as good."""
+    """Copies of a file cut short or with a bit flipped. Returns how many runs took a flipped one as
+    good.
+    """
     content = original.read_bytes()
     bad = scratch / "bad.bin"
     bad.write_bytes(content)
@@ -189,14 +269,21 @@ def hostile(original, option, truncations, flips):
     taken = 0
     with open(bad, "r+b") as file:
         for bit in flips:
+
             def put(byte):
                 file.seek(bit // 8)
                 file.write(bytes([byte]))
                 file.flush()
+
             put(content[bit // 8] ^ 1 << bit % 8)
             result = run(*short)
-            assert result.returncode in (0, 1), f"{option}, bit {bit}: exit {result.returncode}, {result.stderr.decode()}"
-            assert (result.returncode == 1) == (len(result.stderr) > 0), f"{option}, bit {bit}: {result.stderr.decode()}"
+            assert result.returncode in (
+                0,
+                1,
+            ), f"{option}, bit {bit}: exit {result.returncode}, {result.stderr.decode()}"
+            assert (result.returncode == 1) == (
+                len(result.stderr) > 0
+            ), f"{option}, bit {bit}: {result.stderr.decode()}"
             taken += result.returncode == 0
             put(content[bit // 8])
     return taken
@@ -204,12 +291,22 @@ def hostile(original, option, truncations, flips):
 
 def case_hostile_model():
     size = MODEL.stat().st_size
-    taken = hostile(MODEL, "--model", [*range(29), *range(100, size, size // 60), size - 1], range(28 * 8))
+    taken = hostile(
+        MODEL, "--model", [*range(29), *range(100, size, size // 60), size - 1], range(28 * 8)
+    )
     assert taken == 0, f"{taken} flipped bits of the header went unnoticed"
     extended = scratch / "extended.bin"
     extended.write_bytes(MODEL.read_bytes() + b"\0")
     refused(1, "--model", str(extended))
-    for header in ([2**31 - 1] * 7, [-(2**31)] * 7, [-1] * 7, [0] * 7, [1] * 7, [192, 512, 4, 6, 0, 259, 512], [16, 1, 1, 1, 1, -(2**31), 1]):
+    for header in (
+        [2**31 - 1] * 7,
+        [-(2**31)] * 7,
+        [-1] * 7,
+        [0] * 7,
+        [1] * 7,
+        [192, 512, 4, 6, 0, 259, 512],
+        [16, 1, 1, 1, 1, -(2**31), 1],
+    ):
         extended.write_bytes(struct.pack("<7i", *header) + bytes(1000))
         refused(1, "--model", str(extended))
     extended.write_bytes(b"")
@@ -220,7 +317,8 @@ def case_hostile_model():
 
 def case_hostile_tokenizer():
     size = TOKENIZER.stat().st_size
-    # Bits of scores and spellings make another tokenizer, not a bad one: it must not crash, that is all.
+    # Bits of scores and spellings make another tokenizer, not a bad one: it must not crash, that is
+    # all.
     hostile(TOKENIZER, "--tokenizer", range(0, size, 61), [*range(8 * 8), *range(12 * 8, 21 * 8)])
     length_bits = [*range(8 * 8, 12 * 8), *range(21 * 8, 25 * 8)]
     taken = hostile(TOKENIZER, "--tokenizer", [], length_bits)
@@ -231,11 +329,25 @@ def case_hostile_tokenizer():
 
 
 def case_chat():
-    """Two turns through a pipe: the second goes on from the kept session, as one long prompt would."""
-    result = run("--chat", "--quiet", "--max-tokens", "200", text="ROMEO:\nJULIET:\n/stats\n/reset\n/stats\nROMEO:\n/bogus\n/quit\nROMEO:\n")
+    """Two turns through a pipe: the second goes on from the kept session, as one long prompt would.
+    """
+    result = run(
+        "--chat",
+        "--quiet",
+        "--max-tokens",
+        "200",
+        text="ROMEO:\nJULIET:\n/stats\n/reset\n/stats\nROMEO:\n/bogus\n/quit\nROMEO:\n",
+    )
     assert result.returncode == 0, result.stderr.decode()
     parts = re.split(r"^\[(.*)\]\n", result.stdout.decode(), flags=re.M)
-    answers, stats, reset_notice, stats_after, again, bogus = parts[0], parts[1], parts[3], parts[5], parts[6], parts[7]
+    answers, stats, reset_notice, stats_after, again, bogus = (
+        parts[0],
+        parts[1],
+        parts[3],
+        parts[5],
+        parts[6],
+        parts[7],
+    )
     greedy = bytes(t - 3 for t in expected_greedy_tokens()).decode()
     speech = greedy[: greedy.index("\n\n") + 2]
     assert answers.startswith(speech), answers
@@ -243,39 +355,82 @@ def case_chat():
     second = answers[len(speech) :]
     tokens, _ = generate("--prompt", "ROMEO:\n" + speech + "JULIET:\n", "--max-tokens", "200")
     assert second and bytes(t - 3 for t in tokens[0]).decode().startswith(second), second
-    in_context, computed = int(re.match(r"(\d+) of 512", stats)[1]), int(re.search(r"(\d+) computed", stats)[1])
-    assert computed == in_context - 1, f"history was computed again: {stats}"  # the last token sampled is not in yet
+    in_context, computed = (
+        int(re.match(r"(\d+) of 512", stats)[1]),
+        int(re.search(r"(\d+) computed", stats)[1]),
+    )
+    assert (
+        computed == in_context - 1
+    ), f"history was computed again: {stats}"  # the last token sampled is not in yet
     assert "forgotten" in reset_notice and stats_after.startswith("0 of") and "/reset" in bogus
 
 
 def case_save():
-    """A chat goes on after a restart as if there had been none, without computing anything again; so does what is cached of prompts."""
+    """A chat goes on after a restart as if there had been none, without computing anything again;
+    so does what is cached of prompts.
+    """
     file = scratch / "chat.pkv"
     turns = ["ROMEO:\n", "JULIET:\n", "NURSE:\n"]
     whole = run("--chat", "--quiet", "--max-tokens", "80", text="".join(turns))
     parts = []
     for i, turn in enumerate(turns):
         loads = ["--load", str(file)] if i > 0 else []
-        result = run("--chat", "--quiet", "--max-tokens", "80", "--save", str(file), *loads, text="/stats\n" + turn + "/stats\n")
+        result = run(
+            "--chat",
+            "--quiet",
+            "--max-tokens",
+            "80",
+            "--save",
+            str(file),
+            *loads,
+            text="/stats\n" + turn + "/stats\n",
+        )
         assert result.returncode == 0, result.stderr.decode()
-        before, said, after = re.fullmatch(r"\[(.*?)\]\n(.*)\[(.*?)\]\n", result.stdout.decode(), re.S).groups()
+        before, said, after = re.fullmatch(
+            r"\[(.*?)\]\n(.*)\[(.*?)\]\n", result.stdout.decode(), re.S
+        ).groups()
         parts.append(said)
         known, now = (int(re.match(r"(\d+) of", stats)[1]) for stats in (before, after))
         computed = int(re.search(r"(\d+) computed", after)[1])
-        assert (known > 0) == (i > 0) and computed == now - known - 1, f"turn {i}: {before}; {after}"
+        assert (known > 0) == (
+            i > 0
+        ) and computed == now - known - 1, f"turn {i}: {before}; {after}"
     assert "".join(parts) == whole.stdout.decode(), parts
-    for kind, dtype, size in (("contiguous", "f32", "16"), ("paged", "f16", "32"), ("paged", "bf16", "64")):
-        result = run("--chat", "--quiet", "--max-tokens", "20", "--load", str(file), "--kv", kind, "--dtype", dtype, "--block-size", size, text="ROMEO:\n")
+    for kind, dtype, size in (
+        ("contiguous", "f32", "16"),
+        ("paged", "f16", "32"),
+        ("paged", "bf16", "64"),
+    ):
+        result = run(
+            "--chat",
+            "--quiet",
+            "--max-tokens",
+            "20",
+            "--load",
+            str(file),
+            "--kv",
+            kind,
+            "--dtype",
+            dtype,
+            "--block-size",
+            size,
+            text="ROMEO:\n",
+        )
         assert result.returncode == 0 and len(result.stdout) > 5, result.stderr.decode()
 
     cached = scratch / "cached.pkv"
-    romeo = ("--prompt", "ROMEO:\nBut soft, what light through yonder window breaks? It is the east.\n")
+    romeo = (
+        "--prompt",
+        "ROMEO:\nBut soft, what light through yonder window breaks? It is the east.\n",
+    )
     whole, _ = generate(*romeo, "--max-tokens", "160")
     generate(*romeo, "--max-tokens", "60", "--save", str(cached))
     again, figures = generate(*romeo, "--max-tokens", "160", "--load", str(cached))
     assert again == whole
     assert figures["matched_tokens"] > 40, figures
-    assert "MISMATCH" in refused(1, "--load", str(cached), "--dtype", "f32", "--model", str(other_model()))
+    assert "MISMATCH" in refused(
+        1, "--load", str(cached), "--dtype", "f32", "--model", str(other_model())
+    )
     refused(1, "--load", str(scratch / "none"))
     refused(1, "--load", str(MODEL))
     refused(1, "--save", str(scratch / "no folder" / "file"))
@@ -296,7 +451,14 @@ def case_chat_full():
     """A conversation longer than the context goes on, and says what it forgets."""
     lines = "".join(f"LINE {i}: I pray you, tell me more of it.\n" for i in range(12))
     for capacity in (["--context", "128"], ["--blocks", "8"]):
-        result = run("--chat", "--quiet", "--max-tokens", "40", *capacity, text=lines + "x" * 200 + "\n/stats\n")
+        result = run(
+            "--chat",
+            "--quiet",
+            "--max-tokens",
+            "40",
+            *capacity,
+            text=lines + "x" * 200 + "\n/stats\n",
+        )
         assert result.returncode == 0, result.stderr.decode()
         output = result.stdout.decode()
         assert output.count("the context of 128 tokens is full") >= 3, output

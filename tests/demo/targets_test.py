@@ -1,4 +1,6 @@
-"""The targets that scripts of bench/ build by name are there, each once: meson refuses a name that two have. targets_test.py TREE BUILD"""
+"""The targets that scripts of bench/ build by name are there, each once: meson refuses a name that
+two have. targets_test.py TREE BUILD
+"""
 
 import json
 import pathlib
@@ -7,7 +9,11 @@ import sys
 
 tree, build = map(pathlib.Path, sys.argv[1:])
 targets = json.loads((build / "meson-info/intro-targets.json").read_text())
-kinds = {"shared library": "shared_library", "static library": "static_library", "executable": "executable"}
+kinds = {
+    "shared library": "shared_library",
+    "static library": "static_library",
+    "executable": "executable",
+}
 wrong, asked = [], 0
 for script in ("demo", "serve", "peers"):
     for line in re.findall(r"meson compile -C build (.+)", (tree / "bench" / script).read_text()):

@@ -2,8 +2,9 @@
 
 usage: guide_test.py PROGRAM GUIDE_FOLDER NAME_OF_THE_SOURCE
 
-A chapter has the output under a line <!-- printed by examples/NAME -->; with ", then again" the program runs twice in the same folder. With
-PAGEDKV_RENEW=1 the chapters get what the programs print instead."""
+A chapter has the output under a line <!-- printed by examples/NAME -->; with ", then again" the
+program runs twice in the same folder. With PAGEDKV_RENEW=1 the chapters get what the programs print
+instead."""
 
 import os
 import pathlib

@@ -1,5 +1,6 @@
-"""The reference: Doxygen has nothing to complain of; every function that api.json knows has its place, its statuses and its
-version, and stands in the index; every page of the guide is there; and every link leads somewhere.
+"""The reference: Doxygen has nothing to complain of; every function that api.json knows has its
+place, its statuses and its version, and stands in the index; every page of the guide is there;
+and every link leads somewhere.
 
 usage: reference_test.py DOXYGEN DOXYFILE API_JSON GUIDE_FOLDER"""
 
@@ -15,14 +16,21 @@ import urllib.parse
 
 def broken_links(folder):
     pages = {page.name: page.read_text() for page in folder.glob("*.html")}
-    anchors = {name: set(re.findall(r'\b(?:id|name)="([^"]+)"', text)) for name, text in pages.items()}
+    anchors = {
+        name: set(re.findall(r'\b(?:id|name)="([^"]+)"', text)) for name, text in pages.items()
+    }
     for name, text in pages.items():
         for target in re.findall(r'\b(?:href|src)="([^"]+)"', text):
             if "://" in target or target.startswith(("javascript:", "data:")):
                 continue
             file, _, anchor = urllib.parse.unquote(html.unescape(target)).partition("#")
             file = file or name
-            if not (folder / file).exists() or anchor and file in anchors and anchor not in anchors[file]:
+            if (
+                not (folder / file).exists()
+                or anchor
+                and file in anchors
+                and anchor not in anchors[file]
+            ):
                 yield f"{name}: {target} leads nowhere"
 
 
@@ -38,7 +46,9 @@ def gaps(folder, functions, chapters):
         entry, name = entries.get(function["name"], ""), function["name"]
         if not entry:
             yield f"{name} has no entry"
-        elif function["returns"].get("name") == "pkv_status" and not re.search(r"<dt>Statuses</dt><dd>.*?\w", entry, re.S):
+        elif function["returns"].get("name") == "pkv_status" and not re.search(
+            r"<dt>Statuses</dt><dd>.*?\w", entry, re.S
+        ):
             yield f"{name} has no statuses"
         elif not re.search(r'<dl class="section since"><dt>Since</dt><dd>\d', entry):
             yield f"{name} does not say since when"
@@ -62,9 +72,12 @@ def main():
             sys.exit(f"doxygen objects:\n{result.stdout}{result.stderr}")
         html_folder = pathlib.Path(folder) / "html"
         # A check that cannot fail is none.
-        assert list(gaps(html_folder, [{"name": "pkv_absent", "returns": {}}], [pathlib.Path("absent.md")])) == [
-            "pkv_absent has no entry", "pkv_absent is not in the index", "absent.md is no page"]
-        (html_folder / "bad.html").write_text('<a href="index.html#nowhere"></a><a href="gone.html"></a>')
+        assert list(
+            gaps(html_folder, [{"name": "pkv_absent", "returns": {}}], [pathlib.Path("absent.md")])
+        ) == ["pkv_absent has no entry", "pkv_absent is not in the index", "absent.md is no page"]
+        (html_folder / "bad.html").write_text(
+            '<a href="index.html#nowhere"></a><a href="gone.html"></a>'
+        )
         bad = list(broken_links(html_folder))
         assert sum(found.startswith("bad.html") for found in bad) == 2, bad
         (html_folder / "bad.html").unlink()

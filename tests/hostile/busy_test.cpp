@@ -1,5 +1,5 @@
-// A call held fast inside an allocator hook, while another thread tries every function on the same object: those that would
-// change it, or read what is being changed, are BUSY and change nothing.
+// A call held fast inside an allocator hook, while another thread tries every function on the same
+// object: those that would change it, or read what is being changed, are BUSY and change nothing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,9 @@ class Held {
     };
     std::unique_lock lock(mutex_);
     thread_ = std::thread([this, call] {
-      { const std::lock_guard until_started(mutex_); }
+      {
+        const std::lock_guard until_started(mutex_);
+      }
       call();
       const std::lock_guard done(mutex_);
       ended_ = true;
@@ -84,8 +86,9 @@ void try_all(Handle kind, const std::function<pkv_status(World&)>& long_call, co
 }
 
 TEST(Busy, Session) {
-  try_all(Handle::session, [](World& world) { return pkv_session_reserve(world.session, 300); },
-          [](const Function&) { return PKV_BUSY; });
+  try_all(
+      Handle::session, [](World& world) { return pkv_session_reserve(world.session, 300); },
+      [](const Function&) { return PKV_BUSY; });
 }
 
 TEST(Busy, Batch) {
@@ -139,7 +142,8 @@ TEST(Busy, Cache) {
   try_all(Handle::cache, open, [](const Function& f) { return f.closes ? PKV_BUSY : PKV_OK; });
 }
 
-// The cache cannot go while a call on anything of it is under way, and everything is as before then.
+// The cache cannot go while a call on anything of it is under way, and everything is as before
+// then.
 TEST(Busy, DestroyWaitsForItsChildren) {
   const std::function<pkv_status(World&)> calls[] = {
       [](World& world) { return pkv_session_reserve(world.session, 300); },

@@ -36,7 +36,8 @@ struct Save {
 std::vector<unsigned char> drain(int descriptor) {
   std::vector<unsigned char> bytes;
   unsigned char buffer[4096];
-  for (ssize_t n; (n = read(descriptor, buffer, sizeof buffer)) > 0;) bytes.insert(bytes.end(), buffer, buffer + n);
+  for (ssize_t n; (n = read(descriptor, buffer, sizeof buffer)) > 0;)
+    bytes.insert(bytes.end(), buffer, buffer + n);
   return bytes;
 }
 
@@ -50,7 +51,8 @@ TEST(Cancel, ASaveIntoAPipeThatIsFull) {
     pthread_t thread;
     HOSTILE_CHECK(pthread_create(&thread, nullptr, Save::run, &save) == 0, "no thread");
     pollfd readable = {ends[0], POLLIN, 0};
-    poll(&readable, 1, -1);  // it is inside the call, which cannot end: the file is longer than the pipe
+    poll(&readable, 1,
+         -1);  // it is inside the call, which cannot end: the file is longer than the pipe
     pthread_cancel(thread);
     std::vector<unsigned char> bytes(4096);
     for (size_t got = 0; got < bytes.size();) {
@@ -65,7 +67,8 @@ TEST(Cancel, ASaveIntoAPipeThatIsFull) {
       pthread_join(thread, &result);
       close(ends[1]);
       reader.join();
-      HOSTILE_CHECK(result == PTHREAD_CANCELED && !save.after, "the thread was not cancelled after the call");
+      HOSTILE_CHECK(result == PTHREAD_CANCELED && !save.after,
+                    "the thread was not cancelled after the call");
     }
     bytes.insert(bytes.end(), rest.begin(), rest.end());
     HOSTILE_CHECK(save.status == PKV_OK, "the save gives %d", static_cast<int>(save.status.load()));

@@ -23,7 +23,8 @@ std::set<std::string> declared() {
   for (const auto& file : std::filesystem::directory_iterator(HEADERS)) {
     const std::string source = text_of(file.path());
     const std::regex declaration("PKV_API\\s[^(;]*?(pkv_\\w+)\\s*\\(");
-    for (std::sregex_iterator at(source.begin(), source.end(), declaration), end; at != end; ++at) names.insert((*at)[1]);
+    for (std::sregex_iterator at(source.begin(), source.end(), declaration), end; at != end; ++at)
+      names.insert((*at)[1]);
   }
   return names;
 }
@@ -32,8 +33,10 @@ TEST(Coverage, EveryDeclaredFunctionHasARow) {
   const std::set<std::string> names = declared();
   ASSERT_GT(names.size(), 50u) << "the headers were not read";
   std::set<std::string> rows;
-  for (const Function& function : all_rows()) EXPECT_TRUE(rows.insert(function.name).second) << function.name << " has two rows";
-  for (const std::string& name : names) EXPECT_TRUE(rows.contains(name)) << name << " has no row in the matrix";
+  for (const Function& function : all_rows())
+    EXPECT_TRUE(rows.insert(function.name).second) << function.name << " has two rows";
+  for (const std::string& name : names)
+    EXPECT_TRUE(rows.contains(name)) << name << " has no row in the matrix";
   for (const std::string& row : rows) EXPECT_TRUE(names.contains(row)) << row << " is in no header";
 }
 
@@ -44,7 +47,8 @@ TEST(Coverage, EveryStatusHasItsName) {
   const std::string statuses = source.substr(begin, end - begin);
   const std::regex enumerator("(PKV_\\w+) = (\\d+)");
   size_t count = 0;
-  for (std::sregex_iterator at(statuses.begin(), statuses.end(), enumerator), last; at != last; ++at, count++)
+  for (std::sregex_iterator at(statuses.begin(), statuses.end(), enumerator), last; at != last;
+       ++at, count++)
     EXPECT_EQ((*at)[1], pkv_status_string(static_cast<pkv_status>(std::stoi((*at)[2]))));
   EXPECT_GE(count, 25u);
 }

@@ -1,6 +1,6 @@
-// fork() at random moments while other threads are in the middle of every kind of call: fork_storm RUNS.
-// Each child closes what it inherited from two threads at once, makes objects of its own and calls
-// the functions that need none. Ends with 0, or with a sentence.
+// fork() at random moments while other threads are in the middle of every kind of call: fork_storm
+// RUNS. Each child closes what it inherited from two threads at once, makes objects of its own and
+// calls the functions that need none. Ends with 0, or with a sentence.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -64,7 +64,8 @@ struct House {
     OK(pkv_batch_begin(cache, 1, &target, &n, nullptr, &step));
     const std::vector<float> kv = numbers(n * kv_floats, 1), q = numbers(n * q_floats, 2);
     std::vector<float> out(n * q_floats);
-    const pkv_tensor rows = tensor(kv.data()), queries = tensor(q.data()), results = tensor(out.data());
+    const pkv_tensor rows = tensor(kv.data()), queries = tensor(q.data()),
+                     results = tensor(out.data());
     for (uint32_t layer = 0; layer < layers; layer++) {
       OK(pkv_batch_write(step, layer, &rows, &rows));
       OK(pkv_batch_attend(step, layer, nullptr, &queries, &results));
@@ -118,7 +119,8 @@ void play_sessions(const House& house, uint32_t seed) {
   const std::vector<int32_t> tokens = text(1 + seed % 5);
   uint64_t matched = 0;
   OK(pkv_session_match_prefix(session, tokens.size(), tokens.data(), &matched));
-  if (matched < tokens.size()) house.run(session, {tokens.begin() + static_cast<int64_t>(matched), tokens.end()});
+  if (matched < tokens.size())
+    house.run(session, {tokens.begin() + static_cast<int64_t>(matched), tokens.end()});
   OK(pkv_session_fork(session, &child));
   OK(pkv_session_trim(child, 10));
   OK(pkv_session_suspend(child));
@@ -142,7 +144,8 @@ void play_files(const House& house) {
   stream.size = size;
   pkv_session loaded = nullptr;
   size_t count = 0;
-  if (pkv_file_load(house.cache, &config, &stream, 1, &loaded, nullptr, &count) == PKV_OK) OK(pkv_session_close(loaded));
+  if (pkv_file_load(house.cache, &config, &stream, 1, &loaded, nullptr, &count) == PKV_OK)
+    OK(pkv_session_close(loaded));
 }
 
 void play_caches() {
@@ -184,8 +187,9 @@ void close_twice(pkv_status (*close)(Handle), Handle handle) {
   statuses[0] = close(handle);
   other.join();
   std::sort(statuses, statuses + 2);
-  HOSTILE_CHECK(statuses[0] == PKV_OK && (statuses[1] == PKV_STALE_HANDLE || statuses[1] == PKV_BUSY), "two closes: %d and %d",
-                static_cast<int>(statuses[0]), static_cast<int>(statuses[1]));
+  HOSTILE_CHECK(
+      statuses[0] == PKV_OK && (statuses[1] == PKV_STALE_HANDLE || statuses[1] == PKV_BUSY),
+      "two closes: %d and %d", static_cast<int>(statuses[0]), static_cast<int>(statuses[1]));
 }
 
 void check_child(const House& inherited, const std::vector<float>& expected, bool children_first) {
@@ -203,7 +207,8 @@ void check_child(const House& inherited, const std::vector<float>& expected, boo
   std::set<pkv_pool> pools;
   for (int i = 0; i < 40; i++) {
     const pkv_pool pool = make_pool();
-    HOSTILE_CHECK(pools.insert(pool).second, "two pools have the handle %p", static_cast<void*>(pool));
+    HOSTILE_CHECK(pools.insert(pool).second, "two pools have the handle %p",
+                  static_cast<void*>(pool));
   }
   for (const pkv_pool pool : pools) OK(pkv_pool_destroy(pool));
   HOSTILE_CHECK(attend_alone() == expected, "other numbers in the child");
@@ -225,15 +230,20 @@ int main(int argc, char** argv) {
   std::atomic<uint64_t> calls{0};
   std::vector<std::thread> others;
   const std::vector<std::function<void()>> plays = {
-      [&] { play_sessions(house, static_cast<uint32_t>(calls.load())); }, [&] { play_files(house); }, [] { play_caches(); },
-      [&] { play_pools(house); }, [&] { play_looks(house); }, [] { attend_alone(); }};
+      [&] { play_sessions(house, static_cast<uint32_t>(calls.load())); },
+      [&] { play_files(house); },
+      [] { play_caches(); },
+      [&] { play_pools(house); },
+      [&] { play_looks(house); },
+      [] { attend_alone(); }};
   std::atomic<bool> failed{false};
   for (const auto& play : plays)
     others.emplace_back([&stop, &calls, &failed, &play] {
       try {
         for (; !stop; calls++) play();
       } catch (const std::exception& error) {
-        if (!failed.exchange(true)) std::fprintf(stderr, "fork_storm: a thread of the parent: %s\n", error.what());
+        if (!failed.exchange(true))
+          std::fprintf(stderr, "fork_storm: a thread of the parent: %s\n", error.what());
       }
     });
   Source random(7);
@@ -242,14 +252,17 @@ int main(int argc, char** argv) {
     std::this_thread::sleep_for(std::chrono::microseconds(random.below(2000)));
     const std::string sentence = in_child([&] { check_child(house, expected, done % 2 == 0); }, 60);
     if (sentence.empty()) continue;
-    std::fprintf(stderr, "fork_storm: child %llu: %s\n", static_cast<unsigned long long>(done), sentence.c_str());
+    std::fprintf(stderr, "fork_storm: child %llu: %s\n", static_cast<unsigned long long>(done),
+                 sentence.c_str());
     failed = true;
   }
   stop = true;
   for (std::thread& other : others) other.join();
   if (failed) return 1;
   OK(pkv_cache_validate(house.cache));
-  std::printf("%llu children of a process in %llu rounds of calls: all of them closed, began anew and computed\n",
-              static_cast<unsigned long long>(done), static_cast<unsigned long long>(calls.load()));
+  std::printf(
+      "%llu children of a process in %llu rounds of calls: all of them closed, began anew and "
+      "computed\n",
+      static_cast<unsigned long long>(done), static_cast<unsigned long long>(calls.load()));
   return 0;
 }

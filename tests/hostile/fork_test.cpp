@@ -11,7 +11,9 @@ namespace {
 #define IN_CHILD(...) EXPECT_EQ(in_child([&] __VA_ARGS__), "")
 
 // Enough work for every worker thread to begin.
-std::vector<float> work(pkv_cache cache, pkv_session session) { return step(cache, {session}, {200}, 3); }
+std::vector<float> work(pkv_cache cache, pkv_session session) {
+  return step(cache, {session}, {200}, 3);
+}
 
 std::vector<float> fresh_work(uint32_t threads) {
   pkv_cache_config config = small_model(64);
@@ -32,35 +34,43 @@ TEST(Fork, ChildClosesInAnyOrderWithABatchOpen) {
       World w(PKV_STORAGE_PAGED, threads);
       work(w.cache, w.session);
       w.remember();
-      const std::string one_by_one = in_child([&] {
-        uint64_t length = 0;
-        WANT(PKV_FORKED, pkv_session_length(w.session, &length));
-        WANT(PKV_FORKED, pkv_batch_commit(w.batch, nullptr));
-        OK(pkv_session_close(w.session));
-        OK(pkv_batch_abort(w.batch));
-        OK(pkv_session_close(w.stepping));
-        OK(pkv_snapshot_close(w.snapshot));
-        WANT(PKV_STALE_HANDLE, pkv_snapshot_close(w.snapshot));
-        OK(pkv_cache_destroy(w.cache));
-        w.close_inherited();
-      }, 20);
+      const std::string one_by_one = in_child(
+          [&] {
+            uint64_t length = 0;
+            WANT(PKV_FORKED, pkv_session_length(w.session, &length));
+            WANT(PKV_FORKED, pkv_batch_commit(w.batch, nullptr));
+            OK(pkv_session_close(w.session));
+            OK(pkv_batch_abort(w.batch));
+            OK(pkv_session_close(w.stepping));
+            OK(pkv_snapshot_close(w.snapshot));
+            WANT(PKV_STALE_HANDLE, pkv_snapshot_close(w.snapshot));
+            OK(pkv_cache_destroy(w.cache));
+            w.close_inherited();
+          },
+          20);
       HOSTILE_CHECK(one_by_one.empty(), "one by one: %s", one_by_one.c_str());
-      const std::string at_once = in_child([&] {
-        OK(pkv_cache_destroy(w.cache));
-        WANT(PKV_STALE_HANDLE, pkv_batch_abort(w.batch));
-        WANT(PKV_STALE_HANDLE, pkv_session_close(w.session));
-        OK(pkv_pool_destroy(w.pool));
-        w.close_inherited();
-      }, 20);
+      const std::string at_once = in_child(
+          [&] {
+            OK(pkv_cache_destroy(w.cache));
+            WANT(PKV_STALE_HANDLE, pkv_batch_abort(w.batch));
+            WANT(PKV_STALE_HANDLE, pkv_session_close(w.session));
+            OK(pkv_pool_destroy(w.pool));
+            w.close_inherited();
+          },
+          20);
       HOSTILE_CHECK(at_once.empty(), "at once: %s", at_once.c_str());
-      // The session first, with its batch open: the child alone is left, so nobody drives the batch.
-      const std::string session_first = in_child([&] {
-        OK(pkv_session_close(w.stepping));
-        OK(pkv_batch_abort(w.batch));
-        OK(pkv_cache_destroy(w.cache));
-        w.close_inherited();
-      }, 20);
-      HOSTILE_CHECK(session_first.empty(), "the session before its batch: %s", session_first.c_str());
+      // The session first, with its batch open: the child alone is left, so nobody drives the
+      // batch.
+      const std::string session_first = in_child(
+          [&] {
+            OK(pkv_session_close(w.stepping));
+            OK(pkv_batch_abort(w.batch));
+            OK(pkv_cache_destroy(w.cache));
+            w.close_inherited();
+          },
+          20);
+      HOSTILE_CHECK(session_first.empty(), "the session before its batch: %s",
+                    session_first.c_str());
       w.check_state();
       w.validate();
       OK(pkv_batch_commit(w.batch, nullptr));
@@ -74,8 +84,10 @@ TEST(Fork, ChildMakesACacheOfItsOwn) {
     World w(PKV_STORAGE_PAGED, 2);
     work(w.cache, w.session);
     for (const uint32_t threads : {1u, 2u}) {
-      const std::string failed = in_child([&] { HOSTILE_CHECK(fresh_work(threads) == expected, "other numbers"); }, 20);
-      HOSTILE_CHECK(failed.empty(), "a new cache with %u threads in the child: %s", threads, failed.c_str());
+      const std::string failed =
+          in_child([&] { HOSTILE_CHECK(fresh_work(threads) == expected, "other numbers"); }, 20);
+      HOSTILE_CHECK(failed.empty(), "a new cache with %u threads in the child: %s", threads,
+                    failed.c_str());
     }
     HOSTILE_CHECK(fresh_work(2) == expected, "other numbers in the parent");
     w.close();
@@ -90,7 +102,8 @@ TEST(Fork, AttentionWithoutACacheWorksInTheChild) {
   });
 }
 
-// fork() while other threads are in the middle of calls: what they held is held by nobody in the child.
+// fork() while other threads are in the middle of calls: what they held is held by nobody in the
+// child.
 TEST(Fork, WhileOthersCall) {
   IN_CHILD({
     World w(PKV_STORAGE_PAGED, 2);
@@ -103,19 +116,22 @@ TEST(Fork, WhileOthersCall) {
           if (pkv_session_open(w.cache, nullptr, &session) != PKV_OK) continue;
           const std::vector<float> data = numbers(20 * kv_floats, 1);
           const pkv_tensor rows = tensor(data.data());
-          for (uint32_t layer = 0; layer < layers; layer++) pkv_session_prefill(session, layer, 20, &rows, &rows);
+          for (uint32_t layer = 0; layer < layers; layer++)
+            pkv_session_prefill(session, layer, 20, &rows, &rows);
           pkv_session_close(session);
         }
       });
     std::string failed;
     for (int i = 0; i < 30 && failed.empty(); i++)
-      failed = in_child([&] {
-        uint64_t length = 0;
-        WANT(PKV_FORKED, pkv_session_length(w.session, &length));
-        OK(pkv_cache_destroy(w.cache));
-        WANT(PKV_STALE_HANDLE, pkv_session_close(w.session));
-        OK(pkv_pool_destroy(w.pool));
-      }, 20);
+      failed = in_child(
+          [&] {
+            uint64_t length = 0;
+            WANT(PKV_FORKED, pkv_session_length(w.session, &length));
+            OK(pkv_cache_destroy(w.cache));
+            WANT(PKV_STALE_HANDLE, pkv_session_close(w.session));
+            OK(pkv_pool_destroy(w.pool));
+          },
+          20);
     stop = true;
     for (std::thread& caller : callers) caller.join();
     HOSTILE_CHECK(failed.empty(), "%s", failed.c_str());

@@ -15,7 +15,8 @@ TEST(Handles, RandomBitsAreStale) {
     World w;
     std::mt19937_64 random(1);
     w.remember();
-    const uint64_t known[] = {bits(w.cache), bits(w.session), bits(w.batch), bits(w.snapshot), bits(w.pool)};
+    const uint64_t known[] = {bits(w.cache), bits(w.session), bits(w.batch), bits(w.snapshot),
+                              bits(w.pool)};
     size_t found = 0;
     uint64_t value = 0;
     size_t rows = 0;
@@ -27,16 +28,26 @@ TEST(Handles, RandomBitsAreStale) {
       if (i % 3 == 2) forged = known[forged % 5] ^ ((forged >> 32 & 0xFF) << (forged >> 8) % 8 * 8);
       pkv_status status = PKV_OK;
       switch (i % 4) {
-        case 0: status = pkv_session_length(from_bits<pkv_session>(forged), &value); break;
-        case 1: status = pkv_batch_rows(from_bits<pkv_batch>(forged), &rows); break;
-        case 2: status = pkv_snapshot_length(from_bits<pkv_snapshot>(forged), &value); break;
-        case 3: status = pkv_pool_get_stats(from_bits<pkv_pool>(forged), &stats); break;
+        case 0:
+          status = pkv_session_length(from_bits<pkv_session>(forged), &value);
+          break;
+        case 1:
+          status = pkv_batch_rows(from_bits<pkv_batch>(forged), &rows);
+          break;
+        case 2:
+          status = pkv_snapshot_length(from_bits<pkv_snapshot>(forged), &value);
+          break;
+        case 3:
+          status = pkv_pool_get_stats(from_bits<pkv_pool>(forged), &stats);
+          break;
       }
       found += status == PKV_OK;
-      HOSTILE_CHECK(status == PKV_STALE_HANDLE || status == PKV_OK || status == PKV_INVALID_ARGUMENT, "%#llx gave %s",
-                    static_cast<unsigned long long>(forged), pkv_status_string(status));
+      HOSTILE_CHECK(
+          status == PKV_STALE_HANDLE || status == PKV_OK || status == PKV_INVALID_ARGUMENT,
+          "%#llx gave %s", static_cast<unsigned long long>(forged), pkv_status_string(status));
     }
-    HOSTILE_CHECK(found < 8000, "%zu forged handles were found", found);  // a change of no bit is the handle itself
+    HOSTILE_CHECK(found < 8000, "%zu forged handles were found",
+                  found);  // a change of no bit is the handle itself
     w.check_state();
     w.validate();
     w.close();
@@ -111,7 +122,8 @@ TEST(Handles, BlocksFreedTwice) {
     WANT(PKV_DOUBLE_FREE, pkv_pool_release(w.pool, 1, &block));
     pkv_block again = 0;
     OK(pkv_pool_alloc(w.pool, 1, &again));
-    HOSTILE_CHECK(PKV_BLOCK_ID(again) == PKV_BLOCK_ID(block) && again != block, "the id comes back in another generation");
+    HOSTILE_CHECK(PKV_BLOCK_ID(again) == PKV_BLOCK_ID(block) && again != block,
+                  "the id comes back in another generation");
     w.remember();
     WANT(PKV_DOUBLE_FREE, pkv_pool_release(w.pool, 1, &block));
     WANT(PKV_STALE_HANDLE, pkv_pool_retain(w.pool, 1, &block));

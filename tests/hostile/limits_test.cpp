@@ -1,4 +1,5 @@
-// Too much: blocks that are short, counted exactly; references at their limit; sizes whose products do not fit.
+// Too much: blocks that are short, counted exactly; references at their limit; sizes whose products
+// do not fit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,23 +19,29 @@ pkv_session open_session(pkv_cache cache, uint64_t reserve_tokens) {
   return session;
 }
 
-// With `blocks` blocks all reserved by one-block sessions, a step over `steps` is short of blocks: closing one session fewer than
-// told does not help, closing that many does.
-void check_short(pkv_cache cache, std::vector<pkv_session>& holders, const std::vector<pkv_session>& steps,
-                 const std::vector<uint32_t>& new_tokens) {
+// With `blocks` blocks all reserved by one-block sessions, a step over `steps` is short of blocks:
+// closing one session fewer than told does not help, closing that many does.
+void check_short(pkv_cache cache, std::vector<pkv_session>& holders,
+                 const std::vector<pkv_session>& steps, const std::vector<uint32_t>& new_tokens) {
   uint64_t blocks_short = 0;
   pkv_batch batch = nullptr;
-  const auto begin = [&] { return pkv_batch_begin(cache, steps.size(), steps.data(), new_tokens.data(), &blocks_short, &batch); };
+  const auto begin = [&] {
+    return pkv_batch_begin(cache, steps.size(), steps.data(), new_tokens.data(), &blocks_short,
+                           &batch);
+  };
   WANT(PKV_OUT_OF_BLOCKS, begin());
   const uint64_t told = blocks_short;
-  HOSTILE_CHECK(told > 0 && told <= holders.size(), "%llu blocks short", static_cast<unsigned long long>(told));
-  HOSTILE_CHECK(std::string(pkv_last_error()).find(std::to_string(told) + " short") != std::string::npos, "%s", pkv_last_error());
+  HOSTILE_CHECK(told > 0 && told <= holders.size(), "%llu blocks short",
+                static_cast<unsigned long long>(told));
+  HOSTILE_CHECK(
+      std::string(pkv_last_error()).find(std::to_string(told) + " short") != std::string::npos,
+      "%s", pkv_last_error());
   for (uint64_t freed = 0; freed < told; freed++) {
     blocks_short = 0;
     WANT(PKV_OUT_OF_BLOCKS, begin());
     HOSTILE_CHECK(blocks_short == told - freed, "%llu short after %llu were freed, %llu before",
-                  static_cast<unsigned long long>(blocks_short), static_cast<unsigned long long>(freed),
-                  static_cast<unsigned long long>(told));
+                  static_cast<unsigned long long>(blocks_short),
+                  static_cast<unsigned long long>(freed), static_cast<unsigned long long>(told));
     HOSTILE_CHECK(batch == nullptr, "a batch was given out");
     OK(pkv_cache_validate(cache));
     OK(pkv_session_close(holders.back()));
@@ -51,7 +58,8 @@ TEST(Limits, BlocksShortIsExact) {
       config.storage = storage;
       pkv_cache cache = nullptr;
       OK(pkv_cache_create(&config, &cache));
-      const std::vector<pkv_session> steps = {open_session(cache, 0), open_session(cache, 1), open_session(cache, 0)};
+      const std::vector<pkv_session> steps = {open_session(cache, 0), open_session(cache, 1),
+                                              open_session(cache, 0)};
       std::vector<pkv_session> holders;
       while (stats_of(cache).free_blocks > 2) holders.push_back(open_session(cache, 16));
       check_short(cache, holders, steps, {33, 64, 17});  // 3 + (4 - 1) + 2 blocks
@@ -144,7 +152,8 @@ TEST(Limits, ExtremeSizes) {
       for (const uint32_t heads : {1u, 65536u, UINT32_MAX})
         for (const uint32_t dims : {16u, 576u, UINT32_MAX - 15})
           for (const uint32_t size : {16u, 256u, UINT32_MAX})
-            for (const uint64_t blocks : {uint64_t{1}, uint64_t{INT32_MAX}, uint64_t{UINT32_MAX}, uint64_t{0}})
+            for (const uint64_t blocks :
+                 {uint64_t{1}, uint64_t{INT32_MAX}, uint64_t{UINT32_MAX}, uint64_t{0}})
               for (const uint64_t bytes : {uint64_t{0}, uint64_t{1} << 40, uint64_t{UINT64_MAX}}) {
                 auto config = made(pkv_cache_config_init);
                 config.layers = layer_count;
@@ -157,13 +166,16 @@ TEST(Limits, ExtremeSizes) {
                 const pkv_status status = pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan);
                 if (status != PKV_OK) {
                   refused++;
-                  HOSTILE_CHECK(status == PKV_INVALID_ARGUMENT || status == PKV_OVERFLOW || status == PKV_TOO_LARGE, "%s",
-                                pkv_status_string(status));
+                  HOSTILE_CHECK(status == PKV_INVALID_ARGUMENT || status == PKV_OVERFLOW ||
+                                    status == PKV_TOO_LARGE,
+                                "%s", pkv_status_string(status));
                   continue;
                 }
                 fits++;
                 const __uint128_t token = __uint128_t{layer_count} * heads * dims * 2 * 4;
-                HOSTILE_CHECK(plan.bytes_per_token == token && plan.total_bytes == token * size * plan.blocks, "a size wrapped");
+                HOSTILE_CHECK(
+                    plan.bytes_per_token == token && plan.total_bytes == token * size * plan.blocks,
+                    "a size wrapped");
                 HOSTILE_CHECK(bytes == 0 || plan.total_bytes <= bytes, "more than the budget");
               }
     HOSTILE_CHECK(fits > 10 && refused > 100, "%zu fit, %zu were refused", fits, refused);

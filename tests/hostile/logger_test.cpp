@@ -1,4 +1,5 @@
-// Calls from inside the logger. It is called where the system offers no huge pages: here because a filter refuses to.
+// Calls from inside the logger. It is called where the system offers no huge pages: here because a
+// filter refuses to.
 #include <errno.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
@@ -16,9 +17,11 @@ namespace {
 bool refuse_madvise() {
   sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
                         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 1),
-                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
   const sock_fprog program{sizeof code / sizeof code[0], code};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
 TEST(Logger, CallsFromInsideAreRefused) {
@@ -40,8 +43,10 @@ TEST(Logger, CallsFromInsideAreRefused) {
     config.logger = w.hooks.logger();
     pkv_cache cache = nullptr;
     OK(pkv_cache_create(&config, &cache));
-    HOSTILE_CHECK(w.hooks.lines() == 1, "%llu lines were logged", static_cast<unsigned long long>(w.hooks.lines()));
-    HOSTILE_CHECK(called > 40 && refused == called, "%zu of %zu calls were refused", refused, called);
+    HOSTILE_CHECK(w.hooks.lines() == 1, "%llu lines were logged",
+                  static_cast<unsigned long long>(w.hooks.lines()));
+    HOSTILE_CHECK(called > 40 && refused == called, "%zu of %zu calls were refused", refused,
+                  called);
     w.check_memory();
     w.check_state();
     OK(pkv_cache_validate(cache));

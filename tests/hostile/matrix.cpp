@@ -6,35 +6,49 @@
 namespace hostile {
 
 bool Function::takes(Handle kind) const {
-  return std::any_of(args.begin(), args.end(), [kind](const Arg& arg) { return arg.handle == kind; });
+  return std::any_of(args.begin(), args.end(),
+                     [kind](const Arg& arg) { return arg.handle == kind; });
 }
 
 bool Function::takes_handle() const {
-  return std::any_of(args.begin(), args.end(), [](const Arg& arg) { return arg.handle != Handle::none; });
+  return std::any_of(args.begin(), args.end(),
+                     [](const Arg& arg) { return arg.handle != Handle::none; });
 }
 
 namespace {
 
 uint64_t open_handle(World& world, Handle kind) {
   switch (kind) {
-    case Handle::pool: return bits(world.pool);
-    case Handle::cache: return bits(world.cache);
-    case Handle::session: return bits(world.session);
-    case Handle::batch: return bits(world.batch);
-    case Handle::snapshot: return bits(world.snapshot);
-    case Handle::none: break;
+    case Handle::pool:
+      return bits(world.pool);
+    case Handle::cache:
+      return bits(world.cache);
+    case Handle::session:
+      return bits(world.session);
+    case Handle::batch:
+      return bits(world.batch);
+    case Handle::snapshot:
+      return bits(world.snapshot);
+    case Handle::none:
+      break;
   }
   return 0;
 }
 
 uint64_t closed_handle(World& world, Handle kind) {
   switch (kind) {
-    case Handle::pool: return bits(world.closed_pool);
-    case Handle::cache: return bits(world.closed_cache);
-    case Handle::session: return bits(world.closed_session);
-    case Handle::batch: return bits(world.closed_batch);
-    case Handle::snapshot: return bits(world.closed_snapshot);
-    case Handle::none: break;
+    case Handle::pool:
+      return bits(world.closed_pool);
+    case Handle::cache:
+      return bits(world.closed_cache);
+    case Handle::session:
+      return bits(world.closed_session);
+    case Handle::batch:
+      return bits(world.closed_batch);
+    case Handle::snapshot:
+      return bits(world.closed_snapshot);
+    case Handle::none:
+      break;
   }
   return 0;
 }
@@ -53,7 +67,9 @@ Misuse bad_tensor(const std::string& name, std::function<void(pkv_tensor&)> chan
   return {name, [change](World&, uint64_t& value) { change(tensor_at(value)); }, std::move(wanted)};
 }
 
-void set_size(uint64_t at, uint32_t size) { std::memcpy(reinterpret_cast<void*>(at), &size, sizeof size); }
+void set_size(uint64_t at, uint32_t size) {
+  std::memcpy(reinterpret_cast<void*>(at), &size, sizeof size);
+}
 
 constexpr size_t struct_room = 4200;  // more than any struct_size the library takes
 
@@ -61,20 +77,33 @@ constexpr size_t struct_room = 4200;  // more than any struct_size the library t
 
 Arg handle(Handle kind, bool closes) {
   Arg arg{[kind](World& world) { return open_handle(world, kind); }, {}, kind};
-  arg.misuses = {null_is({closes ? PKV_OK : PKV_INVALID_ARGUMENT}),
-                 {"closed", [kind](World& world, uint64_t& value) { value = closed_handle(world, kind); }, {PKV_STALE_HANDLE}},
-                 {"next generation", [](World&, uint64_t& value) { value += uint64_t{1} << 32; }, {PKV_STALE_HANDLE}},
-                 {"other index", [](World&, uint64_t& value) { value ^= 0x300; }, {PKV_STALE_HANDLE}},
-                 {"index without slot", [](World&, uint64_t& value) { value |= 0xFFFFFF; }, {PKV_STALE_HANDLE}},
-                 {"spare bits set", [](World&, uint64_t& value) { value |= 0x5000000; }, {PKV_STALE_HANDLE}},
-                 {"address of a variable", [](World& world, uint64_t& value) { value = bits(&world); }, {PKV_STALE_HANDLE}}};
-  for (const uint64_t pattern : {uint64_t{1}, ~uint64_t{0}, uint64_t{1} << 63, uint64_t{0xDEADBEEFDEADBEEF}})
-    arg.misuses.push_back(replaced(format("bits %#llx", static_cast<unsigned long long>(pattern)), pattern, {PKV_STALE_HANDLE}));
-  for (const Handle another : {Handle::pool, Handle::cache, Handle::session, Handle::batch, Handle::snapshot})
+  arg.misuses = {
+      null_is({closes ? PKV_OK : PKV_INVALID_ARGUMENT}),
+      {"closed",
+       [kind](World& world, uint64_t& value) { value = closed_handle(world, kind); },
+       {PKV_STALE_HANDLE}},
+      {"next generation",
+       [](World&, uint64_t& value) { value += uint64_t{1} << 32; },
+       {PKV_STALE_HANDLE}},
+      {"other index", [](World&, uint64_t& value) { value ^= 0x300; }, {PKV_STALE_HANDLE}},
+      {"index without slot",
+       [](World&, uint64_t& value) { value |= 0xFFFFFF; },
+       {PKV_STALE_HANDLE}},
+      {"spare bits set", [](World&, uint64_t& value) { value |= 0x5000000; }, {PKV_STALE_HANDLE}},
+      {"address of a variable",
+       [](World& world, uint64_t& value) { value = bits(&world); },
+       {PKV_STALE_HANDLE}}};
+  for (const uint64_t pattern :
+       {uint64_t{1}, ~uint64_t{0}, uint64_t{1} << 63, uint64_t{0xDEADBEEFDEADBEEF}})
+    arg.misuses.push_back(replaced(format("bits %#llx", static_cast<unsigned long long>(pattern)),
+                                   pattern, {PKV_STALE_HANDLE}));
+  for (const Handle another :
+       {Handle::pool, Handle::cache, Handle::session, Handle::batch, Handle::snapshot})
     if (another != kind)
-      arg.misuses.push_back({format("handle of kind %d", static_cast<int>(another)),
-                             [another](World& world, uint64_t& value) { value = open_handle(world, another); },
-                             {PKV_STALE_HANDLE}});
+      arg.misuses.push_back(
+          {format("handle of kind %d", static_cast<int>(another)),
+           [another](World& world, uint64_t& value) { value = open_handle(world, another); },
+           {PKV_STALE_HANDLE}});
   return arg;
 }
 
@@ -85,18 +114,22 @@ Arg number(uint64_t value) {
 Arg index(uint64_t valid, uint64_t limit) {
   Arg arg = number(valid);
   for (const uint64_t beyond : {limit, limit + 1, uint64_t{INT32_MAX}, uint64_t{UINT32_MAX}})
-    arg.misuses.push_back(replaced(format("index %llu", static_cast<unsigned long long>(beyond)), beyond, {PKV_OUT_OF_RANGE}));
+    arg.misuses.push_back(replaced(format("index %llu", static_cast<unsigned long long>(beyond)),
+                                   beyond, {PKV_OUT_OF_RANGE}));
   return arg;
 }
 
 Arg enumeration(int64_t valid, std::vector<int64_t> unknown) {
   Arg arg = number(static_cast<uint64_t>(valid));
   for (const int64_t value : unknown)
-    arg.misuses.push_back(replaced(format("enum %lld", static_cast<long long>(value)), static_cast<uint64_t>(value), {PKV_INVALID_ARGUMENT}));
+    arg.misuses.push_back(replaced(format("enum %lld", static_cast<long long>(value)),
+                                   static_cast<uint64_t>(value), {PKV_INVALID_ARGUMENT}));
   return arg;
 }
 
-Arg pointer(std::function<uint64_t(World&)> value) { return {std::move(value), {null_is({PKV_INVALID_ARGUMENT})}}; }
+Arg pointer(std::function<uint64_t(World&)> value) {
+  return {std::move(value), {null_is({PKV_INVALID_ARGUMENT})}};
+}
 
 Arg optional(Arg arg) {
   for (Misuse& misuse : arg.misuses)
@@ -106,26 +139,43 @@ Arg optional(Arg arg) {
 
 Arg rows(size_t count, size_t heads) {
   // One float more than is needed, for the rows that begin one byte later.
-  Arg arg = pointer([=](World& world) { return bits(world.keep(world.rows(count * heads * dim + 1))); });
+  Arg arg =
+      pointer([=](World& world) { return bits(world.keep(world.rows(count * heads * dim + 1))); });
   const Wanted invalid = {PKV_INVALID_ARGUMENT}, range = {PKV_OUT_OF_RANGE};
   // The stride from row to row is of no matter where there is one row.
   const Wanted far = count > 1 ? Wanted{PKV_OVERFLOW} : Wanted{PKV_OK};
   const std::vector<Misuse> more = {
-      bad_tensor("data NULL", [](pkv_tensor& t) { t.data = nullptr; }, invalid),
-      bad_tensor("dtype 0", [](pkv_tensor& t) { t.dtype = static_cast<pkv_dtype>(0); }, invalid),
-      bad_tensor("dtype unknown", [](pkv_tensor& t) { std::memset(&t.dtype, 0x7F, sizeof t.dtype); }, invalid),
-      bad_tensor("dtype int8, only stored", [](pkv_tensor& t) { t.dtype = PKV_INT8; }, invalid),
-      bad_tensor("dtype fp8, only stored", [](pkv_tensor& t) { t.dtype = PKV_FP8_E4M3; }, invalid),
-      bad_tensor("reserved set", [](pkv_tensor& t) { t.reserved = 1; }, invalid),
-      bad_tensor("row_stride -1", [](pkv_tensor& t) { t.row_stride = -1; }, range),
-      bad_tensor("head_stride -1", [](pkv_tensor& t) { t.head_stride = -1; }, range),
-      bad_tensor("row_stride INT64_MIN", [](pkv_tensor& t) { t.row_stride = INT64_MIN; }, range),
-      bad_tensor("head_stride INT64_MIN", [](pkv_tensor& t) { t.head_stride = INT64_MIN; }, range),
-      bad_tensor("row_stride INT64_MAX", [](pkv_tensor& t) { t.row_stride = INT64_MAX; }, far),
-      bad_tensor("head_stride INT64_MAX", [](pkv_tensor& t) { t.head_stride = INT64_MAX; }, {PKV_OVERFLOW}),
-      bad_tensor("head_stride INT64_MAX / 3", [](pkv_tensor& t) { t.head_stride = INT64_MAX / 3; }, {PKV_OVERFLOW}),
-      bad_tensor("heads overlap", [](pkv_tensor& t) { t.head_stride = 1; }, invalid),
-      bad_tensor("one byte off", [](pkv_tensor& t) { t.data = static_cast<char*>(t.data) + 1; }, {PKV_OK}),
+      bad_tensor(
+          "data NULL", [](pkv_tensor& t) { t.data = nullptr; }, invalid),
+      bad_tensor(
+          "dtype 0", [](pkv_tensor& t) { t.dtype = static_cast<pkv_dtype>(0); }, invalid),
+      bad_tensor(
+          "dtype unknown", [](pkv_tensor& t) { std::memset(&t.dtype, 0x7F, sizeof t.dtype); },
+          invalid),
+      bad_tensor(
+          "dtype int8, only stored", [](pkv_tensor& t) { t.dtype = PKV_INT8; }, invalid),
+      bad_tensor(
+          "dtype fp8, only stored", [](pkv_tensor& t) { t.dtype = PKV_FP8_E4M3; }, invalid),
+      bad_tensor(
+          "reserved set", [](pkv_tensor& t) { t.reserved = 1; }, invalid),
+      bad_tensor(
+          "row_stride -1", [](pkv_tensor& t) { t.row_stride = -1; }, range),
+      bad_tensor(
+          "head_stride -1", [](pkv_tensor& t) { t.head_stride = -1; }, range),
+      bad_tensor(
+          "row_stride INT64_MIN", [](pkv_tensor& t) { t.row_stride = INT64_MIN; }, range),
+      bad_tensor(
+          "head_stride INT64_MIN", [](pkv_tensor& t) { t.head_stride = INT64_MIN; }, range),
+      bad_tensor(
+          "row_stride INT64_MAX", [](pkv_tensor& t) { t.row_stride = INT64_MAX; }, far),
+      bad_tensor("head_stride INT64_MAX", [](pkv_tensor& t) { t.head_stride = INT64_MAX; },
+                 {PKV_OVERFLOW}),
+      bad_tensor("head_stride INT64_MAX / 3", [](pkv_tensor& t) { t.head_stride = INT64_MAX / 3; },
+                 {PKV_OVERFLOW}),
+      bad_tensor(
+          "heads overlap", [](pkv_tensor& t) { t.head_stride = 1; }, invalid),
+      bad_tensor("one byte off", [](pkv_tensor& t) { t.data = static_cast<char*>(t.data) + 1; },
+                 {PKV_OK}),
   };
   arg.misuses.insert(arg.misuses.end(), more.begin(), more.end());
   return arg;
@@ -140,12 +190,15 @@ Arg struct_in(std::function<std::vector<unsigned char>(World&)> make, uint32_t o
   };
   Arg arg = pointer(place);
   for (const uint32_t size : {0u, 1u, 2u, 3u, 4u, 7u, 12u, 4104u, 0x80000000u, UINT32_MAX})
-    arg.misuses.push_back({format("struct_size %u", size), [size](World&, uint64_t& at) { set_size(at, size); }, {PKV_INVALID_ARGUMENT}});
+    arg.misuses.push_back({format("struct_size %u", size),
+                           [size](World&, uint64_t& at) { set_size(at, size); },
+                           {PKV_INVALID_ARGUMENT}});
   // What lies behind it is poison: it must not be read.
   const auto cut = [make](uint32_t size) {
     return [make, size](World& world, uint64_t& at) {
       const size_t whole = make(world).size();
-      if (size < whole) std::memset(reinterpret_cast<unsigned char*>(at) + size, 0xEE, whole - size);
+      if (size < whole)
+        std::memset(reinterpret_cast<unsigned char*>(at) + size, 0xEE, whole - size);
       set_size(at, size);
     };
   };
@@ -167,7 +220,8 @@ namespace {
 
 void check_untouched(uint64_t at, size_t from) {
   for (size_t i = from; i < struct_room; i++)
-    HOSTILE_CHECK(reinterpret_cast<unsigned char*>(at)[i] == 0xA5, "byte %zu lies beyond struct_size %zu and was written", i, from);
+    HOSTILE_CHECK(reinterpret_cast<unsigned char*>(at)[i] == 0xA5,
+                  "byte %zu lies beyond struct_size %zu and was written", i, from);
 }
 
 }  // namespace
@@ -179,11 +233,16 @@ Arg struct_out(uint32_t size) {
     return at;
   });
   for (const uint32_t bad : {0u, 1u, 3u, 7u, 4100u, 0x80000000u, UINT32_MAX})
-    arg.misuses.push_back({format("struct_size %u", bad), [bad](World&, uint64_t& at) { set_size(at, bad); }, {PKV_INVALID_ARGUMENT}});
+    arg.misuses.push_back({format("struct_size %u", bad),
+                           [bad](World&, uint64_t& at) { set_size(at, bad); },
+                           {PKV_INVALID_ARGUMENT}});
   for (const uint32_t good : {4u, 8u, size - 4, size, size + 16})
-    arg.misuses.push_back({format("struct_size %u", good), [good](World&, uint64_t& at) { set_size(at, good); }, {PKV_OK},
+    arg.misuses.push_back({format("struct_size %u", good),
+                           [good](World&, uint64_t& at) { set_size(at, good); },
+                           {PKV_OK},
                            [good](uint64_t at) {
-                             HOSTILE_CHECK(*reinterpret_cast<uint32_t*>(at) == good, "struct_size was changed");
+                             HOSTILE_CHECK(*reinterpret_cast<uint32_t*>(at) == good,
+                                           "struct_size was changed");
                              check_untouched(at, good);
                            }});
   return arg;
@@ -191,19 +250,23 @@ Arg struct_out(uint32_t size) {
 
 std::vector<Arg> init_args(uint32_t size) {
   Arg sizes = number(size);
-  for (const uint64_t bad : {uint64_t{0}, uint64_t{3}, uint64_t{7}, uint64_t{4100}, uint64_t{UINT32_MAX}, (uint64_t{1} << 32) + size,
-                             UINT64_MAX})
-    sizes.misuses.push_back(replaced(format("struct_size %llu", static_cast<unsigned long long>(bad)), bad, {PKV_INVALID_ARGUMENT}));
+  for (const uint64_t bad : {uint64_t{0}, uint64_t{3}, uint64_t{7}, uint64_t{4100},
+                             uint64_t{UINT32_MAX}, (uint64_t{1} << 32) + size, UINT64_MAX})
+    sizes.misuses.push_back(
+        replaced(format("struct_size %llu", static_cast<unsigned long long>(bad)), bad,
+                 {PKV_INVALID_ARGUMENT}));
   for (const uint64_t good : {uint64_t{4}, uint64_t{size} - 4, uint64_t{size} + 16})
-    sizes.misuses.push_back(replaced(format("struct_size %llu", static_cast<unsigned long long>(good)), good, {PKV_OK}));
+    sizes.misuses.push_back(replaced(
+        format("struct_size %llu", static_cast<unsigned long long>(good)), good, {PKV_OK}));
   return {pointer([](World& world) { return bits(world.room(struct_room)); }), sizes};
 }
 
 const std::vector<Function>& all_rows() {
   static const std::vector<Function> all = [] {
     std::vector<Function> result;
-    for (const auto& part : {plain_rows(), pool_rows(), cache_rows(), session_rows(), batch_rows(), attention_rows(), snapshot_rows(), prefix_rows(),
-                             file_rows(), store_rows()})
+    for (const auto& part :
+         {plain_rows(), pool_rows(), cache_rows(), session_rows(), batch_rows(), attention_rows(),
+          snapshot_rows(), prefix_rows(), file_rows(), store_rows()})
       result.insert(result.end(), part.begin(), part.end());
     return result;
   }();

@@ -1,4 +1,5 @@
-// The matrix (function x misuse): a row per function of the C interface, made of arguments that know how to be wrong.
+// The matrix (function x misuse): a row per function of the C interface, made of arguments that
+// know how to be wrong.
 #pragma once
 
 #include <cstring>
@@ -60,9 +61,10 @@ struct Function {
   std::string name;
   std::function<pkv_status(const Values&)> call;
   std::vector<Arg> args;
-  std::vector<Case> cases = {};                               // misuse of more than one argument
-  std::function<void(World&, const Values&)> undo = {};       // closes what a valid call made outside of the world's caches
-  bool closes = false;                                        // NULL is OK, and a forked child may call it
+  std::vector<Case> cases = {};  // misuse of more than one argument
+  std::function<void(World&, const Values&)> undo =
+      {};               // closes what a valid call made outside of the world's caches
+  bool closes = false;  // NULL is OK, and a forked child may call it
   bool tells_status = true;
 
   bool takes(Handle handle) const;
@@ -76,7 +78,9 @@ pkv_status apply(pkv_status (*function)(A...), const Values& values, std::index_
 
 template <class... A>
 std::function<pkv_status(const Values&)> caller(pkv_status (*function)(A...)) {
-  return [function](const Values& values) { return apply(function, values, std::index_sequence_for<A...>{}); };
+  return [function](const Values& values) {
+    return apply(function, values, std::index_sequence_for<A...>{});
+  };
 }
 
 #define ROW(function) #function, hostile::caller(function)
@@ -102,11 +106,13 @@ Arg in(std::vector<T> values) {
   return pointer([values](World& world) { return bits(world.keep_list(values)); });
 }
 
-// A struct the caller fills; `older` is what an older header would have had (sizeof: none), `bare` what comes of its first 8 bytes (nothing: left out).
+// A struct the caller fills; `older` is what an older header would have had (sizeof: none), `bare`
+// what comes of its first 8 bytes (nothing: left out).
 Arg struct_in(std::function<std::vector<unsigned char>(World&)> make, uint32_t older, Wanted bare);
 
 template <class Struct>
-Arg config_in(std::function<Struct(World&)> make, uint32_t older, Wanted bare = {PKV_INVALID_ARGUMENT}) {
+Arg config_in(std::function<Struct(World&)> make, uint32_t older,
+              Wanted bare = {PKV_INVALID_ARGUMENT}) {
   return struct_in(
       [make](World& world) {
         const Struct value = make(world);

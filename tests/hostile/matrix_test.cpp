@@ -1,12 +1,13 @@
-// Every function of the C interface against every class of misuse. Each cell begins with a World of its own in a forked
-// child: a crash or a hang is a failed cell. After an error nothing may have changed; at the end nothing may have leaked.
+// Every function of the C interface against every class of misuse. Each cell begins with a World of
+// its own in a forked child: a crash or a hang is a failed cell. After an error nothing may have
+// changed; at the end nothing may have leaked.
+#include "matrix.h"
+
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-
-#include "matrix.h"
 
 namespace hostile {
 namespace {
@@ -17,20 +18,24 @@ std::string provoke_sentence() {
   return pkv_last_error();
 }
 
-void check_answer(const Function& function, pkv_status got, const Wanted& wanted, const std::string& before) {
+void check_answer(const Function& function, pkv_status got, const Wanted& wanted,
+                  const std::string& before) {
   const std::string after = pkv_last_error();
-  HOSTILE_CHECK(std::find(wanted.begin(), wanted.end(), got) != wanted.end(), "it gave %s, not %s; last error: \"%s\"",
-                pkv_status_string(got), pkv_status_string(wanted.front()), after.c_str());
+  HOSTILE_CHECK(std::find(wanted.begin(), wanted.end(), got) != wanted.end(),
+                "it gave %s, not %s; last error: \"%s\"", pkv_status_string(got),
+                pkv_status_string(wanted.front()), after.c_str());
   if (got == PKV_OK) {
-    HOSTILE_CHECK(after == before, "a call that worked changed the last error to \"%s\"", after.c_str());
+    HOSTILE_CHECK(after == before, "a call that worked changed the last error to \"%s\"",
+                  after.c_str());
     return;
   }
-  HOSTILE_CHECK(after != before && sentence_tells(after), "%s left the sentence \"%s\"", function.name.c_str(), after.c_str());
+  HOSTILE_CHECK(after != before && sentence_tells(after), "%s left the sentence \"%s\"",
+                function.name.c_str(), after.c_str());
 }
 
 // One call in a World: prepared by `prepare`, checked, and everything closed.
-void run_cell(const Function& function, const std::function<void(World&, Values&)>& prepare, const Wanted& wanted,
-              const std::function<void(const Values&)>& after = {}) {
+void run_cell(const Function& function, const std::function<void(World&, Values&)>& prepare,
+              const Wanted& wanted, const std::function<void(const Values&)>& after = {}) {
   warm_up();
   const int64_t news = live_news();
   {
@@ -51,7 +56,8 @@ void run_cell(const Function& function, const std::function<void(World&, Values&
     world.validate();
     world.close();
   }
-  HOSTILE_CHECK(live_news() == news, "%lld blocks of operator new leaked", static_cast<long long>(live_news() - news));
+  HOSTILE_CHECK(live_news() == news, "%lld blocks of operator new leaked",
+                static_cast<long long>(live_news() - news));
 }
 
 class Matrix : public testing::TestWithParam<const Function*> {
@@ -69,8 +75,11 @@ TEST_P(Matrix, Misuse) {
   for (size_t i = 0; i < f.args.size(); i++)
     for (const Misuse& misuse : f.args[i].misuses)
       cell("argument " + std::to_string(i) + " " + misuse.name, [&] {
-        run_cell(f, [&](World& world, Values& values) { misuse.apply(world, values[i]); }, misuse.wanted,
-                 [&](const Values& values) { if (misuse.after) misuse.after(values[i]); });
+        run_cell(
+            f, [&](World& world, Values& values) { misuse.apply(world, values[i]); }, misuse.wanted,
+            [&](const Values& values) {
+              if (misuse.after) misuse.after(values[i]);
+            });
       });
   for (const Case& one : f.cases) cell(one.name, [&] { run_cell(f, one.apply, one.wanted); });
 }
@@ -96,8 +105,8 @@ TEST_P(Matrix, Reentrant) {
     OK(pkv_session_reserve(opened, 100));
     OK(pkv_session_close(opened));
     world.hooks.inside = world.hooks.inside_free = nullptr;
-    HOSTILE_CHECK(calls > 1 && refused == calls, "%llu of %llu calls were refused", static_cast<unsigned long long>(refused),
-                  static_cast<unsigned long long>(calls));
+    HOSTILE_CHECK(calls > 1 && refused == calls, "%llu of %llu calls were refused",
+                  static_cast<unsigned long long>(refused), static_cast<unsigned long long>(calls));
     HOSTILE_CHECK(sentence_tells(sentence), "the sentence is \"%s\"", sentence.c_str());
     world.check_memory();
     world.check_state();
@@ -114,16 +123,18 @@ TEST_P(Matrix, Forked) {
     World world;
     const Values values = valid_values(f, world);
     world.remember();
-    const std::string in_grandchild = in_child([&] {
-      const pkv_status wanted = f.takes_handle() && !f.closes ? PKV_FORKED : PKV_OK;
-      expect(wanted, f.call(values), f.name.c_str());
-      if (wanted != PKV_OK) world.check_memory();
-      if (wanted == PKV_OK && f.undo) f.undo(world, values);
-      world.close_inherited();
-      World fresh;  // the child makes what it needs anew
-      fresh.validate();
-      fresh.close();
-    }, 20);
+    const std::string in_grandchild = in_child(
+        [&] {
+          const pkv_status wanted = f.takes_handle() && !f.closes ? PKV_FORKED : PKV_OK;
+          expect(wanted, f.call(values), f.name.c_str());
+          if (wanted != PKV_OK) world.check_memory();
+          if (wanted == PKV_OK && f.undo) f.undo(world, values);
+          world.close_inherited();
+          World fresh;  // the child makes what it needs anew
+          fresh.validate();
+          fresh.close();
+        },
+        20);
     HOSTILE_CHECK(in_grandchild.empty(), "in the child: %s", in_grandchild.c_str());
     world.check_state();
     world.validate();
@@ -173,13 +184,15 @@ void fail_each_allocation(const Function& f, pkv_storage storage, Source source)
     world.validate();
     world.close();
   }
-  HOSTILE_CHECK(live_news() == news, "%lld blocks of operator new leaked", static_cast<long long>(live_news() - news));
+  HOSTILE_CHECK(live_news() == news, "%lld blocks of operator new leaked",
+                static_cast<long long>(live_news() - news));
 }
 
 TEST_P(Matrix, NoMemory) {
   const Function& f = function();
   for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS, PKV_STORAGE_NONE}) {
-    if (f.name == "pkv_attention" && storage != PKV_STORAGE_PAGED) continue;  // its view comes from a paged cache
+    if (f.name == "pkv_attention" && storage != PKV_STORAGE_PAGED)
+      continue;  // its view comes from a paged cache
     const std::string name = "storage " + std::to_string(storage);
     cell(name + ", allocator hooks", [&] { fail_each_allocation(f, storage, Source::hooks); });
     cell(name + ", operator new", [&] { fail_each_allocation(f, storage, Source::operator_new); });
@@ -244,7 +257,9 @@ std::vector<const Function*> pointers() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Functions, Matrix, testing::ValuesIn(pointers()),
-                         [](const testing::TestParamInfo<const Function*>& row) { return row.param->name; });
+                         [](const testing::TestParamInfo<const Function*>& row) {
+                           return row.param->name;
+                         });
 
 }  // namespace
 }  // namespace hostile

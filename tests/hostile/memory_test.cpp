@@ -1,4 +1,5 @@
-// Allocation failure in calls that do much at once: many sessions, groups, copies on write, threads that begin.
+// Allocation failure in calls that do much at once: many sessions, groups, copies on write, threads
+// that begin.
 #include <gtest/gtest.h>
 
 #include "world.h"
@@ -6,9 +7,11 @@
 namespace hostile {
 namespace {
 
-// Runs `call` with the k-th allocation refused, for every k, through the hooks and through operator new: NO_MEMORY each time with
-// everything as before, until it works. Then `undo` makes it ready for the next source.
-void fail_each(World& w, const std::function<pkv_status()>& call, const std::function<void()>& undo, std::vector<bool> sources = {true, false}) {
+// Runs `call` with the k-th allocation refused, for every k, through the hooks and through operator
+// new: NO_MEMORY each time with everything as before, until it works. Then `undo` makes it ready
+// for the next source.
+void fail_each(World& w, const std::function<pkv_status()>& call, const std::function<void()>& undo,
+               std::vector<bool> sources = {true, false}) {
   for (const bool hooks : sources) {
     uint64_t refused = 0;
     for (uint64_t k = 1;; k++) {
@@ -31,8 +34,10 @@ void fail_each(World& w, const std::function<pkv_status()>& call, const std::fun
         expect(PKV_OK, got, "the call with no allocation refused");
         break;
       }
-      expect(PKV_NO_MEMORY, got, format("the call with allocation %llu refused (%s)", static_cast<unsigned long long>(k),
-                                        hooks ? "hook" : "operator new").c_str());
+      expect(PKV_NO_MEMORY, got,
+             format("the call with allocation %llu refused (%s)",
+                    static_cast<unsigned long long>(k), hooks ? "hook" : "operator new")
+                 .c_str());
       w.check_memory();
       w.check_state();
       w.validate();
@@ -47,146 +52,187 @@ void fail_each(World& w, const std::function<pkv_status()>& call, const std::fun
 TEST(Memory, BeginOverManySessions) {
   for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS, PKV_STORAGE_NONE})
     EXPECT_EQ(in_child([&] {
-      World w(storage);
-      std::vector<pkv_session> sessions;
-      for (int i = 0; i < 4; i++) {
-        sessions.push_back(nullptr);
-        OK(pkv_session_fork(w.session, &sessions.back()));
-      }
-      const std::vector<uint32_t> new_tokens = {1, 0, 40, 17};
-      pkv_batch batch = nullptr;
-      fail_each(w, [&] { return pkv_batch_begin(w.cache, sessions.size(), sessions.data(), new_tokens.data(), nullptr, &batch); },
-                [&] { OK(pkv_batch_abort(batch)); });
-      w.close();
-    }), "") << "storage " << storage;
+                World w(storage);
+                std::vector<pkv_session> sessions;
+                for (int i = 0; i < 4; i++) {
+                  sessions.push_back(nullptr);
+                  OK(pkv_session_fork(w.session, &sessions.back()));
+                }
+                const std::vector<uint32_t> new_tokens = {1, 0, 40, 17};
+                pkv_batch batch = nullptr;
+                fail_each(
+                    w,
+                    [&] {
+                      return pkv_batch_begin(w.cache, sessions.size(), sessions.data(),
+                                             new_tokens.data(), nullptr, &batch);
+                    },
+                    [&] { OK(pkv_batch_abort(batch)); });
+                w.close();
+              }),
+              "")
+        << "storage " << storage;
 }
 
-// Suspending needs no memory; resuming does (its tables' room stayed), and so does asking for victims.
+// Suspending needs no memory; resuming does (its tables' room stayed), and so does asking for
+// victims.
 TEST(Memory, SuspendedSessions) {
   for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS, PKV_STORAGE_NONE})
     EXPECT_EQ(in_child([&] {
-      World w(storage);
-      {
-        FailingNew failing(1);
-        w.hooks.fail_at = 1;
-        OK(pkv_session_suspend(w.session));
-        w.hooks.fail_at = 0;
-        HOSTILE_CHECK(!failing.struck() && !w.hooks.struck, "suspend took memory");
-      }
-      uint64_t length = 0, total = 0;
-      fail_each(w, [&] { return pkv_session_resume(w.session, &length, &total, nullptr); }, [&] { OK(pkv_session_suspend(w.session)); }, {false});
-      const uint32_t most = 950;
-      pkv_session greedy = nullptr, victims[8];
-      size_t count = 0;
-      OK(pkv_session_open(w.cache, nullptr, &greedy));
-      OK(pkv_session_resume(w.session, &length, &total, nullptr));
-      OK(pkv_session_set_priority(greedy, 1));
-      fail_each(w, [&] { return pkv_batch_choose_victims(w.cache, 1, &greedy, &most, 8, victims, &count); }, [] {}, {false});
-      w.close();
-    }), "") << "storage " << storage;
+                World w(storage);
+                {
+                  FailingNew failing(1);
+                  w.hooks.fail_at = 1;
+                  OK(pkv_session_suspend(w.session));
+                  w.hooks.fail_at = 0;
+                  HOSTILE_CHECK(!failing.struck() && !w.hooks.struck, "suspend took memory");
+                }
+                uint64_t length = 0, total = 0;
+                fail_each(
+                    w, [&] { return pkv_session_resume(w.session, &length, &total, nullptr); },
+                    [&] { OK(pkv_session_suspend(w.session)); }, {false});
+                const uint32_t most = 950;
+                pkv_session greedy = nullptr, victims[8];
+                size_t count = 0;
+                OK(pkv_session_open(w.cache, nullptr, &greedy));
+                OK(pkv_session_resume(w.session, &length, &total, nullptr));
+                OK(pkv_session_set_priority(greedy, 1));
+                fail_each(
+                    w,
+                    [&] {
+                      return pkv_batch_choose_victims(w.cache, 1, &greedy, &most, 8, victims,
+                                                      &count);
+                    },
+                    [] {}, {false});
+                w.close();
+              }),
+              "")
+        << "storage " << storage;
 }
 
 TEST(Memory, GroupsWithWindows) {
   EXPECT_EQ(in_child([] {
-    World w;
-    pkv_layer_group groups[3];
-    for (uint32_t i = 0; i < 3; i++) {
-      groups[i] = made(pkv_layer_group_init);
-      groups[i].layers = 1 + i;
-      groups[i].query_heads = groups[i].kv_heads = 1;
-      groups[i].key_dim = 16;
-      groups[i].window = i * 20;
-    }
-    auto config = made(pkv_cache_config_init);
-    config.groups = groups;
-    config.group_count = 3;
-    config.blocks = 16;
-    config.threads = 1;
-    config.allocator = w.hooks.allocator();
-    pkv_cache cache = nullptr;
-    fail_each(w, [&] { return pkv_cache_create(&config, &cache); }, [&] { OK(pkv_cache_destroy(cache)); });
-    OK(pkv_cache_create(&config, &cache));
-    auto session_config = made(pkv_session_config_init);
-    session_config.reserve_tokens = 200;
-    pkv_session session = nullptr, fork = nullptr;
-    fail_each(w, [&] { return pkv_session_open(cache, &session_config, &session); }, [&] { OK(pkv_session_close(session)); });
-    OK(pkv_session_open(cache, nullptr, &session));
-    fail_each(w, [&] { return pkv_session_fork(session, &fork); }, [&] { OK(pkv_session_close(fork)); });
-    OK(pkv_cache_destroy(cache));
-    w.close();
-  }), "");
+              World w;
+              pkv_layer_group groups[3];
+              for (uint32_t i = 0; i < 3; i++) {
+                groups[i] = made(pkv_layer_group_init);
+                groups[i].layers = 1 + i;
+                groups[i].query_heads = groups[i].kv_heads = 1;
+                groups[i].key_dim = 16;
+                groups[i].window = i * 20;
+              }
+              auto config = made(pkv_cache_config_init);
+              config.groups = groups;
+              config.group_count = 3;
+              config.blocks = 16;
+              config.threads = 1;
+              config.allocator = w.hooks.allocator();
+              pkv_cache cache = nullptr;
+              fail_each(
+                  w, [&] { return pkv_cache_create(&config, &cache); },
+                  [&] { OK(pkv_cache_destroy(cache)); });
+              OK(pkv_cache_create(&config, &cache));
+              auto session_config = made(pkv_session_config_init);
+              session_config.reserve_tokens = 200;
+              pkv_session session = nullptr, fork = nullptr;
+              fail_each(
+                  w, [&] { return pkv_session_open(cache, &session_config, &session); },
+                  [&] { OK(pkv_session_close(session)); });
+              OK(pkv_session_open(cache, nullptr, &session));
+              fail_each(
+                  w, [&] { return pkv_session_fork(session, &fork); },
+                  [&] { OK(pkv_session_close(fork)); });
+              OK(pkv_cache_destroy(cache));
+              w.close();
+            }),
+            "");
 }
 
-// A cache with worker threads: making it, and the first calls that need them. oneTBB's own beginning, once per process, comes
-// before: refused memory there, it throws, and the next call spins in it for ever, which nobody above it can mend.
+// A cache with worker threads: making it, and the first calls that need them. oneTBB's own
+// beginning, once per process, comes before: refused memory there, it throws, and the next call
+// spins in it for ever, which nobody above it can mend.
 TEST(Memory, ThreadsThatBegin) {
   for (uint64_t k = 1; k <= 40; k++)
-    EXPECT_EQ(in_child([k] {
-      World(PKV_STORAGE_PAGED, 2).close();
-      Hooks hooks;
-      pkv_cache_config config = small_model(64, &hooks);
-      config.threads = 2;
-      pkv_cache cache = nullptr;
-      pkv_session session = nullptr;
-      pkv_batch batch = nullptr;
-      const uint32_t tokens = 200;
-      const std::vector<float> data = numbers(tokens * q_floats, 1);
-      std::vector<float> outputs(data.size());
-      const pkv_tensor in = tensor(data.data()), out = tensor(outputs.data());
-      const std::function<pkv_status()> calls[] = {
-          [&] { return pkv_cache_create(&config, &cache); },
-          [&] { return pkv_session_open(cache, nullptr, &session); },
-          [&] { return pkv_batch_begin(cache, 1, &session, &tokens, nullptr, &batch); },
-          [&] { return pkv_batch_write(batch, 0, &in, &in); },
-          [&] { return pkv_batch_attend(batch, 0, nullptr, &in, &out); }};
-      uint64_t refused = 0;
-      for (const auto& call : calls) {
-        pkv_status status;
-        {
-          FailingNew failing(k);
-          status = call();
-        }
-        if (status == PKV_OK) continue;
-        refused++;
-        expect(PKV_NO_MEMORY, status, "a call with one allocation refused");
-        OK(call());
-      }
-      HOSTILE_CHECK(refused > 0 || k > 1, "nothing was refused");
-      OK(pkv_batch_abort(batch));
-      OK(pkv_cache_validate(cache));
-      OK(pkv_cache_destroy(cache));
-      HOSTILE_CHECK(hooks.live() == 0 && hooks.sound(), "the allocator's blocks did not all come back");
-    }, 20), "") << "operator new number " << k;
+    EXPECT_EQ(
+        in_child(
+            [k] {
+              World(PKV_STORAGE_PAGED, 2).close();
+              Hooks hooks;
+              pkv_cache_config config = small_model(64, &hooks);
+              config.threads = 2;
+              pkv_cache cache = nullptr;
+              pkv_session session = nullptr;
+              pkv_batch batch = nullptr;
+              const uint32_t tokens = 200;
+              const std::vector<float> data = numbers(tokens * q_floats, 1);
+              std::vector<float> outputs(data.size());
+              const pkv_tensor in = tensor(data.data()), out = tensor(outputs.data());
+              const std::function<pkv_status()> calls[] = {
+                  [&] { return pkv_cache_create(&config, &cache); },
+                  [&] { return pkv_session_open(cache, nullptr, &session); },
+                  [&] { return pkv_batch_begin(cache, 1, &session, &tokens, nullptr, &batch); },
+                  [&] { return pkv_batch_write(batch, 0, &in, &in); },
+                  [&] { return pkv_batch_attend(batch, 0, nullptr, &in, &out); }};
+              uint64_t refused = 0;
+              for (const auto& call : calls) {
+                pkv_status status;
+                {
+                  FailingNew failing(k);
+                  status = call();
+                }
+                if (status == PKV_OK) continue;
+                refused++;
+                expect(PKV_NO_MEMORY, status, "a call with one allocation refused");
+                OK(call());
+              }
+              HOSTILE_CHECK(refused > 0 || k > 1, "nothing was refused");
+              OK(pkv_batch_abort(batch));
+              OK(pkv_cache_validate(cache));
+              OK(pkv_cache_destroy(cache));
+              HOSTILE_CHECK(hooks.live() == 0 && hooks.sound(),
+                            "the allocator's blocks did not all come back");
+            },
+            20),
+        "")
+        << "operator new number " << k;
 }
 
 // A prefill that meets no memory in its first layer leaves the old content.
 TEST(Memory, PrefillKeepsTheOldContentUntilItBegins) {
   for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS})
     EXPECT_EQ(in_child([&] {
-      World w(storage);
-      const pkv_tensor rows = w.rows(50 * kv_floats), old = tensor(w.keep_list(numbers(20 * kv_floats, 1)));
-      fail_each(w, [&] { return pkv_session_prefill(w.session, 0, 50, &rows, &rows); }, [&] {
-        OK(pkv_session_trim(w.session, 0));
-        for (uint32_t layer = 0; layer < layers; layer++) OK(pkv_session_prefill(w.session, layer, 20, &old, &old));
-      });
-      w.close();
-    }), "") << "storage " << storage;
+                World w(storage);
+                const pkv_tensor rows = w.rows(50 * kv_floats),
+                                 old = tensor(w.keep_list(numbers(20 * kv_floats, 1)));
+                fail_each(
+                    w, [&] { return pkv_session_prefill(w.session, 0, 50, &rows, &rows); },
+                    [&] {
+                      OK(pkv_session_trim(w.session, 0));
+                      for (uint32_t layer = 0; layer < layers; layer++)
+                        OK(pkv_session_prefill(w.session, layer, 20, &old, &old));
+                    });
+                w.close();
+              }),
+              "")
+        << "storage " << storage;
 }
 
 // Memory that is short for real: a limit that no machine can meet.
 TEST(Memory, TooMuchForTheSystem) {
   EXPECT_EQ(in_child([] {
-    pkv_cache_config config = small_model(0);
-    config.memory_bytes = uint64_t{1} << 60;
-    config.block_size = 256;
-    config.layers = 4096;
-    config.kv_heads = config.query_heads = 64;
-    config.key_dim = 576;
-    pkv_cache cache = nullptr;
-    const pkv_status status = pkv_cache_create(&config, &cache);
-    HOSTILE_CHECK(status == PKV_NO_MEMORY || status == PKV_TOO_LARGE, "%s", pkv_status_string(status));
-    HOSTILE_CHECK(cache == nullptr && sentence_tells(pkv_last_error()), "%s", pkv_last_error());
-  }), "");
+              pkv_cache_config config = small_model(0);
+              config.memory_bytes = uint64_t{1} << 60;
+              config.block_size = 256;
+              config.layers = 4096;
+              config.kv_heads = config.query_heads = 64;
+              config.key_dim = 576;
+              pkv_cache cache = nullptr;
+              const pkv_status status = pkv_cache_create(&config, &cache);
+              HOSTILE_CHECK(status == PKV_NO_MEMORY || status == PKV_TOO_LARGE, "%s",
+                            pkv_status_string(status));
+              HOSTILE_CHECK(cache == nullptr && sentence_tells(pkv_last_error()), "%s",
+                            pkv_last_error());
+            }),
+            "");
 }
 
 }  // namespace

@@ -2,9 +2,9 @@
 
 usage: numbers.py bindings/api/api.json OUTPUT
 
-A number is an integer or enum: a parameter, what a parameter points to, or a field of a struct that a
-parameter, or a field of such a struct, points to. So a new function, parameter or field is tested from
-the day it is described.
+A number is an integer or enum: a parameter, what a parameter points to, or a field of a struct that
+a parameter, or a field of such a struct, points to. So a new function, parameter or field is tested
+from the day it is described.
 """
 
 import json
@@ -13,8 +13,13 @@ import re
 import sys
 
 INTEGERS = {  # bytes, and whether it is signed
-    "int": (4, True), "int32_t": (4, True), "int64_t": (8, True),
-    "uint32_t": (4, False), "uint64_t": (8, False), "size_t": (8, False)}
+    "int": (4, True),
+    "int32_t": (4, True),
+    "int64_t": (8, True),
+    "uint32_t": (4, False),
+    "uint64_t": (8, False),
+    "size_t": (8, False),
+}
 
 
 class Interface:
@@ -23,11 +28,16 @@ class Interface:
         self.structs = {struct["name"]: struct for struct in api["structs"]}
         self.integers = dict(INTEGERS)
         self.integers |= {enum["name"]: (4, True) for enum in api["enums"]}
-        self.integers |= {alias["name"]: self.integers[alias["type"]["name"]]
-                          for alias in api["aliases"] if alias["type"].get("name") in self.integers}
+        self.integers |= {
+            alias["name"]: self.integers[alias["type"]["name"]]
+            for alias in api["aliases"]
+            if alias["type"].get("name") in self.integers
+        }
 
     def in_struct(self, name, path, through):
-        """(path, pointers to follow, offset, size, signed) of each number of a struct and behind it."""
+        """(path, pointers to follow, offset, size, signed) of each number of a struct and behind
+        it.
+        """
         for field in self.structs[name]["fields"]:
             yield from self.at(field["type"], f"{path}.{field['name']}", through, field["offset"])
 
@@ -56,12 +66,12 @@ class Interface:
 
 
 def statuses(functions):
-    """{function: the statuses that its documentation names}, those that it names by "as above", "as there"
-    or "as in" another function, too."""
+    """{function: the statuses that its documentation names}, those that it names by "as above", "as
+    there" or "as in" another function, too."""
     found, before = {}, set()
     for function in functions:
         doc = text = function["doc"].replace("\n", " ")
-        text = text[text.find("Statuses:"):] if "Statuses:" in text else ""
+        text = text[text.find("Statuses:") :] if "Statuses:" in text else ""
         own = set(re.findall(r"\b[A-Z][A-Z_]+\b", text))
         if re.search(r"as (above|there)", text):
             own |= before
@@ -84,7 +94,9 @@ def main(description, output):
         for path, i, by_value, through, offset, size, signed in interface.numbers(function):
             follow = ", ".join(map(str, through))
             flags = [str(flag).lower() for flag in (by_value, signed)]
-            lines.append(f'    {{"{path}", {i}, {flags[0]}, {{{follow}}}, {offset}, {size}, {flags[1]}}},')
+            lines.append(
+                f'    {{"{path}", {i}, {flags[0]}, {{{follow}}}, {offset}, {size}, {flags[1]}}},'
+            )
         lines.append("}},")
     pathlib.Path(output).write_text("\n".join(lines) + "\n")
 

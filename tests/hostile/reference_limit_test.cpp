@@ -1,5 +1,6 @@
-// A block that has all the references it can count: what would take one more is refused, or does without, and nothing is lost.
-// Four million sessions would be needed to get there through the C interface, so the engine is asked directly.
+// A block that has all the references it can count: what would take one more is refused, or does
+// without, and nothing is lost. Four million sessions would be needed to get there through the C
+// interface, so the engine is asked directly.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -21,7 +22,8 @@ class ReferenceLimit : public testing::Test {
  protected:
   ReferenceLimit() {
     std::array<pkv_layer_group, 2> groups = {default_group(), default_group()};
-    for (pkv_layer_group& group : groups) group.layers = group.query_heads = group.kv_heads = 1, group.key_dim = 16;
+    for (pkv_layer_group& group : groups)
+      group.layers = group.query_heads = group.kv_heads = 1, group.key_dim = 16;
     const pkv_prefix_config prefix = default_prefix();
     pkv_cache_config config = default_config();
     config.groups = groups.data();
@@ -46,7 +48,9 @@ class ReferenceLimit : public testing::Test {
     batch.commit(text_.data() + session.length());
   }
   Pool& pool(size_t group) { return cache_->groups()[group]->pool; }
-  static Block block(const Session& session, size_t group, size_t index) { return session.content().sequences()[group].blocks()[index]; }
+  static Block block(const Session& session, size_t group, size_t index) {
+    return session.content().sequences()[group].blocks()[index];
+  }
 
   // No reference more of this block can be had while it lives.
   class Full {
@@ -107,7 +111,9 @@ TEST_F(ReferenceLimit, OfAFork) {
     Full full(pool(1), block(*session, 1, 2));
     expect_refused([&] { session->fork(); });
   }
-  { const Session child(session->fork()); }
+  {
+    const Session child(session->fork());
+  }
   EXPECT_EQ(3u * block_size + 5, session->length());
   check({session.get()});
 }
@@ -146,7 +152,8 @@ TEST_F(ReferenceLimit, OfWhatIsPublished) {
   {
     Full full(pool(1), block(*first, 1, 0));
     first->start_publishing();
-    EXPECT_EQ(0u, second->match_prefix(Tokens(text_).first(block_size))) << "the index has it without a reference";
+    EXPECT_EQ(0u, second->match_prefix(Tokens(text_).first(block_size)))
+        << "the index has it without a reference";
   }
   append(*second, block_size);
   {
@@ -155,7 +162,8 @@ TEST_F(ReferenceLimit, OfWhatIsPublished) {
     EXPECT_EQ(block(*second, 0, 0), block(*third, 0, 0));
     EXPECT_NE(block(*second, 1, 0), block(*third, 1, 0)) << "shared without a reference";
   }
-  for (const auto* session : {&first, &second, &third}) EXPECT_EQ(uint64_t{block_size}, (*session)->length());
+  for (const auto* session : {&first, &second, &third})
+    EXPECT_EQ(uint64_t{block_size}, (*session)->length());
   check({first.get(), second.get(), third.get()});
 }
 

@@ -6,8 +6,12 @@ namespace hostile {
 // Each parameter of attention that can be wrong.
 std::vector<Case> params_cases(size_t at) {
   std::vector<Case> cases;
-  const auto add = [&](const char* name, std::function<void(pkv_attention_params&)> change, Wanted wanted) {
-    cases.push_back({name, [change, at](World&, Values& values) { change(*reinterpret_cast<pkv_attention_params*>(values[at])); },
+  const auto add = [&](const char* name, std::function<void(pkv_attention_params&)> change,
+                       Wanted wanted) {
+    cases.push_back({name,
+                     [change, at](World&, Values& values) {
+                       change(*reinterpret_cast<pkv_attention_params*>(values[at]));
+                     },
                      std::move(wanted)});
   };
   add("scale infinite", [](auto& p) { p.scale = __builtin_inff(); }, {PKV_INVALID_ARGUMENT});
@@ -15,8 +19,12 @@ std::vector<Case> params_cases(size_t at) {
   add("causal 2", [](auto& p) { p.causal = 2; }, {PKV_INVALID_ARGUMENT});
   add("window 1", [](auto& p) { p.window = 1; }, {PKV_OK});
   add("window UINT32_MAX - 1", [](auto& p) { p.window = UINT32_MAX - 1; }, {PKV_OK});
-  const auto with = [&](const char* name, std::function<void(World&, pkv_attention_params&)> change, Wanted wanted) {
-    cases.push_back({name, [change, at](World& world, Values& values) { change(world, *reinterpret_cast<pkv_attention_params*>(values[at])); },
+  const auto with = [&](const char* name, std::function<void(World&, pkv_attention_params&)> change,
+                        Wanted wanted) {
+    cases.push_back({name,
+                     [change, at](World& world, Values& values) {
+                       change(world, *reinterpret_cast<pkv_attention_params*>(values[at]));
+                     },
                      std::move(wanted)});
   };
   add("softcap -1", [](auto& p) { p.softcap = -1; }, {PKV_INVALID_ARGUMENT});
@@ -25,11 +33,17 @@ std::vector<Case> params_cases(size_t at) {
   add("softcap 50", [](auto& p) { p.softcap = 50; }, {PKV_OK});
   add("reserved set", [](auto& p) { p.reserved = 1; }, {PKV_INVALID_ARGUMENT});
   add("sinks without a window", [](auto& p) { p.sinks = 4; }, {PKV_OK});
-  add("sinks UINT32_MAX - 1, window 1", [](auto& p) { p.sinks = UINT32_MAX - 1, p.window = 1; }, {PKV_OK});
+  add("sinks UINT32_MAX - 1, window 1", [](auto& p) { p.sinks = UINT32_MAX - 1, p.window = 1; },
+      {PKV_OK});
   add("mask_words without a mask", [](auto& p) { p.mask_words = UINT64_MAX; }, {PKV_OK});
-  with("mask of 0 words", [](World& w, auto& p) { p.mask = w.keep_list<uint64_t>({1, 3, 7, 1}); }, {PKV_INVALID_ARGUMENT});
-  with("mask of a word", [](World& w, auto& p) { p.mask = w.keep_list<uint64_t>({1, 3, 7, 1}), p.mask_words = 1; }, {PKV_OK});
-  with("mask that shows nothing", [](World& w, auto& p) { p.mask = w.keep_list<uint64_t>({0, 0, 0, 0}), p.mask_words = 1; }, {PKV_OK});
+  with("mask of 0 words", [](World& w, auto& p) { p.mask = w.keep_list<uint64_t>({1, 3, 7, 1}); },
+       {PKV_INVALID_ARGUMENT});
+  with("mask of a word",
+       [](World& w, auto& p) { p.mask = w.keep_list<uint64_t>({1, 3, 7, 1}), p.mask_words = 1; },
+       {PKV_OK});
+  with("mask that shows nothing",
+       [](World& w, auto& p) { p.mask = w.keep_list<uint64_t>({0, 0, 0, 0}), p.mask_words = 1; },
+       {PKV_OK});
   // Sizes that no mask has: 2^58 words a row led out of the address space, 2^61 wrapped to row 0.
   for (const uint64_t words : {(uint64_t{1} << 26) + 1, uint64_t{1} << 32, uint64_t{1} << 58,
                                uint64_t{1} << 61, uint64_t{1} << 63, UINT64_MAX})
@@ -39,11 +53,13 @@ std::vector<Case> params_cases(size_t at) {
                        p.mask = w.keep_list<uint64_t>({1, 3, 7, 1}), p.mask_words = words;
                      },
                      {PKV_OUT_OF_RANGE}});
-  with("slopes, sink logits, lse", [](World& w, auto& p) {
-    p.alibi_slopes = w.keep_list(std::vector<float>(query_heads, 0.5f));
-    p.sink_logits = w.keep_list(std::vector<float>(query_heads, 1));
-    p.lse = w.keep_list(std::vector<float>(4 * query_heads));
-  }, {PKV_OK});
+  with("slopes, sink logits, lse",
+       [](World& w, auto& p) {
+         p.alibi_slopes = w.keep_list(std::vector<float>(query_heads, 0.5f));
+         p.sink_logits = w.keep_list(std::vector<float>(query_heads, 1));
+         p.lse = w.keep_list(std::vector<float>(4 * query_heads));
+       },
+       {PKV_OK});
   return cases;
 }
 
@@ -70,16 +86,30 @@ Function attention_row() {
     return value;
   };
   const auto params = [](World&) { return made(pkv_attention_params_init); };
-  Function row{ROW(pkv_attention),
-               {config_in<pkv_kv_view>(view, sizeof(pkv_kv_view)), config_in<pkv_attention_sequences>(sequences, sizeof(pkv_attention_sequences), {PKV_OK}),
-                optional(config_in<pkv_attention_params>(params, 16, {PKV_OK})), rows(4, query_heads), rows(4, query_heads)}};
+  Function row{
+      ROW(pkv_attention),
+      {config_in<pkv_kv_view>(view, sizeof(pkv_kv_view)),
+       config_in<pkv_attention_sequences>(sequences, sizeof(pkv_attention_sequences), {PKV_OK}),
+       optional(config_in<pkv_attention_params>(params, 16, {PKV_OK})), rows(4, query_heads),
+       rows(4, query_heads)}};
   row.cases = params_cases(2);
-  const Wanted invalid = {PKV_INVALID_ARGUMENT}, range = {PKV_OUT_OF_RANGE}, big = {PKV_OVERFLOW, PKV_OUT_OF_RANGE, PKV_TOO_LARGE};
-  const auto in_view = [&](const char* name, std::function<void(pkv_kv_view&)> change, Wanted wanted) {
-    row.cases.push_back({name, [change](World&, Values& values) { change(*reinterpret_cast<pkv_kv_view*>(values[0])); }, std::move(wanted)});
+  const Wanted invalid = {PKV_INVALID_ARGUMENT}, range = {PKV_OUT_OF_RANGE},
+               big = {PKV_OVERFLOW, PKV_OUT_OF_RANGE, PKV_TOO_LARGE};
+  const auto in_view = [&](const char* name, std::function<void(pkv_kv_view&)> change,
+                           Wanted wanted) {
+    row.cases.push_back(
+        {name,
+         [change](World&, Values& values) { change(*reinterpret_cast<pkv_kv_view*>(values[0])); },
+         std::move(wanted)});
   };
-  const auto in_list = [&](const char* name, std::function<void(World&, pkv_attention_sequences&)> change, Wanted wanted) {
-    row.cases.push_back({name, [change](World& world, Values& values) { change(world, *reinterpret_cast<pkv_attention_sequences*>(values[1])); }, std::move(wanted)});
+  const auto in_list = [&](const char* name,
+                           std::function<void(World&, pkv_attention_sequences&)> change,
+                           Wanted wanted) {
+    row.cases.push_back({name,
+                         [change](World& world, Values& values) {
+                           change(world, *reinterpret_cast<pkv_attention_sequences*>(values[1]));
+                         },
+                         std::move(wanted)});
   };
   in_view("dtype 9", [](auto& v) { set_enum(v.dtype, 9); }, invalid);
   in_view("layout 9", [](auto& v) { set_enum(v.layout, 9); }, invalid);
@@ -87,47 +117,72 @@ Function attention_row() {
   in_view("block_size 0", [](auto& v) { v.block_size = 0; }, invalid);
   in_view("block_size 24", [](auto& v) { v.block_size = 24; }, invalid);
   in_view("no KV heads", [](auto& v) { v.kv_heads = 0; }, invalid);
-  in_view("KV heads UINT32_MAX", [](auto& v) { v.kv_heads = UINT32_MAX; }, {PKV_INVALID_ARGUMENT, PKV_OVERFLOW});
+  in_view("KV heads UINT32_MAX", [](auto& v) { v.kv_heads = UINT32_MAX; },
+          {PKV_INVALID_ARGUMENT, PKV_OVERFLOW});
   in_view("key_dim UINT32_MAX - 15", [](auto& v) { v.key_dim = UINT32_MAX - 15; }, invalid);
   in_view("no blocks", [](auto& v) { v.blocks = 0; }, invalid);
   in_view("blocks UINT64_MAX", [](auto& v) { v.blocks = UINT64_MAX; }, {PKV_OVERFLOW});
   in_view("k NULL", [](auto& v) { v.k = nullptr; }, invalid);
   in_view("v NULL", [](auto& v) { v.v = nullptr; }, {PKV_OK});
   in_view("v NULL, value_dim > key_dim", [](auto& v) { v.v = nullptr, v.value_dim = 32; }, invalid);
-  in_view("v NULL, another value_dtype", [](auto& v) { v.v = nullptr, v.value_dtype = PKV_F16; }, invalid);
+  in_view(
+      "v NULL, another value_dtype", [](auto& v) { v.v = nullptr, v.value_dtype = PKV_F16; },
+      invalid);
   in_view("block stride negative", [](auto& v) { v.k_block_stride = -1; }, range);
-  in_view("row stride INT64_MAX", [](auto& v) { v.v_row_stride = INT64_MAX, v.block_size = 32; }, {PKV_OVERFLOW});
+  in_view("row stride INT64_MAX", [](auto& v) { v.v_row_stride = INT64_MAX, v.block_size = 32; },
+          {PKV_OVERFLOW});
   in_view("block stride INT64_MAX", [](auto& v) { v.v_block_stride = INT64_MAX; }, {PKV_OVERFLOW});
   in_view("head stride INT64_MAX", [](auto& v) { v.k_head_stride = INT64_MAX; }, {PKV_OVERFLOW});
   in_list("no query heads", [](World&, auto& s) { s.query_heads = 0; }, invalid);
   in_list("3 query heads", [](World&, auto& s) { s.query_heads = 3; }, invalid);
-  in_list("query heads UINT32_MAX - 1", [](World&, auto& s) { s.query_heads = UINT32_MAX - 1; }, invalid);
-  in_list("count 0, NULL", [](World&, auto& s) { s = {s.struct_size, query_heads, 0, nullptr, nullptr, nullptr, 0}; }, {PKV_OK});
+  in_list(
+      "query heads UINT32_MAX - 1", [](World&, auto& s) { s.query_heads = UINT32_MAX - 1; },
+      invalid);
+  in_list(
+      "count 0, NULL",
+      [](World&, auto& s) { s = {s.struct_size, query_heads, 0, nullptr, nullptr, nullptr, 0}; },
+      {PKV_OK});
   in_list("count UINT64_MAX", [](World&, auto& s) { s.count = UINT64_MAX; }, big);
   in_list("stride UINT64_MAX", [](World&, auto& s) { s.block_table_stride = UINT64_MAX; }, big);
   in_list("stride 1", [](World&, auto& s) { s.block_table_stride = 1; }, range);
   in_list("query_lengths NULL", [](World&, auto& s) { s.query_lengths = nullptr; }, invalid);
   in_list("kv_lengths NULL", [](World&, auto& s) { s.kv_lengths = nullptr; }, invalid);
   in_list("block_tables NULL", [](World&, auto& s) { s.block_tables = nullptr; }, invalid);
-  in_list("more queries than positions", [](World& w, auto& s) { s.query_lengths = w.keep_list<uint32_t>({21, 1}); }, range);
-  in_list("kv_lengths UINT64_MAX", [](World& w, auto& s) { s.kv_lengths = w.keep_list<uint64_t>({20, UINT64_MAX}); }, range);
-  in_list("block id beyond", [](World& w, auto& s) { s.block_tables = w.keep_list<uint32_t>({0, 1, 9, 9, 64, 0, 0, 0}); }, range);
-  in_list("block id PKV_NO_BLOCK", [](World& w, auto& s) { s.block_tables = w.keep_list<uint32_t>({0, PKV_NO_BLOCK, 9, 9, 0, 0, 0, 0}); }, range);
+  in_list(
+      "more queries than positions",
+      [](World& w, auto& s) { s.query_lengths = w.keep_list<uint32_t>({21, 1}); }, range);
+  in_list(
+      "kv_lengths UINT64_MAX",
+      [](World& w, auto& s) { s.kv_lengths = w.keep_list<uint64_t>({20, UINT64_MAX}); }, range);
+  in_list(
+      "block id beyond",
+      [](World& w, auto& s) { s.block_tables = w.keep_list<uint32_t>({0, 1, 9, 9, 64, 0, 0, 0}); },
+      range);
+  in_list(
+      "block id PKV_NO_BLOCK",
+      [](World& w, auto& s) {
+        s.block_tables = w.keep_list<uint32_t>({0, PKV_NO_BLOCK, 9, 9, 0, 0, 0, 0});
+      },
+      range);
   return row;
 }
 
 Function merge_row() {
   Arg outs = rows(3, query_heads);  // what can be wrong with one tensor, here with the first of two
   outs.value = [](World& world) {
-    return bits(world.keep_list<pkv_tensor>({world.rows(3 * q_floats + 1), world.rows(3 * q_floats)}));
+    return bits(
+        world.keep_list<pkv_tensor>({world.rows(3 * q_floats + 1), world.rows(3 * q_floats)}));
   };
   const Arg lse = pointer([](World& world) {
-    return bits(world.keep_list<const float*>({world.keep_list(numbers(3 * query_heads, 5)), world.keep_list(numbers(3 * query_heads, 6))}));
+    return bits(world.keep_list<const float*>({world.keep_list(numbers(3 * query_heads, 5)),
+                                               world.keep_list(numbers(3 * query_heads, 6))}));
   });
-  Function row{ROW(pkv_merge_states), {number(2), outs, lse, number(3), number(query_heads), number(dim), rows(3, query_heads),
-                                       optional(out<float>(3 * query_heads))}};
+  Function row{ROW(pkv_merge_states),
+               {number(2), outs, lse, number(3), number(query_heads), number(dim),
+                rows(3, query_heads), optional(out<float>(3 * query_heads))}};
   const auto add = [&](const char* name, size_t at, uint64_t by, Wanted wanted) {
-    row.cases.push_back({name, [=](World&, Values& values) { values[at] = by; }, std::move(wanted)});
+    row.cases.push_back(
+        {name, [=](World&, Values& values) { values[at] = by; }, std::move(wanted)});
   };
   const Wanted invalid = {PKV_INVALID_ARGUMENT}, big = {PKV_OVERFLOW};
   add("count 0", 0, 0, invalid);
@@ -139,9 +194,16 @@ Function merge_row() {
   add("rows 2^61", 3, uint64_t{1} << 61, big);
   add("no heads", 4, 0, invalid);
   add("heads UINT32_MAX", 4, UINT32_MAX, invalid);
-  for (const uint32_t bad : {0u, 8u, 20u, 592u, UINT32_MAX, UINT32_MAX - 15}) add("dim not a multiple of 16 up to 576", 5, bad, invalid);
-  row.cases.push_back({"second lse NULL", [](World&, Values& values) { reinterpret_cast<const float**>(values[2])[1] = nullptr; }, invalid});
-  row.cases.push_back({"second dtype int4", [](World&, Values& values) { reinterpret_cast<pkv_tensor*>(values[1])[1].dtype = PKV_INT4; }, invalid});
+  for (const uint32_t bad : {0u, 8u, 20u, 592u, UINT32_MAX, UINT32_MAX - 15})
+    add("dim not a multiple of 16 up to 576", 5, bad, invalid);
+  row.cases.push_back(
+      {"second lse NULL",
+       [](World&, Values& values) { reinterpret_cast<const float**>(values[2])[1] = nullptr; },
+       invalid});
+  row.cases.push_back(
+      {"second dtype int4",
+       [](World&, Values& values) { reinterpret_cast<pkv_tensor*>(values[1])[1].dtype = PKV_INT4; },
+       invalid});
   return row;
 }
 

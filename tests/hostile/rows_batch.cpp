@@ -27,11 +27,14 @@ Change new_tokens(uint32_t n) {
 Arg session_list() {
   Arg session = handle(Handle::session);
   Arg list{[](World& world) { return bits(world.keep(world.session)); }, {}, Handle::session};
-  list.misuses.push_back({"NULL", [](World&, uint64_t& value) { value = 0; }, {PKV_INVALID_ARGUMENT}});
+  list.misuses.push_back(
+      {"NULL", [](World&, uint64_t& value) { value = 0; }, {PKV_INVALID_ARGUMENT}});
   for (const Misuse& misuse : session.misuses)
-    list.misuses.push_back({"entry: " + misuse.name, [misuse](World& world, uint64_t& value) {
-      misuse.apply(world, *reinterpret_cast<uint64_t*>(value));
-    }, misuse.wanted});
+    list.misuses.push_back({"entry: " + misuse.name,
+                            [misuse](World& world, uint64_t& value) {
+                              misuse.apply(world, *reinterpret_cast<uint64_t*>(value));
+                            },
+                            misuse.wanted});
   return list;
 }
 
@@ -71,18 +74,24 @@ std::vector<Case> list_cases() {
 
 Function begin_row() {
   Function row{ROW(pkv_batch_begin),
-               {handle(Handle::cache), number(1), session_list(), in<uint32_t>({2}), optional(out<uint64_t>()), out<pkv_batch>()}};
-  row.undo = [](World&, const Values& values) { OK(pkv_batch_abort(*reinterpret_cast<pkv_batch*>(values[5]))); };
+               {handle(Handle::cache), number(1), session_list(), in<uint32_t>({2}),
+                optional(out<uint64_t>()), out<pkv_batch>()}};
+  row.undo = [](World&, const Values& values) {
+    OK(pkv_batch_abort(*reinterpret_cast<pkv_batch*>(values[5])));
+  };
   row.cases = list_cases();
   return row;
 }
 
 Function victims_row() {
   Function row{ROW(pkv_batch_choose_victims),
-               {handle(Handle::cache), number(1), session_list(), in<uint32_t>({2}), number(8), out<pkv_session>(8), out<size_t>()}};
+               {handle(Handle::cache), number(1), session_list(), in<uint32_t>({2}), number(8),
+                out<pkv_session>(8), out<size_t>()}};
   row.cases = list_cases();
   row.cases.push_back({"capacity SIZE_MAX", set(4, SIZE_MAX), {PKV_OVERFLOW}});
-  row.cases.push_back({"no list, none needed", [](World&, Values& values) { values[4] = values[5] = 0; }, {PKV_OK}});
+  row.cases.push_back({"no list, none needed",
+                       [](World&, Values& values) { values[4] = values[5] = 0; },
+                       {PKV_OK}});
   row.cases.push_back({"not enough even then", new_tokens(1000), {PKV_OUT_OF_BLOCKS}});
   return row;
 }
@@ -95,7 +104,8 @@ Change kept(std::vector<uint32_t> list) {
 }
 
 Function accept_row() {
-  Function row{ROW(pkv_batch_accept), {handle(Handle::batch), index(0, 1), number(2), in<uint32_t>({0, 2})}};
+  Function row{ROW(pkv_batch_accept),
+               {handle(Handle::batch), index(0, 1), number(2), in<uint32_t>({0, 2})}};
   row.cases = {{"none", set(2, 0), {PKV_OK}},
                {"none, NULL", [](World&, Values& values) { values[2] = values[3] = 0; }, {PKV_OK}},
                {"all", kept({0, 1, 2}), {PKV_OK}},
@@ -129,32 +139,43 @@ std::vector<Function> batch_rows() {
   const Arg batch = handle(Handle::batch);
   const Arg layer = index(1, layers), group = index(0, 1);
   const auto params = [](World&) { return made(pkv_attention_params_init); };
-  const Case unwritten{"no layer written", [](World& world, Values& values) { values[0] = bits(fresh_batch(world)); }, {PKV_INCOMPLETE}};
+  const Case unwritten{"no layer written",
+                       [](World& world, Values& values) { values[0] = bits(fresh_batch(world)); },
+                       {PKV_INCOMPLETE}};
 
   Function count{ROW(pkv_batch_rows), {batch, out<size_t>()}};
   Function write{ROW(pkv_batch_write), {batch, layer, rows(3, kv_heads), rows(3, kv_heads)}};
   Function attend{ROW(pkv_batch_attend),
-                  {batch, layer, optional(config_in<pkv_attention_params>(params, 16, {PKV_OK})), rows(3, query_heads), rows(3, query_heads)},
+                  {batch, layer, optional(config_in<pkv_attention_params>(params, 16, {PKV_OK})),
+                   rows(3, query_heads), rows(3, query_heads)},
                   params_cases(2)};
   attend.cases.push_back(unwritten);
   Function commit{ROW(pkv_batch_commit), {batch, optional(in<int32_t>({1, 2, 3}))}, {unwritten}};
-  const Case accepted{"after accept", [](World& world, Values&) { accept_one(world); }, {PKV_INVALID_ARGUMENT}};
+  const Case accepted{
+      "after accept", [](World& world, Values&) { accept_one(world); }, {PKV_INVALID_ARGUMENT}};
   write.cases.push_back(accepted);
   attend.cases.push_back(accepted);
   Function accept = accept_row();
   accept.cases.push_back(unwritten);
-  accept.cases.push_back({"a second time", [](World& world, Values&) { accept_one(world); }, {PKV_INVALID_ARGUMENT}});
+  accept.cases.push_back(
+      {"a second time", [](World& world, Values&) { accept_one(world); }, {PKV_INVALID_ARGUMENT}});
   Function abort{ROW(pkv_batch_abort), {handle(Handle::batch, true)}};
   abort.closes = true;
-  Function slots{ROW(pkv_batch_slot_mapping), {batch, group, number(64), out<int64_t>(64), out<size_t>()}};
-  slots.cases = {{"capacity SIZE_MAX", set(2, SIZE_MAX), {PKV_OVERFLOW}}, {"just enough", set(2, 3), {PKV_OK}}};
-  Function indices{ROW(pkv_batch_kv_indices),
-                   {batch, group, enumeration(PKV_INDEX_SLOTS, {0, 3, -1, INT32_MAX}), out<int64_t>(2), number(64), out<int64_t>(64),
-                    out<size_t>(), optional(out<uint32_t>())}};
-  indices.cases = {{"capacity SIZE_MAX", set(4, SIZE_MAX), {PKV_OVERFLOW}}, {"just enough", set(4, 8), {PKV_OK}}};
-  Function copies{ROW(pkv_batch_block_copies), {batch, group, number(64), out<uint32_t>(64), out<uint32_t>(64), out<size_t>()}};
+  Function slots{ROW(pkv_batch_slot_mapping),
+                 {batch, group, number(64), out<int64_t>(64), out<size_t>()}};
+  slots.cases = {{"capacity SIZE_MAX", set(2, SIZE_MAX), {PKV_OVERFLOW}},
+                 {"just enough", set(2, 3), {PKV_OK}}};
+  Function indices{
+      ROW(pkv_batch_kv_indices),
+      {batch, group, enumeration(PKV_INDEX_SLOTS, {0, 3, -1, INT32_MAX}), out<int64_t>(2),
+       number(64), out<int64_t>(64), out<size_t>(), optional(out<uint32_t>())}};
+  indices.cases = {{"capacity SIZE_MAX", set(4, SIZE_MAX), {PKV_OVERFLOW}},
+                   {"just enough", set(4, 8), {PKV_OK}}};
+  Function copies{ROW(pkv_batch_block_copies),
+                  {batch, group, number(64), out<uint32_t>(64), out<uint32_t>(64), out<size_t>()}};
   copies.cases = {{"capacity SIZE_MAX", set(2, SIZE_MAX), {PKV_OVERFLOW}}};
-  return {begin_row(), victims_row(), count, write, attend, accept, commit, abort, slots, copies, indices};
+  return {begin_row(), victims_row(), count, write,  attend, accept,
+          commit,      abort,         slots, copies, indices};
 }
 
 }  // namespace hostile

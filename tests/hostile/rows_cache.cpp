@@ -12,7 +12,8 @@ pkv_status silent(A... arguments) {
   return PKV_OK;
 }
 
-Function quiet(std::string name, std::function<pkv_status(const Values&)> call, std::vector<Arg> args) {
+Function quiet(std::string name, std::function<pkv_status(const Values&)> call,
+               std::vector<Arg> args) {
   Function row{std::move(name), std::move(call), std::move(args)};
   row.tells_status = false;
   return row;
@@ -28,7 +29,9 @@ Arg block() {
   return {[](World& world) { return world.blocks[0]; },
           {{"id without block", [](World&, uint64_t& value) { value = 128; }, {PKV_OUT_OF_RANGE}},
            {"all ones", [](World&, uint64_t& value) { value = UINT64_MAX; }, {PKV_OUT_OF_RANGE}},
-           {"next generation", [](World&, uint64_t& value) { value += uint64_t{1} << 32; }, {PKV_STALE_HANDLE}},
+           {"next generation",
+            [](World&, uint64_t& value) { value += uint64_t{1} << 32; },
+            {PKV_STALE_HANDLE}},
            {"free block", [](World&, uint64_t& value) { value = 127; }, {PKV_STALE_HANDLE}}}};
 }
 
@@ -68,18 +71,22 @@ pkv_pool_config pool_config(World& world) {
 pkv_cache_config cache_config(World& world) { return small_model(8, &world.hooks); }
 
 std::function<void(World&, Values&)> cache_field(std::function<void(pkv_cache_config&)> change) {
-  return [change](World&, Values& values) { change(*reinterpret_cast<pkv_cache_config*>(values[0])); };
+  return
+      [change](World&, Values& values) { change(*reinterpret_cast<pkv_cache_config*>(values[0])); };
 }
 
 // What both compute_plan and create refuse.
 std::vector<Case> config_cases() {
   const Wanted invalid = {PKV_INVALID_ARGUMENT}, big = {PKV_OVERFLOW, PKV_TOO_LARGE};
   std::vector<Case> cases;
-  const auto add = [&](const char* name, std::function<void(pkv_cache_config&)> change, Wanted wanted) {
+  const auto add = [&](const char* name, std::function<void(pkv_cache_config&)> change,
+                       Wanted wanted) {
     cases.push_back({name, cache_field(std::move(change)), std::move(wanted)});
   };
-#define FIELD_IS(field, value, wanted) add(#field " = " #value, [](pkv_cache_config& c) { c.field = value; }, wanted)
-#define ENUM_IS(field, value) add(#field " = " #value, [](pkv_cache_config& c) { set_enum(c.field, value); }, invalid)
+#define FIELD_IS(field, value, wanted) \
+  add(#field " = " #value, [](pkv_cache_config& c) { c.field = value; }, wanted)
+#define ENUM_IS(field, value) \
+  add(#field " = " #value, [](pkv_cache_config& c) { set_enum(c.field, value); }, invalid)
   ENUM_IS(storage, 0);
   ENUM_IS(storage, 4);
   ENUM_IS(storage, INT32_MAX);
@@ -125,20 +132,33 @@ std::vector<Case> config_cases() {
   FIELD_IS(latent, 1, (Wanted{PKV_OK}));
 #undef FIELD_IS
 #undef ENUM_IS
-  add("memory_bytes UINT64_MAX", [](pkv_cache_config& c) { c.blocks = 0, c.memory_bytes = UINT64_MAX; }, big);
-  add("memory_bytes 1", [](pkv_cache_config& c) { c.blocks = 0, c.memory_bytes = 1; }, {PKV_TOO_LARGE});
-  add("group_count UINT32_MAX, groups NULL", [](pkv_cache_config& c) {
-    c.layers = c.query_heads = c.kv_heads = c.key_dim = 0;
-    c.group_count = UINT32_MAX;
-  }, invalid);
-  add("everything at its largest", [](pkv_cache_config& c) {
-    c.layers = c.query_heads = c.kv_heads = 65536;
-    c.key_dim = c.value_dim = 576;
-    c.block_size = 256;
-    c.blocks = INT32_MAX;
-  }, big);
-  add("latent, value_dim > key_dim", [](pkv_cache_config& c) { c.latent = 1, c.value_dim = 32; }, invalid);
-  add("latent, another value_dtype", [](pkv_cache_config& c) { c.latent = 1, c.value_dtype = PKV_F16; }, invalid);
+  add(
+      "memory_bytes UINT64_MAX",
+      [](pkv_cache_config& c) { c.blocks = 0, c.memory_bytes = UINT64_MAX; }, big);
+  add("memory_bytes 1", [](pkv_cache_config& c) { c.blocks = 0, c.memory_bytes = 1; },
+      {PKV_TOO_LARGE});
+  add(
+      "group_count UINT32_MAX, groups NULL",
+      [](pkv_cache_config& c) {
+        c.layers = c.query_heads = c.kv_heads = c.key_dim = 0;
+        c.group_count = UINT32_MAX;
+      },
+      invalid);
+  add(
+      "everything at its largest",
+      [](pkv_cache_config& c) {
+        c.layers = c.query_heads = c.kv_heads = 65536;
+        c.key_dim = c.value_dim = 576;
+        c.block_size = 256;
+        c.blocks = INT32_MAX;
+      },
+      big);
+  add(
+      "latent, value_dim > key_dim", [](pkv_cache_config& c) { c.latent = 1, c.value_dim = 32; },
+      invalid);
+  add(
+      "latent, another value_dtype",
+      [](pkv_cache_config& c) { c.latent = 1, c.value_dtype = PKV_F16; }, invalid);
   static const pkv_prefix_config known = made(pkv_prefix_config_init);
   static const pkv_store_config no_store = made(pkv_store_config_init);
   add("store: no store", [](pkv_cache_config& c) { c.store = &no_store; }, invalid);
@@ -151,15 +171,21 @@ std::vector<Case> config_cases() {
   add("prefix: events UINT32_MAX", [](pkv_cache_config& c) { c.prefix = &many_events; }, invalid);
   add("prefix: reserved set", [](pkv_cache_config& c) { c.prefix = &reserved; }, invalid);
   add("prefix", [](pkv_cache_config& c) { c.prefix = &known; }, {PKV_OK});
-  add("prefix, storage NONE", [](pkv_cache_config& c) { c.prefix = &known, c.storage = PKV_STORAGE_NONE; }, {PKV_OK});
-  add("prefix, storage CONTIGUOUS", [](pkv_cache_config& c) { c.prefix = &known, c.storage = PKV_STORAGE_CONTIGUOUS; }, {PKV_UNSUPPORTED});
+  add("prefix, storage NONE",
+      [](pkv_cache_config& c) { c.prefix = &known, c.storage = PKV_STORAGE_NONE; }, {PKV_OK});
+  add("prefix, storage CONTIGUOUS",
+      [](pkv_cache_config& c) { c.prefix = &known, c.storage = PKV_STORAGE_CONTIGUOUS; },
+      {PKV_UNSUPPORTED});
   add("prefix: unknown eviction", [](pkv_cache_config& c) { c.prefix = &unknown; }, invalid);
   add("prefix: struct_size 4100", [](pkv_cache_config& c) { c.prefix = &newer; }, invalid);
   add("prefix: struct_size 0", [](pkv_cache_config& c) { c.prefix = &unset; }, invalid);
   add("window and sinks", [](pkv_cache_config& c) { c.window = 16, c.sinks = 4; }, {PKV_OK});
-  add("int4 keys, fp8 values", [](pkv_cache_config& c) { c.dtype = PKV_INT4, c.value_dtype = PKV_FP8_E5M2; }, {PKV_OK});
+  add("int4 keys, fp8 values",
+      [](pkv_cache_config& c) { c.dtype = PKV_INT4, c.value_dtype = PKV_FP8_E5M2; }, {PKV_OK});
   static const pkv_logger no_function{};
-  add("allocator without functions", [](pkv_cache_config& c) { c.allocator = &no_functions; }, invalid);
+  add(
+      "allocator without functions", [](pkv_cache_config& c) { c.allocator = &no_functions; },
+      invalid);
   add("logger without function", [](pkv_cache_config& c) { c.logger = &no_function; }, invalid);
   return cases;
 }
@@ -172,16 +198,19 @@ void run_in_turn(void*, size_t n, void (*task)(void*, size_t, uint32_t), void* c
 std::vector<Case> runner_cases() {
   std::vector<Case> cases;
   const auto add = [&](const char* name, pkv_runner runner, uint32_t threads, Wanted wanted) {
-    cases.push_back({name, [=](World& world, Values& values) {
-      auto& config = *reinterpret_cast<pkv_cache_config*>(values[0]);
-      config.runner = world.keep(runner);
-      config.threads = threads;
-    }, std::move(wanted)});
+    cases.push_back({name,
+                     [=](World& world, Values& values) {
+                       auto& config = *reinterpret_cast<pkv_cache_config*>(values[0]);
+                       config.runner = world.keep(runner);
+                       config.threads = threads;
+                     },
+                     std::move(wanted)});
   };
   add("runner", {run_in_turn, nullptr, 1, 0}, 0, {PKV_OK});
   add("runner without run", {nullptr, nullptr, 1, 0}, 0, {PKV_INVALID_ARGUMENT});
   add("runner, no threads", {run_in_turn, nullptr, 0, 0}, 0, {PKV_INVALID_ARGUMENT});
-  add("runner, UINT32_MAX threads", {run_in_turn, nullptr, UINT32_MAX, 0}, 0, {PKV_INVALID_ARGUMENT});
+  add("runner, UINT32_MAX threads", {run_in_turn, nullptr, UINT32_MAX, 0}, 0,
+      {PKV_INVALID_ARGUMENT});
   add("runner, reserved set", {run_in_turn, nullptr, 1, 1}, 0, {PKV_INVALID_ARGUMENT});
   add("runner and threads", {run_in_turn, nullptr, 1, 0}, 1, {PKV_INVALID_ARGUMENT});
   return cases;
@@ -190,18 +219,22 @@ std::vector<Case> runner_cases() {
 // A group in the place of the fields of the config.
 std::vector<Case> group_cases() {
   std::vector<Case> cases;
-  const auto add = [&](const char* name, std::function<void(pkv_cache_config&, pkv_layer_group&)> change, Wanted wanted) {
-    cases.push_back({name, [change](World& world, Values& values) {
-      auto& config = *reinterpret_cast<pkv_cache_config*>(values[0]);
-      auto group = made(pkv_layer_group_init);
-      group.layers = std::exchange(config.layers, 0);
-      group.query_heads = std::exchange(config.query_heads, 0);
-      group.kv_heads = std::exchange(config.kv_heads, 0);
-      group.key_dim = std::exchange(config.key_dim, 0);
-      config.group_count = 1;
-      change(config, group);
-      config.groups = world.keep(group);
-    }, std::move(wanted)});
+  const auto add = [&](const char* name,
+                       std::function<void(pkv_cache_config&, pkv_layer_group&)> change,
+                       Wanted wanted) {
+    cases.push_back({name,
+                     [change](World& world, Values& values) {
+                       auto& config = *reinterpret_cast<pkv_cache_config*>(values[0]);
+                       auto group = made(pkv_layer_group_init);
+                       group.layers = std::exchange(config.layers, 0);
+                       group.query_heads = std::exchange(config.query_heads, 0);
+                       group.kv_heads = std::exchange(config.kv_heads, 0);
+                       group.key_dim = std::exchange(config.key_dim, 0);
+                       config.group_count = 1;
+                       change(config, group);
+                       config.groups = world.keep(group);
+                     },
+                     std::move(wanted)});
   };
   const Wanted invalid = {PKV_INVALID_ARGUMENT};
   add("group", [](auto&, auto&) {}, {PKV_OK});
@@ -210,9 +243,15 @@ std::vector<Case> group_cases() {
   add("group: reserved set", [](auto&, auto& g) { g.reserved = 1; }, invalid);
   add("group: sinks without a window", [](auto&, auto& g) { g.sinks = 1; }, invalid);
   add("group: latent 2", [](auto&, auto& g) { g.latent = 2; }, invalid);
-  add("group: latent, value_dim > key_dim", [](auto&, auto& g) { g.latent = 1, g.value_dim = 32; }, invalid);
-  add("group: latent, another value_dtype", [](auto&, auto& g) { g.latent = 1, g.value_dtype = PKV_INT8; }, invalid);
-  add("group and value_dtype of the config", [](auto& c, auto&) { c.value_dtype = PKV_F16; }, invalid);
+  add(
+      "group: latent, value_dim > key_dim", [](auto&, auto& g) { g.latent = 1, g.value_dim = 32; },
+      invalid);
+  add(
+      "group: latent, another value_dtype",
+      [](auto&, auto& g) { g.latent = 1, g.value_dtype = PKV_INT8; }, invalid);
+  add(
+      "group and value_dtype of the config", [](auto& c, auto&) { c.value_dtype = PKV_F16; },
+      invalid);
   add("group and sinks of the config", [](auto& c, auto&) { c.sinks = 1; }, invalid);
   add("group and latent of the config", [](auto& c, auto&) { c.latent = 1; }, invalid);
   return cases;
@@ -225,9 +264,11 @@ std::vector<Function> plain_rows() {
       quiet("pkv_version", caller(silent<pkv_version>), {}),
       quiet("pkv_version_string", caller(silent<pkv_version_string>), {}),
       quiet("pkv_last_error", caller(silent<pkv_last_error>), {}),
-      quiet("pkv_status_string", caller(silent<pkv_status_string, pkv_status>), {any_of({-1, 99, 114, INT32_MAX})}),
+      quiet("pkv_status_string", caller(silent<pkv_status_string, pkv_status>),
+            {any_of({-1, 99, 114, INT32_MAX})}),
       quiet("pkv_isa_name", caller(silent<pkv_isa_name, pkv_isa>), {any_of({-1, 8, INT32_MAX})}),
-      {ROW(pkv_isa_supported), {enumeration(PKV_ISA_SCALAR, {-1, 8, INT32_MAX, INT32_MIN}), out<int32_t>()}},
+      {ROW(pkv_isa_supported),
+       {enumeration(PKV_ISA_SCALAR, {-1, 8, INT32_MAX, INT32_MIN}), out<int32_t>()}},
       {ROW(pkv_cache_config_init), init_args(sizeof(pkv_cache_config))},
       {ROW(pkv_layer_group_init), init_args(sizeof(pkv_layer_group))},
       {ROW(pkv_session_config_init), init_args(sizeof(pkv_session_config))},
@@ -241,19 +282,26 @@ std::vector<Function> pool_rows() {
   const Arg pool = handle(Handle::pool);
   const uint32_t pool_stats = sizeof(pkv_pool_stats), block_state = sizeof(pkv_block_state);
   const auto field = [](std::function<void(pkv_pool_config&)> change) {
-    return [change](World&, Values& values) { change(*reinterpret_cast<pkv_pool_config*>(values[0])); };
+    return [change](World&, Values& values) {
+      change(*reinterpret_cast<pkv_pool_config*>(values[0]));
+    };
   };
   std::vector<Function> rows = {
       {ROW(pkv_pool_create),
-       {config_in<pkv_pool_config>(pool_config, offsetof(pkv_pool_config, block_size), {PKV_OK}), out<pkv_pool>()},
+       {config_in<pkv_pool_config>(pool_config, offsetof(pkv_pool_config, block_size), {PKV_OK}),
+        out<pkv_pool>()},
        {{"no blocks", field([](auto& c) { c.blocks = 0; }), {PKV_INVALID_ARGUMENT}},
         {"2^31 blocks", field([](auto& c) { c.blocks = 0x80000000; }), {PKV_TOO_LARGE}},
         {"UINT32_MAX blocks", field([](auto& c) { c.blocks = UINT32_MAX; }), {PKV_TOO_LARGE}},
         {"block_size 0", field([](auto& c) { c.block_size = 0; }), {PKV_INVALID_ARGUMENT}},
         {"block_size 257", field([](auto& c) { c.block_size = 257; }), {PKV_INVALID_ARGUMENT}},
-        {"allocator without functions", field([](auto& c) { c.allocator = &no_functions; }), {PKV_INVALID_ARGUMENT}},
+        {"allocator without functions",
+         field([](auto& c) { c.allocator = &no_functions; }),
+         {PKV_INVALID_ARGUMENT}},
         {"reserved set", field([](auto& c) { c.reserved = 1; }), {PKV_INVALID_ARGUMENT}}},
-       [](World&, const Values& values) { OK(pkv_pool_destroy(*reinterpret_cast<pkv_pool*>(values[1]))); }},
+       [](World&, const Values& values) {
+         OK(pkv_pool_destroy(*reinterpret_cast<pkv_pool*>(values[1])));
+       }},
       {ROW(pkv_pool_destroy), {handle(Handle::pool, true)}},
       {ROW(pkv_pool_alloc),
        {pool, number(3), out<pkv_block>(100)},
@@ -267,42 +315,61 @@ std::vector<Function> pool_rows() {
       {ROW(pkv_pool_claim),
        {pool, block(), number(4), out<uint32_t>()},
        {{"n 0", [](World&, Values& values) { values[2] = 0; }, {PKV_OK}},
-        {"more slots than there are", [](World&, Values& values) { values[2] = 17; }, {PKV_BLOCK_FULL}},
+        {"more slots than there are",
+         [](World&, Values& values) { values[2] = 17; },
+         {PKV_BLOCK_FULL}},
         {"n UINT32_MAX", [](World&, Values& values) { values[2] = UINT32_MAX; }, {PKV_BLOCK_FULL}},
-        {"shared", [](World& world, Values& values) { values[1] = world.blocks.back(); }, {PKV_BUSY}},
-        {"sealed", [](World& world, Values& values) { OK(pkv_pool_seal(world.pool, values[1])); }, {PKV_BLOCK_SEALED}}}},
+        {"shared",
+         [](World& world, Values& values) { values[1] = world.blocks.back(); },
+         {PKV_BUSY}},
+        {"sealed",
+         [](World& world, Values& values) { OK(pkv_pool_seal(world.pool, values[1])); },
+         {PKV_BLOCK_SEALED}}}},
       {ROW(pkv_pool_seal), {pool, block()}},
       {ROW(pkv_pool_reset),
        {pool, block()},
-       {{"shared", [](World& world, Values& values) { values[1] = world.blocks.back(); }, {PKV_BUSY}}}},
+       {{"shared",
+         [](World& world, Values& values) { values[1] = world.blocks.back(); },
+         {PKV_BUSY}}}},
       {ROW(pkv_pool_block_state), {pool, index(7, 128), struct_out(block_state)}},
       {ROW(pkv_pool_get_stats), {pool, struct_out(pool_stats)}},
       {ROW(pkv_pool_validate), {pool}},
   };
   rows[1].closes = true;
-  auto twice = [](World& world, Values& values) { reinterpret_cast<pkv_block*>(values[2])[50] = world.blocks[3]; };
+  auto twice = [](World& world, Values& values) {
+    reinterpret_cast<pkv_block*>(values[2])[50] = world.blocks[3];
+  };
   rows[4].cases.push_back({"twice in the list", twice, {PKV_DOUBLE_FREE}});
-  rows[4].cases.push_back({"twice in a short list", [twice](World& world, Values& values) {
-    twice(world, values);
-    values[1] = 60;
-  }, {PKV_DOUBLE_FREE}});
+  rows[4].cases.push_back({"twice in a short list",
+                           [twice](World& world, Values& values) {
+                             twice(world, values);
+                             values[1] = 60;
+                           },
+                           {PKV_DOUBLE_FREE}});
   return rows;
 }
 
 std::vector<Function> cache_rows() {
   const Arg cache = handle(Handle::cache);
   Function plan{ROW(pkv_cache_compute_plan),
-                {config_in<pkv_cache_config>(cache_config, offsetof(pkv_cache_config, threads)), number(PKV_ALL_GROUPS),
-                 struct_out(sizeof(pkv_cache_plan))},
+                {config_in<pkv_cache_config>(cache_config, offsetof(pkv_cache_config, threads)),
+                 number(PKV_ALL_GROUPS), struct_out(sizeof(pkv_cache_plan))},
                 config_cases()};
-  plan.cases.push_back({"group 1", [](World&, Values& values) { values[1] = 1; }, {PKV_OUT_OF_RANGE}});
-  plan.cases.push_back({"group 0xFFFFFFFE", [](World&, Values& values) { values[1] = 0xFFFFFFFE; }, {PKV_OUT_OF_RANGE}});
+  plan.cases.push_back(
+      {"group 1", [](World&, Values& values) { values[1] = 1; }, {PKV_OUT_OF_RANGE}});
+  plan.cases.push_back({"group 0xFFFFFFFE",
+                        [](World&, Values& values) { values[1] = 0xFFFFFFFE; },
+                        {PKV_OUT_OF_RANGE}});
   Function create{ROW(pkv_cache_create),
-                  {config_in<pkv_cache_config>(cache_config, offsetof(pkv_cache_config, threads)), out<pkv_cache>()},
+                  {config_in<pkv_cache_config>(cache_config, offsetof(pkv_cache_config, threads)),
+                   out<pkv_cache>()},
                   config_cases(),
-                  [](World&, const Values& values) { OK(pkv_cache_destroy(*reinterpret_cast<pkv_cache*>(values[1]))); }};
+                  [](World&, const Values& values) {
+                    OK(pkv_cache_destroy(*reinterpret_cast<pkv_cache*>(values[1])));
+                  }};
   for (Function* row : {&plan, &create})
-    for (const auto& more : {runner_cases(), group_cases()}) row->cases.insert(row->cases.end(), more.begin(), more.end());
+    for (const auto& more : {runner_cases(), group_cases()})
+      row->cases.insert(row->cases.end(), more.begin(), more.end());
   Function destroy{ROW(pkv_cache_destroy), {handle(Handle::cache, true)}};
   destroy.closes = true;
   std::vector<Function> rows = {
@@ -311,7 +378,9 @@ std::vector<Function> cache_rows() {
       {ROW(pkv_cache_get_pool_stats), {cache, index(0, 1), struct_out(sizeof(pkv_pool_stats))}},
       {ROW(pkv_cache_format_metrics),
        {cache, number(16384), out<char>(16384), out<size_t>()},
-       {{"capacity SIZE_MAX", [](World&, Values& values) { values[1] = SIZE_MAX; }, {PKV_OVERFLOW}}}},
+       {{"capacity SIZE_MAX",
+         [](World&, Values& values) { values[1] = SIZE_MAX; },
+         {PKV_OVERFLOW}}}},
       {ROW(pkv_cache_validate), {cache}},
       {ROW(pkv_cache_kv_view), {cache, index(1, layers), struct_out(sizeof(pkv_kv_view))}},
   };

@@ -18,7 +18,9 @@ Change set(size_t at, uint64_t by, size_t another, uint64_t also) {
 
 // A session in a batch is busy for whoever changes it.
 Case in_batch() {
-  return {"in a batch", [](World& world, Values& values) { values[0] = bits(world.stepping); }, {PKV_BUSY}};
+  return {"in a batch",
+          [](World& world, Values& values) { values[0] = bits(world.stepping); },
+          {PKV_BUSY}};
 }
 
 // A range [first, first + n) of arguments `at` and `at` + 1, of which `length` are there.
@@ -46,21 +48,39 @@ std::vector<Function> session_rows() {
     return value;
   };
   Function open{ROW(pkv_session_open),
-                {handle(Handle::cache), optional(config_in<pkv_session_config>(config, 8, {PKV_OK})), out<pkv_session>()}};
+                {handle(Handle::cache),
+                 optional(config_in<pkv_session_config>(config, 8, {PKV_OK})), out<pkv_session>()}};
   const auto open_field = [](std::function<void(pkv_session_config&)> change) {
-    return [change](World&, Values& values) { change(*reinterpret_cast<pkv_session_config*>(values[1])); };
+    return [change](World&, Values& values) {
+      change(*reinterpret_cast<pkv_session_config*>(values[1]));
+    };
   };
-  open.cases = {{"priority INT32_MIN", open_field([](auto& c) { c.priority = INT32_MIN; }), {PKV_OK}},
-                {"unknown prefix use", open_field([](auto& c) { set_enum(c.prefix, 3); }), {PKV_INVALID_ARGUMENT}},
-                {"unknown retention", open_field([](auto& c) { set_enum(c.retention, 3); }), {PKV_INVALID_ARGUMENT}},
-                {"highest retention", open_field([](auto& c) { c.retention = PKV_RETENTION_HIGH; }), {PKV_OK}},
-                {"salt NULL", open_field([](auto& c) { c.salt_size = 1; }), {PKV_INVALID_ARGUMENT}},
-                {"salt too long", open_field([](auto& c) { c.salt = &c, c.salt_size = 257; }), {PKV_TOO_LARGE}},
-                {"salt SIZE_MAX long", open_field([](auto& c) { c.salt = &c, c.salt_size = UINT64_MAX; }), {PKV_TOO_LARGE}},
-                {"salt", open_field([](auto& c) { c.salt = "one", c.salt_size = 3; }), {PKV_OK}},
-                {"more than is free", open_field([](auto& c) { c.reserve_tokens = 1000; }), {PKV_OUT_OF_BLOCKS}},
-                {"more than there is", open_field([](auto& c) { c.reserve_tokens = 1025; }), {PKV_TOO_LARGE}},
-                {"reserve UINT64_MAX", open_field([](auto& c) { c.reserve_tokens = UINT64_MAX; }), {PKV_TOO_LARGE, PKV_OVERFLOW}}};
+  open.cases = {
+      {"priority INT32_MIN", open_field([](auto& c) { c.priority = INT32_MIN; }), {PKV_OK}},
+      {"unknown prefix use",
+       open_field([](auto& c) { set_enum(c.prefix, 3); }),
+       {PKV_INVALID_ARGUMENT}},
+      {"unknown retention",
+       open_field([](auto& c) { set_enum(c.retention, 3); }),
+       {PKV_INVALID_ARGUMENT}},
+      {"highest retention",
+       open_field([](auto& c) { c.retention = PKV_RETENTION_HIGH; }),
+       {PKV_OK}},
+      {"salt NULL", open_field([](auto& c) { c.salt_size = 1; }), {PKV_INVALID_ARGUMENT}},
+      {"salt too long",
+       open_field([](auto& c) { c.salt = &c, c.salt_size = 257; }),
+       {PKV_TOO_LARGE}},
+      {"salt SIZE_MAX long",
+       open_field([](auto& c) { c.salt = &c, c.salt_size = UINT64_MAX; }),
+       {PKV_TOO_LARGE}},
+      {"salt", open_field([](auto& c) { c.salt = "one", c.salt_size = 3; }), {PKV_OK}},
+      {"more than is free",
+       open_field([](auto& c) { c.reserve_tokens = 1000; }),
+       {PKV_OUT_OF_BLOCKS}},
+      {"more than there is", open_field([](auto& c) { c.reserve_tokens = 1025; }), {PKV_TOO_LARGE}},
+      {"reserve UINT64_MAX",
+       open_field([](auto& c) { c.reserve_tokens = UINT64_MAX; }),
+       {PKV_TOO_LARGE, PKV_OVERFLOW}}};
 
   Function close{ROW(pkv_session_close), {handle(Handle::session, true)}, {in_batch()}};
   close.closes = true;
@@ -76,82 +96,123 @@ std::vector<Function> session_rows() {
   trim.cases.push_back({"UINT64_MAX", set(1, UINT64_MAX), {PKV_OUT_OF_RANGE}});
   trim.cases.push_back({"0", set(1, 0), {PKV_OK}});
 
-  Function prefill{ROW(pkv_session_prefill), {session, layer, number(30), rows(30, kv_heads), rows(30, kv_heads)}, {in_batch()}};
+  Function prefill{ROW(pkv_session_prefill),
+                   {session, layer, number(30), rows(30, kv_heads), rows(30, kv_heads)},
+                   {in_batch()}};
   prefill.cases.push_back({"n 0", set(2, 0), {PKV_OK}});
   prefill.cases.push_back({"n SIZE_MAX", set(2, SIZE_MAX), {PKV_TOO_LARGE, PKV_OVERFLOW}});
   prefill.cases.push_back({"n UINT32_MAX", set(2, UINT32_MAX), {PKV_TOO_LARGE, PKV_OVERFLOW}});
   prefill.cases.push_back({"more than there is", set(2, 1025), {PKV_TOO_LARGE}});
   prefill.cases.push_back({"more than is free", set(2, 1010), {PKV_OUT_OF_BLOCKS}});
-  Function push{ROW(pkv_session_push), {session, layer, rows(1, kv_heads), rows(1, kv_heads)}, {in_batch()}};
+  Function push{
+      ROW(pkv_session_push), {session, layer, rows(1, kv_heads), rows(1, kv_heads)}, {in_batch()}};
 
   Function suspend{ROW(pkv_session_suspend), {session}, {in_batch()}};
-  Function resume{ROW(pkv_session_resume), {session, out<uint64_t>(), out<uint64_t>(), optional(out<uint64_t>())}, {in_batch()}};
-  resume.cases.push_back({"suspended", [](World& world, Values&) { OK(pkv_session_suspend(world.session)); }, {PKV_OK}});
-  resume.cases.push_back({"suspended, others took the blocks", [](World& world, Values& values) {
-    OK(pkv_session_suspend(world.session));
-    pkv_cache_stats stats = stats_of(world.cache);
-    pkv_session greedy = nullptr;
-    OK(pkv_session_open(world.cache, nullptr, &greedy));
-    OK(pkv_session_reserve(greedy, (stats.free_blocks - 1) * 16));
-    values[3] = 0;  // blocks_short, which such a failure writes
-  }, {PKV_OUT_OF_BLOCKS}});
+  Function resume{ROW(pkv_session_resume),
+                  {session, out<uint64_t>(), out<uint64_t>(), optional(out<uint64_t>())},
+                  {in_batch()}};
+  resume.cases.push_back({"suspended",
+                          [](World& world, Values&) { OK(pkv_session_suspend(world.session)); },
+                          {PKV_OK}});
+  resume.cases.push_back({"suspended, others took the blocks",
+                          [](World& world, Values& values) {
+                            OK(pkv_session_suspend(world.session));
+                            pkv_cache_stats stats = stats_of(world.cache);
+                            pkv_session greedy = nullptr;
+                            OK(pkv_session_open(world.cache, nullptr, &greedy));
+                            OK(pkv_session_reserve(greedy, (stats.free_blocks - 1) * 16));
+                            values[3] = 0;  // blocks_short, which such a failure writes
+                          },
+                          {PKV_OUT_OF_BLOCKS}});
   Arg empty_session = session;
   empty_session.value = [](World& world) {
     OK(pkv_session_trim(world.session, 0));
     return bits(world.session);
   };
-  Function match{ROW(pkv_session_match_prefix), {empty_session, number(3), in<int32_t>({1, 2, 3}), out<uint64_t>()}, {in_batch()}};
+  Function match{ROW(pkv_session_match_prefix),
+                 {empty_session, number(3), in<int32_t>({1, 2, 3}), out<uint64_t>()},
+                 {in_batch()}};
   match.cases.push_back({"n 0, NULL", set(1, 0, 2, 0), {PKV_OK}});
   match.cases.push_back({"n SIZE_MAX", set(1, SIZE_MAX), {PKV_OVERFLOW}});
-  match.cases.push_back({"not empty", [](World& world, Values&) { OK(pkv_session_reserve(world.session, 5)); }, {PKV_INVALID_ARGUMENT}});
-  match.cases.push_back({"suspended", [](World& world, Values&) { OK(pkv_session_suspend(world.session)); }, {PKV_SUSPENDED}});
-  match.cases.push_back({"PKV_NO_TOKEN", [](World& world, Values& values) {
-    values[2] = bits(world.keep_list(std::vector<int32_t>{1, PKV_NO_TOKEN, 3}));
-  }, {PKV_INVALID_ARGUMENT}});
+  match.cases.push_back({"not empty",
+                         [](World& world, Values&) { OK(pkv_session_reserve(world.session, 5)); },
+                         {PKV_INVALID_ARGUMENT}});
+  match.cases.push_back({"suspended",
+                         [](World& world, Values&) { OK(pkv_session_suspend(world.session)); },
+                         {PKV_SUSPENDED}});
+  match.cases.push_back({"PKV_NO_TOKEN",
+                         [](World& world, Values& values) {
+                           values[2] =
+                               bits(world.keep_list(std::vector<int32_t>{1, PKV_NO_TOKEN, 3}));
+                         },
+                         {PKV_INVALID_ARGUMENT}});
   Function set_priority{ROW(pkv_session_set_priority), {session, number(3)}, {in_batch()}};
   set_priority.cases.push_back({"INT32_MIN", set(1, 0x80000000), {PKV_OK}});
 
-  Function set_tokens{ROW(pkv_session_set_tokens), {session, number(2), number(4), in<int32_t>({1, 2, 3, 4})}, range_cases(1, 20)};
+  Function set_tokens{ROW(pkv_session_set_tokens),
+                      {session, number(2), number(4), in<int32_t>({1, 2, 3, 4})},
+                      range_cases(1, 20)};
   set_tokens.cases.push_back(in_batch());
-  set_tokens.cases.push_back({"another id than before", [](World& world, Values&) {
-    const int32_t other_id = 9;
-    OK(pkv_session_set_tokens(world.session, 5, 1, &other_id));
-  }, {PKV_INVALID_ARGUMENT}});
+  set_tokens.cases.push_back({"another id than before",
+                              [](World& world, Values&) {
+                                const int32_t other_id = 9;
+                                OK(pkv_session_set_tokens(world.session, 5, 1, &other_id));
+                              },
+                              {PKV_INVALID_ARGUMENT}});
 
   std::vector<Function> readers = {
       {ROW(pkv_session_length), {session, out<uint64_t>()}},
       {ROW(pkv_session_get_info), {session, struct_out(sizeof(pkv_session_info))}},
       {ROW(pkv_session_layer_length), {session, layer, out<uint64_t>()}},
-      {ROW(pkv_session_tokens), {session, number(2), number(4), out<int32_t>(64)}, range_cases(1, 20)},
-      {ROW(pkv_session_block_table), {session, group, number(64), out<uint32_t>(64), out<size_t>()},
-       {{"no list, no room needed", [](World& world, Values& values) {
-          pkv_session fresh = nullptr;
-          OK(pkv_session_open(world.cache, nullptr, &fresh));
-          values = {bits(fresh), 0, 0, 0, values[4]};
-        }, {PKV_OK}},
+      {ROW(pkv_session_tokens),
+       {session, number(2), number(4), out<int32_t>(64)},
+       range_cases(1, 20)},
+      {ROW(pkv_session_block_table),
+       {session, group, number(64), out<uint32_t>(64), out<size_t>()},
+       {{"no list, no room needed",
+         [](World& world, Values& values) {
+           pkv_session fresh = nullptr;
+           OK(pkv_session_open(world.cache, nullptr, &fresh));
+           values = {bits(fresh), 0, 0, 0, values[4]};
+         },
+         {PKV_OK}},
         {"capacity SIZE_MAX", set(2, SIZE_MAX), {PKV_OVERFLOW}},
         {"just enough", set(2, 2), {PKV_OK}}}},
-      {ROW(pkv_session_slot_mapping), {session, group, number(2), number(4), out<int64_t>(64)}, range_cases(2, 32)},
-      {ROW(pkv_session_kv_indices), {session, group, number(64), out<int64_t>(64), out<size_t>()},
-       {{"capacity SIZE_MAX", set(2, SIZE_MAX), {PKV_OVERFLOW}}, {"just enough", set(2, 20), {PKV_OK}}}},
+      {ROW(pkv_session_slot_mapping),
+       {session, group, number(2), number(4), out<int64_t>(64)},
+       range_cases(2, 32)},
+      {ROW(pkv_session_kv_indices),
+       {session, group, number(64), out<int64_t>(64), out<size_t>()},
+       {{"capacity SIZE_MAX", set(2, SIZE_MAX), {PKV_OVERFLOW}},
+        {"just enough", set(2, 20), {PKV_OK}}}},
       {ROW(pkv_session_materialize),
-       {session, layer, number(2), number(4), optional(rows(64, kv_heads)), optional(rows(64, kv_heads))}, range_cases(2, 20)},
+       {session, layer, number(2), number(4), optional(rows(64, kv_heads)),
+        optional(rows(64, kv_heads))},
+       range_cases(2, 20)},
   };
   for (Function& row : readers) {
-    row.cases.push_back({"in a batch", [](World& world, Values& values) { values[0] = bits(world.stepping); }, {PKV_OK}});
+    row.cases.push_back({"in a batch",
+                         [](World& world, Values& values) { values[0] = bits(world.stepping); },
+                         {PKV_OK}});
   }
   readers[5].cases.back().wanted = readers[3].cases.back().wanted = {PKV_OK, PKV_OUT_OF_RANGE};
-  std::vector<Function> all = {open, close, fork, reserve, trim, suspend, resume, match, set_priority, prefill, push, set_tokens};
+  std::vector<Function> all = {open,   close, fork,         reserve, trim, suspend,
+                               resume, match, set_priority, prefill, push, set_tokens};
   all.insert(all.end(), readers.begin(), readers.end());
   return all;
 }
 
 std::vector<Function> snapshot_rows() {
   const Arg snapshot = handle(Handle::snapshot);
-  Function take{ROW(pkv_snapshot_take), {handle(Handle::session), out<pkv_snapshot>()}, {in_batch()}};
+  Function take{
+      ROW(pkv_snapshot_take), {handle(Handle::session), out<pkv_snapshot>()}, {in_batch()}};
   Function open{ROW(pkv_snapshot_open), {handle(Handle::cache), snapshot, out<pkv_session>()}};
-  open.cases = {{"snapshot of another cache", [](World& world, Values& values) { values[1] = bits(world.foreign_snapshot); }, {PKV_WRONG_CACHE}},
-                {"another cache", [](World& world, Values& values) { values[0] = bits(world.other); }, {PKV_WRONG_CACHE}}};
+  open.cases = {{"snapshot of another cache",
+                 [](World& world, Values& values) { values[1] = bits(world.foreign_snapshot); },
+                 {PKV_WRONG_CACHE}},
+                {"another cache",
+                 [](World& world, Values& values) { values[0] = bits(world.other); },
+                 {PKV_WRONG_CACHE}}};
   Function length{ROW(pkv_snapshot_length), {snapshot, out<uint64_t>()}};
   Function close{ROW(pkv_snapshot_close), {handle(Handle::snapshot, true)}};
   close.closes = true;
@@ -159,11 +220,16 @@ std::vector<Function> snapshot_rows() {
 }
 
 std::vector<Function> prefix_rows() {
-  Function stats{ROW(pkv_prefix_get_stats), {handle(Handle::cache), optional(in<char>({'a'})), number(1), struct_out(sizeof(pkv_prefix_stats))}};
-  Function clear{ROW(pkv_prefix_clear), {handle(Handle::cache), optional(in<char>({'a'})), number(1)}};
-  const Arg cache = handle(Handle::cache), salt = optional(in<char>({'p'})), tokens = in<int32_t>(std::vector<int32_t>(20, 1));
+  Function stats{ROW(pkv_prefix_get_stats),
+                 {handle(Handle::cache), optional(in<char>({'a'})), number(1),
+                  struct_out(sizeof(pkv_prefix_stats))}};
+  Function clear{ROW(pkv_prefix_clear),
+                 {handle(Handle::cache), optional(in<char>({'a'})), number(1)}};
+  const Arg cache = handle(Handle::cache), salt = optional(in<char>({'p'})),
+            tokens = in<int32_t>(std::vector<int32_t>(20, 1));
   Function pin{ROW(pkv_prefix_pin), {cache, salt, number(1), number(20), tokens, out<uint64_t>()}};
-  Function unpin{ROW(pkv_prefix_unpin), {cache, salt, number(1), number(20), tokens, out<uint64_t>()}};
+  Function unpin{ROW(pkv_prefix_unpin),
+                 {cache, salt, number(1), number(20), tokens, out<uint64_t>()}};
   Function quota{ROW(pkv_prefix_set_quota), {cache, salt, number(1), number(3)}};
   for (Function* row : {&stats, &clear, &pin, &unpin, &quota}) {
     row->args[1].misuses.front().wanted = {PKV_INVALID_ARGUMENT};  // NULL with a size
@@ -171,15 +237,21 @@ std::vector<Function> prefix_rows() {
                   {"salt too long", set(2, 257), {PKV_TOO_LARGE}},
                   {"size SIZE_MAX - 1", set(2, SIZE_MAX - 1), {PKV_TOO_LARGE}}};
   }
-  for (Function* row : {&stats, &clear}) row->cases.push_back({"all salts", set(1, 0, 2, PKV_ALL_SALTS), {PKV_OK}});
+  for (Function* row : {&stats, &clear})
+    row->cases.push_back({"all salts", set(1, 0, 2, PKV_ALL_SALTS), {PKV_OK}});
   for (Function* row : {&pin, &unpin}) {
-    row->cases.push_back({"all salts", set(1, 0, 2, PKV_ALL_SALTS), {PKV_TOO_LARGE, PKV_INVALID_ARGUMENT}});
+    row->cases.push_back(
+        {"all salts", set(1, 0, 2, PKV_ALL_SALTS), {PKV_TOO_LARGE, PKV_INVALID_ARGUMENT}});
     row->cases.push_back({"SIZE_MAX tokens", set(3, SIZE_MAX), {PKV_OVERFLOW}});
   }
   pin.cases.push_back({"no tokens", set(3, 0, 4, 0), {PKV_OK}});
-  unpin.cases = {{"no tokens", set(3, 0, 4, 0), {PKV_DOUBLE_FREE}}, {"another salt", set(1, 0, 2, 0), {PKV_DOUBLE_FREE}}};
-  Function events{ROW(pkv_prefix_read_events), {cache, in<uint64_t>({0}), in<size_t>({4}), out<pkv_prefix_event>(4), optional(out<uint64_t>())}};
-  Function hashes{ROW(pkv_prefix_hash_blocks), {salt, number(1), number(16), number(20), tokens, out<uint64_t>(1)}};
+  unpin.cases = {{"no tokens", set(3, 0, 4, 0), {PKV_DOUBLE_FREE}},
+                 {"another salt", set(1, 0, 2, 0), {PKV_DOUBLE_FREE}}};
+  Function events{ROW(pkv_prefix_read_events),
+                  {cache, in<uint64_t>({0}), in<size_t>({4}), out<pkv_prefix_event>(4),
+                   optional(out<uint64_t>())}};
+  Function hashes{ROW(pkv_prefix_hash_blocks),
+                  {salt, number(1), number(16), number(20), tokens, out<uint64_t>(1)}};
   hashes.args[0].misuses.front().wanted = {PKV_INVALID_ARGUMENT};
   hashes.cases = {{"salt too long", set(1, 257), {PKV_TOO_LARGE}},
                   {"block_size 0", set(2, 0), {PKV_INVALID_ARGUMENT}},

@@ -1,6 +1,5 @@
 // Rows of store.h.
 #include <pagedkv/store.h>
-
 #include <unistd.h>
 
 #include <filesystem>
@@ -26,20 +25,27 @@ class Folder {
 }  // namespace
 
 std::vector<Function> store_rows() {
-  const Arg cache = handle(Handle::cache), salt = optional(in<char>({'a'})), tokens = in<int32_t>(std::vector<int32_t>(20, 1));
-  const auto set = [](size_t at, uint64_t value) { return [at, value](World&, Values& values) { values[at] = value; }; };
+  const Arg cache = handle(Handle::cache), salt = optional(in<char>({'a'})),
+            tokens = in<int32_t>(std::vector<int32_t>(20, 1));
+  const auto set = [](size_t at, uint64_t value) {
+    return [at, value](World&, Values& values) { values[at] = value; };
+  };
   Function prefetch{ROW(pkv_store_prefetch), {cache, salt, number(1), number(20), tokens}};
-  Function wait{ROW(pkv_store_wait), {cache, salt, number(1), number(20), tokens, number(60000), out<uint64_t>()}};
+  Function wait{ROW(pkv_store_wait),
+                {cache, salt, number(1), number(20), tokens, number(60000), out<uint64_t>()}};
   Function cancel{ROW(pkv_store_cancel), {cache, salt, number(1), number(20), tokens}};
   for (Function* row : {&prefetch, &wait, &cancel}) {
     row->args[1].misuses.front().wanted = {PKV_INVALID_ARGUMENT};  // NULL with a size
-    row->cases = {{"salt NULL, size 0", [](World&, Values& values) { values[1] = values[2] = 0; }, {PKV_OK}},
-                  {"salt too long", set(2, 257), {PKV_TOO_LARGE}},
-                  {"no tokens", [](World&, Values& values) { values[3] = values[4] = 0; }, {PKV_OK}},
-                  {"SIZE_MAX tokens", set(3, SIZE_MAX), {PKV_OVERFLOW}}};
+    row->cases = {
+        {"salt NULL, size 0", [](World&, Values& values) { values[1] = values[2] = 0; }, {PKV_OK}},
+        {"salt too long", set(2, 257), {PKV_TOO_LARGE}},
+        {"no tokens", [](World&, Values& values) { values[3] = values[4] = 0; }, {PKV_OK}},
+        {"SIZE_MAX tokens", set(3, SIZE_MAX), {PKV_OVERFLOW}}};
   }
   Function prefetch_session{ROW(pkv_store_prefetch_session), {handle(Handle::session)}};
-  prefetch_session.cases = {{"in a batch", [](World& world, Values& values) { values[0] = bits(world.stepping); }, {PKV_OK}}};
+  prefetch_session.cases = {{"in a batch",
+                             [](World& world, Values& values) { values[0] = bits(world.stepping); },
+                             {PKV_OK}}};
   Function flush{ROW(pkv_store_flush), {cache, number(60000), out<uint64_t>()}};
   flush.cases = {{"no time", set(1, 0), {PKV_OK}}};
   Function stats{ROW(pkv_store_get_stats), {cache, struct_out(sizeof(pkv_store_stats))}};
@@ -50,22 +56,33 @@ std::vector<Function> store_rows() {
     config.path = world.keep_list(std::vector<char>(folder.path, folder.path + sizeof folder.path));
     return config;
   };
-  Function open{ROW(pkv_store_open_directory), {config_in<pkv_directory_config>(directory, 16, {PKV_INVALID_ARGUMENT}), out<pkv_store>()}};
+  Function open{
+      ROW(pkv_store_open_directory),
+      {config_in<pkv_directory_config>(directory, 16, {PKV_INVALID_ARGUMENT}), out<pkv_store>()}};
   const auto field = [](std::function<void(pkv_directory_config&)> change) {
-    return [change](World&, Values& values) { change(*reinterpret_cast<pkv_directory_config*>(values[0])); };
+    return [change](World&, Values& values) {
+      change(*reinterpret_cast<pkv_directory_config*>(values[0]));
+    };
   };
-  open.cases = {{"path NULL", field([](auto& c) { c.path = nullptr; }), {PKV_INVALID_ARGUMENT}},
-                {"durable 2", field([](auto& c) { c.durable = 2; }), {PKV_INVALID_ARGUMENT}},
-                {"a path that is a device", field([](auto& c) { c.path = "/dev/null"; }), {PKV_IO}},
-                {"a path that others may write to",
-                 field([](auto& c) { c.path = "/tmp"; }), {PKV_IO}},
-                {"a path into nothing", field([](auto& c) { c.path = "/nowhere/deep/inside"; }), {PKV_IO}},
-                {"an empty path", field([](auto& c) { c.path = ""; }), {PKV_IO}}};
+  open.cases = {
+      {"path NULL", field([](auto& c) { c.path = nullptr; }), {PKV_INVALID_ARGUMENT}},
+      {"durable 2", field([](auto& c) { c.durable = 2; }), {PKV_INVALID_ARGUMENT}},
+      {"a path that is a device", field([](auto& c) { c.path = "/dev/null"; }), {PKV_IO}},
+      {"a path that others may write to", field([](auto& c) { c.path = "/tmp"; }), {PKV_IO}},
+      {"a path into nothing", field([](auto& c) { c.path = "/nowhere/deep/inside"; }), {PKV_IO}},
+      {"an empty path", field([](auto& c) { c.path = ""; }), {PKV_IO}}};
   open.undo = [](World&, const Values& values) {
     const pkv_store& store = *reinterpret_cast<const pkv_store*>(values[1]);
     store.close(store.user);
   };
-  return {prefetch, wait, cancel, prefetch_session, flush, stats, open, {ROW(pkv_store_config_init), init_args(sizeof(pkv_store_config))},
+  return {prefetch,
+          wait,
+          cancel,
+          prefetch_session,
+          flush,
+          stats,
+          open,
+          {ROW(pkv_store_config_init), init_args(sizeof(pkv_store_config))},
           {ROW(pkv_directory_config_init), init_args(sizeof(pkv_directory_config))}};
 }
 

@@ -1,4 +1,5 @@
-// One session, two owners; getters while a step is in flight; buffers that are too small; rows at odd addresses.
+// One session, two owners; getters while a step is in flight; buffers that are too small; rows at
+// odd addresses.
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -31,10 +32,12 @@ TEST(Steps, ASessionInABatchIsBusyForChanges) {
     WANT(PKV_BUSY, pkv_session_push(w.stepping, 0, &row, &row));
     WANT(PKV_BUSY, pkv_snapshot_take(w.stepping, &taken));
     WANT(PKV_BUSY, pkv_batch_begin(w.cache, 1, &w.stepping, &one, nullptr, &second));
-    HOSTILE_CHECK(another == nullptr && taken == nullptr && second == nullptr, "an output was written");
+    HOSTILE_CHECK(another == nullptr && taken == nullptr && second == nullptr,
+                  "an output was written");
     w.check_state();
     OK(pkv_batch_abort(w.batch));
-    HOSTILE_CHECK(length_of(w.stepping) == 5, "abort left %llu tokens", static_cast<unsigned long long>(length_of(w.stepping)));
+    HOSTILE_CHECK(length_of(w.stepping) == 5, "abort left %llu tokens",
+                  static_cast<unsigned long long>(length_of(w.stepping)));
     step(w.cache, {w.stepping}, {1}, 5);
     OK(pkv_session_close(w.stepping));
     w.validate();
@@ -75,7 +78,8 @@ TEST(Steps, GettersSeeTheStepInFlight) {
     uint64_t tokens = 0;
     HOSTILE_CHECK(length_of(w.stepping) == 5, "the length counts what is committed");
     OK(pkv_session_layer_length(w.stepping, 1, &tokens));
-    HOSTILE_CHECK(tokens == 8, "layer 1 was written: 8, not %llu", static_cast<unsigned long long>(tokens));
+    HOSTILE_CHECK(tokens == 8, "layer 1 was written: 8, not %llu",
+                  static_cast<unsigned long long>(tokens));
     size_t count = 0;
     std::vector<int64_t> slots(8);
     WANT(PKV_BUFFER_TOO_SMALL, pkv_session_kv_indices(w.stepping, 0, 7, slots.data(), &count));
@@ -94,7 +98,8 @@ TEST(Steps, GettersSeeTheStepInFlight) {
   });
 }
 
-// Whoever began a step may die in the middle of it: handles belong to no thread, and another one goes on.
+// Whoever began a step may die in the middle of it: handles belong to no thread, and another one
+// goes on.
 TEST(Steps, AThreadThatDiesLeavesItsStepToOthers) {
   const auto leave_a_step = [] {
     World w;
@@ -121,7 +126,8 @@ TEST(Steps, AThreadThatDiesLeavesItsStepToOthers) {
     leave_a_step();
     const int64_t news = live_news();
     leave_a_step();
-    HOSTILE_CHECK(live_news() == news, "%lld blocks of operator new leaked", static_cast<long long>(live_news() - news));
+    HOSTILE_CHECK(live_news() == news, "%lld blocks of operator new leaked",
+                  static_cast<long long>(live_news() - news));
   });
 }
 
@@ -137,12 +143,20 @@ TEST(Steps, SmallBuffersTellWhatTheyNeed) {
     const std::vector<std::pair<Fill, size_t>> getters = {
         {[&](size_t n, int64_t* to, size_t* count) {
            return pkv_session_block_table(w.session, 0, n, reinterpret_cast<uint32_t*>(to), count);
-         }, 2},
-        {[&](size_t n, int64_t* to, size_t* count) { return pkv_session_kv_indices(w.session, 0, n, to, count); }, 20},
-        {[&](size_t n, int64_t* to, size_t* count) { return pkv_batch_slot_mapping(w.batch, 0, n, to, count); }, 3},
+         },
+         2},
+        {[&](size_t n, int64_t* to, size_t* count) {
+           return pkv_session_kv_indices(w.session, 0, n, to, count);
+         },
+         20},
+        {[&](size_t n, int64_t* to, size_t* count) {
+           return pkv_batch_slot_mapping(w.batch, 0, n, to, count);
+         },
+         3},
         {[&](size_t n, int64_t* to, size_t* count) {
            return pkv_batch_kv_indices(w.batch, 0, PKV_INDEX_SLOTS, indptr, n, to, count, &last);
-         }, 8}};
+         },
+         8}};
     for (size_t i = 0; i < getters.size(); i++) {
       const auto& [fill, needed] = getters[i];
       for (const size_t room : {size_t{0}, needed - 1}) {
@@ -151,7 +165,8 @@ TEST(Steps, SmallBuffersTellWhatTheyNeed) {
         indptr[0] = untouched;
         WANT(PKV_BUFFER_TOO_SMALL, fill(room, room == 0 ? nullptr : list.data(), &count));
         HOSTILE_CHECK(count == needed, "getter %zu tells %zu, not %zu", i, count, needed);
-        HOSTILE_CHECK(list == std::vector<int64_t>(64, -7) && indptr[0] == untouched && last == 77, "getter %zu wrote", i);
+        HOSTILE_CHECK(list == std::vector<int64_t>(64, -7) && indptr[0] == untouched && last == 77,
+                      "getter %zu wrote", i);
         OK(fill(count, list.data(), &count));
         HOSTILE_CHECK(count == needed && list[needed] == -7, "getter %zu wrote too much", i);
         last = 77;
@@ -174,7 +189,8 @@ TEST(Steps, OddAddressesWork) {
       std::memcpy(from.data() + shift, data.data(), data.size() * 4);
       const pkv_tensor odd_q = tensor(from.data() + shift), odd_out = tensor(to.data() + shift);
       OK(pkv_batch_attend(w.batch, 0, nullptr, &odd_q, &odd_out));
-      HOSTILE_CHECK(std::memcmp(to.data() + shift, expected.data(), data.size() * 4) == 0, "%zu bytes off", shift);
+      HOSTILE_CHECK(std::memcmp(to.data() + shift, expected.data(), data.size() * 4) == 0,
+                    "%zu bytes off", shift);
     }
     w.close();
   });

@@ -24,8 +24,8 @@ bool sentence_tells(const std::string& sentence) {
   if (sentence.find(' ') == std::string::npos) return false;
   if (sentence.find_first_of("0123456789") != std::string::npos) return true;
   // Sentences without a number name the argument, the handle or what refused.
-  for (const char* name : {"NULL", "hook", "allocator", "logger", "runner", "accepted", "storage", "session",
-                           "batch", "push", "prefill", "cache", "scale", "blocks", "kv"})
+  for (const char* name : {"NULL", "hook", "allocator", "logger", "runner", "accepted", "storage",
+                           "session", "batch", "push", "prefill", "cache", "scale", "blocks", "kv"})
     if (sentence.find(name) != std::string::npos) return true;
   return false;
 }
@@ -33,9 +33,10 @@ bool sentence_tells(const std::string& sentence) {
 void expect(pkv_status wanted, pkv_status got, const char* what) {
   const std::string sentence = pkv_last_error();
   if (got != wanted)
-    throw Failure(format("%s gave %s, not %s; last error: \"%s\"", what, pkv_status_string(got), pkv_status_string(wanted),
-                         sentence.c_str()));
-  if (got != PKV_OK && !sentence_tells(sentence)) throw Failure(format("%s: the sentence is \"%s\"", what, sentence.c_str()));
+    throw Failure(format("%s gave %s, not %s; last error: \"%s\"", what, pkv_status_string(got),
+                         pkv_status_string(wanted), sentence.c_str()));
+  if (got != PKV_OK && !sentence_tells(sentence))
+    throw Failure(format("%s: the sentence is \"%s\"", what, sentence.c_str()));
 }
 
 std::string in_child(const std::function<void()>& body, unsigned seconds) {
@@ -58,12 +59,15 @@ std::string in_child(const std::function<void()>& body, unsigned seconds) {
   close(ends[1]);
   std::string failed;
   char buffer[1024];
-  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) failed.append(buffer, static_cast<size_t>(n));
+  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;)
+    failed.append(buffer, static_cast<size_t>(n));
   close(ends[0]);
   int status = 0;
   waitpid(child, &status, 0);
-  if (WIFSIGNALED(status)) return format("signal %d (%s) ", WTERMSIG(status), strsignal(WTERMSIG(status))) + failed;
-  if (failed.empty() && WEXITSTATUS(status) != 0) return format("the child ended with %d", WEXITSTATUS(status));
+  if (WIFSIGNALED(status))
+    return format("signal %d (%s) ", WTERMSIG(status), strsignal(WTERMSIG(status))) + failed;
+  if (failed.empty() && WEXITSTATUS(status) != 0)
+    return format("the child ended with %d", WEXITSTATUS(status));
   return failed;
 }
 
@@ -71,7 +75,8 @@ std::string in_child(const std::function<void()>& body, unsigned seconds) {
 
 namespace {
 
-// Written before each block, so that free() can tell whether size and alignment are those of the allocation.
+// Written before each block, so that free() can tell whether size and alignment are those of the
+// allocation.
 struct Header {
   void* begin;
   size_t size, alignment;
@@ -146,15 +151,16 @@ std::vector<float> numbers(size_t n, uint64_t seed) {
   return values;
 }
 
-std::vector<float> step(pkv_cache cache, const std::vector<pkv_session>& sessions, const std::vector<uint32_t>& new_tokens,
-                        uint64_t seed) {
+std::vector<float> step(pkv_cache cache, const std::vector<pkv_session>& sessions,
+                        const std::vector<uint32_t>& new_tokens, uint64_t seed) {
   pkv_batch batch = nullptr;
   OK(pkv_batch_begin(cache, sessions.size(), sessions.data(), new_tokens.data(), nullptr, &batch));
   size_t rows = 0;
   OK(pkv_batch_rows(batch, &rows));
   std::vector<float> outputs(layers * rows * q_floats);
   for (uint32_t layer = 0; layer < layers; layer++) {
-    const std::vector<float> k = numbers(rows * kv_floats, seed * 7 + layer), v = numbers(rows * kv_floats, seed * 7 + layer + 3),
+    const std::vector<float> k = numbers(rows * kv_floats, seed * 7 + layer),
+                             v = numbers(rows * kv_floats, seed * 7 + layer + 3),
                              q = numbers(rows * q_floats, seed * 7 + layer + 5);
     const pkv_tensor kt = tensor(k.data()), vt = tensor(v.data()), qt = tensor(q.data()),
                      out = tensor(outputs.data() + layer * rows * q_floats);

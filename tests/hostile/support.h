@@ -1,4 +1,5 @@
-// What tests of misuse share: checks that end a child process, memory that counts and refuses, hooks that call back.
+// What tests of misuse share: checks that end a child process, memory that counts and refuses,
+// hooks that call back.
 #pragma once
 
 #include <pagedkv/pagedkv.h>
@@ -14,24 +15,29 @@
 
 namespace hostile {
 
-// A check that does not hold. Thrown, because checks run in forked children, where gtest cannot report.
+// A check that does not hold. Thrown, because checks run in forked children, where gtest cannot
+// report.
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 std::string format(const char* text, ...) __attribute__((format(printf, 1, 2)));
 
-#define HOSTILE_CHECK(condition, ...)                                                                                  \
-  do {                                                                                                                 \
-    if (!(condition)) throw hostile::Failure(std::string(#condition " does not hold: ") + hostile::format(__VA_ARGS__)); \
+#define HOSTILE_CHECK(condition, ...)                                     \
+  do {                                                                    \
+    if (!(condition))                                                     \
+      throw hostile::Failure(std::string(#condition " does not hold: ") + \
+                             hostile::format(__VA_ARGS__));               \
   } while (0)
 
-// Throws unless the call returned `wanted`. After an error the sentence must say something, with a number or a name in it.
+// Throws unless the call returned `wanted`. After an error the sentence must say something, with a
+// number or a name in it.
 void expect(pkv_status wanted, pkv_status got, const char* what);
 #define WANT(status, call) hostile::expect(status, call, #call)
 #define OK(call) hostile::expect(PKV_OK, call, #call)
 
-// True if the sentence of pkv_last_error() is one: not empty, with a number or one of the words that name something.
+// True if the sentence of pkv_last_error() is one: not empty, with a number or one of the words
+// that name something.
 bool sentence_tells(const std::string& sentence);
 
 // Runs a body in a forked child. "" if it returned; else what failed, a signal's name included.
@@ -39,10 +45,12 @@ std::string in_child(const std::function<void()>& body, unsigned seconds = 60);
 
 // ---- Memory of this program -----------------------------------------------------------------
 
-// Blocks that operator new gave out and operator delete did not get back, over the whole process, the library included.
+// Blocks that operator new gave out and operator delete did not get back, over the whole process,
+// the library included.
 inline int64_t live_news() { return memory::news.load(); }
 
-// Lets the k-th operator new of this thread from now on fail, and all after it, until the object ends.
+// Lets the k-th operator new of this thread from now on fail, and all after it, until the object
+// ends.
 using FailingNew = memory::Refusal;
 
 // Allocator hooks that count what is out, can refuse, and can call back.
@@ -56,12 +64,15 @@ class Hooks {
   const pkv_logger* logger() const { return &logger_; }
   int64_t live() const { return live_.load(); }
   uint64_t lines() const { return lines_.load(); }
-  bool sound() const { return sound_.load(); }  // each block came back with the size and the alignment it was asked for
+  bool sound() const {
+    return sound_.load();
+  }  // each block came back with the size and the alignment it was asked for
 
-  std::atomic<uint64_t> fail_at{0};     // the how-many-eth allocation from now on is refused, and all after it; 0: none
-  std::atomic<bool> struck{false};      // one was
-  std::function<void()> inside;         // runs inside each allocation; set while no call is under way
-  std::function<void()> inside_free;    // and inside each free
+  std::atomic<uint64_t> fail_at{
+      0};  // the how-many-eth allocation from now on is refused, and all after it; 0: none
+  std::atomic<bool> struck{false};    // one was
+  std::function<void()> inside;       // runs inside each allocation; set while no call is under way
+  std::function<void()> inside_free;  // and inside each free
   std::function<void()> inside_log;
 
  private:
@@ -99,14 +110,17 @@ pkv_cache_config small_model(uint64_t blocks, const Hooks* hooks = nullptr);
 inline constexpr uint32_t layers = 2, query_heads = 4, kv_heads = 2, dim = 16, block_size = 16;
 inline constexpr size_t kv_floats = size_t{kv_heads} * dim, q_floats = size_t{query_heads} * dim;
 
-inline pkv_tensor tensor(const void* data, pkv_dtype dtype = PKV_F32) { return {const_cast<void*>(data), dtype, 0, 0, 0}; }
+inline pkv_tensor tensor(const void* data, pkv_dtype dtype = PKV_F32) {
+  return {const_cast<void*>(data), dtype, 0, 0, 0};
+}
 
 // n numbers in [-1, 1) that depend on seed only.
 std::vector<float> numbers(size_t n, uint64_t seed);
 
-// One whole step over sessions: begin, write each layer with numbers of `seed`, attend, commit. The outputs of all layers.
-std::vector<float> step(pkv_cache cache, const std::vector<pkv_session>& sessions, const std::vector<uint32_t>& new_tokens,
-                        uint64_t seed);
+// One whole step over sessions: begin, write each layer with numbers of `seed`, attend, commit. The
+// outputs of all layers.
+std::vector<float> step(pkv_cache cache, const std::vector<pkv_session>& sessions,
+                        const std::vector<uint32_t>& new_tokens, uint64_t seed);
 
 pkv_cache_stats stats_of(pkv_cache cache);
 uint64_t length_of(pkv_session session);

@@ -30,7 +30,8 @@ void add_cache(std::string& state, pkv_cache cache, bool contiguous) {
 void add_session(std::string& state, pkv_session session) {
   uint64_t lengths[3] = {};
   add_bytes(state, pkv_session_length(session, &lengths[0]));
-  for (uint32_t layer = 0; layer < layers; layer++) add_bytes(state, pkv_session_layer_length(session, layer, &lengths[1 + layer]));
+  for (uint32_t layer = 0; layer < layers; layer++)
+    add_bytes(state, pkv_session_layer_length(session, layer, &lengths[1 + layer]));
   add_bytes(state, lengths);
   uint32_t ids[64] = {};
   size_t count = 0;
@@ -42,7 +43,8 @@ void add_session(std::string& state, pkv_session session) {
   add_bytes(state, tokens);
   std::vector<float> k(64 * kv_floats), v(64 * kv_floats);
   const pkv_tensor kt = tensor(k.data()), vt = tensor(v.data());
-  add_bytes(state, pkv_session_materialize(session, 1, 0, std::min<uint64_t>(lengths[2], 64), &kt, &vt));
+  add_bytes(state,
+            pkv_session_materialize(session, 1, 0, std::min<uint64_t>(lengths[2], 64), &kt, &vt));
   state.append(reinterpret_cast<const char*>(k.data()), k.size() * sizeof(float));
   state.append(reinterpret_cast<const char*>(v.data()), v.size() * sizeof(float));
 }
@@ -204,7 +206,8 @@ void World::fill(pkv_session target, size_t tokens, uint64_t seed) {
   }
   const std::vector<float> data = numbers(tokens * kv_floats, seed);
   const pkv_tensor row = tensor(data.data());
-  for (uint32_t layer = 0; layer < layers; layer++) OK(pkv_session_prefill(target, layer, tokens, &row, &row));
+  for (uint32_t layer = 0; layer < layers; layer++)
+    OK(pkv_session_prefill(target, layer, tokens, &row, &row));
 }
 
 namespace {
@@ -236,7 +239,8 @@ unsigned char* World::room(size_t size, unsigned char fill) {
 
 std::string World::state() {
   std::string state;
-  for (const pkv_cache each : {cache, other}) add_cache(state, each, storage == PKV_STORAGE_CONTIGUOUS);
+  for (const pkv_cache each : {cache, other})
+    add_cache(state, each, storage == PKV_STORAGE_CONTIGUOUS);
   for (const pkv_session each : {session, stepping, foreign}) add_session(state, each);
   size_t rows = 0;
   add_bytes(state, pkv_batch_rows(batch, &rows));
@@ -251,22 +255,28 @@ std::string World::state() {
 }
 
 void World::remember() {
-  for (Region& region : regions_) region.before.assign(region.memory.get(), region.memory.get() + region.size);
+  for (Region& region : regions_)
+    region.before.assign(region.memory.get(), region.memory.get() + region.size);
   state_ = state();
 }
 
 void World::check_memory() const {
   for (size_t i = 0; i < regions_.size(); i++)
-    HOSTILE_CHECK(std::equal(regions_[i].before.begin(), regions_[i].before.end(), regions_[i].memory.get()),
-                  "the memory of argument %zu was changed by a call that failed", i);
+    HOSTILE_CHECK(
+        std::equal(regions_[i].before.begin(), regions_[i].before.end(), regions_[i].memory.get()),
+        "the memory of argument %zu was changed by a call that failed", i);
 }
 
-void World::check_state() { HOSTILE_CHECK(state() == state_, "a call that failed changed what the objects hold"); }
+void World::check_state() {
+  HOSTILE_CHECK(state() == state_, "a call that failed changed what the objects hold");
+}
 
 void World::validate() {
   for (const pkv_cache each : {cache, other})
-    if (const pkv_status status = pkv_cache_validate(each); status != PKV_STALE_HANDLE) expect(PKV_OK, status, "pkv_cache_validate");
-  if (const pkv_status status = pkv_pool_validate(pool); status != PKV_STALE_HANDLE) expect(PKV_OK, status, "pkv_pool_validate");
+    if (const pkv_status status = pkv_cache_validate(each); status != PKV_STALE_HANDLE)
+      expect(PKV_OK, status, "pkv_cache_validate");
+  if (const pkv_status status = pkv_pool_validate(pool); status != PKV_STALE_HANDLE)
+    expect(PKV_OK, status, "pkv_pool_validate");
 }
 
 void World::close_inherited() {
@@ -276,16 +286,20 @@ void World::close_inherited() {
   };
   for (const pkv_batch each : more_batches) closed(pkv_batch_abort(each), "pkv_batch_abort");
   closed(pkv_batch_abort(batch), "pkv_batch_abort");
-  for (const pkv_session each : {session, stepping, foreign}) closed(pkv_session_close(each), "pkv_session_close");
-  for (const pkv_snapshot each : {snapshot, foreign_snapshot}) closed(pkv_snapshot_close(each), "pkv_snapshot_close");
+  for (const pkv_session each : {session, stepping, foreign})
+    closed(pkv_session_close(each), "pkv_session_close");
+  for (const pkv_snapshot each : {snapshot, foreign_snapshot})
+    closed(pkv_snapshot_close(each), "pkv_snapshot_close");
   for (const pkv_cache each : {cache, other}) closed(pkv_cache_destroy(each), "pkv_cache_destroy");
   closed(pkv_pool_destroy(pool), "pkv_pool_destroy");
 }
 
 void World::close() {
   close_inherited();
-  HOSTILE_CHECK(hooks.live() == 0, "%lld blocks of the caller's allocator leaked", static_cast<long long>(hooks.live()));
-  HOSTILE_CHECK(hooks.sound(), "a block was freed with another size or alignment than it was allocated with");
+  HOSTILE_CHECK(hooks.live() == 0, "%lld blocks of the caller's allocator leaked",
+                static_cast<long long>(hooks.live()));
+  HOSTILE_CHECK(hooks.sound(),
+                "a block was freed with another size or alignment than it was allocated with");
 }
 
 void warm_up() {

@@ -1,4 +1,5 @@
-// One of each thing the library hands out, in a known state: what every cell of the matrix begins with.
+// One of each thing the library hands out, in a known state: what every cell of the matrix begins
+// with.
 #pragma once
 
 #include <memory>
@@ -20,14 +21,14 @@ class World {
   systems::MemoryStore items;  // of a world that is stored
   pkv_storage storage;
   pkv_cache cache = nullptr, other = nullptr;
-  pkv_session session = nullptr;   // 20 tokens; its blocks are shared with the snapshot
-  pkv_session stepping = nullptr;  // 5 tokens, and 3 more in the batch
-  pkv_session foreign = nullptr;   // of the other cache
-  pkv_batch batch = nullptr;       // begun, both layers written
+  pkv_session session = nullptr;        // 20 tokens; its blocks are shared with the snapshot
+  pkv_session stepping = nullptr;       // 5 tokens, and 3 more in the batch
+  pkv_session foreign = nullptr;        // of the other cache
+  pkv_batch batch = nullptr;            // begun, both layers written
   std::vector<pkv_batch> more_batches;  // that a cell begins
   pkv_snapshot snapshot = nullptr, foreign_snapshot = nullptr;
-  pkv_pool pool = nullptr;         // 128 blocks of 16 slots
-  std::vector<pkv_block> blocks;   // 100 of them, held once; the last one twice
+  pkv_pool pool = nullptr;        // 128 blocks of 16 slots
+  std::vector<pkv_block> blocks;  // 100 of them, held once; the last one twice
   // Handles that were closed.
   pkv_pool closed_pool = nullptr;
   pkv_cache closed_cache = nullptr;
@@ -49,13 +50,15 @@ class World {
   template <class T>
   T* keep_list(const std::vector<T>& values) {
     unsigned char* const at = room(values.size() * sizeof(T));
-    std::copy_n(reinterpret_cast<const unsigned char*>(values.data()), values.size() * sizeof(T), at);
+    std::copy_n(reinterpret_cast<const unsigned char*>(values.data()), values.size() * sizeof(T),
+                at);
     return reinterpret_cast<T*>(at);
   }
   // Rows with numbers in them.
   pkv_tensor rows(size_t floats) { return tensor(keep_list(numbers(floats, 1))); }
 
-  // The memory of arguments and what the library says about its objects, now; and a check that nothing has changed since.
+  // The memory of arguments and what the library says about its objects, now; and a check that
+  // nothing has changed since.
   void remember();
   // Waits until the cache's store has nothing to do.
   void rest();

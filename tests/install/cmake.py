@@ -1,5 +1,5 @@
-"""A CMake project finds an installed tree that is not where it was installed to, and its programs run; versions and components that are
-not there are refused.
+"""A CMake project finds an installed tree that is not where it was installed to, and its programs
+run; versions and components that are not there are refused.
 
 usage: cmake.py TREE BUILD MESON..."""
 
@@ -14,12 +14,29 @@ from install import HERE, run
 
 
 def configure(prefix, tree, directory, wanted):
-    return subprocess.run(["cmake", "-S", HERE / "cmake", "-B", directory, f"-DCMAKE_PREFIX_PATH={prefix}", f"-DWANTED={wanted}",
-                           f"-DMINIMAL={tree / 'bindings/c/minimal.c'}", f"-DREDIS={HERE / 'redis.c'}"], capture_output=True, text=True)
+    return subprocess.run(
+        [
+            "cmake",
+            "-S",
+            HERE / "cmake",
+            "-B",
+            directory,
+            f"-DCMAKE_PREFIX_PATH={prefix}",
+            f"-DWANTED={wanted}",
+            f"-DMINIMAL={tree / 'bindings/c/minimal.c'}",
+            f"-DREDIS={HERE / 'redis.c'}",
+        ],
+        capture_output=True,
+        text=True,
+    )
 
 
 def check_programs(directory, libraries):
-    programs = {name: directory / name for name in ("shared", "static", "redis") if (directory / name).exists()}
+    programs = {
+        name: directory / name
+        for name in ("shared", "static", "redis")
+        if (directory / name).exists()
+    }
     files = {"shared": "libpagedkv.so", "static": "libpagedkv.a", "redis": "libpagedkv-redis.so"}
     expected = {name for name, file in files.items() if (libraries / file).exists()}
     assert programs.keys() == expected, f"built {sorted(programs)}, not {sorted(expected)}"
@@ -48,9 +65,17 @@ def main():
         assert found.returncode == 0, found.stdout + found.stderr
         run("cmake", "--build", directory / "build")
         check_programs(directory / "build", libraries)
-        for number, (wanted, complaint) in enumerate({"0.2": "compatible", "1.0": "compatible", "0.1;COMPONENTS;tape": "no component tape"}.items()):
+        for number, (wanted, complaint) in enumerate(
+            {
+                "0.2": "compatible",
+                "1.0": "compatible",
+                "0.1;COMPONENTS;tape": "no component tape",
+            }.items()
+        ):
             refused = configure(prefix, pathlib.Path(tree), directory / f"refused-{number}", wanted)
-            assert refused.returncode != 0 and complaint in refused.stderr, f"{wanted}: {refused.stdout}{refused.stderr}"
+            assert (
+                refused.returncode != 0 and complaint in refused.stderr
+            ), f"{wanted}: {refused.stdout}{refused.stderr}"
 
 
 if __name__ == "__main__":

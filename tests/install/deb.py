@@ -1,5 +1,6 @@
-"""Each file that `meson install` puts somewhere is in exactly one Debian package, and each package has all that its list names; the versions
-that the packages are built with are those that meson asks for. Nothing is built: src/packaging/deb does that, and is tried by hand.
+"""Each file that `meson install` puts somewhere is in exactly one Debian package, and each package
+has all that its list names; the versions that the packages are built with are those that meson
+asks for. Nothing is built: src/packaging/deb does that, and is tried by hand.
 
 usage: deb.py TREE BUILD MESON..."""
 
@@ -21,24 +22,52 @@ def patterns(debian):
 
 def owners(name, lists):
     """The packages that have a file; a pattern that is a folder means all below it."""
-    return [package for package, globs in lists.items() for pattern in globs
-            if (fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(name, pattern + "/*")) and LEFT_OUT.get(package, "\0") not in name]
+    return [
+        package
+        for package, globs in lists.items()
+        for pattern in globs
+        if (fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(name, pattern + "/*"))
+        and LEFT_OUT.get(package, "\0") not in name
+    ]
 
 
 def check_files(names, lists):
-    found = [f"{name} is in {owners(name, lists) or 'no package'}" for name in names if len(owners(name, lists)) != 1]
-    return found + [f"{package}: nothing is {pattern}" for package, globs in lists.items() for pattern in globs
-                    if not any(fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(name, pattern + "/*") for name in names)]
+    found = [
+        f"{name} is in {owners(name, lists) or 'no package'}"
+        for name in names
+        if len(owners(name, lists)) != 1
+    ]
+    return found + [
+        f"{package}: nothing is {pattern}"
+        for package, globs in lists.items()
+        for pattern in globs
+        if not any(
+            fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(name, pattern + "/*")
+            for name in names
+        )
+    ]
 
 
 def check_versions(meson, control):
     """Debian's names of what meson asks for."""
-    packages = {"xsimd": "libxsimd-dev", "tbb": "libtbb-dev", "libxxhash": "libxxhash-dev", "libsodium": "libsodium-dev", "hiredis": "libhiredis-dev",
-                "openssl": "libssl-dev", "libcrypto": "libssl-dev"}
-    asked = dict(re.findall(r"dependency\('([^']+)', version: '>=([^']+)'", meson)) | {"meson": re.search(r"meson_version: '>=([^']+)'", meson)[1]}
+    packages = {
+        "xsimd": "libxsimd-dev",
+        "tbb": "libtbb-dev",
+        "libxxhash": "libxxhash-dev",
+        "libsodium": "libsodium-dev",
+        "hiredis": "libhiredis-dev",
+        "openssl": "libssl-dev",
+        "libcrypto": "libssl-dev",
+    }
+    asked = dict(re.findall(r"dependency\('([^']+)', version: '>=([^']+)'", meson)) | {
+        "meson": re.search(r"meson_version: '>=([^']+)'", meson)[1]
+    }
     built = dict(re.findall(r"([\w-]+) \(>= ([\d.:]+)\)", control))
-    return [f"{name} {version} is asked for, debian/control says {built.get(packages.get(name, name))}"
-            for name, version in asked.items() if built.get(packages.get(name, name)) != version]
+    return [
+        f"{name} {version} is asked for, debian/control says {built.get(packages.get(name, name))}"
+        for name, version in asked.items()
+        if built.get(packages.get(name, name)) != version
+    ]
 
 
 def main():
@@ -48,20 +77,35 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         root = pathlib.Path(directory)
         run(*meson, "install", "-C", build, "--no-rebuild", "--destdir", root)
-        prefix = next(path for path in next(root.rglob("pagedkv.pc")).parents if (path / "include").is_dir())
+        prefix = next(
+            path for path in next(root.rglob("pagedkv.pc")).parents if (path / "include").is_dir()
+        )
         # A library's folder has one level more in Debian than it may have here.
-        names = [re.sub(r"^usr/lib\w*/(?:[^/]+-linux-gnu/)?", "usr/lib/triplet/", f"usr/{path.relative_to(prefix).as_posix()}")
-                 for path in prefix.rglob("*") if not path.is_dir() or path.is_symlink()]
+        names = [
+            re.sub(
+                r"^usr/lib\w*/(?:[^/]+-linux-gnu/)?",
+                "usr/lib/triplet/",
+                f"usr/{path.relative_to(prefix).as_posix()}",
+            )
+            for path in prefix.rglob("*")
+            if not path.is_dir() or path.is_symlink()
+        ]
     if not any("redis" in name for name in names):
         print("SKIPPED: libpagedkv-redis was not built")
         sys.exit(77)
     lists = patterns(debian)
-    assert check_files([*names, "usr/bin/new"], lists) == ["usr/bin/new is in no package"], check_files(names, lists)
-    assert check_files([name for name in names if not name.endswith(".a")], lists), "a missing archive is not noticed"
+    assert check_files([*names, "usr/bin/new"], lists) == [
+        "usr/bin/new is in no package"
+    ], check_files(names, lists)
+    assert check_files(
+        [name for name in names if not name.endswith(".a")], lists
+    ), "a missing archive is not noticed"
     sources = (tree / "meson.build").read_text() + (tree / "src/redis/meson.build").read_text()
     control = (debian / "control.in").read_text()
     assert check_versions(sources, control) == [], check_versions(sources, control)
-    assert check_versions(sources, control.replace("2021.5", "2021.4")), "an older oneTBB is not noticed"
+    assert check_versions(
+        sources, control.replace("2021.5", "2021.4")
+    ), "an older oneTBB is not noticed"
     print(f"{len(names)} files in {len(lists)} packages")
 
 

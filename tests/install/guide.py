@@ -1,6 +1,7 @@
-"""A new user with an installed library, an empty folder and include/guide/integrate.md: files it shows are written, commands it
-shows are run as they stand, and what it says they print is what they print. Commands marked <!-- from a clone --> are done another
-way: the library is installed into a folder, and the two variables point there. CMake's part is left out where cmake or the
+"""A new user with an installed library, an empty folder and include/guide/integrate.md: files it
+shows are written, commands it shows are run as they stand, and what it says they print is what
+they print. Commands marked <!-- from a clone --> are done another way: the library is installed
+into a folder, and the two variables point there. CMake's part is left out where cmake or the
 installed package file for it is not there.
 
 usage: guide.py TREE BUILD MESON..."""
@@ -17,7 +18,9 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import install  # noqa: E402
 
-BLOCK = re.compile(r"^(?:<!-- (?P<mark>[^\n]*?) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
+BLOCK = re.compile(
+    r"^(?:<!-- (?P<mark>[^\n]*?) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S
+)
 
 
 def follow(chapter, folder, environment, cmake):
@@ -31,7 +34,14 @@ def follow(chapter, folder, environment, cmake):
             assert text in printed, f"the chapter says\n{text}but these commands print\n{printed}"
             printed, checked = "", checked + 1
         elif language == "sh" and mark != "from a clone" and (cmake or "cmake" not in text):
-            result = subprocess.run(["bash", "-e"], input=text, cwd=folder, env=environment, capture_output=True, text=True)
+            result = subprocess.run(
+                ["bash", "-e"],
+                input=text,
+                cwd=folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+            )
             assert result.returncode == 0, f"{text}failed:\n{result.stdout}{result.stderr}"
             printed = result.stdout
     return checked
@@ -46,11 +56,18 @@ def main():
         pc = next(root.rglob("pagedkv.pc"))
         libraries = pc.parent.parent
         prefix = next(path for path in libraries.parents if (path / "include/pagedkv").is_dir())
-        environment = dict(os.environ, PKG_CONFIG_PATH=str(pc.parent), PKG_CONFIG_SYSROOT_DIR=str(root), LD_LIBRARY_PATH=str(libraries),
-                           CMAKE_PREFIX_PATH=str(prefix))
+        environment = dict(
+            os.environ,
+            PKG_CONFIG_PATH=str(pc.parent),
+            PKG_CONFIG_SYSROOT_DIR=str(root),
+            LD_LIBRARY_PATH=str(libraries),
+            CMAKE_PREFIX_PATH=str(prefix),
+        )
         package = [*root.rglob("pagedkvConfig.cmake"), *root.rglob("pagedkv-config.cmake")]
         cmake = bool(package) and shutil.which("cmake") is not None
-        checked = follow(pathlib.Path(tree) / "include/guide/integrate.md", folder, environment, cmake)
+        checked = follow(
+            pathlib.Path(tree) / "include/guide/integrate.md", folder, environment, cmake
+        )
         assert checked == 2, f"{checked} programs were checked"
         assert (folder / "engine").exists() and not list(folder.glob("*.so*"))
     print(f"{checked} programs, {'with' if cmake else 'without'} CMake")

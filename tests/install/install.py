@@ -1,5 +1,5 @@
-"""What `meson install` puts where, and that a program built with nothing but pkg-config's words runs with it, as C and as C++, and with the
-static library inside.
+"""What `meson install` puts where, and that a program built with nothing but pkg-config's words
+runs with it, as C and as C++, and with the static library inside.
 
 usage: install.py TREE BUILD VERSION CC CXX MESON..."""
 
@@ -10,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 
-
 HERE = pathlib.Path(__file__).resolve().parent
 
 
 def run(*command, **more):
-    return subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True, **more).stdout
+    return subprocess.run(
+        [str(part) for part in command], check=True, capture_output=True, text=True, **more
+    ).stdout
 
 
 def installed_files(root):
@@ -36,19 +37,40 @@ def expected_files(tree, version, libraries, static):
         headers.discard("include/pagedkv/redis.h")
     cmake = {"cmake/pagedkv/pagedkvConfig.cmake", "cmake/pagedkv/pagedkvConfigVersion.cmake"}
     archives = {f"lib{name}.a" for name in libraries if static}
-    return headers.union(cmake, archives, *({f"lib{name}.so", f"lib{name}.so.0", f"lib{name}.so.{version}", f"pkgconfig/{name}.pc"}
-                                            for name in libraries))
+    return headers.union(
+        cmake,
+        archives,
+        *(
+            {f"lib{name}.so", f"lib{name}.so.0", f"lib{name}.so.{version}", f"pkgconfig/{name}.pc"}
+            for name in libraries
+        ),
+    )
 
 
 def check_library(library):
     dynamic = run("readelf", "--dynamic", "--wide", library)
     assert f"[{library.name}.0]" in re.search(r"SONAME.*", dynamic)[0], dynamic
     if library.name == "libpagedkv.so":
-        assert re.search(r"FLAGS_1.*NODELETE", dynamic), "worker threads may outlive a dlclose: linked without -z nodelete"
-    assert "RUNPATH" not in dynamic and "RPATH" not in dynamic, f"an installed library looks into somebody's folder: {dynamic}"
+        assert re.search(
+            r"FLAGS_1.*NODELETE", dynamic
+        ), "worker threads may outlive a dlclose: linked without -z nodelete"
+    assert (
+        "RUNPATH" not in dynamic and "RPATH" not in dynamic
+    ), f"an installed library looks into somebody's folder: {dynamic}"
     needed = set(re.findall(r"NEEDED.*\[([^.\]]+)", dynamic))
-    allowed = {"libtbb", "libsodium", "libhiredis", "libssl", "libcrypto",
-               "libstdc++", "libm", "libgcc_s", "libc", "ld-linux-x86-64", "ld-linux-aarch64"}
+    allowed = {
+        "libtbb",
+        "libsodium",
+        "libhiredis",
+        "libssl",
+        "libcrypto",
+        "libstdc++",
+        "libm",
+        "libgcc_s",
+        "libc",
+        "ld-linux-x86-64",
+        "ld-linux-aarch64",
+    }
     assert needed <= allowed, needed
 
 
@@ -58,11 +80,17 @@ class Installed:
     def __init__(self, root, directory):
         pc = next(root.rglob("pagedkv.pc"))
         self.libraries, self.directory = pc.parent.parent, directory
-        self.environment = dict(os.environ, PKG_CONFIG_PATH=str(pc.parent), PKG_CONFIG_SYSROOT_DIR=str(root),
-                                LD_LIBRARY_PATH=str(self.libraries))
+        self.environment = dict(
+            os.environ,
+            PKG_CONFIG_PATH=str(pc.parent),
+            PKG_CONFIG_SYSROOT_DIR=str(root),
+            LD_LIBRARY_PATH=str(self.libraries),
+        )
 
     def flags(self, package, *options):
-        return run("pkg-config", "--cflags", "--libs", *options, package, env=self.environment).split()
+        return run(
+            "pkg-config", "--cflags", "--libs", *options, package, env=self.environment
+        ).split()
 
     def build(self, source, compiler, language, flags):
         program = self.directory / f"program-{len(list(self.directory.iterdir()))}"
@@ -72,11 +100,15 @@ class Installed:
     def run(self, package, source, compiler, language):
         program, result = self.build(source, compiler, language, self.flags(package))
         assert result.returncode == 0, f"as {language}: {result.stderr}"
-        assert str(self.libraries / f"lib{package}.so.0") in run("ldd", program, env=self.environment), "not the installed library is loaded"
+        assert str(self.libraries / f"lib{package}.so.0") in run(
+            "ldd", program, env=self.environment
+        ), "not the installed library is loaded"
         print(run(program, env=self.environment))
 
     def run_static(self, package, source, compiler, language):
-        """The linker prefers a shared library of the same name; with the file's name it takes the archive."""
+        """The linker prefers a shared library of the same name; with the file's name it takes the
+        archive.
+        """
         flags = self.flags(package, "--static")
         flags = [f"-l:lib{flag[2:]}.a" if flag.startswith("-lpagedkv") else flag for flag in flags]
         program, result = self.build(source, compiler, language, flags)
@@ -86,8 +118,10 @@ class Installed:
 
     def refuse_absent(self, compiler, language):
         absent = self.directory / "absent.c"
-        absent.write_text("#include <pagedkv/pagedkv.h>\n#ifdef __cplusplus\nextern \"C\"\n#endif\nint pkv_absent(void);\n"
-                          "int main(void) { return pkv_absent(); }\n")
+        absent.write_text(
+            '#include <pagedkv/pagedkv.h>\n#ifdef __cplusplus\nextern "C"\n#endif\nint pkv_absent(void);\n'
+            "int main(void) { return pkv_absent(); }\n"
+        )
         _, result = self.build(absent, compiler, language, self.flags("pagedkv"))
         assert result.returncode != 0, "a function that is nowhere can be linked"
 
@@ -102,7 +136,9 @@ def main():
         libraries = ["pagedkv"] + ["pagedkv-redis"] * any(root.rglob("pagedkv-redis.pc"))
         static = any(root.rglob("libpagedkv.a"))
         files, expected = installed_files(root), expected_files(tree, version, libraries, static)
-        assert files == expected, f"missing {sorted(expected - files)}, not expected {sorted(files - expected)}"
+        assert (
+            files == expected
+        ), f"missing {sorted(expected - files)}, not expected {sorted(files - expected)}"
         for name in libraries:
             check_library(next(root.rglob(f"lib{name}.so")))
         installed, redis = Installed(root, directory), HERE / "redis.c"

@@ -1,4 +1,5 @@
-/* Both libraries in one program: each has its own sentence of an error. Nobody listens on port 1. */
+/* Both libraries in one program: each has its own sentence of an error. Nobody listens on port 1.
+ */
 #include <pagedkv/pagedkv.h>
 #include <pagedkv/redis.h>
 #include <stdio.h>
@@ -8,7 +9,9 @@ int main(void) {
   pkv_redis_config config;
   pkv_store store;
   pkv_cache_config cache;
-  if (pkv_redis_config_init(&config, sizeof config) != PKV_OK || pkv_cache_config_init(&cache, 0) != PKV_INVALID_ARGUMENT) return 1;
+  if (pkv_redis_config_init(&config, sizeof config) != PKV_OK ||
+      pkv_cache_config_init(&cache, 0) != PKV_INVALID_ARGUMENT)
+    return 1;
   config.servers = "127.0.0.1:1";
   if (pkv_redis_open(&config, &store) != PKV_IO) return 2;
   printf("%s; %s\n", pkv_last_error(), pkv_redis_last_error());

@@ -1,4 +1,5 @@
-// Attention against a double-precision reference over random shapes, and what must not change its bits.
+// Attention against a double-precision reference over random shapes, and what must not change its
+// bits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +16,8 @@ class Attend : public testing::TestWithParam<NamedTable> {};
 
 bool one_in(Random& random, uint64_t n) { return pick(random, 1, n) == 1; }
 
-// Which of the tokens from `begin` on each query sees: a tree whose nodes see their ancestors and themselves, or any bits.
+// Which of the tokens from `begin` on each query sees: a tree whose nodes see their ancestors and
+// themselves, or any bits.
 std::vector<uint64_t> random_mask(uint32_t queries, uint64_t words, Random& random) {
   std::vector<uint64_t> mask(queries * words);
   const bool tree = one_in(random, 2);
@@ -33,10 +35,14 @@ std::vector<uint64_t> random_mask(uint32_t queries, uint64_t words, Random& rand
 
 Call random_call(const Shape& shape, Random& random) {
   Call call;
-  call.head_begin = static_cast<uint32_t>(one_in(random, 3) ? pick(random, 0, shape.kv_heads - 1) : 0);
-  call.head_end = static_cast<uint32_t>(one_in(random, 3) ? pick(random, call.head_begin + 1, shape.kv_heads) : shape.kv_heads);
-  call.queries = static_cast<uint32_t>(pick(random, 1, std::min<uint64_t>(shape.length, one_in(random, 2) ? 40 : 4)));
-  call.first_query = one_in(random, 4) ? pick(random, 0, shape.length - call.queries) : shape.length - call.queries;
+  call.head_begin =
+      static_cast<uint32_t>(one_in(random, 3) ? pick(random, 0, shape.kv_heads - 1) : 0);
+  call.head_end = static_cast<uint32_t>(
+      one_in(random, 3) ? pick(random, call.head_begin + 1, shape.kv_heads) : shape.kv_heads);
+  call.queries = static_cast<uint32_t>(
+      pick(random, 1, std::min<uint64_t>(shape.length, one_in(random, 2) ? 40 : 4)));
+  call.first_query = one_in(random, 4) ? pick(random, 0, shape.length - call.queries)
+                                       : shape.length - call.queries;
   call.causal = !one_in(random, 4);
   call.window = one_in(random, 2) ? static_cast<uint32_t>(pick(random, 1, 60)) : 0;
   call.sinks = one_in(random, 3) ? pick(random, 1, 20) : 0;
@@ -49,11 +55,14 @@ Call random_call(const Shape& shape, Random& random) {
   call.bf16_weights = one_in(random, 2);
   call.softcap = one_in(random, 4) ? 0.5f + 20 * std::fabs(real(random)) : 0;
   if (one_in(random, 4))
-    for (uint32_t head = 0; head < shape.kv_heads * shape.group; head++) call.alibi_slopes.push_back(real(random));
+    for (uint32_t head = 0; head < shape.kv_heads * shape.group; head++)
+      call.alibi_slopes.push_back(real(random));
   if (one_in(random, 4))
-    for (uint32_t head = 0; head < shape.kv_heads * shape.group; head++) call.sink_logits.push_back(10 * real(random));
+    for (uint32_t head = 0; head < shape.kv_heads * shape.group; head++)
+      call.sink_logits.push_back(10 * real(random));
   call.cuts = {one_in(random, 3) ? pick(random, 0, shape.length) : 0, shape.length};
-  for (uint64_t extra = pick(random, 0, 3); extra > 0; extra--) call.cuts.push_back(pick(random, call.cuts[0], shape.length));
+  for (uint64_t extra = pick(random, 0, 3); extra > 0; extra--)
+    call.cuts.push_back(pick(random, call.cuts[0], shape.length));
   std::sort(call.cuts.begin(), call.cuts.end());
   return call;
 }
@@ -88,7 +97,8 @@ std::vector<float> scaled_queries(const Shape& shape, Call& call, Random& random
   for (size_t row = 0; row < q.size(); row += shape.key_dim) {
     const bool cut = whole == 2 || (whole == 1 && one_in(random, 2));
     for (size_t i = row; i < row + shape.key_dim; i++)
-      q[i] = (cut ? std::bit_cast<float>(std::bit_cast<uint32_t>(q[i]) & 0xFFFF0000u) : q[i]) * call.scale;
+      q[i] = (cut ? std::bit_cast<float>(std::bit_cast<uint32_t>(q[i]) & 0xFFFF0000u) : q[i]) *
+             call.scale;
   }
   return q;
 }
@@ -102,14 +112,16 @@ TEST(AttendAll, MatchesTheReference) {
       for (const pkv_dtype k_dtype : stored_dtypes) {
         for (const pkv_dtype v_dtype : stored_dtypes) {
           Case drawn = random_case(random, layout, k_dtype, v_dtype);
-          Sequence sequence(drawn.shape, random, 0xFF);  // NaN in every type that has one, and in every scale
+          Sequence sequence(drawn.shape, random,
+                            0xFF);  // NaN in every type that has one, and in every scale
           sequence.fill(random);
           const std::vector<float> q = scaled_queries(drawn.shape, drawn.call, random);
           const Expected expected(sequence, drawn.call, q);
-          const Rows blank(row_dtypes[pick(random, 0, 2)], drawn.call.queries, drawn.shape.kv_heads * drawn.shape.group,
-                           drawn.shape.value_dim, random);
+          const Rows blank(row_dtypes[pick(random, 0, 2)], drawn.call.queries,
+                           drawn.shape.kv_heads * drawn.shape.group, drawn.shape.value_dim, random);
           for (const NamedTable& table : tables()) {
-            if (table.kernels->isa == PKV_ISA_SCALAR && drawn.products() > enough_for_scalar) continue;
+            if (table.kernels->isa == PKV_ISA_SCALAR && drawn.products() > enough_for_scalar)
+              continue;
             Rows out = blank;
             std::vector<float> lse(size_t{out.rows} * out.heads, unset);
             attend_and_finish(*table.kernels, sequence, drawn.call, q, out, lse);
@@ -143,7 +155,8 @@ TEST_P(Attend, LatentOfMlaMatchesTheReference) {
   }
 }
 
-// A window that begins in the tile in which the sinks end, and a mask over sinks: tiles and tokens are counted once.
+// A window that begins in the tile in which the sinks end, and a mask over sinks: tiles and tokens
+// are counted once.
 TEST_P(Attend, SinksBesideAWindowAndAMask) {
   Random random(27);
   for (const uint32_t queries : {1u, 20u}) {
@@ -193,7 +206,8 @@ TEST_P(Attend, BothLayoutsGiveTheSameBits) {
         const Rows from_packed = attend(*GetParam().kernels, packed, drawn.call, q);
         const Rows from_plain = attend(*GetParam().kernels, plain, drawn.call, q);
         ASSERT_TRUE(from_packed.bytes == from_plain.bytes)
-            << "dtypes " << k_dtype << "/" << v_dtype << " product " << takes_product(shape, drawn.call);
+            << "dtypes " << k_dtype << "/" << v_dtype << " product "
+            << takes_product(shape, drawn.call);
       }
     }
   }
@@ -217,7 +231,8 @@ Call call_of_subset(const Call& call, const Subset& subset) {
   return some;
 }
 
-std::vector<float> queries_of_subset(const Shape& shape, const Call& call, const std::vector<float>& q, const Subset& subset) {
+std::vector<float> queries_of_subset(const Shape& shape, const Call& call,
+                                     const std::vector<float>& q, const Subset& subset) {
   std::vector<float> some;
   const size_t row = size_t{shape.group} * shape.key_dim;
   for (uint32_t head = 0; head < shape.kv_heads; head++) {
@@ -227,29 +242,34 @@ std::vector<float> queries_of_subset(const Shape& shape, const Call& call, const
   return some;
 }
 
-void expect_same_bits(const Kernels& kernels, Sequence& sequence, Call call, const Subset& subset, Random& random) {
+void expect_same_bits(const Kernels& kernels, Sequence& sequence, Call call, const Subset& subset,
+                      Random& random) {
   const Shape& shape = sequence.shape;
   const std::vector<float> q = scaled_queries(shape, call, random);
   const Rows all = attend(kernels, sequence, call, q);
-  const Rows some = attend(kernels, sequence, call_of_subset(call, subset), queries_of_subset(shape, call, q, subset));
+  const Rows some = attend(kernels, sequence, call_of_subset(call, subset),
+                           queries_of_subset(shape, call, q, subset));
   for (uint32_t i = 0; i < subset.queries; i++)
-    for (uint32_t head = subset.head_begin * shape.group; head < subset.head_end * shape.group; head++)
+    for (uint32_t head = subset.head_begin * shape.group; head < subset.head_end * shape.group;
+         head++)
       for (uint32_t d = 0; d < shape.value_dim; d++)
         ASSERT_EQ(some.bits(i, head, d), all.bits(subset.first + i, head, d))
-            << "product " << takes_product(shape, call) << " dtypes " << shape.k_dtype << "/" << shape.v_dtype << " query " << i
-            << " of " << subset.queries << " from " << subset.first << " of " << call.queries << " window " << call.window << " sinks "
+            << "product " << takes_product(shape, call) << " dtypes " << shape.k_dtype << "/"
+            << shape.v_dtype << " query " << i << " of " << subset.queries << " from "
+            << subset.first << " of " << call.queries << " window " << call.window << " sinks "
             << call.sinks;
 }
 
-// Register tiles of rows, and walks over some of the heads at a time, are not seen from outside, as long as few rows stay few
-// and many many.
+// Register tiles of rows, and walks over some of the heads at a time, are not seen from outside, as
+// long as few rows stay few and many many.
 TEST_P(Attend, ARowGetsTheBitsItGetsBesideOthers) {
   Random random(24);
   const int enough = rounds(150) / 25 + 1;  // of both ways; which one is taken is drawn
   int compared[2] = {};
   for (int round = 0; round < rounds(150) || std::min(compared[0], compared[1]) < enough; round++) {
     ASSERT_LT(round, 3000);
-    Case drawn = random_case(random, layouts[round % 2], stored_dtypes[pick(random, 0, 6)], stored_dtypes[pick(random, 0, 6)]);
+    Case drawn = random_case(random, layouts[round % 2], stored_dtypes[pick(random, 0, 6)],
+                             stored_dtypes[pick(random, 0, 6)]);
     const Call& call = drawn.call;
     Subset subset{};
     subset.first = static_cast<uint32_t>(pick(random, 0, call.queries - 1));
@@ -298,18 +318,21 @@ TEST_P(Attend, WritesItsOwnHeadsOnly) {
     Rows out(PKV_F32, queries, 6, 48);
     std::vector<float> lse(queries * 6, unset);
     const Rows blank = out;
-    attend_and_finish(*GetParam().kernels, sequence, call, random_queries(shape, queries, random), out, lse);
+    attend_and_finish(*GetParam().kernels, sequence, call, random_queries(shape, queries, random),
+                      out, lse);
     for (uint32_t i = 0; i < queries; i++) {
       for (uint32_t head = 0; head < 6; head++) {
         const bool own = head / 2 == 1;
         ASSERT_EQ(lse[i * 6 + head] != unset, own);
-        for (uint32_t d = 0; d < 48; d++) ASSERT_EQ(out.bits(i, head, d) != blank.bits(i, head, d), own);
+        for (uint32_t d = 0; d < 48; d++)
+          ASSERT_EQ(out.bits(i, head, d) != blank.bits(i, head, d), own);
       }
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, Attend, testing::ValuesIn(tables()), [](const auto& table) { return table.param.name; });
+INSTANTIATE_TEST_SUITE_P(Kernels, Attend, testing::ValuesIn(tables()),
+                         [](const auto& table) { return table.param.name; });
 
 }  // namespace
 }  // namespace pkv::test

@@ -1,26 +1,40 @@
 #!/usr/bin/env python3
 """Code compiled for one instruction set must not share functions with the rest of the program.
 
-A weak (inline, template) function that is emitted by two files is kept once, and the copy kept may need instructions this
-processor lacks. So a weak symbol in the library of an instruction set must carry that set's own architecture in its name.
+A weak (inline, template) function that is emitted by two files is kept once, and the copy kept may
+need instructions this processor lacks. So a weak symbol in the library of an instruction set must
+carry that set's own architecture in its name.
 
 usage: check_symbols.py [--must-find] <nm> <isa> <static library>
 --must-find: succeed only if there is such a symbol (the test of this test).
 """
+
 import subprocess
 import sys
 
-TAGS = {"sse2": "Sse2Arch", "avx2": "Avx2Arch", "avx512": "Avx512Arch", "avx512_vnni": "Avx512VnniArch",
-        "avx512_bf16": "Avx512Bf16Arch", "neon": "neon64"}
+TAGS = {
+    "sse2": "Sse2Arch",
+    "avx2": "Avx2Arch",
+    "avx512": "Avx512Arch",
+    "avx512_vnni": "Avx512VnniArch",
+    "avx512_bf16": "Avx512Bf16Arch",
+    "neon": "neon64",
+}
 
 
 def untagged(nm, tag, library):
-    listing = subprocess.run([nm, "--defined-only", library], check=True, capture_output=True, text=True).stdout
+    listing = subprocess.run(
+        [nm, "--defined-only", library], check=True, capture_output=True, text=True
+    ).stdout
     symbols = [line.split() for line in listing.splitlines() if len(line.split()) == 3]
     if not symbols:
         sys.exit(f"{library}: nm lists no symbol")
     # DW.ref.*: a pointer the unwinder reads, not code.
-    return [name for _, kind, name in symbols if kind in "VWuvw" and not name.startswith("DW.ref.") and (not tag or tag not in name)]
+    return [
+        name
+        for _, kind, name in symbols
+        if kind in "VWuvw" and not name.startswith("DW.ref.") and (not tag or tag not in name)
+    ]
 
 
 def main():

@@ -1,4 +1,5 @@
-// Stores, loads and transfers: the right elements, nothing else, the same bytes from every instruction set.
+// Stores, loads and transfers: the right elements, nothing else, the same bytes from every
+// instruction set.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +15,8 @@ namespace {
 class Copy : public testing::TestWithParam<NamedTable> {};
 
 struct CopyCase {
-  CopyCase(Random& random, pkv_layout layout, pkv_dtype k_dtype, pkv_dtype v_dtype, pkv_dtype caller)
+  CopyCase(Random& random, pkv_layout layout, pkv_dtype k_dtype, pkv_dtype v_dtype,
+           pkv_dtype caller)
       : shape(random_shape(random, layout, k_dtype, v_dtype)),
         first(pick(random, 0, shape.length - 1)),
         count(pick(random, 1, shape.length - first)),
@@ -43,7 +45,8 @@ void for_each_case(unsigned seed, const Check& check) {
         }
 }
 
-// Rows of numbers, or of any bits: NaN, infinities, denormals, numbers that differ by orders of magnitude.
+// Rows of numbers, or of any bits: NaN, infinities, denormals, numbers that differ by orders of
+// magnitude.
 void fill_rows(Rows& rows, Random& random) {
   if (pick(random, 0, 1) == 0)
     rows.fill(random);
@@ -72,18 +75,21 @@ void expect_element(pkv_dtype from, uint32_t bits, pkv_dtype to, uint32_t got) {
     expect_number(decode(from, bits), to, got);
 }
 
-// Elements of a row that share a scale, against the bounds in common.h. With m the largest magnitude and s the scale, an element n s is
-// off by s / 2, and by the roundings of s, of 1 / s and of the product, 3 * 2^-24 of up to m:
-//   INT8  s = m / 127:  m / 254 (1 + 254 * 3 * 2^-24)        INT4  s <= m / 7 (1 + 2^-7), 8 bits of s:  less than m / 13.8
-void expect_quantised(const Rows& rows, uint64_t row, uint32_t head, uint32_t begin, uint32_t end, const Sequence& stored, Side side,
-                      uint64_t position) {
+// Elements of a row that share a scale, against the bounds in common.h. With m the largest
+// magnitude and s the scale, an element n s is off by s / 2, and by the roundings of s, of 1 / s
+// and of the product, 3 * 2^-24 of up to m:
+//   INT8  s = m / 127:  m / 254 (1 + 254 * 3 * 2^-24)        INT4  s <= m / 7 (1 + 2^-7), 8 bits of
+//   s:  less than m / 13.8
+void expect_quantised(const Rows& rows, uint64_t row, uint32_t head, uint32_t begin, uint32_t end,
+                      const Sequence& stored, Side side, uint64_t position) {
   double most = 0;
   bool finite = true;
   for (uint32_t d = begin; d < end; d++) {
     most = std::max(most, std::fabs(rows.value(row, head, d)));
     finite &= std::isfinite(rows.value(row, head, d));
   }
-  const double bound = stored.dtype(side) == PKV_INT8 ? most / 254 * (1 + 254 * 3 * 0x1p-24) : most / 13.8;
+  const double bound =
+      stored.dtype(side) == PKV_INT8 ? most / 254 * (1 + 254 * 3 * 0x1p-24) : most / 13.8;
   for (uint32_t d = begin; d < end; d++) {
     const double given = rows.value(row, head, d), got = stored.value(side, position, head, d);
     if (!finite)
@@ -91,20 +97,24 @@ void expect_quantised(const Rows& rows, uint64_t row, uint32_t head, uint32_t be
     else if (static_cast<float>(most) < 1e-30f)
       ASSERT_EQ(got, 0) << "dim " << d;
     else
-      ASSERT_LE(std::fabs(got - given), bound) << given << " became " << got << ", the largest is " << most;
+      ASSERT_LE(std::fabs(got - given), bound)
+          << given << " became " << got << ", the largest is " << most;
   }
 }
 
-void expect_row(const Rows& rows, uint64_t row, uint32_t head, const Sequence& stored, Side side, uint64_t position) {
+void expect_row(const Rows& rows, uint64_t row, uint32_t head, const Sequence& stored, Side side,
+                uint64_t position) {
   const pkv_dtype dtype = stored.dtype(side);
   if (is_integer(dtype)) {
     const uint32_t group = dtype == PKV_INT8 ? rows.dim : 32;
     for (uint32_t begin = 0; begin < rows.dim; begin += group)
-      expect_quantised(rows, row, head, begin, std::min(begin + group, rows.dim), stored, side, position);
+      expect_quantised(rows, row, head, begin, std::min(begin + group, rows.dim), stored, side,
+                       position);
     return;
   }
   for (uint32_t d = 0; d < rows.dim; d++)
-    expect_element(rows.dtype, rows.bits(row, head, d), dtype, stored.bits(side, position, head, d));
+    expect_element(rows.dtype, rows.bits(row, head, d), dtype,
+                   stored.bits(side, position, head, d));
 }
 
 TEST_P(Copy, StoresWhatItShouldAndNothingElse) {
@@ -126,7 +136,8 @@ TEST_P(Copy, StoresWhatItShouldAndNothingElse) {
   });
 }
 
-// Rows around the limits of INT8 and INT4: the least that is not 0, numbers of very different sizes, the largest there are.
+// Rows around the limits of INT8 and INT4: the least that is not 0, numbers of very different
+// sizes, the largest there are.
 TEST_P(Copy, QuantisesRowsOfAnySize) {
   Random random(15);
   for (const pkv_layout layout : layouts) {
@@ -136,7 +147,8 @@ TEST_P(Copy, QuantisesRowsOfAnySize) {
         for (Rows* const rows : {&c.k, &c.v})
           for (uint64_t i = 0; i < c.count; i++)
             for (uint32_t head = 0; head < c.shape.kv_heads; head++)
-              for (uint32_t d = 0; d < rows->dim; d++) rows->set_bits(i, head, d, encode(PKV_F32, size * double{real(random)}));
+              for (uint32_t d = 0; d < rows->dim; d++)
+                rows->set_bits(i, head, d, encode(PKV_F32, size * double{real(random)}));
         Sequence sequence(c.shape, random, 0xFF);
         GetParam().kernels->store(c.task(sequence));
         for (const Side side : sides) {
@@ -167,9 +179,12 @@ TEST_P(Copy, LoadsWhatIsThereAndNothingElse) {
           for (uint32_t d = 0; d < rows.dim; d++) {
             const uint32_t got = rows.bits(i, head, d);
             if (is_integer(sequence.dtype(side)))  // a product in fp32, which is then converted
-              expect_number(decode(PKV_F32, encode(PKV_F32, sequence.value(side, c.first + i, head, d))), rows.dtype, got);
+              expect_number(
+                  decode(PKV_F32, encode(PKV_F32, sequence.value(side, c.first + i, head, d))),
+                  rows.dtype, got);
             else
-              expect_element(sequence.dtype(side), sequence.bits(side, c.first + i, head, d), rows.dtype, got);
+              expect_element(sequence.dtype(side), sequence.bits(side, c.first + i, head, d),
+                             rows.dtype, got);
             copy.set_bits(i, head, d, got);
           }
         }
@@ -213,12 +228,15 @@ TEST_P(Copy, TransfersTheBitsOfAPositionWithinASequenceAndNothingElse) {
   for (const pkv_layout layout : layouts) {
     for (const pkv_dtype k_dtype : stored_dtypes) {
       for (int round = 0; round < rounds(20); round++) {
-        const Shape shape = random_shape(random, layout, k_dtype, stored_dtypes[pick(random, 0, 6)]);
+        const Shape shape =
+            random_shape(random, layout, k_dtype, stored_dtypes[pick(random, 0, 6)]);
         Sequence sequence = random_bytes(shape, random), expected = sequence;
         const Sequence before = sequence;
-        const uint64_t to = pick(random, 0, shape.length - 1), from = pick(random, 0, shape.length - 1);
+        const uint64_t to = pick(random, 0, shape.length - 1),
+                       from = pick(random, 0, shape.length - 1);
         for (const Side side : sides)
-          for (uint32_t head = 0; head < shape.kv_heads && !(side == Side::V && shape.latent); head++)
+          for (uint32_t head = 0; head < shape.kv_heads && !(side == Side::V && shape.latent);
+               head++)
             expected.copy_row(side, to, head, before, from);
         GetParam().kernels->transfer({sequence.view(), from, sequence.view(), to, 1});
         ASSERT_TRUE(expected.bytes == sequence.bytes)
@@ -234,19 +252,26 @@ TEST_P(Copy, TransfersBitsBetweenSequencesOfAnyLayoutAndBlockSize) {
     for (const pkv_layout to_layout : layouts) {
       for (const pkv_dtype k_dtype : stored_dtypes) {
         for (int round = 0; round < rounds(10); round++) {
-          const Shape shape = random_shape(random, from_layout, k_dtype, stored_dtypes[pick(random, 0, 6)]);
+          const Shape shape =
+              random_shape(random, from_layout, k_dtype, stored_dtypes[pick(random, 0, 6)]);
           Shape other = random_shape(random, to_layout, k_dtype, shape.v_dtype);
-          other.kv_heads = shape.kv_heads, other.key_dim = shape.key_dim, other.value_dim = shape.value_dim, other.latent = shape.latent;
+          other.kv_heads = shape.kv_heads, other.key_dim = shape.key_dim,
+          other.value_dim = shape.value_dim, other.latent = shape.latent;
           other.v_dtype = shape.v_dtype;
-          Sequence source = random_bytes(shape, random), target = random_bytes(other, random), expected = target;
+          Sequence source = random_bytes(shape, random), target = random_bytes(other, random),
+                   expected = target;
           const uint64_t count = pick(random, 1, std::min(shape.length, other.length));
-          const uint64_t from = pick(random, 0, shape.length - count), to = pick(random, 0, other.length - count);
+          const uint64_t from = pick(random, 0, shape.length - count),
+                         to = pick(random, 0, other.length - count);
           for (const Side side : sides)
-            for (uint32_t head = 0; head < shape.kv_heads && !(side == Side::V && shape.latent); head++)
-              for (uint64_t i = 0; i < count; i++) expected.copy_row(side, to + i, head, source, from + i);
+            for (uint32_t head = 0; head < shape.kv_heads && !(side == Side::V && shape.latent);
+                 head++)
+              for (uint64_t i = 0; i < count; i++)
+                expected.copy_row(side, to + i, head, source, from + i);
           GetParam().kernels->transfer({source.view(), from, target.view(), to, count});
           ASSERT_TRUE(expected.bytes == target.bytes)
-              << count << " from " << from << " to " << to << " dtypes " << k_dtype << "/" << shape.v_dtype;
+              << count << " from " << from << " to " << to << " dtypes " << k_dtype << "/"
+              << shape.v_dtype;
         }
       }
     }
@@ -260,11 +285,13 @@ TEST_P(Copy, TheBytesAreThoseOfEveryOtherInstructionSet) {
     Sequence mine(c.shape, random, 0x5A), reference = mine;
     GetParam().kernels->store(c.task(mine));
     select_kernels(PKV_ISA_SCALAR).store(c.task(reference));
-    ASSERT_TRUE(mine.bytes == reference.bytes) << "dtypes " << c.shape.k_dtype << "/" << c.shape.v_dtype;
+    ASSERT_TRUE(mine.bytes == reference.bytes)
+        << "dtypes " << c.shape.k_dtype << "/" << c.shape.v_dtype;
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, Copy, testing::ValuesIn(tables()), [](const auto& table) { return table.param.name; });
+INSTANTIATE_TEST_SUITE_P(Kernels, Copy, testing::ValuesIn(tables()),
+                         [](const auto& table) { return table.param.name; });
 
 }  // namespace
 }  // namespace pkv::test

@@ -9,21 +9,26 @@ namespace pkv::test {
 namespace {
 
 // Half a unit in the last place, relative, and half of the smallest denormal.
-double unit_roundoff(pkv_dtype dtype) { return dtype == PKV_F32 ? 0x1p-24 : dtype == PKV_F16 ? 0x1p-11 : 0x1p-8; }
+double unit_roundoff(pkv_dtype dtype) {
+  return dtype == PKV_F32 ? 0x1p-24 : dtype == PKV_F16 ? 0x1p-11 : 0x1p-8;
+}
 double least_roundoff(pkv_dtype dtype) { return dtype == PKV_F16 ? 0x1p-25 : 0x1p-134; }
 
 }  // namespace
 
-Expected::Expected(const Sequence& sequence, const Call& call, const std::vector<float>& q) : shape_(sequence.shape), call_(call) {
+Expected::Expected(const Sequence& sequence, const Call& call, const std::vector<float>& q)
+    : shape_(sequence.shape), call_(call) {
   for (uint32_t head = call.head_begin; head < call.head_end; head++) {
     const Decoded kv = sequence.decoded(head);
     const float* row = q.data() + size_t{head} * call.queries * shape_.group * shape_.key_dim;
     for (uint32_t i = 0; i < call.queries; i++)
-      for (uint32_t g = 0; g < shape_.group; g++, row += shape_.key_dim) rows_.emplace_back(problem(kv, head, i, g, row));
+      for (uint32_t g = 0; g < shape_.group; g++, row += shape_.key_dim)
+        rows_.emplace_back(problem(kv, head, i, g, row));
   }
 }
 
-Problem Expected::problem(const Decoded& kv, uint32_t head, uint32_t i, uint32_t g, const float* q) const {
+Problem Expected::problem(const Decoded& kv, uint32_t head, uint32_t i, uint32_t g,
+                          const float* q) const {
   const uint32_t query_head = head * shape_.group + g;
   Problem row{};
   row.q = q;
@@ -37,47 +42,58 @@ Problem Expected::problem(const Decoded& kv, uint32_t head, uint32_t i, uint32_t
   for (uint64_t position = call_.begin(); position < call_.end(); position++)
     if (call_.sees(i, position))
       row.tokens.push_back({&kv.k[position * shape_.key_dim], &kv.v[position * shape_.value_dim],
-                            kv.v_scale.empty() ? nullptr : &kv.v_scale[position * shape_.value_dim], position});
+                            kv.v_scale.empty() ? nullptr : &kv.v_scale[position * shape_.value_dim],
+                            position});
   return row;
 }
 
 Rounding Expected::rounding_of(const NamedTable& table) const {
   if (table.kernels->isa == PKV_ISA_SCALAR) return {};
   if (takes_product(shape_, call_))
-    return {false, false, table.multiplies_bf16 && call_.bf16_weights && shape_.v_dtype == PKV_BF16 && !shape_.latent, false};
-  return {table.multiplies_bf16 && shape_.k_dtype == PKV_BF16 && !call_.whole_queries, is_integer(shape_.k_dtype), false,
-          is_integer(shape_.v_dtype) && !shape_.latent};
+    return {
+        false, false,
+        table.multiplies_bf16 && call_.bf16_weights && shape_.v_dtype == PKV_BF16 && !shape_.latent,
+        false};
+  return {table.multiplies_bf16 && shape_.k_dtype == PKV_BF16 && !call_.whole_queries,
+          is_integer(shape_.k_dtype), false, is_integer(shape_.v_dtype) && !shape_.latent};
 }
 
-std::string Expected::difference(const NamedTable& table, const Rows& out, const std::vector<float>& lse) const {
+std::string Expected::difference(const NamedTable& table, const Rows& out,
+                                 const std::vector<float>& lse) const {
   const Rounding rounding = rounding_of(table);
   size_t row = 0;
   for (uint32_t head = call_.head_begin; head < call_.head_end; head++)
     for (uint32_t i = 0; i < call_.queries; i++)
       for (uint32_t g = 0; g < shape_.group; g++, row++) {
-        const std::string found = row_difference(rows_[row], rounding, i, head * shape_.group + g, out, lse);
+        const std::string found =
+            row_difference(rows_[row], rounding, i, head * shape_.group + g, out, lse);
         if (found.empty()) continue;
         std::ostringstream text;
-        text << table.name << (takes_product(shape_, call_) ? " product" : " stream") << " layout " << shape_.layout << " dtypes "
-             << shape_.k_dtype << "/" << shape_.v_dtype << " dims " << shape_.key_dim << "/" << shape_.value_dim << " latent "
-             << shape_.latent << " group " << shape_.group << " queries " << call_.queries << " from " << call_.first_query
-             << " causal " << call_.causal << " window " << call_.window << " sinks " << call_.sinks << " mask from "
-             << (call_.mask.empty() ? -1 : static_cast<int64_t>(call_.mask_begin)) << " softcap " << call_.softcap << " positions ["
-             << call_.begin() << ", " << call_.end() << ") in " << call_.cuts.size() - 1 << " parts: head " << head << " query " << i
-             << " g " << g << " " << found;
+        text << table.name << (takes_product(shape_, call_) ? " product" : " stream") << " layout "
+             << shape_.layout << " dtypes " << shape_.k_dtype << "/" << shape_.v_dtype << " dims "
+             << shape_.key_dim << "/" << shape_.value_dim << " latent " << shape_.latent
+             << " group " << shape_.group << " queries " << call_.queries << " from "
+             << call_.first_query << " causal " << call_.causal << " window " << call_.window
+             << " sinks " << call_.sinks << " mask from "
+             << (call_.mask.empty() ? -1 : static_cast<int64_t>(call_.mask_begin)) << " softcap "
+             << call_.softcap << " positions [" << call_.begin() << ", " << call_.end() << ") in "
+             << call_.cuts.size() - 1 << " parts: head " << head << " query " << i << " g " << g
+             << " " << found;
         return text.str();
       }
   return "";
 }
 
-std::string Expected::row_difference(const Reference& expected, const Rounding& rounding, uint32_t i, uint32_t query_head,
-                                     const Rows& out, const std::vector<float>& lse) const {
+std::string Expected::row_difference(const Reference& expected, const Rounding& rounding,
+                                     uint32_t i, uint32_t query_head, const Rows& out,
+                                     const std::vector<float>& lse) const {
   // A maximum may change with each tile and part, the sinks are looked at apart.
   const double steps = static_cast<double>(shape_.length / 16 + 2 * call_.cuts.size() + 4);
   std::ostringstream text;
   for (uint32_t d = 0; d < shape_.value_dim; d++) {
     const double got = out.value(i, query_head, d), want = expected.out[d];
-    double bound = expected.bound(d, steps, rounding) + std::fabs(want) * unit_roundoff(out.dtype) + least_roundoff(out.dtype);
+    double bound = expected.bound(d, steps, rounding) + std::fabs(want) * unit_roundoff(out.dtype) +
+                   least_roundoff(out.dtype);
     if (expected.saw_nothing()) bound = 0;
     if (std::fabs(got - want) <= bound) continue;
     text << "dim " << d << " is " << got << ", not " << want << " +- " << bound;
@@ -85,8 +101,10 @@ std::string Expected::row_difference(const Reference& expected, const Rounding& 
   }
   if (lse.empty()) return "";
   const double got = lse[size_t{i} * shape_.kv_heads * shape_.group + query_head];
-  if (got == expected.lse || std::fabs(got - expected.lse) <= expected.lse_bound(steps, rounding)) return "";
-  text << "lse is " << got << ", not " << expected.lse << " +- " << expected.lse_bound(steps, rounding);
+  if (got == expected.lse || std::fabs(got - expected.lse) <= expected.lse_bound(steps, rounding))
+    return "";
+  text << "lse is " << got << ", not " << expected.lse << " +- "
+       << expected.lse_bound(steps, rounding);
   return text.str();
 }
 

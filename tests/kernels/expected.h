@@ -14,11 +14,13 @@ class Expected {
   Expected(const Sequence& sequence, const Call& call, const std::vector<float>& q);
 
   // What is wrong with a table's results; empty: nothing. lse may be empty.
-  std::string difference(const NamedTable& table, const Rows& out, const std::vector<float>& lse) const;
+  std::string difference(const NamedTable& table, const Rows& out,
+                         const std::vector<float>& lse) const;
 
  private:
   Problem problem(const Decoded& kv, uint32_t head, uint32_t i, uint32_t g, const float* q) const;
-  std::string row_difference(const Reference& expected, const Rounding& rounding, uint32_t i, uint32_t query_head, const Rows& out,
+  std::string row_difference(const Reference& expected, const Rounding& rounding, uint32_t i,
+                             uint32_t query_head, const Rows& out,
                              const std::vector<float>& lse) const;
   Rounding rounding_of(const NamedTable& table) const;
 

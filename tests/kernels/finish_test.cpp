@@ -1,4 +1,5 @@
-// The ends of an attention call: queries in, partial results merged and normalised; and the merge of results of several calls.
+// The ends of an attention call: queries in, partial results merged and normalised; and the merge
+// of results of several calls.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,13 +19,17 @@ const float nan = std::numeric_limits<float>::quiet_NaN();
 
 class Finish : public testing::TestWithParam<NamedTable> {};
 
-double unit_roundoff(pkv_dtype dtype) { return dtype == PKV_F32 ? u : dtype == PKV_F16 ? 0x1p-11 : 0x1p-8; }
+double unit_roundoff(pkv_dtype dtype) {
+  return dtype == PKV_F32 ? u : dtype == PKV_F16 ? 0x1p-11 : 0x1p-8;
+}
 
 TEST_P(Finish, PreparesQueries) {
   Random random(51);
   for (int round = 0; round < rounds(60); round++) {
-    const auto heads = static_cast<uint32_t>(pick(random, 1, 3)), group = static_cast<uint32_t>(pick(random, 1, 5));
-    const auto queries = static_cast<uint32_t>(pick(random, 1, 5)), dim = static_cast<uint32_t>(16 * pick(random, 1, 36));
+    const auto heads = static_cast<uint32_t>(pick(random, 1, 3)),
+               group = static_cast<uint32_t>(pick(random, 1, 5));
+    const auto queries = static_cast<uint32_t>(pick(random, 1, 5)),
+               dim = static_cast<uint32_t>(16 * pick(random, 1, 36));
     Rows rows(row_dtypes[round % 3], queries, heads * group, dim, random);
     rows.fill(random);
     QueryTask task{};
@@ -41,12 +46,15 @@ TEST_P(Finish, PreparesQueries) {
     task.q = q.data();
     GetParam().kernels->prepare(task);
     for (size_t i = 0; i < q.size(); i++) {
-      const size_t d = i % dim, row = i / dim % task.head_rows, head = i / dim / task.head_rows + task.head_begin;
+      const size_t d = i % dim, row = i / dim % task.head_rows,
+                   head = i / dim / task.head_rows + task.head_begin;
       if (head >= task.head_end || row >= queries * group) {
         ASSERT_EQ(q[i], blank);
       } else {
         const auto query_head = static_cast<uint32_t>(head * group + row % group);
-        ASSERT_EQ(q[i], static_cast<float>(rows.value(row / group, query_head, static_cast<uint32_t>(d))) * task.scale);
+        ASSERT_EQ(q[i], static_cast<float>(
+                            rows.value(row / group, query_head, static_cast<uint32_t>(d))) *
+                            task.scale);
       }
     }
   }
@@ -57,7 +65,8 @@ struct RandomPart {
   std::vector<float> out, max, sum;
   uint64_t head_rows;
 
-  RandomPart(uint64_t heads, uint64_t rows, uint32_t dim, Random& random) : head_rows(rows + pick(random, 0, 2)) {
+  RandomPart(uint64_t heads, uint64_t rows, uint32_t dim, Random& random)
+      : head_rows(rows + pick(random, 0, 2)) {
     for (uint64_t row = 0; row < heads * head_rows; row++) {
       const bool empty = pick(random, 0, 3) == 0;
       max.push_back(empty ? -infinity : 20 * real(random));
@@ -82,27 +91,32 @@ struct FinishCase {
     task.value_dim = static_cast<uint32_t>(16 * pick(random, 1, 36));
     task.parts = static_cast<uint32_t>(pick(random, 1, 4));
     for (uint32_t i = 0; i < task.parts; i++)
-      parts.emplace_back(task.head_end - task.head_begin, uint64_t{task.queries} * task.group, task.value_dim, random);
+      parts.emplace_back(task.head_end - task.head_begin, uint64_t{task.queries} * task.group,
+                         task.value_dim, random);
     for (const RandomPart& part : parts) partials.push_back(part.view());
-    for (uint32_t head = 0; head < task.head_end * task.group; head++) sink_logits.push_back(20 * real(random));
+    for (uint32_t head = 0; head < task.head_end * task.group; head++)
+      sink_logits.push_back(20 * real(random));
     task.part = partials.data();
     task.sink_logits = pick(random, 0, 1) == 0 ? sink_logits.data() : nullptr;
   }
 };
 
-// One row in double precision. Each weight exp(max - largest) is within 4 u, and 2 u times the larger score for the difference; n parts
-// and a sink give sums of n + 1 terms, each a product: relative r = (4 + 2 S + n + 3) u, in the numerator and in the denominator, and the
-// quotient rounds once more; the logarithm's error is that of the sum, and 4 u of the numbers added.
+// One row in double precision. Each weight exp(max - largest) is within 4 u, and 2 u times the
+// larger score for the difference; n parts and a sink give sums of n + 1 terms, each a product:
+// relative r = (4 + 2 S + n + 3) u, in the numerator and in the denominator, and the quotient
+// rounds once more; the logarithm's error is that of the sum, and 4 u of the numbers added.
 struct FinishedRow {
   double sum = 0, lse = -std::numeric_limits<double>::infinity(), relative = 0;
   double largest = -std::numeric_limits<double>::infinity();
   bool saw = false;
 
-  FinishedRow(const FinishTask& task, uint64_t head, uint64_t row, uint32_t query_head) : task_(task), head_(head), row_(row) {
+  FinishedRow(const FinishTask& task, uint64_t head, uint64_t row, uint32_t query_head)
+      : task_(task), head_(head), row_(row) {
     double magnitude = 0;
     const bool sink = task.sink_logits != nullptr;
     if (sink) largest = task.sink_logits[query_head];
-    for (uint32_t i = 0; i < task.parts; i++) largest = std::max(largest, double{task.part[i].max[at(i)]});
+    for (uint32_t i = 0; i < task.parts; i++)
+      largest = std::max(largest, double{task.part[i].max[at(i)]});
     for (uint32_t i = 0; i < task.parts; i++) {
       if (task.part[i].sum[at(i)] == 0) continue;
       saw = true;
@@ -128,7 +142,8 @@ struct FinishedRow {
       absolute += std::fabs(term);
     }
     const double least = dtype == PKV_F16 ? 0x1p-25 : 1e-37;
-    const double bound = (2 * relative + u) * absolute + unit_roundoff(dtype) * std::fabs(value) + least;
+    const double bound =
+        (2 * relative + u) * absolute + unit_roundoff(dtype) * std::fabs(value) + least;
     ASSERT_NEAR(got, value, saw ? bound : 0) << "dim " << d;
   }
 
@@ -142,7 +157,8 @@ TEST_P(Finish, MergesPartsAndSinkLogits) {
   for (int round = 0; round < rounds(200); round++) {
     FinishCase c(random);
     FinishTask& task = c.task;
-    Rows rows(row_dtypes[round % 3], task.queries, (task.head_end + 1) * task.group, task.value_dim, random);
+    Rows rows(row_dtypes[round % 3], task.queries, (task.head_end + 1) * task.group, task.value_dim,
+              random);
     const Rows blank = rows;
     constexpr float unset = 99.0f;
     task.lse_stride = rows.heads + pick(random, 0, 2);
@@ -160,21 +176,25 @@ TEST_P(Finish, MergesPartsAndSinkLogits) {
             ASSERT_EQ(rows.bits(i, query_head, d), blank.bits(i, query_head, d));
           continue;
         }
-        const FinishedRow row(task, head - task.head_begin, uint64_t{i} * task.group + query_head % task.group, query_head);
-        for (uint32_t d = 0; d < task.value_dim; d++) row.expect_dim(d, rows.value(i, query_head, d), rows.dtype);
+        const FinishedRow row(task, head - task.head_begin,
+                              uint64_t{i} * task.group + query_head % task.group, query_head);
+        for (uint32_t d = 0; d < task.value_dim; d++)
+          row.expect_dim(d, rows.value(i, query_head, d), rows.dtype);
         if (HasFatalFailure()) return;
         if (task.lse == nullptr)
           ASSERT_EQ(got, unset);
         else if (std::isinf(row.lse))
           ASSERT_EQ(got, row.lse);
         else
-          ASSERT_NEAR(got, row.lse, row.relative + 4 * u * (std::fabs(row.largest) + std::fabs(row.lse) + 1));
+          ASSERT_NEAR(got, row.lse,
+                      row.relative + 4 * u * (std::fabs(row.largest) + std::fabs(row.lse) + 1));
       }
     }
   }
 }
 
-// Results of several calls: some saw nothing, and what such a call left in its rows counts for nothing.
+// Results of several calls: some saw nothing, and what such a call left in its rows counts for
+// nothing.
 struct MergeCase {
   uint64_t rows;
   uint32_t heads, dim;
@@ -193,7 +213,8 @@ struct MergeCase {
         const bool empty = pick(random, 0, 3) == 0;
         lse.back().push_back(empty ? -infinity : 20 * real(random));
         for (uint32_t d = 0; d < dim && empty; d++)
-          outs.back().set_bits(row / heads, static_cast<uint32_t>(row % heads), d, encode(outs.back().dtype, nan));
+          outs.back().set_bits(row / heads, static_cast<uint32_t>(row % heads), d,
+                               encode(outs.back().dtype, nan));
       }
     }
   }
@@ -212,18 +233,21 @@ struct MergeCase {
       double value = 0, absolute = 0;
       for (size_t i = 0; i < lse.size(); i++) {
         if (lse[i][row * heads + head] == -infinity) continue;
-        const double term = std::exp(lse[i][row * heads + head] - largest) * outs[i].value(row, head, d) / sum;
+        const double term =
+            std::exp(lse[i][row * heads + head] - largest) * outs[i].value(row, head, d) / sum;
         value += term;
         absolute += std::fabs(term);
       }
       const double least = merged.dtype == PKV_F16 ? 0x1p-25 : 1e-37;
-      const double bound = (2 * relative + u) * absolute + unit_roundoff(merged.dtype) * std::fabs(value) + least;
+      const double bound =
+          (2 * relative + u) * absolute + unit_roundoff(merged.dtype) * std::fabs(value) + least;
       ASSERT_NEAR(merged.value(row, head, d), value, bound);
     }
     if (sum == 0)
       ASSERT_EQ(merged_lse, -infinity);
     else
-      ASSERT_NEAR(merged_lse, largest + std::log(sum), relative + 4 * u * (std::fabs(largest) + std::fabs(merged_lse) + 1));
+      ASSERT_NEAR(merged_lse, largest + std::log(sum),
+                  relative + 4 * u * (std::fabs(largest) + std::fabs(merged_lse) + 1));
   }
 };
 
@@ -239,8 +263,9 @@ TEST_P(Finish, MergesResultsOfSeveralCalls) {
       outs.push_back(c.outs[i].view());
       lse.push_back(c.lse[i].data());
     }
-    const MergeTask task = {c.rows, c.heads, c.dim, static_cast<uint32_t>(outs.size()), outs.data(), lse.data(), merged.view(),
-                            merged_lse.data()};
+    const MergeTask task = {
+        c.rows,      c.heads,    c.dim,         static_cast<uint32_t>(outs.size()),
+        outs.data(), lse.data(), merged.view(), merged_lse.data()};
     GetParam().kernels->merge(task);
     for (uint64_t row = 0; row < c.rows; row++)
       for (uint32_t head = 0; head < c.heads; head++) {
@@ -255,7 +280,8 @@ TEST_P(Finish, MergesResultsOfSeveralCalls) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, Finish, testing::ValuesIn(tables()), [](const auto& table) { return table.param.name; });
+INSTANTIATE_TEST_SUITE_P(Kernels, Finish, testing::ValuesIn(tables()),
+                         [](const auto& table) { return table.param.name; });
 
 }  // namespace
 }  // namespace pkv::test

@@ -13,7 +13,8 @@ constexpr double u = 0x1p-24;
 constexpr double integer_unit = (1 + 0x1p-8) * 0x1p-15, weight_unit = (1 + 0x1p-8) * 0x1p-16;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// Binary floating-point formats: stored mantissa bits, exponent bits, and the bits of the largest finite number.
+// Binary floating-point formats: stored mantissa bits, exponent bits, and the bits of the largest
+// finite number.
 struct Format {
   unsigned mantissa_bits, exponent_bits;
   uint32_t largest;
@@ -44,19 +45,23 @@ double decode(pkv_dtype dtype, uint32_t bits) {
   const Format f = format_of(dtype);
   const double sign = (bits & f.sign()) != 0 ? -1.0 : 1.0;
   const uint32_t magnitude = bits & (f.sign() - 1);
-  const uint32_t mantissa = magnitude & ((1u << f.mantissa_bits) - 1), exponent = magnitude >> f.mantissa_bits;
+  const uint32_t mantissa = magnitude & ((1u << f.mantissa_bits) - 1),
+                 exponent = magnitude >> f.mantissa_bits;
   if (magnitude > f.largest) {
     const bool infinite = dtype != PKV_FP8_E4M3 && mantissa == 0;
     return infinite ? sign * infinity : std::numeric_limits<double>::quiet_NaN();
   }
   const int unit = f.min_exponent() - static_cast<int>(f.mantissa_bits);
   if (exponent == 0) return sign * std::ldexp(mantissa, unit);
-  return sign * std::ldexp(mantissa + (1u << f.mantissa_bits), static_cast<int>(exponent) - 1 + unit);
+  return sign *
+         std::ldexp(mantissa + (1u << f.mantissa_bits), static_cast<int>(exponent) - 1 + unit);
 }
 
 uint32_t encode(pkv_dtype dtype, double value) {
-  if (dtype == PKV_INT8) return static_cast<uint8_t>(static_cast<int>(std::clamp(std::nearbyint(value), -128.0, 127.0)));
-  if (dtype == PKV_INT4) return static_cast<unsigned>(std::clamp(std::nearbyint(value), -8.0, 7.0)) & 15;
+  if (dtype == PKV_INT8)
+    return static_cast<uint8_t>(static_cast<int>(std::clamp(std::nearbyint(value), -128.0, 127.0)));
+  if (dtype == PKV_INT4)
+    return static_cast<unsigned>(std::clamp(std::nearbyint(value), -8.0, 7.0)) & 15;
   const Format f = format_of(dtype);
   const bool saturates = bits_of(dtype) == 8;
   const uint32_t sign = std::signbit(value) ? f.sign() : 0;
@@ -64,10 +69,14 @@ uint32_t encode(pkv_dtype dtype, double value) {
   if (std::isinf(value)) return sign | (f.largest + 1);  // E4M3: NaN
   if (value == 0) return sign;
   const int exponent = std::max(std::ilogb(value), f.min_exponent());
-  // In units of the last place; nearbyint rounds ties to even. A carry moves on into the exponent field by itself.
-  const double units = std::nearbyint(std::ldexp(std::fabs(value), static_cast<int>(f.mantissa_bits) - exponent));
-  const uint64_t bits = static_cast<uint64_t>(units) + (static_cast<uint64_t>(exponent - f.min_exponent()) << f.mantissa_bits);
-  return sign | static_cast<uint32_t>(std::min<uint64_t>(bits, saturates ? f.largest : f.largest + 1));
+  // In units of the last place; nearbyint rounds ties to even. A carry moves on into the exponent
+  // field by itself.
+  const double units =
+      std::nearbyint(std::ldexp(std::fabs(value), static_cast<int>(f.mantissa_bits) - exponent));
+  const uint64_t bits = static_cast<uint64_t>(units) +
+                        (static_cast<uint64_t>(exponent - f.min_exponent()) << f.mantissa_bits);
+  return sign |
+         static_cast<uint32_t>(std::min<uint64_t>(bits, saturates ? f.largest : f.largest + 1));
 }
 
 bool is_nan(pkv_dtype dtype, uint32_t bits) { return std::isnan(decode(dtype, bits)); }
@@ -78,11 +87,19 @@ uint32_t read_bits(pkv_dtype dtype, const unsigned char* from) {
   return bits;
 }
 
-void write_bits(pkv_dtype dtype, unsigned char* to, uint32_t bits) { std::memcpy(to, &bits, bits_of(dtype) / 8); }
+void write_bits(pkv_dtype dtype, unsigned char* to, uint32_t bits) {
+  std::memcpy(to, &bits, bits_of(dtype) / 8);
+}
 
 Reference::Reference(const Problem& problem)
-    : out(problem.value_dim), lse(-infinity), saw_nothing_(problem.tokens.empty()),
-      terms_(static_cast<double>(problem.tokens.size()) + 1), dims_(problem.key_dim), softcap_(problem.softcap), absolute_(problem.value_dim), rounded_weights_(problem.value_dim) {
+    : out(problem.value_dim),
+      lse(-infinity),
+      saw_nothing_(problem.tokens.empty()),
+      terms_(static_cast<double>(problem.tokens.size()) + 1),
+      dims_(problem.key_dim),
+      softcap_(problem.softcap),
+      absolute_(problem.value_dim),
+      rounded_weights_(problem.value_dim) {
   if (saw_nothing_ && !problem.has_sink) return;
   std::vector<double> weights = score(problem);
   double sum = problem.has_sink ? std::exp(problem.sink_logit - max_) : 0;
@@ -94,7 +111,8 @@ Reference::Reference(const Problem& problem)
       absolute_[d] += weights[i] * std::fabs(problem.tokens[i].v[d]);
     }
   }
-  if (!saw_nothing_ && problem.tokens[0].v_scale != nullptr) add_rounding_of_weights(problem, weights);
+  if (!saw_nothing_ && problem.tokens[0].v_scale != nullptr)
+    add_rounding_of_weights(problem, weights);
   lse = max_ + std::log(sum);
   for (auto* const sums : {&out, &absolute_, &rounded_weights_})
     for (double& x : *sums) x /= sum;
@@ -103,7 +121,8 @@ Reference::Reference(const Problem& problem)
 std::vector<double> Reference::score(const Problem& problem) {
   std::vector<double> scores;
   double largest_q = 0;
-  for (uint32_t d = 0; d < problem.key_dim; d++) largest_q = std::max(largest_q, std::fabs(double{problem.q[d]}));
+  for (uint32_t d = 0; d < problem.key_dim; d++)
+    largest_q = std::max(largest_q, std::fabs(double{problem.q[d]}));
   max_ = problem.has_sink ? problem.sink_logit : -infinity;
   largest_score_ = problem.has_sink ? std::fabs(problem.sink_logit) : 0;
   for (const SeenToken& token : problem.tokens) {
@@ -113,7 +132,8 @@ std::vector<double> Reference::score(const Problem& problem) {
       absolute += std::fabs(problem.q[d] * token.k[d]);
       keys += std::fabs(token.k[d]);
     }
-    const double added = problem.slope * (static_cast<double>(token.position) - static_cast<double>(problem.position));
+    const double added = problem.slope * (static_cast<double>(token.position) -
+                                          static_cast<double>(problem.position));
     const double capped = softcap_ != 0 ? softcap_ * std::tanh(product / softcap_) : product;
     scores.push_back(capped + added);
     products_ = std::max(products_, absolute);
@@ -125,32 +145,42 @@ std::vector<double> Reference::score(const Problem& problem) {
   return scores;
 }
 
-void Reference::add_rounding_of_weights(const Problem& problem, const std::vector<double>& weights) {
+void Reference::add_rounding_of_weights(const Problem& problem,
+                                        const std::vector<double>& weights) {
   const uint32_t dims = problem.value_dim;
   for (size_t begin = 0, end; begin < weights.size(); begin = end) {  // two tiles
     double most = 0;
-    for (end = begin; end < weights.size() && problem.tokens[end].position / 32 == problem.tokens[begin].position / 32; end++)
-      for (uint32_t d = 0; d < dims; d++) most = std::max(most, weights[end] * problem.tokens[end].v_scale[d]);
+    for (end = begin; end < weights.size() &&
+                      problem.tokens[end].position / 32 == problem.tokens[begin].position / 32;
+         end++)
+      for (uint32_t d = 0; d < dims; d++)
+        most = std::max(most, weights[end] * problem.tokens[end].v_scale[d]);
     for (size_t i = begin; i < end; i++)
       for (uint32_t d = 0; d < dims; d++)
         if (problem.tokens[i].v[d] != 0)
-          rounded_weights_[d] += weight_unit * most * std::fabs(problem.tokens[i].v[d]) / problem.tokens[i].v_scale[d];
+          rounded_weights_[d] +=
+              weight_unit * most * std::fabs(problem.tokens[i].v[d]) / problem.tokens[i].v_scale[d];
   }
 }
 
 double Reference::relative(double steps, const Rounding& rounding) const {
-  const double score_error = (dims_ + 4) * u * products_ + (rounding.split_query ? 0x1p-16 * products_ : 0) +
-                             (rounding.integer_query ? rounded_query_ : 0) + 16 * u * softcap_ + 2 * u * (products_ + added_);
+  const double score_error = (dims_ + 4) * u * products_ +
+                             (rounding.split_query ? 0x1p-16 * products_ : 0) +
+                             (rounding.integer_query ? rounded_query_ : 0) + 16 * u * softcap_ +
+                             2 * u * (products_ + added_);
   return score_error + 4 * u * largest_score_ + 4 * u + 8 * u * steps;
 }
 
 double Reference::bound(uint32_t d, double steps, const Rounding& rounding) const {
-  return (2 * relative(steps, rounding) + 2 * (terms_ + steps) * u + 4 * u + (rounding.bf16_weights ? 0x1p-8 : 0)) * absolute_[d] +
+  return (2 * relative(steps, rounding) + 2 * (terms_ + steps) * u + 4 * u +
+          (rounding.bf16_weights ? 0x1p-8 : 0)) *
+             absolute_[d] +
          (rounding.integer_weights ? rounded_weights_[d] + 1e-25 : 0) + 1e-35;
 }
 
 double Reference::lse_bound(double steps, const Rounding& rounding) const {
-  return relative(steps, rounding) + (terms_ + steps) * u + 4 * u * (std::fabs(max_) + std::fabs(lse) + 1);
+  return relative(steps, rounding) + (terms_ + steps) * u +
+         4 * u * (std::fabs(max_) + std::fabs(lse) + 1);
 }
 
 }  // namespace pkv::test

@@ -10,14 +10,18 @@ namespace pkv::test {
 
 inline bool is_integer(pkv_dtype dtype) { return dtype == PKV_INT8 || dtype == PKV_INT4; }
 inline unsigned bits_of(pkv_dtype dtype) {
-  return dtype == PKV_F32 ? 32 : dtype == PKV_F16 || dtype == PKV_BF16 ? 16 : dtype == PKV_INT4 ? 4 : 8;
+  return dtype == PKV_F32                        ? 32
+         : dtype == PKV_F16 || dtype == PKV_BF16 ? 16
+         : dtype == PKV_INT4                     ? 4
+                                                 : 8;
 }
 
 // The value of an element's bits, exact; of INT8 and INT4 the number its scale is multiplied by.
 double decode(pkv_dtype dtype, uint32_t bits);
 
-// The bits nearest to a value that is exact in double, ties to even; NaN gives some NaN. Beyond the largest number: the 8-bit floats
-// saturate, and an infinity is one, or NaN where the type has none. Integers take what fits.
+// The bits nearest to a value that is exact in double, ties to even; NaN gives some NaN. Beyond the
+// largest number: the 8-bit floats saturate, and an infinity is one, or NaN where the type has
+// none. Integers take what fits.
 uint32_t encode(pkv_dtype dtype, double value);
 
 bool is_nan(pkv_dtype dtype, uint32_t bits);
@@ -50,22 +54,31 @@ struct Rounding {
   bool split_query;      // q as two bf16 numbers, where one is not enough
   bool integer_query;    // q to 2^-15 of its largest element
   bool bf16_weights;     // to 2^-8, in products
-  bool integer_weights;  // weight * scale of V to 2^-16 of the largest in the tiles of 16 tokens taken in one step, two at most
+  bool integer_weights;  // weight * scale of V to 2^-16 of the largest in the tiles of 16 tokens
+                         // taken in one step, two at most
 };
 
-// The result, and how far a kernel may be off. With u = 2^-24, D the key dim, T the tokens, A the largest sum |q k| of a token:
-//   a score      e = (D + 4) u A                    sums of D terms in any order, K rounded once when it is unpacked, scales
-//                  + 2^-16 A                        split_query: high is q cut after 8 bits, low the rest to nearest
-//                  + (1 + 2^-8) 2^-15 max|q| sum|k| integer_query; 2^-8 for the roundings of q / unit, which is at most 2^14
-//                  + 16 u softcap                   tanh from an exponential of 5 u, a difference, a sum, a quotient, a product
+// The result, and how far a kernel may be off. With u = 2^-24, D the key dim, T the tokens, A the
+// largest sum |q k| of a token:
+//   a score      e = (D + 4) u A                    sums of D terms in any order, K rounded once
+//   when it is unpacked, scales
+//                  + 2^-16 A                        split_query: high is q cut after 8 bits, low
+//                  the rest to nearest
+//                  + (1 + 2^-8) 2^-15 max|q| sum|k| integer_query; 2^-8 for the roundings of q /
+//                  unit, which is at most 2^14
+//                  + 16 u softcap                   tanh from an exponential of 5 u, a difference,
+//                  a sum, a quotient, a product
 //                  + 2 u (A + |slope distance|)     a product and a sum
-//   a weight     r = e + 4 u S + 4 u + 8 u steps, relative: S is the largest |score|, a difference of scores rounds by 2 u S,
-//                the exponential by 4 u, and each of `steps` changes of the maximum and merges of parts by 8 u, and by u times how
-//                far it moved, which adds up to 2 u S
+//   a weight     r = e + 4 u S + 4 u + 8 u steps, relative: S is the largest |score|, a difference
+//   of scores rounds by 2 u S,
+//                the exponential by 4 u, and each of `steps` changes of the maximum and merges of
+//                parts by 8 u, and by u times how far it moved, which adds up to 2 u S
 //   the output   (2 r + 2 (T + steps) u + 4 u) sum p|v| / sum p       numerator and denominator
 //                + 2^-8 sum p|v| / sum p                          bf16_weights
-//                + (1 + 2^-8) 2^-16 sum over pairs of tiles of max(p s) sum |v| / s over sum p   integer_weights, s the scales
-//                + 1e-35                                     denormals; 1e-25 with integer_weights: below 1e-30 they are 0
+//                + (1 + 2^-8) 2^-16 sum over pairs of tiles of max(p s) sum |v| / s over sum p
+//                integer_weights, s the scales
+//                + 1e-35                                     denormals; 1e-25 with integer_weights:
+//                below 1e-30 they are 0
 //   lse          r + (T + steps) u + 4 u (|max| + |lse| + 1)
 class Reference {
  public:

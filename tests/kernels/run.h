@@ -17,9 +17,9 @@ struct Call {
   uint32_t queries = 1;
   uint64_t first_query = 0;
   bool causal = true;
-  uint32_t window = 0;                           // 0: none
+  uint32_t window = 0;  // 0: none
   uint64_t sinks = 0;
-  std::vector<uint64_t> mask;                    // [queries][mask_words], or empty
+  std::vector<uint64_t> mask;  // [queries][mask_words], or empty
   uint64_t mask_begin = 0, mask_words = 0;
   float softcap = 0;                             // 0: none
   std::vector<float> alibi_slopes, sink_logits;  // [query heads], or empty
@@ -52,7 +52,8 @@ struct Call {
 };
 
 // A call of some queries that see all up to themselves, and of all heads.
-inline Call call_of(const Shape& shape, uint64_t first_query, uint32_t queries, std::vector<uint64_t> cuts) {
+inline Call call_of(const Shape& shape, uint64_t first_query, uint32_t queries,
+                    std::vector<uint64_t> cuts) {
   Call call;
   call.head_end = shape.kv_heads;
   call.first_query = first_query;
@@ -62,13 +63,16 @@ inline Call call_of(const Shape& shape, uint64_t first_query, uint32_t queries, 
 }
 
 // Few rows and many take different ways.
-inline bool takes_product(const Shape& shape, const Call& call) { return call.queries * shape.group >= product_rows_least; }
+inline bool takes_product(const Shape& shape, const Call& call) {
+  return call.queries * shape.group >= product_rows_least;
+}
 
 // Working memory of just the size that is asked for. It begins as NaN.
 class WorkArea {
  public:
   explicit WorkArea(size_t bytes)
-      : bytes_((bytes + 63) / 64 * 64), memory_(std::aligned_alloc(64, std::max<size_t>(bytes_, 64)), std::free) {
+      : bytes_((bytes + 63) / 64 * 64),
+        memory_(std::aligned_alloc(64, std::max<size_t>(bytes_, 64)), std::free) {
     std::memset(memory_.get(), 0xFF, bytes_);
   }
   unsigned char* data() const { return static_cast<unsigned char*>(memory_.get()); }
@@ -83,9 +87,13 @@ inline constexpr float unset = 12345.0f;
 // One part of a call: attend() computes its partial results.
 class Part {
  public:
-  Part(const Kernels& kernels, Sequence& sequence, const Call& call, uint64_t begin, uint64_t end, const std::vector<float>& q)
-      : kernels_(kernels), task_(task_of(sequence, call, begin, end)), work_(kernels.attend_work_bytes(task_)) {
-    const size_t head_rows = size_t{call.queries} * task_.group, rows = (call.head_end - call.head_begin) * head_rows;
+  Part(const Kernels& kernels, Sequence& sequence, const Call& call, uint64_t begin, uint64_t end,
+       const std::vector<float>& q)
+      : kernels_(kernels),
+        task_(task_of(sequence, call, begin, end)),
+        work_(kernels.attend_work_bytes(task_)) {
+    const size_t head_rows = size_t{call.queries} * task_.group,
+                 rows = (call.head_end - call.head_begin) * head_rows;
     out.assign(rows * task_.kv.v.dim, unset);
     max.assign(rows, unset);
     sum.assign(rows, unset);
@@ -99,7 +107,9 @@ class Part {
   }
 
   void attend() { kernels_.attend(task_); }
-  Partial partial() const { return {out.data(), max.data(), sum.data(), uint64_t{task_.queries} * task_.group}; }
+  Partial partial() const {
+    return {out.data(), max.data(), sum.data(), uint64_t{task_.queries} * task_.group};
+  }
 
   std::vector<float> out, max, sum;
 
@@ -128,12 +138,13 @@ class Part {
 };
 
 // q: [kv_heads][queries * group][key_dim]. lse: [queries][query heads], or empty.
-inline void attend_and_finish(const Kernels& kernels, Sequence& sequence, const Call& call, const std::vector<float>& q, Rows& out,
-                              std::vector<float>& lse) {
+inline void attend_and_finish(const Kernels& kernels, Sequence& sequence, const Call& call,
+                              const std::vector<float>& q, Rows& out, std::vector<float>& lse) {
   const Shape& s = sequence.shape;
   std::vector<Part> parts;
   std::vector<Partial> partials;
-  for (size_t i = 0; i + 1 < call.cuts.size(); i++) parts.emplace_back(kernels, sequence, call, call.cuts[i], call.cuts[i + 1], q);
+  for (size_t i = 0; i + 1 < call.cuts.size(); i++)
+    parts.emplace_back(kernels, sequence, call, call.cuts[i], call.cuts[i + 1], q);
   for (Part& part : parts) {
     part.attend();
     partials.push_back(part.partial());
@@ -154,7 +165,8 @@ inline void attend_and_finish(const Kernels& kernels, Sequence& sequence, const 
 }
 
 // The same into dense fp32 rows.
-inline Rows attend(const Kernels& kernels, Sequence& sequence, const Call& call, const std::vector<float>& q) {
+inline Rows attend(const Kernels& kernels, Sequence& sequence, const Call& call,
+                   const std::vector<float>& q) {
   const Shape& s = sequence.shape;
   Rows out(PKV_F32, call.queries, s.kv_heads * s.group, s.value_dim);
   std::vector<float> no_lse;

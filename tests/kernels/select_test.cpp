@@ -13,7 +13,8 @@ namespace {
 constexpr auto unknown = static_cast<pkv_isa>(PKV_ISA_AVX512_VNNI + 1);
 
 // In the order the header gives: each has what those before it have.
-constexpr pkv_isa x86_sets[] = {PKV_ISA_SSE2, PKV_ISA_AVX2, PKV_ISA_AVX512, PKV_ISA_AVX512_VNNI, PKV_ISA_AVX512_BF16};
+constexpr pkv_isa x86_sets[] = {PKV_ISA_SSE2, PKV_ISA_AVX2, PKV_ISA_AVX512, PKV_ISA_AVX512_VNNI,
+                                PKV_ISA_AVX512_BF16};
 
 TEST(Select, TheForcedOneIsTheOneThatRuns) {
   int supported = 0;
@@ -33,7 +34,8 @@ TEST(Select, AutoTakesTheBest) {
     EXPECT_EQ(best, PKV_ISA_NEON);
     return;
   }
-  for (const auto* better = at + 1; better != std::end(x86_sets); better++) EXPECT_FALSE(isa_supported(*better)) << isa_name(*better);
+  for (const auto* better = at + 1; better != std::end(x86_sets); better++)
+    EXPECT_FALSE(isa_supported(*better)) << isa_name(*better);
 }
 
 TEST(Select, RefusesWhatIsNotThere) {
@@ -54,7 +56,8 @@ TEST(Select, AnInstructionSetImpliesTheLesserOnes) {
 TEST(Select, EachHasANameOfItsOwn) {
   for (const pkv_isa isa : instruction_sets) {
     EXPECT_STRNE(isa_name(isa), "unknown") << isa;
-    for (const pkv_isa other : instruction_sets) EXPECT_EQ(isa == other, std::string(isa_name(isa)) == isa_name(other));
+    for (const pkv_isa other : instruction_sets)
+      EXPECT_EQ(isa == other, std::string(isa_name(isa)) == isa_name(other));
   }
   EXPECT_STREQ(isa_name(unknown), "unknown");
 }

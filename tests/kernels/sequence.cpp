@@ -16,15 +16,21 @@ uint32_t random_dim(Random& random) {
 }
 
 // Elements that lie together in a packed tile, p of PKV_LAYOUT_PACKED.
-uint64_t together(pkv_dtype dtype) { return dtype == PKV_BF16 ? 2 : dtype == PKV_INT8 ? 4 : dtype == PKV_INT4 ? 8 : 1; }
+uint64_t together(pkv_dtype dtype) {
+  return dtype == PKV_BF16 ? 2 : dtype == PKV_INT8 ? 4 : dtype == PKV_INT4 ? 8 : 1;
+}
 
-uint32_t scales_of(pkv_dtype dtype, uint32_t dim) { return dtype == PKV_INT8 ? 1 : dtype == PKV_INT4 ? (dim + 31) / 32 : 0; }
+uint32_t scales_of(pkv_dtype dtype, uint32_t dim) {
+  return dtype == PKV_INT8 ? 1 : dtype == PKV_INT4 ? (dim + 31) / 32 : 0;
+}
 
 int64_t row_bytes(pkv_dtype dtype, uint32_t dim) {
   return dim * bits_of(dtype) / 8 + scales_of(dtype, dim) * (dtype == PKV_INT8 ? 4u : 2u);
 }
 
-int64_t tile_bytes(pkv_dtype dtype, uint32_t dim) { return (16 * row_bytes(dtype, dim) + 63) / 64 * 64; }
+int64_t tile_bytes(pkv_dtype dtype, uint32_t dim) {
+  return (16 * row_bytes(dtype, dim) + 63) / 64 * 64;
+}
 
 }  // namespace
 
@@ -39,7 +45,8 @@ Shape random_shape(Random& random, pkv_layout layout, pkv_dtype k_dtype, pkv_dty
   shape.value_dim = random_dim(random);
   shape.latent = k_dtype == v_dtype && pick(random, 0, 1) == 0;
   if (shape.latent && shape.value_dim > shape.key_dim) std::swap(shape.key_dim, shape.value_dim);
-  shape.block_size = static_cast<uint32_t>(layout == PKV_LAYOUT_PACKED ? 16 * pick(random, 1, 4) : pick(random, 1, 40));
+  shape.block_size = static_cast<uint32_t>(layout == PKV_LAYOUT_PACKED ? 16 * pick(random, 1, 4)
+                                                                       : pick(random, 1, 40));
   shape.paged = pick(random, 0, 3) != 0;
   shape.length = pick(random, 1, pick(random, 0, 1) == 0 ? 20 : 200);
   return shape;
@@ -50,11 +57,15 @@ Sequence::Sequence(const Shape& shape_of, Random& random, unsigned char garbage)
   at_[1] = {shape.v_dtype, shape.value_dim, 0, 0, 0, 0};
   Place &k = at_[0], &v = at_[1];
   const int64_t heads = shape.kv_heads;
-  const uint64_t used = shape.paged ? (shape.length + shape.block_size - 1) / shape.block_size : 1, capacity = used + 2;
-  const int64_t slots = static_cast<int64_t>(shape.paged ? shape.block_size : (shape.length + 15) / 16 * 16);
+  const uint64_t used = shape.paged ? (shape.length + shape.block_size - 1) / shape.block_size : 1,
+                 capacity = used + 2;
+  const int64_t slots =
+      static_cast<int64_t>(shape.paged ? shape.block_size : (shape.length + 15) / 16 * 16);
   size_t size = 0;
-  if (shape.layout == PKV_LAYOUT_PACKED) {  // [block][layer][tile][head][K tile | V tile], this being one of three layers
-    const int64_t k_tile = tile_bytes(k.dtype, k.dim), v_tile = shape.latent ? 0 : tile_bytes(v.dtype, v.dim);
+  if (shape.layout == PKV_LAYOUT_PACKED) {  // [block][layer][tile][head][K tile | V tile], this
+                                            // being one of three layers
+    const int64_t k_tile = tile_bytes(k.dtype, k.dim),
+                  v_tile = shape.latent ? 0 : tile_bytes(v.dtype, v.dim);
     k.begin = static_cast<size_t>(pick(random, 0, 1)) * 64;
     v.begin = k.begin + static_cast<size_t>(k_tile);
     k.head_stride = v.head_stride = k_tile + v_tile;
@@ -63,7 +74,9 @@ Sequence::Sequence(const Shape& shape_of, Random& random, unsigned char garbage)
     size = v.begin + capacity * static_cast<size_t>(k.block_stride);
   } else {  // two tensors, with some space between rows
     for (Place* const side : {&k, &v}) {
-      const auto gap = [&] { return static_cast<int64_t>(pick(random, 0, 3) * std::max(1u, bits_of(side->dtype) / 8)); };
+      const auto gap = [&] {
+        return static_cast<int64_t>(pick(random, 0, 3) * std::max(1u, bits_of(side->dtype) / 8));
+      };
       side->begin = size + static_cast<size_t>(pick(random, 0, 63));
       side->head_stride = row_bytes(side->dtype, side->dim) + gap();
       side->row_stride = heads * side->head_stride + gap();
@@ -80,7 +93,8 @@ Sequence::Sequence(const Shape& shape_of, Random& random, unsigned char garbage)
 }
 
 SideView Sequence::side_view(const Place& place) {
-  return {bytes.data() + place.begin, place.block_stride, place.row_stride, place.head_stride, place.dtype, place.dim};
+  return {bytes.data() + place.begin, place.block_stride, place.row_stride,
+          place.head_stride,          place.dtype,        place.dim};
 }
 
 KvView Sequence::view() {
@@ -95,13 +109,19 @@ KvView Sequence::view() {
   return kv;
 }
 
-uint64_t Sequence::block_of(uint64_t position) const { return shape.paged ? blocks_[position / shape.block_size] : 0; }
-uint64_t Sequence::offset_of(uint64_t position) const { return shape.paged ? position % shape.block_size : position; }
+uint64_t Sequence::block_of(uint64_t position) const {
+  return shape.paged ? blocks_[position / shape.block_size] : 0;
+}
+uint64_t Sequence::offset_of(uint64_t position) const {
+  return shape.paged ? position % shape.block_size : position;
+}
 
 size_t Sequence::unit_begin(const Place& place, uint64_t position, uint32_t head) const {
-  const uint64_t unit = shape.layout == PKV_LAYOUT_PACKED ? offset_of(position) / 16 : offset_of(position);
+  const uint64_t unit =
+      shape.layout == PKV_LAYOUT_PACKED ? offset_of(position) / 16 : offset_of(position);
   return place.begin + block_of(position) * static_cast<uint64_t>(place.block_stride) +
-         unit * static_cast<uint64_t>(place.row_stride) + head * static_cast<uint64_t>(place.head_stride);
+         unit * static_cast<uint64_t>(place.row_stride) +
+         head * static_cast<uint64_t>(place.head_stride);
 }
 
 uint64_t Sequence::element_index(Side side, uint64_t position, uint32_t d) const {
@@ -116,7 +136,8 @@ uint64_t Sequence::element_index(Side side, uint64_t position, uint32_t d) const
 uint32_t Sequence::bits(Side side, uint64_t position, uint32_t head, uint32_t d) const {
   const Place& place = at_[index(side)];
   const uint64_t i = element_index(side, position, d);
-  const unsigned char* const at = &bytes[unit_begin(place, position, head) + i * bits_of(place.dtype) / 8];
+  const unsigned char* const at =
+      &bytes[unit_begin(place, position, head) + i * bits_of(place.dtype) / 8];
   if (place.dtype == PKV_INT4) return *at >> (i % 2 * 4) & 15u;
   return read_bits(place.dtype, at);
 }
@@ -124,14 +145,17 @@ uint32_t Sequence::bits(Side side, uint64_t position, uint32_t head, uint32_t d)
 void Sequence::set_bits(Side side, uint64_t position, uint32_t head, uint32_t d, uint32_t bits) {
   const Place& place = at_[index(side)];
   const uint64_t i = element_index(side, position, d);
-  unsigned char* const at = &bytes[unit_begin(place, position, head) + i * bits_of(place.dtype) / 8];
+  unsigned char* const at =
+      &bytes[unit_begin(place, position, head) + i * bits_of(place.dtype) / 8];
   if (place.dtype == PKV_INT4)
     *at = static_cast<unsigned char>(i % 2 == 0 ? (*at & 0xF0u) | bits : (*at & 0x0Fu) | bits << 4);
   else
     write_bits(place.dtype, at, bits);
 }
 
-uint32_t Sequence::scales(Side side) const { return scales_of(at_[index(side)].dtype, at_[index(side)].dim); }
+uint32_t Sequence::scales(Side side) const {
+  return scales_of(at_[index(side)].dtype, at_[index(side)].dim);
+}
 
 size_t Sequence::scale_place(Side side, uint64_t position, uint32_t head, uint32_t scale) const {
   const Place& place = at_[index(side)];
@@ -143,7 +167,8 @@ size_t Sequence::scale_place(Side side, uint64_t position, uint32_t head, uint32
 uint32_t Sequence::scale_bits(Side side, uint64_t position, uint32_t head, uint32_t scale) const {
   return read_bits(scale_dtype(side), &bytes[scale_place(side, position, head, scale)]);
 }
-void Sequence::set_scale_bits(Side side, uint64_t position, uint32_t head, uint32_t scale, uint32_t bits) {
+void Sequence::set_scale_bits(Side side, uint64_t position, uint32_t head, uint32_t scale,
+                              uint32_t bits) {
   write_bits(scale_dtype(side), &bytes[scale_place(side, position, head, scale)], bits);
 }
 
@@ -162,9 +187,12 @@ void Sequence::fill(Random& random) {
       for (uint32_t head = 0; head < shape.kv_heads; head++) {
         for (uint32_t d = 0; d < dim(side); d++)
           set_bits(side, position, head, d,
-                   is_integer(type) ? static_cast<uint32_t>(pick(random, 0, (1u << bits_of(type)) - 1)) : encode(type, real(random)));
+                   is_integer(type)
+                       ? static_cast<uint32_t>(pick(random, 0, (1u << bits_of(type)) - 1))
+                       : encode(type, real(random)));
         for (uint32_t i = 0; i < scales(side); i++)
-          set_scale_bits(side, position, head, i, encode(scale_dtype(side), range * std::fabs(real(random))));
+          set_scale_bits(side, position, head, i,
+                         encode(scale_dtype(side), range * std::fabs(real(random))));
       }
     }
   }
@@ -177,24 +205,36 @@ void Sequence::put(Side side, uint64_t position, uint32_t head, uint32_t d, doub
     set_bits(side, position, head, d, encode(dtype(side), number));
 }
 
-void Sequence::copy_row(Side side, uint64_t position, uint32_t head, const Sequence& from, uint64_t from_position) {
-  for (uint32_t d = 0; d < at_[index(side)].dim; d++) set_bits(side, position, head, d, from.bits(side, from_position, head, d));
-  for (uint32_t i = 0; i < scales(side); i++) set_scale_bits(side, position, head, i, from.scale_bits(side, from_position, head, i));
+void Sequence::copy_row(Side side, uint64_t position, uint32_t head, const Sequence& from,
+                        uint64_t from_position) {
+  for (uint32_t d = 0; d < at_[index(side)].dim; d++)
+    set_bits(side, position, head, d, from.bits(side, from_position, head, d));
+  for (uint32_t i = 0; i < scales(side); i++)
+    set_scale_bits(side, position, head, i, from.scale_bits(side, from_position, head, i));
 }
 
 Decoded Sequence::decoded(uint32_t head) const {
   Decoded result;
   for (uint64_t position = 0; position < shape.length; position++) {
-    for (uint32_t d = 0; d < shape.key_dim; d++) result.k.push_back(value(Side::K, position, head, d));
-    for (uint32_t d = 0; d < shape.value_dim; d++) result.v.push_back(value(Side::V, position, head, d));
+    for (uint32_t d = 0; d < shape.key_dim; d++)
+      result.k.push_back(value(Side::K, position, head, d));
+    for (uint32_t d = 0; d < shape.value_dim; d++)
+      result.v.push_back(value(Side::V, position, head, d));
     for (uint32_t d = 0; d < shape.value_dim && !shape.latent && is_integer(shape.v_dtype); d++)
-      result.v_scale.push_back(decode(scale_dtype(Side::V), scale_bits(Side::V, position, head, scale_of(Side::V, d))));
+      result.v_scale.push_back(
+          decode(scale_dtype(Side::V), scale_bits(Side::V, position, head, scale_of(Side::V, d))));
   }
   return result;
 }
 
 Rows::Rows(pkv_dtype type, uint64_t row_count, uint32_t head_count, uint32_t dims)
-    : dtype(type), rows(row_count), heads(head_count), dim(dims), row_stride_(int64_t{head_count} * dims), head_stride_(dims), begin_(0) {
+    : dtype(type),
+      rows(row_count),
+      heads(head_count),
+      dim(dims),
+      row_stride_(int64_t{head_count} * dims),
+      head_stride_(dims),
+      begin_(0) {
   allocate();
 }
 
@@ -206,15 +246,23 @@ Rows::Rows(pkv_dtype type, uint64_t row_count, uint32_t head_count, uint32_t dim
   allocate();
 }
 
-void Rows::allocate() { bytes.assign(begin_ + rows * static_cast<size_t>(row_stride_) * dtype_bytes(dtype) + 64, 0xA5); }
+void Rows::allocate() {
+  bytes.assign(begin_ + rows * static_cast<size_t>(row_stride_) * dtype_bytes(dtype) + 64, 0xA5);
+}
 
 RowsView Rows::view() { return {bytes.data() + begin_, dtype, row_stride_, head_stride_}; }
 
 size_t Rows::at(uint64_t row, uint32_t head, uint32_t d) const {
-  return begin_ + static_cast<size_t>(static_cast<int64_t>(row) * row_stride_ + head * head_stride_ + d) * dtype_bytes(dtype);
+  return begin_ +
+         static_cast<size_t>(static_cast<int64_t>(row) * row_stride_ + head * head_stride_ + d) *
+             dtype_bytes(dtype);
 }
-uint32_t Rows::bits(uint64_t row, uint32_t head, uint32_t d) const { return read_bits(dtype, bytes.data() + at(row, head, d)); }
-double Rows::value(uint64_t row, uint32_t head, uint32_t d) const { return decode(dtype, bits(row, head, d)); }
+uint32_t Rows::bits(uint64_t row, uint32_t head, uint32_t d) const {
+  return read_bits(dtype, bytes.data() + at(row, head, d));
+}
+double Rows::value(uint64_t row, uint32_t head, uint32_t d) const {
+  return decode(dtype, bits(row, head, d));
+}
 void Rows::set_bits(uint64_t row, uint32_t head, uint32_t d, uint32_t value) {
   write_bits(dtype, bytes.data() + at(row, head, d), value);
 }

@@ -1,5 +1,5 @@
-// A sequence in memory of the test's own, in either layout: element addresses come from the definition in the C header,
-// not from the kernels. Bytes that hold no element in use are garbage.
+// A sequence in memory of the test's own, in either layout: element addresses come from the
+// definition in the C header, not from the kernels. Bytes that hold no element in use are garbage.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,9 @@ using Random = std::mt19937_64;
 inline uint64_t pick(Random& random, uint64_t from, uint64_t to) {
   return std::uniform_int_distribution<uint64_t>(from, to)(random);
 }
-inline float real(Random& random) { return std::uniform_real_distribution<float>(-1.0f, 1.0f)(random); }
+inline float real(Random& random) {
+  return std::uniform_real_distribution<float>(-1.0f, 1.0f)(random);
+}
 
 struct Shape {
   pkv_layout layout;
@@ -32,7 +34,8 @@ Shape random_shape(Random& random, pkv_layout layout, pkv_dtype k_dtype, pkv_dty
 enum class Side { K, V };
 inline constexpr Side sides[] = {Side::K, Side::V};
 
-// K and V of one head in double precision, [position][dim]; v_scale is empty where V has no scales of its own.
+// K and V of one head in double precision, [position][dim]; v_scale is empty where V has no scales
+// of its own.
 struct Decoded {
   std::vector<double> k, v, v_scale;
 };
@@ -53,21 +56,26 @@ class Sequence {
   // Scales: none, one per row (INT8, fp32) or one per 32 dims (INT4, bf16).
   uint32_t scales(Side side) const;
   pkv_dtype scale_dtype(Side side) const { return dtype(side) == PKV_INT8 ? PKV_F32 : PKV_BF16; }
-  uint32_t scale_of(Side side, uint32_t dim) const { return dtype(side) == PKV_INT8 ? 0 : dim / 32; }
+  uint32_t scale_of(Side side, uint32_t dim) const {
+    return dtype(side) == PKV_INT8 ? 0 : dim / 32;
+  }
   uint32_t scale_bits(Side side, uint64_t position, uint32_t head, uint32_t scale) const;
   void set_scale_bits(Side side, uint64_t position, uint32_t head, uint32_t scale, uint32_t bits);
 
   // The number of all bits.
   double value(Side side, uint64_t position, uint32_t head, uint32_t dim) const;
 
-  // Fills positions [0, length) with random numbers in [-1, 1] of the stored types, bypassing the kernels.
+  // Fills positions [0, length) with random numbers in [-1, 1] of the stored types, bypassing the
+  // kernels.
   void fill(Random& random);
 
-  // Makes the element `number`, its scale apart; a NaN of the types with scales becomes that of all elements with the scale.
+  // Makes the element `number`, its scale apart; a NaN of the types with scales becomes that of all
+  // elements with the scale.
   void put(Side side, uint64_t position, uint32_t head, uint32_t dim, double number);
 
   // Copies one row bit by bit.
-  void copy_row(Side side, uint64_t position, uint32_t head, const Sequence& from, uint64_t from_position);
+  void copy_row(Side side, uint64_t position, uint32_t head, const Sequence& from,
+                uint64_t from_position);
 
   Decoded decoded(uint32_t head) const;
 
@@ -86,8 +94,10 @@ class Sequence {
   SideView side_view(const Place& place);
   uint64_t block_of(uint64_t position) const;
   uint64_t offset_of(uint64_t position) const;
-  size_t unit_begin(const Place& place, uint64_t position, uint32_t head) const;  // of the row, or of its tile
-  uint64_t element_index(Side side, uint64_t position, uint32_t dim) const;       // from there, in elements
+  size_t unit_begin(const Place& place, uint64_t position,
+                    uint32_t head) const;  // of the row, or of its tile
+  uint64_t element_index(Side side, uint64_t position,
+                         uint32_t dim) const;  // from there, in elements
   size_t scale_place(Side side, uint64_t position, uint32_t head, uint32_t scale) const;
 
   Place at_[2];

@@ -1,5 +1,5 @@
-// NaN, infinities, denormals and empty rows: what lies outside of a row's range never shows, what lies inside is computed as IEEE says.
-// All of it for few rows and for many.
+// NaN, infinities, denormals and empty rows: what lies outside of a row's range never shows, what
+// lies inside is computed as IEEE says. All of it for few rows and for many.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,21 +14,25 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 const double nan = std::numeric_limits<double>::quiet_NaN();
 
 constexpr uint64_t length = 40;
-constexpr uint32_t kv_heads = 2, group = 3, query_heads = kv_heads * group, key_dim = 32, value_dim = 48;
+constexpr uint32_t kv_heads = 2, group = 3, query_heads = kv_heads * group, key_dim = 32,
+                   value_dim = 48;
 
 // INT8 and INT4 have no infinity, and a NaN by their scales; E4M3 has no infinity.
 bool has_infinity(pkv_dtype dtype) { return !is_integer(dtype) && dtype != PKV_FP8_E4M3; }
 
 class Special : public testing::TestWithParam<NamedTable> {
  protected:
-  // Runs a check for both layouts and all dtypes, those of K and of V the same or not, on a sequence of 40 tokens in garbage.
+  // Runs a check for both layouts and all dtypes, those of K and of V the same or not, on a
+  // sequence of 40 tokens in garbage.
   template <class Check>
   void for_each_sequence(const Check& check) {
     Random random(31);
     for (const pkv_layout layout : layouts) {
       for (size_t i = 0; i < 2 * std::size(stored_dtypes); i++) {
         const pkv_dtype k = stored_dtypes[i % 7], v = stored_dtypes[(i + i / 7 * 3) % 7];
-        const Shape shape{layout, k, v, kv_heads, group, key_dim, value_dim, layout == PKV_LAYOUT_PACKED ? 32u : 7u, true, false, length};
+        const Shape shape{layout, k,       v,         kv_heads,
+                          group,  key_dim, value_dim, layout == PKV_LAYOUT_PACKED ? 32u : 7u,
+                          true,   false,   length};
         Sequence sequence(shape, random, 0xFF);
         sequence.fill(random);
         check(sequence, random);
@@ -54,8 +58,10 @@ class Special : public testing::TestWithParam<NamedTable> {
     for (const Side side : sides) {
       for (uint32_t head = 0; head < kv_heads; head++) {
         for (uint32_t d = 0; d < s.dim(side); d++)
-          s.set_bits(side, position, head, d, is_integer(s.dtype(side)) ? d % 16 : encode(s.dtype(side), garbage));
-        for (uint32_t i = 0; i < s.scales(side); i++) s.set_scale_bits(side, position, head, i, encode(s.scale_dtype(side), garbage));
+          s.set_bits(side, position, head, d,
+                     is_integer(s.dtype(side)) ? d % 16 : encode(s.dtype(side), garbage));
+        for (uint32_t i = 0; i < s.scales(side); i++)
+          s.set_scale_bits(side, position, head, i, encode(s.scale_dtype(side), garbage));
       }
     }
   }
@@ -71,7 +77,8 @@ class Special : public testing::TestWithParam<NamedTable> {
     return all;
   }
 
-  static Call queries_of(uint64_t first, uint32_t n, std::vector<uint64_t> cuts, uint32_t window = 0) {
+  static Call queries_of(uint64_t first, uint32_t n, std::vector<uint64_t> cuts,
+                         uint32_t window = 0) {
     Call call;
     call.head_end = kv_heads;
     call.queries = n;
@@ -84,7 +91,8 @@ class Special : public testing::TestWithParam<NamedTable> {
 
 // 4 queries are few rows, 25 are many.
 TEST(SpecialCalls, TakeBothWays) {
-  const Shape shape{PKV_LAYOUT_PACKED, PKV_F32, PKV_F32, kv_heads, group, key_dim, value_dim, 16, true, false, length};
+  const Shape shape{PKV_LAYOUT_PACKED, PKV_F32, PKV_F32, kv_heads, group, key_dim,
+                    value_dim,         16,      true,    false,    length};
   EXPECT_FALSE(takes_product(shape, call_of(shape, 0, 4, {0, length})));
   EXPECT_TRUE(takes_product(shape, call_of(shape, 0, 6, {0, length})));
 }
@@ -101,8 +109,9 @@ TEST_P(Special, GarbageOutsideOfTheRangeChangesNoBit) {
     many_masked.mask_words = 1;
     Call sinks = queries_of(36, 3, {0, length}, 8);
     sinks.sinks = 3;
-    for (const Call& call : {queries_of(17, 9, {3, 30}, 5), queries_of(20, 6, {7, 19, 40}, 6), queries_of(9, 1, {0, 40}, 3),
-                             queries_of(17, 4, {3, 30}, 5), masked, many_masked, sinks}) {
+    for (const Call& call : {queries_of(17, 9, {3, 30}, 5), queries_of(20, 6, {7, 19, 40}, 6),
+                             queries_of(9, 1, {0, 40}, 3), queries_of(17, 4, {3, 30}, 5), masked,
+                             many_masked, sinks}) {
       const Rows clean = run(sequence, call);
       for (const double garbage : {nan, infinity, -infinity, 0.0, 1e38}) {
         Sequence dirty = sequence;
@@ -111,7 +120,8 @@ TEST_P(Special, GarbageOutsideOfTheRangeChangesNoBit) {
           for (uint32_t i = 0; i < call.queries; i++) seen |= call.sees(i, position);
           if (!seen) spoil(dirty, position, garbage);
         }
-        ASSERT_TRUE(run(dirty, call).bytes == clean.bytes) << "garbage " << garbage << " product " << takes_product(sequence.shape, call);
+        ASSERT_TRUE(run(dirty, call).bytes == clean.bytes)
+            << "garbage " << garbage << " product " << takes_product(sequence.shape, call);
       }
     }
   });
@@ -119,7 +129,8 @@ TEST_P(Special, GarbageOutsideOfTheRangeChangesNoBit) {
 
 TEST_P(Special, NanAndInfinityInKReachJustTheRowsThatSeeThem) {
   for_each_sequence([&](Sequence& sequence, Random&) {
-    for (const Call& call : {queries_of(10, 25, {0, 13, 40}, 8), queries_of(15, 4, {0, 13, 40}, 8), queries_of(30, 4, {0, 40}, 17)}) {
+    for (const Call& call : {queries_of(10, 25, {0, 13, 40}, 8), queries_of(15, 4, {0, 13, 40}, 8),
+                             queries_of(30, 4, {0, 40}, 17)}) {
       const Rows clean = run(sequence, call);
       for (const double bad : {nan, infinity}) {
         if (bad == infinity && !has_infinity(sequence.dtype(Side::K))) continue;
@@ -129,9 +140,11 @@ TEST_P(Special, NanAndInfinityInKReachJustTheRowsThatSeeThem) {
           const Rows out = run(dirty, call);
           for (uint32_t i = 0; i < call.queries; i++) {
             for (uint32_t head = 0; head < query_heads; head++) {
-              ASSERT_EQ(row_is_nan(out, i, head), call.sees(i, position)) << bad << " at " << position << ", query " << i;
+              ASSERT_EQ(row_is_nan(out, i, head), call.sees(i, position))
+                  << bad << " at " << position << ", query " << i;
               for (uint32_t d = 0; d < value_dim && !call.sees(i, position); d++)
-                ASSERT_EQ(out.bits(i, head, d), clean.bits(i, head, d)) << bad << " at " << position << ", query " << i;
+                ASSERT_EQ(out.bits(i, head, d), clean.bits(i, head, d))
+                    << bad << " at " << position << ", query " << i;
             }
           }
         }
@@ -140,21 +153,25 @@ TEST_P(Special, NanAndInfinityInKReachJustTheRowsThatSeeThem) {
   });
 }
 
-// Of the types with scales it reaches the dims of its scale at least, and perhaps all of the row: the weights of a tile share a factor.
+// Of the types with scales it reaches the dims of its scale at least, and perhaps all of the row:
+// the weights of a tile share a factor.
 TEST_P(Special, NanInVReachesJustTheRowsThatSeeIt) {
   for_each_sequence([&](Sequence& sequence, Random&) {
     const pkv_dtype dtype = sequence.dtype(Side::V);
-    for (const Call& call : {queries_of(10, 25, {0, 13, 40}, 8), queries_of(15, 4, {0, 13, 40}, 8), queries_of(34, 4, {0, 40})}) {
+    for (const Call& call : {queries_of(10, 25, {0, 13, 40}, 8), queries_of(15, 4, {0, 13, 40}, 8),
+                             queries_of(34, 4, {0, 40})}) {
       const Rows clean = run(sequence, call);
       Sequence dirty = sequence;
       put(dirty, Side::V, 17, 5, nan);
       if (has_infinity(dtype)) put(dirty, Side::V, 24, 20, infinity);
       const Rows out = run(dirty, call);
       for (uint32_t i = 0; i < call.queries; i++) {
-        const bool sees_nan = call.sees(i, 17), sees_infinity = has_infinity(dtype) && call.sees(i, 24);
+        const bool sees_nan = call.sees(i, 17),
+                   sees_infinity = has_infinity(dtype) && call.sees(i, 24);
         for (uint32_t head = 0; head < query_heads; head++) {
           for (uint32_t d = 0; d < value_dim; d++) {
-            const bool same_scale = is_integer(dtype) && sequence.scale_of(Side::V, d) == sequence.scale_of(Side::V, 5);
+            const bool same_scale =
+                is_integer(dtype) && sequence.scale_of(Side::V, d) == sequence.scale_of(Side::V, 5);
             if (sees_nan && (d == 5 || same_scale))
               ASSERT_TRUE(is_nan(PKV_F32, out.bits(i, head, d))) << "query " << i << " dim " << d;
             else if (sees_nan && is_integer(dtype))
@@ -162,7 +179,8 @@ TEST_P(Special, NanInVReachesJustTheRowsThatSeeIt) {
             else if (d == 20 && sees_infinity)
               ASSERT_EQ(out.value(i, head, d), infinity) << "query " << i;
             else
-              ASSERT_EQ(out.bits(i, head, d), clean.bits(i, head, d)) << "query " << i << " dim " << d;
+              ASSERT_EQ(out.bits(i, head, d), clean.bits(i, head, d))
+                  << "query " << i << " dim " << d;
           }
         }
       }
@@ -170,20 +188,24 @@ TEST_P(Special, NanInVReachesJustTheRowsThatSeeIt) {
   });
 }
 
-// A score of -infinity has the weight 0: the row is what it is without the token, however tiles and parts fall.
+// A score of -infinity has the weight 0: the row is what it is without the token, however tiles and
+// parts fall.
 TEST_P(Special, MinusInfinityScoresWeighNothing) {
   for_each_sequence([&](Sequence& sequence, Random&) {
     if (!has_infinity(sequence.dtype(Side::K))) return;
     for (const uint32_t queries : {1u, 6u}) {
-      for (const std::vector<uint64_t>& cuts : {std::vector<uint64_t>{0, 40}, {0, 16, 20, 40}, {0, 35, 40}}) {
+      for (const std::vector<uint64_t>& cuts :
+           {std::vector<uint64_t>{0, 40}, {0, 16, 20, 40}, {0, 35, 40}}) {
         Sequence dirty = sequence;
-        for (uint64_t position = 0; position < 33; position++) put(dirty, Side::K, position, 0, -infinity);
+        for (uint64_t position = 0; position < 33; position++)
+          put(dirty, Side::K, position, 0, -infinity);
         const Rows masked = run(dirty, queries_of(40 - queries, queries, cuts));
         const Rows without = run(sequence, queries_of(40 - queries, queries, {33, 40}));
         for (uint32_t i = 0; i < queries; i++)
           for (uint32_t head = 0; head < query_heads; head++)
             for (uint32_t d = 0; d < value_dim; d++)
-              // The same seven tokens, summed in the same order: only the merge may round, and results are at most 1.
+              // The same seven tokens, summed in the same order: only the merge may round, and
+              // results are at most 1.
               ASSERT_NEAR(masked.value(i, head, d), without.value(i, head, d), 16 * 0x1p-24);
       }
     }
@@ -193,7 +215,8 @@ TEST_P(Special, MinusInfinityScoresWeighNothing) {
 TEST_P(Special, NothingButMinusInfinityIsNan) {
   for_each_sequence([&](Sequence& sequence, Random&) {
     if (!has_infinity(sequence.dtype(Side::K))) return;
-    for (uint64_t position = 0; position < length; position++) put(sequence, Side::K, position, 0, -infinity);
+    for (uint64_t position = 0; position < length; position++)
+      put(sequence, Side::K, position, 0, -infinity);
     for (const uint32_t queries : {2u, 7u}) {
       for (const std::vector<uint64_t>& cuts : {std::vector<uint64_t>{0, 40}, {0, 5, 16, 40}}) {
         const Rows out = run(sequence, queries_of(40 - queries, queries, cuts));
@@ -209,7 +232,8 @@ TEST_P(Special, ARowThatSeesNothingIsZero) {
     // Queries 0 to 9 lie before the range; from 10 on each sees something.
     for (const uint64_t first : {0u, 8u}) {
       const auto queries = static_cast<uint32_t>(first == 0 ? 20 : 4);
-      for (const std::vector<uint64_t>& cuts : {std::vector<uint64_t>{10, 40}, {10, 12, 31, 40}, {10, 10, 40, 40}}) {
+      for (const std::vector<uint64_t>& cuts :
+           {std::vector<uint64_t>{10, 40}, {10, 12, 31, 40}, {10, 10, 40, 40}}) {
         const Rows out = run(sequence, queries_of(first, queries, cuts));
         for (uint32_t i = 0; i < queries; i++) {
           for (uint32_t head = 0; head < query_heads; head++) {
@@ -250,22 +274,29 @@ TEST_P(Special, DenormalsCount) {
   for (const pkv_layout layout : layouts) {
     for (const pkv_dtype dtype : {PKV_F16, PKV_FP8_E4M3, PKV_FP8_E5M2}) {
       for (const uint32_t queries : {4u, 25u}) {
-        const Shape shape{layout, dtype, dtype, kv_heads, group, key_dim, value_dim, 32, true, false, length};
+        const Shape shape{layout,    dtype, dtype, kv_heads, group, key_dim,
+                          value_dim, 32,    true,  false,    length};
         Sequence sequence(shape, random, 0xFF);
-        const uint32_t sign = 1u << (bits_of(dtype) - 1), denormals = dtype == PKV_F16 ? 1024 : dtype == PKV_FP8_E4M3 ? 8 : 4;
+        const uint32_t sign = 1u << (bits_of(dtype) - 1), denormals = dtype == PKV_F16        ? 1024
+                                                                      : dtype == PKV_FP8_E4M3 ? 8
+                                                                                              : 4;
         for (const Side side : sides)
           for (uint64_t position = 0; position < length; position++)
             for (uint32_t head = 0; head < kv_heads; head++)
               for (uint32_t d = 0; d < sequence.dim(side); d++)
-                sequence.set_bits(side, position, head, d, static_cast<uint32_t>(pick(random, 0, denormals - 1) | (random() & sign)));
+                sequence.set_bits(
+                    side, position, head, d,
+                    static_cast<uint32_t>(pick(random, 0, denormals - 1) | (random() & sign)));
         const Call call = queries_of(length - queries, queries, {0, length});
-        std::vector<float> q = random_queries(shape, queries, random), lse(queries * query_heads, unset);
+        std::vector<float> q = random_queries(shape, queries, random),
+                           lse(queries * query_heads, unset);
         for (float& x : q) x *= 100;
         Rows out(PKV_F32, queries, query_heads, value_dim);
         attend_and_finish(*GetParam().kernels, sequence, call, q, out, lse);
         ASSERT_EQ(Expected(sequence, call, q).difference(GetParam(), out, lse), "");
         double largest = 0;
-        for (uint32_t d = 0; d < value_dim; d++) largest = std::max(largest, std::fabs(out.value(0, 0, d)));
+        for (uint32_t d = 0; d < value_dim; d++)
+          largest = std::max(largest, std::fabs(out.value(0, 0, d)));
         ASSERT_GT(largest, 0) << "they do not vanish";
       }
     }
@@ -279,31 +310,38 @@ TEST_P(Special, InfinityTimesADenormalIsInfinity) {
     for (const pkv_dtype dtype : {PKV_F32, PKV_F16, PKV_BF16, PKV_FP8_E5M2}) {
       for (const uint32_t queries : {1u, 4u, 25u}) {
         for (const bool infinite_query : {true, false}) {
-          const Shape shape{layout, dtype, dtype, kv_heads, group, key_dim, value_dim, 32, true, false, length};
+          const Shape shape{layout,    dtype, dtype, kv_heads, group, key_dim,
+                            value_dim, 32,    true,  false,    length};
           Sequence sequence(shape, random, 0xFF);
           for (uint64_t position = 0; position < length; position++)
             for (uint32_t head = 0; head < kv_heads; head++)
               for (uint32_t d = 0; d < key_dim; d++) {
-                if (infinite_query) sequence.set_bits(Side::K, position, head, d, 1);
-                else sequence.put(Side::K, position, head, d, d == position % key_dim ? infinity : 1);
+                if (infinite_query)
+                  sequence.set_bits(Side::K, position, head, d, 1);
+                else
+                  sequence.put(Side::K, position, head, d, d == position % key_dim ? infinity : 1);
               }
           Call call = queries_of(length - queries, queries, {0, length});
           call.causal = false;
           call.softcap = 1;
-          std::vector<float> q(size_t{queries} * query_heads * key_dim, 1e-40f), lse(queries * query_heads, unset);
-          for (size_t row = 0; row < q.size() / key_dim && infinite_query; row++) q[row * key_dim + row % key_dim] = infinity;
+          std::vector<float> q(size_t{queries} * query_heads * key_dim, 1e-40f),
+              lse(queries * query_heads, unset);
+          for (size_t row = 0; row < q.size() / key_dim && infinite_query; row++)
+            q[row * key_dim + row % key_dim] = infinity;
           Rows out(PKV_F32, queries, query_heads, value_dim);
           attend_and_finish(*GetParam().kernels, sequence, call, q, out, lse);
           // Each capped score is 1.
           for (const float x : lse)
-            ASSERT_NEAR(x, 1 + std::log(static_cast<double>(length)), 1e-4) << "dtype " << dtype << ", " << queries << " queries, " << infinite_query;
+            ASSERT_NEAR(x, 1 + std::log(static_cast<double>(length)), 1e-4)
+                << "dtype " << dtype << ", " << queries << " queries, " << infinite_query;
         }
       }
     }
   }
 }
 
-// One KV head for each code, and one token 16 times: the output is its V, and the log-sum-exp its score and log 16.
+// One KV head for each code, and one token 16 times: the output is its V, and the log-sum-exp its
+// score and log 16.
 TEST_P(Special, EveryFp8CodeIsMultipliedAsItsNumber) {
   Random random(34);
   for (const pkv_layout layout : layouts) {
@@ -328,11 +366,14 @@ TEST_P(Special, EveryFp8CodeIsMultipliedAsItsNumber) {
             const double number = decode(dtype, code), score = side == Side::K ? number : 0;
             const double weighed = side == Side::V ? number : std::isfinite(number) ? 0 : nan;
             // The logarithm, and the sum with it, are rounded once each.
-            const double log_sum = std::isfinite(score) ? score + std::log(16.0) : nan, bound = (std::fabs(score) + 3) * 0x1p-23;
+            const double log_sum = std::isfinite(score) ? score + std::log(16.0) : nan,
+                         bound = (std::fabs(score) + 3) * 0x1p-23;
             for (uint32_t i = 0; i < queries; i++) {
               const double got = out.value(i, code, 5), got_log_sum = lse[i * 256 + code];
-              ASSERT_TRUE(std::isnan(weighed) ? std::isnan(got) : got == weighed) << code << " in V gave " << got;
-              ASSERT_TRUE(std::isnan(log_sum) ? std::isnan(got_log_sum) : std::fabs(got_log_sum - log_sum) <= bound)
+              ASSERT_TRUE(std::isnan(weighed) ? std::isnan(got) : got == weighed)
+                  << code << " in V gave " << got;
+              ASSERT_TRUE(std::isnan(log_sum) ? std::isnan(got_log_sum)
+                                              : std::fabs(got_log_sum - log_sum) <= bound)
                   << code << " in K gave " << got_log_sum;
             }
           }
@@ -342,7 +383,8 @@ TEST_P(Special, EveryFp8CodeIsMultipliedAsItsNumber) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, Special, testing::ValuesIn(tables()), [](const auto& table) { return table.param.name; });
+INSTANTIATE_TEST_SUITE_P(Kernels, Special, testing::ValuesIn(tables()),
+                         [](const auto& table) { return table.param.name; });
 
 }  // namespace
 }  // namespace pkv::test

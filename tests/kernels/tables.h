@@ -11,16 +11,19 @@ namespace pkv::test {
 struct NamedTable {
   const char* name;
   const Kernels* kernels;
-  bool multiplies_bf16;  // stored bf16 as it is: with q as two bf16 numbers, unless one is enough, and weights of bf16 if they may be
+  bool multiplies_bf16;  // stored bf16 as it is: with q as two bf16 numbers, unless one is enough,
+                         // and weights of bf16 if they may be
 };
 
 const std::vector<NamedTable>& tables();
 
 inline void PrintTo(const NamedTable& table, std::ostream* out) { *out << table.name; }
 
-inline constexpr pkv_isa instruction_sets[] = {PKV_ISA_SCALAR, PKV_ISA_SSE2,        PKV_ISA_AVX2, PKV_ISA_AVX512,
-                                               PKV_ISA_AVX512_VNNI, PKV_ISA_AVX512_BF16, PKV_ISA_NEON};
-inline constexpr pkv_dtype stored_dtypes[] = {PKV_F32, PKV_F16, PKV_BF16, PKV_INT8, PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2};
+inline constexpr pkv_isa instruction_sets[] = {
+    PKV_ISA_SCALAR,      PKV_ISA_SSE2,        PKV_ISA_AVX2, PKV_ISA_AVX512,
+    PKV_ISA_AVX512_VNNI, PKV_ISA_AVX512_BF16, PKV_ISA_NEON};
+inline constexpr pkv_dtype stored_dtypes[] = {PKV_F32,  PKV_F16,      PKV_BF16,    PKV_INT8,
+                                              PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2};
 inline constexpr pkv_dtype row_dtypes[] = {PKV_F32, PKV_F16, PKV_BF16};
 inline constexpr pkv_layout layouts[] = {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN};
 

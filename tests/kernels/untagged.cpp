@@ -1,4 +1,5 @@
-// What check_symbols.py is there to find: an inline function that is emitted, weak, with no architecture in its name.
+// What check_symbols.py is there to find: an inline function that is emitted, weak, with no
+// architecture in its name.
 namespace {
 struct Tagged {};
 }  // namespace

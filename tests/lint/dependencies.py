@@ -1,5 +1,6 @@
-"""What the build files, tests/install-deps and the packages of the bindings ask for is in src/packaging/dependencies.json, with a known use and a
-licence; and what is in there is asked for somewhere."""
+"""What the build files, tests/install-deps and the packages of the bindings ask for is in
+src/packaging/dependencies.json, with a known use and a licence; and what is in there is asked
+for somewhere."""
 
 import json
 import re
@@ -8,11 +9,20 @@ import harness
 
 LIST = "src/packaging/dependencies.json"
 SYSTEM = {"threads"}  # the C library's
-BINDINGS = {"pypi": ["bindings/python/pyproject.toml", "bindings/python/tests/requirements.txt", "bench/peers", "bench/serve", "tests/install-deps",
-                     "src/packaging/cross"],
-            "go": ["bindings/go/go.mod", "bindings/go/test"],
-            "cargo": ["bindings/rust/pagedkv/Cargo.toml", "bindings/rust/pagedkv-sys/Cargo.toml"]}
-# What torch needs and installs by itself is named in bench/peers because torch comes without its other needs.
+BINDINGS = {
+    "pypi": [
+        "bindings/python/pyproject.toml",
+        "bindings/python/tests/requirements.txt",
+        "bench/peers",
+        "bench/serve",
+        "tests/install-deps",
+        "src/packaging/cross",
+    ],
+    "go": ["bindings/go/go.mod", "bindings/go/test"],
+    "cargo": ["bindings/rust/pagedkv/Cargo.toml", "bindings/rust/pagedkv-sys/Cargo.toml"],
+}
+# What torch needs and installs by itself is named in bench/peers because torch comes without its
+# other needs.
 OF_TORCH = {"filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy", "typing-extensions"}
 REQUIREMENT = re.compile(r"""(?<![\w.-])([A-Za-z][\w-]*)(?:\[\w,]+\])?(?:[<>=~]=|==)[\d.]+""")
 
@@ -22,60 +32,119 @@ def text(root, name):
 
 
 def of_meson(root):
-    files = [path for path in root.rglob("meson.build") if not any(part.startswith("build") or part == "subprojects" for part in path.relative_to(root).parts)]
-    return {name for path in files for name in re.findall(r"(?<!_)dependency\('([^']+)'", path.read_text())} - SYSTEM
+    files = [
+        path
+        for path in root.rglob("meson.build")
+        if not any(
+            part.startswith("build") or part == "subprojects"
+            for part in path.relative_to(root).parts
+        )
+    ]
+    return {
+        name
+        for path in files
+        for name in re.findall(r"(?<!_)dependency\('([^']+)'", path.read_text())
+    } - SYSTEM
 
 
 def of_apt(root):
     """Also what is needed by hand: `need COMMAND PACKAGE` of src/packaging/cross."""
     hand = re.findall(r"^ *need [\w+-]+ ([\w.+-]+)$", text(root, "src/packaging/cross"), re.M)
-    return set(re.findall(r"^ *need ([\w.+-]+) ", text(root, "tests/install-deps"), re.M)) | set(hand)
+    return set(re.findall(r"^ *need ([\w.+-]+) ", text(root, "tests/install-deps"), re.M)) | set(
+        hand
+    )
 
 
 def of_pypi(root):
     everything = "\n".join(text(root, name) for name in BINDINGS["pypi"])
     test_group = re.search(r"^test = \[(.*)\]", everything, re.M)
-    return set(REQUIREMENT.findall(everything)) | set(re.findall(r'"([\w-]+)"', test_group[1] if test_group else ""))
+    return set(REQUIREMENT.findall(everything)) | set(
+        re.findall(r'"([\w-]+)"', test_group[1] if test_group else "")
+    )
 
 
 def of_go(root):
     everything = "\n".join(text(root, name) for name in BINDINGS["go"])
-    return set(re.findall(r"^require (\S+) v", everything, re.M)) | set(re.findall(r"go install \"([^@]+)@", everything))
+    return set(re.findall(r"^require (\S+) v", everything, re.M)) | set(
+        re.findall(r"go install \"([^@]+)@", everything)
+    )
 
 
 def of_cargo(root):
     found = set()
     for name in BINDINGS["cargo"]:
-        for section in re.findall(r"^\[(?:dev-|build-)?dependencies\]\n((?:[^\[\n].*\n|\n)*)", text(root, name), re.M):
+        for section in re.findall(
+            r"^\[(?:dev-|build-)?dependencies\]\n((?:[^\[\n].*\n|\n)*)", text(root, name), re.M
+        ):
             found |= set(re.findall(r"^([\w-]+) = ", section, re.M))
     return found - {"pagedkv-sys"}
 
 
 def check(root):
     entries = json.loads(text(root, LIST) or '{"uses": {}, "dependencies": []}')
-    asked = {"meson": of_meson(root), "apt": of_apt(root), "pypi": of_pypi(root) - OF_TORCH, "go": of_go(root), "cargo": of_cargo(root)}
+    asked = {
+        "meson": of_meson(root),
+        "apt": of_apt(root),
+        "pypi": of_pypi(root) - OF_TORCH,
+        "go": of_go(root),
+        "cargo": of_cargo(root),
+    }
     found = []
     for kind, names in asked.items():
         listed = {name for entry in entries["dependencies"] for name in entry.get(kind, [])}
-        found += [f"{kind}: {name} is asked for and not in {LIST}" for name in sorted(names - listed)]
-        found += [f"{kind}: {name} is in {LIST} and asked for nowhere" for name in sorted(listed - names)]
-    return found + [f"{entry['name']}: no known use, licence or version" for entry in entries["dependencies"]
-                    if entry.get("use") not in entries["uses"] or not entry.get("licence") or not entry.get("version")]
+        found += [
+            f"{kind}: {name} is asked for and not in {LIST}" for name in sorted(names - listed)
+        ]
+        found += [
+            f"{kind}: {name} is in {LIST} and asked for nowhere" for name in sorted(listed - names)
+        ]
+    return found + [
+        f"{entry['name']}: no known use, licence or version"
+        for entry in entries["dependencies"]
+        if entry.get("use") not in entries["uses"]
+        or not entry.get("licence")
+        or not entry.get("version")
+    ]
 
 
 def listed(**entry):
-    return json.dumps({"uses": {"linked": ""}, "dependencies": [{"name": "a", "use": "linked", "licence": "MIT", "version": "1"} | entry]})
+    return json.dumps(
+        {
+            "uses": {"linked": ""},
+            "dependencies": [
+                {"name": "a", "use": "linked", "licence": "MIT", "version": "1"} | entry
+            ],
+        }
+    )
 
 
-harness.run(check, [
-    ("meson: a is asked for", {"src/meson.build": "a = dependency('a', version: '>=1')\n"}),
-    ("apt: liba-dev is asked for", {"tests/install-deps": "  need liba-dev library a\n"}),
-    ("pypi: a is asked for", {"bindings/python/pyproject.toml": 'dependencies = ["a>=1.24"]\n'}),
-    ("pypi: b is asked for", {"bindings/python/pyproject.toml": 'test = ["b"]\n'}),
-    ("go: x.org/a is asked for", {"bindings/go/go.mod": "module m\n\nrequire x.org/a v0.1.0\n"}),
-    ("cargo: a is asked for", {"bindings/rust/pagedkv/Cargo.toml": '[dev-dependencies]\na = "1"\n'}),
-    ("asked for nowhere", {LIST: listed(meson=["a"])}),
-    ("no known use", {LIST: listed(use="fun")}),
-    (None, {LIST: listed(meson=["a"], apt=["liba-dev"]), "meson.build": "dependency('a')\ndependency('threads')\n",
-            "tests/install-deps": "    need liba-dev library a\n"}),
-])
+harness.run(
+    check,
+    [
+        ("meson: a is asked for", {"src/meson.build": "a = dependency('a', version: '>=1')\n"}),
+        ("apt: liba-dev is asked for", {"tests/install-deps": "  need liba-dev library a\n"}),
+        (
+            "pypi: a is asked for",
+            {"bindings/python/pyproject.toml": 'dependencies = ["a>=1.24"]\n'},
+        ),
+        ("pypi: b is asked for", {"bindings/python/pyproject.toml": 'test = ["b"]\n'}),
+        (
+            "go: x.org/a is asked for",
+            {"bindings/go/go.mod": "module m\n\nrequire x.org/a v0.1.0\n"},
+        ),
+        (
+            "cargo: a is asked for",
+            {"bindings/rust/pagedkv/Cargo.toml": '[dev-dependencies]\na = "1"\n'},
+        ),
+        ("asked for nowhere", {LIST: listed(meson=["a"])}),
+        ("no known use", {LIST: listed(use="fun")}),
+        (
+            None,
+            {
+                LIST: listed(meson=["a"], apt=["liba-dev"]),
+                "meson.build": "dependency('a')\ndependency('threads')\n",
+                "tests/install-deps": "    need liba-dev library a\n",
+            },
+        ),
+    ],
+)

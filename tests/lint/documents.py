@@ -1,5 +1,6 @@
-"""The program that opens the library at run time asks for every function of the headers; and what the documents link to is
-there: files, pictures, headings. Addresses elsewhere are looked at for their form alone."""
+"""The program that opens the library at run time asks for every function of the headers; and what
+the documents link to is there: files, pictures, headings. Addresses elsewhere are looked at for
+their form alone."""
 
 import re
 
@@ -20,10 +21,16 @@ def without_code(text):
 
 
 def anchors(text):
-    """As GitHub makes them of headings: small letters, no punctuation, hyphens for spaces; -1, -2 and so on for further ones of the same name."""
+    """As GitHub makes them of headings: small letters, no punctuation, hyphens for spaces; -1, -2
+    and so on for further ones of the same name.
+    """
     found = set()
-    for heading in re.findall(r"^#+ +(.*?)\s*$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M):
-        words = re.sub(r"[^\w\- ]", "", re.sub(r"\]\([^)]*\)", "", heading).lower()).replace(" ", "-")
+    for heading in re.findall(
+        r"^#+ +(.*?)\s*$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M
+    ):
+        words = re.sub(r"[^\w\- ]", "", re.sub(r"\]\([^)]*\)", "", heading).lower()).replace(
+            " ", "-"
+        )
         number = 0
         while (name := words if number == 0 else f"{words}-{number}") in found:
             number += 1
@@ -47,24 +54,49 @@ def check_links(root, document):
 
 def check(root):
     found = []
-    declared = {name for path, text in harness.sources(root, "include") for name in DECLARED.findall(text)}
+    declared = {
+        name for path, text in harness.sources(root, "include") for name in DECLARED.findall(text)
+    }
     opened = set(re.findall(r"\bX\((\w+)\)", read(root, "bindings/c/pkv_dl.h")))
-    found += [f"bindings/c/pkv_dl.h: pkv_{name} is declared but not opened" for name in sorted(declared - opened)]
+    found += [
+        f"bindings/c/pkv_dl.h: pkv_{name} is declared but not opened"
+        for name in sorted(declared - opened)
+    ]
     for document in sorted(root.rglob("*.md")):
-        if any(part.startswith(("build", ".")) or part in ("subprojects", "target") for part in document.relative_to(root).parts):
+        if any(
+            part.startswith(("build", ".")) or part in ("subprojects", "target")
+            for part in document.relative_to(root).parts
+        ):
             continue
         found += [f"{document.relative_to(root)}: {gap}" for gap in check_links(root, document)]
     return found
 
 
-harness.run(check, [
-    ("pkv_b is declared", {"include/a.h": "PKV_API int pkv_a(int x);\nPKV_API int\npkv_b(void);", "bindings/c/pkv_dl.h": "#define F(X) X(a)"}),
-    ("there is no gone.md", {"README.md": "[gone](gone.md)"}),
-    ("there is no gone.svg", {"README.md": "![gone](gone.svg)"}),
-    ("there is no #there in a.md", {"README.md": "[a](a.md#there)", "a.md": "# Here\n```sh\n# there\n```\n"}),
-    ("there is no #there in README.md", {"README.md": "[a](#there)"}),
-    ("is no address", {"README.md": "[a](https://example)"}),
-    ("there is no /etc/passwd", {"README.md": "[a](/etc/passwd)"}),
-    (None, {"README.md": "```c\nint x;\n```\n[c](b/c.c) [h](#a-b-c-1) [u](https://example.org/a?b=c) `[x](y)`\n# A `b`, [c](README.md)\n# a b c\n",
-            "b/c.c": "int x;\n"}),
-])
+harness.run(
+    check,
+    [
+        (
+            "pkv_b is declared",
+            {
+                "include/a.h": "PKV_API int pkv_a(int x);\nPKV_API int\npkv_b(void);",
+                "bindings/c/pkv_dl.h": "#define F(X) X(a)",
+            },
+        ),
+        ("there is no gone.md", {"README.md": "[gone](gone.md)"}),
+        ("there is no gone.svg", {"README.md": "![gone](gone.svg)"}),
+        (
+            "there is no #there in a.md",
+            {"README.md": "[a](a.md#there)", "a.md": "# Here\n```sh\n# there\n```\n"},
+        ),
+        ("there is no #there in README.md", {"README.md": "[a](#there)"}),
+        ("is no address", {"README.md": "[a](https://example)"}),
+        ("there is no /etc/passwd", {"README.md": "[a](/etc/passwd)"}),
+        (
+            None,
+            {
+                "README.md": "```c\nint x;\n```\n[c](b/c.c) [h](#a-b-c-1) [u](https://example.org/a?b=c) `[x](y)`\n# A `b`, [c](README.md)\n# a b c\n",
+                "b/c.c": "int x;\n",
+            },
+        ),
+    ],
+)

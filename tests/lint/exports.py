@@ -1,5 +1,6 @@
-"""The functions the headers declare and the symbols the library exports are the same; each has documentation right before it
-that tells since which version it is there. The version macros are the project's version.
+"""The functions the headers declare and the symbols the library exports are the same; each has
+documentation right before it that tells since which version it is there. The version macros are
+the project's version.
 
 usage: exports.py TREE NM LIBRARY VERSION MACRO, with the macro that marks what is exported"""
 
@@ -12,7 +13,9 @@ import harness
 EXPORT = sys.argv.pop()
 DECLARATION = re.compile(rf"^{EXPORT}\s[^;{{]*?\b(\w+)\s*\(", re.M)
 # A documentation block, the directives of what it speaks of, and the declaration.
-DOCUMENTED = re.compile(rf"/\*\*((?:(?!\*/).)*)\*/\s*(?:#define[^\n]*\n\s*)*{EXPORT}\s[^;{{]*?\b(\w+)\s*\(", re.S)
+DOCUMENTED = re.compile(
+    rf"/\*\*((?:(?!\*/).)*)\*/\s*(?:#define[^\n]*\n\s*)*{EXPORT}\s[^;{{]*?\b(\w+)\s*\(", re.S
+)
 MACRO = re.compile(r"#define PKV_VERSION_(MAJOR|MINOR|PATCH) (\d+)")
 
 
@@ -21,7 +24,11 @@ def headers(root):
 
 
 def declared(root):
-    return {name for text in headers(root).values() for name in DECLARATION.findall(harness.strip_comments(text))}
+    return {
+        name
+        for text in headers(root).values()
+        for name in DECLARATION.findall(harness.strip_comments(text))
+    }
 
 
 def check_documentation(root):
@@ -32,7 +39,9 @@ def check_documentation(root):
             if name not in documented:
                 found.append(f"{header}: {name} has no documentation right before it")
             elif not re.search(r"\bSince \d+\.\d+\b", documented[name]):
-                found.append(f"{header}: the documentation of {name} does not say since which version")
+                found.append(
+                    f"{header}: the documentation of {name} does not say since which version"
+                )
     return found
 
 
@@ -44,26 +53,40 @@ def check_version(root, version):
 
 
 def compare(wanted, symbols):
-    return ([f"{name} is declared, but not exported" for name in sorted(wanted - symbols)] +
-            [f"{name} is exported, but not declared" for name in sorted(symbols - wanted)])
+    return [f"{name} is declared, but not exported" for name in sorted(wanted - symbols)] + [
+        f"{name} is exported, but not declared" for name in sorted(symbols - wanted)
+    ]
 
 
 def exported(nm, library):
-    """The dynamic symbols a library defines, without the name of the symbol version itself (type A)."""
-    lines = subprocess.run([nm, "--dynamic", "--defined-only", "--format=posix", library], check=True, capture_output=True,
-                           text=True).stdout.splitlines()
+    """The dynamic symbols a library defines, without the name of the symbol version itself (type
+    A).
+    """
+    lines = subprocess.run(
+        [nm, "--dynamic", "--defined-only", "--format=posix", library],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.splitlines()
     return {fields[0].split("@")[0] for fields in map(str.split, lines) if fields[1] != "A"}
 
 
 def check(root, symbols, version):
-    return compare(declared(root), symbols) + check_documentation(root) + check_version(root, version)
+    return (
+        compare(declared(root), symbols) + check_documentation(root) + check_version(root, version)
+    )
 
 
 def samples(symbols, version):
-    """The samples are judged against the real symbols, so that the good one declares all of them."""
-    good = "".join(f"/** Text. Since 0.1. */\n{EXPORT} int {name}(void);\n" for name in sorted(symbols))
-    macros = "".join(f"#define PKV_VERSION_{part} {number}\n" for part, number in
-                     zip(("MAJOR", "MINOR", "PATCH"), version.split(".")))
+    """The samples are judged against the real symbols, so that the good one declares all of them.
+    """
+    good = "".join(
+        f"/** Text. Since 0.1. */\n{EXPORT} int {name}(void);\n" for name in sorted(symbols)
+    )
+    macros = "".join(
+        f"#define PKV_VERSION_{part} {number}\n"
+        for part, number in zip(("MAJOR", "MINOR", "PATCH"), version.split("."))
+    )
     one = min(symbols)
 
     def with_text(text, more=""):
@@ -71,12 +94,26 @@ def samples(symbols, version):
 
     return [
         (None, with_text(good)),
-        (f"{one} is exported, but not declared", with_text(good.replace(one + "(", "pkv_something_else("))),
-        ("pkv_missing is declared, but not exported",
-         with_text(good + f"/** Text. Since 0.1. */\n{EXPORT} int\npkv_missing(int a);\n")),
-        (f"{one} has no documentation", with_text(good.replace("/** Text. Since 0.1. */\n", "", 1))),
+        (
+            f"{one} is exported, but not declared",
+            with_text(good.replace(one + "(", "pkv_something_else(")),
+        ),
+        (
+            "pkv_missing is declared, but not exported",
+            with_text(good + f"/** Text. Since 0.1. */\n{EXPORT} int\npkv_missing(int a);\n"),
+        ),
+        (
+            f"{one} has no documentation",
+            with_text(good.replace("/** Text. Since 0.1. */\n", "", 1)),
+        ),
         (f"documentation of {one} does not say", with_text(good.replace(" Since 0.1.", "", 1))),
-        ("version.h says", {"include/pagedkv/a.h": good, "include/pagedkv/version.h": macros.replace("MAJOR ", "MAJOR 9")}),
+        (
+            "version.h says",
+            {
+                "include/pagedkv/a.h": good,
+                "include/pagedkv/version.h": macros.replace("MAJOR ", "MAJOR 9"),
+            },
+        ),
     ]
 
 

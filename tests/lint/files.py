@@ -1,5 +1,6 @@
-"""Files stay readable and finished: length, words that mean "not done", absolute paths of somebody's machine; and each noun
-of the C interface has a header and an api file of the same name."""
+"""Files stay readable and finished: length, words that mean "not done", absolute paths of
+somebody's machine; and each noun of the C interface has a header and an api file of the same
+name."""
 
 import pathlib
 import re
@@ -17,14 +18,25 @@ NOT_NOUNS = {"common", "pagedkv", "redis", "stats", "version"}
 
 
 def committed(root):
-    """The files git knows, or would take; in a tree without git, all but hidden ones and build directories."""
-    git = subprocess.run(["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    """The files git knows, or would take; in a tree without git, all but hidden ones and build
+    directories.
+    """
+    git = subprocess.run(
+        ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
     if git.returncode == 0 and (root / ".git").exists():
         paths = [root / name for name in git.stdout.decode().split("\0") if name]
     else:
-        paths = [p for p in root.rglob("*")
-                 if not any(part.startswith((".", "build")) or part == "__pycache__" for part in p.relative_to(root).parts)]
+        paths = [
+            p
+            for p in root.rglob("*")
+            if not any(
+                part.startswith((".", "build")) or part == "__pycache__"
+                for part in p.relative_to(root).parts
+            )
+        ]
     return sorted(p for p in paths if p.is_file() and not p.is_symlink())
 
 
@@ -39,7 +51,9 @@ def check_text(path, text):
             found.append(f"{path}:{number}: unfinished: {line.strip()}")
     if path.startswith(CODE) and pathlib.PurePosixPath(path).suffix in CODE_SUFFIXES:
         if len(lines) > TOO_LONG and not any(REASON.search(line) for line in lines[:15]):
-            found.append(f"{path}: {len(lines)} lines, and no line at its top says 'Over {TOO_LONG} lines: why'")
+            found.append(
+                f"{path}: {len(lines)} lines, and no line at its top says 'Over {TOO_LONG} lines: why'"
+            )
         elif len(lines) > LONG:
             found.append(f"note: {path} has {len(lines)} lines, {LONG} is the aim")
     return found
@@ -50,8 +64,12 @@ def check_nouns(root):
     api = {p.stem for p in (root / "src/api").glob("*.cpp")}
     internal = {p.stem for p in (root / "src/api").glob("*.h")}
     nouns = headers - NOT_NOUNS
-    return ([f"include/pagedkv/{noun}.h has no src/api/{noun}.cpp" for noun in sorted(nouns - api)] +
-            [f"src/api/{name}.cpp has no include/pagedkv/{name}.h" for name in sorted(api - headers - internal)])
+    return [
+        f"include/pagedkv/{noun}.h has no src/api/{noun}.cpp" for noun in sorted(nouns - api)
+    ] + [
+        f"src/api/{name}.cpp has no include/pagedkv/{name}.h"
+        for name in sorted(api - headers - internal)
+    ]
 
 
 def check(root):
@@ -65,9 +83,19 @@ def check(root):
 
 LONG_FILE = "int x;\n" * (TOO_LONG + 1)
 SAMPLES = [
-    (None, {"src/engine/a.cpp": "int a;\n", "README.md": "see https://example.org/home/page and ./work/x\n",
-            "include/pagedkv/pool.h": "", "include/pagedkv/stats.h": "", "src/api/pool.cpp": "", "src/api/boundary.h": "", "src/api/boundary.cpp": "",
-            "src/engine/table.cpp": "// Over 800 lines: a table\n" + LONG_FILE}),
+    (
+        None,
+        {
+            "src/engine/a.cpp": "int a;\n",
+            "README.md": "see https://example.org/home/page and ./work/x\n",
+            "include/pagedkv/pool.h": "",
+            "include/pagedkv/stats.h": "",
+            "src/api/pool.cpp": "",
+            "src/api/boundary.h": "",
+            "src/api/boundary.cpp": "",
+            "src/engine/table.cpp": "// Over 800 lines: a table\n" + LONG_FILE,
+        },
+    ),
     ("note: src/engine/a.cpp has 401 lines", {"src/engine/a.cpp": "\n" * (LONG + 1)}),
     ("no line at its top", {"src/engine/a.cpp": LONG_FILE}),
     ("no line at its top", {"tests/run": LONG_FILE}),

@@ -1,5 +1,6 @@
-"""What the lints share. A lint is a function from a source tree to a list of findings. Before it looks at the tree it has
-to object to samples that are wrong, each for the right reason: a lint that cannot fail shows nothing."""
+"""What the lints share. A lint is a function from a source tree to a list of findings. Before it
+looks at the tree it has to object to samples that are wrong, each for the right reason: a lint
+that cannot fail shows nothing."""
 
 import pathlib
 import re
@@ -8,7 +9,9 @@ import tempfile
 
 
 def run(check, samples, *extra):
-    """samples: (words the findings must contain, or None where there must be none; {path: text}). Notes do not fail."""
+    """samples: (words the findings must contain, or None where there must be none; {path: text}).
+    Notes do not fail.
+    """
     for expected, files in samples:
         with tempfile.TemporaryDirectory() as directory:
             root = pathlib.Path(directory)
@@ -17,13 +20,21 @@ def run(check, samples, *extra):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
             found = check(root, *extra)
-        ok = any(expected in f for f in found) if expected else not [f for f in found if not f.startswith("note: ")]
+        ok = (
+            any(expected in f for f in found)
+            if expected
+            else not [f for f in found if not f.startswith("note: ")]
+        )
         if not ok:
-            sys.exit(f"the lint itself is broken: on {list(files)} expected {expected!r}, got {found}")
+            sys.exit(
+                f"the lint itself is broken: on {list(files)} expected {expected!r}, got {found}"
+            )
     found = check(pathlib.Path(sys.argv[1]), *extra)
     print("\n".join(found))
     bad = sum(not finding.startswith("note: ") for finding in found)
-    print(f"{len(samples)} samples judged rightly; {bad} findings and {len(found) - bad} notes in the tree")
+    print(
+        f"{len(samples)} samples judged rightly; {bad} findings and {len(found) - bad} notes in the tree"
+    )
     sys.exit(1 if bad else 0)
 
 
@@ -31,7 +42,11 @@ def sources(root, *folders):
     """The C and C++ files below these folders, as (path relative to root, text)."""
     for folder in folders:
         for path in sorted((root / folder).rglob("*")):
-            if path.suffix in (".c", ".h", ".cpp", ".hpp") and "subprojects" not in path.parts and path.is_file():
+            if (
+                path.suffix in (".c", ".h", ".cpp", ".hpp")
+                and "subprojects" not in path.parts
+                and path.is_file()
+            ):
                 yield path.relative_to(root), path.read_text(errors="replace")
 
 

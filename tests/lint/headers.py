@@ -1,5 +1,5 @@
-"""Each public header compiles alone, without a warning, as C99, C++11 and C++20, with every compiler named on the command
-line after the tree."""
+"""Each public header compiles alone, without a warning, as C99, C++11 and C++20, with every
+compiler named on the command line after the tree."""
 
 import subprocess
 import sys
@@ -11,26 +11,60 @@ LANGUAGES = [("c", "c99", ["-Wstrict-prototypes"]), ("c++", "c++11", []), ("c++"
 
 
 def compile_alone(root, header, compiler, language, standard, more):
-    program = f"#include <pagedkv/{header}>\n#include <pagedkv/{header}>\nint unused_but_not_empty;\n"
-    result = subprocess.run([compiler, "-fsyntax-only", "-x", language, "-std=" + standard, *WARNINGS, *more,
-                             "-I", str(root / "include"), "-"], input=program, capture_output=True, text=True)
+    program = (
+        f"#include <pagedkv/{header}>\n#include <pagedkv/{header}>\nint unused_but_not_empty;\n"
+    )
+    result = subprocess.run(
+        [
+            compiler,
+            "-fsyntax-only",
+            "-x",
+            language,
+            "-std=" + standard,
+            *WARNINGS,
+            *more,
+            "-I",
+            str(root / "include"),
+            "-",
+        ],
+        input=program,
+        capture_output=True,
+        text=True,
+    )
     if result.returncode == 0:
         return []
-    first = next((line for line in result.stderr.splitlines() if "error" in line), result.stderr.strip())
+    first = next(
+        (line for line in result.stderr.splitlines() if "error" in line), result.stderr.strip()
+    )
     return [f"{header} alone as {standard} with {compiler}: {first}"]
 
 
 def check(root, compilers):
-    return [finding for path in sorted((root / "include/pagedkv").glob("*.h")) for compiler in compilers
-            for language, standard, more in LANGUAGES
-            for finding in compile_alone(root, path.name, compiler, language, standard, more)]
+    return [
+        finding
+        for path in sorted((root / "include/pagedkv").glob("*.h"))
+        for compiler in compilers
+        for language, standard, more in LANGUAGES
+        for finding in compile_alone(root, path.name, compiler, language, standard, more)
+    ]
 
 
 SAMPLES = [
-    (None, {"include/pagedkv/a.h": "#ifndef A_H\n#define A_H\n#include <stdint.h>\nuint32_t f(void);\n#endif\n"}),
-    ("b.h alone as c99", {"include/pagedkv/b.h": "#ifndef B_H\n#define B_H\nuint32_t f(void);\n#endif\n"}),
+    (
+        None,
+        {
+            "include/pagedkv/a.h": "#ifndef A_H\n#define A_H\n#include <stdint.h>\nuint32_t f(void);\n#endif\n"
+        },
+    ),
+    (
+        "b.h alone as c99",
+        {"include/pagedkv/b.h": "#ifndef B_H\n#define B_H\nuint32_t f(void);\n#endif\n"},
+    ),
     ("c.h alone as c99", {"include/pagedkv/c.h": "#ifndef C_H\n#define C_H\nint f();\n#endif\n"}),
-    ("d.h alone as c++11", {"include/pagedkv/d.h": "#ifndef D_H\n#define D_H\nint f(int class);\n#endif\n"}),
+    (
+        "d.h alone as c++11",
+        {"include/pagedkv/d.h": "#ifndef D_H\n#define D_H\nint f(int class);\n#endif\n"},
+    ),
     ("e.h alone", {"include/pagedkv/e.h": "struct e { int x; };\n"}),
 ]
 

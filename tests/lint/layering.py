@@ -4,11 +4,11 @@
     engine/* -> engine/prefix, engine/store -> engine/memory
     redis -> base                             a library of its own
 
-The engine sees kernels/kernels.h, kernels/views.h and kernels/formats.h only; oneTBB is for base/parallel, vector instructions for kernels;
-what is compiled for an instruction set keeps the standard library's inline functions out.
+The engine sees kernels/kernels.h, kernels/views.h and kernels/formats.h only; oneTBB is for
+base/parallel, vector instructions for kernels; what is compiled for an instruction set keeps the
+standard library's inline functions out.
 """
 
-import pathlib
 import re
 
 import harness
@@ -28,7 +28,9 @@ ROOMS = {
 }
 KERNELS_FACE = {"kernels/formats.h", "kernels/kernels.h", "kernels/views.h"}
 VECTOR = re.compile(r"xsimd/|.*intrin\.h$|arm_neon\.h$|arm_sve\.h$")
-ISA_ALLOWED = re.compile(r"xsimd/.*|.*intrin\.h|pagedkv/.*\.h|(arm_neon|arm_sve|stddef|stdint|stdbool|float|limits)\.h")
+ISA_ALLOWED = re.compile(
+    r"xsimd/.*|.*intrin\.h|pagedkv/.*\.h|(arm_neon|arm_sve|stddef|stdint|stdbool|float|limits)\.h"
+)
 
 
 def room_of(path):
@@ -37,8 +39,10 @@ def room_of(path):
 
 
 def includes_of(text):
-    return [(quote, name, text.count("\n", 0, start) + 1)
-            for quote, name, start in ((m[1], m[2], m.start()) for m in INCLUDE.finditer(text))]
+    return [
+        (quote, name, text.count("\n", 0, start) + 1)
+        for quote, name, start in ((m[1], m[2], m.start()) for m in INCLUDE.finditer(text))
+    ]
 
 
 def check_include(path, quote, name):
@@ -62,7 +66,9 @@ def check_include(path, quote, name):
 
 
 def check_isa(files):
-    """Everything the files under kernels/isa reach: only headers without inline functions that a linker may merge."""
+    """Everything the files under kernels/isa reach: only headers without inline functions that a
+    linker may merge.
+    """
     seen, queue, found = set(), [p for p in files if p.startswith("kernels/isa/")], []
     while queue:
         path = queue.pop()
@@ -73,12 +79,17 @@ def check_isa(files):
             if quote == '"':
                 queue.append(name)
             elif not ISA_ALLOWED.fullmatch(name):
-                found.append(f"src/{path}:{line}: <{name}>: compiled per instruction set, so no standard library here")
+                found.append(
+                    f"src/{path}:{line}: <{name}>: compiled per instruction set, so no standard library here"
+                )
     return sorted(found)
 
 
 def check(root):
-    files = {str(path.relative_to("src")): harness.strip_comments(text) for path, text in harness.sources(root, "src")}
+    files = {
+        str(path.relative_to("src")): harness.strip_comments(text)
+        for path, text in harness.sources(root, "src")
+    }
     found = []
     for path, text in files.items():
         if room_of(path) is None:
@@ -92,18 +103,32 @@ def check(root):
 
 
 SAMPLES = [
-    (None, {"src/api/cache.cpp": '#include "engine/cache.h"\n#include "base/status.h"\n',
+    (
+        None,
+        {
+            "src/api/cache.cpp": '#include "engine/cache.h"\n#include "base/status.h"\n',
             "src/engine/cache.h": '#include "engine/store/file.h"\n#include "kernels/kernels.h"\n#include <vector>\n',
             "src/engine/store/file.h": '#include "engine/memory/pool.h"\n',
             "src/base/parallel.cpp": "#include <tbb/parallel_for.h>\n",
             "src/kernels/isa/avx2.cpp": '#include "kernels/attend.hpp"\n#include <immintrin.h>\n',
-            "src/kernels/attend.hpp": '#include <xsimd/xsimd.hpp>\n#include <stdint.h>\n// #include <vector>\n'}),
+            "src/kernels/attend.hpp": "#include <xsimd/xsimd.hpp>\n#include <stdint.h>\n// #include <vector>\n",
+        },
+    ),
     ("base may not see engine", {"src/base/status.h": '#include "engine/cache.h"\n'}),
     ("kernels may not see engine", {"src/kernels/scalar.cpp": '  # include "engine/cache.h"\n'}),
     ("engine may not see api", {"src/engine/cache.cpp": '#include "api/boundary.h"\n'}),
-    ("engine/prefix may not see engine/store", {"src/engine/prefix/tree.h": '#include "engine/store/file.h"\n'}),
-    ("engine/store may not see engine/prefix", {"src/engine/store/file.h": '#include "engine/prefix/tree.h"\n'}),
-    ("engine/memory may not see engine", {"src/engine/memory/pool.h": '#include "engine/session.h"\n'}),
+    (
+        "engine/prefix may not see engine/store",
+        {"src/engine/prefix/tree.h": '#include "engine/store/file.h"\n'},
+    ),
+    (
+        "engine/store may not see engine/prefix",
+        {"src/engine/store/file.h": '#include "engine/prefix/tree.h"\n'},
+    ),
+    (
+        "engine/memory may not see engine",
+        {"src/engine/memory/pool.h": '#include "engine/session.h"\n'},
+    ),
     ("redis may not see engine", {"src/redis/store.cpp": '#include "engine/cache.h"\n'}),
     ("OpenSSL is for redis/tls.cpp only", {"src/redis/client.cpp": "#include <openssl/ssl.h>\n"}),
     ("api may not see redis", {"src/api/cache.cpp": '#include "redis/client.h"\n'}),
@@ -113,9 +138,20 @@ SAMPLES = [
     ("vector instructions", {"src/base/os.cpp": "#include <xsimd/xsimd.hpp>\n"}),
     ("written from src/ on", {"src/engine/attend.cpp": '#include "attend.h"\n'}),
     ("outside every room", {"src/util/misc.h": ""}),
-    ("no standard library", {"src/kernels/isa/avx2.cpp": '#include "kernels/attend.hpp"\n',
-                             "src/kernels/attend.hpp": "#include <algorithm>\n"}),
-    ("no standard library", {"src/kernels/isa/avx2.cpp": '#include "base/checked.h"\n', "src/base/checked.h": "#include <cstdint>\n"}),
+    (
+        "no standard library",
+        {
+            "src/kernels/isa/avx2.cpp": '#include "kernels/attend.hpp"\n',
+            "src/kernels/attend.hpp": "#include <algorithm>\n",
+        },
+    ),
+    (
+        "no standard library",
+        {
+            "src/kernels/isa/avx2.cpp": '#include "base/checked.h"\n',
+            "src/base/checked.h": "#include <cstdint>\n",
+        },
+    ),
 ]
 
 if __name__ == "__main__":

@@ -1,12 +1,16 @@
-"""What the reference needs, the comments say. Of each exported function, right before it: which statuses it returns beside those
-that pagedkv.h names for all; shapes of the tensors that it takes; how long a string it returns lives. Since which version:
-exports.py looks at that. Which threads may call it stands there or, for all functions of the header, at the header's top."""
+"""What the reference needs, the comments say. Of each exported function, right before it: which
+statuses it returns beside those that pagedkv.h names for all; shapes of the tensors that it
+takes; how long a string it returns lives. Since which version: exports.py looks at that. Which
+threads may call it stands there or, for all functions of the header, at the header's top."""
 
 import re
 
 import harness
 
-FUNCTION = re.compile(r"/\*\*((?:(?!\*/).)*)\*/\s*(?:#define[^\n]*\n\s*)*PKV_(?:REDIS_)?API\s+([^;{]*?)\b(\w+)\s*\(([^;]*?)\);", re.S)
+FUNCTION = re.compile(
+    r"/\*\*((?:(?!\*/).)*)\*/\s*(?:#define[^\n]*\n\s*)*PKV_(?:REDIS_)?API\s+([^;{]*?)\b(\w+)\s*\(([^;]*?)\);",
+    re.S,
+)
 STATUSES = re.compile(r"Statuses: (.*?)(?=\bSince |\Z)", re.S)
 STATUS = re.compile(r"^  PKV_([A-Z_]+) = \d+\b", re.M)
 WORD = re.compile(r"\b[A-Z][A-Z_]+\b")
@@ -38,15 +42,22 @@ def check(root):
     statuses = set(STATUS.findall(headers.get("common.h", "")))
     found = []
     for header, text in headers.items():
-        top = text[:text.find("*/")]
+        top = text[: text.find("*/")]
         for comment, returns, name, parameters in FUNCTION.findall(text):
-            found += [f"{header}: the documentation of {name} {gap}" for gap in check_function(comment, returns, name, parameters, statuses)]
+            found += [
+                f"{header}: the documentation of {name} {gap}"
+                for gap in check_function(comment, returns, name, parameters, statuses)
+            ]
             if not THREADS.search(top) and not OWN_THREADS.search(comment):
-                found.append(f"{header}: neither the documentation of {name} nor the top of the header says 'Threads:'")
+                found.append(
+                    f"{header}: neither the documentation of {name} nor the top of the header says 'Threads:'"
+                )
     return found
 
 
-COMMON = {"include/pagedkv/common.h": "typedef enum pkv_status {\n  PKV_OK = 0,\n  PKV_IO = 400, /**< x */\n} pkv_status;\n"}
+COMMON = {
+    "include/pagedkv/common.h": "typedef enum pkv_status {\n  PKV_OK = 0,\n  PKV_IO = 400, /**< x */\n} pkv_status;\n"
+}
 
 
 def header(function, top="/* a\n *\n * Threads: all. */\n"):
@@ -54,14 +65,41 @@ def header(function, top="/* a\n *\n * Threads: all. */\n"):
 
 
 SAMPLES = [
-    (None, header("/** A. Statuses: IO (with NONE\n * and MORE). Since 0.1. */\nPKV_API pkv_status pkv_a(int x);\n")),
-    (None, header("/** A. Any thread. Statuses: none of its own. */\nPKV_API pkv_status pkv_a(int x);\n", "/* a */\n")),
-    (None, header("/** Rows [n][heads][dim]. Statuses: as pkv_b. */\nPKV_API pkv_status pkv_a(const pkv_tensor* x);\n")),
+    (
+        None,
+        header(
+            "/** A. Statuses: IO (with NONE\n * and MORE). Since 0.1. */\nPKV_API pkv_status pkv_a(int x);\n"
+        ),
+    ),
+    (
+        None,
+        header(
+            "/** A. Any thread. Statuses: none of its own. */\nPKV_API pkv_status pkv_a(int x);\n",
+            "/* a */\n",
+        ),
+    ),
+    (
+        None,
+        header(
+            "/** Rows [n][heads][dim]. Statuses: as pkv_b. */\nPKV_API pkv_status pkv_a(const pkv_tensor* x);\n"
+        ),
+    ),
     ("which statuses", header("/** A. Since 0.1. */\nPKV_API pkv_status pkv_a(int x);\n")),
-    ("there are not: OI", header("/** A. Statuses: OI. Since 0.1. */\nPKV_API pkv_status\npkv_a(int x);\n")),
+    (
+        "there are not: OI",
+        header("/** A. Statuses: OI. Since 0.1. */\nPKV_API pkv_status\npkv_a(int x);\n"),
+    ),
     ("how long the text lives", header("/** A. */\nPKV_API const char* pkv_a(int x);\n")),
-    ("shapes of 2 tensors", header("/** Rows [n][heads]. Statuses: IO. */\nPKV_API pkv_status pkv_a(const pkv_tensor* x, const pkv_tensor* y);\n")),
-    ("says 'Threads:'", header("/** A. Statuses: IO. */\nPKV_API pkv_status pkv_a(int x);\n", "/* a */\n")),
+    (
+        "shapes of 2 tensors",
+        header(
+            "/** Rows [n][heads]. Statuses: IO. */\nPKV_API pkv_status pkv_a(const pkv_tensor* x, const pkv_tensor* y);\n"
+        ),
+    ),
+    (
+        "says 'Threads:'",
+        header("/** A. Statuses: IO. */\nPKV_API pkv_status pkv_a(int x);\n", "/* a */\n"),
+    ),
 ]
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
     <!-- shows PATH -->   or   <!-- shows PATH [region] -->
 
-is that file (the path counts from the document), or what is between its comments [region] and [region end], moved to the left. C and CMake that
-is longer than three lines has such a line. Only what a program printed is looked at elsewhere (tests/guide).
+is that file (the path counts from the document), or what is between its comments [region] and
+[region end], moved to the left. C and CMake that is longer than three lines has such a line. Only
+what a program printed is looked at elsewhere (tests/guide).
 
 usage: shown.py TREE, or shown.py TREE --renew to put what the files have into the documents"""
 
@@ -14,7 +15,10 @@ import textwrap
 
 import harness
 
-BLOCK = re.compile(r"^(?:<!-- (?P<verb>shows|printed by) (?P<what>[^\n]*?) -->\n)?```(?P<language>[\w+]*)\n(?P<text>.*?)^```$", re.M | re.S)
+BLOCK = re.compile(
+    r"^(?:<!-- (?P<verb>shows|printed by) (?P<what>[^\n]*?) -->\n)?```(?P<language>[\w+]*)\n(?P<text>.*?)^```$",
+    re.M | re.S,
+)
 WHAT = re.compile(r"(?P<path>\S+)(?: \[(?P<region>\w+)\])?")
 CODE = {"c", "c++", "cpp", "cmake"}
 SHORT = 3
@@ -22,7 +26,10 @@ SHORT = 3
 
 def documents(root):
     for path in sorted(root.rglob("*.md")):
-        if not any(part.startswith(("build", ".")) or part in ("subprojects", "target") for part in path.relative_to(root).parts):
+        if not any(
+            part.startswith(("build", ".")) or part in ("subprojects", "target")
+            for part in path.relative_to(root).parts
+        ):
             yield path
 
 
@@ -36,7 +43,11 @@ def shown(document, what):
     if match["region"] is None:
         return text
     comment = r"^ *(?:/\* |// )\[{}\](?: \*/)?\n"
-    marked = re.search(comment.format(match["region"]) + "(.*?)" + comment.format(match["region"] + " end"), text, re.M | re.S)
+    marked = re.search(
+        comment.format(match["region"]) + "(.*?)" + comment.format(match["region"] + " end"),
+        text,
+        re.M | re.S,
+    )
     return textwrap.dedent(marked[1]) if marked else None
 
 
@@ -55,8 +66,14 @@ def check(root):
                 if real is None:
                     found.append(f"{name}:{line}: there is no {block['what']}")
                 elif block["text"] != without_marks(real):
-                    found.append(f"{name}:{line}: this is not what {block['what']} has (tests/lint/shown.py . --renew)")
-            elif block["verb"] is None and block["language"] in CODE and block["text"].count("\n") > SHORT:
+                    found.append(
+                        f"{name}:{line}: this is not what {block['what']} has (tests/lint/shown.py . --renew)"
+                    )
+            elif (
+                block["verb"] is None
+                and block["language"] in CODE
+                and block["text"].count("\n") > SHORT
+            ):
                 found.append(f"{name}:{line}: nobody compiles this: show a file or a part of one")
     return found
 
@@ -67,7 +84,11 @@ def renew(root):
 
         def filled(block):
             real = shown(document, block["what"]) if block["verb"] == "shows" else None
-            return block[0] if real is None else f"<!-- shows {block['what']} -->\n```{block['language']}\n{without_marks(real)}```"
+            return (
+                block[0]
+                if real is None
+                else f"<!-- shows {block['what']} -->\n```{block['language']}\n{without_marks(real)}```"
+            )
 
         renewed = BLOCK.sub(filled, text)
         if renewed != text:
@@ -77,12 +98,26 @@ def renew(root):
 LONG = "int a;\nint b;\nint c;\nint d;\n"
 FILE = "int x;\n  /* [part] */\n  int y;\n  /* [part end] */\n"
 SAMPLES = [
-    (None, {"a.md": "<!-- shows a.c -->\n```c\nint x;\n  int y;\n```\n<!-- shows a.c [part] -->\n```c\nint y;\n```\n```c\nint z;\n```\n",
-            "a.c": FILE}),
+    (
+        None,
+        {
+            "a.md": "<!-- shows a.c -->\n```c\nint x;\n  int y;\n```\n<!-- shows a.c [part] -->\n```c\nint y;\n```\n```c\nint z;\n```\n",
+            "a.c": FILE,
+        },
+    ),
     ("is not what a.c has", {"a.md": "<!-- shows a.c -->\n```c\nint z;\n```\n", "a.c": FILE}),
-    ("is not what a.c [part] has", {"a.md": "<!-- shows a.c [part] -->\n```c\nint x;\n```\n", "a.c": FILE}),
-    ("there is no a.c [other]", {"a.md": "<!-- shows a.c [other] -->\n```c\nint x;\n```\n", "a.c": FILE}),
-    ("there is no gone.c", {"b/a.md": "<!-- shows gone.c -->\n```c\nint x;\n```\n", "gone.c": FILE}),
+    (
+        "is not what a.c [part] has",
+        {"a.md": "<!-- shows a.c [part] -->\n```c\nint x;\n```\n", "a.c": FILE},
+    ),
+    (
+        "there is no a.c [other]",
+        {"a.md": "<!-- shows a.c [other] -->\n```c\nint x;\n```\n", "a.c": FILE},
+    ),
+    (
+        "there is no gone.c",
+        {"b/a.md": "<!-- shows gone.c -->\n```c\nint x;\n```\n", "gone.c": FILE},
+    ),
     ("nobody compiles this", {"a.md": "```c\n" + LONG + "```\n"}),
 ]
 

@@ -1,4 +1,6 @@
-"""The sum that tests/run ends with: every kind of result is counted, and a program that fails after its last case is a failure."""
+"""The sum that tests/run ends with: every kind of result is counted, and a program that fails after
+its last case is a failure.
+"""
 
 import json
 import pathlib
@@ -15,8 +17,15 @@ JUNIT = """<testsuites>
 <testsuite name="p.p:unit / leaks at exit.A"><testcase name="ok" status="run"/></testsuite>
 <testsuite name="p"><testcase name="p / plain"/></testsuite>
 </testsuites>"""
-RESULTS = {"p:unit / mixed": "FAIL", "p:unit / leaks at exit": "FAIL", "p / plain": "OK", "p / slow": "TIMEOUT", "p / broken": "ERROR",
-           "p / stopped": "INTERRUPT", "p / not here": "SKIP"}
+RESULTS = {
+    "p:unit / mixed": "FAIL",
+    "p:unit / leaks at exit": "FAIL",
+    "p / plain": "OK",
+    "p / slow": "TIMEOUT",
+    "p / broken": "ERROR",
+    "p / stopped": "INTERRUPT",
+    "p / not here": "SKIP",
+}
 PASSED = ["mixed ok", "leaks at exit ok", "plain"]
 FAILED = ["mixed bad", "leaks at exit", "slow", "broken", "stopped"]
 SKIPPED = ["mixed later", "mixed off", "not here"]
@@ -24,7 +33,9 @@ SKIPPED = ["mixed later", "mixed off", "not here"]
 with tempfile.TemporaryDirectory() as directory:
     logs = pathlib.Path(directory)
     (logs / "testlog.junit.xml").write_text(JUNIT)
-    (logs / "testlog.json").write_text("".join(json.dumps({"name": n, "result": r}) + "\n" for n, r in RESULTS.items()))
+    (logs / "testlog.json").write_text(
+        "".join(json.dumps({"name": n, "result": r}) + "\n" for n, r in RESULTS.items())
+    )
     total = tally.tally(logs)
 expected = [len(PASSED), len(FAILED), len(SKIPPED)]
 if total != expected:

@@ -1,4 +1,6 @@
-"""The version is that of meson.build's project(); other build systems have to repeat it, and repeat it rightly."""
+"""The version is that of meson.build's project(); other build systems have to repeat it, and repeat
+it rightly.
+"""
 
 import re
 
@@ -22,14 +24,43 @@ def check(root):
             continue
         versions = re.findall(pattern, (root / name).read_text(), re.M)
         found += [f"{name}: no version where {pattern} looks for it"] * (not versions)
-        found += [f"{name} says {other}, meson.build {version}" for other in versions if other != version]
+        found += [
+            f"{name} says {other}, meson.build {version}" for other in versions if other != version
+        ]
     return found
 
 
 MESON = "project('pagedkv', ['c'],\n  version: '1.2.3')\n"
-harness.run(check, [
-    ("pyproject.toml says 1.2.4", {"meson.build": MESON, "bindings/python/pyproject.toml": '[project]\nversion = "1.2.4"\n'}),
-    ("Cargo.lock says 1.2.2", {"meson.build": MESON, "bindings/rust/Cargo.lock": 'name = "pagedkv"\nversion = "1.2.2"\n'}),
-    ("no version", {"meson.build": MESON, "bindings/rust/Cargo.lock": 'name = "half"\nversion = "1.2.3"\n'}),
-    (None, {"meson.build": MESON, "bindings/rust/pagedkv-sys/Cargo.toml": '[package]\nversion = "1.2.3"\n'}),
-])
+harness.run(
+    check,
+    [
+        (
+            "pyproject.toml says 1.2.4",
+            {
+                "meson.build": MESON,
+                "bindings/python/pyproject.toml": '[project]\nversion = "1.2.4"\n',
+            },
+        ),
+        (
+            "Cargo.lock says 1.2.2",
+            {
+                "meson.build": MESON,
+                "bindings/rust/Cargo.lock": 'name = "pagedkv"\nversion = "1.2.2"\n',
+            },
+        ),
+        (
+            "no version",
+            {
+                "meson.build": MESON,
+                "bindings/rust/Cargo.lock": 'name = "half"\nversion = "1.2.3"\n',
+            },
+        ),
+        (
+            None,
+            {
+                "meson.build": MESON,
+                "bindings/rust/pagedkv-sys/Cargo.toml": '[package]\nversion = "1.2.3"\n',
+            },
+        ),
+    ],
+)

@@ -22,7 +22,8 @@ class Lists : public testing::TestWithParam<std::tuple<size_t, uint32_t>> {
   }
 
   void expect_references(uint32_t references) {
-    for (Block block : blocks_) EXPECT_EQ(pool_.state(block_id(block)), (BlockState{0, references, 0, false}));
+    for (Block block : blocks_)
+      EXPECT_EQ(pool_.state(block_id(block)), (BlockState{0, references, 0, false}));
     EXPECT_EQ(pool_.free_count(), pool_.blocks() - blocks_.size());
     pool_.validate();
   }
@@ -78,9 +79,10 @@ TEST_P(Lists, ListLongerThanThePool) {
 TEST_P(Lists, BadBlockAnywhereChangesNothing) {
   for (size_t at : {size_t{0}, blocks_.size() / 2, blocks_.size() - 1}) {
     const Block good = blocks_[at];
-    for (auto [bad, on_retain, on_release] : {std::tuple{make_block(300, 0), PKV_OUT_OF_RANGE, PKV_OUT_OF_RANGE},
-                                              std::tuple{make_block(299, 0), PKV_STALE_HANDLE, PKV_DOUBLE_FREE},
-                                              std::tuple{make_block(block_id(good), 1), PKV_STALE_HANDLE, PKV_DOUBLE_FREE}}) {
+    for (auto [bad, on_retain, on_release] :
+         {std::tuple{make_block(300, 0), PKV_OUT_OF_RANGE, PKV_OUT_OF_RANGE},
+          std::tuple{make_block(299, 0), PKV_STALE_HANDLE, PKV_DOUBLE_FREE},
+          std::tuple{make_block(block_id(good), 1), PKV_STALE_HANDLE, PKV_DOUBLE_FREE}}) {
       blocks_[at] = bad;
       size_t retain_failed_at = untouched;
       EXPECT_EQ(pool_.retain(blocks_.size(), blocks_.data(), &retain_failed_at), on_retain);
@@ -113,7 +115,9 @@ TEST_P(Lists, ReleaseHeldPassesOverWhatItCannotRelease) {
   pool_.validate();
 }
 
-INSTANTIATE_TEST_SUITE_P(Lengths, Lists, testing::Combine(testing::Values(1, 2, 63, 64, 65, 200), testing::Values(1, 4)));
+INSTANTIATE_TEST_SUITE_P(Lengths, Lists,
+                         testing::Combine(testing::Values(1, 2, 63, 64, 65, 200),
+                                          testing::Values(1, 4)));
 
 TEST(ListAtTheLimit, RetainTakesBackTheOthers) {
   Pool pool(3, 16, std::pmr::new_delete_resource());

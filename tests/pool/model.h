@@ -1,4 +1,5 @@
-// A pool as one would write it without threads and without haste: a map from id to what is known of the block.
+// A pool as one would write it without threads and without haste: a map from id to what is known of
+// the block.
 #pragma once
 
 #include <map>
@@ -12,13 +13,16 @@ namespace pkv {
 
 class PoolModel {
  public:
-  PoolModel(uint32_t blocks, uint32_t block_size, uint32_t first_generation) : block_size_(block_size) {
+  PoolModel(uint32_t blocks, uint32_t block_size, uint32_t first_generation)
+      : block_size_(block_size) {
     for (uint32_t id = 0; id < blocks; id++) states_[id] = {first_generation, 0, 0, false};
   }
 
   const std::map<uint32_t, BlockState>& states() const { return states_; }
 
-  bool is_free(uint32_t id) const { return states_.at(id).references == 0 && states_.at(id).generation != retired_generation; }
+  bool is_free(uint32_t id) const {
+    return states_.at(id).references == 0 && states_.at(id).generation != retired_generation;
+  }
 
   // Takes over what a pool chose; false where it was not free to choose.
   bool take(Block block) {
@@ -32,7 +36,9 @@ class PoolModel {
   pkv_status check(Block block, pkv_status stale) const {
     const auto found = states_.find(block_id(block));
     if (found == states_.end()) return PKV_OUT_OF_RANGE;
-    return found->second.generation == block_generation(block) && found->second.references > 0 ? PKV_OK : stale;
+    return found->second.generation == block_generation(block) && found->second.references > 0
+               ? PKV_OK
+               : stale;
   }
 
   pkv_status retain(const std::vector<Block>& blocks, size_t* failed_at) {
@@ -45,7 +51,8 @@ class PoolModel {
   pkv_status release(const std::vector<Block>& blocks, size_t* failed_at) {
     for (*failed_at = 0; *failed_at < blocks.size(); ++*failed_at)
       if (const pkv_status status = check(blocks[*failed_at], PKV_DOUBLE_FREE)) return status;
-    if (std::set<Block>(blocks.begin(), blocks.end()).size() < blocks.size()) return PKV_DOUBLE_FREE;
+    if (std::set<Block>(blocks.begin(), blocks.end()).size() < blocks.size())
+      return PKV_DOUBLE_FREE;
     for (Block block : blocks) {
       BlockState& state = states_.at(block_id(block));
       if (--state.references == 0) state = {state.generation + 1, 0, 0, false};

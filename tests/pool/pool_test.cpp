@@ -143,7 +143,8 @@ TEST(Pool, ReferenceLimit) {
   const Block block = alloc(pool, 1)[0];
   for (uint32_t i = 1; i < max_references; i++) ASSERT_EQ(pool.retain(block), PKV_OK);
   EXPECT_EQ(pool.retain(block), PKV_REF_LIMIT);
-  EXPECT_EQ(pool.state(0), (BlockState{0, max_references, 0, false})) << "the neighbours in the word are untouched";
+  EXPECT_EQ(pool.state(0), (BlockState{0, max_references, 0, false}))
+      << "the neighbours in the word are untouched";
   for (uint32_t i = 1; i < max_references; i++) ASSERT_EQ(pool.release(block), PKV_OK);
   EXPECT_EQ(pool.references(0), 1u);
   pool.validate();
@@ -157,7 +158,8 @@ TEST(Pool, ClaimFillsABlock) {
   EXPECT_EQ(offset, 0u);
   EXPECT_EQ(pool.claim(block, 0, &offset), PKV_OK);
   EXPECT_EQ(offset, 5u);
-  for (uint32_t too_many : {12u, UINT32_MAX, UINT32_MAX - 4}) EXPECT_EQ(pool.claim(block, too_many, &offset), PKV_BLOCK_FULL);
+  for (uint32_t too_many : {12u, UINT32_MAX, UINT32_MAX - 4})
+    EXPECT_EQ(pool.claim(block, too_many, &offset), PKV_BLOCK_FULL);
   EXPECT_EQ(pool.claim(block, 11, &offset), PKV_OK);
   EXPECT_EQ(offset, 5u);
   EXPECT_EQ(pool.claim(block, 1, &offset), PKV_BLOCK_FULL);
@@ -244,7 +246,8 @@ TEST(Pool, StatsCountEveryBlockOnce) {
 }
 
 TEST(Pool, RefusesSizesItCannotHold) {
-  for (auto [blocks, block_size] : {std::pair{0u, 16u}, {uint32_t{1} << 31, 16u}, {UINT32_MAX, 16u}, {4u, 0u}, {4u, 257u}}) {
+  for (auto [blocks, block_size] :
+       {std::pair{0u, 16u}, {uint32_t{1} << 31, 16u}, {UINT32_MAX, 16u}, {4u, 0u}, {4u, 257u}}) {
     try {
       Pool pool(blocks, block_size, memory);
       ADD_FAILURE() << blocks << " blocks of " << block_size;
@@ -302,7 +305,8 @@ TEST(Pool, LongListInDisorderNeedsScratch) {
   EXPECT_EQ(pool.release(64, blocks.data() + 2), PKV_OK) << "few";
   EXPECT_EQ(pool.release_held(2, blocks.data()), PKV_OK);
   blocks = alloc(pool, 200);
-  std::sort(blocks.begin(), blocks.end(), [](Block a, Block b) { return block_id(a) < block_id(b); });
+  std::sort(blocks.begin(), blocks.end(),
+            [](Block a, Block b) { return block_id(a) < block_id(b); });
   EXPECT_EQ(pool.release(200, blocks.data()), PKV_OK) << "in order";
   pool.validate();
 }

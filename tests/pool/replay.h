@@ -1,4 +1,5 @@
-// Random calls on a pool and on the naive model, which must agree after each. Driven by a test's seeds and by a fuzzer's bytes.
+// Random calls on a pool and on the naive model, which must agree after each. Driven by a test's
+// seeds and by a fuzzer's bytes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +21,8 @@ class Replay {
         blocks_(one_of({1, 2, 7, 63, 64, 65, 100, 130, 200})),
         block_size_(one_of({1, 2, 16, 256})),
         first_generation_(below(3) == 0 ? retired_generation - 1 - below(20) : 0),
-        pool_(blocks_, block_size_, std::pmr::new_delete_resource(), first_generation_, one_of({1, 2, 4})),
+        pool_(blocks_, block_size_, std::pmr::new_delete_resource(), first_generation_,
+              one_of({1, 2, 4})),
         model_(blocks_, block_size_, first_generation_) {}
 
   void run(int steps) {
@@ -33,7 +35,9 @@ class Replay {
 
  private:
   uint32_t below(uint32_t n) { return static_cast<uint32_t>(source_.below(n)); }
-  uint32_t one_of(std::vector<uint32_t> values) { return values[below(static_cast<uint32_t>(values.size()))]; }
+  uint32_t one_of(std::vector<uint32_t> values) {
+    return values[below(static_cast<uint32_t>(values.size()))];
+  }
 
   // Mostly a reference that is held; sometimes an old one or nonsense.
   Block some_block() {
@@ -48,8 +52,10 @@ class Replay {
     std::sort(list.begin(), list.end());
     list.erase(std::unique(list.begin(), list.end()), list.end());
     if (below(2) != 0)
-      for (uint32_t i = static_cast<uint32_t>(list.size()); i > 1; i--) std::swap(list[i - 1], list[below(i)]);
-    list.resize(below(2) != 0 ? std::min<size_t>(list.size(), below(5)) : below(static_cast<uint32_t>(list.size()) + 1));
+      for (uint32_t i = static_cast<uint32_t>(list.size()); i > 1; i--)
+        std::swap(list[i - 1], list[below(i)]);
+    list.resize(below(2) != 0 ? std::min<size_t>(list.size(), below(5))
+                              : below(static_cast<uint32_t>(list.size()) + 1));
     for (uint32_t extra = below(8) == 0 ? 1 + below(2) : 0; extra > 0; extra--)
       list.insert(list.begin() + below(static_cast<uint32_t>(list.size()) + 1), some_block());
     return list;
@@ -103,7 +109,9 @@ class Replay {
   void retain(const std::vector<Block>& list) {
     size_t failed_at = list.size(), expected_at = 0;
     const pkv_status expected = model_.retain(list, &expected_at);
-    ASSERT_EQ(list.size() == 1 ? pool_.retain(list[0]) : pool_.retain(list.size(), list.data(), &failed_at), expected);
+    ASSERT_EQ(list.size() == 1 ? pool_.retain(list[0])
+                               : pool_.retain(list.size(), list.data(), &failed_at),
+              expected);
     if (expected == PKV_OK) {
       held_.insert(held_.end(), list.begin(), list.end());
     } else if (list.size() != 1) {
@@ -114,7 +122,9 @@ class Replay {
   void release(const std::vector<Block>& list) {
     size_t failed_at = list.size(), expected_at = 0;
     const pkv_status expected = model_.release(list, &expected_at);
-    ASSERT_EQ(list.size() == 1 ? pool_.release(list[0]) : pool_.release(list.size(), list.data(), &failed_at), expected);
+    ASSERT_EQ(list.size() == 1 ? pool_.release(list[0])
+                               : pool_.release(list.size(), list.data(), &failed_at),
+              expected);
     if (expected == PKV_OK) {
       for (Block block : list) held_.erase(std::find(held_.begin(), held_.end(), block));
     } else if (expected_at < list.size()) {
@@ -123,7 +133,9 @@ class Replay {
       }
     } else {
       ASSERT_LT(failed_at, list.size());
-      EXPECT_EQ(std::count(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(failed_at) + 1, list[failed_at]), 2);
+      EXPECT_EQ(std::count(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(failed_at) + 1,
+                           list[failed_at]),
+                2);
     }
   }
 

@@ -14,13 +14,19 @@ namespace pkv {
 namespace {
 
 TEST(Shards, AsManyAsSuitTheSize) {
-  for (auto [blocks, shards] : {std::pair{1u, 1u}, {4032u, 1u}, {4096u, 4u}, {8192u, 8u}, {16384u, 16u}, {1000000u, 16u}})
+  for (auto [blocks, shards] :
+       {std::pair{1u, 1u}, {4032u, 1u}, {4096u, 4u}, {8192u, 8u}, {16384u, 16u}, {1000000u, 16u}})
     EXPECT_EQ(Pool(blocks, 16, memory).shards(), shards) << blocks;
 }
 
 TEST(Shards, AsManyAsAskedForOfWholeWords) {
-  for (auto [blocks, asked, shards] : {std::tuple{64u, 16u, 1u}, {65u, 2u, 2u}, {65u, 16u, 2u}, {192u, 2u, 2u}, {192u, 16u, 3u},
-                                       {4096u, 1u, 1u}, {4096u, 16u, 16u}}) {
+  for (auto [blocks, asked, shards] : {std::tuple{64u, 16u, 1u},
+                                       {65u, 2u, 2u},
+                                       {65u, 16u, 2u},
+                                       {192u, 2u, 2u},
+                                       {192u, 16u, 3u},
+                                       {4096u, 1u, 1u},
+                                       {4096u, 16u, 16u}}) {
     Pool pool(blocks, 16, memory, 0, asked);
     EXPECT_EQ(pool.shards(), shards) << blocks << " blocks, " << asked << " asked for";
     EXPECT_EQ(pool.free_count(), blocks);

@@ -1,5 +1,5 @@
-// One call is stopped before each of its atomic operations in turn, and after the last; meanwhile another thread does all it
-// can, and must get on.
+// One call is stopped before each of its atomic operations in turn, and after the last; meanwhile
+// another thread does all it can, and must get on.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,8 @@
 namespace pkv {
 namespace {
 
-// A policy that counts and notes every operation, and calls in the other thread before number stop_at.
+// A policy that counts and notes every operation, and calls in the other thread before number
+// stop_at.
 struct SteppedAtomics {
   inline static std::string changes;  // s(wap), a(nd), o(r), +, w(rite); loads are not noted
   inline static int operations = 0;
@@ -160,11 +161,15 @@ TEST_P(StoppedThreadInShards, ReleaseDoesNotHoldUpAlloc) {
         [&] {
           // What is counted can be had, however far the release has come.
           others = alloc(pool, pool.free_count());
-          for (Block block : others) EXPECT_EQ(pool.state(block_id(block)), (BlockState{1, 1, 0, false}));
+          for (Block block : others)
+            EXPECT_EQ(pool.state(block_id(block)), (BlockState{1, 1, 0, false}));
           const auto taken = [&](Block block) {
-            return std::any_of(others.begin(), others.end(), [&](Block other) { return block_id(other) == block_id(block); });
+            return std::any_of(others.begin(), others.end(),
+                               [&](Block other) { return block_id(other) == block_id(block); });
           };
-          for (Block block : mine) EXPECT_EQ(pool.references(block_id(block)), pool.is_current(block) || taken(block) ? 1u : 0u);
+          for (Block block : mine)
+            EXPECT_EQ(pool.references(block_id(block)),
+                      pool.is_current(block) || taken(block) ? 1u : 0u);
         },
         [&] { return pool.release(mine.size(), mine.data()); });
     EXPECT_EQ(status, PKV_OK);
@@ -195,7 +200,8 @@ TEST_F(StoppedThread, EvictionMeetsLookUp) {
     SteppedPool pool(1, 16, std::pmr::new_delete_resource());
     const Block cached = alloc(pool, 1)[0];
     pkv_status looked_up = PKV_OK;
-    const pkv_status status = stopped([&] { looked_up = pool.retain(cached); }, [&] { return pool.release(cached); });
+    const pkv_status status =
+        stopped([&] { looked_up = pool.retain(cached); }, [&] { return pool.release(cached); });
     EXPECT_EQ(status, PKV_OK);
     EXPECT_EQ(pool.references(0), looked_up == PKV_OK ? 1u : 0u);
     EXPECT_EQ(pool.is_current(cached), looked_up == PKV_OK);
@@ -234,7 +240,8 @@ TEST_F(StoppedThread, ClaimMeetsShare) {
         },
         [&] { return pool.claim(block, 3, &offset); });
     EXPECT_EQ(status, filled_when_shared == 3 ? PKV_OK : PKV_BUSY);
-    EXPECT_EQ(pool.state(0), (BlockState{0, 2, filled_when_shared, false})) << "nothing is written after the share";
+    EXPECT_EQ(pool.state(0), (BlockState{0, 2, filled_when_shared, false}))
+        << "nothing is written after the share";
     pool.validate();
   });
 }
@@ -248,7 +255,8 @@ TEST_P(StoppedThreadInShards, GatherMeetsGather) {
     EXPECT_EQ(pool.release(free.size(), free.data()), PKV_OK);
     std::vector<Block> mine(3), others(3);
     bool others_taken = false;
-    const bool taken = stopped([&] { others_taken = pool.try_alloc(3, others.data()); }, [&] { return pool.try_alloc(3, mine.data()); });
+    const bool taken = stopped([&] { others_taken = pool.try_alloc(3, others.data()); },
+                               [&] { return pool.try_alloc(3, mine.data()); });
     EXPECT_NE(taken, others_taken);
     const std::vector<Block>& got = taken ? mine : others;
     for (Block block : got) EXPECT_EQ(pool.references(block_id(block)), 1u);
@@ -267,9 +275,11 @@ TEST_F(StoppedThread, ThreadsPart) {
     std::vector<Block> blocks = alloc(pool, 128);
     const Block last = blocks.back();
     blocks.pop_back();
-    EXPECT_EQ(pool.release(blocks.size(), blocks.data()), PKV_OK);  // the second shard was used last
+    EXPECT_EQ(pool.release(blocks.size(), blocks.data()),
+              PKV_OK);  // the second shard was used last
     Block mine = 0;
-    EXPECT_TRUE(stopped([&] { EXPECT_EQ(pool.release(last), PKV_OK); }, [&] { return pool.try_alloc(1, &mine); }));
+    EXPECT_TRUE(stopped([&] { EXPECT_EQ(pool.release(last), PKV_OK); },
+                        [&] { return pool.try_alloc(1, &mine); }));
     if (block_id(mine) < 64) parted_at.push_back(SteppedAtomics::stop_at);
     pool.validate();
   });

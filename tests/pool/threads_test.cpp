@@ -1,5 +1,6 @@
-// Many threads on one pool. A shadow count per block shows that none is ever owned twice; each block also has plain,
-// unsynchronised data, so that ThreadSanitizer sees whether the pool itself orders one owner's use before the next one's.
+// Many threads on one pool. A shadow count per block shows that none is ever owned twice; each
+// block also has plain, unsynchronised data, so that ThreadSanitizer sees whether the pool itself
+// orders one owner's use before the next one's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,17 +38,22 @@ struct Counts {
 // What all threads share.
 struct Arena {
   Arena(uint32_t blocks, uint32_t shards)
-      : pool(blocks, 16, std::pmr::new_delete_resource(), 0, shards), holders(blocks), data(blocks), published(std::max(blocks / 2, 1u)) {}
+      : pool(blocks, 16, std::pmr::new_delete_resource(), 0, shards),
+        holders(blocks),
+        data(blocks),
+        published(std::max(blocks / 2, 1u)) {}
 
   Pool pool;
-  std::vector<std::atomic<int>> holders;      // raised after a reference was got, lowered before it is let go
-  std::vector<Block> data;                    // the owner's name, written once after alloc
+  std::vector<std::atomic<int>>
+      holders;              // raised after a reference was got, lowered before it is let go
+  std::vector<Block> data;  // the owner's name, written once after alloc
   std::vector<std::atomic<Block>> published;  // where others look blocks up; may be stale
 };
 
 class Worker {
  public:
-  Worker(Arena& arena, unsigned seed, uint32_t most_at_once) : arena_(arena), random_(seed), most_at_once_(most_at_once) {}
+  Worker(Arena& arena, unsigned seed, uint32_t most_at_once)
+      : arena_(arena), random_(seed), most_at_once_(most_at_once) {}
 
   Counts run(int steps) {
     for (int i = 0; i < steps; i++) switch (below(4)) {
@@ -83,13 +89,16 @@ class Worker {
       arena_.data[block_id(block)] = block;
       expect(arena_.pool.seal(block) == PKV_OK);
       // No reader takes this in with acquire: that the data is seen is the work of seal and retain.
-      arena_.published[below(static_cast<uint32_t>(arena_.published.size()))].store(block, std::memory_order_release);
+      arena_.published[below(static_cast<uint32_t>(arena_.published.size()))].store(
+          block, std::memory_order_release);
       held_.push_back(block);
     }
   }
 
   void look_up() {
-    const Block block = arena_.published[below(static_cast<uint32_t>(arena_.published.size()))].load(std::memory_order_relaxed);
+    const Block block =
+        arena_.published[below(static_cast<uint32_t>(arena_.published.size()))].load(
+            std::memory_order_relaxed);
     const pkv_status status = arena_.pool.retain(block);
     if (status != PKV_OK) {
       expect(status == PKV_STALE_HANDLE);
@@ -121,8 +130,10 @@ class Worker {
     const Block* list = held_.data() + held_.size() - n;
     for (size_t i = 0; i < n; i++) leave(list[i]);
     const pkv_status status = arena_.pool.release(n, list);
-    // A look-up may have found what this thread held already; a list with a block twice is refused as a whole.
-    expect(status == PKV_OK || (status == PKV_DOUBLE_FREE && arena_.pool.release_held(n, list) == PKV_OK));
+    // A look-up may have found what this thread held already; a list with a block twice is refused
+    // as a whole.
+    expect(status == PKV_OK ||
+           (status == PKV_DOUBLE_FREE && arena_.pool.release_held(n, list) == PKV_OK));
     held_.resize(held_.size() - n);
   }
 
@@ -137,7 +148,9 @@ Counts hammer(uint32_t blocks, uint32_t shards, uint32_t most_at_once, int steps
   Arena arena(blocks, shards);
   for (auto& slot : arena.published) slot = make_block(0, retired_generation);
   std::vector<Counts> counts(threads);
-  run_threads([&](unsigned thread) { counts[thread] = Worker(arena, thread + 1, most_at_once).run(steps); });
+  run_threads([&](unsigned thread) {
+    counts[thread] = Worker(arena, thread + 1, most_at_once).run(steps);
+  });
   Counts sum;
   for (const Counts& each : counts) {
     sum.allocs += each.allocs;
@@ -163,7 +176,14 @@ TEST(PoolThreads, RoomForAll) {
 }
 
 TEST(PoolThreads, ConstantExhaustion) {
-  for (auto [blocks, shards] : {std::pair{1u, 1u}, {2u, 1u}, {5u, 1u}, {64u, 1u}, {70u, 1u}, {70u, 2u}, {130u, 3u}, {200u, 4u}}) {
+  for (auto [blocks, shards] : {std::pair{1u, 1u},
+                                {2u, 1u},
+                                {5u, 1u},
+                                {64u, 1u},
+                                {70u, 1u},
+                                {70u, 2u},
+                                {130u, 3u},
+                                {200u, 4u}}) {
     SCOPED_TRACE(testing::Message() << blocks << " blocks in " << shards << " shards");
     const Counts counts = hammer(blocks, shards, std::min(blocks / shards, 40u), 20000);
     EXPECT_GT(counts.allocs, 0u);
@@ -180,14 +200,16 @@ TEST(PoolThreads, NoFalseRefusalWithoutReleases) {
     run_threads([&](unsigned) {
       for (Block block; pool.try_alloc(1, &block);) owners[block_id(block)]++;
     });
-    EXPECT_TRUE(std::all_of(owners.begin(), owners.end(), [](const auto& owner) { return owner == 1; }));
+    EXPECT_TRUE(
+        std::all_of(owners.begin(), owners.end(), [](const auto& owner) { return owner == 1; }));
     EXPECT_EQ(pool.free_count(), 0u);
     EXPECT_EQ(pool.stats().used_peak, blocks);
     pool.validate();
   }
 }
 
-// Of many threads that release the same reference exactly one succeeds, though the block goes out again at once.
+// Of many threads that release the same reference exactly one succeeds, though the block goes out
+// again at once.
 TEST(PoolThreads, OneDoubleFreeWins) {
   for (int round = 0; round < 200; round++) {
     Pool pool(1, 16, std::pmr::new_delete_resource());

@@ -1,4 +1,5 @@
-// The radix tree against a naive one: a map of every cached beginning, in whole blocks, to its last block.
+// The radix tree against a naive one: a map of every cached beginning, in whole blocks, to its last
+// block.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +24,9 @@ class RadixTree : public testing::Test {
     for (int32_t& token : text) token = static_cast<int32_t>(random_() % 2);
     return text;
   }
-  static Text first_blocks(const Text& text, size_t blocks) { return {text.begin(), text.begin() + static_cast<std::ptrdiff_t>(blocks * block_size)}; }
+  static Text first_blocks(const Text& text, size_t blocks) {
+    return {text.begin(), text.begin() + static_cast<std::ptrdiff_t>(blocks * block_size)};
+  }
 
   // The path to the end of a match, as a text and as blocks.
   void check_path(const Node& end, const Text& expected) {
@@ -31,7 +34,8 @@ class RadixTree : public testing::Test {
     std::vector<Block> blocks;
     std::vector<uint64_t> hashes;
     std::vector<const Node*> path;
-    for (const Node* node = &end; node->parent != nullptr; node = node->parent) path.insert(path.begin(), node);
+    for (const Node* node = &end; node->parent != nullptr; node = node->parent)
+      path.insert(path.begin(), node);
     for (const Node* node : path) {
       ASSERT_EQ(blocks.size(), node->start);
       ASSERT_EQ(node->size, node->blocks.size());
@@ -41,7 +45,8 @@ class RadixTree : public testing::Test {
       hashes.insert(hashes.end(), node->hashes.begin(), node->hashes.end());
     }
     ASSERT_TRUE(std::equal(expected.begin(), expected.end(), tokens.begin()));
-    for (size_t i = 0; i < expected.size() / block_size; i++) ASSERT_EQ(cached_.at(first_blocks(expected, i + 1)), blocks[i]);
+    for (size_t i = 0; i < expected.size() / block_size; i++)
+      ASSERT_EQ(cached_.at(first_blocks(expected, i + 1)), blocks[i]);
     std::vector<uint64_t> should(blocks.size());
     hash_blocks(tokens, 0, should);
     ASSERT_EQ(should, hashes);
@@ -50,16 +55,26 @@ class RadixTree : public testing::Test {
   Tree::Match check_find(const Text& text) {
     const Tree::Match match = tree_.find(root_, text);
     size_t whole = 0;
-    while ((whole + 1) * block_size <= text.size() && cached_.contains(first_blocks(text, whole + 1))) whole++;
+    while ((whole + 1) * block_size <= text.size() &&
+           cached_.contains(first_blocks(text, whole + 1)))
+      whole++;
     EXPECT_EQ(whole, match.whole);
     EXPECT_EQ(whole, match.node->start + match.inside);
     // The block after them that begins with most of the rest.
     size_t common = 0;
     const Text before = first_blocks(text, whole);
     for (const auto& [other, block] : cached_) {
-      if (other.size() != before.size() + block_size || !std::equal(before.begin(), before.end(), other.begin())) continue;
+      if (other.size() != before.size() + block_size ||
+          !std::equal(before.begin(), before.end(), other.begin()))
+        continue;
       const size_t n = std::min(text.size(), other.size());
-      common = std::max(common, static_cast<size_t>(std::mismatch(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(n), other.begin()).first - text.begin()) - before.size());
+      common = std::max(
+          common, static_cast<size_t>(std::mismatch(text.begin(),
+                                                    text.begin() + static_cast<std::ptrdiff_t>(n),
+                                                    other.begin())
+                                          .first -
+                                      text.begin()) -
+                      before.size());
     }
     EXPECT_EQ(common, match.common);
     check_path(*match.node, first_blocks(text, whole));
@@ -68,12 +83,14 @@ class RadixTree : public testing::Test {
 
   void publish(const Text& text) {
     const Tree::Match match = check_find(text);
-    Node& end = match.inside == match.node->size ? *match.node : tree_.split(*match.node, match.inside);
+    Node& end =
+        match.inside == match.node->size ? *match.node : tree_.split(*match.node, match.inside);
     const size_t count = text.size() / block_size - match.whole;
     if (count == 0) return;
     const Tokens rest = Tokens(text).subspan(match.whole * block_size, count * block_size);
     std::vector<Block> blocks;
-    for (size_t i = 0; i < count; i++) cached_[first_blocks(text, match.whole + i + 1)] = blocks.emplace_back(next_++);
+    for (size_t i = 0; i < count; i++)
+      cached_[first_blocks(text, match.whole + i + 1)] = blocks.emplace_back(next_++);
     std::vector<uint64_t> hashes(count);
     hash_blocks(rest, end.parent != nullptr ? end.hashes.back() : 0, hashes);
     if (end.parent != nullptr && end.children.empty() && random_() % 2 == 0)
@@ -84,12 +101,15 @@ class RadixTree : public testing::Test {
 
   void evict() {
     Node* node = &root_;
-    while (!node->children.empty()) node = *std::next(node->children.begin(), random_() % node->children.size());
+    while (!node->children.empty())
+      node = *std::next(node->children.begin(), random_() % node->children.size());
     if (node == &root_) return;
     Text text;
-    for (const Node* each = node; each->parent != nullptr; each = each->parent) text.insert(text.begin(), each->tokens.begin(), each->tokens.end());
+    for (const Node* each = node; each->parent != nullptr; each = each->parent)
+      text.insert(text.begin(), each->tokens.begin(), each->tokens.end());
     const uint32_t count = 1 + static_cast<uint32_t>(random_() % node->size);
-    for (uint32_t i = 0; i < count; i++) cached_.erase(first_blocks(text, text.size() / block_size - i));
+    for (uint32_t i = 0; i < count; i++)
+      cached_.erase(first_blocks(text, text.size() / block_size - i));
     const Node* const left = count < node->size ? node : node->parent;
     EXPECT_EQ(left, &tree_.drop_last(*node, count));
   }
@@ -154,7 +174,8 @@ TEST(Hash, DependsOnAllThatIsBeforeAndOnTheSalt) {
   EXPECT_EQ(of_a[1], second[0]) << "the same in pieces";
 }
 
-// Another engine took an equal hash for an equal text (openvino.genai 3722). Here all are equal, and tokens decide.
+// Another engine took an equal hash for an equal text (openvino.genai 3722). Here all are equal,
+// and tokens decide.
 TEST(RadixTreeBugs, AnEqualHashIsNoHit) {
   Tree tree(block_size, 1, *std::pmr::get_default_resource());
   Node& root = tree.new_root();
@@ -165,7 +186,10 @@ TEST(RadixTreeBugs, AnEqualHashIsNoHit) {
     const Tree::Match match = tree.find(root, text);
     ASSERT_EQ(text == texts[1] ? 1u : 0u, match.whole);
     Node& above = match.whole > 0 ? tree.split(*match.node, match.inside) : root;
-    tree.add_child(above, {Tokens(text).subspan(match.whole * block_size), std::span(blocks).subspan(match.whole), std::span(hashes).subspan(match.whole), {}});
+    tree.add_child(above, {Tokens(text).subspan(match.whole * block_size),
+                           std::span(blocks).subspan(match.whole),
+                           std::span(hashes).subspan(match.whole),
+                           {}});
   }
   for (const Text& text : texts) EXPECT_EQ(2u, tree.find(root, text).whole);
   EXPECT_EQ(1u, tree.find(root, Text{1, 2, 2, 1}).whole);

@@ -1,4 +1,5 @@
-// Random use of the index through the C interface, against a naive one: a set of all texts that were published. Every step is validated.
+// Random use of the index through the C interface, against a naive one: a set of all texts that
+// were published. Every step is validated.
 #include <map>
 #include <random>
 #include <set>
@@ -10,7 +11,9 @@ namespace {
 constexpr uint32_t block_size = 16;
 using Text = std::vector<int32_t>;
 
-Text first_tokens(const Text& text, size_t n) { return {text.begin(), text.begin() + static_cast<std::ptrdiff_t>(n)}; }
+Text first_tokens(const Text& text, size_t n) {
+  return {text.begin(), text.begin() + static_cast<std::ptrdiff_t>(n)};
+}
 
 // Gives no memory now and then, while it is told to.
 struct Allocator {
@@ -56,7 +59,8 @@ class Random : public testing::TestWithParam<pkv_eviction> {
   // A call that may fail for want of memory or blocks, never otherwise.
   bool done(pkv_status status) {
     if (status == PKV_OK) return true;
-    EXPECT_TRUE((status == PKV_NO_MEMORY && memory_.refused > 0) || status == PKV_OUT_OF_BLOCKS) << pkv_status_string(status) << ": " << pkv_last_error();
+    EXPECT_TRUE((status == PKV_NO_MEMORY && memory_.refused > 0) || status == PKV_OUT_OF_BLOCKS)
+        << pkv_status_string(status) << ": " << pkv_last_error();
     return false;
   }
 
@@ -71,7 +75,8 @@ class Random : public testing::TestWithParam<pkv_eviction> {
   }
   void check_blocks(const Running& running, uint64_t matched) {
     const std::vector<uint32_t> table = systems::block_table(running.session);
-    for (size_t i = 0; i < matched / block_size; i++) EXPECT_EQ(first_tokens(running.text, (i + 1) * block_size), text_of_[table[i]]);
+    for (size_t i = 0; i < matched / block_size; i++)
+      EXPECT_EQ(first_tokens(running.text, (i + 1) * block_size), text_of_[table[i]]);
   }
 
   void open() {
@@ -83,7 +88,9 @@ class Random : public testing::TestWithParam<pkv_eviction> {
     if (!done(pkv_session_match_prefix(session, text.size(), text.data(), &matched))) return;
     running.text = first_tokens(text, matched);
     check_blocks(running, matched);
-    while (longest + block_size <= text.size() && published_.contains(first_tokens(text, longest + block_size))) longest += block_size;
+    while (longest + block_size <= text.size() &&
+           published_.contains(first_tokens(text, longest + block_size)))
+      longest += block_size;
     if (complete_) {
       EXPECT_EQ(longest, matched);
     }
@@ -120,7 +127,8 @@ class Random : public testing::TestWithParam<pkv_eviction> {
       one.text.resize(length);
     } else if (what < 13) {
       pkv_session child;
-      if (done(pkv_session_fork(one.session, &child))) running_.push_back({systems::Session(child), Text(one.text)});
+      if (done(pkv_session_fork(one.session, &child)))
+        running_.push_back({systems::Session(child), Text(one.text)});
     } else if (what < 14 && !complete_) {
       done(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
     } else {
@@ -162,7 +170,8 @@ class Random : public testing::TestWithParam<pkv_eviction> {
   uint64_t found_ = 0, evicted_ = 0;
 };
 
-INSTANTIATE_TEST_SUITE_P(, Random, testing::Values(PKV_EVICTION_DEFAULT, PKV_EVICTION_LRU, PKV_EVICTION_LFU));
+INSTANTIATE_TEST_SUITE_P(, Random,
+                         testing::Values(PKV_EVICTION_DEFAULT, PKV_EVICTION_LRU, PKV_EVICTION_LFU));
 
 TEST_P(Random, WithRoomForAllEveryPublishedBeginningIsFound) {
   complete_ = true;

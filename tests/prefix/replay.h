@@ -1,4 +1,5 @@
-// Requests through the C interface, with ids of blocks only: each matches, computes the rest in one step and ends.
+// Requests through the C interface, with ids of blocks only: each matches, computes the rest in one
+// step and ends.
 #pragma once
 
 #include <functional>
@@ -30,7 +31,8 @@ inline uint64_t match(pkv_session session, const std::vector<int32_t>& tokens) {
 inline uint64_t run(pkv_cache cache, pkv_session session, const std::vector<int32_t>& tokens) {
   const uint64_t matched = match(session, tokens);
   if (matched == tokens.size()) return matched;
-  systems::Batch batch = systems::begin(cache, {session}, {static_cast<uint32_t>(tokens.size() - matched)});
+  systems::Batch batch =
+      systems::begin(cache, {session}, {static_cast<uint32_t>(tokens.size() - matched)});
   systems::commit(batch, tokens.data() + matched);
   return matched;
 }

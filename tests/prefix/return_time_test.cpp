@@ -1,10 +1,10 @@
 // The default policy's parts: what it learns, what it remembers, whom it chooses.
+#include "engine/prefix/return_time.h"
+
 #include <gtest/gtest.h>
 
 #include <deque>
 #include <random>
-
-#include "engine/prefix/return_time.h"
 
 namespace {
 
@@ -35,14 +35,16 @@ TEST(ReturnTimes, LearnsWhichKindsReturnAndWhen) {
   EXPECT_LT(times.worth(1, 10), before);
   EXPECT_GT(times.worth(0, 150), times.worth(0, 10)) << "the return is near";
   EXPECT_LT(times.worth(0, 1000), times.worth(0, 150)) << "those that return have done so";
-  // Held for 200 blocks for one hit; the bucket of that age is from 182 to 256 wide, of which a part counts.
+  // Held for 200 blocks for one hit; the bucket of that age is from 182 to 256 wide, of which a
+  // part counts.
   EXPECT_NEAR(1 / 200.0, times.worth(0, 0), 0.4 / 200);
 }
 
 // Before anything is seen: the longer away, the less likely (Lindy).
 TEST(ReturnTimes, WithoutExperienceTheOldestIsWorthLeast) {
   const ReturnTimes times(1000, memory());
-  for (uint64_t age = 2; age < uint64_t{1} << 30; age *= 2) EXPECT_LT(times.worth(3, 2 * age), times.worth(3, age)) << age;
+  for (uint64_t age = 2; age < uint64_t{1} << 30; age *= 2)
+    EXPECT_LT(times.worth(3, 2 * age), times.worth(3, age)) << age;
 }
 
 // Far more blocks than can be watched.
@@ -68,7 +70,8 @@ TEST(Ghosts, RememberOnceAndForgetTheOldest) {
   std::vector<uint64_t> hashes(1000);
   for (uint64_t& hash : hashes) hash = random();
   EXPECT_EQ(History{}, ghosts.recall(hashes[0]));
-  for (size_t i = 0; i < hashes.size(); i++) ghosts.remember(hashes[i], {static_cast<uint8_t>(1 + i % 31), static_cast<uint8_t>(i % 32)});
+  for (size_t i = 0; i < hashes.size(); i++)
+    ghosts.remember(hashes[i], {static_cast<uint8_t>(1 + i % 31), static_cast<uint8_t>(i % 32)});
   size_t known = 0;
   for (size_t i = 0; i < hashes.size(); i++) {
     const History history = ghosts.recall(hashes[i]);
@@ -106,7 +109,8 @@ class Choice : public testing::Test {
     History history;
     policy_.inserted(std::span(&hash, 1), std::span(&history, 1));
     policy_.reserve(static_cast<size_t>(tokens_));
-    return tree_.add_child(root_, {std::span(&token, 1), std::span(&block, 1), std::span(&hash, 1), history});
+    return tree_.add_child(
+        root_, {std::span(&token, 1), std::span(&block, 1), std::span(&hash, 1), history});
   }
   void use(Node& node) {
     policy_.remove(node);
@@ -137,7 +141,8 @@ TEST_F(Choice, OfAFewTheWorst) {
 TEST_F(Choice, OfManyOneOfTheWorst) {
   std::vector<Node*> nodes;
   for (int i = 0; i < 1000; i++) use(*nodes.emplace_back(&publish()));
-  // The oldest of 32 random ones of 1000 is among the oldest 300 but with a chance of 0.7^32, which is 1 in 90,000.
+  // The oldest of 32 random ones of 1000 is among the oldest 300 but with a chance of 0.7^32, which
+  // is 1 in 90,000.
   for (int i = 0; i < 100; i++) EXPECT_LT(policy_.victim()->last_use, 300u);
 }
 

@@ -1,4 +1,5 @@
-// A salt hides what others have cached: nothing of theirs is found, and a look-up takes as long as one for what nobody has.
+// A salt hides what others have cached: nothing of theirs is found, and a look-up takes as long as
+// one for what nobody has.
 #include <algorithm>
 #include <chrono>
 
@@ -12,7 +13,8 @@ constexpr uint32_t text_count = 100, text_tokens = 1024, salt_count = 8;
 
 std::vector<int32_t> text(uint32_t number) {
   std::vector<int32_t> tokens(text_tokens);
-  for (uint32_t i = 0; i < text_tokens; i++) tokens[i] = static_cast<int32_t>((number * 7919 + i) * 2654435761u >> 8);
+  for (uint32_t i = 0; i < text_tokens; i++)
+    tokens[i] = static_cast<int32_t>((number * 7919 + i) * 2654435761u >> 8);
   return tokens;
 }
 
@@ -38,7 +40,8 @@ class Salts : public testing::Test {
     return systems::Session(session);
   }
 
-  systems::Cache cache = replay::cache_of(salt_count * text_count * text_tokens / 16, 16, PKV_EVICTION_DEFAULT);
+  systems::Cache cache =
+      replay::cache_of(salt_count * text_count * text_tokens / 16, 16, PKV_EVICTION_DEFAULT);
 };
 
 TEST_F(Salts, AMillionLookUpsFindNothingOfOthers) {
@@ -48,7 +51,8 @@ TEST_F(Salts, AMillionLookUpsFindNothingOfOthers) {
   for (uint32_t tenant = 0; tenant < salt_count; tenant++) {
     systems::Session session = open(salt(tenant));
     for (uint32_t i = 0; i < 1000000 / salt_count; i++) {
-      const uint32_t other = (tenant + 1 + i % (salt_count - 1)) % salt_count, n = i % text_count * salt_count + other;
+      const uint32_t other = (tenant + 1 + i % (salt_count - 1)) % salt_count,
+                     n = i % text_count * salt_count + other;
       found += replay::match(session, texts[n]);
     }
     EXPECT_EQ(text_tokens, replay::match(session, texts[tenant])) << "its own is there";
@@ -62,22 +66,27 @@ TEST_F(Salts, AForeignTextTakesAsLongAsAnUnknownOne) {
   std::vector<double> nanoseconds[kinds];
   for (uint32_t i = 0; i < rounds; i++) {
     const uint32_t n = i % text_count * salt_count;
-    const std::vector<int32_t> texts[kinds] = {text(n + 1), text(n + salt_count * text_count), text(n)};
+    const std::vector<int32_t> texts[kinds] = {text(n + 1), text(n + salt_count * text_count),
+                                               text(n)};
     for (int kind = 0; kind < kinds; kind++) {
       systems::Session session = open(salt(0));
       const auto begin = Clock::now();
       const uint64_t matched = replay::match(session, texts[kind]);
-      nanoseconds[kind].push_back(std::chrono::duration<double, std::nano>(Clock::now() - begin).count());
+      nanoseconds[kind].push_back(
+          std::chrono::duration<double, std::nano>(Clock::now() - begin).count());
       ASSERT_EQ(kind == own ? text_tokens : 0, matched);
     }
   }
   double median[kinds];
   for (int kind = 0; kind < kinds; kind++) {
-    std::nth_element(nanoseconds[kind].begin(), nanoseconds[kind].begin() + rounds / 2, nanoseconds[kind].end());
+    std::nth_element(nanoseconds[kind].begin(), nanoseconds[kind].begin() + rounds / 2,
+                     nanoseconds[kind].end());
     median[kind] = nanoseconds[kind][rounds / 2];
   }
-  std::printf("median of a look-up: foreign %.0f ns, unknown %.0f ns, own %.0f ns\n", median[foreign], median[unknown], median[own]);
-  // Medians of 20,000 that take turns differ by some percent on a busy machine; a hit takes several times as long.
+  std::printf("median of a look-up: foreign %.0f ns, unknown %.0f ns, own %.0f ns\n",
+              median[foreign], median[unknown], median[own]);
+  // Medians of 20,000 that take turns differ by some percent on a busy machine; a hit takes several
+  // times as long.
   EXPECT_LT(median[foreign] / median[unknown], 1.3);
   EXPECT_GT(median[foreign] / median[unknown], 1 / 1.3);
   EXPECT_GT(median[own] / median[unknown], 1.3) << "or this test could not tell";

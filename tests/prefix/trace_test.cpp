@@ -1,13 +1,17 @@
-// What the policies keep of an hour of a chat service, against figures that were computed independently.
+// What the policies keep of an hour of a chat service, against figures that were computed
+// independently.
 //
-// A block of the trace is 512 tokens, and a hit is one of those found whole. It is played twice: as two blocks of 256 tokens, the largest
-// there are; and, 32 times as fast, as one block of 16 tokens that stands for all 512. The last id of a request is a part of a block in
-// the trace; it is taken for a whole one.
+// A block of the trace is 512 tokens, and a hit is one of those found whole. It is played twice: as
+// two blocks of 256 tokens, the largest there are; and, 32 times as fast, as one block of 16 tokens
+// that stands for all 512. The last id of a request is a part of a block in the trace; it is taken
+// for a whole one.
 //
-// The published figures let a running request live outside of the capacity. Here its blocks count: they must lie somewhere. For LRU that is
-// the same. The library's LFU forgets the count of what it evicts; by this rule one that counts for ever gets 7.74, 14.12, 18.73 and 27.99 %
-// (published, by the other: 8.23, 14.24, 18.79, 27.99). The default is compared with that one, too.
+// The published figures let a running request live outside of the capacity. Here its blocks count:
+// they must lie somewhere. For LRU that is the same. The library's LFU forgets the count of what it
+// evicts; by this rule one that counts for ever gets 7.74, 14.12, 18.73 and 27.99 % (published, by
+// the other: 8.23, 14.24, 18.79, 27.99). The default is compared with that one, too.
 #include "../support/trace.h"
+
 #include "replay.h"
 
 namespace {
@@ -26,7 +30,9 @@ class Trace : public testing::TestWithParam<Grain> {
   }
 
   void SetUp() override {
-    if (requests.empty()) GTEST_SKIP() << "no " << trace::path(PAGEDKV_ROOT) << ": nothing was shown about the recorded workload";
+    if (requests.empty())
+      GTEST_SKIP() << "no " << trace::path(PAGEDKV_ROOT)
+                   << ": nothing was shown about the recorded workload";
     ASSERT_EQ(12031u, requests.size());
   }
 
@@ -47,16 +53,22 @@ class Trace : public testing::TestWithParam<Grain> {
     return found;
   }
 
-  double percent(uint64_t capacity, pkv_eviction eviction) { return 100 * static_cast<double>(hits(capacity, eviction)) / 288500; }
+  double percent(uint64_t capacity, pkv_eviction eviction) {
+    return 100 * static_cast<double>(hits(capacity, eviction)) / 288500;
+  }
 
   static inline std::vector<Request> requests;
 };
 
 INSTANTIATE_TEST_SUITE_P(, Trace, testing::Values(Grain{16, 1}, Grain{256, 2}),
-                         [](const auto& test) { return std::to_string(test.param.blocks) + "x" + std::to_string(test.param.block_size); });
+                         [](const auto& test) {
+                           return std::to_string(test.param.blocks) + "x" +
+                                  std::to_string(test.param.block_size);
+                         });
 
 TEST_P(Trace, WithoutALimitEveryPrefixIsFound) {
-  for (const pkv_eviction eviction : {PKV_EVICTION_DEFAULT, PKV_EVICTION_LRU}) EXPECT_EQ(105710u, hits(182790, eviction));
+  for (const pkv_eviction eviction : {PKV_EVICTION_DEFAULT, PKV_EVICTION_LRU})
+    EXPECT_EQ(105710u, hits(182790, eviction));
 }
 
 // Figures are given to two decimals.
@@ -67,10 +79,16 @@ TEST_P(Trace, TheDefaultKeepsMoreThanRecencyAndFrequency) {
     uint64_t capacity;
     double lru, lfu, lfu_for_ever;
   };
-  constexpr Known known[] = {{1000, 4.45, 4.81, 7.74}, {5000, 11.18, 9.23, 14.12}, {10000, 21.16, 13.17, 18.73}, {30000, 32.57, 27.60, 27.99}};
+  constexpr Known known[] = {{1000, 4.45, 4.81, 7.74},
+                             {5000, 11.18, 9.23, 14.12},
+                             {10000, 21.16, 13.17, 18.73},
+                             {30000, 32.57, 27.60, 27.99}};
   for (const auto& [capacity, known_lru, known_lfu, lfu_for_ever] : known) {
-    const double lru = percent(capacity, PKV_EVICTION_LRU), lfu = percent(capacity, PKV_EVICTION_LFU), own = percent(capacity, PKV_EVICTION_DEFAULT);
-    std::printf("%llu blocks: LRU %.2f, LFU %.2f, default %.2f %%\n", (unsigned long long)capacity, lru, lfu, own);
+    const double lru = percent(capacity, PKV_EVICTION_LRU),
+                 lfu = percent(capacity, PKV_EVICTION_LFU),
+                 own = percent(capacity, PKV_EVICTION_DEFAULT);
+    std::printf("%llu blocks: LRU %.2f, LFU %.2f, default %.2f %%\n", (unsigned long long)capacity,
+                lru, lfu, own);
     EXPECT_NEAR(known_lru, lru, rounding) << capacity;
     EXPECT_NEAR(known_lfu, lfu, rounding) << capacity;
     const double best = std::max(lru, lfu_for_ever);
@@ -81,6 +99,8 @@ TEST_P(Trace, TheDefaultKeepsMoreThanRecencyAndFrequency) {
   }
 }
 
-TEST_P(Trace, ASecondRunEvictsTheSame) { EXPECT_EQ(hits(5000, PKV_EVICTION_DEFAULT), hits(5000, PKV_EVICTION_DEFAULT)); }
+TEST_P(Trace, ASecondRunEvictsTheSame) {
+  EXPECT_EQ(hits(5000, PKV_EVICTION_DEFAULT), hits(5000, PKV_EVICTION_DEFAULT));
+}
 
 }  // namespace

@@ -15,8 +15,10 @@ class Texts {
   std::vector<int32_t> of(const std::vector<std::string>& names) {
     std::vector<int32_t> tokens;
     for (const std::string& name : names) {
-      const int32_t number = static_cast<int32_t>(numbers_.emplace(name, numbers_.size()).first->second);
-      for (uint32_t i = 0; i < block_size; i++) tokens.push_back(number * static_cast<int32_t>(block_size) + static_cast<int32_t>(i));
+      const int32_t number =
+          static_cast<int32_t>(numbers_.emplace(name, numbers_.size()).first->second);
+      for (uint32_t i = 0; i < block_size; i++)
+        tokens.push_back(number * static_cast<int32_t>(block_size) + static_cast<int32_t>(i));
     }
     return tokens;
   }
@@ -42,7 +44,8 @@ std::vector<std::vector<std::string>> read_requests(const std::string& text) {
 
 TEST(ServingChapter, SharedBlocksAreStoredOnce) {
   const auto path = systems::outside_data("kv_serving_workload.json");
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no " << path << ": nothing was shown about the chapter's figures";
+  if (!std::filesystem::exists(path))
+    GTEST_SKIP() << "no " << path << ": nothing was shown about the chapter's figures";
   const std::string text = systems::read_text(path);
   const auto requests = read_requests(text);
   ASSERT_EQ(40u, requests.size());
@@ -60,22 +63,25 @@ TEST(ServingChapter, SharedBlocksAreStoredOnce) {
       replay::run(cache, session, texts.of(request));
     }
     EXPECT_EQ(sharing ? 156u : 642u, systems::stats_of(cache).used_blocks);
-    EXPECT_EQ(systems::json_number(text, sharing ? "blocks_with_sharing" : "blocks_without_sharing"),
-              static_cast<double>(systems::stats_of(cache).used_blocks));
+    EXPECT_EQ(
+        systems::json_number(text, sharing ? "blocks_with_sharing" : "blocks_without_sharing"),
+        static_cast<double>(systems::stats_of(cache).used_blocks));
     CHECK(pkv_cache_validate(cache));
     sessions.clear();
     CHECK(pkv_cache_validate(cache));
   }
 }
 
-// Two prompts that every tenth text begins with, between texts that come once: 2 x 8 blocks among 64, with 9 times 8 in between.
+// Two prompts that every tenth text begins with, between texts that come once: 2 x 8 blocks among
+// 64, with 9 times 8 in between.
 uint64_t found_among_strangers(pkv_eviction eviction) {
   systems::Cache cache = replay::cache_of(64, block_size, eviction);
   Texts texts;
   uint64_t found = 0;
   for (int i = 0; i < 4000; i++) {
     std::vector<std::string> names;
-    const std::string text = i % 10 == 0 ? "prompt " + std::to_string(i / 10 % 2) : "stranger " + std::to_string(i);
+    const std::string text =
+        i % 10 == 0 ? "prompt " + std::to_string(i / 10 % 2) : "stranger " + std::to_string(i);
     for (int block = 0; block < 8; block++) names.push_back(text + " " + std::to_string(block));
     found += replay::serve(cache, texts.of(names)) / block_size;
   }
@@ -89,12 +95,15 @@ TEST(Eviction, WhatReturnsIsKeptAmongWhatDoesNot) {
   EXPECT_GT(found_among_strangers(PKV_EVICTION_DEFAULT), 9 * 400 * 8 / 10u);
 }
 
-// A conversation that goes on while others end: its blocks are as old as theirs, but were used more often.
+// A conversation that goes on while others end: its blocks are as old as theirs, but were used more
+// often.
 TEST(Eviction, TheOldestGoesWhereNothingElseIsKnown) {
   systems::Cache cache = replay::cache_of(8, block_size, PKV_EVICTION_DEFAULT);
   Texts texts;
-  for (const std::string name : {"a", "b", "c", "d", "e"}) replay::serve(cache, texts.of({name + "0", name + "1"}));
-  EXPECT_EQ(0u, replay::serve(cache, texts.of({"a0"}))) << "the first of five that need ten blocks of eight";
+  for (const std::string name : {"a", "b", "c", "d", "e"})
+    replay::serve(cache, texts.of({name + "0", name + "1"}));
+  EXPECT_EQ(0u, replay::serve(cache, texts.of({"a0"})))
+      << "the first of five that need ten blocks of eight";
   EXPECT_EQ(32u, replay::serve(cache, texts.of({"e0", "e1"})));
 }
 

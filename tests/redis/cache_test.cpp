@@ -1,4 +1,5 @@
-// Caches whose blocks go to real servers: what one process computed another one finds, and whatever happens to a server costs hits only.
+// Caches whose blocks go to real servers: what one process computed another one finds, and whatever
+// happens to a server costs hits only.
 #include <pagedkv/redis.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -18,7 +19,8 @@ constexpr uint32_t long_time = 60000;  // milliseconds
 class RedisTier : public Prefix {
  protected:
   void SetUp() override {
-    if (!redis_test::have_server()) GTEST_SKIP() << "neither redis-server nor valkey-server is installed";
+    if (!redis_test::have_server())
+      GTEST_SKIP() << "neither redis-server nor valkey-server is installed";
   }
 
   void make_with(const std::string& servers, uint64_t blocks, uint32_t wait_ms = 0) {
@@ -94,23 +96,36 @@ TEST_F(RedisTier, WhateverHappensToAServerCostsHitsOnly) {
   uint64_t matched = 0;
   for (int32_t round = 0; round < 36; round++) {
     switch (round % 12) {
-      case 3: server.signal(SIGSTOP); break;
-      case 5: server.signal(SIGCONT); break;
-      case 7: server.stop(); break;
-      case 9: server.start(); break;
+      case 3:
+        server.signal(SIGSTOP);
+        break;
+      case 5:
+        server.signal(SIGCONT);
+        break;
+      case 7:
+        server.stop();
+        break;
+      case 9:
+        server.start();
+        break;
       case 11:
-        for (const char* change : {"for _,k in ipairs(redis.call('KEYS','*')) do redis.call('SETRANGE',k,100,'wrong') end return 1"})
+        for (const char* change : {"for _,k in ipairs(redis.call('KEYS','*')) do "
+                                   "redis.call('SETRANGE',k,100,'wrong') end return 1"})
           server.ask({"EVAL", change, "0"});
         break;
-      default: break;
+      default:
+        break;
     }
-    matched += serve(text(round % 3, 64));  // three texts of which two fit: what is not in memory is in the store, or computed
+    matched += serve(text(
+        round % 3,
+        64));  // three texts of which two fit: what is not in memory is in the store, or computed
     serve(text(3 + round % 2, 64));
     flush();
     if (HasFailure()) return;
     // After a failure the store is left alone for a while.
     const bool back = round % 12 == 5 || round % 12 == 9;
-    for (int i = 0; back && stats().down != 0 && i < 200; i++) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    for (int i = 0; back && stats().down != 0 && i < 200; i++)
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   server.signal(SIGCONT);
   EXPECT_GT(stats().failures, 0u);

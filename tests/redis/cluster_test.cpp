@@ -1,4 +1,5 @@
-// A store in a cluster of three servers: every key goes to its server, and is found where it moved to.
+// A store in a cluster of three servers: every key goes to its server, and is found where it moved
+// to.
 #include "redis/slots.h"
 #include "support.h"
 
@@ -42,7 +43,8 @@ TEST_F(RedisCluster, SlotsAreTheServers) {
   for (uint64_t seed = 0; seed < 50; seed++) {
     for (const char* prefix : {"", "{x}", "{", "}{", "a{}"}) {
       const std::string key = prefix + name(seed);
-      EXPECT_EQ(std::to_string(pkv::redis::slot_of(key)), cluster()[0].ask({"CLUSTER", "KEYSLOT", key}));
+      EXPECT_EQ(std::to_string(pkv::redis::slot_of(key)),
+                cluster()[0].ask({"CLUSTER", "KEYSLOT", key}));
     }
   }
 }
@@ -72,7 +74,8 @@ TEST_F(RedisCluster, KeysAreSpread) {
 
 TEST_F(RedisCluster, ASlotMoves) {
   const std::string prefix = "{x}:";
-  const size_t slot = pkv::redis::slot_of(prefix), from = cluster().owner(slot), to = (from + 1) % cluster().size();
+  const size_t slot = pkv::redis::slot_of(prefix), from = cluster().owner(slot),
+               to = (from + 1) % cluster().size();
   const std::string number = std::to_string(slot), port = std::to_string(cluster()[to].port());
   const auto with_prefix = [&](pkv_redis_config& config) { config.key_prefix = prefix.c_str(); };
   Store store(cluster()[0].address(), with_prefix);
@@ -84,15 +87,23 @@ TEST_F(RedisCluster, ASlotMoves) {
   };
   for (uint64_t i = 0; i < 20; i++) ASSERT_EQ(store.put(i, 10'000), 1);
 
-  ASSERT_EQ(cluster()[to].ask({"CLUSTER", "SETSLOT", number, "IMPORTING", cluster().id(from)}), "OK");
-  ASSERT_EQ(cluster()[from].ask({"CLUSTER", "SETSLOT", number, "MIGRATING", cluster().id(to)}), "OK");
+  ASSERT_EQ(cluster()[to].ask({"CLUSTER", "SETSLOT", number, "IMPORTING", cluster().id(from)}),
+            "OK");
+  ASSERT_EQ(cluster()[from].ask({"CLUSTER", "SETSLOT", number, "MIGRATING", cluster().id(to)}),
+            "OK");
   all_there(store, 20);
-  for (uint64_t i = 0; i < 10; i++) ASSERT_EQ(cluster()[from].ask({"MIGRATE", "127.0.0.1", port, prefix + name(i), "0", "10000"}), "OK");
+  for (uint64_t i = 0; i < 10; i++)
+    ASSERT_EQ(cluster()[from].ask({"MIGRATE", "127.0.0.1", port, prefix + name(i), "0", "10000"}),
+              "OK");
   all_there(store, 20);
-  for (uint64_t i = 20; i < 25; i++) EXPECT_EQ(store.put(i, 10'000), 1) << "new keys go to the new server";
+  for (uint64_t i = 20; i < 25; i++)
+    EXPECT_EQ(store.put(i, 10'000), 1) << "new keys go to the new server";
   EXPECT_EQ(cluster()[to].ask({"DBSIZE"}), "15");
-  for (uint64_t i = 10; i < 20; i++) ASSERT_EQ(cluster()[from].ask({"MIGRATE", "127.0.0.1", port, prefix + name(i), "0", "10000"}), "OK");
-  for (const size_t at : {to, from}) ASSERT_EQ(cluster()[at].ask({"CLUSTER", "SETSLOT", number, "NODE", cluster().id(to)}), "OK");
+  for (uint64_t i = 10; i < 20; i++)
+    ASSERT_EQ(cluster()[from].ask({"MIGRATE", "127.0.0.1", port, prefix + name(i), "0", "10000"}),
+              "OK");
+  for (const size_t at : {to, from})
+    ASSERT_EQ(cluster()[at].ask({"CLUSTER", "SETSLOT", number, "NODE", cluster().id(to)}), "OK");
   all_there(store, 25);
   all_there(store, 25);
   Store fresh(cluster()[from].address(), with_prefix);

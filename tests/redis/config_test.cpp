@@ -4,7 +4,9 @@
 namespace redis_test {
 namespace {
 
-pkv_status open_with(const std::string& servers, const std::function<void(pkv_redis_config&)>& adjust = [](pkv_redis_config&) {}) {
+pkv_status open_with(
+    const std::string& servers,
+    const std::function<void(pkv_redis_config&)>& adjust = [](pkv_redis_config&) {}) {
   pkv_redis_config config = config_for(servers);
   adjust(config);
   pkv_store store{};
@@ -16,7 +18,9 @@ pkv_status open_with(const std::string& servers, const std::function<void(pkv_re
   return status;
 }
 
-bool told(const std::string& part) { return std::string(pkv_redis_last_error()).find(part) != std::string::npos; }
+bool told(const std::string& part) {
+  return std::string(pkv_redis_last_error()).find(part) != std::string::npos;
+}
 
 TEST(RedisConfig, StructSizes) {
   pkv_redis_config config;
@@ -36,15 +40,19 @@ TEST(RedisConfig, StructSizes) {
 TEST(RedisConfig, BadValues) {
   const std::string server = "127.0.0.1:1";
   EXPECT_EQ(open_with(server, [](auto& c) { c.connect_timeout_ms = 0; }), PKV_INVALID_ARGUMENT);
-  EXPECT_EQ(open_with(server, [](auto& c) { c.command_timeout_ms = 3'600'001; }), PKV_INVALID_ARGUMENT);
-  EXPECT_EQ(open_with(server, [](auto& c) { c.pipeline_bytes = (64 << 10) - 1; }), PKV_INVALID_ARGUMENT);
-  EXPECT_EQ(open_with(server, [](auto& c) { c.pipeline_bytes = (1 << 30) + 1; }), PKV_INVALID_ARGUMENT);
+  EXPECT_EQ(open_with(server, [](auto& c) { c.command_timeout_ms = 3'600'001; }),
+            PKV_INVALID_ARGUMENT);
+  EXPECT_EQ(open_with(server, [](auto& c) { c.pipeline_bytes = (64 << 10) - 1; }),
+            PKV_INVALID_ARGUMENT);
+  EXPECT_EQ(open_with(server, [](auto& c) { c.pipeline_bytes = (1 << 30) + 1; }),
+            PKV_INVALID_ARGUMENT);
   EXPECT_EQ(open_with(server, [](auto& c) { c.connect_later = 2; }), PKV_INVALID_ARGUMENT);
   EXPECT_EQ(open_with(server, [](auto& c) { c.reserved = 1; }), PKV_INVALID_ARGUMENT);
   EXPECT_EQ(open_with(server, [](auto& c) { c.servers = nullptr; }), PKV_INVALID_ARGUMENT);
   EXPECT_EQ(open_with(server, [](auto& c) { c.user = "u"; }), PKV_INVALID_ARGUMENT);
   const std::string prefix(65, 'p');
-  EXPECT_EQ(open_with(server, [&](auto& c) { c.key_prefix = prefix.c_str(); }), PKV_INVALID_ARGUMENT);
+  EXPECT_EQ(open_with(server, [&](auto& c) { c.key_prefix = prefix.c_str(); }),
+            PKV_INVALID_ARGUMENT);
 }
 
 TEST(RedisConfig, BadAddresses) {
@@ -158,7 +166,8 @@ TEST_F(RedisPassword, DatabasesAndAlternatives) {
   ASSERT_EQ(three.put(1, 10), 1);
   EXPECT_EQ(Store(server.address()).get(1, 10), 0);
   EXPECT_EQ(Store("valkey://" + server.address() + "/3").get(1, 10), 1);
-  EXPECT_EQ(open_with(server.address() + "/99"), PKV_INVALID_ARGUMENT) << "a database stands in a URL only";
+  EXPECT_EQ(open_with(server.address() + "/99"), PKV_INVALID_ARGUMENT)
+      << "a database stands in a URL only";
   EXPECT_EQ(open_with("redis://" + server.address() + "/99"), PKV_IO);
   EXPECT_TRUE(told("DB index")) << pkv_redis_last_error();
 }

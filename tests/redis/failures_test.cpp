@@ -64,7 +64,8 @@ TEST_F(RedisFailures, AStoppedServerCostsOneTimeOut) {
   begin = Clock::now();
   // Within the pause of 100 ms; several calls, so that one that waits would be seen.
   for (int i = 0; i < 10; i++) EXPECT_EQ(store.put(3, 1000), -ENOTCONN);
-  // From here on it takes 100, 200, 400 ms until one call waits again, for as long as connecting may take.
+  // From here on it takes 100, 200, 400 ms until one call waits again, for as long as connecting
+  // may take.
   int waited = 0;
   while (seconds_since(begin) < 3) {
     const auto call = Clock::now();
@@ -116,7 +117,8 @@ TEST_F(RedisFailures, AServerThatComesLater) {
   EXPECT_TRUE(eventually([&] { return store.get(1, 10) == 1; }));
 }
 
-// ---- Nonsense ---------------------------------------------------------------------------------------------------------
+// ---- Nonsense
+// ---------------------------------------------------------------------------------------------------------
 
 struct Nonsense {
   const char* what;
@@ -187,7 +189,9 @@ TEST(RedisNonsense, CostsAMissAndNoMore) {
 
 TEST(RedisNonsense, InTheMiddleOfABatch) {
   std::atomic<int> count = 0;
-  const FakeServer server([&](const Command&) { return ++count % 10 == 0 ? Answer{"nonsense\r\n"} : Answer{"$5\r\nabcde\r\n"}; });
+  const FakeServer server([&](const Command&) {
+    return ++count % 10 == 0 ? Answer{"nonsense\r\n"} : Answer{"$5\r\nabcde\r\n"};
+  });
   Store store(server.address(), hasty);
   Batch batch;
   for (uint64_t i = 0; i < 20; i++) batch.room(i, 5);
@@ -202,7 +206,11 @@ TEST(RedisNonsense, InTheGreetingAndTheMap) {
   for (const Nonsense& nonsense : all_nonsense) {
     SCOPED_TRACE(nonsense.what);
     for (const char* to : {"PING", "CLUSTER"}) {
-      const FakeServer server([&](const Command& command) { return command[0] == to ? nonsense.answer : Answer{"+PONG\r\n"}; }, false);
+      const FakeServer server(
+          [&](const Command& command) {
+            return command[0] == to ? nonsense.answer : Answer{"+PONG\r\n"};
+          },
+          false);
       Store store(server.address(), hasty_later);
       const auto begin = Clock::now();
       EXPECT_LE(store.get(1, 1000), 0);
@@ -230,7 +238,9 @@ TEST(RedisNonsense, MapsOfAClusterThatAreNone) {
     SCOPED_TRACE(map);
     const FakeServer server(
         [&](const Command& command) {
-          return command[0] == "CLUSTER" ? Answer{map} : command[0] == "PING" ? Answer{"+PONG\r\n"} : Answer{"$-1\r\n"};
+          return command[0] == "CLUSTER" ? Answer{map}
+                 : command[0] == "PING"  ? Answer{"+PONG\r\n"}
+                                         : Answer{"$-1\r\n"};
         },
         false);
     Store store(server.address(), hasty_later);

@@ -36,7 +36,8 @@ class FakeServer {
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof address;
-    if (bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener_, 16) != 0 ||
+    if (bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+        listen(listener_, 16) != 0 ||
         getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) != 0)
       std::abort();
     port_ = ntohs(address.sin_port);
@@ -116,10 +117,12 @@ class FakeServer {
   bool say(int descriptor, const Answer& answer) const {
     const size_t step = answer.drip_ms > 0 ? 1 : answer.bytes.size();
     for (size_t at = 0; at < answer.bytes.size() && !stop_;) {
-      const ssize_t sent = send(descriptor, answer.bytes.data() + at, std::min(step, answer.bytes.size() - at), MSG_NOSIGNAL);
+      const ssize_t sent = send(descriptor, answer.bytes.data() + at,
+                                std::min(step, answer.bytes.size() - at), MSG_NOSIGNAL);
       if (sent <= 0) return false;
       at += static_cast<size_t>(sent);
-      if (answer.drip_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(answer.drip_ms));
+      if (answer.drip_ms > 0)
+        std::this_thread::sleep_for(std::chrono::milliseconds(answer.drip_ms));
     }
     return !answer.end;
   }

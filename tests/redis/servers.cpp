@@ -22,7 +22,8 @@ using namespace std::chrono_literals;
 const char* server_program() {
   static const char* const found = [] {
     for (const char* name : {"redis-server", "valkey-server"})
-      if (std::system(("command -v " + std::string(name) + " > /dev/null 2>&1").c_str()) == 0) return name;
+      if (std::system(("command -v " + std::string(name) + " > /dev/null 2>&1").c_str()) == 0)
+        return name;
     return static_cast<const char*>(nullptr);
   }();
   return found;
@@ -34,7 +35,8 @@ bool can_bind(int port) {
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   address.sin_port = htons(static_cast<uint16_t>(port));
-  const bool result = bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  const bool result =
+      bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
   close(descriptor);
   return result;
 }
@@ -50,7 +52,8 @@ std::string text_of(const redisReply* reply) {
   if (reply->type == REDIS_REPLY_NIL) return "(nil)";
   if (reply->type != REDIS_REPLY_ARRAY) return {reply->str, reply->len};
   std::string text;
-  for (size_t i = 0; i < reply->elements; i++) text.append(i > 0 ? " " : "").append(text_of(reply->element[i]));
+  for (size_t i = 0; i < reply->elements; i++)
+    text.append(i > 0 ? " " : "").append(text_of(reply->element[i]));
   return text;
 }
 
@@ -104,12 +107,15 @@ void Server::stop() {
 void Server::start() {
   for (int attempt = 0; attempt < 10; attempt++)
     if (try_start()) return;
-  throw std::runtime_error("the server could not be started again on port " + std::to_string(port_));
+  throw std::runtime_error("the server could not be started again on port " +
+                           std::to_string(port_));
 }
 
 bool Server::try_start() {
-  std::vector<std::string> words = {server_program(), "--port", std::to_string(port_), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-                                    "--dir", directory_, "--logfile", directory_ / "log"};
+  std::vector<std::string> words = {
+      server_program(), "--port",    std::to_string(port_), "--bind", "127.0.0.1",
+      "--save",         "",          "--appendonly",        "no",     "--dir",
+      directory_,       "--logfile", directory_ / "log"};
   if (tls_) {
     const std::string clients = tls_->asks_clients ? "yes" : "no";
     for (const std::string& word :
@@ -130,7 +136,8 @@ bool Server::try_start() {
     execvp(arguments[0], arguments.data());
     _exit(127);
   }
-  for (const auto end = std::chrono::steady_clock::now() + 20s; std::chrono::steady_clock::now() < end;) {
+  for (const auto end = std::chrono::steady_clock::now() + 20s;
+       std::chrono::steady_clock::now() < end;) {
     if (waitpid(process_, nullptr, WNOHANG) == process_) break;
     const std::string answer = ask({"PING"});
     if (answer == "PONG" || answer.starts_with("NOAUTH")) return true;
@@ -150,7 +157,8 @@ std::string Server::ask(const std::vector<std::string>& arguments) const {
     std::vector<size_t> sizes;
     for (const std::string& argument : arguments)
       data.push_back(argument.data()), sizes.push_back(argument.size());
-    if (auto* reply = static_cast<redisReply*>(redisCommandArgv(context, static_cast<int>(data.size()), data.data(), sizes.data()))) {
+    if (auto* reply = static_cast<redisReply*>(
+            redisCommandArgv(context, static_cast<int>(data.size()), data.data(), sizes.data()))) {
       answer = text_of(reply);
       freeReplyObject(reply);
     }
@@ -171,11 +179,13 @@ Cluster::Cluster(const std::optional<TlsFiles>& tls) {
   for (size_t i = 0, first = 0; i < size(); i++) {
     size_t end = first;
     while (end < 16384 && owner(end) == i) end++;
-    const std::string answer = servers_[i]->ask({"CLUSTER", "ADDSLOTSRANGE", std::to_string(first), std::to_string(end - 1)});
+    const std::string answer = servers_[i]->ask(
+        {"CLUSTER", "ADDSLOTSRANGE", std::to_string(first), std::to_string(end - 1)});
     if (answer != "OK") throw std::runtime_error("CLUSTER ADDSLOTSRANGE: " + answer);
     first = end;
   }
-  for (size_t i = 0; i < size(); i++) servers_[i]->ask({"CLUSTER", "SET-CONFIG-EPOCH", std::to_string(i + 1)});
+  for (size_t i = 0; i < size(); i++)
+    servers_[i]->ask({"CLUSTER", "SET-CONFIG-EPOCH", std::to_string(i + 1)});
   for (size_t i = 1; i < size(); i++)
     servers_[0]->ask({"CLUSTER", "MEET", "127.0.0.1",
                       std::to_string(tls ? servers_[i]->tls_port() : servers_[i]->port())});
@@ -183,11 +193,13 @@ Cluster::Cluster(const std::optional<TlsFiles>& tls) {
 }
 
 void Cluster::wait_until_ok() {
-  for (const auto end = std::chrono::steady_clock::now() + 60s; std::chrono::steady_clock::now() < end; std::this_thread::sleep_for(20ms)) {
+  for (const auto end = std::chrono::steady_clock::now() + 60s;
+       std::chrono::steady_clock::now() < end; std::this_thread::sleep_for(20ms)) {
     size_t ok = 0;
     for (const auto& server : servers_) {
       const std::string info = server->ask({"CLUSTER", "INFO"});
-      ok += info.find("cluster_state:ok") != std::string::npos && info.find("cluster_slots_ok:16384") != std::string::npos;
+      ok += info.find("cluster_state:ok") != std::string::npos &&
+            info.find("cluster_slots_ok:16384") != std::string::npos;
     }
     if (ok == size()) return;
   }

@@ -1,4 +1,5 @@
-// Real servers on loopback ports, in directories of their own. They end with their object, or with this process.
+// Real servers on loopback ports, in directories of their own. They end with their object, or with
+// this process.
 #pragma once
 
 #include <signal.h>

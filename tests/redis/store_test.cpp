@@ -16,7 +16,8 @@ std::string key_of(uint64_t seed) { return "pagedkv:" + name(seed); }
 TEST_F(RedisStore, RoundTripsOfOddSizes) {
   const Server server;
   Store store(server.address());
-  const std::vector<size_t> sizes = {1, 2, 13, 4095, 4096, 4097, 65535, 65536, 65537, 1'000'003, 4 << 20};
+  const std::vector<size_t> sizes = {1,     2,     13,    4095,      4096,   4097,
+                                     65535, 65536, 65537, 1'000'003, 4 << 20};
   Batch in, out;
   for (size_t i = 0; i < sizes.size(); i++) in.add(i, sizes[i]), out.room(i, sizes[i]);
   ASSERT_EQ(store.put(in), static_cast<int64_t>(sizes.size()));
@@ -56,7 +57,8 @@ TEST_F(RedisStore, ThousandsOfKeys) {
   ASSERT_EQ(store.drop(even), static_cast<int64_t>(n / 2));
   ASSERT_EQ(store.drop(even), 0);
   ASSERT_EQ(store.get(out), static_cast<int64_t>(n / 2));
-  for (size_t i = 0; i < n; i++) ASSERT_TRUE(out.value(i) == (i % 2 == 1 ? bytes(1 + i % 200, i) : "")) << i;
+  for (size_t i = 0; i < n; i++)
+    ASSERT_TRUE(out.value(i) == (i % 2 == 1 ? bytes(1 + i % 200, i) : "")) << i;
 }
 
 TEST_F(RedisStore, KeysOfAllBytes) {

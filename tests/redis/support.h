@@ -51,7 +51,9 @@ class Batch {
     return items_.data();
   }
   uint64_t size_of(size_t i) const { return items_[i].size; }
-  std::string value(size_t i) const { return memory_[i].substr(0, std::min<size_t>(items_[i].size, memory_[i].size() - guard.size())); }
+  std::string value(size_t i) const {
+    return memory_[i].substr(0, std::min<size_t>(items_[i].size, memory_[i].size() - guard.size()));
+  }
   bool untouched(size_t i) const { return memory_[i].ends_with(guard); }
 
  private:
@@ -70,7 +72,9 @@ inline pkv_redis_config config_for(const std::string& servers) {
 }
 
 // Short time-outs, for servers that do not answer in time.
-inline void hasty(pkv_redis_config& config) { config.connect_timeout_ms = config.command_timeout_ms = 400; }
+inline void hasty(pkv_redis_config& config) {
+  config.connect_timeout_ms = config.command_timeout_ms = 400;
+}
 inline void hasty_later(pkv_redis_config& config) {
   hasty(config);
   config.connect_later = 1;
@@ -78,7 +82,9 @@ inline void hasty_later(pkv_redis_config& config) {
 
 class Store {
  public:
-  explicit Store(const std::string& servers, const std::function<void(pkv_redis_config&)>& adjust = [](pkv_redis_config&) {}) {
+  explicit Store(
+      const std::string& servers,
+      const std::function<void(pkv_redis_config&)>& adjust = [](pkv_redis_config&) {}) {
     pkv_redis_config config = config_for(servers);
     adjust(config);
     status = pkv_redis_open(&config, &store_);
@@ -118,7 +124,9 @@ class Store {
   pkv_store store_{};
 };
 
-inline double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+inline double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 // Repeats something until it is true. The pauses between connections end after 10 s at the latest.
 template <class Condition>

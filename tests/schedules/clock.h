@@ -14,7 +14,8 @@ struct Clock {
   std::array<uint32_t, max_threads> times{};
 
   void join(const Clock& other) {
-    for (int thread = 0; thread < max_threads; thread++) times[thread] = std::max(times[thread], other.times[thread]);
+    for (int thread = 0; thread < max_threads; thread++)
+      times[thread] = std::max(times[thread], other.times[thread]);
   }
   bool covers(int thread, uint32_t time) const { return time <= times[thread]; }
 };

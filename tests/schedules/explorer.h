@@ -1,6 +1,7 @@
-// Every execution of a case, up to the order of accesses that do not touch each other: depth first over recorded choices, with dynamic
-// partial-order reduction by source sets and sleep sets (Abdulla, Aronis, Jonsson, Sagonas, 2014). Two accesses depend on each other
-// where they are of one location and one of them writes. An access is named by its depth, from 1.
+// Every execution of a case, up to the order of accesses that do not touch each other: depth first
+// over recorded choices, with dynamic partial-order reduction by source sets and sleep sets
+// (Abdulla, Aronis, Jonsson, Sagonas, 2014). Two accesses depend on each other where they are of
+// one location and one of them writes. An access is named by its depth, from 1.
 #pragma once
 
 #include <vector>
@@ -77,7 +78,8 @@ class Explorer : public Strategy {
     // Of what is played again, all but the last access has been looked at already.
     if (reduced_ && depth_ == nodes_.size()) {
       reverse_unless_ordered(last.written, thread, before);
-      for (int reader = 1; access.writes && reader < max_threads; reader++) reverse_unless_ordered(last.read[reader], thread, before);
+      for (int reader = 1; access.writes && reader < max_threads; reader++)
+        reverse_unless_ordered(last.read[reader], thread, before);
     }
     if (access.writes) {
       last = Last{time, {}, past, {}};
@@ -109,23 +111,31 @@ class Explorer : public Strategy {
     node.choices = 1;
   }
 
-  // What was explored from the state before need not be again, until something it depends on has happened.
+  // What was explored from the state before need not be again, until something it depends on has
+  // happened.
   unsigned still_asleep() const {
     const Node& before = nodes_[depth_ - 1];
     unsigned asleep = (before.asleep | before.done) & ~(1u << before.thread);
     for (int thread = 1; thread < max_threads; thread++) {
       const Access& access = before.pending[thread];
-      if (access.location == before.done_access.location && (access.writes || before.done_access.writes)) asleep &= ~(1u << thread);
+      if (access.location == before.done_access.location &&
+          (access.writes || before.done_access.writes))
+        asleep &= ~(1u << thread);
     }
     return asleep;
   }
 
-  bool ordered(uint32_t first, uint32_t second) const { return nodes_[second - 1].past.covers(nodes_[first - 1].thread, first); }
+  bool ordered(uint32_t first, uint32_t second) const {
+    return nodes_[second - 1].past.covers(nodes_[first - 1].thread, first);
+  }
 
-  // The access just done races with an earlier one if nothing in between orders them; then what leads to the later one without the
-  // earlier is tried, too: one of the threads that can begin it has to be explored from the state before the earlier access.
+  // The access just done races with an earlier one if nothing in between orders them; then what
+  // leads to the later one without the earlier is tried, too: one of the threads that can begin it
+  // has to be explored from the state before the earlier access.
   void reverse_unless_ordered(uint32_t earlier, int thread, const Clock& before) {
-    if (earlier == 0 || nodes_[earlier - 1].thread == thread || before.covers(nodes_[earlier - 1].thread, earlier)) return;
+    if (earlier == 0 || nodes_[earlier - 1].thread == thread ||
+        before.covers(nodes_[earlier - 1].thread, earlier))
+      return;
     const uint32_t now = static_cast<uint32_t>(depth_);
     std::vector<uint32_t>& leading = leading_;
     leading.clear();
@@ -149,9 +159,9 @@ class Explorer : public Strategy {
   Clock past_[max_threads];
 };
 
-// Follows a random schedule (Burckhardt, Kothari, Musuvathi, Nagarakatte, 2010): the thread of the highest priority runs, and at a
-// few random accesses the running one falls behind all others. One thread may be stopped from some access on until all others are
-// through.
+// Follows a random schedule (Burckhardt, Kothari, Musuvathi, Nagarakatte, 2010): the thread of the
+// highest priority runs, and at a few random accesses the running one falls behind all others. One
+// thread may be stopped from some access on until all others are through.
 class RandomSchedule : public Strategy {
  public:
   explicit RandomSchedule(uint64_t seed) : random_(seed * 0x9E3779B97F4A7C15u + 1) {
@@ -169,14 +179,17 @@ class RandomSchedule : public Strategy {
     int best = -1;
     for (int thread = 1; thread < max_threads; thread++) {
       if ((runnable >> thread & 1) == 0) continue;
-      const bool stopped = thread == stopped_ && accesses_of_[thread] >= stopped_after_ && (runnable & ~(1u << thread)) != 0;
+      const bool stopped = thread == stopped_ && accesses_of_[thread] >= stopped_after_ &&
+                           (runnable & ~(1u << thread)) != 0;
       if (!stopped && (best < 0 || priorities_[thread] > priorities_[best])) best = thread;
     }
     accesses_of_[best]++;
     return best;
   }
   // Schedules without, with some and with many odd outcomes.
-  uint32_t choose(uint32_t n) override { return odd_outcomes_ == 0 || below(odd_outcomes_ == 1 ? 8 : 2) != 0 ? 0 : below(n); }
+  uint32_t choose(uint32_t n) override {
+    return odd_outcomes_ == 0 || below(odd_outcomes_ == 1 ? 8 : 2) != 0 ? 0 : below(n);
+  }
   void done(int, const Access&) override {}
 
   uint32_t below(uint32_t n) {

@@ -1,5 +1,6 @@
-// Threads that take turns on one real thread. A switch is a pair of _setjmp and _longjmp, which make no system call; ucontext only
-// makes the stacks. A fiber is never unwound: what its frames hold is dropped when it is started anew, so a body owns no memory.
+// Threads that take turns on one real thread. A switch is a pair of _setjmp and _longjmp, which
+// make no system call; ucontext only makes the stacks. A fiber is never unwound: what its frames
+// hold is dropped when it is started anew, so a body owns no memory.
 #pragma once
 
 #include <setjmp.h>

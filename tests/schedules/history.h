@@ -1,6 +1,7 @@
-// What the threads of an execution asked of the pool and were answered, and whether one order of all these calls explains the answers:
-// linearizability, with happens-before as the order that has to be kept (on a machine of weak memory there is no other "before").
-// The search is Wing and Gong's (1993), with the states it has been in remembered.
+// What the threads of an execution asked of the pool and were answered, and whether one order of
+// all these calls explains the answers: linearizability, with happens-before as the order that has
+// to be kept (on a machine of weak memory there is no other "before"). The search is Wing and
+// Gong's (1993), with the states it has been in remembered.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +18,24 @@ using pkv::Block;
 using pkv::BlockState;
 
 enum class Call : uint8_t { alloc, retain, release, claim, fill, seal, reset, look };
-inline constexpr const char* call_names[] = {"alloc", "retain", "release", "claim", "fill", "seal", "reset", "look"};
+inline constexpr const char* call_names[] = {"alloc", "retain", "release", "claim",
+                                             "fill",  "seal",   "reset",   "look"};
 inline constexpr uint32_t max_list = 4;
 
 struct Operation {
   Call call{};
   int thread = 0;
-  uint32_t n = 0;         // blocks to alloc, slots to claim or fill
-  Block block = 0;        // what it is about; of look: only the id
+  uint32_t n = 0;   // blocks to alloc, slots to claim or fill
+  Block block = 0;  // what it is about; of look: only the id
   pkv_status status{};
-  uint32_t offset = 0;    // of claim
+  uint32_t offset = 0;       // of claim
   Block out[max_list] = {};  // of alloc
-  BlockState state{};     // of look
+  BlockState state{};        // of look
   Clock began;
-  uint32_t ended = 0;     // time of its thread
-  size_t place = 0;       // in the order in which the calls ended
-  uint32_t turn = 0;      // of its thread; what one call does to a list of blocks are operations of one turn
+  uint32_t ended = 0;  // time of its thread
+  size_t place = 0;    // in the order in which the calls ended
+  uint32_t turn =
+      0;  // of its thread; what one call does to a list of blocks are operations of one turn
 
   bool before(const Operation& other) const {
     return thread == other.thread ? turn < other.turn : other.began.covers(thread, ended);
@@ -48,15 +51,17 @@ struct Model {
 
   bool operator==(const Model&) const = default;
 
-  static bool is_free(const BlockState& state) { return state.references == 0 && state.generation != pkv::retired_generation; }
+  static bool is_free(const BlockState& state) {
+    return state.references == 0 && state.generation != pkv::retired_generation;
+  }
   uint32_t free() const {
     uint32_t count = 0;
     for (uint64_t state : states) count += is_free(pkv::unpack(state));
     return count;
   }
 
-  // Does the call; false where it would have been answered otherwise. doubtful: blocks that are free, but need not be found;
-  // *freed: whether the call freed a block.
+  // Does the call; false where it would have been answered otherwise. doubtful: blocks that are
+  // free, but need not be found; *freed: whether the call freed a block.
   bool apply(const Operation& op, uint32_t doubtful, bool* freed) {
     *freed = false;
     if (op.call == Call::alloc) return alloc(op, doubtful);
@@ -91,7 +96,9 @@ struct Model {
   pkv_status change(const Operation& op, BlockState& state) const {
     const bool shared = state.references > 1;
     switch (op.call) {
-      case Call::retain: state.references++; break;
+      case Call::retain:
+        state.references++;
+        break;
       case Call::release:
         if (--state.references == 0) state = {state.generation + 1, 0, 0, false};
         break;
@@ -107,27 +114,32 @@ struct Model {
         state.filled = op.n;
         state.sealed = op.n == block_size;
         break;
-      case Call::seal: state.sealed = true; break;
+      case Call::seal:
+        state.sealed = true;
+        break;
       case Call::reset:
         if (shared) return PKV_BUSY;
         state.filled = 0;
         state.sealed = false;
         break;
-      default: break;
+      default:
+        break;
     }
     return PKV_OK;
   }
 };
 
-// What may explain that an alloc was refused although there are blocks, beside a release that it is concurrent with.
+// What may explain that an alloc was refused although there are blocks, beside a release that it is
+// concurrent with.
 struct Relaxations {
-  bool allocs = false;            // another alloc under way
-  bool refusals_alone = false;    // each refused call is explained by an order of its own
+  bool allocs = false;          // another alloc under way
+  bool refusals_alone = false;  // each refused call is explained by an order of its own
 };
 
 class Linearization {
  public:
-  Linearization(const std::vector<Operation>& ops, const Model& end, Relaxations relaxed) : ops_(ops), end_(end), relaxed_(relaxed) {
+  Linearization(const std::vector<Operation>& ops, const Model& end, Relaxations relaxed)
+      : ops_(ops), end_(end), relaxed_(relaxed) {
     for (size_t i = 0; i < ops.size(); i++) {
       Set preceding = 0;
       for (size_t j = 0; j < ops.size(); j++)
@@ -142,7 +154,8 @@ class Linearization {
   bool exists(const Model& begin) {
     if (!relaxed_.refusals_alone) return can_order(changes_ | refusals_, begin);
     bool good = can_order(changes_, begin);
-    for (Set rest = refusals_; rest != 0; rest &= rest - 1) good = good && can_order(changes_ | (rest & ~(rest - 1)), begin);
+    for (Set rest = refusals_; rest != 0; rest &= rest - 1)
+      good = good && can_order(changes_ | (rest & ~(rest - 1)), begin);
     return good;
   }
 
@@ -160,7 +173,8 @@ class Linearization {
     if (placed == ordered_) return state == end_;
     if (!tried_.insert(key(placed, state)).second) return false;
     for (size_t i = 0; i < ops_.size(); i++) {
-      const bool is_next = (ordered_ & ~placed) >> i & 1 && (preceding_[i] & ordered_ & ~placed) == 0;
+      const bool is_next =
+          (ordered_ & ~placed) >> i & 1 && (preceding_[i] & ordered_ & ~placed) == 0;
       if (!is_next) continue;
       Model next = state;
       bool freed = false;
@@ -172,7 +186,8 @@ class Linearization {
     return false;
   }
 
-  // Free blocks an alloc need not find: a concurrent release has them half returned; a concurrent alloc may hold them for a while.
+  // Free blocks an alloc need not find: a concurrent release has them half returned; a concurrent
+  // alloc may hold them for a while.
   uint32_t doubtful(size_t alloc, Set placed) const {
     uint32_t count = 0;
     for (size_t i = 0; i < ops_.size(); i++) {
@@ -186,7 +201,8 @@ class Linearization {
 
   std::string key(Set placed, const Model& state) const {
     std::string key(reinterpret_cast<const char*>(&placed), sizeof placed);
-    key.append(reinterpret_cast<const char*>(state.states.data()), state.states.size() * sizeof state.states[0]);
+    key.append(reinterpret_cast<const char*>(state.states.data()),
+               state.states.size() * sizeof state.states[0]);
     for (bool freed : freed_) key += freed ? '1' : '0';
     return key;
   }

@@ -1,10 +1,9 @@
 // A model checker for the block allocator: see README.md.
 //
 //   schedules                      checks itself, then every small case
-//   schedules --long SECONDS       the long cases; each is cut off after so many seconds and says so
-//   schedules --hunt [SECONDS]     the small cases up to the first finding, then random ones for so long (0: none)
-//   schedules --case NAME          one case
-//   schedules --random SECONDS [SEED]
+//   schedules --long SECONDS       the long cases; each is cut off after so many seconds and says
+//   so schedules --hunt [SECONDS]     the small cases up to the first finding, then random ones for
+//   so long (0: none) schedules --case NAME          one case schedules --random SECONDS [SEED]
 //   schedules --seed SEED          one random execution, told
 #undef _FORTIFY_SOURCE  // whose longjmp takes a switch of stacks for an error
 
@@ -28,8 +27,8 @@ double seconds() {
 unsigned long long number(uint64_t value) { return value; }
 
 void print_story(const Case& played) {
-  std::printf("  blocks %u, shards %u, first generation %u\n  setup: %s\n", played.blocks, played.shards, played.first_generation,
-              played.setup);
+  std::printf("  blocks %u, shards %u, first generation %u\n  setup: %s\n", played.blocks,
+              played.shards, played.first_generation, played.setup);
   std::printf("  threads: %s\n", played.threads);
   for (const std::string& line : scheduler.story()) std::printf("    %s\n", line.c_str());
   std::fflush(stdout);
@@ -45,7 +44,8 @@ bool explore(const Case& played, double limit = 1e9) {
     explorer.begin();
     executions++;
     if (world.play(explorer) != Outcome::finding) continue;
-    std::printf("FINDING in case \"%s\" after %llu executions: %s\n", played.name, number(executions), scheduler.finding());
+    std::printf("FINDING in case \"%s\" after %llu executions: %s\n", played.name,
+                number(executions), scheduler.finding());
     scheduler.tell(true);
     explorer.begin();
     world.play(explorer);
@@ -53,8 +53,9 @@ bool explore(const Case& played, double limit = 1e9) {
     print_story(played);
     return false;
   } while (explorer.advance() && seconds() - begin < limit);
-  std::printf("%-40s %10llu executions  %6zu histories  %7.2f s%s\n", played.name, number(executions), world.histories().size(),
-              seconds() - begin, seconds() - begin < limit ? "" : "  CUT OFF");
+  std::printf("%-40s %10llu executions  %6zu histories  %7.2f s%s\n", played.name,
+              number(executions), world.histories().size(), seconds() - begin,
+              seconds() - begin < limit ? "" : "  CUT OFF");
   std::fflush(stdout);
   return true;
 }
@@ -84,17 +85,19 @@ bool play_random(double limit, uint64_t first_seed) {
   uint64_t seed = first_seed;
   for (; seconds() - begin < limit; seed++) {
     if (play_seed(seed, false)) continue;
-    std::printf("FINDING in case \"random\" after %llu executions: %s\n", number(seed - first_seed + 1), scheduler.finding());
+    std::printf("FINDING in case \"random\" after %llu executions: %s\n",
+                number(seed - first_seed + 1), scheduler.finding());
     play_seed(seed, true);
     std::printf("  again: schedules --seed %llu\n", number(seed));
     return false;
   }
-  std::printf("%-40s %10llu executions  seeds %llu to %llu  %.0f s\n", "random", number(seed - first_seed), number(first_seed),
-              number(seed - 1), seconds() - begin);
+  std::printf("%-40s %10llu executions  seeds %llu to %llu  %.0f s\n", "random",
+              number(seed - first_seed), number(first_seed), number(seed - 1), seconds() - begin);
   return true;
 }
 
-// What the explorer leaves out adds nothing: small cases have the same histories with and without reduction.
+// What the explorer leaves out adds nothing: small cases have the same histories with and without
+// reduction.
 bool same_histories_unreduced(const Case& played) {
   std::unordered_set<std::string> histories[2];
   for (const bool reduced : {false, true}) {
@@ -116,7 +119,8 @@ bool check_checker() {
       const std::string outcomes = LitmusRun::outcomes(program, reduced);
       if (outcomes == program.outcomes) continue;
       good = false;
-      std::printf("the checker is wrong about \"%s\"%s: %s\n", program.name, reduced ? "" : ", not reduced", outcomes.c_str());
+      std::printf("the checker is wrong about \"%s\"%s: %s\n", program.name,
+                  reduced ? "" : ", not reduced", outcomes.c_str());
     }
   for (const Case& small : cases) {
     if (!small.compare_unreduced || same_histories_unreduced(small)) continue;
@@ -143,7 +147,8 @@ int run(int argc, char** argv) {
       if (argument == small.name) good &= explore(small);
   } else if (mode == "--random" && argc > 2) {
     const auto now = std::chrono::system_clock::now().time_since_epoch().count();
-    good = play_random(std::stod(argument), argc > 3 ? std::stoull(argv[3]) : static_cast<uint64_t>(now));
+    good = play_random(std::stod(argument),
+                       argc > 3 ? std::stoull(argv[3]) : static_cast<uint64_t>(now));
   } else if (mode == "--seed" && argc > 2) {
     good = play_seed(std::stoull(argument), true);
     std::printf("%s\n", good ? "no finding" : scheduler.finding());

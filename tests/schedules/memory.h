@@ -1,5 +1,6 @@
-// The memory of one execution. Each atomic location keeps its stores in modification order; a load may return any store that is
-// not superseded for its thread by happens-before or coherence. README.md says what this model leaves out.
+// The memory of one execution. Each atomic location keeps its stores in modification order; a load
+// may return any store that is not superseded for its thread by happens-before or coherence.
+// README.md says what this model leaves out.
 #pragma once
 
 #include <atomic>
@@ -13,15 +14,19 @@
 
 namespace schedules {
 
-inline bool acquires(std::memory_order order) { return order != std::memory_order_relaxed && order != std::memory_order_release; }
+inline bool acquires(std::memory_order order) {
+  return order != std::memory_order_relaxed && order != std::memory_order_release;
+}
 inline bool releases(std::memory_order order) {
-  return order == std::memory_order_release || order == std::memory_order_acq_rel || order == std::memory_order_seq_cst;
+  return order == std::memory_order_release || order == std::memory_order_acq_rel ||
+         order == std::memory_order_seq_cst;
 }
 
 class Memory {
  public:
-  // Bounds that keep searches finite: how many loads in a row of one location may return outdated stores to a thread (real
-  // machines show stores in finite time); how many swaps of a thread may fail spuriously or on an outdated store.
+  // Bounds that keep searches finite: how many loads in a row of one location may return outdated
+  // stores to a thread (real machines show stores in finite time); how many swaps of a thread may
+  // fail spuriously or on an outdated store.
   static constexpr uint8_t max_outdated = 2;
   uint32_t max_weak_failures = 1;
 
@@ -72,11 +77,13 @@ class Memory {
     uint32_t index = newest;
     if (scheduler.running()) index -= scheduler.choose(newest - oldest_visible(at, order) + 1);
     read(at, index, order);
-    tell(location, "load", order, at.stores[index].value, at.stores[index].value, newest - index, where);
+    tell(location, "load", order, at.stores[index].value, at.stores[index].value, newest - index,
+         where);
     return depart(location, false, at.stores[index].value);
   }
 
-  void store(uint32_t location, uint64_t value, std::memory_order order, const std::source_location& where) {
+  void store(uint32_t location, uint64_t value, std::memory_order order,
+             const std::source_location& where) {
     if (!scheduler.running()) {
       locations_[location].begin(value);
       return;
@@ -90,15 +97,19 @@ class Memory {
 
   // A read-modify-write: reads the last store and goes right behind it.
   template <class Change>
-  uint64_t change(uint32_t location, const char* what, std::memory_order order, const std::source_location& where, Change change) {
+  uint64_t change(uint32_t location, const char* what, std::memory_order order,
+                  const std::source_location& where, Change change) {
     arrive(location, true);
     Location& at = locations_[location];
-    return depart(location, true, swap(location, at, what, order, where, change(at.stores.back().value)));
+    return depart(location, true,
+                  swap(location, at, what, order, where, change(at.stores.back().value)));
   }
 
-  // The first outcome is what a machine in order does; then a failure for no reason, then failures on outdated stores.
-  bool compare_exchange(uint32_t location, uint64_t& expected, uint64_t desired, bool weak, std::memory_order success,
-                        std::memory_order failure, const std::source_location& where) {
+  // The first outcome is what a machine in order does; then a failure for no reason, then failures
+  // on outdated stores.
+  bool compare_exchange(uint32_t location, uint64_t& expected, uint64_t desired, bool weak,
+                        std::memory_order success, std::memory_order failure,
+                        const std::source_location& where) {
     arrive(location, true);
     Location& at = locations_[location];
     const uint32_t newest = static_cast<uint32_t>(at.stores.size()) - 1;
@@ -118,7 +129,8 @@ class Memory {
     const uint32_t index = outcomes[chosen];
     read(at, index, failure);
     expected = at.stores[index].value;
-    tell(location, matches && index == newest ? "swap fails spuriously" : "swap fails", failure, expected, expected, newest - index, where);
+    tell(location, matches && index == newest ? "swap fails spuriously" : "swap fails", failure,
+         expected, expected, newest - index, where);
     return depart(location, false, false);
   }
 
@@ -127,7 +139,8 @@ class Memory {
     uint64_t value;
     Clock released;  // what an acquiring load of it learns
   };
-  // At this time of a thread it knew the store with this index: nothing older can be read by whoever knows that time.
+  // At this time of a thread it knew the store with this index: nothing older can be read by
+  // whoever knows that time.
   struct Seen {
     uint32_t time, index;
   };
@@ -178,7 +191,8 @@ class Memory {
     const int thread = scheduler.current();
     auto& seen = at.seen[thread];
     if (seen.empty() || seen.back().index < index) seen.push_back({clock().times[thread], index});
-    at.outdated[thread] = index + 1 < at.stores.size() ? static_cast<uint8_t>(at.outdated[thread] + 1) : uint8_t{0};
+    at.outdated[thread] =
+        index + 1 < at.stores.size() ? static_cast<uint8_t>(at.outdated[thread] + 1) : uint8_t{0};
   }
 
   void read(Location& at, uint32_t index, std::memory_order order) {
@@ -194,8 +208,8 @@ class Memory {
     see(at, index);
   }
 
-  uint64_t swap(uint32_t location, Location& at, const char* what, std::memory_order order, const std::source_location& where,
-                uint64_t value) {
+  uint64_t swap(uint32_t location, Location& at, const char* what, std::memory_order order,
+                const std::source_location& where, uint64_t value) {
     const uint64_t before = at.stores.back().value;
     if (!scheduler.running()) {
       at.stores.back().value = value;
@@ -203,12 +217,13 @@ class Memory {
     }
     tell(location, what, order, before, value, 0, where);
     if (acquires(order)) clock().join(at.stores.back().released);
-    append(at, value, order, at.stores.back().released);  // a swap goes on with the release sequence
+    append(at, value, order,
+           at.stores.back().released);  // a swap goes on with the release sequence
     return before;
   }
 
-  void tell(uint32_t location, const char* what, std::memory_order order, uint64_t before, uint64_t after, uint32_t age,
-            const std::source_location& where);
+  void tell(uint32_t location, const char* what, std::memory_order order, uint64_t before,
+            uint64_t after, uint32_t age, const std::source_location& where);
 
   std::vector<Location> locations_;
   uint32_t used_ = 0;
@@ -222,15 +237,20 @@ inline Memory memory;
 // A value as its location's readers see it; set by who knows what the locations hold.
 inline std::string (*describe_value)(const std::string& name, uint64_t value) = nullptr;
 
-inline void Memory::tell(uint32_t location, const char* what, std::memory_order order, uint64_t before, uint64_t after, uint32_t age,
+inline void Memory::tell(uint32_t location, const char* what, std::memory_order order,
+                         uint64_t before, uint64_t after, uint32_t age,
                          const std::source_location& where) {
   if (!scheduler.telling() || !scheduler.running()) return;
-  static constexpr const char* orders[] = {"relaxed", "consume", "acquire", "release", "acq_rel", "seq_cst"};
+  static constexpr const char* orders[] = {"relaxed", "consume", "acquire",
+                                           "release", "acq_rel", "seq_cst"};
   const std::string& name = locations_[location].name;
-  const auto text = [&](uint64_t value) { return describe_value != nullptr ? describe_value(name, value) : std::to_string(value); };
+  const auto text = [&](uint64_t value) {
+    return describe_value != nullptr ? describe_value(name, value) : std::to_string(value);
+  };
   const std::string file = where.file_name();
-  std::string line = "  " + file.substr(file.rfind('/') + 1) + ":" + std::to_string(where.line()) + "  " + name + " " + what + " (" +
-                     orders[static_cast<int>(order)] + ")  " + text(before);
+  std::string line = "  " + file.substr(file.rfind('/') + 1) + ":" + std::to_string(where.line()) +
+                     "  " + name + " " + what + " (" + orders[static_cast<int>(order)] + ")  " +
+                     text(before);
   if (before != after) line += " -> " + text(after);
   if (age > 0) line += "  [outdated, " + std::to_string(age) + " newer]";
   scheduler.note(line);
@@ -256,7 +276,8 @@ class Cell {
  private:
   void check(int thread, uint32_t time, const char* what, const char* how) const {
     if (!memory.clock().covers(thread, time))
-      scheduler.found("data race: thread %d %s what thread %d has %s, and nothing orders the two", scheduler.current(), what, thread, how);
+      scheduler.found("data race: thread %d %s what thread %d has %s, and nothing orders the two",
+                      scheduler.current(), what, thread, how);
   }
   int written_by_ = 0;
   uint32_t written_ = 0, read_[max_threads] = {};
@@ -279,7 +300,9 @@ struct ScheduledAtomics {
     T load(std::memory_order order, Where where = Where::current()) const {
       return static_cast<T>(memory.load(location_, order, where));
     }
-    void store(T value, std::memory_order order, Where where = Where::current()) { memory.store(location_, value, order, where); }
+    void store(T value, std::memory_order order, Where where = Where::current()) {
+      memory.store(location_, value, order, where);
+    }
     T exchange(T value, std::memory_order order, Where where = Where::current()) {
       return change("exchange", order, where, [value](uint64_t) { return value; });
     }
@@ -295,12 +318,12 @@ struct ScheduledAtomics {
     T fetch_or(T other, std::memory_order order, Where where = Where::current()) {
       return change("fetch_or", order, where, [other](uint64_t now) { return now | other; });
     }
-    bool compare_exchange_weak(T& expected, T desired, std::memory_order success, std::memory_order failure,
-                               Where where = Where::current()) {
+    bool compare_exchange_weak(T& expected, T desired, std::memory_order success,
+                               std::memory_order failure, Where where = Where::current()) {
       return exchange_if(expected, desired, true, success, failure, where);
     }
-    bool compare_exchange_strong(T& expected, T desired, std::memory_order success, std::memory_order failure,
-                               Where where = Where::current()) {
+    bool compare_exchange_strong(T& expected, T desired, std::memory_order success,
+                                 std::memory_order failure, Where where = Where::current()) {
       return exchange_if(expected, desired, false, success, failure, where);
     }
 
@@ -308,11 +331,14 @@ struct ScheduledAtomics {
     template <class Change>
     T change(const char* what, std::memory_order order, const Where& where, Change change) {
       return static_cast<T>(
-          memory.change(location_, what, order, where, [&](uint64_t now) -> uint64_t { return static_cast<T>(change(now)); }));
+          memory.change(location_, what, order, where,
+                        [&](uint64_t now) -> uint64_t { return static_cast<T>(change(now)); }));
     }
-    bool exchange_if(T& expected, T desired, bool weak, std::memory_order success, std::memory_order failure, const Where& where) {
+    bool exchange_if(T& expected, T desired, bool weak, std::memory_order success,
+                     std::memory_order failure, const Where& where) {
       uint64_t seen = expected;
-      const bool swapped = memory.compare_exchange(location_, seen, desired, weak, success, failure, where);
+      const bool swapped =
+          memory.compare_exchange(location_, seen, desired, weak, success, failure, where);
       expected = static_cast<T>(seen);
       return swapped;
     }

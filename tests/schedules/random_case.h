@@ -1,5 +1,6 @@
-// A random case: two to four threads of up to five calls each on a small pool. Threads keep to the rules (they use what they hold, look up
-// what may be gone by retain, and seal what they publish), so every finding is the pool's.
+// A random case: two to four threads of up to five calls each on a small pool. Threads keep to the
+// rules (they use what they hold, look up what may be gone by retain, and seal what they publish),
+// so every finding is the pool's.
 #pragma once
 
 #include "explorer.h"
@@ -20,8 +21,10 @@ class RandomCase {
       case_.blocks += held;
       case_.shards = 1 + random_.below(2);
     }
-    if (random_.below(8) == 0) case_.first_generation = pkv::retired_generation - 1 - random_.below(2);
-    for (uint32_t i = 0; i < shared; i++) setup_ += (setup_.empty() ? "alloc " : "; alloc ") + letter(i);
+    if (random_.below(8) == 0)
+      case_.first_generation = pkv::retired_generation - 1 - random_.below(2);
+    for (uint32_t i = 0; i < shared; i++)
+      setup_ += (setup_.empty() ? "alloc " : "; alloc ") + letter(i);
     const uint32_t threads = 2 + random_.below(3);
     for (uint32_t thread = 0; thread < threads; thread++) {
       std::vector<uint32_t> owned;
@@ -50,7 +53,8 @@ class RandomCase {
       if (kind < 4 && !owned.empty()) {
         const uint32_t first = remove(owned);
         text += "release " + letter(first);
-        if (const uint32_t second = owned.empty() ? first : remove(owned); second != first) text += " " + letter(second);
+        if (const uint32_t second = owned.empty() ? first : remove(owned); second != first)
+          text += " " + letter(second);
       } else if (kind < 6 && !owned.empty()) {
         text += change(owned[random_.below(static_cast<uint32_t>(owned.size()))]);
       } else if (kind == 6) {
@@ -74,11 +78,16 @@ class RandomCase {
   std::string change(uint32_t owned) {
     const std::string block = letter(owned);
     switch (random_.below(5)) {
-      case 0: return "claim " + block + " 1";
-      case 1: return "claim " + block + " 2";
-      case 2: return "fill " + block + " " + std::to_string(random_.below(3));
-      case 3: return "reset " + block;
-      default: return "seal " + block + "; publish " + block;
+      case 0:
+        return "claim " + block + " 1";
+      case 1:
+        return "claim " + block + " 2";
+      case 2:
+        return "fill " + block + " " + std::to_string(random_.below(3));
+      case 3:
+        return "reset " + block;
+      default:
+        return "seal " + block + "; publish " + block;
     }
   }
 

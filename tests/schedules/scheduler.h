@@ -1,5 +1,6 @@
-// Runs virtual threads one access at a time. Which thread goes next, and which of the outcomes the memory model allows an access
-// has, is a strategy's choice; the same choices give the same execution.
+// Runs virtual threads one access at a time. Which thread goes next, and which of the outcomes the
+// memory model allows an access has, is a strategy's choice; the same choices give the same
+// execution.
 #pragma once
 
 #include <cstdarg>
@@ -21,7 +22,8 @@ struct Access {
 class Strategy {
  public:
   virtual ~Strategy() = default;
-  // One of the threads of the mask runnable; -1: this execution need not go on. pending: what each of them would do.
+  // One of the threads of the mask runnable; -1: this execution need not go on. pending: what each
+  // of them would do.
   virtual int next(unsigned runnable, const Access* pending, int current) = 0;
   // One of n outcomes; 0 is what a machine without weak memory does.
   virtual uint32_t choose(uint32_t n) = 0;
@@ -62,7 +64,8 @@ class Scheduler {
     const int thread = current_;
     pending_[thread] = access;
     if (++steps_[thread] > max_steps_)
-      found("thread %d did not finish within %u accesses of its own: others hold it up", thread, max_steps_);
+      found("thread %d did not finish within %u accesses of its own: others hold it up", thread,
+            max_steps_);
     if (unstarted_ <= threads_)
       start_next();
     else
@@ -91,7 +94,9 @@ class Scheduler {
     if (whether) story_.clear();
   }
   bool telling() const { return telling_; }
-  void note(const std::string& line) { story_.push_back("thread " + std::to_string(current_) + "  " + line); }
+  void note(const std::string& line) {
+    story_.push_back("thread " + std::to_string(current_) + "  " + line);
+  }
   const std::vector<std::string>& story() const { return story_; }
 
  private:

@@ -1,13 +1,14 @@
-// One pool, the threads that use it and what must hold. A thread's program is text, calls separated by ';', blocks named by letters:
+// One pool, the threads that use it and what must hold. A thread's program is text, calls separated
+// by ';', blocks named by letters:
 //
 //   alloc a b     two blocks or none; writes their payloads
 //   retain a      a list, too; then reads the payload
-//   release a     reads the payload, then gives up the reference (a list, too); drop a: without reading
-//   claim a 1     claims slots and writes them;  fill a 2: set_filled;  seal a;  reset a
+//   release a     reads the payload, then gives up the reference (a list, too); drop a: without
+//   reading claim a 1     claims slots and writes them;  fill a 2: set_filled;  seal a;  reset a
 //   look a        the state of the block; of a sealed one of this life, its slots are read
-//   publish a     puts the block where others can take it, in no order with anything; take a: from there
-//   rest          if all blocks are counted free, the pool is at rest: validate
-//   hold 62       alloc that many and keep them (setup only)
+//   publish a     puts the block where others can take it, in no order with anything; take a: from
+//   there rest          if all blocks are counted free, the pool is at rest: validate hold 62 alloc
+//   that many and keep them (setup only)
 //
 // What a thread was refused it does not use.
 #pragma once
@@ -36,7 +37,8 @@ struct Case {
   uint32_t shards = 1;
   uint32_t first_generation = 0;
   uint32_t weak_failures = 1;  // of swaps, for each thread
-  bool rivals = true;          // false: at most one thread allocs, so that no word of bits needs a second look
+  bool rivals =
+      true;  // false: at most one thread allocs, so that no word of bits needs a second look
   Relaxations relaxed{};
 };
 
@@ -49,7 +51,8 @@ class World {
 
   explicit World(const Case& played) : case_(played), setup_(parse(played.setup)) {
     std::istringstream programs(played.threads);
-    for (std::string program; std::getline(programs, program, '|');) programs_.push_back(parse(program));
+    for (std::string program; std::getline(programs, program, '|');)
+      programs_.push_back(parse(program));
     now = this;
     memory.max_weak_failures = played.weak_failures;
     describe_value = describe;
@@ -108,8 +111,10 @@ class World {
 
   // A pool that knows no shards has one.
   template <class AnyPool>
-  static void build_pool(std::optional<AnyPool>& pool, const Case& played, std::pmr::memory_resource* arena) {
-    if constexpr (std::is_constructible_v<AnyPool, uint32_t, uint32_t, std::pmr::memory_resource*, uint32_t, uint32_t>)
+  static void build_pool(std::optional<AnyPool>& pool, const Case& played,
+                         std::pmr::memory_resource* arena) {
+    if constexpr (std::is_constructible_v<AnyPool, uint32_t, uint32_t, std::pmr::memory_resource*,
+                                          uint32_t, uint32_t>)
       pool.emplace(played.blocks, block_size, arena, played.first_generation, played.shards);
     else
       pool.emplace(played.blocks, block_size, arena, played.first_generation);
@@ -135,13 +140,16 @@ class World {
   Model observe() {
     Model model;
     model.block_size = block_size;
-    for (uint32_t id = 0; id < case_.blocks; id++) model.states.push_back(pkv::pack(pool_->state(id)));
+    for (uint32_t id = 0; id < case_.blocks; id++)
+      model.states.push_back(pkv::pack(pool_->state(id)));
     return model;
   }
 
-  // state(i) reads the state of block i, free_count() the counters; the index is the last location; what is left are bits.
+  // state(i) reads the state of block i, free_count() the counters; the index is the last location;
+  // what is left are bits.
   void name_locations() {
-    for (uint32_t location = 0; location < memory.locations(); location++) memory.name(location, "bits#" + std::to_string(location));
+    for (uint32_t location = 0; location < memory.locations(); location++)
+      memory.name(location, "bits#" + std::to_string(location));
     memory.name(memory.locations() - 1, "index");
     for (uint32_t id = 0; id < case_.blocks; id++) {
       pool_->state(id);
@@ -150,20 +158,24 @@ class World {
     }
     memory.touched().clear();
     pool_->free_count();
-    for (uint32_t location : memory.touched()) memory.name(location, "count#" + std::to_string(location));
+    for (uint32_t location : memory.touched())
+      memory.name(location, "count#" + std::to_string(location));
     bits_.clear();
     for (uint32_t location = 0; location < memory.locations(); location++)
       bits_.push_back(memory.name(location).starts_with("bits"));
     memory.watch_loads = case_.rivals ? nullptr : watch_walk;
   }
 
-  // A reservation that nobody competes with finds its bit at the first look at each word: the argument at the top of pool.h.
+  // A reservation that nobody competes with finds its bit at the first look at each word: the
+  // argument at the top of pool.h.
   static void watch_walk(uint32_t location) {
     const int thread = scheduler.current();
     if (!now->bits_[location]) return;
     uint32_t& walked = now->walked_[thread][location];
     if (walked == now->turn_of_[thread])
-      scheduler.found("an alloc without rivals found nothing in a word that has free blocks, and had to look again");
+      scheduler.found(
+          "an alloc without rivals found nothing in a word that has free blocks, and had to look "
+          "again");
     walked = now->turn_of_[thread];
   }
 
@@ -171,10 +183,12 @@ class World {
     char text[96];
     if (name.starts_with("state")) {
       const BlockState state = pkv::unpack(value);
-      std::snprintf(text, sizeof text, "{generation %u, references %u, filled %u%s}", state.generation, state.references, state.filled,
+      std::snprintf(text, sizeof text, "{generation %u, references %u, filled %u%s}",
+                    state.generation, state.references, state.filled,
                     state.sealed ? ", sealed" : "");
     } else {
-      std::snprintf(text, sizeof text, name.starts_with("count") ? "%llu" : "0x%llx", static_cast<unsigned long long>(value));
+      std::snprintf(text, sizeof text, name.starts_with("count") ? "%llu" : "0x%llx",
+                    static_cast<unsigned long long>(value));
     }
     return text;
   }

@@ -41,7 +41,8 @@ inline void World::alloc(const Step& step, Slots& slots) {
   for (uint32_t i = 0; i < n; i++) {
     slots[static_cast<size_t>(step.slots[i])] = {op.out[i], taken};
     if (!taken) continue;
-    if (pkv::block_id(op.out[i]) >= case_.blocks) scheduler.found("alloc gives block %u of %u", pkv::block_id(op.out[i]), case_.blocks);
+    if (pkv::block_id(op.out[i]) >= case_.blocks)
+      scheduler.found("alloc gives block %u of %u", pkv::block_id(op.out[i]), case_.blocks);
     payloads_[pkv::block_id(op.out[i])].whole.write("writes the block it was given,");
   }
   end(op, taken ? PKV_OK : PKV_OUT_OF_BLOCKS);
@@ -57,7 +58,8 @@ inline void World::retain(const Step& step, Slots& slots) {
   }
   const Operation op = begin(Call::retain, blocks[0]);
   size_t failed_at = n;
-  const pkv_status status = n == 1 ? pool_->retain(blocks[0]) : pool_->retain(n, blocks, &failed_at);
+  const pkv_status status =
+      n == 1 ? pool_->retain(blocks[0]) : pool_->retain(n, blocks, &failed_at);
   if (n == 1 && status != PKV_OK) failed_at = 0;
   for (size_t i = 0; i < std::min<size_t>(failed_at + 1, n); i++) {
     Operation part = op;
@@ -66,7 +68,8 @@ inline void World::retain(const Step& step, Slots& slots) {
     part.call = Call::release;
     if (status != PKV_OK && i < failed_at) end(part, PKV_OK);
   }
-  if (scheduler.telling() && scheduler.running() && status != PKV_OK) scheduler.note("  is refused");
+  if (scheduler.telling() && scheduler.running() && status != PKV_OK)
+    scheduler.note("  is refused");
   for (uint32_t i = 0; i < n; i++)
     if (status == PKV_OK)
       payloads_[pkv::block_id(blocks[i])].whole.read("reads the block it retained, which");
@@ -80,16 +83,21 @@ inline void World::release(const Step& step, Slots& slots) {
   for (int slot : step.slots) {
     if (!slots[static_cast<size_t>(slot)].usable) continue;
     blocks[n++] = slots[static_cast<size_t>(slot)].block;
-    if (step.verb == "release") payloads_[pkv::block_id(blocks[n - 1])].whole.read("reads the block it holds, which");
+    if (step.verb == "release")
+      payloads_[pkv::block_id(blocks[n - 1])].whole.read("reads the block it holds, which");
   }
   if (n == 0) return;
   const Operation op = begin(Call::release, blocks[0]);
   size_t failed_at = 0;
-  const pkv_status status = n == 1 ? pool_->release(blocks[0]) : pool_->release(n, blocks, &failed_at);
-  if (scheduler.telling() && scheduler.running() && status != PKV_OK) scheduler.note("  is refused");
-  // A block twice in a list (two letters may name the same) is refused whatever others do: nothing to put in order.
+  const pkv_status status =
+      n == 1 ? pool_->release(blocks[0]) : pool_->release(n, blocks, &failed_at);
+  if (scheduler.telling() && scheduler.running() && status != PKV_OK)
+    scheduler.note("  is refused");
+  // A block twice in a list (two letters may name the same) is refused whatever others do: nothing
+  // to put in order.
   if (n == 2 && blocks[0] == blocks[1]) {
-    if (status == PKV_OK) scheduler.found("a list that names block %u twice was released", pkv::block_id(blocks[0]));
+    if (status == PKV_OK)
+      scheduler.found("a list that names block %u twice was released", pkv::block_id(blocks[0]));
     return;
   }
   for (uint32_t i = 0; i < n; i++) {
@@ -123,7 +131,8 @@ inline void World::look(const Step&, Held& held) {
   end(op, PKV_OK);
   if (!op.state.sealed || op.state.generation != pkv::block_generation(held.block)) return;
   payloads_[id].whole.read("reads a sealed block, which");
-  for (uint32_t i = 0; i < op.state.filled; i++) payloads_[id].slots[i].read("reads a slot of a sealed block, which");
+  for (uint32_t i = 0; i < op.state.filled; i++)
+    payloads_[id].slots[i].read("reads a slot of a sealed block, which");
 }
 
 inline void World::rest() {
@@ -138,12 +147,21 @@ inline void World::rest() {
 }
 
 inline std::string World::history_key(const Model& end) const {
-  std::string key(reinterpret_cast<const char*>(end.states.data()), end.states.size() * sizeof end.states[0]);
+  std::string key(reinterpret_cast<const char*>(end.states.data()),
+                  end.states.size() * sizeof end.states[0]);
   for (const Operation& op : history_) {
     uint64_t preceding = 0;
     for (size_t i = 0; i < history_.size(); i++) preceding |= uint64_t{history_[i].before(op)} << i;
-    const uint64_t parts[] = {uint64_t(op.thread) << 48 | uint64_t(op.call) << 40 | uint64_t(op.status & 0xffff) << 16 | op.offset,
-                              op.block, op.n, op.out[0], op.out[1], op.out[2], op.out[3], pkv::pack(op.state), preceding};
+    const uint64_t parts[] = {uint64_t(op.thread) << 48 | uint64_t(op.call) << 40 |
+                                  uint64_t(op.status & 0xffff) << 16 | op.offset,
+                              op.block,
+                              op.n,
+                              op.out[0],
+                              op.out[1],
+                              op.out[2],
+                              op.out[3],
+                              pkv::pack(op.state),
+                              preceding};
     key.append(reinterpret_cast<const char*>(parts), sizeof parts);
   }
   return key;
@@ -155,7 +173,9 @@ inline void World::judge() {
     uint32_t generation = case_.first_generation;
     memory.values(location, [&](uint64_t value) {
       const uint32_t next = pkv::unpack(value).generation;
-      if (next < generation) scheduler.found("%s goes from generation %u back to %u", memory.name(location).c_str(), generation, next);
+      if (next < generation)
+        scheduler.found("%s goes from generation %u back to %u", memory.name(location).c_str(),
+                        generation, next);
       generation = next;
     });
   }
@@ -165,7 +185,8 @@ inline void World::judge() {
     scheduler.found("at rest, validate says: %s", error.text);
   }
   const Model end = observe();
-  if (pool_->free_count() != end.free()) scheduler.found("at rest, %u blocks are free, %u are counted", end.free(), pool_->free_count());
+  if (pool_->free_count() != end.free())
+    scheduler.found("at rest, %u blocks are free, %u are counted", end.free(), pool_->free_count());
   // Executions that differ only in the order of independent accesses have the same history.
   std::sort(history_.begin(), history_.end(), [](const Operation& a, const Operation& b) {
     return a.thread != b.thread ? a.thread < b.thread : a.place < b.place;

@@ -1,5 +1,6 @@
-"""What pkv-serve must do. Run as: serve_test.py CASE PROGRAM. Exits 0 where the case holds. Every run ends with
-pkv_cache_validate and a check that no block is left in use: the program's exit code tells."""
+"""What pkv-serve must do. Run as: serve_test.py CASE PROGRAM. Exits 0 where the case holds. Every
+run ends with pkv_cache_validate and a check that no block is left in use: the program's exit
+code tells."""
 
 import json
 import os
@@ -17,7 +18,9 @@ SMALL = ("--layers", "1", "--query-heads", "2", "--kv-heads", "1", "--dim", "16"
 
 
 def run(*arguments):
-    return subprocess.run([program, "--quiet", *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    return subprocess.run(
+        [program, "--quiet", *map(str, arguments)], capture_output=True, text=True, timeout=300
+    )
 
 
 def figures(*arguments):
@@ -39,31 +42,56 @@ def line(timestamp, input_length, output_length, hash_ids=None):
 
 
 def complete(report, single):
-    """Every request finished, with every token of its answer; each prompt token was computed or found."""
+    """Every request finished, with every token of its answer; each prompt token was computed or
+    found.
+    """
     assert single["finished"] == single["requests"] == report["requests"]
-    assert single["generated_tokens"] == report["output_tokens"], (single["generated_tokens"], report["output_tokens"])
+    assert single["generated_tokens"] == report["output_tokens"], (
+        single["generated_tokens"],
+        report["output_tokens"],
+    )
     first_time = single["prefill_tokens"] - single["recomputed_tokens"]
-    # A decode step that is computed again counts as prefill, too, so with preemptions there is only a bound.
+    # A decode step that is computed again counts as prefill, too, so with preemptions there is only
+    # a bound.
     if single["preemptions"] == 0:
         assert first_time + single["matched_tokens"] == report["input_tokens"]
-    assert first_time + single["matched_tokens"] <= report["input_tokens"] + single["recomputed_tokens"]
+    assert (
+        first_time + single["matched_tokens"]
+        <= report["input_tokens"] + single["recomputed_tokens"]
+    )
 
 
 def case_real():
-    """Keys, values and attention: the same tokens with and without prefix reuse, in both kinds of memory."""
+    """Keys, values and attention: the same tokens with and without prefix reuse, in both kinds of
+    memory.
+    """
     # Few at once, or on a slow machine all would begin before anything is cached.
     common = ("--requests", 40, "--time-scale", 50, "--running", 8, *SMALL)
     contiguous = ("--kind", "contiguous")
-    for variant in (("--prefix", "on"), ("--prefix", "off"), contiguous, (*contiguous, "--reserve", "oracle")):
+    for variant in (
+        ("--prefix", "on"),
+        ("--prefix", "off"),
+        contiguous,
+        (*contiguous, "--reserve", "oracle"),
+    ):
         report = figures(*common, *variant)
         complete(report, report["runs"][0])
         assert (report["runs"][0]["matched_tokens"] > 0) == (variant[1] == "on"), variant
 
 
 def case_pressure():
-    """Hardly any memory: sessions are preempted, resumed, and all finish; with each policy, tenants and block size."""
+    """Hardly any memory: sessions are preempted, resumed, and all finish; with each policy, tenants
+    and block size.
+    """
     large = ("--block-size", 64, "--blocks", 90)
-    for variant in ((), ("--prefix", "off"), ("--policy", "lfu"), ("--salts", 3), large, ("--watermark", 0)):
+    for variant in (
+        (),
+        ("--prefix", "off"),
+        ("--policy", "lfu"),
+        ("--salts", 3),
+        large,
+        ("--watermark", 0),
+    ):
         blocks = () if "--blocks" in variant else ("--blocks", 300)
         report = figures("--ids-only", "--requests", 150, "--time-scale", 20, *blocks, *variant)
         complete(report, report["runs"][0])
@@ -75,40 +103,76 @@ def case_pressure():
 
 
 def case_traces():
-    """Equal hash ids are equal text, to the token; the text beyond them and texts without ids are nobody else's."""
+    """Equal hash ids are equal text, to the token; the text beyond them and texts without ids are
+    nobody else's.
+    """
     prompts = [line(1000 * i, 1300, 5, [7, 8, 9 + i]) for i in range(4)]
     one = figures("--ids-only", "--trace", trace(prompts))["runs"][0]
-    assert one["matched_tokens"] == 3 * 1024 and one["asked_tokens"] == 4 * 1299, one["matched_tokens"]
+    assert one["matched_tokens"] == 3 * 1024 and one["asked_tokens"] == 4 * 1299, one[
+        "matched_tokens"
+    ]
     one = figures("--ids-only", "--salts", 1000, "--trace", trace(prompts))["runs"][0]
     assert one["matched_tokens"] == 0
-    one = figures("--ids-only", "--trace", trace([line(1000 * i, 1300, 5, [7]) for i in range(4)]))["runs"][0]
+    one = figures("--ids-only", "--trace", trace([line(1000 * i, 1300, 5, [7]) for i in range(4)]))[
+        "runs"
+    ][0]
     assert one["matched_tokens"] == 3 * 512
-    rows = ["TIMESTAMP,ContextTokens,GeneratedTokens", "2023-11-16 23:59:59.5000000,300,4", "2023-11-17 00:00:01.0000000,300,6"]
+    rows = [
+        "TIMESTAMP,ContextTokens,GeneratedTokens",
+        "2023-11-16 23:59:59.5000000,300,4",
+        "2023-11-17 00:00:01.0000000,300,6",
+    ]
     report = figures("--ids-only", "--trace", trace(rows, "trace.csv"))
     one = report["runs"][0]
     complete(report, one)
-    assert one["matched_tokens"] == 0 and one["finished"] == 2 and 1.5 < one["seconds"] < 2, one["seconds"]
+    assert one["matched_tokens"] == 0 and one["finished"] == 2 and 1.5 < one["seconds"] < 2, one[
+        "seconds"
+    ]
     # The cost model, by hand: one prefill step of 8 + 0.02 * 300 ms, five decode steps of 8 + 0.05.
     one = figures("--ids-only", "--trace", trace([line(0, 300, 6)]))["runs"][0]
-    assert abs(one["first_token_seconds"]["p50"] - 0.014) < 1e-6 and abs(one["seconds"] - 0.05425) < 1e-6, one["seconds"]
+    assert (
+        abs(one["first_token_seconds"]["p50"] - 0.014) < 1e-6
+        and abs(one["seconds"] - 0.05425) < 1e-6
+    ), one["seconds"]
 
 
 def case_compare():
-    """One table with four columns; the pictures' figures, with hits that no policy has above the bound."""
-    result = run("--ids-only", "--requests", 80, "--time-scale", 20, "--blocks", 600, "--pictures", scratch / "pictures")
+    """One table with four columns; the pictures' figures, with hits that no policy has above the
+    bound.
+    """
+    result = run(
+        "--ids-only",
+        "--requests",
+        80,
+        "--time-scale",
+        20,
+        "--blocks",
+        600,
+        "--pictures",
+        scratch / "pictures",
+    )
     assert result.returncode == 0, result.stderr
     table = result.stdout
     result = run("--compare", "--ids-only", "--requests", 80, "--time-scale", 20, "--blocks", 600)
     assert result.stdout == table, "the same run, another table"
     assert result.returncode == 0, result.stderr
-    for row in ("sessions at once", "first token, p50", "prompt tokens found cached", "preemptions", "contiguous, oracle"):
+    for row in (
+        "sessions at once",
+        "first token, p50",
+        "prompt tokens found cached",
+        "preemptions",
+        "contiguous, oracle",
+    ):
         assert row in result.stdout, f"no {row!r} in\n{result.stdout}"
     report = json.loads((scratch / "pictures/serve.json").read_text())
     on, off, oracle, longest = report["runs"]
     for single in report["runs"]:
         complete(report, single)
     assert on["matched_tokens"] > 0 == off["matched_tokens"]
-    assert longest["peak_running"] <= oracle["peak_running"] and longest["utilization"] < off["utilization"]
+    assert (
+        longest["peak_running"] <= oracle["peak_running"]
+        and longest["utilization"] < off["utilization"]
+    )
     hits = report["hits"]
     for name in ("lru", "lfu"):
         assert all(found <= bound for found, bound in zip(hits[name], hits["belady"])), name
@@ -158,13 +222,21 @@ def case_interrupt():
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     handled = f"/proc/{process.pid}/status"
     for _ in range(600):  # Until the handler is there: SIGINT is 1 << 1.
-        caught = next(row for row in pathlib.Path(handled).read_text().splitlines() if row.startswith("SigCgt"))
+        caught = next(
+            row
+            for row in pathlib.Path(handled).read_text().splitlines()
+            if row.startswith("SigCgt")
+        )
         if int(caught.split()[1], 16) & 1 << (signal.SIGINT - 1):
             break
         time.sleep(0.1)
     os.kill(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=120)
-    assert process.returncode == 130 and "interrupted" in out and "of 200000 requests" in out, (process.returncode, out, err)
+    assert process.returncode == 130 and "interrupted" in out and "of 200000 requests" in out, (
+        process.returncode,
+        out,
+        err,
+    )
 
 
 globals()["case_" + case]()

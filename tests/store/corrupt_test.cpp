@@ -7,7 +7,8 @@
 namespace store {
 namespace {
 
-// A cache with something in it already, and a file of about 64 KiB from another one with sessions that share, a salt, a window and an index.
+// A cache with something in it already, and a file of about 64 KiB from another one with sessions
+// that share, a salt, a window and an index.
 struct Fixture {
   Plan plan = [] {
     Plan made;
@@ -64,7 +65,9 @@ TEST(Corrupt, EveryTruncationAndWhatFollows) {
   const Fixture f;
   pkv_status status;
   for (size_t size = 0; size < f.file.size(); size++) {
-    ASSERT_TRUE(f.refuses(Bytes(f.file.begin(), f.file.begin() + static_cast<std::ptrdiff_t>(size)), &status)) << size << " bytes";
+    ASSERT_TRUE(f.refuses(Bytes(f.file.begin(), f.file.begin() + static_cast<std::ptrdiff_t>(size)),
+                          &status))
+        << size << " bytes";
     ASSERT_EQ(PKV_CORRUPT, status) << size << " bytes";
   }
   for (const size_t more : {1, 15, 16, 4096}) {
@@ -82,20 +85,26 @@ TEST(Corrupt, EveryTruncationAndWhatFollows) {
 TEST(Corrupt, PiecesInAnotherOrderOrOfAnotherFile) {
   Fixture f(3500);
   const Fixture g(3501);
-  const auto piece = [](size_t i) { return store_file::header_bytes + store_file::tag_bytes + i * (store_file::piece_bytes + store_file::tag_bytes); };
+  const auto piece = [](size_t i) {
+    return store_file::header_bytes + store_file::tag_bytes +
+           i * (store_file::piece_bytes + store_file::tag_bytes);
+  };
   ASSERT_GT(f.file.size(), piece(3));
   Bytes swapped = f.file;
-  std::swap_ranges(swapped.begin() + static_cast<std::ptrdiff_t>(piece(1)), swapped.begin() + static_cast<std::ptrdiff_t>(piece(2)),
+  std::swap_ranges(swapped.begin() + static_cast<std::ptrdiff_t>(piece(1)),
+                   swapped.begin() + static_cast<std::ptrdiff_t>(piece(2)),
                    swapped.begin() + static_cast<std::ptrdiff_t>(piece(2)));
   EXPECT_TRUE(f.refuses(swapped));
   Bytes mixed = f.file;
-  std::copy(g.file.begin() + static_cast<std::ptrdiff_t>(piece(1)), g.file.begin() + static_cast<std::ptrdiff_t>(piece(2)),
+  std::copy(g.file.begin() + static_cast<std::ptrdiff_t>(piece(1)),
+            g.file.begin() + static_cast<std::ptrdiff_t>(piece(2)),
             mixed.begin() + static_cast<std::ptrdiff_t>(piece(1)));
   EXPECT_TRUE(f.refuses(mixed));
   EXPECT_EQ(PKV_OK, f.load_once(f.file)) << pkv_last_error();
 }
 
-// Every byte of the tables changed behind right tags: refused, or the file means something else now; a crash or a cache that is unsound it is never.
+// Every byte of the tables changed behind right tags: refused, or the file means something else
+// now; a crash or a cache that is unsound it is never.
 TEST(Corrupt, AnyByteOfTheTablesBehindRightTags) {
   const Fixture f(70);
   uint64_t table_bytes;
@@ -124,15 +133,19 @@ TEST(Corrupt, HostileNumbers) {
     store_file::seal(bytes);
     EXPECT_TRUE(f.refuses(bytes)) << "offset " << offset << ": " << value;
   };
-  for (const uint64_t value : {uint64_t{0}, uint64_t{1} << 31, uint64_t{1} << 61, uint64_t{1} << 62, uint64_t{1} << 63, UINT64_MAX - 64, UINT64_MAX}) {
+  for (const uint64_t value : {uint64_t{0}, uint64_t{1} << 31, uint64_t{1} << 61, uint64_t{1} << 62,
+                               uint64_t{1} << 63, UINT64_MAX - 64, UINT64_MAX}) {
     refused(16, value, 8);
     refused(24, value, 8);
   }
   for (size_t word = 64; word < 64 + 96; word += 4)  // block size, storage, fingerprint, groups
-    for (const uint64_t value : {uint64_t{0x7FFFFFFF}, uint64_t{0x80000000}, uint64_t{0xFFFFFFFF}, uint64_t{0x10000}}) refused(word, value, 4);
+    for (const uint64_t value :
+         {uint64_t{0x7FFFFFFF}, uint64_t{0x80000000}, uint64_t{0xFFFFFFFF}, uint64_t{0x10000}})
+      refused(word, value, 4);
 }
 
-// A callback does not tell how much there will be: what a header claims is not believed before it is there.
+// A callback does not tell how much there will be: what a header claims is not believed before it
+// is there.
 TEST(Corrupt, AStreamThatPromisesMuch) {
   const Fixture f(40);
   Bytes bytes(f.file.begin(), f.file.begin() + 64);
@@ -156,7 +169,8 @@ TEST(Corrupt, AStreamThatPromisesMuch) {
   EXPECT_EQ(f.before, state_of(f.cache));
 }
 
-// ---- Another model, another key ---------------------------------------------------------------------------------------
+// ---- Another model, another key
+// ---------------------------------------------------------------------------------------
 
 void expect_mismatch(const Plan& from, const Plan& to) {
   const Cache a = create(from), b = create(to);
@@ -173,9 +187,12 @@ TEST(Mismatch, OfTheModel) {
     change(other.groups[0]);
     return other;
   };
-  for (const Plan& other : {changed([](Model& m) { m.layers = 3; }), changed([](Model& m) { m.kv_heads = 4; }), changed([](Model& m) { m.key_dim = 32; }),
-                            changed([](Model& m) { m.value_dim = 32; }), changed([](Model& m) { m.window = 64; }), changed([](Model& m) { m.dtype = PKV_INT8; }),
-                            changed([](Model& m) { m.value_dtype = PKV_FP8_E4M3; }), changed([](Model& m) { m.latent = 1; })}) {
+  for (const Plan& other :
+       {changed([](Model& m) { m.layers = 3; }), changed([](Model& m) { m.kv_heads = 4; }),
+        changed([](Model& m) { m.key_dim = 32; }), changed([](Model& m) { m.value_dim = 32; }),
+        changed([](Model& m) { m.window = 64; }), changed([](Model& m) { m.dtype = PKV_INT8; }),
+        changed([](Model& m) { m.value_dtype = PKV_FP8_E4M3; }),
+        changed([](Model& m) { m.latent = 1; })}) {
     expect_mismatch(plan, other);
     expect_mismatch(other, plan);
   }
@@ -211,7 +228,8 @@ TEST(Mismatch, OfTheFingerprint) {
   pkv_file_config one = file_config(), other = one, none = one;
   one.fingerprint = "model 1", one.fingerprint_size = 7;
   other.fingerprint = "model 2", other.fingerprint_size = 7;
-  const Bytes file = save(cache, std::vector<pkv_session>{}, &one), plain = save(cache, std::vector<pkv_session>{});
+  const Bytes file = save(cache, std::vector<pkv_session>{}, &one),
+              plain = save(cache, std::vector<pkv_session>{});
   EXPECT_EQ(PKV_OK, try_load(cache, buffer(file), &one));
   EXPECT_EQ(PKV_MISMATCH, try_load(cache, buffer(file), &other));
   EXPECT_EQ(PKV_MISMATCH, try_load(cache, buffer(file), &none));
@@ -410,7 +428,8 @@ TEST(Salts, OfAFileWithoutAKeyAreNotTrusted) {
   CHECK(pkv_cache_validate(cache));
 }
 
-// What a file says of how much there is of a chain: never more than that, and texts of the index end there.
+// What a file says of how much there is of a chain: never more than that, and texts of the index
+// end there.
 TEST(Lengths, AreCheckedAndBelieved) {
   Plan plan;
   plan.prefix = true;
@@ -430,24 +449,29 @@ TEST(Lengths, AreCheckedAndBelieved) {
     return other;
   };
   const Cache cache = create(plan);
-  for (const uint64_t length : {81ull, ~0ull}) EXPECT_EQ(PKV_CORRUPT, try_load(cache, buffer(changed(length_at, length)), &config));
+  for (const uint64_t length : {81ull, ~0ull})
+    EXPECT_EQ(PKV_CORRUPT, try_load(cache, buffer(changed(length_at, length)), &config));
   for (const uint64_t size : {0ull, 63ull, 128ull, 1ull << 62, ~0ull})
     EXPECT_EQ(PKV_CORRUPT, try_load(cache, buffer(changed(lengths_size_at, size)), &config));
   EXPECT_EQ(0u, stats_of(cache).used_blocks);
   for (const uint64_t length : {0u, 15u, 40u, 80u}) {
-    EXPECT_EQ(PKV_OK, try_load(cache, buffer(changed(length_at, length)), &config)) << pkv_last_error();
+    EXPECT_EQ(PKV_OK, try_load(cache, buffer(changed(length_at, length)), &config))
+        << pkv_last_error();
     EXPECT_EQ(length / 16, stats_of(cache).used_blocks);
     CHECK(pkv_cache_validate(cache));
     CHECK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
   }
 }
 
-// ---- Room ---------------------------------------------------------------------------------------------------------------
+// ---- Room
+// ---------------------------------------------------------------------------------------------------------------
 
 // The same bytes from a buffer and from a file.
 pkv_status try_both(pkv_cache cache, const Bytes& bytes) {
   const std::string path = testing::TempDir() + "pagedkv-room-" + std::to_string(getpid());
-  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
   const pkv_status status = try_load(cache, at_path(path));
   unlink(path.c_str());
   EXPECT_EQ(status, try_load(cache, buffer(bytes)));
@@ -503,9 +527,11 @@ TEST(Room, OfTheCallersLists) {
   EXPECT_EQ(2u, stats_of(b).sessions);
 }
 
-// ---- Files of older versions ----------------------------------------------------------------------------------------------
+// ---- Files of older versions
+// ----------------------------------------------------------------------------------------------
 
-// The golden files hold what `golden` makes; see there. PKV_UPDATE_GOLDEN=1 writes those of the present version.
+// The golden files hold what `golden` makes; see there. PKV_UPDATE_GOLDEN=1 writes those of the
+// present version.
 struct Golden {
   const char* name;
   Plan plan;
@@ -516,10 +542,20 @@ struct Golden {
 std::vector<Golden> goldens() {
   Plan quantised = Plan{}.with(PKV_INT8, PKV_INT4), hybrid, ids;
   hybrid.groups = {{.layers = 1, .query_heads = 2, .kv_heads = 1, .key_dim = 16, .dtype = PKV_BF16},
-                   {.layers = 1, .query_heads = 1, .kv_heads = 1, .key_dim = 32, .dtype = PKV_F16, .window = 20, .sinks = 3}};
+                   {.layers = 1,
+                    .query_heads = 1,
+                    .kv_heads = 1,
+                    .key_dim = 32,
+                    .dtype = PKV_F16,
+                    .window = 20,
+                    .sinks = 3}};
   hybrid.prefix = true;
   ids.storage = PKV_STORAGE_NONE;
-  std::vector<Golden> all = {{"plain", Plan{}}, {"quantised", quantised}, {"hybrid", hybrid}, {"ids", ids}, {"hybrid-without-lengths", hybrid, true}};
+  std::vector<Golden> all = {{"plain", Plan{}},
+                             {"quantised", quantised},
+                             {"hybrid", hybrid},
+                             {"ids", ids},
+                             {"hybrid-without-lengths", hybrid, true}};
   for (Golden& golden : all) {
     golden.config.prefix_index = golden.plan.prefix;
     golden.config.trust_salts = 1;
@@ -556,7 +592,8 @@ void expect_golden(const Golden& golden, int version) {
   SCOPED_TRACE(path);
   const Cache a = create(golden.plan), b = create(golden.plan);
   const std::vector<Session> expected = golden_sessions(a, golden.plan);
-  const Bytes now = golden.older ? Bytes{} : save(a, {expected[0], expected[1], expected[2]}, &golden.config);
+  const Bytes now =
+      golden.older ? Bytes{} : save(a, {expected[0], expected[1], expected[2]}, &golden.config);
   const Bytes file = golden_file(path, now);
   ASSERT_FALSE(file.empty());
   if (version == 1 && !golden.older) {

@@ -90,79 +90,93 @@ struct Kind {
   Hostile (*make)(uint32_t n);
 };
 const Kind kinds[] = {
-    {"many_chains", [](uint32_t n) {
+    {"many_chains",
+     [](uint32_t n) {
        Hostile made;
        made.chains.assign(n, {none, 1});
        return made;
      }},
-    {"a_long_text", [](uint32_t n) {
+    {"a_long_text",
+     [](uint32_t n) {
        Hostile made = trunk(n);
        made.sessions = {{n - 1, n * uint64_t{16}}};
        return made;
      }},
-    {"texts_in_one_chain", [](uint32_t n) {
+    {"texts_in_one_chain",
+     [](uint32_t n) {
        Hostile made = trunk(n);
        made.entries.assign(n, {none, n - 1, n * uint64_t{16}});
        return made;
      }},
-    {"texts_that_fit", [](uint32_t n) {
+    {"texts_that_fit",
+     [](uint32_t n) {
        Hostile made = trunk(32);
        made.entries.assign(n, {none, 31, 512});
        return made;
      }},
-    {"texts_of_every_length", [](uint32_t n) {
+    {"texts_of_every_length",
+     [](uint32_t n) {
        Hostile made = trunk(60);
        for (uint32_t i = 0; i < n; i++)
          made.entries.push_back({none, i % 60, i % 60 * 16 + 1 + i % 16});
        return made;
      }},
-    {"texts_that_branch", [](uint32_t n) {
+    {"texts_that_branch",
+     [](uint32_t n) {
        Hostile made = trunk(n, 20);
        for (uint32_t i = 0; i < n; i++)
          made.chains.push_back({i, 16}),
              made.entries.push_back({none, n + i, (i + 2) * uint64_t{16}});
        return made;
      }},
-    {"texts_that_branch_and_hold_nothing", [](uint32_t n) {
+    {"texts_that_branch_and_hold_nothing",
+     [](uint32_t n) {
        Hostile made = trunk(n, 20, 0);
        for (uint32_t i = 0; i < n; i++)
          made.chains.push_back({n - 1, 16, 0}),
              made.entries.push_back({none, n + i, (n + 1) * uint64_t{16}});
        return made;
      }},
-    {"sessions_in_one_chain", [](uint32_t n) {
+    {"sessions_in_one_chain",
+     [](uint32_t n) {
        Hostile made = trunk(n);
        made.sessions.assign(n, {n - 1, n * uint64_t{16}});
        return made;
      }},
-    {"sessions_that_fit", [](uint32_t n) {
+    {"sessions_that_fit",
+     [](uint32_t n) {
        Hostile made = trunk(32);
        made.sessions.assign(n, {31, 512});
        return made;
      }},
-    {"sessions_that_remember", [](uint32_t n) {
+    {"sessions_that_remember",
+     [](uint32_t n) {
        Hostile made;
        made.sessions.assign(n, {none, 0, 20});
        return made;
      }},
-    {"many_salts", [](uint32_t n) {
+    {"many_salts",
+     [](uint32_t n) {
        Hostile made = trunk(32);
        made.salts = n;
        made.entries = {{n - 1, 31, 512}};
        return made;
      }},
-    {"a_text_under_many_salts", [](uint32_t n) {
+    {"a_text_under_many_salts",
+     [](uint32_t n) {
        Hostile made = trunk(32);
        made.salts = n;
        for (uint32_t i = 0; i < n; i++) made.entries.push_back({i, 31, 512});
        return made;
      }},
-    {"many_groups", [](uint32_t n) {
+    {"many_groups",
+     [](uint32_t n) {
        Hostile made = trunk(1);
        made.groups = n;
        return made;
      }},
-    {"groups_and_chains", [](uint32_t n) {
+    {"groups_and_chains",
+     [](uint32_t n) {
        Hostile made = trunk(n);
        made.groups = 30;
        return made;

@@ -80,28 +80,32 @@ extern "C" {
 int openat(int directory, const char* path, int flags, ...) {
   va_list rest;
   va_start(rest, flags);
-  const mode_t mode = (flags & (O_CREAT | __O_TMPFILE)) != 0 ? static_cast<mode_t>(va_arg(rest, int)) : 0;
+  const mode_t mode =
+      (flags & (O_CREAT | __O_TMPFILE)) != 0 ? static_cast<mode_t>(va_arg(rest, int)) : 0;
   va_end(rest);
   return opened(directory, path, flags, mode);
 }
 int openat64(int directory, const char* path, int flags, ...) {
   va_list rest;
   va_start(rest, flags);
-  const mode_t mode = (flags & (O_CREAT | __O_TMPFILE)) != 0 ? static_cast<mode_t>(va_arg(rest, int)) : 0;
+  const mode_t mode =
+      (flags & (O_CREAT | __O_TMPFILE)) != 0 ? static_cast<mode_t>(va_arg(rest, int)) : 0;
   va_end(rest);
   return opened(directory, path, flags, mode);
 }
 int open(const char* path, int flags, ...) {
   va_list rest;
   va_start(rest, flags);
-  const mode_t mode = (flags & (O_CREAT | __O_TMPFILE)) != 0 ? static_cast<mode_t>(va_arg(rest, int)) : 0;
+  const mode_t mode =
+      (flags & (O_CREAT | __O_TMPFILE)) != 0 ? static_cast<mode_t>(va_arg(rest, int)) : 0;
   va_end(rest);
   return opened(AT_FDCWD, path, flags, mode);
 }
 int open64(const char* path, int flags, ...) {
   va_list rest;
   va_start(rest, flags);
-  const mode_t mode = (flags & (O_CREAT | __O_TMPFILE)) != 0 ? static_cast<mode_t>(va_arg(rest, int)) : 0;
+  const mode_t mode =
+      (flags & (O_CREAT | __O_TMPFILE)) != 0 ? static_cast<mode_t>(va_arg(rest, int)) : 0;
   va_end(rest);
   return opened(AT_FDCWD, path, flags, mode);
 }
@@ -130,7 +134,11 @@ int fsync(int descriptor) {
   static const auto call = real<int (*)(int)>("fsync");
   if (fails(ask("fsync"))) return -1;
   const auto file = files.find(descriptor);
-  note({file != files.end() ? Operation::sync_file : Operation::sync_directory, file != files.end() ? file->second : -1, {}, "", ""});
+  note({file != files.end() ? Operation::sync_file : Operation::sync_directory,
+        file != files.end() ? file->second : -1,
+        {},
+        "",
+        ""});
   return call(descriptor);
 }
 

@@ -1,4 +1,5 @@
-// The system's calls on files, as the library makes them, in the hands of the test: disk.cpp replaces them in its program.
+// The system's calls on files, as the library makes them, in the hands of the test: disk.cpp
+// replaces them in its program.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@ namespace disk {
 // What a call shall do instead.
 enum class Fault { none, fails, interrupted, short_count };
 
-// Before each call while it is set: its name ("write"), and what comes of it. Errno of Fault::fails.
+// Before each call while it is set: its name ("write"), and what comes of it. Errno of
+// Fault::fails.
 extern thread_local std::function<Fault(const char* call)> before;
 extern thread_local int error;
 

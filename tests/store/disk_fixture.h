@@ -40,7 +40,9 @@ inline Bytes content_of(const std::string& path) {
 }
 
 inline void write_file(const std::string& path, const Bytes& bytes) {
-  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
 }
 
 // A cache with a session of two tiles in two layers; `other` has another text.

@@ -70,8 +70,8 @@ size_t files_in(const Directory& directory) {
   return files;
 }
 
-// Makes an operation with a fault at its k-th call on files, for each k that it has; `prepare` comes
-// before, and `judge` after each, told which call was struck.
+// Makes an operation with a fault at its k-th call on files, for each k that it has; `prepare`
+// comes before, and `judge` after each, told which call was struck.
 template <class Prepare, class Operation, class Judge>
 void at_each_call(const Prepare& prepare, Fault fault, const Setting& setting,
                   const Operation& operation, const Judge& judge) {
@@ -131,14 +131,13 @@ TEST(StoreFaults, OfEveryCallOfTheFirstPut) {
     const Directory directory;
     disk::error = EIO;
     Store store(directory, setting);
-    at_each_call(
-        [&] { fs::remove_all(directory / "items/ab"); }, Fault::fails, setting,
-        [&] { return store.put(new_item); },
-        [&](const std::string& struck, int64_t result) {
-          EXPECT_TRUE(result == 1 || result == -EIO) << struck << ": " << result;
-          const Bytes now = store.get();
-          EXPECT_TRUE(now == new_item || (result != 1 && now.empty())) << struck;
-        });
+    at_each_call([&] { fs::remove_all(directory / "items/ab"); }, Fault::fails, setting,
+                 [&] { return store.put(new_item); },
+                 [&](const std::string& struck, int64_t result) {
+                   EXPECT_TRUE(result == 1 || result == -EIO) << struck << ": " << result;
+                   const Bytes now = store.get();
+                   EXPECT_TRUE(now == new_item || (result != 1 && now.empty())) << struck;
+                 });
   }
 }
 

@@ -1,4 +1,5 @@
-// Saving to a disk that fails or is full: the file that was there before stays, or the new one is complete.
+// Saving to a disk that fails or is full: the file that was there before stays, or the new one is
+// complete.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -38,8 +39,10 @@ TEST(Path, OnlyRegularFiles) {
   ASSERT_EQ(0, mkfifo((f.directory / "fifo").c_str(), 0600));
   fs::create_symlink(regular, f.directory / "link");
   const std::set<std::string> names = f.directory.names();
-  for (const std::string& path : {f.directory / "directory", f.directory / "fifo", f.directory / "link", f.directory / "", std::string("/dev/full"),
-                                  f.directory / "regular/below", f.directory / "missing/below", f.directory / ".."}) {
+  for (const std::string& path :
+       {f.directory / "directory", f.directory / "fifo", f.directory / "link", f.directory / "",
+        std::string("/dev/full"), f.directory / "regular/below", f.directory / "missing/below",
+        f.directory / ".."}) {
     EXPECT_EQ(PKV_IO, f.save_to(at_path(path), f.other)) << path;
     EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "errno")) << pkv_last_error();
     EXPECT_EQ(PKV_IO, try_load(f.target, at_path(path))) << path;
@@ -62,12 +65,13 @@ TEST(Path, InADirectoryThatCannotBeWritten) {
 
 // Others are never interrupted by a signal.
 bool may_be_interrupted(const std::string& call) {
-  return call == "open" || call == "read" || call == "write" || call == "fsync" || call == "flock" ||
-         call == "fchmod";
+  return call == "open" || call == "read" || call == "write" || call == "fsync" ||
+         call == "flock" || call == "fchmod";
 }
 
-// Each call on files fails once, at every place where one is made: IO, and the old file is as it was.
-// Interrupted or short ones are repeated. A temporary file that cannot be removed stays, as it must.
+// Each call on files fails once, at every place where one is made: IO, and the old file is as it
+// was. Interrupted or short ones are repeated. A temporary file that cannot be removed stays, as it
+// must.
 void each_call_faulty(const Fixture& f, disk::Fault fault, int error, bool unnamed) {
   const std::string path = f.directory / "chat.pkv";
   for (uint64_t k = 1;; k++) {
@@ -96,11 +100,13 @@ void each_call_faulty(const Fixture& f, disk::Fault fault, int error, bool unnam
       EXPECT_EQ(PKV_OK, status) << struck << " " << k << ": " << pkv_last_error();
       EXPECT_EQ(f.other_file, now);
     } else if (status == PKV_OK) {
-      EXPECT_TRUE(struck == "open" || struck == "flock" || struck == "fstatat") << struck << " " << k;
+      EXPECT_TRUE(struck == "open" || struck == "flock" || struck == "fstatat")
+          << struck << " " << k;
       EXPECT_EQ(f.other_file, now);
     } else {
       EXPECT_EQ(PKV_IO, status) << struck;
-      EXPECT_TRUE(now == f.file || (struck == "fsync" && now == f.other_file)) << struck << " " << k;
+      EXPECT_TRUE(now == f.file || (struck == "fsync" && now == f.other_file))
+          << struck << " " << k;
     }
     EXPECT_EQ((std::set<std::string>{"chat.pkv"}), f.directory.names()) << struck << " " << k;
   }
@@ -109,7 +115,8 @@ void each_call_faulty(const Fixture& f, disk::Fault fault, int error, bool unnam
 TEST(Faults, OfEveryCallOfASave) {
   const Fixture f;
   for (const bool unnamed : {true, false}) {
-    for (const int error : {EIO, ENOSPC, EDQUOT}) each_call_faulty(f, disk::Fault::fails, error, unnamed);
+    for (const int error : {EIO, ENOSPC, EDQUOT})
+      each_call_faulty(f, disk::Fault::fails, error, unnamed);
     each_call_faulty(f, disk::Fault::short_count, 0, unnamed);
   }
   each_call_faulty(f, disk::Fault::interrupted, 0, true);
@@ -120,19 +127,23 @@ TEST(Faults, OfEveryCallOfALoad) {
   const std::string path = f.directory / "chat.pkv";
   write_file(path, f.file);
   const State before = state_of(f.target);
-  for (const disk::Fault fault : {disk::Fault::fails, disk::Fault::interrupted, disk::Fault::short_count}) {
+  for (const disk::Fault fault :
+       {disk::Fault::fails, disk::Fault::interrupted, disk::Fault::short_count}) {
     for (uint64_t k = 1;; k++) {
       uint64_t calls = 0;
       bool struck = false;
       disk::error = EIO;
-      disk::before = [&](const char*) { return ++calls == k ? struck = true, fault : disk::Fault::none; };
+      disk::before = [&](const char*) {
+        return ++calls == k ? struck = true, fault : disk::Fault::none;
+      };
       const pkv_status status = try_load(f.target, at_path(path));
       disk::before = nullptr;
       if (!struck) {
         EXPECT_GT(k, 3u);
         break;
       }
-      EXPECT_EQ(fault == disk::Fault::fails ? PKV_IO : PKV_OK, status) << k << ": " << pkv_last_error();
+      EXPECT_EQ(fault == disk::Fault::fails ? PKV_IO : PKV_OK, status)
+          << k << ": " << pkv_last_error();
       EXPECT_EQ(before, state_of(f.target));
     }
   }
@@ -186,14 +197,16 @@ TEST(Faults, OfCallbacks) {
       reading.faulty = k, reading.answer = answer;
       hooks.user = &reading;
       const pkv_status loaded = try_load(f.target, hooks);
-      EXPECT_EQ(answer == 0 || reading.calls < k ? PKV_OK : PKV_IO, loaded) << k << ": " << pkv_last_error();
+      EXPECT_EQ(answer == 0 || reading.calls < k ? PKV_OK : PKV_IO, loaded)
+          << k << ": " << pkv_last_error();
       EXPECT_EQ(before, state_of(f.target));
       if (!struck && reading.calls < k) break;
     }
   }
   // Half a file through a pipe's eye: the end comes too early.
   Memory half;
-  half.bytes.assign(f.file.begin(), f.file.begin() + static_cast<std::ptrdiff_t>(f.file.size() / 2));
+  half.bytes.assign(f.file.begin(),
+                    f.file.begin() + static_cast<std::ptrdiff_t>(f.file.size() / 2));
   hooks.user = &half;
   EXPECT_EQ(PKV_CORRUPT, try_load(f.target, hooks));
   EXPECT_EQ(before, state_of(f.target));
@@ -248,7 +261,8 @@ TEST(TemporaryFile, TakenForAnOrphanIsMadeAgain) {
   save_during(f, "flock", false);
 }
 
-// ---- Descriptors --------------------------------------------------------------------------------------------------------
+// ---- Descriptors
+// --------------------------------------------------------------------------------------------------------
 
 TEST(Descriptor, OneAfterAnotherInOneFile) {
   const Fixture f;

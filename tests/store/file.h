@@ -1,4 +1,5 @@
-// The file format once more, from FORMAT.md alone: tags for bytes of any content, so that what lies behind the tags can be tried, too.
+// The file format once more, from FORMAT.md alone: tags for bytes of any content, so that what lies
+// behind the tags can be tried, too.
 #pragma once
 
 #define XXH_INLINE_ALL
@@ -28,27 +29,32 @@ inline void seal(std::vector<unsigned char>& file) {
   std::memcpy(sizes, file.data() + 16, sizeof sizes);
   uint64_t body = sizes[0] + sizes[1] + sizes[2];
   for (size_t at = header_bytes + tag_bytes; at + tag_bytes <= file.size() && body > 0;) {
-    const size_t n = static_cast<size_t>(std::min<uint64_t>({body, piece_bytes, file.size() - at - tag_bytes}));
+    const size_t n =
+        static_cast<size_t>(std::min<uint64_t>({body, piece_bytes, file.size() - at - tag_bytes}));
     put_tag(file.data() + at, n, seed, file.data() + at + n);
     body -= n;
     at += n + tag_bytes;
   }
 }
 
-// A file of a body: the tables, keys and values, and how many tokens of each chain there are, if it says so.
-inline std::vector<unsigned char> file_of(const std::vector<unsigned char>& tables, const std::vector<unsigned char>& kv,
+// A file of a body: the tables, keys and values, and how many tokens of each chain there are, if it
+// says so.
+inline std::vector<unsigned char> file_of(const std::vector<unsigned char>& tables,
+                                          const std::vector<unsigned char>& kv,
                                           const std::vector<unsigned char>& lengths = {}) {
   std::vector<unsigned char> body = tables;
   body.resize((tables.size() + 63) / 64 * 64);
   const uint64_t sizes[] = {body.size(), kv.size(), lengths.size()};
   body.insert(body.end(), kv.begin(), kv.end());
   body.insert(body.end(), lengths.begin(), lengths.end());
-  std::vector<unsigned char> file = {0x89, 0x50, 0x4B, 0x56, 0x0D, 0x0A, 0x1A, 0x0A, 1, 0, 0, 0, 0, 0, 0, 0};
+  std::vector<unsigned char> file = {0x89, 0x50, 0x4B, 0x56, 0x0D, 0x0A, 0x1A, 0x0A,
+                                     1,    0,    0,    0,    0,    0,    0,    0};
   file.resize(header_bytes + tag_bytes);
   std::memcpy(file.data() + 16, sizes, sizeof sizes);
   for (size_t at = 0; at < body.size(); at += piece_bytes) {
     const size_t n = std::min(piece_bytes, body.size() - at);
-    file.insert(file.end(), body.begin() + static_cast<std::ptrdiff_t>(at), body.begin() + static_cast<std::ptrdiff_t>(at + n));
+    file.insert(file.end(), body.begin() + static_cast<std::ptrdiff_t>(at),
+                body.begin() + static_cast<std::ptrdiff_t>(at + n));
     file.resize(file.size() + tag_bytes);
   }
   seal(file);

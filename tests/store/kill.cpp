@@ -1,6 +1,7 @@
-// Processes that save over and over until they are killed: kill RUNS. After each death the file must be the last one that a save had returned for,
-// or the one after it, complete. Every second process has to give its temporary files names; those
-// that are left go with the next save. Ends with 0, or with a sentence.
+// Processes that save over and over until they are killed: kill RUNS. After each death the file
+// must be the last one that a save had returned for, or the one after it, complete. Every second
+// process has to give its temporary files names; those that are left go with the next save. Ends
+// with 0, or with a sentence.
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,12 +18,17 @@ using namespace store;
 
 namespace {
 
-const Plan plan = {.groups = {{.layers = 2, .query_heads = 4, .kv_heads = 2, .key_dim = 64}}, .blocks = 128};
+const Plan plan = {.groups = {{.layers = 2, .query_heads = 4, .kv_heads = 2, .key_dim = 64}},
+                   .blocks = 128};
 constexpr uint32_t most_tokens = 600;  // two pieces, about
 
-uint32_t tokens_of_version(uint64_t version) { return 1 + static_cast<uint32_t>(version * 37 % most_tokens); }
+uint32_t tokens_of_version(uint64_t version) {
+  return 1 + static_cast<uint32_t>(version * 37 % most_tokens);
+}
 
-void fill(pkv_cache cache, pkv_session session, uint64_t version) { append(cache, session, plan, tokens_of_version(version), 1 + version % 1000); }
+void fill(pkv_cache cache, pkv_session session, uint64_t version) {
+  append(cache, session, plan, tokens_of_version(version), 1 + version % 1000);
+}
 
 // Versions from `first` on, one after another; each is told when its save has returned.
 [[noreturn]] void save_for_ever(const std::string& path, uint64_t first, int told) {
@@ -57,9 +63,11 @@ uint64_t version_at(const std::string& path, pkv_cache cache) {
   const Session expected = open(cache);
   fill(cache, expected, labels.at(0));
   const uint64_t length = length_of(expected);
-  if (length_of(loaded[0]) != length || tokens_of(loaded[0], length) != tokens_of(expected, length)) stop("other tokens than were saved");
+  if (length_of(loaded[0]) != length || tokens_of(loaded[0], length) != tokens_of(expected, length))
+    stop("other tokens than were saved");
   for (uint32_t layer = 0; layer < plan.layers(); layer++)
-    if (!(materialize(loaded[0], layer, plan.groups[0], 0, length) == materialize(expected, layer, plan.groups[0], 0, length)))
+    if (!(materialize(loaded[0], layer, plan.groups[0], 0, length) ==
+          materialize(expected, layer, plan.groups[0], 0, length)))
       stop("other keys and values than were saved");
   return labels[0];
 }
@@ -83,7 +91,8 @@ int main(int argc, char** argv) {
     }
     close(told[1]);
     uint64_t returned = version;
-    if (read(told[0], &returned, sizeof returned) != sizeof returned) stop("run " + std::to_string(run) + ": the process ended by itself");
+    if (read(told[0], &returned, sizeof returned) != sizeof returned)
+      stop("run " + std::to_string(run) + ": the process ended by itself");
     std::this_thread::sleep_for(std::chrono::microseconds(random.below(8000)));
     kill(child, SIGKILL);
     int status = 0;
@@ -95,7 +104,8 @@ int main(int argc, char** argv) {
     orphans += files_in(directory) > 1;
     const uint64_t found = version_at(path, cache);
     if (found != returned && found != returned + 1)
-      stop("run " + std::to_string(run) + ": version " + std::to_string(returned) + " was saved, the file has " + std::to_string(found));
+      stop("run " + std::to_string(run) + ": version " + std::to_string(returned) +
+           " was saved, the file has " + std::to_string(found));
     new_ones += found - version;
     in_the_middle += found == returned + 1;
     version = found;
@@ -105,10 +115,10 @@ int main(int argc, char** argv) {
   CHECK(pkv_file_save(cache, 0, nullptr, nullptr, &to, nullptr));
   if (files_in(directory) != 1) stop("temporary files are left");
   std::filesystem::remove_all(directory);
-  std::printf("%llu processes killed, %llu files saved, %llu of them by a save that never "
-              "returned; ",
-              (unsigned long long)runs, (unsigned long long)new_ones,
-              (unsigned long long)in_the_middle);
+  std::printf(
+      "%llu processes killed, %llu files saved, %llu of them by a save that never "
+      "returned; ",
+      (unsigned long long)runs, (unsigned long long)new_ones, (unsigned long long)in_the_middle);
   std::printf("%llu left a temporary file, none is left now\n", (unsigned long long)orphans);
   return new_ones > 0 ? 0 : 1;
 }

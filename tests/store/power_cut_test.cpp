@@ -1,4 +1,5 @@
-// Power cuts while a file is replaced: whatever a disk may keep of what was not synced, the path has the old file or the new one.
+// Power cuts while a file is replaced: whatever a disk may keep of what was not synced, the path
+// has the old file or the new one.
 #include <cstring>
 #include <map>
 
@@ -7,16 +8,19 @@
 namespace store {
 namespace {
 
-// A disk after a power cut: what was synced is there, of the rest anything. Of a file, each write since the last sync may be lost (zeros, if a later one is
-// there); of a directory, each new name and each rename since its last sync.
+// A disk after a power cut: what was synced is there, of the rest anything. Of a file, each write
+// since the last sync may be lost (zeros, if a later one is there); of a directory, each new name
+// and each rename since its last sync.
 class Disk {
  public:
   explicit Disk(const Bytes& old) : contents_{{-1, old}} {
     if (!old.empty()) names_[name] = -1;
   }
 
-  // After the first `count` operations; bits of `lost`: which of those that were not synced are lost.
-  Disk(const Bytes& old, const std::vector<disk::Operation>& journal, size_t count, uint64_t lost) : Disk(old) {
+  // After the first `count` operations; bits of `lost`: which of those that were not synced are
+  // lost.
+  Disk(const Bytes& old, const std::vector<disk::Operation>& journal, size_t count, uint64_t lost)
+      : Disk(old) {
     std::map<std::string, int> now = names_;  // as a process sees it
     for (size_t i = 0; i < count; i++) {
       const disk::Operation& operation = journal[i];
@@ -28,7 +32,8 @@ class Disk {
           sizes_[operation.file] += operation.bytes.size();
           if (!keeps) break;
           bytes.resize(std::max(bytes.size(), sizes_[operation.file]));
-          std::copy(operation.bytes.begin(), operation.bytes.end(), bytes.begin() + static_cast<std::ptrdiff_t>(at));
+          std::copy(operation.bytes.begin(), operation.bytes.end(),
+                    bytes.begin() + static_cast<std::ptrdiff_t>(at));
           break;
         }
         case disk::Operation::create:
@@ -56,8 +61,12 @@ class Disk {
  private:
   static bool synced(const std::vector<disk::Operation>& journal, size_t i, size_t count) {
     for (size_t k = i + 1; k < count; k++) {
-      if (journal[i].kind == disk::Operation::write && journal[k].kind == disk::Operation::sync_file && journal[k].file == journal[i].file) return true;
-      if (journal[i].kind != disk::Operation::write && journal[k].kind == disk::Operation::sync_directory) return true;
+      if (journal[i].kind == disk::Operation::write &&
+          journal[k].kind == disk::Operation::sync_file && journal[k].file == journal[i].file)
+        return true;
+      if (journal[i].kind != disk::Operation::write &&
+          journal[k].kind == disk::Operation::sync_directory)
+        return true;
     }
     return false;
   }
@@ -79,7 +88,8 @@ std::vector<disk::Operation> journal_of(const Fixture& f, const Bytes& old, bool
   if (!unnamed)
     disk::before = [&](const char* call) {
       disk::error = EOPNOTSUPP;
-      return std::strcmp(call, "open") == 0 && ++calls == 2 ? disk::Fault::fails : disk::Fault::none;
+      return std::strcmp(call, "open") == 0 && ++calls == 2 ? disk::Fault::fails
+                                                            : disk::Fault::none;
     };
   CHECK(f.save_to(at_path(path), f.other));
   disk::before = nullptr;
@@ -119,7 +129,9 @@ TEST(PowerCut, LeavesTheOldFileOrTheNewOne) {
 TEST(PowerCut, TheModelFindsAMissingSync) {
   const Fixture f(1000);
   std::vector<disk::Operation> journal = journal_of(f, f.file, true);
-  std::erase_if(journal, [](const disk::Operation& operation) { return operation.kind == disk::Operation::sync_file; });
+  std::erase_if(journal, [](const disk::Operation& operation) {
+    return operation.kind == disk::Operation::sync_file;
+  });
   bool broken = false;
   const size_t unsynced = Disk(f.file, journal, journal.size(), 0).unsynced();
   for (uint64_t lost = 0; lost < uint64_t{1} << unsynced; lost++) {
@@ -127,7 +139,8 @@ TEST(PowerCut, TheModelFindsAMissingSync) {
     const Bytes found = disk.at_path();
     if (found == f.file || found == f.other_file) continue;
     broken = true;
-    EXPECT_EQ(PKV_CORRUPT, try_load(f.target, buffer(found))) << "and even then nothing wrong is accepted";
+    EXPECT_EQ(PKV_CORRUPT, try_load(f.target, buffer(found)))
+        << "and even then nothing wrong is accepted";
   }
   EXPECT_TRUE(broken);
 }

@@ -1,4 +1,5 @@
-// What is saved comes back: the same bits, shared as before, whatever kept it and whatever takes it.
+// What is saved comes back: the same bits, shared as before, whatever kept it and whatever takes
+// it.
 #include <cstring>
 #include <thread>
 
@@ -13,12 +14,19 @@ const Plan plain_setup = {};
 std::vector<std::pair<const char*, Plan>> setups() {
   Plan small, dims, windows, latent, hybrid;
   dims.groups = {{.layers = 3, .query_heads = 3, .kv_heads = 3, .key_dim = 48, .value_dim = 32}};
-  windows.groups = {{.layers = 2, .query_heads = 2, .kv_heads = 1, .key_dim = 16, .window = 40, .sinks = 5}};
-  latent.groups = {{.layers = 1, .query_heads = 4, .kv_heads = 1, .key_dim = 80, .value_dim = 64, .latent = 1}};
-  hybrid.groups = {{.layers = 2, .query_heads = 2, .kv_heads = 2, .key_dim = 32},
-                   {.layers = 1, .query_heads = 2, .kv_heads = 1, .key_dim = 16, .value_dim = 48, .window = 33},
-                   {.layers = 1, .query_heads = 4, .kv_heads = 4, .key_dim = 16, .window = 1, .sinks = 2}};
-  return {{"small", small}, {"dims", dims}, {"windows", windows}, {"latent", latent}, {"hybrid", hybrid}};
+  windows.groups = {
+      {.layers = 2, .query_heads = 2, .kv_heads = 1, .key_dim = 16, .window = 40, .sinks = 5}};
+  latent.groups = {
+      {.layers = 1, .query_heads = 4, .kv_heads = 1, .key_dim = 80, .value_dim = 64, .latent = 1}};
+  hybrid.groups = {
+      {.layers = 2, .query_heads = 2, .kv_heads = 2, .key_dim = 32},
+      {.layers = 1, .query_heads = 2, .kv_heads = 1, .key_dim = 16, .value_dim = 48, .window = 33},
+      {.layers = 1, .query_heads = 4, .kv_heads = 4, .key_dim = 16, .window = 1, .sinks = 2}};
+  return {{"small", small},
+          {"dims", dims},
+          {"windows", windows},
+          {"latent", latent},
+          {"hybrid", hybrid}};
 }
 
 // Sessions of lengths at and beside the ends of blocks and tiles, forked and trimmed.
@@ -37,7 +45,9 @@ std::vector<Session> sessions_in(pkv_cache cache, const Plan& setup) {
   return sessions;
 }
 
-std::vector<pkv_session> handles_of(const std::vector<Session>& sessions) { return {sessions.begin(), sessions.end()}; }
+std::vector<pkv_session> handles_of(const std::vector<Session>& sessions) {
+  return {sessions.begin(), sessions.end()};
+}
 
 // Saved from one cache and loaded into another.
 void expect_round_trip(const Plan& from, const Plan& to, bool some_gone = false) {
@@ -69,7 +79,8 @@ TEST(RoundTrip, EveryDtypeOfEveryShape) {
 TEST(RoundTrip, BetweenBlockSizesLayoutsAndStorages) {
   for (const auto& [name, setup] : setups())
     for (const pkv_dtype dtype : {PKV_F32, PKV_BF16, PKV_INT4})
-      for (const auto& [size_before, size_after] : {std::pair{16u, 32u}, {32u, 16u}, {64u, 16u}, {16u, 48u}, {48u, 16u}, {96u, 32u}})
+      for (const auto& [size_before, size_after] :
+           {std::pair{16u, 32u}, {32u, 16u}, {64u, 16u}, {16u, 48u}, {48u, 16u}, {96u, 32u}})
         for (int kinds = 0; kinds < 9; kinds++) {
           const auto kept = [&, &base = setup](int kind, uint32_t block_size) {
             Plan one = base.with(dtype, dtype);
@@ -79,11 +90,14 @@ TEST(RoundTrip, BetweenBlockSizesLayoutsAndStorages) {
             one.storage = kind == 2 ? PKV_STORAGE_CONTIGUOUS : PKV_STORAGE_PAGED;
             return one;
           };
-          const bool windows = std::any_of(setup.groups.begin(), setup.groups.end(), [](const Model& group) { return group.window != 0; });
+          const bool windows = std::any_of(setup.groups.begin(), setup.groups.end(),
+                                           [](const Model& group) { return group.window != 0; });
           if (windows && size_before % size_after != 0) continue;
-          SCOPED_TRACE(std::string(name) + " " + name_of(dtype) + " from " + std::to_string(size_before) + " to " + std::to_string(size_after) +
+          SCOPED_TRACE(std::string(name) + " " + name_of(dtype) + " from " +
+                       std::to_string(size_before) + " to " + std::to_string(size_after) +
                        ", kinds " + std::to_string(kinds));
-          expect_round_trip(kept(kinds % 3, size_before), kept(kinds / 3, size_after), size_before != size_after);
+          expect_round_trip(kept(kinds % 3, size_before), kept(kinds / 3, size_after),
+                            size_before != size_after);
           if (testing::Test::HasFatalFailure()) return;
         }
 }
@@ -98,7 +112,8 @@ TEST(RoundTrip, BetweenF32F16AndBF16) {
           Plan target = setup.with(to, to);
           target.layout = layout;
           expect_round_trip(setup.with(from, from), target);
-          expect_round_trip(setup.with(from, PKV_INT8), setup.with(to, setup.groups[0].latent ? to : PKV_INT8));
+          expect_round_trip(setup.with(from, PKV_INT8),
+                            setup.with(to, setup.groups[0].latent ? to : PKV_INT8));
           if (testing::Test::HasFatalFailure()) return;
         }
 }
@@ -128,7 +143,8 @@ TEST(RoundTrip, TheSameCacheGivesTheSameBytes) {
   EXPECT_EQ(save(cache, handles_of(sessions)), save(cache, handles_of(sessions)));
   const Cache other = create(plain_setup);
   const std::vector<Session> again = load(other, save(cache, handles_of(sessions)));
-  EXPECT_EQ(save(cache, handles_of(sessions)), save(other, handles_of(again))) << "saved, loaded and saved again";
+  EXPECT_EQ(save(cache, handles_of(sessions)), save(other, handles_of(again)))
+      << "saved, loaded and saved again";
 }
 
 // Slots behind the end of a sequence may hold what another one left: that is not written down.
@@ -162,7 +178,8 @@ TEST(Sharing, WhatIsSharedIsSavedOnceAndSharedAgain) {
   }
   const Bytes file = save(a, handles_of(forks));
   const pkv_file_info info = inspect(file);
-  EXPECT_EQ(alone + 50 * 2 * alone / 20, info.kv_bytes) << "the prompt once, and two blocks of each session";
+  EXPECT_EQ(alone + 50 * 2 * alone / 20, info.kv_bytes)
+      << "the prompt once, and two blocks of each session";
   EXPECT_EQ(50u * 340, info.tokens);
   EXPECT_EQ(50u * 20 + 320, info.stored_tokens);
   const std::vector<Session> loaded = load(b, file);
@@ -182,14 +199,16 @@ TEST(Sharing, SnapshotsAndSessionsOfAnyLength) {
   append(a, session, setup, 30, 1);
   const Session shorter = fork(session);
   CHECK(pkv_session_trim(shorter, 48));
-  const std::vector<pkv_file_item> items = {{nullptr, snapshot, 7}, {session, nullptr, 8}, {shorter, nullptr, UINT64_MAX}};
+  const std::vector<pkv_file_item> items = {
+      {nullptr, snapshot, 7}, {session, nullptr, 8}, {shorter, nullptr, UINT64_MAX}};
   std::vector<uint64_t> labels;
   const std::vector<Session> loaded = load(b, save(a, items), nullptr, &labels);
   EXPECT_EQ((std::vector<uint64_t>{7, 8, UINT64_MAX}), labels);
   expect_same(thaw(a, snapshot), loaded[0], setup);
   expect_same(session, loaded[1], setup);
   expect_same(shorter, loaded[2], setup);
-  EXPECT_EQ(6u, stats_of(b).used_blocks) << "five blocks of the session, and the part-filled one of the snapshot";
+  EXPECT_EQ(6u, stats_of(b).used_blocks)
+      << "five blocks of the session, and the part-filled one of the snapshot";
   CHECK(pkv_cache_validate(b));
 }
 
@@ -245,7 +264,8 @@ TEST(Sharing, ALoadedSessionGoesOnAsTheOriginalWould) {
       commit(batch);
       return out;
     };
-    EXPECT_TRUE(attend_next(a, before) == attend_next(b, loaded[0])) << "the same bits of attention";
+    EXPECT_TRUE(attend_next(a, before) == attend_next(b, loaded[0]))
+        << "the same bits of attention";
     append_in_steps(a, before, setup, 60, 3);
     append_in_steps(b, loaded[0], setup, 60, 3);
     expect_same(before, loaded[0], setup);
@@ -285,7 +305,8 @@ TEST(Sessions, PrioritiesAndSuspendedOnesComeBack) {
   EXPECT_EQ(40u, total);
 }
 
-// ---- The prefix index -----------------------------------------------------------------------------------------------
+// ---- The prefix index
+// -----------------------------------------------------------------------------------------------
 
 uint64_t match(pkv_cache cache, const std::string& salt, uint64_t seed, size_t n) {
   const Session session = open_salted(cache, salt);
@@ -296,7 +317,8 @@ uint64_t match(pkv_cache cache, const std::string& salt, uint64_t seed, size_t n
   return matched;
 }
 
-void publish(pkv_cache cache, const Plan& setup, const std::string& salt, uint32_t tokens, uint64_t seed) {
+void publish(pkv_cache cache, const Plan& setup, const std::string& salt, uint32_t tokens,
+             uint64_t seed) {
   const Session session = open_salted(cache, salt);
   append_in_steps(cache, session, setup, tokens, seed);
 }
@@ -319,13 +341,18 @@ TEST(PrefixIndex, WhatWasCachedIsFoundAgain) {
     const std::vector<Session> loaded = load(b, file, &config);
     expect_same(session, loaded[0], setup);
     EXPECT_EQ(state_of(a), state_of(b));
-    for (const auto& [salt, seed] : {std::pair{"", 1}, {"one", 1}, {"two", 2}, {"two", 3}, {"one", 2}})
+    for (const auto& [salt, seed] :
+         {std::pair{"", 1}, {"one", 1}, {"two", 2}, {"two", 3}, {"one", 2}})
       EXPECT_EQ(match(a, salt, seed, 100), match(b, salt, seed, 100)) << salt << " " << seed;
-    EXPECT_EQ(match(b, "two", 3, 90), setup.groups.size() > 1 || setup.groups[0].window != 0 ? match(a, "two", 3, 90) : 80u);
+    EXPECT_EQ(match(b, "two", 3, 90), setup.groups.size() > 1 || setup.groups[0].window != 0
+                                          ? match(a, "two", 3, 90)
+                                          : 80u);
     CHECK(pkv_cache_validate(b));
     // Once more: all of it is there already, and nothing is kept twice.
     const uint64_t used = stats_of(b).used_blocks;
-    { const std::vector<Session> again = load(b, file, &config); }
+    {
+      const std::vector<Session> again = load(b, file, &config);
+    }
     EXPECT_EQ(used, stats_of(b).used_blocks);
     CHECK(pkv_cache_validate(b));
   }
@@ -371,7 +398,8 @@ TEST(PrefixIndex, IsLeftOutWhereNobodyAsksForIt) {
   CHECK(pkv_cache_validate(c));
 }
 
-// ---- What a file says of itself -------------------------------------------------------------------------------------
+// ---- What a file says of itself
+// -------------------------------------------------------------------------------------
 
 TEST(Inspect, TellsWhatTheFileHolds) {
   Plan setup;
@@ -386,7 +414,8 @@ TEST(Inspect, TellsWhatTheFileHolds) {
   const pkv_file_info info = inspect(file);
   EXPECT_EQ(1u, info.version);
   EXPECT_EQ(file.size(), info.bytes);
-  EXPECT_EQ(3u * 16 * 2 * 2 * 2 * 16 * 4, info.kv_bytes) << "3 tiles of 16 tokens, 2 layers, 2 heads, K and V, 16 dims of 4 bytes";
+  EXPECT_EQ(3u * 16 * 2 * 2 * 2 * 16 * 4, info.kv_bytes)
+      << "3 tiles of 16 tokens, 2 layers, 2 heads, K and V, 16 dims of 4 bytes";
   EXPECT_EQ(1u, info.sessions);
   EXPECT_EQ(33u, info.tokens);
   EXPECT_EQ(32u, info.block_size);

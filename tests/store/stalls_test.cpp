@@ -95,8 +95,12 @@ class Stopping {
     changed_.wait(lock, [&] { return stopped_ || ended_; });
     return stopped_;
   }
-  void go_on() { change([&] { stopped_ = false, gone_on_ = true; }); }
-  void end() { change([&] { ended_ = true; }); }
+  void go_on() {
+    change([&] { stopped_ = false, gone_on_ = true; });
+  }
+  void end() {
+    change([&] { ended_ = true; });
+  }
   Bytes bytes;
 
  private:

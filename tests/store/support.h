@@ -1,4 +1,5 @@
-// Caches with texts in them, what goes into a file and out of it, and whether two sessions hold the same.
+// Caches with texts in them, what goes into a file and out of it, and whether two sessions hold the
+// same.
 #pragma once
 
 #include <pagedkv/file.h>
@@ -16,7 +17,8 @@ using Bytes = std::vector<unsigned char>;
 
 // A cache to be: groups of layers, and how they are kept.
 struct Plan {
-  std::vector<Model> groups = std::vector<Model>(1, {.layers = 2, .query_heads = 4, .kv_heads = 2, .key_dim = 16});
+  std::vector<Model> groups =
+      std::vector<Model>(1, {.layers = 2, .query_heads = 4, .kv_heads = 2, .key_dim = 16});
   pkv_storage storage = PKV_STORAGE_PAGED;
   pkv_layout layout = PKV_LAYOUT_PACKED;
   uint32_t block_size = 16;
@@ -78,7 +80,8 @@ inline Cache create(const Plan& setup) {
   return systems::create(config);
 }
 
-inline Session open_salted(pkv_cache cache, const std::string& salt, pkv_prefix_use use = PKV_PREFIX_SHARE, int32_t priority = 0) {
+inline Session open_salted(pkv_cache cache, const std::string& salt,
+                           pkv_prefix_use use = PKV_PREFIX_SHARE, int32_t priority = 0) {
   pkv_session_config config;
   CHECK(pkv_session_config_init(&config, sizeof config));
   config.salt = salt.data();
@@ -91,7 +94,8 @@ inline Session open_salted(pkv_cache cache, const std::string& salt, pkv_prefix_
 }
 
 // n tokens more: ids seed * 1000 + position, keys and values that follow from seed and position.
-inline void append(pkv_cache cache, pkv_session session, const Plan& setup, uint32_t n, uint64_t seed) {
+inline void append(pkv_cache cache, pkv_session session, const Plan& setup, uint32_t n,
+                   uint64_t seed) {
   const uint64_t length = length_of(session);
   Batch batch = begin(cache, {session}, {n});
   std::vector<int32_t> tokens;
@@ -108,8 +112,10 @@ inline void append(pkv_cache cache, pkv_session session, const Plan& setup, uint
 }
 
 // The same in steps of a few tokens, so that blocks leave windows.
-inline void append_in_steps(pkv_cache cache, pkv_session session, const Plan& setup, uint32_t n, uint64_t seed, uint32_t step = 13) {
-  for (uint32_t done = 0; done < n; done += step) append(cache, session, setup, std::min(step, n - done), seed);
+inline void append_in_steps(pkv_cache cache, pkv_session session, const Plan& setup, uint32_t n,
+                            uint64_t seed, uint32_t step = 13) {
+  for (uint32_t done = 0; done < n; done += step)
+    append(cache, session, setup, std::min(step, n - done), seed);
 }
 
 inline std::vector<int32_t> tokens_of(pkv_session session, uint64_t n) {
@@ -119,8 +125,10 @@ inline std::vector<int32_t> tokens_of(pkv_session session, uint64_t n) {
 }
 
 // One position of a layer as rows of a dtype; nothing where the window has let it go.
-inline std::optional<KeysValues> position(pkv_session session, const Model& model, uint32_t layer, uint64_t at, pkv_dtype k_dtype, pkv_dtype v_dtype) {
-  KeysValues rows{Rows(1, model.kv_heads, model.key_dim, k_dtype), Rows(1, model.kv_heads, model.values(), v_dtype)};
+inline std::optional<KeysValues> position(pkv_session session, const Model& model, uint32_t layer,
+                                          uint64_t at, pkv_dtype k_dtype, pkv_dtype v_dtype) {
+  KeysValues rows{Rows(1, model.kv_heads, model.key_dim, k_dtype),
+                  Rows(1, model.kv_heads, model.values(), v_dtype)};
   const pkv_tensor k = rows.k.tensor(), v = rows.v.tensor();
   const pkv_status status = pkv_session_materialize(session, layer, at, 1, &k, &v);
   if (status == PKV_OUT_OF_RANGE) return std::nullopt;
@@ -128,8 +136,9 @@ inline std::optional<KeysValues> position(pkv_session session, const Model& mode
   return rows;
 }
 
-// Both hold the same tokens, and the same bits for them; `b` in a cache of `setup`, which may store another dtype: then what the conversion gives. Both hold
-// the same positions, or (some_gone) b may lack some that no query will see.
+// Both hold the same tokens, and the same bits for them; `b` in a cache of `setup`, which may store
+// another dtype: then what the conversion gives. Both hold the same positions, or (some_gone) b may
+// lack some that no query will see.
 inline void expect_same(pkv_session a, pkv_session b, const Plan& setup, bool some_gone = false) {
   const uint64_t length = length_of(a);
   ASSERT_EQ(length, length_of(b));
@@ -139,7 +148,8 @@ inline void expect_same(pkv_session a, pkv_session b, const Plan& setup, bool so
     const Model& model = setup.of_layer(layer);
     for (uint64_t at = 0; at < length; at++) {
       const pkv_dtype k = rows_dtype(model.dtype), v = rows_dtype(model.values_dtype());
-      const auto one = position(a, model, layer, at, k, v), other = position(b, model, layer, at, k, v);
+      const auto one = position(a, model, layer, at, k, v),
+                 other = position(b, model, layer, at, k, v);
       const bool seen = model.window == 0 || at + model.window > length || at < model.sinks;
       if (seen || !some_gone) {
         ASSERT_EQ(one.has_value(), other.has_value()) << "layer " << layer << ", position " << at;
@@ -151,7 +161,8 @@ inline void expect_same(pkv_session a, pkv_session b, const Plan& setup, bool so
   }
 }
 
-// ---- Files in memory ------------------------------------------------------------------------------------------------
+// ---- Files in memory
+// ------------------------------------------------------------------------------------------------
 
 inline pkv_stream stream(pkv_stream_kind kind) {
   pkv_stream made;
@@ -185,35 +196,45 @@ inline std::vector<pkv_file_item> items_of(const std::vector<pkv_session>& sessi
   return items;
 }
 
-inline Bytes save(pkv_cache cache, const std::vector<pkv_file_item>& items, const pkv_file_config* config = nullptr) {
+inline Bytes save(pkv_cache cache, const std::vector<pkv_file_item>& items,
+                  const pkv_file_config* config = nullptr) {
   uint64_t bytes = 0;
   pkv_stream to = stream(PKV_STREAM_BUFFER);
-  EXPECT_EQ(PKV_BUFFER_TOO_SMALL, pkv_file_save(cache, items.size(), items.data(), config, &to, &bytes)) << pkv_last_error();
+  EXPECT_EQ(PKV_BUFFER_TOO_SMALL,
+            pkv_file_save(cache, items.size(), items.data(), config, &to, &bytes))
+      << pkv_last_error();
   Bytes file(bytes);
   to = buffer(file);
   CHECK(pkv_file_save(cache, items.size(), items.data(), config, &to, &bytes));
   EXPECT_EQ(file.size(), bytes);
   return file;
 }
-inline Bytes save(pkv_cache cache, const std::vector<pkv_session>& sessions, const pkv_file_config* config = nullptr) {
+inline Bytes save(pkv_cache cache, const std::vector<pkv_session>& sessions,
+                  const pkv_file_config* config = nullptr) {
   return save(cache, items_of(sessions), config);
 }
 
-inline std::vector<Session> load(pkv_cache cache, const pkv_stream& from, const pkv_file_config* config = nullptr, std::vector<uint64_t>* labels = nullptr) {
+inline std::vector<Session> load(pkv_cache cache, const pkv_stream& from,
+                                 const pkv_file_config* config = nullptr,
+                                 std::vector<uint64_t>* labels = nullptr) {
   std::vector<pkv_session> handles(64);
   std::vector<uint64_t> names(handles.size());
   size_t count = 0;
   CHECK(pkv_file_load(cache, config, &from, handles.size(), handles.data(), names.data(), &count));
   std::vector<Session> sessions;
   for (size_t i = 0; i < count; i++) sessions.emplace_back(handles[i]);
-  if (labels != nullptr) labels->assign(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(count));
+  if (labels != nullptr)
+    labels->assign(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(count));
   return sessions;
 }
-inline std::vector<Session> load(pkv_cache cache, const Bytes& file, const pkv_file_config* config = nullptr, std::vector<uint64_t>* labels = nullptr) {
+inline std::vector<Session> load(pkv_cache cache, const Bytes& file,
+                                 const pkv_file_config* config = nullptr,
+                                 std::vector<uint64_t>* labels = nullptr) {
   return load(cache, buffer(file), config, labels);
 }
 
-inline pkv_status try_load(pkv_cache cache, const pkv_stream& from, const pkv_file_config* config = nullptr) {
+inline pkv_status try_load(pkv_cache cache, const pkv_stream& from,
+                           const pkv_file_config* config = nullptr) {
   pkv_session handles[64];
   size_t count = 0;
   const pkv_status status = pkv_file_load(cache, config, &from, 64, handles, nullptr, &count);
@@ -242,7 +263,8 @@ inline State state_of(pkv_cache cache) {
   prefix.struct_size = sizeof prefix;
   const pkv_status status = pkv_prefix_get_stats(cache, nullptr, PKV_ALL_SALTS, &prefix);
   if (status != PKV_UNSUPPORTED) CHECK(status);
-  return {stats.sessions, stats.free_blocks, stats.used_blocks, stats.tokens, stats.slots_filled, stats.evictable_blocks, prefix.cached_blocks};
+  return {stats.sessions,     stats.free_blocks,      stats.used_blocks,   stats.tokens,
+          stats.slots_filled, stats.evictable_blocks, prefix.cached_blocks};
 }
 
 }  // namespace store

@@ -1,5 +1,5 @@
-// Files of many pieces, which many threads move: whatever the threads, the streams and the sizes are, the bytes are the same, and a wrong one anywhere is
-// found.
+// Files of many pieces, which many threads move: whatever the threads, the streams and the sizes
+// are, the bytes are the same, and a wrong one anywhere is found.
 #include <unistd.h>
 
 #include <atomic>
@@ -19,9 +19,20 @@ struct Size {
   uint32_t tokens;
 };
 const Size sizes[] = {
-    {"tiles_of_a_few_pieces", {.layers = 3, .query_heads = 5, .kv_heads = 5, .key_dim = 144, .dtype = PKV_F16}, 600},
-    {"tiles_longer_than_a_window", {.layers = 1, .query_heads = 40, .kv_heads = 40, .key_dim = 576, .dtype = PKV_BF16}, 70},
-    {"small_tiles", {.layers = 2, .query_heads = 1, .kv_heads = 1, .key_dim = 48, .dtype = PKV_INT8, .value_dtype = PKV_INT4}, 20000},
+    {"tiles_of_a_few_pieces",
+     {.layers = 3, .query_heads = 5, .kv_heads = 5, .key_dim = 144, .dtype = PKV_F16},
+     600},
+    {"tiles_longer_than_a_window",
+     {.layers = 1, .query_heads = 40, .kv_heads = 40, .key_dim = 576, .dtype = PKV_BF16},
+     70},
+    {"small_tiles",
+     {.layers = 2,
+      .query_heads = 1,
+      .kv_heads = 1,
+      .key_dim = 48,
+      .dtype = PKV_INT8,
+      .value_dtype = PKV_INT4},
+     20000},
 };
 
 // Tasks in the order last to first, from two threads.
@@ -36,7 +47,8 @@ void run_backwards(void* calls, size_t n, void (*task)(void*, size_t, uint32_t),
   other.join();
 }
 
-// A caller's stream, which wants to be called by the thread that called the library, and moves what it likes.
+// A caller's stream, which wants to be called by the thread that called the library, and moves what
+// it likes.
 struct OneThread {
   Bytes bytes;
   size_t at = 0;
@@ -46,7 +58,8 @@ struct OneThread {
     auto& self = *static_cast<OneThread*>(user);
     EXPECT_EQ(self.thread, std::this_thread::get_id());
     const size_t count = std::min<size_t>({n, self.bytes.size() - self.at, 100000});
-    std::copy_n(self.bytes.begin() + static_cast<std::ptrdiff_t>(self.at), count, static_cast<unsigned char*>(to));
+    std::copy_n(self.bytes.begin() + static_cast<std::ptrdiff_t>(self.at), count,
+                static_cast<unsigned char*>(to));
     self.at += count;
     return static_cast<int64_t>(count);
   }
@@ -137,7 +150,8 @@ TEST_P(Windows, AWrongByteIsFoundInEveryPiece) {
     Bytes file = keyed ? save(*cache_, {*session_}, &config) : file_;
     for (size_t at = 70; at < file.size(); at += piece - 1000) {
       file[at] ^= 16;
-      ASSERT_EQ(PKV_CORRUPT, try_load(cache, buffer(file), &config)) << "byte " << at << " of " << file.size();
+      ASSERT_EQ(PKV_CORRUPT, try_load(cache, buffer(file), &config))
+          << "byte " << at << " of " << file.size();
       file[at] ^= 16;
       ASSERT_TRUE(before == state_of(cache));
     }
@@ -153,7 +167,8 @@ TEST_P(Windows, AStreamThatEndsIsFoundAtEveryPiece) {
   for (size_t size = 70; size < file_.size(); size += piece - 1000) {
     OneThread cut;
     cut.bytes.assign(file_.begin(), file_.begin() + static_cast<std::ptrdiff_t>(size));
-    ASSERT_EQ(PKV_CORRUPT, try_load(cache, cut.as_stream())) << size << " of " << file_.size() << " bytes";
+    ASSERT_EQ(PKV_CORRUPT, try_load(cache, cut.as_stream()))
+        << size << " of " << file_.size() << " bytes";
     ASSERT_TRUE(before == state_of(cache));
   }
 }
@@ -161,14 +176,17 @@ TEST_P(Windows, AStreamThatEndsIsFoundAtEveryPiece) {
 // Two pieces that are sound by themselves, but each in the place of the other.
 TEST_P(Windows, PiecesInAnotherOrderAreFound) {
   Bytes file = file_;
-  const auto tagged = static_cast<std::ptrdiff_t>(piece + 16), first = std::ptrdiff_t{64} + 2 * tagged;
-  std::swap_ranges(file.begin() + first, file.begin() + first + tagged, file.begin() + first + tagged);
+  const auto tagged = static_cast<std::ptrdiff_t>(piece + 16),
+             first = std::ptrdiff_t{64} + 2 * tagged;
+  std::swap_ranges(file.begin() + first, file.begin() + first + tagged,
+                   file.begin() + first + tagged);
   plan_.threads = 2;
   const Cache cache = create(plan_);
   EXPECT_EQ(PKV_CORRUPT, try_load(cache, buffer(file)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, Windows, testing::ValuesIn(sizes), [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Sizes, Windows, testing::ValuesIn(sizes),
+                         [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace store

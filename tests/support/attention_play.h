@@ -1,5 +1,6 @@
-// One attention call drawn from a source, on every instruction set that runs here, through the C interface: all must agree with the
-// scalar one within what rounding explains, and in which outputs are finite.
+// One attention call drawn from a source, on every instruction set that runs here, through the C
+// interface: all must agree with the scalar one within what rounding explains, and in which outputs
+// are finite.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +22,8 @@ class AttentionPlay {
     draw_config();
     draw_call();
     const Result expected = attend(PKV_ISA_SCALAR);
-    for (const pkv_isa isa : {PKV_ISA_SSE2, PKV_ISA_AVX2, PKV_ISA_AVX512, PKV_ISA_AVX512_VNNI, PKV_ISA_AVX512_BF16, PKV_ISA_NEON}) {
+    for (const pkv_isa isa : {PKV_ISA_SSE2, PKV_ISA_AVX2, PKV_ISA_AVX512, PKV_ISA_AVX512_VNNI,
+                              PKV_ISA_AVX512_BF16, PKV_ISA_NEON}) {
       int32_t here = 0;
       ASSERT_EQ(pkv_isa_supported(isa, &here), PKV_OK);
       if (here != 0) compare(expected, attend(isa), isa);
@@ -33,13 +35,17 @@ class AttentionPlay {
     std::vector<float> out, lse;
   };
 
-  static constexpr pkv_dtype dtypes[] = {PKV_F32, PKV_F16, PKV_BF16, PKV_INT8, PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2};
+  static constexpr pkv_dtype dtypes[] = {PKV_F32,  PKV_F16,      PKV_BF16,    PKV_INT8,
+                                         PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2};
 
-  // Mostly small numbers; now and then what breaks kernels. Nothing so large that a sum of products overflows in one order only.
+  // Mostly small numbers; now and then what breaks kernels. Nothing so large that a sum of products
+  // overflows in one order only.
   float number() {
-    if (!special_ || !source_.chance(2)) return static_cast<float>(source_.below(256)) / 64.0f - 2.0f;
+    if (!special_ || !source_.chance(2))
+      return static_cast<float>(source_.below(256)) / 64.0f - 2.0f;
     constexpr float infinity = std::numeric_limits<float>::infinity();
-    const float numbers[] = {0.0f, -0.0f, 1e-40f, 300.0f, -300.0f, infinity, -infinity, std::numeric_limits<float>::quiet_NaN()};
+    const float numbers[] = {0.0f,    -0.0f,    1e-40f,    300.0f,
+                             -300.0f, infinity, -infinity, std::numeric_limits<float>::quiet_NaN()};
     return numbers[source_.below(std::size(numbers))];
   }
 
@@ -64,8 +70,10 @@ class AttentionPlay {
     config_.key_dim = static_cast<uint32_t>(16 * source_.between(1, 8));
     config_.dtype = dtypes[source_.below(std::size(dtypes))];
     config_.latent = source_.chance(15);
-    config_.value_dim = static_cast<uint32_t>(16 * source_.between(1, config_.latent != 0 ? config_.key_dim / 16 : 8));
-    config_.value_dtype = config_.latent != 0 ? config_.dtype : dtypes[source_.below(std::size(dtypes))];
+    config_.value_dim = static_cast<uint32_t>(
+        16 * source_.between(1, config_.latent != 0 ? config_.key_dim / 16 : 8));
+    config_.value_dtype =
+        config_.latent != 0 ? config_.dtype : dtypes[source_.below(std::size(dtypes))];
     if (source_.chance(30)) {
       config_.window = static_cast<uint32_t>(source_.between(1, 70));
       if (source_.chance(50)) config_.sinks = static_cast<uint32_t>(source_.between(1, 20));
@@ -87,11 +95,14 @@ class AttentionPlay {
     if (source_.chance(20)) params_.alibi_slopes = (slopes_ = heads(-0.5f)).data();
     if (source_.chance(20)) params_.sink_logits = (logits_ = heads(1.0f)).data();
     if (source_.chance(30)) {
-      for (uint64_t row = 0; row < (forks_ + 1) * fresh_; row++) mask_.push_back(source_.below(uint64_t{1} << fresh_));
+      for (uint64_t row = 0; row < (forks_ + 1) * fresh_; row++)
+        mask_.push_back(source_.below(uint64_t{1} << fresh_));
       params_.mask = mask_.data();
       params_.mask_words = 1;
     }
-    bf16_rows_ = source_.below(2) != 0;  // the last choice, so that inputs which were found without it keep their meaning
+    bf16_rows_ =
+        source_.below(2) !=
+        0;  // the last choice, so that inputs which were found without it keep their meaning
     if (bf16_rows_) q_ = floats(halves(q_));
   }
 
@@ -108,22 +119,37 @@ class AttentionPlay {
     const pkv_tensor k = tensor(k_, 0), v = tensor(v_, 0);
     std::vector<pkv_session> sessions(1);
     EXPECT_EQ(pkv_session_open(cache, nullptr, &sessions[0]), PKV_OK);
-    EXPECT_EQ(pkv_session_prefill(sessions[0], 0, past_, &k, config_.latent != 0 ? nullptr : &v), PKV_OK) << pkv_last_error();
-    for (uint64_t i = 0; i < forks_; i++) EXPECT_EQ(pkv_session_fork(sessions[0], &sessions.emplace_back()), PKV_OK);
+    EXPECT_EQ(pkv_session_prefill(sessions[0], 0, past_, &k, config_.latent != 0 ? nullptr : &v),
+              PKV_OK)
+        << pkv_last_error();
+    for (uint64_t i = 0; i < forks_; i++)
+      EXPECT_EQ(pkv_session_fork(sessions[0], &sessions.emplace_back()), PKV_OK);
 
     const uint64_t new_rows = sessions.size() * fresh_;
     std::vector<float> new_k, new_v;
     for (size_t i = 0; i < sessions.size(); i++) {
-      new_k.insert(new_k.end(), k_.begin() + static_cast<int64_t>(size_t{past_} * config_.kv_heads * config_.key_dim), k_.end());
-      new_v.insert(new_v.end(), v_.begin() + static_cast<int64_t>(size_t{past_} * config_.kv_heads * config_.value_dim), v_.end());
+      new_k.insert(
+          new_k.end(),
+          k_.begin() + static_cast<int64_t>(size_t{past_} * config_.kv_heads * config_.key_dim),
+          k_.end());
+      new_v.insert(
+          new_v.end(),
+          v_.begin() + static_cast<int64_t>(size_t{past_} * config_.kv_heads * config_.value_dim),
+          v_.end());
     }
     const std::vector<uint32_t> counts(sessions.size(), fresh_);
     pkv_batch batch;
-    EXPECT_EQ(pkv_batch_begin(cache, sessions.size(), sessions.data(), counts.data(), nullptr, &batch), PKV_OK) << pkv_last_error();
+    EXPECT_EQ(
+        pkv_batch_begin(cache, sessions.size(), sessions.data(), counts.data(), nullptr, &batch),
+        PKV_OK)
+        << pkv_last_error();
     const std::vector<uint16_t> half_q = halves(q_);
-    const pkv_tensor batch_k = tensor(new_k, 0), batch_v = tensor(new_v, 0), q = bf16_rows_ ? tensor(half_q) : tensor(q_, 0);
-    EXPECT_EQ(pkv_batch_write(batch, 0, &batch_k, config_.latent != 0 ? nullptr : &batch_v), PKV_OK) << pkv_last_error();
-    Result result{std::vector<float>(new_rows * config_.query_heads * config_.value_dim), std::vector<float>(new_rows * config_.query_heads)};
+    const pkv_tensor batch_k = tensor(new_k, 0), batch_v = tensor(new_v, 0),
+                     q = bf16_rows_ ? tensor(half_q) : tensor(q_, 0);
+    EXPECT_EQ(pkv_batch_write(batch, 0, &batch_k, config_.latent != 0 ? nullptr : &batch_v), PKV_OK)
+        << pkv_last_error();
+    Result result{std::vector<float>(new_rows * config_.query_heads * config_.value_dim),
+                  std::vector<float>(new_rows * config_.query_heads)};
     params_.lse = result.lse.data();
     std::vector<uint16_t> half_out(result.out.size());
     const pkv_tensor out = bf16_rows_ ? tensor(half_out) : tensor(result.out, 0);
@@ -139,17 +165,21 @@ class AttentionPlay {
     return {const_cast<float*>(rows.data()), PKV_F32, 0, stride, 0};
   }
 
-  static pkv_tensor tensor(const std::vector<uint16_t>& rows) { return {const_cast<uint16_t*>(rows.data()), PKV_BF16, 0, 0, 0}; }
+  static pkv_tensor tensor(const std::vector<uint16_t>& rows) {
+    return {const_cast<uint16_t*>(rows.data()), PKV_BF16, 0, 0, 0};
+  }
 
   static std::vector<uint16_t> halves(const std::vector<float>& rows) {
     std::vector<uint16_t> upper(rows.size());
-    for (size_t i = 0; i < rows.size(); i++) upper[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(rows[i]) >> 16);
+    for (size_t i = 0; i < rows.size(); i++)
+      upper[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(rows[i]) >> 16);
     return upper;
   }
 
   static std::vector<float> floats(const std::vector<uint16_t>& upper) {
     std::vector<float> rows(upper.size());
-    for (size_t i = 0; i < rows.size(); i++) rows[i] = std::bit_cast<float>(uint32_t{upper[i]} << 16);
+    for (size_t i = 0; i < rows.size(); i++)
+      rows[i] = std::bit_cast<float>(uint32_t{upper[i]} << 16);
     return rows;
   }
 
@@ -162,42 +192,58 @@ class AttentionPlay {
 
   static bool integers(pkv_dtype dtype) { return dtype == PKV_INT8 || dtype == PKV_INT4; }
 
-  // A score is off by dim units in the last place of the sum of magnitudes, or by 2^-15 of it where queries are rounded to integers
-  // (2^-16 where they are split into two bf16 numbers); a weight by twice that; an output by that times the largest value, and
-  // by 2^-11 more where weights are rounded to integers (16 tokens times 2^-15 of the largest), by 2^-8 where they and the outputs are
-  // rounded to bf16.
+  // A score is off by dim units in the last place of the sum of magnitudes, or by 2^-15 of it where
+  // queries are rounded to integers (2^-16 where they are split into two bf16 numbers); a weight by
+  // twice that; an output by that times the largest value, and by 2^-11 more where weights are
+  // rounded to integers (16 tokens times 2^-15 of the largest), by 2^-8 where they and the outputs
+  // are rounded to bf16.
   void compare(const Result& expected, const Result& got, pkv_isa isa) const {
-    const double magnitude = largest(q_) * largest(k_) * config_.key_dim / std::sqrt(config_.key_dim);
-    const double score = magnitude * (integers(config_.dtype) ? 0x1p-15 : config_.dtype == PKV_BF16 ? 0x1p-16 : config_.key_dim * 0x1p-23) + 1e-5;
-    const double weights = (integers(config_.value_dtype) ? 0x1p-10 : 0) + (bf16_rows_ ? 0x1p-7 : 0);
+    const double magnitude =
+        largest(q_) * largest(k_) * config_.key_dim / std::sqrt(config_.key_dim);
+    const double score = magnitude * (integers(config_.dtype)     ? 0x1p-15
+                                      : config_.dtype == PKV_BF16 ? 0x1p-16
+                                                                  : config_.key_dim * 0x1p-23) +
+                         1e-5;
+    const double weights =
+        (integers(config_.value_dtype) ? 0x1p-10 : 0) + (bf16_rows_ ? 0x1p-7 : 0);
     const double values = largest(v_.empty() ? k_ : config_.latent != 0 ? k_ : v_);
     const double tolerance = std::min(2.0, 4 * score + weights + 1e-4) * values + 1e-6;
     for (size_t i = 0; i < got.out.size(); i++) {
-      if (any_result(i / config_.value_dim) || (!std::isfinite(got.out[i]) && spreads(expected, i / config_.value_dim))) continue;
-      ASSERT_EQ(std::isfinite(got.out[i]), std::isfinite(expected.out[i])) << pkv_isa_name(isa) << " output " << i << ": " << got.out[i] << ", " << expected.out[i];
+      if (any_result(i / config_.value_dim) ||
+          (!std::isfinite(got.out[i]) && spreads(expected, i / config_.value_dim)))
+        continue;
+      ASSERT_EQ(std::isfinite(got.out[i]), std::isfinite(expected.out[i]))
+          << pkv_isa_name(isa) << " output " << i << ": " << got.out[i] << ", " << expected.out[i];
       if (std::isfinite(got.out[i])) {
         ASSERT_NEAR(got.out[i], expected.out[i], tolerance) << pkv_isa_name(isa) << " output " << i;
       }
     }
     for (size_t i = 0; i < got.lse.size(); i++) {
       if (any_result(i)) continue;
-      ASSERT_EQ(std::isnan(got.lse[i]), std::isnan(expected.lse[i])) << pkv_isa_name(isa) << " lse " << i;
+      ASSERT_EQ(std::isnan(got.lse[i]), std::isnan(expected.lse[i]))
+          << pkv_isa_name(isa) << " lse " << i;
       if (std::isfinite(expected.lse[i])) {
-        ASSERT_NEAR(got.lse[i], expected.lse[i], 4 * score + 1e-4 * (1 + std::fabs(expected.lse[i]))) << pkv_isa_name(isa) << " lse " << i;
+        ASSERT_NEAR(got.lse[i], expected.lse[i],
+                    4 * score + 1e-4 * (1 + std::fabs(expected.lse[i])))
+            << pkv_isa_name(isa) << " lse " << i;
       }
     }
   }
 
-  // Integers have no product with infinity: some ways of computing give NaN, others what IEEE 754 says.
+  // Integers have no product with infinity: some ways of computing give NaN, others what IEEE 754
+  // says.
   bool any_result(size_t row) const {
     const auto q = q_.begin() + static_cast<int64_t>(row * config_.key_dim);
-    return integers(config_.dtype) && !std::all_of(q, q + config_.key_dim, [](float x) { return std::isfinite(x); });
+    return integers(config_.dtype) &&
+           !std::all_of(q, q + config_.key_dim, [](float x) { return std::isfinite(x); });
   }
 
-  // The integers of int4 have one unit for all groups of 32 dims: a group of V that is not finite may make the whole row so.
+  // The integers of int4 have one unit for all groups of 32 dims: a group of V that is not finite
+  // may make the whole row so.
   bool spreads(const Result& expected, size_t row) const {
     const auto out = expected.out.begin() + static_cast<int64_t>(row * config_.value_dim);
-    return config_.value_dtype == PKV_INT4 && !std::all_of(out, out + config_.value_dim, [](float x) { return std::isfinite(x); });
+    return config_.value_dtype == PKV_INT4 &&
+           !std::all_of(out, out + config_.value_dim, [](float x) { return std::isfinite(x); });
   }
 
   Source source_;

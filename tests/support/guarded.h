@@ -18,7 +18,9 @@ class Guarded {
   }
 
   // True if nothing from this offset on was written, and nothing before the buffer.
-  bool untouched_from(size_t offset = 0) const { return filled(0, guard) && filled(guard + offset, bytes_.size()); }
+  bool untouched_from(size_t offset = 0) const {
+    return filled(0, guard) && filled(guard + offset, bytes_.size());
+  }
   void clear() { std::memset(bytes_.data(), filler, bytes_.size()); }
 
   static constexpr unsigned char filler = 0xAB;
@@ -26,7 +28,8 @@ class Guarded {
  private:
   // Each byte is like the one before it.
   bool filled(size_t begin, size_t end) const {
-    return begin >= end || (bytes_[begin] == filler && std::memcmp(&bytes_[begin], &bytes_[begin] + 1, end - begin - 1) == 0);
+    return begin >= end || (bytes_[begin] == filler &&
+                            std::memcmp(&bytes_[begin], &bytes_[begin] + 1, end - begin - 1) == 0);
   }
 
   static constexpr size_t guard = 64;

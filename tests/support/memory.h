@@ -1,5 +1,6 @@
-// Memory that can be refused: the k-th allocation of a thread from now on, through allocator hooks, and through operator new where new.cpp is
-// linked to the program; or whatever goes beyond a budget. Blocks are counted, and full of NaN when they are given out.
+// Memory that can be refused: the k-th allocation of a thread from now on, through allocator hooks,
+// and through operator new where new.cpp is linked to the program; or whatever goes beyond a
+// budget. Blocks are counted, and full of NaN when they are given out.
 #pragma once
 
 #include <pagedkv/common.h>
@@ -12,10 +13,12 @@
 
 namespace memory {
 
-inline thread_local uint64_t countdown = 0;  // 1: the next allocation is refused, and all after it; 0: none
+inline thread_local uint64_t countdown =
+    0;  // 1: the next allocation is refused, and all after it; 0: none
 inline thread_local bool refused = false;
 
-inline std::atomic<int64_t> news{0};  // blocks that new.cpp's operator new gave out and did not get back, the library's included
+inline std::atomic<int64_t> news{
+    0};  // blocks that new.cpp's operator new gave out and did not get back, the library's included
 
 inline size_t largest =
     SIZE_MAX / 2;  // what is larger than this is refused, of new.cpp and of hostile's hooks
@@ -114,7 +117,9 @@ class Hooks {
   uint64_t budget() const { return budget_; }
   uint64_t bytes() const { return bytes_; }  // given out and not taken back
   int64_t live() const { return live_; }     // blocks of them
-  bool sound() const { return sound_; }      // each block came back with the size and the alignment it was asked for
+  bool sound() const {
+    return sound_;
+  }  // each block came back with the size and the alignment it was asked for
 
  private:
   // Before each block.

@@ -1,5 +1,5 @@
-// operator new and delete of a program, which memory::Refusal can refuse. The library takes them too: its operator new is the dynamic
-// linker's choice.
+// operator new and delete of a program, which memory::Refusal can refuse. The library takes them
+// too: its operator new is the dynamic linker's choice.
 #include <malloc.h>
 
 #include <cstdlib>
@@ -40,12 +40,20 @@ constexpr size_t usual = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
 
 void* operator new(size_t size) { return take_or_throw(size, usual); }
 void* operator new[](size_t size) { return take_or_throw(size, usual); }
-void* operator new(size_t size, std::align_val_t alignment) { return take_or_throw(size, static_cast<size_t>(alignment)); }
-void* operator new[](size_t size, std::align_val_t alignment) { return take_or_throw(size, static_cast<size_t>(alignment)); }
+void* operator new(size_t size, std::align_val_t alignment) {
+  return take_or_throw(size, static_cast<size_t>(alignment));
+}
+void* operator new[](size_t size, std::align_val_t alignment) {
+  return take_or_throw(size, static_cast<size_t>(alignment));
+}
 void* operator new(size_t size, const std::nothrow_t&) noexcept { return take(size, usual); }
 void* operator new[](size_t size, const std::nothrow_t&) noexcept { return take(size, usual); }
-void* operator new(size_t size, std::align_val_t a, const std::nothrow_t&) noexcept { return take(size, static_cast<size_t>(a)); }
-void* operator new[](size_t size, std::align_val_t a, const std::nothrow_t&) noexcept { return take(size, static_cast<size_t>(a)); }
+void* operator new(size_t size, std::align_val_t a, const std::nothrow_t&) noexcept {
+  return take(size, static_cast<size_t>(a));
+}
+void* operator new[](size_t size, std::align_val_t a, const std::nothrow_t&) noexcept {
+  return take(size, static_cast<size_t>(a));
+}
 void operator delete(void* block) noexcept { give(block); }
 void operator delete[](void* block) noexcept { give(block); }
 void operator delete(void* block, size_t) noexcept { give(block); }
@@ -57,4 +65,6 @@ void operator delete[](void* block, size_t, std::align_val_t) noexcept { give(bl
 void operator delete(void* block, const std::nothrow_t&) noexcept { give(block); }
 void operator delete[](void* block, const std::nothrow_t&) noexcept { give(block); }
 void operator delete(void* block, std::align_val_t, const std::nothrow_t&) noexcept { give(block); }
-void operator delete[](void* block, std::align_val_t, const std::nothrow_t&) noexcept { give(block); }
+void operator delete[](void* block, std::align_val_t, const std::nothrow_t&) noexcept {
+  give(block);
+}

@@ -15,7 +15,8 @@ class Source {
   uint64_t between(uint64_t first, uint64_t last) { return first + below(last - first + 1); }
   bool chance(unsigned percent) { return below(100) < percent; }
 
-  // The choices of one step: the next bytes of an input, so many for every step, whatever it takes of them; or a seed of its own.
+  // The choices of one step: the next bytes of an input, so many for every step, whatever it takes
+  // of them; or a seed of its own.
   Source part(size_t bytes) {
     if (data_ == nullptr) return Source(random_());
     const Source result(data_, bytes < left_ ? bytes : left_);
@@ -32,7 +33,8 @@ class Source {
   uint64_t draw(uint64_t n) {
     if (data_ == nullptr) return random_();
     uint64_t value = 0;
-    for (uint64_t range = n - 1; range > 0 && left_ > 0; range >>= 8, left_--) value = value << 8 | *data_++;
+    for (uint64_t range = n - 1; range > 0 && left_ > 0; range >>= 8, left_--)
+      value = value << 8 | *data_++;
     return value;
   }
 

@@ -1,4 +1,5 @@
-// A recorded workload of a chat service: which blocks of 512 tokens each request's text is made of, in order of arrival.
+// A recorded workload of a chat service: which blocks of 512 tokens each request's text is made of,
+// in order of arrival.
 #pragma once
 
 #include <cctype>
@@ -15,13 +16,16 @@ namespace trace {
 inline constexpr uint32_t tokens_per_block = 512;
 inline constexpr const char* file_name = "mooncake_conversation_trace.jsonl";
 
-using Request = std::vector<uint32_t>;  // ids of blocks; the same id means the same text up to the end of the block
+using Request = std::vector<uint32_t>;  // ids of blocks; the same id means the same text up to the
+                                        // end of the block
 
 // PAGEDKV_DATA, or ../shared/data beside the repository.
 inline std::filesystem::path path(const char* repository) {
   const char* const given = std::getenv("PAGEDKV_DATA");
   const std::filesystem::path root = repository;
-  return (given != nullptr ? std::filesystem::path(given) : root.parent_path() / "shared" / "data") / file_name;
+  return (given != nullptr ? std::filesystem::path(given)
+                           : root.parent_path() / "shared" / "data") /
+         file_name;
 }
 
 // The list "hash_ids" of each line.
@@ -31,7 +35,8 @@ inline std::vector<Request> read(const std::filesystem::path& path) {
   std::vector<Request> requests;
   for (std::string line; std::getline(file, line);) {
     const size_t key = line.find("\"hash_ids\""), begin = line.find('[', key);
-    if (key == std::string::npos || begin == std::string::npos) throw std::runtime_error("a line without hash_ids in " + path.string());
+    if (key == std::string::npos || begin == std::string::npos)
+      throw std::runtime_error("a line without hash_ids in " + path.string());
     Request& request = requests.emplace_back();
     for (const char* at = line.c_str() + begin + 1; *at != ']' && *at != 0; at++) {
       if (!std::isdigit(static_cast<unsigned char>(*at))) continue;
@@ -43,7 +48,8 @@ inline std::vector<Request> read(const std::filesystem::path& path) {
   return requests;
 }
 
-// Tokens that are a function of the id alone: the first n of a block's 512. A finaliser of MurmurHash3 by Austin Appleby makes them.
+// Tokens that are a function of the id alone: the first n of a block's 512. A finaliser of
+// MurmurHash3 by Austin Appleby makes them.
 inline void append_tokens(uint32_t id, uint32_t n, std::vector<int32_t>& tokens) {
   for (uint32_t i = 0; i < n; i++) {
     uint32_t x = id * tokens_per_block + i + 1;

@@ -1,4 +1,5 @@
-// Attention of batches and of the stateless call against a double-precision reference, over random shapes.
+// Attention of batches and of the stateless call against a double-precision reference, over random
+// shapes.
 #include <numeric>
 
 #include "reference.h"
@@ -28,7 +29,8 @@ Shape random_shape(Random& random, pkv_isa isa) {
   model.kv_heads = random.pick({1u, 1u, 2u, 3u, 4u, 8u});
   model.query_heads = model.kv_heads * random.pick({1u, 1u, 2u, 3u, 4u, 5u, 7u, 8u});
   // Mostly what models have, sometimes any multiple of 16.
-  model.key_dim = random.chance(70) ? random.pick({16u, 32u, 64u, 80u, 96u, 128u}) : static_cast<uint32_t>(16 * random.between(1, 36));
+  model.key_dim = random.chance(70) ? random.pick({16u, 32u, 64u, 80u, 96u, 128u})
+                                    : static_cast<uint32_t>(16 * random.between(1, 36));
   model.value_dim = random.chance(50) ? 0 : static_cast<uint32_t>(16 * random.between(1, 36));
   model.dtype = random_dtype(random);
   model.window = random.chance(60) ? 0 : random.pick({1u, 2u, 7u, 16u, 17u, 33u, 64u, 100u});
@@ -42,7 +44,8 @@ Shape random_shape(Random& random, pkv_isa isa) {
 
 Placement random_placement(Random& random) {
   if (random.chance(40)) return {};
-  return {static_cast<int64_t>(random.below(20)), static_cast<int64_t>(random.below(70)), random.below(8)};
+  return {static_cast<int64_t>(random.below(20)), static_cast<int64_t>(random.below(70)),
+          random.below(8)};
 }
 
 Rows random_rows(Random& random, size_t rows, uint32_t heads, uint32_t dim) {
@@ -56,7 +59,9 @@ struct Parameters {
     CHECK(pkv_attention_params_init(&given, sizeof given));
     if (random.chance(30)) given.causal = 0;
     if (random.chance(30)) given.scale = random.uniform();
-    if (random.chance(30)) given.window = layer_window == 0 ? random.pick({0u, 1u, 5u, 40u, 1000u}) : static_cast<uint32_t>(random.between(1, layer_window));
+    if (random.chance(30))
+      given.window = layer_window == 0 ? random.pick({0u, 1u, 5u, 40u, 1000u})
+                                       : static_cast<uint32_t>(random.between(1, layer_window));
     meant.causal = given.causal != 0;
     meant.scale = given.scale;
     meant.window = given.window == PKV_WINDOW_OF_LAYER ? layer_window : given.window;
@@ -65,7 +70,8 @@ struct Parameters {
   Attention meant;
 };
 
-// Several sessions that grow by ragged batches; every output is compared, and again by the stateless call.
+// Several sessions that grow by ragged batches; every output is compared, and again by the
+// stateless call.
 class Trial {
  public:
   Trial(const Shape& shape, Random& random) : shape_(shape), model_(shape.model), random_(random) {
@@ -79,7 +85,8 @@ class Trial {
     cache_ = create(config);
     for (uint32_t s = 0; s < sessions; s++) {
       sessions_.push_back(open(cache_));
-      expected_.push_back({Rows(0, model_.kv_heads, model_.key_dim, model_.dtype), Rows(0, model_.kv_heads, model_.values(), model_.dtype)});
+      expected_.push_back({Rows(0, model_.kv_heads, model_.key_dim, model_.dtype),
+                           Rows(0, model_.kv_heads, model_.values(), model_.dtype)});
     }
   }
 
@@ -97,9 +104,11 @@ class Trial {
     }
     const size_t rows = std::accumulate(counts.begin(), counts.end(), size_t{0});
     Batch batch = begin(cache_, handles, counts);
-    Rows k = random_rows(random_, rows, model_.kv_heads, model_.key_dim), v = random_rows(random_, rows, model_.kv_heads, model_.values());
+    Rows k = random_rows(random_, rows, model_.kv_heads, model_.key_dim),
+         v = random_rows(random_, rows, model_.kv_heads, model_.values());
     Rows q = random_rows(random_, rows, model_.query_heads, model_.key_dim);
-    Rows out(rows, model_.query_heads, model_.values(), random_dtype(random_), random_placement(random_));
+    Rows out(rows, model_.query_heads, model_.values(), random_dtype(random_),
+             random_placement(random_));
     Parameters parameters(random_, model_.window);
     parameters.meant.keys = parameters.meant.values = model_.dtype;
     write(batch, 0, k, v);
@@ -109,15 +118,18 @@ class Trial {
     size_t row = 0;
     for (size_t i = 0; i < members.size(); row += counts[i++]) {
       KeysValues& all = expected_[members[i]];
-      Rows stored_k(counts[i], model_.kv_heads, model_.key_dim, model_.dtype), stored_v(counts[i], model_.kv_heads, model_.values(), model_.dtype);
+      Rows stored_k(counts[i], model_.kv_heads, model_.key_dim, model_.dtype),
+          stored_v(counts[i], model_.kv_heads, model_.values(), model_.dtype);
       stored_k.copy(0, k, row, counts[i]);
       stored_v.copy(0, v, row, counts[i]);
       all.k.append(stored_k);
       all.v.append(stored_v);
       check_stored(sessions_[members[i]], all);
-      EXPECT_LE(worst_error(q, out, row, counts[i], all, all.k.rows(), parameters.meant), 1.0) << "session " << i << " of the batch";
+      EXPECT_LE(worst_error(q, out, row, counts[i], all, all.k.rows(), parameters.meant), 1.0)
+          << "session " << i << " of the batch";
     }
-    if (shape_.storage == PKV_STORAGE_PAGED && shape_.isa == PKV_ISA_AUTO) check_stateless(handles, counts, q, out, parameters);
+    if (shape_.storage == PKV_STORAGE_PAGED && shape_.isa == PKV_ISA_AUTO)
+      check_stateless(handles, counts, q, out, parameters);
     commit(batch);
     CHECK(pkv_cache_validate(cache_));
   }
@@ -125,14 +137,15 @@ class Trial {
  private:
   // What the window surely holds is what was given, rounded to the stored dtype.
   void check_stored(pkv_session session, const KeysValues& all) {
-    const size_t length = all.k.rows(), kept = model_.window == 0 ? length : std::min<size_t>(length, model_.window);
+    const size_t length = all.k.rows(),
+                 kept = model_.window == 0 ? length : std::min<size_t>(length, model_.window);
     const KeysValues found = materialize(session, 0, model_, length - kept, kept);
     EXPECT_TRUE(found.k == all.k.slice(length - kept, kept));
     EXPECT_TRUE(found.v == all.v.slice(length - kept, kept));
   }
 
-  void check_stateless(const std::vector<pkv_session>& handles, const std::vector<uint32_t>& counts, Rows& q, const Rows& out,
-                       const Parameters& parameters) {
+  void check_stateless(const std::vector<pkv_session>& handles, const std::vector<uint32_t>& counts,
+                       Rows& q, const Rows& out, const Parameters& parameters) {
     pkv_kv_view view{};
     view.struct_size = sizeof view;
     CHECK(pkv_cache_kv_view(cache_, 0, &view));
@@ -176,9 +189,11 @@ TEST_P(AttentionShapes, EqualTheReferenceWithinFp32) {
     Random random(seed * 1000 + GetParam());
     const Shape shape = random_shape(random, GetParam());
     const Model& m = shape.model;
-    SCOPED_TRACE(testing::Message() << "seed " << seed << ": " << m.query_heads << "/" << m.kv_heads << " heads, dims " << m.key_dim << "/"
-                                    << m.values() << ", " << name_of(m.dtype) << ", window " << m.window << ", storage " << shape.storage
-                                    << ", layout " << shape.layout << ", block size " << shape.block_size << ", threads " << shape.threads);
+    SCOPED_TRACE(testing::Message()
+                 << "seed " << seed << ": " << m.query_heads << "/" << m.kv_heads << " heads, dims "
+                 << m.key_dim << "/" << m.values() << ", " << name_of(m.dtype) << ", window "
+                 << m.window << ", storage " << shape.storage << ", layout " << shape.layout
+                 << ", block size " << shape.block_size << ", threads " << shape.threads);
     Trial trial(shape, random);
     for (int i = 0; i < 4; i++) trial.step();
     if (HasFailure()) return;
@@ -207,15 +222,32 @@ TEST(StatelessAttention, EqualsTheReferenceOverMemoryOfTheCallersOwn) {
     v.fill(random);
     std::vector<uint32_t> table((length + block_size - 1) / block_size);
     KeysValues all{Rows(length, 2, 48, PKV_F16), Rows(length, 2, 32, PKV_F16)};
-    for (size_t i = 0; i < table.size(); i++) table[i] = static_cast<uint32_t>((i * 37 + 11) % blocks);
+    for (size_t i = 0; i < table.size(); i++)
+      table[i] = static_cast<uint32_t>((i * 37 + 11) % blocks);
     for (uint64_t p = 0; p < length; p++) {
       all.k.copy(p, k, table[p / block_size] * block_size + p % block_size, 1);
       all.v.copy(p, v, table[p / block_size] * block_size + p % block_size, 1);
     }
     const pkv_tensor keys = k.tensor(), values = v.tensor();
-    pkv_kv_view view{sizeof view, PKV_F16, PKV_LAYOUT_PLAIN, block_size, 2, 48, 32, PKV_F16, blocks, keys.data, values.data,
-                     keys.row_stride * block_size, keys.row_stride, keys.head_stride, values.row_stride * block_size, values.row_stride, values.head_stride};
-    const pkv_attention_sequences sequences{sizeof sequences, model.query_heads, 1, &queries, &length, table.data(), table.size()};
+    pkv_kv_view view{sizeof view,
+                     PKV_F16,
+                     PKV_LAYOUT_PLAIN,
+                     block_size,
+                     2,
+                     48,
+                     32,
+                     PKV_F16,
+                     blocks,
+                     keys.data,
+                     values.data,
+                     keys.row_stride * block_size,
+                     keys.row_stride,
+                     keys.head_stride,
+                     values.row_stride * block_size,
+                     values.row_stride,
+                     values.head_stride};
+    const pkv_attention_sequences sequences{
+        sizeof sequences, model.query_heads, 1, &queries, &length, table.data(), table.size()};
     Rows q(queries, 6, 48), out(queries, 6, 32);
     const pkv_tensor query_rows = q.fill(random).tensor(), outputs = out.tensor();
     CHECK(pkv_attention(&view, &sequences, nullptr, &query_rows, &outputs));

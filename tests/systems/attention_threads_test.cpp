@@ -1,4 +1,5 @@
-// Long sequences, which are cut into parts: the same bits for any number of threads, and the instruction set that was asked for.
+// Long sequences, which are cut into parts: the same bits for any number of threads, and the
+// instruction set that was asked for.
 #include "reference.h"
 #include "rows.h"
 #include "support.h"
@@ -9,7 +10,8 @@ namespace {
 constexpr uint32_t long_prompt = 9000;
 const Model model{1, 16, 8, 128, 0, PKV_BF16};
 
-// What three sessions write: a long decode beside a prefill chunk and a short decode. Made once: that takes longer than what is tested.
+// What three sessions write: a long decode beside a prefill chunk and a short decode. Made once:
+// that takes longer than what is tested.
 struct Texts {
   std::vector<uint32_t> prompts = {long_prompt, 1500, 70}, steps = {1, 40, 1};
   std::vector<KeysValues> before;
@@ -72,7 +74,8 @@ class AttentionThreads : public testing::TestWithParam<Kind> {
 
 TEST_P(AttentionThreads, AnyNumberOfThreadsGivesTheSameBits) {
   const Rows one = outputs_of(config(1));
-  for (const uint32_t threads : {2u, 3u, 5u}) EXPECT_TRUE(one == outputs_of(config(threads))) << threads << " threads";
+  for (const uint32_t threads : {2u, 3u, 5u})
+    EXPECT_TRUE(one == outputs_of(config(threads))) << threads << " threads";
   KeysValues longest = texts().before[0];
   longest.k.append(texts().stepped.k.slice(0, 1));
   longest.v.append(texts().stepped.v.slice(0, 1));
@@ -91,12 +94,14 @@ TEST_P(AttentionThreads, EveryInstructionSetGivesTheSameBitsForAnyNumberOfThread
 INSTANTIATE_TEST_SUITE_P(Kinds, AttentionThreads,
                          testing::Values(Kind{"packed", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED},
                                          Kind{"plain", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN},
-                                         Kind{"contiguous", PKV_STORAGE_CONTIGUOUS, PKV_LAYOUT_PACKED}),
+                                         Kind{"contiguous", PKV_STORAGE_CONTIGUOUS,
+                                              PKV_LAYOUT_PACKED}),
                          [](const auto& test) { return test.param.name; });
 
 TEST(AttentionIsa, TheForcedOneIsTheOneThatRuns) {
   const std::vector<pkv_isa> supported = supported_isas();
-  for (const pkv_isa isa : {PKV_ISA_SCALAR, PKV_ISA_SSE2, PKV_ISA_AVX2, PKV_ISA_AVX512, PKV_ISA_AVX512_VNNI, PKV_ISA_AVX512_BF16, PKV_ISA_NEON}) {
+  for (const pkv_isa isa : {PKV_ISA_SCALAR, PKV_ISA_SSE2, PKV_ISA_AVX2, PKV_ISA_AVX512,
+                            PKV_ISA_AVX512_VNNI, PKV_ISA_AVX512_BF16, PKV_ISA_NEON}) {
     pkv_cache_config config = config_of({}, 4);
     config.isa = isa;
     if (std::find(supported.begin(), supported.end(), isa) == supported.end()) {

@@ -10,7 +10,9 @@ namespace systems {
 inline std::filesystem::path outside_data(const char* name) {
   const char* const given = std::getenv("PAGEDKV_DATA");
   const std::filesystem::path root = PAGEDKV_ROOT;
-  return (given != nullptr ? std::filesystem::path(given) : root.parent_path() / "shared" / "data") / name;
+  return (given != nullptr ? std::filesystem::path(given)
+                           : root.parent_path() / "shared" / "data") /
+         name;
 }
 
 inline std::filesystem::path repository_data(const char* name) {

@@ -1,5 +1,6 @@
-// Every stored type, and keys and values of different ones: what is stored is within the documented bounds, is the same for every
-// storage and layout, and never changes; attention over it is within fp32's tolerance of the reference.
+// Every stored type, and keys and values of different ones: what is stored is within the documented
+// bounds, is the same for every storage and layout, and never changes; attention over it is within
+// fp32's tolerance of the reference.
 #include <algorithm>
 #include <limits>
 
@@ -12,11 +13,12 @@ struct Pair {
   pkv_dtype keys, values;
 };
 
-constexpr Pair pairs[] = {{PKV_F32, PKV_F32},           {PKV_F16, PKV_F16},           {PKV_BF16, PKV_BF16},
-                          {PKV_INT8, PKV_INT8},         {PKV_INT4, PKV_INT4},         {PKV_FP8_E4M3, PKV_FP8_E4M3},
-                          {PKV_FP8_E5M2, PKV_FP8_E5M2}, {PKV_INT8, PKV_INT4},         {PKV_FP8_E5M2, PKV_FP8_E4M3},
-                          {PKV_BF16, PKV_INT8},         {PKV_INT4, PKV_F16},          {PKV_F16, PKV_BF16},
-                          {PKV_F32, PKV_FP8_E4M3}};
+constexpr Pair pairs[] = {
+    {PKV_F32, PKV_F32},           {PKV_F16, PKV_F16},   {PKV_BF16, PKV_BF16},
+    {PKV_INT8, PKV_INT8},         {PKV_INT4, PKV_INT4}, {PKV_FP8_E4M3, PKV_FP8_E4M3},
+    {PKV_FP8_E5M2, PKV_FP8_E5M2}, {PKV_INT8, PKV_INT4}, {PKV_FP8_E5M2, PKV_FP8_E4M3},
+    {PKV_BF16, PKV_INT8},         {PKV_INT4, PKV_F16},  {PKV_F16, PKV_BF16},
+    {PKV_F32, PKV_FP8_E4M3}};
 
 struct Kind {
   pkv_storage storage;
@@ -31,7 +33,8 @@ Model model_of(const Pair& pair, uint32_t key_dim = 48, uint32_t value_dim = 80)
   return {1, 6, 2, key_dim, value_dim, pair.keys, 0, pair.values};
 }
 
-Cache make(const Model& model, const Kind& kind, pkv_isa isa = PKV_ISA_AUTO, uint32_t block_size = 16) {
+Cache make(const Model& model, const Kind& kind, pkv_isa isa = PKV_ISA_AUTO,
+           uint32_t block_size = 16) {
   pkv_cache_config config = config_of(model, 64, kind.storage);
   config.layout = kind.layout;
   config.isa = isa;
@@ -44,7 +47,8 @@ class Dtypes : public testing::TestWithParam<Pair> {
   const Model model = model_of(GetParam());
 };
 
-// A session through everything that moves or adds rows; nothing of what it held before may have another bit afterwards.
+// A session through everything that moves or adds rows; nothing of what it held before may have
+// another bit afterwards.
 class Life {
  public:
   Life(pkv_cache cache, const Model& model) : cache_(cache), model_(model), session_(open(cache)) {
@@ -69,8 +73,10 @@ class Life {
     grow(20);
     Session thawed = thaw(cache_, snapshot);
     EXPECT_EQ(84u, length_of(thawed));
-    EXPECT_TRUE(materialize(thawed, 0, model_, 0, 84) == materialize(child, 0, model_, 0, 84)) << "snapshot and parent";
-    EXPECT_TRUE(materialize(thawed, 0, model_, 0, 37) == materialize(session_, 0, model_, 0, 37)) << "snapshot and trimmed fork";
+    EXPECT_TRUE(materialize(thawed, 0, model_, 0, 84) == materialize(child, 0, model_, 0, 84))
+        << "snapshot and parent";
+    EXPECT_TRUE(materialize(thawed, 0, model_, 0, 37) == materialize(session_, 0, model_, 0, 37))
+        << "snapshot and trimmed fork";
     CHECK(pkv_cache_validate(cache_));
   }
 
@@ -86,7 +92,8 @@ class Life {
     const size_t before = held_.k.rows(), now = length_of(session_);
     KeysValues found = materialize(session_, 0, model_, 0, now);
     if (before > 0) {
-      EXPECT_TRUE(held_ == (KeysValues{found.k.slice(0, before), found.v.slice(0, before)})) << "what was there before " << now;
+      EXPECT_TRUE(held_ == (KeysValues{found.k.slice(0, before), found.v.slice(0, before)}))
+          << "what was there before " << now;
     }
     held_ = std::move(found);
   }
@@ -102,7 +109,8 @@ TEST_P(Dtypes, WhatIsStoredNeverChangesAndIsTheSameEverywhere) {
   KeysValues first;
   for (const Kind& kind : kinds) {
     for (const uint32_t block_size : {16u, 48u}) {
-      SCOPED_TRACE(testing::Message() << "storage " << kind.storage << ", layout " << kind.layout << ", block size " << block_size);
+      SCOPED_TRACE(testing::Message() << "storage " << kind.storage << ", layout " << kind.layout
+                                      << ", block size " << block_size);
       Cache cache = make(model, kind, PKV_ISA_AUTO, block_size);
       const Life life(cache, model);
       if (first.k.rows() == 0) first = life.held();
@@ -115,10 +123,12 @@ TEST_P(Dtypes, AttentionEqualsTheReferenceOverWhatIsStored) {
   for (const Kind& kind : kinds) {
     for (const pkv_isa isa : supported_isas()) {
       if (kind.layout == PKV_LAYOUT_PLAIN && isa == PKV_ISA_SCALAR) continue;  // the slowest
-      SCOPED_TRACE(testing::Message() << "storage " << kind.storage << ", layout " << kind.layout << ", " << pkv_isa_name(isa));
+      SCOPED_TRACE(testing::Message() << "storage " << kind.storage << ", layout " << kind.layout
+                                      << ", " << pkv_isa_name(isa));
       Cache cache = make(model, kind, isa);
       Grown grown(cache, model, 31);
-      for (const uint32_t tokens : {45u, 1u, 1u, 4u, 9u}) EXPECT_LE(grown.step(tokens, attention_of(model)), 1.0) << tokens << " tokens";
+      for (const uint32_t tokens : {45u, 1u, 1u, 4u, 9u})
+        EXPECT_LE(grown.step(tokens, attention_of(model)), 1.0) << tokens << " tokens";
       Grown child(cache, model, 32, fork(grown.session()));
       EXPECT_LE(child.step(3, attention_of(model)), 1.0);
       EXPECT_LE(grown.step(1, attention_of(model)), 1.0);
@@ -132,18 +142,26 @@ INSTANTIATE_TEST_SUITE_P(Pairs, Dtypes, testing::ValuesIn(pairs), [](const auto&
 
 // ---- What a row becomes -----------------------------------------------------------------------
 
-// The largest error that common.h allows an element of a row whose largest magnitude (int8: in the row, int4: of the 32 dims) is m.
-// int8 has m / 254 and four roundings of m in fp32: the inverse scale, the product with it, the scale, the product with that.
-// fp8 rounds to 3 or 2 bits of mantissa, and below its smallest normal number to a multiple of 2^-9 or 2^-16.
+// The largest error that common.h allows an element of a row whose largest magnitude (int8: in the
+// row, int4: of the 32 dims) is m. int8 has m / 254 and four roundings of m in fp32: the inverse
+// scale, the product with it, the scale, the product with that. fp8 rounds to 3 or 2 bits of
+// mantissa, and below its smallest normal number to a multiple of 2^-9 or 2^-16.
 double bound(pkv_dtype dtype, double x, double m) {
   switch (dtype) {
-    case PKV_F32: return 0;
-    case PKV_F16: return std::max(std::ldexp(std::abs(x), -11), std::ldexp(1, -25));
-    case PKV_BF16: return std::ldexp(std::abs(x), -8);
-    case PKV_INT8: return m / 254 + std::ldexp(m, -22);
-    case PKV_INT4: return m / 13.8;
-    case PKV_FP8_E4M3: return std::max(std::ldexp(std::abs(x), -4), std::ldexp(1, -10));
-    case PKV_FP8_E5M2: return std::max(std::ldexp(std::abs(x), -3), std::ldexp(1, -17));
+    case PKV_F32:
+      return 0;
+    case PKV_F16:
+      return std::max(std::ldexp(std::abs(x), -11), std::ldexp(1, -25));
+    case PKV_BF16:
+      return std::ldexp(std::abs(x), -8);
+    case PKV_INT8:
+      return m / 254 + std::ldexp(m, -22);
+    case PKV_INT4:
+      return m / 13.8;
+    case PKV_FP8_E4M3:
+      return std::max(std::ldexp(std::abs(x), -4), std::ldexp(1, -10));
+    case PKV_FP8_E5M2:
+      return std::max(std::ldexp(std::abs(x), -3), std::ldexp(1, -17));
   }
   return 0;
 }
@@ -196,7 +214,8 @@ TEST_P(StoredRows, AreWithinTheDocumentedBounds) {
         double most = 0;
         for (uint32_t i = d / step * step; i < std::min(80u, (d / step + 1) * step); i++)
           most = std::max(most, std::abs(double{stored.given.get(r, h, i)}));
-        const double x = double{stored.given.get(r, h, d)}, error = std::abs(double{stored.found.get(r, h, d)} - x);
+        const double x = double{stored.given.get(r, h, d)},
+                     error = std::abs(double{stored.found.get(r, h, d)} - x);
         worst = worse(error == 0 ? 0 : error / bound(GetParam(), x, most), worst);
       });
       EXPECT_LE(worst, 1.0) << "from " << name_of(from);
@@ -227,7 +246,9 @@ TEST_P(StoredRows, NumbersThatAreNotFinite) {
 TEST_P(StoredRows, VeryLargeAndVerySmall) {
   const float largest = GetParam() == PKV_FP8_E4M3 ? 448.0f : 57344.0f;
   Rows given(2, 2, 80);
-  given.each([&](size_t r, uint32_t h, uint32_t d) { given.set(r, h, d, (d % 2 == 0 ? 1.0f : -1.0f) * (r == 0 ? 1e6f : 0.9e-30f)); });
+  given.each([&](size_t r, uint32_t h, uint32_t d) {
+    given.set(r, h, d, (d % 2 == 0 ? 1.0f : -1.0f) * (r == 0 ? 1e6f : 0.9e-30f));
+  });
   each_way(given, [&](const Stored& stored) {
     stored.found.each([&](size_t r, uint32_t h, uint32_t d) {
       const float x = stored.given.get(r, h, d), found = stored.found.get(r, h, d);
@@ -242,7 +263,8 @@ TEST_P(StoredRows, VeryLargeAndVerySmall) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, StoredRows, testing::ValuesIn(stored_dtypes), [](const auto& test) { return name_of(test.param); });
+INSTANTIATE_TEST_SUITE_P(Types, StoredRows, testing::ValuesIn(stored_dtypes),
+                         [](const auto& test) { return name_of(test.param); });
 
 }  // namespace
 }  // namespace systems

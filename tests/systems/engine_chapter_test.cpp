@@ -1,5 +1,5 @@
-// The cache of a chapter on building an inference engine: blocks with a life of their own, a sequence that fills them slot by
-// slot, and the same numbers as from a contiguous cache.
+// The cache of a chapter on building an inference engine: blocks with a life of their own, a
+// sequence that fills them slot by slot, and the same numbers as from a contiguous cache.
 #include <array>
 
 #include "rows.h"
@@ -33,14 +33,16 @@ pkv_block_state state_of(pkv_pool pool, pkv_block block) {
   return state;
 }
 
-// The chapter's append: the next slot of the last block, or a new block where that is full or sealed.
+// The chapter's append: the next slot of the last block, or a new block where that is full or
+// sealed.
 struct Appender {
   pkv_pool pool;
   std::vector<pkv_block> table;
 
   int64_t append() {
     uint32_t offset = 0;
-    const pkv_status status = table.empty() ? PKV_BLOCK_FULL : pkv_pool_claim(pool, table.back(), 1, &offset);
+    const pkv_status status =
+        table.empty() ? PKV_BLOCK_FULL : pkv_pool_claim(pool, table.back(), 1, &offset);
     if (status == PKV_BLOCK_FULL || status == PKV_BLOCK_SEALED) {
       table.push_back(allocate(pool));
       CHECK(pkv_pool_claim(pool, table.back(), 1, &offset));
@@ -154,12 +156,14 @@ TEST_P(EngineChapter, PrefillOf100TokensFillsSixBlocksAndAPart) {
 }
 
 TEST_P(EngineChapter, MaterializeEqualsTheContiguousCacheBitForBit) {
-  Cache paged = create(config_of(model, 16)), contiguous = create(config_of(model, 16, PKV_STORAGE_CONTIGUOUS));
+  Cache paged = create(config_of(model, 16)),
+        contiguous = create(config_of(model, 16, PKV_STORAGE_CONTIGUOUS));
   pkv_cache_config plain_config = config_of(model, 16);
   plain_config.layout = PKV_LAYOUT_PLAIN;
   Cache plain = create(plain_config);
   // The rows come as fp32: all three round them to their dtype.
-  const Model written{model.layers, model.query_heads, model.kv_heads, model.key_dim, model.value_dim, PKV_F32};
+  const Model written{model.layers,  model.query_heads, model.kv_heads,
+                      model.key_dim, model.value_dim,   PKV_F32};
   std::vector<Session> sessions;
   for (const pkv_cache cache : {paged.get(), contiguous.get(), plain.get()}) {
     Random random(2);
@@ -201,7 +205,8 @@ TEST_P(EngineChapter, PagedAndContiguousGiveTheSameOutputs) {
       Batch batch = begin(cache, {session}, {tokens});
       for (uint32_t layer = 0; layer < model.layers; layer++) {
         Rows k(tokens, model.kv_heads, model.key_dim), v(tokens, model.kv_heads, model.values());
-        Rows q(tokens, model.query_heads, model.key_dim), out(tokens, model.query_heads, model.values());
+        Rows q(tokens, model.query_heads, model.key_dim),
+            out(tokens, model.query_heads, model.values());
         write(batch, layer, k.fill(random), v.fill(random));
         attend(batch, layer, q.fill(random), out);
         all.append(out);
@@ -213,7 +218,8 @@ TEST_P(EngineChapter, PagedAndContiguousGiveTheSameOutputs) {
   // Rows rounded to the same dtype, summed in the same order.
   double largest = 0;
   outputs[0].each([&](size_t r, uint32_t h, uint32_t d) {
-    largest = std::max(largest, std::abs(double{outputs[0].get(r, h, d)} - double{outputs[1].get(r, h, d)}));
+    largest = std::max(largest,
+                       std::abs(double{outputs[0].get(r, h, d)} - double{outputs[1].get(r, h, d)}));
   });
   // Values lie in [-1, 1); the two layouts may sum in another order: a few roundings of fp32.
   EXPECT_LE(largest, 32 * unit_roundoff(PKV_F32));

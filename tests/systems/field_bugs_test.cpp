@@ -1,5 +1,5 @@
-// Bugs that other engines had, each as a test of its own, named after what went wrong. References name the project and the number of
-// its issue or change.
+// Bugs that other engines had, each as a test of its own, named after what went wrong. References
+// name the project and the number of its issue or change.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -40,12 +40,14 @@ TEST(FieldBugs, TheSameBlockTwiceInOneFreeList) {
     CHECK(pkv_pool_release(pool, n, blocks.data()));
     const std::vector<pkv_block> all = take(pool, 256);
     std::set<uint32_t> ids;
-    for (const pkv_block block : all) EXPECT_TRUE(ids.insert(PKV_BLOCK_ID(block)).second) << "given out twice";
+    for (const pkv_block block : all)
+      EXPECT_TRUE(ids.insert(PKV_BLOCK_ID(block)).second) << "given out twice";
     CHECK(pkv_pool_validate(pool));
   }
 }
 
-// kvcached 362: an entry that outlived its block named the block's next owner. Here it names a generation that is over.
+// kvcached 362: an entry that outlived its block named the block's next owner. Here it names a
+// generation that is over.
 TEST(FieldBugs, AStaleEntryOnAReusedBlock) {
   Pool pool = make_pool(1);
   const pkv_block old = take(pool, 1)[0];
@@ -76,7 +78,8 @@ TEST(FieldBugs, SharedBeforeItIsWrittenThenAborted) {
   batch.close();
   Session after = fork(session);
   EXPECT_EQ(20u, length_of(after));
-  for (uint32_t layer = 0; layer < model.layers; layer++) EXPECT_TRUE(before[layer] == materialize(after, layer, model, 0, 20));
+  for (uint32_t layer = 0; layer < model.layers; layer++)
+    EXPECT_TRUE(before[layer] == materialize(after, layer, model, 0, 20));
   EXPECT_EQ(2u, stats_of(cache).used_blocks);
 }
 
@@ -94,10 +97,12 @@ TEST(FieldBugs, APreemptedBlockThatIsStillRead) {
   REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 1, &handle, &too_many, nullptr, &batch));
   step(cache, other, model, 16, random);
   Session again = thaw(cache, reader);
-  for (uint32_t layer = 0; layer < model.layers; layer++) EXPECT_TRUE(rows[layer] == materialize(again, layer, model, 0, 40));
+  for (uint32_t layer = 0; layer < model.layers; layer++)
+    EXPECT_TRUE(rows[layer] == materialize(again, layer, model, 0, 40));
 }
 
-// vLLM 52897, 3239: a length that is a multiple of the block size, a step of nothing, and one block less than is needed.
+// vLLM 52897, 3239: a length that is a multiple of the block size, a step of nothing, and one block
+// less than is needed.
 TEST(FieldBugs, ExactlyOnABlockBoundary) {
   Cache cache = create(config_of(model, 2));
   Session session = open(cache);
@@ -147,7 +152,8 @@ TEST(FieldBugs, APartialTailSharedWithoutACopy) {
   Random random(7);
   std::vector<KeysValues> begin_rows = step(cache, parent, model, 21, random);
   Session child = fork(parent);
-  const std::vector<KeysValues> ours = step(cache, parent, model, 3, random), theirs = step(cache, child, model, 5, random);
+  const std::vector<KeysValues> ours = step(cache, parent, model, 3, random),
+                                theirs = step(cache, child, model, 5, random);
   EXPECT_TRUE(ours[1] == materialize(parent, 1, model, 21, 3));
   EXPECT_TRUE(theirs[1] == materialize(child, 1, model, 21, 5));
   EXPECT_TRUE(begin_rows[1] == materialize(child, 1, model, 0, 21));
@@ -175,7 +181,8 @@ TEST(FieldBugs, ACopyThatAliasesItsSource) {
   }
 }
 
-// vLLM 42272: blocks that had left the window stayed in the table, and were read after others had got them.
+// vLLM 42272: blocks that had left the window stayed in the table, and were read after others had
+// got them.
 TEST(FieldBugs, AWindowLeavesStaleTableEntries) {
   Model windowed = model;
   windowed.window = 20;
@@ -184,17 +191,21 @@ TEST(FieldBugs, AWindowLeavesStaleTableEntries) {
   Random random(9);
   for (int i = 0; i < 12; i++) step(cache, session, windowed, 8, random);
   const std::vector<uint32_t> table = block_table(session);
-  const size_t held = static_cast<size_t>(std::count_if(table.begin(), table.end(), [](uint32_t id) { return id != PKV_NO_BLOCK; }));
+  const size_t held = static_cast<size_t>(
+      std::count_if(table.begin(), table.end(), [](uint32_t id) { return id != PKV_NO_BLOCK; }));
   EXPECT_EQ(held, stats_of(cache).used_blocks);
   EXPECT_LE(held, 3u);
   for (size_t i = 0; i + held < table.size(); i++) EXPECT_EQ(PKV_NO_BLOCK, table[i]);
   step(cache, other, windowed, 32, random);
-  for (const uint32_t id : block_table(other)) EXPECT_EQ(0, std::count(table.begin(), table.end(), id)) << "a block of both";
+  for (const uint32_t id : block_table(other))
+    EXPECT_EQ(0, std::count(table.begin(), table.end(), id)) << "a block of both";
 }
 
-// vLLM 47574: a block that was used again, with 8-bit keys, decoded to NaN where nothing had been written yet.
+// vLLM 47574: a block that was used again, with 8-bit keys, decoded to NaN where nothing had been
+// written yet.
 TEST(FieldBugs, ARecycledLowPrecisionBlockDecodesToNan) {
-  for (const pkv_dtype dtype : {PKV_INT8, PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2, PKV_F16, PKV_BF16, PKV_F32}) {
+  for (const pkv_dtype dtype :
+       {PKV_INT8, PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2, PKV_F16, PKV_BF16, PKV_F32}) {
     Model narrow{1, 2, 2, 32};
     narrow.dtype = dtype;
     Cache cache = create(config_of(narrow, 1));
@@ -203,7 +214,9 @@ TEST(FieldBugs, ARecycledLowPrecisionBlockDecodesToNan) {
       Session poisoned = open(cache);
       Batch batch = begin(cache, {poisoned}, {16});
       Rows nan(16, narrow.kv_heads, narrow.key_dim);
-      nan.each([&](size_t r, uint32_t h, uint32_t d) { nan.set(r, h, d, std::numeric_limits<float>::quiet_NaN()); });
+      nan.each([&](size_t r, uint32_t h, uint32_t d) {
+        nan.set(r, h, d, std::numeric_limits<float>::quiet_NaN());
+      });
       write(batch, 0, nan, nan);
       commit(batch);
     }
@@ -218,12 +231,15 @@ TEST(FieldBugs, ARecycledLowPrecisionBlockDecodesToNan) {
   }
 }
 
-// llama.cpp 27068, 26777: a restore that failed left the cache broken, and one that worked wiped other sequences.
+// llama.cpp 27068, 26777: a restore that failed left the cache broken, and one that worked wiped
+// other sequences.
 TEST(FieldBugs, AFailedRestorePoisonsTheCache) {
-  Cache cache = create(config_of(model, 6, PKV_STORAGE_CONTIGUOUS));  // where opening a snapshot needs blocks
+  Cache cache =
+      create(config_of(model, 6, PKV_STORAGE_CONTIGUOUS));  // where opening a snapshot needs blocks
   Session session = open(cache), other = open(cache);
   Random random(11);
-  const std::vector<KeysValues> rows = step(cache, session, model, 30, random), others = step(cache, other, model, 20, random);
+  const std::vector<KeysValues> rows = step(cache, session, model, 30, random),
+                                others = step(cache, other, model, 20, random);
   Snapshot snapshot = freeze(session);
   pkv_session restored;
   REFUSED(PKV_OUT_OF_BLOCKS, pkv_snapshot_open(cache, snapshot, &restored));
@@ -286,8 +302,9 @@ TEST(FieldBugs, AnAlreadyFreedSequenceInAPreemption) {
   grow(cache, kept, 80);
 }
 
-// iceoryx 2351: a free list whose tag was raised at the wrong place took an index that had been recycled meanwhile. Handles are
-// slots of such a list: opened and closed by many threads, no two live ones are the same.
+// iceoryx 2351: a free list whose tag was raised at the wrong place took an index that had been
+// recycled meanwhile. Handles are slots of such a list: opened and closed by many threads, no two
+// live ones are the same.
 TEST(FieldBugs, AnIndexRecycledUnderAStalledThread) {
   Cache cache = create(config_of(model, 8, PKV_STORAGE_NONE));
   constexpr int threads = 4, rounds = 3000;
@@ -323,10 +340,13 @@ TEST(FieldBugs, ANegativeCountWritesOutOfBounds) {
   const auto minus_one = [](auto) { return static_cast<uint64_t>(-1); };
   int32_t tokens[4] = {1, 2, 3, 4};
   int64_t slots[4];
-  const pkv_status range[] = {pkv_session_tokens(session, minus_one(0), 1, tokens), pkv_session_tokens(session, 0, SIZE_MAX, tokens),
-                              pkv_session_set_tokens(session, minus_one(0), 2, tokens), pkv_session_trim(session, minus_one(0)),
+  const pkv_status range[] = {pkv_session_tokens(session, minus_one(0), 1, tokens),
+                              pkv_session_tokens(session, 0, SIZE_MAX, tokens),
+                              pkv_session_set_tokens(session, minus_one(0), 2, tokens),
+                              pkv_session_trim(session, minus_one(0)),
                               pkv_session_slot_mapping(session, 0, minus_one(0), 3, slots)};
-  for (const pkv_status status : range) EXPECT_TRUE(status == PKV_OUT_OF_RANGE || status == PKV_OVERFLOW) << pkv_status_string(status);
+  for (const pkv_status status : range)
+    EXPECT_TRUE(status == PKV_OUT_OF_RANGE || status == PKV_OVERFLOW) << pkv_status_string(status);
   const pkv_session handle = session;
   const uint32_t negative = static_cast<uint32_t>(-1);
   pkv_batch batch;

@@ -10,24 +10,29 @@ namespace systems {
 class Grown {
  public:
   Grown(pkv_cache cache, const Model& model, uint64_t seed, Session session = {})
-      : cache_(cache), model_(model), session_(session == nullptr ? open(cache) : std::move(session)), random_(seed) {}
+      : cache_(cache),
+        model_(model),
+        session_(session == nullptr ? open(cache) : std::move(session)),
+        random_(seed) {}
 
   pkv_session session() const { return session_; }
   uint64_t length() const { return length_of(session_); }
 
-  // One step; the worst error of its outputs and log-sum-exps as a part of their tolerances. Keys and values are taken as the
-  // layer has stored them.
+  // One step; the worst error of its outputs and log-sum-exps as a part of their tolerances. Keys
+  // and values are taken as the layer has stored them.
   double step(uint32_t tokens, const Attention& attention) {
     Batch batch = begin(cache_, {session_}, {tokens});
     KeysValues rows = rows_of(model_, tokens);
     rows.k.fill(random_);
     rows.v.fill(random_);
     write(batch, 0, model_, rows);
-    Rows q(tokens, model_.query_heads, model_.key_dim), out(tokens, model_.query_heads, model_.values());
+    Rows q(tokens, model_.query_heads, model_.key_dim),
+        out(tokens, model_.query_heads, model_.values());
     std::vector<float> lse(tokens * model_.query_heads);
     const pkv_attention_params params = attention.params(lse.data());
     attend(batch, 0, q.fill(random_), out, &params);
-    const double worst = worst_error(q, out, 0, tokens, stored(length() + tokens), length() + tokens, attention, lse);
+    const double worst = worst_error(q, out, 0, tokens, stored(length() + tokens),
+                                     length() + tokens, attention, lse);
     commit(batch);
     return worst;
   }

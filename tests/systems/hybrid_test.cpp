@@ -1,4 +1,5 @@
-// A hybrid model: full-attention layers and sliding-window layers, of other shapes and dtypes, interleaved in one cache.
+// A hybrid model: full-attention layers and sliding-window layers, of other shapes and dtypes,
+// interleaved in one cache.
 #include <algorithm>
 
 #include "reference.h"
@@ -27,8 +28,10 @@ pkv_layer_group group_of(const Model& model, const uint32_t* layers, uint64_t bl
   return group;
 }
 
-Cache create_hybrid(uint64_t full_blocks, uint64_t sliding_blocks, pkv_layout layout = PKV_LAYOUT_PACKED) {
-  const pkv_layer_group groups[] = {group_of(full, full_layers, full_blocks), group_of(sliding, sliding_layers, sliding_blocks)};
+Cache create_hybrid(uint64_t full_blocks, uint64_t sliding_blocks,
+                    pkv_layout layout = PKV_LAYOUT_PACKED) {
+  const pkv_layer_group groups[] = {group_of(full, full_layers, full_blocks),
+                                    group_of(sliding, sliding_layers, sliding_blocks)};
   pkv_cache_config config;
   CHECK(pkv_cache_config_init(&config, sizeof config));
   config.layout = layout;
@@ -45,7 +48,8 @@ class Sequence {
   Sequence(pkv_cache cache, uint64_t seed) : cache_(cache), session_(open(cache)), random_(seed) {
     for (uint32_t layer = 0; layer < 5; layer++) {
       const Model& m = model_of(layer);
-      all_.push_back({Rows(longest + 200, m.kv_heads, m.key_dim, m.dtype), Rows(longest + 200, m.kv_heads, m.values(), m.dtype)});
+      all_.push_back({Rows(longest + 200, m.kv_heads, m.key_dim, m.dtype),
+                      Rows(longest + 200, m.kv_heads, m.values(), m.dtype)});
     }
   }
 
@@ -58,14 +62,16 @@ class Sequence {
     Batch batch = begin(cache_, {session_}, {n});
     for (uint32_t layer = 0; layer < 5; layer++) {
       const Model& m = model_of(layer);
-      Rows k(n, m.kv_heads, m.key_dim, m.dtype), v(n, m.kv_heads, m.values(), m.dtype), q(n, m.query_heads, m.key_dim), out(n, m.query_heads, m.values());
+      Rows k(n, m.kv_heads, m.key_dim, m.dtype), v(n, m.kv_heads, m.values(), m.dtype),
+          q(n, m.query_heads, m.key_dim), out(n, m.query_heads, m.values());
       write(batch, layer, k.fill(random_), v.fill(random_));
       attend(batch, layer, q.fill(random_), out);
       all_[layer].k.copy(start, k, 0, n);
       all_[layer].v.copy(start, v, 0, n);
       if (compared == 0) continue;
       const Attention attention = attention_of(m);
-      EXPECT_LE(worst_error(q, out, n - compared, compared, all_[layer], start + n, attention), 1.0) << "layer " << layer << " at " << start;
+      EXPECT_LE(worst_error(q, out, n - compared, compared, all_[layer], start + n, attention), 1.0)
+          << "layer " << layer << " at " << start;
     }
     commit(batch);
   }
@@ -106,14 +112,16 @@ TEST(Hybrid, ALongSequenceHoldsABoundedWindowAndComputesTheSame) {
     }
     EXPECT_LE(most, bound(1));
     EXPECT_GE(most, window / block_size);
-    EXPECT_EQ((longest + block_size - 1) / block_size, pool_stats_of(cache, 0).used) << "the full layers keep everything";
+    EXPECT_EQ((longest + block_size - 1) / block_size, pool_stats_of(cache, 0).used)
+        << "the full layers keep everything";
     sequence.expect_kept(longest - window, window);
     CHECK(pkv_cache_validate(cache));
 
     // The table still counts from position 0; what left the window is marked.
     const std::vector<uint32_t> table = block_table(sequence.session(), 1);
     EXPECT_EQ(block_table(sequence.session(), 0).size(), table.size());
-    EXPECT_EQ(table.size() - pool_stats_of(cache, 1).used, static_cast<size_t>(std::count(table.begin(), table.end(), PKV_NO_BLOCK)));
+    EXPECT_EQ(table.size() - pool_stats_of(cache, 1).used,
+              static_cast<size_t>(std::count(table.begin(), table.end(), PKV_NO_BLOCK)));
     int64_t slot = 0;
     CHECK(pkv_session_slot_mapping(sequence.session(), 1, 0, 1, &slot));
     EXPECT_EQ(-1, slot);
@@ -223,8 +231,8 @@ TEST(Hybrid, AttentionCannotLookBeyondTheWindow) {
   Sequence sequence(cache, 2);
   sequence.grow(100);
   Batch batch = begin(cache, {sequence.session()}, {1});
-  Rows k(1, sliding.kv_heads, sliding.key_dim), v(1, sliding.kv_heads, sliding.values()), q(1, sliding.query_heads, sliding.key_dim),
-      out(1, sliding.query_heads, sliding.values());
+  Rows k(1, sliding.kv_heads, sliding.key_dim), v(1, sliding.kv_heads, sliding.values()),
+      q(1, sliding.query_heads, sliding.key_dim), out(1, sliding.query_heads, sliding.values());
   write(batch, 0, k, v);
   pkv_attention_params params;
   CHECK(pkv_attention_params_init(&params, sizeof params));
@@ -257,7 +265,8 @@ TEST(Hybrid, TrimBeyondTheWindowIsRefusedAndChangesNothing) {
   Cache cache = create_hybrid(40, 40);
   Sequence sequence(cache, 4);
   for (int i = 0; i < 300; i++) sequence.grow(1);
-  const std::vector<uint32_t> tables[] = {block_table(sequence.session(), 0), block_table(sequence.session(), 1)};
+  const std::vector<uint32_t> tables[] = {block_table(sequence.session(), 0),
+                                          block_table(sequence.session(), 1)};
   for (const uint64_t length : {299u - block_size, 200u, 100u, 17u})
     REFUSED(PKV_OUT_OF_RANGE, pkv_session_trim(sequence.session(), length));
   EXPECT_EQ(300u, sequence.length());
@@ -320,7 +329,8 @@ TEST(Hybrid, ReservingIsAllGroupsOrNone) {
 }
 
 TEST(Hybrid, ThePlanAddsTheGroups) {
-  const pkv_layer_group groups[] = {group_of(full, full_layers, 100), group_of(sliding, sliding_layers, 10)};
+  const pkv_layer_group groups[] = {group_of(full, full_layers, 100),
+                                    group_of(sliding, sliding_layers, 10)};
   pkv_cache_config config;
   CHECK(pkv_cache_config_init(&config, sizeof config));
   config.group_count = 2;
@@ -333,14 +343,17 @@ TEST(Hybrid, ThePlanAddsTheGroups) {
   EXPECT_EQ(1600u, plan.tokens);
 }
 
-// A group with a pool of its own size takes its part of the memory first; the others share the rest, block by block.
+// A group with a pool of its own size takes its part of the memory first; the others share the
+// rest, block by block.
 TEST(Hybrid, MemoryIsWhatAGroupWithItsOwnBlocksLeaves) {
   pkv_cache_config config;
   CHECK(pkv_cache_config_init(&config, sizeof config));
   config.group_count = 2;
-  pkv_layer_group groups[] = {group_of(full, full_layers, 0), group_of(sliding, sliding_layers, 10)};
+  pkv_layer_group groups[] = {group_of(full, full_layers, 0),
+                              group_of(sliding, sliding_layers, 10)};
   config.groups = groups;
-  // 16 tokens: 2 layers of 1 head, K and V of 32 floats; 3 layers of 3 heads, K of 64 and V of 48 in bf16.
+  // 16 tokens: 2 layers of 1 head, K and V of 32 floats; 3 layers of 3 heads, K of 64 and V of 48
+  // in bf16.
   constexpr uint64_t full_block = 16 * 2 * 64 * 4, sliding_block = 16 * 3 * 3 * (64 + 48) * 2;
   config.memory_bytes = 10 * sliding_block + 7 * full_block + full_block - 1;
   EXPECT_EQ(7u, plan_of(config, 0).blocks);

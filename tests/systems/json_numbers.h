@@ -1,4 +1,5 @@
-// Numbers out of the small JSON files of the test data, by key: a list or a single one. Keys are looked for in order of the text.
+// Numbers out of the small JSON files of the test data, by key: a list or a single one. Keys are
+// looked for in order of the text.
 #pragma once
 
 #include <filesystem>
@@ -32,6 +33,8 @@ inline std::vector<double> json_numbers(const std::string& text, const std::stri
   return result;
 }
 
-inline double json_number(const std::string& text, const std::string& key) { return json_numbers(text, key).at(0); }
+inline double json_number(const std::string& text, const std::string& key) {
+  return json_numbers(text, key).at(0);
+}
 
 }  // namespace systems

@@ -1,4 +1,5 @@
-// A real model decoded with and without a cache: the same tokens, for every storage kind and instruction set.
+// A real model decoded with and without a cache: the same tokens, for every storage kind and
+// instruction set.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -21,21 +22,27 @@ class LessonModel : public testing::Test {
  protected:
   void SetUp() override {
     const auto path = repository_data("tiny-shakespeare.bin");
-    if (!std::filesystem::exists(path)) GTEST_SKIP() << "no " << path << ": nothing was shown about a real model";
+    if (!std::filesystem::exists(path))
+      GTEST_SKIP() << "no " << path << ": nothing was shown about a real model";
     llama = std::make_unique<TinyLlama<float>>(path);
     exact = std::make_unique<TinyLlama<double>>(path);
-    for (const double token : json_numbers(read_text(repository_data("tiny-shakespeare.expected.json")), "tokens"))
+    for (const double token :
+         json_numbers(read_text(repository_data("tiny-shakespeare.expected.json")), "tokens"))
       expected.push_back(static_cast<int32_t>(token));
     ASSERT_EQ(prompt_length + 160, expected.size());
   }
 
   std::span<const int32_t> prompt() const { return std::span(expected).first(prompt_length); }
 
-  pkv_cache_config config(pkv_storage storage, pkv_dtype dtype = PKV_F32) const { return config_of(llama->model(dtype), 16, storage); }
+  pkv_cache_config config(pkv_storage storage, pkv_dtype dtype = PKV_F32) const {
+    return config_of(llama->model(dtype), 16, storage);
+  }
 
   // Double precision, no cache, everything from the start: logits at each position.
   std::vector<std::vector<double>> recompute(std::span<const int32_t> tokens) const {
-    return exact->forward(tokens, 0, [&](uint32_t, const auto& q, const auto& k, const auto& v) { return exact->textbook(q, k, v); });
+    return exact->forward(tokens, 0, [&](uint32_t, const auto& q, const auto& k, const auto& v) {
+      return exact->textbook(q, k, v);
+    });
   }
 
   std::vector<int32_t> greedy(const pkv_cache_config& from, size_t tokens) const {
@@ -51,12 +58,14 @@ class LessonModel : public testing::Test {
   }
 
   // The largest difference of a logit when the expected text is fed token by token.
-  double deviation(const pkv_cache_config& from, const std::vector<std::vector<double>>& reference) const {
+  double deviation(const pkv_cache_config& from,
+                   const std::vector<std::vector<double>>& reference) const {
     Cached cached(*llama, from);
     double largest = 0;
     for (size_t t = 0; t < expected.size(); t++) {
       const std::vector<float> logits = cached.feed(std::span(expected).subspan(t, 1)).back();
-      for (size_t i = 0; i < logits.size(); i++) largest = std::max(largest, std::abs(double{logits[i]} - reference[t][i]));
+      for (size_t i = 0; i < logits.size(); i++)
+        largest = std::max(largest, std::abs(double{logits[i]} - reference[t][i]));
     }
     return largest;
   }
@@ -69,7 +78,8 @@ class LessonModel : public testing::Test {
 TEST_F(LessonModel, TwentyGreedyTokensEqualARunWithoutACache) {
   std::vector<int32_t> text(prompt().begin(), prompt().end());
   for (int i = 0; i < 20; i++) text.push_back(best(recompute(text).back()));
-  for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS}) EXPECT_EQ(text, greedy(config(storage), 20));
+  for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS})
+    EXPECT_EQ(text, greedy(config(storage), 20));
 }
 
 TEST_F(LessonModel, All160TokensForEveryStorageAndInstructionSet) {
@@ -86,17 +96,20 @@ TEST_F(LessonModel, All160TokensForEveryStorageAndInstructionSet) {
   }
 }
 
-// The largest deviation of any of the 168 x 259 logits from those of the double-precision run without a cache. Measured, whatever the
-// instruction set and storage: f32 0.00002, f16 0.0031, bf16 0.046 (15 times f16: three bits less); the bounds are about twice that.
+// The largest deviation of any of the 168 x 259 logits from those of the double-precision run
+// without a cache. Measured, whatever the instruction set and storage: f32 0.00002, f16 0.0031,
+// bf16 0.046 (15 times f16: three bits less); the bounds are about twice that.
 TEST_F(LessonModel, HalfPrecisionMovesTheLogitsOnlyALittle) {
   const auto reference = recompute(expected);
   for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS}) {
-    for (const auto& [dtype, name, bound] : {std::tuple(PKV_F32, "f32", 4e-5), {PKV_F16, "f16", 0.006}, {PKV_BF16, "bf16", 0.1}}) {
+    for (const auto& [dtype, name, bound] :
+         {std::tuple(PKV_F32, "f32", 4e-5), {PKV_F16, "f16", 0.006}, {PKV_BF16, "bf16", 0.1}}) {
       for (const pkv_isa isa : supported_isas()) {
         pkv_cache_config from = config(storage, dtype);
         from.isa = isa;
         const double measured = deviation(from, reference);
-        RecordProperty(std::string(name) + "_" + pkv_isa_name(isa) + "_" + std::to_string(storage), std::to_string(measured));
+        RecordProperty(std::string(name) + "_" + pkv_isa_name(isa) + "_" + std::to_string(storage),
+                       std::to_string(measured));
         EXPECT_LE(measured, bound) << name << " on " << pkv_isa_name(isa);
       }
     }

@@ -20,7 +20,8 @@ TEST(Lesson, ReservingGrowsOnDemandAndNeverShrinks) {
     CHECK(pkv_session_reserve(session, wanted[i]));
     const std::vector<uint32_t> table = block_table(session);
     EXPECT_EQ(held[i], table.size()) << wanted[i] << " tokens";
-    EXPECT_TRUE(std::equal(before.begin(), before.end(), table.begin())) << "what was held stays where it is";
+    EXPECT_TRUE(std::equal(before.begin(), before.end(), table.begin()))
+        << "what was held stays where it is";
   }
   EXPECT_EQ(0u, length_of(session));
   REFUSED(PKV_TOO_LARGE, pkv_session_reserve(session, 17 * 16));
@@ -50,7 +51,8 @@ TEST(Lesson, ASlotIsBlockTimesSizePlusOffset) {
   const std::vector<uint32_t> table = block_table(session);
   ASSERT_EQ(73u, slots.size());
   for (size_t i = 0; i < slots.size(); i++)
-    EXPECT_EQ(int64_t{table[i / block_size]} * block_size + static_cast<int64_t>(i % block_size), slots[i]);
+    EXPECT_EQ(int64_t{table[i / block_size]} * block_size + static_cast<int64_t>(i % block_size),
+              slots[i]);
 }
 
 TEST(Lesson, APrefillReadsJustWhatItWrites) {
@@ -63,7 +65,8 @@ TEST(Lesson, APrefillReadsJustWhatItWrites) {
   std::vector<int64_t> read(93);
   size_t count = 0;
   uint32_t last_block_length[2];
-  CHECK(pkv_batch_kv_indices(batch, 0, PKV_INDEX_SLOTS, indptr, read.size(), read.data(), &count, last_block_length));
+  CHECK(pkv_batch_kv_indices(batch, 0, PKV_INDEX_SLOTS, indptr, read.size(), read.data(), &count,
+                             last_block_length));
   EXPECT_EQ(93u, count);
   EXPECT_EQ(written, read);
   EXPECT_EQ((std::vector<int64_t>{0, 73, 93}), std::vector<int64_t>(indptr, indptr + 3));
@@ -77,7 +80,8 @@ TEST(Lesson, APrefillReadsJustWhatItWrites) {
   EXPECT_EQ(written, of_sessions);
 
   std::vector<int64_t> blocks(7);
-  CHECK(pkv_batch_kv_indices(batch, 0, PKV_INDEX_BLOCKS, indptr, blocks.size(), blocks.data(), &count, nullptr));
+  CHECK(pkv_batch_kv_indices(batch, 0, PKV_INDEX_BLOCKS, indptr, blocks.size(), blocks.data(),
+                             &count, nullptr));
   const std::vector<uint32_t> table = block_table(first), second_table = block_table(second);
   std::vector<int64_t> expected(table.begin(), table.end());
   expected.insert(expected.end(), second_table.begin(), second_table.end());
@@ -96,7 +100,8 @@ TEST(Lesson, ADecodeStepWritesOneSlotAndReadsAll) {
   EXPECT_EQ(written[0], read.back());
 }
 
-// The slip the lesson warns of: advancing in each layer, or before the first token is sampled, leaves the length at T + 1.
+// The slip the lesson warns of: advancing in each layer, or before the first token is sampled,
+// leaves the length at T + 1.
 TEST(Lesson, TheLengthAfterAPrefillOfTTokensIsT) {
   for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS}) {
     Cache cache = create(config_of(model, 16, storage));
@@ -114,7 +119,8 @@ TEST(Lesson, TheLengthAfterAPrefillOfTTokensIsT) {
     EXPECT_EQ(73u, length_of(session));
     Rows k(1, model.kv_heads, model.key_dim), v(k);
     const pkv_tensor keys = k.fill(random).tensor(), values = v.fill(random).tensor();
-    for (uint32_t layer = 0; layer < model.layers; layer++) CHECK(pkv_session_push(session, layer, &keys, &values));
+    for (uint32_t layer = 0; layer < model.layers; layer++)
+      CHECK(pkv_session_push(session, layer, &keys, &values));
     EXPECT_EQ(74u, length_of(session));
   }
 }

@@ -20,10 +20,18 @@ class MemoryStore {
     pkv_store store{};
     store.struct_size = sizeof store;
     store.user = this;
-    store.put = [](void* user, size_t n, const pkv_store_item* items) { return of(user).put(n, items); };
-    store.get = [](void* user, size_t n, pkv_store_item* items) { return of(user).get(n, items, true); };
-    store.probe = [](void* user, size_t n, pkv_store_item* items) { return of(user).get(n, items, false); };
-    store.drop = [](void* user, size_t n, const pkv_store_item* items) { return of(user).drop(n, items); };
+    store.put = [](void* user, size_t n, const pkv_store_item* items) {
+      return of(user).put(n, items);
+    };
+    store.get = [](void* user, size_t n, pkv_store_item* items) {
+      return of(user).get(n, items, true);
+    };
+    store.probe = [](void* user, size_t n, pkv_store_item* items) {
+      return of(user).get(n, items, false);
+    };
+    store.drop = [](void* user, size_t n, const pkv_store_item* items) {
+      return of(user).drop(n, items);
+    };
     store.close = [](void* user) { of(user).closed++; };
     return store;
   }
@@ -50,7 +58,9 @@ class MemoryStore {
 
  private:
   static MemoryStore& of(void* user) { return *static_cast<MemoryStore*>(user); }
-  static std::string key_of(const pkv_store_item& item) { return std::string(reinterpret_cast<const char*>(item.key), sizeof item.key); }
+  static std::string key_of(const pkv_store_item& item) {
+    return std::string(reinterpret_cast<const char*>(item.key), sizeof item.key);
+  }
 
   void set_held(bool held) {
     const std::lock_guard lock(mutex_);
@@ -87,7 +97,8 @@ class MemoryStore {
       items[i].size = at == items_.end() ? 0 : at->second.size();
       if (at == items_.end()) continue;
       found++;
-      if (bytes) std::memcpy(items[i].data, at->second.data(), std::min<uint64_t>(room, at->second.size()));
+      if (bytes)
+        std::memcpy(items[i].data, at->second.data(), std::min<uint64_t>(room, at->second.size()));
     }
     return found;
   }

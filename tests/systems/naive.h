@@ -1,5 +1,5 @@
-// The naive model of a cache: a vector of rows per session. A row is a number of its own, from which every key and value of its token
-// follows, so the model needs no bytes.
+// The naive model of a cache: a vector of rows per session. A row is a number of its own, from
+// which every key and value of its token follows, so the model needs no bytes.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,8 @@
 
 namespace systems {
 
-inline constexpr uint32_t block_size = 16, layers = 3, heads = 2, key_dim = 16, value_dim = 32, most_tokens = 150;
+inline constexpr uint32_t block_size = 16, layers = 3, heads = 2, key_dim = 16, value_dim = 32,
+                          most_tokens = 150;
 inline constexpr uint64_t blocks = 24;  // few: eight sessions of 150 tokens would take 80
 
 // What a session or a snapshot should hold.
@@ -22,7 +23,9 @@ struct Naive {
   bool suspended = false;
   std::vector<int32_t> remembered;  // tokens of before a suspension
 
-  int32_t known(size_t position) const { return position < remembered.size() ? remembered[position] : PKV_NO_TOKEN; }
+  int32_t known(size_t position) const {
+    return position < remembered.size() ? remembered[position] : PKV_NO_TOKEN;
+  }
   size_t total() const { return std::max(rows.size(), remembered.size()); }
   void forget() { remembered.clear(), suspended = false; }
 
@@ -30,7 +33,8 @@ struct Naive {
   void extend(const std::vector<uint32_t>& more, const std::vector<int32_t>& told) {
     trimmable = rows.size();
     rows.insert(rows.end(), more.begin(), more.end());
-    for (const int32_t token : told) tokens.push_back(token != PKV_NO_TOKEN ? token : known(tokens.size()));
+    for (const int32_t token : told)
+      tokens.push_back(token != PKV_NO_TOKEN ? token : known(tokens.size()));
     if (tokens.size() >= remembered.size()) remembered.clear();
   }
 
@@ -79,7 +83,8 @@ struct Setup {
   uint32_t window_of(uint32_t layer) const { return layer == layers - 1 ? window : 0; }
 };
 
-// Every storage kind, layout and dtype that keeps all numbers exactly, with and without a window, sinks and a watermark.
+// Every storage kind, layout and dtype that keeps all numbers exactly, with and without a window,
+// sinks and a watermark.
 inline constexpr Setup setups[] = {
     {"packed_bf16", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_BF16, 0},
     {"packed_f32_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_F32, 24},
@@ -95,7 +100,8 @@ inline constexpr Setup setups[] = {
 
 // Exact in every dtype of the setups.
 inline float element(uint32_t row, uint32_t layer, bool value, uint32_t head, uint32_t dim) {
-  const uint32_t mixed = (row * 2654435761u) ^ (layer * 40503u + value * 30011u + head * 1009u + dim * 17u) * 2246822519u;
+  const uint32_t mixed = (row * 2654435761u) ^
+                         (layer * 40503u + value * 30011u + head * 1009u + dim * 17u) * 2246822519u;
   return static_cast<float>(mixed >> 24) - 127;
 }
 
@@ -104,18 +110,23 @@ struct Numbers {
   std::vector<float> list;
 
   pkv_tensor tensor() { return {list.data(), PKV_F32, 0, 0, 0}; }
-  float get(size_t row, uint32_t head, uint32_t dim, uint32_t width) const { return list[(row * heads + head) * width + dim]; }
+  float get(size_t row, uint32_t head, uint32_t dim, uint32_t width) const {
+    return list[(row * heads + head) * width + dim];
+  }
   bool operator==(const Numbers& other) const { return list == other.list; }
 };
 
-inline Numbers room_for(size_t rows, bool value) { return {std::vector<float>(rows * heads * (value ? value_dim : key_dim))}; }
+inline Numbers room_for(size_t rows, bool value) {
+  return {std::vector<float>(rows * heads * (value ? value_dim : key_dim))};
+}
 
 inline Numbers rows_of(const std::vector<uint32_t>& rows, uint32_t layer, bool value) {
   Numbers result = room_for(rows.size(), value);
   float* to = result.list.data();
   for (const uint32_t row : rows)
     for (uint32_t h = 0; h < heads; h++)
-      for (uint32_t d = 0; d < (value ? value_dim : key_dim); d++) *to++ = element(row, layer, value, h, d);
+      for (uint32_t d = 0; d < (value ? value_dim : key_dim); d++)
+        *to++ = element(row, layer, value, h, d);
   return result;
 }
 
@@ -127,7 +138,8 @@ inline Numbers queries_for(size_t rows, uint32_t dim) {
 }
 
 // What the last of these rows gets for such a query, by definition.
-inline std::vector<double> attention(const std::vector<uint32_t>& rows, uint32_t layer, uint32_t head, uint32_t dim, uint32_t window, uint32_t sinks) {
+inline std::vector<double> attention(const std::vector<uint32_t>& rows, uint32_t layer,
+                                     uint32_t head, uint32_t dim, uint32_t window, uint32_t sinks) {
   const size_t first = window == 0 || rows.size() < window ? 0 : rows.size() - window;
   std::vector<double> sum(value_dim);
   double weights = 0;
@@ -135,7 +147,8 @@ inline std::vector<double> attention(const std::vector<uint32_t>& rows, uint32_t
     if (i < first && i >= sinks) continue;
     const double weight = std::exp(0x1p-6 * double{element(rows[i], layer, false, head, dim)});
     weights += weight;
-    for (uint32_t d = 0; d < value_dim; d++) sum[d] += weight * double{element(rows[i], layer, true, head, d)};
+    for (uint32_t d = 0; d < value_dim; d++)
+      sum[d] += weight * double{element(rows[i], layer, true, head, d)};
   }
   for (double& x : sum) x /= weights;
   return sum;

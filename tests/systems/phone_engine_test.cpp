@@ -1,4 +1,5 @@
-// A phone engine's first phase: a block allocator, a page table over it, and many sessions in one slab.
+// A phone engine's first phase: a block allocator, a page table over it, and many sessions in one
+// slab.
 #include <algorithm>
 #include <array>
 #include <set>
@@ -113,7 +114,8 @@ TEST(PhonePageTable, AllocatesOnlyAtBoundaries) {
   EXPECT_EQ(0u, stats_of(cache).used_blocks);
   for (uint32_t length = 1; length <= 100; length++) {
     grow(cache, session, 1);
-    EXPECT_EQ((length + block_size - 1) / block_size, stats_of(cache).used_blocks) << length << " tokens";
+    EXPECT_EQ((length + block_size - 1) / block_size, stats_of(cache).used_blocks)
+        << length << " tokens";
   }
 }
 
@@ -169,7 +171,9 @@ TEST(PhoneSlab, InterleavedSessionsSeeOnlyTheirOwnRows) {
   size_t held = 0;
   for (size_t s = 0; s < count; s++) {
     for (uint32_t layer = 0; layer < model.layers; layer++)
-      EXPECT_TRUE(expected[s][layer] == materialize(sessions[s], layer, model, 0, length_of(sessions[s]))) << "session " << s;
+      EXPECT_TRUE(expected[s][layer] ==
+                  materialize(sessions[s], layer, model, 0, length_of(sessions[s])))
+          << "session " << s;
     const std::vector<uint32_t> table = block_table(sessions[s]);
     seen.insert(table.begin(), table.end());
     held += table.size();
@@ -190,7 +194,8 @@ TEST(PhoneSlab, AnOutputDependsOnlyOnItsOwnSession) {
       Batch batch = beside ? begin(cache, {other, session}, {1, 1}) : begin(cache, {session}, {1});
       const size_t rows = beside ? 2 : 1;
       for (uint32_t layer = 0; layer < model.layers; layer++) {
-        Rows k(rows, model.kv_heads, model.key_dim), v(k), q(rows, model.query_heads, model.key_dim), out(q);
+        Rows k(rows, model.kv_heads, model.key_dim), v(k),
+            q(rows, model.query_heads, model.key_dim), out(q);
         for (Rows* own : {&k, &v, &q}) {
           own->each([&](size_t r, uint32_t h, uint32_t d) { own->set(r, h, d, NAN); });
           own->copy(rows - 1, Rows(1, own->heads(), own->dim()).fill(random), 0, 1);

@@ -1,4 +1,5 @@
-// Sequences of operations on a whole cache against a naive model. Driven by a test's seeds and by a fuzzer's bytes, from one thread or several.
+// Sequences of operations on a whole cache against a naive model. Driven by a test's seeds and by a
+// fuzzer's bytes, from one thread or several.
 #pragma once
 
 #include "play_misuse.h"
@@ -11,10 +12,11 @@ struct Operation {
 };
 
 inline constexpr Operation operations[] = {
-    {8, open_session},    {4, close_session}, {22, batch},   {22, go_on},          {6, prefill},  {10, push},
-    {8, fork_session},    {4, take_snapshot}, {4, open_snapshot}, {2, close_snapshot}, {6, trim},     {3, suspend_session},
-    {5, resume},          {2, reserve},       {2, set_priority},  {3, set_tokens},     {4, victims},  {4, stale},
-    {1, foreign},         {4, beyond}};
+    {8, open_session},  {4, close_session},  {22, batch},       {22, go_on},
+    {6, prefill},       {10, push},          {8, fork_session}, {4, take_snapshot},
+    {4, open_snapshot}, {2, close_snapshot}, {6, trim},         {3, suspend_session},
+    {5, resume},        {2, reserve},        {2, set_priority}, {3, set_tokens},
+    {4, victims},       {4, stale},          {1, foreign},      {4, beyond}};
 
 // The bytes of an input that one operation takes. The first chooses it.
 inline constexpr size_t operation_bytes = 16;
@@ -83,7 +85,9 @@ class Play {
  public:
   // header: what is chosen once.
   Play(const Setup& setup, Source header, Source source)
-      : source_(std::move(source)), world_(setup, header.chance(80)), destroys_open_(header.chance(50)) {
+      : source_(std::move(source)),
+        world_(setup, header.chance(80)),
+        destroys_open_(header.chance(50)) {
     stages_.push_back(std::make_unique<Stage>(world_, 1));
   }
 

@@ -1,4 +1,5 @@
-// Operations on batches: begin, write, attend, accept, commit, abort, in any order and with others between them; victims.
+// Operations on batches: begin, write, attend, accept, commit, abort, in any order and with others
+// between them; victims.
 #pragma once
 
 #include "play_sessions.h"
@@ -41,14 +42,17 @@ struct List {
 
   uint64_t most() const {
     uint64_t sum = 0;
-    for (size_t i = 0; i < actors.size(); i++) sum += Stage::most_for(actors[i]->naive.rows.size(), actors[i]->naive.rows.size() + counts[i]);
+    for (size_t i = 0; i < actors.size(); i++)
+      sum +=
+          Stage::most_for(actors[i]->naive.rows.size(), actors[i]->naive.rows.size() + counts[i]);
     return sum;
   }
 
   List without(const std::vector<Actor*>& others) const {
     List rest;
     for (size_t i = 0; i < actors.size(); i++)
-      if (std::find(others.begin(), others.end(), actors[i]) == others.end()) rest.add(*actors[i], counts[i]);
+      if (std::find(others.begin(), others.end(), actors[i]) == others.end())
+        rest.add(*actors[i], counts[i]);
     return rest;
   }
 
@@ -64,13 +68,15 @@ inline Step* begin_step(Stage& stage, Source& draw) {
   size_t rows = 0;
   for (size_t i = 0; i < list.actors.size(); rows += list.counts[i++]) {
     Member member{list.actors[i], list.counts[i], rows, {}, {}};
-    for (uint32_t group = 0; group < 2 && stage.world.has_tables(); group++) member.tables[group] = block_table(list.handles[i], group);
+    for (uint32_t group = 0; group < 2 && stage.world.has_tables(); group++)
+      member.tables[group] = block_table(list.handles[i], group);
     step->members.push_back(std::move(member));
   }
   pkv_batch batch;
   uint64_t short_by = 0;
   const pkv_status obstacle = list.obstacle();
-  const pkv_status status = stage.run([&] { return list.begin(stage.world.cache, &short_by, &batch); }, obstacle);
+  const pkv_status status =
+      stage.run([&] { return list.begin(stage.world.cache, &short_by, &batch); }, obstacle);
   EXPECT_EQ(status == PKV_OUT_OF_BLOCKS, short_by > 0);
   if (!stage.worked(status, obstacle, list.most())) return nullptr;
   step->batch = Batch(batch);
@@ -83,15 +89,16 @@ inline Step* begin_step(Stage& stage, Source& draw) {
   return stage.steps.back().get();
 }
 
-// Storage NONE: the engine's own bytes. What an aborted step wrote lies in blocks of its own, or beyond what anybody holds: nobody
-// takes it back.
+// Storage NONE: the engine's own bytes. What an aborted step wrote lies in blocks of its own, or
+// beyond what anybody holds: nobody takes it back.
 inline void write_slots(Stage& stage, Step& step) {
   for (uint32_t group = 0; group < 2; group++) {
     std::vector<uint32_t>& slab = stage.world.slabs[group];
     std::vector<uint32_t> from(step.members.size()), to(step.members.size());
     size_t copies;
     CHECK(pkv_batch_block_copies(step.batch, group, from.size(), from.data(), to.data(), &copies));
-    for (size_t i = 0; i < copies; i++) std::copy_n(&slab[from[i] * block_size], block_size, &slab[to[i] * block_size]);
+    for (size_t i = 0; i < copies; i++)
+      std::copy_n(&slab[from[i] * block_size], block_size, &slab[to[i] * block_size]);
     const std::vector<int64_t> slots = slot_mapping(step.batch, group);
     for (size_t i = 0; i < slots.size(); i++) slab[static_cast<size_t>(slots[i])] = step.rows[i];
   }
@@ -100,29 +107,45 @@ inline void write_slots(Stage& stage, Step& step) {
 inline void write_layer(Stage& stage, Step& step, uint32_t layer) {
   Numbers k = rows_of(step.rows, layer, false), v = rows_of(step.rows, layer, true);
   const pkv_tensor keys = k.tensor(), values = v.tensor();
-  const pkv_status expected = !stage.world.has_rows() ? PKV_UNSUPPORTED : step.accepted ? PKV_INVALID_ARGUMENT : PKV_OK;
+  const pkv_status expected = !stage.world.has_rows() ? PKV_UNSUPPORTED
+                              : step.accepted         ? PKV_INVALID_ARGUMENT
+                                                      : PKV_OK;
   stage.certain([&] { return pkv_batch_write(step.batch, layer, &keys, &values); }, expected);
   if (expected == PKV_OK) step.written |= 1u << layer;
 }
 
-// The output of one row and head against the definition, in double precision. Scores are at most 2 and known to 2^-15, values at most 128:
-// an output is off by 2 * 2^-14 * 128, and by the rounding of a sum of 150.
+// The output of one row and head against the definition, in double precision. Scores are at most 2
+// and known to 2^-15, values at most 128: an output is off by 2 * 2^-14 * 128, and by the rounding
+// of a sum of 150.
 inline void attend_layer(Stage& stage, Source& draw, Step& step, uint32_t layer) {
-  const uint32_t dim = static_cast<uint32_t>(draw.below(key_dim)), head = static_cast<uint32_t>(draw.below(heads));
+  const uint32_t dim = static_cast<uint32_t>(draw.below(key_dim)),
+                 head = static_cast<uint32_t>(draw.below(heads));
   Numbers q = queries_for(step.rows.size(), dim), out = room_for(step.rows.size(), true);
   const pkv_tensor queries = q.tensor(), outputs = out.tensor();
   const bool written = step.rows.empty() || (step.written >> layer & 1);
-  const pkv_status obstacle = !stage.world.has_rows() ? PKV_UNSUPPORTED : step.accepted ? PKV_INVALID_ARGUMENT : written ? PKV_OK : PKV_INCOMPLETE;
+  const pkv_status obstacle = !stage.world.has_rows() ? PKV_UNSUPPORTED
+                              : step.accepted         ? PKV_INVALID_ARGUMENT
+                              : written               ? PKV_OK
+                                                      : PKV_INCOMPLETE;
   pkv_attention_params params;
   CHECK(pkv_attention_params_init(&params, sizeof params));
   params.scale = 1;
-  if (!stage.attempt([&] { return pkv_batch_attend(step.batch, layer, &params, &queries, &outputs); }, obstacle) || step.rows.empty()) return;
+  if (!stage.attempt(
+          [&] { return pkv_batch_attend(step.batch, layer, &params, &queries, &outputs); },
+          obstacle) ||
+      step.rows.empty())
+    return;
   const size_t row = draw.below(step.rows.size());
-  const auto member = std::find_if(step.members.begin(), step.members.end(), [&](const Member& m) { return row < m.row + m.count; });
+  const auto member = std::find_if(step.members.begin(), step.members.end(),
+                                   [&](const Member& m) { return row < m.row + m.count; });
   std::vector<uint32_t> seen = member->actor->naive.rows;
-  seen.insert(seen.end(), step.rows.begin() + static_cast<int64_t>(member->row), step.rows.begin() + static_cast<int64_t>(row + 1));
-  const std::vector<double> expected = attention(seen, layer, head, dim, stage.world.setup.window_of(layer), stage.world.setup.sinks);
-  for (uint32_t d = 0; d < value_dim; d++) ASSERT_NEAR(expected[d], out.get(row, head, d, value_dim), 0.02) << "row " << row << " head " << head << " dim " << d;
+  seen.insert(seen.end(), step.rows.begin() + static_cast<int64_t>(member->row),
+              step.rows.begin() + static_cast<int64_t>(row + 1));
+  const std::vector<double> expected = attention(
+      seen, layer, head, dim, stage.world.setup.window_of(layer), stage.world.setup.sinks);
+  for (uint32_t d = 0; d < value_dim; d++)
+    ASSERT_NEAR(expected[d], out.get(row, head, d, value_dim), 0.02)
+        << "row " << row << " head " << head << " dim " << d;
 }
 
 inline void accept(Stage& stage, Source& draw, Step& step) {
@@ -145,7 +168,9 @@ inline void accept(Stage& stage, Source& draw, Step& step) {
     obstacle = PKV_OUT_OF_RANGE;
   else if (repeated || member.kept)
     obstacle = PKV_INVALID_ARGUMENT;
-  if (!stage.attempt([&] { return pkv_batch_accept(step.batch, i, kept.size(), kept.data()); }, obstacle)) return;
+  if (!stage.attempt([&] { return pkv_batch_accept(step.batch, i, kept.size(), kept.data()); },
+                     obstacle))
+    return;
   member.kept = kept;
   step.accepted = true;
 }
@@ -158,7 +183,8 @@ inline std::vector<uint32_t> kept_of(const Member& member) {
   return all;
 }
 
-// What a step tells: nothing, or new ids and, for what is computed again, those there were. Now and then a wrong one first.
+// What a step tells: nothing, or new ids and, for what is computed again, those there were. Now and
+// then a wrong one first.
 inline void commit(Stage& stage, Source& draw, Step& step) {
   const bool tell = draw.chance(50), wrong = draw.chance(25);
   std::vector<int32_t> tokens(step.rows.size(), PKV_NO_TOKEN);
@@ -177,10 +203,13 @@ inline void commit(Stage& stage, Source& draw, Step& step) {
   const bool complete = !stage.world.has_rows() || step.rows.empty() || step.written == all_written;
   if (wrong && remembered != nullptr && complete) {
     const int32_t right = std::exchange(*remembered, 1000);
-    stage.certain([&] { return pkv_batch_commit(step.batch, tokens.data()); }, PKV_INVALID_ARGUMENT);
+    stage.certain([&] { return pkv_batch_commit(step.batch, tokens.data()); },
+                  PKV_INVALID_ARGUMENT);
     *remembered = right;
   }
-  if (!stage.attempt([&] { return pkv_batch_commit(step.batch, tokens.data()); }, complete ? PKV_OK : PKV_INCOMPLETE)) return;
+  if (!stage.attempt([&] { return pkv_batch_commit(step.batch, tokens.data()); },
+                     complete ? PKV_OK : PKV_INCOMPLETE))
+    return;
   stage.counts.commits++;
   for (const Member& member : step.members) {
     std::vector<uint32_t> rows;
@@ -205,7 +234,8 @@ inline void batch(Stage& stage, Source& draw) {
   if (!stage.world.has_rows()) write_slots(stage, *step);
   if (held) return;
   const uint32_t given = aborted ? static_cast<uint32_t>(draw.below(layers + 1)) : layers;
-  for (uint32_t layer = 0; layer < given && stage.world.has_rows(); layer++) write_layer(stage, *step, layer);
+  for (uint32_t layer = 0; layer < given && stage.world.has_rows(); layer++)
+    write_layer(stage, *step, layer);
   if (attended < given) attend_layer(stage, draw, *step, attended);
   if (aborted) return stage.abort(*step);
   if (accepts) accept(stage, draw, *step);
@@ -237,12 +267,17 @@ inline void check_rank(Stage& stage, const List& list, const std::vector<Actor*>
   };
   EXPECT_TRUE(std::is_sorted(victims.begin(), victims.end(), before));
   for (const auto& actor : stage.actors) {
-    if (actor->in_batch || actor->solo || std::find(victims.begin(), victims.end(), actor.get()) != victims.end()) continue;
+    if (actor->in_batch || actor->solo ||
+        std::find(victims.begin(), victims.end(), actor.get()) != victims.end())
+      continue;
     pkv_session_info info{};
     info.struct_size = sizeof info;
     CHECK(pkv_session_get_info(actor->session, &info));
-    const bool listed = std::find(list.actors.begin(), list.actors.end(), actor.get()) != list.actors.end();
-    EXPECT_TRUE((!listed && info.blocks == 0) || victims.empty() || before(victims.back(), actor.get())) << "a victim of higher rank";
+    const bool listed =
+        std::find(list.actors.begin(), list.actors.end(), actor.get()) != list.actors.end();
+    EXPECT_TRUE((!listed && info.blocks == 0) || victims.empty() ||
+                before(victims.back(), actor.get()))
+        << "a victim of higher rank";
   }
 }
 
@@ -254,9 +289,12 @@ inline void victims(Stage& stage, Source& draw) {
   std::vector<pkv_session> answer(stage.world.alone ? stage.actors.size() : 64);
   size_t count = 0;
   const pkv_status obstacle = list.obstacle();
-  const pkv_status status = stage.run([&] {
-    return pkv_batch_choose_victims(stage.world.cache, list.handles.size(), list.handles.data(), list.counts.data(), answer.size(), answer.data(), &count);
-  }, obstacle);
+  const pkv_status status = stage.run(
+      [&] {
+        return pkv_batch_choose_victims(stage.world.cache, list.handles.size(), list.handles.data(),
+                                        list.counts.data(), answer.size(), answer.data(), &count);
+      },
+      obstacle);
   if (!stage.world.alone) return;  // others take and give blocks meanwhile
   pkv_batch batch;
   if (obstacle == PKV_OK && (status == PKV_OUT_OF_BLOCKS || status == PKV_TOO_LARGE)) {
@@ -274,10 +312,12 @@ inline void victims(Stage& stage, Source& draw) {
   for (size_t i = 0; i < count; i++) {
     ASSERT_FALSE(chosen[i]->in_batch || chosen[i]->solo);
     const List rest = list.without({chosen.begin(), chosen.begin() + static_cast<int64_t>(i)});
-    ASSERT_NE(PKV_OK, rest.begin(stage.world.cache, nullptr, &batch)) << i << " of " << count << " victims are enough";
+    ASSERT_NE(PKV_OK, rest.begin(stage.world.cache, nullptr, &batch))
+        << i << " of " << count << " victims are enough";
     suspend(stage, *chosen[i]);
   }
-  ASSERT_EQ(PKV_OK, list.without(chosen).begin(stage.world.cache, nullptr, &batch)) << count << " victims are too few: " << pkv_last_error();
+  ASSERT_EQ(PKV_OK, list.without(chosen).begin(stage.world.cache, nullptr, &batch))
+      << count << " victims are too few: " << pkv_last_error();
   CHECK(pkv_batch_abort(batch));
   stage.counts.aborts++;
 }

@@ -5,7 +5,9 @@
 
 namespace systems {
 
-inline Actor& pick(Stage& stage, Source& draw) { return *stage.actors[draw.below(stage.actors.size())]; }
+inline Actor& pick(Stage& stage, Source& draw) {
+  return *stage.actors[draw.below(stage.actors.size())];
+}
 
 inline void open_session(Stage& stage, Source& draw) {
   if (stage.actors.size() >= 8) return;
@@ -14,17 +16,21 @@ inline void open_session(Stage& stage, Source& draw) {
   if (draw.chance(30)) config.reserve_tokens = draw.below(100);
   config.priority = static_cast<int32_t>(draw.below(4)) - 1;
   pkv_session session;
-  if (stage.attempt([&] { return pkv_session_open(stage.world.cache, &config, &session); }, PKV_OK, Stage::blocks_for(config.reserve_tokens)))
+  if (stage.attempt([&] { return pkv_session_open(stage.world.cache, &config, &session); }, PKV_OK,
+                    Stage::blocks_for(config.reserve_tokens)))
     stage.add(session, {}, config.priority);
 }
 
-inline void close_session(Stage& stage, Source& draw) { stage.close(draw.below(stage.actors.size())); }
+inline void close_session(Stage& stage, Source& draw) {
+  stage.close(draw.below(stage.actors.size()));
+}
 
 inline void fork_session(Stage& stage, Source& draw) {
   const Actor& actor = pick(stage, draw);
   if (stage.actors.size() >= 8) return;
   pkv_session child;
-  if (stage.attempt([&] { return pkv_session_fork(actor.session, &child); }, actor.obstacle(), stage.most_for_copy(actor.naive)))
+  if (stage.attempt([&] { return pkv_session_fork(actor.session, &child); }, actor.obstacle(),
+                    stage.most_for_copy(actor.naive)))
     stage.add(child, actor.naive.copy(), actor.priority);
 }
 
@@ -32,7 +38,9 @@ inline void take_snapshot(Stage& stage, Source& draw) {
   const Actor& actor = pick(stage, draw);
   if (stage.snapshots.size() >= 4) return;
   pkv_snapshot snapshot;
-  if (!stage.attempt([&] { return pkv_snapshot_take(actor.session, &snapshot); }, actor.obstacle(), stage.most_for_copy(actor.naive))) return;
+  if (!stage.attempt([&] { return pkv_snapshot_take(actor.session, &snapshot); }, actor.obstacle(),
+                     stage.most_for_copy(actor.naive)))
+    return;
   stage.snapshots.push_back({Snapshot(snapshot), actor.naive.copy()});
   uint64_t length;
   CHECK(pkv_snapshot_length(snapshot, &length));
@@ -46,7 +54,8 @@ inline void open_snapshot(Stage& stage, Source& draw) {
   const size_t i = draw.below(all);
   const Frozen& frozen = i < own ? stage.snapshots[i] : stage.world.common[i - own];
   pkv_session session;
-  if (stage.attempt([&] { return pkv_snapshot_open(stage.world.cache, frozen.snapshot, &session); }, PKV_OK, stage.most_for_copy(frozen.naive)))
+  if (stage.attempt([&] { return pkv_snapshot_open(stage.world.cache, frozen.snapshot, &session); },
+                    PKV_OK, stage.most_for_copy(frozen.naive)))
     stage.add(session, frozen.naive, 0);
 }
 
@@ -62,14 +71,19 @@ inline void write_alone(Stage& stage, Source& draw, bool prefill) {
   const bool begins = !actor.solo;
   if (begins && !prefill && naive.rows.size() == most_tokens) return;
   const bool all = draw.chance(75), again = draw.chance(10);
-  std::vector<uint32_t> rows = begins ? stage.fresh_rows(prefill ? draw.between(1, 80) : 1) : actor.solo->rows;
+  std::vector<uint32_t> rows =
+      begins ? stage.fresh_rows(prefill ? draw.between(1, 80) : 1) : actor.solo->rows;
   const bool wrong = !begins && actor.solo->prefill && prefill && draw.chance(20);
   if (wrong) rows.push_back(1);
   // A prefill replaces what was suspended; what is under way must be of the same kind, and as long.
-  pkv_status obstacle = prefill && naive.suspended && !actor.in_batch ? PKV_OK : begins ? actor.obstacle() : PKV_OK;
+  pkv_status obstacle = prefill && naive.suspended && !actor.in_batch ? PKV_OK
+                        : begins                                      ? actor.obstacle()
+                                                                      : PKV_OK;
   if (!begins && actor.solo->prefill != prefill) obstacle = PKV_BUSY;
   if (wrong) obstacle = PKV_INVALID_ARGUMENT;
-  const uint64_t most = !begins ? 0 : prefill ? Stage::blocks_for(rows.size()) : Stage::most_for(naive.rows.size(), naive.rows.size() + 1);
+  const uint64_t most = !begins   ? 0
+                        : prefill ? Stage::blocks_for(rows.size())
+                                  : Stage::most_for(naive.rows.size(), naive.rows.size() + 1);
 
   const uint32_t first = static_cast<uint32_t>(draw.below(layers));
   for (uint32_t i = 0; i < layers; i++) {
@@ -78,7 +92,8 @@ inline void write_alone(Stage& stage, Source& draw, bool prefill) {
     Numbers k = rows_of(rows, layer, false), v = rows_of(rows, layer, true);
     const pkv_tensor keys = k.tensor(), values = v.tensor();
     const auto call = [&] {
-      return prefill ? pkv_session_prefill(actor.session, layer, rows.size(), &keys, &values) : pkv_session_push(actor.session, layer, &keys, &values);
+      return prefill ? pkv_session_prefill(actor.session, layer, rows.size(), &keys, &values)
+                     : pkv_session_push(actor.session, layer, &keys, &values);
     };
     if (!stage.attempt(call, obstacle, most)) return;
     if (!actor.solo) {
@@ -104,9 +119,14 @@ inline void push(Stage& stage, Source& draw) { write_alone(stage, draw, false); 
 inline void trim(Stage& stage, Source& draw) {
   Actor& actor = pick(stage, draw);
   const uint64_t length = draw.below(actor.naive.rows.size() + 2);
-  const pkv_status obstacle = actor.in_batch ? PKV_BUSY : length > actor.naive.rows.size() ? PKV_OUT_OF_RANGE : PKV_OK;
-  const pkv_status status = stage.run([&] { return pkv_session_trim(actor.session, length); }, obstacle);
-  if (status == PKV_OUT_OF_RANGE && obstacle == PKV_OK && stage.world.setup.window != 0 && length < actor.naive.trimmable) return;
+  const pkv_status obstacle = actor.in_batch                     ? PKV_BUSY
+                              : length > actor.naive.rows.size() ? PKV_OUT_OF_RANGE
+                                                                 : PKV_OK;
+  const pkv_status status =
+      stage.run([&] { return pkv_session_trim(actor.session, length); }, obstacle);
+  if (status == PKV_OUT_OF_RANGE && obstacle == PKV_OK && stage.world.setup.window != 0 &&
+      length < actor.naive.trimmable)
+    return;
   EXPECT_EQ(obstacle, status) << pkv_last_error();
   if (status != PKV_OK) return;
   stage.end_solo(actor);
@@ -114,7 +134,8 @@ inline void trim(Stage& stage, Source& draw) {
 }
 
 inline void suspend(Stage& stage, Actor& actor) {
-  stage.certain([&] { return pkv_session_suspend(actor.session); }, actor.in_batch ? PKV_BUSY : PKV_OK);
+  stage.certain([&] { return pkv_session_suspend(actor.session); },
+                actor.in_batch ? PKV_BUSY : PKV_OK);
   if (actor.in_batch) return;
   stage.end_solo(actor);
   stage.counts.suspensions += !actor.naive.suspended;
@@ -127,12 +148,14 @@ inline void suspend_session(Stage& stage, Source& draw) { suspend(stage, pick(st
 inline void resume(Stage& stage, Source& draw) {
   size_t i = draw.below(stage.actors.size());
   const bool any = draw.chance(10);
-  for (size_t n = 0; n < stage.actors.size() && !any && !stage.actors[i]->naive.suspended; n++) i = (i + 1) % stage.actors.size();
+  for (size_t n = 0; n < stage.actors.size() && !any && !stage.actors[i]->naive.suspended; n++)
+    i = (i + 1) % stage.actors.size();
   Actor& actor = *stage.actors[i];
   uint64_t length, total, short_by = 0;
   const pkv_status obstacle = actor.obstacle() == PKV_BUSY ? PKV_BUSY : PKV_OK;
   const uint64_t most = actor.naive.suspended ? Stage::blocks_for(actor.naive.total()) : 0;
-  const pkv_status status = stage.run([&] { return pkv_session_resume(actor.session, &length, &total, &short_by); }, obstacle);
+  const pkv_status status = stage.run(
+      [&] { return pkv_session_resume(actor.session, &length, &total, &short_by); }, obstacle);
   EXPECT_EQ(status == PKV_OUT_OF_BLOCKS, short_by > 0);
   if (!stage.worked(status, obstacle, most)) return;
   actor.naive.suspended = false;
@@ -143,13 +166,15 @@ inline void resume(Stage& stage, Source& draw) {
 inline void reserve(Stage& stage, Source& draw) {
   const Actor& actor = pick(stage, draw);
   const uint64_t total = draw.below(most_tokens);
-  stage.attempt([&] { return pkv_session_reserve(actor.session, total); }, actor.obstacle(), Stage::blocks_for(total));
+  stage.attempt([&] { return pkv_session_reserve(actor.session, total); }, actor.obstacle(),
+                Stage::blocks_for(total));
 }
 
 inline void set_priority(Stage& stage, Source& draw) {
   Actor& actor = pick(stage, draw);
   const int32_t priority = static_cast<int32_t>(draw.below(4)) - 1;
-  stage.certain([&] { return pkv_session_set_priority(actor.session, priority); }, actor.in_batch ? PKV_BUSY : PKV_OK);
+  stage.certain([&] { return pkv_session_set_priority(actor.session, priority); },
+                actor.in_batch ? PKV_BUSY : PKV_OK);
   if (!actor.in_batch) actor.priority = priority;
 }
 
@@ -157,7 +182,8 @@ inline void set_priority(Stage& stage, Source& draw) {
 inline void set_tokens(Stage& stage, Source& draw) {
   Actor& actor = pick(stage, draw);
   std::vector<int32_t>& own = actor.naive.tokens;
-  const size_t first = draw.below(own.size() + 1), n = draw.below(std::min<size_t>(own.size() - first, 20) + 1);
+  const size_t first = draw.below(own.size() + 1),
+               n = draw.below(std::min<size_t>(own.size() - first, 20) + 1);
   const bool wrong = draw.chance(20);
   pkv_status expected = actor.in_batch ? PKV_BUSY : PKV_OK;
   std::vector<int32_t> tokens(n);
@@ -166,8 +192,10 @@ inline void set_tokens(Stage& stage, Source& draw) {
     tokens[i] = before == PKV_NO_TOKEN ? static_cast<int32_t>(draw.below(1000)) : before + wrong;
     if (expected == PKV_OK && before != PKV_NO_TOKEN && wrong) expected = PKV_INVALID_ARGUMENT;
   }
-  stage.certain([&] { return pkv_session_set_tokens(actor.session, first, n, tokens.data()); }, expected);
-  if (expected == PKV_OK) std::copy(tokens.begin(), tokens.end(), own.begin() + static_cast<int64_t>(first));
+  stage.certain([&] { return pkv_session_set_tokens(actor.session, first, n, tokens.data()); },
+                expected);
+  if (expected == PKV_OK)
+    std::copy(tokens.begin(), tokens.end(), own.begin() + static_cast<int64_t>(first));
 }
 
 }  // namespace systems

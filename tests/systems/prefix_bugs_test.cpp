@@ -11,8 +11,8 @@ class PrefixBugs : public Prefix {
   uint64_t evictable() { return figures().evictable_blocks; }
 };
 
-// A node was split, and its new half was not in use although its user still was (SGLang 38480); a release
-// then went to the half that the split had left over (SGLang 36696).
+// A node was split, and its new half was not in use although its user still was (SGLang 38480); a
+// release then went to the half that the split had left over (SGLang 36696).
 TEST_F(PrefixBugs, ASplitNodeThatLosesItsLock) {
   make(8);
   const Text whole = text(1, 64);
@@ -20,7 +20,8 @@ TEST_F(PrefixBugs, ASplitNodeThatLosesItsLock) {
   extend(holder, whole);
   {
     Session other = open(cache_);
-    EXPECT_EQ(32u, match(other, Text(whole.begin(), whole.begin() + 32)));  // splits what the holder uses
+    EXPECT_EQ(
+        32u, match(other, Text(whole.begin(), whole.begin() + 32)));  // splits what the holder uses
   }
   EXPECT_EQ(0u, evictable());
   Session greedy = open(cache_);
@@ -61,11 +62,15 @@ TEST_F(PrefixBugs, EvictableBlocksCountedTwiceOrBelowZero) {
   }
 }
 
-// Two namespaces were told apart by a key in which name and tokens ran into each other (vLLM 44701).
+// Two namespaces were told apart by a key in which name and tokens ran into each other (vLLM
+// 44701).
 TEST_F(PrefixBugs, NamespacesThatCollide) {
   make(64);
   const Text whole = text(1, 48);
-  const auto bytes_of = [](const Text& tokens) { return std::string(reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof tokens[0]); };
+  const auto bytes_of = [](const Text& tokens) {
+    return std::string(reinterpret_cast<const char*>(tokens.data()),
+                       tokens.size() * sizeof tokens[0]);
+  };
   const Text first(whole.begin(), whole.begin() + 16), rest(whole.begin() + 16, whole.end());
   serve(whole, "");
   EXPECT_EQ(0u, serve(rest, bytes_of(first))) << "a salt that says what another text begins with";
@@ -99,7 +104,8 @@ TEST_F(PrefixBugs, ABlockWithChildrenIsEvicted) {
   }
 }
 
-// Two threads registered one prefix at the same time, and each freed what the other used (dynamo 8793).
+// Two threads registered one prefix at the same time, and each freed what the other used (dynamo
+// 8793).
 TEST_F(PrefixBugs, TwoThreadsRegisterOnePrefix) {
   make(64);
   const Text whole = text(1, 64);

@@ -56,7 +56,8 @@ TEST_F(Evictable, AMatchInsideALongText) {
   serve(text(2, 64));
   for (const size_t tokens : {24u, 7u, 60u}) {
     Session session = open_salted("", PKV_PREFIX_MATCH);
-    EXPECT_EQ(tokens, match(session, Text(whole.begin(), whole.begin() + static_cast<int64_t>(tokens))));
+    EXPECT_EQ(tokens,
+              match(session, Text(whole.begin(), whole.begin() + static_cast<int64_t>(tokens))));
     check_content(session, Text(whole.begin(), whole.begin() + static_cast<int64_t>(tokens)));
     session.close();
     EXPECT_EQ(evictable(), cached());
@@ -129,8 +130,9 @@ struct Interrupted {
   }
 };
 
-// A step that needs blocks while the index is saved gets just these. The file has all texts as far as
-// they were there, with the right keys and values, and other texts in the same blocks are not in it.
+// A step that needs blocks while the index is saved gets just these. The file has all texts as far
+// as they were there, with the right keys and values, and other texts in the same blocks are not in
+// it.
 TEST_F(Evictable, ASaveOfTheIndex) {
   for (const uint32_t window : {0u, 24u}) {
     make(60, PKV_STORAGE_PAGED, PKV_EVICTION_LRU, window);
@@ -156,7 +158,8 @@ TEST_F(Evictable, ASaveOfTheIndex) {
       EXPECT_TRUE(name < 3 || matched == 160) << name << ": " << matched;
       found += matched / 16;
     }
-    EXPECT_TRUE(window > 0 || found == 60 - 26) << found << " blocks: 26 were taken before they were read";
+    EXPECT_TRUE(window > 0 || found == 60 - 26)
+        << found << " blocks: 26 were taken before they were read";
   }
 }
 

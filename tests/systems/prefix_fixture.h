@@ -34,14 +34,16 @@ class Prefix : public testing::Test {
   pkv_dtype dtype_ = PKV_F32;
   uint32_t block_size_ = 16;
 
-  void make(uint64_t blocks, pkv_storage storage = PKV_STORAGE_PAGED, pkv_eviction eviction = PKV_EVICTION_LRU, uint32_t window = 0) {
+  void make(uint64_t blocks, pkv_storage storage = PKV_STORAGE_PAGED,
+            pkv_eviction eviction = PKV_EVICTION_LRU, uint32_t window = 0) {
     pkv_prefix_config prefix;
     CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
     prefix.eviction = eviction;
     make(blocks, prefix, storage, window);
   }
 
-  void make(uint64_t blocks, const pkv_prefix_config& prefix, pkv_storage storage = PKV_STORAGE_PAGED, uint32_t window = 0) {
+  void make(uint64_t blocks, const pkv_prefix_config& prefix,
+            pkv_storage storage = PKV_STORAGE_PAGED, uint32_t window = 0) {
     pkv_layer_group groups[2];
     for (uint32_t i = 0; i < 2; i++) {
       CHECK(pkv_layer_group_init(&groups[i], sizeof groups[i]));
@@ -68,7 +70,8 @@ class Prefix : public testing::Test {
     if (cache_ != nullptr) CHECK(pkv_cache_validate(cache_));
   }
 
-  Session open_salted(const std::string& salt, pkv_prefix_use use = PKV_PREFIX_SHARE, pkv_retention retention = PKV_RETENTION_NORMAL) {
+  Session open_salted(const std::string& salt, pkv_prefix_use use = PKV_PREFIX_SHARE,
+                      pkv_retention retention = PKV_RETENTION_NORMAL) {
     pkv_session_config config;
     CHECK(pkv_session_config_init(&config, sizeof config));
     config.prefix = use;
@@ -108,13 +111,16 @@ class Prefix : public testing::Test {
     EXPECT_TRUE(std::equal(ids.begin(), ids.end(), whole.begin()));
     for (uint32_t layer = 0; layer < model_.layers; layer++) {
       const KeysValues found = materialize(session, layer, model_, from, length - from);
-      EXPECT_TRUE(found.k == rows(whole, layer, from).slice(0, length - from)) << "keys of layer " << layer;
-      EXPECT_TRUE(found.v == rows(whole, layer + 10, from).slice(0, length - from)) << "values of layer " << layer;
+      EXPECT_TRUE(found.k == rows(whole, layer, from).slice(0, length - from))
+          << "keys of layer " << layer;
+      EXPECT_TRUE(found.v == rows(whole, layer + 10, from).slice(0, length - from))
+          << "values of layer " << layer;
     }
   }
 
   // A session that matches what there is, computes the rest and ends. How much it matched.
-  uint64_t serve(const Text& whole, const std::string& salt = "", pkv_retention retention = PKV_RETENTION_NORMAL) {
+  uint64_t serve(const Text& whole, const std::string& salt = "",
+                 pkv_retention retention = PKV_RETENTION_NORMAL) {
     Session session = open_salted(salt, PKV_PREFIX_SHARE, retention);
     const uint64_t matched = match(session, whole);
     extend(session, whole);
@@ -150,7 +156,8 @@ class Prefix : public testing::Test {
       hash = hash * 31 + static_cast<uint32_t>(whole[i]);
       if (i < from) continue;
       for (uint32_t h = 0; h < model_.kv_heads; h++)
-        for (uint32_t d = 0; d < model_.key_dim; d++) result.set(i - from, h, d, static_cast<float>(hash % 1000 + 7 * h + d));
+        for (uint32_t d = 0; d < model_.key_dim; d++)
+          result.set(i - from, h, d, static_cast<float>(hash % 1000 + 7 * h + d));
     }
     return result;
   }

@@ -1,4 +1,5 @@
-// What decides over the eviction policy: retention, pins and quotas; and the events that tell others of it.
+// What decides over the eviction policy: retention, pins and quotas; and the events that tell
+// others of it.
 #include <set>
 
 #include "prefix_fixture.h"
@@ -23,7 +24,8 @@ class PrefixKeep : public Prefix {
   }
   uint64_t unpin(const Text& tokens, const std::string& salt = "") {
     uint64_t unpinned = 99;
-    CHECK(pkv_prefix_unpin(cache_, salt.data(), salt.size(), tokens.size(), tokens.data(), &unpinned));
+    CHECK(pkv_prefix_unpin(cache_, salt.data(), salt.size(), tokens.size(), tokens.data(),
+                           &unpinned));
     CHECK(pkv_cache_validate(cache_));
     return unpinned;
   }
@@ -37,7 +39,9 @@ class PrefixKeep : public Prefix {
     CHECK(pkv_session_reserve(session, blocks * 16));
   }
   // How much of a text is cached.
-  uint64_t cached(const Text& tokens, const std::string& salt = "") { return match(open_salted(salt, PKV_PREFIX_MATCH), tokens); }
+  uint64_t cached(const Text& tokens, const std::string& salt = "") {
+    return match(open_salted(salt, PKV_PREFIX_MATCH), tokens);
+  }
 };
 
 TEST_F(PrefixKeep, ALowerRetentionGoesFirstWhateverThePolicySays) {
@@ -46,7 +50,8 @@ TEST_F(PrefixKeep, ALowerRetentionGoesFirstWhateverThePolicySays) {
     make(12, config(eviction));
     serve(text(1, 32), "", PKV_RETENTION_HIGH);  // the oldest
     serve(text(2, 32));
-    for (int i = 0; i < 3; i++) serve(text(3, 32), "", PKV_RETENTION_LOW);  // the most recently and frequently used
+    for (int i = 0; i < 3; i++)
+      serve(text(3, 32), "", PKV_RETENTION_LOW);  // the most recently and frequently used
     press(8);
     EXPECT_EQ(0u, cached(text(3, 32)));
     EXPECT_EQ(32u, cached(text(2, 32)));
@@ -92,7 +97,8 @@ TEST_F(PrefixKeep, PinsStayUntilTheyAreTakenBackAsOften) {
   EXPECT_EQ(0u, figures().pinned_blocks);
   CHECK(pkv_session_reserve(greedy, 8 * 16));
   uint64_t unpinned = 7;
-  REFUSED(PKV_DOUBLE_FREE, pkv_prefix_unpin(cache_, nullptr, 0, prompt.size(), prompt.data(), &unpinned));
+  REFUSED(PKV_DOUBLE_FREE,
+          pkv_prefix_unpin(cache_, nullptr, 0, prompt.size(), prompt.data(), &unpinned));
   EXPECT_EQ(7u, unpinned);
 }
 
@@ -119,7 +125,8 @@ TEST_F(PrefixKeep, PinsHaveAQuota) {
   EXPECT_EQ(32u, pin(text(1, 32)));
   const Text other = text(2, 32);
   uint64_t pinned = 7;
-  REFUSED(PKV_OUT_OF_BLOCKS, pkv_prefix_pin(cache_, nullptr, 0, other.size(), other.data(), &pinned));
+  REFUSED(PKV_OUT_OF_BLOCKS,
+          pkv_prefix_pin(cache_, nullptr, 0, other.size(), other.data(), &pinned));
   EXPECT_STREQ("pin needs 2 blocks more, 2 of at most 3 are pinned", pkv_last_error());
   EXPECT_EQ(7u, pinned);
   EXPECT_EQ(16u, pin(Text(other.begin(), other.begin() + 16)));
@@ -157,7 +164,8 @@ TEST_F(PrefixKeep, AFullSaltLosesItsOwn) {
   EXPECT_EQ(16u, cached(text(1, 32), "one")) << "the end of the text used longest ago went";
   EXPECT_EQ(48u, cached(text(9, 48), "other"));
   serve(text(4, 160), "one");
-  EXPECT_EQ(64u, cached(text(4, 160), "one")) << "of a text longer than the quota its beginning is kept";
+  EXPECT_EQ(64u, cached(text(4, 160), "one"))
+      << "of a text longer than the quota its beginning is kept";
   Session running = open_salted("one");
   EXPECT_EQ(64u, match(running, text(4, 160)));
   serve(text(5, 32), "one");

@@ -1,5 +1,6 @@
-// Random texts that share beginnings, through sessions of one cache with a prefix index. A token's keys and values follow from its salt and all
-// tokens up to it, as a model's do: whatever was matched, shared, copied, evicted or computed again, a session must hold just those.
+// Random texts that share beginnings, through sessions of one cache with a prefix index. A token's
+// keys and values follow from its salt and all tokens up to it, as a model's do: whatever was
+// matched, shared, copied, evicted or computed again, a session must hold just those.
 #pragma once
 
 #include <algorithm>
@@ -65,7 +66,8 @@ inline Cache create_with_prefix(const PrefixSetup& setup, pkv_store store) {
 
 // A cache of a setup, and what is behind it.
 struct PrefixWorld {
-  explicit PrefixWorld(const PrefixSetup& chosen) : setup(chosen), cache(create_with_prefix(chosen, store.table())) {}
+  explicit PrefixWorld(const PrefixSetup& chosen)
+      : setup(chosen), cache(create_with_prefix(chosen, store.table())) {}
   const PrefixSetup& setup;
   MemoryStore store;
   Cache cache;
@@ -75,14 +77,19 @@ class PrefixPlay {
  public:
   // alone: nobody else uses the cache, which may be validated then.
   PrefixPlay(PrefixWorld& world, Random random, bool alone)
-      : setup_(world.setup), cache_(world.cache), store_(world.store), random_(random), alone_(alone) {}
+      : setup_(world.setup),
+        cache_(world.cache),
+        store_(world.store),
+        random_(random),
+        alone_(alone) {}
 
   void operate() {
     if (setup_.tier && random_.chance(20)) return use_tier();
     const uint64_t choice = random_.below(100);
     if (talks_.empty() || (choice < 25 && talks_.size() < 6)) return open_talk();
     const size_t t = random_.below(talks_.size());
-    if (choice < 40) return static_cast<void>(talks_.erase(talks_.begin() + static_cast<int64_t>(t)));
+    if (choice < 40)
+      return static_cast<void>(talks_.erase(talks_.begin() + static_cast<int64_t>(t)));
     if (choice < 70) return extend(t);
     if (choice < 77) return trim(t);
     if (choice < 84) return fork_talk(t);
@@ -139,7 +146,8 @@ class PrefixPlay {
       const Text& old = past_[random_.below(past_.size())];
       text.assign(old.begin(), old.begin() + static_cast<int64_t>(random_.below(old.size() + 1)));
     }
-    for (uint64_t more = random_.below(60); more > 0 && text.size() < 130; more--) text.push_back(static_cast<int32_t>(random_.chance(90) ? 1 : random_.below(3)));
+    for (uint64_t more = random_.below(60); more > 0 && text.size() < 130; more--)
+      text.push_back(static_cast<int32_t>(random_.chance(90) ? 1 : random_.below(3)));
     return text;
   }
 
@@ -149,8 +157,12 @@ class PrefixPlay {
     CHECK(pkv_session_config_init(&config, sizeof config));
     config.salt = &talk.salt;
     config.salt_size = talk.salt != '\0';
-    config.prefix = random_.chance(85) ? PKV_PREFIX_SHARE : random_.chance(50) ? PKV_PREFIX_MATCH : PKV_PREFIX_OFF;
-    config.retention = random_.chance(60) ? PKV_RETENTION_NORMAL : random_.chance(50) ? PKV_RETENTION_LOW : PKV_RETENTION_HIGH;
+    config.prefix = random_.chance(85)   ? PKV_PREFIX_SHARE
+                    : random_.chance(50) ? PKV_PREFIX_MATCH
+                                         : PKV_PREFIX_OFF;
+    config.retention = random_.chance(60)   ? PKV_RETENTION_NORMAL
+                       : random_.chance(50) ? PKV_RETENTION_LOW
+                                            : PKV_RETENTION_HIGH;
     pkv_session session;
     CHECK(pkv_session_open(cache_, &config, &session));
     talk.session = Session(session);
@@ -175,7 +187,8 @@ class PrefixPlay {
 
   void extend(size_t t) {
     Text wanted = talks_[t].text;
-    for (uint64_t more = random_.below(30); more > 0 && wanted.size() < 140; more--) wanted.push_back(static_cast<int32_t>(random_.below(3)));
+    for (uint64_t more = random_.below(30); more > 0 && wanted.size() < 140; more--)
+      wanted.push_back(static_cast<int32_t>(random_.below(3)));
     extend(t, wanted);
   }
 
@@ -183,7 +196,8 @@ class PrefixPlay {
     Talk& talk = talks_[t];
     if (talk.suspended) return;
     // What is computed again is what there was.
-    for (size_t i = talk.text.size(); i < std::min(wanted.size(), talk.remembered.size()); i++) wanted[i] = talk.remembered[i];
+    for (size_t i = talk.text.size(); i < std::min(wanted.size(), talk.remembered.size()); i++)
+      wanted[i] = talk.remembered[i];
     const uint64_t from = talk.text.size();
     const pkv_session session = talk.session;
     const uint32_t n = static_cast<uint32_t>(wanted.size() - from);
@@ -246,7 +260,8 @@ class PrefixPlay {
     ASSERT_EQ(talk.remembered.size(), total);
     talk.suspended = false;
     matched_ += length;
-    talk.text.assign(talk.remembered.begin(), talk.remembered.begin() + static_cast<int64_t>(length));
+    talk.text.assign(talk.remembered.begin(),
+                     talk.remembered.begin() + static_cast<int64_t>(length));
     if (length >= total) talk.remembered.clear();
   }
 
@@ -254,15 +269,18 @@ class PrefixPlay {
     return with.size() <= text.size() && std::equal(with.begin(), with.end(), text.begin());
   }
 
-  // Of a text there was. What threads pin and take back of the same texts is counted by how often, so each must take back what it pinned.
+  // Of a text there was. What threads pin and take back of the same texts is counted by how often,
+  // so each must take back what it pinned.
   void pin() {
     if (past_.empty() || pins_.size() >= 3) return;
     const Text& text = past_[random_.below(past_.size())];
     const char salt = random_.chance(70) ? '\0' : 'x';
     uint64_t pinned = 0;
-    if (!worked(pkv_prefix_pin(cache_, &salt, salt != '\0', text.size(), text.data(), &pinned))) return;
+    if (!worked(pkv_prefix_pin(cache_, &salt, salt != '\0', text.size(), text.data(), &pinned)))
+      return;
     ASSERT_LE(pinned, text.size());
-    if (pinned > 0) pins_.emplace_back(Text(text.begin(), text.begin() + static_cast<int64_t>(pinned)), salt);
+    if (pinned > 0)
+      pins_.emplace_back(Text(text.begin(), text.begin() + static_cast<int64_t>(pinned)), salt);
   }
 
   void unpin() {
@@ -280,9 +298,11 @@ class PrefixPlay {
     if (random_.chance(20)) CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
     const Text& text = past_[random_.below(past_.size())];
     const char salt = random_.chance(70) ? '\0' : 'x';
-    if (!talks_.empty() && random_.chance(20)) CHECK(pkv_store_prefetch_session(talks_[random_.below(talks_.size())].session));
+    if (!talks_.empty() && random_.chance(20))
+      CHECK(pkv_store_prefetch_session(talks_[random_.below(talks_.size())].session));
     CHECK(pkv_store_prefetch(cache_, &salt, salt != '\0', text.size(), text.data()));
-    if (random_.chance(10)) CHECK(pkv_store_cancel(cache_, &salt, salt != '\0', text.size(), text.data()));
+    if (random_.chance(10))
+      CHECK(pkv_store_cancel(cache_, &salt, salt != '\0', text.size(), text.data()));
     uint64_t cached = 0;
     CHECK(pkv_store_wait(cache_, &salt, salt != '\0', text.size(), text.data(), forever, &cached));
     ASSERT_LE(cached, text.size());
@@ -292,21 +312,30 @@ class PrefixPlay {
     if (alone_) settle();
     const auto items = store_.items();
     if (items.empty()) return;
-    auto [key, bytes] = *std::next(items.begin(), static_cast<int64_t>(random_.below(items.size())));
+    auto [key, bytes] =
+        *std::next(items.begin(), static_cast<int64_t>(random_.below(items.size())));
     switch (random_.below(3)) {
-      case 0: bytes.resize(random_.below(bytes.size() + 40)); break;
-      case 1: bytes = std::next(items.begin(), static_cast<int64_t>(random_.below(items.size())))->second; break;
-      default: if (!bytes.empty()) bytes[random_.below(bytes.size())] ^= static_cast<unsigned char>(1 + random_.below(255));
+      case 0:
+        bytes.resize(random_.below(bytes.size() + 40));
+        break;
+      case 1:
+        bytes = std::next(items.begin(), static_cast<int64_t>(random_.below(items.size())))->second;
+        break;
+      default:
+        if (!bytes.empty())
+          bytes[random_.below(bytes.size())] ^= static_cast<unsigned char>(1 + random_.below(255));
     }
     store_.replace(key, std::move(bytes));
   }
 
-  // So that what happens next does not depend on how far the cache's own threads are. Every text begins with the empty one.
+  // So that what happens next does not depend on how far the cache's own threads are. Every text
+  // begins with the empty one.
   void settle() {
     if (!setup_.tier) return;
     uint64_t queued = 99, cached = 99;
     CHECK(pkv_store_flush(cache_, forever, &queued));
-    for (const char* salt : {"", "x"}) CHECK(pkv_store_wait(cache_, salt, std::strlen(salt), 0, nullptr, forever, &cached));
+    for (const char* salt : {"", "x"})
+      CHECK(pkv_store_wait(cache_, salt, std::strlen(salt), 0, nullptr, forever, &cached));
   }
 
   // What events add up to is what is cached, and no salt has more than its quota.
@@ -320,7 +349,8 @@ class PrefixPlay {
         const bool stored = events[i].kind == PKV_PREFIX_STORED;
         ASSERT_EQ(stored, cached_.insert(events[i].hash).second) << "event " << events[i].number;
         if (!stored) cached_.erase(events[i].hash);
-        ASSERT_TRUE(events[i].position == 0 || cached_.contains(events[i].parent)) << "event " << events[i].number;
+        ASSERT_TRUE(events[i].position == 0 || cached_.contains(events[i].parent))
+            << "event " << events[i].number;
       }
     }
     pkv_prefix_stats stats{};
@@ -329,7 +359,8 @@ class PrefixPlay {
     ASSERT_EQ(cached_.size(), stats.cached_blocks);
     for (const char* salt : {"", "x"}) {
       CHECK(pkv_prefix_get_stats(cache_, salt, std::strlen(salt), &stats));
-      ASSERT_TRUE(setup_.salt_blocks == 0 || stats.cached_blocks <= setup_.salt_blocks) << stats.cached_blocks;
+      ASSERT_TRUE(setup_.salt_blocks == 0 || stats.cached_blocks <= setup_.salt_blocks)
+          << stats.cached_blocks;
     }
   }
 
@@ -340,10 +371,15 @@ class PrefixPlay {
     ASSERT_EQ(talk.text, ids);
     if (setup_.storage == PKV_STORAGE_NONE) return;
     const uint32_t layer = static_cast<uint32_t>(random_.below(2));
-    const size_t seen = setup_.window == 0 || layer == 0 ? talk.text.size() : std::min<size_t>(talk.text.size(), setup_.window - 1);
-    const KeysValues found = materialize(talk.session, layer, {2, 1, 1, 16}, talk.text.size() - seen, seen);
-    ASSERT_TRUE(found.k == rows(talk.text, talk.salt, layer, talk.text.size() - seen)) << "keys of layer " << layer;
-    ASSERT_TRUE(found.v == rows(talk.text, talk.salt, layer + 2, talk.text.size() - seen)) << "values of layer " << layer;
+    const size_t seen = setup_.window == 0 || layer == 0
+                            ? talk.text.size()
+                            : std::min<size_t>(talk.text.size(), setup_.window - 1);
+    const KeysValues found =
+        materialize(talk.session, layer, {2, 1, 1, 16}, talk.text.size() - seen, seen);
+    ASSERT_TRUE(found.k == rows(talk.text, talk.salt, layer, talk.text.size() - seen))
+        << "keys of layer " << layer;
+    ASSERT_TRUE(found.v == rows(talk.text, talk.salt, layer + 2, talk.text.size() - seen))
+        << "values of layer " << layer;
   }
 
   // Rows [from, the end) of a text.
@@ -353,7 +389,8 @@ class PrefixPlay {
     for (uint64_t i = 0; i < text.size(); i++) {
       hash = (hash ^ static_cast<uint64_t>(text[i])) * 0xD6E8FEB86659FD93u;
       hash ^= hash >> 32;
-      for (uint32_t d = 0; d < 16 && i >= from; d++) result.set(i - from, 0, d, static_cast<float>((hash >> d) & 0xFFFF));
+      for (uint32_t d = 0; d < 16 && i >= from; d++)
+        result.set(i - from, 0, d, static_cast<float>((hash >> d) & 0xFFFF));
     }
     return result;
   }

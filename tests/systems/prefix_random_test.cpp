@@ -63,21 +63,24 @@ void play_from_threads(PrefixWorld& world, uint64_t round, std::atomic<uint64_t>
   for (std::thread& thread : threads) thread.join();
 }
 
-// Threads whose texts share their beginnings publish, match and evict at once. How much they match is a matter of how the
-// system schedules them: they play until it was enough to show something, and at most for twenty rounds.
+// Threads whose texts share their beginnings publish, match and evict at once. How much they match
+// is a matter of how the system schedules them: they play until it was enough to show something,
+// and at most for twenty rounds.
 TEST_P(PrefixRandom, AlsoFromManyThreads) {
   constexpr uint64_t enough = 1000;
   PrefixWorld world(GetParam());
   const Cache& cache = world.cache;
   std::atomic<uint64_t> matched{0};
-  for (uint64_t round = 0; round < 20 && matched <= enough && !HasFailure(); round++) play_from_threads(world, round, matched);
+  for (uint64_t round = 0; round < 20 && matched <= enough && !HasFailure(); round++)
+    play_from_threads(world, round, matched);
   CHECK(pkv_cache_validate(cache));
   EXPECT_GT(matched, enough);
   CHECK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
   EXPECT_EQ(2 * GetParam().blocks, stats_of(cache).free_blocks);
 }
 
-INSTANTIATE_TEST_SUITE_P(Setups, PrefixRandom, testing::ValuesIn(prefix_setups), [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Setups, PrefixRandom, testing::ValuesIn(prefix_setups),
+                         [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace systems

@@ -1,4 +1,5 @@
-// Prefix reuse: what ended sessions computed serves new ones that begin alike, until its memory is needed.
+// Prefix reuse: what ended sessions computed serves new ones that begin alike, until its memory is
+// needed.
 #include <algorithm>
 #include <string>
 
@@ -14,7 +15,8 @@ TEST_F(Prefix, WhatAnEndedSessionComputedIsFoundToTheToken) {
   EXPECT_EQ(6u, stats_of(cache_).evictable_blocks);  // three full blocks in two groups
   for (const size_t common : {0u, 1u, 15u, 16u, 17u, 31u, 32u, 40u, 47u, 48u}) {
     Session session = open(cache_);
-    const Text whole = Text(first.begin(), first.begin() + static_cast<int64_t>(common)) + text(2, 20);
+    const Text whole =
+        Text(first.begin(), first.begin() + static_cast<int64_t>(common)) + text(2, 20);
     SCOPED_TRACE(common);
     EXPECT_EQ(common, match(session, whole));
     check_content(session, whole);
@@ -33,7 +35,8 @@ TEST_F(Prefix, TheAskedTokensAreTheLimit) {
   const Text whole = text(1, 64);
   serve(whole);
   Session session = open(cache_);
-  EXPECT_EQ(63u, match(session, Text(whole.begin(), whole.end() - 1))) << "the last one is left to be computed";
+  EXPECT_EQ(63u, match(session, Text(whole.begin(), whole.end() - 1)))
+      << "the last one is left to be computed";
   check_content(session, whole);
   EXPECT_EQ(4u, block_table(session).size());
   EXPECT_EQ(0u, stats_of(cache_).evictable_blocks - 2) << "the block the tail was copied from";
@@ -43,7 +46,8 @@ TEST_F(Prefix, AnAnswerServesTheNextTurn) {
   make(64);
   const Text system = text(1, 40), question = text(2, 12), answer = text(3, 30), next = text(4, 9);
   serve(system + question + answer);
-  EXPECT_EQ(80u, serve(system + question + answer + next)) << "five of the 82 tokens' blocks are full";
+  EXPECT_EQ(80u, serve(system + question + answer + next))
+      << "five of the 82 tokens' blocks are full";
   EXPECT_EQ(80u, serve(system + question + answer + text(5, 9)));
   EXPECT_EQ(40u, serve(system + text(6, 50)));
 }
@@ -107,7 +111,9 @@ TEST_F(Prefix, WhatIsInUseIsNeverEvicted) {
   const uint32_t five = 80;
   pkv_batch batch;
   REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache_, 1, &handle, &five, &blocks_short, &batch));
-  EXPECT_STREQ("begin needs 5 blocks in group 0, 4 of 8 are free, 0 evictable (2 short over all groups)", pkv_last_error());
+  EXPECT_STREQ(
+      "begin needs 5 blocks in group 0, 4 of 8 are free, 0 evictable (2 short over all groups)",
+      pkv_last_error());
   EXPECT_EQ(2u, blocks_short);
   check_content(holder, text(1, 64));
   Snapshot snapshot = freeze(holder);
@@ -235,7 +241,8 @@ TEST_F(Prefix, AWindowGroupNeedsItsLastWindow) {
   make(64, PKV_STORAGE_PAGED, PKV_EVICTION_LRU, 32);
   const Text system = text(1, 96), first = system + text(2, 64);
   serve(first);
-  EXPECT_EQ(10u + 2, stats_of(cache_).evictable_blocks) << "of the window group the last window only";
+  EXPECT_EQ(10u + 2, stats_of(cache_).evictable_blocks)
+      << "of the window group the last window only";
   Session session = open(cache_);
   EXPECT_EQ(160u, match(session, first));
   check_content(session, first, 128);
@@ -256,11 +263,14 @@ TEST_F(Prefix, MetricsSayWhatHappened) {
   std::string metrics(size, '?');
   CHECK(pkv_cache_format_metrics(cache_, size, metrics.data(), &size));
   EXPECT_EQ('\0', metrics.back());
-  for (const char* line : {"\npagedkv_blocks{group=\"1\",state=\"free\"} 59\n", "\npagedkv_blocks{group=\"0\",state=\"evictable\"} 3\n",
-                           "\npagedkv_blocks{group=\"0\",state=\"used\"} 2\n", "\npagedkv_open{kind=\"session\"} 1\n",
-                           "\npagedkv_tokens_total 72\n", "\npagedkv_prefix_tokens_total{result=\"asked\"} 100\n",
-                           "\npagedkv_prefix_tokens_total{result=\"matched\"} 48\n", "\npagedkv_prefix_blocks_total{event=\"published\"} 4\n",
-                           "\n# TYPE pagedkv_steps_total counter\n"})
+  for (const char* line :
+       {"\npagedkv_blocks{group=\"1\",state=\"free\"} 59\n",
+        "\npagedkv_blocks{group=\"0\",state=\"evictable\"} 3\n",
+        "\npagedkv_blocks{group=\"0\",state=\"used\"} 2\n", "\npagedkv_open{kind=\"session\"} 1\n",
+        "\npagedkv_tokens_total 72\n", "\npagedkv_prefix_tokens_total{result=\"asked\"} 100\n",
+        "\npagedkv_prefix_tokens_total{result=\"matched\"} 48\n",
+        "\npagedkv_prefix_blocks_total{event=\"published\"} 4\n",
+        "\n# TYPE pagedkv_steps_total counter\n"})
     EXPECT_NE(std::string::npos, metrics.find(line)) << line << metrics;
 }
 

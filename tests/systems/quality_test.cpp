@@ -1,4 +1,5 @@
-// What stored types cost in text quality: a real model reads a text that it wrote itself, with its keys and values stored in each type.
+// What stored types cost in text quality: a real model reads a text that it wrote itself, with its
+// keys and values stored in each type.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -19,22 +20,28 @@ class Exact {
     std::vector<double> q, k, v, out;
   };
 
-  explicit Exact(const TinyLlama<double>& llama) : layers(llama.model(PKV_F32).layers), llama_(llama) {}
+  explicit Exact(const TinyLlama<double>& llama)
+      : layers(llama.model(PKV_F32).layers), llama_(llama) {}
 
   std::vector<double> feed(int32_t token) {
-    return llama_.forward(std::span(&token, 1), length_++, [&](uint32_t layer, const auto& q, const auto& k, const auto& v) {
-      Layer& at = layers[layer];
-      append(at.q, q), append(at.k, k), append(at.v, v);
-      std::vector<double> out = llama_.textbook(q, at.k, at.v);
-      append(at.out, out);
-      return out;
-    }).back();
+    return llama_
+        .forward(std::span(&token, 1), length_++,
+                 [&](uint32_t layer, const auto& q, const auto& k, const auto& v) {
+                   Layer& at = layers[layer];
+                   append(at.q, q), append(at.k, k), append(at.v, v);
+                   std::vector<double> out = llama_.textbook(q, at.k, at.v);
+                   append(at.out, out);
+                   return out;
+                 })
+        .back();
   }
 
   std::vector<Layer> layers;
 
  private:
-  static void append(std::vector<double>& to, const std::vector<double>& more) { to.insert(to.end(), more.begin(), more.end()); }
+  static void append(std::vector<double>& to, const std::vector<double>& more) {
+    to.insert(to.end(), more.begin(), more.end());
+  }
 
   const TinyLlama<double>& llama_;
   uint64_t length_ = 0;
@@ -51,7 +58,8 @@ std::vector<double> bits_of(std::vector<double> logits) {
 
 // One token drawn from the model's own distribution.
 int32_t draw(const std::vector<double>& bits, Random& random) {
-  double left = static_cast<double>(random.below(uint64_t{1} << 52)) / static_cast<double>(uint64_t{1} << 52);
+  double left =
+      static_cast<double>(random.below(uint64_t{1} << 52)) / static_cast<double>(uint64_t{1} << 52);
   for (size_t token = 0; token < bits.size(); token++)
     if ((left -= std::exp2(-bits[token])) < 0) return static_cast<int32_t>(token);
   return static_cast<int32_t>(bits.size() - 1);
@@ -59,7 +67,9 @@ int32_t draw(const std::vector<double>& bits, Random& random) {
 
 struct Pair {
   pkv_dtype keys, values;
-  std::string name() const { return keys == values ? name_of(keys) : std::string(name_of(keys)) + "/" + name_of(values); }
+  std::string name() const {
+    return keys == values ? name_of(keys) : std::string(name_of(keys)) + "/" + name_of(values);
+  }
 };
 
 struct Measured {
@@ -115,8 +125,8 @@ class Quality : public testing::Test {
     return measured;
   }
 
-  // Attention over the model's own keys and values, those of double precision, the text as one prompt: the root of the sum of squared
-  // errors as a part of that of the squared outputs.
+  // Attention over the model's own keys and values, those of double precision, the text as one
+  // prompt: the root of the sum of squared errors as a part of that of the squared outputs.
   double attention_error(const Pair& pair, pkv_isa isa) const {
     Cache cache = create(config(pair, isa));
     Session session = open(cache);
@@ -124,8 +134,11 @@ class Quality : public testing::Test {
     Batch batch = begin(cache, {session}, {text_length});
     for (uint32_t layer = 0; layer < layers.size(); layer++) {
       const Exact::Layer& at = layers[layer];
-      std::vector<float> q(at.q.begin(), at.q.end()), k(at.k.begin(), at.k.end()), v(at.v.begin(), at.v.end()), out(q.size());
-      const auto dense = [](std::vector<float>& rows) { return pkv_tensor{rows.data(), PKV_F32, 0, 0, 0}; };
+      std::vector<float> q(at.q.begin(), at.q.end()), k(at.k.begin(), at.k.end()),
+          v(at.v.begin(), at.v.end()), out(q.size());
+      const auto dense = [](std::vector<float>& rows) {
+        return pkv_tensor{rows.data(), PKV_F32, 0, 0, 0};
+      };
       const pkv_tensor queries = dense(q), keys = dense(k), values = dense(v), to = dense(out);
       CHECK(pkv_batch_write(batch, layer, &keys, &values));
       CHECK(pkv_batch_attend(batch, layer, nullptr, &queries, &to));
@@ -139,15 +152,17 @@ class Quality : public testing::Test {
 
   static inline TinyLlama<float>* llama = nullptr;
   static inline std::vector<int32_t> text;
-  static inline std::vector<std::vector<double>> logits, bits;  // in double precision, of each position
+  static inline std::vector<std::vector<double>> logits,
+      bits;  // in double precision, of each position
   static inline std::vector<Exact::Layer> layers;
 };
 
 TEST_F(Quality, OfEveryStoredType) {
   double exact_bits = 0;
-  for (size_t t = 0; t < text_length; t++) exact_bits += bits[t][static_cast<size_t>(text[t + 1])] / text_length;
-  std::printf("bits per byte in double precision: %.5f\n%-9s %10s %10s %9s %10s %10s\n", exact_bits, "K/V", "logit", "attention", "bits/byte",
-              "change", "KL, bits");
+  for (size_t t = 0; t < text_length; t++)
+    exact_bits += bits[t][static_cast<size_t>(text[t + 1])] / text_length;
+  std::printf("bits per byte in double precision: %.5f\n%-9s %10s %10s %9s %10s %10s\n", exact_bits,
+              "K/V", "logit", "attention", "bits/byte", "change", "KL, bits");
   // About twice what was measured: other instruction sets flip a rounding here and there.
   struct Row {
     Pair pair;
@@ -165,15 +180,17 @@ TEST_F(Quality, OfEveryStoredType) {
   for (const Row& row : rows) {
     const Measured found = measure(row.pair, PKV_ISA_AUTO);
     if (row.pair.keys == PKV_F32) f32_bits = found.bits;
-    std::printf("%-9s %10.2g %10.2g %9.5f %+10.5f %10.2g\n", row.pair.name().c_str(), found.logits, found.attention, found.bits,
-                found.bits - f32_bits, found.divergence);
+    std::printf("%-9s %10.2g %10.2g %9.5f %+10.5f %10.2g\n", row.pair.name().c_str(), found.logits,
+                found.attention, found.bits, found.bits - f32_bits, found.divergence);
     EXPECT_LE(found.logits, row.logits) << row.pair.name();
     EXPECT_LE(found.attention, row.attention) << row.pair.name();
     EXPECT_LE(found.divergence, row.divergence) << row.pair.name();
-    // The text was drawn from the exact model: of a token, the bits more are the divergence in the mean, with a variance of about
-    // 2 / ln 2 times that. Within four deviations of the mean over the text, and what fp32 adds.
+    // The text was drawn from the exact model: of a token, the bits more are the divergence in the
+    // mean, with a variance of about 2 / ln 2 times that. Within four deviations of the mean over
+    // the text, and what fp32 adds.
     const double deviation = std::sqrt(2 / std::log(2.0) * found.divergence / text_length);
-    EXPECT_LE(std::abs(found.bits - exact_bits - found.divergence), 4 * deviation + 1e-6) << row.pair.name();
+    EXPECT_LE(std::abs(found.bits - exact_bits - found.divergence), 4 * deviation + 1e-6)
+        << row.pair.name();
   }
 }
 

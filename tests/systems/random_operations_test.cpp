@@ -26,8 +26,7 @@ TEST_P(RandomOperations, AgreeWithANaiveModel) {
   EXPECT_GE(no_memory, 10u) << "memory was hardly ever refused";
 }
 
-INSTANTIATE_TEST_SUITE_P(Setups, RandomOperations,
-                         testing::ValuesIn(setups),
+INSTANTIATE_TEST_SUITE_P(Setups, RandomOperations, testing::ValuesIn(setups),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

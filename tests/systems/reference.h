@@ -1,19 +1,29 @@
-// Textbook attention in double precision over keys and values as they are stored, and how far fp32 may be from it.
+// Textbook attention in double precision over keys and values as they are stored, and how far fp32
+// may be from it.
 //
-// Let u = 2^-24, D the key dim, n the positions seen, L(m) = 6 sqrt(m) u: what the roundings of a sum of m terms add up to, in any
-// order, with a probability of failure far below one in a million (Higham and Mary 2019). Then
-//   a product    s = scale q.k            is off by   e = (L(D) + 3 u) A,  A the largest scale * sum |q k|  over the positions
-//                                         + 2^-16 A where q is split into two bf16 numbers: avx512_bf16 on stored bf16
-//                                         + 2^-15 max|scale q| sum |k| where q is rounded to integers: int8 and int4
-//   a score      cap(s) + slope distance  by 16 u softcap more: tanh from an exp within 4 u, a sum, a quotient and a product;
+// Let u = 2^-24, D the key dim, n the positions seen, L(m) = 6 sqrt(m) u: what the roundings of a
+// sum of m terms add up to, in any order, with a probability of failure far below one in a million
+// (Higham and Mary 2019). Then
+//   a product    s = scale q.k            is off by   e = (L(D) + 3 u) A,  A the largest scale *
+//   sum |q k|  over the positions
+//                                         + 2^-16 A where q is split into two bf16 numbers:
+//                                         avx512_bf16 on stored bf16
+//                                         + 2^-15 max|scale q| sum |k| where q is rounded to
+//                                         integers: int8 and int4
+//   a score      cap(s) + slope distance  by 16 u softcap more: tanh from an exp within 4 u, a sum,
+//   a quotient and a product;
 //                                         and 2 u |slope distance|
-//   a weight     exp(s - max)             is off by   w = 2 e + 4 u S + 4 u,  relative, S the largest magnitude of a score
-//   an output    sum(weight v) / sum(weight)          (2 w + 2 L(n + 8)) sum(p |v|), and one rounding to its dtype
-//                + 2^-15 M |v| / scale of v  for each position, M the largest p * scale of v in its tile of 16, where weights
+//   a weight     exp(s - max)             is off by   w = 2 e + 4 u S + 4 u,  relative, S the
+//   largest magnitude of a score an output    sum(weight v) / sum(weight)          (2 w + 2 L(n +
+//   8)) sum(p |v|), and one rounding to its dtype
+//                + 2^-15 M |v| / scale of v  for each position, M the largest p * scale of v in its
+//                tile of 16, where weights
 //                                         are rounded to integers: int8 and int4
 //   an lse       log(sum exp(s))          w + L(n + 8) + 3 u (|lse| + 1)
-//                + 2^-8 sum(p |v|) where weights are rounded to bf16: avx512_bf16, many rows, stored bf16, outputs of bf16
-// Results that are merged by their lse carry the errors of the parts and of two lse more, and 8 u for the merge.
+//                + 2^-8 sum(p |v|) where weights are rounded to bf16: avx512_bf16, many rows,
+//                stored bf16, outputs of bf16
+// Results that are merged by their lse carry the errors of the parts and of two lse more, and 8 u
+// for the merge.
 #pragma once
 
 #include <algorithm>
@@ -32,11 +42,12 @@ struct Attention {
   std::vector<float> alibi_slopes, sink_logits;  // [query_heads], or empty
   std::vector<uint64_t> mask;                    // [rows][mask_words], or empty
   uint64_t mask_words = 0;
-  pkv_dtype keys = PKV_F32, values = PKV_F32;    // as they are stored
-  bool merged = false;                           // by pkv_merge_states
+  pkv_dtype keys = PKV_F32, values = PKV_F32;  // as they are stored
+  bool merged = false;                         // by pkv_merge_states
 
   bool sees(size_t row, uint64_t position, uint64_t start, uint64_t length, uint64_t j) const {
-    if (!mask.empty() && j >= start) return (mask[row * mask_words + (j - start) / 64] >> ((j - start) % 64) & 1) != 0;
+    if (!mask.empty() && j >= start)
+      return (mask[row * mask_words + (j - start) / 64] >> ((j - start) % 64) & 1) != 0;
     const bool near = window == 0 || j + window > position || j < sinks;
     return near && j < (causal ? position + 1 : length);
   }
@@ -80,9 +91,12 @@ class Doubles {
  public:
   explicit Doubles(const Rows& rows) : heads_(rows.heads()), dim_(rows.dim()) {
     numbers_.reserve(rows.rows() * heads_ * dim_);
-    rows.each([&](size_t r, uint32_t h, uint32_t d) { numbers_.push_back(double{rows.get(r, h, d)}); });
+    rows.each(
+        [&](size_t r, uint32_t h, uint32_t d) { numbers_.push_back(double{rows.get(r, h, d)}); });
   }
-  const double* row(uint64_t row, uint32_t head) const { return &numbers_[(row * heads_ + head) * dim_]; }
+  const double* row(uint64_t row, uint32_t head) const {
+    return &numbers_[(row * heads_ + head) * dim_];
+  }
   uint32_t dim() const { return dim_; }
 
  private:
@@ -98,10 +112,12 @@ struct Query {
 
 class ReferenceRow {
  public:
-  ReferenceRow(const double* q, const Query& query, const Doubles& k, const Doubles& v, const Attention& attention)
+  ReferenceRow(const double* q, const Query& query, const Doubles& k, const Doubles& v,
+               const Attention& attention)
       : attention_(attention), dim_(v.dim()) {
     for (uint64_t j = 0; j < query.length; j++)
-      if (attention.sees(query.row, query.position, query.start, query.length, j)) positions_.push_back(j);
+      if (attention.sees(query.row, query.position, query.start, query.length, j))
+        positions_.push_back(j);
     const double total = weigh(q, query, k);
     out.assign(dim_, 0);
     magnitude_.assign(dim_, 0);
@@ -122,9 +138,12 @@ class ReferenceRow {
   }
 
   double tolerance(uint32_t d, pkv_dtype dtype) const {
-    const double smallest = dtype == PKV_F16 ? std::ldexp(1.0, -25) : std::ldexp(1.0, -133);  // half a subnormal step
-    const double bf16_weights = dtype == PKV_BF16 && attention_.values == PKV_BF16 ? std::ldexp(magnitude_[d], -8) : 0;
-    return relative_ * magnitude_[d] + bf16_weights + rounded_weights_[d] + unit_roundoff(dtype) * std::abs(out[d]) + smallest;
+    const double smallest =
+        dtype == PKV_F16 ? std::ldexp(1.0, -25) : std::ldexp(1.0, -133);  // half a subnormal step
+    const double bf16_weights =
+        dtype == PKV_BF16 && attention_.values == PKV_BF16 ? std::ldexp(magnitude_[d], -8) : 0;
+    return relative_ * magnitude_[d] + bf16_weights + rounded_weights_[d] +
+           unit_roundoff(dtype) * std::abs(out[d]) + smallest;
   }
 
   std::vector<double> out;
@@ -135,10 +154,15 @@ class ReferenceRow {
 
   // Scores, and their weights p; the sum of exp(score - max), sink logit included.
   double weigh(const double* q, const Query& query, const Doubles& k) {
-    const double scale = attention_.scale != 0 ? double{attention_.scale} : 1 / std::sqrt(static_cast<double>(k.dim()));
-    const double cap = double{attention_.softcap}, slope = attention_.alibi_slopes.empty() ? 0 : double{attention_.alibi_slopes[query.head]};
+    const double scale = attention_.scale != 0 ? double{attention_.scale}
+                                               : 1 / std::sqrt(static_cast<double>(k.dim()));
+    const double cap = double{attention_.softcap},
+                 slope = attention_.alibi_slopes.empty()
+                             ? 0
+                             : double{attention_.alibi_slopes[query.head]};
     double largest = 0, largest_query = 0, largest_key = 0, farthest = 0;
-    for (uint32_t d = 0; d < k.dim(); d++) largest_query = std::max(largest_query, std::abs(q[d] * scale));
+    for (uint32_t d = 0; d < k.dim(); d++)
+      largest_query = std::max(largest_query, std::abs(q[d] * scale));
     for (const uint64_t j : positions_) {
       const double* row = k.row(j, query.kv_head);
       double score = 0, magnitude = 0, key = 0;
@@ -156,16 +180,20 @@ class ReferenceRow {
       p_.push_back(score + bias);
       max_ = std::max(max_, p_.back());
     }
-    const double sink = attention_.sink_logits.empty() ? -HUGE_VAL : double{attention_.sink_logits[query.head]};
+    const double sink =
+        attention_.sink_logits.empty() ? -HUGE_VAL : double{attention_.sink_logits[query.head]};
     max_ = std::max(max_, sink);
     if (max_ == -HUGE_VAL) return 0;  // it sees nothing
     double total = std::exp(sink - max_);
     for (double& weight : p_) total += weight = std::exp(weight - max_);
     for (double& weight : p_) weight /= total;
-    double score_error = (6 * std::sqrt(static_cast<double>(k.dim())) * u + 3 * u) * largest + 16 * u * cap + 2 * u * farthest;
+    double score_error = (6 * std::sqrt(static_cast<double>(k.dim())) * u + 3 * u) * largest +
+                         16 * u * cap + 2 * u * farthest;
     if (attention_.keys == PKV_BF16) score_error += std::ldexp(largest, -16);
-    if (integers(attention_.keys)) score_error += 1.01 * std::ldexp(largest_query * largest_key, -15);
-    const double scores = largest + farthest + (attention_.sink_logits.empty() ? 0 : std::abs(sink));
+    if (integers(attention_.keys))
+      score_error += 1.01 * std::ldexp(largest_query * largest_key, -15);
+    const double scores =
+        largest + farthest + (attention_.sink_logits.empty() ? 0 : std::abs(sink));
     weight_error_ = 2 * score_error + 4 * u * scores + 4 * u;
     return total;
   }
@@ -174,18 +202,22 @@ class ReferenceRow {
     const uint32_t step = scaled_dims(attention_.values, dim_);
     const auto scale_of = [&](uint64_t j, uint32_t group) {
       double largest = 0;
-      for (uint32_t d = group * step; d < std::min(dim_, (group + 1) * step); d++) largest = std::max(largest, std::abs(v.row(j, query.kv_head)[d]));
+      for (uint32_t d = group * step; d < std::min(dim_, (group + 1) * step); d++)
+        largest = std::max(largest, std::abs(v.row(j, query.kv_head)[d]));
       return largest / largest_in_scales(attention_.values);
     };
     for (size_t first = 0, end; first < positions_.size(); first = end) {
       double most = 0;
-      for (end = first; end < positions_.size() && positions_[end] / 16 == positions_[first] / 16; end++)
-        for (uint32_t group = 0; group * step < dim_; group++) most = std::max(most, p_[end] * scale_of(positions_[end], group));
+      for (end = first; end < positions_.size() && positions_[end] / 16 == positions_[first] / 16;
+           end++)
+        for (uint32_t group = 0; group * step < dim_; group++)
+          most = std::max(most, p_[end] * scale_of(positions_[end], group));
       for (size_t i = first; i < end; i++)
         for (uint32_t group = 0; group * step < dim_; group++)
           if (const double scale = scale_of(positions_[i], group); scale != 0)
             for (uint32_t d = group * step; d < std::min(dim_, (group + 1) * step); d++)
-              rounded_weights_[d] += 1.01 * std::ldexp(most, -15) * std::abs(v.row(positions_[i], query.kv_head)[d]) / scale;
+              rounded_weights_[d] += 1.01 * std::ldexp(most, -15) *
+                                     std::abs(v.row(positions_[i], query.kv_head)[d]) / scale;
     }
   }
 
@@ -199,22 +231,29 @@ class ReferenceRow {
 // The larger one; NaN is larger than any number.
 inline double worse(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
-// Rows [first, first + count) of q and out belong to the last `count` of `length` positions. The largest error as a part of its
-// tolerance: at most 1 if all is well. lse: [rows][query_heads] as the library gave it.
-inline double worst_error(const Rows& q, const Rows& out, size_t first, size_t count, const KeysValues& all, uint64_t length,
-                          const Attention& attention, const std::vector<float>& lse = {}) {
+// Rows [first, first + count) of q and out belong to the last `count` of `length` positions. The
+// largest error as a part of its tolerance: at most 1 if all is well. lse: [rows][query_heads] as
+// the library gave it.
+inline double worst_error(const Rows& q, const Rows& out, size_t first, size_t count,
+                          const KeysValues& all, uint64_t length, const Attention& attention,
+                          const std::vector<float>& lse = {}) {
   double worst = 0;
   const uint32_t group = q.heads() / all.k.heads();
   const Doubles queries(q), k(all.k), v(all.v);
   for (size_t i = first; i < first + count; i++) {
     for (uint32_t head = 0; head < q.heads(); head++) {
-      const Query query{i, head, head / group, length - count + (i - first), length - count, length};
+      const Query query{i,     head, head / group, length - count + (i - first), length - count,
+                        length};
       const ReferenceRow expected(queries.row(i, head), query, k, v, attention);
       for (uint32_t d = 0; d < out.dim(); d++)
-        worst = worse(std::abs(double{out.get(i, head, d)} - expected.out[d]) / expected.tolerance(d, out.dtype()), worst);
+        worst = worse(std::abs(double{out.get(i, head, d)} - expected.out[d]) /
+                          expected.tolerance(d, out.dtype()),
+                      worst);
       if (lse.empty()) continue;
       const double found = double{lse[i * q.heads() + head]};
-      worst = worse(found == expected.lse ? 0 : std::abs(found - expected.lse) / expected.lse_tolerance, worst);
+      worst =
+          worse(found == expected.lse ? 0 : std::abs(found - expected.lse) / expected.lse_tolerance,
+                worst);
     }
   }
   return worst;

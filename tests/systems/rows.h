@@ -1,4 +1,5 @@
-// Rows of keys, values, queries or outputs in memory, in any dtype, with any strides, at any alignment.
+// Rows of keys, values, queries or outputs in memory, in any dtype, with any strides, at any
+// alignment.
 #pragma once
 
 #include <pagedkv/common.h>
@@ -15,11 +16,14 @@
 
 namespace systems {
 
-// Reproducible on every platform: the generator is specified, distributions of the standard library are not.
+// Reproducible on every platform: the generator is specified, distributions of the standard library
+// are not.
 class Random : public Source {
  public:
   using Source::Source;
-  float uniform() { return static_cast<float>(below(uint64_t{1} << 24)) / static_cast<float>(1 << 23) - 1; }  // [-1, 1)
+  float uniform() {
+    return static_cast<float>(below(uint64_t{1} << 24)) / static_cast<float>(1 << 23) - 1;
+  }  // [-1, 1)
   template <class T>
   T pick(std::initializer_list<T> list) {
     return list.begin()[below(list.size())];
@@ -33,7 +37,8 @@ inline double unit_roundoff(pkv_dtype dtype) {
   return std::ldexp(1.0, dtype == PKV_F32 ? -24 : dtype == PKV_F16 ? -11 : -8);
 }
 
-inline constexpr pkv_dtype stored_dtypes[] = {PKV_F32, PKV_F16, PKV_BF16, PKV_INT8, PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2};
+inline constexpr pkv_dtype stored_dtypes[] = {PKV_F32,  PKV_F16,      PKV_BF16,    PKV_INT8,
+                                              PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2};
 
 inline const char* name_of(pkv_dtype dtype) {
   constexpr const char* names[] = {"f32", "f16", "bf16", "int8", "int4", "fp8_e4m3", "fp8_e5m2"};
@@ -60,7 +65,8 @@ inline void store_element(pkv_dtype dtype, float value, unsigned char* to) {
 inline float load_element(pkv_dtype dtype, const unsigned char* from) {
   uint32_t bits = 0;
   std::memcpy(&bits, from, bytes_of(dtype));
-  if (dtype == PKV_F16) return static_cast<float>(std::bit_cast<_Float16>(static_cast<uint16_t>(bits)));
+  if (dtype == PKV_F16)
+    return static_cast<float>(std::bit_cast<_Float16>(static_cast<uint16_t>(bits)));
   return std::bit_cast<float>(dtype == PKV_F32 ? bits : bits << 16);
 }
 
@@ -73,9 +79,15 @@ struct Placement {
 class Rows {
  public:
   Rows() : Rows(0, 1, 16) {}
-  Rows(size_t rows, uint32_t heads, uint32_t dim, pkv_dtype dtype = PKV_F32, Placement placement = {})
-      : rows_(rows), heads_(heads), dim_(dim), dtype_(dtype), head_stride_(dim + placement.head_gap),
-        row_stride_(head_stride_ * heads + placement.row_gap), offset_(placement.misalignment),
+  Rows(size_t rows, uint32_t heads, uint32_t dim, pkv_dtype dtype = PKV_F32,
+       Placement placement = {})
+      : rows_(rows),
+        heads_(heads),
+        dim_(dim),
+        dtype_(dtype),
+        head_stride_(dim + placement.head_gap),
+        row_stride_(head_stride_ * heads + placement.row_gap),
+        offset_(placement.misalignment),
         bytes_(offset_ + (rows * static_cast<size_t>(row_stride_) + 1) * bytes_of(dtype), 0xAB) {}
 
   size_t rows() const { return rows_; }
@@ -83,12 +95,17 @@ class Rows {
   uint32_t dim() const { return dim_; }
   pkv_dtype dtype() const { return dtype_; }
 
-  float get(size_t row, uint32_t head, uint32_t d) const { return load_element(dtype_, &bytes_[index(row, head, d)]); }
-  void set(size_t row, uint32_t head, uint32_t d, float value) { store_element(dtype_, value, &bytes_[index(row, head, d)]); }
+  float get(size_t row, uint32_t head, uint32_t d) const {
+    return load_element(dtype_, &bytes_[index(row, head, d)]);
+  }
+  void set(size_t row, uint32_t head, uint32_t d, float value) {
+    store_element(dtype_, value, &bytes_[index(row, head, d)]);
+  }
 
   // These rows from `first` on, as the library takes them.
   pkv_tensor tensor(size_t first = 0) {
-    return {&bytes_[offset_ + first * static_cast<size_t>(row_stride_) * bytes_of(dtype_)], dtype_, 0, row_stride_, head_stride_};
+    return {&bytes_[offset_ + first * static_cast<size_t>(row_stride_) * bytes_of(dtype_)], dtype_,
+            0, row_stride_, head_stride_};
   }
 
   Rows& fill(Random& random, float amplitude = 1) {
@@ -124,10 +141,14 @@ class Rows {
 
   // The same bits in every element, wherever they lie.
   bool operator==(const Rows& other) const {
-    if (rows_ != other.rows_ || heads_ != other.heads_ || dim_ != other.dim_ || dtype_ != other.dtype_) return false;
+    if (rows_ != other.rows_ || heads_ != other.heads_ || dim_ != other.dim_ ||
+        dtype_ != other.dtype_)
+      return false;
     for (size_t r = 0; r < rows_; r++)
       for (uint32_t h = 0; h < heads_; h++)
-        if (std::memcmp(&bytes_[index(r, h, 0)], &other.bytes_[other.index(r, h, 0)], dim_ * bytes_of(dtype_)) != 0) return false;
+        if (std::memcmp(&bytes_[index(r, h, 0)], &other.bytes_[other.index(r, h, 0)],
+                        dim_ * bytes_of(dtype_)) != 0)
+          return false;
     return true;
   }
 
@@ -144,7 +165,9 @@ class Rows {
 
  private:
   size_t index(size_t row, uint32_t head, uint32_t d) const {
-    return offset_ + (row * static_cast<size_t>(row_stride_) + head * static_cast<size_t>(head_stride_) + d) * bytes_of(dtype_);
+    return offset_ +
+           (row * static_cast<size_t>(row_stride_) + head * static_cast<size_t>(head_stride_) + d) *
+               bytes_of(dtype_);
   }
 
   size_t rows_;
@@ -166,7 +189,8 @@ inline void write(pkv_batch batch, uint32_t layer, Rows& k) {
   CHECK(pkv_batch_write(batch, layer, &keys, nullptr));
 }
 
-inline void attend(pkv_batch batch, uint32_t layer, Rows& q, Rows& out, const pkv_attention_params* params = nullptr) {
+inline void attend(pkv_batch batch, uint32_t layer, Rows& q, Rows& out,
+                   const pkv_attention_params* params = nullptr) {
   const pkv_tensor queries = q.tensor(), outputs = out.tensor();
   CHECK(pkv_batch_attend(batch, layer, params, &queries, &outputs));
 }
@@ -178,10 +202,12 @@ struct KeysValues {
 };
 
 inline KeysValues rows_of(const Model& model, size_t n) {
-  return {Rows(n, model.kv_heads, model.key_dim, rows_dtype(model.dtype)), Rows(n, model.kv_heads, model.values(), rows_dtype(model.values_dtype()))};
+  return {Rows(n, model.kv_heads, model.key_dim, rows_dtype(model.dtype)),
+          Rows(n, model.kv_heads, model.values(), rows_dtype(model.values_dtype()))};
 }
 
-inline KeysValues materialize(pkv_session session, uint32_t layer, const Model& model, uint64_t first, size_t n) {
+inline KeysValues materialize(pkv_session session, uint32_t layer, const Model& model,
+                              uint64_t first, size_t n) {
   KeysValues rows = rows_of(model, n);
   const pkv_tensor keys = rows.k.tensor(), values = rows.v.tensor();
   CHECK(pkv_session_materialize(session, layer, first, n, &keys, &values));
@@ -195,8 +221,10 @@ inline void write(pkv_batch batch, uint32_t layer, const Model& model, KeysValue
     write(batch, layer, rows.k, rows.v);
 }
 
-// One step of one session with random keys and values in every layer; what was written, one entry per layer.
-inline std::vector<KeysValues> step(pkv_cache cache, pkv_session session, const Model& model, uint32_t tokens, Random& random) {
+// One step of one session with random keys and values in every layer; what was written, one entry
+// per layer.
+inline std::vector<KeysValues> step(pkv_cache cache, pkv_session session, const Model& model,
+                                    uint32_t tokens, Random& random) {
   Batch batch = begin(cache, {session}, {tokens});
   std::vector<KeysValues> written;
   for (uint32_t layer = 0; layer < model.layers; layer++) {

@@ -1,4 +1,5 @@
-// Threads of the caller's in the place of the library's: the same bits, however its tasks are spread; a runner that loses a task is told.
+// Threads of the caller's in the place of the library's: the same bits, however its tasks are
+// spread; a runner that loses a task is told.
 #include <tbb/parallel_for.h>
 
 #include <atomic>
@@ -18,14 +19,18 @@ using Task = void (*)(void* context, size_t i, uint32_t worker);
 using Spread = std::function<void(size_t n, Task task, void* context)>;
 
 pkv_runner runner_of(Spread& run, uint32_t threads) {
-  return {[](void* user, size_t n, Task task, void* context) { (*static_cast<Spread*>(user))(n, task, context); }, &run, threads, 0};
+  return {[](void* user, size_t n, Task task, void* context) {
+            (*static_cast<Spread*>(user))(n, task, context);
+          },
+          &run, threads, 0};
 }
 
 // Threads that wait for work, as an engine has them. One run at a time.
 class Pool {
  public:
   explicit Pool(uint32_t threads) {
-    for (uint32_t worker = 0; worker < threads; worker++) threads_.emplace_back([this, worker] { serve(worker); });
+    for (uint32_t worker = 0; worker < threads; worker++)
+      threads_.emplace_back([this, worker] { serve(worker); });
   }
   ~Pool() {
     {
@@ -88,7 +93,8 @@ Outputs outputs_of(pkv_cache cache) {
   Outputs outputs{Rows(prompt, 8, 64), Rows(2, 8, 64), {}};
   for (const bool prefill : {true, false}) {
     const size_t rows = prefill ? prompt : 2;
-    Batch batch = prefill ? begin(cache, {session}, {prompt}) : begin(cache, {session, other}, {1, 1});
+    Batch batch =
+        prefill ? begin(cache, {session}, {prompt}) : begin(cache, {session, other}, {1, 1});
     KeysValues written = rows_of(model, rows);
     write(batch, 0, written.k.fill(random), written.v.fill(random));
     Rows q(rows, 8, 64);
@@ -124,12 +130,16 @@ class Runner : public testing::Test {
 };
 
 TEST_F(Runner, InTurnAndInReverse) {
-  expect_same([](size_t n, Task task, void* context) {
-    for (size_t i = 0; i < n; i++) task(context, i, 0);
-  }, 1);
-  expect_same([](size_t n, Task task, void* context) {
-    for (size_t i = n; i-- > 0;) task(context, i, static_cast<uint32_t>(i % 5));
-  }, 5);
+  expect_same(
+      [](size_t n, Task task, void* context) {
+        for (size_t i = 0; i < n; i++) task(context, i, 0);
+      },
+      1);
+  expect_same(
+      [](size_t n, Task task, void* context) {
+        for (size_t i = n; i-- > 0;) task(context, i, static_cast<uint32_t>(i % 5));
+      },
+      5);
 }
 
 TEST_F(Runner, APoolOfThreads) {
@@ -141,17 +151,20 @@ TEST_F(Runner, APoolOfThreads) {
 
 // As an OpenMP loop: threads for each run, each with a share of its own.
 TEST_F(Runner, ThreadsOfEachRunWithFixedShares) {
-  expect_same([](size_t n, Task task, void* context) {
-    std::vector<std::thread> threads;
-    for (uint32_t worker = 0; worker < 3; worker++)
-      threads.emplace_back([=] {
-        for (size_t i = worker; i < n; i += 3) task(context, i, worker);
-      });
-    for (std::thread& thread : threads) thread.join();
-  }, 3);
+  expect_same(
+      [](size_t n, Task task, void* context) {
+        std::vector<std::thread> threads;
+        for (uint32_t worker = 0; worker < 3; worker++)
+          threads.emplace_back([=] {
+            for (size_t i = worker; i < n; i += 3) task(context, i, worker);
+          });
+        for (std::thread& thread : threads) thread.join();
+      },
+      3);
 }
 
-// Caches that are used from inside the caller's own parallel loops, with its runner and with the library's threads.
+// Caches that are used from inside the caller's own parallel loops, with its runner and with the
+// library's threads.
 TEST_F(Runner, FromInsideParallelLoops) {
   Pool pool(3);
   Spread run = [&](size_t n, Task task, void* context) { pool.run(n, task, context); };
@@ -161,15 +174,18 @@ TEST_F(Runner, FromInsideParallelLoops) {
     Cache cache = create(config_with(of));
     wrong += !(expected == outputs_of(cache));
   };
-  // oneTBB is not built with ThreadSanitizer, which then takes the hand-over of the loop's body for a race.
-  if (!pkv::test::thread_sanitizer) tbb::parallel_for(0, 4, [&](int i) { use(i % 2 == 0 ? &runner : nullptr); });
+  // oneTBB is not built with ThreadSanitizer, which then takes the hand-over of the loop's body for
+  // a race.
+  if (!pkv::test::thread_sanitizer)
+    tbb::parallel_for(0, 4, [&](int i) { use(i % 2 == 0 ? &runner : nullptr); });
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; i++) threads.emplace_back(use, i % 2 == 0 ? &runner : nullptr);
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(0, wrong);
 }
 
-// A task that is left out, run twice, or run by a worker that does not exist: refused, and the cache is as good as before.
+// A task that is left out, run twice, or run by a worker that does not exist: refused, and the
+// cache is as good as before.
 TEST_F(Runner, OneThatErrsIsTold) {
   const std::vector<Spread> errors = {
       [](size_t n, Task task, void* context) {

@@ -1,6 +1,7 @@
-// The arithmetic of a chapter on KV serving, with its 64 lengths: what paging reserves, and what a contiguous cache does.
-#include "json_numbers.h"
+// The arithmetic of a chapter on KV serving, with its 64 lengths: what paging reserves, and what a
+// contiguous cache does.
 #include "data.h"
+#include "json_numbers.h"
 #include "support.h"
 
 namespace systems {
@@ -10,9 +11,11 @@ class ServingChapter : public testing::Test {
  protected:
   void SetUp() override {
     const auto path = outside_data("kv_serving_workload.json");
-    if (!std::filesystem::exists(path)) GTEST_SKIP() << "no " << path << ": nothing was shown about the chapter's figures";
+    if (!std::filesystem::exists(path))
+      GTEST_SKIP() << "no " << path << ": nothing was shown about the chapter's figures";
     text = read_text(path);
-    for (const double length : json_numbers(text, "lengths")) lengths.push_back(static_cast<uint32_t>(length));
+    for (const double length : json_numbers(text, "lengths"))
+      lengths.push_back(static_cast<uint32_t>(length));
     ASSERT_EQ(64u, lengths.size());
     ASSERT_EQ(16, json_number(text, "block_size"));
   }
@@ -33,7 +36,8 @@ class ServingChapter : public testing::Test {
   }
 
   double percent_used(const pkv_cache_stats& stats) const {
-    return 100.0 * static_cast<double>(stats.slots_filled) / static_cast<double>(stats.slots_reserved);
+    return 100.0 * static_cast<double>(stats.slots_filled) /
+           static_cast<double>(stats.slots_reserved);
   }
 
   std::string text;
@@ -69,13 +73,15 @@ TEST_F(ServingChapter, ContiguousReserves131072SlotsWhichIs6Point4TimesAsMuch) {
   EXPECT_EQ(20174u, stats.slots_filled);
   EXPECT_EQ(131072u, stats.slots_reserved);
   EXPECT_EQ(json_number(text, "contiguous_reserved"), static_cast<double>(stats.slots_reserved));
-  EXPECT_EQ(131072u * plan_of(config).bytes_per_token, stats.bytes_reserved) << "the bytes are really there";
+  EXPECT_EQ(131072u * plan_of(config).bytes_per_token, stats.bytes_reserved)
+      << "the bytes are really there";
   EXPECT_NEAR(json_number(text, "contiguous_utilization_pct"), percent_used(stats), 0.05);
 
   Cache paged = create(config_of(small, 1500));
   sessions.clear();
   serve(paged, 0);
-  const double ratio = static_cast<double>(stats.slots_reserved) / static_cast<double>(stats_of(paged).slots_reserved);
+  const double ratio = static_cast<double>(stats.slots_reserved) /
+                       static_cast<double>(stats_of(paged).slots_reserved);
   EXPECT_NEAR(json_number(text, "reservation_ratio"), ratio, 0.05);
   sessions.clear();
 }

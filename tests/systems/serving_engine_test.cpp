@@ -1,4 +1,5 @@
-// A serving engine's KV system: blocks for a request, its slots, paged attention over them, and a scheduler that preempts.
+// A serving engine's KV system: blocks for a request, its slots, paged attention over them, and a
+// scheduler that preempts.
 #include <algorithm>
 
 #include "rows.h"
@@ -11,7 +12,8 @@ constexpr uint32_t block_size = 16;
 const Model model{1, 8, 2, 64};
 
 TEST(ServingEngine, TheLastBlockCountsPartlyFilled) {
-  for (const auto& [tokens, blocks] : {std::pair(1u, 1u), {15u, 1u}, {16u, 1u}, {17u, 2u}, {100u, 7u}, {112u, 7u}, {113u, 8u}}) {
+  for (const auto& [tokens, blocks] :
+       {std::pair(1u, 1u), {15u, 1u}, {16u, 1u}, {17u, 2u}, {100u, 7u}, {112u, 7u}, {113u, 8u}}) {
     Cache cache = create(config_of(model, 8, PKV_STORAGE_NONE));
     Session session = open(cache, tokens);
     EXPECT_EQ(blocks, block_table(session).size()) << tokens << " tokens";
@@ -31,7 +33,9 @@ TEST(ServingEngine, SlotMappingOfAnOffsetAndATokenCount) {
     std::vector<int64_t> slots(35 - offset);
     CHECK(pkv_session_slot_mapping(first, 0, offset, slots.size(), slots.data()));
     for (uint64_t i = 0; i < slots.size(); i++)
-      EXPECT_EQ(int64_t{table[(offset + i) / block_size]} * block_size + static_cast<int64_t>((offset + i) % block_size), slots[i]);
+      EXPECT_EQ(int64_t{table[(offset + i) / block_size]} * block_size +
+                    static_cast<int64_t>((offset + i) % block_size),
+                slots[i]);
   }
   std::vector<int64_t> slots(14);
   CHECK(pkv_session_slot_mapping(first, 0, 34, 14, slots.data()));  // to the end of the last block
@@ -47,7 +51,9 @@ TEST(ServingEngine, AdvanceMovesTheLengthAndTheNextSlots) {
     Batch batch = begin(cache, {session}, {n});
     const std::vector<int64_t> slots = slot_mapping(batch);
     for (uint32_t i = 0; i < n; i++)
-      EXPECT_EQ(int64_t{table[(length + i) / block_size]} * block_size + static_cast<int64_t>((length + i) % block_size), slots[i]);
+      EXPECT_EQ(int64_t{table[(length + i) / block_size]} * block_size +
+                    static_cast<int64_t>((length + i) % block_size),
+                slots[i]);
     commit(batch);
     length += n;
     EXPECT_EQ(length, length_of(session));
@@ -60,7 +66,8 @@ Rows decode_with_changed_value(uint32_t tokens, int64_t changed) {
   Cache cache = create(config_of(model, 16));
   Session session = open(cache);
   Random random(7);
-  Rows k(tokens + 1, model.kv_heads, model.key_dim), v(k), q(1, model.query_heads, model.key_dim), out(q);
+  Rows k(tokens + 1, model.kv_heads, model.key_dim), v(k), q(1, model.query_heads, model.key_dim),
+      out(q);
   k.fill(random);
   v.fill(random);
   if (changed >= 0)
@@ -84,7 +91,9 @@ TEST(ServingEngine, PagedAttentionReadsEveryEarlierToken) {
   for (int64_t token = 0; token <= tokens; token++) {
     const Rows changed = decode_with_changed_value(tokens, token);
     bool every_element = true;
-    changed.each([&](size_t r, uint32_t h, uint32_t d) { every_element &= changed.get(r, h, d) > unchanged.get(r, h, d); });
+    changed.each([&](size_t r, uint32_t h, uint32_t d) {
+      every_element &= changed.get(r, h, d) > unchanged.get(r, h, d);
+    });
     EXPECT_TRUE(every_element) << "token " << token;
   }
 }
@@ -134,7 +143,8 @@ struct Request {
   Session session;
 };
 
-// One step of the loop: everybody running makes a token; under pressure the newest gives its blocks back and is computed again later.
+// One step of the loop: everybody running makes a token; under pressure the newest gives its blocks
+// back and is computed again later.
 uint32_t schedule(pkv_cache cache, std::vector<Request*>& running, std::vector<Request*>& waiting) {
   for (uint32_t preempted = 0;; preempted++) {
     std::vector<pkv_session> sessions;
@@ -145,7 +155,8 @@ uint32_t schedule(pkv_cache cache, std::vector<Request*>& running, std::vector<R
     }
     pkv_batch batch;
     uint64_t blocks_short = 0;
-    const pkv_status status = pkv_batch_begin(cache, sessions.size(), sessions.data(), counts.data(), &blocks_short, &batch);
+    const pkv_status status = pkv_batch_begin(cache, sessions.size(), sessions.data(),
+                                              counts.data(), &blocks_short, &batch);
     if (status == PKV_OK) {
       CHECK(pkv_batch_commit(batch, nullptr));
       return preempted;
@@ -159,9 +170,11 @@ uint32_t schedule(pkv_cache cache, std::vector<Request*>& running, std::vector<R
 }
 
 TEST(ServingEngine, PreemptionMakesProgressUnderPressure) {
-  Cache cache = create(config_of(model, 12, PKV_STORAGE_NONE));  // 192 tokens for requests of 530 in all
+  Cache cache =
+      create(config_of(model, 12, PKV_STORAGE_NONE));  // 192 tokens for requests of 530 in all
   std::vector<Request> requests;
-  for (const auto& [prompt, wanted] : {std::pair(40u, 60u), {30u, 70u}, {60u, 50u}, {20u, 90u}, {50u, 60u}})
+  for (const auto& [prompt, wanted] :
+       {std::pair(40u, 60u), {30u, 70u}, {60u, 50u}, {20u, 90u}, {50u, 60u}})
     requests.push_back({prompt, wanted, 0, {}});
   std::vector<Request*> running, waiting;
   for (Request& request : requests) waiting.push_back(&request);
@@ -169,7 +182,8 @@ TEST(ServingEngine, PreemptionMakesProgressUnderPressure) {
   uint32_t preempted = 0, finished = 0;
   for (uint32_t steps = 0; finished < requests.size(); steps++) {
     ASSERT_LT(steps, 2000u) << "no progress";
-    while (!waiting.empty() && stats_of(cache).free_blocks * block_size >= waiting.front()->prompt + waiting.front()->made) {
+    while (!waiting.empty() && stats_of(cache).free_blocks * block_size >=
+                                   waiting.front()->prompt + waiting.front()->made) {
       pkv_session session;
       if (pkv_session_open(cache, nullptr, &session) != PKV_OK) break;
       waiting.front()->session = Session(session);
@@ -195,7 +209,8 @@ TEST(ServingEngine, PreemptionMakesProgressUnderPressure) {
 TEST(ServingEngine, ThePlanOfItsDefaultPoolIsExact) {
   const pkv_cache_config config = config_of({28, 8, 8, 128, 0, PKV_F16}, 512);
   const pkv_cache_plan plan = plan_of(config);
-  EXPECT_EQ(939'524'096u, plan.total_bytes);  // 512 blocks of 16 tokens, 8 heads of 128, K and V, 2 bytes, 28 layers: 896 MiB
+  EXPECT_EQ(939'524'096u, plan.total_bytes);  // 512 blocks of 16 tokens, 8 heads of 128, K and V, 2
+                                              // bytes, 28 layers: 896 MiB
   EXPECT_EQ(512u * 16, plan.tokens);
   pkv_cache_config budget = config;
   budget.blocks = 0;

@@ -1,5 +1,5 @@
-// Sessions of a batch with common leading blocks: what is read once for all of them gives each what it gets alone, and the same bits
-// for any number of threads.
+// Sessions of a batch with common leading blocks: what is read once for all of them gives each what
+// it gets alone, and the same bits for any number of threads.
 #include "reference.h"
 #include "rows.h"
 #include "support.h"
@@ -7,10 +7,12 @@
 namespace systems {
 namespace {
 
-// All sessions have the first 200 tokens in common, every second one of them 200 more; each has a tail of its own.
+// All sessions have the first 200 tokens in common, every second one of them 200 more; each has a
+// tail of its own.
 class Family {
  public:
-  Family(const pkv_cache_config& config, const Model& model, size_t count) : model_(model), cache_(create(config)) {
+  Family(const pkv_cache_config& config, const Model& model, size_t count)
+      : model_(model), cache_(create(config)) {
     Session root = open(cache_);
     step(cache_, root, model_, 200, random_);
     Session branch = fork(root);
@@ -22,7 +24,8 @@ class Family {
         sessions_.push_back(forked ? fork(branch) : thaw(cache_, frozen_branch));
       else
         sessions_.push_back(forked ? fork(root) : thaw(cache_, frozen_root));
-      if (i > 1) step(cache_, sessions_.back(), model_, static_cast<uint32_t>(i * 7 % 41 + 1), random_);
+      if (i > 1)
+        step(cache_, sessions_.back(), model_, static_cast<uint32_t>(i * 7 % 41 + 1), random_);
     }
   }
 
@@ -34,7 +37,8 @@ class Family {
   };
 
   // One step of some sessions, with rows that follow from the session's number.
-  Result attend_step(const std::vector<size_t>& members, const std::vector<uint32_t>& counts, bool compared, const Attention& attention) {
+  Result attend_step(const std::vector<size_t>& members, const std::vector<uint32_t>& counts,
+                     bool compared, const Attention& attention) {
     std::vector<pkv_session> handles;
     KeysValues rows = rows_of(model_, 0);
     Rows q(0, model_.query_heads, model_.key_dim);
@@ -48,7 +52,8 @@ class Family {
     }
     Batch batch = begin(cache_, handles, counts);
     write(batch, 0, model_, rows);
-    Result result{Rows(q.rows(), model_.query_heads, model_.values()), std::vector<float>(q.rows() * model_.query_heads)};
+    Result result{Rows(q.rows(), model_.query_heads, model_.values()),
+                  std::vector<float>(q.rows() * model_.query_heads)};
     const pkv_attention_params params = attention.params(result.lse.data());
     attend(batch, 0, q, result.out, &params);
     size_t row = 0;
@@ -61,7 +66,8 @@ class Family {
     return result;
   }
 
-  Result attend_step(const std::vector<uint32_t>& counts, bool compared, const Attention& attention) {
+  Result attend_step(const std::vector<uint32_t>& counts, bool compared,
+                     const Attention& attention) {
     std::vector<size_t> all;
     for (size_t i = 0; i < counts.size(); i++) all.push_back(i);
     return attend_step(all, counts, compared, attention);
@@ -94,14 +100,16 @@ class SharedPrefix : public testing::TestWithParam<Kind> {
   const Model model{1, 8, 2, 64, 48, GetParam().keys, 0, GetParam().values, 0, GetParam().latent};
 };
 
-// Several sessions of 1 to 3 new tokens: rows enough to be multiplied as matrices where many share, and few where each is alone.
+// Several sessions of 1 to 3 new tokens: rows enough to be multiplied as matrices where many share,
+// and few where each is alone.
 TEST_P(SharedPrefix, EverySessionGetsWhatItGetsAlone) {
   for (const size_t count : {2u, 3u, 7u, 20u}) {
     Family family(config(2), model, count);
     for (const uint32_t tokens : {1u, 3u}) {
       const std::vector<uint32_t> counts(count, tokens);
       family.attend_step(counts, true, attention_of(model));
-      for (size_t i = 0; i < std::min<size_t>(count, 3); i++) family.attend_step({i}, {tokens}, true, attention_of(model));
+      for (size_t i = 0; i < std::min<size_t>(count, 3); i++)
+        family.attend_step({i}, {tokens}, true, attention_of(model));
     }
   }
 }
@@ -115,7 +123,8 @@ TEST_P(SharedPrefix, EveryInstructionSet) {
 }
 
 TEST_P(SharedPrefix, AnyNumberOfThreadsGivesTheSameBits) {
-  const std::vector<std::vector<uint32_t>> steps = {std::vector<uint32_t>(9, 1), {1, 3, 1, 2, 1, 15, 1, 1, 4}, {1, 1, 60, 1, 1, 1, 1, 0, 1}};
+  const std::vector<std::vector<uint32_t>> steps = {
+      std::vector<uint32_t>(9, 1), {1, 3, 1, 2, 1, 15, 1, 1, 4}, {1, 1, 60, 1, 1, 1, 1, 0, 1}};
   std::vector<Family::Result> first;
   for (const uint32_t threads : {1u, 2u, 3u, 4u}) {
     Family family(config(threads), model, 9);
@@ -135,7 +144,8 @@ TEST_P(SharedPrefix, APromptBesideDecodes) {
   family.attend_step({1, 90, 1}, true, attention_of(model));
 }
 
-// Slopes, caps and sinks go by each session's own positions; a sink logit counts once, however many parts are merged.
+// Slopes, caps and sinks go by each session's own positions; a sink logit counts once, however many
+// parts are merged.
 TEST_P(SharedPrefix, EveryFormOfAttention) {
   Family family(config(2), model, 6);
   Attention attention = attention_of(model);
@@ -154,15 +164,16 @@ TEST_P(SharedPrefix, EveryFormOfAttention) {
   family.attend_step({2, 1, 1, 1, 1, 1}, true, window);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, SharedPrefix,
-                         testing::Values(Kind{"packed_f32", PKV_F32, PKV_F32, PKV_LAYOUT_PACKED, 16, 0},
-                                         Kind{"packed_bf16", PKV_BF16, PKV_BF16, PKV_LAYOUT_PACKED, 32, 0},
-                                         Kind{"plain_f16", PKV_F16, PKV_F16, PKV_LAYOUT_PLAIN, 16, 0},
-                                         Kind{"packed_int8_int4", PKV_INT8, PKV_INT4, PKV_LAYOUT_PACKED, 16, 0},
-                                         Kind{"packed_fp8", PKV_FP8_E4M3, PKV_FP8_E5M2, PKV_LAYOUT_PACKED, 16, 0},
-                                         Kind{"plain_int8", PKV_INT8, PKV_INT8, PKV_LAYOUT_PLAIN, 64, 0},
-                                         Kind{"latent_bf16", PKV_BF16, PKV_BF16, PKV_LAYOUT_PACKED, 16, 1}),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, SharedPrefix,
+    testing::Values(Kind{"packed_f32", PKV_F32, PKV_F32, PKV_LAYOUT_PACKED, 16, 0},
+                    Kind{"packed_bf16", PKV_BF16, PKV_BF16, PKV_LAYOUT_PACKED, 32, 0},
+                    Kind{"plain_f16", PKV_F16, PKV_F16, PKV_LAYOUT_PLAIN, 16, 0},
+                    Kind{"packed_int8_int4", PKV_INT8, PKV_INT4, PKV_LAYOUT_PACKED, 16, 0},
+                    Kind{"packed_fp8", PKV_FP8_E4M3, PKV_FP8_E5M2, PKV_LAYOUT_PACKED, 16, 0},
+                    Kind{"plain_int8", PKV_INT8, PKV_INT8, PKV_LAYOUT_PLAIN, 64, 0},
+                    Kind{"latent_bf16", PKV_BF16, PKV_BF16, PKV_LAYOUT_PACKED, 16, 1}),
+    [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace systems

@@ -1,4 +1,5 @@
-// Sessions that share blocks: forks, copy-on-write, trims, aborts and snapshots, and that none of it shows to the others.
+// Sessions that share blocks: forks, copy-on-write, trims, aborts and snapshots, and that none of
+// it shows to the others.
 #include <algorithm>
 
 #include "rows.h"
@@ -27,7 +28,8 @@ class Sharing : public testing::TestWithParam<Kind> {
   // Everything a session holds, layer after layer.
   std::vector<KeysValues> content(pkv_session session) const {
     std::vector<KeysValues> layers;
-    for (uint32_t layer = 0; layer < model.layers; layer++) layers.push_back(materialize(session, layer, model, 0, length_of(session)));
+    for (uint32_t layer = 0; layer < model.layers; layer++)
+      layers.push_back(materialize(session, layer, model, 0, length_of(session)));
     return layers;
   }
 
@@ -37,7 +39,8 @@ class Sharing : public testing::TestWithParam<Kind> {
     std::vector<Rows> outputs;
     Batch batch = begin(cache, {session}, {1});
     for (uint32_t layer = 0; layer < model.layers; layer++) {
-      Rows k(1, model.kv_heads, model.key_dim), v(k), q(1, model.query_heads, model.key_dim), out(q);
+      Rows k(1, model.kv_heads, model.key_dim), v(k), q(1, model.query_heads, model.key_dim),
+          out(q);
       write(batch, layer, k.fill(random), v.fill(random));
       attend(batch, layer, q.fill(random), out);
       outputs.push_back(out);
@@ -92,15 +95,18 @@ TEST_P(Sharing, ForksOfForksCopyOnlyTheirTail) {
     if (paged()) {
       EXPECT_EQ(before.copied_blocks + 1, after.copied_blocks);
       // 40 tokens and 3 each: the third fork's tail leaves the third block.
-      EXPECT_EQ(before.used_blocks + (generation == 3 ? 2 : 1), after.used_blocks) << "generation " << generation;
+      EXPECT_EQ(before.used_blocks + (generation == 3 ? 2 : 1), after.used_blocks)
+          << "generation " << generation;
     }
     contents.push_back(content(line.back()));
     CHECK(pkv_cache_validate(cache));
   }
-  for (size_t i = 0; i < line.size(); i++) EXPECT_TRUE(contents[i] == content(line[i])) << "generation " << i;
+  for (size_t i = 0; i < line.size(); i++)
+    EXPECT_TRUE(contents[i] == content(line[i])) << "generation " << i;
   // The ancestors go first: what the descendants share stays.
   for (size_t i = 0; i < line.size(); i++) {
-    for (size_t later = i; later < line.size(); later++) EXPECT_TRUE(contents[later] == content(line[later]));
+    for (size_t later = i; later < line.size(); later++)
+      EXPECT_TRUE(contents[later] == content(line[later]));
     line[i].close();
     CHECK(pkv_cache_validate(cache));
   }
@@ -147,9 +153,11 @@ TEST_P(Sharing, TrimAfterAForkLeavesTheOtherAlone) {
     CHECK(pkv_cache_validate(cache));
     EXPECT_TRUE(before == content(parent));
     for (uint32_t layer = 0; layer < model.layers; layer++)
-      EXPECT_TRUE(materialize(parent, layer, model, 0, length) == materialize(child, layer, model, 0, length));
+      EXPECT_TRUE(materialize(parent, layer, model, 0, length) ==
+                  materialize(child, layer, model, 0, length));
     Session again = fork(child);
-    step(cache, again, model, 5, random);  // into a block that two others hold, further filled there
+    step(cache, again, model, 5,
+         random);  // into a block that two others hold, further filled there
     EXPECT_TRUE(before == content(parent));
     CHECK(pkv_cache_validate(cache));
   }
@@ -283,8 +291,10 @@ TEST_P(Sharing, ACacheIsDestroyedWithEverythingOpen) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Sharing,
-                         testing::Values(Kind{"packed", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED}, Kind{"plain", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN},
-                                         Kind{"contiguous", PKV_STORAGE_CONTIGUOUS, PKV_LAYOUT_PACKED}),
+                         testing::Values(Kind{"packed", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED},
+                                         Kind{"plain", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN},
+                                         Kind{"contiguous", PKV_STORAGE_CONTIGUOUS,
+                                              PKV_LAYOUT_PACKED}),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -31,7 +31,9 @@ TEST_P(Sinks, BlocksBetweenSinksAndWindowAreGivenBack) {
   // Positions that can be read: the blocks of the sinks, and from the first block of the window on.
   KeysValues one = rows_of(model, 1);
   const pkv_tensor k = one.k.tensor();
-  const auto readable = [&](uint64_t p) { return pkv_session_materialize(grown.session(), 0, p, 1, &k, nullptr) == PKV_OK; };
+  const auto readable = [&](uint64_t p) {
+    return pkv_session_materialize(grown.session(), 0, p, 1, &k, nullptr) == PKV_OK;
+  };
   for (uint64_t p = 0; p < 32; p++) EXPECT_TRUE(readable(p)) << p;
   for (uint64_t p = length - window; p < length; p++) EXPECT_TRUE(readable(p)) << p;
   for (uint64_t p = 32; p < length - window - 3 * block_size; p++) EXPECT_FALSE(readable(p)) << p;
@@ -44,14 +46,19 @@ TEST_P(Sinks, BlocksBetweenSinksAndWindowAreGivenBack) {
   for (uint64_t p = 0; p < length; p++) {
     const uint32_t id = table[p / block_size];
     EXPECT_EQ(readable(p), id != PKV_NO_BLOCK) << p;
-    EXPECT_EQ(id == PKV_NO_BLOCK ? -1 : int64_t{id} * block_size + static_cast<int64_t>(p % block_size), slots[p]) << p;
+    EXPECT_EQ(
+        id == PKV_NO_BLOCK ? -1 : int64_t{id} * block_size + static_cast<int64_t>(p % block_size),
+        slots[p])
+        << p;
   }
   const auto gone = static_cast<uint64_t>(std::count(table.begin(), table.end(), PKV_NO_BLOCK));
   EXPECT_EQ(table.size(), pool_stats_of(cache, 0).used + gone);
 
-  // What attention reads: the sinks and nothing else of their blocks, then all that the window still holds.
+  // What attention reads: the sinks and nothing else of their blocks, then all that the window
+  // still holds.
   std::vector<int64_t> expected(slots.begin(), slots.begin() + sinks);
-  std::copy_if(slots.begin() + 32, slots.end(), std::back_inserter(expected), [](int64_t slot) { return slot >= 0; });
+  std::copy_if(slots.begin() + 32, slots.end(), std::back_inserter(expected),
+               [](int64_t slot) { return slot >= 0; });
   EXPECT_EQ(expected, kv_indices(grown.session()));
 }
 
@@ -88,7 +95,8 @@ TEST_P(Sinks, ABatchTellsTheSameSlots) {
   int64_t indptr[3];
   std::vector<int64_t> slots(500);
   size_t count = 0;
-  CHECK(pkv_batch_kv_indices(batch, 0, PKV_INDEX_SLOTS, indptr, slots.size(), slots.data(), &count, nullptr));
+  CHECK(pkv_batch_kv_indices(batch, 0, PKV_INDEX_SLOTS, indptr, slots.size(), slots.data(), &count,
+                             nullptr));
   slots.resize(count);
   std::vector<int64_t> expected = kv_indices(first.session());
   EXPECT_EQ(indptr[1], static_cast<int64_t>(expected.size()));
@@ -98,7 +106,8 @@ TEST_P(Sinks, ABatchTellsTheSameSlots) {
   EXPECT_EQ(expected, slots);
 
   std::vector<int64_t> blocks(50);
-  CHECK(pkv_batch_kv_indices(batch, 0, PKV_INDEX_BLOCKS, indptr, blocks.size(), blocks.data(), &count, nullptr));
+  CHECK(pkv_batch_kv_indices(batch, 0, PKV_INDEX_BLOCKS, indptr, blocks.size(), blocks.data(),
+                             &count, nullptr));
   blocks.resize(count);
   std::vector<int64_t> held;
   for (const pkv_session session : {first.session(), second.session()})
@@ -112,10 +121,13 @@ TEST_P(Sinks, ForksTrimsAndSnapshotsKeepThem) {
   Grown grown(cache, model, 4);
   for (const uint32_t tokens : {170u, 1u, 20u}) grown.step(tokens, attention_of(model));
   Snapshot snapshot = freeze(grown.session());
-  Grown child(cache, model, 5, fork(grown.session())), thawed(cache, model, 6, thaw(cache, snapshot));
-  CHECK(pkv_session_trim(thawed.session(), 171));  // as speculative decoding does: back to before the last step
+  Grown child(cache, model, 5, fork(grown.session())),
+      thawed(cache, model, 6, thaw(cache, snapshot));
+  CHECK(pkv_session_trim(thawed.session(),
+                         171));  // as speculative decoding does: back to before the last step
   for (Grown* each : {&child, &thawed})
-    for (const uint32_t tokens : {1u, 30u, 1u}) EXPECT_LE(each->step(tokens, attention_of(model)), 1.0);
+    for (const uint32_t tokens : {1u, 30u, 1u})
+      EXPECT_LE(each->step(tokens, attention_of(model)), 1.0);
   REFUSED(PKV_OUT_OF_RANGE, pkv_session_trim(grown.session(), 100));
   CHECK(pkv_cache_validate(cache));
 }
@@ -141,9 +153,10 @@ TEST_P(Sinks, NoCallCanAskForMoreThanTheLayerKeeps) {
   EXPECT_LE(worst_error(q, out, 0, 5, rows, 5, attention), 1.0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Storage, Sinks, testing::Values(PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS), [](const auto& test) {
-  return test.param == PKV_STORAGE_PAGED ? "paged" : "contiguous";
-});
+INSTANTIATE_TEST_SUITE_P(Storage, Sinks, testing::Values(PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS),
+                         [](const auto& test) {
+                           return test.param == PKV_STORAGE_PAGED ? "paged" : "contiguous";
+                         });
 
 }  // namespace
 }  // namespace systems

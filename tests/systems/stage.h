@@ -1,5 +1,6 @@
-// A cache and what one thread has open in it, beside the naive model of each; the calls of an operation, some of them refused memory; and
-// the comparison of all the library says with the model.
+// A cache and what one thread has open in it, beside the naive model of each; the calls of an
+// operation, some of them refused memory; and the comparison of all the library says with the
+// model.
 #pragma once
 
 #include <array>
@@ -28,13 +29,15 @@ struct Actor {
   std::optional<Solo> solo;
 
   // What calls are told that would add to it.
-  pkv_status obstacle() const { return in_batch || solo ? PKV_BUSY : naive.suspended ? PKV_SUSPENDED : PKV_OK; }
+  pkv_status obstacle() const {
+    return in_batch || solo ? PKV_BUSY : naive.suspended ? PKV_SUSPENDED : PKV_OK;
+  }
 };
 
 struct Member {
   Actor* actor;
   uint32_t count;
-  size_t row;  // its first of the batch
+  size_t row;                                   // its first of the batch
   std::array<std::vector<uint32_t>, 2> tables;  // before the step
   std::optional<std::vector<uint32_t>> kept;
 };
@@ -89,15 +92,18 @@ struct World {
   const Setup setup;
   memory::Hooks memory;
   Cache cache;
-  std::vector<Frozen> common;                    // snapshots that every thread may open
-  std::array<std::vector<uint32_t>, 2> slabs;    // storage NONE: the engine's own bytes, here the row's number in each slot
-  bool alone = true;                             // one thread: what is refused had to be, and no call meets another
+  std::vector<Frozen> common;  // snapshots that every thread may open
+  std::array<std::vector<uint32_t>, 2>
+      slabs;          // storage NONE: the engine's own bytes, here the row's number in each slot
+  bool alone = true;  // one thread: what is refused had to be, and no call meets another
 };
 
 // What cache statistics count, of one stage.
 struct Counts {
   uint64_t commits = 0, aborts = 0, committed_tokens = 0, suspensions = 0;
-  uint64_t grown = 0, refused = 0, no_memory = 0;  // and for the test: times a session grew, or was short of blocks or memory
+  uint64_t grown = 0, refused = 0,
+           no_memory =
+               0;  // and for the test: times a session grew, or was short of blocks or memory
 };
 
 class Stage {
@@ -135,7 +141,8 @@ class Stage {
   // The k-th allocation of the next call will be refused; 0: none.
   void refuse_allocation(uint64_t k) { refuse_at_ = k; }
 
-  // obstacle: what the call should say. Another thread that asks for victims makes it say BUSY for a moment.
+  // obstacle: what the call should say. Another thread that asks for victims makes it say BUSY for
+  // a moment.
   template <class Call>
   pkv_status run(const Call& call, pkv_status obstacle = PKV_OK) {
     const memory::Refusal refusal(std::exchange(refuse_at_, 0));
@@ -147,7 +154,8 @@ class Stage {
     }
   }
 
-  // True if the call worked. Want of blocks is an excuse where a group does not have `most` of them, want of memory where it was refused.
+  // True if the call worked. Want of blocks is an excuse where a group does not have `most` of
+  // them, want of memory where it was refused.
   bool worked(pkv_status status, pkv_status obstacle = PKV_OK, uint64_t most = 0) {
     if (status == PKV_NO_MEMORY && struck_) {
       counts.no_memory++;
@@ -175,9 +183,14 @@ class Stage {
   }
 
   static uint64_t blocks_for(uint64_t tokens) { return (tokens + block_size - 1) / block_size; }
-  // The most blocks that a step from start to end takes in a group, a copy of a shared tail included.
-  static uint64_t most_for(uint64_t start, uint64_t end) { return end == start ? 0 : blocks_for(end) - blocks_for(start) + 1; }
-  uint64_t most_for_copy(const Naive& naive) const { return world.has_tables() ? 0 : blocks_for(naive.rows.size()); }
+  // The most blocks that a step from start to end takes in a group, a copy of a shared tail
+  // included.
+  static uint64_t most_for(uint64_t start, uint64_t end) {
+    return end == start ? 0 : blocks_for(end) - blocks_for(start) + 1;
+  }
+  uint64_t most_for_copy(const Naive& naive) const {
+    return world.has_tables() ? 0 : blocks_for(naive.rows.size());
+  }
 
   // ---- Ends ---------------------------------------------------------------------------------
 
@@ -235,24 +248,29 @@ class Stage {
   void forget_all() {
     while (!steps.empty()) drop(*steps.back());
     for (auto& actor : actors) dead_sessions.push_back(actor->session), actor->session.forget();
-    for (Frozen& frozen : snapshots) dead_snapshots.push_back(frozen.snapshot), frozen.snapshot.forget();
+    for (Frozen& frozen : snapshots)
+      dead_snapshots.push_back(frozen.snapshot), frozen.snapshot.forget();
     actors.clear();
     snapshots.clear();
   }
 
   void check_dead() const {
-    for (const pkv_session session : dead_sessions) REFUSED(PKV_STALE_HANDLE, pkv_session_close(session));
+    for (const pkv_session session : dead_sessions)
+      REFUSED(PKV_STALE_HANDLE, pkv_session_close(session));
     for (const pkv_batch batch : dead_batches) REFUSED(PKV_STALE_HANDLE, pkv_batch_abort(batch));
-    for (const pkv_snapshot snapshot : dead_snapshots) REFUSED(PKV_STALE_HANDLE, pkv_snapshot_close(snapshot));
+    for (const pkv_snapshot snapshot : dead_snapshots)
+      REFUSED(PKV_STALE_HANDLE, pkv_snapshot_close(snapshot));
   }
 
   // ---- Comparison ---------------------------------------------------------------------------
 
-  // Lengths, tokens and figures of every session; the content of two of them, of others in the next turn.
+  // Lengths, tokens and figures of every session; the content of two of them, of others in the next
+  // turn.
   void compare() {
     for (const auto& actor : actors) check_session(*actor);
     for (size_t i = 0; i < std::min<size_t>(2, actors.size()); i++, turn_++)
-      check_content(*actors[turn_ % actors.size()], static_cast<uint32_t>(turn_ / actors.size() % layers));
+      check_content(*actors[turn_ % actors.size()],
+                    static_cast<uint32_t>(turn_ / actors.size() % layers));
   }
 
   void compare_all() {
@@ -265,17 +283,20 @@ class Stage {
  private:
   bool has(uint64_t most) const {
     for (uint32_t group = 0; group < 2; group++)
-      if (most > 0 && pool_stats_of(world.cache, group).free < most + world.setup.watermark) return false;
+      if (most > 0 && pool_stats_of(world.cache, group).free < most + world.setup.watermark)
+        return false;
     return true;
   }
 
   // The rows of a step in flight that a layer holds already.
   std::vector<uint32_t> in_flight(const Actor& actor, uint32_t layer) const {
-    if (actor.solo) return actor.solo->written >> layer & 1 ? actor.solo->rows : std::vector<uint32_t>();
+    if (actor.solo)
+      return actor.solo->written >> layer & 1 ? actor.solo->rows : std::vector<uint32_t>();
     for (const auto& step : steps)
       for (const Member& member : step->members)
         if (member.actor == &actor && (step->written >> layer & 1) && !step->accepted)
-          return {step->rows.begin() + static_cast<int64_t>(member.row), step->rows.begin() + static_cast<int64_t>(member.row + member.count)};
+          return {step->rows.begin() + static_cast<int64_t>(member.row),
+                  step->rows.begin() + static_cast<int64_t>(member.row + member.count)};
     return {};
   }
 
@@ -307,16 +328,20 @@ class Stage {
     std::vector<uint32_t> rows = actor.naive.rows;
     rows.insert(rows.end(), fresh.begin(), fresh.end());
     const uint32_t window = world.setup.window_of(layer);
-    const size_t kept = window == 0 ? actor.naive.rows.size() : std::min<size_t>(actor.naive.rows.size(), window - 1);
+    const size_t kept = window == 0 ? actor.naive.rows.size()
+                                    : std::min<size_t>(actor.naive.rows.size(), window - 1);
     check_rows(actor, layer, rows, actor.naive.rows.size() - kept, kept + fresh.size());
-    if (window != 0) check_rows(actor, layer, rows, 0, std::min<size_t>(world.setup.sinks, rows.size()));
+    if (window != 0)
+      check_rows(actor, layer, rows, 0, std::min<size_t>(world.setup.sinks, rows.size()));
   }
 
-  void check_rows(const Actor& actor, uint32_t layer, const std::vector<uint32_t>& rows, size_t first, size_t count) const {
+  void check_rows(const Actor& actor, uint32_t layer, const std::vector<uint32_t>& rows,
+                  size_t first, size_t count) const {
     Numbers k = room_for(count, false), v = room_for(count, true);
     const pkv_tensor keys = k.tensor(), values = v.tensor();
     CHECK(pkv_session_materialize(actor.session, layer, first, count, &keys, &values));
-    const std::vector<uint32_t> expected(rows.begin() + static_cast<int64_t>(first), rows.begin() + static_cast<int64_t>(first + count));
+    const std::vector<uint32_t> expected(rows.begin() + static_cast<int64_t>(first),
+                                         rows.begin() + static_cast<int64_t>(first + count));
     ASSERT_TRUE(k == rows_of(expected, layer, false)) << "keys of layer " << layer;
     ASSERT_TRUE(v == rows_of(expected, layer, true)) << "values of layer " << layer;
   }
@@ -325,14 +350,17 @@ class Stage {
     if (actor.in_batch) return;  // its slots are those of the step
     const std::vector<uint32_t>& rows = actor.naive.rows;
     std::vector<uint32_t> found;
-    for (const int64_t slot : kv_indices(actor.session, group)) found.push_back(world.slabs[group][static_cast<size_t>(slot)]);
+    for (const int64_t slot : kv_indices(actor.session, group))
+      found.push_back(world.slabs[group][static_cast<size_t>(slot)]);
     ASSERT_LE(found.size(), rows.size());
     if (world.setup.window == 0 || group == 0) {
       ASSERT_EQ(rows.size(), found.size());
     } else {
       ASSERT_GE(found.size() + 1, std::min<size_t>(world.setup.window, rows.size()));
     }
-    ASSERT_TRUE(std::equal(found.begin(), found.end(), rows.end() - static_cast<int64_t>(found.size()))) << "group " << group;
+    ASSERT_TRUE(
+        std::equal(found.begin(), found.end(), rows.end() - static_cast<int64_t>(found.size())))
+        << "group " << group;
   }
 
   uint32_t next_row_;

@@ -19,7 +19,9 @@ namespace systems {
 #define REFUSED(status, call) EXPECT_EQ(status, call) << pkv_last_error()
 
 inline void check(pkv_status status, const char* call) {
-  if (status != PKV_OK) throw std::runtime_error(std::string(call) + ": " + pkv_status_string(status) + ": " + pkv_last_error());
+  if (status != PKV_OK)
+    throw std::runtime_error(std::string(call) + ": " + pkv_status_string(status) + ": " +
+                             pkv_last_error());
 }
 
 // Owns one handle. That it can be closed at its end is part of every test.
@@ -66,7 +68,8 @@ struct Model {
   pkv_dtype values_dtype() const { return value_dtype == 0 ? dtype : value_dtype; }
 };
 
-inline pkv_cache_config config_of(const Model& model, uint64_t blocks, pkv_storage storage = PKV_STORAGE_PAGED) {
+inline pkv_cache_config config_of(const Model& model, uint64_t blocks,
+                                  pkv_storage storage = PKV_STORAGE_PAGED) {
   pkv_cache_config config;
   CHECK(pkv_cache_config_init(&config, sizeof config));
   config.storage = storage;
@@ -138,9 +141,11 @@ inline Session thaw(pkv_cache cache, pkv_snapshot snapshot) {
   return Session(session);
 }
 
-inline Batch begin(pkv_cache cache, const std::vector<pkv_session>& sessions, const std::vector<uint32_t>& new_tokens) {
+inline Batch begin(pkv_cache cache, const std::vector<pkv_session>& sessions,
+                   const std::vector<uint32_t>& new_tokens) {
   pkv_batch batch;
-  CHECK(pkv_batch_begin(cache, sessions.size(), sessions.data(), new_tokens.data(), nullptr, &batch));
+  CHECK(
+      pkv_batch_begin(cache, sessions.size(), sessions.data(), new_tokens.data(), nullptr, &batch));
   return Batch(batch);
 }
 
@@ -191,7 +196,8 @@ inline std::vector<int64_t> slot_mapping(pkv_batch batch, uint32_t group = 0) {
 // The instruction sets this machine can run, the best last.
 inline std::vector<pkv_isa> supported_isas() {
   std::vector<pkv_isa> isas;
-  for (const pkv_isa isa : {PKV_ISA_SCALAR, PKV_ISA_SSE2, PKV_ISA_AVX2, PKV_ISA_AVX512, PKV_ISA_AVX512_VNNI, PKV_ISA_AVX512_BF16, PKV_ISA_NEON}) {
+  for (const pkv_isa isa : {PKV_ISA_SCALAR, PKV_ISA_SSE2, PKV_ISA_AVX2, PKV_ISA_AVX512,
+                            PKV_ISA_AVX512_VNNI, PKV_ISA_AVX512_BF16, PKV_ISA_NEON}) {
     int32_t supported = 0;
     CHECK(pkv_isa_supported(isa, &supported));
     if (supported) isas.push_back(isa);

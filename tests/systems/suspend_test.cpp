@@ -69,7 +69,9 @@ class Suspend : public testing::TestWithParam<pkv_storage> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Kinds, Suspend, testing::Values(PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS),
-                         [](const auto& kind) { return kind.param == PKV_STORAGE_PAGED ? "paged" : "contiguous"; });
+                         [](const auto& kind) {
+                           return kind.param == PKV_STORAGE_PAGED ? "paged" : "contiguous";
+                         });
 
 TEST_P(Suspend, BlocksGoAndTokensStay) {
   Cache cache = this->cache(8);
@@ -109,7 +111,8 @@ TEST_P(Suspend, ComputedAgainItAttendsToTheSameBits) {
   other.close();
   EXPECT_EQ(std::pair(uint64_t{0}, uint64_t{40}), resume(session));
   text.step(cache, session, 25, false);
-  EXPECT_EQ(std::pair(uint64_t{25}, uint64_t{40}), resume(session)) << "a session that is not suspended says the same";
+  EXPECT_EQ(std::pair(uint64_t{25}, uint64_t{40}), resume(session))
+      << "a session that is not suspended says the same";
   text.step(cache, session, 15, false);
   EXPECT_EQ(std::pair(uint64_t{40}, uint64_t{40}), resume(session));
   EXPECT_EQ(text.tokens, (text.step(cache, session, 20), tokens_of(session, 60)));
@@ -151,7 +154,8 @@ TEST_P(Suspend, CallsThatWouldAddAreRefused) {
   const pkv_tensor tensor = row.tensor();
   size_t count;
   REFUSED(PKV_SUSPENDED, pkv_batch_begin(cache, 1, &handle, &one, nullptr, &batch));
-  EXPECT_STREQ("begin: the session is suspended, with 20 tokens to compute again", pkv_last_error());
+  EXPECT_STREQ("begin: the session is suspended, with 20 tokens to compute again",
+               pkv_last_error());
   REFUSED(PKV_SUSPENDED, pkv_session_push(session, 0, &tensor, &tensor));
   REFUSED(PKV_SUSPENDED, pkv_session_fork(session, &child));
   REFUSED(PKV_SUSPENDED, pkv_snapshot_take(session, &snapshot));
@@ -165,7 +169,8 @@ TEST_P(Suspend, CallsThatWouldAddAreRefused) {
   EXPECT_EQ(0u, stats_of(cache).suspended_sessions);
   text.step(cache, session, 20);
   CHECK(pkv_session_suspend(session));
-  for (uint32_t layer = 0; layer < model.layers; layer++) CHECK(pkv_session_prefill(session, layer, 1, &tensor, &tensor));
+  for (uint32_t layer = 0; layer < model.layers; layer++)
+    CHECK(pkv_session_prefill(session, layer, 1, &tensor, &tensor));
   EXPECT_EQ(1u, info_of(session).total);
   EXPECT_EQ(0u, info_of(session).suspended);
 }
@@ -206,7 +211,8 @@ TEST_P(Suspend, OtherTokensThanBeforeAreRefused) {
     write(batch, layer, k, v);
   }
   REFUSED(PKV_INVALID_ARGUMENT, pkv_batch_commit(batch, &text.tokens[20]));
-  EXPECT_STREQ("commit: position 0 of session 0 held token 1000 before it was suspended, not 1020", pkv_last_error());
+  EXPECT_STREQ("commit: position 0 of session 0 held token 1000 before it was suspended, not 1020",
+               pkv_last_error());
   batch.close();
   EXPECT_EQ(text.tokens[19], tokens_of(session, 20)[19]);
   CHECK(pkv_session_trim(session, 0));  // another text on purpose
@@ -276,9 +282,13 @@ TEST_P(Suspend, WhoBeginsLeavesTheWatermark) {
   pkv_batch batch;
   uint64_t blocks_short = 0, length, total;
   const uint32_t two_blocks = 32, three_blocks = 33, too_much = 81;
-  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 1, &handle, &three_blocks, &blocks_short, &batch));
+  REFUSED(PKV_OUT_OF_BLOCKS,
+          pkv_batch_begin(cache, 1, &handle, &three_blocks, &blocks_short, &batch));
   EXPECT_EQ(1u, blocks_short);
-  EXPECT_STREQ("begin needs 3 blocks in group 0, 5 of 8 are free, 3 stay free (watermark) (1 short over all groups)", pkv_last_error());
+  EXPECT_STREQ(
+      "begin needs 3 blocks in group 0, 5 of 8 are free, 3 stay free (watermark) (1 short over all "
+      "groups)",
+      pkv_last_error());
   REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_reserve(fresh, three_blocks));
   REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &too_much, &blocks_short, &batch));
   CHECK(pkv_batch_begin(cache, 1, &handle, &two_blocks, nullptr, &batch));

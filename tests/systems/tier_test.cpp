@@ -1,4 +1,5 @@
-// The tier behind a cache's memory: what sessions leave goes to a store and comes back, bit for bit or not at all.
+// The tier behind a cache's memory: what sessions leave goes to a store and comes back, bit for bit
+// or not at all.
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -55,7 +56,8 @@ class TierTest : public Prefix {
   uint64_t fetch(const Text& tokens, const std::string& salt = "") {
     CHECK(pkv_store_prefetch(cache_, salt.data(), salt.size(), tokens.size(), tokens.data()));
     uint64_t cached = 99;
-    CHECK(pkv_store_wait(cache_, salt.data(), salt.size(), tokens.size(), tokens.data(), long_time, &cached));
+    CHECK(pkv_store_wait(cache_, salt.data(), salt.size(), tokens.size(), tokens.data(), long_time,
+                         &cached));
     CHECK(pkv_cache_validate(cache_));
     return cached;
   }
@@ -69,7 +71,8 @@ class TierTest : public Prefix {
   void check_found(const Text& whole, uint64_t tokens, const std::string& salt = "") {
     Session session = open_salted(salt);
     EXPECT_EQ(tokens, match(session, whole));
-    check_content(session, whole, window_ == 0 ? 0 : tokens - std::min<uint64_t>(tokens, window_ - 1));
+    check_content(session, whole,
+                  window_ == 0 ? 0 : tokens - std::min<uint64_t>(tokens, window_ - 1));
   }
 
  private:
@@ -225,7 +228,8 @@ TEST_F(EncryptedTier, EveryFlippedBitAndEveryOtherNameIsAMiss) {
 }
 
 TEST_F(TierTest, EveryStoredTypeComesBackBitForBit) {
-  for (const pkv_dtype dtype : {PKV_F16, PKV_BF16, PKV_INT8, PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2}) {
+  for (const pkv_dtype dtype :
+       {PKV_F16, PKV_BF16, PKV_INT8, PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2}) {
     SCOPED_TRACE(dtype);
     dtype_ = dtype;
     make(16);
@@ -233,7 +237,8 @@ TEST_F(TierTest, EveryStoredTypeComesBackBitForBit) {
     Session session = open(cache_);
     extend(session, whole);
     std::vector<KeysValues> before;
-    for (uint32_t layer = 0; layer < 2; layer++) before.push_back(materialize(session, layer, model_, 0, 64));
+    for (uint32_t layer = 0; layer < 2; layer++)
+      before.push_back(materialize(session, layer, model_, 0, 64));
     session.close();
     flush();
     CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
@@ -298,7 +303,8 @@ TEST_F(TierTest, AWindowGroupGetsItsLastWindow) {
   EXPECT_EQ(10u + 2, stats().read_items) << "of the window group the last window only";
   check_found(whole, 160);
   CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
-  EXPECT_EQ(96u, fetch(Text(whole.begin(), whole.begin() + 100))) << "a prompt in one step still had the window there";
+  EXPECT_EQ(96u, fetch(Text(whole.begin(), whole.begin() + 100)))
+      << "a prompt in one step still had the window there";
   EXPECT_EQ(160u, fetch(whole + text(2, 20)));
 }
 
@@ -348,7 +354,8 @@ TEST_F(TierTest, AStoreThatIsGoneCostsHitsOnly) {
   for (int i = 0; i < 50; i++) EXPECT_EQ(0u, fetch(whole + text(i, 16)));
   EXPECT_LE(stats().failures, failures + 10) << "it is left alone for a while";
   memory_.error = 0;
-  for (int i = 0; i < 600 && stats().down != 0; i++) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  for (int i = 0; i < 600 && stats().down != 0; i++)
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
   EXPECT_EQ(64u, fetch(whole));
   check_found(whole, 64);
 }
@@ -374,7 +381,8 @@ TEST_F(TierTest, WrongBytesAreMisses) {
   const auto right = memory_.items();
   ASSERT_EQ(4u, right.size());
   uint64_t corrupt = 0;
-  const auto refuse = [&](const std::string& key, std::vector<unsigned char> value, const char* what) {
+  const auto refuse = [&](const std::string& key, std::vector<unsigned char> value,
+                          const char* what) {
     for (const auto& [name, bytes] : right) memory_.replace(name, bytes);
     memory_.replace(key, std::move(value));
     ASSERT_LT(fetch(whole), 32u) << what;
@@ -387,12 +395,14 @@ TEST_F(TierTest, WrongBytesAreMisses) {
       flipped[bit / 8] = static_cast<unsigned char>(flipped[bit / 8] ^ 1 << bit % 8);
       refuse(key, flipped, "a bit");
     }
-    refuse(key, right.begin()->second == value ? right.rbegin()->second : right.begin()->second, "another block's value");
+    refuse(key, right.begin()->second == value ? right.rbegin()->second : right.begin()->second,
+           "another block's value");
   }
   EXPECT_EQ(corrupt, stats().corrupt_items);
   std::vector<unsigned char> longer = right.begin()->second;
   longer.push_back(0);
-  for (const std::vector<unsigned char>& value : {std::vector<unsigned char>{}, std::vector<unsigned char>(1), longer}) {
+  for (const std::vector<unsigned char>& value :
+       {std::vector<unsigned char>{}, std::vector<unsigned char>(1), longer}) {
     memory_.replace(right.begin()->first, value);
     EXPECT_LT(fetch(whole), 32u) << value.size() << " bytes";
     CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
@@ -408,7 +418,8 @@ TEST_F(TierTest, PrefetchesCanBeGivenUp) {
   store_away(first);
   store_away(second);
   memory_.hold();
-  for (const Text* each : {&first, &second}) CHECK(pkv_store_prefetch(cache_, nullptr, 0, each->size(), each->data()));
+  for (const Text* each : {&first, &second})
+    CHECK(pkv_store_prefetch(cache_, nullptr, 0, each->size(), each->data()));
   uint64_t cached = 99;
   CHECK(pkv_store_wait(cache_, nullptr, 0, 64, second.data(), 20, &cached));
   EXPECT_EQ(0u, cached) << "a wait ends";
@@ -423,7 +434,9 @@ TEST_F(TierTest, PrefetchesCanBeGivenUp) {
 // Whoever waits for a prefetch that was given up goes on, while the store still stands.
 TEST_F(TierTest, WaitersOfAPrefetchThatWasGivenUpGoOn) {
   make(64);
-  const auto prefetch = [&](const Text& each) { CHECK(pkv_store_prefetch(cache_, nullptr, 0, each.size(), each.data())); };
+  const auto prefetch = [&](const Text& each) {
+    CHECK(pkv_store_prefetch(cache_, nullptr, 0, each.size(), each.data()));
+  };
   const auto wait_for = [&](const Text& each) {
     return std::async(std::launch::async, [this, each] {
       uint64_t cached = 99;
@@ -431,7 +444,9 @@ TEST_F(TierTest, WaitersOfAPrefetchThatWasGivenUpGoOn) {
       return cached;
     });
   };
-  const auto ends = [](std::future<uint64_t>& waiter) { return waiter.wait_for(std::chrono::milliseconds(long_time / 2)) == std::future_status::ready; };
+  const auto ends = [](std::future<uint64_t>& waiter) {
+    return waiter.wait_for(std::chrono::milliseconds(long_time / 2)) == std::future_status::ready;
+  };
   const Text first = text(1, 64), cancelled = text(2, 64), dropped = text(3, 64);
   store_away(first);
   memory_.hold();
@@ -473,8 +488,8 @@ TEST_F(TierTest, AStepDoesNotWaitForALongPrefetch) {
   EXPECT_LT(read, 2 * blocks) << "it waited until all of the text was there";
 }
 
-// A store that has lost one item: without one of the full group a text ends there, without one of the
-// window group it ends where the last window of 24 tokens, two blocks, is complete.
+// A store that has lost one item: without one of the full group a text ends there, without one of
+// the window group it ends where the last window of 24 tokens, two blocks, is complete.
 TEST_F(TierTest, TheLongestBeginningWithItsLastWindow) {
   make(64, 24);
   const Text whole = text(1, 8 * 16 + 5);
@@ -511,24 +526,26 @@ TEST_F(TierTest, APrefetchTakesNothingThatIsInUse) {
 }
 
 TEST_F(TierTest, ConfigsThatAreRefused) {
-  const auto refused = [&](pkv_status status, const std::function<void(pkv_cache_config&, pkv_store_config&, pkv_store&)>& change) {
-    pkv_prefix_config prefix;
-    CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
-    pkv_store table = table_;
-    pkv_store_config store = config_;
-    store.store = &table;
-    pkv_cache_config config;
-    CHECK(pkv_cache_config_init(&config, sizeof config));
-    config.layers = config.query_heads = config.kv_heads = 1;
-    config.key_dim = 16;
-    config.blocks = 4;
-    config.prefix = &prefix;
-    config.store = &store;
-    change(config, store, table);
-    pkv_cache cache = nullptr;
-    EXPECT_EQ(status, pkv_cache_create(&config, &cache)) << pkv_last_error();
-    EXPECT_EQ(nullptr, cache);
-  };
+  const auto refused =
+      [&](pkv_status status,
+          const std::function<void(pkv_cache_config&, pkv_store_config&, pkv_store&)>& change) {
+        pkv_prefix_config prefix;
+        CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
+        pkv_store table = table_;
+        pkv_store_config store = config_;
+        store.store = &table;
+        pkv_cache_config config;
+        CHECK(pkv_cache_config_init(&config, sizeof config));
+        config.layers = config.query_heads = config.kv_heads = 1;
+        config.key_dim = 16;
+        config.blocks = 4;
+        config.prefix = &prefix;
+        config.store = &store;
+        change(config, store, table);
+        pkv_cache cache = nullptr;
+        EXPECT_EQ(status, pkv_cache_create(&config, &cache)) << pkv_last_error();
+        EXPECT_EQ(nullptr, cache);
+      };
   refused(PKV_UNSUPPORTED, [](auto& config, auto&, auto&) { config.prefix = nullptr; });
   refused(PKV_UNSUPPORTED, [](auto& config, auto&, auto&) { config.storage = PKV_STORAGE_NONE; });
   refused(PKV_INVALID_ARGUMENT, [](auto&, auto& store, auto&) { store.store = nullptr; });
@@ -536,13 +553,16 @@ TEST_F(TierTest, ConfigsThatAreRefused) {
   refused(PKV_INVALID_ARGUMENT, [](auto&, auto&, auto& table) { table.close = nullptr; });
   refused(PKV_INVALID_ARGUMENT, [](auto&, auto&, auto& table) { table.struct_size = 8; });
   refused(PKV_INVALID_ARGUMENT, [](auto&, auto& store, auto&) { store.fingerprint_size = 1; });
-  refused(PKV_TOO_LARGE, [](auto&, auto& store, auto&) { store.fingerprint = "", store.fingerprint_size = 65; });
-  refused(PKV_INVALID_ARGUMENT, [](auto&, auto& store, auto&) { store.key = "short", store.key_size = 5; });
+  refused(PKV_TOO_LARGE,
+          [](auto&, auto& store, auto&) { store.fingerprint = "", store.fingerprint_size = 65; });
+  refused(PKV_INVALID_ARGUMENT,
+          [](auto&, auto& store, auto&) { store.key = "short", store.key_size = 5; });
   refused(PKV_TOO_LARGE, [](auto&, auto& store, auto&) { store.buffer_bytes = UINT64_MAX; });
   EXPECT_EQ(0, memory_.closed) << "the store stays the caller's";
 }
 
-// ---- A directory ----------------------------------------------------------------------------------------------------
+// ---- A directory
+// ----------------------------------------------------------------------------------------------------
 
 class DirectoryTier : public TierTest {
  protected:
@@ -629,9 +649,11 @@ TEST_F(DirectoryTier, DamagedFilesAreMisses) {
   const Text whole = text(1, 64);
   make_with(directory(), 16);
   store_away(whole);
-  for (const auto& file : files()) std::ofstream(file, std::ios::in | std::ios::binary).seekp(100).put('!');
+  for (const auto& file : files())
+    std::ofstream(file, std::ios::in | std::ios::binary).seekp(100).put('!');
   EXPECT_EQ(0u, fetch(whole));
-  EXPECT_EQ(files().size() + stats().corrupt_items, stats().written_items) << "what is wrong is deleted";
+  EXPECT_EQ(files().size() + stats().corrupt_items, stats().written_items)
+      << "what is wrong is deleted";
   EXPECT_GE(stats().corrupt_items, 1u);
   for (const auto& file : files()) std::filesystem::remove(file);
   store_away(whole);

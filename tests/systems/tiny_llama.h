@@ -1,4 +1,5 @@
-// The forward pass of a Llama from a checkpoint in the llama2.c layout. Attention is the caller's: textbook, or a cache's.
+// The forward pass of a Llama from a checkpoint in the llama2.c layout. Attention is the caller's:
+// textbook, or a cache's.
 #pragma once
 
 #include <cmath>
@@ -21,16 +22,26 @@ class TinyLlama {
   explicit TinyLlama(const std::filesystem::path& path) {
     std::ifstream file(path, std::ios::binary);
     int32_t header[7];
-    if (!file.read(reinterpret_cast<char*>(header), sizeof header)) throw std::runtime_error("no checkpoint at " + path.string());
+    if (!file.read(reinterpret_cast<char*>(header), sizeof header))
+      throw std::runtime_error("no checkpoint at " + path.string());
     const auto size = [&](int i) { return static_cast<uint32_t>(header[i]); };
-    dim_ = size(0), hidden_ = size(1), layers_ = size(2), heads_ = size(3), kv_heads_ = size(4), vocabulary_ = size(5);
+    dim_ = size(0), hidden_ = size(1), layers_ = size(2), heads_ = size(3), kv_heads_ = size(4),
+    vocabulary_ = size(5);
     const uint32_t kv_dim = kv_heads_ * head_dim();
-    for (const auto& [tensor, count] : {std::pair(&embedding_, vocabulary_ * dim_), {&attention_norm_, layers_ * dim_},
-                                        {&wq_, layers_ * dim_ * dim_}, {&wk_, layers_ * dim_ * kv_dim}, {&wv_, layers_ * dim_ * kv_dim},
-                                        {&wo_, layers_ * dim_ * dim_}, {&ffn_norm_, layers_ * dim_}, {&w1_, layers_ * dim_ * hidden_},
-                                        {&w2_, layers_ * dim_ * hidden_}, {&w3_, layers_ * dim_ * hidden_}, {&final_norm_, dim_}}) {
+    for (const auto& [tensor, count] : {std::pair(&embedding_, vocabulary_ * dim_),
+                                        {&attention_norm_, layers_ * dim_},
+                                        {&wq_, layers_ * dim_ * dim_},
+                                        {&wk_, layers_ * dim_ * kv_dim},
+                                        {&wv_, layers_ * dim_ * kv_dim},
+                                        {&wo_, layers_ * dim_ * dim_},
+                                        {&ffn_norm_, layers_ * dim_},
+                                        {&w1_, layers_ * dim_ * hidden_},
+                                        {&w2_, layers_ * dim_ * hidden_},
+                                        {&w3_, layers_ * dim_ * hidden_},
+                                        {&final_norm_, dim_}}) {
       std::vector<float> read(count);
-      if (!file.read(reinterpret_cast<char*>(read.data()), static_cast<std::streamsize>(count * sizeof(float))))
+      if (!file.read(reinterpret_cast<char*>(read.data()),
+                     static_cast<std::streamsize>(count * sizeof(float))))
         throw std::runtime_error("the checkpoint is cut short");
       tensor->assign(read.begin(), read.end());
     }
@@ -39,18 +50,22 @@ class TinyLlama {
   uint32_t head_dim() const { return dim_ / heads_; }
   Model model(pkv_dtype dtype) const { return {layers_, heads_, kv_heads_, head_dim(), 0, dtype}; }
 
-  // Logits of every token of a chunk whose first one has position `first`. attend(layer, q, k, v) gets rows [tokens][heads][head_dim]
-  // and returns the attention's output in the shape of q.
+  // Logits of every token of a chunk whose first one has position `first`. attend(layer, q, k, v)
+  // gets rows [tokens][heads][head_dim] and returns the attention's output in the shape of q.
   template <class Attend>
-  std::vector<Vector> forward(std::span<const int32_t> tokens, uint64_t first, const Attend& attend) const {
+  std::vector<Vector> forward(std::span<const int32_t> tokens, uint64_t first,
+                              const Attend& attend) const {
     const size_t n = tokens.size();
     const uint32_t kv_dim = kv_heads_ * head_dim();
     Vector x(n * dim_);
-    for (size_t t = 0; t < n; t++) std::copy_n(&embedding_[static_cast<size_t>(tokens[t]) * dim_], dim_, &x[t * dim_]);
+    for (size_t t = 0; t < n; t++)
+      std::copy_n(&embedding_[static_cast<size_t>(tokens[t]) * dim_], dim_, &x[t * dim_]);
     for (uint32_t layer = 0; layer < layers_; layer++) {
-      const size_t square = size_t{layer} * dim_ * dim_, narrow = size_t{layer} * dim_ * kv_dim, wide = size_t{layer} * dim_ * hidden_;
+      const size_t square = size_t{layer} * dim_ * dim_, narrow = size_t{layer} * dim_ * kv_dim,
+                   wide = size_t{layer} * dim_ * hidden_;
       const Vector normed = norm(x, &attention_norm_[size_t{layer} * dim_]);
-      Vector q = multiply(normed, &wq_[square], dim_, dim_), k = multiply(normed, &wk_[narrow], dim_, kv_dim);
+      Vector q = multiply(normed, &wq_[square], dim_, dim_),
+             k = multiply(normed, &wk_[narrow], dim_, kv_dim);
       const Vector v = multiply(normed, &wv_[narrow], dim_, kv_dim);
       rotate(q, dim_, first);
       rotate(k, kv_dim, first);
@@ -65,7 +80,8 @@ class TinyLlama {
     const Vector all = multiply(norm(x, final_norm_.data()), embedding_.data(), dim_, vocabulary_);
     std::vector<Vector> logits;
     for (size_t t = 0; t < n; t++)
-      logits.emplace_back(all.begin() + static_cast<int64_t>(t * vocabulary_), all.begin() + static_cast<int64_t>((t + 1) * vocabulary_));
+      logits.emplace_back(all.begin() + static_cast<int64_t>(t * vocabulary_),
+                          all.begin() + static_cast<int64_t>((t + 1) * vocabulary_));
     return logits;
   }
 
@@ -80,13 +96,16 @@ class TinyLlama {
         Vector weights(before + t + 1);
         Real max = -INFINITY, total = 0;
         for (size_t j = 0; j < weights.size(); j++) {
-          for (uint32_t d = 0; d < size; d++) weights[j] += query[d] * k[j * kv_dim + h / group * size + d];
+          for (uint32_t d = 0; d < size; d++)
+            weights[j] += query[d] * k[j * kv_dim + h / group * size + d];
           weights[j] /= std::sqrt(static_cast<Real>(size));
           max = std::max(max, weights[j]);
         }
         for (Real& weight : weights) total += weight = std::exp(weight - max);
         for (size_t j = 0; j < weights.size(); j++)
-          for (uint32_t d = 0; d < size; d++) out[t * dim_ + h * size + d] += weights[j] / total * v[j * kv_dim + h / group * size + d];
+          for (uint32_t d = 0; d < size; d++)
+            out[t * dim_ + h * size + d] +=
+                weights[j] / total * v[j * kv_dim + h / group * size + d];
       }
     }
     return out;
@@ -100,7 +119,8 @@ class TinyLlama {
     for (size_t r = 0; r < rows; r++) {
       for (uint32_t o = 0; o < outputs; o++) {
         Real sum = 0;
-        for (uint32_t i = 0; i < inputs; i++) sum += matrix[size_t{o} * inputs + i] * x[r * inputs + i];
+        for (uint32_t i = 0; i < inputs; i++)
+          sum += matrix[size_t{o} * inputs + i] * x[r * inputs + i];
         result[r * outputs + o] = sum;
       }
     }
@@ -112,7 +132,8 @@ class TinyLlama {
     for (size_t row = 0; row < x.size(); row += dim_) {
       Real squares = 0;
       for (uint32_t i = 0; i < dim_; i++) squares += x[row + i] * x[row + i];
-      const Real factor = 1 / std::sqrt(squares / static_cast<Real>(dim_) + static_cast<Real>(1e-5));
+      const Real factor =
+          1 / std::sqrt(squares / static_cast<Real>(dim_) + static_cast<Real>(1e-5));
       for (uint32_t i = 0; i < dim_; i++) result[row + i] = x[row + i] * factor * weight[i];
     }
     return result;
@@ -122,8 +143,10 @@ class TinyLlama {
   void rotate(Vector& rows, uint32_t width, uint64_t first) const {
     for (size_t i = 0; i < rows.size(); i += 2) {
       const double position = static_cast<double>(first + i / width);
-      const double angle = position * std::pow(10000.0, -static_cast<double>(i % width % head_dim()) / head_dim());
-      const Real c = static_cast<Real>(std::cos(angle)), s = static_cast<Real>(std::sin(angle)), a = rows[i], b = rows[i + 1];
+      const double angle =
+          position * std::pow(10000.0, -static_cast<double>(i % width % head_dim()) / head_dim());
+      const Real c = static_cast<Real>(std::cos(angle)), s = static_cast<Real>(std::sin(angle)),
+                 a = rows[i], b = rows[i + 1];
       rows[i] = a * c - b * s;
       rows[i + 1] = a * s + b * c;
     }

@@ -1,5 +1,5 @@
-// Trees of speculative tokens: attention by a mask, then one path is accepted, and the session is what it would be had it got just
-// these tokens one by one.
+// Trees of speculative tokens: attention by a mask, then one path is accepted, and the session is
+// what it would be had it got just these tokens one by one.
 #include <algorithm>
 
 #include "grown.h"
@@ -12,13 +12,16 @@ struct Tree {
   std::vector<int> parents;
 
   Tree(uint32_t tokens, Random& random) {
-    for (uint32_t i = 0; i < tokens; i++) parents.push_back(static_cast<int>(i) - 1 - static_cast<int>(random.below(std::min(i, 4u) + 1)));
+    for (uint32_t i = 0; i < tokens; i++)
+      parents.push_back(static_cast<int>(i) - 1 -
+                        static_cast<int>(random.below(std::min(i, 4u) + 1)));
   }
 
   // From the first one to this one: rising.
   std::vector<uint32_t> path_to(uint32_t token) const {
     std::vector<uint32_t> path;
-    for (int at = static_cast<int>(token); at >= 0; at = parents[static_cast<size_t>(at)]) path.insert(path.begin(), static_cast<uint32_t>(at));
+    for (int at = static_cast<int>(token); at >= 0; at = parents[static_cast<size_t>(at)])
+      path.insert(path.begin(), static_cast<uint32_t>(at));
     return path;
   }
 
@@ -51,7 +54,8 @@ class Trees : public testing::TestWithParam<Kind> {
 
   static std::vector<KeysValues> content(pkv_session session, const Model& model) {
     std::vector<KeysValues> result;
-    for (uint32_t layer = 0; layer < layers; layer++) result.push_back(materialize(session, layer, model, 0, length_of(session)));
+    for (uint32_t layer = 0; layer < layers; layer++)
+      result.push_back(materialize(session, layer, model, 0, length_of(session)));
     return result;
   }
 
@@ -66,7 +70,8 @@ class Trees : public testing::TestWithParam<Kind> {
   }
 
   // Writes one layer of one session with a tree's tokens and compares what attention makes of it.
-  static void write_and_attend(pkv_batch batch, pkv_session session, uint32_t layer, const Model& model, KeysValues& rows, const Tree& tree,
+  static void write_and_attend(pkv_batch batch, pkv_session session, uint32_t layer,
+                               const Model& model, KeysValues& rows, const Tree& tree,
                                Random& random) {
     const auto n = static_cast<uint32_t>(tree.parents.size());
     write(batch, layer, rows.k, rows.v);
@@ -78,7 +83,10 @@ class Trees : public testing::TestWithParam<Kind> {
     const pkv_attention_params params = attention.params(lse.data());
     attend(batch, layer, q.fill(random), out, &params);
     const uint64_t length = length_of(session) + n;
-    EXPECT_LE(worst_error(q, out, 0, n, materialize(session, layer, model, 0, length), length, attention, lse), 1.0) << "layer " << layer;
+    EXPECT_LE(worst_error(q, out, 0, n, materialize(session, layer, model, 0, length), length,
+                          attention, lse),
+              1.0)
+        << "layer " << layer;
   }
 
   static std::vector<KeysValues> random_rows(const Model& model, uint32_t n, Random& random) {
@@ -92,7 +100,8 @@ class Trees : public testing::TestWithParam<Kind> {
   }
 
   // Both sessions take the same decode step, alone; both outputs are as they should be.
-  static void expect_same_step(pkv_cache cache, pkv_session one, pkv_session other, const Model& model) {
+  static void expect_same_step(pkv_cache cache, pkv_session one, pkv_session other,
+                               const Model& model) {
     for (const pkv_session session : {one, other}) {
       Random random(77);
       Batch batch = begin(cache, {session}, {1});
@@ -102,7 +111,9 @@ class Trees : public testing::TestWithParam<Kind> {
         Rows q(1, model.query_heads, model.key_dim), out(1, model.query_heads, model.values());
         attend(batch, layer, q.fill(random), out);
         const uint64_t length = length_of(session) + 1;
-        EXPECT_LE(worst_error(q, out, 0, 1, materialize(session, layer, model, 0, length), length, attention_of(model)), 1.0);
+        EXPECT_LE(worst_error(q, out, 0, 1, materialize(session, layer, model, 0, length), length,
+                              attention_of(model)),
+                  1.0);
       }
       commit(batch);
     }
@@ -120,9 +131,12 @@ class Trees : public testing::TestWithParam<Kind> {
     std::vector<KeysValues> rows = random_rows(model, n, random);
     std::vector<int32_t> ids(n);
     for (int32_t& id : ids) id = static_cast<int32_t>(random.below(1000));
-    const std::vector<uint32_t> kept = random.chance(15) ? std::vector<uint32_t>{} : tree.path_to(static_cast<uint32_t>(random.below(n)));
+    const std::vector<uint32_t> kept = random.chance(15)
+                                           ? std::vector<uint32_t>{}
+                                           : tree.path_to(static_cast<uint32_t>(random.below(n)));
     Batch batch = begin(cache, {session}, {n});
-    for (uint32_t layer = 0; layer < layers; layer++) write_and_attend(batch, session, layer, model, rows[layer], tree, random);
+    for (uint32_t layer = 0; layer < layers; layer++)
+      write_and_attend(batch, session, layer, model, rows[layer], tree, random);
     CHECK(pkv_batch_accept(batch, 0, kept.size(), kept.data()));
     CHECK(pkv_cache_validate(cache));
     commit(batch, ids.data());
@@ -138,22 +152,26 @@ class Trees : public testing::TestWithParam<Kind> {
     CHECK(pkv_cache_validate(cache));
     EXPECT_EQ(prompt + kept.size(), length_of(session));
     EXPECT_EQ(tokens_of(sequential), tokens_of(session));
-    EXPECT_TRUE(content(sequential, model) == content(session, model)) << kept.size() << " of " << n << " tokens after " << prompt;
-    EXPECT_EQ(table(sequential).size(), table(session).size()) << "blocks beyond what was accepted are given back";
+    EXPECT_TRUE(content(sequential, model) == content(session, model))
+        << kept.size() << " of " << n << " tokens after " << prompt;
+    EXPECT_EQ(table(sequential).size(), table(session).size())
+        << "blocks beyond what was accepted are given back";
     EXPECT_TRUE(before == content(bystander, model)) << "a fork sees nothing of it";
     expect_same_step(cache, session, sequential, model);
   }
 };
 
 TEST_P(Trees, AnAcceptedPathIsAsIfItHadComeTokenByToken) {
-  std::vector<std::pair<pkv_dtype, pkv_dtype>> pairs = {{PKV_INT8, PKV_INT4}, {PKV_F16, PKV_FP8_E4M3}};
+  std::vector<std::pair<pkv_dtype, pkv_dtype>> pairs = {{PKV_INT8, PKV_INT4},
+                                                        {PKV_F16, PKV_FP8_E4M3}};
   for (const pkv_dtype dtype : stored_dtypes) pairs.emplace_back(dtype, dtype);
   for (const auto& [keys, values] : pairs) {
     const Model model{layers, 4, 2, 48, 80, keys, 0, values};
     Random random(static_cast<uint64_t>(keys * 10 + values));
     for (const uint32_t tokens : {1u, 6u, 13u, 30u, 70u}) {
       const auto prompt = static_cast<uint32_t>(random.below(40));
-      SCOPED_TRACE(testing::Message() << name_of(keys) << "/" << name_of(values) << ", " << tokens << " tokens after " << prompt);
+      SCOPED_TRACE(testing::Message() << name_of(keys) << "/" << name_of(values) << ", " << tokens
+                                      << " tokens after " << prompt);
       accept_a_path(model, prompt, tokens, random);
     }
   }
@@ -169,15 +187,18 @@ TEST_P(Trees, AllOrNoneOfTheTokens) {
     step(cache, *session, model, 21, same);
   }
   const std::vector<KeysValues> before = content(none, model);
-  const std::vector<uint32_t> table_before = table(none), everything = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+  const std::vector<uint32_t> table_before = table(none),
+                              everything = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
   std::vector<KeysValues> rows = random_rows(model, 13, random);
   for (KeysValues& layer : rows)
-    for (int copies = 0; copies < 2; copies++) layer.k.append(layer.k.slice(0, 13)), layer.v.append(layer.v.slice(0, 13));
+    for (int copies = 0; copies < 2; copies++)
+      layer.k.append(layer.k.slice(0, 13)), layer.v.append(layer.v.slice(0, 13));
   std::vector<int32_t> ids(39);
   for (size_t i = 0; i < ids.size(); i++) ids[i] = static_cast<int32_t>(i % 13);
   Batch batch = begin(cache, {all, none, plain}, {13, 13, 13});
   REFUSED(PKV_INCOMPLETE, pkv_batch_accept(batch, 0, 13, everything.data()));
-  for (uint32_t layer = 0; layer < layers; layer++) write(batch, layer, rows[layer].k, rows[layer].v);
+  for (uint32_t layer = 0; layer < layers; layer++)
+    write(batch, layer, rows[layer].k, rows[layer].v);
   CHECK(pkv_batch_accept(batch, 1, 0, nullptr));
   CHECK(pkv_batch_accept(batch, 0, 13, everything.data()));
   REFUSED(PKV_INVALID_ARGUMENT, pkv_batch_accept(batch, 1, 0, nullptr));
@@ -205,7 +226,8 @@ TEST_P(Trees, AbortAfterAcceptLeavesTheSessionAsItWas) {
     const Tree tree(20, random);
     std::vector<KeysValues> rows = random_rows(model, 20, random);
     Batch batch = begin(cache, {session}, {20});
-    for (uint32_t layer = 0; layer < layers; layer++) write_and_attend(batch, session, layer, model, rows[layer], tree, random);
+    for (uint32_t layer = 0; layer < layers; layer++)
+      write_and_attend(batch, session, layer, model, rows[layer], tree, random);
     const uint32_t kept[] = {1, 7, 18};
     CHECK(pkv_batch_accept(batch, 0, 3, kept));
     batch.close();
@@ -228,13 +250,16 @@ TEST_P(Trees, AMaskHidesSinksAmongTheNewTokens) {
     const Tree tree(tokens, random);
     std::vector<KeysValues> rows = random_rows(model, tokens, random);
     Batch batch = begin(cache, {session}, {tokens});
-    for (uint32_t layer = 0; layer < layers; layer++) write_and_attend(batch, session, layer, model, rows[layer], tree, random);
+    for (uint32_t layer = 0; layer < layers; layer++)
+      write_and_attend(batch, session, layer, model, rows[layer], tree, random);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Trees,
-                         testing::Values(Kind{"packed", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED}, Kind{"plain", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN},
-                                         Kind{"contiguous", PKV_STORAGE_CONTIGUOUS, PKV_LAYOUT_PACKED}),
+                         testing::Values(Kind{"packed", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED},
+                                         Kind{"plain", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN},
+                                         Kind{"contiguous", PKV_STORAGE_CONTIGUOUS,
+                                              PKV_LAYOUT_PACKED}),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Forms of attention: softcap, ALiBi, sinks learned and kept, windows, latent values, many group sizes and dims; against the
-// double-precision reference, outputs and log-sum-exps.
+// Forms of attention: softcap, ALiBi, sinks learned and kept, windows, latent values, many group
+// sizes and dims; against the double-precision reference, outputs and log-sum-exps.
 #include <algorithm>
 
 #include "grown.h"
@@ -12,8 +12,11 @@ struct Shape {
   uint32_t query_heads, kv_heads, key_dim, value_dim;
 };
 
-constexpr Shape shapes[] = {{"group1", 3, 3, 64, 64},  {"group3", 6, 2, 48, 80},   {"group8", 8, 1, 128, 128},
-                            {"group16", 16, 1, 80, 48}, {"group32", 64, 2, 32, 16}};
+constexpr Shape shapes[] = {{"group1", 3, 3, 64, 64},
+                            {"group3", 6, 2, 48, 80},
+                            {"group8", 8, 1, 128, 128},
+                            {"group16", 16, 1, 80, 48},
+                            {"group32", 64, 2, 32, 16}};
 
 Model model_of(const Shape& shape, pkv_dtype dtype = PKV_F32) {
   Model model;
@@ -33,7 +36,8 @@ std::vector<float> numbers(Random& random, uint32_t n, float amplitude) {
 
 // A prompt, a decode step and a step of a few tokens.
 void compare_steps(Grown& grown, const Attention& attention) {
-  for (const uint32_t tokens : {70u, 1u, 5u}) EXPECT_LE(grown.step(tokens, attention), 1.0) << tokens << " tokens";
+  for (const uint32_t tokens : {70u, 1u, 5u})
+    EXPECT_LE(grown.step(tokens, attention), 1.0) << tokens << " tokens";
 }
 
 class Variants : public testing::TestWithParam<Shape> {
@@ -53,8 +57,8 @@ class Variants : public testing::TestWithParam<Shape> {
   Random random{GetParam().query_heads};
 };
 
-// A prompt is cut into blocks of 288 rows of a KV head. Few queries in the last one make no decode step of it, whose heads go
-// together.
+// A prompt is cut into blocks of 288 rows of a KV head. Few queries in the last one make no decode
+// step of it, whose heads go together.
 TEST_P(Variants, PromptsWithAShortLastBlock) {
   const uint32_t block = 288 * model.kv_heads / model.query_heads;
   for (const uint32_t tokens : {block + 1, block + 3, 2 * block + 15}) {
@@ -75,7 +79,8 @@ TEST_P(Variants, Softcap) {
 TEST_P(Variants, Alibi) {
   Attention attention = attention_of(model);
   const auto heads = static_cast<float>(model.query_heads);
-  for (float head = 1; head <= heads; head++) attention.alibi_slopes.push_back(std::exp2(-8 * head / heads));
+  for (float head = 1; head <= heads; head++)
+    attention.alibi_slopes.push_back(std::exp2(-8 * head / heads));
   compare(model, attention);
 }
 
@@ -111,20 +116,23 @@ TEST_P(Variants, AllOfThemInBf16) {
   compare(all, attention);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, Variants, testing::ValuesIn(shapes), [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Shapes, Variants, testing::ValuesIn(shapes),
+                         [](const auto& test) { return test.param.name; });
 
 // V is the first 512 dims of K and is never given.
 TEST(Latent, EqualsTheReference) {
   for (const uint32_t query_heads : {16u, 128u}) {
     for (const pkv_dtype dtype : {PKV_BF16, PKV_INT8}) {
       for (const pkv_layout layout : {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN}) {
-        SCOPED_TRACE(testing::Message() << query_heads << " heads, " << name_of(dtype) << ", layout " << layout);
+        SCOPED_TRACE(testing::Message()
+                     << query_heads << " heads, " << name_of(dtype) << ", layout " << layout);
         Model model = model_of({"", query_heads, 1, 576, 512}, dtype);
         model.latent = 1;
         pkv_cache_config config = config_of(model, 16);
         config.layout = layout;
         Cache cache = create(config);
-        EXPECT_EQ(plan_of(config).bytes_per_token, dtype == PKV_BF16 ? 576 * 2u : 576 + 4u) << "stored once";
+        EXPECT_EQ(plan_of(config).bytes_per_token, dtype == PKV_BF16 ? 576 * 2u : 576 + 4u)
+            << "stored once";
         Grown grown(cache, model, 8);
         EXPECT_LE(grown.step(query_heads == 16 ? 40 : 18, attention_of(model)), 1.0);
         EXPECT_LE(grown.step(1, attention_of(model)), 1.0);
@@ -168,17 +176,24 @@ TEST(Latent, ValuesAreNotGiven) {
   CHECK(pkv_session_push(session, 0, &keys, nullptr));
 }
 
-// Every query alone over positions [first, end) of rows that lie one after the other: blocks of one token.
-void attend_piece(KeysValues& all, uint64_t first, uint64_t end, Rows& q, Rows& out, const pkv_attention_params& params) {
-  const pkv_tensor k = all.k.tensor(), v = all.v.tensor(), queries = q.tensor(), outputs = out.tensor();
-  const pkv_kv_view view{sizeof view, PKV_F32, PKV_LAYOUT_PLAIN, 1, all.k.heads(), all.k.dim(), all.v.dim(), PKV_F32, all.k.rows(),
-                         k.data, v.data, k.row_stride, k.row_stride, k.head_stride, v.row_stride, v.row_stride, v.head_stride};
+// Every query alone over positions [first, end) of rows that lie one after the other: blocks of one
+// token.
+void attend_piece(KeysValues& all, uint64_t first, uint64_t end, Rows& q, Rows& out,
+                  const pkv_attention_params& params) {
+  const pkv_tensor k = all.k.tensor(), v = all.v.tensor(), queries = q.tensor(),
+                   outputs = out.tensor();
+  const pkv_kv_view view{sizeof view,   PKV_F32,       PKV_LAYOUT_PLAIN, 1,
+                         all.k.heads(), all.k.dim(),   all.v.dim(),      PKV_F32,
+                         all.k.rows(),  k.data,        v.data,           k.row_stride,
+                         k.row_stride,  k.head_stride, v.row_stride,     v.row_stride,
+                         v.head_stride};
   const std::vector<uint32_t> ones(q.rows(), 1);
   const std::vector<uint64_t> lengths(q.rows(), end - first);
   std::vector<uint32_t> tables;
   for (size_t row = 0; row < q.rows(); row++)
     for (uint64_t p = first; p < end; p++) tables.push_back(static_cast<uint32_t>(p));
-  const pkv_attention_sequences sequences{sizeof sequences, q.heads(), q.rows(), ones.data(), lengths.data(), tables.data(), end - first};
+  const pkv_attention_sequences sequences{sizeof sequences, q.heads(),     q.rows(),   ones.data(),
+                                          lengths.data(),   tables.data(), end - first};
   CHECK(pkv_attention(&view, &sequences, &params, &queries, &outputs));
 }
 
@@ -189,7 +204,8 @@ TEST(MergeStates, PiecesMakeTheWhole) {
   Rows k(length, 2, 48), v(length, 2, 80), q(rows, 6, 48);
   KeysValues all{std::move(k.fill(random)), std::move(v.fill(random))};
   q.fill(random);
-  for (const auto& cuts : {std::vector<uint64_t>{0, 200}, {0, 1, 200}, {0, 64, 65, 130, 200}, {0, 199, 200}}) {
+  for (const auto& cuts :
+       {std::vector<uint64_t>{0, 200}, {0, 1, 200}, {0, 64, 65, 130, 200}, {0, 199, 200}}) {
     std::vector<Rows> outs;
     std::vector<std::vector<float>> lses;
     for (size_t i = 0; i + 1 < cuts.size(); i++) {
@@ -210,12 +226,14 @@ TEST(MergeStates, PiecesMakeTheWhole) {
     Rows merged(rows, 6, 80);
     std::vector<float> merged_lse(rows * 6);
     const pkv_tensor to = merged.tensor();
-    CHECK(pkv_merge_states(outs.size(), tensors.data(), lse.data(), rows, 6, 80, &to, merged_lse.data()));
+    CHECK(pkv_merge_states(outs.size(), tensors.data(), lse.data(), rows, 6, 80, &to,
+                           merged_lse.data()));
     Attention whole;
     whole.causal = false;
     whole.sink_logits = {1, 2, 3, -1, -2, 0};
     whole.merged = true;
-    EXPECT_LE(worst_error(q, merged, 0, rows, all, length, whole, merged_lse), 1.0) << cuts.size() - 1 << " pieces";
+    EXPECT_LE(worst_error(q, merged, 0, rows, all, length, whole, merged_lse), 1.0)
+        << cuts.size() - 1 << " pieces";
   }
 }
 

@@ -19,20 +19,25 @@ class Victims : public testing::Test {
     return sessions_.back();
   }
 
-  std::vector<pkv_session> choose(const std::vector<pkv_session>& list, const std::vector<uint32_t>& counts) {
+  std::vector<pkv_session> choose(const std::vector<pkv_session>& list,
+                                  const std::vector<uint32_t>& counts) {
     size_t count = 99;
-    const pkv_status status = pkv_batch_choose_victims(cache_, list.size(), list.data(), counts.data(), 0, nullptr, &count);
+    const pkv_status status = pkv_batch_choose_victims(cache_, list.size(), list.data(),
+                                                       counts.data(), 0, nullptr, &count);
     if (status != PKV_BUFFER_TOO_SMALL) CHECK(status);
     std::vector<pkv_session> victims(count);
-    CHECK(pkv_batch_choose_victims(cache_, list.size(), list.data(), counts.data(), count, victims.data(), &count));
+    CHECK(pkv_batch_choose_victims(cache_, list.size(), list.data(), counts.data(), count,
+                                   victims.data(), &count));
     return victims;
   }
 
   // The step works once the victims are suspended, and not before.
-  void expect_victims(const std::vector<pkv_session>& expected, std::vector<pkv_session> list, std::vector<uint32_t> counts) {
+  void expect_victims(const std::vector<pkv_session>& expected, std::vector<pkv_session> list,
+                      std::vector<uint32_t> counts) {
     EXPECT_EQ(expected, choose(list, counts));
     pkv_batch batch;
-    REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache_, list.size(), list.data(), counts.data(), nullptr, &batch));
+    REFUSED(PKV_OUT_OF_BLOCKS,
+            pkv_batch_begin(cache_, list.size(), list.data(), counts.data(), nullptr, &batch));
     for (const pkv_session victim : expected) {
       CHECK(pkv_session_suspend(victim));
       const auto at = std::find(list.begin(), list.end(), victim);
@@ -61,7 +66,8 @@ TEST_F(Victims, TheNewestOfTheLowestPriorityGoesFirst) {
 
 TEST_F(Victims, ThoseOutsideOfTheListAndThoseWhoWouldBegin) {
   pkv_session a = add(64), idle = add(48, 5), fresh = add(0);
-  EXPECT_EQ(std::vector{fresh}, choose({a, fresh}, {1, 1})) << "better not to begin than to stop somebody";
+  EXPECT_EQ(std::vector{fresh}, choose({a, fresh}, {1, 1}))
+      << "better not to begin than to stop somebody";
   CHECK(pkv_session_set_priority(fresh, 9));
   CHECK(pkv_session_set_priority(a, 7));
   expect_victims({idle}, {a, fresh}, {1, 1});
@@ -93,8 +99,8 @@ TEST_F(Victims, TheFirstInRankStays) {
   EXPECT_EQ(7u, count);
 }
 
-// Requests of two classes through a pool that is far too small: everybody finishes, and those of high priority are never stopped
-// for those of low.
+// Requests of two classes through a pool that is far too small: everybody finishes, and those of
+// high priority are never stopped for those of low.
 TEST(VictimsLoop, EverybodyFinishesAndTheImportantFirst) {
   struct Request {
     uint32_t total;
@@ -123,14 +129,19 @@ TEST(VictimsLoop, EverybodyFinishesAndTheImportantFirst) {
       if (resumed == PKV_OUT_OF_BLOCKS) continue;
       CHECK(resumed);
       list.push_back(request.session);
-      counts.push_back(length < total ? static_cast<uint32_t>(std::min<uint64_t>(total - length, 32)) : length == 0 ? 40 : 1);
+      counts.push_back(length < total
+                           ? static_cast<uint32_t>(std::min<uint64_t>(total - length, 32))
+                       : length == 0 ? 40
+                                     : 1);
       owners.push_back(&request);
     }
     size_t count = 0;
     std::vector<pkv_session> victims(list.size());
-    CHECK(pkv_batch_choose_victims(cache, list.size(), list.data(), counts.data(), victims.size(), victims.data(), &count));
+    CHECK(pkv_batch_choose_victims(cache, list.size(), list.data(), counts.data(), victims.size(),
+                                   victims.data(), &count));
     for (size_t i = 0; i < count; i++) {
-      const size_t at = static_cast<size_t>(std::find(list.begin(), list.end(), victims[i]) - list.begin());
+      const size_t at =
+          static_cast<size_t>(std::find(list.begin(), list.end(), victims[i]) - list.begin());
       ASSERT_LT(at, list.size());
       CHECK(pkv_session_suspend(victims[i]));
       owners[at]->suspended += length_of(victims[i]) > 0;

@@ -1,16 +1,17 @@
-/* Loads the library, uses it and lets it go, a thousand times in one process. Argument: the library's path. */
+/* Loads the library, uses it and lets it go, a thousand times in one process. Argument: the
+ * library's path. */
 #include <dlfcn.h>
+#include <pagedkv/pagedkv.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <pagedkv/pagedkv.h>
-
-/* A function by its name, with its type from the headers. POSIX has dlsym() return functions as data pointers, which ISO C has no conversion for. */
-#define FIND(function)                                          \
+/* A function by its name, with its type from the headers. POSIX has dlsym() return functions as
+ * data pointers, which ISO C has no conversion for. */
+#define FIND(function)                                         \
   void* function##_address = dlsym(library, "pkv_" #function); \
-  __typeof__(pkv_##function)* function;                         \
-  if (function##_address == NULL) return "pkv_" #function;      \
+  __typeof__(pkv_##function)* function;                        \
+  if (function##_address == NULL) return "pkv_" #function;     \
   memcpy(&function, &function##_address, sizeof function)
 
 #define TRY(call) \

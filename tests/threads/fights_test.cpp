@@ -1,5 +1,5 @@
-// Threads that fight over the same handles: whoever comes second is told BUSY or STALE_HANDLE, never anything worse, and what is
-// left in the end is sound.
+// Threads that fight over the same handles: whoever comes second is told BUSY or STALE_HANDLE,
+// never anything worse, and what is left in the end is sound.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,8 +13,8 @@ namespace {
 constexpr unsigned thread_count = 6;
 
 void check_one_of(std::initializer_list<pkv_status> allowed, pkv_status got, const char* what) {
-  HOSTILE_CHECK(std::find(allowed.begin(), allowed.end(), got) != allowed.end(), "%s gave %s: %s", what, pkv_status_string(got),
-                pkv_last_error());
+  HOSTILE_CHECK(std::find(allowed.begin(), allowed.end(), got) != allowed.end(), "%s gave %s: %s",
+                what, pkv_status_string(got), pkv_last_error());
 }
 
 // Handles that all threads take, use, close and put anew.
@@ -35,7 +35,9 @@ struct Arena {
   std::array<std::atomic<pkv_snapshot>, 2> snapshots{};
 };
 
-#define FIGHT(call, ...) check_one_of({PKV_OK, PKV_BUSY, PKV_STALE_HANDLE, PKV_SUSPENDED __VA_OPT__(, ) __VA_ARGS__}, status = (call), #call)
+#define FIGHT(call, ...)                                                                       \
+  check_one_of({PKV_OK, PKV_BUSY, PKV_STALE_HANDLE, PKV_SUSPENDED __VA_OPT__(, ) __VA_ARGS__}, \
+               status = (call), #call)
 
 class Fighter {
   template <class Slots>
@@ -52,23 +54,46 @@ class Fighter {
     const pkv_batch batch = some(arena_.batches);
     const pkv_snapshot snapshot = some(arena_.snapshots);
     switch (random_() % 19) {
-      case 0: return begin({session, second});
-      case 1: return begin({session});
-      case 2: return write_and_attend(batch);
-      case 3: FIGHT(pkv_batch_commit(batch, nullptr), PKV_INVALID_ARGUMENT, PKV_INCOMPLETE); return;
-      case 4: FIGHT(pkv_batch_abort(batch)); return;
-      case 5: FIGHT(pkv_session_trim(session, random_() % 20), PKV_OUT_OF_RANGE); return;
-      case 6: return fork(session);
-      case 7: return replace(session);
-      case 8: return take(session);
-      case 9: return open(snapshot);
-      case 10: FIGHT(pkv_snapshot_close(snapshot)); return;
-      case 11: return push(session);
-      case 12: FIGHT(pkv_session_reserve(session, random_() % 60), PKV_OUT_OF_BLOCKS); return;
-      case 13: FIGHT(pkv_session_suspend(session)); return;
-      case 14: return resume(session);
-      case 15: return choose_victims(session, second);
-      default: return read(session, batch, snapshot);
+      case 0:
+        return begin({session, second});
+      case 1:
+        return begin({session});
+      case 2:
+        return write_and_attend(batch);
+      case 3:
+        FIGHT(pkv_batch_commit(batch, nullptr), PKV_INVALID_ARGUMENT, PKV_INCOMPLETE);
+        return;
+      case 4:
+        FIGHT(pkv_batch_abort(batch));
+        return;
+      case 5:
+        FIGHT(pkv_session_trim(session, random_() % 20), PKV_OUT_OF_RANGE);
+        return;
+      case 6:
+        return fork(session);
+      case 7:
+        return replace(session);
+      case 8:
+        return take(session);
+      case 9:
+        return open(snapshot);
+      case 10:
+        FIGHT(pkv_snapshot_close(snapshot));
+        return;
+      case 11:
+        return push(session);
+      case 12:
+        FIGHT(pkv_session_reserve(session, random_() % 60), PKV_OUT_OF_BLOCKS);
+        return;
+      case 13:
+        FIGHT(pkv_session_suspend(session));
+        return;
+      case 14:
+        return resume(session);
+      case 15:
+        return choose_victims(session, second);
+      default:
+        return read(session, batch, snapshot);
     }
   }
 
@@ -77,7 +102,9 @@ class Fighter {
     pkv_status status;
     pkv_batch batch = nullptr;
     const std::vector<uint32_t> tokens(sessions.size(), 1 + static_cast<uint32_t>(random_() % 6));
-    FIGHT(pkv_batch_begin(arena_.cache, sessions.size(), sessions.data(), tokens.data(), nullptr, &batch), PKV_OUT_OF_BLOCKS);
+    FIGHT(pkv_batch_begin(arena_.cache, sessions.size(), sessions.data(), tokens.data(), nullptr,
+                          &batch),
+          PKV_OUT_OF_BLOCKS);
     if (status != PKV_OK) return;
     FIGHT(pkv_batch_abort(arena_.batches[random_() % arena_.batches.size()].exchange(batch)));
   }
@@ -89,7 +116,8 @@ class Fighter {
     if (status != PKV_OK) return;
     std::vector<float> data(rows * q_floats, 0.5f), outputs(rows * q_floats);
     const pkv_tensor in = tensor(data.data()), out = tensor(outputs.data());
-    for (uint32_t layer = 0; layer < layers; layer++) FIGHT(pkv_batch_write(batch, layer, &in, &in));
+    for (uint32_t layer = 0; layer < layers; layer++)
+      FIGHT(pkv_batch_write(batch, layer, &in, &in));
     FIGHT(pkv_batch_attend(batch, 1, nullptr, &in, &out), PKV_INCOMPLETE);
   }
 
@@ -105,7 +133,8 @@ class Fighter {
     const uint32_t tokens[2] = {300, 1};
     pkv_session victims[8];
     size_t count = 0;
-    FIGHT(pkv_batch_choose_victims(arena_.cache, 2, sessions, tokens, 8, victims, &count), PKV_OUT_OF_BLOCKS, PKV_BUFFER_TOO_SMALL);
+    FIGHT(pkv_batch_choose_victims(arena_.cache, 2, sessions, tokens, 8, victims, &count),
+          PKV_OUT_OF_BLOCKS, PKV_BUFFER_TOO_SMALL);
     if (status == PKV_OK && count > 0) FIGHT(pkv_session_suspend(victims[0]));
   }
 
@@ -143,7 +172,8 @@ class Fighter {
 
   void put(pkv_snapshot snapshot) {
     pkv_status status;
-    const pkv_snapshot old = arena_.snapshots[random_() % arena_.snapshots.size()].exchange(snapshot);
+    const pkv_snapshot old =
+        arena_.snapshots[random_() % arena_.snapshots.size()].exchange(snapshot);
     do FIGHT(pkv_snapshot_close(old));
     while (status == PKV_BUSY);
   }
@@ -159,7 +189,8 @@ class Fighter {
     pkv_status status;
     const std::vector<float> data(kv_floats, 0.25f);
     const pkv_tensor row = tensor(data.data());
-    for (uint32_t layer = 0; layer < layers; layer++) FIGHT(pkv_session_push(session, layer, &row, &row), PKV_OUT_OF_BLOCKS);
+    for (uint32_t layer = 0; layer < layers; layer++)
+      FIGHT(pkv_session_push(session, layer, &row, &row), PKV_OUT_OF_BLOCKS);
   }
 
   void read(pkv_session session, pkv_batch batch, pkv_snapshot snapshot) {
@@ -172,7 +203,8 @@ class Fighter {
     FIGHT(pkv_session_length(session, &length));
     FIGHT(pkv_session_layer_length(session, 0, &length));
     FIGHT(pkv_session_block_table(session, 0, ids.size(), ids.data(), &count));
-    FIGHT(pkv_batch_slot_mapping(batch, 0, slots.size(), slots.data(), &count), PKV_INVALID_ARGUMENT);
+    FIGHT(pkv_batch_slot_mapping(batch, 0, slots.size(), slots.data(), &count),
+          PKV_INVALID_ARGUMENT);
     FIGHT(pkv_snapshot_length(snapshot, &length), PKV_INVALID_ARGUMENT);
     FIGHT(pkv_cache_get_stats(arena_.cache, &stats));
   }
@@ -184,82 +216,95 @@ class Fighter {
 void check_fight(uint32_t threads) {
   Arena arena(threads);
   const storm::Clock clock;
-  EXPECT_EQ(storm::run(thread_count, [&](unsigned, std::mt19937& random) {
-    Fighter fighter(arena, random);
-    while (clock.running()) fighter.act();
-  }), "");
+  EXPECT_EQ(storm::run(thread_count,
+                       [&](unsigned, std::mt19937& random) {
+                         Fighter fighter(arena, random);
+                         while (clock.running()) fighter.act();
+                       }),
+            "");
   EXPECT_EQ(pkv_cache_validate(arena.cache), PKV_OK) << pkv_last_error();
   EXPECT_EQ(pkv_cache_destroy(arena.cache), PKV_OK) << pkv_last_error();
-  for (const auto& session : arena.sessions) EXPECT_EQ(pkv_session_close(session), PKV_STALE_HANDLE);
+  for (const auto& session : arena.sessions)
+    EXPECT_EQ(pkv_session_close(session), PKV_STALE_HANDLE);
 }
 
 TEST(Fights, OverTheSameHandles) { check_fight(1); }
 TEST(Fights, OverTheSameHandlesWithWorkerThreads) { check_fight(2); }
 
-// One thread destroys the cache while others are at work: it goes when nobody is inside, and from then on all handles are stale.
+// One thread destroys the cache while others are at work: it goes when nobody is inside, and from
+// then on all handles are stale.
 void check_destroy(uint32_t threads) {
   const storm::Clock clock;
   uint64_t destroyed = 0;
   while (clock.running()) {
     Arena arena(threads);
     std::atomic<bool> gone{false};
-    EXPECT_EQ(storm::run(4, [&](unsigned thread, std::mt19937& random) {
-      random.seed(static_cast<uint32_t>(destroyed * 4 + thread));
-      if (thread == 0) {
-        for (int i = 0; i < 50; i++) std::this_thread::yield();
-        for (;;) {
-          const pkv_status status = pkv_cache_destroy(arena.cache);
-          check_one_of({PKV_OK, PKV_BUSY}, status, "pkv_cache_destroy");
-          if (status == PKV_OK) break;
-        }
-        gone = true;
-        return;
-      }
-      Fighter fighter(arena, random);
-      while (!gone) fighter.act();
-    }), "");
+    EXPECT_EQ(storm::run(4,
+                         [&](unsigned thread, std::mt19937& random) {
+                           random.seed(static_cast<uint32_t>(destroyed * 4 + thread));
+                           if (thread == 0) {
+                             for (int i = 0; i < 50; i++) std::this_thread::yield();
+                             for (;;) {
+                               const pkv_status status = pkv_cache_destroy(arena.cache);
+                               check_one_of({PKV_OK, PKV_BUSY}, status, "pkv_cache_destroy");
+                               if (status == PKV_OK) break;
+                             }
+                             gone = true;
+                             return;
+                           }
+                           Fighter fighter(arena, random);
+                           while (!gone) fighter.act();
+                         }),
+              "");
     destroyed++;
     uint64_t length = 0;
     EXPECT_EQ(pkv_cache_destroy(arena.cache), PKV_STALE_HANDLE);
-    for (const auto& session : arena.sessions) EXPECT_EQ(pkv_session_length(session, &length), PKV_STALE_HANDLE);
+    for (const auto& session : arena.sessions)
+      EXPECT_EQ(pkv_session_length(session, &length), PKV_STALE_HANDLE);
   }
   EXPECT_GT(destroyed, 0u);
 }
 
 TEST(Fights, DestroyWhileOthersCall) { check_destroy(1); }
 
-// Opening and closing from 8 threads: a handle leads to the object of whoever opened it, told by its length, or to nothing.
+// Opening and closing from 8 threads: a handle leads to the object of whoever opened it, told by
+// its length, or to nothing.
 TEST(Fights, HandlesNeverLeadToAnothersObject) {
   pkv_cache_config config = small_model(64);
   config.storage = PKV_STORAGE_NONE;
   pkv_cache cache = nullptr;
   OK(pkv_cache_create(&config, &cache));
   const storm::Clock clock;
-  EXPECT_EQ(storm::run(8, [&](unsigned thread, std::mt19937& random) {
-    std::vector<pkv_session> closed;
-    const uint32_t mine = thread + 1;
-    while (clock.running()) {
-      pkv_session session = nullptr;
-      pkv_batch batch = nullptr;
-      uint64_t length = 0;
-      OK(pkv_session_open(cache, nullptr, &session));
-      OK(pkv_batch_begin(cache, 1, &session, &mine, nullptr, &batch));
-      OK(pkv_batch_commit(batch, nullptr));
-      WANT(PKV_STALE_HANDLE, pkv_batch_abort(batch));
-      HOSTILE_CHECK(length_of(session) == mine, "the handle of thread %u leads to %llu tokens", thread,
-                    static_cast<unsigned long long>(length_of(session)));
-      OK(pkv_session_close(session));
-      WANT(PKV_STALE_HANDLE, pkv_session_length(session, &length));
-      closed.push_back(session);
-      WANT(PKV_STALE_HANDLE, pkv_session_close(closed[random() % closed.size()]));
-    }
-  }), "");
+  EXPECT_EQ(storm::run(8,
+                       [&](unsigned thread, std::mt19937& random) {
+                         std::vector<pkv_session> closed;
+                         const uint32_t mine = thread + 1;
+                         while (clock.running()) {
+                           pkv_session session = nullptr;
+                           pkv_batch batch = nullptr;
+                           uint64_t length = 0;
+                           OK(pkv_session_open(cache, nullptr, &session));
+                           OK(pkv_batch_begin(cache, 1, &session, &mine, nullptr, &batch));
+                           OK(pkv_batch_commit(batch, nullptr));
+                           WANT(PKV_STALE_HANDLE, pkv_batch_abort(batch));
+                           HOSTILE_CHECK(length_of(session) == mine,
+                                         "the handle of thread %u leads to %llu tokens", thread,
+                                         static_cast<unsigned long long>(length_of(session)));
+                           OK(pkv_session_close(session));
+                           WANT(PKV_STALE_HANDLE, pkv_session_length(session, &length));
+                           closed.push_back(session);
+                           WANT(PKV_STALE_HANDLE,
+                                pkv_session_close(closed[random() % closed.size()]));
+                         }
+                       }),
+            "");
   EXPECT_EQ(pkv_cache_validate(cache), PKV_OK) << pkv_last_error();
   EXPECT_EQ(stats_of(cache).used_blocks, 0u);
   EXPECT_EQ(pkv_cache_destroy(cache), PKV_OK);
 }
 
-// A pool through the C interface: what a thread holds nobody else is given, and it writes to it without any other order.
+// A pool through the C interface: what a thread holds nobody else is given, and it writes to it
+// without any other order.
 TEST(Fights, Pool) {
   auto config = made(pkv_pool_config_init);
   config.blocks = 500;
@@ -267,37 +312,43 @@ TEST(Fights, Pool) {
   OK(pkv_pool_create(&config, &pool));
   std::vector<unsigned> owner(config.blocks);  // plain: the pool must order one owner after another
   const storm::Clock clock;
-  EXPECT_EQ(storm::run(8, [&](unsigned thread, std::mt19937& random) {
-    std::vector<pkv_block> held;
-    while (clock.running()) {
-      const size_t n = random() % 90;
-      std::vector<pkv_block> blocks(n);
-      const pkv_status status = pkv_pool_alloc(pool, n, blocks.data());
-      check_one_of({PKV_OK, PKV_OUT_OF_BLOCKS}, status, "pkv_pool_alloc");
-      if (status != PKV_OK) {
-        OK(pkv_pool_release(pool, held.size(), held.data()));
-        held.clear();
-        continue;
-      }
-      for (const pkv_block block : blocks) owner[PKV_BLOCK_ID(block)] = thread;
-      held.insert(held.end(), blocks.begin(), blocks.end());
-      for (const pkv_block block : blocks) {
-        uint32_t offset = 99;
-        OK(pkv_pool_claim(pool, block, 3, &offset));
-        HOSTILE_CHECK(offset == 0, "a fresh block has %u slots filled", offset);
-      }
-      OK(pkv_pool_retain(pool, blocks.size(), blocks.data()));
-      OK(pkv_pool_release(pool, blocks.size(), blocks.data()));
-      std::shuffle(held.begin(), held.end(), random);
-      const size_t keep = held.size() - std::min<size_t>(held.size(), random() % 100);
-      for (const pkv_block block : held)
-        HOSTILE_CHECK(owner[PKV_BLOCK_ID(block)] == thread, "block %u of thread %u was given to another", PKV_BLOCK_ID(block), thread);
-      OK(pkv_pool_release(pool, held.size() - keep, held.data() + keep));
-      if (keep < held.size()) WANT(PKV_STALE_HANDLE, pkv_pool_retain(pool, 1, &held[keep]));
-      held.resize(keep);
-    }
-    OK(pkv_pool_release(pool, held.size(), held.data()));
-  }), "");
+  EXPECT_EQ(storm::run(
+                8,
+                [&](unsigned thread, std::mt19937& random) {
+                  std::vector<pkv_block> held;
+                  while (clock.running()) {
+                    const size_t n = random() % 90;
+                    std::vector<pkv_block> blocks(n);
+                    const pkv_status status = pkv_pool_alloc(pool, n, blocks.data());
+                    check_one_of({PKV_OK, PKV_OUT_OF_BLOCKS}, status, "pkv_pool_alloc");
+                    if (status != PKV_OK) {
+                      OK(pkv_pool_release(pool, held.size(), held.data()));
+                      held.clear();
+                      continue;
+                    }
+                    for (const pkv_block block : blocks) owner[PKV_BLOCK_ID(block)] = thread;
+                    held.insert(held.end(), blocks.begin(), blocks.end());
+                    for (const pkv_block block : blocks) {
+                      uint32_t offset = 99;
+                      OK(pkv_pool_claim(pool, block, 3, &offset));
+                      HOSTILE_CHECK(offset == 0, "a fresh block has %u slots filled", offset);
+                    }
+                    OK(pkv_pool_retain(pool, blocks.size(), blocks.data()));
+                    OK(pkv_pool_release(pool, blocks.size(), blocks.data()));
+                    std::shuffle(held.begin(), held.end(), random);
+                    const size_t keep = held.size() - std::min<size_t>(held.size(), random() % 100);
+                    for (const pkv_block block : held)
+                      HOSTILE_CHECK(owner[PKV_BLOCK_ID(block)] == thread,
+                                    "block %u of thread %u was given to another",
+                                    PKV_BLOCK_ID(block), thread);
+                    OK(pkv_pool_release(pool, held.size() - keep, held.data() + keep));
+                    if (keep < held.size())
+                      WANT(PKV_STALE_HANDLE, pkv_pool_retain(pool, 1, &held[keep]));
+                    held.resize(keep);
+                  }
+                  OK(pkv_pool_release(pool, held.size(), held.data()));
+                }),
+            "");
   EXPECT_EQ(pkv_pool_validate(pool), PKV_OK) << pkv_last_error();
   auto stats = empty<pkv_pool_stats>();
   EXPECT_EQ(pkv_pool_get_stats(pool, &stats), PKV_OK);

@@ -47,24 +47,29 @@ TEST(Loads, NobodySeesASessionThatChanges) {
   OK(pkv_session_open(cache, nullptr, &own));
 
   std::atomic<bool> done{false};
-  EXPECT_EQ(storm::run(2, [&](unsigned thread, std::mt19937&) {
-    const uint32_t all = blocks * block_size;  // so that every other session is looked at
-    std::vector<pkv_session> sessions(saved);
-    size_t count = 0;
-    while (thread == 0 && !done) {
-      const pkv_status status =
-          pkv_batch_choose_victims(cache, 1, &own, &all, saved, sessions.data(), &count);
-      HOSTILE_CHECK(status == PKV_OK || status == PKV_OUT_OF_BLOCKS, "choose_victims: %s",
-                    pkv_last_error());
-    }
-    const storm::Clock clock;
-    while (thread == 1 && clock.running()) {
-      OK(pkv_file_load(cache, nullptr, &stream, saved, sessions.data(), nullptr, &count));
-      for (const pkv_session session : sessions)
-        while (pkv_session_close(session) == PKV_BUSY) std::this_thread::yield();
-    }
-    done = true;
-  }), "");
+  EXPECT_EQ(storm::run(2,
+                       [&](unsigned thread, std::mt19937&) {
+                         const uint32_t all =
+                             blocks * block_size;  // so that every other session is looked at
+                         std::vector<pkv_session> sessions(saved);
+                         size_t count = 0;
+                         while (thread == 0 && !done) {
+                           const pkv_status status = pkv_batch_choose_victims(
+                               cache, 1, &own, &all, saved, sessions.data(), &count);
+                           HOSTILE_CHECK(status == PKV_OK || status == PKV_OUT_OF_BLOCKS,
+                                         "choose_victims: %s", pkv_last_error());
+                         }
+                         const storm::Clock clock;
+                         while (thread == 1 && clock.running()) {
+                           OK(pkv_file_load(cache, nullptr, &stream, saved, sessions.data(),
+                                            nullptr, &count));
+                           for (const pkv_session session : sessions)
+                             while (pkv_session_close(session) == PKV_BUSY)
+                               std::this_thread::yield();
+                         }
+                         done = true;
+                       }),
+            "");
   EXPECT_EQ(pkv_cache_validate(cache), PKV_OK) << pkv_last_error();
   EXPECT_EQ(pkv_cache_destroy(cache), PKV_OK);
 }

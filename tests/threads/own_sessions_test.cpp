@@ -1,5 +1,5 @@
-// Every thread drives sessions of its own in one cache: the numbers are, bit for bit, those of one thread alone, also where
-// blocks are so few that threads must give some up and begin again.
+// Every thread drives sessions of its own in one cache: the numbers are, bit for bit, those of one
+// thread alone, also where blocks are so few that threads must give some up and begin again.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,16 +24,19 @@ class Shared {
 };
 
 // One step of one session that may not get its blocks. False: none were taken.
-bool try_step(pkv_cache cache, pkv_session session, uint32_t n, uint64_t seed, std::vector<float>& outputs) {
+bool try_step(pkv_cache cache, pkv_session session, uint32_t n, uint64_t seed,
+              std::vector<float>& outputs) {
   pkv_batch batch = nullptr;
   const pkv_status status = pkv_batch_begin(cache, 1, &session, &n, nullptr, &batch);
   if (status == PKV_OUT_OF_BLOCKS) return false;
   expect(PKV_OK, status, "pkv_batch_begin");
   std::vector<float> result(layers * n * q_floats);
   for (uint32_t layer = 0; layer < layers; layer++) {
-    const std::vector<float> k = numbers(n * kv_floats, seed + layer), v = numbers(n * kv_floats, seed + layer + 3),
+    const std::vector<float> k = numbers(n * kv_floats, seed + layer),
+                             v = numbers(n * kv_floats, seed + layer + 3),
                              q = numbers(n * q_floats, seed + layer + 5);
-    const pkv_tensor kt = tensor(k.data()), vt = tensor(v.data()), qt = tensor(q.data()), out = tensor(result.data() + layer * n * q_floats);
+    const pkv_tensor kt = tensor(k.data()), vt = tensor(v.data()), qt = tensor(q.data()),
+                     out = tensor(result.data() + layer * n * q_floats);
     OK(pkv_batch_write(batch, layer, &kt, &vt));
     OK(pkv_batch_attend(batch, layer, nullptr, &qt, &out));
   }
@@ -42,7 +45,8 @@ bool try_step(pkv_cache cache, pkv_session session, uint32_t n, uint64_t seed, s
   return true;
 }
 
-// A life that seed alone decides: steps, forks that diverge, trims, an abort, snapshots. False: short of blocks, nothing is left of it.
+// A life that seed alone decides: steps, forks that diverge, trims, an abort, snapshots. False:
+// short of blocks, nothing is left of it.
 bool live(pkv_cache cache, uint64_t seed, std::vector<float>& outputs) {
   std::mt19937_64 random(seed);
   std::vector<pkv_session> sessions(1);
@@ -65,9 +69,12 @@ bool live(pkv_cache cache, uint64_t seed, std::vector<float>& outputs) {
     pkv_session child = nullptr;
     switch (random() % 9) {
       case 0:
-        if (sessions.size() < 3 && !add(pkv_session_fork(session, &child), child)) return end(false);
+        if (sessions.size() < 3 && !add(pkv_session_fork(session, &child), child))
+          return end(false);
         break;
-      case 1: OK(pkv_session_trim(session, length - length / 3)); break;
+      case 1:
+        OK(pkv_session_trim(session, length - length / 3));
+        break;
       case 2: {
         const uint32_t n = 5;
         pkv_batch batch = nullptr;
@@ -83,7 +90,8 @@ bool live(pkv_cache cache, uint64_t seed, std::vector<float>& outputs) {
         const pkv_status status = pkv_snapshot_take(session, &snapshot);
         if (status == PKV_OUT_OF_BLOCKS) return end(false);
         expect(PKV_OK, status, "pkv_snapshot_take");
-        if (sessions.size() < 3 && !add(pkv_snapshot_open(cache, snapshot, &child), child)) return end(false);
+        if (sessions.size() < 3 && !add(pkv_snapshot_open(cache, snapshot, &child), child))
+          return end(false);
         break;
       }
       case 4: {
@@ -92,12 +100,14 @@ bool live(pkv_cache cache, uint64_t seed, std::vector<float>& outputs) {
         const pkv_status status = pkv_session_resume(session, &kept, &total, nullptr);
         if (status == PKV_OUT_OF_BLOCKS) return end(false);
         expect(PKV_OK, status, "pkv_session_resume");
-        HOSTILE_CHECK(kept == 0 && total >= length, "a resume told %llu and %llu", static_cast<unsigned long long>(kept),
+        HOSTILE_CHECK(kept == 0 && total >= length, "a resume told %llu and %llu",
+                      static_cast<unsigned long long>(kept),
                       static_cast<unsigned long long>(total));
         break;
       }
       default:
-        if (!try_step(cache, session, 1 + static_cast<uint32_t>(random() % 24), random(), outputs)) return end(false);
+        if (!try_step(cache, session, 1 + static_cast<uint32_t>(random() % 24), random(), outputs))
+          return end(false);
     }
   }
   return end(true);
@@ -117,18 +127,22 @@ void check_storm(uint64_t blocks, uint32_t threads, pkv_storage storage, bool sh
   const Shared shared(blocks, threads, storage);
   std::atomic<uint64_t> done{0}, preempted{0};
   const storm::Clock clock;
-  EXPECT_EQ(storm::run(thread_count, [&](unsigned, std::mt19937& random) {
-    while (clock.running()) {
-      const uint64_t seed = random() % lives;
-      std::vector<float> outputs;
-      if (!live(shared.cache, seed, outputs)) {
-        preempted++;
-        continue;
-      }
-      done++;
-      HOSTILE_CHECK(outputs == expected[seed], "life %llu has other numbers than alone", static_cast<unsigned long long>(seed));
-    }
-  }), "");
+  EXPECT_EQ(storm::run(thread_count,
+                       [&](unsigned, std::mt19937& random) {
+                         while (clock.running()) {
+                           const uint64_t seed = random() % lives;
+                           std::vector<float> outputs;
+                           if (!live(shared.cache, seed, outputs)) {
+                             preempted++;
+                             continue;
+                           }
+                           done++;
+                           HOSTILE_CHECK(outputs == expected[seed],
+                                         "life %llu has other numbers than alone",
+                                         static_cast<unsigned long long>(seed));
+                         }
+                       }),
+            "");
   EXPECT_GT(done.load(), 10u);
   if (short_of_blocks) {
     EXPECT_GT(preempted.load(), 0u);
@@ -140,7 +154,9 @@ void check_storm(uint64_t blocks, uint32_t threads, pkv_storage storage, bool sh
 }
 
 TEST(OwnSessions, SameBitsAsAlone) { check_storm(1024, 1, PKV_STORAGE_PAGED, false); }
-TEST(OwnSessions, SameBitsAsAloneContiguous) { check_storm(1024, 1, PKV_STORAGE_CONTIGUOUS, false); }
+TEST(OwnSessions, SameBitsAsAloneContiguous) {
+  check_storm(1024, 1, PKV_STORAGE_CONTIGUOUS, false);
+}
 TEST(OwnSessions, SameBitsWhereBlocksAreShort) { check_storm(24, 1, PKV_STORAGE_PAGED, true); }
 TEST(OwnSessions, SameBitsWithWorkerThreads) { check_storm(64, 2, PKV_STORAGE_PAGED, false); }
 

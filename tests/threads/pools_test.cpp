@@ -1,4 +1,5 @@
-// A pool's handle under many threads: calls on it, its destruction, and fork() in the middle of a call.
+// A pool's handle under many threads: calls on it, its destruction, and fork() in the middle of a
+// call.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,14 +32,16 @@ uint64_t call_until_gone(pkv_pool pool, std::mt19937& random) {
     pkv_block blocks[3];
     const size_t n = 1 + random() % 3;
     pkv_status status = pkv_pool_alloc(pool, n, blocks);
-    HOSTILE_CHECK(is_one_of({PKV_OK, PKV_BUSY, PKV_STALE_HANDLE, PKV_OUT_OF_BLOCKS}, status), "alloc gave %s", pkv_status_string(status));
+    HOSTILE_CHECK(is_one_of({PKV_OK, PKV_BUSY, PKV_STALE_HANDLE, PKV_OUT_OF_BLOCKS}, status),
+                  "alloc gave %s", pkv_status_string(status));
     if (status == PKV_STALE_HANDLE) return let_in;
     if (status != PKV_OK) continue;
     let_in++;
     // A destroy that meets other calls turns this one away for a moment.
     do status = pkv_pool_release(pool, n, blocks);
     while (status == PKV_BUSY);
-    HOSTILE_CHECK(is_one_of({PKV_OK, PKV_STALE_HANDLE}, status), "release gave %s", pkv_status_string(status));
+    HOSTILE_CHECK(is_one_of({PKV_OK, PKV_STALE_HANDLE}, status), "release gave %s",
+                  pkv_status_string(status));
   }
 }
 
@@ -48,18 +51,21 @@ TEST(Pools, DestroyWhileOthersCall) {
   std::atomic<uint64_t> let_in{0};
   while (clock.running()) {
     const pkv_pool pool = make_pool();
-    EXPECT_EQ(storm::run(4, [&](unsigned thread, std::mt19937& random) {
-      random.seed(static_cast<uint32_t>(destroyed * 4 + thread));
-      if (thread > 0) {
-        let_in += call_until_gone(pool, random);
-        return;
-      }
-      for (auto i = random() % 100; i > 0; i--) std::this_thread::yield();
-      pkv_status status;
-      do status = pkv_pool_destroy(pool);
-      while (status == PKV_BUSY);
-      HOSTILE_CHECK(status == PKV_OK, "destroy gave %s", pkv_status_string(status));
-    }), "");
+    EXPECT_EQ(storm::run(4,
+                         [&](unsigned thread, std::mt19937& random) {
+                           random.seed(static_cast<uint32_t>(destroyed * 4 + thread));
+                           if (thread > 0) {
+                             let_in += call_until_gone(pool, random);
+                             return;
+                           }
+                           for (auto i = random() % 100; i > 0; i--) std::this_thread::yield();
+                           pkv_status status;
+                           do status = pkv_pool_destroy(pool);
+                           while (status == PKV_BUSY);
+                           HOSTILE_CHECK(status == PKV_OK, "destroy gave %s",
+                                         pkv_status_string(status));
+                         }),
+              "");
     destroyed++;
     EXPECT_EQ(pkv_pool_destroy(pool), PKV_STALE_HANDLE);
     // In the same slot, with nobody inside: nothing is left of those who were turned away.
@@ -75,22 +81,28 @@ TEST(Pools, OneDestroyWins) {
   while (clock.running()) {
     const pkv_pool pool = make_pool();
     std::atomic<int> won{0};
-    EXPECT_EQ(storm::run(4, [&](unsigned, std::mt19937&) {
-      pkv_status status;
-      do status = pkv_pool_destroy(pool);
-      while (status == PKV_BUSY);
-      HOSTILE_CHECK(is_one_of({PKV_OK, PKV_STALE_HANDLE}, status), "destroy gave %s", pkv_status_string(status));
-      won += status == PKV_OK;
-    }), "");
+    EXPECT_EQ(storm::run(4,
+                         [&](unsigned, std::mt19937&) {
+                           pkv_status status;
+                           do status = pkv_pool_destroy(pool);
+                           while (status == PKV_BUSY);
+                           HOSTILE_CHECK(is_one_of({PKV_OK, PKV_STALE_HANDLE}, status),
+                                         "destroy gave %s", pkv_status_string(status));
+                           won += status == PKV_OK;
+                         }),
+              "");
     EXPECT_EQ(won, 1);
   }
 }
 
-// Holds up the second allocation of a pool, the scratch of a long list, until somebody lets it go on.
+// Holds up the second allocation of a pool, the scratch of a long list, until somebody lets it go
+// on.
 class Gate {
  public:
   pkv_allocator allocator() {
-    return {[](void* gate, size_t size, size_t alignment) { return static_cast<Gate*>(gate)->alloc(size, alignment); },
+    return {[](void* gate, size_t size, size_t alignment) {
+              return static_cast<Gate*>(gate)->alloc(size, alignment);
+            },
             [](void*, void* memory, size_t, size_t) { std::free(memory); }, this};
   }
   void close() { closed_ = true; }
@@ -126,7 +138,8 @@ class CallUnderWay : public testing::Test {
     OK(pkv_pool_alloc(pool_, blocks_.size(), blocks_.data()));
     std::reverse(blocks_.begin(), blocks_.end());
     gate_.close();
-    caller_ = std::thread([this] { status_ = pkv_pool_release(pool_, blocks_.size(), blocks_.data()); });
+    caller_ =
+        std::thread([this] { status_ = pkv_pool_release(pool_, blocks_.size(), blocks_.data()); });
     gate_.wait_for_somebody();
   }
   void end_call() {
@@ -158,15 +171,16 @@ TEST_F(CallUnderWay, KeepsThePool) {
 // The caller does not exist in the child: it keeps neither the pool nor the next one in its place.
 TEST_F(CallUnderWay, IsNotInheritedByFork) {
   EXPECT_EQ(in_child([&] {
-    pkv_block block;
-    WANT(PKV_FORKED, pkv_pool_alloc(pool_, 1, &block));
-    OK(pkv_pool_destroy(pool_));
-    for (int i = 0; i < 3; i++) {
-      const pkv_pool next = make_pool();
-      OK(pkv_pool_alloc(next, 1, &block));
-      OK(pkv_pool_destroy(next));
-    }
-  }), "");
+              pkv_block block;
+              WANT(PKV_FORKED, pkv_pool_alloc(pool_, 1, &block));
+              OK(pkv_pool_destroy(pool_));
+              for (int i = 0; i < 3; i++) {
+                const pkv_pool next = make_pool();
+                OK(pkv_pool_alloc(next, 1, &block));
+                OK(pkv_pool_destroy(next));
+              }
+            }),
+            "");
   EXPECT_EQ(pkv_pool_destroy(pool_), PKV_BUSY);
   end_call();
   EXPECT_EQ(pkv_pool_destroy(pool_), PKV_OK);

@@ -1,6 +1,6 @@
-// Hooks that stand still: whatever a store or a runner does inside one call, steps of other sessions
-// end meanwhile. Each case is played once for every call of its hook, which is the one that stops.
-// Streams that stand still are in tests/store/stalls_test.cpp.
+// Hooks that stand still: whatever a store or a runner does inside one call, steps of other
+// sessions end meanwhile. Each case is played once for every call of its hook, which is the one
+// that stops. Streams that stand still are in tests/store/stalls_test.cpp.
 #include <condition_variable>
 #include <future>
 #include <optional>
@@ -97,8 +97,8 @@ class Stalls : public Prefix {
     alone_ = false;
   }
 
-  // What other threads do meanwhile: sessions that match, step, fork, trim, are suspended and end, in
-  // a cache that has to evict for them.
+  // What other threads do meanwhile: sessions that match, step, fork, trim, are suspended and end,
+  // in a cache that has to evict for them.
   void play_others() {
     for (int32_t round = 0; round < 12; round++) {
       const Text whole = text(50 + round % 5, 100);
@@ -125,7 +125,8 @@ class Stalls : public Prefix {
   }
 
   // One case. prepare runs before the hooks can stop, operate afterwards in a thread of its own.
-  void play(const char* name, const std::function<void()>& prepare, const std::function<void()>& operate) {
+  void play(const char* name, const std::function<void()>& prepare,
+            const std::function<void()>& operate) {
     uint64_t stops = 0;
     for (uint64_t k = 1; k < 100; k++) {
       prepare();
@@ -161,13 +162,15 @@ class Stalls : public Prefix {
 };
 
 TEST_F(Stalls, AStoreThatTakesNoMore) {
-  play("probe and put", [&] { make_with_store(); }, [&] {
-    {
-      Session session = open(cache_);
-      extend(session, text(1, 100));
-    }
-    flush_store();
-  });
+  play(
+      "probe and put", [&] { make_with_store(); },
+      [&] {
+        {
+          Session session = open(cache_);
+          extend(session, text(1, 100));
+        }
+        flush_store();
+      });
 }
 
 TEST_F(Stalls, AStoreThatGivesNoMore) {
@@ -188,14 +191,17 @@ TEST_F(Stalls, AStoreThatGivesNoMore) {
   };
   play("probe and get", store_away, fetch);
   // Items whose bytes are wrong are dropped, one by one.
-  play("drop", [&] {
-    store_away();
-    for (auto& [key, value] : memory_.items()) {
-      std::vector<unsigned char> wrong = value;
-      wrong.at(wrong.size() - 1) ^= 1;
-      memory_.replace(key, wrong);
-    }
-  }, fetch);
+  play(
+      "drop",
+      [&] {
+        store_away();
+        for (auto& [key, value] : memory_.items()) {
+          std::vector<unsigned char> wrong = value;
+          wrong.at(wrong.size() - 1) ^= 1;
+          memory_.replace(key, wrong);
+        }
+      },
+      fetch);
 }
 
 // Tasks of a runner, which one thread holds up inside its own call.
@@ -203,29 +209,32 @@ TEST_F(Stalls, ARunnerThatStandsStill) {
   static thread_local bool stops = false;
   static Stalls* self = nullptr;
   self = this;
-  const pkv_runner runner = {[](void*, size_t n, void (*task)(void*, size_t, uint32_t), void* context) {
-                               for (size_t i = 0; i < n; i++) {
-                                 if (stops) self->enter();
-                                 task(context, i, 0);
-                               }
-                             },
-                             nullptr, 2, 0};
+  const pkv_runner runner = {
+      [](void*, size_t n, void (*task)(void*, size_t, uint32_t), void* context) {
+        for (size_t i = 0; i < n; i++) {
+          if (stops) self->enter();
+          task(context, i, 0);
+        }
+      },
+      nullptr, 2, 0};
   runner_ = &runner;
   constexpr uint32_t tokens = 1600;
   make(140);
   alone_ = false;
-  play("run", [] {}, [&] {
-    stops = true;
-    Rows rows(tokens, model_.kv_heads, model_.key_dim), results = rows;
-    Session session = open(cache_);
-    Batch batch = begin(cache_, {session}, {tokens});
-    for (uint32_t layer = 0; layer < model_.layers; layer++) {
-      write(batch, layer, rows, rows);
-      const pkv_tensor q = rows.tensor(), out = results.tensor();
-      CHECK(pkv_batch_attend(batch, layer, nullptr, &q, &out));
-    }
-    commit(batch);
-  });
+  play(
+      "run", [] {},
+      [&] {
+        stops = true;
+        Rows rows(tokens, model_.kv_heads, model_.key_dim), results = rows;
+        Session session = open(cache_);
+        Batch batch = begin(cache_, {session}, {tokens});
+        for (uint32_t layer = 0; layer < model_.layers; layer++) {
+          write(batch, layer, rows, rows);
+          const pkv_tensor q = rows.tensor(), out = results.tensor();
+          CHECK(pkv_batch_attend(batch, layer, nullptr, &q, &out));
+        }
+        commit(batch);
+      });
 }
 
 }  // namespace

@@ -27,10 +27,12 @@ class Clock {
 
  private:
   std::chrono::steady_clock::time_point end_ =
-      std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(duration());
+      std::chrono::steady_clock::now() +
+      std::chrono::duration_cast<std::chrono::steady_clock::duration>(duration());
 };
 
-// Runs body(thread number, its random numbers) on so many threads. Returns the first failure, or "".
+// Runs body(thread number, its random numbers) on so many threads. Returns the first failure, or
+// "".
 inline std::string run(unsigned threads, const std::function<void(unsigned, std::mt19937&)>& body) {
   std::mutex mutex;
   std::string failed;

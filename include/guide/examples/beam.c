@@ -17,7 +17,8 @@ typedef struct candidate {
   double score;
 } candidate;
 
-/* Keeps the best WIDTH candidates, best first. Scores that differ by rounding alone keep their order. */
+/* Keeps the best WIDTH candidates, best first. Scores that differ by rounding alone keep their
+ * order. */
 static int insert(candidate* best, int n, candidate c) {
   int at = n;
   while (at > 0 && c.score > best[at - 1].score + 1e-3) at--;
@@ -29,7 +30,8 @@ static int insert(candidate* best, int n, candidate c) {
 }
 
 /* [step] */
-/* Each beam's next letter is chosen among all letters of all beams. beams[0 .. n) in, up to WIDTH of them out. */
+/* Each beam's next letter is chosen among all letters of all beams. beams[0 .. n) in, up to WIDTH
+ * of them out. */
 static int extend(pkv_cache cache, beam* beams, int n) {
   pkv_session sessions[WIDTH];
   const text* texts[WIDTH];
@@ -41,16 +43,19 @@ static int extend(pkv_cache cache, beam* beams, int n) {
   int kept = 0;
   for (int i = 0; i < n; i++)
     for (int32_t token = 0; token < LETTERS; token++)
-      if (p[i][token] > 0) kept = insert(best, kept, (candidate){i, token, beams[i].score + log(p[i][token])});
+      if (p[i][token] > 0)
+        kept = insert(best, kept, (candidate){i, token, beams[i].score + log(p[i][token])});
 
   beam next[WIDTH];
   for (int i = 0; i < kept; i++) {
     next[i].text = beams[best[i].parent].text;
     next[i].text.tokens[next[i].text.length++] = best[i].token;
     next[i].score = best[i].score;
-    check(pkv_session_fork(beams[best[i].parent].session, &next[i].session)); /* no block is copied before somebody writes */
+    check(pkv_session_fork(beams[best[i].parent].session,
+                           &next[i].session)); /* no block is copied before somebody writes */
   }
-  for (int i = 0; i < n; i++) check(pkv_session_close(beams[i].session)); /* what no child holds is free again */
+  for (int i = 0; i < n; i++)
+    check(pkv_session_close(beams[i].session)); /* what no child holds is free again */
   memcpy(beams, next, (size_t)kept * sizeof *beams);
   return kept;
 }
@@ -79,7 +84,8 @@ int main(void) {
   check(pkv_cache_create(&config, &cache));
 
   beam beams[WIDTH] = {{.score = 0}};
-  add(&beams[0].text, "the cat sat on the mat. the cow ate the grass. the cat ran to the cow. the cat sat. the c");
+  add(&beams[0].text,
+      "the cat sat on the mat. the cow ate the grass. the cat ran to the cow. the cat sat. the c");
   const size_t prompt = beams[0].text.length;
   check(pkv_session_open(cache, NULL, &beams[0].session));
   int n = 1;
@@ -92,7 +98,8 @@ int main(void) {
     printf("%7.2f  ", beams[i].score);
     print("", &beams[i].text, prompt);
   }
-  printf("%d beams hold %llu blocks, %llu of them shared\n", n, (unsigned long long)pool.used, (unsigned long long)pool.shared);
+  printf("%d beams hold %llu blocks, %llu of them shared\n", n, (unsigned long long)pool.used,
+         (unsigned long long)pool.shared);
   const double alone = score_alone(cache, &beams[0].text, prompt);
   printf("the best alone: %.2f\n", alone);
   check(pkv_cache_destroy(cache));

@@ -28,7 +28,8 @@ static pkv_cache_plan plan(pkv_dtype k, pkv_dtype v, uint32_t block_size) {
 /* [plan end] */
 
 /* [error] */
-/* How far stored rows are off, at most, in parts of the largest element: rows go in, and are read back as they were stored. */
+/* How far stored rows are off, at most, in parts of the largest element: rows go in, and are read
+ * back as they were stored. */
 static void worst_error(pkv_dtype k_type, pkv_dtype v_type, double* k_error, double* v_error) {
   enum { ROWS = 64, DIM = 128 };
   static float rows[ROWS * DIM], k[ROWS * DIM], v[ROWS * DIM];
@@ -41,11 +42,13 @@ static void worst_error(pkv_dtype k_type, pkv_dtype v_type, double* k_error, dou
   pkv_cache cache;
   pkv_session session;
   check(pkv_cache_config_init(&config, sizeof config));
-  config.layers = 1, config.query_heads = 1, config.kv_heads = 1, config.key_dim = DIM, config.blocks = 4;
+  config.layers = 1, config.query_heads = 1, config.kv_heads = 1, config.key_dim = DIM,
+  config.blocks = 4;
   config.dtype = k_type, config.value_dtype = v_type;
   check(pkv_cache_create(&config, &cache));
   check(pkv_session_open(cache, NULL, &session));
-  const pkv_tensor in = {rows, PKV_F32, 0, 0, 0}, k_out = {k, PKV_F32, 0, 0, 0}, v_out = {v, PKV_F32, 0, 0, 0};
+  const pkv_tensor in = {rows, PKV_F32, 0, 0, 0}, k_out = {k, PKV_F32, 0, 0, 0},
+                   v_out = {v, PKV_F32, 0, 0, 0};
   check(pkv_session_prefill(session, 0, ROWS, &in, &in));
   check(pkv_session_materialize(session, 0, 0, ROWS, &k_out, &v_out));
   check(pkv_cache_destroy(cache));
@@ -58,13 +61,14 @@ static void worst_error(pkv_dtype k_type, pkv_dtype v_type, double* k_error, dou
 /* [error end] */
 
 int main(void) {
-  printf("%-12s%18s%18s%14s%14s\n", "K and V", "bytes per token", "tokens in 4 GiB", "K off by", "V off by");
+  printf("%-12s%18s%18s%14s%14s\n", "K and V", "bytes per token", "tokens in 4 GiB", "K off by",
+         "V off by");
   for (size_t i = 0; i < sizeof TYPES / sizeof *TYPES; i++) {
     const pkv_cache_plan p = plan(TYPES[i].k, TYPES[i].v, 16);
     double k, v;
     worst_error(TYPES[i].k, TYPES[i].v, &k, &v);
-    printf("%-12s%18llu%18llu%14.6f%14.6f\n", TYPES[i].name, (unsigned long long)p.bytes_per_token, (unsigned long long)p.tokens,
-           k, v);
+    printf("%-12s%18llu%18llu%14.6f%14.6f\n", TYPES[i].name, (unsigned long long)p.bytes_per_token,
+           (unsigned long long)p.tokens, k, v);
   }
   printf("%-12s%18s%18s\n", "block size", "bytes per block", "wasted per text");
   for (uint32_t size = 16; size <= 256; size *= 4) {

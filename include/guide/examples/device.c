@@ -1,11 +1,20 @@
-/* An engine whose keys and values lie in memory of its own (a device's, say): the cache keeps ids and tells where all goes. */
+/* An engine whose keys and values lie in memory of its own (a device's, say): the cache keeps ids
+ * and tells where all goes. */
 #include <math.h>
 
 #include "toy.h"
 
-enum { BLOCKS = 16, BLOCK_SIZE = 16, SLOTS = BLOCKS * BLOCK_SIZE, DIM = 16, SESSIONS = 2, ROWS = 64 };
+enum {
+  BLOCKS = 16,
+  BLOCK_SIZE = 16,
+  SLOTS = BLOCKS * BLOCK_SIZE,
+  DIM = 16,
+  SESSIONS = 2,
+  ROWS = 64
+};
 
-static float device_k[SLOTS][DIM], device_v[SLOTS][DIM]; /* one layer, one head: slot = block id * block size + offset */
+static float device_k[SLOTS][DIM],
+    device_v[SLOTS][DIM]; /* one layer, one head: slot = block id * block size + offset */
 
 static void make_rows(float* rows, size_t n, float seed) { /* in the place of projections */
   for (size_t i = 0; i < n * DIM; i++) rows[i] = sinf(seed + (float)i);
@@ -26,8 +35,8 @@ static void attend(const float* q, const int64_t* slots, int64_t n, float* out) 
 }
 
 /* [step] */
-static void step(pkv_cache cache, size_t n, const pkv_session* sessions, const uint32_t* new_tokens, const float* k,
-                 const float* v, const float* q, float (*out)[DIM]) {
+static void step(pkv_cache cache, size_t n, const pkv_session* sessions, const uint32_t* new_tokens,
+                 const float* k, const float* v, const float* q, float (*out)[DIM]) {
   pkv_batch batch;
   check(pkv_batch_begin(cache, n, sessions, new_tokens, NULL, &batch));
 
@@ -36,8 +45,10 @@ static void step(pkv_cache cache, size_t n, const pkv_session* sessions, const u
   /* Shared blocks that this step writes into are copied first. */
   check(pkv_batch_block_copies(batch, 0, SESSIONS, from, to, &count));
   for (size_t i = 0; i < count; i++) {
-    memcpy(device_k[to[i] * BLOCK_SIZE], device_k[from[i] * BLOCK_SIZE], BLOCK_SIZE * sizeof *device_k);
-    memcpy(device_v[to[i] * BLOCK_SIZE], device_v[from[i] * BLOCK_SIZE], BLOCK_SIZE * sizeof *device_v);
+    memcpy(device_k[to[i] * BLOCK_SIZE], device_k[from[i] * BLOCK_SIZE],
+           BLOCK_SIZE * sizeof *device_k);
+    memcpy(device_v[to[i] * BLOCK_SIZE], device_v[from[i] * BLOCK_SIZE],
+           BLOCK_SIZE * sizeof *device_v);
     printf("copied block %u to %u\n", from[i], to[i]);
   }
 
@@ -50,11 +61,13 @@ static void step(pkv_cache cache, size_t n, const pkv_session* sessions, const u
 
   int64_t indptr[SESSIONS + 1], indices[SESSIONS * SLOTS];
   /* What each session reads. */
-  check(pkv_batch_kv_indices(batch, 0, PKV_INDEX_SLOTS, indptr, SESSIONS * SLOTS, indices, &count, NULL));
+  check(pkv_batch_kv_indices(batch, 0, PKV_INDEX_SLOTS, indptr, SESSIONS * SLOTS, indices, &count,
+                             NULL));
   size_t row = 0;
   for (size_t i = 0; i < n; i++) {
     row += new_tokens[i];
-    attend(q + (row - 1) * DIM, indices + indptr[i], indptr[i + 1] - indptr[i], out[i]); /* of each session, its last new token */
+    attend(q + (row - 1) * DIM, indices + indptr[i], indptr[i + 1] - indptr[i],
+           out[i]); /* of each session, its last new token */
   }
   check(pkv_batch_commit(batch, NULL));
 }
@@ -117,15 +130,16 @@ int main(void) {
   step(cache, 1, sessions, &prompt, k, v, q, out);
   check(pkv_session_fork(sessions[0], &sessions[1]));
   make_rows(k, 2, 4), make_rows(v, 2, 5), make_rows(q, 2, 6);
-  step(cache, 2, sessions, one_each, k, v, q, out); /* both write into the part-filled block that they share */
+  step(cache, 2, sessions, one_each, k, v, q,
+       out); /* both write into the part-filled block that they share */
 
   float worst = 0;
   for (int i = 0; i < SESSIONS; i++) {
     attend_here(sessions[i], q + i * DIM, here);
     for (int d = 0; d < DIM; d++) worst = fmaxf(worst, fabsf(here[d] - out[i][d]));
   }
-  /* Weights are 1 in all, values below 1: sums of 21 are off by at most 21 roundings of 2^-24 in each of weights and
-   * values, 2.5e-6. */
+  /* Weights are 1 in all, values below 1: sums of 21 are off by at most 21 roundings of 2^-24 in
+   * each of weights and values, 2.5e-6. */
   printf("both ways agree: %s\n", worst < 1e-5f ? "yes" : "no");
   check(pkv_cache_destroy(cache));
   return worst < 1e-5f ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -1,4 +1,5 @@
-/* A directory behind the memory. Run it twice: the second time the whole blocks of the prompt are there. */
+/* A directory behind the memory. Run it twice: the second time the whole blocks of the prompt are
+ * there. */
 #include "toy.h"
 
 /* [create] */
@@ -6,14 +7,16 @@ static pkv_cache create_with_directory(const char* path) {
   pkv_directory_config directory;
   check(pkv_directory_config_init(&directory, sizeof directory));
   directory.path = path;
-  directory.capacity_bytes = 100ull << 20; /* beyond that, files that were not used for longest are deleted */
+  directory.capacity_bytes =
+      100ull << 20; /* beyond that, files that were not used for longest are deleted */
   pkv_store store;
   check(pkv_store_open_directory(&directory, &store));
 
   pkv_store_config tier;
   check(pkv_store_config_init(&tier, sizeof tier));
-  tier.store = &store;              /* the cache closes it */
-  tier.fingerprint = "toy model 1"; /* a hash of the weights: another model's blocks are never taken */
+  tier.store = &store; /* the cache closes it */
+  tier.fingerprint =
+      "toy model 1"; /* a hash of the weights: another model's blocks are never taken */
   tier.fingerprint_size = 11;
   pkv_prefix_config prefix;
   check(pkv_prefix_config_init(&prefix, sizeof prefix));
@@ -31,8 +34,10 @@ static pkv_cache create_with_directory(const char* path) {
 static uint64_t answer(pkv_cache cache, text* t) {
   pkv_session session;
   uint64_t matched, in_memory;
-  check(pkv_store_prefetch(cache, NULL, 0, t->length - 1, t->tokens)); /* when a request begins to wait for its turn */
-  /* What has arrived when its turn comes is used. A scheduler has better things to do than wait: this is an example. */
+  check(pkv_store_prefetch(cache, NULL, 0, t->length - 1,
+                           t->tokens)); /* when a request begins to wait for its turn */
+  /* What has arrived when its turn comes is used. A scheduler has better things to do than wait:
+   * this is an example. */
   check(pkv_store_wait(cache, NULL, 0, t->length - 1, t->tokens, 1000, &in_memory));
   check(pkv_session_open(cache, NULL, &session));
   check(pkv_session_match_prefix(session, t->length - 1, t->tokens, &matched));

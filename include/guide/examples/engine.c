@@ -38,7 +38,8 @@ int main(void) {
       }
       if (r->session != NULL) running[n] = r, sessions[n] = r->session, texts[n++] = &r->text;
     }
-    check(toy_forward(cache, n, sessions, texts, p)); /* whole prompts of those that begin, one token of the others */
+    check(toy_forward(cache, n, sessions, texts,
+                      p)); /* whole prompts of those that begin, one token of the others */
     for (size_t i = 0; i < n; i++) {
       text* t = &running[i]->text;
       t->tokens[t->length++] = most_likely(p[i]);
@@ -53,8 +54,9 @@ int main(void) {
   pkv_cache_stats stats;
   stats.struct_size = sizeof stats;
   check(pkv_cache_get_stats(cache, &stats));
-  printf("%llu tokens in %llu steps; %llu blocks at most, %llu now\n", (unsigned long long)stats.committed_tokens,
-         (unsigned long long)stats.commits, (unsigned long long)stats.used_blocks_peak, (unsigned long long)stats.used_blocks);
+  printf("%llu tokens in %llu steps; %llu blocks at most, %llu now\n",
+         (unsigned long long)stats.committed_tokens, (unsigned long long)stats.commits,
+         (unsigned long long)stats.used_blocks_peak, (unsigned long long)stats.used_blocks);
   check(pkv_cache_destroy(cache));
   return EXIT_SUCCESS;
 }

@@ -4,9 +4,14 @@
 /* [family] */
 /* What an engine does with a status: its hundreds digit is enough. */
 static const char* what_to_do(pkv_status status) {
-  if (status == PKV_TOO_LARGE) return "refuse the request"; /* the whole cache could never hold it */
-  static const char* const advice[] = {
-      "go on", "mend the call", "free something and try again", "the data is bad: compute it", "look at the system", "report it"};
+  if (status == PKV_TOO_LARGE)
+    return "refuse the request"; /* the whole cache could never hold it */
+  static const char* const advice[] = {"go on",
+                                       "mend the call",
+                                       "free something and try again",
+                                       "the data is bad: compute it",
+                                       "look at the system",
+                                       "report it"};
   return advice[status / 100];
 }
 
@@ -46,7 +51,8 @@ int main(void) {
   /* [misuse] */
   uint64_t length;
   check(pkv_session_close(b));
-  tell(pkv_session_length(b, &length)); /* a handle is a number: an old one is recognised, not followed */
+  tell(pkv_session_length(
+      b, &length)); /* a handle is a number: an old one is recognised, not followed */
   tell(pkv_session_trim(a, 5));
   config.block_size = 20;
   pkv_cache other;

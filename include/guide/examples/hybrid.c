@@ -1,4 +1,5 @@
-/* A hybrid model: layer 0 sees everything, layer 1 the last 32 tokens. Blocks that left its window are free one step late. */
+/* A hybrid model: layer 0 sees everything, layer 1 the last 32 tokens. Blocks that left its window
+ * are free one step late. */
 #include "toy.h"
 
 /* [groups] */
@@ -27,7 +28,8 @@ static size_t blocks_held(pkv_session session, uint32_t group) {
   size_t count, held = 0;
   check(pkv_session_block_table(session, group, 32, ids, &count));
   for (size_t i = 0; i < count; i++)
-    held += ids[i] != PKV_NO_BLOCK; /* the table keeps its length: position / 16 is still the index */
+    held +=
+        ids[i] != PKV_NO_BLOCK; /* the table keeps its length: position / 16 is still the index */
   return held;
 }
 
@@ -45,15 +47,18 @@ int main(void) {
     check(toy_forward(cache, 1, &session, texts, p));
     const size_t held = blocks_held(session, 1);
     if (held != before)
-      printf("after %2zu tokens: %zu blocks for layer 0, %zu for layer 1\n", t.length, blocks_held(session, 0), held);
+      printf("after %2zu tokens: %zu blocks for layer 0, %zu for layer 1\n", t.length,
+             blocks_held(session, 0), held);
     before = held;
     t.tokens[t.length++] = most_likely(p[0]);
   }
-  /* Always possible: back to where the last step began, though a block may have left the window with it. */
+  /* Always possible: back to where the last step began, though a block may have left the window
+   * with it. */
   uint64_t length;
   check(pkv_session_length(session, &length));
   check(pkv_session_trim(session, length - 1));
-  printf("trim to 20: %s\n", pkv_status_string(pkv_session_trim(session, 20))); /* what that would see is gone */
+  printf("trim to 20: %s\n",
+         pkv_status_string(pkv_session_trim(session, 20))); /* what that would see is gone */
   /* [steps end] */
   check(pkv_cache_destroy(cache));
   return EXIT_SUCCESS;

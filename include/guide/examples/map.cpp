@@ -1,4 +1,5 @@
-// A store of one's own: five functions, here over a map of the process. It is the memory behind a cache of eight blocks.
+// A store of one's own: five functions, here over a map of the process. It is the memory behind a
+// cache of eight blocks.
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -14,7 +15,9 @@ struct Map {
 };
 
 static Map& of(void* user) { return *static_cast<Map*>(user); }
-static std::string key_of(const pkv_store_item& item) { return {reinterpret_cast<const char*>(item.key), sizeof item.key}; }
+static std::string key_of(const pkv_store_item& item) {
+  return {reinterpret_cast<const char*>(item.key), sizeof item.key};
+}
 
 // An exception must not leave a hook: what cannot be stored is not counted.
 static int64_t put(void* user, size_t n, const pkv_store_item* items) {
@@ -37,23 +40,31 @@ static int64_t look(void* user, size_t n, pkv_store_item* items, bool copy) {
     const uint64_t room = items[i].size;
     items[i].size = at == of(user).items.end() ? 0 : at->second.size();
     if (copy && items[i].size > 0)
-      std::copy_n(at->second.begin(), std::min(room, items[i].size), static_cast<char*>(items[i].data));
+      std::copy_n(at->second.begin(), std::min(room, items[i].size),
+                  static_cast<char*>(items[i].data));
     found += items[i].size > 0;
   }
   return found;
 }
 
-static int64_t get(void* user, size_t n, pkv_store_item* items) { return look(user, n, items, true); }
-static int64_t probe(void* user, size_t n, pkv_store_item* items) { return look(user, n, items, false); }
+static int64_t get(void* user, size_t n, pkv_store_item* items) {
+  return look(user, n, items, true);
+}
+static int64_t probe(void* user, size_t n, pkv_store_item* items) {
+  return look(user, n, items, false);
+}
 static int64_t drop(void* user, size_t n, const pkv_store_item* items) {
   std::lock_guard<std::mutex> lock(of(user).mutex);
   int64_t dropped = 0;
-  for (size_t i = 0; i < n; i++) dropped += static_cast<int64_t>(of(user).items.erase(key_of(items[i])));
+  for (size_t i = 0; i < n; i++)
+    dropped += static_cast<int64_t>(of(user).items.erase(key_of(items[i])));
   return dropped;
 }
 static void close_map(void* user) { delete &of(user); }
 
-static pkv_store map_store() { return {sizeof(pkv_store), 0, new Map, put, get, probe, drop, close_map}; }
+static pkv_store map_store() {
+  return {sizeof(pkv_store), 0, new Map, put, get, probe, drop, close_map};
+}
 // [store end]
 
 /* Computes a text, but for what is cached of it. Returns how much that was. */
@@ -69,7 +80,8 @@ static uint64_t compute(pkv_cache cache, const char* letters) {
   check(toy_forward(cache, 1, &session, texts, p));
   check(pkv_session_close(session));
   uint64_t queued;
-  check(pkv_store_flush(cache, 1000, &queued));  // for the example: what the session left is written now
+  check(pkv_store_flush(cache, 1000,
+                        &queued));  // for the example: what the session left is written now
   return matched;
 }
 
@@ -78,7 +90,8 @@ int main() {
   pkv_store_config tier;
   check(pkv_store_config_init(&tier, sizeof tier));
   tier.store = &store;
-  tier.wait_ms = 1000;  // a match waits so long for the store; a scheduler that asks ahead of need leaves it 0
+  tier.wait_ms =
+      1000;  // a match waits so long for the store; a scheduler that asks ahead of need leaves it 0
   pkv_prefix_config prefix;
   check(pkv_prefix_config_init(&prefix, sizeof prefix));
   pkv_cache_config config;
@@ -89,14 +102,17 @@ int main() {
   pkv_cache cache;
   check(pkv_cache_create(&config, &cache));
 
-  const char* const first = "there was a young lady whose nose was so long that it reached to her toes. so she hired an old lady";
+  const char* const first =
+      "there was a young lady whose nose was so long that it reached to her toes. so she hired an "
+      "old lady";
   const char* const second =
-      "there was an old man with a beard who said, it is just as i feared! two owls and a hen, four larks and a wren";
+      "there was an old man with a beard who said, it is just as i feared! two owls and a hen, "
+      "four larks and a wren";
   const uint64_t new_to_all = compute(cache, first);
   compute(cache, second);  // needs the blocks of the first
   const uint64_t came_back = compute(cache, first);
-  printf("%llu tokens of the first text were cached, then %llu\n", static_cast<unsigned long long>(new_to_all),
-         static_cast<unsigned long long>(came_back));
+  printf("%llu tokens of the first text were cached, then %llu\n",
+         static_cast<unsigned long long>(new_to_all), static_cast<unsigned long long>(came_back));
   check(pkv_cache_destroy(cache));
   return EXIT_SUCCESS;
 }

@@ -1,4 +1,5 @@
-/* The library opened at run time: the program is not linked to it, and the headers give it types only. */
+/* The library opened at run time: the program is not linked to it, and the headers give it types
+ * only. */
 #include <dlfcn.h>
 #include <pagedkv/pagedkv.h>
 #include <stdio.h>
@@ -17,7 +18,8 @@ static void find(void* library, const char* name, void* function) {
     fprintf(stderr, "%s\n", dlerror());
     exit(EXIT_FAILURE);
   }
-  memcpy(function, &symbol, sizeof symbol); /* ISO C has no cast from a pointer to data to one to a function */
+  memcpy(function, &symbol,
+         sizeof symbol); /* ISO C has no cast from a pointer to data to one to a function */
 }
 
 int main(void) {

@@ -1,4 +1,5 @@
-/* Attention in two pieces, as where a part of a text lies on another device: the log-sum-exp of each says what it counts for. */
+/* Attention in two pieces, as where a part of a text lies on another device: the log-sum-exp of
+ * each says what it counts for. */
 #include <math.h>
 
 #include "toy.h"
@@ -13,10 +14,12 @@ static void attend(int first, int n, float* out, float* lse) {
   pkv_cache cache;
   pkv_session session;
   check(pkv_cache_config_init(&config, sizeof config));
-  config.layers = 1, config.query_heads = HEADS, config.kv_heads = 1, config.key_dim = DIM, config.blocks = 8;
+  config.layers = 1, config.query_heads = HEADS, config.kv_heads = 1, config.key_dim = DIM,
+  config.blocks = 8;
   check(pkv_cache_create(&config, &cache));
   check(pkv_session_open(cache, NULL, &session));
-  const pkv_tensor all_k = {k + first * DIM, PKV_F32, 0, 0, 0}, all_v = {v + first * DIM, PKV_F32, 0, 0, 0};
+  const pkv_tensor all_k = {k + first * DIM, PKV_F32, 0, 0, 0},
+                   all_v = {v + first * DIM, PKV_F32, 0, 0, 0};
   check(pkv_session_prefill(session, 0, (size_t)n, &all_k, &all_v));
 
   pkv_kv_view view;
@@ -45,18 +48,20 @@ int main(void) {
   for (int i = 0; i < TOKENS * DIM; i++) k[i] = sinf((float)i), v[i] = cosf((float)i * 3);
   for (int i = 0; i < HEADS * DIM; i++) q[i] = sinf((float)i * 7);
   /* [merge] */
-  float whole[HEADS * DIM], here[HEADS * DIM], there[HEADS * DIM], merged[HEADS * DIM], lse_here[HEADS], lse_there[HEADS];
+  float whole[HEADS * DIM], here[HEADS * DIM], there[HEADS * DIM], merged[HEADS * DIM],
+      lse_here[HEADS], lse_there[HEADS];
   attend(0, TOKENS, whole, NULL);
   attend(0, FIRST, there, lse_there); /* on the other device */
   attend(FIRST, TOKENS - FIRST, here, lse_here);
-  const pkv_tensor parts[] = {{there, PKV_F32, 0, 0, 0}, {here, PKV_F32, 0, 0, 0}}, result = {merged, PKV_F32, 0, 0, 0};
+  const pkv_tensor parts[] = {{there, PKV_F32, 0, 0, 0}, {here, PKV_F32, 0, 0, 0}},
+                   result = {merged, PKV_F32, 0, 0, 0};
   const float* const lse[] = {lse_there, lse_here};
   check(pkv_merge_states(2, parts, lse, 1, HEADS, DIM, &result, NULL));
   /* [merge end] */
   float worst = 0;
   for (int i = 0; i < HEADS * DIM; i++) worst = fmaxf(worst, fabsf(merged[i] - whole[i]));
-  /* Weights are 1 in all, values up to 1: sums of 48 are off by at most 48 roundings of 2^-24 in each of weights and
-   * values, 5.8e-6. */
+  /* Weights are 1 in all, values up to 1: sums of 48 are off by at most 48 roundings of 2^-24 in
+   * each of weights and values, 5.8e-6. */
   printf("merged pieces and the whole agree: %s\n", worst < 1e-5f ? "yes" : "no");
   return worst < 1e-5f ? EXIT_SUCCESS : EXIT_FAILURE;
 }

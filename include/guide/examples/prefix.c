@@ -1,14 +1,19 @@
-/* Prefix reuse: what one session computed is taken over by the next whose text begins alike, but not across salts. */
+/* Prefix reuse: what one session computed is taken over by the next whose text begins alike, but
+ * not across salts. */
 #include "toy.h"
 
-static const char SYSTEM[] = "you are a parrot that says what came before. answer in a friendly way, and never use a comma. ";
+static const char SYSTEM[] =
+    "you are a parrot that says what came before. answer in a friendly way, and never use a "
+    "comma. ";
 
 /* [request] */
 /* Answers a question of a tenant; what the cache has of its beginning is not computed again. */
 static void answer(pkv_cache cache, const char* tenant, const char* question) {
   pkv_session_config config;
   check(pkv_session_config_init(&config, sizeof config));
-  config.salt = tenant, config.salt_size = strlen(tenant); /* tenants share nothing, and cannot tell what others have cached */
+  config.salt = tenant,
+  config.salt_size =
+      strlen(tenant); /* tenants share nothing, and cannot tell what others have cached */
   pkv_session session;
   check(pkv_session_open(cache, &config, &session));
 
@@ -16,8 +21,10 @@ static void answer(pkv_cache cache, const char* tenant, const char* question) {
   add(&t, SYSTEM);
   add(&t, question);
   uint64_t matched;
-  check(pkv_session_match_prefix(session, t.length - 1, t.tokens, &matched)); /* not the last one, whose output is needed */
-  printf("%s asks: %3zu tokens, %2llu of them cached\n", tenant, t.length, (unsigned long long)matched);
+  check(pkv_session_match_prefix(session, t.length - 1, t.tokens,
+                                 &matched)); /* not the last one, whose output is needed */
+  printf("%s asks: %3zu tokens, %2llu of them cached\n", tenant, t.length,
+         (unsigned long long)matched);
 
   const text* texts[] = {&t};
   float p[1][LETTERS];
@@ -46,14 +53,17 @@ static void keep_system_prompt(pkv_cache cache, const char* tenant) {
 
   uint64_t pinned;
   check(pkv_prefix_pin(cache, tenant, strlen(tenant), t.length, t.tokens, &pinned));
-  printf("%s pins %llu of %zu tokens: whole blocks\n", tenant, (unsigned long long)pinned, t.length);
+  printf("%s pins %llu of %zu tokens: whole blocks\n", tenant, (unsigned long long)pinned,
+         t.length);
 }
 /* [pin end] */
 
 /* [events] */
-/* How many leading tokens of a text a cache has, as a router knows from its events: `known` are hashes stored and not gone since.
+/* How many leading tokens of a text a cache has, as a router knows from its events: `known` are
+ * hashes stored and not gone since.
  */
-static size_t likely_cached(const uint64_t* known, size_t count, const char* tenant, uint32_t block_size, const text* t) {
+static size_t likely_cached(const uint64_t* known, size_t count, const char* tenant,
+                            uint32_t block_size, const text* t) {
   uint64_t hashes[MAX_TEXT];
   check(pkv_prefix_hash_blocks(tenant, strlen(tenant), block_size, t->length, t->tokens, hashes));
   for (size_t block = 0; block < t->length / block_size; block++) {
@@ -83,8 +93,8 @@ int main(void) {
   pkv_prefix_stats stats;
   stats.struct_size = sizeof stats;
   check(pkv_prefix_get_stats(cache, "ann", 3, &stats));
-  printf("ann: %llu of %llu tokens asked for were cached\n", (unsigned long long)stats.matched_tokens,
-         (unsigned long long)stats.asked_tokens);
+  printf("ann: %llu of %llu tokens asked for were cached\n",
+         (unsigned long long)stats.matched_tokens, (unsigned long long)stats.asked_tokens);
 
   pkv_prefix_event events[100];
   uint64_t next = 0, known[100];
@@ -95,8 +105,8 @@ int main(void) {
   text t = {0};
   add(&t, SYSTEM);
   add(&t, "who are you?");
-  printf("a router finds %zu tokens for bob and %zu for eve\n", likely_cached(known, count, "bob", 16, &t),
-         likely_cached(known, count, "eve", 16, &t));
+  printf("a router finds %zu tokens for bob and %zu for eve\n",
+         likely_cached(known, count, "bob", 16, &t), likely_cached(known, count, "eve", 16, &t));
   check(pkv_cache_destroy(cache));
   return EXIT_SUCCESS;
 }

@@ -8,7 +8,10 @@ int main(int argc, char** argv) {
   pkv_redis_config redis;
   pkv_store store;
   pkv_redis_config_init(&redis, sizeof redis);
-  redis.servers = argc > 1 ? argv[1] : "redis://:secret@127.0.0.1:6379"; /* of a cluster some: "10.0.0.5:6379,10.0.0.6:6379" */
+  redis.servers =
+      argc > 1
+          ? argv[1]
+          : "redis://:secret@127.0.0.1:6379"; /* of a cluster some: "10.0.0.5:6379,10.0.0.6:6379" */
   redis.ttl_seconds = 24 * 3600;
   if (argc > 2) redis.tls_ca_file = argv[2]; /* for rediss://; else the CAs of the system */
   if (pkv_redis_open(&redis, &store) != PKV_OK) {
@@ -42,7 +45,8 @@ int main(int argc, char** argv) {
   pkv_store_stats stats;
   stats.struct_size = sizeof stats;
   check(pkv_store_get_stats(cache, &stats));
-  printf("%llu blocks are in the store\n", (unsigned long long)(stats.written_items + stats.known_items));
+  printf("%llu blocks are in the store\n",
+         (unsigned long long)(stats.written_items + stats.known_items));
   check(pkv_cache_destroy(cache));
   return EXIT_SUCCESS;
 }

@@ -1,4 +1,5 @@
-/* A chat and a system prompt go into a file; another process, whose cache has other blocks, goes on where they were. */
+/* A chat and a system prompt go into a file; another process, whose cache has other blocks, goes on
+ * where they were. */
 #include "toy.h"
 
 enum { CHAT = 17, PROMPT = 18 }; /* labels of our own */
@@ -14,10 +15,12 @@ static void go_on(pkv_cache cache, pkv_session session, text* t, size_t letters)
 
 /* [save] */
 static void save(pkv_cache cache, pkv_session chat, pkv_snapshot prompt, const char* path) {
-  const pkv_file_item items[] = {{.session = chat, .label = CHAT}, {.snapshot = prompt, .label = PROMPT}};
+  const pkv_file_item items[] = {{.session = chat, .label = CHAT},
+                                 {.snapshot = prompt, .label = PROMPT}};
   pkv_file_config config;
   check(pkv_file_config_init(&config, sizeof config));
-  config.fingerprint = "toy model 1"; /* a hash of the weights, so that no other model takes the file for its own */
+  config.fingerprint =
+      "toy model 1"; /* a hash of the weights, so that no other model takes the file for its own */
   config.fingerprint_size = 11;
   pkv_stream file;
   check(pkv_stream_init(&file, sizeof file));
@@ -37,12 +40,14 @@ static pkv_session load(pkv_cache cache, const char* path) {
   pkv_session sessions[8];
   uint64_t labels[8];
   size_t count;
-  check(pkv_file_load(cache, &config, &file, 8, sessions, labels, &count)); /* all of them or, with an error, none */
+  check(pkv_file_load(cache, &config, &file, 8, sessions, labels,
+                      &count)); /* all of them or, with an error, none */
   pkv_session chat = NULL;
   for (size_t i = 0; i < count; i++) {
     uint64_t length;
     check(pkv_session_length(sessions[i], &length));
-    printf("session %llu: %llu tokens\n", (unsigned long long)labels[i], (unsigned long long)length);
+    printf("session %llu: %llu tokens\n", (unsigned long long)labels[i],
+           (unsigned long long)length);
     if (labels[i] == CHAT) chat = sessions[i];
   }
   return chat;
@@ -75,5 +80,6 @@ int main(int argc, char** argv) {
   go_on(cache, chat, &t, 20);
   print("after it:           ", &t, t.length - 20);
   check(pkv_cache_destroy(cache));
-  return memcmp(t.tokens, went_on.tokens, t.length * sizeof *t.tokens) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+  return memcmp(t.tokens, went_on.tokens, t.length * sizeof *t.tokens) == 0 ? EXIT_SUCCESS
+                                                                            : EXIT_FAILURE;
 }

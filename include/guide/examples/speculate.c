@@ -1,4 +1,5 @@
-/* Speculative decoding: a cheap draft proposes a tree of letters, one pass looks at all of them, one path is accepted. */
+/* Speculative decoding: a cheap draft proposes a tree of letters, one pass looks at all of them,
+ * one path is accepted. */
 #include "toy.h"
 
 enum { ANSWER = 48, NODES = 7, WORDS = 1 };
@@ -7,7 +8,8 @@ enum { ANSWER = 48, NODES = 7, WORDS = 1 };
 static int guesses(const text* t, int32_t letter, int32_t* found, int most) {
   int n = 0;
   for (size_t i = t->length - 1; i > 0 && n < most; i--)
-    if (t->tokens[i - 1] == letter && (n == 0 || found[0] != t->tokens[i])) found[n++] = t->tokens[i];
+    if (t->tokens[i - 1] == letter && (n == 0 || found[0] != t->tokens[i]))
+      found[n++] = t->tokens[i];
   return n;
 }
 
@@ -17,8 +19,8 @@ typedef struct draft {
   int parent[NODES]; /* -1: of the root */
 } draft;
 
-/* The root is the text's last letter, which the session does not hold yet; below it two letters, below each of them a line of
- * two. */
+/* The root is the text's last letter, which the session does not hold yet; below it two letters,
+ * below each of them a line of two. */
 static void grow(const text* t, draft* out) {
   *out = (draft){.nodes = 1, .token = {t->tokens[t->length - 1]}, .parent = {-1}};
   int32_t first[2], next[1];
@@ -51,8 +53,8 @@ static void mask_of(const draft* tree, uint64_t* mask) {
 /* [mask end] */
 
 /* [verify] */
-/* One step: the whole tree through the model, then the path on which each letter is what the model says. The text grows by it and
- * by one letter more. */
+/* One step: the whole tree through the model, then the path on which each letter is what the model
+ * says. The text grows by it and by one letter more. */
 static void verify(pkv_cache cache, pkv_session session, text* t, const draft* tree) {
   static float q[NODES][KEY_DIM], k[NODES][KEY_DIM], v[NODES][LETTERS], out[NODES][LETTERS];
   const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, keys = {k, PKV_F32, 0, 0, 0};
@@ -70,7 +72,8 @@ static void verify(pkv_cache cache, pkv_session session, text* t, const draft* t
   float p[NODES][LETTERS] = {{0}};
   for (uint32_t layer = 0; layer < LAYERS; layer++) {
     for (int i = 0; i < (int)tree->nodes; i++)
-      toy_row(layer, token_above(t, tree, i, 2), token_above(t, tree, i, 1), tree->token[i], q[i], k[i], v[i]);
+      toy_row(layer, token_above(t, tree, i, 2), token_above(t, tree, i, 1), tree->token[i], q[i],
+              k[i], v[i]);
     check(pkv_batch_write(batch, layer, &keys, &values));
     check(pkv_batch_attend(batch, layer, &params, &queries, &outputs));
     for (uint32_t i = 0; i < tree->nodes; i++)
@@ -87,7 +90,9 @@ static void verify(pkv_cache cache, pkv_session session, text* t, const draft* t
     says = most_likely(p[i]);
   }
   t->tokens[t->length++] = says;
-  check(pkv_batch_accept(batch, 0, length, path)); /* the session is longer by just these, wherever they stood in the tree */
+  check(pkv_batch_accept(
+      batch, 0, length,
+      path)); /* the session is longer by just these, wherever they stood in the tree */
   check(pkv_batch_commit(batch, tree->token));
 }
 /* [verify end] */
@@ -126,5 +131,6 @@ int main(void) {
   print("trees:             ", &fast, prompt);
   printf("%d letters in %d passes\n", ANSWER, passes);
   check(pkv_cache_destroy(cache));
-  return memcmp(plain.tokens, fast.tokens, plain.length * sizeof *plain.tokens) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+  return memcmp(plain.tokens, fast.tokens, plain.length * sizeof *plain.tokens) == 0 ? EXIT_SUCCESS
+                                                                                     : EXIT_FAILURE;
 }

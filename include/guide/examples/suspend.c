@@ -16,8 +16,8 @@ typedef struct queue {
   int preemptions;
 } queue;
 
-/* Resumes what waits, oldest first, while there is room: its blocks are reserved then, and what was lost is computed again by the
- * next pass. */
+/* Resumes what waits, oldest first, while there is room: its blocks are reserved then, and what was
+ * lost is computed again by the next pass. */
 static void resume_what_fits(queue* q) {
   for (int i = 0; i < SESSIONS; i++) {
     uint64_t length, total, short_by;
@@ -30,12 +30,14 @@ static void resume_what_fits(queue* q) {
 }
 
 /* Suspends those that the library names, so that the others get their next token. */
-static void make_room(pkv_cache cache, queue* q, size_t n, const pkv_session* running, const uint32_t* new_tokens) {
+static void make_room(pkv_cache cache, queue* q, size_t n, const pkv_session* running,
+                      const uint32_t* new_tokens) {
   pkv_session victims[SESSIONS];
   size_t count;
   check(pkv_batch_choose_victims(cache, n, running, new_tokens, SESSIONS, victims, &count));
   for (size_t v = 0; v < count; v++) {
-    check(pkv_session_suspend(victims[v])); /* its blocks are free, the ids of its tokens are remembered */
+    check(pkv_session_suspend(
+        victims[v])); /* its blocks are free, the ids of its tokens are remembered */
     for (int i = 0; i < SESSIONS; i++)
       if (q->sessions[i] == victims[v]) q->waiting[i] = 1;
     q->preemptions++;
@@ -102,9 +104,11 @@ int main(void) {
   const queue roomy = run(64), tight = run(16);
   int same = 0;
   for (int i = 0; i < SESSIONS; i++)
-    same += memcmp(roomy.texts[i].tokens, tight.texts[i].tokens, LENGTH * sizeof *roomy.texts[i].tokens) == 0;
+    same += memcmp(roomy.texts[i].tokens, tight.texts[i].tokens,
+                   LENGTH * sizeof *roomy.texts[i].tokens) == 0;
   print("", &tight.texts[3], 0);
-  printf("64 blocks: %d preemptions\n16 blocks: %s preemptions, %d of %d texts the same\n", roomy.preemptions,
-         tight.preemptions > 0 ? "some" : "no", same, SESSIONS);
-  return same == SESSIONS && roomy.preemptions == 0 && tight.preemptions > 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+  printf("64 blocks: %d preemptions\n16 blocks: %s preemptions, %d of %d texts the same\n",
+         roomy.preemptions, tight.preemptions > 0 ? "some" : "no", same, SESSIONS);
+  return same == SESSIONS && roomy.preemptions == 0 && tight.preemptions > 0 ? EXIT_SUCCESS
+                                                                             : EXIT_FAILURE;
 }

@@ -29,16 +29,18 @@ static void* help(void* argument) {
   }
 }
 
-/* Every task once, on any worker, and all done at the return. An engine has a pool of threads; starting some each time keeps this
- * short. */
-static void run(void* user, size_t n, void (*task)(void* context, size_t i, uint32_t worker), void* context) {
+/* Every task once, on any worker, and all done at the return. An engine has a pool of threads;
+ * starting some each time keeps this short. */
+static void run(void* user, size_t n, void (*task)(void* context, size_t i, uint32_t worker),
+                void* context) {
   job j = {n, 0, task, context, PTHREAD_MUTEX_INITIALIZER};
   pthread_t threads[WORKERS];
   hand hands[WORKERS];
   (void)user;
   for (uint32_t w = 0; w < WORKERS; w++) hands[w] = (hand){&j, w};
   uint32_t started = 1; /* worker 0 is this thread */
-  while (started < WORKERS && pthread_create(&threads[started], NULL, help, &hands[started]) == 0) started++;
+  while (started < WORKERS && pthread_create(&threads[started], NULL, help, &hands[started]) == 0)
+    started++;
   help(&hands[0]);
   for (uint32_t w = 1; w < started; w++) pthread_join(threads[w], NULL);
 }
@@ -50,7 +52,8 @@ typedef struct driver {
 } driver;
 
 /* [driver] */
-/* Sessions of one cache may be used by different threads at once; each session is one thread's at a time. */
+/* Sessions of one cache may be used by different threads at once; each session is one thread's at a
+ * time. */
 static void* drive(void* argument) {
   driver* d = argument;
   const text* texts[] = {&d->text};
@@ -72,7 +75,8 @@ static void both(const pkv_runner* runner, driver* drivers) {
   toy_config(&config);
   config.runner = runner; /* NULL: the library's own threads */
   check(pkv_cache_create(&config, &cache));
-  static const char* const prompts[] = {"a rose is a rose is a r", "row, row, row your boat. row, r"};
+  static const char* const prompts[] = {"a rose is a rose is a r",
+                                        "row, row, row your boat. row, r"};
   pthread_t threads[2];
   for (int i = 0; i < 2; i++) {
     drivers[i] = (driver){.cache = cache};

@@ -1,6 +1,7 @@
-/* A toy in the place of a model. It says what came after the last letters the last times: each token looks for earlier places
- * where the same letters stood, and reads what followed there (an induction head, Olsson et al. 2022). Keys, queries and values
- * are unit vectors, so the output of attention is a distribution over the next letter, and everything it knows is in the cache.
+/* A toy in the place of a model. It says what came after the last letters the last times: each
+ * token looks for earlier places where the same letters stood, and reads what followed there (an
+ * induction head, Olsson et al. 2022). Keys, queries and values are unit vectors, so the output of
+ * attention is a distribution over the next letter, and everything it knows is in the cache.
  */
 #ifndef TOY_H
 #define TOY_H
@@ -23,10 +24,12 @@ static inline void check(pkv_status status) {
   exit(EXIT_FAILURE);
 }
 
-static const char ALPHABET[LETTERS] = " abcdefghijklmnopqrstuvwxyz.,?!"; /* the last token, NUL, begins a text */
+static const char ALPHABET[LETTERS] =
+    " abcdefghijklmnopqrstuvwxyz.,?!"; /* the last token, NUL, begins a text */
 
 static inline void add(text* t, const char* letters) {
-  for (; *letters != '\0'; letters++) t->tokens[t->length++] = (int32_t)(strchr(ALPHABET, *letters) - ALPHABET);
+  for (; *letters != '\0'; letters++)
+    t->tokens[t->length++] = (int32_t)(strchr(ALPHABET, *letters) - ALPHABET);
 }
 
 static inline void print(const char* before, const text* t, size_t from) {
@@ -53,21 +56,27 @@ static inline void toy_config(pkv_cache_config* config) {
   config->blocks = 64;
 }
 
-/* What the projections of a real model are: the rows of one token, whose two predecessors and itself are given. Layer 0 looks at
- * one letter, layer 1 at two. */
-static inline void toy_row(uint32_t layer, int32_t before, int32_t last, int32_t token, float* q, float* k, float* v) {
-  memset(q, 0, KEY_DIM * sizeof *q), memset(k, 0, KEY_DIM * sizeof *k), memset(v, 0, LETTERS * sizeof *v);
+/* What the projections of a real model are: the rows of one token, whose two predecessors and
+ * itself are given. Layer 0 looks at one letter, layer 1 at two. */
+static inline void toy_row(uint32_t layer, int32_t before, int32_t last, int32_t token, float* q,
+                           float* k, float* v) {
+  memset(q, 0, KEY_DIM * sizeof *q), memset(k, 0, KEY_DIM * sizeof *k),
+      memset(v, 0, LETTERS * sizeof *v);
   q[token] = k[last] = v[token] = 1;
   if (layer > 0) q[LETTERS + last] = k[LETTERS + before] = 1;
 }
 
 /* What stands before a text, at -1 and -2, is the token that begins one. */
-static inline int32_t token_at(const text* t, size_t i) { return i < t->length ? t->tokens[i] : LETTERS - 1; }
+static inline int32_t token_at(const text* t, size_t i) {
+  return i < t->length ? t->tokens[i] : LETTERS - 1;
+}
 
-/* One forward pass: of each text what its session does not hold yet. p[i] is the distribution of the letter after text i. */
-static inline pkv_status toy_forward(pkv_cache cache, size_t n, const pkv_session* sessions, const text* const* texts,
-                                     float (*p)[LETTERS]) {
-  static __thread float q[MAX_ROWS][KEY_DIM], k[MAX_ROWS][KEY_DIM], v[MAX_ROWS][LETTERS], out[MAX_ROWS][LETTERS];
+/* One forward pass: of each text what its session does not hold yet. p[i] is the distribution of
+ * the letter after text i. */
+static inline pkv_status toy_forward(pkv_cache cache, size_t n, const pkv_session* sessions,
+                                     const text* const* texts, float (*p)[LETTERS]) {
+  static __thread float q[MAX_ROWS][KEY_DIM], k[MAX_ROWS][KEY_DIM], v[MAX_ROWS][LETTERS],
+      out[MAX_ROWS][LETTERS];
   const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, keys = {k, PKV_F32, 0, 0, 0};
   const pkv_tensor values = {v, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
   uint32_t new_tokens[64];
@@ -91,13 +100,15 @@ static inline pkv_status toy_forward(pkv_cache cache, size_t n, const pkv_sessio
   for (uint32_t layer = 0; layer < LAYERS; layer++) {
     for (size_t i = 0, row = 0; i < n; i++)
       for (size_t at = texts[i]->length - new_tokens[i]; at < texts[i]->length; at++, row++)
-        toy_row(layer, token_at(texts[i], at - 2), token_at(texts[i], at - 1), texts[i]->tokens[at], q[row], k[row], v[row]);
+        toy_row(layer, token_at(texts[i], at - 2), token_at(texts[i], at - 1), texts[i]->tokens[at],
+                q[row], k[row], v[row]);
     check(pkv_batch_write(batch, layer, &keys, &values));
     check(pkv_batch_attend(batch, layer, &params, &queries, &outputs));
     for (size_t i = 0, row = 0; i < n; i++) {
       row += new_tokens[i];
       if (new_tokens[i] == 0) continue;
-      for (int j = 0; j < LETTERS; j++) p[i][j] += out[row - 1][j] / (float)LAYERS; /* of each session, its last row */
+      for (int j = 0; j < LETTERS; j++)
+        p[i][j] += out[row - 1][j] / (float)LAYERS; /* of each session, its last row */
     }
   }
   check(pkv_batch_commit(batch, tokens));

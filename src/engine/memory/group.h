@@ -1,4 +1,5 @@
-// The memory of one layer group: its layout, its pool of block ids and, for paged storage, the slab of bytes.
+// The memory of one layer group: its layout, its pool of block ids and, for paged storage, the slab
+// of bytes.
 #pragma once
 
 #include <algorithm>
@@ -15,21 +16,30 @@
 namespace pkv {
 
 struct Group {
-  Group(pkv_storage kind, pkv_layout layout_kind, const Shape& group_shape, uint32_t tokens_per_block, uint32_t blocks,
-        HookMemory& resource, pkv_huge_pages huge_pages)
-      : storage(kind), shape(group_shape), block_size(tokens_per_block),
-        block_shift(std::has_single_bit(tokens_per_block) ? std::countr_zero(tokens_per_block) : -1), memory(resource),
-        layout(layout_kind, group_shape, tokens_per_block, blocks), pool(blocks, tokens_per_block, &resource) {
+  Group(pkv_storage kind, pkv_layout layout_kind, const Shape& group_shape,
+        uint32_t tokens_per_block, uint32_t blocks, HookMemory& resource, pkv_huge_pages huge_pages)
+      : storage(kind),
+        shape(group_shape),
+        block_size(tokens_per_block),
+        block_shift(std::has_single_bit(tokens_per_block) ? std::countr_zero(tokens_per_block)
+                                                          : -1),
+        memory(resource),
+        layout(layout_kind, group_shape, tokens_per_block, blocks),
+        pool(blocks, tokens_per_block, &resource) {
     if (storage == PKV_STORAGE_PAGED) slab.emplace(layout.total_bytes(), resource, huge_pages);
   }
 
-  // The block of a position, and the blocks of so many tokens: on the path of every step, where a 64-bit division would show.
+  // The block of a position, and the blocks of so many tokens: on the path of every step, where a
+  // 64-bit division would show.
   uint64_t block_of(uint64_t position) const {
     if (block_shift >= 0) return position >> block_shift;
-    return position <= UINT32_MAX ? static_cast<uint32_t>(position) / block_size : position / block_size;
+    return position <= UINT32_MAX ? static_cast<uint32_t>(position) / block_size
+                                  : position / block_size;
   }
   uint64_t blocks_for(uint64_t tokens) const { return tokens == 0 ? 0 : block_of(tokens - 1) + 1; }
-  uint32_t offset_of(uint64_t position) const { return static_cast<uint32_t>(position - block_of(position) * block_size); }
+  uint32_t offset_of(uint64_t position) const {
+    return static_cast<uint32_t>(position - block_of(position) * block_size);
+  }
 
   const pkv_storage storage;
   const Shape shape;

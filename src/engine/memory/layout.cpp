@@ -14,11 +14,15 @@ Layout::Layout(pkv_layout kind, const Shape& shape, uint32_t block_size, uint64_
   const auto bytes = packed ? tile_bytes : row_bytes;
   key_bytes_ = bytes(shape.dtype, shape.key_dim);
   value_bytes_ = shape.latent ? 0 : bytes(shape.value_dtype, shape.value_dim);
-  const uint64_t head_bytes = static_cast<uint64_t>(key_bytes_ + value_bytes_) / (packed ? tile_tokens : 1);
-  token_bytes_ = checked_mul(checked_mul(head_bytes, shape.kv_heads, "bytes of a token"), shape.layers, "bytes of a token");
+  const uint64_t head_bytes =
+      static_cast<uint64_t>(key_bytes_ + value_bytes_) / (packed ? tile_tokens : 1);
+  token_bytes_ = checked_mul(checked_mul(head_bytes, shape.kv_heads, "bytes of a token"),
+                             shape.layers, "bytes of a token");
   block_bytes_ = checked_mul(token_bytes_, block_size, "bytes of a block");
   total_bytes_ = checked_mul(block_bytes_, blocks, "bytes of all blocks");
-  if (total_bytes_ > INT64_MAX) fail(PKV_OVERFLOW, "bytes of all blocks: %llu exceed 2^63 - 1", (unsigned long long)total_bytes_);
+  if (total_bytes_ > INT64_MAX)
+    fail(PKV_OVERFLOW, "bytes of all blocks: %llu exceed 2^63 - 1",
+         (unsigned long long)total_bytes_);
 }
 
 namespace {
@@ -73,7 +77,8 @@ void Layout::copy_block(unsigned char* slab, uint32_t to, uint32_t from) const {
     const KvView at = view(slab, layer);
     for (const SideView& side : {at.k, at.v})
       if (side.data != nullptr)
-        std::memcpy(side.data + to * side.block_stride, side.data + from * side.block_stride, static_cast<size_t>(side.block_stride));
+        std::memcpy(side.data + to * side.block_stride, side.data + from * side.block_stride,
+                    static_cast<size_t>(side.block_stride));
   }
 }
 

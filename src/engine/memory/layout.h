@@ -1,7 +1,8 @@
 // Where the bytes of one layer group lie: sizes, offsets and the strides the kernels walk by.
 //
-//   packed  [block][layer][tile of 16 tokens][kv head][K tile | V tile]     one block is one run of bytes
-//   plain   [layer]{ K [block][token][kv head][key_dim], V [block][token][kv head][value_dim] }
+//   packed  [block][layer][tile of 16 tokens][kv head][K tile | V tile]     one block is one run of
+//   bytes plain   [layer]{ K [block][token][kv head][key_dim], V [block][token][kv head][value_dim]
+//   }
 #pragma once
 
 #include <pagedkv/cache.h>
@@ -17,11 +18,11 @@ struct Shape {
   uint32_t kv_heads;
   uint32_t key_dim;
   uint32_t value_dim;
-  pkv_dtype dtype;        // of K
+  pkv_dtype dtype;  // of K
   pkv_dtype value_dtype;
-  uint32_t window;        // 0: none
-  uint32_t sinks;         // first tokens that stay visible behind the window
-  bool latent;            // V is the first value_dim dims of K, without bytes of its own
+  uint32_t window;  // 0: none
+  uint32_t sinks;   // first tokens that stay visible behind the window
+  bool latent;      // V is the first value_dim dims of K, without bytes of its own
 };
 
 class Layout {
@@ -33,7 +34,8 @@ class Layout {
   uint64_t block_bytes() const { return block_bytes_; }
   uint64_t total_bytes() const { return total_bytes_; }
 
-  // The strides of one layer over memory that begins at slab; the block table is left to the caller.
+  // The strides of one layer over memory that begins at slab; the block table is left to the
+  // caller.
   KvView view(unsigned char* slab, uint32_t layer) const;
 
   // Copies all layers of a block.

@@ -1,4 +1,5 @@
-// The bodies of BasicPool that are about blocks one by one, and its checks; included by pool.h only.
+// The bodies of BasicPool that are about blocks one by one, and its checks; included by pool.h
+// only.
 #pragma once
 
 #include <algorithm>
@@ -12,19 +13,27 @@
 namespace pkv {
 
 template <class Atomics>
-BasicPool<Atomics>::BasicPool(uint32_t blocks, uint32_t block_size, std::pmr::memory_resource* memory, uint32_t first_generation,
+BasicPool<Atomics>::BasicPool(uint32_t blocks, uint32_t block_size,
+                              std::pmr::memory_resource* memory, uint32_t first_generation,
                               uint32_t max_shards)
-    : blocks_(blocks), block_size_(block_size), words_(words_for(blocks)), states_(memory), free_bits_(memory) {
-  if (blocks < 1 || blocks > INT32_MAX || block_size < 1 || block_size > max_block_size || first_generation == retired_generation ||
-      max_shards > shard_limit)
-    fail(PKV_INVALID_ARGUMENT, "a pool of %u blocks of %u slots: 1 to %d blocks of 1 to %u slots can be had", blocks, block_size,
-         INT32_MAX, max_block_size);
+    : blocks_(blocks),
+      block_size_(block_size),
+      words_(words_for(blocks)),
+      states_(memory),
+      free_bits_(memory) {
+  if (blocks < 1 || blocks > INT32_MAX || block_size < 1 || block_size > max_block_size ||
+      first_generation == retired_generation || max_shards > shard_limit)
+    fail(PKV_INVALID_ARGUMENT,
+         "a pool of %u blocks of %u slots: 1 to %d blocks of 1 to %u slots can be had", blocks,
+         block_size, INT32_MAX, max_block_size);
   // Atomics cannot be moved: the tables are made in one piece and swapped in.
   std::pmr::vector<atomic<uint64_t>>(blocks, memory).swap(states_);
   std::pmr::vector<atomic<uint64_t>>(words_, memory).swap(free_bits_);
-  for (auto& state : states_) state.store(pack({first_generation, 0, 0, false}), std::memory_order_relaxed);
+  for (auto& state : states_)
+    state.store(pack({first_generation, 0, 0, false}), std::memory_order_relaxed);
   for (auto& bits : free_bits_) bits.store(~uint64_t{0}, std::memory_order_relaxed);
-  if (blocks % 64 != 0) free_bits_.back().store(~uint64_t{0} >> (64 - blocks % 64), std::memory_order_relaxed);
+  if (blocks % 64 != 0)
+    free_bits_.back().store(~uint64_t{0} >> (64 - blocks % 64), std::memory_order_relaxed);
   split(max_shards != 0 ? max_shards : suitable_shards(words_));
 }
 
@@ -33,7 +42,8 @@ uint64_t BasicPool<Atomics>::bookkeeping_bytes(uint32_t blocks) noexcept {
   return (uint64_t{blocks} + words_for(blocks)) * sizeof(atomic<uint64_t>);
 }
 
-// The state of a block whose bit was claimed changes by nobody else's hand: others see no references and refuse.
+// The state of a block whose bit was claimed changes by nobody else's hand: others see no
+// references and refuse.
 template <class Atomics>
 Block BasicPool<Atomics>::first_reference(uint32_t id) noexcept {
   const uint32_t generation = unpack(states_[id].load(std::memory_order_relaxed)).generation;
@@ -41,7 +51,8 @@ Block BasicPool<Atomics>::first_reference(uint32_t id) noexcept {
   return make_block(id, generation);
 }
 
-// Every change of a live block: change(state) edits a copy or refuses, and the swap takes effect only on the state it saw.
+// Every change of a live block: change(state) edits a copy or refuses, and the swap takes effect
+// only on the state it saw.
 template <class Atomics>
 template <class Change>
 pkv_status BasicPool<Atomics>::update(Block block, pkv_status stale, Change change) noexcept {
@@ -53,9 +64,11 @@ pkv_status BasicPool<Atomics>::update(Block block, pkv_status stale, Change chan
     if (state.generation != block_generation(block) || state.references == 0) return stale;
     const pkv_status status = change(state);
     if (status != PKV_OK) return status;
-    // release: what this thread wrote into the block comes before its seal or its release; acquire: who retains the block, or
-    // frees it as the last holder, comes after.
-    if (word.compare_exchange_weak(seen, pack(state), std::memory_order_acq_rel, std::memory_order_relaxed)) return PKV_OK;
+    // release: what this thread wrote into the block comes before its seal or its release; acquire:
+    // who retains the block, or frees it as the last holder, comes after.
+    if (word.compare_exchange_weak(seen, pack(state), std::memory_order_acq_rel,
+                                   std::memory_order_relaxed))
+      return PKV_OK;
   }
 }
 
@@ -80,7 +93,8 @@ pkv_status BasicPool<Atomics>::retain(size_t n, const Block* blocks, size_t* fai
   return PKV_OK;
 }
 
-// Takes one reference away; a block that becomes free is added to freed, whose end makes it claimable.
+// Takes one reference away; a block that becomes free is added to freed, whose end makes it
+// claimable.
 template <class Atomics>
 pkv_status BasicPool<Atomics>::drop(Block block, FreedBits& freed) noexcept {
   BlockState after{};
@@ -105,7 +119,8 @@ pkv_status BasicPool<Atomics>::release(Block block) noexcept {
 }
 
 template <class Atomics>
-pkv_status BasicPool<Atomics>::release_held(size_t n, const Block* blocks, size_t* failed_at) noexcept {
+pkv_status BasicPool<Atomics>::release_held(size_t n, const Block* blocks,
+                                            size_t* failed_at) noexcept {
   FreedBits freed(*this);
   pkv_status first = PKV_OK;
   for (size_t i = 0; i < n; i++) {
@@ -125,12 +140,14 @@ pkv_status BasicPool<Atomics>::release(size_t n, const Block* blocks, size_t* fa
   bool ascending = true;
   pkv_status status = check_held(n, blocks, failed_at, &ascending);
   if (status == PKV_OK && !ascending) status = find_duplicate(n, blocks, failed_at);
-  // After the check only a misuse can fail: another thread that releases, right now, what this list holds.
+  // After the check only a misuse can fail: another thread that releases, right now, what this list
+  // holds.
   return status == PKV_OK ? release_held(n, blocks, failed_at) : status;
 }
 
 template <class Atomics>
-pkv_status BasicPool<Atomics>::check_held(size_t n, const Block* blocks, size_t* failed_at, bool* ascending) const noexcept {
+pkv_status BasicPool<Atomics>::check_held(size_t n, const Block* blocks, size_t* failed_at,
+                                          bool* ascending) const noexcept {
   for (size_t i = 0; i < n; i++) {
     if (is_current(blocks[i])) {
       if (i > 0 && block_id(blocks[i]) <= block_id(blocks[i - 1])) *ascending = false;
@@ -144,7 +161,8 @@ pkv_status BasicPool<Atomics>::check_held(size_t n, const Block* blocks, size_t*
 
 // DOUBLE_FREE where a block stands twice in the list.
 template <class Atomics>
-pkv_status BasicPool<Atomics>::find_duplicate(size_t n, const Block* blocks, size_t* failed_at) const noexcept {
+pkv_status BasicPool<Atomics>::find_duplicate(size_t n, const Block* blocks,
+                                              size_t* failed_at) const noexcept {
   constexpr size_t few = 64;
   if (n <= few) {
     for (size_t i = 1; i < n; i++) {
@@ -155,13 +173,15 @@ pkv_status BasicPool<Atomics>::find_duplicate(size_t n, const Block* blocks, siz
     return PKV_OK;
   }
   try {
-    // All are held, so of more than blocks_ entries two of the first blocks_ + 1 are the same: a longer list needs no more
-    // scratch.
-    std::pmr::vector<Block> sorted(blocks, blocks + std::min(n, size_t{blocks_} + 1), states_.get_allocator().resource());
+    // All are held, so of more than blocks_ entries two of the first blocks_ + 1 are the same: a
+    // longer list needs no more scratch.
+    std::pmr::vector<Block> sorted(blocks, blocks + std::min(n, size_t{blocks_} + 1),
+                                   states_.get_allocator().resource());
     std::sort(sorted.begin(), sorted.end());
     const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
     if (twice == sorted.end()) return PKV_OK;
-    *failed_at = static_cast<size_t>(std::find(std::find(blocks, blocks + n, *twice) + 1, blocks + n, *twice) - blocks);
+    *failed_at = static_cast<size_t>(
+        std::find(std::find(blocks, blocks + n, *twice) + 1, blocks + n, *twice) - blocks);
     return PKV_DOUBLE_FREE;
   } catch (const std::bad_alloc&) {
     return PKV_NO_MEMORY;
@@ -232,7 +252,8 @@ PoolStats BasicPool<Atomics>::stats() const noexcept {
     stats.slots_filled += block.filled;
   }
   stats.free = stats.blocks - stats.used - stats.retired;
-  for (const Shard& shard : shards_in_use()) stats.used_peak += shard.peak_share.load(std::memory_order_relaxed);
+  for (const Shard& shard : shards_in_use())
+    stats.used_peak += shard.peak_share.load(std::memory_order_relaxed);
   // Not exact while several threads take blocks from several shards.
   stats.used_peak = std::clamp(stats.used_peak, stats.used, stats.blocks);
   return stats;
@@ -241,7 +262,8 @@ PoolStats BasicPool<Atomics>::stats() const noexcept {
 template <class Atomics>
 uint32_t BasicPool<Atomics>::retired() const noexcept {
   uint32_t retired = 0;
-  for (const Shard& shard : shards_in_use()) retired += shard.retired.load(std::memory_order_relaxed);
+  for (const Shard& shard : shards_in_use())
+    retired += shard.retired.load(std::memory_order_relaxed);
   return retired;
 }
 
@@ -265,13 +287,14 @@ void BasicPool<Atomics>::validate_shard(const Shard& shard) const {
   }
   const uint64_t free = shard.free.load(std::memory_order_relaxed);
   if (set != free)
-    fail(PKV_INTERNAL, "set bits == counter, blocks %u to %u: %u bits, counter %llu", first, first + shard.blocks - 1, set,
-         (unsigned long long)free);
+    fail(PKV_INTERNAL, "set bits == counter, blocks %u to %u: %u bits, counter %llu", first,
+         first + shard.blocks - 1, set, (unsigned long long)free);
   if (retired != shard.retired.load(std::memory_order_relaxed))
-    fail(PKV_INTERNAL, "retired blocks == their counter, blocks %u to %u: %u, %u", first, first + shard.blocks - 1, retired,
-         shard.retired.load(std::memory_order_relaxed));
+    fail(PKV_INTERNAL, "retired blocks == their counter, blocks %u to %u: %u, %u", first,
+         first + shard.blocks - 1, retired, shard.retired.load(std::memory_order_relaxed));
   if (shard_count_ == 1 && shard.peak_share.load(std::memory_order_relaxed) < held)
-    fail(PKV_INTERNAL, "used <= used_peak: %u, %u", held, shard.peak_share.load(std::memory_order_relaxed));
+    fail(PKV_INTERNAL, "used <= used_peak: %u, %u", held,
+         shard.peak_share.load(std::memory_order_relaxed));
 }
 
 template <class Atomics>
@@ -279,13 +302,17 @@ void BasicPool<Atomics>::validate_block(uint32_t id) const {
   const BlockState block = state(id);
   const bool claimable = block.references == 0 && block.generation != retired_generation;
   if (is_free(id) != claimable)
-    fail(PKV_INTERNAL, "free bit == (references == 0 and not retired): block %u has bit %d, references %u, generation %u", id,
-         is_free(id), block.references, block.generation);
+    fail(PKV_INTERNAL,
+         "free bit == (references == 0 and not retired): block %u has bit %d, references %u, "
+         "generation %u",
+         id, is_free(id), block.references, block.generation);
   if (block.filled > block_size_)
-    fail(PKV_INTERNAL, "filled <= block_size: block %u has %u of %u slots", id, block.filled, block_size_);
+    fail(PKV_INTERNAL, "filled <= block_size: block %u has %u of %u slots", id, block.filled,
+         block_size_);
   if (block.references == 0 && (block.filled != 0 || block.sealed))
-    fail(PKV_INTERNAL, "filled == 0 and sealed == 0 without references: block %u has filled %u, sealed %d", id, block.filled,
-         block.sealed);
+    fail(PKV_INTERNAL,
+         "filled == 0 and sealed == 0 without references: block %u has filled %u, sealed %d", id,
+         block.filled, block.sealed);
   if (block.references > 0 && block.generation == retired_generation)
     fail(PKV_INTERNAL, "references == 0 when retired: block %u has %u", id, block.references);
 }

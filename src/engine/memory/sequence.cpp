@@ -12,7 +12,11 @@ namespace pkv {
 static_assert(static_cast<uint32_t>(no_block) == PKV_NO_BLOCK);
 
 Sequence::Sequence(Group& group, std::pmr::memory_resource& memory)
-    : group_(&group), blocks_(&memory), ids_(&memory), tensors_(group.shape, memory), copied_from_(no_block) {}
+    : group_(&group),
+      blocks_(&memory),
+      ids_(&memory),
+      tensors_(group.shape, memory),
+      copied_from_(no_block) {}
 
 Sequence::~Sequence() {
   if (copied_from_ != no_block) abort();
@@ -21,8 +25,13 @@ Sequence::~Sequence() {
 }
 
 Sequence::Sequence(Sequence&& other) noexcept
-    : group_(other.group_), blocks_(std::move(other.blocks_)), ids_(std::move(other.ids_)), tensors_(std::move(other.tensors_)),
-      size_before_(other.size_before_), copied_index_(other.copied_index_), copied_from_(std::exchange(other.copied_from_, no_block)) {
+    : group_(other.group_),
+      blocks_(std::move(other.blocks_)),
+      ids_(std::move(other.ids_)),
+      tensors_(std::move(other.tensors_)),
+      size_before_(other.size_before_),
+      copied_index_(other.copied_index_),
+      copied_from_(std::exchange(other.copied_from_, no_block)) {
   other.blocks_.clear();
   other.ids_.clear();
 }
@@ -37,8 +46,10 @@ void Sequence::release(size_t index) noexcept {
 
 // In one call: the pool gives back neighbours together.
 void Sequence::release_from(size_t keep) noexcept {
-  const auto first = blocks_.begin() + static_cast<std::ptrdiff_t>(keep), last = std::remove(first, blocks_.end(), no_block);
-  [[maybe_unused]] const pkv_status status = group_->pool.release_held(static_cast<size_t>(last - first), blocks_.data() + keep);
+  const auto first = blocks_.begin() + static_cast<std::ptrdiff_t>(keep),
+             last = std::remove(first, blocks_.end(), no_block);
+  [[maybe_unused]] const pkv_status status =
+      group_->pool.release_held(static_cast<size_t>(last - first), blocks_.data() + keep);
   assert(status == PKV_OK);
   blocks_.resize(keep);
   ids_.resize(keep);
@@ -158,7 +169,8 @@ void Sequence::append(std::span<const Block> fresh) noexcept {
 }
 
 void Sequence::append_copy(Block fresh, Block from, uint32_t filled) noexcept {
-  if (group_->slab) group_->layout.copy_block(group_->slab->data(), PKV_BLOCK_ID(fresh), PKV_BLOCK_ID(from));
+  if (group_->slab)
+    group_->layout.copy_block(group_->slab->data(), PKV_BLOCK_ID(fresh), PKV_BLOCK_ID(from));
   append(std::span(&fresh, 1));
   [[maybe_unused]] const pkv_status status = group_->pool.set_filled(fresh, filled);
   assert(status == PKV_OK);
@@ -178,7 +190,8 @@ bool Sequence::begin(uint64_t length, uint64_t end, std::span<const Block> fresh
   size_before_ = blocks_.size();
   const uint64_t lacking = lacking_new(end);
   const Block tail = tail_written(length, end);
-  // What lacking() asked for beyond new blocks is for the copy, even if the tail's other holder let go since.
+  // What lacking() asked for beyond new blocks is for the copy, even if the tail's other holder let
+  // go since.
   const bool copies =
       fresh.size() > lacking || (tail != no_block && shared(group_->block_of(length)));
   // What is missing is behind the window, and used again.
@@ -214,18 +227,21 @@ void Sequence::mark_filled(uint64_t begin, uint64_t end) noexcept {
   for (size_t i = group_->block_of(begin); i < blocks_.size() && i * size <= end; i++) {
     if (blocks_[i] == no_block || shared(i)) continue;
     const uint64_t filled = std::min(size, end - i * size);
-    [[maybe_unused]] const pkv_status status = group_->pool.set_filled(blocks_[i], static_cast<uint32_t>(filled));
+    [[maybe_unused]] const pkv_status status =
+        group_->pool.set_filled(blocks_[i], static_cast<uint32_t>(filled));
     assert(status == PKV_OK);
   }
 }
 
 void Sequence::commit(uint64_t length, uint64_t end) noexcept {
   if (copied_from_ != no_block) {
-    [[maybe_unused]] const pkv_status status = group_->pool.release(std::exchange(copied_from_, no_block));
+    [[maybe_unused]] const pkv_status status =
+        group_->pool.release(std::exchange(copied_from_, no_block));
     assert(status == PKV_OK);
   }
   mark_filled(length, end);
-  // Blocks leave the window one step late, by the length before the step: a trim back to there still works.
+  // Blocks leave the window one step late, by the length before the step: a trim back to there
+  // still works.
   const size_t gone = group_->block_of(window_begin(length));
   for (size_t i = gone; i > sink_blocks() && blocks_[i - 1] != no_block; i--) release(i - 1);
 }
@@ -240,12 +256,14 @@ void Sequence::abort() noexcept {
 }
 
 void Sequence::drop_unused(uint64_t length) noexcept {
-  release_from(std::min(blocks_.size(), std::max<size_t>(size_before_, group_->blocks_for(length))));
+  release_from(
+      std::min(blocks_.size(), std::max<size_t>(size_before_, group_->blocks_for(length))));
 }
 
 bool Sequence::can_trim(uint64_t length) const {
   uint64_t needed = window_begin(length);
-  // A window of one token needs nothing before it, but the next step writes into the part-filled tail.
+  // A window of one token needs nothing before it, but the next step writes into the part-filled
+  // tail.
   if (group_->offset_of(length) != 0) needed = std::min(needed, length - 1);
   return needed >= length || holds(needed, length);
 }
@@ -291,7 +309,8 @@ uint64_t Sequence::lacking_fork(uint64_t length) const {
 Sequence Sequence::fork(uint64_t length, std::span<const Block> fresh) const {
   Sequence child(*group_, *blocks_.get_allocator().resource());
   const size_t count = group_->blocks_for(length);
-  child.make_room(count, group_->storage == PKV_STORAGE_CONTIGUOUS ? count * group_->block_size : 0);
+  child.make_room(count,
+                  group_->storage == PKV_STORAGE_CONTIGUOUS ? count * group_->block_size : 0);
   if (group_->storage == PKV_STORAGE_CONTIGUOUS) {
     child.tensors_.copy_from(tensors_, length);
     child.append(fresh);
@@ -302,7 +321,8 @@ Sequence Sequence::fork(uint64_t length, std::span<const Block> fresh) const {
     if (blocks_[i] == no_block || group_->pool.retain(blocks_[i]) == PKV_OK) continue;
     // The blocks before it are the child's, whose destructor gives them back.
     child.append(std::span(blocks_).first(i));
-    fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit", ids_[i], group_->pool.references(ids_[i]));
+    fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit", ids_[i],
+         group_->pool.references(ids_[i]));
   }
   child.append(std::span(blocks_).first(count));
   return child;
@@ -321,7 +341,8 @@ size_t Sequence::sink_blocks() const {
 }
 
 bool Sequence::holds(uint64_t begin, uint64_t end) const {
-  const uint64_t sinks_end = std::min<uint64_t>(sink_blocks() * uint64_t{group_->block_size}, first_kept());
+  const uint64_t sinks_end =
+      std::min<uint64_t>(sink_blocks() * uint64_t{group_->block_size}, first_kept());
   return begin >= first_kept() || end <= sinks_end;
 }
 

@@ -32,14 +32,17 @@ class Sequence {
   std::span<const uint32_t> ids() const { return ids_; }     // the same as ids; PKV_NO_BLOCK
   uint64_t capacity() const { return blocks_.size() * uint64_t{group_->block_size}; }
   uint32_t copied_to() const { return ids_[copied_index_]; }  // where copied_from() is not no_block
-  Block copied_from() const { return copied_from_; }  // the shared block a step in flight keeps for its abort, or no_block
+  Block copied_from() const {
+    return copied_from_;
+  }  // the shared block a step in flight keeps for its abort, or no_block
 
   // Blocks begin() needs: new ones, and one for the copy of a part-filled tail that is shared.
   // Those behind the window that begin() uses again are none of them.
   uint64_t lacking(uint64_t length, uint64_t end) const;
   uint64_t lacking(uint64_t length, uint64_t end, bool copies) const;
   uint64_t lacking_new(uint64_t end) const;
-  Block tail_written(uint64_t length, uint64_t end) const;  // that a step writes into, and copies if it is shared; or no_block
+  Block tail_written(uint64_t length, uint64_t end)
+      const;  // that a step writes into, and copies if it is shared; or no_block
 
   // Throws TOO_LARGE where what a step of positions [length, end) sees and writes could not be held
   // even if every other sequence were gone.
@@ -57,12 +60,14 @@ class Sequence {
   // After a commit of fewer tokens than begin was told: gives back the step's blocks beyond them.
   void drop_unused(uint64_t length) noexcept;
 
-  // Makes room for more table entries and, where storage is contiguous, for positions up to end: what follows cannot throw then.
+  // Makes room for more table entries and, where storage is contiguous, for positions up to end:
+  // what follows cannot throw then.
   void make_room(size_t more, uint64_t end);
   // Takes over blocks for positions up to end, as many as lacking() said without a copy, and those
   // behind the window that it left out. Into room that was made for all of them: lacking_new().
   void extend(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept;
-  // Takes over blocks that no step needs yet, into room that was made; no_block where one is behind the window.
+  // Takes over blocks that no step needs yet, into room that was made; no_block where one is behind
+  // the window.
   void append(std::span<const Block> fresh) noexcept;
   // Takes over a fresh block with a copy of another one's first `filled` slots.
   void append_copy(Block fresh, Block from, uint32_t filled) noexcept;
@@ -74,18 +79,21 @@ class Sequence {
   // Gives back every block beyond length; what stays is marked filled to it.
   void trim(uint64_t length) noexcept;
   void clear() noexcept;
-  // Before a sequence is replaced from position 0 on: how many blocks it can keep for that, and keeping at most `most` of them.
+  // Before a sequence is replaced from position 0 on: how many blocks it can keep for that, and
+  // keeping at most `most` of them.
   uint64_t reusable() const;
   void rewind(uint64_t most) noexcept;
 
   // Fresh blocks fork() needs: none where blocks are shared.
   uint64_t lacking_fork(uint64_t length) const;
-  // The same first `length` positions, for a new sequence. Throws REF_LIMIT, bad_alloc; takes over fresh on success.
+  // The same first `length` positions, for a new sequence. Throws REF_LIMIT, bad_alloc; takes over
+  // fresh on success.
   Sequence fork(uint64_t length, std::span<const Block> fresh) const;
 
   // First position of the run that is still held at the end: 0 unless blocks left the window.
   uint64_t first_kept() const;
-  // Blocks of the sinks, which never leave: entries [0, sink_blocks()), and never more than there are.
+  // Blocks of the sinks, which never leave: entries [0, sink_blocks()), and never more than there
+  // are.
   size_t sink_blocks() const;
   // True if positions [begin, end) are all held.
   bool holds(uint64_t begin, uint64_t end) const;
@@ -107,9 +115,11 @@ class Sequence {
   uint64_t reusable_late(uint64_t length, uint64_t end) const;
   void give_back_late(uint64_t length, uint64_t reused) noexcept;
   void copy_tail(uint64_t length, Block own) noexcept;
-  void release(size_t index) noexcept;                      // gives back entry index, which becomes no_block
-  void release_from(size_t keep) noexcept;                  // gives back all entries from there on, which are gone then
-  void mark_filled(uint64_t begin, uint64_t end) noexcept;  // of unshared blocks that overlap [begin, end]
+  void release(size_t index) noexcept;  // gives back entry index, which becomes no_block
+  void release_from(
+      size_t keep) noexcept;  // gives back all entries from there on, which are gone then
+  void mark_filled(uint64_t begin,
+                   uint64_t end) noexcept;  // of unshared blocks that overlap [begin, end]
   bool shared(size_t index) const;
 
   Group* group_;

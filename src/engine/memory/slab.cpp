@@ -8,13 +8,15 @@ namespace {
 constexpr size_t alignment = 64;  // a cache line, and the widest vector
 }
 
-Slab::Slab(uint64_t size, HookMemory& memory, pkv_huge_pages huge_pages) : size_(size), memory_(memory), wish_(huge_pages) {
+Slab::Slab(uint64_t size, HookMemory& memory, pkv_huge_pages huge_pages)
+    : size_(size), memory_(memory), wish_(huge_pages) {
   if (memory.is_system())
     data_ = static_cast<unsigned char*>(os::map(size, wish_, &huge_));
   else
     data_ = static_cast<unsigned char*>(memory.allocate(size, alignment));
   if (data_ == nullptr)
-    fail(PKV_NO_MEMORY, "the system refused %llu bytes for keys and values%s", (unsigned long long)size,
+    fail(PKV_NO_MEMORY, "the system refused %llu bytes for keys and values%s",
+         (unsigned long long)size,
          wish_ == PKV_HUGE_PAGES_REQUIRE ? " in reserved huge pages" : "");
 }
 

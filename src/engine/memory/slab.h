@@ -1,4 +1,5 @@
-// The bytes of all blocks of one group, as one mapping: from the caller's allocator or from the system.
+// The bytes of all blocks of one group, as one mapping: from the caller's allocator or from the
+// system.
 #pragma once
 
 #include "base/memory.h"

@@ -15,16 +15,23 @@ constexpr size_t alignment = 64;
 }
 
 Tensors::Tensors(const Shape& shape, std::pmr::memory_resource& memory)
-    : shape_(shape), memory_(&memory),
+    : shape_(shape),
+      memory_(&memory),
       key_bytes_(uint64_t{shape.kv_heads} * row_bytes(shape.dtype, shape.key_dim)),
-      value_bytes_(shape.latent ? 0 : uint64_t{shape.kv_heads} * row_bytes(shape.value_dtype, shape.value_dim)),
+      value_bytes_(shape.latent
+                       ? 0
+                       : uint64_t{shape.kv_heads} * row_bytes(shape.value_dtype, shape.value_dim)),
       layers_(shape.layers, &memory) {}
 
 Tensors::~Tensors() { clear(); }
 
 Tensors::Tensors(Tensors&& other) noexcept
-    : shape_(other.shape_), memory_(other.memory_), key_bytes_(other.key_bytes_), value_bytes_(other.value_bytes_),
-      capacity_(std::exchange(other.capacity_, 0)), layers_(std::move(other.layers_)) {}
+    : shape_(other.shape_),
+      memory_(other.memory_),
+      key_bytes_(other.key_bytes_),
+      value_bytes_(other.value_bytes_),
+      capacity_(std::exchange(other.capacity_, 0)),
+      layers_(std::move(other.layers_)) {}
 
 void Tensors::free(std::pmr::vector<Layer>& layers, uint64_t capacity) noexcept {
   for (Layer& layer : layers) {
@@ -47,7 +54,9 @@ void Tensors::ensure(uint64_t tokens) {
   try {
     for (Layer& layer : grown) {
       layer.k = static_cast<unsigned char*>(memory_->allocate(capacity * key_bytes_, alignment));
-      if (value_bytes_ > 0) layer.v = static_cast<unsigned char*>(memory_->allocate(capacity * value_bytes_, alignment));
+      if (value_bytes_ > 0)
+        layer.v =
+            static_cast<unsigned char*>(memory_->allocate(capacity * value_bytes_, alignment));
     }
   } catch (...) {
     free(grown, capacity);

@@ -1,4 +1,5 @@
-// Contiguous storage as textbooks have it: per layer one growing K tensor and one growing V tensor of a single sequence.
+// Contiguous storage as textbooks have it: per layer one growing K tensor and one growing V tensor
+// of a single sequence.
 #pragma once
 
 #include <memory_resource>
@@ -16,14 +17,17 @@ class Tensors {
   Tensors(const Tensors&) = delete;
   Tensors& operator=(const Tensors&) = delete;
 
-  // Makes room for so many tokens, at least doubling; the content moves along. Throws bad_alloc, state as before.
+  // Makes room for so many tokens, at least doubling; the content moves along. Throws bad_alloc,
+  // state as before.
   void ensure(uint64_t tokens);
   // Copies the first `tokens` tokens of another one of the same shape; room for them is there.
   void copy_from(const Tensors& other, uint64_t tokens);
   void clear() noexcept;
 
   uint64_t bytes() const { return capacity_ * token_bytes() * layers_.size(); }
-  KvView view(uint32_t layer) const { return tensor_view(shape_, layers_[layer].k, layers_[layer].v); }
+  KvView view(uint32_t layer) const {
+    return tensor_view(shape_, layers_[layer].k, layers_[layer].v);
+  }
 
  private:
   struct Layer {

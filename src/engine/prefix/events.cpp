@@ -4,7 +4,8 @@
 
 namespace pkv {
 
-size_t EventLog::read(uint64_t& next, std::span<pkv_prefix_event> out, uint64_t& lost) const noexcept {
+size_t EventLog::read(uint64_t& next, std::span<pkv_prefix_event> out,
+                      uint64_t& lost) const noexcept {
   const uint64_t oldest = next_ - std::min<uint64_t>(next_, ring_.size());
   lost = next < oldest ? oldest - next : 0;
   const uint64_t from = std::min(next + lost, next_);

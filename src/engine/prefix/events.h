@@ -19,7 +19,8 @@ class EventLog {
     ring_[next_ % ring_.size()] = {next_, hash, parent, position, kind, 0};
     next_++;
   }
-  // Events from number `next` on, as many as there are and fit; next: the number after them; lost: how many were overwritten before.
+  // Events from number `next` on, as many as there are and fit; next: the number after them; lost:
+  // how many were overwritten before.
   size_t read(uint64_t& next, std::span<pkv_prefix_event> out, uint64_t& lost) const noexcept;
 
  private:

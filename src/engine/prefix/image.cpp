@@ -10,10 +10,12 @@
 namespace pkv {
 
 namespace {
-constexpr uint8_t normal_retention = 1;  // until those who use a node give it up, it has none of theirs
+constexpr uint8_t normal_retention =
+    1;  // until those who use a node give it up, it has none of theirs
 }
 
-PrefixImage::PrefixImage(PrefixIndex& index, std::span<const std::unique_ptr<Group>> groups) : index_(index) {
+PrefixImage::PrefixImage(PrefixIndex& index, std::span<const std::unique_ptr<Group>> groups)
+    : index_(index) {
   for (const auto& group : groups) marks_.emplace_back(group->pool.blocks(), there);
   index.freeze(*this);
 }
@@ -50,7 +52,8 @@ void PrefixIndex::freeze(PrefixImage& image) {
       part.salt = image.salts.size();
       part.leaf = node->children.empty();
       part.last_use = node->users > 0 ? clock_ : node->last_use;
-      part.retention = node->users > 0 ? std::max<uint8_t>(node->retention, normal_retention) : node->retention;
+      part.retention =
+          node->users > 0 ? std::max<uint8_t>(node->retention, normal_retention) : node->retention;
       part.tokens.assign(node->tokens.begin(), node->tokens.end());
       part.blocks.assign(node->blocks.begin(), node->blocks.end());
       for (const Node* child : node->children) rest.emplace_back(child, image.parts_.size() - 1);

@@ -9,17 +9,31 @@
 
 namespace pkv {
 
-PrefixIndex::PrefixIndex(const pkv_prefix_config& config, uint32_t block_size, std::span<const std::unique_ptr<Group>> groups, HookMemory& memory)
-    : groups_(groups), memory_(memory), tree_(block_size, static_cast<uint32_t>(groups.size()), memory),
-      policy_(Policy::make(config.eviction, largest_pool(groups), memory)), spaces_(&memory),
-      most_pinned_(config.pinned_blocks != 0 ? config.pinned_blocks : largest_pool(groups) / 4), quota_(config.salt_blocks),
-      events_(config.events, memory), evictable_(groups.size()), unclaimed_(&memory), paths_(groups.size(), &memory), blocks_(&memory), hashes_(&memory), histories_(&memory) {}
+PrefixIndex::PrefixIndex(const pkv_prefix_config& config, uint32_t block_size,
+                         std::span<const std::unique_ptr<Group>> groups, HookMemory& memory)
+    : groups_(groups),
+      memory_(memory),
+      tree_(block_size, static_cast<uint32_t>(groups.size()), memory),
+      policy_(Policy::make(config.eviction, largest_pool(groups), memory)),
+      spaces_(&memory),
+      most_pinned_(config.pinned_blocks != 0 ? config.pinned_blocks : largest_pool(groups) / 4),
+      quota_(config.salt_blocks),
+      events_(config.events, memory),
+      evictable_(groups.size()),
+      unclaimed_(&memory),
+      paths_(groups.size(), &memory),
+      blocks_(&memory),
+      hashes_(&memory),
+      histories_(&memory) {}
 
-PrefixIndex::~PrefixIndex() = default;  // the pools go with it: nobody is left who could ask for its blocks
+PrefixIndex::~PrefixIndex() =
+    default;  // the pools go with it: nobody is left who could ask for its blocks
 
-// ---- Holds ----------------------------------------------------------------------------------------------------------
+// ---- Holds
+// ----------------------------------------------------------------------------------------------------------
 
-PrefixIndex::Hold::Hold(PrefixIndex& index, std::string_view salt, uint8_t retention) : retention_(retention) {
+PrefixIndex::Hold::Hold(PrefixIndex& index, std::string_view salt, uint8_t retention)
+    : retention_(retention) {
   const std::lock_guard lock(index.mutex_);
   space_ = &index.space(salt);
   node_ = &space_->root;
@@ -52,7 +66,9 @@ std::string PrefixIndex::Hold::salt() const {
   if (index_ == nullptr) return {};
   const std::lock_guard lock(index_->mutex_);
   const auto& spaces = index_->spaces_;
-  return std::string(std::find_if(spaces.begin(), spaces.end(), [&](const auto& each) { return &each.second == space_; })->first);
+  return std::string(std::find_if(spaces.begin(), spaces.end(), [&](const auto& each) {
+                       return &each.second == space_;
+                     })->first);
 }
 
 void PrefixIndex::Hold::swap(Hold& other) noexcept {
@@ -83,12 +99,14 @@ void PrefixIndex::give_up(Hold& hold, Node& end) noexcept {
   const uint32_t blocks = hold.depth_ - end.end();
   if (blocks == 0) return;
   policy_->used(*hold.node_, end.end(), clock_);
-  for (Node* node = hold.node_; node != &end; node = node->parent) node->retention = std::max(node->retention, hold.retention_);
+  for (Node* node = hold.node_; node != &end; node = node->parent)
+    node->retention = std::max(node->retention, hold.retention_);
   move(hold, end);
   clock_ += blocks;
 }
 
-// The path to a node is in use once more. Attached before detached, so that what both have in common stays in use.
+// The path to a node is in use once more. Attached before detached, so that what both have in
+// common stays in use.
 void PrefixIndex::attach(Node& node) noexcept {
   for (Node* each = &node; each != nullptr; each = each->parent) {
     if (each->users++ > 0) continue;
@@ -169,7 +187,8 @@ void PrefixIndex::count_evictable(Node& node, bool evictable) noexcept {
     uint64_t count = node.size;
     if (groups_[g]->shape.window != 0) {
       count = 0;
-      for (size_t i = g; i < node.blocks.size(); i += groups_.size()) count += node.blocks[i] != no_block;
+      for (size_t i = g; i < node.blocks.size(); i += groups_.size())
+        count += node.blocks[i] != no_block;
     }
     evictable_[g] += evictable ? count : uint64_t{0} - count;
   }
@@ -183,7 +202,10 @@ PrefixIndex::Space& PrefixIndex::space(std::string_view salt) {
   Node& root = tree_.new_root();
   try {
     NodeHeap own(used_longer_ago, &Node::own_place, memory_);
-    Space& made = spaces_.emplace(std::pmr::string(salt, &memory_), Space{root, hash_salt(salt), std::move(own), quota_}).first->second;
+    Space& made = spaces_
+                      .emplace(std::pmr::string(salt, &memory_),
+                               Space{root, hash_salt(salt), std::move(own), quota_})
+                      .first->second;
     root.owner = &made;
     return made;
   } catch (...) {
@@ -192,10 +214,12 @@ PrefixIndex::Space& PrefixIndex::space(std::string_view salt) {
   }
 }
 
-// What is known of a salt ends with its last block and its last session, or salts that come once would add up.
+// What is known of a salt ends with its last block and its last session, or salts that come once
+// would add up.
 void PrefixIndex::drop_if_empty(Space& space) noexcept {
   if (space.root.users > 0 || !space.root.children.empty() || space.own_quota) return;
-  const auto entry = std::find_if(spaces_.begin(), spaces_.end(), [&](const auto& each) { return &each.second == &space; });
+  const auto entry = std::find_if(spaces_.begin(), spaces_.end(),
+                                  [&](const auto& each) { return &each.second == &space; });
   gone_.add(space.figures);
   tree_.drop_root(space.root);
   spaces_.erase(entry);
@@ -223,24 +247,29 @@ Node& PrefixIndex::end_after(const Tree::Match& found, uint32_t depth) {
   return depth > 0 ? split(*end, depth - end->start) : *end;
 }
 
-// ---- Matching -------------------------------------------------------------------------------------------------------
+// ---- Matching
+// -------------------------------------------------------------------------------------------------------
 
 void PrefixIndex::read_path(const Node& end, size_t group, Path& path) const {
   path.resize(end.end());
   const size_t stride = groups_.size();
   for (const Node* node = &end; node->parent != nullptr; node = node->parent)
-    for (uint32_t i = 0; i < node->size; i++) path[node->start + i] = node->blocks[i * stride + group];
+    for (uint32_t i = 0; i < node->size; i++)
+      path[node->start + i] = node->blocks[i * stride + group];
 }
 
-// The longest beginning of paths_, no longer than `depth`, of which every window group has its last window and its sinks.
+// The longest beginning of paths_, no longer than `depth`, of which every window group has its last
+// window and its sinks.
 uint32_t PrefixIndex::usable(uint32_t depth) const {
   for (size_t g = 0; g < groups_.size() && depth > 0; g++) {
     const Shape& shape = groups_[g]->shape;
     if (shape.window == 0) continue;
-    const uint32_t window = static_cast<uint32_t>(groups_[g]->blocks_for(shape.window)), sinks = static_cast<uint32_t>(groups_[g]->blocks_for(shape.sinks));
+    const uint32_t window = static_cast<uint32_t>(groups_[g]->blocks_for(shape.window)),
+                   sinks = static_cast<uint32_t>(groups_[g]->blocks_for(shape.sinks));
     const auto has = [&](uint32_t end) {
       const auto held = [&](uint32_t first, uint32_t last) {
-        return std::find(paths_[g].begin() + first, paths_[g].begin() + last, no_block) == paths_[g].begin() + last;
+        return std::find(paths_[g].begin() + first, paths_[g].begin() + last, no_block) ==
+               paths_[g].begin() + last;
       };
       return held(end - std::min(end, window), end) && held(0, std::min(end, sinks));
     };
@@ -263,7 +292,8 @@ uint32_t PrefixIndex::match(Hold& hold, Tokens text, std::span<Sequence> sequenc
     sequences[g].make_room(depth, 0);
   }
   retain_paths(depth);
-  for (size_t g = 0; g < groups_.size(); g++) sequences[g].append(std::span(paths_[g]).first(depth));
+  for (size_t g = 0; g < groups_.size(); g++)
+    sequences[g].append(std::span(paths_[g]).first(depth));
   move(hold, end);
   for (Node* node = &end; node->parent != nullptr; node = node->parent) node->matches++;
   retain(part);
@@ -296,7 +326,8 @@ void PrefixIndex::count_matched(const Hold& hold, uint64_t asked, uint64_t match
 void PrefixIndex::hide_before_window(Path& path, size_t group, uint32_t depth) const {
   const Shape& shape = groups_[group]->shape;
   if (shape.window == 0) return;
-  const auto window = std::min<uint64_t>(depth, groups_[group]->blocks_for(shape.window)), sinks = groups_[group]->blocks_for(shape.sinks);
+  const auto window = std::min<uint64_t>(depth, groups_[group]->blocks_for(shape.window)),
+             sinks = groups_[group]->blocks_for(shape.sinks);
   for (uint64_t i = sinks; i < depth - window; i++) path[i] = no_block;
 }
 
@@ -308,7 +339,8 @@ void PrefixIndex::retain_paths(uint32_t depth) const {
       for (size_t done = 0; done <= g; done++)
         for (uint32_t k = 0; k < (done < g ? depth : i); k++)
           if (paths_[done][k] != no_block) groups_[done]->pool.release(paths_[done][k]);
-      fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit", id, groups_[g]->pool.references(id));
+      fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit", id,
+           groups_[g]->pool.references(id));
     }
   }
 }
@@ -317,7 +349,8 @@ void PrefixIndex::retain_paths(uint32_t depth) const {
 void PrefixIndex::find_tail(const Tree::Match& found, Tail& tail) const {
   if (found.common == 0) return;
   const uint32_t inside = found.next == found.node ? found.inside : 0;
-  const auto blocks = std::span(found.next->blocks).subspan(size_t{inside} * groups_.size(), groups_.size());
+  const auto blocks =
+      std::span(found.next->blocks).subspan(size_t{inside} * groups_.size(), groups_.size());
   if (std::find(blocks.begin(), blocks.end(), no_block) != blocks.end()) return;
   tail.blocks.assign(blocks.begin(), blocks.end());
   tail.tokens = found.common;
@@ -342,7 +375,8 @@ void PrefixIndex::release(Tail& tail) noexcept {
   tail = {};
 }
 
-// ---- Figures --------------------------------------------------------------------------------------------------------
+// ---- Figures
+// --------------------------------------------------------------------------------------------------------
 
 void PrefixFigures::add(const PrefixFigures& more) {
   matches += more.matches;
@@ -373,7 +407,8 @@ PrefixFigures PrefixIndex::figures() {
   return all;
 }
 
-size_t PrefixIndex::read_events(uint64_t& next, std::span<pkv_prefix_event> out, uint64_t& lost) const noexcept {
+size_t PrefixIndex::read_events(uint64_t& next, std::span<pkv_prefix_event> out,
+                                uint64_t& lost) const noexcept {
   const std::lock_guard lock(mutex_);
   return events_.read(next, out, lost);
 }

@@ -1,9 +1,13 @@
-// The prefix index of a cache: which texts are cached, in which blocks, and what goes when room is needed. One lock guards it.
+// The prefix index of a cache: which texts are cached, in which blocks, and what goes when room is
+// needed. One lock guards it.
 //
-// The index holds one reference to each of its blocks. A hold is a session's (or a snapshot's) claim on a path of the tree: all its blocks are
-// in use while there is one. Who copies from a block claims the path to it, too. A few have a reference without a claim: a session that was trimmed into a block, a fork or a snapshot of before a block was cached. When the last claim on a node ends
-// and its blocks have other references, the index keeps that claim itself until they are gone. So blocks of nodes without claims are the
-// index's alone: they are evictable, and evicting one frees it.
+// The index holds one reference to each of its blocks. A hold is a session's (or a snapshot's)
+// claim on a path of the tree: all its blocks are in use while there is one. Who copies from a
+// block claims the path to it, too. A few have a reference without a claim: a session that was
+// trimmed into a block, a fork or a snapshot of before a block was cached. When the last claim on a
+// node ends and its blocks have other references, the index keeps that claim itself until they are
+// gone. So blocks of nodes without claims are the index's alone: they are evictable, and evicting
+// one frees it.
 //   free + evictable = what can be had
 #pragma once
 
@@ -26,27 +30,30 @@ namespace pkv {
 
 struct PrefixFigures {
   uint64_t matches = 0, asked_tokens = 0, matched_tokens = 0, matched_blocks = 0;
-  uint64_t published = 0, evicted = 0, expelled = 0, cleared = 0, cached = 0, evictable = 0, pinned = 0;
+  uint64_t published = 0, evicted = 0, expelled = 0, cleared = 0, cached = 0, evictable = 0,
+           pinned = 0;
   void add(const PrefixFigures& more);
 };
 
 class PrefixIndex {
  public:
-  PrefixIndex(const pkv_prefix_config& config, uint32_t block_size, std::span<const std::unique_ptr<Group>> groups, HookMemory& memory);
+  PrefixIndex(const pkv_prefix_config& config, uint32_t block_size,
+              std::span<const std::unique_ptr<Group>> groups, HookMemory& memory);
   ~PrefixIndex();
 
   // What is cached under one salt.
   struct Space {
     Node& root;
-    uint64_t hash;       // of the salt
-    NodeHeap own;        // its candidates for eviction, where it has a quota
-    uint64_t quota = 0;  // of blocks; 0: none
+    uint64_t hash;           // of the salt
+    NodeHeap own;            // its candidates for eviction, where it has a quota
+    uint64_t quota = 0;      // of blocks; 0: none
     bool own_quota = false;  // not that of all salts
     size_t nodes = 0;
     PrefixFigures figures = {};
   };
 
-  // A claim on the path to a node: depth() blocks. Moved, copied (another claim) and dropped under the index's lock. An empty one claims nothing.
+  // A claim on the path to a node: depth() blocks. Moved, copied (another claim) and dropped under
+  // the index's lock. An empty one claims nothing.
   class Hold {
    public:
     Hold() = default;
@@ -61,7 +68,8 @@ class PrefixIndex {
     uint32_t depth() const { return depth_; }
     std::string salt() const;
     uint8_t retention() const { return retention_; }
-    // Gives up the path beyond so many blocks. Where that needs memory that is not there, some more of it.
+    // Gives up the path beyond so many blocks. Where that needs memory that is not there, some more
+    // of it.
     void retreat(uint32_t blocks) noexcept;
 
    private:
@@ -75,13 +83,14 @@ class PrefixIndex {
     uint8_t retention_ = 0;
   };
 
-  // The blocks of the longest cached beginning of a text, which the sequences (empty ones) take over: so many blocks. tail: where the block
-  // after them begins like the rest of the text, that block with a reference of its own in every group, and how many tokens; for the caller to
-  // copy and release. Throws bad_alloc and REF_LIMIT, and nothing is changed.
+  // The blocks of the longest cached beginning of a text, which the sequences (empty ones) take
+  // over: so many blocks. tail: where the block after them begins like the rest of the text, that
+  // block with a reference of its own in every group, and how many tokens; for the caller to copy
+  // and release. Throws bad_alloc and REF_LIMIT, and nothing is changed.
   struct Tail {
     std::vector<Block> blocks;  // by group; empty: there is none
     uint32_t tokens = 0;
-    Node* node = nullptr;       // claimed, so that the block is not evicted for its own copy
+    Node* node = nullptr;  // claimed, so that the block is not evicted for its own copy
   };
   uint32_t match(Hold& hold, Tokens text, std::span<Sequence> sequences, Tail* tail);
   void release(Tail& tail) noexcept;
@@ -89,36 +98,45 @@ class PrefixIndex {
   uint32_t cached(std::string_view salt, Tokens text);
   void count_matched(const Hold& hold, uint64_t asked, uint64_t matched) noexcept;  // tokens
 
-  // Caches the blocks of a text beyond the hold; where another session has cached the same, the sequences take over its blocks. wait: false
-  // gives up where another thread has the lock. What cannot be stored for want of memory is left for the next time.
+  // Caches the blocks of a text beyond the hold; where another session has cached the same, the
+  // sequences take over its blocks. wait: false gives up where another thread has the lock. What
+  // cannot be stored for want of memory is left for the next time.
   void publish(Hold& hold, Tokens text, std::span<Sequence> sequences, bool wait) noexcept;
 
-  // Evicts until a group has so many free blocks; false, and nothing is evicted, where that cannot be.
+  // Evicts until a group has so many free blocks; false, and nothing is evicted, where that cannot
+  // be.
   bool make_free(size_t group, uint64_t blocks) noexcept;
   uint64_t evictable(size_t group);
-  // By group and position, true where a block of the sequences is the index's as well: what a session would give back, too.
-  std::vector<std::vector<bool>> held_with(const Hold& hold, std::span<const Sequence> sequences) const;
+  // By group and position, true where a block of the sequences is the index's as well: what a
+  // session would give back, too.
+  std::vector<std::vector<bool>> held_with(const Hold& hold,
+                                           std::span<const Sequence> sequences) const;
 
-  // A pin keeps what is cached of a text, so many blocks, though nobody uses it. Throws OUT_OF_BLOCKS beyond the quota of pins.
+  // A pin keeps what is cached of a text, so many blocks, though nobody uses it. Throws
+  // OUT_OF_BLOCKS beyond the quota of pins.
   uint32_t pin(std::string_view salt, Tokens text);
   // Takes back the longest pin of a beginning of the text. Throws DOUBLE_FREE where there is none.
   uint32_t unpin(std::string_view salt, Tokens text);
-  // At most so many blocks are cached of a salt from now on; 0: without a limit; nothing: as all salts. Throws bad_alloc.
+  // At most so many blocks are cached of a salt from now on; 0: without a limit; nothing: as all
+  // salts. Throws bad_alloc.
   void set_quota(std::string_view salt, std::optional<uint64_t> blocks);
 
   bool has_events() const { return events_.kept(); }
-  size_t read_events(uint64_t& next, std::span<pkv_prefix_event> out, uint64_t& lost) const noexcept;
+  size_t read_events(uint64_t& next, std::span<pkv_prefix_event> out,
+                     uint64_t& lost) const noexcept;
 
   PrefixFigures figures(std::string_view salt);
   PrefixFigures figures();
   // Drops what nobody uses, of one salt or (nullptr) of all.
   void clear(const std::string_view* salt) noexcept;
 
-  // Fills an image with all that is cached, and tells it until forget() what goes. Throws bad_alloc.
+  // Fills an image with all that is cached, and tells it until forget() what goes. Throws
+  // bad_alloc.
   void freeze(PrefixImage& image);
   void forget(PrefixImage& image) noexcept;
 
-  // For validation: references the index holds, by group and id, and its own equations. Throws INTERNAL.
+  // For validation: references the index holds, by group and id, and its own equations. Throws
+  // INTERNAL.
   void validate(std::span<std::vector<uint64_t>> references) const;
 
  private:
@@ -167,20 +185,21 @@ class PrefixIndex {
   Tree tree_;
   const std::unique_ptr<Policy> policy_;
   std::pmr::map<std::pmr::string, Space, std::less<>> spaces_;  // by salt
-  PrefixFigures gone_;                 // of salts nothing is left of
+  PrefixFigures gone_;                                          // of salts nothing is left of
   size_t nodes_ = 0;
-  uint64_t clock_ = 0;                 // blocks that holds gave up so far
-  const uint64_t most_pinned_;         // blocks
+  uint64_t clock_ = 0;          // blocks that holds gave up so far
+  const uint64_t most_pinned_;  // blocks
   uint64_t pinned_ = 0;
-  const uint64_t quota_;               // of each salt that has none of its own
+  const uint64_t quota_;  // of each salt that has none of its own
   EventLog events_;
-  std::vector<uint64_t> evictable_;    // by group
-  std::vector<PrefixImage*> images_;   // that are being read
-  std::pmr::vector<Node*> unclaimed_;  // nodes that the index keeps in use for references without a claim
+  std::vector<uint64_t> evictable_;   // by group
+  std::vector<PrefixImage*> images_;  // that are being read
+  std::pmr::vector<Node*>
+      unclaimed_;  // nodes that the index keeps in use for references without a claim
 
   // Kept between calls for their room.
-  std::pmr::vector<Path> paths_;       // by group, of a match
-  std::pmr::vector<Block> blocks_;     // of what is stored
+  std::pmr::vector<Path> paths_;    // by group, of a match
+  std::pmr::vector<Block> blocks_;  // of what is stored
   std::pmr::vector<uint64_t> hashes_;
   std::pmr::vector<History> histories_;
 };

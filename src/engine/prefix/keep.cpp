@@ -7,7 +7,9 @@ namespace pkv {
 
 namespace {
 
-[[noreturn]] void fail_unpinned(Tokens text) { fail(PKV_DOUBLE_FREE, "unpin: no beginning of the %zu tokens is pinned", text.size()); }
+[[noreturn]] void fail_unpinned(Tokens text) {
+  fail(PKV_DOUBLE_FREE, "unpin: no beginning of the %zu tokens is pinned", text.size());
+}
 
 }  // namespace
 
@@ -22,11 +24,13 @@ uint32_t PrefixIndex::pin(std::string_view salt, Tokens text) {
   if (depth == 0) return 0;
   Node& end = end_after(found, depth);
   uint64_t more = 0;
-  for (const Node* node = &end; node->parent != nullptr; node = node->parent) more += node->pinned == 0 ? node->size : 0;
+  for (const Node* node = &end; node->parent != nullptr; node = node->parent)
+    more += node->pinned == 0 ? node->size : 0;
   if (more > most_pinned_ - pinned_)
-    fail(PKV_OUT_OF_BLOCKS, "pin needs %llu blocks more, %llu of at most %llu are pinned", (unsigned long long)more, (unsigned long long)pinned_,
-         (unsigned long long)most_pinned_);
-  if (space.root.pinned == std::numeric_limits<uint32_t>::max()) fail(PKV_REF_LIMIT, "pin: the salt has %u pins, which is the limit", space.root.pinned);
+    fail(PKV_OUT_OF_BLOCKS, "pin needs %llu blocks more, %llu of at most %llu are pinned",
+         (unsigned long long)more, (unsigned long long)pinned_, (unsigned long long)most_pinned_);
+  if (space.root.pinned == std::numeric_limits<uint32_t>::max())
+    fail(PKV_REF_LIMIT, "pin: the salt has %u pins, which is the limit", space.root.pinned);
   attach(end);
   end.pins++;
   for (Node* node = &end; node != nullptr; node = node->parent) node->pinned++;

@@ -9,7 +9,8 @@ void NodeHeap::put(Node* node, size_t place) noexcept {
 
 void NodeHeap::rise(size_t place) noexcept {
   Node* const node = nodes_[place];
-  for (; place > 0 && sooner_(*node, *nodes_[(place - 1) / 2]); place = (place - 1) / 2) put(nodes_[(place - 1) / 2], place);
+  for (; place > 0 && sooner_(*node, *nodes_[(place - 1) / 2]); place = (place - 1) / 2)
+    put(nodes_[(place - 1) / 2], place);
   put(node, place);
 }
 

@@ -12,10 +12,13 @@ class NodeHeap {
  public:
   using Sooner = bool (*)(const Node& a, const Node& b);
   // place: the member that holds the place.
-  NodeHeap(Sooner sooner, uint32_t Node::*place, std::pmr::memory_resource& memory) : sooner_(sooner), place_(place), nodes_(&memory) {}
+  NodeHeap(Sooner sooner, uint32_t Node::* place, std::pmr::memory_resource& memory)
+      : sooner_(sooner), place_(place), nodes_(&memory) {}
 
   // Room for so many: add() cannot fail then. Throws bad_alloc.
-  void reserve(size_t nodes) { if (nodes_.capacity() < nodes) nodes_.reserve(std::max(nodes, nodes_.capacity() * 2)); }
+  void reserve(size_t nodes) {
+    if (nodes_.capacity() < nodes) nodes_.reserve(std::max(nodes, nodes_.capacity() * 2));
+  }
   void add(Node& node) noexcept;
   void remove(Node& node) noexcept;  // fine where it is not there
   void clear() noexcept;
@@ -28,7 +31,7 @@ class NodeHeap {
   void sink(size_t place) noexcept;
 
   Sooner sooner_;
-  uint32_t Node::*place_;
+  uint32_t Node::* place_;
   std::pmr::vector<Node*> nodes_;
 };
 

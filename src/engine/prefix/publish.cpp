@@ -7,9 +7,11 @@
 
 namespace pkv {
 
-// ---- Publishing -----------------------------------------------------------------------------------------------------
+// ---- Publishing
+// -----------------------------------------------------------------------------------------------------
 
-void PrefixIndex::publish(Hold& hold, Tokens text, std::span<Sequence> sequences, bool wait) noexcept {
+void PrefixIndex::publish(Hold& hold, Tokens text, std::span<Sequence> sequences,
+                          bool wait) noexcept {
   std::unique_lock lock(mutex_, std::defer_lock);
   if (wait)
     lock.lock();
@@ -19,7 +21,8 @@ void PrefixIndex::publish(Hold& hold, Tokens text, std::span<Sequence> sequences
     reserve_node(*hold.space_);
     const size_t whole = text.size() / tree_.block_size();
     while (hold.depth_ < whole) {
-      const Tokens rest = text.subspan(size_t{hold.depth_} * tree_.block_size(), (whole - hold.depth_) * tree_.block_size());
+      const Tokens rest = text.subspan(size_t{hold.depth_} * tree_.block_size(),
+                                       (whole - hold.depth_) * tree_.block_size());
       const Tree::Match found = tree_.find(*hold.node_, rest);
       if (found.whole > 0) {
         take_over(hold, split(*found.node, found.inside), sequences);
@@ -34,7 +37,6 @@ void PrefixIndex::publish(Hold& hold, Tokens text, std::span<Sequence> sequences
   }
 }
 
-
 // Another session has cached the same text: one copy is enough, and the older one stays.
 void PrefixIndex::take_over(Hold& hold, Node& end, std::span<Sequence> sequences) noexcept {
   const uint32_t from = hold.depth_;
@@ -46,7 +48,8 @@ void PrefixIndex::take_over(Hold& hold, Node& end, std::span<Sequence> sequences
         const Block own = sequences[g].blocks()[node->start + i];
         if (own == cached[g] || own == no_block) continue;
         if (cached[g] == no_block) {
-          if (groups_[g]->pool.retain(own) == PKV_OK) cached[g] = own;  // a window that the index had let go
+          if (groups_[g]->pool.retain(own) == PKV_OK)
+            cached[g] = own;  // a window that the index had let go
         } else if (groups_[g]->pool.retain(cached[g]) == PKV_OK) {
           sequences[g].replace(node->start + i, cached[g]);
         }
@@ -60,15 +63,22 @@ void PrefixIndex::store(Hold& hold, Tokens text, std::span<Sequence> sequences) 
   const size_t count = text.size() / tree_.block_size();
   hashes_.resize(count);
   histories_.assign(count, {});
-  hash_blocks(text, hold.node_->parent != nullptr ? hold.node_->hashes.back() : hold.space_->hash, hashes_);
+  hash_blocks(text, hold.node_->parent != nullptr ? hold.node_->hashes.back() : hold.space_->hash,
+              hashes_);
   policy_->inserted(hashes_, histories_);
   const std::span<const History> histories = histories_;
   for (size_t first = 0, last = 0; first < count; first = last) {
     const auto differs = [&](const History& history) { return history != histories[first]; };
-    last = static_cast<size_t>(std::find_if(histories.begin() + static_cast<std::ptrdiff_t>(first), histories.end(), differs) - histories.begin());
+    last = static_cast<size_t>(std::find_if(histories.begin() + static_cast<std::ptrdiff_t>(first),
+                                            histories.end(), differs) -
+                               histories.begin());
     reserve_node(*hold.space_);
-    store_run(hold, {text.subspan(first * tree_.block_size(), (last - first) * tree_.block_size()), {},
-                     std::span(hashes_).subspan(first, last - first), histories[first]}, sequences);
+    store_run(hold,
+              {text.subspan(first * tree_.block_size(), (last - first) * tree_.block_size()),
+               {},
+               std::span(hashes_).subspan(first, last - first),
+               histories[first]},
+              sequences);
   }
 }
 
@@ -83,11 +93,13 @@ void PrefixIndex::store_run(Hold& hold, Tree::Run run, std::span<Sequence> seque
     for (size_t i = 0; i < blocks_.size(); i++) {
       const Block block = sequences[i % groups].blocks()[from + i / groups];
       if (block == no_block) continue;
-      if (groups_[i % groups]->pool.retain(block) != PKV_OK) throw std::bad_alloc();  // a reference too many: not now
+      if (groups_[i % groups]->pool.retain(block) != PKV_OK)
+        throw std::bad_alloc();  // a reference too many: not now
       blocks_[i] = block;
     }
     // A node of our own that nobody else ever used grows; others get a child.
-    if (node.parent != nullptr && node.children.empty() && node.users == 1 && node.matches == 0 && node.history == run.history) {
+    if (node.parent != nullptr && node.children.empty() && node.users == 1 && node.matches == 0 &&
+        node.history == run.history) {
       tree_.extend(node, run);
       hold.depth_ = node.end();
     } else {
@@ -114,8 +126,10 @@ void PrefixIndex::let_windows_go(Node& node) noexcept {
   for (size_t g = 0; g < groups_.size(); g++) {
     const Shape& shape = groups_[g]->shape;
     if (shape.window == 0) continue;
-    const uint64_t window = groups_[g]->blocks_for(shape.window), sinks = groups_[g]->blocks_for(shape.sinks);
-    for (uint64_t i = node.end() - std::min<uint64_t>(node.end(), window); i > std::max<uint64_t>(node.start, sinks); i--) {
+    const uint64_t window = groups_[g]->blocks_for(shape.window),
+                   sinks = groups_[g]->blocks_for(shape.sinks);
+    for (uint64_t i = node.end() - std::min<uint64_t>(node.end(), window);
+         i > std::max<uint64_t>(node.start, sinks); i--) {
       Block& block = node.blocks[(i - 1 - node.start) * groups_.size() + g];
       if (block == no_block) break;
       const Block let_go = std::exchange(block, no_block);
@@ -124,9 +138,11 @@ void PrefixIndex::let_windows_go(Node& node) noexcept {
   }
 }
 
-// ---- Eviction -------------------------------------------------------------------------------------------------------
+// ---- Eviction
+// -------------------------------------------------------------------------------------------------------
 
-// What a victim loses before the next one is chosen: a new choice for each block would be slow, and one for all of a long text rash.
+// What a victim loses before the next one is chosen: a new choice for each block would be slow, and
+// one for all of a long text rash.
 constexpr uint32_t tokens_per_choice = 512;
 static_assert(tokens_per_choice >= max_block_size);
 
@@ -143,7 +159,8 @@ bool PrefixIndex::make_free(size_t group, uint64_t blocks) noexcept {
   return true;
 }
 
-// How many of the blocks wanted fit into a salt's quota, once it has lost its own that nobody uses, those used longest ago first.
+// How many of the blocks wanted fit into a salt's quota, once it has lost its own that nobody uses,
+// those used longest ago first.
 uint64_t PrefixIndex::room_in_quota(Space& space, uint64_t wanted) noexcept {
   if (space.quota == 0) return wanted;
   const uint64_t& cached = space.figures.cached;
@@ -157,7 +174,8 @@ uint64_t PrefixIndex::room_in_quota(Space& space, uint64_t wanted) noexcept {
 
 // Some of the last blocks of a candidate.
 void PrefixIndex::evict(Node& victim, uint64_t most, pkv_prefix_event_kind why) noexcept {
-  const uint32_t count = static_cast<uint32_t>(std::min<uint64_t>({victim.size, tokens_per_choice / tree_.block_size(), most}));
+  const uint32_t count = static_cast<uint32_t>(
+      std::min<uint64_t>({victim.size, tokens_per_choice / tree_.block_size(), most}));
   policy_->evicted(victim, count);
   drop_last(victim, count, why);
 }
@@ -168,7 +186,9 @@ void PrefixIndex::drop_last(Node& node, uint32_t count, pkv_prefix_event_kind wh
   release_last(node, count);
   Space& space = space_of(node);
   PrefixFigures& figures = space.figures;
-  (why == PKV_PREFIX_EVICTED ? figures.evicted : why == PKV_PREFIX_EXPELLED ? figures.expelled : figures.cleared) += count;
+  (why == PKV_PREFIX_EVICTED    ? figures.evicted
+   : why == PKV_PREFIX_EXPELLED ? figures.expelled
+                                : figures.cleared) += count;
   figures.cached -= count;
   figures.evictable -= count;
   if (node.size == count) withdraw(node), nodes_--, space.nodes--;
@@ -178,13 +198,17 @@ void PrefixIndex::drop_last(Node& node, uint32_t count, pkv_prefix_event_kind wh
   if (left.parent == nullptr) drop_if_empty(space);
 }
 
-// Events of the blocks of a node from one inside it on; a block comes after and goes before the one that it follows.
+// Events of the blocks of a node from one inside it on; a block comes after and goes before the one
+// that it follows.
 void PrefixIndex::tell(pkv_prefix_event_kind kind, const Node& node, uint32_t from) noexcept {
   if (!events_.kept()) return;
-  const uint64_t above = node.parent->parent != nullptr ? node.parent->hashes.back() : static_cast<const Space*>(node.owner)->hash;
+  const uint64_t above = node.parent->parent != nullptr
+                             ? node.parent->hashes.back()
+                             : static_cast<const Space*>(node.owner)->hash;
   for (uint32_t k = from; k < node.size; k++) {
     const uint32_t i = kind == PKV_PREFIX_STORED ? k : node.size - 1 - (k - from);
-    events_.add(kind, uint64_t{node.start + i} * tree_.block_size(), node.hashes[i], i > 0 ? node.hashes[i - 1] : above);
+    events_.add(kind, uint64_t{node.start + i} * tree_.block_size(), node.hashes[i],
+                i > 0 ? node.hashes[i - 1] : above);
   }
 }
 
@@ -211,14 +235,16 @@ uint64_t PrefixIndex::evictable(size_t group) {
   return evictable_[group];
 }
 
-std::vector<std::vector<bool>> PrefixIndex::held_with(const Hold& hold, std::span<const Sequence> sequences) const {
+std::vector<std::vector<bool>> PrefixIndex::held_with(const Hold& hold,
+                                                      std::span<const Sequence> sequences) const {
   const std::lock_guard lock(mutex_);
   std::vector<std::vector<bool>> held;
   for (size_t g = 0; g < groups_.size(); g++) {
     Path cached(&memory_);
     if (hold.index_ != nullptr) read_path(*hold.node_, g, cached);
     held.emplace_back(sequences[g].blocks().size());
-    for (size_t i = 0; i < cached.size() && i < held[g].size(); i++) held[g][i] = cached[i] == sequences[g].blocks()[i];
+    for (size_t i = 0; i < cached.size() && i < held[g].size(); i++)
+      held[g][i] = cached[i] == sequences[g].blocks()[i];
   }
   return held;
 }
@@ -227,7 +253,8 @@ void PrefixIndex::clear(const std::string_view* salt) noexcept {
   const std::lock_guard lock(mutex_);
   review_unclaimed();
   if (salt == nullptr) {
-    while (Node* const victim = policy_->victim()) drop_last(*victim, victim->size, PKV_PREFIX_CLEARED);
+    while (Node* const victim = policy_->victim())
+      drop_last(*victim, victim->size, PKV_PREFIX_CLEARED);
     return;
   }
   const auto found = spaces_.find(*salt);

@@ -9,16 +9,19 @@ namespace pkv {
 namespace {
 
 // Times are in capacities: in how many blocks are given up while the cache is filled once.
-constexpr double horizon_capacities = 32;    // returns after more than that are not waited for
-constexpr double memory_capacities = 64;     // the time in which what was learned loses half its weight
-constexpr double interval_capacities = 0.25; // between two times of learning
-constexpr double least_interval = 1024;      // blocks, so that learning costs little beside a small cache
-constexpr double least_memory = 1024;        // blocks
+constexpr double horizon_capacities = 32;  // returns after more than that are not waited for
+constexpr double memory_capacities =
+    64;  // the time in which what was learned loses half its weight
+constexpr double interval_capacities = 0.25;  // between two times of learning
+constexpr double least_interval =
+    1024;                              // blocks, so that learning costs little beside a small cache
+constexpr double least_memory = 1024;  // blocks
 constexpr size_t watched_ways = 8, watched_count = 8192;
 
 // What is assumed before anything is seen.
-constexpr double prior = 20;                       // as much as so many blocks seen: a kind returns as all do
-constexpr double lindy_weight = 100, lindy = 0.1;  // as much as so many: in each half octave of age a tenth returns
+constexpr double prior = 20;  // as much as so many blocks seen: a kind returns as all do
+constexpr double lindy_weight = 100,
+                 lindy = 0.1;  // as much as so many: in each half octave of age a tenth returns
 
 constexpr unsigned most_uses = 31, most_often = 5, most_fresh = 4;
 static_assert((most_often + 1) * (most_fresh + 1) == ReturnTimes::kinds);
@@ -29,11 +32,16 @@ constexpr size_t random_candidates = 32;
 
 }  // namespace
 
-// ---- When blocks return ---------------------------------------------------------------------------------------------
+// ---- When blocks return
+// ---------------------------------------------------------------------------------------------
 
 ReturnTimes::ReturnTimes(uint64_t capacity, std::pmr::memory_resource& memory)
-    : capacity_(static_cast<double>(capacity)), watched_(watched_count, &memory), returned_(kinds, &memory), ended_(kinds, &memory),
-      at_risk_(kinds, &memory), worth_(kinds, &memory) {
+    : capacity_(static_cast<double>(capacity)),
+      watched_(watched_count, &memory),
+      returned_(kinds, &memory),
+      ended_(kinds, &memory),
+      at_risk_(kinds, &memory),
+      worth_(kinds, &memory) {
   relearn(0);
 }
 
@@ -47,7 +55,9 @@ size_t ReturnTimes::bucket(uint64_t age) {
   return std::min<size_t>(2 * octave + upper_half, ages - 1);
 }
 
-double ReturnTimes::begin(size_t bucket) { return bucket == 0 ? 0 : std::exp2(static_cast<double>(bucket) / 2); }
+double ReturnTimes::begin(size_t bucket) {
+  return bucket == 0 ? 0 : std::exp2(static_cast<double>(bucket) / 2);
+}
 
 void ReturnTimes::used(std::span<const uint64_t> hashes, uint8_t kind, uint64_t now) noexcept {
   for (const uint64_t hash : hashes)
@@ -61,10 +71,14 @@ void ReturnTimes::ended(const Watched& watched, bool returned, uint64_t now) noe
   returned_[watched.kind][age] += returned;
 }
 
-// From its last use on; that one is over now. Where the set is full, the one watched for longest makes room.
+// From its last use on; that one is over now. Where the set is full, the one watched for longest
+// makes room.
 void ReturnTimes::watch(uint64_t hash, uint8_t kind, uint64_t now) noexcept {
-  const auto set = std::span(watched_).subspan((hash >> 32) * watched_ways % watched_count, watched_ways);
-  const auto known = std::find_if(set.begin(), set.end(), [&](const Watched& each) { return each.kind != nothing && each.hash == hash; });
+  const auto set =
+      std::span(watched_).subspan((hash >> 32) * watched_ways % watched_count, watched_ways);
+  const auto known = std::find_if(set.begin(), set.end(), [&](const Watched& each) {
+    return each.kind != nothing && each.hash == hash;
+  });
   Watched* place = known != set.end() ? &*known : nullptr;
   if (place != nullptr) {
     ended(*place, true, now);
@@ -122,14 +136,15 @@ void ReturnTimes::relearn(uint64_t now) noexcept {
     usual[age] = returned / at_risk;
   }
   for (size_t kind = 0; kind < kinds; kind++) set_worth(kind, usual);
-  const double kept = std::exp2(-interval / (memory_capacities * std::max(capacity_, least_memory)));
+  const double kept =
+      std::exp2(-interval / (memory_capacities * std::max(capacity_, least_memory)));
   for (Table<double>* table : {&ended_, &returned_})
     for (auto& row : *table)
       for (double& number : row) number *= kept;
 }
 
-// The highest ratio of hits to time held over all times to hold: from the last age back to the first, runs of ages are joined while the later
-// one is worth more.
+// The highest ratio of hits to time held over all times to hold: from the last age back to the
+// first, runs of ages are joined while the later one is worth more.
 void ReturnTimes::set_worth(size_t kind, const std::array<double, ages>& usual) noexcept {
   double seen = prior, expected = prior;
   for (size_t age = 0; age < ages; age++) {
@@ -137,13 +152,15 @@ void ReturnTimes::set_worth(size_t kind, const std::array<double, ages>& usual) 
     expected += at_risk_[kind][age] * usual[age];
   }
   struct Run {
-    double hits, time, stays;  // of a block that begins it; the probability that it is still away at its end
+    double hits, time,
+        stays;  // of a block that begins it; the probability that it is still away at its end
   };
   std::array<Run, ages> runs;
   size_t count = 0;
   for (size_t age = ages; age-- > 0;) {
     const double assumed = std::min(1.0, usual[age] * seen / expected);
-    const double returns = std::min(0.999, (returned_[kind][age] + prior * assumed) / (at_risk_[kind][age] + prior));
+    const double returns =
+        std::min(0.999, (returned_[kind][age] + prior * assumed) / (at_risk_[kind][age] + prior));
     Run run{returns, std::max(1.0, begin(age + 1) - begin(age)) * (1 - returns / 2), 1 - returns};
     while (count > 0 && runs[count - 1].hits * run.time > run.hits * runs[count - 1].time) {
       const Run& later = runs[--count];
@@ -156,7 +173,8 @@ void ReturnTimes::set_worth(size_t kind, const std::array<double, ages>& usual) 
   }
 }
 
-// ---- Ghosts ---------------------------------------------------------------------------------------------------------
+// ---- Ghosts
+// ---------------------------------------------------------------------------------------------------------
 
 void Ghosts::remember(uint64_t hash, History history) noexcept {
   if (table_.empty()) {
@@ -177,21 +195,26 @@ History Ghosts::recall(uint64_t hash) noexcept {
   const Ghost tag = static_cast<Ghost>(hash << 10);
   size_t place = ways;
   for (size_t i = ways; i-- > 0;)
-    if ((ghosts[i] ^ tag) >> 10 == 0 && ghosts[i] != 0) place = i;  // without branches: nearly always there is none
+    if ((ghosts[i] ^ tag) >> 10 == 0 && ghosts[i] != 0)
+      place = i;  // without branches: nearly always there is none
   if (place == ways) return {};
   const Ghost ghost = std::exchange(ghosts[place], 0);
   return {static_cast<uint8_t>(ghost & 31), static_cast<uint8_t>(ghost >> 5 & 31)};
 }
 
-// ---- The policy -----------------------------------------------------------------------------------------------------
+// ---- The policy
+// -----------------------------------------------------------------------------------------------------
 
 ReturnTimePolicy::ReturnTimePolicy(uint64_t capacity, std::pmr::memory_resource& memory)
-    : candidates_{std::pmr::vector<Node*>(&memory), std::pmr::vector<Node*>(&memory), std::pmr::vector<Node*>(&memory)}, times_(capacity, memory),
+    : candidates_{std::pmr::vector<Node*>(&memory), std::pmr::vector<Node*>(&memory),
+                  std::pmr::vector<Node*>(&memory)},
+      times_(capacity, memory),
       ghosts_(capacity, memory) {}
 
 void ReturnTimePolicy::reserve(size_t nodes) {
   for (auto& candidates : candidates_)
-    if (candidates.capacity() < nodes) candidates.reserve(std::max(nodes, candidates.capacity() * 2));
+    if (candidates.capacity() < nodes)
+      candidates.reserve(std::max(nodes, candidates.capacity() * 2));
 }
 
 void ReturnTimePolicy::add(Node& node) noexcept {
@@ -211,14 +234,16 @@ void ReturnTimePolicy::remove(Node& node) noexcept {
 }
 
 Node* ReturnTimePolicy::victim() noexcept {
-  const auto lowest = std::find_if(candidates_.begin(), candidates_.end(), [](const auto& each) { return !each.empty(); });
+  const auto lowest = std::find_if(candidates_.begin(), candidates_.end(),
+                                   [](const auto& each) { return !each.empty(); });
   if (lowest == candidates_.end()) return nullptr;
   const std::span<Node* const> candidates = *lowest;
   Node* best = nullptr;
   float least = 0;
   const auto consider = [&](Node* node) {
     const float worth = times_.worth(node->kind, now_ - node->last_use);
-    if (best != nullptr && (worth > least || (worth == least && node->last_use >= best->last_use))) return;
+    if (best != nullptr && (worth > least || (worth == least && node->last_use >= best->last_use)))
+      return;
     best = node;
     least = worth;
   };
@@ -227,14 +252,18 @@ Node* ReturnTimePolicy::victim() noexcept {
     return best;
   }
   for (size_t i = 0; i < random_candidates; i++) {
-    random_ = random_ * 6364136223846793005u + 1442695040888963407u;  // Knuth's linear congruential generator; its upper bits are good
+    random_ =
+        random_ * 6364136223846793005u +
+        1442695040888963407u;  // Knuth's linear congruential generator; its upper bits are good
     consider(candidates[(random_ >> 32) * candidates.size() >> 32]);
   }
-  if (next_ != nullptr && next_->place != Node::no_place && next_->retention == best->retention) consider(next_);
+  if (next_ != nullptr && next_->place != Node::no_place && next_->retention == best->retention)
+    consider(next_);
   return best;
 }
 
-void ReturnTimePolicy::inserted(std::span<const uint64_t> hashes, std::span<History> histories) noexcept {
+void ReturnTimePolicy::inserted(std::span<const uint64_t> hashes,
+                                std::span<History> histories) noexcept {
   constexpr size_t ahead = 16;
   for (size_t i = 0; i < hashes.size(); i++) {
     if (i + ahead < hashes.size()) ghosts_.prefetch(hashes[i + ahead]);
@@ -243,18 +272,21 @@ void ReturnTimePolicy::inserted(std::span<const uint64_t> hashes, std::span<Hist
 }
 
 void ReturnTimePolicy::used(Node& end, uint32_t from, uint64_t now) noexcept {
-  // The beginning of the path that was used before, as far as nodes and ghosts remember; the root if none was.
+  // The beginning of the path that was used before, as far as nodes and ghosts remember; the root
+  // if none was.
   const Node* known = &end;
   for (const Node* node = &end; node->parent != nullptr; node = node->parent)
     if (node->history.uses == 0) known = node->parent;
   const uint32_t length = end.end(), old = known->end();
-  // A conversation whose turns each go on from the last: the turn of this text, and how much of it was new.
+  // A conversation whose turns each go on from the last: the turn of this text, and how much of it
+  // was new.
   const uint8_t turn = static_cast<uint8_t>(std::min(known->history.turn + 1u, most_uses));
   const unsigned fresh = std::min(most_fresh, width((length - old) * uint64_t{8} / length));
   for (Node* node = &end; node->end() > from; node = node->parent) {
     if (node->start >= old) node->history = {0, turn};
     node->history.uses = static_cast<uint8_t>(std::min(node->history.uses + 1u, most_uses));
-    const unsigned often = std::min(most_often, width(std::max<unsigned>(node->history.uses, turn - 1u)));
+    const unsigned often =
+        std::min(most_often, width(std::max<unsigned>(node->history.uses, turn - 1u)));
     node->kind = static_cast<uint8_t>(often * (most_fresh + 1) + fresh);
     times_.used(node->hashes, node->kind, now);
   }

@@ -1,14 +1,18 @@
-// The default policy: evict what will return last, for what is known of blocks like it. No flags to set, no clock but the blocks that sessions
-// gave up.
+// The default policy: evict what will return last, for what is known of blocks like it. No flags to
+// set, no clock but the blocks that sessions gave up.
 //
-//   kinds      blocks are told apart by how often they were used, and by how much was new in the last text that used them
-//   returns    a sample of the blocks is watched until each is used again, cached or not. From that follows, for each kind and age, the
-//              probability that a block returns at that age: hits over those still waiting (the estimator of Kaplan and Meier)
-//   index      the hits to expect of a block per time that it is held, for the best time to hold it (the index of Gittins): lowest goes first
-//   ghosts     a table remembers how often evicted blocks were used, so that one that comes back is of the right kind
+//   kinds      blocks are told apart by how often they were used, and by how much was new in the
+//   last text that used them returns    a sample of the blocks is watched until each is used again,
+//   cached or not. From that follows, for each kind and age, the
+//              probability that a block returns at that age: hits over those still waiting (the
+//              estimator of Kaplan and Meier)
+//   index      the hits to expect of a block per time that it is held, for the best time to hold it
+//   (the index of Gittins): lowest goes first ghosts     a table remembers how often evicted blocks
+//   were used, so that one that comes back is of the right kind
 //
-// Before much was seen, a kind returns as all kinds do together, and these the less the longer they were away (Lindy's law). Classes and
-// ages as the unit of statistics, and a few random candidates in the place of a queue, are as in LHD (Beckmann, Chen and Cidon, NSDI 2018).
+// Before much was seen, a kind returns as all kinds do together, and these the less the longer they
+// were away (Lindy's law). Classes and ages as the unit of statistics, and a few random candidates
+// in the place of a queue, are as in LHD (Beckmann, Chen and Cidon, NSDI 2018).
 #pragma once
 
 #include <array>
@@ -29,7 +33,9 @@ class ReturnTimes {
   // Blocks were used, and are of this kind now.
   void used(std::span<const uint64_t> hashes, uint8_t kind, uint64_t now) noexcept;
   // From time to time, when it is due.
-  void learn(uint64_t now) noexcept { if (now >= next_) relearn(now); }
+  void learn(uint64_t now) noexcept {
+    if (now >= next_) relearn(now);
+  }
 
  private:
   static constexpr size_t ages = 72;  // buckets, two an octave
@@ -57,19 +63,23 @@ class ReturnTimes {
   uint64_t sampled_ = 0;               // the bits of a hash that are 0 where a block is watched
   double early_ = 0;                   // watches given up for others before the horizon
   uint64_t next_ = 0;                  // when it learns again
-  Table<double> returned_, ended_;     // watches by the age at their end: by a return; at all. Old ones fade
-  Table<double> at_risk_;              // watches that lasted to an age
+  Table<double> returned_,
+      ended_;              // watches by the age at their end: by a return; at all. Old ones fade
+  Table<double> at_risk_;  // watches that lasted to an age
   Table<float> worth_;
 };
 
 // How evicted blocks were used. Forgets the oldest of a set.
 class Ghosts {
  public:
-  Ghosts(uint64_t capacity, std::pmr::memory_resource& memory) : sets_(std::min(capacity * per_block / ways, most_sets)), table_(&memory) {}
+  Ghosts(uint64_t capacity, std::pmr::memory_resource& memory)
+      : sets_(std::min(capacity * per_block / ways, most_sets)), table_(&memory) {}
   void remember(uint64_t hash, History history) noexcept;
   // What is known of a block that comes back, which then is no ghost any more.
   History recall(uint64_t hash) noexcept;
-  void prefetch(uint64_t hash) const noexcept { if (!table_.empty()) __builtin_prefetch(&table_[set(hash)]); }
+  void prefetch(uint64_t hash) const noexcept {
+    if (!table_.empty()) __builtin_prefetch(&table_[set(hash)]);
+  }
 
  private:
   using Ghost = uint32_t;  // tag:22 | turn:5 | uses:5, the newest first; 0: none
@@ -78,7 +88,8 @@ class Ghosts {
 
   static constexpr uint64_t most_sets = uint64_t{1} << 32;
   const uint64_t sets_;
-  std::pmr::vector<std::array<Ghost, ways>> table_;  // made when the first block is evicted: a cache that is never full needs none
+  std::pmr::vector<std::array<Ghost, ways>>
+      table_;  // made when the first block is evicted: a cache that is never full needs none
 };
 
 class ReturnTimePolicy final : public Policy {
@@ -87,14 +98,17 @@ class ReturnTimePolicy final : public Policy {
   void reserve(size_t nodes) override;
   void add(Node& node) noexcept override;
   void remove(Node& node) noexcept override;
-  std::array<std::span<Node* const>, retentions> candidates() const override { return {candidates_[0], candidates_[1], candidates_[2]}; }
+  std::array<std::span<Node* const>, retentions> candidates() const override {
+    return {candidates_[0], candidates_[1], candidates_[2]};
+  }
   Node* victim() noexcept override;
   void inserted(std::span<const uint64_t> hashes, std::span<History> histories) noexcept override;
   void used(Node& end, uint32_t from, uint64_t now) noexcept override;
   void evicted(Node& node, uint32_t count) noexcept override;
 
  private:
-  std::array<std::pmr::vector<Node*>, retentions> candidates_;  // by retention; Node::place is the index
+  std::array<std::pmr::vector<Node*>, retentions>
+      candidates_;  // by retention; Node::place is the index
   ReturnTimes times_;
   Ghosts ghosts_;
   uint64_t now_ = 0;

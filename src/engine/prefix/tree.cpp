@@ -10,22 +10,32 @@ namespace pkv {
 
 namespace {
 
-bool before(Tokens a, Tokens b) { return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end()); }
+bool before(Tokens a, Tokens b) {
+  return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end());
+}
 
 uint32_t common_length(Tokens a, Tokens b) {
   const size_t n = std::min(a.size(), b.size());
   constexpr size_t piece = 64;  // memcmp looks at many tokens at once
   size_t same = 0;
-  while (n - same >= piece && std::memcmp(a.data() + same, b.data() + same, piece * sizeof a[0]) == 0) same += piece;
+  while (n - same >= piece &&
+         std::memcmp(a.data() + same, b.data() + same, piece * sizeof a[0]) == 0)
+    same += piece;
   while (same < n && a[same] == b[same]) same++;
   return static_cast<uint32_t>(same);
 }
 
 }  // namespace
 
-bool ByFirstBlock::operator()(const Node* a, const Node* b) const { return (*this)(a, Tokens(b->tokens).first(block_size)); }
-bool ByFirstBlock::operator()(const Node* a, Tokens b) const { return before(Tokens(a->tokens).first(block_size), b); }
-bool ByFirstBlock::operator()(Tokens a, const Node* b) const { return before(a, Tokens(b->tokens).first(block_size)); }
+bool ByFirstBlock::operator()(const Node* a, const Node* b) const {
+  return (*this)(a, Tokens(b->tokens).first(block_size));
+}
+bool ByFirstBlock::operator()(const Node* a, Tokens b) const {
+  return before(Tokens(a->tokens).first(block_size), b);
+}
+bool ByFirstBlock::operator()(Tokens a, const Node* b) const {
+  return before(a, Tokens(b->tokens).first(block_size));
+}
 
 Tree::Tree(uint32_t block_size, uint32_t groups, std::pmr::memory_resource& memory)
     : block_size_(block_size), groups_(groups), memory_(memory), roots_(&memory) {}
@@ -139,8 +149,10 @@ Node& Tree::split(Node& node, uint32_t inside) {
   auto entry = node.parent->children.extract(&node);
   entry.value() = &upper;
   node.parent->children.insert(std::move(entry));
-  node.tokens.erase(node.tokens.begin(), node.tokens.begin() + static_cast<std::ptrdiff_t>(size_t{inside} * block_size_));
-  node.blocks.erase(node.blocks.begin(), node.blocks.begin() + static_cast<std::ptrdiff_t>(size_t{inside} * groups_));
+  node.tokens.erase(node.tokens.begin(), node.tokens.begin() + static_cast<std::ptrdiff_t>(
+                                                                   size_t{inside} * block_size_));
+  node.blocks.erase(node.blocks.begin(),
+                    node.blocks.begin() + static_cast<std::ptrdiff_t>(size_t{inside} * groups_));
   node.hashes.erase(node.hashes.begin(), node.hashes.begin() + inside);
   node.parent = &upper;
   node.start += inside;

@@ -1,10 +1,12 @@
-// A radix tree over real tokens, in whole blocks: what prefixes are cached, and in which blocks. Not for several threads at once.
+// A radix tree over real tokens, in whole blocks: what prefixes are cached, and in which blocks.
+// Not for several threads at once.
 //
-// A node is a run of blocks that were always used together, and before that, as far as is known, as often as each other. Where a text leaves
-// a node in its middle the node is split, so that a hold always ends where a node ends, and a node is either in use as a whole or not at all:
+// A node is a run of blocks that were always used together, and before that, as far as is known, as
+// often as each other. Where a text leaves a node in its middle the node is split, so that a hold
+// always ends where a node ends, and a node is either in use as a whole or not at all:
 //   users(node) = holds on it and on all below it        evictable = blocks of nodes without users
-// Children begin with different first blocks; they are ordered by them, so that the one with the longest common beginning is a neighbour of
-// where a text would stand.
+// Children begin with different first blocks; they are ordered by them, so that the one with the
+// longest common beginning is a neighbour of where a text would stand.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +32,8 @@ struct ByFirstBlock {
   bool operator()(Tokens a, const Node* b) const;
 };
 
-// How often a block was used, and the turn of its conversation in which it came, as far as that is known.
+// How often a block was used, and the turn of its conversation in which it came, as far as that is
+// known.
 struct History {
   uint8_t uses = 0, turn = 0;
   bool operator==(const History&) const = default;
@@ -38,28 +41,35 @@ struct History {
 
 struct Node {
   Node(Node* above, uint32_t first, uint32_t block_size, std::pmr::memory_resource* memory)
-      : parent(above), start(first), tokens(memory), blocks(memory), hashes(memory), children(ByFirstBlock{block_size}, memory) {}
+      : parent(above),
+        start(first),
+        tokens(memory),
+        blocks(memory),
+        hashes(memory),
+        children(ByFirstBlock{block_size}, memory) {}
 
-  Node* parent;                       // nullptr: a root, which has no blocks
-  uint32_t start;                     // blocks before this node
-  uint32_t size = 0;                  // blocks
-  std::pmr::vector<int32_t> tokens;   // size * block_size
-  std::pmr::vector<Block> blocks;     // size * groups, by position; no_block where a window group has let go
+  Node* parent;                      // nullptr: a root, which has no blocks
+  uint32_t start;                    // blocks before this node
+  uint32_t size = 0;                 // blocks
+  std::pmr::vector<int32_t> tokens;  // size * block_size
+  std::pmr::vector<Block>
+      blocks;  // size * groups, by position; no_block where a window group has let go
   std::pmr::vector<uint64_t> hashes;  // size; see hash.h
   std::pmr::set<Node*, ByFirstBlock> children;
   uint32_t users = 0;
-  uint32_t pins = 0;                  // uses by pins that end here
-  uint32_t pinned = 0;                // by pins that end here or below
-  void* owner = nullptr;              // the index's, the same below a root
+  uint32_t pins = 0;      // uses by pins that end here
+  uint32_t pinned = 0;    // by pins that end here or below
+  void* owner = nullptr;  // the index's, the same below a root
 
   // For the eviction policy: what is known of each of its blocks.
-  uint64_t last_use = 0;              // in blocks given up before
+  uint64_t last_use = 0;  // in blocks given up before
   uint32_t matches = 0;
-  uint32_t place = no_place;          // among the candidates
-  uint32_t own_place = no_place;      // among those of its salt, where that has a quota
-  uint8_t retention = 0;              // the highest rank of those that used it: of two, the lower one goes first
+  uint32_t place = no_place;      // among the candidates
+  uint32_t own_place = no_place;  // among those of its salt, where that has a quota
+  uint8_t retention =
+      0;  // the highest rank of those that used it: of two, the lower one goes first
   History history;
-  uint8_t kind = 0;                   // see return_time.h
+  uint8_t kind = 0;  // see return_time.h
 
   static constexpr uint32_t no_place = ~uint32_t{0};
   uint32_t end() const { return start + size; }
@@ -75,12 +85,13 @@ class Tree {
 
   uint32_t block_size() const { return block_size_; }
   uint32_t groups() const { return groups_; }
-  Node& new_root();                  // throws bad_alloc
+  Node& new_root();                     // throws bad_alloc
   void drop_root(Node& root) noexcept;  // one without children
   std::span<Node* const> roots() const { return roots_; }
 
-  // Where the text that follows `from` ends in the tree: `whole` blocks of it lie below `from`, the last of them block number `inside` of
-  // `node` (inside == node->size: the end of the node). Then `common` tokens more are those with which block `inside` of `next` begins.
+  // Where the text that follows `from` ends in the tree: `whole` blocks of it lie below `from`, the
+  // last of them block number `inside` of `node` (inside == node->size: the end of the node). Then
+  // `common` tokens more are those with which block `inside` of `next` begins.
   struct Match {
     Node* node;
     uint32_t inside;
@@ -90,24 +101,30 @@ class Tree {
   };
   Match find(Node& from, Tokens text) const;
 
-  // The node that ends after `inside` blocks of `node`: itself, or its new upper part. Throws bad_alloc, and nothing is changed.
+  // The node that ends after `inside` blocks of `node`: itself, or its new upper part. Throws
+  // bad_alloc, and nothing is changed.
   Node& split(Node& node, uint32_t inside);
   // New blocks after the end of a node: a child, or the node itself made longer. Throws bad_alloc.
   struct Run {
-    Tokens text;                       // in whole blocks
-    std::span<const Block> blocks;     // as Node::blocks
+    Tokens text;                    // in whole blocks
+    std::span<const Block> blocks;  // as Node::blocks
     std::span<const uint64_t> hashes;
     History history;
   };
   Node& add_child(Node& node, const Run& run);
   void extend(Node& node, const Run& run);
-  // Takes away the last blocks of a node without children; an empty node is deleted, and its parent returned, else the node.
+  // Takes away the last blocks of a node without children; an empty node is deleted, and its parent
+  // returned, else the node.
   Node& drop_last(Node& node, uint32_t count) noexcept;
 
-  std::span<Block> blocks_at(Node& node, uint32_t inside) const { return std::span(node.blocks).subspan(size_t{inside} * groups_, groups_); }
+  std::span<Block> blocks_at(Node& node, uint32_t inside) const {
+    return std::span(node.blocks).subspan(size_t{inside} * groups_, groups_);
+  }
 
  private:
-  Tokens block_tokens(const Node& node, uint32_t inside) const { return Tokens(node.tokens).subspan(size_t{inside} * block_size_, block_size_); }
+  Tokens block_tokens(const Node& node, uint32_t inside) const {
+    return Tokens(node.tokens).subspan(size_t{inside} * block_size_, block_size_);
+  }
   void find_common(Node& node, uint32_t inside, Tokens rest, Match& match) const;
   Node& make(Node* parent, uint32_t start);
   void free(Node* node) noexcept;

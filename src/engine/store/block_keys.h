@@ -1,5 +1,6 @@
-// Names of blocks by what they hold: BLAKE2b-256 over the model, the salt and all tokens up to the end of the block. No two texts have one
-// name, whoever chooses them; with a key nobody else can tell what a name stands for.
+// Names of blocks by what they hold: BLAKE2b-256 over the model, the salt and all tokens up to the
+// end of the block. No two texts have one name, whoever chooses them; with a key nobody else can
+// tell what a name stands for.
 #pragma once
 
 #include <array>
@@ -15,7 +16,8 @@ namespace pkv {
 
 using ContentKey = std::array<unsigned char, 32>;
 
-// The part of the name that all blocks of a cache have in common. Throws UNSUPPORTED in a build without libsodium.
+// The part of the name that all blocks of a cache have in common. Throws UNSUPPORTED in a build
+// without libsodium.
 ContentKey hash_model(uint32_t block_size, std::span<const SavedGroup> groups,
                       std::span<const unsigned char> fingerprint, const Secret& secret);
 

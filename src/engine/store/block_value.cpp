@@ -53,13 +53,17 @@ void each_tile(const Group& group, const Visit& visit) {
   size_t at = head_bytes(group);
   const size_t step = static_cast<size_t>(saved_layer_bytes(group.shape));
   for (uint32_t position = 0; position < group.block_size; position += tile_tokens)
-    for (uint32_t layer = 0; layer < group.shape.layers; layer++, at += step) visit(layer, position, at);
+    for (uint32_t layer = 0; layer < group.shape.layers; layer++, at += step)
+      visit(layer, position, at);
 }
 
 }  // namespace
 
 uint64_t block_value_bytes(const Group& group) {
-  return checked_add(head_bytes(group) + tag_bytes, checked_mul(saved_tile_bytes(group.shape), group.block_size / tile_tokens, "bytes of a block"), "bytes of a block");
+  return checked_add(head_bytes(group) + tag_bytes,
+                     checked_mul(saved_tile_bytes(group.shape), group.block_size / tile_tokens,
+                                 "bytes of a block"),
+                     "bytes of a block");
 }
 
 void pack_block_value(const Kernels& kernels, const Run& run, size_t index, const ContentKey& key,
@@ -106,9 +110,11 @@ bool open_block_value(const Group& group, const ContentKey& key, std::span<const
   return std::memcmp(value.data() + fixed_bytes, tokens.data(), tokens.size_bytes()) == 0;
 }
 
-void load_block_value(const Kernels& kernels, const Run& run, size_t index, const unsigned char* value) {
+void load_block_value(const Kernels& kernels, const Run& run, size_t index,
+                      const unsigned char* value) {
   each_tile(*run.group, [&](uint32_t layer, uint32_t position, size_t at) {
-    load_tile(kernels, run, layer, index * run.group->block_size + position, tile_tokens, run.group->shape, value + at);
+    load_tile(kernels, run, layer, index * run.group->block_size + position, tile_tokens,
+              run.group->shape, value + at);
   });
 }
 

@@ -1,4 +1,5 @@
-// What a store has of one block in one layer group: see FORMAT.md. Its size depends on the shape alone.
+// What a store has of one block in one layer group: see FORMAT.md. Its size depends on the shape
+// alone.
 #pragma once
 
 #include "engine/store/block_keys.h"
@@ -20,6 +21,7 @@ void seal_block_value(const Group& group, const ContentKey& key, const Secret& s
 bool open_block_value(const Group& group, const ContentKey& key, std::span<const int32_t> tokens,
                       const Secret& secret, std::span<unsigned char> value);
 // Keys and values of an opened value, into a block.
-void load_block_value(const Kernels& kernels, const Run& run, size_t index, const unsigned char* value);
+void load_block_value(const Kernels& kernels, const Run& run, size_t index,
+                      const unsigned char* value);
 
 }  // namespace pkv

@@ -11,19 +11,22 @@ namespace pkv {
 
 namespace {
 
-constexpr size_t window_pieces = 8;  // fewer wait for one another more often; more are little faster
+constexpr size_t window_pieces =
+    8;  // fewer wait for one another more often; more are little faster
 constexpr size_t window_bytes = window_pieces * piece_bytes;
 
 // Piece i of n bytes.
 size_t piece_size(size_t n, size_t i) { return std::min(piece_bytes, n - i * piece_bytes); }
 
 [[noreturn]] void fail_check(size_t n) {
-  fail(PKV_CORRUPT, "%zu bytes of the file are not what was written, or were written with another key", n);
+  fail(PKV_CORRUPT,
+       "%zu bytes of the file are not what was written, or were written with another key", n);
 }
 
 }  // namespace
 
-// ---- Reading --------------------------------------------------------------------------------------------------------
+// ---- Reading
+// --------------------------------------------------------------------------------------------------------
 
 // Bytes [begin, begin + size) of the rest, behind the `longest` bytes before them.
 struct BodyReader::Window {
@@ -105,7 +108,8 @@ void BodyReader::open(Window& window, size_t piece) const {
 // Three windows go round: this thread reads one while others check (and decrypt) the one before and
 // take the one before that.
 void BodyReader::read_rest(Workers& workers, size_t longest, const Take& take) {
-  const size_t room = static_cast<size_t>(std::min<uint64_t>(window_bytes, std::max<uint64_t>(left_, piece_.size() - at_)));
+  const size_t room = static_cast<size_t>(
+      std::min<uint64_t>(window_bytes, std::max<uint64_t>(left_, piece_.size() - at_)));
   Window filled(longest, room), opened(longest, room), taken(longest, room);
   taken.size = piece_.size() - at_;
   std::copy(piece_.begin() + static_cast<std::ptrdiff_t>(at_), piece_.end(), taken.data());
@@ -126,7 +130,8 @@ void BodyReader::read_rest(Workers& workers, size_t longest, const Take& take) {
   }
 }
 
-// ---- Writing --------------------------------------------------------------------------------------------------------
+// ---- Writing
+// --------------------------------------------------------------------------------------------------------
 
 struct FileWriter::Window {
   explicit Window(size_t room) : bytes(room) {}
@@ -180,7 +185,8 @@ void FileWriter::write(std::span<const unsigned char> header, Workers& workers, 
   for (uint64_t begin = 0; begin < body_ || sealed.size + written.size > 0;) {
     filled.begin = begin;
     filled.size = static_cast<size_t>(std::min<uint64_t>(window_bytes, body_ - begin));
-    const size_t size = static_cast<size_t>(std::min<uint64_t>(filled.size, body.bytes - std::min(begin, body.bytes)));
+    const size_t size = static_cast<size_t>(
+        std::min<uint64_t>(filled.size, body.bytes - std::min(begin, body.bytes)));
     std::memcpy(filled.bytes.data(), sealed.bytes.data() + sealed.size, body.longest);
     const size_t seals = seal_tasks(sealed);
     const auto task = [&](size_t i) {

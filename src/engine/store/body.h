@@ -21,8 +21,10 @@ class BodyReader {
   // The next n bytes; throws CORRUPT where they are not what was written.
   void read(void* to, size_t n);
 
-  // All the rest: take(begin, end, bytes) for every run [begin, end) of it, by many threads and in no order. `longest` bytes before `bytes` are there, too,
-  // as far as the rest goes back. Where something is not what was written, that is told at the end: until then nothing counts that was taken.
+  // All the rest: take(begin, end, bytes) for every run [begin, end) of it, by many threads and in
+  // no order. `longest` bytes before `bytes` are there, too, as far as the rest goes back. Where
+  // something is not what was written, that is told at the end: until then nothing counts that was
+  // taken.
   using Take = std::function<void(uint64_t begin, uint64_t end, const unsigned char* bytes)>;
   void read_rest(Workers& workers, size_t longest, const Take& take);
 
@@ -47,9 +49,9 @@ class FileWriter {
  public:
   FileWriter(Sink& sink, const Sealer& sealer) : sink_(sink), sealer_(sealer) {}
 
-  // put(begin, end, to) writes all that begins in [begin, end) of the body to `to`, and may go `longest`
-  // bytes beyond the end: by many threads and in no order up to `bytes`. The `last` bytes behind
-  // them are put by this thread, in order, once all before them is there.
+  // put(begin, end, to) writes all that begins in [begin, end) of the body to `to`, and may go
+  // `longest` bytes beyond the end: by many threads and in no order up to `bytes`. The `last` bytes
+  // behind them are put by this thread, in order, once all before them is there.
   using Put = std::function<void(uint64_t begin, uint64_t end, unsigned char* to)>;
   struct Body {
     uint64_t bytes, last;

@@ -1,4 +1,5 @@
-// Little-endian numbers in memory: written one after another, and read back with every length checked.
+// Little-endian numbers in memory: written one after another, and read back with every length
+// checked.
 #pragma once
 
 #include <bit>
@@ -12,7 +13,8 @@
 
 namespace pkv {
 
-static_assert(std::endian::native == std::endian::little, "numbers are copied as they lie in memory");
+static_assert(std::endian::native == std::endian::little,
+              "numbers are copied as they lie in memory");
 
 class ByteWriter {
  public:
@@ -50,7 +52,8 @@ class ByteReader {
     if (bytes > 0) std::memcpy(numbers.data(), take(bytes), bytes);
     return numbers;
   }
-  // How many things of at least so many bytes follow: no more than there is room for, so that a caller may reserve memory for them.
+  // How many things of at least so many bytes follow: no more than there is room for, so that a
+  // caller may reserve memory for them.
   template <class Number>
   size_t get_count(size_t least_bytes) {
     const Number count = get<Number>();
@@ -61,7 +64,9 @@ class ByteReader {
  private:
   void check_count(uint64_t count, size_t bytes_each) const {
     if (count > rest_.size() / bytes_each)
-      fail(PKV_CORRUPT, "the tables of the file tell of %llu entries of %zu bytes where %zu are left", (unsigned long long)count, bytes_each, rest_.size());
+      fail(PKV_CORRUPT,
+           "the tables of the file tell of %llu entries of %zu bytes where %zu are left",
+           (unsigned long long)count, bytes_each, rest_.size());
   }
   const unsigned char* take(size_t n) {
     if (n > rest_.size()) fail(PKV_CORRUPT, "the tables of the file end in the middle of an entry");

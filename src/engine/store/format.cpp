@@ -16,13 +16,17 @@ namespace {
 // Not text, whatever end of line somebody may change: told at once.
 constexpr std::array<unsigned char, 8> magic = {0x89, 'P', 'K', 'V', '\r', '\n', 0x1A, '\n'};
 constexpr uint32_t flag_keyed = 1;
-constexpr size_t table_unit = 64;  // tables are filled up, so that tiles begin where vectors like to
+constexpr size_t table_unit =
+    64;  // tables are filled up, so that tiles begin where vectors like to
 
 }  // namespace
 
-Header make_header(uint64_t table_bytes, uint64_t kv_bytes, uint64_t lengths_bytes, bool encrypted) {
+Header make_header(uint64_t table_bytes, uint64_t kv_bytes, uint64_t lengths_bytes,
+                   bool encrypted) {
   const char* const what = "bytes of the file";
-  Header header{table_bytes, kv_bytes, lengths_bytes, checked_add(checked_add(table_bytes, kv_bytes, what), lengths_bytes, what), encrypted};
+  Header header{table_bytes, kv_bytes, lengths_bytes,
+                checked_add(checked_add(table_bytes, kv_bytes, what), lengths_bytes, what),
+                encrypted};
   if (!encrypted) return header;
   header.body_bytes = checked_add(header.body_bytes, sizes_bytes, "bytes of the file");
   fill_with_random(header.random);
@@ -68,7 +72,8 @@ void get_sizes(ByteReader& in, Header& header) {
 }  // namespace
 
 Header parse_header(std::span<const unsigned char> bytes) {
-  if (bytes.size() < magic.size() || !std::equal(magic.begin(), magic.end(), bytes.begin())) fail(PKV_CORRUPT, "this is no file of pagedkv's");
+  if (bytes.size() < magic.size() || !std::equal(magic.begin(), magic.end(), bytes.begin()))
+    fail(PKV_CORRUPT, "this is no file of pagedkv's");
   ByteReader in(bytes.subspan(magic.size()));
   const uint32_t version = in.get<uint32_t>(), flags = in.get<uint32_t>();
   if (version != plain_version && version != encrypted_version)
@@ -109,11 +114,13 @@ void parse_sizes(std::span<const unsigned char, sizes_bytes> bytes, Header& head
   ByteReader in(bytes);
   get_sizes(in, header);
   check_zeros(in, "the sizes");
-  if (header.table_bytes + header.kv_bytes + header.lengths_bytes + sizes_bytes != header.body_bytes)
+  if (header.table_bytes + header.kv_bytes + header.lengths_bytes + sizes_bytes !=
+      header.body_bytes)
     fail(PKV_CORRUPT, "the sizes in the file are not those of its header");
 }
 
-// ---- Tables ---------------------------------------------------------------------------------------------------------
+// ---- Tables
+// ---------------------------------------------------------------------------------------------------------
 
 uint64_t Tables::kv_bytes() const {
   uint64_t bytes = 0;
@@ -121,7 +128,9 @@ uint64_t Tables::kv_bytes() const {
     for (size_t g = 0; g < groups.size() && has_kv; g++)
       if (chain.held[g] != 0) {
         const uint64_t tiles = ceil_div(chain.tokens.size(), tile_tokens);
-        bytes = checked_add(bytes, checked_mul(tiles, saved_tile_bytes(groups[g].shape), "bytes of a chain"), "bytes of all chains");
+        bytes = checked_add(
+            bytes, checked_mul(tiles, saved_tile_bytes(groups[g].shape), "bytes of a chain"),
+            "bytes of all chains");
       }
   return bytes;
 }
@@ -130,8 +139,10 @@ namespace {
 
 void put_group(ByteWriter& out, const SavedGroup& group) {
   const Shape& shape = group.shape;
-  for (const uint32_t number : {shape.layers, shape.kv_heads, shape.key_dim, shape.value_dim, static_cast<uint32_t>(shape.dtype),
-                                static_cast<uint32_t>(shape.value_dtype), shape.window, shape.sinks, uint32_t{shape.latent}})
+  for (const uint32_t number :
+       {shape.layers, shape.kv_heads, shape.key_dim, shape.value_dim,
+        static_cast<uint32_t>(shape.dtype), static_cast<uint32_t>(shape.value_dtype), shape.window,
+        shape.sinks, uint32_t{shape.latent}})
     out.put(number);
   out.put_all(std::span<const uint32_t>(group.layers));
 }
@@ -186,12 +197,16 @@ namespace {
 
 uint32_t get_limited(ByteReader& in, uint32_t least, uint32_t most, const char* what) {
   const uint32_t number = in.get<uint32_t>();
-  if (number < least || number > most) fail(PKV_CORRUPT, "the tables of the file: %s is %u; %u to %u are possible", what, number, least, most);
+  if (number < least || number > most)
+    fail(PKV_CORRUPT, "the tables of the file: %s is %u; %u to %u are possible", what, number,
+         least, most);
   return number;
 }
 
 uint32_t get_retention(ByteReader& in) { return get_limited(in, 0, 2, "a retention"); }
-pkv_dtype get_dtype(ByteReader& in) { return static_cast<pkv_dtype>(get_limited(in, PKV_F32, PKV_FP8_E5M2, "a dtype")); }
+pkv_dtype get_dtype(ByteReader& in) {
+  return static_cast<pkv_dtype>(get_limited(in, PKV_F32, PKV_FP8_E5M2, "a dtype"));
+}
 
 SavedGroup get_group(ByteReader& in) {
   Shape shape{};
@@ -212,12 +227,17 @@ Chain get_chain(ByteReader& in, const Tables& tables) {
   chain.parent = in.get<uint32_t>();
   const uint32_t tokens = get_limited(in, 1, UINT32_MAX, "the tokens of a chain");
   chain.held = in.get_all<unsigned char>(tables.groups.size());
-  if (std::any_of(chain.held.begin(), chain.held.end(), [](unsigned char held) { return held > 1; })) fail(PKV_CORRUPT, "what a chain holds is not 0 or 1");
+  if (std::any_of(chain.held.begin(), chain.held.end(),
+                  [](unsigned char held) { return held > 1; }))
+    fail(PKV_CORRUPT, "what a chain holds is not 0 or 1");
   chain.tokens = in.get_all<int32_t>(tokens);
   if (chain.parent == none) return chain;
-  if (chain.parent >= tables.chains.size()) fail(PKV_CORRUPT, "chain %zu follows chain %u", tables.chains.size(), chain.parent);
+  if (chain.parent >= tables.chains.size())
+    fail(PKV_CORRUPT, "chain %zu follows chain %u", tables.chains.size(), chain.parent);
   const Chain& parent = tables.chains[chain.parent];
-  if (parent.tokens.size() % tile_tokens != 0) fail(PKV_CORRUPT, "chain %zu follows %zu tokens, which are no whole tiles", tables.chains.size(), parent.tokens.size());
+  if (parent.tokens.size() % tile_tokens != 0)
+    fail(PKV_CORRUPT, "chain %zu follows %zu tokens, which are no whole tiles",
+         tables.chains.size(), parent.tokens.size());
   chain.start = parent.end();
   return chain;
 }
@@ -225,14 +245,17 @@ Chain get_chain(ByteReader& in, const Tables& tables) {
 // Where a text of so many tokens ends.
 void check_end(const Tables& tables, uint32_t chain, uint64_t length) {
   if (chain == none && length == 0) return;
-  if (chain >= tables.chains.size()) fail(PKV_CORRUPT, "chain %u; the file has %zu", chain, tables.chains.size());
+  if (chain >= tables.chains.size())
+    fail(PKV_CORRUPT, "chain %u; the file has %zu", chain, tables.chains.size());
   if (length <= tables.chains[chain].start || length > tables.chains[chain].end())
-    fail(PKV_CORRUPT, "a text of %llu tokens ends in a chain of tokens %llu to %llu", (unsigned long long)length,
-            (unsigned long long)tables.chains[chain].start, (unsigned long long)tables.chains[chain].end());
+    fail(PKV_CORRUPT, "a text of %llu tokens ends in a chain of tokens %llu to %llu",
+         (unsigned long long)length, (unsigned long long)tables.chains[chain].start,
+         (unsigned long long)tables.chains[chain].end());
 }
 
 void check_salt(const Tables& tables, uint32_t salt) {
-  if (salt != none && salt >= tables.salts.size()) fail(PKV_CORRUPT, "salt %u; the file has %zu", salt, tables.salts.size());
+  if (salt != none && salt >= tables.salts.size())
+    fail(PKV_CORRUPT, "salt %u; the file has %zu", salt, tables.salts.size());
 }
 
 SavedSession get_session(ByteReader& in, const Tables& tables) {
@@ -248,8 +271,11 @@ SavedSession get_session(ByteReader& in, const Tables& tables) {
   session.remembered = in.get_all<int32_t>(in.get<uint64_t>());
   check_end(tables, session.chain, session.length);
   check_salt(tables, session.salt);
-  if ((session.flags & saved_suspended) != 0 ? session.length > 0 : !session.remembered.empty() && session.remembered.size() <= session.length)
-    fail(PKV_CORRUPT, "a session of %llu tokens remembers %zu", (unsigned long long)session.length, session.remembered.size());
+  if ((session.flags & saved_suspended) != 0
+          ? session.length > 0
+          : !session.remembered.empty() && session.remembered.size() <= session.length)
+    fail(PKV_CORRUPT, "a session of %llu tokens remembers %zu", (unsigned long long)session.length,
+         session.remembered.size());
   return session;
 }
 
@@ -259,9 +285,11 @@ Tables parse_tables(std::span<const unsigned char> bytes) {
   ByteReader in(bytes);
   Tables tables;
   tables.block_size = get_limited(in, tile_tokens, max_block_size, "the block size");
-  if (tables.block_size % tile_tokens != 0) fail(PKV_CORRUPT, "the block size is %u", tables.block_size);
+  if (tables.block_size % tile_tokens != 0)
+    fail(PKV_CORRUPT, "the block size is %u", tables.block_size);
   tables.has_kv = get_limited(in, 0, 1, "storage") != 0;
-  tables.fingerprint = in.get_all<unsigned char>(get_limited(in, 0, 64, "the size of the fingerprint"));
+  tables.fingerprint =
+      in.get_all<unsigned char>(get_limited(in, 0, 64, "the size of the fingerprint"));
   tables.groups.resize(in.get_count<uint32_t>(9 * sizeof(uint32_t)));
   for (SavedGroup& group : tables.groups) group = get_group(in);
   tables.salts.resize(in.get_count<uint32_t>(sizeof(uint32_t)));
@@ -285,7 +313,8 @@ Tables parse_tables(std::span<const unsigned char> bytes) {
     check_end(tables, entry.chain, entry.length);
   }
   const std::vector<unsigned char> padding = in.get_all<unsigned char>(in.left());
-  if (padding.size() >= table_unit || std::count(padding.begin(), padding.end(), 0) != static_cast<std::ptrdiff_t>(padding.size()))
+  if (padding.size() >= table_unit ||
+      std::count(padding.begin(), padding.end(), 0) != static_cast<std::ptrdiff_t>(padding.size()))
     fail(PKV_CORRUPT, "the tables of the file are followed by %zu bytes", padding.size());
   return tables;
 }

@@ -21,7 +21,7 @@ struct Header {
   uint64_t table_bytes = 0, kv_bytes = 0, lengths_bytes = 0;
   uint64_t body_bytes = 0;
   bool encrypted = false;
-  std::array<unsigned char, 24> random{};   // with a key: of this file alone
+  std::array<unsigned char, 24> random{};  // with a key: of this file alone
   uint32_t version() const { return encrypted ? encrypted_version : plain_version; }
 };
 
@@ -44,27 +44,33 @@ struct SavedGroup {
   std::vector<uint32_t> layers;
 };
 
-// A run of tokens that follows the end of another one, or nothing. A chain that others follow has whole tiles.
+// A run of tokens that follows the end of another one, or nothing. A chain that others follow has
+// whole tiles.
 struct Chain {
-  uint32_t parent = none;        // an earlier one
+  uint32_t parent = none;           // an earlier one
   std::vector<unsigned char> held;  // by group: 1 where its keys and values are in the file
   std::vector<int32_t> tokens;
-  uint64_t start = 0;            // follows from the parent
+  uint64_t start = 0;  // follows from the parent
   uint64_t end() const { return start + tokens.size(); }
 };
 
-enum SavedFlags : uint32_t { saved_suspended = 1, saved_matches = 2, saved_publishes = 4, saved_flags = 7 };
+enum SavedFlags : uint32_t {
+  saved_suspended = 1,
+  saved_matches = 2,
+  saved_publishes = 4,
+  saved_flags = 7
+};
 
 struct SavedSession {
   uint64_t label = 0;
   uint64_t length = 0;
-  uint32_t chain = none;         // in which its tokens end
+  uint32_t chain = none;  // in which its tokens end
   uint32_t salt = none;
   int32_t priority = 0;
   uint32_t flags = 0;
-  uint32_t retention = 1;        // 0 to 2: what goes first, to what goes last
-  std::vector<uint64_t> kept_from;   // by group: of the end of its text, what it holds begins here
-  std::vector<int32_t> remembered;   // tokens of before a suspension
+  uint32_t retention = 1;           // 0 to 2: what goes first, to what goes last
+  std::vector<uint64_t> kept_from;  // by group: of the end of its text, what it holds begins here
+  std::vector<int32_t> remembered;  // tokens of before a suspension
 };
 
 // A text of the prefix index: all blocks up to there are cached.
@@ -87,7 +93,8 @@ struct Tables {
 
   // Throws OVERFLOW.
   uint64_t kv_bytes() const;
-  // How much of each chain there is, where a file says so: behind keys and values, 8 bytes for each.
+  // How much of each chain there is, where a file says so: behind keys and values, 8 bytes for
+  // each.
   uint64_t lengths_bytes() const { return (chains.size() * sizeof(uint64_t) + 63) / 64 * 64; }
 };
 

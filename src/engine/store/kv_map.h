@@ -51,10 +51,13 @@ class KvMap {
 
   template <class Visit>
   void each(uint64_t begin, uint64_t end, bool begun, const Visit& visit) const {
-    auto section = std::upper_bound(sections_.begin(), sections_.end(), begin, [](uint64_t at, const Section& other) { return at < other.end(); });
+    auto section =
+        std::upper_bound(sections_.begin(), sections_.end(), begin,
+                         [](uint64_t at, const Section& other) { return at < other.end(); });
     for (; section != sections_.end() && section->offset < end; section++)
       for (uint64_t i = section->before(begin, begun); i < section->before(end, begun); i++)
-        visit(SavedTile{section->chain, section->group, static_cast<uint32_t>(i % section->layers), i / section->layers * tile_tokens, section->offset + i * section->bytes,
+        visit(SavedTile{section->chain, section->group, static_cast<uint32_t>(i % section->layers),
+                        i / section->layers * tile_tokens, section->offset + i * section->bytes,
                         section->bytes});
   }
 

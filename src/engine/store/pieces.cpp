@@ -57,7 +57,8 @@ bool Sealer::open(const Place& place, std::span<unsigned char> bytes, const Tag&
 }
 
 uint64_t tagged_bytes(uint64_t body) {
-  return checked_add(body, checked_mul(ceil_div(body, piece_bytes), tag_bytes, "tags of the file"), "bytes of the file");
+  return checked_add(body, checked_mul(ceil_div(body, piece_bytes), tag_bytes, "tags of the file"),
+                     "bytes of the file");
 }
 
 }  // namespace pkv

@@ -12,7 +12,8 @@
 
 namespace pkv {
 
-inline constexpr size_t piece_bytes = size_t{256} << 10;  // small enough to stay in a cache between two of the steps it goes through
+inline constexpr size_t piece_bytes =
+    size_t{256} << 10;  // small enough to stay in a cache between two of the steps it goes through
 
 // XXH3-128 of bytes and, by its seed, of the tag before.
 Tag checksum(const Tag& before, std::span<const unsigned char> bytes) noexcept;

@@ -13,7 +13,10 @@ namespace {
 
 class FileSource final : public Source {
  public:
-  FileSource(os::File file, bool whole) : file_(std::move(file)), whole_(whole), begin_(file_.left() ? std::optional(file_.position()) : std::nullopt) {}
+  FileSource(os::File file, bool whole)
+      : file_(std::move(file)),
+        whole_(whole),
+        begin_(file_.left() ? std::optional(file_.position()) : std::nullopt) {}
   size_t read(void* to, size_t n) override { return file_.read(to, n); }
   std::optional<uint64_t> left() const override { return file_.left(); }
   bool closed() const override { return whole_; }
@@ -28,7 +31,8 @@ class FileSource final : public Source {
 
 class FileSink final : public Sink {
  public:
-  explicit FileSink(int descriptor) : file_(descriptor, false, "descriptor " + std::to_string(descriptor)) {}
+  explicit FileSink(int descriptor)
+      : file_(descriptor, false, "descriptor " + std::to_string(descriptor)) {}
   void write(const void* from, size_t n) override { file_.write(from, n); }
 
  private:
@@ -47,7 +51,8 @@ class PathSink final : public Sink {
 
 class BufferSource final : public Source {
  public:
-  BufferSource(const void* data, uint64_t size) : data_(static_cast<const unsigned char*>(data)), size_(size) {}
+  BufferSource(const void* data, uint64_t size)
+      : data_(static_cast<const unsigned char*>(data)), size_(size) {}
   size_t read(void* to, size_t n) override {
     const size_t count = static_cast<size_t>(std::min<uint64_t>(n, size_ - at_));
     if (count > 0) std::memcpy(to, data_ + at_, count);
@@ -70,7 +75,8 @@ class BufferSink final : public Sink {
   BufferSink(void* data, uint64_t size) : data_(static_cast<unsigned char*>(data)), size_(size) {}
   void expect(uint64_t bytes) override {
     if (bytes > size_)
-      fail(PKV_BUFFER_TOO_SMALL, "the file has %llu bytes, the buffer %llu", (unsigned long long)bytes, (unsigned long long)size_);
+      fail(PKV_BUFFER_TOO_SMALL, "the file has %llu bytes, the buffer %llu",
+           (unsigned long long)bytes, (unsigned long long)size_);
   }
   void write(const void* from, size_t n) override {
     std::memcpy(data_ + at_, from, n);
@@ -90,9 +96,12 @@ size_t call_for_all(size_t n, const char* what, const Call& call) {
   while (done < n) {
     const HookScope scope;
     const int64_t moved = call(done, n - done);
-    if (moved < 0) fail(PKV_IO, "the caller's %s function gives errno %lld", what, -(long long)std::max<int64_t>(moved, -INT32_MAX));
+    if (moved < 0)
+      fail(PKV_IO, "the caller's %s function gives errno %lld", what,
+           -(long long)std::max<int64_t>(moved, -INT32_MAX));
     if (static_cast<uint64_t>(moved) > n - done)
-      fail(PKV_IO, "the caller's %s function moved %lld bytes of %zu", what, (long long)moved, n - done);
+      fail(PKV_IO, "the caller's %s function moved %lld bytes of %zu", what, (long long)moved,
+           n - done);
     if (moved == 0) break;
     done += static_cast<size_t>(moved);
   }
@@ -103,7 +112,9 @@ class HookSource final : public Source {
  public:
   explicit HookSource(const pkv_stream& stream) : stream_(stream) {}
   size_t read(void* to, size_t n) override {
-    return call_for_all(n, "read", [&](size_t at, size_t rest) { return stream_.read(stream_.user, static_cast<char*>(to) + at, rest); });
+    return call_for_all(n, "read", [&](size_t at, size_t rest) {
+      return stream_.read(stream_.user, static_cast<char*>(to) + at, rest);
+    });
   }
 
  private:
@@ -114,8 +125,11 @@ class HookSink final : public Sink {
  public:
   explicit HookSink(const pkv_stream& stream) : stream_(stream) {}
   void write(const void* from, size_t n) override {
-    const auto call = [&](size_t at, size_t rest) { return stream_.write(stream_.user, static_cast<const char*>(from) + at, rest); };
-    if (call_for_all(n, "write", call) < n) fail(PKV_IO, "the caller's write function takes no more bytes");
+    const auto call = [&](size_t at, size_t rest) {
+      return stream_.write(stream_.user, static_cast<const char*>(from) + at, rest);
+    };
+    if (call_for_all(n, "write", call) < n)
+      fail(PKV_IO, "the caller's write function takes no more bytes");
   }
 
  private:
@@ -123,16 +137,20 @@ class HookSink final : public Sink {
 };
 
 void check(const pkv_stream& stream, bool reads) {
-  if (stream.reserved != 0) fail(PKV_INVALID_ARGUMENT, "stream: reserved is %u, not 0", stream.reserved);
+  if (stream.reserved != 0)
+    fail(PKV_INVALID_ARGUMENT, "stream: reserved is %u, not 0", stream.reserved);
   switch (stream.kind) {
     case PKV_STREAM_PATH:
       if (stream.path == nullptr) fail(PKV_INVALID_ARGUMENT, "stream: path is NULL");
       return;
     case PKV_STREAM_DESCRIPTOR:
-      if (stream.descriptor < 0) fail(PKV_INVALID_ARGUMENT, "stream: descriptor is %d", stream.descriptor);
+      if (stream.descriptor < 0)
+        fail(PKV_INVALID_ARGUMENT, "stream: descriptor is %d", stream.descriptor);
       return;
     case PKV_STREAM_BUFFER:
-      if (stream.data == nullptr && stream.size > 0) fail(PKV_INVALID_ARGUMENT, "stream: data is NULL for %llu bytes", (unsigned long long)stream.size);
+      if (stream.data == nullptr && stream.size > 0)
+        fail(PKV_INVALID_ARGUMENT, "stream: data is NULL for %llu bytes",
+             (unsigned long long)stream.size);
       return;
     case PKV_STREAM_CALLBACKS:
       if (reads ? stream.read == nullptr : stream.write == nullptr)
@@ -150,7 +168,9 @@ std::unique_ptr<Source> open_source(const pkv_stream& stream) {
     case PKV_STREAM_PATH:
       return std::make_unique<FileSource>(os::open_to_read(stream.path), true);
     case PKV_STREAM_DESCRIPTOR:
-      return std::make_unique<FileSource>(os::File(stream.descriptor, false, "descriptor " + std::to_string(stream.descriptor)), false);
+      return std::make_unique<FileSource>(
+          os::File(stream.descriptor, false, "descriptor " + std::to_string(stream.descriptor)),
+          false);
     case PKV_STREAM_BUFFER:
       return std::make_unique<BufferSource>(stream.data, stream.size);
     default:

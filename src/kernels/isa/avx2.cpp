@@ -28,20 +28,29 @@ struct Avx2 {
   static I dot_pairs(I sum, U a, U b) { return I(_mm256_add_epi32(sum, _mm256_madd_epi16(a, b))); }
   static U shift_left_halves(U x, int n) { return U(_mm256_slli_epi16(x, n)); }
   static U shift_right_halves(U x, int n) { return U(_mm256_srai_epi16(x, n)); }
-  static U widen_bytes(const void* from) { return U(_mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(from)))); }
-  static U widen(const void* from) { return U(_mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(from)))); }
+  static U widen_bytes(const void* from) {
+    return U(_mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(from))));
+  }
+  static U widen(const void* from) {
+    return U(_mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(from))));
+  }
   static U signed_bytes(const void* a, const void* b) {
-    const __m128i low = _mm_loadl_epi64(static_cast<const __m128i*>(a)), high = _mm_loadl_epi64(static_cast<const __m128i*>(b));
+    const __m128i low = _mm_loadl_epi64(static_cast<const __m128i*>(a)),
+                  high = _mm_loadl_epi64(static_cast<const __m128i*>(b));
     return U(_mm256_cvtepi8_epi16(_mm_unpacklo_epi64(low, high)));
   }
   static U add_halves(U a, U b) { return U(_mm256_add_epi16(a, b)); }
   static void narrow(void* to, U words) {
-    const __m256i halves = _mm256_and_si256(words, _mm256_set1_epi32(0xFFFF));  // so that packus does not saturate
-    const __m128i packed = _mm_packus_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
+    const __m256i halves =
+        _mm256_and_si256(words, _mm256_set1_epi32(0xFFFF));  // so that packus does not saturate
+    const __m128i packed =
+        _mm_packus_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
     _mm_storeu_si128(static_cast<__m128i*>(to), packed);
   }
   static constexpr bool has_f16 = true;
-  static F load_f16(const void* from) { return F(_mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(from)))); }
+  static F load_f16(const void* from) {
+    return F(_mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(from))));
+  }
   static void store_f16(void* to, F value) {
     _mm_storeu_si128(static_cast<__m128i*>(to), _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
   }
@@ -62,8 +71,10 @@ struct Avx2 {
                                  reinterpret_cast<const __m128i*>(rows[0] + offset)));
   }
   static void transpose_quads(U (&rows)[4]) {
-    const __m256i low01 = _mm256_unpacklo_epi32(rows[0], rows[1]), high01 = _mm256_unpackhi_epi32(rows[0], rows[1]);
-    const __m256i low23 = _mm256_unpacklo_epi32(rows[2], rows[3]), high23 = _mm256_unpackhi_epi32(rows[2], rows[3]);
+    const __m256i low01 = _mm256_unpacklo_epi32(rows[0], rows[1]),
+                  high01 = _mm256_unpackhi_epi32(rows[0], rows[1]);
+    const __m256i low23 = _mm256_unpacklo_epi32(rows[2], rows[3]),
+                  high23 = _mm256_unpackhi_epi32(rows[2], rows[3]);
     rows[0] = U(_mm256_unpacklo_epi64(low01, low23));
     rows[1] = U(_mm256_unpackhi_epi64(low01, low23));
     rows[2] = U(_mm256_unpacklo_epi64(high01, high23));

@@ -16,33 +16,51 @@ struct Avx512Base {
 
   static F fma(F a, F b, F c) { return F(_mm512_fmadd_ps(a, b, c)); }
   static I dot_pairs(I sum, U a, U b) { return I(_mm512_add_epi32(sum, _mm512_madd_epi16(a, b))); }
-  static U shift_left_halves(U x, int n) { return U(_mm512_slli_epi16(x, static_cast<unsigned>(n))); }
-  static U shift_right_halves(U x, int n) { return U(_mm512_srai_epi16(x, static_cast<unsigned>(n))); }
-  static U widen_bytes(const void* from) { return U(_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(from)))); }
-  static U widen(const void* from) { return U(_mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(from)))); }
+  static U shift_left_halves(U x, int n) {
+    return U(_mm512_slli_epi16(x, static_cast<unsigned>(n)));
+  }
+  static U shift_right_halves(U x, int n) {
+    return U(_mm512_srai_epi16(x, static_cast<unsigned>(n)));
+  }
+  static U widen_bytes(const void* from) {
+    return U(_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(from))));
+  }
+  static U widen(const void* from) {
+    return U(_mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(from))));
+  }
   static U signed_bytes(const void* a, const void* b) {
     const __m256i low = _mm256_castsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(a)));
-    return U(_mm512_cvtepi8_epi16(_mm256_inserti128_si256(low, _mm_loadu_si128(static_cast<const __m128i*>(b)), 1)));
+    return U(_mm512_cvtepi8_epi16(
+        _mm256_inserti128_si256(low, _mm_loadu_si128(static_cast<const __m128i*>(b)), 1)));
   }
   static U add_halves(U a, U b) { return U(_mm512_add_epi16(a, b)); }
-  static void narrow(void* to, U words) { _mm256_storeu_si256(static_cast<__m256i*>(to), _mm512_cvtepi32_epi16(words)); }
+  static void narrow(void* to, U words) {
+    _mm256_storeu_si256(static_cast<__m256i*>(to), _mm512_cvtepi32_epi16(words));
+  }
   static constexpr bool has_f16 = true;
-  static F load_f16(const void* from) { return F(_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(from)))); }
+  static F load_f16(const void* from) {
+    return F(_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(from))));
+  }
   static void store_f16(void* to, F value) {
-    _mm256_storeu_si256(static_cast<__m256i*>(to), _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+    _mm256_storeu_si256(static_cast<__m256i*>(to),
+                        _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
   }
 
   static float max_of(F x) { return _mm512_reduce_max_ps(x); }
   static float sum_of(F x) { return _mm512_reduce_add_ps(x); }
 
   static U load_quads(const unsigned char* const* rows, int64_t offset) {
-    const auto quad = [&](int row) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[row] + offset)); };
+    const auto quad = [&](int row) {
+      return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[row] + offset));
+    };
     const __m512i two = _mm512_inserti32x4(_mm512_castsi128_si512(quad(0)), quad(4), 1);
     return U(_mm512_inserti32x4(_mm512_inserti32x4(two, quad(8), 2), quad(12), 3));
   }
   static void transpose_quads(U (&rows)[4]) {
-    const __m512i low01 = _mm512_unpacklo_epi32(rows[0], rows[1]), high01 = _mm512_unpackhi_epi32(rows[0], rows[1]);
-    const __m512i low23 = _mm512_unpacklo_epi32(rows[2], rows[3]), high23 = _mm512_unpackhi_epi32(rows[2], rows[3]);
+    const __m512i low01 = _mm512_unpacklo_epi32(rows[0], rows[1]),
+                  high01 = _mm512_unpackhi_epi32(rows[0], rows[1]);
+    const __m512i low23 = _mm512_unpacklo_epi32(rows[2], rows[3]),
+                  high23 = _mm512_unpackhi_epi32(rows[2], rows[3]);
     rows[0] = U(_mm512_unpacklo_epi64(low01, low23));
     rows[1] = U(_mm512_unpackhi_epi64(low01, low23));
     rows[2] = U(_mm512_unpacklo_epi64(high01, high23));

@@ -1,7 +1,7 @@
 // AVX-512 with BF16 and VNNI.
 #include "kernels/isa/avx512_bf16.hpp"
-#include "kernels/isa/avx512_vnni.hpp"
 
+#include "kernels/isa/avx512_vnni.hpp"
 #include "kernels/table.hpp"
 #include "kernels/tables.h"
 
@@ -23,7 +23,9 @@ namespace {
 
 struct DotProductInstruction {
   // sum + a.even * b.even + a.odd * b.odd, for the bf16 pair in each lane
-  static __m512 dot(__m512 sum, __m512i a, __m512i b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
+  static __m512 dot(__m512 sum, __m512i a, __m512i b) {
+    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+  }
   // To the nearest bf16.
   static __m256i round(__m512 x) { return (__m256i)_mm512_cvtneps_pbh(x); }
 };

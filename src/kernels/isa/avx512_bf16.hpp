@@ -1,7 +1,9 @@
-// Scores of bf16 K by the bf16 dot product: K is multiplied as it lies, without a conversion. A query is prepared once per walk over the
-// tiles: one that is bf16 times its scale is multiplied as bf16 and its scores get the scale; any other is split into two bf16 numbers,
-// q = high + low within 2^-16. The instruction takes denormals for 0, so that infinity times one would be NaN: a query that is not finite is
-// multiplied as fp32. The instruction is a parameter, so that a test can run all of this where the processor lacks it.
+// Scores of bf16 K by the bf16 dot product: K is multiplied as it lies, without a conversion. A
+// query is prepared once per walk over the tiles: one that is bf16 times its scale is multiplied as
+// bf16 and its scores get the scale; any other is split into two bf16 numbers, q = high + low
+// within 2^-16. The instruction takes denormals for 0, so that infinity times one would be NaN: a
+// query that is not finite is multiplied as fp32. The instruction is a parameter, so that a test
+// can run all of this where the processor lacks it.
 #pragma once
 
 #include "kernels/isa/avx512.hpp"
@@ -14,14 +16,17 @@ struct Avx512DotBf16 : Base {
   using Dot = DotProduct;
 };
 
-// c[r][j] = (add ? c[r][j] : 0) + sum over pairs of a[r][pair] . b(j)[pair][j % 16], times factor: products of bf16 pairs.
+// c[r][j] = (add ? c[r][j] : 0) + sum over pairs of a[r][pair] . b(j)[pair][j % 16], times factor:
+// products of bf16 pairs.
 template <class DotProduct, unsigned rows, unsigned vectors, uint32_t a_stride, bool add>
-void multiply_pairs(const uint32_t* a, TilePointers b, size_t pairs, float factor, float* c, size_t c_stride) {
+void multiply_pairs(const uint32_t* a, TilePointers b, size_t pairs, float factor, float* c,
+                    size_t c_stride) {
   __m512 sum[rows][vectors];
 #pragma GCC unroll 16
   for (unsigned r = 0; r < rows; r++)
 #pragma GCC unroll 2
-    for (unsigned n = 0; n < vectors; n++) sum[r][n] = add ? _mm512_loadu_ps(c + r * c_stride + n * tile_tokens) : _mm512_setzero_ps();
+    for (unsigned n = 0; n < vectors; n++)
+      sum[r][n] = add ? _mm512_loadu_ps(c + r * c_stride + n * tile_tokens) : _mm512_setzero_ps();
   const unsigned char *b0 = b[0], *b1 = b[vectors - 1];
   for (size_t pair = 0; pair < pairs; pair++, a++, b0 += 64, b1 += 64) {
     __m512i column[vectors];
@@ -38,20 +43,23 @@ void multiply_pairs(const uint32_t* a, TilePointers b, size_t pairs, float facto
   for (unsigned r = 0; r < rows; r++)
 #pragma GCC unroll 2
     for (unsigned n = 0; n < vectors; n++)
-      _mm512_storeu_ps(c + r * c_stride + n * tile_tokens, add ? sum[r][n] : _mm512_mul_ps(sum[r][n], _mm512_set1_ps(factor)));
+      _mm512_storeu_ps(c + r * c_stride + n * tile_tokens,
+                       add ? sum[r][n] : _mm512_mul_ps(sum[r][n], _mm512_set1_ps(factor)));
 }
 
 // A query row as two bf16 numbers per dim, high and low.
 struct SplitQuery {
-  float factor;      // of its scores
+  float factor;  // of its scores
   enum : uint32_t { split, whole, floats } kind;
-  // Then dim / 2 words of pairs of high ones, which alone are the row where it is whole, and as many of low ones; or the row in fp32.
+  // Then dim / 2 words of pairs of high ones, which alone are the row where it is whole, and as
+  // many of low ones; or the row in fp32.
   uint32_t* words() { return reinterpret_cast<uint32_t*>(this + 1); }
   const uint32_t* words() const { return reinterpret_cast<const uint32_t*>(this + 1); }
 };
 
 template <class Base, class DotProduct>
-struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatKeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> {
+struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
+    : FloatKeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> {
   using Isa = Avx512DotBf16<Base, DotProduct>;
 
   static size_t query_bytes(uint32_t dim) { return sizeof(SplitQuery) + size_t{dim} * 4; }
@@ -59,7 +67,9 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatKeyTile<Avx512D
   static void prepare(const float* row, uint32_t dim, float scale, void* to) {
     SplitQuery* const query = static_cast<SplitQuery*>(to);
     uint32_t* const words = query->words();
-    query->kind = is_whole(row, dim, scale) ? SplitQuery::whole : is_finite(row, dim) ? SplitQuery::split : SplitQuery::floats;
+    query->kind = is_whole(row, dim, scale) ? SplitQuery::whole
+                  : is_finite(row, dim)     ? SplitQuery::split
+                                            : SplitQuery::floats;
     query->factor = query->kind == SplitQuery::whole ? scale : 1.0f;
     if (query->kind == SplitQuery::floats) {
       __builtin_memcpy(words, row, size_t{dim} * 4);
@@ -75,7 +85,8 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatKeyTile<Avx512D
   }
 
   template <unsigned rows, unsigned tiles>
-  static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next, ScoreRow* scores) {
+  static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next,
+                     ScoreRow* scores) {
     static_assert(tiles == 1);
     bool whole = true, finite = true;
 #pragma GCC unroll 16
@@ -96,8 +107,10 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatKeyTile<Avx512D
     const __m512 least = _mm512_set1_ps(0x1p-126f), zero = _mm512_setzero_ps();
     for (uint32_t d = 0; d < dim; d += tile_tokens) {
       const __m512 q = _mm512_loadu_ps(row + d), b = unscaled(q, scale);
-      const __mmask16 same = _mm512_cmp_ps_mask(_mm512_mul_ps(b, _mm512_set1_ps(scale)), q, _CMP_EQ_OQ);
-      const __mmask16 normal = _mm512_cmp_ps_mask(_mm512_abs_ps(b), least, _CMP_GE_OQ) & finite_lanes(b);
+      const __mmask16 same =
+          _mm512_cmp_ps_mask(_mm512_mul_ps(b, _mm512_set1_ps(scale)), q, _CMP_EQ_OQ);
+      const __mmask16 normal =
+          _mm512_cmp_ps_mask(_mm512_abs_ps(b), least, _CMP_GE_OQ) & finite_lanes(b);
       if ((same & (normal | _mm512_cmp_ps_mask(b, zero, _CMP_EQ_OQ))) != 0xFFFF) return false;
     }
     return true;
@@ -110,32 +123,40 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatKeyTile<Avx512D
   }
 
  private:
-  static __mmask16 finite_lanes(__m512 x) { return _mm512_cmp_ps_mask(_mm512_abs_ps(x), _mm512_set1_ps(__builtin_inff()), _CMP_LT_OQ); }
+  static __mmask16 finite_lanes(__m512 x) {
+    return _mm512_cmp_ps_mask(_mm512_abs_ps(x), _mm512_set1_ps(__builtin_inff()), _CMP_LT_OQ);
+  }
 
   static bool is_finite(const float* row, uint32_t dim) {
     __mmask16 finite = 0xFFFF;
-    for (uint32_t d = 0; d < dim; d += tile_tokens) finite &= finite_lanes(_mm512_loadu_ps(row + d));
+    for (uint32_t d = 0; d < dim; d += tile_tokens)
+      finite &= finite_lanes(_mm512_loadu_ps(row + d));
     return finite == 0xFFFF;
   }
 
   template <unsigned rows>
-  static void multiply_one_by_one(const void* q, uint32_t dim, TilePointers at, TilePointers next, ScoreRow* scores) {
+  static void multiply_one_by_one(const void* q, uint32_t dim, TilePointers at, TilePointers next,
+                                  ScoreRow* scores) {
     for (unsigned r = 0; r < rows; r++) {
       const SplitQuery& query = query_of(q, r, dim);
       if (query.kind == SplitQuery::floats)
-        FloatKeyTile<Isa, PKV_BF16>::template scores<1, 1>(query.words(), dim, at, next, scores + r);
+        FloatKeyTile<Isa, PKV_BF16>::template scores<1, 1>(query.words(), dim, at, next,
+                                                           scores + r);
       else
         KeyTile::template scores<1, 1>(&query, dim, at, next, scores + r);
     }
   }
 
   static const SplitQuery& query_of(const void* rows, unsigned r, uint32_t dim) {
-    return *reinterpret_cast<const SplitQuery*>(static_cast<const unsigned char*>(rows) + r * query_bytes(dim));
+    return *reinterpret_cast<const SplitQuery*>(static_cast<const unsigned char*>(rows) +
+                                                r * query_bytes(dim));
   }
 
-  // The sums of high ones are the same with and without low ones: a row's scores do not depend on the rows beside it.
+  // The sums of high ones are the same with and without low ones: a row's scores do not depend on
+  // the rows beside it.
   template <unsigned rows, bool with_low>
-  static void multiply(const void* q, uint32_t dim, const unsigned char* tile, const unsigned char* next, ScoreRow* scores) {
+  static void multiply(const void* q, uint32_t dim, const unsigned char* tile,
+                       const unsigned char* next, ScoreRow* scores) {
     const size_t stride = query_bytes(dim) / 4;
     const uint32_t pairs = dim / 2;
     const uint32_t* const words = query_of(q, 0, dim).words();
@@ -152,7 +173,8 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatKeyTile<Avx512D
         for (unsigned r = 0; r < rows; r++) {
           const uint32_t* const row = words + r * stride + i + j;
           high[j][r] = DotProduct::dot(high[j][r], k, _mm512_set1_epi32(static_cast<int>(row[0])));
-          if constexpr (with_low) low[r] = DotProduct::dot(low[r], k, _mm512_set1_epi32(static_cast<int>(row[pairs])));
+          if constexpr (with_low)
+            low[r] = DotProduct::dot(low[r], k, _mm512_set1_epi32(static_cast<int>(row[pairs])));
         }
       }
     }
@@ -164,34 +186,43 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatKeyTile<Avx512D
     }
   }
 
-  static __m512i upper_halves(__m512i bits) { return _mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u))); }
+  static __m512i upper_halves(__m512i bits) {
+    return _mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u)));
+  }
 
   // The bf16 number that a scale may have been applied to.
   static __m512 unscaled(__m512 q, float scale) {
     return _mm512_castsi512_ps(upper_halves(nearest(_mm512_div_ps(q, _mm512_set1_ps(scale)))));
   }
 
-  // The upper half of q, but of a denormal the smallest normal number: the instruction would take it for 0.
+  // The upper half of q, but of a denormal the smallest normal number: the instruction would take
+  // it for 0.
   static __m512i high_part(__m512 q) {
-    const __mmask16 denormal = _mm512_cmp_ps_mask(_mm512_abs_ps(q), _mm512_set1_ps(0x1p-126f), _CMP_LT_OQ);
+    const __mmask16 denormal =
+        _mm512_cmp_ps_mask(_mm512_abs_ps(q), _mm512_set1_ps(0x1p-126f), _CMP_LT_OQ);
     const __mmask16 zero = _mm512_cmp_ps_mask(q, _mm512_setzero_ps(), _CMP_EQ_OQ);
-    const __m512 least = _mm512_or_ps(_mm512_and_ps(q, _mm512_set1_ps(-0.0f)), _mm512_set1_ps(0x1p-126f));
-    return upper_halves(_mm512_castps_si512(_mm512_mask_mov_ps(q, denormal & static_cast<__mmask16>(~zero), least)));
+    const __m512 least =
+        _mm512_or_ps(_mm512_and_ps(q, _mm512_set1_ps(-0.0f)), _mm512_set1_ps(0x1p-126f));
+    return upper_halves(_mm512_castps_si512(
+        _mm512_mask_mov_ps(q, denormal & static_cast<__mmask16>(~zero), least)));
   }
 
-  // q - high, but never 0 unless q is: an infinite K then gives the infinity it gives with q, not 0 * infinity. The
-  // smallest normal number stands in, which no finite score can tell from 0.
+  // q - high, but never 0 unless q is: an infinite K then gives the infinity it gives with q, not 0
+  // * infinity. The smallest normal number stands in, which no finite score can tell from 0.
   static __m512 low_part(__m512 q, __m512 high) {
     const __m512 rest = _mm512_sub_ps(q, high);
     const __m512 sign = _mm512_and_ps(q, _mm512_set1_ps(-0.0f));
     const __m512 least = _mm512_or_ps(sign, _mm512_set1_ps(0x1p-126f));
-    const __mmask16 exact = _mm512_cmp_ps_mask(_mm512_abs_ps(rest), _mm512_set1_ps(0x1p-126f), _CMP_LT_OQ);
-    const __mmask16 infinite = _mm512_cmp_ps_mask(q, high, _CMP_EQ_OQ);  // infinity - infinity is NaN
+    const __mmask16 exact =
+        _mm512_cmp_ps_mask(_mm512_abs_ps(rest), _mm512_set1_ps(0x1p-126f), _CMP_LT_OQ);
+    const __mmask16 infinite =
+        _mm512_cmp_ps_mask(q, high, _CMP_EQ_OQ);  // infinity - infinity is NaN
     const __mmask16 zero = _mm512_cmp_ps_mask(q, _mm512_setzero_ps(), _CMP_EQ_OQ);
     return _mm512_mask_mov_ps(_mm512_mask_mov_ps(rest, exact | infinite, least), zero, q);
   }
 
-  // To bf16 in the upper halves; NaN may become infinity only where high is NaN or q was one, and stays one here.
+  // To bf16 in the upper halves; NaN may become infinity only where high is NaN or q was one, and
+  // stays one here.
   static __m512i nearest(__m512 value) {
     const __m512i bits = _mm512_castps_si512(value);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -202,22 +233,28 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatKeyTile<Avx512D
 
   // The upper halves of 16 words as 8 words.
   static void store_pairs(uint32_t* to, __m512i words) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(_mm512_srli_epi32(words, 16)));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                        _mm512_cvtepi32_epi16(_mm512_srli_epi32(words, 16)));
   }
 };
 
 template <class Base, class DotProduct>
-struct ValueTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatValueTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> {
-  // V as it is stored into panels of 16 dims, [pair of tokens][16 dims][2], panel_stride bytes apart; 0 for tokens that are not there. False if
-  // a number is not finite.
-  static bool copy_panels(const unsigned char* tile, uint32_t dim, uint32_t present, unsigned char* to, size_t panel_stride) {
-    const __m512i infinite_low = _mm512_set1_epi32(0x7F80), infinite_high = _mm512_set1_epi32(0x7F800000);
+struct ValueTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
+    : FloatValueTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> {
+  // V as it is stored into panels of 16 dims, [pair of tokens][16 dims][2], panel_stride bytes
+  // apart; 0 for tokens that are not there. False if a number is not finite.
+  static bool copy_panels(const unsigned char* tile, uint32_t dim, uint32_t present,
+                          unsigned char* to, size_t panel_stride) {
+    const __m512i infinite_low = _mm512_set1_epi32(0x7F80),
+                  infinite_high = _mm512_set1_epi32(0x7F800000);
     uint32_t infinite = 0;
     for (uint32_t pair = 0; pair < tile_tokens / 2; pair++) {
       const uint32_t there = present >> 2 * pair;
-      const __m512i mask = _mm512_set1_epi32(static_cast<int>(((there & 1) != 0 ? 0xFFFFu : 0) | ((there & 2) != 0 ? 0xFFFF0000u : 0)));
+      const __m512i mask = _mm512_set1_epi32(static_cast<int>(
+          ((there & 1) != 0 ? 0xFFFFu : 0) | ((there & 2) != 0 ? 0xFFFF0000u : 0)));
       for (uint32_t d = 0; d < dim; d += tile_tokens) {
-        const __m512i v = _mm512_and_si512(_mm512_loadu_si512(tile + (size_t{pair} * dim + d) * 4), mask);
+        const __m512i v =
+            _mm512_and_si512(_mm512_loadu_si512(tile + (size_t{pair} * dim + d) * 4), mask);
         infinite |= _mm512_cmpeq_epi32_mask(_mm512_and_si512(v, infinite_low), infinite_low);
         infinite |= _mm512_cmpeq_epi32_mask(_mm512_and_si512(v, infinite_high), infinite_high);
         _mm512_store_si512(to + d / tile_tokens * panel_stride + pair * 64, v);
@@ -229,7 +266,8 @@ struct ValueTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> : FloatValueTile<Avx
   // Weights of n tokens to pairs of bf16, in place.
   static void round_weights(float* weights, uint32_t n) {
     for (uint32_t t = 0; t < n; t += tile_tokens)
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights + t / 2), DotProduct::round(_mm512_loadu_ps(weights + t)));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights + t / 2),
+                          DotProduct::round(_mm512_loadu_ps(weights + t)));
   }
 };
 

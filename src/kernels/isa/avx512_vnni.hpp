@@ -1,4 +1,5 @@
-// AVX-512 with VNNI: int8 and int4 are multiplied as bytes, four products and their sum in one instruction.
+// AVX-512 with VNNI: int8 and int4 are multiplied as bytes, four products and their sum in one
+// instruction.
 #pragma once
 
 #include "kernels/isa/avx512.hpp"

@@ -1,4 +1,5 @@
-// AArch64: NEON is part of the baseline there, so this file has no flags of its own and its code may be merged with any other.
+// AArch64: NEON is part of the baseline there, so this file has no flags of its own and its code
+// may be merged with any other.
 #include "kernels/table.hpp"
 #include "kernels/tables.h"
 
@@ -17,14 +18,17 @@ struct Neon {
   static F fma(F a, F b, F c) { return F(vfmaq_f32(c, a, b)); }
   static I dot_pairs(I sum, U a, U b) {
     const int16x8_t x = vreinterpretq_s16_u32(a), y = vreinterpretq_s16_u32(b);
-    const int32x4_t low = vmull_s16(vget_low_s16(x), vget_low_s16(y)), high = vmull_s16(vget_high_s16(x), vget_high_s16(y));
+    const int32x4_t low = vmull_s16(vget_low_s16(x), vget_low_s16(y)),
+                    high = vmull_s16(vget_high_s16(x), vget_high_s16(y));
     return I(vaddq_s32(sum, vpaddq_s32(low, high)));
   }
   static U shift_left_halves(U x, int n) {
-    return U(vreinterpretq_u32_s16(vshlq_s16(vreinterpretq_s16_u32(x), vdupq_n_s16(static_cast<int16_t>(n)))));
+    return U(vreinterpretq_u32_s16(
+        vshlq_s16(vreinterpretq_s16_u32(x), vdupq_n_s16(static_cast<int16_t>(n)))));
   }
   static U shift_right_halves(U x, int n) {
-    return U(vreinterpretq_u32_s16(vshlq_s16(vreinterpretq_s16_u32(x), vdupq_n_s16(static_cast<int16_t>(-n)))));
+    return U(vreinterpretq_u32_s16(
+        vshlq_s16(vreinterpretq_s16_u32(x), vdupq_n_s16(static_cast<int16_t>(-n)))));
   }
   static U widen_bytes(const void* from) {
     uint32_t four;
@@ -38,11 +42,17 @@ struct Neon {
     __builtin_memcpy(&high, b, 4);
     return U(vreinterpretq_u32_s16(vmovl_s8(vcreate_s8(low | uint64_t{high} << 32))));
   }
-  static U add_halves(U a, U b) { return U(vreinterpretq_u32_u16(vaddq_u16(vreinterpretq_u16_u32(a), vreinterpretq_u16_u32(b)))); }
+  static U add_halves(U a, U b) {
+    return U(vreinterpretq_u32_u16(vaddq_u16(vreinterpretq_u16_u32(a), vreinterpretq_u16_u32(b))));
+  }
   static void narrow(void* to, U words) { store_four(to, vmovn_u32(words)); }
   static constexpr bool has_f16 = true;
-  static F load_f16(const void* from) { return F(vcvt_f32_f16(vreinterpret_f16_u16(load_four(from)))); }
-  static void store_f16(void* to, F value) { store_four(to, vreinterpret_u16_f16(vcvt_f16_f32(value))); }
+  static F load_f16(const void* from) {
+    return F(vcvt_f32_f16(vreinterpret_f16_u16(load_four(from))));
+  }
+  static void store_f16(void* to, F value) {
+    store_four(to, vreinterpret_u16_f16(vcvt_f16_f32(value)));
+  }
 
   static float max_of(F x) { return vmaxvq_f32(x); }
   static float sum_of(F x) { return vaddvq_f32(x); }
@@ -62,8 +72,12 @@ struct Neon {
   }
 
  private:
-  static uint16x4_t load_four(const void* from) { return vreinterpret_u16_u8(vld1_u8(static_cast<const uint8_t*>(from))); }
-  static void store_four(void* to, uint16x4_t words) { vst1_u8(static_cast<uint8_t*>(to), vreinterpret_u8_u16(words)); }
+  static uint16x4_t load_four(const void* from) {
+    return vreinterpret_u16_u8(vld1_u8(static_cast<const uint8_t*>(from)));
+  }
+  static void store_four(void* to, uint16x4_t words) {
+    vst1_u8(static_cast<uint8_t*>(to), vreinterpret_u8_u16(words));
+  }
 };
 
 }  // namespace

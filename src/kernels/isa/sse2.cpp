@@ -36,10 +36,12 @@ struct Sse2 {
     return U(_mm_unpacklo_epi16(_mm_unpacklo_epi8(_mm_cvtsi32_si128(four), zero), zero));
   }
   static U widen(const void* from) {
-    return U(_mm_unpacklo_epi16(_mm_loadl_epi64(static_cast<const __m128i*>(from)), _mm_setzero_si128()));
+    return U(_mm_unpacklo_epi16(_mm_loadl_epi64(static_cast<const __m128i*>(from)),
+                                _mm_setzero_si128()));
   }
   static void narrow(void* to, U words) {
-    const __m128i sign_extended = _mm_srai_epi32(_mm_slli_epi32(words, 16), 16);  // so that packs does not saturate
+    const __m128i sign_extended =
+        _mm_srai_epi32(_mm_slli_epi32(words, 16), 16);  // so that packs does not saturate
     _mm_storel_epi64(static_cast<__m128i*>(to), _mm_packs_epi32(sign_extended, sign_extended));
   }
   static constexpr bool has_f16 = false;
@@ -59,8 +61,10 @@ struct Sse2 {
     return U(_mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[0] + offset)));
   }
   static void transpose_quads(U (&rows)[4]) {
-    const __m128i low01 = _mm_unpacklo_epi32(rows[0], rows[1]), high01 = _mm_unpackhi_epi32(rows[0], rows[1]);
-    const __m128i low23 = _mm_unpacklo_epi32(rows[2], rows[3]), high23 = _mm_unpackhi_epi32(rows[2], rows[3]);
+    const __m128i low01 = _mm_unpacklo_epi32(rows[0], rows[1]),
+                  high01 = _mm_unpackhi_epi32(rows[0], rows[1]);
+    const __m128i low23 = _mm_unpacklo_epi32(rows[2], rows[3]),
+                  high23 = _mm_unpackhi_epi32(rows[2], rows[3]);
     rows[0] = U(_mm_unpacklo_epi64(low01, low23));
     rows[1] = U(_mm_unpackhi_epi64(low01, low23));
     rows[2] = U(_mm_unpacklo_epi64(high01, high23));

@@ -1,7 +1,8 @@
-// What int8 and int4 share with AVX-512 VNNI: a 16-bit number is multiplied as its two bytes, x . n = 256 (high . n) + low . n, without
-// rounding; sums wrap around on the way and fit in the end. vpdpbusd multiplies unsigned bytes with signed ones:
-//   K  an offset makes n unsigned, the bytes of a query are signed; offset times the sum of the query is taken off
-//   V  n is signed, the bytes of weights are unsigned
+// What int8 and int4 share with AVX-512 VNNI: a 16-bit number is multiplied as its two bytes, x . n
+// = 256 (high . n) + low . n, without rounding; sums wrap around on the way and fit in the end.
+// vpdpbusd multiplies unsigned bytes with signed ones:
+//   K  an offset makes n unsigned, the bytes of a query are signed; offset times the sum of the
+//   query is taken off V  n is signed, the bytes of weights are unsigned
 #pragma once
 
 #include <immintrin.h>
@@ -13,16 +14,18 @@ namespace pkv {
 // A query row: low and high bytes, both signed, of its integers.
 struct ByteQuery {
   float scale;  // of the integers; NaN where the row is not finite
-  // Then for each group of dims -offset times the sum of its integers, then the bytes, in the order in which K is multiplied.
+  // Then for each group of dims -offset times the sum of its integers, then the bytes, in the order
+  // in which K is multiplied.
   int32_t* words() { return reinterpret_cast<int32_t*>(this + 1); }
   const int32_t* words() const { return reinterpret_cast<const int32_t*>(this + 1); }
   static constexpr size_t bytes(uint32_t dim, uint32_t groups) { return 4 + groups * 4 + dim * 2; }
 };
 
-// order: the bytes of 8 dims, low and high ones in turns, as the query has them. The integers of a row that is not finite are anything:
-// unsigned, their sums wrap around.
+// order: the bytes of 8 dims, low and high ones in turns, as the query has them. The integers of a
+// row that is not finite are anything: unsigned, their sums wrap around.
 template <class Isa>
-void byte_query(const float* row, uint32_t dim, uint32_t group_dims, uint32_t offset, __m128i order, ByteQuery* to) {
+void byte_query(const float* row, uint32_t dim, uint32_t group_dims, uint32_t offset, __m128i order,
+                ByteQuery* to) {
   alignas(64) int32_t q[max_dim];
   to->scale = query_integers<Isa>(row, dim, q);
   const uint32_t groups = (dim + group_dims - 1) / group_dims;
@@ -32,9 +35,12 @@ void byte_query(const float* row, uint32_t dim, uint32_t group_dims, uint32_t of
   for (uint32_t d = 0; d < dim; d += 16, bytes += 32) {
     const __m512i x = _mm512_load_si512(q + d);
     sums[d / group_dims] -= offset * static_cast<uint32_t>(_mm512_reduce_add_epi32(x));
-    const __m512i high = _mm512_add_epi32(x, _mm512_set1_epi32(128)), low_bytes = _mm512_set1_epi16(0xFF);
-    const __m512i digits = _mm512_or_si512(_mm512_andnot_si512(low_bytes, high), _mm512_and_si512(low_bytes, x));
-    const __m256i ordered = _mm256_shuffle_epi8(_mm512_cvtepi32_epi16(digits), _mm256_broadcastsi128_si256(order));
+    const __m512i high = _mm512_add_epi32(x, _mm512_set1_epi32(128)),
+                  low_bytes = _mm512_set1_epi16(0xFF);
+    const __m512i digits =
+        _mm512_or_si512(_mm512_andnot_si512(low_bytes, high), _mm512_and_si512(low_bytes, x));
+    const __m256i ordered =
+        _mm256_shuffle_epi8(_mm512_cvtepi32_epi16(digits), _mm256_broadcastsi128_si256(order));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(bytes), ordered);
   }
 }
@@ -45,8 +51,8 @@ inline constexpr float byte_weight_range = 65000.0f;  // of weights, a little be
 using ByteWords = int32_t[tile_tokens / 2];
 
 template <class Isa, unsigned rows, unsigned tiles, unsigned most_groups>
-void byte_weights(const ScoreRow* weights, const TileScales<Isa, most_groups>& scales, unsigned groups, __m128i order,
-                  ByteWords (*to)[most_groups], WeightUnit* units) {
+void byte_weights(const ScoreRow* weights, const TileScales<Isa, most_groups>& scales,
+                  unsigned groups, __m128i order, ByteWords (*to)[most_groups], WeightUnit* units) {
   find_units<Isa, rows, tiles, most_groups>(weights, scales, groups, byte_weight_range, units);
   __m512 weight[tiles * rows];
 #pragma GCC unroll 16
@@ -56,7 +62,8 @@ void byte_weights(const ScoreRow* weights, const TileScales<Isa, most_groups>& s
 #pragma GCC unroll 16
     for (unsigned j = 0; j < tiles * rows; j++) {
       const __m512i integers = _mm512_cvtps_epi32(_mm512_mul_ps(weight[j], scales[j / rows][g][0]));
-      const __m256i ordered = _mm256_shuffle_epi8(_mm512_cvtepi32_epi16(integers), _mm256_broadcastsi128_si256(order));
+      const __m256i ordered =
+          _mm256_shuffle_epi8(_mm512_cvtepi32_epi16(integers), _mm256_broadcastsi128_si256(order));
       _mm256_store_si256(reinterpret_cast<__m256i*>(to[j][g]), ordered);
     }
   }
@@ -64,7 +71,8 @@ void byte_weights(const ScoreRow* weights, const TileScales<Isa, most_groups>& s
 
 // 256 high + low in units, onto some vectors of dims of each row.
 template <class Isa, unsigned rows, unsigned vectors>
-void add_bytes(const __m512i (&high)[rows][vectors], const __m512i (&low)[rows][vectors], const WeightUnit* units, float* out, uint32_t dim) {
+void add_bytes(const __m512i (&high)[rows][vectors], const __m512i (&low)[rows][vectors],
+               const WeightUnit* units, float* out, uint32_t dim) {
 #pragma GCC unroll 16
   for (unsigned r = 0; r < rows; r++) {
     const __m512 factor = _mm512_set1_ps(units[r].factor);

@@ -7,16 +7,20 @@ namespace pkv {
 
 template <class Isa>
 struct VnniInt4KeyTile : Int4KeyTile<Isa> {
-  static size_t query_bytes(uint32_t dim) { return ByteQuery::bytes(dim, scales_per_row(PKV_INT4, dim)); }
+  static size_t query_bytes(uint32_t dim) {
+    return ByteQuery::bytes(dim, scales_per_row(PKV_INT4, dim));
+  }
 
-  // For each 8 dims the high bytes of the even ones and of the odd ones, the low bytes of the even ones and of the odd ones.
+  // For each 8 dims the high bytes of the even ones and of the odd ones, the low bytes of the even
+  // ones and of the odd ones.
   static void prepare(const float* row, uint32_t dim, float, void* to) {
     const __m128i order = _mm_setr_epi8(1, 5, 9, 13, 3, 7, 11, 15, 0, 4, 8, 12, 2, 6, 10, 14);
     byte_query<Isa>(row, dim, int4_group, 8, order, static_cast<ByteQuery*>(to));
   }
 
   template <unsigned rows, unsigned tiles>
-  static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next, ScoreRow* scores) {
+  static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next,
+                     ScoreRow* scores) {
     const uint32_t groups = dim / int4_group;
     const size_t query_stride = query_bytes(dim) / 4;
     Group<rows, tiles> group;
@@ -38,7 +42,8 @@ struct VnniInt4KeyTile : Int4KeyTile<Isa> {
       prefetch_lines<Isa>(group.next[i], 128);
 #pragma GCC unroll 16
       for (unsigned r = 0; r < rows; r++) {
-        const __m512 scale = _mm512_set1_ps(reinterpret_cast<const float*>(first)[r * query_stride]);
+        const __m512 scale =
+            _mm512_set1_ps(reinterpret_cast<const float*>(first)[r * query_stride]);
         _mm512_store_ps(scores[i * rows + r], _mm512_mul_ps(group.total[i * rows + r], scale));
       }
     }
@@ -103,7 +108,9 @@ struct VnniInt4KeyTile : Int4KeyTile<Isa> {
   };
 
   // (x ^ y) & mask
-  static __m512i xor_and(__m512i x, __m512i y, __m512i mask) { return _mm512_ternarylogic_epi32(x, y, mask, 0x28); }
+  static __m512i xor_and(__m512i x, __m512i y, __m512i mask) {
+    return _mm512_ternarylogic_epi32(x, y, mask, 0x28);
+  }
 };
 
 template <class Isa>
@@ -112,13 +119,16 @@ struct VnniInt4ValueTile : Int4ValueTile<Isa> {
   static constexpr unsigned most_groups = Generic::most_groups;
 
   template <unsigned rows, unsigned tiles>
-  static void accumulate(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim, float* out) {
+  static void accumulate(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim,
+                         float* out) {
     TileScales<Isa, most_groups> scales;
     Generic::template load_scales<tiles>(at, next, dim, scales);
     Group<rows, tiles> group;
     group.quantise(weights, scales, scales_per_row(PKV_INT4, dim));
-    for (uint32_t d = 0; d + int4_group <= dim; d += int4_group) group.template add<2>(at, next, d, dim, out);
-    if (dim % int4_group != 0) group.template add<1>(at, next, dim / int4_group * int4_group, dim, out);
+    for (uint32_t d = 0; d + int4_group <= dim; d += int4_group)
+      group.template add<2>(at, next, d, dim, out);
+    if (dim % int4_group != 0)
+      group.template add<1>(at, next, dim / int4_group * int4_group, dim, out);
   }
 
  private:
@@ -127,8 +137,10 @@ struct VnniInt4ValueTile : Int4ValueTile<Isa> {
     alignas(64) ByteWords w[tiles * rows][most_groups];
     WeightUnit units[rows];
 
-    // For each 8 tokens the low bytes of tokens 0, 4, 1, 5 and of 2, 6, 3, 7, then their high bytes: the order of nibbles in V.
-    void quantise(const ScoreRow* weights, const TileScales<Isa, most_groups>& scales, unsigned groups) {
+    // For each 8 tokens the low bytes of tokens 0, 4, 1, 5 and of 2, 6, 3, 7, then their high
+    // bytes: the order of nibbles in V.
+    void quantise(const ScoreRow* weights, const TileScales<Isa, most_groups>& scales,
+                  unsigned groups) {
       const __m128i order = _mm_setr_epi8(0, 8, 2, 10, 4, 12, 6, 14, 1, 9, 3, 11, 5, 13, 7, 15);
       byte_weights<Isa, rows, tiles, most_groups>(weights, scales, groups, order, w, units);
 #pragma GCC unroll 16
@@ -137,7 +149,8 @@ struct VnniInt4ValueTile : Int4ValueTile<Isa> {
 
     // A group of dims, of `vectors` vectors, from d on.
     template <unsigned vectors>
-    [[gnu::always_inline]] void add(TilePointers at, TilePointers next, uint32_t d, uint32_t dim, float* out) const {
+    [[gnu::always_inline]] void add(TilePointers at, TilePointers next, uint32_t d, uint32_t dim,
+                                    float* out) const {
       const __m512i mask = _mm512_set1_epi8(static_cast<char>(0xF0));
       const unsigned g = d / int4_group;
       __m512i high[rows][vectors], low[rows][vectors];

@@ -16,16 +16,19 @@ struct VnniInt8KeyTile : GenericInt8KeyTile<Isa> {
   }
 
   template <unsigned rows, unsigned tiles>
-  static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next, ScoreRow* scores) {
+  static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next,
+                     ScoreRow* scores) {
     // There are registers for the sums of 8 rows in all.
     constexpr unsigned together = tiles * rows > 8 ? 1 : tiles;
     for (unsigned i = 0; i < tiles; i += together)
-      scores_of_tiles<rows, together>(static_cast<const ByteQuery*>(q), dim, at + i, next + i, scores + i * rows);
+      scores_of_tiles<rows, together>(static_cast<const ByteQuery*>(q), dim, at + i, next + i,
+                                      scores + i * rows);
   }
 
  private:
   template <unsigned rows, unsigned tiles>
-  static void scores_of_tiles(const ByteQuery* first, uint32_t dim, TilePointers at, TilePointers next, ScoreRow* scores) {
+  static void scores_of_tiles(const ByteQuery* first, uint32_t dim, TilePointers at,
+                              TilePointers next, ScoreRow* scores) {
     const size_t query_stride = query_bytes(dim) / 4;
     const int32_t* const bytes = first->words() + 1;
     const __m512i sign = _mm512_set1_epi8(-128);
@@ -59,9 +62,12 @@ struct VnniInt8KeyTile : GenericInt8KeyTile<Isa> {
       const __m512 scale = _mm512_loadu_ps(at[i] + size_t{dim} * tile_tokens);
 #pragma GCC unroll 16
       for (unsigned r = 0; r < rows; r++) {
-        const __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(high[i * rows + r], 8), low[i * rows + r]);
-        const __m512 row_scale = _mm512_set1_ps(reinterpret_cast<const float*>(first)[r * query_stride]);
-        _mm512_store_ps(scores[i * rows + r], _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(scale, row_scale)));
+        const __m512i sum =
+            _mm512_add_epi32(_mm512_slli_epi32(high[i * rows + r], 8), low[i * rows + r]);
+        const __m512 row_scale =
+            _mm512_set1_ps(reinterpret_cast<const float*>(first)[r * query_stride]);
+        _mm512_store_ps(scores[i * rows + r],
+                        _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(scale, row_scale)));
       }
     }
   }
@@ -70,7 +76,8 @@ struct VnniInt8KeyTile : GenericInt8KeyTile<Isa> {
 template <class Isa>
 struct VnniInt8ValueTile : GenericInt8ValueTile<Isa> {
   template <unsigned rows, unsigned tiles>
-  static void accumulate(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim, float* out) {
+  static void accumulate(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim,
+                         float* out) {
     TileScales<Isa, 1> scales;
 #pragma GCC unroll 2
     for (unsigned i = 0; i < tiles; i++) {
@@ -84,7 +91,8 @@ struct VnniInt8ValueTile : GenericInt8ValueTile<Isa> {
     // There are registers for the sums of 8 vectors.
     constexpr unsigned vectors = rows > 4 ? 1 : rows > 1 ? 2 : 4;
     uint32_t d = 0;
-    for (; d + vectors * 16 <= dim; d += vectors * 16) weight.template add<vectors>(at, next, d, dim, out);
+    for (; d + vectors * 16 <= dim; d += vectors * 16)
+      weight.template add<vectors>(at, next, d, dim, out);
     for (; d < dim; d += 16) weight.template add<1>(at, next, d, dim, out);
   }
 
@@ -96,7 +104,8 @@ struct VnniInt8ValueTile : GenericInt8ValueTile<Isa> {
 
     // Dims of `vectors` vectors from d on.
     template <unsigned vectors>
-    [[gnu::always_inline]] void add(TilePointers at, TilePointers next, uint32_t d, uint32_t dim, float* out) const {
+    [[gnu::always_inline]] void add(TilePointers at, TilePointers next, uint32_t d, uint32_t dim,
+                                    float* out) const {
       __m512i high[rows][vectors], low[rows][vectors];
 #pragma GCC unroll 16
       for (unsigned r = 0; r < rows; r++)

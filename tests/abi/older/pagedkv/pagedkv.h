@@ -1,5 +1,5 @@
-/* The interface of commit 7633564 (version 0.1.0 before more storage types came), as one header without its comments: what a program that
- * was compiled then was compiled with. Never changed. */
+/* The interface of commit 7633564 (version 0.1.0 before more storage types came), as one header
+ * without its comments: what a program that was compiled then was compiled with. Never changed. */
 #ifndef PAGEDKV_H
 #define PAGEDKV_H
 
@@ -54,11 +54,7 @@ PKV_API const char* pkv_status_string(pkv_status status);
 
 PKV_API const char* pkv_last_error(void);
 
-typedef enum pkv_dtype PKV_ENUM {
-  PKV_F32 = 1,
-  PKV_F16 = 2,
-  PKV_BF16 = 3
-} pkv_dtype;
+typedef enum pkv_dtype PKV_ENUM { PKV_F32 = 1, PKV_F16 = 2, PKV_BF16 = 3 } pkv_dtype;
 
 typedef struct pkv_tensor {
   void* data;
@@ -260,7 +256,8 @@ typedef struct pkv_cache_plan {
 } pkv_cache_plan;
 
 #define PKV_ALL_GROUPS ((uint32_t)0xFFFFFFFFu)
-PKV_API pkv_status pkv_cache_compute_plan(const pkv_cache_config* config, uint32_t group, pkv_cache_plan* out);
+PKV_API pkv_status pkv_cache_compute_plan(const pkv_cache_config* config, uint32_t group,
+                                          pkv_cache_plan* out);
 
 PKV_API pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* out);
 
@@ -299,7 +296,8 @@ typedef struct pkv_session_config {
 
 PKV_API pkv_status pkv_session_config_init(pkv_session_config* config, size_t struct_size);
 
-PKV_API pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* config, pkv_session* out);
+PKV_API pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* config,
+                                    pkv_session* out);
 
 PKV_API pkv_status pkv_session_close(pkv_session session);
 
@@ -309,27 +307,35 @@ PKV_API pkv_status pkv_session_layer_length(pkv_session session, uint32_t layer,
 
 #define PKV_NO_TOKEN (-1)
 
-PKV_API pkv_status pkv_session_tokens(pkv_session session, uint64_t first, size_t n, int32_t* tokens);
+PKV_API pkv_status pkv_session_tokens(pkv_session session, uint64_t first, size_t n,
+                                      int32_t* tokens);
 
-PKV_API pkv_status pkv_session_set_tokens(pkv_session session, uint64_t first, size_t n, const int32_t* tokens);
+PKV_API pkv_status pkv_session_set_tokens(pkv_session session, uint64_t first, size_t n,
+                                          const int32_t* tokens);
 
 PKV_API pkv_status pkv_session_reserve(pkv_session session, uint64_t total_tokens);
 
-PKV_API pkv_status pkv_session_prefill(pkv_session session, uint32_t layer, size_t n, const pkv_tensor* k, const pkv_tensor* v);
+PKV_API pkv_status pkv_session_prefill(pkv_session session, uint32_t layer, size_t n,
+                                       const pkv_tensor* k, const pkv_tensor* v);
 
-PKV_API pkv_status pkv_session_push(pkv_session session, uint32_t layer, const pkv_tensor* k, const pkv_tensor* v);
+PKV_API pkv_status pkv_session_push(pkv_session session, uint32_t layer, const pkv_tensor* k,
+                                    const pkv_tensor* v);
 
 PKV_API pkv_status pkv_session_trim(pkv_session session, uint64_t length);
 
 PKV_API pkv_status pkv_session_fork(pkv_session session, pkv_session* out);
 
-PKV_API pkv_status pkv_session_block_table(pkv_session session, uint32_t group, size_t capacity, uint32_t* ids, size_t* count);
+PKV_API pkv_status pkv_session_block_table(pkv_session session, uint32_t group, size_t capacity,
+                                           uint32_t* ids, size_t* count);
 
-PKV_API pkv_status pkv_session_slot_mapping(pkv_session session, uint32_t group, uint64_t first, size_t n, int64_t* slots);
+PKV_API pkv_status pkv_session_slot_mapping(pkv_session session, uint32_t group, uint64_t first,
+                                            size_t n, int64_t* slots);
 
-PKV_API pkv_status pkv_session_kv_indices(pkv_session session, uint32_t group, size_t capacity, int64_t* slots, size_t* count);
+PKV_API pkv_status pkv_session_kv_indices(pkv_session session, uint32_t group, size_t capacity,
+                                          int64_t* slots, size_t* count);
 
-PKV_API pkv_status pkv_session_materialize(pkv_session session, uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k, const pkv_tensor* v);
+PKV_API pkv_status pkv_session_materialize(pkv_session session, uint32_t layer, uint64_t first,
+                                           size_t n, const pkv_tensor* k, const pkv_tensor* v);
 
 #define PKV_WINDOW_OF_LAYER ((uint32_t)0xFFFFFFFFu)
 
@@ -370,34 +376,40 @@ typedef struct pkv_attention_sequences {
   uint64_t block_table_stride;
 } pkv_attention_sequences;
 
-PKV_API pkv_status pkv_attention(const pkv_kv_view* kv, const pkv_attention_sequences* sequences, const pkv_attention_params* params,
-                                 const pkv_tensor* q, const pkv_tensor* out);
+PKV_API pkv_status pkv_attention(const pkv_kv_view* kv, const pkv_attention_sequences* sequences,
+                                 const pkv_attention_params* params, const pkv_tensor* q,
+                                 const pkv_tensor* out);
 
 typedef struct pkv_batch_t* pkv_batch;
 
-PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* sessions, const uint32_t* new_tokens,
-                                   uint64_t* blocks_short, pkv_batch* out);
+PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* sessions,
+                                   const uint32_t* new_tokens, uint64_t* blocks_short,
+                                   pkv_batch* out);
 
 PKV_API pkv_status pkv_batch_rows(pkv_batch batch, size_t* rows);
 
-PKV_API pkv_status pkv_batch_write(pkv_batch batch, uint32_t layer, const pkv_tensor* k, const pkv_tensor* v);
+PKV_API pkv_status pkv_batch_write(pkv_batch batch, uint32_t layer, const pkv_tensor* k,
+                                   const pkv_tensor* v);
 
-PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer, const pkv_attention_params* params, const pkv_tensor* q,
+PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer,
+                                    const pkv_attention_params* params, const pkv_tensor* q,
                                     const pkv_tensor* out);
 
 PKV_API pkv_status pkv_batch_commit(pkv_batch batch, const int32_t* tokens);
 
 PKV_API pkv_status pkv_batch_abort(pkv_batch batch);
 
-PKV_API pkv_status pkv_batch_slot_mapping(pkv_batch batch, uint32_t group, size_t capacity, int64_t* slots, size_t* count);
+PKV_API pkv_status pkv_batch_slot_mapping(pkv_batch batch, uint32_t group, size_t capacity,
+                                          int64_t* slots, size_t* count);
 
-PKV_API pkv_status pkv_batch_block_copies(pkv_batch batch, uint32_t group, size_t capacity, uint32_t* from, uint32_t* to,
-                                          size_t* count);
+PKV_API pkv_status pkv_batch_block_copies(pkv_batch batch, uint32_t group, size_t capacity,
+                                          uint32_t* from, uint32_t* to, size_t* count);
 
 typedef enum pkv_index_unit PKV_ENUM { PKV_INDEX_BLOCKS = 1, PKV_INDEX_SLOTS = 2 } pkv_index_unit;
 
-PKV_API pkv_status pkv_batch_kv_indices(pkv_batch batch, uint32_t group, pkv_index_unit unit, int64_t* indptr, size_t capacity,
-                                        int64_t* indices, size_t* count, uint32_t* last_block_length);
+PKV_API pkv_status pkv_batch_kv_indices(pkv_batch batch, uint32_t group, pkv_index_unit unit,
+                                        int64_t* indptr, size_t capacity, int64_t* indices,
+                                        size_t* count, uint32_t* last_block_length);
 
 typedef struct pkv_snapshot_t* pkv_snapshot;
 
