@@ -114,8 +114,7 @@ class Served {
   pkv_cache cache_ = nullptr;
 };
 
-// ---- Time to first token
-// --------------------------------------------------------------------------------------------
+// ---- Time to first token ------------------------------------------------------------------------
 
 uint32_t prompt_tokens() { return short_run() ? 4096 : 32768; }
 Served::Shape prompt_shape() { return {.layers = 1, .tokens = prompt_tokens(), .sessions = 2}; }
@@ -188,8 +187,7 @@ void first_token_from_file(benchmark::State& state) {
   report_first_token(state, seconds);
 }
 
-// ---- Throughput
-// -----------------------------------------------------------------------------------------------------
+// ---- Throughput ---------------------------------------------------------------------------------
 
 constexpr Served::Shape moved{.layers = 8, .tokens = 1024, .sessions = 4};
 
@@ -265,8 +263,7 @@ void fetch(benchmark::State& state, const OpenStore& open, const Plain& plain, b
   report_moved(state, bytes, ours, other);
 }
 
-// ---- Decode beside it
-// -----------------------------------------------------------------------------------------------
+// ---- Decode beside it ---------------------------------------------------------------------------
 
 // A store that takes nothing while its gate is shut: so all that is to be written waits when the
 // steps begin.

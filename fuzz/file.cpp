@@ -9,7 +9,7 @@
 
 #include "../tests/store/support.h"
 #include "base/status.h"
-#include "engine/store/format.h"
+#include "engine/file/format.h"
 #include "target.h"
 
 namespace {

@@ -1,6 +1,6 @@
 /* pagedkv: sessions in files. What sessions, snapshots and the prefix index hold is written to a path, a descriptor, a buffer or a caller's
  * functions, and read back into a cache of the same model: another process, block size, layout, storage kind or instruction set, and
- * between F32, F16 and BF16 another dtype. Other stored types come back bit for bit. src/engine/store/FORMAT.md has every byte.
+ * between F32, F16 and BF16 another dtype. Other stored types come back bit for bit. src/engine/file/FORMAT.md has every byte.
  *
  * What sessions share is written once and shared again after loading. All content is checked by XXH3 checksums or, with a
  * key, encrypted and authenticated by AES-256-GCM: then a file tells its size, that it is one of

@@ -1,8 +1,8 @@
 #include <pagedkv/attention.h>
 
 #include "api/boundary.h"
-#include "engine/attend.h"
-#include "engine/stateless.h"
+#include "engine/attention/attend.h"
+#include "engine/attention/stateless.h"
 
 using namespace pkv;
 

@@ -4,7 +4,7 @@
 
 #include "api/batch_object.h"
 #include "api/boundary.h"
-#include "engine/victims.h"
+#include "engine/session/victims.h"
 
 namespace pkv {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "engine/batch.h"
+#include "engine/session/batch.h"
 
 namespace pkv {
 

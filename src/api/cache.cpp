@@ -1,4 +1,4 @@
-#include "engine/cache.h"
+#include "engine/cache/cache.h"
 
 #include <pagedkv/cache.h>
 
@@ -7,11 +7,11 @@
 #include "api/batch_object.h"
 #include "api/boundary.h"
 #include "api/stats.h"
-#include "engine/content.h"
-#include "engine/metrics.h"
-#include "engine/session.h"
-#include "engine/snapshot.h"
-#include "engine/tier.h"
+#include "engine/cache/metrics.h"
+#include "engine/session/content.h"
+#include "engine/session/session.h"
+#include "engine/session/snapshot.h"
+#include "engine/tier/store_tier.h"
 #include "kernels/kernels.h"
 
 namespace pkv {
@@ -97,10 +97,12 @@ pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* out) {
     const pkv_cache_config known = read_struct(config, default_config(), "config");
     auto cache = std::make_unique<Cache>(check_config(known), known.allocator, known.logger);
     const auto& store = cache->config().store;
-    Tier* const tier = store ? &cache->start_tier(*store) : nullptr;
+    auto tier = store ? std::make_unique<StoreTier>(*cache, *store) : nullptr;
+    StoreTier* const started = tier.get();
+    cache->set_tier(std::move(tier));
     *out = handle_from<pkv_cache>(adopt(Kind::cache, std::move(cache), 0));
-    if (tier != nullptr)
-      tier->own_store();  // a cache that could not be created leaves it to the caller
+    // A cache that could not be created leaves its store to the caller.
+    if (started != nullptr) started->own_store();
   });
 }
 
@@ -159,12 +161,13 @@ pkv_status pkv_cache_get_pool_stats(pkv_cache handle, uint32_t group, pkv_pool_s
 pkv_status pkv_cache_validate(pkv_cache handle) {
   return guarded([&] {
     const Use use(handle);
-    std::optional<Tier::Pause> pause;
-    if (use.cache().tier() != nullptr) pause.emplace(*use.cache().tier());
-    const Contents open(bits(handle));
-    std::vector<const Content*> all(open.all().begin(), open.all().end());
-    if (pause) all.insert(all.end(), pause->contents.begin(), pause->contents.end());
-    validate(use.cache(), all);
+    const auto look = [&](std::span<const Content* const> of_tier) {
+      const Contents open(bits(handle));
+      std::vector<const Content*> all(open.all().begin(), open.all().end());
+      all.insert(all.end(), of_tier.begin(), of_tier.end());
+      validate(use.cache(), all);
+    };
+    use.cache().tier() != nullptr ? use.cache().tier()->inspect(look) : look({});
   });
 }
 

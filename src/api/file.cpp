@@ -1,11 +1,11 @@
-#include "engine/file.h"
+#include "engine/file/file.h"
 
 #include <pagedkv/file.h>
 
 #include <algorithm>
 
 #include "api/boundary.h"
-#include "engine/store/identity.h"
+#include "engine/cache/identity.h"
 
 namespace pkv {
 namespace {

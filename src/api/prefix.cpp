@@ -1,8 +1,8 @@
 #include <pagedkv/prefix.h>
 
 #include "api/boundary.h"
-#include "engine/cache.h"
-#include "engine/config.h"
+#include "engine/cache/cache.h"
+#include "engine/cache/config.h"
 #include "engine/prefix/hash.h"
 
 namespace pkv {

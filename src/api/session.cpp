@@ -1,4 +1,5 @@
-#include "engine/session.h"
+#include "engine/session/session.h"
+#include "engine/session/solo.h"
 
 #include <pagedkv/session.h>
 
@@ -128,12 +129,12 @@ pkv_status pkv_session_match_prefix(pkv_session handle, size_t n, const int32_t*
 
 pkv_status pkv_session_prefill(pkv_session handle, uint32_t layer, size_t n, const pkv_tensor* k,
                                const pkv_tensor* v) {
-  return guarded([&] { Use(handle, Access::write)->prefill(layer, n, k, v); });
+  return guarded([&] { prefill(*Use(handle, Access::write), layer, n, k, v); });
 }
 
 pkv_status pkv_session_push(pkv_session handle, uint32_t layer, const pkv_tensor* k,
                             const pkv_tensor* v) {
-  return guarded([&] { Use(handle, Access::write)->push(layer, k, v); });
+  return guarded([&] { push(*Use(handle, Access::write), layer, k, v); });
 }
 
 pkv_status pkv_session_trim(pkv_session handle, uint64_t length) {

@@ -1,9 +1,9 @@
-#include "engine/snapshot.h"
+#include "engine/session/snapshot.h"
 
 #include <pagedkv/snapshot.h>
 
 #include "api/boundary.h"
-#include "engine/session.h"
+#include "engine/session/session.h"
 
 using namespace pkv;
 

@@ -1,10 +1,10 @@
 #include <pagedkv/store.h>
 
 #include "api/boundary.h"
-#include "engine/config.h"
-#include "engine/session.h"
-#include "engine/store/directory.h"
-#include "engine/tier.h"
+#include "engine/cache/config.h"
+#include "engine/session/session.h"
+#include "engine/tier/directory.h"
+#include "engine/tier/store_tier.h"
 
 namespace pkv {
 namespace {

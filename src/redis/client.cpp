@@ -66,8 +66,7 @@ Connection* Client::add(const Address& address) {
   return servers_.emplace(address, std::move(made)).first->second.get();
 }
 
-// ---- Which server has which keys
-// --------------------------------------------------------------------
+// ---- Which server has which keys ----------------------------------------------------------------
 
 // Servers that left the cluster are forgotten. Those that the caller named stay, with their pauses.
 void Client::take_map(Connection& from, const std::vector<SlotRange>& ranges) {
@@ -148,8 +147,7 @@ void Client::connect() {
          failed->reason().c_str(), failed->error());
 }
 
-// ---- Batches
-// ----------------------------------------------------------------------------------------
+// ---- Batches ------------------------------------------------------------------------------------
 
 int64_t Client::run(Operation& operation) {
   if (operation.size() == 0) return 0;

@@ -37,8 +37,7 @@ int send_plain(int descriptor, iovec* parts, size_t count, size_t* taken) {
 
 }  // namespace
 
-// ---- Limits of replies
-// ------------------------------------------------------------------------------
+// ---- Limits of replies --------------------------------------------------------------------------
 
 // hiredis 0.14 counts elements with int, 1.x with size_t.
 template <class Count>
@@ -85,8 +84,7 @@ bool Connection::is_plausible(size_t budget) const {
   return announced <= rest.size() + budget;
 }
 
-// ---- Connecting
-// -------------------------------------------------------------------------------------
+// ---- Connecting ---------------------------------------------------------------------------------
 
 Connection::Connection(Address address, const TlsContext* tls)
     : address_(std::move(address)), tls_context_(tls), functions_() {}
@@ -148,8 +146,7 @@ bool Connection::open() {
   return true;
 }
 
-// ---- Bytes
-// ------------------------------------------------------------------------------------------
+// ---- Bytes --------------------------------------------------------------------------------------
 
 short Connection::events(bool has_unsent) const {
   if (tls_) return tls_->events(has_unsent);

@@ -15,8 +15,7 @@ ItemOperation::ItemOperation(const Settings& settings, size_t n, const pkv_store
   }
 }
 
-// ---- Put
-// --------------------------------------------------------------------------------------------------------------
+// ---- Put ----------------------------------------------------------------------------------------
 
 Put::Put(const Settings& settings, size_t n, const pkv_store_item* items)
     : ItemOperation(settings, n, items),
@@ -35,8 +34,7 @@ void Put::ask(size_t item, Pipeline& commands) const {
 
 bool Put::take(size_t, const redisReply& reply) { return reply.type == REDIS_REPLY_STATUS; }
 
-// ---- Probe
-// ------------------------------------------------------------------------------------------------------------
+// ---- Probe --------------------------------------------------------------------------------------
 
 Probe::Probe(const Settings& settings, size_t n, pkv_store_item* items)
     : ItemOperation(settings, n, items), items_(items) {
@@ -51,8 +49,7 @@ bool Probe::take(size_t item, const redisReply& reply) {
   return true;
 }
 
-// ---- Get
-// --------------------------------------------------------------------------------------------------------------
+// ---- Get ----------------------------------------------------------------------------------------
 
 Get::Get(const Settings& settings, size_t n, pkv_store_item* items)
     : ItemOperation(settings, n, items), items_(items), room_(n) {
@@ -74,8 +71,7 @@ bool Get::take(size_t item, const redisReply& reply) {
   return true;
 }
 
-// ---- Drop
-// -------------------------------------------------------------------------------------------------------------
+// ---- Drop ---------------------------------------------------------------------------------------
 
 // Not UNLINK: it frees strings at once, too, and older servers and lists of permitted commands lack
 // it.

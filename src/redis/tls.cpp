@@ -26,8 +26,7 @@ namespace {
 
 constexpr size_t record_bytes = 16384;  // the most that a record of TLS holds
 
-// ---- A socket for OpenSSL, whose own would raise SIGPIPE
-// -------------------------------------------
+// ---- A socket for OpenSSL, whose own would raise SIGPIPE ----------------------------------------
 
 int descriptor_of(BIO* bio) {
   return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
@@ -72,8 +71,7 @@ bio_method_st* make_socket_method() {
   return method;
 }
 
-// ---- Files of the config
-// ----------------------------------------------------------------------------
+// ---- Files of the config ------------------------------------------------------------------------
 
 // Static text for the first error of the queue, which is left empty.
 const char* take_reason() {

@@ -8,10 +8,10 @@
 #include <numeric>
 
 #include "base/status.h"
-#include "engine/batch.h"
-#include "engine/cache.h"
-#include "engine/file.h"
-#include "engine/session.h"
+#include "engine/session/batch.h"
+#include "engine/cache/cache.h"
+#include "engine/file/file.h"
+#include "engine/session/session.h"
 
 namespace pkv {
 namespace {

@@ -1,7 +1,8 @@
 """Who may include whom under src/.
 
     api -> engine -> kernels -> base          downward only
-    engine/* -> engine/prefix, engine/store -> engine/memory
+    tier -> file -> session -> cache -> attention -> memory     within the engine; prefix lies
+                                                                between cache and memory
     redis -> base                             a library of its own
 
 The engine sees kernels/kernels.h, kernels/views.h and kernels/formats.h only; oneTBB is for
@@ -20,12 +21,18 @@ ROOMS = {
     "base": {"base"},
     "kernels": {"kernels", "base"},
     "engine/memory": {"engine/memory", "kernels", "base"},
+    "engine/attention": {"engine/attention", "engine/memory", "kernels", "base"},
     "engine/prefix": {"engine/prefix", "engine/memory", "kernels", "base"},
-    "engine/store": {"engine/store", "engine/memory", "kernels", "base"},
-    "engine": {"engine", "engine/prefix", "engine/store", "engine/memory", "kernels", "base"},
-    "redis": {"redis", "base"},
-    "api": {"api", "engine", "engine/prefix", "engine/store", "engine/memory", "kernels", "base"},
 }
+for above, below in (
+    ("engine/cache", {"engine/attention", "engine/prefix"}),
+    ("engine/session", {"engine/cache"}),
+    ("engine/file", {"engine/session"}),
+    ("engine/tier", {"engine/file"}),
+    ("api", {"engine/tier"}),
+):
+    ROOMS[above] = {above}.union(*({room} | ROOMS[room] for room in below))
+ROOMS["redis"] = {"redis", "base"}
 KERNELS_FACE = {"kernels/formats.h", "kernels/kernels.h", "kernels/views.h"}
 VECTOR = re.compile(r"xsimd/|.*intrin\.h$|arm_neon\.h$|arm_sve\.h$")
 ISA_ALLOWED = re.compile(
@@ -106,37 +113,37 @@ SAMPLES = [
     (
         None,
         {
-            "src/api/cache.cpp": '#include "engine/cache.h"\n#include "base/status.h"\n',
-            "src/engine/cache.h": '#include "engine/store/file.h"\n#include "kernels/kernels.h"\n#include <vector>\n',
-            "src/engine/store/file.h": '#include "engine/memory/pool.h"\n',
+            "src/api/cache.cpp": '#include "engine/cache/cache.h"\n#include "base/status.h"\n',
+            "src/engine/cache/cache.h": '#include "engine/prefix/index.h"\n#include "kernels/kernels.h"\n#include <vector>\n',
+            "src/engine/file/file.h": '#include "engine/memory/pool.h"\n',
             "src/base/parallel.cpp": "#include <tbb/parallel_for.h>\n",
             "src/kernels/isa/avx2.cpp": '#include "kernels/attend.hpp"\n#include <immintrin.h>\n',
             "src/kernels/attend.hpp": "#include <xsimd/xsimd.hpp>\n#include <stdint.h>\n// #include <vector>\n",
         },
     ),
-    ("base may not see engine", {"src/base/status.h": '#include "engine/cache.h"\n'}),
-    ("kernels may not see engine", {"src/kernels/scalar.cpp": '  # include "engine/cache.h"\n'}),
-    ("engine may not see api", {"src/engine/cache.cpp": '#include "api/boundary.h"\n'}),
+    ("base may not see engine", {"src/base/status.h": '#include "engine/cache/cache.h"\n'}),
+    ("kernels may not see engine", {"src/kernels/scalar.cpp": '  # include "engine/cache/cache.h"\n'}),
+    ("engine/cache may not see api", {"src/engine/cache/cache.cpp": '#include "api/boundary.h"\n'}),
     (
-        "engine/prefix may not see engine/store",
-        {"src/engine/prefix/tree.h": '#include "engine/store/file.h"\n'},
+        "engine/prefix may not see engine/file",
+        {"src/engine/prefix/tree.h": '#include "engine/file/file.h"\n'},
     ),
     (
-        "engine/store may not see engine/prefix",
-        {"src/engine/store/file.h": '#include "engine/prefix/tree.h"\n'},
+        "engine/cache may not see engine/tier",
+        {"src/engine/cache/cache.h": '#include "engine/tier/store_tier.h"\n'},
     ),
     (
-        "engine/memory may not see engine",
-        {"src/engine/memory/pool.h": '#include "engine/session.h"\n'},
+        "engine/memory may not see engine/session",
+        {"src/engine/memory/pool.h": '#include "engine/session/session.h"\n'},
     ),
-    ("redis may not see engine", {"src/redis/store.cpp": '#include "engine/cache.h"\n'}),
+    ("redis may not see engine", {"src/redis/store.cpp": '#include "engine/cache/cache.h"\n'}),
     ("OpenSSL is for redis/tls.cpp only", {"src/redis/client.cpp": "#include <openssl/ssl.h>\n"}),
     ("api may not see redis", {"src/api/cache.cpp": '#include "redis/client.h"\n'}),
-    ("sees only", {"src/engine/attend.cpp": '#include "kernels/softmax.hpp"\n'}),
-    ("oneTBB", {"src/engine/attend.cpp": "#include <tbb/parallel_for.h>\n"}),
-    ("vector instructions", {"src/engine/attend.cpp": "#include <immintrin.h>\n"}),
+    ("sees only", {"src/engine/attention/attend.cpp": '#include "kernels/softmax.hpp"\n'}),
+    ("oneTBB", {"src/engine/attention/attend.cpp": "#include <tbb/parallel_for.h>\n"}),
+    ("vector instructions", {"src/engine/attention/attend.cpp": "#include <immintrin.h>\n"}),
     ("vector instructions", {"src/base/os.cpp": "#include <xsimd/xsimd.hpp>\n"}),
-    ("written from src/ on", {"src/engine/attend.cpp": '#include "attend.h"\n'}),
+    ("written from src/ on", {"src/engine/attention/attend.cpp": '#include "attend.h"\n'}),
     ("outside every room", {"src/util/misc.h": ""}),
     (
         "no standard library",

@@ -117,8 +117,7 @@ TEST_F(RedisFailures, AServerThatComesLater) {
   EXPECT_TRUE(eventually([&] { return store.get(1, 10) == 1; }));
 }
 
-// ---- Nonsense
-// ---------------------------------------------------------------------------------------------------------
+// ---- Nonsense -----------------------------------------------------------------------------------
 
 struct Nonsense {
   const char* what;

@@ -92,8 +92,7 @@ TEST_F(RedisTls, IsChosenByTheUrlOrTheConfig) {
             std::string::npos);
 }
 
-// ---- Certificates
-// -----------------------------------------------------------------------------------
+// ---- Certificates -------------------------------------------------------------------------------
 
 // What the server shows, what is expected of it, and a part of the sentence; "" where it is
 // believed.
@@ -269,8 +268,7 @@ TEST_F(RedisTls, FilesThatCannotBeUsed) {
   }
 }
 
-// ---- Protocols
-// --------------------------------------------------------------------------------------
+// ---- Protocols ----------------------------------------------------------------------------------
 
 TEST_F(RedisTls, OldProtocolsAreRefused) {
   const Server old({"--tls-protocols", "TLSv1.1", "--tls-ciphers", "DEFAULT:@SECLEVEL=0"}, files());
@@ -308,8 +306,7 @@ TEST_F(RedisTls, NonsenseInThePlaceOfAHandshake) {
   }
 }
 
-// ---- Failures
-// ---------------------------------------------------------------------------------------
+// ---- Failures -----------------------------------------------------------------------------------
 
 TEST_F(RedisTls, AServerIsStartedAgain) {
   Server server({}, files());
@@ -420,8 +417,7 @@ TEST_F(RedisTls, ThreadsReadAndWriteAtOnce) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// ---- Clusters
-// ---------------------------------------------------------------------------------------
+// ---- Clusters -----------------------------------------------------------------------------------
 
 TEST_F(RedisTls, AClusterOfServersWithTls) {
   certificates().make("named", {.names = "DNS:kv.example"});

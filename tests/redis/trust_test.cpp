@@ -126,8 +126,7 @@ TEST(RedisTrust, NoSentenceHoldsWhatAServerEchoes) {
   EXPECT_GT(refused, echoes.size() * 3);
 }
 
-// ---- Redirections
-// -----------------------------------------------------------------------------------
+// ---- Redirections -------------------------------------------------------------------------------
 
 // A server that must not be reached.
 class Trap {
@@ -240,8 +239,7 @@ TEST(RedisTrust, AMapWithTextsThatAreNoHostsIsNone) {
   }
 }
 
-// ---- Answers that come too early
-// --------------------------------------------------------------------
+// ---- Answers that come too early ----------------------------------------------------------------
 
 // What is left of the command would be the beginning of the next one: a value under another's name.
 TEST(RedisTrust, AnAnswerBeforeTheWholeCommandIsSentIsNone) {
@@ -258,8 +256,7 @@ TEST(RedisTrust, AnAnswerBeforeTheWholeCommandIsSentIsNone) {
   EXPECT_EQ(sets, 1) << "on a new connection";
 }
 
-// ---- Rights
-// -----------------------------------------------------------------------------------------
+// ---- Rights -------------------------------------------------------------------------------------
 
 class RedisRights : public WithServers {};
 

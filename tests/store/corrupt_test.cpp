@@ -169,8 +169,7 @@ TEST(Corrupt, AStreamThatPromisesMuch) {
   EXPECT_EQ(f.before, state_of(f.cache));
 }
 
-// ---- Another model, another key
-// ---------------------------------------------------------------------------------------
+// ---- Another model, another key -----------------------------------------------------------------
 
 void expect_mismatch(const Plan& from, const Plan& to) {
   const Cache a = create(from), b = create(to);
@@ -463,8 +462,7 @@ TEST(Lengths, AreCheckedAndBelieved) {
   }
 }
 
-// ---- Room
-// ---------------------------------------------------------------------------------------------------------------
+// ---- Room ---------------------------------------------------------------------------------------
 
 // The same bytes from a buffer and from a file.
 pkv_status try_both(pkv_cache cache, const Bytes& bytes) {
@@ -527,8 +525,7 @@ TEST(Room, OfTheCallersLists) {
   EXPECT_EQ(2u, stats_of(b).sessions);
 }
 
-// ---- Files of older versions
-// ----------------------------------------------------------------------------------------------
+// ---- Files of older versions --------------------------------------------------------------------
 
 // The golden files hold what `golden` makes; see there. PKV_UPDATE_GOLDEN=1 writes those of the
 // present version.

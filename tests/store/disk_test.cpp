@@ -261,8 +261,7 @@ TEST(TemporaryFile, TakenForAnOrphanIsMadeAgain) {
   save_during(f, "flock", false);
 }
 
-// ---- Descriptors
-// --------------------------------------------------------------------------------------------------------
+// ---- Descriptors --------------------------------------------------------------------------------
 
 TEST(Descriptor, OneAfterAnotherInOneFile) {
   const Fixture f;

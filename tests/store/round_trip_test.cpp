@@ -305,8 +305,7 @@ TEST(Sessions, PrioritiesAndSuspendedOnesComeBack) {
   EXPECT_EQ(40u, total);
 }
 
-// ---- The prefix index
-// -----------------------------------------------------------------------------------------------
+// ---- The prefix index ---------------------------------------------------------------------------
 
 uint64_t match(pkv_cache cache, const std::string& salt, uint64_t seed, size_t n) {
   const Session session = open_salted(cache, salt);
@@ -398,8 +397,7 @@ TEST(PrefixIndex, IsLeftOutWhereNobodyAsksForIt) {
   CHECK(pkv_cache_validate(c));
 }
 
-// ---- What a file says of itself
-// -------------------------------------------------------------------------------------
+// ---- What a file says of itself -----------------------------------------------------------------
 
 TEST(Inspect, TellsWhatTheFileHolds) {
   Plan setup;

@@ -161,8 +161,7 @@ inline void expect_same(pkv_session a, pkv_session b, const Plan& setup, bool so
   }
 }
 
-// ---- Files in memory
-// ------------------------------------------------------------------------------------------------
+// ---- Files in memory ----------------------------------------------------------------------------
 
 inline pkv_stream stream(pkv_stream_kind kind) {
   pkv_stream made;

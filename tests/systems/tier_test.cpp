@@ -561,8 +561,7 @@ TEST_F(TierTest, ConfigsThatAreRefused) {
   EXPECT_EQ(0, memory_.closed) << "the store stays the caller's";
 }
 
-// ---- A directory
-// ----------------------------------------------------------------------------------------------------
+// ---- A directory --------------------------------------------------------------------------------
 
 class DirectoryTier : public TierTest {
  protected:

@@ -29,8 +29,7 @@ PrefixIndex::PrefixIndex(const pkv_prefix_config& config, uint32_t block_size,
 PrefixIndex::~PrefixIndex() =
     default;  // the pools go with it: nobody is left who could ask for its blocks
 
-// ---- Holds
-// ----------------------------------------------------------------------------------------------------------
+// ---- Holds --------------------------------------------------------------------------------------
 
 PrefixIndex::Hold::Hold(PrefixIndex& index, std::string_view salt, uint8_t retention)
     : retention_(retention) {
@@ -247,8 +246,7 @@ Node& PrefixIndex::end_after(const Tree::Match& found, uint32_t depth) {
   return depth > 0 ? split(*end, depth - end->start) : *end;
 }
 
-// ---- Matching
-// -------------------------------------------------------------------------------------------------------
+// ---- Matching -----------------------------------------------------------------------------------
 
 void PrefixIndex::read_path(const Node& end, size_t group, Path& path) const {
   path.resize(end.end());
@@ -375,8 +373,7 @@ void PrefixIndex::release(Tail& tail) noexcept {
   tail = {};
 }
 
-// ---- Figures
-// --------------------------------------------------------------------------------------------------------
+// ---- Figures ------------------------------------------------------------------------------------
 
 void PrefixFigures::add(const PrefixFigures& more) {
   matches += more.matches;

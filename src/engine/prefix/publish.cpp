@@ -7,8 +7,7 @@
 
 namespace pkv {
 
-// ---- Publishing
-// -----------------------------------------------------------------------------------------------------
+// ---- Publishing ---------------------------------------------------------------------------------
 
 void PrefixIndex::publish(Hold& hold, Tokens text, std::span<Sequence> sequences,
                           bool wait) noexcept {
@@ -138,8 +137,7 @@ void PrefixIndex::let_windows_go(Node& node) noexcept {
   }
 }
 
-// ---- Eviction
-// -------------------------------------------------------------------------------------------------------
+// ---- Eviction -----------------------------------------------------------------------------------
 
 // What a victim loses before the next one is chosen: a new choice for each block would be slow, and
 // one for all of a long text rash.

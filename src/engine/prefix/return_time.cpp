@@ -32,8 +32,7 @@ constexpr size_t random_candidates = 32;
 
 }  // namespace
 
-// ---- When blocks return
-// ---------------------------------------------------------------------------------------------
+// ---- When blocks return -------------------------------------------------------------------------
 
 ReturnTimes::ReturnTimes(uint64_t capacity, std::pmr::memory_resource& memory)
     : capacity_(static_cast<double>(capacity)),
@@ -173,8 +172,7 @@ void ReturnTimes::set_worth(size_t kind, const std::array<double, ages>& usual) 
   }
 }
 
-// ---- Ghosts
-// ---------------------------------------------------------------------------------------------------------
+// ---- Ghosts -------------------------------------------------------------------------------------
 
 void Ghosts::remember(uint64_t hash, History history) noexcept {
   if (table_.empty()) {
@@ -202,8 +200,7 @@ History Ghosts::recall(uint64_t hash) noexcept {
   return {static_cast<uint8_t>(ghost & 31), static_cast<uint8_t>(ghost >> 5 & 31)};
 }
 
-// ---- The policy
-// -----------------------------------------------------------------------------------------------------
+// ---- The policy ---------------------------------------------------------------------------------
 
 ReturnTimePolicy::ReturnTimePolicy(uint64_t capacity, std::pmr::memory_resource& memory)
     : candidates_{std::pmr::vector<Node*>(&memory), std::pmr::vector<Node*>(&memory),

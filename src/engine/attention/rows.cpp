@@ -1,0 +1,122 @@
+#include "engine/attention/rows.h"
+
+#include <algorithm>
+#include <new>
+#include <vector>
+
+#include "base/checked.h"
+#include "kernels/kernels.h"
+
+namespace pkv {
+
+namespace {
+
+// Rows or heads of one may not reach into the next: a result would be overwritten.
+void check_overlap(const RowsView& view, uint64_t rows, uint64_t heads, uint64_t dim,
+                   const char* name) {
+  const uint64_t row = static_cast<uint64_t>(view.row_stride),
+                 head = static_cast<uint64_t>(view.head_stride);
+  const uint64_t row_extent = checked_add(checked_mul(heads - 1, head, name), dim, name);
+  const uint64_t head_extent = checked_add(checked_mul(rows - 1, row, name), dim, name);
+  const bool rows_apart = rows == 1 || row >= row_extent || (row >= dim && head >= head_extent);
+  const bool heads_apart = heads == 1 || head >= dim;
+  if (!rows_apart || !heads_apart)
+    fail(
+        PKV_INVALID_ARGUMENT,
+        "%s: with row_stride %lld and head_stride %lld the %llu rows of %llu heads of %llu overlap",
+        name, (long long)view.row_stride, (long long)view.head_stride, (unsigned long long)rows,
+        (unsigned long long)heads, (unsigned long long)dim);
+  const uint64_t extent = checked_add(checked_mul(rows - 1, row, name), row_extent, name);
+  checked_bytes(extent, dtype_bytes(view.dtype), name);
+}
+
+}  // namespace
+
+RowsView check_rows(const pkv_tensor* tensor, uint64_t rows, uint32_t heads, uint32_t dim,
+                    const char* name) {
+  if (tensor == nullptr) fail(PKV_INVALID_ARGUMENT, "%s is NULL", name);
+  if (!dtype_of_rows(tensor->dtype))
+    fail(PKV_INVALID_ARGUMENT, "%s: %s dtype %d; rows are F32, F16 or BF16", name,
+         dtype_stored(tensor->dtype) ? "the stored" : "unknown", static_cast<int>(tensor->dtype));
+  if (tensor->reserved != 0)
+    fail(PKV_INVALID_ARGUMENT, "%s: reserved is %u, not 0", name, tensor->reserved);
+  if (tensor->row_stride < 0 || tensor->head_stride < 0)
+    fail(PKV_OUT_OF_RANGE, "%s: negative stride (row_stride %lld, head_stride %lld)", name,
+         (long long)tensor->row_stride, (long long)tensor->head_stride);
+  RowsView view{};
+  view.data = static_cast<unsigned char*>(tensor->data);
+  view.dtype = tensor->dtype;
+  view.head_stride = tensor->head_stride != 0 ? tensor->head_stride : int64_t{dim};
+  const uint64_t dense = checked_mul(static_cast<uint64_t>(view.head_stride), heads, name);
+  view.row_stride = tensor->row_stride != 0
+                        ? tensor->row_stride
+                        : static_cast<int64_t>(std::min<uint64_t>(dense, INT64_MAX));
+  if (rows == 0) return view;
+  if (tensor->data == nullptr)
+    fail(PKV_INVALID_ARGUMENT, "%s: data is NULL for %llu rows", name, (unsigned long long)rows);
+  check_overlap(view, rows, heads, dim, name);
+  return view;
+}
+
+RowsView check_values(const pkv_tensor* tensor, uint64_t rows, const Shape& shape) {
+  if (!shape.latent) return check_rows(tensor, rows, shape.kv_heads, shape.value_dim, "v");
+  if (tensor != nullptr)
+    fail(PKV_INVALID_ARGUMENT, "v is given, but values of this layer are the first %u dims of k",
+         shape.value_dim);
+  return {};
+}
+
+RowsView rows_from(const RowsView& rows, uint64_t first) {
+  RowsView view = rows;
+  if (view.data != nullptr)
+    view.data += static_cast<int64_t>(first) * rows.row_stride * dtype_bytes(rows.dtype);
+  return view;
+}
+
+namespace {
+
+// The tasks cut at tile boundaries, so that no two threads write into one tile.
+std::vector<CopyTask> cut(std::span<const CopyTask> tasks, uint64_t piece) {
+  std::vector<CopyTask> pieces;
+  for (const CopyTask& task : tasks) {
+    for (uint64_t at = task.first, end = task.first + task.count; at < end;) {
+      const uint64_t next = std::min(end, (at / piece + 1) * piece);
+      CopyTask part = task;
+      part.first = at;
+      part.count = next - at;
+      part.k = rows_from(task.k, at - task.first);
+      part.v = rows_from(task.v, at - task.first);
+      pieces.push_back(part);
+      at = next;
+    }
+  }
+  return pieces;
+}
+
+}  // namespace
+
+void copy_rows(Workers& workers, void (*kernel)(const CopyTask&), std::span<const CopyTask> tasks,
+               uint64_t token_bytes) {
+  constexpr uint64_t piece_bytes = 128 << 10;
+  const uint64_t piece =
+      std::max<uint64_t>(1, piece_bytes / (token_bytes * tile_tokens)) * tile_tokens;
+  uint64_t tokens = 0;
+  for (const CopyTask& task : tasks) tokens += task.count;
+
+  std::vector<CopyTask> pieces;
+  if (tokens * token_bytes > piece_bytes && workers.threads() > 1) {
+    try {
+      pieces = cut(tasks, piece);
+    } catch (const std::bad_alloc&) {
+      // A step that has begun is not given up for want of a little memory: this thread does it all.
+    }
+  }
+  if (pieces.empty()) {
+    for (const CopyTask& task : tasks)
+      if (task.count > 0) kernel(task);
+    return;
+  }
+  workers.for_each(pieces.size(), [&](size_t i, unsigned) { kernel(pieces[i]); });
+}
+
+}  // namespace pkv

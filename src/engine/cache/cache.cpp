@@ -1,0 +1,120 @@
+#include "engine/cache/cache.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "base/os.h"
+
+namespace pkv {
+
+Cache::Cache(const CacheConfig& config, const pkv_allocator* allocator, const pkv_logger* logger)
+    : memory_(allocator),
+      logger_(logger != nullptr ? *logger : pkv_logger{}),
+      config_(config),
+      kernels_(select_kernels(config.isa)),
+      workers_(config.threads, config.runner),
+      places_(config.layers),
+      scratch_(memory_) {
+  for (uint32_t g = 0; g < config_.groups.size(); g++) {
+    const GroupConfig& group = config_.groups[g];
+    groups_.push_back(std::make_unique<Group>(config_.storage, config_.layout, group.shape,
+                                              config_.block_size, group.blocks, memory_,
+                                              config_.huge_pages));
+    for (uint32_t i = 0; i < group.shape.layers; i++) places_[group.layer_indices[i]] = {g, i};
+    const auto& slab = groups_.back()->slab;
+    if (slab && memory_.is_system() && config_.huge_pages == PKV_HUGE_PAGES_ADVISE && !slab->huge())
+      warn("the system offers no transparent huge pages; attention will be slower");
+  }
+  if (config_.prefix)
+    prefix_ =
+        std::make_unique<PrefixIndex>(config_.prefix_config, config_.block_size, groups_, memory_);
+  if (config_.prefault) prefault();
+}
+
+Cache::~Cache() = default;
+
+void Cache::warn(const char* message) const {
+  if (logger_.log == nullptr) return;
+  HookScope scope;
+  logger_.log(logger_.user, PKV_LOG_WARNING, message);
+}
+
+void Cache::prefault() {
+  constexpr uint64_t piece = uint64_t{32} << 20;
+  for (const auto& group : groups_) {
+    if (!group->slab) continue;
+    unsigned char* const data = group->slab->data();
+    const uint64_t size = group->slab->size();
+    workers_.for_each(ceil_div(size, piece), [&](size_t i, unsigned) {
+      os::populate(data + i * piece, std::min(piece, size - i * piece));
+    });
+  }
+}
+
+Group& Cache::group(uint32_t index) const {
+  if (index >= groups_.size())
+    fail(PKV_OUT_OF_RANGE, "group %u; the cache has %zu", index, groups_.size());
+  return *groups_[index];
+}
+
+LayerPlace Cache::place(uint32_t layer) const {
+  if (layer >= places_.size())
+    fail(PKV_OUT_OF_RANGE, "layer %u; the cache has %zu", layer, places_.size());
+  return places_[layer];
+}
+
+pkv_cache_stats Cache::stats() const {
+  pkv_cache_stats stats{};
+  stats.struct_size = sizeof stats;
+  for (const auto& group : groups_) {
+    const PoolStats pool = group->pool.stats();
+    stats.blocks += pool.blocks;
+    stats.free_blocks += pool.free;
+    stats.used_blocks += pool.used;
+    stats.used_blocks_peak += pool.used_peak;
+    stats.slots_filled += pool.slots_filled;
+    stats.slots_reserved += pool.used * group->block_size;
+    stats.bytes_reserved += group->tensor_bytes.load(std::memory_order_relaxed);
+    if (group->slab) stats.bytes_reserved += group->slab->size();
+  }
+  for (size_t g = 0; prefix_ && g < groups_.size(); g++)
+    stats.evictable_blocks += prefix_->evictable(g);
+  stats.tokens = counters_.tokens.load(std::memory_order_relaxed);
+  stats.copied_blocks = counters_.copied_blocks.load(std::memory_order_relaxed);
+  stats.commits = counters_.commits.load(std::memory_order_relaxed);
+  stats.aborts = counters_.aborts.load(std::memory_order_relaxed);
+  stats.committed_tokens = counters_.committed_tokens.load(std::memory_order_relaxed);
+  stats.suspended_sessions = counters_.suspended_sessions.load(std::memory_order_relaxed);
+  stats.suspensions = counters_.suspensions.load(std::memory_order_relaxed);
+  return stats;
+}
+
+pkv_kv_view Cache::kv_view(uint32_t layer) const {
+  const LayerPlace at = place(layer);
+  const Group& group = *groups_[at.group];
+  if (!group.slab) fail(PKV_UNSUPPORTED, "only storage PAGED has blocks to view");
+  const KvView view = group.layout.view(group.slab->data(), at.layer);
+  const int64_t key_unit = stride_unit(group.shape.dtype),
+                value_unit = stride_unit(group.shape.value_dtype);
+  pkv_kv_view out{};
+  out.struct_size = sizeof out;
+  out.dtype = group.shape.dtype;
+  out.value_dtype = group.shape.value_dtype;
+  out.layout = config_.layout;
+  out.block_size = config_.block_size;
+  out.kv_heads = group.shape.kv_heads;
+  out.key_dim = group.shape.key_dim;
+  out.value_dim = group.shape.value_dim;
+  out.blocks = group.pool.blocks();
+  out.k = view.k.data;
+  out.v = view.v.data;
+  out.k_block_stride = view.k.block_stride / key_unit;
+  out.k_row_stride = view.k.row_stride / key_unit;
+  out.k_head_stride = view.k.head_stride / key_unit;
+  out.v_block_stride = view.v.block_stride / value_unit;
+  out.v_row_stride = view.v.row_stride / value_unit;
+  out.v_head_stride = view.v.head_stride / value_unit;
+  return out;
+}
+
+}  // namespace pkv

@@ -1,0 +1,340 @@
+#include "engine/cache/config.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "base/os.h"
+#include "base/structs.h"
+#include "engine/cache/identity.h"
+#include "engine/memory/pool.h"
+#include "kernels/kernels.h"
+
+namespace pkv {
+
+namespace {
+
+constexpr uint32_t max_blocks = 0x7FFFFFFF;
+constexpr uint32_t max_dim = 576;
+constexpr uint32_t max_heads = 65536;
+constexpr uint32_t max_layers = 65536;
+constexpr uint32_t max_threads = 4096;
+constexpr uint32_t max_events = 1 << 24;
+
+void check_dim(uint32_t dim, const char* name, unsigned group) {
+  if (dim < 16 || dim > max_dim || dim % 16 != 0)
+    fail(PKV_INVALID_ARGUMENT, "group %u: %s is %u; a multiple of 16 from 16 to %u is needed",
+         group, name, dim, max_dim);
+}
+
+Shape check_shape(const pkv_layer_group& group, unsigned index) {
+  Shape shape{};
+  shape.layers = group.layers;
+  shape.query_heads = group.query_heads;
+  shape.kv_heads = group.kv_heads;
+  shape.key_dim = group.key_dim;
+  shape.value_dim = group.value_dim == 0 ? group.key_dim : group.value_dim;
+  shape.dtype = group.dtype == 0 ? PKV_F32 : group.dtype;
+  shape.value_dtype = group.value_dtype == 0 ? shape.dtype : group.value_dtype;
+  shape.window = group.window;
+  shape.sinks = group.sinks;
+  shape.latent = group.latent != 0;
+  if (shape.layers == 0 || shape.layers > max_layers)
+    fail(PKV_INVALID_ARGUMENT, "group %u: %u layers; 1 to %u are possible", index, shape.layers,
+         max_layers);
+  if (shape.kv_heads == 0 || shape.query_heads == 0 || shape.query_heads > max_heads)
+    fail(PKV_INVALID_ARGUMENT, "group %u: %u query heads and %u KV heads; 1 to %u are possible",
+         index, shape.query_heads, shape.kv_heads, max_heads);
+  if (shape.query_heads % shape.kv_heads != 0)
+    fail(PKV_INVALID_ARGUMENT, "group %u: %u query heads are no multiple of %u KV heads", index,
+         shape.query_heads, shape.kv_heads);
+  check_dim(shape.key_dim, "key_dim", index);
+  check_dim(shape.value_dim, "value_dim", index);
+  for (const pkv_dtype dtype : {shape.dtype, shape.value_dtype})
+    if (!dtype_stored(dtype))
+      fail(PKV_INVALID_ARGUMENT, "group %u: unknown dtype %d", index, static_cast<int>(dtype));
+  if (group.reserved != 0)
+    fail(PKV_INVALID_ARGUMENT, "group %u: reserved is %u, not 0", index, group.reserved);
+  if (shape.sinks != 0 && shape.window == 0)
+    fail(PKV_INVALID_ARGUMENT,
+         "group %u: %u sinks without a window; without one every token stays visible", index,
+         shape.sinks);
+  if (group.latent > 1)
+    fail(PKV_INVALID_ARGUMENT, "group %u: latent is %u; 0 and 1 are known", index, group.latent);
+  if (shape.latent && (shape.value_dim > shape.key_dim || shape.value_dtype != shape.dtype))
+    fail(PKV_INVALID_ARGUMENT,
+         "group %u: latent values are the first of %u dims of K and have their type; value_dim is "
+         "%u, value_dtype %d",
+         index, shape.key_dim, shape.value_dim, static_cast<int>(shape.value_dtype));
+  return shape;
+}
+
+// The caller's groups, or the one that the config itself describes.
+std::vector<pkv_layer_group> list_groups(const pkv_cache_config& config) {
+  if (config.group_count == 0) {
+    pkv_layer_group group = default_group();
+    group.layers = config.layers;
+    group.query_heads = config.query_heads;
+    group.kv_heads = config.kv_heads;
+    group.key_dim = config.key_dim;
+    group.value_dim = config.value_dim;
+    group.dtype = config.dtype;
+    group.window = config.window;
+    group.value_dtype = config.value_dtype;
+    group.sinks = config.sinks;
+    group.latent = config.latent;
+    return {group};
+  }
+  if (config.layers | config.query_heads | config.kv_heads | config.key_dim | config.value_dim |
+      config.window | static_cast<uint32_t>(config.dtype) |
+      static_cast<uint32_t>(config.value_dtype) | config.sinks | config.latent)
+    fail(PKV_INVALID_ARGUMENT,
+         "the model is described twice: by %u groups and by the fields of the config",
+         config.group_count);
+  if (config.groups == nullptr)
+    fail(PKV_INVALID_ARGUMENT, "group_count is %u but groups is NULL", config.group_count);
+  if (config.group_count > max_layers)
+    fail(PKV_INVALID_ARGUMENT, "%u groups; at most %u are possible", config.group_count,
+         max_layers);
+  std::vector<pkv_layer_group> groups;
+  const auto* at = reinterpret_cast<const unsigned char*>(config.groups);
+  const uint32_t stride = config.groups->struct_size;
+  for (uint32_t i = 0; i < config.group_count; i++, at += stride) {
+    groups.push_back(read_struct(reinterpret_cast<const pkv_layer_group*>(at), default_group(),
+                                 "pkv_layer_group"));
+    if (groups.back().struct_size != stride)
+      fail(PKV_INVALID_ARGUMENT, "group %u has struct_size %u, group 0 has %u", i,
+           groups.back().struct_size, stride);
+  }
+  return groups;
+}
+
+// Every layer of the model belongs to exactly one group.
+void check_layers(const std::vector<GroupConfig>& groups, uint32_t layers) {
+  std::vector<bool> seen(layers);
+  for (size_t g = 0; g < groups.size(); g++) {
+    for (const uint32_t layer : groups[g].layer_indices) {
+      if (layer >= layers)
+        fail(PKV_OUT_OF_RANGE, "group %zu names layer %u; the groups have %u layers in all", g,
+             layer, layers);
+      if (seen[layer])
+        fail(PKV_INVALID_ARGUMENT, "layer %u is in two groups, or twice in group %zu", layer, g);
+      seen[layer] = true;
+    }
+  }
+}
+
+// Blocks of a group that has no number of its own.
+uint64_t common_blocks(const pkv_cache_config& config, const std::vector<pkv_layer_group>& given,
+                       const std::vector<GroupConfig>& groups, uint32_t block_size) {
+  if (config.blocks != 0 && config.memory_bytes != 0)
+    fail(PKV_INVALID_ARGUMENT, "blocks (%llu) and memory_bytes (%llu) are both given",
+         (unsigned long long)config.blocks, (unsigned long long)config.memory_bytes);
+  if (config.memory_bytes == 0) return config.blocks;
+  uint64_t per_block = 0, spent = 0;
+  for (size_t g = 0; g < groups.size(); g++) {
+    const Layout layout(config.layout, groups[g].shape, block_size, given[g].blocks);
+    if (given[g].blocks != 0)
+      spent = checked_add(spent, layout.total_bytes(), "bytes of all groups");
+    else
+      per_block = checked_add(per_block, layout.block_bytes(), "bytes of a block of every group");
+  }
+  if (per_block == 0 && spent <= config.memory_bytes) return 0;
+  if (spent > config.memory_bytes || (config.memory_bytes - spent) / per_block == 0)
+    fail(PKV_TOO_LARGE, "memory_bytes is %llu; the least that works is %llu",
+         (unsigned long long)config.memory_bytes, (unsigned long long)(spent + per_block));
+  return (config.memory_bytes - spent) / per_block;
+}
+
+template <class Enum>
+void check_enum(Enum value, int first, int last, const char* name) {
+  if (static_cast<int>(value) < first || static_cast<int>(value) > last)
+    fail(PKV_INVALID_ARGUMENT, "%s is %d; %d to %d are known", name, static_cast<int>(value), first,
+         last);
+}
+
+void check_hooks(const pkv_cache_config& config) {
+  if (config.allocator != nullptr &&
+      (config.allocator->alloc == nullptr || config.allocator->free == nullptr))
+    fail(PKV_INVALID_ARGUMENT, "the allocator lacks its %s function",
+         config.allocator->alloc == nullptr ? "alloc" : "free");
+  if (config.logger != nullptr && config.logger->log == nullptr)
+    fail(PKV_INVALID_ARGUMENT, "the logger lacks its log function");
+  const pkv_runner* const runner = config.runner;
+  if (runner == nullptr) return;
+  if (runner->run == nullptr) fail(PKV_INVALID_ARGUMENT, "the runner lacks its run function");
+  if (runner->threads == 0 || runner->threads > max_threads)
+    fail(PKV_INVALID_ARGUMENT, "the runner has %u threads; 1 to %u are possible", runner->threads,
+         max_threads);
+  if (runner->reserved != 0)
+    fail(PKV_INVALID_ARGUMENT, "runner: reserved is %u, not 0", runner->reserved);
+  if (config.threads != 0)
+    fail(PKV_INVALID_ARGUMENT, "threads is %u, but a runner brings its own %u", config.threads,
+         runner->threads);
+}
+
+void check_store(const pkv_store_config& config) {
+  if (config.store == nullptr) fail(PKV_INVALID_ARGUMENT, "the store of its config is NULL");
+  const pkv_store& store = *config.store;
+  if (store.struct_size < sizeof store)
+    fail(PKV_INVALID_ARGUMENT, "store: struct_size is %u, not %zu", store.struct_size,
+         sizeof store);
+  if (store.reserved != 0)
+    fail(PKV_INVALID_ARGUMENT, "store: reserved is %u, not 0", store.reserved);
+  if (store.put == nullptr || store.get == nullptr || store.probe == nullptr ||
+      store.drop == nullptr || store.close == nullptr)
+    fail(PKV_INVALID_ARGUMENT, "store: one of its five functions is NULL");
+  check_fingerprint(config.fingerprint, config.fingerprint_size);
+  check_key(config.key, config.key_size);
+  constexpr uint64_t most_buffer = uint64_t{1} << 36;
+  if (config.buffer_bytes > most_buffer)
+    fail(PKV_TOO_LARGE, "buffer_bytes is %llu; at most 2^36 are possible",
+         (unsigned long long)config.buffer_bytes);
+}
+
+void check_prefix(const pkv_prefix_config& prefix) {
+  check_enum(prefix.eviction, PKV_EVICTION_DEFAULT, PKV_EVICTION_LFU, "eviction");
+  if (prefix.events > max_events)
+    fail(PKV_INVALID_ARGUMENT, "events is %u; at most %u are kept", prefix.events, max_events);
+  if (prefix.reserved != 0)
+    fail(PKV_INVALID_ARGUMENT, "prefix: reserved is %u, not 0", prefix.reserved);
+}
+
+}  // namespace
+
+pkv_layer_group default_group() {
+  pkv_layer_group group{};
+  group.struct_size = sizeof group;
+  return group;
+}
+
+pkv_prefix_config default_prefix() {
+  pkv_prefix_config config{};
+  config.struct_size = sizeof config;
+  return config;
+}
+
+pkv_store_config default_store() {
+  pkv_store_config config{};
+  config.struct_size = sizeof config;
+  return config;
+}
+
+pkv_cache_config default_config() {
+  pkv_cache_config config{};
+  config.struct_size = sizeof config;
+  config.storage = PKV_STORAGE_PAGED;
+  config.layout = PKV_LAYOUT_PACKED;
+  config.block_size = 16;
+  return config;
+}
+
+void check_block_size(uint32_t block_size) {
+  if (block_size < 16 || block_size > max_block_size || block_size % 16 != 0)
+    fail(PKV_INVALID_ARGUMENT, "block_size is %u; a multiple of 16 from 16 to %u is needed",
+         block_size, max_block_size);
+}
+
+CacheConfig check_config(const pkv_cache_config& config) {
+  check_enum(config.storage, PKV_STORAGE_PAGED, PKV_STORAGE_NONE, "storage");
+  check_enum(config.layout, PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN, "layout");
+  check_enum(config.isa, PKV_ISA_AUTO, PKV_ISA_AVX512_VNNI, "isa");
+  check_enum(config.huge_pages, PKV_HUGE_PAGES_ADVISE, PKV_HUGE_PAGES_REQUIRE, "huge_pages");
+  check_hooks(config);
+  const pkv_prefix_config prefix = config.prefix != nullptr
+                                       ? read_struct(config.prefix, default_prefix(), "prefix")
+                                       : default_prefix();
+  check_prefix(prefix);
+  if (config.prefix != nullptr && config.storage == PKV_STORAGE_CONTIGUOUS)
+    fail(PKV_UNSUPPORTED, "storage CONTIGUOUS cannot share blocks: it has no prefix index");
+  std::optional<pkv_store_config> store;
+  if (config.store != nullptr) {
+    store = read_struct(config.store, default_store(), "store");
+    check_store(*store);
+    if (config.prefix == nullptr || config.storage != PKV_STORAGE_PAGED)
+      fail(PKV_UNSUPPORTED,
+           "a store needs storage PAGED and a prefix index; the storage is %d, and there is %s "
+           "index",
+           static_cast<int>(config.storage), config.prefix == nullptr ? "no" : "an");
+  }
+  check_block_size(config.block_size);
+  if (config.prefault > 1)
+    fail(PKV_INVALID_ARGUMENT, "prefault is %u; 0 and 1 are known", config.prefault);
+  if (config.threads > max_threads)
+    fail(PKV_INVALID_ARGUMENT, "threads is %u; at most %u are possible", config.threads,
+         max_threads);
+  if (!isa_supported(config.isa))
+    fail(PKV_UNSUPPORTED, "instruction set %s is not in this build or not on this processor",
+         isa_name(config.isa));
+
+  CacheConfig result{};
+  result.storage = config.storage;
+  result.layout = config.layout;
+  result.block_size = config.block_size;
+  if (config.runner != nullptr) result.runner = *config.runner;
+  result.threads = config.runner != nullptr ? config.runner->threads
+                   : config.threads != 0    ? config.threads
+                                            : std::min(os::processor_count(), max_threads);
+  result.isa = config.isa;
+  result.huge_pages = config.huge_pages;
+  result.prefault = config.prefault != 0;
+  result.prefix = config.prefix != nullptr;
+  result.prefix_config = prefix;
+  result.store = store;
+  result.watermark = config.watermark;
+
+  const std::vector<pkv_layer_group> given = list_groups(config);
+  for (size_t g = 0; g < given.size(); g++) {
+    GroupConfig group{check_shape(given[g], static_cast<unsigned>(g)), 0, {}};
+    for (uint32_t i = 0; i < group.shape.layers; i++)
+      group.layer_indices.push_back(given[g].layer_indices != nullptr ? given[g].layer_indices[i]
+                                                                      : result.layers + i);
+    if (group.shape.layers > max_layers - result.layers)
+      fail(PKV_INVALID_ARGUMENT, "the groups have more than %u layers in all", max_layers);
+    result.layers += group.shape.layers;
+    result.groups.push_back(std::move(group));
+  }
+  check_layers(result.groups, result.layers);
+
+  const uint64_t common = common_blocks(config, given, result.groups, config.block_size);
+  for (size_t g = 0; g < given.size(); g++) {
+    const uint64_t blocks = given[g].blocks != 0 ? given[g].blocks : common;
+    if (blocks == 0) fail(PKV_INVALID_ARGUMENT, "no capacity is given: set blocks or memory_bytes");
+    if (blocks > max_blocks)
+      fail(PKV_TOO_LARGE, "%llu blocks in group %zu; at most %u are possible",
+           (unsigned long long)blocks, g, max_blocks);
+    if (config.watermark >= blocks)
+      fail(PKV_INVALID_ARGUMENT, "watermark is %u blocks; group %zu has %llu in all",
+           config.watermark, g, (unsigned long long)blocks);
+    result.groups[g].blocks = static_cast<uint32_t>(blocks);
+  }
+  compute_plan(result, PKV_ALL_GROUPS);  // throws where the sizes do not fit
+  return result;
+}
+
+pkv_cache_plan compute_plan(const CacheConfig& config, uint32_t group) {
+  if (group != PKV_ALL_GROUPS && group >= config.groups.size())
+    fail(PKV_OUT_OF_RANGE, "group %u; the cache has %zu", group, config.groups.size());
+  pkv_cache_plan plan{};
+  plan.struct_size = sizeof plan;
+  const bool all_windowed = std::all_of(config.groups.begin(), config.groups.end(),
+                                        [](const GroupConfig& g) { return g.shape.window != 0; });
+  plan.tokens = UINT64_MAX;
+  for (size_t g = 0; g < config.groups.size(); g++) {
+    if (group != PKV_ALL_GROUPS && group != g) continue;
+    const GroupConfig& one = config.groups[g];
+    const Layout layout(config.layout, one.shape, config.block_size, one.blocks);
+    plan.groups++;
+    plan.bytes_per_token =
+        checked_add(plan.bytes_per_token, layout.token_bytes(), "bytes of a token in all groups");
+    plan.bytes_per_block =
+        checked_add(plan.bytes_per_block, layout.block_bytes(), "bytes of a block in all groups");
+    plan.blocks += one.blocks;
+    plan.total_bytes = checked_add(plan.total_bytes, layout.total_bytes(), "bytes of all groups");
+    plan.bookkeeping_bytes += Pool::bookkeeping_bytes(one.blocks);
+    if (group != PKV_ALL_GROUPS || all_windowed || one.shape.window == 0)
+      plan.tokens = std::min(plan.tokens, uint64_t{one.blocks} * config.block_size);
+  }
+  return plan;
+}
+
+}  // namespace pkv

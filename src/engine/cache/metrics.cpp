@@ -1,0 +1,103 @@
+#include "engine/cache/metrics.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdarg>
+#include <cstdio>
+
+namespace pkv {
+namespace {
+
+// Prometheus text: a line of help and one of type for each name, then its values.
+class Metrics {
+ public:
+  void begin(const char* name, const char* type, const char* help) {
+    name_ = name;
+    add("# HELP pagedkv_%s %s\n# TYPE pagedkv_%s %s\n", name, help, name, type);
+  }
+  void value(uint64_t value) { add("pagedkv_%s %" PRIu64 "\n", name_, value); }
+  void value(const char* label, const char* of, uint64_t value) {
+    add("pagedkv_%s{%s=\"%s\"} %" PRIu64 "\n", name_, label, of, value);
+  }
+  void value(size_t group, const char* state, uint64_t value) {
+    add("pagedkv_%s{group=\"%zu\",state=\"%s\"} %" PRIu64 "\n", name_, group, state, value);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  [[gnu::format(printf, 2, 3)]] void add(const char* format, ...) {
+    char line[256];
+    va_list values;
+    va_start(values, format);
+    const int length = std::vsnprintf(line, sizeof line, format, values);
+    va_end(values);
+    text_.append(line, std::min<size_t>(static_cast<size_t>(length), sizeof line - 1));
+  }
+
+  const char* name_ = "";
+  std::string text_;
+};
+
+void add_blocks(const Cache& cache, Metrics& metrics) {
+  metrics.begin(
+      "blocks", "gauge",
+      "Blocks by layer group and state; evictable ones are used by the prefix index alone.");
+  for (size_t g = 0; g < cache.groups().size(); g++) {
+    const PoolStats pool = cache.groups()[g]->pool.stats();
+    const uint64_t evictable = cache.prefix() != nullptr ? cache.prefix()->evictable(g) : 0;
+    metrics.value(g, "free", pool.free);
+    metrics.value(g, "evictable", evictable);
+    metrics.value(g, "used", pool.used - std::min(evictable, pool.used));
+    metrics.value(g, "retired", pool.retired);
+  }
+}
+
+void add_prefix(const PrefixFigures& figures, Metrics& metrics) {
+  metrics.begin("prefix_tokens_total", "counter",
+                "Tokens looked for and found in the prefix index.");
+  metrics.value("result", "asked", figures.asked_tokens);
+  metrics.value("result", "matched", figures.matched_tokens);
+  metrics.begin("prefix_blocks_total", "counter",
+                "Block positions the prefix index stored, matched, evicted for memory, expelled by "
+                "quotas and cleared.");
+  metrics.value("event", "published", figures.published);
+  metrics.value("event", "matched", figures.matched_blocks);
+  metrics.value("event", "evicted", figures.evicted);
+  metrics.value("event", "expelled", figures.expelled);
+  metrics.value("event", "cleared", figures.cleared);
+  metrics.begin("prefix_cached_blocks", "gauge", "Block positions in the prefix index.");
+  metrics.value(figures.cached);
+  metrics.begin("prefix_pinned_blocks", "gauge", "Block positions pinned in the prefix index.");
+  metrics.value(figures.pinned);
+}
+
+}  // namespace
+
+std::string format_metrics(const Cache& cache, const pkv_cache_stats& stats) {
+  Metrics metrics;
+  add_blocks(cache, metrics);
+  metrics.begin("slots", "gauge", "Slots of blocks in use, and those that hold a token.");
+  metrics.value("state", "reserved", stats.slots_reserved);
+  metrics.value("state", "filled", stats.slots_filled);
+  metrics.begin("memory_bytes", "gauge", "Bytes of K and V memory.");
+  metrics.value(stats.bytes_reserved);
+  metrics.begin("open", "gauge", "Open objects of the cache.");
+  metrics.value("kind", "session", stats.sessions);
+  metrics.value("kind", "batch", stats.batches);
+  metrics.value("kind", "snapshot", stats.snapshots);
+  metrics.begin("suspended_sessions", "gauge", "Sessions suspended now.");
+  metrics.value(stats.suspended_sessions);
+  metrics.begin("suspensions_total", "counter", "Sessions suspended so far.");
+  metrics.value(stats.suspensions);
+  metrics.begin("steps_total", "counter", "Batches that ended.");
+  metrics.value("end", "commit", stats.commits);
+  metrics.value("end", "abort", stats.aborts);
+  metrics.begin("tokens_total", "counter", "Tokens committed.");
+  metrics.value(stats.committed_tokens);
+  metrics.begin("copied_blocks_total", "counter", "Blocks copied on write.");
+  metrics.value(stats.copied_blocks);
+  if (cache.prefix() != nullptr) add_prefix(cache.prefix()->figures(), metrics);
+  return metrics.text();
+}
+
+}  // namespace pkv

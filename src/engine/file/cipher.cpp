@@ -1,0 +1,128 @@
+#include "engine/file/cipher.h"
+
+#include <algorithm>
+#include <new>
+
+#include "base/status.h"
+
+#if defined(PKV_WITH_CIPHERS)
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <sodium.h>
+#endif
+
+namespace pkv {
+
+#if defined(PKV_WITH_CIPHERS)
+
+namespace {
+
+// What libcrypto refuses here it refuses for want of memory.
+void check(int result) {
+  if (result != 1) throw std::bad_alloc();
+}
+
+// The state of one message; libcrypto wipes it when it is freed.
+class Context {
+ public:
+  Context(const Secret& key, const Nonce& nonce, bool encrypts)
+      : context_(EVP_CIPHER_CTX_new()), encrypts_(encrypts) {
+    if (context_ == nullptr) throw std::bad_alloc();
+    if (EVP_CipherInit_ex(context_, EVP_aes_256_gcm(), nullptr, key.bytes().data(), nonce.data(),
+                          encrypts ? 1 : 0) == 1)
+      return;
+    EVP_CIPHER_CTX_free(context_);
+    throw std::bad_alloc();
+  }
+  ~Context() { EVP_CIPHER_CTX_free(context_); }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  // libcrypto counts in int.
+  void update(std::span<unsigned char> bytes) {
+    constexpr size_t most = size_t{1} << 30;
+    for (size_t at = 0; at < bytes.size(); at += most) {
+      unsigned char* const part = bytes.data() + at;
+      int written = 0;
+      check(EVP_CipherUpdate(context_, part, &written, part,
+                             static_cast<int>(std::min(most, bytes.size() - at))));
+    }
+  }
+  bool end() {
+    unsigned char nothing[16];
+    int written = 0;
+    return EVP_CipherFinal_ex(context_, nothing, &written) == 1;
+  }
+  void tag(void* tag) {
+    check(EVP_CIPHER_CTX_ctrl(context_, encrypts_ ? EVP_CTRL_AEAD_GET_TAG : EVP_CTRL_AEAD_SET_TAG,
+                              tag_bytes, tag));
+  }
+
+ private:
+  EVP_CIPHER_CTX* const context_;
+  const bool encrypts_;
+};
+
+}  // namespace
+
+void check_ciphers() {
+  if (sodium_init() < 0) fail(PKV_UNSUPPORTED, "libsodium could not be initialised");
+}
+
+Secret derive(std::span<const unsigned char> key, const char* purpose,
+              std::span<const unsigned char> context, size_t size) noexcept {
+  Secret derived;
+  const std::span<unsigned char> room = derived.room(size);
+  crypto_generichash_blake2b_salt_personal(room.data(), room.size(), context.data(), context.size(),
+                                           key.data(), key.size(), nullptr,
+                                           reinterpret_cast<const unsigned char*>(purpose));
+  return derived;
+}
+
+void fill_with_random(std::span<unsigned char> bytes) noexcept {
+  randombytes_buf(bytes.data(), bytes.size());
+}
+
+bool equal_secretly(std::span<const unsigned char> a, std::span<const unsigned char> b) noexcept {
+  return a.size() == b.size() && sodium_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+Tag encrypt(const Secret& key, const Nonce& nonce, std::span<unsigned char> bytes) {
+  Context context(key, nonce, true);
+  context.update(bytes);
+  check(context.end());
+  Tag tag;
+  context.tag(tag.data());
+  return tag;
+}
+
+bool decrypt(const Secret& key, const Nonce& nonce, std::span<unsigned char> bytes,
+             const Tag& tag) {
+  Context context(key, nonce, false);
+  context.update(bytes);
+  Tag expected = tag;
+  context.tag(expected.data());
+  return context.end();
+}
+
+#else
+
+void check_ciphers() {
+  fail(PKV_UNSUPPORTED, "a key is given, but this build is without libsodium or libcrypto");
+}
+
+// Nobody comes here: whoever has a key has called check_ciphers().
+Secret derive(std::span<const unsigned char>, const char*, std::span<const unsigned char>,
+              size_t) noexcept {
+  return {};
+}
+void fill_with_random(std::span<unsigned char>) noexcept {}
+bool equal_secretly(std::span<const unsigned char>, std::span<const unsigned char>) noexcept {
+  return false;
+}
+Tag encrypt(const Secret&, const Nonce&, std::span<unsigned char>) { throw std::bad_alloc(); }
+bool decrypt(const Secret&, const Nonce&, std::span<unsigned char>, const Tag&) { return false; }
+
+#endif
+
+}  // namespace pkv

@@ -1,0 +1,22 @@
+#include "engine/file/kv_map.h"
+
+#include "base/checked.h"
+#include "engine/file/tiles.h"
+
+namespace pkv {
+
+KvMap::KvMap(const Tables& tables) {
+  uint64_t offset = 0;
+  for (uint32_t c = 0; c < tables.chains.size(); c++)
+    for (size_t g = 0; g < tables.groups.size(); g++) {
+      const Shape& shape = tables.groups[g].shape;
+      if (!tables.has_kv || tables.chains[c].held[g] == 0) continue;
+      const uint64_t tiles = ceil_div(tables.chains[c].tokens.size(), tile_tokens) * shape.layers;
+      sections_.push_back(
+          {c, g, shape.layers, offset, static_cast<size_t>(saved_layer_bytes(shape)), tiles});
+      offset = sections_.back().end();
+      longest_ = std::max(longest_, sections_.back().bytes);
+    }
+}
+
+}  // namespace pkv

@@ -1,0 +1,315 @@
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "base/checked.h"
+#include "engine/file/chains.h"
+#include "engine/file/file.h"
+#include "engine/file/kv_map.h"
+
+namespace pkv {
+
+// ---- Saving -------------------------------------------------------------------------------------
+
+namespace {
+
+Frozen freeze(const Content& content, uint64_t label) {
+  Frozen frozen;
+  frozen.label = label;
+  if (content.cache().config().storage == PKV_STORAGE_CONTIGUOUS)
+    frozen.original = &content;
+  else
+    frozen.copy.emplace(content.fork());
+  return frozen;
+}
+
+// Salts by number, in the order in which they come.
+class Salts {
+ public:
+  explicit Salts(std::vector<std::string>& salts) : salts_(salts) {}
+  uint32_t number(const std::string& salt) {
+    if (salt.empty()) return none;
+    const auto [entry, added] = numbers_.try_emplace(salt, static_cast<uint32_t>(salts_.size()));
+    if (added) salts_.push_back(salt);
+    return entry->second;
+  }
+
+ private:
+  std::vector<std::string>& salts_;
+  std::map<std::string, uint32_t> numbers_;
+};
+
+SavedSession describe(const Frozen& item, uint32_t chain, Salts& salts) {
+  const Content& content = item.content();
+  SavedSession saved;
+  saved.label = item.label;
+  saved.length = content.length();
+  saved.chain = chain;
+  saved.priority = item.priority;
+  saved.remembered = item.remembered;
+  if (item.suspended) saved.flags |= saved_suspended;
+  if (item.publishes) saved.flags |= saved_publishes;
+  if (content.hold()) {
+    saved.flags |= saved_matches;
+    saved.salt = salts.number(content.hold().salt());
+    saved.retention = content.hold().retention();
+  }
+  for (const Sequence& sequence : content.sequences())
+    saved.kept_from.push_back(std::min(sequence.first_kept(), content.length()));
+  return saved;
+}
+
+// The texts of the index end in its leaves.
+void add_entries(const PrefixImage& image, ChainBuilder& builder, Salts& salts, Tables& tables,
+                 std::vector<uint32_t>& ends) {
+  struct Leaf {
+    uint64_t last_use;
+    SavedEntry entry;
+    uint32_t end;
+  };
+  std::vector<Leaf> leaves;
+  std::vector<uint32_t> part_ends;
+  std::vector<uint64_t> lengths;
+  for (const PrefixImage::Part& part : image.parts()) {
+    const bool first = part.parent == PrefixImage::no_parent;
+    part_ends.push_back(builder.add(first ? ChainBuilder::beginning : part_ends[part.parent],
+                                    part.tokens, part.blocks, static_cast<uint32_t>(part.salt)));
+    lengths.push_back((first ? 0 : lengths[part.parent]) + part.tokens.size());
+    if (part.leaf)
+      leaves.push_back(
+          {part.last_use,
+           {salts.number(image.salts[part.salt]), none, lengths.back(), part.retention},
+           part_ends.back()});
+  }
+  std::sort(leaves.begin(), leaves.end(), [](const Leaf& a, const Leaf& b) {
+    return std::pair(a.last_use, a.end) < std::pair(b.last_use, b.end);
+  });
+  for (const Leaf& leaf : leaves) {
+    tables.entries.push_back(leaf.entry);
+    ends.push_back(leaf.end);
+  }
+}
+
+// The body of a file: its tables, keys and values, and how much of each chain these are.
+class Body {
+ public:
+  // image: nullptr where the index is not saved.
+  Body(Cache& cache, const Tables& tables, std::span<const unsigned char> encoded,
+       const ChainBuilder& builder, PrefixImage* image)
+      : cache_(cache),
+        tables_(tables),
+        encoded_(encoded),
+        builder_(builder),
+        image_(image),
+        map_(tables),
+        kv_end_(encoded.size() + tables.kv_bytes()),
+        lengths_(new std::atomic<uint64_t>[tables.chains.size()]) {
+    for (size_t c = 0; c < tables.chains.size(); c++) lengths_[c] = tables.chains[c].tokens.size();
+  }
+
+  size_t longest() const { return map_.longest(); }
+  uint64_t kv_end() const { return kv_end_; }
+
+  // By many threads, but for the lengths, which come when all keys and values have been read.
+  void put(uint64_t begin, uint64_t end, unsigned char* to) {
+    if (begin >= kv_end_) return put_lengths(begin - kv_end_, end - kv_end_, to);
+    if (begin < encoded_.size()) {
+      const auto n = std::min<uint64_t>(end, encoded_.size()) - begin;
+      std::memcpy(to, encoded_.data() + begin, n);
+      begin += n, to += n;
+    }
+    if (begin == end) return;
+    begin -= encoded_.size(), end -= encoded_.size();
+    map_.each_begun(begin, end,
+                    [&](const SavedTile& tile) { put(tile, to + (tile.offset - begin)); });
+  }
+
+ private:
+  void put(const SavedTile& tile, unsigned char* to) {
+    const Run run = builder_.run(tile.chain, tile.group);
+    const Chain& chain = tables_.chains[tile.chain];
+    const uint64_t position = (run.sequence != nullptr ? chain.start : 0) + tile.first;
+    const auto tokens =
+        static_cast<uint32_t>(std::min<uint64_t>(tile_tokens, chain.tokens.size() - tile.first));
+    const auto save = [&] { save_tile(cache_.kernels(), run, tile.layer, position, tokens, to); };
+    if (image_ == nullptr) return save();
+    if (image_->read(tile.group, run.ids[position / run.group->block_size], save)) return;
+    // A step has needed the block meanwhile: texts of the index end before it.
+    std::memset(to, 0, tile.bytes);
+    uint64_t length = lengths_[tile.chain];
+    while (length > tile.first && !lengths_[tile.chain].compare_exchange_weak(length, tile.first)) {
+    }
+  }
+
+  void put_lengths(uint64_t begin, uint64_t end, unsigned char* to) const {
+    std::vector<uint64_t> lengths(tables_.lengths_bytes() / sizeof(uint64_t));
+    for (size_t c = 0; c < tables_.chains.size(); c++) lengths[c] = lengths_[c];
+    std::memcpy(to, reinterpret_cast<const unsigned char*>(lengths.data()) + begin, end - begin);
+  }
+
+  Cache& cache_;
+  const Tables& tables_;
+  const std::span<const unsigned char> encoded_;
+  const ChainBuilder& builder_;
+  PrefixImage* const image_;
+  const KvMap map_;
+  const uint64_t kv_end_;
+  const std::unique_ptr<std::atomic<uint64_t>[]> lengths_;  // by chain, tokens
+};
+
+}  // namespace
+
+Frozen freeze(const Session& session, uint64_t label) {
+  session.check_idle("save");
+  Frozen frozen = freeze(session.content(), label);
+  frozen.priority = session.priority();
+  frozen.suspended = session.suspended();
+  frozen.publishes = session.publishes();
+  frozen.remembered.assign(session.all_remembered().begin(), session.all_remembered().end());
+  return frozen;
+}
+
+Frozen freeze(const Snapshot& snapshot, uint64_t label) {
+  return freeze(snapshot.content(), label);
+}
+
+std::vector<SavedGroup> saved_groups(const CacheConfig& config) {
+  std::vector<SavedGroup> groups;
+  for (const GroupConfig& group : config.groups) {
+    groups.push_back({group.shape, group.layer_indices});
+    groups.back().shape.query_heads = 0;
+  }
+  return groups;
+}
+
+void save(Cache& cache, std::span<const Frozen> items, const FileOptions& options, Sink& sink,
+          uint64_t* bytes) {
+  if (!options.key.empty()) check_ciphers();
+  Tables tables;
+  tables.block_size = cache.config().block_size;
+  tables.has_kv = cache.config().storage != PKV_STORAGE_NONE;
+  tables.fingerprint.assign(options.fingerprint.begin(), options.fingerprint.end());
+  tables.groups = saved_groups(cache.config());
+
+  Salts salts(tables.salts);
+  ChainBuilder builder(cache);
+  std::vector<uint32_t> ends, entry_ends;
+  for (const Frozen& item : items) ends.push_back(builder.add(item.content()));
+  std::optional<PrefixImage> image;
+  if (options.prefix_index && cache.prefix() != nullptr) {
+    image.emplace(*cache.prefix(), cache.groups());
+    for (const Frozen& item : items)
+      for (size_t g = 0; g < cache.groups().size(); g++)
+        image->hold(g, item.content().sequences()[g].ids());
+    add_entries(*image, builder, salts, tables, entry_ends);
+  }
+  builder.finish();
+  tables.chains = std::move(builder.chains());
+  for (size_t i = 0; i < items.size(); i++)
+    tables.sessions.push_back(describe(items[i], builder.chain(ends[i]), salts));
+  for (size_t i = 0; i < entry_ends.size(); i++)
+    tables.entries[i].chain = builder.chain(entry_ends[i]);
+
+  std::vector<unsigned char> encoded = encode(tables);
+  const bool lengths = image.has_value() && tables.has_kv;
+  const Header header = make_header(encoded.size(), tables.kv_bytes(),
+                                    lengths ? tables.lengths_bytes() : 0, !options.key.empty());
+  if (header.encrypted) {
+    const auto sizes = encode_sizes(header);
+    encoded.insert(encoded.begin(), sizes.begin(), sizes.end());
+  }
+  *bytes = header_bytes + tag_bytes + tagged_bytes(header.body_bytes);
+  sink.expect(*bytes);
+  const HeaderBytes header_encoded = encode(header);
+  FileWriter writer(sink, Sealer(options.key, header_encoded));
+  Body body(cache, tables, encoded, builder, lengths ? &*image : nullptr);
+  const FileWriter::Put put = [&](uint64_t begin, uint64_t end, unsigned char* to) {
+    body.put(begin, end, to);
+  };
+  writer.write(header_encoded, cache.workers(),
+               {body.kv_end(), header.lengths_bytes, body.longest(), put});
+  sink.commit();
+}
+
+// ---- The beginning of a file --------------------------------------------------------------------
+
+struct Opening::Begun {
+  Begun(const FileOptions& options, Source& source)
+      : header(read_header(options, source)), sealer(options.key, encode(header)) {
+    Tag tag;
+    if (source.read(tag.data(), tag.size()) < tag.size())
+      fail(PKV_CORRUPT, "the file is cut short behind its header");
+    if (!sealer.check_header(tag))
+      fail(PKV_CORRUPT,
+           "the header of the file is not what was written, or was written with another key");
+    const uint64_t needed = tagged_bytes(header.body_bytes);
+    bytes = header_bytes + tag_bytes + needed;
+    const std::optional<uint64_t> left = source.left();
+    if (left && (*left < needed || (source.closed() && *left > needed)))
+      fail(PKV_CORRUPT, "the file should have %llu bytes; it has %llu", (unsigned long long)bytes,
+           (unsigned long long)(*left + header_bytes + tag_bytes));
+  }
+  static Header read_header(const FileOptions& options, Source& source) {
+    unsigned char read[header_bytes];
+    const size_t got = source.read(read, sizeof read);
+    const Header header = parse_header(std::span(read).first(got));
+    if (header.encrypted && options.key.empty())
+      fail(PKV_MISMATCH, "the file is encrypted: its key of 16 to 64 bytes is needed");
+    if (!header.encrypted && !options.key.empty())
+      fail(PKV_MISMATCH, "a key of %zu bytes is given, but the file was saved without one",
+           options.key.size());
+    return header;
+  }
+  Header header;
+  Sealer sealer;
+  uint64_t bytes;
+};
+
+Opening::Opening(const FileOptions& options, Source& source)
+    : Opening(Begun(options, source), source) {}
+
+Opening::Opening(Begun begun, Source& source)
+    : header(begun.header),
+      bytes(begun.bytes),
+      reader(source, begun.sealer, begun.header.body_bytes) {
+  if (header.encrypted) {
+    std::array<unsigned char, sizes_bytes> sizes;
+    reader.read(sizes.data(), sizes.size());
+    parse_sizes(sizes, header);
+  }
+  // Memory grows with what was read and checked: a stream need not tell its size.
+  std::vector<unsigned char> encoded;
+  while (encoded.size() < header.table_bytes) {
+    const size_t at = encoded.size();
+    encoded.resize(at +
+                   static_cast<size_t>(std::min<uint64_t>(header.table_bytes - at, piece_bytes)));
+    reader.read(encoded.data() + at, encoded.size() - at);
+  }
+  tables = parse_tables(encoded);
+  uint64_t kv_bytes = UINT64_MAX;
+  try {
+    kv_bytes = tables.kv_bytes();
+  } catch (const Error&) {
+    // An overflow: it is told below.
+  }
+  if (kv_bytes != header.kv_bytes)
+    fail(PKV_CORRUPT,
+         "the tables of the file tell of %llu bytes of keys and values, its header of %llu",
+         (unsigned long long)kv_bytes, (unsigned long long)header.kv_bytes);
+  if (header.lengths_bytes != 0 &&
+      (!tables.has_kv || header.lengths_bytes != tables.lengths_bytes()))
+    fail(PKV_CORRUPT, "the header of the file tells of %llu bytes of lengths; %zu chains have %llu",
+         (unsigned long long)header.lengths_bytes, tables.chains.size(),
+         (unsigned long long)tables.lengths_bytes());
+}
+
+void Opening::check_fingerprint(std::span<const unsigned char> expected) const {
+  if (!std::equal(expected.begin(), expected.end(), tables.fingerprint.begin(),
+                  tables.fingerprint.end()))
+    fail(PKV_MISMATCH,
+         "the file is of another model: its fingerprint of %zu bytes is not the one of %zu that is "
+         "expected",
+         tables.fingerprint.size(), expected.size());
+}
+
+}  // namespace pkv

@@ -1,0 +1,259 @@
+#include "engine/session/batch.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "engine/attention/attend.h"
+#include "engine/attention/rows.h"
+#include "engine/cache/reservation.h"
+#include "engine/session/needs.h"
+
+namespace pkv {
+
+Batch::Batch(Cache& cache, size_t sessions) : cache_(cache), written_(cache.config().layers) {
+  entries_.reserve(sessions);
+  tasks_.reserve(sessions);
+}
+
+Batch::Batch(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens,
+             uint64_t* short_by)
+    : Batch(cache, sessions.size()) {
+  for (size_t i = 0; i < sessions.size(); i++) {
+    sessions[i]->check_ready("begin");
+    entries_.push_back({sessions[i], sessions[i]->length(), new_tokens[i], rows_});
+    rows_ = checked_add(rows_, new_tokens[i], "rows of the batch");
+  }
+  reserve(short_by);
+  open_ = true;
+}
+
+void Batch::begin_with_room(Session& session, uint32_t new_tokens) noexcept {
+  entries_.push_back({&session, 0, new_tokens, 0});
+  rows_ = new_tokens;
+  session.begin_with_room(*this, new_tokens);
+  open_ = true;
+}
+
+// All or none: once there is room for everything, nothing can fail.
+void Batch::reserve(uint64_t* short_by) {
+  Needs needs(cache_.groups().size());
+  for (const Entry& entry : entries_) needs.add(*entry.session, entry.count);
+  Reservation reservation(cache_, needs.blocks, needs.keep, short_by, "begin");
+  for (const Entry& entry : entries_) entry.session->make_ready(entry.count);
+  size_t copies = 0;
+  for (const Entry& entry : entries_)
+    copies += entry.session->begin(*this, entry.count, reservation);
+  cache_.counters().copied_blocks.fetch_add(copies, std::memory_order_relaxed);
+}
+
+Batch::~Batch() {
+  if (open_) abort();
+}
+
+void Batch::abort() noexcept {
+  for (const Entry& entry : entries_) entry.session->abort();
+  open_ = false;
+  cache_.counters().aborts.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Batch::check_open_for(const char* who) const {
+  if (!accepts_) return;
+  fail(PKV_INVALID_ARGUMENT, "%s: tokens were accepted already; only commit and abort are left",
+       who);
+}
+
+void Batch::accept(size_t index, std::span<const uint32_t> kept) {
+  if (index >= entries_.size())
+    fail(PKV_OUT_OF_RANGE, "session %zu of the batch; it has %zu", index, entries_.size());
+  Entry& entry = entries_[index];
+  if (cache_.config().storage == PKV_STORAGE_NONE)
+    fail(PKV_UNSUPPORTED, "accept: storage NONE keeps no keys and values to move");
+  if (rows_ > 0 && !complete())
+    fail(PKV_INCOMPLETE, "accept: layer %zu of %zu was not written", first_unwritten(),
+         written_.size());
+  for (size_t i = 0; i < kept.size(); i++) {
+    if (kept[i] >= entry.count)
+      fail(PKV_OUT_OF_RANGE, "kept[%zu] is %u; the session has %u new tokens", i, kept[i],
+           entry.count);
+    if (i > 0 && kept[i] <= kept[i - 1])
+      fail(PKV_INVALID_ARGUMENT, "kept[%zu] is %u after %u; indices must rise", i, kept[i],
+           kept[i - 1]);
+  }
+  if (entry.accepted)
+    fail(PKV_INVALID_ARGUMENT, "accept: a second time for session %zu of the batch", index);
+  Accepted accepted{{kept.begin(), kept.end()}, std::vector<int32_t>(kept.size())};
+  for (uint32_t layer = 0; layer < written_.size(); layer++) {
+    const KvView kv = entry.session->view(cache_.place(layer));
+    for (size_t i = 0; i < kept.size(); i++)
+      if (kept[i] != i)
+        cache_.kernels().transfer({kv, entry.start + kept[i], kv, entry.start + i, 1});
+  }
+  entry.accepted = std::move(accepted);
+  accepts_ = true;
+}
+
+size_t Batch::first_unwritten() const {
+  return static_cast<size_t>(std::find(written_.begin(), written_.end(), false) - written_.begin());
+}
+
+Group& Batch::check_layer(uint32_t layer, LayerPlace* place) const {
+  *place = cache_.place(layer);
+  Group& group = cache_.group(place->group);
+  if (group.storage == PKV_STORAGE_NONE)
+    fail(PKV_UNSUPPORTED, "storage NONE keeps no keys and values");
+  return group;
+}
+
+void Batch::write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
+  LayerPlace place;
+  const Group& group = check_layer(layer, &place);
+  check_open_for("write");
+  const RowsView k_rows = check_rows(k, rows_, group.shape.kv_heads, group.shape.key_dim, "k");
+  const RowsView v_rows = check_values(v, rows_, group.shape);
+  tasks_.clear();
+  for (const Entry& entry : entries_) {
+    if (entry.count == 0) continue;
+    const KvView kv = entry.session->view(place);
+    tasks_.push_back(
+        {kv, entry.start, entry.count, rows_from(k_rows, entry.row), rows_from(v_rows, entry.row)});
+  }
+  copy_rows(cache_.workers(), cache_.kernels().store, tasks_,
+            group.layout.token_bytes() / group.shape.layers);
+  written_[layer] = true;
+}
+
+void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv_tensor* q,
+                   const pkv_tensor* out) {
+  LayerPlace place;
+  const Group& group = check_layer(layer, &place);
+  const Shape& shape = group.shape;
+  AttendCall call{};
+  call.shape = {shape.query_heads, shape.kv_heads, shape.key_dim,
+                shape.value_dim,   shape.dtype,    shape.value_dtype};
+  call.params = check_params(params, shape.key_dim, shape.window, shape.sinks);
+  check_open_for("attend");
+  call.q = check_rows(q, rows_, shape.query_heads, shape.key_dim, "q");
+  call.out = check_rows(out, rows_, shape.query_heads, shape.value_dim, "out");
+  if (!written_[layer] && rows_ > 0)
+    fail(PKV_INCOMPLETE, "attend: layer %u was not written in this step", layer);
+  std::vector<AttendSequence> sequences;
+  sequences.reserve(entries_.size());
+  for (const Entry& entry : entries_) {
+    if (entry.count == 0) continue;
+    const KvView kv = entry.session->view(place);
+    sequences.push_back({kv, entry.end(), entry.count, entry.row});
+  }
+  call.sequences = sequences;
+  pkv::attend(cache_.workers(), cache_.scratch(), cache_.kernels(), call);
+}
+
+// The ids of the tokens that an entry keeps; none if the caller gave none.
+std::span<const int32_t> Batch::kept_ids(size_t e, const int32_t* tokens) {
+  Entry& entry = entries_[e];
+  if (tokens == nullptr) return {};
+  if (!entry.accepted) return {tokens + entry.row, entry.count};
+  Accepted& accepted = *entry.accepted;
+  for (size_t i = 0; i < accepted.ids.size(); i++)
+    accepted.ids[i] = tokens[entry.row + accepted.indices[i]];
+  return accepted.ids;
+}
+
+// Throws INVALID_ARGUMENT where a session remembers another id from before a suspension.
+void Batch::check_ids(size_t e, std::span<const int32_t> ids) const {
+  const Entry& entry = entries_[e];
+  for (uint64_t i = 0; i < ids.size() && entry.start + i < entry.session->total(); i++) {
+    const int32_t before = entry.session->remembered(entry.start + i);
+    if (before != PKV_NO_TOKEN && ids[i] != PKV_NO_TOKEN && before != ids[i])
+      fail(PKV_INVALID_ARGUMENT,
+           "commit: position %llu of session %zu held token %d before it was suspended, not %d",
+           (unsigned long long)(entry.start + i), e, before, ids[i]);
+  }
+}
+
+void Batch::commit(const int32_t* tokens) {
+  const size_t unwritten = first_unwritten();
+  if (cache_.config().storage != PKV_STORAGE_NONE && rows_ > 0 && unwritten < written_.size())
+    fail(PKV_INCOMPLETE, "commit: layer %zu of %zu was not written", unwritten, written_.size());
+  for (size_t e = 0; e < entries_.size(); e++) check_ids(e, kept_ids(e, tokens));
+  for (const Entry& entry : entries_) entry.session->make_room_for_tokens(entry.kept());
+  uint64_t committed = 0;
+  for (size_t e = 0; e < entries_.size(); e++) {
+    entries_[e].session->commit(kept_ids(e, tokens), entries_[e].kept());
+    committed += entries_[e].kept();
+  }
+  open_ = false;
+  cache_.counters().tokens.fetch_add(committed, std::memory_order_relaxed);
+  cache_.counters().commits.fetch_add(1, std::memory_order_relaxed);
+  cache_.counters().committed_tokens.fetch_add(committed, std::memory_order_relaxed);
+}
+
+void Batch::check_slots(uint32_t group) const {
+  if (cache_.group(group).storage == PKV_STORAGE_CONTIGUOUS)
+    fail(PKV_UNSUPPORTED, "storage CONTIGUOUS has no slots");
+}
+
+size_t Batch::slot_mapping(uint32_t group, std::span<int64_t> slots) const {
+  check_slots(group);
+  if (slots.size() < rows_) return rows_;
+  for (const Entry& entry : entries_)
+    for (uint32_t i = 0; i < entry.count; i++)
+      slots[entry.row + i] = entry.session->content().sequences()[group].slot(entry.start + i);
+  return rows_;
+}
+
+size_t Batch::block_copies(uint32_t group, size_t capacity, uint32_t* from, uint32_t* to) const {
+  check_slots(group);
+  size_t count = 0;
+  for (const Entry& entry : entries_) {
+    const Sequence& sequence = entry.session->content().sequences()[group];
+    if (sequence.copied_from() == no_block) continue;
+    if (count < capacity) {
+      from[count] = PKV_BLOCK_ID(sequence.copied_from());
+      to[count] = sequence.copied_to();
+    }
+    count++;
+  }
+  return count;
+}
+
+size_t Batch::kv_indices(uint32_t group, pkv_index_unit unit, int64_t* indptr,
+                         std::span<int64_t> indices, uint32_t* last_block_length) const {
+  check_slots(group);
+  const uint64_t block_size = cache_.config().block_size;
+  // The units of one session: [0, sinks), which stayed when others left the window, and [first,
+  // end).
+  struct Units {
+    uint64_t sinks, first, end;
+    uint64_t count() const { return sinks + end - first; }
+  };
+  const auto units_of = [&](const Entry& entry) -> Units {
+    const Sequence& sequence = entry.session->content().sequences()[group];
+    const uint64_t kept = std::min(sequence.first_kept(), entry.end());
+    const uint64_t sinks = std::min<uint64_t>(sequence.group().shape.sinks, kept);
+    if (unit == PKV_INDEX_SLOTS) return {sinks, kept, entry.end()};
+    return {ceil_div(sinks, block_size), kept / block_size, ceil_div(entry.end(), block_size)};
+  };
+  size_t total = 0;
+  for (const Entry& entry : entries_) total += units_of(entry).count();
+  if (indices.size() < total) return total;
+
+  size_t at = 0;
+  for (size_t e = 0; e < entries_.size(); e++) {
+    const Sequence& sequence = entries_[e].session->content().sequences()[group];
+    const Units units = units_of(entries_[e]);
+    const auto add = [&](uint64_t i) {
+      indices[at++] = unit == PKV_INDEX_SLOTS ? sequence.slot(i) : int64_t{sequence.ids()[i]};
+    };
+    indptr[e] = static_cast<int64_t>(at);
+    for (uint64_t i = 0; i < units.sinks; i++) add(i);
+    for (uint64_t i = units.first; i < units.end; i++) add(i);
+    if (last_block_length != nullptr)
+      last_block_length[e] = entries_[e].end() == 0
+                                 ? 0
+                                 : static_cast<uint32_t>((entries_[e].end() - 1) % block_size + 1);
+  }
+  indptr[entries_.size()] = static_cast<int64_t>(at);
+  return total;
+}
+
+}  // namespace pkv

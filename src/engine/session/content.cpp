@@ -1,0 +1,85 @@
+#include "engine/session/content.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/checked.h"
+#include "engine/cache/reservation.h"
+
+namespace pkv {
+
+Content::Content(Cache& cache)
+    : cache_(&cache), tokens_(&cache.memory()), sequences_(&cache.memory()) {
+  sequences_.reserve(cache.groups().size());
+  for (const auto& group : cache.groups()) sequences_.emplace_back(*group, cache.memory());
+}
+
+void Content::swap(Content& other) noexcept {
+  std::swap(hold_, other.hold_);
+  tokens_.swap(other.tokens_);
+  sequences_.swap(other.sequences_);
+}
+
+Content Content::fork() const {
+  Content child(*cache_);
+  child.tokens_.assign(tokens_.begin(), tokens_.end());
+  std::vector<uint64_t> counts;
+  for (const Sequence& sequence : sequences_) counts.push_back(sequence.lacking_fork(length()));
+  Reservation reservation(*cache_, counts, 0, nullptr, "the copy");
+  child.sequences_.clear();
+  for (size_t g = 0; g < sequences_.size(); g++) {
+    child.sequences_.push_back(sequences_[g].fork(length(), reservation.next(g, counts[g])));
+    reservation.pass(g, counts[g]);
+  }
+  child.hold_ = hold_.copy();
+  return child;
+}
+
+namespace {
+
+void validate_sequence(const Sequence& sequence, uint64_t length,
+                       std::vector<uint64_t>& references) {
+  const Group& group = sequence.group();
+  const std::span<const Block> blocks = sequence.blocks();
+  if (blocks.size() < ceil_div(length, group.block_size))
+    fail(PKV_INTERNAL, "a table has %zu blocks for %llu tokens", blocks.size(),
+         (unsigned long long)length);
+  if (group.offset_of(length) != 0 && blocks[group.block_of(length)] == no_block)
+    fail(PKV_INTERNAL, "a table lacks the part-filled block that the next of %llu tokens goes into",
+         (unsigned long long)length);
+  for (size_t i = 0; i < blocks.size(); i++) {
+    if (sequence.ids()[i] != PKV_BLOCK_ID(blocks[i]))
+      fail(PKV_INTERNAL, "entry %zu: id and block differ", i);
+    if (blocks[i] == no_block) continue;
+    const auto state = group.pool.state(PKV_BLOCK_ID(blocks[i]));
+    const uint64_t begin = i * uint64_t{group.block_size};
+    const uint64_t held = length > begin ? std::min<uint64_t>(length - begin, group.block_size) : 0;
+    if (state.generation != blocks[i] >> 32)
+      fail(PKV_INTERNAL, "entry %zu: block %u is of another life", i, PKV_BLOCK_ID(blocks[i]));
+    if (state.filled < held)
+      fail(PKV_INTERNAL, "entry %zu: block %u is filled to %u, the sequence holds %llu", i,
+           PKV_BLOCK_ID(blocks[i]), state.filled, (unsigned long long)held);
+    references[PKV_BLOCK_ID(blocks[i])]++;
+  }
+  if (sequence.copied_from() != no_block) references[PKV_BLOCK_ID(sequence.copied_from())]++;
+}
+
+}  // namespace
+
+void validate(const Cache& cache, std::span<const Content* const> contents) {
+  std::vector<std::vector<uint64_t>> references;
+  for (const auto& group : cache.groups()) references.emplace_back(group->pool.blocks());
+  if (cache.prefix() != nullptr) cache.prefix()->validate(references);
+  for (size_t g = 0; g < cache.groups().size(); g++) {
+    const Pool& pool = cache.groups()[g]->pool;
+    pool.validate();
+    for (const Content* content : contents)
+      validate_sequence(content->sequences()[g], content->length(), references[g]);
+    for (uint32_t id = 0; id < pool.blocks(); id++)
+      if (references[g][id] != pool.references(id))
+        fail(PKV_INTERNAL, "group %zu, block %u: the pool counts %u references, %llu are held", g,
+             id, pool.references(id), (unsigned long long)references[g][id]);
+  }
+}
+
+}  // namespace pkv

@@ -1,0 +1,422 @@
+#include "engine/session/session.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/checked.h"
+#include "base/vectors.h"
+#include "engine/attention/rows.h"
+#include "engine/cache/reservation.h"
+
+namespace pkv {
+
+namespace {
+
+// How many tokens there are before the first PKV_NO_TOKEN. Most often all: to count what is missing
+// takes vectors, a search would not.
+size_t known_tokens(Tokens tokens) {
+  if (std::count(tokens.begin(), tokens.end(), PKV_NO_TOKEN) == 0) return tokens.size();
+  return static_cast<size_t>(std::find(tokens.begin(), tokens.end(), PKV_NO_TOKEN) -
+                             tokens.begin());
+}
+
+}  // namespace
+
+Session::Session(Content content, int32_t priority, bool publishes)
+    : content_(std::move(content)),
+      remembered_(&cache().memory()),
+      priority_(priority),
+      publishes_(publishes),
+      opened_(cache().counters().opened_sessions.fetch_add(1, std::memory_order_relaxed)) {
+  count_tokens();
+}
+
+Session::~Session() {
+  own_step_.reset();
+  publish(true);
+  hand_over();
+  forget();
+  cache().counters().tokens.fetch_sub(counted_tokens_, std::memory_order_relaxed);
+}
+
+// Keeps the cache's figure in step with the length.
+void Session::count_tokens() {
+  cache().counters().tokens.fetch_add(length() - counted_tokens_, std::memory_order_relaxed);
+  counted_tokens_ = length();
+}
+
+uint64_t Session::length_in_flight() const {
+  return length() + (step_ != nullptr ? step_tokens_ : 0);
+}
+
+uint64_t Session::layer_length(uint32_t layer) const {
+  cache().place(layer);
+  return step_ != nullptr && step_->written(layer) ? length_in_flight() : length();
+}
+
+void Session::tokens(uint64_t first, size_t n, int32_t* out) const {
+  check_range(first, n, total(), "tokens of the session");
+  for (size_t i = 0; i < n; i++)
+    out[i] = first + i < length() ? content_.tokens()[first + i] : remembered(first + i);
+}
+
+void Session::set_tokens(uint64_t first, size_t n, const int32_t* tokens) {
+  check_range(first, n, length(), "tokens of the session");
+  const auto begin = content_.tokens().begin() + static_cast<int64_t>(first);
+  for (size_t i = 0; i < n; i++)
+    if (begin[static_cast<int64_t>(i)] != PKV_NO_TOKEN &&
+        begin[static_cast<int64_t>(i)] != tokens[i])
+      fail(PKV_INVALID_ARGUMENT, "position %llu holds token %d already, not %d",
+           (unsigned long long)(first + i), begin[static_cast<int64_t>(i)], tokens[i]);
+  std::copy_n(tokens, n, begin);
+  publish(false);
+}
+
+void Session::check_idle(const char* who) const {
+  if (step_ == nullptr) return;
+  if (own_step_ == nullptr) fail(PKV_BUSY, "%s: the session is in a %s", who, step_->name());
+  fail(PKV_BUSY, "%s: a %s is under way; give it its other layers, or end it by a trim", who,
+       own_step_->name());
+}
+
+void Session::check_ready(const char* who) const {
+  check_idle(who);
+  if (suspended_)
+    fail(PKV_SUSPENDED, "%s: the session is suspended, with %zu tokens to compute again", who,
+         remembered_.size());
+}
+
+// Blocks that stay free for sessions that run, where this one does not.
+uint32_t Session::kept_free() const { return length() == 0 ? cache().config().watermark : 0; }
+
+void Session::reserve(uint64_t total_tokens) {
+  check_ready("reserve");
+  reserve_blocks(std::vector<uint64_t>(content_.sequences().size(), total_tokens), kept_free(),
+                 nullptr, "reserve");
+}
+
+// Room for totals[g] tokens in all in group g.
+void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t keep, uint64_t* short_by,
+                             const char* who) {
+  std::vector<uint64_t> counts;
+  for (size_t g = 0; g < totals.size(); g++) {
+    const Sequence& sequence = content_.sequences()[g];
+    sequence.check_fits(length(), totals[g], who);
+    counts.push_back(sequence.lacking(length(), totals[g], false));
+  }
+  Reservation reservation(cache(), counts, keep, short_by, who);
+  // Room first, everywhere: what follows cannot fail half way. Tensors last, since they count as
+  // reserved bytes.
+  reserve_more_tokens(*std::max_element(totals.begin(), totals.end()));
+  for (size_t g = 0; g < counts.size(); g++) {
+    Sequence& sequence = content_.sequences()[g];
+    const uint64_t more = sequence.lacking_new(totals[g]);
+    sequence.make_room(more, more > 0 ? totals[g] : 0);
+  }
+  for (size_t g = 0; g < counts.size(); g++) {
+    content_.sequences()[g].extend(length(), totals[g], reservation.next(g, counts[g]));
+    reservation.pass(g, counts[g]);
+  }
+}
+
+void Session::suspend() noexcept {
+  own_step_.reset();
+  publish(true);
+  hand_over();
+  auto& own = content_.tokens();
+  if (remembered_.size() > own.size())
+    std::copy(own.begin(), own.end(),
+              remembered_.begin());  // ids that were told since the last suspension
+  else
+    remembered_.swap(own);
+  empty();
+  if (suspended_) return;
+  suspended_ = true;
+  cache().counters().suspended_sessions.fetch_add(1, std::memory_order_relaxed);
+  cache().counters().suspensions.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Session::resume(uint64_t* short_by) {
+  check_idle("resume");
+  if (!suspended_) return;
+  take_prefix(Tokens(remembered_).first(known_tokens(remembered_)));
+  std::vector<uint64_t> totals;
+  for (const Sequence& sequence : content_.sequences()) {
+    const uint64_t window = sequence.group().shape.window;
+    totals.push_back(window == 0 ? remembered_.size()
+                                 : std::min<uint64_t>(remembered_.size(), length() + window));
+  }
+  try {
+    reserve_blocks(totals, cache().config().watermark, short_by, "resume");
+  } catch (...) {
+    empty();
+    throw;
+  }
+  suspended_ = false;
+  cache().counters().suspended_sessions.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Session::remember(std::span<const int32_t> tokens, bool suspended) {
+  remembered_.assign(tokens.begin(), tokens.end());
+  suspended_ = suspended;
+  if (suspended) cache().counters().suspended_sessions.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Session::start_publishing() noexcept {
+  publishes_ = true;
+  publish(true);
+}
+
+// What the index has of it goes to the store, if there is one; the tokens stay.
+void Session::hand_over() noexcept {
+  if (cache().tier() == nullptr || !publishes_ || content_.hold().depth() == 0) return;
+  try {
+    Content rest(cache());
+    rest.hold() =
+        PrefixIndex::Hold(*cache().prefix(), content_.hold().salt(), content_.hold().retention());
+    rest.tokens() = content_.tokens();
+    rest.swap(content_);
+    cache().tier()->write(std::move(rest));
+  } catch (const std::bad_alloc&) {
+    // It stays in the index until its memory is needed.
+  }
+}
+
+// Gives up tokens and blocks; the hold last, so that what it calls evictable can be had.
+void Session::empty() noexcept {
+  content_.tokens().clear();
+  count_tokens();
+  for (Sequence& sequence : content_.sequences()) sequence.clear();
+  content_.hold().retreat(0);
+}
+
+void Session::forget() noexcept {
+  std::pmr::vector<int32_t>(remembered_.get_allocator()).swap(remembered_);
+  if (suspended_) cache().counters().suspended_sessions.fetch_sub(1, std::memory_order_relaxed);
+  suspended_ = false;
+}
+
+pkv_session_info Session::info() const {
+  pkv_session_info info{};
+  info.priority = priority_;
+  info.suspended = suspended_;
+  info.length = length();
+  info.total = total();
+  content_.each_block([&](size_t, uint32_t, uint32_t references) {
+    info.blocks++;
+    info.exclusive_blocks += references == 1;
+  });
+  return info;
+}
+
+// ---- The prefix index ---------------------------------------------------------------------------
+
+uint64_t Session::match_prefix(Tokens text) {
+  check_ready("match_prefix");
+  for (const Sequence& sequence : content_.sequences())
+    if (length() > 0 || !sequence.blocks().empty())
+      fail(PKV_INVALID_ARGUMENT,
+           "match_prefix: the session has %llu tokens and %zu blocks already; match before "
+           "anything else",
+           (unsigned long long)length(), sequence.blocks().size());
+  const size_t known = known_tokens(text);
+  if (known < text.size())
+    fail(PKV_INVALID_ARGUMENT, "match_prefix: token %zu is PKV_NO_TOKEN", known);
+  return take_prefix(text);
+}
+
+// Of an empty session; all tokens are known. Throws bad_alloc, REF_LIMIT, state as before.
+uint64_t Session::take_prefix(Tokens text) {
+  if (!content_.hold()) return 0;
+  PrefixIndex& index = *cache().prefix();
+  if (cache().tier() != nullptr) cache().tier()->fetch(content_.hold().salt(), text);
+  PrefixIndex::Tail tail;
+  reserve_more_tokens(text.size());
+  const uint32_t blocks =
+      index.match(content_.hold(), text, content_.sequences(),
+                  cache().config().storage == PKV_STORAGE_PAGED ? &tail : nullptr);
+  uint64_t matched = uint64_t{blocks} * cache().config().block_size;
+  if (!tail.blocks.empty()) {
+    if (copy_tail(tail)) matched += tail.tokens;
+    index.release(tail);
+  }
+  content_.tokens().assign(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(matched));
+  count_tokens();
+  index.count_matched(content_.hold(), text.size(), matched);
+  return matched;
+}
+
+// The rows of a block that matches in part, into one of the session's own. Without room for that
+// the match is shorter.
+bool Session::copy_tail(const PrefixIndex::Tail& tail) {
+  try {
+    const std::vector<uint64_t> ones(tail.blocks.size(), 1);
+    Reservation reservation(cache(), ones, kept_free(), nullptr, "match_prefix");
+    for (Sequence& sequence : content_.sequences()) sequence.make_room(1, 0);
+    for (size_t g = 0; g < ones.size(); g++) {
+      content_.sequences()[g].append_copy(reservation.next(g, 1)[0], tail.blocks[g], tail.tokens);
+      reservation.pass(g, 1);
+    }
+    return true;
+  } catch (const Error&) {
+    return false;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+// wait: false leaves it for later where another thread has the index.
+void Session::publish(bool wait) noexcept {
+  const PrefixIndex::Hold& hold = content_.hold();
+  const uint64_t block_size = cache().config().block_size, from = hold.depth() * block_size;
+  if (!hold || !publishes_ || length() < from + block_size) return;
+  const Tokens tokens = content_.tokens();
+  const size_t known = from + known_tokens(tokens.subspan(from));
+  if (known >= from + block_size)
+    cache().prefix()->publish(content_.hold(), tokens.first(known), content_.sequences(), wait);
+}
+
+// ---- A step -------------------------------------------------------------------------------------
+
+void Session::make_ready(uint32_t new_tokens) {
+  const uint64_t end = length() + new_tokens;
+  for (Sequence& sequence : content_.sequences())
+    sequence.make_ready(end, sequence.lacking(length(), end));
+}
+
+size_t Session::begin(const Step& step, uint32_t new_tokens, Reservation& reservation) noexcept {
+  const uint64_t end = length() + new_tokens;
+  size_t copies = 0;
+  for (size_t g = 0; g < content_.sequences().size(); g++) {
+    Sequence& sequence = content_.sequences()[g];
+    const uint64_t count = sequence.lacking(length(), end);
+    copies += sequence.begin(length(), end, reservation.next(g, count));
+    reservation.pass(g, count);
+  }
+  step_ = &step;
+  step_tokens_ = new_tokens;
+  return copies;
+}
+
+void Session::begin_with_room(const Step& step, uint32_t new_tokens) noexcept {
+  for (Sequence& sequence : content_.sequences())
+    sequence.begin(length(), length() + new_tokens, {});
+  step_ = &step;
+  step_tokens_ = new_tokens;
+}
+
+void Session::make_room_for_tokens(uint64_t more) { reserve_more(content_.tokens(), more); }
+
+// The cache's figure of tokens is the driver's to count: once for all its sessions.
+void Session::commit(std::span<const int32_t> ids, uint64_t count) noexcept {
+  const uint64_t start = length();
+  auto& own = content_.tokens();
+  if (!ids.empty() && total() == start)  // nothing is remembered: as they are
+    own.insert(own.end(), ids.begin(), ids.end());
+  else
+    for (uint64_t i = 0; i < count; i++)
+      own.push_back(ids.empty() || ids[i] == PKV_NO_TOKEN ? remembered(start + i) : ids[i]);
+  for (Sequence& sequence : content_.sequences()) {
+    sequence.commit(start, start + count);
+    if (count < step_tokens_) sequence.drop_unused(start + count);
+  }
+  step_ = nullptr;
+  counted_tokens_ += count;
+  if (!remembered_.empty() && length() >= remembered_.size()) forget();
+  publish(false);
+}
+
+void Session::abort() noexcept {
+  for (Sequence& sequence : content_.sequences()) sequence.abort();
+  step_ = nullptr;
+}
+
+void Session::replace_by_room_for(uint64_t n) {
+  std::vector<uint64_t> needed, counts;
+  for (const Sequence& sequence : content_.sequences()) {
+    sequence.check_fits_whole(n, "prefill");
+    needed.push_back(ceil_div(n, sequence.group().block_size));
+    counts.push_back(needed.back() - std::min(needed.back(), sequence.reusable()));
+  }
+  Reservation reservation(cache(), counts, kept_free(), nullptr, "prefill");
+  for (size_t g = 0; g < counts.size(); g++) content_.sequences()[g].make_room(counts[g], n);
+  reserve_more_tokens(n);
+  content_.tokens().clear();
+  count_tokens();
+  forget();
+  for (size_t g = 0; g < counts.size(); g++) {
+    content_.sequences()[g].rewind(needed[g]);
+    content_.sequences()[g].append(reservation.next(g, counts[g]));
+    reservation.pass(g, counts[g]);
+  }
+  content_.hold().retreat(0);
+}
+
+void Session::reserve_more_tokens(uint64_t total) {
+  auto& tokens = content_.tokens();
+  if (total > tokens.max_size())
+    fail(PKV_TOO_LARGE, "%llu tokens in one session", (unsigned long long)total);
+  tokens.reserve(total);
+}
+
+void Session::trim(uint64_t new_length) {
+  if (new_length > length())
+    fail(PKV_OUT_OF_RANGE, "trim to %llu tokens; the session has %llu",
+         (unsigned long long)new_length, (unsigned long long)length());
+  for (size_t g = 0; g < content_.sequences().size(); g++)
+    if (!content_.sequences()[g].can_trim(new_length))
+      fail(PKV_OUT_OF_RANGE,
+           "trim to %llu tokens: group %zu keeps only positions from %llu on, its window is %u",
+           (unsigned long long)new_length, g,
+           (unsigned long long)content_.sequences()[g].first_kept(),
+           content_.sequences()[g].group().shape.window);
+  own_step_.reset();
+  forget();
+  content_.tokens().resize(new_length);
+  count_tokens();
+  for (Sequence& sequence : content_.sequences()) sequence.trim(new_length);
+  content_.hold().retreat(static_cast<uint32_t>(new_length / cache().config().block_size));
+}
+
+Content Session::fork() const {
+  check_ready("fork");
+  return content_.fork();
+}
+
+const Sequence& Session::table(uint32_t group) const {
+  if (cache().group(group).storage == PKV_STORAGE_CONTIGUOUS)
+    fail(PKV_UNSUPPORTED, "storage CONTIGUOUS has no block tables");
+  return content_.sequences()[group];
+}
+
+void Session::slot_mapping(uint32_t group, uint64_t first, size_t n, int64_t* slots) const {
+  const Sequence& sequence = table(group);
+  check_range(first, n, sequence.capacity(), "slots of the session");
+  for (size_t i = 0; i < n; i++) slots[i] = sequence.slot(first + i);
+}
+
+void Session::materialize(uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k,
+                          const pkv_tensor* v) const {
+  const LayerPlace place = cache().place(layer);
+  const Sequence& sequence = content_.sequences()[place.group];
+  const Group& group = sequence.group();
+  if (group.storage == PKV_STORAGE_NONE)
+    fail(PKV_UNSUPPORTED, "materialize: storage NONE keeps no keys and values");
+  check_range(first, n, layer_length(layer), "rows of the layer");
+  if (n > 0 && !sequence.holds(first, first + n))
+    fail(PKV_OUT_OF_RANGE,
+         "some of positions %llu to %llu left the window; this layer keeps positions from %llu on",
+         (unsigned long long)first, (unsigned long long)(first + n - 1),
+         (unsigned long long)sequence.first_kept());
+  CopyTask task{};
+  if (k != nullptr) task.k = check_rows(k, n, group.shape.kv_heads, group.shape.key_dim, "k");
+  if (v != nullptr) task.v = check_rows(v, n, group.shape.kv_heads, group.shape.value_dim, "v");
+  if (n == 0 || (k == nullptr && v == nullptr)) return;
+  task.kv = sequence.view(place.layer);
+  task.first = first;
+  task.count = n;
+  copy_rows(cache().workers(), cache().kernels().load, std::span(&task, 1),
+            group.layout.token_bytes() / group.shape.layers);
+}
+
+}  // namespace pkv

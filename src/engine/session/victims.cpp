@@ -1,0 +1,102 @@
+#include "engine/session/victims.h"
+
+#include <algorithm>
+#include <numeric>
+#include <unordered_map>
+
+#include "engine/session/needs.h"
+
+namespace pkv {
+
+namespace {
+
+// What the pools would have if victims gave their blocks back. Nothing is changed.
+class Forecast {
+ public:
+  explicit Forecast(const Cache& cache) : dropped_(cache.groups().size()) {
+    for (size_t g = 0; g < dropped_.size(); g++)
+      free_.push_back(cache.groups()[g]->pool.free_count() +
+                      (cache.prefix() != nullptr ? cache.prefix()->evictable(g) : 0));
+  }
+
+  void suspend(const Session& session) {
+    session.content().each_block(
+        [&](size_t group, uint32_t id, uint32_t references) { drop(group, id, references); });
+  }
+
+  // What begin() would take then: a tail is not copied once the others who share it are gone.
+  void add_needs(const Session& session, uint32_t new_tokens, Needs& needs) const {
+    const uint64_t start = session.length(), end = start + new_tokens;
+    for (size_t g = 0; g < free_.size(); g++) {
+      const Sequence& sequence = session.content().sequences()[g];
+      const Block tail = sequence.tail_written(start, end);
+      const bool copies = tail != no_block && references(g, block_id(tail), sequence) > 1;
+      needs.add(session, g, end, sequence.lacking(start, end, copies));
+    }
+  }
+
+  bool fits(const Needs& needs) const {
+    for (size_t g = 0; g < free_.size(); g++)
+      if (needs.blocks[g] > 0 && needs.blocks[g] + needs.keep > free_[g]) return false;
+    return true;
+  }
+
+ private:
+  // A shared block is free once all of its holders let go.
+  void drop(size_t group, uint32_t id, uint32_t references) {
+    if (references == 1 || ++dropped_[group][id] == references) free_[group]++;
+  }
+
+  uint32_t references(size_t group, uint32_t id, const Sequence& sequence) const {
+    const auto dropped = dropped_[group].find(id);
+    return sequence.group().pool.references(id) -
+           (dropped != dropped_[group].end() ? dropped->second : 0);
+  }
+
+  std::vector<uint64_t> free_;  // by group
+  std::vector<std::unordered_map<uint32_t, uint32_t>>
+      dropped_;  // references given up of shared blocks
+};
+
+bool holds_blocks(const Session& session) {
+  const auto sequences = session.content().sequences();
+  return std::any_of(sequences.begin(), sequences.end(),
+                     [](const Sequence& sequence) { return !sequence.blocks().empty(); });
+}
+
+}  // namespace
+
+std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessions,
+                                   std::span<const uint32_t> new_tokens) {
+  const size_t listed = new_tokens.size();
+  for (size_t i = 0; i < listed; i++) sessions[i]->check_ready("choose_victims");
+
+  std::vector<size_t> rank(sessions.size());  // the next victim last
+  std::iota(rank.begin(), rank.end(), size_t{0});
+  std::erase_if(rank, [&](size_t i) {
+    return i >= listed && (sessions[i]->in_step() || !holds_blocks(*sessions[i]));
+  });
+  std::sort(rank.begin(), rank.end(), [&](size_t a, size_t b) {
+    if (sessions[a]->priority() != sessions[b]->priority())
+      return sessions[a]->priority() > sessions[b]->priority();
+    return sessions[a]->opened() < sessions[b]->opened();
+  });
+
+  Forecast forecast(cache);
+  std::vector<size_t> victims;
+  for (;;) {
+    Needs needs(cache.groups().size());
+    for (const size_t i : rank)
+      if (i < listed) forecast.add_needs(*sessions[i], new_tokens[i], needs);
+    if (forecast.fits(needs)) return victims;
+    if (rank.size() <= 1)
+      fail(PKV_OUT_OF_BLOCKS,
+           "choose_victims: not enough blocks even with all %zu other sessions suspended",
+           victims.size());
+    forecast.suspend(*sessions[rank.back()]);
+    victims.push_back(rank.back());
+    rank.pop_back();
+  }
+}
+
+}  // namespace pkv

@@ -1,0 +1,79 @@
+#include "engine/tier/block_keys.h"
+
+#if defined(PKV_WITH_SODIUM)
+#include <sodium.h>
+#endif
+
+#include "base/status.h"
+#include "engine/file/bytes.h"
+
+namespace pkv {
+
+namespace {
+
+ContentKey hash([[maybe_unused]] std::span<const unsigned char> bytes,
+                [[maybe_unused]] std::span<const unsigned char> secret) noexcept {
+  ContentKey key{};
+#if defined(PKV_WITH_SODIUM)
+  crypto_generichash(key.data(), key.size(), bytes.data(), bytes.size(), secret.data(),
+                     secret.size());
+#endif
+  return key;
+}
+
+// Of a name and what follows it.
+template <class Number>
+ContentKey extend(const ContentKey& name, std::span<const Number> more) noexcept {
+  ContentKey key{};
+#if defined(PKV_WITH_SODIUM)
+  crypto_generichash_state state;
+  crypto_generichash_init(&state, nullptr, 0, key.size());
+  crypto_generichash_update(&state, name.data(), name.size());
+  crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(more.data()),
+                            more.size_bytes());
+  crypto_generichash_final(&state, key.data(), key.size());
+#else
+  (void)name, (void)more;
+#endif
+  return key;
+}
+
+}  // namespace
+
+ContentKey hash_model(uint32_t block_size, std::span<const SavedGroup> groups,
+                      std::span<const unsigned char> fingerprint, const Secret& secret) {
+#if defined(PKV_WITH_SODIUM)
+  if (sodium_init() < 0) fail(PKV_UNSUPPORTED, "libsodium could not be initialised");
+#else
+  fail(PKV_UNSUPPORTED,
+       "a store is given, but this build is without libsodium, which names its blocks");
+#endif
+  ByteWriter bytes;
+  // Names with a key are those of encrypted items: nobody who only tags his own ever meets them.
+  const uint32_t version = secret.empty() ? 1 : 2;
+  bytes.put(version);
+  bytes.put(block_size);
+  bytes.put(static_cast<uint32_t>(fingerprint.size()));
+  bytes.put_all(fingerprint);
+  for (const SavedGroup& group : groups) {
+    const Shape& shape = group.shape;
+    for (const uint32_t number :
+         {shape.layers, shape.kv_heads, shape.key_dim, shape.value_dim,
+          static_cast<uint32_t>(shape.dtype), static_cast<uint32_t>(shape.value_dtype),
+          shape.window, shape.sinks, uint32_t{shape.latent}})
+      bytes.put(number);
+    bytes.put_all(std::span(group.layers));
+  }
+  return hash(bytes.bytes(), secret.bytes());
+}
+
+BlockKeys::BlockKeys(const ContentKey& model, std::string_view salt)
+    : chain_(extend(model, std::span(salt))) {}
+
+void BlockKeys::advance(std::span<const int32_t> block) noexcept { chain_ = extend(chain_, block); }
+
+ContentKey BlockKeys::key(uint32_t group) const noexcept {
+  return extend(chain_, std::span<const uint32_t>(&group, 1));
+}
+
+}  // namespace pkv

@@ -1,0 +1,356 @@
+#include "engine/tier/directory.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "base/status.h"
+#include "base/uninterrupted.h"
+
+namespace pkv {
+
+using os::fail_io;
+using os::uninterrupted;
+
+namespace {
+
+constexpr mode_t private_mode = 0700;  // what a model was told is nobody else's business
+// How much of the capacity stays when files are deleted, so that it is not looked at for each new
+// one.
+constexpr double kept_share = 0.9;
+constexpr std::string_view digits = "0123456789abcdef", suffix = ".kv";
+constexpr size_t shard_digits = 2, name_digits = 62;
+constexpr int directory_flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+
+bool is_number(std::string_view text, size_t size) {
+  return text.size() == size && text.find_first_not_of(digits) == text.npos;
+}
+
+bool is_shard_name(std::string_view name) { return is_number(name, shard_digits); }
+
+bool is_item_name(std::string_view name) {
+  return name.ends_with(suffix) &&
+         is_number(name.substr(0, name.size() - suffix.size()), name_digits);
+}
+
+bool others_write(const struct stat& status) { return (status.st_mode & (S_IWGRP | S_IWOTH)) != 0; }
+
+// What open_shard() says of a name that is no shard of this store, or no longer one.
+bool is_of_others(int error) {
+  return error == EPERM || error == ENOENT || error == ENOTDIR || error == ELOOP || error == EACCES;
+}
+
+// O_NOFOLLOW looks at the last name of a path only if no slash follows.
+std::string without_slashes(const char* path) {
+  std::string name = path;
+  while (name.size() > 1 && name.back() == '/') name.pop_back();
+  return name;
+}
+
+void sync_directory_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string parent = slash == path.npos ? "." : path.substr(0, slash + 1);
+  const int descriptor =
+      uninterrupted([&] { return open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+  if (descriptor < 0) fail_io("cannot open", parent, errno);
+  os::File(descriptor, true, parent).sync();
+}
+
+// Throws IO for a directory in which others could put what the store then takes for its own.
+void check_root(const struct stat& status, uid_t owner, const std::string& path) {
+  char sentence[100];
+  if (status.st_uid != owner) {
+    std::snprintf(sentence, sizeof sentence,
+                  "user %u cannot use the directory of user %u as a store:", unsigned{owner},
+                  unsigned{status.st_uid});
+    fail_io(sentence, path, EPERM);
+  }
+  if (others_write(status)) {
+    std::snprintf(sentence, sizeof sentence,
+                  "others may write to what should be a store (mode %04o):",
+                  unsigned{status.st_mode & 07777});
+    fail_io(sentence, path, EPERM);
+  }
+}
+
+}  // namespace
+
+// ---- Files --------------------------------------------------------------------------------------
+
+DirectoryStore::Place::Place(const unsigned char (&key)[32]) {
+  for (const unsigned char byte : key) {
+    std::string& part = shard.size() < shard_digits ? shard : name;
+    part += digits[byte >> 4];
+    part += digits[byte & 15];
+  }
+  name += suffix;
+}
+
+os::File DirectoryStore::open_root(const char* path) const {
+  const std::string name = without_slashes(path);
+  const bool is_new = mkdir(name.c_str(), private_mode) == 0;
+  if (!is_new && errno != EEXIST) fail_io("cannot make the directory", name, errno);
+  struct stat status;
+  const int descriptor = uninterrupted([&] { return open(name.c_str(), directory_flags); });
+  if (descriptor < 0) {
+    const int error = errno;
+    if (lstat(name.c_str(), &status) == 0 && S_ISLNK(status.st_mode))
+      fail_io("a symbolic link is not followed to a store:", name, ELOOP);
+    fail_io("cannot use as a store:", name, error);
+  }
+  os::File root(descriptor, true, name);
+  if (fstat(descriptor, &status) != 0) fail_io("cannot look at", name, errno);
+  check_root(status, owner_, name);
+  if (faccessat(descriptor, ".", R_OK | W_OK | X_OK, AT_EACCESS) != 0)
+    fail_io("cannot write to", name, errno);
+  if (is_new && durable_) sync_directory_of(name);
+  return root;
+}
+
+// Returns a descriptor, or a negative errno for a shard that is not there or not the store's own.
+int DirectoryStore::open_shard(const char* name) const {
+  const int descriptor =
+      uninterrupted([&] { return openat(root_.descriptor(), name, directory_flags); });
+  if (descriptor < 0) return -errno;
+  struct stat status;
+  const bool own =
+      fstat(descriptor, &status) == 0 && status.st_uid == owner_ && !others_write(status);
+  if (own) return descriptor;
+  close(descriptor);
+  return -EPERM;
+}
+
+// Makes the shard if it is not there. Throws IO.
+os::File DirectoryStore::open_shard_to_write(const std::string& name) const {
+  const std::string path = root_.name() + '/' + name;
+  int descriptor = open_shard(name.c_str());
+  if (descriptor == -ENOENT) {
+    const bool is_new = mkdirat(root_.descriptor(), name.c_str(), private_mode) == 0;
+    if (!is_new && errno != EEXIST) fail_io("cannot make the directory", path, errno);
+    if (is_new && durable_) root_.sync();
+    descriptor = open_shard(name.c_str());
+  }
+  if (descriptor < 0) fail_io("cannot use", path, -descriptor);
+  return os::File(descriptor, true, path);
+}
+
+// The store takes only regular files of its owner for its own.
+bool DirectoryStore::is_own_file(const struct stat& status) const {
+  return S_ISREG(status.st_mode) && status.st_uid == owner_;
+}
+
+// What the store has under a name.
+std::optional<struct stat> DirectoryStore::item_at(int shard, const char* name) const {
+  struct stat status;
+  if (fstatat(shard, name, &status, AT_SYMLINK_NOFOLLOW) != 0) return std::nullopt;
+  if (!is_own_file(status)) return std::nullopt;
+  return status;
+}
+
+// False: a shard that is the store's own could not be read.
+bool DirectoryStore::for_each_file(
+    const std::function<void(int shard, const char* shard_name, const char* name)>& visit) const {
+  bool complete = true;
+  const bool read = os::for_each_name(root_.descriptor(), [&](const char* shard_name) {
+    if (!is_shard_name(shard_name)) return true;
+    const int descriptor = open_shard(shard_name);
+    if (descriptor < 0) {
+      complete = complete && is_of_others(-descriptor);
+      return true;
+    }
+    const os::File shard(descriptor, true, shard_name);
+    const bool whole = os::for_each_name(
+        descriptor, [&](const char* name) { return visit(descriptor, shard_name, name), true; });
+    complete = complete && whole;
+    return true;
+  });
+  return read && complete;
+}
+
+// ---- Items --------------------------------------------------------------------------------------
+
+DirectoryStore::DirectoryStore(const char* path, uint64_t capacity, bool durable)
+    : owner_(geteuid()), capacity_(capacity), durable_(durable), root_(open_root(path)) {
+  if (capacity_ != 0) make_room();
+  if (capacity_ == 0) remove_orphans();
+}
+
+void DirectoryStore::put_one(const pkv_store_item& item) {
+  const Place place(item.key);
+  os::File shard = open_shard_to_write(place.shard);
+  struct stat status;  // looked at once: another process may remove the item at any time
+  const bool taken =
+      fstatat(shard.descriptor(), place.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0;
+  if (taken && !is_own_file(status))
+    fail_io("not a file of the store's owner:", shard.name() + '/' + place.name, EPERM);
+  os::Replacement replacement(std::move(shard), place.name, durable_);
+  replacement.file().write(item.data, static_cast<size_t>(item.size));
+  replacement.commit();
+  bytes_ += item.size;
+}
+
+int64_t DirectoryStore::put(std::span<const pkv_store_item> items) {
+  int64_t stored = 0;
+  int error = 0;
+  for (const pkv_store_item& item : items) {
+    try {
+      put_one(item);
+      stored++;
+    } catch (const os::IoError& refused) {
+      error = refused.error;
+      if (error != EPERM) break;  // what is full now is full for the next one
+    }
+  }
+  if (capacity_ != 0 && bytes_ > capacity_) make_room();
+  return stored > 0 || items.empty() ? stored : -error;
+}
+
+// Returns the size of what is there, of which it copies as much as there is room for; 0: nothing.
+uint64_t DirectoryStore::get_one(const pkv_store_item& item) const {
+  const Place place(item.key);
+  const int directory = open_shard(place.shard.c_str());
+  if (directory < 0) return 0;
+  const os::File shard(directory, true, place.shard);
+  if (!item_at(directory, place.name.c_str())) return 0;
+  const int descriptor = uninterrupted([&] {
+    return openat(directory, place.name.c_str(),
+                  O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  });
+  if (descriptor < 0) return 0;
+  os::File file(descriptor, true, place.name);
+  const uint64_t size = file.left().value_or(0);
+  file.read(item.data, static_cast<size_t>(std::min(item.size, size)));
+  futimens(descriptor, nullptr);  // used now; where that is not allowed it is merely older
+  return size;
+}
+
+int64_t DirectoryStore::get(std::span<pkv_store_item> items) {
+  int64_t found = 0;
+  for (pkv_store_item& item : items) {
+    try {
+      item.size = get_one(item);
+    } catch (const Error&) {
+      item.size = 0;  // it cannot be read
+    }
+    found += item.size != 0;
+  }
+  return found;
+}
+
+int64_t DirectoryStore::probe(std::span<pkv_store_item> items) {
+  int64_t found = 0;
+  for (pkv_store_item& item : items) {
+    const std::optional<struct stat> status = item_at(Place(item.key));
+    item.size = status ? static_cast<uint64_t>(status->st_size) : 0;
+    found += item.size != 0;
+  }
+  return found;
+}
+
+std::optional<struct stat> DirectoryStore::item_at(const Place& place) const {
+  const int descriptor = open_shard(place.shard.c_str());
+  if (descriptor < 0) return std::nullopt;
+  const os::File shard(descriptor, true, place.shard);
+  return item_at(descriptor, place.name.c_str());
+}
+
+int64_t DirectoryStore::drop(std::span<const pkv_store_item> items) {
+  int64_t dropped = 0;
+  for (const pkv_store_item& item : items) dropped += remove(Place(item.key));
+  return dropped;
+}
+
+// Whether there was an item, which is gone now.
+bool DirectoryStore::remove(const Place& place) const {
+  const int descriptor = open_shard(place.shard.c_str());
+  if (descriptor < 0) return false;
+  const os::File shard(descriptor, true, place.shard);
+  return item_at(descriptor, place.name.c_str()) &&
+         unlinkat(descriptor, place.name.c_str(), 0) == 0;
+}
+
+// ---- Capacity -----------------------------------------------------------------------------------
+
+void DirectoryStore::remove_orphans() const {
+  for_each_file([](int shard, const char*, const char* name) { os::remove_orphan(shard, name); });
+}
+
+// All files of the store; what goes away meanwhile is left out. Orphans go on the way.
+DirectoryStore::Listing DirectoryStore::list() const {
+  Listing listing;
+  listing.complete = for_each_file([&](int shard, const char* shard_name, const char* name) {
+    const bool item = is_item_name(name);
+    if (!item && (!os::is_temporary_name(name) || os::remove_orphan(shard, name))) return;
+    const std::optional<struct stat> status = item_at(shard, name);
+    if (!status) return;
+    const uint64_t bytes = static_cast<uint64_t>(status->st_size);
+    listing.bytes += bytes;
+    if (item) listing.items.push_back({{shard_name, name}, status->st_mtim, bytes});
+  });
+  return listing;
+}
+
+// The oldest go. Looked up each time, since other processes write and delete, too.
+void DirectoryStore::make_room() {
+  const std::unique_lock lock(cleaning_, std::try_to_lock);
+  if (!lock) return;
+  Listing now = list();
+  if (now.bytes > capacity_) {
+    const auto kept = static_cast<uint64_t>(kept_share * static_cast<double>(capacity_));
+    std::sort(now.items.begin(), now.items.end(), [](const Entry& a, const Entry& b) {
+      return std::pair(a.used.tv_sec, a.used.tv_nsec) < std::pair(b.used.tv_sec, b.used.tv_nsec);
+    });
+    for (const Entry& entry : now.items) {
+      if (now.bytes <= kept) break;
+      if (remove(entry.place) || !item_at(entry.place)) now.bytes -= entry.bytes;
+    }
+  }
+  if (now.complete) bytes_ = now.bytes;
+}
+
+namespace {
+
+template <class Work>
+int64_t guarded_call(const Work& work) noexcept {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return -ENOMEM;
+  } catch (...) {
+    return -EIO;
+  }
+}
+
+DirectoryStore& store_of(void* user) { return *static_cast<DirectoryStore*>(user); }
+
+}  // namespace
+
+pkv_store open_directory_store(const char* path, uint64_t capacity, bool durable) {
+  auto made = std::make_unique<DirectoryStore>(path, capacity, durable);
+  pkv_store store{};
+  store.struct_size = sizeof store;
+  store.put = [](void* user, size_t n, const pkv_store_item* items) {
+    return guarded_call([&] { return store_of(user).put({items, n}); });
+  };
+  store.get = [](void* user, size_t n, pkv_store_item* items) {
+    return guarded_call([&] { return store_of(user).get({items, n}); });
+  };
+  store.probe = [](void* user, size_t n, pkv_store_item* items) {
+    return guarded_call([&] { return store_of(user).probe({items, n}); });
+  };
+  store.drop = [](void* user, size_t n, const pkv_store_item* items) {
+    return guarded_call([&] { return store_of(user).drop({items, n}); });
+  };
+  store.close = [](void* user) { delete static_cast<DirectoryStore*>(user); };
+  store.user = made.release();
+  return store;
+}
+
+}  // namespace pkv

@@ -1,0 +1,73 @@
+#include "engine/tier/store_calls.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/memory.h"
+
+namespace pkv {
+
+namespace {
+
+int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+constexpr int64_t shortest_pause = 100'000'000, longest_pause = 10'000'000'000;  // nanoseconds
+
+}  // namespace
+
+StoreCalls::~StoreCalls() {
+  if (!owned_) return;
+  HookScope scope;
+  store_.close(store_.user);
+}
+
+bool StoreCalls::down() const noexcept {
+  return now() < down_until_.load(std::memory_order_relaxed);
+}
+
+template <class Items, class Call>
+uint64_t StoreCalls::call(Items items, const Call& function) noexcept {
+  if (items.empty() || down()) return 0;
+  HookScope scope;
+  const int64_t result = function(store_.user, items.size(), items.data());
+  if (result >= 0) {
+    pause_.store(0, std::memory_order_relaxed);
+    return std::min<uint64_t>(static_cast<uint64_t>(result), items.size());
+  }
+  failures_.fetch_add(1, std::memory_order_relaxed);
+  const int64_t pause =
+      std::clamp(2 * pause_.load(std::memory_order_relaxed), shortest_pause, longest_pause);
+  pause_.store(pause, std::memory_order_relaxed);
+  down_until_.store(now() + pause, std::memory_order_relaxed);
+  return 0;
+}
+
+uint64_t StoreCalls::put(std::span<const pkv_store_item> items) noexcept {
+  return call(items, store_.put);
+}
+
+// Where the store has none of them, or is down, every size is 0.
+template <class Call>
+uint64_t StoreCalls::look_for(std::span<pkv_store_item> items, const Call& function) noexcept {
+  const uint64_t found = call(items, function);
+  for (size_t i = 0; found == 0 && i < items.size(); i++) items[i].size = 0;
+  return found;
+}
+
+uint64_t StoreCalls::get(std::span<pkv_store_item> items) noexcept {
+  return look_for(items, store_.get);
+}
+
+uint64_t StoreCalls::probe(std::span<pkv_store_item> items) noexcept {
+  return look_for(items, store_.probe);
+}
+
+void StoreCalls::drop(const pkv_store_item& item) noexcept {
+  call(std::span(&item, 1), store_.drop);
+}
+
+}  // namespace pkv

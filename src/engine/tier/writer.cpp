@@ -1,0 +1,318 @@
+#include <algorithm>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "base/memory.h"
+#include "base/os.h"
+#include "engine/file/file.h"
+#include "engine/tier/store_tier.h"
+
+namespace pkv {
+
+namespace {
+
+std::vector<unsigned char> bytes_of(const void* data, uint64_t size) {
+  const auto* const bytes = static_cast<const unsigned char*>(data);
+  return size == 0 ? std::vector<unsigned char>{} : std::vector<unsigned char>(bytes, bytes + size);
+}
+
+constexpr size_t most_known = size_t{1} << 20;
+constexpr uint64_t usual_buffer = uint64_t{4} << 20;
+
+}  // namespace
+
+StoreTier::StoreTier(Cache& cache, const pkv_store_config& config)
+    : cache_(cache),
+      secret_(
+          {static_cast<const unsigned char*>(config.key), static_cast<size_t>(config.key_size)}),
+      model_(hash_model(cache.config().block_size, saved_groups(cache.config()),
+                        bytes_of(config.fingerprint, config.fingerprint_size), secret_)),
+      patience_(config.wait_ms),
+      most_queued_(config.queue_blocks != 0 ? config.queue_blocks
+                                            : largest_pool(cache.groups()) / 4 + 1),
+      batch_(1),
+      store_(*config.store) {
+  if (!secret_.empty()) check_ciphers();
+  for (const auto& each : cache.groups()) {
+    item_bytes_.push_back(block_value_bytes(*each));
+    position_bytes_ += item_bytes_.back();
+  }
+  const uint64_t positions =
+      (config.buffer_bytes != 0 ? config.buffer_bytes : usual_buffer) / position_bytes_;
+  batch_ = static_cast<size_t>(std::clamp<uint64_t>(positions, 1, largest_pool(cache.groups())));
+}
+
+StoreTier::~StoreTier() {
+  {
+    const std::lock_guard lock(queue_mutex_);
+    ending_ = true;
+    for (Reading& reading : reads_) reading.cancelled = true;
+  }
+  queued_.notify_all();
+  if (writer_.joinable()) writer_.join();
+  if (reader_.joinable()) reader_.join();
+  wipe(model_.data(), model_.size());
+}
+
+void StoreTier::start(std::thread& thread, std::vector<unsigned char>& buffer,
+                      void (StoreTier::*run)() noexcept) {
+  if (thread.joinable()) return;
+  buffer.resize(batch_ * position_bytes_);
+  try {
+    thread = std::thread(run, this);
+  } catch (const std::system_error& error) {
+    fail(PKV_NO_MEMORY, "a thread for the store could not be started: %s (error %d)", error.what(),
+         error.code().value());
+  }
+}
+
+std::vector<ContentKey> StoreTier::keys_of(std::string_view salt, Tokens text, uint64_t from,
+                                           uint64_t to) const {
+  std::vector<ContentKey> keys;
+  keys.reserve((to - from) * groups());
+  BlockKeys chain(model_, salt);
+  for (uint64_t i = 0; i < to; i++) {
+    chain.advance(text.subspan(i * block_size(), block_size()));
+    for (size_t g = 0; g < groups() && i >= from; g++)
+      keys.push_back(chain.key(static_cast<uint32_t>(g)));
+  }
+  return keys;
+}
+
+bool StoreTier::give_way() noexcept {
+  std::list<Content> dropped;
+  bool any = false;
+  {
+    const std::lock_guard lock(queue_mutex_);
+    dropped.swap(writes_);
+    dropped_.fetch_add(queued_blocks_, std::memory_order_relaxed);
+    queued_blocks_ = 0;
+    any = !dropped.empty();
+  }
+  dropped.clear();
+  in_need_.fetch_add(1, std::memory_order_relaxed);
+  const auto let_go = [&](std::mutex& mutex, std::optional<Content>& content) {
+    const std::lock_guard lock(mutex);
+    any = any || content.has_value();
+    content.reset();
+  };
+  let_go(writing_mutex_, writing_);
+  if (std::this_thread::get_id() != reader_id_.load(std::memory_order_relaxed))
+    let_go(reading_mutex_, reading_);  // its own blocks are those it asks for
+  in_need_.fetch_sub(1, std::memory_order_relaxed);
+  done_.notify_all();
+  return any;
+}
+
+// A thread that locks again at once would keep those out who wait. What it does for one lock is
+// short, and so is their wait.
+void StoreTier::let_others_in() const noexcept {
+  while (in_need_.load(std::memory_order_relaxed) > 0) std::this_thread::yield();
+}
+
+uint64_t StoreTier::flush(Clock::time_point until) noexcept {
+  std::unique_lock lock(queue_mutex_);
+  flushing_++;
+  queued_.notify_all();
+  done_.wait_until(lock, until, [&] { return writes_.empty() && writing_blocks_ == 0; });
+  flushing_--;
+  return queued_blocks_ + writing_blocks_;
+}
+
+pkv_store_stats StoreTier::stats() const {
+  pkv_store_stats stats{};
+  stats.struct_size = sizeof stats;
+  {
+    const std::lock_guard lock(queue_mutex_);
+    stats.queued_blocks = queued_blocks_ + writing_blocks_;
+  }
+  stats.down = store_.down();
+  stats.dropped_blocks = dropped_.load(std::memory_order_relaxed);
+  stats.written_items = written_.load(std::memory_order_relaxed);
+  stats.written_bytes = written_bytes_.load(std::memory_order_relaxed);
+  stats.known_items = known_items_.load(std::memory_order_relaxed);
+  stats.asked_items = asked_.load(std::memory_order_relaxed);
+  stats.read_items = read_.load(std::memory_order_relaxed);
+  stats.read_bytes = read_bytes_.load(std::memory_order_relaxed);
+  stats.corrupt_items = corrupt_.load(std::memory_order_relaxed);
+  stats.failures = store_.failures();
+  return stats;
+}
+
+void StoreTier::inspect(const std::function<void(std::span<const Content* const>)>& look) {
+  const std::scoped_lock reading(reading_mutex_);  // in the order that they have everywhere
+  const std::scoped_lock queue(queue_mutex_);
+  const std::scoped_lock writing(writing_mutex_);
+  std::vector<const Content*> contents;
+  for (const Content& content : writes_) contents.push_back(&content);
+  if (writing_) contents.push_back(&*writing_);
+  if (reading_) contents.push_back(&*reading_);
+  look(contents);
+}
+
+// ---- Writing ------------------------------------------------------------------------------------
+
+void StoreTier::write(Content content) noexcept {
+  const uint64_t blocks = content.hold().depth();
+  if (blocks == 0) return;
+  content.tokens().resize(blocks * block_size());
+  for (Sequence& sequence : content.sequences()) sequence.trim(blocks * block_size());
+  const std::lock_guard lock(queue_mutex_);
+  if (ending_ || queued_blocks_ >= most_queued_) {
+    dropped_.fetch_add(blocks, std::memory_order_relaxed);
+    return;
+  }
+  try {
+    start(writer_, write_buffer_, &StoreTier::run_writer);
+    writes_.push_back(std::move(content));
+  } catch (...) {  // no memory, or no thread
+    dropped_.fetch_add(blocks, std::memory_order_relaxed);
+    return;
+  }
+  queued_blocks_ += blocks;
+  queued_.notify_all();
+}
+
+// Steps go first: what waits here is of use later, if at all.
+void StoreTier::run_writer() noexcept {
+  os::lower_priority();
+  for (;;) {
+    std::string salt;
+    std::vector<int32_t> text;
+    {
+      std::unique_lock lock(queue_mutex_);
+      queued_.wait(lock, [&] { return ending_ || !writes_.empty(); });
+      if (writes_.empty()) return;
+      const std::lock_guard content_lock(writing_mutex_);
+      writing_.emplace(std::move(writes_.front()));
+      writes_.pop_front();
+      writing_blocks_ = writing_->hold().depth();
+      queued_blocks_ -= writing_blocks_;
+      try {
+        salt = writing_->hold().salt();
+        text.assign(writing_->tokens().begin(), writing_->tokens().end());
+      } catch (const std::bad_alloc&) {
+        text.clear();
+      }
+    }
+    uint64_t dropped = text.empty() ? writing_blocks_ : 0;
+    try {
+      write_content(salt, text);
+    } catch (const std::bad_alloc&) {
+      dropped = text.size() / block_size();
+    }
+    finish_writing(dropped);
+  }
+}
+
+void StoreTier::finish_writing(uint64_t dropped) noexcept {
+  dropped_.fetch_add(dropped, std::memory_order_relaxed);
+  {
+    const std::lock_guard lock(writing_mutex_);
+    writing_.reset();
+  }
+  {
+    const std::lock_guard lock(queue_mutex_);
+    writing_blocks_ = 0;
+  }
+  done_.notify_all();
+}
+
+void StoreTier::write_content(const std::string& salt, const std::vector<int32_t>& text) {
+  const size_t total = text.size() / block_size();
+  const std::vector<ContentKey> keys = keys_of(salt, text, 0, total);
+  for (size_t first = 0; first < total;) {
+    const size_t count = std::min(batch_, total - first);
+    const std::chrono::nanoseconds begin = os::thread_time();
+    const size_t stored = write_batch(std::span(keys).subspan(first * groups(), count * groups()),
+                                      text, first, count);
+    if (stored < count) {
+      dropped_.fetch_add(total - first - stored, std::memory_order_relaxed);
+      return;
+    }
+    first += count;
+    make_way_for_steps(os::thread_time() - begin);
+  }
+}
+
+// A step waits for the slowest of its threads: while steps end, the writer works a tenth of the
+// time, unless somebody waits for it.
+void StoreTier::make_way_for_steps(std::chrono::nanoseconds worked) {
+  const uint64_t ended = cache_.counters().commits + cache_.counters().aborts;
+  const Clock::time_point now = Clock::now();
+  if (std::exchange(steps_seen_, ended) != ended) last_step_ = now;
+  if (now - last_step_ > std::chrono::seconds(1)) return;
+  std::unique_lock lock(queue_mutex_);
+  queued_.wait_for(lock, 9 * worked, [&] { return ending_ || flushing_ > 0; });
+}
+
+namespace {
+
+pkv_store_item item_of(const ContentKey& key, void* data, uint64_t size) {
+  pkv_store_item item{};
+  std::copy(key.begin(), key.end(), item.key);
+  item.data = data;
+  item.size = size;
+  return item;
+}
+
+}  // namespace
+
+// Marks the items that the store has.
+void StoreTier::skip_known(std::span<const ContentKey> keys, std::vector<unsigned char>& known) {
+  Items unsure;
+  std::vector<size_t> places;
+  {
+    const std::lock_guard lock(queue_mutex_);
+    for (size_t i = 0; i < keys.size(); i++) {
+      known[i] = known_.contains(beginning(keys[i]));
+      if (known[i]) continue;
+      unsure.push_back(item_of(keys[i], nullptr, 0));
+      places.push_back(i);
+    }
+  }
+  store_.probe(unsure);
+  for (size_t i = 0; i < unsure.size(); i++)
+    known[places[i]] = unsure[i].size == item_bytes_[places[i] % groups()];
+}
+
+// How many of the positions are in the store now; all of them unless the content was let go or the
+// store failed.
+size_t StoreTier::write_batch(std::span<const ContentKey> keys, Tokens text, size_t first,
+                              size_t count) {
+  std::vector<unsigned char> known(keys.size());
+  skip_known(keys, known);
+  Items items;
+  unsigned char* at = write_buffer_.data();
+  for (size_t i = 0; i < keys.size(); i++) {
+    const size_t position = first + i / groups(), g = i % groups();
+    let_others_in();
+    {
+      const std::lock_guard lock(
+          writing_mutex_);  // of one block: who is in need of blocks does not wait for more
+      if (!writing_) return 0;
+      const Sequence& sequence = writing_->sequences()[g];
+      known_items_.fetch_add(known[i], std::memory_order_relaxed);
+      if (known[i] != 0 || sequence.blocks()[position] == no_block) continue;
+      pack_block_value(cache_.kernels(), {&group(g), sequence.ids()}, position, keys[i],
+                       text.subspan(position * block_size(), block_size()), at);
+    }
+    seal_block_value(group(g), keys[i], secret_, at);
+    items.push_back(item_of(keys[i], at, item_bytes_[g]));
+    at += item_bytes_[g];
+    known[i] = 1;  // once it is put
+  }
+  const uint64_t stored = store_.put(items);
+  written_.fetch_add(stored, std::memory_order_relaxed);
+  for (size_t i = 0; i < stored; i++)
+    written_bytes_.fetch_add(items[i].size, std::memory_order_relaxed);
+  if (stored < items.size()) return 0;
+  const std::lock_guard lock(queue_mutex_);
+  if (known_.size() + keys.size() > most_known) known_.clear();
+  for (size_t i = 0; i < keys.size(); i++)
+    if (known[i] != 0) known_.insert(beginning(keys[i]));
+  return count;
+}
+
+}  // namespace pkv
