@@ -4,6 +4,7 @@
 
 #include "api/batch_object.h"
 #include "api/boundary.h"
+#include "base/status.h"
 #include "engine/session/victims.h"
 
 namespace pkv {

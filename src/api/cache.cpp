@@ -7,6 +7,7 @@
 #include "api/batch_object.h"
 #include "api/boundary.h"
 #include "api/stats.h"
+#include "base/status.h"
 #include "engine/cache/metrics.h"
 #include "engine/session/content.h"
 #include "engine/session/session.h"

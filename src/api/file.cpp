@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "api/boundary.h"
+#include "base/status.h"
 #include "engine/cache/identity.h"
 
 namespace pkv {

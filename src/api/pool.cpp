@@ -2,6 +2,7 @@
 
 #include "api/boundary.h"
 #include "api/stats.h"
+#include "base/status.h"
 
 namespace pkv {
 namespace {

@@ -1,6 +1,7 @@
 #include <pagedkv/prefix.h>
 
 #include "api/boundary.h"
+#include "base/status.h"
 #include "engine/cache/cache.h"
 #include "engine/cache/config.h"
 #include "engine/prefix/hash.h"

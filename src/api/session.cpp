@@ -1,9 +1,10 @@
 #include "engine/session/session.h"
-#include "engine/session/solo.h"
 
 #include <pagedkv/session.h>
 
 #include "api/boundary.h"
+#include "base/status.h"
+#include "engine/session/solo.h"
 
 namespace pkv {
 namespace {

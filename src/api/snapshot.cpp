@@ -3,6 +3,7 @@
 #include <pagedkv/snapshot.h>
 
 #include "api/boundary.h"
+#include "base/status.h"
 #include "engine/session/session.h"
 
 using namespace pkv;

@@ -1,6 +1,7 @@
 #include <pagedkv/store.h>
 
 #include "api/boundary.h"
+#include "base/status.h"
 #include "engine/cache/config.h"
 #include "engine/session/session.h"
 #include "engine/tier/directory.h"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/memory/pool.h"
+#include "engine/memory/pool.cpp"
 
 namespace pkv {
 namespace {

@@ -1,10 +1,12 @@
 // A model checker for the block allocator: see README.md.
 //
-//   schedules                      checks itself, then every small case
-//   schedules --long SECONDS       the long cases; each is cut off after so many seconds and says
-//   so schedules --hunt [SECONDS]     the small cases up to the first finding, then random ones for
-//   so long (0: none) schedules --case NAME          one case schedules --random SECONDS [SEED]
-//   schedules --seed SEED          one random execution, told
+//   schedules                   checks itself, then every small case
+//   schedules --long SECONDS    the long cases; each is cut off after so many seconds and says so
+//   schedules --hunt [SECONDS]  the small cases up to the first finding, then random ones for so
+//                               long (0: none)
+//   schedules --case NAME       one case
+//   schedules --random SECONDS [SEED]
+//   schedules --seed SEED       one random execution, told
 #undef _FORTIFY_SOURCE  // whose longjmp takes a switch of stacks for an error
 
 #include <chrono>

@@ -21,7 +21,7 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-SOURCES = "engine/memory/pool*.h"
+SOURCES = "engine/memory/pool*.cpp"
 RUN_LIMIT = 300  # seconds; a checker that runs on has found nothing
 
 SWAP = r"word\.compare_exchange_weak\(seen, pack\(state\), [^)]*\)"

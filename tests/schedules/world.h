@@ -1,14 +1,18 @@
 // One pool, the threads that use it and what must hold. A thread's program is text, calls separated
 // by ';', blocks named by letters:
 //
-//   alloc a b     two blocks or none; writes their payloads
-//   retain a      a list, too; then reads the payload
-//   release a     reads the payload, then gives up the reference (a list, too); drop a: without
-//   reading claim a 1     claims slots and writes them;  fill a 2: set_filled;  seal a;  reset a
-//   look a        the state of the block; of a sealed one of this life, its slots are read
-//   publish a     puts the block where others can take it, in no order with anything; take a: from
-//   there rest          if all blocks are counted free, the pool is at rest: validate hold 62 alloc
-//   that many and keep them (setup only)
+//   alloc a b    two blocks or none; writes their payloads
+//   retain a     a list, too; then reads the payload
+//   release a    reads the payload, then gives up the reference (a list, too)
+//   drop a       gives up the reference without reading
+//   claim a 1    claims slots and writes them
+//   fill a 2     set_filled
+//   seal a, reset a
+//   look a       the state of the block; of a sealed one of this life, its slots are read
+//   publish a    puts the block where others can take it, in no order with anything
+//   take a       takes it from there
+//   rest         if all blocks are counted free, the pool is at rest: validate
+//   hold 62      alloc that many and keep them (setup only)
 //
 // What a thread was refused it does not use.
 #pragma once
@@ -21,7 +25,7 @@
 #include <unordered_set>
 
 #include "base/status.h"
-#include "engine/memory/pool.h"
+#include "engine/memory/pool.cpp"
 #include "history.h"
 #include "memory.h"
 

@@ -4,24 +4,21 @@
 // Let u = 2^-24, D the key dim, n the positions seen, L(m) = 6 sqrt(m) u: what the roundings of a
 // sum of m terms add up to, in any order, with a probability of failure far below one in a million
 // (Higham and Mary 2019). Then
-//   a product    s = scale q.k            is off by   e = (L(D) + 3 u) A,  A the largest scale *
-//   sum |q k|  over the positions
-//                                         + 2^-16 A where q is split into two bf16 numbers:
-//                                         avx512_bf16 on stored bf16
-//                                         + 2^-15 max|scale q| sum |k| where q is rounded to
-//                                         integers: int8 and int4
-//   a score      cap(s) + slope distance  by 16 u softcap more: tanh from an exp within 4 u, a sum,
-//   a quotient and a product;
-//                                         and 2 u |slope distance|
-//   a weight     exp(s - max)             is off by   w = 2 e + 4 u S + 4 u,  relative, S the
-//   largest magnitude of a score an output    sum(weight v) / sum(weight)          (2 w + 2 L(n +
-//   8)) sum(p |v|), and one rounding to its dtype
-//                + 2^-15 M |v| / scale of v  for each position, M the largest p * scale of v in its
-//                tile of 16, where weights
-//                                         are rounded to integers: int8 and int4
-//   an lse       log(sum exp(s))          w + L(n + 8) + 3 u (|lse| + 1)
+//   a product    s = scale q.k is off by e = (L(D) + 3 u) A, A the largest scale * sum |q k| over
+//                the positions
+//                + 2^-16 A where q is split into two bf16 numbers: avx512_bf16 on stored bf16
+//                + 2^-15 max|scale q| sum |k| where q is rounded to integers: int8 and int4
+//   a score      cap(s) + slope distance is off by 16 u softcap more (tanh from an exp within 4 u,
+//                a sum, a quotient and a product) and by 2 u |slope distance|
+//   a weight     exp(s - max) is off by w = 2 e + 4 u S + 4 u, relative, S the largest magnitude of
+//                a score
+//   an output    sum(weight v) / sum(weight) is off by (2 w + 2 L(n + 8)) sum(p |v|), and one
+//                rounding to its dtype
+//                + 2^-15 M |v| / scale of v for each position, M the largest p * scale of v in its
+//                tile of 16, where weights are rounded to integers: int8 and int4
 //                + 2^-8 sum(p |v|) where weights are rounded to bf16: avx512_bf16, many rows,
 //                stored bf16, outputs of bf16
+//   an lse       log(sum exp(s)) is off by w + L(n + 8) + 3 u (|lse| + 1)
 // Results that are merged by their lse carry the errors of the parts and of two lse more, and 8 u
 // for the merge.
 #pragma once

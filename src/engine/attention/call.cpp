@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/checked.h"
+#include "base/status.h"
 #include "base/structs.h"
 
 namespace pkv {

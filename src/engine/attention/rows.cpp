@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/checked.h"
+#include "base/status.h"
 #include "kernels/kernels.h"
 
 namespace pkv {

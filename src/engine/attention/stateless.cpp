@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/made_once.h"
+#include "base/status.h"
 #include "engine/attention/attend.h"
 #include "engine/attention/rows.h"
 #include "kernels/formats.h"

@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "base/os.h"
+#include "base/status.h"
 
 namespace pkv {
 

@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "base/os.h"
+#include "base/status.h"
 #include "base/structs.h"
 #include "engine/cache/identity.h"
 #include "engine/memory/pool.h"

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/status.h"
+
 namespace pkv {
 
 namespace {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/checked.h"
+#include "base/status.h"
 #include "engine/file/bytes.h"
 #include "engine/file/cipher.h"
 #include "engine/file/tiles.h"

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/status.h"
 #include "engine/cache/reservation.h"
 #include "engine/file/file.h"
 #include "engine/file/kv_map.h"

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/checked.h"
+#include "base/status.h"
 #include "engine/file/chains.h"
 #include "engine/file/file.h"
 #include "engine/file/kv_map.h"

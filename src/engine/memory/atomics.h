@@ -2,8 +2,9 @@
 // so that a test can put a scheduler in its place and run chosen interleavings of the very same
 // source. What a policy gives:
 //   atomic<T>        load, store, compare_exchange_weak, fetch_add, fetch_and, fetch_or, with
-//   orders as in std::atomic thread_number()  a small number, not the same for two threads that run
-//   at once: which hints a thread uses, nothing else
+//                    orders as in std::atomic
+//   thread_number()  a small number, not the same for two threads that run at once: it decides
+//                    which hints a thread uses, nothing else
 #pragma once
 
 #include <atomic>

@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "base/checked.h"
+#include "base/status.h"
 #include "kernels/formats.h"
 
 namespace pkv {

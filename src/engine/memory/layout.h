@@ -1,8 +1,7 @@
 // Where the bytes of one layer group lie: sizes, offsets and the strides the kernels walk by.
 //
-//   packed  [block][layer][tile of 16 tokens][kv head][K tile | V tile]     one block is one run of
-//   bytes plain   [layer]{ K [block][token][kv head][key_dim], V [block][token][kv head][value_dim]
-//   }
+//   packed  [block][layer][tile of 16 tokens][kv head][K tile | V tile]; a block is one run
+//   plain   [layer]{ K [block][token][kv head][key_dim], V [block][token][kv head][value_dim] }
 #pragma once
 
 #include <pagedkv/cache.h>

@@ -1,5 +1,532 @@
+// The pool's code. A test with atomics of its own includes this file, and makes the template of
+// them.
 #include "engine/memory/pool.h"
 
+#include <algorithm>
+#include <bit>
+#include <new>
+
+#include "base/status.h"
+
 namespace pkv {
-template class BasicPool<StdAtomics>;
+
+// ---- Shards: free blocks, counted and found -----------------------------------------------------
+
+template <class Atomics>
+uint32_t BasicPool<Atomics>::suitable_shards(uint32_t words) noexcept {
+  constexpr uint32_t
+      worth_it = 64,
+      least = 16;  // words: two lines of bits at least for a shard, so that few lines are shared
+  return words < worth_it ? 1 : std::min(std::bit_floor(words / least), shard_limit);
 }
+
+template <class Atomics>
+void BasicPool<Atomics>::split(uint32_t max_shards) noexcept {
+  const uint32_t words = std::bit_ceil((words_ + max_shards - 1) / max_shards);
+  shard_shift_ = static_cast<uint32_t>(std::countr_zero(words));
+  shard_count_ = (words_ + words - 1) / words;
+  for (uint32_t i = 0; i < shard_count_; i++) {
+    Shard& shard = shards_[i];
+    shard.first_word = i * words;
+    shard.words = std::min(words, words_ - shard.first_word);
+    shard.blocks = std::min(shard.words * 64, blocks_ - shard.first_word * 64);
+    shard.free.store(shard.blocks, std::memory_order_relaxed);
+  }
+}
+
+template <class Atomics>
+uint32_t BasicPool<Atomics>::free_count() const noexcept {
+  uint64_t free = 0;
+  // acquire: who sees a block counted also sees its bit.
+  for (const Shard& shard : shards_in_use()) free += shard.free.load(std::memory_order_acquire);
+  return static_cast<uint32_t>(free);
+}
+
+// Bits of blocks that were freed, gathered by word: one swap gives back up to 64 neighbours, one
+// addition all in a row of a shard.
+template <class Atomics>
+class BasicPool<Atomics>::FreedBits {
+ public:
+  explicit FreedBits(BasicPool& pool) noexcept : pool_(pool) {}
+  FreedBits(const FreedBits&) = delete;
+  FreedBits& operator=(const FreedBits&) = delete;
+
+  void add(uint32_t id) noexcept {
+    const uint32_t word = id / 64;
+    if (word != word_) {
+      set_bits();
+      if (&pool_.shard_of(word) != &pool_.shard_of(word_)) raise_counter();
+    }
+    word_ = word;
+    mask_ |= uint64_t{1} << id % 64;
+    count_++;
+  }
+
+  ~FreedBits() {
+    if (count_ == 0) return;
+    set_bits();
+    pool_.hint().store(word_, std::memory_order_relaxed);  // warm blocks first
+    raise_counter();
+  }
+
+ private:
+  void set_bits() noexcept {
+    // release: who claims a bit sees the state as the free left it, and all use of the block
+    // before.
+    if (mask_ != 0) pool_.free_bits_[word_].fetch_or(mask_, std::memory_order_release);
+    mask_ = 0;
+  }
+
+  void raise_counter() noexcept {
+    // release: who reserves these sees their bits. After the bits: the invariant at the top of
+    // pool.h.
+    if (count_ != 0) pool_.shard_of(word_).free.fetch_add(count_, std::memory_order_release);
+    count_ = 0;
+  }
+
+  BasicPool& pool_;
+  uint32_t word_ = 0;
+  uint64_t mask_ = 0;
+  uint64_t count_ = 0;  // of the shard of word_
+};
+
+template <class Atomics>
+bool BasicPool<Atomics>::try_alloc(size_t n, Block* out) noexcept {
+  if (n == 0) return true;
+  std::atomic<uint32_t>& hint = this->hint();
+  uint32_t start = hint.load(std::memory_order_relaxed);
+  bool met = false;
+  size_t reserved = reserve(shard_of(start), n, n, shard_count_ > 1 ? &met : nullptr);
+  if (met) {
+    Shard& own = shards_[Atomics::thread_number() % shard_count_];
+    if (&own != &shard_of(start)) start = own.first_word;
+    reserved = reserve(own, n, n, nullptr);
+  }
+  if (reserved == 0) return shard_count_ > 1 && gather(start, n, out);
+  hint.store(claim_bits(start, n, out), std::memory_order_relaxed);
+  return true;
+}
+
+// Reserves `least` to `most` blocks of a shard and returns how many; 0: it has fewer than `least`,
+// or another thread was met there by who asks for that.
+template <class Atomics>
+size_t BasicPool<Atomics>::reserve(Shard& shard, size_t least, size_t most, bool* met) noexcept {
+  uint64_t free = shard.free.load(std::memory_order_relaxed);
+  for (;;) {
+    if (free < least) return 0;
+    const uint64_t seen = free, left = free - std::min<uint64_t>(free, most);
+    // acquire: the bits that were set before the counter rose are seen by the walk that follows.
+    if (shard.free.compare_exchange_weak(free, left, std::memory_order_acquire,
+                                         std::memory_order_relaxed)) {
+      note_use(shard, used(shard, left));
+      return seen - left;
+    }
+    if (met != nullptr && free != seen) {
+      *met = true;
+      return 0;
+    }
+  }
+}
+
+template <class Atomics>
+uint32_t BasicPool<Atomics>::used(const Shard& shard, uint64_t free) const noexcept {
+  // Signed: retired may have risen since, by blocks still counted in free.
+  const int64_t used = int64_t{shard.blocks} - static_cast<int64_t>(free) -
+                       int64_t{shard.retired.load(std::memory_order_relaxed)};
+  return static_cast<uint32_t>(std::max<int64_t>(used, 0));
+}
+
+// The peak is the sum of the shards' shares. A shard that outgrows its share first takes over what
+// others leave unused of theirs; only then the sum rises. So it is exact with one shard, or while
+// threads take turns; and a shard whose share suffices reads it only.
+template <class Atomics>
+void BasicPool<Atomics>::note_use(Shard& shard, uint32_t now) noexcept {
+  uint32_t share = shard.peak_share.load(std::memory_order_relaxed);
+  for (uint32_t i = 0; i < shard_count_ && now > share; i++) {
+    Shard& other = shards_[i];
+    if (&other == &shard) continue;
+    uint32_t theirs = other.peak_share.load(std::memory_order_relaxed);
+    const uint32_t needed = used(other, other.free.load(std::memory_order_relaxed));
+    if (theirs <= needed) continue;
+    const uint32_t unused = theirs - needed,
+                   moved = std::min(unused, std::max(now - share, unused / 2));
+    if (other.peak_share.compare_exchange_strong(theirs, theirs - moved, std::memory_order_relaxed))
+      share = shard.peak_share.fetch_add(moved, std::memory_order_relaxed) + moved;
+  }
+  while (now > share &&
+         !shard.peak_share.compare_exchange_weak(share, now, std::memory_order_relaxed)) {
+  }
+}
+
+// Takes n blocks from several shards, the one of the word start first.
+template <class Atomics>
+bool BasicPool<Atomics>::gather(uint32_t start, size_t n, Block* out) noexcept {
+  // Two gatherers may each hold what the other lacks: both give back and look again while there is
+  // enough in all.
+  constexpr int looks = 8;
+  const auto shard_at = [this, start](uint32_t i) -> Shard& {
+    return shards_[((start >> shard_shift_) + i) % shard_count_];
+  };
+  for (int look = 0; look < looks && free_count() >= n; look++) {
+    size_t reserved[shard_limit] = {}, missing = n;
+    for (uint32_t i = 0; i < shard_count_ && missing > 0; i++) {
+      reserved[i] = reserve(shard_at(i), 1, missing, nullptr);
+      missing -= reserved[i];
+    }
+    for (uint32_t i = 0; i < shard_count_; i++) {
+      if (reserved[i] == 0) continue;
+      Shard& shard = shard_at(i);
+      if (missing > 0) {
+        shard.free.fetch_add(reserved[i], std::memory_order_release);
+        continue;
+      }
+      hint().store(claim_bits(i == 0 ? start : shard.first_word, reserved[i], out),
+                   std::memory_order_relaxed);
+      out += reserved[i];
+    }
+    if (missing == 0) return true;
+  }
+  return false;
+}
+
+// The lowest set bits of a word, at most n of them.
+inline uint64_t lowest_bits(uint64_t word, size_t n) {
+  uint64_t rest = word;
+  for (; n > 0 && rest != 0; n--) rest &= rest - 1;
+  return word ^ rest;
+}
+
+// Turns n reservations in the shard of this word into blocks, which it looks for from the word on.
+// Returns the word where it found the last one.
+template <class Atomics>
+uint32_t BasicPool<Atomics>::claim_bits(uint32_t word, size_t n, Block* out) noexcept {
+  constexpr uint32_t words_per_line = 8;
+  const Shard& shard = shard_of(word);
+  for (;;) {
+    const uint64_t wanted = lowest_bits(free_bits_[word].load(std::memory_order_relaxed), n);
+    uint64_t claimed = 0;
+    // acquire: sees the state the free left, and orders our use of the block after all use before.
+    if (wanted != 0)
+      claimed = free_bits_[word].fetch_and(~wanted, std::memory_order_acquire) & wanted;
+    for (uint64_t bits = claimed; bits != 0; bits &= bits - 1, n--)
+      *out++ = first_reference(word * 64 + static_cast<uint32_t>(std::countr_zero(bits)));
+    if (n == 0) return word;
+    // Another thread works on this word where a bit was lost to it: out of its way, by a distance
+    // of our own.
+    const uint64_t step =
+        claimed == wanted ? 1
+                          : uint64_t{words_per_line} * (1 + Atomics::thread_number() % hint_count);
+    word = shard.first_word + static_cast<uint32_t>((word - shard.first_word + step) % shard.words);
+  }
+}
+
+// ---- Blocks, lists of them, and checks ----------------------------------------------------------
+
+template <class Atomics>
+BasicPool<Atomics>::BasicPool(uint32_t blocks, uint32_t block_size,
+                              std::pmr::memory_resource* memory, uint32_t first_generation,
+                              uint32_t max_shards)
+    : blocks_(blocks),
+      block_size_(block_size),
+      words_(words_for(blocks)),
+      states_(memory),
+      free_bits_(memory) {
+  if (blocks < 1 || blocks > INT32_MAX || block_size < 1 || block_size > max_block_size ||
+      first_generation == retired_generation || max_shards > shard_limit)
+    fail(PKV_INVALID_ARGUMENT,
+         "a pool of %u blocks of %u slots: 1 to %d blocks of 1 to %u slots can be had", blocks,
+         block_size, INT32_MAX, max_block_size);
+  // Atomics cannot be moved: the tables are made in one piece and swapped in.
+  std::pmr::vector<atomic<uint64_t>>(blocks, memory).swap(states_);
+  std::pmr::vector<atomic<uint64_t>>(words_, memory).swap(free_bits_);
+  for (auto& state : states_)
+    state.store(pack({first_generation, 0, 0, false}), std::memory_order_relaxed);
+  for (auto& bits : free_bits_) bits.store(~uint64_t{0}, std::memory_order_relaxed);
+  if (blocks % 64 != 0)
+    free_bits_.back().store(~uint64_t{0} >> (64 - blocks % 64), std::memory_order_relaxed);
+  split(max_shards != 0 ? max_shards : suitable_shards(words_));
+}
+
+template <class Atomics>
+uint64_t BasicPool<Atomics>::bookkeeping_bytes(uint32_t blocks) noexcept {
+  return (uint64_t{blocks} + words_for(blocks)) * sizeof(atomic<uint64_t>);
+}
+
+// The state of a block whose bit was claimed changes by nobody else's hand: others see no
+// references and refuse.
+template <class Atomics>
+Block BasicPool<Atomics>::first_reference(uint32_t id) noexcept {
+  const uint32_t generation = unpack(states_[id].load(std::memory_order_relaxed)).generation;
+  states_[id].store(pack({generation, 1, 0, false}), std::memory_order_relaxed);
+  return make_block(id, generation);
+}
+
+// Every change of a live block: change(state) edits a copy or refuses, and the swap takes effect
+// only on the state it saw.
+template <class Atomics>
+template <class Change>
+pkv_status BasicPool<Atomics>::update(Block block, pkv_status stale, Change change) noexcept {
+  if (block_id(block) >= blocks_) return PKV_OUT_OF_RANGE;
+  atomic<uint64_t>& word = states_[block_id(block)];
+  uint64_t seen = word.load(std::memory_order_relaxed);
+  for (;;) {
+    BlockState state = unpack(seen);
+    if (state.generation != block_generation(block) || state.references == 0) return stale;
+    const pkv_status status = change(state);
+    if (status != PKV_OK) return status;
+    // release: what this thread wrote into the block comes before its seal or its release; acquire:
+    // who retains the block, or frees it as the last holder, comes after.
+    if (word.compare_exchange_weak(seen, pack(state), std::memory_order_acq_rel,
+                                   std::memory_order_relaxed))
+      return PKV_OK;
+  }
+}
+
+template <class Atomics>
+pkv_status BasicPool<Atomics>::retain(Block block) noexcept {
+  return update(block, PKV_STALE_HANDLE, [](BlockState& state) {
+    if (state.references == max_references) return PKV_REF_LIMIT;
+    state.references++;
+    return PKV_OK;
+  });
+}
+
+template <class Atomics>
+pkv_status BasicPool<Atomics>::retain(size_t n, const Block* blocks, size_t* failed_at) noexcept {
+  for (size_t i = 0; i < n; i++) {
+    const pkv_status status = retain(blocks[i]);
+    if (status == PKV_OK) continue;
+    release_held(i, blocks);
+    if (failed_at != nullptr) *failed_at = i;
+    return status;
+  }
+  return PKV_OK;
+}
+
+// Takes one reference away; a block that becomes free is added to freed, whose end makes it
+// claimable.
+template <class Atomics>
+pkv_status BasicPool<Atomics>::drop(Block block, FreedBits& freed) noexcept {
+  BlockState after{};
+  const pkv_status status = update(block, PKV_DOUBLE_FREE, [&after](BlockState& state) {
+    state.references--;
+    if (state.references == 0) state = {state.generation + 1, 0, 0, false};
+    after = state;
+    return PKV_OK;
+  });
+  if (status != PKV_OK || after.references != 0) return status;
+  if (after.generation == retired_generation)
+    shard_of(block_id(block) / 64).retired.fetch_add(1, std::memory_order_relaxed);
+  else
+    freed.add(block_id(block));
+  return PKV_OK;
+}
+
+template <class Atomics>
+pkv_status BasicPool<Atomics>::release(Block block) noexcept {
+  FreedBits freed(*this);
+  return drop(block, freed);
+}
+
+template <class Atomics>
+pkv_status BasicPool<Atomics>::release_held(size_t n, const Block* blocks,
+                                            size_t* failed_at) noexcept {
+  FreedBits freed(*this);
+  pkv_status first = PKV_OK;
+  for (size_t i = 0; i < n; i++) {
+    const pkv_status status = drop(blocks[i], freed);
+    if (status == PKV_OK || first != PKV_OK) continue;
+    first = status;
+    if (failed_at != nullptr) *failed_at = i;
+  }
+  return first;
+}
+
+template <class Atomics>
+pkv_status BasicPool<Atomics>::release(size_t n, const Block* blocks, size_t* failed_at) noexcept {
+  size_t ignored;
+  if (failed_at == nullptr) failed_at = &ignored;
+  if (n == 1) return release_held(n, blocks, failed_at);  // is its own check
+  bool ascending = true;
+  pkv_status status = check_held(n, blocks, failed_at, &ascending);
+  if (status == PKV_OK && !ascending) status = find_duplicate(n, blocks, failed_at);
+  // After the check only a misuse can fail: another thread that releases, right now, what this list
+  // holds.
+  return status == PKV_OK ? release_held(n, blocks, failed_at) : status;
+}
+
+template <class Atomics>
+pkv_status BasicPool<Atomics>::check_held(size_t n, const Block* blocks, size_t* failed_at,
+                                          bool* ascending) const noexcept {
+  for (size_t i = 0; i < n; i++) {
+    if (is_current(blocks[i])) {
+      if (i > 0 && block_id(blocks[i]) <= block_id(blocks[i - 1])) *ascending = false;
+      continue;
+    }
+    *failed_at = i;
+    return block_id(blocks[i]) < blocks_ ? PKV_DOUBLE_FREE : PKV_OUT_OF_RANGE;
+  }
+  return PKV_OK;
+}
+
+// DOUBLE_FREE where a block stands twice in the list.
+template <class Atomics>
+pkv_status BasicPool<Atomics>::find_duplicate(size_t n, const Block* blocks,
+                                              size_t* failed_at) const noexcept {
+  constexpr size_t few = 64;
+  if (n <= few) {
+    for (size_t i = 1; i < n; i++) {
+      if (std::find(blocks, blocks + i, blocks[i]) == blocks + i) continue;
+      *failed_at = i;
+      return PKV_DOUBLE_FREE;
+    }
+    return PKV_OK;
+  }
+  try {
+    // All are held, so of more than blocks_ entries two of the first blocks_ + 1 are the same: a
+    // longer list needs no more scratch.
+    std::pmr::vector<Block> sorted(blocks, blocks + std::min(n, size_t{blocks_} + 1),
+                                   states_.get_allocator().resource());
+    std::sort(sorted.begin(), sorted.end());
+    const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+    if (twice == sorted.end()) return PKV_OK;
+    *failed_at = static_cast<size_t>(
+        std::find(std::find(blocks, blocks + n, *twice) + 1, blocks + n, *twice) - blocks);
+    return PKV_DOUBLE_FREE;
+  } catch (const std::bad_alloc&) {
+    return PKV_NO_MEMORY;
+  }
+}
+
+template <class Atomics>
+pkv_status BasicPool<Atomics>::claim(Block block, uint32_t n, uint32_t* offset) noexcept {
+  uint32_t first = 0;
+  const pkv_status status = update(block, PKV_STALE_HANDLE, [this, n, &first](BlockState& state) {
+    if (state.sealed) return PKV_BLOCK_SEALED;
+    if (state.references > 1) return PKV_BUSY;
+    if (n > block_size_ - state.filled) return PKV_BLOCK_FULL;
+    first = state.filled;
+    state.filled += n;
+    return PKV_OK;
+  });
+  if (status == PKV_OK) *offset = first;
+  return status;
+}
+
+template <class Atomics>
+pkv_status BasicPool<Atomics>::set_filled(Block block, uint32_t filled) noexcept {
+  if (filled > block_size_) return PKV_OUT_OF_RANGE;
+  return update(block, PKV_STALE_HANDLE, [this, filled](BlockState& state) {
+    if (state.references > 1) return PKV_BUSY;
+    state.filled = filled;
+    state.sealed = filled == block_size_;
+    return PKV_OK;
+  });
+}
+
+template <class Atomics>
+pkv_status BasicPool<Atomics>::seal(Block block) noexcept {
+  return update(block, PKV_STALE_HANDLE, [](BlockState& state) {
+    state.sealed = true;
+    return PKV_OK;
+  });
+}
+
+template <class Atomics>
+pkv_status BasicPool<Atomics>::reset(Block block) noexcept {
+  return update(block, PKV_STALE_HANDLE, [](BlockState& state) {
+    if (state.references > 1) return PKV_BUSY;
+    state.filled = 0;
+    state.sealed = false;
+    return PKV_OK;
+  });
+}
+
+template <class Atomics>
+bool BasicPool<Atomics>::is_current(Block block) const noexcept {
+  if (block_id(block) >= blocks_) return false;
+  const BlockState now = state(block_id(block));
+  return now.generation == block_generation(block) && now.references > 0;
+}
+
+template <class Atomics>
+PoolStats BasicPool<Atomics>::stats() const noexcept {
+  PoolStats stats{};
+  stats.blocks = blocks_;
+  for (uint32_t id = 0; id < blocks_; id++) {
+    const BlockState block = state(id);
+    stats.used += block.references > 0;
+    stats.shared += block.references > 1;
+    stats.retired += block.generation == retired_generation;
+    stats.references += block.references;
+    stats.slots_filled += block.filled;
+  }
+  stats.free = stats.blocks - stats.used - stats.retired;
+  for (const Shard& shard : shards_in_use())
+    stats.used_peak += shard.peak_share.load(std::memory_order_relaxed);
+  // Not exact while several threads take blocks from several shards.
+  stats.used_peak = std::clamp(stats.used_peak, stats.used, stats.blocks);
+  return stats;
+}
+
+template <class Atomics>
+uint32_t BasicPool<Atomics>::retired() const noexcept {
+  uint32_t retired = 0;
+  for (const Shard& shard : shards_in_use())
+    retired += shard.retired.load(std::memory_order_relaxed);
+  return retired;
+}
+
+template <class Atomics>
+void BasicPool<Atomics>::validate() const {
+  for (const Shard& shard : shards_in_use()) validate_shard(shard);
+  if (blocks_ % 64 != 0 && free_bits_.back().load(std::memory_order_relaxed) >> blocks_ % 64 != 0)
+    fail(PKV_INTERNAL, "no bit beyond the last of %u blocks is set: the last word is %llx", blocks_,
+         (unsigned long long)free_bits_.back().load(std::memory_order_relaxed));
+}
+
+template <class Atomics>
+void BasicPool<Atomics>::validate_shard(const Shard& shard) const {
+  uint32_t set = 0, held = 0, retired = 0;
+  const uint32_t first = shard.first_word * 64;
+  for (uint32_t id = first; id < first + shard.blocks; id++) {
+    validate_block(id);
+    set += is_free(id);
+    held += references(id) > 0;
+    retired += state(id).generation == retired_generation;
+  }
+  const uint64_t free = shard.free.load(std::memory_order_relaxed);
+  if (set != free)
+    fail(PKV_INTERNAL, "set bits == counter, blocks %u to %u: %u bits, counter %llu", first,
+         first + shard.blocks - 1, set, (unsigned long long)free);
+  if (retired != shard.retired.load(std::memory_order_relaxed))
+    fail(PKV_INTERNAL, "retired blocks == their counter, blocks %u to %u: %u, %u", first,
+         first + shard.blocks - 1, retired, shard.retired.load(std::memory_order_relaxed));
+  if (shard_count_ == 1 && shard.peak_share.load(std::memory_order_relaxed) < held)
+    fail(PKV_INTERNAL, "used <= used_peak: %u, %u", held,
+         shard.peak_share.load(std::memory_order_relaxed));
+}
+
+template <class Atomics>
+void BasicPool<Atomics>::validate_block(uint32_t id) const {
+  const BlockState block = state(id);
+  const bool claimable = block.references == 0 && block.generation != retired_generation;
+  if (is_free(id) != claimable)
+    fail(PKV_INTERNAL,
+         "free bit == (references == 0 and not retired): block %u has bit %d, references %u, "
+         "generation %u",
+         id, is_free(id), block.references, block.generation);
+  if (block.filled > block_size_)
+    fail(PKV_INTERNAL, "filled <= block_size: block %u has %u of %u slots", id, block.filled,
+         block_size_);
+  if (block.references == 0 && (block.filled != 0 || block.sealed))
+    fail(PKV_INTERNAL,
+         "filled == 0 and sealed == 0 without references: block %u has filled %u, sealed %d", id,
+         block.filled, block.sealed);
+  if (block.references > 0 && block.generation == retired_generation)
+    fail(PKV_INTERNAL, "references == 0 when retired: block %u has %u", id, block.references);
+}
+
+template class BasicPool<StdAtomics>;
+
+}  // namespace pkv

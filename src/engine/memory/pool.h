@@ -2,7 +2,8 @@
 //
 //   free_bits_   one bit per block, set: free to be claimed
 //   shards_      ranges of words of free_bits_, each with a counter of its free blocks that nobody
-//   has reserved states_      one BlockState per block
+//                has reserved
+//   states_      one BlockState per block
 //
 // alloc reserves n of a shard's counter in one swap, or gathers them from several and gives back
 // what it has if they are too few; then it claims as many bits in each shard. The last release
@@ -166,11 +167,6 @@ class BasicPool {
 };
 
 using Pool = BasicPool<>;
+extern template class BasicPool<StdAtomics>;  // compiled once, in pool.cpp
 
 }  // namespace pkv
-
-#include "engine/memory/pool_impl.h"
-
-namespace pkv {
-extern template class BasicPool<StdAtomics>;  // compiled once, in pool.cpp
-}

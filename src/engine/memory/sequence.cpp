@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/status.h"
 #include "base/vectors.h"
 
 namespace pkv {

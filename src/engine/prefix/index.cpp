@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/status.h"
 #include "base/vectors.h"
 #include "engine/prefix/hash.h"
 

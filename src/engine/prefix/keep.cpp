@@ -1,6 +1,7 @@
 // What decides over a policy: pins, which keep texts, and quotas, which bound salts.
 #include <limits>
 
+#include "base/status.h"
 #include "engine/prefix/index.h"
 
 namespace pkv {

@@ -1,14 +1,15 @@
 // The default policy: evict what will return last, for what is known of blocks like it. No flags to
 // set, no clock but the blocks that sessions gave up.
 //
-//   kinds      blocks are told apart by how often they were used, and by how much was new in the
-//   last text that used them returns    a sample of the blocks is watched until each is used again,
-//   cached or not. From that follows, for each kind and age, the
-//              probability that a block returns at that age: hits over those still waiting (the
-//              estimator of Kaplan and Meier)
-//   index      the hits to expect of a block per time that it is held, for the best time to hold it
-//   (the index of Gittins): lowest goes first ghosts     a table remembers how often evicted blocks
-//   were used, so that one that comes back is of the right kind
+//   kinds    blocks are told apart by how often they were used, and by how much was new in the last
+//            text that used them
+//   returns  a sample of the blocks is watched until each is used again, cached or not. From that
+//            follows, for each kind and age, the probability that a block returns at that age: hits
+//            over those still waiting (the estimator of Kaplan and Meier)
+//   index    the hits to expect of a block per time that it is held, for the best time to hold it
+//            (the index of Gittins): lowest goes first
+//   ghosts   a table remembers how often evicted blocks were used, so that one that comes back is
+//            of the right kind
 //
 // Before much was seen, a kind returns as all kinds do together, and these the less the longer they
 // were away (Lindy's law). Classes and ages as the unit of statistics, and a few random candidates

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "base/status.h"
 #include "engine/attention/attend.h"
 #include "engine/attention/rows.h"
 #include "engine/cache/reservation.h"

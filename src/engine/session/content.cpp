@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/checked.h"
+#include "base/status.h"
 #include "engine/cache/reservation.h"
 
 namespace pkv {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/checked.h"
+#include "base/status.h"
 #include "base/vectors.h"
 #include "engine/attention/rows.h"
 #include "engine/cache/reservation.h"

@@ -1,5 +1,6 @@
 #include "engine/session/solo.h"
 
+#include "base/status.h"
 #include "engine/attention/rows.h"
 #include "engine/session/batch.h"
 

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "base/status.h"
 #include "engine/session/needs.h"
 
 namespace pkv {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/status.h"
 #include "engine/cache/reservation.h"
 #include "engine/tier/store_tier.h"
 

@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "base/os.h"
+#include "base/status.h"
 #include "engine/file/file.h"
 #include "engine/tier/store_tier.h"
 
