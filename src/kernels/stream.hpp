@@ -146,7 +146,7 @@ class Stream {
 
   // Where memory is read in the order in which it lies the processor's own prefetcher follows, and
   // far prefetches only disturb it: one of 0 bytes ahead asks for what is read next anyhow. The
-  // bytes are measured (bench/README.md).
+  // bytes are measured (bench/FIGURES.md).
   static unsigned lead(const SideView& side) { return side.dtype == PKV_F32 ? 2048 : 0; }
 
   void attend_head(uint32_t head) {
