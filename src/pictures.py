@@ -1,5 +1,5 @@
-"""Draws the pictures of README.md: rooms, block-life, sharing and tier. data-path.svg is drawn by
-hand in the same style.
+"""Draws overview, the picture of the README at the top, and the pictures of README.md here: rooms,
+block-life, sharing and tier. data-path.svg is drawn by hand in the same style.
 
 usage: pictures.py            writes the pictures beside this file
        pictures.py --check    says where one is not what this file draws"""
@@ -76,6 +76,74 @@ class Picture:
 
     def svg(self):
         return "\n".join([*self.parts, "</svg>", ""])
+
+
+def overview():
+    p = Picture("overview", "What libpagedkv does for an inference engine", 1180, 430)
+    p.band(10, 10, 270, 410, GREY, "your engine")
+    p.box(30, 50, 230, 88, "scheduler", "who runs in this step:", "prompts and decode steps")
+    p.box(30, 180, 230, 88, "model, layer by layer", "projections, positions,", "feed-forward")
+    p.box(30, 310, 230, 88, "sampler", "the next token", "of each session")
+
+    p.band(390, 10, 540, 410, BLUE, "libpagedkv")
+    p.box(
+        410,
+        50,
+        260,
+        88,
+        "sessions",
+        "a block table each; begin takes",
+        "blocks for all, or for none",
+    )
+    p.box(
+        410,
+        180,
+        260,
+        88,
+        "attention",
+        "over the blocks as they lie, on",
+        "all cores with wide vectors",
+    )
+    p.box(
+        410,
+        310,
+        260,
+        88,
+        "prefix index",
+        "what ended sessions computed,",
+        "found again by its tokens",
+    )
+    for y, call, both in [(94, "begin", False), (210, "write", False), (244, "attend", True)]:
+        p.arrow((260, y), (408, y), both=both)
+        p.label(335, y - 6, call, anchor="middle")
+    p.arrow((260, 354), (408, 354))
+    p.label(335, 348, "commit", anchor="middle")
+
+    p.rect(710, 50, 200, 348, VIOLET, "#7b5a93")
+    p.text(810, 75, "blocks of K and V", 13.5, INK, True, "middle")
+    owners = ["A", "A, B", "A, B", "B", "A", "C", "C", "index", "index", "", "", ""]
+    fills = {"A": FILLED, "B": FRESH, "C": "#bcd9c0", "A, B": "#e7c7b8", "index": "#cfdceb"}
+    for i, owner in enumerate(owners):
+        x, y = 724 + 59 * (i % 3), 92 + 52 * (i // 3)
+        p.rect(x, y, 54, 44, fills.get(owner, WHITE), "#7b5a93", 4)
+        p.text(x + 27, y + 27, owner or "free", 12.5, TEXT, False, "middle")
+    p.label(
+        724,
+        320,
+        "16 tokens or more a block.",
+        "Sessions that begin alike",
+        "share; the index keeps",
+        "what ended sessions left.",
+    )
+    for y in (94, 224, 354):
+        p.arrow((670, y), (708, y), both=y != 94)
+
+    p.band(970, 10, 200, 410, ORANGE, "beyond memory")
+    p.box(985, 50, 170, 88, "files", "sessions, saved", "and loaded")
+    p.box(985, 310, 170, 88, "a store", "directory, Redis,", "or one of yours")
+    for y in (94, 354):
+        p.arrow((910, y), (983, y), both=True)
+    return p
 
 
 def rooms():
@@ -367,7 +435,7 @@ def tier():
 def main():
     here = pathlib.Path(__file__).resolve().parent
     wrong = []
-    for picture in (rooms(), block_life(), sharing(), tier()):
+    for picture in (overview(), rooms(), block_life(), sharing(), tier()):
         path = here / f"{picture.name}.svg"
         if sys.argv[1:] != ["--check"]:
             path.write_text(picture.svg())

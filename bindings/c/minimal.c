@@ -1,5 +1,5 @@
-/* The whole life of a cache, in one step of made-up keys, values and queries. See include/README.md
- * for the rest. */
+/* The whole life of a cache, in one step of made-up keys, values and queries. The guide explains it
+ * in include/guide/first-program.md. */
 #include <pagedkv/pagedkv.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,9 +19,8 @@ int main(void) {
   pkv_batch batch;
   static float k[TOKENS][KV_HEADS][DIM], v[TOKENS][KV_HEADS][DIM], q[TOKENS][QUERY_HEADS][DIM],
       out[TOKENS][QUERY_HEADS][DIM];
-  for (int t = 0; t < TOKENS; t++)
-    v[t][0][0] = v[t][1][0] =
-        (float)t; /* all keys alike: attention gives the mean of the values so far */
+  /* All keys are alike, so attention gives the mean of the values so far. */
+  for (int t = 0; t < TOKENS; t++) v[t][0][0] = v[t][1][0] = (float)t;
 
   check(pkv_cache_config_init(&config, sizeof config));
   config.layers = LAYERS;
@@ -29,6 +28,7 @@ int main(void) {
   config.kv_heads = KV_HEADS;
   config.key_dim = DIM;
   config.blocks = 64;
+  /* [step] */
   check(pkv_cache_create(&config, &cache));
   check(pkv_session_open(cache, NULL, &session));
 
@@ -41,6 +41,7 @@ int main(void) {
     check(pkv_batch_attend(batch, layer, NULL, &queries, &outputs));
   }
   check(pkv_batch_commit(batch, NULL));
+  /* [step end] */
 
   uint32_t blocks[4];
   size_t count;
