@@ -1,6 +1,6 @@
-"""The program that opens the library at run time asks for every function of the headers; and what
-the documents link to is there: files, pictures, headings. Addresses elsewhere are looked at for
-their form alone."""
+"""The program that opens the library at run time asks for every function of the headers. What the
+documents link to is there: files, pictures, headings; addresses elsewhere are looked at for their
+form alone. Lines of prose have at most 100 columns."""
 
 import re
 
@@ -8,6 +8,11 @@ import harness
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 URL = re.compile(r"https?://[a-z0-9.-]+\.[a-z]+(:\d+)?(/[\w./%?=&+~-]*)?", re.I)
+WIDTH = 100
+# Documents whose lines may still be wider, by what their path begins with. Empty this when they are
+# wrapped.
+STILL_WIDE = ("include/README.md", "include/guide/", "src/README.md")
+UNBREAKABLE = re.compile(r"\s*(?:(?:[*-]|\d+\.) )?(?:!?\[[^\]]*\]\([^)]*\)|\S+)[.,:;]?")
 DECLARED = re.compile(r"PKV_API[^;(]*?\bpkv_(\w+)\s*\(")
 
 
@@ -52,6 +57,19 @@ def check_links(root, document):
             yield f"there is no #{anchor} in {path.name}"
 
 
+def check_width(text):
+    """Tables, code and lines that are one link or one word may be wider."""
+    fenced, before = False, ""
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        indented = line.startswith("    ") and (not before.strip() or before.startswith("    "))
+        excused = fenced or indented or line.startswith("|") or UNBREAKABLE.fullmatch(line)
+        if len(line) > WIDTH and not excused:
+            yield f"line {number} has {len(line)} columns, {WIDTH} are the limit"
+        before = line
+
+
 def check(root):
     found = []
     declared = {
@@ -68,9 +86,15 @@ def check(root):
             for part in document.relative_to(root).parts
         ):
             continue
-        found += [f"{document.relative_to(root)}: {gap}" for gap in check_links(root, document)]
+        name = document.relative_to(root).as_posix()
+        found += [f"{name}: {gap}" for gap in check_links(root, document)]
+        if not name.startswith(STILL_WIDE):
+            found += [f"{name}: {wide}" for wide in check_width(document.read_text())]
     return found
 
+
+LONG = "word " * 20 + "end"
+LINK_OF_100 = "[a link](https://example.org/" + "a" * WIDTH + ")"
 
 harness.run(
     check,
@@ -91,10 +115,24 @@ harness.run(
         ("there is no #there in README.md", {"README.md": "[a](#there)"}),
         ("is no address", {"README.md": "[a](https://example)"}),
         ("there is no /etc/passwd", {"README.md": "[a](/etc/passwd)"}),
+        ("line 2 has 103 columns", {"README.md": "# A\n" + LONG + "\n"}),
+        ("line 3 has 105 columns", {"b/a.md": "# A\n\n* " + LONG + "\n"}),
+        ("line 2 has 107 columns", {"a.md": "1. word\n    " + LONG}),
+        ("line 1 has 13", {"a.md": "see " + LINK_OF_100}),
+        ("line 4 has 103 columns", {"a.md": "```text\n" + LONG + "\n```\n" + LONG}),
         (
             None,
             {
-                "README.md": "```c\nint x;\n```\n[c](b/c.c) [h](#a-b-c-1) [u](https://example.org/a?b=c) `[x](y)`\n# A `b`, [c](README.md)\n# a b c\n",
+                "a.md": f"| {LONG} |\n```text\n{LONG}\n```\n\n    {LONG}\n    {LONG}\n\n{LONG[3:]}\n",
+                "b.md": f"* {LINK_OF_100};\n{LINK_OF_100}\n",
+            },
+        ),
+        (
+            None,
+            {
+                "README.md": "```c\nint x;\n```\n[c](b/c.c) [h](#a-b-c-1) "
+                "[u](https://example.org/a?b=c) `[x](y)`\n"
+                "# A `b`, [c](README.md)\n# a b c\n",
                 "b/c.c": "int x;\n",
             },
         ),
