@@ -106,8 +106,9 @@ def table(listed):
         "# Dependencies",
         "",
         "[dependencies.py](dependencies.py) makes this page and",
-        "[pagedkv.spdx.json](pagedkv.spdx.json) (SPDX 2.3) of [dependencies.json](dependencies.json).",
-        "It lists direct dependencies; licences are SPDX identifiers.",
+        "[pagedkv.spdx.json](pagedkv.spdx.json) (SPDX 2.3) of",
+        "[dependencies.json](dependencies.json). It lists direct dependencies; licences are SPDX",
+        "identifiers.",
         "",
     ]
     for use, meaning in listed["uses"].items():
