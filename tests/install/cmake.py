@@ -23,7 +23,7 @@ def configure(prefix, tree, directory, wanted):
             directory,
             f"-DCMAKE_PREFIX_PATH={prefix}",
             f"-DWANTED={wanted}",
-            f"-DMINIMAL={tree / 'bindings/c/minimal.c'}",
+            f"-DMINIMAL={tree / 'bindings/c/examples/minimal.c'}",
             f"-DREDIS={HERE / 'redis.c'}",
         ],
         capture_output=True,

@@ -143,10 +143,10 @@ def main():
             check_library(next(root.rglob(f"lib{name}.so")))
         installed, redis = Installed(root, directory), HERE / "redis.c"
         for compiler, language in (cc.split(), "c"), (cxx.split(), "c++"):
-            installed.run("pagedkv", tree / "bindings/c/minimal.c", compiler, language)
+            installed.run("pagedkv", tree / "bindings/c/examples/minimal.c", compiler, language)
             installed.refuse_absent(compiler, language)
             if static:
-                installed.run_static("pagedkv", tree / "bindings/c/minimal.c", compiler, language)
+                installed.run_static("pagedkv", tree / "bindings/c/examples/minimal.c", compiler, language)
         if "pagedkv-redis" in libraries:
             installed.run("pagedkv-redis", redis, cc.split(), "c")
             if static:

@@ -75,9 +75,9 @@ def check(root):
     declared = {
         name for path, text in harness.sources(root, "include") for name in DECLARED.findall(text)
     }
-    opened = set(re.findall(r"\bX\((\w+)\)", read(root, "bindings/c/pkv_dl.h")))
+    opened = set(re.findall(r"\bX\((\w+)\)", read(root, "bindings/c/common/pkv_dl.h")))
     found += [
-        f"bindings/c/pkv_dl.h: pkv_{name} is declared but not opened"
+        f"bindings/c/common/pkv_dl.h: pkv_{name} is declared but not opened"
         for name in sorted(declared - opened)
     ]
     for document in sorted(root.rglob("*.md")):
@@ -103,7 +103,7 @@ harness.run(
             "pkv_b is declared",
             {
                 "include/a.h": "PKV_API int pkv_a(int x);\nPKV_API int\npkv_b(void);",
-                "bindings/c/pkv_dl.h": "#define F(X) X(a)",
+                "bindings/c/common/pkv_dl.h": "#define F(X) X(a)",
             },
         ),
         ("there is no gone.md", {"README.md": "[gone](gone.md)"}),

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "util.h"
+#include "../common/util.h"
 
 static const char help[] =
     "Generates text with a Llama model for many sessions at once. All keys, values and attention "

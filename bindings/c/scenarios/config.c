@@ -1,66 +1,36 @@
-#include "scenario_config.h"
+#include "config.h"
 
 #include <stdbool.h>
 #include <string.h>
 
-#include "util.h"
-
-typedef struct named_value {
-  const char* name;
-  int value;
-} named_value;
-
-int scenario_enum(const char* name) {
-#define NAMED(x) {#x, x}
-  static const named_value values[] = {NAMED(PKV_F32),
-                                       NAMED(PKV_F16),
-                                       NAMED(PKV_BF16),
-                                       NAMED(PKV_INT8),
-                                       NAMED(PKV_INT4),
-                                       NAMED(PKV_FP8_E4M3),
-                                       NAMED(PKV_FP8_E5M2),
-                                       NAMED(PKV_STORAGE_PAGED),
-                                       NAMED(PKV_STORAGE_CONTIGUOUS),
-                                       NAMED(PKV_STORAGE_NONE),
-                                       NAMED(PKV_LAYOUT_PACKED),
-                                       NAMED(PKV_LAYOUT_PLAIN),
-                                       NAMED(PKV_EVICTION_DEFAULT),
-                                       NAMED(PKV_EVICTION_LRU),
-                                       NAMED(PKV_EVICTION_LFU),
-                                       NAMED(PKV_PREFIX_SHARE),
-                                       NAMED(PKV_PREFIX_MATCH),
-                                       NAMED(PKV_PREFIX_OFF)};
-#undef NAMED
-  for (size_t i = 0; i < sizeof values / sizeof *values; i++)
-    if (strcmp(values[i].name, name) == 0) return values[i].value;
-  die(EXIT_BAD_INPUT, "no enum is called %s", name);
-}
-
-double scenario_number(const cJSON* object, const char* name) {
-  const cJSON* item = cJSON_GetObjectItemCaseSensitive(object, name);
-  if (!cJSON_IsNumber(item)) die(EXIT_BAD_INPUT, "there is no number '%s'", name);
-  return item->valuedouble;
-}
+#include "../common/util.h"
+#include "json.h"
 
 static uint32_t value_of(const cJSON* item) {
-  return cJSON_IsString(item) ? (uint32_t)scenario_enum(item->valuestring)
-                              : (uint32_t)item->valuedouble;
+  return cJSON_IsString(item) ? (uint32_t)enum_of(item->valuestring) : (uint32_t)item->valuedouble;
 }
 
 /* Fields that a config and a group have in common; false for another. */
 static bool read_shape(pkv_layer_group* group, const cJSON* item) {
   const uint32_t value = value_of(item);
-#define FIELD(field) \
-  if (strcmp(item->string, #field) == 0) return group->field = value, true;
-#define DTYPE(field) \
-  if (strcmp(item->string, #field) == 0) return group->field = (pkv_dtype)value, true;
-  FIELD(layers)
-  FIELD(query_heads)
-  FIELD(kv_heads) FIELD(key_dim) FIELD(value_dim) FIELD(window) FIELD(sinks) FIELD(latent)
-      FIELD(blocks) DTYPE(dtype) DTYPE(value_dtype)
-#undef FIELD
-#undef DTYPE
-          return false;
+#define READ(field, type)                  \
+  if (strcmp(item->string, #field) == 0) { \
+    group->field = (type)value;            \
+    return true;                           \
+  }
+  READ(layers, uint32_t);
+  READ(query_heads, uint32_t);
+  READ(kv_heads, uint32_t);
+  READ(key_dim, uint32_t);
+  READ(value_dim, uint32_t);
+  READ(window, uint32_t);
+  READ(sinks, uint32_t);
+  READ(latent, uint32_t);
+  READ(blocks, uint64_t);
+  READ(dtype, pkv_dtype);
+  READ(value_dtype, pkv_dtype);
+#undef READ
+  return false;
 }
 
 static void set_shape(scenario_config* config, uint32_t layer, const pkv_layer_group* group) {
@@ -78,8 +48,9 @@ static void read_group(scenario_config* config, const pkv_dl* lib, uint32_t g, c
   cJSON_ArrayForEach(item, json) {
     if (strcmp(item->string, "layer_indices") == 0) {
       uint32_t n = 0;
-      cJSON_ArrayForEach(index, item) if (n < MAX_LAYERS) config->layer_indices[g][n++] =
-          (uint32_t)index->valuedouble;
+      cJSON_ArrayForEach(index, item) {
+        if (n < MAX_LAYERS) config->layer_indices[g][n++] = (uint32_t)index->valuedouble;
+      }
       group->layer_indices = config->layer_indices[g];
     } else if (!read_shape(group, item)) {
       die(EXIT_BAD_INPUT, "no field of a group is called %s here", item->string);
@@ -113,8 +84,7 @@ void scenario_config_read(scenario_config* config, const pkv_dl* lib, const cJSO
     } else if (strcmp(item->string, "prefix") == 0) {
       const cJSON* eviction = cJSON_GetObjectItemCaseSensitive(item, "eviction");
       lib->prefix_config_init(&config->prefix, sizeof config->prefix);
-      if (eviction != NULL)
-        config->prefix.eviction = (pkv_eviction)scenario_enum(eviction->valuestring);
+      if (eviction != NULL) config->prefix.eviction = (pkv_eviction)enum_of(eviction->valuestring);
       c->prefix = &config->prefix;
     } else if (strcmp(item->string, "storage") == 0) {
       c->storage = (pkv_storage)value_of(item);

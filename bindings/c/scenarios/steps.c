@@ -1,81 +1,17 @@
-#include "scenario_play.h"
+#include "steps.h"
 
-#include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "scenario_rows.h"
-#include "util.h"
+#include "../common/util.h"
+#include "forward.h"
+#include "json.h"
 
 enum { MAX_READ = 96 * 8 * 64 };
 
-/* ---- What steps are made of ---- */
-
-static const cJSON* get(const cJSON* object, const char* name) {
-  return cJSON_GetObjectItemCaseSensitive(object, name);
-}
-static const char* text_of(const cJSON* object, const char* name) {
-  const cJSON* item = get(object, name);
-  return item != NULL ? item->valuestring : NULL;
-}
-static uint64_t number_of(const cJSON* object, const char* name) {
-  return (uint64_t)scenario_number(object, name);
-}
-
-void player_differ(player* p, const char* format, ...) {
-  va_list arguments;
-  if (p->differs) return;
-  p->differs = true;
-  va_start(arguments, format);
-  vsnprintf(p->difference, sizeof p->difference, format, arguments);
-  va_end(arguments);
-}
-
-void player_expect(player* p, const char* what, long long got, long long expected) {
-  if (got != expected) player_differ(p, "%s: expected %lld, got %lld", what, expected, got);
-}
-
-void player_expect_near(player* p, const char* what, double got, double expected) {
-  const double off = fabs(got - expected);
-  if (!(off <= p->tolerance))
-    player_differ(p, "%s: expected %.7f, got %.7f, which is %.2g off where %.2g are allowed", what,
-                  expected, got, off, p->tolerance);
-}
-
-const char* player_difference(const player* p) { return p->difference; }
-
-static size_t slot_of(player* p, const char* name) {
-  for (size_t i = 0; i < MAX_NAMES; i++) {
-    if (p->names[i].name == NULL) p->names[i].name = name;
-    if (strcmp(p->names[i].name, name) == 0) return i;
-  }
-  die(EXIT_BAD_INPUT, "a scenario has room for %d names", MAX_NAMES);
-}
-
-pkv_session player_session(const player* p, const char* name) {
-  for (size_t i = 0; name != NULL && i < MAX_NAMES && p->names[i].name != NULL; i++)
-    if (strcmp(p->names[i].name, name) == 0) return p->names[i].session;
-  return NULL;
-}
-
-size_t player_tokens(const cJSON* spans, int32_t* tokens) {
-  const cJSON* span;
-  size_t n = 0;
-  cJSON_ArrayForEach(span, spans) {
-    const uint64_t seed = (uint64_t)cJSON_GetArrayItem(span, 0)->valuedouble,
-                   first = (uint64_t)cJSON_GetArrayItem(span, 1)->valuedouble;
-    const uint64_t count = (uint64_t)cJSON_GetArrayItem(span, 2)->valuedouble;
-    if (count > MAX_TOKENS - n) die(EXIT_BAD_INPUT, "a list has room for %d tokens", MAX_TOKENS);
-    for (uint64_t i = 0; i < count; i++) tokens[n++] = scenario_token(seed, first + i);
-  }
-  return n;
-}
-
-/* ---- Steps by name: each gives the status of its first call that fails, and compares the rest
- * ---- */
-
+/* A step, by its name in the file. Gives the status of its first call that fails, and compares the
+ * rest. */
 typedef pkv_status action(player* p, const cJSON* step, pkv_session session);
 
 typedef struct field {
@@ -87,7 +23,7 @@ static pkv_status compare_fields(player* p, pkv_status status, const cJSON* step
                                  const field* fields, size_t count) {
   const cJSON* item;
   if (status != PKV_OK) return status;
-  cJSON_ArrayForEach(item, get(step, "fields")) {
+  cJSON_ArrayForEach(item, item_of(step, "fields")) {
     size_t i = 0;
     while (i < count && strcmp(fields[i].name, item->string) != 0) i++;
     if (i == count) die(EXIT_BAD_INPUT, "no field is called %s here", item->string);
@@ -105,7 +41,7 @@ static pkv_status plan(player* p, const cJSON* step, pkv_session session) {
   pkv_cache_plan s = {.struct_size = sizeof s};
   (void)session;
   const uint32_t group =
-      get(step, "group") != NULL ? (uint32_t)number_of(step, "group") : PKV_ALL_GROUPS;
+      item_of(step, "group") != NULL ? (uint32_t)number_of(step, "group") : PKV_ALL_GROUPS;
   const pkv_status status = p->lib->cache_compute_plan(&p->config.cache, group, &s);
   COMPARE(FIELD(groups), FIELD(bytes_per_token), FIELD(bytes_per_block), FIELD(blocks),
           FIELD(tokens), FIELD(total_bytes));
@@ -128,7 +64,7 @@ static pkv_status info(player* p, const cJSON* step, pkv_session session) {
 }
 
 static size_t salt_size(const cJSON* step) {
-  if (get(step, "all") != NULL) return PKV_ALL_SALTS;
+  if (item_of(step, "all") != NULL) return PKV_ALL_SALTS;
   return text_of(step, "salt") != NULL ? strlen(text_of(step, "salt")) : 0;
 }
 
@@ -150,18 +86,13 @@ static pkv_status open_session(player* p, const cJSON* step, pkv_session session
   pkv_session_config config;
   (void)session;
   p->lib->session_config_init(&config, sizeof config);
-  if (get(step, "priority") != NULL) config.priority = (int32_t)scenario_number(step, "priority");
-  if (get(step, "prefix") != NULL)
-    config.prefix = (pkv_prefix_use)scenario_enum(text_of(step, "prefix"));
+  if (item_of(step, "priority") != NULL) config.priority = (int32_t)real_of(step, "priority");
+  if (item_of(step, "prefix") != NULL)
+    config.prefix = (pkv_prefix_use)enum_of(text_of(step, "prefix"));
   config.salt = text_of(step, "salt");
   config.salt_size = salt_size(step);
   return p->lib->session_open(p->cache, &config,
-                              &p->names[slot_of(p, text_of(step, "session"))].session);
-}
-
-static pkv_status forward(player* p, const cJSON* step, pkv_session session) {
-  (void)session;
-  return player_forward(p, step);
+                              &p->names[player_slot(p, text_of(step, "session"))].session);
 }
 
 static pkv_status length(player* p, const cJSON* step, pkv_session session) {
@@ -174,7 +105,7 @@ static pkv_status length(player* p, const cJSON* step, pkv_session session) {
 
 static pkv_status tokens(player* p, const cJSON* step, pkv_session session) {
   int32_t expected[MAX_TOKENS], found[MAX_TOKENS];
-  const size_t n = player_tokens(get(step, "tokens"), expected);
+  const size_t n = player_tokens(item_of(step, "tokens"), expected);
   const pkv_status status = p->lib->session_tokens(session, number_of(step, "first"), n, found);
   for (size_t i = 0; status == PKV_OK && i < n; i++)
     player_expect(p, "token", found[i], expected[i]);
@@ -191,7 +122,7 @@ static pkv_status table(player* p, const cJSON* step, pkv_session session) {
   player_expect(p, "entries", (long long)count, (long long)number_of(step, "count"));
   player_expect(p, "entries that left the window", (long long)gone,
                 (long long)number_of(step, "gone"));
-  const cJSON* shares = get(step, "shares");
+  const cJSON* shares = item_of(step, "shares");
   if (shares == NULL) return PKV_OK;
   const pkv_session other = player_session(p, cJSON_GetArrayItem(shares, 0)->valuestring);
   status = p->lib->session_block_table(other, group, MAX_TOKENS, others, &other_count);
@@ -221,27 +152,34 @@ static pkv_status slots(player* p, const cJSON* step, pkv_session session) {
   return status;
 }
 
+/* Compares elements of the rows k and v of a layer of this shape, whose first position is `first`.
+ */
+static void compare_values(player* p, const cJSON* expected, layer_shape s, uint64_t first,
+                           const float* k, const float* v) {
+  const cJSON* item;
+  char what[96];
+  cJSON_ArrayForEach(item, expected) {
+    const bool key = strcmp(cJSON_GetArrayItem(item, 0)->valuestring, "k") == 0;
+    size_t at[3];
+    for (int i = 0; i < 3; i++) at[i] = (size_t)cJSON_GetArrayItem(item, i + 1)->valuedouble;
+    const size_t row = at[0] - first, dim = key ? s.key_dim : s.value_dim;
+    snprintf(what, sizeof what, "%c of position %zu, head %zu, dim %zu", key ? 'k' : 'v', at[0],
+             at[1], at[2]);
+    player_expect_near(p, what, (double)(key ? k : v)[(row * s.kv_heads + at[1]) * dim + at[2]],
+                       cJSON_GetArrayItem(item, 4)->valuedouble);
+  }
+}
+
 static pkv_status read_rows(player* p, const cJSON* step, pkv_session session) {
   const uint32_t layer = (uint32_t)number_of(step, "layer");
   const layer_shape s = p->config.shapes[layer < p->config.layers ? layer : 0];
   const uint64_t first = number_of(step, "first"), n = number_of(step, "count");
-  const cJSON* item;
-  char what[96];
   if (n * s.kv_heads * s.key_dim > MAX_READ)
     die(EXIT_BAD_INPUT, "there is room for %d numbers", MAX_READ);
   float *k = new_array(MAX_READ, sizeof *k), *v = new_array(MAX_READ, sizeof *v);
   const pkv_tensor keys = {k, PKV_F32, 0, 0, 0}, values = {v, PKV_F32, 0, 0, 0};
   const pkv_status status = p->lib->session_materialize(session, layer, first, n, &keys, &values);
-  if (status == PKV_OK) cJSON_ArrayForEach(item, get(step, "values")) {
-      const bool key = strcmp(cJSON_GetArrayItem(item, 0)->valuestring, "k") == 0;
-      size_t at[3];
-      for (int i = 0; i < 3; i++) at[i] = (size_t)cJSON_GetArrayItem(item, i + 1)->valuedouble;
-      const size_t row = at[0] - first, dim = key ? s.key_dim : s.value_dim;
-      snprintf(what, sizeof what, "%c of position %zu, head %zu, dim %zu", key ? 'k' : 'v', at[0],
-               at[1], at[2]);
-      player_expect_near(p, what, (double)(key ? k : v)[(row * s.kv_heads + at[1]) * dim + at[2]],
-                         cJSON_GetArrayItem(item, 4)->valuedouble);
-    }
+  if (status == PKV_OK) compare_values(p, item_of(step, "values"), s, first, k, v);
   free(k);
   free(v);
   return status;
@@ -251,7 +189,7 @@ static pkv_status match(player* p, const cJSON* step, pkv_session session) {
   int32_t asked[MAX_TOKENS];
   uint64_t matched;
   const pkv_status status = p->lib->session_match_prefix(
-      session, player_tokens(get(step, "tokens"), asked), asked, &matched);
+      session, player_tokens(item_of(step, "tokens"), asked), asked, &matched);
   if (status == PKV_OK)
     player_expect(p, "matched", (long long)matched, (long long)number_of(step, "matched"));
   return status;
@@ -266,7 +204,7 @@ static pkv_status trim(player* p, const cJSON* step, pkv_session session) {
 }
 
 static pkv_status fork_session(player* p, const cJSON* step, pkv_session session) {
-  return p->lib->session_fork(session, &p->names[slot_of(p, text_of(step, "into"))].session);
+  return p->lib->session_fork(session, &p->names[player_slot(p, text_of(step, "into"))].session);
 }
 
 static pkv_status suspend(player* p, const cJSON* step, pkv_session session) {
@@ -287,9 +225,9 @@ static pkv_status victims(player* p, const cJSON* step, pkv_session session) {
   pkv_session sessions[MAX_SESSIONS], chosen[MAX_NAMES];
   uint32_t new_tokens[MAX_SESSIONS];
   size_t n = 0, count;
-  const cJSON *item, *expected = get(step, "victims");
+  const cJSON *item, *expected = item_of(step, "victims");
   (void)session;
-  cJSON_ArrayForEach(item, get(step, "sessions")) {
+  cJSON_ArrayForEach(item, item_of(step, "sessions")) {
     if (n == MAX_SESSIONS) die(EXIT_BAD_INPUT, "a step has room for %d sessions", MAX_SESSIONS);
     sessions[n] = player_session(p, cJSON_GetArrayItem(item, 0)->valuestring);
     new_tokens[n++] = (uint32_t)cJSON_GetArrayItem(item, 1)->valuedouble;
@@ -305,11 +243,11 @@ static pkv_status victims(player* p, const cJSON* step, pkv_session session) {
 }
 
 static pkv_snapshot snapshot_of(player* p, const cJSON* step) {
-  return p->names[slot_of(p, text_of(step, "snapshot"))].snapshot;
+  return p->names[player_slot(p, text_of(step, "snapshot"))].snapshot;
 }
 
 static pkv_status snapshot(player* p, const cJSON* step, pkv_session session) {
-  return p->lib->snapshot_take(session, &p->names[slot_of(p, text_of(step, "into"))].snapshot);
+  return p->lib->snapshot_take(session, &p->names[player_slot(p, text_of(step, "into"))].snapshot);
 }
 
 static pkv_status snapshot_length(player* p, const cJSON* step, pkv_session session) {
@@ -324,7 +262,7 @@ static pkv_status snapshot_length(player* p, const cJSON* step, pkv_session sess
 static pkv_status open_snapshot(player* p, const cJSON* step, pkv_session session) {
   (void)session;
   return p->lib->snapshot_open(p->cache, snapshot_of(p, step),
-                               &p->names[slot_of(p, text_of(step, "into"))].session);
+                               &p->names[player_slot(p, text_of(step, "into"))].session);
 }
 
 static pkv_status close_snapshot(player* p, const cJSON* step, pkv_session session) {
@@ -349,7 +287,7 @@ static action* action_of(const char* name) {
     action* act;
   } actions[] = {{"plan", plan},
                  {"open", open_session},
-                 {"step", forward},
+                 {"step", player_forward},
                  {"length", length},
                  {"tokens", tokens},
                  {"table", table},
@@ -377,24 +315,6 @@ static action* action_of(const char* name) {
   die(EXIT_BAD_INPUT, "no step is called %s here", name);
 }
 
-/* ---- A scenario ---- */
-
-player* player_new(const pkv_dl* lib, const cJSON* scenario) {
-  player* p = new_array(1, sizeof *p);
-  p->lib = lib;
-  p->tolerance = scenario_number(scenario, "tolerance");
-  scenario_config_read(&p->config, lib, get(scenario, "config"));
-  if (lib->cache_create(&p->config.cache, &p->cache) != PKV_OK)
-    die(EXIT_BAD_INPUT, "the cache: %s", lib->last_error());
-  return p;
-}
-
-void player_free(player* p) {
-  if (p->lib->cache_destroy(p->cache) != PKV_OK)
-    die(EXIT_BAD_INPUT, "closing the cache: %s", p->lib->last_error());
-  free(p);
-}
-
 bool player_step(player* p, const cJSON* step) {
   const char* expected = text_of(step, "status");
   if (expected == NULL) expected = "PKV_OK";
@@ -410,7 +330,7 @@ bool player_step(player* p, const cJSON* step) {
   }
   if (status != PKV_OK && strchr(p->lib->last_error(), ' ') == NULL)
     player_differ(p, "no sentence: '%s'", p->lib->last_error());
-  if (get(step, "blocks_short") != NULL)
+  if (item_of(step, "blocks_short") != NULL)
     player_expect(p, "blocks_short", (long long)p->blocks_short,
                   (long long)number_of(step, "blocks_short"));
   return !p->differs;

@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "scenario_play.h"
-#include "util.h"
+#include "../common/util.h"
+#include "json.h"
+#include "steps.h"
 
 static char* read_text(const char* path) {
   mapped_file file = map_file(path, "scenario file");
@@ -22,16 +23,16 @@ static char* read_text(const char* path) {
 
 /* False where a step differs; what is said then names it. */
 static bool play(const pkv_dl* lib, const cJSON* scenario) {
-  const char* name = cJSON_GetObjectItemCaseSensitive(scenario, "name")->valuestring;
+  const char* name = text_of(scenario, "name");
   player* p = player_new(lib, scenario);
   const cJSON* step;
   bool same = true;
   int number = 0;
-  cJSON_ArrayForEach(step, cJSON_GetObjectItemCaseSensitive(scenario, "steps")) {
+  cJSON_ArrayForEach(step, item_of(scenario, "steps")) {
     number++;
     if (player_step(p, step)) continue;
-    fprintf(stderr, "scenario '%s', step %d (%s): %s\n", name, number,
-            cJSON_GetObjectItemCaseSensitive(step, "do")->valuestring, player_difference(p));
+    fprintf(stderr, "scenario '%s', step %d (%s): %s\n", name, number, text_of(step, "do"),
+            player_difference(p));
     same = false;
   }
   player_free(p);
@@ -47,7 +48,7 @@ int main(int argc, char** argv) {
   if (document == NULL) die(EXIT_BAD_INPUT, "%s is not JSON", argv[1]);
   const cJSON* scenario;
   int passed = 0, failed = 0;
-  cJSON_ArrayForEach(scenario, cJSON_GetObjectItemCaseSensitive(document, "scenarios")) {
+  cJSON_ArrayForEach(scenario, item_of(document, "scenarios")) {
     const bool same = play(&lib, scenario);
     passed += same;
     failed += !same;

@@ -3,7 +3,7 @@
 #ifndef PKV_GENERATE_STORE_H
 #define PKV_GENERATE_STORE_H
 
-#include "pkv_dl.h"
+#include "../common/pkv_dl.h"
 
 /* where: a directory, or a URL (redis://host:port, valkey://...). Ends the program with a sentence
  * where it cannot be had. */

@@ -4,7 +4,7 @@
 
 #include <cjson/cJSON.h>
 
-#include "pkv_dl.h"
+#include "../common/pkv_dl.h"
 
 enum { MAX_GROUPS = 4, MAX_LAYERS = 8 };
 
@@ -21,14 +21,8 @@ typedef struct scenario_config {
   uint32_t layers;
 } scenario_config;
 
-/* Ends the program where the file has what this does not know: a field that is passed over would
- * test nothing. */
+/* Reads the object "config" of a scenario. Ends the program at an unknown field: one that is passed
+ * over would test nothing. */
 void scenario_config_read(scenario_config* config, const pkv_dl* lib, const cJSON* json);
-
-/* The value of an enum by its name in C. */
-int scenario_enum(const char* name);
-
-/* A number of an object; ends the program where it is not there. */
-double scenario_number(const cJSON* object, const char* name);
 
 #endif

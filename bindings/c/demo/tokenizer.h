@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "util.h"
+#include "../common/util.h"
 
 enum { TOKEN_BEGIN = 1, TOKEN_END = 2 };
 

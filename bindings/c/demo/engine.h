@@ -5,9 +5,9 @@
 
 #include <stdbool.h>
 
+#include "../common/pkv_dl.h"
 #include "llama2.h"
 #include "options.h"
-#include "pkv_dl.h"
 
 typedef struct engine {
   const pkv_dl* lib;

@@ -2,9 +2,9 @@
 #ifndef PKV_GENERATE_CHAT_H
 #define PKV_GENERATE_CHAT_H
 
+#include "../common/pkv_dl.h"
 #include "llama2.h"
 #include "options.h"
-#include "pkv_dl.h"
 #include "tokenizer.h"
 
 /* Reads lines from stdin until /quit or its end. */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "util.h"
+#include "../common/util.h"
 
 #define PLUGIN "libpagedkv-redis.so.0"
 

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "pkv_dl.h"
-#include "util.h"
+#include "../common/pkv_dl.h"
+#include "../common/util.h"
 
 enum { SESSIONS = 8, QUERY_HEADS = 32, KV_HEADS = 8, DIM = 128 };
 

@@ -1,4 +1,4 @@
-#include "scenario_rows.h"
+#include "rows.h"
 
 #define GOLDEN 0x9E3779B97F4A7C15u
 

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "util.h"
+#include "../common/util.h"
 
 typedef struct llama2 {
   size_t dim, hidden, layers, query_heads, kv_heads, vocabulary, context;

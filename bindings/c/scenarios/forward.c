@@ -1,12 +1,12 @@
-/* The step "step" of a scenario: a forward pass over sessions whose rows follow from their texts.
- */
+#include "forward.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "scenario_play.h"
-#include "scenario_rows.h"
-#include "util.h"
+#include "../common/util.h"
+#include "json.h"
+#include "rows.h"
 
 enum { MAX_ROWS = 128, MAX_HEADS = 8, MAX_DIM = 64 };
 
@@ -22,24 +22,20 @@ typedef struct pass {
   float out[MAX_LAYERS][MAX_ROWS * MAX_HEADS * MAX_DIM];
 } pass;
 
-static const cJSON* get(const cJSON* object, const char* name) {
-  return cJSON_GetObjectItemCaseSensitive(object, name);
-}
-
 /* The new tokens of one session, and the histories of its text up to each of them. */
 static pkv_status add_session(player* p, pass* f, const cJSON* entry) {
   int32_t text[MAX_TOKENS], new_tokens[MAX_TOKENS];
   uint64_t length, history = 0;
   if (f->count == MAX_SESSIONS)
     die(EXIT_BAD_INPUT, "a step has room for %d sessions", MAX_SESSIONS);
-  const pkv_session session = player_session(p, get(entry, "session")->valuestring);
+  const pkv_session session = player_session(p, item_of(entry, "session")->valuestring);
   pkv_status status = p->lib->session_length(session, &length);
   if (status == PKV_OK && length > MAX_TOKENS)
     die(EXIT_BAD_INPUT, "a session has room for %d tokens", MAX_TOKENS);
   if (status == PKV_OK) status = p->lib->session_tokens(session, 0, length, text);
   if (status != PKV_OK) return status;
 
-  const size_t n = player_tokens(get(entry, "tokens"), new_tokens);
+  const size_t n = player_tokens(item_of(entry, "tokens"), new_tokens);
   if (n > MAX_ROWS - f->rows) die(EXIT_BAD_INPUT, "a step has room for %d rows", MAX_ROWS);
   for (uint64_t i = 0; i < length; i++) history = scenario_history(history, text[i]);
   for (size_t i = 0; i < n; i++) {
@@ -60,7 +56,9 @@ static void read_params(const player* p, pass* f, const cJSON* json) {
     if (cJSON_IsArray(item)) {
       float* list = f->lists[lists++ % 2];
       size_t n = 0;
-      cJSON_ArrayForEach(value, item) if (n < MAX_HEADS) list[n++] = (float)value->valuedouble;
+      cJSON_ArrayForEach(value, item) {
+        if (n < MAX_HEADS) list[n++] = (float)value->valuedouble;
+      }
       if (strcmp(item->string, "alibi_slopes") == 0)
         f->params.alibi_slopes = list;
       else if (strcmp(item->string, "sink_logits") == 0)
@@ -118,11 +116,13 @@ static void compare_outputs(player* p, const pass* f, const cJSON* expected) {
 }
 
 static pkv_status run_pass(player* p, pass* f, const cJSON* step) {
-  const cJSON *entry, *end = get(step, "end");
+  const cJSON *entry, *end = item_of(step, "end");
   pkv_batch batch;
   pkv_status status;
-  cJSON_ArrayForEach(entry, get(step, "sessions")) if ((status = add_session(p, f, entry)) !=
-                                                       PKV_OK) return status;
+  cJSON_ArrayForEach(entry, item_of(step, "sessions")) {
+    status = add_session(p, f, entry);
+    if (status != PKV_OK) return status;
+  }
   status =
       p->lib->batch_begin(p->cache, f->count, f->sessions, f->new_tokens, &p->blocks_short, &batch);
   if (status != PKV_OK) return status;
@@ -131,16 +131,17 @@ static pkv_status run_pass(player* p, pass* f, const cJSON* step) {
     status = run_layer(p, f, batch, layer);
   if (status == PKV_OK && end == NULL) {
     status = p->lib->batch_commit(batch, f->tokens);
-    if (status == PKV_OK) return compare_outputs(p, f, get(step, "out")), PKV_OK;
+    if (status == PKV_OK) return compare_outputs(p, f, item_of(step, "out")), PKV_OK;
   }
   const pkv_status aborted = p->lib->batch_abort(batch);
-  if (status == PKV_OK) compare_outputs(p, f, get(step, "out"));
+  if (status == PKV_OK) compare_outputs(p, f, item_of(step, "out"));
   return status != PKV_OK ? status : aborted;
 }
 
-pkv_status player_forward(player* p, const cJSON* step) {
+pkv_status player_forward(player* p, const cJSON* step, pkv_session session) {
+  (void)session;
   pass* f = new_array(1, sizeof *f);
-  read_params(p, f, get(step, "params"));
+  read_params(p, f, item_of(step, "params"));
   const pkv_status status = run_pass(p, f, step);
   free(f);
   return status;

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "util.h"
+#include "../common/util.h"
 
 typedef struct candidate {
   double probability;

@@ -1,0 +1,54 @@
+/* libpagedkv opened with dlopen: its functions as pointers, `lib.batch_begin(...)` for
+ * pkv_batch_begin(...).
+ *
+ * The program is not linked to the library; the headers give it types only. The pointers take their
+ * signatures from the headers, so that the two cannot drift apart.
+ */
+#ifndef PKV_DL_H
+#define PKV_DL_H
+
+#include <pagedkv/pagedkv.h>
+
+/* clang-format off */
+#define PKV_DL_FUNCTIONS(X)                                                                       \
+  X(version) X(version_string) X(status_string) X(last_error) X(isa_supported) X(isa_name)        \
+  X(pool_config_init) X(pool_create) X(pool_destroy) X(pool_alloc) X(pool_retain)                 \
+  X(pool_release)                                                                                 \
+  X(pool_claim) X(pool_seal) X(pool_reset) X(pool_block_state) X(pool_get_stats)                  \
+  X(pool_validate)                                                                                \
+  X(cache_config_init) X(layer_group_init) X(cache_compute_plan) X(cache_create)                  \
+  X(cache_destroy) X(cache_get_info)                                                              \
+  X(cache_get_stats) X(cache_get_pool_stats) X(cache_validate) X(cache_kv_view)                   \
+  X(session_config_init) X(session_open) X(session_close) X(session_length)                       \
+  X(session_layer_length) X(session_tokens)                                                       \
+  X(session_set_tokens) X(session_reserve) X(session_prefill) X(session_push) X(session_trim)     \
+  X(session_fork)                                                                                 \
+  X(session_suspend) X(session_resume) X(session_set_priority) X(session_get_info)                \
+  X(session_block_table) X(session_slot_mapping) X(session_kv_indices) X(session_materialize)     \
+  X(batch_begin) X(batch_choose_victims) X(batch_rows) X(batch_write) X(batch_attend)             \
+  X(batch_accept) X(batch_commit) X(batch_abort)                                                  \
+  X(batch_slot_mapping) X(batch_block_copies) X(batch_kv_indices)                                 \
+  X(attention_params_init) X(attention) X(merge_states)                                           \
+  X(snapshot_take) X(snapshot_open) X(snapshot_length) X(snapshot_close)                          \
+  X(cache_format_metrics) X(prefix_config_init) X(session_match_prefix) X(prefix_get_stats)       \
+  X(prefix_clear)                                                                                 \
+  X(prefix_pin) X(prefix_unpin) X(prefix_set_quota) X(prefix_read_events) X(prefix_hash_blocks)   \
+  X(store_config_init) X(store_prefetch) X(store_prefetch_session) X(store_wait) X(store_cancel)  \
+  X(store_flush)                                                                                  \
+  X(store_get_stats) X(directory_config_init) X(store_open_directory)                             \
+  X(stream_init) X(file_config_init) X(file_save) X(file_load) X(file_inspect)
+/* clang-format on */
+
+typedef struct pkv_dl {
+  void* handle;
+#define PKV_DL_MEMBER(name) __typeof__(pkv_##name)* name;
+  PKV_DL_FUNCTIONS(PKV_DL_MEMBER)
+#undef PKV_DL_MEMBER
+} pkv_dl;
+
+/* Opens the library at `path` or, where that is NULL, the first of: $PAGEDKV_LIBRARY; beside the
+ * program, in ../src (a build tree) or ../lib (an installation); wherever the dynamic linker finds
+ * the soname. Ends the program where there is none or a function is missing. */
+void pkv_dl_open(pkv_dl* lib, const char* path);
+
+#endif
