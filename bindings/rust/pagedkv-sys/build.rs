@@ -1,4 +1,5 @@
-//! Finds the library to link to: in PAGEDKV_LIB_DIR where that is set, else by pkg-config. With the feature `dlopen` there is nothing to do.
+//! Finds the library to link to: in PAGEDKV_LIB_DIR where that is set, else by pkg-config. With the
+//! feature `dlopen` there is nothing to do.
 use std::env;
 
 fn main() {
@@ -14,16 +15,20 @@ fn main() {
         println!("cargo:rustc-link-search=native={directory}");
     }
     println!("cargo:rustc-link-lib=dylib=pagedkv");
-    println!("cargo:libdir={directory}"); // DEP_PAGEDKV_LIBDIR in the build script of a package that depends on this one
+    // DEP_PAGEDKV_LIBDIR in the build script of a package that depends on this one.
+    println!("cargo:libdir={directory}");
 }
 
-/// The directory of the installed library; empty where it is one that the linker looks into by itself.
+/// The directory of the installed library; empty where it is one that the linker looks into by
+/// itself.
 fn installed() -> String {
     match pkg_config::Config::new().cargo_metadata(false).probe("pagedkv") {
-        Ok(library) => library.link_paths.first().map_or(String::new(), |path| path.display().to_string()),
+        Ok(library) => {
+            library.link_paths.first().map_or(String::new(), |path| path.display().to_string())
+        }
         Err(error) => panic!(
-            "libpagedkv is not installed. Set PAGEDKV_LIB_DIR to the directory that has libpagedkv.so (in a build tree build/src), \
-             or use the feature `dlopen`.\n{error}"
+            "libpagedkv is not installed. Set PAGEDKV_LIB_DIR to the directory that has \
+             libpagedkv.so (in a build tree build/src), or use the feature `dlopen`.\n{error}"
         ),
     }
 }

@@ -33,7 +33,8 @@ macro_rules! declare {
 }
 for_each_function!(declare);
 
-/// Of the library that was opened; null before. A library stays open to the end of the program, since its threads may.
+/// Of the library that was opened; null before. A library stays open to the end of the program,
+/// since its threads may.
 static FUNCTIONS: AtomicPtr<Functions> = AtomicPtr::new(std::ptr::null_mut());
 static OPENING: Mutex<()> = Mutex::new(());
 
@@ -46,7 +47,8 @@ fn functions() -> &'static Functions {
     }
 }
 
-/// Opens the library in this file. An error where it cannot be opened, lacks a function, or another one is open already.
+/// Opens the library in this file. An error where it cannot be opened, lacks a function, or another
+/// one is open already.
 pub fn open(file: impl AsRef<OsStr>) -> Result<(), String> {
     let _one_at_a_time = OPENING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if !FUNCTIONS.load(Ordering::Acquire).is_null() {
@@ -55,7 +57,8 @@ pub fn open(file: impl AsRef<OsStr>) -> Result<(), String> {
     open_first(file.as_ref())
 }
 
-/// Opens the library, unless one is open, from the file that `PAGEDKV_LIBRARY` names, else as `libpagedkv.so.0`.
+/// Opens the library, unless one is open, from the file that `PAGEDKV_LIBRARY` names, else as
+/// `libpagedkv.so.0`.
 pub fn ensure() -> Result<(), String> {
     if !FUNCTIONS.load(Ordering::Acquire).is_null() {
         return Ok(());

@@ -1,4 +1,5 @@
-//! libpagedkv-redis, a library of its own, which is opened at run time whether libpagedkv is linked or not: `pagedkv/redis.h`, written by hand.
+//! libpagedkv-redis, a library of its own, which is opened at run time whether libpagedkv is linked
+//! or not: `pagedkv/redis.h`, written by hand.
 use crate::raw::{pkv_status, pkv_store};
 use std::os::raw::c_char;
 use std::sync::Mutex;
@@ -41,16 +42,23 @@ pub struct Functions {
 
 static OPENED: Mutex<Option<Functions>> = Mutex::new(None);
 
-/// Opens the library, unless it is open, from the file that `PAGEDKV_REDIS_LIBRARY` names, else as `libpagedkv-redis.so.0`. It stays open to the end
-/// of the program.
+/// Opens the library, unless it is open, from the file that `PAGEDKV_REDIS_LIBRARY` names, else as
+/// `libpagedkv-redis.so.0`. It stays open to the end of the program.
 pub fn ensure() -> Result<Functions, String> {
     let mut opened = OPENED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if let Some(functions) = *opened {
         return Ok(functions);
     }
-    let file = std::env::var_os("PAGEDKV_REDIS_LIBRARY").unwrap_or_else(|| "libpagedkv-redis.so.0".into());
-    let describe = |error| format!("libpagedkv-redis (PAGEDKV_REDIS_LIBRARY may name it): {}: {error}", file.to_string_lossy());
-    // Initialisers of the library may do anything: the caller chose the file. The types are those of its header.
+    let file =
+        std::env::var_os("PAGEDKV_REDIS_LIBRARY").unwrap_or_else(|| "libpagedkv-redis.so.0".into());
+    let describe = |error| {
+        format!(
+            "libpagedkv-redis (PAGEDKV_REDIS_LIBRARY may name it): {}: {error}",
+            file.to_string_lossy()
+        )
+    };
+    // Initialisers of the library may do anything: the caller chose the file. The types are those
+    // of its header.
     let library = unsafe { libloading::Library::new(&file) }.map_err(describe)?;
     let functions = unsafe {
         Functions {

@@ -1,5 +1,6 @@
-//! What the safe layer adds to a decode step of 8 sessions with 4096 tokens each: begin, write, attend and commit through it and through the functions
-//! of C, in turn, on the same cache. Also what the calls cost by themselves, on rows so small that nothing else is left.
+//! What the safe layer adds to a decode step of 8 sessions with 4096 tokens each: begin, write,
+//! attend and commit through it and through the functions of C, in turn, on the same cache. Also
+//! what the calls cost by themselves, on rows so small that nothing else is left.
 use pagedkv::{sys, Cache, CacheConfig, LayerGroup, Result, Session};
 use std::ptr::{null, null_mut};
 use std::time::Instant;
@@ -16,7 +17,13 @@ struct Run {
 }
 
 impl Run {
-    fn new(layers: u32, query_heads: usize, kv_heads: usize, dim: usize, tokens: usize) -> Result<Self> {
+    fn new(
+        layers: u32,
+        query_heads: usize,
+        kv_heads: usize,
+        dim: usize,
+        tokens: usize,
+    ) -> Result<Self> {
         let model = LayerGroup::new(layers, query_heads as u32, kv_heads as u32, dim as u32);
         let blocks = SESSIONS * (tokens / 16 + 64);
         let cache = Cache::new(&CacheConfig::new(model).blocks(blocks as u64).prefault())?;
@@ -27,7 +34,8 @@ impl Run {
             (0..layers).try_for_each(|layer| session.prefill(layer, tokens, &prompt, &prompt))?;
             sessions.push(session);
         }
-        let (k, q) = (vec![0.5; SESSIONS * kv_heads * dim], vec![0.5; SESSIONS * query_heads * dim]);
+        let (k, q) =
+            (vec![0.5; SESSIONS * kv_heads * dim], vec![0.5; SESSIONS * query_heads * dim]);
         Ok(Self { cache, sessions, layers, k, out: q.clone(), q })
     }
 
@@ -50,11 +58,19 @@ impl Run {
             row_stride: 0,
             head_stride: 0,
         };
-        let (k, q, out) = (tensor(self.k.as_ptr()), tensor(self.q.as_ptr()), tensor(self.out.as_mut_ptr()));
+        let (k, q, out) =
+            (tensor(self.k.as_ptr()), tensor(self.q.as_ptr()), tensor(self.out.as_mut_ptr()));
         let mut batch = null_mut();
         unsafe {
             let (cache, new) = (self.cache.as_raw(), [1; SESSIONS]);
-            check(sys::pkv_batch_begin(cache, SESSIONS, handles.as_ptr(), new.as_ptr(), null_mut(), &mut batch));
+            check(sys::pkv_batch_begin(
+                cache,
+                SESSIONS,
+                handles.as_ptr(),
+                new.as_ptr(),
+                null_mut(),
+                &mut batch,
+            ));
             for layer in 0..self.layers {
                 check(sys::pkv_batch_write(batch, layer, &k, &k));
                 check(sys::pkv_batch_attend(batch, layer, null(), &q, &out));
@@ -87,8 +103,19 @@ fn main() -> Result<()> {
     let [step_safe, step_raw] = Run::new(2, 32, 8, 128, 4096)?.measure(200)?;
     let [calls_safe, calls_raw] = Run::new(2, 1, 1, 16, 16)?.measure(400)?;
     let added = calls_safe - calls_raw;
-    println!("decode step, 8 x 4096 tokens, 2 layers: {:.0} us safe, {:.0} us as in C", step_safe / 1e3, step_raw / 1e3);
-    println!("the same calls on 16 tokens of 16 dims: {:.2} us safe, {:.2} us as in C", calls_safe / 1e3, calls_raw / 1e3);
-    println!("added by the safe layer: {added:.0} ns, {:.3} % of the decode step", 100.0 * added / step_raw);
+    println!(
+        "decode step, 8 x 4096 tokens, 2 layers: {:.0} us safe, {:.0} us as in C",
+        step_safe / 1e3,
+        step_raw / 1e3
+    );
+    println!(
+        "the same calls on 16 tokens of 16 dims: {:.2} us safe, {:.2} us as in C",
+        calls_safe / 1e3,
+        calls_raw / 1e3
+    );
+    println!(
+        "added by the safe layer: {added:.0} ns, {:.3} % of the decode step",
+        100.0 * added / step_raw
+    );
     Ok(())
 }

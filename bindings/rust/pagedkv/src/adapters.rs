@@ -1,11 +1,13 @@
-//! A cache behind the small trait that engines have for it: fill with a prompt, push a row, read everything back, length, snapshot. The
-//! engine computes attention itself; which kind of memory it gets is chosen at run time.
+//! A cache behind the small trait that engines have for it: fill with a prompt, push a row, read
+//! everything back, length, snapshot. The engine computes attention itself; which kind of memory it
+//! gets is chosen at run time.
 //!
 //! ```
 //! use pagedkv::adapters::{KvMemory, Kind};
 //!
 //! for kind in ["basic", "paged"] {
-//!     let memory = KvMemory::new(kind.parse()?, 2, 1, 16, 64)?; // layers, KV heads, head dim, blocks
+//!     // Layers, KV heads, head dim, blocks.
+//!     let memory = KvMemory::new(kind.parse()?, 2, 1, 16, 64)?;
 //!     let mut cache = memory.open()?;
 //!     for layer in 0..2 {
 //!         cache.set_prefill(layer, &[0.5; 3 * 16], &[0.25; 3 * 16])?;
@@ -113,7 +115,8 @@ impl KvCache for Sequence {
 
     fn materialize(&self, layer: u32) -> Result<(Vec<f32>, Vec<f32>)> {
         let rows = self.session.layer_length(layer)?;
-        let (mut keys, mut values) = (vec![0.0; rows as usize * self.width], vec![0.0; rows as usize * self.width]);
+        let (mut keys, mut values) =
+            (vec![0.0; rows as usize * self.width], vec![0.0; rows as usize * self.width]);
         self.session.materialize(layer, 0..rows, &mut keys, &mut values)?;
         Ok((keys, values))
     }

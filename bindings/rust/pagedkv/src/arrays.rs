@@ -2,8 +2,8 @@
 use crate::rows::{Element, Extent, Rows, RowsMut};
 use ndarray::{ArrayBase, ArrayView, ArrayViewMut, Data, DataMut, Ix2, Ix3};
 
-/// Row and head stride where C knows such ones: dims side by side, heads within their row. Strides of an axis that has one
-/// entry say nothing.
+/// Row and head stride where C knows such ones: dims side by side, heads within their row. Strides
+/// of an axis that has one entry say nothing.
 fn strides(shape: [usize; 3], strides: [isize; 3]) -> Option<[usize; 2]> {
     let [rows, heads, dim] = shape;
     let positive = |stride: isize| usize::try_from(stride).ok();
@@ -22,7 +22,8 @@ macro_rules! conversions {
             fn from($($mutable)? view: $view<'a, E, Ix3>) -> Self {
                 let ((rows, heads, dim), s) = (view.dim(), view.strides());
                 let strides = strides([rows, heads, dim], [s[0], s[1], s[2]]);
-                $rows::of_array(pointer!(view, $($mutable)?), strides, Extent::Array([rows, heads, dim], strides.is_some()))
+                let extent = Extent::Array([rows, heads, dim], strides.is_some());
+                $rows::of_array(pointer!(view, $($mutable)?), strides, extent)
             }
         }
 
@@ -32,17 +33,22 @@ macro_rules! conversions {
                 let ((rows, width), s) = (view.dim(), view.strides());
                 let strides = strides([rows, 1, width], [s[0], 0, s[1]]);
                 let dense_heads = strides.map(|[row_stride, _]| [row_stride, 0]);
-                $rows::of_array(pointer!(view, $($mutable)?), dense_heads, Extent::Matrix([rows, width], strides.is_some()))
+                let extent = Extent::Matrix([rows, width], strides.is_some());
+                $rows::of_array(pointer!(view, $($mutable)?), dense_heads, extent)
             }
         }
 
-        impl<'a, E: Element, S: $data<Elem = E>> From<&'a $($mutable)? ArrayBase<S, Ix3>> for $rows<'a> {
+        impl<'a, E: Element, S: $data<Elem = E>> From<&'a $($mutable)? ArrayBase<S, Ix3>>
+            for $rows<'a>
+        {
             fn from(array: &'a $($mutable)? ArrayBase<S, Ix3>) -> Self {
                 view!(array, $($mutable)?).into()
             }
         }
 
-        impl<'a, E: Element, S: $data<Elem = E>> From<&'a $($mutable)? ArrayBase<S, Ix2>> for $rows<'a> {
+        impl<'a, E: Element, S: $data<Elem = E>> From<&'a $($mutable)? ArrayBase<S, Ix2>>
+            for $rows<'a>
+        {
             fn from(array: &'a $($mutable)? ArrayBase<S, Ix2>) -> Self {
                 view!(array, $($mutable)?).into()
             }

@@ -69,20 +69,29 @@ impl<'a> AttentionParams<'a> {
         self
     }
 
-    /// Which new tokens of its own session a new token sees, `[rows][words_per_row]`: bit `j % 64` of word `j / 64` of a row stands for the
-    /// session's new token `j`.
+    /// Which new tokens of its own session a new token sees, `[rows][words_per_row]`: bit `j % 64`
+    /// of word `j / 64` of a row stands for the session's new token `j`.
     pub fn mask(mut self, words: &'a [u64], words_per_row: usize) -> Self {
         self.mask = Some((words, words_per_row));
         self
     }
 
     /// As C takes it, once it is clear that its arrays are as long as it says.
-    pub(crate) fn raw(&self, rows: usize, heads: u32, lse: Option<&mut [f32]>) -> Result<sys::pkv_attention_params> {
+    pub(crate) fn raw(
+        &self,
+        rows: usize,
+        heads: u32,
+        lse: Option<&mut [f32]>,
+    ) -> Result<sys::pkv_attention_params> {
         let length = |what: &str, found: usize, wanted: Option<usize>| match wanted {
             Some(wanted) if wanted == found => Ok(()),
-            _ => Err(Error::misuse(format!("{what}: {found} numbers are given for {rows} rows and {heads} query heads"))),
+            _ => Err(Error::misuse(format!(
+                "{what}: {found} numbers are given for {rows} rows and {heads} query heads"
+            ))),
         };
-        for (what, numbers) in [("alibi_slopes", self.alibi_slopes), ("sink_logits", self.sink_logits)] {
+        for (what, numbers) in
+            [("alibi_slopes", self.alibi_slopes), ("sink_logits", self.sink_logits)]
+        {
             numbers.map_or(Ok(()), |numbers| length(what, numbers.len(), Some(heads as usize)))?;
         }
         if let Some((words, per_row)) = self.mask {
@@ -121,19 +130,37 @@ unsafe impl Send for KvView<'_> {}
 unsafe impl Sync for KvView<'_> {}
 
 impl<'m> KvView<'m> {
-    /// Memory of the caller's: K `[block][block_size][kv_heads][key_dim]` and V `[block][block_size][kv_heads][value_dim]`.
-    pub fn new<E: Element>(k: &'m [E], v: &'m [E], block_size: u32, kv_heads: u32, key_dim: u32, value_dim: u32) -> Result<Self> {
-        let product = |factors: [u32; 3]| factors.iter().try_fold(1i64, |product, &factor| product.checked_mul(factor.into()));
+    /// Memory of the caller's: K `[block][block_size][kv_heads][key_dim]` and V
+    /// `[block][block_size][kv_heads][value_dim]`.
+    pub fn new<E: Element>(
+        k: &'m [E],
+        v: &'m [E],
+        block_size: u32,
+        kv_heads: u32,
+        key_dim: u32,
+        value_dim: u32,
+    ) -> Result<Self> {
+        let product = |factors: [u32; 3]| {
+            factors.iter().try_fold(1i64, |product, &factor| product.checked_mul(factor.into()))
+        };
         let of_block = |dim| product([block_size, kv_heads, dim]).filter(|&elements| elements > 0);
-        let fits = |len: usize, block: i64| i64::try_from(len).ok().filter(|len| len % block == 0).map(|len| len / block);
+        let fits = |len: usize, block: i64| {
+            i64::try_from(len).ok().filter(|len| len % block == 0).map(|len| len / block)
+        };
         let sizes = of_block(key_dim).zip(of_block(value_dim));
         let sizes = sizes.and_then(|(k_block, v_block)| {
             let blocks = fits(k.len(), k_block)?;
             (fits(v.len(), v_block)? == blocks).then_some((blocks as u64, k_block, v_block))
         });
         let (blocks, k_block_stride, v_block_stride) = sizes.ok_or_else(|| {
-            let shape = format!("[{block_size}][{kv_heads}][{key_dim}] and [{block_size}][{kv_heads}][{value_dim}]");
-            Error::misuse(format!("{} elements of k and {} of v are not as many blocks of {shape}", k.len(), v.len()))
+            let shape = format!(
+                "[{block_size}][{kv_heads}][{key_dim}] and [{block_size}][{kv_heads}][{value_dim}]"
+            );
+            Error::misuse(format!(
+                "{} elements of k and {} of v are not as many blocks of {shape}",
+                k.len(),
+                v.len()
+            ))
         })?;
         let row = |dim: u32| i64::from(kv_heads) * i64::from(dim);
         let raw = sys::pkv_kv_view {
@@ -158,10 +185,12 @@ impl<'m> KvView<'m> {
         Ok(Self { raw, memory: PhantomData })
     }
 
-    /// Memory that is described as for C: other layouts and types, or what [`Cache::kv_view`](crate::Cache::kv_view) tells.
+    /// Memory that is described as for C: other layouts and types, or what
+    /// [`Cache::kv_view`](crate::Cache::kv_view) tells.
     ///
     /// # Safety
-    /// All blocks can be read as described for `'m`, and nobody writes to those that are read meanwhile.
+    /// All blocks can be read as described for `'m`, and nobody writes to those that are read
+    /// meanwhile.
     pub unsafe fn from_raw(raw: sys::pkv_kv_view) -> Self {
         Self { raw, memory: PhantomData }
     }
@@ -215,7 +244,9 @@ impl Sequences<'_> {
         if lengths != count || self.block_table_stride.checked_mul(count) != Some(entries) {
             let given = format!("{lengths} kv_lengths and {entries} entries of block tables");
             let stride = self.block_table_stride;
-            return Err(Error::misuse(format!("{given} are given for {count} sequences with {stride} entries each")));
+            return Err(Error::misuse(format!(
+                "{given} are given for {count} sequences with {stride} entries each"
+            )));
         }
         Ok(sys::pkv_attention_sequences {
             struct_size: size_of::<sys::pkv_attention_sequences>() as u32,
@@ -229,18 +260,26 @@ impl Sequences<'_> {
     }
 }
 
-/// Attention without a cache, over a view and block tables of the caller's: queries `[rows][query_heads][key_dim]` to outputs
-/// `[rows][query_heads][value_dim]`, and to `lse` `[rows][query_heads]` where wanted.
+/// Attention without a cache, over a view and block tables of the caller's: queries
+/// `[rows][query_heads][key_dim]` to outputs `[rows][query_heads][value_dim]`, and to `lse`
+/// `[rows][query_heads]` where wanted.
 ///
 /// ```
 /// use pagedkv::{attention, AttentionParams, KvView, Sequences};
 ///
-/// // Two blocks of 16 tokens; the sequence has the second one first. All keys are alike: attention gives the mean of the values.
+/// // Two blocks of 16 tokens; the sequence has the second one first. All keys are alike: attention
+/// // gives the mean of the values.
 /// let (k, mut v) = ([1.0f32; 2 * 16 * 16], [0.0f32; 2 * 16 * 16]);
 /// v[16 * 16..].fill(3.0);
 /// let view = KvView::new(&k, &v, 16, 1, 16, 16)?;
 /// let sequences =
-///     Sequences { query_heads: 1, query_lengths: &[1], kv_lengths: &[20], block_tables: &[1, 0], block_table_stride: 2 };
+///     Sequences {
+///         query_heads: 1,
+///         query_lengths: &[1],
+///         kv_lengths: &[20],
+///         block_tables: &[1, 0],
+///         block_table_stride: 2,
+///     };
 /// let mut out = [0.0f32; 16];
 /// attention(&view, &sequences, &AttentionParams::new(), &[1.0f32; 16], &mut out, None)?;
 /// assert!((out[0] - 3.0 * 16.0 / 20.0).abs() < 1e-6);
@@ -263,8 +302,8 @@ pub fn attention<'a, 'b>(
     call(|| unsafe { sys::pkv_attention(&kv.raw, &raw, &params, &q, &out) })
 }
 
-/// Combines results of attention over the same queries and different positions, each with its `lse`, to `merged` and `merged_lse`: all
-/// `[rows][heads][dim]` and `[rows][heads]`.
+/// Combines results of attention over the same queries and different positions, each with its
+/// `lse`, to `merged` and `merged_lse`: all `[rows][heads][dim]` and `[rows][heads]`.
 pub fn merge_states<'b>(
     states: &[(Rows<'_>, &[f32])],
     [rows, heads, dim]: [usize; 3],
@@ -272,16 +311,39 @@ pub fn merge_states<'b>(
     merged_lse: Option<&mut [f32]>,
 ) -> Result<()> {
     ensure_library()?;
-    let too_large = |_| Error::new(Status::OVERFLOW, format!("[{rows}][{heads}][{dim}] (rows, heads, dim) is too large"));
-    let (heads, dim) = (u32::try_from(heads).map_err(too_large)?, u32::try_from(dim).map_err(too_large)?);
+    let too_large = |_| {
+        Error::new(
+            Status::OVERFLOW,
+            format!("[{rows}][{heads}][{dim}] (rows, heads, dim) is too large"),
+        )
+    };
+    let (heads, dim) =
+        (u32::try_from(heads).map_err(too_large)?, u32::try_from(dim).map_err(too_large)?);
     let numbers = rows.checked_mul(heads as usize);
-    let lse_of = states.iter().map(|(_, lse)| lse.len()).chain(merged_lse.as_ref().map(|lse| lse.len()));
+    let lse_of =
+        states.iter().map(|(_, lse)| lse.len()).chain(merged_lse.as_ref().map(|lse| lse.len()));
     if let Some(found) = lse_of.into_iter().find(|&found| Some(found) != numbers) {
-        return Err(Error::misuse(format!("lse: {found} numbers are given for {rows} rows and {heads} heads")));
+        return Err(Error::misuse(format!(
+            "lse: {found} numbers are given for {rows} rows and {heads} heads"
+        )));
     }
-    let outs = states.iter().map(|(out, _)| out.tensor(rows, heads, dim, "outs")).collect::<Result<Vec<_>>>()?;
+    let outs = states
+        .iter()
+        .map(|(out, _)| out.tensor(rows, heads, dim, "outs"))
+        .collect::<Result<Vec<_>>>()?;
     let lse: Vec<_> = states.iter().map(|(_, lse)| lse.as_ptr()).collect();
     let merged = merged.into().tensor(rows, heads, dim, "merged")?;
     let merged_lse = merged_lse.map_or(null_mut(), <[f32]>::as_mut_ptr);
-    call(|| unsafe { sys::pkv_merge_states(outs.len(), outs.as_ptr(), lse.as_ptr(), rows, heads, dim, &merged, merged_lse) })
+    call(|| unsafe {
+        sys::pkv_merge_states(
+            outs.len(),
+            outs.as_ptr(),
+            lse.as_ptr(),
+            rows,
+            heads,
+            dim,
+            &merged,
+            merged_lse,
+        )
+    })
 }

@@ -13,11 +13,11 @@ use std::sync::Arc;
 #[doc(inline)]
 pub use crate::sys::pkv_index_unit as IndexUnit;
 
-/// One forward pass over many sessions: see [`Cache::begin`](crate::Cache::begin). Rows are stacked in the order of the sessions, the new tokens
-/// of a session in order.
+/// One forward pass over many sessions: see [`Cache::begin`](crate::Cache::begin). Rows are stacked
+/// in the order of the sessions, the new tokens of a session in order.
 ///
-/// It has its sessions for itself until it is committed, or dropped: that leaves every one of them as it was before. A batch may be sent to
-/// another thread, but is used by one at a time:
+/// It has its sessions for itself until it is committed, or dropped: that leaves every one of them
+/// as it was before. A batch may be sent to another thread, but is used by one at a time:
 ///
 /// ```compile_fail,E0277
 /// fn is_sync<T: Sync>() {}
@@ -45,13 +45,24 @@ pub struct KvIndices {
 }
 
 impl<'s> Batch<'s> {
-    pub(crate) fn begin(cache: &Arc<Owned>, sessions: impl IntoIterator<Item = (&'s mut Session, u32)>) -> Result<Self> {
+    pub(crate) fn begin(
+        cache: &Arc<Owned>,
+        sessions: impl IntoIterator<Item = (&'s mut Session, u32)>,
+    ) -> Result<Self> {
         let (sessions, new_tokens): (Vec<_>, Vec<_>) = sessions.into_iter().unzip();
-        let handles: Vec<_> = sessions.iter().map(|session: &&mut Session| session.as_raw()).collect();
+        let handles: Vec<_> =
+            sessions.iter().map(|session: &&mut Session| session.as_raw()).collect();
         let (mut handle, mut short) = (null_mut(), 0);
         call(|| unsafe {
             let (sessions, tokens) = (handles.as_ptr(), new_tokens.as_ptr());
-            sys::pkv_batch_begin(cache.handle, handles.len(), sessions, tokens, &mut short, &mut handle)
+            sys::pkv_batch_begin(
+                cache.handle,
+                handles.len(),
+                sessions,
+                tokens,
+                &mut short,
+                &mut handle,
+            )
         })
         .map_err(|error| error.with_blocks_short(short))?;
         let rows = new_tokens.iter().map(|&n| n as usize).sum();
@@ -76,9 +87,15 @@ impl<'s> Batch<'s> {
         self.sessions[i]
     }
 
-    /// Stores keys `[rows][kv_heads][key_dim]` and values `[rows][kv_heads][value_dim]` of one layer.
+    /// Stores keys `[rows][kv_heads][key_dim]` and values `[rows][kv_heads][value_dim]` of one
+    /// layer.
     #[inline]
-    pub fn write<'a>(&mut self, layer: u32, k: impl Into<Rows<'a>>, v: impl Into<Rows<'a>>) -> Result<()> {
+    pub fn write<'a>(
+        &mut self,
+        layer: u32,
+        k: impl Into<Rows<'a>>,
+        v: impl Into<Rows<'a>>,
+    ) -> Result<()> {
         let (k, v) = self.cache.shape(layer)?.kv(self.rows, k.into(), v.into())?;
         call(|| unsafe { sys::pkv_batch_write(self.handle, layer, &k, &v) })
     }
@@ -89,15 +106,21 @@ impl<'s> Batch<'s> {
         call(|| unsafe { sys::pkv_batch_write(self.handle, layer, &k, null()) })
     }
 
-    /// Attention of all rows over their sessions, the new tokens included: queries `[rows][query_heads][key_dim]` to outputs
-    /// `[rows][query_heads][value_dim]`.
+    /// Attention of all rows over their sessions, the new tokens included: queries
+    /// `[rows][query_heads][key_dim]` to outputs `[rows][query_heads][value_dim]`.
     #[inline]
-    pub fn attend<'a, 'b>(&mut self, layer: u32, q: impl Into<Rows<'a>>, out: impl Into<RowsMut<'b>>) -> Result<()> {
+    pub fn attend<'a, 'b>(
+        &mut self,
+        layer: u32,
+        q: impl Into<Rows<'a>>,
+        out: impl Into<RowsMut<'b>>,
+    ) -> Result<()> {
         let (q, out) = self.cache.shape(layer)?.q_and_out(self.rows, q.into(), out.into())?;
         call(|| unsafe { sys::pkv_batch_attend(self.handle, layer, null(), &q, &out) })
     }
 
-    /// As [`attend`](Self::attend) with parameters, and with the logarithms of the sums of exp(score), `[rows][query_heads]`, where wanted.
+    /// As [`attend`](Self::attend) with parameters, and with the logarithms of the sums of
+    /// exp(score), `[rows][query_heads]`, where wanted.
     pub fn attend_with<'a, 'b>(
         &mut self,
         layer: u32,
@@ -112,14 +135,15 @@ impl<'s> Batch<'s> {
         call(|| unsafe { sys::pkv_batch_attend(self.handle, layer, &params, &q, &out) })
     }
 
-    /// Keeps only some of the new tokens of session number `i`: rising indices among them. For the accepted path of a tree of speculative
-    /// tokens; the tokens of [`commit`](Self::commit) stay one per row.
+    /// Keeps only some of the new tokens of session number `i`: rising indices among them. For the
+    /// accepted path of a tree of speculative tokens; the tokens of [`commit`](Self::commit) stay
+    /// one per row.
     pub fn accept(&mut self, i: usize, kept: &[u32]) -> Result<()> {
         call(|| unsafe { sys::pkv_batch_accept(self.handle, i, kept.len(), kept.as_ptr()) })
     }
 
-    /// Ends the step: every session is longer by its new tokens, one id per row. Where that fails the step is aborted; see
-    /// [`try_commit`](Self::try_commit).
+    /// Ends the step: every session is longer by its new tokens, one id per row. Where that fails
+    /// the step is aborted; see [`try_commit`](Self::try_commit).
     ///
     /// A step ends once:
     ///
@@ -136,15 +160,18 @@ impl<'s> Batch<'s> {
         self.try_commit(Some(tokens)).map_err(|(_, error)| error)
     }
 
-    /// As [`commit`](Self::commit), without ids: they stay [`NO_TOKEN`](crate::NO_TOKEN), or what [`Session::suspend`] remembered.
+    /// As [`commit`](Self::commit), without ids: they stay [`NO_TOKEN`](crate::NO_TOKEN), or what
+    /// [`Session::suspend`] remembered.
     pub fn commit_without_tokens(self) -> Result<()> {
         self.try_commit(None).map_err(|(_, error)| error)
     }
 
-    /// As [`commit`](Self::commit), but gives the batch back where it fails: to write the layer that was missing, say.
+    /// As [`commit`](Self::commit), but gives the batch back where it fails: to write the layer
+    /// that was missing, say.
     pub fn try_commit(mut self, tokens: Option<&[i32]>) -> Result<(), (Self, Error)> {
         if let Some(tokens) = tokens.filter(|tokens| tokens.len() != self.rows) {
-            let error = Error::misuse(format!("{} tokens are given for {} rows", tokens.len(), self.rows));
+            let error =
+                Error::misuse(format!("{} tokens are given for {} rows", tokens.len(), self.rows));
             return Err((self, error));
         }
         let tokens = tokens.map_or(null(), <[i32]>::as_ptr);
@@ -167,26 +194,41 @@ impl<'s> Batch<'s> {
 
     /// Slots of all new tokens in one group: where an engine with bytes of its own writes them.
     pub fn slot_mapping(&self, group: u32) -> Result<Vec<i64>> {
-        fill(0, |capacity, slots, n| unsafe { sys::pkv_batch_slot_mapping(self.handle, group, capacity, slots, n) })
+        fill(0, |capacity, slots, n| unsafe {
+            sys::pkv_batch_slot_mapping(self.handle, group, capacity, slots, n)
+        })
     }
 
-    /// Blocks that begin replaced in one group because they were shared and part-filled, as (from, to). With storage `NONE` the engine
-    /// copies them before it writes.
+    /// Blocks that begin replaced in one group because they were shared and part-filled, as (from,
+    /// to). With storage `NONE` the engine copies them before it writes.
     pub fn block_copies(&self, group: u32) -> Result<Vec<(u32, u32)>> {
         let mut to = Vec::new();
         let from = fill(0, |capacity, from, n| {
             to.resize(capacity, 0);
-            unsafe { sys::pkv_batch_block_copies(self.handle, group, capacity, from, to.as_mut_ptr(), n) }
+            unsafe {
+                sys::pkv_batch_block_copies(self.handle, group, capacity, from, to.as_mut_ptr(), n)
+            }
         })?;
         Ok(from.into_iter().zip(to).collect())
     }
 
-    /// What each session reads in one group, the new tokens included, what left the window left out.
+    /// What each session reads in one group, the new tokens included, what left the window left
+    /// out.
     pub fn kv_indices(&self, group: u32, unit: IndexUnit) -> Result<KvIndices> {
-        let (mut indptr, mut last_block_length) = (vec![0; self.sessions.len() + 1], vec![0; self.sessions.len()]);
+        let (mut indptr, mut last_block_length) =
+            (vec![0; self.sessions.len() + 1], vec![0; self.sessions.len()]);
         let (starts, lengths) = (indptr.as_mut_ptr(), last_block_length.as_mut_ptr());
         let indices = fill(0, |capacity, indices, n| unsafe {
-            sys::pkv_batch_kv_indices(self.handle, group, unit, starts, capacity, indices, n, lengths)
+            sys::pkv_batch_kv_indices(
+                self.handle,
+                group,
+                unit,
+                starts,
+                capacity,
+                indices,
+                n,
+                lengths,
+            )
         })?;
         Ok(KvIndices { indptr, indices, last_block_length })
     }

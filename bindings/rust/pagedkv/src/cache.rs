@@ -11,7 +11,8 @@ use crate::sys;
 use std::fmt;
 use std::sync::Arc;
 
-/// The KV memory of a model. A clone is the same cache; it goes when the last clone, session and snapshot of it is dropped.
+/// The KV memory of a model. A clone is the same cache; it goes when the last clone, session and
+/// snapshot of it is dropped.
 ///
 /// Any thread may use it; different sessions may be used from different threads at once.
 ///
@@ -42,7 +43,8 @@ pub(crate) struct Owned {
     hooks: Hooks,
 }
 
-// "Any function may be called from any thread"; destroy is called when no other call can be under way.
+// "Any function may be called from any thread"; destroy is called when no other call can be under
+// way.
 unsafe impl Send for Owned {}
 unsafe impl Sync for Owned {}
 
@@ -50,7 +52,12 @@ impl Owned {
     #[inline]
     pub(crate) fn shape(&self, layer: u32) -> Result<Shape> {
         let shape = self.shapes.get(layer as usize).copied();
-        shape.ok_or_else(|| Error::new(Status::OUT_OF_RANGE, format!("layer {layer}; the cache has {}", self.shapes.len())))
+        shape.ok_or_else(|| {
+            Error::new(
+                Status::OUT_OF_RANGE,
+                format!("layer {layer}; the cache has {}", self.shapes.len()),
+            )
+        })
     }
 }
 
@@ -62,12 +69,17 @@ impl Drop for Owned {
 }
 
 impl Cache {
-    /// Makes a cache. Memory is touched as blocks are first used, unless [`CacheConfig::prefault`] is set.
+    /// Makes a cache. Memory is touched as blocks are first used, unless [`CacheConfig::prefault`]
+    /// is set.
     pub fn new(config: &CacheConfig) -> Result<Self> {
         config.with_store(|raw| {
             let mut handle = std::ptr::null_mut();
             call(|| unsafe { sys::pkv_cache_create(raw, &mut handle) })?;
-            Ok(Self(Arc::new(Owned { handle, shapes: config.shapes(), hooks: config.hooks.clone() })))
+            Ok(Self(Arc::new(Owned {
+                handle,
+                shapes: config.shapes(),
+                hooks: config.hooks.clone(),
+            })))
         })
     }
 
@@ -89,11 +101,14 @@ impl Cache {
 
     /// Opens a session with the content of a snapshot.
     pub fn open_snapshot(&self, snapshot: &Snapshot) -> Result<Session> {
-        Session::opened(&self.0, |out| unsafe { sys::pkv_snapshot_open(self.0.handle, snapshot.as_raw(), out) })
+        Session::opened(&self.0, |out| unsafe {
+            sys::pkv_snapshot_open(self.0.handle, snapshot.as_raw(), out)
+        })
     }
 
-    /// Begins a step over sessions, each with the number of its new tokens: reserves the blocks of all of them, or fails and takes none
-    /// ([`Error::blocks_short`]). The batch borrows its sessions:
+    /// Begins a step over sessions, each with the number of its new tokens: reserves the blocks of
+    /// all of them, or fails and takes none ([`Error::blocks_short`]). The batch borrows its
+    /// sessions:
     ///
     /// ```compile_fail,E0502
     /// # use pagedkv::{Cache, CacheConfig, LayerGroup};
@@ -114,17 +129,33 @@ impl Cache {
     /// let batch = cache.begin([(&mut session, 1), (&mut session, 2)])?;
     /// # Ok::<(), pagedkv::Error>(())
     /// ```
-    pub fn begin<'s>(&self, sessions: impl IntoIterator<Item = (&'s mut Session, u32)>) -> Result<Batch<'s>> {
+    pub fn begin<'s>(
+        &self,
+        sessions: impl IntoIterator<Item = (&'s mut Session, u32)>,
+    ) -> Result<Batch<'s>> {
         Batch::begin(&self.0, sessions)
     }
 
-    /// Sessions to suspend or drop so that [`begin`](Self::begin) with the rest of this list gets its blocks: those of the lowest priority first,
-    /// of those the one opened last. Sessions of the list may be among them. The answer holds until something else takes or gives blocks.
-    pub fn choose_victims<'s>(&self, sessions: impl IntoIterator<Item = (&'s Session, u32)>) -> Result<Vec<SessionId>> {
-        let (handles, new_tokens): (Vec<_>, Vec<_>) = sessions.into_iter().map(|(session, n)| (session.as_raw(), n)).unzip();
+    /// Sessions to suspend or drop so that [`begin`](Self::begin) with the rest of this list gets
+    /// its blocks: those of the lowest priority first, of those the one opened last. Sessions of
+    /// the list may be among them. The answer holds until something else takes or gives blocks.
+    pub fn choose_victims<'s>(
+        &self,
+        sessions: impl IntoIterator<Item = (&'s Session, u32)>,
+    ) -> Result<Vec<SessionId>> {
+        let (handles, new_tokens): (Vec<_>, Vec<_>) =
+            sessions.into_iter().map(|(session, n)| (session.as_raw(), n)).unzip();
         let victims = fill(std::ptr::null_mut(), |capacity, victims, count| unsafe {
             let (cache, sessions, tokens) = (self.0.handle, handles.as_ptr(), new_tokens.as_ptr());
-            sys::pkv_batch_choose_victims(cache, handles.len(), sessions, tokens, capacity, victims, count)
+            sys::pkv_batch_choose_victims(
+                cache,
+                handles.len(),
+                sessions,
+                tokens,
+                capacity,
+                victims,
+                count,
+            )
         })?;
         Ok(victims.into_iter().map(SessionId::of).collect())
     }
@@ -155,7 +186,14 @@ impl Cache {
         let mut text = vec![0u8; 8192];
         loop {
             let mut size = 0;
-            let status = unsafe { sys::pkv_cache_format_metrics(self.0.handle, text.len(), text.as_mut_ptr().cast(), &mut size) };
+            let status = unsafe {
+                sys::pkv_cache_format_metrics(
+                    self.0.handle,
+                    text.len(),
+                    text.as_mut_ptr().cast(),
+                    &mut size,
+                )
+            };
             if status == Status::BUFFER_TOO_SMALL {
                 text.resize(size + 256, 0); // counts move while others use the cache
                 continue;
@@ -166,13 +204,15 @@ impl Cache {
         }
     }
 
-    /// Checks every invariant; `INTERNAL` with what does not hold. Call it while no other thread uses the cache.
+    /// Checks every invariant; `INTERNAL` with what does not hold. Call it while no other thread
+    /// uses the cache.
     pub fn validate(&self) -> Result<()> {
         call(|| unsafe { sys::pkv_cache_validate(self.0.handle) })
     }
 
-    /// Where the memory of one layer of a paged cache is, for engines with kernels of their own: addresses that stay valid as long as
-    /// the cache. Reading there is `unsafe`, and up to the caller.
+    /// Where the memory of one layer of a paged cache is, for engines with kernels of their own:
+    /// addresses that stay valid as long as the cache. Reading there is `unsafe`, and up to the
+    /// caller.
     pub fn kv_view(&self, layer: u32) -> Result<sys::pkv_kv_view> {
         filled(|out| unsafe { sys::pkv_cache_kv_view(self.0.handle, layer, out) })
     }
@@ -180,6 +220,9 @@ impl Cache {
 
 impl fmt::Debug for Cache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache").field("handle", &self.0.handle).field("layers", &self.0.shapes.len()).finish()
+        f.debug_struct("Cache")
+            .field("handle", &self.0.handle)
+            .field("layers", &self.0.shapes.len())
+            .finish()
     }
 }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 #[doc(inline)]
 pub use crate::sys::{
-    pkv_cache_plan as CachePlan, pkv_eviction as Eviction, pkv_huge_pages as HugePages, pkv_isa as Isa, pkv_layout as Layout,
-    pkv_storage as Storage,
+    pkv_cache_plan as CachePlan, pkv_eviction as Eviction, pkv_huge_pages as HugePages,
+    pkv_isa as Isa, pkv_layout as Layout, pkv_storage as Storage,
 };
 
 /// A struct of C with the defaults that its function fills in.
@@ -40,8 +40,8 @@ pub struct LayerGroup {
 }
 
 impl LayerGroup {
-    /// Layers with full attention over stored `f32`, values as wide as keys. `query_heads` is a multiple of `kv_heads`, `key_dim`
-    /// one of 16, from 16 to 576.
+    /// Layers with full attention over stored `f32`, values as wide as keys. `query_heads` is a
+    /// multiple of `kv_heads`, `key_dim` one of 16, from 16 to 576.
     pub fn new(layers: u32, query_heads: u32, kv_heads: u32, key_dim: u32) -> Self {
         let none = Dtype(0);
         Self {
@@ -102,7 +102,8 @@ impl LayerGroup {
         self
     }
 
-    /// V is the first `value_dim` dims of K and is stored once, with it: see [`Batch::write_latent`](crate::Batch::write_latent).
+    /// V is the first `value_dim` dims of K and is stored once, with it: see
+    /// [`Batch::write_latent`](crate::Batch::write_latent).
     pub fn latent(mut self) -> Self {
         self.latent = true;
         self
@@ -113,7 +114,11 @@ impl LayerGroup {
         let mut raw = defaults(|out, size| unsafe { sys::pkv_layer_group_init(out, size) })?;
         if let Some(indices) = &self.indices {
             if indices.len() != self.layers as usize {
-                return Err(Error::misuse(format!("{} layer_indices are given for {} layers", indices.len(), self.layers)));
+                return Err(Error::misuse(format!(
+                    "{} layer_indices are given for {} layers",
+                    indices.len(),
+                    self.layers
+                )));
             }
             raw.layer_indices = indices.as_ptr();
         }
@@ -153,19 +158,22 @@ impl PrefixConfig {
         self
     }
 
-    /// At most so many block positions are pinned at once. Default: a quarter of the blocks of the largest group.
+    /// At most so many block positions are pinned at once. Default: a quarter of the blocks of the
+    /// largest group.
     pub fn pinned_blocks(mut self, blocks: u64) -> Self {
         self.pinned_blocks = blocks;
         self
     }
 
-    /// At most so many are cached of one salt, where [`Prefix::set_quota`](crate::Prefix::set_quota) says nothing else. Default: no limit.
+    /// At most so many are cached of one salt, where
+    /// [`Prefix::set_quota`](crate::Prefix::set_quota) says nothing else. Default: no limit.
     pub fn salt_blocks(mut self, blocks: u64) -> Self {
         self.salt_blocks = blocks;
         self
     }
 
-    /// How many events are kept for [`Prefix::read_events`](crate::Prefix::read_events). Default: none.
+    /// How many events are kept for [`Prefix::read_events`](crate::Prefix::read_events). Default:
+    /// none.
     pub fn events(mut self, events: u32) -> Self {
         self.events = events;
         self
@@ -187,7 +195,8 @@ impl PrefixConfig {
 /// use pagedkv::{CacheConfig, Dtype, LayerGroup};
 ///
 /// // Llama 3 8B with keys and values in bfloat16: 128 KiB per token.
-/// let config = CacheConfig::new(LayerGroup::new(32, 32, 8, 128).dtype(Dtype::BF16)).memory_bytes(4 << 30);
+/// let layers = LayerGroup::new(32, 32, 8, 128).dtype(Dtype::BF16);
+/// let config = CacheConfig::new(layers).memory_bytes(4 << 30);
 /// let plan = config.plan()?;
 /// assert_eq!(plan.bytes_per_token, 32 * 2 * 8 * 128 * 2);
 /// assert_eq!(plan.tokens, (4 << 30) / plan.bytes_per_token);
@@ -261,7 +270,8 @@ impl CacheConfig {
         self
     }
 
-    /// Capacity as a budget for K and V: every group gets the same number of blocks, as many as fit.
+    /// Capacity as a budget for K and V: every group gets the same number of blocks, as many as
+    /// fit.
     pub fn memory_bytes(mut self, bytes: u64) -> Self {
         self.memory_bytes = bytes;
         self
@@ -297,13 +307,15 @@ impl CacheConfig {
         self
     }
 
-    /// Keeps what ended sessions computed, for new ones that begin alike. Not with storage `CONTIGUOUS`.
+    /// Keeps what ended sessions computed, for new ones that begin alike. Not with storage
+    /// `CONTIGUOUS`.
     pub fn prefix(mut self, prefix: PrefixConfig) -> Self {
         self.prefix = Some(prefix);
         self
     }
 
-    /// Where blocks of the prefix index go when memory is short. Only with storage `PAGED` and [`prefix`](Self::prefix).
+    /// Where blocks of the prefix index go when memory is short. Only with storage `PAGED` and
+    /// [`prefix`](Self::prefix).
     pub fn store(mut self, store: StoreConfig) -> Self {
         self.store = Some(store);
         self
@@ -315,7 +327,8 @@ impl CacheConfig {
         self
     }
 
-    /// Receives one line without a newline; the library itself never prints. What panics in there is dropped.
+    /// Receives one line without a newline; the library itself never prints. What panics in there
+    /// is dropped.
     pub fn logger(mut self, log: impl Fn(LogLevel, &str) + Send + Sync + 'static) -> Self {
         self.hooks.logger = Some(Arc::new(Logger(Box::new(log))));
         self
@@ -341,11 +354,16 @@ impl CacheConfig {
     ///     });
     /// }
     ///
-    /// let cache = Cache::new(&CacheConfig::new(LayerGroup::new(2, 4, 2, 32)).blocks(64).runner(2, run))?;
+    /// let layers = LayerGroup::new(2, 4, 2, 32);
+    /// let cache = Cache::new(&CacheConfig::new(layers).blocks(64).runner(2, run))?;
     /// assert_eq!(cache.info()?.threads, 2);
     /// # Ok::<(), pagedkv::Error>(())
     /// ```
-    pub fn runner(mut self, threads: u32, run: impl Fn(&Tasks<'_>) + Send + Sync + 'static) -> Self {
+    pub fn runner(
+        mut self,
+        threads: u32,
+        run: impl Fn(&Tasks<'_>) + Send + Sync + 'static,
+    ) -> Self {
         self.hooks.runner = Some(Arc::new(Runner { threads, run: Box::new(run) }));
         self
     }
@@ -357,14 +375,24 @@ impl CacheConfig {
 
     /// The same of one group.
     pub fn plan_of(&self, group: u32) -> Result<CachePlan> {
-        self.with_raw(|raw| crate::stats::filled(|out| unsafe { sys::pkv_cache_compute_plan(raw, group, out) }))
+        self.with_raw(|raw| {
+            crate::stats::filled(|out| unsafe { sys::pkv_cache_compute_plan(raw, group, out) })
+        })
     }
 
     /// As [`with_raw`](Self::with_raw), with a store that is opened for the cache to take.
-    pub(crate) fn with_store<T>(&self, create: impl FnOnce(&sys::pkv_cache_config) -> Result<T>) -> Result<T> {
+    pub(crate) fn with_store<T>(
+        &self,
+        create: impl FnOnce(&sys::pkv_cache_config) -> Result<T>,
+    ) -> Result<T> {
         self.with_raw(|raw| {
             let store = self.store.as_ref().map(StoreConfig::open).transpose()?;
-            let config = self.store.as_ref().zip(store.as_ref()).map(|(config, store)| config.raw(&store.0)).transpose()?;
+            let config = self
+                .store
+                .as_ref()
+                .zip(store.as_ref())
+                .map(|(config, store)| config.raw(&store.0))
+                .transpose()?;
             let created = create(&sys::pkv_cache_config { store: address(&config), ..*raw })?;
             std::mem::forget::<Option<OpenStore>>(store); // the cache closes it
             Ok(created)
@@ -372,7 +400,10 @@ impl CacheConfig {
     }
 
     /// Hands the config of C to `use_it`, with all that it points to but a store.
-    pub(crate) fn with_raw<T>(&self, use_it: impl FnOnce(&sys::pkv_cache_config) -> Result<T>) -> Result<T> {
+    pub(crate) fn with_raw<T>(
+        &self,
+        use_it: impl FnOnce(&sys::pkv_cache_config) -> Result<T>,
+    ) -> Result<T> {
         ensure_library()?;
         let groups = self.groups.iter().map(LayerGroup::raw).collect::<Result<Vec<_>>>()?;
         let prefix = self.prefix.as_ref().map(PrefixConfig::raw).transpose()?;
@@ -380,7 +411,8 @@ impl CacheConfig {
         let logger = self.hooks.logger.as_ref().map(Logger::raw);
         let runner = self.hooks.runner.as_ref().map(Runner::raw);
         let mut raw = defaults(|out, size| unsafe { sys::pkv_cache_config_init(out, size) })?;
-        raw.group_count = u32::try_from(groups.len()).map_err(|_| Error::misuse("too many layer groups"))?;
+        raw.group_count =
+            u32::try_from(groups.len()).map_err(|_| Error::misuse("too many layer groups"))?;
         raw.groups = groups.as_ptr();
         raw.storage = self.storage.unwrap_or(raw.storage);
         raw.layout = self.layout.unwrap_or(raw.layout);
@@ -401,11 +433,13 @@ impl CacheConfig {
 
     /// The shape of every layer of the model, once the library has taken the config.
     pub(crate) fn shapes(&self) -> Vec<Shape> {
-        let mut shapes = vec![Shape::default(); self.groups.iter().map(|group| group.layers as usize).sum()];
+        let mut shapes =
+            vec![Shape::default(); self.groups.iter().map(|group| group.layers as usize).sum()];
         let mut next = 0;
         for group in &self.groups {
             let value_dim = if group.value_dim != 0 { group.value_dim } else { group.key_dim };
-            let (query_heads, kv_heads, key_dim) = (group.query_heads, group.kv_heads, group.key_dim);
+            let (query_heads, kv_heads, key_dim) =
+                (group.query_heads, group.kv_heads, group.key_dim);
             let shape = Shape { query_heads, kv_heads, key_dim, value_dim };
             let following: Vec<u32> = (next..next + group.layers).collect();
             for &layer in group.indices.as_ref().unwrap_or(&following) {
@@ -438,13 +472,23 @@ impl Shape {
     }
 
     #[inline]
-    pub(crate) fn kv(&self, rows: usize, k: Rows<'_>, v: Rows<'_>) -> Result<(sys::pkv_tensor, sys::pkv_tensor)> {
+    pub(crate) fn kv(
+        &self,
+        rows: usize,
+        k: Rows<'_>,
+        v: Rows<'_>,
+    ) -> Result<(sys::pkv_tensor, sys::pkv_tensor)> {
         Ok((self.keys(rows, k)?, v.tensor(rows, self.kv_heads, self.value_dim, "v")?))
     }
 
     /// Queries and outputs.
     #[inline]
-    pub(crate) fn q_and_out(&self, rows: usize, q: Rows<'_>, out: RowsMut<'_>) -> Result<(sys::pkv_tensor, sys::pkv_tensor)> {
+    pub(crate) fn q_and_out(
+        &self,
+        rows: usize,
+        q: Rows<'_>,
+        out: RowsMut<'_>,
+    ) -> Result<(sys::pkv_tensor, sys::pkv_tensor)> {
         let (heads, key_dim, value_dim) = (self.query_heads, self.key_dim, self.value_dim);
         Ok((q.tensor(rows, heads, key_dim, "q")?, out.tensor(rows, heads, value_dim, "out")?))
     }

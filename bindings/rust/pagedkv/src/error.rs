@@ -29,8 +29,9 @@ impl Error {
         &self.message
     }
 
-    /// Of `OUT_OF_BLOCKS` from [`Cache::begin`](crate::Cache::begin) and [`Session::resume`](crate::Session::resume): how many blocks must
-    /// be freed before the same call can work.
+    /// Of `OUT_OF_BLOCKS` from [`Cache::begin`](crate::Cache::begin) and
+    /// [`Session::resume`](crate::Session::resume): how many blocks must be freed before the same
+    /// call can work.
     pub fn blocks_short(&self) -> Option<u64> {
         self.blocks_short
     }
@@ -81,13 +82,18 @@ pub(crate) fn call(function: impl FnOnce() -> Status) -> Result<()> {
     check(function())
 }
 
-/// With the feature `dlopen`: opens the library, for calls that need no object of it. Otherwise it is there.
+/// With the feature `dlopen`: opens the library, for calls that need no object of it. Otherwise it
+/// is there.
 pub(crate) fn ensure_library() -> Result<()> {
     sys::ensure().map_err(|message| Error::new(Status::IO, message))
 }
 
-/// The result of a function that fills a buffer and says how much of it: asked again where the buffer was too small.
-pub(crate) fn fill<T: Copy>(empty: T, mut call: impl FnMut(usize, *mut T, *mut usize) -> Status) -> Result<Vec<T>> {
+/// The result of a function that fills a buffer and says how much of it: asked again where the
+/// buffer was too small.
+pub(crate) fn fill<T: Copy>(
+    empty: T,
+    mut call: impl FnMut(usize, *mut T, *mut usize) -> Status,
+) -> Result<Vec<T>> {
     close_waiting();
     let (mut buffer, mut count) = (vec![empty; 32], 0);
     loop {

@@ -18,7 +18,11 @@ fn bytes<'a>(address: *const std::os::raw::c_void, size: u64) -> &'a [u8] {
 }
 
 fn group() -> LayerGroup {
-    let group = LayerGroup::new(2, 3, 4, 5).layer_indices([1, 0]).value_dim(6).dtype(Dtype::INT8).value_dtype(Dtype::INT4);
+    let group = LayerGroup::new(2, 3, 4, 5)
+        .layer_indices([1, 0])
+        .value_dim(6)
+        .dtype(Dtype::INT8)
+        .value_dtype(Dtype::INT4);
     group.window(7).sinks(8).blocks(9).latent()
 }
 
@@ -47,7 +51,14 @@ fn check_group(raw: &sys::pkv_layer_group) {
 }
 
 fn check_prefix(raw: &sys::pkv_prefix_config) {
-    let sys::pkv_prefix_config { struct_size, eviction, pinned_blocks, salt_blocks, events, reserved } = *raw;
+    let sys::pkv_prefix_config {
+        struct_size,
+        eviction,
+        pinned_blocks,
+        salt_blocks,
+        events,
+        reserved,
+    } = *raw;
     assert_eq!((struct_size as usize, reserved), (size_of::<sys::pkv_prefix_config>(), 0));
     assert_eq!((eviction, pinned_blocks, salt_blocks, events), (Eviction::LFU, 3, 4, 5));
 }
@@ -55,10 +66,21 @@ fn check_prefix(raw: &sys::pkv_prefix_config) {
 #[test]
 fn of_a_cache() {
     open_library();
-    let prefix = PrefixConfig::new().eviction(Eviction::LFU).pinned_blocks(3).salt_blocks(4).events(5);
-    let config = CacheConfig::with_groups([group(), group()]).storage(Storage::NONE).layout(Layout::PLAIN).block_size(32);
-    let config = config.blocks(10).memory_bytes(11).threads(12).isa(Isa::SCALAR).huge_pages(HugePages::OFF).prefault();
-    let config = config.watermark(13).prefix(prefix).allocator(System).logger(|_, _| {}).runner(14, |_| {});
+    let prefix =
+        PrefixConfig::new().eviction(Eviction::LFU).pinned_blocks(3).salt_blocks(4).events(5);
+    let config = CacheConfig::with_groups([group(), group()])
+        .storage(Storage::NONE)
+        .layout(Layout::PLAIN)
+        .block_size(32);
+    let config = config
+        .blocks(10)
+        .memory_bytes(11)
+        .threads(12)
+        .isa(Isa::SCALAR)
+        .huge_pages(HugePages::OFF)
+        .prefault();
+    let config =
+        config.watermark(13).prefix(prefix).allocator(System).logger(|_, _| {}).runner(14, |_| {});
     let look = |raw: &sys::pkv_cache_config| {
         let sys::pkv_cache_config {
             struct_size,
@@ -100,7 +122,11 @@ fn of_a_cache() {
         let (allocator, logger, runner) = unsafe { (*allocator, *logger, *runner) };
         assert!(allocator.alloc.is_some() && allocator.free.is_some() && !allocator.user.is_null());
         assert!(logger.log.is_some() && !logger.user.is_null());
-        assert!(runner.run.is_some() && !runner.user.is_null() && (runner.threads, runner.reserved) == (14, 0));
+        assert!(
+            runner.run.is_some()
+                && !runner.user.is_null()
+                && (runner.threads, runner.reserved) == (14, 0)
+        );
         assert!(store.is_null()); // opened with the cache
         Ok(())
     };
@@ -110,11 +136,25 @@ fn of_a_cache() {
 #[test]
 fn of_a_session() {
     open_library();
-    let config = SessionConfig::new().priority(-3).reserve_tokens(4).prefix(PrefixUse::MATCH).retention(Retention::HIGH);
-    let sys::pkv_session_config { struct_size, priority, reserve_tokens, prefix, retention, salt, salt_size } =
-        config.salt(b"a\0b").raw().unwrap();
+    let config = SessionConfig::new()
+        .priority(-3)
+        .reserve_tokens(4)
+        .prefix(PrefixUse::MATCH)
+        .retention(Retention::HIGH);
+    let sys::pkv_session_config {
+        struct_size,
+        priority,
+        reserve_tokens,
+        prefix,
+        retention,
+        salt,
+        salt_size,
+    } = config.salt(b"a\0b").raw().unwrap();
     assert_eq!(struct_size as usize, size_of::<sys::pkv_session_config>());
-    assert_eq!((priority, reserve_tokens, prefix, retention), (-3, 4, PrefixUse::MATCH, Retention::HIGH));
+    assert_eq!(
+        (priority, reserve_tokens, prefix, retention),
+        (-3, 4, PrefixUse::MATCH, Retention::HIGH)
+    );
     assert_eq!(bytes(salt, salt_size), b"a\0b");
 }
 
@@ -122,26 +162,53 @@ fn of_a_session() {
 fn of_a_pool() {
     open_library();
     let config = PoolConfig::new(3).block_size(4).allocator(System);
-    let allocator = Some(sys::pkv_allocator { alloc: None, free: None, user: std::ptr::null_mut() });
-    let sys::pkv_pool_config { struct_size, blocks, block_size, reserved, allocator: given } = config.raw(&allocator).unwrap();
-    assert_eq!((struct_size as usize, blocks, block_size, reserved), (size_of::<sys::pkv_pool_config>(), 3, 4, 0));
+    let allocator =
+        Some(sys::pkv_allocator { alloc: None, free: None, user: std::ptr::null_mut() });
+    let sys::pkv_pool_config { struct_size, blocks, block_size, reserved, allocator: given } =
+        config.raw(&allocator).unwrap();
+    assert_eq!(
+        (struct_size as usize, blocks, block_size, reserved),
+        (size_of::<sys::pkv_pool_config>(), 3, 4, 0)
+    );
     assert!(!given.is_null());
 }
 
 #[test]
 fn of_a_file() {
     open_library();
-    let config = FileConfig::new().prefix_index().fingerprint(b"a\0b").key(&[7; 20]).not_durable().trust_salts();
-    let sys::pkv_file_config { struct_size, prefix_index, fingerprint, fingerprint_size, key, key_size, durable, trust_salts } =
-        config.raw().unwrap();
-    assert_eq!((struct_size as usize, prefix_index, durable, trust_salts), (size_of::<sys::pkv_file_config>(), 1, 0, 1));
-    assert_eq!((bytes(fingerprint, fingerprint_size), bytes(key, key_size)), (&b"a\0b"[..], &[7; 20][..]));
+    let config = FileConfig::new()
+        .prefix_index()
+        .fingerprint(b"a\0b")
+        .key(&[7; 20])
+        .not_durable()
+        .trust_salts();
+    let sys::pkv_file_config {
+        struct_size,
+        prefix_index,
+        fingerprint,
+        fingerprint_size,
+        key,
+        key_size,
+        durable,
+        trust_salts,
+    } = config.raw().unwrap();
+    assert_eq!(
+        (struct_size as usize, prefix_index, durable, trust_salts),
+        (size_of::<sys::pkv_file_config>(), 1, 0, 1)
+    );
+    assert_eq!(
+        (bytes(fingerprint, fingerprint_size), bytes(key, key_size)),
+        (&b"a\0b"[..], &[7; 20][..])
+    );
 }
 
 #[test]
 fn of_a_store() {
     open_library();
-    let config = StoreConfig::directory("/a/path").durable().capacity_bytes(3).wait(Duration::from_millis(4));
+    let config = StoreConfig::directory("/a/path")
+        .durable()
+        .capacity_bytes(3)
+        .wait(Duration::from_millis(4));
     let config = config.fingerprint(*b"a\0b").key([7; 20]).buffer_bytes(5).queue_blocks(6);
     let place: *const sys::pkv_store = std::ptr::NonNull::dangling().as_ptr();
     let sys::pkv_store_config {
@@ -155,13 +222,23 @@ fn of_a_store() {
         buffer_bytes,
         queue_blocks,
     } = config.raw(place).unwrap();
-    assert_eq!((struct_size as usize, wait_ms, store), (size_of::<sys::pkv_store_config>(), 4, place));
-    assert_eq!((bytes(fingerprint, fingerprint_size), bytes(key, key_size)), (&b"a\0b"[..], &[7; 20][..]));
+    assert_eq!(
+        (struct_size as usize, wait_ms, store),
+        (size_of::<sys::pkv_store_config>(), 4, place)
+    );
+    assert_eq!(
+        (bytes(fingerprint, fingerprint_size), bytes(key, key_size)),
+        (&b"a\0b"[..], &[7; 20][..])
+    );
     assert_eq!((buffer_bytes, queue_blocks), (5, 6));
 
     let wanted = CStr::from_bytes_with_nul(b"/a/path\0").unwrap();
-    let sys::pkv_directory_config { struct_size, durable, path, capacity_bytes } = config.raw_directory(wanted).unwrap();
-    assert_eq!((struct_size as usize, durable, capacity_bytes), (size_of::<sys::pkv_directory_config>(), 1, 3));
+    let sys::pkv_directory_config { struct_size, durable, path, capacity_bytes } =
+        config.raw_directory(wanted).unwrap();
+    assert_eq!(
+        (struct_size as usize, durable, capacity_bytes),
+        (size_of::<sys::pkv_directory_config>(), 1, 3)
+    );
     assert_eq!(unsafe { CStr::from_ptr(path) }, wanted);
 }
 
@@ -190,8 +267,13 @@ fn of_attention() {
     assert_eq!((alibi_slopes, sink_logits), (slopes.as_ptr(), logits.as_ptr()));
     assert_eq!((mask, lse as *const f32), (words.as_ptr(), sums.as_ptr()));
 
-    let sequences =
-        Sequences { query_heads: 3, query_lengths: &[1, 2], kv_lengths: &[4, 5], block_tables: &[6; 6], block_table_stride: 3 };
+    let sequences = Sequences {
+        query_heads: 3,
+        query_lengths: &[1, 2],
+        kv_lengths: &[4, 5],
+        block_tables: &[6; 6],
+        block_table_stride: 3,
+    };
     let sys::pkv_attention_sequences {
         struct_size,
         query_heads,
@@ -203,7 +285,10 @@ fn of_attention() {
     } = sequences.raw().unwrap();
     assert_eq!(struct_size as usize, size_of::<sys::pkv_attention_sequences>());
     assert_eq!((query_heads, count, block_table_stride), (3, 2, 3));
-    assert_eq!((query_lengths, kv_lengths), (sequences.query_lengths.as_ptr(), sequences.kv_lengths.as_ptr()));
+    assert_eq!(
+        (query_lengths, kv_lengths),
+        (sequences.query_lengths.as_ptr(), sequences.kv_lengths.as_ptr())
+    );
     assert_eq!(block_tables, sequences.block_tables.as_ptr());
     assert_ne!(block_tables, null());
 }

@@ -48,7 +48,8 @@ impl<'a> FileConfig<'a> {
         self
     }
 
-    /// Names the model (a hash of its weights, say), in up to 64 bytes: a file with another one is a `MISMATCH`.
+    /// Names the model (a hash of its weights, say), in up to 64 bytes: a file with another one is
+    /// a `MISMATCH`.
     pub fn fingerprint(mut self, fingerprint: &'a [u8]) -> Self {
         self.fingerprint = fingerprint;
         self
@@ -66,8 +67,8 @@ impl<'a> FileConfig<'a> {
         self
     }
 
-    /// Loading takes salts from a file without a key, which whoever can write it chooses. Otherwise such a file is a
-    /// `MISMATCH`, if the cache has a prefix index.
+    /// Loading takes salts from a file without a key, which whoever can write it chooses. Otherwise
+    /// such a file is a `MISMATCH`, if the cache has a prefix index.
     pub fn trust_salts(mut self) -> Self {
         self.trust_salts = true;
         self
@@ -75,9 +76,11 @@ impl<'a> FileConfig<'a> {
 
     pub(crate) fn raw(&self) -> Result<sys::pkv_file_config> {
         let mut raw = defaults(|out, size| unsafe { sys::pkv_file_config_init(out, size) })?;
-        let given = |bytes: &[u8]| if bytes.is_empty() { std::ptr::null() } else { bytes.as_ptr().cast() };
+        let given =
+            |bytes: &[u8]| if bytes.is_empty() { std::ptr::null() } else { bytes.as_ptr().cast() };
         raw.prefix_index = self.prefix_index.into();
-        (raw.fingerprint, raw.fingerprint_size) = (given(self.fingerprint), self.fingerprint.len() as u64);
+        (raw.fingerprint, raw.fingerprint_size) =
+            (given(self.fingerprint), self.fingerprint.len() as u64);
         if let Some(key) = self.key {
             (raw.key, raw.key_size) = (key.as_ptr().cast(), key.len() as u64);
         }
@@ -167,7 +170,8 @@ impl<'a> Stream<'a> {
     }
 
     fn path(path: &Path) -> Result<Self> {
-        let text = CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::misuse("the path has a NUL in it"))?;
+        let text = CString::new(path.as_os_str().as_bytes())
+            .map_err(|_| Error::misuse("the path has a NUL in it"))?;
         let text = Pointee::new(text);
         let address = unsafe { (*text.0).as_ptr() };
         let stream = Self::new(|raw| (raw.kind, raw.path) = (sys::pkv_stream_kind::PATH, address))?;
@@ -175,7 +179,9 @@ impl<'a> Stream<'a> {
     }
 
     fn descriptor(descriptor: BorrowedFd<'_>) -> Result<Self> {
-        Self::new(|raw| (raw.kind, raw.descriptor) = (sys::pkv_stream_kind::DESCRIPTOR, descriptor.as_raw_fd()))
+        Self::new(|raw| {
+            (raw.kind, raw.descriptor) = (sys::pkv_stream_kind::DESCRIPTOR, descriptor.as_raw_fd())
+        })
     }
 
     fn callbacks(callbacks: Callbacks<'a>) -> Result<Self> {
@@ -249,7 +255,8 @@ unsafe extern "C" fn write(user: *mut c_void, from: *const c_void, n: u64) -> i6
 const MOST_SESSIONS: usize = 1 << 22;
 
 impl Cache {
-    /// Saves sessions and snapshots, each with a label of the caller's, and says how many bytes that took.
+    /// Saves sessions and snapshots, each with a label of the caller's, and says how many bytes
+    /// that took.
     ///
     /// ```
     /// # use pagedkv::{Cache, CacheConfig, LayerGroup};
@@ -273,27 +280,55 @@ impl Cache {
         to: Sink<'_>,
     ) -> Result<u64> {
         let item = |(saved, label): (Saved<'_>, u64)| match saved {
-            Saved::Session(session) => sys::pkv_file_item { session: session.as_raw(), snapshot: null_mut(), label },
-            Saved::Snapshot(snapshot) => sys::pkv_file_item { session: null_mut(), snapshot: snapshot.as_raw(), label },
+            Saved::Session(session) => {
+                sys::pkv_file_item { session: session.as_raw(), snapshot: null_mut(), label }
+            }
+            Saved::Snapshot(snapshot) => {
+                sys::pkv_file_item { session: null_mut(), snapshot: snapshot.as_raw(), label }
+            }
         };
-        let items: Vec<_> = items.into_iter().map(|(saved, label)| item((saved.into(), label))).collect();
+        let items: Vec<_> =
+            items.into_iter().map(|(saved, label)| item((saved.into(), label))).collect();
         let (config, to, mut bytes) = (config.raw()?, Stream::to(to)?, 0);
-        call(|| unsafe { sys::pkv_file_save(self.as_raw(), items.len(), items.as_ptr(), &config, &to.raw, &mut bytes) })?;
+        call(|| unsafe {
+            sys::pkv_file_save(
+                self.as_raw(),
+                items.len(),
+                items.as_ptr(),
+                &config,
+                &to.raw,
+                &mut bytes,
+            )
+        })?;
         Ok(bytes)
     }
 
-    /// Opens every sequence of a file as a session, with its label, in the order of [`save`](Self::save): all of them, or an error and a cache
-    /// as before.
+    /// Opens every sequence of a file as a session, with its label, in the order of
+    /// [`save`](Self::save): all of them, or an error and a cache as before.
     pub fn load(&self, config: &FileConfig<'_>, from: Source<'_>) -> Result<Vec<(Session, u64)>> {
-        // Room for the most there can be, since a stream is read once. Memory that nothing is written to is only an address.
-        let (mut handles, mut labels, mut count) = (vec![null_mut(); MOST_SESSIONS], vec![0; MOST_SESSIONS], 0);
+        // Room for the most there can be, since a stream is read once. Memory that nothing is
+        // written to is only an address.
+        let (mut handles, mut labels, mut count) =
+            (vec![null_mut(); MOST_SESSIONS], vec![0; MOST_SESSIONS], 0);
         let (config, from) = (config.raw()?, Stream::from(from)?);
         call(|| unsafe {
             let (sessions, labels) = (handles.as_mut_ptr(), labels.as_mut_ptr());
-            sys::pkv_file_load(self.as_raw(), &config, &from.raw, MOST_SESSIONS, sessions, labels, &mut count)
+            sys::pkv_file_load(
+                self.as_raw(),
+                &config,
+                &from.raw,
+                MOST_SESSIONS,
+                sessions,
+                labels,
+                &mut count,
+            )
         })?;
         let cache: &Arc<Owned> = &self.0;
-        Ok(handles[..count].iter().zip(labels).map(|(&handle, label)| (Session::adopted(cache, handle), label)).collect())
+        Ok(handles[..count]
+            .iter()
+            .zip(labels)
+            .map(|(&handle, label)| (Session::adopted(cache, handle), label))
+            .collect())
     }
 }
 

@@ -1,4 +1,5 @@
-//! What a program gives to the library: memory, threads, a place for log lines. Hooks must not call the library back (`REENTRANT`).
+//! What a program gives to the library: memory, threads, a place for log lines. Hooks must not call
+//! the library back (`REENTRANT`).
 use crate::sys;
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::CStr;
@@ -11,7 +12,8 @@ use std::sync::Arc;
 #[doc(inline)]
 pub use crate::sys::pkv_log_level as LogLevel;
 
-/// Hooks of a cache or a pool. C keeps their addresses, so they live in an `Arc` each that is held as long.
+/// Hooks of a cache or a pool. C keeps their addresses, so they live in an `Arc` each that is held
+/// as long.
 #[derive(Clone, Default)]
 pub(crate) struct Hooks {
     pub allocator: Option<Arc<Allocator>>,
@@ -39,13 +41,18 @@ pub(crate) fn contained<T>(hook: impl FnOnce() -> T) -> Option<T> {
     None
 }
 
-// ---- Memory -----------------------------------------------------------------------------------------------------------------------
+// ---- Memory
+// -------------------------------------------------------------------------------------------------
 
 pub(crate) struct Allocator(pub Box<dyn GlobalAlloc + Send + Sync>);
 
 impl Allocator {
     pub(crate) fn raw(self: &Arc<Self>) -> sys::pkv_allocator {
-        sys::pkv_allocator { alloc: Some(alloc), free: Some(free), user: Arc::as_ptr(self) as *mut c_void }
+        sys::pkv_allocator {
+            alloc: Some(alloc),
+            free: Some(free),
+            user: Arc::as_ptr(self) as *mut c_void,
+        }
     }
 }
 
@@ -56,7 +63,8 @@ fn layout(size: usize, alignment: usize) -> Option<Layout> {
 
 unsafe extern "C" fn alloc(user: *mut c_void, size: usize, alignment: usize) -> *mut c_void {
     let allocator = &*(user as *const Allocator);
-    layout(size, alignment).map_or(std::ptr::null_mut(), |layout| allocator.0.alloc(layout) as *mut c_void)
+    layout(size, alignment)
+        .map_or(std::ptr::null_mut(), |layout| allocator.0.alloc(layout) as *mut c_void)
 }
 
 unsafe extern "C" fn free(user: *mut c_void, memory: *mut c_void, size: usize, alignment: usize) {
@@ -66,7 +74,8 @@ unsafe extern "C" fn free(user: *mut c_void, memory: *mut c_void, size: usize, a
     }
 }
 
-// ---- Log lines --------------------------------------------------------------------------------------------------------------------
+// ---- Log lines
+// -------------------------------------------------------------------------------------------------
 
 type Log = dyn Fn(LogLevel, &str) + Send + Sync;
 pub(crate) struct Logger(pub Box<Log>);
@@ -83,7 +92,8 @@ unsafe extern "C" fn log(user: *mut c_void, level: LogLevel, message: *const c_c
     contained(|| (logger.0)(level, &line));
 }
 
-// ---- Threads ----------------------------------------------------------------------------------------------------------------------
+// ---- Threads
+// -------------------------------------------------------------------------------------------------
 
 type Run = dyn Fn(&Tasks<'_>) + Send + Sync;
 pub(crate) struct Runner {
@@ -93,14 +103,20 @@ pub(crate) struct Runner {
 
 impl Runner {
     pub(crate) fn raw(self: &Arc<Self>) -> sys::pkv_runner {
-        sys::pkv_runner { run: Some(run), user: Arc::as_ptr(self) as *mut c_void, threads: self.threads, reserved: 0 }
+        sys::pkv_runner {
+            run: Some(run),
+            user: Arc::as_ptr(self) as *mut c_void,
+            threads: self.threads,
+            reserved: 0,
+        }
     }
 }
 
 type TaskFunction = unsafe extern "C" fn(*mut c_void, usize, u32);
 
-/// Work to be spread over threads: [`run`](Self::run) every number below [`count`](Self::count) once, on any threads and in any order. What
-/// is left when the hook returns is done on the thread that called it.
+/// Work to be spread over threads: [`run`](Self::run) every number below [`count`](Self::count)
+/// once, on any threads and in any order. What is left when the hook returns is done on the thread
+/// that called it.
 pub struct Tasks<'a> {
     function: TaskFunction,
     context: *mut c_void,
@@ -108,7 +124,8 @@ pub struct Tasks<'a> {
     workers: &'a [AtomicBool],
 }
 
-// The library's function may be called from any thread, and what must not happen at once is checked in `run`.
+// The library's function may be called from any thread, and what must not happen at once is checked
+// in `run`.
 unsafe impl Sync for Tasks<'_> {}
 
 impl Tasks<'_> {
@@ -117,7 +134,8 @@ impl Tasks<'_> {
         self.begun.len()
     }
 
-    /// Does task number `i`. `worker` is below the number of threads that was given, and no two threads use the same at once.
+    /// Does task number `i`. `worker` is below the number of threads that was given, and no two
+    /// threads use the same at once.
     ///
     /// # Panics
     /// Where that is not so, or the task was begun before.
@@ -144,7 +162,10 @@ struct AtWork<'a>(&'a AtomicBool);
 
 impl<'a> AtWork<'a> {
     fn begin(busy: &'a AtomicBool, worker: u32) -> Self {
-        assert!(!busy.swap(true, Ordering::Acquire), "worker {worker} is at work on another thread");
+        assert!(
+            !busy.swap(true, Ordering::Acquire),
+            "worker {worker} is at work on another thread"
+        );
         Self(busy)
     }
 }
@@ -161,7 +182,12 @@ impl fmt::Debug for Tasks<'_> {
     }
 }
 
-unsafe extern "C" fn run(user: *mut c_void, n: usize, task: Option<TaskFunction>, context: *mut c_void) {
+unsafe extern "C" fn run(
+    user: *mut c_void,
+    n: usize,
+    task: Option<TaskFunction>,
+    context: *mut c_void,
+) {
     let (runner, function) = match task {
         Some(function) => (&*(user as *const Runner), function),
         None => return,
@@ -169,7 +195,8 @@ unsafe extern "C" fn run(user: *mut c_void, n: usize, task: Option<TaskFunction>
     let flags = |count: usize| (0..count).map(|_| AtomicBool::new(false)).collect::<Vec<_>>();
     let (begun, workers) = (flags(n), flags(runner.threads as usize));
     let tasks = Tasks { function, context, begun: &begun, workers: &workers };
-    // The tasks are borrowed for this call only: when it returns or panics, no thread uses them any more.
+    // The tasks are borrowed for this call only: when it returns or panics, no thread uses them any
+    // more.
     contained(|| (runner.run)(&tasks));
     tasks.finish();
 }

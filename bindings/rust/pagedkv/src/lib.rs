@@ -1,20 +1,24 @@
-//! The KV cache and the attention of an inference engine, by [libpagedkv]: it keeps keys and values of thousands of sequences in fixed-size blocks, shares,
-//! forks and trims them, and computes attention over the blocks in place, on all cores.
+//! The KV cache and the attention of an inference engine, by [libpagedkv]: it keeps keys and values
+//! of thousands of sequences in fixed-size blocks, shares, forks and trims them, and computes
+//! attention over the blocks in place, on all cores.
 //!
 //! * [`Cache`] is the memory of a model, described by a [`CacheConfig`] of [`LayerGroup`]s.
-//! * [`Session`] is one sequence. [`Batch`] is a forward pass over some of them: begin, then per layer write and attend, then commit.
+//! * [`Session`] is one sequence. [`Batch`] is a forward pass over some of them: begin, then per
+//!   layer write and attend, then commit.
 //! * [`Session::fork`], [`Snapshot`] and [`Prefix`] share what was computed.
 //! * [`Cache::save`] and [`Cache::load`] keep sessions in files.
 //! * [`Pool`] is block ids alone, and [`attention()`] attention over block tables of your own.
 //! * [`adapters`] has a cache behind a small trait, contiguous or paged as the program's user says.
 //!
-//! Rows of keys, values, queries and outputs are slices, or arrays of `ndarray` (with the feature of that name), and never copied: see [`Rows`].
+//! Rows of keys, values, queries and outputs are slices, or arrays of `ndarray` (with the feature
+//! of that name), and never copied: see [`Rows`].
 //!
 //! # What the types say
 //!
-//! A batch has its sessions for itself (`&mut`); snapshots and forks live as long as they like; a cache goes when nothing uses it any more, in
-//! whatever order its owners are dropped. [`Cache`], [`Pool`] and [`Snapshot`] may be used from all threads at once, a [`Session`] by one writer
-//! or several readers, a [`Batch`] by one thread at a time:
+//! A batch has its sessions for itself (`&mut`); snapshots and forks live as long as they like; a
+//! cache goes when nothing uses it any more, in whatever order its owners are dropped. [`Cache`],
+//! [`Pool`] and [`Snapshot`] may be used from all threads at once, a [`Session`] by one writer or
+//! several readers, a [`Batch`] by one thread at a time:
 //!
 //! ```
 //! fn shared<T: Send + Sync>() {}
@@ -23,12 +27,13 @@
 //! sent::<pagedkv::Batch>();
 //! ```
 //!
-//! Statuses are [`Error`]s with the library's sentence. A call that fails has changed nothing. What C has for the asking is in
-//! `pagedkv::sys`, and `as_raw` gives its handles.
+//! Statuses are [`Error`]s with the library's sentence. A call that fails has changed nothing. What
+//! C has for the asking is in `pagedkv::sys`, and `as_raw` gives its handles.
 //!
 //! # Where the library comes from
 //!
-//! See [`sys`]: linked from where `pkg-config` or `PAGEDKV_LIB_DIR` say, or opened at run time with the feature `dlopen`.
+//! See [`sys`]: linked from where `pkg-config` or `PAGEDKV_LIB_DIR` say, or opened at run time with
+//! the feature `dlopen`.
 //!
 //! [libpagedkv]: https://crates.io/crates/pagedkv-sys
 #![warn(missing_docs, missing_debug_implementations)]
@@ -61,7 +66,9 @@ mod store;
 pub use attention::{attention, merge_states, AttentionParams, KvView, Sequences};
 pub use batch::{Batch, IndexUnit, KvIndices};
 pub use cache::Cache;
-pub use config::{CacheConfig, CachePlan, Eviction, HugePages, Isa, LayerGroup, Layout, PrefixConfig, Storage};
+pub use config::{
+    CacheConfig, CachePlan, Eviction, HugePages, Isa, LayerGroup, Layout, PrefixConfig, Storage,
+};
 pub use error::{Error, Result, Status};
 pub use file::{inspect_file, FileConfig, FileInfo, Saved, Sink, Source};
 pub use hooks::{LogLevel, Tasks};

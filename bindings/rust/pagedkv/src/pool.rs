@@ -52,7 +52,10 @@ impl PoolConfig {
     }
 
     /// The config of C; it points to the allocator.
-    pub(crate) fn raw(&self, allocator: &Option<sys::pkv_allocator>) -> Result<sys::pkv_pool_config> {
+    pub(crate) fn raw(
+        &self,
+        allocator: &Option<sys::pkv_allocator>,
+    ) -> Result<sys::pkv_pool_config> {
         let mut raw = defaults(|out, size| unsafe { sys::pkv_pool_config_init(out, size) })?;
         raw.blocks = self.blocks;
         raw.block_size = self.block_size.unwrap_or(raw.block_size);
@@ -61,7 +64,8 @@ impl PoolConfig {
     }
 }
 
-/// A lock-free allocator of reference-counted block ids, for engines that keep the bytes elsewhere. All threads may use it at once.
+/// A lock-free allocator of reference-counted block ids, for engines that keep the bytes elsewhere.
+/// All threads may use it at once.
 ///
 /// ```
 /// use pagedkv::{Pool, PoolConfig, Status};
@@ -102,7 +106,8 @@ impl Pool {
 
     /// Takes `n` blocks, all or none, each with one reference.
     pub fn alloc(&self, n: usize) -> Result<Vec<Block>> {
-        let room = n.min(self.blocks as usize + 1); // more than there are is refused, and asks for no memory
+        // More than there are is refused, and asks for no memory.
+        let room = n.min(self.blocks as usize + 1);
         let mut blocks = vec![Block::default(); room];
         call(|| unsafe { sys::pkv_pool_alloc(self.handle, room, blocks.as_mut_ptr().cast()) })?;
         Ok(blocks)
@@ -110,7 +115,9 @@ impl Pool {
 
     /// Takes as many blocks as there is room for, all or none.
     pub fn alloc_into(&self, blocks: &mut [Block]) -> Result<()> {
-        call(|| unsafe { sys::pkv_pool_alloc(self.handle, blocks.len(), blocks.as_mut_ptr().cast()) })
+        call(|| unsafe {
+            sys::pkv_pool_alloc(self.handle, blocks.len(), blocks.as_mut_ptr().cast())
+        })
     }
 
     /// Adds one reference to each block, all or none.
@@ -123,7 +130,8 @@ impl Pool {
         call(|| unsafe { sys::pkv_pool_release(self.handle, blocks.len(), blocks.as_ptr().cast()) })
     }
 
-    /// Claims the next `n` free slots of a block that nobody shares, and returns the offset of the first.
+    /// Claims the next `n` free slots of a block that nobody shares, and returns the offset of the
+    /// first.
     pub fn claim(&self, block: Block, n: u32) -> Result<u32> {
         let mut offset = 0;
         call(|| unsafe { sys::pkv_pool_claim(self.handle, block.0, n, &mut offset) })?;

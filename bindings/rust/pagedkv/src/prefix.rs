@@ -57,10 +57,12 @@ pub struct PrefixEvents {
     pub lost: u64,
 }
 
-/// The prefix index of a cache: what sessions computed stays cached when they end, until its memory is needed; a new session
-/// whose text begins alike takes it over ([`Session::match_prefix`](crate::Session::match_prefix)).
+/// The prefix index of a cache: what sessions computed stays cached when they end, until its memory
+/// is needed; a new session whose text begins alike takes it over
+/// ([`Session::match_prefix`](crate::Session::match_prefix)).
 ///
-/// Every function is `UNSUPPORTED` where the cache was made without [`CacheConfig::prefix`](crate::CacheConfig::prefix).
+/// Every function is `UNSUPPORTED` where the cache was made without
+/// [`CacheConfig::prefix`](crate::CacheConfig::prefix).
 ///
 /// ```
 /// use pagedkv::{Cache, CacheConfig, LayerGroup, PrefixConfig, Salt};
@@ -94,17 +96,36 @@ impl Prefix<'_> {
         call(|| unsafe { sys::pkv_prefix_clear(self.0.as_raw(), salt, size) })
     }
 
-    /// Pins what is cached of a text: its whole blocks stay until they are unpinned as often. Says how many tokens that is.
+    /// Pins what is cached of a text: its whole blocks stay until they are unpinned as often. Says
+    /// how many tokens that is.
     pub fn pin(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<u64> {
         let ((salt, size), mut pinned) = (salt.raw(), 0);
-        call(|| unsafe { sys::pkv_prefix_pin(self.0.as_raw(), salt, size, tokens.len(), tokens.as_ptr(), &mut pinned) })?;
+        call(|| unsafe {
+            sys::pkv_prefix_pin(
+                self.0.as_raw(),
+                salt,
+                size,
+                tokens.len(),
+                tokens.as_ptr(),
+                &mut pinned,
+            )
+        })?;
         Ok(pinned)
     }
 
     /// Takes back the longest pin of a beginning of the text. Says how many tokens it had.
     pub fn unpin(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<u64> {
         let ((salt, size), mut unpinned) = (salt.raw(), 0);
-        call(|| unsafe { sys::pkv_prefix_unpin(self.0.as_raw(), salt, size, tokens.len(), tokens.as_ptr(), &mut unpinned) })?;
+        call(|| unsafe {
+            sys::pkv_prefix_unpin(
+                self.0.as_raw(),
+                salt,
+                size,
+                tokens.len(),
+                tokens.as_ptr(),
+                &mut unpinned,
+            )
+        })?;
         Ok(unpinned)
     }
 
@@ -119,22 +140,41 @@ impl Prefix<'_> {
         call(|| unsafe { sys::pkv_prefix_set_quota(self.0.as_raw(), salt, size, blocks) })
     }
 
-    /// At most `room` events from number `next` on: 0 at first, then [`PrefixEvents::next`]. Whoever reads them sees those of all salts.
+    /// At most `room` events from number `next` on: 0 at first, then [`PrefixEvents::next`].
+    /// Whoever reads them sees those of all salts.
     pub fn read_events(&self, next: u64, room: usize) -> Result<PrefixEvents> {
-        let empty = PrefixEvent { number: 0, hash: 0, parent: 0, position: 0, kind: PrefixEventKind(0), reserved: 0 };
+        let empty = PrefixEvent {
+            number: 0,
+            hash: 0,
+            parent: 0,
+            position: 0,
+            kind: PrefixEventKind(0),
+            reserved: 0,
+        };
         let (mut next, mut n, mut lost, mut events) = (next, room, 0, vec![empty; room]);
-        call(|| unsafe { sys::pkv_prefix_read_events(self.0.as_raw(), &mut next, &mut n, events.as_mut_ptr(), &mut lost) })?;
+        call(|| unsafe {
+            sys::pkv_prefix_read_events(
+                self.0.as_raw(),
+                &mut next,
+                &mut n,
+                events.as_mut_ptr(),
+                &mut lost,
+            )
+        })?;
         events.truncate(n);
         Ok(PrefixEvents { events, next, lost })
     }
 }
 
-/// The hashes that events have for the whole blocks of a text. They say where a text is likely cached, never what is the same.
+/// The hashes that events have for the whole blocks of a text. They say where a text is likely
+/// cached, never what is the same.
 pub fn hash_blocks(salt: Salt<'_>, block_size: u32, tokens: &[i32]) -> Result<Vec<u64>> {
     ensure_library()?;
     let (salt, size) = salt.raw();
     let mut hashes = vec![0; tokens.len() / block_size.max(1) as usize];
     let (text, out) = (tokens.as_ptr(), hashes.as_mut_ptr());
-    call(|| unsafe { sys::pkv_prefix_hash_blocks(salt, size, block_size, tokens.len(), text, out) })?;
+    call(|| unsafe {
+        sys::pkv_prefix_hash_blocks(salt, size, block_size, tokens.len(), text, out)
+    })?;
     Ok(hashes)
 }

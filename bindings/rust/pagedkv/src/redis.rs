@@ -10,14 +10,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A Redis or Valkey server, or a cluster of them, for [`StoreConfig::redis`](crate::StoreConfig::redis). It is reached by libpagedkv-redis, which is opened
-/// when a cache has one: the file that `PAGEDKV_REDIS_LIBRARY` names, else `libpagedkv-redis.so.0`. What goes wrong later costs hits.
+/// A Redis or Valkey server, or a cluster of them, for
+/// [`StoreConfig::redis`](crate::StoreConfig::redis). It is reached by libpagedkv-redis, which is
+/// opened when a cache has one: the file that `PAGEDKV_REDIS_LIBRARY` names, else
+/// `libpagedkv-redis.so.0`. What goes wrong later costs hits.
 ///
 /// ```no_run
 /// use pagedkv::{RedisConfig, StoreConfig};
 /// use std::time::Duration;
 ///
-/// let store = StoreConfig::redis(RedisConfig::new("redis://:password@127.0.0.1:6379").ttl(Duration::from_secs(86_400)));
+/// let server = RedisConfig::new("redis://:password@127.0.0.1:6379");
+/// let store = StoreConfig::redis(server.ttl(Duration::from_secs(86_400)));
 /// ```
 #[derive(Clone)]
 pub struct RedisConfig {
@@ -33,8 +36,8 @@ pub struct RedisConfig {
     tls: Option<TlsConfig>,
 }
 
-/// TLS to Redis, and whom to believe, for [`RedisConfig::tls`]. The server's certificate has to name the
-/// server.
+/// TLS to Redis, and whom to believe, for [`RedisConfig::tls`]. The server's certificate has to
+/// name the server.
 #[derive(Clone, Debug, Default)]
 pub struct TlsConfig {
     ca_file: Option<PathBuf>,
@@ -86,7 +89,9 @@ struct Text(CString);
 
 impl Text {
     fn new(given: impl Into<Vec<u8>>) -> Result<Self> {
-        CString::new(given).map(Self).map_err(|_| Error::misuse("the config of Redis has a text with a NUL in it"))
+        CString::new(given)
+            .map(Self)
+            .map_err(|_| Error::misuse("the config of Redis has a text with a NUL in it"))
     }
 
     fn of(given: &Option<String>) -> Result<Option<Self>> {
@@ -112,7 +117,8 @@ impl Drop for Text {
 }
 
 impl RedisConfig {
-    /// "host:port,host:port" or "redis://\[\[user\]:password@\]host:port\[/database\]", "rediss://" with TLS; of a cluster some servers are enough.
+    /// "host:port,host:port" or "redis://\[\[user\]:password@\]host:port\[/database\]", "rediss://"
+    /// with TLS; of a cluster some servers are enough.
     pub fn new(servers: impl Into<String>) -> Self {
         Self {
             servers: servers.into(),
@@ -146,7 +152,8 @@ impl RedisConfig {
         self
     }
 
-    /// How long an item is kept after it was put, in whole seconds. Default: until the server evicts it.
+    /// How long an item is kept after it was put, in whole seconds. Default: until the server
+    /// evicts it.
     pub fn ttl(mut self, time: Duration) -> Self {
         self.ttl = time;
         self
@@ -192,12 +199,19 @@ impl RedisConfig {
     }
 
     /// Hands the config of C, with all that it points to, to `use_it`.
-    fn with_raw<T>(&self, mut raw: pkv_redis_config, use_it: impl FnOnce(&pkv_redis_config) -> Result<T>) -> Result<T> {
-        let (servers, user, password) = (Text::new(self.servers.as_str())?, Text::of(&self.user)?, Text::of(&self.password)?);
+    fn with_raw<T>(
+        &self,
+        mut raw: pkv_redis_config,
+        use_it: impl FnOnce(&pkv_redis_config) -> Result<T>,
+    ) -> Result<T> {
+        let (servers, user, password) =
+            (Text::new(self.servers.as_str())?, Text::of(&self.user)?, Text::of(&self.password)?);
         let key_prefix = Text::of(&self.key_prefix)?;
         let given = self.tls.clone().unwrap_or_default();
-        let (ca_file, ca_directory) = (Text::of_path(given.ca_file.as_ref())?, Text::of_path(given.ca_directory.as_ref())?);
-        let certificate = Text::of_path(given.identity.as_ref().map(|(certificate, _)| certificate))?;
+        let (ca_file, ca_directory) =
+            (Text::of_path(given.ca_file.as_ref())?, Text::of_path(given.ca_directory.as_ref())?);
+        let certificate =
+            Text::of_path(given.identity.as_ref().map(|(certificate, _)| certificate))?;
         let key = Text::of_path(given.identity.as_ref().map(|(_, key)| key))?;
         let server_name = Text::of(&given.server_name)?;
         let or = |text: &Option<Text>, default| text.as_ref().map_or(default, Text::pointer);
@@ -224,7 +238,10 @@ impl RedisConfig {
 /// Without what may be secret.
 impl fmt::Debug for RedisConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisConfig").field("user", &self.user).field("key_prefix", &self.key_prefix).finish_non_exhaustive()
+        f.debug_struct("RedisConfig")
+            .field("user", &self.user)
+            .field("key_prefix", &self.key_prefix)
+            .finish_non_exhaustive()
     }
 }
 
@@ -239,7 +256,9 @@ fn checked(library: &Functions, status: Status) -> Result<()> {
 
 fn defaults(library: &Functions) -> Result<pkv_redis_config> {
     let mut raw = std::mem::MaybeUninit::uninit();
-    checked(library, unsafe { (library.config_init)(raw.as_mut_ptr(), std::mem::size_of::<pkv_redis_config>()) })?;
+    checked(library, unsafe {
+        (library.config_init)(raw.as_mut_ptr(), std::mem::size_of::<pkv_redis_config>())
+    })?;
     Ok(unsafe { raw.assume_init() }) // all of it is filled
 }
 
@@ -257,11 +276,23 @@ mod tests {
         let text = |address| unsafe { CStr::from_ptr(address) }.to_str().unwrap();
         assert_eq!((text(raw.servers), text(raw.key_prefix)), ("127.0.0.1:6379", "pagedkv:"));
         assert!(raw.user.is_null() && raw.password.is_null());
-        assert_eq!((raw.struct_size as usize, raw.pipeline_bytes), (std::mem::size_of_val(&raw), 8 << 20));
-        assert_eq!((raw.connect_timeout_ms, raw.command_timeout_ms, raw.ttl_seconds), (500, 1000, 0));
+        assert_eq!(
+            (raw.struct_size as usize, raw.pipeline_bytes),
+            (std::mem::size_of_val(&raw), 8 << 20)
+        );
+        assert_eq!(
+            (raw.connect_timeout_ms, raw.command_timeout_ms, raw.ttl_seconds),
+            (500, 1000, 0)
+        );
         assert_eq!((raw.connect_later, raw.reserved), (0, 0));
         assert_eq!((raw.tls, raw.tls_insecure_no_verify), (0, 0));
-        let texts = [raw.tls_ca_file, raw.tls_ca_directory, raw.tls_certificate_file, raw.tls_key_file, raw.tls_server_name];
+        let texts = [
+            raw.tls_ca_file,
+            raw.tls_ca_directory,
+            raw.tls_certificate_file,
+            raw.tls_key_file,
+            raw.tls_server_name,
+        ];
         assert!(texts.iter().all(|text| text.is_null()));
     }
 
@@ -270,10 +301,20 @@ mod tests {
         if std::env::var_os("PAGEDKV_REDIS_LIBRARY").is_none() {
             return;
         }
-        let config = RedisConfig::new("host:1").user("me").password("word").key_prefix("p:").ttl(Duration::from_secs(3));
-        let config = config.connect_timeout(Duration::from_millis(4)).command_timeout(Duration::from_millis(5));
+        let config = RedisConfig::new("host:1")
+            .user("me")
+            .password("word")
+            .key_prefix("p:")
+            .ttl(Duration::from_secs(3));
+        let config = config
+            .connect_timeout(Duration::from_millis(4))
+            .command_timeout(Duration::from_millis(5));
         let config = config.pipeline_bytes(6).connect_later();
-        let tls = TlsConfig::new().ca_file("ca").ca_directory("cas").identity("mine", "key").server_name("name");
+        let tls = TlsConfig::new()
+            .ca_file("ca")
+            .ca_directory("cas")
+            .identity("mine", "key")
+            .server_name("name");
         let config = config.tls(tls.insecure_no_verify());
         let check = |raw: &pkv_redis_config| {
             // Without `..`, so that a new field has to be looked at here.
@@ -298,9 +339,27 @@ mod tests {
                 reserved,
             } = *raw;
             let text = |address| unsafe { CStr::from_ptr(address) }.to_str().unwrap();
-            assert_eq!([servers, user, password, key_prefix].map(text), ["host:1", "me", "word", "p:"]);
-            assert_eq!((connect_timeout_ms, command_timeout_ms, ttl_seconds, pipeline_bytes, connect_later), (4, 5, 3, 6, 1));
-            let files = [tls_ca_file, tls_ca_directory, tls_certificate_file, tls_key_file, tls_server_name];
+            assert_eq!(
+                [servers, user, password, key_prefix].map(text),
+                ["host:1", "me", "word", "p:"]
+            );
+            assert_eq!(
+                (
+                    connect_timeout_ms,
+                    command_timeout_ms,
+                    ttl_seconds,
+                    pipeline_bytes,
+                    connect_later
+                ),
+                (4, 5, 3, 6, 1)
+            );
+            let files = [
+                tls_ca_file,
+                tls_ca_directory,
+                tls_certificate_file,
+                tls_key_file,
+                tls_server_name,
+            ];
             assert_eq!(files.map(text), ["ca", "cas", "mine", "key", "name"]);
             assert_eq!((tls, tls_insecure_no_verify), (1, 1));
             assert_eq!((struct_size as usize, reserved), (std::mem::size_of_val(raw), 0));

@@ -52,36 +52,61 @@ pub(crate) enum Extent {
 
 impl Extent {
     /// Refuses memory that does not hold the rows: from here on the library reads or writes them.
-    fn check(self, tensor: &sys::pkv_tensor, rows: usize, heads: u32, dim: u32, what: &str) -> Result<()> {
+    fn check(
+        self,
+        tensor: &sys::pkv_tensor,
+        rows: usize,
+        heads: u32,
+        dim: u32,
+        what: &str,
+    ) -> Result<()> {
         let (heads, dim) = (heads as usize, dim as usize);
         let wanted = || format!("{what}: [{rows}][{heads}][{dim}] (rows, heads, dim) are needed");
         let (fits, usable) = match self {
             Self::Array(shape, usable) => (shape == [rows, heads, dim], usable),
-            Self::Matrix(shape, usable) => (shape[0] == rows && Some(shape[1]) == heads.checked_mul(dim), usable),
+            Self::Matrix(shape, usable) => {
+                (shape[0] == rows && Some(shape[1]) == heads.checked_mul(dim), usable)
+            }
             Self::Elements(len) if tensor.row_stride == 0 && tensor.head_stride == 0 => {
                 (heads.checked_mul(dim).and_then(|n| n.checked_mul(rows)) == Some(len), true)
             }
-            Self::Elements(len) => (strided_extent(tensor, rows, heads, dim).map_or(false, |extent| extent <= len), true),
+            Self::Elements(len) => (
+                strided_extent(tensor, rows, heads, dim).map_or(false, |extent| extent <= len),
+                true,
+            ),
         };
         if !fits {
             return Err(Error::misuse(format!("{}, this is {self:?}", wanted())));
         }
         if !usable {
-            return Err(Error::misuse(format!("{}: dims must be side by side, and heads within their row", wanted())));
+            return Err(Error::misuse(format!(
+                "{}: dims must be side by side, and heads within their row",
+                wanted()
+            )));
         }
         Ok(())
     }
 }
 
 /// Elements from the first to behind the last one.
-fn strided_extent(tensor: &sys::pkv_tensor, rows: usize, heads: usize, dim: usize) -> Option<usize> {
-    let head_stride = if tensor.head_stride != 0 { usize::try_from(tensor.head_stride).ok()? } else { dim };
+fn strided_extent(
+    tensor: &sys::pkv_tensor,
+    rows: usize,
+    heads: usize,
+    dim: usize,
+) -> Option<usize> {
+    let head_stride =
+        if tensor.head_stride != 0 { usize::try_from(tensor.head_stride).ok()? } else { dim };
     let dense = head_stride.checked_mul(heads)?;
-    let row_stride = if tensor.row_stride != 0 { usize::try_from(tensor.row_stride).ok()? } else { dense };
+    let row_stride =
+        if tensor.row_stride != 0 { usize::try_from(tensor.row_stride).ok()? } else { dense };
     if rows == 0 || heads == 0 {
         return Some(0);
     }
-    (rows - 1).checked_mul(row_stride)?.checked_add((heads - 1).checked_mul(head_stride)?)?.checked_add(dim)
+    (rows - 1)
+        .checked_mul(row_stride)?
+        .checked_add((heads - 1).checked_mul(head_stride)?)?
+        .checked_add(dim)
 }
 
 fn tensor<E: Element>(data: *const E, row_stride: usize, head_stride: usize) -> sys::pkv_tensor {
@@ -106,21 +131,36 @@ macro_rules! rows {
         unsafe impl Sync for $name<'_> {}
 
         impl<'a> $name<'a> {
-            /// Rows with gaps: element (row, head, dim) is at `data[row * row_stride + head * head_stride + dim]`. A stride of 0 is dense.
-            pub fn strided<E: Element>(data: &'a $($mutable)? [E], row_stride: usize, head_stride: usize) -> Self {
+            /// Rows with gaps: element (row, head, dim) is at `data[row * row_stride + head *
+            /// head_stride + dim]`. A stride of 0 is dense.
+            pub fn strided<E: Element>(
+                data: &'a $($mutable)? [E],
+                row_stride: usize,
+                head_stride: usize,
+            ) -> Self {
                 let tensor = tensor(data.$pointer(), row_stride, head_stride);
                 Self { tensor, extent: Extent::Elements(data.len()), memory: PhantomData }
             }
 
             /// As C takes it, once it is clear that the memory holds so many rows.
             #[inline]
-            pub(crate) fn tensor(&self, rows: usize, heads: u32, dim: u32, what: &str) -> Result<sys::pkv_tensor> {
+            pub(crate) fn tensor(
+                &self,
+                rows: usize,
+                heads: u32,
+                dim: u32,
+                what: &str,
+            ) -> Result<sys::pkv_tensor> {
                 self.extent.check(&self.tensor, rows, heads, dim, what)?;
                 Ok(self.tensor)
             }
 
             #[cfg(feature = "ndarray")]
-            pub(crate) fn of_array<E: Element>(data: *const E, strides: Option<[usize; 2]>, extent: Extent) -> Self {
+            pub(crate) fn of_array<E: Element>(
+                data: *const E,
+                strides: Option<[usize; 2]>,
+                extent: Extent,
+            ) -> Self {
                 let [row_stride, head_stride] = strides.unwrap_or_default();
                 Self { tensor: tensor(data, row_stride, head_stride), extent, memory: PhantomData }
             }
@@ -148,8 +188,9 @@ macro_rules! rows {
 }
 
 rows! {
-    /// Rows to read: a slice, which is dense, one with strides, or (feature `ndarray`) an array of three axes, or of two where heads and dims
-    /// are one. Shapes are checked where the rows are used.
+    /// Rows to read: a slice, which is dense, one with strides, or (feature `ndarray`) an array of
+    /// three axes, or of two where heads and dims are one. Shapes are checked where the rows are
+    /// used.
     Rows, as_ptr,
 }
 rows! {
@@ -189,7 +230,8 @@ mod tests {
         assert!(fits(&data, [16, 4], 2, 2, 4)); // the last is 16 + 4 + 4
         assert!(fits(&data, [17, 0], 2, 1, 7)); // 17 + 7
         assert!(!fits(&data, [17, 4], 2, 2, 4));
-        assert!(!fits(&data, [0, 7], 2, 2, 4)); // a row is 2 * 7 then, the last one ends at 14 + 7 + 4
+        // A row is 2 * 7 then, the last one ends at 14 + 7 + 4.
+        assert!(!fits(&data, [0, 7], 2, 2, 4));
         assert!(!fits(&data, [usize::MAX, 4], 2, 2, 4));
         assert!(fits(&data, [usize::MAX, 4], 1, 2, 4)); // of one row no stride is used
     }

@@ -31,7 +31,8 @@ impl<'a> SessionConfig<'a> {
         Self::default()
     }
 
-    /// Sessions of higher priority are the last to be chosen by [`Cache::choose_victims`](crate::Cache::choose_victims).
+    /// Sessions of higher priority are the last to be chosen by
+    /// [`Cache::choose_victims`](crate::Cache::choose_victims).
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;
         self
@@ -93,7 +94,8 @@ pub struct Resumed {
     pub total: u64,
 }
 
-/// One sequence: its tokens and its block tables. Dropping it gives every block back that nobody else holds.
+/// One sequence: its tokens and its block tables. Dropping it gives every block back that nobody
+/// else holds.
 ///
 /// Several threads may read a session at once; what changes it takes `&mut self`.
 pub struct Session {
@@ -106,7 +108,10 @@ unsafe impl Send for Session {}
 unsafe impl Sync for Session {}
 
 impl Session {
-    pub(crate) fn opened(cache: &Arc<Owned>, open: impl FnOnce(*mut sys::pkv_session) -> Status) -> Result<Self> {
+    pub(crate) fn opened(
+        cache: &Arc<Owned>,
+        open: impl FnOnce(*mut sys::pkv_session) -> Status,
+    ) -> Result<Self> {
         let mut handle = std::ptr::null_mut();
         call(|| open(&mut handle))?;
         Ok(Self::adopted(cache, handle))
@@ -134,29 +139,37 @@ impl Session {
         Ok(tokens)
     }
 
-    /// Tokens whose K and V this layer holds: more than the length while a step is in flight and the layer was written.
+    /// Tokens whose K and V this layer holds: more than the length while a step is in flight and
+    /// the layer was written.
     pub fn layer_length(&self, layer: u32) -> Result<u64> {
         let mut tokens = 0;
         call(|| unsafe { sys::pkv_session_layer_length(self.handle, layer, &mut tokens) })?;
         Ok(tokens)
     }
 
-    /// Token ids of these positions: committed ones, and those that [`suspend`](Self::suspend) remembers. [`NO_TOKEN`](crate::NO_TOKEN)
-    /// stands for one that was never told.
+    /// Token ids of these positions: committed ones, and those that [`suspend`](Self::suspend)
+    /// remembers. [`NO_TOKEN`](crate::NO_TOKEN) stands for one that was never told.
     pub fn tokens(&self, positions: Range<u64>) -> Result<Vec<i32>> {
         let n = count(&positions)?;
         let end = self.info()?.total;
         if positions.end > end {
-            return Err(Error::new(Status::OUT_OF_RANGE, format!("tokens {positions:?} of a session that has {end}")));
+            return Err(Error::new(
+                Status::OUT_OF_RANGE,
+                format!("tokens {positions:?} of a session that has {end}"),
+            ));
         }
         let mut tokens = vec![0; n];
-        call(|| unsafe { sys::pkv_session_tokens(self.handle, positions.start, n, tokens.as_mut_ptr()) })?;
+        call(|| unsafe {
+            sys::pkv_session_tokens(self.handle, positions.start, n, tokens.as_mut_ptr())
+        })?;
         Ok(tokens)
     }
 
     /// Tells the ids of committed positions, from `first` on, that were committed without.
     pub fn set_tokens(&mut self, first: u64, tokens: &[i32]) -> Result<()> {
-        call(|| unsafe { sys::pkv_session_set_tokens(self.handle, first, tokens.len(), tokens.as_ptr()) })
+        call(|| unsafe {
+            sys::pkv_session_set_tokens(self.handle, first, tokens.len(), tokens.as_ptr())
+        })
     }
 
     /// Makes room for so many tokens in all: a later step up to there cannot run out of blocks.
@@ -164,21 +177,37 @@ impl Session {
         call(|| unsafe { sys::pkv_session_reserve(self.handle, total_tokens) })
     }
 
-    /// Replaces what the session holds by `n` rows of keys and values, one layer per call, without a batch. When every layer was given
-    /// once, the step is committed.
-    pub fn prefill<'a>(&mut self, layer: u32, n: usize, k: impl Into<Rows<'a>>, v: impl Into<Rows<'a>>) -> Result<()> {
+    /// Replaces what the session holds by `n` rows of keys and values, one layer per call, without
+    /// a batch. When every layer was given once, the step is committed.
+    pub fn prefill<'a>(
+        &mut self,
+        layer: u32,
+        n: usize,
+        k: impl Into<Rows<'a>>,
+        v: impl Into<Rows<'a>>,
+    ) -> Result<()> {
         let (k, v) = self.cache.shape(layer)?.kv(n, k.into(), v.into())?;
         call(|| unsafe { sys::pkv_session_prefill(self.handle, layer, n, &k, &v) })
     }
 
     /// As [`prefill`](Self::prefill), of a layer whose values are inside its keys.
-    pub fn prefill_latent<'a>(&mut self, layer: u32, n: usize, k: impl Into<Rows<'a>>) -> Result<()> {
+    pub fn prefill_latent<'a>(
+        &mut self,
+        layer: u32,
+        n: usize,
+        k: impl Into<Rows<'a>>,
+    ) -> Result<()> {
         let k = self.cache.shape(layer)?.keys(n, k.into())?;
         call(|| unsafe { sys::pkv_session_prefill(self.handle, layer, n, &k, null()) })
     }
 
     /// As [`prefill`](Self::prefill), but appends one row of keys and values.
-    pub fn push<'a>(&mut self, layer: u32, k: impl Into<Rows<'a>>, v: impl Into<Rows<'a>>) -> Result<()> {
+    pub fn push<'a>(
+        &mut self,
+        layer: u32,
+        k: impl Into<Rows<'a>>,
+        v: impl Into<Rows<'a>>,
+    ) -> Result<()> {
         let (k, v) = self.cache.shape(layer)?.kv(1, k.into(), v.into())?;
         call(|| unsafe { sys::pkv_session_push(self.handle, layer, &k, &v) })
     }
@@ -189,17 +218,20 @@ impl Session {
         call(|| unsafe { sys::pkv_session_push(self.handle, layer, &k, null()) })
     }
 
-    /// Keeps the first `length` tokens and gives back every block beyond them. Ends an unfinished `prefill` or `push`.
+    /// Keeps the first `length` tokens and gives back every block beyond them. Ends an unfinished
+    /// `prefill` or `push`.
     pub fn trim(&mut self, length: u64) -> Result<()> {
         call(|| unsafe { sys::pkv_session_trim(self.handle, length) })
     }
 
-    /// Opens a session with the same tokens. Blocks are shared; whoever writes to the part-filled last one first copies that one.
+    /// Opens a session with the same tokens. Blocks are shared; whoever writes to the part-filled
+    /// last one first copies that one.
     pub fn fork(&self) -> Result<Session> {
         Self::opened(&self.cache, |out| unsafe { sys::pkv_session_fork(self.handle, out) })
     }
 
-    /// Freezes what the session holds now, without copies (storage `CONTIGUOUS` copies). The snapshot outlives the session.
+    /// Freezes what the session holds now, without copies (storage `CONTIGUOUS` copies). The
+    /// snapshot outlives the session.
     pub fn snapshot(&self) -> Result<Snapshot> {
         Snapshot::taken(&self.cache, |out| unsafe { sys::pkv_snapshot_take(self.handle, out) })
     }
@@ -209,20 +241,24 @@ impl Session {
         call(|| unsafe { sys::pkv_session_suspend(self.handle) })
     }
 
-    /// Ends the suspension: reserves the blocks that the remembered tokens need, and says which of them must be computed again. A commit
-    /// without ids takes the remembered ones.
+    /// Ends the suspension: reserves the blocks that the remembered tokens need, and says which of
+    /// them must be computed again. A commit without ids takes the remembered ones.
     pub fn resume(&mut self) -> Result<Resumed> {
         let (mut length, mut total, mut short) = (0, 0, 0);
-        call(|| unsafe { sys::pkv_session_resume(self.handle, &mut length, &mut total, &mut short) })
-            .map_err(|error| error.with_blocks_short(short))?;
+        call(|| unsafe {
+            sys::pkv_session_resume(self.handle, &mut length, &mut total, &mut short)
+        })
+        .map_err(|error| error.with_blocks_short(short))?;
         Ok(Resumed { length, total })
     }
 
-    /// Gives an empty session the longest cached beginning of a text, and says how many tokens that is. Leave the last token out where
-    /// its output is needed.
+    /// Gives an empty session the longest cached beginning of a text, and says how many tokens that
+    /// is. Leave the last token out where its output is needed.
     pub fn match_prefix(&mut self, tokens: &[i32]) -> Result<u64> {
         let mut matched = 0;
-        call(|| unsafe { sys::pkv_session_match_prefix(self.handle, tokens.len(), tokens.as_ptr(), &mut matched) })?;
+        call(|| unsafe {
+            sys::pkv_session_match_prefix(self.handle, tokens.len(), tokens.as_ptr(), &mut matched)
+        })?;
         Ok(matched)
     }
 
@@ -236,27 +272,43 @@ impl Session {
         filled(|out| unsafe { sys::pkv_session_get_info(self.handle, out) })
     }
 
-    /// Block ids of one group, logical block by logical block; [`NO_BLOCK`](crate::NO_BLOCK) where one left the window.
+    /// Block ids of one group, logical block by logical block; [`NO_BLOCK`](crate::NO_BLOCK) where
+    /// one left the window.
     pub fn block_table(&self, group: u32) -> Result<Vec<u32>> {
-        fill(0, |capacity, ids, n| unsafe { sys::pkv_session_block_table(self.handle, group, capacity, ids, n) })
+        fill(0, |capacity, ids, n| unsafe {
+            sys::pkv_session_block_table(self.handle, group, capacity, ids, n)
+        })
     }
 
-    /// Slots of these positions in one group: block id * block size + offset, -1 where the block left the window.
+    /// Slots of these positions in one group: block id * block size + offset, -1 where the block
+    /// left the window.
     pub fn slot_mapping(&self, group: u32, positions: Range<u64>) -> Result<Vec<i64>> {
         let n = count(&positions)?;
         // Asked for one first, so that a range beyond memory is an error and not an allocation.
         let mut last = 0;
         if n > 0 {
-            call(|| unsafe { sys::pkv_session_slot_mapping(self.handle, group, positions.end - 1, 1, &mut last) })?;
+            call(|| unsafe {
+                sys::pkv_session_slot_mapping(self.handle, group, positions.end - 1, 1, &mut last)
+            })?;
         }
         let mut slots = vec![0; n];
-        call(|| unsafe { sys::pkv_session_slot_mapping(self.handle, group, positions.start, n, slots.as_mut_ptr()) })?;
+        call(|| unsafe {
+            sys::pkv_session_slot_mapping(
+                self.handle,
+                group,
+                positions.start,
+                n,
+                slots.as_mut_ptr(),
+            )
+        })?;
         Ok(slots)
     }
 
     /// Slots attention reads now in one group, in token order.
     pub fn kv_indices(&self, group: u32) -> Result<Vec<i64>> {
-        fill(0, |capacity, slots, n| unsafe { sys::pkv_session_kv_indices(self.handle, group, capacity, slots, n) })
+        fill(0, |capacity, slots, n| unsafe {
+            sys::pkv_session_kv_indices(self.handle, group, capacity, slots, n)
+        })
     }
 
     /// Reads keys and values of one layer back as dense rows `[positions][kv_heads][dim]`.
@@ -271,27 +323,47 @@ impl Session {
     }
 
     /// As [`materialize`](Self::materialize), the keys alone.
-    pub fn materialize_keys<'a>(&self, layer: u32, positions: Range<u64>, k: impl Into<RowsMut<'a>>) -> Result<()> {
+    pub fn materialize_keys<'a>(
+        &self,
+        layer: u32,
+        positions: Range<u64>,
+        k: impl Into<RowsMut<'a>>,
+    ) -> Result<()> {
         self.read(layer, positions, Some(k.into()), None)
     }
 
     /// As [`materialize`](Self::materialize), the values alone.
-    pub fn materialize_values<'a>(&self, layer: u32, positions: Range<u64>, v: impl Into<RowsMut<'a>>) -> Result<()> {
+    pub fn materialize_values<'a>(
+        &self,
+        layer: u32,
+        positions: Range<u64>,
+        v: impl Into<RowsMut<'a>>,
+    ) -> Result<()> {
         self.read(layer, positions, None, Some(v.into()))
     }
 
-    fn read(&self, layer: u32, positions: Range<u64>, k: Option<RowsMut<'_>>, v: Option<RowsMut<'_>>) -> Result<()> {
+    fn read(
+        &self,
+        layer: u32,
+        positions: Range<u64>,
+        k: Option<RowsMut<'_>>,
+        v: Option<RowsMut<'_>>,
+    ) -> Result<()> {
         let (shape, n) = (self.cache.shape(layer)?, count(&positions)?);
         let k = k.map(|k| k.tensor(n, shape.kv_heads, shape.key_dim, "k")).transpose()?;
         let v = v.map(|v| v.tensor(n, shape.kv_heads, shape.value_dim, "v")).transpose()?;
         let (k, v) = (crate::config::address(&k), crate::config::address(&v));
-        call(|| unsafe { sys::pkv_session_materialize(self.handle, layer, positions.start, n, k, v) })
+        call(|| unsafe {
+            sys::pkv_session_materialize(self.handle, layer, positions.start, n, k, v)
+        })
     }
 }
 
 fn count(positions: &Range<u64>) -> Result<usize> {
     let n = positions.end.checked_sub(positions.start).and_then(|n| usize::try_from(n).ok());
-    n.ok_or_else(|| Error::new(Status::OUT_OF_RANGE, format!("positions {positions:?} end before they begin")))
+    n.ok_or_else(|| {
+        Error::new(Status::OUT_OF_RANGE, format!("positions {positions:?} end before they begin"))
+    })
 }
 
 impl Drop for Session {

@@ -7,7 +7,8 @@ use crate::sys;
 use std::fmt;
 use std::sync::Arc;
 
-/// A frozen sequence: references to its blocks, not copies. Any number of threads may open sessions from it at once.
+/// A frozen sequence: references to its blocks, not copies. Any number of threads may open sessions
+/// from it at once.
 ///
 /// It outlives its session:
 ///
@@ -31,7 +32,10 @@ unsafe impl Send for Snapshot {}
 unsafe impl Sync for Snapshot {}
 
 impl Snapshot {
-    pub(crate) fn taken(cache: &Arc<Owned>, take: impl FnOnce(*mut sys::pkv_snapshot) -> Status) -> Result<Self> {
+    pub(crate) fn taken(
+        cache: &Arc<Owned>,
+        take: impl FnOnce(*mut sys::pkv_snapshot) -> Status,
+    ) -> Result<Self> {
         let mut handle = std::ptr::null_mut();
         call(|| take(&mut handle))?;
         Ok(Self { handle, cache: cache.clone() })
@@ -44,7 +48,9 @@ impl Snapshot {
 
     /// Opens a new session with the frozen content.
     pub fn open(&self) -> Result<Session> {
-        Session::opened(&self.cache, |out| unsafe { sys::pkv_snapshot_open(self.cache.handle, self.handle, out) })
+        Session::opened(&self.cache, |out| unsafe {
+            sys::pkv_snapshot_open(self.cache.handle, self.handle, out)
+        })
     }
 
     /// Tokens it holds.

@@ -6,8 +6,8 @@ use std::mem::{size_of, MaybeUninit};
 
 #[doc(inline)]
 pub use crate::sys::{
-    pkv_block_state as BlockState, pkv_cache_info as CacheInfo, pkv_cache_stats as CacheStats, pkv_pool_stats as PoolStats,
-    pkv_prefix_stats as PrefixStats, pkv_session_info as SessionInfo,
+    pkv_block_state as BlockState, pkv_cache_info as CacheInfo, pkv_cache_stats as CacheStats,
+    pkv_pool_stats as PoolStats, pkv_prefix_stats as PrefixStats, pkv_session_info as SessionInfo,
 };
 
 /// Structs of numbers that begin with their size.

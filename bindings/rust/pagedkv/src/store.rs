@@ -14,8 +14,9 @@ use std::time::Duration;
 #[doc(inline)]
 pub use crate::sys::pkv_store_stats as StoreStats;
 
-/// A directory that takes what sessions leave in the prefix index, and gives it back when a later text begins alike: after its memory was
-/// needed for others, after a restart, in another process. Caches of the same model, salt and fingerprint share it.
+/// A directory that takes what sessions leave in the prefix index, and gives it back when a later
+/// text begins alike: after its memory was needed for others, after a restart, in another process.
+/// Caches of the same model, salt and fingerprint share it.
 ///
 /// ```
 /// use pagedkv::{Cache, CacheConfig, LayerGroup, PrefixConfig, Salt, StoreConfig};
@@ -23,7 +24,10 @@ pub use crate::sys::pkv_store_stats as StoreStats;
 ///
 /// let directory = std::env::temp_dir().join(format!("pagedkv-store-{}", std::process::id()));
 /// let layers = LayerGroup::new(1, 2, 1, 16);
-/// let config = CacheConfig::new(layers).blocks(8).prefix(PrefixConfig::new()).store(StoreConfig::directory(&directory));
+/// let config = CacheConfig::new(layers)
+///     .blocks(8)
+///     .prefix(PrefixConfig::new())
+///     .store(StoreConfig::directory(&directory));
 /// let (text, kv) = ([7; 40], [0.5; 40 * 16]);
 /// let first = Cache::new(&config)?;
 /// let mut session = first.open_session()?;
@@ -91,19 +95,22 @@ impl StoreConfig {
         }
     }
 
-    /// Of a directory: what is written survives a power cut. Without, some of it is missing then, which costs hits.
+    /// Of a directory: what is written survives a power cut. Without, some of it is missing then,
+    /// which costs hits.
     pub fn durable(mut self) -> Self {
         self.durable = true;
         self
     }
 
-    /// Of a directory: where the files are larger in all, those not used for longest are deleted. Default: no limit.
+    /// Of a directory: where the files are larger in all, those not used for longest are deleted.
+    /// Default: no limit.
     pub fn capacity_bytes(mut self, bytes: u64) -> Self {
         self.capacity_bytes = bytes;
         self
     }
 
-    /// How long [`Session::match_prefix`] and [`Session::resume`] wait for what the store has of their text. Default: not at all.
+    /// How long [`Session::match_prefix`] and [`Session::resume`] wait for what the store has of
+    /// their text. Default: not at all.
     pub fn wait(mut self, time: Duration) -> Self {
         self.wait = time;
         self
@@ -127,7 +134,8 @@ impl StoreConfig {
         self
     }
 
-    /// What ends while so many block positions wait to be written is not written. Default: a quarter of the blocks.
+    /// What ends while so many block positions wait to be written is not written. Default: a
+    /// quarter of the blocks.
     pub fn queue_blocks(mut self, blocks: u64) -> Self {
         self.queue_blocks = blocks;
         self
@@ -136,10 +144,12 @@ impl StoreConfig {
     /// The config of C; it points to `store` and to this one.
     pub(crate) fn raw(&self, store: *const sys::pkv_store) -> Result<sys::pkv_store_config> {
         let mut raw = defaults(|out, size| unsafe { sys::pkv_store_config_init(out, size) })?;
-        let given = |bytes: &[u8]| if bytes.is_empty() { std::ptr::null() } else { bytes.as_ptr().cast() };
+        let given =
+            |bytes: &[u8]| if bytes.is_empty() { std::ptr::null() } else { bytes.as_ptr().cast() };
         raw.wait_ms = milliseconds(self.wait);
         raw.store = store;
-        (raw.fingerprint, raw.fingerprint_size) = (given(&self.fingerprint), self.fingerprint.len() as u64);
+        (raw.fingerprint, raw.fingerprint_size) =
+            (given(&self.fingerprint), self.fingerprint.len() as u64);
         (raw.key, raw.key_size) = (given(&self.key), self.key.len() as u64);
         raw.buffer_bytes = self.buffer_bytes;
         raw.queue_blocks = self.queue_blocks;
@@ -164,7 +174,8 @@ impl StoreConfig {
     }
 
     fn open_directory(&self, path: &Path) -> Result<OpenStore> {
-        let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::misuse("the path has a NUL in it"))?;
+        let path = CString::new(path.as_os_str().as_bytes())
+            .map_err(|_| Error::misuse("the path has a NUL in it"))?;
         let raw = self.raw_directory(&path)?;
         Ok(OpenStore(filled(|out| unsafe { sys::pkv_store_open_directory(&raw, out) })?))
     }
@@ -183,30 +194,40 @@ impl Drop for OpenStore {
 
 /// With a store ([`CacheConfig::store`](crate::CacheConfig::store)); `UNSUPPORTED` without.
 impl Cache {
-    /// Begins to read what the store has of a text, and returns: for a request that waits for its turn.
+    /// Begins to read what the store has of a text, and returns: for a request that waits for its
+    /// turn.
     pub fn prefetch(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<()> {
         let (salt, size) = salt.raw();
-        call(|| unsafe { sys::pkv_store_prefetch(self.as_raw(), salt, size, tokens.len(), tokens.as_ptr()) })
+        call(|| unsafe {
+            sys::pkv_store_prefetch(self.as_raw(), salt, size, tokens.len(), tokens.as_ptr())
+        })
     }
 
-    /// Waits until no prefetch of the text is under way, and says how many of its tokens are in memory now.
+    /// Waits until no prefetch of the text is under way, and says how many of its tokens are in
+    /// memory now.
     pub fn wait_for_store(&self, salt: Salt<'_>, tokens: &[i32], timeout: Duration) -> Result<u64> {
         let ((salt, size), mut cached) = (salt.raw(), 0);
         let (n, tokens, timeout) = (tokens.len(), tokens.as_ptr(), milliseconds(timeout));
-        call(|| unsafe { sys::pkv_store_wait(self.as_raw(), salt, size, n, tokens, timeout, &mut cached) })?;
+        call(|| unsafe {
+            sys::pkv_store_wait(self.as_raw(), salt, size, n, tokens, timeout, &mut cached)
+        })?;
         Ok(cached)
     }
 
     /// Gives up the prefetches that [`wait_for_store`](Self::wait_for_store) would wait for.
     pub fn cancel_prefetch(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<()> {
         let (salt, size) = salt.raw();
-        call(|| unsafe { sys::pkv_store_cancel(self.as_raw(), salt, size, tokens.len(), tokens.as_ptr()) })
+        call(|| unsafe {
+            sys::pkv_store_cancel(self.as_raw(), salt, size, tokens.len(), tokens.as_ptr())
+        })
     }
 
     /// Waits until what ended before is written, and says how many block positions still wait.
     pub fn flush_store(&self, timeout: Duration) -> Result<u64> {
         let mut queued = 0;
-        call(|| unsafe { sys::pkv_store_flush(self.as_raw(), milliseconds(timeout), &mut queued) })?;
+        call(|| unsafe {
+            sys::pkv_store_flush(self.as_raw(), milliseconds(timeout), &mut queued)
+        })?;
         Ok(queued)
     }
 

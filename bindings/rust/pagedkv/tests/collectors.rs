@@ -81,7 +81,14 @@ fn one_of_each(watched: &Cache, bytes: &Arc<AtomicIsize>) -> Rubbish {
     let of_other = filled(&other, 20);
     let step = Step::begin(watched, 20);
     assert!(bytes.load(Ordering::Relaxed) > 0);
-    vec![Box::new(session), Box::new(snapshot), Box::new(other), Box::new(pool), Box::new(of_other), Box::new(step)]
+    vec![
+        Box::new(session),
+        Box::new(snapshot),
+        Box::new(other),
+        Box::new(pool),
+        Box::new(of_other),
+        Box::new(step),
+    ]
 }
 
 /// What a hook drops when it is called next.
@@ -106,7 +113,11 @@ impl Bin {
         call();
         assert_eq!(self.dropped.load(Ordering::Relaxed), 6);
         empty(&watched);
-        assert_eq!((bytes.load(Ordering::Relaxed), Arc::strong_count(&bytes)), (0, 1), "memory, or hooks");
+        assert_eq!(
+            (bytes.load(Ordering::Relaxed), Arc::strong_count(&bytes)),
+            (0, 1),
+            "memory, or hooks"
+        );
     }
 }
 
@@ -151,8 +162,12 @@ fn drops_in_streams() {
     bin.check(|| {
         cache.save([(&session, 0)], &FileConfig::new(), Sink::Writer(&mut bin.clone())).unwrap();
     });
-    bin.check(|| drop(cache.load(&FileConfig::new(), Source::Reader(&mut bin.clone())).unwrap_err()));
-    bin.check(|| drop(inspect_file(&FileConfig::new(), Source::Reader(&mut bin.clone())).unwrap_err()));
+    bin.check(|| {
+        drop(cache.load(&FileConfig::new(), Source::Reader(&mut bin.clone())).unwrap_err())
+    });
+    bin.check(|| {
+        drop(inspect_file(&FileConfig::new(), Source::Reader(&mut bin.clone())).unwrap_err())
+    });
 }
 
 #[test]
@@ -164,7 +179,9 @@ fn drops_in_an_allocator() {
     bin.check(|| cache = Some(Cache::new(&emptying).unwrap()));
     bin.check(|| cache = None); // what is freed now is freed in a hook, too
     let mut pool = None;
-    bin.check(|| pool = Some(Pool::new(&PoolConfig::new(8).allocator(Emptying(bin.clone()))).unwrap()));
+    bin.check(|| {
+        pool = Some(Pool::new(&PoolConfig::new(8).allocator(Emptying(bin.clone()))).unwrap())
+    });
     bin.check(|| pool = None);
 }
 
@@ -179,7 +196,9 @@ fn drops_in_a_runner() {
             (0..tasks.count()).for_each(|i| tasks.run(i, 0));
         }
     };
-    let cache = Cache::new(&CacheConfig::new(LayerGroup::new(1, 8, 8, 64)).blocks(64).runner(2, run)).unwrap();
+    let cache =
+        Cache::new(&CacheConfig::new(LayerGroup::new(1, 8, 8, 64)).blocks(64).runner(2, run))
+            .unwrap();
     let mut session = cache.open_session().unwrap();
     let rows = vec![0f32; 512 * 8 * 64];
     let mut out = rows.clone();
@@ -264,7 +283,9 @@ fn what_another_thread_uses_is_closed_by_a_later_call() {
             }
         }
     };
-    let cache = Cache::new(&CacheConfig::new(LayerGroup::new(1, 8, 8, 64)).blocks(64).runner(2, run)).unwrap();
+    let cache =
+        Cache::new(&CacheConfig::new(LayerGroup::new(1, 8, 8, 64)).blocks(64).runner(2, run))
+            .unwrap();
     let mut session = cache.open_session().unwrap();
     let rows = vec![0f32; 512 * 8 * 64];
     let mut batch = cache.begin([(&mut session, 512)]).unwrap();
@@ -342,7 +363,9 @@ fn work(cache: &Cache, bytes: &Arc<AtomicIsize>, kind: usize) {
             let mut bin = Bin::default();
             bin.rubbish.lock().unwrap().push(Box::new(session));
             bin.rubbish.lock().unwrap().push(Box::new(filled(&other, 20)));
-            other.save([(&filled(&other, 20), 0)], &FileConfig::new(), Sink::Writer(&mut bin)).unwrap();
+            other
+                .save([(&filled(&other, 20), 0)], &FileConfig::new(), Sink::Writer(&mut bin))
+                .unwrap();
         }
     }
 }

@@ -1,5 +1,8 @@
 //! Random steps on a cache and on a model of it that keeps nothing but the tokens of each session.
-use pagedkv::{AttentionParams, Cache, CacheConfig, Dtype, Error, LayerGroup, PrefixConfig, Session, Snapshot, Status, Storage};
+use pagedkv::{
+    AttentionParams, Cache, CacheConfig, Dtype, Error, LayerGroup, PrefixConfig, Session, Snapshot,
+    Status, Storage,
+};
 use proptest::prelude::*;
 
 const HEADS: usize = 2;
@@ -28,7 +31,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let which = 0usize..4;
     let step = prop_oneof![
         2 => Just(Step::Open),
-        6 => (prop::collection::vec((which.clone(), tokens()), 1..3), prop::bool::weighted(0.2)).prop_map(|(s, abort)| Step::Forward(s, abort)),
+        6 => (prop::collection::vec((which.clone(), tokens()), 1..3), prop::bool::weighted(0.2))
+            .prop_map(|(s, abort)| Step::Forward(s, abort)),
         1 => (which.clone(), 0u64..40).prop_map(|(i, n)| Step::Trim(i, n)),
         1 => which.clone().prop_map(Step::Fork),
         1 => which.clone().prop_map(Step::Freeze),
@@ -40,9 +44,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-/// A row of a text at a position: it depends on all tokens up to there, as in a model. All elements are exact in every type.
+/// A row of a text at a position: it depends on all tokens up to there, as in a model. All elements
+/// are exact in every type.
 fn row(text: &[i32], position: usize) -> f32 {
-    let sum: i32 = text[..=position].iter().enumerate().map(|(i, token)| (i as i32 % 7 + 1) * token).sum();
+    let sum: i32 =
+        text[..=position].iter().enumerate().map(|(i, token)| (i as i32 % 7 + 1) * token).sum();
     (sum % 64) as f32 / 64.0
 }
 
@@ -69,8 +75,9 @@ impl Pair {
     }
 }
 
-/// With a scale of 2^-60 scores are below 1e-17 and all weights equal: attention gives means. Those of up to 192 numbers within [0, 1) are off by
-/// at most 192 * 2^-24 in fp32, with the division a little more: 2e-5 is enough.
+/// With a scale of 2^-60 scores are below 1e-17 and all weights equal: attention gives means. Those
+/// of up to 192 numbers within [0, 1) are off by at most 192 * 2^-24 in fp32, with the division a
+/// little more: 2e-5 is enough.
 fn check_means(pairs: &[&mut Pair], news: &[Vec<i32>], out: &[f32]) {
     let mut row_of_out = 0;
     for (pair, new) in pairs.iter().zip(news) {
@@ -85,7 +92,12 @@ fn check_means(pairs: &[&mut Pair], news: &[Vec<i32>], out: &[f32]) {
     }
 }
 
-fn forward(cache: &Cache, pairs: &mut [Pair], entries: &[(usize, Vec<i32>)], abort: bool) -> Result<(), Error> {
+fn forward(
+    cache: &Cache,
+    pairs: &mut [Pair],
+    entries: &[(usize, Vec<i32>)],
+    abort: bool,
+) -> Result<(), Error> {
     let count = pairs.len();
     let mut chosen: Vec<(usize, Vec<i32>)> = Vec::new();
     for (i, new) in entries.iter().filter(|_| count > 0) {
@@ -95,14 +107,22 @@ fn forward(cache: &Cache, pairs: &mut [Pair], entries: &[(usize, Vec<i32>)], abo
     }
     chosen.sort();
     let news: Vec<Vec<i32>> = chosen.iter().map(|(_, new)| new.clone()).collect();
-    let mut taken: Vec<&mut Pair> =
-        pairs.iter_mut().enumerate().filter(|(i, _)| chosen.iter().any(|(j, _)| i == j)).map(|(_, pair)| pair).collect();
+    let mut taken: Vec<&mut Pair> = pairs
+        .iter_mut()
+        .enumerate()
+        .filter(|(i, _)| chosen.iter().any(|(j, _)| i == j))
+        .map(|(_, pair)| pair)
+        .collect();
 
-    let kv: Vec<f32> =
-        taken.iter().zip(&news).flat_map(|(pair, new)| rows(&[&pair.text[..], new].concat(), pair.text.len())).collect();
+    let kv: Vec<f32> = taken
+        .iter()
+        .zip(&news)
+        .flat_map(|(pair, new)| rows(&[&pair.text[..], new].concat(), pair.text.len()))
+        .collect();
     let mut out = vec![0f32; kv.len()];
     {
-        let sessions = taken.iter_mut().zip(&news).map(|(pair, new)| (&mut pair.session, new.len() as u32));
+        let sessions =
+            taken.iter_mut().zip(&news).map(|(pair, new)| (&mut pair.session, new.len() as u32));
         let mut batch = match cache.begin(sessions) {
             Ok(batch) => batch,
             Err(error) if [Status::OUT_OF_BLOCKS, Status::TOO_LARGE].contains(&error.status()) => {
@@ -126,7 +146,8 @@ fn forward(cache: &Cache, pairs: &mut [Pair], entries: &[(usize, Vec<i32>)], abo
     Ok(())
 }
 
-/// Suspends and resumes, and computes again what is gone; without the blocks for it the text is given up.
+/// Suspends and resumes, and computes again what is gone; without the blocks for it the text is
+/// given up.
 fn suspend(cache: &Cache, pair: &mut Pair) -> Result<(), Error> {
     pair.session.suspend()?;
     assert_eq!(pair.session.length()?, 0);
@@ -152,13 +173,16 @@ fn play(config: CacheConfig, steps: Vec<Step>) -> Result<(), Error> {
         let room = pairs.len() < 4;
         let at = |i: usize, count: usize| i % count.max(1);
         match step {
-            Step::Open if room => pairs.push(Pair { session: cache.open_session()?, text: Vec::new() }),
+            Step::Open if room => {
+                pairs.push(Pair { session: cache.open_session()?, text: Vec::new() })
+            }
             Step::Forward(entries, abort) => forward(&cache, &mut pairs, &entries, abort)?,
             Step::Freeze(i) if !pairs.is_empty() => {
                 let pair = &pairs[at(i, pairs.len())];
                 match pair.session.snapshot() {
                     Ok(snapshot) => frozen.push((snapshot, pair.text.clone())),
-                    Err(error) => assert_eq!(error.status(), Status::OUT_OF_BLOCKS), // storage CONTIGUOUS copies
+                    // Storage CONTIGUOUS copies.
+                    Err(error) => assert_eq!(error.status(), Status::OUT_OF_BLOCKS),
                 }
             }
             Step::Thaw(i) if !frozen.is_empty() && room => {
@@ -200,7 +224,10 @@ fn play(config: CacheConfig, steps: Vec<Step>) -> Result<(), Error> {
         pairs.iter().try_for_each(Pair::check)?;
         cache.validate()?;
         let tokens: usize = pairs.iter().map(|pair| pair.text.len()).sum();
-        assert_eq!((cache.stats()?.sessions as usize, cache.stats()?.tokens as usize), (pairs.len(), tokens));
+        assert_eq!(
+            (cache.stats()?.sessions as usize, cache.stats()?.tokens as usize),
+            (pairs.len(), tokens)
+        );
     }
     frozen.clear();
     pairs.clear();
@@ -211,11 +238,17 @@ fn play(config: CacheConfig, steps: Vec<Step>) -> Result<(), Error> {
 }
 
 fn config(dtype: Dtype) -> CacheConfig {
-    CacheConfig::new(LayerGroup::new(1, HEADS as u32, HEADS as u32, DIM as u32).dtype(dtype)).blocks(BLOCKS).threads(1)
+    CacheConfig::new(LayerGroup::new(1, HEADS as u32, HEADS as u32, DIM as u32).dtype(dtype))
+        .blocks(BLOCKS)
+        .threads(1)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 96,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn paged(steps in steps()) {

@@ -1,4 +1,5 @@
-//! What the types promise: lifetimes, errors, hooks, arrays, and every function that the scenarios do not reach.
+//! What the types promise: lifetimes, errors, hooks, arrays, and every function that the scenarios
+//! do not reach.
 use pagedkv::*;
 use std::alloc::{GlobalAlloc, Layout as Memory, System};
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
@@ -66,7 +67,10 @@ fn a_commit_that_fails_gives_the_batch_back() {
     assert_eq!(error.status(), Status::INCOMPLETE);
     assert!(error.to_string().ends_with("(INCOMPLETE)"), "{error}");
     batch.write(0, &[0f32; DIM], &[0f32; DIM]).unwrap();
-    assert_eq!((batch.session(0).length().unwrap(), batch.session(0).layer_length(0).unwrap()), (0, 1));
+    assert_eq!(
+        (batch.session(0).length().unwrap(), batch.session(0).layer_length(0).unwrap()),
+        (0, 1)
+    );
     batch.commit_without_tokens().unwrap();
     assert_eq!(session.tokens(0..1).unwrap(), [NO_TOKEN]);
     session.set_tokens(0, &[5]).unwrap();
@@ -80,7 +84,10 @@ fn rows_of_another_shape_are_refused() {
     let mut batch = cache.begin([(&mut session, 2)]).unwrap();
     let (short, long) = ([0f32; DIM], [0f32; 2 * DIM]);
     let error = batch.write(0, &long, &short).unwrap_err();
-    assert_eq!(error.message(), "v: [2][1][16] (rows, heads, dim) are needed, this is Elements(16)");
+    assert_eq!(
+        error.message(),
+        "v: [2][1][16] (rows, heads, dim) are needed, this is Elements(16)"
+    );
     assert_eq!(batch.write(1, &long, &long).unwrap_err().status(), Status::OUT_OF_RANGE);
     batch.write(0, &long, &long).unwrap();
     assert!(batch.attend(0, &[0f32; 4 * DIM], &mut [0f32; 3 * DIM]).is_err());
@@ -89,7 +96,9 @@ fn rows_of_another_shape_are_refused() {
     let masked = AttentionParams::new().mask(&[1], 1);
     assert!(batch.attend_with(0, &masked, &[0f32; 4 * DIM], &mut [0f32; 4 * DIM], None).is_err());
     let params = AttentionParams::new();
-    assert!(batch.attend_with(0, &params, &[0f32; 4 * DIM], &mut [0f32; 4 * DIM], Some(&mut [0.0; 3])).is_err());
+    assert!(batch
+        .attend_with(0, &params, &[0f32; 4 * DIM], &mut [0f32; 4 * DIM], Some(&mut [0.0; 3]))
+        .is_err());
 }
 
 #[test]
@@ -117,7 +126,9 @@ fn arrays() {
     use ndarray::{s, Array2, Array3};
     let cache = cache();
     let mut session = cache.open_session().unwrap();
-    let wide = Array3::from_shape_fn((4, 3, 2 * DIM), |(row, head, dim)| (row * 100 + head * 32 + dim) as f32);
+    let wide = Array3::from_shape_fn((4, 3, 2 * DIM), |(row, head, dim)| {
+        (row * 100 + head * 32 + dim) as f32
+    });
     let view = wide.slice(s![..;2, 1..2, 4..4 + DIM]); // rows 0 and 2, one head, some dims
     let flat = Array2::from_elem((2, DIM), 0.5f32);
     session.prefill(0, 2, view, &flat).unwrap();
@@ -127,8 +138,12 @@ fn arrays() {
     assert_eq!(k, view);
     assert_eq!((v[[0, 0, 0]], v[[0, 1, 0]], v[[1, 1, DIM - 1]]), (0.0, 0.5, 0.5));
 
-    let mut refused =
-        |rows: Rows<'_>| assert_eq!(session.prefill(0, 2, rows, &flat).unwrap_err().status(), Status::INVALID_ARGUMENT);
+    let mut refused = |rows: Rows<'_>| {
+        assert_eq!(
+            session.prefill(0, 2, rows, &flat).unwrap_err().status(),
+            Status::INVALID_ARGUMENT
+        )
+    };
     refused(wide.slice(s![..2, ..1, ..;2]).into()); // dims with gaps
     refused(wide.slice(s![..2;-1, ..1, ..DIM]).into()); // backwards
     refused(flat.slice(s![0, ..]).broadcast((2, DIM)).unwrap().into()); // the same row twice
@@ -141,7 +156,9 @@ fn arrays() {
 fn halves_of_the_half_crate() {
     let cache = cache();
     let mut session = cache.open_session().unwrap();
-    session.prefill(0, 1, &[half::f16::from_f32(0.5); DIM], &[half::bf16::from_f32(2.0); DIM]).unwrap();
+    session
+        .prefill(0, 1, &[half::f16::from_f32(0.5); DIM], &[half::bf16::from_f32(2.0); DIM])
+        .unwrap();
     let (mut k, mut v) = ([half::bf16::ZERO; DIM], [0f32; DIM]);
     session.materialize(0, 0..1, &mut k, &mut v).unwrap();
     assert_eq!((k[3].to_f32(), v[3]), (0.5, 2.0));
@@ -155,12 +172,22 @@ fn attention_says_how_much_it_saw_and_states_merge() {
     batch.write(0, &[0f32; DIM], &[5f32; DIM]).unwrap();
     let (mut out, mut lse) = ([0f32; 2 * DIM], [0f32; 2]);
     // Queries of zeros: all scores are 0, the outputs means.
-    batch.attend_with(0, &AttentionParams::new(), &[0f32; 2 * DIM], &mut out, Some(&mut lse)).unwrap();
+    batch
+        .attend_with(0, &AttentionParams::new(), &[0f32; 2 * DIM], &mut out, Some(&mut lse))
+        .unwrap();
     assert!((lse[0] - 4f32.ln()).abs() < 1e-6 && (out[0] - 2.0).abs() < 1e-6);
     let window = AttentionParams::new().window(2);
     batch.attend_with(0, &window, &[0f32; 2 * DIM], &mut out, None).unwrap();
     assert!((out[0] - 3.0).abs() < 1e-6);
-    batch.attend_with(0, &AttentionParams::new().mask(&[0], 1), &[0f32; 2 * DIM], &mut out, Some(&mut lse)).unwrap();
+    batch
+        .attend_with(
+            0,
+            &AttentionParams::new().mask(&[0], 1),
+            &[0f32; 2 * DIM],
+            &mut out,
+            Some(&mut lse),
+        )
+        .unwrap();
     assert!((out[0] - 1.0).abs() < 1e-6);
 
     let (mut merged, mut merged_lse) = ([0f32; 2 * DIM], [0f32; 2]);
@@ -178,13 +205,20 @@ fn attention_reads_the_memory_of_a_cache() {
     // Nothing is written to the cache meanwhile.
     let view = unsafe { KvView::of_cache(&cache, 0).unwrap() };
     assert_eq!(view.as_raw().k, unsafe { KvView::from_raw(cache.kv_view(0).unwrap()) }.as_raw().k);
-    let sequences =
-        Sequences { query_heads: 2, query_lengths: &[1], kv_lengths: &[3], block_tables: &table, block_table_stride: 1 };
+    let sequences = Sequences {
+        query_heads: 2,
+        query_lengths: &[1],
+        kv_lengths: &[3],
+        block_tables: &table,
+        block_table_stride: 1,
+    };
     let mut out = [0f32; 2 * DIM];
-    attention(&view, &sequences, &AttentionParams::new(), &[0f32; 2 * DIM], &mut out, None).unwrap();
+    attention(&view, &sequences, &AttentionParams::new(), &[0f32; 2 * DIM], &mut out, None)
+        .unwrap();
     assert!((out[0] - 2.0).abs() < 1e-6);
     let wrong = Sequences { block_table_stride: 2, ..sequences };
-    assert!(attention(&view, &wrong, &AttentionParams::new(), &[0f32; 2 * DIM], &mut out, None).is_err());
+    assert!(attention(&view, &wrong, &AttentionParams::new(), &[0f32; 2 * DIM], &mut out, None)
+        .is_err());
     assert!(KvView::new(&[0f32; 40], &[0f32; 32], 16, 1, 2, 2).is_err());
     assert!(KvView::new::<f32>(&[], &[], 0, 1, 2, 2).is_err());
 }
@@ -212,9 +246,13 @@ fn engines_with_bytes_of_their_own() {
     cache.begin([(&mut session, 20)]).unwrap().commit(&[1; 20]).unwrap();
     let mut fork = session.fork().unwrap();
     let batch = cache.begin([(&mut fork, 2), (&mut session, 0)]).unwrap();
-    let (old, new) = (batch.session(1).block_table(0).unwrap(), batch.session(0).block_table(0).unwrap());
+    let (old, new) =
+        (batch.session(1).block_table(0).unwrap(), batch.session(0).block_table(0).unwrap());
     assert_eq!(batch.block_copies(0).unwrap(), [(old[1], new[1])]);
-    assert_eq!(batch.slot_mapping(0).unwrap(), [i64::from(new[1]) * 16 + 4, i64::from(new[1]) * 16 + 5]);
+    assert_eq!(
+        batch.slot_mapping(0).unwrap(),
+        [i64::from(new[1]) * 16 + 4, i64::from(new[1]) * 16 + 5]
+    );
     let blocks = batch.kv_indices(0, IndexUnit::BLOCKS).unwrap();
     assert_eq!((blocks.indptr, blocks.last_block_length), (vec![0, 2, 4], vec![6, 4]));
     assert_eq!(blocks.indices, [new, old].concat().into_iter().map(i64::from).collect::<Vec<_>>());
@@ -240,7 +278,10 @@ fn speculative_tokens() {
 #[test]
 fn victims_are_named_by_id() {
     let cache = cache();
-    let (mut high, low) = (cache.open_session_with(&SessionConfig::new().priority(1)).unwrap(), filled(&cache, &[1; 100]));
+    let (mut high, low) = (
+        cache.open_session_with(&SessionConfig::new().priority(1)).unwrap(),
+        filled(&cache, &[1; 100]),
+    );
     assert_eq!(cache.choose_victims([(&high, 60)]).unwrap(), [low.id()]);
     let error = cache.begin([(&mut high, 60)]).unwrap_err();
     assert_eq!((error.status(), error.blocks_short()), (Status::OUT_OF_BLOCKS, Some(3)));
@@ -250,7 +291,10 @@ fn victims_are_named_by_id() {
 
 #[test]
 fn the_prefix_index_tells_what_it_does() {
-    let cache = Cache::new(&config().prefix(PrefixConfig::new().events(16).salt_blocks(2).pinned_blocks(1))).unwrap();
+    let cache = Cache::new(
+        &config().prefix(PrefixConfig::new().events(16).salt_blocks(2).pinned_blocks(1)),
+    )
+    .unwrap();
     let (prefix, text) = (cache.prefix(), [7; 40]);
     drop(filled(&cache, &text));
     let events = prefix.read_events(0, 16).unwrap();
@@ -260,14 +304,20 @@ fn the_prefix_index_tells_what_it_does() {
     assert_eq!(prefix.pin(Salt::None, &text).unwrap_err().status(), Status::OUT_OF_BLOCKS);
     assert_eq!(prefix.pin(Salt::None, &text[..16]).unwrap(), 16);
     assert_eq!(prefix.unpin(Salt::None, &text).unwrap(), 16);
-    assert_eq!(prefix.unpin(Salt::from("tenant"), &text).unwrap_err().status(), Status::DOUBLE_FREE);
+    assert_eq!(
+        prefix.unpin(Salt::from("tenant"), &text).unwrap_err().status(),
+        Status::DOUBLE_FREE
+    );
     prefix.set_quota(Salt::None, Quota::Blocks(1)).unwrap();
     assert_eq!(prefix.stats(Salt::None).unwrap().cached_blocks, 1);
     prefix.set_quota(Salt::None, Quota::Unlimited).unwrap();
     prefix.set_quota(Salt::None, Quota::OfConfig).unwrap();
     assert!(prefix.set_quota(Salt::All, Quota::OfConfig).is_err());
     prefix.clear(Salt::All).unwrap();
-    assert_eq!(prefix.read_events(2, 16).unwrap().events.last().unwrap().kind, PrefixEventKind::CLEARED);
+    assert_eq!(
+        prefix.read_events(2, 16).unwrap().events.last().unwrap().kind,
+        PrefixEventKind::CLEARED
+    );
 }
 
 #[test]
@@ -297,7 +347,11 @@ fn sessions_work_on_threads_of_their_own() {
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let cache = &cache;
-            scope.spawn(move || (0..20).for_each(|i| assert_eq!(filled(cache, &[thread; 50]).length().unwrap(), 50, "{i}")));
+            scope.spawn(move || {
+                (0..20).for_each(|i| {
+                    assert_eq!(filled(cache, &[thread; 50]).length().unwrap(), 50, "{i}")
+                })
+            });
         }
     });
     assert_eq!(cache.stats().unwrap().committed_tokens, 4 * 20 * 50);
@@ -316,7 +370,8 @@ fn files_bring_sessions_back() {
     assert_eq!((info.bytes, info.sessions, info.tokens), (bytes, 2, 25));
 
     let check = |sessions: Vec<(Session, u64)>| {
-        let found: Vec<_> = sessions.iter().map(|(session, label)| (session.length().unwrap(), *label)).collect();
+        let found: Vec<_> =
+            sessions.iter().map(|(session, label)| (session.length().unwrap(), *label)).collect();
         assert_eq!(found, [(20, 7), (5, 8)]);
         let mut k = [0f32; DIM];
         sessions[1].0.materialize_keys(0, 4..5, &mut k).unwrap();
@@ -331,14 +386,23 @@ fn files_bring_sessions_back() {
     assert_eq!(inspect_file(&keyed, Source::Path(&path)).unwrap().version, 2);
     check(cache.load(&keyed.trust_salts(), Source::Path(&path)).unwrap());
     assert_eq!(cache.load(&plain, Source::Path(&path)).unwrap_err().status(), Status::MISMATCH);
-    assert_eq!(cache.save(items, &plain.key(b""), Sink::Path(&path)).unwrap_err().status(), Status::INVALID_ARGUMENT);
+    assert_eq!(
+        cache.save(items, &plain.key(b""), Sink::Path(&path)).unwrap_err().status(),
+        Status::INVALID_ARGUMENT
+    );
     let mut written = Vec::new();
     cache.save(items, &plain, Sink::Writer(&mut written)).unwrap();
     check(cache.load(&plain, Source::Bytes(&written)).unwrap());
 
     let status = |outcome: Result<Vec<(Session, u64)>>| outcome.unwrap_err().status();
-    assert_eq!(status(cache.load(&FileConfig::new().fingerprint(b"another"), Source::Bytes(&written))), Status::MISMATCH);
-    assert_eq!(status(cache.load(&plain, Source::Path(std::path::Path::new("/nonexistent/file")))), Status::IO);
+    assert_eq!(
+        status(cache.load(&FileConfig::new().fingerprint(b"another"), Source::Bytes(&written))),
+        Status::MISMATCH
+    );
+    assert_eq!(
+        status(cache.load(&plain, Source::Path(std::path::Path::new("/nonexistent/file")))),
+        Status::IO
+    );
     let half = written.len() / 2;
     assert_eq!(status(cache.load(&plain, Source::Bytes(&written[..half]))), Status::CORRUPT);
     written[half] ^= 1;
@@ -350,7 +414,8 @@ fn files_bring_sessions_back() {
 fn stores_outlive_their_cache() {
     use std::time::Duration;
     let directory = std::env::temp_dir().join(format!("pagedkv-objects-{}", std::process::id()));
-    let store = StoreConfig::directory(&directory).fingerprint(*b"a model").wait(Duration::from_secs(10));
+    let store =
+        StoreConfig::directory(&directory).fingerprint(*b"a model").wait(Duration::from_secs(10));
     let with = |store| Cache::new(&config().prefix(PrefixConfig::new()).store(store)).unwrap();
     let (first, text) = (with(store.clone()), [7; 40]);
     drop(filled(&first, &text));
@@ -389,13 +454,16 @@ fn writers_that_break_are_errors() {
     let cache = cache();
     let session = filled(&cache, &[1; 20]);
     for panics in [false, true] {
-        let error = cache.save([(&session, 0)], &FileConfig::new(), Sink::Writer(&mut Broken(panics))).unwrap_err();
+        let error = cache
+            .save([(&session, 0)], &FileConfig::new(), Sink::Writer(&mut Broken(panics)))
+            .unwrap_err();
         assert_eq!(error.status(), Status::IO);
     }
     assert_eq!(session.length().unwrap(), 20);
 }
 
-// ---- Hooks ------------------------------------------------------------------------------------------------------------------------
+// ---- Hooks
+// -------------------------------------------------------------------------------------------------
 
 /// The system's memory, counted; refuses beyond a limit.
 struct Counted {
@@ -405,7 +473,9 @@ struct Counted {
 
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, memory: Memory) -> *mut u8 {
-        if self.bytes.fetch_add(memory.size() as isize, Ordering::Relaxed) + memory.size() as isize > self.limit {
+        if self.bytes.fetch_add(memory.size() as isize, Ordering::Relaxed) + memory.size() as isize
+            > self.limit
+        {
             self.bytes.fetch_sub(memory.size() as isize, Ordering::Relaxed);
             return std::ptr::null_mut();
         }
@@ -427,7 +497,10 @@ fn memory_of_the_caller() {
     assert!(bytes.load(Ordering::Relaxed) >= 8 * 16 * 2 * 64);
     drop((cache, session));
     assert_eq!(bytes.load(Ordering::Relaxed), 0);
-    assert_eq!(Cache::new(&config().allocator(counted(1000))).unwrap_err().status(), Status::NO_MEMORY);
+    assert_eq!(
+        Cache::new(&config().allocator(counted(1000))).unwrap_err().status(),
+        Status::NO_MEMORY
+    );
     drop(Pool::new(&PoolConfig::new(1 << 16).allocator(counted(1 << 30))).unwrap());
     assert_eq!(bytes.load(Ordering::Relaxed), 0);
 }
@@ -445,7 +518,11 @@ fn a_logger_that_panics_does_no_harm() {
     let cache = Cache::new(&config().prefault().huge_pages(HugePages::OFF).logger(log)).unwrap();
     drop(filled(&cache, &[1; 20]));
     drop(cache);
-    assert!(lines.lock().unwrap().iter().all(|(_, line)| !line.is_empty() && !line.ends_with('\n')));
+    assert!(lines
+        .lock()
+        .unwrap()
+        .iter()
+        .all(|(_, line)| !line.is_empty() && !line.ends_with('\n')));
 }
 
 /// The same outputs, whatever a runner does with its tasks; how often it was called.
@@ -476,7 +553,9 @@ fn threads_of_the_caller() {
     let (alone, calls) = with_runner(|tasks| (0..tasks.count()).for_each(|i| tasks.run(i, 0)));
     assert!(calls > 0);
     let halves = |tasks: &Tasks<'_>| {
-        let half = |first: usize, worker| (first..tasks.count()).step_by(2).for_each(|i| tasks.run(i, worker));
+        let half = |first: usize, worker| {
+            (first..tasks.count()).step_by(2).for_each(|i| tasks.run(i, worker))
+        };
         std::thread::scope(|scope| {
             scope.spawn(|| half(0, 0));
             half(1, 1);
@@ -487,7 +566,8 @@ fn threads_of_the_caller() {
     assert_eq!(with_runner(|_| {}).0, alone);
     let twice = |tasks: &Tasks<'_>| {
         tasks.run(0, 0);
-        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tasks.run(0, 1))).is_err());
+        let again = std::panic::AssertUnwindSafe(|| tasks.run(0, 1));
+        assert!(std::panic::catch_unwind(again).is_err());
         std::panic::resume_unwind(Box::new("a panic without a message"));
     };
     assert_eq!(with_runner(twice).0, alone);
@@ -508,7 +588,8 @@ fn a_runner_that_panics_does_no_harm() {
         }
     }
     let twice = |tasks: &Tasks<'_>| {
-        let caught = |call: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).is_err();
+        let caught =
+            |call: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).is_err();
         tasks.run(0, 1);
         assert!(caught(&|| tasks.run(0, 1)));
         assert!(caught(&|| tasks.run(tasks.count(), 1)));
@@ -539,5 +620,8 @@ fn what_the_library_says_of_itself() {
     assert_eq!(format!("{:?}", Status(7)), "pkv_status(7)");
     assert_eq!(config().block_size(17).plan().unwrap_err().status(), Status::INVALID_ARGUMENT);
     let hybrid = [LayerGroup::new(1, 2, 1, 16).layer_indices([0, 1]), LayerGroup::new(1, 2, 1, 16)];
-    assert_eq!(CacheConfig::with_groups(hybrid).blocks(8).plan().unwrap_err().status(), Status::INVALID_ARGUMENT);
+    assert_eq!(
+        CacheConfig::with_groups(hybrid).blocks(8).plan().unwrap_err().status(),
+        Status::INVALID_ARGUMENT
+    );
 }

@@ -1,6 +1,8 @@
 //! Stores in a real server, which listens on a loopback port and ends with the test.
 #![cfg(feature = "redis")]
-use pagedkv::{Cache, CacheConfig, LayerGroup, PrefixConfig, RedisConfig, Salt, Status, StoreConfig, TlsConfig};
+use pagedkv::{
+    Cache, CacheConfig, LayerGroup, PrefixConfig, RedisConfig, Salt, Status, StoreConfig, TlsConfig,
+};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -28,11 +30,28 @@ impl Server {
     fn start() -> Option<Self> {
         let port = free_port();
         let directory = std::env::temp_dir();
-        let arguments = ["--bind", "127.0.0.1", "--save", "", "--requirepass", "secret", "--dir", directory.to_str()?, "--port"];
-        let start = |program| Command::new(program).args(arguments).arg(port.to_string()).stdout(Stdio::null()).spawn().ok();
+        let arguments = [
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--requirepass",
+            "secret",
+            "--dir",
+            directory.to_str()?,
+            "--port",
+        ];
+        let start = |program| {
+            Command::new(program)
+                .args(arguments)
+                .arg(port.to_string())
+                .stdout(Stdio::null())
+                .spawn()
+                .ok()
+        };
         let started = start("redis-server").or_else(|| start("valkey-server"));
         if started.is_none() {
-            eprintln!("SKIPPED: there is no redis-server or valkey-server here: bash tests/install-deps test");
+            eprintln!("SKIPPED: no redis-server or valkey-server: bash tests/install-deps test");
         }
         let server = Self(started?, port);
         let begin = Instant::now();
@@ -66,14 +85,20 @@ fn a_text_comes_back_from_a_server() {
         None => return,
     };
     let address = format!("127.0.0.1:{}", server.1);
-    let first = with(RedisConfig::new(format!("redis://:secret@{address}")).ttl(Duration::from_secs(3600))).unwrap();
+    let first =
+        with(RedisConfig::new(format!("redis://:secret@{address}")).ttl(Duration::from_secs(3600)))
+            .unwrap();
     let mut session = first.open_session().unwrap();
     let mut batch = first.begin([(&mut session, 40)]).unwrap();
     batch.write(0, &[0.5; 40 * 16], &[0.5; 40 * 16]).unwrap();
     batch.commit(&TEXT).unwrap();
     drop((session, first)); // waits until all is written
 
-    let other = RedisConfig::new(&address).user("default").password("secret").connect_timeout(LONG).command_timeout(LONG);
+    let other = RedisConfig::new(&address)
+        .user("default")
+        .password("secret")
+        .connect_timeout(LONG)
+        .command_timeout(LONG);
     let other = other.pipeline_bytes(1 << 20).connect_later();
     assert!(!format!("{other:?}").contains("secret"));
     for (prefix, expected) in [("pagedkv:", 32), ("other:", 0)] {
@@ -96,10 +121,33 @@ impl TlsServer {
         let directory = std::env::temp_dir().join(format!("pagedkv-tls-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let (certificate, key) = (directory.join("server.crt"), directory.join("server.key"));
-        let options = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"];
-        let names = ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1,DNS:kv.example", "-keyout"];
+        let options = [
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "1",
+        ];
+        let names = [
+            "-subj",
+            "/CN=test",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1,DNS:kv.example",
+            "-keyout",
+        ];
         let mut made = Command::new("openssl");
-        let made = made.args(options).args(names).arg(&key).arg("-out").arg(&certificate).stderr(Stdio::null()).status();
+        let made = made
+            .args(options)
+            .args(names)
+            .arg(&key)
+            .arg("-out")
+            .arg(&certificate)
+            .stderr(Stdio::null())
+            .status();
         if made.is_err() {
             eprintln!("SKIPPED: there is no openssl here: bash tests/install-deps test");
             return None;
@@ -107,14 +155,16 @@ impl TlsServer {
         let port = free_port();
         let start = |program| {
             let mut command = Command::new(program);
-            command.args(["--port", "0", "--bind", "127.0.0.1", "--save", "", "--dir"]).arg(&directory);
+            command
+                .args(["--port", "0", "--bind", "127.0.0.1", "--save", "", "--dir"])
+                .arg(&directory);
             command.args(["--tls-port", &port.to_string(), "--tls-cert-file"]).arg(&certificate);
             command.arg("--tls-key-file").arg(&key).arg("--tls-ca-cert-file").arg(&certificate);
             command.stdout(Stdio::null()).spawn().ok()
         };
         let started = start("redis-server").or_else(|| start("valkey-server"));
         if started.is_none() {
-            eprintln!("SKIPPED: there is no redis-server or valkey-server here: bash tests/install-deps test");
+            eprintln!("SKIPPED: no redis-server or valkey-server: bash tests/install-deps test");
         }
         let server = Server(started?, port);
         let begin = Instant::now();
@@ -151,7 +201,9 @@ fn tls_checks_who_is_there() {
     };
     let address = format!("127.0.0.1:{}", running.server.1);
     let right = || running.identified().ca_file(running.certificate());
-    for believed in [right(), right().server_name("kv.example"), running.identified().insecure_no_verify()] {
+    for believed in
+        [right(), right().server_name("kv.example"), running.identified().insecure_no_verify()]
+    {
         with(RedisConfig::new(&address).tls(believed)).unwrap();
     }
     for (refused, sentence) in [
@@ -161,8 +213,12 @@ fn tls_checks_who_is_there() {
         (running.identified().ca_file(running.directory.join("gone")), "errno 2"),
         (TlsConfig::new().ca_file(running.certificate()), "TLS: "),
     ] {
-        let refused = with(RedisConfig::new(format!("rediss://{address}")).tls(refused)).unwrap_err();
-        assert!(refused.status() == Status::IO && refused.message().contains(sentence), "{sentence}: {refused}");
+        let refused =
+            with(RedisConfig::new(format!("rediss://{address}")).tls(refused)).unwrap_err();
+        assert!(
+            refused.status() == Status::IO && refused.message().contains(sentence),
+            "{sentence}: {refused}"
+        );
     }
     let refused = with(RedisConfig::new(format!("rediss://{address}"))).unwrap_err();
     assert!(refused.message().contains("certificate is refused"), "{refused}");
@@ -188,7 +244,8 @@ fn what_cannot_be_is_a_sentence_of_the_plugin() {
     assert!(refused.status() == Status::IO && refused.message().contains(&nobody), "{refused}");
     with(RedisConfig::new(&nobody).connect_later()).unwrap();
     let addressed = || RedisConfig::new(&nobody);
-    for bad in [RedisConfig::new("a\0b"), addressed().pipeline_bytes(1), addressed().user("nobody")] {
+    for bad in [RedisConfig::new("a\0b"), addressed().pipeline_bytes(1), addressed().user("nobody")]
+    {
         let refused = with(bad).unwrap_err();
         assert_eq!(refused.status(), Status::INVALID_ARGUMENT, "{refused}");
     }

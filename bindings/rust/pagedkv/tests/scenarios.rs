@@ -1,4 +1,5 @@
-//! The scenarios that every binding plays: bindings/scenarios/README.md says what each step does and compares.
+//! The scenarios that every binding plays: bindings/scenarios/README.md says what each step does
+//! and compares.
 mod play;
 
 use play::Player;
@@ -7,7 +8,8 @@ use serde_json::Value;
 #[test]
 fn scenarios() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/scenarios.json");
-    let document: Value = serde_json::from_str(&std::fs::read_to_string(file).expect(file)).expect(file);
+    let document: Value =
+        serde_json::from_str(&std::fs::read_to_string(file).expect(file)).expect(file);
     let scenarios = document["scenarios"].as_array().expect("scenarios");
     assert!(!scenarios.is_empty());
     for scenario in scenarios {

@@ -1,5 +1,6 @@
-//! A Llama model from a llama2.c checkpoint: seven int32 (dim, hidden, layers, heads, KV heads, vocabulary, context), then fp32 tensors.
-//! The forward pass (Touvron et al. 2023) knows nothing of caches: where a layer needs attention it hands out queries, keys and values.
+//! A Llama model from a llama2.c checkpoint: seven int32 (dim, hidden, layers, heads, KV heads,
+//! vocabulary, context), then fp32 tensors. The forward pass (Touvron et al. 2023) knows nothing of
+//! caches: where a layer needs attention it hands out queries, keys and values.
 use std::ops::Range;
 
 pub struct Llama2 {
@@ -34,7 +35,9 @@ pub struct Rows<'a> {
 impl Llama2 {
     /// The model of a checkpoint's bytes.
     pub fn new(bytes: &[u8]) -> Result<Self, String> {
-        let word = |i: usize| bytes.get(i * 4..i * 4 + 4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+        let word = |i: usize| {
+            bytes.get(i * 4..i * 4 + 4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+        };
         let mut header = [0usize; 7];
         for (i, entry) in header.iter_mut().enumerate() {
             let value = word(i).ok_or("the model is cut short")?;
@@ -45,7 +48,10 @@ impl Llama2 {
         if header.contains(&0) || dim % query_heads != 0 || query_heads % kv_heads != 0 {
             return Err("the model is not a llama2.c checkpoint".into());
         }
-        let numbers: Vec<f32> = bytes[28..].chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+        let numbers: Vec<f32> = bytes[28..]
+            .chunks_exact(4)
+            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+            .collect();
         let (head_dim, mut next) = (dim / query_heads, 0);
         let kv_dim = kv_heads * head_dim;
         let mut take = |factors: [usize; 3]| {
@@ -81,12 +87,16 @@ impl Llama2 {
             };
             take([2, context, head_dim / 2])?; // rotary tables, unused
             let own_classifier = word(5)? < 0;
-            let classifier = if own_classifier { take([1, vocabulary, dim])? } else { model.embedding };
+            let classifier =
+                if own_classifier { take([1, vocabulary, dim])? } else { model.embedding };
             Some(Self { classifier, ..model })
         };
         let model = read().ok_or("the model's sizes do not fit")?;
         if next != numbers.len() {
-            return Err(format!("the model has {} numbers, its header accounts for {next}", numbers.len()));
+            return Err(format!(
+                "the model has {} numbers, its header accounts for {next}",
+                numbers.len()
+            ));
         }
         Ok(Self { numbers, ..model })
     }
@@ -106,16 +116,19 @@ impl Llama2 {
         out
     }
 
-    /// One pass. `attend(layer, q, k, v, out)` is attention over the rows and what came before them in their sequences. The result is
-    /// the residual stream, [rows][dim].
+    /// One pass. `attend(layer, q, k, v, out)` is attention over the rows and what came before them
+    /// in their sequences. The result is the residual stream, [rows][dim].
     pub fn forward<E>(
         &self,
         rows: &Rows<'_>,
         mut attend: impl FnMut(usize, &[f32], &[f32], &[f32], &mut [f32]) -> Result<(), E>,
     ) -> Result<Vec<f32>, E> {
         let (dim, kv_dim, hidden) = (self.dim, self.kv_heads * self.head_dim, self.hidden);
-        let mut x: Vec<f32> =
-            rows.tokens.iter().flat_map(|&token| self.matrix(self.embedding, token as usize, 1, dim).iter().copied()).collect();
+        let mut x: Vec<f32> = rows
+            .tokens
+            .iter()
+            .flat_map(|&token| self.matrix(self.embedding, token as usize, 1, dim).iter().copied())
+            .collect();
         let mut out = vec![0f32; x.len()];
         for layer in 0..self.layers {
             let normed = self.norm(&x, self.attention_norm, layer);
@@ -130,7 +143,9 @@ impl Llama2 {
             let normed = self.norm(&x, self.ffn_norm, layer);
             let mut gate = matmul(&normed, self.matrix(self.w1, layer, hidden, dim), dim);
             let up = matmul(&normed, self.matrix(self.w3, layer, hidden, dim), dim);
-            gate.iter_mut().zip(up).for_each(|(gate, up)| *gate = *gate / (1.0 + (-*gate).exp()) * up);
+            gate.iter_mut()
+                .zip(up)
+                .for_each(|(gate, up)| *gate = *gate / (1.0 + (-*gate).exp()) * up);
             add(&mut x, &matmul(&gate, self.matrix(self.w2, layer, dim, hidden), hidden));
         }
         Ok(x)
@@ -139,25 +154,32 @@ impl Llama2 {
     /// The likeliest token after a row of the residual stream.
     pub fn best_token(&self, x: &[f32], row: usize) -> i32 {
         let row: Range<usize> = row * self.dim..(row + 1) * self.dim;
-        let logits =
-            matmul(&self.norm(&x[row], self.final_norm, 0), self.matrix(self.classifier, 0, self.vocabulary, self.dim), self.dim);
+        let logits = matmul(
+            &self.norm(&x[row], self.final_norm, 0),
+            self.matrix(self.classifier, 0, self.vocabulary, self.dim),
+            self.dim,
+        );
         let better = |best: usize, i: usize| if logits[i] > logits[best] { i } else { best };
         (1..logits.len()).fold(0, better) as i32
     }
 }
 
-/// [rows][inputs] times the transpose of [outputs][inputs]. Eight sums at once, so that the compiler uses vectors.
+/// [rows][inputs] times the transpose of [outputs][inputs]. Eight sums at once, so that the
+/// compiler uses vectors.
 fn matmul(x: &[f32], matrix: &[f32], inputs: usize) -> Vec<f32> {
     let dot = |a: &[f32], b: &[f32]| {
         let mut sums = [0f32; 8];
         let (a_chunks, b_chunks) = (a.chunks_exact(8), b.chunks_exact(8));
-        let rest: f32 = a_chunks.remainder().iter().zip(b_chunks.remainder()).map(|(a, b)| a * b).sum();
+        let rest: f32 =
+            a_chunks.remainder().iter().zip(b_chunks.remainder()).map(|(a, b)| a * b).sum();
         for (a, b) in a_chunks.zip(b_chunks) {
             sums.iter_mut().zip(a.iter().zip(b)).for_each(|(sum, (a, b))| *sum += a * b);
         }
         sums.iter().sum::<f32>() + rest
     };
-    x.chunks_exact(inputs).flat_map(|row| matrix.chunks_exact(inputs).map(move |weights| dot(row, weights))).collect()
+    x.chunks_exact(inputs)
+        .flat_map(|row| matrix.chunks_exact(inputs).map(move |weights| dot(row, weights)))
+        .collect()
 }
 
 /// Rotary positions on interleaved pairs.

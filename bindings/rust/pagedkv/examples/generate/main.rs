@@ -1,8 +1,11 @@
-//! Writes text with a small Llama model, for several prompts at once: all keys, values and attention are the library's.
+//! Writes text with a small Llama model, for several prompts at once: all keys, values and
+//! attention are the library's.
 //!
-//!     cargo run --release --example generate -- [--model FILE] [--max-tokens N] [--ids] [PROMPT...]
+//!     cargo run --release --example generate -- \
+//!         [--model FILE] [--max-tokens N] [--ids] [PROMPT...]
 //!
-//! Greedy, so the text is that of `pkv-generate` (C) and of the other languages. `--ids` prints token ids, a session per line.
+//! Greedy, so the text is that of `pkv-generate` (C) and of the other languages. `--ids` prints
+//! token ids, a session per line.
 mod llama2;
 mod tokenizer;
 
@@ -19,15 +22,20 @@ struct Options {
 }
 
 fn options() -> Result<Options, Box<dyn Error>> {
-    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../bench/data/tiny-shakespeare.bin").to_string();
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../bench/data/tiny-shakespeare.bin")
+        .to_string();
     let mut found = Options { model, max_tokens: 160, ids: false, prompts: Vec::new() };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--model" => found.model = arguments.next().ok_or("--model takes a file")?,
-            "--max-tokens" => found.max_tokens = arguments.next().ok_or("--max-tokens takes a number")?.parse()?,
+            "--max-tokens" => {
+                found.max_tokens = arguments.next().ok_or("--max-tokens takes a number")?.parse()?
+            }
             "--ids" => found.ids = true,
-            option if option.starts_with("--") => return Err(format!("there is no option {option}").into()),
+            option if option.starts_with("--") => {
+                return Err(format!("there is no option {option}").into())
+            }
             prompt => found.prompts.push(prompt.into()),
         }
     }
@@ -66,7 +74,8 @@ fn step(model: &Llama2, cache: &Cache, texts: &mut [Text]) -> Result<(), Box<dyn
         counts.push(new.len());
     }
 
-    let sessions = running.iter_mut().zip(&counts).map(|(text, &count)| (&mut text.session, count as u32));
+    let sessions =
+        running.iter_mut().zip(&counts).map(|(text, &count)| (&mut text.session, count as u32));
     let mut batch = cache.begin(sessions)?;
     let rows = Rows { tokens: &tokens, positions: &positions };
     let x = model.forward(&rows, |layer, q, k, v, out| {
@@ -89,10 +98,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     let tokenizer_file = options.model.trim_end_matches(".bin").to_string() + ".tokenizer.bin";
     let tokenizer = Tokenizer::new(&std::fs::read(tokenizer_file)?, model.vocabulary)?;
 
-    let layers = LayerGroup::new(model.layers as u32, model.query_heads as u32, model.kv_heads as u32, model.head_dim as u32);
-    let prompts = options.prompts.iter().map(|prompt| tokenizer.encode(prompt)).collect::<Result<Vec<_>, _>>()?;
-    let blocks: usize = prompts.iter().map(|prompt| (prompt.len() + options.max_tokens) / 16 + 1).sum();
-    let cache = Cache::new(&CacheConfig::new(layers).blocks(blocks as u64).prefix(PrefixConfig::new()))?;
+    let layers = LayerGroup::new(
+        model.layers as u32,
+        model.query_heads as u32,
+        model.kv_heads as u32,
+        model.head_dim as u32,
+    );
+    let prompts = options
+        .prompts
+        .iter()
+        .map(|prompt| tokenizer.encode(prompt))
+        .collect::<Result<Vec<_>, _>>()?;
+    let blocks: usize =
+        prompts.iter().map(|prompt| (prompt.len() + options.max_tokens) / 16 + 1).sum();
+    let cache =
+        Cache::new(&CacheConfig::new(layers).blocks(blocks as u64).prefix(PrefixConfig::new()))?;
 
     let mut texts = Vec::new();
     for tokens in prompts {
@@ -109,7 +129,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("{}", text.tokens.iter().map(i32::to_string).collect::<Vec<_>>().join(" "));
             continue;
         }
-        let bytes: Vec<u8> = text.tokens.windows(2).flat_map(|pair| tokenizer.decode(pair[0], pair[1])).collect();
+        let bytes: Vec<u8> =
+            text.tokens.windows(2).flat_map(|pair| tokenizer.decode(pair[0], pair[1])).collect();
         println!("{}\n", String::from_utf8_lossy(&bytes));
     }
     Ok(())

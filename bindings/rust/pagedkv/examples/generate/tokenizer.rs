@@ -1,4 +1,5 @@
-//! A tokenizer in the llama2.c layout: the longest token's length, then per token a score (fp32), a length (int32) and its bytes.
+//! A tokenizer in the llama2.c layout: the longest token's length, then per token a score (fp32), a
+//! length (int32) and its bytes.
 use std::collections::HashMap;
 
 pub const BEGIN: i32 = 1;
@@ -25,11 +26,17 @@ impl Tokenizer {
             let head = take(8)?;
             let score = f32::from_le_bytes([head[0], head[1], head[2], head[3]]);
             let length = i32::from_le_bytes([head[4], head[5], head[6], head[7]]);
-            let length = usize::try_from(length).map_err(|_| format!("the tokenizer has a token of length {length}"))?;
+            let length = usize::try_from(length)
+                .map_err(|_| format!("the tokenizer has a token of length {length}"))?;
             pieces.push((score, take(length)?.to_vec()));
         }
         // Of pieces that are spelled alike the first one counts.
-        let ids = pieces.iter().enumerate().rev().map(|(id, (_, spelling))| (spelling.clone(), id as i32)).collect();
+        let ids = pieces
+            .iter()
+            .enumerate()
+            .rev()
+            .map(|(id, (_, spelling))| (spelling.clone(), id as i32))
+            .collect();
         Ok(Self { pieces, ids })
     }
 
@@ -37,8 +44,9 @@ impl Tokenizer {
         self.ids.get(spelling).copied()
     }
 
-    /// A token per character, or per byte where the vocabulary has no such character; then the neighbours whose union has the best score
-    /// are joined until none is left (byte-pair encoding).
+    /// A token per character, or per byte where the vocabulary has no such character; then the
+    /// neighbours whose union has the best score are joined until none is left (byte-pair
+    /// encoding).
     pub fn encode(&self, text: &str) -> Result<Vec<i32>, String> {
         let mut tokens = Vec::new();
         if !text.is_empty() {
@@ -52,7 +60,10 @@ impl Tokenizer {
             }
             for byte in spelling {
                 let name = format!("<0x{byte:02X}>");
-                tokens.push(self.find(name.as_bytes()).ok_or(format!("the tokenizer has no token {name}"))?);
+                tokens.push(
+                    self.find(name.as_bytes())
+                        .ok_or(format!("the tokenizer has no token {name}"))?,
+                );
             }
         }
         while let Some((place, id)) = self.best_union(&tokens) {
@@ -64,15 +75,18 @@ impl Tokenizer {
 
     fn best_union(&self, tokens: &[i32]) -> Option<(usize, i32)> {
         let union = |(place, pair): (usize, &[i32])| {
-            let spelling = [&self.pieces[pair[0] as usize].1[..], &self.pieces[pair[1] as usize].1].concat();
+            let spelling =
+                [&self.pieces[pair[0] as usize].1[..], &self.pieces[pair[1] as usize].1].concat();
             self.find(&spelling).map(|id| (place, id))
         };
         let score = |id: i32| self.pieces[id as usize].0;
-        tokens
-            .windows(2)
-            .enumerate()
-            .filter_map(union)
-            .reduce(|best, next| if score(next.1) > score(best.1) { next } else { best })
+        tokens.windows(2).enumerate().filter_map(union).reduce(|best, next| {
+            if score(next.1) > score(best.1) {
+                next
+            } else {
+                best
+            }
+        })
     }
 
     /// The bytes that a token adds to a text after the token `previous`.

@@ -1,5 +1,8 @@
 //! Configs and parameters of scenarios, whose fields have the names of C.
-use pagedkv::{AttentionParams, CacheConfig, Dtype, Eviction, LayerGroup, Layout, PrefixConfig, PrefixUse, Status, Storage};
+use pagedkv::{
+    AttentionParams, CacheConfig, Dtype, Eviction, LayerGroup, Layout, PrefixConfig, PrefixUse,
+    Status, Storage,
+};
 use serde_json::Value;
 
 pub fn number(value: &Value) -> u64 {
@@ -16,11 +19,25 @@ macro_rules! named {
         }
     };
 }
-named!(storage, Storage { "PKV_STORAGE_PAGED" => PAGED, "PKV_STORAGE_CONTIGUOUS" => CONTIGUOUS, "PKV_STORAGE_NONE" => NONE });
+named!(storage, Storage {
+    "PKV_STORAGE_PAGED" => PAGED,
+    "PKV_STORAGE_CONTIGUOUS" => CONTIGUOUS,
+    "PKV_STORAGE_NONE" => NONE
+});
 named!(layout, Layout { "PKV_LAYOUT_PACKED" => PACKED, "PKV_LAYOUT_PLAIN" => PLAIN });
-named!(dtype, Dtype { "PKV_F32" => F32, "PKV_F16" => F16, "PKV_BF16" => BF16, "PKV_INT8" => INT8, "PKV_INT4" => INT4 });
+named!(dtype, Dtype {
+    "PKV_F32" => F32,
+    "PKV_F16" => F16,
+    "PKV_BF16" => BF16,
+    "PKV_INT8" => INT8,
+    "PKV_INT4" => INT4
+});
 named!(eviction, Eviction { "PKV_EVICTION_LRU" => LRU, "PKV_EVICTION_LFU" => LFU });
-named!(prefix_use, PrefixUse { "PKV_PREFIX_SHARE" => SHARE, "PKV_PREFIX_MATCH" => MATCH, "PKV_PREFIX_OFF" => OFF });
+named!(prefix_use, PrefixUse {
+    "PKV_PREFIX_SHARE" => SHARE,
+    "PKV_PREFIX_MATCH" => MATCH,
+    "PKV_PREFIX_OFF" => OFF
+});
 named!(status, Status {
     "PKV_INVALID_ARGUMENT" => INVALID_ARGUMENT,
     "PKV_OUT_OF_RANGE" => OUT_OF_RANGE,
@@ -45,14 +62,21 @@ pub struct Shape {
 
 fn layers_of(group: &Value) -> Vec<usize> {
     match group.get("layer_indices") {
-        Some(indices) => indices.as_array().expect("indices").iter().map(|index| number(index) as usize).collect(),
+        Some(indices) => indices
+            .as_array()
+            .expect("indices")
+            .iter()
+            .map(|index| number(index) as usize)
+            .collect(),
         None => (0..number(&group["layers"]) as usize).collect(),
     }
 }
 
 /// The groups of a config; where there are none the config is one.
 fn groups(config: &Value) -> Vec<&Value> {
-    config.get("groups").map_or(vec![config], |groups| groups.as_array().expect("groups").iter().collect())
+    config
+        .get("groups")
+        .map_or(vec![config], |groups| groups.as_array().expect("groups").iter().collect())
 }
 
 pub fn shapes(config: &Value) -> Vec<Shape> {
@@ -60,20 +84,28 @@ pub fn shapes(config: &Value) -> Vec<Shape> {
     for group in groups(config) {
         let field = |name: &str| number(&group[name]);
         let value_dim = group.get("value_dim").map_or(field("key_dim"), number);
-        let (query_heads, kv_heads, key_dim) = (field("query_heads"), field("kv_heads"), field("key_dim"));
-        shapes.extend(layers_of(group).into_iter().map(|layer| (layer, Shape { query_heads, kv_heads, key_dim, value_dim })));
+        let (query_heads, kv_heads, key_dim) =
+            (field("query_heads"), field("kv_heads"), field("key_dim"));
+        shapes.extend(
+            layers_of(group)
+                .into_iter()
+                .map(|layer| (layer, Shape { query_heads, kv_heads, key_dim, value_dim })),
+        );
     }
     shapes.sort_by_key(|(layer, _)| *layer);
     shapes.into_iter().map(|(_, shape)| shape).collect()
 }
 
 fn layer_group(fields: &Value, in_config: bool) -> LayerGroup {
-    let model = ["layers", "query_heads", "kv_heads", "key_dim"].map(|name| number(&fields[name]) as u32);
+    let model =
+        ["layers", "query_heads", "kv_heads", "key_dim"].map(|name| number(&fields[name]) as u32);
     let mut group = LayerGroup::new(model[0], model[1], model[2], model[3]);
     for (name, value) in fields.as_object().expect("a group") {
         group = match name.as_str() {
             "layers" | "query_heads" | "kv_heads" | "key_dim" => group,
-            "layer_indices" => group.layer_indices(layers_of(fields).into_iter().map(|layer| layer as u32).collect::<Vec<_>>()),
+            "layer_indices" => group.layer_indices(
+                layers_of(fields).into_iter().map(|layer| layer as u32).collect::<Vec<_>>(),
+            ),
             "value_dim" => group.value_dim(number(value) as u32),
             "dtype" => group.dtype(dtype(value)),
             "value_dtype" => group.value_dtype(dtype(value)),
@@ -88,21 +120,26 @@ fn layer_group(fields: &Value, in_config: bool) -> LayerGroup {
 }
 
 fn prefix_config(fields: &Value) -> PrefixConfig {
-    fields.as_object().expect("a prefix config").iter().fold(PrefixConfig::new(), |config, (name, value)| match name.as_str() {
-        "eviction" => config.eviction(eviction(value)),
-        "pinned_blocks" => config.pinned_blocks(number(value)),
-        "salt_blocks" => config.salt_blocks(number(value)),
-        _ => panic!("{name} of a prefix config"),
-    })
+    fields.as_object().expect("a prefix config").iter().fold(
+        PrefixConfig::new(),
+        |config, (name, value)| match name.as_str() {
+            "eviction" => config.eviction(eviction(value)),
+            "pinned_blocks" => config.pinned_blocks(number(value)),
+            "salt_blocks" => config.salt_blocks(number(value)),
+            _ => panic!("{name} of a prefix config"),
+        },
+    )
 }
 
 pub fn cache_config(fields: &Value) -> CacheConfig {
     let in_config = fields.get("groups").is_none();
-    let mut config = CacheConfig::with_groups(groups(fields).into_iter().map(|group| layer_group(group, in_config)));
+    let mut config = CacheConfig::with_groups(
+        groups(fields).into_iter().map(|group| layer_group(group, in_config)),
+    );
     for (name, value) in fields.as_object().expect("a config") {
         config = match name.as_str() {
-            "groups" | "layers" | "query_heads" | "kv_heads" | "key_dim" | "value_dim" | "dtype" | "value_dtype" | "window"
-            | "sinks" => config,
+            "groups" | "layers" | "query_heads" | "kv_heads" | "key_dim" | "value_dim"
+            | "dtype" | "value_dtype" | "window" | "sinks" => config,
             "storage" => config.storage(storage(value)),
             "layout" => config.layout(layout(value)),
             "block_size" => config.block_size(number(value) as u32),
@@ -116,10 +153,21 @@ pub fn cache_config(fields: &Value) -> CacheConfig {
 }
 
 pub fn floats(params: &Value, name: &str) -> Option<Vec<f32>> {
-    Some(params.get(name)?.as_array()?.iter().map(|number| number.as_f64().expect("a number") as f32).collect())
+    Some(
+        params
+            .get(name)?
+            .as_array()?
+            .iter()
+            .map(|number| number.as_f64().expect("a number") as f32)
+            .collect(),
+    )
 }
 
-pub fn attention_params<'a>(fields: &Value, slopes: &'a Option<Vec<f32>>, logits: &'a Option<Vec<f32>>) -> AttentionParams<'a> {
+pub fn attention_params<'a>(
+    fields: &Value,
+    slopes: &'a Option<Vec<f32>>,
+    logits: &'a Option<Vec<f32>>,
+) -> AttentionParams<'a> {
     let mut params = AttentionParams::new();
     for (name, value) in fields.as_object().into_iter().flatten() {
         params = match name.as_str() {

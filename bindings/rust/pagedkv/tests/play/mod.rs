@@ -108,14 +108,19 @@ impl Player {
         }
     }
 
-    /// Whether a step needs a session or a snapshot that was dropped, or a session twice: the types of Rust have no such thing.
+    /// Whether a step needs a session or a snapshot that was dropped, or a session twice: the types
+    /// of Rust have no such thing.
     fn uses_closed(&self, step: &Value) -> bool {
         let entries = step["sessions"].as_array().map_or(&[][..], Vec::as_slice);
         let listed: Vec<_> = entries.iter().filter_map(|entry| entry["session"].as_str()).collect();
         let gone = |name: &str| self.closed.has_session(name);
         let twice = (1..listed.len()).any(|i| listed[..i].contains(&listed[i]));
-        let snapshot_gone = step["snapshot"].as_str().map_or(false, |name| self.closed.has_snapshot(name));
-        twice || snapshot_gone || step["session"].as_str().map_or(false, gone) || listed.into_iter().any(gone)
+        let snapshot_gone =
+            step["snapshot"].as_str().map_or(false, |name| self.closed.has_snapshot(name));
+        twice
+            || snapshot_gone
+            || step["session"].as_str().map_or(false, gone)
+            || listed.into_iter().any(gone)
     }
 
     fn session(&mut self, step: &Value) -> &mut Session {
@@ -140,7 +145,11 @@ impl Player {
             "length" => same("length", self.session(step).length()?, number(&step["length"])),
             "tokens" => {
                 let (first, expected) = (number(&step["first"]), rows::tokens(&step["tokens"]));
-                same("tokens", self.session(step).tokens(first..first + expected.len() as u64)?, expected)
+                same(
+                    "tokens",
+                    self.session(step).tokens(first..first + expected.len() as u64)?,
+                    expected,
+                )
             }
             "match" => {
                 let matched = self.session(step).match_prefix(&rows::tokens(&step["tokens"]))?;
@@ -160,15 +169,21 @@ impl Player {
                 self.snapshots.insert(text(step, "into").into(), snapshot);
                 Ok(())
             }
-            "snapshot_length" => same("length", self.snapshots[text(step, "snapshot")].length()?, number(&step["length"])),
+            "snapshot_length" => same(
+                "length",
+                self.snapshots[text(step, "snapshot")].length()?,
+                number(&step["length"]),
+            ),
             "close_snapshot" => {
                 let name = text(step, "snapshot");
-                self.closed.snapshot(name, self.snapshots.remove(name).expect("a snapshot of this name"));
+                self.closed
+                    .snapshot(name, self.snapshots.remove(name).expect("a snapshot of this name"));
                 Ok(())
             }
             "close" => {
                 let name = text(step, "session");
-                self.closed.session(name, self.sessions.remove(name).expect("a session of this name"));
+                self.closed
+                    .session(name, self.sessions.remove(name).expect("a session of this name"));
                 Ok(())
             }
             "prefix_clear" => Ok(self.cache.prefix().clear(salt(step))?),
@@ -209,17 +224,27 @@ impl Player {
         match text(step, "do") {
             "plan" => {
                 let config = config::cache_config(&self.config);
-                let plan = step.get("group").map_or_else(|| config.plan(), |group| config.plan_of(number(group) as u32))?;
-                compare_fields!(plan, fields, groups bytes_per_token bytes_per_block blocks tokens total_bytes)
+                let plan = step
+                    .get("group")
+                    .map_or_else(|| config.plan(), |group| config.plan_of(number(group) as u32))?;
+                compare_fields!(plan, fields,
+                    groups bytes_per_token bytes_per_block blocks tokens total_bytes)
             }
             "info" => {
-                compare_fields!(self.session(step).info()?, fields, priority suspended length total blocks exclusive_blocks)
+                compare_fields!(self.session(step).info()?, fields,
+                    priority suspended length total blocks exclusive_blocks)
             }
-            "stats" => compare_fields!(self.cache.stats()?, fields, sessions snapshots batches blocks free_blocks used_blocks
-                tokens slots_filled copied_blocks commits aborts committed_tokens suspended_sessions suspensions evictable_blocks),
+            "stats" => {
+                compare_fields!(self.cache.stats()?, fields,
+                    sessions snapshots batches blocks free_blocks used_blocks tokens slots_filled
+                    copied_blocks commits aborts committed_tokens suspended_sessions suspensions
+                    evictable_blocks)
+            }
             _ => {
-                compare_fields!(self.cache.prefix().stats(salt(step))?, fields, matches asked_tokens matched_tokens matched_blocks
-                published_blocks evicted_blocks cached_blocks evictable_blocks expelled_blocks cleared_blocks pinned_blocks)
+                compare_fields!(self.cache.prefix().stats(salt(step))?, fields,
+                    matches asked_tokens matched_tokens matched_blocks published_blocks
+                    evicted_blocks cached_blocks evictable_blocks expelled_blocks cleared_blocks
+                    pinned_blocks)
             }
         }
     }
@@ -228,10 +253,15 @@ impl Player {
         let group = number(&step["group"]) as u32;
         let table = self.session(step).block_table(group)?;
         same("entries", table.len() as u64, number(&step["count"]))?;
-        same("gone", table.iter().filter(|&&id| id == NO_BLOCK).count() as u64, number(&step["gone"]))?;
+        same(
+            "gone",
+            table.iter().filter(|&&id| id == NO_BLOCK).count() as u64,
+            number(&step["gone"]),
+        )?;
         if let Some(shares) = step.get("shares") {
             let other = self.sessions[shares[0].as_str().expect("a name")].block_table(group)?;
-            let shared = table.iter().zip(&other).filter(|(a, b)| a == b && **a != NO_BLOCK).count();
+            let shared =
+                table.iter().zip(&other).filter(|(a, b)| a == b && **a != NO_BLOCK).count();
             same("shared entries", shared as u64, number(&shares[1]))?;
         }
         Ok(())
@@ -239,9 +269,11 @@ impl Player {
 
     fn slots(&mut self, step: &Value) -> Played {
         let block_size = u64::from(self.cache.info()?.block_size);
-        let (group, first, count) = (number(&step["group"]) as u32, number(&step["first"]), number(&step["count"]));
+        let (group, first, count) =
+            (number(&step["group"]) as u32, number(&step["first"]), number(&step["count"]));
         let session = self.session(step);
-        let (slots, table) = (session.slot_mapping(group, first..first + count)?, session.block_table(group)?);
+        let (slots, table) =
+            (session.slot_mapping(group, first..first + count)?, session.block_table(group)?);
         let slot = |position: u64| match table[(position / block_size) as usize] {
             NO_BLOCK => -1,
             id => (u64::from(id) * block_size + position % block_size) as i64,
@@ -250,7 +282,8 @@ impl Player {
     }
 
     fn read(&mut self, step: &Value) -> Played {
-        let (layer, first, count) = (number(&step["layer"]), number(&step["first"]), number(&step["count"]));
+        let (layer, first, count) =
+            (number(&step["layer"]), number(&step["first"]), number(&step["count"]));
         // A layer that is not there has no shape: any will do to be refused.
         let shape = *self.shapes.get(layer as usize).unwrap_or(&self.shapes[0]);
         let tolerance = self.tolerance;
@@ -259,7 +292,8 @@ impl Player {
         self.session(step).materialize(layer as u32, first..first + count, &mut k, &mut v)?;
         for value in step["values"].as_array().expect("values") {
             let [position, head, dim] = [1, 2, 3].map(|i| number(&value[i]));
-            let (rows, dims) = if value[0] == "k" { (&k, shape.key_dim) } else { (&v, shape.value_dim) };
+            let (rows, dims) =
+                if value[0] == "k" { (&k, shape.key_dim) } else { (&v, shape.value_dim) };
             let found = rows[(((position - first) * shape.kv_heads + head) * dims + dim) as usize];
             close(&format!("{value}"), found, &value[4], tolerance)?;
         }
@@ -268,19 +302,36 @@ impl Player {
 
     fn victims(&mut self, step: &Value) -> Played {
         let entries = step["sessions"].as_array().expect("sessions");
-        let list = entries.iter().map(|entry| (&self.sessions[entry[0].as_str().expect("a name")], number(&entry[1]) as u32));
+        let list = entries.iter().map(|entry| {
+            (&self.sessions[entry[0].as_str().expect("a name")], number(&entry[1]) as u32)
+        });
         let victims = self.cache.choose_victims(list)?;
-        let name = |id| self.sessions.iter().find(|(_, session)| session.id() == id).map_or("?", |(name, _)| name.as_str());
-        let expected = step["victims"].as_array().expect("victims").iter().map(|name| name.as_str().expect("a name")).collect();
+        let name = |id| {
+            self.sessions
+                .iter()
+                .find(|(_, session)| session.id() == id)
+                .map_or("?", |(name, _)| name.as_str())
+        };
+        let expected = step["victims"]
+            .as_array()
+            .expect("victims")
+            .iter()
+            .map(|name| name.as_str().expect("a name"))
+            .collect();
         same("victims", victims.into_iter().map(name).collect::<Vec<_>>(), expected)
     }
 
-    /// A batch: its sessions leave the map meanwhile, since they are borrowed in the order of the step.
+    /// A batch: its sessions leave the map meanwhile, since they are borrowed in the order of the
+    /// step.
     fn forward(&mut self, step: &Value) -> Played {
         let mut taken: Vec<(String, Session, Vec<i32>)> = Vec::new();
         for entry in step["sessions"].as_array().expect("sessions") {
             let name = text(entry, "session");
-            taken.push((name.into(), self.sessions.remove(name).expect("a session"), rows::tokens(&entry["tokens"])));
+            taken.push((
+                name.into(),
+                self.sessions.remove(name).expect("a session"),
+                rows::tokens(&entry["tokens"]),
+            ));
         }
         let outcome = self.forward_with(step, &mut taken);
         self.sessions.extend(taken.into_iter().map(|(name, session, _)| (name, session)));
@@ -295,8 +346,11 @@ impl Player {
             text.extend(new);
             texts.push((text, first as usize));
         }
-        let new_tokens: Vec<i32> = taken.iter().flat_map(|(_, _, new)| new.iter().copied()).collect();
-        let mut batch = self.cache.begin(taken.iter_mut().map(|(_, session, new)| (session, new.len() as u32)))?;
+        let new_tokens: Vec<i32> =
+            taken.iter().flat_map(|(_, _, new)| new.iter().copied()).collect();
+        let mut batch = self
+            .cache
+            .begin(taken.iter_mut().map(|(_, session, new)| (session, new.len() as u32)))?;
         if self.cache.info()?.storage != Storage::NONE {
             for layer in 0..self.shapes.len() {
                 self.layer(step, layer, &texts, &mut batch)?;
@@ -309,20 +363,40 @@ impl Player {
         Ok(())
     }
 
-    fn layer(&self, step: &Value, layer: usize, texts: &[(Vec<i32>, usize)], batch: &mut Batch<'_>) -> Played {
+    fn layer(
+        &self,
+        step: &Value,
+        layer: usize,
+        texts: &[(Vec<i32>, usize)],
+        batch: &mut Batch<'_>,
+    ) -> Played {
         let shape = self.shapes[layer];
         let stacked = |kind, heads, dim| -> Vec<f32> {
-            let of = |(text, first): &(Vec<i32>, usize)| rows::rows(text, *first, text.len(), kind, layer as u64, heads, dim);
+            let of = |(text, first): &(Vec<i32>, usize)| {
+                rows::rows(text, *first, text.len(), kind, layer as u64, heads, dim)
+            };
             texts.iter().flat_map(of).collect()
         };
         let k = stacked(Kind::Key, shape.kv_heads, shape.key_dim);
         let v = stacked(Kind::Value, shape.kv_heads, shape.value_dim);
         let q = stacked(Kind::Query, shape.query_heads, shape.key_dim);
         let mut out = vec![0f32; batch.rows() * (shape.query_heads * shape.value_dim) as usize];
-        let (slopes, logits) = (floats(&step["params"], "alibi_slopes"), floats(&step["params"], "sink_logits"));
+        let (slopes, logits) =
+            (floats(&step["params"], "alibi_slopes"), floats(&step["params"], "sink_logits"));
         batch.write(layer as u32, &k, &v)?;
-        batch.attend_with(layer as u32, &attention_params(&step["params"], &slopes, &logits), &q, &mut out, None)?;
-        for value in step["out"].as_array().into_iter().flatten().filter(|value| number(&value[1]) == layer as u64) {
+        batch.attend_with(
+            layer as u32,
+            &attention_params(&step["params"], &slopes, &logits),
+            &q,
+            &mut out,
+            None,
+        )?;
+        for value in step["out"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|value| number(&value[1]) == layer as u64)
+        {
             let [row, _, head, dim] = [0, 1, 2, 3].map(|i| number(&value[i]));
             let found = out[((row * shape.query_heads + head) * shape.value_dim + dim) as usize];
             close(&format!("{value}"), found, &value[4], self.tolerance)?;

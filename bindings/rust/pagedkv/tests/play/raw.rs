@@ -44,12 +44,21 @@ fn handle(player: &Player, name: &str) -> sys::pkv_session {
 
 fn begin(player: &Player, step: &Value) -> Status {
     let entries = step["sessions"].as_array().expect("sessions");
-    let sessions: Vec<_> = entries.iter().map(|entry| handle(player, text(entry, "session"))).collect();
-    let new: Vec<_> = entries.iter().map(|entry| super::rows::tokens(&entry["tokens"]).len() as u32).collect();
+    let sessions: Vec<_> =
+        entries.iter().map(|entry| handle(player, text(entry, "session"))).collect();
+    let new: Vec<_> =
+        entries.iter().map(|entry| super::rows::tokens(&entry["tokens"]).len() as u32).collect();
     let mut batch = null_mut();
     unsafe {
         let (cache, short) = (player.cache.as_raw(), null_mut());
-        sys::pkv_batch_begin(cache, sessions.len(), sessions.as_ptr(), new.as_ptr(), short, &mut batch)
+        sys::pkv_batch_begin(
+            cache,
+            sessions.len(),
+            sessions.as_ptr(),
+            new.as_ptr(),
+            short,
+            &mut batch,
+        )
     }
 }
 
@@ -68,7 +77,9 @@ fn of_session(session: sys::pkv_session, step: &Value) -> Status {
 fn of_snapshot(player: &Player, snapshot: sys::pkv_snapshot, step: &Value) -> Status {
     let mut session = null_mut();
     match text(step, "do") {
-        "open_snapshot" => unsafe { sys::pkv_snapshot_open(player.cache.as_raw(), snapshot, &mut session) },
+        "open_snapshot" => unsafe {
+            sys::pkv_snapshot_open(player.cache.as_raw(), snapshot, &mut session)
+        },
         "close_snapshot" => unsafe { sys::pkv_snapshot_close(snapshot) },
         unknown => panic!("the runner does not know {unknown} of a closed snapshot"),
     }

@@ -27,7 +27,15 @@ pub fn tokens(spans: &Value) -> Vec<i32> {
 }
 
 /// Rows [positions][heads][dim] of a text from position `first` to `end`.
-pub fn rows(text: &[i32], first: usize, end: usize, kind: Kind, layer: u64, heads: u64, dim: u64) -> Vec<f32> {
+pub fn rows(
+    text: &[i32],
+    first: usize,
+    end: usize,
+    kind: Kind,
+    layer: u64,
+    heads: u64,
+    dim: u64,
+) -> Vec<f32> {
     let (mut history, mut found) = (0u64, Vec::new());
     for (position, &token) in text[..end].iter().enumerate() {
         history = mix(history.wrapping_add(GOLDEN.wrapping_mul(token as u64 + 1)));
