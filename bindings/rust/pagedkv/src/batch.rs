@@ -1,10 +1,10 @@
 use crate::attention::AttentionParams;
-use crate::cache::Owned;
+use crate::cache::{Cache, Owned};
 use crate::closing::{close, Handle};
 use crate::error::{call, fill, Error, Result};
 use crate::hooks::Hooks;
 use crate::rows::{Rows, RowsMut};
-use crate::session::Session;
+use crate::session::{Session, SessionId};
 use crate::sys;
 use std::fmt;
 use std::ptr::{null, null_mut};
@@ -42,6 +42,62 @@ pub struct KvIndices {
     pub indices: Vec<i64>,
     /// How many tokens the last block of each session holds.
     pub last_block_length: Vec<u32>,
+}
+
+impl Cache {
+    /// Begins a step over sessions, each with the number of its new tokens: reserves the blocks of
+    /// all of them, or fails and takes none ([`Error::blocks_short`]). The batch borrows its
+    /// sessions:
+    ///
+    /// ```compile_fail,E0502
+    /// # use pagedkv::{Cache, CacheConfig, LayerGroup};
+    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(2, 4, 2, 32)).blocks(64))?;
+    /// let mut session = cache.open_session()?;
+    /// let batch = cache.begin([(&mut session, 1)])?;
+    /// session.length()?; // in use by the batch: batch.session(0).length() is what works
+    /// batch.abort()?;
+    /// # Ok::<(), pagedkv::Error>(())
+    /// ```
+    ///
+    /// A session is in a step once:
+    ///
+    /// ```compile_fail,E0499
+    /// # use pagedkv::{Cache, CacheConfig, LayerGroup};
+    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(2, 4, 2, 32)).blocks(64))?;
+    /// let mut session = cache.open_session()?;
+    /// let batch = cache.begin([(&mut session, 1), (&mut session, 2)])?;
+    /// # Ok::<(), pagedkv::Error>(())
+    /// ```
+    pub fn begin<'s>(
+        &self,
+        sessions: impl IntoIterator<Item = (&'s mut Session, u32)>,
+    ) -> Result<Batch<'s>> {
+        Batch::begin(&self.0, sessions)
+    }
+
+    /// Sessions to suspend or drop so that [`begin`](Self::begin) with the rest of this list gets
+    /// its blocks: those of the lowest priority first, of those the one opened last. Sessions of
+    /// the list may be among them. The answer holds until something else takes or gives blocks.
+    pub fn choose_victims<'s>(
+        &self,
+        sessions: impl IntoIterator<Item = (&'s Session, u32)>,
+    ) -> Result<Vec<SessionId>> {
+        let (handles, new_tokens): (Vec<_>, Vec<_>) =
+            sessions.into_iter().map(|(session, n)| (session.as_raw(), n)).unzip();
+        let victims = fill(std::ptr::null_mut(), |capacity, victims, count| unsafe {
+            let (cache, sessions, tokens) = (self.0.handle, handles.as_ptr(), new_tokens.as_ptr());
+            sys::pkv_batch_choose_victims(
+                cache,
+                handles.len(),
+                sessions,
+                tokens,
+                capacity,
+                victims,
+                count,
+            )
+        })?;
+        Ok(victims.into_iter().map(SessionId::of).collect())
+    }
 }
 
 impl<'s> Batch<'s> {

@@ -1,12 +1,9 @@
-use crate::batch::Batch;
 use crate::closing::{close, close_waiting, Handle};
 use crate::config::{CacheConfig, Shape};
-use crate::error::{call, check, fill, Error, Result, Status};
+use crate::error::{call, check, Error, Result, Status};
 use crate::hooks::Hooks;
-use crate::prefix::Prefix;
-use crate::session::{Session, SessionConfig, SessionId};
-use crate::snapshot::Snapshot;
-use crate::stats::{filled, CacheInfo, CacheStats, PoolStats};
+use crate::stats::{CacheInfo, CacheStats, PoolStats};
+use crate::structs::filled;
 use crate::sys;
 use std::fmt;
 use std::sync::Arc;
@@ -86,83 +83,6 @@ impl Cache {
     /// The handle of C, for functions of `pagedkv-sys`. It stays this cache's.
     pub fn as_raw(&self) -> sys::pkv_cache {
         self.0.handle
-    }
-
-    /// Opens an empty session.
-    pub fn open_session(&self) -> Result<Session> {
-        self.open_session_with(&SessionConfig::new())
-    }
-
-    /// Opens an empty session with a priority, a salt, reserved tokens.
-    pub fn open_session_with(&self, config: &SessionConfig<'_>) -> Result<Session> {
-        let raw = config.raw()?;
-        Session::opened(&self.0, |out| unsafe { sys::pkv_session_open(self.0.handle, &raw, out) })
-    }
-
-    /// Opens a session with the content of a snapshot.
-    pub fn open_snapshot(&self, snapshot: &Snapshot) -> Result<Session> {
-        Session::opened(&self.0, |out| unsafe {
-            sys::pkv_snapshot_open(self.0.handle, snapshot.as_raw(), out)
-        })
-    }
-
-    /// Begins a step over sessions, each with the number of its new tokens: reserves the blocks of
-    /// all of them, or fails and takes none ([`Error::blocks_short`]). The batch borrows its
-    /// sessions:
-    ///
-    /// ```compile_fail,E0502
-    /// # use pagedkv::{Cache, CacheConfig, LayerGroup};
-    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(2, 4, 2, 32)).blocks(64))?;
-    /// let mut session = cache.open_session()?;
-    /// let batch = cache.begin([(&mut session, 1)])?;
-    /// session.length()?; // in use by the batch: batch.session(0).length() is what works
-    /// batch.abort()?;
-    /// # Ok::<(), pagedkv::Error>(())
-    /// ```
-    ///
-    /// A session is in a step once:
-    ///
-    /// ```compile_fail,E0499
-    /// # use pagedkv::{Cache, CacheConfig, LayerGroup};
-    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(2, 4, 2, 32)).blocks(64))?;
-    /// let mut session = cache.open_session()?;
-    /// let batch = cache.begin([(&mut session, 1), (&mut session, 2)])?;
-    /// # Ok::<(), pagedkv::Error>(())
-    /// ```
-    pub fn begin<'s>(
-        &self,
-        sessions: impl IntoIterator<Item = (&'s mut Session, u32)>,
-    ) -> Result<Batch<'s>> {
-        Batch::begin(&self.0, sessions)
-    }
-
-    /// Sessions to suspend or drop so that [`begin`](Self::begin) with the rest of this list gets
-    /// its blocks: those of the lowest priority first, of those the one opened last. Sessions of
-    /// the list may be among them. The answer holds until something else takes or gives blocks.
-    pub fn choose_victims<'s>(
-        &self,
-        sessions: impl IntoIterator<Item = (&'s Session, u32)>,
-    ) -> Result<Vec<SessionId>> {
-        let (handles, new_tokens): (Vec<_>, Vec<_>) =
-            sessions.into_iter().map(|(session, n)| (session.as_raw(), n)).unzip();
-        let victims = fill(std::ptr::null_mut(), |capacity, victims, count| unsafe {
-            let (cache, sessions, tokens) = (self.0.handle, handles.as_ptr(), new_tokens.as_ptr());
-            sys::pkv_batch_choose_victims(
-                cache,
-                handles.len(),
-                sessions,
-                tokens,
-                capacity,
-                victims,
-                count,
-            )
-        })?;
-        Ok(victims.into_iter().map(SessionId::of).collect())
-    }
-
-    /// The prefix index.
-    pub fn prefix(&self) -> Prefix<'_> {
-        Prefix(self)
     }
 
     /// What the cache was made with, defaults filled in.

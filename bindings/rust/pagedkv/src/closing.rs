@@ -1,9 +1,8 @@
 //! What is to be closed and could not be yet: in a hook no call works, and another thread may be
 //! using the object. Such objects wait here, together with all that C may still call. Every later
 //! call of the library first tries to close them.
-use crate::error::Status;
 use crate::hooks::{contained, Hooks};
-use crate::sys;
+use crate::sys::{self, pkv_status as Status};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 

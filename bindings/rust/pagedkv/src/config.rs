@@ -1,11 +1,12 @@
 //! What a cache is made of: layers, memory, threads.
-use crate::error::{call, ensure_library, Error, Result};
+use crate::error::{ensure_library, Error, Result};
 use crate::hooks::{Allocator, Hooks, LogLevel, Logger, Runner, Tasks};
+use crate::open_store::OpenStore;
 use crate::rows::{Dtype, Rows, RowsMut};
-use crate::store::{OpenStore, StoreConfig};
+use crate::store::StoreConfig;
+use crate::structs::{address, defaults, filled};
 use crate::sys;
 use std::alloc::GlobalAlloc;
-use std::mem::{size_of, MaybeUninit};
 use std::sync::Arc;
 
 #[doc(inline)]
@@ -13,14 +14,6 @@ pub use crate::sys::{
     pkv_cache_plan as CachePlan, pkv_eviction as Eviction, pkv_huge_pages as HugePages,
     pkv_isa as Isa, pkv_layout as Layout, pkv_storage as Storage,
 };
-
-/// A struct of C with the defaults that its function fills in.
-pub(crate) fn defaults<T>(init: impl FnOnce(*mut T, usize) -> crate::Status) -> Result<T> {
-    let mut place = MaybeUninit::<T>::uninit();
-    call(|| init(place.as_mut_ptr(), size_of::<T>()))?;
-    // Every field was set.
-    Ok(unsafe { place.assume_init() })
-}
 
 /// Layers of the same shape.
 #[derive(Clone, Debug)]
@@ -375,9 +368,7 @@ impl CacheConfig {
 
     /// The same of one group.
     pub fn plan_of(&self, group: u32) -> Result<CachePlan> {
-        self.with_raw(|raw| {
-            crate::stats::filled(|out| unsafe { sys::pkv_cache_compute_plan(raw, group, out) })
-        })
+        self.with_raw(|raw| filled(|out| unsafe { sys::pkv_cache_compute_plan(raw, group, out) }))
     }
 
     /// As [`with_raw`](Self::with_raw), with a store that is opened for the cache to take.
@@ -449,10 +440,6 @@ impl CacheConfig {
         }
         shapes
     }
-}
-
-pub(crate) fn address<T>(value: &Option<T>) -> *const T {
-    value.as_ref().map_or(std::ptr::null(), |value| value)
 }
 
 /// The shape of a layer.

@@ -1,11 +1,10 @@
 //! Sessions in files.
 use crate::cache::{Cache, Owned};
-use crate::config::defaults;
 use crate::error::{call, ensure_library, Error, Result};
 use crate::hooks::contained;
 use crate::session::Session;
 use crate::snapshot::Snapshot;
-use crate::stats::filled;
+use crate::structs::{defaults, filled};
 use crate::sys;
 use std::ffi::CString;
 use std::fmt;
@@ -252,7 +251,7 @@ unsafe extern "C" fn write(user: *mut c_void, from: *const c_void, n: u64) -> i6
 }
 
 /// The library's limit of open handles: no file can have more sessions.
-const MOST_SESSIONS: usize = 1 << 22;
+const MAX_SESSIONS: usize = 1 << 22;
 
 impl Cache {
     /// Saves sessions and snapshots, each with a label of the caller's, and says how many bytes
@@ -309,7 +308,7 @@ impl Cache {
         // Room for the most there can be, since a stream is read once. Memory that nothing is
         // written to is only an address.
         let (mut handles, mut labels, mut count) =
-            (vec![null_mut(); MOST_SESSIONS], vec![0; MOST_SESSIONS], 0);
+            (vec![null_mut(); MAX_SESSIONS], vec![0; MAX_SESSIONS], 0);
         let (config, from) = (config.raw()?, Stream::from(from)?);
         call(|| unsafe {
             let (sessions, labels) = (handles.as_mut_ptr(), labels.as_mut_ptr());
@@ -317,7 +316,7 @@ impl Cache {
                 self.as_raw(),
                 &config,
                 &from.raw,
-                MOST_SESSIONS,
+                MAX_SESSIONS,
                 sessions,
                 labels,
                 &mut count,

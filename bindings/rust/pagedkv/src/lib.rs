@@ -53,7 +53,9 @@ mod error;
 mod fields;
 mod file;
 mod hooks;
+mod open_store;
 mod pool;
+mod prefetch;
 mod prefix;
 #[cfg(feature = "redis")]
 mod redis;
@@ -62,6 +64,7 @@ mod session;
 mod snapshot;
 mod stats;
 mod store;
+mod structs;
 
 pub use attention::{attention, merge_states, AttentionParams, KvView, Sequences};
 pub use batch::{Batch, IndexUnit, KvIndices};
@@ -73,6 +76,7 @@ pub use error::{Error, Result, Status};
 pub use file::{inspect_file, FileConfig, FileInfo, Saved, Sink, Source};
 pub use hooks::{LogLevel, Tasks};
 pub use pool::{Block, Pool, PoolConfig};
+pub use prefetch::StoreStats;
 pub use prefix::{hash_blocks, Prefix, PrefixEvent, PrefixEventKind, PrefixEvents, Quota, Salt};
 #[cfg(feature = "redis")]
 pub use redis::{RedisConfig, TlsConfig};
@@ -80,7 +84,7 @@ pub use rows::{Bf16, Dtype, Element, Rows, RowsMut, F16};
 pub use session::{PrefixUse, Resumed, Retention, Session, SessionConfig, SessionId};
 pub use snapshot::Snapshot;
 pub use stats::{BlockState, CacheInfo, CacheStats, PoolStats, PrefixStats, SessionInfo};
-pub use store::{StoreConfig, StoreStats};
+pub use store::StoreConfig;
 #[doc(inline)]
 pub use sys::{PKV_NO_BLOCK as NO_BLOCK, PKV_NO_TOKEN as NO_TOKEN};
 

@@ -1,8 +1,8 @@
 use crate::closing::{close, Handle};
-use crate::config::{address, defaults};
 use crate::error::{call, ensure_library, Result};
 use crate::hooks::{Allocator, Hooks};
-use crate::stats::{filled, BlockState, PoolStats};
+use crate::stats::{BlockState, PoolStats};
+use crate::structs::{address, defaults, filled};
 use crate::sys;
 use std::alloc::GlobalAlloc;
 use std::fmt;

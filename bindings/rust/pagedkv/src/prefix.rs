@@ -1,7 +1,8 @@
 //! Prefix reuse: see [`Prefix`].
 use crate::cache::Cache;
 use crate::error::{call, ensure_library, Result};
-use crate::stats::{filled, PrefixStats};
+use crate::stats::PrefixStats;
+use crate::structs::filled;
 use crate::sys;
 use std::os::raw::c_void;
 
@@ -82,6 +83,13 @@ pub struct PrefixEvents {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Prefix<'c>(pub(crate) &'c Cache);
+
+impl Cache {
+    /// The prefix index.
+    pub fn prefix(&self) -> Prefix<'_> {
+        Prefix(self)
+    }
+}
 
 impl Prefix<'_> {
     /// Figures of one salt's share, or of all.

@@ -1,7 +1,7 @@
 //! Redis or Valkey behind a cache's memory, with the feature `redis`.
 use crate::error::{Error, Result, Status};
-use crate::stats::filled;
-use crate::store::{milliseconds, OpenStore};
+use crate::open_store::{milliseconds, OpenStore};
+use crate::structs::filled;
 use crate::sys::redis::{ensure, pkv_redis_config, Functions};
 use std::ffi::{CStr, CString};
 use std::fmt;

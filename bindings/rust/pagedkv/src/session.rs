@@ -1,11 +1,10 @@
-use crate::cache::Owned;
+use crate::cache::{Cache, Owned};
 use crate::closing::{close, Handle};
-use crate::config::defaults;
 use crate::error::{call, fill, Error, Result, Status};
 use crate::hooks::Hooks;
 use crate::rows::{Rows, RowsMut};
-use crate::snapshot::Snapshot;
-use crate::stats::{filled, SessionInfo};
+use crate::stats::SessionInfo;
+use crate::structs::{address, defaults, filled};
 use crate::sys;
 use std::fmt;
 use std::ops::Range;
@@ -100,12 +99,25 @@ pub struct Resumed {
 /// Several threads may read a session at once; what changes it takes `&mut self`.
 pub struct Session {
     handle: sys::pkv_session,
-    cache: Arc<Owned>,
+    pub(crate) cache: Arc<Owned>,
 }
 
 // One writer or several readers, on any threads: `&mut self` and `&self` here.
 unsafe impl Send for Session {}
 unsafe impl Sync for Session {}
+
+impl Cache {
+    /// Opens an empty session.
+    pub fn open_session(&self) -> Result<Session> {
+        self.open_session_with(&SessionConfig::new())
+    }
+
+    /// Opens an empty session with a priority, a salt, reserved tokens.
+    pub fn open_session_with(&self, config: &SessionConfig<'_>) -> Result<Session> {
+        let raw = config.raw()?;
+        Session::opened(&self.0, |out| unsafe { sys::pkv_session_open(self.0.handle, &raw, out) })
+    }
+}
 
 impl Session {
     pub(crate) fn opened(
@@ -230,12 +242,6 @@ impl Session {
         Self::opened(&self.cache, |out| unsafe { sys::pkv_session_fork(self.handle, out) })
     }
 
-    /// Freezes what the session holds now, without copies (storage `CONTIGUOUS` copies). The
-    /// snapshot outlives the session.
-    pub fn snapshot(&self) -> Result<Snapshot> {
-        Snapshot::taken(&self.cache, |out| unsafe { sys::pkv_snapshot_take(self.handle, out) })
-    }
-
     /// Gives back every block that nobody else holds and remembers the token ids.
     pub fn suspend(&mut self) -> Result<()> {
         call(|| unsafe { sys::pkv_session_suspend(self.handle) })
@@ -352,7 +358,7 @@ impl Session {
         let (shape, n) = (self.cache.shape(layer)?, count(&positions)?);
         let k = k.map(|k| k.tensor(n, shape.kv_heads, shape.key_dim, "k")).transpose()?;
         let v = v.map(|v| v.tensor(n, shape.kv_heads, shape.value_dim, "v")).transpose()?;
-        let (k, v) = (crate::config::address(&k), crate::config::address(&v));
+        let (k, v) = (address(&k), address(&v));
         call(|| unsafe {
             sys::pkv_session_materialize(self.handle, layer, positions.start, n, k, v)
         })

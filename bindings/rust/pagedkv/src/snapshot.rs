@@ -1,4 +1,4 @@
-use crate::cache::Owned;
+use crate::cache::{Cache, Owned};
 use crate::closing::{close, Handle};
 use crate::error::{call, Result, Status};
 use crate::hooks::Hooks;
@@ -58,6 +58,23 @@ impl Snapshot {
         let mut tokens = 0;
         call(|| unsafe { sys::pkv_snapshot_length(self.handle, &mut tokens) })?;
         Ok(tokens)
+    }
+}
+
+impl Cache {
+    /// Opens a session with the content of a snapshot.
+    pub fn open_snapshot(&self, snapshot: &Snapshot) -> Result<Session> {
+        Session::opened(&self.0, |out| unsafe {
+            sys::pkv_snapshot_open(self.0.handle, snapshot.as_raw(), out)
+        })
+    }
+}
+
+impl Session {
+    /// Freezes what the session holds now, without copies (storage `CONTIGUOUS` copies). The
+    /// snapshot outlives the session.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        Snapshot::taken(&self.cache, |out| unsafe { sys::pkv_snapshot_take(self.as_raw(), out) })
     }
 }
 

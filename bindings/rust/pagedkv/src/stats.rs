@@ -1,44 +1,6 @@
-//! Structs that the library fills.
-use crate::error::{call, Result};
-use crate::sys;
-use crate::Status;
-use std::mem::{size_of, MaybeUninit};
-
+//! What the library reports.
 #[doc(inline)]
 pub use crate::sys::{
     pkv_block_state as BlockState, pkv_cache_info as CacheInfo, pkv_cache_stats as CacheStats,
     pkv_pool_stats as PoolStats, pkv_prefix_stats as PrefixStats, pkv_session_info as SessionInfo,
 };
-
-/// Structs of numbers that begin with their size.
-///
-/// # Safety
-/// All bytes zero is a value, and the first field is a `u32` named `struct_size`.
-pub(crate) unsafe trait Sized32: Copy {}
-
-macro_rules! sized {
-    ($($name:ident),*) => { $(unsafe impl Sized32 for sys::$name {})* };
-}
-sized!(
-    pkv_block_state,
-    pkv_cache_info,
-    pkv_cache_plan,
-    pkv_cache_stats,
-    pkv_file_info,
-    pkv_kv_view,
-    pkv_pool_stats,
-    pkv_prefix_stats,
-    pkv_session_info,
-    pkv_store,
-    pkv_store_stats
-);
-
-/// What a getter of the library writes.
-pub(crate) fn filled<T: Sized32>(get: impl FnOnce(*mut T) -> Status) -> Result<T> {
-    let mut place = MaybeUninit::<T>::zeroed();
-    let out = place.as_mut_ptr();
-    // The size is the first field, and zeros are a value of the others.
-    unsafe { *(out as *mut u32) = size_of::<T>() as u32 };
-    call(|| get(out))?;
-    Ok(unsafe { place.assume_init() })
-}

@@ -1,18 +1,12 @@
 //! The tier behind a cache's memory: see [`StoreConfig`].
-use crate::cache::Cache;
-use crate::config::defaults;
-use crate::error::{call, Error, Result};
-use crate::prefix::Salt;
-use crate::session::Session;
-use crate::stats::filled;
+use crate::error::{Error, Result};
+use crate::open_store::{milliseconds, OpenStore};
+use crate::structs::{defaults, filled};
 use crate::sys;
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-#[doc(inline)]
-pub use crate::sys::pkv_store_stats as StoreStats;
 
 /// A directory that takes what sessions leave in the prefix index, and gives it back when a later
 /// text begins alike: after its memory was needed for others, after a restart, in another process.
@@ -65,11 +59,6 @@ enum Place {
     Redis(Box<crate::RedisConfig>),
 }
 
-/// Milliseconds as C counts them.
-pub(crate) fn milliseconds(time: Duration) -> u32 {
-    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
-}
-
 impl StoreConfig {
     /// A directory, made if it is not there.
     pub fn directory(path: impl AsRef<Path>) -> Self {
@@ -109,7 +98,7 @@ impl StoreConfig {
         self
     }
 
-    /// How long [`Session::match_prefix`] and [`Session::resume`] wait for what the store has of
+    /// How long [`Session::match_prefix`](crate::Session::match_prefix) and [`Session::resume`](crate::Session::resume) wait for what the store has of
     /// their text. Default: not at all.
     pub fn wait(mut self, time: Duration) -> Self {
         self.wait = time;
@@ -178,68 +167,5 @@ impl StoreConfig {
             .map_err(|_| Error::misuse("the path has a NUL in it"))?;
         let raw = self.raw_directory(&path)?;
         Ok(OpenStore(filled(|out| unsafe { sys::pkv_store_open_directory(&raw, out) })?))
-    }
-}
-
-/// A store that is closed unless a cache takes it.
-pub(crate) struct OpenStore(pub sys::pkv_store);
-
-impl Drop for OpenStore {
-    fn drop(&mut self) {
-        if let Some(close) = self.0.close {
-            unsafe { close(self.0.user) };
-        }
-    }
-}
-
-/// With a store ([`CacheConfig::store`](crate::CacheConfig::store)); `UNSUPPORTED` without.
-impl Cache {
-    /// Begins to read what the store has of a text, and returns: for a request that waits for its
-    /// turn.
-    pub fn prefetch(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<()> {
-        let (salt, size) = salt.raw();
-        call(|| unsafe {
-            sys::pkv_store_prefetch(self.as_raw(), salt, size, tokens.len(), tokens.as_ptr())
-        })
-    }
-
-    /// Waits until no prefetch of the text is under way, and says how many of its tokens are in
-    /// memory now.
-    pub fn wait_for_store(&self, salt: Salt<'_>, tokens: &[i32], timeout: Duration) -> Result<u64> {
-        let ((salt, size), mut cached) = (salt.raw(), 0);
-        let (n, tokens, timeout) = (tokens.len(), tokens.as_ptr(), milliseconds(timeout));
-        call(|| unsafe {
-            sys::pkv_store_wait(self.as_raw(), salt, size, n, tokens, timeout, &mut cached)
-        })?;
-        Ok(cached)
-    }
-
-    /// Gives up the prefetches that [`wait_for_store`](Self::wait_for_store) would wait for.
-    pub fn cancel_prefetch(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<()> {
-        let (salt, size) = salt.raw();
-        call(|| unsafe {
-            sys::pkv_store_cancel(self.as_raw(), salt, size, tokens.len(), tokens.as_ptr())
-        })
-    }
-
-    /// Waits until what ended before is written, and says how many block positions still wait.
-    pub fn flush_store(&self, timeout: Duration) -> Result<u64> {
-        let mut queued = 0;
-        call(|| unsafe {
-            sys::pkv_store_flush(self.as_raw(), milliseconds(timeout), &mut queued)
-        })?;
-        Ok(queued)
-    }
-
-    /// What was written, read and lost.
-    pub fn store_stats(&self) -> Result<StoreStats> {
-        filled(|out| unsafe { sys::pkv_store_get_stats(self.as_raw(), out) })
-    }
-}
-
-impl Session {
-    /// As [`Cache::prefetch`], for what a suspended session is going to compute again.
-    pub fn prefetch(&self) -> Result<()> {
-        call(|| unsafe { sys::pkv_store_prefetch_session(self.as_raw()) })
     }
 }
