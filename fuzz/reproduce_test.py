@@ -29,7 +29,8 @@ def must(command, **environment):
     done = run(command, **environment)
     if done.returncode != 0:
         sys.exit(
-            f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+            f"{' '.join(map(str, command))} ended with "
+            f"{done.returncode}:\n{done.stdout}{done.stderr}"
         )
     return done.stdout
 
@@ -70,7 +71,8 @@ def play(program, opened=None):
 def expect(done, status, sentence):
     if done.returncode != status or not re.search(sentence, done.stdout + done.stderr):
         sys.exit(
-            f"{done.args}: {status} and {sentence!r} were expected, not {done.returncode}:\n{done.stdout}{done.stderr}"
+            f"{done.args}: {status} and {sentence!r} were expected, not "
+            f"{done.returncode}:\n{done.stdout}{done.stderr}"
         )
 
 
@@ -113,7 +115,8 @@ def check_crash(work):
     that the call came back.
     """
     (work / "dies.c").write_text(
-        "#include <stdlib.h>\nint pkv_prefix_clear(void);\nint pkv_prefix_clear(void) { abort(); }\n"
+        "#include <stdlib.h>\nint pkv_prefix_clear(void);\nint pkv_prefix_clear(void) { abort(); "
+        "}\n"
     )
     dies = work / "libdies.so"
     must(

@@ -104,12 +104,14 @@ POINTERS = {
     "pkv_attention_params.sink_logits": "in(s.sink_logits, shape.heads)",
     "pkv_attention_params.mask": "in(s.mask, shape.rows * amount(s.mask_words))",
     "pkv_attention_params.lse": "out(s.lse, shape.rows * shape.heads)",
-    "pkv_kv_view.k": "memory_of(s, s.k, s.k_block_stride, s.k_row_stride, s.k_head_stride, s.dtype, s.key_dim)",
+    "pkv_kv_view.k": "memory_of(s, s.k, s.k_block_stride, s.k_row_stride, s.k_head_stride, "
+    "s.dtype, s.key_dim)",
     "pkv_kv_view.v": "memory_of(s, s.v, s.v_block_stride, s.v_row_stride, s.v_head_stride, "
     "s.value_dtype == 0 ? s.dtype : s.value_dtype, s.value_dim)",
     "pkv_attention_sequences.query_lengths": "in(s.query_lengths, amount(s.count))",
     "pkv_attention_sequences.kv_lengths": "in(s.kv_lengths, amount(s.count))",
-    "pkv_attention_sequences.block_tables": "in(s.block_tables, amount(s.count) * amount(s.block_table_stride))",
+    "pkv_attention_sequences.block_tables": "in(s.block_tables, "
+    "amount(s.count) * amount(s.block_table_stride))",
 }
 
 # What later calls need to know of one that returned PKV_OK.
@@ -213,7 +215,8 @@ def field(struct, kind, name):
         return None  # of a struct that is only written, or of one that no function takes
     value = POINTERS.get(place, f"number(s.{name})")
     comma = "" if name == "struct_size" else ", "
-    return f'  if (offsetof({struct}, {name}) + sizeof s.{name} <= size) result += "{comma}.{name} = " + {value};'
+    condition = f"offsetof({struct}, {name}) + sizeof s.{name} <= size"
+    return f'  if ({condition}) result += "{comma}.{name} = " + {value};'
 
 
 def text_of(struct, fields):

@@ -25,10 +25,12 @@ class Picture:
     def __init__(self, name, title, width, height):
         self.name, self.width = name, width
         self.parts = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="Helvetica, Arial, sans-serif" font-size="15">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+            'font-family="Helvetica, Arial, sans-serif" font-size="15">',
             f"<title>{html.escape(title)}</title>",
             f'<rect width="{width}" height="{height}" fill="{WHITE}"/>',
-            '<defs><marker id="a" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" orient="auto-start-reverse">'
+            '<defs><marker id="a" viewBox="0 0 10 10" refX="9" refY="5" '
+            'markerWidth="8" markerHeight="8" orient="auto-start-reverse">'
             f'<path d="M0 0L10 5L0 10z" fill="{LINE}"/></marker></defs>',
         ]
 
@@ -45,7 +47,8 @@ class Picture:
         weight = ' font-weight="bold"' if bold else ""
         where = f' text-anchor="{anchor}"' if anchor != "start" else ""
         self.parts.append(
-            f'<text x="{x}" y="{y}" font-size="{size}"{weight}{where} fill="{fill}">{html.escape(words)}</text>'
+            f'<text x="{x}" y="{y}" font-size="{size}"{weight}{where} fill="{fill}">'
+            f"{html.escape(words)}</text>"
         )
 
     def band(self, x, y, w, h, fill, name):
@@ -67,7 +70,8 @@ class Picture:
             ' stroke-dasharray="5 4"' if dashed else ""
         )
         self.parts.append(
-            f'<path d="{path}" stroke="{LINE}" stroke-width="1.6" fill="none" marker-end="url(#a)"{more}/>'
+            f'<path d="{path}" stroke="{LINE}" stroke-width="1.6" fill="none" '
+            f'marker-end="url(#a)"{more}/>'
         )
 
     def label(self, x, y, *lines, anchor="start"):

@@ -61,7 +61,8 @@ def row(name, files):
     lines = [count for file in files for count in file.lines.values()]
     branches = [count for file in files for count in file.branches.values()]
     functions = [count for file in files for count in file.functions.values()]
-    return f"{name:34} functions {share(functions)}   lines {share(lines)}   branches {share(branches)}"
+    shares = f"functions {share(functions)}   lines {share(lines)}   branches {share(branches)}"
+    return f"{name:34} {shares}"
 
 
 def write_missed(files, path):

@@ -105,7 +105,8 @@ def arguments():
         parser.error(f"no dtype {unknown[0]}; there are {', '.join(ELEMENT_BYTES)}")
     if options.only and not any(options.only in s.name for s in SHAPES):
         parser.error(
-            f"no shape has {options.only!r} in its name; there are: {'; '.join(s.name for s in SHAPES)}"
+            f"no shape has {options.only!r} in its name; there are: "
+            f"{'; '.join(s.name for s in SHAPES)}"
         )
     return options
 

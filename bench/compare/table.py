@@ -91,7 +91,8 @@ def _show_times(title, results, peers, limits, unit):
 
 def _show_deviations(results, names):
     print(
-        "Largest deviation of the output from a float32 reference, over the largest element of the reference"
+        "Largest deviation of the output from a float32 reference, over the largest element of "
+        "the reference"
     )
     dtypes = list(dict.fromkeys(r["dtype"] for r in results))
     rows = []
@@ -124,7 +125,8 @@ def show(report):
     peers = [name for name in names if name != OURS]
     print(f"\n{machine['processor']}, {machine['threads']} threads")
     print(
-        f"reads {limits['read'] / 1e9:.1f} GB/s, multiplies and adds {limits['fma'] / 1e9:.0f} GFLOP/s ({limits['by']})"
+        f"reads {limits['read'] / 1e9:.1f} GB/s, multiplies and adds {limits['fma'] / 1e9:.0f} "
+        f"GFLOP/s ({limits['by']})"
     )
     print(
         ", ".join(
@@ -137,10 +139,12 @@ def show(report):
     _show_times("Decode: milliseconds of a step, GB/s of K and V", decode, peers, limits, "GB/s")
     _show_times("Prefill: milliseconds of a chunk, GFLOP/s", prefill, peers, limits, "GFLOP/s")
     print(
-        "Medians. A step stores the new tokens and attends; PyTorch's only attends. ratio: time of the best peer over that of"
+        "Medians. A step stores the new tokens and attends; PyTorch's only attends. ratio: time "
+        "of the best peer over that of"
     )
     print(
-        f"{OURS}, above 1 where {OURS} is faster. spread: largest interquartile range over median, the noise of the row. int8: K and"
+        f"{OURS}, above 1 where {OURS} is faster. spread: largest interquartile range over "
+        "median, the noise of the row. int8: K and"
     )
     print("V in 8 bits, scales as each engine keeps them.\n")
     _show_deviations(results, names)

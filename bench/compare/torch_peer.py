@@ -45,7 +45,8 @@ class Step:
         self.run = fastest([make(torch) for make in formulations])
 
     def _mask(self, torch):
-        """Keyword arguments: is_causal suits a prompt without a past, a later chunk needs a mask.
+        """Keyword arguments: is_causal suits a prompt without a past, a later chunk
+        needs a mask.
         """
         shape = self.shape
         if shape.decode or shape.new == shape.lengths[0]:

@@ -1,4 +1,5 @@
-"""Draws what pkv-serve wrote into DIR/serve.json, as SVG and PNG beside it. Run as: pictures.py DIR
+"""Draws what pkv-serve wrote into DIR/serve.json, as SVG and PNG beside it. Run as:
+pictures.py DIR
 """
 
 import json
@@ -37,7 +38,8 @@ def save(figure, directory, name):
 
 
 def columns(run, most=500):
-    """Columns of the moments, as means over neighbours where there are more than can be told apart.
+    """Columns of the moments, as means over neighbours where there are more than can be
+    told apart.
     """
     moments = run["moments"]
     width = -(-len(moments) // most) or 1

@@ -105,9 +105,8 @@ def table(listed):
     lines = [
         "# Dependencies",
         "",
-        "[dependencies.py](dependencies.py) makes this page and",
-        "[pagedkv.spdx.json](pagedkv.spdx.json) (SPDX 2.3) of",
-        "[dependencies.json](dependencies.json). It lists direct dependencies; licences are SPDX",
+        "Made by [dependencies.py](dependencies.py) of [dependencies.json](dependencies.json), as "
+        "[pagedkv.spdx.json](pagedkv.spdx.json) (SPDX 2.3) is. Direct ones; licences are SPDX "
         "identifiers.",
         "",
     ]
@@ -119,7 +118,8 @@ def table(listed):
             "|---|---|---|---|",
         ]
         lines += [
-            f"| {e['name']} | {e['version']} | {e['licence']} | {e['for']}{' (optional)' if e.get('optional') else ''} |"
+            f"| {e['name']} | {e['version']} | {e['licence']} | "
+            f"{e['for']}{' (optional)' if e.get('optional') else ''} |"
             for e in listed["dependencies"]
             if e["use"] == use
         ]

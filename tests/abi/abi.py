@@ -66,7 +66,8 @@ def self_test(text):
 def main():
     if not shutil.which("abidw") or not shutil.which("abidiff"):
         print(
-            "SKIPPED: abidw and abidiff (package abigail-tools) are not here, so nothing is known about the binary interface"
+            "SKIPPED: abidw and abidiff (package abigail-tools) are not here, so nothing is known "
+            "about the binary interface"
         )
         return SKIPPED
     action, library = sys.argv[1:]

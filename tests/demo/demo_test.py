@@ -329,7 +329,8 @@ def case_hostile_tokenizer():
 
 
 def case_chat():
-    """Two turns through a pipe: the second goes on from the kept session, as one long prompt would.
+    """Two turns through a pipe: the second goes on from the kept session, as one long
+    prompt would.
     """
     result = run(
         "--chat",

@@ -119,7 +119,8 @@ class Installed:
     def refuse_absent(self, compiler, language):
         absent = self.directory / "absent.c"
         absent.write_text(
-            '#include <pagedkv/pagedkv.h>\n#ifdef __cplusplus\nextern "C"\n#endif\nint pkv_absent(void);\n'
+            "#include <pagedkv/pagedkv.h>\n"
+            '#ifdef __cplusplus\nextern "C"\n#endif\nint pkv_absent(void);\n'
             "int main(void) { return pkv_absent(); }\n"
         )
         _, result = self.build(absent, compiler, language, self.flags("pagedkv"))
@@ -146,7 +147,9 @@ def main():
             installed.run("pagedkv", tree / "bindings/c/examples/minimal.c", compiler, language)
             installed.refuse_absent(compiler, language)
             if static:
-                installed.run_static("pagedkv", tree / "bindings/c/examples/minimal.c", compiler, language)
+                installed.run_static(
+                    "pagedkv", tree / "bindings/c/examples/minimal.c", compiler, language
+                )
         if "pagedkv-redis" in libraries:
             installed.run("pagedkv-redis", redis, cc.split(), "c")
             if static:

@@ -123,15 +123,8 @@ harness.run(
         (
             None,
             {
-                "a.md": f"| {LONG} |\n```text\n{LONG}\n```\n\n    {LONG}\n    {LONG}\n\n{LONG[3:]}\n",
-                "b.md": f"* {LINK_OF_100};\n{LINK_OF_100}\n",
-            },
-        ),
-        (
-            None,
-            {
-                "README.md": "```c\nint x;\n```\n[c](b/c.c) [h](#a-b-c-1) "
-                "[u](https://example.org/a?b=c) `[x](y)`\n"
+                "README.md": "```c\nint x;\n```\n"
+                "[c](b/c.c) [h](#a-b-c-1) [u](https://example.org/a?b=c) `[x](y)`\n"
                 "# A `b`, [c](README.md)\n# a b c\n",
                 "b/c.c": "int x;\n",
             },

@@ -78,7 +78,8 @@ def check(root, symbols, version):
 
 
 def samples(symbols, version):
-    """The samples are judged against the real symbols, so that the good one declares all of them.
+    """The samples are judged against the real symbols, so that the good one declares
+    all of them.
     """
     good = "".join(
         f"/** Text. Since 0.1. */\n{EXPORT} int {name}(void);\n" for name in sorted(symbols)

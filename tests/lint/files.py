@@ -52,7 +52,8 @@ def check_text(path, text):
     if path.startswith(CODE) and pathlib.PurePosixPath(path).suffix in CODE_SUFFIXES:
         if len(lines) > TOO_LONG and not any(REASON.search(line) for line in lines[:15]):
             found.append(
-                f"{path}: {len(lines)} lines, and no line at its top says 'Over {TOO_LONG} lines: why'"
+                f"{path}: {len(lines)} lines, and no line at its top says 'Over {TOO_LONG} lines: "
+                "why'"
             )
         elif len(lines) > LONG:
             found.append(f"note: {path} has {len(lines)} lines, {LONG} is the aim")

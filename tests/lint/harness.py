@@ -33,7 +33,8 @@ def run(check, samples, *extra):
     print("\n".join(found))
     bad = sum(not finding.startswith("note: ") for finding in found)
     print(
-        f"{len(samples)} samples judged rightly; {bad} findings and {len(found) - bad} notes in the tree"
+        f"{len(samples)} samples judged rightly; {bad} findings and {len(found) - bad} notes in "
+        "the tree"
     )
     sys.exit(1 if bad else 0)
 

@@ -53,7 +53,8 @@ SAMPLES = [
     (
         None,
         {
-            "include/pagedkv/a.h": "#ifndef A_H\n#define A_H\n#include <stdint.h>\nuint32_t f(void);\n#endif\n"
+            "include/pagedkv/a.h": "#ifndef A_H\n#define A_H\n#include <stdint.h>\n"
+            "uint32_t f(void);\n#endif\n"
         },
     ),
     (

@@ -87,7 +87,8 @@ def check_isa(files):
                 queue.append(name)
             elif not ISA_ALLOWED.fullmatch(name):
                 found.append(
-                    f"src/{path}:{line}: <{name}>: compiled per instruction set, so no standard library here"
+                    f"src/{path}:{line}: <{name}>: compiled per instruction set, so no standard "
+                    "library here"
                 )
     return sorted(found)
 
@@ -113,12 +114,14 @@ SAMPLES = [
     (
         None,
         {
-            "src/api/cache.cpp": '#include "engine/cache/cache.h"\n#include "base/status.h"\n',
-            "src/engine/cache/cache.h": '#include "engine/prefix/index.h"\n#include "kernels/kernels.h"\n#include <vector>\n',
-            "src/engine/file/file.h": '#include "engine/memory/pool.h"\n',
+            "src/api/cache.cpp": '#include "engine/cache.h"\n#include "base/status.h"\n',
+            "src/engine/cache.h": '#include "engine/store/file.h"\n'
+            '#include "kernels/kernels.h"\n#include <vector>\n',
+            "src/engine/store/file.h": '#include "engine/memory/pool.h"\n',
             "src/base/parallel.cpp": "#include <tbb/parallel_for.h>\n",
             "src/kernels/isa/avx2.cpp": '#include "kernels/attend.hpp"\n#include <immintrin.h>\n',
-            "src/kernels/attend.hpp": "#include <xsimd/xsimd.hpp>\n#include <stdint.h>\n// #include <vector>\n",
+            "src/kernels/attend.hpp": "#include <xsimd/xsimd.hpp>\n#include <stdint.h>\n"
+            "// #include <vector>\n",
         },
     ),
     ("base may not see engine", {"src/base/status.h": '#include "engine/cache/cache.h"\n'}),

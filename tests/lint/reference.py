@@ -50,13 +50,15 @@ def check(root):
             ]
             if not THREADS.search(top) and not OWN_THREADS.search(comment):
                 found.append(
-                    f"{header}: neither the documentation of {name} nor the top of the header says 'Threads:'"
+                    f"{header}: neither the documentation of {name} nor the top of the header "
+                    "says 'Threads:'"
                 )
     return found
 
 
 COMMON = {
-    "include/pagedkv/common.h": "typedef enum pkv_status {\n  PKV_OK = 0,\n  PKV_IO = 400, /**< x */\n} pkv_status;\n"
+    "include/pagedkv/common.h": "typedef enum pkv_status {\n  PKV_OK = 0,\n"
+    "  PKV_IO = 400, /**< x */\n} pkv_status;\n"
 }
 
 
@@ -68,7 +70,8 @@ SAMPLES = [
     (
         None,
         header(
-            "/** A. Statuses: IO (with NONE\n * and MORE). Since 0.1. */\nPKV_API pkv_status pkv_a(int x);\n"
+            "/** A. Statuses: IO (with NONE\n * and MORE). Since 0.1. */\nPKV_API pkv_status "
+            "pkv_a(int x);\n"
         ),
     ),
     (
@@ -81,7 +84,8 @@ SAMPLES = [
     (
         None,
         header(
-            "/** Rows [n][heads][dim]. Statuses: as pkv_b. */\nPKV_API pkv_status pkv_a(const pkv_tensor* x);\n"
+            "/** Rows [n][heads][dim]. Statuses: as pkv_b. */\nPKV_API pkv_status pkv_a(const "
+            "pkv_tensor* x);\n"
         ),
     ),
     ("which statuses", header("/** A. Since 0.1. */\nPKV_API pkv_status pkv_a(int x);\n")),
@@ -93,7 +97,8 @@ SAMPLES = [
     (
         "shapes of 2 tensors",
         header(
-            "/** Rows [n][heads]. Statuses: IO. */\nPKV_API pkv_status pkv_a(const pkv_tensor* x, const pkv_tensor* y);\n"
+            "/** Rows [n][heads]. Statuses: IO. */\nPKV_API pkv_status pkv_a(const pkv_tensor* x, "
+            "const pkv_tensor* y);\n"
         ),
     ),
     (

@@ -16,7 +16,8 @@ import textwrap
 import harness
 
 BLOCK = re.compile(
-    r"^(?:<!-- (?P<verb>shows|printed by) (?P<what>[^\n]*?) -->\n)?```(?P<language>[\w+]*)\n(?P<text>.*?)^```$",
+    r"^(?:<!-- (?P<verb>shows|printed by) (?P<what>[^\n]*?) -->\n)?"
+    r"```(?P<language>[\w+]*)\n(?P<text>.*?)^```$",
     re.M | re.S,
 )
 WHAT = re.compile(r"(?P<path>\S+)(?: \[(?P<region>\w+)\])?")
@@ -67,7 +68,8 @@ def check(root):
                     found.append(f"{name}:{line}: there is no {block['what']}")
                 elif block["text"] != without_marks(real):
                     found.append(
-                        f"{name}:{line}: this is not what {block['what']} has (tests/lint/shown.py . --renew)"
+                        f"{name}:{line}: this is not what {block['what']} has "
+                        "(tests/lint/shown.py . --renew)"
                     )
             elif (
                 block["verb"] is None
@@ -87,7 +89,8 @@ def renew(root):
             return (
                 block[0]
                 if real is None
-                else f"<!-- shows {block['what']} -->\n```{block['language']}\n{without_marks(real)}```"
+                else f"<!-- shows {block['what']} -->\n"
+                f"```{block['language']}\n{without_marks(real)}```"
             )
 
         renewed = BLOCK.sub(filled, text)
@@ -101,7 +104,8 @@ SAMPLES = [
     (
         None,
         {
-            "a.md": "<!-- shows a.c -->\n```c\nint x;\n  int y;\n```\n<!-- shows a.c [part] -->\n```c\nint y;\n```\n```c\nint z;\n```\n",
+            "a.md": "<!-- shows a.c -->\n```c\nint x;\n  int y;\n```\n"
+            "<!-- shows a.c [part] -->\n```c\nint y;\n```\n```c\nint z;\n```\n",
             "a.c": FILE,
         },
     ),

@@ -12,8 +12,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 import tally  # noqa: E402
 
 JUNIT = """<testsuites>
-<testsuite name="p.p:unit / mixed.A"><testcase name="ok" status="run"/><testcase name="bad" status="run"><failure/></testcase>
-<testcase name="later" status="run"><skipped/></testcase><testcase name="off" status="notrun"/></testsuite>
+<testsuite name="p.p:unit / mixed.A"><testcase name="ok" status="run"/>
+<testcase name="bad" status="run"><failure/></testcase>
+<testcase name="later" status="run"><skipped/></testcase>
+<testcase name="off" status="notrun"/></testsuite>
 <testsuite name="p.p:unit / leaks at exit.A"><testcase name="ok" status="run"/></testsuite>
 <testsuite name="p"><testcase name="p / plain"/></testsuite>
 </testsuites>"""

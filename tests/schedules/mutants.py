@@ -51,7 +51,8 @@ SEEDED = [
     (
         "generation ignored in the compare",
         SWAP,
-        "(seen = (word.load(std::memory_order_relaxed) >> 32 << 32) | (seen & 0xffffffff), word.compare_exchange_weak("
+        "(seen = (word.load(std::memory_order_relaxed) >> 32 << 32) | (seen & 0xffffffff), "
+        "word.compare_exchange_weak("
         "seen, pack(state), std::memory_order_acq_rel, std::memory_order_relaxed))",
     ),
     (
@@ -62,7 +63,9 @@ SEEDED = [
     (
         "bits claimed by load and store",
         r"free_bits_\[word\]\.fetch_and\(~wanted, std::memory_order_acquire\) & wanted",
-        "wanted; if (wanted != 0) free_bits_[word].store(free_bits_[word].load(std::memory_order_acquire) & ~wanted, std::memory_order_relaxed)",
+        "wanted; if (wanted != 0) "
+        "free_bits_[word].store(free_bits_[word].load(std::memory_order_acquire) & ~wanted, "
+        "std::memory_order_relaxed)",
     ),
     (
         "freed with a reference left, then again",
@@ -77,7 +80,8 @@ SEEDED = [
     ("refused list keeps its references", r"release_held\(i, blocks\);", ";"),
     (
         "alloc waits for a release",
-        r"(uint64_t free = ([\w.]+)\.load\(std::memory_order_relaxed\);\s+(?:do|for \(;;\)) \{\s+)if \(free < (\w+)\) return \w+;",
+        r"(uint64_t free = ([\w.]+)\.load\(std::memory_order_relaxed\);\s+"
+        r"(?:do|for \(;;\)) \{\s+)if \(free < (\w+)\) return \w+;",
         r"\1while (free < \3) free = \2.load(std::memory_order_relaxed);",
     ),
 ]
