@@ -43,7 +43,8 @@ def run_clang(tree, *arguments):
 
 
 # ---- Types
-# ----------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
+# --------------------
 
 
 def split_parameters(text):
@@ -76,7 +77,8 @@ def parse_type(text):
 
 
 # ---- The syntax tree
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
+# ----------
 
 
 def headers_of(tree):
@@ -225,14 +227,16 @@ def probe(tree, structs, macros):
     values of macros.
     """
     lines = [
-        f'printf("%s %lld\\n", "{m["name"]}", {"(long long)" if m["type"] == "int" else "(unsigned long long)"}{m["name"]});'
+        f'printf("%s %lld\\n", "{m["name"]}", '
+        f'({"long long" if m["type"] == "int" else "unsigned long long"}){m["name"]});'
         for m in macros
     ]
     for s in structs:
         name = s["name"]
         lines.append(f'printf("{name} %zu %zu\\n", sizeof({name}), _Alignof({name}));')
         lines += [
-            f'printf("{name}.{f["name"]} %zu %zu\\n", offsetof({name}, {f["name"]}), sizeof((({name}*)0)->{f["name"]}));'
+            f'printf("{name}.{f["name"]} %zu %zu\\n", '
+            f'offsetof({name}, {f["name"]}), sizeof((({name}*)0)->{f["name"]}));'
             for f in s["fields"]
         ]
     source = (
@@ -284,7 +288,8 @@ def describe(tree=TREE):
         str(macro["value"]) for macro in macros if macro["name"].startswith("PKV_VERSION_")
     )
     return {
-        "about": "The C interface, as bindings/api/describe.py reads it from include/pagedkv. Sizes and offsets are those of 64 bit.",
+        "about": "The C interface, as bindings/api/describe.py reads it from include/pagedkv. "
+        "Sizes and offsets are those of 64 bit.",
         "version": version,
         "constants": macros,
         **found,
@@ -292,7 +297,8 @@ def describe(tree=TREE):
 
 
 # ---- The file
-# -------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
+# -----------------
 
 
 def pretty(value, indent=0):

@@ -2,9 +2,10 @@
 
 usage: bench_overhead.py PKV_STEP [ROUNDS]      PKV_STEP: build/bindings/pkv-step
 
-The same step in both: begin, write, attend and commit of one new token for each of 8 sessions. With 16 tokens in each session and
-one thread, the difference in processor time is what Python adds: other programs hardly disturb it. It is set against the shortest
-time on the clock of a step of 4096 tokens, from C on all processors. C and Python take turns.
+The same step in both: begin, write, attend and commit of one new token for each of 8 sessions. With
+16 tokens in each session and one thread, the difference in processor time is what Python adds:
+other programs hardly disturb it. It is set against the shortest time on the clock of a step of 4096
+tokens, from C on all processors. C and Python take turns.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def steps_in_c(program: str, tokens: int, steps: int, threads: int) -> tuple[flo
     """In microseconds: the median of processor time, and the shortest time on the clock."""
     environment = os.environ | {"PAGEDKV_LIBRARY": pagedkv.library().path}
     command = [program, str(tokens), str(steps), str(threads)]
-    median, shortest = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout.split()
+    median, shortest = subprocess.run(
+        command, check=True, capture_output=True, text=True, env=environment
+    ).stdout.split()
     return float(median), float(shortest)
 
 
@@ -45,12 +48,17 @@ def steps_in_python(tokens: int, steps: int, threads: int) -> tuple[float, float
     )
     times, clock = [], []
     with pagedkv.Cache(config) as cache:
-        prompt = (np.arange(tokens * KV_HEADS * DIM, dtype=np.float32) % 17 / 17).reshape(tokens, KV_HEADS, DIM)
+        prompt = (np.arange(tokens * KV_HEADS * DIM, dtype=np.float32) % 17 / 17).reshape(
+            tokens, KV_HEADS, DIM
+        )
         sessions = [cache.open_session() for _ in range(SESSIONS)]
         for session in sessions:
             session.prefill(0, prompt, prompt, tokens)
         q = np.zeros((SESSIONS, QUERY_HEADS, DIM), np.float32)
-        k, v, out = (np.zeros((SESSIONS, heads, DIM), np.float32) for heads in (KV_HEADS, KV_HEADS, QUERY_HEADS))
+        k, v, out = (
+            np.zeros((SESSIONS, heads, DIM), np.float32)
+            for heads in (KV_HEADS, KV_HEADS, QUERY_HEADS)
+        )
         new, ids = [1] * SESSIONS, np.arange(1, SESSIONS + 1, dtype=np.int32)
         for _ in range(steps):
             start, processor_start = time.perf_counter(), time.thread_time()
@@ -78,10 +86,17 @@ def main() -> None:
     c, python = statistics.median(c_short), statistics.median(python_short)
     overheads = sorted(b - a for a, b in zip(c_short, python_short, strict=True))
     share = 100 * (python - c) / min(c_long)
-    print(f"8 x {SHORT} tokens, one thread, processor time: {c:.1f} us from C, {python:.1f} us from Python")
-    print(f"8 x {LONG} tokens, all processors, shortest: {min(c_long):.0f} us from C, {min(python_long):.0f} us from Python")
     print(
-        f"overhead {python - c:.1f} us (rounds: {overheads[0]:.1f} to {overheads[-1]:.1f}), {share:.2f} % of a step of 8 x {LONG}"
+        f"8 x {SHORT} tokens, one thread, processor time: {c:.1f} us from C, {python:.1f} us from "
+        "Python"
+    )
+    print(
+        f"8 x {LONG} tokens, all processors, shortest: {min(c_long):.0f} us from C, "
+        f"{min(python_long):.0f} us from Python"
+    )
+    print(
+        f"overhead {python - c:.1f} us (rounds: {overheads[0]:.1f} to {overheads[-1]:.1f}), "
+        f"{share:.2f} % of a step of 8 x {LONG}"
     )
 
 

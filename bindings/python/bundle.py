@@ -1,4 +1,6 @@
-"""Puts libpagedkv, and what else $PAGEDKV_BUNDLE names (paths separated by colons), into the wheel."""
+"""Puts libpagedkv, and what else $PAGEDKV_BUNDLE names (paths separated by colons),
+into the wheel.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 class Bundle(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        named = [pathlib.Path(path) for path in os.environ.get("PAGEDKV_BUNDLE", "").split(":") if path]
+        named = [
+            pathlib.Path(path) for path in os.environ.get("PAGEDKV_BUNDLE", "").split(":") if path
+        ]
         for path in named:
             if not path.is_file():
                 raise FileNotFoundError(f"PAGEDKV_BUNDLE: there is no file {path}")

@@ -1,17 +1,18 @@
-"""Makes pagedkv/_raw.py, the C interface for ctypes, and pagedkv/records.py, what its functions report, of bindings/api/api.json.
+"""Makes pagedkv/generated of bindings/api/api.json: raw.py, the C interface for ctypes, and
+records.py, what its functions report.
 
 usage: generate_raw.py [--check]
 """
 
-import json
 import pathlib
-import re
 import sys
 import textwrap
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "api"))
-from describe import renew_or_check  # noqa: E402  (found through the line above)
+import generator  # noqa: E402  (found through the line above)
+
+WIDTH = 100
 
 CTYPES = {
     "float": "_f32",
@@ -24,9 +25,12 @@ CTYPES = {
     "uint64_t": "_u64",
 }
 
-HEAD = '''"""The C interface of libpagedkv for ctypes. Made by generate_raw.py from bindings/api/api.json: do not edit.
+HEAD = '''"""The C interface of libpagedkv for ctypes.
 
-Handles and pointers are c_void_p: integers, byref(...) and arrays pass for them. Fields and arguments that are enums are c_int.
+Made by generate_raw.py from bindings/api/api.json: do not edit.
+
+Handles and pointers are c_void_p: integers, byref(...) and arrays pass for them. Fields and
+arguments that are enums are c_int.
 """
 
 from __future__ import annotations
@@ -47,14 +51,17 @@ from ctypes import c_void_p as _pointer
 from typing import Any
 '''
 
-RECORDS = '''"""What the library reports: counts and sizes. Made by generate_raw.py from bindings/api/api.json: do not edit."""
+RECORDS = '''"""What the library reports: counts and sizes.
+
+Made by generate_raw.py from bindings/api/api.json: do not edit.
+"""
 
 from __future__ import annotations
 
 import builtins
 import dataclasses
 
-from . import _raw'''
+from . import raw'''
 
 FUNCTIONS = '''
 
@@ -69,25 +76,29 @@ def _bind(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
 
 
 class Functions:
-    """The functions of an opened library, without their `pkv_`. An AttributeError names one that it does not have."""
+    """The functions of an opened library, without their `pkv_`.
+
+    An AttributeError names one that the library does not have.
+    """
 
     def __init__(self, library: ctypes.CDLL) -> None:'''
 
 
 def camel(name):
-    return "".join(part.capitalize() for part in name.removeprefix("pkv_").split("_")).replace("Kv", "KV")
+    parts = name.removeprefix("pkv_").split("_")
+    return "".join(part.capitalize() for part in parts).replace("Kv", "KV")
 
 
-def wrap(text, indent, quote='"""'):
+def wrap(text, indent):
     """A docstring of this text, or nothing."""
     if not text:
         return []
-    margin = " " * indent
-    text = re.sub(r"\s*\n\s*", " ", text).replace("\\", "\\\\")
-    lines = textwrap.wrap(text, 126 - indent)
-    if len(lines) == 1 and len(lines[0]) + indent + 6 <= 130:
-        return [f"{margin}{quote}{lines[0]}{quote}"]
-    return [f"{margin}{quote}{lines[0]}", *(margin + line for line in lines[1:]), f"{margin}{quote}"]
+    quote, margin = '"""', " " * indent
+    text = generator.one_line(text).replace("\\", "\\\\")
+    if indent + len(text) + 6 <= WIDTH:
+        return [f"{margin}{quote}{text}{quote}"]
+    lines = textwrap.wrap(quote + text, WIDTH - indent, break_on_hyphens=False)
+    return [*(margin + line for line in lines), f"{margin}{quote}"]
 
 
 def ctype(kind, api):
@@ -108,17 +119,13 @@ def ctype(kind, api):
     return camel(name)
 
 
-def common_beginning(names):
-    first, last = min(names), max(names)
-    return next((first[:i] for i in range(len(first)) if first[i] != last[i]), first)
-
-
 def enum_lines(enum):
-    names = [constant["name"] for constant in enum["constants"]]
-    prefix = re.sub(r"[^_]*$", "", common_beginning(names)) or "PKV_"
+    prefix = generator.enum_prefix(enum)
     lines = ["", "", f"class {camel(enum['name'])}(enum.IntEnum):", *wrap(enum["doc"], 4)]
+    lines += [""] if enum["doc"] else []
     for constant in enum["constants"]:
-        lines += [f"    {constant['name'].removeprefix(prefix)} = {constant['value']}", *wrap(constant["doc"], 4)]
+        name = constant["name"].removeprefix(prefix)
+        lines += [f"    {name} = {constant['value']}", *wrap(constant["doc"], 4)]
     return lines
 
 
@@ -131,18 +138,31 @@ def struct_lines(struct, api):
         *([""] if struct["doc"] else []),
         "    _fields_ = [",
     ]
-    lines += [f'        ("{field["name"]}", {ctype(field["type"], api)}),' for field in struct["fields"]]
+    lines += [
+        f'        ("{field["name"]}", {ctype(field["type"], api)}),' for field in struct["fields"]
+    ]
     return [*lines, "    ]"]
+
+
+def call_lines(head, arguments, indent):
+    """head(arguments), as the formatter has it where it is too long for one line."""
+    margin, inner = " " * indent, " " * (indent + 4)
+    text = ", ".join(arguments)
+    if indent + len(f"{head}({text})") <= WIDTH:
+        return [f"{margin}{head}({text})"]
+    if len(inner + text) <= WIDTH:
+        return [f"{margin}{head}(", inner + text, f"{margin})"]
+    return [f"{margin}{head}(", *(f"{inner}{argument}," for argument in arguments), f"{margin})"]
 
 
 def function_lines(api):
     lines = FUNCTIONS.splitlines()
     for function in api["functions"]:
-        text = function["returns"] == {"pointer": {"name": "char"}, "const": True}
+        text, name = generator.is_text(function), function["name"]
         result, call = ("_text", "_Text") if text else (ctype(function["returns"], api), "_Call")
         types = [result] + [ctype(parameter["type"], api) for parameter in function["parameters"]]
-        name = function["name"]
-        lines.append(f'        self.{name.removeprefix("pkv_")}: {call} = _bind(library, "{name}", {", ".join(types)})')
+        head = f"self.{name.removeprefix('pkv_')}: {call} = _bind"
+        lines += call_lines(head, ["library", f'"{name}"', *types], 8)
     return lines
 
 
@@ -154,9 +174,11 @@ def reported(struct, api):
     """A struct that the library fills with plain numbers: stats, plans and the like."""
     inits = {function["name"] for function in api["functions"]}
     fields = struct["fields"]
-    if struct["name"] == "pkv_prefix_event":  # pinned, so that it has no size, and it comes in arrays
+    if struct["name"] == "pkv_prefix_event":  # pinned, so that it has no size; comes in arrays
         return True
-    return fields[0]["name"] == "struct_size" and f"{struct['name']}_init" not in inits and all(plain(f["type"]) for f in fields)
+    if fields[0]["name"] != "struct_size" or f"{struct['name']}_init" in inits:
+        return False
+    return all(plain(field["type"]) for field in fields)
 
 
 def record_lines(struct, api):
@@ -172,41 +194,36 @@ def record_lines(struct, api):
     for field in struct["fields"]:
         if field["name"] not in ("struct_size", "reserved"):
             name = field["type"].get("name")
-            python = "builtins.bytes" if name is None else f"_raw.{camel(name)}" if name in enums else "int"
+            python = "builtins.bytes" if name is None else "int"
+            if name in enums:
+                python = f"raw.{camel(name)}"
             lines += [f"    {field['name']}: {python}", *wrap(field["doc"], 4)]
     return lines
 
 
-def generate_records(api):
+def records(api):
     structs = [struct for struct in api["structs"] if reported(struct, api)]
-    return "\n".join([RECORDS, *(line for struct in structs for line in record_lines(struct, api))]) + "\n"
+    return [RECORDS, *(line for struct in structs for line in record_lines(struct, api))]
 
 
-def generate(api):
+def raw(api):
     lines = [HEAD, f'VERSION = "{api["version"]}"', ""]
-    for constant in api["constants"]:
-        if not constant["name"].startswith("PKV_VERSION"):
-            lines += [
-                f"{constant['name'].removeprefix('PKV_')} = 0x{constant['value']:X}"
-                if constant["value"] > 9
-                else f"{constant['name'].removeprefix('PKV_')} = {constant['value']}",
-                *wrap(constant["doc"], 0),
-            ]
+    for constant in generator.constants(api):
+        value = generator.numeral(constant["value"])
+        name = constant["name"].removeprefix("PKV_")
+        lines += [f"{name} = {value}", *wrap(constant["doc"], 0)]
     for enum in api["enums"]:
         lines += enum_lines(enum)
     for struct in api["structs"]:
         lines += struct_lines(struct, api)
-    text = "\n".join(lines + function_lines(api)) + "\n"
-    if text.count("\n") > 800:
-        text = text.replace("do not edit.", "do not edit. Over 800 lines: made by a program.", 1)
-    return text
+    return lines + function_lines(api)
 
+
+def generate(api):
+    return {name: generator.whole(make(api)) for name, make in MADE.items()}
+
+
+MADE = {"raw.py": raw, "records.py": records}
 
 if __name__ == "__main__":
-    if sys.argv[1:] not in ([], ["--check"]):
-        sys.exit("usage: generate_raw.py [--check]")
-    interface = json.loads((HERE.parent / "api/api.json").read_text())
-    files = {"_raw.py": generate(interface), "records.py": generate_records(interface)}
-    results = [renew_or_check(HERE / "pagedkv" / name, text, bool(sys.argv[1:])) for name, text in files.items()]
-    if not all(results):
-        sys.exit("pagedkv is not what api.json gives: python3 bindings/api/describe.py renews it")
+    generator.main(HERE / "pagedkv/generated", generate)

@@ -33,7 +33,8 @@ GROUP_FIELDS = (
 
 
 # ---- Tokens and rows
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
+# ------------
 
 
 def mix(x):
@@ -92,7 +93,8 @@ def stored(values, dtype):
 
 
 # ---- Attention
-# --------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
+# ------------------
 
 
 def group_of(config, layer):
@@ -145,7 +147,8 @@ def attend(text, new, layer, group, params):
 
 
 # ---- Scenarios
-# --------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
+# ------------------
 
 
 def rounded(value):
@@ -239,7 +242,8 @@ def main():
     }
     if not renew_or_check(HERE / "scenarios.json", pretty(document) + "\n", bool(sys.argv[1:])):
         sys.exit(
-            "scenarios.json is not what the reference gives: python3 bindings/scenarios/reference.py renews it"
+            "scenarios.json is not what the reference gives: python3 "
+            "bindings/scenarios/reference.py renews it"
         )
 
 

@@ -81,7 +81,8 @@ SCENARIOS = [
     ),
     scenario(
         "decode",
-        "Steps of one token for two sessions, over the end of a block; a prompt joins them in one ragged step.",
+        "Steps of one token for two sessions, over the end of a block; a prompt joins them in one "
+        "ragged step.",
         MODEL | {"blocks": 8},
         do("open", "a"),
         do("open", "b"),
@@ -154,7 +155,8 @@ SCENARIOS = [
     ),
     scenario(
         "prefix hit",
-        "A new session takes over what an ended one computed: whole blocks shared, a part of one copied.",
+        "A new session takes over what an ended one computed: whole blocks shared, a part of one "
+        "copied.",
         MODEL | {"blocks": 8, "prefix": {"eviction": "PKV_EVICTION_LRU"}},
         do("open", "a"),
         step(("a", [1, 0, 40])),
@@ -262,7 +264,8 @@ SCENARIOS = [
     ),
     scenario(
         "stale handle",
-        "Closed handles, a session twice in a step, positions that are not there: a status each, and nothing changes.",
+        "Closed handles, a session twice in a step, positions that are not there: a status each, "
+        "and nothing changes.",
         MODEL | {"blocks": 4},
         do("open", "a"),
         do("open", "b"),
@@ -330,7 +333,8 @@ SCENARIOS = [
     ),
     scenario(
         "sliding window",
-        "Tokens beyond the window are not seen; the first four stay. Blocks come back a step late: a trim to where it began works.",
+        "Tokens beyond the window are not seen; the first four stay. Blocks come back a step "
+        "late: a trim to where it began works.",
         MODEL | {"blocks": 8, "window": 20, "sinks": 4},
         do("open", "a"),
         step(("a", [1, 0, 60])),
@@ -411,7 +415,8 @@ SCENARIOS = [
     ),
     scenario(
         "variants",
-        "Softcap, ALiBi, learned sinks, a scale, a window of one call, no causal mask; layout PLAIN.",
+        "Softcap, ALiBi, learned sinks, a scale, a window of one call, no causal mask; layout "
+        "PLAIN.",
         MODEL | {"blocks": 8, "layout": "PKV_LAYOUT_PLAIN"},
         do("open", "a"),
         step(("a", [1, 0, 20]), params={"softcap": 2.0, "scale": 0.5}),

@@ -1,4 +1,5 @@
-"""Draws two pictures of a cache: who holds which block while sessions come, fork and go, and how fast decode steps read memory.
+"""Draws two pictures of a cache: who holds which block while sessions come, fork and go, and how
+fast decode steps read memory.
 
 usage: block_map.py [FOLDER]      writes block-map.png and bandwidth.png; needs matplotlib
 
@@ -22,7 +23,9 @@ import matplotlib.pyplot as plt
 
 folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".")
 BLOCKS = 48
-config = pagedkv.CacheConfig(layers=1, query_heads=1, kv_heads=1, key_dim=16, blocks=BLOCKS, prefix=pagedkv.PrefixConfig())
+config = pagedkv.CacheConfig(
+    layers=1, query_heads=1, kv_heads=1, key_dim=16, blocks=BLOCKS, prefix=pagedkv.PrefixConfig()
+)
 cache = pagedkv.Cache(config)
 sessions: dict[str, pagedkv.Session] = {}
 FREE, CACHED, SHARED = 0, 1, 2
@@ -41,7 +44,11 @@ def extend(name: str, n: int, first: int) -> None:
 def take_picture(title: str) -> None:
     """Of each block: free, cached, shared, or whose it is (3 and on, in the order of names)."""
     owners = [FREE] * BLOCKS
-    held = {name: [int(block) for block in session.block_table()] for name, session in sessions.items() if not session.closed}
+    held = {
+        name: [int(block) for block in session.block_table()]
+        for name, session in sessions.items()
+        if not session.closed
+    }
     for name, blocks in held.items():
         for block in blocks:
             owners[block] = SHARED if owners[block] else 3 + sorted(sessions).index(name)
@@ -75,10 +82,16 @@ take_picture("d begins as c did and takes them")
 
 # %% The map: a row per moment, a column per block
 names = ["free", "cached", "shared", *sorted(sessions)]
-colours = ["#f2f2f2", "#c9b458", "#555555", "#4477aa", "#66aa55", "#aa4466", "#8855aa"][: len(names)]
+colours = ["#f2f2f2", "#c9b458", "#555555", "#4477aa", "#66aa55", "#aa4466", "#8855aa"][
+    : len(names)
+]
 figure, axes = plt.subplots(figsize=(10, 3.2))
 axes.imshow(
-    [owners for _, owners in pictures], cmap=mpl.colors.ListedColormap(colours), vmin=0, vmax=len(names) - 1, aspect="auto"
+    [owners for _, owners in pictures],
+    cmap=mpl.colors.ListedColormap(colours),
+    vmin=0,
+    vmax=len(names) - 1,
+    aspect="auto",
 )
 axes.set_xticks(np.arange(-0.5, BLOCKS), minor=True)
 axes.set_yticks(np.arange(-0.5, len(pictures)), minor=True)
@@ -86,8 +99,12 @@ axes.grid(which="minor", color="white", linewidth=1.5)
 axes.tick_params(which="minor", length=0)
 axes.set_yticks(range(len(pictures)), [title for title, _ in pictures])
 axes.set_xlabel("block")
-handles = [mpl.patches.Patch(color=colour, label=name) for colour, name in zip(colours, names, strict=True)]
-axes.legend(handles=handles, ncols=len(names), loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
+handles = [
+    mpl.patches.Patch(color=colour, label=name) for colour, name in zip(colours, names, strict=True)
+]
+axes.legend(
+    handles=handles, ncols=len(names), loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False
+)
 figure.tight_layout()
 figure.savefig(folder / "block-map.png", dpi=120)
 cache.close()
@@ -96,7 +113,9 @@ cache.close()
 # %% How fast decode steps read K and V
 def bandwidth(dtype: pagedkv.Dtype, tokens: int) -> float:
     """GB/s of 4 sessions of so many tokens: the best of some steps."""
-    shape = pagedkv.CacheConfig(layers=1, query_heads=8, kv_heads=8, key_dim=128, dtype=dtype, blocks=4 * (tokens // 16 + 1))
+    shape = pagedkv.CacheConfig(
+        layers=1, query_heads=8, kv_heads=8, key_dim=128, dtype=dtype, blocks=4 * (tokens // 16 + 1)
+    )
     with pagedkv.Cache(shape) as measured:
         rows = np.ones((tokens, 8, 128), np.float32)
         readers = [measured.open_session() for _ in range(4)]
@@ -117,7 +136,12 @@ def bandwidth(dtype: pagedkv.Dtype, tokens: int) -> float:
 lengths = [256, 512, 1024, 2048, 4096, 8192]
 figure, axes = plt.subplots(figsize=(6, 3.6))
 for dtype in (pagedkv.Dtype.F32, pagedkv.Dtype.BF16, pagedkv.Dtype.INT8):
-    axes.plot(lengths, [bandwidth(dtype, length) for length in lengths], marker="o", label=dtype.name.lower())
+    axes.plot(
+        lengths,
+        [bandwidth(dtype, length) for length in lengths],
+        marker="o",
+        label=dtype.name.lower(),
+    )
 axes.set_xscale("log", base=2)
 axes.set_xticks(lengths, [str(length) for length in lengths])
 axes.set_ylim(bottom=0)

@@ -1,7 +1,8 @@
-"""Text from a small Llama model for several sessions at once, with all keys, values and attention in libpagedkv.
+"""Text from a small Llama model for several sessions at once, with all keys, values and attention
+in libpagedkv.
 
-A session whose prompt begins as an earlier one did takes over what that computed; with few blocks, some stand back for a while.
-Neither changes a token.
+A session whose prompt begins as an earlier one did takes over what that computed; with few blocks,
+some stand back for a while. Neither changes a token.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class Text:
 
     @property
     def done(self) -> bool:
-        return len(self.tokens) == self.limit or (self.tokens[-1] in (BEGIN, END) and len(self.tokens) > self.prompt_length)
+        return len(self.tokens) == self.limit or (
+            self.tokens[-1] in (BEGIN, END) and len(self.tokens) > self.prompt_length
+        )
 
     @property
     def generated(self) -> list[int]:
@@ -59,7 +62,9 @@ class Generator:
         return Text(self.cache.open_session(), prompt, limit, len(prompt))
 
     def run(self, texts: list[Text]) -> None:
-        """Steps of the first texts that are not done, until all are. Greedy: the best token is taken."""
+        """Steps of the first texts that are not done, until all are. Greedy: the best token is
+        taken.
+        """
         while running := [text for text in texts if not text.done][: self.running]:
             for text in running:
                 if (
@@ -80,7 +85,9 @@ class Generator:
         return True
 
     def begin(self, texts: list[Text]) -> tuple[pagedkv.Batch, list[Text]]:
-        """Begins a step. Where blocks are short, the library names whom to suspend, and the others go on."""
+        """Begins a step. Where blocks are short, the library names whom to suspend, and the others
+        go on.
+        """
         while True:
             sessions = [text.session for text in texts]
             new = [min(len(text.tokens) - text.held, self.chunk) for text in texts]
@@ -99,7 +106,11 @@ class Generator:
         with batch:
             parts = [text.tokens[text.held : text.held + self.chunk] for text in texts]
             tokens = [token for part in parts for token in part]
-            positions = [text.held + i for text, part in zip(texts, parts, strict=True) for i in range(len(part))]
+            positions = [
+                text.held + i
+                for text, part in zip(texts, parts, strict=True)
+                for i in range(len(part))
+            ]
 
             def attend(layer: int, q: Floats, k: Floats, v: Floats) -> Floats:
                 batch.write(layer, k, v)
@@ -118,28 +129,51 @@ class Generator:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", type=pathlib.Path, default=DATA / "tiny-shakespeare.bin", help="a checkpoint of llama2.c")
-    parser.add_argument("--tokenizer", type=pathlib.Path, help="default: FILE.tokenizer.bin beside FILE.bin")
+    parser.add_argument(
+        "--model",
+        type=pathlib.Path,
+        default=DATA / "tiny-shakespeare.bin",
+        help="a checkpoint of llama2.c",
+    )
+    parser.add_argument(
+        "--tokenizer", type=pathlib.Path, help="default: FILE.tokenizer.bin beside FILE.bin"
+    )
     parser.add_argument("--prompt", action="append", help="may be repeated; default: some scenes")
     parser.add_argument("--max-tokens", type=int, default=160, help="to generate per session")
     parser.add_argument("--blocks", type=int, default=256, help="capacity, in blocks of 16 tokens")
-    parser.add_argument("--chunk", type=int, default=32, help="tokens of a prompt that one step takes")
+    parser.add_argument(
+        "--chunk", type=int, default=32, help="tokens of a prompt that one step takes"
+    )
     parser.add_argument("--running", type=int, default=3, help="sessions at once; the others wait")
-    parser.add_argument("--tokens-out", type=pathlib.Path, help="writes the generated token ids, one session per line")
+    parser.add_argument(
+        "--tokens-out",
+        type=pathlib.Path,
+        help="writes the generated token ids, one session per line",
+    )
     options = parser.parse_args()
 
     model = Llama(options.model)
-    tokenizer = Tokenizer(options.tokenizer or options.model.with_suffix(".tokenizer.bin"), model.vocabulary)
+    tokenizer = Tokenizer(
+        options.tokenizer or options.model.with_suffix(".tokenizer.bin"), model.vocabulary
+    )
     generator = Generator(model, options.blocks, options.chunk, options.running)
     with generator.cache:
-        texts = [generator.add(tokenizer.encode(prompt), options.max_tokens) for prompt in options.prompt or SCENES]
+        texts = [
+            generator.add(tokenizer.encode(prompt), options.max_tokens)
+            for prompt in options.prompt or SCENES
+        ]
         generator.run(texts)
         for text in texts:
             print(f"{tokenizer.decode(text.tokens)}\n----")
         found = generator.cache.prefix_stats(all_salts=True).matched_tokens
-        print(f"{found} tokens were found cached, {generator.suspensions} times a session was suspended")
+        print(
+            f"{found} tokens were found cached, {generator.suspensions} times a session was "
+            "suspended"
+        )
     if options.tokens_out:
-        options.tokens_out.write_text("".join(" ".join(map(str, text.generated)) + "\n" for text in texts))
+        options.tokens_out.write_text(
+            "".join(" ".join(map(str, text.generated)) + "\n" for text in texts)
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""A Llama model and its tokenizer from files of llama2.c, in NumPy. The model knows of no caches: attention is a callback."""
+"""A Llama model and its tokenizer from files of llama2.c, in NumPy. The model knows of no caches:
+attention is a callback.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +14,27 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
 Attend = Callable[[int, Floats, Floats, Floats], Floats]
-"""(layer, q, k, v) to outputs, all [rows][heads][dim]; keys and queries carry their position already."""
+"""(layer, q, k, v) to outputs, all [rows][heads][dim]; keys and queries carry their position
+already.
+"""
 
 BEGIN, END = 1, 2
 
 
 class Llama:
-    """The forward pass (Touvron et al. 2023): RMSNorm, rotary positions on interleaved pairs, grouped-query attention, SwiGLU."""
+    """The forward pass (Touvron et al. 2023): RMSNorm, rotary positions on interleaved pairs,
+    grouped-query attention, SwiGLU.
+    """
 
     def __init__(self, path: pathlib.Path) -> None:
         header = np.fromfile(path, np.int32, 7)
         if len(header) < 7 or (np.delete(header, 5) <= 0).any():
-            raise ValueError(f"{path} is not a llama2.c checkpoint: its header is {header.tolist()}")
-        self.dim, self.hidden, self.layers, self.heads, self.kv_heads, vocabulary, self.context = (int(n) for n in header)
+            raise ValueError(
+                f"{path} is not a llama2.c checkpoint: its header is {header.tolist()}"
+            )
+        self.dim, self.hidden, self.layers, self.heads, self.kv_heads, vocabulary, self.context = (
+            int(n) for n in header
+        )
         self.vocabulary, self.head_dim = abs(vocabulary), self.dim // self.heads
         weights, at = np.memmap(path, np.float32, "r", 28), 0
 
@@ -36,27 +46,38 @@ class Llama:
         kv_dim, layers = self.kv_heads * self.head_dim, self.layers
         self.embedding = take(self.vocabulary, self.dim)
         self.attention_norm = take(layers, self.dim)
-        self.wq, self.wk, self.wv = (take(layers, width, self.dim) for width in (self.dim, kv_dim, kv_dim))
+        self.wq, self.wk, self.wv = (
+            take(layers, width, self.dim) for width in (self.dim, kv_dim, kv_dim)
+        )
         self.wo = take(layers, self.dim, self.dim)
         self.ffn_norm = take(layers, self.dim)
         self.w1, self.w2, self.w3 = (
-            take(layers, *shape) for shape in ((self.hidden, self.dim), (self.dim, self.hidden), (self.hidden, self.dim))
+            take(layers, *shape)
+            for shape in ((self.hidden, self.dim), (self.dim, self.hidden), (self.hidden, self.dim))
         )
         self.final_norm = take(self.dim)
         take(2, self.context, self.head_dim // 2)  # rotary tables, which are computed here
         self.classifier = self.embedding if vocabulary > 0 else take(self.vocabulary, self.dim)
         if at != len(weights):
-            raise ValueError(f"{path} is not a llama2.c checkpoint: {len(weights)} weights, its header accounts for {at}")
+            raise ValueError(
+                f"{path} is not a llama2.c checkpoint: {len(weights)} weights, its header "
+                f"accounts for {at}"
+            )
         self.frequencies = 10000.0 ** (-np.arange(0, self.head_dim, 2) / self.head_dim)
 
     def forward(self, tokens: list[int], positions: list[int], attend: Attend) -> Floats:
-        """The residual stream [rows][dim] after all layers, for rows of different sequences and positions."""
+        """The residual stream [rows][dim] after all layers, for rows of different sequences and
+        positions.
+        """
         x: Floats = self.embedding[tokens]
         angles = np.outer(positions, self.frequencies)
         rotation = (np.cos(angles) + 1j * np.sin(angles)).astype(np.complex64)[:, None]
         for layer in range(self.layers):
             normed = rms_norm(x, self.attention_norm[layer])
-            q, k, v = ((normed @ w[layer].T).reshape(len(tokens), -1, self.head_dim) for w in (self.wq, self.wk, self.wv))
+            q, k, v = (
+                (normed @ w[layer].T).reshape(len(tokens), -1, self.head_dim)
+                for w in (self.wq, self.wk, self.wv)
+            )
             out = attend(layer, rotate(q, rotation), rotate(k, rotation), v)
             x = x + out.reshape(len(tokens), self.dim) @ self.wo[layer].T
             normed = rms_norm(x, self.ffn_norm[layer])
@@ -80,7 +101,9 @@ def rotate(rows: Floats, rotation: npt.NDArray[np.complex64]) -> Floats:
 
 
 class Tokenizer:
-    """Byte pair encoding: of the neighbours that together are a token, those with the best score are joined first."""
+    """Byte pair encoding: of the neighbours that together are a token, those with the best score
+    are joined first.
+    """
 
     def __init__(self, path: pathlib.Path, vocabulary: int) -> None:
         data, at = path.read_bytes(), 4
@@ -92,16 +115,26 @@ class Tokenizer:
             self.pieces.append(data[at + 8 : at + 8 + length])
             at += 8 + length
         if at != len(data):
-            raise ValueError(f"{path} is not the tokenizer of {vocabulary} tokens: it has {len(data)} bytes, they take {at}")
+            raise ValueError(
+                f"{path} is not the tokenizer of {vocabulary} tokens: it has {len(data)} bytes, "
+                f"they take {at}"
+            )
         self.ids = {piece: i for i, piece in reversed(list(enumerate(self.pieces)))}
 
     def encode(self, text: str) -> list[int]:
         tokens = [self.ids[b" "]] if text and b" " in self.ids else []
         for character in text:
             piece = character.encode()
-            tokens += [self.ids[piece]] if piece in self.ids else [self.ids[b"<0x%02X>" % byte] for byte in piece]
+            tokens += (
+                [self.ids[piece]]
+                if piece in self.ids
+                else [self.ids[b"<0x%02X>" % byte] for byte in piece]
+            )
         while True:
-            pairs = [self.ids.get(self.pieces[a] + self.pieces[b], -1) for a, b in itertools.pairwise(tokens)]
+            pairs = [
+                self.ids.get(self.pieces[a] + self.pieces[b], -1)
+                for a, b in itertools.pairwise(tokens)
+            ]
             found = [(self.scores[pair], -i) for i, pair in enumerate(pairs) if pair >= 0]
             if not found:
                 return [BEGIN, *tokens]
@@ -110,6 +143,6 @@ class Tokenizer:
 
     def decode(self, tokens: list[int]) -> str:
         pieces = [self.pieces[token] for token in tokens if token not in (BEGIN, END)]
-        return b"".join(bytes([int(p[3:5], 16)]) if len(p) == 6 and p.startswith(b"<0x") else p for p in pieces).decode(
-            errors="replace"
-        )
+        return b"".join(
+            bytes([int(p[3:5], 16)]) if len(p) == 6 and p.startswith(b"<0x") else p for p in pieces
+        ).decode(errors="replace")

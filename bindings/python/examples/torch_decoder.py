@@ -1,7 +1,9 @@
-"""A decoder in PyTorch whose cache and attention, in the manner of transformers, are replaced by pagedkv: the same tokens.
+"""A decoder in PyTorch whose cache and attention, in the manner of transformers, are replaced by
+pagedkv: the same tokens.
 
-The model asks a cache object for attention. `GrowingCache` is what such models come with: it concatenates keys and values and
-calls scaled_dot_product_attention. `PagedCache` hands the same tensors to libpagedkv, by DLPack and without a copy.
+The model asks a cache object for attention. `GrowingCache` is what such models come with: it
+concatenates keys and values and calls scaled_dot_product_attention. `PagedCache` hands the same
+tensors to libpagedkv, by DLPack and without a copy.
 """
 
 from __future__ import annotations
@@ -17,9 +19,13 @@ LAYERS, HEADS, KV_HEADS, DIM, VOCABULARY = 3, 8, 2, 32, 500
 
 
 class AttentionCache(Protocol):
-    """q [sequences, tokens, heads, dim], k and v [sequences, tokens, kv heads, dim] of the new tokens; the result is as q."""
+    """q [sequences, tokens, heads, dim], k and v [sequences, tokens, kv heads, dim] of the new
+    tokens; the result is as q.
+    """
 
-    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor: ...
+    def attend(
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+    ) -> torch.Tensor: ...
 
 
 class GrowingCache:
@@ -35,7 +41,10 @@ class GrowingCache:
         else:
             self.keys[layer] = torch.cat([self.keys[layer], k], dim=2)
             self.values[layer] = torch.cat([self.values[layer], v], dim=2)
-        k, v = (x.repeat_interleave(HEADS // KV_HEADS, dim=1) for x in (self.keys[layer], self.values[layer]))
+        k, v = (
+            x.repeat_interleave(HEADS // KV_HEADS, dim=1)
+            for x in (self.keys[layer], self.values[layer])
+        )
         new, total = q.shape[2], k.shape[2]
         seen = torch.ones(new, total, dtype=torch.bool).tril(total - new)
         return nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen).transpose(1, 2)
@@ -45,7 +54,9 @@ class PagedCache:
     """Use `step` around each forward pass."""
 
     def __init__(self, sequences: int, blocks: int) -> None:
-        config = pagedkv.CacheConfig(layers=LAYERS, query_heads=HEADS, kv_heads=KV_HEADS, key_dim=DIM, blocks=blocks)
+        config = pagedkv.CacheConfig(
+            layers=LAYERS, query_heads=HEADS, kv_heads=KV_HEADS, key_dim=DIM, blocks=blocks
+        )
         self.cache = pagedkv.Cache(config)
         self.sessions = [self.cache.open_session() for _ in range(sequences)]
         self.batch: pagedkv.Batch | None = None
@@ -70,7 +81,9 @@ class Layer(nn.Module):
         self.norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.q, self.o = nn.Linear(width, width), nn.Linear(width, width)
         self.k, self.v = nn.Linear(width, KV_HEADS * DIM), nn.Linear(width, KV_HEADS * DIM)
-        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
+        )
 
     def forward(self, x: torch.Tensor, cache: AttentionCache) -> torch.Tensor:
         normed = self.norm(x)
@@ -88,7 +101,9 @@ class Decoder(nn.Module):
         self.head = nn.Linear(HEADS * DIM, VOCABULARY)
 
     def forward(self, tokens: torch.Tensor, first: int, cache: AttentionCache) -> torch.Tensor:
-        """The best next token after the last of `tokens` [sequences, tokens], which begin at position `first`."""
+        """The best next token after the last of `tokens` [sequences, tokens], which begin at
+        position `first`.
+        """
         x = self.embedding(tokens) + self.positions(torch.arange(first, first + tokens.shape[1]))
         for layer in self.layers:
             x = layer(x, cache)
@@ -125,5 +140,9 @@ def both(n: int = 40) -> tuple[list[list[int]], list[list[int]]]:
 if __name__ == "__main__":
     usual, ours = both()
     print("\n".join(" ".join(map(str, tokens)) for tokens in ours))
-    print("the same tokens as with the model's own cache" if ours == usual else f"other tokens: {usual}")
+    print(
+        "the same tokens as with the model's own cache"
+        if ours == usual
+        else f"other tokens: {usual}"
+    )
     raise SystemExit(ours != usual)

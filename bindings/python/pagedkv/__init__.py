@@ -1,10 +1,26 @@
-"""pagedkv: the KV cache and the attention of an inference engine, by libpagedkv. See README.md of bindings/python."""
+"""pagedkv: the KV cache and the attention of an inference engine, by libpagedkv. See README.md of
+bindings/python.
+"""
 
 import ctypes
 
 from ._arrays import Rows, TokenIds
 from ._library import LibraryNotFoundError, library
-from ._raw import (
+from .attention import AttentionParams, KVView, attention, merge_states
+from .batch import Batch, KVIndices
+from .cache import Cache, LayerShape, PrefixEvents, prefix_hash_blocks
+from .config import CacheConfig, LayerGroup, PrefixConfig
+from .errors import (
+    CorruptError,
+    ExhaustedError,
+    InternalError,
+    MisuseError,
+    OutOfBlocksError,
+    PagedKVError,
+    SystemCallError,
+)
+from .files import file_info, load, save
+from .generated.raw import (
     ALL_GROUPS,
     NO_BLOCK,
     NO_TOKEN,
@@ -24,14 +40,7 @@ from ._raw import (
     Status,
     Storage,
 )
-from .attention import AttentionParams, KVView, attention, merge_states
-from .batch import Batch, KVIndices
-from .cache import Cache, LayerShape, PrefixEvents, prefix_hash_blocks
-from .config import CacheConfig, LayerGroup, PrefixConfig
-from .errors import CorruptError, ExhaustedError, InternalError, MisuseError, OutOfBlocksError, PagedKVError, SystemCallError
-from .files import file_info, load, save
-from .pool import Pool
-from .records import (
+from .generated.records import (
     BlockState,
     CacheInfo,
     CachePlan,
@@ -43,6 +52,7 @@ from .records import (
     SessionInfo,
     StoreStats,
 )
+from .pool import Pool
 from .session import Resumed, Session, Snapshot
 from .store import DirectoryStore, RedisStore, Store, StoreConfig
 

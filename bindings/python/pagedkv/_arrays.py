@@ -1,4 +1,6 @@
-"""Arrays of the caller as pkv_tensor: nothing is copied, and what does not fit is refused with numbers."""
+"""Arrays of the caller as pkv_tensor: nothing is copied, and what does not fit is refused with
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _dlpack
-from ._raw import Dtype, Tensor
 from .errors import misuse
+from .generated.raw import Dtype, Tensor
 
 
 class SupportsDLPack(Protocol):
@@ -21,8 +23,9 @@ class SupportsDLPack(Protocol):
 
 
 Rows: TypeAlias = "npt.NDArray[Any] | SupportsDLPack | memoryview"
-"""Rows of f32, f16 or bf16, [rows][heads][dim] or [rows][heads * dim], the dims of a head side by side: a NumPy array (bf16 as
-ml_dtypes.bfloat16 or, bit by bit, as uint16), anything with DLPack, or a buffer."""
+"""Rows of f32, f16 or bf16, [rows][heads][dim] or [rows][heads * dim], the dims of a head side by
+side: a NumPy array (bf16 as ml_dtypes.bfloat16 or, bit by bit, as uint16), anything with DLPack,
+or a buffer."""
 Floats: TypeAlias = npt.NDArray[np.float32]
 TokenIds: TypeAlias = "Sequence[int] | npt.NDArray[np.integer[Any]]"
 
@@ -37,12 +40,17 @@ def _memory_of(array: Any, what: str) -> _dlpack.Memory:
         try:
             array = np.asarray(memoryview(array))
         except (TypeError, ValueError):
-            raise TypeError(f"{what}: a {type(array).__name__} is no array: NumPy, DLPack or a buffer is needed") from None
+            raise TypeError(
+                f"{what}: a {type(array).__name__} is no array: NumPy, DLPack or a buffer is needed"
+            ) from None
     dtype = array.dtype
     size = dtype.itemsize
     strides = tuple(stride // size for stride in array.strides)
     if not dtype.isnative or any(stride % size for stride in array.strides):
-        raise misuse(f"{what}: bytes are swapped or elements lie between others ({dtype}, byte strides {array.strides})")
+        raise misuse(
+            f"{what}: bytes are swapped or elements lie between others ({dtype}, byte strides "
+            f"{array.strides})"
+        )
     address = array.__array_interface__["data"][0]
     return _dlpack.Memory(address, dtype.name, array.shape, strides, array.flags.writeable, array)
 
@@ -52,14 +60,19 @@ def _shown(shape: Sequence[int]) -> str:
 
 
 def _strides(memory: _dlpack.Memory, rows: int, heads: int, dim: int, what: str) -> tuple[int, int]:
-    """Row and head stride. Those of an extent of 1 may be anything in the array: nothing is ever read by them."""
+    """Row and head stride. Those of an extent of 1 may be anything in the array: nothing is ever
+    read by them.
+    """
     shape, strides = memory.shape, memory.strides
     if shape == (rows, heads * dim):
         row_stride, head_stride, dim_stride = strides[0], dim * strides[1], strides[1]
     elif shape == (rows, heads, dim):
         row_stride, head_stride, dim_stride = strides
     else:
-        raise misuse(f"{what}: {_shown((rows, heads, dim))} (rows, heads, dim) are needed, the array is {_shown(shape)}")
+        raise misuse(
+            f"{what}: {_shown((rows, heads, dim))} (rows, heads, dim) are needed, the array is "
+            f"{_shown(shape)}"
+        )
     if heads == 1 or rows == 0:
         head_stride = dim
     extent = (heads - 1) * head_stride + dim
@@ -67,14 +80,19 @@ def _strides(memory: _dlpack.Memory, rows: int, heads: int, dim: int, what: str)
         row_stride, dim_stride = extent, dim_stride if rows else 1
     if dim_stride != 1 or head_stride < dim or row_stride < extent:
         raise misuse(
-            f"{what}: element strides {strides} of {_shown(shape)}: dims must be side by side, and heads within their row"
+            f"{what}: element strides {strides} of {_shown(shape)}: dims must be side by side, "
+            "and heads within their row"
         )
     return row_stride, head_stride
 
 
 def tensor(array: Any, rows: int, heads: int, dim: int, what: str, out: bool = False) -> Tensor:
     """The array as a pkv_tensor, which keeps its memory where it is."""
-    if type(array) is np.ndarray and array.shape == (rows, heads, dim):  # the usual case, at a third of the time
+    if type(array) is np.ndarray and array.shape == (
+        rows,
+        heads,
+        dim,
+    ):  # the usual case, at a third of the time
         dtype, flags = DENSE.get(array.dtype.str), array.flags
         if dtype is not None and flags.c_contiguous and (flags.writeable or not out):
             found = Tensor(address(array), dtype, 0, heads * dim, dim)
@@ -84,7 +102,8 @@ def tensor(array: Any, rows: int, heads: int, dim: int, what: str, out: bool = F
     dtype = DTYPES.get(memory.dtype)
     if dtype is None:
         raise misuse(
-            f"{what}: rows of float32, float16 or bfloat16 (or its bits as uint16) are needed, the array has {memory.dtype}"
+            f"{what}: rows of float32, float16 or bfloat16 (or its bits as uint16) are needed, "
+            f"the array has {memory.dtype}"
         )
     if out and not memory.writable:
         raise misuse(f"{what}: the array is read only")
@@ -98,8 +117,14 @@ def token_ids(tokens: TokenIds, what: str = "tokens") -> npt.NDArray[np.int32]:
     """Token ids as the C side takes them; an array of int32 is taken as it is."""
     array = np.asarray(tokens)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise misuse(f"{what}: a list of integers is needed, this is {array.dtype} {_shown(array.shape)}")
-    if array.dtype != np.int32 and array.size and not -(2**31) <= int(array.min()) <= int(array.max()) < 2**31:
+        raise misuse(
+            f"{what}: a list of integers is needed, this is {array.dtype} {_shown(array.shape)}"
+        )
+    if (
+        array.dtype != np.int32
+        and array.size
+        and not -(2**31) <= int(array.min()) <= int(array.max()) < 2**31
+    ):
         raise misuse(f"{what}: ids from {array.min()} to {array.max()} do not fit into 32 bits")
     return np.ascontiguousarray(array, dtype=np.int32)
 
@@ -108,7 +133,10 @@ def floats(array: Any, shape: tuple[int, ...], what: str, out: bool = False) -> 
     """float32 of this shape, dense: copied where it is not (out: refused)."""
     if out:
         usable = (
-            isinstance(array, np.ndarray) and array.dtype == np.float32 and array.flags.c_contiguous and array.flags.writeable
+            isinstance(array, np.ndarray)
+            and array.dtype == np.float32
+            and array.flags.c_contiguous
+            and array.flags.writeable
         )
         if not usable:
             raise misuse(f"{what}: a dense, writable NumPy array of float32 is needed")

@@ -1,4 +1,6 @@
-"""Reads what an object tells of its memory by DLPack (dmlc.github.io/dlpack), which has bfloat16 where NumPy has not."""
+"""Reads what an object tells of its memory by DLPack (dmlc.github.io/dlpack), which has bfloat16
+where NumPy has not.
+"""
 
 from __future__ import annotations
 
@@ -70,9 +72,16 @@ def memory_of(array: Any) -> Memory:
     else:
         tensor = _DLTensor.from_address(_pointer_of(capsule, b"dltensor"))
     if tensor.device_type != CPU:
-        raise TypeError(f"an array in the memory of DLPack device {tensor.device_type}; the library needs it in the processor's")
+        raise TypeError(
+            f"an array in the memory of DLPack device {tensor.device_type}; the library needs it "
+            "in the processor's"
+        )
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
-    strides = tuple(tensor.strides[i] for i in range(tensor.ndim)) if tensor.strides else dense_strides(shape)
+    strides = (
+        tuple(tensor.strides[i] for i in range(tensor.ndim))
+        if tensor.strides
+        else dense_strides(shape)
+    )
     dtype = DTYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     return Memory(
         (tensor.data or 0) + tensor.byte_offset,

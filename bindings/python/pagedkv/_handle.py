@@ -12,22 +12,24 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, SupportsIndex, TypeVar
 
-from . import _raw, _waiting
+from . import _waiting
 from ._library import library, opened
 from .errors import misuse
+from .generated import raw as _raw
 
 Record = TypeVar("Record")
 Self = TypeVar("Self", bound="Handle")
 
 
 class Handle:
-    """An object of the library. Close it, or use it in `with`; a forgotten one is closed when collected, with a ResourceWarning.
+    """An object of the library. Close it, or use it in `with`; a forgotten one is closed when
+    collected, with a ResourceWarning.
 
-    What cannot be closed when it is collected (in a hook, or while another thread uses it) is closed
-    at the next call of the library.
+    What cannot be closed when it is collected (in a hook, or while another thread uses it) is
+    closed at the next call of the library.
 
-    The handle is an index and a generation, never an address: using an object that was closed, or whose cache was, raises a
-    MisuseError with the status STALE_HANDLE.
+    The handle is an index and a generation, never an address: using an object that was closed, or
+    whose cache was, raises a MisuseError with the status STALE_HANDLE.
     """
 
     _close_function = ""
@@ -57,11 +59,18 @@ class Handle:
     def __enter__(self: Self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def _lives(self) -> bool:
-        """Whether there is something to close: what belonged to a cache that was closed went with it."""
+        """Whether there is something to close: what belonged to a cache that was closed went with
+        it.
+        """
         return not self._closed
 
     def _closer(self) -> Callable[[], None]:
@@ -106,7 +115,9 @@ def as_record(record: type[Record], struct: ctypes.Structure) -> Record:
     """Numbers stay, arrays of bytes become bytes, and enums what they are."""
     values = {}
     for field in dataclasses.fields(record):  # type: ignore[arg-type]
-        kind = {"int": int, "builtins.bytes": bytes}.get(str(field.type)) or getattr(_raw, str(field.type).removeprefix("_raw."))
+        kind = {"int": int, "builtins.bytes": bytes}.get(str(field.type)) or getattr(
+            _raw, str(field.type).removeprefix("raw.")
+        )
         values[field.name] = kind(getattr(struct, field.name))
     return record(**values)
 

@@ -9,8 +9,8 @@ import pathlib
 import subprocess
 
 from . import _waiting
-from ._raw import VERSION, Functions
 from .errors import error_of
+from .generated.raw import VERSION, Functions
 
 SONAME = "libpagedkv.so.0"
 
@@ -20,8 +20,8 @@ class LibraryNotFoundError(ImportError):
 
 
 class Library(Functions):
-    """The opened library: its functions without `pkv_`, for what the classes of this package do not offer. `check` turns
-    their statuses into exceptions."""
+    """The opened library: its functions without `pkv_`, for what the classes of this package do not
+    offer. `check` turns their statuses into exceptions."""
 
     def __init__(self, path: str, file: ctypes.CDLL) -> None:
         super().__init__(file)
@@ -33,8 +33,8 @@ class Library(Functions):
 
 
 def _beside_package() -> str | None:
-    """In a wheel that contains the library. What else it contains of others (oneTBB) is opened first: a library of the same
-    soname is then not looked for."""
+    """In a wheel that contains the library. What else it contains of others (oneTBB) is opened
+    first: a library of the same soname is then not looked for."""
     folder = pathlib.Path(__file__).parent
     if not (folder / SONAME).exists():
         return None
@@ -46,7 +46,12 @@ def _beside_package() -> str | None:
 
 def _of_pkg_config() -> str | None:
     try:
-        found = subprocess.run(["pkg-config", "--variable=libdir", "pagedkv"], capture_output=True, text=True, check=False)
+        found = subprocess.run(
+            ["pkg-config", "--variable=libdir", "pagedkv"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     except OSError:
         return None
     path = pathlib.Path(found.stdout.strip() or "/nowhere", SONAME)
@@ -55,7 +60,11 @@ def _of_pkg_config() -> str | None:
 
 def _open_first() -> tuple[str, ctypes.CDLL]:
     named = os.environ.get("PAGEDKV_LIBRARY")
-    candidates = [named] if named else [path for path in (_beside_package(), SONAME, _of_pkg_config()) if path]
+    candidates = (
+        [named]
+        if named
+        else [path for path in (_beside_package(), SONAME, _of_pkg_config()) if path]
+    )
     problems = []
     for path in candidates:
         try:
@@ -63,8 +72,8 @@ def _open_first() -> tuple[str, ctypes.CDLL]:
         except OSError as error:
             problems.append(str(error))
     raise LibraryNotFoundError(
-        "cannot open libpagedkv: name it with PAGEDKV_LIBRARY, or install it (meson install, ldconfig). Tried: "
-        + "; ".join(problems)
+        "cannot open libpagedkv: name it with PAGEDKV_LIBRARY, or install it (meson install, "
+        "ldconfig). Tried: " + "; ".join(problems)
     )
 
 
@@ -73,7 +82,8 @@ def _check_version(path: str, text: str) -> None:
     found, needed = ([int(part) for part in version.split(".")[:2]] for version in (text, VERSION))
     if found[0] != needed[0] or found[1] < needed[1]:
         raise LibraryNotFoundError(
-            f"{path} is libpagedkv {text}; this package needs {needed[0]}.{needed[1]} or a later {needed[0]}.x"
+            f"{path} is libpagedkv {text}; this package needs {needed[0]}.{needed[1]} or a later "
+            f"{needed[0]}.x"
         )
 
 
@@ -99,4 +109,6 @@ def opened() -> Library:
         _check_version(path, file.pkv_version_string().decode())
         return Library(path, file)
     except AttributeError as error:
-        raise LibraryNotFoundError(f"{path} is not libpagedkv {VERSION} or later: {error}") from None
+        raise LibraryNotFoundError(
+            f"{path} is not libpagedkv {VERSION} or later: {error}"
+        ) from None

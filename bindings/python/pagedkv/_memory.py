@@ -6,13 +6,13 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 
-from ._raw import Status
 from .errors import MisuseError
+from .generated.raw import Status
 
 
 class Memory:
-    """Keeps a cache from being closed while a call reads its memory, and calls from reading the memory
-    of a closed one.
+    """Keeps a cache from being closed while a call reads its memory, and calls from reading the
+    memory of a closed one.
 
     Readers and closers announce themselves before they look for the other, so that never do both
     miss the other; at times both give way. There is no lock that a fork() could leave locked for
@@ -31,9 +31,14 @@ class Memory:
         self._readers.append(me)
         try:
             if self._closed:
-                raise MisuseError(Status.STALE_HANDLE, "the cache that this view shows was closed, and its memory is gone")
+                raise MisuseError(
+                    Status.STALE_HANDLE,
+                    "the cache that this view shows was closed, and its memory is gone",
+                )
             if me in self._closers:
-                raise MisuseError(Status.BUSY, "another thread closes the cache that this view shows")
+                raise MisuseError(
+                    Status.BUSY, "another thread closes the cache that this view shows"
+                )
             yield
         finally:
             self._readers.remove(me)
@@ -45,7 +50,10 @@ class Memory:
         try:
             readers = self._readers.count(me)
             if readers:
-                raise MisuseError(Status.BUSY, f"{readers} calls of attention() read the cache's memory through a view")
+                raise MisuseError(
+                    Status.BUSY,
+                    f"{readers} calls of attention() read the cache's memory through a view",
+                )
             destroy()
             self._closed = True
         finally:

@@ -7,9 +7,9 @@ import functools
 import os
 import pathlib
 
-from . import _raw
 from ._library import LibraryNotFoundError, library
 from .errors import error_of
+from .generated import raw as _raw
 
 SONAME = "libpagedkv-redis.so.0"
 
@@ -66,10 +66,14 @@ class RedisLibrary:
 
 @functools.cache
 def redis_library() -> RedisLibrary:
-    """$PAGEDKV_REDIS_LIBRARY; else the one in this package or beside libpagedkv; else where the dynamic linker finds it."""
+    """$PAGEDKV_REDIS_LIBRARY; else the one in this package or beside libpagedkv; else where the
+    dynamic linker finds it.
+    """
     named = os.environ.get("PAGEDKV_REDIS_LIBRARY")
     folders = (pathlib.Path(__file__).parent, pathlib.Path(library().path).parent)
-    path = named or next((str(folder / SONAME) for folder in folders if (folder / SONAME).exists()), SONAME)
+    path = named or next(
+        (str(folder / SONAME) for folder in folders if (folder / SONAME).exists()), SONAME
+    )
     try:
         return RedisLibrary(ctypes.CDLL(path))
     except (OSError, AttributeError) as error:

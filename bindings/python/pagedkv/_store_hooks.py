@@ -9,8 +9,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import _raw
 from ._handle import unsigned
+from .generated import raw as _raw
 
 if TYPE_CHECKING:
     from .store import Store
@@ -25,7 +25,9 @@ def hooks_of(store: Store) -> _raw.Store:
     calls = (_put, _get, _probe, _drop)
     owners = [_HOOK(functools.partial(_guarded, call, store)) for call in calls]
     close = CLOSE(lambda _user: _close(store))
-    table = _raw.Store(ctypes.sizeof(_raw.Store), 0, None, *(_address(hook) for hook in (*owners, close)))
+    table = _raw.Store(
+        ctypes.sizeof(_raw.Store), 0, None, *(_address(hook) for hook in (*owners, close))
+    )
     table.owners = [*owners, close]
     return table
 
@@ -34,8 +36,12 @@ def _address(hook: Any) -> int | None:
     return ctypes.cast(hook, ctypes.c_void_p).value
 
 
-def _guarded(call: Callable[[Store, Sequence[Any]], int], store: Store, _user: int | None, n: int, items: Any) -> int:
-    """C gets no exceptions. One of the operating system tells that the store cannot be reached; others are mistakes."""
+def _guarded(
+    call: Callable[[Store, Sequence[Any]], int], store: Store, _user: int | None, n: int, items: Any
+) -> int:
+    """C gets no exceptions. One of the operating system tells that the store cannot be reached;
+    others are mistakes.
+    """
     try:
         return call(store, items[:n])
     except OSError as error:

@@ -14,7 +14,9 @@ BITS: dict[Any, int] = {ctypes.c_uint32: 32, ctypes.c_uint64: 64, ctypes.c_int: 
 
 
 def fill(struct: ctypes.Structure, described: Any) -> None:
-    """Copies the fields of a dataclass to the numbers of the same names; None leaves the default."""
+    """Copies the fields of a dataclass to the numbers of the same names; None leaves
+    the default.
+    """
     given = {field.name for field in dataclasses.fields(described)}
     for name, kind, *_ in struct._fields_:
         value = getattr(described, name) if name in given and kind in BITS else None

@@ -8,17 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ._raw import Status
 from .errors import PagedKVError
+from .generated.raw import Status
 
 
 class Ending(NamedTuple):
-    """How an object is closed, by a call that raises where it fails; what has to live until then."""
+    """How an object is closed, by a call that raises where it fails; what has to live
+    until then.
+    """
 
     close: Callable[[], None]
     owners: object = None
     later: bool = False
-    """It is not closed while Python collects, because the thread may hold a lock that closing needs."""
+    """It is not closed while Python collects, because the thread may hold a lock that closing
+    needs.
+    """
 
 
 # By handle. The collector may run these functions in the middle of each other and in any thread,
@@ -34,7 +38,9 @@ def close(handle: int, ending: Ending) -> None:
 
 
 def close_waiting() -> None:
-    """Closes what can be closed now. A session waits for its batch, so one round may not be enough."""
+    """Closes what can be closed now. A session waits for its batch, so one round may
+    not be enough.
+    """
     progress = True
     while progress:
         closed = [_try(handle, ending) for handle, ending in waiting.copy().items()]

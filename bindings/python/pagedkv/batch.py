@@ -13,9 +13,9 @@ import numpy.typing as npt
 from ._arrays import Floats, Rows, TokenIds, address, counts, tensor, token_ids
 from ._handle import Handle, unsigned
 from ._library import library
-from ._raw import IndexUnit
 from .attention import AttentionParams
 from .errors import misuse
+from .generated.raw import IndexUnit
 from .session import growing, kv_tensors
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 
 class KVIndices(NamedTuple):
-    """Session i reads indices[indptr[i] : indptr[i + 1]]; its last block holds last_block_length[i] tokens."""
+    """Session i reads indices[indptr[i] : indptr[i + 1]]; its last block holds last_block_length[i]
+    tokens.
+    """
 
     indptr: npt.NDArray[np.int64]
     indices: npt.NDArray[np.int64]
@@ -32,14 +34,22 @@ class KVIndices(NamedTuple):
 
 
 class Batch(Handle):
-    """A step in flight, made by Cache.begin. Rows are stacked in the order of the sessions, new tokens of a session in order.
+    """A step in flight, made by Cache.begin. Rows are stacked in the order of the sessions, new
+    tokens of a session in order.
 
-    Write and attend layer by layer, then commit. Until then nobody else sees the new tokens; leaving `with` without one aborts.
+    Write and attend layer by layer, then commit. Until then nobody else sees the new tokens;
+    leaving `with` without one aborts.
     """
 
     _close_function = "batch_abort"
 
-    def __init__(self, cache: Cache, sessions: Sequence[Session], new_tokens: Sequence[int], handle: int | None) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        sessions: Sequence[Session],
+        new_tokens: Sequence[int],
+        handle: int | None,
+    ) -> None:
         super().__init__(handle)
         self.cache = cache
         self.sessions = tuple(sessions)
@@ -48,13 +58,18 @@ class Batch(Handle):
     def _lives(self) -> bool:
         return super()._lives() and not self.cache.closed
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._lives():
             self.close()
 
     def write(self, layer: int, k: Rows, v: Rows | None = None) -> None:
-        """Stores keys [rows][kv_heads][key_dim] and values [rows][kv_heads][value_dim] of one layer; v None: it is
-        inside k (latent)."""
+        """Stores keys [rows][kv_heads][key_dim] and values [rows][kv_heads][value_dim] of one
+        layer; v None: it is inside k (latent)."""
         keys, values = kv_tensors(self.cache, layer, k, v, self.rows)
         library().check(library().batch_write(self._handle, layer, keys, values))
 
@@ -66,11 +81,14 @@ class Batch(Handle):
         params: AttentionParams | None = None,
         lse: Floats | None = None,
     ) -> Any:
-        """Attention of all rows over their sessions, the new tokens included: q [rows][query_heads][key_dim]; the result,
-        [rows][query_heads][value_dim], goes into `out` or a new array of float32, and is returned. `lse` [rows][query_heads],
-        if given, is filled with the logarithm of the sum of exp(score)."""
+        """Attention of all rows over their sessions, the new tokens included: q
+        [rows][query_heads][key_dim]; the result, [rows][query_heads][value_dim], goes into `out`
+        or a new array of float32, and is returned. `lse` [rows][query_heads], if given, is
+        filled with the logarithm of the sum of exp(score)."""
         shape, rows = self.cache.layer_shape(layer), self.rows
-        result: Rows | Floats = np.empty((rows, shape.query_heads, shape.value_dim), np.float32) if out is None else out
+        result: Rows | Floats = (
+            np.empty((rows, shape.query_heads, shape.value_dim), np.float32) if out is None else out
+        )
         queries = tensor(q, rows, shape.query_heads, shape.key_dim, "q")
         outputs = tensor(result, rows, shape.query_heads, shape.value_dim, "out", out=True)
         struct = None
@@ -88,13 +106,19 @@ class Batch(Handle):
         return result
 
     def accept(self, i: int, kept: Sequence[int]) -> None:
-        """Keeps only these new tokens of session number i: the accepted path of a tree of speculative tokens."""
+        """Keeps only these new tokens of session number i: the accepted path of a tree of
+        speculative tokens.
+        """
         counts(kept, 2**32, "kept")
         numbers = (ctypes.c_uint32 * len(kept))(*kept)
-        library().check(library().batch_accept(self._handle, unsigned(i, 64, "i"), len(kept), numbers))
+        library().check(
+            library().batch_accept(self._handle, unsigned(i, 64, "i"), len(kept), numbers)
+        )
 
     def commit(self, tokens: TokenIds | None = None) -> None:
-        """Ends the step: every session is longer by its new tokens, whose ids are `tokens` ([rows])."""
+        """Ends the step: every session is longer by its new tokens, whose ids are `tokens`
+        ([rows]).
+        """
         ids = None
         if tokens is not None:
             ids = token_ids(tokens)
@@ -108,27 +132,48 @@ class Batch(Handle):
         self.close()
 
     def slot_mapping(self, group: int = 0) -> npt.NDArray[np.int64]:
-        """Slots of all new tokens in one group, where an engine with bytes of its own writes them."""
-        return growing(np.int64, library().batch_slot_mapping, self._handle, unsigned(group, 32, "group"))
+        """Slots of all new tokens in one group, where an engine with bytes of its own
+        writes them.
+        """
+        return growing(
+            np.int64, library().batch_slot_mapping, self._handle, unsigned(group, 32, "group")
+        )
 
     def block_copies(self, group: int = 0) -> npt.NDArray[np.uint32]:
-        """[n][2], from and to: blocks that begin replaced because they were shared and part-filled."""
+        """[n][2], from and to: blocks that begin replaced because they were shared and
+        part-filled.
+        """
         count = ctypes.c_size_t(len(self.sessions))  # at most the last block of each
         found = np.empty((2, count.value), np.uint32)
         library().check(
             library().batch_block_copies(
-                self._handle, unsigned(group, 32, "group"), count.value, address(found[0]), address(found[1]), ctypes.byref(count)
+                self._handle,
+                unsigned(group, 32, "group"),
+                count.value,
+                address(found[0]),
+                address(found[1]),
+                ctypes.byref(count),
             )
         )
         return found[:, : count.value].T
 
     def kv_indices(self, group: int = 0, unit: IndexUnit = IndexUnit.BLOCKS) -> KVIndices:
         """What each session reads, as compressed rows of block ids or slots."""
-        indptr, last = np.empty(len(self.sessions) + 1, np.int64), np.empty(len(self.sessions), np.uint32)
+        indptr, last = (
+            np.empty(len(self.sessions) + 1, np.int64),
+            np.empty(len(self.sessions), np.uint32),
+        )
 
         def ask(capacity: int, indices: int, count: Any) -> int:
             return library().batch_kv_indices(
-                self._handle, unsigned(group, 32, "group"), unit, address(indptr), capacity, indices, count, address(last)
+                self._handle,
+                unsigned(group, 32, "group"),
+                unit,
+                address(indptr),
+                capacity,
+                indices,
+                count,
+                address(last),
             )
 
         return KVIndices(indptr, growing(np.int64, ask), last)

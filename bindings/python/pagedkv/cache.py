@@ -11,18 +11,26 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from . import _raw, _waiting
+from . import _waiting
 from ._arrays import TokenIds, address, counts, pointer_array, token_ids
 from ._exit import close_at_exit
 from ._handle import Handle, as_record, new_handle, report, signed32, unsigned
 from ._library import library, opened
 from ._memory import Memory
-from ._raw import DEFAULT_QUOTA, PrefixUse, Retention, Status
 from .attention import KVView
 from .batch import Batch
 from .config import CacheConfig
 from .errors import MisuseError, misuse
-from .records import CacheInfo, CacheStats, PoolStats, PrefixEvent, PrefixStats, StoreStats
+from .generated import raw as _raw
+from .generated.raw import DEFAULT_QUOTA, PrefixUse, Retention, Status
+from .generated.records import (
+    CacheInfo,
+    CacheStats,
+    PoolStats,
+    PrefixEvent,
+    PrefixStats,
+    StoreStats,
+)
 from .session import Session, check_blocks
 from .store import Store
 
@@ -39,10 +47,10 @@ class LayerShape(NamedTuple):
 class Cache(Handle):
     """The KV memory of a model: layers in groups, blocks, and the kernels that read them.
 
-    Closing it closes all it handed out; one with a store waits until what ended is written. Any number of threads may use it,
-    different sessions at once; calls release the GIL. A cache with a `Store` in Python is not closed
-    while it is collected, because that thread may hold a lock that the store needs, but at the next
-    call of the library.
+    Closing it closes all it handed out; one with a store waits until what ended is written. Any
+    number of threads may use it, different sessions at once; calls release the GIL. A cache with a
+    `Store` in Python is not closed while it is collected, because that thread may hold a lock that
+    the store needs, but at the next call of the library.
     """
 
     _close_function = "cache_destroy"
@@ -61,7 +69,9 @@ class Cache(Handle):
         self.config = config
         self._shapes: dict[int, LayerShape] = {}
         for group in config.layer_groups():
-            shape = LayerShape(group.query_heads, group.kv_heads, group.key_dim, group.value_dim or group.key_dim)
+            shape = LayerShape(
+                group.query_heads, group.kv_heads, group.key_dim, group.value_dim or group.key_dim
+            )
             for layer in group.layer_numbers(max(self._shapes, default=-1) + 1):
                 self._shapes[layer] = shape
 
@@ -69,7 +79,9 @@ class Cache(Handle):
         return functools.partial(self._memory.close, super()._closer())
 
     def _ending(self) -> _waiting.Ending:
-        return _waiting.Ending(self._closer(), (self._owners, self._store), later=self._calls_python)
+        return _waiting.Ending(
+            self._closer(), (self._owners, self._store), later=self._calls_python
+        )
 
     @property
     def layers(self) -> int:
@@ -97,23 +109,32 @@ class Cache(Handle):
         library().check(library().session_config_init(ctypes.byref(struct), ctypes.sizeof(struct)))
         struct.priority = signed32(priority, "priority")
         struct.reserve_tokens = unsigned(reserve_tokens, 64, "reserve_tokens")
-        struct.prefix, struct.retention = unsigned(prefix, 31, "prefix"), unsigned(retention, 31, "retention")
+        struct.prefix, struct.retention = (
+            unsigned(prefix, 31, "prefix"),
+            unsigned(retention, 31, "retention"),
+        )
         bytes_of_salt = ctypes.create_string_buffer(salt or b"")
         if salt:
             struct.salt, struct.salt_size = ctypes.addressof(bytes_of_salt), len(salt)
         return Session(self, new_handle(library().session_open, self._handle, ctypes.byref(struct)))
 
     def begin(self, sessions: Sequence[Session], new_tokens: Sequence[int]) -> Batch:
-        """Begins a step: blocks of all new tokens for every session, or an OutOfBlocksError that tells how many are short."""
+        """Begins a step: blocks of all new tokens for every session, or an OutOfBlocksError that
+        tells how many are short.
+        """
         handles, numbers = _step(sessions, new_tokens)
         made, short = ctypes.c_void_p(), ctypes.c_uint64()
-        status = library().batch_begin(self._handle, len(handles), handles, numbers, ctypes.byref(short), ctypes.byref(made))
+        status = library().batch_begin(
+            self._handle, len(handles), handles, numbers, ctypes.byref(short), ctypes.byref(made)
+        )
         if status:
             check_blocks(status, short)
         return Batch(self, sessions, new_tokens, made.value)
 
     def choose_victims(self, sessions: Sequence[Session], new_tokens: Sequence[int]) -> list[int]:
-        """Handles of the sessions to suspend or close so that `begin` with the rest of this list gets its blocks."""
+        """Handles of the sessions to suspend or close so that `begin` with the rest of this list
+        gets its blocks.
+        """
         handles, numbers = _step(sessions, new_tokens)
         count = ctypes.c_size_t(64)
         while True:
@@ -135,7 +156,9 @@ class Cache(Handle):
         return report(CacheStats, library().cache_get_stats, self._handle)
 
     def pool_stats(self, group: int = 0) -> PoolStats:
-        return report(PoolStats, library().cache_get_pool_stats, self._handle, unsigned(group, 32, "group"))
+        return report(
+            PoolStats, library().cache_get_pool_stats, self._handle, unsigned(group, 32, "group")
+        )
 
     def metrics(self) -> str:
         """The figures of the cache as text for Prometheus."""
@@ -143,7 +166,9 @@ class Cache(Handle):
         while True:
             capacity = size.value
             text = ctypes.create_string_buffer(capacity)
-            status = library().cache_format_metrics(self._handle, capacity, text, ctypes.byref(size))
+            status = library().cache_format_metrics(
+                self._handle, capacity, text, ctypes.byref(size)
+            )
             if status != Status.BUFFER_TOO_SMALL:
                 opened().check(status)
                 return text.value.decode()
@@ -154,21 +179,29 @@ class Cache(Handle):
         library().check(library().cache_validate(self._handle))
 
     def kv_view(self, layer: int) -> KVView:
-        """Where K and V of a layer are, for kernels of your own and for `attention`. Valid as long as the cache is open."""
+        """Where K and V of a layer are, for kernels of your own and for `attention`. Valid as long
+        as the cache is open.
+        """
         return KVView.of_cache(self, layer)
 
     # ---- The prefix index
 
     def prefix_stats(self, salt: bytes | None = None, *, all_salts: bool = False) -> PrefixStats:
-        """Figures of one salt's share of the index (None: sessions without one), or of all of it."""
-        return report(PrefixStats, library().prefix_get_stats, self._handle, *_salt(salt, all_salts))
+        """Figures of one salt's share of the index (None: sessions without one), or of
+        all of it.
+        """
+        return report(
+            PrefixStats, library().prefix_get_stats, self._handle, *_salt(salt, all_salts)
+        )
 
     def prefix_clear(self, salt: bytes | None = None, *, all_salts: bool = False) -> None:
         """Drops every cached block that nobody uses."""
         library().check(library().prefix_clear(self._handle, *_salt(salt, all_salts)))
 
     def prefix_pin(self, tokens: TokenIds, salt: bytes | None = None) -> int:
-        """Keeps the whole blocks that are cached of a text until they are unpinned as often: how many tokens that is."""
+        """Keeps the whole blocks that are cached of a text until they are unpinned as often: how
+        many tokens that is.
+        """
         return self._pin(library().prefix_pin, tokens, salt)
 
     def prefix_unpin(self, tokens: TokenIds, salt: bytes | None = None) -> int:
@@ -177,47 +210,88 @@ class Cache(Handle):
 
     def _pin(self, function: Any, tokens: TokenIds, salt: bytes | None) -> int:
         ids, found = token_ids(tokens), ctypes.c_uint64()
-        library().check(function(self._handle, *_salt(salt, False), len(ids), address(ids), ctypes.byref(found)))
+        library().check(
+            function(self._handle, *_salt(salt, False), len(ids), address(ids), ctypes.byref(found))
+        )
         return found.value
 
     def prefix_set_quota(self, salt: bytes | None, blocks: int | None) -> None:
-        """At most so many block positions are cached of one salt; 0: no limit, None: what the config says."""
+        """At most so many block positions are cached of one salt; 0: no limit, None: what the
+        config says.
+        """
         limit = DEFAULT_QUOTA if blocks is None else unsigned(blocks, 64, "blocks")
         library().check(library().prefix_set_quota(self._handle, *_salt(salt, False), limit))
 
     def prefix_events(self, first: int = 0, n: int = 256) -> PrefixEvents:
-        """Up to n events from number `first` on: what was cached and what went. Go on from `next`."""
+        """Up to n events from number `first` on: what was cached and what went. Go on
+        from `next`.
+        """
         room = (_raw.PrefixEvent * unsigned(n, 24, "n"))()
-        following, count, lost = ctypes.c_uint64(unsigned(first, 64, "first")), ctypes.c_size_t(n), ctypes.c_uint64()
-        library().check(
-            library().prefix_read_events(self._handle, ctypes.byref(following), ctypes.byref(count), room, ctypes.byref(lost))
+        following, count, lost = (
+            ctypes.c_uint64(unsigned(first, 64, "first")),
+            ctypes.c_size_t(n),
+            ctypes.c_uint64(),
         )
-        return PrefixEvents([as_record(PrefixEvent, event) for event in room[: count.value]], following.value, lost.value)
+        library().check(
+            library().prefix_read_events(
+                self._handle, ctypes.byref(following), ctypes.byref(count), room, ctypes.byref(lost)
+            )
+        )
+        return PrefixEvents(
+            [as_record(PrefixEvent, event) for event in room[: count.value]],
+            following.value,
+            lost.value,
+        )
 
     # ---- The store
 
     def prefetch(self, tokens: TokenIds, salt: bytes | None = None) -> None:
-        """Begins to read what the store has of a text, and returns: for a request that waits for its turn."""
+        """Begins to read what the store has of a text, and returns: for a request that waits for
+        its turn.
+        """
         ids = token_ids(tokens)
-        library().check(library().store_prefetch(self._handle, *_salt(salt, False), len(ids), address(ids)))
-
-    def wait_prefetched(self, tokens: TokenIds, salt: bytes | None = None, *, timeout_ms: int) -> int:
-        """Waits until no prefetch of the text is under way: how many of its tokens are in memory now."""
-        ids, cached, limit = token_ids(tokens), ctypes.c_uint64(), unsigned(timeout_ms, 32, "timeout_ms")
         library().check(
-            library().store_wait(self._handle, *_salt(salt, False), len(ids), address(ids), limit, ctypes.byref(cached))
+            library().store_prefetch(self._handle, *_salt(salt, False), len(ids), address(ids))
+        )
+
+    def wait_prefetched(
+        self, tokens: TokenIds, salt: bytes | None = None, *, timeout_ms: int
+    ) -> int:
+        """Waits until no prefetch of the text is under way: how many of its tokens are in memory
+        now.
+        """
+        ids, cached, limit = (
+            token_ids(tokens),
+            ctypes.c_uint64(),
+            unsigned(timeout_ms, 32, "timeout_ms"),
+        )
+        library().check(
+            library().store_wait(
+                self._handle,
+                *_salt(salt, False),
+                len(ids),
+                address(ids),
+                limit,
+                ctypes.byref(cached),
+            )
         )
         return cached.value
 
     def cancel_prefetch(self, tokens: TokenIds, salt: bytes | None = None) -> None:
         """Gives up the prefetches that `wait_prefetched` would wait for."""
         ids = token_ids(tokens)
-        library().check(library().store_cancel(self._handle, *_salt(salt, False), len(ids), address(ids)))
+        library().check(
+            library().store_cancel(self._handle, *_salt(salt, False), len(ids), address(ids))
+        )
 
     def flush_store(self, *, timeout_ms: int) -> int:
         """Waits until what ended before is written: how many block positions still wait."""
         queued = ctypes.c_uint64()
-        library().check(library().store_flush(self._handle, unsigned(timeout_ms, 32, "timeout_ms"), ctypes.byref(queued)))
+        library().check(
+            library().store_flush(
+                self._handle, unsigned(timeout_ms, 32, "timeout_ms"), ctypes.byref(queued)
+            )
+        )
         return queued.value
 
     def store_stats(self) -> StoreStats:
@@ -232,12 +306,18 @@ class PrefixEvents(NamedTuple):
     """How many of those wanted had been overwritten."""
 
 
-def prefix_hash_blocks(tokens: TokenIds, block_size: int, salt: bytes | None = None) -> npt.NDArray[np.uint64]:
+def prefix_hash_blocks(
+    tokens: TokenIds, block_size: int, salt: bytes | None = None
+) -> npt.NDArray[np.uint64]:
     """The hashes that events have for the whole blocks of a text."""
     ids = token_ids(tokens)
     found = np.empty(len(ids) // max(block_size, 1), np.uint64)
     size = unsigned(block_size, 32, "block_size")
-    library().check(library().prefix_hash_blocks(*_salt(salt, False), size, len(ids), address(ids), address(found)))
+    library().check(
+        library().prefix_hash_blocks(
+            *_salt(salt, False), size, len(ids), address(ids), address(found)
+        )
+    )
     return found
 
 
@@ -253,6 +333,10 @@ def _step(
     sessions: Sequence[Session], new_tokens: Sequence[int]
 ) -> tuple[ctypes.Array[ctypes.c_void_p], ctypes.Array[ctypes.c_uint32]]:
     if len(sessions) != len(new_tokens):
-        raise misuse(f"new_tokens: {len(sessions)} sessions, {len(new_tokens)} numbers of new tokens")
+        raise misuse(
+            f"new_tokens: {len(sessions)} sessions, {len(new_tokens)} numbers of new tokens"
+        )
     counts(new_tokens, 2**32, "new_tokens")
-    return pointer_array([session._handle for session in sessions]), (ctypes.c_uint32 * len(new_tokens))(*new_tokens)
+    return pointer_array([session._handle for session in sessions]), (
+        ctypes.c_uint32 * len(new_tokens)
+    )(*new_tokens)

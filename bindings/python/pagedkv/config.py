@@ -7,12 +7,12 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import _raw
 from ._handle import report, unsigned
 from ._library import library
-from ._raw import Dtype, Eviction, HugePages, Isa, Layout, LogLevel, Storage
 from ._structs import fill
-from .records import CachePlan
+from .generated import raw as _raw
+from .generated.raw import Dtype, Eviction, HugePages, Isa, Layout, LogLevel, Storage
+from .generated.records import CachePlan
 from .store import StoreConfig
 
 _LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
@@ -30,7 +30,9 @@ class PrefixConfig:
 
 @dataclasses.dataclass(frozen=True)
 class LayerGroup:
-    """Layers of one shape. A plain model needs none of this: the fields of CacheConfig describe it."""
+    """Layers of one shape. A plain model needs none of this: the fields of CacheConfig
+    describe it.
+    """
 
     layers: int
     query_heads: int
@@ -50,21 +52,29 @@ class LayerGroup:
         library().check(library().layer_group_init(ctypes.byref(struct), ctypes.sizeof(struct)))
         fill(struct, self)
         if self.layer_indices is not None:
-            indices = (ctypes.c_uint32 * len(self.layer_indices))(*(unsigned(i, 32, "layer_indices") for i in self.layer_indices))
+            indices = (ctypes.c_uint32 * len(self.layer_indices))(
+                *(unsigned(i, 32, "layer_indices") for i in self.layer_indices)
+            )
             keep.append(indices)
             struct.layer_indices = ctypes.addressof(indices)
             if len(indices) != self.layers:
                 raise ValueError(f"layer_indices: {len(indices)} indices for {self.layers} layers")
 
     def layer_numbers(self, first: int) -> Sequence[int]:
-        return self.layer_indices if self.layer_indices is not None else range(first, first + self.layers)
+        return (
+            self.layer_indices
+            if self.layer_indices is not None
+            else range(first, first + self.layers)
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CacheConfig:
-    """The fields of pkv_cache_config, by name; 0 and None stand for what the library decides. Give `blocks` or `memory_bytes`.
+    """The fields of pkv_cache_config, by name; 0 and None stand for what the library decides. Give
+    `blocks` or `memory_bytes`.
 
-    A logger gets (level, line) and must neither raise nor call the library. Hooks for memory and threads are for C.
+    A logger gets (level, line) and must neither raise nor call the library. Hooks for memory and
+    threads are for C.
     """
 
     layers: int = 0
@@ -96,7 +106,10 @@ class CacheConfig:
         """The groups, also where the config describes one itself."""
         if self.groups:
             return list(self.groups)
-        shared = {field.name for field in dataclasses.fields(LayerGroup)} - {"layer_indices", "blocks"}
+        shared = {field.name for field in dataclasses.fields(LayerGroup)} - {
+            "layer_indices",
+            "blocks",
+        }
         given = {name: getattr(self, name) for name in shared}
         return [LayerGroup(**given | {"dtype": self.dtype or Dtype.F32})]
 
@@ -107,7 +120,9 @@ class CacheConfig:
         return report(CachePlan, library().cache_compute_plan, ctypes.byref(struct), number)
 
     def build(self) -> _raw.CacheConfig:
-        """The struct for C, which keeps alive what it points to. Without the store: Cache opens it."""
+        """The struct for C, which keeps alive what it points to. Without the store:
+        Cache opens it.
+        """
         struct = _raw.CacheConfig()
         keep: list[Any] = []
         struct.owners = keep
@@ -121,7 +136,9 @@ class CacheConfig:
             struct.groups, struct.group_count = ctypes.addressof(groups), len(groups)
         if self.prefix is not None:
             prefix = _raw.PrefixConfig()
-            library().check(library().prefix_config_init(ctypes.byref(prefix), ctypes.sizeof(prefix)))
+            library().check(
+                library().prefix_config_init(ctypes.byref(prefix), ctypes.sizeof(prefix))
+            )
             fill(prefix, self.prefix)
             keep.append(prefix)
             struct.prefix = ctypes.addressof(prefix)

@@ -1,12 +1,16 @@
-"""Statuses of the library as exceptions. The hundreds digit of a status is its family, and each family has a class."""
+"""Statuses of the library as exceptions. The hundreds digit of a status is its family, and each
+family has a class.
+"""
 
 from __future__ import annotations
 
-from ._raw import Status
+from .generated.raw import Status
 
 
 class PagedKVError(Exception):
-    """A call failed and has changed nothing. `status` is why; the text is the library's sentence with its numbers."""
+    """A call failed and has changed nothing. `status` is why; the text is the library's sentence
+    with its numbers.
+    """
 
     def __init__(self, status: Status | int, sentence: str) -> None:
         super().__init__(sentence)

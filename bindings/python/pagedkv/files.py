@@ -8,13 +8,13 @@ import os
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from . import _raw
 from ._handle import report, unsigned
 from ._library import library, opened
-from ._raw import Status, StreamKind
 from ._structs import path_for_c, point_to_bytes
 from .cache import Cache
-from .records import FileInfo
+from .generated import raw as _raw
+from .generated.raw import Status, StreamKind
+from .generated.records import FileInfo
 from .session import Session, Snapshot
 
 Source: TypeAlias = "str | os.PathLike[str] | int | bytes"
@@ -28,7 +28,11 @@ def _stream(source: Source) -> _raw.Stream:
         stream.kind, stream.descriptor = StreamKind.DESCRIPTOR, source
     elif isinstance(source, bytes):
         stream.owner = ctypes.create_string_buffer(source, len(source))
-        stream.kind, stream.data, stream.size = StreamKind.BUFFER, ctypes.addressof(stream.owner), len(source)
+        stream.kind, stream.data, stream.size = (
+            StreamKind.BUFFER,
+            ctypes.addressof(stream.owner),
+            len(source),
+        )
     else:
         stream.owner = path_for_c(source)
         stream.kind, stream.path = StreamKind.PATH, ctypes.addressof(stream.owner)
@@ -63,8 +67,8 @@ def save(
     key: bytes | None = None,
     durable: bool = True,
 ) -> bytes | None:
-    """Saves sequences, and the prefix index if asked for, to a path or a descriptor; None: returns the bytes of the file.
-    With a key of 16 to 64 bytes the file is encrypted."""
+    """Saves sequences, and the prefix index if asked for, to a path or a descriptor; None: returns
+    the bytes of the file. With a key of 16 to 64 bytes the file is encrypted."""
     items = (_raw.FileItem * max(len(sequences), 1))()
     for i, sequence in enumerate(sequences):
         kind = "snapshot" if isinstance(sequence, Snapshot) else "session"
@@ -74,7 +78,12 @@ def save(
 
     def write(stream: _raw.Stream, size: ctypes.c_uint64) -> int:
         return library().file_save(
-            cache.handle, len(sequences), items, ctypes.byref(config), ctypes.byref(stream), ctypes.byref(size)
+            cache.handle,
+            len(sequences),
+            items,
+            ctypes.byref(config),
+            ctypes.byref(stream),
+            ctypes.byref(size),
         )
 
     size = ctypes.c_uint64()
@@ -98,23 +107,36 @@ def load(
     key: bytes | None = None,
     trust_salts: bool = False,
 ) -> list[Session]:
-    """Opens every sequence of a file as a session, in the order of `save`: all of them, or an error and a cache as before.
+    """Opens every sequence of a file as a session, in the order of `save`: all of them, or an error
+    and a cache as before.
 
-    A file with texts under a salt needs a key, or trust_salts: without a key whoever can write it chooses its salts."""
-    config, stream = _config(fingerprint, key, prefix_index, trust_salts=trust_salts), _stream(source)
+    A file with texts under a salt needs a key, or trust_salts: without a key whoever can write it
+    chooses its salts."""
+    config, stream = (
+        _config(fingerprint, key, prefix_index, trust_salts=trust_salts),
+        _stream(source),
+    )
     count = ctypes.c_size_t(4096)  # a descriptor cannot be read a second time
     while True:
         capacity = count.value
         sessions = (ctypes.c_void_p * max(capacity, 1))()
         status = library().file_load(
-            cache.handle, ctypes.byref(config), ctypes.byref(stream), capacity, sessions, None, ctypes.byref(count)
+            cache.handle,
+            ctypes.byref(config),
+            ctypes.byref(stream),
+            capacity,
+            sessions,
+            None,
+            ctypes.byref(count),
         )
         if status != Status.BUFFER_TOO_SMALL or isinstance(source, int):
             opened().check(status)
             return [Session(cache, handle) for handle in sessions[: count.value]]
 
 
-def file_info(source: Source, *, fingerprint: bytes | None = None, key: bytes | None = None) -> FileInfo:
+def file_info(
+    source: Source, *, fingerprint: bytes | None = None, key: bytes | None = None
+) -> FileInfo:
     """What a file says of itself; needs no cache."""
     config, stream = _config(fingerprint, key), _stream(source)
     found = report(FileInfo, library().file_inspect, ctypes.byref(config), ctypes.byref(stream))

@@ -1,4 +1,6 @@
-"""A lock-free allocator of reference-counted block ids, for engines that keep the bytes elsewhere."""
+"""A lock-free allocator of reference-counted block ids, for engines that keep the bytes
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +11,28 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from . import _raw
 from ._arrays import address, counts
 from ._handle import Handle, new_handle, report, unsigned
 from ._library import library
-from .records import BlockState, PoolStats
+from .generated import raw as _raw
+from .generated.records import BlockState, PoolStats
 
 Blocks: TypeAlias = "Sequence[int] | npt.NDArray[np.uint64]"
 
 
 class Pool(Handle):
-    """Blocks are numbers of 64 bits: the id in the low 32, the generation of that id above. Any thread may use any method at any
-    time."""
+    """Blocks are numbers of 64 bits: the id in the low 32, the generation of that id above. Any
+    thread may use any method at any time."""
 
     _close_function = "pool_destroy"
 
     def __init__(self, blocks: int, block_size: int = 16) -> None:
         struct = _raw.PoolConfig()
         library().check(library().pool_config_init(ctypes.byref(struct), ctypes.sizeof(struct)))
-        struct.blocks, struct.block_size = unsigned(blocks, 32, "blocks"), unsigned(block_size, 32, "block_size")
+        struct.blocks, struct.block_size = (
+            unsigned(blocks, 32, "blocks"),
+            unsigned(block_size, 32, "block_size"),
+        )
         super().__init__(new_handle(library().pool_create, ctypes.byref(struct)))
 
     def alloc(self, n: int) -> npt.NDArray[np.uint64]:
@@ -50,7 +55,12 @@ class Pool(Handle):
         """The next n free slots of a block: the offset of the first."""
         offset = ctypes.c_uint32()
         library().check(
-            library().pool_claim(self._handle, unsigned(block, 64, "block"), unsigned(n, 32, "n"), ctypes.byref(offset))
+            library().pool_claim(
+                self._handle,
+                unsigned(block, 64, "block"),
+                unsigned(n, 32, "n"),
+                ctypes.byref(offset),
+            )
         )
         return offset.value
 
@@ -64,7 +74,9 @@ class Pool(Handle):
 
     def block_state(self, block_id: int) -> BlockState:
         """The state of the block with this id now, free or not."""
-        return report(BlockState, library().pool_block_state, self._handle, unsigned(block_id, 32, "block_id"))
+        return report(
+            BlockState, library().pool_block_state, self._handle, unsigned(block_id, 32, "block_id")
+        )
 
     def stats(self) -> PoolStats:
         return report(PoolStats, library().pool_get_stats, self._handle)

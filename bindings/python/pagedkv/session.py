@@ -11,9 +11,9 @@ import numpy.typing as npt
 from ._arrays import Floats, Rows, TokenIds, address, tensor, token_ids
 from ._handle import Handle, new_handle, report, signed32, unsigned
 from ._library import library, opened
-from ._raw import NO_TOKEN, Status
 from .errors import OutOfBlocksError
-from .records import SessionInfo
+from .generated.raw import NO_TOKEN, Status
+from .generated.records import SessionInfo
 
 if TYPE_CHECKING:
     from .cache import Cache
@@ -27,7 +27,9 @@ class Resumed(NamedTuple):
 
 
 class Session(Handle):
-    """One sequence: its tokens and its block tables. Made by Cache.open_session, fork and Snapshot.open; one thread at a time."""
+    """One sequence: its tokens and its block tables. Made by Cache.open_session, fork and
+    Snapshot.open; one thread at a time.
+    """
 
     _close_function = "session_close"
 
@@ -47,29 +49,47 @@ class Session(Handle):
         return _count(library().session_length, self._handle)
 
     def layer_length(self, layer: int) -> int:
-        """Tokens whose K and V this layer holds: more than the length while a step is in flight and the layer was written."""
+        """Tokens whose K and V this layer holds: more than the length while a step is in flight and
+        the layer was written.
+        """
         return _count(library().session_layer_length, self._handle, unsigned(layer, 32, "layer"))
 
     def tokens(self, first: int = 0, n: int | None = None) -> npt.NDArray[np.int32]:
-        """Token ids of positions [first, first + n), by default to the end; NO_TOKEN where they were never told."""
+        """Token ids of positions [first, first + n), by default to the end; NO_TOKEN where they
+        were never told.
+        """
         count = max(0, self.length - first) if n is None else unsigned(n, 63, "n")
         found = np.full(count, NO_TOKEN, np.int32)
-        library().check(library().session_tokens(self._handle, unsigned(first, 64, "first"), count, address(found)))
+        library().check(
+            library().session_tokens(
+                self._handle, unsigned(first, 64, "first"), count, address(found)
+            )
+        )
         return found
 
     def set_tokens(self, first: int, tokens: TokenIds) -> None:
         """Tells the ids of committed positions that were committed without."""
         ids = token_ids(tokens)
-        library().check(library().session_set_tokens(self._handle, unsigned(first, 64, "first"), len(ids), address(ids)))
+        library().check(
+            library().session_set_tokens(
+                self._handle, unsigned(first, 64, "first"), len(ids), address(ids)
+            )
+        )
 
     def match_prefix(self, tokens: TokenIds) -> int:
-        """Takes over what is cached of these tokens: how many it found. Leave the last one out where its output is needed."""
+        """Takes over what is cached of these tokens: how many it found. Leave the last one out
+        where its output is needed.
+        """
         ids = token_ids(tokens)
         return _count(library().session_match_prefix, self._handle, len(ids), address(ids))
 
     def reserve(self, total_tokens: int) -> None:
-        """Makes room for so many tokens in all: a later step up to there cannot run out of blocks."""
-        library().check(library().session_reserve(self._handle, unsigned(total_tokens, 64, "total_tokens")))
+        """Makes room for so many tokens in all: a later step up to there cannot run out
+        of blocks.
+        """
+        library().check(
+            library().session_reserve(self._handle, unsigned(total_tokens, 64, "total_tokens"))
+        )
 
     def trim(self, length: int) -> None:
         """Keeps the first `length` tokens and gives back every block beyond them."""
@@ -90,7 +110,9 @@ class Session(Handle):
     def resume(self) -> Resumed:
         """Ends the suspension. An OutOfBlocksError tells how many blocks are short."""
         length, total, short = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64()
-        status = library().session_resume(self._handle, ctypes.byref(length), ctypes.byref(total), ctypes.byref(short))
+        status = library().session_resume(
+            self._handle, ctypes.byref(length), ctypes.byref(total), ctypes.byref(short)
+        )
         check_blocks(status, short)
         return Resumed(length.value, total.value)
 
@@ -100,43 +122,69 @@ class Session(Handle):
 
     def set_priority(self, priority: int) -> None:
         """Sessions of higher priority are the last to be chosen as victims."""
-        library().check(library().session_set_priority(self._handle, signed32(priority, "priority")))
+        library().check(
+            library().session_set_priority(self._handle, signed32(priority, "priority"))
+        )
 
     def info(self) -> SessionInfo:
         return report(SessionInfo, library().session_get_info, self._handle)
 
     def block_table(self, group: int = 0) -> npt.NDArray[np.uint32]:
         """Block ids of one group in token order; NO_BLOCK where a block left the window."""
-        return growing(np.uint32, library().session_block_table, self._handle, unsigned(group, 32, "group"))
+        return growing(
+            np.uint32, library().session_block_table, self._handle, unsigned(group, 32, "group")
+        )
 
     def slot_mapping(self, first: int, n: int, group: int = 0) -> npt.NDArray[np.int64]:
-        """Slots of positions [first, first + n): block id * block size + offset, -1 where the block left the window."""
+        """Slots of positions [first, first + n): block id * block size + offset, -1 where the block
+        left the window.
+        """
         slots = np.empty(unsigned(n, 40, "n"), np.int64)
         library().check(
             library().session_slot_mapping(
-                self._handle, unsigned(group, 32, "group"), unsigned(first, 64, "first"), n, address(slots)
+                self._handle,
+                unsigned(group, 32, "group"),
+                unsigned(first, 64, "first"),
+                n,
+                address(slots),
             )
         )
         return slots
 
     def kv_indices(self, group: int = 0) -> npt.NDArray[np.int64]:
         """Slots that attention reads now, in token order."""
-        return growing(np.int64, library().session_kv_indices, self._handle, unsigned(group, 32, "group"))
+        return growing(
+            np.int64, library().session_kv_indices, self._handle, unsigned(group, 32, "group")
+        )
 
     def materialize(
-        self, layer: int, first: int = 0, n: int | None = None, k: Rows | None = None, v: Rows | None = None
+        self,
+        layer: int,
+        first: int = 0,
+        n: int | None = None,
+        k: Rows | None = None,
+        v: Rows | None = None,
     ) -> tuple[Any, Any]:
-        """K and V of positions [first, first + n) of one layer as dense rows, by default to the end: into the arrays given, or
-        new ones of float32."""
+        """K and V of positions [first, first + n) of one layer as dense rows, by default to the
+        end: into the arrays given, or new ones of float32."""
         shape = self.cache.layer_shape(layer)
         rows = max(0, self.layer_length(layer) - first) if n is None else unsigned(n, 40, "n")
-        new_k: Rows | Floats = np.empty((rows, shape.kv_heads, shape.key_dim), np.float32) if k is None else k
-        new_v: Rows | Floats = np.empty((rows, shape.kv_heads, shape.value_dim), np.float32) if v is None else v
+        new_k: Rows | Floats = (
+            np.empty((rows, shape.kv_heads, shape.key_dim), np.float32) if k is None else k
+        )
+        new_v: Rows | Floats = (
+            np.empty((rows, shape.kv_heads, shape.value_dim), np.float32) if v is None else v
+        )
         keys = tensor(new_k, rows, shape.kv_heads, shape.key_dim, "k", out=True)
         values = tensor(new_v, rows, shape.kv_heads, shape.value_dim, "v", out=True)
         library().check(
             library().session_materialize(
-                self._handle, layer, unsigned(first, 64, "first"), rows, ctypes.byref(keys), ctypes.byref(values)
+                self._handle,
+                layer,
+                unsigned(first, 64, "first"),
+                rows,
+                ctypes.byref(keys),
+                ctypes.byref(values),
             )
         )
         return new_k, new_v
@@ -149,7 +197,9 @@ class Session(Handle):
         """As prefill, but appends one row."""
         self._write(library().session_push, layer, k, v, 1)
 
-    def _write(self, function: Any, layer: int, k: Rows, v: Rows | None, rows: int, *count: int) -> None:
+    def _write(
+        self, function: Any, layer: int, k: Rows, v: Rows | None, rows: int, *count: int
+    ) -> None:
         keys, values = kv_tensors(self.cache, layer, k, v, rows)
         library().check(function(self._handle, layer, *count, keys, values))
 
@@ -175,14 +225,18 @@ class Snapshot(Handle):
 
     def open(self) -> Session:
         """A new session with the frozen content."""
-        return Session(self.cache, new_handle(library().snapshot_open, self.cache.handle, self._handle))
+        return Session(
+            self.cache, new_handle(library().snapshot_open, self.cache.handle, self._handle)
+        )
 
 
 def kv_tensors(cache: Cache, layer: int, k: Rows, v: Rows | None, rows: int) -> tuple[Any, Any]:
     """References to keys and to values (None: they are in the keys)."""
     shape = cache.layer_shape(layer)
     keys = tensor(k, rows, shape.kv_heads, shape.key_dim, "k")
-    return ctypes.byref(keys), None if v is None else ctypes.byref(tensor(v, rows, shape.kv_heads, shape.value_dim, "v"))
+    return ctypes.byref(keys), None if v is None else ctypes.byref(
+        tensor(v, rows, shape.kv_heads, shape.value_dim, "v")
+    )
 
 
 def check_blocks(status: int, short: ctypes.c_uint64) -> None:

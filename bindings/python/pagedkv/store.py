@@ -1,4 +1,6 @@
-"""The tier behind a cache's memory: what sessions leave in the prefix index is kept, and comes back when a text begins alike."""
+"""The tier behind a cache's memory: what sessions leave in the prefix index is kept, and comes back
+when a text begins alike.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +11,19 @@ import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 
-from . import _raw
 from ._library import library
 from ._redis import redis_library
 from ._store_hooks import CLOSE, hooks_of
 from ._structs import fill, path_for_c, point_to_bytes, text_for_c
 from .errors import PagedKVError
+from .generated import raw as _raw
 
 
 @dataclasses.dataclass(frozen=True)
 class DirectoryStore:
-    """A directory of files, made if it is not there. Several caches and processes may use it at once."""
+    """A directory of files, made if it is not there. Several caches and processes may use it at
+    once.
+    """
 
     path: str | os.PathLike[str]
     capacity_bytes: int = 0
@@ -27,7 +31,9 @@ class DirectoryStore:
 
     def _open(self) -> _raw.Store:
         config, store = _raw.DirectoryConfig(), _raw.Store()
-        library().check(library().directory_config_init(ctypes.byref(config), ctypes.sizeof(config)))
+        library().check(
+            library().directory_config_init(ctypes.byref(config), ctypes.sizeof(config))
+        )
         fill(config, self)
         path = path_for_c(self.path)
         config.path = ctypes.addressof(path)
@@ -37,15 +43,16 @@ class DirectoryStore:
 
 @dataclasses.dataclass(frozen=True)
 class RedisStore:
-    """A Redis or Valkey server, or a cluster of them, by libpagedkv-redis, which PAGEDKV_REDIS_LIBRARY may name.
+    """A Redis or Valkey server, or a cluster of them, by libpagedkv-redis, which
+    PAGEDKV_REDIS_LIBRARY may name.
 
     `servers` is "host:port,host:port" or "redis://[[user]:password@]host:port[/database]", with TLS
     "rediss://...". What goes wrong later costs hits.
 
-    With TLS (`tls` asks for it without a URL) the server's certificate is checked against the CAs of
-    `tls_ca_file` or `tls_ca_directory`, else those of the system, and has to name the server, or
-    `tls_server_name`. `tls_insecure_no_verify` believes anybody. A server that asks for a certificate
-    gets that of `tls_certificate_file` and `tls_key_file`, both PEM.
+    With TLS (`tls` asks for it without a URL) the server's certificate is checked against the CAs
+    of `tls_ca_file` or `tls_ca_directory`, else those of the system, and has to name the server, or
+    `tls_server_name`. `tls_insecure_no_verify` believes anybody. A server that asks for a
+    certificate gets that of `tls_certificate_file` and `tls_key_file`, both PEM.
     """
 
     servers: str = dataclasses.field(default="127.0.0.1:6379", repr=False)  # may have a password
@@ -79,14 +86,17 @@ class RedisStore:
 class Store(abc.ABC):
     """A store in Python: bytes under keys of 32 bytes.
 
-    A cache calls it from two threads of its own, `put` from one and the others from both; no step waits for it. An OSError says
-    that the store cannot be reached: the cache leaves it alone for a while. No method may call the library. A cache that is
-    still open when Python ends is closed then.
+    A cache calls it from two threads of its own, `put` from one and the others from both; no step
+    waits for it. An OSError says that the store cannot be reached: the cache leaves it alone for a
+    while. No method may call the library. A cache that is still open when Python ends is closed
+    then.
     """
 
     @abc.abstractmethod
     def put(self, items: Sequence[tuple[bytes, bytes]]) -> None:
-        """Stores values under keys; one that is there already may be left as it is. What is stored may be lost at any time."""
+        """Stores values under keys; one that is there already may be left as it is. What is stored
+        may be lost at any time.
+        """
 
     @abc.abstractmethod
     def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
@@ -109,7 +119,9 @@ class Store(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class StoreConfig:
-    """The store of a CacheConfig. Each cache opens a directory or a server for itself, and closes its store."""
+    """The store of a CacheConfig. Each cache opens a directory or a server for itself, and closes
+    its store.
+    """
 
     store: DirectoryStore | RedisStore | Store
     wait_ms: int = 0
@@ -120,7 +132,9 @@ class StoreConfig:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[_raw.StoreConfig]:
-        """The struct for C, with an open store. A cache created meanwhile closes the store; if the library refuses, this does."""
+        """The struct for C, with an open store. A cache created meanwhile closes the store; if the
+        library refuses, this does.
+        """
         struct = _raw.StoreConfig()
         library().check(library().store_config_init(ctypes.byref(struct), ctypes.sizeof(struct)))
         fill(struct, self)

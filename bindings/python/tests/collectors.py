@@ -22,7 +22,14 @@ from pagedkv import _waiting
 
 THREADS = 4
 STEPS = 60
-MODEL: dict[str, Any] = {"layers": 1, "query_heads": 2, "kv_heads": 1, "key_dim": 16, "blocks": 512, "threads": 1}
+MODEL: dict[str, Any] = {
+    "layers": 1,
+    "query_heads": 2,
+    "kv_heads": 1,
+    "key_dim": 16,
+    "blocks": 512,
+    "threads": 1,
+}
 
 
 class Collecting(pagedkv.Store):
@@ -53,7 +60,11 @@ class Collecting(pagedkv.Store):
 
 
 def stored(store: Collecting) -> pagedkv.Cache:
-    return pagedkv.Cache(pagedkv.CacheConfig(**MODEL, prefix=pagedkv.PrefixConfig(), store=pagedkv.StoreConfig(store)))
+    return pagedkv.Cache(
+        pagedkv.CacheConfig(
+            **MODEL, prefix=pagedkv.PrefixConfig(), store=pagedkv.StoreConfig(store)
+        )
+    )
 
 
 def fill(cache: pagedkv.Cache, session: pagedkv.Session, n: int) -> None:
@@ -101,11 +112,15 @@ def step(cache: pagedkv.Cache, stores: list[Collecting], draw: random.Random) ->
         else:
             look(cache)
     except pagedkv.MisuseError as error:
-        if error.status != pagedkv.Status.BUSY:  # another thread looks into the session or its batch
+        if (
+            error.status != pagedkv.Status.BUSY
+        ):  # another thread looks into the session or its batch
             raise
 
 
-def work(cache: pagedkv.Cache, stores: list[Collecting], seed: int, failures: list[BaseException]) -> None:
+def work(
+    cache: pagedkv.Cache, stores: list[Collecting], seed: int, failures: list[BaseException]
+) -> None:
     draw = random.Random(seed)
     try:
         for _ in range(STEPS):
@@ -123,7 +138,14 @@ def settle(cache: pagedkv.Cache, others: list[Collecting], number: int) -> None:
         cache.prefix_clear(all_salts=True)
         stats = cache.stats()
         open_caches = sum(store.closed == 0 for store in others)
-        left = (stats.sessions, stats.snapshots, stats.batches, stats.used_blocks, open_caches, len(_waiting.waiting))
+        left = (
+            stats.sessions,
+            stats.snapshots,
+            stats.batches,
+            stats.used_blocks,
+            open_caches,
+            len(_waiting.waiting),
+        )
         if not any(left):
             return
         assert time.monotonic() < deadline, (number, left, stats)
@@ -132,7 +154,10 @@ def settle(cache: pagedkv.Cache, others: list[Collecting], number: int) -> None:
 def one_round(number: int) -> None:
     stores, failures = [Collecting()], list[BaseException]()
     cache = stored(stores[0])
-    threads = [threading.Thread(target=work, args=(cache, stores, number * THREADS + i, failures)) for i in range(THREADS)]
+    threads = [
+        threading.Thread(target=work, args=(cache, stores, number * THREADS + i, failures))
+        for i in range(THREADS)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,4 +1,6 @@
-"""Plays bindings/scenarios/scenarios.json through the package. What each step means is written in README.md beside that file."""
+"""Plays bindings/scenarios/scenarios.json through the package. What each step means is written in
+README.md beside that file.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import pagedkv
-from pagedkv import _raw
+from pagedkv.generated import raw as _raw
 
 FILE = pathlib.Path(__file__).resolve().parents[2] / "scenarios/scenarios.json"
 GOLDEN, MASK = 0x9E3779B97F4A7C15, 2**64 - 1
@@ -36,7 +38,10 @@ KINDS: dict[str, Any] = {
 
 def enums(fields: dict[str, Any]) -> dict[str, Any]:
     """The names of C in the place of text, as enums of the package."""
-    return {key: KINDS[key][value.removeprefix(ENUMS[key])] if isinstance(value, str) else value for key, value in fields.items()}
+    return {
+        key: KINDS[key][value.removeprefix(ENUMS[key])] if isinstance(value, str) else value
+        for key, value in fields.items()
+    }
 
 
 def load() -> list[dict[str, Any]]:
@@ -54,7 +59,11 @@ def mix(x: int) -> int:
 
 
 def ids(spans: list[list[int]]) -> list[int]:
-    return [mix((seed << 32) + i) % 2**20 for seed, first, count in spans for i in range(first, first + count)]
+    return [
+        mix((seed << 32) + i) % 2**20
+        for seed, first, count in spans
+        for i in range(first, first + count)
+    ]
 
 
 def rows(text: list[int], new: int, kind: int, layer: int, heads: int, dim: int) -> Any:
@@ -64,7 +73,9 @@ def rows(text: list[int], new: int, kind: int, layer: int, heads: int, dim: int)
         history.append(mix((history[-1] + GOLDEN * (token + 1)) & MASK))
     h = np.array(history[1 + len(text) - new :], np.uint64).reshape(-1, 1, 1)
     first = (layer * 4 + kind) * 64
-    index = np.array([[1 + (first + head) * 1024 + d for d in range(dim)] for head in range(heads)], np.uint64)
+    index = np.array(
+        [[1 + (first + head) * 1024 + d for d in range(dim)] for head in range(heads)], np.uint64
+    )
     x = h + np.uint64(GOLDEN) * index
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -81,14 +92,21 @@ def expect(what: str, got: object, expected: object) -> None:
 
 def expect_near(what: str, got: float, expected: float, tolerance: float) -> None:
     off = abs(got - expected)
-    assert off <= tolerance, f"{what}: expected {expected}, got {got}, which is {off:.2g} off where {tolerance:.2g} are allowed"
+    difference = f"{what}: expected {expected}, got {got}"
+    assert (
+        off <= tolerance
+    ), f"{difference}, which is {off:.2g} off where {tolerance:.2g} are allowed"
 
 
 class Player:
     def __init__(self, scenario: dict[str, Any]) -> None:
         described = dict(scenario["config"])
         groups = tuple(pagedkv.LayerGroup(**enums(group)) for group in described.pop("groups", []))
-        prefix = pagedkv.PrefixConfig(**enums(described.pop("prefix"))) if "prefix" in described else None
+        prefix = (
+            pagedkv.PrefixConfig(**enums(described.pop("prefix")))
+            if "prefix" in described
+            else None
+        )
         self.config = pagedkv.CacheConfig(**enums(described), groups=groups, prefix=prefix)
         self.cache = pagedkv.Cache(self.config)
         self.tolerance: float = scenario["tolerance"]
@@ -131,10 +149,15 @@ class Player:
     def do_step(self, step: dict[str, Any]) -> None:
         sessions = [self.sessions[entry["session"]] for entry in step["sessions"]]
         new = [ids(entry["tokens"]) for entry in step["sessions"]]
-        texts = [session.tokens().tolist() + tokens for session, tokens in zip(sessions, new, strict=True)]
+        texts = [
+            session.tokens().tolist() + tokens
+            for session, tokens in zip(sessions, new, strict=True)
+        ]
         outputs = []
         with self.cache.begin(sessions, [len(tokens) for tokens in new]) as batch:
-            for layer in range(0 if self.config.storage == pagedkv.Storage.NONE else self.cache.layers):
+            for layer in range(
+                0 if self.config.storage == pagedkv.Storage.NONE else self.cache.layers
+            ):
                 outputs.append(self.attend(batch, layer, texts, new, step))
             if step.get("end") != "abort":
                 batch.commit(list(itertools.chain(*new)))
@@ -142,13 +165,23 @@ class Player:
             what = f"output of row {row}, layer {layer}, head {head}, dim {dim}"
             expect_near(what, float(outputs[layer][row, head, dim]), value, self.tolerance)
 
-    def attend(self, batch: pagedkv.Batch, layer: int, texts: Any, new: Any, step: dict[str, Any]) -> Any:
+    def attend(
+        self, batch: pagedkv.Batch, layer: int, texts: Any, new: Any, step: dict[str, Any]
+    ) -> Any:
         shape = self.cache.layer_shape(layer)
 
         def stacked(kind: int, heads: int, dim: int) -> Any:
-            return np.concatenate([rows(text, len(t), kind, layer, heads, dim) for text, t in zip(texts, new, strict=True)])
+            return np.concatenate(
+                [
+                    rows(text, len(t), kind, layer, heads, dim)
+                    for text, t in zip(texts, new, strict=True)
+                ]
+            )
 
-        k, v = stacked(K, shape.kv_heads, shape.key_dim), stacked(V, shape.kv_heads, shape.value_dim)
+        k, v = (
+            stacked(K, shape.kv_heads, shape.key_dim),
+            stacked(V, shape.kv_heads, shape.value_dim),
+        )
         batch.write(layer, k, v)
         params = pagedkv.AttentionParams(**step["params"]) if "params" in step else None
         return batch.attend(layer, stacked(Q, shape.query_heads, shape.key_dim), params=params)
@@ -167,20 +200,36 @@ class Player:
         if "shares" in step:
             other, n = step["shares"]
             pairs = zip(table, self.sessions[other].block_table(step["group"]), strict=False)
-            expect(f"blocks shared with {other}", sum(a == b and a != pagedkv.NO_BLOCK for a, b in pairs), n)
+            expect(
+                f"blocks shared with {other}",
+                sum(a == b and a != pagedkv.NO_BLOCK for a, b in pairs),
+                n,
+            )
 
     def do_slots(self, step: dict[str, Any]) -> None:
         table = self.session(step).block_table(step["group"]).tolist()
         size = self.config.block_size
         positions = range(step["first"], step["first"] + step["count"])
-        expected = [-1 if table[p // size] == pagedkv.NO_BLOCK else table[p // size] * size + p % size for p in positions]
-        expect("slots", self.session(step).slot_mapping(step["first"], step["count"], step["group"]).tolist(), expected)
+        expected = [
+            -1 if table[p // size] == pagedkv.NO_BLOCK else table[p // size] * size + p % size
+            for p in positions
+        ]
+        expect(
+            "slots",
+            self.session(step).slot_mapping(step["first"], step["count"], step["group"]).tolist(),
+            expected,
+        )
 
     def do_read(self, step: dict[str, Any]) -> None:
         k, v = self.session(step).materialize(step["layer"], step["first"], step["count"])
         for name, position, head, dim, value in step["values"]:
             got = (k if name == "k" else v)[position - step["first"], head, dim]
-            expect_near(f"{name} of position {position}, head {head}, dim {dim}", float(got), value, self.tolerance)
+            expect_near(
+                f"{name} of position {position}, head {head}, dim {dim}",
+                float(got),
+                value,
+                self.tolerance,
+            )
 
     def do_info(self, step: dict[str, Any]) -> None:
         self.fields(self.session(step).info(), step)
@@ -189,7 +238,9 @@ class Player:
         self.fields(self.cache.stats(), step)
 
     def do_prefix_stats(self, step: dict[str, Any]) -> None:
-        self.fields(self.cache.prefix_stats(*self.salt(step), all_salts=step.get("all", False)), step)
+        self.fields(
+            self.cache.prefix_stats(*self.salt(step), all_salts=step.get("all", False)), step
+        )
 
     def do_prefix_clear(self, step: dict[str, Any]) -> None:
         self.cache.prefix_clear(*self.salt(step), all_salts=step.get("all", False))
@@ -213,7 +264,11 @@ class Player:
         self.session(step).suspend()
 
     def do_resume(self, step: dict[str, Any]) -> None:
-        expect("length and total", tuple(self.session(step).resume()), (step.get("length"), step.get("total")))
+        expect(
+            "length and total",
+            tuple(self.session(step).resume()),
+            (step.get("length"), step.get("total")),
+        )
 
     def do_victims(self, step: dict[str, Any]) -> None:
         names, new = zip(*step["sessions"], strict=True)
@@ -254,5 +309,6 @@ def play(scenario: dict[str, Any]) -> None:
             try:
                 player.play(step)
             except AssertionError as error:
-                where = f"scenario {scenario['name']!r}, step {number} ({step['do']} {step.get('session', '')})"
+                what = f"{step['do']} {step.get('session', '')}"
+                where = f"scenario {scenario['name']!r}, step {number} ({what})"
                 raise AssertionError(f"{where}: {error}") from None

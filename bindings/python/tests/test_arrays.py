@@ -18,7 +18,11 @@ BF16 = ml_dtypes.bfloat16
 
 @pytest.fixture
 def cache() -> Any:
-    with pagedkv.Cache(pagedkv.CacheConfig(layers=1, query_heads=QUERY_HEADS, kv_heads=KV_HEADS, key_dim=DIM, blocks=8)) as made:
+    with pagedkv.Cache(
+        pagedkv.CacheConfig(
+            layers=1, query_heads=QUERY_HEADS, kv_heads=KV_HEADS, key_dim=DIM, blocks=8
+        )
+    ) as made:
         yield made
 
 
@@ -75,7 +79,19 @@ class OnlyDLPack:
         lambda rows: OnlyDLPack(rows, versioned=False),
         lambda rows: OnlyDLPack(spread(rows.astype(np.float16))),
     ],
-    ids=["dense", "flat", "f16", "bf16", "bf16 bits", "spread", "every other", "buffer", "dlpack", "old dlpack", "spread dlpack"],
+    ids=[
+        "dense",
+        "flat",
+        "f16",
+        "bf16",
+        "bf16 bits",
+        "spread",
+        "every other",
+        "buffer",
+        "dlpack",
+        "old dlpack",
+        "spread dlpack",
+    ],
 )
 def test_rows_go_in(batch: pagedkv.Batch, form: Any) -> None:
     k, v = stored(batch, form(K), form(V))
@@ -113,7 +129,9 @@ def test_log_sum_exp_is_filled(batch: pagedkv.Batch) -> None:
     batch.write(0, np.zeros_like(K), V)
     lse = np.empty((ROWS, QUERY_HEADS), np.float32)
     batch.attend(0, numbers(ROWS, QUERY_HEADS, DIM), lse=lse)
-    np.testing.assert_allclose(lse, np.log(np.arange(1, ROWS + 1))[:, None] * np.ones(QUERY_HEADS), atol=1e-6)
+    np.testing.assert_allclose(
+        lse, np.log(np.arange(1, ROWS + 1))[:, None] * np.ones(QUERY_HEADS), atol=1e-6
+    )
 
 
 def read_only(rows: Any) -> Any:
@@ -125,7 +143,10 @@ def read_only(rows: Any) -> Any:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (K[:4], r"k: \[5\]\[2\]\[16\] \(rows, heads, dim\) are needed, the array is \[4\]\[2\]\[16\]"),
+        (
+            K[:4],
+            r"k: \[5\]\[2\]\[16\] \(rows, heads, dim\) are needed, the array is \[4\]\[2\]\[16\]",
+        ),
         (K[:, :1], r"the array is \[5\]\[1\]\[16\]"),
         (K[..., :8], r"the array is \[5\]\[2\]\[8\]"),
         (K.reshape(-1), r"the array is \[160\]"),
@@ -135,11 +156,16 @@ def read_only(rows: Any) -> Any:
         (K.astype(">f4"), "bytes are swapped"),
         (np.repeat(K, 2, axis=2)[..., ::2], r"element strides \(64, 32, 2\)"),
         (K[::-1], r"element strides \(-32, 16, 1\)"),
-        (np.ascontiguousarray(K.transpose(1, 0, 2)).transpose(1, 0, 2), r"element strides \(16, 80, 1\)"),
+        (
+            np.ascontiguousarray(K.transpose(1, 0, 2)).transpose(1, 0, 2),
+            r"element strides \(16, 80, 1\)",
+        ),
         (np.broadcast_to(K[:1], K.shape), r"element strides \(0, 16, 1\)"),
     ],
 )
-def test_wrong_arrays_are_refused_with_numbers(batch: pagedkv.Batch, wrong: Any, message: str) -> None:
+def test_wrong_arrays_are_refused_with_numbers(
+    batch: pagedkv.Batch, wrong: Any, message: str
+) -> None:
     with pytest.raises(pagedkv.MisuseError, match=message) as refused:
         batch.write(0, wrong, V)
     assert refused.value.status == pagedkv.Status.INVALID_ARGUMENT
@@ -211,7 +237,9 @@ def test_stateless_attention_over_own_arrays() -> None:
             scores = k[slots, head // 2].astype(np.float64) @ q[row, head] / 4
             weights = np.exp(scores)
             # Sums of 16 products of normal numbers: scores are off by about 1e-6.
-            np.testing.assert_allclose(out[row, head], weights @ v[slots, head // 2] / weights.sum(), atol=2e-5)
+            np.testing.assert_allclose(
+                out[row, head], weights @ v[slots, head // 2] / weights.sum(), atol=2e-5
+            )
             np.testing.assert_allclose(lse[row, head], np.log(weights.sum()), atol=2e-5)
     first = pagedkv.attention(view, q[:1], [1], [9], tables[:1], query_heads=4)
     merged, _ = pagedkv.merge_states([first, first], [lse[:1], lse[:1]], 1, 4, 16)

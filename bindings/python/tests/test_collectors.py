@@ -1,5 +1,6 @@
-"""Objects that Python collects where they cannot be closed: in hooks, while other threads use them, at
-the end of Python, in forked children. The library's next call closes them, and nothing is lost.
+"""Objects that Python collects where they cannot be closed: in hooks, while other threads use them,
+at the end of Python, in forked children. The library's next call closes them, and nothing is
+lost.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from test_files import extend, make
 from test_store import LONG, TEXT, MemoryStore, leave, with_store
 
 import pagedkv
-from pagedkv import _raw, _waiting
+from pagedkv import _waiting
+from pagedkv.generated import raw as _raw
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 HERE = pathlib.Path(__file__).parent
@@ -73,12 +75,22 @@ def empty(cache: pagedkv.Cache) -> None:
 
 
 def rubbish_of_each_kind(cache: pagedkv.Cache) -> tuple[list[Any], list[Any]]:
-    """Cycles with one object of each kind, and questions that are answered by true once it is closed."""
+    """Cycles with one object of each kind, and questions that are answered by true once it is
+    closed.
+    """
     session, batched = cache.open_session(), cache.open_session()
     extend(cache, session, TEXT)
     pool, other, store = pagedkv.Pool(8), make(), MemoryStore()
     stored = with_store(store)
-    things = [session, session.snapshot(), cache.begin([batched], [20]), pool, other.kv_view(0), other.open_session(), stored]
+    things = [
+        session,
+        session.snapshot(),
+        cache.begin([batched], [20]),
+        pool,
+        other.kv_view(0),
+        other.open_session(),
+        stored,
+    ]
     library = pagedkv.library()
     p, o, s = pool.handle, other.handle, stored.handle
     questions = [
@@ -200,7 +212,9 @@ def test_a_cache_that_another_thread_uses_is_closed_by_a_later_call() -> None:
 
 
 def test_a_sentence_is_that_of_the_call_that_failed() -> None:
-    """Closing what waits comes before a call, never between the call and the look at its sentence."""
+    """Closing what waits comes before a call, never between the call and the look at
+    its sentence.
+    """
     with used_by_another_thread() as things:
         cache = things[0]
         things.clear()
@@ -246,7 +260,9 @@ def test_views_race_with_close() -> None:
         view, started = cache.kv_view(0), threading.Barrier(3)
         refusals: list[Any] = []
 
-        def work(view: pagedkv.KVView = view, started: Any = started, refusals: Any = refusals) -> None:
+        def work(
+            view: pagedkv.KVView = view, started: Any = started, refusals: Any = refusals
+        ) -> None:
             started.wait()
             try:
                 while True:
@@ -275,7 +291,9 @@ def run(code: str) -> str:
     head = "import gc, os, sys, threading, warnings\nwarnings.simplefilter('ignore')\n"
     head += "import pagedkv, test_collectors, test_store\nfrom test_collectors import *\n"
     command = [sys.executable, "-c", head + code]
-    result = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False, timeout=120)
+    result = subprocess.run(
+        command, cwd=HERE, capture_output=True, text=True, check=False, timeout=120
+    )
     assert (result.returncode, result.stderr) == (0, "")
     return result.stdout
 

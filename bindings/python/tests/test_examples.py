@@ -13,7 +13,12 @@ EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples"
 
 
 def run(name: str, *arguments: str) -> str:
-    result = subprocess.run([sys.executable, str(EXAMPLES / name), *arguments], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert result.returncode == 0, result.stderr + result.stdout
     return result.stdout
 
@@ -27,18 +32,26 @@ def test_the_pictures_are_drawn(tmp_path: pathlib.Path) -> None:
         assert len(png) > 10000
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: its decoder was NOT run")
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None,
+    reason="PyTorch is not installed: its decoder was NOT run",
+)
 def test_a_decoder_of_pytorch_gives_the_same_tokens() -> None:
     assert "the same tokens as with the model's own cache" in run("torch_decoder.py")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: its tensors were NOT passed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None,
+    reason="PyTorch is not installed: its tensors were NOT passed",
+)
 def test_tensors_of_pytorch_go_in_and_out() -> None:
     import torch
 
     import pagedkv
 
-    with pagedkv.Cache(pagedkv.CacheConfig(layers=1, query_heads=2, kv_heads=1, key_dim=16, blocks=4)) as cache:
+    with pagedkv.Cache(
+        pagedkv.CacheConfig(layers=1, query_heads=2, kv_heads=1, key_dim=16, blocks=4)
+    ) as cache:
         session = cache.open_session()
         rows = torch.arange(48).reshape(3, 1, 16).to(torch.bfloat16)
         with cache.begin([session], [3]) as batch:

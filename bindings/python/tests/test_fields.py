@@ -1,5 +1,5 @@
-"""Every field of every struct that the caller describes arrives in C, on every way there; a value that
-is none is refused and never ignored.
+"""Every field of every struct that the caller describes arrives in C, on every way there; a value
+that is none is refused and never ignored.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from test_files import make
 from test_package import STRUCTS
 
 import pagedkv
-from pagedkv import _raw
 from pagedkv._redis import RedisConfig
+from pagedkv.generated import raw as _raw
 
 API = json.loads((pathlib.Path(__file__).resolve().parents[2] / "api/api.json").read_text())
 ENUMS = {enum["name"] for enum in API["enums"]}
@@ -31,7 +31,11 @@ class SeenError(Exception):
 def plain(struct: Any) -> Fields:
     """All fields as numbers, and what they point to where that has a size or an end."""
     found = {name: getattr(struct, name) for name, *_ in struct._fields_}
-    for name, size in (("salt", "salt_size"), ("fingerprint", "fingerprint_size"), ("key", "key_size")):
+    for name, size in (
+        ("salt", "salt_size"),
+        ("fingerprint", "fingerprint_size"),
+        ("key", "key_size"),
+    ):
         if found.get(name) and size in found:
             found[name] = ctypes.string_at(found[name], found[size])
     if found.get("path"):
@@ -39,7 +43,9 @@ def plain(struct: Any) -> Fields:
     return found
 
 
-def sent(monkeypatch: pytest.MonkeyPatch, function: str, argument: int, call: Callable[[], Any]) -> Fields:
+def sent(
+    monkeypatch: pytest.MonkeyPatch, function: str, argument: int, call: Callable[[], Any]
+) -> Fields:
     """The struct that a function of the library gets as this argument."""
 
     def catch(*arguments: Any) -> int:
@@ -154,11 +160,21 @@ WAYS: list[tuple[str, Any, Fields, set[str]]] = [
     ("pkv_layer_group", group, {}, SIZES | {"layer_indices"}),
     ("pkv_layer_group", group_of_flat, {}, SIZES | {"layer_indices", "blocks"}),
     ("pkv_prefix_config", prefix, {}, SIZES),
-    ("pkv_store_config", store, {"fingerprint": b"a\0b", "key": bytes(20)}, SIZES | {"store", "fingerprint_size", "key_size"}),
+    (
+        "pkv_store_config",
+        store,
+        {"fingerprint": b"a\0b", "key": bytes(20)},
+        SIZES | {"store", "fingerprint_size", "key_size"},
+    ),
     ("pkv_directory_config", directory, {"path": "/a/path"}, SIZES),
     ("pkv_session_config", session, {"salt": b"a\0b"}, SIZES | {"salt_size"}),
     ("pkv_pool_config", pool, {}, SIZES | {"allocator"}),
-    ("pkv_file_config", save, {"fingerprint": b"a\0b", "key": bytes(20)}, OF_FILE | {"trust_salts"}),
+    (
+        "pkv_file_config",
+        save,
+        {"fingerprint": b"a\0b", "key": bytes(20)},
+        OF_FILE | {"trust_salts"},
+    ),
     ("pkv_file_config", load, {"fingerprint": b"a\0b", "key": bytes(20)}, OF_FILE | {"durable"}),
     (
         "pkv_file_config",
@@ -177,11 +193,17 @@ NAMES = [f"{way.__name__}-{struct}" for struct, way, _, _ in WAYS]
 
 
 def numbers(struct: str, more: Fields, left_out: set[str]) -> list[str]:
-    return [field["name"] for field in STRUCTS[struct]["fields"] if field["name"] not in left_out | set(more)]
+    return [
+        field["name"]
+        for field in STRUCTS[struct]["fields"]
+        if field["name"] not in left_out | set(more)
+    ]
 
 
 @pytest.mark.parametrize(("struct", "way", "more", "left_out"), WAYS, ids=NAMES)
-def test_every_field_arrives(monkeypatch: Patch, struct: str, way: Any, more: Fields, left_out: set[str]) -> None:
+def test_every_field_arrives(
+    monkeypatch: Patch, struct: str, way: Any, more: Fields, left_out: set[str]
+) -> None:
     """Each by itself, with the others as they are by default, and all at once."""
     names = numbers(struct, more, left_out)
     given = {name: 3 + i for i, name in enumerate(names)} | more
@@ -194,7 +216,9 @@ def test_every_field_arrives(monkeypatch: Patch, struct: str, way: Any, more: Fi
 
 
 @pytest.mark.parametrize(("struct", "way", "more", "left_out"), WAYS, ids=NAMES)
-def test_a_value_that_is_none_is_refused(monkeypatch: Patch, struct: str, way: Any, more: Fields, left_out: set[str]) -> None:
+def test_a_value_that_is_none_is_refused(
+    monkeypatch: Patch, struct: str, way: Any, more: Fields, left_out: set[str]
+) -> None:
     for name in numbers(struct, more, left_out):
         for wrong in ("3", 3.0, [3], np.float32(3), 2**64, -(2**31) - 1):
             with pytest.raises((pagedkv.MisuseError, TypeError), match=name):
@@ -206,12 +230,18 @@ def test_a_value_that_is_none_is_refused(monkeypatch: Patch, struct: str, way: A
 
 def test_every_struct_of_the_caller_is_asked_for() -> None:
     """A new one needs a way above; the others are made of arrays, or are the library's own."""
-    initialised = {function["name"].removesuffix("_init") for function in API["functions"] if function["name"].endswith("_init")}
+    initialised = {
+        function["name"].removesuffix("_init")
+        for function in API["functions"]
+        if function["name"].endswith("_init")
+    }
     assert initialised - {struct for struct, *_ in WAYS} == {"pkv_stream"}
 
 
 def test_every_field_of_redis_arrives(monkeypatch: Patch) -> None:
-    texts = {name: f"text {name}" for name, kind, *_ in RedisConfig._fields_ if kind is ctypes.c_char_p}
+    texts = {
+        name: f"text {name}" for name, kind, *_ in RedisConfig._fields_ if kind is ctypes.c_char_p
+    }
     names = [name for name, *_ in RedisConfig._fields_ if name not in SIZES | set(texts)]
     given: Fields = {name: 3 + i for i, name in enumerate(names)}
     together = redis(monkeypatch, **given, **texts)
@@ -255,13 +285,17 @@ def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
     }
     assert plain(view.struct) == expected
     q, tables = np.zeros((5, 6, 16), np.float32), np.zeros((2, 7), np.uint32)
-    given = sent(monkeypatch, "attention", 1, lambda: pagedkv.attention(view, q, [2, 3], [20, 30], tables, 6))
+    given = sent(
+        monkeypatch, "attention", 1, lambda: pagedkv.attention(view, q, [2, 3], [20, 30], tables, 6)
+    )
     assert {name: given[name] for name in ("query_heads", "count", "block_table_stride")} == {
         "query_heads": 6,
         "count": 2,
         "block_table_stride": 7,
     }
-    built = pagedkv.AttentionParams(alibi_slopes=[1, 2], sink_logits=[3, 4], mask=np.full((3, 2), 9, np.uint64))
+    built = pagedkv.AttentionParams(
+        alibi_slopes=[1, 2], sink_logits=[3, 4], mask=np.full((3, 2), 9, np.uint64)
+    )
     struct = built.build(3, 2, lse := np.zeros((3, 2), np.float32))
     assert list((ctypes.c_float * 2).from_address(struct.alibi_slopes)) == [1, 2]
     assert list((ctypes.c_float * 2).from_address(struct.sink_logits)) == [3, 4]

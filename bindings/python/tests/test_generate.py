@@ -1,4 +1,6 @@
-"""The text demo: the tokens that the model gives in float64, and those of the C program, however the work is cut up."""
+"""The text demo: the tokens that the model gives in float64, and those of the C program, however
+the work is cut up.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,28 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DATA = ROOT.parents[1] / "bench/data"
-PROMPTS = ["ROMEO:\n", "ROMEO:\nBut soft, what light through yonder window breaks?\n", "KING HENRY:\nNow ", "Zoë — naïve"]
+PROMPTS = [
+    "ROMEO:\n",
+    "ROMEO:\nBut soft, what light through yonder window breaks?\n",
+    "KING HENRY:\nNow ",
+    "Zoë — naïve",
+]
 
 
 def generate(tmp_path: pathlib.Path, *options: str) -> tuple[list[list[int]], str]:
     out = tmp_path / "tokens"
-    command = [sys.executable, str(ROOT / "examples/generate.py"), "--tokens-out", str(out), *options]
+    command = [
+        sys.executable,
+        str(ROOT / "examples/generate.py"),
+        "--tokens-out",
+        str(out),
+        *options,
+    ]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    return [[int(token) for token in line.split()] for line in out.read_text().splitlines()], result.stdout
+    return [
+        [int(token) for token in line.split()] for line in out.read_text().splitlines()
+    ], result.stdout
 
 
 def all_prompts() -> list[str]:
@@ -44,10 +59,19 @@ def test_the_same_tokens_as_in_c_however_the_work_is_cut_up(tmp_path: pathlib.Pa
     if not program:
         pytest.skip("PAGEDKV_GENERATE does not name pkv-generate: nothing to compare with")
     c_tokens = tmp_path / "c"
-    subprocess.run([program, "--quiet", "--max-tokens", "60", "--tokens-out", str(c_tokens), *all_prompts()], check=True)
-    expected = [[int(token) for token in line.split()] for line in c_tokens.read_text().splitlines()]
+    subprocess.run(
+        [program, "--quiet", "--max-tokens", "60", "--tokens-out", str(c_tokens), *all_prompts()],
+        check=True,
+    )
+    expected = [
+        [int(token) for token in line.split()] for line in c_tokens.read_text().splitlines()
+    ]
     assert [len(line) for line in expected] == [60] * len(PROMPTS)
-    for options in (["--chunk", "32"], ["--chunk", "5", "--running", "4"], ["--running", "4", "--blocks", "10"]):
+    for options in (
+        ["--chunk", "32"],
+        ["--chunk", "5", "--running", "4"],
+        ["--running", "4", "--blocks", "10"],
+    ):
         tokens, text = generate(tmp_path, "--max-tokens", "60", *options, *all_prompts())
         assert tokens == expected, options
         assert ("--blocks" in options) == ("0 times a session" not in text), text

@@ -11,9 +11,19 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 @pytest.mark.parametrize(
     "command",
-    ["ruff check --no-cache", "ruff format --check --no-cache", f"mypy --cache-dir={sys.prefix}/mypy"],
+    [
+        "ruff check --no-cache",
+        "ruff format --check --no-cache",
+        f"mypy --cache-dir={sys.prefix}/mypy",
+    ],
     ids=["ruff", "format", "mypy"],
 )
 def test_clean(command: str) -> None:
-    result = subprocess.run([sys.executable, "-m", *command.split()], cwd=ROOT, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-m", *command.split()],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert result.returncode == 0, result.stdout + result.stderr

@@ -1,4 +1,6 @@
-"""Random use against a naive model: a session is the list of its tokens, and everything it holds follows from that."""
+"""Random use against a naive model: a session is the list of its tokens, and everything it holds
+follows from that.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,24 @@ import numpy as np
 import scenarios
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, precondition, rule
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+)
 
 import pagedkv
 
-CONFIG = pagedkv.CacheConfig(layers=1, query_heads=2, kv_heads=1, key_dim=16, blocks=12, prefix=pagedkv.PrefixConfig())
+CONFIG = pagedkv.CacheConfig(
+    layers=1, query_heads=2, kv_heads=1, key_dim=16, blocks=12, prefix=pagedkv.PrefixConfig()
+)
 BLOCK = CONFIG.block_size
-# Scores are off by at most 18 * 2^-24 * 4 * sqrt(16) < 2e-5, outputs by twice that and 200 * 2^-24 for sums: scenarios/README.md.
+# Scores are off by at most 18 * 2^-24 * 4 * sqrt(16) < 2e-5, outputs by twice that and 200 * 2^-24
+# for sums: scenarios/README.md.
 TOLERANCE = 6e-5
 
 tokens_of_step = st.lists(st.integers(0, 3), max_size=40)
@@ -68,7 +81,9 @@ class Texts(RuleBasedStateMachine):
         except pagedkv.OutOfBlocksError as error:
             stats = self.cache.stats()
             assert error.blocks_short
-            assert stats.free_blocks + stats.evictable_blocks < (len(tokens) + BLOCK - 1) // BLOCK + 1
+            assert (
+                stats.free_blocks + stats.evictable_blocks < (len(tokens) + BLOCK - 1) // BLOCK + 1
+            )
             return
         except pagedkv.ExhaustedError as error:
             assert error.status == pagedkv.Status.TOO_LARGE
@@ -76,7 +91,9 @@ class Texts(RuleBasedStateMachine):
             return
         with batch:
             new = len(tokens)
-            batch.write(0, scenarios.rows(text, new, 0, 0, 1, 16), scenarios.rows(text, new, 1, 0, 1, 16))
+            batch.write(
+                0, scenarios.rows(text, new, 0, 0, 1, 16), scenarios.rows(text, new, 1, 0, 1, 16)
+            )
             out = batch.attend(0, scenarios.rows(text, new, 2, 0, 2, 16))
             np.testing.assert_allclose(out, attention(text, new), atol=TOLERANCE, rtol=0)
             if commit:
@@ -152,7 +169,10 @@ class Texts(RuleBasedStateMachine):
         for session, text in self.texts.items():
             if session in self.forgotten:
                 assert session.length == 0
-                assert session.tokens(0, len(self.forgotten[session])).tolist() == self.forgotten[session]
+                assert (
+                    session.tokens(0, len(self.forgotten[session])).tolist()
+                    == self.forgotten[session]
+                )
                 continue
             assert session.tokens().tolist() == text
             k, v = session.materialize(0)
@@ -161,5 +181,7 @@ class Texts(RuleBasedStateMachine):
         self.cache.validate()
 
 
-Texts.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None, database=None, derandomize=True)
+Texts.TestCase.settings = settings(
+    max_examples=40, stateful_step_count=25, deadline=None, database=None, derandomize=True
+)
 TestTexts = Texts.TestCase

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pagedkv
-from pagedkv import _raw
+from pagedkv.generated import raw as _raw
 
 MODEL: dict[str, Any] = {"layers": 2, "query_heads": 2, "kv_heads": 1, "key_dim": 16, "blocks": 8}
 
@@ -37,7 +37,12 @@ def test_what_is_closed_raises(cache: pagedkv.Cache) -> None:
     session.close()
     session.close()
     assert session.closed
-    for call in (lambda: session.length, session.fork, session.info, lambda: cache.begin([session], [1])):
+    for call in (
+        lambda: session.length,
+        session.fork,
+        session.info,
+        lambda: cache.begin([session], [1]),
+    ):
         with pytest.raises(pagedkv.MisuseError) as stale:
             call()
         assert stale.value.status == pagedkv.Status.STALE_HANDLE
@@ -77,7 +82,10 @@ def test_leaving_a_batch_aborts(cache: pagedkv.Cache) -> None:
     assert session.length == 0
     assert cache.stats().used_blocks == 0
     assert cache.stats().aborts == 1
-    with cache.begin([session], [1]) as batch, pytest.raises(pagedkv.MisuseError, match="INCOMPLETE"):
+    with (
+        cache.begin([session], [1]) as batch,
+        pytest.raises(pagedkv.MisuseError, match="INCOMPLETE"),
+    ):
         batch.commit()
     session.close()
 
@@ -108,7 +116,10 @@ def test_families_of_errors(status: int, family: str) -> None:
 def test_an_error_has_the_librarys_sentence(cache: pagedkv.Cache) -> None:
     session = cache.open_session()
     fill(cache, session, 7 * 16)
-    with cache.open_session() as other, pytest.raises(pagedkv.OutOfBlocksError, match=r"\d.*\(OUT_OF_BLOCKS\)") as raised:
+    with (
+        cache.open_session() as other,
+        pytest.raises(pagedkv.OutOfBlocksError, match=r"\d.*\(OUT_OF_BLOCKS\)") as raised,
+    ):
         cache.begin([other], [17])
     session.close()
     assert raised.value.status == pagedkv.Status.OUT_OF_BLOCKS
@@ -117,7 +128,9 @@ def test_an_error_has_the_librarys_sentence(cache: pagedkv.Cache) -> None:
 
 def test_the_gil_is_released() -> None:
     """A thread counts on while another is in one long call."""
-    with pagedkv.Cache(pagedkv.CacheConfig(layers=1, query_heads=8, kv_heads=8, key_dim=128, blocks=256, threads=1)) as cache:
+    with pagedkv.Cache(
+        pagedkv.CacheConfig(layers=1, query_heads=8, kv_heads=8, key_dim=128, blocks=256, threads=1)
+    ) as cache:
         session = cache.open_session()
         n = 4096
         rows = np.zeros((n, 8, 128), np.float32)
@@ -139,8 +152,14 @@ def test_the_gil_is_released() -> None:
         counter.join()
         batch.abort()
     # A call that held the interpreter would let nobody count between its first and its last moment.
-    inside = [stamp for stamp in stamps if begin + 0.1 * (end - begin) < stamp < begin + 0.9 * (end - begin)]
-    assert len(inside) > 3, f"{len(inside)} of {len(stamps)} stamps in a call of {end - begin:.3f} s"
+    inside = [
+        stamp
+        for stamp in stamps
+        if begin + 0.1 * (end - begin) < stamp < begin + 0.9 * (end - begin)
+    ]
+    assert (
+        len(inside) > 3
+    ), f"{len(inside)} of {len(stamps)} stamps in a call of {end - begin:.3f} s"
 
 
 def test_sessions_of_many_threads(cache: pagedkv.Cache) -> None:
@@ -173,7 +192,9 @@ def test_the_logger_gets_levels_and_text() -> None:
         struct = config.build()
         gc.collect()
         logger = _raw.Logger.from_address(struct.logger)
-        ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)(logger.log)(logger.user, 2, b"one line")
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)(logger.log)(
+            logger.user, 2, b"one line"
+        )
         assert lines == [(pagedkv.LogLevel.INFO, "one line")]
         cache.validate()
 
@@ -182,7 +203,9 @@ def test_reports(cache: pagedkv.Cache) -> None:
     assert cache.info().storage == pagedkv.Storage.PAGED
     assert isinstance(cache.info().isa, pagedkv.Isa)
     assert pagedkv.isa_supported(cache.info().isa)
-    assert not pagedkv.isa_supported(pagedkv.Isa.NEON) or not pagedkv.isa_supported(pagedkv.Isa.SSE2)
+    assert not pagedkv.isa_supported(pagedkv.Isa.NEON) or not pagedkv.isa_supported(
+        pagedkv.Isa.SSE2
+    )
     assert cache.pool_stats().blocks == cache.stats().blocks == 8
     assert "pagedkv" in cache.metrics()
     assert pagedkv.library_version() >= pagedkv.__version__
@@ -203,7 +226,9 @@ def test_sessions_in_full(cache: pagedkv.Cache) -> None:
         assert session.tokens().tolist() == [pagedkv.NO_TOKEN] * 4
         session.set_tokens(1, [7, 8])
         assert session.tokens(1, 2).tolist() == [7, 8]
-        k, v = session.materialize(1, 1, 3, np.empty((3, 16), np.float16), np.empty((3, 1, 16), np.float32))
+        k, v = session.materialize(
+            1, 1, 3, np.empty((3, 16), np.float16), np.empty((3, 1, 16), np.float32)
+        )
         np.testing.assert_array_equal(v[:2, 0], rows[1:, 0] + 1)
         np.testing.assert_array_equal(k, np.concatenate([rows[1:, 0], rows[:1, 0]]))
         assert session.kv_indices().tolist() == session.slot_mapping(0, 4).tolist()
@@ -230,7 +255,9 @@ def test_batches_in_full(cache: pagedkv.Cache) -> None:
             for layer in range(2):
                 batch.write(layer, rows, rows)
             mask = np.array([[1], [2], [1], [3], [5]], np.uint64)
-            batch.attend(0, np.zeros((5, 2, 16), np.float32), params=pagedkv.AttentionParams(mask=mask))
+            batch.attend(
+                0, np.zeros((5, 2, 16), np.float32), params=pagedkv.AttentionParams(mask=mask)
+            )
             batch.accept(1, [0, 2])
             batch.commit([1, 2, 3, 4, 5])
             assert fork.length == 22

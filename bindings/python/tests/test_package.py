@@ -1,4 +1,6 @@
-"""The package against the description of the C interface, how it finds the library, and what its wheel contains."""
+"""The package against the description of the C interface, how it finds the library, and what its
+wheel contains.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,28 @@ from typing import Any
 import pytest
 
 import pagedkv
-from pagedkv import _raw
+from pagedkv.generated import raw as _raw
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 API = json.loads((ROOT.parent / "api/api.json").read_text())
 STRUCTS = {struct["name"]: struct for struct in API["structs"]}
 # For hooks that only C can serve, and for what the package fills in itself.
 OF_C = {"allocator", "runner"}
-NOT_FIELDS = OF_C | {"struct_size", "reserved", "group_count", "fingerprint_size", "key_size", "lse", "mask_words"}
+NOT_FIELDS = OF_C | {
+    "struct_size",
+    "reserved",
+    "group_count",
+    "fingerprint_size",
+    "key_size",
+    "lse",
+    "mask_words",
+}
 
 
 def camel(name: str) -> str:
-    return "".join(part.capitalize() for part in name.removeprefix("pkv_").split("_")).replace("Kv", "KV")
+    return "".join(part.capitalize() for part in name.removeprefix("pkv_").split("_")).replace(
+        "Kv", "KV"
+    )
 
 
 @pytest.mark.parametrize("name", sorted(STRUCTS))
@@ -37,16 +49,28 @@ def test_structs_lie_in_memory_as_in_c(name: str) -> None:
     made = getattr(_raw, camel(name))
     assert ctypes.sizeof(made) == STRUCTS[name]["size"]
     fields = {field["name"]: (field["offset"], field["size"]) for field in STRUCTS[name]["fields"]}
-    assert fields == {field: (getattr(made, field).offset, getattr(made, field).size) for field, _ in made._fields_}
+    assert fields == {
+        field: (getattr(made, field).offset, getattr(made, field).size)
+        for field, _ in made._fields_
+    }
 
 
 def test_every_function_is_used() -> None:
-    source = "".join(path.read_text() for path in (ROOT / "pagedkv").glob("*.py") if path.name != "_raw.py")
+    source = "".join(path.read_text() for path in (ROOT / "pagedkv").glob("*.py"))
     names = [function["name"].removeprefix("pkv_") for function in API["functions"]]
-    unused = [name for name in names if not re.search(rf"(library\(\)|opened)\.(pkv_)?{name}\b", source)]
+    unused = [
+        name for name in names if not re.search(rf"(library\(\)|opened)\.(pkv_)?{name}\b", source)
+    ]
     in_strings = {"cache_destroy", "session_close", "snapshot_close", "batch_abort", "pool_destroy"}
-    # Versions are compared as text; statuses and instruction sets are enums; errors and rows are known where they are asked for.
-    assert set(unused) - in_strings == {"version", "status_string", "last_error", "batch_rows", "isa_name"}
+    # Versions are compared as text; statuses and instruction sets are enums; errors and rows are
+    # known where they are asked for.
+    assert set(unused) - in_strings == {
+        "version",
+        "status_string",
+        "last_error",
+        "batch_rows",
+        "isa_name",
+    }
 
 
 @pytest.mark.parametrize(
@@ -63,7 +87,9 @@ def test_every_function_is_used() -> None:
 def test_every_field_is_there_and_defaults_are_the_librarys(described: Any, name: str) -> None:
     struct = getattr(_raw, camel(name))()
     pagedkv.library().check(
-        getattr(pagedkv.library(), f"{name.removeprefix('pkv_')}_init")(ctypes.byref(struct), ctypes.sizeof(struct))
+        getattr(pagedkv.library(), f"{name.removeprefix('pkv_')}_init")(
+            ctypes.byref(struct), ctypes.sizeof(struct)
+        )
     )
     fields = {field["name"] for field in STRUCTS[name]["fields"]} - NOT_FIELDS
     assert {field.name for field in dataclasses.fields(described)} == fields
@@ -88,13 +114,17 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def test_a_library_that_is_none_is_a_clear_sentence(tmp_path: pathlib.Path) -> None:
     ask = "import pagedkv; pagedkv.library_version()"
     result = run(ask, PAGEDKV_LIBRARY=str(tmp_path / "gone.so"))
-    assert re.search(r"LibraryNotFoundError: cannot open libpagedkv: name it with PAGEDKV_LIBRARY.*gone\.so", result.stderr)
+    assert re.search(
+        r"LibraryNotFoundError: cannot open libpagedkv: name it with PAGEDKV_LIBRARY.*gone\.so",
+        result.stderr,
+    )
     libm = "libm.so.6"
     assert f"{libm} is not libpagedkv" in run(ask, PAGEDKV_LIBRARY=libm).stderr
 
 
 @pytest.mark.parametrize(
-    ("version", "good"), [("0.1.0", True), ("0.1.7", True), ("0.2.0", True), ("0.0.9", False), ("1.0.0", False)]
+    ("version", "good"),
+    [("0.1.0", True), ("0.1.7", True), ("0.2.0", True), ("0.0.9", False), ("1.0.0", False)],
 )
 def test_versions(version: str, good: bool) -> None:
     from pagedkv._library import LibraryNotFoundError, _check_version
@@ -103,24 +133,49 @@ def test_versions(version: str, good: bool) -> None:
     if good:
         _check_version("lib", version)
     else:
-        with pytest.raises(LibraryNotFoundError, match=rf"lib is libpagedkv {version}; this package needs 0\.1 or a later 0\.x"):
+        with pytest.raises(
+            LibraryNotFoundError,
+            match=rf"lib is libpagedkv {version}; this package needs 0\.1 or a later 0\.x",
+        ):
             _check_version("lib", version)
 
 
-@pytest.mark.skipif("PAGEDKV_LIBRARY" not in os.environ, reason="PAGEDKV_LIBRARY names no library to put into a wheel")
+@pytest.mark.skipif(
+    "PAGEDKV_LIBRARY" not in os.environ,
+    reason="PAGEDKV_LIBRARY names no library to put into a wheel",
+)
 def test_a_wheel_with_the_library(tmp_path: pathlib.Path) -> None:
     """Built as README.md says, and used where no other library is found."""
     library = pathlib.Path(os.environ["PAGEDKV_LIBRARY"]).resolve()
-    source = shutil.copytree(ROOT, tmp_path / "source", ignore=shutil.ignore_patterns("__pycache__", ".*"))
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(tmp_path), str(source)]
-    for bundle, tag in (("", "py3-none-any"), (str(library), f"py3-none-linux_{platform.machine()}")):
+    source = shutil.copytree(
+        ROOT, tmp_path / "source", ignore=shutil.ignore_patterns("__pycache__", ".*")
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "-q",
+        "-w",
+        str(tmp_path),
+        str(source),
+    ]
+    for bundle, tag in (
+        ("", "py3-none-any"),
+        (str(library), f"py3-none-linux_{platform.machine()}"),
+    ):
         subprocess.run(command, check=True, env=os.environ | {"PAGEDKV_BUNDLE": bundle})
-        assert (tmp_path / f"pagedkv-{pagedkv.__version__}-{tag}.whl").exists(), sorted(tmp_path.iterdir())
+        assert (tmp_path / f"pagedkv-{pagedkv.__version__}-{tag}.whl").exists(), sorted(
+            tmp_path.iterdir()
+        )
     with zipfile.ZipFile(tmp_path / f"pagedkv-{pagedkv.__version__}-{tag}.whl") as wheel:
         assert {"pagedkv/py.typed", "pagedkv/libpagedkv.so.0"} <= set(wheel.namelist())
         wheel.extractall(tmp_path / "installed")
     result = run(
-        "import pagedkv; print(pagedkv.library().path, pagedkv.library_version())", PYTHONPATH=str(tmp_path / "installed")
+        "import pagedkv; print(pagedkv.library().path, pagedkv.library_version())",
+        PYTHONPATH=str(tmp_path / "installed"),
     )
     assert result.stdout.split() == [
         str(tmp_path / "installed/pagedkv/libpagedkv.so.0"),

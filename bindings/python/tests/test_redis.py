@@ -22,7 +22,9 @@ import pagedkv
 from pagedkv._redis import RedisConfig, redis_library
 
 SERVER = shutil.which("redis-server") or shutil.which("valkey-server")
-pytestmark = pytest.mark.skipif("PAGEDKV_REDIS_LIBRARY" not in os.environ, reason="PAGEDKV_REDIS_LIBRARY names no library")
+pytestmark = pytest.mark.skipif(
+    "PAGEDKV_REDIS_LIBRARY" not in os.environ, reason="PAGEDKV_REDIS_LIBRARY names no library"
+)
 
 
 def free_port() -> int:
@@ -43,8 +45,16 @@ def port(tmp_path: pathlib.Path) -> Iterator[int]:
     if SERVER is None:
         pytest.skip("there is no redis-server or valkey-server here: bash tests/install-deps test")
     port = free_port()
-    options = {"--port": str(port), "--bind": "127.0.0.1", "--save": "", "--dir": str(tmp_path), "--requirepass": "secret"}
-    with subprocess.Popen([SERVER, *(word for pair in options.items() for word in pair)], stdout=subprocess.DEVNULL) as server:
+    options = {
+        "--port": str(port),
+        "--bind": "127.0.0.1",
+        "--save": "",
+        "--dir": str(tmp_path),
+        "--requirepass": "secret",
+    }
+    with subprocess.Popen(
+        [SERVER, *(word for pair in options.items() for word in pair)], stdout=subprocess.DEVNULL
+    ) as server:
         for _ in range(600):
             try:
                 ask(port, "PING")
@@ -56,7 +66,9 @@ def port(tmp_path: pathlib.Path) -> Iterator[int]:
 
 
 def test_a_text_comes_back_from_a_server(port: int) -> None:
-    store = pagedkv.RedisStore(f"redis://:secret@127.0.0.1:{port}", key_prefix="a:", ttl_seconds=1000)
+    store = pagedkv.RedisStore(
+        f"redis://:secret@127.0.0.1:{port}", key_prefix="a:", ttl_seconds=1000
+    )
     assert "secret" not in repr(store)
     with with_store(store) as cache:
         leave(cache)
@@ -68,7 +80,9 @@ def test_a_text_comes_back_from_a_server(port: int) -> None:
         key = reply[reply.index(b"a:") : reply.index(b"a:") + 34]  # the prefix and 32 bytes
         connection.sendall(b"*2\r\n$3\r\nTTL\r\n$34\r\n" + key + b"\r\n")
         assert 0 < int(connection.recv(4096).decode().strip().removeprefix(":")) <= 1000
-    with with_store(dataclasses.replace(store, servers=f"127.0.0.1:{port}", password="secret"), wait_ms=60000) as cache:
+    with with_store(
+        dataclasses.replace(store, servers=f"127.0.0.1:{port}", password="secret"), wait_ms=60000
+    ) as cache:
         check_text(cache)
     with with_store(dataclasses.replace(store, key_prefix="b:")) as cache:
         cache.prefetch(TEXT)
@@ -78,7 +92,10 @@ def test_a_text_comes_back_from_a_server(port: int) -> None:
 def test_refusals_are_sentences_of_the_plugin(port: int) -> None:
     for store, sentence in (
         (pagedkv.RedisStore(f"127.0.0.1:{port}", user="nobody", password="wrong"), "WRONGPASS"),
-        (pagedkv.RedisStore("127.0.0.1:1", connect_timeout_ms=100), "127.0.0.1:1: Connection refused"),
+        (
+            pagedkv.RedisStore("127.0.0.1:1", connect_timeout_ms=100),
+            "127.0.0.1:1: Connection refused",
+        ),
     ):
         with pytest.raises(pagedkv.SystemCallError, match=sentence):
             with_store(store)
@@ -94,13 +111,25 @@ def tls(tmp_path: pathlib.Path) -> Iterator[tuple[int, pathlib.Path, pathlib.Pat
     if SERVER is None or shutil.which("openssl") is None:
         pytest.skip("redis-server or openssl is missing here: bash tests/install-deps test")
     certificate, key, port = tmp_path / "server.crt", tmp_path / "server.key", free_port()
-    options = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
+    options = [
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-days",
+        "1",
+    ]
     names = ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1,DNS:kv.example"]
     made = ["openssl", "req", *options, *names, "-keyout", str(key), "-out", str(certificate)]
     subprocess.run(made, check=True, capture_output=True)
     words = {"port": 0, "tls-port": port, "tls-cert-file": certificate, "tls-key-file": key}
     words |= {"tls-ca-cert-file": certificate, "bind": "127.0.0.1", "save": "", "dir": tmp_path}
-    command = [SERVER, *(word for name, value in words.items() for word in (f"--{name}", str(value)))]
+    command = [
+        SERVER,
+        *(word for name, value in words.items() for word in (f"--{name}", str(value))),
+    ]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
         for _ in range(600):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
@@ -115,7 +144,9 @@ def test_tls_checks_who_is_there(tls: tuple[int, pathlib.Path, pathlib.Path]) ->
     port, certificate, key = tls
     url = f"rediss://127.0.0.1:{port}"
     # The server asks for a certificate, and takes its own.
-    right = pagedkv.RedisStore(url, tls_ca_file=certificate, tls_certificate_file=certificate, tls_key_file=str(key))
+    right = pagedkv.RedisStore(
+        url, tls_ca_file=certificate, tls_certificate_file=certificate, tls_key_file=str(key)
+    )
     with with_store(right) as cache:
         leave(cache)
         assert cache.store_stats().written_items == 2
@@ -129,9 +160,15 @@ def test_tls_checks_who_is_there(tls: tuple[int, pathlib.Path, pathlib.Path]) ->
     for wrong, sentence in (
         (dataclasses.replace(right, tls_server_name="other.example"), "ostname mismatch"),
         (dataclasses.replace(right, tls_ca_file=None), "certificate is refused"),
-        (dataclasses.replace(right, tls_ca_file=None, tls_ca_directory=certificate.parent), "certificate is refused"),
+        (
+            dataclasses.replace(right, tls_ca_file=None, tls_ca_directory=certificate.parent),
+            "certificate is refused",
+        ),
         (dataclasses.replace(right, tls_certificate_file=None, tls_key_file=None), "TLS: "),
-        (dataclasses.replace(right, tls_ca_file=certificate.parent / "gone"), "tls_ca_file: .*errno 2"),
+        (
+            dataclasses.replace(right, tls_ca_file=certificate.parent / "gone"),
+            "tls_ca_file: .*errno 2",
+        ),
     ):
         with pytest.raises(pagedkv.SystemCallError, match=sentence):
             with_store(wrong)
@@ -150,7 +187,10 @@ def test_tls_checks_who_is_there(tls: tuple[int, pathlib.Path, pathlib.Path]) ->
         ({"tls": True, "tls_server_name": "a\0b"}, "tls_server_name: there is a NUL in it"),
         ({"tls": True, "tls_ca_file": "a\0b"}, "tls_ca_file: there is a NUL in"),
         ({"tls": True, "tls_ca_directory": ""}, "tls_ca_directory is empty"),
-        ({"tls": True, "tls_insecure_no_verify": True, "tls_ca_file": "a"}, "nothing would be checked"),
+        (
+            {"tls": True, "tls_insecure_no_verify": True, "tls_ca_file": "a"},
+            "nothing would be checked",
+        ),
     ],
 )
 def test_tls_that_cannot_be(given: dict[str, Any], sentence: str) -> None:
@@ -170,7 +210,9 @@ def test_defaults_lie_where_c_has_put_them() -> None:
     assert (defaults.struct_size, defaults.reserved) == (ctypes.sizeof(RedisConfig), 0)
     for field in dataclasses.fields(described):
         default = getattr(defaults, field.name)
-        assert (default.decode() if isinstance(default, bytes) else default) == getattr(described, field.name), field.name
+        assert (default.decode() if isinstance(default, bytes) else default) == getattr(
+            described, field.name
+        ), field.name
 
 
 def test_a_plugin_that_is_none_is_a_clear_sentence(tmp_path: pathlib.Path) -> None:
@@ -180,4 +222,7 @@ def test_a_plugin_that_is_none_is_a_clear_sentence(tmp_path: pathlib.Path) -> No
             PAGEDKV_LIBRARY=os.environ["PAGEDKV_LIBRARY"],
             PAGEDKV_REDIS_LIBRARY=str(path),
         )
-        assert "LibraryNotFoundError: cannot open libpagedkv-redis: name it with PAGEDKV_REDIS_LIBRARY" in result.stderr
+        assert (
+            "LibraryNotFoundError: cannot open libpagedkv-redis: name it with PAGEDKV_REDIS_LIBRARY"
+            in result.stderr
+        )

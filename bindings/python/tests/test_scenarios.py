@@ -29,8 +29,16 @@ def test_scenario(scenario: dict[str, Any]) -> None:
             r"step 4 .*output of row 39, layer 0, head 0, dim 0: expected 0.5, got -0.01\d+, which",
         ),
         (7, {"count": 2}, r"step 7 .*entries: expected 2, got 3"),
-        (9, {"values": [["v", 8, 0, 0, 2.0]]}, r"step 9 .*v of position 8, head 0, dim 0: expected 2.0"),
-        (10, {"fields": {"free_blocks": 9}}, r"step 10 .*expected {'free_blocks': 9}, got {'free_blocks': 5}"),
+        (
+            9,
+            {"values": [["v", 8, 0, 0, 2.0]]},
+            r"step 9 .*v of position 8, head 0, dim 0: expected 2.0",
+        ),
+        (
+            10,
+            {"fields": {"free_blocks": 9}},
+            r"step 10 .*expected {'free_blocks': 9}, got {'free_blocks': 5}",
+        ),
     ],
 )
 def test_a_wrong_expectation_is_found(number: int, change: dict[str, Any], message: str) -> None:
@@ -42,10 +50,17 @@ def test_a_wrong_expectation_is_found(number: int, change: dict[str, Any], messa
 
 def test_the_file_is_what_the_reference_gives() -> None:
     reference = scenarios.FILE.parent / "reference.py"
-    result = subprocess.run([sys.executable, "-B", str(reference), "--check"], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-B", str(reference), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_every_kind_of_step_is_documented() -> None:
-    documented = set(re.findall(r"^\| `(\w+)` \|", (scenarios.FILE.parent / "README.md").read_text(), re.M))
+    documented = set(
+        re.findall(r"^\| `(\w+)` \|", (scenarios.FILE.parent / "README.md").read_text(), re.M)
+    )
     assert documented >= {step["do"] for scenario in ALL for step in scenario["steps"]}

@@ -49,11 +49,19 @@ class MemoryStore(pagedkv.Store):
 
 
 @pytest.fixture(params=["directory", "Python"])
-def store(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> pagedkv.DirectoryStore | pagedkv.Store:
-    return pagedkv.DirectoryStore(tmp_path / "store") if request.param == "directory" else MemoryStore()
+def store(
+    request: pytest.FixtureRequest, tmp_path: pathlib.Path
+) -> pagedkv.DirectoryStore | pagedkv.Store:
+    return (
+        pagedkv.DirectoryStore(tmp_path / "store")
+        if request.param == "directory"
+        else MemoryStore()
+    )
 
 
-def with_store(store: pagedkv.DirectoryStore | pagedkv.RedisStore | pagedkv.Store, **more: Any) -> pagedkv.Cache:
+def with_store(
+    store: pagedkv.DirectoryStore | pagedkv.RedisStore | pagedkv.Store, **more: Any
+) -> pagedkv.Cache:
     return make(prefix=pagedkv.PrefixConfig(), store=pagedkv.StoreConfig(store, **more))
 
 
@@ -67,7 +75,9 @@ def leave(cache: pagedkv.Cache, salt: bytes | None = None) -> None:
 
 
 def check_text(cache: pagedkv.Cache) -> None:
-    """What a new session finds of the text, and computes of the rest, is what one computes without a store."""
+    """What a new session finds of the text, and computes of the rest, is what one computes without
+    a store.
+    """
     with make() as plain, plain.open_session() as computed, cache.open_session() as found:
         extend(plain, computed, TEXT)
         assert found.match_prefix(TEXT) == WHOLE_BLOCKS
@@ -82,8 +92,16 @@ def test_a_text_comes_back_after_its_memory_was_cleared(store: Any) -> None:
         assert cache.wait_prefetched(TEXT, timeout_ms=LONG) == WHOLE_BLOCKS
         check_text(cache)
         stats = cache.store_stats()
-        assert (stats.written_items, stats.read_items, stats.corrupt_items, stats.failures, stats.down) == (2, 2, 0, 0, 0)
-        assert stats.read_bytes == stats.written_bytes > 2 * 2 * 2 * 16 * 16 * 4  # blocks, K and V, layers, tokens, dims, bytes
+        assert (
+            stats.written_items,
+            stats.read_items,
+            stats.corrupt_items,
+            stats.failures,
+            stats.down,
+        ) == (2, 2, 0, 0, 0)
+        assert (
+            stats.read_bytes == stats.written_bytes > 2 * 2 * 2 * 16 * 16 * 4
+        )  # blocks, K and V, layers, tokens, dims, bytes
         cache.validate()
 
 
@@ -106,7 +124,9 @@ def test_a_suspended_session_gets_its_text_back(store: Any) -> None:
         assert session.resume() == (WHOLE_BLOCKS, len(TEXT))
 
 
-@pytest.mark.parametrize("other", [{"fingerprint": b"two"}, {"key": bytes(16)}, {}], ids=["fingerprint", "key", "salt"])
+@pytest.mark.parametrize(
+    "other", [{"fingerprint": b"two"}, {"key": bytes(16)}, {}], ids=["fingerprint", "key", "salt"]
+)
 def test_what_is_not_the_same_shares_nothing(other: dict[str, Any]) -> None:
     store, salt = MemoryStore(), b"somebody" if not other else None
     options = {"fingerprint": b"one\0", "key": bytes(range(16))}
@@ -164,7 +184,11 @@ def test_a_cancelled_prefetch_is_waited_for_no_more() -> None:
 
 
 def test_problems_of_a_store_in_python_cost_hits_only(caplog: pytest.LogCaptureFixture) -> None:
-    for problem in (ConnectionRefusedError(111, "refused"), OSError("no number"), KeyError("a mistake")):
+    for problem in (
+        ConnectionRefusedError(111, "refused"),
+        OSError("no number"),
+        KeyError("a mistake"),
+    ):
         store = MemoryStore()
         store.problem = problem
         with with_store(store, wait_ms=LONG) as cache, cache.open_session() as session:
@@ -173,7 +197,9 @@ def test_problems_of_a_store_in_python_cost_hits_only(caplog: pytest.LogCaptureF
             assert cache.store_stats().down == 1
             assert session.match_prefix(TEXT) == 0
         assert store.closed == 1
-    assert {(record.name, record.levelno) for record in caplog.records} == {("pagedkv", logging.ERROR)}
+    assert {(record.name, record.levelno) for record in caplog.records} == {
+        ("pagedkv", logging.ERROR)
+    }
     assert "a mistake" in caplog.text
     assert "refused" not in caplog.text
 
@@ -194,7 +220,12 @@ def test_wrong_answers_of_a_store_in_python(caplog: pytest.LogCaptureFixture) ->
 def test_whoever_has_a_store_closes_it_once() -> None:
     store = MemoryStore()
     config: Any = {"prefix": pagedkv.PrefixConfig(), "store": pagedkv.StoreConfig(store)}
-    assert pagedkv.CacheConfig(layers=1, query_heads=1, kv_heads=1, key_dim=16, blocks=4, **config).plan().blocks == 4
+    assert (
+        pagedkv.CacheConfig(layers=1, query_heads=1, kv_heads=1, key_dim=16, blocks=4, **config)
+        .plan()
+        .blocks
+        == 4
+    )
     assert store.closed == 0
     for wrong in ({"prefix": None}, {"storage": pagedkv.Storage.NONE}):
         with pytest.raises(pagedkv.PagedKVError, match="a store needs"):
@@ -258,5 +289,7 @@ with cache.open_session() as session:
     test_store.extend(cache, session, test_store.TEXT)
 """
     here = pathlib.Path(__file__).parent
-    result = subprocess.run([sys.executable, "-c", code], cwd=here, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=here, capture_output=True, text=True, check=False
+    )
     assert (result.returncode, result.stdout) == (0, "2 values\n"), result.stderr

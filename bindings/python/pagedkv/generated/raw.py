@@ -1,6 +1,9 @@
-"""The C interface of libpagedkv for ctypes. Made by generate_raw.py from bindings/api/api.json: do not edit. Over 800 lines: made by a program.
+"""The C interface of libpagedkv for ctypes.
 
-Handles and pointers are c_void_p: integers, byref(...) and arrays pass for them. Fields and arguments that are enums are c_int.
+Made by generate_raw.py from bindings/api/api.json: do not edit. Over 800 lines: made by a program.
+
+Handles and pointers are c_void_p: integers, byref(...) and arrays pass for them. Fields and
+arguments that are enums are c_int.
 """
 
 from __future__ import annotations
@@ -31,8 +34,8 @@ ALL_GROUPS = 0xFFFFFFFF
 NO_BLOCK = 0xFFFFFFFF
 """Stands in a block table for a block that was given back (it left a sliding window)."""
 ALL_SALTS = 0xFFFFFFFFFFFFFFFF
-"""salt_size of pkv_prefix_get_stats and pkv_prefix_clear: every salt. Others take it for the size that it is: INVALID_ARGUMENT
-(salt NULL) or TOO_LARGE.
+"""salt_size of pkv_prefix_get_stats and pkv_prefix_clear: every salt. Others take it for the size
+that it is: INVALID_ARGUMENT (salt NULL) or TOO_LARGE.
 """
 DEFAULT_QUOTA = 0xFFFFFFFFFFFFFFFF
 """blocks of pkv_prefix_set_quota: what the config says."""
@@ -94,12 +97,14 @@ class Status(enum.IntEnum):
 
 
 class Dtype(enum.IntEnum):
-    """Element types. The first three are those of the rows a caller passes and of stored keys and values; the others are only
-    stored. Native byte order. Conversions round to nearest even. Quantised types get their scale when a row is stored, from
-    that row alone: what was stored before never changes. With m the largest magnitude of a row (INT8) or of 32 dims (INT4),
-    elements are off by at most m / 254 and m / 13.8; a NaN or an infinity among them makes all of them NaN, and below 1e-30
-    they are stored as 0.
+    """Element types. The first three are those of the rows a caller passes and of stored keys and
+    values; the others are only stored. Native byte order. Conversions round to nearest even.
+    Quantised types get their scale when a row is stored, from that row alone: what was stored
+    before never changes. With m the largest magnitude of a row (INT8) or of 32 dims (INT4),
+    elements are off by at most m / 254 and m / 13.8; a NaN or an infinity among them makes all of
+    them NaN, and below 1e-30 they are stored as 0.
     """
+
     F32 = 1
     """IEEE binary32."""
     F16 = 2
@@ -107,23 +112,31 @@ class Dtype(enum.IntEnum):
     BF16 = 3
     """The upper half of binary32."""
     INT8 = 4
-    """A byte n (two's complement) per element and an fp32 scale per row (token and KV head): scale * n."""
+    """A byte n (two's complement) per element and an fp32 scale per row (token and KV head): scale
+    * n.
+    """
     INT4 = 5
     """A nibble n (two's complement) per element and a bf16 scale per 32 dims: scale * n."""
     FP8_E4M3 = 6
     """OCP E4M3, without a scale: up to 448, and beyond stored as 448; infinities become NaN."""
     FP8_E5M2 = 7
-    """OCP E5M2, without a scale: up to 57344, and finite numbers beyond stored as that; keeps infinities."""
+    """OCP E5M2, without a scale: up to 57344, and finite numbers beyond stored as that; keeps
+    infinities.
+    """
 
 
 class LogLevel(enum.IntEnum):
     """What a line is about."""
+
     WARNING = 1
     INFO = 2
 
 
 class Storage(enum.IntEnum):
-    """Where keys and values live. All kinds give the same results; comparing the first two shows what paging buys."""
+    """Where keys and values live. All kinds give the same results; comparing the first two shows
+    what paging buys.
+    """
+
     PAGED = 1
     """Fixed-size blocks of one slab, shared between sessions, copied on write."""
     CONTIGUOUS = 2
@@ -134,22 +147,29 @@ class Storage(enum.IntEnum):
 
 class Layout(enum.IntEnum):
     """How the bytes of a paged cache are arranged."""
+
     PACKED = 1
-    """Block-major, made for this library's kernels (default). A block holds [layer][tile][kv head][K tile | V tile]; a tile is
-    16 tokens. With p = 2 for BF16, 4 for INT8, 8 for INT4 and 1 otherwise, element (token t, dim d) of a tile is K: ((d / p)
-    * 16 + t) * p + d % p V: ((t / p) * value_dim + d) * p + (t % p) / 2 + (t % 2) * (p / 2)     (p = 1: t * value_dim + d) in
-    units of an element (INT4: nibble i is in byte i / 2, the even one lower). After the elements come the scales, INT8 [16
-    tokens], INT4 [ceil(dim / 32)][16 tokens]; a tile is padded to a multiple of 64 bytes.
+    """Block-major, made for this library's kernels (default). A block holds [layer][tile][kv
+    head][K tile | V tile]; a tile is 16 tokens. With p = 2 for BF16, 4 for INT8, 8 for INT4 and 1
+    otherwise, element (token t, dim d) of a tile is K: ((d / p) * 16 + t) * p + d % p V: ((t / p) *
+    value_dim + d) * p + (t % p) / 2 + (t % 2) * (p / 2)     (p = 1: t * value_dim + d) in units of
+    an element (INT4: nibble i is in byte i / 2, the even one lower). After the elements come the
+    scales, INT8 [16 tokens], INT4 [ceil(dim / 32)][16 tokens]; a tile is padded to a multiple of 64
+    bytes.
     """
     PLAIN = 2
-    """Layer-major, made for engines with kernels of their own: per layer one K tensor [block][block_size][kv head][key_dim] and
-    one V tensor [block][block_size][kv head][value_dim]. Read as block tensors, or token-flat as [slot][kv head][dim]. A row
-    of INT8 or INT4 is its elements followed by its scales.
+    """Layer-major, made for engines with kernels of their own: per layer one K tensor
+    [block][block_size][kv head][key_dim] and one V tensor [block][block_size][kv head][value_dim].
+    Read as block tensors, or token-flat as [slot][kv head][dim]. A row of INT8 or INT4 is its
+    elements followed by its scales.
     """
 
 
 class Isa(enum.IntEnum):
-    """Instruction sets. Each of x86 has what those before it in this order have: SSE2, AVX2, AVX512, AVX512_VNNI, AVX512_BF16."""
+    """Instruction sets. Each of x86 has what those before it in this order have: SSE2, AVX2,
+    AVX512, AVX512_VNNI, AVX512_BF16.
+    """
+
     AUTO = 0
     SCALAR = 1
     SSE2 = 2
@@ -165,6 +185,7 @@ class Isa(enum.IntEnum):
 
 class HugePages(enum.IntEnum):
     """What to ask of the operating system for the slab."""
+
     ADVISE = 0
     """Transparent huge pages where the system offers them (default)."""
     OFF = 1
@@ -173,9 +194,14 @@ class HugePages(enum.IntEnum):
 
 
 class Eviction(enum.IntEnum):
-    """Which cached blocks that nobody uses go first when memory is needed, tails of texts before their beginnings."""
+    """Which cached blocks that nobody uses go first when memory is needed, tails of texts before
+    their beginnings.
+    """
+
     DEFAULT = 0
-    """Those that earn the fewest hits for their room, by what was learned of when blocks like them return."""
+    """Those that earn the fewest hits for their room, by what was learned of when blocks like them
+    return.
+    """
     LRU = 1
     """Those not used for longest."""
     LFU = 2
@@ -184,6 +210,7 @@ class Eviction(enum.IntEnum):
 
 class PrefixUse(enum.IntEnum):
     """What a session does with the prefix index of its cache, if there is one."""
+
     SHARE = 0
     """Matches, and publishes what it computes (default)."""
     MATCH = 1
@@ -192,9 +219,10 @@ class PrefixUse(enum.IntEnum):
 
 
 class Retention(enum.IntEnum):
-    """How long the prefix index keeps what a session leaves behind: blocks of a lower retention are evicted before all of a
-    higher.
+    """How long the prefix index keeps what a session leaves behind: blocks of a lower retention are
+    evicted before all of a higher.
     """
+
     NORMAL = 0
     LOW = 1
     """A text that will hardly come again: a batch job, an evaluation."""
@@ -204,12 +232,14 @@ class Retention(enum.IntEnum):
 
 class IndexUnit(enum.IntEnum):
     """What an index list of pkv_batch_kv_indices counts."""
+
     BLOCKS = 1
     SLOTS = 2
 
 
 class PrefixEventKind(enum.IntEnum):
     """What happened to a block position."""
+
     STORED = 1
     """A block is cached now."""
     EVICTED = 2
@@ -222,24 +252,29 @@ class PrefixEventKind(enum.IntEnum):
 
 class StreamKind(enum.IntEnum):
     """Where bytes come from or go to."""
+
     PATH = 1
-    """A regular file by its path. Saving writes a new file in the same directory and gives it the name when it is complete and
-    on disk (fsync of the file, rename, fsync of its directory): at every moment, and after a crash, the path has the old file
-    or the new one. Only its owner, the effective user, can read and write a new file (mode 0600). One that replaces a file
-    keeps the permissions of that file if nobody else can have put it there: it belongs to the effective user and has no
-    second name (hard link), its directory belongs to that user or to root, and nobody else may write to that directory, or it
-    is sticky. Set-id bits are never kept, access control lists neither. What the group and others were allowed is kept only
-    together with the old file's group, and not where it had an access control list. A path that ends in a symbolic link, a
-    directory, a FIFO, a socket or a device is refused (PKV_IO). Links before the last name are followed: the directory is the
-    caller's choice, and whoever may write to it, or rename it, can replace or delete what was saved. A load does not ask
-    whose a file is: only a key tells that nobody else wrote it. What a killed process leaves has no name on file systems with
-    O_TMPFILE. Where it has, and for the moment of a rename, it is named ".pagedkv-" and 16 digits and ".tmp"; its writer
-    holds a lock on it (flock), and later saves in the directory remove those of the effective user that nobody has locked.
-    (On a network file system whose locks other machines do not see, save from one machine at a time.)
+    """A regular file by its path. Saving writes a new file in the same directory and gives it the
+    name when it is complete and on disk (fsync of the file, rename, fsync of its directory): at
+    every moment, and after a crash, the path has the old file or the new one. Only its owner, the
+    effective user, can read and write a new file (mode 0600). One that replaces a file keeps the
+    permissions of that file if nobody else can have put it there: it belongs to the effective user
+    and has no second name (hard link), its directory belongs to that user or to root, and nobody
+    else may write to that directory, or it is sticky. Set-id bits are never kept, access control
+    lists neither. What the group and others were allowed is kept only together with the old file's
+    group, and not where it had an access control list. A path that ends in a symbolic link, a
+    directory, a FIFO, a socket or a device is refused (PKV_IO). Links before the last name are
+    followed: the directory is the caller's choice, and whoever may write to it, or rename it, can
+    replace or delete what was saved. A load does not ask whose a file is: only a key tells that
+    nobody else wrote it. What a killed process leaves has no name on file systems with O_TMPFILE.
+    Where it has, and for the moment of a rename, it is named ".pagedkv-" and 16 digits and ".tmp";
+    its writer holds a lock on it (flock), and later saves in the directory remove those of the
+    effective user that nobody has locked. (On a network file system whose locks other machines do
+    not see, save from one machine at a time.)
     """
     DESCRIPTOR = 2
-    """An open, blocking descriptor, from where it stands; stays open. Whatever follows in it is left alone. A save that fails
-    leaves what it has written.
+    """An open, blocking descriptor, from where it stands; stays open. Whatever follows in it is
+    left alone. A save that fails leaves what it has written.
     """
     BUFFER = 3
     """The caller's memory."""
@@ -248,8 +283,9 @@ class StreamKind(enum.IntEnum):
 
 
 class Tensor(ctypes.Structure):
-    """Rows in the caller's memory: element (row, head, dim) is at data[row * row_stride + head * head_stride + dim]. Strides
-    count elements; 0 means dense, [rows][heads][dim]. Any alignment works. This struct is pinned: it will not grow.
+    """Rows in the caller's memory: element (row, head, dim) is at data[row * row_stride + head *
+    head_stride + dim]. Strides count elements; 0 means dense, [rows][heads][dim]. Any alignment
+    works. This struct is pinned: it will not grow.
     """
 
     _fields_ = [
@@ -262,8 +298,9 @@ class Tensor(ctypes.Structure):
 
 
 class Allocator(ctypes.Structure):
-    """Memory supplied by the caller. alignment is a power of two. alloc returns NULL to refuse: PKV_NO_MEMORY. Memory that is
-    not aligned as asked goes back to free at once, and is PKV_NO_MEMORY as well.
+    """Memory supplied by the caller. alignment is a power of two. alloc returns NULL to refuse:
+    PKV_NO_MEMORY. Memory that is not aligned as asked goes back to free at once, and is
+    PKV_NO_MEMORY as well.
     """
 
     _fields_ = [
@@ -283,11 +320,13 @@ class Logger(ctypes.Structure):
 
 
 class Runner(ctypes.Structure):
-    """Threads supplied by the caller, in the place of the library's own. run calls task(context, i, worker) once for every i in
-    [0, n), on any threads and in any order, and returns when all of them have returned. worker is below threads; no two calls
-    at once have the same worker. task does not throw. Results do not depend on how the calls are spread. A runner that leaves
-    a task out, asks for one twice (it runs once) or for one that there is not makes its call PKV_INVALID_ARGUMENT: what the
-    call was to write is undefined then, and a step in flight is as far as it was before.
+    """Threads supplied by the caller, in the place of the library's own. run calls task(context, i,
+    worker) once for every i in [0, n), on any threads and in any order, and returns when all of
+    them have returned. worker is below threads; no two calls at once have the same worker. task
+    does not throw. Results do not depend on how the calls are spread. A runner that leaves a task
+    out, asks for one twice (it runs once) or for one that there is not makes its call
+    PKV_INVALID_ARGUMENT: what the call was to write is undefined then, and a step in flight is as
+    far as it was before.
     """
 
     _fields_ = [
@@ -299,7 +338,9 @@ class Runner(ctypes.Structure):
 
 
 class PoolStats(ctypes.Structure):
-    """Counts of one pool of blocks: of a pkv_pool, or of a layer group of a cache. blocks = free + used + retired."""
+    """Counts of one pool of blocks: of a pkv_pool, or of a layer group of a cache. blocks = free +
+    used + retired.
+    """
 
     _fields_ = [
         ("struct_size", _u32),
@@ -367,8 +408,9 @@ class BlockState(ctypes.Structure):
 
 
 class LayerGroup(ctypes.Structure):
-    """Layers with the same shape. A plain model is one group and needs none of this: it fills the fields of pkv_cache_config.
-    Hybrid models list their groups, for example one of full and one of sliding-window layers.
+    """Layers with the same shape. A plain model is one group and needs none of this: it fills the
+    fields of pkv_cache_config. Hybrid models list their groups, for example one of full and one of
+    sliding-window layers.
     """
 
     _fields_ = [
@@ -516,11 +558,12 @@ class AttentionParams(ctypes.Structure):
 
 
 class KVView(ctypes.Structure):
-    """K and V of one layer in paged memory: a cache's (pkv_cache_kv_view) or the caller's own. Strides count elements of dtype;
-    of INT8 and INT4, whose rows end in scales, bytes. Block b begins at b * block_stride; in it PLAIN   element (token t,
-    head h, dim d) is at t * row_stride + h * head_stride + d; PACKED  tile t / 16 begins at (t / 16) * row_stride + h *
-    head_stride; inside, see PKV_LAYOUT_PACKED. Where block_stride == block_size * row_stride (PLAIN) the same memory is
-    token-flat: slot s begins at s * row_stride.
+    """K and V of one layer in paged memory: a cache's (pkv_cache_kv_view) or the caller's own.
+    Strides count elements of dtype; of INT8 and INT4, whose rows end in scales, bytes. Block b
+    begins at b * block_stride; in it PLAIN   element (token t, head h, dim d) is at t * row_stride
+    + h * head_stride + d; PACKED  tile t / 16 begins at (t / 16) * row_stride + h * head_stride;
+    inside, see PKV_LAYOUT_PACKED. Where block_stride == block_size * row_stride (PLAIN) the same
+    memory is token-flat: slot s begins at s * row_stride.
     """
 
     _fields_ = [
@@ -579,8 +622,8 @@ class PrefixStats(ctypes.Structure):
 
 
 class PrefixEvent(ctypes.Structure):
-    """One block position, of all layer groups. A block is stored after and goes before the one that precedes it. This struct is
-    pinned: it will not grow.
+    """One block position, of all layer groups. A block is stored after and goes before the one that
+    precedes it. This struct is pinned: it will not grow.
     """
 
     _fields_ = [
@@ -594,7 +637,9 @@ class PrefixEvent(ctypes.Structure):
 
 
 class Stream(ctypes.Structure):
-    """One stream; of path, descriptor, data and size, and functions just those of its kind are looked at."""
+    """One stream; of path, descriptor, data and size, and functions just those of its kind are
+    looked at.
+    """
 
     _fields_ = [
         ("struct_size", _u32),
@@ -626,7 +671,9 @@ class FileConfig(ctypes.Structure):
 
 
 class FileItem(ctypes.Structure):
-    """One sequence to save: a session or a snapshot, the other one NULL. This struct is pinned: it will not grow."""
+    """One sequence to save: a session or a snapshot, the other one NULL. This struct is pinned: it
+    will not grow.
+    """
 
     _fields_ = [
         ("session", _pointer),
@@ -668,9 +715,10 @@ class StoreItem(ctypes.Structure):
 
 
 class Store(ctypes.Structure):
-    """A store: functions that a cache calls, one call at a time from each of its two threads (put from one, the others from
-    both). They return how many of the n items they stored, found or dropped, or a negative errno where the store cannot be
-    reached; then the cache leaves it alone for a while. They are hooks: see common.h.
+    """A store: functions that a cache calls, one call at a time from each of its two threads (put
+    from one, the others from both). They return how many of the n items they stored, found or
+    dropped, or a negative errno where the store cannot be reached; then the cache leaves it alone
+    for a while. They are hooks: see common.h.
     """
 
     _fields_ = [
@@ -686,7 +734,9 @@ class Store(ctypes.Structure):
 
 
 class StoreConfig(ctypes.Structure):
-    """The tier of a cache: give it to pkv_cache_config.store. Storage PAGED with a prefix index has one; others are refused."""
+    """The tier of a cache: give it to pkv_cache_config.store. Storage PAGED with a prefix index has
+    one; others are refused.
+    """
 
     _fields_ = [
         ("struct_size", _u32),
@@ -721,13 +771,15 @@ class StoreStats(ctypes.Structure):
 
 
 class DirectoryConfig(ctypes.Structure):
-    """A directory of files, one for each item: survives restarts, and several processes of one user may use it at once. The
-    files belong to that user, and nobody else may read them (mode 0600). The directory must belong to the effective user, and
-    neither its group nor others may write to it, sticky or not; the same holds for the 256 folders that the store makes in
-    it. A symbolic link is not followed, neither to the directory nor inside it. Only what the store itself makes is read,
-    counted and deleted: in folders named 00 to ff, regular files of that user that are named by 62 hexadecimal digits and
-    ".kv", and temporary files (see file.h). Whatever else is there is left alone; where it takes the place of a folder or a
-    file of the store, what belongs there cannot be stored.
+    """A directory of files, one for each item: survives restarts, and several processes of one user
+    may use it at once. The files belong to that user, and nobody else may read them (mode 0600).
+    The directory must belong to the effective user, and neither its group nor others may write to
+    it, sticky or not; the same holds for the 256 folders that the store makes in it. A symbolic
+    link is not followed, neither to the directory nor inside it. Only what the store itself makes
+    is read, counted and deleted: in folders named 00 to ff, regular files of that user that are
+    named by 62 hexadecimal digits and ".kv", and temporary files (see file.h). Whatever else is
+    there is left alone; where it takes the place of a folder or a file of the store, what belongs
+    there cannot be stored.
     """
 
     _fields_ = [
@@ -749,7 +801,10 @@ def _bind(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
 
 
 class Functions:
-    """The functions of an opened library, without their `pkv_`. An AttributeError names one that it does not have."""
+    """The functions of an opened library, without their `pkv_`.
+
+    An AttributeError names one that the library does not have.
+    """
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.status_string: _Text = _bind(library, "pkv_status_string", _text, _int)
@@ -761,84 +816,282 @@ class Functions:
         self.pool_destroy: _Call = _bind(library, "pkv_pool_destroy", _int, _pointer)
         self.pool_alloc: _Call = _bind(library, "pkv_pool_alloc", _int, _pointer, _size, _pointer)
         self.pool_retain: _Call = _bind(library, "pkv_pool_retain", _int, _pointer, _size, _pointer)
-        self.pool_release: _Call = _bind(library, "pkv_pool_release", _int, _pointer, _size, _pointer)
-        self.pool_claim: _Call = _bind(library, "pkv_pool_claim", _int, _pointer, _u64, _u32, _pointer)
+        self.pool_release: _Call = _bind(
+            library, "pkv_pool_release", _int, _pointer, _size, _pointer
+        )
+        self.pool_claim: _Call = _bind(
+            library, "pkv_pool_claim", _int, _pointer, _u64, _u32, _pointer
+        )
         self.pool_seal: _Call = _bind(library, "pkv_pool_seal", _int, _pointer, _u64)
         self.pool_reset: _Call = _bind(library, "pkv_pool_reset", _int, _pointer, _u64)
-        self.pool_block_state: _Call = _bind(library, "pkv_pool_block_state", _int, _pointer, _u32, _pointer)
+        self.pool_block_state: _Call = _bind(
+            library, "pkv_pool_block_state", _int, _pointer, _u32, _pointer
+        )
         self.pool_get_stats: _Call = _bind(library, "pkv_pool_get_stats", _int, _pointer, _pointer)
         self.pool_validate: _Call = _bind(library, "pkv_pool_validate", _int, _pointer)
-        self.cache_config_init: _Call = _bind(library, "pkv_cache_config_init", _int, _pointer, _size)
+        self.cache_config_init: _Call = _bind(
+            library, "pkv_cache_config_init", _int, _pointer, _size
+        )
         self.layer_group_init: _Call = _bind(library, "pkv_layer_group_init", _int, _pointer, _size)
-        self.cache_compute_plan: _Call = _bind(library, "pkv_cache_compute_plan", _int, _pointer, _u32, _pointer)
+        self.cache_compute_plan: _Call = _bind(
+            library, "pkv_cache_compute_plan", _int, _pointer, _u32, _pointer
+        )
         self.cache_create: _Call = _bind(library, "pkv_cache_create", _int, _pointer, _pointer)
         self.cache_destroy: _Call = _bind(library, "pkv_cache_destroy", _int, _pointer)
         self.cache_get_info: _Call = _bind(library, "pkv_cache_get_info", _int, _pointer, _pointer)
-        self.cache_get_stats: _Call = _bind(library, "pkv_cache_get_stats", _int, _pointer, _pointer)
-        self.cache_get_pool_stats: _Call = _bind(library, "pkv_cache_get_pool_stats", _int, _pointer, _u32, _pointer)
-        self.cache_format_metrics: _Call = _bind(library, "pkv_cache_format_metrics", _int, _pointer, _size, _pointer, _pointer)
+        self.cache_get_stats: _Call = _bind(
+            library, "pkv_cache_get_stats", _int, _pointer, _pointer
+        )
+        self.cache_get_pool_stats: _Call = _bind(
+            library, "pkv_cache_get_pool_stats", _int, _pointer, _u32, _pointer
+        )
+        self.cache_format_metrics: _Call = _bind(
+            library, "pkv_cache_format_metrics", _int, _pointer, _size, _pointer, _pointer
+        )
         self.cache_validate: _Call = _bind(library, "pkv_cache_validate", _int, _pointer)
         self.isa_supported: _Call = _bind(library, "pkv_isa_supported", _int, _int, _pointer)
         self.isa_name: _Text = _bind(library, "pkv_isa_name", _text, _int)
-        self.session_config_init: _Call = _bind(library, "pkv_session_config_init", _int, _pointer, _size)
-        self.session_open: _Call = _bind(library, "pkv_session_open", _int, _pointer, _pointer, _pointer)
+        self.session_config_init: _Call = _bind(
+            library, "pkv_session_config_init", _int, _pointer, _size
+        )
+        self.session_open: _Call = _bind(
+            library, "pkv_session_open", _int, _pointer, _pointer, _pointer
+        )
         self.session_close: _Call = _bind(library, "pkv_session_close", _int, _pointer)
         self.session_length: _Call = _bind(library, "pkv_session_length", _int, _pointer, _pointer)
-        self.session_layer_length: _Call = _bind(library, "pkv_session_layer_length", _int, _pointer, _u32, _pointer)
-        self.session_tokens: _Call = _bind(library, "pkv_session_tokens", _int, _pointer, _u64, _size, _pointer)
-        self.session_set_tokens: _Call = _bind(library, "pkv_session_set_tokens", _int, _pointer, _u64, _size, _pointer)
+        self.session_layer_length: _Call = _bind(
+            library, "pkv_session_layer_length", _int, _pointer, _u32, _pointer
+        )
+        self.session_tokens: _Call = _bind(
+            library, "pkv_session_tokens", _int, _pointer, _u64, _size, _pointer
+        )
+        self.session_set_tokens: _Call = _bind(
+            library, "pkv_session_set_tokens", _int, _pointer, _u64, _size, _pointer
+        )
         self.session_reserve: _Call = _bind(library, "pkv_session_reserve", _int, _pointer, _u64)
-        self.session_prefill: _Call = _bind(library, "pkv_session_prefill", _int, _pointer, _u32, _size, _pointer, _pointer)
-        self.session_push: _Call = _bind(library, "pkv_session_push", _int, _pointer, _u32, _pointer, _pointer)
+        self.session_prefill: _Call = _bind(
+            library, "pkv_session_prefill", _int, _pointer, _u32, _size, _pointer, _pointer
+        )
+        self.session_push: _Call = _bind(
+            library, "pkv_session_push", _int, _pointer, _u32, _pointer, _pointer
+        )
         self.session_trim: _Call = _bind(library, "pkv_session_trim", _int, _pointer, _u64)
         self.session_fork: _Call = _bind(library, "pkv_session_fork", _int, _pointer, _pointer)
         self.session_suspend: _Call = _bind(library, "pkv_session_suspend", _int, _pointer)
-        self.session_resume: _Call = _bind(library, "pkv_session_resume", _int, _pointer, _pointer, _pointer, _pointer)
-        self.session_set_priority: _Call = _bind(library, "pkv_session_set_priority", _int, _pointer, _i32)
-        self.session_get_info: _Call = _bind(library, "pkv_session_get_info", _int, _pointer, _pointer)
-        self.session_block_table: _Call = _bind(library, "pkv_session_block_table", _int, _pointer, _u32, _size, _pointer, _pointer)
-        self.session_slot_mapping: _Call = _bind(library, "pkv_session_slot_mapping", _int, _pointer, _u32, _u64, _size, _pointer)
-        self.session_kv_indices: _Call = _bind(library, "pkv_session_kv_indices", _int, _pointer, _u32, _size, _pointer, _pointer)
-        self.session_materialize: _Call = _bind(library, "pkv_session_materialize", _int, _pointer, _u32, _u64, _size, _pointer, _pointer)
-        self.attention_params_init: _Call = _bind(library, "pkv_attention_params_init", _int, _pointer, _size)
-        self.cache_kv_view: _Call = _bind(library, "pkv_cache_kv_view", _int, _pointer, _u32, _pointer)
-        self.attention: _Call = _bind(library, "pkv_attention", _int, _pointer, _pointer, _pointer, _pointer, _pointer)
-        self.merge_states: _Call = _bind(library, "pkv_merge_states", _int, _size, _pointer, _pointer, _size, _u32, _u32, _pointer, _pointer)
-        self.batch_begin: _Call = _bind(library, "pkv_batch_begin", _int, _pointer, _size, _pointer, _pointer, _pointer, _pointer)
-        self.batch_choose_victims: _Call = _bind(library, "pkv_batch_choose_victims", _int, _pointer, _size, _pointer, _pointer, _size, _pointer, _pointer)
+        self.session_resume: _Call = _bind(
+            library, "pkv_session_resume", _int, _pointer, _pointer, _pointer, _pointer
+        )
+        self.session_set_priority: _Call = _bind(
+            library, "pkv_session_set_priority", _int, _pointer, _i32
+        )
+        self.session_get_info: _Call = _bind(
+            library, "pkv_session_get_info", _int, _pointer, _pointer
+        )
+        self.session_block_table: _Call = _bind(
+            library, "pkv_session_block_table", _int, _pointer, _u32, _size, _pointer, _pointer
+        )
+        self.session_slot_mapping: _Call = _bind(
+            library, "pkv_session_slot_mapping", _int, _pointer, _u32, _u64, _size, _pointer
+        )
+        self.session_kv_indices: _Call = _bind(
+            library, "pkv_session_kv_indices", _int, _pointer, _u32, _size, _pointer, _pointer
+        )
+        self.session_materialize: _Call = _bind(
+            library,
+            "pkv_session_materialize",
+            _int,
+            _pointer,
+            _u32,
+            _u64,
+            _size,
+            _pointer,
+            _pointer,
+        )
+        self.attention_params_init: _Call = _bind(
+            library, "pkv_attention_params_init", _int, _pointer, _size
+        )
+        self.cache_kv_view: _Call = _bind(
+            library, "pkv_cache_kv_view", _int, _pointer, _u32, _pointer
+        )
+        self.attention: _Call = _bind(
+            library, "pkv_attention", _int, _pointer, _pointer, _pointer, _pointer, _pointer
+        )
+        self.merge_states: _Call = _bind(
+            library,
+            "pkv_merge_states",
+            _int,
+            _size,
+            _pointer,
+            _pointer,
+            _size,
+            _u32,
+            _u32,
+            _pointer,
+            _pointer,
+        )
+        self.batch_begin: _Call = _bind(
+            library,
+            "pkv_batch_begin",
+            _int,
+            _pointer,
+            _size,
+            _pointer,
+            _pointer,
+            _pointer,
+            _pointer,
+        )
+        self.batch_choose_victims: _Call = _bind(
+            library,
+            "pkv_batch_choose_victims",
+            _int,
+            _pointer,
+            _size,
+            _pointer,
+            _pointer,
+            _size,
+            _pointer,
+            _pointer,
+        )
         self.batch_rows: _Call = _bind(library, "pkv_batch_rows", _int, _pointer, _pointer)
-        self.batch_write: _Call = _bind(library, "pkv_batch_write", _int, _pointer, _u32, _pointer, _pointer)
-        self.batch_attend: _Call = _bind(library, "pkv_batch_attend", _int, _pointer, _u32, _pointer, _pointer, _pointer)
+        self.batch_write: _Call = _bind(
+            library, "pkv_batch_write", _int, _pointer, _u32, _pointer, _pointer
+        )
+        self.batch_attend: _Call = _bind(
+            library, "pkv_batch_attend", _int, _pointer, _u32, _pointer, _pointer, _pointer
+        )
         self.batch_commit: _Call = _bind(library, "pkv_batch_commit", _int, _pointer, _pointer)
-        self.batch_accept: _Call = _bind(library, "pkv_batch_accept", _int, _pointer, _size, _size, _pointer)
+        self.batch_accept: _Call = _bind(
+            library, "pkv_batch_accept", _int, _pointer, _size, _size, _pointer
+        )
         self.batch_abort: _Call = _bind(library, "pkv_batch_abort", _int, _pointer)
-        self.batch_slot_mapping: _Call = _bind(library, "pkv_batch_slot_mapping", _int, _pointer, _u32, _size, _pointer, _pointer)
-        self.batch_block_copies: _Call = _bind(library, "pkv_batch_block_copies", _int, _pointer, _u32, _size, _pointer, _pointer, _pointer)
-        self.batch_kv_indices: _Call = _bind(library, "pkv_batch_kv_indices", _int, _pointer, _u32, _int, _pointer, _size, _pointer, _pointer, _pointer)
+        self.batch_slot_mapping: _Call = _bind(
+            library, "pkv_batch_slot_mapping", _int, _pointer, _u32, _size, _pointer, _pointer
+        )
+        self.batch_block_copies: _Call = _bind(
+            library,
+            "pkv_batch_block_copies",
+            _int,
+            _pointer,
+            _u32,
+            _size,
+            _pointer,
+            _pointer,
+            _pointer,
+        )
+        self.batch_kv_indices: _Call = _bind(
+            library,
+            "pkv_batch_kv_indices",
+            _int,
+            _pointer,
+            _u32,
+            _int,
+            _pointer,
+            _size,
+            _pointer,
+            _pointer,
+            _pointer,
+        )
         self.snapshot_take: _Call = _bind(library, "pkv_snapshot_take", _int, _pointer, _pointer)
-        self.snapshot_open: _Call = _bind(library, "pkv_snapshot_open", _int, _pointer, _pointer, _pointer)
-        self.snapshot_length: _Call = _bind(library, "pkv_snapshot_length", _int, _pointer, _pointer)
+        self.snapshot_open: _Call = _bind(
+            library, "pkv_snapshot_open", _int, _pointer, _pointer, _pointer
+        )
+        self.snapshot_length: _Call = _bind(
+            library, "pkv_snapshot_length", _int, _pointer, _pointer
+        )
         self.snapshot_close: _Call = _bind(library, "pkv_snapshot_close", _int, _pointer)
-        self.prefix_config_init: _Call = _bind(library, "pkv_prefix_config_init", _int, _pointer, _size)
-        self.session_match_prefix: _Call = _bind(library, "pkv_session_match_prefix", _int, _pointer, _size, _pointer, _pointer)
-        self.prefix_get_stats: _Call = _bind(library, "pkv_prefix_get_stats", _int, _pointer, _pointer, _size, _pointer)
-        self.prefix_clear: _Call = _bind(library, "pkv_prefix_clear", _int, _pointer, _pointer, _size)
-        self.prefix_pin: _Call = _bind(library, "pkv_prefix_pin", _int, _pointer, _pointer, _size, _size, _pointer, _pointer)
-        self.prefix_unpin: _Call = _bind(library, "pkv_prefix_unpin", _int, _pointer, _pointer, _size, _size, _pointer, _pointer)
-        self.prefix_set_quota: _Call = _bind(library, "pkv_prefix_set_quota", _int, _pointer, _pointer, _size, _u64)
-        self.prefix_read_events: _Call = _bind(library, "pkv_prefix_read_events", _int, _pointer, _pointer, _pointer, _pointer, _pointer)
-        self.prefix_hash_blocks: _Call = _bind(library, "pkv_prefix_hash_blocks", _int, _pointer, _size, _u32, _size, _pointer, _pointer)
+        self.prefix_config_init: _Call = _bind(
+            library, "pkv_prefix_config_init", _int, _pointer, _size
+        )
+        self.session_match_prefix: _Call = _bind(
+            library, "pkv_session_match_prefix", _int, _pointer, _size, _pointer, _pointer
+        )
+        self.prefix_get_stats: _Call = _bind(
+            library, "pkv_prefix_get_stats", _int, _pointer, _pointer, _size, _pointer
+        )
+        self.prefix_clear: _Call = _bind(
+            library, "pkv_prefix_clear", _int, _pointer, _pointer, _size
+        )
+        self.prefix_pin: _Call = _bind(
+            library, "pkv_prefix_pin", _int, _pointer, _pointer, _size, _size, _pointer, _pointer
+        )
+        self.prefix_unpin: _Call = _bind(
+            library, "pkv_prefix_unpin", _int, _pointer, _pointer, _size, _size, _pointer, _pointer
+        )
+        self.prefix_set_quota: _Call = _bind(
+            library, "pkv_prefix_set_quota", _int, _pointer, _pointer, _size, _u64
+        )
+        self.prefix_read_events: _Call = _bind(
+            library,
+            "pkv_prefix_read_events",
+            _int,
+            _pointer,
+            _pointer,
+            _pointer,
+            _pointer,
+            _pointer,
+        )
+        self.prefix_hash_blocks: _Call = _bind(
+            library,
+            "pkv_prefix_hash_blocks",
+            _int,
+            _pointer,
+            _size,
+            _u32,
+            _size,
+            _pointer,
+            _pointer,
+        )
         self.stream_init: _Call = _bind(library, "pkv_stream_init", _int, _pointer, _size)
         self.file_config_init: _Call = _bind(library, "pkv_file_config_init", _int, _pointer, _size)
-        self.file_save: _Call = _bind(library, "pkv_file_save", _int, _pointer, _size, _pointer, _pointer, _pointer, _pointer)
-        self.file_load: _Call = _bind(library, "pkv_file_load", _int, _pointer, _pointer, _pointer, _size, _pointer, _pointer, _pointer)
-        self.file_inspect: _Call = _bind(library, "pkv_file_inspect", _int, _pointer, _pointer, _pointer)
-        self.store_config_init: _Call = _bind(library, "pkv_store_config_init", _int, _pointer, _size)
-        self.store_prefetch: _Call = _bind(library, "pkv_store_prefetch", _int, _pointer, _pointer, _size, _size, _pointer)
-        self.store_prefetch_session: _Call = _bind(library, "pkv_store_prefetch_session", _int, _pointer)
-        self.store_wait: _Call = _bind(library, "pkv_store_wait", _int, _pointer, _pointer, _size, _size, _pointer, _u32, _pointer)
-        self.store_cancel: _Call = _bind(library, "pkv_store_cancel", _int, _pointer, _pointer, _size, _size, _pointer)
+        self.file_save: _Call = _bind(
+            library, "pkv_file_save", _int, _pointer, _size, _pointer, _pointer, _pointer, _pointer
+        )
+        self.file_load: _Call = _bind(
+            library,
+            "pkv_file_load",
+            _int,
+            _pointer,
+            _pointer,
+            _pointer,
+            _size,
+            _pointer,
+            _pointer,
+            _pointer,
+        )
+        self.file_inspect: _Call = _bind(
+            library, "pkv_file_inspect", _int, _pointer, _pointer, _pointer
+        )
+        self.store_config_init: _Call = _bind(
+            library, "pkv_store_config_init", _int, _pointer, _size
+        )
+        self.store_prefetch: _Call = _bind(
+            library, "pkv_store_prefetch", _int, _pointer, _pointer, _size, _size, _pointer
+        )
+        self.store_prefetch_session: _Call = _bind(
+            library, "pkv_store_prefetch_session", _int, _pointer
+        )
+        self.store_wait: _Call = _bind(
+            library,
+            "pkv_store_wait",
+            _int,
+            _pointer,
+            _pointer,
+            _size,
+            _size,
+            _pointer,
+            _u32,
+            _pointer,
+        )
+        self.store_cancel: _Call = _bind(
+            library, "pkv_store_cancel", _int, _pointer, _pointer, _size, _size, _pointer
+        )
         self.store_flush: _Call = _bind(library, "pkv_store_flush", _int, _pointer, _u32, _pointer)
-        self.store_get_stats: _Call = _bind(library, "pkv_store_get_stats", _int, _pointer, _pointer)
-        self.directory_config_init: _Call = _bind(library, "pkv_directory_config_init", _int, _pointer, _size)
-        self.store_open_directory: _Call = _bind(library, "pkv_store_open_directory", _int, _pointer, _pointer)
+        self.store_get_stats: _Call = _bind(
+            library, "pkv_store_get_stats", _int, _pointer, _pointer
+        )
+        self.directory_config_init: _Call = _bind(
+            library, "pkv_directory_config_init", _int, _pointer, _size
+        )
+        self.store_open_directory: _Call = _bind(
+            library, "pkv_store_open_directory", _int, _pointer, _pointer
+        )

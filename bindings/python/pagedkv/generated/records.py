@@ -1,16 +1,21 @@
-"""What the library reports: counts and sizes. Made by generate_raw.py from bindings/api/api.json: do not edit."""
+"""What the library reports: counts and sizes.
+
+Made by generate_raw.py from bindings/api/api.json: do not edit.
+"""
 
 from __future__ import annotations
 
 import builtins
 import dataclasses
 
-from . import _raw
+from . import raw
 
 
 @dataclasses.dataclass(frozen=True)
 class PoolStats:
-    """Counts of one pool of blocks: of a pkv_pool, or of a layer group of a cache. blocks = free + used + retired."""
+    """Counts of one pool of blocks: of a pkv_pool, or of a layer group of a cache. blocks = free +
+    used + retired.
+    """
 
     block_size: int
     """Tokens per block."""
@@ -29,8 +34,8 @@ class PoolStats:
     slots_filled: int
     """Slots that hold a token; those of a shared block count once."""
     used_peak: int
-    """The most blocks in use at once so far. With 4096 blocks or more it is an estimate where several threads took some at the
-    same moment.
+    """The most blocks in use at once so far. With 4096 blocks or more it is an estimate where
+    several threads took some at the same moment.
     """
 
 
@@ -113,14 +118,14 @@ class CachePlan:
 class CacheInfo:
     """What a cache was made with, defaults filled in."""
 
-    storage: _raw.Storage
-    layout: _raw.Layout
+    storage: raw.Storage
+    layout: raw.Layout
     block_size: int
     groups: int
     layers: int
     """Over all groups."""
     threads: int
-    isa: _raw.Isa
+    isa: raw.Isa
     """The one whose kernels run."""
 
 
@@ -171,8 +176,8 @@ class PrefixStats:
 
 @dataclasses.dataclass(frozen=True)
 class PrefixEvent:
-    """One block position, of all layer groups. A block is stored after and goes before the one that precedes it. This struct is
-    pinned: it will not grow.
+    """One block position, of all layer groups. A block is stored after and goes before the one that
+    precedes it. This struct is pinned: it will not grow.
     """
 
     number: int
@@ -183,7 +188,7 @@ class PrefixEvent:
     """Hash of the block before it; of the first block, of the salt."""
     position: int
     """Of its first token."""
-    kind: _raw.PrefixEventKind
+    kind: raw.PrefixEventKind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,7 +230,9 @@ class StoreStats:
     queued_blocks: int
     """Block positions that wait to be written."""
     dropped_blocks: int
-    """Block positions not written: the queue was full, their memory was needed, or the store failed."""
+    """Block positions not written: the queue was full, their memory was needed, or the store
+    failed.
+    """
     written_items: int
     written_bytes: int
     known_items: int

@@ -1,0 +1,57 @@
+"""What the generators of all languages have in common."""
+
+import json
+import os
+import pathlib
+import re
+import sys
+
+from describe import renew_or_check
+
+HERE = pathlib.Path(__file__).resolve().parent
+NOTE = "do not edit."
+LONG = 800  # tests/lint/files.py wants a reason from there on
+
+
+def one_line(text):
+    """A comment of C without its line breaks."""
+    return re.sub(r"\s*\n\s*", " ", text).strip()
+
+
+def constants(api):
+    """The constants, without those of the version."""
+    return [
+        constant for constant in api["constants"] if not constant["name"].startswith("PKV_VERSION")
+    ]
+
+
+def numeral(value):
+    return str(value) if value < 10 else f"0x{value:X}"
+
+
+def enum_prefix(enum):
+    """What the names of an enum's constants begin with, to be left out: "PKV_STORAGE_"."""
+    names = [constant["name"] for constant in enum["constants"]]
+    return re.sub(r"[^_]*$", "", os.path.commonprefix(names)) or "PKV_"
+
+
+def is_text(function):
+    """Returns a string of C."""
+    return function["returns"] == {"pointer": {"name": "char"}, "const": True}
+
+
+def whole(lines, note=NOTE, reason=f"{NOTE} Over {LONG} lines: made by a program."):
+    """The text of a file. A long one says at its top why it is long."""
+    text = "\n".join(lines) + "\n"
+    return text.replace(note, reason, 1) if text.count("\n") >= LONG else text
+
+
+def main(folder, generate):
+    """generate: from api.json to {path in folder: text}. With --check, says what differs."""
+    if sys.argv[1:] not in ([], ["--check"]):
+        sys.exit("usage: generate_raw.py [--check]")
+    files = generate(json.loads((HERE / "api.json").read_text()))
+    check = bool(sys.argv[1:])
+    same = [renew_or_check(folder / name, text, check) for name, text in files.items()]
+    if not all(same):
+        sys.exit("not what api.json gives: python3 bindings/api/describe.py renews it")
