@@ -5,10 +5,12 @@ bindings/python.
 import ctypes
 
 from ._arrays import Rows, TokenIds
+from ._cache_base import LayerShape, PrefixEvents, prefix_hash_blocks
 from ._library import LibraryNotFoundError, library
+from ._python_store import Store
 from .attention import AttentionParams, KVView, attention, merge_states
 from .batch import Batch, KVIndices
-from .cache import Cache, LayerShape, PrefixEvents, prefix_hash_blocks
+from .cache import Cache
 from .config import CacheConfig, LayerGroup, PrefixConfig
 from .errors import (
     CorruptError,
@@ -54,7 +56,7 @@ from .generated.records import (
 )
 from .pool import Pool
 from .session import Resumed, Session, Snapshot
-from .store import DirectoryStore, RedisStore, Store, StoreConfig
+from .store import DirectoryStore, RedisStore, StoreConfig
 
 __version__ = VERSION
 

@@ -6,12 +6,13 @@ import contextlib
 import ctypes
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ._arrays import Floats, Rows, address, counts, floats, pointer_array, tensor
+from ._cache_base import CacheBase
 from ._handle import unsigned
 from ._library import library
 from ._memory import Memory
@@ -19,9 +20,6 @@ from ._structs import fill
 from .errors import misuse
 from .generated import raw as _raw
 from .generated.raw import SINKS_OF_LAYER, WINDOW_OF_LAYER, Dtype
-
-if TYPE_CHECKING:
-    from .cache import Cache
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,7 +81,7 @@ class KVView:
         self._memory = memory
 
     @classmethod
-    def of_cache(cls, cache: Cache, layer: int) -> KVView:
+    def of_cache(cls, cache: CacheBase, layer: int) -> KVView:
         struct = _raw.KVView()
         struct.struct_size = ctypes.sizeof(struct)
         library().check(

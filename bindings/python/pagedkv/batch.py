@@ -5,22 +5,19 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ._arrays import Floats, Rows, TokenIds, address, counts, tensor, token_ids
+from ._cache_base import CacheBase
 from ._handle import Handle, unsigned
 from ._library import library
 from .attention import AttentionParams
 from .errors import misuse
 from .generated.raw import IndexUnit
-from .session import growing, kv_tensors
-
-if TYPE_CHECKING:
-    from .cache import Cache
-    from .session import Session
+from .session import Session, growing, kv_tensors
 
 
 class KVIndices(NamedTuple):
@@ -45,7 +42,7 @@ class Batch(Handle):
 
     def __init__(
         self,
-        cache: Cache,
+        cache: CacheBase,
         sessions: Sequence[Session],
         new_tokens: Sequence[int],
         handle: int | None,

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ._arrays import Floats, Rows, TokenIds, address, tensor, token_ids
+from ._cache_base import CacheBase
 from ._handle import Handle, new_handle, report, signed32, unsigned
 from ._library import library, opened
 from .errors import OutOfBlocksError
 from .generated.raw import NO_TOKEN, Status
 from .generated.records import SessionInfo
-
-if TYPE_CHECKING:
-    from .cache import Cache
 
 
 class Resumed(NamedTuple):
@@ -33,7 +31,7 @@ class Session(Handle):
 
     _close_function = "session_close"
 
-    def __init__(self, cache: Cache, handle: int | None) -> None:
+    def __init__(self, cache: CacheBase, handle: int | None) -> None:
         super().__init__(handle)
         self.cache = cache
 
@@ -209,7 +207,7 @@ class Snapshot(Handle):
 
     _close_function = "snapshot_close"
 
-    def __init__(self, cache: Cache, handle: int | None) -> None:
+    def __init__(self, cache: CacheBase, handle: int | None) -> None:
         super().__init__(handle)
         self.cache = cache
 
@@ -230,7 +228,7 @@ class Snapshot(Handle):
         )
 
 
-def kv_tensors(cache: Cache, layer: int, k: Rows, v: Rows | None, rows: int) -> tuple[Any, Any]:
+def kv_tensors(cache: CacheBase, layer: int, k: Rows, v: Rows | None, rows: int) -> tuple[Any, Any]:
     """References to keys and to values (None: they are in the keys)."""
     shape = cache.layer_shape(layer)
     keys = tensor(k, rows, shape.kv_heads, shape.key_dim, "k")

@@ -4,16 +4,15 @@ when a text begins alike.
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import ctypes
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ._library import library
+from ._python_store import CLOSE, Store
 from ._redis import redis_library
-from ._store_hooks import CLOSE, hooks_of
 from ._structs import fill, path_for_c, point_to_bytes, text_for_c
 from .errors import PagedKVError
 from .generated import raw as _raw
@@ -81,40 +80,6 @@ class RedisStore:
             path = getattr(self, name)
             setattr(config, name, None if path is None else path_for_c(path, name).value)
         return redis_library().open(config)
-
-
-class Store(abc.ABC):
-    """A store in Python: bytes under keys of 32 bytes.
-
-    A cache calls it from two threads of its own, `put` from one and the others from both; no step
-    waits for it. An OSError says that the store cannot be reached: the cache leaves it alone for a
-    while. No method may call the library. A cache that is still open when Python ends is closed
-    then.
-    """
-
-    @abc.abstractmethod
-    def put(self, items: Sequence[tuple[bytes, bytes]]) -> None:
-        """Stores values under keys; one that is there already may be left as it is. What is stored
-        may be lost at any time.
-        """
-
-    @abc.abstractmethod
-    def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
-        """The value of each key; None where there is nothing."""
-
-    @abc.abstractmethod
-    def probe(self, keys: Sequence[bytes]) -> Sequence[int]:
-        """The size of each key's value; 0 where there is nothing."""
-
-    @abc.abstractmethod
-    def drop(self, keys: Sequence[bytes]) -> None:
-        """Forgets keys: what they held was not what had been put."""
-
-    def close(self) -> None:  # noqa: B027  (most stores have nothing to do)
-        """The last call of a cache."""
-
-    def _open(self) -> _raw.Store:
-        return hooks_of(self)
 
 
 @dataclasses.dataclass(frozen=True)

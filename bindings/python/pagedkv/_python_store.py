@@ -1,23 +1,55 @@
-"""A store in Python as the table of functions that C calls."""
+"""A store in Python, and the table of functions by which C calls it."""
 
 from __future__ import annotations
 
+import abc
 import ctypes
 import errno
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ._handle import unsigned
 from .generated import raw as _raw
 
-if TYPE_CHECKING:
-    from .store import Store
-
 _ITEMS = ctypes.POINTER(_raw.StoreItem)
 _HOOK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_size_t, _ITEMS)
 CLOSE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class Store(abc.ABC):
+    """A store in Python: bytes under keys of 32 bytes.
+
+    A cache calls it from two threads of its own, `put` from one and the others from both; no step
+    waits for it. An OSError says that the store cannot be reached: the cache leaves it alone for a
+    while. No method may call the library. A cache that is still open when Python ends is closed
+    then.
+    """
+
+    @abc.abstractmethod
+    def put(self, items: Sequence[tuple[bytes, bytes]]) -> None:
+        """Stores values under keys; one that is there already may be left as it is. What is stored
+        may be lost at any time.
+        """
+
+    @abc.abstractmethod
+    def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        """The value of each key; None where there is nothing."""
+
+    @abc.abstractmethod
+    def probe(self, keys: Sequence[bytes]) -> Sequence[int]:
+        """The size of each key's value; 0 where there is nothing."""
+
+    @abc.abstractmethod
+    def drop(self, keys: Sequence[bytes]) -> None:
+        """Forgets keys: what they held was not what had been put."""
+
+    def close(self) -> None:  # noqa: B027  (most stores have nothing to do)
+        """The last call of a cache."""
+
+    def _open(self) -> _raw.Store:
+        return hooks_of(self)
 
 
 def hooks_of(store: Store) -> _raw.Store:

@@ -1,0 +1,264 @@
+"""What a cache is without its sessions: its lifetime, its figures, its prefix index and its store.
+
+Sessions, batches and views need no more of their cache, so that their modules lie between this one
+and cache.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _waiting
+from ._arrays import TokenIds, address, token_ids
+from ._exit import close_at_exit
+from ._handle import Handle, as_record, new_handle, report, unsigned
+from ._library import library, opened
+from ._memory import Memory
+from ._python_store import Store
+from .config import CacheConfig
+from .errors import MisuseError, misuse
+from .generated import raw as _raw
+from .generated.raw import DEFAULT_QUOTA, Status
+from .generated.records import (
+    CacheInfo,
+    CacheStats,
+    PoolStats,
+    PrefixEvent,
+    PrefixStats,
+    StoreStats,
+)
+
+
+class LayerShape(NamedTuple):
+    """What rows of a layer look like."""
+
+    query_heads: int
+    kv_heads: int
+    key_dim: int
+    value_dim: int
+
+
+class PrefixEvents(NamedTuple):
+    events: list[PrefixEvent]
+    next: int
+    lost: int
+    """How many of those wanted had been overwritten."""
+
+
+class CacheBase(Handle):
+    """The part of `Cache` that knows nothing of sessions."""
+
+    _close_function = "cache_destroy"
+
+    def __init__(self, config: CacheConfig) -> None:
+        struct = config.build()
+        self._owners = struct.owners  # the logger is called as long as the cache lives
+        self._memory = Memory()
+        self._calls_python = config.store is not None and isinstance(config.store.store, Store)
+        with contextlib.nullcontext() if config.store is None else config.store.opened() as store:
+            struct.store = None if store is None else ctypes.addressof(store)
+            self._store = store  # its functions are called until the cache is closed
+            super().__init__(new_handle(library().cache_create, ctypes.byref(struct)))
+        if self._calls_python or config.logger is not None:
+            close_at_exit(self)
+        self.config = config
+        self._shapes: dict[int, LayerShape] = {}
+        for group in config.layer_groups():
+            shape = LayerShape(
+                group.query_heads, group.kv_heads, group.key_dim, group.value_dim or group.key_dim
+            )
+            for layer in group.layer_numbers(max(self._shapes, default=-1) + 1):
+                self._shapes[layer] = shape
+
+    def _closer(self) -> Callable[[], None]:
+        return functools.partial(self._memory.close, super()._closer())
+
+    def _ending(self) -> _waiting.Ending:
+        return _waiting.Ending(
+            self._closer(), (self._owners, self._store), later=self._calls_python
+        )
+
+    @property
+    def layers(self) -> int:
+        return len(self._shapes)
+
+    def layer_shape(self, layer: int) -> LayerShape:
+        shape = self._shapes.get(layer)
+        if shape is None:
+            raise MisuseError(Status.OUT_OF_RANGE, f"layer {layer} of {self.layers}")
+        return shape
+
+    # ---- What there is
+
+    def info(self) -> CacheInfo:
+        return report(CacheInfo, library().cache_get_info, self._handle)
+
+    def stats(self) -> CacheStats:
+        return report(CacheStats, library().cache_get_stats, self._handle)
+
+    def pool_stats(self, group: int = 0) -> PoolStats:
+        return report(
+            PoolStats, library().cache_get_pool_stats, self._handle, unsigned(group, 32, "group")
+        )
+
+    def metrics(self) -> str:
+        """The figures of the cache as text for Prometheus."""
+        size = ctypes.c_size_t(4096)
+        while True:
+            capacity = size.value
+            text = ctypes.create_string_buffer(capacity)
+            status = library().cache_format_metrics(
+                self._handle, capacity, text, ctypes.byref(size)
+            )
+            if status != Status.BUFFER_TOO_SMALL:
+                opened().check(status)
+                return text.value.decode()
+            size.value += 256  # counts move while others use the cache
+
+    def validate(self) -> None:
+        """Checks every invariant, while no other thread uses the cache."""
+        library().check(library().cache_validate(self._handle))
+
+    # ---- The prefix index
+
+    def prefix_stats(self, salt: bytes | None = None, *, all_salts: bool = False) -> PrefixStats:
+        """Figures of one salt's share of the index (None: sessions without one), or of
+        all of it.
+        """
+        return report(
+            PrefixStats, library().prefix_get_stats, self._handle, *_salt(salt, all_salts)
+        )
+
+    def prefix_clear(self, salt: bytes | None = None, *, all_salts: bool = False) -> None:
+        """Drops every cached block that nobody uses."""
+        library().check(library().prefix_clear(self._handle, *_salt(salt, all_salts)))
+
+    def prefix_pin(self, tokens: TokenIds, salt: bytes | None = None) -> int:
+        """Keeps the whole blocks that are cached of a text until they are unpinned as often: how
+        many tokens that is.
+        """
+        return self._pin(library().prefix_pin, tokens, salt)
+
+    def prefix_unpin(self, tokens: TokenIds, salt: bytes | None = None) -> int:
+        """Takes back the longest pin of a beginning of the text: how many tokens it had."""
+        return self._pin(library().prefix_unpin, tokens, salt)
+
+    def _pin(self, function: Any, tokens: TokenIds, salt: bytes | None) -> int:
+        ids, found = token_ids(tokens), ctypes.c_uint64()
+        library().check(
+            function(self._handle, *_salt(salt, False), len(ids), address(ids), ctypes.byref(found))
+        )
+        return found.value
+
+    def prefix_set_quota(self, salt: bytes | None, blocks: int | None) -> None:
+        """At most so many block positions are cached of one salt; 0: no limit, None: what the
+        config says.
+        """
+        limit = DEFAULT_QUOTA if blocks is None else unsigned(blocks, 64, "blocks")
+        library().check(library().prefix_set_quota(self._handle, *_salt(salt, False), limit))
+
+    def prefix_events(self, first: int = 0, n: int = 256) -> PrefixEvents:
+        """Up to n events from number `first` on: what was cached and what went. Go on
+        from `next`.
+        """
+        room = (_raw.PrefixEvent * unsigned(n, 24, "n"))()
+        following, count, lost = (
+            ctypes.c_uint64(unsigned(first, 64, "first")),
+            ctypes.c_size_t(n),
+            ctypes.c_uint64(),
+        )
+        library().check(
+            library().prefix_read_events(
+                self._handle, ctypes.byref(following), ctypes.byref(count), room, ctypes.byref(lost)
+            )
+        )
+        return PrefixEvents(
+            [as_record(PrefixEvent, event) for event in room[: count.value]],
+            following.value,
+            lost.value,
+        )
+
+    # ---- The store
+
+    def prefetch(self, tokens: TokenIds, salt: bytes | None = None) -> None:
+        """Begins to read what the store has of a text, and returns: for a request that waits for
+        its turn.
+        """
+        ids = token_ids(tokens)
+        library().check(
+            library().store_prefetch(self._handle, *_salt(salt, False), len(ids), address(ids))
+        )
+
+    def wait_prefetched(
+        self, tokens: TokenIds, salt: bytes | None = None, *, timeout_ms: int
+    ) -> int:
+        """Waits until no prefetch of the text is under way: how many of its tokens are in memory
+        now.
+        """
+        ids, cached, limit = (
+            token_ids(tokens),
+            ctypes.c_uint64(),
+            unsigned(timeout_ms, 32, "timeout_ms"),
+        )
+        library().check(
+            library().store_wait(
+                self._handle,
+                *_salt(salt, False),
+                len(ids),
+                address(ids),
+                limit,
+                ctypes.byref(cached),
+            )
+        )
+        return cached.value
+
+    def cancel_prefetch(self, tokens: TokenIds, salt: bytes | None = None) -> None:
+        """Gives up the prefetches that `wait_prefetched` would wait for."""
+        ids = token_ids(tokens)
+        library().check(
+            library().store_cancel(self._handle, *_salt(salt, False), len(ids), address(ids))
+        )
+
+    def flush_store(self, *, timeout_ms: int) -> int:
+        """Waits until what ended before is written: how many block positions still wait."""
+        queued = ctypes.c_uint64()
+        library().check(
+            library().store_flush(
+                self._handle, unsigned(timeout_ms, 32, "timeout_ms"), ctypes.byref(queued)
+            )
+        )
+        return queued.value
+
+    def store_stats(self) -> StoreStats:
+        """What was written to the store, read from it and lost."""
+        return report(StoreStats, library().store_get_stats, self._handle)
+
+
+def prefix_hash_blocks(
+    tokens: TokenIds, block_size: int, salt: bytes | None = None
+) -> npt.NDArray[np.uint64]:
+    """The hashes that events have for the whole blocks of a text."""
+    ids = token_ids(tokens)
+    found = np.empty(len(ids) // max(block_size, 1), np.uint64)
+    size = unsigned(block_size, 32, "block_size")
+    library().check(
+        library().prefix_hash_blocks(
+            *_salt(salt, False), size, len(ids), address(ids), address(found)
+        )
+    )
+    return found
+
+
+def _salt(salt: bytes | None, all_salts: bool) -> tuple[bytes | None, int]:
+    if all_salts:
+        if salt is not None:
+            raise misuse("salt: one salt or all of them, not both")
+        return None, _raw.ALL_SALTS
+    return salt or None, len(salt or b"")
