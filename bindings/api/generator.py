@@ -40,7 +40,7 @@ def is_text(function):
     return function["returns"] == {"pointer": {"name": "char"}, "const": True}
 
 
-def whole(lines, note=NOTE, reason=f"{NOTE} Over {LONG} lines: made by a program."):
+def whole(lines, note=NOTE, reason=f"{NOTE} Over {LONG} lines: generated."):
     """The text of a file. A long one says at its top why it is long."""
     text = "\n".join(lines) + "\n"
     return text.replace(note, reason, 1) if text.count("\n") >= LONG else text

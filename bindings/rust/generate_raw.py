@@ -1,10 +1,9 @@
-"""Makes pagedkv-sys/src/raw.rs, the C interface for Rust, and pagedkv-sys/tests/layout.rs, of bindings/api/api.json.
+"""Makes pagedkv-sys/src/generated of bindings/api/api.json: raw.rs, the C interface for Rust, and
+layout.rs, a test of sizes and offsets.
 
 usage: generate_raw.py [--check]
 """
 
-import json
-import os
 import pathlib
 import re
 import sys
@@ -12,13 +11,30 @@ import textwrap
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "api"))
-from describe import renew_or_check  # noqa: E402  (found through the line above)
+import generator  # noqa: E402  (found through the line above)
 
-TYPES = {"void": "c_void", "char": "c_char", "float": "f32", "int": "c_int", "size_t": "usize", "int32_t": "i32", "uint32_t": "u32",
-         "int64_t": "i64", "uint64_t": "u64", "unsigned int": "u32", "unsigned char": "u8", "uint8_t": "u8", "uint16_t": "u16"}
+WIDTH = 100
+
+TYPES = {
+    "void": "c_void",
+    "char": "c_char",
+    "float": "f32",
+    "int": "c_int",
+    "size_t": "usize",
+    "int32_t": "i32",
+    "uint32_t": "u32",
+    "int64_t": "i64",
+    "uint64_t": "u64",
+    "unsigned int": "u32",
+    "unsigned char": "u8",
+    "uint8_t": "u8",
+    "uint16_t": "u16",
+}
 KEYWORDS = {"in", "type", "ref", "match", "move", "use", "loop", "where", "final", "self"}
 
-HEAD = """//! The C interface of libpagedkv. Made by generate_raw.py from bindings/api/api.json: do not edit.
+HEAD = """//! The C interface of libpagedkv.
+//!
+//! Made by generate_raw.py from bindings/api/api.json: do not edit.
 #![cfg_attr(rustfmt, rustfmt_skip)]
 """
 
@@ -68,10 +84,23 @@ def safe(name):
 
 
 def documentation(text, indent=0):
-    """Lines of a Rust comment that say what the C comment says, with nothing that Markdown would take for its own."""
-    text = re.sub(r"([\[\]<>*\\])", r"\\\1", re.sub(r"\s*\n\s*", " ", text).strip())
-    margin = " " * indent + "/// "
-    return [margin + line for line in textwrap.wrap(text, 128 - len(margin), break_long_words=False, break_on_hyphens=False)]
+    """Lines of a Rust comment that say what the C comment says, with nothing that Markdown would
+    take for its own.
+    """
+    text = re.sub(r"([\[\]<>*\\])", r"\\\1", generator.one_line(text))
+    return wrapped(text, " " * indent + "/// ")
+
+
+def wrapped(text, first, others=None):
+    """The text in lines that begin with these margins."""
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=first if others is None else others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def rust_type(kind, api):
@@ -80,8 +109,11 @@ def rust_type(kind, api):
     if "array" in kind:
         return f"[{rust_type(kind['array'], api)}; {kind['length']}]"
     if "function" in kind:
-        parameters = ", ".join(rust_type(parameter, api) for parameter in kind["function"]["parameters"])
-        return f"Option<unsafe extern \"C\" fn({parameters}){returns(kind['function']['returns'], api)}>"
+        parameters = ", ".join(
+            rust_type(parameter, api) for parameter in kind["function"]["parameters"]
+        )
+        result = returns(kind["function"]["returns"], api)
+        return f'Option<unsafe extern "C" fn({parameters}){result}>'
     return TYPES.get(kind["name"], kind["name"])
 
 
@@ -93,62 +125,97 @@ def constant_lines(constant):
     kind, value = TYPES[constant["type"]], constant["value"]
     if kind == "c_int" and constant["name"] == "PKV_NO_TOKEN":
         kind = "i32"
-    text = f"{kind}::MAX" if kind.startswith("u") and value in (2**32 - 1, 2**64 - 1) else str(value)
+    text = (
+        f"{kind}::MAX" if kind.startswith("u") and value in (2**32 - 1, 2**64 - 1) else str(value)
+    )
     return [*documentation(constant["doc"]), f"pub const {constant['name']}: {kind} = {text};"]
 
 
 def enum_lines(enum):
-    names = [constant["name"] for constant in enum["constants"]]
-    prefix = re.sub(r"[^_]*$", "", os.path.commonprefix(names)) or "PKV_"
+    prefix = generator.enum_prefix(enum)
     lines = ["", "c_enum! {", *documentation(enum["doc"], 4), f"    {enum['name']} {{"]
     for constant in enum["constants"]:
-        lines += [*documentation(constant["doc"], 8), f"        {constant['name'][len(prefix):]} = {constant['value']},"]
+        lines += [
+            *documentation(constant["doc"], 8),
+            f"        {constant['name'][len(prefix):]} = {constant['value']},",
+        ]
     return [*lines, "    }", "}"]
 
 
 def struct_lines(struct, api):
-    lines = ["", *documentation(struct["doc"]), "#[repr(C)]", "#[derive(Clone, Copy, Debug)]", f"pub struct {struct['name']} {{"]
+    lines = [
+        "",
+        *documentation(struct["doc"]),
+        "#[repr(C)]",
+        "#[derive(Clone, Copy, Debug)]",
+        f"pub struct {struct['name']} {{",
+    ]
     for field in struct["fields"]:
-        lines += [*documentation(field["doc"], 4), f"    pub {safe(field['name'])}: {rust_type(field['type'], api)},"]
+        lines += documentation(field["doc"], 4)
+        declared = f"pub {safe(field['name'])}: {rust_type(field['type'], api)},"
+        lines += wrapped(declared, " " * 4, " " * 8)
     return [*lines, "}"]
 
 
 def function_lines(api):
-    lines = ["", "/// Hands the list of all functions to a macro: linked and opened at run time they are the same ones.",
-             "macro_rules! for_each_function {", "    ($use:ident) => {", "        $use! {"]
+    lines = [
+        "",
+        "/// Hands the list of all functions to a macro: linked and opened at run time they are",
+        "/// the same ones.",
+        "macro_rules! for_each_function {",
+        "    ($use:ident) => {",
+        "        $use! {",
+    ]
     for function in api["functions"]:
-        parameters = ", ".join(f"{safe(parameter['name'])}: {rust_type(parameter['type'], api)}" for parameter in function["parameters"])
-        lines += [*documentation(function["doc"], 12),
-                  f"            fn {function['name']}({parameters}){returns(function['returns'], api) or ' -> ()'};"]
+        parameters = ", ".join(
+            f"{safe(parameter['name'])}: {rust_type(parameter['type'], api)}"
+            for parameter in function["parameters"]
+        )
+        result = returns(function["returns"], api) or " -> ()"
+        lines += documentation(function["doc"], 12)
+        declared = f"fn {function['name']}({parameters}){result};"
+        lines += wrapped(declared, " " * 12, " " * 16)
     return [*lines, "        }", "    };", "}", "pub(crate) use for_each_function;"]
 
 
 def raw(api):
-    lines = [HEAD.rstrip("\n"), USES.rstrip("\n"), MACROS.rstrip("\n"), "", "/// The version of the headers that this was made from.",
-             f"pub const VERSION: &str = \"{api['version']}\";"]
+    lines = [
+        HEAD.rstrip("\n"),
+        USES.rstrip("\n"),
+        MACROS.rstrip("\n"),
+        "",
+        "/// The version of the headers that this was made from.",
+        f"pub const VERSION: &str = \"{api['version']}\";",
+    ]
     for constant in api["constants"]:
         lines += constant_lines(constant)
     lines.append("")
     lines += [f"handle!({handle['name']}_t, {handle['name']});" for handle in api["handles"]]
     for alias in api["aliases"]:
-        lines += ["", *documentation(alias["doc"]), f"pub type {alias['name']} = {rust_type(alias['type'], api)};"]
+        lines += [
+            "",
+            *documentation(alias["doc"]),
+            f"pub type {alias['name']} = {rust_type(alias['type'], api)};",
+        ]
     for enum in api["enums"]:
         lines += enum_lines(enum)
     for struct in api["structs"]:
         lines += struct_lines(struct, api)
-    text = "\n".join(lines + function_lines(api)) + "\n"
-    if text.count("\n") > 800:
-        text = text.replace("do not edit.", "do not edit. Over 800 lines: made by a program.", 1)
-    return text
+    return lines + function_lines(api)
 
 
-LAYOUT = """//! Sizes and offsets are those that a C compiler gives. Made by generate_raw.py from bindings/api/api.json: do not edit.
+LAYOUT = """//! Sizes and offsets are those that a C compiler gives.
+//!
+//! Made by generate_raw.py from bindings/api/api.json: do not edit.
 #![cfg_attr(rustfmt, rustfmt_skip)]
-use pagedkv_sys::*;
+use super::raw::*;
 use std::mem::{align_of, size_of, MaybeUninit};
 
 macro_rules! layout {
-    ($name:ident, $size:literal, $alignment:literal, $($field:ident $offset:literal $bytes:literal),*) => {
+    (
+        $name:ident, $size:literal, $alignment:literal,
+        $($field:ident $offset:literal $bytes:literal),*
+    ) => {
         #[test]
         fn $name() {
             assert_eq!((size_of::<$name>(), align_of::<$name>()), ($size, $alignment));
@@ -171,16 +238,18 @@ def layout(api):
     lines = [LAYOUT]
     for struct in api["structs"]:
         lines.append(f"layout!({struct['name']}, {struct['size']}, {struct['alignment']},")
-        fields = [f"{safe(field['name'])} {field['offset']} {field['size']}" for field in struct["fields"]]
-        lines += textwrap.wrap(", ".join(fields) + ");", 126, initial_indent="    ", subsequent_indent="    ")
-    return "\n".join(lines) + "\n"
+        fields = [
+            f"{safe(field['name'])} {field['offset']} {field['size']}" for field in struct["fields"]
+        ]
+        lines += wrapped(", ".join(fields) + ");", " " * 4)
+    return lines
 
+
+def generate(api):
+    return {name: generator.whole(make(api)) for name, make in MADE.items()}
+
+
+MADE = {"raw.rs": raw, "layout.rs": layout}
 
 if __name__ == "__main__":
-    if sys.argv[1:] not in ([], ["--check"]):
-        sys.exit("usage: generate_raw.py [--check]")
-    interface = json.loads((HERE.parent / "api/api.json").read_text())
-    made = {"src/raw.rs": raw(interface), "tests/layout.rs": layout(interface)}
-    right = [renew_or_check(HERE / "pagedkv-sys" / name, text, bool(sys.argv[1:])) for name, text in made.items()]
-    if not all(right):
-        sys.exit("not what api.json gives: python3 bindings/api/describe.py renews it")
+    generator.main(HERE / "pagedkv-sys/src/generated", generate)

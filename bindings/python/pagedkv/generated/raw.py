@@ -1,6 +1,6 @@
 """The C interface of libpagedkv for ctypes.
 
-Made by generate_raw.py from bindings/api/api.json: do not edit. Over 800 lines: made by a program.
+Made by generate_raw.py from bindings/api/api.json: do not edit. Over 800 lines: generated.
 
 Handles and pointers are c_void_p: integers, byref(...) and arrays pass for them. Fields and
 arguments that are enums are c_int.

@@ -21,7 +21,12 @@
 #![allow(non_camel_case_types)]
 #![warn(missing_debug_implementations)]
 
-mod raw;
+mod generated {
+    #[cfg(test)]
+    mod layout;
+    pub mod raw;
+}
+use generated::raw;
 pub use raw::*;
 
 #[cfg(feature = "redis")]
