@@ -4,7 +4,8 @@ import (
 	"math/bits"
 	"unsafe"
 
-	"pagedkv/internal/raw"
+	raw "pagedkv/internal/generated"
+	"pagedkv/internal/library"
 )
 
 // Memory is where K or V of a KVView lie: a slice of the caller's, or a cache's own.
@@ -173,7 +174,7 @@ func (s *Sequences) place(op string) (*raw.AttentionSequences, int, error) {
 // nil. Runs on all processors; nothing is kept. The view of a closed cache is ErrStaleHandle.
 func Attention(view KVView, sequences Sequences, q, out Tensor, params *AttentionParams) error {
 	const op = "attention"
-	if err := raw.Load(""); err != nil {
+	if err := library.Load(""); err != nil {
 		return err
 	}
 	for _, memory := range []Memory{view.K, view.V} {

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"runtime"
 
-	"pagedkv/internal/raw"
+	raw "pagedkv/internal/generated"
 )
 
 // Step is a session's part of a batch.

@@ -5,7 +5,8 @@ import (
 	"sync"
 	"unsafe"
 
-	"pagedkv/internal/raw"
+	raw "pagedkv/internal/generated"
+	"pagedkv/internal/library"
 )
 
 // AllGroups asks ComputePlan for all layer groups together.
@@ -61,7 +62,7 @@ func NewCache(config CacheConfig) (*Cache, error) {
 
 // use calls the library with C's form of the config.
 func (c *CacheConfig) use(op string, hooks *hooks, function func(*raw.CacheConfig) raw.Status) error {
-	if err := raw.Load(""); err != nil {
+	if err := library.Load(""); err != nil {
 		return err
 	}
 	a, err := newArena(c.arenaSize())

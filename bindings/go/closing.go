@@ -4,7 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"pagedkv/internal/raw"
+	raw "pagedkv/internal/generated"
 )
 
 // ending is an object of the library that nobody uses any more.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"pagedkv/internal/raw"
+	raw "pagedkv/internal/generated"
 )
 
 // Objects that are collected where they cannot be closed: while hooks run, while other goroutines

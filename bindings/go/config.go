@@ -3,7 +3,7 @@ package pagedkv
 import (
 	"unsafe"
 
-	"pagedkv/internal/raw"
+	raw "pagedkv/internal/generated"
 )
 
 // LayerGroup is layers with the same shape. A plain model is one group; hybrid models have one for each shape or window.

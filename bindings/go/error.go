@@ -7,7 +7,8 @@ import (
 	"runtime"
 	"strings"
 
-	"pagedkv/internal/raw"
+	raw "pagedkv/internal/generated"
+	"pagedkv/internal/library"
 )
 
 // Family is the kind of a Status, an error to compare others with.
@@ -86,8 +87,8 @@ func (e *Error) Unwrap() error { return e.Status }
 // it returned. The sentence belongs to the thread, so the goroutine stays on its thread until that
 // is read.
 func call(op string, owner any, function func() raw.Status) error {
-	if !raw.Ready() {
-		if err := raw.Load(""); err != nil {
+	if !library.Ready() {
+		if err := library.Load(""); err != nil {
 			return err
 		}
 	}

@@ -7,7 +7,8 @@ import (
 	"time"
 	"unsafe"
 
-	"pagedkv/internal/raw"
+	raw "pagedkv/internal/generated"
+	"pagedkv/internal/library"
 )
 
 // Every field that a caller gives arrives in C. A field that is new in C fails here until a config
@@ -66,7 +67,7 @@ func arrived(t *testing.T, placed, initial any, leftOut string) {
 }
 
 func TestFieldsOfACache(t *testing.T) {
-	check(t, raw.Load(""))
+	check(t, library.Load(""))
 	config, group, prefix := CacheConfig{}, LayerGroup{}, PrefixConfig{}
 	numbered(t, &config)
 	numbered(t, &group)
@@ -110,7 +111,7 @@ func TestFieldsOfACache(t *testing.T) {
 }
 
 func TestFieldsOfSessionsPoolsAndFiles(t *testing.T) {
-	check(t, raw.Load(""))
+	check(t, library.Load(""))
 	session, pool, file := SessionConfig{}, PoolConfig{}, FileConfig{Fingerprint: []byte("one"), Key: make([]byte, 20)}
 	numbered(t, &session)
 	numbered(t, &pool)
@@ -127,7 +128,7 @@ func TestFieldsOfSessionsPoolsAndFiles(t *testing.T) {
 }
 
 func TestFieldsOfStores(t *testing.T) {
-	check(t, raw.Load(""))
+	check(t, library.Load(""))
 	config := StoreConfig{Fingerprint: []byte("one"), Key: make([]byte, 20)}
 	numbered(t, &config)
 	initialStore, initialDirectory := raw.StoreConfig{}, raw.DirectoryConfig{}
@@ -138,13 +139,13 @@ func TestFieldsOfStores(t *testing.T) {
 	defer a.free()
 	arrived(t, config.place(a, raw.Store{}), &initialStore, "")
 	arrived(t, config.placeDirectory(), &initialDirectory, "")
-	if raw.LoadRedis() != nil {
+	if library.LoadRedis() != nil {
 		t.Skip("PAGEDKV_REDIS_LIBRARY names no library: the fields of Redis were NOT looked at")
 	}
-	redis, initialRedis := RedisConfig{TLS: &TLSConfig{}}, raw.RedisConfig{}
+	redis, initialRedis := RedisConfig{TLS: &TLSConfig{}}, library.RedisConfig{}
 	numbered(t, &redis)
 	numbered(t, redis.TLS)
-	raw.RedisConfigInit(&initialRedis, uint64(unsafe.Sizeof(initialRedis)))
+	library.RedisConfigInit(&initialRedis, uint64(unsafe.Sizeof(initialRedis)))
 	placed, texts, err := redis.place("test")
 	check(t, err)
 	if len(texts) != 9 {
@@ -154,7 +155,7 @@ func TestFieldsOfStores(t *testing.T) {
 }
 
 func TestFieldsOfAttention(t *testing.T) {
-	check(t, raw.Load(""))
+	check(t, library.Load(""))
 	params := AttentionParams{
 		ALiBiSlopes: make([]float32, 2), SinkLogits: make([]float32, 2), LSE: make([]float32, 6),
 	}

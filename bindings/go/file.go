@@ -7,7 +7,8 @@ import (
 	"syscall"
 	"unsafe"
 
-	"pagedkv/internal/raw"
+	raw "pagedkv/internal/generated"
+	"pagedkv/internal/library"
 )
 
 // FileConfig goes with saving and with loading. The zero value, and nil, have the defaults.
@@ -106,7 +107,7 @@ func pathStream(path string) *stream { return &stream{path: append([]byte(path),
 
 // call runs a call with C's form of config and stream.
 func (s *stream) call(op string, config *FileConfig, function func(*raw.FileConfig, *raw.Stream) raw.Status) error {
-	if err := raw.Load(""); err != nil {
+	if err := library.Load(""); err != nil {
 		return err
 	}
 	if length := len(s.path); length > 0 && string(s.path[:length-1]) != raw.Text(unsafe.Pointer(&s.path[0])) {

@@ -2,7 +2,7 @@
 
 package pagedkv
 
-import "pagedkv/internal/raw"
+import raw "pagedkv/internal/generated"
 
 // Status is an enum of the library.
 type Status int32
@@ -87,11 +87,12 @@ var statusNames = map[Status]string{
 	500: "PKV_INTERNAL",
 }
 
-// DType: Element types. The first three are those of the rows a caller passes and of stored keys and values; the others are
-// only stored. Native byte order. Conversions round to nearest even. Quantised types get their scale when a row is stored,
-// from that row alone: what was stored before never changes. With m the largest magnitude of a row (INT8) or of 32 dims
-// (INT4), elements are off by at most m / 254 and m / 13.8; a NaN or an infinity among them makes all of them NaN, and below
-// 1e-30 they are stored as 0.
+// DType: Element types. The first three are those of the rows a caller passes and of stored keys
+// and values; the others are only stored. Native byte order. Conversions round to nearest even.
+// Quantised types get their scale when a row is stored, from that row alone: what was stored before
+// never changes. With m the largest magnitude of a row (INT8) or of 32 dims (INT4), elements are
+// off by at most m / 254 and m / 13.8; a NaN or an infinity among them makes all of them NaN, and
+// below 1e-30 they are stored as 0.
 type DType int32
 
 // Values of DType.
@@ -102,13 +103,15 @@ const (
 	F16 DType = 2
 	// The upper half of binary32.
 	BF16 DType = 3
-	// A byte n (two's complement) per element and an fp32 scale per row (token and KV head): scale * n.
+	// A byte n (two's complement) per element and an fp32 scale per row (token and KV head): scale
+	// * n.
 	Int8 DType = 4
 	// A nibble n (two's complement) per element and a bf16 scale per 32 dims: scale * n.
 	Int4 DType = 5
 	// OCP E4M3, without a scale: up to 448, and beyond stored as 448; infinities become NaN.
 	FP8E4M3 DType = 6
-	// OCP E5M2, without a scale: up to 57344, and finite numbers beyond stored as that; keeps infinities.
+	// OCP E5M2, without a scale: up to 57344, and finite numbers beyond stored as that; keeps
+	// infinities.
 	FP8E5M2 DType = 7
 )
 
@@ -121,7 +124,8 @@ const (
 	LogInfo    LogLevel = 2
 )
 
-// Storage: Where keys and values live. All kinds give the same results; comparing the first two shows what paging buys.
+// Storage: Where keys and values live. All kinds give the same results; comparing the first two
+// shows what paging buys.
 type Storage int32
 
 // Values of Storage.
@@ -139,20 +143,23 @@ type Layout int32
 
 // Values of Layout.
 const (
-	// Block-major, made for this library's kernels (default). A block holds [layer][tile][kv head][K tile | V tile]; a tile is 16
-	// tokens. With p = 2 for BF16, 4 for INT8, 8 for INT4 and 1 otherwise, element (token t, dim d) of a tile is K: ((d / p) * 16
-	// + t) * p + d % p V: ((t / p) * value_dim + d) * p + (t % p) / 2 + (t % 2) * (p / 2)     (p = 1: t * value_dim + d) in units
-	// of an element (INT4: nibble i is in byte i / 2, the even one lower). After the elements come the scales, INT8 [16 tokens],
-	// INT4 [ceil(dim / 32)][16 tokens]; a tile is padded to a multiple of 64 bytes.
+	// Block-major, made for this library's kernels (default). A block holds [layer][tile][kv
+	// head][K tile | V tile]; a tile is 16 tokens. With p = 2 for BF16, 4 for INT8, 8 for INT4 and
+	// 1 otherwise, element (token t, dim d) of a tile is K: ((d / p) * 16 + t) * p + d % p V: ((t /
+	// p) * value_dim + d) * p + (t % p) / 2 + (t % 2) * (p / 2)     (p = 1: t * value_dim + d) in
+	// units of an element (INT4: nibble i is in byte i / 2, the even one lower). After the elements
+	// come the scales, INT8 [16 tokens], INT4 [ceil(dim / 32)][16 tokens]; a tile is padded to a
+	// multiple of 64 bytes.
 	LayoutPacked Layout = 1
-	// Layer-major, made for engines with kernels of their own: per layer one K tensor [block][block_size][kv head][key_dim] and
-	// one V tensor [block][block_size][kv head][value_dim]. Read as block tensors, or token-flat as [slot][kv head][dim]. A row
-	// of INT8 or INT4 is its elements followed by its scales.
+	// Layer-major, made for engines with kernels of their own: per layer one K tensor
+	// [block][block_size][kv head][key_dim] and one V tensor [block][block_size][kv
+	// head][value_dim]. Read as block tensors, or token-flat as [slot][kv head][dim]. A row of INT8
+	// or INT4 is its elements followed by its scales.
 	LayoutPlain Layout = 2
 )
 
-// ISA: Instruction sets. Each of x86 has what those before it in this order have: SSE2, AVX2, AVX512, AVX512_VNNI,
-// AVX512_BF16.
+// ISA: Instruction sets. Each of x86 has what those before it in this order have: SSE2, AVX2,
+// AVX512, AVX512_VNNI, AVX512_BF16.
 type ISA int32
 
 // Values of ISA.
@@ -182,12 +189,14 @@ const (
 	HugePagesRequire HugePages = 2
 )
 
-// Eviction: Which cached blocks that nobody uses go first when memory is needed, tails of texts before their beginnings.
+// Eviction: Which cached blocks that nobody uses go first when memory is needed, tails of texts
+// before their beginnings.
 type Eviction int32
 
 // Values of Eviction.
 const (
-	// Those that earn the fewest hits for their room, by what was learned of when blocks like them return.
+	// Those that earn the fewest hits for their room, by what was learned of when blocks like them
+	// return.
 	EvictionDefault Eviction = 0
 	// Those not used for longest.
 	EvictionLRU Eviction = 1
@@ -207,8 +216,8 @@ const (
 	PrefixOff   PrefixUse = 2
 )
 
-// Retention: How long the prefix index keeps what a session leaves behind: blocks of a lower retention are evicted before all
-// of a higher.
+// Retention: How long the prefix index keeps what a session leaves behind: blocks of a lower
+// retention are evicted before all of a higher.
 type Retention int32
 
 // Values of Retention.
@@ -249,22 +258,26 @@ type StreamKind int32
 
 // Values of StreamKind.
 const (
-	// A regular file by its path. Saving writes a new file in the same directory and gives it the name when it is complete and on
-	// disk (fsync of the file, rename, fsync of its directory): at every moment, and after a crash, the path has the old file or
-	// the new one. Only its owner, the effective user, can read and write a new file (mode 0600). One that replaces a file keeps
-	// the permissions of that file if nobody else can have put it there: it belongs to the effective user and has no second name
-	// (hard link), its directory belongs to that user or to root, and nobody else may write to that directory, or it is sticky.
-	// Set-id bits are never kept, access control lists neither. What the group and others were allowed is kept only together with
-	// the old file's group, and not where it had an access control list. A path that ends in a symbolic link, a directory, a
-	// FIFO, a socket or a device is refused (PKV_IO). Links before the last name are followed: the directory is the caller's
-	// choice, and whoever may write to it, or rename it, can replace or delete what was saved. A load does not ask whose a file
-	// is: only a key tells that nobody else wrote it. What a killed process leaves has no name on file systems with O_TMPFILE.
-	// Where it has, and for the moment of a rename, it is named ".pagedkv-" and 16 digits and ".tmp"; its writer holds a lock on
-	// it (flock), and later saves in the directory remove those of the effective user that nobody has locked. (On a network file
-	// system whose locks other machines do not see, save from one machine at a time.)
+	// A regular file by its path. Saving writes a new file in the same directory and gives it the
+	// name when it is complete and on disk (fsync of the file, rename, fsync of its directory): at
+	// every moment, and after a crash, the path has the old file or the new one. Only its owner,
+	// the effective user, can read and write a new file (mode 0600). One that replaces a file keeps
+	// the permissions of that file if nobody else can have put it there: it belongs to the
+	// effective user and has no second name (hard link), its directory belongs to that user or to
+	// root, and nobody else may write to that directory, or it is sticky. Set-id bits are never
+	// kept, access control lists neither. What the group and others were allowed is kept only
+	// together with the old file's group, and not where it had an access control list. A path that
+	// ends in a symbolic link, a directory, a FIFO, a socket or a device is refused (PKV_IO). Links
+	// before the last name are followed: the directory is the caller's choice, and whoever may
+	// write to it, or rename it, can replace or delete what was saved. A load does not ask whose a
+	// file is: only a key tells that nobody else wrote it. What a killed process leaves has no name
+	// on file systems with O_TMPFILE. Where it has, and for the moment of a rename, it is named
+	// ".pagedkv-" and 16 digits and ".tmp"; its writer holds a lock on it (flock), and later saves
+	// in the directory remove those of the effective user that nobody has locked. (On a network
+	// file system whose locks other machines do not see, save from one machine at a time.)
 	StreamPath StreamKind = 1
-	// An open, blocking descriptor, from where it stands; stays open. Whatever follows in it is left alone. A save that fails
-	// leaves what it has written.
+	// An open, blocking descriptor, from where it stands; stays open. Whatever follows in it is
+	// left alone. A save that fails leaves what it has written.
 	StreamDescriptor StreamKind = 2
 	// The caller's memory.
 	StreamBuffer StreamKind = 3
@@ -388,7 +401,8 @@ func cacheStatsOf(r *raw.CacheStats) CacheStats {
 	}
 }
 
-// PoolStats: Counts of one pool of blocks: of a pkv_pool, or of a layer group of a cache. blocks = free + used + retired.
+// PoolStats: Counts of one pool of blocks: of a pkv_pool, or of a layer group of a cache. blocks =
+// free + used + retired.
 type PoolStats struct {
 	// Tokens per block.
 	BlockSize uint32
@@ -406,8 +420,8 @@ type PoolStats struct {
 	References uint64
 	// Slots that hold a token; those of a shared block count once.
 	SlotsFilled uint64
-	// The most blocks in use at once so far. With 4096 blocks or more it is an estimate where several threads took some at the
-	// same moment.
+	// The most blocks in use at once so far. With 4096 blocks or more it is an estimate where
+	// several threads took some at the same moment.
 	UsedPeak uint64
 }
 
@@ -516,8 +530,8 @@ func prefixStatsOf(r *raw.PrefixStats) PrefixStats {
 	}
 }
 
-// PrefixEvent: One block position, of all layer groups. A block is stored after and goes before the one that precedes it. This
-// struct is pinned: it will not grow.
+// PrefixEvent: One block position, of all layer groups. A block is stored after and goes before the
+// one that precedes it. This struct is pinned: it will not grow.
 type PrefixEvent struct {
 	// Counts from 0.
 	Number uint64
@@ -593,7 +607,8 @@ type StoreStats struct {
 	Down bool
 	// Block positions that wait to be written.
 	QueuedBlocks uint64
-	// Block positions not written: the queue was full, their memory was needed, or the store failed.
+	// Block positions not written: the queue was full, their memory was needed, or the store
+	// failed.
 	DroppedBlocks uint64
 	WrittenItems  uint64
 	WrittenBytes  uint64

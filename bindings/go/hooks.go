@@ -6,7 +6,7 @@ import (
 
 	"github.com/ebitengine/purego"
 
-	"pagedkv/internal/raw"
+	raw "pagedkv/internal/generated"
 )
 
 // Logger receives one line without a newline. It must not call the library.

@@ -1,13 +1,16 @@
 package pagedkv
 
-import "pagedkv/internal/raw"
+import (
+	raw "pagedkv/internal/generated"
+	"pagedkv/internal/library"
+)
 
 // Load opens the library at path now, instead of at the first call from where package documentation says. A program has one library.
-func Load(path string) error { return raw.Load(path) }
+func Load(path string) error { return library.Load(path) }
 
 // Version of the library, "0.1.0".
 func Version() (string, error) {
-	if err := raw.Load(""); err != nil {
+	if err := library.Load(""); err != nil {
 		return "", err
 	}
 	return raw.VersionString(), nil
@@ -22,7 +25,7 @@ func ISASupported(isa ISA) (bool, error) {
 
 // String is the library's name of the instruction set: "avx512".
 func (isa ISA) String() string {
-	if raw.Load("") != nil {
+	if library.Load("") != nil {
 		return "unknown"
 	}
 	return raw.ISAName(int32(isa))

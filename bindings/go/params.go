@@ -3,7 +3,7 @@ package pagedkv
 import (
 	"unsafe"
 
-	"pagedkv/internal/raw"
+	raw "pagedkv/internal/generated"
 )
 
 const (

@@ -4,7 +4,8 @@ import (
 	"runtime"
 	"unsafe"
 
-	"pagedkv/internal/raw"
+	raw "pagedkv/internal/generated"
+	"pagedkv/internal/library"
 )
 
 // Block is a reference to one block: its id, and a generation that tells a stale reference from the block's next life.
@@ -39,7 +40,7 @@ func (c *PoolConfig) place(op string) (*raw.PoolConfig, error) {
 // NewPool makes a pool with every block free.
 func NewPool(config PoolConfig) (*Pool, error) {
 	const op = "create pool"
-	if err := raw.Load(""); err != nil {
+	if err := library.Load(""); err != nil {
 		return nil, err
 	}
 	given, err := config.place(op)

@@ -4,7 +4,7 @@ import (
 	"runtime"
 	"unsafe"
 
-	"pagedkv/internal/raw"
+	raw "pagedkv/internal/generated"
 )
 
 // MatchPrefix gives an empty session the longest cached beginning of a text, and says how many tokens that is: the session's length then.

@@ -6,7 +6,8 @@ import (
 	"time"
 	"unsafe"
 
-	"pagedkv/internal/raw"
+	raw "pagedkv/internal/generated"
+	"pagedkv/internal/library"
 )
 
 // RedisConfig is a Redis or Valkey server, or a cluster of them, as a store. It is reached by libpagedkv-redis, which is opened when a cache has one:
@@ -56,7 +57,7 @@ func wipe(texts [][]byte) {
 // open connects. The sentences of errors are the plugin's own.
 func (c *RedisConfig) open(op string) (raw.Store, error) {
 	store := raw.Store{StructSize: uint32(unsafe.Sizeof(raw.Store{}))}
-	if err := raw.LoadRedis(); err != nil {
+	if err := library.LoadRedis(); err != nil {
 		return store, err
 	}
 	given, texts, err := c.place(op)
@@ -66,17 +67,17 @@ func (c *RedisConfig) open(op string) (raw.Store, error) {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if status := raw.RedisOpen(given, &store); status != raw.OK {
-		return store, &Error{Op: op, Status: Status(status), Sentence: raw.RedisLastError()}
+	if status := library.RedisOpen(given, &store); status != raw.OK {
+		return store, &Error{Op: op, Status: Status(status), Sentence: library.RedisLastError()}
 	}
 	return store, nil
 }
 
 // place gives the config of C, and the texts that it points to, also where one cannot be.
-func (c *RedisConfig) place(op string) (*raw.RedisConfig, [][]byte, error) {
-	given := &raw.RedisConfig{}
+func (c *RedisConfig) place(op string) (*library.RedisConfig, [][]byte, error) {
+	given := &library.RedisConfig{}
 	var copies [][]byte
-	raw.RedisConfigInit(given, uint64(unsafe.Sizeof(*given)))
+	library.RedisConfigInit(given, uint64(unsafe.Sizeof(*given)))
 	texts := []struct {
 		out         **byte
 		name, given string

@@ -4,7 +4,8 @@ import (
 	"runtime"
 	"unsafe"
 
-	"pagedkv/internal/raw"
+	raw "pagedkv/internal/generated"
+	"pagedkv/internal/library"
 )
 
 const (
@@ -53,7 +54,7 @@ func (c *SessionConfig) place() *raw.SessionConfig {
 func (c *Cache) OpenSession(config *SessionConfig) (*Session, error) {
 	var given *raw.SessionConfig
 	if config != nil {
-		if err := raw.Load(""); err != nil {
+		if err := library.Load(""); err != nil {
 			return nil, err
 		}
 		given = config.place()

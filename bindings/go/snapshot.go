@@ -3,7 +3,7 @@ package pagedkv
 import (
 	"runtime"
 
-	"pagedkv/internal/raw"
+	raw "pagedkv/internal/generated"
 )
 
 // Snapshot is a frozen sequence: references to its blocks, not copies. Any number of goroutines may open sessions from it.

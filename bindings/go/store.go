@@ -7,7 +7,7 @@ import (
 
 	"github.com/ebitengine/purego"
 
-	"pagedkv/internal/raw"
+	raw "pagedkv/internal/generated"
 )
 
 // StoreConfig puts a directory or Redis behind the memory of a cache: what ended or suspended sessions leave in the prefix index is written to it, and comes back

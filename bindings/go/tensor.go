@@ -4,7 +4,7 @@ import (
 	"math/bits"
 	"unsafe"
 
-	"pagedkv/internal/raw"
+	raw "pagedkv/internal/generated"
 )
 
 // Tensor is rows in the caller's memory: keys, values, queries or outputs, [rows][heads][dim]. The zero Tensor stands for none.

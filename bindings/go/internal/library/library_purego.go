@@ -1,6 +1,6 @@
 //go:build !pagedkv_cgo
 
-package raw
+package library
 
 import (
 	"fmt"
@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 
 	"github.com/ebitengine/purego"
+
+	raw "pagedkv/internal/generated"
 )
 
 const soname = "libpagedkv.so.0"
@@ -48,13 +50,13 @@ func Load(path string) error {
 	if err != nil {
 		return fmt.Errorf("pagedkv: cannot open the library (PAGEDKV_LIBRARY may name it): %w", err)
 	}
-	found := addresses
-	for i, name := range names {
+	found := raw.Addresses
+	for i, name := range raw.Names {
 		if found[i], err = purego.Dlsym(handle, name); err != nil {
 			return fmt.Errorf("pagedkv: the library %s has no %s: it is older than this module", path, name)
 		}
 	}
-	addresses, library.path = found, path
+	raw.Addresses, library.path = found, path
 	library.open.Store(true)
 	return nil
 }

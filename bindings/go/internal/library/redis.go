@@ -1,4 +1,4 @@
-package raw
+package library
 
 import (
 	"fmt"
@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	raw "pagedkv/internal/generated"
 )
 
 // RedisConfig is pkv_redis_config of pagedkv/redis.h: of libpagedkv-redis, a library of its own, which is always opened at run time.
@@ -81,19 +83,19 @@ func exists(path string) bool {
 }
 
 // RedisConfigInit is pkv_redis_config_init. As of the others, only after LoadRedis.
-func RedisConfigInit(config *RedisConfig, structSize uint64) Status {
+func RedisConfigInit(config *RedisConfig, structSize uint64) raw.Status {
 	result, _, _ := purego.SyscallN(redis.configInit, uintptr(unsafe.Pointer(config)), uintptr(structSize))
-	return Status(result)
+	return raw.Status(result)
 }
 
 // RedisOpen is pkv_redis_open.
-func RedisOpen(config *RedisConfig, out *Store) Status {
+func RedisOpen(config *RedisConfig, out *raw.Store) raw.Status {
 	result, _, _ := purego.SyscallN(redis.open, uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)))
-	return Status(result)
+	return raw.Status(result)
 }
 
 // RedisLastError is pkv_redis_last_error.
 func RedisLastError() string {
 	result, _, _ := purego.SyscallN(redis.lastError)
-	return text(result)
+	return raw.Text(*(*unsafe.Pointer)(unsafe.Pointer(&result))) // no pointer of Go's: see raw.Text
 }

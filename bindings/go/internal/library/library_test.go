@@ -1,32 +1,18 @@
-package raw
+package library
 
 import (
 	"runtime"
 	"testing"
-)
 
-func TestLayoutsAreThoseOfC(t *testing.T) {
-	if len(layouts) == 0 {
-		t.Fatal("no struct to compare")
-	}
-	for _, s := range layouts {
-		if len(s.here) != len(s.c) {
-			t.Fatalf("%s: %d numbers here, %d in C", s.name, len(s.here), len(s.c))
-		}
-		for i := range s.c {
-			if s.here[i] != s.c[i] {
-				t.Errorf("%s: number %d (size; offset, size of each field) is %d, in C %d", s.name, i, s.here[i], s.c[i])
-			}
-		}
-	}
-}
+	raw "pagedkv/internal/generated"
+)
 
 func TestVersionIsThatOfTheLibrary(t *testing.T) {
 	if err := Load(""); err != nil {
 		t.Fatal(err)
 	}
-	if VersionString() != HeaderVersion {
-		t.Errorf("made of headers %s, the library says %s", HeaderVersion, VersionString())
+	if raw.VersionString() != raw.HeaderVersion {
+		t.Errorf("made of headers %s, the library says %s", raw.HeaderVersion, raw.VersionString())
 	}
 }
 
@@ -36,7 +22,7 @@ func BenchmarkCall(b *testing.B) {
 		b.Fatal(err)
 	}
 	for i := 0; i < b.N; i++ {
-		Version()
+		raw.Version()
 	}
 }
 
@@ -47,7 +33,7 @@ func BenchmarkLockedCall(b *testing.B) {
 	}
 	for i := 0; i < b.N; i++ {
 		runtime.LockOSThread()
-		Version()
+		raw.Version()
 		runtime.UnlockOSThread()
 	}
 }

@@ -1,9 +1,11 @@
-package raw
+package library
 
 import (
 	"os"
 	"testing"
 	"unsafe"
+
+	raw "pagedkv/internal/generated"
 )
 
 // The defaults differ from field to field, so that one in the wrong place is seen.
@@ -17,10 +19,10 @@ func TestDefaultsOfRedisLieWhereCHasPutThem(t *testing.T) {
 	config := RedisConfig{TTLSeconds: 1, User: new(byte), Password: new(byte), ConnectLater: 1, Reserved: 1,
 		TLS: 1, TLSCAFile: new(byte), TLSCADirectory: new(byte), TLSCertificateFile: new(byte), TLSKeyFile: new(byte),
 		TLSServerName: new(byte), TLSInsecureNoVerify: 1}
-	if status := RedisConfigInit(&config, uint64(unsafe.Sizeof(config))); status != OK {
+	if status := RedisConfigInit(&config, uint64(unsafe.Sizeof(config))); status != raw.OK {
 		t.Fatalf("status %d: %s", status, RedisLastError())
 	}
-	servers, prefix := Text(unsafe.Pointer(config.Servers)), Text(unsafe.Pointer(config.KeyPrefix))
+	servers, prefix := raw.Text(unsafe.Pointer(config.Servers)), raw.Text(unsafe.Pointer(config.KeyPrefix))
 	config.Servers, config.KeyPrefix = nil, nil
 	if servers != "127.0.0.1:6379" || prefix != "pagedkv:" {
 		t.Errorf("servers %s, key prefix %s", servers, prefix)
@@ -29,7 +31,7 @@ func TestDefaultsOfRedisLieWhereCHasPutThem(t *testing.T) {
 	if config != expected {
 		t.Errorf("%+v, expected %+v", config, expected)
 	}
-	if status := RedisConfigInit(nil, 0); status == OK || RedisLastError() == "" {
+	if status := RedisConfigInit(nil, 0); status == raw.OK || RedisLastError() == "" {
 		t.Errorf("status %d without a config: %q", status, RedisLastError())
 	}
 }

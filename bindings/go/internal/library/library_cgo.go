@@ -1,6 +1,6 @@
 //go:build pagedkv_cgo
 
-package raw
+package library
 
 import "errors"
 
