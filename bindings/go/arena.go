@@ -6,14 +6,17 @@ import (
 	"unsafe"
 )
 
-// arena is memory that Go's collector knows nothing of, for structs that point at structs, which cgo's rules keep out of Go's own.
+// arena is memory that Go's collector knows nothing of, for structs that point at structs, which
+// cgo's rules keep out of Go's own.
 type arena struct {
 	memory []byte
 	used   int
 }
 
 func newArena(size int) (*arena, error) {
-	memory, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	memory, err := syscall.Mmap(
+		-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE,
+	)
 	if err != nil {
 		return nil, fmt.Errorf("pagedkv: no memory for %d bytes of arguments: %w", size, err)
 	}

@@ -15,17 +15,23 @@ type Memory struct {
 	cache *Cache // whose memory it is
 }
 
-// MemoryOf is the memory of a slice of float32 (F32), uint16 (F16, BF16) or bytes (the other types).
+// MemoryOf is the memory of a slice of float32 (F32), uint16 (F16, BF16) or bytes (the other
+// types).
 func MemoryOf[T float32 | uint16 | byte](slice []T) Memory {
 	var element T
-	return Memory{data: unsafe.Pointer(first(slice)), bytes: uint64(len(slice)) * uint64(unsafe.Sizeof(element))}
+	return Memory{
+		data:  unsafe.Pointer(first(slice)),
+		bytes: uint64(len(slice)) * uint64(unsafe.Sizeof(element)),
+	}
 }
 
-// Pointer is the address of the memory; of a cache's it is read only, and good as long as the cache is open.
+// Pointer is the address of the memory; of a cache's it is read only, and good as long as the cache
+// is open.
 func (m Memory) Pointer() unsafe.Pointer { return m.data }
 
-// KVView is K and V of one layer in paged memory. Strides count elements of the type; of Int8 and Int4, whose rows end in scales, bytes. Block
-// b begins at b * block stride; in it, with LayoutPlain, element (token t, head h, dim d) is at t * row stride + h * head stride + d.
+// KVView is K and V of one layer in paged memory. Strides count elements of the type; of Int8 and
+// Int4, whose rows end in scales, bytes. Block b begins at b * block stride; in it, with
+// LayoutPlain, element (token t, head h, dim d) is at t * row stride + h * head stride + d.
 type KVView struct {
 	DType      DType
 	ValueDType DType // 0: DType.
@@ -51,7 +57,8 @@ type Sequences struct {
 	BlockTableStride int
 }
 
-// KVView is the memory of one layer of a paged cache, for engines with kernels of their own. Read only.
+// KVView is the memory of one layer of a paged cache, for engines with kernels of their own. Read
+// only.
 func (c *Cache) KVView(layer int) (KVView, error) {
 	const op = "kv view"
 	number, err := unsigned32(op, "layer", layer)
@@ -59,18 +66,33 @@ func (c *Cache) KVView(layer int) (KVView, error) {
 		return KVView{}, err
 	}
 	r := raw.KVView{StructSize: uint32(unsafe.Sizeof(raw.KVView{}))}
-	if err := call(op, c, func() raw.Status { return raw.CacheKVView(c.handle, number, &r) }); err != nil {
+	err = call(op, c, func() raw.Status {
+		return raw.CacheKVView(c.handle, number, &r)
+	})
+	if err != nil {
 		return KVView{}, err
 	}
 	view := KVView{
-		DType: DType(r.DType), ValueDType: DType(r.ValueDType), Layout: Layout(r.Layout), BlockSize: int(r.BlockSize),
+		DType: DType(
+			r.DType,
+		), ValueDType: DType(r.ValueDType), Layout: Layout(r.Layout), BlockSize: int(r.BlockSize),
 		KVHeads: int(r.KVHeads), KeyDim: int(r.KeyDim), ValueDim: int(r.ValueDim), Blocks: r.Blocks,
 		KBlockStride: r.KBlockStride, KRowStride: r.KRowStride, KHeadStride: r.KHeadStride,
 		VBlockStride: r.VBlockStride, VRowStride: r.VRowStride, VHeadStride: r.VHeadStride,
 	}
-	view.K = Memory{data: r.K, bytes: view.extent(view.DType, view.KeyDim, r.KBlockStride, r.KRowStride, r.KHeadStride), cache: c}
+	view.K = Memory{
+		data:  r.K,
+		bytes: view.extent(view.DType, view.KeyDim, r.KBlockStride, r.KRowStride, r.KHeadStride),
+		cache: c,
+	}
 	if r.V != nil {
-		view.V = Memory{data: r.V, bytes: view.extent(view.ValueDType, view.ValueDim, r.VBlockStride, r.VRowStride, r.VHeadStride), cache: c}
+		view.V = Memory{
+			data: r.V,
+			bytes: view.extent(
+				view.ValueDType, view.ValueDim, r.VBlockStride, r.VRowStride, r.VHeadStride,
+			),
+			cache: c,
+		}
 	}
 	return view, nil
 }
@@ -107,7 +129,12 @@ func (v *KVView) extent(dtype DType, dim int, blockStride, rowStride, headStride
 		rows, last = rows/tileTokens, tileBytes(dtype, uint64(dim))
 	}
 	sum := last
-	for _, part := range [][2]uint64{{v.Blocks, uint64(blockStride)}, {rows, uint64(rowStride)}, {uint64(v.KVHeads), uint64(headStride)}} {
+	parts := [][2]uint64{
+		{v.Blocks, uint64(blockStride)},
+		{rows, uint64(rowStride)},
+		{uint64(v.KVHeads), uint64(headStride)},
+	}
+	for _, part := range parts {
 		if part[0] == 0 {
 			return 0
 		}
@@ -125,8 +152,12 @@ func (v *KVView) extent(dtype DType, dim int, blockStride, rowStride, headStride
 func (v *KVView) place(op string) (*raw.KVView, error) {
 	n := numbers{op: op}
 	out := &raw.KVView{
-		StructSize: uint32(unsafe.Sizeof(raw.KVView{})), DType: int32(v.DType), ValueDType: int32(v.ValueDType), Layout: int32(v.Layout),
-		BlockSize: n.u32("BlockSize", v.BlockSize), KVHeads: n.u32("KVHeads", v.KVHeads), KeyDim: n.u32("KeyDim", v.KeyDim),
+		StructSize: uint32(
+			unsafe.Sizeof(raw.KVView{}),
+		), DType: int32(v.DType), ValueDType: int32(v.ValueDType), Layout: int32(v.Layout),
+		BlockSize: n.u32(
+			"BlockSize", v.BlockSize,
+		), KVHeads: n.u32("KVHeads", v.KVHeads), KeyDim: n.u32("KeyDim", v.KeyDim),
 		ValueDim: n.u32("ValueDim", v.ValueDim), Blocks: v.Blocks, K: v.K.data, V: v.V.data,
 		KBlockStride: v.KBlockStride, KRowStride: v.KRowStride, KHeadStride: v.KHeadStride,
 		VBlockStride: v.VBlockStride, VRowStride: v.VRowStride, VHeadStride: v.VHeadStride,
@@ -138,11 +169,19 @@ func (v *KVView) place(op string) (*raw.KVView, error) {
 	if valueDType == 0 {
 		valueDType = v.DType
 	}
-	if needed := v.extent(v.DType, v.KeyDim, v.KBlockStride, v.KRowStride, v.KHeadStride); needed > v.K.bytes {
-		return nil, misuse(op, ErrInvalidArgument, "K reaches over %d bytes with these strides, its memory has %d", needed, v.K.bytes)
+	needed := v.extent(v.DType, v.KeyDim, v.KBlockStride, v.KRowStride, v.KHeadStride)
+	if needed > v.K.bytes {
+		return nil, misuse(
+			op, ErrInvalidArgument, "K reaches over %d bytes with these strides, its memory has %d",
+			needed, v.K.bytes,
+		)
 	}
-	if needed := v.extent(valueDType, v.ValueDim, v.VBlockStride, v.VRowStride, v.VHeadStride); v.V.data != nil && needed > v.V.bytes {
-		return nil, misuse(op, ErrInvalidArgument, "V reaches over %d bytes with these strides, its memory has %d", needed, v.V.bytes)
+	needed = v.extent(valueDType, v.ValueDim, v.VBlockStride, v.VRowStride, v.VHeadStride)
+	if v.V.data != nil && needed > v.V.bytes {
+		return nil, misuse(
+			op, ErrInvalidArgument, "V reaches over %d bytes with these strides, its memory has %d",
+			needed, v.V.bytes,
+		)
 	}
 	return out, nil
 }
@@ -151,16 +190,23 @@ func (s *Sequences) place(op string) (*raw.AttentionSequences, int, error) {
 	n := numbers{op: op}
 	count := len(s.QueryLengths)
 	out := &raw.AttentionSequences{
-		StructSize: uint32(unsafe.Sizeof(raw.AttentionSequences{})), QueryHeads: n.u32("QueryHeads", s.QueryHeads), Count: uint64(count),
-		QueryLengths: first(s.QueryLengths), KVLengths: first(s.KVLengths), BlockTables: first(s.BlockTables),
+		StructSize: uint32(
+			unsafe.Sizeof(raw.AttentionSequences{}),
+		), QueryHeads: n.u32("QueryHeads", s.QueryHeads), Count: uint64(count),
+		QueryLengths: first(
+			s.QueryLengths,
+		), KVLengths: first(s.KVLengths), BlockTables: first(s.BlockTables),
 		BlockTableStride: uint64(n.u32("BlockTableStride", s.BlockTableStride)),
 	}
 	if n.err != nil {
 		return nil, 0, n.err
 	}
 	if len(s.KVLengths) != count || len(s.BlockTables) < count*s.BlockTableStride {
-		return nil, 0, misuse(op, ErrInvalidArgument, "%d sequences have %d KVLengths and %d entries of BlockTables, with a stride of %d",
-			count, len(s.KVLengths), len(s.BlockTables), s.BlockTableStride)
+		return nil, 0, misuse(
+			op, ErrInvalidArgument,
+			"%d sequences have %d KVLengths and %d entries of BlockTables, with a stride of %d",
+			count, len(s.KVLengths), len(s.BlockTables), s.BlockTableStride,
+		)
 	}
 	rows := 0
 	for _, length := range s.QueryLengths {
@@ -208,17 +254,21 @@ func Attention(view KVView, sequences Sequences, q, out Tensor, params *Attentio
 	if err != nil {
 		return err
 	}
-	return call(op, &view, func() raw.Status { return raw.Attention(kv, given, variant, queries, outputs) })
+	return call(op, &view, func() raw.Status {
+		return raw.Attention(kv, given, variant, queries, outputs)
+	})
 }
 
-// State is the result of an attention call over some of the positions: outputs [rows][heads][dim] and their LSE [rows][heads].
+// State is the result of an attention call over some of the positions: outputs [rows][heads][dim]
+// and their LSE [rows][heads].
 type State struct {
 	Out Tensor
 	LSE []float32
 }
 
-// MergeStates combines results over the same queries and different positions, by their LSE, into merged [rows][heads][dim] and mergedLSE
-// [rows][heads], which may be nil. Inputs are copied to memory outside of Go's first, since C is given a list of pointers.
+// MergeStates combines results over the same queries and different positions, by their LSE, into
+// merged [rows][heads][dim] and mergedLSE [rows][heads], which may be nil. Inputs are copied to
+// memory outside of Go's first, since C is given a list of pointers.
 func MergeStates(states []State, rows, heads, dim int, merged Tensor, mergedLSE []float32) error {
 	const op = "merge states"
 	n := numbers{op: op}
@@ -234,7 +284,10 @@ func MergeStates(states []State, rows, heads, dim int, merged Tensor, mergedLSE 
 			return err
 		}
 		if len(state.LSE) != rows*heads && n.err == nil {
-			n.err = misuse(op, ErrInvalidArgument, "LSE has %d entries: %d rows of %d are needed", len(state.LSE), rows, heads)
+			n.err = misuse(
+				op, ErrInvalidArgument, "LSE has %d entries: %d rows of %d are needed",
+				len(state.LSE), rows, heads,
+			)
 		}
 		size += spaceFor[uint32](state.Out.elements) + spaceFor[float32](len(state.LSE))
 	}
@@ -248,12 +301,19 @@ func MergeStates(states []State, rows, heads, dim int, merged Tensor, mergedLSE 
 	defer a.free()
 	outs, lse := place[raw.Tensor](a, len(states)), place[*float32](a, len(states))
 	for i, state := range states {
-		outs[i] = raw.Tensor{Data: state.Out.copyTo(a), DType: int32(state.Out.dtype), RowStride: int64(state.Out.rowStride),
-			HeadStride: int64(state.Out.headStride)}
+		outs[i] = raw.Tensor{
+			Data:       state.Out.copyTo(a),
+			DType:      int32(state.Out.dtype),
+			RowStride:  int64(state.Out.rowStride),
+			HeadStride: int64(state.Out.headStride),
+		}
 		lse[i] = first(placed(a, state.LSE))
 	}
 	return call(op, states, func() raw.Status {
-		return raw.MergeStates(uint64(len(states)), first(outs), unsafe.Pointer(first(lse)), uint64(rows), rawHeads, rawDim, target, first(mergedLSE))
+		return raw.MergeStates(
+			uint64(len(states)), first(outs), unsafe.Pointer(first(lse)), uint64(rows), rawHeads,
+			rawDim, target, first(mergedLSE),
+		)
 	})
 }
 

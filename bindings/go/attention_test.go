@@ -18,7 +18,13 @@ func begun(t *testing.T, cache *pagedkv.Cache) (*pagedkv.Batch, []uint64) {
 	batch, err := cache.Begin(pagedkv.Step{Session: open(t, cache), NewTokens: attentionTokens})
 	must(t, err)
 	for layer := 0; layer < 2; layer++ {
-		must(t, batch.Write(layer, pagedkv.Float32(rowsOf(rows, kindK, layer, 2, 32)), pagedkv.Float32(rowsOf(rows, kindV, layer, 2, 32))))
+		must(
+			t,
+			batch.Write(
+				layer, pagedkv.Float32(rowsOf(rows, kindK, layer, 2, 32)),
+				pagedkv.Float32(rowsOf(rows, kindV, layer, 2, 32)),
+			),
+		)
 	}
 	return batch, rows
 }
@@ -42,31 +48,60 @@ func TestSlicesAreCheckedAgainstShapes(t *testing.T) {
 	defer batch.Close()
 	k := pagedkv.Float32(rowsOf(rows, kindK, 0, 2, 32))
 	short := pagedkv.Float32(make([]float32, attentionTokens*64-1))
-	refused(t, batch.Write(0, short, k), pagedkv.ErrInvalidArgument, "k: 37 rows of 2 heads of 32 dims", "need 2368 elements, the slice has 2367")
+	refused(
+		t, batch.Write(0, short, k), pagedkv.ErrInvalidArgument, "k: 37 rows of 2 heads of 32 dims",
+		"need 2368 elements, the slice has 2367",
+	)
 	refused(t, batch.Write(0, k, short), pagedkv.ErrInvalidArgument, "v: 37 rows")
-	refused(t, batch.Write(0, k.WithStrides(65, 0), k), pagedkv.ErrInvalidArgument, "strides of 65 and 32 need 2404")
+	refused(
+		t, batch.Write(0, k.WithStrides(65, 0), k), pagedkv.ErrInvalidArgument,
+		"strides of 65 and 32 need 2404",
+	)
 	refused(t, batch.Write(0, k.WithStrides(-64, 0), k), pagedkv.ErrInvalidArgument, "-64")
-	refused(t, batch.Write(0, k.WithStrides(1<<62, 1<<62), k), pagedkv.ErrInvalidArgument, "the slice has 2368")
-	refused(t, batch.Write(0, k.WithStrides(0, 1<<63-1), k), pagedkv.ErrInvalidArgument, "the slice has 2368")
+	refused(
+		t, batch.Write(0, k.WithStrides(1<<62, 1<<62), k), pagedkv.ErrInvalidArgument,
+		"the slice has 2368",
+	)
+	refused(
+		t, batch.Write(0, k.WithStrides(0, 1<<63-1), k), pagedkv.ErrInvalidArgument,
+		"the slice has 2368",
+	)
 	refused(t, batch.Write(0, k, pagedkv.Tensor{}), pagedkv.ErrInvalidArgument, "v is NULL")
 	refused(t, batch.Write(2, k, k), pagedkv.ErrOutOfRange)
 	refused(t, batch.Write(1<<32, k, k), pagedkv.ErrOutOfRange, "4294967296")
-	q, out := pagedkv.Float32(make([]float32, attentionTokens*128)), pagedkv.Float32(make([]float32, attentionTokens*128))
+	q := pagedkv.Float32(make([]float32, attentionTokens*128))
+	out := pagedkv.Float32(make([]float32, attentionTokens*128))
 	refused(t, batch.Attend(0, k, out, nil), pagedkv.ErrInvalidArgument, "q: 37 rows of 4 heads")
 	refused(t, batch.Attend(0, q, k, nil), pagedkv.ErrInvalidArgument, "out: 37 rows of 4 heads")
-	refused(t, batch.Attend(0, q, out, &pagedkv.AttentionParams{LSE: make([]float32, 147)}), pagedkv.ErrInvalidArgument, "LSE has 147", "37 rows of 4")
-	refused(t, batch.Attend(0, q, out, &pagedkv.AttentionParams{SinkLogits: make([]float32, 3)}), pagedkv.ErrInvalidArgument, "SinkLogits has 3")
-	refused(t, batch.Attend(0, q, out, &pagedkv.AttentionParams{Mask: make([]uint64, 36), MaskWords: 1}), pagedkv.ErrInvalidArgument, "Mask has 36")
-	refused(t, batch.Commit(make([]int32, 36)), pagedkv.ErrInvalidArgument, "36 token ids for 37 rows")
+	refused(
+		t, batch.Attend(0, q, out, &pagedkv.AttentionParams{LSE: make([]float32, 147)}),
+		pagedkv.ErrInvalidArgument, "LSE has 147", "37 rows of 4",
+	)
+	refused(
+		t, batch.Attend(0, q, out, &pagedkv.AttentionParams{SinkLogits: make([]float32, 3)}),
+		pagedkv.ErrInvalidArgument, "SinkLogits has 3",
+	)
+	refused(
+		t,
+		batch.Attend(0, q, out, &pagedkv.AttentionParams{Mask: make([]uint64, 36), MaskWords: 1}),
+		pagedkv.ErrInvalidArgument, "Mask has 36",
+	)
+	refused(
+		t, batch.Commit(make([]int32, 36)), pagedkv.ErrInvalidArgument, "36 token ids for 37 rows",
+	)
 	session := open(t, cache)
-	refused(t, session.Prefill(0, 5, short, pagedkv.Float32(make([]float32, 319))), pagedkv.ErrInvalidArgument, "v: 5 rows", "need 320")
+	refused(
+		t, session.Prefill(0, 5, short, pagedkv.Float32(make([]float32, 319))),
+		pagedkv.ErrInvalidArgument, "v: 5 rows", "need 320",
+	)
 	refused(t, session.Prefill(0, -5, k, k), pagedkv.ErrInvalidArgument, "-5")
 }
 
 func TestStridesAndHalfPrecision(t *testing.T) {
 	cache := newCache(t, pagedkv.CacheConfig{})
 	const n = 19
-	k, v := rowsOf(histories(numbered(5, n)), kindK, 0, 2, 32), rowsOf(histories(numbered(5, n)), kindV, 0, 2, 32)
+	k := rowsOf(histories(numbered(5, n)), kindK, 0, 2, 32)
+	v := rowsOf(histories(numbered(5, n)), kindV, 0, 2, 32)
 	wide := make([]float32, n*100) // rows of 100, heads of 40
 	bf16 := make([]uint16, len(v))
 	for i := range k {
@@ -76,7 +111,12 @@ func TestStridesAndHalfPrecision(t *testing.T) {
 	}
 	session := open(t, cache)
 	for layer := 0; layer < 2; layer++ {
-		must(t, session.Prefill(layer, n, pagedkv.Float32(wide).WithStrides(100, 40), pagedkv.BFloat16(bf16)))
+		must(
+			t,
+			session.Prefill(
+				layer, n, pagedkv.Float32(wide).WithStrides(100, 40), pagedkv.BFloat16(bf16),
+			),
+		)
 	}
 	gotK, gotV := make([]float32, len(k)), make([]float32, len(v))
 	must(t, session.Materialize(1, 0, n, pagedkv.Float32(gotK), pagedkv.Float32(gotV)))
@@ -101,23 +141,33 @@ func TestStridesAndHalfPrecision(t *testing.T) {
 	}
 }
 
-// The same attention four ways: by the batch, stateless over the cache's own memory, over a copy of it in Go's memory, and merged
-// from two parts.
+// The same attention four ways: by the batch, stateless over the cache's own memory, over a copy of
+// it in Go's memory, and merged from two parts.
 func TestStatelessAttention(t *testing.T) {
 	for _, layout := range []pagedkv.Layout{pagedkv.LayoutPacked, pagedkv.LayoutPlain} {
 		cache := newCache(t, pagedkv.CacheConfig{Layout: layout})
 		batch, rows := begun(t, cache)
 		q := rowsOf(rows, kindQ, 1, 4, 32)
 		want, lse := make([]float32, len(q)), make([]float32, attentionTokens*4)
-		must(t, batch.Attend(1, pagedkv.Float32(q), pagedkv.Float32(want), &pagedkv.AttentionParams{LSE: lse}))
+		must(
+			t,
+			batch.Attend(
+				1, pagedkv.Float32(q), pagedkv.Float32(want), &pagedkv.AttentionParams{LSE: lse},
+			),
+		)
 		_, blocks, _, err := batch.KVIndices(0, pagedkv.IndexBlocks)
 		must(t, err)
 		table := make([]uint32, len(blocks))
 		for i := range table {
 			table[i] = uint32(blocks[i])
 		}
-		sequences := pagedkv.Sequences{QueryHeads: 4, QueryLengths: []uint32{attentionTokens}, KVLengths: []uint64{attentionTokens},
-			BlockTables: table, BlockTableStride: len(table)}
+		sequences := pagedkv.Sequences{
+			QueryHeads:       4,
+			QueryLengths:     []uint32{attentionTokens},
+			KVLengths:        []uint64{attentionTokens},
+			BlockTables:      table,
+			BlockTableStride: len(table),
+		}
 
 		view, err := cache.KVView(1)
 		must(t, err)
@@ -131,23 +181,47 @@ func TestStatelessAttention(t *testing.T) {
 			for i := range table {
 				table[i] = uint32(i)
 			}
-			must(t, pagedkv.Attention(own, sequences, pagedkv.Float32(q), pagedkv.Float32(out), nil))
+			must(
+				t, pagedkv.Attention(own, sequences, pagedkv.Float32(q), pagedkv.Float32(out), nil),
+			)
 			near(t, "over Go's memory", out, want)
 			mergeTwoParts(t, own, q, want, lse)
 			cut := own
 			cut.K = pagedkv.MemoryOf(make([]float32, attentionTokens*64-1))
-			refused(t, pagedkv.Attention(cut, sequences, pagedkv.Float32(q), pagedkv.Float32(out), nil), pagedkv.ErrInvalidArgument, "K reaches over 9472 bytes")
+			refused(
+				t, pagedkv.Attention(cut, sequences, pagedkv.Float32(q), pagedkv.Float32(out), nil),
+				pagedkv.ErrInvalidArgument, "K reaches over 9472 bytes",
+			)
 			sequences.BlockTables = table[1:]
-			refused(t, pagedkv.Attention(own, sequences, pagedkv.Float32(q), pagedkv.Float32(out), nil), pagedkv.ErrInvalidArgument, "BlockTables")
+			refused(
+				t, pagedkv.Attention(own, sequences, pagedkv.Float32(q), pagedkv.Float32(out), nil),
+				pagedkv.ErrInvalidArgument, "BlockTables",
+			)
 		}
 	}
 }
 
 // plainView is the rows as one block in Go's memory.
 func plainView(rows []uint64) pagedkv.KVView {
-	return pagedkv.KVView{DType: pagedkv.F32, Layout: pagedkv.LayoutPlain, BlockSize: attentionTokens, KVHeads: 2, KeyDim: 32, ValueDim: 32, Blocks: 1,
-		K: pagedkv.MemoryOf(rowsOf(rows, kindK, 1, 2, 32)), V: pagedkv.MemoryOf(rowsOf(rows, kindV, 1, 2, 32)),
-		KBlockStride: attentionTokens * 64, KRowStride: 64, KHeadStride: 32, VBlockStride: attentionTokens * 64, VRowStride: 64, VHeadStride: 32}
+	return pagedkv.KVView{
+		DType:     pagedkv.F32,
+		Layout:    pagedkv.LayoutPlain,
+		BlockSize: attentionTokens,
+		KVHeads:   2,
+		KeyDim:    32,
+		ValueDim:  32,
+		Blocks:    1,
+		K: pagedkv.MemoryOf(
+			rowsOf(rows, kindK, 1, 2, 32),
+		),
+		V:            pagedkv.MemoryOf(rowsOf(rows, kindV, 1, 2, 32)),
+		KBlockStride: attentionTokens * 64,
+		KRowStride:   64,
+		KHeadStride:  32,
+		VBlockStride: attentionTokens * 64,
+		VRowStride:   64,
+		VHeadStride:  32,
+	}
 }
 
 // mergeTwoParts attends the last query to positions 0 to 19 and to the others.
@@ -157,7 +231,8 @@ func mergeTwoParts(t *testing.T, view pagedkv.KVView, q, want, lse []float32) {
 	last := len(q) - 128
 	rows := histories(numbered(5, attentionTokens))
 	rest := view
-	rest.K, rest.V = pagedkv.MemoryOf(rowsOf(rows[first:], kindK, 1, 2, 32)), pagedkv.MemoryOf(rowsOf(rows[first:], kindV, 1, 2, 32))
+	rest.K = pagedkv.MemoryOf(rowsOf(rows[first:], kindK, 1, 2, 32))
+	rest.V = pagedkv.MemoryOf(rowsOf(rows[first:], kindV, 1, 2, 32))
 	rest.BlockSize = attentionTokens - first
 	states := make([]pagedkv.State, 2)
 	for i, part := range []pagedkv.KVView{view, rest} {
@@ -167,18 +242,34 @@ func mergeTwoParts(t *testing.T, view pagedkv.KVView, q, want, lse []float32) {
 		}
 		out := make([]float32, 128)
 		states[i] = pagedkv.State{Out: pagedkv.Float32(out), LSE: make([]float32, 4)}
-		sequences := pagedkv.Sequences{QueryHeads: 4, QueryLengths: []uint32{1}, KVLengths: []uint64{length}, BlockTables: []uint32{0}, BlockTableStride: 1}
-		must(t, pagedkv.Attention(part, sequences, pagedkv.Float32(q[last:]), states[i].Out, &pagedkv.AttentionParams{LSE: states[i].LSE}))
+		sequences := pagedkv.Sequences{
+			QueryHeads:       4,
+			QueryLengths:     []uint32{1},
+			KVLengths:        []uint64{length},
+			BlockTables:      []uint32{0},
+			BlockTableStride: 1,
+		}
+		must(
+			t,
+			pagedkv.Attention(
+				part, sequences, pagedkv.Float32(q[last:]), states[i].Out,
+				&pagedkv.AttentionParams{LSE: states[i].LSE},
+			),
+		)
 	}
 	merged, mergedLSE := make([]float32, 128), make([]float32, 4)
 	must(t, pagedkv.MergeStates(states, 1, 4, 32, pagedkv.Float32(merged), mergedLSE))
 	near(t, "merged", merged, want[last:])
 	near(t, "LSE", mergedLSE, lse[len(lse)-4:])
 	states[1].LSE = states[1].LSE[:3]
-	refused(t, pagedkv.MergeStates(states, 1, 4, 32, pagedkv.Float32(merged), nil), pagedkv.ErrInvalidArgument, "LSE has 3 entries")
+	refused(
+		t, pagedkv.MergeStates(states, 1, 4, 32, pagedkv.Float32(merged), nil),
+		pagedkv.ErrInvalidArgument, "LSE has 3 entries",
+	)
 }
 
-// near: both are within 1.2e-4 of exact attention over up to 100 tokens of 32 dims (bindings/scenarios/README.md).
+// near: both are within 1.2e-4 of exact attention over up to 100 tokens of 32 dims
+// (bindings/scenarios/README.md).
 func near(t *testing.T, what string, got, want []float32) {
 	t.Helper()
 	for i := range want {
@@ -201,10 +292,21 @@ func TestTreesOfSpeculativeTokens(t *testing.T) {
 	defer batch.Close()
 	var tree []float32
 	for layer := 0; layer < 2; layer++ {
-		must(t, batch.Write(layer, pagedkv.Float32(rowsOf(rows, kindK, layer, 2, 32)), pagedkv.Float32(rowsOf(rows, kindV, layer, 2, 32))))
+		must(
+			t,
+			batch.Write(
+				layer, pagedkv.Float32(rowsOf(rows, kindK, layer, 2, 32)),
+				pagedkv.Float32(rowsOf(rows, kindV, layer, 2, 32)),
+			),
+		)
 		out := make([]float32, 3*128)
-		must(t, batch.Attend(layer, pagedkv.Float32(rowsOf(rows, kindQ, layer, 4, 32)), pagedkv.Float32(out),
-			&pagedkv.AttentionParams{Mask: []uint64{1, 3, 5}, MaskWords: 1}))
+		must(
+			t,
+			batch.Attend(
+				layer, pagedkv.Float32(rowsOf(rows, kindQ, layer, 4, 32)), pagedkv.Float32(out),
+				&pagedkv.AttentionParams{Mask: []uint64{1, 3, 5}, MaskWords: 1},
+			),
+		)
 		tree = append(tree, out[2*128:]...)
 	}
 	must(t, batch.Accept(0, []uint32{0, 2}))

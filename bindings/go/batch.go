@@ -13,7 +13,8 @@ type Step struct {
 	NewTokens int // May be 0.
 }
 
-// Batch is one forward pass over many sessions. Rows are stacked in the order of the steps. Until Commit its tokens are visible to it only.
+// Batch is one forward pass over many sessions. Rows are stacked in the order of the steps. Until
+// Commit its tokens are visible to it only.
 type Batch struct {
 	handle   raw.Batch
 	cache    *Cache
@@ -22,7 +23,9 @@ type Batch struct {
 }
 
 // listSteps gives the two lists that C takes.
-func listSteps(op string, steps []Step) (sessions []raw.Session, tokens []uint32, rows int, err error) {
+func listSteps(
+	op string, steps []Step,
+) (sessions []raw.Session, tokens []uint32, rows int, err error) {
 	sessions, tokens = make([]raw.Session, len(steps)), make([]uint32, len(steps))
 	for i, step := range steps {
 		if tokens[i], err = unsigned32(op, "NewTokens", step.NewTokens); err != nil {
@@ -37,8 +40,8 @@ func listSteps(op string, steps []Step) (sessions []raw.Session, tokens []uint32
 	return sessions, tokens, rows, nil
 }
 
-// Begin begins a step: it reserves the blocks of all new tokens, for every session or for none. Where blocks are short the Error says
-// how many.
+// Begin begins a step: it reserves the blocks of all new tokens, for every session or for none.
+// Where blocks are short the Error says how many.
 func (c *Cache) Begin(steps ...Step) (*Batch, error) {
 	const op = "begin"
 	sessions, tokens, rows, err := listSteps(op, steps)
@@ -51,7 +54,9 @@ func (c *Cache) Begin(steps ...Step) (*Batch, error) {
 	}
 	var short uint64
 	err = call(op, b, func() raw.Status {
-		return raw.BatchBegin(c.handle, uint64(len(sessions)), first(sessions), first(tokens), &short, &b.handle)
+		return raw.BatchBegin(
+			c.handle, uint64(len(sessions)), first(sessions), first(tokens), &short, &b.handle,
+		)
 	})
 	if err != nil {
 		return nil, withBlocksShort(err, short)
@@ -62,16 +67,21 @@ func (c *Cache) Begin(steps ...Step) (*Batch, error) {
 	return b, nil
 }
 
-// ChooseVictims names sessions to suspend (or close) so that Begin with the rest of these steps gets its blocks, those of the lowest priority
-// first. None: Begin needs none.
+// ChooseVictims names sessions to suspend (or close) so that Begin with the rest of these steps
+// gets its blocks, those of the lowest priority first. None: Begin needs none.
 func (c *Cache) ChooseVictims(steps ...Step) ([]SessionID, error) {
 	const op = "choose victims"
 	sessions, tokens, _, err := listSteps(op, steps)
 	if err != nil {
 		return nil, err
 	}
-	victims, err := list(op, c, func(capacity uint64, victims *raw.Session, count *uint64) raw.Status {
-		return raw.BatchChooseVictims(c.handle, uint64(len(sessions)), first(sessions), first(tokens), capacity, victims, count)
+	victims, err := list(op, c, func(
+		capacity uint64, victims *raw.Session, count *uint64,
+	) raw.Status {
+		return raw.BatchChooseVictims(
+			c.handle, uint64(len(sessions)), first(sessions), first(tokens), capacity, victims,
+			count,
+		)
 	})
 	runtime.KeepAlive(steps)
 	ids := make([]SessionID, len(victims))
@@ -84,7 +94,8 @@ func (c *Cache) ChooseVictims(steps ...Step) ([]SessionID, error) {
 // Rows of this batch: the sum of the new tokens.
 func (b *Batch) Rows() int { return b.rows }
 
-// Write stores keys [rows][KV heads][key dim] and values [rows][KV heads][value dim] of one layer. The zero Tensor for v: the layer is latent.
+// Write stores keys [rows][KV heads][key dim] and values [rows][KV heads][value dim] of one layer.
+// The zero Tensor for v: the layer is latent.
 func (b *Batch) Write(layer int, k, v Tensor) error {
 	const op = "write"
 	number, err := unsigned32(op, "layer", layer)
@@ -98,7 +109,8 @@ func (b *Batch) Write(layer int, k, v Tensor) error {
 	return call(op, b, func() raw.Status { return raw.BatchWrite(b.handle, number, keys, values) })
 }
 
-// Attend computes attention of all rows over their sessions, the new tokens included, from q [rows][query heads][key dim] into out
+// Attend computes attention of all rows over their sessions, the new tokens included, from q
+// [rows][query heads][key dim] into out
 // [rows][query heads][value dim]. params may be nil.
 func (b *Batch) Attend(layer int, q, out Tensor, params *AttentionParams) error {
 	const op = "attend"
@@ -119,22 +131,26 @@ func (b *Batch) Attend(layer int, q, out Tensor, params *AttentionParams) error 
 			return err
 		}
 	}
-	return call(op, b, func() raw.Status { return raw.BatchAttend(b.handle, number, given, queries, outputs) })
+	return call(op, b, func() raw.Status {
+		return raw.BatchAttend(b.handle, number, given, queries, outputs)
+	})
 }
 
-// Accept keeps only some of the new tokens of the step number i: kept are their rising indices among its new tokens. The tokens of Commit stay
-// those of all rows.
+// Accept keeps only some of the new tokens of the step number i: kept are their rising indices
+// among its new tokens. The tokens of Commit stay those of all rows.
 func (b *Batch) Accept(i int, kept []uint32) error {
 	const op = "accept"
 	number, err := unsigned64(op, "i", i)
 	if err != nil {
 		return err
 	}
-	return call(op, b, func() raw.Status { return raw.BatchAccept(b.handle, number, uint64(len(kept)), first(kept)) })
+	return call(op, b, func() raw.Status {
+		return raw.BatchAccept(b.handle, number, uint64(len(kept)), first(kept))
+	})
 }
 
-// Commit ends the step: every session is longer by its new tokens, whose ids are given, one per row; nil: they stay NoToken, or what
-// Session.Suspend remembered.
+// Commit ends the step: every session is longer by its new tokens, whose ids are given, one per
+// row; nil: they stay NoToken, or what Session.Suspend remembered.
 func (b *Batch) Commit(tokens []int32) error {
 	const op = "commit"
 	if tokens != nil && len(tokens) != b.rows {
@@ -164,7 +180,8 @@ func (b *Batch) Close() error {
 	return err
 }
 
-// SlotMapping is the slots of all new tokens in one group: where an engine with bytes of its own writes them.
+// SlotMapping is the slots of all new tokens in one group: where an engine with bytes of its own
+// writes them.
 func (b *Batch) SlotMapping(group int) ([]int64, error) {
 	const op = "slot mapping"
 	number, err := unsigned32(op, "group", group)
@@ -176,8 +193,9 @@ func (b *Batch) SlotMapping(group int) ([]int64, error) {
 	})
 }
 
-// BlockCopies are blocks that Begin replaced in one group because they were shared and part-filled: the step writes into to[i] in the place
-// of from[i]. With StorageNone the engine copies them before it writes.
+// BlockCopies are blocks that Begin replaced in one group because they were shared and part-filled:
+// the step writes into to[i] in the place of from[i]. With StorageNone the engine copies them
+// before it writes.
 func (b *Batch) BlockCopies(group int) (from, to []uint32, err error) {
 	const op = "block copies"
 	number, err := unsigned32(op, "group", group)
@@ -191,9 +209,12 @@ func (b *Batch) BlockCopies(group int) (from, to []uint32, err error) {
 	return from[:len(to)], to, err
 }
 
-// KVIndices is forward metadata in compressed rows: step i reads indices[indptr[i]:indptr[i+1]], blocks or slots of one group in token order.
-// lastBlockLength tells how many tokens the last block of each step holds.
-func (b *Batch) KVIndices(group int, unit IndexUnit) (indptr, indices []int64, lastBlockLength []uint32, err error) {
+// KVIndices is forward metadata in compressed rows: step i reads indices[indptr[i]:indptr[i+1]],
+// blocks or slots of one group in token order. lastBlockLength tells how many tokens the last block
+// of each step holds.
+func (b *Batch) KVIndices(
+	group int, unit IndexUnit,
+) (indptr, indices []int64, lastBlockLength []uint32, err error) {
 	const op = "kv indices"
 	number, err := unsigned32(op, "group", group)
 	if err != nil {
@@ -201,7 +222,10 @@ func (b *Batch) KVIndices(group int, unit IndexUnit) (indptr, indices []int64, l
 	}
 	indptr, lastBlockLength = make([]int64, len(b.sessions)+1), make([]uint32, len(b.sessions))
 	indices, err = list(op, b, func(capacity uint64, indices *int64, count *uint64) raw.Status {
-		return raw.BatchKVIndices(b.handle, number, int32(unit), &indptr[0], capacity, indices, count, first(lastBlockLength))
+		return raw.BatchKVIndices(
+			b.handle, number, int32(unit), &indptr[0], capacity, indices, count,
+			first(lastBlockLength),
+		)
 	})
 	if err != nil {
 		return nil, nil, nil, err

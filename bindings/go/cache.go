@@ -20,7 +20,8 @@ type Cache struct {
 	memory sync.RWMutex // read-locked by calls that are given its address, locked by Close
 }
 
-// ComputePlan tells what a cache of this config would take, in one layer group or in AllGroups. Nothing is allocated.
+// ComputePlan tells what a cache of this config would take, in one layer group or in AllGroups.
+// Nothing is allocated.
 func ComputePlan(config CacheConfig, group int) (CachePlan, error) {
 	const op = "compute plan"
 	which := uint32(raw.AllGroups)
@@ -34,11 +35,14 @@ func ComputePlan(config CacheConfig, group int) (CachePlan, error) {
 	var ends hooks
 	defer ends.forget()
 	config.Store = nil // takes nothing of what a plan counts
-	err := config.use(op, &ends, func(c *raw.CacheConfig) raw.Status { return raw.CacheComputePlan(c, which, &plan) })
+	err := config.use(op, &ends, func(c *raw.CacheConfig) raw.Status {
+		return raw.CacheComputePlan(c, which, &plan)
+	})
 	return cachePlanOf(&plan), err
 }
 
-// NewCache makes a cache. Memory is touched as blocks are first used, unless the config says Prefault.
+// NewCache makes a cache. Memory is touched as blocks are first used, unless the config says
+// Prefault.
 func NewCache(config CacheConfig) (*Cache, error) {
 	c := &Cache{}
 	err := config.use("create cache", &c.hooks, func(given *raw.CacheConfig) raw.Status {
@@ -61,7 +65,9 @@ func NewCache(config CacheConfig) (*Cache, error) {
 }
 
 // use calls the library with C's form of the config.
-func (c *CacheConfig) use(op string, hooks *hooks, function func(*raw.CacheConfig) raw.Status) error {
+func (c *CacheConfig) use(
+	op string, hooks *hooks, function func(*raw.CacheConfig) raw.Status,
+) error {
 	if err := library.Load(""); err != nil {
 		return err
 	}
@@ -85,7 +91,9 @@ func (c *CacheConfig) use(op string, hooks *hooks, function func(*raw.CacheConfi
 func (c *Cache) Close() error {
 	const op = "close cache"
 	if !c.memory.TryLock() {
-		return misuse(op, ErrBusy, "another goroutine closes the cache, or reads its memory through a KVView")
+		return misuse(
+			op, ErrBusy, "another goroutine closes the cache, or reads its memory through a KVView",
+		)
 	}
 	defer c.memory.Unlock()
 	err := call(op, c, func() raw.Status { return raw.CacheDestroy(c.handle) })
@@ -150,8 +158,11 @@ func (c *Cache) shape(layer int) (shape, bool) {
 	return c.shapes[layer], true
 }
 
-// keysAndValues checks rows against a layer's shape. Where there is no such layer nothing is passed on, and the library refuses.
-func (c *Cache) keysAndValues(op string, layer, rows int, k, v Tensor) (keys, values *raw.Tensor, err error) {
+// keysAndValues checks rows against a layer's shape. Where there is no such layer nothing is passed
+// on, and the library refuses.
+func (c *Cache) keysAndValues(
+	op string, layer, rows int, k, v Tensor,
+) (keys, values *raw.Tensor, err error) {
 	s, known := c.shape(layer)
 	if !known {
 		return nil, nil, nil

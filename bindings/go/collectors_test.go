@@ -212,7 +212,8 @@ func TestWhatIsBusyWhenItIsCollectedIsClosedByALaterCall(t *testing.T) {
 	var batch raw.Batch
 	func() {
 		handle, tokens := opened(t, cache, 20).handle, uint32(1)
-		if status := raw.BatchBegin(cache.handle, 1, &handle, &tokens, nil, &batch); status != raw.OK {
+		status := raw.BatchBegin(cache.handle, 1, &handle, &tokens, nil, &batch)
+		if status != raw.OK {
 			t.Fatal(Status(status))
 		}
 	}()

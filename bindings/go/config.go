@@ -6,47 +6,61 @@ import (
 	raw "pagedkv/internal/generated"
 )
 
-// LayerGroup is layers with the same shape. A plain model is one group; hybrid models have one for each shape or window.
+// LayerGroup is layers with the same shape. A plain model is one group; hybrid models have one for
+// each shape or window.
 type LayerGroup struct {
-	Layers       int
-	LayerIndices []uint32 // Which layers of the model, Layers of them; nil: those after the previous groups'.
-	QueryHeads   int      // A multiple of KVHeads.
+	Layers int
+	// Which layers of the model, Layers of them; nil: those after the previous groups'.
+	LayerIndices []uint32
+	QueryHeads   int // A multiple of KVHeads.
 	KVHeads      int
-	KeyDim       int    // Head dim of queries and keys; a multiple of 16, 16 to 576.
-	ValueDim     int    // Head dim of values and outputs; 0: KeyDim.
-	DType        DType  // Of stored keys and values; 0: F32.
-	ValueDType   DType  // Of stored values; 0: DType.
-	Window       int    // A token sees itself and Window - 1 before it; 0: all. Blocks that leave the window are given back.
-	Sinks        int    // With a window: the first tokens that stay visible, and in memory, for ever.
-	Latent       bool   // V is the first ValueDim dims of K and is stored once, with it (the absorbed form of MLA).
-	Blocks       uint64 // Blocks of this group; 0: those of the config.
+	KeyDim       int   // Head dim of queries and keys; a multiple of 16, 16 to 576.
+	ValueDim     int   // Head dim of values and outputs; 0: KeyDim.
+	DType        DType // Of stored keys and values; 0: F32.
+	ValueDType   DType // Of stored values; 0: DType.
+	// A token sees itself and Window - 1 before it; 0: all. Blocks that leave the window are given
+	// back.
+	Window int
+	// With a window: the first tokens that stay visible, and in memory, for ever.
+	Sinks int
+	// V is the first ValueDim dims of K and is stored once, with it (the absorbed form of MLA).
+	Latent bool
+	Blocks uint64 // Blocks of this group; 0: those of the config.
 }
 
-// PrefixConfig makes a cache keep what ended sessions computed, for new ones that begin alike: see Prefix.
+// PrefixConfig makes a cache keep what ended sessions computed, for new ones that begin alike: see
+// Prefix.
 type PrefixConfig struct {
-	Eviction     Eviction // What goes first when memory is needed.
-	PinnedBlocks uint64   // At most so many block positions are pinned at once; 0: a quarter of the largest group.
-	SaltBlocks   uint64   // At most so many are cached of one salt, where Prefix.SetQuota says nothing else; 0: no limit.
-	Events       int      // How many events are kept for Prefix.Events; 0: none.
+	Eviction Eviction // What goes first when memory is needed.
+	// At most so many block positions are pinned at once; 0: a quarter of the largest group.
+	PinnedBlocks uint64
+	// At most so many are cached of one salt, where Prefix.SetQuota says nothing else; 0: no limit.
+	SaltBlocks uint64
+	Events     int // How many events are kept for Prefix.Events; 0: none.
 }
 
 // CacheConfig describes a cache. What is 0 has its default.
 type CacheConfig struct {
-	Storage     Storage // Default StoragePaged.
-	Layout      Layout  // Default LayoutPacked.
-	BlockSize   int     // Tokens per block: a multiple of 16, 16 to 256. Default 16.
-	Groups      []LayerGroup
-	Blocks      uint64 // Capacity in blocks per group. Give this or MemoryBytes.
-	MemoryBytes uint64 // Capacity as a budget for K and V: every group gets the same number of blocks, as many as fit.
-	Threads     int    // Threads that compute attention, the caller's included; 0: one per processor.
-	ISA         ISA    // Default: the best this processor has.
-	HugePages   HugePages
-	Prefault    bool          // Touch all memory at once, so that no later call meets a page fault.
-	Watermark   int           // Blocks of each group that only sessions which have tokens already may take.
-	Prefix      *PrefixConfig // nil: no prefix index. Not with StorageContiguous.
-	Store       *StoreConfig  // nil: no store behind the memory.
-	Runner      Runner        // Who computes attention, in the place of the library's threads; Threads then says how many workers it has.
-	Logger      Logger        // nil: silence.
+	Storage   Storage // Default StoragePaged.
+	Layout    Layout  // Default LayoutPacked.
+	BlockSize int     // Tokens per block: a multiple of 16, 16 to 256. Default 16.
+	Groups    []LayerGroup
+	Blocks    uint64 // Capacity in blocks per group. Give this or MemoryBytes.
+	// Capacity as a budget for K and V: every group gets the same number of blocks, as many as fit.
+	MemoryBytes uint64
+	// Threads that compute attention, the caller's included; 0: one per processor.
+	Threads   int
+	ISA       ISA // Default: the best this processor has.
+	HugePages HugePages
+	Prefault  bool // Touch all memory at once, so that no later call meets a page fault.
+	// Blocks of each group that only sessions which have tokens already may take.
+	Watermark int
+	Prefix    *PrefixConfig // nil: no prefix index. Not with StorageContiguous.
+	Store     *StoreConfig  // nil: no store behind the memory.
+	// Who computes attention, in the place of the library's threads; Threads then says how many
+	// workers it has.
+	Runner Runner
+	Logger Logger // nil: silence.
 }
 
 // numbers turns those of a config into C's, and remembers the first that does not fit.
@@ -72,7 +86,10 @@ func flag(set bool) uint32 {
 
 func (n *numbers) group(a *arena, given *LayerGroup, out *raw.LayerGroup) {
 	if given.LayerIndices != nil && len(given.LayerIndices) != given.Layers && n.err == nil {
-		n.err = misuse(n.op, ErrInvalidArgument, "a group has %d layers, and LayerIndices names %d", given.Layers, len(given.LayerIndices))
+		n.err = misuse(
+			n.op, ErrInvalidArgument, "a group has %d layers, and LayerIndices names %d",
+			given.Layers, len(given.LayerIndices),
+		)
 	}
 	out.Layers = n.u32("Layers", given.Layers)
 	out.LayerIndices = first(placed(a, given.LayerIndices))
@@ -101,7 +118,8 @@ func (n *numbers) prefix(a *arena, given *PrefixConfig) *raw.PrefixConfig {
 }
 
 func (c *CacheConfig) arenaSize() int {
-	size := spaceFor[raw.CacheConfig](1) + spaceFor[raw.PrefixConfig](1) + spaceFor[raw.Logger](1) + spaceFor[raw.Runner](1) +
+	size := spaceFor[raw.CacheConfig](1) + spaceFor[raw.PrefixConfig](1) +
+		spaceFor[raw.Logger](1) + spaceFor[raw.Runner](1) +
 		spaceFor[raw.LayerGroup](len(c.Groups)) + c.Store.arenaSize()
 	for i := range c.Groups {
 		size += spaceFor[uint32](len(c.Groups[i].LayerIndices))

@@ -1,6 +1,8 @@
-// Package pagedkv is the KV cache and the paged attention of an inference engine: Go's side of libpagedkv.
+// Package pagedkv is the KV cache and the paged attention of an inference engine: Go's side of
+// libpagedkv.
 //
-// A Cache has the keys and values of a model in blocks, a Session is one sequence, a Batch one forward pass over many of them:
+// A Cache has the keys and values of a model in blocks, a Session is one sequence, a Batch one
+// forward pass over many of them:
 //
 //	cache, err := pagedkv.NewCache(pagedkv.CacheConfig{
 //		Groups: []pagedkv.LayerGroup{{Layers: 2, QueryHeads: 4, KVHeads: 2, KeyDim: 32}},
@@ -18,24 +20,27 @@
 //
 // # The library
 //
-// By default no C compiler is needed: libpagedkv.so.0 is opened at the first call, from where PAGEDKV_LIBRARY says, from beside
-// the program or ../lib, or from where the dynamic linker finds it; Load names another. With the build tag pagedkv_cgo the
-// program is linked to it by cgo and pkg-config. Both are the same in every other respect.
+// By default no C compiler is needed: libpagedkv.so.0 is opened at the first call, from where
+// PAGEDKV_LIBRARY says, from beside the program or ../lib, or from where the dynamic linker finds
+// it; Load names another. With the build tag pagedkv_cgo the program is linked to it by cgo and
+// pkg-config. Both are the same in every other respect.
 //
 // # Errors
 //
-// Every error of the library is an *Error with a sentence that has the numbers. errors.Is compares it with a Status
-// (ErrOutOfBlocks) or with a family of them (ErrExhausted). A call that fails has changed nothing, except where
-// Session.Prefill says so. Slices are checked against the shapes of the model before the library sees them.
+// Every error of the library is an *Error with a sentence that has the numbers. errors.Is compares
+// it with a Status (ErrOutOfBlocks) or with a family of them (ErrExhausted). A call that fails has
+// changed nothing, except where Session.Prefill says so. Slices are checked against the shapes of
+// the model before the library sees them.
 //
 // # Closing
 //
-// Whoever opens closes. Closing twice, and using what is closed, is ErrStaleHandle (and fs.ErrClosed), never a crash. Objects
-// that are forgotten are closed some time after the collector finds them: a net, not a plan, since it does not know how
-// much memory hangs on them.
+// Whoever opens closes. Closing twice, and using what is closed, is ErrStaleHandle (and
+// fs.ErrClosed), never a crash. Objects that are forgotten are closed some time after the collector
+// finds them: a net, not a plan, since it does not know how much memory hangs on them.
 //
 // # Goroutines
 //
-// Everything may be called from any goroutine. Different sessions and batches of one cache work at once; a call that meets another on
-// the same session or batch returns ErrBusy and changes nothing. Slices belong to the library during the call only.
+// Everything may be called from any goroutine. Different sessions and batches of one cache work at
+// once; a call that meets another on the same session or batch returns ErrBusy and changes nothing.
+// Slices belong to the library during the call only.
 package pagedkv

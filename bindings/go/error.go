@@ -58,11 +58,13 @@ func (s Status) Is(target error) bool {
 
 // Error is what a call of the library said.
 type Error struct {
-	Op          string // What failed: "begin".
-	Status      Status
-	Sentence    string // One sentence with the numbers.
-	BlocksShort uint64 // Of ErrOutOfBlocks, from Begin and Resume: how many blocks must be freed before the same call can work.
-	Cause       error  // What the caller's own io.Reader or io.Writer said; nil otherwise.
+	Op       string // What failed: "begin".
+	Status   Status
+	Sentence string // One sentence with the numbers.
+	// Of ErrOutOfBlocks, from Begin and Resume: how many blocks must be freed before the same call
+	// can work.
+	BlocksShort uint64
+	Cause       error // What the caller's own io.Reader or io.Writer said; nil otherwise.
 }
 
 func (e *Error) Error() string {
@@ -140,11 +142,15 @@ func first[T any](slice []T) *T {
 }
 
 // list asks for as many entries as there are.
-func list[T any](op string, owner any, fill func(capacity uint64, entries *T, count *uint64) raw.Status) ([]T, error) {
+func list[T any](
+	op string, owner any, fill func(capacity uint64, entries *T, count *uint64) raw.Status,
+) ([]T, error) {
 	var entries []T
 	for {
 		var count uint64
-		err := call(op, owner, func() raw.Status { return fill(uint64(len(entries)), first(entries), &count) })
+		err := call(op, owner, func() raw.Status {
+			return fill(uint64(len(entries)), first(entries), &count)
+		})
 		if err == nil {
 			return entries[:count], nil
 		}

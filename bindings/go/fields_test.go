@@ -50,7 +50,9 @@ func arrived(t *testing.T, placed, initial any, leftOut string) {
 		}
 		value := out.Field(i)
 		if reflect.DeepEqual(value.Interface(), before.Field(i).Interface()) {
-			t.Errorf("%s.%s is %v, as if it had not been given", out.Type(), name, value.Interface())
+			t.Errorf(
+				"%s.%s is %v, as if it had not been given", out.Type(), name, value.Interface(),
+			)
 		}
 		var number uint64
 		switch {
@@ -87,12 +89,14 @@ func TestFieldsOfACache(t *testing.T) {
 		out, err := config.place("test", a, &ends)
 		check(t, err)
 		// The model is in groups; the store is opened with the cache; Go has no allocator for C.
-		leftOut := "Layers QueryHeads KVHeads KeyDim ValueDim DType ValueDType Window Sinks Latent Allocator Store"
+		leftOut := "Layers QueryHeads KVHeads KeyDim ValueDim DType ValueDType Window Sinks " +
+			"Latent Allocator Store"
 		if runner == nil {
 			leftOut += " Runner"
 		} else {
 			leftOut += " Threads"
-			if out.Runner.Threads != uint32(config.Threads) || out.Runner.Run == 0 || out.Runner.User == 0 {
+			given := out.Runner
+			if given.Threads != uint32(config.Threads) || given.Run == 0 || given.User == 0 {
 				t.Errorf("the runner is %+v", out.Runner)
 			}
 		}
@@ -112,11 +116,15 @@ func TestFieldsOfACache(t *testing.T) {
 
 func TestFieldsOfSessionsPoolsAndFiles(t *testing.T) {
 	check(t, library.Load(""))
-	session, pool, file := SessionConfig{}, PoolConfig{}, FileConfig{Fingerprint: []byte("one"), Key: make([]byte, 20)}
+	session := SessionConfig{}
+	pool := PoolConfig{}
+	file := FileConfig{Fingerprint: []byte("one"), Key: make([]byte, 20)}
 	numbered(t, &session)
 	numbered(t, &pool)
 	numbered(t, &file)
-	initialSession, initialPool, initialFile := raw.SessionConfig{}, raw.PoolConfig{}, raw.FileConfig{}
+	initialSession := raw.SessionConfig{}
+	initialPool := raw.PoolConfig{}
+	initialFile := raw.FileConfig{}
 	raw.SessionConfigInit(&initialSession, uint64(unsafe.Sizeof(initialSession)))
 	raw.PoolConfigInit(&initialPool, uint64(unsafe.Sizeof(initialPool)))
 	raw.FileConfigInit(&initialFile, uint64(unsafe.Sizeof(initialFile)))

@@ -15,9 +15,13 @@ import (
 type FileConfig struct {
 	PrefixIndex bool   // Save and load the prefix index, too, as far as the cache has one.
 	Fingerprint []byte // Names the model, up to 64 bytes; a file with another one is ErrMismatch.
-	Key         []byte // 16 to 64 secret bytes: the file is encrypted and authenticated with it. nil: checksums, which tell accidents only.
-	NotDurable  bool   // SaveFile does not wait for the disk.
-	TrustSalts  bool   // Loading takes salts from a file without a key, which whoever can write it chooses. Otherwise ErrMismatch.
+	// 16 to 64 secret bytes: the file is encrypted and authenticated with it. nil: checksums, which
+	// tell accidents only.
+	Key        []byte
+	NotDurable bool // SaveFile does not wait for the disk.
+	// Loading takes salts from a file without a key, which whoever can write it chooses. Otherwise
+	// ErrMismatch.
+	TrustSalts bool
 }
 
 // FileItem is one sequence to save: a session or a snapshot.
@@ -33,8 +37,9 @@ type Loaded struct {
 	Label   uint64
 }
 
-// SaveFile saves sequences of the cache to a path, and says how many bytes that took: tokens, keys and values as they are stored. What
-// they share is written once. At every moment, and after a crash, the path has the old file or the new one.
+// SaveFile saves sequences of the cache to a path, and says how many bytes that took: tokens, keys
+// and values as they are stored. What they share is written once. At every moment, and after a
+// crash, the path has the old file or the new one.
 func (c *Cache) SaveFile(path string, config *FileConfig, items ...FileItem) (uint64, error) {
 	return c.save("save", pathStream(path), config, items)
 }
@@ -44,8 +49,9 @@ func (c *Cache) SaveTo(w io.Writer, config *FileConfig, items ...FileItem) (uint
 	return c.save("save", &stream{writer: w}, config, items)
 }
 
-// LoadFile opens every sequence of a file as a session of the cache, in the order they were saved in: all of them, or an error and the cache as
-// it was. The cache's model must be that of the file; block size, layout and storage may be others.
+// LoadFile opens every sequence of a file as a session of the cache, in the order they were saved
+// in: all of them, or an error and the cache as it was. The cache's model must be that of the file;
+// block size, layout and storage may be others.
 func (c *Cache) LoadFile(path string, config *FileConfig) ([]Loaded, error) {
 	info, err := InspectFile(path, config)
 	if err != nil {
@@ -54,16 +60,18 @@ func (c *Cache) LoadFile(path string, config *FileConfig) ([]Loaded, error) {
 	return c.load(pathStream(path), config, int(info.Sessions))
 }
 
-// maxFromReader is how many sessions LoadFrom has room for: what a reader gave cannot be asked for again.
+// maxFromReader is how many sessions LoadFrom has room for: what a reader gave cannot be asked for
+// again.
 const maxFromReader = 1 << 16
 
-// LoadFrom is LoadFile from a reader, which must not call the library, of a file with at most 65536 sessions. What follows the file in the
-// reader is left there.
+// LoadFrom is LoadFile from a reader, which must not call the library, of a file with at most 65536
+// sessions. What follows the file in the reader is left there.
 func (c *Cache) LoadFrom(r io.Reader, config *FileConfig) ([]Loaded, error) {
 	return c.load(&stream{reader: r}, config, maxFromReader)
 }
 
-// InspectFile tells what a file says of itself, from its tables. Of the config the key is used, and a fingerprint compared.
+// InspectFile tells what a file says of itself, from its tables. Of the config the key is used, and
+// a fingerprint compared.
 func InspectFile(path string, config *FileConfig) (FileInfo, error) {
 	return inspect(pathStream(path), config)
 }
@@ -79,8 +87,11 @@ func (f *FileConfig) place() *raw.FileConfig {
 	}
 	out := &raw.FileConfig{}
 	raw.FileConfigInit(out, uint64(unsafe.Sizeof(*out)))
-	out.PrefixIndex, out.Durable, out.TrustSalts = flag(f.PrefixIndex), flag(!f.NotDurable), flag(f.TrustSalts)
-	out.Fingerprint, out.FingerprintSize = unsafe.Pointer(first(f.Fingerprint)), uint64(len(f.Fingerprint))
+	out.PrefixIndex = flag(f.PrefixIndex)
+	out.Durable = flag(!f.NotDurable)
+	out.TrustSalts = flag(f.TrustSalts)
+	out.Fingerprint = unsafe.Pointer(first(f.Fingerprint))
+	out.FingerprintSize = uint64(len(f.Fingerprint))
 	out.Key, out.KeySize = keyPointer(f.Key), uint64(len(f.Key))
 	return out
 }
@@ -106,11 +117,14 @@ type stream struct {
 func pathStream(path string) *stream { return &stream{path: append([]byte(path), 0)} }
 
 // call runs a call with C's form of config and stream.
-func (s *stream) call(op string, config *FileConfig, function func(*raw.FileConfig, *raw.Stream) raw.Status) error {
+func (s *stream) call(
+	op string, config *FileConfig, function func(*raw.FileConfig, *raw.Stream) raw.Status,
+) error {
 	if err := library.Load(""); err != nil {
 		return err
 	}
-	if length := len(s.path); length > 0 && string(s.path[:length-1]) != raw.Text(unsafe.Pointer(&s.path[0])) {
+	if length := len(s.path); length > 0 &&
+		string(s.path[:length-1]) != raw.Text(unsafe.Pointer(&s.path[0])) {
 		return misuse(op, ErrInvalidArgument, "a zero byte in the path %q", s.path[:length-1])
 	}
 	out := &raw.Stream{}
@@ -120,7 +134,10 @@ func (s *stream) call(op string, config *FileConfig, function func(*raw.FileConf
 	} else {
 		var ends hooks
 		defer ends.forget()
-		out.Kind, out.User, out.Read, out.Write = int32(StreamCallbacks), ends.register(s), registry.read, registry.write
+		out.Kind = int32(StreamCallbacks)
+		out.User = ends.register(s)
+		out.Read = registry.read
+		out.Write = registry.write
 	}
 	given := config.place()
 	err := call(op, nil, func() raw.Status { return function(given, out) })
@@ -131,7 +148,9 @@ func (s *stream) call(op string, config *FileConfig, function func(*raw.FileConf
 	return err
 }
 
-func (c *Cache) save(op string, to *stream, config *FileConfig, items []FileItem) (bytes uint64, err error) {
+func (c *Cache) save(
+	op string, to *stream, config *FileConfig, items []FileItem,
+) (bytes uint64, err error) {
 	given := make([]raw.FileItem, len(items))
 	for i, item := range items {
 		given[i].Label = item.Label
@@ -169,7 +188,9 @@ func (c *Cache) load(from *stream, config *FileConfig, capacity int) ([]Loaded, 
 
 func inspect(from *stream, config *FileConfig) (FileInfo, error) {
 	out := raw.FileInfo{StructSize: uint32(unsafe.Sizeof(raw.FileInfo{}))}
-	err := from.call("inspect", config, func(f *raw.FileConfig, s *raw.Stream) raw.Status { return raw.FileInspect(f, s, &out) })
+	err := from.call("inspect", config, func(f *raw.FileConfig, s *raw.Stream) raw.Status {
+		return raw.FileInspect(f, s, &out)
+	})
 	return fileInfoOf(&out), err
 }
 

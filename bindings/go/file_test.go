@@ -25,7 +25,8 @@ func saved(t *testing.T) (*pagedkv.Cache, []pagedkv.FileItem) {
 	return cache, []pagedkv.FileItem{{Session: session, Label: 7}, {Snapshot: frozen, Label: 8}}
 }
 
-// checkLoaded compares what came back with what was saved: tokens, labels, and what attention makes of it.
+// checkLoaded compares what came back with what was saved: tokens, labels, and what attention makes
+// of it.
 func checkLoaded(t *testing.T, loaded []pagedkv.Loaded, err error) {
 	t.Helper()
 	must(t, err)
@@ -35,12 +36,16 @@ func checkLoaded(t *testing.T, loaded []pagedkv.Loaded, err error) {
 	for i, length := range []int{40, 20} {
 		got := make([]int32, length)
 		must(t, loaded[i].Session.Tokens(0, got))
-		if held, err := loaded[i].Session.Length(); err != nil || held != length || !reflect.DeepEqual(got, numbered(1, length)) {
+		if held, err := loaded[i].Session.Length(); err != nil || held != length ||
+			!reflect.DeepEqual(got, numbered(1, length)) {
 			t.Errorf("session %d has %d tokens: %v, %v", i, held, got, err)
 		}
 		fresh := open(t, newCache(t, pagedkv.CacheConfig{}))
 		extend(t, fresh, numbered(1, length))
-		near(t, "the next token", extend(t, loaded[i].Session, []int32{99}), extend(t, fresh, []int32{99}))
+		near(
+			t, "the next token", extend(t, loaded[i].Session, []int32{99}),
+			extend(t, fresh, []int32{99}),
+		)
 	}
 	must(t, loaded[0].Session.Cache().Validate())
 }
@@ -55,15 +60,24 @@ func TestFilesComeBack(t *testing.T) {
 	must(t, err)
 	info, err := pagedkv.InspectFile(path, config)
 	must(t, err)
-	if uint64(len(onDisk)) != size || info.Bytes != size || info.Sessions != 2 || info.Tokens != 60 || !info.HasKV || info.Authenticated ||
+	if uint64(len(onDisk)) != size || info.Bytes != size || info.Sessions != 2 ||
+		info.Tokens != 60 ||
+		!info.HasKV ||
+		info.Authenticated ||
 		string(info.Fingerprint[:info.FingerprintSize]) != "model" {
 		t.Errorf("%d bytes, %d on disk, %+v", size, len(onDisk), info)
 	}
-	loaded, err := newCache(t, pagedkv.CacheConfig{BlockSize: 32, Layout: pagedkv.LayoutPlain}).LoadFile(path, config)
+	loaded, err := newCache(
+		t, pagedkv.CacheConfig{BlockSize: 32, Layout: pagedkv.LayoutPlain},
+	).LoadFile(path, config)
 	checkLoaded(t, loaded, err)
 
 	other := newCache(t, pagedkv.CacheConfig{})
-	keyed := &pagedkv.FileConfig{Fingerprint: []byte("model"), Key: []byte("a key of 24 secret bytes"), TrustSalts: true}
+	keyed := &pagedkv.FileConfig{
+		Fingerprint: []byte("model"),
+		Key:         []byte("a key of 24 secret bytes"),
+		TrustSalts:  true,
+	}
 	var encrypted bytes.Buffer
 	_, err = cache.SaveTo(&encrypted, keyed, items...)
 	must(t, err)
@@ -117,7 +131,9 @@ func TestReadersAndWriters(t *testing.T) {
 
 	other := newCache(t, pagedkv.CacheConfig{})
 	reason := errors.New("the line is dead")
-	_, err = other.LoadFrom(io.MultiReader(bytes.NewReader(whole[:len(whole)/2]), failing{reason}), nil)
+	_, err = other.LoadFrom(
+		io.MultiReader(bytes.NewReader(whole[:len(whole)/2]), failing{reason}), nil,
+	)
 	refused(t, err, pagedkv.ErrIO, reason.Error())
 	if !errors.Is(err, reason) || !errors.Is(err, pagedkv.ErrSystem) {
 		t.Errorf("the reader's error is lost: %v", err)

@@ -389,7 +389,7 @@ def cgo_file(api):
     used = sorted(
         {
             re.match(r"\w+", part)[0]
-            for part in re.findall(r"(pkv_\w+) \w+,\s+int \w+_given", "\n".join(shims))
+            for part in re.findall(r"(pkv_\w+)\s+\w+,\s+int\s+\w+_given", "\n".join(shims))
         }
     )
     for name in used:

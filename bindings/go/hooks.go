@@ -12,14 +12,17 @@ import (
 // Logger receives one line without a newline. It must not call the library.
 type Logger func(level LogLevel, message string)
 
-// Runner computes tasks: it calls run(i, worker) once for every i in [0, tasks), from any goroutines and in any order, and returns when
-// all of them have returned. worker is below the config's Threads, and no two calls at once have the same worker. Results do not depend on how
-// the calls are spread. It must not call the library otherwise.
+// Runner computes tasks: it calls run(i, worker) once for every i in [0, tasks), from any
+// goroutines and in any order, and returns when all of them have returned. worker is below the
+// config's Threads, and no two calls at once have the same worker. Results do not depend on how the
+// calls are spread. It must not call the library otherwise.
 //
-// There is no hook for memory: what Go allocates belongs to its collector, and C's own allocator is the library's default.
+// There is no hook for memory: what Go allocates belongs to its collector, and C's own allocator is
+// the library's default.
 type Runner func(tasks int, run func(task, worker int))
 
-// Goroutines is a Runner of so many workers: attention is then computed on the threads of Go's scheduler.
+// Goroutines is a Runner of so many workers: attention is then computed on the threads of Go's
+// scheduler.
 func Goroutines(workers int) Runner {
 	return func(tasks int, run func(task, worker int)) {
 		var group sync.WaitGroup
@@ -102,7 +105,8 @@ func (h *hooks) runner(runner Runner, workers uint32) raw.Runner {
 	return raw.Runner{Run: registry.run, User: user, Threads: workers}
 }
 
-// A panic may not unwind through the library's frames: it ends the program from a goroutine of its own.
+// A panic may not unwind through the library's frames: it ends the program from a goroutine of its
+// own.
 func crash() {
 	if reason := recover(); reason != nil {
 		go func() { panic(reason) }()

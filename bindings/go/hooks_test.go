@@ -7,7 +7,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// What the library logs depends on the system it runs on: so the hook is called here as the library would.
+// What the library logs depends on the system it runs on: so the hook is called here as the library
+// would.
 func TestLoggerHearsWhatCSays(t *testing.T) {
 	var ends hooks
 	heard := ""

@@ -5,7 +5,8 @@ import (
 	"pagedkv/internal/library"
 )
 
-// Load opens the library at path now, instead of at the first call from where package documentation says. A program has one library.
+// Load opens the library at path now, instead of at the first call from where package documentation
+// says. A program has one library.
 func Load(path string) error { return library.Load(path) }
 
 // Version of the library, "0.1.0".
@@ -16,10 +17,13 @@ func Version() (string, error) {
 	return raw.VersionString(), nil
 }
 
-// ISASupported tells whether the library has kernels for this instruction set and this processor can run them.
+// ISASupported tells whether the library has kernels for this instruction set and this processor
+// can run them.
 func ISASupported(isa ISA) (bool, error) {
 	var supported int32
-	err := call("isa supported", nil, func() raw.Status { return raw.ISASupported(int32(isa), &supported) })
+	err := call("isa supported", nil, func() raw.Status {
+		return raw.ISASupported(int32(isa), &supported)
+	})
 	return supported != 0, err
 }
 

@@ -71,9 +71,21 @@ func extend(t testing.TB, session *pagedkv.Session, tokens []int32) []float32 {
 	defer batch.Close()
 	var outs []float32
 	for layer := 0; layer < 2; layer++ {
-		must(t, batch.Write(layer, pagedkv.Float32(rowsOf(rows, kindK, layer, 2, 32)), pagedkv.Float32(rowsOf(rows, kindV, layer, 2, 32))))
+		must(
+			t,
+			batch.Write(
+				layer, pagedkv.Float32(rowsOf(rows, kindK, layer, 2, 32)),
+				pagedkv.Float32(rowsOf(rows, kindV, layer, 2, 32)),
+			),
+		)
 		out := make([]float32, len(rows)*4*32)
-		must(t, batch.Attend(layer, pagedkv.Float32(rowsOf(rows, kindQ, layer, 4, 32)), pagedkv.Float32(out), nil))
+		must(
+			t,
+			batch.Attend(
+				layer, pagedkv.Float32(rowsOf(rows, kindQ, layer, 4, 32)), pagedkv.Float32(out),
+				nil,
+			),
+		)
 		outs = append(outs, out...)
 	}
 	must(t, batch.Commit(tokens))
@@ -87,7 +99,8 @@ func TestErrorsAreStatusesAndFamilies(t *testing.T) {
 	if !errors.Is(err, pagedkv.ErrTooLarge) || !errors.Is(err, pagedkv.ErrExhausted) {
 		t.Errorf("too large: %v", err)
 	}
-	if errors.Is(err, pagedkv.ErrMisuse) || errors.Is(err, pagedkv.ErrOutOfBlocks) || errors.Is(err, fs.ErrClosed) {
+	if errors.Is(err, pagedkv.ErrMisuse) || errors.Is(err, pagedkv.ErrOutOfBlocks) ||
+		errors.Is(err, fs.ErrClosed) {
 		t.Errorf("too large is taken for something else: %v", err)
 	}
 	extend(t, session, numbered(1, 20))
@@ -96,7 +109,8 @@ func TestErrorsAreStatusesAndFamilies(t *testing.T) {
 	if !errors.As(err, &e) || e.Status != pagedkv.ErrOutOfBlocks || e.BlocksShort != 2 {
 		t.Errorf("out of blocks: %#v", err)
 	}
-	if !strings.Contains(err.Error(), "PKV_OUT_OF_BLOCKS") || !strings.ContainsAny(e.Sentence, "0123456789") {
+	if !strings.Contains(err.Error(), "PKV_OUT_OF_BLOCKS") ||
+		!strings.ContainsAny(e.Sentence, "0123456789") {
 		t.Errorf("no sentence with numbers: %v", err)
 	}
 	for _, err := range []error{session.Trim(-1), session.Reserve(-1), session.Tokens(-1, nil)} {
@@ -127,7 +141,10 @@ func TestWhatIsClosedIsStale(t *testing.T) {
 	_, lengthErr := session.Length()
 	_, openErr := frozen.Open()
 	_, beginErr := cache.Begin(pagedkv.Step{Session: session, NewTokens: 1})
-	for i, err := range []error{session.Close(), lengthErr, session.Trim(0), frozen.Close(), openErr, batch.Commit(nil), batch.Abort(), beginErr} {
+	for i, err := range []error{
+		session.Close(), lengthErr, session.Trim(0), frozen.Close(), openErr, batch.Commit(nil),
+		batch.Abort(), beginErr,
+	} {
 		if !errors.Is(err, pagedkv.ErrStaleHandle) || !errors.Is(err, fs.ErrClosed) {
 			t.Errorf("call %d after Close: %v", i, err)
 		}
@@ -136,7 +153,9 @@ func TestWhatIsClosedIsStale(t *testing.T) {
 	must(t, err)
 	must(t, cache.Close())
 	_, statsErr := cache.Stats()
-	viewErr := pagedkv.Attention(view, pagedkv.Sequences{QueryHeads: 4}, pagedkv.Float32(nil), pagedkv.Float32(nil), nil)
+	viewErr := pagedkv.Attention(
+		view, pagedkv.Sequences{QueryHeads: 4}, pagedkv.Float32(nil), pagedkv.Float32(nil), nil,
+	)
 	for i, err := range []error{cache.Close(), statsErr, viewErr} {
 		if !errors.Is(err, pagedkv.ErrStaleHandle) {
 			t.Errorf("call %d after the cache's Close: %v", i, err)
@@ -161,7 +180,8 @@ func TestForgottenObjectsAreClosed(t *testing.T) {
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		runtime.GC()
 		stats, err := cache.Stats()
-		if err == nil && stats.Sessions+stats.Snapshots+stats.Batches == 0 && stats.UsedBlocks == 0 {
+		if err == nil && stats.Sessions+stats.Snapshots+stats.Batches == 0 &&
+			stats.UsedBlocks == 0 {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -171,7 +191,9 @@ func TestForgottenObjectsAreClosed(t *testing.T) {
 }
 
 func TestManyGoroutines(t *testing.T) {
-	cache := newCache(t, pagedkv.CacheConfig{Blocks: 256, Prefix: &pagedkv.PrefixConfig{}, Threads: 2})
+	cache := newCache(
+		t, pagedkv.CacheConfig{Blocks: 256, Prefix: &pagedkv.PrefixConfig{}, Threads: 2},
+	)
 	want := extend(t, open(t, cache), numbered(100, 40))
 	shared := open(t, cache)
 	var busy int64
@@ -198,7 +220,8 @@ func TestManyGoroutines(t *testing.T) {
 				} else if err != nil {
 					t.Error(err)
 				}
-				if _, err := session.BlockTable(9); !errors.Is(err, pagedkv.ErrOutOfRange) || !strings.Contains(err.Error(), "9") {
+				if _, err := session.BlockTable(9); !errors.Is(err, pagedkv.ErrOutOfRange) ||
+					!strings.Contains(err.Error(), "9") {
 					t.Errorf("another goroutine's sentence: %v", err)
 				}
 				if err := session.Close(); err != nil {

@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	// NoWindow is AttentionParams.Window where a query sees all before it, whatever the layer's window.
+	// NoWindow is AttentionParams.Window where a query sees all before it, whatever the layer's
+	// window.
 	NoWindow = -1
 	// NoSinks is AttentionParams.Sinks where none are seen, whatever the layer's sinks.
 	NoSinks = -1
@@ -15,17 +16,22 @@ const (
 
 // AttentionParams vary attention. The zero value, and nil, have the defaults.
 type AttentionParams struct {
-	Scale         float32 // Factor of the scores, finite; 0: 1 / sqrt(key dim).
-	Bidirectional bool    // A query sees all of its sequence, not just its own position and those before it.
-	Window        int     // A query sees its own position and Window - 1 before it; 0: the layer's window; NoWindow: all.
-	Sinks         int     // First positions seen whatever the window; 0: the layer's; NoSinks: none.
-	Softcap       float32 // 0: none.
-	ALiBiSlopes   []float32
-	SinkLogits    []float32 // One per query head, as learned attention sinks.
-	// Which new tokens of its own session a new token sees, MaskWords words per row: bit j % 64 of word j / 64 is the session's new token j.
+	Scale float32 // Factor of the scores, finite; 0: 1 / sqrt(key dim).
+	// A query sees all of its sequence, not just its own position and those before it.
+	Bidirectional bool
+	// A query sees its own position and Window - 1 before it; 0: the layer's window; NoWindow: all.
+	Window int
+	// First positions seen whatever the window; 0: the layer's; NoSinks: none.
+	Sinks       int
+	Softcap     float32 // 0: none.
+	ALiBiSlopes []float32
+	SinkLogits  []float32 // One per query head, as learned attention sinks.
+	// Which new tokens of its own session a new token sees, MaskWords words per row: bit j % 64 of
+	// word j / 64 is the session's new token j.
 	Mask      []uint64
 	MaskWords int
-	LSE       []float32 // Gets the log of the sum of exp(score) of every row and query head; nil: not wanted.
+	// Gets the log of the sum of exp(score) of every row and query head; nil: not wanted.
+	LSE []float32
 }
 
 // place gives what C takes. Its pointers go into the caller's slices.
@@ -55,14 +61,20 @@ func (p *AttentionParams) place(op string, rows, queryHeads int) (*raw.Attention
 	n.length("Mask", len(p.Mask), rows, p.MaskWords)
 	n.length("LSE", len(p.LSE), rows, queryHeads)
 	out.ALiBiSlopes, out.SinkLogits = first(p.ALiBiSlopes), first(p.SinkLogits)
-	out.Mask, out.MaskWords, out.LSE = first(p.Mask), uint64(n.u32("MaskWords", p.MaskWords)), first(p.LSE)
+	out.Mask = first(p.Mask)
+	out.MaskWords = uint64(n.u32("MaskWords", p.MaskWords))
+	out.LSE = first(p.LSE)
 	return out, n.err
 }
 
 // length checks a slice that may be left out.
 func (n *numbers) length(name string, given, rows, perRow int) {
-	if n.err == nil && given != 0 && (perRow < 0 || given/rowsOrOne(rows) != perRow || given%rowsOrOne(rows) != 0) {
-		n.err = misuse(n.op, ErrInvalidArgument, "%s has %d entries: %d rows of %d are needed", name, given, rows, perRow)
+	if n.err == nil && given != 0 &&
+		(perRow < 0 || given/rowsOrOne(rows) != perRow || given%rowsOrOne(rows) != 0) {
+		n.err = misuse(
+			n.op, ErrInvalidArgument, "%s has %d entries: %d rows of %d are needed", name, given,
+			rows, perRow,
+		)
 	}
 }
 

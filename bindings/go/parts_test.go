@@ -14,7 +14,9 @@ func TestPool(t *testing.T) {
 	must(t, err)
 	blocks := make([]pagedkv.Block, 3)
 	must(t, pool.Alloc(blocks))
-	if ids := []uint32{blocks[0].ID(), blocks[1].ID(), blocks[2].ID()}; !reflect.DeepEqual(ids, []uint32{0, 1, 2}) {
+	if ids := []uint32{blocks[0].ID(), blocks[1].ID(), blocks[2].ID()}; !reflect.DeepEqual(
+		ids, []uint32{0, 1, 2},
+	) {
 		t.Errorf("a fresh pool gave %v", ids)
 	}
 	refused(t, pool.Alloc(make([]pagedkv.Block, 2)), pagedkv.ErrOutOfBlocks)
@@ -40,7 +42,8 @@ func TestPool(t *testing.T) {
 	must(t, pool.Reset(blocks[0]))
 	stats, err := pool.Stats()
 	must(t, err)
-	if stats.Blocks != 4 || stats.Used != 3 || stats.Shared != 1 || stats.References != 4 || stats.SlotsFilled != 0 {
+	if stats.Blocks != 4 || stats.Used != 3 || stats.Shared != 1 || stats.References != 4 ||
+		stats.SlotsFilled != 0 {
 		t.Errorf("%+v", stats)
 	}
 	refused(t, pool.Release(blocks[2], blocks[2]), pagedkv.ErrDoubleFree)
@@ -56,9 +59,13 @@ func TestPool(t *testing.T) {
 }
 
 func TestPrefixIndex(t *testing.T) {
-	cache := newCache(t, pagedkv.CacheConfig{Prefix: &pagedkv.PrefixConfig{Events: 64, PinnedBlocks: 2}})
+	cache := newCache(
+		t, pagedkv.CacheConfig{Prefix: &pagedkv.PrefixConfig{Events: 64, PinnedBlocks: 2}},
+	)
 	prefix, text := cache.Prefix(), numbered(10, 40)
-	session, err := cache.OpenSession(&pagedkv.SessionConfig{Salt: "a", Retention: pagedkv.RetentionHigh})
+	session, err := cache.OpenSession(
+		&pagedkv.SessionConfig{Salt: "a", Retention: pagedkv.RetentionHigh},
+	)
 	must(t, err)
 	extend(t, session, text)
 	must(t, session.Close())
@@ -101,8 +108,17 @@ func TestPrefixIndex(t *testing.T) {
 		}
 		got = append(got, events[:n]...)
 	}
-	want := []pagedkv.PrefixEvent{{Number: 0, Hash: hashes[0], Kind: pagedkv.PrefixStored}, {Number: 1, Hash: hashes[1], Position: 16, Kind: pagedkv.PrefixStored},
-		{Number: 2, Hash: hashes[1], Position: 16, Kind: pagedkv.PrefixExpelled}, {Number: 3, Hash: hashes[0], Kind: pagedkv.PrefixCleared}}
+	want := []pagedkv.PrefixEvent{
+		{Number: 0, Hash: hashes[0], Kind: pagedkv.PrefixStored},
+		{Number: 1, Hash: hashes[1], Position: 16, Kind: pagedkv.PrefixStored},
+		{
+			Number:   2,
+			Hash:     hashes[1],
+			Position: 16,
+			Kind:     pagedkv.PrefixExpelled,
+		},
+		{Number: 3, Hash: hashes[0], Kind: pagedkv.PrefixCleared},
+	}
 	if len(hashes) != 2 || len(got) != len(want) || next != 4 {
 		t.Fatalf("%d hashes, %d events, next %d", len(hashes), len(got), next)
 	}
@@ -134,7 +150,9 @@ func TestRunnerComputesTheSameBits(t *testing.T) {
 			backwards++
 		}
 	}
-	got := extend(t, open(t, newCache(t, pagedkv.CacheConfig{Threads: 1, Runner: runner})), numbered(1, 200))
+	got := extend(
+		t, open(t, newCache(t, pagedkv.CacheConfig{Threads: 1, Runner: runner})), numbered(1, 200),
+	)
 	if !reflect.DeepEqual(got, want) || tasks == 0 || backwards != tasks {
 		t.Errorf("a runner of its own ran %d of %d tasks", backwards, tasks)
 	}
@@ -142,13 +160,37 @@ func TestRunnerComputesTheSameBits(t *testing.T) {
 
 func TestFiguresOfACache(t *testing.T) {
 	config := pagedkv.CacheConfig{Groups: []pagedkv.LayerGroup{
-		{Layers: 2, LayerIndices: []uint32{0, 2}, QueryHeads: 4, KVHeads: 2, KeyDim: 32, DType: pagedkv.BF16, Blocks: 6},
-		{Layers: 1, LayerIndices: []uint32{1}, QueryHeads: 2, KVHeads: 1, KeyDim: 16, Window: 16, Blocks: 5},
+		{
+			Layers:       2,
+			LayerIndices: []uint32{0, 2},
+			QueryHeads:   4,
+			KVHeads:      2,
+			KeyDim:       32,
+			DType:        pagedkv.BF16,
+			Blocks:       6,
+		},
+		{
+			Layers:       1,
+			LayerIndices: []uint32{1},
+			QueryHeads:   2,
+			KVHeads:      1,
+			KeyDim:       16,
+			Window:       16,
+			Blocks:       5,
+		},
 	}, ISA: pagedkv.ISAScalar, Threads: 1}
 	cache := newCache(t, config)
 	info, err := cache.Info()
 	must(t, err)
-	want := pagedkv.CacheInfo{Storage: pagedkv.StoragePaged, Layout: pagedkv.LayoutPacked, BlockSize: 16, Groups: 2, Layers: 3, Threads: 1, ISA: pagedkv.ISAScalar}
+	want := pagedkv.CacheInfo{
+		Storage:   pagedkv.StoragePaged,
+		Layout:    pagedkv.LayoutPacked,
+		BlockSize: 16,
+		Groups:    2,
+		Layers:    3,
+		Threads:   1,
+		ISA:       pagedkv.ISAScalar,
+	}
 	if info != want || info.ISA.String() != "scalar" {
 		t.Errorf("%+v, %v", info, info.ISA)
 	}
@@ -164,7 +206,8 @@ func TestFiguresOfACache(t *testing.T) {
 	}
 	metrics, err := cache.Metrics()
 	must(t, err)
-	if !strings.HasPrefix(metrics, "# ") || !strings.HasSuffix(metrics, "\n") || !strings.Contains(metrics, "blocks") {
+	if !strings.HasPrefix(metrics, "# ") || !strings.HasSuffix(metrics, "\n") ||
+		!strings.Contains(metrics, "blocks") {
 		t.Errorf("%q", metrics)
 	}
 	if supported, err := pagedkv.ISASupported(pagedkv.ISAScalar); err != nil || !supported {

@@ -18,15 +18,17 @@ const (
 	playBlocks     = 20
 	playSessions   = 6
 	playLongest    = 90
-	// Scores are below 4 * sqrt(16) = 16 and off by at most (16 + 2) 2^-24 * 16 < 2e-5, with them the logarithms of weights; outputs are means
-	// of values within [-1, 1], off by twice that and by 2^-24 for each of up to 90 tokens. A wrong token moves an output by about 1e-2.
+	// Scores are below 4 * sqrt(16) = 16 and off by at most (16 + 2) 2^-24 * 16 < 2e-5, with them
+	// the logarithms of weights; outputs are means of values within [-1, 1], off by twice that and
+	// by 2^-24 for each of up to 90 tokens. A wrong token moves an output by about 1e-2.
 	playTolerance = 1e-4
 )
 
 type playSession struct {
 	handle *pagedkv.Session
 	text   []int32
-	lost   int // tokens at the end of text that a suspension took, and that are to be computed again
+	// tokens at the end of text that a suspension took, and that are to be computed again
+	lost int
 }
 
 type play struct {
@@ -105,11 +107,14 @@ func (p *play) step() {
 			tokens[j] = p.fresh % 1000
 		}
 		copy(tokens, s.text[len(s.text)-s.lost:])
-		steps, chosen, ids = append(steps, pagedkv.Step{Session: s.handle, NewTokens: n}), append(chosen, s), append(ids, tokens...)
+		steps = append(steps, pagedkv.Step{Session: s.handle, NewTokens: n})
+		chosen = append(chosen, s)
+		ids = append(ids, tokens...)
 	}
 	batch, err := p.cache.Begin(steps...)
 	var e *pagedkv.Error
-	if errors.As(err, &e) && (e.Status == pagedkv.ErrSuspended || e.Status == pagedkv.ErrOutOfBlocks && e.BlocksShort > 0) {
+	if errors.As(err, &e) && (e.Status == pagedkv.ErrSuspended ||
+		e.Status == pagedkv.ErrOutOfBlocks && e.BlocksShort > 0) {
 		return
 	}
 	p.must(err)
@@ -125,17 +130,24 @@ func (p *play) step() {
 	}
 }
 
-func (p *play) compute(batch *pagedkv.Batch, steps []pagedkv.Step, chosen []*playSession, ids []int32) {
+func (p *play) compute(
+	batch *pagedkv.Batch, steps []pagedkv.Step, chosen []*playSession, ids []int32,
+) {
 	var k, v, q []float32
 	var want []float64
 	for i, s := range chosen {
 		held := len(s.text) - s.lost
 		whole := histories(append(append([]int32{}, s.text[:held]...), ids[:steps[i].NewTokens]...))
 		ids = ids[steps[i].NewTokens:]
-		allK, allV := rowsOf(whole, kindK, 0, playKVHeads, playDim), rowsOf(whole, kindV, 0, playKVHeads, playDim)
+		allK := rowsOf(whole, kindK, 0, playKVHeads, playDim)
+		allV := rowsOf(whole, kindV, 0, playKVHeads, playDim)
 		queries := rowsOf(whole[held:], kindQ, 0, playQueryHeads, playDim)
-		k, v, q = append(k, allK[held*playKVHeads*playDim:]...), append(v, allV[held*playKVHeads*playDim:]...), append(q, queries...)
-		want = append(want, naiveAttention(queries, allK, allV, playQueryHeads, playKVHeads, playDim)...)
+		k = append(k, allK[held*playKVHeads*playDim:]...)
+		v = append(v, allV[held*playKVHeads*playDim:]...)
+		q = append(q, queries...)
+		want = append(
+			want,
+			naiveAttention(queries, allK, allV, playQueryHeads, playKVHeads, playDim)...)
 	}
 	out := make([]float32, len(want))
 	p.must(batch.Write(0, pagedkv.Float32(k), pagedkv.Float32(v)))
@@ -204,7 +216,8 @@ func (p *play) snapshot() {
 	if s := p.pick(); s != nil && s.lost == 0 && len(p.snapshots) < 3 {
 		frozen, err := s.handle.Snapshot()
 		p.must(err)
-		p.snapshots, p.frozen = append(p.snapshots, frozen), append(p.frozen, append([]int32{}, s.text...))
+		p.snapshots = append(p.snapshots, frozen)
+		p.frozen = append(p.frozen, append([]int32{}, s.text...))
 	} else if len(p.snapshots) > 0 && len(p.sessions) < playSessions {
 		handle, err := p.snapshots[0].Open()
 		p.must(err)
@@ -234,7 +247,9 @@ func (p *play) check() {
 
 func runPlay(t *testing.T, input []byte) {
 	config := pagedkv.CacheConfig{
-		Groups:  []pagedkv.LayerGroup{{Layers: 1, QueryHeads: playQueryHeads, KVHeads: playKVHeads, KeyDim: playDim}},
+		Groups: []pagedkv.LayerGroup{
+			{Layers: 1, QueryHeads: playQueryHeads, KVHeads: playKVHeads, KeyDim: playDim},
+		},
 		Blocks:  playBlocks,
 		Threads: 1,
 	}
@@ -246,7 +261,17 @@ func runPlay(t *testing.T, input []byte) {
 		t.Fatal(err)
 	}
 	p := &play{t: t, input: input, cache: cache}
-	actions := []func(){p.open, p.step, p.step, p.step, p.close, p.fork, p.trim, p.suspend, p.snapshot}
+	actions := []func(){
+		p.open,
+		p.step,
+		p.step,
+		p.step,
+		p.close,
+		p.fork,
+		p.trim,
+		p.suspend,
+		p.snapshot,
+	}
 	p.open()
 	for steps := 0; len(p.input) > 0 && steps < 300; steps++ {
 		actions[p.next(len(actions))]()

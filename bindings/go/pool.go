@@ -8,7 +8,8 @@ import (
 	"pagedkv/internal/library"
 )
 
-// Block is a reference to one block: its id, and a generation that tells a stale reference from the block's next life.
+// Block is a reference to one block: its id, and a generation that tells a stale reference from the
+// block's next life.
 type Block uint64
 
 // ID is what block tables and slots are made of.
@@ -20,8 +21,9 @@ type PoolConfig struct {
 	BlockSize int // Slots per block, 1 to 256; 0: 16.
 }
 
-// Pool allocates reference-counted block ids, for an engine that keeps the bytes elsewhere. Everything but Close may be called from any
-// number of goroutines at once; Alloc, Retain and Release are lock-free.
+// Pool allocates reference-counted block ids, for an engine that keeps the bytes elsewhere.
+// Everything but Close may be called from any number of goroutines at once; Alloc, Retain and
+// Release are lock-free.
 type Pool struct {
 	handle raw.Pool
 }
@@ -48,7 +50,10 @@ func NewPool(config PoolConfig) (*Pool, error) {
 		return nil, err
 	}
 	p := &Pool{}
-	if err := call(op, nil, func() raw.Status { return raw.PoolCreate(given, &p.handle) }); err != nil {
+	err = call(op, nil, func() raw.Status {
+		return raw.PoolCreate(given, &p.handle)
+	})
+	if err != nil {
 		return nil, err
 	}
 	handle := p.handle
@@ -71,17 +76,24 @@ func raws(blocks []Block) *uint64 { return (*uint64)(first(blocks)) }
 
 // Alloc fills blocks with fresh ones, each with one reference: all or none.
 func (p *Pool) Alloc(blocks []Block) error {
-	return call("alloc", p, func() raw.Status { return raw.PoolAlloc(p.handle, uint64(len(blocks)), raws(blocks)) })
+	return call("alloc", p, func() raw.Status {
+		return raw.PoolAlloc(p.handle, uint64(len(blocks)), raws(blocks))
+	})
 }
 
 // Retain adds one reference to each of the blocks, all or none.
 func (p *Pool) Retain(blocks ...Block) error {
-	return call("retain", p, func() raw.Status { return raw.PoolRetain(p.handle, uint64(len(blocks)), raws(blocks)) })
+	return call("retain", p, func() raw.Status {
+		return raw.PoolRetain(p.handle, uint64(len(blocks)), raws(blocks))
+	})
 }
 
-// Release drops one reference of each of the blocks, all or none; a block whose last reference goes is free.
+// Release drops one reference of each of the blocks, all or none; a block whose last reference goes
+// is free.
 func (p *Pool) Release(blocks ...Block) error {
-	return call("release", p, func() raw.Status { return raw.PoolRelease(p.handle, uint64(len(blocks)), raws(blocks)) })
+	return call("release", p, func() raw.Status {
+		return raw.PoolRelease(p.handle, uint64(len(blocks)), raws(blocks))
+	})
 }
 
 // Claim takes the next free slots of a block that nobody shares and gives the offset of the first.
@@ -109,7 +121,9 @@ func (p *Pool) Reset(block Block) error {
 // BlockState is the state of the block with this id now, free or not.
 func (p *Pool) BlockState(id uint32) (BlockState, error) {
 	out := raw.BlockState{StructSize: uint32(unsafe.Sizeof(raw.BlockState{}))}
-	err := call("block state", p, func() raw.Status { return raw.PoolBlockState(p.handle, id, &out) })
+	err := call("block state", p, func() raw.Status {
+		return raw.PoolBlockState(p.handle, id, &out)
+	})
 	return blockStateOf(&out), err
 }
 

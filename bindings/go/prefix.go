@@ -7,8 +7,8 @@ import (
 	raw "pagedkv/internal/generated"
 )
 
-// MatchPrefix gives an empty session the longest cached beginning of a text, and says how many tokens that is: the session's length then.
-// Leave the last token out where its output is needed.
+// MatchPrefix gives an empty session the longest cached beginning of a text, and says how many
+// tokens that is: the session's length then. Leave the last token out where its output is needed.
 func (s *Session) MatchPrefix(tokens []int32) (int, error) {
 	var matched uint64
 	err := call("match prefix", s, func() raw.Status {
@@ -17,8 +17,9 @@ func (s *Session) MatchPrefix(tokens []int32) (int, error) {
 	return int(matched), err
 }
 
-// Prefix is the prefix index of a cache: what sessions computed stays cached when they end, block by block under its tokens, until its
-// memory is needed. A salt (any bytes, "": none) separates tenants: sessions of different salts share nothing.
+// Prefix is the prefix index of a cache: what sessions computed stays cached when they end, block
+// by block under its tokens, until its memory is needed. A salt (any bytes, "": none) separates
+// tenants: sessions of different salts share nothing.
 type Prefix struct {
 	cache *Cache
 }
@@ -27,7 +28,9 @@ type Prefix struct {
 func (c *Cache) Prefix() Prefix { return Prefix{c} }
 
 // salted runs a call with the bytes of a salt.
-func (p Prefix) salted(op, salt string, function func(cache raw.Cache, salt unsafe.Pointer, size uint64) raw.Status) error {
+func (p Prefix) salted(
+	op, salt string, function func(cache raw.Cache, salt unsafe.Pointer, size uint64) raw.Status,
+) error {
 	bytes := []byte(salt)
 	err := call(op, p.cache, func() raw.Status {
 		return function(p.cache.handle, unsafe.Pointer(first(bytes)), uint64(len(bytes)))
@@ -39,7 +42,9 @@ func (p Prefix) salted(op, salt string, function func(cache raw.Cache, salt unsa
 // Stats are the figures of one salt.
 func (p Prefix) Stats(salt string) (PrefixStats, error) {
 	out := raw.PrefixStats{StructSize: uint32(unsafe.Sizeof(raw.PrefixStats{}))}
-	err := p.salted("prefix stats", salt, func(cache raw.Cache, salt unsafe.Pointer, size uint64) raw.Status {
+	err := p.salted("prefix stats", salt, func(
+		cache raw.Cache, salt unsafe.Pointer, size uint64,
+	) raw.Status {
 		return raw.PrefixGetStats(cache, salt, size, &out)
 	})
 	return prefixStatsOf(&out), err
@@ -48,7 +53,9 @@ func (p Prefix) Stats(salt string) (PrefixStats, error) {
 // StatsOfAll are the figures of the whole index.
 func (p Prefix) StatsOfAll() (PrefixStats, error) {
 	out := raw.PrefixStats{StructSize: uint32(unsafe.Sizeof(raw.PrefixStats{}))}
-	err := call("prefix stats", p.cache, func() raw.Status { return raw.PrefixGetStats(p.cache.handle, nil, raw.AllSalts, &out) })
+	err := call("prefix stats", p.cache, func() raw.Status {
+		return raw.PrefixGetStats(p.cache.handle, nil, raw.AllSalts, &out)
+	})
 	return prefixStatsOf(&out), err
 }
 
@@ -59,13 +66,18 @@ func (p Prefix) Clear(salt string) error {
 
 // ClearAll drops those of every salt.
 func (p Prefix) ClearAll() error {
-	return call("prefix clear", p.cache, func() raw.Status { return raw.PrefixClear(p.cache.handle, nil, raw.AllSalts) })
+	return call("prefix clear", p.cache, func() raw.Status {
+		return raw.PrefixClear(p.cache.handle, nil, raw.AllSalts)
+	})
 }
 
-// Pin keeps what is cached of a text, whole blocks, until it is unpinned as often; it says how many tokens that is.
+// Pin keeps what is cached of a text, whole blocks, until it is unpinned as often; it says how many
+// tokens that is.
 func (p Prefix) Pin(salt string, tokens []int32) (int, error) {
 	var pinned uint64
-	err := p.salted("prefix pin", salt, func(cache raw.Cache, salt unsafe.Pointer, size uint64) raw.Status {
+	err := p.salted("prefix pin", salt, func(
+		cache raw.Cache, salt unsafe.Pointer, size uint64,
+	) raw.Status {
 		return raw.PrefixPin(cache, salt, size, uint64(len(tokens)), first(tokens), &pinned)
 	})
 	return int(pinned), err
@@ -74,7 +86,9 @@ func (p Prefix) Pin(salt string, tokens []int32) (int, error) {
 // Unpin takes back the longest pin of a beginning of the text and says how many tokens it had.
 func (p Prefix) Unpin(salt string, tokens []int32) (int, error) {
 	var unpinned uint64
-	err := p.salted("prefix unpin", salt, func(cache raw.Cache, salt unsafe.Pointer, size uint64) raw.Status {
+	err := p.salted("prefix unpin", salt, func(
+		cache raw.Cache, salt unsafe.Pointer, size uint64,
+	) raw.Status {
 		return raw.PrefixUnpin(cache, salt, size, uint64(len(tokens)), first(tokens), &unpinned)
 	})
 	return int(unpinned), err
@@ -83,15 +97,19 @@ func (p Prefix) Unpin(salt string, tokens []int32) (int, error) {
 // DefaultQuota is SetQuota's way back to PrefixConfig.SaltBlocks.
 const DefaultQuota = ^uint64(0)
 
-// SetQuota bounds the block positions that are cached of one salt from now on; 0: no limit; DefaultQuota: that of the config again.
+// SetQuota bounds the block positions that are cached of one salt from now on; 0: no limit;
+// DefaultQuota: that of the config again.
 func (p Prefix) SetQuota(salt string, blocks uint64) error {
-	return p.salted("prefix quota", salt, func(cache raw.Cache, salt unsafe.Pointer, size uint64) raw.Status {
+	return p.salted("prefix quota", salt, func(
+		cache raw.Cache, salt unsafe.Pointer, size uint64,
+	) raw.Status {
 		return raw.PrefixSetQuota(cache, salt, size, blocks)
 	})
 }
 
-// Events copies events in their order, from the number *next on, and moves *next behind them. It says how many were written and how many
-// of those wanted had been overwritten. Several readers may each have a number of their own.
+// Events copies events in their order, from the number *next on, and moves *next behind them. It
+// says how many were written and how many of those wanted had been overwritten. Several readers may
+// each have a number of their own.
 func (p Prefix) Events(next *uint64, events []PrefixEvent) (written int, lost uint64, err error) {
 	number, count := *next, uint64(len(events))
 	copied := make([]raw.PrefixEvent, len(events))
@@ -117,7 +135,10 @@ func HashBlocks(salt string, blockSize int, tokens []int32) ([]uint64, error) {
 	}
 	bytes, hashes := []byte(salt), make([]uint64, len(tokens)/max(blockSize, 1))
 	err = call(op, nil, func() raw.Status {
-		return raw.PrefixHashBlocks(unsafe.Pointer(first(bytes)), uint64(len(bytes)), size, uint64(len(tokens)), first(tokens), first(hashes))
+		return raw.PrefixHashBlocks(
+			unsafe.Pointer(first(bytes)), uint64(len(bytes)), size, uint64(len(tokens)),
+			first(tokens), first(hashes),
+		)
 	})
 	if err != nil {
 		return nil, err

@@ -10,13 +10,18 @@ import (
 	"pagedkv/internal/library"
 )
 
-// RedisConfig is a Redis or Valkey server, or a cluster of them, as a store. It is reached by libpagedkv-redis, which is opened when a cache has one:
-// the file that PAGEDKV_REDIS_LIBRARY names, else libpagedkv-redis.so.0 beside libpagedkv or where the dynamic linker finds it. What is 0 has C's default.
+// RedisConfig is a Redis or Valkey server, or a cluster of them, as a store. It is reached by
+// libpagedkv-redis, which is opened when a cache has one: the file that PAGEDKV_REDIS_LIBRARY
+// names, else libpagedkv-redis.so.0 beside libpagedkv or where the dynamic linker finds it. What is
+// 0 has C's default.
 type RedisConfig struct {
-	Servers        string        // "host:port,host:port" or "redis://[[user]:password@]host:port[/database]", rediss:// with TLS. Default "127.0.0.1:6379".
-	User, Password string        // "": those of Servers.
-	KeyPrefix      string        // Up to 64 bytes. Default "pagedkv:".
-	TTL            time.Duration // How long an item is kept after it was put; 0: until the server evicts it.
+	// "host:port,host:port" or "redis://[[user]:password@]host:port[/database]", rediss:// with
+	// TLS. Default "127.0.0.1:6379".
+	Servers        string
+	User, Password string // "": those of Servers.
+	KeyPrefix      string // Up to 64 bytes. Default "pagedkv:".
+	// How long an item is kept after it was put; 0: until the server evicts it.
+	TTL            time.Duration
 	ConnectTimeout time.Duration // Default 500 ms.
 	CommandTimeout time.Duration // Default 1 s.
 	PipelineBytes  uint64        // Sent or asked for at once. Default 8 MiB.
@@ -24,12 +29,14 @@ type RedisConfig struct {
 	TLS            *TLSConfig    // nil: as Servers says, by rediss:// or redis://.
 }
 
-// TLSConfig asks for TLS, and says whom to believe. The server's certificate has to name the server.
+// TLSConfig asks for TLS, and says whom to believe. The server's certificate has to name the
+// server.
 type TLSConfig struct {
 	CAFile, CADirectory      string // Whose signature counts, PEM. "": the system's.
 	CertificateFile, KeyFile string // For a server that asks for a certificate, PEM.
-	ServerName               string // What the certificate has to name. "": the host of each server.
-	InsecureNoVerify         bool   // Believes anybody, who can then read and change all of it.
+	// What the certificate has to name. "": the host of each server.
+	ServerName       string
+	InsecureNoVerify bool // Believes anybody, who can then read and change all of it.
 }
 
 // ended is a text of C, whose NUL must be its only one; nil for "".
@@ -91,8 +98,16 @@ func (c *RedisConfig) place(op string) (*library.RedisConfig, [][]byte, error) {
 			out         **byte
 			name, given string
 		}{
-			{&given.TLSCAFile, "CAFile", t.CAFile}, {&given.TLSCADirectory, "CADirectory", t.CADirectory},
-			{&given.TLSCertificateFile, "CertificateFile", t.CertificateFile}, {&given.TLSKeyFile, "KeyFile", t.KeyFile},
+			{
+				&given.TLSCAFile,
+				"CAFile",
+				t.CAFile,
+			}, {&given.TLSCADirectory, "CADirectory", t.CADirectory},
+			{
+				&given.TLSCertificateFile,
+				"CertificateFile",
+				t.CertificateFile,
+			}, {&given.TLSKeyFile, "KeyFile", t.KeyFile},
 			{&given.TLSServerName, "ServerName", t.ServerName},
 		}...)
 	}

@@ -33,7 +33,10 @@ func server(t *testing.T) int {
 		t.Skip("there is no redis-server or valkey-server here: bash tests/install-deps test")
 	}
 	port := freePort(t)
-	command := exec.Command(program, "--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir(), "--requirepass", "secret")
+	command := exec.Command(
+		program, "--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--save", "", "--dir",
+		t.TempDir(), "--requirepass", "secret",
+	)
 	must(t, command.Start())
 	t.Cleanup(func() {
 		_ = command.Process.Kill()
@@ -59,14 +62,26 @@ func needPlugin(t *testing.T) {
 }
 
 func withRedis(redis pagedkv.RedisConfig) pagedkv.CacheConfig {
-	return pagedkv.CacheConfig{Groups: []pagedkv.LayerGroup{{Layers: 2, QueryHeads: 4, KVHeads: 2, KeyDim: 32}}, Blocks: 32,
-		Prefix: &pagedkv.PrefixConfig{}, Store: &pagedkv.StoreConfig{Redis: &redis}}
+	return pagedkv.CacheConfig{
+		Groups: []pagedkv.LayerGroup{{Layers: 2, QueryHeads: 4, KVHeads: 2, KeyDim: 32}},
+		Blocks: 32,
+		Prefix: &pagedkv.PrefixConfig{},
+		Store:  &pagedkv.StoreConfig{Redis: &redis},
+	}
 }
 
 func TestTextsComeBackFromRedis(t *testing.T) {
 	needPlugin(t)
 	port := server(t)
-	first := newCache(t, withRedis(pagedkv.RedisConfig{Servers: fmt.Sprintf("redis://:secret@127.0.0.1:%d", port), TTL: time.Hour}))
+	first := newCache(
+		t,
+		withRedis(
+			pagedkv.RedisConfig{
+				Servers: fmt.Sprintf("redis://:secret@127.0.0.1:%d", port),
+				TTL:     time.Hour,
+			},
+		),
+	)
 	session := open(t, first)
 	text := numbered(1, 40)
 	extend(t, session, text)
@@ -75,16 +90,30 @@ func TestTextsComeBackFromRedis(t *testing.T) {
 
 	// The same by other fields, every one of them given, but for another prefix.
 	for prefix, expected := range map[string]int{"pagedkv:": 32, "other:": 0} {
-		same := pagedkv.RedisConfig{Servers: fmt.Sprintf("127.0.0.1:%d", port), User: "default", Password: "secret", KeyPrefix: prefix, TTL: time.Second,
-			ConnectTimeout: time.Minute, CommandTimeout: time.Minute, PipelineBytes: 1 << 20, ConnectLater: true}
+		same := pagedkv.RedisConfig{
+			Servers:        fmt.Sprintf("127.0.0.1:%d", port),
+			User:           "default",
+			Password:       "secret",
+			KeyPrefix:      prefix,
+			TTL:            time.Second,
+			ConnectTimeout: time.Minute,
+			CommandTimeout: time.Minute,
+			PipelineBytes:  1 << 20,
+			ConnectLater:   true,
+		}
 		second := newCache(t, withRedis(same))
 		must(t, second.Store().Prefetch("", text))
-		if cached, err := second.Store().Wait("", text, 20*time.Second); err != nil || cached != expected {
+		if cached, err := second.Store().Wait("", text, 20*time.Second); err != nil ||
+			cached != expected {
 			t.Errorf("%s: %d tokens are back, %v", prefix, cached, err)
 		}
 		must(t, second.Close())
 	}
-	_, err := pagedkv.NewCache(withRedis(pagedkv.RedisConfig{Servers: fmt.Sprintf("127.0.0.1:%d", port), Password: "wrong"}))
+	_, err := pagedkv.NewCache(
+		withRedis(
+			pagedkv.RedisConfig{Servers: fmt.Sprintf("127.0.0.1:%d", port), Password: "wrong"},
+		),
+	)
 	refused(t, err, pagedkv.ErrIO)
 	if !strings.Contains(err.Error(), "WRONGPASS") {
 		t.Error(err)
@@ -103,15 +132,22 @@ func tlsServer(t *testing.T) (port int, certificate, key string) {
 		t.Skip("redis-server or openssl is missing here: bash tests/install-deps test")
 	}
 	directory := t.TempDir()
-	certificate, key = filepath.Join(directory, "server.crt"), filepath.Join(directory, "server.key")
-	made := exec.Command(openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1",
-		"-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1,DNS:kv.example", "-keyout", key, "-out", certificate)
+	certificate = filepath.Join(directory, "server.crt")
+	key = filepath.Join(directory, "server.key")
+	made := exec.Command(
+		openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+		"-days", "1", "-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1,DNS:kv.example",
+		"-keyout", key, "-out", certificate,
+	)
 	if said, err := made.CombinedOutput(); err != nil {
 		t.Fatal(err, string(said))
 	}
 	port = freePort(t)
-	command := exec.Command(program, "--port", "0", "--tls-port", fmt.Sprint(port), "--tls-cert-file", certificate, "--tls-key-file", key,
-		"--tls-ca-cert-file", certificate, "--bind", "127.0.0.1", "--save", "", "--dir", directory)
+	command := exec.Command(
+		program, "--port", "0", "--tls-port", fmt.Sprint(port), "--tls-cert-file", certificate,
+		"--tls-key-file", key, "--tls-ca-cert-file", certificate, "--bind", "127.0.0.1", "--save",
+		"", "--dir", directory,
+	)
 	must(t, command.Start())
 	t.Cleanup(func() {
 		_ = command.Process.Kill()
@@ -147,9 +183,12 @@ func TestTLSChecksWhoIsThere(t *testing.T) {
 	missing.CAFile = certificate + ".gone"
 	nobody.CertificateFile, nobody.KeyFile = "", ""
 	for sentence, refusedOne := range map[string]pagedkv.TLSConfig{
-		"ostname mismatch": other, "certificate is refused": system, "errno 2": missing, "TLS: ": nobody} {
+		"ostname mismatch": other, "certificate is refused": system, "errno 2": missing,
+		"TLS: ": nobody} {
 		tls := refusedOne
-		_, err := pagedkv.NewCache(withRedis(pagedkv.RedisConfig{Servers: "rediss://" + address, TLS: &tls}))
+		_, err := pagedkv.NewCache(
+			withRedis(pagedkv.RedisConfig{Servers: "rediss://" + address, TLS: &tls}),
+		)
 		refused(t, err, pagedkv.ErrIO)
 		if !strings.Contains(err.Error(), sentence) {
 			t.Errorf("%q is not in %v", sentence, err)
@@ -157,8 +196,10 @@ func TestTLSChecksWhoIsThere(t *testing.T) {
 	}
 	_, err := pagedkv.NewCache(withRedis(pagedkv.RedisConfig{Servers: "rediss://" + address}))
 	refused(t, err, pagedkv.ErrIO)
-	for _, bad := range []pagedkv.TLSConfig{{KeyFile: key}, {CertificateFile: certificate}, {ServerName: "a b"}, {ServerName: "a\x00b"},
-		{CAFile: "a\x00b"}, {CAFile: certificate, InsecureNoVerify: true}} {
+	for _, bad := range []pagedkv.TLSConfig{
+		{KeyFile: key}, {CertificateFile: certificate}, {ServerName: "a b"},
+		{ServerName: "a\x00b"}, {CAFile: "a\x00b"}, {CAFile: certificate, InsecureNoVerify: true},
+	} {
 		tls := bad
 		_, err := pagedkv.NewCache(withRedis(pagedkv.RedisConfig{Servers: address, TLS: &tls}))
 		refused(t, err, pagedkv.ErrInvalidArgument)
@@ -174,8 +215,14 @@ func TestRedisThatCannotBe(t *testing.T) {
 	if !errors.As(err, &sentence) || !strings.Contains(sentence.Sentence, address) {
 		t.Errorf("not the plugin's sentence: %v", err)
 	}
-	must(t, newCache(t, withRedis(pagedkv.RedisConfig{Servers: address, ConnectLater: true})).Close())
-	for _, bad := range []pagedkv.RedisConfig{{Servers: "a\x00b"}, {PipelineBytes: 1}, {ConnectTimeout: -1 * time.Hour}, {ConnectTimeout: 2 * time.Hour}} {
+	must(
+		t,
+		newCache(t, withRedis(pagedkv.RedisConfig{Servers: address, ConnectLater: true})).Close(),
+	)
+	for _, bad := range []pagedkv.RedisConfig{
+		{Servers: "a\x00b"}, {PipelineBytes: 1}, {ConnectTimeout: -1 * time.Hour},
+		{ConnectTimeout: 2 * time.Hour},
+	} {
 		_, err = pagedkv.NewCache(withRedis(bad))
 		refused(t, err, pagedkv.ErrInvalidArgument)
 	}

@@ -44,14 +44,17 @@ func rowsOf(histories []uint64, kind, layer, heads, dim int) []float32 {
 		for head := 0; head < heads; head++ {
 			for d := 0; d < dim; d++ {
 				place := uint64(((layer*4+kind)*64+head)*1024 + d)
-				rows = append(rows, float32(factor*(float64(mix(h+golden*(1+place))>>40)/(1<<23)-1)))
+				rows = append(
+					rows, float32(factor*(float64(mix(h+golden*(1+place))>>40)/(1<<23)-1)),
+				)
 			}
 		}
 	}
 	return rows
 }
 
-// naiveAttention is causal attention by definition, in float64: q [n][heads][dim] over all of k and v, of which its rows are the last.
+// naiveAttention is causal attention by definition, in float64: q [n][heads][dim] over all of k and
+// v, of which its rows are the last.
 func naiveAttention(q, k, v []float32, queryHeads, kvHeads, dim int) []float64 {
 	total, n := len(k)/(kvHeads*dim), len(q)/(queryHeads*dim)
 	out := make([]float64, n*queryHeads*dim)

@@ -16,8 +16,10 @@ var actions = map[string]func(*player, object){
 		}
 	},
 	"open": func(p *player, o object) {
-		session, err := p.cache.OpenSession(&pagedkv.SessionConfig{Priority: int32(number(o, "priority")), Salt: text(o, "salt"),
-			Prefix: pagedkv.PrefixUse(p.enums[text(o, "prefix")])})
+		session, err := p.cache.OpenSession(
+			&pagedkv.SessionConfig{Priority: int32(number(o, "priority")), Salt: text(o, "salt"),
+				Prefix: pagedkv.PrefixUse(p.enums[text(o, "prefix")])},
+		)
 		if p.status(o, err) {
 			p.sessions[text(o, "session")] = session
 		}
@@ -108,9 +110,11 @@ var actions = map[string]func(*player, object){
 			p.sessions[text(o, "into")] = session
 		}
 	},
-	"close_snapshot": func(p *player, o object) { p.status(o, p.snapshots[text(o, "snapshot")].Close()) },
-	"close":          func(p *player, o object) { p.status(o, p.session(o).Close()) },
-	"validate":       func(p *player, o object) { p.status(o, p.cache.Validate()) },
+	"close_snapshot": func(p *player, o object) {
+		p.status(o, p.snapshots[text(o, "snapshot")].Close())
+	},
+	"close":    func(p *player, o object) { p.status(o, p.session(o).Close()) },
+	"validate": func(p *player, o object) { p.status(o, p.cache.Validate()) },
 }
 
 func (p *player) session(o object) *pagedkv.Session { return p.sessions[text(o, "session")] }
@@ -160,9 +164,13 @@ func (p *player) slots(o object) {
 
 func (p *player) read(o object) {
 	layer, begin, count := number(o, "layer"), number(o, "first"), number(o, "count")
-	shape := p.layers[layer%len(p.layers)] // a layer that is not there has to be refused, whatever its rows
-	k, v := make([]float32, count*shape.KVHeads*shape.KeyDim), make([]float32, count*shape.KVHeads*shape.ValueDim)
-	if !p.status(o, p.session(o).Materialize(layer, begin, count, pagedkv.Float32(k), pagedkv.Float32(v))) {
+	// a layer that is not there has to be refused, whatever its rows
+	shape := p.layers[layer%len(p.layers)]
+	k := make([]float32, count*shape.KVHeads*shape.KeyDim)
+	v := make([]float32, count*shape.KVHeads*shape.ValueDim)
+	if !p.status(
+		o, p.session(o).Materialize(layer, begin, count, pagedkv.Float32(k), pagedkv.Float32(v)),
+	) {
 		return
 	}
 	for _, entry := range o["values"].([]any) {
@@ -180,7 +188,9 @@ func (p *player) victims(o object) {
 	var steps []pagedkv.Step
 	for _, entry := range o["sessions"].([]any) {
 		e := entry.([]any)
-		steps = append(steps, pagedkv.Step{Session: p.sessions[e[0].(string)], NewTokens: int(e[1].(float64))})
+		steps = append(
+			steps, pagedkv.Step{Session: p.sessions[e[0].(string)], NewTokens: int(e[1].(float64))},
+		)
 	}
 	ids, err := p.cache.ChooseVictims(steps...)
 	if !p.status(o, err) {
@@ -259,14 +269,19 @@ func (p *player) step(o object) {
 	wanted, _ := o["out"].([]any)
 	for _, entry := range wanted {
 		e := entry.([]any)
-		row, layer, head, d := int(e[0].(float64)), int(e[1].(float64)), int(e[2].(float64)), int(e[3].(float64))
+		row := int(e[0].(float64))
+		layer := int(e[1].(float64))
+		head := int(e[2].(float64))
+		d := int(e[3].(float64))
 		shape := p.layers[layer]
 		p.near("out", outs[layer][(row*shape.QueryHeads+head)*shape.ValueDim+d], e[4])
 	}
 }
 
 // layersOf writes and attends every layer.
-func (p *player) layersOf(batch *pagedkv.Batch, all []uint64, params *pagedkv.AttentionParams) ([][]float32, error) {
+func (p *player) layersOf(
+	batch *pagedkv.Batch, all []uint64, params *pagedkv.AttentionParams,
+) ([][]float32, error) {
 	if p.config.Storage == pagedkv.StorageNone {
 		return nil, nil
 	}
@@ -279,7 +294,8 @@ func (p *player) layersOf(batch *pagedkv.Batch, all []uint64, params *pagedkv.At
 		if err := batch.Write(layer, pagedkv.Float32(k), pagedkv.Float32(v)); err != nil {
 			return nil, err
 		}
-		if err := batch.Attend(layer, pagedkv.Float32(q), pagedkv.Float32(outs[layer]), params); err != nil {
+		out := pagedkv.Float32(outs[layer])
+		if err := batch.Attend(layer, pagedkv.Float32(q), out, params); err != nil {
 			return nil, err
 		}
 	}

@@ -58,7 +58,9 @@ func enumValues(t *testing.T) map[string]int64 {
 // field finds the field of a struct that C calls name.
 func field(t *testing.T, value reflect.Value, name string) reflect.Value {
 	t.Helper()
-	found := value.FieldByNameFunc(func(own string) bool { return strings.EqualFold(own, strings.ReplaceAll(name, "_", "")) })
+	found := value.FieldByNameFunc(
+		func(own string) bool { return strings.EqualFold(own, strings.ReplaceAll(name, "_", "")) },
+	)
 	if !found.IsValid() {
 		t.Fatalf("%s has no field for %s", value.Type(), name)
 	}
@@ -103,7 +105,18 @@ func (p *player) fill(into any, from object) {
 	}
 }
 
-var modelFields = []string{"layers", "query_heads", "kv_heads", "key_dim", "value_dim", "dtype", "value_dtype", "window", "sinks", "latent"}
+var modelFields = []string{
+	"layers",
+	"query_heads",
+	"kv_heads",
+	"key_dim",
+	"value_dim",
+	"dtype",
+	"value_dtype",
+	"window",
+	"sinks",
+	"latent",
+}
 
 func (p *player) configure(given object) {
 	model := object{}
@@ -228,8 +241,13 @@ func TestScenarios(t *testing.T) {
 	for _, s := range file.Scenarios {
 		s := s
 		t.Run(s.Name, func(t *testing.T) {
-			p := &player{t: t, enums: enumValues(t), tolerance: s.Tolerance, sessions: map[string]*pagedkv.Session{},
-				snapshots: map[string]*pagedkv.Snapshot{}}
+			p := &player{
+				t:         t,
+				enums:     enumValues(t),
+				tolerance: s.Tolerance,
+				sessions:  map[string]*pagedkv.Session{},
+				snapshots: map[string]*pagedkv.Snapshot{},
+			}
 			p.configure(s.Config)
 			cache, err := pagedkv.NewCache(p.config)
 			if err != nil {

@@ -21,10 +21,12 @@ type SessionConfig struct {
 	ReserveTokens uint64 // As Session.Reserve at once.
 	Prefix        PrefixUse
 	Retention     Retention
-	Salt          string // Any bytes, up to 256: sessions share prefixes with those of the same salt only. "": none.
+	// Any bytes, up to 256: sessions share prefixes with those of the same salt only. "": none.
+	Salt string
 }
 
-// SessionID names an open session. It is what ChooseVictims answers with; ids do not keep a session from being collected.
+// SessionID names an open session. It is what ChooseVictims answers with; ids do not keep a session
+// from being collected.
 type SessionID uint64
 
 // Session is one sequence: its tokens and its block tables, one per layer group.
@@ -60,7 +62,10 @@ func (c *Cache) OpenSession(config *SessionConfig) (*Session, error) {
 		given = config.place()
 	}
 	var handle raw.Session
-	if err := call("open session", c, func() raw.Status { return raw.SessionOpen(c.handle, given, &handle) }); err != nil {
+	err := call("open session", c, func() raw.Status {
+		return raw.SessionOpen(c.handle, given, &handle)
+	})
+	if err != nil {
 		return nil, err
 	}
 	return newSession(c, handle), nil
@@ -88,7 +93,8 @@ func (s *Session) Length() (int, error) {
 	return int(tokens), err
 }
 
-// LayerLength is how many tokens this layer holds: more than Length while a step is in flight and the layer was written.
+// LayerLength is how many tokens this layer holds: more than Length while a step is in flight and
+// the layer was written.
 func (s *Session) LayerLength(layer int) (int, error) {
 	const op = "layer length"
 	number, err := unsigned32(op, "layer", layer)
@@ -96,18 +102,23 @@ func (s *Session) LayerLength(layer int) (int, error) {
 		return 0, err
 	}
 	var tokens uint64
-	err = call(op, s, func() raw.Status { return raw.SessionLayerLength(s.handle, number, &tokens) })
+	err = call(op, s, func() raw.Status {
+		return raw.SessionLayerLength(s.handle, number, &tokens)
+	})
 	return int(tokens), err
 }
 
-// Tokens copies the ids of positions from begin on into tokens: committed ones, and those that Suspend remembered.
+// Tokens copies the ids of positions from begin on into tokens: committed ones, and those that
+// Suspend remembered.
 func (s *Session) Tokens(begin int, tokens []int32) error {
 	const op = "tokens"
 	position, err := unsigned64(op, "begin", begin)
 	if err != nil {
 		return err
 	}
-	return call(op, s, func() raw.Status { return raw.SessionTokens(s.handle, position, uint64(len(tokens)), first(tokens)) })
+	return call(op, s, func() raw.Status {
+		return raw.SessionTokens(s.handle, position, uint64(len(tokens)), first(tokens))
+	})
 }
 
 // SetTokens tells the ids of positions that were committed without, from begin on.
@@ -117,7 +128,9 @@ func (s *Session) SetTokens(begin int, tokens []int32) error {
 	if err != nil {
 		return err
 	}
-	return call(op, s, func() raw.Status { return raw.SessionSetTokens(s.handle, position, uint64(len(tokens)), first(tokens)) })
+	return call(op, s, func() raw.Status {
+		return raw.SessionSetTokens(s.handle, position, uint64(len(tokens)), first(tokens))
+	})
 }
 
 // Reserve makes room for so many tokens in all: a later step up to there cannot run out of blocks.
@@ -130,15 +143,18 @@ func (s *Session) Reserve(tokens int) error {
 	return call(op, s, func() raw.Status { return raw.SessionReserve(s.handle, total) })
 }
 
-// Prefill replaces what the session holds, one layer per call and without a batch, by rows of keys and values. When every layer was
-// given once the length is rows. The old content is gone from the first call on.
+// Prefill replaces what the session holds, one layer per call and without a batch, by rows of keys
+// and values. When every layer was given once the length is rows. The old content is gone from the
+// first call on.
 func (s *Session) Prefill(layer, rows int, k, v Tensor) error {
 	const op = "prefill"
 	number, keys, values, err := s.rows(op, layer, rows, k, v)
 	if err != nil {
 		return err
 	}
-	return call(op, s, func() raw.Status { return raw.SessionPrefill(s.handle, number, uint64(rows), keys, values) })
+	return call(op, s, func() raw.Status {
+		return raw.SessionPrefill(s.handle, number, uint64(rows), keys, values)
+	})
 }
 
 // Push appends one row, otherwise as Prefill.
@@ -151,7 +167,9 @@ func (s *Session) Push(layer int, k, v Tensor) error {
 	return call(op, s, func() raw.Status { return raw.SessionPush(s.handle, number, keys, values) })
 }
 
-func (s *Session) rows(op string, layer, rows int, k, v Tensor) (number uint32, keys, values *raw.Tensor, err error) {
+func (s *Session) rows(
+	op string, layer, rows int, k, v Tensor,
+) (number uint32, keys, values *raw.Tensor, err error) {
 	if number, err = unsigned32(op, "layer", layer); err != nil {
 		return number, nil, nil, err
 	}
@@ -175,7 +193,10 @@ func (s *Session) Trim(length int) error {
 // Fork opens a session with the same tokens. Blocks are shared until somebody writes to them.
 func (s *Session) Fork() (*Session, error) {
 	var handle raw.Session
-	if err := call("fork", s, func() raw.Status { return raw.SessionFork(s.handle, &handle) }); err != nil {
+	err := call("fork", s, func() raw.Status {
+		return raw.SessionFork(s.handle, &handle)
+	})
+	if err != nil {
 		return nil, err
 	}
 	return newSession(s.cache, handle), nil
@@ -186,17 +207,21 @@ func (s *Session) Suspend() error {
 	return call("suspend", s, func() raw.Status { return raw.SessionSuspend(s.handle) })
 }
 
-// Resume ends the suspension: positions [length, total) must be computed again, whose ids Tokens tells. Where blocks are short the
-// Error says how many.
+// Resume ends the suspension: positions [length, total) must be computed again, whose ids Tokens
+// tells. Where blocks are short the Error says how many.
 func (s *Session) Resume() (length, total int, err error) {
 	var from, to, short uint64
-	err = call("resume", s, func() raw.Status { return raw.SessionResume(s.handle, &from, &to, &short) })
+	err = call("resume", s, func() raw.Status {
+		return raw.SessionResume(s.handle, &from, &to, &short)
+	})
 	return int(from), int(to), withBlocksShort(err, short)
 }
 
 // SetPriority changes what SessionConfig said.
 func (s *Session) SetPriority(priority int32) error {
-	return call("set priority", s, func() raw.Status { return raw.SessionSetPriority(s.handle, priority) })
+	return call("set priority", s, func() raw.Status {
+		return raw.SessionSetPriority(s.handle, priority)
+	})
 }
 
 // Info tells what it holds.
@@ -206,7 +231,8 @@ func (s *Session) Info() (SessionInfo, error) {
 	return sessionInfoOf(&out), err
 }
 
-// BlockTable is the block ids of one group; NoBlock where a block left the window. Reserved blocks are among them.
+// BlockTable is the block ids of one group; NoBlock where a block left the window. Reserved blocks
+// are among them.
 func (s *Session) BlockTable(group int) ([]uint32, error) {
 	const op = "block table"
 	number, err := unsigned32(op, "group", group)
@@ -218,7 +244,8 @@ func (s *Session) BlockTable(group int) ([]uint32, error) {
 	})
 }
 
-// SlotMapping writes the slots of positions from begin on in one group: block id * block size + offset, -1 where the block left the window.
+// SlotMapping writes the slots of positions from begin on in one group: block id * block size +
+// offset, -1 where the block left the window.
 func (s *Session) SlotMapping(group, begin int, slots []int64) error {
 	const op = "slot mapping"
 	number, err := unsigned32(op, "group", group)
@@ -246,7 +273,8 @@ func (s *Session) KVIndices(group int) ([]int64, error) {
 	})
 }
 
-// Materialize reads keys and values of positions [begin, begin + rows) of one layer back into k and v; either may be the zero Tensor.
+// Materialize reads keys and values of positions [begin, begin + rows) of one layer back into k and
+// v; either may be the zero Tensor.
 func (s *Session) Materialize(layer, begin, rows int, k, v Tensor) error {
 	const op = "materialize"
 	number, keys, values, err := s.rows(op, layer, rows, k, v)

@@ -6,7 +6,8 @@ import (
 	raw "pagedkv/internal/generated"
 )
 
-// Snapshot is a frozen sequence: references to its blocks, not copies. Any number of goroutines may open sessions from it.
+// Snapshot is a frozen sequence: references to its blocks, not copies. Any number of goroutines may
+// open sessions from it.
 type Snapshot struct {
 	handle raw.Snapshot
 	cache  *Cache
@@ -15,7 +16,10 @@ type Snapshot struct {
 // Snapshot freezes what the session holds now. It outlives the session.
 func (s *Session) Snapshot() (*Snapshot, error) {
 	var handle raw.Snapshot
-	if err := call("take snapshot", s, func() raw.Status { return raw.SnapshotTake(s.handle, &handle) }); err != nil {
+	err := call("take snapshot", s, func() raw.Status {
+		return raw.SnapshotTake(s.handle, &handle)
+	})
+	if err != nil {
 		return nil, err
 	}
 	frozen := &Snapshot{handle: handle, cache: s.cache}
@@ -30,7 +34,9 @@ func (s *Snapshot) Open() (*Session, error) { return s.cache.OpenSnapshot(s) }
 // OpenSnapshot opens a session of this cache from a snapshot, which must be its own.
 func (c *Cache) OpenSnapshot(snapshot *Snapshot) (*Session, error) {
 	var handle raw.Session
-	err := call("open snapshot", snapshot, func() raw.Status { return raw.SnapshotOpen(c.handle, snapshot.handle, &handle) })
+	err := call("open snapshot", snapshot, func() raw.Status {
+		return raw.SnapshotOpen(c.handle, snapshot.handle, &handle)
+	})
 	runtime.KeepAlive(c)
 	if err != nil {
 		return nil, err
@@ -41,7 +47,9 @@ func (c *Cache) OpenSnapshot(snapshot *Snapshot) (*Session, error) {
 // Length is how many tokens it holds.
 func (s *Snapshot) Length() (int, error) {
 	var tokens uint64
-	err := call("snapshot length", s, func() raw.Status { return raw.SnapshotLength(s.handle, &tokens) })
+	err := call("snapshot length", s, func() raw.Status {
+		return raw.SnapshotLength(s.handle, &tokens)
+	})
 	return int(tokens), err
 }
 

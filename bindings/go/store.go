@@ -10,25 +10,35 @@ import (
 	raw "pagedkv/internal/generated"
 )
 
-// StoreConfig puts a directory or Redis behind the memory of a cache: what ended or suspended sessions leave in the prefix index is written to it, and comes back
-// when a later text begins alike, after a restart, too. Storage StoragePaged with a prefix index has one. No step waits for it.
+// StoreConfig puts a directory or Redis behind the memory of a cache: what ended or suspended
+// sessions leave in the prefix index is written to it, and comes back when a later text begins
+// alike, after a restart, too. Storage StoragePaged with a prefix index has one. No step waits for
+// it.
 type StoreConfig struct {
-	Directory     string        // Made if it is not there.
-	CapacityBytes uint64        // Where its files are larger in all, those not used for longest are deleted; 0: no limit.
-	Durable       bool          // Files are on disk before they count. Otherwise a power cut may lose some, which are misses.
-	Redis         *RedisConfig  // In the place of Directory, CapacityBytes and Durable.
-	Wait          time.Duration // How long MatchPrefix and Resume wait for what the store has of their text.
-	Fingerprint   []byte        // Names the model, up to 64 bytes.
-	Key           []byte        // 16 to 64 secret bytes: what the store has is encrypted and authenticated with them. nil: checksums.
-	BufferBytes   uint64        // Memory of each of the two threads for bytes on their way; 0: 4 MiB.
-	QueueBlocks   uint64        // What ends while so many block positions wait is not written. 0: a quarter of the blocks.
+	Directory string // Made if it is not there.
+	// Where its files are larger in all, those not used for longest are deleted; 0: no limit.
+	CapacityBytes uint64
+	// Files are on disk before they count. Otherwise a power cut may lose some, which are misses.
+	Durable bool
+	Redis   *RedisConfig // In the place of Directory, CapacityBytes and Durable.
+	// How long MatchPrefix and Resume wait for what the store has of their text.
+	Wait        time.Duration
+	Fingerprint []byte // Names the model, up to 64 bytes.
+	// 16 to 64 secret bytes: what the store has is encrypted and authenticated with them. nil:
+	// checksums.
+	Key []byte
+	// Memory of each of the two threads for bytes on their way; 0: 4 MiB.
+	BufferBytes uint64
+	// What ends while so many block positions wait is not written. 0: a quarter of the blocks.
+	QueueBlocks uint64
 }
 
 func (c *StoreConfig) arenaSize() int {
 	if c == nil {
 		return 0
 	}
-	return spaceFor[raw.StoreConfig](1) + spaceFor[raw.Store](1) + spaceFor[byte](len(c.Fingerprint)) + spaceFor[byte](len(c.Key))
+	return spaceFor[raw.StoreConfig](1) + spaceFor[raw.Store](1) +
+		spaceFor[byte](len(c.Fingerprint)) + spaceFor[byte](len(c.Key))
 }
 
 func (c *StoreConfig) placeDirectory() *raw.DirectoryConfig {
@@ -53,7 +63,9 @@ func (c *StoreConfig) openStore(op string) (raw.Store, error) {
 		return c.openDirectory(op)
 	}
 	if c.Directory != "" {
-		return raw.Store{}, misuse(op, ErrInvalidArgument, "a store is a directory or Redis, not both")
+		return raw.Store{}, misuse(
+			op, ErrInvalidArgument, "a store is a directory or Redis, not both",
+		)
 	}
 	return c.Redis.open(op)
 }
@@ -72,7 +84,8 @@ func (c *StoreConfig) place(a *arena, store raw.Store) *raw.StoreConfig {
 	out := first(place[raw.StoreConfig](a, 1))
 	raw.StoreConfigInit(out, uint64(unsafe.Sizeof(*out)))
 	out.Store, out.WaitMs = first(placed(a, []raw.Store{store})), milliseconds(c.Wait)
-	out.Fingerprint, out.FingerprintSize = unsafe.Pointer(first(placed(a, c.Fingerprint))), uint64(len(c.Fingerprint))
+	out.Fingerprint = unsafe.Pointer(first(placed(a, c.Fingerprint)))
+	out.FingerprintSize = uint64(len(c.Fingerprint))
 	out.Key, out.KeySize = unsafe.Pointer(first(placed(a, c.Key))), uint64(len(c.Key))
 	out.BufferBytes, out.QueueBlocks = c.BufferBytes, c.QueueBlocks
 	return out
@@ -105,43 +118,59 @@ type Store struct {
 // Store of the cache.
 func (c *Cache) Store() Store { return Store{c} }
 
-// Prefetch begins to read what the store has of a text into the prefix index, and returns: for a request that waits for its turn.
+// Prefetch begins to read what the store has of a text into the prefix index, and returns: for a
+// request that waits for its turn.
 func (s Store) Prefetch(salt string, tokens []int32) error {
-	return s.cache.Prefix().salted("store prefetch", salt, func(cache raw.Cache, salt unsafe.Pointer, size uint64) raw.Status {
+	return s.cache.Prefix().salted("store prefetch", salt, func(
+		cache raw.Cache, salt unsafe.Pointer, size uint64,
+	) raw.Status {
 		return raw.StorePrefetch(cache, salt, size, uint64(len(tokens)), first(tokens))
 	})
 }
 
 // Prefetch begins to read what a suspended session is going to compute again.
 func (s *Session) Prefetch() error {
-	return call("store prefetch", s, func() raw.Status { return raw.StorePrefetchSession(s.handle) })
+	return call("store prefetch", s, func() raw.Status {
+		return raw.StorePrefetchSession(s.handle)
+	})
 }
 
-// Wait waits until no prefetch of the text is under way, and says how many of its tokens are in memory now, in whole blocks.
+// Wait waits until no prefetch of the text is under way, and says how many of its tokens are in
+// memory now, in whole blocks.
 func (s Store) Wait(salt string, tokens []int32, timeout time.Duration) (int, error) {
 	var cached uint64
-	err := s.cache.Prefix().salted("store wait", salt, func(cache raw.Cache, salt unsafe.Pointer, size uint64) raw.Status {
-		return raw.StoreWait(cache, salt, size, uint64(len(tokens)), first(tokens), milliseconds(timeout), &cached)
+	err := s.cache.Prefix().salted("store wait", salt, func(
+		cache raw.Cache, salt unsafe.Pointer, size uint64,
+	) raw.Status {
+		return raw.StoreWait(
+			cache, salt, size, uint64(len(tokens)), first(tokens), milliseconds(timeout), &cached,
+		)
 	})
 	return int(cached), err
 }
 
 // Cancel gives up the prefetches that Wait would wait for.
 func (s Store) Cancel(salt string, tokens []int32) error {
-	return s.cache.Prefix().salted("store cancel", salt, func(cache raw.Cache, salt unsafe.Pointer, size uint64) raw.Status {
+	return s.cache.Prefix().salted("store cancel", salt, func(
+		cache raw.Cache, salt unsafe.Pointer, size uint64,
+	) raw.Status {
 		return raw.StoreCancel(cache, salt, size, uint64(len(tokens)), first(tokens))
 	})
 }
 
 // Flush waits until what ended before is written, and says how many block positions still wait.
 func (s Store) Flush(timeout time.Duration) (queued uint64, err error) {
-	err = call("store flush", s.cache, func() raw.Status { return raw.StoreFlush(s.cache.handle, milliseconds(timeout), &queued) })
+	err = call("store flush", s.cache, func() raw.Status {
+		return raw.StoreFlush(s.cache.handle, milliseconds(timeout), &queued)
+	})
 	return queued, err
 }
 
 // Stats are the figures of the store.
 func (s Store) Stats() (StoreStats, error) {
 	out := raw.StoreStats{StructSize: uint32(unsafe.Sizeof(raw.StoreStats{}))}
-	err := call("store stats", s.cache, func() raw.Status { return raw.StoreGetStats(s.cache.handle, &out) })
+	err := call("store stats", s.cache, func() raw.Status {
+		return raw.StoreGetStats(s.cache.handle, &out)
+	})
 	return storeStatsOf(&out), err
 }

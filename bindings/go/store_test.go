@@ -10,7 +10,10 @@ import (
 
 func TestTextsComeBackFromADirectory(t *testing.T) {
 	config := pagedkv.CacheConfig{Prefix: &pagedkv.PrefixConfig{},
-		Store: &pagedkv.StoreConfig{Directory: filepath.Join(t.TempDir(), "store"), Fingerprint: []byte("model")}}
+		Store: &pagedkv.StoreConfig{
+			Directory:   filepath.Join(t.TempDir(), "store"),
+			Fingerprint: []byte("model"),
+		}}
 	first := newCache(t, config)
 	session := open(t, first)
 	text := numbered(1, 40)
@@ -48,7 +51,8 @@ func TestTextsComeBackFromADirectory(t *testing.T) {
 	config.Storage = pagedkv.StorageContiguous // has no store: the directory is closed again
 	_, err = pagedkv.NewCache(config)
 	refused(t, err, pagedkv.ErrUnsupported)
-	config.Storage, config.Store.Directory = 0, filepath.Join(config.Store.Directory, "no", "such", "folder")
+	config.Storage = 0
+	config.Store.Directory = filepath.Join(config.Store.Directory, "no", "such", "folder")
 	_, err = pagedkv.NewCache(config)
 	refused(t, err, pagedkv.ErrIO)
 }

@@ -7,7 +7,8 @@ import (
 	raw "pagedkv/internal/generated"
 )
 
-// Tensor is rows in the caller's memory: keys, values, queries or outputs, [rows][heads][dim]. The zero Tensor stands for none.
+// Tensor is rows in the caller's memory: keys, values, queries or outputs, [rows][heads][dim]. The
+// zero Tensor stands for none.
 type Tensor struct {
 	data                  unsafe.Pointer
 	elements              int
@@ -35,7 +36,8 @@ func Float16(data []uint16) Tensor { return tensorOf(data, F16) }
 // BFloat16 is dense rows of bfloat16, the upper halves of float32.
 func BFloat16(data []uint16) Tensor { return tensorOf(data, BF16) }
 
-// WithStrides is the tensor with element (row, head, dim) at row * rowStride + head * headStride + dim; 0 means dense.
+// WithStrides is the tensor with element (row, head, dim) at row * rowStride + head * headStride +
+// dim; 0 means dense.
 func (t Tensor) WithStrides(rowStride, headStride int) Tensor {
 	t.rowStride, t.headStride = rowStride, headStride
 	return t
@@ -59,10 +61,16 @@ func (t Tensor) check(op, name string, rows, heads, dim int) (*raw.Tensor, error
 		return nil, nil
 	}
 	if rows < 0 || heads < 0 || dim < 0 {
-		return nil, misuse(op, ErrInvalidArgument, "%s: %d rows of %d heads of %d dims are not rows", name, rows, heads, dim)
+		return nil, misuse(
+			op, ErrInvalidArgument, "%s: %d rows of %d heads of %d dims are not rows", name, rows,
+			heads, dim,
+		)
 	}
 	if t.rowStride < 0 || t.headStride < 0 {
-		return nil, misuse(op, ErrInvalidArgument, "%s: strides of %d and %d elements: they must not be negative", name, t.rowStride, t.headStride)
+		return nil, misuse(
+			op, ErrInvalidArgument, "%s: strides of %d and %d elements: they must not be negative",
+			name, t.rowStride, t.headStride,
+		)
 	}
 	headStride := uint64(t.headStride)
 	if headStride == 0 {
@@ -72,13 +80,33 @@ func (t Tensor) check(op, name string, rows, heads, dim int) (*raw.Tensor, error
 	if rowStride == 0 {
 		over, dense := bits.Mul64(uint64(heads), headStride)
 		if over != 0 {
-			return nil, misuse(op, ErrOverflow, "%s: %d heads with a stride of %d", name, heads, headStride)
+			return nil, misuse(
+				op, ErrOverflow, "%s: %d heads with a stride of %d", name, heads, headStride,
+			)
 		}
 		rowStride = dense
 	}
-	if needed, fits := extent(uint64(rows), uint64(heads), uint64(dim), rowStride, headStride); !fits || needed > uint64(t.elements) {
-		return nil, misuse(op, ErrInvalidArgument, "%s: %d rows of %d heads of %d dims with strides of %d and %d need %d elements, the slice has %d",
-			name, rows, heads, dim, rowStride, headStride, needed, t.elements)
+	needed, fits := extent(uint64(rows), uint64(heads), uint64(dim), rowStride, headStride)
+	if !fits || needed > uint64(t.elements) {
+		return nil, misuse(
+			op,
+			ErrInvalidArgument,
+			"%s: %d rows of %d heads of %d dims with strides of %d and %d need %d elements, "+
+				"the slice has %d",
+			name,
+			rows,
+			heads,
+			dim,
+			rowStride,
+			headStride,
+			needed,
+			t.elements,
+		)
 	}
-	return &raw.Tensor{Data: t.data, DType: int32(t.dtype), RowStride: int64(t.rowStride), HeadStride: int64(t.headStride)}, nil
+	return &raw.Tensor{
+		Data:       t.data,
+		DType:      int32(t.dtype),
+		RowStride:  int64(t.rowStride),
+		HeadStride: int64(t.headStride),
+	}, nil
 }

@@ -1,11 +1,15 @@
--- The whole life of a cache from LuaJIT: the library is opened at run time, and its declarations are the headers, run through a C preprocessor.
+-- The whole life of a cache from LuaJIT: the library is opened at run time, and its declarations
+-- are the headers, run through a C preprocessor.
 --
--- usage: luajit minimal.lua    with PAGEDKV_LIBRARY naming the library, or one that is installed, and $CC or cc
+-- usage: luajit minimal.lua
+-- with PAGEDKV_LIBRARY naming the library, or one that is installed, and $CC or cc
 local ffi = require("ffi")
 
 local here = arg[0]:match("^(.*)/") or "."
-local preprocessor = io.popen((os.getenv("CC") or "cc") .. " -E -P -I '" .. here .. "/../../include' -x c '" ..
-                              here .. "/../../include/pagedkv/pagedkv.h'")
+local include = here .. "/../../include"
+local preprocessor = io.popen(
+  (os.getenv("CC") or "cc") .. " -E -P -I '" .. include .. "' -x c '" .. include ..
+  "/pagedkv/pagedkv.h'")
 ffi.cdef(preprocessor:read("*a"))
 preprocessor:close()
 local pkv = ffi.load(os.getenv("PAGEDKV_LIBRARY") or "libpagedkv.so.0")
@@ -19,21 +23,28 @@ local layers, query_heads, kv_heads, dim, tokens = 2, 4, 2, 32, 20
 
 local config = ffi.new("pkv_cache_config")
 check(pkv.pkv_cache_config_init(config, ffi.sizeof(config)))
-config.layers, config.query_heads, config.kv_heads, config.key_dim, config.blocks = layers, query_heads, kv_heads, dim, 64
+config.layers = layers
+config.query_heads = query_heads
+config.kv_heads = kv_heads
+config.key_dim = dim
+config.blocks = 64
 
-local out_cache, out_session, out_batch = ffi.new("pkv_cache[1]"), ffi.new("pkv_session[1]"), ffi.new("pkv_batch[1]")
+local out_cache = ffi.new("pkv_cache[1]")
+local out_session = ffi.new("pkv_session[1]")
+local out_batch = ffi.new("pkv_batch[1]")
 check(pkv.pkv_cache_create(config, out_cache))
 local cache = out_cache[0]
 check(pkv.pkv_session_open(cache, nil, out_session))
 local session = out_session[0]
 
 -- All keys alike: attention gives the mean of the values so far.
-local k, v = ffi.new("float[?]", tokens * kv_heads * dim), ffi.new("float[?]", tokens * kv_heads * dim)
-local q, out = ffi.new("float[?]", tokens * query_heads * dim), ffi.new("float[?]", tokens * query_heads * dim)
+local function rows(heads) return ffi.new("float[?]", tokens * heads * dim) end
+local k, v = rows(kv_heads), rows(kv_heads)
+local q, out = rows(query_heads), rows(query_heads)
 for token = 0, tokens - 1 do
   for element = 0, kv_heads * dim - 1 do v[token * kv_heads * dim + element] = token + element end
 end
-local function tensor(rows) return ffi.new("pkv_tensor", {rows, ffi.C.PKV_F32}) end
+local function tensor(data) return ffi.new("pkv_tensor", {data, ffi.C.PKV_F32}) end
 local keys, values, queries, outputs = tensor(k), tensor(v), tensor(q), tensor(out)
 
 local ids = ffi.new("int32_t[?]", tokens)
@@ -68,8 +79,11 @@ local status = pkv.pkv_session_trim(session, tokens + 1)
 assert(status ~= ffi.C.PKV_OK)
 local ok, sentence = pcall(check, status)
 assert(not ok)
-print(("token %d attends to %d tokens: %.2f (expected %.2f)"):format(tokens - 1, tokens, out[(tokens - 1) * query_heads * dim], (tokens - 1) / 2))
+local mean = out[(tokens - 1) * query_heads * dim]
+print(("token %d attends to %d tokens: %.2f (expected %.2f)"):format(
+  tokens - 1, tokens, mean, (tokens - 1) / 2))
 print("refused, as it should be: " .. sentence:gsub("^.-: ", ""))
 
 check(pkv.pkv_cache_destroy(cache)) -- closes the session as well
-assert(pkv.pkv_session_length(session, length) == ffi.C.PKV_STALE_HANDLE, "a closed session is still there")
+status = pkv.pkv_session_length(session, length)
+assert(status == ffi.C.PKV_STALE_HANDLE, "a closed session is still there")

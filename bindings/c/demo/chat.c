@@ -120,9 +120,10 @@ static void take_turn(chat* c, const char* line, size_t bytes) {
   const size_t skip = c->length == 0 || final_newlines(c) > 0;
   const size_t count =
       tokenizer_encode(c->tokenizer, line + skip, bytes - skip, c->length == 0, tokens);
-  const size_t most = c->context - answer_room(c) - 1;
-  if (count > most) {
-    printf("[not sent: the line has %zu tokens, at most %zu fit beside an answer]\n", count, most);
+  const size_t max_count = c->context - answer_room(c) - 1;
+  if (count > max_count) {
+    printf("[not sent: the line has %zu tokens, at most %zu fit beside an answer]\n", count,
+           max_count);
   } else {
     make_room(c, count);
     memcpy(c->tokens + c->length, tokens, count * sizeof *tokens);

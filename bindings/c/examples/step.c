@@ -78,11 +78,11 @@ static int compare(const void* a, const void* b) {
   return (x > y) - (x < y);
 }
 
-static long number(const char* text, long least, const char* what) {
+static long number(const char* text, long min, const char* what) {
   char* end;
   const long n = strtol(text, &end, 10);
-  if (*text == '\0' || *end != '\0' || n < least || n > 1 << 20)
-    die(EXIT_BAD_OPTION, "%s takes a number from %ld to %d, not '%s'", what, least, 1 << 20, text);
+  if (*text == '\0' || *end != '\0' || n < min || n > 1 << 20)
+    die(EXIT_BAD_OPTION, "%s takes a number from %ld to %d, not '%s'", what, min, 1 << 20, text);
   return n;
 }
 

@@ -59,14 +59,22 @@ func TestGreedyTextIsTheExpectedOne(t *testing.T) {
 
 var texts = prompts{opening + scenes[0], opening + scenes[1], scenes[2], "ROMEO:\n"}
 
-// The texts follow from prompts and seed alone, not from how the work is cut or who is stopped for want of blocks.
+// The texts follow from prompts and seed alone, not from how the work is cut or who is stopped for
+// want of blocks.
 func TestScheduleDoesNotShow(t *testing.T) {
 	model, err := llama.Open(data + "tiny-shakespeare.bin")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, temperature := range []float64{0, 0.9} {
-		o := options{prompts: texts, sessions: 4, maxTokens: 12, temperature: temperature, topP: 0.9, seed: 1}
+		o := options{
+			prompts:     texts,
+			sessions:    4,
+			maxTokens:   12,
+			temperature: temperature,
+			topP:        0.9,
+			seed:        1,
+		}
 		want := generated(t, o)
 		if program := os.Getenv("PAGEDKV_GENERATE"); program != "" {
 			if got := generatedByC(t, program, o); !reflect.DeepEqual(got, want) {
@@ -84,11 +92,18 @@ func TestScheduleDoesNotShow(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := s.run(); err != nil || s.suspensions == 0 || s.matched == 0 {
-			t.Errorf("%d suspensions, %d tokens matched, %v: so few blocks are to make some", s.suspensions, s.matched, err)
+			t.Errorf(
+				"%d suspensions, %d tokens matched, %v: so few blocks are to make some",
+				s.suspensions, s.matched, err,
+			)
 		}
 		for i, q := range s.sequences {
-			if got := strings.Fields(strings.Trim(fmt.Sprint(q.tokens[q.prompt:]), "[]")); !reflect.DeepEqual(got, want[i]) {
-				t.Errorf("temperature %v, session %d in few blocks: %v, expected %v", temperature, i, got, want[i])
+			got := strings.Fields(strings.Trim(fmt.Sprint(q.tokens[q.prompt:]), "[]"))
+			if !reflect.DeepEqual(got, want[i]) {
+				t.Errorf(
+					"temperature %v, session %d in few blocks: %v, expected %v", temperature, i,
+					got, want[i],
+				)
 			}
 		}
 		if err := s.cache.Close(); err != nil {
@@ -100,8 +115,21 @@ func TestScheduleDoesNotShow(t *testing.T) {
 func generatedByC(t *testing.T, program string, o options) [][]string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "tokens")
-	arguments := []string{"--quiet", "--model", data + "tiny-shakespeare.bin", "--tokens-out", out, "--sessions", fmt.Sprint(o.sessions),
-		"--max-tokens", fmt.Sprint(o.maxTokens), "--temperature", fmt.Sprint(o.temperature), "--seed", fmt.Sprint(o.seed)}
+	arguments := []string{
+		"--quiet",
+		"--model",
+		data + "tiny-shakespeare.bin",
+		"--tokens-out",
+		out,
+		"--sessions",
+		fmt.Sprint(o.sessions),
+		"--max-tokens",
+		fmt.Sprint(o.maxTokens),
+		"--temperature",
+		fmt.Sprint(o.temperature),
+		"--seed",
+		fmt.Sprint(o.seed),
+	}
 	for _, text := range o.prompts {
 		arguments = append(arguments, "--prompt", text)
 	}
@@ -117,13 +145,14 @@ func TestBadInputIsASentence(t *testing.T) {
 		t.Fatal(err)
 	}
 	model := data + "tiny-shakespeare.bin"
+	short, long := prompts{"ROMEO:\n"}, prompts{strings.Repeat("x", 600)}
 	for part, o := range map[string]options{
 		"no such file":     {model: "none.bin", chunk: 1, maxTokens: 1},
 		"its header is 0":  {model: empty, chunk: 1, maxTokens: 1},
 		"cut short":        {model: model, tokenizer: empty, chunk: 1, maxTokens: 1},
 		"-chunk 0":         {model: model, maxTokens: 1},
-		"in one session":   {model: model, chunk: 8, maxTokens: 60, blocks: 2, prompts: prompts{"ROMEO:\n"}},
-		"the model's cont": {model: model, chunk: 8, maxTokens: 1, prompts: prompts{strings.Repeat("x", 600)}},
+		"in one session":   {model: model, chunk: 8, maxTokens: 60, blocks: 2, prompts: short},
+		"the model's cont": {model: model, chunk: 8, maxTokens: 1, prompts: long},
 	} {
 		if err := run(&o); err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%v does not say %q", err, part)

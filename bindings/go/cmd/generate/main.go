@@ -1,4 +1,5 @@
-// Generate writes text with a Llama model for many sessions at once, with all keys, values and attention in libpagedkv.
+// Generate writes text with a Llama model for many sessions at once, with all keys, values and
+// attention in libpagedkv.
 package main
 
 import (
@@ -19,10 +20,16 @@ type prompts []string
 func (p *prompts) String() string        { return strings.Join(*p, "\n") }
 func (p *prompts) Set(text string) error { *p = append(*p, text); return nil }
 
-const opening = "First Citizen:\nBefore we proceed any further, hear me speak.\n\nAll:\nSpeak, speak.\n\n" +
+const opening = "First Citizen:\nBefore we proceed any further, hear me speak.\n\n" +
+	"All:\nSpeak, speak.\n\n" +
 	"First Citizen:\nYou are all resolved rather to die than to famish?\n\n"
 
-var scenes = []string{"ROMEO:\nBut soft, what light", "JULIET:\nMy only love", "CORIOLANUS:\nMy wars", "KING RICHARD III:\nA horse, a horse"}
+var scenes = []string{
+	"ROMEO:\nBut soft, what light",
+	"JULIET:\nMy only love",
+	"CORIOLANUS:\nMy wars",
+	"KING RICHARD III:\nA horse, a horse",
+}
 
 type options struct {
 	model, tokenizer, library, tokensOut string
@@ -34,18 +41,32 @@ type options struct {
 
 func main() {
 	o := options{}
-	flag.StringVar(&o.model, "model", "bench/data/tiny-shakespeare.bin", "checkpoint in the format of llama2.c")
-	flag.StringVar(&o.tokenizer, "tokenizer", "", "its tokenizer (default FILE.tokenizer.bin beside FILE.bin, or tokenizer.bin there)")
-	flag.StringVar(&o.library, "library", "", "libpagedkv.so.0 (default: PAGEDKV_LIBRARY, or where the dynamic linker finds it)")
+	flag.StringVar(
+		&o.model, "model", "bench/data/tiny-shakespeare.bin",
+		"checkpoint in the format of llama2.c",
+	)
+	flag.StringVar(
+		&o.tokenizer, "tokenizer", "",
+		"its tokenizer (default FILE.tokenizer.bin beside FILE.bin, or tokenizer.bin there)",
+	)
+	flag.StringVar(
+		&o.library, "library", "",
+		"libpagedkv.so.0 (default: PAGEDKV_LIBRARY, or where the dynamic linker finds it)",
+	)
 	flag.Var(&o.prompts, "prompt", "text to go on with; may be given more than once")
 	flag.IntVar(&o.sessions, "sessions", 0, "texts at once (default: one per prompt)")
 	flag.IntVar(&o.maxTokens, "max-tokens", 160, "tokens per text")
 	flag.IntVar(&o.chunk, "chunk", 64, "prompt tokens per step")
-	flag.Uint64Var(&o.blocks, "blocks", 0, "blocks of 16 tokens in the cache (default: enough for all)")
+	flag.Uint64Var(
+		&o.blocks, "blocks", 0, "blocks of 16 tokens in the cache (default: enough for all)",
+	)
 	flag.Float64Var(&o.temperature, "temperature", 0, "0: always the best token")
 	flag.Float64Var(&o.topP, "top-p", 0.9, "sample from the best tokens of so much probability")
 	flag.Uint64Var(&o.seed, "seed", 1, "of the draws")
-	flag.StringVar(&o.tokensOut, "tokens-out", "", "file for the generated tokens, a line per session, in the place of texts")
+	flag.StringVar(
+		&o.tokensOut, "tokens-out", "",
+		"file for the generated tokens, a line per session, in the place of texts",
+	)
 	flag.Parse()
 	if err := run(&o); err != nil {
 		fmt.Fprintln(os.Stderr, "generate:", err)
@@ -66,7 +87,10 @@ func (o *options) tokenizerPath() string {
 
 func run(o *options) error {
 	if o.chunk < 1 || o.maxTokens < 1 || o.sessions < 0 {
-		return fmt.Errorf("-chunk %d, -max-tokens %d and -sessions %d: at least 1, 1 and 0 are needed", o.chunk, o.maxTokens, o.sessions)
+		return fmt.Errorf(
+			"-chunk %d, -max-tokens %d and -sessions %d: at least 1, 1 and 0 are needed", o.chunk,
+			o.maxTokens, o.sessions,
+		)
 	}
 	if o.library != "" {
 		if err := pagedkv.Load(o.library); err != nil {
@@ -98,7 +122,10 @@ func run(o *options) error {
 	for i, q := range s.sequences {
 		fmt.Printf("---- session %d ----\n%s\n", i+1, tokenizer.Decode(q.tokens))
 	}
-	fmt.Printf("---- %d sessions, %d steps, %d prompt tokens found cached, %d suspensions\n", len(s.sequences), s.passes, s.matched, s.suspensions)
+	fmt.Printf(
+		"---- %d sessions, %d steps, %d prompt tokens found cached, %d suspensions\n",
+		len(s.sequences), s.passes, s.matched, s.suspensions,
+	)
 	return nil
 }
 
@@ -120,14 +147,20 @@ func newScheduler(o *options, model *llama.Model, tokenizer *llama.Tokenizer) (*
 			return nil, err
 		}
 		if len(tokens) >= model.Context {
-			return nil, fmt.Errorf("prompt %d has %d tokens, the model's context is %d", i+1, len(tokens), model.Context)
+			return nil, fmt.Errorf(
+				"prompt %d has %d tokens, the model's context is %d", i+1, len(tokens),
+				model.Context,
+			)
 		}
 		limit := len(tokens) + o.maxTokens
 		if limit > model.Context {
 			limit = model.Context
 		}
-		s.sequences = append(s.sequences, &sequence{tokens: tokens, prompt: len(tokens), limit: limit,
-			sampler: newSampler(o.temperature, o.topP, o.seed, uint64(i))})
+		s.sequences = append(
+			s.sequences,
+			&sequence{tokens: tokens, prompt: len(tokens), limit: limit,
+				sampler: newSampler(o.temperature, o.topP, o.seed, uint64(i))},
+		)
 		ample += uint64(limit+15) / 16
 	}
 	if o.blocks == 0 {
@@ -135,7 +168,14 @@ func newScheduler(o *options, model *llama.Model, tokenizer *llama.Tokenizer) (*
 	}
 	var err error
 	s.cache, err = pagedkv.NewCache(pagedkv.CacheConfig{
-		Groups: []pagedkv.LayerGroup{{Layers: model.Layers, QueryHeads: model.QueryHeads, KVHeads: model.KVHeads, KeyDim: model.HeadDim}},
+		Groups: []pagedkv.LayerGroup{
+			{
+				Layers:     model.Layers,
+				QueryHeads: model.QueryHeads,
+				KVHeads:    model.KVHeads,
+				KeyDim:     model.HeadDim,
+			},
+		},
 		Blocks: o.blocks,
 		Prefix: &pagedkv.PrefixConfig{},
 	})

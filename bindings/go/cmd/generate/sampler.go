@@ -43,7 +43,9 @@ func (s *sampler) next(logits []float32) int32 {
 		order[i] = i
 		sum += probabilities[i]
 	}
-	sort.SliceStable(order, func(a, b int) bool { return probabilities[order[a]] > probabilities[order[b]] })
+	sort.SliceStable(
+		order, func(a, b int) bool { return probabilities[order[a]] > probabilities[order[b]] },
+	)
 	count, kept := 0, 0.0
 	for count < len(order) && (count == 0 || kept < s.topP*sum) {
 		kept += probabilities[order[count]]

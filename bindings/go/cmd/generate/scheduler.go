@@ -28,13 +28,16 @@ type sequence struct {
 	sampler *sampler
 }
 
-// scheduler batches sequences continuously: each pass decodes a token of every running session and computes a chunk of those that are behind.
+// scheduler batches sequences continuously: each pass decodes a token of every running session and
+// computes a chunk of those that are behind.
 type scheduler struct {
-	model       *llama.Model
-	cache       *pagedkv.Cache
-	sequences   []*sequence
-	chunk       int
-	full        bool // somebody was stopped, and nobody has ended since: whoever starts now would be the next to be stopped
+	model     *llama.Model
+	cache     *pagedkv.Cache
+	sequences []*sequence
+	chunk     int
+	// somebody was stopped, and nobody has ended since: whoever starts now would be the next to be
+	// stopped
+	full        bool
 	passes      int
 	matched     int
 	suspensions int
@@ -67,8 +70,8 @@ func (s *scheduler) run() error {
 	}
 }
 
-// admit resumes what was suspended, in order, and opens a session where nobody is behind: so whoever comes later finds what the texts share in
-// the prefix index.
+// admit resumes what was suspended, in order, and opens a session where nobody is behind: so
+// whoever comes later finds what the texts share in the prefix index.
 func (s *scheduler) admit() error {
 	if s.full && s.running() > 0 {
 		return nil
@@ -129,7 +132,8 @@ func (s *scheduler) plan() (owners []*sequence, steps []pagedkv.Step) {
 			chunk -= count
 		}
 		if count > 0 {
-			owners, steps = append(owners, q), append(steps, pagedkv.Step{Session: q.session, NewTokens: count})
+			owners = append(owners, q)
+			steps = append(steps, pagedkv.Step{Session: q.session, NewTokens: count})
 		}
 	}
 	return owners, steps
@@ -155,7 +159,8 @@ func (s *scheduler) suspend(steps []pagedkv.Step) error {
 	return nil
 }
 
-// forward computes the rows of a batch, commits it and takes the next token of every session that is up to date.
+// forward computes the rows of a batch, commits it and takes the next token of every session that
+// is up to date.
 func (s *scheduler) forward(batch *pagedkv.Batch, owners []*sequence, steps []pagedkv.Step) error {
 	var tokens []int32
 	var positions []int

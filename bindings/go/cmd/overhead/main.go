@@ -1,10 +1,12 @@
-// Overhead measures what a decode step costs through Go more than from C, beside what the step itself costs.
+// Overhead measures what a decode step costs through Go more than from C, beside what the step
+// itself costs.
 //
 //	go run ./cmd/overhead PKV_STEP [ROUNDS]      PKV_STEP: build/bindings/pkv-step
 //
-// The same step in both: begin, write, attend and commit of one new token for each of 8 sessions. With 16 tokens in each session and one
-// thread, the difference in the calling thread's processor time is what Go adds: other programs hardly disturb it. It is set against the
-// shortest time on the clock of a step of 4096 tokens, from C on all processors. C and Go take turns.
+// The same step in both: begin, write, attend and commit of one new token for each of 8 sessions.
+// With 16 tokens in each session and one thread, the difference in the calling thread's processor
+// time is what Go adds: other programs hardly disturb it. It is set against the shortest time on
+// the clock of a step of 4096 tokens, from C on all processors. C and Go take turns.
 package main
 
 import (
@@ -69,16 +71,25 @@ func compare(program string, rounds int) error {
 		sort.Float64s(figures)
 	}
 	overhead := own[rounds/2] - c[rounds/2]
-	fmt.Printf("8 x %d tokens, one thread, processor time: %.1f us from C, %.1f us from Go\n", short, c[rounds/2], own[rounds/2])
-	fmt.Printf("8 x %d tokens, all processors, shortest: %.0f us from C, %.0f us from Go\n", long, longC[0], longOwn[0])
-	fmt.Printf("overhead %.1f us (rounds: %.1f to %.1f), %.2f %% of a step of 8 x %d\n", overhead, added[0], added[rounds-1],
-		100*overhead/longC[0], long)
+	fmt.Printf(
+		"8 x %d tokens, one thread, processor time: %.1f us from C, %.1f us from Go\n", short,
+		c[rounds/2], own[rounds/2],
+	)
+	fmt.Printf(
+		"8 x %d tokens, all processors, shortest: %.0f us from C, %.0f us from Go\n", long,
+		longC[0], longOwn[0],
+	)
+	fmt.Printf(
+		"overhead %.1f us (rounds: %.1f to %.1f), %.2f %% of a step of 8 x %d\n", overhead,
+		added[0], added[rounds-1], 100*overhead/longC[0], long,
+	)
 	return nil
 }
 
 // stepsInC gives, in microseconds, the median of processor time and the shortest time on the clock.
 func stepsInC(program string, tokens, steps, threads int) (median, shortest float64, err error) {
-	output, err := exec.Command(program, strconv.Itoa(tokens), strconv.Itoa(steps), strconv.Itoa(threads)).Output()
+	arguments := []string{strconv.Itoa(tokens), strconv.Itoa(steps), strconv.Itoa(threads)}
+	output, err := exec.Command(program, arguments...).Output()
 	if err == nil {
 		_, err = fmt.Sscan(string(output), &median, &shortest)
 	}
@@ -88,7 +99,9 @@ func stepsInC(program string, tokens, steps, threads int) (median, shortest floa
 // stepsInGo is the same from Go.
 func stepsInGo(tokens, steps, threads int) (median, shortest float64, err error) {
 	cache, err := pagedkv.NewCache(pagedkv.CacheConfig{
-		Groups:   []pagedkv.LayerGroup{{Layers: 1, QueryHeads: queryHeads, KVHeads: kvHeads, KeyDim: dim, DType: pagedkv.BF16}},
+		Groups: []pagedkv.LayerGroup{
+			{Layers: 1, QueryHeads: queryHeads, KVHeads: kvHeads, KeyDim: dim, DType: pagedkv.BF16},
+		},
 		Blocks:   uint64(sessions * (tokens/16 + 1)),
 		Prefault: true,
 		Threads:  threads,
@@ -101,7 +114,9 @@ func stepsInGo(tokens, steps, threads int) (median, shortest float64, err error)
 	if err != nil {
 		return 0, 0, err
 	}
-	rows := func(heads int) pagedkv.Tensor { return pagedkv.Float32(make([]float32, sessions*heads*dim)) }
+	rows := func(heads int) pagedkv.Tensor {
+		return pagedkv.Float32(make([]float32, sessions*heads*dim))
+	}
 	q, k, v, out := rows(queryHeads), rows(kvHeads), rows(kvHeads), rows(queryHeads)
 	ids := []int32{1, 2, 3, 4, 5, 6, 7, 8}
 	runtime.LockOSThread() // processor time is that of a thread
@@ -137,7 +152,8 @@ func filled(cache *pagedkv.Cache, tokens int) ([]*pagedkv.Session, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := session.Prefill(0, tokens, pagedkv.Float32(prompt), pagedkv.Float32(prompt)); err != nil {
+		rows := pagedkv.Float32(prompt)
+		if err := session.Prefill(0, tokens, rows, rows); err != nil {
 			return nil, err
 		}
 		list[i] = session
@@ -145,7 +161,9 @@ func filled(cache *pagedkv.Cache, tokens int) ([]*pagedkv.Session, error) {
 	return list, nil
 }
 
-func decode(cache *pagedkv.Cache, list []*pagedkv.Session, q, k, v, out pagedkv.Tensor, ids []int32) error {
+func decode(
+	cache *pagedkv.Cache, list []*pagedkv.Session, q, k, v, out pagedkv.Tensor, ids []int32,
+) error {
 	steps := make([]pagedkv.Step, len(list))
 	for i, session := range list {
 		steps[i] = pagedkv.Step{Session: session, NewTokens: 1}
@@ -168,7 +186,10 @@ const threadProcessorTime = 3 // CLOCK_THREAD_CPUTIME_ID
 
 func processorTime() time.Duration {
 	var now syscall.Timespec
-	if _, _, errno := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, threadProcessorTime, uintptr(unsafe.Pointer(&now)), 0); errno != 0 {
+	_, _, errno := syscall.Syscall(
+		syscall.SYS_CLOCK_GETTIME, threadProcessorTime, uintptr(unsafe.Pointer(&now)), 0,
+	)
+	if errno != 0 {
 		log.Fatal(errno)
 	}
 	return time.Duration(now.Nano())

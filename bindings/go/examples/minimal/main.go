@@ -15,7 +15,9 @@ const (
 
 func main() {
 	cache, err := pagedkv.NewCache(pagedkv.CacheConfig{
-		Groups: []pagedkv.LayerGroup{{Layers: layers, QueryHeads: queryHeads, KVHeads: kvHeads, KeyDim: dim}},
+		Groups: []pagedkv.LayerGroup{
+			{Layers: layers, QueryHeads: queryHeads, KVHeads: kvHeads, KeyDim: dim},
+		},
 		Blocks: 64,
 	})
 	check(err)
@@ -26,7 +28,8 @@ func main() {
 	k, v := make([]float32, tokens*kvHeads*dim), make([]float32, tokens*kvHeads*dim)
 	q, out := make([]float32, tokens*queryHeads*dim), make([]float32, tokens*queryHeads*dim)
 	for t := 0; t < tokens; t++ {
-		v[t*kvHeads*dim] = float32(t) // all keys alike: attention gives the mean of the values so far
+		// all keys alike: attention gives the mean of the values so far
+		v[t*kvHeads*dim] = float32(t)
 	}
 
 	batch, err := cache.Begin(pagedkv.Step{Session: session, NewTokens: tokens})
@@ -39,7 +42,10 @@ func main() {
 
 	table, err := session.BlockTable(0)
 	check(err)
-	fmt.Printf("token %d attends to %d tokens: %.2f (expected %.2f)\n", tokens-1, tokens, out[(tokens-1)*queryHeads*dim], (tokens-1)/2.0)
+	fmt.Printf(
+		"token %d attends to %d tokens: %.2f (expected %.2f)\n", tokens-1, tokens,
+		out[(tokens-1)*queryHeads*dim], (tokens-1)/2.0,
+	)
 	fmt.Println("block table:", table)
 }
 

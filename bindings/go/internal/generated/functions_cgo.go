@@ -336,6 +336,13 @@ func attentionParamsValue(pointer *AttentionParams) (value C.pkv_attention_param
 	return value, given
 }
 
+func attentionSequencesValue(pointer *AttentionSequences) (value C.pkv_attention_sequences, given C.int) {
+	if pointer != nil {
+		value, given = *(*C.pkv_attention_sequences)(unsafe.Pointer(pointer)), 1
+	}
+	return value, given
+}
+
 func directoryConfigValue(pointer *DirectoryConfig) (value C.pkv_directory_config, given C.int) {
 	if pointer != nil {
 		value, given = *(*C.pkv_directory_config)(unsafe.Pointer(pointer)), 1

@@ -32,8 +32,9 @@ func Path() string {
 	return library.path
 }
 
-// Load opens the library at path, once for the whole program. Without a path it is the first of: $PAGEDKV_LIBRARY; beside the
-// program, or in ../lib from there; wherever the dynamic linker finds it.
+// Load opens the library at path, once for the whole program. Without a path it is the first of:
+// $PAGEDKV_LIBRARY; beside the program, or in ../lib from there; wherever the dynamic linker finds
+// it.
 func Load(path string) error {
 	library.Lock()
 	defer library.Unlock()
@@ -41,7 +42,10 @@ func Load(path string) error {
 		if path == "" || path == library.path {
 			return nil
 		}
-		return fmt.Errorf("pagedkv: the library %s is open already, and a program has one: %s comes too late", library.path, path)
+		return fmt.Errorf(
+			"pagedkv: the library %s is open already, and a program has one: %s comes too late",
+			library.path, path,
+		)
 	}
 	if path == "" {
 		path = find()
@@ -53,7 +57,9 @@ func Load(path string) error {
 	found := raw.Addresses
 	for i, name := range raw.Names {
 		if found[i], err = purego.Dlsym(handle, name); err != nil {
-			return fmt.Errorf("pagedkv: the library %s has no %s: it is older than this module", path, name)
+			return fmt.Errorf(
+				"pagedkv: the library %s has no %s: it is older than this module", path, name,
+			)
 		}
 	}
 	raw.Addresses, library.path = found, path

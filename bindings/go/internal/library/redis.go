@@ -12,7 +12,8 @@ import (
 	raw "pagedkv/internal/generated"
 )
 
-// RedisConfig is pkv_redis_config of pagedkv/redis.h: of libpagedkv-redis, a library of its own, which is always opened at run time.
+// RedisConfig is pkv_redis_config of pagedkv/redis.h: of libpagedkv-redis, a library of its own,
+// which is always opened at run time.
 type RedisConfig struct {
 	StructSize       uint32
 	ConnectTimeoutMs uint32
@@ -42,8 +43,8 @@ var redis struct {
 	configInit, open, lastError uintptr
 }
 
-// LoadRedis opens the library once, which is the first of: $PAGEDKV_REDIS_LIBRARY; beside libpagedkv, if that was opened at run time; wherever
-// the dynamic linker finds it.
+// LoadRedis opens the library once, which is the first of: $PAGEDKV_REDIS_LIBRARY; beside
+// libpagedkv, if that was opened at run time; wherever the dynamic linker finds it.
 func LoadRedis() error {
 	redis.Lock()
 	defer redis.Unlock()
@@ -53,10 +54,13 @@ func LoadRedis() error {
 	path := findRedis()
 	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err != nil {
-		return fmt.Errorf("pagedkv: cannot open libpagedkv-redis (PAGEDKV_REDIS_LIBRARY may name it): %w", err)
+		return fmt.Errorf(
+			"pagedkv: cannot open libpagedkv-redis (PAGEDKV_REDIS_LIBRARY may name it): %w", err,
+		)
 	}
 	var found [3]uintptr
-	for i, name := range []string{"pkv_redis_config_init", "pkv_redis_open", "pkv_redis_last_error"} {
+	names := []string{"pkv_redis_config_init", "pkv_redis_open", "pkv_redis_last_error"}
+	for i, name := range names {
 		if found[i], err = purego.Dlsym(handle, name); err != nil {
 			return fmt.Errorf("pagedkv: the library %s has no %s", path, name)
 		}
@@ -84,13 +88,17 @@ func exists(path string) bool {
 
 // RedisConfigInit is pkv_redis_config_init. As of the others, only after LoadRedis.
 func RedisConfigInit(config *RedisConfig, structSize uint64) raw.Status {
-	result, _, _ := purego.SyscallN(redis.configInit, uintptr(unsafe.Pointer(config)), uintptr(structSize))
+	result, _, _ := purego.SyscallN(
+		redis.configInit, uintptr(unsafe.Pointer(config)), uintptr(structSize),
+	)
 	return raw.Status(result)
 }
 
 // RedisOpen is pkv_redis_open.
 func RedisOpen(config *RedisConfig, out *raw.Store) raw.Status {
-	result, _, _ := purego.SyscallN(redis.open, uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(
+		redis.open, uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
+	)
 	return raw.Status(result)
 }
 

@@ -16,18 +16,35 @@ func TestDefaultsOfRedisLieWhereCHasPutThem(t *testing.T) {
 	if err := LoadRedis(); err != nil {
 		t.Fatal(err)
 	}
-	config := RedisConfig{TTLSeconds: 1, User: new(byte), Password: new(byte), ConnectLater: 1, Reserved: 1,
-		TLS: 1, TLSCAFile: new(byte), TLSCADirectory: new(byte), TLSCertificateFile: new(byte), TLSKeyFile: new(byte),
-		TLSServerName: new(byte), TLSInsecureNoVerify: 1}
+	config := RedisConfig{
+		TTLSeconds:          1,
+		User:                new(byte),
+		Password:            new(byte),
+		ConnectLater:        1,
+		Reserved:            1,
+		TLS:                 1,
+		TLSCAFile:           new(byte),
+		TLSCADirectory:      new(byte),
+		TLSCertificateFile:  new(byte),
+		TLSKeyFile:          new(byte),
+		TLSServerName:       new(byte),
+		TLSInsecureNoVerify: 1,
+	}
 	if status := RedisConfigInit(&config, uint64(unsafe.Sizeof(config))); status != raw.OK {
 		t.Fatalf("status %d: %s", status, RedisLastError())
 	}
-	servers, prefix := raw.Text(unsafe.Pointer(config.Servers)), raw.Text(unsafe.Pointer(config.KeyPrefix))
+	servers := raw.Text(unsafe.Pointer(config.Servers))
+	prefix := raw.Text(unsafe.Pointer(config.KeyPrefix))
 	config.Servers, config.KeyPrefix = nil, nil
 	if servers != "127.0.0.1:6379" || prefix != "pagedkv:" {
 		t.Errorf("servers %s, key prefix %s", servers, prefix)
 	}
-	expected := RedisConfig{StructSize: uint32(unsafe.Sizeof(config)), ConnectTimeoutMs: 500, CommandTimeoutMs: 1000, PipelineBytes: 8 << 20}
+	expected := RedisConfig{
+		StructSize:       uint32(unsafe.Sizeof(config)),
+		ConnectTimeoutMs: 500,
+		CommandTimeoutMs: 1000,
+		PipelineBytes:    8 << 20,
+	}
 	if config != expected {
 		t.Errorf("%+v, expected %+v", config, expected)
 	}

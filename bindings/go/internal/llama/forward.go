@@ -6,11 +6,12 @@ import (
 	"sync"
 )
 
-// Attend stores a layer's keys and values of all rows and writes what attention makes of the queries to out.
+// Attend stores a layer's keys and values of all rows and writes what attention makes of the
+// queries to out.
 type Attend func(layer int, q, k, v, out []float32) error
 
-// Forward computes the rows' last hidden states (Touvron et al. 2023): RMSNorm, rotary positions on interleaved pairs, grouped-query attention,
-// SwiGLU. Row i is the token tokens[i] at positions[i].
+// Forward computes the rows' last hidden states (Touvron et al. 2023): RMSNorm, rotary positions on
+// interleaved pairs, grouped-query attention, SwiGLU. Row i is the token tokens[i] at positions[i].
 func (m *Model) Forward(tokens []int32, positions []int, attend Attend) ([]float32, error) {
 	rows := len(tokens)
 	x := make([]float32, 0, rows*m.Dim)
@@ -19,7 +20,9 @@ func (m *Model) Forward(tokens []int32, positions []int, attend Attend) ([]float
 	}
 	rotation := m.rotation(positions)
 	normed, attended := make([]float32, rows*m.Dim), make([]float32, rows*m.Dim)
-	q, k, v := make([]float32, rows*m.Dim), make([]float32, rows*m.KVDim), make([]float32, rows*m.KVDim)
+	q := make([]float32, rows*m.Dim)
+	k := make([]float32, rows*m.KVDim)
+	v := make([]float32, rows*m.KVDim)
 	gate, up := make([]float32, rows*m.Hidden), make([]float32, rows*m.Hidden)
 	for layer := range m.layers {
 		w := &m.layers[layer]
@@ -100,7 +103,8 @@ func add(x, y []float32) {
 	}
 }
 
-// matmul computes out[row][column] = x[row] . w[column] for rows of so many inputs, columns shared among the processors.
+// matmul computes out[row][column] = x[row] . w[column] for rows of so many inputs, columns shared
+// among the processors.
 func matmul(out, x, w []float32, inputs int) {
 	columns := len(w) / inputs
 	parts := runtime.GOMAXPROCS(0)

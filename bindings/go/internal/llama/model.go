@@ -1,4 +1,5 @@
-// Package llama runs Llama models in the checkpoint format of llama2.c, with attention left to whoever keeps keys and values.
+// Package llama runs Llama models in the checkpoint format of llama2.c, with attention left to
+// whoever keeps keys and values.
 package llama
 
 import (
@@ -30,25 +31,39 @@ func Open(path string) (*Model, error) {
 		return nil, err
 	}
 	if len(data) < 4*headerInts {
-		return nil, fmt.Errorf("the model %s has %d bytes, its header alone takes %d", path, len(data), 4*headerInts)
+		return nil, fmt.Errorf(
+			"the model %s has %d bytes, its header alone takes %d", path, len(data), 4*headerInts,
+		)
 	}
 	var header [headerInts]int
 	for i := range header {
 		header[i] = int(int32(binary.LittleEndian.Uint32(data[4*i:])))
 	}
-	ownClassifier := header[5] < 0 // a negative vocabulary says that the classifier is not the embedding
+	// a negative vocabulary says that the classifier is not the embedding
+	ownClassifier := header[5] < 0
 	if ownClassifier {
 		header[5] = -header[5]
 	}
-	m := &Model{Dim: header[0], Hidden: header[1], Layers: header[2], QueryHeads: header[3], KVHeads: header[4], Vocabulary: header[5],
-		Context: header[6]}
+	m := &Model{
+		Dim:        header[0],
+		Hidden:     header[1],
+		Layers:     header[2],
+		QueryHeads: header[3],
+		KVHeads:    header[4],
+		Vocabulary: header[5],
+		Context:    header[6],
+	}
 	for i, size := range header {
 		if size <= 0 || size > 1<<24 {
-			return nil, fmt.Errorf("the model %s is not a llama2.c checkpoint: number %d of its header is %d", path, i, size)
+			return nil, fmt.Errorf(
+				"the model %s is not a llama2.c checkpoint: number %d of its header is %d", path, i,
+				size,
+			)
 		}
 	}
 	if m.Dim%m.QueryHeads != 0 || m.QueryHeads%m.KVHeads != 0 || m.Dim/m.QueryHeads%2 != 0 {
-		return nil, fmt.Errorf("the model %s is not a llama2.c checkpoint: dim %d, %d heads and %d KV heads do not divide", path, m.Dim,
+		return nil, fmt.Errorf("the model %s is not a llama2.c checkpoint: "+
+			"dim %d, %d heads and %d KV heads do not divide", path, m.Dim,
 			m.QueryHeads, m.KVHeads)
 	}
 	m.HeadDim = m.Dim / m.QueryHeads
@@ -62,7 +77,10 @@ func (m *Model) take(path string, data []byte, ownClassifier bool) error {
 	next := func(name string, rows, columns int) []float32 {
 		count := rows * columns
 		if err == nil && count > len(data)/4 {
-			err = fmt.Errorf("the model %s is cut short: %s needs %d floats, %d bytes are left", path, name, count, len(data))
+			err = fmt.Errorf(
+				"the model %s is cut short: %s needs %d floats, %d bytes are left", path, name,
+				count, len(data),
+			)
 		}
 		if err != nil {
 			return nil
@@ -76,7 +94,9 @@ func (m *Model) take(path string, data []byte, ownClassifier bool) error {
 	}
 	m.embedding = next("the embedding", m.Vocabulary, m.Dim)
 	if m.Layers > len(data)/4 {
-		return fmt.Errorf("the model %s is cut short: %d layers in %d bytes", path, m.Layers, len(data))
+		return fmt.Errorf(
+			"the model %s is cut short: %d layers in %d bytes", path, m.Layers, len(data),
+		)
 	}
 	m.layers = make([]weights, m.Layers)
 	each := func(name string, rows, columns int, of func(*weights) *[]float32) {
@@ -100,7 +120,9 @@ func (m *Model) take(path string, data []byte, ownClassifier bool) error {
 		m.classifier = next("the classifier", m.Vocabulary, m.Dim)
 	}
 	if err == nil && len(data) != 0 {
-		err = fmt.Errorf("the model %s is not a llama2.c checkpoint: %d bytes are left over", path, len(data))
+		err = fmt.Errorf(
+			"the model %s is not a llama2.c checkpoint: %d bytes are left over", path, len(data),
+		)
 	}
 	return err
 }

@@ -37,11 +37,15 @@ func OpenTokenizer(path string, vocabulary int) (*Tokenizer, error) {
 	at := 4 // the length of the longest piece stands first
 	for id := 0; id < vocabulary; id++ {
 		if at+8 > len(data) {
-			return nil, fmt.Errorf("the tokenizer %s is cut short: it ends before token %d", path, id)
+			return nil, fmt.Errorf(
+				"the tokenizer %s is cut short: it ends before token %d", path, id,
+			)
 		}
 		length := int(binary.LittleEndian.Uint32(data[at+4:]))
 		if length > len(data)-at-8 {
-			return nil, fmt.Errorf("the tokenizer %s is cut short: token %d has %d bytes", path, id, length)
+			return nil, fmt.Errorf(
+				"the tokenizer %s is cut short: token %d has %d bytes", path, id, length,
+			)
 		}
 		piece := string(data[at+8 : at+8+length])
 		t.pieces = append(t.pieces, piece)
@@ -55,7 +59,9 @@ func OpenTokenizer(path string, vocabulary int) (*Tokenizer, error) {
 		at += 8 + length
 	}
 	if at != len(data) {
-		return nil, fmt.Errorf("the tokenizer %s is not the model's: it goes on after %d tokens", path, vocabulary)
+		return nil, fmt.Errorf(
+			"the tokenizer %s is not the model's: it goes on after %d tokens", path, vocabulary,
+		)
 	}
 	return t, nil
 }
@@ -69,8 +75,8 @@ func byteOf(piece string) (byte, bool) {
 	return byte(value), err == nil
 }
 
-// Encode gives the tokens of a text, with Begin before them: characters, or bytes where they have no token, then the best neighbours joined until
-// none are left.
+// Encode gives the tokens of a text, with Begin before them: characters, or bytes where they have
+// no token, then the best neighbours joined until none are left.
 func (t *Tokenizer) Encode(text string) ([]int32, error) {
 	tokens := []int32{Begin}
 	if space, known := t.ids[" "]; known && text != "" {
