@@ -90,7 +90,7 @@ void cache_config(Source& draw) {
   config->prefix = draw.chance(30) ? &prefix : nullptr;
   config->store = nullptr;
   if (config->runner != nullptr && draw.chance(80)) config->threads = 0;
-  if (config->struct_size < offsetof(pkv_cache_config, logger))
+  if (config->struct_size < offsetof(pkv_cache_config, runner))
     return;  // it would be given the system's memory
 
   pkv_cache_plan plan{};

@@ -105,9 +105,28 @@ def text_of(comment):
     return own + [line for part in comment.get("inner", []) for line in text_of(part)]
 
 
+def parts_of(node):
+    """The paragraphs of the comment of a declaration, and what it says of each parameter."""
+    for comment in node.get("inner", []):
+        if comment["kind"] == "FullComment":
+            return comment["inner"]
+    return []
+
+
 def documentation(node):
-    comments = [part for part in node.get("inner", []) if part["kind"] == "FullComment"]
-    return "\n".join(text_of(comments[0])).strip() if comments else ""
+    """The text of the comment without its @param lines; empty lines between paragraphs."""
+    paragraphs = [text_of(p) for p in parts_of(node) if p["kind"] != "ParamCommandComment"]
+    texts = ["\n".join(line for line in lines if line) for lines in paragraphs]
+    return "\n\n".join(text for text in texts if text)
+
+
+def documentation_of_parameters(node):
+    """{name of a parameter: what its @param line says}"""
+    return {
+        part["param"]: "\n".join(text_of(part)).strip()
+        for part in parts_of(node)
+        if part["kind"] == "ParamCommandComment"
+    }
 
 
 def typed(node):
@@ -126,7 +145,7 @@ def constants_of(enum):
 
 
 def function_of(node):
-    doc = documentation(node)
+    doc, of_parameters = documentation(node), documentation_of_parameters(node)
     since = re.search(r"Since (\d+\.\d+)\.", doc)
     returns = node["type"]["qualType"].split("(")[0].strip()
     return {
@@ -135,7 +154,9 @@ def function_of(node):
         "returns": parse_type(returns),
         "c_returns": returns,
         "parameters": [
-            typed(part) for part in node.get("inner", []) if part["kind"] == "ParmVarDecl"
+            typed(part) | {"doc": of_parameters.get(part["name"], "")}
+            for part in node.get("inner", [])
+            if part["kind"] == "ParmVarDecl"
         ],
         "doc": doc,
     }

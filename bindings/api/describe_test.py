@@ -24,8 +24,15 @@ typedef struct pkv_box {
   const float* const* rows;
   void (*call)(void* user, const char* text);
 } pkv_box;
-/** Opens.
- * Since 0.7. */
+/**
+ * Opens.
+ *
+ * @param     thing  The thing.
+ * @param[in] box    Its box,
+ *                   if any.
+ *
+ * Since 0.7.
+ */
 pkv_kind pkv_open(pkv_thing thing, const pkv_box* box);
 """
 
@@ -113,9 +120,14 @@ def test_headers(tree):
             function["since"],
             function["doc"],
             function["c_returns"],
-            [p["name"] for p in function["parameters"]],
+            [(p["name"], p["doc"]) for p in function["parameters"]],
         ),
-        ("0.7", "Opens.\nSince 0.7.", "pkv_kind", ["thing", "box"]),
+        (
+            "0.7",
+            "Opens.\n\nSince 0.7.",
+            "pkv_kind",
+            [("thing", "The thing."), ("box", "Its box,\nif any.")],
+        ),
     )
 
 

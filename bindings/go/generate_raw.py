@@ -128,6 +128,12 @@ def bracketed(head, items, tail, indent=""):
     return [f"{indent}{head}(", *lines, f"{indent}){tail}"]
 
 
+def item(text):
+    """A point of a list, as gofmt wants it."""
+    text = re.sub(r"\s*\n\s*", " ", text)
+    return textwrap.wrap(text, 124, initial_indent="//   - ", subsequent_indent="//     ")
+
+
 class Api:
     def __init__(self, api):
         self.data = api
@@ -270,9 +276,9 @@ def signature(api, function):
 
 def documented(function):
     text = function["doc"]
-    return comment(
-        f"{camel(function['name'])} is {function['name']}." + (f" {text}" if text else "")
-    )
+    lines = comment(f"{camel(function['name'])} is {function['name']}." + (f" {text}" if text else ""))
+    described = [p for p in function["parameters"] if p["doc"]]
+    return lines + ["//"] * bool(described) + [line for p in described for line in item(f"{argument(p['name'])}: {p['doc']}")]
 
 
 def purego_file(api):

@@ -9,31 +9,31 @@ type Status int32
 
 // Values of Status.
 const (
-	// NULL, an unknown enum or flag, a bad struct_size, a zero dimension.
+	// NULL, an unknown enum or flag, a bad struct_size, a zero size.
 	ErrInvalidArgument Status = 100
-	// An index, a layer, a token position or a block id beyond the end.
+	// An index, layer, token position or block id beyond the end.
 	ErrOutOfRange Status = 101
 	// Sizes whose product or sum no process could hold: 2^56 bytes.
 	ErrOverflow Status = 102
-	// The count needed is written to the count pointer.
+	// The count that is needed is in the count pointer.
 	ErrBufferTooSmall Status = 103
-	// A handle or block that was closed, released or never given out.
+	// The handle or block was closed, released or never given out.
 	ErrStaleHandle Status = 104
-	// A block released more often than it was held.
+	// A block was released more often than it was held.
 	ErrDoubleFree Status = 105
 	// A session, batch or snapshot of another cache.
 	ErrWrongCache Status = 106
-	// Another call or an open batch holds the object.
+	// Another call or an open batch uses the object.
 	ErrBusy Status = 107
 	// A call from inside one of the caller's own hooks.
 	ErrReentrant Status = 108
-	// A handle inherited through fork(): the child may only close it.
+	// A handle inherited by fork(): the child may only close it.
 	ErrForked Status = 109
 	// A write to a block that is sealed.
 	ErrBlockSealed Status = 110
 	// Not available for this storage kind, layout or processor.
 	ErrUnsupported Status = 111
-	// A layer that was not written yet in this step.
+	// A layer was not written yet in this step.
 	ErrIncomplete Status = 112
 	// The session is suspended: resume it first.
 	ErrSuspended Status = 113
@@ -41,19 +41,19 @@ const (
 	ErrOutOfBlocks Status = 200
 	// More than the whole cache could ever hold.
 	ErrTooLarge Status = 201
-	// The allocator said no.
+	// The allocator refused.
 	ErrNoMemory Status = 202
-	// A block's reference count is at its limit.
+	// The reference count of a block is at its limit.
 	ErrRefLimit Status = 203
 	// Every slot of the block is taken.
 	ErrBlockFull Status = 204
-	// Bytes that are not those that were saved: damaged, cut short, or tagged with another key.
+	// Bytes are damaged, cut short, or authenticated with another key.
 	ErrCorrupt Status = 300
-	// A file of a format that this library does not know.
+	// A file has a format that this library does not know.
 	ErrVersion Status = 301
-	// A file of another model: shapes, dtypes or fingerprint are not the cache's.
+	// A file has shapes, dtypes or a fingerprint other than the cache's.
 	ErrMismatch Status = 302
-	// The operating system or a server said no; the sentence has its reason.
+	// The operating system or a server refused; the sentence has its reason.
 	ErrIO Status = 400
 	// An invariant of the library does not hold: please report it.
 	ErrInternal Status = 500
@@ -87,12 +87,12 @@ var statusNames = map[Status]string{
 	500: "PKV_INTERNAL",
 }
 
-// DType: Element types. The first three are those of the rows a caller passes and of stored keys
-// and values; the others are only stored. Native byte order. Conversions round to nearest even.
-// Quantised types get their scale when a row is stored, from that row alone: what was stored before
-// never changes. With m the largest magnitude of a row (INT8) or of 32 dims (INT4), elements are
-// off by at most m / 254 and m / 13.8; a NaN or an infinity among them makes all of them NaN, and
-// below 1e-30 they are stored as 0.
+// DType: Element types, in native byte order. F32, F16 and BF16 are the types of the rows that a
+// caller passes and of stored keys and values; the others are only stored. Conversions round to
+// nearest even. INT8 and INT4 get their scale when a row is stored, from that row alone: what was
+// stored before never changes. With m the largest magnitude of a row (INT8) or of 32 dims (INT4),
+// elements are off by at most m / 254 (INT8) or m / 13.8 (INT4). A NaN or an infinity among them
+// makes all of them NaN. Where m is below 1e-30 they are stored as 0.
 type DType int32
 
 // Values of DType.
@@ -103,19 +103,18 @@ const (
 	F16 DType = 2
 	// The upper half of binary32.
 	BF16 DType = 3
-	// A byte n (two's complement) per element and an fp32 scale per row (token and KV head): scale
-	// * n.
+	// scale * n: a byte n (two's complement) per element, an fp32 scale per row (token and KV
+	// head).
 	Int8 DType = 4
-	// A nibble n (two's complement) per element and a bf16 scale per 32 dims: scale * n.
+	// scale * n: a nibble n (two's complement) per element, a bf16 scale per 32 dims.
 	Int4 DType = 5
-	// OCP E4M3, without a scale: up to 448, and beyond stored as 448; infinities become NaN.
+	// OCP E4M3 without a scale, up to 448; larger numbers become 448, infinities NaN.
 	FP8E4M3 DType = 6
-	// OCP E5M2, without a scale: up to 57344, and finite numbers beyond stored as that; keeps
-	// infinities.
+	// OCP E5M2 without a scale, up to 57344; larger finite numbers become that, infinities stay.
 	FP8E5M2 DType = 7
 )
 
-// LogLevel: What a line is about.
+// LogLevel: How serious a line of the log is.
 type LogLevel int32
 
 // Values of LogLevel.
@@ -145,26 +144,28 @@ type Layout int32
 const (
 	// Block-major, made for this library's kernels (default). A block holds [layer][tile][kv
 	// head][K tile | V tile]; a tile is 16 tokens. With p = 2 for BF16, 4 for INT8, 8 for INT4 and
-	// 1 otherwise, element (token t, dim d) of a tile is K: ((d / p) * 16 + t) * p + d % p V: ((t /
-	// p) * value_dim + d) * p + (t % p) / 2 + (t % 2) * (p / 2)     (p = 1: t * value_dim + d) in
+	// 1 otherwise, element (token t, dim d) of a tile is at K: ((d / p) * 16 + t) * p + d % p V:
+	// ((t / p) * value_dim + d) * p + (t % p) / 2 + (t % 2) * (p / 2) (p = 1: t * value_dim + d) in
 	// units of an element (INT4: nibble i is in byte i / 2, the even one lower). After the elements
-	// come the scales, INT8 [16 tokens], INT4 [ceil(dim / 32)][16 tokens]; a tile is padded to a
+	// come the scales, INT8 [16 tokens], INT4 [ceil(dim / 32)][16 tokens]. A tile is padded to a
 	// multiple of 64 bytes.
 	LayoutPacked Layout = 1
 	// Layer-major, made for engines with kernels of their own: per layer one K tensor
 	// [block][block_size][kv head][key_dim] and one V tensor [block][block_size][kv
-	// head][value_dim]. Read as block tensors, or token-flat as [slot][kv head][dim]. A row of INT8
-	// or INT4 is its elements followed by its scales.
+	// head][value_dim]. Read them as block tensors, or token-flat as [slot][kv head][dim]. A row of
+	// INT8 or INT4 is its elements followed by its scales.
 	LayoutPlain Layout = 2
 )
 
-// ISA: Instruction sets. Each of x86 has what those before it in this order have: SSE2, AVX2,
+// ISA: Instruction sets. On x86 each one includes those before it in this order: SSE2, AVX2,
 // AVX512, AVX512_VNNI, AVX512_BF16.
 type ISA int32
 
 // Values of ISA.
 const (
-	ISAAuto   ISA = 0
+	// The best that this processor has.
+	ISAAuto ISA = 0
+	// Plain C++.
 	ISAScalar ISA = 1
 	ISASSE2   ISA = 2
 	// With FMA and F16C.
@@ -184,23 +185,23 @@ type HugePages int32
 const (
 	// Transparent huge pages where the system offers them (default).
 	HugePagesAdvise HugePages = 0
-	HugePagesOff    HugePages = 1
+	// Pages of the normal size.
+	HugePagesOff HugePages = 1
 	// Reserved 2 MiB pages (hugetlbfs) or PKV_NO_MEMORY.
 	HugePagesRequire HugePages = 2
 )
 
-// Eviction: Which cached blocks that nobody uses go first when memory is needed, tails of texts
-// before their beginnings.
+// Eviction: Which cached blocks that nobody uses are evicted first, the ends of texts before their
+// beginnings.
 type Eviction int32
 
 // Values of Eviction.
 const (
-	// Those that earn the fewest hits for their room, by what was learned of when blocks like them
-	// return.
+	// Those that earn the fewest hits for their room, as learned from when blocks like them return.
 	EvictionDefault Eviction = 0
-	// Those not used for longest.
+	// Those that were not used for longest.
 	EvictionLRU Eviction = 1
-	// Those matched least often since they were stored; of these, as LRU.
+	// Those matched least often since they were stored; among these, as LRU.
 	EvictionLFU Eviction = 2
 )
 
@@ -213,19 +214,20 @@ const (
 	PrefixShare PrefixUse = 0
 	// Matches only.
 	PrefixMatch PrefixUse = 1
-	PrefixOff   PrefixUse = 2
+	// Neither.
+	PrefixOff PrefixUse = 2
 )
 
-// Retention: How long the prefix index keeps what a session leaves behind: blocks of a lower
-// retention are evicted before all of a higher.
+// Retention: How long the prefix index keeps what a session leaves behind: all blocks of a lower
+// retention are evicted before any of a higher one.
 type Retention int32
 
 // Values of Retention.
 const (
 	RetentionNormal Retention = 0
-	// A text that will hardly come again: a batch job, an evaluation.
+	// For a text that will hardly come again: a batch job, an evaluation.
 	RetentionLow Retention = 1
-	// One that must stay fast, even if it comes seldom.
+	// For a text that must stay fast, even if it comes seldom.
 	RetentionHigh Retention = 2
 )
 
@@ -236,21 +238,6 @@ type IndexUnit int32
 const (
 	IndexBlocks IndexUnit = 1
 	IndexSlots  IndexUnit = 2
-)
-
-// PrefixEventKind: What happened to a block position.
-type PrefixEventKind int32
-
-// Values of PrefixEventKind.
-const (
-	// A block is cached now.
-	PrefixStored PrefixEventKind = 1
-	// It went because memory was needed.
-	PrefixEvicted PrefixEventKind = 2
-	// It went because its salt's quota was full.
-	PrefixExpelled PrefixEventKind = 3
-	// It went by pkv_prefix_clear.
-	PrefixCleared PrefixEventKind = 4
 )
 
 // StreamKind: Where bytes come from or go to.
@@ -265,30 +252,46 @@ const (
 	// the permissions of that file if nobody else can have put it there: it belongs to the
 	// effective user and has no second name (hard link), its directory belongs to that user or to
 	// root, and nobody else may write to that directory, or it is sticky. Set-id bits are never
-	// kept, access control lists neither. What the group and others were allowed is kept only
-	// together with the old file's group, and not where it had an access control list. A path that
-	// ends in a symbolic link, a directory, a FIFO, a socket or a device is refused (PKV_IO). Links
+	// kept, access control lists neither. Permissions of other users are kept only together with
+	// the Unix group of the old file, and not where it had an access control list. A path that ends
+	// in a symbolic link, a directory, a FIFO, a socket or a device is refused (PKV_IO). Links
 	// before the last name are followed: the directory is the caller's choice, and whoever may
 	// write to it, or rename it, can replace or delete what was saved. A load does not ask whose a
 	// file is: only a key tells that nobody else wrote it. What a killed process leaves has no name
-	// on file systems with O_TMPFILE. Where it has, and for the moment of a rename, it is named
-	// ".pagedkv-" and 16 digits and ".tmp"; its writer holds a lock on it (flock), and later saves
-	// in the directory remove those of the effective user that nobody has locked. (On a network
-	// file system whose locks other machines do not see, save from one machine at a time.)
+	// on file systems with O_TMPFILE. Where it has, and for the moment of a rename, its name is
+	// ".pagedkv-", 16 digits and ".tmp". Its writer holds a lock on it (flock), and later saves in
+	// the directory remove those of the effective user that nobody has locked. (On a network file
+	// system whose locks other machines do not see, save from one machine at a time.)
 	StreamPath StreamKind = 1
-	// An open, blocking descriptor, from where it stands; stays open. Whatever follows in it is
-	// left alone. A save that fails leaves what it has written.
+	// An open, blocking descriptor, from where it stands. It stays open, and what follows the file
+	// in it is left alone. A save that fails leaves what it has written.
 	StreamDescriptor StreamKind = 2
 	// The caller's memory.
 	StreamBuffer StreamKind = 3
-	// The caller's functions. What follows what a load needs is not asked for.
+	// The caller's functions. A load asks for no byte beyond the file.
 	StreamCallbacks StreamKind = 4
 )
 
-// CachePlan: Sizes of K and V before anything is allocated.
+// PrefixEventKind: What happened to a block position.
+type PrefixEventKind int32
+
+// Values of PrefixEventKind.
+const (
+	// It is cached now.
+	PrefixStored PrefixEventKind = 1
+	// It went because memory was needed.
+	PrefixEvicted PrefixEventKind = 2
+	// It went because its salt's quota was full.
+	PrefixExpelled PrefixEventKind = 3
+	// It went by pkv_prefix_clear.
+	PrefixCleared PrefixEventKind = 4
+)
+
+// CachePlan: Sizes of K and V, of one layer group or of all.
 type CachePlan struct {
+	// How many groups these sizes are of.
 	Groups uint32
-	// K and V of one token in all layers (of the group or of all groups).
+	// K and V of one token in all layers.
 	BytesPerToken uint64
 	// block_size times that.
 	BytesPerBlock uint64
@@ -316,12 +319,15 @@ func cachePlanOf(r *raw.CachePlan) CachePlan {
 
 // CacheInfo: What a cache was made with, defaults filled in.
 type CacheInfo struct {
-	Storage   Storage
-	Layout    Layout
+	Storage Storage
+	Layout  Layout
+	// Tokens per block.
 	BlockSize uint32
-	Groups    uint32
+	// How many layer groups.
+	Groups uint32
 	// Over all groups.
-	Layers  uint32
+	Layers uint32
+	// Threads that compute attention.
 	Threads uint32
 	// The one whose kernels run.
 	ISA ISA
@@ -347,20 +353,27 @@ type CacheStats struct {
 	Snapshots uint32
 	// Batches begun and neither committed nor aborted.
 	Batches uint32
-	// Capacity, summed over groups.
+	// Sessions suspended now.
+	SuspendedSessions uint64
+	// Sessions suspended so far.
+	Suspensions uint64
+	// Capacity in blocks, summed over groups.
 	Blocks uint64
-	// Of those, free.
+	// Blocks that are free.
 	FreeBlocks uint64
-	// Of those, in use; a shared block counts once.
-	UsedBlocks     uint64
+	// Blocks in use; a shared block counts once.
+	UsedBlocks uint64
+	// The most blocks in use at once so far.
 	UsedBlocksPeak uint64
-	// Committed tokens over all sessions (shared ones count in each).
+	// Used blocks that only the prefix index holds: begin takes them where free ones are short.
+	EvictableBlocks uint64
+	// Committed tokens of all sessions; shared ones count in each.
 	Tokens uint64
-	// Slots that hold a token, over all blocks and groups; a shared one counts once.
+	// Slots that hold a token, over all groups; shared ones count once.
 	SlotsFilled uint64
-	// Slots of all blocks in use. slots_filled / slots_reserved is the utilization.
+	// Slots of blocks in use; slots_filled of them are utilized.
 	SlotsReserved uint64
-	// Bytes of K and V memory the cache has mapped or allocated.
+	// Bytes of K and V memory that the cache has mapped or allocated.
 	BytesReserved uint64
 	// Blocks copied by copy-on-write so far.
 	CopiedBlocks uint64
@@ -370,12 +383,6 @@ type CacheStats struct {
 	Aborts uint64
 	// Tokens committed so far.
 	CommittedTokens uint64
-	// Sessions suspended now.
-	SuspendedSessions uint64
-	// Sessions suspended so far.
-	Suspensions uint64
-	// Used blocks that only the prefix index holds: begin takes them where free ones are short.
-	EvictableBlocks uint64
 }
 
 func cacheStatsOf(r *raw.CacheStats) CacheStats {
@@ -383,10 +390,13 @@ func cacheStatsOf(r *raw.CacheStats) CacheStats {
 		r.Sessions,
 		r.Snapshots,
 		r.Batches,
+		r.SuspendedSessions,
+		r.Suspensions,
 		r.Blocks,
 		r.FreeBlocks,
 		r.UsedBlocks,
 		r.UsedBlocksPeak,
+		r.EvictableBlocks,
 		r.Tokens,
 		r.SlotsFilled,
 		r.SlotsReserved,
@@ -395,34 +405,31 @@ func cacheStatsOf(r *raw.CacheStats) CacheStats {
 		r.Commits,
 		r.Aborts,
 		r.CommittedTokens,
-		r.SuspendedSessions,
-		r.Suspensions,
-		r.EvictableBlocks,
 	}
 }
 
 // PoolStats: Counts of one pool of blocks: of a pkv_pool, or of a layer group of a cache. blocks =
 // free + used + retired.
 type PoolStats struct {
-	// Tokens per block.
+	// Slots (tokens) per block.
 	BlockSize uint32
-	// Capacity.
+	// Capacity in blocks.
 	Blocks uint64
-	// Blocks nobody holds.
+	// Blocks that nobody holds.
 	Free uint64
 	// Blocks with at least one reference.
 	Used uint64
-	// Blocks with more than one.
+	// The most blocks in use at once so far. With 4096 blocks or more it is an estimate where
+	// several threads took blocks at the same moment.
+	UsedPeak uint64
+	// Blocks with more than one reference.
 	Shared uint64
 	// Blocks out of service because their generation ran out.
 	Retired uint64
-	// References in all.
+	// References to all blocks.
 	References uint64
 	// Slots that hold a token; those of a shared block count once.
 	SlotsFilled uint64
-	// The most blocks in use at once so far. With 4096 blocks or more it is an estimate where
-	// several threads took some at the same moment.
-	UsedPeak uint64
 }
 
 func poolStatsOf(r *raw.PoolStats) PoolStats {
@@ -431,11 +438,11 @@ func poolStatsOf(r *raw.PoolStats) PoolStats {
 		r.Blocks,
 		r.Free,
 		r.Used,
+		r.UsedPeak,
 		r.Shared,
 		r.Retired,
 		r.References,
 		r.SlotsFilled,
-		r.UsedPeak,
 	}
 }
 
@@ -446,11 +453,11 @@ type SessionInfo struct {
 	Suspended bool
 	// Committed tokens.
 	Length uint64
-	// With the remembered ones that are to be computed again; length if there are none.
+	// With remembered ones that are to be computed again.
 	Total uint64
 	// Blocks held, over all groups, reserved ones too.
 	Blocks uint64
-	// Of those, held by nobody else: what a suspend or a close gives back.
+	// Of these, held by nobody else: a suspend or a close frees them.
 	ExclusiveBlocks uint64
 }
 
@@ -465,8 +472,9 @@ func sessionInfoOf(r *raw.SessionInfo) SessionInfo {
 	}
 }
 
-// BlockState: What one word per block holds.
+// BlockState: The state of one block.
 type BlockState struct {
+	// The block id.
 	ID uint32
 	// How often this id has been freed.
 	Generation uint32
@@ -496,21 +504,21 @@ type PrefixStats struct {
 	AskedTokens uint64
 	// Tokens found.
 	MatchedTokens uint64
-	// Whole blocks found, positions counted once over all groups.
+	// Whole block positions found.
 	MatchedBlocks uint64
-	// Block positions stored.
+	// Block positions stored so far.
 	PublishedBlocks uint64
-	// Block positions removed for want of memory.
+	// Block positions removed so far because memory was needed.
 	EvictedBlocks uint64
-	// Block positions stored now.
-	CachedBlocks uint64
-	// Of those, used by nobody and not pinned.
-	EvictableBlocks uint64
 	// Block positions removed so far because their salt's quota was full.
 	ExpelledBlocks uint64
 	// Block positions removed so far by pkv_prefix_clear.
 	ClearedBlocks uint64
-	// Block positions pinned now.
+	// Block positions stored now.
+	CachedBlocks uint64
+	// Of these, used by nobody and not pinned.
+	EvictableBlocks uint64
+	// Of these, pinned.
 	PinnedBlocks uint64
 }
 
@@ -522,24 +530,24 @@ func prefixStatsOf(r *raw.PrefixStats) PrefixStats {
 		r.MatchedBlocks,
 		r.PublishedBlocks,
 		r.EvictedBlocks,
-		r.CachedBlocks,
-		r.EvictableBlocks,
 		r.ExpelledBlocks,
 		r.ClearedBlocks,
+		r.CachedBlocks,
+		r.EvictableBlocks,
 		r.PinnedBlocks,
 	}
 }
 
-// PrefixEvent: One block position, of all layer groups. A block is stored after and goes before the
-// one that precedes it. This struct is pinned: it will not grow.
+// PrefixEvent: What happened to one block position. A position is stored after the one that
+// precedes it, and goes before it. This struct is pinned: it will not grow.
 type PrefixEvent struct {
 	// Counts from 0.
 	Number uint64
-	// Of the block and all before it: see pkv_prefix_hash_blocks.
+	// Hash of the block and all before it: see pkv_prefix_hash_blocks.
 	Hash uint64
-	// Hash of the block before it; of the first block, of the salt.
+	// Hash of the block before it; of the first block, hash of the salt.
 	Parent uint64
-	// Of its first token.
+	// Position of its first token.
 	Position uint64
 	Kind     PrefixEventKind
 }
@@ -556,23 +564,25 @@ func prefixEventOf(r *raw.PrefixEvent) PrefixEvent {
 
 // FileInfo: What a file says of itself.
 type FileInfo struct {
-	// Of the format: 1 without a key, 2 with one.
+	// Version of the format: 1 without a key, 2 with one.
 	Version uint32
-	// The file.
+	// Size of the file.
 	Bytes uint64
-	// Of those, keys and values.
-	KVBytes  uint64
+	// Of these, keys and values.
+	KVBytes uint64
+	// Sequences.
 	Sessions uint64
-	// Of all sessions; shared ones count in each.
+	// Tokens of all sequences; shared ones count in each.
 	Tokens uint64
-	// Positions that keys and values are stored of; shared ones count once.
+	// Positions whose K and V are stored; shared ones count once.
 	StoredTokens uint64
 	// Texts of the prefix index.
 	PrefixEntries uint64
-	// Of the cache that was saved.
+	// Tokens per block of the cache that was saved.
 	BlockSize uint32
-	Groups    uint32
-	// Over all groups.
+	// Layer groups.
+	Groups uint32
+	// Layers over all groups.
 	Layers uint32
 	// 0: saved with storage NONE.
 	HasKV bool
@@ -601,24 +611,23 @@ func fileInfoOf(r *raw.FileInfo) FileInfo {
 	}
 }
 
-// StoreStats: Items are blocks of one layer group.
+// StoreStats: What a tier has done so far. An item is a block of one layer group.
 type StoreStats struct {
 	// 1: the store failed lately and is left alone for a while.
 	Down bool
 	// Block positions that wait to be written.
 	QueuedBlocks uint64
-	// Block positions not written: the queue was full, their memory was needed, or the store
-	// failed.
+	// Block positions not written: the queue was full, memory was needed, or the store failed.
 	DroppedBlocks uint64
 	WrittenItems  uint64
 	WrittenBytes  uint64
-	// That the store had already.
+	// Items not written because the store had them already.
 	KnownItems uint64
-	// Looked for in the store.
+	// Items that were looked for in the store.
 	AskedItems uint64
 	ReadItems  uint64
 	ReadBytes  uint64
-	// That were not as they had been put: misses.
+	// Items that were not as they had been put: misses.
 	CorruptItems uint64
 	// Calls that the store failed.
 	Failures uint64

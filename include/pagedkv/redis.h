@@ -25,11 +25,10 @@
  * repeats them, nor any text of a server. What stands where a host stands is repeated.
  *
  * Threads: every function, and those of a store, may be called from any thread. put has connections
- * of its own: get, probe and drop do not wait for it.
- * After fork() they return -ECHILD in the child, which may only close the store. No signal is
- * raised or handled, nothing is printed.
- * Memory is the system's, not that of the cache's allocator; where it is refused the connection
- * ends, and the call returns -ENOMEM.
+ * of its own: get, probe and drop do not wait for it. After fork() they return -ECHILD in the
+ * child, which may only close the store. No signal is raised or handled, nothing is printed. Memory
+ * is the system's, not that of the cache's allocator; where it is refused the connection ends, and
+ * the call returns -ENOMEM.
  */
 #ifndef PAGEDKV_REDIS_H
 #define PAGEDKV_REDIS_H
@@ -47,51 +46,61 @@
 extern "C" {
 #endif
 
-/** Where the servers are, and how patient calls are. */
+/** Where the servers are, what is kept there and for how long, and how connections are made. */
 typedef struct pkv_redis_config {
   uint32_t struct_size;
-  /**
-   * To connect, with TLS's handshake, and to authenticate; 1 to 3,600,000. Default 500. A call
-   * waits so long for each configured server that does not answer, but not again during its pause.
-   * Looking up a name has no time-out: prefer addresses.
-   */
-  uint32_t connect_timeout_ms;
-  /**
-   * For what is sent at once (pipeline_bytes), until all its answers are there; as above. Default
-   * 1000.
-   */
-  uint32_t command_timeout_ms;
-  /** How long an item is kept after it was put; 0 (default): until the server evicts it. */
-  uint32_t ttl_seconds;
+  uint32_t ttl_seconds; /**< How long an item is kept; 0 (default): until the server evicts it. */
+
+  /* The servers. */
   /**
    * "host:port,host:port" or "redis://[[user]:password@]host:port,host:port[/database]", also
    * valkey://; rediss:// and valkeys:// are the same with TLS. In user and password %XX stands for
-   * any byte, and for / ? # @ [ ] and spaces it must. Default "127.0.0.1:6379". Of a cluster, which
-   * is recognised by itself, some servers are enough; without one the first that answers serves
-   * all.
+   * any byte, and for / ? # @ [ ] and spaces it must. Default "127.0.0.1:6379".
+   *
+   * A cluster is recognised by itself, and some of its servers are enough; without a cluster the
+   * first server that answers serves all.
    */
   const char* servers;
-  const char* user;        /**< NULL (default): the URL's, or Redis' default user. */
-  const char* password;    /**< NULL (default): the URL's, or none. */
-  const char* key_prefix;  /**< Up to 64 bytes; NULL is "". Default "pagedkv:". */
+  const char* user;     /**< NULL (default): the URL's, or Redis' default user. */
+  const char* password; /**< NULL (default): the URL's, or none. */
+
+  /** Of every item's name; up to 64 bytes; NULL is "". Default "pagedkv:". */
+  const char* key_prefix;
+
+  /* The calls. */
   /**
-   * Keys and values sent or asked for at once, if that is more than one item; 64 KiB to 1 GiB.
+   * Bytes of K and V sent or asked for at once, if that is more than one item; 64 KiB to 1 GiB.
    * Default 8 MiB.
    */
   uint64_t pipeline_bytes;
-  uint32_t connect_later; /**< 1: open succeeds without a server; calls look for it. Default 0. */
   /**
-   * 1: TLS, as rediss:// has it. Default 0. With TLS (1.2 or later) each server has to show a
-   * certificate that one of the CAs below has signed, that is valid today, and that names the host
-   * as `servers` has it (CLUSTER SLOTS, for the others of a cluster): a name among its DNS names,
-   * an address among its IP addresses. Nobody asks whether it was revoked. Without TLS none of the
-   * following may be given.
+   * Milliseconds to connect, with TLS's handshake, and to authenticate; 1 to 3,600,000. Default
+   * 500. A call waits so long for each configured server that does not answer, but not again during
+   * its pause. Looking up a name has no time-out: prefer addresses.
+   */
+  uint32_t connect_timeout_ms;
+  /**
+   * Milliseconds for what is sent at once (pipeline_bytes), until all its answers are there; 1 to
+   * 3,600,000. Default 1000.
+   */
+  uint32_t command_timeout_ms;
+  uint32_t connect_later; /**< 1: open succeeds without a server; calls look for it. Default 0. */
+
+  /* TLS. */
+  /**
+   * 1: TLS, as rediss:// has it. Default 0; then none of the fields below may be given.
+   *
+   * With TLS (1.2 or later) each server has to show a certificate that one of the CAs below has
+   * signed, that is valid today, and that names the host as servers has it (CLUSTER SLOTS, for the
+   * others of a cluster): a name among its DNS names, an address among its IP addresses. Nobody
+   * asks whether it was revoked.
    */
   uint32_t tls;
   const char* tls_ca_file;      /**< CAs, PEM. NULL, as the next (default): the system's. */
   const char* tls_ca_directory; /**< CAs in files that are named by hash (openssl rehash). */
-  const char* tls_certificate_file; /**< The client's certificate, its chain, PEM. Default NULL. */
-  const char* tls_key_file;         /**< The key of that, PEM, no password. Default NULL. */
+  /** The client's certificate and its chain, PEM. Default NULL. */
+  const char* tls_certificate_file;
+  const char* tls_key_file; /**< The key of that certificate, PEM, no password. Default NULL. */
   /** What each server's certificate must name, and is asked for (SNI). NULL (default): its host. */
   const char* tls_server_name;
   /**
@@ -102,22 +111,34 @@ typedef struct pkv_redis_config {
   uint32_t reserved; /**< 0. */
 } pkv_redis_config;
 
-/** Fills *config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1. */
+/**
+ * Fills a config with defaults.
+ *
+ * @param[out] config       The config.
+ * @param      struct_size  sizeof(pkv_redis_config) as the caller compiled it.
+ *
+ * Statuses: INVALID_ARGUMENT. Since 0.1.
+ */
 PKV_REDIS_API pkv_status pkv_redis_config_init(pkv_redis_config* config, size_t struct_size);
 
 /**
- * Connects, and fills *out. What config points to is not kept. Close it with out->close(out->user),
- * unless a cache does. Statuses: INVALID_ARGUMENT, UNSUPPORTED (TLS in a library that is built
- * without), IO (no server answers, or it refuses the password or a command, or its certificate is
- * refused, or a file cannot be read: the sentence has address or path, reason and errno),
- * NO_MEMORY. Since 0.1.
+ * Connects to the servers as a store.
+ *
+ * @param[in]  config  The config. What it points to is not kept.
+ * @param[out] out     The store. Close it with out->close(out->user), unless a cache does.
+ *
+ * Statuses: INVALID_ARGUMENT, UNSUPPORTED (TLS in a library that is built without), IO (no server
+ * answers, or it refuses the password or a command, or its certificate is refused, or a file cannot
+ * be read: the sentence has address or path, reason and errno), NO_MEMORY. Since 0.1.
  */
 PKV_REDIS_API pkv_status pkv_redis_open(const pkv_redis_config* config, pkv_store* out);
 
 /**
- * pkv_last_error() for the functions of this header, which are not libpagedkv's: nothing but C
- * functions lies between the two libraries, so that one may be newer than the other, or opened at
- * run time. Since 0.1.
+ * Tells why the last failed call of this header on this thread failed, as pkv_last_error() does for
+ * libpagedkv.
+ *
+ * It has one of its own because nothing but C functions lies between the two libraries, so that one
+ * may be newer than the other, or opened at run time. Since 0.1.
  */
 PKV_REDIS_API const char* pkv_redis_last_error(void);
 

@@ -1,8 +1,9 @@
 /* pagedkv: pkv_session, one sequence: its tokens and its block tables (one per layer group).
  *
- * Threads: a session is used by one thread at a time; several threads may read it at once. A second thread that
- * changes it, or reads it while it is changed, gets PKV_BUSY. While a batch holds a session, calls
- * that change it return PKV_BUSY; the getters work from the thread that drives the batch and see the step in flight.
+ * Threads: a session is used by one thread at a time; several threads may read it at once. A second
+ * thread that changes it, or reads it while it is changed, gets PKV_BUSY. While a batch holds a
+ * session, calls that change it return PKV_BUSY; the getters work from the thread that drives the
+ * batch and see the step in flight.
  */
 #ifndef PAGEDKV_SESSION_H
 #define PAGEDKV_SESSION_H
@@ -20,101 +21,229 @@ typedef struct pkv_session_t* pkv_session;
 typedef enum pkv_prefix_use PKV_ENUM {
   PKV_PREFIX_SHARE = 0, /**< Matches, and publishes what it computes (default). */
   PKV_PREFIX_MATCH = 1, /**< Matches only. */
-  PKV_PREFIX_OFF = 2
+  PKV_PREFIX_OFF = 2    /**< Neither. */
 } pkv_prefix_use;
 
-/** How long the prefix index keeps what a session leaves behind: blocks of a lower retention are evicted before all of a higher. */
+/**
+ * How long the prefix index keeps what a session leaves behind: all blocks of a lower retention are
+ * evicted before any of a higher one.
+ */
 typedef enum pkv_retention PKV_ENUM {
   PKV_RETENTION_NORMAL = 0,
-  PKV_RETENTION_LOW = 1, /**< A text that will hardly come again: a batch job, an evaluation. */
-  PKV_RETENTION_HIGH = 2 /**< One that must stay fast, even if it comes seldom. */
+  PKV_RETENTION_LOW = 1, /**< For a text that will hardly come again: a batch job, an evaluation. */
+  PKV_RETENTION_HIGH = 2 /**< For a text that must stay fast, even if it comes seldom. */
 } pkv_retention;
 
 /** What a session has from its beginning. */
 typedef struct pkv_session_config {
   uint32_t struct_size;
-  int32_t priority;        /**< Higher ones are the last to be chosen by pkv_batch_choose_victims. Default 0. */
-  uint64_t reserve_tokens; /**< As pkv_session_reserve at once. Default 0. */
-  pkv_prefix_use prefix;
-  pkv_retention retention; /**< Of what this session uses and stores; a block has the highest of its users. */
-  const void* salt;        /**< Sessions share prefixes with those of the same salt only; salt_size bytes, up to 256, copied. NULL: none. */
-  uint64_t salt_size;
+  int32_t priority;        /**< pkv_batch_choose_victims chooses higher ones last. Default 0. */
+  uint64_t reserve_tokens; /**< Makes room at once, as pkv_session_reserve. Default 0. */
+  pkv_prefix_use prefix;   /**< Default SHARE. */
+  /** Of blocks that it uses and stores; the highest of all users counts. */
+  pkv_retention retention;
+  /**
+   * salt_size bytes, copied: only sessions with the same salt share prefixes. NULL (default): none.
+   */
+  const void* salt;
+  uint64_t salt_size; /**< Up to 256. */
 } pkv_session_config;
 
-/** Fills *config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1. */
+/**
+ * Fills a config with defaults.
+ *
+ * @param[out] config       The config.
+ * @param      struct_size  sizeof(pkv_session_config) as the caller compiled it.
+ *
+ * Statuses: INVALID_ARGUMENT. Since 0.1.
+ */
 PKV_API pkv_status pkv_session_config_init(pkv_session_config* config, size_t struct_size);
 
-/** Opens an empty session. config may be NULL. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY. Since 0.1. */
-PKV_API pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* config, pkv_session* out);
+/**
+ * Opens an empty session.
+ *
+ * @param      cache   The cache.
+ * @param[in]  config  The config. NULL: defaults.
+ * @param[out] out     The session, to be closed by pkv_session_close.
+ *
+ * Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY. Since 0.1.
+ */
+PKV_API pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* config,
+                                    pkv_session* out);
 
-/** Gives every block back that nobody else holds. NULL is OK. Statuses: STALE_HANDLE, BUSY (in a batch). Since 0.1. */
+/**
+ * Closes a session and gives back every block that nobody else holds.
+ *
+ * @param session  The session. NULL is OK.
+ *
+ * Statuses: STALE_HANDLE, BUSY (in a batch). Since 0.1.
+ */
 PKV_API pkv_status pkv_session_close(pkv_session session);
 
-/** Committed tokens; 0 while the session is suspended. Statuses: none of its own. Since 0.1. */
+/**
+ * Tells how many tokens are committed; 0 while the session is suspended.
+ *
+ * @param      session  The session.
+ * @param[out] tokens   The length in tokens.
+ *
+ * Statuses: none of its own. Since 0.1.
+ */
 PKV_API pkv_status pkv_session_length(pkv_session session, uint64_t* tokens);
 
-/** Tokens whose K and V this layer holds: more than the length while a step is in flight and the layer was written. Statuses: OUT_OF_RANGE. Since 0.1. */
+/**
+ * Tells of how many tokens one layer holds K and V: more than the length while a step is in flight
+ * and the layer was written.
+ *
+ * @param      session  The session.
+ * @param      layer    The layer of the model.
+ * @param[out] tokens   The number of tokens.
+ *
+ * Statuses: OUT_OF_RANGE. Since 0.1.
+ */
 PKV_API pkv_status pkv_session_layer_length(pkv_session session, uint32_t layer, uint64_t* tokens);
 
 /** Stands for a token whose id was never told. */
 #define PKV_NO_TOKEN (-1)
 
-/** Copies token ids of positions [first, first + n): committed ones, and those remembered by pkv_session_suspend. Statuses: OUT_OF_RANGE. Since 0.1. */
-PKV_API pkv_status pkv_session_tokens(pkv_session session, uint64_t first, size_t n, int32_t* tokens);
-
-/** Tells the ids of committed positions that were committed without (pkv_session_prefill, pkv_session_push).
- * Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (a position that has another id already). Since 0.1. */
-PKV_API pkv_status pkv_session_set_tokens(pkv_session session, uint64_t first, size_t n, const int32_t* tokens);
+/**
+ * Copies the token ids of positions [first, first + n): committed ones, and those that
+ * pkv_session_suspend remembered.
+ *
+ * @param      session  The session.
+ * @param      first    The first position.
+ * @param      n        How many.
+ * @param[out] tokens   [n]: the ids; PKV_NO_TOKEN where none was told.
+ *
+ * Statuses: OUT_OF_RANGE. Since 0.1.
+ */
+PKV_API pkv_status pkv_session_tokens(pkv_session session, uint64_t first, size_t n,
+                                      int32_t* tokens);
 
 /**
- * Makes room for total_tokens tokens in all, all groups or none; a later step up to there cannot run out of blocks. Never
- * shrinks. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, BUSY. Since 0.1.
+ * Tells the ids of positions that were committed without them (by pkv_session_prefill or
+ * pkv_session_push).
+ *
+ * @param     session  The session.
+ * @param     first    The first position.
+ * @param     n        How many.
+ * @param[in] tokens   [n]: the ids.
+ *
+ * Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (a position that has another id already). Since 0.1.
+ */
+PKV_API pkv_status pkv_session_set_tokens(pkv_session session, uint64_t first, size_t n,
+                                          const int32_t* tokens);
+
+/**
+ * Makes room in all groups or in none, so that a later step up to there cannot run out of blocks.
+ * Never shrinks.
+ *
+ * @param session       The session.
+ * @param total_tokens  Tokens to have room for, those that it holds included.
+ *
+ * Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, BUSY. Since 0.1.
  */
 PKV_API pkv_status pkv_session_reserve(pkv_session session, uint64_t total_tokens);
 
 /**
- * Replaces what the session holds, one layer per call, without a batch: n rows of keys (in, [n][kv_heads][key_dim]) and
- * values (in, [n][kv_heads][value_dim]). The first call begins the step; when every layer was given once the
- * step is committed and the length is n. Every call of a step has the same n. The old content is gone
- * from the first call on. pkv_session_trim (to any length up to pkv_session_length) ends an unfinished step.
- * Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, OUT_OF_RANGE (layer), INVALID_ARGUMENT (another n than the step's),
- * UNSUPPORTED (storage NONE), BUSY. Since 0.1.
+ * Replaces what a session holds, one layer per call, without a batch.
+ *
+ * The first call begins a step; the old content is gone from then on. When every layer was given
+ * once, the step is committed and the length is n. pkv_session_trim (to any length up to
+ * pkv_session_length) ends an unfinished step.
+ *
+ *   for (layer = 0; layer < layers; layer++) pkv_session_prefill(session, layer, n, &k, &v);
+ *
+ * @param     session  The session.
+ * @param     layer    The layer of the model; in any order, each once.
+ * @param     n        How many tokens; the same in every call of a step.
+ * @param[in] k        Keys, [n][kv_heads][key_dim].
+ * @param[in] v        Values, [n][kv_heads][value_dim]. NULL in a latent group.
+ *
+ * Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, OUT_OF_RANGE (layer), INVALID_ARGUMENT (another n
+ * than the step's), UNSUPPORTED (storage NONE), BUSY. Since 0.1.
  */
-PKV_API pkv_status pkv_session_prefill(pkv_session session, uint32_t layer, size_t n, const pkv_tensor* k, const pkv_tensor* v);
-
-/** As pkv_session_prefill, but appends one row of keys and values. Statuses: as there. Since 0.1. */
-PKV_API pkv_status pkv_session_push(pkv_session session, uint32_t layer, const pkv_tensor* k, const pkv_tensor* v);
+PKV_API pkv_status pkv_session_prefill(pkv_session session, uint32_t layer, size_t n,
+                                       const pkv_tensor* k, const pkv_tensor* v);
 
 /**
- * Keeps the first `length` tokens and gives back every block beyond them (reserved ones too). Ends an unfinished
- * pkv_session_prefill or pkv_session_push.
- * Statuses: OUT_OF_RANGE (longer than it is, or a window group no longer has what it needs), BUSY. Since 0.1.
+ * Appends one token, one layer per call, as pkv_session_prefill does.
+ *
+ * @param     session  The session.
+ * @param     layer    The layer of the model; in any order, each once.
+ * @param[in] k        Its key, [1][kv_heads][key_dim].
+ * @param[in] v        Its value, [1][kv_heads][value_dim]. NULL in a latent group.
+ *
+ * Statuses: as pkv_session_prefill. Since 0.1.
+ */
+PKV_API pkv_status pkv_session_push(pkv_session session, uint32_t layer, const pkv_tensor* k,
+                                    const pkv_tensor* v);
+
+/**
+ * Keeps the first tokens of a session and gives back every block beyond them, reserved ones too.
+ * Ends an unfinished pkv_session_prefill or pkv_session_push.
+ *
+ * @param session  The session.
+ * @param length   How many tokens to keep.
+ *
+ * Statuses: OUT_OF_RANGE (longer than the session is, or a group with a window no longer has what
+ * it needs), BUSY. Since 0.1.
  */
 PKV_API pkv_status pkv_session_trim(pkv_session session, uint64_t length);
 
 /**
- * Opens a session with the same tokens. Blocks are shared, the part-filled last one too; whoever writes to it first copies
- * that one block. Storage CONTIGUOUS copies everything. Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY. Since 0.1.
+ * Opens a session with the same tokens. Blocks are shared, the part-filled last one too; whoever
+ * writes to it first copies that one block. Storage CONTIGUOUS copies everything.
+ *
+ * @param      session  The session; it goes on unchanged.
+ * @param[out] out      The new session.
+ *
+ * Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY. Since 0.1.
  */
 PKV_API pkv_status pkv_session_fork(pkv_session session, pkv_session* out);
 
 /**
- * Gives back every block that nobody else holds (preemption) and remembers the token ids. The session is empty then, and its length 0. Until
- * it is resumed, trimmed or prefilled anew, calls that would add to it return PKV_SUSPENDED. Needs no memory. Suspending twice is OK.
- * Ends an unfinished pkv_session_prefill or pkv_session_push. Statuses: BUSY. Since 0.1.
+ * Gives back every block that nobody else holds (preemption) and remembers the token ids.
+ *
+ * The session is empty then, and its length is 0. Until it is resumed, trimmed or prefilled anew,
+ * calls that would add to it return PKV_SUSPENDED. Needs no memory. Suspending twice is OK. Ends an
+ * unfinished pkv_session_prefill or pkv_session_push.
+ *
+ * @param session  The session.
+ *
+ * Statuses: BUSY. Since 0.1.
  */
 PKV_API pkv_status pkv_session_suspend(pkv_session session);
 
 /**
- * Ends the suspension: reserves the blocks that the remembered tokens need, for all or for none (window groups: those of one window), and says from
- * where on their K and V must be computed again: positions [*length, *total), whose ids pkv_session_tokens tells. Prefill them by batches of
- * any size, which may go beyond total; a commit without ids takes the remembered ones, one with others is refused. A trim, or
- * pkv_session_prefill, forgets what is remembered. A session that is not suspended: OK, with its length and what it remembers.
- * blocks_short (may be NULL) as in pkv_batch_begin. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY (suspended still), BUSY. Since 0.1.
+ * Ends a suspension: reserves the blocks that the remembered tokens need, all or none (in groups
+ * with a window: those of one window), and says which K and V must be computed again: those of
+ * positions [*length, *total).
+ *
+ * pkv_session_tokens tells the ids of these positions. Prefill them by batches of any size, which
+ * may go beyond total; a commit without ids takes the remembered ones, one with other ids is
+ * refused. A trim, or pkv_session_prefill, forgets what is remembered. For a session that is not
+ * suspended the call is OK and tells its length and what it remembers.
+ *
+ * @param      session       The session.
+ * @param[out] length        Tokens whose K and V are there.
+ * @param[out] total         Tokens with the remembered ones.
+ * @param[out] blocks_short  How many blocks must be freed before the same call can work; written on
+ *                           OUT_OF_BLOCKS only. May be NULL.
+ *
+ * Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY (with these three it stays suspended), BUSY.
+ * Since 0.1.
  */
-PKV_API pkv_status pkv_session_resume(pkv_session session, uint64_t* length, uint64_t* total, uint64_t* blocks_short);
+PKV_API pkv_status pkv_session_resume(pkv_session session, uint64_t* length, uint64_t* total,
+                                      uint64_t* blocks_short);
 
-/** Changes the priority of pkv_session_config. Statuses: BUSY. Since 0.1. */
+/**
+ * Changes the priority that pkv_session_config gave.
+ *
+ * @param session   The session.
+ * @param priority  pkv_batch_choose_victims chooses higher ones last.
+ *
+ * Statuses: BUSY. Since 0.1.
+ */
 PKV_API pkv_status pkv_session_set_priority(pkv_session session, int32_t priority);
 
 /** What a session holds now. */
@@ -124,40 +253,82 @@ typedef struct pkv_session_info {
   uint32_t suspended;        /**< 1: between pkv_session_suspend and pkv_session_resume. */
   uint32_t reserved;         /**< 0. */
   uint64_t length;           /**< Committed tokens. */
-  uint64_t total;            /**< With the remembered ones that are to be computed again; length if there are none. */
+  uint64_t total;            /**< With remembered ones that are to be computed again. */
   uint64_t blocks;           /**< Blocks held, over all groups, reserved ones too. */
-  uint64_t exclusive_blocks; /**< Of those, held by nobody else: what a suspend or a close gives back. */
+  uint64_t exclusive_blocks; /**< Of these, held by nobody else: a suspend or a close frees them. */
 } pkv_session_info;
 
-/** Tells what the session holds. Statuses: none of its own. Since 0.1. */
+/**
+ * Tells what a session holds.
+ *
+ * @param      session  The session.
+ * @param[out] out      The answer.
+ *
+ * Statuses: none of its own. Since 0.1.
+ */
 PKV_API pkv_status pkv_session_get_info(pkv_session session, pkv_session_info* out);
 
 /**
- * Block ids of one group, logical block i (tokens i * block_size and on) at ids[i]; PKV_NO_BLOCK where the block left the window
- * (one step late: see pkv_layer_group).
- * *count is the number of entries, written on PKV_OK and on BUFFER_TOO_SMALL; reserved blocks are among them. ids may be NULL if
- * capacity is 0. Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
+ * Tells the block ids of one group: ids[i] is logical block i (tokens i * block_size and on),
+ * reserved blocks included.
+ *
+ * @param      session   The session.
+ * @param      group     The index of the group.
+ * @param      capacity  Entries that ids has room for.
+ * @param[out] ids       [capacity]: block ids; PKV_NO_BLOCK where the block left the window (one
+ *                       step late: see pkv_layer_group). May be NULL if capacity is 0.
+ * @param[out] count     How many entries there are; written on PKV_OK and on BUFFER_TOO_SMALL.
+ *
+ * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
  */
-PKV_API pkv_status pkv_session_block_table(pkv_session session, uint32_t group, size_t capacity, uint32_t* ids, size_t* count);
+PKV_API pkv_status pkv_session_block_table(pkv_session session, uint32_t group, size_t capacity,
+                                           uint32_t* ids, size_t* count);
 
 /**
- * Slots of positions [first, first + n) of one group: block id * block_size + offset, -1 where the block left the window. Positions
- * up to the end of the last block held may be asked for. Statuses: OUT_OF_RANGE, UNSUPPORTED (CONTIGUOUS). Since 0.1.
+ * Tells the slots of positions [first, first + n) in one group, up to the end of the last block
+ * held.
+ *
+ * @param      session  The session.
+ * @param      group    The index of the group.
+ * @param      first    The first position.
+ * @param      n        How many.
+ * @param[out] slots    [n]: block id * block_size + offset; -1 where the block left the window.
+ *
+ * Statuses: OUT_OF_RANGE, UNSUPPORTED (CONTIGUOUS). Since 0.1.
  */
-PKV_API pkv_status pkv_session_slot_mapping(pkv_session session, uint32_t group, uint64_t first, size_t n, int64_t* slots);
+PKV_API pkv_status pkv_session_slot_mapping(pkv_session session, uint32_t group, uint64_t first,
+                                            size_t n, int64_t* slots);
 
 /**
- * Slots attention reads now in one group, in token order: those of all committed tokens and of the step in flight that
- * the window still holds. *count as in pkv_session_block_table. Statuses: as there. Since 0.1.
+ * Tells the slots that attention reads now in one group, in token order: those of committed tokens
+ * and of the step in flight that the window still holds.
+ *
+ * @param      session   The session.
+ * @param      group     The index of the group.
+ * @param      capacity  Entries that slots has room for.
+ * @param[out] slots     [capacity]: the slots. May be NULL if capacity is 0.
+ * @param[out] count     How many slots there are; written on PKV_OK and on BUFFER_TOO_SMALL.
+ *
+ * Statuses: as pkv_session_block_table. Since 0.1.
  */
-PKV_API pkv_status pkv_session_kv_indices(pkv_session session, uint32_t group, size_t capacity, int64_t* slots, size_t* count);
+PKV_API pkv_status pkv_session_kv_indices(pkv_session session, uint32_t group, size_t capacity,
+                                          int64_t* slots, size_t* count);
 
 /**
- * Reads keys and values of one layer back as dense rows: k [n][kv_heads][key_dim] and v [n][kv_heads][value_dim] (out; either may
- * be NULL) for positions [first, first + n). Positions of a step in flight are there once the layer was written.
+ * Reads K and V of positions [first, first + n) of one layer back as rows. Positions of a step in
+ * flight are there once the layer was written.
+ *
+ * @param      session  The session.
+ * @param      layer    The layer of the model.
+ * @param      first    The first position.
+ * @param      n        How many.
+ * @param[out] k        Keys, [n][kv_heads][key_dim]. NULL: not wanted.
+ * @param[out] v        Values, [n][kv_heads][value_dim]. NULL: not wanted.
+ *
  * Statuses: OUT_OF_RANGE (also: the window no longer holds them), UNSUPPORTED (NONE). Since 0.1.
  */
-PKV_API pkv_status pkv_session_materialize(pkv_session session, uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k, const pkv_tensor* v);
+PKV_API pkv_status pkv_session_materialize(pkv_session session, uint32_t layer, uint64_t first,
+                                           size_t n, const pkv_tensor* k, const pkv_tensor* v);
 
 #ifdef __cplusplus
 }

@@ -13,17 +13,45 @@ extern "C" {
 
 typedef struct pkv_snapshot_t* pkv_snapshot;
 
-/** Freezes what the session holds now. It outlives the session. Storage CONTIGUOUS copies. Statuses: NO_MEMORY, REF_LIMIT,
- * OUT_OF_BLOCKS (CONTIGUOUS), BUSY (a step is in flight). Since 0.1. */
+/**
+ * Freezes what a session holds now. The snapshot outlives the session. Storage CONTIGUOUS copies.
+ *
+ * @param      session  The session; it goes on unchanged.
+ * @param[out] out      The snapshot, to be closed by pkv_snapshot_close.
+ *
+ * Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY (a step is in flight).
+ * Since 0.1.
+ */
 PKV_API pkv_status pkv_snapshot_take(pkv_session session, pkv_snapshot* out);
 
-/** Opens a new session with the frozen content. Statuses: WRONG_CACHE, NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS). Since 0.1. */
+/**
+ * Opens a new session with the frozen content.
+ *
+ * @param      cache     The cache of the snapshot.
+ * @param      snapshot  The snapshot; it can be opened any number of times.
+ * @param[out] out       The session.
+ *
+ * Statuses: WRONG_CACHE, NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS). Since 0.1.
+ */
 PKV_API pkv_status pkv_snapshot_open(pkv_cache cache, pkv_snapshot snapshot, pkv_session* out);
 
-/** Tokens it holds. Statuses: none of its own. Since 0.1. */
+/**
+ * Tells how many tokens a snapshot holds.
+ *
+ * @param      snapshot  The snapshot.
+ * @param[out] tokens    The number of its tokens.
+ *
+ * Statuses: none of its own. Since 0.1.
+ */
 PKV_API pkv_status pkv_snapshot_length(pkv_snapshot snapshot, uint64_t* tokens);
 
-/** Drops the references. NULL is OK. Statuses: STALE_HANDLE, BUSY. Since 0.1. */
+/**
+ * Closes a snapshot and drops its references. Sessions that were opened from it keep theirs.
+ *
+ * @param snapshot  The snapshot. NULL is OK.
+ *
+ * Statuses: STALE_HANDLE, BUSY. Since 0.1.
+ */
 PKV_API pkv_status pkv_snapshot_close(pkv_snapshot snapshot);
 
 #ifdef __cplusplus

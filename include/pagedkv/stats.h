@@ -8,42 +8,51 @@
 extern "C" {
 #endif
 
-/** Counts of one pool of blocks: of a pkv_pool, or of a layer group of a cache. blocks = free + used + retired. */
+/**
+ * Counts of one pool of blocks: of a pkv_pool, or of a layer group of a cache.
+ *
+ * blocks = free + used + retired.
+ */
 typedef struct pkv_pool_stats {
   uint32_t struct_size;
-  uint32_t block_size;  /**< Tokens per block. */
-  uint64_t blocks;      /**< Capacity. */
-  uint64_t free;        /**< Blocks nobody holds. */
-  uint64_t used;        /**< Blocks with at least one reference. */
-  uint64_t shared;      /**< Blocks with more than one. */
-  uint64_t retired;     /**< Blocks out of service because their generation ran out. */
-  uint64_t references;  /**< References in all. */
+  uint32_t block_size; /**< Slots (tokens) per block. */
+  uint64_t blocks;     /**< Capacity in blocks. */
+  uint64_t free;       /**< Blocks that nobody holds. */
+  uint64_t used;       /**< Blocks with at least one reference. */
+  /**
+   * The most blocks in use at once so far. With 4096 blocks or more it is an estimate where several
+   * threads took blocks at the same moment.
+   */
+  uint64_t used_peak;
+  uint64_t shared;       /**< Blocks with more than one reference. */
+  uint64_t retired;      /**< Blocks out of service because their generation ran out. */
+  uint64_t references;   /**< References to all blocks. */
   uint64_t slots_filled; /**< Slots that hold a token; those of a shared block count once. */
-  uint64_t used_peak;   /**< The most blocks in use at once so far. With 4096 blocks or more it is an estimate where
-                             several threads took some at the same moment. */
 } pkv_pool_stats;
 
 /** Counts of a cache over all layer groups. Since 0.1. */
 typedef struct pkv_cache_stats {
   uint32_t struct_size;
-  uint32_t sessions;        /**< Open sessions. */
-  uint32_t snapshots;       /**< Open snapshots. */
-  uint32_t batches;         /**< Batches begun and neither committed nor aborted. */
-  uint64_t blocks;          /**< Capacity, summed over groups. */
-  uint64_t free_blocks;     /**< Of those, free. */
-  uint64_t used_blocks;     /**< Of those, in use; a shared block counts once. */
-  uint64_t used_blocks_peak;
-  uint64_t tokens;          /**< Committed tokens over all sessions (shared ones count in each). */
-  uint64_t slots_filled;    /**< Slots that hold a token, over all blocks and groups; a shared one counts once. */
-  uint64_t slots_reserved;  /**< Slots of all blocks in use. slots_filled / slots_reserved is the utilization. */
-  uint64_t bytes_reserved;  /**< Bytes of K and V memory the cache has mapped or allocated. */
-  uint64_t copied_blocks;   /**< Blocks copied by copy-on-write so far. */
-  uint64_t commits;         /**< Batches committed so far. */
-  uint64_t aborts;          /**< Batches aborted so far. */
-  uint64_t committed_tokens;/**< Tokens committed so far. */
+  uint32_t sessions;           /**< Open sessions. */
+  uint32_t snapshots;          /**< Open snapshots. */
+  uint32_t batches;            /**< Batches begun and neither committed nor aborted. */
   uint64_t suspended_sessions; /**< Sessions suspended now. */
-  uint64_t suspensions;     /**< Sessions suspended so far. */
-  uint64_t evictable_blocks; /**< Used blocks that only the prefix index holds: begin takes them where free ones are short. */
+  uint64_t suspensions;        /**< Sessions suspended so far. */
+  uint64_t blocks;             /**< Capacity in blocks, summed over groups. */
+  uint64_t free_blocks;        /**< Blocks that are free. */
+  uint64_t used_blocks;        /**< Blocks in use; a shared block counts once. */
+  uint64_t used_blocks_peak;   /**< The most blocks in use at once so far. */
+  /** Used blocks that only the prefix index holds: begin takes them where free ones are short. */
+  uint64_t evictable_blocks;
+  uint64_t tokens; /**< Committed tokens of all sessions; shared ones count in each. */
+  /** Slots that hold a token, over all groups; shared ones count once. */
+  uint64_t slots_filled;
+  uint64_t slots_reserved;   /**< Slots of blocks in use; slots_filled of them are utilized. */
+  uint64_t bytes_reserved;   /**< Bytes of K and V memory that the cache has mapped or allocated. */
+  uint64_t copied_blocks;    /**< Blocks copied by copy-on-write so far. */
+  uint64_t commits;          /**< Batches committed so far. */
+  uint64_t aborts;           /**< Batches aborted so far. */
+  uint64_t committed_tokens; /**< Tokens committed so far. */
 } pkv_cache_stats;
 
 #ifdef __cplusplus

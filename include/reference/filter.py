@@ -54,15 +54,15 @@ def statuses_linked(text):
 
 
 def with_code(comment):
-    """Lines that are indented by two or more as blocks of code, except what goes on with a point of
-    a list.
+    """Marks lines that are indented by two or more as code, except the further lines of a point of a
+    list or of a parameter.
     """
     lines, inside, listed = [], False, False
     for line in comment.split("\n"):
         text = re.match(r"^\s*\*(?: (.*))?$", line)
         indented = bool(text and text[1] and text[1].startswith("  "))
         if text and text[1] and not indented:
-            listed = bool(re.match(r"\d+\. ", text[1]))
+            listed = bool(re.match(r"(\d+\.|-|@param\S*) ", text[1]))
         if indented and not listed and not inside:
             lines.append(" * @code{.unparsed}")
         if inside and not indented and (text is None or text[1]):

@@ -31,7 +31,6 @@ std::vector<Case> params_cases(size_t at) {
   add("softcap infinite", [](auto& p) { p.softcap = __builtin_inff(); }, {PKV_INVALID_ARGUMENT});
   add("softcap NaN", [](auto& p) { p.softcap = __builtin_nanf(""); }, {PKV_INVALID_ARGUMENT});
   add("softcap 50", [](auto& p) { p.softcap = 50; }, {PKV_OK});
-  add("reserved set", [](auto& p) { p.reserved = 1; }, {PKV_INVALID_ARGUMENT});
   add("sinks without a window", [](auto& p) { p.sinks = 4; }, {PKV_OK});
   add("sinks UINT32_MAX - 1, window 1", [](auto& p) { p.sinks = UINT32_MAX - 1, p.window = 1; },
       {PKV_OK});

@@ -1,7 +1,10 @@
-"""What the reference needs, the comments say. Of each exported function, right before it: which
-statuses it returns beside those that pagedkv.h names for all; shapes of the tensors that it
-takes; how long a string it returns lives. Since which version: exports.py looks at that. Which
-threads may call it stands there or, for all functions of the header, at the header's top."""
+"""The comments of the public headers say what the reference needs. The comment right before an
+exported function has one line `@param NAME  text` for each of its parameters, in their order:
+pointers with the direction [in], [out] or [in,out], tensors with their shape. It lists the
+statuses that the function returns beside those that pagedkv.h names for all, and says how long a
+string that it returns lives. Which threads may call it stands there or, for all functions of the
+header, at the header's top. A `*name` in the comment is the value of a pointer parameter. Since
+which version a function is there: exports.py looks at that."""
 
 import re
 
@@ -20,7 +23,53 @@ THREADS = re.compile(r"^ \* Threads: ", re.M)
 OWN_THREADS = re.compile(r"[Aa]ny thread|each thread|this thread")
 
 
+PARAM = re.compile(r"^ \* @param(?:\[([^\]]*)\])? +(\w+) *(.*(?:\n \*   .*)*)", re.M)
+PARAMETER = re.compile(r"(.*?)(\w+)$", re.S)
+VALUE_OF = re.compile(r"(?<![\w)\]])\*(\w+)")
+DIRECTIONS = ("in", "out", "in,out")
+
+
+def check_direction(name, kind, direction):
+    """A pointer says where data goes; what is const is written only through a pkv_tensor."""
+    if "*" not in kind:
+        return f"gives {name} a direction, but it is no pointer" if direction else None
+    if direction not in DIRECTIONS:
+        return f"does not say whether {name} is [in], [out] or [in,out]"
+    if direction == "in" and not kind.startswith("const "):
+        return f"calls {name} [in], but it is not const"
+    if "out" in direction and kind.startswith("const ") and "pkv_tensor" not in kind:
+        return f"calls {name} [{direction}], but it is const"
+    return None
+
+
+def check_parameters(comment, parameters):
+    declared = {}
+    for parameter in "" if parameters.strip() == "void" else parameters.split(","):
+        kind, name = PARAMETER.fullmatch(parameter.strip()).groups()
+        declared[name] = kind.strip()
+    described = PARAM.findall(comment)
+    names = [name for _, name, _ in described]
+    for name in sorted(set(names) - declared.keys()):
+        yield f"describes {name}, which is no parameter"
+    for name in declared.keys() - set(names):
+        yield f"does not describe {name}"
+    if set(names) == declared.keys() and names != list(declared):
+        yield "describes the parameters in another order than they have, or one twice"
+    for direction, name, text in described:
+        kind = declared.get(name, "")
+        if not re.search(r"\w", text):
+            yield f"says nothing of {name}"
+        if name in declared and (gap := check_direction(name, kind, direction)):
+            yield gap
+        if "pkv_tensor*" in kind and not SHAPE.search(text):
+            yield f"does not give the shape of {name}"
+    for name in VALUE_OF.findall(re.sub(r"^ \*", "", comment, flags=re.M)):
+        if "*" not in declared.get(name, ""):
+            yield f"speaks of *{name}, which is no parameter"
+
+
 def check_function(comment, returns, name, parameters, statuses):
+    yield from check_parameters(comment, parameters)
     text = re.sub(r"\s*\n\s*\*?\s*", " ", comment)
     if returns.strip() == "pkv_status":
         listed = STATUSES.search(text)
@@ -32,9 +81,6 @@ def check_function(comment, returns, name, parameters, statuses):
                 yield f"names statuses that there are not: {', '.join(sorted(unknown))}"
     if "char*" in returns and not LIFE.search(text):
         yield "does not say how long the text lives"
-    tensors = len(re.findall(r"\bpkv_tensor\*", parameters))
-    if len(SHAPE.findall(text)) < tensors and "As pkv_" not in text:
-        yield f"does not give the shapes of {tensors} tensors"
 
 
 def check(root):
@@ -50,8 +96,7 @@ def check(root):
             ]
             if not THREADS.search(top) and not OWN_THREADS.search(comment):
                 found.append(
-                    f"{header}: neither the documentation of {name} nor the top of the header "
-                    "says 'Threads:'"
+                    f"{header}: neither the documentation of {name} nor the top says 'Threads:'"
                 )
     return found
 
@@ -66,45 +111,57 @@ def header(function, top="/* a\n *\n * Threads: all. */\n"):
     return COMMON | {"include/pagedkv/a.h": top + function}
 
 
+def function(comment, parameters="int x", more=" * @param x  A.\n", returns="pkv_status"):
+    return f"/**\n * {comment}\n *\n{more} */\nPKV_API {returns} pkv_a({parameters});\n"
+
+
+GOOD = "A. Statuses: IO."
+ROWS = "const pkv_tensor* k, const pkv_tensor* out"
+
 SAMPLES = [
+    (None, header(function("A. Statuses: IO (with NONE\n * and MORE). Since 0.1."))),
+    (None, header(function("A. Any thread. Statuses: none of its own."), "/* a */\n")),
     (
         None,
         header(
-            "/** A. Statuses: IO (with NONE\n * and MORE). Since 0.1. */\nPKV_API pkv_status "
-            "pkv_a(int x);\n"
+            function(
+                "Sets *out. Statuses: as pkv_b.",
+                "int x,\n  const int* n, int* out",
+                " * @param      x  A.\n * @param[in]  n  [x]: B\n *               c.\n"
+                " * @param[out] out  Is *n.\n",
+            )
         ),
     ),
     (
         None,
         header(
-            "/** A. Any thread. Statuses: none of its own. */\nPKV_API pkv_status pkv_a(int x);\n",
-            "/* a */\n",
+            function(GOOD, ROWS, " * @param[in] k  [n][heads].\n * @param[out] out  [n][heads].\n")
         ),
     ),
+    (None, header("/** A. Static storage. */\nPKV_API const char* pkv_a(void);\n")),
+    ("which statuses", header(function("A. Since 0.1."))),
+    ("there are not: OI", header(function("A. Statuses: OI. Since 0.1."))),
+    ("how long the text lives", header(function("A.", returns="const char*"))),
+    ("does not describe y", header(function(GOOD, "int x, int y"))),
+    ("describes y, which is no parameter", header(function(GOOD, "void", " * @param y  A.\n"))),
+    ("says nothing of x", header(function(GOOD, more=" * @param x\n"))),
     (
-        None,
-        header(
-            "/** Rows [n][heads][dim]. Statuses: as pkv_b. */\nPKV_API pkv_status pkv_a(const "
-            "pkv_tensor* x);\n"
-        ),
+        "another order",
+        header(function(GOOD, "int x, int y", " * @param y  A.\n * @param x  B.\n")),
     ),
-    ("which statuses", header("/** A. Since 0.1. */\nPKV_API pkv_status pkv_a(int x);\n")),
+    ("another order", header(function(GOOD, more=" * @param x  A.\n * @param x  B.\n"))),
+    ("whether x is [in]", header(function(GOOD, "const int* x"))),
+    ("whether x is [in]", header(function(GOOD, "int* x", " * @param[inout] x  A.\n"))),
+    ("x a direction", header(function(GOOD, more=" * @param[in] x  A.\n"))),
+    ("[in], but it is not const", header(function(GOOD, "int* x", " * @param[in] x  A.\n"))),
+    ("[out], but it is const", header(function(GOOD, "const int* x", " * @param[out] x  A.\n"))),
     (
-        "there are not: OI",
-        header("/** A. Statuses: OI. Since 0.1. */\nPKV_API pkv_status\npkv_a(int x);\n"),
+        "the shape of out",
+        header(function(GOOD, ROWS, " * @param[in] k  [n][dim].\n * @param[out] out  [n].\n")),
     ),
-    ("how long the text lives", header("/** A. */\nPKV_API const char* pkv_a(int x);\n")),
-    (
-        "shapes of 2 tensors",
-        header(
-            "/** Rows [n][heads]. Statuses: IO. */\nPKV_API pkv_status pkv_a(const pkv_tensor* x, "
-            "const pkv_tensor* y);\n"
-        ),
-    ),
-    (
-        "says 'Threads:'",
-        header("/** A. Statuses: IO. */\nPKV_API pkv_status pkv_a(int x);\n", "/* a */\n"),
-    ),
+    ("speaks of *count", header(function("Sets *count. Statuses: IO."))),
+    ("speaks of *x", header(function("Sets *x. Statuses: IO."))),
+    ("says 'Threads:'", header(function(GOOD), "/* a */\n")),
 ]
 
 if __name__ == "__main__":

@@ -230,12 +230,12 @@ TEST(StatelessAttention, EqualsTheReferenceOverMemoryOfTheCallersOwn) {
     }
     const pkv_tensor keys = k.tensor(), values = v.tensor();
     pkv_kv_view view{sizeof view,
-                     PKV_F16,
                      PKV_LAYOUT_PLAIN,
                      block_size,
                      2,
                      48,
                      32,
+                     PKV_F16,
                      PKV_F16,
                      blocks,
                      keys.data,

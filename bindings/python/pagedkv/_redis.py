@@ -19,14 +19,14 @@ class RedisConfig(ctypes.Structure):
 
     _fields_ = [
         ("struct_size", ctypes.c_uint32),
-        ("connect_timeout_ms", ctypes.c_uint32),
-        ("command_timeout_ms", ctypes.c_uint32),
         ("ttl_seconds", ctypes.c_uint32),
         ("servers", ctypes.c_char_p),
         ("user", ctypes.c_char_p),
         ("password", ctypes.c_char_p),
         ("key_prefix", ctypes.c_char_p),
         ("pipeline_bytes", ctypes.c_uint64),
+        ("connect_timeout_ms", ctypes.c_uint32),
+        ("command_timeout_ms", ctypes.c_uint32),
         ("connect_later", ctypes.c_uint32),
         ("tls", ctypes.c_uint32),
         ("tls_ca_file", ctypes.c_char_p),

@@ -29,8 +29,6 @@ AttendParams check_params(const pkv_attention_params* given, uint32_t key_dim,
   if (!std::isfinite(params.softcap) || params.softcap < 0)
     fail(PKV_INVALID_ARGUMENT, "softcap is %g; a finite number, 0 for none, is needed",
          static_cast<double>(params.softcap));
-  if (params.reserved != 0)
-    fail(PKV_INVALID_ARGUMENT, "params: reserved is %u, not 0", params.reserved);
   AttendParams result{};
   result.scale = params.scale != 0 ? params.scale : 1 / std::sqrt(static_cast<float>(key_dim));
   result.causal = params.causal != 0;

@@ -18,20 +18,6 @@ var Addresses [len(Names)]uintptr
 var Names = [...]string{
 	"pkv_status_string",
 	"pkv_last_error",
-	"pkv_version",
-	"pkv_version_string",
-	"pkv_pool_config_init",
-	"pkv_pool_create",
-	"pkv_pool_destroy",
-	"pkv_pool_alloc",
-	"pkv_pool_retain",
-	"pkv_pool_release",
-	"pkv_pool_claim",
-	"pkv_pool_seal",
-	"pkv_pool_reset",
-	"pkv_pool_block_state",
-	"pkv_pool_get_stats",
-	"pkv_pool_validate",
 	"pkv_cache_config_init",
 	"pkv_layer_group_init",
 	"pkv_cache_compute_plan",
@@ -44,6 +30,22 @@ var Names = [...]string{
 	"pkv_cache_validate",
 	"pkv_isa_supported",
 	"pkv_isa_name",
+	"pkv_attention_params_init",
+	"pkv_cache_kv_view",
+	"pkv_attention",
+	"pkv_merge_states",
+	"pkv_pool_config_init",
+	"pkv_pool_create",
+	"pkv_pool_destroy",
+	"pkv_pool_alloc",
+	"pkv_pool_retain",
+	"pkv_pool_release",
+	"pkv_pool_claim",
+	"pkv_pool_seal",
+	"pkv_pool_reset",
+	"pkv_pool_block_state",
+	"pkv_pool_get_stats",
+	"pkv_pool_validate",
 	"pkv_session_config_init",
 	"pkv_session_open",
 	"pkv_session_close",
@@ -64,10 +66,6 @@ var Names = [...]string{
 	"pkv_session_slot_mapping",
 	"pkv_session_kv_indices",
 	"pkv_session_materialize",
-	"pkv_attention_params_init",
-	"pkv_cache_kv_view",
-	"pkv_attention",
-	"pkv_merge_states",
 	"pkv_batch_begin",
 	"pkv_batch_choose_victims",
 	"pkv_batch_rows",
@@ -83,6 +81,11 @@ var Names = [...]string{
 	"pkv_snapshot_open",
 	"pkv_snapshot_length",
 	"pkv_snapshot_close",
+	"pkv_stream_init",
+	"pkv_file_config_init",
+	"pkv_file_save",
+	"pkv_file_load",
+	"pkv_file_inspect",
 	"pkv_prefix_config_init",
 	"pkv_session_match_prefix",
 	"pkv_prefix_get_stats",
@@ -92,11 +95,6 @@ var Names = [...]string{
 	"pkv_prefix_set_quota",
 	"pkv_prefix_read_events",
 	"pkv_prefix_hash_blocks",
-	"pkv_stream_init",
-	"pkv_file_config_init",
-	"pkv_file_save",
-	"pkv_file_load",
-	"pkv_file_inspect",
 	"pkv_store_config_init",
 	"pkv_store_prefetch",
 	"pkv_store_prefetch_session",
@@ -106,6 +104,8 @@ var Names = [...]string{
 	"pkv_store_get_stats",
 	"pkv_directory_config_init",
 	"pkv_store_open_directory",
+	"pkv_version",
+	"pkv_version_string",
 }
 
 func text(address uintptr) string {
@@ -114,836 +114,962 @@ func text(address uintptr) string {
 	return Text(*(*unsafe.Pointer)(unsafe.Pointer(&address)))
 }
 
-// StatusString is pkv_status_string. The name of a status, "PKV_OUT_OF_BLOCKS"; for an unknown
-// value "PKV_UNKNOWN_STATUS". Static storage. Any thread. Since 0.1.
+// StatusString is pkv_status_string. Gives the name of a status, "PKV_OUT_OF_BLOCKS". Any thread.
+// Static storage. Since 0.1.
+//
+//   - status: The status; for an unknown value the name is "PKV_UNKNOWN_STATUS".
 func StatusString(status int32) string {
 	result, _, _ := purego.SyscallN(Addresses[0], uintptr(status))
 	return text(result)
 }
 
-// LastError is pkv_last_error. One sentence about the last call on this thread that did not return
-// PKV_OK, with its numbers: "begin needs 12 blocks in group 0, 3 are free (9 short)". Never NULL;
-// "" when nothing failed yet. Successful calls leave it alone. The text belongs to the library and
-// stays valid until the next failing call on the same thread. Since 0.1.
+// LastError is pkv_last_error. Tells in one sentence, with its numbers, why the last failed call on
+// this thread failed: "begin needs 12 blocks in group 0, 3 are free (9 short)". Never NULL; "" when
+// nothing failed yet. Calls that succeed leave the sentence alone. The text belongs to the library
+// and stays valid until the next failing call on the same thread. Since 0.1.
 func LastError() string {
 	result, _, _ := purego.SyscallN(Addresses[1])
 	return text(result)
 }
 
-// Version is pkv_version. Version of the loaded library as major * 1000000 + minor * 1000 + patch.
-// Any thread. Since 0.1.
-func Version() uint32 {
-	result, _, _ := purego.SyscallN(Addresses[2])
-	return uint32(result)
-}
-
-// VersionString is pkv_version_string. Version of the loaded library as text, "0.1.0". Static
-// storage. Any thread. Since 0.1.
-func VersionString() string {
-	result, _, _ := purego.SyscallN(Addresses[3])
-	return text(result)
-}
-
-// PoolConfigInit is pkv_pool_config_init. Fills *config with defaults. Statuses: INVALID_ARGUMENT.
-// Since 0.1.
-func PoolConfigInit(config *PoolConfig, structSize uint64) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[4], uintptr(unsafe.Pointer(config)), uintptr(structSize),
-	)
-	return Status(result)
-}
-
-// PoolCreate is pkv_pool_create. Makes a pool with every block free. Statuses: INVALID_ARGUMENT,
-// TOO_LARGE, NO_MEMORY. Since 0.1.
-func PoolCreate(config *PoolConfig, out *Pool) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[5], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
-	)
-	return Status(result)
-}
-
-// PoolDestroy is pkv_pool_destroy. Frees the pool; its blocks become stale. NULL is OK. Statuses:
-// STALE_HANDLE, BUSY (a call is under way). Since 0.1.
-func PoolDestroy(pool Pool) Status {
-	result, _, _ := purego.SyscallN(Addresses[6], uintptr(pool))
-	return Status(result)
-}
-
-// PoolAlloc is pkv_pool_alloc. Takes n blocks, all or none, each with one reference, no slot
-// filled, not sealed. The lowest free ids near the caller's last one come first. n = 0 is OK.
-// Statuses: OUT_OF_BLOCKS (nothing taken), TOO_LARGE (n exceeds the pool). Since 0.1.
-func PoolAlloc(pool Pool, n uint64, blocks *uint64) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[7], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
-	)
-	return Status(result)
-}
-
-// PoolRetain is pkv_pool_retain. Adds one reference to each of n blocks, all or none. A block may
-// stand in the list more than once. Statuses: OUT_OF_RANGE (no such id), STALE_HANDLE (freed
-// since), REF_LIMIT. Since 0.1.
-func PoolRetain(pool Pool, n uint64, blocks *uint64) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[8], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
-	)
-	return Status(result)
-}
-
-// PoolRelease is pkv_pool_release. Drops one reference of each of n blocks; a block whose last
-// reference goes is free, its slots empty. The whole list is checked before anything is released.
-// Statuses: OUT_OF_RANGE, DOUBLE_FREE (already free, freed and given out again, or twice in the
-// list), NO_MEMORY (lists of more than 64 blocks need scratch). Since 0.1.
-func PoolRelease(pool Pool, n uint64, blocks *uint64) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[9], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
-	)
-	return Status(result)
-}
-
-// PoolClaim is pkv_pool_claim. Claims the next n free slots of a block for writing and returns the
-// offset of the first. Only the owner of a block that nobody shares writes to it. Statuses:
-// OUT_OF_RANGE, STALE_HANDLE, BLOCK_SEALED, BLOCK_FULL (fewer than n slots are left), BUSY
-// (shared). Since 0.1.
-func PoolClaim(pool Pool, block uint64, n uint32, offset *uint32) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[10], uintptr(pool), uintptr(block), uintptr(n), uintptr(unsafe.Pointer(offset)),
-	)
-	return Status(result)
-}
-
-// PoolSeal is pkv_pool_seal. Makes a block read-only until it is freed or reset. Sealing twice is
-// OK. Statuses: OUT_OF_RANGE, STALE_HANDLE. Since 0.1.
-func PoolSeal(pool Pool, block uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[11], uintptr(pool), uintptr(block))
-	return Status(result)
-}
-
-// PoolReset is pkv_pool_reset. Empties and unseals a block that only the caller holds. Statuses:
-// OUT_OF_RANGE, STALE_HANDLE, BUSY (shared). Since 0.1.
-func PoolReset(pool Pool, block uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[12], uintptr(pool), uintptr(block))
-	return Status(result)
-}
-
-// PoolBlockState is pkv_pool_block_state. The state of the block with this id now, free or not.
-// Statuses: OUT_OF_RANGE. Since 0.1.
-func PoolBlockState(pool Pool, id uint32, out *BlockState) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[13], uintptr(pool), uintptr(id), uintptr(unsafe.Pointer(out)),
-	)
-	return Status(result)
-}
-
-// PoolGetStats is pkv_pool_get_stats. Counts of the pool; exact when the pool is at rest. Statuses:
-// none of its own. Since 0.1.
-func PoolGetStats(pool Pool, out *PoolStats) Status {
-	result, _, _ := purego.SyscallN(Addresses[14], uintptr(pool), uintptr(unsafe.Pointer(out)))
-	return Status(result)
-}
-
-// PoolValidate is pkv_pool_validate. Checks every invariant of the pool (free bits, counter,
-// references, fill). Call it with the pool at rest. Statuses: INTERNAL with the equation that does
-// not hold. Since 0.1.
-func PoolValidate(pool Pool) Status {
-	result, _, _ := purego.SyscallN(Addresses[15], uintptr(pool))
-	return Status(result)
-}
-
-// CacheConfigInit is pkv_cache_config_init. Fills *config with defaults. Statuses:
+// CacheConfigInit is pkv_cache_config_init. Fills a config with defaults. Statuses:
 // INVALID_ARGUMENT. Since 0.1.
+//
+//   - config: The config.
+//   - structSize: sizeof(pkv_cache_config) as the caller compiled it.
 func CacheConfigInit(config *CacheConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[16], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[2], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
 
-// LayerGroupInit is pkv_layer_group_init. Fills *group with defaults (a dense value_dim, F32, no
-// window). Statuses: INVALID_ARGUMENT. Since 0.1.
+// LayerGroupInit is pkv_layer_group_init. Fills a layer group with defaults: values as wide as
+// keys, F32, no window. Statuses: INVALID_ARGUMENT. Since 0.1.
+//
+//   - group: The layer group.
+//   - structSize: sizeof(pkv_layer_group) as the caller compiled it.
 func LayerGroupInit(group *LayerGroup, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[17], uintptr(unsafe.Pointer(group)), uintptr(structSize),
+		Addresses[3], uintptr(unsafe.Pointer(group)), uintptr(structSize),
 	)
 	return Status(result)
 }
 
-// CacheComputePlan is pkv_cache_compute_plan. What a cache of this config would take; allocates
-// nothing. group: an index for one group, or PKV_ALL_GROUPS. Statuses: INVALID_ARGUMENT,
-// OUT_OF_RANGE, OVERFLOW, TOO_LARGE, UNSUPPORTED (isa; an index or a store that the storage cannot
-// have). Since 0.1.
+// CacheComputePlan is pkv_cache_compute_plan. Tells what a cache of this config would take;
+// allocates nothing. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, TOO_LARGE, UNSUPPORTED
+// (isa; an index or a store that the storage cannot have). Since 0.1.
+//
+//   - config: The config.
+//   - group: The index of one group, or PKV_ALL_GROUPS.
+//   - out: The sizes.
 func CacheComputePlan(config *CacheConfig, group uint32, out *CachePlan) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[18], uintptr(unsafe.Pointer(config)), uintptr(group),
-		uintptr(unsafe.Pointer(out)),
+		Addresses[4], uintptr(unsafe.Pointer(config)), uintptr(group), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
 
 // CacheCreate is pkv_cache_create. Makes a cache. Memory is reserved now; it is touched as blocks
 // are first used, unless prefault is set. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (layer_indices),
-// OVERFLOW, TOO_LARGE, NO_MEMORY, UNSUPPORTED (as above). Since 0.1.
+// OVERFLOW, TOO_LARGE, NO_MEMORY, UNSUPPORTED (as pkv_cache_compute_plan). Since 0.1.
+//
+//   - config: The config.
+//   - out: The cache, to be destroyed by pkv_cache_destroy.
 func CacheCreate(config *CacheConfig, out *Cache) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[19], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
+		Addresses[5], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
 
-// CacheDestroy is pkv_cache_destroy. Closes the cache, its sessions, batches and snapshots: their
-// handles are stale from now on. NULL is OK. Statuses: STALE_HANDLE, BUSY. Since 0.1.
+// CacheDestroy is pkv_cache_destroy. Closes a cache with its sessions, batches and snapshots: their
+// handles are stale from now on. Statuses: STALE_HANDLE, BUSY. Since 0.1.
+//
+//   - cache: The cache. NULL is OK.
 func CacheDestroy(cache Cache) Status {
-	result, _, _ := purego.SyscallN(Addresses[20], uintptr(cache))
+	result, _, _ := purego.SyscallN(Addresses[6], uintptr(cache))
 	return Status(result)
 }
 
-// CacheGetInfo is pkv_cache_get_info. Tells what the cache was made with. Statuses: none of its
-// own. Since 0.1.
+// CacheGetInfo is pkv_cache_get_info. Tells what a cache was made with. Statuses: none of its own.
+// Since 0.1.
+//
+//   - cache: The cache.
+//   - out: The answer.
 func CacheGetInfo(cache Cache, out *CacheInfo) Status {
-	result, _, _ := purego.SyscallN(Addresses[21], uintptr(cache), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[7], uintptr(cache), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
-// CacheGetStats is pkv_cache_get_stats. Counts over all groups. Exact while no other thread uses
-// the cache. Statuses: none of its own. Since 0.1.
+// CacheGetStats is pkv_cache_get_stats. Tells the counts of a cache over all groups. Exact while no
+// other thread uses the cache. Statuses: none of its own. Since 0.1.
+//
+//   - cache: The cache.
+//   - out: The counts.
 func CacheGetStats(cache Cache, out *CacheStats) Status {
-	result, _, _ := purego.SyscallN(Addresses[22], uintptr(cache), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[8], uintptr(cache), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
-// CacheGetPoolStats is pkv_cache_get_pool_stats. Counts of the pool of one group. Statuses:
-// OUT_OF_RANGE. Since 0.1.
+// CacheGetPoolStats is pkv_cache_get_pool_stats. Tells the counts of the pool of one group.
+// Statuses: OUT_OF_RANGE. Since 0.1.
+//
+//   - cache: The cache.
+//   - group: The index of the group.
+//   - out: The counts.
 func CacheGetPoolStats(cache Cache, group uint32, out *PoolStats) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[23], uintptr(cache), uintptr(group), uintptr(unsafe.Pointer(out)),
+		Addresses[9], uintptr(cache), uintptr(group), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
 
-// CacheFormatMetrics is pkv_cache_format_metrics. The figures of the cache as text in the
-// exposition format of Prometheus, ready to be served: gauges of blocks by group and state, memory,
-// open objects; counters of tokens, steps, suspensions, copies and of the prefix index (over all
-// salts). text gets *size bytes with the final NUL; *size is written on BUFFER_TOO_SMALL, too.
-// Counts move while others use the cache: leave some room. Statuses: BUFFER_TOO_SMALL. Since 0.1.
+// CacheFormatMetrics is pkv_cache_format_metrics. Writes the figures of a cache as text in the
+// exposition format of Prometheus, ready to be served: gauges of blocks by group and state, of
+// memory and of open objects; counters of tokens, steps, suspensions, copies and of the prefix
+// index (over all salts). Statuses: BUFFER_TOO_SMALL. Since 0.1.
+//
+//   - cache: The cache.
+//   - capacity: Bytes that text has room for. The text grows while others use the cache: leave some room.
+//   - text: [capacity]: the text with a final NUL. May be NULL if capacity is 0.
+//   - size: Bytes of the text with its NUL; written on PKV_OK and on BUFFER_TOO_SMALL.
 func CacheFormatMetrics(cache Cache, capacity uint64, text *byte, size *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[24], uintptr(cache), uintptr(capacity), uintptr(unsafe.Pointer(text)),
+		Addresses[10], uintptr(cache), uintptr(capacity), uintptr(unsafe.Pointer(text)),
 		uintptr(unsafe.Pointer(size)),
 	)
 	return Status(result)
 }
 
-// CacheValidate is pkv_cache_validate. Checks every invariant: pools, and that the references of
-// all sessions, snapshots and batches are just those the pools count. Call it while no other thread
-// uses the cache. Statuses: INTERNAL with what does not hold. Since 0.1.
+// CacheValidate is pkv_cache_validate. Checks every invariant: those of the pools, and that the
+// references of all sessions, snapshots and batches are just those that the pools count. Call it
+// while no other thread uses the cache. Statuses: INTERNAL (the sentence has what does not hold).
+// Since 0.1.
+//
+//   - cache: The cache.
 func CacheValidate(cache Cache) Status {
-	result, _, _ := purego.SyscallN(Addresses[25], uintptr(cache))
+	result, _, _ := purego.SyscallN(Addresses[11], uintptr(cache))
 	return Status(result)
 }
 
-// ISASupported is pkv_isa_supported. 1 in *out if this build has kernels for the instruction set
-// and this processor can run them. AUTO is always there. Statuses: INVALID_ARGUMENT. Since 0.1.
+// ISASupported is pkv_isa_supported. Tells whether this build has kernels for an instruction set
+// and this processor can run them. Statuses: INVALID_ARGUMENT. Since 0.1.
+//
+//   - isa: The instruction set. AUTO is always there.
+//   - out: 1 if so, else 0.
 func ISASupported(isa int32, out *int32) Status {
-	result, _, _ := purego.SyscallN(Addresses[26], uintptr(isa), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[12], uintptr(isa), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
-// ISAName is pkv_isa_name. "avx512"; for an unknown value "unknown". Static storage. Since 0.1.
+// ISAName is pkv_isa_name. Gives the name of an instruction set, "avx512". Static storage. Since
+// 0.1.
+//
+//   - isa: The instruction set; for an unknown value the name is "unknown".
 func ISAName(isa int32) string {
-	result, _, _ := purego.SyscallN(Addresses[27], uintptr(isa))
+	result, _, _ := purego.SyscallN(Addresses[13], uintptr(isa))
 	return text(result)
 }
 
-// SessionConfigInit is pkv_session_config_init. Fills *config with defaults. Statuses:
+// AttentionParamsInit is pkv_attention_params_init. Fills params with defaults. Statuses:
 // INVALID_ARGUMENT. Since 0.1.
-func SessionConfigInit(config *SessionConfig, structSize uint64) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[28], uintptr(unsafe.Pointer(config)), uintptr(structSize),
-	)
-	return Status(result)
-}
-
-// SessionOpen is pkv_session_open. Opens an empty session. config may be NULL. Statuses:
-// OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY. Since 0.1.
-func SessionOpen(cache Cache, config *SessionConfig, out *Session) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[29], uintptr(cache), uintptr(unsafe.Pointer(config)),
-		uintptr(unsafe.Pointer(out)),
-	)
-	return Status(result)
-}
-
-// SessionClose is pkv_session_close. Gives every block back that nobody else holds. NULL is OK.
-// Statuses: STALE_HANDLE, BUSY (in a batch). Since 0.1.
-func SessionClose(session Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[30], uintptr(session))
-	return Status(result)
-}
-
-// SessionLength is pkv_session_length. Committed tokens; 0 while the session is suspended.
-// Statuses: none of its own. Since 0.1.
-func SessionLength(session Session, tokens *uint64) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[31], uintptr(session), uintptr(unsafe.Pointer(tokens)),
-	)
-	return Status(result)
-}
-
-// SessionLayerLength is pkv_session_layer_length. Tokens whose K and V this layer holds: more than
-// the length while a step is in flight and the layer was written. Statuses: OUT_OF_RANGE. Since
-// 0.1.
-func SessionLayerLength(session Session, layer uint32, tokens *uint64) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[32], uintptr(session), uintptr(layer), uintptr(unsafe.Pointer(tokens)),
-	)
-	return Status(result)
-}
-
-// SessionTokens is pkv_session_tokens. Copies token ids of positions [first, first + n): committed
-// ones, and those remembered by pkv_session_suspend. Statuses: OUT_OF_RANGE. Since 0.1.
-func SessionTokens(session Session, first uint64, n uint64, tokens *int32) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[33], uintptr(session), uintptr(first), uintptr(n),
-		uintptr(unsafe.Pointer(tokens)),
-	)
-	return Status(result)
-}
-
-// SessionSetTokens is pkv_session_set_tokens. Tells the ids of committed positions that were
-// committed without (pkv_session_prefill, pkv_session_push). Statuses: OUT_OF_RANGE,
-// INVALID_ARGUMENT (a position that has another id already). Since 0.1.
-func SessionSetTokens(session Session, first uint64, n uint64, tokens *int32) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[34], uintptr(session), uintptr(first), uintptr(n),
-		uintptr(unsafe.Pointer(tokens)),
-	)
-	return Status(result)
-}
-
-// SessionReserve is pkv_session_reserve. Makes room for total_tokens tokens in all, all groups or
-// none; a later step up to there cannot run out of blocks. Never shrinks. Statuses: OUT_OF_BLOCKS,
-// TOO_LARGE, NO_MEMORY, BUSY. Since 0.1.
-func SessionReserve(session Session, totalTokens uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[35], uintptr(session), uintptr(totalTokens))
-	return Status(result)
-}
-
-// SessionPrefill is pkv_session_prefill. Replaces what the session holds, one layer per call,
-// without a batch: n rows of keys (in, [n][kv_heads][key_dim]) and values (in,
-// [n][kv_heads][value_dim]). The first call begins the step; when every layer was given once the
-// step is committed and the length is n. Every call of a step has the same n. The old content is
-// gone from the first call on. pkv_session_trim (to any length up to pkv_session_length) ends an
-// unfinished step. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, OUT_OF_RANGE (layer),
-// INVALID_ARGUMENT (another n than the step's), UNSUPPORTED (storage NONE), BUSY. Since 0.1.
-func SessionPrefill(session Session, layer uint32, n uint64, k *Tensor, v *Tensor) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[36], uintptr(session), uintptr(layer), uintptr(n), uintptr(unsafe.Pointer(k)),
-		uintptr(unsafe.Pointer(v)),
-	)
-	return Status(result)
-}
-
-// SessionPush is pkv_session_push. As pkv_session_prefill, but appends one row of keys and values.
-// Statuses: as there. Since 0.1.
-func SessionPush(session Session, layer uint32, k *Tensor, v *Tensor) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[37], uintptr(session), uintptr(layer), uintptr(unsafe.Pointer(k)),
-		uintptr(unsafe.Pointer(v)),
-	)
-	return Status(result)
-}
-
-// SessionTrim is pkv_session_trim. Keeps the first `length` tokens and gives back every block
-// beyond them (reserved ones too). Ends an unfinished pkv_session_prefill or pkv_session_push.
-// Statuses: OUT_OF_RANGE (longer than it is, or a window group no longer has what it needs), BUSY.
-// Since 0.1.
-func SessionTrim(session Session, length uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[38], uintptr(session), uintptr(length))
-	return Status(result)
-}
-
-// SessionFork is pkv_session_fork. Opens a session with the same tokens. Blocks are shared, the
-// part-filled last one too; whoever writes to it first copies that one block. Storage CONTIGUOUS
-// copies everything. Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY. Since 0.1.
-func SessionFork(session Session, out *Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[39], uintptr(session), uintptr(unsafe.Pointer(out)))
-	return Status(result)
-}
-
-// SessionSuspend is pkv_session_suspend. Gives back every block that nobody else holds (preemption)
-// and remembers the token ids. The session is empty then, and its length 0. Until it is resumed,
-// trimmed or prefilled anew, calls that would add to it return PKV_SUSPENDED. Needs no memory.
-// Suspending twice is OK. Ends an unfinished pkv_session_prefill or pkv_session_push. Statuses:
-// BUSY. Since 0.1.
-func SessionSuspend(session Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[40], uintptr(session))
-	return Status(result)
-}
-
-// SessionResume is pkv_session_resume. Ends the suspension: reserves the blocks that the remembered
-// tokens need, for all or for none (window groups: those of one window), and says from where on
-// their K and V must be computed again: positions [*length, *total), whose ids pkv_session_tokens
-// tells. Prefill them by batches of any size, which may go beyond total; a commit without ids takes
-// the remembered ones, one with others is refused. A trim, or pkv_session_prefill, forgets what is
-// remembered. A session that is not suspended: OK, with its length and what it remembers.
-// blocks_short (may be NULL) as in pkv_batch_begin. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY
-// (suspended still), BUSY. Since 0.1.
-func SessionResume(session Session, length *uint64, total *uint64, blocksShort *uint64) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[41], uintptr(session), uintptr(unsafe.Pointer(length)),
-		uintptr(unsafe.Pointer(total)), uintptr(unsafe.Pointer(blocksShort)),
-	)
-	return Status(result)
-}
-
-// SessionSetPriority is pkv_session_set_priority. Changes the priority of pkv_session_config.
-// Statuses: BUSY. Since 0.1.
-func SessionSetPriority(session Session, priority int32) Status {
-	result, _, _ := purego.SyscallN(Addresses[42], uintptr(session), uintptr(priority))
-	return Status(result)
-}
-
-// SessionGetInfo is pkv_session_get_info. Tells what the session holds. Statuses: none of its own.
-// Since 0.1.
-func SessionGetInfo(session Session, out *SessionInfo) Status {
-	result, _, _ := purego.SyscallN(Addresses[43], uintptr(session), uintptr(unsafe.Pointer(out)))
-	return Status(result)
-}
-
-// SessionBlockTable is pkv_session_block_table. Block ids of one group, logical block i (tokens i *
-// block_size and on) at ids[i]; PKV_NO_BLOCK where the block left the window (one step late: see
-// pkv_layer_group). *count is the number of entries, written on PKV_OK and on BUFFER_TOO_SMALL;
-// reserved blocks are among them. ids may be NULL if capacity is 0. Statuses: OUT_OF_RANGE,
-// BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
-func SessionBlockTable(
-	session Session, group uint32, capacity uint64, ids *uint32, count *uint64,
-) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[44], uintptr(session), uintptr(group), uintptr(capacity),
-		uintptr(unsafe.Pointer(ids)), uintptr(unsafe.Pointer(count)),
-	)
-	return Status(result)
-}
-
-// SessionSlotMapping is pkv_session_slot_mapping. Slots of positions [first, first + n) of one
-// group: block id * block_size + offset, -1 where the block left the window. Positions up to the
-// end of the last block held may be asked for. Statuses: OUT_OF_RANGE, UNSUPPORTED (CONTIGUOUS).
-// Since 0.1.
-func SessionSlotMapping(
-	session Session, group uint32, first uint64, n uint64, slots *int64,
-) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[45], uintptr(session), uintptr(group), uintptr(first), uintptr(n),
-		uintptr(unsafe.Pointer(slots)),
-	)
-	return Status(result)
-}
-
-// SessionKVIndices is pkv_session_kv_indices. Slots attention reads now in one group, in token
-// order: those of all committed tokens and of the step in flight that the window still holds.
-// *count as in pkv_session_block_table. Statuses: as there. Since 0.1.
-func SessionKVIndices(
-	session Session, group uint32, capacity uint64, slots *int64, count *uint64,
-) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[46], uintptr(session), uintptr(group), uintptr(capacity),
-		uintptr(unsafe.Pointer(slots)), uintptr(unsafe.Pointer(count)),
-	)
-	return Status(result)
-}
-
-// SessionMaterialize is pkv_session_materialize. Reads keys and values of one layer back as dense
-// rows: k [n][kv_heads][key_dim] and v [n][kv_heads][value_dim] (out; either may be NULL) for
-// positions [first, first + n). Positions of a step in flight are there once the layer was written.
-// Statuses: OUT_OF_RANGE (also: the window no longer holds them), UNSUPPORTED (NONE). Since 0.1.
-func SessionMaterialize(
-	session Session, layer uint32, first uint64, n uint64, k *Tensor, v *Tensor,
-) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[47], uintptr(session), uintptr(layer), uintptr(first), uintptr(n),
-		uintptr(unsafe.Pointer(k)), uintptr(unsafe.Pointer(v)),
-	)
-	return Status(result)
-}
-
-// AttentionParamsInit is pkv_attention_params_init. Fills *params with defaults. Statuses:
-// INVALID_ARGUMENT. Since 0.1.
+//
+//   - params: The params.
+//   - structSize: sizeof(pkv_attention_params) as the caller compiled it.
 func AttentionParamsInit(params *AttentionParams, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[48], uintptr(unsafe.Pointer(params)), uintptr(structSize),
+		Addresses[14], uintptr(unsafe.Pointer(params)), uintptr(structSize),
 	)
 	return Status(result)
 }
 
-// CacheKVView is pkv_cache_kv_view. The memory of one layer of a paged cache, for engines with
-// kernels of their own. The addresses stay valid as long as the cache; which blocks hold what is
-// told by pkv_session_block_table. Read only. Statuses: OUT_OF_RANGE (layer), UNSUPPORTED (not
-// PAGED). Since 0.1.
+// CacheKVView is pkv_cache_kv_view. Tells where one layer of a paged cache is in memory, for
+// engines with kernels of their own. Read only. The addresses stay valid as long as the cache;
+// pkv_session_block_table tells which blocks hold what. Statuses: OUT_OF_RANGE (layer), UNSUPPORTED
+// (not PAGED). Since 0.1.
+//
+//   - cache: The cache.
+//   - layer: The layer of the model.
+//   - out: The view.
 func CacheKVView(cache Cache, layer uint32, out *KVView) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[49], uintptr(cache), uintptr(layer), uintptr(unsafe.Pointer(out)),
+		Addresses[15], uintptr(cache), uintptr(layer), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
 
-// Attention is pkv_attention. Attention without a cache: over a view and block tables that the
-// caller owns. q (in) is [sum of query_lengths][query_heads][key_dim], out [same
-// rows][query_heads][value_dim]. params may be NULL. Runs on all processors. Nothing is kept. Any
-// thread. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length), OVERFLOW, NO_MEMORY.
-// Since 0.1.
+// Attention is pkv_attention. Computes attention without a cache: over a view and block tables that
+// the caller owns. Runs on all processors. Nothing is kept. Any thread. Statuses: INVALID_ARGUMENT,
+// OUT_OF_RANGE (a block id or a length), OVERFLOW, NO_MEMORY. Since 0.1.
+//
+//   - kv: The memory of K and V.
+//   - sequences: The sequences; rows of q and out are theirs, one after the other.
+//   - params: Which attention. NULL: defaults.
+//   - q: Queries, [sum of query_lengths][query_heads][key_dim].
+//   - out: Results, [sum of query_lengths][query_heads][value_dim].
 func Attention(
 	kv *KVView, sequences *AttentionSequences, params *AttentionParams, q *Tensor, out *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[50], uintptr(unsafe.Pointer(kv)), uintptr(unsafe.Pointer(sequences)),
+		Addresses[16], uintptr(unsafe.Pointer(kv)), uintptr(unsafe.Pointer(sequences)),
 		uintptr(unsafe.Pointer(params)), uintptr(unsafe.Pointer(q)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
 
-// MergeStates is pkv_merge_states. Combines results of several attention calls over the same
-// queries and different positions, by their lse: merged = sum_i exp(lse[i]) out[i] / sum_i
-// exp(lse[i]). outs ([count], in) are [rows][heads][dim], lse ([count], in) [rows][heads], merged
-// (out) [rows][heads][dim], merged_lse (out, may be NULL) [rows][heads]. A result with lse
-// -infinity counts for nothing. Sink logits belong into one of the calls only. Any thread.
-// Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, NO_MEMORY. Since 0.1.
+// MergeStates is pkv_merge_states. Combines the results of several attention calls over the same
+// queries and different positions: merged = sum_i exp(lse[i]) outs[i] / sum_i exp(lse[i]). Any
+// thread. Sink logits belong into one of the calls only. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE,
+// OVERFLOW, NO_MEMORY. Since 0.1.
+//
+//   - count: How many results.
+//   - outs: [count]: results, each [rows][heads][dim].
+//   - lse: [count]: their lse, each [rows][heads]. A result with -infinity counts for nothing.
+//   - rows: Rows of each result.
+//   - heads: Query heads.
+//   - dim: Head dim of the results.
+//   - merged: The merged result, [rows][heads][dim].
+//   - mergedLSE: Its lse, [rows][heads]. May be NULL.
 func MergeStates(
 	count uint64, outs *Tensor, lse unsafe.Pointer, rows uint64, heads uint32, dim uint32,
 	merged *Tensor, mergedLSE *float32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[51], uintptr(count), uintptr(unsafe.Pointer(outs)), uintptr(lse), uintptr(rows),
+		Addresses[17], uintptr(count), uintptr(unsafe.Pointer(outs)), uintptr(lse), uintptr(rows),
 		uintptr(heads), uintptr(dim), uintptr(unsafe.Pointer(merged)),
 		uintptr(unsafe.Pointer(mergedLSE)),
 	)
 	return Status(result)
 }
 
+// PoolConfigInit is pkv_pool_config_init. Fills a config with defaults. Statuses: INVALID_ARGUMENT.
+// Since 0.1.
+//
+//   - config: The config.
+//   - structSize: sizeof(pkv_pool_config) as the caller compiled it.
+func PoolConfigInit(config *PoolConfig, structSize uint64) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[18], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+	)
+	return Status(result)
+}
+
+// PoolCreate is pkv_pool_create. Makes a pool with every block free. Statuses: INVALID_ARGUMENT,
+// TOO_LARGE, NO_MEMORY. Since 0.1.
+//
+//   - config: How many blocks, and of what size.
+//   - out: The pool, to be destroyed by pkv_pool_destroy.
+func PoolCreate(config *PoolConfig, out *Pool) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[19], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
+	)
+	return Status(result)
+}
+
+// PoolDestroy is pkv_pool_destroy. Frees a pool; its blocks become stale. Statuses: STALE_HANDLE,
+// BUSY (a call is under way). Since 0.1.
+//
+//   - pool: The pool. NULL is OK.
+func PoolDestroy(pool Pool) Status {
+	result, _, _ := purego.SyscallN(Addresses[20], uintptr(pool))
+	return Status(result)
+}
+
+// PoolAlloc is pkv_pool_alloc. Takes n blocks, all or none, each with one reference, no slot
+// filled, not sealed. The lowest free ids near the caller's last one come first. Statuses:
+// OUT_OF_BLOCKS (nothing is taken), TOO_LARGE (n exceeds the pool). Since 0.1.
+//
+//   - pool: The pool.
+//   - n: How many blocks; 0 is OK.
+//   - blocks: [n]: the blocks.
+func PoolAlloc(pool Pool, n uint64, blocks *uint64) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[21], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
+	)
+	return Status(result)
+}
+
+// PoolRetain is pkv_pool_retain. Adds one reference to each of n blocks, to all or to none.
+// Statuses: OUT_OF_RANGE (no such id), STALE_HANDLE (freed since), REF_LIMIT. Since 0.1.
+//
+//   - pool: The pool.
+//   - n: How many entries the list has.
+//   - blocks: [n]: the blocks. One may stand in the list more than once.
+func PoolRetain(pool Pool, n uint64, blocks *uint64) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[22], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
+	)
+	return Status(result)
+}
+
+// PoolRelease is pkv_pool_release. Drops one reference of each of n blocks. A block whose last
+// reference goes is free, its slots empty. Statuses: OUT_OF_RANGE, DOUBLE_FREE (already free, freed
+// and given out again, or twice in the list), NO_MEMORY (lists of more than 64 blocks need
+// scratch). Since 0.1.
+//
+//   - pool: The pool.
+//   - n: How many entries the list has.
+//   - blocks: [n]: the blocks, each once. All are checked before anything is released.
+func PoolRelease(pool Pool, n uint64, blocks *uint64) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[23], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
+	)
+	return Status(result)
+}
+
+// PoolClaim is pkv_pool_claim. Claims the next n free slots of a block for writing. Only the owner
+// of a block that nobody shares writes to it. Statuses: OUT_OF_RANGE, STALE_HANDLE, BLOCK_SEALED,
+// BLOCK_FULL (fewer than n slots are left), BUSY (shared). Since 0.1.
+//
+//   - pool: The pool.
+//   - block: The block.
+//   - n: How many slots.
+//   - offset: The offset in the block of the first slot.
+func PoolClaim(pool Pool, block uint64, n uint32, offset *uint32) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[24], uintptr(pool), uintptr(block), uintptr(n), uintptr(unsafe.Pointer(offset)),
+	)
+	return Status(result)
+}
+
+// PoolSeal is pkv_pool_seal. Makes a block read-only until it is freed or reset. Sealing twice is
+// OK. Statuses: OUT_OF_RANGE, STALE_HANDLE. Since 0.1.
+//
+//   - pool: The pool.
+//   - block: The block.
+func PoolSeal(pool Pool, block uint64) Status {
+	result, _, _ := purego.SyscallN(Addresses[25], uintptr(pool), uintptr(block))
+	return Status(result)
+}
+
+// PoolReset is pkv_pool_reset. Empties and unseals a block that only the caller holds. Statuses:
+// OUT_OF_RANGE, STALE_HANDLE, BUSY (shared). Since 0.1.
+//
+//   - pool: The pool.
+//   - block: The block.
+func PoolReset(pool Pool, block uint64) Status {
+	result, _, _ := purego.SyscallN(Addresses[26], uintptr(pool), uintptr(block))
+	return Status(result)
+}
+
+// PoolBlockState is pkv_pool_block_state. Tells the state of a block now, free or not. Statuses:
+// OUT_OF_RANGE. Since 0.1.
+//
+//   - pool: The pool.
+//   - id: The block id.
+//   - out: The state.
+func PoolBlockState(pool Pool, id uint32, out *BlockState) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[27], uintptr(pool), uintptr(id), uintptr(unsafe.Pointer(out)),
+	)
+	return Status(result)
+}
+
+// PoolGetStats is pkv_pool_get_stats. Tells the counts of a pool; exact while no other call is
+// under way. Statuses: none of its own. Since 0.1.
+//
+//   - pool: The pool.
+//   - out: The counts.
+func PoolGetStats(pool Pool, out *PoolStats) Status {
+	result, _, _ := purego.SyscallN(Addresses[28], uintptr(pool), uintptr(unsafe.Pointer(out)))
+	return Status(result)
+}
+
+// PoolValidate is pkv_pool_validate. Checks every invariant of a pool (free bits, counter,
+// references, fill). Call it while no other call is under way. Statuses: INTERNAL (the sentence has
+// the equation that does not hold). Since 0.1.
+//
+//   - pool: The pool.
+func PoolValidate(pool Pool) Status {
+	result, _, _ := purego.SyscallN(Addresses[29], uintptr(pool))
+	return Status(result)
+}
+
+// SessionConfigInit is pkv_session_config_init. Fills a config with defaults. Statuses:
+// INVALID_ARGUMENT. Since 0.1.
+//
+//   - config: The config.
+//   - structSize: sizeof(pkv_session_config) as the caller compiled it.
+func SessionConfigInit(config *SessionConfig, structSize uint64) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[30], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+	)
+	return Status(result)
+}
+
+// SessionOpen is pkv_session_open. Opens an empty session. Statuses: OUT_OF_BLOCKS, TOO_LARGE,
+// NO_MEMORY. Since 0.1.
+//
+//   - cache: The cache.
+//   - config: The config. NULL: defaults.
+//   - out: The session, to be closed by pkv_session_close.
+func SessionOpen(cache Cache, config *SessionConfig, out *Session) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[31], uintptr(cache), uintptr(unsafe.Pointer(config)),
+		uintptr(unsafe.Pointer(out)),
+	)
+	return Status(result)
+}
+
+// SessionClose is pkv_session_close. Closes a session and gives back every block that nobody else
+// holds. Statuses: STALE_HANDLE, BUSY (in a batch). Since 0.1.
+//
+//   - session: The session. NULL is OK.
+func SessionClose(session Session) Status {
+	result, _, _ := purego.SyscallN(Addresses[32], uintptr(session))
+	return Status(result)
+}
+
+// SessionLength is pkv_session_length. Tells how many tokens are committed; 0 while the session is
+// suspended. Statuses: none of its own. Since 0.1.
+//
+//   - session: The session.
+//   - tokens: The length in tokens.
+func SessionLength(session Session, tokens *uint64) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[33], uintptr(session), uintptr(unsafe.Pointer(tokens)),
+	)
+	return Status(result)
+}
+
+// SessionLayerLength is pkv_session_layer_length. Tells of how many tokens one layer holds K and V:
+// more than the length while a step is in flight and the layer was written. Statuses: OUT_OF_RANGE.
+// Since 0.1.
+//
+//   - session: The session.
+//   - layer: The layer of the model.
+//   - tokens: The number of tokens.
+func SessionLayerLength(session Session, layer uint32, tokens *uint64) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[34], uintptr(session), uintptr(layer), uintptr(unsafe.Pointer(tokens)),
+	)
+	return Status(result)
+}
+
+// SessionTokens is pkv_session_tokens. Copies the token ids of positions [first, first + n):
+// committed ones, and those that pkv_session_suspend remembered. Statuses: OUT_OF_RANGE. Since 0.1.
+//
+//   - session: The session.
+//   - first: The first position.
+//   - n: How many.
+//   - tokens: [n]: the ids; PKV_NO_TOKEN where none was told.
+func SessionTokens(session Session, first uint64, n uint64, tokens *int32) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[35], uintptr(session), uintptr(first), uintptr(n),
+		uintptr(unsafe.Pointer(tokens)),
+	)
+	return Status(result)
+}
+
+// SessionSetTokens is pkv_session_set_tokens. Tells the ids of positions that were committed
+// without them (by pkv_session_prefill or pkv_session_push). Statuses: OUT_OF_RANGE,
+// INVALID_ARGUMENT (a position that has another id already). Since 0.1.
+//
+//   - session: The session.
+//   - first: The first position.
+//   - n: How many.
+//   - tokens: [n]: the ids.
+func SessionSetTokens(session Session, first uint64, n uint64, tokens *int32) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[36], uintptr(session), uintptr(first), uintptr(n),
+		uintptr(unsafe.Pointer(tokens)),
+	)
+	return Status(result)
+}
+
+// SessionReserve is pkv_session_reserve. Makes room in all groups or in none, so that a later step
+// up to there cannot run out of blocks. Never shrinks. Statuses: OUT_OF_BLOCKS, TOO_LARGE,
+// NO_MEMORY, BUSY. Since 0.1.
+//
+//   - session: The session.
+//   - totalTokens: Tokens to have room for, those that it holds included.
+func SessionReserve(session Session, totalTokens uint64) Status {
+	result, _, _ := purego.SyscallN(Addresses[37], uintptr(session), uintptr(totalTokens))
+	return Status(result)
+}
+
+// SessionPrefill is pkv_session_prefill. Replaces what a session holds, one layer per call, without
+// a batch. The first call begins a step; the old content is gone from then on. When every layer was
+// given once, the step is committed and the length is n. pkv_session_trim (to any length up to
+// pkv_session_length) ends an unfinished step. for (layer = 0; layer < layers; layer++)
+// pkv_session_prefill(session, layer, n, &k , &v ); Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY,
+// OUT_OF_RANGE (layer), INVALID_ARGUMENT (another n than the step's), UNSUPPORTED (storage NONE),
+// BUSY. Since 0.1.
+//
+//   - session: The session.
+//   - layer: The layer of the model; in any order, each once.
+//   - n: How many tokens; the same in every call of a step.
+//   - k: Keys, [n][kv_heads][key_dim].
+//   - v: Values, [n][kv_heads][value_dim]. NULL in a latent group.
+func SessionPrefill(session Session, layer uint32, n uint64, k *Tensor, v *Tensor) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[38], uintptr(session), uintptr(layer), uintptr(n), uintptr(unsafe.Pointer(k)),
+		uintptr(unsafe.Pointer(v)),
+	)
+	return Status(result)
+}
+
+// SessionPush is pkv_session_push. Appends one token, one layer per call, as pkv_session_prefill
+// does. Statuses: as pkv_session_prefill. Since 0.1.
+//
+//   - session: The session.
+//   - layer: The layer of the model; in any order, each once.
+//   - k: Its key, [1][kv_heads][key_dim].
+//   - v: Its value, [1][kv_heads][value_dim]. NULL in a latent group.
+func SessionPush(session Session, layer uint32, k *Tensor, v *Tensor) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[39], uintptr(session), uintptr(layer), uintptr(unsafe.Pointer(k)),
+		uintptr(unsafe.Pointer(v)),
+	)
+	return Status(result)
+}
+
+// SessionTrim is pkv_session_trim. Keeps the first tokens of a session and gives back every block
+// beyond them, reserved ones too. Ends an unfinished pkv_session_prefill or pkv_session_push.
+// Statuses: OUT_OF_RANGE (longer than the session is, or a group with a window no longer has what
+// it needs), BUSY. Since 0.1.
+//
+//   - session: The session.
+//   - length: How many tokens to keep.
+func SessionTrim(session Session, length uint64) Status {
+	result, _, _ := purego.SyscallN(Addresses[40], uintptr(session), uintptr(length))
+	return Status(result)
+}
+
+// SessionFork is pkv_session_fork. Opens a session with the same tokens. Blocks are shared, the
+// part-filled last one too; whoever writes to it first copies that one block. Storage CONTIGUOUS
+// copies everything. Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY. Since 0.1.
+//
+//   - session: The session; it goes on unchanged.
+//   - out: The new session.
+func SessionFork(session Session, out *Session) Status {
+	result, _, _ := purego.SyscallN(Addresses[41], uintptr(session), uintptr(unsafe.Pointer(out)))
+	return Status(result)
+}
+
+// SessionSuspend is pkv_session_suspend. Gives back every block that nobody else holds (preemption)
+// and remembers the token ids. The session is empty then, and its length is 0. Until it is resumed,
+// trimmed or prefilled anew, calls that would add to it return PKV_SUSPENDED. Needs no memory.
+// Suspending twice is OK. Ends an unfinished pkv_session_prefill or pkv_session_push. Statuses:
+// BUSY. Since 0.1.
+//
+//   - session: The session.
+func SessionSuspend(session Session) Status {
+	result, _, _ := purego.SyscallN(Addresses[42], uintptr(session))
+	return Status(result)
+}
+
+// SessionResume is pkv_session_resume. Ends a suspension: reserves the blocks that the remembered
+// tokens need, all or none (in groups with a window: those of one window), and says which K and V
+// must be computed again: those of positions [*length, *total). pkv_session_tokens tells the ids of
+// these positions. Prefill them by batches of any size, which may go beyond total; a commit without
+// ids takes the remembered ones, one with other ids is refused. A trim, or pkv_session_prefill,
+// forgets what is remembered. For a session that is not suspended the call is OK and tells its
+// length and what it remembers. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY (with these three it
+// stays suspended), BUSY. Since 0.1.
+//
+//   - session: The session.
+//   - length: Tokens whose K and V are there.
+//   - total: Tokens with the remembered ones.
+//   - blocksShort: How many blocks must be freed before the same call can work; written on OUT_OF_BLOCKS only. May be NULL.
+func SessionResume(session Session, length *uint64, total *uint64, blocksShort *uint64) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[43], uintptr(session), uintptr(unsafe.Pointer(length)),
+		uintptr(unsafe.Pointer(total)), uintptr(unsafe.Pointer(blocksShort)),
+	)
+	return Status(result)
+}
+
+// SessionSetPriority is pkv_session_set_priority. Changes the priority that pkv_session_config
+// gave. Statuses: BUSY. Since 0.1.
+//
+//   - session: The session.
+//   - priority: pkv_batch_choose_victims chooses higher ones last.
+func SessionSetPriority(session Session, priority int32) Status {
+	result, _, _ := purego.SyscallN(Addresses[44], uintptr(session), uintptr(priority))
+	return Status(result)
+}
+
+// SessionGetInfo is pkv_session_get_info. Tells what a session holds. Statuses: none of its own.
+// Since 0.1.
+//
+//   - session: The session.
+//   - out: The answer.
+func SessionGetInfo(session Session, out *SessionInfo) Status {
+	result, _, _ := purego.SyscallN(Addresses[45], uintptr(session), uintptr(unsafe.Pointer(out)))
+	return Status(result)
+}
+
+// SessionBlockTable is pkv_session_block_table. Tells the block ids of one group: ids[i] is logical
+// block i (tokens i * block_size and on), reserved blocks included. Statuses: OUT_OF_RANGE,
+// BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
+//
+//   - session: The session.
+//   - group: The index of the group.
+//   - capacity: Entries that ids has room for.
+//   - ids: [capacity]: block ids; PKV_NO_BLOCK where the block left the window (one step late: see pkv_layer_group). May be
+//     NULL if capacity is 0.
+//   - count: How many entries there are; written on PKV_OK and on BUFFER_TOO_SMALL.
+func SessionBlockTable(
+	session Session, group uint32, capacity uint64, ids *uint32, count *uint64,
+) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[46], uintptr(session), uintptr(group), uintptr(capacity),
+		uintptr(unsafe.Pointer(ids)), uintptr(unsafe.Pointer(count)),
+	)
+	return Status(result)
+}
+
+// SessionSlotMapping is pkv_session_slot_mapping. Tells the slots of positions [first, first + n)
+// in one group, up to the end of the last block held. Statuses: OUT_OF_RANGE, UNSUPPORTED
+// (CONTIGUOUS). Since 0.1.
+//
+//   - session: The session.
+//   - group: The index of the group.
+//   - first: The first position.
+//   - n: How many.
+//   - slots: [n]: block id * block_size + offset; -1 where the block left the window.
+func SessionSlotMapping(
+	session Session, group uint32, first uint64, n uint64, slots *int64,
+) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[47], uintptr(session), uintptr(group), uintptr(first), uintptr(n),
+		uintptr(unsafe.Pointer(slots)),
+	)
+	return Status(result)
+}
+
+// SessionKVIndices is pkv_session_kv_indices. Tells the slots that attention reads now in one
+// group, in token order: those of committed tokens and of the step in flight that the window still
+// holds. Statuses: as pkv_session_block_table. Since 0.1.
+//
+//   - session: The session.
+//   - group: The index of the group.
+//   - capacity: Entries that slots has room for.
+//   - slots: [capacity]: the slots. May be NULL if capacity is 0.
+//   - count: How many slots there are; written on PKV_OK and on BUFFER_TOO_SMALL.
+func SessionKVIndices(
+	session Session, group uint32, capacity uint64, slots *int64, count *uint64,
+) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[48], uintptr(session), uintptr(group), uintptr(capacity),
+		uintptr(unsafe.Pointer(slots)), uintptr(unsafe.Pointer(count)),
+	)
+	return Status(result)
+}
+
+// SessionMaterialize is pkv_session_materialize. Reads K and V of positions [first, first + n) of
+// one layer back as rows. Positions of a step in flight are there once the layer was written.
+// Statuses: OUT_OF_RANGE (also: the window no longer holds them), UNSUPPORTED (NONE). Since 0.1.
+//
+//   - session: The session.
+//   - layer: The layer of the model.
+//   - first: The first position.
+//   - n: How many.
+//   - k: Keys, [n][kv_heads][key_dim]. NULL: not wanted.
+//   - v: Values, [n][kv_heads][value_dim]. NULL: not wanted.
+func SessionMaterialize(
+	session Session, layer uint32, first uint64, n uint64, k *Tensor, v *Tensor,
+) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[49], uintptr(session), uintptr(layer), uintptr(first), uintptr(n),
+		uintptr(unsafe.Pointer(k)), uintptr(unsafe.Pointer(v)),
+	)
+	return Status(result)
+}
+
 // BatchBegin is pkv_batch_begin. Begins a step: reserves the blocks of all new tokens in all
-// groups, for every session or for none. new_tokens[i] may be 0. blocks_short (may be NULL) is
-// written on OUT_OF_BLOCKS: how many blocks must be freed before the same call can work. Statuses:
-// OUT_OF_BLOCKS, TOO_LARGE (also: more sessions than can be open, 2^22), OVERFLOW, NO_MEMORY,
-// WRONG_CACHE, BUSY (a session is in a batch already, or twice in the list), SUSPENDED,
-// STALE_HANDLE. Since 0.1.
+// groups, for every session or for none. Statuses: OUT_OF_BLOCKS, TOO_LARGE (also: more sessions
+// than can be open, 2^22), OVERFLOW, NO_MEMORY, WRONG_CACHE, BUSY (a session is in a batch already,
+// or twice in the list), SUSPENDED, STALE_HANDLE. Since 0.1.
+//
+//   - cache: The cache of the sessions.
+//   - count: How many sessions.
+//   - sessions: [count]: the sessions, each once.
+//   - newTokens: [count]: how many new tokens each session brings; 0 is OK.
+//   - blocksShort: How many blocks must be freed before the same call can work; written on OUT_OF_BLOCKS only. May be NULL.
+//   - out: The batch, to be ended by pkv_batch_commit or pkv_batch_abort.
 func BatchBegin(
 	cache Cache, count uint64, sessions *Session, newTokens *uint32, blocksShort *uint64,
 	out *Batch,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[52], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
+		Addresses[50], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
 		uintptr(unsafe.Pointer(newTokens)), uintptr(unsafe.Pointer(blocksShort)),
 		uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
 
-// BatchChooseVictims is pkv_batch_choose_victims. Sessions to suspend (or close) so that
-// pkv_batch_begin with the rest of this list gets its blocks: those of the lowest priority first,
-// and of those the one opened last. Sessions of the list may be among them; the first in rank never
-// is. Left out are sessions in use by another call or batch, and those that hold no block. What
-// victims share counts as freed once all holders are victims. *count is how many there are, 0:
-// begin needs none; as in pkv_session_block_table. The answer holds until something else takes or
-// gives blocks. For the thread that schedules: it looks at every session, and calls that would
-// change one meanwhile return BUSY. Statuses: OUT_OF_BLOCKS (even with all others suspended),
-// TOO_LARGE and OVERFLOW as above, BUFFER_TOO_SMALL, WRONG_CACHE, NO_MEMORY, BUSY (a session of the
-// list), SUSPENDED. Since 0.1.
+// BatchChooseVictims is pkv_batch_choose_victims. Names sessions to suspend (or close) so that
+// pkv_batch_begin with the rest of this list gets its blocks. Victims are those of the lowest
+// priority, and among these the ones that were opened last. Sessions of the list may be among them,
+// but never the first in rank. Sessions that another call or batch uses, and those that hold no
+// block, are left out. What victims share counts as freed once all its holders are victims. The
+// answer holds until something else takes or gives back blocks. This is for the thread that
+// schedules: it looks at every session, and calls that would change one meanwhile return BUSY.
+// Statuses: OUT_OF_BLOCKS (even with all others suspended), TOO_LARGE and OVERFLOW (as
+// pkv_batch_begin), BUFFER_TOO_SMALL, WRONG_CACHE, NO_MEMORY, BUSY (a session of the list),
+// SUSPENDED. Since 0.1.
+//
+//   - cache: The cache of the sessions.
+//   - count: How many sessions the list has.
+//   - sessions: [count]: the sessions of the step, each once.
+//   - newTokens: [count]: how many new tokens each session brings.
+//   - capacity: Entries that victims has room for.
+//   - victims: [capacity]: the sessions to suspend. May be NULL if capacity is 0.
+//   - victimCount: How many victims there are; 0: begin needs none. Written on PKV_OK and on BUFFER_TOO_SMALL.
 func BatchChooseVictims(
 	cache Cache, count uint64, sessions *Session, newTokens *uint32, capacity uint64,
 	victims *Session, victimCount *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[53], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
+		Addresses[51], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
 		uintptr(unsafe.Pointer(newTokens)), uintptr(capacity), uintptr(unsafe.Pointer(victims)),
 		uintptr(unsafe.Pointer(victimCount)),
 	)
 	return Status(result)
 }
 
-// BatchRows is pkv_batch_rows. Rows of this batch: the sum of new_tokens. Statuses: none of its
-// own. Since 0.1.
+// BatchRows is pkv_batch_rows. Tells how many rows a batch has: the sum of new_tokens. Statuses:
+// none of its own. Since 0.1.
+//
+//   - batch: The batch.
+//   - rows: The number of rows.
 func BatchRows(batch Batch, rows *uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[54], uintptr(batch), uintptr(unsafe.Pointer(rows)))
+	result, _, _ := purego.SyscallN(Addresses[52], uintptr(batch), uintptr(unsafe.Pointer(rows)))
 	return Status(result)
 }
 
-// BatchWrite is pkv_batch_write. Stores keys (in, [rows][kv_heads][key_dim]) and values (in,
-// [rows][kv_heads][value_dim]) of one layer. A layer may be written again before the commit.
-// Statuses: OUT_OF_RANGE (layer), UNSUPPORTED (NONE). Since 0.1.
+// BatchWrite is pkv_batch_write. Stores K and V of one layer. A layer may be written again before
+// the commit. Statuses: OUT_OF_RANGE (layer), UNSUPPORTED (NONE). Since 0.1.
+//
+//   - batch: The batch.
+//   - layer: The layer of the model.
+//   - k: Keys, [rows][kv_heads][key_dim].
+//   - v: Values, [rows][kv_heads][value_dim]. NULL in a latent group.
 func BatchWrite(batch Batch, layer uint32, k *Tensor, v *Tensor) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[55], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(k)),
+		Addresses[53], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(k)),
 		uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
 }
 
-// BatchAttend is pkv_batch_attend. Attention of all rows over their sessions, the new tokens
-// included: q (in) [rows][query_heads][key_dim], out [rows][query_heads][value_dim]. params may be
-// NULL. out may not overlap q. A head's row of q that is not finite gives what IEEE 754 says, or
-// NaN where K is INT8 or INT4; it does not touch the results of other rows. Where V is INT4, an
-// element of it that is not finite makes NaN of the results that see it, of its 32 dims or of all.
+// BatchAttend is pkv_batch_attend. Computes attention of all rows over their sessions, the new
+// tokens included. Where a row of q of a head is not finite, its result is what IEEE 754 says, or
+// NaN where K is INT8 or INT4; results of other rows are not touched. Where V is INT4, an element
+// of it that is not finite makes NaN of the results that see it, of its 32 dims or of all.
 // Statuses: INCOMPLETE (the layer was not written), OUT_OF_RANGE (layer, or a window larger than
 // the group's), UNSUPPORTED (NONE), NO_MEMORY. Since 0.1.
+//
+//   - batch: The batch.
+//   - layer: The layer of the model; it must be written.
+//   - params: Which attention. NULL: defaults.
+//   - q: Queries, [rows][query_heads][key_dim].
+//   - out: Results, [rows][query_heads][value_dim]. May not overlap q.
 func BatchAttend(
 	batch Batch, layer uint32, params *AttentionParams, q *Tensor, out *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[56], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(params)),
+		Addresses[54], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(params)),
 		uintptr(unsafe.Pointer(q)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
 
-// BatchCommit is pkv_batch_commit. Ends the step: every session is longer by its new tokens, full
-// blocks are sealed, and the batch handle is closed. tokens ([rows], in) are the ids of the new
-// tokens; NULL: they stay PKV_NO_TOKEN, or what pkv_session_suspend remembered. Statuses:
-// INCOMPLETE (a layer was not written; not for NONE), INVALID_ARGUMENT (another id than the
-// remembered one), NO_MEMORY: the batch is still open then. Since 0.1.
+// BatchCommit is pkv_batch_commit. Ends a step: every session is longer by its new tokens, full
+// blocks are sealed, and the batch is closed. If the call fails, the batch is still open. Statuses:
+// INCOMPLETE (a layer was not written; not with storage NONE), INVALID_ARGUMENT (another id than
+// the remembered one), NO_MEMORY. Since 0.1.
+//
+//   - batch: The batch.
+//   - tokens: [rows]: the ids of the new tokens. NULL: they stay PKV_NO_TOKEN, or what pkv_session_suspend remembered.
 func BatchCommit(batch Batch, tokens *int32) Status {
-	result, _, _ := purego.SyscallN(Addresses[57], uintptr(batch), uintptr(unsafe.Pointer(tokens)))
+	result, _, _ := purego.SyscallN(Addresses[55], uintptr(batch), uintptr(unsafe.Pointer(tokens)))
 	return Status(result)
 }
 
-// BatchAccept is pkv_batch_accept. Keeps only some of the new tokens of the batch's session number
-// i (in the order of begin): kept ([count], rising) are indices among its new tokens, 0 the first.
-// Their keys and values move together, bit by bit, to where a commit of just these tokens has them:
-// the accepted path of a tree of speculative tokens. Every layer must be written; then only commit
-// and abort are left. The tokens of commit stay [rows]. May be called once per session. Statuses:
-// OUT_OF_RANGE, INVALID_ARGUMENT (not rising, or a second time), INCOMPLETE, UNSUPPORTED (NONE),
-// NO_MEMORY. Since 0.1.
+// BatchAccept is pkv_batch_accept. Keeps only some of the new tokens of one session: the accepted
+// path of a tree of speculative tokens. May be called once per session, after every layer was
+// written; then only commit and abort are left. The keys and values of these tokens move together,
+// bit by bit, to where a commit of just these tokens has them. The tokens of pkv_batch_commit stay
+// [rows]. Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (not rising, or a second time), INCOMPLETE,
+// UNSUPPORTED (NONE), NO_MEMORY. Since 0.1.
+//
+//   - batch: The batch.
+//   - i: The index of the session in the list of begin.
+//   - count: How many tokens to keep.
+//   - kept: [count]: indices among the session's new tokens, 0 the first, rising.
 func BatchAccept(batch Batch, i uint64, count uint64, kept *uint32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[58], uintptr(batch), uintptr(i), uintptr(count), uintptr(unsafe.Pointer(kept)),
+		Addresses[56], uintptr(batch), uintptr(i), uintptr(count), uintptr(unsafe.Pointer(kept)),
 	)
 	return Status(result)
 }
 
-// BatchAbort is pkv_batch_abort. Ends the step as if it had never begun; the handle is closed. NULL
-// is OK. Statuses: none of its own. Since 0.1.
+// BatchAbort is pkv_batch_abort. Ends a step as if it had never begun, and closes the batch.
+// Statuses: none of its own. Since 0.1.
+//
+//   - batch: The batch. NULL is OK.
 func BatchAbort(batch Batch) Status {
-	result, _, _ := purego.SyscallN(Addresses[59], uintptr(batch))
+	result, _, _ := purego.SyscallN(Addresses[57], uintptr(batch))
 	return Status(result)
 }
 
-// BatchSlotMapping is pkv_batch_slot_mapping. Slots of all new tokens in one group, [rows]: where
+// BatchSlotMapping is pkv_batch_slot_mapping. Tells the slots of all new tokens in one group: where
 // an engine with bytes of its own writes them. Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL,
-// UNSUPPORTED (CONTIGUOUS). *count as in pkv_session_block_table. Since 0.1.
+// UNSUPPORTED (CONTIGUOUS). Since 0.1.
+//
+//   - batch: The batch.
+//   - group: The index of the group.
+//   - capacity: Entries that slots has room for.
+//   - slots: [capacity]: one slot per row. May be NULL if capacity is 0.
+//   - count: How many slots there are; written on PKV_OK and on BUFFER_TOO_SMALL.
 func BatchSlotMapping(
 	batch Batch, group uint32, capacity uint64, slots *int64, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[60], uintptr(batch), uintptr(group), uintptr(capacity),
+		Addresses[58], uintptr(batch), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(slots)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
 }
 
-// BatchBlockCopies is pkv_batch_block_copies. Blocks that begin replaced in one group because they
-// were shared and part-filled: the step writes into to[i] in the place of from[i]. Storage PAGED
-// has copied the bytes already; with storage NONE the engine copies them before it writes. *count
-// as in pkv_session_block_table. Statuses: as pkv_batch_slot_mapping. Since 0.1.
+// BatchBlockCopies is pkv_batch_block_copies. Tells the blocks that begin replaced in one group
+// because they were shared and part-filled: the step writes to block to[i] in the place of from[i].
+// Storage PAGED has copied the bytes already; with storage NONE the engine copies them before it
+// writes. Statuses: as pkv_batch_slot_mapping. Since 0.1.
+//
+//   - batch: The batch.
+//   - group: The index of the group.
+//   - capacity: Entries that from and to have room for.
+//   - from: [capacity]: the shared blocks. May be NULL if capacity is 0.
+//   - to: [capacity]: the blocks in their place. May be NULL if capacity is 0.
+//   - count: How many pairs there are; written on PKV_OK and on BUFFER_TOO_SMALL.
 func BatchBlockCopies(
 	batch Batch, group uint32, capacity uint64, from *uint32, to *uint32, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[61], uintptr(batch), uintptr(group), uintptr(capacity),
+		Addresses[59], uintptr(batch), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(from)), uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
 }
 
-// BatchKVIndices is pkv_batch_kv_indices. Forward metadata in compressed rows: session i reads
-// indices[indptr[i] .. indptr[i + 1]) (block ids or slots, the new tokens included, in token order,
-// what left the window left out). indptr has count + 1 entries. last_block_length ([count], may be
-// NULL) tells how many tokens the last block holds. *count is the number of indices, as in
-// pkv_session_block_table. Statuses: as pkv_batch_slot_mapping. Since 0.1.
+// BatchKVIndices is pkv_batch_kv_indices. Gives forward metadata as compressed rows: session i
+// reads indices[indptr[i]] to indices[indptr[i + 1] - 1], in token order, the new tokens included
+// and what left the window left out. Statuses: as pkv_batch_slot_mapping. Since 0.1.
+//
+//   - batch: The batch.
+//   - group: The index of the group.
+//   - unit: What indices are: block ids or slots.
+//   - indptr: [sessions + 1]: where the indices of each session begin, and the end of the last.
+//   - capacity: Entries that indices has room for.
+//   - indices: [capacity]: block ids or slots. May be NULL if capacity is 0.
+//   - count: How many indices there are; written on PKV_OK and on BUFFER_TOO_SMALL.
+//   - lastBlockLength: [sessions]: how many tokens the last block of each session holds. May be NULL.
 func BatchKVIndices(
 	batch Batch, group uint32, unit int32, indptr *int64, capacity uint64, indices *int64,
 	count *uint64, lastBlockLength *uint32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[62], uintptr(batch), uintptr(group), uintptr(unit),
+		Addresses[60], uintptr(batch), uintptr(group), uintptr(unit),
 		uintptr(unsafe.Pointer(indptr)), uintptr(capacity), uintptr(unsafe.Pointer(indices)),
 		uintptr(unsafe.Pointer(count)), uintptr(unsafe.Pointer(lastBlockLength)),
 	)
 	return Status(result)
 }
 
-// SnapshotTake is pkv_snapshot_take. Freezes what the session holds now. It outlives the session.
-// Storage CONTIGUOUS copies. Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY (a
-// step is in flight). Since 0.1.
+// SnapshotTake is pkv_snapshot_take. Freezes what a session holds now. The snapshot outlives the
+// session. Storage CONTIGUOUS copies. Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS),
+// BUSY (a step is in flight). Since 0.1.
+//
+//   - session: The session; it goes on unchanged.
+//   - out: The snapshot, to be closed by pkv_snapshot_close.
 func SnapshotTake(session Session, out *Snapshot) Status {
-	result, _, _ := purego.SyscallN(Addresses[63], uintptr(session), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[61], uintptr(session), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
 // SnapshotOpen is pkv_snapshot_open. Opens a new session with the frozen content. Statuses:
 // WRONG_CACHE, NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS). Since 0.1.
+//
+//   - cache: The cache of the snapshot.
+//   - snapshot: The snapshot; it can be opened any number of times.
+//   - out: The session.
 func SnapshotOpen(cache Cache, snapshot Snapshot, out *Session) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[64], uintptr(cache), uintptr(snapshot), uintptr(unsafe.Pointer(out)),
+		Addresses[62], uintptr(cache), uintptr(snapshot), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
 
-// SnapshotLength is pkv_snapshot_length. Tokens it holds. Statuses: none of its own. Since 0.1.
+// SnapshotLength is pkv_snapshot_length. Tells how many tokens a snapshot holds. Statuses: none of
+// its own. Since 0.1.
+//
+//   - snapshot: The snapshot.
+//   - tokens: The number of its tokens.
 func SnapshotLength(snapshot Snapshot, tokens *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[65], uintptr(snapshot), uintptr(unsafe.Pointer(tokens)),
+		Addresses[63], uintptr(snapshot), uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
 }
 
-// SnapshotClose is pkv_snapshot_close. Drops the references. NULL is OK. Statuses: STALE_HANDLE,
-// BUSY. Since 0.1.
+// SnapshotClose is pkv_snapshot_close. Closes a snapshot and drops its references. Sessions that
+// were opened from it keep theirs. Statuses: STALE_HANDLE, BUSY. Since 0.1.
+//
+//   - snapshot: The snapshot. NULL is OK.
 func SnapshotClose(snapshot Snapshot) Status {
-	result, _, _ := purego.SyscallN(Addresses[66], uintptr(snapshot))
+	result, _, _ := purego.SyscallN(Addresses[64], uintptr(snapshot))
 	return Status(result)
 }
 
-// PrefixConfigInit is pkv_prefix_config_init. Fills *config with defaults. Statuses:
+// StreamInit is pkv_stream_init. Fills a stream with zeros and its struct_size. Statuses:
 // INVALID_ARGUMENT. Since 0.1.
-func PrefixConfigInit(config *PrefixConfig, structSize uint64) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[67], uintptr(unsafe.Pointer(config)), uintptr(structSize),
-	)
-	return Status(result)
-}
-
-// SessionMatchPrefix is pkv_session_match_prefix. Gives an empty session (or one that was
-// suspended, before it is stepped) the longest cached beginning of a text: tokens [0, *matched)
-// have their K and V then, and the session's length is *matched. n tokens are asked for; leave the
-// last one out where its output is needed. Nothing found: *matched is 0. A cache without an index,
-// or a session that does not use it: 0, too. Statuses: INVALID_ARGUMENT (the session holds tokens
-// or reserved blocks, also where there is no index; or PKV_NO_TOKEN), SUSPENDED, BUSY. Since 0.1.
-func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint64) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[68], uintptr(session), uintptr(n), uintptr(unsafe.Pointer(tokens)),
-		uintptr(unsafe.Pointer(matched)),
-	)
-	return Status(result)
-}
-
-// PrefixGetStats is pkv_prefix_get_stats. Tells the figures of one salt. NULL with size 0: of
-// sessions without one; PKV_ALL_SALTS: of the whole index. Statuses: UNSUPPORTED (no index),
-// TOO_LARGE (salt). Since 0.1.
-func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *PrefixStats) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[69], uintptr(cache), uintptr(salt), uintptr(saltSize),
-		uintptr(unsafe.Pointer(out)),
-	)
-	return Status(result)
-}
-
-// PrefixClear is pkv_prefix_clear. Drops every cached block that nobody uses and that is not
-// pinned, of one salt or (PKV_ALL_SALTS) of all. Statuses: as above. Since 0.1.
-func PrefixClear(cache Cache, salt unsafe.Pointer, saltSize uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[70], uintptr(cache), uintptr(salt), uintptr(saltSize))
-	return Status(result)
-}
-
-// PrefixPin is pkv_prefix_pin. Pins what is cached of a text: its whole blocks stay cached, though
-// nobody uses them, until they are unpinned as often. *pinned says how many tokens that is, 0 where
-// nothing is cached. Compute a system prompt once, close its session, pin it. The config's
-// pinned_blocks bounds what is pinned in all. Statuses: UNSUPPORTED (no index), TOO_LARGE (salt),
-// OUT_OF_BLOCKS (beyond pinned_blocks: nothing is pinned), REF_LIMIT. Since 0.1.
-func PrefixPin(
-	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, pinned *uint64,
-) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[71], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
-		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(pinned)),
-	)
-	return Status(result)
-}
-
-// PrefixUnpin is pkv_prefix_unpin. Takes back the longest pin of a beginning of the text; *unpinned
-// says how many tokens it had. Statuses: as above; DOUBLE_FREE (nothing of it is pinned). Since
-// 0.1.
-func PrefixUnpin(
-	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, unpinned *uint64,
-) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[72], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
-		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(unpinned)),
-	)
-	return Status(result)
-}
-
-// PrefixSetQuota is pkv_prefix_set_quota. At most so many block positions are cached of one salt
-// from now on; 0: no limit; PKV_DEFAULT_QUOTA: that of the config again. Where a salt is full, its
-// own blocks that nobody uses make room, those used longest ago first; where all are in use, what
-// its sessions compute is not cached. What is over the quota already goes at once if nobody uses
-// it. Statuses: UNSUPPORTED, TOO_LARGE (salt), NO_MEMORY. Since 0.1.
-func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks uint64) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[73], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(blocks),
-	)
-	return Status(result)
-}
-
-// PrefixReadEvents is pkv_prefix_read_events. Copies events in their order. *next: the number of
-// the first one wanted, 0 at first; afterwards that of the next one. *n: room in `events`;
-// afterwards how many were written. *lost (may be NULL): how many of those wanted had been
-// overwritten, since the cache keeps only the last ones; then ask again for all there is by another
-// way. Several readers may each keep a number of their own. Whoever reads events sees those of all
-// salts. Statuses: UNSUPPORTED (no index, or its config keeps no events). Since 0.1.
-func PrefixReadEvents(
-	cache Cache, next *uint64, n *uint64, events *PrefixEvent, lost *uint64,
-) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[74], uintptr(cache), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(n)),
-		uintptr(unsafe.Pointer(events)), uintptr(unsafe.Pointer(lost)),
-	)
-	return Status(result)
-}
-
-// PrefixHashBlocks is pkv_prefix_hash_blocks. The hashes that events have for the whole blocks of a
-// text: n / block_size of them are written. That of a block is XXH3 (64 bits) of its token ids
-// (int32, native byte order) with the hash of the block before as seed; before the first stands
-// XXH3 of the salt's bytes without a seed. They say where a text is likely cached, never what is
-// the same. block_size: 16 to 256, a multiple of 16. Statuses: TOO_LARGE (salt). Since 0.1.
-func PrefixHashBlocks(
-	salt unsafe.Pointer, saltSize uint64, blockSize uint32, n uint64, tokens *int32, hashes *uint64,
-) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[75], uintptr(salt), uintptr(saltSize), uintptr(blockSize), uintptr(n),
-		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(hashes)),
-	)
-	return Status(result)
-}
-
-// StreamInit is pkv_stream_init. Fills *stream with zeros and struct_size. Statuses:
-// INVALID_ARGUMENT. Since 0.1.
+//
+//   - stream: The stream.
+//   - structSize: sizeof(pkv_stream) as the caller compiled it.
 func StreamInit(stream *Stream, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[76], uintptr(unsafe.Pointer(stream)), uintptr(structSize),
+		Addresses[65], uintptr(unsafe.Pointer(stream)), uintptr(structSize),
 	)
 	return Status(result)
 }
 
-// FileConfigInit is pkv_file_config_init. Fills *config with defaults. Statuses: INVALID_ARGUMENT.
+// FileConfigInit is pkv_file_config_init. Fills a config with defaults. Statuses: INVALID_ARGUMENT.
 // Since 0.1.
+//
+//   - config: The config.
+//   - structSize: sizeof(pkv_file_config) as the caller compiled it.
 func FileConfigInit(config *FileConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[77], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[66], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
 
-// FileSave is pkv_file_save. Saves n sequences of a cache, and (config->prefix_index) its prefix
-// index: tokens, keys and values as they are stored, what a window has left, priorities,
-// retentions, salts, tokens remembered by a suspension. n may be 0; config may be NULL. *bytes (may
-// be NULL) is the size of the file, written on PKV_OK and, for a buffer, on BUFFER_TOO_SMALL; data
-// may be NULL if size is 0. Storage NONE saves tokens and tables only. Sequences stay in use until
-// the call returns. The prefix index does not: steps evict from it as ever, and a text of which
-// they take blocks before these were written is shorter in the file. Statuses: BUFFER_TOO_SMALL,
-// WRONG_CACHE, BUSY (a step is in flight), IO, UNSUPPORTED (a key, in a build without libsodium or
-// libcrypto), TOO_LARGE (fingerprint, key), REF_LIMIT. Since 0.1.
+// FileSave is pkv_file_save. Saves sequences of a cache and, if the config says so, its prefix
+// index: tokens, K and V as they are stored, what a window has left, priorities, retentions, salts,
+// tokens remembered by a suspension. Storage NONE saves tokens and tables only. Sequences stay in
+// use until the call returns. The prefix index does not: steps evict from it as ever, and a text
+// whose blocks they take before these were written is shorter in the file. Statuses:
+// BUFFER_TOO_SMALL, WRONG_CACHE, BUSY (a step is in flight), IO, UNSUPPORTED (a key, in a build
+// without libsodium or libcrypto), TOO_LARGE (fingerprint, key), REF_LIMIT. Since 0.1.
+//
+//   - cache: The cache.
+//   - n: How many sequences; 0 is OK.
+//   - items: [n]: the sequences.
+//   - config: The config. NULL: defaults.
+//   - to: Where the file goes. The data of a buffer may be NULL if its size is 0.
+//   - bytes: The size of the file; written on PKV_OK and, for a buffer, on BUFFER_TOO_SMALL. May be NULL.
 func FileSave(
 	cache Cache, n uint64, items *FileItem, config *FileConfig, to *Stream, bytes *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[78], uintptr(cache), uintptr(n), uintptr(unsafe.Pointer(items)),
+		Addresses[67], uintptr(cache), uintptr(n), uintptr(unsafe.Pointer(items)),
 		uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(to)),
 		uintptr(unsafe.Pointer(bytes)),
 	)
@@ -951,134 +1077,353 @@ func FileSave(
 }
 
 // FileLoad is pkv_file_load. Opens every sequence of a file as a session of the cache, in the order
-// of pkv_file_save; labels may be NULL. *count is how many there are, written on PKV_OK and on
-// BUFFER_TOO_SMALL. Layers, KV heads, dims, windows and sinks must be those of the cache. Blocks
-// may have any size, except that what a window group holds must fill whole blocks (it does if the
-// new size divides the old one). Of the prefix index, entries that the cache has already are not
-// loaded twice; pins, quotas and what it has learned of reuse are not saved. A path or a buffer
-// must end where the file ends. Blocks are taken as by pkv_batch_begin, cached ones nobody uses
-// included: those are evicted only after all of the file was checked, or, where a stream cannot be
-// read twice (a pipe, callbacks), as soon as its tables were. Entries of the prefix index for which
-// there is no memory are left out, and those used longest ago of a file whose entries would fill
-// the cache more than 64 times. Statuses: BUFFER_TOO_SMALL, CORRUPT (also a wrong key), VERSION,
-// MISMATCH (another model, fingerprint, dtype or storage; a key where there is none in the file, or
-// none given where there is; salts without a key, see trust_salts), IO, OUT_OF_BLOCKS, TOO_LARGE,
-// UNSUPPORTED (as above), REF_LIMIT. Since 0.1.
+// of pkv_file_save. - Layers, KV heads, dims, windows and sinks must be those of the cache. Blocks
+// may have any size, except that what a group with a window holds must fill whole blocks (it does
+// if the new size divides the old one). A path or a buffer must end where the file ends. - Blocks
+// are taken as by pkv_batch_begin, cached ones that nobody uses included. Those are evicted only
+// after all of the file was checked or, where a stream cannot be read twice (a pipe, callbacks), as
+// soon as its tables were checked. - Of the prefix index, entries that the cache has already are
+// not loaded twice. Entries for which there is no memory are left out, and so are those used
+// longest ago of a file whose entries would fill the cache more than 64 times. Pins, quotas and
+// what the cache has learned of reuse are not saved. Statuses: BUFFER_TOO_SMALL, CORRUPT (also a
+// wrong key), VERSION, MISMATCH (another model, fingerprint, dtype or storage; a key where there is
+// none in the file, or none given where there is; salts without a key, see trust_salts), IO,
+// OUT_OF_BLOCKS, TOO_LARGE, UNSUPPORTED (as pkv_file_save), REF_LIMIT. Since 0.1.
+//
+//   - cache: The cache.
+//   - config: The config. NULL: defaults.
+//   - from: Where the file comes from.
+//   - capacity: Entries that sessions and labels have room for.
+//   - sessions: [capacity]: the sessions, to be closed by the caller. May be NULL if capacity is 0.
+//   - labels: [capacity]: the label of each session. May be NULL.
+//   - count: How many sequences the file has; written on PKV_OK and on BUFFER_TOO_SMALL.
 func FileLoad(
 	cache Cache, config *FileConfig, from *Stream, capacity uint64, sessions *Session,
 	labels *uint64, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[79], uintptr(cache), uintptr(unsafe.Pointer(config)),
+		Addresses[68], uintptr(cache), uintptr(unsafe.Pointer(config)),
 		uintptr(unsafe.Pointer(from)), uintptr(capacity), uintptr(unsafe.Pointer(sessions)),
 		uintptr(unsafe.Pointer(labels)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
 }
 
-// FileInspect is pkv_file_inspect. Reads the tables of a file, not its keys and values, and tells
-// what it holds; needs no cache. Of config (may be NULL) the key is used, and a fingerprint
-// compared. Statuses: CORRUPT, VERSION, MISMATCH (key, fingerprint), IO, UNSUPPORTED, TOO_LARGE.
-// Since 0.1.
+// FileInspect is pkv_file_inspect. Reads the tables of a file, not its K and V, and tells what it
+// holds. Needs no cache. Statuses: CORRUPT, VERSION, MISMATCH (key, fingerprint), IO, UNSUPPORTED,
+// TOO_LARGE. Since 0.1.
+//
+//   - config: Its key is used, and its fingerprint compared. NULL: neither.
+//   - from: Where the file comes from.
+//   - out: The answer.
 func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[80], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(from)),
+		Addresses[69], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(from)),
 		uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
 
-// StoreConfigInit is pkv_store_config_init. Fills *config with defaults. Statuses:
+// PrefixConfigInit is pkv_prefix_config_init. Fills a config with defaults. Statuses:
 // INVALID_ARGUMENT. Since 0.1.
+//
+//   - config: The config.
+//   - structSize: sizeof(pkv_prefix_config) as the caller compiled it.
+func PrefixConfigInit(config *PrefixConfig, structSize uint64) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[70], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+	)
+	return Status(result)
+}
+
+// SessionMatchPrefix is pkv_session_match_prefix. Gives an empty session (or one that was
+// suspended, before its next step) the longest cached beginning of a text: it holds K and V of
+// tokens [0, *matched) then, and *matched is its length. Statuses: INVALID_ARGUMENT (the session
+// holds tokens or reserved blocks, also where there is no index; or PKV_NO_TOKEN), SUSPENDED, BUSY.
+// Since 0.1.
+//
+//   - session: The session.
+//   - n: How many tokens are asked for; leave out the last one of a text if its output is needed.
+//   - tokens: [n]: the ids of the text.
+//   - matched: How many tokens were found; 0 if none, if the cache has no index, or if the session does not use it.
+func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint64) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[71], uintptr(session), uintptr(n), uintptr(unsafe.Pointer(tokens)),
+		uintptr(unsafe.Pointer(matched)),
+	)
+	return Status(result)
+}
+
+// PrefixGetStats is pkv_prefix_get_stats. Tells the figures of one salt, or of the whole index.
+// Statuses: UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1.
+//
+//   - cache: The cache.
+//   - salt: The salt. NULL with size 0: sessions without one.
+//   - saltSize: Bytes of the salt, or PKV_ALL_SALTS.
+//   - out: The figures.
+func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *PrefixStats) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[72], uintptr(cache), uintptr(salt), uintptr(saltSize),
+		uintptr(unsafe.Pointer(out)),
+	)
+	return Status(result)
+}
+
+// PrefixClear is pkv_prefix_clear. Drops every cached block that nobody uses and that is not
+// pinned, of one salt or of all. Statuses: UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1.
+//
+//   - cache: The cache.
+//   - salt: The salt. NULL with size 0: sessions without one.
+//   - saltSize: Bytes of the salt, or PKV_ALL_SALTS.
+func PrefixClear(cache Cache, salt unsafe.Pointer, saltSize uint64) Status {
+	result, _, _ := purego.SyscallN(Addresses[73], uintptr(cache), uintptr(salt), uintptr(saltSize))
+	return Status(result)
+}
+
+// PrefixPin is pkv_prefix_pin. Pins what is cached of a text: its whole blocks stay cached, though
+// nobody uses them, until they are unpinned as often. Compute a system prompt once, close its
+// session, pin it. Statuses: UNSUPPORTED (no index), TOO_LARGE (salt), OUT_OF_BLOCKS (beyond
+// pinned_blocks: nothing is pinned), REF_LIMIT. Since 0.1.
+//
+//   - cache: The cache; pinned_blocks of its prefix config bounds what is pinned in all.
+//   - salt: The salt. NULL with size 0: none.
+//   - saltSize: Bytes of the salt.
+//   - n: How many tokens the text has.
+//   - tokens: [n]: the ids of the text.
+//   - pinned: How many tokens are pinned, in whole blocks; 0 where nothing is cached.
+func PrefixPin(
+	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, pinned *uint64,
+) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[74], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(pinned)),
+	)
+	return Status(result)
+}
+
+// PrefixUnpin is pkv_prefix_unpin. Takes back the longest pin of a beginning of a text. Statuses:
+// UNSUPPORTED (no index), TOO_LARGE (salt), DOUBLE_FREE (no beginning of the text is pinned). Since
+// 0.1.
+//
+//   - cache: The cache.
+//   - salt: The salt. NULL with size 0: none.
+//   - saltSize: Bytes of the salt.
+//   - n: How many tokens the text has.
+//   - tokens: [n]: the ids of the text.
+//   - unpinned: How many tokens that pin had.
+func PrefixUnpin(
+	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, unpinned *uint64,
+) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[75], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(unpinned)),
+	)
+	return Status(result)
+}
+
+// PrefixSetQuota is pkv_prefix_set_quota. Bounds what is cached of one salt from now on. Where a
+// salt is full, those of its own blocks that nobody uses make room, the ones that were not used for
+// longest first; where all are in use, what its sessions compute is not cached. What is over the
+// quota already goes at once if nobody uses it. Statuses: UNSUPPORTED (no index), TOO_LARGE (salt),
+// NO_MEMORY. Since 0.1.
+//
+//   - cache: The cache.
+//   - salt: The salt. NULL with size 0: sessions without one.
+//   - saltSize: Bytes of the salt.
+//   - blocks: The most block positions; 0: no limit; PKV_DEFAULT_QUOTA: that of the config again.
+func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks uint64) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[76], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(blocks),
+	)
+	return Status(result)
+}
+
+// PrefixReadEvents is pkv_prefix_read_events. Copies events in their order, those of all salts.
+// Several readers may each keep a number of their own. Statuses: UNSUPPORTED (no index, or its
+// config keeps no events). Since 0.1.
+//
+//   - cache: The cache.
+//   - next: The number of the first event wanted, 0 at first; afterwards that of the next one.
+//   - n: Entries that events has room for; afterwards how many were written.
+//   - events: The events.
+//   - lost: How many of those wanted were overwritten, since the cache keeps only the last ones; if any were, learn by
+//     another way what is cached. May be NULL.
+func PrefixReadEvents(
+	cache Cache, next *uint64, n *uint64, events *PrefixEvent, lost *uint64,
+) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[77], uintptr(cache), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(n)),
+		uintptr(unsafe.Pointer(events)), uintptr(unsafe.Pointer(lost)),
+	)
+	return Status(result)
+}
+
+// PrefixHashBlocks is pkv_prefix_hash_blocks. Computes the hashes that events have for the whole
+// blocks of a text. They say where a text is likely cached, never what is the same. The hash of a
+// block is XXH3 (64 bits) of its token ids (int32, native byte order) with the hash of the block
+// before it as seed; that of the first block has XXH3 of the salt's bytes (without a seed) as seed.
+// Statuses: TOO_LARGE (salt). Since 0.1.
+//
+//   - salt: The salt. NULL with size 0: none.
+//   - saltSize: Bytes of the salt.
+//   - blockSize: Tokens per block: a multiple of 16, 16 to 256.
+//   - n: How many tokens the text has.
+//   - tokens: [n]: the ids of the text.
+//   - hashes: [n / block_size]: the hashes.
+func PrefixHashBlocks(
+	salt unsafe.Pointer, saltSize uint64, blockSize uint32, n uint64, tokens *int32, hashes *uint64,
+) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[78], uintptr(salt), uintptr(saltSize), uintptr(blockSize), uintptr(n),
+		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(hashes)),
+	)
+	return Status(result)
+}
+
+// StoreConfigInit is pkv_store_config_init. Fills a config with defaults. Statuses:
+// INVALID_ARGUMENT. Since 0.1.
+//
+//   - config: The config.
+//   - structSize: sizeof(pkv_store_config) as the caller compiled it.
 func StoreConfigInit(config *StoreConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[81], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[79], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
 
 // StorePrefetch is pkv_store_prefetch. Begins to read what the store has of a text into the prefix
-// index, beyond what is in memory, and returns: for a request that waits for its turn. A later
-// pkv_session_match_prefix finds it. Only blocks that are free or evictable are taken. 64 texts
-// wait at most; then the oldest is given up. Statuses: UNSUPPORTED (the cache has no store),
-// TOO_LARGE (salt). Since 0.1.
+// index, beyond what is in memory, and returns. Call it when a request begins to wait for its turn;
+// a later pkv_session_match_prefix finds what has come. Only blocks that are free or evictable are
+// taken. At most 64 texts wait; then the oldest is given up. Statuses: UNSUPPORTED (the cache has
+// no store), TOO_LARGE (salt). Since 0.1.
+//
+//   - cache: The cache.
+//   - salt: The salt. NULL with size 0: none.
+//   - saltSize: Bytes of the salt.
+//   - n: How many tokens the text has.
+//   - tokens: [n]: the ids of the text.
 func StorePrefetch(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[82], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[80], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
 }
 
-// StorePrefetchSession is pkv_store_prefetch_session. The same for what a suspended session is
-// going to compute again. One that is not suspended has nothing to be read. Statuses: as above,
-// BUSY. Since 0.1.
+// StorePrefetchSession is pkv_store_prefetch_session. Begins to read what a suspended session is
+// going to compute again, as pkv_store_prefetch does. For one that is not suspended there is
+// nothing to read. Statuses: UNSUPPORTED (the cache has no store), TOO_LARGE (salt), BUSY. Since
+// 0.1.
+//
+//   - session: The session.
 func StorePrefetchSession(session Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[83], uintptr(session))
+	result, _, _ := purego.SyscallN(Addresses[81], uintptr(session))
 	return Status(result)
 }
 
-// StoreWait is pkv_store_wait. Waits until no prefetch of the text, or of one with which it agrees
-// as far as both go, is under way that was not given up, at most timeout_ms. *cached: its tokens
-// that are in memory now, in whole blocks. Statuses: UNSUPPORTED, TOO_LARGE (salt). Since 0.1.
+// StoreWait is pkv_store_wait. Waits for the prefetches of a text, and of texts that agree with it
+// as far as both go, until all are done or given up. Statuses: UNSUPPORTED (the cache has no
+// store), TOO_LARGE (salt). Since 0.1.
+//
+//   - cache: The cache.
+//   - salt: The salt. NULL with size 0: none.
+//   - saltSize: Bytes of the salt.
+//   - n: How many tokens the text has.
+//   - tokens: [n]: the ids of the text.
+//   - timeoutMs: How long to wait at most.
+//   - cached: How many tokens of the text are in memory now, in whole blocks.
 func StoreWait(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, timeoutMs uint32,
 	cached *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[84], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[82], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(timeoutMs), uintptr(unsafe.Pointer(cached)),
 	)
 	return Status(result)
 }
 
 // StoreCancel is pkv_store_cancel. Gives up the prefetches that pkv_store_wait would wait for.
-// Statuses: as above. Since 0.1.
+// Statuses: UNSUPPORTED (the cache has no store), TOO_LARGE (salt). Since 0.1.
+//
+//   - cache: The cache.
+//   - salt: The salt. NULL with size 0: none.
+//   - saltSize: Bytes of the salt.
+//   - n: How many tokens the text has.
+//   - tokens: [n]: the ids of the text.
 func StoreCancel(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[85], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[83], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
 }
 
-// StoreFlush is pkv_store_flush. Waits until what ended before is written, at most timeout_ms;
-// *queued: block positions that still wait. pkv_cache_destroy does the same without a limit, for as
-// long as the store takes what it is given. Statuses: UNSUPPORTED. Since 0.1.
+// StoreFlush is pkv_store_flush. Waits until what ended before is written. pkv_cache_destroy does
+// the same without a limit, for as long as the store takes what it is given. Statuses: UNSUPPORTED
+// (the cache has no store). Since 0.1.
+//
+//   - cache: The cache.
+//   - timeoutMs: How long to wait at most.
+//   - queued: How many block positions still wait to be written.
 func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[86], uintptr(cache), uintptr(timeoutMs), uintptr(unsafe.Pointer(queued)),
+		Addresses[84], uintptr(cache), uintptr(timeoutMs), uintptr(unsafe.Pointer(queued)),
 	)
 	return Status(result)
 }
 
-// StoreGetStats is pkv_store_get_stats. What the tier has done so far. Statuses: UNSUPPORTED. Since
-// 0.1.
+// StoreGetStats is pkv_store_get_stats. Tells what the tier of a cache has done so far. Statuses:
+// UNSUPPORTED (the cache has no store). Since 0.1.
+//
+//   - cache: The cache.
+//   - out: The figures.
 func StoreGetStats(cache Cache, out *StoreStats) Status {
-	result, _, _ := purego.SyscallN(Addresses[87], uintptr(cache), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[85], uintptr(cache), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
-// DirectoryConfigInit is pkv_directory_config_init. Fills *config with defaults. Statuses:
+// DirectoryConfigInit is pkv_directory_config_init. Fills a config with defaults. Statuses:
 // INVALID_ARGUMENT. Since 0.1.
+//
+//   - config: The config.
+//   - structSize: sizeof(pkv_directory_config) as the caller compiled it.
 func DirectoryConfigInit(config *DirectoryConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[88], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[86], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
 
-// StoreOpenDirectory is pkv_store_open_directory. Opens a directory as a store; out->close closes
-// it. Deletes what killed processes left unfinished in it. Statuses: IO (the errno in its sentence
-// is EPERM where the directory is somebody else's or others may write to it, ELOOP for a symbolic
-// link). Since 0.1.
+// StoreOpenDirectory is pkv_store_open_directory. Opens a directory as a store. Deletes what killed
+// processes left unfinished in it. Statuses: IO (the errno in the sentence is EPERM where the
+// directory is another user's or other users may write to it, ELOOP for a symbolic link). Since
+// 0.1.
+//
+//   - config: The config.
+//   - out: The store. Close it with out->close(out->user), unless a cache does.
 func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[89], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
+		Addresses[87], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
+}
+
+// Version is pkv_version. Version of the loaded library as major * 1000000 + minor * 1000 + patch.
+// Any thread. Since 0.1.
+func Version() uint32 {
+	result, _, _ := purego.SyscallN(Addresses[88])
+	return uint32(result)
+}
+
+// VersionString is pkv_version_string. Version of the loaded library as text, "0.1.0". Static
+// storage. Any thread. Since 0.1.
+func VersionString() string {
+	result, _, _ := purego.SyscallN(Addresses[89])
+	return text(result)
 }

@@ -21,8 +21,8 @@ const AllGroups = 0xFFFFFFFF
 // Stands in a block table for a block that was given back (it left a sliding window).
 const NoBlock = 0xFFFFFFFF
 
-// salt_size of pkv_prefix_get_stats and pkv_prefix_clear: every salt. Others take it for the size
-// that it is: INVALID_ARGUMENT (salt NULL) or TOO_LARGE.
+// salt_size of pkv_prefix_get_stats and pkv_prefix_clear: every salt. Other functions take it for
+// the size that it is: INVALID_ARGUMENT (salt NULL) or TOO_LARGE.
 const AllSalts = 0xFFFFFFFFFFFFFFFF
 
 // blocks of pkv_prefix_set_quota: what the config says.
@@ -43,8 +43,8 @@ const (
 
 // Handles: an index and a generation, never an address.
 type (
-	Pool     uintptr
 	Cache    uintptr
+	Pool     uintptr
 	Session  uintptr
 	Batch    uintptr
 	Snapshot uintptr
@@ -54,43 +54,49 @@ type (
 // head_stride + dim]. Strides count elements; 0 means dense, [rows][heads][dim]. Any alignment
 // works. This struct is pinned: it will not grow.
 type Tensor struct {
-	// The caller's; only read where the function says "in".
+	// The caller's memory; only read where the parameter is [in].
 	Data unsafe.Pointer
 	// F32, F16 or BF16.
 	DType int32
 	// 0.
 	Reserved uint32
-	// 0, or at least the extent of what a row holds.
+	// Elements from row to row; 0, or at least what one row holds.
 	RowStride int64
-	// 0, or at least dim.
+	// Elements from head to head; 0, or at least dim.
 	HeadStride int64
 }
 
-// Memory supplied by the caller. alignment is a power of two. alloc returns NULL to refuse:
-// PKV_NO_MEMORY. Memory that is not aligned as asked goes back to free at once, and is
-// PKV_NO_MEMORY as well.
+// Memory supplied by the caller. Memory that is not aligned as asked goes back to free at once, and
+// the call returns PKV_NO_MEMORY.
 type Allocator struct {
+	// Returns size bytes at a multiple of alignment (a power of two), or NULL: PKV_NO_MEMORY.
 	Alloc uintptr
-	Free  uintptr
-	User  uintptr
+	// Takes memory back; size and alignment are those of its alloc.
+	Free uintptr
+	// Passed to both functions.
+	User uintptr
 }
 
-// Receives one line without a newline. The library itself never prints.
+// Receives what the library has to say. The library itself never prints.
 type Logger struct {
-	Log  uintptr
+	// Takes one line without a newline; the message is valid during the call.
+	Log uintptr
+	// Passed to log.
 	User uintptr
 }
 
-// Threads supplied by the caller, in the place of the library's own. run calls task(context, i,
-// worker) once for every i in [0, n), on any threads and in any order, and returns when all of them
-// have returned. worker is below threads; no two calls at once have the same worker. task does not
-// throw. Results do not depend on how the calls are spread. A runner that leaves a task out, asks
-// for one twice (it runs once) or for one that there is not makes its call PKV_INVALID_ARGUMENT:
-// what the call was to write is undefined then, and a step in flight is as far as it was before.
+// Threads supplied by the caller, in the place of the library's own. Results do not depend on how
+// tasks are spread over them. A runner that leaves a task out, asks for one twice (it runs once) or
+// for one that does not exist makes the call that used it return PKV_INVALID_ARGUMENT. What the
+// call was to write is undefined then, and a step in flight is as far as it was before.
 type Runner struct {
-	Run  uintptr
+	// Calls task(context, i, worker) once for every i in [0, n), on any threads and in any order,
+	// and returns when all of them have returned. worker is below threads, and no two calls at once
+	// have the same worker. task does not throw.
+	Run uintptr
+	// Passed to run.
 	User uintptr
-	// 1 or more.
+	// How many workers there are; 1 or more.
 	Threads uint32
 	// 0.
 	Reserved uint32
@@ -100,25 +106,25 @@ type Runner struct {
 // + retired.
 type PoolStats struct {
 	StructSize uint32
-	// Tokens per block.
+	// Slots (tokens) per block.
 	BlockSize uint32
-	// Capacity.
+	// Capacity in blocks.
 	Blocks uint64
-	// Blocks nobody holds.
+	// Blocks that nobody holds.
 	Free uint64
 	// Blocks with at least one reference.
 	Used uint64
-	// Blocks with more than one.
+	// The most blocks in use at once so far. With 4096 blocks or more it is an estimate where
+	// several threads took blocks at the same moment.
+	UsedPeak uint64
+	// Blocks with more than one reference.
 	Shared uint64
 	// Blocks out of service because their generation ran out.
 	Retired uint64
-	// References in all.
+	// References to all blocks.
 	References uint64
 	// Slots that hold a token; those of a shared block count once.
 	SlotsFilled uint64
-	// The most blocks in use at once so far. With 4096 blocks or more it is an estimate where
-	// several threads took some at the same moment.
-	UsedPeak uint64
 }
 
 // Counts of a cache over all layer groups. Since 0.1.
@@ -130,20 +136,27 @@ type CacheStats struct {
 	Snapshots uint32
 	// Batches begun and neither committed nor aborted.
 	Batches uint32
-	// Capacity, summed over groups.
+	// Sessions suspended now.
+	SuspendedSessions uint64
+	// Sessions suspended so far.
+	Suspensions uint64
+	// Capacity in blocks, summed over groups.
 	Blocks uint64
-	// Of those, free.
+	// Blocks that are free.
 	FreeBlocks uint64
-	// Of those, in use; a shared block counts once.
-	UsedBlocks     uint64
+	// Blocks in use; a shared block counts once.
+	UsedBlocks uint64
+	// The most blocks in use at once so far.
 	UsedBlocksPeak uint64
-	// Committed tokens over all sessions (shared ones count in each).
+	// Used blocks that only the prefix index holds: begin takes them where free ones are short.
+	EvictableBlocks uint64
+	// Committed tokens of all sessions; shared ones count in each.
 	Tokens uint64
-	// Slots that hold a token, over all blocks and groups; a shared one counts once.
+	// Slots that hold a token, over all groups; shared ones count once.
 	SlotsFilled uint64
-	// Slots of all blocks in use. slots_filled / slots_reserved is the utilization.
+	// Slots of blocks in use; slots_filled of them are utilized.
 	SlotsReserved uint64
-	// Bytes of K and V memory the cache has mapped or allocated.
+	// Bytes of K and V memory that the cache has mapped or allocated.
 	BytesReserved uint64
 	// Blocks copied by copy-on-write so far.
 	CopiedBlocks uint64
@@ -153,157 +166,130 @@ type CacheStats struct {
 	Aborts uint64
 	// Tokens committed so far.
 	CommittedTokens uint64
-	// Sessions suspended now.
-	SuspendedSessions uint64
-	// Sessions suspended so far.
-	Suspensions uint64
-	// Used blocks that only the prefix index holds: begin takes them where free ones are short.
-	EvictableBlocks uint64
 }
 
-// What pkv_pool_create makes.
-type PoolConfig struct {
-	StructSize uint32
-	// How many blocks; 1 to 2^31 - 1. No default.
-	Blocks uint32
-	// Slots (tokens) per block; 1 to 256. Default 16.
-	BlockSize uint32
-	// 0.
-	Reserved uint32
-	// Copied; NULL: the system's. Must outlive the pool.
-	Allocator *Allocator
-}
-
-// What one word per block holds.
-type BlockState struct {
-	StructSize uint32
-	ID         uint32
-	// How often this id has been freed.
-	Generation uint32
-	// 0: free.
-	References uint32
-	// Slots claimed, 0 to block_size.
-	Filled uint32
-	// 1: read only.
-	Sealed uint32
-}
-
-// Layers with the same shape. A plain model is one group and needs none of this: it fills the
-// fields of pkv_cache_config. Hybrid models list their groups, for example one of full and one of
-// sliding-window layers.
+// A group of layers with the same shape. A plain model is one group and needs none of this: it
+// fills the fields of pkv_cache_config. Hybrid models list their groups, for example one of full
+// and one of sliding-window layers.
 type LayerGroup struct {
 	StructSize uint32
 	// How many layers.
 	Layers uint32
-	// Which layers of the model, `layers` of them; NULL: those after the previous group's last.
+	// [layers]: which layers of the model. NULL (default): those after the last of the previous
+	// group.
 	LayerIndices *uint32
 	// A multiple of kv_heads.
 	QueryHeads uint32
 	KVHeads    uint32
 	// Head dim of queries and keys; a multiple of 16, 16 to 576.
 	KeyDim uint32
-	// Head dim of values and outputs; 0: key_dim.
+	// Head dim of values and outputs; 0 (default): key_dim.
 	ValueDim uint32
-	// Of stored keys and values; 0: PKV_F32.
+	// Type of stored keys, and of values; 0 (default): PKV_F32.
 	DType int32
-	// A token sees itself and window - 1 before it; 0: all. Blocks that leave the window are given
-	// back, one step late: what a trim to the length before the last step needs is there still.
-	// Where all blocks of the group are too few for that and the next step, pkv_batch_begin and
-	// pkv_session_reserve give them back at once; an abort does not bring them again.
-	Window uint32
-	// Blocks of this group; 0: those of the config.
-	Blocks uint64
-	// Of stored values; 0: dtype.
+	// Type of stored values, if another one; 0 (default): dtype.
 	ValueDType int32
-	// With a window: the first tokens that stay visible, and in memory, for ever (Xiao et al.
-	// 2023).
+	// A token sees itself and window - 1 tokens before it; 0 (default): all of them. Blocks that
+	// leave the window are given back one step late, so that what a trim to the length before the
+	// last step needs is still there. Where all blocks of the group are too few for that and the
+	// next step, pkv_batch_begin and pkv_session_reserve give them back at once; an abort does not
+	// restore them.
+	Window uint32
+	// With a window: so many first tokens stay visible and in memory for ever (Xiao et al. 2023).
 	Sinks uint32
 	// 1: V is the first value_dim dims of K and is stored once, with it (the absorbed form of MLA).
 	Latent uint32
 	// 0.
 	Reserved uint32
+	// Blocks of this group; 0 (default): those of the config.
+	Blocks uint64
 }
 
-// The prefix index of a cache: see prefix.h.
+// The prefix index of a cache: see prefix.h. A block position is one block in each layer group.
 type PrefixConfig struct {
 	StructSize uint32
 	Eviction   int32
-	// At most so many block positions are pinned at once (pkv_prefix_pin); 0: a quarter of the
-	// blocks of the largest group.
+	// The most block positions that are pinned at once (pkv_prefix_pin); 0 (default): a quarter of
+	// the blocks of the largest group.
 	PinnedBlocks uint64
-	// At most so many are cached of one salt, where pkv_prefix_set_quota says nothing else; 0: no
-	// limit.
+	// The most block positions that are cached of one salt, unless pkv_prefix_set_quota says
+	// otherwise; 0 (default): no limit.
 	SaltBlocks uint64
-	// How many events are kept for pkv_prefix_read_events, 40 bytes each, at most 2^24. Default 0:
-	// none.
+	// How many events are kept for pkv_prefix_read_events, 40 bytes each; up to 2^24. Default 0.
 	Events uint32
 	// 0.
 	Reserved uint32
 }
 
-// What pkv_cache_create makes: the model, its memory, and who does the work.
+// What pkv_cache_create makes: the model, its memory, its threads, what is kept of ended sessions,
+// and the caller's hooks. What pointers lead to is copied; hooks themselves must outlive the cache.
 type CacheConfig struct {
 	StructSize uint32
+	// How many layers.
+	Layers uint32
+	// A multiple of kv_heads.
+	QueryHeads uint32
+	KVHeads    uint32
+	// Head dim of queries and keys; a multiple of 16, 16 to 576.
+	KeyDim uint32
+	// Head dim of values and outputs; 0 (default): key_dim.
+	ValueDim uint32
+	// Type of stored keys, and of values; 0 (default): PKV_F32.
+	DType int32
+	// Type of stored values, if another one; 0 (default): dtype.
+	ValueDType int32
+	// A token sees itself and window - 1 before it; 0 (default): all.
+	Window uint32
+	// With a window: first tokens that stay visible for ever. Default 0.
+	Sinks uint32
+	// 1: V is the first value_dim dims of K. Default 0.
+	Latent uint32
+	// 0 (default): one group, described above. Else how many groups.
+	GroupCount uint32
+	// [group_count]: groups, each of groups[0].struct_size bytes. The ten fields above stay 0.
+	Groups *LayerGroup
 	// Default PAGED.
 	Storage int32
-	// Default PACKED. Only PAGED storage has it.
+	// Default PACKED. Only storage PAGED has a layout.
 	Layout int32
 	// Tokens per block: a multiple of 16, 16 to 256. Default 16.
 	BlockSize uint32
-	// The model: see pkv_layer_group for these seven and the three at the end. All 0 when groups
-	// are given.
-	Layers     uint32
-	QueryHeads uint32
-	KVHeads    uint32
-	KeyDim     uint32
-	ValueDim   uint32
-	DType      int32
-	Window     uint32
-	// 0: one group, described by the fields above.
-	GroupCount uint32
-	// group_count of them, each of groups[0].struct_size bytes; copied.
-	Groups *LayerGroup
+	// Blocks of each group that only sessions which hold tokens may take. What begins (a first
+	// step, a resume, room reserved for an empty session) leaves so many free, so that running
+	// sessions can finish. Exact while one thread begins. Default 0.
+	Watermark uint32
 	// Capacity in blocks per group. Give this or memory_bytes.
 	Blocks uint64
-	// Capacity as a budget for K and V: every group gets the same number of blocks, as many as fit.
+	// Capacity in bytes of K and V: every group gets the same number of blocks, as many as fit.
 	MemoryBytes uint64
-	// Threads that compute attention, the caller's included, at most one per processor; 0: that
-	// many.
+	// Default ADVISE.
+	HugePages int32
+	// 1: create touches all memory, in parallel, so that no later call meets a page fault. Default
+	// 0.
+	Prefault uint32
+	// How many, the caller's included, at most one per processor; 0 (default): that many.
 	Threads uint32
 	// AUTO (default): the best this processor has. Another: that one or UNSUPPORTED.
-	ISA       int32
-	HugePages int32
-	// 1: touch all memory in create, in parallel, so that no later call meets a page fault.
-	Prefault uint32
-	// For keys and values, pools, tokens and block tables; copied; NULL: the system's. Must outlive
-	// the cache.
-	Allocator *Allocator
-	// Copied; NULL: silence. Must outlive the cache.
-	Logger *Logger
-	// These three belong to the description of the model, too.
-	ValueDType int32
-	Sinks      uint32
-	Latent     uint32
-	// Blocks of each group that only sessions which have tokens already may take: what begins (a
-	// first step, a resume, room that is reserved for an empty session) leaves so many free, so
-	// that those that run can finish. Exact while one thread begins. Default 0.
-	Watermark uint32
-	// Threads of the caller's, copied; threads must be 0 then. NULL: oneTBB. Must outlive the
-	// cache.
-	Runner *Runner
-	// Keeps what ended sessions computed, for new ones that begin alike: copied; NULL: off. Not
-	// with storage CONTIGUOUS.
+	ISA int32
+	// Keeps it for new sessions that begin alike; NULL (default): off. Not with storage CONTIGUOUS.
 	Prefix *PrefixConfig
-	// Where blocks go when memory is short: store.h; copied; NULL: nowhere. Needs storage PAGED and
-	// a prefix index.
+	// Where blocks go when memory is short (store.h); NULL (default): nowhere. Needs storage PAGED
+	// and a prefix index.
 	Store *StoreConfig
+	// Memory for keys and values, pools, tokens and block tables; NULL (default): the system's.
+	Allocator *Allocator
+	// The caller's threads; threads must be 0 then. NULL: oneTBB's.
+	Runner *Runner
+	// NULL (default): silence.
+	Logger *Logger
 }
 
-// Sizes of K and V before anything is allocated.
+// Sizes of K and V, of one layer group or of all.
 type CachePlan struct {
 	StructSize uint32
-	Groups     uint32
-	// K and V of one token in all layers (of the group or of all groups).
+	// How many groups these sizes are of.
+	Groups uint32
+	// K and V of one token in all layers.
 	BytesPerToken uint64
 	// block_size times that.
 	BytesPerBlock uint64
@@ -322,47 +308,16 @@ type CacheInfo struct {
 	StructSize uint32
 	Storage    int32
 	Layout     int32
-	BlockSize  uint32
-	Groups     uint32
+	// Tokens per block.
+	BlockSize uint32
+	// How many layer groups.
+	Groups uint32
 	// Over all groups.
-	Layers  uint32
+	Layers uint32
+	// Threads that compute attention.
 	Threads uint32
 	// The one whose kernels run.
 	ISA int32
-}
-
-// What a session has from its beginning.
-type SessionConfig struct {
-	StructSize uint32
-	// Higher ones are the last to be chosen by pkv_batch_choose_victims. Default 0.
-	Priority int32
-	// As pkv_session_reserve at once. Default 0.
-	ReserveTokens uint64
-	Prefix        int32
-	// Of what this session uses and stores; a block has the highest of its users.
-	Retention int32
-	// Sessions share prefixes with those of the same salt only; salt_size bytes, up to 256, copied.
-	// NULL: none.
-	Salt     unsafe.Pointer
-	SaltSize uint64
-}
-
-// What a session holds now.
-type SessionInfo struct {
-	StructSize uint32
-	Priority   int32
-	// 1: between pkv_session_suspend and pkv_session_resume.
-	Suspended uint32
-	// 0.
-	Reserved uint32
-	// Committed tokens.
-	Length uint64
-	// With the remembered ones that are to be computed again; length if there are none.
-	Total uint64
-	// Blocks held, over all groups, reserved ones too.
-	Blocks uint64
-	// Of those, held by nobody else: what a suspend or a close gives back.
-	ExclusiveBlocks uint64
 }
 
 // Which attention is computed. Variants combine freely.
@@ -370,52 +325,53 @@ type AttentionParams struct {
 	StructSize uint32
 	// Factor of the scores, finite; 0 (default): 1 / sqrt(key_dim).
 	Scale float32
-	// 1 (default): a query sees no position after its own. 0: all of its sequence.
+	// 1 (default): a query sees nothing after its position. 0: its whole sequence.
 	Causal uint32
-	// A query sees its own position and window - 1 before it; 0: all. Default PKV_WINDOW_OF_LAYER
-	// (stateless: all).
+	// A query sees its position and window - 1 before it; 0: all. Default PKV_WINDOW_OF_LAYER
+	// (stateless: 0).
 	Window uint32
-	// 0 (default): none. Finite, not negative.
+	// First positions that are seen whatever the window. Default PKV_SINKS_OF_LAYER (stateless: 0).
+	Sinks uint32
+	// Bound of the scores, finite, not negative; 0 (default): none.
 	Softcap float32
-	// [query_heads]; NULL: none.
+	// [query_heads]: slopes of ALiBi. NULL (default): none.
 	ALiBiSlopes *float32
-	// [query_heads] logits that take part in the softmax without a value, as learned attention
-	// sinks; NULL: none.
+	// [query_heads]: logits that take part in the softmax without a value (learned attention
+	// sinks). NULL (default): none.
 	SinkLogits *float32
-	// Which new tokens of its own session a new token sees, [rows][mask_words]: bit j % 64 of word
-	// j / 64 stands for the session's new token j. What was there before the step is seen as ever,
-	// by causal, window and sinks; of the new tokens just those are whose bit is set and which the
-	// window does not hide. For trees of speculative tokens. NULL: no mask.
+	// [rows][mask_words]: which new tokens of its own session a new token sees, for trees of
+	// speculative tokens. Bit j % 64 of word j / 64 stands for the session's new token j. Of the
+	// new tokens just those are seen whose bit is set and which the window does not hide; what was
+	// there before the step is seen by causal, window and sinks as without a mask. NULL (default):
+	// no mask.
 	Mask *uint64
 	// Words per row, at most 2^26: 64 * mask_words must reach the new tokens of every session.
 	MaskWords uint64
-	// First positions seen whatever the window; PKV_SINKS_OF_LAYER (default; stateless: none).
-	Sinks uint32
-	// 0.
-	Reserved uint32
-	// Out, [rows][query_heads]: log of the sum of exp(score), sink_logits included (and alone where
-	// nothing was seen; without them -infinity). NULL: not wanted.
+	// Out, [rows][query_heads]: log of the sum of exp(score), sink_logits included. Where nothing
+	// was seen, it has the sink_logits alone, or is -infinity without them. NULL (default): not
+	// wanted.
 	LSE *float32
 }
 
 // K and V of one layer in paged memory: a cache's (pkv_cache_kv_view) or the caller's own. Strides
-// count elements of dtype; of INT8 and INT4, whose rows end in scales, bytes. Block b begins at b *
-// block_stride; in it PLAIN   element (token t, head h, dim d) is at t * row_stride + h *
+// count elements of the dtype; of INT8 and INT4, whose rows end in scales, bytes. Block b begins at
+// b * block_stride. In it PLAIN   element (token t, head h, dim d) is at t * row_stride + h *
 // head_stride + d; PACKED  tile t / 16 begins at (t / 16) * row_stride + h * head_stride; inside,
 // see PKV_LAYOUT_PACKED. Where block_stride == block_size * row_stride (PLAIN) the same memory is
 // token-flat: slot s begins at s * row_stride.
 type KVView struct {
 	StructSize uint32
-	DType      int32
 	Layout     int32
-	// PACKED: a multiple of 16. PLAIN: 1 or more.
+	// Tokens per block. PACKED: a multiple of 16. PLAIN: 1 or more.
 	BlockSize uint32
 	KVHeads   uint32
 	KeyDim    uint32
 	ValueDim  uint32
-	// Of V; 0: dtype.
+	// Type of K, and of V.
+	DType int32
+	// Type of V, if another one; 0: dtype.
 	ValueDType int32
-	// How many blocks the memory holds: no id at or above this is followed.
+	// Blocks that the memory holds; no id at or above this is followed.
 	Blocks uint64
 	K      unsafe.Pointer
 	// NULL: V is the first value_dim dims of K.
@@ -433,109 +389,137 @@ type AttentionSequences struct {
 	StructSize uint32
 	// A multiple of the view's kv_heads.
 	QueryHeads uint32
-	// Sequences.
+	// How many sequences.
 	Count uint64
-	// [count] query rows of each; they are the last positions of the sequence.
+	// [count]: query rows of each sequence; they are its last positions.
 	QueryLengths *uint32
-	// [count] positions of each, the queries' own included; at least query_lengths.
+	// [count]: positions of each sequence, the queries' own included; at least query_lengths.
 	KVLengths *uint64
-	// [count][block_table_stride] block ids; entries beyond kv_lengths, or before a window, are not
-	// read.
-	BlockTables      *uint32
+	// [count][block_table_stride]: block ids. Entries beyond kv_lengths, or before a window, are
+	// not read.
+	BlockTables *uint32
+	// Entries from one sequence's table to the next.
 	BlockTableStride uint64
 }
 
-// Figures of one salt's share of the index, or of all of it.
-type PrefixStats struct {
+// What pkv_pool_create makes.
+type PoolConfig struct {
 	StructSize uint32
-	Reserved   uint32
-	// Calls of pkv_session_match_prefix, and resumes.
-	Matches uint64
-	// Tokens asked for.
-	AskedTokens uint64
-	// Tokens found.
-	MatchedTokens uint64
-	// Whole blocks found, positions counted once over all groups.
-	MatchedBlocks uint64
-	// Block positions stored.
-	PublishedBlocks uint64
-	// Block positions removed for want of memory.
-	EvictedBlocks uint64
-	// Block positions stored now.
-	CachedBlocks uint64
-	// Of those, used by nobody and not pinned.
-	EvictableBlocks uint64
-	// Block positions removed so far because their salt's quota was full.
-	ExpelledBlocks uint64
-	// Block positions removed so far by pkv_prefix_clear.
-	ClearedBlocks uint64
-	// Block positions pinned now.
-	PinnedBlocks uint64
-}
-
-// One block position, of all layer groups. A block is stored after and goes before the one that
-// precedes it. This struct is pinned: it will not grow.
-type PrefixEvent struct {
-	// Counts from 0.
-	Number uint64
-	// Of the block and all before it: see pkv_prefix_hash_blocks.
-	Hash uint64
-	// Hash of the block before it; of the first block, of the salt.
-	Parent uint64
-	// Of its first token.
-	Position uint64
-	Kind     int32
+	// How many blocks; 1 to 2^31 - 1. No default.
+	Blocks uint32
+	// Slots (tokens) per block; 1 to 256. Default 16.
+	BlockSize uint32
+	// 0.
 	Reserved uint32
+	// Copied; what it points to must outlive the pool. NULL (default): the system's.
+	Allocator *Allocator
 }
 
-// One stream; of path, descriptor, data and size, and functions just those of its kind are looked
-// at.
+// The state of one block.
+type BlockState struct {
+	StructSize uint32
+	// The block id.
+	ID uint32
+	// How often this id has been freed.
+	Generation uint32
+	// 0: free.
+	References uint32
+	// Slots claimed, 0 to block_size.
+	Filled uint32
+	// 1: read only.
+	Sealed uint32
+}
+
+// What a session has from its beginning.
+type SessionConfig struct {
+	StructSize uint32
+	// pkv_batch_choose_victims chooses higher ones last. Default 0.
+	Priority int32
+	// Makes room at once, as pkv_session_reserve. Default 0.
+	ReserveTokens uint64
+	// Default SHARE.
+	Prefix int32
+	// Of blocks that it uses and stores; the highest of all users counts.
+	Retention int32
+	// salt_size bytes, copied: only sessions with the same salt share prefixes. NULL (default):
+	// none.
+	Salt unsafe.Pointer
+	// Up to 256.
+	SaltSize uint64
+}
+
+// What a session holds now.
+type SessionInfo struct {
+	StructSize uint32
+	Priority   int32
+	// 1: between pkv_session_suspend and pkv_session_resume.
+	Suspended uint32
+	// 0.
+	Reserved uint32
+	// Committed tokens.
+	Length uint64
+	// With remembered ones that are to be computed again.
+	Total uint64
+	// Blocks held, over all groups, reserved ones too.
+	Blocks uint64
+	// Of these, held by nobody else: a suspend or a close frees them.
+	ExclusiveBlocks uint64
+}
+
+// One stream. Only the fields of its kind are looked at.
 type Stream struct {
 	StructSize uint32
 	Kind       int32
-	Path       *byte
+	// PATH: the file.
+	Path *byte
+	// DESCRIPTOR: the descriptor.
 	Descriptor int32
 	// 0.
 	Reserved uint32
-	// BUFFER: written by a save, only read by others.
+	// BUFFER: the memory; a save writes it, others only read it.
 	Data unsafe.Pointer
-	// Its bytes; of a load, just those of the file.
+	// BUFFER: its bytes; of a load, just those of the file.
 	Size uint64
-	// Moves up to n bytes; returns how many, or a negative errno. 0: the end (read), or an error
-	// (write). A hook: see common.h. Called by the thread that saves or loads.
-	Read  uintptr
+	// CALLBACKS: moves up to n bytes to the library; returns how many, or a negative errno. 0 ends
+	// the file. A hook: see common.h.
+	Read uintptr
+	// CALLBACKS: takes up to n bytes from the library; returns how many, or a negative errno. 0 is
+	// an error. A hook: see common.h.
 	Write uintptr
-	User  uintptr
+	// CALLBACKS: passed to both functions.
+	User uintptr
 }
 
 // What goes with saving and with loading.
 type FileConfig struct {
 	StructSize uint32
-	// 1: save and load the prefix index, too, as far as the cache has one. Default 0.
+	// 1: with the prefix index, as far as the cache has one. Default 0.
 	PrefixIndex uint32
-	// Names the model (a hash of its weights, say): up to 64 bytes; a file with another one is a
-	// MISMATCH. NULL: none.
-	Fingerprint     unsafe.Pointer
-	FingerprintSize uint64
-	// 16 to 64 secret bytes: the file is encrypted and authenticated with it. NULL: it is neither;
-	// checksums tell accidents only.
-	Key unsafe.Pointer
-	// Its bytes.
-	KeySize uint64
-	// PATH: 1 (default) waits for the disk. With 0 a power cut may lose both files; a killed
-	// process does not.
-	Durable uint32
 	// Loading into a cache with a prefix index: 1 takes salts from a file without a key. Default 0:
 	// such a file is a MISMATCH if it has texts under a salt, since whoever can write it chooses to
 	// which tenant's index they go. Texts without a salt are taken either way: load no file that
 	// others can write without a key. Saving does not look at it.
 	TrustSalts uint32
+	// Saving to PATH: 1 (default) waits for the disk. With 0 a power cut may lose the old file and
+	// the new one; a killed process loses neither.
+	Durable uint32
+	// Names the model (a hash of its weights, say); a file with another one is a MISMATCH. NULL:
+	// none.
+	Fingerprint unsafe.Pointer
+	// Its bytes, up to 64.
+	FingerprintSize uint64
+	// Secret bytes that encrypt and authenticate the file. NULL: checksums, which tell accidents
+	// only.
+	Key unsafe.Pointer
+	// Its bytes, 16 to 64.
+	KeySize uint64
 }
 
-// One sequence to save: a session or a snapshot, the other one NULL. This struct is pinned: it will
-// not grow.
+// One sequence to save: a session or a snapshot. This struct is pinned: it will not grow.
 type FileItem struct {
-	Session  Session
+	// NULL where there is a snapshot.
+	Session Session
+	// NULL where there is a session.
 	Snapshot Snapshot
 	// The caller's name for it, which pkv_file_load gives back.
 	Label uint64
@@ -544,23 +528,25 @@ type FileItem struct {
 // What a file says of itself.
 type FileInfo struct {
 	StructSize uint32
-	// Of the format: 1 without a key, 2 with one.
+	// Version of the format: 1 without a key, 2 with one.
 	Version uint32
-	// The file.
+	// Size of the file.
 	Bytes uint64
-	// Of those, keys and values.
-	KVBytes  uint64
+	// Of these, keys and values.
+	KVBytes uint64
+	// Sequences.
 	Sessions uint64
-	// Of all sessions; shared ones count in each.
+	// Tokens of all sequences; shared ones count in each.
 	Tokens uint64
-	// Positions that keys and values are stored of; shared ones count once.
+	// Positions whose K and V are stored; shared ones count once.
 	StoredTokens uint64
 	// Texts of the prefix index.
 	PrefixEntries uint64
-	// Of the cache that was saved.
+	// Tokens per block of the cache that was saved.
 	BlockSize uint32
-	Groups    uint32
-	// Over all groups.
+	// Layer groups.
+	Groups uint32
+	// Layers over all groups.
 	Layers uint32
 	// 0: saved with storage NONE.
 	HasKV uint32
@@ -570,92 +556,136 @@ type FileInfo struct {
 	Fingerprint     [64]byte
 }
 
-// One block of one layer group. This struct is pinned: it will not grow.
+// Figures of one salt's share of the index, or of all of it.
+type PrefixStats struct {
+	StructSize uint32
+	// 0.
+	Reserved uint32
+	// Calls of pkv_session_match_prefix, and resumes.
+	Matches uint64
+	// Tokens asked for.
+	AskedTokens uint64
+	// Tokens found.
+	MatchedTokens uint64
+	// Whole block positions found.
+	MatchedBlocks uint64
+	// Block positions stored so far.
+	PublishedBlocks uint64
+	// Block positions removed so far because memory was needed.
+	EvictedBlocks uint64
+	// Block positions removed so far because their salt's quota was full.
+	ExpelledBlocks uint64
+	// Block positions removed so far by pkv_prefix_clear.
+	ClearedBlocks uint64
+	// Block positions stored now.
+	CachedBlocks uint64
+	// Of these, used by nobody and not pinned.
+	EvictableBlocks uint64
+	// Of these, pinned.
+	PinnedBlocks uint64
+}
+
+// What happened to one block position. A position is stored after the one that precedes it, and
+// goes before it. This struct is pinned: it will not grow.
+type PrefixEvent struct {
+	// Counts from 0.
+	Number uint64
+	// Hash of the block and all before it: see pkv_prefix_hash_blocks.
+	Hash uint64
+	// Hash of the block before it; of the first block, hash of the salt.
+	Parent uint64
+	// Position of its first token.
+	Position uint64
+	Kind     int32
+	// 0.
+	Reserved uint32
+}
+
+// One block of one layer group, as a store keeps it. This struct is pinned: it will not grow.
 type StoreItem struct {
+	// Its name.
 	Key [32]byte
-	// put: `size` bytes to store, which are only read. get: room for them. probe and drop: NULL.
+	// put: size bytes to store, only read. get: room for size bytes. probe and drop: NULL.
 	Data unsafe.Pointer
-	// get and probe set it: bytes there are under the key; 0 where there is nothing. get copies as
-	// many as there is room for.
+	// get and probe set it to the bytes under the key, 0 for none; get copies as many as have room.
 	Size uint64
 }
 
 // A store: functions that a cache calls, one call at a time from each of its two threads (put from
-// one, the others from both). They return how many of the n items they stored, found or dropped, or
-// a negative errno where the store cannot be reached; then the cache leaves it alone for a while.
-// They are hooks: see common.h.
+// one, the others from both). They are hooks: see common.h. put, get, probe and drop return how
+// many of the n items they stored, found or dropped, or a negative errno where the store cannot be
+// reached; then the cache leaves it alone for a while.
 type Store struct {
 	StructSize uint32
 	// 0.
 	Reserved uint32
-	User     uintptr
-	// Stores items; one that is there already may be left as it is. What is stored may be lost at
-	// any time.
+	// Passed to all functions.
+	User uintptr
+	// Stores items; one that is there already may be left as it is. Items may be lost at any time.
 	Put uintptr
+	// Reads items.
 	Get uintptr
-	// As get, without the bytes.
+	// Sets the sizes of items as get does, without their bytes.
 	Probe uintptr
 	// Forgets items: what they held was not what had been put.
 	Drop uintptr
-	// The last call.
+	// Closes the store; no call follows.
 	Close uintptr
 }
 
-// The tier of a cache: give it to pkv_cache_config.store. Storage PAGED with a prefix index has
-// one; others are refused.
+// The tier of a cache: give it to pkv_cache_config.store. Only storage PAGED with a prefix index
+// has one.
 type StoreConfig struct {
 	StructSize uint32
 	// How long pkv_session_match_prefix and pkv_session_resume wait for what the store has of their
 	// text. Default 0: they take what is in memory.
 	WaitMs uint32
-	// Copied. The cache closes it in pkv_cache_destroy; if pkv_cache_create fails it is the
-	// caller's still.
+	// Copied. pkv_cache_destroy closes it; if pkv_cache_create fails, it is still the caller's.
 	Store *Store
-	// Names the model (a hash of its weights, say): up to 64 bytes.
-	Fingerprint     unsafe.Pointer
+	// Names the model (a hash of its weights, say). NULL: none.
+	Fingerprint unsafe.Pointer
+	// Its bytes, up to 64.
 	FingerprintSize uint64
-	// 16 to 64 secret bytes: what the store has is encrypted and authenticated with them. NULL:
-	// checksums.
+	// Secret bytes that encrypt and authenticate what is stored. NULL: checksums only.
 	Key unsafe.Pointer
-	// Its bytes.
+	// Its bytes, 16 to 64.
 	KeySize uint64
-	// Memory of each of the two threads for bytes on their way; 0: 4 MiB. At least one block, at
-	// most as many as the cache has.
+	// Memory of each of the two threads for bytes on their way; 0 (default): 4 MiB. At least one
+	// block, at most as many as the cache has.
 	BufferBytes uint64
-	// What ends while so many block positions wait to be written is not written. 0: a quarter of
-	// the blocks.
+	// The most block positions that wait to be written; what ends while so many wait is not
+	// written. 0 (default): a quarter of the blocks.
 	QueueBlocks uint64
 }
 
-// Items are blocks of one layer group.
+// What a tier has done so far. An item is a block of one layer group.
 type StoreStats struct {
 	StructSize uint32
 	// 1: the store failed lately and is left alone for a while.
 	Down uint32
 	// Block positions that wait to be written.
 	QueuedBlocks uint64
-	// Block positions not written: the queue was full, their memory was needed, or the store
-	// failed.
+	// Block positions not written: the queue was full, memory was needed, or the store failed.
 	DroppedBlocks uint64
 	WrittenItems  uint64
 	WrittenBytes  uint64
-	// That the store had already.
+	// Items not written because the store had them already.
 	KnownItems uint64
-	// Looked for in the store.
+	// Items that were looked for in the store.
 	AskedItems uint64
 	ReadItems  uint64
 	ReadBytes  uint64
-	// That were not as they had been put: misses.
+	// Items that were not as they had been put: misses.
 	CorruptItems uint64
 	// Calls that the store failed.
 	Failures uint64
 }
 
-// A directory of files, one for each item: survives restarts, and several processes of one user may
-// use it at once. The files belong to that user, and nobody else may read them (mode 0600). The
-// directory must belong to the effective user, and neither its group nor others may write to it,
-// sticky or not; the same holds for the 256 folders that the store makes in it. A symbolic link is
-// not followed, neither to the directory nor inside it. Only what the store itself makes is read,
+// A directory of files, one for each item. It survives restarts, and several processes of one user
+// may use it at once. The files belong to that user, and nobody else may read them (mode 0600). The
+// directory must belong to the effective user, and no other user may write to it, not even where it
+// is sticky; the same holds for the 256 folders that the store makes in it. A symbolic link is not
+// followed, neither to the directory nor inside it. Only what the store itself makes is read,
 // counted and deleted: in folders named 00 to ff, regular files of that user that are named by 62
 // hexadecimal digits and ".kv", and temporary files (see file.h). Whatever else is there is left
 // alone; where it takes the place of a folder or a file of the store, what belongs there cannot be
@@ -665,10 +695,11 @@ type DirectoryConfig struct {
 	// 1: put returns when its files are on disk. Default 0: after a power cut some are missing or
 	// empty, which are misses.
 	Durable uint32
-	// Made if it is not there, with mode 0700. In a directory of somebody else's, name a new one.
+	// Made if it is not there, with mode 0700. In a directory of another user, name a new one.
 	Path *byte
-	// Where the files are larger in all, those not used for longest are deleted; 0: no limit.
-	// Temporary files that are being written count; those that killed processes left go first.
+	// Bytes of all files; beyond that, those that were not used for longest are deleted. 0
+	// (default): no limit. Temporary files that are being written count; those that killed
+	// processes left go first.
 	CapacityBytes uint64
 }
 

@@ -16,14 +16,14 @@ import (
 // which is always opened at run time.
 type RedisConfig struct {
 	StructSize       uint32
-	ConnectTimeoutMs uint32
-	CommandTimeoutMs uint32
 	TTLSeconds       uint32
 	Servers          *byte
 	User             *byte
 	Password         *byte
 	KeyPrefix        *byte
 	PipelineBytes    uint64
+	ConnectTimeoutMs uint32
+	CommandTimeoutMs uint32
 	ConnectLater     uint32
 	TLS              uint32
 

@@ -34,8 +34,8 @@ ALL_GROUPS = 0xFFFFFFFF
 NO_BLOCK = 0xFFFFFFFF
 """Stands in a block table for a block that was given back (it left a sliding window)."""
 ALL_SALTS = 0xFFFFFFFFFFFFFFFF
-"""salt_size of pkv_prefix_get_stats and pkv_prefix_clear: every salt. Others take it for the size
-that it is: INVALID_ARGUMENT (salt NULL) or TOO_LARGE.
+"""salt_size of pkv_prefix_get_stats and pkv_prefix_clear: every salt. Other functions take it for
+the size that it is: INVALID_ARGUMENT (salt NULL) or TOO_LARGE.
 """
 DEFAULT_QUOTA = 0xFFFFFFFFFFFFFFFF
 """blocks of pkv_prefix_set_quota: what the config says."""
@@ -45,33 +45,33 @@ NO_TOKEN = -1
 
 class Status(enum.IntEnum):
     OK = 0
-    """It is done."""
+    """The call has done what it was asked for."""
     INVALID_ARGUMENT = 100
-    """NULL, an unknown enum or flag, a bad struct_size, a zero dimension."""
+    """NULL, an unknown enum or flag, a bad struct_size, a zero size."""
     OUT_OF_RANGE = 101
-    """An index, a layer, a token position or a block id beyond the end."""
+    """An index, layer, token position or block id beyond the end."""
     OVERFLOW = 102
     """Sizes whose product or sum no process could hold: 2^56 bytes."""
     BUFFER_TOO_SMALL = 103
-    """The count needed is written to the count pointer."""
+    """The count that is needed is in the count pointer."""
     STALE_HANDLE = 104
-    """A handle or block that was closed, released or never given out."""
+    """The handle or block was closed, released or never given out."""
     DOUBLE_FREE = 105
-    """A block released more often than it was held."""
+    """A block was released more often than it was held."""
     WRONG_CACHE = 106
     """A session, batch or snapshot of another cache."""
     BUSY = 107
-    """Another call or an open batch holds the object."""
+    """Another call or an open batch uses the object."""
     REENTRANT = 108
     """A call from inside one of the caller's own hooks."""
     FORKED = 109
-    """A handle inherited through fork(): the child may only close it."""
+    """A handle inherited by fork(): the child may only close it."""
     BLOCK_SEALED = 110
     """A write to a block that is sealed."""
     UNSUPPORTED = 111
     """Not available for this storage kind, layout or processor."""
     INCOMPLETE = 112
-    """A layer that was not written yet in this step."""
+    """A layer was not written yet in this step."""
     SUSPENDED = 113
     """The session is suspended: resume it first."""
     OUT_OF_BLOCKS = 200
@@ -79,30 +79,30 @@ class Status(enum.IntEnum):
     TOO_LARGE = 201
     """More than the whole cache could ever hold."""
     NO_MEMORY = 202
-    """The allocator said no."""
+    """The allocator refused."""
     REF_LIMIT = 203
-    """A block's reference count is at its limit."""
+    """The reference count of a block is at its limit."""
     BLOCK_FULL = 204
     """Every slot of the block is taken."""
     CORRUPT = 300
-    """Bytes that are not those that were saved: damaged, cut short, or tagged with another key."""
+    """Bytes are damaged, cut short, or authenticated with another key."""
     VERSION = 301
-    """A file of a format that this library does not know."""
+    """A file has a format that this library does not know."""
     MISMATCH = 302
-    """A file of another model: shapes, dtypes or fingerprint are not the cache's."""
+    """A file has shapes, dtypes or a fingerprint other than the cache's."""
     IO = 400
-    """The operating system or a server said no; the sentence has its reason."""
+    """The operating system or a server refused; the sentence has its reason."""
     INTERNAL = 500
     """An invariant of the library does not hold: please report it."""
 
 
 class Dtype(enum.IntEnum):
-    """Element types. The first three are those of the rows a caller passes and of stored keys and
-    values; the others are only stored. Native byte order. Conversions round to nearest even.
-    Quantised types get their scale when a row is stored, from that row alone: what was stored
-    before never changes. With m the largest magnitude of a row (INT8) or of 32 dims (INT4),
-    elements are off by at most m / 254 and m / 13.8; a NaN or an infinity among them makes all of
-    them NaN, and below 1e-30 they are stored as 0.
+    """Element types, in native byte order. F32, F16 and BF16 are the types of the rows that a
+    caller passes and of stored keys and values; the others are only stored. Conversions round to
+    nearest even. INT8 and INT4 get their scale when a row is stored, from that row alone: what was
+    stored before never changes. With m the largest magnitude of a row (INT8) or of 32 dims (INT4),
+    elements are off by at most m / 254 (INT8) or m / 13.8 (INT4). A NaN or an infinity among them
+    makes all of them NaN. Where m is below 1e-30 they are stored as 0.
     """
 
     F32 = 1
@@ -112,21 +112,19 @@ class Dtype(enum.IntEnum):
     BF16 = 3
     """The upper half of binary32."""
     INT8 = 4
-    """A byte n (two's complement) per element and an fp32 scale per row (token and KV head): scale
-    * n.
+    """scale * n: a byte n (two's complement) per element, an fp32 scale per row (token and KV
+    head).
     """
     INT4 = 5
-    """A nibble n (two's complement) per element and a bf16 scale per 32 dims: scale * n."""
+    """scale * n: a nibble n (two's complement) per element, a bf16 scale per 32 dims."""
     FP8_E4M3 = 6
-    """OCP E4M3, without a scale: up to 448, and beyond stored as 448; infinities become NaN."""
+    """OCP E4M3 without a scale, up to 448; larger numbers become 448, infinities NaN."""
     FP8_E5M2 = 7
-    """OCP E5M2, without a scale: up to 57344, and finite numbers beyond stored as that; keeps
-    infinities.
-    """
+    """OCP E5M2 without a scale, up to 57344; larger finite numbers become that, infinities stay."""
 
 
 class LogLevel(enum.IntEnum):
-    """What a line is about."""
+    """How serious a line of the log is."""
 
     WARNING = 1
     INFO = 2
@@ -151,27 +149,29 @@ class Layout(enum.IntEnum):
     PACKED = 1
     """Block-major, made for this library's kernels (default). A block holds [layer][tile][kv
     head][K tile | V tile]; a tile is 16 tokens. With p = 2 for BF16, 4 for INT8, 8 for INT4 and 1
-    otherwise, element (token t, dim d) of a tile is K: ((d / p) * 16 + t) * p + d % p V: ((t / p) *
-    value_dim + d) * p + (t % p) / 2 + (t % 2) * (p / 2)     (p = 1: t * value_dim + d) in units of
+    otherwise, element (token t, dim d) of a tile is at K: ((d / p) * 16 + t) * p + d % p V: ((t /
+    p) * value_dim + d) * p + (t % p) / 2 + (t % 2) * (p / 2) (p = 1: t * value_dim + d) in units of
     an element (INT4: nibble i is in byte i / 2, the even one lower). After the elements come the
-    scales, INT8 [16 tokens], INT4 [ceil(dim / 32)][16 tokens]; a tile is padded to a multiple of 64
+    scales, INT8 [16 tokens], INT4 [ceil(dim / 32)][16 tokens]. A tile is padded to a multiple of 64
     bytes.
     """
     PLAIN = 2
     """Layer-major, made for engines with kernels of their own: per layer one K tensor
     [block][block_size][kv head][key_dim] and one V tensor [block][block_size][kv head][value_dim].
-    Read as block tensors, or token-flat as [slot][kv head][dim]. A row of INT8 or INT4 is its
+    Read them as block tensors, or token-flat as [slot][kv head][dim]. A row of INT8 or INT4 is its
     elements followed by its scales.
     """
 
 
 class Isa(enum.IntEnum):
-    """Instruction sets. Each of x86 has what those before it in this order have: SSE2, AVX2,
-    AVX512, AVX512_VNNI, AVX512_BF16.
+    """Instruction sets. On x86 each one includes those before it in this order: SSE2, AVX2, AVX512,
+    AVX512_VNNI, AVX512_BF16.
     """
 
     AUTO = 0
+    """The best that this processor has."""
     SCALAR = 1
+    """Plain C++."""
     SSE2 = 2
     AVX2 = 3
     """With FMA and F16C."""
@@ -189,23 +189,23 @@ class HugePages(enum.IntEnum):
     ADVISE = 0
     """Transparent huge pages where the system offers them (default)."""
     OFF = 1
+    """Pages of the normal size."""
     REQUIRE = 2
     """Reserved 2 MiB pages (hugetlbfs) or PKV_NO_MEMORY."""
 
 
 class Eviction(enum.IntEnum):
-    """Which cached blocks that nobody uses go first when memory is needed, tails of texts before
-    their beginnings.
+    """Which cached blocks that nobody uses are evicted first, the ends of texts before their
+    beginnings.
     """
 
     DEFAULT = 0
-    """Those that earn the fewest hits for their room, by what was learned of when blocks like them
-    return.
+    """Those that earn the fewest hits for their room, as learned from when blocks like them return.
     """
     LRU = 1
-    """Those not used for longest."""
+    """Those that were not used for longest."""
     LFU = 2
-    """Those matched least often since they were stored; of these, as LRU."""
+    """Those matched least often since they were stored; among these, as LRU."""
 
 
 class PrefixUse(enum.IntEnum):
@@ -216,18 +216,19 @@ class PrefixUse(enum.IntEnum):
     MATCH = 1
     """Matches only."""
     OFF = 2
+    """Neither."""
 
 
 class Retention(enum.IntEnum):
-    """How long the prefix index keeps what a session leaves behind: blocks of a lower retention are
-    evicted before all of a higher.
+    """How long the prefix index keeps what a session leaves behind: all blocks of a lower retention
+    are evicted before any of a higher one.
     """
 
     NORMAL = 0
     LOW = 1
-    """A text that will hardly come again: a batch job, an evaluation."""
+    """For a text that will hardly come again: a batch job, an evaluation."""
     HIGH = 2
-    """One that must stay fast, even if it comes seldom."""
+    """For a text that must stay fast, even if it comes seldom."""
 
 
 class IndexUnit(enum.IntEnum):
@@ -235,19 +236,6 @@ class IndexUnit(enum.IntEnum):
 
     BLOCKS = 1
     SLOTS = 2
-
-
-class PrefixEventKind(enum.IntEnum):
-    """What happened to a block position."""
-
-    STORED = 1
-    """A block is cached now."""
-    EVICTED = 2
-    """It went because memory was needed."""
-    EXPELLED = 3
-    """It went because its salt's quota was full."""
-    CLEARED = 4
-    """It went by pkv_prefix_clear."""
 
 
 class StreamKind(enum.IntEnum):
@@ -261,25 +249,38 @@ class StreamKind(enum.IntEnum):
     permissions of that file if nobody else can have put it there: it belongs to the effective user
     and has no second name (hard link), its directory belongs to that user or to root, and nobody
     else may write to that directory, or it is sticky. Set-id bits are never kept, access control
-    lists neither. What the group and others were allowed is kept only together with the old file's
-    group, and not where it had an access control list. A path that ends in a symbolic link, a
+    lists neither. Permissions of other users are kept only together with the Unix group of the old
+    file, and not where it had an access control list. A path that ends in a symbolic link, a
     directory, a FIFO, a socket or a device is refused (PKV_IO). Links before the last name are
     followed: the directory is the caller's choice, and whoever may write to it, or rename it, can
     replace or delete what was saved. A load does not ask whose a file is: only a key tells that
     nobody else wrote it. What a killed process leaves has no name on file systems with O_TMPFILE.
-    Where it has, and for the moment of a rename, it is named ".pagedkv-" and 16 digits and ".tmp";
-    its writer holds a lock on it (flock), and later saves in the directory remove those of the
+    Where it has, and for the moment of a rename, its name is ".pagedkv-", 16 digits and ".tmp". Its
+    writer holds a lock on it (flock), and later saves in the directory remove those of the
     effective user that nobody has locked. (On a network file system whose locks other machines do
     not see, save from one machine at a time.)
     """
     DESCRIPTOR = 2
-    """An open, blocking descriptor, from where it stands; stays open. Whatever follows in it is
-    left alone. A save that fails leaves what it has written.
+    """An open, blocking descriptor, from where it stands. It stays open, and what follows the file
+    in it is left alone. A save that fails leaves what it has written.
     """
     BUFFER = 3
     """The caller's memory."""
     CALLBACKS = 4
-    """The caller's functions. What follows what a load needs is not asked for."""
+    """The caller's functions. A load asks for no byte beyond the file."""
+
+
+class PrefixEventKind(enum.IntEnum):
+    """What happened to a block position."""
+
+    STORED = 1
+    """It is cached now."""
+    EVICTED = 2
+    """It went because memory was needed."""
+    EXPELLED = 3
+    """It went because its salt's quota was full."""
+    CLEARED = 4
+    """It went by pkv_prefix_clear."""
 
 
 class Tensor(ctypes.Structure):
@@ -298,9 +299,8 @@ class Tensor(ctypes.Structure):
 
 
 class Allocator(ctypes.Structure):
-    """Memory supplied by the caller. alignment is a power of two. alloc returns NULL to refuse:
-    PKV_NO_MEMORY. Memory that is not aligned as asked goes back to free at once, and is
-    PKV_NO_MEMORY as well.
+    """Memory supplied by the caller. Memory that is not aligned as asked goes back to free at once,
+    and the call returns PKV_NO_MEMORY.
     """
 
     _fields_ = [
@@ -311,7 +311,7 @@ class Allocator(ctypes.Structure):
 
 
 class Logger(ctypes.Structure):
-    """Receives one line without a newline. The library itself never prints."""
+    """Receives what the library has to say. The library itself never prints."""
 
     _fields_ = [
         ("log", _pointer),
@@ -320,13 +320,10 @@ class Logger(ctypes.Structure):
 
 
 class Runner(ctypes.Structure):
-    """Threads supplied by the caller, in the place of the library's own. run calls task(context, i,
-    worker) once for every i in [0, n), on any threads and in any order, and returns when all of
-    them have returned. worker is below threads; no two calls at once have the same worker. task
-    does not throw. Results do not depend on how the calls are spread. A runner that leaves a task
-    out, asks for one twice (it runs once) or for one that there is not makes its call
-    PKV_INVALID_ARGUMENT: what the call was to write is undefined then, and a step in flight is as
-    far as it was before.
+    """Threads supplied by the caller, in the place of the library's own. Results do not depend on
+    how tasks are spread over them. A runner that leaves a task out, asks for one twice (it runs
+    once) or for one that does not exist makes the call that used it return PKV_INVALID_ARGUMENT.
+    What the call was to write is undefined then, and a step in flight is as far as it was before.
     """
 
     _fields_ = [
@@ -348,11 +345,11 @@ class PoolStats(ctypes.Structure):
         ("blocks", _u64),
         ("free", _u64),
         ("used", _u64),
+        ("used_peak", _u64),
         ("shared", _u64),
         ("retired", _u64),
         ("references", _u64),
         ("slots_filled", _u64),
-        ("used_peak", _u64),
     ]
 
 
@@ -364,10 +361,13 @@ class CacheStats(ctypes.Structure):
         ("sessions", _u32),
         ("snapshots", _u32),
         ("batches", _u32),
+        ("suspended_sessions", _u64),
+        ("suspensions", _u64),
         ("blocks", _u64),
         ("free_blocks", _u64),
         ("used_blocks", _u64),
         ("used_blocks_peak", _u64),
+        ("evictable_blocks", _u64),
         ("tokens", _u64),
         ("slots_filled", _u64),
         ("slots_reserved", _u64),
@@ -376,41 +376,13 @@ class CacheStats(ctypes.Structure):
         ("commits", _u64),
         ("aborts", _u64),
         ("committed_tokens", _u64),
-        ("suspended_sessions", _u64),
-        ("suspensions", _u64),
-        ("evictable_blocks", _u64),
-    ]
-
-
-class PoolConfig(ctypes.Structure):
-    """What pkv_pool_create makes."""
-
-    _fields_ = [
-        ("struct_size", _u32),
-        ("blocks", _u32),
-        ("block_size", _u32),
-        ("reserved", _u32),
-        ("allocator", _pointer),
-    ]
-
-
-class BlockState(ctypes.Structure):
-    """What one word per block holds."""
-
-    _fields_ = [
-        ("struct_size", _u32),
-        ("id", _u32),
-        ("generation", _u32),
-        ("references", _u32),
-        ("filled", _u32),
-        ("sealed", _u32),
     ]
 
 
 class LayerGroup(ctypes.Structure):
-    """Layers with the same shape. A plain model is one group and needs none of this: it fills the
-    fields of pkv_cache_config. Hybrid models list their groups, for example one of full and one of
-    sliding-window layers.
+    """A group of layers with the same shape. A plain model is one group and needs none of this: it
+    fills the fields of pkv_cache_config. Hybrid models list their groups, for example one of full
+    and one of sliding-window layers.
     """
 
     _fields_ = [
@@ -422,17 +394,18 @@ class LayerGroup(ctypes.Structure):
         ("key_dim", _u32),
         ("value_dim", _u32),
         ("dtype", _int),
-        ("window", _u32),
-        ("blocks", _u64),
         ("value_dtype", _int),
+        ("window", _u32),
         ("sinks", _u32),
         ("latent", _u32),
         ("reserved", _u32),
+        ("blocks", _u64),
     ]
 
 
 class PrefixConfig(ctypes.Structure):
-    """The prefix index of a cache: see prefix.h."""
+    """The prefix index of a cache: see prefix.h. A block position is one block in each layer group.
+    """
 
     _fields_ = [
         ("struct_size", _u32),
@@ -445,42 +418,45 @@ class PrefixConfig(ctypes.Structure):
 
 
 class CacheConfig(ctypes.Structure):
-    """What pkv_cache_create makes: the model, its memory, and who does the work."""
+    """What pkv_cache_create makes: the model, its memory, its threads, what is kept of ended
+    sessions, and the caller's hooks. What pointers lead to is copied; hooks themselves must outlive
+    the cache.
+    """
 
     _fields_ = [
         ("struct_size", _u32),
-        ("storage", _int),
-        ("layout", _int),
-        ("block_size", _u32),
         ("layers", _u32),
         ("query_heads", _u32),
         ("kv_heads", _u32),
         ("key_dim", _u32),
         ("value_dim", _u32),
         ("dtype", _int),
-        ("window", _u32),
-        ("group_count", _u32),
-        ("groups", _pointer),
-        ("blocks", _u64),
-        ("memory_bytes", _u64),
-        ("threads", _u32),
-        ("isa", _int),
-        ("huge_pages", _int),
-        ("prefault", _u32),
-        ("allocator", _pointer),
-        ("logger", _pointer),
         ("value_dtype", _int),
+        ("window", _u32),
         ("sinks", _u32),
         ("latent", _u32),
+        ("group_count", _u32),
+        ("groups", _pointer),
+        ("storage", _int),
+        ("layout", _int),
+        ("block_size", _u32),
         ("watermark", _u32),
-        ("runner", _pointer),
+        ("blocks", _u64),
+        ("memory_bytes", _u64),
+        ("huge_pages", _int),
+        ("prefault", _u32),
+        ("threads", _u32),
+        ("isa", _int),
         ("prefix", _pointer),
         ("store", _pointer),
+        ("allocator", _pointer),
+        ("runner", _pointer),
+        ("logger", _pointer),
     ]
 
 
 class CachePlan(ctypes.Structure):
-    """Sizes of K and V before anything is allocated."""
+    """Sizes of K and V, of one layer group or of all."""
 
     _fields_ = [
         ("struct_size", _u32),
@@ -506,6 +482,93 @@ class CacheInfo(ctypes.Structure):
         ("layers", _u32),
         ("threads", _u32),
         ("isa", _int),
+    ]
+
+
+class AttentionParams(ctypes.Structure):
+    """Which attention is computed. Variants combine freely."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("scale", _f32),
+        ("causal", _u32),
+        ("window", _u32),
+        ("sinks", _u32),
+        ("softcap", _f32),
+        ("alibi_slopes", _pointer),
+        ("sink_logits", _pointer),
+        ("mask", _pointer),
+        ("mask_words", _u64),
+        ("lse", _pointer),
+    ]
+
+
+class KVView(ctypes.Structure):
+    """K and V of one layer in paged memory: a cache's (pkv_cache_kv_view) or the caller's own.
+    Strides count elements of the dtype; of INT8 and INT4, whose rows end in scales, bytes. Block b
+    begins at b * block_stride. In it PLAIN   element (token t, head h, dim d) is at t * row_stride
+    + h * head_stride + d; PACKED  tile t / 16 begins at (t / 16) * row_stride + h * head_stride;
+    inside, see PKV_LAYOUT_PACKED. Where block_stride == block_size * row_stride (PLAIN) the same
+    memory is token-flat: slot s begins at s * row_stride.
+    """
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("layout", _int),
+        ("block_size", _u32),
+        ("kv_heads", _u32),
+        ("key_dim", _u32),
+        ("value_dim", _u32),
+        ("dtype", _int),
+        ("value_dtype", _int),
+        ("blocks", _u64),
+        ("k", _pointer),
+        ("v", _pointer),
+        ("k_block_stride", _i64),
+        ("k_row_stride", _i64),
+        ("k_head_stride", _i64),
+        ("v_block_stride", _i64),
+        ("v_row_stride", _i64),
+        ("v_head_stride", _i64),
+    ]
+
+
+class AttentionSequences(ctypes.Structure):
+    """A ragged set of sequences over one pkv_kv_view, described by the caller."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("query_heads", _u32),
+        ("count", _u64),
+        ("query_lengths", _pointer),
+        ("kv_lengths", _pointer),
+        ("block_tables", _pointer),
+        ("block_table_stride", _u64),
+    ]
+
+
+class PoolConfig(ctypes.Structure):
+    """What pkv_pool_create makes."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("blocks", _u32),
+        ("block_size", _u32),
+        ("reserved", _u32),
+        ("allocator", _pointer),
+    ]
+
+
+class BlockState(ctypes.Structure):
+    """The state of one block."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("id", _u32),
+        ("generation", _u32),
+        ("references", _u32),
+        ("filled", _u32),
+        ("sealed", _u32),
     ]
 
 
@@ -538,108 +601,8 @@ class SessionInfo(ctypes.Structure):
     ]
 
 
-class AttentionParams(ctypes.Structure):
-    """Which attention is computed. Variants combine freely."""
-
-    _fields_ = [
-        ("struct_size", _u32),
-        ("scale", _f32),
-        ("causal", _u32),
-        ("window", _u32),
-        ("softcap", _f32),
-        ("alibi_slopes", _pointer),
-        ("sink_logits", _pointer),
-        ("mask", _pointer),
-        ("mask_words", _u64),
-        ("sinks", _u32),
-        ("reserved", _u32),
-        ("lse", _pointer),
-    ]
-
-
-class KVView(ctypes.Structure):
-    """K and V of one layer in paged memory: a cache's (pkv_cache_kv_view) or the caller's own.
-    Strides count elements of dtype; of INT8 and INT4, whose rows end in scales, bytes. Block b
-    begins at b * block_stride; in it PLAIN   element (token t, head h, dim d) is at t * row_stride
-    + h * head_stride + d; PACKED  tile t / 16 begins at (t / 16) * row_stride + h * head_stride;
-    inside, see PKV_LAYOUT_PACKED. Where block_stride == block_size * row_stride (PLAIN) the same
-    memory is token-flat: slot s begins at s * row_stride.
-    """
-
-    _fields_ = [
-        ("struct_size", _u32),
-        ("dtype", _int),
-        ("layout", _int),
-        ("block_size", _u32),
-        ("kv_heads", _u32),
-        ("key_dim", _u32),
-        ("value_dim", _u32),
-        ("value_dtype", _int),
-        ("blocks", _u64),
-        ("k", _pointer),
-        ("v", _pointer),
-        ("k_block_stride", _i64),
-        ("k_row_stride", _i64),
-        ("k_head_stride", _i64),
-        ("v_block_stride", _i64),
-        ("v_row_stride", _i64),
-        ("v_head_stride", _i64),
-    ]
-
-
-class AttentionSequences(ctypes.Structure):
-    """A ragged set of sequences over one pkv_kv_view, described by the caller."""
-
-    _fields_ = [
-        ("struct_size", _u32),
-        ("query_heads", _u32),
-        ("count", _u64),
-        ("query_lengths", _pointer),
-        ("kv_lengths", _pointer),
-        ("block_tables", _pointer),
-        ("block_table_stride", _u64),
-    ]
-
-
-class PrefixStats(ctypes.Structure):
-    """Figures of one salt's share of the index, or of all of it."""
-
-    _fields_ = [
-        ("struct_size", _u32),
-        ("reserved", _u32),
-        ("matches", _u64),
-        ("asked_tokens", _u64),
-        ("matched_tokens", _u64),
-        ("matched_blocks", _u64),
-        ("published_blocks", _u64),
-        ("evicted_blocks", _u64),
-        ("cached_blocks", _u64),
-        ("evictable_blocks", _u64),
-        ("expelled_blocks", _u64),
-        ("cleared_blocks", _u64),
-        ("pinned_blocks", _u64),
-    ]
-
-
-class PrefixEvent(ctypes.Structure):
-    """One block position, of all layer groups. A block is stored after and goes before the one that
-    precedes it. This struct is pinned: it will not grow.
-    """
-
-    _fields_ = [
-        ("number", _u64),
-        ("hash", _u64),
-        ("parent", _u64),
-        ("position", _u64),
-        ("kind", _int),
-        ("reserved", _u32),
-    ]
-
-
 class Stream(ctypes.Structure):
-    """One stream; of path, descriptor, data and size, and functions just those of its kind are
-    looked at.
-    """
+    """One stream. Only the fields of its kind are looked at."""
 
     _fields_ = [
         ("struct_size", _u32),
@@ -661,19 +624,17 @@ class FileConfig(ctypes.Structure):
     _fields_ = [
         ("struct_size", _u32),
         ("prefix_index", _u32),
+        ("trust_salts", _u32),
+        ("durable", _u32),
         ("fingerprint", _pointer),
         ("fingerprint_size", _u64),
         ("key", _pointer),
         ("key_size", _u64),
-        ("durable", _u32),
-        ("trust_salts", _u32),
     ]
 
 
 class FileItem(ctypes.Structure):
-    """One sequence to save: a session or a snapshot, the other one NULL. This struct is pinned: it
-    will not grow.
-    """
+    """One sequence to save: a session or a snapshot. This struct is pinned: it will not grow."""
 
     _fields_ = [
         ("session", _pointer),
@@ -704,8 +665,44 @@ class FileInfo(ctypes.Structure):
     ]
 
 
+class PrefixStats(ctypes.Structure):
+    """Figures of one salt's share of the index, or of all of it."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("reserved", _u32),
+        ("matches", _u64),
+        ("asked_tokens", _u64),
+        ("matched_tokens", _u64),
+        ("matched_blocks", _u64),
+        ("published_blocks", _u64),
+        ("evicted_blocks", _u64),
+        ("expelled_blocks", _u64),
+        ("cleared_blocks", _u64),
+        ("cached_blocks", _u64),
+        ("evictable_blocks", _u64),
+        ("pinned_blocks", _u64),
+    ]
+
+
+class PrefixEvent(ctypes.Structure):
+    """What happened to one block position. A position is stored after the one that precedes it, and
+    goes before it. This struct is pinned: it will not grow.
+    """
+
+    _fields_ = [
+        ("number", _u64),
+        ("hash", _u64),
+        ("parent", _u64),
+        ("position", _u64),
+        ("kind", _int),
+        ("reserved", _u32),
+    ]
+
+
 class StoreItem(ctypes.Structure):
-    """One block of one layer group. This struct is pinned: it will not grow."""
+    """One block of one layer group, as a store keeps it. This struct is pinned: it will not grow.
+    """
 
     _fields_ = [
         ("key", _u8 * 32),
@@ -716,9 +713,9 @@ class StoreItem(ctypes.Structure):
 
 class Store(ctypes.Structure):
     """A store: functions that a cache calls, one call at a time from each of its two threads (put
-    from one, the others from both). They return how many of the n items they stored, found or
-    dropped, or a negative errno where the store cannot be reached; then the cache leaves it alone
-    for a while. They are hooks: see common.h.
+    from one, the others from both). They are hooks: see common.h. put, get, probe and drop return
+    how many of the n items they stored, found or dropped, or a negative errno where the store
+    cannot be reached; then the cache leaves it alone for a while.
     """
 
     _fields_ = [
@@ -734,8 +731,8 @@ class Store(ctypes.Structure):
 
 
 class StoreConfig(ctypes.Structure):
-    """The tier of a cache: give it to pkv_cache_config.store. Storage PAGED with a prefix index has
-    one; others are refused.
+    """The tier of a cache: give it to pkv_cache_config.store. Only storage PAGED with a prefix
+    index has one.
     """
 
     _fields_ = [
@@ -752,7 +749,7 @@ class StoreConfig(ctypes.Structure):
 
 
 class StoreStats(ctypes.Structure):
-    """Items are blocks of one layer group."""
+    """What a tier has done so far. An item is a block of one layer group."""
 
     _fields_ = [
         ("struct_size", _u32),
@@ -771,15 +768,15 @@ class StoreStats(ctypes.Structure):
 
 
 class DirectoryConfig(ctypes.Structure):
-    """A directory of files, one for each item: survives restarts, and several processes of one user
-    may use it at once. The files belong to that user, and nobody else may read them (mode 0600).
-    The directory must belong to the effective user, and neither its group nor others may write to
-    it, sticky or not; the same holds for the 256 folders that the store makes in it. A symbolic
-    link is not followed, neither to the directory nor inside it. Only what the store itself makes
-    is read, counted and deleted: in folders named 00 to ff, regular files of that user that are
-    named by 62 hexadecimal digits and ".kv", and temporary files (see file.h). Whatever else is
-    there is left alone; where it takes the place of a folder or a file of the store, what belongs
-    there cannot be stored.
+    """A directory of files, one for each item. It survives restarts, and several processes of one
+    user may use it at once. The files belong to that user, and nobody else may read them (mode
+    0600). The directory must belong to the effective user, and no other user may write to it, not
+    even where it is sticky; the same holds for the 256 folders that the store makes in it. A
+    symbolic link is not followed, neither to the directory nor inside it. Only what the store
+    itself makes is read, counted and deleted: in folders named 00 to ff, regular files of that user
+    that are named by 62 hexadecimal digits and ".kv", and temporary files (see file.h). Whatever
+    else is there is left alone; where it takes the place of a folder or a file of the store, what
+    belongs there cannot be stored.
     """
 
     _fields_ = [
@@ -809,26 +806,6 @@ class Functions:
     def __init__(self, library: ctypes.CDLL) -> None:
         self.status_string: _Text = _bind(library, "pkv_status_string", _text, _int)
         self.last_error: _Text = _bind(library, "pkv_last_error", _text)
-        self.version: _Call = _bind(library, "pkv_version", _u32)
-        self.version_string: _Text = _bind(library, "pkv_version_string", _text)
-        self.pool_config_init: _Call = _bind(library, "pkv_pool_config_init", _int, _pointer, _size)
-        self.pool_create: _Call = _bind(library, "pkv_pool_create", _int, _pointer, _pointer)
-        self.pool_destroy: _Call = _bind(library, "pkv_pool_destroy", _int, _pointer)
-        self.pool_alloc: _Call = _bind(library, "pkv_pool_alloc", _int, _pointer, _size, _pointer)
-        self.pool_retain: _Call = _bind(library, "pkv_pool_retain", _int, _pointer, _size, _pointer)
-        self.pool_release: _Call = _bind(
-            library, "pkv_pool_release", _int, _pointer, _size, _pointer
-        )
-        self.pool_claim: _Call = _bind(
-            library, "pkv_pool_claim", _int, _pointer, _u64, _u32, _pointer
-        )
-        self.pool_seal: _Call = _bind(library, "pkv_pool_seal", _int, _pointer, _u64)
-        self.pool_reset: _Call = _bind(library, "pkv_pool_reset", _int, _pointer, _u64)
-        self.pool_block_state: _Call = _bind(
-            library, "pkv_pool_block_state", _int, _pointer, _u32, _pointer
-        )
-        self.pool_get_stats: _Call = _bind(library, "pkv_pool_get_stats", _int, _pointer, _pointer)
-        self.pool_validate: _Call = _bind(library, "pkv_pool_validate", _int, _pointer)
         self.cache_config_init: _Call = _bind(
             library, "pkv_cache_config_init", _int, _pointer, _size
         )
@@ -851,6 +828,46 @@ class Functions:
         self.cache_validate: _Call = _bind(library, "pkv_cache_validate", _int, _pointer)
         self.isa_supported: _Call = _bind(library, "pkv_isa_supported", _int, _int, _pointer)
         self.isa_name: _Text = _bind(library, "pkv_isa_name", _text, _int)
+        self.attention_params_init: _Call = _bind(
+            library, "pkv_attention_params_init", _int, _pointer, _size
+        )
+        self.cache_kv_view: _Call = _bind(
+            library, "pkv_cache_kv_view", _int, _pointer, _u32, _pointer
+        )
+        self.attention: _Call = _bind(
+            library, "pkv_attention", _int, _pointer, _pointer, _pointer, _pointer, _pointer
+        )
+        self.merge_states: _Call = _bind(
+            library,
+            "pkv_merge_states",
+            _int,
+            _size,
+            _pointer,
+            _pointer,
+            _size,
+            _u32,
+            _u32,
+            _pointer,
+            _pointer,
+        )
+        self.pool_config_init: _Call = _bind(library, "pkv_pool_config_init", _int, _pointer, _size)
+        self.pool_create: _Call = _bind(library, "pkv_pool_create", _int, _pointer, _pointer)
+        self.pool_destroy: _Call = _bind(library, "pkv_pool_destroy", _int, _pointer)
+        self.pool_alloc: _Call = _bind(library, "pkv_pool_alloc", _int, _pointer, _size, _pointer)
+        self.pool_retain: _Call = _bind(library, "pkv_pool_retain", _int, _pointer, _size, _pointer)
+        self.pool_release: _Call = _bind(
+            library, "pkv_pool_release", _int, _pointer, _size, _pointer
+        )
+        self.pool_claim: _Call = _bind(
+            library, "pkv_pool_claim", _int, _pointer, _u64, _u32, _pointer
+        )
+        self.pool_seal: _Call = _bind(library, "pkv_pool_seal", _int, _pointer, _u64)
+        self.pool_reset: _Call = _bind(library, "pkv_pool_reset", _int, _pointer, _u64)
+        self.pool_block_state: _Call = _bind(
+            library, "pkv_pool_block_state", _int, _pointer, _u32, _pointer
+        )
+        self.pool_get_stats: _Call = _bind(library, "pkv_pool_get_stats", _int, _pointer, _pointer)
+        self.pool_validate: _Call = _bind(library, "pkv_pool_validate", _int, _pointer)
         self.session_config_init: _Call = _bind(
             library, "pkv_session_config_init", _int, _pointer, _size
         )
@@ -904,28 +921,6 @@ class Functions:
             _u32,
             _u64,
             _size,
-            _pointer,
-            _pointer,
-        )
-        self.attention_params_init: _Call = _bind(
-            library, "pkv_attention_params_init", _int, _pointer, _size
-        )
-        self.cache_kv_view: _Call = _bind(
-            library, "pkv_cache_kv_view", _int, _pointer, _u32, _pointer
-        )
-        self.attention: _Call = _bind(
-            library, "pkv_attention", _int, _pointer, _pointer, _pointer, _pointer, _pointer
-        )
-        self.merge_states: _Call = _bind(
-            library,
-            "pkv_merge_states",
-            _int,
-            _size,
-            _pointer,
-            _pointer,
-            _size,
-            _u32,
-            _u32,
             _pointer,
             _pointer,
         )
@@ -999,6 +994,26 @@ class Functions:
             library, "pkv_snapshot_length", _int, _pointer, _pointer
         )
         self.snapshot_close: _Call = _bind(library, "pkv_snapshot_close", _int, _pointer)
+        self.stream_init: _Call = _bind(library, "pkv_stream_init", _int, _pointer, _size)
+        self.file_config_init: _Call = _bind(library, "pkv_file_config_init", _int, _pointer, _size)
+        self.file_save: _Call = _bind(
+            library, "pkv_file_save", _int, _pointer, _size, _pointer, _pointer, _pointer, _pointer
+        )
+        self.file_load: _Call = _bind(
+            library,
+            "pkv_file_load",
+            _int,
+            _pointer,
+            _pointer,
+            _pointer,
+            _size,
+            _pointer,
+            _pointer,
+            _pointer,
+        )
+        self.file_inspect: _Call = _bind(
+            library, "pkv_file_inspect", _int, _pointer, _pointer, _pointer
+        )
         self.prefix_config_init: _Call = _bind(
             library, "pkv_prefix_config_init", _int, _pointer, _size
         )
@@ -1041,26 +1056,6 @@ class Functions:
             _pointer,
             _pointer,
         )
-        self.stream_init: _Call = _bind(library, "pkv_stream_init", _int, _pointer, _size)
-        self.file_config_init: _Call = _bind(library, "pkv_file_config_init", _int, _pointer, _size)
-        self.file_save: _Call = _bind(
-            library, "pkv_file_save", _int, _pointer, _size, _pointer, _pointer, _pointer, _pointer
-        )
-        self.file_load: _Call = _bind(
-            library,
-            "pkv_file_load",
-            _int,
-            _pointer,
-            _pointer,
-            _pointer,
-            _size,
-            _pointer,
-            _pointer,
-            _pointer,
-        )
-        self.file_inspect: _Call = _bind(
-            library, "pkv_file_inspect", _int, _pointer, _pointer, _pointer
-        )
         self.store_config_init: _Call = _bind(
             library, "pkv_store_config_init", _int, _pointer, _size
         )
@@ -1095,3 +1090,5 @@ class Functions:
         self.store_open_directory: _Call = _bind(
             library, "pkv_store_open_directory", _int, _pointer, _pointer
         )
+        self.version: _Call = _bind(library, "pkv_version", _u32)
+        self.version_string: _Text = _bind(library, "pkv_version_string", _text)

@@ -18,25 +18,25 @@ class PoolStats:
     """
 
     block_size: int
-    """Tokens per block."""
+    """Slots (tokens) per block."""
     blocks: int
-    """Capacity."""
+    """Capacity in blocks."""
     free: int
-    """Blocks nobody holds."""
+    """Blocks that nobody holds."""
     used: int
     """Blocks with at least one reference."""
+    used_peak: int
+    """The most blocks in use at once so far. With 4096 blocks or more it is an estimate where
+    several threads took blocks at the same moment.
+    """
     shared: int
-    """Blocks with more than one."""
+    """Blocks with more than one reference."""
     retired: int
     """Blocks out of service because their generation ran out."""
     references: int
-    """References in all."""
+    """References to all blocks."""
     slots_filled: int
     """Slots that hold a token; those of a shared block count once."""
-    used_peak: int
-    """The most blocks in use at once so far. With 4096 blocks or more it is an estimate where
-    several threads took some at the same moment.
-    """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,21 +49,28 @@ class CacheStats:
     """Open snapshots."""
     batches: int
     """Batches begun and neither committed nor aborted."""
+    suspended_sessions: int
+    """Sessions suspended now."""
+    suspensions: int
+    """Sessions suspended so far."""
     blocks: int
-    """Capacity, summed over groups."""
+    """Capacity in blocks, summed over groups."""
     free_blocks: int
-    """Of those, free."""
+    """Blocks that are free."""
     used_blocks: int
-    """Of those, in use; a shared block counts once."""
+    """Blocks in use; a shared block counts once."""
     used_blocks_peak: int
+    """The most blocks in use at once so far."""
+    evictable_blocks: int
+    """Used blocks that only the prefix index holds: begin takes them where free ones are short."""
     tokens: int
-    """Committed tokens over all sessions (shared ones count in each)."""
+    """Committed tokens of all sessions; shared ones count in each."""
     slots_filled: int
-    """Slots that hold a token, over all blocks and groups; a shared one counts once."""
+    """Slots that hold a token, over all groups; shared ones count once."""
     slots_reserved: int
-    """Slots of all blocks in use. slots_filled / slots_reserved is the utilization."""
+    """Slots of blocks in use; slots_filled of them are utilized."""
     bytes_reserved: int
-    """Bytes of K and V memory the cache has mapped or allocated."""
+    """Bytes of K and V memory that the cache has mapped or allocated."""
     copied_blocks: int
     """Blocks copied by copy-on-write so far."""
     commits: int
@@ -72,36 +79,16 @@ class CacheStats:
     """Batches aborted so far."""
     committed_tokens: int
     """Tokens committed so far."""
-    suspended_sessions: int
-    """Sessions suspended now."""
-    suspensions: int
-    """Sessions suspended so far."""
-    evictable_blocks: int
-    """Used blocks that only the prefix index holds: begin takes them where free ones are short."""
-
-
-@dataclasses.dataclass(frozen=True)
-class BlockState:
-    """What one word per block holds."""
-
-    id: int
-    generation: int
-    """How often this id has been freed."""
-    references: int
-    """0: free."""
-    filled: int
-    """Slots claimed, 0 to block_size."""
-    sealed: int
-    """1: read only."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CachePlan:
-    """Sizes of K and V before anything is allocated."""
+    """Sizes of K and V, of one layer group or of all."""
 
     groups: int
+    """How many groups these sizes are of."""
     bytes_per_token: int
-    """K and V of one token in all layers (of the group or of all groups)."""
+    """K and V of one token in all layers."""
     bytes_per_block: int
     """block_size times that."""
     blocks: int
@@ -121,12 +108,31 @@ class CacheInfo:
     storage: raw.Storage
     layout: raw.Layout
     block_size: int
+    """Tokens per block."""
     groups: int
+    """How many layer groups."""
     layers: int
     """Over all groups."""
     threads: int
+    """Threads that compute attention."""
     isa: raw.Isa
     """The one whose kernels run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockState:
+    """The state of one block."""
+
+    id: int
+    """The block id."""
+    generation: int
+    """How often this id has been freed."""
+    references: int
+    """0: free."""
+    filled: int
+    """Slots claimed, 0 to block_size."""
+    sealed: int
+    """1: read only."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,11 +145,43 @@ class SessionInfo:
     length: int
     """Committed tokens."""
     total: int
-    """With the remembered ones that are to be computed again; length if there are none."""
+    """With remembered ones that are to be computed again."""
     blocks: int
     """Blocks held, over all groups, reserved ones too."""
     exclusive_blocks: int
-    """Of those, held by nobody else: what a suspend or a close gives back."""
+    """Of these, held by nobody else: a suspend or a close frees them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FileInfo:
+    """What a file says of itself."""
+
+    version: int
+    """Version of the format: 1 without a key, 2 with one."""
+    bytes: int
+    """Size of the file."""
+    kv_bytes: int
+    """Of these, keys and values."""
+    sessions: int
+    """Sequences."""
+    tokens: int
+    """Tokens of all sequences; shared ones count in each."""
+    stored_tokens: int
+    """Positions whose K and V are stored; shared ones count once."""
+    prefix_entries: int
+    """Texts of the prefix index."""
+    block_size: int
+    """Tokens per block of the cache that was saved."""
+    groups: int
+    """Layer groups."""
+    layers: int
+    """Layers over all groups."""
+    has_kv: int
+    """0: saved with storage NONE."""
+    authenticated: int
+    """1: saved with a key, so encrypted and authenticated."""
+    fingerprint_size: int
+    fingerprint: builtins.bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,91 +195,59 @@ class PrefixStats:
     matched_tokens: int
     """Tokens found."""
     matched_blocks: int
-    """Whole blocks found, positions counted once over all groups."""
+    """Whole block positions found."""
     published_blocks: int
-    """Block positions stored."""
+    """Block positions stored so far."""
     evicted_blocks: int
-    """Block positions removed for want of memory."""
-    cached_blocks: int
-    """Block positions stored now."""
-    evictable_blocks: int
-    """Of those, used by nobody and not pinned."""
+    """Block positions removed so far because memory was needed."""
     expelled_blocks: int
     """Block positions removed so far because their salt's quota was full."""
     cleared_blocks: int
     """Block positions removed so far by pkv_prefix_clear."""
+    cached_blocks: int
+    """Block positions stored now."""
+    evictable_blocks: int
+    """Of these, used by nobody and not pinned."""
     pinned_blocks: int
-    """Block positions pinned now."""
+    """Of these, pinned."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PrefixEvent:
-    """One block position, of all layer groups. A block is stored after and goes before the one that
-    precedes it. This struct is pinned: it will not grow.
+    """What happened to one block position. A position is stored after the one that precedes it, and
+    goes before it. This struct is pinned: it will not grow.
     """
 
     number: int
     """Counts from 0."""
     hash: int
-    """Of the block and all before it: see pkv_prefix_hash_blocks."""
+    """Hash of the block and all before it: see pkv_prefix_hash_blocks."""
     parent: int
-    """Hash of the block before it; of the first block, of the salt."""
+    """Hash of the block before it; of the first block, hash of the salt."""
     position: int
-    """Of its first token."""
+    """Position of its first token."""
     kind: raw.PrefixEventKind
 
 
 @dataclasses.dataclass(frozen=True)
-class FileInfo:
-    """What a file says of itself."""
-
-    version: int
-    """Of the format: 1 without a key, 2 with one."""
-    bytes: int
-    """The file."""
-    kv_bytes: int
-    """Of those, keys and values."""
-    sessions: int
-    tokens: int
-    """Of all sessions; shared ones count in each."""
-    stored_tokens: int
-    """Positions that keys and values are stored of; shared ones count once."""
-    prefix_entries: int
-    """Texts of the prefix index."""
-    block_size: int
-    """Of the cache that was saved."""
-    groups: int
-    layers: int
-    """Over all groups."""
-    has_kv: int
-    """0: saved with storage NONE."""
-    authenticated: int
-    """1: saved with a key, so encrypted and authenticated."""
-    fingerprint_size: int
-    fingerprint: builtins.bytes
-
-
-@dataclasses.dataclass(frozen=True)
 class StoreStats:
-    """Items are blocks of one layer group."""
+    """What a tier has done so far. An item is a block of one layer group."""
 
     down: int
     """1: the store failed lately and is left alone for a while."""
     queued_blocks: int
     """Block positions that wait to be written."""
     dropped_blocks: int
-    """Block positions not written: the queue was full, their memory was needed, or the store
-    failed.
-    """
+    """Block positions not written: the queue was full, memory was needed, or the store failed."""
     written_items: int
     written_bytes: int
     known_items: int
-    """That the store had already."""
+    """Items not written because the store had them already."""
     asked_items: int
-    """Looked for in the store."""
+    """Items that were looked for in the store."""
     read_items: int
     read_bytes: int
     corrupt_items: int
-    """That were not as they had been put: misses."""
+    """Items that were not as they had been put: misses."""
     failures: int
     """Calls that the store failed."""

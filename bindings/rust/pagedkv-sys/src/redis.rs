@@ -9,14 +9,14 @@ use std::sync::Mutex;
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_redis_config {
     pub struct_size: u32,
-    pub connect_timeout_ms: u32,
-    pub command_timeout_ms: u32,
     pub ttl_seconds: u32,
     pub servers: *const c_char,
     pub user: *const c_char,
     pub password: *const c_char,
     pub key_prefix: *const c_char,
     pub pipeline_bytes: u64,
+    pub connect_timeout_ms: u32,
+    pub command_timeout_ms: u32,
     pub connect_later: u32,
     pub tls: u32,
     pub tls_ca_file: *const c_char,

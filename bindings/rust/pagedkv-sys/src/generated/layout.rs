@@ -35,69 +35,69 @@ layout!(pkv_logger, 16, 8,
 layout!(pkv_runner, 24, 8,
     run 0 8, user 8 8, threads 16 4, reserved 20 4);
 layout!(pkv_pool_stats, 72, 8,
-    struct_size 0 4, block_size 4 4, blocks 8 8, free 16 8, used 24 8, shared 32 8, retired 40 8,
-    references 48 8, slots_filled 56 8, used_peak 64 8);
+    struct_size 0 4, block_size 4 4, blocks 8 8, free 16 8, used 24 8, used_peak 32 8, shared 40 8,
+    retired 48 8, references 56 8, slots_filled 64 8);
 layout!(pkv_cache_stats, 136, 8,
-    struct_size 0 4, sessions 4 4, snapshots 8 4, batches 12 4, blocks 16 8, free_blocks 24 8,
-    used_blocks 32 8, used_blocks_peak 40 8, tokens 48 8, slots_filled 56 8, slots_reserved 64 8,
-    bytes_reserved 72 8, copied_blocks 80 8, commits 88 8, aborts 96 8, committed_tokens 104 8,
-    suspended_sessions 112 8, suspensions 120 8, evictable_blocks 128 8);
-layout!(pkv_pool_config, 24, 8,
-    struct_size 0 4, blocks 4 4, block_size 8 4, reserved 12 4, allocator 16 8);
-layout!(pkv_block_state, 24, 4,
-    struct_size 0 4, id 4 4, generation 8 4, references 12 4, filled 16 4, sealed 20 4);
+    struct_size 0 4, sessions 4 4, snapshots 8 4, batches 12 4, suspended_sessions 16 8, suspensions
+    24 8, blocks 32 8, free_blocks 40 8, used_blocks 48 8, used_blocks_peak 56 8, evictable_blocks
+    64 8, tokens 72 8, slots_filled 80 8, slots_reserved 88 8, bytes_reserved 96 8, copied_blocks
+    104 8, commits 112 8, aborts 120 8, committed_tokens 128 8);
 layout!(pkv_layer_group, 64, 8,
     struct_size 0 4, layers 4 4, layer_indices 8 8, query_heads 16 4, kv_heads 20 4, key_dim 24 4,
-    value_dim 28 4, dtype 32 4, window 36 4, blocks 40 8, value_dtype 48 4, sinks 52 4, latent 56 4,
-    reserved 60 4);
+    value_dim 28 4, dtype 32 4, value_dtype 36 4, window 40 4, sinks 44 4, latent 48 4, reserved 52
+    4, blocks 56 8);
 layout!(pkv_prefix_config, 32, 8,
     struct_size 0 4, eviction 4 4, pinned_blocks 8 8, salt_blocks 16 8, events 24 4, reserved 28 4);
 layout!(pkv_cache_config, 144, 8,
-    struct_size 0 4, storage 4 4, layout 8 4, block_size 12 4, layers 16 4, query_heads 20 4,
-    kv_heads 24 4, key_dim 28 4, value_dim 32 4, dtype 36 4, window 40 4, group_count 44 4, groups
-    48 8, blocks 56 8, memory_bytes 64 8, threads 72 4, isa 76 4, huge_pages 80 4, prefault 84 4,
-    allocator 88 8, logger 96 8, value_dtype 104 4, sinks 108 4, latent 112 4, watermark 116 4,
-    runner 120 8, prefix 128 8, store 136 8);
+    struct_size 0 4, layers 4 4, query_heads 8 4, kv_heads 12 4, key_dim 16 4, value_dim 20 4, dtype
+    24 4, value_dtype 28 4, window 32 4, sinks 36 4, latent 40 4, group_count 44 4, groups 48 8,
+    storage 56 4, layout 60 4, block_size 64 4, watermark 68 4, blocks 72 8, memory_bytes 80 8,
+    huge_pages 88 4, prefault 92 4, threads 96 4, isa 100 4, prefix 104 8, store 112 8, allocator
+    120 8, runner 128 8, logger 136 8);
 layout!(pkv_cache_plan, 56, 8,
     struct_size 0 4, groups 4 4, bytes_per_token 8 8, bytes_per_block 16 8, blocks 24 8, tokens 32
     8, total_bytes 40 8, bookkeeping_bytes 48 8);
 layout!(pkv_cache_info, 32, 4,
     struct_size 0 4, storage 4 4, layout 8 4, block_size 12 4, groups 16 4, layers 20 4, threads 24
     4, isa 28 4);
+layout!(pkv_attention_params, 64, 8,
+    struct_size 0 4, scale 4 4, causal 8 4, window 12 4, sinks 16 4, softcap 20 4, alibi_slopes 24
+    8, sink_logits 32 8, mask 40 8, mask_words 48 8, lse 56 8);
+layout!(pkv_kv_view, 104, 8,
+    struct_size 0 4, layout 4 4, block_size 8 4, kv_heads 12 4, key_dim 16 4, value_dim 20 4, dtype
+    24 4, value_dtype 28 4, blocks 32 8, k 40 8, v 48 8, k_block_stride 56 8, k_row_stride 64 8,
+    k_head_stride 72 8, v_block_stride 80 8, v_row_stride 88 8, v_head_stride 96 8);
+layout!(pkv_attention_sequences, 48, 8,
+    struct_size 0 4, query_heads 4 4, count 8 8, query_lengths 16 8, kv_lengths 24 8, block_tables
+    32 8, block_table_stride 40 8);
+layout!(pkv_pool_config, 24, 8,
+    struct_size 0 4, blocks 4 4, block_size 8 4, reserved 12 4, allocator 16 8);
+layout!(pkv_block_state, 24, 4,
+    struct_size 0 4, id 4 4, generation 8 4, references 12 4, filled 16 4, sealed 20 4);
 layout!(pkv_session_config, 40, 8,
     struct_size 0 4, priority 4 4, reserve_tokens 8 8, prefix 16 4, retention 20 4, salt 24 8,
     salt_size 32 8);
 layout!(pkv_session_info, 48, 8,
     struct_size 0 4, priority 4 4, suspended 8 4, reserved 12 4, length 16 8, total 24 8, blocks 32
     8, exclusive_blocks 40 8);
-layout!(pkv_attention_params, 72, 8,
-    struct_size 0 4, scale 4 4, causal 8 4, window 12 4, softcap 16 4, alibi_slopes 24 8,
-    sink_logits 32 8, mask 40 8, mask_words 48 8, sinks 56 4, reserved 60 4, lse 64 8);
-layout!(pkv_kv_view, 104, 8,
-    struct_size 0 4, dtype 4 4, layout 8 4, block_size 12 4, kv_heads 16 4, key_dim 20 4, value_dim
-    24 4, value_dtype 28 4, blocks 32 8, k 40 8, v 48 8, k_block_stride 56 8, k_row_stride 64 8,
-    k_head_stride 72 8, v_block_stride 80 8, v_row_stride 88 8, v_head_stride 96 8);
-layout!(pkv_attention_sequences, 48, 8,
-    struct_size 0 4, query_heads 4 4, count 8 8, query_lengths 16 8, kv_lengths 24 8, block_tables
-    32 8, block_table_stride 40 8);
-layout!(pkv_prefix_stats, 96, 8,
-    struct_size 0 4, reserved 4 4, matches 8 8, asked_tokens 16 8, matched_tokens 24 8,
-    matched_blocks 32 8, published_blocks 40 8, evicted_blocks 48 8, cached_blocks 56 8,
-    evictable_blocks 64 8, expelled_blocks 72 8, cleared_blocks 80 8, pinned_blocks 88 8);
-layout!(pkv_prefix_event, 40, 8,
-    number 0 8, hash 8 8, parent 16 8, position 24 8, kind 32 4, reserved 36 4);
 layout!(pkv_stream, 64, 8,
     struct_size 0 4, kind 4 4, path 8 8, descriptor 16 4, reserved 20 4, data 24 8, size 32 8, read
     40 8, write 48 8, user 56 8);
 layout!(pkv_file_config, 48, 8,
-    struct_size 0 4, prefix_index 4 4, fingerprint 8 8, fingerprint_size 16 8, key 24 8, key_size 32
-    8, durable 40 4, trust_salts 44 4);
+    struct_size 0 4, prefix_index 4 4, trust_salts 8 4, durable 12 4, fingerprint 16 8,
+    fingerprint_size 24 8, key 32 8, key_size 40 8);
 layout!(pkv_file_item, 24, 8,
     session 0 8, snapshot 8 8, label 16 8);
 layout!(pkv_file_info, 144, 8,
     struct_size 0 4, version 4 4, bytes 8 8, kv_bytes 16 8, sessions 24 8, tokens 32 8,
     stored_tokens 40 8, prefix_entries 48 8, block_size 56 4, groups 60 4, layers 64 4, has_kv 68 4,
     authenticated 72 4, fingerprint_size 76 4, fingerprint 80 64);
+layout!(pkv_prefix_stats, 96, 8,
+    struct_size 0 4, reserved 4 4, matches 8 8, asked_tokens 16 8, matched_tokens 24 8,
+    matched_blocks 32 8, published_blocks 40 8, evicted_blocks 48 8, expelled_blocks 56 8,
+    cleared_blocks 64 8, cached_blocks 72 8, evictable_blocks 80 8, pinned_blocks 88 8);
+layout!(pkv_prefix_event, 40, 8,
+    number 0 8, hash 8 8, parent 16 8, position 24 8, kind 32 4, reserved 36 4);
 layout!(pkv_store_item, 48, 8,
     key 0 32, data 32 8, size 40 8);
 layout!(pkv_store, 56, 8,
