@@ -355,8 +355,6 @@ type CacheStats struct {
 	Batches uint32
 	// Sessions suspended now.
 	SuspendedSessions uint64
-	// Sessions suspended so far.
-	Suspensions uint64
 	// Capacity in blocks, summed over groups.
 	Blocks uint64
 	// Blocks that are free.
@@ -383,6 +381,8 @@ type CacheStats struct {
 	Aborts uint64
 	// Tokens committed so far.
 	CommittedTokens uint64
+	// Sessions suspended so far.
+	Suspensions uint64
 }
 
 func cacheStatsOf(r *raw.CacheStats) CacheStats {
@@ -391,7 +391,6 @@ func cacheStatsOf(r *raw.CacheStats) CacheStats {
 		r.Snapshots,
 		r.Batches,
 		r.SuspendedSessions,
-		r.Suspensions,
 		r.Blocks,
 		r.FreeBlocks,
 		r.UsedBlocks,
@@ -405,6 +404,7 @@ func cacheStatsOf(r *raw.CacheStats) CacheStats {
 		r.Commits,
 		r.Aborts,
 		r.CommittedTokens,
+		r.Suspensions,
 	}
 }
 

@@ -37,7 +37,6 @@ typedef struct pkv_cache_stats {
   uint32_t snapshots;          /**< Open snapshots. */
   uint32_t batches;            /**< Batches begun and neither committed nor aborted. */
   uint64_t suspended_sessions; /**< Sessions suspended now. */
-  uint64_t suspensions;        /**< Sessions suspended so far. */
   uint64_t blocks;             /**< Capacity in blocks, summed over groups. */
   uint64_t free_blocks;        /**< Blocks that are free. */
   uint64_t used_blocks;        /**< Blocks in use; a shared block counts once. */
@@ -53,6 +52,7 @@ typedef struct pkv_cache_stats {
   uint64_t commits;          /**< Batches committed so far. */
   uint64_t aborts;           /**< Batches aborted so far. */
   uint64_t committed_tokens; /**< Tokens committed so far. */
+  uint64_t suspensions;      /**< Sessions suspended so far. */
 } pkv_cache_stats;
 
 #ifdef __cplusplus

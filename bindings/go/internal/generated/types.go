@@ -138,8 +138,6 @@ type CacheStats struct {
 	Batches uint32
 	// Sessions suspended now.
 	SuspendedSessions uint64
-	// Sessions suspended so far.
-	Suspensions uint64
 	// Capacity in blocks, summed over groups.
 	Blocks uint64
 	// Blocks that are free.
@@ -166,6 +164,8 @@ type CacheStats struct {
 	Aborts uint64
 	// Tokens committed so far.
 	CommittedTokens uint64
+	// Sessions suspended so far.
+	Suspensions uint64
 }
 
 // A group of layers with the same shape. A plain model is one group and needs none of this: it

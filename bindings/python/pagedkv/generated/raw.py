@@ -362,7 +362,6 @@ class CacheStats(ctypes.Structure):
         ("snapshots", _u32),
         ("batches", _u32),
         ("suspended_sessions", _u64),
-        ("suspensions", _u64),
         ("blocks", _u64),
         ("free_blocks", _u64),
         ("used_blocks", _u64),
@@ -376,6 +375,7 @@ class CacheStats(ctypes.Structure):
         ("commits", _u64),
         ("aborts", _u64),
         ("committed_tokens", _u64),
+        ("suspensions", _u64),
     ]
 
 

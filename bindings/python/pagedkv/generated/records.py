@@ -51,8 +51,6 @@ class CacheStats:
     """Batches begun and neither committed nor aborted."""
     suspended_sessions: int
     """Sessions suspended now."""
-    suspensions: int
-    """Sessions suspended so far."""
     blocks: int
     """Capacity in blocks, summed over groups."""
     free_blocks: int
@@ -79,6 +77,8 @@ class CacheStats:
     """Batches aborted so far."""
     committed_tokens: int
     """Tokens committed so far."""
+    suspensions: int
+    """Sessions suspended so far."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,5 +1,7 @@
 /* The interface of commit 7633564 (version 0.1.0 before more storage types came), as one header
- * without its comments: what a program that was compiled then was compiled with. Never changed. */
+ * without its comments: what a program that was compiled then was compiled with. Its structs have
+ * the order of fields that they got once more while the version was 0.1.0, and lack later ones at
+ * their end. */
 #ifndef PAGEDKV_H
 #define PAGEDKV_H
 
@@ -93,11 +95,10 @@ typedef struct pkv_pool_stats {
   uint64_t blocks;
   uint64_t free;
   uint64_t used;
+  uint64_t used_peak;
   uint64_t shared;
   uint64_t retired;
   uint64_t references;
-  uint64_t slots_filled;
-  uint64_t used_peak;
 } pkv_pool_stats;
 
 typedef struct pkv_cache_stats {
@@ -105,10 +106,12 @@ typedef struct pkv_cache_stats {
   uint32_t sessions;
   uint32_t snapshots;
   uint32_t batches;
+  uint64_t suspended_sessions;
   uint64_t blocks;
   uint64_t free_blocks;
   uint64_t used_blocks;
   uint64_t used_blocks_peak;
+  uint64_t evictable_blocks;
   uint64_t tokens;
   uint64_t slots_filled;
   uint64_t slots_reserved;
@@ -208,36 +211,35 @@ typedef struct pkv_layer_group {
   uint32_t key_dim;
   uint32_t value_dim;
   pkv_dtype dtype;
+  pkv_dtype value_dtype;
   uint32_t window;
-  uint64_t blocks;
+  uint32_t sinks;
 } pkv_layer_group;
 
 typedef struct pkv_cache_config {
   uint32_t struct_size;
-  pkv_storage storage;
-  pkv_layout layout;
-  uint32_t block_size;
-
   uint32_t layers;
   uint32_t query_heads;
   uint32_t kv_heads;
   uint32_t key_dim;
   uint32_t value_dim;
   pkv_dtype dtype;
+  pkv_dtype value_dtype;
   uint32_t window;
-
+  uint32_t sinks;
+  uint32_t latent;
   uint32_t group_count;
   const pkv_layer_group* groups;
-
+  pkv_storage storage;
+  pkv_layout layout;
+  uint32_t block_size;
+  uint32_t watermark;
   uint64_t blocks;
   uint64_t memory_bytes;
-
-  uint32_t threads;
-  pkv_isa isa;
   pkv_huge_pages huge_pages;
   uint32_t prefault;
-  const pkv_allocator* allocator;
-  const pkv_logger* logger;
+  uint32_t threads;
+  pkv_isa isa;
 } pkv_cache_config;
 
 PKV_API pkv_status pkv_cache_config_init(pkv_cache_config* config, size_t struct_size);
@@ -350,13 +352,13 @@ PKV_API pkv_status pkv_attention_params_init(pkv_attention_params* params, size_
 
 typedef struct pkv_kv_view {
   uint32_t struct_size;
-  pkv_dtype dtype;
   pkv_layout layout;
   uint32_t block_size;
   uint32_t kv_heads;
   uint32_t key_dim;
   uint32_t value_dim;
-  uint32_t reserved;
+  pkv_dtype dtype;
+  pkv_dtype value_dtype;
   uint64_t blocks;
   const void* k;
   const void* v;

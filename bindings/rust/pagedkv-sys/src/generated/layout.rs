@@ -38,10 +38,10 @@ layout!(pkv_pool_stats, 72, 8,
     struct_size 0 4, block_size 4 4, blocks 8 8, free 16 8, used 24 8, used_peak 32 8, shared 40 8,
     retired 48 8, references 56 8, slots_filled 64 8);
 layout!(pkv_cache_stats, 136, 8,
-    struct_size 0 4, sessions 4 4, snapshots 8 4, batches 12 4, suspended_sessions 16 8, suspensions
-    24 8, blocks 32 8, free_blocks 40 8, used_blocks 48 8, used_blocks_peak 56 8, evictable_blocks
-    64 8, tokens 72 8, slots_filled 80 8, slots_reserved 88 8, bytes_reserved 96 8, copied_blocks
-    104 8, commits 112 8, aborts 120 8, committed_tokens 128 8);
+    struct_size 0 4, sessions 4 4, snapshots 8 4, batches 12 4, suspended_sessions 16 8, blocks 24
+    8, free_blocks 32 8, used_blocks 40 8, used_blocks_peak 48 8, evictable_blocks 56 8, tokens 64
+    8, slots_filled 72 8, slots_reserved 80 8, bytes_reserved 88 8, copied_blocks 96 8, commits 104
+    8, aborts 112 8, committed_tokens 120 8, suspensions 128 8);
 layout!(pkv_layer_group, 64, 8,
     struct_size 0 4, layers 4 4, layer_indices 8 8, query_heads 16 4, kv_heads 20 4, key_dim 24 4,
     value_dim 28 4, dtype 32 4, value_dtype 36 4, window 40 4, sinks 44 4, latent 48 4, reserved 52

@@ -422,8 +422,6 @@ pub struct pkv_cache_stats {
     pub batches: u32,
     /// Sessions suspended now.
     pub suspended_sessions: u64,
-    /// Sessions suspended so far.
-    pub suspensions: u64,
     /// Capacity in blocks, summed over groups.
     pub blocks: u64,
     /// Blocks that are free.
@@ -450,6 +448,8 @@ pub struct pkv_cache_stats {
     pub aborts: u64,
     /// Tokens committed so far.
     pub committed_tokens: u64,
+    /// Sessions suspended so far.
+    pub suspensions: u64,
 }
 
 /// A group of layers with the same shape. A plain model is one group and needs none of this: it
