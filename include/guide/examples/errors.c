@@ -7,7 +7,7 @@ static const char* what_to_do(pkv_status status) {
   if (status == PKV_TOO_LARGE)
     return "refuse the request"; /* the whole cache could never hold it */
   static const char* const advice[] = {"go on",
-                                       "mend the call",
+                                       "correct the call",
                                        "free something and try again",
                                        "the data is bad: compute it",
                                        "look at the system",
