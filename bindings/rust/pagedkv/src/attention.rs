@@ -112,7 +112,6 @@ impl<'a> AttentionParams<'a> {
             mask: self.mask.map_or(std::ptr::null(), |(words, _)| words.as_ptr()),
             mask_words: self.mask.map_or(0, |(_, per_row)| per_row as u64),
             sinks: self.sinks.unwrap_or(sys::PKV_SINKS_OF_LAYER),
-            reserved: 0,
             lse: lse.map_or(null_mut(), <[f32]>::as_mut_ptr),
         })
     }
