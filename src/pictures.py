@@ -196,7 +196,7 @@ def rooms():
         544,
         640,
         66,
-        "kernels.h, views.h, formats.h",
+        "kernels.h, views.h, tile_layout.h",
         "a table of functions per instruction set, over plain pointers; xsimd is here only",
     )
     p.arrow((350, 498), (350, 542))

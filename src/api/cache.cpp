@@ -184,8 +184,8 @@ pkv_status pkv_isa_supported(pkv_isa isa, int32_t* out) {
     check_pointer(out, "out");
     if (isa < PKV_ISA_AUTO || isa > PKV_ISA_AVX512_VNNI)
       fail(PKV_INVALID_ARGUMENT, "unknown instruction set %d", static_cast<int>(isa));
-    *out = isa_supported(isa) ? 1 : 0;
+    *out = kernels::isa_supported(isa) ? 1 : 0;
   });
 }
 
-const char* pkv_isa_name(pkv_isa isa) { return isa_name(isa); }
+const char* pkv_isa_name(pkv_isa isa) { return kernels::isa_name(isa); }

@@ -2,29 +2,29 @@
 // rows, by matrix products where there are many.
 #pragma once
 
-#include "kernels/product.hpp"
-#include "kernels/stream.hpp"
+#include "kernels/attend_direct.hpp"
+#include "kernels/attend_matmul.hpp"
 
-namespace pkv {
+namespace pkv::kernels {
 
 template <class Isa>
 void attend(const AttendTask& task) {
-  Work work(task.work);
-  if (uint64_t{task.queries} * task.group < product_rows_least)
-    Stream<Isa>(task, work).run();
+  Scratch scratch(task.scratch);
+  if (uint64_t{task.queries} * task.gqa_group < min_matmul_rows)
+    AttendDirect<Isa>(task, scratch).run();
   else
-    Product<Isa>(task, work).run();
+    AttendMatmul<Isa>(task, scratch).run();
 }
 
 // Bytes of AttendTask::work; dtypes, dims, heads, group and queries of the task are set.
 template <class Isa>
-size_t attend_work_bytes(const AttendTask& task) {
-  Work work(nullptr);
-  if (uint64_t{task.queries} * task.group < product_rows_least)
-    Stream<Isa>(task, work);
+size_t attend_scratch_bytes(const AttendTask& task) {
+  Scratch scratch(nullptr);
+  if (uint64_t{task.queries} * task.gqa_group < min_matmul_rows)
+    AttendDirect<Isa>(task, scratch);
   else
-    Product<Isa>(task, work);
-  return work.used();
+    AttendMatmul<Isa>(task, scratch);
+  return scratch.used();
 }
 
-}  // namespace pkv
+}  // namespace pkv::kernels

@@ -6,7 +6,7 @@
 #include "kernels/fp8.hpp"
 #include "kernels/vectors.hpp"
 
-namespace pkv {
+namespace pkv::kernels {
 
 // A vector of elements of a floating-point type, as floats.
 template <class Isa, pkv_dtype dtype>
@@ -96,4 +96,4 @@ static inline unsigned char* caller_row(const RowsView& rows, uint64_t row, uint
   return rows.data + index * (rows.dtype == PKV_F32 ? 4 : 2);
 }
 
-}  // namespace pkv
+}  // namespace pkv::kernels

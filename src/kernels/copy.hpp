@@ -1,23 +1,23 @@
 // Rows in and out of a sequence, for any stored type and both layouts.
 #pragma once
 
-#include "kernels/tiles.hpp"
+#include "kernels/tile_reader.hpp"
 
-namespace pkv {
+namespace pkv::kernels {
 
 // One side (K or V) of a sequence.
 template <class Isa>
 class Copy {
  public:
   Copy(const KvView& kv, const SideView& side, bool keys)
-      : kv_(kv), side_(side), format_(format_of<Isa>(side.dtype)), keys_(keys) {}
+      : kv_(kv), side_(side), ops_(ops_of<Isa>(side.dtype)), keys_(keys) {}
 
   void store(uint64_t first, uint64_t count, const RowsView& from) const {
     for_each_run(first, count, [&](Slot slot, TokenRange range, uint64_t row) {
       for (uint32_t head = 0; head < kv_.kv_heads; head++) {
         if (kv_.layout == PKV_LAYOUT_PLAIN) {
-          format_.encode(from.dtype, caller_row(from, row, head), side_.dim,
-                         place(side_, slot.block, slot.offset, head));
+          ops_.encode(from.dtype, caller_row(from, row, head), side_.dim,
+                      place(side_, slot.block, slot.offset, head));
           continue;
         }
         alignas(64) unsigned char encoded[tile_tokens][max_dim * 4];
@@ -26,11 +26,11 @@ class Copy {
           const unsigned char* given = caller_row(from, row + (t - range.begin), head);
           rows[t] = given;
           if (from.dtype == side_.dtype) continue;
-          format_.encode(from.dtype, given, side_.dim, encoded[t]);
+          ops_.encode(from.dtype, given, side_.dim, encoded[t]);
           rows[t] = encoded[t];
         }
-        (keys_ ? format_.pack_k : format_.pack_v)(rows, range, side_.dim,
-                                                  place(side_, slot.block, slot.offset, head));
+        (keys_ ? ops_.pack_k : ops_.pack_v)(rows, range, side_.dim,
+                                            place(side_, slot.block, slot.offset, head));
       }
     });
   }
@@ -42,8 +42,8 @@ class Copy {
         for (uint32_t head = 0; head < kv_.kv_heads; head++) {
           alignas(64) unsigned char stored[max_dim * 4], whole[max_dim * 4];
           unsigned char* const place = caller_row(to, row, head);
-          format_.decode(stored_row(slot, t, head, stored), side_.dim, to.dtype,
-                         dims == side_.dim ? place : whole);
+          ops_.decode(stored_row(slot, t, head, stored), side_.dim, to.dtype,
+                      dims == side_.dim ? place : whole);
           if (dims != side_.dim)
             __builtin_memcpy(place, whole, dims * (to.dtype == PKV_F32 ? 4 : 2));
         }
@@ -68,7 +68,7 @@ class Copy {
         if (kv_.layout == PKV_LAYOUT_PLAIN)
           __builtin_memmove(at, rows[range.begin], bytes);
         else
-          (keys_ ? format_.pack_k : format_.pack_v)(rows, range, side_.dim, at);
+          (keys_ ? ops_.pack_k : ops_.pack_v)(rows, range, side_.dim, at);
       }
     });
   }
@@ -84,7 +84,7 @@ class Copy {
                                   unsigned char* buffer) const {
     const unsigned char* const at = place(side_, slot.block, slot.offset, head);
     if (kv_.layout == PKV_LAYOUT_PLAIN) return at;
-    (keys_ ? format_.row_of_k : format_.row_of_v)(at, token, side_.dim, buffer);
+    (keys_ ? ops_.row_of_k : ops_.row_of_v)(at, token, side_.dim, buffer);
     return buffer;
   }
 
@@ -104,7 +104,7 @@ class Copy {
 
   const KvView& kv_;
   const SideView side_;
-  const Format<Isa>& format_;
+  const DtypeOps<Isa>& ops_;
   const bool keys_;
 };
 
@@ -137,4 +137,4 @@ void transfer(const TransferTask& task) {
   side(task.to.v, task.from.v, false);
 }
 
-}  // namespace pkv
+}  // namespace pkv::kernels

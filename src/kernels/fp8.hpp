@@ -3,9 +3,10 @@
 // infinity: infinities become NaN there.
 #pragma once
 
+#include "kernels/tile_layout.h"
 #include "kernels/vectors.hpp"
 
-namespace pkv {
+namespace pkv::kernels {
 
 template <pkv_dtype dtype>
 struct Fp8 {
@@ -13,7 +14,7 @@ struct Fp8 {
   static constexpr int bias = dtype == PKV_FP8_E4M3 ? 7 : 15;
   static constexpr int shift = 23 - mantissa_bits;
   static constexpr int32_t rebias = (127 - bias) << 23;
-  static constexpr int32_t least_normal = 1 << mantissa_bits;  // below: denormals
+  static constexpr int32_t min_normal = 1 << mantissa_bits;  // below: denormals
   static constexpr int32_t largest = dtype == PKV_FP8_E4M3 ? 0x7E : 0x7B;
   static constexpr int32_t infinity = dtype == PKV_FP8_E4M3 ? 0x7F : 0x7C;
   static constexpr int32_t nan = 0x7F;
@@ -32,7 +33,7 @@ Floats<Isa> fp8_to_f32(Words<Isa> byte) {
   // Not by a product with a denormal: some processors take a hundred cycles for it.
   const I denormal = xsimd::bitwise_cast<I>(
       xsimd::to_float(magnitude) * Floats<Isa>(power_of_two(1 - Type::bias - Type::mantissa_bits)));
-  I value = xsimd::select(magnitude < I(Type::least_normal), denormal, normal);
+  I value = xsimd::select(magnitude < I(Type::min_normal), denormal, normal);
   if constexpr (dtype == PKV_FP8_E4M3)
     value = xsimd::select(magnitude == I(Type::nan), I(0x7FC00000), value);
   else
@@ -55,8 +56,8 @@ Words<Isa> f32_to_fp8(Floats<Isa> value) {
   const Floats<Isa> rounder(power_of_two(unit + 23));
   const I denormal = xsimd::bitwise_cast<I>(xsimd::bitwise_cast<Floats<Isa>>(magnitude) + rounder) -
                      I(__builtin_bit_cast(int32_t, power_of_two(unit + 23)));
-  constexpr int32_t least_normal = (1 - Type::bias + 127) << 23;
-  I byte = xsimd::select(magnitude < I(least_normal), denormal, normal);
+  constexpr int32_t min_normal = (1 - Type::bias + 127) << 23;
+  I byte = xsimd::select(magnitude < I(min_normal), denormal, normal);
   byte = xsimd::select(byte > I(Type::largest), I(Type::largest), byte);
   // Far above the largest number the subtraction and the shift still give something larger.
   byte = xsimd::select(magnitude == I(0x7F800000), I(Type::infinity), byte);
@@ -76,7 +77,7 @@ inline constexpr float unit = through_f16<Isa, dtype> && dtype == PKV_FP8_E4M3 ?
 
 // A vector of elements from each of two places, in units.
 template <class Isa, pkv_dtype dtype>
-void load_two(const unsigned char* first_at, const unsigned char* second_at, Floats<Isa>* first,
+void load_two_fp8(const unsigned char* first_at, const unsigned char* second_at, Floats<Isa>* first,
               Floats<Isa>* second) {
   using U = Words<Isa>;
   U halves = Isa::signed_bytes(first_at, second_at);
@@ -102,4 +103,4 @@ void narrow_bytes(unsigned char* to, Words<Isa> words) {
   for (unsigned i = 0; i < Words<Isa>::size; i++) to[i] = static_cast<unsigned char>(lanes[i]);
 }
 
-}  // namespace pkv
+}  // namespace pkv::kernels

@@ -4,12 +4,13 @@
 
 #include "kernels/views.h"
 
-namespace pkv {
+namespace pkv::kernels {
 
-struct Kernels {
+struct Table {
   pkv_isa isa;
   void (*prepare)(const QueryTask&);
-  size_t (*attend_work_bytes)(const AttendTask&);  // of its dtypes, dims, heads, group and queries
+  size_t (*attend_scratch_bytes)(
+      const AttendTask&);  // of its dtypes, dims, heads, group and queries
   void (*attend)(const AttendTask&);
   void (*finish)(const FinishTask&);
   void (*merge)(const MergeTask&);
@@ -36,6 +37,6 @@ bool isa_supported(pkv_isa isa);
 const char* isa_name(pkv_isa isa);
 
 // The table of an instruction set that isa_supported(); AUTO: the best one.
-const Kernels& select_kernels(pkv_isa isa);
+const Table& select(pkv_isa isa);
 
-}  // namespace pkv
+}  // namespace pkv::kernels

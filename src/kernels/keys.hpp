@@ -10,17 +10,17 @@
 //     t of tile i unpack(tile, dim, to)        to[dim][16 tokens], fp32
 #pragma once
 
-#include "kernels/formats.h"
-#include "kernels/quantize.hpp"
+#include "kernels/quantise.hpp"
+#include "kernels/tile_layout.h"
 #include "kernels/transpose.hpp"
 
-namespace pkv {
+namespace pkv::kernels {
 
 using ScoreRow = float[tile_tokens];
 
 // Tiles that are attended to together. One head's queries and results then serve for all of them
 // before the next head's push them out of the L1 cache.
-inline constexpr uint32_t tiles_together = 2;
+inline constexpr uint32_t tiles_per_step = 2;
 
 // Some tiles; `next` ones are prefetched, they are wanted soon after.
 using TilePointers = const unsigned char* const*;
@@ -75,14 +75,14 @@ struct DimPair<Isa, dtype> {
   explicit DimPair(const unsigned char* from) {
 #pragma GCC unroll 16
     for (unsigned n = 0; n < vectors_per_tile<Isa>; n++, from += Floats<Isa>::size)
-      load_two<Isa, dtype>(from, from + tile_tokens, even + n, odd + n);
+      load_two_fp8<Isa, dtype>(from, from + tile_tokens, even + n, odd + n);
   }
 };
 
 // The floating-point types.
 template <class Isa, pkv_dtype dtype>
 struct FloatKeyTile {
-  static constexpr unsigned most_tiles =
+  static constexpr unsigned max_tiles =
       1;  // two of them and the two that are prefetched would fill the L1 cache
   static constexpr bool linear = !is_fp8(dtype);
   static size_t query_bytes(uint32_t) { return 0; }
@@ -176,22 +176,22 @@ Words<Isa> signed_pair(Words<Isa> words, unsigned e) {
 template <class Isa>
 float query_integers(const float* row, uint32_t dim, int32_t* to) {
   const float largest = largest_magnitude<Isa>(row, dim);
-  const float inverse = largest >= least_quantised ? integer_range / largest : 0.0f;
+  const float inverse = largest >= min_quantised ? integer_range / largest : 0.0f;
   for (uint32_t d = 0; d < dim; d += Floats<Isa>::size)
     rounded<Isa>(Floats<Isa>::load_unaligned(row + d) * Floats<Isa>(inverse)).store_aligned(to + d);
-  return largest < least_quantised ? 0.0f : largest / integer_range;
+  return largest < min_quantised ? 0.0f : largest / integer_range;
 }
 
 // together: elements of K in a word, which gives them as pairs e, e + together / 2.
-template <class Isa, unsigned together>
+template <class Isa, unsigned interleave>
 void quantise_query(const float* row, uint32_t dim, IntegerQuery* to) {
   alignas(64) int32_t q[max_dim];
   to->scale = query_integers<Isa>(row, dim, q);
   uint32_t* pairs = to->pairs();
-  for (uint32_t d = 0; d < dim; d += together)
-    for (unsigned e = 0; e < together / 2; e++)
+  for (uint32_t d = 0; d < dim; d += interleave)
+    for (unsigned e = 0; e < interleave / 2; e++)
       *pairs++ = (static_cast<uint32_t>(q[d + e]) & 0xFFFF) |
-                 static_cast<uint32_t>(q[d + e + together / 2]) << 16;
+                 static_cast<uint32_t>(q[d + e + interleave / 2]) << 16;
 }
 
 template <class Ints, unsigned rows, unsigned vectors, unsigned chains>
@@ -212,7 +212,7 @@ Ints total_of(const Ints (&sum)[chains]) {
 // What the two integer types have in common.
 template <class Isa, unsigned together_in_word>
 struct IntegerKeyTile {
-  static constexpr unsigned most_tiles = 2;
+  static constexpr unsigned max_tiles = 2;
   static constexpr bool linear = false;
   // Sums per row: with one vector per row the latency of the products would show. The order of
   // integer sums does not matter.
@@ -325,8 +325,8 @@ struct Int4KeyTile : IntegerKeyTile<Isa, 8> {
 #pragma GCC unroll 16
       for (auto& vector : total[r]) vector = Floats<Isa>(0.0f);
     }
-    for (uint32_t group = 0; group * int4_group < dim; group++, scales += 2 * tile_tokens) {
-      const uint32_t words_left = (dim - group * int4_group) / 8,
+    for (uint32_t group = 0; group * int4_group_size < dim; group++, scales += 2 * tile_tokens) {
+      const uint32_t words_left = (dim - group * int4_group_size) / 8,
                      group_words = words_left < 4 ? words_left : 4;
       Ints<Isa> sum[rows][vectors][Base::chains];
       clear(sum);
@@ -371,7 +371,8 @@ struct Int4KeyTile : IntegerKeyTile<Isa, 8> {
     for (uint32_t d = 0; d < dim; d += 8, tile += 64, to += 8 * tile_tokens) {
       for (unsigned n = 0; n < vectors_per_tile<Isa>; n++) {
         const Words<Isa> words = load_words<Isa>(tile + n * lanes * 4);
-        const Floats<Isa> scale = bf16_scales<Isa>(scales + d / int4_group * 2 * tile_tokens, n);
+        const Floats<Isa> scale =
+            bf16_scales<Isa>(scales + d / int4_group_size * 2 * tile_tokens, n);
         for (unsigned e = 0; e < 8; e++) {
           (xsimd::to_float(signed_field<Isa, 4>(words, e)) * scale)
               .store_unaligned(to + e * tile_tokens + n * lanes);
@@ -384,4 +385,4 @@ struct Int4KeyTile : IntegerKeyTile<Isa, 8> {
 template <class Isa>
 struct KeyTile<Isa, PKV_INT4> : Int4KeyTile<Isa> {};
 
-}  // namespace pkv
+}  // namespace pkv::kernels

@@ -2,11 +2,11 @@
 // scattered, so that only their own slots are written.
 #pragma once
 
-#include "kernels/formats.h"
-#include "kernels/quantize.hpp"
+#include "kernels/quantise.hpp"
+#include "kernels/tile_layout.h"
 #include "kernels/transpose.hpp"
 
-namespace pkv {
+namespace pkv::kernels {
 
 // Tokens of a tile.
 struct TokenRange {
@@ -16,7 +16,7 @@ struct TokenRange {
 
 template <class Isa, pkv_dtype dtype>
 struct Pack {
-  static constexpr unsigned p = together(dtype), bits = element_bits(dtype), bytes = bits / 8;
+  static constexpr unsigned p = interleaved(dtype), bits = element_bits(dtype), bytes = bits / 8;
 
   static void pack_k(const unsigned char* const* rows, TokenRange range, uint32_t dim,
                      unsigned char* tile) {
@@ -156,4 +156,4 @@ struct Pack {
   }
 };
 
-}  // namespace pkv
+}  // namespace pkv::kernels

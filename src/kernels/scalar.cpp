@@ -5,17 +5,17 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/formats.h"
+#include "kernels/instruction_sets.h"
 #include "kernels/scalar_convert.h"
-#include "kernels/tables.h"
+#include "kernels/tile_layout.h"
 #include "kernels/tokens.h"
 
-namespace pkv {
+namespace pkv::kernels {
 
 namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr float least_quantised = 1e-30f;
+constexpr float min_quantised = 1e-30f;
 
 // One stored row, wherever its elements lie.
 class StoredRow {
@@ -44,7 +44,7 @@ class StoredRow {
   // A caller's row in; the types with scales see all of it first.
   void set(const float* row) {
     if (side_.dtype == PKV_INT8) set_int8(row);
-    for (uint32_t begin = 0; begin < side_.dim && side_.dtype == PKV_INT4; begin += int4_group)
+    for (uint32_t begin = 0; begin < side_.dim && side_.dtype == PKV_INT4; begin += int4_group_size)
       set_int4(row, begin);
   }
   unsigned char* element(uint32_t i) const { return at_ + i * element_bits(side_.dtype) / 8; }
@@ -74,7 +74,7 @@ class StoredRow {
 
   float scale_of(uint32_t dim) const {
     if (side_.dtype == PKV_INT8) return scalar::load(PKV_F32, scale_at(0));
-    return scalar::load(PKV_BF16, scale_at(dim / int4_group));
+    return scalar::load(PKV_BF16, scale_at(dim / int4_group_size));
   }
 
   // The largest magnitude, NaN if an element is not finite.
@@ -87,8 +87,8 @@ class StoredRow {
 
   void set_int8(const float* row) {
     const float most = largest(row, side_.dim);
-    const float scale = most < least_quantised ? 0.0f : most / 127.0f,
-                inverse = most >= least_quantised ? 127.0f / most : 0.0f;
+    const float scale = most < min_quantised ? 0.0f : most / 127.0f,
+                inverse = most >= min_quantised ? 127.0f / most : 0.0f;
     for (uint32_t d = 0; d < side_.dim; d++) {
       const float x = std::isfinite(row[d]) ? std::nearbyint(row[d] * inverse) : 0.0f;
       at_[index(d)] =
@@ -98,19 +98,19 @@ class StoredRow {
   }
 
   void set_int4(const float* row, uint32_t begin) {
-    const uint32_t n = std::min(int4_group, side_.dim - begin);
+    const uint32_t n = std::min(int4_group_size, side_.dim - begin);
     const float most = largest(row + begin, n);
     uint16_t scale = 0;
     if (std::isnan(most))
       scale = 0x7FC0;
-    else if (most >= least_quantised)
+    else if (most >= min_quantised)
       scale = static_cast<uint16_t>((std::bit_cast<uint32_t>(most / 7.0f) + 0xFFFFu) >> 16);
-    const float inverse = most >= least_quantised ? 1.0f / scalar::bf16_to_f32(scale) : 0.0f;
+    const float inverse = most >= min_quantised ? 1.0f / scalar::bf16_to_f32(scale) : 0.0f;
     for (uint32_t d = begin; d < begin + n; d++) {
       const float x = std::isfinite(row[d]) ? std::nearbyint(row[d] * inverse) : 0.0f;
       set_nibble(d, static_cast<int>(std::clamp(x, -7.0f, 7.0f)) & 15);
     }
-    std::memcpy(scale_at(begin / int4_group), &scale, sizeof scale);
+    std::memcpy(scale_at(begin / int4_group_size), &scale, sizeof scale);
   }
 
   void set_nibble(uint32_t dim, int nibble) {
@@ -151,9 +151,9 @@ float score_of(const AttendTask& task, const float* q, const QueryView& query, u
 
 void attend_row(const AttendTask& task, uint32_t head, uint64_t row) {
   const KvView& kv = task.kv;
-  const uint64_t index = (head - task.head_begin) * uint64_t{task.queries} * task.group + row;
-  const QueryView& query = task.query[row / task.group];
-  const uint32_t query_head = head * task.group + static_cast<uint32_t>(row % task.group);
+  const uint64_t index = (head - task.head_begin) * uint64_t{task.queries} * task.gqa_group + row;
+  const QueryView& query = task.query[row / task.gqa_group];
+  const uint32_t query_head = head * task.gqa_group + static_cast<uint32_t>(row % task.gqa_group);
   float* out = task.out + index * kv.v.dim;
   float max = -infinity, sum = 0;
   bool saw = false;
@@ -182,11 +182,11 @@ void attend_row(const AttendTask& task, uint32_t head, uint64_t row) {
 
 void attend(const AttendTask& task) {
   for (uint32_t head = task.head_begin; head < task.head_end; head++)
-    for (uint64_t row = 0; row < uint64_t{task.queries} * task.group; row++)
+    for (uint64_t row = 0; row < uint64_t{task.queries} * task.gqa_group; row++)
       attend_row(task, head, row);
 }
 
-size_t attend_work_bytes(const AttendTask&) { return 0; }
+size_t attend_scratch_bytes(const AttendTask&) { return 0; }
 
 void store_side(const KvView& kv, const SideView& side, bool keys, uint64_t first, uint64_t count,
                 const RowsView& from) {
@@ -254,22 +254,23 @@ void transfer(const TransferTask& task) {
 }
 
 void prepare(const QueryTask& task) {
-  const uint64_t rows = uint64_t{task.queries} * task.group;
+  const uint64_t rows = uint64_t{task.queries} * task.gqa_group;
   for (uint32_t head = task.head_begin; head < task.head_end; head++) {
     for (uint64_t row = 0; row < rows; row++) {
-      const uint32_t query_head = head * task.group + static_cast<uint32_t>(row % task.group);
+      const uint32_t query_head =
+          head * task.gqa_group + static_cast<uint32_t>(row % task.gqa_group);
       float* q = task.q + ((head - task.head_begin) * task.head_rows + row) * task.key_dim;
       for (uint32_t d = 0; d < task.key_dim; d++)
         q[d] = scalar::load(task.rows.dtype,
-                            caller_element(task.rows, row / task.group, query_head, d)) *
+                            caller_element(task.rows, row / task.gqa_group, query_head, d)) *
                task.scale;
     }
   }
 }
 
 void finish_row(const FinishTask& task, uint32_t head, uint64_t row) {
-  const uint64_t part_head = head - task.head_begin, query = row / task.group;
-  const uint32_t query_head = head * task.group + static_cast<uint32_t>(row % task.group);
+  const uint64_t part_head = head - task.head_begin, query = row / task.gqa_group;
+  const uint32_t query_head = head * task.gqa_group + static_cast<uint32_t>(row % task.gqa_group);
   const bool saw = merged_saw(task, part_head, row), sinks = task.sink_logits != nullptr;
   const float sink = sinks ? task.sink_logits[query_head] : -infinity;
   const float max = std::max(merged_max(task, part_head, row), sink);
@@ -297,7 +298,7 @@ void finish_row(const FinishTask& task, uint32_t head, uint64_t row) {
 
 void finish(const FinishTask& task) {
   for (uint32_t head = task.head_begin; head < task.head_end; head++)
-    for (uint64_t row = 0; row < uint64_t{task.queries} * task.group; row++)
+    for (uint64_t row = 0; row < uint64_t{task.queries} * task.gqa_group; row++)
       finish_row(task, head, row);
 }
 
@@ -327,7 +328,7 @@ void merge(const MergeTask& task) {
 
 }  // namespace
 
-constexpr Kernels scalar_kernels = {
-    PKV_ISA_SCALAR, prepare, attend_work_bytes, attend, finish, merge, store, load, transfer};
+constexpr Table scalar_table = {
+    PKV_ISA_SCALAR, prepare, attend_scratch_bytes, attend, finish, merge, store, load, transfer};
 
-}  // namespace pkv
+}  // namespace pkv::kernels

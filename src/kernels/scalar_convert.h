@@ -8,7 +8,7 @@
 #include <bit>
 #include <cstring>
 
-namespace pkv::scalar {
+namespace pkv::kernels::scalar {
 
 inline float f16_to_f32(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
@@ -81,14 +81,14 @@ inline uint8_t f32_to_fp8(pkv_dtype dtype, float value) {
                  sign = bits >> 24 & 0x80u;
   if (magnitude > 0x7F800000u) return static_cast<uint8_t>(sign | 0x7Fu);
   if (magnitude == 0x7F800000u) return static_cast<uint8_t>(sign | infinity);
-  const uint32_t exponent = magnitude >> 23, least_normal = 128 - bias;
+  const uint32_t exponent = magnitude >> 23, min_normal = 128 - bias;
   uint32_t byte = 0;
-  if (exponent >= least_normal) {
+  if (exponent >= min_normal) {
     byte = shift_right_rounded(magnitude - ((127 - bias) << 23), 23 - mantissa_bits);
   } else if (exponent + mantissa_bits + 1 >=
-             least_normal) {  // not below half of the smallest denormal
+             min_normal) {  // not below half of the smallest denormal
     byte = shift_right_rounded((magnitude & 0x7FFFFFu) | 0x800000u,
-                               23 - mantissa_bits + least_normal - exponent);
+                               23 - mantissa_bits + min_normal - exponent);
   }
   return static_cast<uint8_t>(sign | (byte > largest ? largest : byte));
 }
@@ -127,4 +127,4 @@ inline void convert(pkv_dtype from_dtype, const unsigned char* from, pkv_dtype t
     store(to_dtype, to, load(from_dtype, from));
 }
 
-}  // namespace pkv::scalar
+}  // namespace pkv::kernels::scalar

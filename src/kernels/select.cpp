@@ -1,12 +1,12 @@
 #include "base/status.h"
-#include "kernels/tables.h"
+#include "kernels/instruction_sets.h"
 
-namespace pkv {
+namespace pkv::kernels {
 
 namespace {
 
 struct Candidate {
-  const Kernels* table;
+  const Table* table;
   bool (*runs_here)();  // asks the processor and whether the system saves its registers
 };
 
@@ -32,18 +32,18 @@ bool has_avx512_bf16() { return has_avx512_vnni() && __builtin_cpu_supports("avx
 // Best first.
 constexpr Candidate candidates[] = {
 #if defined(__x86_64__)
-    {&avx512_bf16_kernels, has_avx512_bf16},
-    {&avx512_vnni_kernels, has_avx512_vnni},
-    {&avx512_kernels, has_avx512},
-    {&avx2_kernels, has_avx2},
-    {&sse2_kernels, always},
+    {&avx512_bf16_table, has_avx512_bf16},
+    {&avx512_vnni_table, has_avx512_vnni},
+    {&avx512_table, has_avx512},
+    {&avx2_table, has_avx2},
+    {&sse2_table, always},
 #elif defined(__aarch64__)
-    {&neon_kernels, always},
+    {&neon_table, always},
 #endif
-    {&scalar_kernels, always},
+    {&scalar_table, always},
 };
 
-const Kernels* find(pkv_isa isa) {
+const Table* find(pkv_isa isa) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
 #endif
@@ -79,12 +79,12 @@ const char* isa_name(pkv_isa isa) {
 
 bool isa_supported(pkv_isa isa) { return find(isa) != nullptr; }
 
-const Kernels& select_kernels(pkv_isa isa) {
-  const Kernels* table = find(isa);
+const Table& select(pkv_isa isa) {
+  const Table* table = find(isa);
   if (table == nullptr)
     fail(PKV_UNSUPPORTED, "instruction set %s is not in this build or not on this processor",
          isa_name(isa));
   return *table;
 }
 
-}  // namespace pkv
+}  // namespace pkv::kernels

@@ -5,7 +5,7 @@
 #include "kernels/keys.hpp"
 #include "kernels/tokens.h"
 
-namespace pkv {
+namespace pkv::kernels {
 
 // e^x for x <= 0, within 4 units in the last place; 0 below -87.3 (where the result would not be
 // normal), NaN for NaN, and exactly 1 for 0. x = n ln 2 + r; the polynomial is the minimax one of
@@ -150,4 +150,4 @@ float total_of(const float* sums) {
   return Isa::sum_of(total);
 }
 
-}  // namespace pkv
+}  // namespace pkv::kernels

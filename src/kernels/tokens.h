@@ -5,7 +5,7 @@
 
 #include "kernels/views.h"
 
-namespace pkv {
+namespace pkv::kernels {
 
 // A token's place: which block, and which slot in it.
 struct Slot {
@@ -120,4 +120,4 @@ static inline bool merged_saw(const FinishTask& task, uint64_t head, uint64_t ro
   return false;
 }
 
-}  // namespace pkv
+}  // namespace pkv::kernels

@@ -4,7 +4,7 @@
 
 #include "kernels/vectors.hpp"
 
-namespace pkv {
+namespace pkv::kernels {
 
 // Words [word, word + 4) of 16 rows.
 template <class Isa>
@@ -25,4 +25,4 @@ void transpose(const unsigned char* const* rows, uint32_t words, unsigned char* 
     transpose_four_words<Isa>(rows, word, to);
 }
 
-}  // namespace pkv
+}  // namespace pkv::kernels

@@ -15,7 +15,7 @@
 
 #include "kernels/keys.hpp"
 
-namespace pkv {
+namespace pkv::kernels {
 
 // V of 16 tokens.
 template <class Isa, pkv_dtype dtype>
@@ -39,7 +39,7 @@ struct ValueRows {
       *second = upper_bf16<Isa>(words);
     } else if constexpr (through_f16<Isa, dtype>) {
       const unsigned char* const at = tile + size_t{t} * dim + d;
-      pkv::load_two<Isa, dtype>(at, at + dim, first, second);
+      load_two_fp8<Isa, dtype>(at, at + dim, first, second);
     } else {
       *first = load(t, d);
       *second = load(t + 1, d);
@@ -49,7 +49,7 @@ struct ValueRows {
 
 template <class Isa, pkv_dtype dtype>
 struct FloatValueTile {
-  static constexpr unsigned most_tiles = 1;
+  static constexpr unsigned max_tiles = 1;
   static constexpr unsigned linear_dims =
       is_fp8(dtype) ? 0 : 8 * Floats<Isa>::size;  // there are registers for so many
 
@@ -169,8 +169,8 @@ struct ValueTile : FloatValueTile<Isa, dtype> {};
 inline constexpr float weight_range = 32767.0f;
 
 // The scales of V of some tiles, each of a group of dims.
-template <class Isa, unsigned most_groups>
-using TileScales = Floats<Isa>[tiles_together][most_groups][vectors_per_tile<Isa>];
+template <class Isa, unsigned max_groups>
+using TileScales = Floats<Isa>[tiles_per_step][max_groups][vectors_per_tile<Isa>];
 
 // Weights times scales as integers up to `range`: what they are multiplied with, and the inverse.
 // factor is NaN where a product is not finite. Scales are not negative.
@@ -179,9 +179,9 @@ struct WeightUnit {
 };
 
 // The unit of each row: they do not wait for each other.
-template <class Isa, unsigned rows, unsigned tiles, unsigned most_groups>
-void find_units(const ScoreRow* weights, const TileScales<Isa, most_groups>& scales,
-                unsigned groups, float range, WeightUnit* units) {
+template <class Isa, unsigned rows, unsigned tiles, unsigned max_groups>
+void find_units(const ScoreRow* weights, const TileScales<Isa, max_groups>& scales, unsigned groups,
+                float range, WeightUnit* units) {
   using F = Floats<Isa>;
   constexpr unsigned vectors = vectors_per_tile<Isa>;
   // Of numbers that are not negative the larger has the larger bits, and NaN the largest.
@@ -202,7 +202,7 @@ void find_units(const ScoreRow* weights, const TileScales<Isa, most_groups>& sca
     const F w = as_floats<Isa>(most[r]);
     const float largest = Isa::max_of(w);
     units[r] = {range / largest, largest / range};
-    if (largest < least_quantised) units[r] = {0.0f, 0.0f};
+    if (largest < min_quantised) units[r] = {0.0f, 0.0f};
     if (!xsimd::all(w - w == F(0.0f))) [[unlikely]]
       units[r] = {0.0f, __builtin_nanf("")};
   }
@@ -218,11 +218,11 @@ Words<Isa> in_units(Floats<Isa> weights, Floats<Isa> scales, float inverse) {
 
 using PairWords = uint32_t[tile_tokens / 2];  // 16-bit integers of neighbouring tokens
 
-template <class Isa, unsigned rows, unsigned tiles, unsigned most_groups>
-void quantise_weights(const ScoreRow* weights, const TileScales<Isa, most_groups>& scales,
-                      unsigned groups, PairWords (*to)[most_groups], WeightUnit* units) {
+template <class Isa, unsigned rows, unsigned tiles, unsigned max_groups>
+void quantise_weights(const ScoreRow* weights, const TileScales<Isa, max_groups>& scales,
+                      unsigned groups, PairWords (*to)[max_groups], WeightUnit* units) {
   constexpr unsigned lanes = Floats<Isa>::size;
-  find_units<Isa, rows, tiles, most_groups>(weights, scales, groups, weight_range, units);
+  find_units<Isa, rows, tiles, max_groups>(weights, scales, groups, weight_range, units);
   for (unsigned j = 0; j < tiles * rows; j++)
     for (unsigned g = 0; g < groups; g++)
       for (unsigned n = 0; n < vectors_per_tile<Isa>; n++)
@@ -244,7 +244,7 @@ void add_integers(const Ints<Isa> (&sum)[rows], const WeightUnit* units, float* 
 
 template <class Isa>
 struct GenericInt8ValueTile {
-  static constexpr unsigned most_tiles = 2, linear_dims = 0;
+  static constexpr unsigned max_tiles = 2, linear_dims = 0;
 
   template <unsigned rows, unsigned tiles>
   static void accumulate(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim,
@@ -302,12 +302,12 @@ struct ValueTile<Isa, PKV_INT8> : GenericInt8ValueTile<Isa> {};
 
 template <class Isa>
 struct Int4ValueTile {
-  static constexpr unsigned most_tiles = 2, linear_dims = 0;
-  static constexpr unsigned most_groups = max_dim / int4_group;
+  static constexpr unsigned max_tiles = 2, linear_dims = 0;
+  static constexpr unsigned max_groups = max_dim / int4_group_size;
 
   template <unsigned tiles>
   static void load_scales(TilePointers at, TilePointers next, uint32_t dim,
-                          TileScales<Isa, most_groups>& scales) {
+                          TileScales<Isa, max_groups>& scales) {
     const unsigned groups = scales_per_row(PKV_INT4, dim);
     const size_t begin = size_t{dim} * tile_tokens / 2;
     for (unsigned i = 0; i < tiles; i++) {
@@ -322,14 +322,14 @@ struct Int4ValueTile {
   static void accumulate(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim,
                          float* out) {
     constexpr unsigned lanes = Floats<Isa>::size;
-    TileScales<Isa, most_groups> scales;
+    TileScales<Isa, max_groups> scales;
     load_scales<tiles>(at, next, dim, scales);
-    alignas(64) PairWords w[tiles * rows][most_groups];
+    alignas(64) PairWords w[tiles * rows][max_groups];
     WeightUnit units[rows];
-    quantise_weights<Isa, rows, tiles, most_groups>(weights, scales, scales_per_row(PKV_INT4, dim),
-                                                    w, units);
+    quantise_weights<Isa, rows, tiles, max_groups>(weights, scales, scales_per_row(PKV_INT4, dim),
+                                                   w, units);
     for (uint32_t d = 0; d < dim; d += lanes) {
-      const unsigned g = d / int4_group;
+      const unsigned g = d / int4_group_size;
       Ints<Isa> sum[rows];
 #pragma GCC unroll 16
       for (unsigned r = 0; r < rows; r++) sum[r] = Ints<Isa>(0);
@@ -359,7 +359,7 @@ struct Int4ValueTile {
       float* const column = to + d / tile_tokens * panel_stride + d % tile_tokens;
       for (uint32_t t = 0; t < tile_tokens; t++) {
         uint16_t scale;
-        __builtin_memcpy(&scale, scales + (d / int4_group * tile_tokens + t) * 2, 2);
+        __builtin_memcpy(&scale, scales + (d / int4_group_size * tile_tokens + t) * 2, 2);
         const Words<Isa> words = load_words<Isa>(tile + (size_t{t / 8} * dim + d) * 4);
         const Ints<Isa> x = signed_field<Isa, 4>(words, packed_v_index(PKV_INT4, dim, t % 8, 0));
         (xsimd::to_float(x) * Floats<Isa>(bf16_to_f32(scale)))
@@ -388,4 +388,4 @@ void add_seen(const float* v, size_t token_stride, size_t panel_stride, uint32_t
   }
 }
 
-}  // namespace pkv
+}  // namespace pkv::kernels

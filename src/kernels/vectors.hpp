@@ -31,7 +31,7 @@
 
 #include "kernels/views.h"
 
-namespace pkv {
+namespace pkv::kernels {
 
 template <class Isa>
 using Floats = xsimd::batch<float, typename Isa::Arch>;
@@ -64,4 +64,4 @@ Words<Isa> load_words(const void* from) {
   return Words<Isa>::load_unaligned(static_cast<const uint32_t*>(from));
 }
 
-}  // namespace pkv
+}  // namespace pkv::kernels

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-namespace pkv {
+namespace pkv::kernels {
 
 inline constexpr uint32_t tile_tokens = 16;
 inline constexpr uint32_t max_dim = 576;
@@ -86,7 +86,7 @@ struct ScoreTransform {
 struct AttendTask {
   KvView kv;
   uint32_t head_begin, head_end;
-  uint32_t group;  // query heads per KV head
+  uint32_t gqa_group;  // query heads per KV head
   uint32_t queries;
   const QueryView* query;
   uint64_t begin, end;
@@ -99,12 +99,12 @@ struct AttendTask {
   float* out;         // [heads][queries * group][value_dim], sum of exp(score - max) * v
   float* max;         // [heads][queries * group], -infinity where nothing was seen
   float* sum;         // [heads][queries * group], sum of exp(score - max); 0 where nothing was seen
-  unsigned char* work;  // attend_work_bytes() of it, 64-byte aligned
+  unsigned char* scratch;  // attend_work_bytes() of it, 64-byte aligned
 };
 
 // Rows of one KV head from which on K and V are unpacked once for all of them and multiplied as
 // matrices; below, they are read straight from the tiles.
-inline constexpr uint32_t product_rows_least = 16;
+inline constexpr uint32_t min_matmul_rows = 16;
 
 // One partial result of a run of rows: of row r of head h, out begins at (h * head_rows + r) *
 // value_dim.
@@ -119,7 +119,7 @@ struct Partial {
 // caller's.
 struct FinishTask {
   uint32_t head_begin, head_end;  // the partials begin at head_begin
-  uint32_t group, queries, value_dim;
+  uint32_t gqa_group, queries, value_dim;
   uint32_t parts;
   const Partial* part;
   const float* sink_logits;  // NULL, or one per query head: a score of a token without V
@@ -130,7 +130,7 @@ struct FinishTask {
 
 // queries rows of q, for some KV heads, into the order AttendTask wants, as fp32 times scale.
 struct QueryTask {
-  uint32_t head_begin, head_end, group, queries, key_dim;
+  uint32_t head_begin, head_end, gqa_group, queries, key_dim;
   float scale;
   RowsView rows;
   float* q;  // of row r of head h: at ((h - head_begin) * head_rows + r) * key_dim
@@ -148,4 +148,4 @@ struct MergeTask {
   float* merged_lse;  // NULL, or [rows][heads]
 };
 
-}  // namespace pkv
+}  // namespace pkv::kernels

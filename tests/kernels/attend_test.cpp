@@ -9,7 +9,7 @@
 #include "expected.h"
 #include "rounds.h"
 
-namespace pkv::test {
+namespace pkv::kernels::test {
 namespace {
 
 class Attend : public testing::TestWithParam<NamedTable> {};
@@ -55,10 +55,10 @@ Call random_call(const Shape& shape, Random& random) {
   call.bf16_weights = one_in(random, 2);
   call.softcap = one_in(random, 4) ? 0.5f + 20 * std::fabs(real(random)) : 0;
   if (one_in(random, 4))
-    for (uint32_t head = 0; head < shape.kv_heads * shape.group; head++)
+    for (uint32_t head = 0; head < shape.kv_heads * shape.gqa_group; head++)
       call.alibi_slopes.push_back(real(random));
   if (one_in(random, 4))
-    for (uint32_t head = 0; head < shape.kv_heads * shape.group; head++)
+    for (uint32_t head = 0; head < shape.kv_heads * shape.gqa_group; head++)
       call.sink_logits.push_back(10 * real(random));
   call.cuts = {one_in(random, 3) ? pick(random, 0, shape.length) : 0, shape.length};
   for (uint64_t extra = pick(random, 0, 3); extra > 0; extra--)
@@ -71,7 +71,7 @@ struct Case {
   Shape shape;
   Call call;
   double products() const {
-    const double rows = double(call.queries) * shape.group * (call.head_end - call.head_begin);
+    const double rows = double(call.queries) * shape.gqa_group * (call.head_end - call.head_begin);
     return rows * static_cast<double>(shape.length) * (shape.key_dim + shape.value_dim);
   }
 };
@@ -106,7 +106,7 @@ std::vector<float> scaled_queries(const Shape& shape, Call& call, Random& random
 // Runs all tables on the same case: the reference is what takes the time.
 TEST(AttendAll, MatchesTheReference) {
   Random random(21);
-  int streams = 0, products = 0;
+  int direct = 0, matmul = 0;
   for (int round = 0; round < rounds(5); round++) {
     for (const pkv_layout layout : layouts) {
       for (const pkv_dtype k_dtype : stored_dtypes) {
@@ -118,7 +118,8 @@ TEST(AttendAll, MatchesTheReference) {
           const std::vector<float> q = scaled_queries(drawn.shape, drawn.call, random);
           const Expected expected(sequence, drawn.call, q);
           const Rows blank(row_dtypes[pick(random, 0, 2)], drawn.call.queries,
-                           drawn.shape.kv_heads * drawn.shape.group, drawn.shape.value_dim, random);
+                           drawn.shape.kv_heads * drawn.shape.gqa_group, drawn.shape.value_dim,
+                           random);
           for (const NamedTable& table : tables()) {
             if (table.kernels->isa == PKV_ISA_SCALAR && drawn.products() > enough_for_scalar)
               continue;
@@ -127,12 +128,12 @@ TEST(AttendAll, MatchesTheReference) {
             attend_and_finish(*table.kernels, sequence, drawn.call, q, out, lse);
             ASSERT_EQ(expected.difference(table, out, lse), "") << "round " << round;
           }
-          (takes_product(drawn.shape, drawn.call) ? products : streams)++;
+          (takes_matmul(drawn.shape, drawn.call) ? matmul : direct)++;
         }
       }
     }
   }
-  EXPECT_GT(std::min(streams, products), rounds(5) * 20) << "both ways are taken";
+  EXPECT_GT(std::min(direct, matmul), rounds(5) * 20) << "both ways are taken";
 }
 
 // The dims of DeepSeek's latent attention.
@@ -206,8 +207,8 @@ TEST_P(Attend, BothLayoutsGiveTheSameBits) {
         const Rows from_packed = attend(*GetParam().kernels, packed, drawn.call, q);
         const Rows from_plain = attend(*GetParam().kernels, plain, drawn.call, q);
         ASSERT_TRUE(from_packed.bytes == from_plain.bytes)
-            << "dtypes " << k_dtype << "/" << v_dtype << " product "
-            << takes_product(shape, drawn.call);
+            << "dtypes " << k_dtype << "/" << v_dtype << " matmul "
+            << takes_matmul(shape, drawn.call);
       }
     }
   }
@@ -234,7 +235,7 @@ Call call_of_subset(const Call& call, const Subset& subset) {
 std::vector<float> queries_of_subset(const Shape& shape, const Call& call,
                                      const std::vector<float>& q, const Subset& subset) {
   std::vector<float> some;
-  const size_t row = size_t{shape.group} * shape.key_dim;
+  const size_t row = size_t{shape.gqa_group} * shape.key_dim;
   for (uint32_t head = 0; head < shape.kv_heads; head++) {
     const float* const from = q.data() + (size_t{head} * call.queries + subset.first) * row;
     some.insert(some.end(), from, from + subset.queries * row);
@@ -242,7 +243,7 @@ std::vector<float> queries_of_subset(const Shape& shape, const Call& call,
   return some;
 }
 
-void expect_same_bits(const Kernels& kernels, Sequence& sequence, Call call, const Subset& subset,
+void expect_same_bits(const Table& kernels, Sequence& sequence, Call call, const Subset& subset,
                       Random& random) {
   const Shape& shape = sequence.shape;
   const std::vector<float> q = scaled_queries(shape, call, random);
@@ -250,11 +251,11 @@ void expect_same_bits(const Kernels& kernels, Sequence& sequence, Call call, con
   const Rows some = attend(kernels, sequence, call_of_subset(call, subset),
                            queries_of_subset(shape, call, q, subset));
   for (uint32_t i = 0; i < subset.queries; i++)
-    for (uint32_t head = subset.head_begin * shape.group; head < subset.head_end * shape.group;
-         head++)
+    for (uint32_t head = subset.head_begin * shape.gqa_group;
+         head < subset.head_end * shape.gqa_group; head++)
       for (uint32_t d = 0; d < shape.value_dim; d++)
         ASSERT_EQ(some.bits(i, head, d), all.bits(subset.first + i, head, d))
-            << "product " << takes_product(shape, call) << " dtypes " << shape.k_dtype << "/"
+            << "matmul " << takes_matmul(shape, call) << " dtypes " << shape.k_dtype << "/"
             << shape.v_dtype << " query " << i << " of " << subset.queries << " from "
             << subset.first << " of " << call.queries << " window " << call.window << " sinks "
             << call.sinks;
@@ -276,14 +277,14 @@ TEST_P(Attend, ARowGetsTheBitsItGetsBesideOthers) {
     subset.queries = static_cast<uint32_t>(pick(random, 1, call.queries - subset.first));
     subset.head_begin = static_cast<uint32_t>(pick(random, call.head_begin, call.head_end - 1));
     subset.head_end = static_cast<uint32_t>(pick(random, subset.head_begin + 1, call.head_end));
-    const bool product = takes_product(drawn.shape, call);
-    if (product != takes_product(drawn.shape, call_of_subset(call, subset))) continue;
+    const bool matmul = takes_matmul(drawn.shape, call);
+    if (matmul != takes_matmul(drawn.shape, call_of_subset(call, subset))) continue;
     if (GetParam().kernels->isa == PKV_ISA_SCALAR && drawn.products() > enough_for_scalar) continue;
     Sequence sequence(drawn.shape, random, 0xFF);
     sequence.fill(random);
     expect_same_bits(*GetParam().kernels, sequence, call, subset, random);
     if (HasFatalFailure()) return;
-    compared[product]++;
+    compared[matmul]++;
   }
 }
 
@@ -335,4 +336,4 @@ INSTANTIATE_TEST_SUITE_P(Kernels, Attend, testing::ValuesIn(tables()),
                          [](const auto& table) { return table.param.name; });
 
 }  // namespace
-}  // namespace pkv::test
+}  // namespace pkv::kernels::test

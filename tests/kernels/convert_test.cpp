@@ -9,7 +9,7 @@
 #include "sequence.h"
 #include "tables.h"
 
-namespace pkv::test {
+namespace pkv::kernels::test {
 namespace {
 
 class Convert : public testing::TestWithParam<NamedTable> {
@@ -197,4 +197,4 @@ INSTANTIATE_TEST_SUITE_P(Kernels, Convert, testing::ValuesIn(tables()),
                          [](const auto& table) { return table.param.name; });
 
 }  // namespace
-}  // namespace pkv::test
+}  // namespace pkv::kernels::test

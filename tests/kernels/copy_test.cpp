@@ -9,7 +9,7 @@
 #include "sequence.h"
 #include "tables.h"
 
-namespace pkv::test {
+namespace pkv::kernels::test {
 namespace {
 
 class Copy : public testing::TestWithParam<NamedTable> {};
@@ -106,9 +106,9 @@ void expect_row(const Rows& rows, uint64_t row, uint32_t head, const Sequence& s
                 uint64_t position) {
   const pkv_dtype dtype = stored.dtype(side);
   if (is_integer(dtype)) {
-    const uint32_t group = dtype == PKV_INT8 ? rows.dim : 32;
-    for (uint32_t begin = 0; begin < rows.dim; begin += group)
-      expect_quantised(rows, row, head, begin, std::min(begin + group, rows.dim), stored, side,
+    const uint32_t scale_dims = dtype == PKV_INT8 ? rows.dim : 32;
+    for (uint32_t begin = 0; begin < rows.dim; begin += scale_dims)
+      expect_quantised(rows, row, head, begin, std::min(begin + scale_dims, rows.dim), stored, side,
                        position);
     return;
   }
@@ -203,7 +203,7 @@ TEST_P(Copy, ASideThatIsNullIsLeftOut) {
       c.k.fill(random);
       c.v.fill(random);
       Sequence only_k(c.shape, random, 0), only_v = only_k, both = only_k;
-      const Kernels& kernels = *GetParam().kernels;
+      const Table& kernels = *GetParam().kernels;
       kernels.store({only_k.view(), c.first, c.count, c.k.view(), {}});
       kernels.store({only_v.view(), c.first, c.count, {}, c.v.view()});
       kernels.store(c.task(both));
@@ -284,7 +284,7 @@ TEST_P(Copy, TheBytesAreThoseOfEveryOtherInstructionSet) {
     fill_rows(c.v, random);
     Sequence mine(c.shape, random, 0x5A), reference = mine;
     GetParam().kernels->store(c.task(mine));
-    select_kernels(PKV_ISA_SCALAR).store(c.task(reference));
+    select(PKV_ISA_SCALAR).store(c.task(reference));
     ASSERT_TRUE(mine.bytes == reference.bytes)
         << "dtypes " << c.shape.k_dtype << "/" << c.shape.v_dtype;
   });
@@ -294,4 +294,4 @@ INSTANTIATE_TEST_SUITE_P(Kernels, Copy, testing::ValuesIn(tables()),
                          [](const auto& table) { return table.param.name; });
 
 }  // namespace
-}  // namespace pkv::test
+}  // namespace pkv::kernels::test

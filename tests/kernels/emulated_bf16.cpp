@@ -1,20 +1,21 @@
 // The kernels of AVX512_BF16 with the dot product instruction computed in AVX-512 F.
 #include "kernels/isa/avx512_bf16.hpp"
-#include "kernels/table.hpp"
+#include "kernels/make_table.hpp"
 
-namespace pkv {
+namespace pkv::kernels {
 namespace {
 struct EmulatedArch : xsimd::avx512bw {};
 }  // namespace
-}  // namespace pkv
+}  // namespace pkv::kernels
 
 namespace xsimd::types {
-XSIMD_DECLARE_SIMD_REGISTER_ALIAS(pkv::EmulatedArch, avx512bw);
+XSIMD_DECLARE_SIMD_REGISTER_ALIAS(pkv::kernels::EmulatedArch, avx512bw);
 template <class T>
-struct get_bool_simd_register<T, pkv::EmulatedArch> : get_bool_simd_register<T, avx512bw> {};
+struct get_bool_simd_register<T, pkv::kernels::EmulatedArch> : get_bool_simd_register<T, avx512bw> {
+};
 }  // namespace xsimd::types
 
-namespace pkv {
+namespace pkv::kernels {
 
 namespace {
 
@@ -48,7 +49,7 @@ using Emulated = Avx512DotBf16<Avx512Base<EmulatedArch>, EmulatedDotProduct>;
 
 }  // namespace
 
-extern const Kernels emulated_bf16_kernels;
-constexpr Kernels emulated_bf16_kernels = make_table<Emulated>(PKV_ISA_AVX512_BF16);
+extern const Table emulated_bf16_table;
+constexpr Table emulated_bf16_table = make_table<Emulated>(PKV_ISA_AVX512_BF16);
 
-}  // namespace pkv
+}  // namespace pkv::kernels

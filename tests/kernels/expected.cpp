@@ -4,7 +4,7 @@
 #include <limits>
 #include <sstream>
 
-namespace pkv::test {
+namespace pkv::kernels::test {
 
 namespace {
 
@@ -12,7 +12,7 @@ namespace {
 double unit_roundoff(pkv_dtype dtype) {
   return dtype == PKV_F32 ? 0x1p-24 : dtype == PKV_F16 ? 0x1p-11 : 0x1p-8;
 }
-double least_roundoff(pkv_dtype dtype) { return dtype == PKV_F16 ? 0x1p-25 : 0x1p-134; }
+double min_roundoff(pkv_dtype dtype) { return dtype == PKV_F16 ? 0x1p-25 : 0x1p-134; }
 
 }  // namespace
 
@@ -20,16 +20,16 @@ Expected::Expected(const Sequence& sequence, const Call& call, const std::vector
     : shape_(sequence.shape), call_(call) {
   for (uint32_t head = call.head_begin; head < call.head_end; head++) {
     const Decoded kv = sequence.decoded(head);
-    const float* row = q.data() + size_t{head} * call.queries * shape_.group * shape_.key_dim;
+    const float* row = q.data() + size_t{head} * call.queries * shape_.gqa_group * shape_.key_dim;
     for (uint32_t i = 0; i < call.queries; i++)
-      for (uint32_t g = 0; g < shape_.group; g++, row += shape_.key_dim)
+      for (uint32_t g = 0; g < shape_.gqa_group; g++, row += shape_.key_dim)
         rows_.emplace_back(problem(kv, head, i, g, row));
   }
 }
 
 Problem Expected::problem(const Decoded& kv, uint32_t head, uint32_t i, uint32_t g,
                           const float* q) const {
-  const uint32_t query_head = head * shape_.group + g;
+  const uint32_t query_head = head * shape_.gqa_group + g;
   Problem row{};
   row.q = q;
   row.key_dim = shape_.key_dim;
@@ -49,7 +49,7 @@ Problem Expected::problem(const Decoded& kv, uint32_t head, uint32_t i, uint32_t
 
 Rounding Expected::rounding_of(const NamedTable& table) const {
   if (table.kernels->isa == PKV_ISA_SCALAR) return {};
-  if (takes_product(shape_, call_))
+  if (takes_matmul(shape_, call_))
     return {
         false, false,
         table.multiplies_bf16 && call_.bf16_weights && shape_.v_dtype == PKV_BF16 && !shape_.latent,
@@ -64,15 +64,15 @@ std::string Expected::difference(const NamedTable& table, const Rows& out,
   size_t row = 0;
   for (uint32_t head = call_.head_begin; head < call_.head_end; head++)
     for (uint32_t i = 0; i < call_.queries; i++)
-      for (uint32_t g = 0; g < shape_.group; g++, row++) {
+      for (uint32_t g = 0; g < shape_.gqa_group; g++, row++) {
         const std::string found =
-            row_difference(rows_[row], rounding, i, head * shape_.group + g, out, lse);
+            row_difference(rows_[row], rounding, i, head * shape_.gqa_group + g, out, lse);
         if (found.empty()) continue;
         std::ostringstream text;
-        text << table.name << (takes_product(shape_, call_) ? " product" : " stream") << " layout "
+        text << table.name << (takes_matmul(shape_, call_) ? " matmul" : " direct") << " layout "
              << shape_.layout << " dtypes " << shape_.k_dtype << "/" << shape_.v_dtype << " dims "
              << shape_.key_dim << "/" << shape_.value_dim << " latent " << shape_.latent
-             << " group " << shape_.group << " queries " << call_.queries << " from "
+             << " GQA group " << shape_.gqa_group << " queries " << call_.queries << " from "
              << call_.first_query << " causal " << call_.causal << " window " << call_.window
              << " sinks " << call_.sinks << " mask from "
              << (call_.mask.empty() ? -1 : static_cast<int64_t>(call_.mask_begin)) << " softcap "
@@ -93,14 +93,14 @@ std::string Expected::row_difference(const Reference& expected, const Rounding& 
   for (uint32_t d = 0; d < shape_.value_dim; d++) {
     const double got = out.value(i, query_head, d), want = expected.out[d];
     double bound = expected.bound(d, steps, rounding) + std::fabs(want) * unit_roundoff(out.dtype) +
-                   least_roundoff(out.dtype);
+                   min_roundoff(out.dtype);
     if (expected.saw_nothing()) bound = 0;
     if (std::fabs(got - want) <= bound) continue;
     text << "dim " << d << " is " << got << ", not " << want << " +- " << bound;
     return text.str();
   }
   if (lse.empty()) return "";
-  const double got = lse[size_t{i} * shape_.kv_heads * shape_.group + query_head];
+  const double got = lse[size_t{i} * shape_.kv_heads * shape_.gqa_group + query_head];
   if (got == expected.lse || std::fabs(got - expected.lse) <= expected.lse_bound(steps, rounding))
     return "";
   text << "lse is " << got << ", not " << expected.lse << " +- "
@@ -108,4 +108,4 @@ std::string Expected::row_difference(const Reference& expected, const Rounding& 
   return text.str();
 }
 
-}  // namespace pkv::test
+}  // namespace pkv::kernels::test

@@ -7,7 +7,7 @@
 #include "reference.h"
 #include "run.h"
 
-namespace pkv::test {
+namespace pkv::kernels::test {
 
 class Expected {
  public:
@@ -29,4 +29,4 @@ class Expected {
   std::vector<Reference> rows_;  // [heads of the call][queries][group]
 };
 
-}  // namespace pkv::test
+}  // namespace pkv::kernels::test

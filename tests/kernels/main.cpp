@@ -20,7 +20,7 @@ bool wants_times(int argc, char** argv) {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   if (wants_times(argc, argv)) {
-    pkv::test::print_times();
+    pkv::kernels::test::print_times();
     return EXIT_SUCCESS;
   }
   return RUN_ALL_TESTS();

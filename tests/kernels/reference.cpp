@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-namespace pkv::test {
+namespace pkv::kernels::test {
 
 namespace {
 
@@ -183,4 +183,4 @@ double Reference::lse_bound(double steps, const Rounding& rounding) const {
          4 * u * (std::fabs(max_) + std::fabs(lse) + 1);
 }
 
-}  // namespace pkv::test
+}  // namespace pkv::kernels::test

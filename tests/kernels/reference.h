@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace pkv::test {
+namespace pkv::kernels::test {
 
 inline bool is_integer(pkv_dtype dtype) { return dtype == PKV_INT8 || dtype == PKV_INT4; }
 inline unsigned bits_of(pkv_dtype dtype) {
@@ -100,4 +100,4 @@ class Reference {
   std::vector<double> absolute_, rounded_weights_;  // by dim, over the sum
 };
 
-}  // namespace pkv::test
+}  // namespace pkv::kernels::test

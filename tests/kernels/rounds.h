@@ -3,11 +3,11 @@
 
 #include "../support/sanitizers.h"
 
-namespace pkv::test {
+namespace pkv::kernels::test {
 
 inline constexpr int rounds(int n) {
-  if (!address_sanitizer && !thread_sanitizer) return n;
+  if (!pkv::test::address_sanitizer && !pkv::test::thread_sanitizer) return n;
   return n < 10 ? 1 : n / 10;
 }
 
-}  // namespace pkv::test
+}  // namespace pkv::kernels::test

@@ -10,7 +10,7 @@
 #include "sequence.h"
 #include "tables.h"
 
-namespace pkv::test {
+namespace pkv::kernels::test {
 
 struct Call {
   uint32_t head_begin = 0, head_end = 0;  // KV heads
@@ -62,9 +62,9 @@ inline Call call_of(const Shape& shape, uint64_t first_query, uint32_t queries,
   return call;
 }
 
-// Few rows and many take different ways.
-inline bool takes_product(const Shape& shape, const Call& call) {
-  return call.queries * shape.group >= product_rows_least;
+// True if the call has enough rows for matrix products (min_matmul_rows).
+inline bool takes_matmul(const Shape& shape, const Call& call) {
+  return call.queries * shape.gqa_group >= min_matmul_rows;
 }
 
 // Working memory of just the size that is asked for. It begins as NaN.
@@ -87,12 +87,12 @@ inline constexpr float unset = 12345.0f;
 // One part of a call: attend() computes its partial results.
 class Part {
  public:
-  Part(const Kernels& kernels, Sequence& sequence, const Call& call, uint64_t begin, uint64_t end,
+  Part(const Table& kernels, Sequence& sequence, const Call& call, uint64_t begin, uint64_t end,
        const std::vector<float>& q)
       : kernels_(kernels),
         task_(task_of(sequence, call, begin, end)),
-        work_(kernels.attend_work_bytes(task_)) {
-    const size_t head_rows = size_t{call.queries} * task_.group,
+        work_(kernels.attend_scratch_bytes(task_)) {
+    const size_t head_rows = size_t{call.queries} * task_.gqa_group,
                  rows = (call.head_end - call.head_begin) * head_rows;
     out.assign(rows * task_.kv.v.dim, unset);
     max.assign(rows, unset);
@@ -103,12 +103,12 @@ class Part {
     task_.out = out.data();
     task_.max = max.data();
     task_.sum = sum.data();
-    task_.work = work_.data();
+    task_.scratch = work_.data();
   }
 
   void attend() { kernels_.attend(task_); }
   Partial partial() const {
-    return {out.data(), max.data(), sum.data(), uint64_t{task_.queries} * task_.group};
+    return {out.data(), max.data(), sum.data(), uint64_t{task_.queries} * task_.gqa_group};
   }
 
   std::vector<float> out, max, sum;
@@ -120,7 +120,7 @@ class Part {
     task.kv = sequence.view();
     task.head_begin = call.head_begin;
     task.head_end = call.head_end;
-    task.group = sequence.shape.group;
+    task.gqa_group = sequence.shape.gqa_group;
     task.queries = call.queries;
     task.begin = begin;
     task.end = end;
@@ -131,14 +131,14 @@ class Part {
     return task;
   }
 
-  const Kernels& kernels_;
+  const Table& kernels_;
   AttendTask task_;
   WorkArea work_;
   std::vector<QueryView> views_;
 };
 
 // q: [kv_heads][queries * group][key_dim]. lse: [queries][query heads], or empty.
-inline void attend_and_finish(const Kernels& kernels, Sequence& sequence, const Call& call,
+inline void attend_and_finish(const Table& kernels, Sequence& sequence, const Call& call,
                               const std::vector<float>& q, Rows& out, std::vector<float>& lse) {
   const Shape& s = sequence.shape;
   std::vector<Part> parts;
@@ -152,7 +152,7 @@ inline void attend_and_finish(const Kernels& kernels, Sequence& sequence, const 
   FinishTask finish{};
   finish.head_begin = call.head_begin;
   finish.head_end = call.head_end;
-  finish.group = s.group;
+  finish.gqa_group = s.gqa_group;
   finish.queries = call.queries;
   finish.value_dim = s.value_dim;
   finish.parts = static_cast<uint32_t>(partials.size());
@@ -160,24 +160,24 @@ inline void attend_and_finish(const Kernels& kernels, Sequence& sequence, const 
   finish.sink_logits = call.sink_logits.empty() ? nullptr : call.sink_logits.data();
   finish.rows = out.view();
   finish.lse = lse.empty() ? nullptr : lse.data();
-  finish.lse_stride = uint64_t{s.kv_heads} * s.group;
+  finish.lse_stride = uint64_t{s.kv_heads} * s.gqa_group;
   kernels.finish(finish);
 }
 
 // The same into dense fp32 rows.
-inline Rows attend(const Kernels& kernels, Sequence& sequence, const Call& call,
+inline Rows attend(const Table& kernels, Sequence& sequence, const Call& call,
                    const std::vector<float>& q) {
   const Shape& s = sequence.shape;
-  Rows out(PKV_F32, call.queries, s.kv_heads * s.group, s.value_dim);
+  Rows out(PKV_F32, call.queries, s.kv_heads * s.gqa_group, s.value_dim);
   std::vector<float> no_lse;
   attend_and_finish(kernels, sequence, call, q, out, no_lse);
   return out;
 }
 
 inline std::vector<float> random_queries(const Shape& s, uint32_t queries, Random& random) {
-  std::vector<float> q(size_t{s.kv_heads} * queries * s.group * s.key_dim);
+  std::vector<float> q(size_t{s.kv_heads} * queries * s.gqa_group * s.key_dim);
   for (float& x : q) x = real(random);
   return q;
 }
 
-}  // namespace pkv::test
+}  // namespace pkv::kernels::test

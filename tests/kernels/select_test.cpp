@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "tables.h"
 
-namespace pkv::test {
+namespace pkv::kernels::test {
 namespace {
 
 constexpr auto unknown = static_cast<pkv_isa>(PKV_ISA_AVX512_VNNI + 1);
@@ -20,14 +20,14 @@ TEST(Select, TheForcedOneIsTheOneThatRuns) {
   int supported = 0;
   for (const pkv_isa isa : instruction_sets) {
     if (!isa_supported(isa)) continue;
-    EXPECT_EQ(select_kernels(isa).isa, isa);
+    EXPECT_EQ(select(isa).isa, isa);
     supported++;
   }
   EXPECT_GE(supported, 2) << "scalar and the baseline's vectors are always there";
 }
 
 TEST(Select, AutoTakesTheBest) {
-  const pkv_isa best = select_kernels(PKV_ISA_AUTO).isa;
+  const pkv_isa best = select(PKV_ISA_AUTO).isa;
   EXPECT_TRUE(isa_supported(PKV_ISA_AUTO));
   const auto* const at = std::find(std::begin(x86_sets), std::end(x86_sets), best);
   if (at == std::end(x86_sets)) {
@@ -41,7 +41,7 @@ TEST(Select, AutoTakesTheBest) {
 TEST(Select, RefusesWhatIsNotThere) {
   EXPECT_FALSE(isa_supported(unknown));
   try {
-    select_kernels(unknown);
+    select(unknown);
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.status, PKV_UNSUPPORTED);
@@ -63,4 +63,4 @@ TEST(Select, EachHasANameOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace pkv::test
+}  // namespace pkv::kernels::test

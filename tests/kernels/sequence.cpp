@@ -6,7 +6,7 @@
 
 #include "reference.h"
 
-namespace pkv::test {
+namespace pkv::kernels::test {
 
 namespace {
 
@@ -40,7 +40,7 @@ Shape random_shape(Random& random, pkv_layout layout, pkv_dtype k_dtype, pkv_dty
   shape.k_dtype = k_dtype;
   shape.v_dtype = v_dtype;
   shape.kv_heads = static_cast<uint32_t>(pick(random, 1, 3));
-  shape.group = static_cast<uint32_t>(pick(random, 1, pick(random, 0, 4) == 0 ? 20 : 5));
+  shape.gqa_group = static_cast<uint32_t>(pick(random, 1, pick(random, 0, 4) == 0 ? 20 : 5));
   shape.key_dim = random_dim(random);
   shape.value_dim = random_dim(random);
   shape.latent = k_dtype == v_dtype && pick(random, 0, 1) == 0;
@@ -279,4 +279,4 @@ void Rows::fill_bits(Random& random) {
       for (uint32_t d = 0; d < dim; d++) set_bits(row, head, d, static_cast<uint32_t>(random()));
 }
 
-}  // namespace pkv::test
+}  // namespace pkv::kernels::test

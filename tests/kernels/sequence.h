@@ -8,7 +8,7 @@
 
 #include "kernels/kernels.h"
 
-namespace pkv::test {
+namespace pkv::kernels::test {
 
 using Random = std::mt19937_64;
 
@@ -22,7 +22,7 @@ inline float real(Random& random) {
 struct Shape {
   pkv_layout layout;
   pkv_dtype k_dtype, v_dtype;  // latent: the same
-  uint32_t kv_heads, group, key_dim, value_dim;
+  uint32_t kv_heads, gqa_group, key_dim, value_dim;
   uint32_t block_size;
   bool paged;   // false: one run of tokens, no block table
   bool latent;  // V is the first value_dim dims of K
@@ -131,4 +131,4 @@ class Rows {
   size_t begin_;
 };
 
-}  // namespace pkv::test
+}  // namespace pkv::kernels::test

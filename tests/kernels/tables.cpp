@@ -1,26 +1,26 @@
 #include "tables.h"
 
-namespace pkv {
+namespace pkv::kernels {
 #if defined(__x86_64__)
-extern const Kernels emulated_bf16_kernels;
+extern const Table emulated_bf16_table;
 #endif
-}  // namespace pkv
+}  // namespace pkv::kernels
 
-namespace pkv::test {
+namespace pkv::kernels::test {
 
 const std::vector<NamedTable>& tables() {
   static const std::vector<NamedTable> all = [] {
     std::vector<NamedTable> found;
     for (const pkv_isa isa : instruction_sets)
       if (isa_supported(isa))
-        found.push_back({isa_name(isa), &select_kernels(isa), isa == PKV_ISA_AVX512_BF16});
+        found.push_back({isa_name(isa), &select(isa), isa == PKV_ISA_AVX512_BF16});
 #if defined(__x86_64__)
     if (isa_supported(PKV_ISA_AVX512))
-      found.push_back({"emulated_bf16", &emulated_bf16_kernels, true});
+      found.push_back({"emulated_bf16", &emulated_bf16_table, true});
 #endif
     return found;
   }();
   return all;
 }
 
-}  // namespace pkv::test
+}  // namespace pkv::kernels::test

@@ -6,11 +6,11 @@
 
 #include "kernels/kernels.h"
 
-namespace pkv::test {
+namespace pkv::kernels::test {
 
 struct NamedTable {
   const char* name;
-  const Kernels* kernels;
+  const Table* kernels;
   bool multiplies_bf16;  // stored bf16 as it is: with q as two bf16 numbers, unless one is enough,
                          // and weights of bf16 if they may be
 };
@@ -27,4 +27,4 @@ inline constexpr pkv_dtype stored_dtypes[] = {PKV_F32,  PKV_F16,      PKV_BF16, 
 inline constexpr pkv_dtype row_dtypes[] = {PKV_F32, PKV_F16, PKV_BF16};
 inline constexpr pkv_layout layouts[] = {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN};
 
-}  // namespace pkv::test
+}  // namespace pkv::kernels::test

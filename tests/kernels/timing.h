@@ -1,9 +1,9 @@
 // Times of the kernels on one core.
 #pragma once
 
-namespace pkv::test {
+namespace pkv::kernels::test {
 
 // For each instruction set and stored type: a decode and a prefill.
 void print_times();
 
-}  // namespace pkv::test
+}  // namespace pkv::kernels::test

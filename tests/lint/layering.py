@@ -5,7 +5,7 @@
                                                                 between cache and memory
     redis -> base                             a library of its own
 
-The engine sees kernels/kernels.h, kernels/views.h and kernels/formats.h only; oneTBB is for
+The engine sees kernels/kernels.h, kernels/views.h and kernels/tile_layout.h only; oneTBB is for
 base/parallel, vector instructions for kernels; what is compiled for an instruction set keeps the
 standard library's inline functions out.
 """
@@ -24,16 +24,7 @@ ROOMS = {
     "engine/attention": {"engine/attention", "engine/memory", "kernels", "base"},
     "engine/prefix": {"engine/prefix", "engine/memory", "kernels", "base"},
 }
-for above, below in (
-    ("engine/cache", {"engine/attention", "engine/prefix"}),
-    ("engine/session", {"engine/cache"}),
-    ("engine/file", {"engine/session"}),
-    ("engine/tier", {"engine/file"}),
-    ("api", {"engine/tier"}),
-):
-    ROOMS[above] = {above}.union(*({room} | ROOMS[room] for room in below))
-ROOMS["redis"] = {"redis", "base"}
-KERNELS_FACE = {"kernels/formats.h", "kernels/kernels.h", "kernels/views.h"}
+KERNELS_FACE = {"kernels/tile_layout.h", "kernels/kernels.h", "kernels/views.h"}
 VECTOR = re.compile(r"xsimd/|.*intrin\.h$|arm_neon\.h$|arm_sve\.h$")
 ISA_ALLOWED = re.compile(
     r"xsimd/.*|.*intrin\.h|pagedkv/.*\.h|(arm_neon|arm_sve|stddef|stdint|stdbool|float|limits)\.h"

@@ -15,13 +15,13 @@ size_t rounded_up(size_t floats) { return (floats + 15) / 16 * 16; }  // cache l
 
 class Runner {
  public:
-  Runner(const Kernels& kernels, const AttendCall& call, const WorkSplit& split)
+  Runner(const kernels::Table& kernels, const AttendCall& call, const WorkSplit& split)
       : kernels_(kernels), call_(call), split_(split) {
     for (const Pass& pass : split.passes()) {
       query_floats_ = std::max(query_floats_, rounded_up(split.query_floats(pass)));
       if (pass.alone)
         result_floats_ = std::max(result_floats_, rounded_up(split.result_floats(pass)));
-      work_bytes_ = std::max(work_bytes_, kernels.attend_work_bytes(task_of(pass)));
+      work_bytes_ = std::max(work_bytes_, kernels.attend_scratch_bytes(task_of(pass)));
     }
     // Once tasks run, rows are written: nothing may be refused from then on.
     size_t parts = 0;
@@ -45,12 +45,12 @@ class Runner {
   void run(const Pass& pass, unsigned worker) {
     float* const own = own_ + worker * worker_floats();
     prepare(pass, own);
-    AttendTask task = task_of(pass);
+    kernels::AttendTask task = task_of(pass);
     task.q = own;
     task.out = pass.alone ? own + query_floats_ : shared_ + pass.result;
     task.max = task.out + split_.rows(pass) * split_.heads(pass) * call_.shape.value_dim;
     task.sum = task.max + split_.rows(pass) * split_.heads(pass);
-    task.work = reinterpret_cast<unsigned char*>(own + query_floats_ + result_floats_);
+    task.scratch = reinterpret_cast<unsigned char*>(own + query_floats_ + result_floats_);
     kernels_.attend(task);
     if (pass.alone) finish(pass.chunks[0], task.out);
   }
@@ -60,7 +60,7 @@ class Runner {
   void finish(size_t number, float* alone) {
     const QueryChunk& chunk = split_.chunks()[number];
     const uint32_t value_dim = call_.shape.value_dim;
-    const std::span<Partial> parts =
+    const std::span<kernels::Partial> parts =
         std::span(parts_).subspan(first_part_[number], chunk.passes.size());
     for (size_t i = 0; i < parts.size(); i++) {
       const Pass& pass = split_.passes()[chunk.passes[i]];
@@ -70,10 +70,10 @@ class Runner {
                   out + rows * (value_dim + 1) + before, split_.rows(pass)};
     }
     const uint64_t row = chunk.sequence->row + chunk.first;
-    FinishTask task{};
+    kernels::FinishTask task{};
     task.head_begin = chunk.head_begin;
     task.head_end = chunk.head_end;
-    task.group = group();
+    task.gqa_group = group();
     task.queries = chunk.queries;
     task.value_dim = value_dim;
     task.parts = static_cast<uint32_t>(parts.size());
@@ -90,13 +90,13 @@ class Runner {
   uint32_t group() const { return call_.shape.query_heads / call_.shape.kv_heads; }
 
   // All but the places of rows and results.
-  AttendTask task_of(const Pass& pass) const {
+  kernels::AttendTask task_of(const Pass& pass) const {
     const QueryChunk& chunk = split_.chunks()[pass.chunks[0]];
-    AttendTask task{};
+    kernels::AttendTask task{};
     task.kv = chunk.sequence->kv;
     task.head_begin = chunk.head_begin;
     task.head_end = chunk.head_end;
-    task.group = group();
+    task.gqa_group = group();
     task.queries = pass.queries;
     task.query = split_.views(pass.view);
     task.begin = pass.begin;
@@ -112,10 +112,10 @@ class Runner {
     uint64_t rows = 0;
     for (const uint32_t i : pass.chunks) {
       const QueryChunk& chunk = split_.chunks()[i];
-      QueryTask task{};
+      kernels::QueryTask task{};
       task.head_begin = chunk.head_begin;
       task.head_end = chunk.head_end;
-      task.group = group();
+      task.gqa_group = group();
       task.queries = chunk.queries;
       task.key_dim = call_.shape.key_dim;
       task.scale = call_.params.scale;
@@ -127,11 +127,11 @@ class Runner {
     }
   }
 
-  const Kernels& kernels_;
+  const kernels::Table& kernels_;
   const AttendCall& call_;
   const WorkSplit& split_;
-  std::vector<Partial> parts_;      // of all chunks
-  std::vector<size_t> first_part_;  // of each chunk
+  std::vector<kernels::Partial> parts_;  // of all chunks
+  std::vector<size_t> first_part_;       // of each chunk
   size_t query_floats_ = 0, result_floats_ = 0, work_bytes_ = 0;
   float* shared_ = nullptr;
   float* own_ = nullptr;
@@ -139,7 +139,8 @@ class Runner {
 
 }  // namespace
 
-void attend(Workers& workers, ScratchPool& pool, const Kernels& kernels, const AttendCall& call) {
+void attend(Workers& workers, ScratchPool& pool, const kernels::Table& kernels,
+            const AttendCall& call) {
   check_call(call);
   const WorkSplit split(call);
   if (split.passes().empty()) return;

@@ -9,6 +9,7 @@
 namespace pkv {
 
 // Throws INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW (for the mask: see call.h), bad_alloc.
-void attend(Workers& workers, ScratchPool& scratch, const Kernels& kernels, const AttendCall& call);
+void attend(Workers& workers, ScratchPool& scratch, const kernels::Table& kernels,
+            const AttendCall& call);
 
 }  // namespace pkv

@@ -12,7 +12,7 @@ namespace pkv {
 
 // One sequence of an attention call.
 struct AttendSequence {
-  KvView kv;
+  kernels::KvView kv;
   uint64_t length;   // positions that hold keys, the queries' own included
   uint32_t queries;  // the last of them
   uint64_t row;      // first row in q and out
@@ -29,7 +29,7 @@ struct AttendParams {
   bool causal;
   uint32_t window;  // 0: none
   uint32_t sinks;
-  ScoreTransform transform;
+  kernels::ScoreTransform transform;
   const float* sink_logits;
   const uint64_t* mask;
   uint64_t mask_words;
@@ -48,7 +48,7 @@ struct AttendCall {
   AttendShape shape;
   AttendParams params;
   std::span<const AttendSequence> sequences;
-  RowsView q, out;
+  kernels::RowsView q, out;
 };
 
 // Checks what belongs to rows of the caller: throws INVALID_ARGUMENT if the mask does not reach

@@ -13,7 +13,7 @@ namespace pkv {
 namespace {
 
 // Rows or heads of one may not reach into the next: a result would be overwritten.
-void check_overlap(const RowsView& view, uint64_t rows, uint64_t heads, uint64_t dim,
+void check_overlap(const kernels::RowsView& view, uint64_t rows, uint64_t heads, uint64_t dim,
                    const char* name) {
   const uint64_t row = static_cast<uint64_t>(view.row_stride),
                  head = static_cast<uint64_t>(view.head_stride);
@@ -28,23 +28,24 @@ void check_overlap(const RowsView& view, uint64_t rows, uint64_t heads, uint64_t
         name, (long long)view.row_stride, (long long)view.head_stride, (unsigned long long)rows,
         (unsigned long long)heads, (unsigned long long)dim);
   const uint64_t extent = checked_add(checked_mul(rows - 1, row, name), row_extent, name);
-  checked_bytes(extent, dtype_bytes(view.dtype), name);
+  checked_bytes(extent, kernels::dtype_bytes(view.dtype), name);
 }
 
 }  // namespace
 
-RowsView check_rows(const pkv_tensor* tensor, uint64_t rows, uint32_t heads, uint32_t dim,
-                    const char* name) {
+kernels::RowsView check_rows(const pkv_tensor* tensor, uint64_t rows, uint32_t heads, uint32_t dim,
+                             const char* name) {
   if (tensor == nullptr) fail(PKV_INVALID_ARGUMENT, "%s is NULL", name);
-  if (!dtype_of_rows(tensor->dtype))
+  if (!kernels::dtype_of_rows(tensor->dtype))
     fail(PKV_INVALID_ARGUMENT, "%s: %s dtype %d; rows are F32, F16 or BF16", name,
-         dtype_stored(tensor->dtype) ? "the stored" : "unknown", static_cast<int>(tensor->dtype));
+         kernels::dtype_stored(tensor->dtype) ? "the stored" : "unknown",
+         static_cast<int>(tensor->dtype));
   if (tensor->reserved != 0)
     fail(PKV_INVALID_ARGUMENT, "%s: reserved is %u, not 0", name, tensor->reserved);
   if (tensor->row_stride < 0 || tensor->head_stride < 0)
     fail(PKV_OUT_OF_RANGE, "%s: negative stride (row_stride %lld, head_stride %lld)", name,
          (long long)tensor->row_stride, (long long)tensor->head_stride);
-  RowsView view{};
+  kernels::RowsView view{};
   view.data = static_cast<unsigned char*>(tensor->data);
   view.dtype = tensor->dtype;
   view.head_stride = tensor->head_stride != 0 ? tensor->head_stride : int64_t{dim};
@@ -59,7 +60,7 @@ RowsView check_rows(const pkv_tensor* tensor, uint64_t rows, uint32_t heads, uin
   return view;
 }
 
-RowsView check_values(const pkv_tensor* tensor, uint64_t rows, const Shape& shape) {
+kernels::RowsView check_values(const pkv_tensor* tensor, uint64_t rows, const Shape& shape) {
   if (!shape.latent) return check_rows(tensor, rows, shape.kv_heads, shape.value_dim, "v");
   if (tensor != nullptr)
     fail(PKV_INVALID_ARGUMENT, "v is given, but values of this layer are the first %u dims of k",
@@ -67,22 +68,22 @@ RowsView check_values(const pkv_tensor* tensor, uint64_t rows, const Shape& shap
   return {};
 }
 
-RowsView rows_from(const RowsView& rows, uint64_t first) {
-  RowsView view = rows;
+kernels::RowsView rows_from(const kernels::RowsView& rows, uint64_t first) {
+  kernels::RowsView view = rows;
   if (view.data != nullptr)
-    view.data += static_cast<int64_t>(first) * rows.row_stride * dtype_bytes(rows.dtype);
+    view.data += static_cast<int64_t>(first) * rows.row_stride * kernels::dtype_bytes(rows.dtype);
   return view;
 }
 
 namespace {
 
 // The tasks cut at tile boundaries, so that no two threads write into one tile.
-std::vector<CopyTask> cut(std::span<const CopyTask> tasks, uint64_t piece) {
-  std::vector<CopyTask> pieces;
-  for (const CopyTask& task : tasks) {
+std::vector<kernels::CopyTask> cut(std::span<const kernels::CopyTask> tasks, uint64_t piece) {
+  std::vector<kernels::CopyTask> pieces;
+  for (const kernels::CopyTask& task : tasks) {
     for (uint64_t at = task.first, end = task.first + task.count; at < end;) {
       const uint64_t next = std::min(end, (at / piece + 1) * piece);
-      CopyTask part = task;
+      kernels::CopyTask part = task;
       part.first = at;
       part.count = next - at;
       part.k = rows_from(task.k, at - task.first);
@@ -96,15 +97,15 @@ std::vector<CopyTask> cut(std::span<const CopyTask> tasks, uint64_t piece) {
 
 }  // namespace
 
-void copy_rows(Workers& workers, void (*kernel)(const CopyTask&), std::span<const CopyTask> tasks,
-               uint64_t token_bytes) {
+void copy_rows(Workers& workers, void (*kernel)(const kernels::CopyTask&),
+               std::span<const kernels::CopyTask> tasks, uint64_t token_bytes) {
   constexpr uint64_t piece_bytes = 128 << 10;
-  const uint64_t piece =
-      std::max<uint64_t>(1, piece_bytes / (token_bytes * tile_tokens)) * tile_tokens;
+  const uint64_t piece = std::max<uint64_t>(1, piece_bytes / (token_bytes * kernels::tile_tokens)) *
+                         kernels::tile_tokens;
   uint64_t tokens = 0;
-  for (const CopyTask& task : tasks) tokens += task.count;
+  for (const kernels::CopyTask& task : tasks) tokens += task.count;
 
-  std::vector<CopyTask> pieces;
+  std::vector<kernels::CopyTask> pieces;
   if (tokens * token_bytes > piece_bytes && workers.threads() > 1) {
     try {
       pieces = cut(tasks, piece);
@@ -113,7 +114,7 @@ void copy_rows(Workers& workers, void (*kernel)(const CopyTask&), std::span<cons
     }
   }
   if (pieces.empty()) {
-    for (const CopyTask& task : tasks)
+    for (const kernels::CopyTask& task : tasks)
       if (task.count > 0) kernel(task);
     return;
   }

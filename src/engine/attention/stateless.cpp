@@ -8,8 +8,8 @@
 #include "base/status.h"
 #include "engine/attention/attend.h"
 #include "engine/attention/rows.h"
-#include "kernels/formats.h"
 #include "kernels/kernels.h"
+#include "kernels/tile_layout.h"
 
 namespace pkv {
 
@@ -32,28 +32,30 @@ void check_strides(const pkv_kv_view& kv, int64_t block, int64_t row, int64_t he
   // One that nothing is reached by, since there is one block, row or head, counts in bytes all the
   // same.
   for (const int64_t stride : {block, row, head})
-    if (stride > INT64_MAX / stride_unit(dtype))
+    if (stride > INT64_MAX / kernels::stride_unit(dtype))
       fail(PKV_OVERFLOW, "%s: a stride of %lld elements is beyond 2^63 bytes", name,
            (long long)stride);
   const bool packed = kv.layout == PKV_LAYOUT_PACKED;
-  const uint64_t rows = packed ? kv.block_size / tile_tokens : kv.block_size;
-  uint64_t extent = (packed ? tile_bytes(dtype, dim) : row_bytes(dtype, dim)) / stride_unit(dtype);
+  const uint64_t rows = packed ? kv.block_size / kernels::tile_tokens : kv.block_size;
+  uint64_t extent = (packed ? kernels::tile_bytes(dtype, dim) : kernels::row_bytes(dtype, dim)) /
+                    kernels::stride_unit(dtype);
   extent =
       checked_add(extent, checked_mul(kv.blocks - 1, static_cast<uint64_t>(block), name), name);
   extent = checked_add(extent, checked_mul(rows - 1, static_cast<uint64_t>(row), name), name);
   extent =
       checked_add(extent, checked_mul(kv.kv_heads - 1, static_cast<uint64_t>(head), name), name);
-  checked_bytes(extent, stride_unit(dtype), name);
+  checked_bytes(extent, kernels::stride_unit(dtype), name);
 }
 
-KvView check_view(const pkv_kv_view& kv) {
+kernels::KvView check_view(const pkv_kv_view& kv) {
   const pkv_dtype value_dtype = kv.value_dtype == 0 ? kv.dtype : kv.value_dtype;
   for (const pkv_dtype dtype : {kv.dtype, value_dtype})
-    if (!dtype_stored(dtype))
+    if (!kernels::dtype_stored(dtype))
       fail(PKV_INVALID_ARGUMENT, "kv: unknown dtype %d", static_cast<int>(dtype));
   if (kv.layout != PKV_LAYOUT_PACKED && kv.layout != PKV_LAYOUT_PLAIN)
     fail(PKV_INVALID_ARGUMENT, "kv: unknown layout %d", static_cast<int>(kv.layout));
-  if (kv.block_size == 0 || (kv.layout == PKV_LAYOUT_PACKED && kv.block_size % tile_tokens != 0))
+  if (kv.block_size == 0 ||
+      (kv.layout == PKV_LAYOUT_PACKED && kv.block_size % kernels::tile_tokens != 0))
     fail(PKV_INVALID_ARGUMENT, "kv: block_size is %u; %s is needed", kv.block_size,
          kv.layout == PKV_LAYOUT_PACKED ? "a multiple of 16" : "1 or more");
   if (kv.kv_heads == 0 || kv.blocks == 0)
@@ -72,8 +74,9 @@ KvView check_view(const pkv_kv_view& kv) {
     check_strides(kv, kv.v_block_stride, kv.v_row_stride, kv.v_head_stride, value_dtype,
                   kv.value_dim, "kv.v");
 
-  const int64_t key_unit = stride_unit(kv.dtype), value_unit = stride_unit(value_dtype);
-  KvView view{};
+  const int64_t key_unit = kernels::stride_unit(kv.dtype),
+                value_unit = kernels::stride_unit(value_dtype);
+  kernels::KvView view{};
   // Only ever read: attention writes to the caller's out alone.
   view.k = {const_cast<unsigned char*>(static_cast<const unsigned char*>(kv.k)),
             kv.k_block_stride * key_unit,
@@ -110,7 +113,7 @@ void check_table(const pkv_kv_view& kv, const uint32_t* table, uint64_t stride, 
            (unsigned long long)kv.blocks);
 }
 
-std::vector<AttendSequence> check_sequences(const pkv_kv_view& kv, const KvView& view,
+std::vector<AttendSequence> check_sequences(const pkv_kv_view& kv, const kernels::KvView& view,
                                             const pkv_attention_sequences& given,
                                             const AttendParams& params, uint64_t* rows) {
   if (given.count > 0 && (given.query_lengths == nullptr || given.kv_lengths == nullptr ||
@@ -130,7 +133,7 @@ std::vector<AttendSequence> check_sequences(const pkv_kv_view& kv, const KvView&
     if (queries == 0) continue;
     const uint64_t seen = length - queries + 1;
     const uint64_t first = params.window == 0 || seen < params.window ? 0 : seen - params.window;
-    KvView one = view;
+    kernels::KvView one = view;
     one.blocks = given.block_tables + i * given.block_table_stride;
     check_table(kv, one.blocks, given.block_table_stride, first, length, i);
     if (first > 0)
@@ -152,7 +155,7 @@ ScratchPool& default_scratch() {
 void attend_stateless(const pkv_kv_view& kv, const pkv_attention_sequences& given,
                       const pkv_attention_params* params, const pkv_tensor* q,
                       const pkv_tensor* out) {
-  const KvView view = check_view(kv);
+  const kernels::KvView view = check_view(kv);
   if (given.query_heads > max_heads)
     fail(PKV_INVALID_ARGUMENT, "%u query heads; at most %u are possible", given.query_heads,
          max_heads);
@@ -169,7 +172,7 @@ void attend_stateless(const pkv_kv_view& kv, const pkv_attention_sequences& give
   call.sequences = sequences;
   call.q = check_rows(q, rows, given.query_heads, kv.key_dim, "q");
   call.out = check_rows(out, rows, given.query_heads, kv.value_dim, "out");
-  const Kernels& kernels = select_kernels(PKV_ISA_AUTO);
+  const kernels::Table& kernels = kernels::select(PKV_ISA_AUTO);
   attend(default_workers(), default_scratch(), kernels, call);
 }
 
@@ -183,12 +186,12 @@ void merge_states(size_t count, const pkv_tensor* outs, const float* const* lse,
     fail(PKV_INVALID_ARGUMENT, "%u heads; 1 to %u are possible", heads, max_heads);
   check_dim(dim, "dim");
   checked_bytes(checked_mul(rows, heads, "lse"), sizeof(float), "lse");
-  std::vector<RowsView> views;
+  std::vector<kernels::RowsView> views;
   for (size_t i = 0; i < count; i++) {
     views.push_back(check_rows(outs + i, rows, heads, dim, "outs"));
     if (rows > 0 && lse[i] == nullptr) fail(PKV_INVALID_ARGUMENT, "lse[%zu] is NULL", i);
   }
-  MergeTask task{};
+  kernels::MergeTask task{};
   task.rows = rows;
   task.heads = heads;
   task.dim = dim;
@@ -197,7 +200,7 @@ void merge_states(size_t count, const pkv_tensor* outs, const float* const* lse,
   task.lse = lse;
   task.merged = check_rows(merged, rows, heads, dim, "merged");
   task.merged_lse = merged_lse;
-  if (rows > 0) select_kernels(PKV_ISA_AUTO).merge(task);
+  if (rows > 0) kernels::select(PKV_ISA_AUTO).merge(task);
 }
 
 }  // namespace pkv

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/formats.h"
+#include "kernels/tile_layout.h"
 
 namespace pkv {
 
@@ -63,7 +63,7 @@ void WorkSplit::add_views(const AttendSequence& sequence, uint32_t first, uint32
   const AttendParams& params = call_.params;
   const uint64_t start = sequence.length - sequence.queries;
   for (uint32_t i = first; i < first + queries; i++) {
-    QueryView view{};
+    kernels::QueryView view{};
     view.position = start + i;
     view.begin = params.window == 0 || view.position + 1 < params.window
                      ? 0
@@ -138,8 +138,8 @@ void WorkSplit::add_shared_passes(std::span<const uint32_t> chunks, uint64_t beg
 // Tokens of one pass, by bytes where few rows are attended with, by FLOPs where many are.
 uint64_t WorkSplit::part_tokens(uint64_t rows_of_a_head, uint32_t heads) const {
   const AttendShape& shape = call_.shape;
-  const uint64_t bytes = uint64_t{heads} * (row_bytes(shape.key_dtype, shape.key_dim) +
-                                            row_bytes(shape.value_dtype, shape.value_dim));
+  const uint64_t bytes = uint64_t{heads} * (kernels::row_bytes(shape.key_dtype, shape.key_dim) +
+                                            kernels::row_bytes(shape.value_dtype, shape.value_dim));
   const uint64_t flops = 2 * rows_of_a_head * heads * (shape.key_dim + shape.value_dim);
   const uint64_t tokens = std::min(pass_bytes / bytes, pass_flops / flops);
   return std::max(cut_tokens, tokens / cut_tokens * cut_tokens);
@@ -164,7 +164,7 @@ void WorkSplit::add_passes(std::span<const uint32_t> chunks, uint64_t begin, uin
     view = views_.size();
     for (const uint32_t chunk : chunks)
       for (uint32_t i = 0; i < chunks_[chunk].queries; i++)
-        views_.push_back(QueryView(views_[chunks_[chunk].view + i]));
+        views_.push_back(kernels::QueryView(views_[chunks_[chunk].view + i]));
   }
   for (uint64_t at = begin; at < end;) {
     const uint64_t next = std::min(end, (at / tokens + 1) * tokens);

@@ -36,7 +36,7 @@ class WorkSplit {
 
   std::span<const QueryChunk> chunks() const { return chunks_; }
   std::span<const Pass> passes() const { return passes_; }
-  const QueryView* views(size_t first) const { return views_.data() + first; }
+  const kernels::QueryView* views(size_t first) const { return views_.data() + first; }
   uint32_t heads(const Pass& pass) const {
     return chunks_[pass.chunks[0]].head_end - chunks_[pass.chunks[0]].head_begin;
   }
@@ -68,7 +68,7 @@ class WorkSplit {
   const uint32_t group_;
   std::vector<QueryChunk> chunks_;
   std::vector<Pass> passes_;
-  std::vector<QueryView> views_;
+  std::vector<kernels::QueryView> views_;
   size_t shared_floats_ = 0;
 };
 

@@ -12,7 +12,7 @@ Cache::Cache(const CacheConfig& config, const pkv_allocator* allocator, const pk
     : memory_(allocator),
       logger_(logger != nullptr ? *logger : pkv_logger{}),
       config_(config),
-      kernels_(select_kernels(config.isa)),
+      kernels_(kernels::select(config.isa)),
       workers_(config.threads, config.runner),
       places_(config.layers),
       scratch_(memory_) {
@@ -94,9 +94,9 @@ pkv_kv_view Cache::kv_view(uint32_t layer) const {
   const LayerPlace at = place(layer);
   const Group& group = *groups_[at.group];
   if (!group.slab) fail(PKV_UNSUPPORTED, "only storage PAGED has blocks to view");
-  const KvView view = group.layout.view(group.slab->data(), at.layer);
-  const int64_t key_unit = stride_unit(group.shape.dtype),
-                value_unit = stride_unit(group.shape.value_dtype);
+  const kernels::KvView view = group.layout.view(group.slab->data(), at.layer);
+  const int64_t key_unit = kernels::stride_unit(group.shape.dtype),
+                value_unit = kernels::stride_unit(group.shape.value_dtype);
   pkv_kv_view out{};
   out.struct_size = sizeof out;
   out.dtype = group.shape.dtype;

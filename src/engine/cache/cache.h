@@ -49,7 +49,7 @@ class Cache {
   std::span<const std::unique_ptr<Group>> groups() const { return groups_; }
   Group& group(uint32_t index) const;      // throws OUT_OF_RANGE
   LayerPlace place(uint32_t layer) const;  // throws OUT_OF_RANGE
-  const Kernels& kernels() const { return kernels_; }
+  const kernels::Table& kernels() const { return kernels_; }
   Workers& workers() { return workers_; }
   ScratchPool& scratch() { return scratch_; }
   Counters& counters() { return counters_; }
@@ -68,7 +68,7 @@ class Cache {
   HookMemory memory_;
   const pkv_logger logger_;
   const CacheConfig config_;
-  const Kernels& kernels_;
+  const kernels::Table& kernels_;
   Workers workers_;
   std::vector<LayerPlace> places_;
   std::vector<std::unique_ptr<Group>> groups_;

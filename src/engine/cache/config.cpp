@@ -51,7 +51,7 @@ Shape check_shape(const pkv_layer_group& group, unsigned index) {
   check_dim(shape.key_dim, "key_dim", index);
   check_dim(shape.value_dim, "value_dim", index);
   for (const pkv_dtype dtype : {shape.dtype, shape.value_dtype})
-    if (!dtype_stored(dtype))
+    if (!kernels::dtype_stored(dtype))
       fail(PKV_INVALID_ARGUMENT, "group %u: unknown dtype %d", index, static_cast<int>(dtype));
   if (group.reserved != 0)
     fail(PKV_INVALID_ARGUMENT, "group %u: reserved is %u, not 0", index, group.reserved);
@@ -263,9 +263,9 @@ CacheConfig check_config(const pkv_cache_config& config) {
   if (config.threads > max_threads)
     fail(PKV_INVALID_ARGUMENT, "threads is %u; at most %u are possible", config.threads,
          max_threads);
-  if (!isa_supported(config.isa))
+  if (!kernels::isa_supported(config.isa))
     fail(PKV_UNSUPPORTED, "instruction set %s is not in this build or not on this processor",
-         isa_name(config.isa));
+         kernels::isa_name(config.isa));
 
   CacheConfig result{};
   result.storage = config.storage;

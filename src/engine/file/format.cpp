@@ -127,7 +127,7 @@ uint64_t Tables::kv_bytes() const {
   for (const Chain& chain : chains)
     for (size_t g = 0; g < groups.size() && has_kv; g++)
       if (chain.held[g] != 0) {
-        const uint64_t tiles = ceil_div(chain.tokens.size(), tile_tokens);
+        const uint64_t tiles = ceil_div(chain.tokens.size(), kernels::tile_tokens);
         bytes = checked_add(
             bytes, checked_mul(tiles, saved_tile_bytes(groups[g].shape), "bytes of a chain"),
             "bytes of all chains");
@@ -212,8 +212,8 @@ SavedGroup get_group(ByteReader& in) {
   Shape shape{};
   shape.layers = get_limited(in, 1, UINT32_MAX, "layers");
   shape.kv_heads = get_limited(in, 1, UINT32_MAX, "KV heads");
-  shape.key_dim = get_limited(in, 16, max_dim, "the key dim");
-  shape.value_dim = get_limited(in, 16, max_dim, "the value dim");
+  shape.key_dim = get_limited(in, 16, kernels::max_dim, "the key dim");
+  shape.value_dim = get_limited(in, 16, kernels::max_dim, "the value dim");
   shape.dtype = get_dtype(in);
   shape.value_dtype = get_dtype(in);
   shape.window = in.get<uint32_t>();
@@ -235,7 +235,7 @@ Chain get_chain(ByteReader& in, const Tables& tables) {
   if (chain.parent >= tables.chains.size())
     fail(PKV_CORRUPT, "chain %zu follows chain %u", tables.chains.size(), chain.parent);
   const Chain& parent = tables.chains[chain.parent];
-  if (parent.tokens.size() % tile_tokens != 0)
+  if (parent.tokens.size() % kernels::tile_tokens != 0)
     fail(PKV_CORRUPT, "chain %zu follows %zu tokens, which are no whole tiles",
          tables.chains.size(), parent.tokens.size());
   chain.start = parent.end();
@@ -284,8 +284,8 @@ SavedSession get_session(ByteReader& in, const Tables& tables) {
 Tables parse_tables(std::span<const unsigned char> bytes) {
   ByteReader in(bytes);
   Tables tables;
-  tables.block_size = get_limited(in, tile_tokens, max_block_size, "the block size");
-  if (tables.block_size % tile_tokens != 0)
+  tables.block_size = get_limited(in, kernels::tile_tokens, max_block_size, "the block size");
+  if (tables.block_size % kernels::tile_tokens != 0)
     fail(PKV_CORRUPT, "the block size is %u", tables.block_size);
   tables.has_kv = get_limited(in, 0, 1, "storage") != 0;
   tables.fingerprint =

@@ -11,7 +11,8 @@ KvMap::KvMap(const Tables& tables) {
     for (size_t g = 0; g < tables.groups.size(); g++) {
       const Shape& shape = tables.groups[g].shape;
       if (!tables.has_kv || tables.chains[c].held[g] == 0) continue;
-      const uint64_t tiles = ceil_div(tables.chains[c].tokens.size(), tile_tokens) * shape.layers;
+      const uint64_t tiles =
+          ceil_div(tables.chains[c].tokens.size(), kernels::tile_tokens) * shape.layers;
       sections_.push_back(
           {c, g, shape.layers, offset, static_cast<size_t>(saved_layer_bytes(shape)), tiles});
       offset = sections_.back().end();

@@ -57,8 +57,8 @@ class KvMap {
     for (; section != sections_.end() && section->offset < end; section++)
       for (uint64_t i = section->before(begin, begun); i < section->before(end, begun); i++)
         visit(SavedTile{section->chain, section->group, static_cast<uint32_t>(i % section->layers),
-                        i / section->layers * tile_tokens, section->offset + i * section->bytes,
-                        section->bytes});
+                        i / section->layers * kernels::tile_tokens,
+                        section->offset + i * section->bytes, section->bytes});
   }
 
   std::vector<Section> sections_;

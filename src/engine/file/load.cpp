@@ -474,7 +474,7 @@ void Loader::load(const SavedTile& tile, const unsigned char* from, std::span<co
   const Shape& saved = tables().groups[tile.group].shape;
   const uint64_t position = chain.start + tile.first;
   const auto tokens = [&](uint64_t end) {
-    return static_cast<uint32_t>(std::min<uint64_t>(tile_tokens, end - position));
+    return static_cast<uint32_t>(std::min<uint64_t>(kernels::tile_tokens, end - position));
   };
   if (!contiguous_) {
     const Segment& own = segment(tile.chain, tile.group);

@@ -130,8 +130,8 @@ class Body {
     const Run run = builder_.run(tile.chain, tile.group);
     const Chain& chain = tables_.chains[tile.chain];
     const uint64_t position = (run.sequence != nullptr ? chain.start : 0) + tile.first;
-    const auto tokens =
-        static_cast<uint32_t>(std::min<uint64_t>(tile_tokens, chain.tokens.size() - tile.first));
+    const auto tokens = static_cast<uint32_t>(
+        std::min<uint64_t>(kernels::tile_tokens, chain.tokens.size() - tile.first));
     const auto save = [&] { save_tile(cache_.kernels(), run, tile.layer, position, tokens, to); };
     if (image_ == nullptr) return save();
     if (image_->read(tile.group, run.ids[position / run.group->block_size], save)) return;

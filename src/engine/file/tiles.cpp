@@ -5,26 +5,26 @@
 #include <vector>
 
 #include "base/checked.h"
-#include "kernels/formats.h"
+#include "kernels/tile_layout.h"
 
 namespace pkv {
 
 namespace {
 
 uint64_t head_bytes(const Shape& shape) {
-  return uint64_t{tile_bytes(shape.dtype, shape.key_dim)} +
-         (shape.latent ? 0 : tile_bytes(shape.value_dtype, shape.value_dim));
+  return uint64_t{kernels::tile_bytes(shape.dtype, shape.key_dim)} +
+         (shape.latent ? 0 : kernels::tile_bytes(shape.value_dtype, shape.value_dim));
 }
 
 // A tile of a file, as the kernels see a sequence.
-KvView file_view(const Shape& shape, unsigned char* bytes) {
-  KvView view{};
+kernels::KvView file_view(const Shape& shape, unsigned char* bytes) {
+  kernels::KvView view{};
   view.layout = PKV_LAYOUT_PACKED;
   view.kv_heads = shape.kv_heads;
-  view.block_size = tile_tokens;
+  view.block_size = kernels::tile_tokens;
   const int64_t head = static_cast<int64_t>(head_bytes(shape)), row = head * shape.kv_heads;
   view.k = {bytes, row, row, head, shape.dtype, shape.key_dim};
-  view.v = {shape.latent ? nullptr : bytes + tile_bytes(shape.dtype, shape.key_dim),
+  view.v = {shape.latent ? nullptr : bytes + kernels::tile_bytes(shape.dtype, shape.key_dim),
             row,
             row,
             head,
@@ -34,19 +34,21 @@ KvView file_view(const Shape& shape, unsigned char* bytes) {
 }
 
 // The same bytes in the cache, where they lie there in the same order; else NULL.
-unsigned char* packed_bytes(const KvView& view, uint64_t position) {
+unsigned char* packed_bytes(const kernels::KvView& view, uint64_t position) {
   if (view.layout != PKV_LAYOUT_PACKED || view.blocks == nullptr) return nullptr;
   return view.k.data + view.blocks[position / view.block_size] * view.k.block_stride +
-         static_cast<int64_t>(position % view.block_size / tile_tokens) * view.k.row_stride;
+         static_cast<int64_t>(position % view.block_size / kernels::tile_tokens) *
+             view.k.row_stride;
 }
 
 // Tiles end in bytes that nobody writes: in a file they are 0.
 void clear_padding(const Shape& shape, unsigned char* bytes) {
-  const uint32_t key = tile_bytes(shape.dtype, shape.key_dim),
-                 key_used = tile_tokens * row_bytes(shape.dtype, shape.key_dim);
-  const uint32_t value = shape.latent ? 0 : tile_bytes(shape.value_dtype, shape.value_dim);
+  const uint32_t key = kernels::tile_bytes(shape.dtype, shape.key_dim),
+                 key_used = kernels::tile_tokens * kernels::row_bytes(shape.dtype, shape.key_dim);
+  const uint32_t value = shape.latent ? 0 : kernels::tile_bytes(shape.value_dtype, shape.value_dim);
   const uint32_t value_used =
-      shape.latent ? 0 : tile_tokens * row_bytes(shape.value_dtype, shape.value_dim);
+      shape.latent ? 0
+                   : kernels::tile_tokens * kernels::row_bytes(shape.value_dtype, shape.value_dim);
   if (key == key_used && value == value_used) return;
   for (uint32_t head = 0; head < shape.kv_heads; head++, bytes += key + value) {
     std::memset(bytes + key_used, 0, key - key_used);
@@ -54,17 +56,22 @@ void clear_padding(const Shape& shape, unsigned char* bytes) {
   }
 }
 
-bool of_rows(pkv_dtype a, pkv_dtype b) { return dtype_of_rows(a) && dtype_of_rows(b); }
+bool of_rows(pkv_dtype a, pkv_dtype b) {
+  return kernels::dtype_of_rows(a) && kernels::dtype_of_rows(b);
+}
 
 // Rows by way of fp32, which holds every number of the other two.
-void convert(const Kernels& kernels, const KvView& from, const KvView& to, uint64_t position,
-             uint32_t tokens, bool keys) {
-  const SideView& side = keys ? from.k : from.v;
+void convert(const kernels::Table& kernels, const kernels::KvView& from, const kernels::KvView& to,
+             uint64_t position, uint32_t tokens, bool keys) {
+  const kernels::SideView& side = keys ? from.k : from.v;
   const int64_t row = int64_t{from.kv_heads} * side.dim;
   std::vector<float> rows(tokens * static_cast<size_t>(row));
-  const RowsView view{reinterpret_cast<unsigned char*>(rows.data()), PKV_F32, row, side.dim};
-  kernels.load({from, 0, tokens, keys ? view : RowsView{}, keys ? RowsView{} : view});
-  kernels.store({to, position, tokens, keys ? view : RowsView{}, keys ? RowsView{} : view});
+  const kernels::RowsView view{reinterpret_cast<unsigned char*>(rows.data()), PKV_F32, row,
+                               side.dim};
+  kernels.load(
+      {from, 0, tokens, keys ? view : kernels::RowsView{}, keys ? kernels::RowsView{} : view});
+  kernels.store(
+      {to, position, tokens, keys ? view : kernels::RowsView{}, keys ? kernels::RowsView{} : view});
 }
 
 }  // namespace
@@ -76,9 +83,9 @@ uint64_t saved_tile_bytes(const Shape& shape) {
   return checked_mul(saved_layer_bytes(shape), shape.layers, "bytes of a tile of all layers");
 }
 
-KvView Run::view(uint32_t layer) const {
+kernels::KvView Run::view(uint32_t layer) const {
   if (sequence != nullptr) return sequence->view(layer);
-  KvView view = group->layout.view(group->slab->data(), layer);
+  kernels::KvView view = group->layout.view(group->slab->data(), layer);
   view.blocks = ids.data();
   return view;
 }
@@ -88,13 +95,13 @@ bool convertible(const Shape& from, const Shape& to) {
          (from.value_dtype == to.value_dtype || of_rows(from.value_dtype, to.value_dtype));
 }
 
-void save_tile(const Kernels& kernels, const Run& run, uint32_t layer, uint64_t position,
+void save_tile(const kernels::Table& kernels, const Run& run, uint32_t layer, uint64_t position,
                uint32_t tokens, unsigned char* to) {
   const Shape& shape = run.group->shape;
-  const KvView view = run.view(layer);
+  const kernels::KvView view = run.view(layer);
   const size_t bytes = static_cast<size_t>(saved_layer_bytes(shape));
   const unsigned char* const packed =
-      tokens == tile_tokens ? packed_bytes(view, position) : nullptr;
+      tokens == kernels::tile_tokens ? packed_bytes(view, position) : nullptr;
   if (packed != nullptr) {
     std::memcpy(to, packed, bytes);
     clear_padding(shape, to);
@@ -104,10 +111,10 @@ void save_tile(const Kernels& kernels, const Run& run, uint32_t layer, uint64_t 
   kernels.transfer({view, position, file_view(shape, to), 0, tokens});
 }
 
-void load_tile(const Kernels& kernels, const Run& run, uint32_t layer, uint64_t position,
+void load_tile(const kernels::Table& kernels, const Run& run, uint32_t layer, uint64_t position,
                uint32_t tokens, const Shape& saved, const unsigned char* from) {
   const Shape& shape = run.group->shape;
-  const KvView view = run.view(layer);
+  const kernels::KvView view = run.view(layer);
   const bool same_k = saved.dtype == shape.dtype,
              same_v = shape.latent || saved.value_dtype == shape.value_dtype;
   unsigned char* const packed = same_k && same_v ? packed_bytes(view, position) : nullptr;
@@ -115,8 +122,8 @@ void load_tile(const Kernels& kernels, const Run& run, uint32_t layer, uint64_t 
     std::memcpy(packed, from, static_cast<size_t>(saved_layer_bytes(shape)));
     return;
   }
-  const KvView file = file_view(saved, const_cast<unsigned char*>(from));  // only read
-  TransferTask task{file, 0, view, position, tokens};
+  const kernels::KvView file = file_view(saved, const_cast<unsigned char*>(from));  // only read
+  kernels::TransferTask task{file, 0, view, position, tokens};
   if (!same_k) task.from.k.data = nullptr;
   if (!same_v) task.from.v.data = nullptr;
   kernels.transfer(task);

@@ -20,7 +20,7 @@ struct Run {
   const Group* group;
   std::span<const uint32_t> ids;  // of positions [0, ids.size() * block size); empty: see sequence
   const Sequence* sequence = nullptr;
-  KvView view(uint32_t layer) const;
+  kernels::KvView view(uint32_t layer) const;
 };
 
 // True if rows of these types can be made from rows of the others: the same types, or F32, F16 and
@@ -29,9 +29,9 @@ bool convertible(const Shape& from, const Shape& to);
 
 // One layer of up to 16 tokens from `position` on, a multiple of 16, to and from bytes of a file;
 // slots without a token are 0 there.
-void save_tile(const Kernels& kernels, const Run& run, uint32_t layer, uint64_t position,
+void save_tile(const kernels::Table& kernels, const Run& run, uint32_t layer, uint64_t position,
                uint32_t tokens, unsigned char* to);
-void load_tile(const Kernels& kernels, const Run& run, uint32_t layer, uint64_t position,
+void load_tile(const kernels::Table& kernels, const Run& run, uint32_t layer, uint64_t position,
                uint32_t tokens, const Shape& saved, const unsigned char* from);
 
 }  // namespace pkv

@@ -5,18 +5,18 @@
 
 #include "base/checked.h"
 #include "base/status.h"
-#include "kernels/formats.h"
+#include "kernels/tile_layout.h"
 
 namespace pkv {
 
 Layout::Layout(pkv_layout kind, const Shape& shape, uint32_t block_size, uint64_t blocks)
     : kind_(kind), shape_(shape), block_size_(block_size), blocks_(blocks) {
   const bool packed = kind == PKV_LAYOUT_PACKED;
-  const auto bytes = packed ? tile_bytes : row_bytes;
+  const auto bytes = packed ? kernels::tile_bytes : kernels::row_bytes;
   key_bytes_ = bytes(shape.dtype, shape.key_dim);
   value_bytes_ = shape.latent ? 0 : bytes(shape.value_dtype, shape.value_dim);
   const uint64_t head_bytes =
-      static_cast<uint64_t>(key_bytes_ + value_bytes_) / (packed ? tile_tokens : 1);
+      static_cast<uint64_t>(key_bytes_ + value_bytes_) / (packed ? kernels::tile_tokens : 1);
   token_bytes_ = checked_mul(checked_mul(head_bytes, shape.kv_heads, "bytes of a token"),
                              shape.layers, "bytes of a token");
   block_bytes_ = checked_mul(token_bytes_, block_size, "bytes of a block");
@@ -29,8 +29,8 @@ Layout::Layout(pkv_layout kind, const Shape& shape, uint32_t block_size, uint64_
 namespace {
 
 // Everything but the places of bytes.
-KvView view_of(const Shape& shape) {
-  KvView view{};
+kernels::KvView view_of(const Shape& shape) {
+  kernels::KvView view{};
   view.kv_heads = shape.kv_heads;
   view.k.dtype = shape.dtype;
   view.k.dim = shape.key_dim;
@@ -42,9 +42,9 @@ KvView view_of(const Shape& shape) {
 
 }  // namespace
 
-KvView Layout::view(unsigned char* slab, uint32_t layer) const {
+kernels::KvView Layout::view(unsigned char* slab, uint32_t layer) const {
   const int64_t heads = shape_.kv_heads;
-  KvView view = view_of(shape_);
+  kernels::KvView view = view_of(shape_);
   view.layout = kind_;
   view.block_size = block_size_;
   if (kind_ == PKV_LAYOUT_PACKED) {
@@ -75,20 +75,20 @@ void Layout::copy_block(unsigned char* slab, uint32_t to, uint32_t from) const {
     return;
   }
   for (uint32_t layer = 0; layer < shape_.layers; layer++) {
-    const KvView at = view(slab, layer);
-    for (const SideView& side : {at.k, at.v})
+    const kernels::KvView at = view(slab, layer);
+    for (const kernels::SideView& side : {at.k, at.v})
       if (side.data != nullptr)
         std::memcpy(side.data + to * side.block_stride, side.data + from * side.block_stride,
                     static_cast<size_t>(side.block_stride));
   }
 }
 
-KvView tensor_view(const Shape& shape, unsigned char* k, unsigned char* v) {
-  KvView view = view_of(shape);
+kernels::KvView tensor_view(const Shape& shape, unsigned char* k, unsigned char* v) {
+  kernels::KvView view = view_of(shape);
   view.k.data = k;
   view.v.data = shape.latent ? nullptr : v;
-  view.k.head_stride = row_bytes(shape.dtype, shape.key_dim);
-  view.v.head_stride = row_bytes(shape.value_dtype, shape.value_dim);
+  view.k.head_stride = kernels::row_bytes(shape.dtype, shape.key_dim);
+  view.v.head_stride = kernels::row_bytes(shape.value_dtype, shape.value_dim);
   view.k.row_stride = shape.kv_heads * view.k.head_stride;
   view.v.row_stride = shape.kv_heads * view.v.head_stride;
   return view;

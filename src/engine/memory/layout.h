@@ -35,7 +35,7 @@ class Layout {
 
   // The strides of one layer over memory that begins at slab; the block table is left to the
   // caller.
-  KvView view(unsigned char* slab, uint32_t layer) const;
+  kernels::KvView view(unsigned char* slab, uint32_t layer) const;
 
   // Copies all layers of a block.
   void copy_block(unsigned char* slab, uint32_t to, uint32_t from) const;
@@ -50,6 +50,6 @@ class Layout {
 };
 
 // Strides of a growing tensor, [tokens][kv heads][dim], one for K and one for V.
-KvView tensor_view(const Shape& shape, unsigned char* k, unsigned char* v);
+kernels::KvView tensor_view(const Shape& shape, unsigned char* k, unsigned char* v);
 
 }  // namespace pkv

@@ -353,9 +353,9 @@ int64_t Sequence::slot(uint64_t position) const {
   return int64_t{id} * group_->block_size + group_->offset_of(position);
 }
 
-KvView Sequence::view(uint32_t layer) const {
+kernels::KvView Sequence::view(uint32_t layer) const {
   if (group_->storage == PKV_STORAGE_CONTIGUOUS) return tensors_.view(layer);
-  KvView view = group_->layout.view(group_->slab->data(), layer);
+  kernels::KvView view = group_->layout.view(group_->slab->data(), layer);
   view.blocks = ids_.data();
   return view;
 }

@@ -100,7 +100,7 @@ class Sequence {
   // Slot of a position inside the capacity; -1 where the block left the window.
   int64_t slot(uint64_t position) const;
   // K and V of a layer for the kernels. Not for storage NONE.
-  KvView view(uint32_t layer) const;
+  kernels::KvView view(uint32_t layer) const;
 
   // The first position that the token at position `length` sees.
   uint64_t window_begin(uint64_t length) const;

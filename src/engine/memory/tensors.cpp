@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/checked.h"
-#include "kernels/formats.h"
+#include "kernels/tile_layout.h"
 
 namespace pkv {
 
@@ -17,10 +17,10 @@ constexpr size_t alignment = 64;
 Tensors::Tensors(const Shape& shape, std::pmr::memory_resource& memory)
     : shape_(shape),
       memory_(&memory),
-      key_bytes_(uint64_t{shape.kv_heads} * row_bytes(shape.dtype, shape.key_dim)),
-      value_bytes_(shape.latent
-                       ? 0
-                       : uint64_t{shape.kv_heads} * row_bytes(shape.value_dtype, shape.value_dim)),
+      key_bytes_(uint64_t{shape.kv_heads} * kernels::row_bytes(shape.dtype, shape.key_dim)),
+      value_bytes_(shape.latent ? 0
+                                : uint64_t{shape.kv_heads} *
+                                      kernels::row_bytes(shape.value_dtype, shape.value_dim)),
       layers_(shape.layers, &memory) {}
 
 Tensors::~Tensors() { clear(); }

@@ -25,7 +25,7 @@ class Tensors {
   void clear() noexcept;
 
   uint64_t bytes() const { return capacity_ * token_bytes() * layers_.size(); }
-  KvView view(uint32_t layer) const {
+  kernels::KvView view(uint32_t layer) const {
     return tensor_view(shape_, layers_[layer].k, layers_[layer].v);
   }
 

@@ -84,7 +84,7 @@ void Batch::accept(size_t index, std::span<const uint32_t> kept) {
     fail(PKV_INVALID_ARGUMENT, "accept: a second time for session %zu of the batch", index);
   Accepted accepted{{kept.begin(), kept.end()}, std::vector<int32_t>(kept.size())};
   for (uint32_t layer = 0; layer < written_.size(); layer++) {
-    const KvView kv = entry.session->view(cache_.place(layer));
+    const kernels::KvView kv = entry.session->view(cache_.place(layer));
     for (size_t i = 0; i < kept.size(); i++)
       if (kept[i] != i)
         cache_.kernels().transfer({kv, entry.start + kept[i], kv, entry.start + i, 1});
@@ -109,12 +109,13 @@ void Batch::write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
   LayerPlace place;
   const Group& group = check_layer(layer, &place);
   check_open_for("write");
-  const RowsView k_rows = check_rows(k, rows_, group.shape.kv_heads, group.shape.key_dim, "k");
-  const RowsView v_rows = check_values(v, rows_, group.shape);
+  const kernels::RowsView k_rows =
+      check_rows(k, rows_, group.shape.kv_heads, group.shape.key_dim, "k");
+  const kernels::RowsView v_rows = check_values(v, rows_, group.shape);
   tasks_.clear();
   for (const Entry& entry : entries_) {
     if (entry.count == 0) continue;
-    const KvView kv = entry.session->view(place);
+    const kernels::KvView kv = entry.session->view(place);
     tasks_.push_back(
         {kv, entry.start, entry.count, rows_from(k_rows, entry.row), rows_from(v_rows, entry.row)});
   }
@@ -141,7 +142,7 @@ void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv
   sequences.reserve(entries_.size());
   for (const Entry& entry : entries_) {
     if (entry.count == 0) continue;
-    const KvView kv = entry.session->view(place);
+    const kernels::KvView kv = entry.session->view(place);
     sequences.push_back({kv, entry.end(), entry.count, entry.row});
   }
   call.sequences = sequences;

@@ -74,9 +74,10 @@ class Batch : public Step {
 
   Cache& cache_;
   std::vector<Entry> entries_;
-  std::vector<CopyTask> tasks_;  // of a write; kept, so that only begin needs memory for it
-  std::vector<bool> written_;    // by layer
-  bool accepts_ = false;         // accept() was called
+  std::vector<kernels::CopyTask>
+      tasks_;                  // of a write; kept, so that only begin needs memory for it
+  std::vector<bool> written_;  // by layer
+  bool accepts_ = false;       // accept() was called
   size_t rows_ = 0;
   bool open_ = false;
 };

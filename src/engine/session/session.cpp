@@ -409,7 +409,7 @@ void Session::materialize(uint32_t layer, uint64_t first, size_t n, const pkv_te
          "some of positions %llu to %llu left the window; this layer keeps positions from %llu on",
          (unsigned long long)first, (unsigned long long)(first + n - 1),
          (unsigned long long)sequence.first_kept());
-  CopyTask task{};
+  kernels::CopyTask task{};
   if (k != nullptr) task.k = check_rows(k, n, group.shape.kv_heads, group.shape.key_dim, "k");
   if (v != nullptr) task.v = check_rows(v, n, group.shape.kv_heads, group.shape.value_dim, "v");
   if (n == 0 || (k == nullptr && v == nullptr)) return;

@@ -70,7 +70,7 @@ class Session {
   // Begins a step that lacks no blocks.
   void begin_with_room(const Step& step, uint32_t new_tokens) noexcept;
   // The keys and values of a layer, those of the new tokens included.
-  KvView view(LayerPlace place) const {
+  kernels::KvView view(LayerPlace place) const {
     return content_.sequences()[place.group].view(place.layer);
   }
   // Room for the ids of new tokens, without which commit() would fail. Throws bad_alloc.

@@ -52,7 +52,7 @@ template <class Visit>
 void each_tile(const Group& group, const Visit& visit) {
   size_t at = head_bytes(group);
   const size_t step = static_cast<size_t>(saved_layer_bytes(group.shape));
-  for (uint32_t position = 0; position < group.block_size; position += tile_tokens)
+  for (uint32_t position = 0; position < group.block_size; position += kernels::tile_tokens)
     for (uint32_t layer = 0; layer < group.shape.layers; layer++, at += step)
       visit(layer, position, at);
 }
@@ -61,17 +61,18 @@ void each_tile(const Group& group, const Visit& visit) {
 
 uint64_t block_value_bytes(const Group& group) {
   return checked_add(head_bytes(group) + tag_bytes,
-                     checked_mul(saved_tile_bytes(group.shape), group.block_size / tile_tokens,
-                                 "bytes of a block"),
+                     checked_mul(saved_tile_bytes(group.shape),
+                                 group.block_size / kernels::tile_tokens, "bytes of a block"),
                      "bytes of a block");
 }
 
-void pack_block_value(const Kernels& kernels, const Run& run, size_t index, const ContentKey& key,
-                      std::span<const int32_t> tokens, unsigned char* to) {
+void pack_block_value(const kernels::Table& kernels, const Run& run, size_t index,
+                      const ContentKey& key, std::span<const int32_t> tokens, unsigned char* to) {
   write_fixed(plain_item, static_cast<uint32_t>(tokens.size()), key, to);
   std::memcpy(to + fixed_bytes, tokens.data(), tokens.size_bytes());
   each_tile(*run.group, [&](uint32_t layer, uint32_t position, size_t at) {
-    save_tile(kernels, run, layer, index * run.group->block_size + position, tile_tokens, to + at);
+    save_tile(kernels, run, layer, index * run.group->block_size + position, kernels::tile_tokens,
+              to + at);
   });
 }
 
@@ -110,10 +111,10 @@ bool open_block_value(const Group& group, const ContentKey& key, std::span<const
   return std::memcmp(value.data() + fixed_bytes, tokens.data(), tokens.size_bytes()) == 0;
 }
 
-void load_block_value(const Kernels& kernels, const Run& run, size_t index,
+void load_block_value(const kernels::Table& kernels, const Run& run, size_t index,
                       const unsigned char* value) {
   each_tile(*run.group, [&](uint32_t layer, uint32_t position, size_t at) {
-    load_tile(kernels, run, layer, index * run.group->block_size + position, tile_tokens,
+    load_tile(kernels, run, layer, index * run.group->block_size + position, kernels::tile_tokens,
               run.group->shape, value + at);
   });
 }

@@ -11,8 +11,8 @@ namespace pkv {
 // Throws OVERFLOW.
 uint64_t block_value_bytes(const Group& group);
 // Of block number `index` of the run, a full one: all of it but its seal.
-void pack_block_value(const Kernels& kernels, const Run& run, size_t index, const ContentKey& key,
-                      std::span<const int32_t> tokens, unsigned char* to);
+void pack_block_value(const kernels::Table& kernels, const Run& run, size_t index,
+                      const ContentKey& key, std::span<const int32_t> tokens, unsigned char* to);
 // Encrypts a packed value where it is, or without a secret adds a checksum. Throws bad_alloc.
 void seal_block_value(const Group& group, const ContentKey& key, const Secret& secret,
                       unsigned char* value);
@@ -21,7 +21,7 @@ void seal_block_value(const Group& group, const ContentKey& key, const Secret& s
 bool open_block_value(const Group& group, const ContentKey& key, std::span<const int32_t> tokens,
                       const Secret& secret, std::span<unsigned char> value);
 // Keys and values of an opened value, into a block.
-void load_block_value(const Kernels& kernels, const Run& run, size_t index,
+void load_block_value(const kernels::Table& kernels, const Run& run, size_t index,
                       const unsigned char* value);
 
 }  // namespace pkv

@@ -1,18 +1,18 @@
 // AVX2 with FMA and F16C.
-#include "kernels/table.hpp"
-#include "kernels/tables.h"
+#include "kernels/instruction_sets.h"
+#include "kernels/make_table.hpp"
 
-namespace pkv {
+namespace pkv::kernels {
 namespace {
 struct Avx2Arch : xsimd::fma3<xsimd::avx2> {};
 }  // namespace
-}  // namespace pkv
+}  // namespace pkv::kernels
 
 namespace xsimd::types {
-XSIMD_DECLARE_SIMD_REGISTER_ALIAS(pkv::Avx2Arch, fma3<avx2>);
+XSIMD_DECLARE_SIMD_REGISTER_ALIAS(pkv::kernels::Avx2Arch, fma3<avx2>);
 }
 
-namespace pkv {
+namespace pkv::kernels {
 
 namespace {
 
@@ -21,8 +21,8 @@ struct Avx2 {
   using F = xsimd::batch<float, Arch>;
   using U = xsimd::batch<uint32_t, Arch>;
   using I = xsimd::batch<int32_t, Arch>;
-  static constexpr unsigned product_rows = 6;
-  static constexpr unsigned stream_rows = 4;
+  static constexpr unsigned matmul_rows = 6;
+  static constexpr unsigned direct_rows = 4;
 
   static F fma(F a, F b, F c) { return xsimd::fma(a, b, c); }
   static I dot_pairs(I sum, U a, U b) { return I(_mm256_add_epi32(sum, _mm256_madd_epi16(a, b))); }
@@ -84,6 +84,6 @@ struct Avx2 {
 
 }  // namespace
 
-constexpr Kernels avx2_kernels = make_table<Avx2>(PKV_ISA_AVX2);
+constexpr Table avx2_table = make_table<Avx2>(PKV_ISA_AVX2);
 
-}  // namespace pkv
+}  // namespace pkv::kernels

@@ -3,7 +3,7 @@
 
 #include "kernels/vectors.hpp"
 
-namespace pkv {
+namespace pkv::kernels {
 
 template <class XsimdArch>
 struct Avx512Base {
@@ -11,8 +11,8 @@ struct Avx512Base {
   using F = xsimd::batch<float, Arch>;
   using U = xsimd::batch<uint32_t, Arch>;
   using I = xsimd::batch<int32_t, Arch>;
-  static constexpr unsigned product_rows = 12;
-  static constexpr unsigned stream_rows = 8;
+  static constexpr unsigned matmul_rows = 12;
+  static constexpr unsigned direct_rows = 8;
 
   static F fma(F a, F b, F c) { return F(_mm512_fmadd_ps(a, b, c)); }
   static I dot_pairs(I sum, U a, U b) { return I(_mm512_add_epi32(sum, _mm512_madd_epi16(a, b))); }
@@ -68,4 +68,4 @@ struct Avx512Base {
   }
 };
 
-}  // namespace pkv
+}  // namespace pkv::kernels

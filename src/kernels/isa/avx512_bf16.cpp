@@ -1,23 +1,24 @@
 // AVX-512 with BF16 and VNNI.
 #include "kernels/isa/avx512_bf16.hpp"
 
+#include "kernels/instruction_sets.h"
 #include "kernels/isa/avx512_vnni.hpp"
-#include "kernels/table.hpp"
-#include "kernels/tables.h"
+#include "kernels/make_table.hpp"
 
-namespace pkv {
+namespace pkv::kernels {
 namespace {
 struct Avx512Bf16Arch : xsimd::avx512bw {};
 }  // namespace
-}  // namespace pkv
+}  // namespace pkv::kernels
 
 namespace xsimd::types {
-XSIMD_DECLARE_SIMD_REGISTER_ALIAS(pkv::Avx512Bf16Arch, avx512bw);
+XSIMD_DECLARE_SIMD_REGISTER_ALIAS(pkv::kernels::Avx512Bf16Arch, avx512bw);
 template <class T>
-struct get_bool_simd_register<T, pkv::Avx512Bf16Arch> : get_bool_simd_register<T, avx512bw> {};
+struct get_bool_simd_register<T, pkv::kernels::Avx512Bf16Arch>
+    : get_bool_simd_register<T, avx512bw> {};
 }  // namespace xsimd::types
 
-namespace pkv {
+namespace pkv::kernels {
 
 namespace {
 
@@ -34,6 +35,6 @@ using Avx512Bf16 = Avx512DotBf16<WithVnni<Avx512Base<Avx512Bf16Arch>>, DotProduc
 
 }  // namespace
 
-constexpr Kernels avx512_bf16_kernels = make_table<Avx512Bf16>(PKV_ISA_AVX512_BF16);
+constexpr Table avx512_bf16_table = make_table<Avx512Bf16>(PKV_ISA_AVX512_BF16);
 
-}  // namespace pkv
+}  // namespace pkv::kernels

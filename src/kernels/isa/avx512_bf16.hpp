@@ -9,7 +9,7 @@
 #include "kernels/isa/avx512.hpp"
 #include "kernels/values.hpp"
 
-namespace pkv {
+namespace pkv::kernels {
 
 template <class Base, class DotProduct>
 struct Avx512DotBf16 : Base {
@@ -271,4 +271,4 @@ struct ValueTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
   }
 };
 
-}  // namespace pkv
+}  // namespace pkv::kernels

@@ -1,27 +1,28 @@
 // AVX-512 with VNNI.
 #include "kernels/isa/avx512_vnni.hpp"
 
-#include "kernels/table.hpp"
-#include "kernels/tables.h"
+#include "kernels/instruction_sets.h"
+#include "kernels/make_table.hpp"
 
-namespace pkv {
+namespace pkv::kernels {
 namespace {
 struct Avx512VnniArch : xsimd::avx512bw {};
 }  // namespace
-}  // namespace pkv
+}  // namespace pkv::kernels
 
 namespace xsimd::types {
-XSIMD_DECLARE_SIMD_REGISTER_ALIAS(pkv::Avx512VnniArch, avx512bw);
+XSIMD_DECLARE_SIMD_REGISTER_ALIAS(pkv::kernels::Avx512VnniArch, avx512bw);
 template <class T>
-struct get_bool_simd_register<T, pkv::Avx512VnniArch> : get_bool_simd_register<T, avx512bw> {};
+struct get_bool_simd_register<T, pkv::kernels::Avx512VnniArch>
+    : get_bool_simd_register<T, avx512bw> {};
 }  // namespace xsimd::types
 
-namespace pkv {
+namespace pkv::kernels {
 
 namespace {
 using Avx512Vnni = WithVnni<Avx512Base<Avx512VnniArch>>;
 }
 
-constexpr Kernels avx512_vnni_kernels = make_table<Avx512Vnni>(PKV_ISA_AVX512_VNNI);
+constexpr Table avx512_vnni_table = make_table<Avx512Vnni>(PKV_ISA_AVX512_VNNI);
 
-}  // namespace pkv
+}  // namespace pkv::kernels

@@ -6,7 +6,7 @@
 #include "kernels/isa/vnni_int4.hpp"
 #include "kernels/isa/vnni_int8.hpp"
 
-namespace pkv {
+namespace pkv::kernels {
 
 template <class Base>
 struct WithVnni : Base {
@@ -25,4 +25,4 @@ struct KeyTile<Isa, PKV_INT4> : VnniInt4KeyTile<Isa> {};
 template <MultipliesBytes Isa>
 struct ValueTile<Isa, PKV_INT4> : VnniInt4ValueTile<Isa> {};
 
-}  // namespace pkv
+}  // namespace pkv::kernels

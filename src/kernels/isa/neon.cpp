@@ -1,9 +1,9 @@
 // AArch64: NEON is part of the baseline there, so this file has no flags of its own and its code
 // may be merged with any other.
-#include "kernels/table.hpp"
-#include "kernels/tables.h"
+#include "kernels/instruction_sets.h"
+#include "kernels/make_table.hpp"
 
-namespace pkv {
+namespace pkv::kernels {
 
 namespace {
 
@@ -12,8 +12,8 @@ struct Neon {
   using F = xsimd::batch<float, Arch>;
   using U = xsimd::batch<uint32_t, Arch>;
   using I = xsimd::batch<int32_t, Arch>;
-  static constexpr unsigned product_rows = 12;
-  static constexpr unsigned stream_rows = 4;
+  static constexpr unsigned matmul_rows = 12;
+  static constexpr unsigned direct_rows = 4;
 
   static F fma(F a, F b, F c) { return F(vfmaq_f32(c, a, b)); }
   static I dot_pairs(I sum, U a, U b) {
@@ -82,6 +82,6 @@ struct Neon {
 
 }  // namespace
 
-constexpr Kernels neon_kernels = make_table<Neon>(PKV_ISA_NEON);
+constexpr Table neon_table = make_table<Neon>(PKV_ISA_NEON);
 
-}  // namespace pkv
+}  // namespace pkv::kernels

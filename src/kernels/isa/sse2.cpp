@@ -1,19 +1,19 @@
 // x86-64 baseline: no flags of its own.
-#include "kernels/soft_half.hpp"
-#include "kernels/table.hpp"
-#include "kernels/tables.h"
+#include "kernels/instruction_sets.h"
+#include "kernels/make_table.hpp"
+#include "kernels/soft_f16.hpp"
 
-namespace pkv {
+namespace pkv::kernels {
 namespace {
 struct Sse2Arch : xsimd::sse2 {};
 }  // namespace
-}  // namespace pkv
+}  // namespace pkv::kernels
 
 namespace xsimd::types {
-XSIMD_DECLARE_SIMD_REGISTER_ALIAS(pkv::Sse2Arch, sse2);
+XSIMD_DECLARE_SIMD_REGISTER_ALIAS(pkv::kernels::Sse2Arch, sse2);
 }
 
-namespace pkv {
+namespace pkv::kernels {
 
 namespace {
 
@@ -22,8 +22,8 @@ struct Sse2 {
   using F = xsimd::batch<float, Arch>;
   using U = xsimd::batch<uint32_t, Arch>;
   using I = xsimd::batch<int32_t, Arch>;
-  static constexpr unsigned product_rows = 6;
-  static constexpr unsigned stream_rows = 4;
+  static constexpr unsigned matmul_rows = 6;
+  static constexpr unsigned direct_rows = 4;
 
   static F fma(F a, F b, F c) { return xsimd::fma(a, b, c); }
   static I dot_pairs(I sum, U a, U b) { return I(_mm_add_epi32(sum, _mm_madd_epi16(a, b))); }
@@ -74,6 +74,6 @@ struct Sse2 {
 
 }  // namespace
 
-constexpr Kernels sse2_kernels = make_table<Sse2>(PKV_ISA_SSE2);
+constexpr Table sse2_table = make_table<Sse2>(PKV_ISA_SSE2);
 
-}  // namespace pkv
+}  // namespace pkv::kernels

@@ -9,7 +9,7 @@
 
 #include "kernels/values.hpp"
 
-namespace pkv {
+namespace pkv::kernels {
 
 // A query row: low and high bytes, both signed, of its integers.
 struct ByteQuery {
@@ -50,10 +50,10 @@ inline constexpr float byte_weight_range = 65000.0f;  // of weights, a little be
 // The low and high bytes of a row's weights of 16 tokens, in the order in which V is multiplied.
 using ByteWords = int32_t[tile_tokens / 2];
 
-template <class Isa, unsigned rows, unsigned tiles, unsigned most_groups>
-void byte_weights(const ScoreRow* weights, const TileScales<Isa, most_groups>& scales,
-                  unsigned groups, __m128i order, ByteWords (*to)[most_groups], WeightUnit* units) {
-  find_units<Isa, rows, tiles, most_groups>(weights, scales, groups, byte_weight_range, units);
+template <class Isa, unsigned rows, unsigned tiles, unsigned max_groups>
+void byte_weights(const ScoreRow* weights, const TileScales<Isa, max_groups>& scales,
+                  unsigned groups, __m128i order, ByteWords (*to)[max_groups], WeightUnit* units) {
+  find_units<Isa, rows, tiles, max_groups>(weights, scales, groups, byte_weight_range, units);
   __m512 weight[tiles * rows];
 #pragma GCC unroll 16
   for (unsigned j = 0; j < tiles * rows; j++)
@@ -85,4 +85,4 @@ void add_bytes(const __m512i (&high)[rows][vectors], const __m512i (&low)[rows][
   }
 }
 
-}  // namespace pkv
+}  // namespace pkv::kernels

@@ -3,7 +3,7 @@
 
 #include "kernels/isa/vnni_bytes.hpp"
 
-namespace pkv {
+namespace pkv::kernels {
 
 template <class Isa>
 struct VnniInt4KeyTile : Int4KeyTile<Isa> {
@@ -15,13 +15,13 @@ struct VnniInt4KeyTile : Int4KeyTile<Isa> {
   // ones and of the odd ones.
   static void prepare(const float* row, uint32_t dim, float, void* to) {
     const __m128i order = _mm_setr_epi8(1, 5, 9, 13, 3, 7, 11, 15, 0, 4, 8, 12, 2, 6, 10, 14);
-    byte_query<Isa>(row, dim, int4_group, 8, order, static_cast<ByteQuery*>(to));
+    byte_query<Isa>(row, dim, int4_group_size, 8, order, static_cast<ByteQuery*>(to));
   }
 
   template <unsigned rows, unsigned tiles>
   static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next,
                      ScoreRow* scores) {
-    const uint32_t groups = dim / int4_group;
+    const uint32_t groups = dim / int4_group_size;
     const size_t query_stride = query_bytes(dim) / 4;
     Group<rows, tiles> group;
 #pragma GCC unroll 2
@@ -36,7 +36,7 @@ struct VnniInt4KeyTile : Int4KeyTile<Isa> {
 #pragma GCC unroll 16
     for (auto& total : group.total) total = _mm512_setzero_ps();
     for (uint32_t g = 0; g < groups; g++) group.template add<4>(query_stride);
-    if (dim % int4_group != 0) group.template add<2>(query_stride);
+    if (dim % int4_group_size != 0) group.template add<2>(query_stride);
 #pragma GCC unroll 2
     for (unsigned i = 0; i < tiles; i++) {
       prefetch_lines<Isa>(group.next[i], 128);
@@ -116,33 +116,33 @@ struct VnniInt4KeyTile : Int4KeyTile<Isa> {
 template <class Isa>
 struct VnniInt4ValueTile : Int4ValueTile<Isa> {
   using Generic = Int4ValueTile<Isa>;
-  static constexpr unsigned most_groups = Generic::most_groups;
+  static constexpr unsigned max_groups = Generic::max_groups;
 
   template <unsigned rows, unsigned tiles>
   static void accumulate(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim,
                          float* out) {
-    TileScales<Isa, most_groups> scales;
+    TileScales<Isa, max_groups> scales;
     Generic::template load_scales<tiles>(at, next, dim, scales);
     Group<rows, tiles> group;
     group.quantise(weights, scales, scales_per_row(PKV_INT4, dim));
-    for (uint32_t d = 0; d + int4_group <= dim; d += int4_group)
+    for (uint32_t d = 0; d + int4_group_size <= dim; d += int4_group_size)
       group.template add<2>(at, next, d, dim, out);
-    if (dim % int4_group != 0)
-      group.template add<1>(at, next, dim / int4_group * int4_group, dim, out);
+    if (dim % int4_group_size != 0)
+      group.template add<1>(at, next, dim / int4_group_size * int4_group_size, dim, out);
   }
 
  private:
   template <unsigned rows, unsigned tiles>
   struct Group {
-    alignas(64) ByteWords w[tiles * rows][most_groups];
+    alignas(64) ByteWords w[tiles * rows][max_groups];
     WeightUnit units[rows];
 
     // For each 8 tokens the low bytes of tokens 0, 4, 1, 5 and of 2, 6, 3, 7, then their high
     // bytes: the order of nibbles in V.
-    void quantise(const ScoreRow* weights, const TileScales<Isa, most_groups>& scales,
+    void quantise(const ScoreRow* weights, const TileScales<Isa, max_groups>& scales,
                   unsigned groups) {
       const __m128i order = _mm_setr_epi8(0, 8, 2, 10, 4, 12, 6, 14, 1, 9, 3, 11, 5, 13, 7, 15);
-      byte_weights<Isa, rows, tiles, most_groups>(weights, scales, groups, order, w, units);
+      byte_weights<Isa, rows, tiles, max_groups>(weights, scales, groups, order, w, units);
 #pragma GCC unroll 16
       for (unsigned r = 0; r < rows; r++) units[r].factor /= 16;
     }
@@ -152,7 +152,7 @@ struct VnniInt4ValueTile : Int4ValueTile<Isa> {
     [[gnu::always_inline]] void add(TilePointers at, TilePointers next, uint32_t d, uint32_t dim,
                                     float* out) const {
       const __m512i mask = _mm512_set1_epi8(static_cast<char>(0xF0));
-      const unsigned g = d / int4_group;
+      const unsigned g = d / int4_group_size;
       __m512i high[rows][vectors], low[rows][vectors];
 #pragma GCC unroll 16
       for (unsigned r = 0; r < rows; r++)
@@ -189,4 +189,4 @@ struct VnniInt4ValueTile : Int4ValueTile<Isa> {
   };
 };
 
-}  // namespace pkv
+}  // namespace pkv::kernels

@@ -3,7 +3,7 @@
 
 #include "kernels/isa/vnni_bytes.hpp"
 
-namespace pkv {
+namespace pkv::kernels {
 
 template <class Isa>
 struct VnniInt8KeyTile : GenericInt8KeyTile<Isa> {
@@ -19,10 +19,10 @@ struct VnniInt8KeyTile : GenericInt8KeyTile<Isa> {
   static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next,
                      ScoreRow* scores) {
     // There are registers for the sums of 8 rows in all.
-    constexpr unsigned together = tiles * rows > 8 ? 1 : tiles;
-    for (unsigned i = 0; i < tiles; i += together)
-      scores_of_tiles<rows, together>(static_cast<const ByteQuery*>(q), dim, at + i, next + i,
-                                      scores + i * rows);
+    constexpr unsigned at_once = tiles * rows > 8 ? 1 : tiles;
+    for (unsigned i = 0; i < tiles; i += at_once)
+      scores_of_tiles<rows, at_once>(static_cast<const ByteQuery*>(q), dim, at + i, next + i,
+                                        scores + i * rows);
   }
 
  private:
@@ -135,4 +135,4 @@ struct VnniInt8ValueTile : GenericInt8ValueTile<Isa> {
   };
 };
 
-}  // namespace pkv
+}  // namespace pkv::kernels

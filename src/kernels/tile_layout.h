@@ -12,9 +12,9 @@
 
 #include "kernels/views.h"
 
-namespace pkv {
+namespace pkv::kernels {
 
-inline constexpr uint32_t int4_group = 32;  // dims with a scale of their own
+inline constexpr uint32_t int4_group_size = 32;  // dims with a scale of their own
 
 static inline constexpr bool is_fp8(pkv_dtype dtype) {
   return dtype == PKV_FP8_E4M3 || dtype == PKV_FP8_E5M2;
@@ -35,7 +35,9 @@ static inline constexpr uint32_t element_bits(pkv_dtype dtype) {
 }
 
 static inline constexpr uint32_t scales_per_row(pkv_dtype dtype, uint32_t dim) {
-  return dtype == PKV_INT8 ? 1 : dtype == PKV_INT4 ? (dim + int4_group - 1) / int4_group : 0;
+  return dtype == PKV_INT8   ? 1
+         : dtype == PKV_INT4 ? (dim + int4_group_size - 1) / int4_group_size
+                             : 0;
 }
 static inline constexpr uint32_t scale_bytes(pkv_dtype dtype) { return dtype == PKV_INT8 ? 4 : 2; }
 
@@ -53,13 +55,13 @@ static inline constexpr uint32_t tile_bytes(pkv_dtype dtype, uint32_t dim) {
 
 // Elements that lie together in a packed tile: of K dims of one token, of V tokens of one dim. bf16
 // and the integers are multiplied as pairs of 16 bits: a 32-bit word holds 2, 4 or 8 of them.
-static inline constexpr uint32_t together(pkv_dtype dtype) {
+static inline constexpr uint32_t interleaved(pkv_dtype dtype) {
   return dtype == PKV_BF16 ? 2 : dtype == PKV_INT8 ? 4 : dtype == PKV_INT4 ? 8 : 1;
 }
 
 // Element indices in a packed tile.
 static inline constexpr uint32_t packed_k_index(pkv_dtype dtype, uint32_t token, uint32_t dim) {
-  const uint32_t p = together(dtype);
+  const uint32_t p = interleaved(dtype);
   return (dim / p * tile_tokens + token) * p + dim % p;
 }
 
@@ -67,8 +69,8 @@ static inline constexpr uint32_t packed_k_index(pkv_dtype dtype, uint32_t token,
 // neighbouring tokens.
 static inline constexpr uint32_t packed_v_index(pkv_dtype dtype, uint32_t value_dim, uint32_t token,
                                                 uint32_t dim) {
-  const uint32_t p = together(dtype), in_word = token % p;
+  const uint32_t p = interleaved(dtype), in_word = token % p;
   return (token / p * value_dim + dim) * p + (p == 1 ? 0 : in_word / 2 + in_word % 2 * (p / 2));
 }
 
-}  // namespace pkv
+}  // namespace pkv::kernels

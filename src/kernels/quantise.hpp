@@ -5,11 +5,11 @@
 #pragma once
 
 #include "kernels/convert.hpp"
-#include "kernels/formats.h"
+#include "kernels/tile_layout.h"
 
-namespace pkv {
+namespace pkv::kernels {
 
-inline constexpr float least_quantised = 1e-30f;
+inline constexpr float min_quantised = 1e-30f;
 
 // The largest magnitude of some elements; NaN if one of them is not finite.
 template <class Isa>
@@ -62,9 +62,9 @@ static inline uint16_t bf16_not_below(float x) {
 template <class Isa>
 void quantise_int8(const float* row, uint32_t dim, unsigned char* to) {
   const float largest = largest_magnitude<Isa>(row, dim);
-  const bool zero = largest < least_quantised;
+  const bool zero = largest < min_quantised;
   const float scale = zero ? 0.0f : largest / 127.0f;
-  const Floats<Isa> inverse(largest >= least_quantised ? 127.0f / largest : 0.0f);
+  const Floats<Isa> inverse(largest >= min_quantised ? 127.0f / largest : 0.0f);
   for (uint32_t d = 0; d < dim; d += Floats<Isa>::size) {
     const Ints<Isa> x = clamped<Isa>(
         rounded<Isa>(finite_or_zero<Isa>(Floats<Isa>::load_unaligned(row + d)) * inverse), -127,
@@ -87,12 +87,12 @@ void dequantise_int8(const unsigned char* from, uint32_t dim, float* row) {
 template <class Isa>
 void quantise_int4(const float* row, uint32_t dim, unsigned char* to) {
   unsigned char* scales = to + dim / 2;
-  for (uint32_t begin = 0; begin < dim; begin += int4_group, scales += 2) {
-    const uint32_t n = dim - begin < int4_group ? dim - begin : int4_group;
+  for (uint32_t begin = 0; begin < dim; begin += int4_group_size, scales += 2) {
+    const uint32_t n = dim - begin < int4_group_size ? dim - begin : int4_group_size;
     const float largest = largest_magnitude<Isa>(row + begin, n);
-    const uint16_t scale = largest < least_quantised ? uint16_t{0} : bf16_not_below(largest / 7.0f);
-    const Floats<Isa> inverse(largest >= least_quantised ? 1.0f / bf16_to_f32(scale) : 0.0f);
-    alignas(64) int32_t nibbles[int4_group];
+    const uint16_t scale = largest < min_quantised ? uint16_t{0} : bf16_not_below(largest / 7.0f);
+    const Floats<Isa> inverse(largest >= min_quantised ? 1.0f / bf16_to_f32(scale) : 0.0f);
+    alignas(64) int32_t nibbles[int4_group_size];
     for (uint32_t d = 0; d < n; d += Floats<Isa>::size) {
       const Floats<Isa> x =
           finite_or_zero<Isa>(Floats<Isa>::load_unaligned(row + begin + d)) * inverse;
@@ -108,7 +108,7 @@ template <class Isa>
 void dequantise_int4(const unsigned char* from, uint32_t dim, float* row) {
   for (uint32_t d = 0; d < dim; d++) {
     uint16_t scale;
-    __builtin_memcpy(&scale, from + dim / 2 + d / int4_group * 2, 2);
+    __builtin_memcpy(&scale, from + dim / 2 + d / int4_group_size * 2, 2);
     const int nibble = static_cast<int8_t>(from[d / 2] << (d % 2 != 0 ? 0 : 4)) >> 4;
     row[d] = static_cast<float>(nibble) * bf16_to_f32(scale);
   }
@@ -137,4 +137,4 @@ void decode_row(const unsigned char* from, uint32_t dim, pkv_dtype to_dtype, uns
   }
 }
 
-}  // namespace pkv
+}  // namespace pkv::kernels

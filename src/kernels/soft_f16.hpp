@@ -4,7 +4,7 @@
 
 #include "kernels/vectors.hpp"
 
-namespace pkv {
+namespace pkv::kernels {
 
 template <class Isa>
 Floats<Isa> soft_f16_to_f32(Words<Isa> half_bits) {
@@ -37,4 +37,4 @@ Words<Isa> soft_f32_to_f16(Floats<Isa> value) {
   return xsimd::bitwise_cast<Words<Isa>>(half | sign);
 }
 
-}  // namespace pkv
+}  // namespace pkv::kernels

@@ -6,11 +6,11 @@
 // sums of weights are of those not rounded.
 #pragma once
 
-#include "kernels/matrix.hpp"
+#include "kernels/matmul.hpp"
 #include "kernels/softmax.hpp"
-#include "kernels/tiles.hpp"
+#include "kernels/tile_reader.hpp"
 
-namespace pkv {
+namespace pkv::kernels {
 
 inline constexpr uint32_t query_stride =
     max_dim;  // floats; a constant, so that one register addresses all rows of a register tile
@@ -22,26 +22,26 @@ template <class Isa>
 concept MultipliesWholeRows = requires { &KeyTile<Isa, PKV_BF16>::is_whole; };
 
 template <class Isa>
-class Product {
+class AttendMatmul {
  public:
-  Product(const AttendTask& task, Work& work)
+  AttendMatmul(const AttendTask& task, Scratch& scratch)
       : task_(task),
-        rows_(task.queries * task.group),
+        rows_(task.queries * task.gqa_group),
         step_(task.kv.k.dim + task.kv.v.dim > 512 ? 64 : score_stride),
-        tiles_(task.kv, work),
-        q_(work.take<float>(size_t{rows_} * query_stride)),
-        scores_(work.take<float>(size_t{rows_} * score_stride)),
-        k_(work.take<float>(size_t{step_} * task.kv.k.dim)),
-        v_(work.take<float>(size_t{step_} * task.kv.v.dim)),
-        k_tiles_(may_be_whole() ? work.take<unsigned char>(size_t{step_} * task.kv.k.dim * 2)
+        tiles_(task.kv, scratch),
+        q_(scratch.take<float>(size_t{rows_} * query_stride)),
+        scores_(scratch.take<float>(size_t{rows_} * score_stride)),
+        k_(scratch.take<float>(size_t{step_} * task.kv.k.dim)),
+        v_(scratch.take<float>(size_t{step_} * task.kv.v.dim)),
+        k_tiles_(may_be_whole() ? scratch.take<unsigned char>(size_t{step_} * task.kv.k.dim * 2)
                                 : nullptr),
-        v_pairs_(may_round() ? work.take<unsigned char>(size_t{step_} * task.kv.v.dim * 2)
+        v_pairs_(may_round() ? scratch.take<unsigned char>(size_t{step_} * task.kv.v.dim * 2)
                              : nullptr),
-        sums_(work.take<float>(size_t{rows_} * tile_tokens)),
-        ends_(work.take<uint32_t>(rows_)),
-        saw_(work.take<bool>(rows_)),
-        whole_rows_(work.take<bool>(rows_)),
-        sees_all_(work.take<bool>(task.queries)) {}
+        sums_(scratch.take<float>(size_t{rows_} * tile_tokens)),
+        ends_(scratch.take<uint32_t>(rows_)),
+        saw_(scratch.take<bool>(rows_)),
+        whole_rows_(scratch.take<bool>(rows_)),
+        sees_all_(scratch.take<bool>(task.queries)) {}
 
   void run() {
     const Reach reach = reach_of(task_, step_);
@@ -57,7 +57,7 @@ class Product {
   }
 
  private:
-  static constexpr uint32_t block_rows = Isa::product_rows;
+  static constexpr uint32_t block_rows = Isa::matmul_rows;
   static constexpr uint32_t columns_at_once = 2 * Floats<Isa>::size;
 
   bool may_round() const {
@@ -190,9 +190,9 @@ class Product {
       uint32_t end = sees_all_[i] ? tiles_end_ * tile_tokens : 0;
       for (uint32_t tile = tiles_end_; tile > first_tile_ && end == 0; tile--)
         if (seen(i, tile - 1) != 0) end = tile * tile_tokens;
-      for (uint32_t g = 0; g < task_.group; g++) {
-        ends_[i * task_.group + g] = end;
-        saw_[i * task_.group + g] |= end != 0;
+      for (uint32_t g = 0; g < task_.gqa_group; g++) {
+        ends_[i * task_.gqa_group + g] = end;
+        saw_[i * task_.gqa_group + g] |= end != 0;
       }
     }
   }
@@ -284,12 +284,12 @@ class Product {
 
   // What comes between the product and the softmax, where there is anything.
   [[gnu::noinline]] void transform_and_hide(uint32_t row) {
-    const uint32_t query = row / task_.group;
+    const uint32_t query = row / task_.gqa_group;
     float* const scores = scores_ + size_t{row} * score_stride;
     for (uint32_t tile = first_tile_; tile * tile_tokens < ends_[row]; tile++) {
       float* const at = scores + tile * tile_tokens;
       if (transforms(task_.transform))
-        transform_scores<Isa>(task_.transform, head_ * task_.group + row % task_.group,
+        transform_scores<Isa>(task_.transform, head_ * task_.gqa_group + row % task_.gqa_group,
                               task_.query[query].position, base_ + tile * tile_tokens, at);
       if (!sees_all_[query]) hide_unseen<Isa>(seen(query, tile), at);
     }
@@ -298,7 +298,7 @@ class Product {
   // Scores of one row to weights, up to the end of what it sees.
   [[gnu::noinline]] void weigh(uint32_t row) {
     using F = Floats<Isa>;
-    if (transforms(task_.transform) || !sees_all_[row / task_.group]) transform_and_hide(row);
+    if (transforms(task_.transform) || !sees_all_[row / task_.gqa_group]) transform_and_hide(row);
     float* const scores = scores_ + size_t{row} * score_stride + first_tile_ * tile_tokens;
     const uint32_t n = ends_[row] - first_tile_ * tile_tokens;
     F top = F::load_aligned(scores);
@@ -392,7 +392,7 @@ class Product {
     for (uint32_t row = 0; row < rows_; row++)
       for (uint32_t tile = first_tile_; tile * tile_tokens < ends_[row]; tile++)
         add_seen<Isa>(v_ + size_t{tile} * tile_tokens * tile_tokens, tile_tokens,
-                      size_t{step_} * tile_tokens, seen(row / task_.group, tile),
+                      size_t{step_} * tile_tokens, seen(row / task_.gqa_group, tile),
                       scores_ + size_t{row} * score_stride + tile * tile_tokens, value_dim,
                       out_ + size_t{row} * value_dim);
   }
@@ -400,7 +400,7 @@ class Product {
   const AttendTask& task_;
   const uint32_t rows_;
   const uint32_t step_;  // tokens unpacked at a time
-  Tiles<Isa> tiles_;
+  TileReader<Isa> tiles_;
   float* const q_;
   float* const scores_;
   float* const k_;                // [tile][dim][16 tokens]
@@ -422,4 +422,4 @@ class Product {
   float* sum_ = nullptr;
 };
 
-}  // namespace pkv
+}  // namespace pkv::kernels

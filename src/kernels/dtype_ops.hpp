@@ -5,10 +5,10 @@
 #include "kernels/pack.hpp"
 #include "kernels/values.hpp"
 
-namespace pkv {
+namespace pkv::kernels {
 
 template <class Isa>
-struct Format {
+struct DtypeOps {
   // Register tiles of 1, 2, 4 and up to most_rows rows, for one tile and for most_k_tiles or
   // most_v_tiles.
   using Scores = void (*)(const void* q, uint32_t dim, TilePointers at, TilePointers next,
@@ -16,13 +16,13 @@ struct Format {
   using Accumulate = void (*)(TilePointers at, TilePointers next, const ScoreRow* weights,
                               uint32_t dim, float* out);
 
-  unsigned most_rows, most_k_tiles, most_v_tiles;
+  unsigned max_rows, max_k_tiles, max_v_tiles;
   bool linear_k;
   unsigned linear_v_dims;
   size_t (*query_bytes)(uint32_t dim);
   void (*prepare_query)(const float* row, uint32_t dim, float scale, void* to);
-  Scores scores[tiles_together][4];
-  Accumulate accumulate[tiles_together][4];
+  Scores scores[tiles_per_step][4];
+  Accumulate accumulate[tiles_per_step][4];
   void (*unpack_k)(const unsigned char* tile, uint32_t dim, float* to);
   void (*unpack_v)(const unsigned char* tile, uint32_t dim, float* to, size_t token_stride,
                    size_t panel_stride);
@@ -41,31 +41,31 @@ struct Format {
 // int4 takes two tiles in one step, with sums of its own for each: there are no registers for 8
 // rows of them.
 template <class Isa>
-constexpr unsigned stream_rows(pkv_dtype dtype) {
-  return dtype == PKV_INT4 ? 4 : Isa::stream_rows;
+constexpr unsigned direct_rows(pkv_dtype dtype) {
+  return dtype == PKV_INT4 ? 4 : Isa::direct_rows;
 }
 
 template <class Isa, pkv_dtype dtype>
-constexpr Format<Isa> make_format() {
+constexpr DtypeOps<Isa> make_ops() {
   using K = KeyTile<Isa, dtype>;
   using V = ValueTile<Isa, dtype>;
   using P = Pack<Isa, dtype>;
-  constexpr unsigned most = stream_rows<Isa>(dtype);
-  return {stream_rows<Isa>(dtype),
-          K::most_tiles,
-          V::most_tiles,
+  constexpr unsigned most = direct_rows<Isa>(dtype);
+  return {direct_rows<Isa>(dtype),
+          K::max_tiles,
+          V::max_tiles,
           K::linear,
           V::linear_dims,
           K::query_bytes,
           K::prepare,
           {{K::template scores<1, 1>, K::template scores<2, 1>, K::template scores<4, 1>,
             K::template scores<most, 1>},
-           {K::template scores<1, K::most_tiles>, K::template scores<2, K::most_tiles>,
-            K::template scores<4, K::most_tiles>, K::template scores<most, K::most_tiles>}},
+           {K::template scores<1, K::max_tiles>, K::template scores<2, K::max_tiles>,
+            K::template scores<4, K::max_tiles>, K::template scores<most, K::max_tiles>}},
           {{V::template accumulate<1, 1>, V::template accumulate<2, 1>,
             V::template accumulate<4, 1>, V::template accumulate<most, 1>},
-           {V::template accumulate<1, V::most_tiles>, V::template accumulate<2, V::most_tiles>,
-            V::template accumulate<4, V::most_tiles>, V::template accumulate<most, V::most_tiles>}},
+           {V::template accumulate<1, V::max_tiles>, V::template accumulate<2, V::max_tiles>,
+            V::template accumulate<4, V::max_tiles>, V::template accumulate<most, V::max_tiles>}},
           K::unpack,
           V::unpack,
           P::pack_k,
@@ -77,13 +77,12 @@ constexpr Format<Isa> make_format() {
 }
 
 template <class Isa>
-const Format<Isa>& format_of(pkv_dtype dtype) {
-  static constexpr Format<Isa> formats[] = {
-      make_format<Isa, PKV_F32>(),     make_format<Isa, PKV_F16>(),
-      make_format<Isa, PKV_BF16>(),    make_format<Isa, PKV_INT8>(),
-      make_format<Isa, PKV_INT4>(),    make_format<Isa, PKV_FP8_E4M3>(),
-      make_format<Isa, PKV_FP8_E5M2>()};
+const DtypeOps<Isa>& ops_of(pkv_dtype dtype) {
+  static constexpr DtypeOps<Isa> formats[] = {
+      make_ops<Isa, PKV_F32>(),     make_ops<Isa, PKV_F16>(),  make_ops<Isa, PKV_BF16>(),
+      make_ops<Isa, PKV_INT8>(),    make_ops<Isa, PKV_INT4>(), make_ops<Isa, PKV_FP8_E4M3>(),
+      make_ops<Isa, PKV_FP8_E5M2>()};
   return formats[dtype - PKV_F32];
 }
 
-}  // namespace pkv
+}  // namespace pkv::kernels

@@ -5,11 +5,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-namespace pkv {
+namespace pkv::kernels {
 
-class Work {
+class Scratch {
  public:
-  explicit Work(unsigned char* base) : base_(base) {}
+  explicit Scratch(unsigned char* base) : base_(base) {}
 
   template <class T>
   T* take(size_t n) {
@@ -24,4 +24,4 @@ class Work {
   size_t used_ = 0;
 };
 
-}  // namespace pkv
+}  // namespace pkv::kernels

@@ -2,26 +2,26 @@
 // packed into working memory, and then takes the same way, so that both layouts give the same bits.
 #pragma once
 
-#include "kernels/format.hpp"
+#include "kernels/dtype_ops.hpp"
+#include "kernels/scratch.h"
 #include "kernels/tokens.h"
-#include "kernels/work.h"
 
-namespace pkv {
+namespace pkv::kernels {
 
 template <class Isa>
-class Tiles {
+class TileReader {
  public:
-  Tiles(const KvView& kv, Work& work)
+  TileReader(const KvView& kv, Scratch& scratch)
       : kv_(kv),
-        k_(format_of<Isa>(kv.k.dtype)),
-        v_(format_of<Isa>(kv.v.dtype)),
+        k_(ops_of<Isa>(kv.k.dtype)),
+        v_(ops_of<Isa>(kv.v.dtype)),
         latent_(kv.v.data == nullptr),
-        k_tiles_(work.take<unsigned char>(tiles_together * most_bytes)),
-        v_tiles_(work.take<unsigned char>(tiles_together * most_bytes)),
-        columns_(work.take<float>(max_dim * tile_tokens)) {}
+        k_tiles_(scratch.take<unsigned char>(tiles_per_step * max_tile_bytes)),
+        v_tiles_(scratch.take<unsigned char>(tiles_per_step * max_tile_bytes)),
+        columns_(scratch.take<float>(max_dim * tile_tokens)) {}
 
-  const Format<Isa>& k() const { return k_; }
-  const Format<Isa>& v() const { return v_; }
+  const DtypeOps<Isa>& k() const { return k_; }
+  const DtypeOps<Isa>& v() const { return v_; }
   bool latent() const { return latent_; }
 
   // Tile i, below tiles_together, is from now on the one that begins at a position. Only the tokens
@@ -39,7 +39,7 @@ class Tiles {
   // The tile that takes the place of tile i, as number tiles_together + i: only its addresses are
   // asked for.
   void put_next(uint32_t i, uint64_t position) {
-    if (kv_.layout == PKV_LAYOUT_PACKED) places_[tiles_together + i] = find(position);
+    if (kv_.layout == PKV_LAYOUT_PACKED) places_[tiles_per_step + i] = find(position);
   }
 
   const unsigned char* keys(uint32_t i, uint32_t head) {
@@ -71,7 +71,7 @@ class Tiles {
   }
 
  private:
-  static constexpr size_t most_bytes = max_dim * tile_tokens * 4;
+  static constexpr size_t max_tile_bytes = max_dim * tile_tokens * 4;
 
   Slot find(uint64_t position) const {
     const Slot slot = slot_of(kv_, position);
@@ -84,7 +84,7 @@ class Tiles {
                             unsigned char* packed) {
     if (kv_.layout == PKV_LAYOUT_PACKED)
       return place(side, places_[i].block, places_[i].offset, head);
-    unsigned char* const to = packed + i * most_bytes;
+    unsigned char* const to = packed + i * max_tile_bytes;
     const unsigned char* rows[tile_tokens];
     for (uint32_t t = 0; t < tile_tokens; t++)
       if ((present_[i] >> t & 1) != 0)
@@ -116,15 +116,15 @@ class Tiles {
   }
 
   const KvView& kv_;
-  const Format<Isa>& k_;
-  const Format<Isa>& v_;
+  const DtypeOps<Isa>& k_;
+  const DtypeOps<Isa>& v_;
   const bool latent_;
   unsigned char* const k_tiles_;  // packed ones
   unsigned char* const v_tiles_;
   float* const columns_;
-  TokenMask present_[tiles_together] = {};
-  Slot places_[2 * tiles_together] = {};
-  Slot rows_[tiles_together][tile_tokens];
+  TokenMask present_[tiles_per_step] = {};
+  Slot places_[2 * tiles_per_step] = {};
+  Slot rows_[tiles_per_step][tile_tokens];
 };
 
-}  // namespace pkv
+}  // namespace pkv::kernels

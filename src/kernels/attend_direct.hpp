@@ -5,30 +5,30 @@
 #pragma once
 
 #include "kernels/softmax.hpp"
-#include "kernels/tiles.hpp"
+#include "kernels/tile_reader.hpp"
 
-namespace pkv {
+namespace pkv::kernels {
 
 template <class Isa>
-class Stream {
+class AttendDirect {
  public:
-  Stream(const AttendTask& task, Work& work)
+  AttendDirect(const AttendTask& task, Scratch& scratch)
       : task_(task),
-        rows_(task.queries * task.group),
+        rows_(task.queries * task.gqa_group),
         heads_(task.head_end - task.head_begin),
-        tiles_(task.kv, work),
+        tiles_(task.kv, scratch),
         k_scores_(tiles_.k()),
-        v_accumulate_(tiles_.latent() ? format_of<Isa>(PKV_F32) : tiles_.v()),
+        v_accumulate_(tiles_.latent() ? ops_of<Isa>(PKV_F32) : tiles_.v()),
         query_bytes_(k_scores_.query_bytes(task.kv.k.dim)),
-        most_rows_(k_scores_.most_rows < v_accumulate_.most_rows ? k_scores_.most_rows
-                                                                 : v_accumulate_.most_rows),
-        one_step_(k_scores_.most_k_tiles == tiles_together &&
-                  v_accumulate_.most_v_tiles == tiles_together),
+        max_rows_(k_scores_.max_rows < v_accumulate_.max_rows ? k_scores_.max_rows
+                                                              : v_accumulate_.max_rows),
+        one_step_(k_scores_.max_k_tiles == tiles_per_step &&
+                  v_accumulate_.max_v_tiles == tiles_per_step),
         linear_(rows_ == 1 && k_scores_.linear_k && task.kv.v.dim <= v_accumulate_.linear_v_dims),
-        most_count_(linear_ ? 1 : tiles_together),
-        queries_(work.take<unsigned char>(query_bytes_ * rows_ * heads_)),
-        sums_(work.take<float>(size_t{rows_} * heads_ * tile_tokens)),
-        v_floats_(work.take<float>(tiles_together * most_floats)) {}
+        max_count_(linear_ ? 1 : tiles_per_step),
+        queries_(scratch.take<unsigned char>(query_bytes_ * rows_ * heads_)),
+        sums_(scratch.take<float>(size_t{rows_} * heads_ * tile_tokens)),
+        v_floats_(scratch.take<float>(tiles_per_step * max_tile_floats)) {}
 
   void run() {
     begin_rows();
@@ -37,12 +37,12 @@ class Stream {
     walk(reach.begin, reach.end);
     for (size_t i = 0; i < size_t{heads_} * rows_; i++) {
       task_.sum[i] = total_of<Isa>(sums_ + i * tile_tokens);
-      close_row((saw_ >> (i % rows_ / task_.group) & 1) != 0, task_.max + i, task_.sum + i);
+      close_row((saw_ >> (i % rows_ / task_.gqa_group) & 1) != 0, task_.max + i, task_.sum + i);
     }
   }
 
  private:
-  static constexpr size_t most_floats = size_t{max_dim} * tile_tokens;
+  static constexpr size_t max_tile_floats = size_t{max_dim} * tile_tokens;
 
   void begin_rows() {
     const uint32_t key_dim = task_.kv.k.dim, value_dim = task_.kv.v.dim;
@@ -57,7 +57,7 @@ class Stream {
   }
 
   void walk(uint64_t begin, uint64_t end) {
-    const uint64_t step = uint64_t{most_count_} * tile_tokens;
+    const uint64_t step = uint64_t{max_count_} * tile_tokens;
     for (uint64_t at = begin / step * step; begin < end && at < end; at += step) {
       count_ = 0;
       for (uint64_t tile = at; tile < at + step && tile < end; tile += tile_tokens) {
@@ -88,8 +88,9 @@ class Stream {
   // The rows that see all tokens of all tiles take these in one step, if the types are made for it.
   void find_together() {
     for (uint32_t row = 0; row < rows_; row++) {
-      TokenMask all = one_step_ && count_ == tiles_together ? all_tokens : 0;
-      for (uint32_t i = 0; i < count_; i++) all &= row_sees_[i][row] = seen_[i][row / task_.group];
+      TokenMask all = one_step_ && count_ == tiles_per_step ? all_tokens : 0;
+      for (uint32_t i = 0; i < count_; i++)
+        all &= row_sees_[i][row] = seen_[i][row / task_.gqa_group];
       together_[row] = all == all_tokens;
     }
   }
@@ -102,7 +103,7 @@ class Stream {
     if (!one_step_ && i + 1 < count_) return {i + 1, task_.head_begin + head};
     if (!one_step_) i = 0;
     if (head + 1 < heads_) return {i, task_.head_begin + head + 1};
-    if (i < next_count_) return {tiles_together + i, task_.head_begin};
+    if (i < next_count_) return {tiles_per_step + i, task_.head_begin};
     return {i, task_.head_begin + head};
   }
 
@@ -119,9 +120,9 @@ class Stream {
 
   // K and V of one head.
   struct HeadTiles {
-    const unsigned char *k[tiles_together], *v[tiles_together], *next_k[tiles_together],
-        *next_v[tiles_together];
-    bool v_unpacked[tiles_together];
+    const unsigned char *k[tiles_per_step], *v[tiles_per_step], *next_k[tiles_per_step],
+        *next_v[tiles_per_step];
+    bool v_unpacked[tiles_per_step];
   };
 
   void get(uint32_t i, uint32_t head, HeadTiles* at) {
@@ -130,7 +131,7 @@ class Stream {
     at->v_unpacked[i] = false;
     if (tiles_.latent()) {
       unpack_values(i, kv_head, at);
-      at->v[i] = reinterpret_cast<const unsigned char*>(v_floats_ + i * most_floats);
+      at->v[i] = reinterpret_cast<const unsigned char*>(v_floats_ + i * max_tile_floats);
     } else {
       at->v[i] = tiles_.values(i, kv_head);
     }
@@ -155,7 +156,7 @@ class Stream {
       for (uint32_t i = 0; i < count_; i++) get(i, head, &at);
       const auto sees_all = [&](uint32_t row) { return together_[row]; };
       for (uint32_t row = 0; row < rows_;)
-        row += sees_all(row) ? attend_run<tiles_together>(head, row, 0, at, sees_all) : 1;
+        row += sees_all(row) ? attend_run<tiles_per_step>(head, row, 0, at, sees_all) : 1;
     }
     for (uint32_t i = 0; i < count_; i++) {
       if (!one_step_) get(i, head, &at);
@@ -182,8 +183,8 @@ class Stream {
   uint32_t attend_run(uint32_t head, uint32_t row, uint32_t i, const HeadTiles& at,
                       const SeesAll& sees_all) {
     uint32_t alike = 1;
-    while (alike < most_rows_ && row + alike < rows_ && sees_all(row + alike)) alike++;
-    if constexpr (Isa::stream_rows == 8)
+    while (alike < max_rows_ && row + alike < rows_ && sees_all(row + alike)) alike++;
+    if constexpr (Isa::direct_rows == 8)
       if (alike == 8) return attend_whole<8, tiles>(head, row, i, at);
     if (alike >= 4) return attend_whole<4, tiles>(head, row, i, at);
     return alike >= 2 ? attend_whole<2, tiles>(head, row, i, at)
@@ -214,41 +215,41 @@ class Stream {
     hide_unseen<Isa>(row_sees_[i][row], scores[0]);
     absorb<Isa, 1, 1>(scores, first, task_.kv.v.dim, at->next_v + i);
     if (!at->v_unpacked[i]) unpack_values(i, task_.head_begin + head, at);
-    add_seen<Isa>(v_floats_ + i * most_floats, task_.kv.v.dim, tile_tokens, row_sees_[i][row],
+    add_seen<Isa>(v_floats_ + i * max_tile_floats, task_.kv.v.dim, tile_tokens, row_sees_[i][row],
                   scores[0], task_.kv.v.dim, first.out);
   }
 
   void transform(uint32_t tile, uint32_t head, uint32_t row, float* scores) const {
-    const uint32_t query_head = (task_.head_begin + head) * task_.group + row % task_.group;
-    transform_scores<Isa>(task_.transform, query_head, task_.query[row / task_.group].position,
+    const uint32_t query_head = (task_.head_begin + head) * task_.gqa_group + row % task_.gqa_group;
+    transform_scores<Isa>(task_.transform, query_head, task_.query[row / task_.gqa_group].position,
                           begins_[tile], scores);
   }
 
   void unpack_values(uint32_t i, uint32_t kv_head, HeadTiles* at) {
-    tiles_.unpack_values(i, kv_head, v_floats_ + i * most_floats, task_.kv.v.dim, tile_tokens);
+    tiles_.unpack_values(i, kv_head, v_floats_ + i * max_tile_floats, task_.kv.v.dim, tile_tokens);
     at->v_unpacked[i] = true;
   }
 
   const AttendTask& task_;
   const uint32_t rows_, heads_;
-  Tiles<Isa> tiles_;
-  const Format<Isa>& k_scores_;
-  const Format<Isa>& v_accumulate_;  // of V as it is multiplied: a part of K is unpacked
+  TileReader<Isa> tiles_;
+  const DtypeOps<Isa>& k_scores_;
+  const DtypeOps<Isa>& v_accumulate_;  // of V as it is multiplied: a part of K is unpacked
   const size_t query_bytes_;
-  const uint32_t most_rows_;   // in a register tile
-  const bool one_step_;        // all tiles of a head at once
-  const bool linear_;          // memory is read in the order in which it lies, a tile at a time
-  const uint32_t most_count_;  // tiles that are attended to together
+  const uint32_t max_rows_;   // in a register tile
+  const bool one_step_;       // all tiles of a head at once
+  const bool linear_;         // memory is read in the order in which it lies, a tile at a time
+  const uint32_t max_count_;  // tiles that are attended to together
   unsigned char* const queries_;
   float* const sums_;
   float* const v_floats_;
-  uint32_t count_ = 0;                                      // tiles that are attended to together
-  uint64_t begins_[tiles_together];                         // their first positions
-  TokenMask seen_[tiles_together][product_rows_least];      // what each query sees of them
-  TokenMask row_sees_[tiles_together][product_rows_least];  // the same of each row
-  bool together_[product_rows_least];  // it sees all of them, and takes them in one step
-  uint32_t next_count_ = 0;            // tiles that follow
-  uint32_t saw_ = 0;                   // one bit per query
+  uint32_t count_ = 0;                                   // tiles that are attended to together
+  uint64_t begins_[tiles_per_step];                      // their first positions
+  TokenMask seen_[tiles_per_step][min_matmul_rows];      // what each query sees of them
+  TokenMask row_sees_[tiles_per_step][min_matmul_rows];  // the same of each row
+  bool together_[min_matmul_rows];  // it sees all of them, and takes them in one step
+  uint32_t next_count_ = 0;         // tiles that follow
+  uint32_t saw_ = 0;                // one bit per query
 };
 
-}  // namespace pkv
+}  // namespace pkv::kernels

@@ -5,7 +5,7 @@
 #include "kernels/vectors.hpp"
 #include "kernels/views.h"
 
-namespace pkv {
+namespace pkv::kernels {
 
 // c[r][j] = (add ? c[r][j] : 0) + sum over k of a[r][k] * panel(j)[k][j % 16], for `rows` rows and
 // `vectors` vectors of columns.
@@ -48,4 +48,4 @@ void multiply_rows(unsigned vectors, const float* a, const float* const* b, size
   multiply_tile<Isa, rows, 2, a_stride>(a, b, depth, add, c, c_stride);
 }
 
-}  // namespace pkv
+}  // namespace pkv::kernels

@@ -1,0 +1,18 @@
+// The kernels of one instruction set as a table.
+#pragma once
+
+#include "kernels/attend.hpp"
+#include "kernels/copy.hpp"
+#include "kernels/finish.hpp"
+#include "kernels/kernels.h"
+
+namespace pkv::kernels {
+
+template <class Isa>
+constexpr Table make_table(pkv_isa isa) {
+  return {isa,         prepare<Isa>, attend_scratch_bytes<Isa>,
+          attend<Isa>, finish<Isa>,  merge<Isa>,
+          store<Isa>,  load<Isa>,    transfer<Isa>};
+}
+
+}  // namespace pkv::kernels
