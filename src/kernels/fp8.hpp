@@ -78,7 +78,7 @@ inline constexpr float unit = through_f16<Isa, dtype> && dtype == PKV_FP8_E4M3 ?
 // A vector of elements from each of two places, in units.
 template <class Isa, pkv_dtype dtype>
 void load_two_fp8(const unsigned char* first_at, const unsigned char* second_at, Floats<Isa>* first,
-              Floats<Isa>* second) {
+                  Floats<Isa>* second) {
   using U = Words<Isa>;
   U halves = Isa::signed_bytes(first_at, second_at);
   if constexpr (dtype == PKV_FP8_E4M3) {

@@ -41,7 +41,7 @@ struct DimPair {
 
   explicit DimPair(const unsigned char* from) {
     constexpr unsigned vector_bytes = Floats<Isa>::size * Elements<Isa, dtype>::bytes;
-#pragma GCC unroll 16
+    PKV_UNROLL
     for (unsigned n = 0; n < vectors_per_tile<Isa>; n++) {
       even[n] = Elements<Isa, dtype>::load(from + n * vector_bytes);
       odd[n] = Elements<Isa, dtype>::load(from + bytes / 2 + n * vector_bytes);
@@ -56,7 +56,7 @@ struct DimPair<Isa, PKV_BF16> {
   Floats<Isa> even[vectors_per_tile<Isa>], odd[vectors_per_tile<Isa>];
 
   explicit DimPair(const unsigned char* from) {
-#pragma GCC unroll 16
+    PKV_UNROLL
     for (unsigned n = 0; n < vectors_per_tile<Isa>; n++) {
       const Words<Isa> words = load_words<Isa>(from + n * Floats<Isa>::size * 4);
       even[n] = lower_bf16<Isa>(words);
@@ -73,7 +73,7 @@ struct DimPair<Isa, dtype> {
   Floats<Isa> even[vectors_per_tile<Isa>], odd[vectors_per_tile<Isa>];
 
   explicit DimPair(const unsigned char* from) {
-#pragma GCC unroll 16
+    PKV_UNROLL
     for (unsigned n = 0; n < vectors_per_tile<Isa>; n++, from += Floats<Isa>::size)
       load_two_fp8<Isa, dtype>(from, from + tile_tokens, even + n, odd + n);
   }
@@ -100,29 +100,31 @@ struct FloatKeyTile {
     const float* q = static_cast<const float*>(query_rows);
     const size_t dims = dim;
     Floats<Isa> sum[chains][rows][vectors];
-#pragma GCC unroll 16
-    for (auto& chain : sum)
-#pragma GCC unroll 16
-      for (auto& row : chain)
-#pragma GCC unroll 16
+    PKV_UNROLL
+    for (auto& chain : sum) {
+      PKV_UNROLL
+      for (auto& row : chain) {
+        PKV_UNROLL
         for (auto& vector : row) vector = Floats<Isa>(0.0f);
+      }
+    }
 
     for (size_t d = 0; d < dims; d += 2, tile += Pair::bytes, next += Pair::bytes) {
       prefetch_lines<Isa>(next, Pair::bytes);
       const Pair k(tile);
-#pragma GCC unroll 16
+      PKV_UNROLL
       for (unsigned r = 0; r < rows; r++) {
         const Floats<Isa> q_even(q[r * dims + d]), q_odd(q[r * dims + d + 1]);
-#pragma GCC unroll 16
+        PKV_UNROLL
         for (unsigned n = 0; n < vectors; n++) {
           sum[0][r][n] = Isa::fma(q_even, k.even[n], sum[0][r][n]);
           sum[chains - 1][r][n] = Isa::fma(q_odd, k.odd[n], sum[chains - 1][r][n]);
         }
       }
     }
-#pragma GCC unroll 16
+    PKV_UNROLL
     for (unsigned r = 0; r < rows; r++) {
-#pragma GCC unroll 16
+      PKV_UNROLL
       for (unsigned n = 0; n < vectors; n++) {
         Floats<Isa> total = chains == 2 ? sum[0][r][n] + sum[chains - 1][r][n] : sum[0][r][n];
         if constexpr (unit<Isa, dtype> != 1) total *= Floats<Isa>(unit<Isa, dtype>);
@@ -196,12 +198,14 @@ void quantise_query(const float* row, uint32_t dim, IntegerQuery* to) {
 
 template <class Ints, unsigned rows, unsigned vectors, unsigned chains>
 void clear(Ints (&sum)[rows][vectors][chains]) {
-#pragma GCC unroll 16
-  for (auto& row : sum)
-#pragma GCC unroll 16
-    for (auto& vector : row)
-#pragma GCC unroll 2
+  PKV_UNROLL
+  for (auto& row : sum) {
+    PKV_UNROLL
+    for (auto& vector : row) {
+      PKV_UNROLL
       for (Ints& chain : vector) chain = Ints(0);
+    }
+  }
 }
 
 template <class Ints, unsigned chains>
@@ -245,18 +249,18 @@ struct GenericInt8KeyTile : IntegerKeyTile<Isa, 4> {
     const unsigned char* const scales = tile + size_t{dim} * tile_tokens;
     const uint32_t* pairs[rows];
     Ints<Isa> sum[rows][vectors][Base::chains];
-#pragma GCC unroll 16
+    PKV_UNROLL
     for (unsigned r = 0; r < rows; r++) pairs[r] = Base::query(q, r, dim).pairs();
     clear(sum);
     for (uint32_t word = 0; word < dim / 4; word++, tile += 64, next += 64) {
       prefetch_lines<Isa>(next, 64);
-#pragma GCC unroll 16
+      PKV_UNROLL
       for (unsigned n = 0; n < vectors; n++) {
         const Words<Isa> words = load_words<Isa>(tile + n * lanes * 4);
-#pragma GCC unroll 2
+        PKV_UNROLL
         for (unsigned e = 0; e < 2; e++) {
           const Words<Isa> k = signed_pair<Isa, PKV_INT8>(words, e);
-#pragma GCC unroll 16
+          PKV_UNROLL
           for (unsigned r = 0; r < rows; r++) {
             Ints<Isa>& chain = sum[r][n][e % Base::chains];
             chain = Isa::dot_pairs(chain, k, Words<Isa>(pairs[r][2 * word + e]));
@@ -265,9 +269,9 @@ struct GenericInt8KeyTile : IntegerKeyTile<Isa, 4> {
       }
     }
     prefetch_lines<Isa>(next, 64);
-#pragma GCC unroll 16
+    PKV_UNROLL
     for (unsigned r = 0; r < rows; r++) {
-#pragma GCC unroll 16
+      PKV_UNROLL
       for (unsigned n = 0; n < vectors; n++) {
         const Floats<Isa> scale = as_floats<Isa>(load_words<Isa>(scales + n * lanes * 4)) *
                                   Floats<Isa>(Base::query(q, r, dim).scale);
@@ -319,10 +323,10 @@ struct Int4KeyTile : IntegerKeyTile<Isa, 8> {
     const unsigned char* scales = tile + size_t{dim} * tile_tokens / 2;
     const uint32_t* pairs[rows];
     Floats<Isa> total[rows][vectors];
-#pragma GCC unroll 16
+    PKV_UNROLL
     for (unsigned r = 0; r < rows; r++) {
       pairs[r] = Base::query(q, r, dim).pairs();
-#pragma GCC unroll 16
+      PKV_UNROLL
       for (auto& vector : total[r]) vector = Floats<Isa>(0.0f);
     }
     for (uint32_t group = 0; group * int4_group_size < dim; group++, scales += 2 * tile_tokens) {
@@ -330,16 +334,17 @@ struct Int4KeyTile : IntegerKeyTile<Isa, 8> {
                      group_words = words_left < 4 ? words_left : 4;
       Ints<Isa> sum[rows][vectors][Base::chains];
       clear(sum);
+// The number of rounds is not known to the compiler: 4 but for the last group of a row.
 #pragma GCC unroll 4
       for (uint32_t word = 0; word < group_words; word++, tile += 64, next += 64) {
         prefetch_lines<Isa>(next, 64);
-#pragma GCC unroll 16
+        PKV_UNROLL
         for (unsigned n = 0; n < vectors; n++) {
           const Words<Isa> words = load_words<Isa>(tile + n * lanes * 4);
-#pragma GCC unroll 4
+          PKV_UNROLL
           for (unsigned e = 0; e < 4; e++) {
             const Words<Isa> nibbles = signed_pair<Isa, PKV_INT4>(words, e);
-#pragma GCC unroll 16
+            PKV_UNROLL
             for (unsigned r = 0; r < rows; r++) {
               Ints<Isa>& chain = sum[r][n][e % Base::chains];
               chain = Isa::dot_pairs(chain, nibbles, Words<Isa>(pairs[r][4 * word + e]));
@@ -347,22 +352,23 @@ struct Int4KeyTile : IntegerKeyTile<Isa, 8> {
           }
         }
       }
-#pragma GCC unroll 16
+      PKV_UNROLL
       for (unsigned r = 0; r < rows; r++) {
         pairs[r] += 4 * group_words;
-#pragma GCC unroll 16
+        PKV_UNROLL
         for (unsigned n = 0; n < vectors; n++)
           total[r][n] = Isa::fma(xsimd::to_float(total_of(sum[r][n])), bf16_scales<Isa>(scales, n),
                                  total[r][n]);
       }
     }
     prefetch_lines<Isa>(next, 128);
-#pragma GCC unroll 16
-    for (unsigned r = 0; r < rows; r++)
-#pragma GCC unroll 16
+    PKV_UNROLL
+    for (unsigned r = 0; r < rows; r++) {
+      PKV_UNROLL
       for (unsigned n = 0; n < vectors; n++)
         (total[r][n] * Floats<Isa>(Base::query(q, r, dim).scale))
             .store_aligned(scores[r] + n * lanes);
+    }
   }
 
   static void unpack(const unsigned char* tile, uint32_t dim, float* to) {

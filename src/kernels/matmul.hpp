@@ -14,29 +14,31 @@ void multiply_tile(const float* a, const float* const* b, size_t depth, bool add
                    size_t c_stride) {
   using F = Floats<Isa>;
   F sum[rows][vectors];
-#pragma GCC unroll 16
-  for (unsigned r = 0; r < rows; r++)
-#pragma GCC unroll 2
+  PKV_UNROLL
+  for (unsigned r = 0; r < rows; r++) {
+    PKV_UNROLL
     for (unsigned n = 0; n < vectors; n++)
       sum[r][n] = add ? F::load_unaligned(c + r * c_stride + n * F::size) : F(0.0f);
+  }
   const float* b0 = b[0];
   const float* b1 = b[vectors - 1];
   for (size_t k = 0; k < depth; k++, a++, b0 += tile_tokens, b1 += tile_tokens) {
     F column[vectors];
     column[0] = F::load_aligned(b0);
     if constexpr (vectors == 2) column[1] = F::load_aligned(b1);
-#pragma GCC unroll 16
+    PKV_UNROLL
     for (unsigned r = 0; r < rows; r++) {
       const F x(a[r * a_stride]);
-#pragma GCC unroll 2
+      PKV_UNROLL
       for (unsigned n = 0; n < vectors; n++) sum[r][n] = Isa::fma(x, column[n], sum[r][n]);
     }
   }
-#pragma GCC unroll 16
-  for (unsigned r = 0; r < rows; r++)
-#pragma GCC unroll 2
+  PKV_UNROLL
+  for (unsigned r = 0; r < rows; r++) {
+    PKV_UNROLL
     for (unsigned n = 0; n < vectors; n++)
       sum[r][n].store_unaligned(c + r * c_stride + n * F::size);
+  }
 }
 
 template <class Isa, unsigned rows, uint32_t a_stride>

@@ -110,7 +110,7 @@ template <class Isa, unsigned rows, unsigned tiles>
 void absorb(ScoreRow* scores, RowState first, uint32_t value_dim, TilePointers next) {
   using F = Floats<Isa>;
   constexpr unsigned vectors = vectors_per_tile<Isa>;
-#pragma GCC unroll 16
+  PKV_UNROLL
   for (unsigned r = 0; r < rows; r++) {
     F top = F::load_aligned(scores[r]);
     for (unsigned i = 0; i < tiles; i++)
@@ -125,11 +125,11 @@ void absorb(ScoreRow* scores, RowState first, uint32_t value_dim, TilePointers n
     }
   }
   // A loop of its own: the exponentials of all rows and tiles overlap.
-#pragma GCC unroll 16
+  PKV_UNROLL
   for (unsigned r = 0; r < rows; r++) {
     const F shift(shift_of(first.max[r]));
     float* const sums = first.sums + r * tile_tokens;
-#pragma GCC unroll 2
+    PKV_UNROLL
     for (unsigned i = 0; i < tiles; i++) {
       prefetch_lines<Isa>(next[i] + r * 256, 256);
       for (unsigned n = 0; n < vectors; n++) {

@@ -107,26 +107,26 @@ struct FloatValueTile {
     // gets does not depend on `vectors`.
     constexpr unsigned chains = vectors_per_tile<Isa> == 1 ? 2 : 1;
     Floats<Isa> sum[chains][rows][vectors];
-#pragma GCC unroll 16
+    PKV_UNROLL
     for (unsigned r = 0; r < rows; r++) {
-#pragma GCC unroll 16
+      PKV_UNROLL
       for (unsigned n = 0; n < vectors; n++) {
         sum[chains - 1][r][n] = Floats<Isa>(0.0f);
         sum[0][r][n] = Floats<Isa>::load_unaligned(out + size_t{r} * v.dim + d + n * lanes);
       }
     }
     const auto add = [&](unsigned chain, uint32_t t, unsigned n, Floats<Isa> x) {
-#pragma GCC unroll 16
+      PKV_UNROLL
       for (unsigned r = 0; r < rows; r++)
         sum[chain][r][n] = Isa::fma(Floats<Isa>(weights[r][t]), x, sum[chain][r][n]);
     };
     const unsigned char* const lines = next + size_t{d} * tile_tokens * Elements<Isa, dtype>::bytes;
-#pragma GCC unroll 8
+    PKV_UNROLL
     for (uint32_t t = 0; t < tile_tokens; t += 2) {
       // A few lines at a time: they are fetched while these are multiplied.
       prefetch_lines<Isa>(lines + t * line_bytes, 2 * line_bytes);
       if constexpr (ValueRows<Isa, dtype>::in_pairs) {
-#pragma GCC unroll 16
+        PKV_UNROLL
         for (unsigned n = 0; n < vectors; n++) {
           Floats<Isa> first, second;
           v.load_two(t, d + n * lanes, &first, &second);
@@ -134,16 +134,16 @@ struct FloatValueTile {
           add(chains - 1, t + 1, n, second);
         }
       } else {
-#pragma GCC unroll 16
+        PKV_UNROLL
         for (unsigned n = 0; n < vectors; n++) add(0, t, n, v.load(t, d + n * lanes));
-#pragma GCC unroll 16
+        PKV_UNROLL
         for (unsigned n = 0; n < vectors; n++)
           add(chains - 1, t + 1, n, v.load(t + 1, d + n * lanes));
       }
     }
-#pragma GCC unroll 16
+    PKV_UNROLL
     for (unsigned r = 0; r < rows; r++) {
-#pragma GCC unroll 16
+      PKV_UNROLL
       for (unsigned n = 0; n < vectors; n++) {
         const Floats<Isa> total = chains == 2 ? sum[0][r][n] + sum[chains - 1][r][n] : sum[0][r][n];
         total.store_unaligned(out + size_t{r} * v.dim + d + n * lanes);
@@ -186,18 +186,20 @@ void find_units(const ScoreRow* weights, const TileScales<Isa, max_groups>& scal
   constexpr unsigned vectors = vectors_per_tile<Isa>;
   // Of numbers that are not negative the larger has the larger bits, and NaN the largest.
   Words<Isa> most[rows];
-#pragma GCC unroll 16
+  PKV_UNROLL
   for (Words<Isa>& m : most) m = Words<Isa>(0u);
-  for (unsigned g = 0; g < groups; g++)
-#pragma GCC unroll 2
+  for (unsigned g = 0; g < groups; g++) {
+    PKV_UNROLL
     for (unsigned i = 0; i < tiles; i++)
-      for (unsigned n = 0; n < vectors; n++)
-#pragma GCC unroll 16
+      for (unsigned n = 0; n < vectors; n++) {
+        PKV_UNROLL
         for (unsigned r = 0; r < rows; r++) {
           const F w = F::load_aligned(weights[i * rows + r] + n * F::size) * scales[i][g][n];
           most[r] = xsimd::max(most[r], xsimd::bitwise_cast<Words<Isa>>(w));
         }
-#pragma GCC unroll 16
+      }
+  }
+  PKV_UNROLL
   for (unsigned r = 0; r < rows; r++) {
     const F w = as_floats<Isa>(most[r]);
     const float largest = Isa::max_of(w);
@@ -234,7 +236,7 @@ void quantise_weights(const ScoreRow* weights, const TileScales<Isa, max_groups>
 // Sums of products with weights in units, onto a vector of dims of each row.
 template <class Isa, unsigned rows>
 void add_integers(const Ints<Isa> (&sum)[rows], const WeightUnit* units, float* out, uint32_t dim) {
-#pragma GCC unroll 16
+  PKV_UNROLL
   for (unsigned r = 0; r < rows; r++) {
     float* const to = out + size_t{r} * dim;
     Isa::fma(xsimd::to_float(sum[r]), Floats<Isa>(units[r].factor), Floats<Isa>::load_unaligned(to))
@@ -260,18 +262,18 @@ struct GenericInt8ValueTile {
     quantise_weights<Isa, rows, tiles, 1>(weights, scales, 1, w, units);
     for (uint32_t d = 0; d < dim; d += lanes) {
       Ints<Isa> sum[rows];
-#pragma GCC unroll 16
+      PKV_UNROLL
       for (unsigned r = 0; r < rows; r++) sum[r] = Ints<Isa>(0);
-#pragma GCC unroll 2
+      PKV_UNROLL
       for (unsigned i = 0; i < tiles; i++) {
         prefetch_lines<Isa>(next[i] + size_t{d} * tile_tokens, lanes * tile_tokens);
-#pragma GCC unroll 4
+        PKV_UNROLL
         for (unsigned quad = 0; quad < 4; quad++) {
           const Words<Isa> words = load_words<Isa>(at[i] + (size_t{quad} * dim + d) * 4);
-#pragma GCC unroll 2
+          PKV_UNROLL
           for (unsigned e = 0; e < 2; e++) {
             const Words<Isa> v = signed_pair<Isa, PKV_INT8>(words, e);
-#pragma GCC unroll 16
+            PKV_UNROLL
             for (unsigned r = 0; r < rows; r++)
               sum[r] = Isa::dot_pairs(sum[r], v, Words<Isa>(w[i * rows + r][0][2 * quad + e]));
           }
@@ -331,18 +333,18 @@ struct Int4ValueTile {
     for (uint32_t d = 0; d < dim; d += lanes) {
       const unsigned g = d / int4_group_size;
       Ints<Isa> sum[rows];
-#pragma GCC unroll 16
+      PKV_UNROLL
       for (unsigned r = 0; r < rows; r++) sum[r] = Ints<Isa>(0);
-#pragma GCC unroll 2
+      PKV_UNROLL
       for (unsigned i = 0; i < tiles; i++) {
         prefetch_lines<Isa>(next[i] + size_t{d} * tile_tokens / 2, lanes * tile_tokens / 2);
-#pragma GCC unroll 2
+        PKV_UNROLL
         for (unsigned oct = 0; oct < 2; oct++) {
           const Words<Isa> words = load_words<Isa>(at[i] + (size_t{oct} * dim + d) * 4);
-#pragma GCC unroll 4
+          PKV_UNROLL
           for (unsigned e = 0; e < 4; e++) {
             const Words<Isa> nibbles = signed_pair<Isa, PKV_INT4>(words, e);
-#pragma GCC unroll 16
+            PKV_UNROLL
             for (unsigned r = 0; r < rows; r++)
               sum[r] = Isa::dot_pairs(sum[r], nibbles, Words<Isa>(w[i * rows + r][g][4 * oct + e]));
           }

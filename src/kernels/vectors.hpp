@@ -29,6 +29,7 @@
 
 #include <xsimd/xsimd.hpp>
 
+#include "kernels/unroll.hpp"
 #include "kernels/views.h"
 
 namespace pkv::kernels {

@@ -22,29 +22,31 @@ template <class DotProduct, unsigned rows, unsigned vectors, uint32_t a_stride, 
 void multiply_pairs(const uint32_t* a, TilePointers b, size_t pairs, float factor, float* c,
                     size_t c_stride) {
   __m512 sum[rows][vectors];
-#pragma GCC unroll 16
-  for (unsigned r = 0; r < rows; r++)
-#pragma GCC unroll 2
+  PKV_UNROLL
+  for (unsigned r = 0; r < rows; r++) {
+    PKV_UNROLL
     for (unsigned n = 0; n < vectors; n++)
       sum[r][n] = add ? _mm512_loadu_ps(c + r * c_stride + n * tile_tokens) : _mm512_setzero_ps();
+  }
   const unsigned char *b0 = b[0], *b1 = b[vectors - 1];
   for (size_t pair = 0; pair < pairs; pair++, a++, b0 += 64, b1 += 64) {
     __m512i column[vectors];
     column[0] = _mm512_loadu_si512(b0);
     if constexpr (vectors == 2) column[1] = _mm512_loadu_si512(b1);
-#pragma GCC unroll 16
+    PKV_UNROLL
     for (unsigned r = 0; r < rows; r++) {
       const __m512i x = _mm512_set1_epi32(static_cast<int>(a[r * a_stride]));
-#pragma GCC unroll 2
+      PKV_UNROLL
       for (unsigned n = 0; n < vectors; n++) sum[r][n] = DotProduct::dot(sum[r][n], column[n], x);
     }
   }
-#pragma GCC unroll 16
-  for (unsigned r = 0; r < rows; r++)
-#pragma GCC unroll 2
+  PKV_UNROLL
+  for (unsigned r = 0; r < rows; r++) {
+    PKV_UNROLL
     for (unsigned n = 0; n < vectors; n++)
       _mm512_storeu_ps(c + r * c_stride + n * tile_tokens,
                        add ? sum[r][n] : _mm512_mul_ps(sum[r][n], _mm512_set1_ps(factor)));
+  }
 }
 
 // A query row as two bf16 numbers per dim, high and low.
@@ -89,7 +91,7 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
                      ScoreRow* scores) {
     static_assert(tiles == 1);
     bool whole = true, finite = true;
-#pragma GCC unroll 16
+    PKV_UNROLL
     for (unsigned r = 0; r < rows; r++) {
       whole &= query_of(q, r, dim).kind == SplitQuery::whole;
       finite &= query_of(q, r, dim).kind != SplitQuery::floats;
@@ -161,15 +163,15 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
     const uint32_t pairs = dim / 2;
     const uint32_t* const words = query_of(q, 0, dim).words();
     __m512 high[2][rows], low[rows];  // two chains, so that the adders' latency is hidden
-#pragma GCC unroll 16
+    PKV_UNROLL
     for (unsigned r = 0; r < rows; r++) high[0][r] = high[1][r] = low[r] = _mm512_setzero_ps();
 
     for (uint32_t i = 0; i < pairs; i += 2) {
       prefetch_lines<Isa>(next + i * 64, 128);
-#pragma GCC unroll 2
+      PKV_UNROLL
       for (uint32_t j = 0; j < 2; j++) {
         const __m512i k = _mm512_loadu_si512(tile + (i + j) * 64);
-#pragma GCC unroll 16
+        PKV_UNROLL
         for (unsigned r = 0; r < rows; r++) {
           const uint32_t* const row = words + r * stride + i + j;
           high[j][r] = DotProduct::dot(high[j][r], k, _mm512_set1_epi32(static_cast<int>(row[0])));
@@ -178,7 +180,7 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
         }
       }
     }
-#pragma GCC unroll 16
+    PKV_UNROLL
     for (unsigned r = 0; r < rows; r++) {
       __m512 total = _mm512_add_ps(high[0][r], high[1][r]);
       if constexpr (with_low) total = _mm512_add_ps(total, low[r]);

@@ -55,11 +55,11 @@ void byte_weights(const ScoreRow* weights, const TileScales<Isa, max_groups>& sc
                   unsigned groups, __m128i order, ByteWords (*to)[max_groups], WeightUnit* units) {
   find_units<Isa, rows, tiles, max_groups>(weights, scales, groups, byte_weight_range, units);
   __m512 weight[tiles * rows];
-#pragma GCC unroll 16
+  PKV_UNROLL
   for (unsigned j = 0; j < tiles * rows; j++)
     weight[j] = _mm512_mul_ps(_mm512_load_ps(weights[j]), _mm512_set1_ps(units[j % rows].inverse));
   for (unsigned g = 0; g < groups; g++) {
-#pragma GCC unroll 16
+    PKV_UNROLL
     for (unsigned j = 0; j < tiles * rows; j++) {
       const __m512i integers = _mm512_cvtps_epi32(_mm512_mul_ps(weight[j], scales[j / rows][g][0]));
       const __m256i ordered =
@@ -73,10 +73,10 @@ void byte_weights(const ScoreRow* weights, const TileScales<Isa, max_groups>& sc
 template <class Isa, unsigned rows, unsigned vectors>
 void add_bytes(const __m512i (&high)[rows][vectors], const __m512i (&low)[rows][vectors],
                const WeightUnit* units, float* out, uint32_t dim) {
-#pragma GCC unroll 16
+  PKV_UNROLL
   for (unsigned r = 0; r < rows; r++) {
     const __m512 factor = _mm512_set1_ps(units[r].factor);
-#pragma GCC unroll 4
+    PKV_UNROLL
     for (unsigned n = 0; n < vectors; n++) {
       float* const to = out + size_t{r} * dim + n * 16;
       const __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(high[r][n], 8), low[r][n]);

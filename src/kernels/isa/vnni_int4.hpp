@@ -24,7 +24,7 @@ struct VnniInt4KeyTile : Int4KeyTile<Isa> {
     const uint32_t groups = dim / int4_group_size;
     const size_t query_stride = query_bytes(dim) / 4;
     Group<rows, tiles> group;
-#pragma GCC unroll 2
+    PKV_UNROLL
     for (unsigned i = 0; i < tiles; i++) {
       group.tile[i] = at[i];
       group.next[i] = next[i];
@@ -33,14 +33,14 @@ struct VnniInt4KeyTile : Int4KeyTile<Isa> {
     const ByteQuery* const first = static_cast<const ByteQuery*>(q);
     group.sums = first->words();
     group.bytes = group.sums + scales_per_row(PKV_INT4, dim);
-#pragma GCC unroll 16
+    PKV_UNROLL
     for (auto& total : group.total) total = _mm512_setzero_ps();
     for (uint32_t g = 0; g < groups; g++) group.template add<4>(query_stride);
     if (dim % int4_group_size != 0) group.template add<2>(query_stride);
-#pragma GCC unroll 2
+    PKV_UNROLL
     for (unsigned i = 0; i < tiles; i++) {
       prefetch_lines<Isa>(group.next[i], 128);
-#pragma GCC unroll 16
+      PKV_UNROLL
       for (unsigned r = 0; r < rows; r++) {
         const __m512 scale =
             _mm512_set1_ps(reinterpret_cast<const float*>(first)[r * query_stride]);
@@ -61,28 +61,28 @@ struct VnniInt4KeyTile : Int4KeyTile<Isa> {
     [[gnu::always_inline]] void add(size_t query_stride) {
       const __m512i offset = _mm512_set1_epi8(8), mask = _mm512_set1_epi8(15);
       __m512i high[tiles * rows], low[tiles * rows];
-#pragma GCC unroll 16
+      PKV_UNROLL
       for (unsigned j = 0; j < tiles * rows; j++) {
         high[j] = _mm512_setzero_si512();
         low[j] = _mm512_set1_epi32(sums[j % rows * query_stride]);
       }
-#pragma GCC unroll 4
+      PKV_UNROLL
       for (unsigned word = 0; word < words; word++) {
         __m512i k[tiles][2];  // n + 8 of even dims and of odd ones
-#pragma GCC unroll 2
+        PKV_UNROLL
         for (unsigned i = 0; i < tiles; i++) {
           prefetch_lines<Isa>(next[i] + word * 64, 64);
           const __m512i nibbles = _mm512_loadu_si512(tile[i] + word * 64);
           k[i][0] = xor_and(nibbles, offset, mask);
           k[i][1] = xor_and(_mm512_srli_epi32(nibbles, 4), offset, mask);
         }
-#pragma GCC unroll 2
+        PKV_UNROLL
         for (unsigned odd = 0; odd < 2; odd++) {
-#pragma GCC unroll 16
+          PKV_UNROLL
           for (unsigned r = 0; r < rows; r++) {
             const int32_t* const q = bytes + r * query_stride + 4 * word + odd;
             const __m512i q_high = _mm512_set1_epi32(q[0]), q_low = _mm512_set1_epi32(q[2]);
-#pragma GCC unroll 2
+            PKV_UNROLL
             for (unsigned i = 0; i < tiles; i++) {
               high[i * rows + r] = _mm512_dpbusd_epi32(high[i * rows + r], k[i][odd], q_high);
               low[i * rows + r] = _mm512_dpbusd_epi32(low[i * rows + r], k[i][odd], q_low);
@@ -90,10 +90,10 @@ struct VnniInt4KeyTile : Int4KeyTile<Isa> {
           }
         }
       }
-#pragma GCC unroll 2
+      PKV_UNROLL
       for (unsigned i = 0; i < tiles; i++) {
         const __m512 scale = bf16_scales<Isa>(scales[i], 0);
-#pragma GCC unroll 16
+        PKV_UNROLL
         for (unsigned j = i * rows; j < (i + 1) * rows; j++) {
           const __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(high[j], 8), low[j]);
           total[j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, total[j]);
@@ -143,7 +143,7 @@ struct VnniInt4ValueTile : Int4ValueTile<Isa> {
                   unsigned groups) {
       const __m128i order = _mm_setr_epi8(0, 8, 2, 10, 4, 12, 6, 14, 1, 9, 3, 11, 5, 13, 7, 15);
       byte_weights<Isa, rows, tiles, max_groups>(weights, scales, groups, order, w, units);
-#pragma GCC unroll 16
+      PKV_UNROLL
       for (unsigned r = 0; r < rows; r++) units[r].factor /= 16;
     }
 
@@ -154,15 +154,16 @@ struct VnniInt4ValueTile : Int4ValueTile<Isa> {
       const __m512i mask = _mm512_set1_epi8(static_cast<char>(0xF0));
       const unsigned g = d / int4_group_size;
       __m512i high[rows][vectors], low[rows][vectors];
-#pragma GCC unroll 16
-      for (unsigned r = 0; r < rows; r++)
-#pragma GCC unroll 2
+      PKV_UNROLL
+      for (unsigned r = 0; r < rows; r++) {
+        PKV_UNROLL
         for (unsigned n = 0; n < vectors; n++) high[r][n] = low[r][n] = _mm512_setzero_si512();
-#pragma GCC unroll 4
+      }
+      PKV_UNROLL
       for (unsigned part = 0; part < 2 * tiles; part++) {  // 8 tokens
         const unsigned i = part / 2, oct = part % 2;
         __m512i v[vectors][2];  // 16 n of four tokens, and of the other four
-#pragma GCC unroll 2
+        PKV_UNROLL
         for (unsigned n = 0; n < vectors; n++) {
           const size_t byte = (size_t{oct} * dim + d + n * 16) * 4;
           prefetch_lines<Isa>(next[i] + size_t{d} * tile_tokens / 2 + (oct * vectors + n) * 64, 64);
@@ -170,13 +171,13 @@ struct VnniInt4ValueTile : Int4ValueTile<Isa> {
           v[n][0] = _mm512_and_si512(_mm512_slli_epi32(nibbles, 4), mask);
           v[n][1] = _mm512_and_si512(nibbles, mask);
         }
-#pragma GCC unroll 2
+        PKV_UNROLL
         for (unsigned upper = 0; upper < 2; upper++) {
-#pragma GCC unroll 16
+          PKV_UNROLL
           for (unsigned r = 0; r < rows; r++) {
             const int32_t* const word = w[i * rows + r][g] + 4 * oct + upper;
             const __m512i w_low = _mm512_set1_epi32(word[0]), w_high = _mm512_set1_epi32(word[2]);
-#pragma GCC unroll 2
+            PKV_UNROLL
             for (unsigned n = 0; n < vectors; n++) {
               low[r][n] = _mm512_dpbusd_epi32(low[r][n], w_low, v[n][upper]);
               high[r][n] = _mm512_dpbusd_epi32(high[r][n], w_high, v[n][upper]);

@@ -22,7 +22,7 @@ struct VnniInt8KeyTile : GenericInt8KeyTile<Isa> {
     constexpr unsigned at_once = tiles * rows > 8 ? 1 : tiles;
     for (unsigned i = 0; i < tiles; i += at_once)
       scores_of_tiles<rows, at_once>(static_cast<const ByteQuery*>(q), dim, at + i, next + i,
-                                        scores + i * rows);
+                                     scores + i * rows);
   }
 
  private:
@@ -33,34 +33,34 @@ struct VnniInt8KeyTile : GenericInt8KeyTile<Isa> {
     const int32_t* const bytes = first->words() + 1;
     const __m512i sign = _mm512_set1_epi8(-128);
     __m512i high[tiles * rows], low[tiles * rows];
-#pragma GCC unroll 16
+    PKV_UNROLL
     for (unsigned j = 0; j < tiles * rows; j++) {
       high[j] = _mm512_setzero_si512();
       low[j] = _mm512_set1_epi32(first->words()[j % rows * query_stride]);
     }
     for (uint32_t word = 0; word < dim / 4; word++) {
       __m512i k[tiles];
-#pragma GCC unroll 2
+      PKV_UNROLL
       for (unsigned i = 0; i < tiles; i++) {
         prefetch_lines<Isa>(next[i] + word * 64, 64);
         k[i] = _mm512_xor_si512(_mm512_loadu_si512(at[i] + word * 64), sign);
       }
-#pragma GCC unroll 16
+      PKV_UNROLL
       for (unsigned r = 0; r < rows; r++) {
         const int32_t* const pair = bytes + r * query_stride + 2 * word;
         const __m512i q_high = _mm512_set1_epi32(pair[0]), q_low = _mm512_set1_epi32(pair[1]);
-#pragma GCC unroll 2
+        PKV_UNROLL
         for (unsigned i = 0; i < tiles; i++) {
           high[i * rows + r] = _mm512_dpbusd_epi32(high[i * rows + r], k[i], q_high);
           low[i * rows + r] = _mm512_dpbusd_epi32(low[i * rows + r], k[i], q_low);
         }
       }
     }
-#pragma GCC unroll 2
+    PKV_UNROLL
     for (unsigned i = 0; i < tiles; i++) {
       prefetch_lines<Isa>(next[i] + size_t{dim} * tile_tokens, 64);
       const __m512 scale = _mm512_loadu_ps(at[i] + size_t{dim} * tile_tokens);
-#pragma GCC unroll 16
+      PKV_UNROLL
       for (unsigned r = 0; r < rows; r++) {
         const __m512i sum =
             _mm512_add_epi32(_mm512_slli_epi32(high[i * rows + r], 8), low[i * rows + r]);
@@ -79,7 +79,7 @@ struct VnniInt8ValueTile : GenericInt8ValueTile<Isa> {
   static void accumulate(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim,
                          float* out) {
     TileScales<Isa, 1> scales;
-#pragma GCC unroll 2
+    PKV_UNROLL
     for (unsigned i = 0; i < tiles; i++) {
       prefetch_lines<Isa>(next[i] + size_t{dim} * tile_tokens, 64);
       scales[i][0][0] = _mm512_loadu_ps(at[i] + size_t{dim} * tile_tokens);
@@ -107,23 +107,24 @@ struct VnniInt8ValueTile : GenericInt8ValueTile<Isa> {
     [[gnu::always_inline]] void add(TilePointers at, TilePointers next, uint32_t d, uint32_t dim,
                                     float* out) const {
       __m512i high[rows][vectors], low[rows][vectors];
-#pragma GCC unroll 16
-      for (unsigned r = 0; r < rows; r++)
-#pragma GCC unroll 4
+      PKV_UNROLL
+      for (unsigned r = 0; r < rows; r++) {
+        PKV_UNROLL
         for (unsigned n = 0; n < vectors; n++) high[r][n] = low[r][n] = _mm512_setzero_si512();
-#pragma GCC unroll 8
+      }
+      PKV_UNROLL
       for (unsigned part = 0; part < 4 * tiles; part++) {  // 4 tokens
         const unsigned i = part / 4, quad = part % 4;
         const size_t byte = (size_t{quad} * dim + d) * 4;
         prefetch_lines<Isa>(next[i] + size_t{d} * tile_tokens + quad * vectors * 64, vectors * 64);
         __m512i v[vectors];
-#pragma GCC unroll 4
+        PKV_UNROLL
         for (unsigned n = 0; n < vectors; n++) v[n] = _mm512_loadu_si512(at[i] + byte + n * 64);
-#pragma GCC unroll 16
+        PKV_UNROLL
         for (unsigned r = 0; r < rows; r++) {
           const int32_t* const pair = w[i * rows + r][0] + 2 * quad;
           const __m512i w_low = _mm512_set1_epi32(pair[0]), w_high = _mm512_set1_epi32(pair[1]);
-#pragma GCC unroll 4
+          PKV_UNROLL
           for (unsigned n = 0; n < vectors; n++) {
             low[r][n] = _mm512_dpbusd_epi32(low[r][n], w_low, v[n]);
             high[r][n] = _mm512_dpbusd_epi32(high[r][n], w_high, v[n]);
