@@ -2,8 +2,8 @@
 // have different types, so the walks over tiles call through it.
 #pragma once
 
+#include "kernels/integer_values.hpp"
 #include "kernels/pack.hpp"
-#include "kernels/values.hpp"
 
 namespace pkv::kernels {
 

@@ -7,7 +7,7 @@
 
 #include <immintrin.h>
 
-#include "kernels/values.hpp"
+#include "kernels/integer_values.hpp"
 
 namespace pkv::kernels {
 
@@ -50,10 +50,10 @@ inline constexpr float byte_weight_range = 65000.0f;  // of weights, a little be
 // The low and high bytes of a row's weights of 16 tokens, in the order in which V is multiplied.
 using ByteWords = int32_t[tile_tokens / 2];
 
-template <class Isa, unsigned rows, unsigned tiles, unsigned max_groups>
-void byte_weights(const ScoreRow* weights, const TileScales<Isa, max_groups>& scales,
-                  unsigned groups, __m128i order, ByteWords (*to)[max_groups], WeightUnit* units) {
-  find_units<Isa, rows, tiles, max_groups>(weights, scales, groups, byte_weight_range, units);
+template <class Isa, unsigned rows, unsigned tiles, unsigned max_scales>
+void byte_weights(const ScoreRow* weights, const TileScales<Isa, max_scales>& scales,
+                  unsigned groups, __m128i order, ByteWords (*to)[max_scales], WeightUnit* units) {
+  find_units<Isa, rows, tiles, max_scales>(weights, scales, groups, byte_weight_range, units);
   __m512 weight[tiles * rows];
   PKV_UNROLL
   for (unsigned j = 0; j < tiles * rows; j++)

@@ -6,7 +6,7 @@
 namespace pkv::kernels {
 
 template <class Isa>
-struct VnniInt4KeyTile : Int4KeyTile<Isa> {
+struct VnniInt4KeyTile : IntegerKeyTile<Isa, PKV_INT4> {
   static size_t query_bytes(uint32_t dim) {
     return ByteQuery::bytes(dim, scales_per_row(PKV_INT4, dim));
   }
@@ -92,7 +92,7 @@ struct VnniInt4KeyTile : Int4KeyTile<Isa> {
       }
       PKV_UNROLL
       for (unsigned i = 0; i < tiles; i++) {
-        const __m512 scale = bf16_scales<Isa>(scales[i], 0);
+        const __m512 scale = token_scales<Isa, PKV_INT4>(scales[i], 0);
         PKV_UNROLL
         for (unsigned j = i * rows; j < (i + 1) * rows; j++) {
           const __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(high[j], 8), low[j]);
@@ -114,14 +114,14 @@ struct VnniInt4KeyTile : Int4KeyTile<Isa> {
 };
 
 template <class Isa>
-struct VnniInt4ValueTile : Int4ValueTile<Isa> {
-  using Generic = Int4ValueTile<Isa>;
-  static constexpr unsigned max_groups = Generic::max_groups;
+struct VnniInt4ValueTile : IntegerValueTile<Isa, PKV_INT4> {
+  using Generic = IntegerValueTile<Isa, PKV_INT4>;
+  static constexpr unsigned max_scales = Generic::max_scales;
 
   template <unsigned rows, unsigned tiles>
   static void accumulate(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim,
                          float* out) {
-    TileScales<Isa, max_groups> scales;
+    TileScales<Isa, max_scales> scales;
     Generic::template load_scales<tiles>(at, next, dim, scales);
     Group<rows, tiles> group;
     group.quantise(weights, scales, scales_per_row(PKV_INT4, dim));
@@ -134,15 +134,15 @@ struct VnniInt4ValueTile : Int4ValueTile<Isa> {
  private:
   template <unsigned rows, unsigned tiles>
   struct Group {
-    alignas(64) ByteWords w[tiles * rows][max_groups];
+    alignas(64) ByteWords w[tiles * rows][max_scales];
     WeightUnit units[rows];
 
     // For each 8 tokens the low bytes of tokens 0, 4, 1, 5 and of 2, 6, 3, 7, then their high
     // bytes: the order of nibbles in V.
-    void quantise(const ScoreRow* weights, const TileScales<Isa, max_groups>& scales,
+    void quantise(const ScoreRow* weights, const TileScales<Isa, max_scales>& scales,
                   unsigned groups) {
       const __m128i order = _mm_setr_epi8(0, 8, 2, 10, 4, 12, 6, 14, 1, 9, 3, 11, 5, 13, 7, 15);
-      byte_weights<Isa, rows, tiles, max_groups>(weights, scales, groups, order, w, units);
+      byte_weights<Isa, rows, tiles, max_scales>(weights, scales, groups, order, w, units);
       PKV_UNROLL
       for (unsigned r = 0; r < rows; r++) units[r].factor /= 16;
     }

@@ -6,7 +6,7 @@
 namespace pkv::kernels {
 
 template <class Isa>
-struct VnniInt8KeyTile : GenericInt8KeyTile<Isa> {
+struct VnniInt8KeyTile : IntegerKeyTile<Isa, PKV_INT8> {
   static size_t query_bytes(uint32_t dim) { return ByteQuery::bytes(dim, 1); }
 
   // For each 4 dims their high bytes, then their low bytes.
@@ -74,7 +74,7 @@ struct VnniInt8KeyTile : GenericInt8KeyTile<Isa> {
 };
 
 template <class Isa>
-struct VnniInt8ValueTile : GenericInt8ValueTile<Isa> {
+struct VnniInt8ValueTile : IntegerValueTile<Isa, PKV_INT8> {
   template <unsigned rows, unsigned tiles>
   static void accumulate(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim,
                          float* out) {
