@@ -273,12 +273,8 @@ class AttendMatmul {
       const unsigned char* const tiles[2] = {first, first + tile_bytes};
       const uint32_t* const q = reinterpret_cast<const uint32_t*>(q_ + size_t{row} * query_stride);
       float* const scores = scores_ + size_t{row} * score_stride + column;
-      if (vectors == 1)
-        multiply_pairs<typename Isa::Dot, n, 1, query_stride, false>(
-            q, tiles, key_dim / 2, task_.scale, scores, score_stride);
-      else
-        multiply_pairs<typename Isa::Dot, n, 2, query_stride, false>(
-            q, tiles, key_dim / 2, task_.scale, scores, score_stride);
+      multiply_pair_rows<typename Isa::Dot, n, query_stride, false>(
+          vectors, q, tiles, key_dim / 2, task_.scale, scores, score_stride);
     }
   }
 
@@ -367,6 +363,7 @@ class AttendMatmul {
     if constexpr (MultipliesWholeRows<Isa>) {
       const uint32_t value_dim = task_.kv.v.dim, begin = first_tile_ * tile_tokens;
       for (uint32_t column = 0; column < value_dim; column += columns_at_once) {
+        const unsigned vectors = value_dim - column < columns_at_once ? 1 : 2;
         const unsigned char* const panel = v_pairs_ + size_t{column} * step_ * 2 + begin * 32;
         const unsigned char* const b[2] = {panel, panel + size_t{step_} * 32};
         for_each_row_tile([&]<unsigned n>(uint32_t row) {
@@ -375,12 +372,8 @@ class AttendMatmul {
           const uint32_t* const a =
               reinterpret_cast<const uint32_t*>(scores_ + size_t{row} * score_stride + begin);
           float* const c = out_ + size_t{row} * value_dim + column;
-          if (value_dim - column < columns_at_once)
-            multiply_pairs<typename Isa::Dot, n, 1, score_stride, true>(a, b, (end - begin) / 2, 1,
-                                                                        c, value_dim);
-          else
-            multiply_pairs<typename Isa::Dot, n, 2, score_stride, true>(a, b, (end - begin) / 2, 1,
-                                                                        c, value_dim);
+          multiply_pair_rows<typename Isa::Dot, n, score_stride, true>(
+              vectors, a, b, (end - begin) / 2, 1, c, value_dim);
         });
       }
     }

@@ -93,7 +93,7 @@ void convert_to_rows(const unsigned char* from, pkv_dtype to_dtype, unsigned cha
 static inline unsigned char* caller_row(const RowsView& rows, uint64_t row, uint64_t head) {
   const int64_t index =
       static_cast<int64_t>(row) * rows.row_stride + static_cast<int64_t>(head) * rows.head_stride;
-  return rows.data + index * (rows.dtype == PKV_F32 ? 4 : 2);
+  return rows.data + index * dtype_bytes(rows.dtype);
 }
 
 }  // namespace pkv::kernels

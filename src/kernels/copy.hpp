@@ -17,7 +17,7 @@ class Copy {
       for (uint32_t head = 0; head < kv_.kv_heads; head++) {
         if (kv_.layout == PKV_LAYOUT_PLAIN) {
           ops_.encode(from.dtype, caller_row(from, row, head), side_.dim,
-                      place(side_, slot.block, slot.offset, head));
+                      row_address(side_, slot, head));
           continue;
         }
         alignas(64) unsigned char encoded[tile_tokens][max_dim * 4];
@@ -29,8 +29,7 @@ class Copy {
           ops_.encode(from.dtype, given, side_.dim, encoded[t]);
           rows[t] = encoded[t];
         }
-        (keys_ ? ops_.pack_k : ops_.pack_v)(rows, range, side_.dim,
-                                            place(side_, slot.block, slot.offset, head));
+        (keys_ ? ops_.pack_k : ops_.pack_v)(rows, range, side_.dim, row_address(side_, slot, head));
       }
     });
   }
@@ -41,11 +40,10 @@ class Copy {
       for (uint32_t t = range.begin; t < range.end; t++, row++) {
         for (uint32_t head = 0; head < kv_.kv_heads; head++) {
           alignas(64) unsigned char stored[max_dim * 4], whole[max_dim * 4];
-          unsigned char* const place = caller_row(to, row, head);
+          unsigned char* const given = caller_row(to, row, head);
           ops_.decode(stored_row(slot, t, head, stored), side_.dim, to.dtype,
-                      dims == side_.dim ? place : whole);
-          if (dims != side_.dim)
-            __builtin_memcpy(place, whole, dims * (to.dtype == PKV_F32 ? 4 : 2));
+                      dims == side_.dim ? given : whole);
+          if (dims != side_.dim) __builtin_memcpy(given, whole, dims * dtype_bytes(to.dtype));
         }
       }
     });
@@ -62,9 +60,9 @@ class Copy {
           const uint64_t position = source_first + row + (t - range.begin);
           const uint32_t token =
               static_cast<uint32_t>(slot_of(source.kv_, position).offset % tile_tokens);
-          rows[t] = source.stored_row(source.unit_of(position), token, head, stored[t]);
+          rows[t] = source.stored_row(row_of(source.kv_, position), token, head, stored[t]);
         }
-        unsigned char* const at = place(side_, slot.block, slot.offset, head);
+        unsigned char* const at = row_address(side_, slot, head);
         if (kv_.layout == PKV_LAYOUT_PLAIN)
           __builtin_memmove(at, rows[range.begin], bytes);
         else
@@ -74,15 +72,9 @@ class Copy {
   }
 
  private:
-  // The block of a position, and in it the tile (packed) or the token (plain).
-  Slot unit_of(uint64_t position) const {
-    const Slot slot = slot_of(kv_, position);
-    return kv_.layout == PKV_LAYOUT_PACKED ? Slot{slot.block, slot.offset / tile_tokens} : slot;
-  }
-
   const unsigned char* stored_row(Slot slot, uint32_t token, uint32_t head,
                                   unsigned char* buffer) const {
-    const unsigned char* const at = place(side_, slot.block, slot.offset, head);
+    const unsigned char* const at = row_address(side_, slot, head);
     if (kv_.layout == PKV_LAYOUT_PLAIN) return at;
     (keys_ ? ops_.row_of_k : ops_.row_of_v)(at, token, side_.dim, buffer);
     return buffer;
@@ -97,7 +89,7 @@ class Copy {
       const uint64_t left = count - done;
       const uint32_t room = kv_.layout == PKV_LAYOUT_PACKED ? tile_tokens - begin : 1;
       const uint32_t n = left < room ? static_cast<uint32_t>(left) : room;
-      visit(unit_of(first + done), TokenRange{begin, begin + n}, done);
+      visit(row_of(kv_, first + done), TokenRange{begin, begin + n}, done);
       done += n;
     }
   }

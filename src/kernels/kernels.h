@@ -23,7 +23,6 @@ constexpr bool dtype_stored(pkv_dtype dtype) { return dtype >= PKV_F32 && dtype 
 
 // The types of a caller's rows.
 constexpr bool dtype_of_rows(pkv_dtype dtype) { return dtype >= PKV_F32 && dtype <= PKV_BF16; }
-constexpr unsigned dtype_bytes(pkv_dtype dtype) { return dtype == PKV_F32 ? 4 : 2; }
 
 // Bytes of the unit in which pkv_kv_view counts strides: rows with scales are counted in bytes.
 constexpr unsigned stride_unit(pkv_dtype dtype) {

@@ -17,6 +17,7 @@ struct TokenRange {
 template <class Isa, pkv_dtype dtype>
 struct Pack {
   static constexpr unsigned p = interleaved(dtype), bits = element_bits(dtype), bytes = bits / 8;
+  static constexpr unsigned unit = p * bits / 8;  // bytes that lie together in K
 
   static void pack_k(const unsigned char* const* rows, TokenRange range, uint32_t dim,
                      unsigned char* tile) {
@@ -29,7 +30,6 @@ struct Pack {
 
   static void row_of_k(const unsigned char* tile, uint32_t token, uint32_t dim,
                        unsigned char* row) {
-    constexpr unsigned unit = p == 1 ? bytes : p * bits / 8;
     const uint32_t units = dim / p;
     for (uint32_t i = 0; i < units; i++)
       __builtin_memcpy(row + i * unit, tile + (size_t{i} * tile_tokens + token) * unit, unit);
@@ -106,7 +106,6 @@ struct Pack {
 
   static void scatter_k(const unsigned char* row, uint32_t token, uint32_t dim,
                         unsigned char* tile) {
-    constexpr unsigned unit = p == 1 ? bytes : p * bits / 8;
     const uint32_t units = dim / p;
     for (uint32_t i = 0; i < units; i++)
       __builtin_memcpy(tile + (size_t{i} * tile_tokens + token) * unit, row + i * unit, unit);

@@ -25,7 +25,7 @@ class StoredRow {
     const Slot slot = slot_of(kv, position);
     packed_ = kv.layout == PKV_LAYOUT_PACKED;
     token_ = static_cast<uint32_t>(slot.offset % tile_tokens);
-    at_ = place(side, slot.block, packed_ ? slot.offset / tile_tokens : slot.offset, head);
+    at_ = row_address(side, row_of(kv, position), head);
   }
 
   float get(uint32_t dim) const {

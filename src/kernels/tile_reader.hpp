@@ -29,17 +29,17 @@ class TileReader {
   void put(uint32_t i, uint64_t position, TokenMask present) {
     present_[i] = present;
     if (kv_.layout == PKV_LAYOUT_PACKED) {
-      places_[i] = find(position);
+      places_[i] = row_of(kv_, position);
       return;
     }
     for (uint32_t t = 0; t < tile_tokens; t++)
-      if ((present >> t & 1) != 0) rows_[i][t] = slot_of(kv_, position + t);
+      if ((present >> t & 1) != 0) rows_[i][t] = row_of(kv_, position + t);
   }
 
   // The tile that takes the place of tile i, as number tiles_together + i: only its addresses are
   // asked for.
   void put_next(uint32_t i, uint64_t position) {
-    if (kv_.layout == PKV_LAYOUT_PACKED) places_[tiles_per_step + i] = find(position);
+    if (kv_.layout == PKV_LAYOUT_PACKED) places_[tiles_per_step + i] = row_of(kv_, position);
   }
 
   const unsigned char* keys(uint32_t i, uint32_t head) {
@@ -73,22 +73,15 @@ class TileReader {
  private:
   static constexpr size_t max_tile_bytes = max_dim * tile_tokens * 4;
 
-  Slot find(uint64_t position) const {
-    const Slot slot = slot_of(kv_, position);
-    return {slot.block, slot.offset / tile_tokens};
-  }
-
   const unsigned char* tile(uint32_t i, const SideView& side, uint32_t head,
                             void (*pack)(const unsigned char* const*, TokenRange, uint32_t,
                                          unsigned char*),
                             unsigned char* packed) {
-    if (kv_.layout == PKV_LAYOUT_PACKED)
-      return place(side, places_[i].block, places_[i].offset, head);
+    if (kv_.layout == PKV_LAYOUT_PACKED) return row_address(side, places_[i], head);
     unsigned char* const to = packed + i * max_tile_bytes;
     const unsigned char* rows[tile_tokens];
     for (uint32_t t = 0; t < tile_tokens; t++)
-      if ((present_[i] >> t & 1) != 0)
-        rows[t] = place(side, rows_[i][t].block, rows_[i][t].offset, head);
+      if ((present_[i] >> t & 1) != 0) rows[t] = row_address(side, rows_[i][t], head);
     for (uint32_t t = 0; t < tile_tokens;) {  // runs of tokens that are there
       if ((present_[i] >> t & 1) == 0) {
         t++;
@@ -104,8 +97,7 @@ class TileReader {
 
   const unsigned char* address(uint32_t i, const SideView& side, uint32_t head,
                                const unsigned char* otherwise) const {
-    return kv_.layout == PKV_LAYOUT_PACKED ? place(side, places_[i].block, places_[i].offset, head)
-                                           : otherwise;
+    return kv_.layout == PKV_LAYOUT_PACKED ? row_address(side, places_[i], head) : otherwise;
   }
 
   // 16 dims of 16 tokens, [dim][token], to [token][dim].

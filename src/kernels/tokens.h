@@ -18,10 +18,15 @@ static inline Slot slot_of(const KvView& kv, uint64_t position) {
   return {kv.blocks[position / kv.block_size], static_cast<int64_t>(position % kv.block_size)};
 }
 
-// row: of the plain layout a token, of the packed one a tile, both within the block.
-static inline unsigned char* place(const SideView& side, int64_t block, int64_t row,
-                                   uint64_t head) {
-  return side.data + block * side.block_stride + row * side.row_stride +
+// The block of a position, and which of the rows in it that row_stride separates: in the plain
+// layout a row is a token, in the packed one a tile.
+static inline Slot row_of(const KvView& kv, uint64_t position) {
+  const Slot slot = slot_of(kv, position);
+  return kv.layout == PKV_LAYOUT_PACKED ? Slot{slot.block, slot.offset / tile_tokens} : slot;
+}
+
+static inline unsigned char* row_address(const SideView& side, Slot row, uint64_t head) {
+  return side.data + row.block * side.block_stride + row.offset * side.row_stride +
          static_cast<int64_t>(head) * side.head_stride;
 }
 

@@ -34,7 +34,10 @@ struct KvView {
   pkv_layout layout;
 };
 
-// Rows in a caller's memory: f32, f16 or bf16. Strides count elements.
+// Bytes of an element of a caller's rows, which are f32, f16 or bf16.
+static inline constexpr unsigned dtype_bytes(pkv_dtype dtype) { return dtype == PKV_F32 ? 4 : 2; }
+
+// Rows in a caller's memory. Strides count elements.
 struct RowsView {
   unsigned char* data;
   pkv_dtype dtype;

@@ -49,6 +49,15 @@ void multiply_pairs(const uint32_t* a, TilePointers b, size_t pairs, float facto
   }
 }
 
+template <class DotProduct, unsigned rows, uint32_t a_stride, bool add>
+void multiply_pair_rows(unsigned vectors, const uint32_t* a, TilePointers b, size_t pairs,
+                        float factor, float* c, size_t c_stride) {
+  if (vectors == 1)
+    multiply_pairs<DotProduct, rows, 1, a_stride, add>(a, b, pairs, factor, c, c_stride);
+  else
+    multiply_pairs<DotProduct, rows, 2, a_stride, add>(a, b, pairs, factor, c, c_stride);
+}
+
 // A query row as two bf16 numbers per dim, high and low.
 struct SplitQuery {
   float factor;  // of its scores
