@@ -1,5 +1,5 @@
-// Partial attention of some rows over some positions: straight from the tiles where there are few
-// rows, by matrix products where there are many.
+// Partial attention of some rows over some positions. Few rows are multiplied with K and V as these
+// lie in their tiles, many by matrix products.
 #pragma once
 
 #include "kernels/attend_direct.hpp"
@@ -16,7 +16,8 @@ void attend(const AttendTask& task) {
     AttendMatmul<Isa>(task, scratch).run();
 }
 
-// Bytes of AttendTask::work; dtypes, dims, heads, group and queries of the task are set.
+// The bytes of AttendTask::scratch. Of the task only dtypes, dims, heads, gqa_group and queries
+// count.
 template <class Isa>
 size_t attend_scratch_bytes(const AttendTask& task) {
   Scratch scratch(nullptr);

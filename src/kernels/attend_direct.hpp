@@ -1,7 +1,8 @@
-// Attention of a few rows: K and V are multiplied as they lie in their tiles. A few tiles outside,
-// KV heads inside, then the rows of the KV head, innermost the tiles: memory is read in runs of
+// Attention of a few rows, such as a decode step: K and V are multiplied as they lie in their
+// tiles. The outermost loop takes a step of a few tiles, the next one the KV heads, the next one
+// the rows of a KV head, and the innermost one the tiles of the step. So memory is read in runs of
 // whole pages, a tile is loaded once for a register tile of rows, and the exponentials of several
-// tiles overlap. What a row gets does not depend on the rows beside it.
+// tiles overlap. The result of a row does not depend on the rows beside it.
 #pragma once
 
 #include "kernels/softmax.hpp"
@@ -73,7 +74,8 @@ class AttendDirect {
     }
   }
 
-  // What each query sees of the tile that would be number count_; false if none sees any of it.
+  // Notes what each query sees of a tile, which becomes number count_. Returns false if no query
+  // sees any of it.
   bool look(uint64_t tile) {
     TokenMask any = 0;
     for (uint32_t i = 0; i < task_.queries; i++) {
@@ -85,7 +87,8 @@ class AttendDirect {
     return any != 0;
   }
 
-  // The rows that see all tokens of all tiles take these in one step, if the types are made for it.
+  // Finds the rows that take all tiles at once: those that see all their tokens, if the kernels of
+  // both dtypes take several tiles.
   void find_together() {
     for (uint32_t row = 0; row < rows_; row++) {
       TokenMask all = one_step_ && count_ == tiles_per_step ? all_tokens : 0;
@@ -95,7 +98,7 @@ class AttendDirect {
     }
   }
 
-  // The tile and KV head that are wanted after tile i of a head.
+  // The tile and KV head to prefetch while tile i of a head is read.
   struct Ahead {
     uint32_t tile, kv_head;
   };
@@ -118,13 +121,14 @@ class AttendDirect {
     return {task_.out + i * task_.kv.v.dim, task_.max + i, sums_ + i * tile_tokens};
   }
 
-  // K and V of one head.
+  // The addresses of K and V of one head, and of what to prefetch meanwhile.
   struct HeadTiles {
     const unsigned char *k[tiles_per_step], *v[tiles_per_step], *next_k[tiles_per_step],
         *next_v[tiles_per_step];
     bool v_unpacked[tiles_per_step];
   };
 
+  // Finds the addresses of tile i of a head.
   void get(uint32_t i, uint32_t head, HeadTiles* at) {
     const uint32_t kv_head = task_.head_begin + head;
     at->k[i] = tiles_.keys(i, kv_head);
@@ -145,9 +149,9 @@ class AttendDirect {
     at->next_v[i] = tiles_.latent() ? at->v[i] : tiles_.address_of_values(next.tile, next.kv_head);
   }
 
-  // Where memory is read in the order in which it lies the processor's own prefetcher follows, and
-  // far prefetches only disturb it: one of 0 bytes ahead asks for what is read next anyhow. The
-  // bytes are measured (bench/FIGURES.md).
+  // How many bytes ahead to prefetch where memory is read in its order. The processor's own
+  // prefetcher follows there, and a far prefetch only disturbs it; one of 0 bytes asks for what is
+  // read next anyhow. The numbers are measured (bench/README.md).
   static unsigned lead(const SideView& side) { return side.dtype == PKV_F32 ? 2048 : 0; }
 
   void attend_head(uint32_t head) {
@@ -164,7 +168,7 @@ class AttendDirect {
     }
   }
 
-  // The rows that do not take all tiles in one step.
+  // Tile i, for the rows that do not take all tiles at once.
   void attend_tile(uint32_t head, uint32_t i, HeadTiles* at) {
     const TokenMask* const sees = row_sees_[i];
     const auto sees_all = [&](uint32_t row) { return sees[row] == all_tokens && !together_[row]; };
@@ -178,7 +182,8 @@ class AttendDirect {
     }
   }
 
-  // Some of the rows from `row` on, which see all of the tiles from i on. Returns how many.
+  // Takes a register tile of rows, from `row` on, that see all tokens of `tiles` tiles, from i on.
+  // Returns how many rows it took.
   template <unsigned tiles, class SeesAll>
   uint32_t attend_run(uint32_t head, uint32_t row, uint32_t i, const HeadTiles& at,
                       const SeesAll& sees_all) {
@@ -206,7 +211,7 @@ class AttendDirect {
     return rows;
   }
 
-  // One row that sees some tokens of tile i.
+  // Tile i for a row that sees only some of its tokens.
   void attend_part(uint32_t head, uint32_t row, uint32_t i, HeadTiles* at) {
     alignas(64) float scores[1][tile_tokens];
     const RowState first = state(head, row);
@@ -234,22 +239,23 @@ class AttendDirect {
   const uint32_t rows_, heads_;
   TileReader<Isa> tiles_;
   const DtypeOps<Isa>& k_scores_;
-  const DtypeOps<Isa>& v_accumulate_;  // of V as it is multiplied: a part of K is unpacked
+  // Of V as it is multiplied: where V is a part of K it is unpacked to fp32 first.
+  const DtypeOps<Isa>& v_accumulate_;
   const size_t query_bytes_;
-  const uint32_t max_rows_;   // in a register tile
-  const bool one_step_;       // all tiles of a head at once
-  const bool linear_;         // memory is read in the order in which it lies, a tile at a time
-  const uint32_t max_count_;  // tiles that are attended to together
+  const uint32_t max_rows_;   // of a register tile
+  const bool one_step_;       // both kernels take all tiles of a step at once
+  const bool linear_;         // memory is read in its order, one tile at a time
+  const uint32_t max_count_;  // tiles of a step
   unsigned char* const queries_;
   float* const sums_;
   float* const v_floats_;
-  uint32_t count_ = 0;                                   // tiles that are attended to together
+  uint32_t count_ = 0;                                   // tiles of this step
   uint64_t begins_[tiles_per_step];                      // their first positions
   TokenMask seen_[tiles_per_step][min_matmul_rows];      // what each query sees of them
-  TokenMask row_sees_[tiles_per_step][min_matmul_rows];  // the same of each row
-  bool together_[min_matmul_rows];  // it sees all of them, and takes them in one step
-  uint32_t next_count_ = 0;         // tiles that follow
-  uint32_t saw_ = 0;                // one bit per query
+  TokenMask row_sees_[tiles_per_step][min_matmul_rows];  // what each row sees of them
+  bool together_[min_matmul_rows];                       // the row takes all of them at once
+  uint32_t next_count_ = 0;                              // tiles of the next step
+  uint32_t saw_ = 0;                                     // one bit per query: it saw some token
 };
 
 }  // namespace pkv::kernels

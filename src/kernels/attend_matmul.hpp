@@ -1,9 +1,12 @@
-// Attention of many rows: K and V of one KV head are unpacked to fp32 a few tiles at a time and
-// multiplied with all its rows as matrices. Both products have the right-hand side in panels of 16
-// columns: scores have tokens as columns, outputs have dims. Where there is a dot product of bf16,
-// rows that are bf16 times their scale are multiplied with bf16 K as it is stored, and weights are
-// rounded to bf16 for bf16 V where results will be that, as GPU kernels do (Dao et al. 2022). The
-// sums of weights are of those not rounded.
+// Attention of many rows, such as a prompt: K and V of one KV head are unpacked to fp32, a few
+// tiles at a time, and multiplied with all rows of the head as matrices. The right-hand sides of
+// both products lie in panels of 16 columns: the columns of scores are tokens, those of outputs are
+// dims.
+//
+// Where the instruction set has a dot product of bf16, bf16 K is multiplied as it is stored with
+// those rows that are bf16 times the scale. Weights are rounded to bf16 for bf16 V if results
+// become bf16, as GPU kernels do (Dao et al. 2022); the sums of weights are those of the weights
+// before rounding.
 #pragma once
 
 #include "kernels/matmul.hpp"
@@ -12,12 +15,13 @@
 
 namespace pkv::kernels {
 
-inline constexpr uint32_t query_stride =
-    max_dim;  // floats; a constant, so that one register addresses all rows of a register tile
-inline constexpr uint32_t score_stride =
-    128;  // the same of scores, and the most tokens unpacked at a time
+// Floats from one row of queries to the next. It is a constant so that one register addresses all
+// rows of a register tile.
+inline constexpr uint32_t query_stride = max_dim;
+// The same for scores: at most so many tokens are unpacked at a time.
+inline constexpr uint32_t score_stride = 128;
 
-// bf16 K can be multiplied with rows that are bf16 times a scale, as both are.
+// True if the instruction set has a dot product of bf16.
 template <class Isa>
 concept MultipliesWholeRows = requires { &KeyTile<Isa, PKV_BF16>::is_whole; };
 
@@ -128,7 +132,7 @@ class AttendMatmul {
       unpack_values(tile, put(tile, from, to));
   }
 
-  // Which tokens of a tile are there.
+  // Prepares to read a tile. Returns which of its tokens can be read.
   TokenMask put(uint32_t tile, uint64_t from, uint64_t to) {
     const uint64_t position = base_ + tile * tile_tokens;
     // Between the sinks and the windows there may be no memory.
@@ -164,7 +168,7 @@ class AttendMatmul {
                        size_t{tile_tokens} * key_dim * 2);
   }
 
-  // Zeros for tokens that are not there; false if a number is not finite.
+  // Writes zeros for tokens that are not present. Returns false if a number is not finite.
   [[gnu::noinline]] bool clean_values(float* v, TokenMask present) const {
     using F = Floats<Isa>;
     F poison(0.0f);
@@ -182,8 +186,8 @@ class AttendMatmul {
     return xsimd::all(poison == poison);
   }
 
-  // For each row the tokens from base_ on that have to be looked at: 0, or up to the last one it
-  // sees.
+  // For each row, finds the end of the tokens it has to look at: 0, or the end of the last tile of
+  // which it sees a token, counted from base_.
   [[gnu::noinline]] void find_ends() {
     for (uint32_t i = 0; i < task_.queries; i++) {
       sees_all_[i] = sees_all(task_.query[i]);
@@ -220,7 +224,7 @@ class AttendMatmul {
     return end;
   }
 
-  // Calls visit.template operator()<n>(row) for register tiles of rows.
+  // Cuts the rows into register tiles and calls visit.template operator()<n>(row) for each.
   template <class Visit>
   void for_each_row_tile(const Visit& visit) const {
     uint32_t row = 0;
@@ -230,7 +234,8 @@ class AttendMatmul {
     if (row < rows_) visit.template operator()<1>(row);
   }
 
-  // Panels outside, rows inside: a panel stays in the L1 cache for all rows.
+  // The outer loop takes panels, the inner one rows, so that a panel stays in the L1 cache for all
+  // rows.
   void multiply_scores() {
     const uint32_t columns_end = tiles_end_ * tile_tokens;
     for (uint32_t column = first_tile_ * tile_tokens; column < columns_end;
@@ -242,7 +247,7 @@ class AttendMatmul {
         for (uint32_t r = row; r < row + n; r++) whole += whole_rows_[r];
         if (whole == 0) return multiply_floats<n>(row, column, vectors);
         if (whole == n) return multiply_whole<n>(row, column, vectors);
-        // One by one: a row does not get other bits for the rows beside it.
+        // One by one, so that the bits of a row do not depend on the rows beside it.
         for (uint32_t r = row; r < row + n; r++)
           whole_rows_[r] ? multiply_whole<1>(r, column, vectors)
                          : multiply_floats<1>(r, column, vectors);
@@ -322,12 +327,13 @@ class AttendMatmul {
       if (rounds_) ValueTile<Isa, PKV_BF16>::round_weights(scores, n);
   }
 
-  // Of what a row does not see of what its register tile does.
+  // Clears the weights of tokens that the row does not look at, up to the end for its register
+  // tile.
   void clear_weights(uint32_t row, uint32_t end) {
     const uint32_t begin = first_tile_ * tile_tokens,
                    seen = ends_[row] != 0 ? ends_[row] - begin : 0;
     float* const weights = scores_ + size_t{row} * score_stride + begin;
-    const uint32_t shift = rounds_ ? 1 : 0;  // two to a word
+    const uint32_t shift = rounds_ ? 1 : 0;  // two weights to a word
     for (uint32_t t = seen >> shift; t < (end - begin) >> shift; t++) weights[t] = 0;
   }
 
@@ -379,7 +385,8 @@ class AttendMatmul {
     }
   }
 
-  // V has a NaN or an infinity: it may reach only the rows that see it, and 0 times it is NaN.
+  // For V with a NaN or an infinity: 0 times that is NaN, and it may reach only the rows that see
+  // it.
   void add_row_by_row() {
     const uint32_t value_dim = task_.kv.v.dim;
     for (uint32_t row = 0; row < rows_; row++)
@@ -392,24 +399,26 @@ class AttendMatmul {
 
   const AttendTask& task_;
   const uint32_t rows_;
-  const uint32_t step_;  // tokens unpacked at a time
+  const uint32_t step_;  // tokens that are unpacked at a time
   TileReader<Isa> tiles_;
   float* const q_;
-  float* const scores_;
-  float* const k_;                // [tile][dim][16 tokens]
-  float* const v_;                // [16 dims][token][16]
-  unsigned char* const k_tiles_;  // as they are stored, for whole rows
-  unsigned char* const v_pairs_;  // [16 dims][pair of tokens][16][2], for weights of bf16
+  float* const scores_;           // of a step; then weights
+  float* const k_;                // K of a step, [tile][dim][16 tokens]
+  float* const v_;                // V of a step, [16 dims][token][16]
+  unsigned char* const k_tiles_;  // K of a step as it is stored, for whole rows
+  unsigned char* const v_pairs_;  // V for weights of bf16, [16 dims][pair of tokens][16][2]
   float* const sums_;
-  uint32_t* const ends_;
-  bool* const saw_;
-  bool* const
-      whole_rows_;        // their places in q_ hold pairs of bf16, to be multiplied with tiles of K
-  bool* const sees_all_;  // by query: it sees all of the tiles
-  uint32_t head_ = 0, first_tile_ = 0, tiles_end_ = 0;
-  uint64_t base_ = 0;
-  bool finite_ = true, rounds_ = false;         // V; weights to bf16
-  bool some_whole_ = false, some_not_ = false;  // of the rows
+  uint32_t* const ends_;  // by row, see find_ends()
+  bool* const saw_;       // by row: it saw some token
+  // By row: it is bf16 times the scale. Its place in q_ then holds pairs of bf16.
+  bool* const whole_rows_;
+  bool* const sees_all_;  // by query: it sees all tokens of the step
+  uint32_t head_ = 0;
+  uint32_t first_tile_ = 0, tiles_end_ = 0;     // the tiles of the step that are read
+  uint64_t base_ = 0;                           // the first position of the step
+  bool finite_ = true;                          // all numbers of V in the step are finite
+  bool rounds_ = false;                         // weights are rounded to bf16 in the step
+  bool some_whole_ = false, some_not_ = false;  // whether some rows are whole, or not
   float* out_ = nullptr;
   float* max_ = nullptr;
   float* sum_ = nullptr;

@@ -1,6 +1,6 @@
-// Rows of one element type to rows of another. Lengths are multiples of 16, addresses need no
-// alignment. Rounding is to nearest even, NaN stays a quiet NaN, denormals are kept; a row that
-// keeps its type keeps its bits.
+// Conversion of rows between the floating-point dtypes. Lengths are multiples of 16; addresses need
+// no alignment. Numbers are rounded to nearest even, NaN becomes a quiet NaN, and denormals are
+// kept. A row that keeps its dtype keeps its bits.
 #pragma once
 
 #include "kernels/fp8.hpp"
@@ -8,9 +8,9 @@
 
 namespace pkv::kernels {
 
-// A vector of elements of a floating-point type, as floats.
+// Loads and stores a vector of elements of a floating-point dtype. The general case is fp8.
 template <class Isa, pkv_dtype dtype>
-struct Elements {  // fp8
+struct Elements {
   static constexpr unsigned bytes = 1;
   static Floats<Isa> load(const unsigned char* from) {
     return fp8_to_f32<Isa, dtype>(Isa::widen_bytes(from));
@@ -67,7 +67,7 @@ void convert(const unsigned char* from, unsigned char* to, uint32_t n) {
       To::store(to, From::load(from));
 }
 
-// From and to one of the three types of a caller's rows.
+// From one of the three dtypes of a caller's rows.
 template <class Isa, pkv_dtype to_dtype>
 void convert_from_rows(pkv_dtype from_dtype, const unsigned char* from, unsigned char* to,
                        uint32_t n) {
@@ -79,6 +79,7 @@ void convert_from_rows(pkv_dtype from_dtype, const unsigned char* from, unsigned
     convert<Isa, PKV_BF16, to_dtype>(from, to, n);
 }
 
+// To one of the three dtypes of a caller's rows.
 template <class Isa, pkv_dtype from_dtype>
 void convert_to_rows(const unsigned char* from, pkv_dtype to_dtype, unsigned char* to, uint32_t n) {
   if (to_dtype == PKV_F32)
@@ -89,7 +90,7 @@ void convert_to_rows(const unsigned char* from, pkv_dtype to_dtype, unsigned cha
     convert<Isa, from_dtype, PKV_BF16>(from, to, n);
 }
 
-// Element (row, head, 0) in a caller's memory.
+// The address of element (row, head, 0) in a caller's memory.
 static inline unsigned char* caller_row(const RowsView& rows, uint64_t row, uint64_t head) {
   const int64_t index =
       static_cast<int64_t>(row) * rows.row_stride + static_cast<int64_t>(head) * rows.head_stride;

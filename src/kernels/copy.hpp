@@ -1,4 +1,4 @@
-// Rows in and out of a sequence, for any stored type and both layouts.
+// Copies rows in and out of a sequence, for all stored dtypes and both layouts.
 #pragma once
 
 #include "kernels/tile_reader.hpp"
@@ -34,7 +34,7 @@ class Copy {
     });
   }
 
-  // The first `dims` dims of each row.
+  // Only the first `dims` dims of each row.
   void load(uint64_t first, uint64_t count, uint32_t dims, const RowsView& to) const {
     for_each_run(first, count, [&](Slot slot, TokenRange range, uint64_t row) {
       for (uint32_t t = range.begin; t < range.end; t++, row++) {
@@ -49,7 +49,7 @@ class Copy {
     });
   }
 
-  // Stored bits of another sequence (or this one), whose rows are of the same type.
+  // From another sequence, or this one, whose rows have the same dtype.
   void transfer(uint64_t first, uint64_t count, const Copy& source, uint64_t source_first) const {
     const uint32_t bytes = row_bytes(side_.dtype, side_.dim);
     for_each_run(first, count, [&](Slot slot, TokenRange range, uint64_t row) {
@@ -80,8 +80,9 @@ class Copy {
     return buffer;
   }
 
-  // Packed: the tiles that positions [first, first + count) touch, with their tokens; plain: token
-  // by token.
+  // Calls visit(row_of() a run, its tokens in the tile, the number of its first row) for runs that
+  // make up positions [first, first + count): the parts of tiles in the packed layout, tokens in
+  // the plain one.
   template <class Visit>
   void for_each_run(uint64_t first, uint64_t count, const Visit& visit) const {
     for (uint64_t done = 0; done < count;) {

@@ -1,5 +1,5 @@
-// Everything that is done with K and V of one stored type, as a table: K and V of a sequence may
-// have different types, so the walks over tiles call through it.
+// All that depends on the dtype of K or V, as a table of functions. K and V of a sequence may have
+// different dtypes, so code that handles both calls through such tables.
 #pragma once
 
 #include "kernels/integer_values.hpp"
@@ -9,25 +9,27 @@ namespace pkv::kernels {
 
 template <class Isa>
 struct DtypeOps {
-  // Register tiles of 1, 2, 4 and up to most_rows rows, for one tile and for most_k_tiles or
-  // most_v_tiles.
+  // KeyTile::scores and ValueTile::accumulate.
   using Scores = void (*)(const void* q, uint32_t dim, TilePointers at, TilePointers next,
                           ScoreRow* scores);
   using Accumulate = void (*)(TilePointers at, TilePointers next, const ScoreRow* weights,
                               uint32_t dim, float* out);
 
-  unsigned max_rows, max_k_tiles, max_v_tiles;
+  unsigned max_rows;                  // of a register tile in scores and accumulate
+  unsigned max_k_tiles, max_v_tiles;  // KeyTile::max_tiles, ValueTile::max_tiles
   bool linear_k;
   unsigned linear_v_dims;
   size_t (*query_bytes)(uint32_t dim);
   void (*prepare_query)(const float* row, uint32_t dim, float scale, void* to);
+  // [0] takes one tile, [1] max_k_tiles or max_v_tiles; the second index is for 1, 2, 4 and
+  // max_rows rows.
   Scores scores[tiles_per_step][4];
   Accumulate accumulate[tiles_per_step][4];
   void (*unpack_k)(const unsigned char* tile, uint32_t dim, float* to);
   void (*unpack_v)(const unsigned char* tile, uint32_t dim, float* to, size_t token_stride,
                    size_t panel_stride);
 
-  // Stored rows into and out of tiles, a caller's rows to stored ones and back.
+  // Stored rows to packed tiles and back; a caller's rows to stored rows and back.
   void (*pack_k)(const unsigned char* const* rows, TokenRange range, uint32_t dim,
                  unsigned char* tile);
   void (*pack_v)(const unsigned char* const* rows, TokenRange range, uint32_t dim,
@@ -38,8 +40,8 @@ struct DtypeOps {
   void (*decode)(const unsigned char* from, uint32_t dim, pkv_dtype to_dtype, unsigned char* to);
 };
 
-// int4 takes two tiles in one step, with sums of its own for each: there are no registers for 8
-// rows of them.
+// The rows of the largest register tile. int4 has separate sums for each of the two tiles of a
+// step, and for 8 rows of them there are not enough registers.
 template <class Isa>
 constexpr unsigned direct_rows(pkv_dtype dtype) {
   return dtype == PKV_INT4 ? 4 : Isa::direct_rows;

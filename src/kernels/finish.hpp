@@ -1,5 +1,5 @@
-// The two ends of an attention call: queries to scaled fp32 rows, and partial results to the
-// caller's rows; and the merge of results of several calls.
+// What comes before and after attend(): queries become scaled fp32 rows, partial results become the
+// caller's rows. Also the merge of the results of several calls.
 #pragma once
 
 #include "kernels/convert.hpp"
@@ -24,8 +24,9 @@ void prepare(const QueryTask& task) {
   }
 }
 
-// One row: its parts are brought to their common maximum, added in order and normalised. result has
-// value_dim floats. Returns the log-sum-exp: -infinity where nothing was seen, and 0 in all dims.
+// Merges the parts of one row: brings them to their common maximum, adds them in order and
+// normalises the sum. result has value_dim floats. Returns the log-sum-exp. If the row saw nothing,
+// this is -infinity, or the sink logit, and all dims are 0.
 template <class Isa>
 float merge_parts(const FinishTask& task, uint64_t head, uint64_t row, const float* sink_logit,
                   float* result) {
@@ -41,7 +42,8 @@ float merge_parts(const FinishTask& task, uint64_t head, uint64_t row, const flo
     const Partial& part = task.part[i];
     const uint64_t at = row_of_part(part, head, row);
     const float weight = exp_of_negative<Isa>(part.max[at] - shift_of(max));
-    // Scores of -infinity only: nothing to add beside finite ones, 0/0 when there are no others.
+    // A part with scores of -infinity only adds nothing beside finite scores. If there are no
+    // others, the result is 0 / 0.
     if (part.max[at] != -infinity || max == -infinity) sum += weight * part.sum[at];
     const float* out = part.out + at * task.value_dim;
     for (uint32_t d = 0; d < task.value_dim; d += F::size)
@@ -70,7 +72,7 @@ void finish(const FinishTask& task) {
   }
 }
 
-// Sum of out[i] * exp(lse[i]) over the sum of exp(lse[i]).
+// The sum of out[i] * exp(lse[i]), divided by the sum of exp(lse[i]).
 template <class Isa>
 void merge(const MergeTask& task) {
   using F = Floats<Isa>;
@@ -84,8 +86,8 @@ void merge(const MergeTask& task) {
       for (uint32_t i = 0; i < task.count; i++) {
         const float weight = exp_of_negative<Isa>(task.lse[i][at] - shift_of(max));
         sum += weight;
-        if (weight == 0.0f)
-          continue;  // it saw nothing, or next to nothing: its output counts for nothing
+        // A call that saw nothing, or next to nothing, has no part in the result.
+        if (weight == 0.0f) continue;
         convert_from_rows<Isa, PKV_F32>(task.out[i].dtype, caller_row(task.out[i], row, head),
                                         reinterpret_cast<unsigned char*>(one), task.dim);
         for (uint32_t d = 0; d < task.dim; d += F::size)

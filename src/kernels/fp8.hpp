@@ -1,6 +1,6 @@
-// The two 8-bit floating-point types (OCP 8-bit Floating Point Specification, 2023), in 32-bit
-// integer and float arithmetic. What is too large becomes the largest finite number. e4m3 has no
-// infinity: infinities become NaN there.
+// The two 8-bit floating-point dtypes (OCP 8-bit Floating Point Specification, 2023), computed with
+// 32-bit integers and floats. A number that is too large becomes the largest finite one. e4m3 has
+// no infinity, so infinities become NaN there.
 #pragma once
 
 #include "kernels/tile_layout.h"
@@ -14,13 +14,13 @@ struct Fp8 {
   static constexpr int bias = dtype == PKV_FP8_E4M3 ? 7 : 15;
   static constexpr int shift = 23 - mantissa_bits;
   static constexpr int32_t rebias = (127 - bias) << 23;
-  static constexpr int32_t min_normal = 1 << mantissa_bits;  // below: denormals
+  static constexpr int32_t min_normal = 1 << mantissa_bits;  // smaller bits are denormals
   static constexpr int32_t largest = dtype == PKV_FP8_E4M3 ? 0x7E : 0x7B;
   static constexpr int32_t infinity = dtype == PKV_FP8_E4M3 ? 0x7F : 0x7C;
   static constexpr int32_t nan = 0x7F;
 };
 
-// 2^n, n from -126 on.
+// 2^n for n >= -126.
 constexpr float power_of_two(int n) { return __builtin_bit_cast(float, (n + 127) << 23); }
 
 template <class Isa, pkv_dtype dtype>
@@ -30,7 +30,8 @@ Floats<Isa> fp8_to_f32(Words<Isa> byte) {
   const I bits = xsimd::bitwise_cast<I>(byte), magnitude = bits & I(0x7F),
           sign = (bits & I(0x80)) << 24;
   const I normal = (magnitude << Type::shift) + I(Type::rebias);
-  // Not by a product with a denormal: some processors take a hundred cycles for it.
+  // No operand is a denormal fp32 number: some processors take a hundred cycles for a product with
+  // one.
   const I denormal = xsimd::bitwise_cast<I>(
       xsimd::to_float(magnitude) * Floats<Isa>(power_of_two(1 - Type::bias - Type::mantissa_bits)));
   I value = xsimd::select(magnitude < I(Type::min_normal), denormal, normal);
@@ -51,7 +52,8 @@ Words<Isa> f32_to_fp8(Floats<Isa> value) {
   const I half = I((1 << (Type::shift - 1)) - 1);
   const I normal =
       (magnitude - I(Type::rebias) + half + ((magnitude >> Type::shift) & I(1))) >> Type::shift;
-  // A number with the units of a denormal: adding it makes the adder round to them.
+  // The last place of rounder is that of a denormal fp8 number, so adding it rounds to such
+  // numbers.
   constexpr int unit = 1 - Type::bias - Type::mantissa_bits;
   const Floats<Isa> rounder(power_of_two(unit + 23));
   const I denormal = xsimd::bitwise_cast<I>(xsimd::bitwise_cast<Floats<Isa>>(magnitude) + rounder) -
@@ -59,23 +61,25 @@ Words<Isa> f32_to_fp8(Floats<Isa> value) {
   constexpr int32_t min_normal = (1 - Type::bias + 127) << 23;
   I byte = xsimd::select(magnitude < I(min_normal), denormal, normal);
   byte = xsimd::select(byte > I(Type::largest), I(Type::largest), byte);
-  // Far above the largest number the subtraction and the shift still give something larger.
+  // The line above also holds for numbers far beyond the largest one: theirs is a larger integer,
+  // too.
   byte = xsimd::select(magnitude == I(0x7F800000), I(Type::infinity), byte);
   byte = xsimd::select(magnitude > I(0x7F800000), I(Type::nan), byte);
   return xsimd::bitwise_cast<Words<Isa>>(byte | sign);
 }
 
-// Where binary16 is converted by an instruction, K and V of these types go through it: with its 5
-// bits of exponent e5m2 is the upper byte of a binary16 number, and e4m3, moved to where sign,
-// exponent and mantissa are, 2^-8 times itself, denormals included.
+// True if K and V of this dtype become binary16 first, which an instruction then converts. e5m2 is
+// the upper byte of a binary16 number. The bits of e4m3, moved to where binary16 has its sign,
+// exponent and mantissa, give 2^-8 times the number, also for denormals.
 template <class Isa, pkv_dtype dtype>
 inline constexpr bool through_f16 = is_fp8(dtype) && Isa::has_f16;
 
-// What numbers of a type are multiplied as: a multiple of their own.
+// The number that a loaded element still has to be multiplied with. Kernels do that once for a sum.
 template <class Isa, pkv_dtype dtype>
 inline constexpr float unit = through_f16<Isa, dtype> && dtype == PKV_FP8_E4M3 ? 256.0f : 1.0f;
 
-// A vector of elements from each of two places, in units.
+// Loads a vector of elements from each of two places, through binary16. They are still to be
+// multiplied by unit<>.
 template <class Isa, pkv_dtype dtype>
 void load_two_fp8(const unsigned char* first_at, const unsigned char* second_at, Floats<Isa>* first,
                   Floats<Isa>* second) {
@@ -83,8 +87,8 @@ void load_two_fp8(const unsigned char* first_at, const unsigned char* second_at,
   U halves = Isa::signed_bytes(first_at, second_at);
   if constexpr (dtype == PKV_FP8_E4M3) {
     halves = Isa::shift_left_halves(halves, 7);  // sign, sign, exponent, mantissa
-    // The second sign gives way to a 0. Of NaN, all ones, it becomes a 1, the top of an exponent of
-    // ones: the sum carries into it.
+    // The second sign bit is the top of the exponent of binary16. It becomes 0, but 1 for NaN,
+    // whose bits are all 1: there the sum carries into it.
     halves ^= Isa::add_halves(halves, U(0x00800080u)) & U(0x40004000u);
   } else {
     halves = Isa::shift_left_halves(halves, 8);
@@ -95,7 +99,7 @@ void load_two_fp8(const unsigned char* first_at, const unsigned char* second_at,
   *second = Isa::load_f16(bits + U::size / 2);
 }
 
-// The low bytes of the lanes.
+// Stores the lowest byte of each lane.
 template <class Isa>
 void narrow_bytes(unsigned char* to, Words<Isa> words) {
   alignas(64) uint32_t lanes[Words<Isa>::size];

@@ -1,5 +1,5 @@
-// The table of each instruction set this build has: its definition is in isa/, compiled with flags
-// of its own; only select.cpp decides which may run.
+// The tables of all instruction sets that this build has. Each is defined in a file of isa/, which
+// is compiled with flags of its own; select.cpp alone decides which of them may run.
 #pragma once
 
 #include "kernels/kernels.h"

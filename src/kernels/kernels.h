@@ -1,5 +1,5 @@
-// The kernels as the engine sees them: one table of function pointers per instruction set, and the
-// sizes of stored rows.
+// The kernels as the other rooms see them: a table of function pointers per instruction set. The
+// tasks that the functions take are in views.h.
 #pragma once
 
 #include "kernels/views.h"
@@ -8,34 +8,41 @@ namespace pkv::kernels {
 
 struct Table {
   pkv_isa isa;
+  // One attention call: prepare() scales the queries, attend() computes partial results over parts
+  // of a sequence, finish() merges these into the caller's rows.
   void (*prepare)(const QueryTask&);
-  size_t (*attend_scratch_bytes)(
-      const AttendTask&);  // of its dtypes, dims, heads, group and queries
+  // The size of AttendTask::scratch. It depends on dtypes, dims, heads, gqa_group and queries
+  // alone.
+  size_t (*attend_scratch_bytes)(const AttendTask&);
   void (*attend)(const AttendTask&);
   void (*finish)(const FinishTask&);
-  void (*merge)(const MergeTask&);
-  void (*store)(const CopyTask&);         // caller's rows -> sequence
-  void (*load)(const CopyTask&);          // sequence -> caller's rows
-  void (*transfer)(const TransferTask&);  // stored bits, from sequence to sequence
+
+  void (*merge)(const MergeTask&);        // results of several attention calls into one
+  void (*store)(const CopyTask&);         // a caller's rows to a sequence
+  void (*load)(const CopyTask&);          // a sequence to a caller's rows
+  void (*transfer)(const TransferTask&);  // stored bits of one sequence to another
 };
 
+// True for the dtypes in which K and V can be stored.
 constexpr bool dtype_stored(pkv_dtype dtype) { return dtype >= PKV_F32 && dtype <= PKV_FP8_E5M2; }
 
-// The types of a caller's rows.
+// True for the dtypes that a caller's rows can have.
 constexpr bool dtype_of_rows(pkv_dtype dtype) { return dtype >= PKV_F32 && dtype <= PKV_BF16; }
 
-// Bytes of the unit in which pkv_kv_view counts strides: rows with scales are counted in bytes.
+// The bytes of the unit in which pkv_kv_view counts strides: an element, or a byte where rows have
+// scales.
 constexpr unsigned stride_unit(pkv_dtype dtype) {
   return dtype == PKV_F32 ? 4 : dtype <= PKV_BF16 ? 2 : 1;
 }
 
-// True if this build has the instruction set and the processor can run it. AUTO: true.
+// True if this build has the instruction set and the processor can run it; true for AUTO.
 bool isa_supported(pkv_isa isa);
 
-// "avx512"; for an unknown value "unknown".
+// The name of an instruction set, such as "avx512", or "unknown".
 const char* isa_name(pkv_isa isa);
 
-// The table of an instruction set that isa_supported(); AUTO: the best one.
+// The table of an instruction set; AUTO gives the best one. Fails with PKV_UNSUPPORTED unless
+// isa_supported().
 const Table& select(pkv_isa isa);
 
 }  // namespace pkv::kernels

@@ -1,13 +1,17 @@
-// K of a packed tile: scores of its 16 tokens for some query rows at once. K is loaded once for all
-// of them, each token has a lane of its own, so nothing is summed across lanes.
+// K of a packed tile: the scores of its 16 tokens for some query rows at once. K is loaded once for
+// all rows. Each token has a lane of its own, so no sum goes across lanes.
 //
 //   KeyTile<Isa, dtype>
-//     query_bytes(dim)             of a prepared row; 0: rows are taken as they are, fp32
-//     prepare(row, dim, scale, to)
-//     most_tiles                   that are worth to be taken in one step
-//     linear                       one row is multiplied faster than memory gives K
-//     scores<rows, tiles>(q, dim, at, next, scores)    scores[i * rows + r][t] = row r . K of token
-//     t of tile i unpack(tile, dim, to)        to[dim][16 tokens], fp32
+//     max_tiles                     tiles that are worth to be taken in one step
+//     linear                        true if one row is multiplied faster than K comes from memory
+//     query_bytes(dim)              of a prepared row; 0: rows are taken as they are, in fp32
+//     prepare(row, dim, scale, to)  writes a prepared row
+//     scores<rows, tiles>(q, dim, at, next, scores)
+//                                   scores[i * rows + r][t] = row r of q times token t of tile
+//                                   at[i]
+//     unpack(tile, dim, to)         fp32 to to[dim][16 tokens]
+//
+// This file has the floating-point dtypes, integer_keys.hpp the others.
 #pragma once
 
 #include "kernels/quantise.hpp"
@@ -18,15 +22,15 @@ namespace pkv::kernels {
 
 using ScoreRow = float[tile_tokens];
 
-// Tiles that are attended to together. One head's queries and results then serve for all of them
-// before the next head's push them out of the L1 cache.
+// How many tiles are read in one step: a head's queries and results then serve for all of them
+// before those of the next head push them out of the L1 cache.
 inline constexpr uint32_t tiles_per_step = 2;
 
-// Some tiles; `next` ones are prefetched, they are wanted soon after.
+// The addresses of some tiles. Those called `next` are only prefetched: they are wanted soon after.
 using TilePointers = const unsigned char* const*;
 
-// Into the L2 cache: more lines than the L1 cache can wait for hold up everything else, and its
-// share of the work is small.
+// Prefetches into the L2 cache. The L1 cache can wait for few lines at a time, and loads stall once
+// all of these are taken; bringing a line from L2 to L1 costs little beside that.
 template <class Isa>
 static inline void prefetch_lines(const unsigned char* from, unsigned bytes) {
   for (unsigned line = 0; line < bytes; line += 64) __builtin_prefetch(from + line, 0, 2);
@@ -79,11 +83,11 @@ struct DimPair<Isa, dtype> {
   }
 };
 
-// The floating-point types.
+// The floating-point dtypes.
 template <class Isa, pkv_dtype dtype>
 struct FloatKeyTile {
-  static constexpr unsigned max_tiles =
-      1;  // two of them and the two that are prefetched would fill the L1 cache
+  // Two tiles and the two that are prefetched would fill the L1 cache.
+  static constexpr unsigned max_tiles = 1;
   static constexpr bool linear = !is_fp8(dtype);
   static size_t query_bytes(uint32_t) { return 0; }
   static void prepare(const float*, uint32_t, float, void*) {}
@@ -94,7 +98,7 @@ struct FloatKeyTile {
     static_assert(tiles == 1);
     const unsigned char *tile = *at, *next = *next_at;
     constexpr unsigned vectors = vectors_per_tile<Isa>;
-    // With one vector per row the adders' latency is hidden by a second sum per row.
+    // With one vector per row a second sum per row hides the latency of the additions.
     constexpr unsigned chains = vectors == 1 ? 2 : 1;
     using Pair = DimPair<Isa, dtype>;
     const float* q = static_cast<const float*>(query_rows);

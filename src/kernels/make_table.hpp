@@ -1,4 +1,4 @@
-// The kernels of one instruction set as a table.
+// Makes the table of an instruction set from the templates. Only the files of isa/ include this.
 #pragma once
 
 #include "kernels/attend.hpp"

@@ -1,5 +1,5 @@
-// Matrix products of fp32 by a register tile of rows times two vectors of columns (Goto and van de
-// Geijn 2008).
+// Matrix products of fp32, a register tile of some rows times two vectors of columns at a time
+// (Goto and van de Geijn 2008).
 #pragma once
 
 #include "kernels/vectors.hpp"
@@ -7,8 +7,9 @@
 
 namespace pkv::kernels {
 
-// c[r][j] = (add ? c[r][j] : 0) + sum over k of a[r][k] * panel(j)[k][j % 16], for `rows` rows and
-// `vectors` vectors of columns.
+// c[r][j] = (add ? c[r][j] : 0) + the sum over k < depth of a[r][k] * b(k, j), for `rows` rows and
+// `vectors` vectors of columns. Vector n of row k of b is at b[n] + k * 16. Rows of a are a_stride
+// floats apart, rows of c c_stride.
 template <class Isa, unsigned rows, unsigned vectors, uint32_t a_stride>
 void multiply_tile(const float* a, const float* const* b, size_t depth, bool add, float* c,
                    size_t c_stride) {
@@ -41,6 +42,7 @@ void multiply_tile(const float* a, const float* const* b, size_t depth, bool add
   }
 }
 
+// The same for a number of vectors, 1 or 2, that is not a constant.
 template <class Isa, unsigned rows, uint32_t a_stride>
 void multiply_rows(unsigned vectors, const float* a, const float* const* b, size_t depth, bool add,
                    float* c, size_t c_stride) {

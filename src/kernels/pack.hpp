@@ -1,5 +1,5 @@
-// Stored rows into packed tiles and out of them. K of a whole tile is transposed, single tokens are
-// scattered, so that only their own slots are written.
+// Puts stored rows into packed tiles and takes them out. K of a whole tile is transposed. Of a part
+// of a tile each token is written by itself, so that the slots of other tokens are not touched.
 #pragma once
 
 #include "kernels/quantise.hpp"
@@ -8,7 +8,7 @@
 
 namespace pkv::kernels {
 
-// Tokens of a tile.
+// The tokens [begin, end) of a tile.
 struct TokenRange {
   uint32_t begin, end;
   bool whole_tile() const { return begin == 0 && end == tile_tokens; }
@@ -73,8 +73,8 @@ struct Pack {
   }
 
  private:
-  // K's words are those of the rows, transposed; types that are not multiplied in pairs are then
-  // taken apart.
+  // The 32-bit words of the rows are transposed. Where elements of a dtype do not lie together, the
+  // words are then taken apart.
   static void transpose_k(const unsigned char* const* rows, uint32_t dim, unsigned char* tile) {
     const uint32_t words = dim * bits / 32;
     if constexpr (p * bits == 32) {
@@ -89,7 +89,7 @@ struct Pack {
     }
   }
 
-  // 16 words of 2 or 4 elements to 2 or 4 runs of 16 elements.
+  // Turns 16 words of 2 or 4 elements each into 2 or 4 runs of 16 elements.
   static void take_apart(const unsigned char* words_at, unsigned char* to) {
     constexpr unsigned lanes = Words<Isa>::size;
     for (unsigned t = 0; t < tile_tokens; t += lanes) {

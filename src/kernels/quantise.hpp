@@ -1,7 +1,7 @@
-// Rows of int8 and int4 with their scales (formats.h): each token and head is quantised once, when
-// it is stored, from its own largest element; nothing that was stored before is touched. A row
-// (int8) or group (int4) with a NaN or an infinity becomes NaN; one whose elements all lie below
-// 1e-30 becomes zeros.
+// Rows of int8 and int4 with their scales, as tile_layout.h describes them. The row of a token and
+// head is quantised once, when it is stored; the scale follows from the largest of the elements
+// that share it. If one of these is a NaN or an infinity, all of them become NaN. If all are below
+// 1e-30 in magnitude, all become 0.
 #pragma once
 
 #include "kernels/convert.hpp"
@@ -11,7 +11,7 @@ namespace pkv::kernels {
 
 inline constexpr float min_quantised = 1e-30f;
 
-// The largest magnitude of some elements; NaN if one of them is not finite.
+// The largest magnitude of n elements; NaN if one of them is not finite.
 template <class Isa>
 float largest_magnitude(const float* row, uint32_t n) {
   Floats<Isa> most(0.0f), poison(0.0f);
@@ -24,13 +24,14 @@ float largest_magnitude(const float* row, uint32_t n) {
   return sum == 0.0f ? Isa::max_of(most) : __builtin_nanf("");
 }
 
-// So that a row that is NaN by its scale has the same bytes from every instruction set.
+// Elements that are not finite become 0. The scale makes them NaN; their bytes would otherwise
+// depend on the instruction set.
 template <class Isa>
 Floats<Isa> finite_or_zero(Floats<Isa> x) {
   return xsimd::select(x - x == Floats<Isa>(0.0f), x, Floats<Isa>(0.0f));
 }
 
-// To the nearest integer, ties to even; |x| < 2^22.
+// Rounds to the nearest integer, ties to even. |x| < 2^22.
 template <class Isa>
 Ints<Isa> rounded(Floats<Isa> x) {
   const Floats<Isa> magic(0x1.8p23f);
@@ -42,7 +43,7 @@ Ints<Isa> clamped(Ints<Isa> x, int32_t low, int32_t high) {
   return xsimd::min(xsimd::max(x, Ints<Isa>(low)), Ints<Isa>(high));
 }
 
-// Field number i of each word, `bits` wide, in two's complement.
+// Field i of each word: `bits` bits, in two's complement.
 template <class Isa, int bits>
 Ints<Isa> signed_field(Words<Isa> words, unsigned i) {
   return xsimd::bitwise_cast<Ints<Isa>>(words << (32 - bits - bits * static_cast<int>(i))) >>
@@ -53,7 +54,7 @@ static inline float bf16_to_f32(uint16_t bits) {
   return __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16);
 }
 
-// The least bf16 number that is not below x >= 0; NaN for NaN.
+// The smallest bf16 number that is not below x, for x >= 0; NaN for NaN.
 static inline uint16_t bf16_not_below(float x) {
   if (!(x == x)) return 0x7FC0;
   return static_cast<uint16_t>((__builtin_bit_cast(uint32_t, x) + 0xFFFFu) >> 16);
@@ -114,7 +115,7 @@ void dequantise_int4(const unsigned char* from, uint32_t dim, float* row) {
   }
 }
 
-// A caller's row to a stored row and back.
+// Converts a caller's row to a stored row.
 template <class Isa, pkv_dtype dtype>
 void encode_row(pkv_dtype from_dtype, const unsigned char* from, uint32_t dim, unsigned char* to) {
   if constexpr (dtype == PKV_INT8 || dtype == PKV_INT4) {
@@ -126,6 +127,7 @@ void encode_row(pkv_dtype from_dtype, const unsigned char* from, uint32_t dim, u
   }
 }
 
+// Converts a stored row to a caller's row.
 template <class Isa, pkv_dtype dtype>
 void decode_row(const unsigned char* from, uint32_t dim, pkv_dtype to_dtype, unsigned char* to) {
   if constexpr (dtype == PKV_INT8 || dtype == PKV_INT4) {

@@ -1,5 +1,6 @@
-// Working memory of one attention task: measured first (base NULL), then cut from what the engine
-// provides.
+// Working memory of one attention task. With a base of NULL it only measures how much the task
+// needs; otherwise it cuts the memory that the engine provides into arrays, each aligned to 64
+// bytes.
 #pragma once
 
 #include <stddef.h>

@@ -1,5 +1,5 @@
-// The online softmax: a row's scores of one tile become weights exp(score - max), and what the row
-// has summed so far is brought down to the new maximum (Milakov and Gimelshein 2018).
+// The online softmax: a row's scores of a tile become weights exp(score - max), and the row's sums
+// so far are scaled down to the new maximum (Milakov and Gimelshein 2018).
 #pragma once
 
 #include "kernels/keys.hpp"
@@ -7,15 +7,15 @@
 
 namespace pkv::kernels {
 
-// e^x for x <= 0, within 4 units in the last place; 0 below -87.3 (where the result would not be
-// normal), NaN for NaN, and exactly 1 for 0. x = n ln 2 + r; the polynomial is the minimax one of
-// degree 6 on |r| <= ln 2 / 2 with its first two coefficients 1.
+// e^x for x <= 0, within 4 units in the last place: 0 below -87.3, where the result would not be
+// normal; NaN for NaN; exactly 1 for 0. With x = n ln 2 + r the result is 2^n p(r), where p is the
+// minimax polynomial of degree 6 on |r| <= ln 2 / 2 whose first two coefficients are 1.
 template <class Isa>
 Floats<Isa> exp_of_negative(Floats<Isa> x) {
   using F = Floats<Isa>;
   using I = Ints<Isa>;
-  // The magic number leaves n, as a biased exponent, in the low bits. Where that is out of range,
-  // the result is not used.
+  // Adding the magic number leaves n in the low bits, as a biased exponent. If that is out of
+  // range, the result is not used.
   const F magic(0x1.8p23f + 127);
   const F shifted = Isa::fma(x, F(1.44269504f), magic);
   const F r = Isa::fma(shifted - magic, F(-0.693147182f), x);
@@ -37,6 +37,7 @@ float exp_of_negative(float x) {
   return lanes[0];
 }
 
+// The numbers 0 to 15 of the tokens of a tile: vector number `vector` of them.
 template <class Isa>
 Floats<Isa> token_numbers(unsigned vector) {
   alignas(64) static constexpr float numbers[tile_tokens] = {0, 1, 2,  3,  4,  5,  6,  7,
@@ -44,7 +45,7 @@ Floats<Isa> token_numbers(unsigned vector) {
   return Floats<Isa>::load_aligned(numbers + vector * Floats<Isa>::size);
 }
 
-// softcap * tanh(x / softcap), by tanh y = sign(y) (1 - e) / (1 + e), e = exp(-2 |y|).
+// softcap * tanh(x / softcap), by tanh y = sign(y) (1 - e) / (1 + e) with e = exp(-2 |y|).
 template <class Isa>
 Floats<Isa> capped(Floats<Isa> x, float softcap) {
   using F = Floats<Isa>;
@@ -55,7 +56,7 @@ Floats<Isa> capped(Floats<Isa> x, float softcap) {
   return xsimd::bitwise_cast<F>(xsimd::bitwise_cast<Ints<Isa>>(tanh) | sign);
 }
 
-// Softcap and ALiBi on the scores of 16 tokens from position `tile` on.
+// Applies softcap and ALiBi to the scores of the 16 tokens from position `tile` on.
 template <class Isa>
 void transform_scores(const ScoreTransform& transform, uint32_t query_head, uint64_t position,
                       uint64_t tile, float* scores) {
@@ -76,21 +77,21 @@ static inline bool transforms(const ScoreTransform& transform) {
   return transform.softcap != 0 || transform.alibi_slopes != nullptr;
 }
 
-// Unseen tokens get the score -infinity, whatever lies in their slots.
+// Gives the score -infinity to tokens that are not seen: their slots may hold anything.
 template <class Isa>
 void hide_unseen(TokenMask seen, float* scores) {
   for (uint32_t t = 0; t < tile_tokens; t++)
     if ((seen >> t & 1) == 0) scores[t] = -__builtin_inff();
 }
 
-// What a row has gathered over the tiles so far; the rows after it follow in memory.
+// The results of a row over the tiles so far. Those of the next rows follow in memory.
 struct RowState {
   float* out;
   float* max;
-  float* sums;  // 16 partial sums of the weights, by lane
+  float* sums;  // 16 sums of weights, one for each token of a tile
 };
 
-// Brings what the row has gathered down to a new maximum: seldom needed after the first tiles.
+// Scales the results of a row down to a new maximum. This is seldom needed after the first tiles.
 template <class Isa>
 [[gnu::noinline]] void lower_to(float max, float* out, float* row_max, float* sums,
                                 uint32_t value_dim) {
@@ -103,9 +104,9 @@ template <class Isa>
   *row_max = max;
 }
 
-// Scores of some tiles for some rows in, weights out: of row r and tile i at i * rows + r. next[i]
-// is prefetched, the first lines of V of the tile wanted after tile i, so that the bus does not
-// wait while exponentials are computed.
+// Turns the scores of some rows and tiles into weights; those of row r and tile i are at
+// scores[i * rows + r]. The first lines at next[i] are prefetched, where V of the tile after tile i
+// begins, so that the bus does not wait while exponentials are computed.
 template <class Isa, unsigned rows, unsigned tiles>
 void absorb(ScoreRow* scores, RowState first, uint32_t value_dim, TilePointers next) {
   using F = Floats<Isa>;
@@ -116,15 +117,14 @@ void absorb(ScoreRow* scores, RowState first, uint32_t value_dim, TilePointers n
     for (unsigned i = 0; i < tiles; i++)
       for (unsigned n = i == 0 ? 1 : 0; n < vectors; n++)
         top = xsimd::max(top, F::load_aligned(scores[i * rows + r] + n * F::size));
-    // The largest score is summed across lanes only where one of them is larger than the maximum so
-    // far.
+    // The maximum across lanes is needed only if a score is larger than the maximum so far.
     if (xsimd::any(top > F(first.max[r]))) [[unlikely]] {
       const float max = Isa::max_of(xsimd::max(F(first.max[r]), top));
       lower_to<Isa>(max, first.out + r * value_dim, first.max + r, first.sums + r * tile_tokens,
                     value_dim);
     }
   }
-  // A loop of its own: the exponentials of all rows and tiles overlap.
+  // A loop of its own, so that the exponentials of all rows and tiles overlap.
   PKV_UNROLL
   for (unsigned r = 0; r < rows; r++) {
     const F shift(shift_of(first.max[r]));
@@ -142,6 +142,7 @@ void absorb(ScoreRow* scores, RowState first, uint32_t value_dim, TilePointers n
   }
 }
 
+// The sum of RowState::sums.
 template <class Isa>
 float total_of(const float* sums) {
   Floats<Isa> total = Floats<Isa>::load_aligned(sums);

@@ -1,20 +1,21 @@
-// How K and V of each type are stored: sizes, and the order of elements in a packed tile.
-// Everything here is static, so that each file keeps the copy that was compiled with its own flags.
+// How K and V of each dtype are stored: the bytes of a row and of a packed tile, and the order of
+// elements in a tile. All functions are static, so that each file keeps the copy that was compiled
+// with its own flags.
 //
-// A stored row (one token of one head) is its elements followed by its scales:
-//   int8  dim bytes n, then one fp32 scale:                                          x = scale * n
-//   int4  dim / 2 bytes of two nibbles n, the even dim lower, then one bf16 scale per 32 dims: x =
-//   scale * n
-// where n is in two's complement.
-// A packed tile of 16 tokens holds the 16 rows' elements in the order of packed_k_index() or
-// packed_v_index(), then their scales, [scale][16 tokens], and is padded to 64 bytes.
+// A stored row is one token of one head: its elements, and behind them its scales if the dtype has
+// any. An element of int8 and int4 is scale * n, where n is in two's complement:
+//   int8  dim bytes, one n each; then one fp32 scale
+//   int4  dim / 2 bytes, two n each, the even dim in the lower half; then one bf16 scale per 32
+//   dims
+// A packed tile holds the elements of 16 rows in the order of packed_k_index() or packed_v_index(),
+// then their scales, [scale][16 tokens]; it is padded to a multiple of 64 bytes.
 #pragma once
 
 #include "kernels/views.h"
 
 namespace pkv::kernels {
 
-inline constexpr uint32_t int4_group_size = 32;  // dims with a scale of their own
+inline constexpr uint32_t int4_group_size = 32;  // dims that share a scale
 
 static inline constexpr bool is_fp8(pkv_dtype dtype) {
   return dtype == PKV_FP8_E4M3 || dtype == PKV_FP8_E5M2;
@@ -53,20 +54,21 @@ static inline constexpr uint32_t tile_bytes(pkv_dtype dtype, uint32_t dim) {
   return (tile_tokens * row_bytes(dtype, dim) + 63) / 64 * 64;
 }
 
-// Elements that lie together in a packed tile: of K dims of one token, of V tokens of one dim. bf16
-// and the integers are multiplied as pairs of 16 bits: a 32-bit word holds 2, 4 or 8 of them.
+// How many elements lie next to each other in a packed tile: dims of one token of K, or tokens of
+// one dim of V. bf16, int8 and int4 are multiplied in pairs, so a 32-bit word holds 2, 4 or 8 of
+// them.
 static inline constexpr uint32_t interleaved(pkv_dtype dtype) {
   return dtype == PKV_BF16 ? 2 : dtype == PKV_INT8 ? 4 : dtype == PKV_INT4 ? 8 : 1;
 }
 
-// Element indices in a packed tile.
+// The index of an element in a packed tile of K.
 static inline constexpr uint32_t packed_k_index(pkv_dtype dtype, uint32_t token, uint32_t dim) {
   const uint32_t p = interleaved(dtype);
   return (dim / p * tile_tokens + token) * p + dim % p;
 }
 
-// Shifted, a word gives its elements e and e + p / 2 as a pair of 16-bit numbers: those are
-// neighbouring tokens.
+// The same for V. Shifts of a word with p elements give elements e and e + p / 2 as a pair of
+// 16-bit numbers; these hold neighbouring tokens.
 static inline constexpr uint32_t packed_v_index(pkv_dtype dtype, uint32_t value_dim, uint32_t token,
                                                 uint32_t dim) {
   const uint32_t p = interleaved(dtype), in_word = token % p;

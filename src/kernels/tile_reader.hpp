@@ -1,5 +1,6 @@
-// The tiles of a sequence, whatever its layout: packed ones where they lie; of plain rows a tile is
-// packed into working memory, and then takes the same way, so that both layouts give the same bits.
+// Gives the tiles of a sequence, whatever its layout. Packed tiles are read where they lie. Plain
+// rows are first packed into a tile in working memory, so that all kernels read packed tiles, and
+// both layouts give the same bits.
 #pragma once
 
 #include "kernels/dtype_ops.hpp"
@@ -24,8 +25,8 @@ class TileReader {
   const DtypeOps<Isa>& v() const { return v_; }
   bool latent() const { return latent_; }
 
-  // Tile i, below tiles_together, is from now on the one that begins at a position. Only the tokens
-  // of `present` are there to be read.
+  // Makes the tile that begins at a position number i, below tiles_per_step. Only the tokens of
+  // `present` can be read.
   void put(uint32_t i, uint64_t position, TokenMask present) {
     present_[i] = present;
     if (kv_.layout == PKV_LAYOUT_PACKED) {
@@ -36,8 +37,8 @@ class TileReader {
       if ((present >> t & 1) != 0) rows_[i][t] = row_of(kv_, position + t);
   }
 
-  // The tile that takes the place of tile i, as number tiles_together + i: only its addresses are
-  // asked for.
+  // Names the tile that will become number i in the next step. Until then it is number
+  // tiles_per_step + i, and has addresses only.
   void put_next(uint32_t i, uint64_t position) {
     if (kv_.layout == PKV_LAYOUT_PACKED) places_[tiles_per_step + i] = row_of(kv_, position);
   }
@@ -49,7 +50,7 @@ class TileReader {
     return tile(i, kv_.v, head, v_.pack_v, v_tiles_);
   }
 
-  // Where they lie, to be prefetched. Of plain rows there is no such place.
+  // Addresses to prefetch. Plain rows have none; any address then does.
   const unsigned char* address_of_keys(uint32_t i, uint32_t head) const {
     return address(i, kv_.k, head, k_tiles_);
   }
@@ -57,8 +58,8 @@ class TileReader {
     return address(i, kv_.v, head, v_tiles_);
   }
 
-  // V of a tile in fp32, as ValueTile::unpack has it. Slots of tokens that are not present hold
-  // anything.
+  // Unpacks V of a tile to fp32, as ValueTile::unpack does. Slots of tokens that are not present
+  // then hold anything.
   void unpack_values(uint32_t i, uint32_t head, float* to, size_t token_stride,
                      size_t panel_stride) {
     if (!latent_) {
@@ -82,7 +83,7 @@ class TileReader {
     const unsigned char* rows[tile_tokens];
     for (uint32_t t = 0; t < tile_tokens; t++)
       if ((present_[i] >> t & 1) != 0) rows[t] = row_address(side, rows_[i][t], head);
-    for (uint32_t t = 0; t < tile_tokens;) {  // runs of tokens that are there
+    for (uint32_t t = 0; t < tile_tokens;) {  // by runs of tokens that are present
       if ((present_[i] >> t & 1) == 0) {
         t++;
         continue;
@@ -100,7 +101,7 @@ class TileReader {
     return kv_.layout == PKV_LAYOUT_PACKED ? row_address(side, places_[i], head) : otherwise;
   }
 
-  // 16 dims of 16 tokens, [dim][token], to [token][dim].
+  // Transposes 16 dims of 16 tokens, [dim][token], to [token][dim].
   static void transpose_floats(const float* from, float* to, size_t token_stride) {
     for (uint32_t t = 0; t < tile_tokens; t++)
       for (uint32_t d = 0; d < tile_tokens; d++)
@@ -111,9 +112,9 @@ class TileReader {
   const DtypeOps<Isa>& k_;
   const DtypeOps<Isa>& v_;
   const bool latent_;
-  unsigned char* const k_tiles_;  // packed ones
+  unsigned char* const k_tiles_;  // tiles that were packed from plain rows
   unsigned char* const v_tiles_;
-  float* const columns_;
+  float* const columns_;  // K of a tile in fp32, where V is a part of it
   TokenMask present_[tiles_per_step] = {};
   Slot places_[2 * tiles_per_step] = {};
   Slot rows_[tiles_per_step][tile_tokens];

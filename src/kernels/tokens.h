@@ -1,13 +1,13 @@
-// Where a position of a sequence lies in memory, and which positions a row sees: the arithmetic all
-// kernels share. Everything here is static, so that each file keeps the copy that was compiled with
-// its own flags.
+// Arithmetic that all kernels share: where a position of a sequence lies in memory, which positions
+// a row sees, and the corner cases of the softmax. All functions are static, so that each file
+// keeps the copy that was compiled with its own flags.
 #pragma once
 
 #include "kernels/views.h"
 
 namespace pkv::kernels {
 
-// A token's place: which block, and which slot in it.
+// Where a token lies: in which block, and at which slot in it.
 struct Slot {
   int64_t block;
   int64_t offset;
@@ -30,11 +30,11 @@ static inline unsigned char* row_address(const SideView& side, Slot row, uint64_
          static_cast<int64_t>(head) * side.head_stride;
 }
 
-// One bit for each token of a tile.
+// One bit for each token of a tile, the lowest for the first.
 using TokenMask = uint32_t;
 inline constexpr TokenMask all_tokens = 0xFFFF;
 
-// Positions [tile, tile + 16) that lie in [begin, end).
+// The positions of [tile, tile + 16) that lie in [begin, end).
 static inline TokenMask range_mask(uint64_t tile, uint64_t begin, uint64_t end) {
   if (begin >= tile + tile_tokens || end <= tile || begin >= end) return 0;
   const uint32_t from = begin > tile ? static_cast<uint32_t>(begin - tile) : 0;
@@ -42,7 +42,7 @@ static inline TokenMask range_mask(uint64_t tile, uint64_t begin, uint64_t end) 
   return (all_tokens >> (tile_tokens - (to - from))) << from;
 }
 
-// The bits of a query's own mask for a tile; positions before mask_begin are all set.
+// The bits of a query's own mask for a tile. Positions before mask_begin are set.
 static inline TokenMask own_mask(const QueryView& query, uint64_t tile) {
   TokenMask mask = 0;
   for (uint32_t t = 0; t < tile_tokens; t++) {
@@ -64,12 +64,12 @@ static inline TokenMask seen_in_tile(const AttendTask& task, const QueryView& qu
   return seen & range_mask(tile, task.begin, task.end);
 }
 
-// The positions of a task that any of its queries may see, as two ranges: the sinks, and the rest.
-// They have no unit of `unit` positions in common: a kernel looks at each unit once, whatever the
-// windows of other rows are.
+// The positions that any query of a task may see, as two ranges: the sinks, and the rest. A kernel
+// reads whole units of `unit` positions; no unit has positions of both ranges, so that it is read
+// once whatever the windows of the rows are.
 struct Reach {
-  uint64_t sinks_end;  // [task.begin, sinks_end)
-  uint64_t begin, end;
+  uint64_t sinks_end;   // the first range is [task.begin, sinks_end)
+  uint64_t begin, end;  // the second range
 };
 
 static inline Reach reach_of(const AttendTask& task, uint64_t unit) {
@@ -82,20 +82,24 @@ static inline Reach reach_of(const AttendTask& task, uint64_t unit) {
                  end < task.end ? end : task.end};
   const uint64_t sinks = task.sinks < reach.end ? task.sinks : reach.end;
   if (sinks > task.begin) reach.sinks_end = sinks;
-  if (reach.sinks_end > task.begin && reach.begin / unit * unit < reach.sinks_end) {  // one range
+  if (reach.sinks_end > task.begin && reach.begin / unit * unit < reach.sinks_end) {
+    // They meet: one range is enough.
     reach.begin = task.begin;
     reach.sinks_end = task.begin;
   }
   return reach;
 }
 
-// What a score is reduced by before exp: the row's maximum so far. While every score seen is
-// -infinity any finite number will do, and gives them the weight 0 they have beside a finite score.
+// The number that is subtracted from scores before exp: the row's maximum so far. While all scores
+// are -infinity any finite number will do: the weights are then 0, as they are beside a finite
+// score.
 static inline float shift_of(float max) { return max == -__builtin_inff() ? 0.0f : max; }
 
-// The last word on a row of a partial result. (max, sum) is
-//   (-inf, 0)    nothing was seen              (-inf, NaN)  every score seen was -infinity
-//   (NaN, NaN)   a score was NaN or +infinity  (m, s >= 1)  otherwise
+// Gives the maximum and the sum of a row's partial result their final form:
+//   (-inf, 0)      the row saw no token
+//   (-inf, NaN)    all scores it saw were -infinity
+//   (NaN, NaN)     a score was NaN or +infinity
+//   (max, >= 1)    otherwise
 static inline void close_row(bool saw_something, float* max, float* sum) {
   if (*sum != *sum)
     *max = *sum;
@@ -103,12 +107,13 @@ static inline void close_row(bool saw_something, float* max, float* sum) {
     *sum = __builtin_nanf("");
 }
 
-// The maximum of a row over its parts; NaN parts are left out, they make the sum NaN. row: of the
-// head, from head 0 of the parts.
+// The index of a row in a part; `head` counts from the first head of the part.
 static inline uint64_t row_of_part(const Partial& part, uint64_t head, uint64_t row) {
   return head * part.head_rows + row;
 }
 
+// The maximum of a row over all parts. A part whose maximum is NaN is left out: its sum is NaN,
+// too, and so is the merged sum.
 static inline float merged_max(const FinishTask& task, uint64_t head, uint64_t row) {
   float max = -__builtin_inff();
   for (uint32_t i = 0; i < task.parts; i++) {
@@ -118,7 +123,7 @@ static inline float merged_max(const FinishTask& task, uint64_t head, uint64_t r
   return max;
 }
 
-// True if a row saw a position in any part. Its sum is 0 otherwise, and never else.
+// True if a row saw a token in any part. The sum of a part is 0 if and only if it saw none there.
 static inline bool merged_saw(const FinishTask& task, uint64_t head, uint64_t row) {
   for (uint32_t i = 0; i < task.parts; i++)
     if (!(task.part[i].sum[row_of_part(task.part[i], head, row)] == 0.0f)) return true;

@@ -1,12 +1,12 @@
-// 16 rows of 32-bit words to columns: word w of row t goes to to[w * 16 + t]. That is what K in the
-// packed layout is to K in the plain one.
+// Transposes 16 rows of 32-bit words: word w of row t goes to word w * 16 + t. Packed K is plain K
+// transposed like this.
 #pragma once
 
 #include "kernels/vectors.hpp"
 
 namespace pkv::kernels {
 
-// Words [word, word + 4) of 16 rows.
+// Transposes words [word, word + 4) of the 16 rows.
 template <class Isa>
 void transpose_four_words(const unsigned char* const* rows, uint32_t word, unsigned char* to) {
   constexpr unsigned lanes = Words<Isa>::size;

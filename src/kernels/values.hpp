@@ -1,37 +1,41 @@
-// V of a packed tile: out[row] += sum of weight[row][token] * V[token] over its 16 tokens. V is
-// loaded once for all rows of a register tile. All 16 tokens are there; a tile of which a row sees
-// a part goes through add_seen().
+// V of a packed tile: out[row] += the sum of weight[row][token] * V[token] over its 16 tokens. V is
+// loaded once for all rows of a register tile. All 16 tokens have to be there: if a row sees only
+// some of them, add_seen() adds it up.
 //
 //   ValueTile<Isa, dtype>
-//     most_tiles                                   that are worth to be taken in one step
-//     linear_dims                                  up to so many, one row is multiplied in the
-//     order of memory, faster than that gives V accumulate<rows, tiles>(at, next, weights, dim,
-//     out)
-//                                                  weights of row r and tile i at i * rows + r;
-//                                                  rows of out are dim apart
-//     unpack(tile, dim, to, token_stride, panel_stride)    dims [16 p, 16 p + 16) of token t at to
-//     + p * panel_stride + t * token_stride
+//     max_tiles    tiles that are worth to be taken in one step
+//     linear_dims  up to so many dims one row is multiplied in the order of memory, and faster than
+//     V
+//                  comes from there
+//     accumulate<rows, tiles>(at, next, weights, dim, out)
+//                  weights of row r and tile i are at weights[i * rows + r]; rows of out are dim
+//                  apart
+//     unpack(tile, dim, to, token_stride, panel_stride)
+//                  fp32; dims [16 p, 16 p + 16) of token t go to to + p * panel_stride + t *
+//                  token_stride
+//
+// This file has the floating-point dtypes, integer_values.hpp the others.
 #pragma once
 
 #include "kernels/keys.hpp"
 
 namespace pkv::kernels {
 
-// V of 16 tokens.
+// Loads vectors of dims of V from a tile.
 template <class Isa, pkv_dtype dtype>
 struct ValueRows {
-  static constexpr bool in_pairs =
-      dtype == PKV_BF16 || through_f16<Isa, dtype>;  // two tokens come at once
+  // True if two tokens are best loaded at once.
+  static constexpr bool in_pairs = dtype == PKV_BF16 || through_f16<Isa, dtype>;
 
   const unsigned char* tile;
   uint32_t dim;
 
-  // A vector of dims from d on, of token t.
+  // The vector of dims from d on of token t.
   Floats<Isa> load(uint32_t t, uint32_t d) const {
     return Elements<Isa, dtype>::load(tile + (size_t{t} * dim + d) * Elements<Isa, dtype>::bytes);
   }
 
-  // The same of tokens t and t + 1 (t even).
+  // The same of tokens t and t + 1, for even t.
   void load_two(uint32_t t, uint32_t d, Floats<Isa>* first, Floats<Isa>* second) const {
     if constexpr (dtype == PKV_BF16) {
       const Words<Isa> words = load_words<Isa>(tile + (size_t{t} / 2 * dim + d) * 4);
@@ -50,8 +54,8 @@ struct ValueRows {
 template <class Isa, pkv_dtype dtype>
 struct FloatValueTile {
   static constexpr unsigned max_tiles = 1;
-  static constexpr unsigned linear_dims =
-      is_fp8(dtype) ? 0 : 8 * Floats<Isa>::size;  // there are registers for so many
+  // There are registers for 8 vectors of sums.
+  static constexpr unsigned linear_dims = is_fp8(dtype) ? 0 : 8 * Floats<Isa>::size;
 
   template <unsigned rows, unsigned tiles>
   static void accumulate(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim,
@@ -87,7 +91,8 @@ struct FloatValueTile {
   }
 
  private:
-  // Some vectors of dims at once, so that loads of weights are shared.
+  // Adds `vectors` vectors of dims at a time, so that these share the loads of weights. Returns the
+  // first dim that is left.
   template <unsigned rows, unsigned vectors>
   static uint32_t add_while_left(const ValueRows<Isa, dtype>& v, const unsigned char* next,
                                  const ScoreRow* weights, uint32_t d, float* out) {
@@ -103,8 +108,8 @@ struct FloatValueTile {
                                                      float* out) {
     constexpr unsigned lanes = Floats<Isa>::size,
                        line_bytes = vectors * lanes * Elements<Isa, dtype>::bytes;
-    // With one vector per tile the adders' latency is hidden by a second sum per row. What a row
-    // gets does not depend on `vectors`.
+    // With one vector per tile a second sum per row hides the latency of the additions. The order
+    // of a row's additions does not depend on `vectors`.
     constexpr unsigned chains = vectors_per_tile<Isa> == 1 ? 2 : 1;
     Floats<Isa> sum[chains][rows][vectors];
     PKV_UNROLL
@@ -123,7 +128,7 @@ struct FloatValueTile {
     const unsigned char* const lines = next + size_t{d} * tile_tokens * Elements<Isa, dtype>::bytes;
     PKV_UNROLL
     for (uint32_t t = 0; t < tile_tokens; t += 2) {
-      // A few lines at a time: they are fetched while these are multiplied.
+      // A few lines at a time, so that they come while this tile is multiplied.
       prefetch_lines<Isa>(lines + t * line_bytes, 2 * line_bytes);
       if constexpr (ValueRows<Isa, dtype>::in_pairs) {
         PKV_UNROLL
@@ -151,6 +156,7 @@ struct FloatValueTile {
     }
   }
 
+  // Writes the weights times unit<> to `to`, and returns it.
   template <unsigned rows>
   static const ScoreRow* times_unit(const ScoreRow* weights, ScoreRow* to) {
     for (unsigned r = 0; r < rows; r++)
@@ -164,8 +170,8 @@ struct FloatValueTile {
 template <class Isa, pkv_dtype dtype>
 struct ValueTile : FloatValueTile<Isa, dtype> {};
 
-// out += weight[t] * V[t] for the tokens of `seen` alone, V unpacked to v[16][dim]: what lies in
-// other slots may be NaN.
+// out += weights[t] * V[t] for the tokens of `seen` alone, with V unpacked by ValueTile::unpack.
+// The slots of other tokens may hold NaN, which a weight of 0 would not keep out.
 template <class Isa>
 void add_seen(const float* v, size_t token_stride, size_t panel_stride, uint32_t seen,
               const float* weights, uint32_t dim, float* out) {

@@ -1,27 +1,46 @@
-// What the kernels ask of an instruction set. Each file in isa/ defines one such struct in its
-// anonymous namespace, on an xsimd architecture of its own: every template made from it, xsimd's
-// included, then has internal linkage, and the linker can never keep a copy that was compiled for a
-// processor other than the one that runs it.
+// What the kernels ask of an instruction set. Each file in isa/ defines one struct like Isa below
+// in its anonymous namespace, on an xsimd architecture of its own. All templates that are made from
+// it, those of xsimd included, then have internal linkage, so the linker can never keep a copy that
+// was compiled for another processor than the one that runs it.
+//
+// F, U and I stand for Floats<Isa>, Words<Isa> and Ints<Isa>: vectors of lanes of 32 bits. A half
+// is one of the two 16-bit parts of a lane. Addresses need no alignment.
 //
 //   struct Isa {
-//     using Arch = ...;                        // xsimd architecture
-//     static constexpr unsigned product_rows;  // rows of a register tile of the matrix product,
-//     beside 2 vectors of columns static constexpr unsigned stream_rows;   // the most rows that K
-//     and V are multiplied with as they are read: 4, or 8 static F fma(F a, F b, F c);           //
-//     a * b + c (xsimd 8.1 has none for AVX-512), fused where the set can static I dot_pairs(I sum,
-//     U a, U b);     // sum + a.lower * b.lower + a.upper * b.upper, of signed 16-bit halves static
-//     U shift_left_halves(U, int n);    // of each 16-bit half static U shift_right_halves(U, int
-//     n);   // the same, of signed numbers static U widen(const void* from);        // lanes 16-bit
-//     values, unaligned, to 32 bits static U widen_bytes(const void* from);  // lanes 8-bit values,
-//     unaligned, to 32 bits static void narrow(void* to, U);         // the lower 16 bits of each
-//     lane static F load_f16(const void* from); static void store_f16(void* to, F);      // to
-//     nearest even static constexpr bool has_f16;           // these are instructions; then the set
-//     has, too static U signed_bytes(const void* a, const void* b);  // lanes 8-bit values from
-//     each, unaligned, sign-extended to halves static U add_halves(U, U); static float max_of(F),
-//     sum_of(F);       // over the lanes; of NaN max_of makes what it likes static U
-//     load_quads(const unsigned char* const* rows, int64_t offset);  // 4 words from each of
-//     rows[0], rows[4], ... static void transpose_quads(U (&rows)[4]); // 4 x 4 words within each
-//     128 bits
+//     using Arch = ...;  // xsimd's architecture
+//
+//     // Rows of a register tile: of the matrix product, beside 2 vectors of columns; and the most
+//     rows
+//     // that K and V are multiplied with as they lie in their tiles, 4 or 8.
+//     static constexpr unsigned matmul_rows, direct_rows;
+//
+//     // a * b + c, in one step where the set can. (xsimd 8.1 has none for AVX-512.)
+//     static F fma(F a, F b, F c);
+//     // sum + a.lower * b.lower + a.upper * b.upper, of halves in two's complement
+//     static I dot_pairs(I sum, U a, U b);
+//     static U shift_left_halves(U, int n);
+//     static U shift_right_halves(U, int n);  // of halves in two's complement
+//     static float max_of(F), sum_of(F);      // over the lanes; max_of is undefined with NaN
+//
+//     static U widen(const void* from);        // one 16-bit number to each lane
+//     static U widen_bytes(const void* from);  // one 8-bit number to each lane
+//     static void narrow(void* to, U);         // stores the lower half of each lane
+//
+//     // Conversions of binary16; storing rounds to nearest even.
+//     static F load_f16(const void* from);
+//     static void store_f16(void* to, F);
+//     // True if there are instructions for them. Then the set has these two as well:
+//     static constexpr bool has_f16;
+//     static U signed_bytes(const void* a, const void* b);  // signed bytes to halves: as many from
+//     a
+//                                                           // as there are lanes, then from b
+//     static U add_halves(U, U);
+//
+//     // A transposition by blocks of 4 x 4 words: loads 4 words from each of rows[0], rows[4], ...
+//     and
+//     // transposes the words of four such vectors within each 128 bits.
+//     static U load_quads(const unsigned char* const* rows, int64_t offset);
+//     static void transpose_quads(U (&rows)[4]);
 //   };
 #pragma once
 
@@ -41,7 +60,7 @@ using Words = xsimd::batch<uint32_t, typename Isa::Arch>;
 template <class Isa>
 using Ints = xsimd::batch<int32_t, typename Isa::Arch>;
 
-// Vectors that hold one value for each token of a tile, or 16 dims of a row.
+// How many vectors hold one value for each token of a tile, or for 16 dims of a row.
 template <class Isa>
 inline constexpr unsigned vectors_per_tile = tile_tokens / Floats<Isa>::size;
 

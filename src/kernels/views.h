@@ -1,6 +1,6 @@
-// What the kernels see: plain pointers, strides and block ids. No type of the engine, no inline
-// function of the standard library (files of this room are compiled for several instruction sets
-// and linked together).
+// What the kernels work on: plain pointers, strides and block ids. There is no type of the engine
+// here, and no inline function of the standard library, because this header is compiled for several
+// instruction sets whose objects are linked together.
 #pragma once
 
 #include <pagedkv/cache.h>
@@ -9,14 +9,14 @@
 
 namespace pkv::kernels {
 
-inline constexpr uint32_t tile_tokens = 16;
-inline constexpr uint32_t max_dim = 576;
+inline constexpr uint32_t tile_tokens = 16;  // tokens of a packed tile
+inline constexpr uint32_t max_dim = 576;     // of K and of V
 
-// K or V of one layer of one sequence. Strides are bytes. Block b begins at b * block_stride.
-// Inside a block
-//   plain:  the row of token t of head h begins at t * row_stride + h * head_stride
-//   packed: tile t / 16 of head h begins at (t / 16) * row_stride + h * head_stride; see
-//   PKV_LAYOUT_PACKED
+// K or V of one layer of one sequence. Strides are bytes. Block b begins at data + b *
+// block_stride; in it begins, for head h
+//   plain layout   the row of token t, at t * row_stride + h * head_stride
+//   packed layout  tile number t / 16, at (t / 16) * row_stride + h * head_stride
+// PKV_LAYOUT_PACKED describes what is in a tile.
 struct SideView {
   unsigned char* data;
   int64_t block_stride, row_stride, head_stride;
@@ -26,10 +26,9 @@ struct SideView {
 
 struct KvView {
   SideView k;
-  SideView v;  // data NULL: V is the first v.dim dims of K
-  const uint32_t*
-      blocks;  // block table from position 0 on; NULL: one run of tokens that begins at data
-  uint32_t block_size;  // tokens; not used where blocks is NULL
+  SideView v;              // data is NULL where V is the first v.dim dims of K
+  const uint32_t* blocks;  // block table from position 0 on; NULL: all tokens lie in one run
+  uint32_t block_size;     // tokens; not used where blocks is NULL
   uint32_t kv_heads;
   pkv_layout layout;
 };
@@ -45,8 +44,8 @@ struct RowsView {
   int64_t head_stride;
 };
 
-// Copies rows between a caller's memory and positions [first, first + count) of a sequence; row 0
-// is position first. k.data or v.data may be NULL: that side is left out.
+// Copies rows between a caller's memory and positions [first, first + count) of a sequence. Row 0
+// is position `first`. Where k.data or v.data is NULL, K or V is left out.
 struct CopyTask {
   KvView kv;
   uint64_t first;
@@ -55,9 +54,9 @@ struct CopyTask {
   RowsView v;
 };
 
-// Copies the stored bits of `count` positions from one sequence to another with rows of the same
-// types and dims, whatever their layouts, or within one: then position by position. A side without
-// data in either is left out.
+// Copies the stored bits of `count` positions from one sequence to another, or within one, then in
+// rising order. Dtypes and dims are the same; layouts may differ. K or V is left out where either
+// sequence has no data of it.
 struct TransferTask {
   KvView from;
   uint64_t from_first;
@@ -66,11 +65,11 @@ struct TransferTask {
   uint64_t count;
 };
 
-// What one query sees of positions below `end`: those below `sinks` of its task, and those from
-// `begin` on; from mask_begin on only the ones whose bit is set in mask (bit i of word w: position
-// mask_begin + 64 w + i).
+// The positions that one query sees: those below its task's `sinks`, and those in [begin, end), all
+// of them below `end`. From mask_begin on it sees only those whose bit is set in the mask: bit i of
+// word w stands for position mask_begin + 64 w + i.
 struct QueryView {
-  uint64_t position;  // its own
+  uint64_t position;  // the query's own
   uint64_t begin, end;
   const uint64_t* mask;  // NULL: no mask
   uint64_t mask_begin;
@@ -78,14 +77,15 @@ struct QueryView {
 
 // What is done to a score q . k before the softmax, in this order.
 struct ScoreTransform {
-  float softcap;              // 0: none; else softcap * tanh(score / softcap)
-  const float* alibi_slopes;  // NULL, or one per query head: slope * (position of the token -
-                              // position of the query)
+  float softcap;  // 0: none; otherwise the score becomes softcap * tanh(score / softcap)
+  // NULL, or one per query head: slope * (position of the token - position of the query) is added.
+  const float* alibi_slopes;
 };
 
-// Attention of some queries over positions [begin, end) of one sequence (or of several that share
-// those positions): an unnormalised partial result for KV heads [head_begin, head_end). Row r of a
-// KV head is query r / group, query head head * group + r % group.
+// Attention of some queries over positions [begin, end) of one sequence, or of several that share
+// these positions. The result for KV heads [head_begin, head_end) is partial and not normalised.
+// Each KV head has queries * gqa_group rows: row r is query r / gqa_group of query head head *
+// gqa_group + r % gqa_group.
 struct AttendTask {
   KvView kv;
   uint32_t head_begin, head_end;
@@ -93,24 +93,24 @@ struct AttendTask {
   uint32_t queries;
   const QueryView* query;
   uint64_t begin, end;
-  uint64_t sinks;
+  uint64_t sinks;  // so many positions from 0 on are seen whatever QueryView::begin is
   ScoreTransform transform;
-  const float* q;  // [heads][queries * group][key_dim], scale already applied
-  float scale;     // the one that was: rows that were bf16 before it are taken as such again, where
-                   // that helps
-  bool bf16_weights;  // results become bf16, so weights may be that, too, where that helps
-  float* out;         // [heads][queries * group][value_dim], sum of exp(score - max) * v
-  float* max;         // [heads][queries * group], -infinity where nothing was seen
-  float* sum;         // [heads][queries * group], sum of exp(score - max); 0 where nothing was seen
-  unsigned char* scratch;  // attend_work_bytes() of it, 64-byte aligned
+  const float* q;  // in: [heads][rows][key_dim], already multiplied by the scale
+  // The scale that q was multiplied by. A row that was bf16 before may be multiplied as bf16 again.
+  float scale;
+  bool bf16_weights;  // true if results become bf16: weights may then be rounded to bf16
+  float* out;         // out: [heads][rows][value_dim], the sum of exp(score - max) * v
+  float* max;         // out: [heads][rows], -infinity where nothing was seen
+  float* sum;         // out: [heads][rows], the sum of exp(score - max); 0 where nothing was seen
+  unsigned char* scratch;  // Table::attend_scratch_bytes() of memory, aligned to 64 bytes
 };
 
-// Rows of one KV head from which on K and V are unpacked once for all of them and multiplied as
-// matrices; below, they are read straight from the tiles.
+// With so many rows per KV head or more, K and V are unpacked once for all rows and multiplied as
+// matrices. With fewer they are multiplied as they lie in their tiles.
 inline constexpr uint32_t min_matmul_rows = 16;
 
-// One partial result of a run of rows: of row r of head h, out begins at (h * head_rows + r) *
-// value_dim.
+// A partial result of some rows. That of row r of head h has index i = h * head_rows + r: max[i],
+// sum[i] and value_dim floats from out + i * value_dim on.
 struct Partial {
   const float* out;
   const float* max;
@@ -118,37 +118,38 @@ struct Partial {
   uint64_t head_rows;
 };
 
-// Merges partial results of the same rows in order, normalises them and writes rows of the
-// caller's.
+// Merges the partial results of the same rows, in order, normalises them and writes them to a
+// caller's rows.
 struct FinishTask {
-  uint32_t head_begin, head_end;  // the partials begin at head_begin
+  uint32_t head_begin, head_end;  // KV heads; head 0 of the parts is head_begin
   uint32_t gqa_group, queries, value_dim;
   uint32_t parts;
   const Partial* part;
-  const float* sink_logits;  // NULL, or one per query head: a score of a token without V
-  RowsView rows;             // row i is query i, head h * group + g
-  float* lse;           // NULL, or [queries][query_heads]: the logarithm of the sum of exp(score)
+  const float* sink_logits;  // NULL, or one per query head: the score of a token without V
+  RowsView rows;             // out: row i is query i, its heads are query heads
+  float* lse;  // out: [queries][query heads], the logarithm of the sum of exp(score); or NULL
   uint64_t lse_stride;  // floats from one query to the next
 };
 
-// queries rows of q, for some KV heads, into the order AttendTask wants, as fp32 times scale.
+// Converts the queries of some KV heads to fp32, multiplies them by the scale and puts them into
+// the order of AttendTask::q.
 struct QueryTask {
   uint32_t head_begin, head_end, gqa_group, queries, key_dim;
   float scale;
-  RowsView rows;
-  float* q;  // of row r of head h: at ((h - head_begin) * head_rows + r) * key_dim
+  RowsView rows;  // in: row i is query i, its heads are query heads
+  float* q;       // out: row r of head h begins at ((h - head_begin) * head_rows + r) * key_dim
   uint64_t head_rows;
 };
 
-// Normalised results of several attention calls over the same rows, with their log-sum-exp, into
-// one.
+// Merges the normalised results of several attention calls over the same rows into one, by their
+// log-sum-exp.
 struct MergeTask {
   uint64_t rows;
   uint32_t heads, dim, count;
-  const RowsView* out;      // [count]
-  const float* const* lse;  // [count][rows][heads]
-  RowsView merged;
-  float* merged_lse;  // NULL, or [rows][heads]
+  const RowsView* out;      // in: [count]
+  const float* const* lse;  // in: [count][rows][heads]
+  RowsView merged;          // out
+  float* merged_lse;        // out: [rows][heads], or NULL
 };
 
 }  // namespace pkv::kernels
