@@ -80,9 +80,9 @@ class Copy {
     return buffer;
   }
 
-  // Calls visit(row_of() a run, its tokens in the tile, the number of its first row) for runs that
-  // make up positions [first, first + count): the parts of tiles in the packed layout, tokens in
-  // the plain one.
+  // Calls visit(row, tokens, before) for each run of positions [first, first + count): in the
+  // packed layout the part of a tile, in the plain one a token. `row` is what row_of() gives,
+  // `tokens` the range in the tile, `before` the number of positions in earlier runs.
   template <class Visit>
   void for_each_run(uint64_t first, uint64_t count, const Visit& visit) const {
     for (uint64_t done = 0; done < count;) {

@@ -1,4 +1,4 @@
-// K of the integer types, int8 and int4: pairs of 16-bit numbers are multiplied and added by one
+// K of the integer dtypes, int8 and int4: pairs of 16-bit numbers are multiplied and added by one
 // instruction, so a query row is rounded to 16-bit integers first.
 #pragma once
 
@@ -20,7 +20,7 @@ struct IntegerQuery {
 // into 32 bits.
 inline constexpr float integer_range = 16384.0f;
 
-// A word holds p elements; returns its elements e and e + p / 2 as a pair of 16-bit numbers.
+// The elements e and e + p / 2 of each word as a pair of 16-bit numbers; a word has p elements.
 template <class Isa, pkv_dtype dtype>
 Words<Isa> signed_pair(Words<Isa> words, unsigned e) {
   constexpr int bits = static_cast<int>(element_bits(dtype));
@@ -38,7 +38,8 @@ float query_integers(const float* row, uint32_t dim, int32_t* to) {
   return largest < min_quantised ? 0.0f : largest / integer_range;
 }
 
-// p: elements in a word of K, which gives elements e and e + p / 2 as a pair.
+// p: elements in a word of K. Elements e and e + p / 2 become a pair, as signed_pair() has them of
+// K.
 template <class Isa, unsigned p>
 void quantise_query(const float* row, uint32_t dim, IntegerQuery* to) {
   alignas(64) int32_t q[max_dim];
@@ -96,8 +97,8 @@ struct IntegerKeyTile {
   static constexpr unsigned p = interleaved(dtype), pairs_per_word = p / 2;
   static constexpr unsigned dim_bytes = tile_tokens * element_bits(dtype) / 8;  // of all tokens
   static constexpr unsigned vectors = vectors_per_tile<Isa>, lanes = Words<Isa>::size;
-  // Sums per row: with one vector per row the latency of the products would show. The order of
-  // integer sums does not matter.
+  // Sums per row: with one vector per row a second sum hides the latency of the products. The order
+  // of additions does not matter, as these are integers.
   static constexpr unsigned chains = vectors == 1 ? 2 : 1;
   template <unsigned rows>
   using Sums = Ints<Isa>[rows][vectors][chains];

@@ -1,4 +1,4 @@
-// V of the integer types, int8 and int4: a weight times the scale of its token is rounded to a
+// V of the integer dtypes, int8 and int4: a weight times the scale of its token is rounded to a
 // 16-bit integer, and integers are multiplied and added in pairs of tokens.
 #pragma once
 
@@ -63,6 +63,7 @@ Words<Isa> in_units(Floats<Isa> weights, Floats<Isa> scales, float inverse) {
 
 using PairWords = uint32_t[tile_tokens / 2];  // 16-bit integers of neighbouring tokens
 
+// Rounds weights times scales to 16-bit integers of each row's unit.
 template <class Isa, unsigned rows, unsigned tiles, unsigned max_scales>
 void quantise_weights(const ScoreRow* weights, const TileScales<Isa, max_scales>& scales,
                       unsigned count, PairWords (*to)[max_scales], WeightUnit* units) {
@@ -92,6 +93,7 @@ struct IntegerValueTile {
   static constexpr unsigned max_tiles = 2, linear_dims = 0;
   static constexpr unsigned max_scales = scales_per_row(dtype, max_dim);
 
+  // Loads all scales of some tiles, and prefetches those of the next ones.
   template <unsigned tiles>
   static void load_scales(TilePointers at, TilePointers next, uint32_t dim,
                           TileScales<Isa, max_scales>& scales) {

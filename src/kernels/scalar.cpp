@@ -1,6 +1,6 @@
-// The kernels in plain C++: one element at a time, each place in memory computed from its
-// definition. For reading, for processors without a table of their own, and as what the others are
-// compared with.
+// The kernels in plain C++: one element at a time, and each address computed from its definition.
+// They are there to be read, to run on processors that have no other table, and to be compared with
+// the others.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -41,7 +41,7 @@ class StoredRow {
     }
   }
 
-  // A caller's row in; the types with scales see all of it first.
+  // Stores a caller's row, for dtypes with scales.
   void set(const float* row) {
     if (side_.dtype == PKV_INT8) set_int8(row);
     for (uint32_t begin = 0; begin < side_.dim && side_.dtype == PKV_INT4; begin += int4_group_size)
@@ -278,7 +278,8 @@ void finish_row(const FinishTask& task, uint32_t head, uint64_t row) {
   for (uint32_t i = 0; i < task.parts; i++) {
     const uint64_t at = row_of_part(task.part[i], part_head, row);
     const float m = task.part[i].max[at];
-    // Scores of -infinity only: nothing to add beside finite ones, 0/0 when there are no others.
+    // A part with scores of -infinity only adds nothing beside finite scores. If there are no
+    // others, the result is 0 / 0.
     if (m != -infinity || max == -infinity)
       sum += task.part[i].sum[at] * std::exp(m - shift_of(max));
   }

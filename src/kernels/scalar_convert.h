@@ -1,6 +1,6 @@
-// Conversions between the floating-point types, one value at a time and with integer arithmetic
-// only: the definition that the vector kernels are held to. Rounding is to nearest even; a NaN
-// stays a (quiet) NaN.
+// Conversions between the floating-point dtypes, one value at a time and by integer arithmetic. The
+// vector kernels have to give the same bits. Numbers are rounded to nearest even; NaN becomes a
+// quiet NaN.
 #pragma once
 
 #include <pagedkv/common.h>
@@ -55,8 +55,8 @@ inline uint16_t f32_to_bf16(float value) {
   return static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
 }
 
-// The 8-bit types. What is too large becomes the largest finite number; e4m3 has no infinity and
-// makes it NaN.
+// The 8-bit dtypes. A number that is too large becomes the largest finite one. e4m3 has no
+// infinity, so infinities become NaN there.
 inline float fp8_to_f32(pkv_dtype dtype, uint8_t byte) {
   const uint32_t mantissa_bits = dtype == PKV_FP8_E4M3 ? 3 : 2,
                  bias = dtype == PKV_FP8_E4M3 ? 7 : 15;
@@ -118,7 +118,7 @@ inline void store(pkv_dtype dtype, unsigned char* to, float value) {
   std::memcpy(to, &bits, sizeof bits);
 }
 
-// One element from one type to another; bits are kept where the type is the same.
+// Converts one element. Its bits are kept if the dtype is the same.
 inline void convert(pkv_dtype from_dtype, const unsigned char* from, pkv_dtype to_dtype,
                     unsigned char* to) {
   if (from_dtype == to_dtype)

@@ -7,7 +7,8 @@ namespace {
 
 struct Candidate {
   const Table* table;
-  bool (*runs_here)();  // asks the processor and whether the system saves its registers
+  // Asks whether the processor has the instructions and the system saves their registers.
+  bool (*runs_here)();
 };
 
 bool always() { return true; }
@@ -29,7 +30,7 @@ bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vn
 bool has_avx512_bf16() { return has_avx512_vnni() && __builtin_cpu_supports("avx512bf16"); }
 #endif
 
-// Best first.
+// The best one comes first.
 constexpr Candidate candidates[] = {
 #if defined(__x86_64__)
     {&avx512_bf16_table, has_avx512_bf16},

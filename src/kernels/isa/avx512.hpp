@@ -1,4 +1,4 @@
-// What the AVX-512 files share: F, CD, DQ, BW and VL.
+// What the AVX-512 files share. They need AVX-512 F, CD, DQ, BW and VL.
 #pragma once
 
 #include "kernels/vectors.hpp"

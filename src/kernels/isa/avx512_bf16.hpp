@@ -1,9 +1,13 @@
-// Scores of bf16 K by the bf16 dot product: K is multiplied as it lies, without a conversion. A
-// query is prepared once per walk over the tiles: one that is bf16 times its scale is multiplied as
-// bf16 and its scores get the scale; any other is split into two bf16 numbers, q = high + low
-// within 2^-16. The instruction takes denormals for 0, so that infinity times one would be NaN: a
-// query that is not finite is multiplied as fp32. The instruction is a parameter, so that a test
-// can run all of this where the processor lacks it.
+// Attention with the bf16 dot product of AVX-512: bf16 K is multiplied as it lies, without a
+// conversion.
+//
+// A query row is prepared once per task. If it is bf16 times the scale, it is multiplied as bf16,
+// and its scores are multiplied by the scale. Otherwise it is split into two bf16 numbers per dim,
+// with q = high + low within 2^-16. The instruction takes denormals for 0, and infinity times a
+// denormal would become NaN, so a row that is not finite is multiplied as fp32.
+//
+// The instruction is a template parameter, so that a test can run all of this on processors that
+// lack it.
 #pragma once
 
 #include "kernels/isa/avx512.hpp"
@@ -16,8 +20,9 @@ struct Avx512DotBf16 : Base {
   using Dot = DotProduct;
 };
 
-// c[r][j] = (add ? c[r][j] : 0) + sum over pairs of a[r][pair] . b(j)[pair][j % 16], times factor:
-// products of bf16 pairs.
+// A matrix product as multiply_tile() computes it, of pairs of bf16: a has a word with a pair for
+// each row and pair of the depth, and vector n of pair k of b is at b[n] + k * 64. Without `add`
+// the result is multiplied by `factor`.
 template <class DotProduct, unsigned rows, unsigned vectors, uint32_t a_stride, bool add>
 void multiply_pairs(const uint32_t* a, TilePointers b, size_t pairs, float factor, float* c,
                     size_t c_stride) {
@@ -49,6 +54,7 @@ void multiply_pairs(const uint32_t* a, TilePointers b, size_t pairs, float facto
   }
 }
 
+// The same for a number of vectors, 1 or 2, that is not a constant.
 template <class DotProduct, unsigned rows, uint32_t a_stride, bool add>
 void multiply_pair_rows(unsigned vectors, const uint32_t* a, TilePointers b, size_t pairs,
                         float factor, float* c, size_t c_stride) {
@@ -58,12 +64,12 @@ void multiply_pair_rows(unsigned vectors, const uint32_t* a, TilePointers b, siz
     multiply_pairs<DotProduct, rows, 2, a_stride, add>(a, b, pairs, factor, c, c_stride);
 }
 
-// A query row as two bf16 numbers per dim, high and low.
+// A prepared query row.
 struct SplitQuery {
-  float factor;  // of its scores
+  float factor;  // its scores are multiplied by
   enum : uint32_t { split, whole, floats } kind;
-  // Then dim / 2 words of pairs of high ones, which alone are the row where it is whole, and as
-  // many of low ones; or the row in fp32.
+  // Behind the struct lie dim / 2 words of pairs of the high numbers, which alone are the row if it
+  // is whole, and as many of the low numbers; for `floats` the row in fp32.
   uint32_t* words() { return reinterpret_cast<uint32_t*>(this + 1); }
   const uint32_t* words() const { return reinterpret_cast<const uint32_t*>(this + 1); }
 };
@@ -113,7 +119,8 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
       multiply_one_by_one<rows>(q, dim, at, next, scores);
   }
 
-  // The row is bf16 times scale, and finite. Denormals are not: the dot product takes them for 0.
+  // True if the row is finite and bf16 times the scale, without denormals, which the dot product
+  // takes for 0.
   static bool is_whole(const float* row, uint32_t dim, float scale) {
     const __m512 least = _mm512_set1_ps(0x1p-126f), zero = _mm512_setzero_ps();
     for (uint32_t d = 0; d < dim; d += tile_tokens) {
@@ -127,7 +134,7 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
     return true;
   }
 
-  // A row that is, as dim / 2 words of pairs.
+  // Writes such a row as dim / 2 words of pairs of bf16.
   static void put_whole(const float* row, uint32_t dim, float scale, uint32_t* words) {
     for (uint32_t d = 0; d < dim; d += tile_tokens)
       store_pairs(words + d / 2, _mm512_castps_si512(unscaled(_mm512_loadu_ps(row + d), scale)));
@@ -171,7 +178,7 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
     const size_t stride = query_bytes(dim) / 4;
     const uint32_t pairs = dim / 2;
     const uint32_t* const words = query_of(q, 0, dim).words();
-    __m512 high[2][rows], low[rows];  // two chains, so that the adders' latency is hidden
+    __m512 high[2][rows], low[rows];  // two sums hide the latency of the additions
     PKV_UNROLL
     for (unsigned r = 0; r < rows; r++) high[0][r] = high[1][r] = low[r] = _mm512_setzero_ps();
 
@@ -201,13 +208,13 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
     return _mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u)));
   }
 
-  // The bf16 number that a scale may have been applied to.
+  // The bf16 number that q may be the product of with the scale.
   static __m512 unscaled(__m512 q, float scale) {
     return _mm512_castsi512_ps(upper_halves(nearest(_mm512_div_ps(q, _mm512_set1_ps(scale)))));
   }
 
-  // The upper half of q, but of a denormal the smallest normal number: the instruction would take
-  // it for 0.
+  // The upper half of q. For a denormal it is the smallest normal number instead, because the
+  // instruction would take the denormal for 0.
   static __m512i high_part(__m512 q) {
     const __mmask16 denormal =
         _mm512_cmp_ps_mask(_mm512_abs_ps(q), _mm512_set1_ps(0x1p-126f), _CMP_LT_OQ);
@@ -218,8 +225,8 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
         _mm512_mask_mov_ps(q, denormal & static_cast<__mmask16>(~zero), least)));
   }
 
-  // q - high, but never 0 unless q is: an infinite K then gives the infinity it gives with q, not 0
-  // * infinity. The smallest normal number stands in, which no finite score can tell from 0.
+  // q - high, but not 0 unless q is 0: with an infinite K, 0 would give NaN where q gives infinity.
+  // The smallest normal number takes its place; no finite score can tell it from 0.
   static __m512 low_part(__m512 q, __m512 high) {
     const __m512 rest = _mm512_sub_ps(q, high);
     const __m512 sign = _mm512_and_ps(q, _mm512_set1_ps(-0.0f));
@@ -232,8 +239,7 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
     return _mm512_mask_mov_ps(_mm512_mask_mov_ps(rest, exact | infinite, least), zero, q);
   }
 
-  // To bf16 in the upper halves; NaN may become infinity only where high is NaN or q was one, and
-  // stays one here.
+  // Rounds to the nearest bf16 number, in the upper halves. NaN stays NaN.
   static __m512i nearest(__m512 value) {
     const __m512i bits = _mm512_castps_si512(value);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -242,7 +248,7 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
     return _mm512_mask_or_epi32(sum, nan, bits, _mm512_set1_epi32(0x400000));
   }
 
-  // The upper halves of 16 words as 8 words.
+  // Stores the upper halves of 16 words as 8 words.
   static void store_pairs(uint32_t* to, __m512i words) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
                         _mm512_cvtepi32_epi16(_mm512_srli_epi32(words, 16)));
@@ -252,8 +258,9 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
 template <class Base, class DotProduct>
 struct ValueTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
     : FloatValueTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> {
-  // V as it is stored into panels of 16 dims, [pair of tokens][16 dims][2], panel_stride bytes
-  // apart; 0 for tokens that are not there. False if a number is not finite.
+  // Copies V as it is stored into panels of 16 dims, [pair of tokens][16 dims][2], that are
+  // panel_stride bytes apart. Tokens that are not present become 0. Returns false if a number is
+  // not finite.
   static bool copy_panels(const unsigned char* tile, uint32_t dim, uint32_t present,
                           unsigned char* to, size_t panel_stride) {
     const __m512i infinite_low = _mm512_set1_epi32(0x7F80),
@@ -274,7 +281,7 @@ struct ValueTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
     return infinite == 0;
   }
 
-  // Weights of n tokens to pairs of bf16, in place.
+  // Rounds the weights of n tokens to pairs of bf16, in place.
   static void round_weights(float* weights, uint32_t n) {
     for (uint32_t t = 0; t < n; t += tile_tokens)
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights + t / 2),

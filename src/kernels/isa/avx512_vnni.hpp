@@ -1,5 +1,5 @@
-// AVX-512 with VNNI: int8 and int4 are multiplied as bytes, four products and their sum in one
-// instruction.
+// AVX-512 with VNNI: int8 and int4 are multiplied as bytes. One instruction computes four products
+// and adds them up.
 #pragma once
 
 #include "kernels/isa/avx512.hpp"

@@ -1,5 +1,5 @@
-// AArch64: NEON is part of the baseline there, so this file has no flags of its own and its code
-// may be merged with any other.
+// AArch64. NEON is part of the baseline there, so the file has no flags of its own, and the linker
+// may merge its code with that of other files.
 #include "kernels/instruction_sets.h"
 #include "kernels/make_table.hpp"
 
@@ -8,7 +8,7 @@ namespace pkv::kernels {
 namespace {
 
 struct Neon {
-  using Arch = xsimd::neon64;  // as it is: the 8.1 kernels for it do not take a derived one
+  using Arch = xsimd::neon64;  // not derived: xsimd 8.1 has no kernels for a class derived from it
   using F = xsimd::batch<float, Arch>;
   using U = xsimd::batch<uint32_t, Arch>;
   using I = xsimd::batch<int32_t, Arch>;

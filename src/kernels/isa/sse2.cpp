@@ -1,4 +1,4 @@
-// x86-64 baseline: no flags of its own.
+// The baseline of x86-64. The file has no flags of its own.
 #include "kernels/instruction_sets.h"
 #include "kernels/make_table.hpp"
 #include "kernels/soft_f16.hpp"

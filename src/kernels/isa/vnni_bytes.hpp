@@ -1,8 +1,10 @@
-// What int8 and int4 share with AVX-512 VNNI: a 16-bit number is multiplied as its two bytes, x . n
-// = 256 (high . n) + low . n, without rounding; sums wrap around on the way and fit in the end.
-// vpdpbusd multiplies unsigned bytes with signed ones:
-//   K  an offset makes n unsigned, the bytes of a query are signed; offset times the sum of the
-//   query is taken off V  n is signed, the bytes of weights are unsigned
+// What int8 and int4 share with AVX-512 VNNI. A 16-bit number x is multiplied as its two bytes,
+// x * n = 256 * (high * n) + low * n, so nothing is rounded; sums may wrap around on the way, but
+// the final ones fit. The instruction (vpdpbusd) multiplies unsigned bytes by signed ones:
+//   K  n becomes unsigned by adding an offset; the bytes of the query are signed. The offset times
+//   the
+//      sum of the query's integers is subtracted again.
+//   V  n is signed; the bytes of weights are unsigned.
 #pragma once
 
 #include <immintrin.h>
@@ -11,18 +13,18 @@
 
 namespace pkv::kernels {
 
-// A query row: low and high bytes, both signed, of its integers.
+// A query row as the low and high bytes of its integers, both signed.
 struct ByteQuery {
-  float scale;  // of the integers; NaN where the row is not finite
-  // Then for each group of dims -offset times the sum of its integers, then the bytes, in the order
-  // in which K is multiplied.
+  float scale;  // an element is scale times its integer; NaN if the row is not finite
+  // Behind the struct lies, for each group of dims that share a scale of K, -offset times the sum
+  // of the group's integers; then the bytes, in the order in which K is multiplied.
   int32_t* words() { return reinterpret_cast<int32_t*>(this + 1); }
   const int32_t* words() const { return reinterpret_cast<const int32_t*>(this + 1); }
   static constexpr size_t bytes(uint32_t dim, uint32_t groups) { return 4 + groups * 4 + dim * 2; }
 };
 
-// order: the bytes of 8 dims, low and high ones in turns, as the query has them. The integers of a
-// row that is not finite are anything: unsigned, their sums wrap around.
+// order: where each byte of 8 dims comes from if low and high bytes take turns. The integers of a
+// row that is not finite may be anything, so their sums are unsigned and wrap around.
 template <class Isa>
 void byte_query(const float* row, uint32_t dim, uint32_t group_dims, uint32_t offset, __m128i order,
                 ByteQuery* to) {
@@ -45,11 +47,14 @@ void byte_query(const float* row, uint32_t dim, uint32_t group_dims, uint32_t of
   }
 }
 
-inline constexpr float byte_weight_range = 65000.0f;  // of weights, a little below 2^16
+// The largest integer that stands for a weight times a scale: a little below 2^16.
+inline constexpr float byte_weight_range = 65000.0f;
 
 // The low and high bytes of a row's weights of 16 tokens, in the order in which V is multiplied.
 using ByteWords = int32_t[tile_tokens / 2];
 
+// Rounds weights times scales to 16-bit integers and stores their bytes. order: where each byte of
+// 8 tokens comes from if low and high bytes take turns.
 template <class Isa, unsigned rows, unsigned tiles, unsigned max_scales>
 void byte_weights(const ScoreRow* weights, const TileScales<Isa, max_scales>& scales,
                   unsigned groups, __m128i order, ByteWords (*to)[max_scales], WeightUnit* units) {
@@ -69,7 +74,7 @@ void byte_weights(const ScoreRow* weights, const TileScales<Isa, max_scales>& sc
   }
 }
 
-// 256 high + low in units, onto some vectors of dims of each row.
+// Adds 256 high + low, times the row's factor, to some vectors of dims of each row.
 template <class Isa, unsigned rows, unsigned vectors>
 void add_bytes(const __m512i (&high)[rows][vectors], const __m512i (&low)[rows][vectors],
                const WeightUnit* units, float* out, uint32_t dim) {

@@ -1,4 +1,5 @@
-// int4 with AVX-512 VNNI. Nibbles become bytes by a shift and two masks: n + 8 of K, 16 n of V.
+// int4 with AVX-512 VNNI. A shift and two masks turn the nibbles of a word into bytes: n + 8 for K,
+// 16 n for V.
 #pragma once
 
 #include "kernels/isa/vnni_bytes.hpp"
@@ -11,8 +12,8 @@ struct VnniInt4KeyTile : IntegerKeyTile<Isa, PKV_INT4> {
     return ByteQuery::bytes(dim, scales_per_row(PKV_INT4, dim));
   }
 
-  // For each 8 dims the high bytes of the even ones and of the odd ones, the low bytes of the even
-  // ones and of the odd ones.
+  // The bytes of each 8 dims: the high bytes of the even dims, those of the odd dims, then the low
+  // bytes in the same order.
   static void prepare(const float* row, uint32_t dim, float, void* to) {
     const __m128i order = _mm_setr_epi8(1, 5, 9, 13, 3, 7, 11, 15, 0, 4, 8, 12, 2, 6, 10, 14);
     byte_query<Isa>(row, dim, int4_group_size, 8, order, static_cast<ByteQuery*>(to));
@@ -23,7 +24,7 @@ struct VnniInt4KeyTile : IntegerKeyTile<Isa, PKV_INT4> {
                      ScoreRow* scores) {
     const uint32_t groups = dim / int4_group_size;
     const size_t query_stride = query_bytes(dim) / 4;
-    Group<rows, tiles> group;
+    ScaleGroup<rows, tiles> group;
     PKV_UNROLL
     for (unsigned i = 0; i < tiles; i++) {
       group.tile[i] = at[i];
@@ -51,12 +52,12 @@ struct VnniInt4KeyTile : IntegerKeyTile<Isa, PKV_INT4> {
 
  private:
   template <unsigned rows, unsigned tiles>
-  struct Group {
+  struct ScaleGroup {
     const unsigned char *tile[tiles], *next[tiles], *scales[tiles];
     const int32_t *sums, *bytes;  // of the first row
     __m512 total[tiles * rows];
 
-    // The products of 8 * words dims.
+    // Adds the products of 8 * words dims, which share a scale, and moves on to the next ones.
     template <unsigned words>
     [[gnu::always_inline]] void add(size_t query_stride) {
       const __m512i offset = _mm512_set1_epi8(8), mask = _mm512_set1_epi8(15);
@@ -68,7 +69,7 @@ struct VnniInt4KeyTile : IntegerKeyTile<Isa, PKV_INT4> {
       }
       PKV_UNROLL
       for (unsigned word = 0; word < words; word++) {
-        __m512i k[tiles][2];  // n + 8 of even dims and of odd ones
+        __m512i k[tiles][2];  // n + 8 of the even dims, and of the odd ones
         PKV_UNROLL
         for (unsigned i = 0; i < tiles; i++) {
           prefetch_lines<Isa>(next[i] + word * 64, 64);
@@ -123,22 +124,22 @@ struct VnniInt4ValueTile : IntegerValueTile<Isa, PKV_INT4> {
                          float* out) {
     TileScales<Isa, max_scales> scales;
     Generic::template load_scales<tiles>(at, next, dim, scales);
-    Group<rows, tiles> group;
-    group.quantise(weights, scales, scales_per_row(PKV_INT4, dim));
+    Weights<rows, tiles> weight;
+    weight.quantise(weights, scales, scales_per_row(PKV_INT4, dim));
     for (uint32_t d = 0; d + int4_group_size <= dim; d += int4_group_size)
-      group.template add<2>(at, next, d, dim, out);
+      weight.template add<2>(at, next, d, dim, out);
     if (dim % int4_group_size != 0)
-      group.template add<1>(at, next, dim / int4_group_size * int4_group_size, dim, out);
+      weight.template add<1>(at, next, dim / int4_group_size * int4_group_size, dim, out);
   }
 
  private:
   template <unsigned rows, unsigned tiles>
-  struct Group {
+  struct Weights {
     alignas(64) ByteWords w[tiles * rows][max_scales];
     WeightUnit units[rows];
 
-    // For each 8 tokens the low bytes of tokens 0, 4, 1, 5 and of 2, 6, 3, 7, then their high
-    // bytes: the order of nibbles in V.
+    // The bytes of each 8 tokens: the low bytes of tokens 0, 4, 1, 5 and of 2, 6, 3, 7, which is
+    // the order of nibbles in V, then their high bytes.
     void quantise(const ScoreRow* weights, const TileScales<Isa, max_scales>& scales,
                   unsigned groups) {
       const __m128i order = _mm_setr_epi8(0, 8, 2, 10, 4, 12, 6, 14, 1, 9, 3, 11, 5, 13, 7, 15);
@@ -147,7 +148,7 @@ struct VnniInt4ValueTile : IntegerValueTile<Isa, PKV_INT4> {
       for (unsigned r = 0; r < rows; r++) units[r].factor /= 16;
     }
 
-    // A group of dims, of `vectors` vectors, from d on.
+    // Adds up a group of dims that share a scale, `vectors` vectors of them, from d on.
     template <unsigned vectors>
     [[gnu::always_inline]] void add(TilePointers at, TilePointers next, uint32_t d, uint32_t dim,
                                     float* out) const {
@@ -160,9 +161,9 @@ struct VnniInt4ValueTile : IntegerValueTile<Isa, PKV_INT4> {
         for (unsigned n = 0; n < vectors; n++) high[r][n] = low[r][n] = _mm512_setzero_si512();
       }
       PKV_UNROLL
-      for (unsigned part = 0; part < 2 * tiles; part++) {  // 8 tokens
+      for (unsigned part = 0; part < 2 * tiles; part++) {  // 8 tokens each
         const unsigned i = part / 2, oct = part % 2;
-        __m512i v[vectors][2];  // 16 n of four tokens, and of the other four
+        __m512i v[vectors][2];  // 16 n of four of the tokens, and of the other four
         PKV_UNROLL
         for (unsigned n = 0; n < vectors; n++) {
           const size_t byte = (size_t{oct} * dim + d + n * 16) * 4;

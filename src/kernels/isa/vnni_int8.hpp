@@ -1,4 +1,4 @@
-// int8 with AVX-512 VNNI: multiplied as it lies, K with its sign bits flipped, which adds 128.
+// int8 with AVX-512 VNNI: V is multiplied as it lies, K with its sign bits flipped, which adds 128.
 #pragma once
 
 #include "kernels/isa/vnni_bytes.hpp"
@@ -9,7 +9,7 @@ template <class Isa>
 struct VnniInt8KeyTile : IntegerKeyTile<Isa, PKV_INT8> {
   static size_t query_bytes(uint32_t dim) { return ByteQuery::bytes(dim, 1); }
 
-  // For each 4 dims their high bytes, then their low bytes.
+  // The bytes of each 4 dims: their high bytes, then their low bytes.
   static void prepare(const float* row, uint32_t dim, float, void* to) {
     const __m128i order = _mm_setr_epi8(1, 3, 5, 7, 0, 2, 4, 6, 9, 11, 13, 15, 8, 10, 12, 14);
     byte_query<Isa>(row, dim, max_dim, 128, order, static_cast<ByteQuery*>(to));
@@ -18,7 +18,7 @@ struct VnniInt8KeyTile : IntegerKeyTile<Isa, PKV_INT8> {
   template <unsigned rows, unsigned tiles>
   static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next,
                      ScoreRow* scores) {
-    // There are registers for the sums of 8 rows in all.
+    // There are registers for the sums of 8 pairs of a row and a tile.
     constexpr unsigned at_once = tiles * rows > 8 ? 1 : tiles;
     for (unsigned i = 0; i < tiles; i += at_once)
       scores_of_tiles<rows, at_once>(static_cast<const ByteQuery*>(q), dim, at + i, next + i,
@@ -85,10 +85,11 @@ struct VnniInt8ValueTile : IntegerValueTile<Isa, PKV_INT8> {
       scales[i][0][0] = _mm512_loadu_ps(at[i] + size_t{dim} * tile_tokens);
     }
     Weights<rows, tiles> weight;
-    // For each 4 tokens the low bytes of tokens 0, 2, 1, 3, the order of V, then their high bytes.
+    // The bytes of each 4 tokens: the low bytes of tokens 0, 2, 1, 3, which is their order in V,
+    // then their high bytes.
     const __m128i order = _mm_setr_epi8(0, 4, 2, 6, 1, 5, 3, 7, 8, 12, 10, 14, 9, 13, 11, 15);
     byte_weights<Isa, rows, tiles, 1>(weights, scales, 1, order, weight.w, weight.units);
-    // There are registers for the sums of 8 vectors.
+    // There are registers for the sums of 8 vectors of dims.
     constexpr unsigned vectors = rows > 4 ? 1 : rows > 1 ? 2 : 4;
     uint32_t d = 0;
     for (; d + vectors * 16 <= dim; d += vectors * 16)
@@ -102,7 +103,7 @@ struct VnniInt8ValueTile : IntegerValueTile<Isa, PKV_INT8> {
     alignas(64) ByteWords w[tiles * rows][1];
     WeightUnit units[rows];
 
-    // Dims of `vectors` vectors from d on.
+    // Adds up `vectors` vectors of dims, from d on.
     template <unsigned vectors>
     [[gnu::always_inline]] void add(TilePointers at, TilePointers next, uint32_t d, uint32_t dim,
                                     float* out) const {
@@ -113,7 +114,7 @@ struct VnniInt8ValueTile : IntegerValueTile<Isa, PKV_INT8> {
         for (unsigned n = 0; n < vectors; n++) high[r][n] = low[r][n] = _mm512_setzero_si512();
       }
       PKV_UNROLL
-      for (unsigned part = 0; part < 4 * tiles; part++) {  // 4 tokens
+      for (unsigned part = 0; part < 4 * tiles; part++) {  // 4 tokens each
         const unsigned i = part / 4, quad = part % 4;
         const size_t byte = (size_t{quad} * dim + d) * 4;
         prefetch_lines<Isa>(next[i] + size_t{d} * tile_tokens + quad * vectors * 64, vectors * 64);
