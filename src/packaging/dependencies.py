@@ -105,8 +105,9 @@ def table(listed):
     lines = [
         "# Dependencies",
         "",
-        "Made by [dependencies.py](dependencies.py) of [dependencies.json](dependencies.json), as "
-        "[pagedkv.spdx.json](pagedkv.spdx.json) (SPDX 2.3) is. Direct ones; licences are SPDX "
+        "[dependencies.py](dependencies.py) makes this page and",
+        "[pagedkv.spdx.json](pagedkv.spdx.json) (SPDX 2.3) of",
+        "[dependencies.json](dependencies.json). It lists direct dependencies; licences are SPDX",
         "identifiers.",
         "",
     ]
