@@ -5,7 +5,7 @@
  * The reader may be another process and have another block size, layout, storage kind or
  * instruction set, and between F32, F16 and BF16 another dtype; other stored types come back bit
  * for bit. What sessions share is written once and shared again after loading.
- * src/engine/store/FORMAT.md has every byte.
+ * src/engine/file/FORMAT.md has every byte.
  *
  * All content is checked by XXH3 checksums or, with a key, encrypted and authenticated by
  * AES-256-GCM: then a file tells its size, that it is one of pagedkv's, and nothing else. Loading
