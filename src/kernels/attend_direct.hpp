@@ -151,7 +151,7 @@ class AttendDirect {
 
   // How many bytes ahead to prefetch where memory is read in its order. The processor's own
   // prefetcher follows there, and a far prefetch only disturbs it; one of 0 bytes asks for what is
-  // read next anyhow. The numbers are measured (bench/README.md).
+  // read next anyhow. The numbers are measured (bench/FIGURES.md).
   static unsigned lead(const SideView& side) { return side.dtype == PKV_F32 ? 2048 : 0; }
 
   void attend_head(uint32_t head) {
