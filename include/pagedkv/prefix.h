@@ -194,7 +194,7 @@ typedef struct pkv_prefix_event {
  * @param[in,out] next    The number of the first event wanted, 0 at first; afterwards that of the
  *                        next one.
  * @param[in,out] n       Entries that events has room for; afterwards how many were written.
- * @param[out]    events  The events.
+ * @param[out]    events  [*n] as given: the events.
  * @param[out]    lost    How many of those wanted were overwritten, since the cache keeps only the
  *                        last ones; if any were, learn by another way what is cached. May be NULL.
  *

@@ -1,6 +1,6 @@
-"""What Doxygen reads instead of a header or a chapter of the guide: headers are written to be read
-as they are, so what Doxygen wants to be told in words of its own is put in here. A header
-becomes a group with all of its declarations and the comment at its top; names of functions,
+"""What Doxygen reads instead of a header or a chapter of the guide. The headers are written to be
+read as they are: of Doxygen's words they have @param alone, and the others are put in here. A
+header becomes a group with all of its declarations and the comment at its top; names of functions,
 constants and statuses become links, "Statuses:" and "Since" paragraphs of their own, indented
 lines code.
 
@@ -29,8 +29,7 @@ COMMENT = re.compile(r"/\*\*(?:(?!\*/).)*\*/", re.S)
 SECTION = re.compile(r"^/\* ---- (.+?) -{4,}(.*?)\*/\n\n?(.*)", re.M | re.S)
 
 
-# ---- Headers
-# -------------------------------------------------------------------------------------------------------------------
+# ---- Headers -------------------------------------------------------------------------------------
 
 
 def linked(text):
@@ -54,8 +53,8 @@ def statuses_linked(text):
 
 
 def with_code(comment):
-    """Marks lines that are indented by two or more as code, except the further lines of a point of a
-    list or of a parameter.
+    """Marks lines that are indented by two or more as code, except the further lines of a point of
+    a list or of a parameter.
     """
     lines, inside, listed = [], False, False
     for line in comment.split("\n"):
@@ -150,8 +149,7 @@ def header(path, text):
     return COMMENT.sub(documented, group + rest) + "\n/** @} */\n"
 
 
-# ---- Chapters
-# ------------------------------------------------------------------------------------------------------------------
+# ---- Chapters ------------------------------------------------------------------------------------
 
 
 def anchor(path, heading):
