@@ -1464,7 +1464,7 @@ func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks ui
 //   - cache: The cache.
 //   - next: The number of the first event wanted, 0 at first; afterwards that of the next one.
 //   - n: Entries that events has room for; afterwards how many were written.
-//   - events: The events.
+//   - events: [*n] as given: the events.
 //   - lost: How many of those wanted were overwritten, since the cache keeps only the last ones; if any were, learn by
 //     another way what is cached. May be NULL.
 func PrefixReadEvents(

@@ -1703,7 +1703,7 @@ macro_rules! for_each_function {
             /// - `next`: The number of the first event wanted, 0 at first; afterwards that of the
             /// next one.
             /// - `n`: Entries that events has room for; afterwards how many were written.
-            /// - `events`: The events.
+            /// - `events`: \[\*n\] as given: the events.
             /// - `lost`: How many of those wanted were overwritten, since the cache keeps only the
             /// last ones; if any were, learn by another way what is cached. May be NULL.
             fn pkv_prefix_read_events(cache: pkv_cache, next: *mut u64, n: *mut usize, events: *mut pkv_prefix_event, lost: *mut u64) -> pkv_status;
