@@ -177,9 +177,7 @@ static inline void run_alone(void* user, size_t n,
   for (size_t i = 0; i < n; i++) task(context, i, 0);
 }
 
-/* ---- Calls
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Calls ---- */
 
 static void call(const char* name) {
   function = name;

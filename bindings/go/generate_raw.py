@@ -401,7 +401,11 @@ def cgo_file(api):
     for name in used:
         values += [
             "",
-            f"func {argument(name)}Value(pointer *{camel(name)}) (value C.{name}, given C.int) {{",
+            *bracketed(
+                f"func {argument(name)}Value",
+                [f"pointer *{camel(name)}"],
+                f" (value C.{name}, given C.int) {{",
+            ),
             "\tif pointer != nil {",
             f"\t\tvalue, given = *(*C.{name})(unsafe.Pointer(pointer)), 1",
             "\t}",

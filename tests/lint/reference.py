@@ -11,7 +11,8 @@ import re
 import harness
 
 FUNCTION = re.compile(
-    r"/\*\*((?:(?!\*/).)*)\*/\s*(?:#define[^\n]*\n\s*)*PKV_(?:REDIS_)?API\s+([^;{]*?)\b(\w+)\s*\(([^;]*?)\);",
+    r"/\*\*((?:(?!\*/).)*)\*/\s*(?:#define[^\n]*\n\s*)*"
+    r"PKV_(?:REDIS_)?API\s+([^;{]*?)\b(\w+)\s*\(([^;]*?)\);",
     re.S,
 )
 STATUSES = re.compile(r"Statuses: (.*?)(?=\bSince |\Z)", re.S)

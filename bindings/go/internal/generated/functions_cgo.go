@@ -336,7 +336,9 @@ func attentionParamsValue(pointer *AttentionParams) (value C.pkv_attention_param
 	return value, given
 }
 
-func attentionSequencesValue(pointer *AttentionSequences) (value C.pkv_attention_sequences, given C.int) {
+func attentionSequencesValue(
+	pointer *AttentionSequences,
+) (value C.pkv_attention_sequences, given C.int) {
 	if pointer != nil {
 		value, given = *(*C.pkv_attention_sequences)(unsafe.Pointer(pointer)), 1
 	}

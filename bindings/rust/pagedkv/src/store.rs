@@ -98,8 +98,9 @@ impl StoreConfig {
         self
     }
 
-    /// How long [`Session::match_prefix`](crate::Session::match_prefix) and [`Session::resume`](crate::Session::resume) wait for what the store has of
-    /// their text. Default: not at all.
+    /// How long [`Session::match_prefix`](crate::Session::match_prefix) and
+    /// [`Session::resume`](crate::Session::resume) wait for what the store has of their text.
+    /// Default: not at all.
     pub fn wait(mut self, time: Duration) -> Self {
         self.wait = time;
         self

@@ -1,4 +1,5 @@
-//! Steps that the types of Rust have no words for (a session that was closed, or that is twice in a batch), at the functions of C.
+//! Steps that the types of Rust have no words for (a session that was closed, or that is twice in a
+//! batch), at the functions of C.
 use super::{text, Player};
 use pagedkv::{sys, Session, Snapshot, Status};
 use serde_json::Value;
