@@ -38,8 +38,7 @@ static void stop(const char* sentence) {
   _exit(1);
 }
 
-/* ---- Memory: refused from the k-th allocation of a call on, if that was so when it was recorded
- * -------------------- */
+/* ---- Memory: refused from the k-th allocation of a call on, if that was recorded */
 
 static unsigned long long countdown;
 static void (*throw_bad_alloc)(void);
@@ -114,8 +113,7 @@ void _ZdlPvmSt11align_val_t(void* memory) { free(memory); }
 void _ZdaPvmSt11align_val_t(void* memory) { free(memory); }
 #endif
 
-/* ---- Arguments, which live until the call has returned
- * -------------------------------------------------------------- */
+/* ---- Arguments, which live until the call has returned */
 
 static void* arguments[4096];
 static size_t argument_count;
@@ -177,7 +175,7 @@ static inline void run_alone(void* user, size_t n,
   for (size_t i = 0; i < n; i++) task(context, i, 0);
 }
 
-/* ---- Calls ---- */
+/* ---- Calls */
 
 static void call(const char* name) {
   function = name;
