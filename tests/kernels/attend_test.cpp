@@ -16,8 +16,8 @@ class Attend : public testing::TestWithParam<NamedTable> {};
 
 bool one_in(Random& random, uint64_t n) { return pick(random, 1, n) == 1; }
 
-// Which of the tokens from `begin` on each query sees: a tree whose nodes see their ancestors and
-// themselves, or any bits.
+// A mask of the tokens from `begin` on: a tree whose nodes see themselves and their ancestors, or
+// any bits.
 std::vector<uint64_t> random_mask(uint32_t queries, uint64_t words, Random& random) {
   std::vector<uint64_t> mask(queries * words);
   const bool tree = one_in(random, 2);
@@ -78,7 +78,7 @@ struct Case {
 
 constexpr double enough_for_scalar = 1e6;
 
-// Of a size that the reference takes some milliseconds for.
+// A random case so small that the reference takes some milliseconds for it.
 Case random_case(Random& random, pkv_layout layout, pkv_dtype k_dtype, pkv_dtype v_dtype) {
   Case drawn;
   do {
@@ -88,7 +88,7 @@ Case random_case(Random& random, pkv_layout layout, pkv_dtype k_dtype, pkv_dtype
   return drawn;
 }
 
-// Of a drawn scale. All rows, some or none are bf16 times it.
+// Queries with a random scale. All rows, some or none are bf16 times the scale.
 std::vector<float> scaled_queries(const Shape& shape, Call& call, Random& random) {
   std::vector<float> q = random_queries(shape, call.queries, random);
   call.scale = one_in(random, 2) ? 1.0f : 1.0f / std::sqrt(static_cast<float>(shape.key_dim));
@@ -261,11 +261,11 @@ void expect_same_bits(const Table& kernels, Sequence& sequence, Call call, const
             << call.sinks;
 }
 
-// Register tiles of rows, and walks over some of the heads at a time, are not seen from outside, as
-// long as few rows stay few and many many.
+// A row has the same bits whatever rows and heads are computed beside it, as long as both calls are
+// on the same side of min_matmul_rows.
 TEST_P(Attend, ARowGetsTheBitsItGetsBesideOthers) {
   Random random(24);
-  const int enough = rounds(150) / 25 + 1;  // of both ways; which one is taken is drawn
+  const int enough = rounds(150) / 25 + 1;  // rounds of each way; a random case takes either
   int compared[2] = {};
   for (int round = 0; round < rounds(150) || std::min(compared[0], compared[1]) < enough; round++) {
     ASSERT_LT(round, 3000);
@@ -288,7 +288,7 @@ TEST_P(Attend, ARowGetsTheBitsItGetsBesideOthers) {
   }
 }
 
-// The first queries' windows reach back to the sinks, the last ones' do not.
+// The windows of the first queries reach back to the sinks, those of the last ones do not.
 TEST_P(Attend, ARowGetsItsBitsWhereverTheWindowsOfOthersBegin) {
   Random random(28);
   for (const auto& [queries, some] : {std::pair{40u, 16u}, std::pair{15u, 2u}}) {
@@ -306,7 +306,7 @@ TEST_P(Attend, ARowGetsItsBitsWhereverTheWindowsOfOthersBegin) {
   }
 }
 
-// Heads outside of the task's are left alone.
+// Results of heads outside the task are not touched.
 TEST_P(Attend, WritesItsOwnHeadsOnly) {
   Random random(25);
   for (const uint32_t queries : {2u, 9u}) {

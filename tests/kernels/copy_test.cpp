@@ -78,8 +78,8 @@ void expect_element(pkv_dtype from, uint32_t bits, pkv_dtype to, uint32_t got) {
 // Elements of a row that share a scale, against the bounds in common.h. With m the largest
 // magnitude and s the scale, an element n s is off by s / 2, and by the roundings of s, of 1 / s
 // and of the product, 3 * 2^-24 of up to m:
-//   INT8  s = m / 127:              m / 254 (1 + 254 * 3 * 2^-24)
-//   INT4  s <= m / 7 (1 + 2^-7):    less than m / 13.8, for 8 bits of s
+//   INT8  with s = m / 127 it is m / 254 (1 + 254 * 3 * 2^-24)
+//   INT4  with s <= m / 7 (1 + 2^-7), as s has 8 bits, it is less than m / 13.8
 void expect_quantised(const Rows& rows, uint64_t row, uint32_t head, uint32_t begin, uint32_t end,
                       const Sequence& stored, Side side, uint64_t position) {
   double most = 0;

@@ -1,4 +1,4 @@
-// What a call should give, by the reference.
+// What a call should give, computed by the reference.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ class Expected {
  public:
   Expected(const Sequence& sequence, const Call& call, const std::vector<float>& q);
 
-  // What is wrong with a table's results; empty: nothing. lse may be empty.
+  // Describes what is wrong with a table's results; empty if nothing is. lse may be empty.
   std::string difference(const NamedTable& table, const Rows& out,
                          const std::vector<float>& lse) const;
 
@@ -26,7 +26,7 @@ class Expected {
 
   const Shape shape_;
   const Call call_;
-  std::vector<Reference> rows_;  // [heads of the call][queries][group]
+  std::vector<Reference> rows_;  // [heads of the call][queries][gqa_group]
 };
 
 }  // namespace pkv::kernels::test

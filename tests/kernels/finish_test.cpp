@@ -194,8 +194,7 @@ TEST_P(Finish, MergesPartsAndSinkLogits) {
   }
 }
 
-// Results of several calls: some saw nothing, and what such a call left in its rows counts for
-// nothing.
+// Results of several calls. Some saw nothing; what these left in their rows must not count.
 struct MergeCase {
   uint64_t rows;
   uint32_t heads, dim;

@@ -51,33 +51,48 @@ struct Problem {
 
 // What a kernel rounds beside fp32 arithmetic.
 struct Rounding {
-  bool split_query;      // q as two bf16 numbers, where one is not enough
-  bool integer_query;    // q to 2^-15 of its largest element
-  bool bf16_weights;     // to 2^-8, in products
-  bool integer_weights;  // weight * scale of V to 2^-16 of the largest in the tiles of 16 tokens
-                         // taken in one step, two at most
+  bool split_query;    // q is multiplied as two bf16 numbers, where one is not enough
+  bool integer_query;  // q is rounded to 2^-15 of its largest element
+  bool bf16_weights;   // weights are rounded to 2^-8 before they are multiplied by V
+  // The products of weights and scales of V are rounded to 2^-16 of the largest one in the tiles of
+  // a step, of which there are two at most.
+  bool integer_weights;
 };
 
-// The result, and how far a kernel may be off. With u = 2^-24, D the key dim, T the tokens, A the
-// largest sum |q k| of a token:
-//   a score      e = (D + 4) u A, for sums of D terms in any order, K rounded once when it is
-//                unpacked, and scales
-//                + 2^-16 A with split_query: high is q cut after 8 bits, low the rest to nearest
-//                + (1 + 2^-8) 2^-15 max|q| sum|k| with integer_query; 2^-8 for the roundings of
-//                q / unit, which is at most 2^14
-//                + 16 u softcap for tanh from an exponential of 5 u, a difference, a sum, a
-//                quotient and a product
-//                + 2 u (A + |slope distance|) for a product and a sum
-//   a weight     r = e + 4 u S + 4 u + 8 u steps, relative: S is the largest |score|, a difference
-//                of scores rounds by 2 u S, the exponential by 4 u, and each of `steps` changes of
-//                the maximum and merges of parts by 8 u, and by u times how far it moved, which
-//                adds up to 2 u S
-//   the output   (2 r + 2 (T + steps) u + 4 u) sum p|v| / sum p for numerator and denominator
-//                + 2^-8 sum p|v| / sum p with bf16_weights
-//                + (1 + 2^-8) 2^-16 sum over pairs of tiles of max(p s) sum |v| / s over sum p with
-//                integer_weights, s the scales
-//                + 1e-35 for denormals; 1e-25 with integer_weights: below 1e-30 they are 0
-//   lse          r + (T + steps) u + 4 u (|max| + |lse| + 1)
+// The result, and how far a kernel may be off. With u = 2^-24, D the key dim, T the tokens, and A
+// the largest sum |q k| of a token:
+//
+//   a score     e = (D + 4) u A                     sums of D terms in any order; K rounded once
+//   when
+//                                                   it is unpacked; scales
+//                 + 2^-16 A                         split_query: high is q cut after 8 bits, low is
+//                 the
+//                                                   rest, rounded to nearest
+//                 + (1 + 2^-8) 2^-15 max|q| sum|k|  integer_query: 2^-8 for the roundings of q /
+//                 unit,
+//                                                   which is at most 2^14
+//                 + 16 u softcap                    tanh from an exponential of 5 u, a difference,
+//                 a
+//                                                   sum, a quotient and a product
+//                 + 2 u (A + |slope distance|)      a product and a sum
+//
+//   a weight    r = e + 4 u S + 4 u + 8 u steps     relative. S is the largest |score|. A
+//   difference of
+//                                                   scores rounds by 2 u S, the exponential by 4 u,
+//                                                   each of `steps` changes of the maximum and
+//                                                   merges of parts by 8 u, and by u times how far
+//                                                   the maximum moved, which adds up to 2 u S
+//
+//   the output  (2 r + 2 (T + steps) u + 4 u) sum p|v| / sum p
+//                                                   numerator and denominator
+//                 + 2^-8 sum p|v| / sum p           bf16_weights
+//                 + (1 + 2^-8) 2^-16 (sum over pairs of tiles of max(p s) sum |v| / s) / sum p
+//                                                   integer_weights, with s the scales
+//                 + 1e-35                           denormals; 1e-25 with integer_weights, where
+//                 what is
+//                                                   below 1e-30 becomes 0
+//
+//   lse         r + (T + steps) u + 4 u (|max| + |lse| + 1)
 class Reference {
  public:
   explicit Reference(const Problem& problem);

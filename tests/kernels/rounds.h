@@ -1,4 +1,4 @@
-// How often a random test is run: sanitizers make everything slower.
+// How many rounds a random test has: fewer with sanitizers, which slow everything down.
 #pragma once
 
 #include "../support/sanitizers.h"

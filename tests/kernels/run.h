@@ -1,4 +1,4 @@
-// One attention call as the engine makes it: attend part by part, finish.
+// One attention call as the engine makes it: attend() for each part, then finish().
 #pragma once
 
 #include <algorithm>
@@ -23,9 +23,9 @@ struct Call {
   uint64_t mask_begin = 0, mask_words = 0;
   float softcap = 0;                             // 0: none
   std::vector<float> alibi_slopes, sink_logits;  // [query heads], or empty
-  float scale = 1;                               // that the queries carry
-  bool whole_queries = false;                    // they are bf16 times it
-  bool bf16_weights = false;                     // what comes out is bf16
+  float scale = 1;                               // the queries were multiplied by it
+  bool whole_queries = false;                    // the queries are bf16 times the scale
+  bool bf16_weights = false;                     // results become bf16
   std::vector<uint64_t> cuts;                    // parts are [cuts[i], cuts[i + 1])
 
   uint64_t begin() const { return cuts.front(); }
@@ -51,7 +51,7 @@ struct Call {
   }
 };
 
-// A call of some queries that see all up to themselves, and of all heads.
+// A call for all heads, whose queries see all positions up to their own.
 inline Call call_of(const Shape& shape, uint64_t first_query, uint32_t queries,
                     std::vector<uint64_t> cuts) {
   Call call;
@@ -67,7 +67,7 @@ inline bool takes_matmul(const Shape& shape, const Call& call) {
   return call.queries * shape.gqa_group >= min_matmul_rows;
 }
 
-// Working memory of just the size that is asked for. It begins as NaN.
+// Working memory of exactly the size that is asked for, filled with NaN.
 class WorkArea {
  public:
   explicit WorkArea(size_t bytes)
@@ -114,7 +114,8 @@ class Part {
   std::vector<float> out, max, sum;
 
  private:
-  // All that the size of the working memory depends on.
+  // Sets all fields that the size of the working memory depends on, and what is the same for all
+  // parts.
   static AttendTask task_of(Sequence& sequence, const Call& call, uint64_t begin, uint64_t end) {
     AttendTask task{};
     task.kv = sequence.view();
@@ -137,7 +138,7 @@ class Part {
   std::vector<QueryView> views_;
 };
 
-// q: [kv_heads][queries * group][key_dim]. lse: [queries][query heads], or empty.
+// q: [kv_heads][queries * gqa_group][key_dim]. lse: [queries][query heads], or empty.
 inline void attend_and_finish(const Table& kernels, Sequence& sequence, const Call& call,
                               const std::vector<float>& q, Rows& out, std::vector<float>& lse) {
   const Shape& s = sequence.shape;
@@ -164,7 +165,7 @@ inline void attend_and_finish(const Table& kernels, Sequence& sequence, const Ca
   kernels.finish(finish);
 }
 
-// The same into dense fp32 rows.
+// The same, with results in dense rows of fp32.
 inline Rows attend(const Table& kernels, Sequence& sequence, const Call& call,
                    const std::vector<float>& q) {
   const Shape& s = sequence.shape;

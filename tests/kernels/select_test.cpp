@@ -1,4 +1,4 @@
-// Which table runs.
+// The table that is asked for is the one that runs.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -15,7 +15,7 @@ uint32_t random_dim(Random& random) {
   return usual[pick(random, 0, pick(random, 0, 5) == 0 ? std::size(usual) - 1 : 5)];
 }
 
-// Elements that lie together in a packed tile, p of PKV_LAYOUT_PACKED.
+// How many elements lie together in a packed tile: p of PKV_LAYOUT_PACKED.
 uint64_t together(pkv_dtype dtype) {
   return dtype == PKV_BF16 ? 2 : dtype == PKV_INT8 ? 4 : dtype == PKV_INT4 ? 8 : 1;
 }

@@ -1,5 +1,5 @@
-// A sequence in memory of the test's own, in either layout: element addresses come from the
-// definition in the C header, not from the kernels. Bytes that hold no element in use are garbage.
+// A sequence in the test's own memory, in either layout. Addresses of elements follow the
+// definition in the C header, not the kernels. Bytes that hold no element in use are garbage.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,7 @@ Shape random_shape(Random& random, pkv_layout layout, pkv_dtype k_dtype, pkv_dty
 enum class Side { K, V };
 inline constexpr Side sides[] = {Side::K, Side::V};
 
-// K and V of one head in double precision, [position][dim]; v_scale is empty where V has no scales
-// of its own.
+// K and V of one head in double precision, [position][dim]. v_scale is empty if V has no scales.
 struct Decoded {
   std::vector<double> k, v, v_scale;
 };
@@ -62,15 +61,15 @@ class Sequence {
   uint32_t scale_bits(Side side, uint64_t position, uint32_t head, uint32_t scale) const;
   void set_scale_bits(Side side, uint64_t position, uint32_t head, uint32_t scale, uint32_t bits);
 
-  // The number of all bits.
+  // The number that an element and its scale stand for.
   double value(Side side, uint64_t position, uint32_t head, uint32_t dim) const;
 
-  // Fills positions [0, length) with random numbers in [-1, 1] of the stored types, bypassing the
+  // Fills positions [0, length) with random numbers in [-1, 1] of the stored dtypes, without the
   // kernels.
   void fill(Random& random);
 
-  // Makes the element `number`, its scale apart; a NaN of the types with scales becomes that of all
-  // elements with the scale.
+  // Sets an element to `number`, without its scale. In dtypes with scales a NaN goes into the
+  // scale, and all elements that share it become NaN.
   void put(Side side, uint64_t position, uint32_t head, uint32_t dim, double number);
 
   // Copies one row bit by bit.
@@ -79,10 +78,10 @@ class Sequence {
 
   Decoded decoded(uint32_t head) const;
 
-  std::vector<unsigned char> bytes;  // all of it
+  std::vector<unsigned char> bytes;  // the whole memory
 
  private:
-  struct Place {  // of K or V
+  struct Place {  // where K or V lies
     pkv_dtype dtype;
     uint32_t dim;
     size_t begin;
@@ -94,10 +93,10 @@ class Sequence {
   SideView side_view(const Place& place);
   uint64_t block_of(uint64_t position) const;
   uint64_t offset_of(uint64_t position) const;
-  size_t unit_begin(const Place& place, uint64_t position,
-                    uint32_t head) const;  // of the row, or of its tile
-  uint64_t element_index(Side side, uint64_t position,
-                         uint32_t dim) const;  // from there, in elements
+  // Where the row of a position begins, or its tile.
+  size_t unit_begin(const Place& place, uint64_t position, uint32_t head) const;
+  // The index of an element from there on.
+  uint64_t element_index(Side side, uint64_t position, uint32_t dim) const;
   size_t scale_place(Side side, uint64_t position, uint32_t head, uint32_t scale) const;
 
   Place at_[2];

@@ -53,7 +53,7 @@ class Special : public testing::TestWithParam<NamedTable> {
     for (uint32_t head = 0; head < kv_heads; head++) s.put(side, position, head, dim, number);
   }
 
-  // All of a position: elements, and scales.
+  // Overwrites all elements and scales of a position.
   static void spoil(Sequence& s, uint64_t position, double garbage) {
     for (const Side side : sides) {
       for (uint32_t head = 0; head < kv_heads; head++) {
@@ -153,8 +153,8 @@ TEST_P(Special, NanAndInfinityInKReachJustTheRowsThatSeeThem) {
   });
 }
 
-// Of the types with scales it reaches the dims of its scale at least, and perhaps all of the row:
-// the weights of a tile share a factor.
+// In dtypes with scales it reaches at least the dims that share its scale, and perhaps the whole
+// row, because the weights of a tile share a factor.
 TEST_P(Special, NanInVReachesJustTheRowsThatSeeIt) {
   for_each_sequence([&](Sequence& sequence, Random&) {
     const pkv_dtype dtype = sequence.dtype(Side::V);

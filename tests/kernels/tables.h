@@ -1,4 +1,4 @@
-// Every table of kernels that this processor can run, by name.
+// All tables of kernels that this processor can run, by name.
 #pragma once
 
 #include <ostream>
@@ -11,8 +11,9 @@ namespace pkv::kernels::test {
 struct NamedTable {
   const char* name;
   const Table* kernels;
-  bool multiplies_bf16;  // stored bf16 as it is: with q as two bf16 numbers, unless one is enough,
-                         // and weights of bf16 if they may be
+  // Stored bf16 is multiplied as it is: with q as two bf16 numbers, unless one is enough, and with
+  // weights that are rounded to bf16 if the task allows it.
+  bool multiplies_bf16;
 };
 
 const std::vector<NamedTable>& tables();

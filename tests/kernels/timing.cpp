@@ -18,7 +18,7 @@ const char* name_of(pkv_dtype dtype) {
   return names[dtype - PKV_F32];
 }
 
-// The fastest of the runs of a fifth of a second.
+// The time of the fastest run within a fifth of a second.
 template <class Run>
 double seconds(const Run& run) {
   using Clock = std::chrono::steady_clock;
@@ -33,7 +33,7 @@ double seconds(const Run& run) {
   return best;
 }
 
-// The last queries of a sequence, by attend() alone.
+// Attention of the last queries of a sequence, by attend() alone.
 struct Timed {
   Timed(pkv_dtype dtype, uint32_t kv_heads, uint32_t queries, uint64_t length, Random& random)
       : sequence({PKV_LAYOUT_PACKED, dtype, dtype, kv_heads, gqa_group, dim, dim, 16, true, false,

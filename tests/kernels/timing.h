@@ -3,7 +3,7 @@
 
 namespace pkv::kernels::test {
 
-// For each instruction set and stored type: a decode and a prefill.
+// Prints the times of a decode and a prefill for each instruction set and stored dtype.
 void print_times();
 
 }  // namespace pkv::kernels::test
