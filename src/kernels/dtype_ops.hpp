@@ -52,30 +52,31 @@ constexpr DtypeOps<Isa> make_ops() {
   using K = KeyTile<Isa, dtype>;
   using V = ValueTile<Isa, dtype>;
   using P = Pack<Isa, dtype>;
-  constexpr unsigned most = direct_rows<Isa>(dtype);
-  return {direct_rows<Isa>(dtype),
-          K::max_tiles,
-          V::max_tiles,
-          K::linear,
-          V::linear_dims,
-          K::query_bytes,
-          K::prepare,
-          {{K::template scores<1, 1>, K::template scores<2, 1>, K::template scores<4, 1>,
-            K::template scores<most, 1>},
-           {K::template scores<1, K::max_tiles>, K::template scores<2, K::max_tiles>,
-            K::template scores<4, K::max_tiles>, K::template scores<most, K::max_tiles>}},
-          {{V::template accumulate<1, 1>, V::template accumulate<2, 1>,
-            V::template accumulate<4, 1>, V::template accumulate<most, 1>},
-           {V::template accumulate<1, V::max_tiles>, V::template accumulate<2, V::max_tiles>,
-            V::template accumulate<4, V::max_tiles>, V::template accumulate<most, V::max_tiles>}},
-          K::unpack,
-          V::unpack,
-          P::pack_k,
-          P::pack_v,
-          P::row_of_k,
-          P::row_of_v,
-          encode_row<Isa, dtype>,
-          decode_row<Isa, dtype>};
+  constexpr unsigned max_rows = direct_rows<Isa>(dtype);
+  return {
+      direct_rows<Isa>(dtype),
+      K::max_tiles,
+      V::max_tiles,
+      K::linear,
+      V::linear_dims,
+      K::query_bytes,
+      K::prepare,
+      {{K::template scores<1, 1>, K::template scores<2, 1>, K::template scores<4, 1>,
+        K::template scores<max_rows, 1>},
+       {K::template scores<1, K::max_tiles>, K::template scores<2, K::max_tiles>,
+        K::template scores<4, K::max_tiles>, K::template scores<max_rows, K::max_tiles>}},
+      {{V::template accumulate<1, 1>, V::template accumulate<2, 1>, V::template accumulate<4, 1>,
+        V::template accumulate<max_rows, 1>},
+       {V::template accumulate<1, V::max_tiles>, V::template accumulate<2, V::max_tiles>,
+        V::template accumulate<4, V::max_tiles>, V::template accumulate<max_rows, V::max_tiles>}},
+      K::unpack,
+      V::unpack,
+      P::pack_k,
+      P::pack_v,
+      P::row_of_k,
+      P::row_of_v,
+      encode_row<Isa, dtype>,
+      decode_row<Isa, dtype>};
 }
 
 template <class Isa>

@@ -14,14 +14,14 @@ inline constexpr float min_quantised = 1e-30f;
 // The largest magnitude of n elements; NaN if one of them is not finite.
 template <class Isa>
 float largest_magnitude(const float* row, uint32_t n) {
-  Floats<Isa> most(0.0f), poison(0.0f);
+  Floats<Isa> max_magnitude(0.0f), poison(0.0f);
   for (uint32_t i = 0; i < n; i += Floats<Isa>::size) {
     const Floats<Isa> x = Floats<Isa>::load_unaligned(row + i);
-    most = xsimd::max(most, xsimd::abs(x));
+    max_magnitude = xsimd::max(max_magnitude, xsimd::abs(x));
     poison += x - x;  // 0, or NaN
   }
   const float sum = Isa::sum_of(poison);
-  return sum == 0.0f ? Isa::max_of(most) : __builtin_nanf("");
+  return sum == 0.0f ? Isa::max_of(max_magnitude) : __builtin_nanf("");
 }
 
 // Elements that are not finite become 0. The scale makes them NaN; their bytes would otherwise

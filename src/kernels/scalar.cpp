@@ -79,16 +79,18 @@ class StoredRow {
 
   // The largest magnitude, NaN if an element is not finite.
   static float largest(const float* row, uint32_t n) {
-    float most = 0;
+    float max_magnitude = 0;
     for (uint32_t i = 0; i < n; i++)
-      most = std::isfinite(row[i]) && !std::isnan(most) ? std::max(most, std::fabs(row[i])) : NAN;
-    return most;
+      max_magnitude = std::isfinite(row[i]) && !std::isnan(max_magnitude)
+                          ? std::max(max_magnitude, std::fabs(row[i]))
+                          : NAN;
+    return max_magnitude;
   }
 
   void set_int8(const float* row) {
-    const float most = largest(row, side_.dim);
-    const float scale = most < min_quantised ? 0.0f : most / 127.0f,
-                inverse = most >= min_quantised ? 127.0f / most : 0.0f;
+    const float max_magnitude = largest(row, side_.dim);
+    const float scale = max_magnitude < min_quantised ? 0.0f : max_magnitude / 127.0f,
+                inverse = max_magnitude >= min_quantised ? 127.0f / max_magnitude : 0.0f;
     for (uint32_t d = 0; d < side_.dim; d++) {
       const float x = std::isfinite(row[d]) ? std::nearbyint(row[d] * inverse) : 0.0f;
       at_[index(d)] =
@@ -99,13 +101,14 @@ class StoredRow {
 
   void set_int4(const float* row, uint32_t begin) {
     const uint32_t n = std::min(int4_group_size, side_.dim - begin);
-    const float most = largest(row + begin, n);
+    const float max_magnitude = largest(row + begin, n);
     uint16_t scale = 0;
-    if (std::isnan(most))
+    if (std::isnan(max_magnitude))
       scale = 0x7FC0;
-    else if (most >= min_quantised)
-      scale = static_cast<uint16_t>((std::bit_cast<uint32_t>(most / 7.0f) + 0xFFFFu) >> 16);
-    const float inverse = most >= min_quantised ? 1.0f / scalar::bf16_to_f32(scale) : 0.0f;
+    else if (max_magnitude >= min_quantised)
+      scale =
+          static_cast<uint16_t>((std::bit_cast<uint32_t>(max_magnitude / 7.0f) + 0xFFFFu) >> 16);
+    const float inverse = max_magnitude >= min_quantised ? 1.0f / scalar::bf16_to_f32(scale) : 0.0f;
     for (uint32_t d = begin; d < begin + n; d++) {
       const float x = std::isfinite(row[d]) ? std::nearbyint(row[d] * inverse) : 0.0f;
       set_nibble(d, static_cast<int>(std::clamp(x, -7.0f, 7.0f)) & 15);

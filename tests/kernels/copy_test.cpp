@@ -82,23 +82,23 @@ void expect_element(pkv_dtype from, uint32_t bits, pkv_dtype to, uint32_t got) {
 //   INT4  with s <= m / 7 (1 + 2^-7), as s has 8 bits, it is less than m / 13.8
 void expect_quantised(const Rows& rows, uint64_t row, uint32_t head, uint32_t begin, uint32_t end,
                       const Sequence& stored, Side side, uint64_t position) {
-  double most = 0;
+  double largest = 0;
   bool finite = true;
   for (uint32_t d = begin; d < end; d++) {
-    most = std::max(most, std::fabs(rows.value(row, head, d)));
+    largest = std::max(largest, std::fabs(rows.value(row, head, d)));
     finite &= std::isfinite(rows.value(row, head, d));
   }
   const double bound =
-      stored.dtype(side) == PKV_INT8 ? most / 254 * (1 + 254 * 3 * 0x1p-24) : most / 13.8;
+      stored.dtype(side) == PKV_INT8 ? largest / 254 * (1 + 254 * 3 * 0x1p-24) : largest / 13.8;
   for (uint32_t d = begin; d < end; d++) {
     const double given = rows.value(row, head, d), got = stored.value(side, position, head, d);
     if (!finite)
       ASSERT_TRUE(std::isnan(got)) << "dim " << d;
-    else if (static_cast<float>(most) < 1e-30f)
+    else if (static_cast<float>(largest) < 1e-30f)
       ASSERT_EQ(got, 0) << "dim " << d;
     else
       ASSERT_LE(std::fabs(got - given), bound)
-          << given << " became " << got << ", the largest is " << most;
+          << given << " became " << got << ", the largest is " << largest;
   }
 }
 

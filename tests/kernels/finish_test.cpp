@@ -141,9 +141,9 @@ struct FinishedRow {
       value += term;
       absolute += std::fabs(term);
     }
-    const double least = dtype == PKV_F16 ? 0x1p-25 : 1e-37;
+    const double min_rounding = dtype == PKV_F16 ? 0x1p-25 : 1e-37;
     const double bound =
-        (2 * relative + u) * absolute + unit_roundoff(dtype) * std::fabs(value) + least;
+        (2 * relative + u) * absolute + unit_roundoff(dtype) * std::fabs(value) + min_rounding;
     ASSERT_NEAR(got, value, saw ? bound : 0) << "dim " << d;
   }
 
@@ -238,9 +238,9 @@ struct MergeCase {
         value += term;
         absolute += std::fabs(term);
       }
-      const double least = merged.dtype == PKV_F16 ? 0x1p-25 : 1e-37;
-      const double bound =
-          (2 * relative + u) * absolute + unit_roundoff(merged.dtype) * std::fabs(value) + least;
+      const double min_rounding = merged.dtype == PKV_F16 ? 0x1p-25 : 1e-37;
+      const double bound = (2 * relative + u) * absolute +
+                           unit_roundoff(merged.dtype) * std::fabs(value) + min_rounding;
       ASSERT_NEAR(merged.value(row, head, d), value, bound);
     }
     if (sum == 0)

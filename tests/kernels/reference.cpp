@@ -149,17 +149,17 @@ void Reference::add_rounding_of_weights(const Problem& problem,
                                         const std::vector<double>& weights) {
   const uint32_t dims = problem.value_dim;
   for (size_t begin = 0, end; begin < weights.size(); begin = end) {  // two tiles
-    double most = 0;
+    double largest = 0;
     for (end = begin; end < weights.size() &&
                       problem.tokens[end].position / 32 == problem.tokens[begin].position / 32;
          end++)
       for (uint32_t d = 0; d < dims; d++)
-        most = std::max(most, weights[end] * problem.tokens[end].v_scale[d]);
+        largest = std::max(largest, weights[end] * problem.tokens[end].v_scale[d]);
     for (size_t i = begin; i < end; i++)
       for (uint32_t d = 0; d < dims; d++)
         if (problem.tokens[i].v[d] != 0)
-          rounded_weights_[d] +=
-              weight_unit * most * std::fabs(problem.tokens[i].v[d]) / problem.tokens[i].v_scale[d];
+          rounded_weights_[d] += weight_unit * largest * std::fabs(problem.tokens[i].v[d]) /
+                                 problem.tokens[i].v_scale[d];
   }
 }
 

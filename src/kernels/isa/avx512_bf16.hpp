@@ -122,13 +122,13 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
   // True if the row is finite and bf16 times the scale, without denormals, which the dot product
   // takes for 0.
   static bool is_whole(const float* row, uint32_t dim, float scale) {
-    const __m512 least = _mm512_set1_ps(0x1p-126f), zero = _mm512_setzero_ps();
+    const __m512 min_normal = _mm512_set1_ps(0x1p-126f), zero = _mm512_setzero_ps();
     for (uint32_t d = 0; d < dim; d += tile_tokens) {
       const __m512 q = _mm512_loadu_ps(row + d), b = unscaled(q, scale);
       const __mmask16 same =
           _mm512_cmp_ps_mask(_mm512_mul_ps(b, _mm512_set1_ps(scale)), q, _CMP_EQ_OQ);
       const __mmask16 normal =
-          _mm512_cmp_ps_mask(_mm512_abs_ps(b), least, _CMP_GE_OQ) & finite_lanes(b);
+          _mm512_cmp_ps_mask(_mm512_abs_ps(b), min_normal, _CMP_GE_OQ) & finite_lanes(b);
       if ((same & (normal | _mm512_cmp_ps_mask(b, zero, _CMP_EQ_OQ))) != 0xFFFF) return false;
     }
     return true;
@@ -219,10 +219,10 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
     const __mmask16 denormal =
         _mm512_cmp_ps_mask(_mm512_abs_ps(q), _mm512_set1_ps(0x1p-126f), _CMP_LT_OQ);
     const __mmask16 zero = _mm512_cmp_ps_mask(q, _mm512_setzero_ps(), _CMP_EQ_OQ);
-    const __m512 least =
+    const __m512 min_normal =
         _mm512_or_ps(_mm512_and_ps(q, _mm512_set1_ps(-0.0f)), _mm512_set1_ps(0x1p-126f));
     return upper_halves(_mm512_castps_si512(
-        _mm512_mask_mov_ps(q, denormal & static_cast<__mmask16>(~zero), least)));
+        _mm512_mask_mov_ps(q, denormal & static_cast<__mmask16>(~zero), min_normal)));
   }
 
   // q - high, but not 0 unless q is 0: with an infinite K, 0 would give NaN where q gives infinity.
@@ -230,13 +230,13 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
   static __m512 low_part(__m512 q, __m512 high) {
     const __m512 rest = _mm512_sub_ps(q, high);
     const __m512 sign = _mm512_and_ps(q, _mm512_set1_ps(-0.0f));
-    const __m512 least = _mm512_or_ps(sign, _mm512_set1_ps(0x1p-126f));
+    const __m512 min_normal = _mm512_or_ps(sign, _mm512_set1_ps(0x1p-126f));
     const __mmask16 exact =
         _mm512_cmp_ps_mask(_mm512_abs_ps(rest), _mm512_set1_ps(0x1p-126f), _CMP_LT_OQ);
     const __mmask16 infinite =
         _mm512_cmp_ps_mask(q, high, _CMP_EQ_OQ);  // infinity - infinity is NaN
     const __mmask16 zero = _mm512_cmp_ps_mask(q, _mm512_setzero_ps(), _CMP_EQ_OQ);
-    return _mm512_mask_mov_ps(_mm512_mask_mov_ps(rest, exact | infinite, least), zero, q);
+    return _mm512_mask_mov_ps(_mm512_mask_mov_ps(rest, exact | infinite, min_normal), zero, q);
   }
 
   // Rounds to the nearest bf16 number, in the upper halves. NaN stays NaN.
