@@ -283,7 +283,8 @@ class AttendMatmul {
     }
   }
 
-  // What comes between the product and the softmax, where there is anything.
+  // Applies softcap and ALiBi to the scores of a row, and hides those of tokens that it does not
+  // see.
   [[gnu::noinline]] void transform_and_hide(uint32_t row) {
     const uint32_t query = row / task_.gqa_group;
     float* const scores = scores_ + size_t{row} * score_stride;
@@ -296,7 +297,7 @@ class AttendMatmul {
     }
   }
 
-  // Scores of one row to weights, up to the end of what it sees.
+  // Turns the scores of a row into weights, up to its end.
   [[gnu::noinline]] void weigh(uint32_t row) {
     using F = Floats<Isa>;
     if (transforms(task_.transform) || !sees_all_[row / task_.gqa_group]) transform_and_hide(row);

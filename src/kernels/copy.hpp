@@ -5,7 +5,7 @@
 
 namespace pkv::kernels {
 
-// One side (K or V) of a sequence.
+// Copies K or V of one sequence; `keys` says which.
 template <class Isa>
 class Copy {
  public:
@@ -34,7 +34,7 @@ class Copy {
     });
   }
 
-  // Only the first `dims` dims of each row.
+  // To a caller's rows: only the first `dims` dims of each row.
   void load(uint64_t first, uint64_t count, uint32_t dims, const RowsView& to) const {
     for_each_run(first, count, [&](Slot slot, TokenRange range, uint64_t row) {
       for (uint32_t t = range.begin; t < range.end; t++, row++) {

@@ -15,16 +15,15 @@ namespace pkv {
 namespace {
 
 constexpr uint32_t max_blocks = 0x7FFFFFFF;
-constexpr uint32_t max_dim = 576;
 constexpr uint32_t max_heads = 65536;
 constexpr uint32_t max_layers = 65536;
 constexpr uint32_t max_threads = 4096;
 constexpr uint32_t max_events = 1 << 24;
 
 void check_dim(uint32_t dim, const char* name, unsigned group) {
-  if (dim < 16 || dim > max_dim || dim % 16 != 0)
+  if (dim < 16 || dim > kernels::max_dim || dim % 16 != 0)
     fail(PKV_INVALID_ARGUMENT, "group %u: %s is %u; a multiple of 16 from 16 to %u is needed",
-         group, name, dim, max_dim);
+         group, name, dim, kernels::max_dim);
 }
 
 Shape check_shape(const pkv_layer_group& group, unsigned index) {
