@@ -24,6 +24,15 @@ ROOMS = {
     "engine/attention": {"engine/attention", "engine/memory", "kernels", "base"},
     "engine/prefix": {"engine/prefix", "engine/memory", "kernels", "base"},
 }
+for above, below in (
+    ("engine/cache", {"engine/attention", "engine/prefix"}),
+    ("engine/session", {"engine/cache"}),
+    ("engine/file", {"engine/session"}),
+    ("engine/tier", {"engine/file"}),
+    ("api", {"engine/tier"}),
+):
+    ROOMS[above] = {above}.union(*({room} | ROOMS[room] for room in below))
+ROOMS["redis"] = {"redis", "base"}
 KERNELS_FACE = {"kernels/tile_layout.h", "kernels/kernels.h", "kernels/views.h"}
 VECTOR = re.compile(r"xsimd/|.*intrin\.h$|arm_neon\.h$|arm_sve\.h$")
 ISA_ALLOWED = re.compile(
@@ -105,10 +114,10 @@ SAMPLES = [
     (
         None,
         {
-            "src/api/cache.cpp": '#include "engine/cache.h"\n#include "base/status.h"\n',
-            "src/engine/cache.h": '#include "engine/store/file.h"\n'
+            "src/api/cache.cpp": '#include "engine/cache/cache.h"\n#include "base/status.h"\n',
+            "src/engine/cache/cache.h": '#include "engine/prefix/index.h"\n'
             '#include "kernels/kernels.h"\n#include <vector>\n',
-            "src/engine/store/file.h": '#include "engine/memory/pool.h"\n',
+            "src/engine/file/file.h": '#include "engine/memory/pool.h"\n',
             "src/base/parallel.cpp": "#include <tbb/parallel_for.h>\n",
             "src/kernels/isa/avx2.cpp": '#include "kernels/attend.hpp"\n#include <immintrin.h>\n',
             "src/kernels/attend.hpp": "#include <xsimd/xsimd.hpp>\n#include <stdint.h>\n"
