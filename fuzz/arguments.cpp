@@ -463,7 +463,8 @@ void handles(Source& draw) {
   const uint64_t bits = draw.chance(30)
                             ? number(draw)
                             : live[draw.below(std::size(live))] ^ uint64_t { 1 } << draw.below(64);
-  if (bits == 0 || std::find(std::begin(live), std::end(live), bits) != std::end(live)) return;
+  const bool is_live = std::find(std::begin(live), std::end(live), bits) != std::end(live);
+  if (bits == 0 || is_live || bits == reinterpret_cast<uint64_t>(f.prefixed)) return;
   void* const forged = reinterpret_cast<void*>(bits);
   uint64_t length;
   size_t rows;

@@ -131,7 +131,7 @@ def bracketed(head, items, tail, indent=""):
 def item(text):
     """A point of a list, as gofmt wants it."""
     text = re.sub(r"\s*\n\s*", " ", text)
-    return textwrap.wrap(text, 124, initial_indent="//   - ", subsequent_indent="//     ")
+    return textwrap.wrap(text, 96, initial_indent="//   - ", subsequent_indent="//     ")
 
 
 class Api:
@@ -276,9 +276,15 @@ def signature(api, function):
 
 def documented(function):
     text = function["doc"]
-    lines = comment(f"{camel(function['name'])} is {function['name']}." + (f" {text}" if text else ""))
+    lines = comment(
+        f"{camel(function['name'])} is {function['name']}." + (f" {text}" if text else "")
+    )
     described = [p for p in function["parameters"] if p["doc"]]
-    return lines + ["//"] * bool(described) + [line for p in described for line in item(f"{argument(p['name'])}: {p['doc']}")]
+    return (
+        lines
+        + ["//"] * bool(described)
+        + [line for p in described for line in item(f"{argument(p['name'])}: {p['doc']}")]
+    )
 
 
 def purego_file(api):

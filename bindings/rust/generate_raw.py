@@ -167,11 +167,18 @@ def function_lines(api):
         "        $use! {",
     ]
     for function in api["functions"]:
-        parameters = ", ".join(f"{safe(parameter['name'])}: {rust_type(parameter['type'], api)}" for parameter in function["parameters"])
+        parameters = ", ".join(
+            f"{safe(parameter['name'])}: {rust_type(parameter['type'], api)}"
+            for parameter in function["parameters"]
+        )
+        result = returns(function["returns"], api) or " -> ()"
+        lines += documentation(function["doc"], 12)
         described = [parameter for parameter in function["parameters"] if parameter["doc"]]
-        lines += [*documentation(function["doc"], 12), *["            ///"] * bool(described),
-                  *(line for parameter in described for line in documentation(f"- `{parameter['name']}`: {parameter['doc']}", 12)),
-                  f"            fn {function['name']}({parameters}){returns(function['returns'], api) or ' -> ()'};"]
+        lines += ["            ///"] * bool(described)
+        for parameter in described:
+            lines += documentation(f"- `{parameter['name']}`: {parameter['doc']}", 12)
+        declared = f"fn {function['name']}({parameters}){result};"
+        lines += wrapped(declared, " " * 12, " " * 16)
     return [*lines, "        }", "    };", "}", "pub(crate) use for_each_function;"]
 
 

@@ -8,9 +8,9 @@
 #include <numeric>
 
 #include "base/status.h"
-#include "engine/session/batch.h"
 #include "engine/cache/cache.h"
 #include "engine/file/file.h"
+#include "engine/session/batch.h"
 #include "engine/session/session.h"
 
 namespace pkv {

@@ -499,7 +499,8 @@ func CacheGetPoolStats(cache Cache, group uint32, out *PoolStats) Status {
 // index (over all salts). Statuses: BUFFER_TOO_SMALL. Since 0.1.
 //
 //   - cache: The cache.
-//   - capacity: Bytes that text has room for. The text grows while others use the cache: leave some room.
+//   - capacity: Bytes that text has room for. The text grows while others use the cache: leave
+//     some room.
 //   - text: [capacity]: the text with a final NUL. May be NULL if capacity is 0.
 //   - size: Bytes of the text with its NUL; written on PKV_OK and on BUFFER_TOO_SMALL.
 func CacheFormatMetrics(cache Cache, capacity uint64, text *byte, size *uint64) Status {
@@ -915,7 +916,8 @@ func SessionSuspend(session Session) Status {
 //   - session: The session.
 //   - length: Tokens whose K and V are there.
 //   - total: Tokens with the remembered ones.
-//   - blocksShort: How many blocks must be freed before the same call can work; written on OUT_OF_BLOCKS only. May be NULL.
+//   - blocksShort: How many blocks must be freed before the same call can work; written on
+//     OUT_OF_BLOCKS only. May be NULL.
 func SessionResume(session Session, length *uint64, total *uint64, blocksShort *uint64) Status {
 	return Status(C.go_pkv_session_resume(
 		C.uintptr_t(session), (*C.uint64_t)(unsafe.Pointer(length)),
@@ -950,8 +952,8 @@ func SessionGetInfo(session Session, out *SessionInfo) Status {
 //   - session: The session.
 //   - group: The index of the group.
 //   - capacity: Entries that ids has room for.
-//   - ids: [capacity]: block ids; PKV_NO_BLOCK where the block left the window (one step late: see pkv_layer_group). May be
-//     NULL if capacity is 0.
+//   - ids: [capacity]: block ids; PKV_NO_BLOCK where the block left the window (one step late:
+//     see pkv_layer_group). May be NULL if capacity is 0.
 //   - count: How many entries there are; written on PKV_OK and on BUFFER_TOO_SMALL.
 func SessionBlockTable(
 	session Session, group uint32, capacity uint64, ids *uint32, count *uint64,
@@ -1028,7 +1030,8 @@ func SessionMaterialize(
 //   - count: How many sessions.
 //   - sessions: [count]: the sessions, each once.
 //   - newTokens: [count]: how many new tokens each session brings; 0 is OK.
-//   - blocksShort: How many blocks must be freed before the same call can work; written on OUT_OF_BLOCKS only. May be NULL.
+//   - blocksShort: How many blocks must be freed before the same call can work; written on
+//     OUT_OF_BLOCKS only. May be NULL.
 //   - out: The batch, to be ended by pkv_batch_commit or pkv_batch_abort.
 func BatchBegin(
 	cache Cache, count uint64, sessions *Session, newTokens *uint32, blocksShort *uint64,
@@ -1058,7 +1061,8 @@ func BatchBegin(
 //   - newTokens: [count]: how many new tokens each session brings.
 //   - capacity: Entries that victims has room for.
 //   - victims: [capacity]: the sessions to suspend. May be NULL if capacity is 0.
-//   - victimCount: How many victims there are; 0: begin needs none. Written on PKV_OK and on BUFFER_TOO_SMALL.
+//   - victimCount: How many victims there are; 0: begin needs none. Written on PKV_OK and on
+//     BUFFER_TOO_SMALL.
 func BatchChooseVictims(
 	cache Cache, count uint64, sessions *Session, newTokens *uint32, capacity uint64,
 	victims *Session, victimCount *uint64,
@@ -1124,7 +1128,8 @@ func BatchAttend(
 // the remembered one), NO_MEMORY. Since 0.1.
 //
 //   - batch: The batch.
-//   - tokens: [rows]: the ids of the new tokens. NULL: they stay PKV_NO_TOKEN, or what pkv_session_suspend remembered.
+//   - tokens: [rows]: the ids of the new tokens. NULL: they stay PKV_NO_TOKEN, or what
+//     pkv_session_suspend remembered.
 func BatchCommit(batch Batch, tokens *int32) Status {
 	return Status(C.go_pkv_batch_commit(C.uintptr_t(batch), (*C.int32_t)(unsafe.Pointer(tokens))))
 }
@@ -1204,7 +1209,8 @@ func BatchBlockCopies(
 //   - capacity: Entries that indices has room for.
 //   - indices: [capacity]: block ids or slots. May be NULL if capacity is 0.
 //   - count: How many indices there are; written on PKV_OK and on BUFFER_TOO_SMALL.
-//   - lastBlockLength: [sessions]: how many tokens the last block of each session holds. May be NULL.
+//   - lastBlockLength: [sessions]: how many tokens the last block of each session holds. May be
+//     NULL.
 func BatchKVIndices(
 	batch Batch, group uint32, unit int32, indptr *int64, capacity uint64, indices *int64,
 	count *uint64, lastBlockLength *uint32,
@@ -1292,7 +1298,8 @@ func FileConfigInit(config *FileConfig, structSize uint64) Status {
 //   - items: [n]: the sequences.
 //   - config: The config. NULL: defaults.
 //   - to: Where the file goes. The data of a buffer may be NULL if its size is 0.
-//   - bytes: The size of the file; written on PKV_OK and, for a buffer, on BUFFER_TOO_SMALL. May be NULL.
+//   - bytes: The size of the file; written on PKV_OK and, for a buffer, on BUFFER_TOO_SMALL.
+//     May be NULL.
 func FileSave(
 	cache Cache, n uint64, items *FileItem, config *FileConfig, to *Stream, bytes *uint64,
 ) Status {
@@ -1322,7 +1329,8 @@ func FileSave(
 //   - config: The config. NULL: defaults.
 //   - from: Where the file comes from.
 //   - capacity: Entries that sessions and labels have room for.
-//   - sessions: [capacity]: the sessions, to be closed by the caller. May be NULL if capacity is 0.
+//   - sessions: [capacity]: the sessions, to be closed by the caller. May be NULL if capacity
+//     is 0.
 //   - labels: [capacity]: the label of each session. May be NULL.
 //   - count: How many sequences the file has; written on PKV_OK and on BUFFER_TOO_SMALL.
 func FileLoad(
@@ -1371,9 +1379,11 @@ func PrefixConfigInit(config *PrefixConfig, structSize uint64) Status {
 // Since 0.1.
 //
 //   - session: The session.
-//   - n: How many tokens are asked for; leave out the last one of a text if its output is needed.
+//   - n: How many tokens are asked for; leave out the last one of a text if its output is
+//     needed.
 //   - tokens: [n]: the ids of the text.
-//   - matched: How many tokens were found; 0 if none, if the cache has no index, or if the session does not use it.
+//   - matched: How many tokens were found; 0 if none, if the cache has no index, or if the
+//     session does not use it.
 func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint64) Status {
 	return Status(C.go_pkv_session_match_prefix(
 		C.uintptr_t(session), C.size_t(n), (*C.int32_t)(unsafe.Pointer(tokens)),
@@ -1452,7 +1462,8 @@ func PrefixUnpin(
 //   - cache: The cache.
 //   - salt: The salt. NULL with size 0: sessions without one.
 //   - saltSize: Bytes of the salt.
-//   - blocks: The most block positions; 0: no limit; PKV_DEFAULT_QUOTA: that of the config again.
+//   - blocks: The most block positions; 0: no limit; PKV_DEFAULT_QUOTA: that of the config
+//     again.
 func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks uint64) Status {
 	return Status(C.go_pkv_prefix_set_quota(
 		C.uintptr_t(cache), salt, C.size_t(saltSize), C.uint64_t(blocks),
@@ -1467,8 +1478,8 @@ func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks ui
 //   - next: The number of the first event wanted, 0 at first; afterwards that of the next one.
 //   - n: Entries that events has room for; afterwards how many were written.
 //   - events: [*n] as given: the events.
-//   - lost: How many of those wanted were overwritten, since the cache keeps only the last ones; if any were, learn by
-//     another way what is cached. May be NULL.
+//   - lost: How many of those wanted were overwritten, since the cache keeps only the last
+//     ones; if any were, learn by another way what is cached. May be NULL.
 func PrefixReadEvents(
 	cache Cache, next *uint64, n *uint64, events *PrefixEvent, lost *uint64,
 ) Status {

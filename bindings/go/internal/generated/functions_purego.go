@@ -231,7 +231,8 @@ func CacheGetPoolStats(cache Cache, group uint32, out *PoolStats) Status {
 // index (over all salts). Statuses: BUFFER_TOO_SMALL. Since 0.1.
 //
 //   - cache: The cache.
-//   - capacity: Bytes that text has room for. The text grows while others use the cache: leave some room.
+//   - capacity: Bytes that text has room for. The text grows while others use the cache: leave
+//     some room.
 //   - text: [capacity]: the text with a final NUL. May be NULL if capacity is 0.
 //   - size: Bytes of the text with its NUL; written on PKV_OK and on BUFFER_TOO_SMALL.
 func CacheFormatMetrics(cache Cache, capacity uint64, text *byte, size *uint64) Status {
@@ -672,7 +673,8 @@ func SessionSuspend(session Session) Status {
 //   - session: The session.
 //   - length: Tokens whose K and V are there.
 //   - total: Tokens with the remembered ones.
-//   - blocksShort: How many blocks must be freed before the same call can work; written on OUT_OF_BLOCKS only. May be NULL.
+//   - blocksShort: How many blocks must be freed before the same call can work; written on
+//     OUT_OF_BLOCKS only. May be NULL.
 func SessionResume(session Session, length *uint64, total *uint64, blocksShort *uint64) Status {
 	result, _, _ := purego.SyscallN(
 		Addresses[43], uintptr(session), uintptr(unsafe.Pointer(length)),
@@ -708,8 +710,8 @@ func SessionGetInfo(session Session, out *SessionInfo) Status {
 //   - session: The session.
 //   - group: The index of the group.
 //   - capacity: Entries that ids has room for.
-//   - ids: [capacity]: block ids; PKV_NO_BLOCK where the block left the window (one step late: see pkv_layer_group). May be
-//     NULL if capacity is 0.
+//   - ids: [capacity]: block ids; PKV_NO_BLOCK where the block left the window (one step late:
+//     see pkv_layer_group). May be NULL if capacity is 0.
 //   - count: How many entries there are; written on PKV_OK and on BUFFER_TOO_SMALL.
 func SessionBlockTable(
 	session Session, group uint32, capacity uint64, ids *uint32, count *uint64,
@@ -788,7 +790,8 @@ func SessionMaterialize(
 //   - count: How many sessions.
 //   - sessions: [count]: the sessions, each once.
 //   - newTokens: [count]: how many new tokens each session brings; 0 is OK.
-//   - blocksShort: How many blocks must be freed before the same call can work; written on OUT_OF_BLOCKS only. May be NULL.
+//   - blocksShort: How many blocks must be freed before the same call can work; written on
+//     OUT_OF_BLOCKS only. May be NULL.
 //   - out: The batch, to be ended by pkv_batch_commit or pkv_batch_abort.
 func BatchBegin(
 	cache Cache, count uint64, sessions *Session, newTokens *uint32, blocksShort *uint64,
@@ -819,7 +822,8 @@ func BatchBegin(
 //   - newTokens: [count]: how many new tokens each session brings.
 //   - capacity: Entries that victims has room for.
 //   - victims: [capacity]: the sessions to suspend. May be NULL if capacity is 0.
-//   - victimCount: How many victims there are; 0: begin needs none. Written on PKV_OK and on BUFFER_TOO_SMALL.
+//   - victimCount: How many victims there are; 0: begin needs none. Written on PKV_OK and on
+//     BUFFER_TOO_SMALL.
 func BatchChooseVictims(
 	cache Cache, count uint64, sessions *Session, newTokens *uint32, capacity uint64,
 	victims *Session, victimCount *uint64,
@@ -885,7 +889,8 @@ func BatchAttend(
 // the remembered one), NO_MEMORY. Since 0.1.
 //
 //   - batch: The batch.
-//   - tokens: [rows]: the ids of the new tokens. NULL: they stay PKV_NO_TOKEN, or what pkv_session_suspend remembered.
+//   - tokens: [rows]: the ids of the new tokens. NULL: they stay PKV_NO_TOKEN, or what
+//     pkv_session_suspend remembered.
 func BatchCommit(batch Batch, tokens *int32) Status {
 	result, _, _ := purego.SyscallN(Addresses[55], uintptr(batch), uintptr(unsafe.Pointer(tokens)))
 	return Status(result)
@@ -969,7 +974,8 @@ func BatchBlockCopies(
 //   - capacity: Entries that indices has room for.
 //   - indices: [capacity]: block ids or slots. May be NULL if capacity is 0.
 //   - count: How many indices there are; written on PKV_OK and on BUFFER_TOO_SMALL.
-//   - lastBlockLength: [sessions]: how many tokens the last block of each session holds. May be NULL.
+//   - lastBlockLength: [sessions]: how many tokens the last block of each session holds. May be
+//     NULL.
 func BatchKVIndices(
 	batch Batch, group uint32, unit int32, indptr *int64, capacity uint64, indices *int64,
 	count *uint64, lastBlockLength *uint32,
@@ -1064,7 +1070,8 @@ func FileConfigInit(config *FileConfig, structSize uint64) Status {
 //   - items: [n]: the sequences.
 //   - config: The config. NULL: defaults.
 //   - to: Where the file goes. The data of a buffer may be NULL if its size is 0.
-//   - bytes: The size of the file; written on PKV_OK and, for a buffer, on BUFFER_TOO_SMALL. May be NULL.
+//   - bytes: The size of the file; written on PKV_OK and, for a buffer, on BUFFER_TOO_SMALL.
+//     May be NULL.
 func FileSave(
 	cache Cache, n uint64, items *FileItem, config *FileConfig, to *Stream, bytes *uint64,
 ) Status {
@@ -1094,7 +1101,8 @@ func FileSave(
 //   - config: The config. NULL: defaults.
 //   - from: Where the file comes from.
 //   - capacity: Entries that sessions and labels have room for.
-//   - sessions: [capacity]: the sessions, to be closed by the caller. May be NULL if capacity is 0.
+//   - sessions: [capacity]: the sessions, to be closed by the caller. May be NULL if capacity
+//     is 0.
 //   - labels: [capacity]: the label of each session. May be NULL.
 //   - count: How many sequences the file has; written on PKV_OK and on BUFFER_TOO_SMALL.
 func FileLoad(
@@ -1143,9 +1151,11 @@ func PrefixConfigInit(config *PrefixConfig, structSize uint64) Status {
 // Since 0.1.
 //
 //   - session: The session.
-//   - n: How many tokens are asked for; leave out the last one of a text if its output is needed.
+//   - n: How many tokens are asked for; leave out the last one of a text if its output is
+//     needed.
 //   - tokens: [n]: the ids of the text.
-//   - matched: How many tokens were found; 0 if none, if the cache has no index, or if the session does not use it.
+//   - matched: How many tokens were found; 0 if none, if the cache has no index, or if the
+//     session does not use it.
 func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint64) Status {
 	result, _, _ := purego.SyscallN(
 		Addresses[71], uintptr(session), uintptr(n), uintptr(unsafe.Pointer(tokens)),
@@ -1230,7 +1240,8 @@ func PrefixUnpin(
 //   - cache: The cache.
 //   - salt: The salt. NULL with size 0: sessions without one.
 //   - saltSize: Bytes of the salt.
-//   - blocks: The most block positions; 0: no limit; PKV_DEFAULT_QUOTA: that of the config again.
+//   - blocks: The most block positions; 0: no limit; PKV_DEFAULT_QUOTA: that of the config
+//     again.
 func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks uint64) Status {
 	result, _, _ := purego.SyscallN(
 		Addresses[76], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(blocks),
@@ -1246,8 +1257,8 @@ func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks ui
 //   - next: The number of the first event wanted, 0 at first; afterwards that of the next one.
 //   - n: Entries that events has room for; afterwards how many were written.
 //   - events: [*n] as given: the events.
-//   - lost: How many of those wanted were overwritten, since the cache keeps only the last ones; if any were, learn by
-//     another way what is cached. May be NULL.
+//   - lost: How many of those wanted were overwritten, since the cache keeps only the last
+//     ones; if any were, learn by another way what is cached. May be NULL.
 func PrefixReadEvents(
 	cache Cache, next *uint64, n *uint64, events *PrefixEvent, lost *uint64,
 ) Status {

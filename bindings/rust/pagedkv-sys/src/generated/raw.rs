@@ -1058,7 +1058,8 @@ macro_rules! for_each_function {
             ///
             /// - `config`: The config.
             /// - `struct_size`: sizeof(pkv_cache_config) as the caller compiled it.
-            fn pkv_cache_config_init(config: *mut pkv_cache_config, struct_size: usize) -> pkv_status;
+            fn pkv_cache_config_init(config: *mut pkv_cache_config, struct_size: usize) ->
+                pkv_status;
             /// Fills a layer group with defaults: values as wide as keys, F32, no window. Statuses:
             /// INVALID_ARGUMENT. Since 0.1.
             ///
@@ -1072,7 +1073,8 @@ macro_rules! for_each_function {
             /// - `config`: The config.
             /// - `group`: The index of one group, or PKV_ALL_GROUPS.
             /// - `out`: The sizes.
-            fn pkv_cache_compute_plan(config: *const pkv_cache_config, group: u32, out: *mut pkv_cache_plan) -> pkv_status;
+            fn pkv_cache_compute_plan(config: *const pkv_cache_config, group: u32, out: *mut
+                pkv_cache_plan) -> pkv_status;
             /// Makes a cache. Memory is reserved now; it is touched as blocks are first used,
             /// unless prefault is set. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (layer_indices),
             /// OVERFLOW, TOO_LARGE, NO_MEMORY, UNSUPPORTED (as pkv_cache_compute_plan). Since 0.1.
@@ -1101,7 +1103,8 @@ macro_rules! for_each_function {
             /// - `cache`: The cache.
             /// - `group`: The index of the group.
             /// - `out`: The counts.
-            fn pkv_cache_get_pool_stats(cache: pkv_cache, group: u32, out: *mut pkv_pool_stats) -> pkv_status;
+            fn pkv_cache_get_pool_stats(cache: pkv_cache, group: u32, out: *mut pkv_pool_stats) ->
+                pkv_status;
             /// Writes the figures of a cache as text in the exposition format of Prometheus, ready
             /// to be served: gauges of blocks by group and state, of memory and of open objects;
             /// counters of tokens, steps, suspensions, copies and of the prefix index (over all
@@ -1112,7 +1115,8 @@ macro_rules! for_each_function {
             /// cache: leave some room.
             /// - `text`: \[capacity\]: the text with a final NUL. May be NULL if capacity is 0.
             /// - `size`: Bytes of the text with its NUL; written on PKV_OK and on BUFFER_TOO_SMALL.
-            fn pkv_cache_format_metrics(cache: pkv_cache, capacity: usize, text: *mut c_char, size: *mut usize) -> pkv_status;
+            fn pkv_cache_format_metrics(cache: pkv_cache, capacity: usize, text: *mut c_char, size:
+                *mut usize) -> pkv_status;
             /// Checks every invariant: those of the pools, and that the references of all sessions,
             /// snapshots and batches are just those that the pools count. Call it while no other
             /// thread uses the cache. Statuses: INTERNAL (the sentence has what does not hold).
@@ -1134,7 +1138,8 @@ macro_rules! for_each_function {
             ///
             /// - `params`: The params.
             /// - `struct_size`: sizeof(pkv_attention_params) as the caller compiled it.
-            fn pkv_attention_params_init(params: *mut pkv_attention_params, struct_size: usize) -> pkv_status;
+            fn pkv_attention_params_init(params: *mut pkv_attention_params, struct_size: usize) ->
+                pkv_status;
             /// Tells where one layer of a paged cache is in memory, for engines with kernels of
             /// their own. Read only. The addresses stay valid as long as the cache;
             /// pkv_session_block_table tells which blocks hold what. Statuses: OUT_OF_RANGE
@@ -1154,7 +1159,9 @@ macro_rules! for_each_function {
             /// - `params`: Which attention. NULL: defaults.
             /// - `q`: Queries, \[sum of query_lengths\]\[query_heads\]\[key_dim\].
             /// - `out`: Results, \[sum of query_lengths\]\[query_heads\]\[value_dim\].
-            fn pkv_attention(kv: *const pkv_kv_view, sequences: *const pkv_attention_sequences, params: *const pkv_attention_params, q: *const pkv_tensor, out: *const pkv_tensor) -> pkv_status;
+            fn pkv_attention(kv: *const pkv_kv_view, sequences: *const pkv_attention_sequences,
+                params: *const pkv_attention_params, q: *const pkv_tensor, out: *const pkv_tensor)
+                -> pkv_status;
             /// Combines the results of several attention calls over the same queries and different
             /// positions: merged = sum_i exp(lse\[i\]) outs\[i\] / sum_i exp(lse\[i\]). Any thread.
             /// Sink logits belong into one of the calls only. Statuses: INVALID_ARGUMENT,
@@ -1169,7 +1176,9 @@ macro_rules! for_each_function {
             /// - `dim`: Head dim of the results.
             /// - `merged`: The merged result, \[rows\]\[heads\]\[dim\].
             /// - `merged_lse`: Its lse, \[rows\]\[heads\]. May be NULL.
-            fn pkv_merge_states(count: usize, outs: *const pkv_tensor, lse: *const *const f32, rows: usize, heads: u32, dim: u32, merged: *const pkv_tensor, merged_lse: *mut f32) -> pkv_status;
+            fn pkv_merge_states(count: usize, outs: *const pkv_tensor, lse: *const *const f32, rows:
+                usize, heads: u32, dim: u32, merged: *const pkv_tensor, merged_lse: *mut f32) ->
+                pkv_status;
             /// Fills a config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1.
             ///
             /// - `config`: The config.
@@ -1219,7 +1228,8 @@ macro_rules! for_each_function {
             /// - `block`: The block.
             /// - `n`: How many slots.
             /// - `offset`: The offset in the block of the first slot.
-            fn pkv_pool_claim(pool: pkv_pool, block: pkv_block, n: u32, offset: *mut u32) -> pkv_status;
+            fn pkv_pool_claim(pool: pkv_pool, block: pkv_block, n: u32, offset: *mut u32) ->
+                pkv_status;
             /// Makes a block read-only until it is freed or reset. Sealing twice is OK. Statuses:
             /// OUT_OF_RANGE, STALE_HANDLE. Since 0.1.
             ///
@@ -1237,7 +1247,8 @@ macro_rules! for_each_function {
             /// - `pool`: The pool.
             /// - `id`: The block id.
             /// - `out`: The state.
-            fn pkv_pool_block_state(pool: pkv_pool, id: u32, out: *mut pkv_block_state) -> pkv_status;
+            fn pkv_pool_block_state(pool: pkv_pool, id: u32, out: *mut pkv_block_state) ->
+                pkv_status;
             /// Tells the counts of a pool; exact while no other call is under way. Statuses: none
             /// of its own. Since 0.1.
             ///
@@ -1254,13 +1265,15 @@ macro_rules! for_each_function {
             ///
             /// - `config`: The config.
             /// - `struct_size`: sizeof(pkv_session_config) as the caller compiled it.
-            fn pkv_session_config_init(config: *mut pkv_session_config, struct_size: usize) -> pkv_status;
+            fn pkv_session_config_init(config: *mut pkv_session_config, struct_size: usize) ->
+                pkv_status;
             /// Opens an empty session. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY. Since 0.1.
             ///
             /// - `cache`: The cache.
             /// - `config`: The config. NULL: defaults.
             /// - `out`: The session, to be closed by pkv_session_close.
-            fn pkv_session_open(cache: pkv_cache, config: *const pkv_session_config, out: *mut pkv_session) -> pkv_status;
+            fn pkv_session_open(cache: pkv_cache, config: *const pkv_session_config, out: *mut
+                pkv_session) -> pkv_status;
             /// Closes a session and gives back every block that nobody else holds. Statuses:
             /// STALE_HANDLE, BUSY (in a batch). Since 0.1.
             ///
@@ -1278,7 +1291,8 @@ macro_rules! for_each_function {
             /// - `session`: The session.
             /// - `layer`: The layer of the model.
             /// - `tokens`: The number of tokens.
-            fn pkv_session_layer_length(session: pkv_session, layer: u32, tokens: *mut u64) -> pkv_status;
+            fn pkv_session_layer_length(session: pkv_session, layer: u32, tokens: *mut u64) ->
+                pkv_status;
             /// Copies the token ids of positions \[first, first + n): committed ones, and those
             /// that pkv_session_suspend remembered. Statuses: OUT_OF_RANGE. Since 0.1.
             ///
@@ -1286,7 +1300,8 @@ macro_rules! for_each_function {
             /// - `first`: The first position.
             /// - `n`: How many.
             /// - `tokens`: \[n\]: the ids; PKV_NO_TOKEN where none was told.
-            fn pkv_session_tokens(session: pkv_session, first: u64, n: usize, tokens: *mut i32) -> pkv_status;
+            fn pkv_session_tokens(session: pkv_session, first: u64, n: usize, tokens: *mut i32) ->
+                pkv_status;
             /// Tells the ids of positions that were committed without them (by pkv_session_prefill
             /// or pkv_session_push). Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (a position that has
             /// another id already). Since 0.1.
@@ -1295,7 +1310,8 @@ macro_rules! for_each_function {
             /// - `first`: The first position.
             /// - `n`: How many.
             /// - `tokens`: \[n\]: the ids.
-            fn pkv_session_set_tokens(session: pkv_session, first: u64, n: usize, tokens: *const i32) -> pkv_status;
+            fn pkv_session_set_tokens(session: pkv_session, first: u64, n: usize, tokens: *const
+                i32) -> pkv_status;
             /// Makes room in all groups or in none, so that a later step up to there cannot run out
             /// of blocks. Never shrinks. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, BUSY. Since
             /// 0.1.
@@ -1316,7 +1332,8 @@ macro_rules! for_each_function {
             /// - `n`: How many tokens; the same in every call of a step.
             /// - `k`: Keys, \[n\]\[kv_heads\]\[key_dim\].
             /// - `v`: Values, \[n\]\[kv_heads\]\[value_dim\]. NULL in a latent group.
-            fn pkv_session_prefill(session: pkv_session, layer: u32, n: usize, k: *const pkv_tensor, v: *const pkv_tensor) -> pkv_status;
+            fn pkv_session_prefill(session: pkv_session, layer: u32, n: usize, k: *const pkv_tensor,
+                v: *const pkv_tensor) -> pkv_status;
             /// Appends one token, one layer per call, as pkv_session_prefill does. Statuses: as
             /// pkv_session_prefill. Since 0.1.
             ///
@@ -1324,7 +1341,8 @@ macro_rules! for_each_function {
             /// - `layer`: The layer of the model; in any order, each once.
             /// - `k`: Its key, \[1\]\[kv_heads\]\[key_dim\].
             /// - `v`: Its value, \[1\]\[kv_heads\]\[value_dim\]. NULL in a latent group.
-            fn pkv_session_push(session: pkv_session, layer: u32, k: *const pkv_tensor, v: *const pkv_tensor) -> pkv_status;
+            fn pkv_session_push(session: pkv_session, layer: u32, k: *const pkv_tensor, v: *const
+                pkv_tensor) -> pkv_status;
             /// Keeps the first tokens of a session and gives back every block beyond them, reserved
             /// ones too. Ends an unfinished pkv_session_prefill or pkv_session_push. Statuses:
             /// OUT_OF_RANGE (longer than the session is, or a group with a window no longer has
@@ -1364,7 +1382,8 @@ macro_rules! for_each_function {
             /// - `total`: Tokens with the remembered ones.
             /// - `blocks_short`: How many blocks must be freed before the same call can work;
             /// written on OUT_OF_BLOCKS only. May be NULL.
-            fn pkv_session_resume(session: pkv_session, length: *mut u64, total: *mut u64, blocks_short: *mut u64) -> pkv_status;
+            fn pkv_session_resume(session: pkv_session, length: *mut u64, total: *mut u64,
+                blocks_short: *mut u64) -> pkv_status;
             /// Changes the priority that pkv_session_config gave. Statuses: BUSY. Since 0.1.
             ///
             /// - `session`: The session.
@@ -1385,7 +1404,8 @@ macro_rules! for_each_function {
             /// - `ids`: \[capacity\]: block ids; PKV_NO_BLOCK where the block left the window (one
             /// step late: see pkv_layer_group). May be NULL if capacity is 0.
             /// - `count`: How many entries there are; written on PKV_OK and on BUFFER_TOO_SMALL.
-            fn pkv_session_block_table(session: pkv_session, group: u32, capacity: usize, ids: *mut u32, count: *mut usize) -> pkv_status;
+            fn pkv_session_block_table(session: pkv_session, group: u32, capacity: usize, ids: *mut
+                u32, count: *mut usize) -> pkv_status;
             /// Tells the slots of positions \[first, first + n) in one group, up to the end of the
             /// last block held. Statuses: OUT_OF_RANGE, UNSUPPORTED (CONTIGUOUS). Since 0.1.
             ///
@@ -1395,7 +1415,8 @@ macro_rules! for_each_function {
             /// - `n`: How many.
             /// - `slots`: \[n\]: block id \* block_size + offset; -1 where the block left the
             /// window.
-            fn pkv_session_slot_mapping(session: pkv_session, group: u32, first: u64, n: usize, slots: *mut i64) -> pkv_status;
+            fn pkv_session_slot_mapping(session: pkv_session, group: u32, first: u64, n: usize,
+                slots: *mut i64) -> pkv_status;
             /// Tells the slots that attention reads now in one group, in token order: those of
             /// committed tokens and of the step in flight that the window still holds. Statuses: as
             /// pkv_session_block_table. Since 0.1.
@@ -1405,7 +1426,8 @@ macro_rules! for_each_function {
             /// - `capacity`: Entries that slots has room for.
             /// - `slots`: \[capacity\]: the slots. May be NULL if capacity is 0.
             /// - `count`: How many slots there are; written on PKV_OK and on BUFFER_TOO_SMALL.
-            fn pkv_session_kv_indices(session: pkv_session, group: u32, capacity: usize, slots: *mut i64, count: *mut usize) -> pkv_status;
+            fn pkv_session_kv_indices(session: pkv_session, group: u32, capacity: usize, slots: *mut
+                i64, count: *mut usize) -> pkv_status;
             /// Reads K and V of positions \[first, first + n) of one layer back as rows. Positions
             /// of a step in flight are there once the layer was written. Statuses: OUT_OF_RANGE
             /// (also: the window no longer holds them), UNSUPPORTED (NONE). Since 0.1.
@@ -1416,7 +1438,8 @@ macro_rules! for_each_function {
             /// - `n`: How many.
             /// - `k`: Keys, \[n\]\[kv_heads\]\[key_dim\]. NULL: not wanted.
             /// - `v`: Values, \[n\]\[kv_heads\]\[value_dim\]. NULL: not wanted.
-            fn pkv_session_materialize(session: pkv_session, layer: u32, first: u64, n: usize, k: *const pkv_tensor, v: *const pkv_tensor) -> pkv_status;
+            fn pkv_session_materialize(session: pkv_session, layer: u32, first: u64, n: usize, k:
+                *const pkv_tensor, v: *const pkv_tensor) -> pkv_status;
             /// Begins a step: reserves the blocks of all new tokens in all groups, for every
             /// session or for none. Statuses: OUT_OF_BLOCKS, TOO_LARGE (also: more sessions than
             /// can be open, 2^22), OVERFLOW, NO_MEMORY, WRONG_CACHE, BUSY (a session is in a batch
@@ -1429,7 +1452,8 @@ macro_rules! for_each_function {
             /// - `blocks_short`: How many blocks must be freed before the same call can work;
             /// written on OUT_OF_BLOCKS only. May be NULL.
             /// - `out`: The batch, to be ended by pkv_batch_commit or pkv_batch_abort.
-            fn pkv_batch_begin(cache: pkv_cache, count: usize, sessions: *const pkv_session, new_tokens: *const u32, blocks_short: *mut u64, out: *mut pkv_batch) -> pkv_status;
+            fn pkv_batch_begin(cache: pkv_cache, count: usize, sessions: *const pkv_session,
+                new_tokens: *const u32, blocks_short: *mut u64, out: *mut pkv_batch) -> pkv_status;
             /// Names sessions to suspend (or close) so that pkv_batch_begin with the rest of this
             /// list gets its blocks. Victims are those of the lowest priority, and among these the
             /// ones that were opened last. Sessions of the list may be among them, but never the
@@ -1449,7 +1473,9 @@ macro_rules! for_each_function {
             /// - `victims`: \[capacity\]: the sessions to suspend. May be NULL if capacity is 0.
             /// - `victim_count`: How many victims there are; 0: begin needs none. Written on PKV_OK
             /// and on BUFFER_TOO_SMALL.
-            fn pkv_batch_choose_victims(cache: pkv_cache, count: usize, sessions: *const pkv_session, new_tokens: *const u32, capacity: usize, victims: *mut pkv_session, victim_count: *mut usize) -> pkv_status;
+            fn pkv_batch_choose_victims(cache: pkv_cache, count: usize, sessions: *const
+                pkv_session, new_tokens: *const u32, capacity: usize, victims: *mut pkv_session,
+                victim_count: *mut usize) -> pkv_status;
             /// Tells how many rows a batch has: the sum of new_tokens. Statuses: none of its own.
             /// Since 0.1.
             ///
@@ -1463,7 +1489,8 @@ macro_rules! for_each_function {
             /// - `layer`: The layer of the model.
             /// - `k`: Keys, \[rows\]\[kv_heads\]\[key_dim\].
             /// - `v`: Values, \[rows\]\[kv_heads\]\[value_dim\]. NULL in a latent group.
-            fn pkv_batch_write(batch: pkv_batch, layer: u32, k: *const pkv_tensor, v: *const pkv_tensor) -> pkv_status;
+            fn pkv_batch_write(batch: pkv_batch, layer: u32, k: *const pkv_tensor, v: *const
+                pkv_tensor) -> pkv_status;
             /// Computes attention of all rows over their sessions, the new tokens included. Where a
             /// row of q of a head is not finite, its result is what IEEE 754 says, or NaN where K
             /// is INT8 or INT4; results of other rows are not touched. Where V is INT4, an element
@@ -1476,7 +1503,8 @@ macro_rules! for_each_function {
             /// - `params`: Which attention. NULL: defaults.
             /// - `q`: Queries, \[rows\]\[query_heads\]\[key_dim\].
             /// - `out`: Results, \[rows\]\[query_heads\]\[value_dim\]. May not overlap q.
-            fn pkv_batch_attend(batch: pkv_batch, layer: u32, params: *const pkv_attention_params, q: *const pkv_tensor, out: *const pkv_tensor) -> pkv_status;
+            fn pkv_batch_attend(batch: pkv_batch, layer: u32, params: *const pkv_attention_params,
+                q: *const pkv_tensor, out: *const pkv_tensor) -> pkv_status;
             /// Ends a step: every session is longer by its new tokens, full blocks are sealed, and
             /// the batch is closed. If the call fails, the batch is still open. Statuses:
             /// INCOMPLETE (a layer was not written; not with storage NONE), INVALID_ARGUMENT
@@ -1497,7 +1525,8 @@ macro_rules! for_each_function {
             /// - `i`: The index of the session in the list of begin.
             /// - `count`: How many tokens to keep.
             /// - `kept`: \[count\]: indices among the session's new tokens, 0 the first, rising.
-            fn pkv_batch_accept(batch: pkv_batch, i: usize, count: usize, kept: *const u32) -> pkv_status;
+            fn pkv_batch_accept(batch: pkv_batch, i: usize, count: usize, kept: *const u32) ->
+                pkv_status;
             /// Ends a step as if it had never begun, and closes the batch. Statuses: none of its
             /// own. Since 0.1.
             ///
@@ -1512,7 +1541,8 @@ macro_rules! for_each_function {
             /// - `capacity`: Entries that slots has room for.
             /// - `slots`: \[capacity\]: one slot per row. May be NULL if capacity is 0.
             /// - `count`: How many slots there are; written on PKV_OK and on BUFFER_TOO_SMALL.
-            fn pkv_batch_slot_mapping(batch: pkv_batch, group: u32, capacity: usize, slots: *mut i64, count: *mut usize) -> pkv_status;
+            fn pkv_batch_slot_mapping(batch: pkv_batch, group: u32, capacity: usize, slots: *mut
+                i64, count: *mut usize) -> pkv_status;
             /// Tells the blocks that begin replaced in one group because they were shared and
             /// part-filled: the step writes to block to\[i\] in the place of from\[i\]. Storage
             /// PAGED has copied the bytes already; with storage NONE the engine copies them before
@@ -1524,7 +1554,8 @@ macro_rules! for_each_function {
             /// - `from`: \[capacity\]: the shared blocks. May be NULL if capacity is 0.
             /// - `to`: \[capacity\]: the blocks in their place. May be NULL if capacity is 0.
             /// - `count`: How many pairs there are; written on PKV_OK and on BUFFER_TOO_SMALL.
-            fn pkv_batch_block_copies(batch: pkv_batch, group: u32, capacity: usize, from: *mut u32, to: *mut u32, count: *mut usize) -> pkv_status;
+            fn pkv_batch_block_copies(batch: pkv_batch, group: u32, capacity: usize, from: *mut u32,
+                to: *mut u32, count: *mut usize) -> pkv_status;
             /// Gives forward metadata as compressed rows: session i reads indices\[indptr\[i\]\] to
             /// indices\[indptr\[i + 1\] - 1\], in token order, the new tokens included and what
             /// left the window left out. Statuses: as pkv_batch_slot_mapping. Since 0.1.
@@ -1539,7 +1570,9 @@ macro_rules! for_each_function {
             /// - `count`: How many indices there are; written on PKV_OK and on BUFFER_TOO_SMALL.
             /// - `last_block_length`: \[sessions\]: how many tokens the last block of each session
             /// holds. May be NULL.
-            fn pkv_batch_kv_indices(batch: pkv_batch, group: u32, unit: pkv_index_unit, indptr: *mut i64, capacity: usize, indices: *mut i64, count: *mut usize, last_block_length: *mut u32) -> pkv_status;
+            fn pkv_batch_kv_indices(batch: pkv_batch, group: u32, unit: pkv_index_unit, indptr: *mut
+                i64, capacity: usize, indices: *mut i64, count: *mut usize, last_block_length: *mut
+                u32) -> pkv_status;
             /// Freezes what a session holds now. The snapshot outlives the session. Storage
             /// CONTIGUOUS copies. Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY
             /// (a step is in flight). Since 0.1.
@@ -1553,7 +1586,8 @@ macro_rules! for_each_function {
             /// - `cache`: The cache of the snapshot.
             /// - `snapshot`: The snapshot; it can be opened any number of times.
             /// - `out`: The session.
-            fn pkv_snapshot_open(cache: pkv_cache, snapshot: pkv_snapshot, out: *mut pkv_session) -> pkv_status;
+            fn pkv_snapshot_open(cache: pkv_cache, snapshot: pkv_snapshot, out: *mut pkv_session) ->
+                pkv_status;
             /// Tells how many tokens a snapshot holds. Statuses: none of its own. Since 0.1.
             ///
             /// - `snapshot`: The snapshot.
@@ -1591,7 +1625,8 @@ macro_rules! for_each_function {
             /// - `to`: Where the file goes. The data of a buffer may be NULL if its size is 0.
             /// - `bytes`: The size of the file; written on PKV_OK and, for a buffer, on
             /// BUFFER_TOO_SMALL. May be NULL.
-            fn pkv_file_save(cache: pkv_cache, n: usize, items: *const pkv_file_item, config: *const pkv_file_config, to: *const pkv_stream, bytes: *mut u64) -> pkv_status;
+            fn pkv_file_save(cache: pkv_cache, n: usize, items: *const pkv_file_item, config: *const
+                pkv_file_config, to: *const pkv_stream, bytes: *mut u64) -> pkv_status;
             /// Opens every sequence of a file as a session of the cache, in the order of
             /// pkv_file_save. - Layers, KV heads, dims, windows and sinks must be those of the
             /// cache. Blocks may have any size, except that what a group with a window holds must
@@ -1617,7 +1652,9 @@ macro_rules! for_each_function {
             /// - `labels`: \[capacity\]: the label of each session. May be NULL.
             /// - `count`: How many sequences the file has; written on PKV_OK and on
             /// BUFFER_TOO_SMALL.
-            fn pkv_file_load(cache: pkv_cache, config: *const pkv_file_config, from: *const pkv_stream, capacity: usize, sessions: *mut pkv_session, labels: *mut u64, count: *mut usize) -> pkv_status;
+            fn pkv_file_load(cache: pkv_cache, config: *const pkv_file_config, from: *const
+                pkv_stream, capacity: usize, sessions: *mut pkv_session, labels: *mut u64, count:
+                *mut usize) -> pkv_status;
             /// Reads the tables of a file, not its K and V, and tells what it holds. Needs no
             /// cache. Statuses: CORRUPT, VERSION, MISMATCH (key, fingerprint), IO, UNSUPPORTED,
             /// TOO_LARGE. Since 0.1.
@@ -1625,12 +1662,14 @@ macro_rules! for_each_function {
             /// - `config`: Its key is used, and its fingerprint compared. NULL: neither.
             /// - `from`: Where the file comes from.
             /// - `out`: The answer.
-            fn pkv_file_inspect(config: *const pkv_file_config, from: *const pkv_stream, out: *mut pkv_file_info) -> pkv_status;
+            fn pkv_file_inspect(config: *const pkv_file_config, from: *const pkv_stream, out: *mut
+                pkv_file_info) -> pkv_status;
             /// Fills a config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1.
             ///
             /// - `config`: The config.
             /// - `struct_size`: sizeof(pkv_prefix_config) as the caller compiled it.
-            fn pkv_prefix_config_init(config: *mut pkv_prefix_config, struct_size: usize) -> pkv_status;
+            fn pkv_prefix_config_init(config: *mut pkv_prefix_config, struct_size: usize) ->
+                pkv_status;
             /// Gives an empty session (or one that was suspended, before its next step) the longest
             /// cached beginning of a text: it holds K and V of tokens \[0, \*matched) then, and
             /// \*matched is its length. Statuses: INVALID_ARGUMENT (the session holds tokens or
@@ -1643,7 +1682,8 @@ macro_rules! for_each_function {
             /// - `tokens`: \[n\]: the ids of the text.
             /// - `matched`: How many tokens were found; 0 if none, if the cache has no index, or if
             /// the session does not use it.
-            fn pkv_session_match_prefix(session: pkv_session, n: usize, tokens: *const i32, matched: *mut u64) -> pkv_status;
+            fn pkv_session_match_prefix(session: pkv_session, n: usize, tokens: *const i32, matched:
+                *mut u64) -> pkv_status;
             /// Tells the figures of one salt, or of the whole index. Statuses: UNSUPPORTED (no
             /// index), TOO_LARGE (salt). Since 0.1.
             ///
@@ -1651,14 +1691,16 @@ macro_rules! for_each_function {
             /// - `salt`: The salt. NULL with size 0: sessions without one.
             /// - `salt_size`: Bytes of the salt, or PKV_ALL_SALTS.
             /// - `out`: The figures.
-            fn pkv_prefix_get_stats(cache: pkv_cache, salt: *const c_void, salt_size: usize, out: *mut pkv_prefix_stats) -> pkv_status;
+            fn pkv_prefix_get_stats(cache: pkv_cache, salt: *const c_void, salt_size: usize, out:
+                *mut pkv_prefix_stats) -> pkv_status;
             /// Drops every cached block that nobody uses and that is not pinned, of one salt or of
             /// all. Statuses: UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1.
             ///
             /// - `cache`: The cache.
             /// - `salt`: The salt. NULL with size 0: sessions without one.
             /// - `salt_size`: Bytes of the salt, or PKV_ALL_SALTS.
-            fn pkv_prefix_clear(cache: pkv_cache, salt: *const c_void, salt_size: usize) -> pkv_status;
+            fn pkv_prefix_clear(cache: pkv_cache, salt: *const c_void, salt_size: usize) ->
+                pkv_status;
             /// Pins what is cached of a text: its whole blocks stay cached, though nobody uses
             /// them, until they are unpinned as often. Compute a system prompt once, close its
             /// session, pin it. Statuses: UNSUPPORTED (no index), TOO_LARGE (salt), OUT_OF_BLOCKS
@@ -1671,7 +1713,8 @@ macro_rules! for_each_function {
             /// - `n`: How many tokens the text has.
             /// - `tokens`: \[n\]: the ids of the text.
             /// - `pinned`: How many tokens are pinned, in whole blocks; 0 where nothing is cached.
-            fn pkv_prefix_pin(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize, tokens: *const i32, pinned: *mut u64) -> pkv_status;
+            fn pkv_prefix_pin(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize,
+                tokens: *const i32, pinned: *mut u64) -> pkv_status;
             /// Takes back the longest pin of a beginning of a text. Statuses: UNSUPPORTED (no
             /// index), TOO_LARGE (salt), DOUBLE_FREE (no beginning of the text is pinned). Since
             /// 0.1.
@@ -1682,7 +1725,8 @@ macro_rules! for_each_function {
             /// - `n`: How many tokens the text has.
             /// - `tokens`: \[n\]: the ids of the text.
             /// - `unpinned`: How many tokens that pin had.
-            fn pkv_prefix_unpin(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize, tokens: *const i32, unpinned: *mut u64) -> pkv_status;
+            fn pkv_prefix_unpin(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize,
+                tokens: *const i32, unpinned: *mut u64) -> pkv_status;
             /// Bounds what is cached of one salt from now on. Where a salt is full, those of its
             /// own blocks that nobody uses make room, the ones that were not used for longest
             /// first; where all are in use, what its sessions compute is not cached. What is over
@@ -1694,7 +1738,8 @@ macro_rules! for_each_function {
             /// - `salt_size`: Bytes of the salt.
             /// - `blocks`: The most block positions; 0: no limit; PKV_DEFAULT_QUOTA: that of the
             /// config again.
-            fn pkv_prefix_set_quota(cache: pkv_cache, salt: *const c_void, salt_size: usize, blocks: u64) -> pkv_status;
+            fn pkv_prefix_set_quota(cache: pkv_cache, salt: *const c_void, salt_size: usize, blocks:
+                u64) -> pkv_status;
             /// Copies events in their order, those of all salts. Several readers may each keep a
             /// number of their own. Statuses: UNSUPPORTED (no index, or its config keeps no
             /// events). Since 0.1.
@@ -1706,7 +1751,8 @@ macro_rules! for_each_function {
             /// - `events`: \[\*n\] as given: the events.
             /// - `lost`: How many of those wanted were overwritten, since the cache keeps only the
             /// last ones; if any were, learn by another way what is cached. May be NULL.
-            fn pkv_prefix_read_events(cache: pkv_cache, next: *mut u64, n: *mut usize, events: *mut pkv_prefix_event, lost: *mut u64) -> pkv_status;
+            fn pkv_prefix_read_events(cache: pkv_cache, next: *mut u64, n: *mut usize, events: *mut
+                pkv_prefix_event, lost: *mut u64) -> pkv_status;
             /// Computes the hashes that events have for the whole blocks of a text. They say where
             /// a text is likely cached, never what is the same. The hash of a block is XXH3 (64
             /// bits) of its token ids (int32, native byte order) with the hash of the block before
@@ -1719,12 +1765,14 @@ macro_rules! for_each_function {
             /// - `n`: How many tokens the text has.
             /// - `tokens`: \[n\]: the ids of the text.
             /// - `hashes`: \[n / block_size\]: the hashes.
-            fn pkv_prefix_hash_blocks(salt: *const c_void, salt_size: usize, block_size: u32, n: usize, tokens: *const i32, hashes: *mut u64) -> pkv_status;
+            fn pkv_prefix_hash_blocks(salt: *const c_void, salt_size: usize, block_size: u32, n:
+                usize, tokens: *const i32, hashes: *mut u64) -> pkv_status;
             /// Fills a config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1.
             ///
             /// - `config`: The config.
             /// - `struct_size`: sizeof(pkv_store_config) as the caller compiled it.
-            fn pkv_store_config_init(config: *mut pkv_store_config, struct_size: usize) -> pkv_status;
+            fn pkv_store_config_init(config: *mut pkv_store_config, struct_size: usize) ->
+                pkv_status;
             /// Begins to read what the store has of a text into the prefix index, beyond what is in
             /// memory, and returns. Call it when a request begins to wait for its turn; a later
             /// pkv_session_match_prefix finds what has come. Only blocks that are free or evictable
@@ -1736,7 +1784,8 @@ macro_rules! for_each_function {
             /// - `salt_size`: Bytes of the salt.
             /// - `n`: How many tokens the text has.
             /// - `tokens`: \[n\]: the ids of the text.
-            fn pkv_store_prefetch(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize, tokens: *const i32) -> pkv_status;
+            fn pkv_store_prefetch(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize,
+                tokens: *const i32) -> pkv_status;
             /// Begins to read what a suspended session is going to compute again, as
             /// pkv_store_prefetch does. For one that is not suspended there is nothing to read.
             /// Statuses: UNSUPPORTED (the cache has no store), TOO_LARGE (salt), BUSY. Since 0.1.
@@ -1754,7 +1803,8 @@ macro_rules! for_each_function {
             /// - `tokens`: \[n\]: the ids of the text.
             /// - `timeout_ms`: How long to wait at most.
             /// - `cached`: How many tokens of the text are in memory now, in whole blocks.
-            fn pkv_store_wait(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize, tokens: *const i32, timeout_ms: u32, cached: *mut u64) -> pkv_status;
+            fn pkv_store_wait(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize,
+                tokens: *const i32, timeout_ms: u32, cached: *mut u64) -> pkv_status;
             /// Gives up the prefetches that pkv_store_wait would wait for. Statuses: UNSUPPORTED
             /// (the cache has no store), TOO_LARGE (salt). Since 0.1.
             ///
@@ -1763,7 +1813,8 @@ macro_rules! for_each_function {
             /// - `salt_size`: Bytes of the salt.
             /// - `n`: How many tokens the text has.
             /// - `tokens`: \[n\]: the ids of the text.
-            fn pkv_store_cancel(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize, tokens: *const i32) -> pkv_status;
+            fn pkv_store_cancel(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize,
+                tokens: *const i32) -> pkv_status;
             /// Waits until what ended before is written. pkv_cache_destroy does the same without a
             /// limit, for as long as the store takes what it is given. Statuses: UNSUPPORTED (the
             /// cache has no store). Since 0.1.
@@ -1782,14 +1833,16 @@ macro_rules! for_each_function {
             ///
             /// - `config`: The config.
             /// - `struct_size`: sizeof(pkv_directory_config) as the caller compiled it.
-            fn pkv_directory_config_init(config: *mut pkv_directory_config, struct_size: usize) -> pkv_status;
+            fn pkv_directory_config_init(config: *mut pkv_directory_config, struct_size: usize) ->
+                pkv_status;
             /// Opens a directory as a store. Deletes what killed processes left unfinished in it.
             /// Statuses: IO (the errno in the sentence is EPERM where the directory is another
             /// user's or other users may write to it, ELOOP for a symbolic link). Since 0.1.
             ///
             /// - `config`: The config.
             /// - `out`: The store. Close it with out-\>close(out-\>user), unless a cache does.
-            fn pkv_store_open_directory(config: *const pkv_directory_config, out: *mut pkv_store) -> pkv_status;
+            fn pkv_store_open_directory(config: *const pkv_directory_config, out: *mut pkv_store) ->
+                pkv_status;
             /// Version of the loaded library as major \* 1000000 + minor \* 1000 + patch. Any
             /// thread. Since 0.1.
             fn pkv_version() -> u32;
