@@ -98,6 +98,8 @@ def wrap(text, indent):
     if indent + len(text) + 6 <= WIDTH:
         return [f"{margin}{quote}{text}{quote}"]
     lines = textwrap.wrap(quote + text, WIDTH - indent, break_on_hyphens=False)
+    if len(lines) == 1:  # the formatter would put the quotes behind it, beyond the width
+        lines = textwrap.wrap(quote + text, WIDTH - indent - 3, break_on_hyphens=False)
     return [*(margin + line for line in lines), f"{margin}{quote}"]
 
 

@@ -123,7 +123,8 @@ harness.run(
         (
             None,
             {
-                "a.md": f"| {LONG} |\n```text\n{LONG}\n```\n\n    {LONG}\n    {LONG}\n\n{LONG[3:]}\n",
+                "a.md": f"| {LONG} |\n```text\n{LONG}\n```\n\n    {LONG}\n    {LONG}\n\n"
+                f"{LONG[3:]}\n",
                 "b.md": f"* {LINK_OF_100};\n{LINK_OF_100}\n",
             },
         ),

@@ -125,7 +125,10 @@ SAMPLES = [
         },
     ),
     ("base may not see engine", {"src/base/status.h": '#include "engine/cache/cache.h"\n'}),
-    ("kernels may not see engine", {"src/kernels/scalar.cpp": '  # include "engine/file/file.h"\n'}),
+    (
+        "kernels may not see engine",
+        {"src/kernels/scalar.cpp": '  # include "engine/file/file.h"\n'},
+    ),
     ("engine/cache may not see api", {"src/engine/cache/cache.cpp": '#include "api/boundary.h"\n'}),
     (
         "engine/prefix may not see engine/file",

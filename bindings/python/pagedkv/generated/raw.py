@@ -200,7 +200,8 @@ class Eviction(enum.IntEnum):
     """
 
     DEFAULT = 0
-    """Those that earn the fewest hits for their room, as learned from when blocks like them return.
+    """Those that earn the fewest hits for their room, as learned from when blocks like them
+    return.
     """
     LRU = 1
     """Those that were not used for longest."""
@@ -404,7 +405,8 @@ class LayerGroup(ctypes.Structure):
 
 
 class PrefixConfig(ctypes.Structure):
-    """The prefix index of a cache: see prefix.h. A block position is one block in each layer group.
+    """The prefix index of a cache: see prefix.h. A block position is one block in each layer
+    group.
     """
 
     _fields_ = [
@@ -701,7 +703,8 @@ class PrefixEvent(ctypes.Structure):
 
 
 class StoreItem(ctypes.Structure):
-    """One block of one layer group, as a store keeps it. This struct is pinned: it will not grow.
+    """One block of one layer group, as a store keeps it. This struct is pinned: it will not
+    grow.
     """
 
     _fields_ = [
