@@ -23,6 +23,7 @@ class Reservation {
   std::span<const Block> next(size_t group, uint64_t n) const {
     return std::span(blocks_[group]).subspan(passed_[group], n);
   }
+  bool spent(size_t group) const { return passed_[group] == blocks_[group].size(); }
   void pass(size_t group, uint64_t n) { passed_[group] += n; }
 
  private:

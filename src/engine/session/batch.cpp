@@ -176,7 +176,8 @@ void Batch::commit(const int32_t* tokens) {
   const size_t unwritten = first_unwritten();
   if (cache_.config().storage != PKV_STORAGE_NONE && rows_ > 0 && unwritten < written_.size())
     fail(PKV_INCOMPLETE, "commit: layer %zu of %zu was not written", unwritten, written_.size());
-  for (size_t e = 0; e < entries_.size(); e++) check_ids(e, kept_ids(e, tokens));
+  for (size_t e = 0; e < entries_.size(); e++)
+    if (!entries_[e].session->all_remembered().empty()) check_ids(e, kept_ids(e, tokens));
   for (const Entry& entry : entries_) entry.session->make_room_for_tokens(entry.kept());
   uint64_t committed = 0;
   for (size_t e = 0; e < entries_.size(); e++) {

@@ -5,7 +5,6 @@
 
 #include "base/checked.h"
 #include "base/status.h"
-#include "base/vectors.h"
 #include "engine/attention/rows.h"
 #include "engine/cache/reservation.h"
 
@@ -290,7 +289,7 @@ size_t Session::begin(const Step& step, uint32_t new_tokens, Reservation& reserv
   size_t copies = 0;
   for (size_t g = 0; g < content_.sequences().size(); g++) {
     Sequence& sequence = content_.sequences()[g];
-    const uint64_t count = sequence.lacking(length(), end);
+    const uint64_t count = reservation.spent(g) ? 0 : sequence.lacking(length(), end);
     copies += sequence.begin(length(), end, reservation.next(g, count));
     reservation.pass(g, count);
   }
@@ -305,8 +304,6 @@ void Session::begin_with_room(const Step& step, uint32_t new_tokens) noexcept {
   step_ = &step;
   step_tokens_ = new_tokens;
 }
-
-void Session::make_room_for_tokens(uint64_t more) { reserve_more(content_.tokens(), more); }
 
 // The cache's figure of tokens is the driver's to count: once for all its sessions.
 void Session::commit(std::span<const int32_t> ids, uint64_t count) noexcept {

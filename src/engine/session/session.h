@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/vectors.h"
 #include "engine/cache/reservation.h"
 #include "engine/session/content.h"
 #include "engine/session/step.h"
@@ -74,7 +75,7 @@ class Session {
     return content_.sequences()[place.group].view(place.layer);
   }
   // Room for the ids of new tokens, without which commit() would fail. Throws bad_alloc.
-  void make_room_for_tokens(uint64_t more);
+  void make_room_for_tokens(uint64_t more) { reserve_more(content_.tokens(), more); }
   // Keeps the first `count` new tokens. ids: theirs, or nothing where none is known; a PKV_NO_TOKEN
   // stands for the id of before a suspension, if there is one.
   void commit(std::span<const int32_t> ids, uint64_t count) noexcept;
