@@ -151,7 +151,7 @@ def overview():
 
 
 def rooms():
-    p = Picture("rooms", "The rooms of src, and which may include which", 1180, 742)
+    p = Picture("rooms", "The rooms of src, and which may include which", 1180, 834)
     p.band(10, 10, 1160, 74, GREY, "outside")
     p.box(70, 24, 560, 48, "your engine, in C or any language that can dlopen")
     p.band(10, 94, 860, 96, BLUE, "src/api")
@@ -165,54 +165,52 @@ def rooms():
     )
     p.arrow((350, 72), (350, 114))
     p.label(362, 88, "include/pagedkv: C, nothing else")
-    p.band(10, 200, 860, 312, GREEN, "src/engine")
+    p.band(10, 200, 860, 404, GREEN, "src/engine")
+    p.box(70, 218, 270, 62, "file", "sessions in files")
+    p.box(440, 218, 270, 62, "tier", "what goes to a store")
+    p.box(70, 296, 640, 62, "session", "what a sequence holds; steps, batches, snapshots, victims")
+    p.box(70, 374, 640, 62, "cache", "config, metrics, the blocks that a step takes")
+    p.box(70, 452, 270, 62, "prefix", "which text is cached, and what")
+    p.box(440, 452, 270, 62, "attention", "one call, and how it is split")
     p.box(
         70,
-        222,
+        530,
         640,
-        66,
-        "session, batch, victims; plan, attend; tier; file",
-        "what a call means; joins what the rooms below it know",
-    )
-    p.box(70, 326, 270, 68, "prefix", "which text is cached, and what")
-    p.box(440, 326, 270, 68, "store", "bytes of files and of blocks")
-    p.label(390, 356, "never see", "each other", anchor="middle")
-    p.arrow((350, 178), (350, 220))
-    p.arrow((205, 288), (205, 324))
-    p.arrow((575, 288), (575, 324))
-    p.box(
-        70,
-        432,
-        640,
-        66,
+        62,
         "memory",
         "ids of blocks, layout of bytes, block tables; positions, not tokens",
     )
-    p.arrow((205, 394), (205, 430))
-    p.arrow((575, 394), (575, 430))
-    p.band(10, 522, 860, 100, ORANGE, "src/kernels")
+    p.label(390, 480, "never see", "each other", anchor="middle")
+    p.arrow((205, 178), (205, 216))
+    p.arrow((575, 178), (575, 216))
+    p.arrow((440, 249), (342, 249))
+    for top in (280, 436, 514):
+        p.arrow((205, top), (205, top + 14))
+        p.arrow((575, top), (575, top + 14))
+    p.arrow((390, 358), (390, 372))
+    p.band(10, 614, 860, 100, ORANGE, "src/kernels")
     p.box(
         70,
-        544,
+        636,
         640,
         66,
         "kernels.h, views.h, tile_layout.h",
         "a table of functions per instruction set, over plain pointers; xsimd is here only",
     )
-    p.arrow((350, 498), (350, 542))
-    p.band(10, 632, 1160, 100, VIOLET, "src/base")
+    p.arrow((350, 590), (350, 634))
+    p.band(10, 724, 1160, 100, VIOLET, "src/base")
     p.box(
         70,
-        654,
+        746,
         640,
         66,
         "status, checked, memory, files, os, parallel",
         "the operating system, and the only room with oneTBB. Every room may use it",
     )
-    p.arrow((350, 610), (350, 652))
-    p.label(362, 636, "select.cpp only")
-    p.arrow((710, 262), (745, 262), (745, 686), (712, 686))
-    p.band(890, 94, 280, 528, GREY, "libpagedkv-redis")
+    p.arrow((350, 702), (350, 744))
+    p.label(362, 728, "select.cpp only")
+    p.arrow((710, 316), (745, 316), (745, 778), (712, 778))
+    p.band(890, 94, 280, 620, GREY, "libpagedkv-redis")
     p.box(
         905,
         222,
@@ -225,8 +223,8 @@ def rooms():
     )
     p.arrow((710, 240), (903, 240), dashed=True)
     p.label(1030, 196, "a pkv_store: five C functions", anchor="middle")
-    p.arrow((1030, 326), (1030, 652))
-    p.label(1020, 480, "status.h and", "structs.h only", anchor="end")
+    p.arrow((1030, 326), (1030, 744))
+    p.label(1020, 560, "status.h and", "structs.h only", anchor="end")
     return p
 
 
