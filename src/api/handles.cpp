@@ -42,8 +42,8 @@ struct alignas(64) Slot {
       nullptr};                    // made for the first striped object, kept for the next ones
   std::atomic<uint64_t> epoch{0};  // also read without a lease: whoever reads that of the slot's
                                    // next life fails to take the lease
-  std::atomic<uint64_t> closed_in{
-      0};  // the epoch of the child that closes what it inherited; 0: none
+  // The epoch of the forked child that closes what it inherited; 0: no child does.
+  std::atomic<uint64_t> closed_in{0};
 };
 
 namespace {

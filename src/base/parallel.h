@@ -80,8 +80,8 @@ class Beside {
   const size_t n_;
   const Workers::Call task_;
   const void* const context_;
-  std::shared_ptr<Workers::Tasks>
-      tasks_;  // also of threads that come too late to find a task; NULL: nobody helps
+  // Shared with threads that come too late to find a task; NULL: nobody helps.
+  std::shared_ptr<Workers::Tasks> tasks_;
 };
 
 // All processors, made at first use and never destroyed: for calls that belong to no cache.

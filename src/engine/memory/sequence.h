@@ -41,8 +41,8 @@ class Sequence {
   uint64_t lacking(uint64_t length, uint64_t end) const;
   uint64_t lacking(uint64_t length, uint64_t end, bool copies) const;
   uint64_t lacking_new(uint64_t end) const;
-  Block tail_written(uint64_t length, uint64_t end)
-      const;  // that a step writes into, and copies if it is shared; or no_block
+  // The last block that a step writes into, and copies if it is shared; no_block: there is none.
+  Block tail_written(uint64_t length, uint64_t end) const;
 
   // Throws TOO_LARGE where what a step of positions [length, end) sees and writes could not be held
   // even if every other sequence were gone.

@@ -194,8 +194,8 @@ class PrefixIndex {
   EventLog events_;
   std::vector<uint64_t> evictable_;   // by group
   std::vector<PrefixImage*> images_;  // that are being read
-  std::pmr::vector<Node*>
-      unclaimed_;  // nodes that the index keeps in use for references without a claim
+  // Nodes that the index keeps in use because of references that no claim stands for.
+  std::pmr::vector<Node*> unclaimed_;
 
   // Kept between calls for their room.
   std::pmr::vector<Path> paths_;    // by group, of a match

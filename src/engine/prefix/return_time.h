@@ -89,8 +89,8 @@ class Ghosts {
 
   static constexpr uint64_t most_sets = uint64_t{1} << 32;
   const uint64_t sets_;
-  std::pmr::vector<std::array<Ghost, ways>>
-      table_;  // made when the first block is evicted: a cache that is never full needs none
+  // Made when the first block is evicted: a cache that is never full needs none.
+  std::pmr::vector<std::array<Ghost, ways>> table_;
 };
 
 class ReturnTimePolicy final : public Policy {
@@ -108,8 +108,8 @@ class ReturnTimePolicy final : public Policy {
   void evicted(Node& node, uint32_t count) noexcept override;
 
  private:
-  std::array<std::pmr::vector<Node*>, retentions>
-      candidates_;  // by retention; Node::place is the index
+  // By retention; Node::place is the index in its list.
+  std::array<std::pmr::vector<Node*>, retentions> candidates_;
   ReturnTimes times_;
   Ghosts ghosts_;
   uint64_t now_ = 0;

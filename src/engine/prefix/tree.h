@@ -52,8 +52,8 @@ struct Node {
   uint32_t start;                    // blocks before this node
   uint32_t size = 0;                 // blocks
   std::pmr::vector<int32_t> tokens;  // size * block_size
-  std::pmr::vector<Block>
-      blocks;  // size * groups, by position; no_block where a window group has let go
+  // size * groups of them, by position; no_block where a window group has let go.
+  std::pmr::vector<Block> blocks;
   std::pmr::vector<uint64_t> hashes;  // size; see hash.h
   std::pmr::set<Node*, ByFirstBlock> children;
   uint32_t users = 0;
@@ -66,8 +66,8 @@ struct Node {
   uint32_t matches = 0;
   uint32_t place = no_place;      // among the candidates
   uint32_t own_place = no_place;  // among those of its salt, where that has a quota
-  uint8_t retention =
-      0;  // the highest rank of those that used it: of two, the lower one goes first
+  // The highest retention of those that used it; nodes of a lower one are evicted first.
+  uint8_t retention = 0;
   History history;
   uint8_t kind = 0;  // see return_time.h
 

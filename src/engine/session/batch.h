@@ -74,8 +74,8 @@ class Batch : public Step {
 
   Cache& cache_;
   std::vector<Entry> entries_;
-  std::vector<kernels::CopyTask>
-      tasks_;                  // of a write; kept, so that only begin needs memory for it
+  // The copies of one write, kept so that only begin needs memory for them.
+  std::vector<kernels::CopyTask> tasks_;
   std::vector<bool> written_;  // by layer
   bool accepts_ = false;       // accept() was called
   size_t rows_ = 0;

@@ -49,8 +49,8 @@ class Content {
   }
 
   Cache* cache_;
-  PrefixIndex::Hold
-      hold_;  // before the blocks, so that it ends after them: then they are the index's alone
+  // Declared before the blocks, so that it ends after them: then they are the index's alone.
+  PrefixIndex::Hold hold_;
   std::pmr::vector<int32_t> tokens_;
   std::pmr::vector<Sequence> sequences_;  // one per group
 };

@@ -1,5 +1,5 @@
-// Steps of one session that the caller drives layer by layer, without a batch. Layer 0 begins the
-// step, the last layer that was missing commits it.
+// Steps of one session that the caller drives layer by layer, without a batch. The first layer that
+// it gives begins the step, the last one that was missing commits it.
 #pragma once
 
 #include "engine/session/session.h"

@@ -55,8 +55,8 @@ class Forecast {
   }
 
   std::vector<uint64_t> free_;  // by group
-  std::vector<std::unordered_map<uint32_t, uint32_t>>
-      dropped_;  // references given up of shared blocks
+  // By group and block id: how many references to a shared block the victims give up.
+  std::vector<std::unordered_map<uint32_t, uint32_t>> dropped_;
 };
 
 bool holds_blocks(const Session& session) {

@@ -122,12 +122,12 @@ class StoreTier final : public Tier {
   // Who holds several takes reading_mutex_ first, then queue_mutex_, then writing_mutex_: the
   // reader asks for blocks, and so may find itself in give_way().
   std::mutex writing_mutex_, reading_mutex_;
-  std::atomic<unsigned> in_need_{
-      0};  // threads in give_way(), who get these before the two threads do
+  // Threads in give_way(), which get these mutexes before the two threads do.
+  std::atomic<unsigned> in_need_{0};
   std::optional<Content> writing_, reading_;
 
-  uint64_t steps_seen_ =
-      0;  // by the writer: how many had ended, and when the last of them was seen
+  // What the writer has seen: how many steps had ended, and when the last of them was seen.
+  uint64_t steps_seen_ = 0;
   Clock::time_point last_step_{};
 
   std::atomic<uint64_t> dropped_{0}, written_{0}, known_items_{0}, asked_{0}, read_{0}, corrupt_{0},
