@@ -32,7 +32,7 @@ def must(command, **environment):
             f"{' '.join(map(str, command))} ended with "
             f"{done.returncode}:\n{done.stdout}{done.stderr}"
         )
-    return done.stdout
+    return done.stderr
 
 
 def build(source):
@@ -57,7 +57,8 @@ def build(source):
 
 
 def reproduce(target, file, source, *options, **environment):
-    must(
+    """Writes the program of an input, and returns what was said about it."""
+    return must(
         ["bash", tree / "fuzz/reproduce", *options, target, file, source],
         PKV_BUILD=str(build_root),
         **environment,
@@ -76,17 +77,34 @@ def expect(done, status, sentence):
         )
 
 
-def inputs_of(target):
-    corpus = sorted(
+def all_inputs(target):
+    return sorted(
         (tree / "fuzz/corpus" / target).iterdir(), key=lambda path: (path.stat().st_size, path.name)
     )
-    return [corpus[(2 * i + 1) * len(corpus) // (2 * INPUTS)] for i in range(INPUTS)]
+
+
+def middle_input(target):
+    corpus = all_inputs(target)
+    return corpus[len(corpus) // 2]
+
+
+def has_store(source):
+    return "a store, left out" in source.read_text()
 
 
 def check_statuses(target, work):
-    for file in inputs_of(target):
-        source = work / f"{target}.c"
-        reproduce(target, file, source)
+    """The programs of INPUTS inputs of several sizes, each the next one that has no store."""
+    corpus = all_inputs(target)
+    source = work / f"{target}.c"
+    for i in range(INPUTS):
+        for file in corpus[(2 * i + 1) * len(corpus) // (2 * INPUTS) :]:
+            warning = reproduce(target, file, source)
+            if has_store(source) != ("has a store" in warning):
+                sys.exit(f"{file}: the program and {warning!r} disagree about a store")
+            if not has_store(source):
+                break
+        else:
+            sys.exit(f"{target}: no input without a store")
         done = play(build(source))
         expect(done, 0, r"^[1-9]\d* calls, all with the recorded statuses\n$")
         print(f"{target} {file.name}: {done.stdout.strip()}")
@@ -94,7 +112,7 @@ def check_statuses(target, work):
 
 def check_wrong_status(work):
     source = work / "wrong.c"
-    reproduce("sessions", inputs_of("sessions")[0], source)
+    reproduce("sessions", middle_input("sessions"), source)
     before, _, after = source.read_text().rpartition("  expect(PKV_OK);\n")
     source.write_text(f"{before}  expect(PKV_BUSY);\n{after}")
     expect(play(build(source)), 1, "PKV_OK, recorded was PKV_BUSY")
@@ -103,7 +121,7 @@ def check_wrong_status(work):
 def check_brief(work):
     """Without the calls that only look, the others have the same statuses."""
     source = work / "brief.c"
-    reproduce("sessions", inputs_of("sessions")[0], source, "--brief")
+    reproduce("sessions", middle_input("sessions"), source, "--brief")
     expect(play(build(source)), 0, "^[1-9]")
     names = re.findall(r'^  call\("(\w+)"\)', source.read_text(), re.M)
     if "cache_create" not in names or "cache_validate" in names[:-1]:
@@ -133,7 +151,7 @@ def check_crash(work):
         ]
     )
     source = work / "crash.c"
-    reproduce("prefix", inputs_of("prefix")[0], source, LD_PRELOAD=str(dies))
+    reproduce("prefix", middle_input("prefix"), source, LD_PRELOAD=str(dies))
     program = build(source)
     expect(play(program, dies), -signal.SIGABRT, "")
     expect(play(program), 1, "pkv_prefix_clear: it returned, which it did not when it was recorded")
@@ -141,7 +159,7 @@ def check_crash(work):
 
 def check_pool():
     """No calls at the C interface: refused with a sentence."""
-    done = run(["bash", tree / "fuzz/reproduce", "pool", inputs_of("pool")[0]])
+    done = run(["bash", tree / "fuzz/reproduce", "pool", middle_input("pool")])
     expect(done, 2, "not the C interface")
 
 

@@ -295,6 +295,10 @@ std::string runner(const pkv_runner* hooks) {
          ", NULL, " + number(hooks->threads) + ", " + number(hooks->reserved) + "}";
 }
 
+std::string left_out(const pkv_store_config* store) {
+  return store == nullptr ? "NULL" : "NULL /* a store, left out */";
+}
+
 // Each begins struct_size bytes after the one before it, whatever the first says that is: they may
 // overlap.
 std::string groups(const pkv_layer_group* list, uint32_t count) {

@@ -62,6 +62,8 @@ std::string memory_of(const pkv_kv_view& view, const void* memory, int64_t block
 std::string allocator(const pkv_allocator* hooks);
 std::string logger(const pkv_logger* hooks);
 std::string runner(const pkv_runner* hooks);
+// A store has threads of its own, whose calls no single thread can repeat.
+std::string left_out(const pkv_store_config* store);
 std::string groups(const pkv_layer_group* list, uint32_t count);
 
 // A compound literal with the fields that a struct of this size has. Written by transcript.py.

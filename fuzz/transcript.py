@@ -96,8 +96,7 @@ POINTERS = {
     "pkv_cache_config.logger": "logger(s.logger)",
     "pkv_cache_config.runner": "runner(s.runner)",
     "pkv_cache_config.prefix": "structure(s.prefix, shape)",
-    # a program is played without the threads of a store
-    "pkv_cache_config.store": 'std::string("NULL")',
+    "pkv_cache_config.store": "left_out(s.store)",
     "pkv_pool_config.allocator": "allocator(s.allocator)",
     "pkv_session_config.salt": "in(static_cast<const unsigned char*>(s.salt), amount(s.salt_size))",
     "pkv_attention_params.alibi_slopes": "in(s.alibi_slopes, shape.heads)",
