@@ -43,9 +43,9 @@ std::vector<Plan> plans() {
 }
 
 // Empty where the file is refused because of its tables.
-pkv::Tables parsed(const Bytes& bytes) {
+pkv::file::Tables parsed(const Bytes& bytes) {
   try {
-    pkv::Tables tables = pkv::parse_tables(bytes);
+    pkv::file::Tables tables = pkv::file::parse_tables(bytes);
     static_cast<void>(tables.kv_bytes());
     return tables;
   } catch (const pkv::Error&) {
@@ -54,7 +54,7 @@ pkv::Tables parsed(const Bytes& bytes) {
 }
 
 // Of what the tables ask for, unless that is more than any cache here has, which is 147,456 bytes.
-Bytes keys_and_values(const pkv::Tables& tables) {
+Bytes keys_and_values(const pkv::file::Tables& tables) {
   const uint64_t bytes = tables.kv_bytes();
   Bytes kv(bytes <= (1 << 18) ? bytes : 0);
   for (size_t i = 0; i < kv.size(); i++) kv[i] = static_cast<unsigned char>(i * 2654435761u >> 24);
@@ -62,7 +62,7 @@ Bytes keys_and_values(const pkv::Tables& tables) {
 }
 
 // The last bytes of the input say it, one for each chain: 255 is all of it, 254 more than there is.
-Bytes lengths(const pkv::Tables& tables, const uint8_t* end, size_t size) {
+Bytes lengths(const pkv::file::Tables& tables, const uint8_t* end, size_t size) {
   std::vector<uint64_t> all(tables.lengths_bytes() / sizeof(uint64_t));
   for (size_t c = 0; c < tables.chains.size(); c++) {
     const uint64_t whole = tables.chains[c].tokens.size(),
@@ -147,7 +147,7 @@ FUZZ_TARGET(const uint8_t* data, size_t size) {
   const Caches& caches = *all[data[0] % all.size()];
   Bytes tables(data + 1, data + size);
   tables.resize((tables.size() + 63) / 64 * 64);
-  const pkv::Tables read = parsed(tables);
+  const pkv::file::Tables read = parsed(tables);
   const bool partial = data[0] / all.size() / 4 % 2 == 1;
   const Bytes file = store_file::file_of(tables, keys_and_values(read),
                                          partial ? lengths(read, data + size, size - 1) : Bytes());

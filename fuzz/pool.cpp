@@ -2,4 +2,4 @@
 #include "../tests/pool/replay.h"
 #include "target.h"
 
-FUZZ_TARGET(const uint8_t* data, size_t size) { pkv::Replay(Source(data, size)).run(1000); }
+FUZZ_TARGET(const uint8_t* data, size_t size) { pkv::memory::Replay(Source(data, size)).run(1000); }

@@ -5,23 +5,25 @@
 #include "engine/attention/stateless.h"
 
 using namespace pkv;
+using namespace pkv::api;
 
 pkv_status pkv_attention_params_init(pkv_attention_params* params, size_t struct_size) {
-  return init_struct(params, struct_size, default_params(), "params");
+  return init_struct(params, struct_size, attention::default_params(), "params");
 }
 
 pkv_status pkv_merge_states(size_t count, const pkv_tensor* outs, const float* const* lse,
                             size_t rows, uint32_t heads, uint32_t dim, const pkv_tensor* merged,
                             float* merged_lse) {
-  return guarded([&] { merge_states(count, outs, lse, rows, heads, dim, merged, merged_lse); });
+  return guarded(
+      [&] { attention::merge_states(count, outs, lse, rows, heads, dim, merged, merged_lse); });
 }
 
 pkv_status pkv_attention(const pkv_kv_view* kv, const pkv_attention_sequences* sequences,
                          const pkv_attention_params* params, const pkv_tensor* q,
                          const pkv_tensor* out) {
   return guarded([&] {
-    attend_stateless(read_struct(kv, pkv_kv_view{}, "kv"),
-                     read_struct(sequences, pkv_attention_sequences{}, "sequences"), params, q,
-                     out);
+    attention::attend_stateless(read_struct(kv, pkv_kv_view{}, "kv"),
+                                read_struct(sequences, pkv_attention_sequences{}, "sequences"),
+                                params, q, out);
   });
 }

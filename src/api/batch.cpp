@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "engine/session/victims.h"
 
-namespace pkv {
+namespace pkv::api {
 namespace {
 
 class Use {
@@ -70,9 +70,10 @@ void lease_others(uint64_t cache, std::vector<Lease>& leases) {
 }
 
 }  // namespace
-}  // namespace pkv
+}  // namespace pkv::api
 
 using namespace pkv;
+using namespace pkv::api;
 
 pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* sessions,
                            const uint32_t* new_tokens, uint64_t* blocks_short, pkv_batch* out) {

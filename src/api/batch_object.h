@@ -5,7 +5,7 @@
 
 #include "engine/session/batch.h"
 
-namespace pkv {
+namespace pkv::api {
 
 struct BatchObject {
   BatchObject(Cache& cache, std::span<Session* const> objects, std::span<const uint32_t> new_tokens,
@@ -15,4 +15,4 @@ struct BatchObject {
   Batch batch;
 };
 
-}  // namespace pkv
+}  // namespace pkv::api

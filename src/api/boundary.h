@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "base/structs.h"
 
-namespace pkv {
+namespace pkv::api {
 
 // Keeps a sentence for pkv_last_error() of this thread; returns the status.
 pkv_status keep_error(pkv_status status, const char* sentence) noexcept;
@@ -106,4 +106,4 @@ inline void check_capacity(size_t capacity, size_t needed, size_t* count, const 
          capacity);
 }
 
-}  // namespace pkv
+}  // namespace pkv::api

@@ -15,7 +15,7 @@
 #include "engine/tier/store_tier.h"
 #include "kernels/kernels.h"
 
-namespace pkv {
+namespace pkv::api {
 namespace {
 
 CacheConfig read_config(const pkv_cache_config* config) {
@@ -75,9 +75,10 @@ class Contents {
 };
 
 }  // namespace
-}  // namespace pkv
+}  // namespace pkv::api
 
 using namespace pkv;
+using namespace pkv::api;
 
 pkv_status pkv_cache_config_init(pkv_cache_config* config, size_t struct_size) {
   return init_struct(config, struct_size, default_config(), "config");
@@ -98,8 +99,8 @@ pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* out) {
     const pkv_cache_config known = read_struct(config, default_config(), "config");
     auto cache = std::make_unique<Cache>(check_config(known), known.allocator, known.logger);
     const auto& store = cache->config().store;
-    auto tier = store ? std::make_unique<StoreTier>(*cache, *store) : nullptr;
-    StoreTier* const started = tier.get();
+    auto tier = store ? std::make_unique<tier::StoreTier>(*cache, *store) : nullptr;
+    tier::StoreTier* const started = tier.get();
     cache->set_tier(std::move(tier));
     *out = handle_from<pkv_cache>(adopt(Kind::cache, std::move(cache), 0));
     // A cache that could not be created leaves its store to the caller.

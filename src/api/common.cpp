@@ -8,7 +8,7 @@
 #define PKV_VERSION_TEXT(major, minor, patch) \
   PKV_STRING(major) "." PKV_STRING(minor) "." PKV_STRING(patch)
 
-namespace pkv {
+namespace pkv::api {
 
 namespace {
 thread_local char last_error[sizeof(Error::text)] = "";
@@ -19,9 +19,9 @@ pkv_status keep_error(pkv_status status, const char* sentence) noexcept {
   return status;
 }
 
-}  // namespace pkv
+}  // namespace pkv::api
 
-const char* pkv_last_error(void) { return pkv::last_error; }
+const char* pkv_last_error(void) { return pkv::api::last_error; }
 
 const char* pkv_status_string(pkv_status status) {
   switch (status) {

@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "engine/cache/identity.h"
 
-namespace pkv {
+namespace pkv::api {
 namespace {
 
 static_assert(sizeof pkv_file_info{}.fingerprint == most_fingerprint);
@@ -35,7 +35,7 @@ pkv_file_config read_config(const pkv_file_config* config) {
   return known;
 }
 
-FileOptions options_of(const pkv_file_config& config) {
+file::Options options_of(const pkv_file_config& config) {
   return {check_fingerprint(config.fingerprint, config.fingerprint_size),
           check_key(config.key, config.key_size), config.prefix_index != 0,
           config.trust_salts != 0};
@@ -57,16 +57,17 @@ class Items {
                   item.session != nullptr ? Kind::session : Kind::snapshot, Access::read);
       if (lease.parent() != bits(cache))
         fail(PKV_WRONG_CACHE, "items[%zu] belongs to another cache", i);
-      frozen_.push_back(item.session != nullptr ? freeze(lease.object<Session>(), item.label)
-                                                : freeze(lease.object<Snapshot>(), item.label));
+      frozen_.push_back(item.session != nullptr
+                            ? file::freeze(lease.object<Session>(), item.label)
+                            : file::freeze(lease.object<Snapshot>(), item.label));
       if (!frozen_.back().copy) leases_.push_back(std::move(lease));
     }
   }
-  std::span<const Frozen> all() const { return frozen_; }
+  std::span<const file::Frozen> all() const { return frozen_; }
 
  private:
   std::vector<Lease> leases_;
-  std::vector<Frozen> frozen_;
+  std::vector<file::Frozen> frozen_;
 };
 
 // Handles for sessions, which nobody can use yet.
@@ -80,9 +81,10 @@ std::vector<NewHandle> prepare_handles(std::span<const std::unique_ptr<Session>>
 }
 
 }  // namespace
-}  // namespace pkv
+}  // namespace pkv::api
 
 using namespace pkv;
+using namespace pkv::api;
 
 pkv_status pkv_stream_init(pkv_stream* stream, size_t struct_size) {
   return init_struct(stream, struct_size, pkv_stream{}, "stream");
@@ -101,8 +103,8 @@ pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item* items,
     const pkv_file_config known = read_config(config);
     const pkv_stream stream = read_stream(to);
     const Items frozen(cache, n, items);
-    const std::unique_ptr<Sink> sink = open_sink(stream, known.durable != 0);
-    save(lease.object<Cache>(), frozen.all(), options_of(known), *sink, &size);
+    const std::unique_ptr<file::Sink> sink = file::open_sink(stream, known.durable != 0);
+    file::save(lease.object<Cache>(), frozen.all(), options_of(known), *sink, &size);
   });
   if (bytes != nullptr && (status == PKV_OK || status == PKV_BUFFER_TOO_SMALL)) *bytes = size;
   return status;
@@ -116,8 +118,8 @@ pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config, const p
     check_list(sessions, capacity, "sessions");
     check_pointer(count, "count");
     const pkv_file_config known = read_config(config);
-    const std::unique_ptr<Source> source = open_source(read_stream(from));
-    Loaded loaded(lease.object<Cache>(), options_of(known), *source, capacity, &found);
+    const std::unique_ptr<file::Source> source = file::open_source(read_stream(from));
+    file::Loaded loaded(lease.object<Cache>(), options_of(known), *source, capacity, &found);
     std::vector<NewHandle> handles = prepare_handles(loaded.sessions, bits(cache));
     // Nothing below fails, and nothing changes a session once its handle is open: another thread
     // may find it at once.
@@ -137,24 +139,24 @@ pkv_status pkv_file_inspect(const pkv_file_config* config, const pkv_stream* fro
   return guarded([&] {
     const pkv_file_config known = read_config(config);
     check_pointer(out, "out");
-    const std::unique_ptr<Source> source = open_source(read_stream(from));
-    const Opening opening(options_of(known), *source);
-    const Tables& tables = opening.tables;
+    const std::unique_ptr<file::Source> source = file::open_source(read_stream(from));
+    const file::Opening opening(options_of(known), *source);
+    const file::Tables& tables = opening.tables;
     if (known.fingerprint != nullptr) opening.check_fingerprint(options_of(known).fingerprint);
     pkv_file_info info{};
     info.version = opening.header.version();
     info.bytes = opening.bytes;
     info.kv_bytes = opening.header.kv_bytes;
     info.sessions = tables.sessions.size();
-    for (const SavedSession& session : tables.sessions) info.tokens += session.length;
-    for (const Chain& chain : tables.chains)
+    for (const file::SavedSession& session : tables.sessions) info.tokens += session.length;
+    for (const file::Chain& chain : tables.chains)
       info.stored_tokens += std::count(chain.held.begin(), chain.held.end(), 1) > 0 && tables.has_kv
                                 ? chain.tokens.size()
                                 : 0;
     info.prefix_entries = tables.entries.size();
     info.block_size = tables.block_size;
     info.groups = static_cast<uint32_t>(tables.groups.size());
-    for (const SavedGroup& group : tables.groups) info.layers += group.shape.layers;
+    for (const file::SavedGroup& group : tables.groups) info.layers += group.shape.layers;
     info.has_kv = tables.has_kv ? 1 : 0;
     info.authenticated = opening.header.encrypted ? 1 : 0;
     info.fingerprint_size = static_cast<uint32_t>(tables.fingerprint.size());

@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "engine/memory/atomics.h"
 
-namespace pkv {
+namespace pkv::api {
 
 namespace {
 
@@ -292,7 +292,8 @@ void Lease::enter() {
                                                        // counts of the slot's next life
   Stripe* const stripes = slot_->stripes.load(std::memory_order_acquire);
   if (stripes == nullptr) fail_stale(handle_);
-  std::atomic<uint64_t>& count = stripes[StdAtomics::thread_number() % stripe_count].readers;
+  std::atomic<uint64_t>& count =
+      stripes[memory::StdAtomics::thread_number() % stripe_count].readers;
   count.fetch_add(1, std::memory_order_seq_cst);
   const uint64_t word = slot_->word.load(std::memory_order_seq_cst);
   if (word == ((handle_ >> 32) << 32 | live)) {
@@ -465,4 +466,4 @@ std::vector<Lease> lock_children(uint64_t parent) {
   return leases;
 }
 
-}  // namespace pkv
+}  // namespace pkv::api

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace pkv {
+namespace pkv::api {
 
 enum class Kind : uint8_t { pool = 1, cache, session, batch, snapshot };
 
@@ -105,4 +105,4 @@ size_t most_handles();
 // The handles of one kind that belong to a cache now.
 std::vector<uint64_t> list_children(uint64_t parent, Kind kind);
 
-}  // namespace pkv
+}  // namespace pkv::api

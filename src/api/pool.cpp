@@ -4,21 +4,21 @@
 #include "api/stats.h"
 #include "base/status.h"
 
-namespace pkv {
+namespace pkv::api {
 namespace {
 
 struct PoolObject {
   PoolObject(const pkv_pool_config& config)
       : memory(config.allocator), pool(config.blocks, config.block_size, &memory) {}
   HookMemory memory;
-  Pool pool;
+  memory::Pool pool;
 };
 
 // The pool of a call that changes no handle: pools may be used from many threads at once.
 class Use {
  public:
   explicit Use(pkv_pool handle) : lease_(bits(handle), Kind::pool, Access::read) {}
-  Pool& pool() const { return lease_.object<PoolObject>().pool; }
+  memory::Pool& pool() const { return lease_.object<PoolObject>().pool; }
 
  private:
   Lease lease_;
@@ -31,18 +31,18 @@ pkv_pool_config defaults() {
   return config;
 }
 
-void check_id(const Pool& pool, uint32_t id) {
+void check_id(const memory::Pool& pool, uint32_t id) {
   if (id >= pool.blocks()) fail(PKV_OUT_OF_RANGE, "block %u; the pool has %u", id, pool.blocks());
 }
 
 // Turns the status of an operation on one block into a sentence.
-void check(pkv_status status, const Pool& pool, pkv_block block, const char* verb) {
+void check(pkv_status status, const memory::Pool& pool, pkv_block block, const char* verb) {
   if (status == PKV_OK) return;
   const uint32_t id = PKV_BLOCK_ID(block);
   if (status == PKV_NO_MEMORY)
     fail(status, "%s: no memory to look for duplicates in the list", verb);
   check_id(pool, id);
-  const BlockState state = pool.state(id);
+  const memory::BlockState state = pool.state(id);
   fail(status,
        "%s of block %u, generation %u: it is in generation %u with %u references, %u of %u slots "
        "filled%s",
@@ -51,9 +51,10 @@ void check(pkv_status status, const Pool& pool, pkv_block block, const char* ver
 }
 
 }  // namespace
-}  // namespace pkv
+}  // namespace pkv::api
 
 using namespace pkv;
+using namespace pkv::api;
 
 pkv_status pkv_pool_config_init(pkv_pool_config* config, size_t struct_size) {
   return init_struct(config, struct_size, defaults(), "config");
@@ -145,7 +146,7 @@ pkv_status pkv_pool_block_state(pkv_pool handle, uint32_t id, pkv_block_state* o
   return guarded([&] {
     const Use use(handle);
     check_id(use.pool(), id);
-    const BlockState state = use.pool().state(id);
+    const memory::BlockState state = use.pool().state(id);
     fill_struct(out,
                 {sizeof *out, id, state.generation, state.references, state.filled, state.sealed},
                 "out");

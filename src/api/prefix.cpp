@@ -6,16 +6,16 @@
 #include "engine/cache/config.h"
 #include "engine/prefix/hash.h"
 
-namespace pkv {
+namespace pkv::api {
 namespace {
 
-PrefixIndex& index_of(const Lease& lease) {
-  PrefixIndex* const index = lease.object<Cache>().prefix();
+prefix::Index& index_of(const Lease& lease) {
+  prefix::Index* const index = lease.object<Cache>().prefix();
   if (index == nullptr) fail(PKV_UNSUPPORTED, "the cache has no prefix index: its config had none");
   return *index;
 }
 
-pkv_prefix_stats public_stats(const PrefixFigures& figures) {
+pkv_prefix_stats public_stats(const prefix::Figures& figures) {
   pkv_prefix_stats stats{};
   stats.struct_size = sizeof stats;
   stats.matches = figures.matches;
@@ -33,9 +33,10 @@ pkv_prefix_stats public_stats(const PrefixFigures& figures) {
 }
 
 }  // namespace
-}  // namespace pkv
+}  // namespace pkv::api
 
 using namespace pkv;
+using namespace pkv::api;
 
 pkv_status pkv_prefix_config_init(pkv_prefix_config* config, size_t struct_size) {
   return init_struct(config, struct_size, default_prefix(), "config");
@@ -45,7 +46,7 @@ pkv_status pkv_prefix_get_stats(pkv_cache cache, const void* salt, size_t salt_s
                                 pkv_prefix_stats* out) {
   return guarded([&] {
     const Lease lease(bits(cache), Kind::cache, Access::read);
-    PrefixIndex& index = index_of(lease);
+    prefix::Index& index = index_of(lease);
     fill_struct(
         out,
         public_stats(salt_size == PKV_ALL_SALTS ? index.figures()
@@ -57,7 +58,7 @@ pkv_status pkv_prefix_get_stats(pkv_cache cache, const void* salt, size_t salt_s
 pkv_status pkv_prefix_clear(pkv_cache cache, const void* salt, size_t salt_size) {
   return guarded([&] {
     const Lease lease(bits(cache), Kind::cache, Access::read);
-    PrefixIndex& index = index_of(lease);
+    prefix::Index& index = index_of(lease);
     if (salt_size == PKV_ALL_SALTS) return index.clear(nullptr);
     const std::string_view one = check_salt(salt, salt_size);
     index.clear(&one);
@@ -68,10 +69,10 @@ pkv_status pkv_prefix_pin(pkv_cache cache, const void* salt, size_t salt_size, s
                           const int32_t* tokens, uint64_t* pinned) {
   return guarded([&] {
     const Lease lease(bits(cache), Kind::cache, Access::read);
-    PrefixIndex& index = index_of(lease);
+    prefix::Index& index = index_of(lease);
     check_list(tokens, n, "tokens");
     check_pointer(pinned, "pinned");
-    *pinned = uint64_t{index.pin(check_salt(salt, salt_size), Tokens(tokens, n))} *
+    *pinned = uint64_t{index.pin(check_salt(salt, salt_size), prefix::Tokens(tokens, n))} *
               lease.object<Cache>().config().block_size;
   });
 }
@@ -80,10 +81,10 @@ pkv_status pkv_prefix_unpin(pkv_cache cache, const void* salt, size_t salt_size,
                             const int32_t* tokens, uint64_t* unpinned) {
   return guarded([&] {
     const Lease lease(bits(cache), Kind::cache, Access::read);
-    PrefixIndex& index = index_of(lease);
+    prefix::Index& index = index_of(lease);
     check_list(tokens, n, "tokens");
     check_pointer(unpinned, "unpinned");
-    *unpinned = uint64_t{index.unpin(check_salt(salt, salt_size), Tokens(tokens, n))} *
+    *unpinned = uint64_t{index.unpin(check_salt(salt, salt_size), prefix::Tokens(tokens, n))} *
                 lease.object<Cache>().config().block_size;
   });
 }
@@ -101,7 +102,7 @@ pkv_status pkv_prefix_read_events(pkv_cache cache, uint64_t* next, size_t* n,
                                   pkv_prefix_event* events, uint64_t* lost) {
   return guarded([&] {
     const Lease lease(bits(cache), Kind::cache, Access::read);
-    const PrefixIndex& index = index_of(lease);
+    const prefix::Index& index = index_of(lease);
     if (!index.has_events())
       fail(PKV_UNSUPPORTED, "the cache keeps no events: its prefix config says 0");
     check_pointer(next, "next");
@@ -120,7 +121,7 @@ pkv_status pkv_prefix_hash_blocks(const void* salt, size_t salt_size, uint32_t b
     check_list(tokens, n, "tokens");
     const size_t whole = n / block_size;
     check_list(hashes, whole, "hashes");
-    hash_blocks(Tokens(tokens, whole * block_size), hash_salt(check_salt(salt, salt_size)),
-                std::span(hashes, whole));
+    prefix::hash_blocks(prefix::Tokens(tokens, whole * block_size),
+                        prefix::hash_salt(check_salt(salt, salt_size)), std::span(hashes, whole));
   });
 }

@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "engine/session/solo.h"
 
-namespace pkv {
+namespace pkv::api {
 namespace {
 
 class Use {
@@ -39,19 +39,20 @@ uint8_t rank(pkv_retention retention) {
   fail(PKV_INVALID_ARGUMENT, "retention is %d; 0 to 2 are known", static_cast<int>(retention));
 }
 
-PrefixIndex::Hold open_hold(const Cache& cache, const pkv_session_config& config) {
+prefix::Index::Hold open_hold(const Cache& cache, const pkv_session_config& config) {
   if (config.prefix < PKV_PREFIX_SHARE || config.prefix > PKV_PREFIX_OFF)
     fail(PKV_INVALID_ARGUMENT, "prefix is %d; 0 to 2 are known", static_cast<int>(config.prefix));
   const uint8_t retention = rank(config.retention);
   const std::string_view salt = check_salt(config.salt, config.salt_size);
   if (cache.prefix() == nullptr || config.prefix == PKV_PREFIX_OFF) return {};
-  return PrefixIndex::Hold(*cache.prefix(), salt, retention);
+  return prefix::Index::Hold(*cache.prefix(), salt, retention);
 }
 
 }  // namespace
-}  // namespace pkv
+}  // namespace pkv::api
 
 using namespace pkv;
+using namespace pkv::api;
 
 pkv_status pkv_session_config_init(pkv_session_config* config, size_t struct_size) {
   return init_struct(config, struct_size, defaults(), "config");
@@ -124,7 +125,7 @@ pkv_status pkv_session_match_prefix(pkv_session handle, size_t n, const int32_t*
     const Use session(handle, Access::write);
     check_list(tokens, n, "tokens");
     check_pointer(matched, "matched");
-    *matched = session->match_prefix(Tokens(tokens, n));
+    *matched = session->match_prefix(prefix::Tokens(tokens, n));
   });
 }
 
@@ -206,7 +207,7 @@ pkv_status pkv_session_kv_indices(pkv_session handle, uint32_t group, size_t cap
     check_list(slots, capacity, "slots");
     check_pointer(count, "count");
     const uint64_t end = session->length_in_flight();
-    const Sequence& table = session->table(group);
+    const memory::Sequence& table = session->table(group);
     const uint64_t first = std::min(table.first_kept(), end),
                    sinks = std::min<uint64_t>(table.group().shape.sinks, first);
     check_capacity(capacity, sinks + end - first, count, "KV indices");

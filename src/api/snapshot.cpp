@@ -7,6 +7,7 @@
 #include "engine/session/session.h"
 
 using namespace pkv;
+using namespace pkv::api;
 
 pkv_status pkv_snapshot_take(pkv_session session, pkv_snapshot* out) {
   return guarded([&] {

@@ -6,10 +6,10 @@
 
 #include "engine/memory/pool.h"
 
-namespace pkv {
+namespace pkv::api {
 
-inline pkv_pool_stats public_stats(const Pool& pool) {
-  const PoolStats stats = pool.stats();
+inline pkv_pool_stats public_stats(const memory::Pool& pool) {
+  const memory::PoolStats stats = pool.stats();
   pkv_pool_stats out{};
   out.struct_size = sizeof out;
   out.block_size = pool.block_size();
@@ -24,4 +24,4 @@ inline pkv_pool_stats public_stats(const Pool& pool) {
   return out;
 }
 
-}  // namespace pkv
+}  // namespace pkv::api

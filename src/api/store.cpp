@@ -7,7 +7,7 @@
 #include "engine/tier/directory.h"
 #include "engine/tier/store_tier.h"
 
-namespace pkv {
+namespace pkv::api {
 namespace {
 
 class Use {
@@ -37,9 +37,10 @@ pkv_directory_config default_directory() {
 }
 
 }  // namespace
-}  // namespace pkv
+}  // namespace pkv::api
 
 using namespace pkv;
+using namespace pkv::api;
 
 pkv_status pkv_store_config_init(pkv_store_config* config, size_t struct_size) {
   return init_struct(config, struct_size, default_store(), "config");
@@ -50,7 +51,7 @@ pkv_status pkv_store_prefetch(pkv_cache cache, const void* salt, size_t salt_siz
   return guarded([&] {
     const Use use(cache);
     check_list(tokens, n, "tokens");
-    use.tier().prefetch(check_salt(salt, salt_size), Tokens(tokens, n));
+    use.tier().prefetch(check_salt(salt, salt_size), prefix::Tokens(tokens, n));
   });
 }
 
@@ -73,8 +74,8 @@ pkv_status pkv_store_wait(pkv_cache cache, const void* salt, size_t salt_size, s
     check_list(tokens, n, "tokens");
     check_pointer(cached, "cached");
     const std::string_view known = check_salt(salt, salt_size);
-    tier.wait(known, Tokens(tokens, n), after(timeout_ms));
-    *cached = uint64_t{use.cache().prefix()->cached(known, Tokens(tokens, n))} *
+    tier.wait(known, prefix::Tokens(tokens, n), after(timeout_ms));
+    *cached = uint64_t{use.cache().prefix()->cached(known, prefix::Tokens(tokens, n))} *
               use.cache().config().block_size;
   });
 }
@@ -84,7 +85,7 @@ pkv_status pkv_store_cancel(pkv_cache cache, const void* salt, size_t salt_size,
   return guarded([&] {
     const Use use(cache);
     check_list(tokens, n, "tokens");
-    use.tier().cancel(check_salt(salt, salt_size), Tokens(tokens, n));
+    use.tier().cancel(check_salt(salt, salt_size), prefix::Tokens(tokens, n));
   });
 }
 
@@ -112,6 +113,6 @@ pkv_status pkv_store_open_directory(const pkv_directory_config* config, pkv_stor
     if (known.durable > 1)
       fail(PKV_INVALID_ARGUMENT, "durable is %u; 0 and 1 are known", known.durable);
     check_pointer(out, "out");
-    *out = open_directory_store(known.path, known.capacity_bytes, known.durable != 0);
+    *out = tier::open_directory_store(known.path, known.capacity_bytes, known.durable != 0);
   });
 }

@@ -36,7 +36,7 @@ class ReferenceLimit : public testing::Test {
 
   std::unique_ptr<Session> open(bool publishes = true) {
     Content content(*cache_);
-    content.hold() = PrefixIndex::Hold(*cache_->prefix(), "", 1);
+    content.hold() = prefix::Index::Hold(*cache_->prefix(), "", 1);
     return std::make_unique<Session>(std::move(content), 0, publishes);
   }
   void append(Session& session, uint32_t tokens) {
@@ -47,15 +47,15 @@ class ReferenceLimit : public testing::Test {
     for (const uint32_t layer : {0u, 1u}) batch.write(layer, &rows, &rows);
     batch.commit(text_.data() + session.length());
   }
-  Pool& pool(size_t group) { return cache_->groups()[group]->pool; }
-  static Block block(const Session& session, size_t group, size_t index) {
+  memory::Pool& pool(size_t group) { return cache_->groups()[group]->pool; }
+  static memory::Block block(const Session& session, size_t group, size_t index) {
     return session.content().sequences()[group].blocks()[index];
   }
 
   // No reference more of this block can be had while it lives.
   class Full {
    public:
-    Full(Pool& pool, Block block) : pool_(pool), block_(block) {
+    Full(memory::Pool& pool, memory::Block block) : pool_(pool), block_(block) {
       while (pool_.retain(block_) == PKV_OK) taken_++;
     }
     ~Full() { give_back(); }
@@ -66,8 +66,8 @@ class ReferenceLimit : public testing::Test {
     }
 
    private:
-    Pool& pool_;
-    const Block block_;
+    memory::Pool& pool_;
+    const memory::Block block_;
     uint32_t taken_ = 0;
   };
 
@@ -122,13 +122,13 @@ TEST_F(ReferenceLimit, OfAMatch) {
   append(*open(), 4 * block_size);  // its session ends, its blocks stay cached
   const auto session = open();
   const auto reader = open();
-  ASSERT_EQ(2u * block_size, reader->match_prefix(Tokens(text_).first(2 * block_size)));
+  ASSERT_EQ(2u * block_size, reader->match_prefix(prefix::Tokens(text_).first(2 * block_size)));
   {
     Full full(pool(1), block(*reader, 1, 1));
-    expect_refused([&] { session->match_prefix(Tokens(text_).first(3 * block_size)); });
+    expect_refused([&] { session->match_prefix(prefix::Tokens(text_).first(3 * block_size)); });
     EXPECT_EQ(0u, session->length());
   }
-  EXPECT_EQ(3u * block_size, session->match_prefix(Tokens(text_).first(3 * block_size)));
+  EXPECT_EQ(3u * block_size, session->match_prefix(prefix::Tokens(text_).first(3 * block_size)));
   check({reader.get(), session.get()});
 }
 
@@ -136,12 +136,12 @@ TEST_F(ReferenceLimit, OfAMatch) {
 TEST_F(ReferenceLimit, OfAMatchThatEndsInABlock) {
   append(*open(), 2 * block_size);
   const auto reader = open(), session = open(), later = open();
-  ASSERT_EQ(2u * block_size, reader->match_prefix(Tokens(text_).first(2 * block_size)));
+  ASSERT_EQ(2u * block_size, reader->match_prefix(prefix::Tokens(text_).first(2 * block_size)));
   {
     Full full(pool(1), block(*reader, 1, 1));
-    EXPECT_EQ(block_size, session->match_prefix(Tokens(text_).first(block_size + 9)));
+    EXPECT_EQ(block_size, session->match_prefix(prefix::Tokens(text_).first(block_size + 9)));
   }
-  EXPECT_EQ(block_size + 9, later->match_prefix(Tokens(text_).first(block_size + 9)));
+  EXPECT_EQ(block_size + 9, later->match_prefix(prefix::Tokens(text_).first(block_size + 9)));
   check({reader.get(), session.get(), later.get()});
 }
 
@@ -152,7 +152,7 @@ TEST_F(ReferenceLimit, OfWhatIsPublished) {
   {
     Full full(pool(1), block(*first, 1, 0));
     first->start_publishing();
-    EXPECT_EQ(0u, second->match_prefix(Tokens(text_).first(block_size)))
+    EXPECT_EQ(0u, second->match_prefix(prefix::Tokens(text_).first(block_size)))
         << "the index has it without a reference";
   }
   append(*second, block_size);

@@ -8,12 +8,16 @@
 The engine sees kernels/kernels.h, kernels/views.h and kernels/tile_layout.h only; oneTBB is for
 base/parallel, vector instructions for kernels; what is compiled for an instruction set keeps the
 standard library's inline functions out.
+
+A room has a namespace of its name: pkv::memory, pkv::kernels, ... What all rooms know (base), and
+the nouns that users know (cache and session), are in pkv itself.
 """
 
 import re
 
 import harness
 
+NAMESPACE = re.compile(r"^namespace (pkv[\w:]*) \{", re.M)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 
 # Room -> the rooms it may include. A file belongs to the longest room its path begins with.
@@ -33,6 +37,13 @@ for above, below in (
 ):
     ROOMS[above] = {above}.union(*({room} | ROOMS[room] for room in below))
 ROOMS["redis"] = {"redis", "base"}
+NAMESPACES = {room: f"pkv::{room.removeprefix('engine/')}" for room in ROOMS} | {
+    "base": "pkv",
+    "engine/cache": "pkv",
+    "engine/session": "pkv",
+}
+# Rooms with a second namespace inside.
+INNER = {"base": {"pkv", "pkv::os"}, "kernels": {"pkv::kernels", "pkv::kernels::scalar"}}
 KERNELS_FACE = {"kernels/tile_layout.h", "kernels/kernels.h", "kernels/views.h"}
 VECTOR = re.compile(r"xsimd/|.*intrin\.h$|arm_neon\.h$|arm_sve\.h$")
 ISA_ALLOWED = re.compile(
@@ -72,6 +83,16 @@ def check_include(path, quote, name):
     return None
 
 
+def check_namespaces(path, text):
+    room = room_of(path)
+    allowed = INNER.get(room, {NAMESPACES[room]})
+    return [
+        f"src/{path}: namespace {name}: that of {room} is {NAMESPACES[room]}"
+        for name in NAMESPACE.findall(text)
+        if name not in allowed
+    ]
+
+
 def check_isa(files):
     """Everything the files under kernels/isa reach: only headers without inline functions that a
     linker may merge.
@@ -103,6 +124,7 @@ def check(root):
         if room_of(path) is None:
             found.append(f"src/{path}: a file outside every room: {', '.join(ROOMS)}")
             continue
+        found += check_namespaces(path, text)
         for quote, name, line in includes_of(text):
             complaint = check_include(path, quote, name)
             if complaint:
@@ -117,7 +139,7 @@ SAMPLES = [
             "src/api/cache.cpp": '#include "engine/cache/cache.h"\n#include "base/status.h"\n',
             "src/engine/cache/cache.h": '#include "engine/prefix/index.h"\n'
             '#include "kernels/kernels.h"\n#include <vector>\n',
-            "src/engine/file/file.h": '#include "engine/memory/pool.h"\n',
+            "src/engine/file/file.h": '#include "engine/memory/pool.h"\nnamespace pkv::file {\n}\n',
             "src/base/parallel.cpp": "#include <tbb/parallel_for.h>\n",
             "src/kernels/isa/avx2.cpp": '#include "kernels/attend.hpp"\n#include <immintrin.h>\n',
             "src/kernels/attend.hpp": "#include <xsimd/xsimd.hpp>\n#include <stdint.h>\n"
@@ -151,6 +173,10 @@ SAMPLES = [
     ("vector instructions", {"src/base/os.cpp": "#include <xsimd/xsimd.hpp>\n"}),
     ("written from src/ on", {"src/engine/attention/attend.cpp": '#include "attend.h"\n'}),
     ("outside every room", {"src/util/misc.h": ""}),
+    (
+        "that of engine/memory is pkv::memory",
+        {"src/engine/memory/pool.h": "namespace pkv {\n}\n"},
+    ),
     (
         "no standard library",
         {

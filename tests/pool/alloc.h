@@ -8,7 +8,7 @@
 
 #include "engine/memory/pool.h"
 
-namespace pkv {
+namespace pkv::memory {
 
 inline std::pmr::memory_resource* const memory = std::pmr::new_delete_resource();
 
@@ -18,4 +18,4 @@ inline std::vector<Block> alloc(Pool& pool, size_t n) {
   return blocks;
 }
 
-}  // namespace pkv
+}  // namespace pkv::memory

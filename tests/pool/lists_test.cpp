@@ -7,7 +7,7 @@
 
 #include "engine/memory/pool.h"
 
-namespace pkv {
+namespace pkv::memory {
 namespace {
 
 constexpr size_t untouched = 4242;
@@ -134,4 +134,4 @@ TEST(ListAtTheLimit, RetainTakesBackTheOthers) {
 }
 
 }  // namespace
-}  // namespace pkv
+}  // namespace pkv::memory

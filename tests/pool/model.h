@@ -9,7 +9,7 @@
 #include "engine/memory/block_state.h"
 #include "engine/memory/pool.h"
 
-namespace pkv {
+namespace pkv::memory {
 
 class PoolModel {
  public:
@@ -120,4 +120,4 @@ class PoolModel {
   uint64_t peak_ = 0;
 };
 
-}  // namespace pkv
+}  // namespace pkv::memory

@@ -12,7 +12,7 @@
 #include "alloc.h"
 #include "base/status.h"
 
-namespace pkv {
+namespace pkv::memory {
 namespace {
 
 TEST(Pool, FreshPoolGivesIdsInOrderToAnyThread) {
@@ -312,4 +312,4 @@ TEST(Pool, LongListInDisorderNeedsScratch) {
 }
 
 }  // namespace
-}  // namespace pkv
+}  // namespace pkv::memory

@@ -2,7 +2,7 @@
 
 #include "replay.h"
 
-namespace pkv {
+namespace pkv::memory {
 namespace {
 
 TEST(PoolRandom, AgreesWithTheModel) {
@@ -14,4 +14,4 @@ TEST(PoolRandom, AgreesWithTheModel) {
 }
 
 }  // namespace
-}  // namespace pkv
+}  // namespace pkv::memory

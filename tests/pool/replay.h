@@ -12,7 +12,7 @@
 #include "engine/memory/pool.h"
 #include "model.h"
 
-namespace pkv {
+namespace pkv::memory {
 
 class Replay {
  public:
@@ -173,4 +173,4 @@ class Replay {
   std::vector<Block> seen_;  // all ever given out
 };
 
-}  // namespace pkv
+}  // namespace pkv::memory

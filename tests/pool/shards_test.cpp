@@ -10,7 +10,7 @@
 #include "alloc.h"
 #include "base/status.h"
 
-namespace pkv {
+namespace pkv::memory {
 namespace {
 
 TEST(Shards, AsManyAsSuitTheSize) {
@@ -116,4 +116,4 @@ TEST_P(ManyShards, BlocksRetireInTheirShards) {
 INSTANTIATE_TEST_SUITE_P(Shards, ManyShards, testing::Values(1, 2, 16));
 
 }  // namespace
-}  // namespace pkv
+}  // namespace pkv::memory

@@ -11,7 +11,7 @@
 
 #include "engine/memory/pool.cpp"
 
-namespace pkv {
+namespace pkv::memory {
 namespace {
 
 // A policy that counts and notes every operation, and calls in the other thread before number
@@ -287,4 +287,4 @@ TEST_F(StoppedThread, ThreadsPart) {
 }
 
 }  // namespace
-}  // namespace pkv
+}  // namespace pkv::memory

@@ -11,7 +11,7 @@
 
 #include "engine/memory/pool.h"
 
-namespace pkv {
+namespace pkv::memory {
 namespace {
 
 constexpr unsigned threads = 8;
@@ -230,4 +230,4 @@ TEST(PoolThreads, OneDoubleFreeWins) {
 }
 
 }  // namespace
-}  // namespace pkv
+}  // namespace pkv::memory

@@ -11,7 +11,7 @@
 
 namespace {
 
-using namespace pkv;
+using namespace pkv::prefix;
 using Text = std::vector<int32_t>;
 
 constexpr uint32_t block_size = 2;
@@ -31,7 +31,7 @@ class RadixTree : public testing::Test {
   // The path to the end of a match, as a text and as blocks.
   void check_path(const Node& end, const Text& expected) {
     Text tokens;
-    std::vector<Block> blocks;
+    std::vector<pkv::memory::Block> blocks;
     std::vector<uint64_t> hashes;
     std::vector<const Node*> path;
     for (const Node* node = &end; node->parent != nullptr; node = node->parent)
@@ -88,7 +88,7 @@ class RadixTree : public testing::Test {
     const size_t count = text.size() / block_size - match.whole;
     if (count == 0) return;
     const Tokens rest = Tokens(text).subspan(match.whole * block_size, count * block_size);
-    std::vector<Block> blocks;
+    std::vector<pkv::memory::Block> blocks;
     for (size_t i = 0; i < count; i++)
       cached_[first_blocks(text, match.whole + i + 1)] = blocks.emplace_back(next_++);
     std::vector<uint64_t> hashes(count);
@@ -117,8 +117,8 @@ class RadixTree : public testing::Test {
   std::mt19937 random_{1};
   Tree tree_{block_size, 1, *std::pmr::get_default_resource()};
   Node& root_ = tree_.new_root();
-  std::map<Text, Block> cached_;
-  Block next_ = 1;
+  std::map<Text, pkv::memory::Block> cached_;
+  pkv::memory::Block next_ = 1;
 };
 
 TEST_F(RadixTree, FindsWhatANaiveMapFinds) {
@@ -139,7 +139,7 @@ TEST_F(RadixTree, FindsWhatANaiveMapFinds) {
 
 TEST_F(RadixTree, ASplitLeavesWhatIsKnownOfBothParts) {
   const Text text = {1, 2, 3, 4, 5, 6};
-  const Block blocks[] = {7, 8, 9};
+  const pkv::memory::Block blocks[] = {7, 8, 9};
   uint64_t hashes[3];
   hash_blocks(text, 0, hashes);
   Node& node = tree_.add_child(root_, {text, blocks, hashes, {3, 2}});
@@ -155,8 +155,8 @@ TEST_F(RadixTree, ASplitLeavesWhatIsKnownOfBothParts) {
     EXPECT_EQ(4u, each->kind);
     EXPECT_EQ(6u, each->last_use);
   }
-  EXPECT_EQ((std::pmr::vector<Block>{7}), upper.blocks);
-  EXPECT_EQ((std::pmr::vector<Block>{8, 9}), node.blocks);
+  EXPECT_EQ((std::pmr::vector<pkv::memory::Block>{7}), upper.blocks);
+  EXPECT_EQ((std::pmr::vector<pkv::memory::Block>{8, 9}), node.blocks);
   EXPECT_EQ(hashes[0], upper.hashes[0]);
   EXPECT_EQ(hashes[1], node.hashes[0]);
 }
@@ -182,7 +182,7 @@ TEST(RadixTreeBugs, AnEqualHashIsNoHit) {
   const uint64_t hashes[] = {7, 7};
   const std::vector<Text> texts = {{1, 2, 3, 4}, {1, 2, 4, 3}, {2, 1, 3, 4}};
   for (const Text& text : texts) {
-    const Block blocks[] = {1, 2};
+    const pkv::memory::Block blocks[] = {1, 2};
     const Tree::Match match = tree.find(root, text);
     ASSERT_EQ(text == texts[1] ? 1u : 0u, match.whole);
     Node& above = match.whole > 0 ? tree.split(*match.node, match.inside) : root;

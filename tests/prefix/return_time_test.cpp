@@ -8,7 +8,7 @@
 
 namespace {
 
-using namespace pkv;
+using namespace pkv::prefix;
 
 std::pmr::memory_resource& memory() { return *std::pmr::get_default_resource(); }
 
@@ -104,7 +104,7 @@ class Choice : public testing::Test {
  protected:
   Node& publish() {
     const int32_t token = ++tokens_;
-    const Block block = 1;
+    const pkv::memory::Block block = 1;
     const uint64_t hash = random_();
     History history;
     policy_.inserted(std::span(&hash, 1), std::span(&history, 1));

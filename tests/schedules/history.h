@@ -14,8 +14,8 @@
 
 namespace schedules {
 
-using pkv::Block;
-using pkv::BlockState;
+using pkv::memory::Block;
+using pkv::memory::BlockState;
 
 enum class Call : uint8_t { alloc, retain, release, claim, fill, seal, reset, look };
 inline constexpr const char* call_names[] = {"alloc", "retain", "release", "claim",
@@ -52,11 +52,11 @@ struct Model {
   bool operator==(const Model&) const = default;
 
   static bool is_free(const BlockState& state) {
-    return state.references == 0 && state.generation != pkv::retired_generation;
+    return state.references == 0 && state.generation != pkv::memory::retired_generation;
   }
   uint32_t free() const {
     uint32_t count = 0;
-    for (uint64_t state : states) count += is_free(pkv::unpack(state));
+    for (uint64_t state : states) count += is_free(pkv::memory::unpack(state));
     return count;
   }
 
@@ -65,17 +65,17 @@ struct Model {
   bool apply(const Operation& op, uint32_t doubtful, bool* freed) {
     *freed = false;
     if (op.call == Call::alloc) return alloc(op, doubtful);
-    const uint32_t id = pkv::block_id(op.block);
+    const uint32_t id = pkv::memory::block_id(op.block);
     if (id >= states.size()) return op.status == PKV_OUT_OF_RANGE;
-    BlockState state = pkv::unpack(states[id]);
+    BlockState state = pkv::memory::unpack(states[id]);
     if (op.call == Call::look) return state == op.state;
     pkv_status status = PKV_OK;
-    if (state.references == 0 || state.generation != pkv::block_generation(op.block))
+    if (state.references == 0 || state.generation != pkv::memory::block_generation(op.block))
       status = op.call == Call::release ? PKV_DOUBLE_FREE : PKV_STALE_HANDLE;
     else
       status = change(op, state);
     if (status != op.status) return false;
-    if (status == PKV_OK) states[id] = pkv::pack(state);
+    if (status == PKV_OK) states[id] = pkv::memory::pack(state);
     *freed = status == PKV_OK && is_free(state);
     return true;
   }
@@ -84,11 +84,12 @@ struct Model {
   bool alloc(const Operation& op, uint32_t doubtful) {
     if (op.status != PKV_OK) return free() < op.n + doubtful;
     for (uint32_t i = 0; i < op.n; i++) {
-      const uint32_t id = pkv::block_id(op.out[i]);
+      const uint32_t id = pkv::memory::block_id(op.out[i]);
       if (id >= states.size()) return false;
-      const BlockState state = pkv::unpack(states[id]);
-      if (!is_free(state) || state.generation != pkv::block_generation(op.out[i])) return false;
-      states[id] = pkv::pack({state.generation, 1, 0, false});
+      const BlockState state = pkv::memory::unpack(states[id]);
+      if (!is_free(state) || state.generation != pkv::memory::block_generation(op.out[i]))
+        return false;
+      states[id] = pkv::memory::pack({state.generation, 1, 0, false});
     }
     return true;
   }

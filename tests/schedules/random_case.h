@@ -22,7 +22,7 @@ class RandomCase {
       case_.shards = 1 + random_.below(2);
     }
     if (random_.below(8) == 0)
-      case_.first_generation = pkv::retired_generation - 1 - random_.below(2);
+      case_.first_generation = pkv::memory::retired_generation - 1 - random_.below(2);
     for (uint32_t i = 0; i < shared; i++)
       setup_ += (setup_.empty() ? "alloc " : "; alloc ") + letter(i);
     const uint32_t threads = 2 + random_.below(3);

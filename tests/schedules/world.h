@@ -79,7 +79,7 @@ class World {
   const std::unordered_set<std::string>& histories() const { return judged_; }
 
  private:
-  using Pool = pkv::BasicPool<ScheduledAtomics>;
+  using Pool = pkv::memory::BasicPool<ScheduledAtomics>;
 
   struct Step {
     std::string verb, text;
@@ -145,7 +145,7 @@ class World {
     Model model;
     model.block_size = block_size;
     for (uint32_t id = 0; id < case_.blocks; id++)
-      model.states.push_back(pkv::pack(pool_->state(id)));
+      model.states.push_back(pkv::memory::pack(pool_->state(id)));
     return model;
   }
 
@@ -186,7 +186,7 @@ class World {
   static std::string describe(const std::string& name, uint64_t value) {
     char text[96];
     if (name.starts_with("state")) {
-      const BlockState state = pkv::unpack(value);
+      const BlockState state = pkv::memory::unpack(value);
       std::snprintf(text, sizeof text, "{generation %u, references %u, filled %u%s}",
                     state.generation, state.references, state.filled,
                     state.sealed ? ", sealed" : "");

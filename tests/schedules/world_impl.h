@@ -41,9 +41,9 @@ inline void World::alloc(const Step& step, Slots& slots) {
   for (uint32_t i = 0; i < n; i++) {
     slots[static_cast<size_t>(step.slots[i])] = {op.out[i], taken};
     if (!taken) continue;
-    if (pkv::block_id(op.out[i]) >= case_.blocks)
-      scheduler.found("alloc gives block %u of %u", pkv::block_id(op.out[i]), case_.blocks);
-    payloads_[pkv::block_id(op.out[i])].whole.write("writes the block it was given,");
+    if (pkv::memory::block_id(op.out[i]) >= case_.blocks)
+      scheduler.found("alloc gives block %u of %u", pkv::memory::block_id(op.out[i]), case_.blocks);
+    payloads_[pkv::memory::block_id(op.out[i])].whole.write("writes the block it was given,");
   }
   end(op, taken ? PKV_OK : PKV_OUT_OF_BLOCKS);
 }
@@ -72,7 +72,7 @@ inline void World::retain(const Step& step, Slots& slots) {
     scheduler.note("  is refused");
   for (uint32_t i = 0; i < n; i++)
     if (status == PKV_OK)
-      payloads_[pkv::block_id(blocks[i])].whole.read("reads the block it retained, which");
+      payloads_[pkv::memory::block_id(blocks[i])].whole.read("reads the block it retained, which");
     else
       slots[static_cast<size_t>(step.slots[i])].usable = false;
 }
@@ -84,7 +84,7 @@ inline void World::release(const Step& step, Slots& slots) {
     if (!slots[static_cast<size_t>(slot)].usable) continue;
     blocks[n++] = slots[static_cast<size_t>(slot)].block;
     if (step.verb == "release")
-      payloads_[pkv::block_id(blocks[n - 1])].whole.read("reads the block it holds, which");
+      payloads_[pkv::memory::block_id(blocks[n - 1])].whole.read("reads the block it holds, which");
   }
   if (n == 0) return;
   const Operation op = begin(Call::release, blocks[0]);
@@ -97,7 +97,8 @@ inline void World::release(const Step& step, Slots& slots) {
   // to put in order.
   if (n == 2 && blocks[0] == blocks[1]) {
     if (status == PKV_OK)
-      scheduler.found("a list that names block %u twice was released", pkv::block_id(blocks[0]));
+      scheduler.found("a list that names block %u twice was released",
+                      pkv::memory::block_id(blocks[0]));
     return;
   }
   for (uint32_t i = 0; i < n; i++) {
@@ -108,7 +109,7 @@ inline void World::release(const Step& step, Slots& slots) {
 }
 
 inline void World::change(const Step& step, Held& held) {
-  const uint32_t id = pkv::block_id(held.block);
+  const uint32_t id = pkv::memory::block_id(held.block);
   if (step.verb == "claim") {
     Operation op = begin(Call::claim, held.block, step.n);
     const pkv_status status = pool_->claim(held.block, step.n, &op.offset);
@@ -125,11 +126,11 @@ inline void World::change(const Step& step, Held& held) {
 }
 
 inline void World::look(const Step&, Held& held) {
-  const uint32_t id = pkv::block_id(held.block);
+  const uint32_t id = pkv::memory::block_id(held.block);
   Operation op = begin(Call::look, held.block);
   op.state = pool_->state(id);
   end(op, PKV_OK);
-  if (!op.state.sealed || op.state.generation != pkv::block_generation(held.block)) return;
+  if (!op.state.sealed || op.state.generation != pkv::memory::block_generation(held.block)) return;
   payloads_[id].whole.read("reads a sealed block, which");
   for (uint32_t i = 0; i < op.state.filled; i++)
     payloads_[id].slots[i].read("reads a slot of a sealed block, which");
@@ -160,7 +161,7 @@ inline std::string World::history_key(const Model& end) const {
                               op.out[1],
                               op.out[2],
                               op.out[3],
-                              pkv::pack(op.state),
+                              pkv::memory::pack(op.state),
                               preceding};
     key.append(reinterpret_cast<const char*>(parts), sizeof parts);
   }
@@ -172,7 +173,7 @@ inline void World::judge() {
   for (uint32_t location : state_locations_) {
     uint32_t generation = case_.first_generation;
     memory.values(location, [&](uint64_t value) {
-      const uint32_t next = pkv::unpack(value).generation;
+      const uint32_t next = pkv::memory::unpack(value).generation;
       if (next < generation)
         scheduler.found("%s goes from generation %u back to %u", memory.name(location).c_str(),
                         generation, next);

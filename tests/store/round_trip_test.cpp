@@ -322,7 +322,7 @@ void publish(pkv_cache cache, const Plan& setup, const std::string& salt, uint32
   append_in_steps(cache, session, setup, tokens, seed);
 }
 
-TEST(PrefixIndex, WhatWasCachedIsFoundAgain) {
+TEST(Index, WhatWasCachedIsFoundAgain) {
   for (auto [name, setup] : setups()) {
     SCOPED_TRACE(name);
     setup.prefix = true;
@@ -357,7 +357,7 @@ TEST(PrefixIndex, WhatWasCachedIsFoundAgain) {
   }
 }
 
-TEST(PrefixIndex, OtherBlockSizesKeepWholeBlocks) {
+TEST(Index, OtherBlockSizesKeepWholeBlocks) {
   Plan setup;
   setup.prefix = true;
   Plan larger = setup;
@@ -377,7 +377,7 @@ TEST(PrefixIndex, OtherBlockSizesKeepWholeBlocks) {
   CHECK(pkv_cache_validate(b));
 }
 
-TEST(PrefixIndex, IsLeftOutWhereNobodyAsksForIt) {
+TEST(Index, IsLeftOutWhereNobodyAsksForIt) {
   Plan setup, without;
   setup.prefix = true;
   const Cache a = create(setup), b = create(setup), c = create(without);

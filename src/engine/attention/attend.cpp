@@ -7,7 +7,7 @@
 #include "engine/attention/rows.h"
 #include "engine/attention/work_split.h"
 
-namespace pkv {
+namespace pkv::attention {
 
 namespace {
 
@@ -160,4 +160,4 @@ void attend(Workers& workers, ScratchPool& pool, const kernels::Table& kernels,
   });
 }
 
-}  // namespace pkv
+}  // namespace pkv::attention

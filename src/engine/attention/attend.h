@@ -6,10 +6,10 @@
 #include "engine/attention/scratch.h"
 #include "kernels/kernels.h"
 
-namespace pkv {
+namespace pkv::attention {
 
 // Throws INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW (for the mask: see call.h), bad_alloc.
 void attend(Workers& workers, ScratchPool& scratch, const kernels::Table& kernels,
             const AttendCall& call);
 
-}  // namespace pkv
+}  // namespace pkv::attention

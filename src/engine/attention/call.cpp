@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "base/structs.h"
 
-namespace pkv {
+namespace pkv::attention {
 
 pkv_attention_params default_params() {
   pkv_attention_params params{};
@@ -82,4 +82,4 @@ void check_call(const AttendCall& call) {
            (unsigned long long)ceil_div(call.sequences[i].queries, 64));
 }
 
-}  // namespace pkv
+}  // namespace pkv::attention

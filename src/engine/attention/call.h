@@ -8,7 +8,7 @@
 
 #include "kernels/views.h"
 
-namespace pkv {
+namespace pkv::attention {
 
 // One sequence of an attention call.
 struct AttendSequence {
@@ -56,4 +56,4 @@ struct AttendCall {
 // of mask and lse beyond the address space.
 void check_call(const AttendCall& call);
 
-}  // namespace pkv
+}  // namespace pkv::attention

@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "kernels/kernels.h"
 
-namespace pkv {
+namespace pkv::attention {
 
 namespace {
 
@@ -60,7 +60,8 @@ kernels::RowsView check_rows(const pkv_tensor* tensor, uint64_t rows, uint32_t h
   return view;
 }
 
-kernels::RowsView check_values(const pkv_tensor* tensor, uint64_t rows, const Shape& shape) {
+kernels::RowsView check_values(const pkv_tensor* tensor, uint64_t rows,
+                               const memory::Shape& shape) {
   if (!shape.latent) return check_rows(tensor, rows, shape.kv_heads, shape.value_dim, "v");
   if (tensor != nullptr)
     fail(PKV_INVALID_ARGUMENT, "v is given, but values of this layer are the first %u dims of k",
@@ -121,4 +122,4 @@ void copy_rows(Workers& workers, void (*kernel)(const kernels::CopyTask&),
   workers.for_each(pieces.size(), [&](size_t i, unsigned) { kernel(pieces[i]); });
 }
 
-}  // namespace pkv
+}  // namespace pkv::attention

@@ -8,7 +8,7 @@
 #include "engine/memory/layout.h"
 #include "kernels/views.h"
 
-namespace pkv {
+namespace pkv::attention {
 
 // The tensor with its strides filled in. Throws INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW. name:
 // "k", for the sentence.
@@ -16,7 +16,7 @@ kernels::RowsView check_rows(const pkv_tensor* tensor, uint64_t rows, uint32_t h
                              const char* name);
 
 // The same of values: NULL, and only that, where they are latent in K.
-kernels::RowsView check_values(const pkv_tensor* tensor, uint64_t rows, const Shape& shape);
+kernels::RowsView check_values(const pkv_tensor* tensor, uint64_t rows, const memory::Shape& shape);
 
 // The same rows from row `first` on.
 kernels::RowsView rows_from(const kernels::RowsView& rows, uint64_t first);
@@ -26,4 +26,4 @@ kernels::RowsView rows_from(const kernels::RowsView& rows, uint64_t first);
 void copy_rows(Workers& workers, void (*kernel)(const kernels::CopyTask&),
                std::span<const kernels::CopyTask> tasks, uint64_t token_bytes);
 
-}  // namespace pkv
+}  // namespace pkv::attention

@@ -2,7 +2,7 @@
 
 #include <new>
 
-namespace pkv {
+namespace pkv::attention {
 
 ScratchPool::~ScratchPool() {
   for (auto& slot : free_)
@@ -44,4 +44,4 @@ ScratchPool::Lease::Lease(ScratchPool& pool, size_t floats) : pool_(pool), buffe
 
 ScratchPool::Lease::~Lease() { pool_.give_back(buffer_); }
 
-}  // namespace pkv
+}  // namespace pkv::attention

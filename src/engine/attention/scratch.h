@@ -7,7 +7,7 @@
 #include <memory_resource>
 #include <vector>
 
-namespace pkv {
+namespace pkv::attention {
 
 using Scratch = std::pmr::vector<float>;
 
@@ -41,4 +41,4 @@ class ScratchPool {
   std::array<std::atomic<Scratch*>, 16> free_{};
 };
 
-}  // namespace pkv
+}  // namespace pkv::attention

@@ -11,7 +11,7 @@
 #include "kernels/kernels.h"
 #include "kernels/tile_layout.h"
 
-namespace pkv {
+namespace pkv::attention {
 
 namespace {
 
@@ -203,4 +203,4 @@ void merge_states(size_t count, const pkv_tensor* outs, const float* const* lse,
   if (rows > 0) kernels::select(PKV_ISA_AUTO).merge(task);
 }
 
-}  // namespace pkv
+}  // namespace pkv::attention

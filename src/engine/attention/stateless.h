@@ -3,7 +3,7 @@
 
 #include <pagedkv/attention.h>
 
-namespace pkv {
+namespace pkv::attention {
 
 // Throws INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, bad_alloc. Follows no block id that the view
 // does not hold.
@@ -15,4 +15,4 @@ void attend_stateless(const pkv_kv_view& kv, const pkv_attention_sequences& sequ
 void merge_states(size_t count, const pkv_tensor* outs, const float* const* lse, uint64_t rows,
                   uint32_t heads, uint32_t dim, const pkv_tensor* merged, float* merged_lse);
 
-}  // namespace pkv
+}  // namespace pkv::attention

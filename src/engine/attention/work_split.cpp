@@ -5,7 +5,7 @@
 
 #include "kernels/tile_layout.h"
 
-namespace pkv {
+namespace pkv::attention {
 
 namespace {
 
@@ -191,4 +191,4 @@ void WorkSplit::give_places() {
   }
 }
 
-}  // namespace pkv
+}  // namespace pkv::attention

@@ -8,7 +8,7 @@
 
 #include "engine/attention/call.h"
 
-namespace pkv {
+namespace pkv::attention {
 
 // Some queries of one sequence, for some KV heads.
 struct QueryChunk {
@@ -72,4 +72,4 @@ class WorkSplit {
   size_t shared_floats_ = 0;
 };
 
-}  // namespace pkv
+}  // namespace pkv::attention

@@ -18,17 +18,17 @@ Cache::Cache(const CacheConfig& config, const pkv_allocator* allocator, const pk
       scratch_(memory_) {
   for (uint32_t g = 0; g < config_.groups.size(); g++) {
     const GroupConfig& group = config_.groups[g];
-    groups_.push_back(std::make_unique<Group>(config_.storage, config_.layout, group.shape,
-                                              config_.block_size, group.blocks, memory_,
-                                              config_.huge_pages));
+    groups_.push_back(std::make_unique<memory::Group>(config_.storage, config_.layout, group.shape,
+                                                      config_.block_size, group.blocks, memory_,
+                                                      config_.huge_pages));
     for (uint32_t i = 0; i < group.shape.layers; i++) places_[group.layer_indices[i]] = {g, i};
     const auto& slab = groups_.back()->slab;
     if (slab && memory_.is_system() && config_.huge_pages == PKV_HUGE_PAGES_ADVISE && !slab->huge())
       warn("the system offers no transparent huge pages; attention will be slower");
   }
   if (config_.prefix)
-    prefix_ =
-        std::make_unique<PrefixIndex>(config_.prefix_config, config_.block_size, groups_, memory_);
+    prefix_ = std::make_unique<prefix::Index>(config_.prefix_config, config_.block_size, groups_,
+                                              memory_);
   if (config_.prefault) prefault();
 }
 
@@ -52,7 +52,7 @@ void Cache::prefault() {
   }
 }
 
-Group& Cache::group(uint32_t index) const {
+memory::Group& Cache::group(uint32_t index) const {
   if (index >= groups_.size())
     fail(PKV_OUT_OF_RANGE, "group %u; the cache has %zu", index, groups_.size());
   return *groups_[index];
@@ -68,7 +68,7 @@ pkv_cache_stats Cache::stats() const {
   pkv_cache_stats stats{};
   stats.struct_size = sizeof stats;
   for (const auto& group : groups_) {
-    const PoolStats pool = group->pool.stats();
+    const memory::PoolStats pool = group->pool.stats();
     stats.blocks += pool.blocks;
     stats.free_blocks += pool.free;
     stats.used_blocks += pool.used;
@@ -92,7 +92,7 @@ pkv_cache_stats Cache::stats() const {
 
 pkv_kv_view Cache::kv_view(uint32_t layer) const {
   const LayerPlace at = place(layer);
-  const Group& group = *groups_[at.group];
+  const memory::Group& group = *groups_[at.group];
   if (!group.slab) fail(PKV_UNSUPPORTED, "only storage PAGED has blocks to view");
   const kernels::KvView view = group.layout.view(group.slab->data(), at.layer);
   const int64_t key_unit = kernels::stride_unit(group.shape.dtype),

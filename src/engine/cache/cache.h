@@ -46,14 +46,14 @@ class Cache {
 
   const CacheConfig& config() const { return config_; }
   HookMemory& memory() { return memory_; }
-  std::span<const std::unique_ptr<Group>> groups() const { return groups_; }
-  Group& group(uint32_t index) const;      // throws OUT_OF_RANGE
-  LayerPlace place(uint32_t layer) const;  // throws OUT_OF_RANGE
+  std::span<const std::unique_ptr<memory::Group>> groups() const { return groups_; }
+  memory::Group& group(uint32_t index) const;  // throws OUT_OF_RANGE
+  LayerPlace place(uint32_t layer) const;      // throws OUT_OF_RANGE
   const kernels::Table& kernels() const { return kernels_; }
   Workers& workers() { return workers_; }
-  ScratchPool& scratch() { return scratch_; }
+  attention::ScratchPool& scratch() { return scratch_; }
   Counters& counters() { return counters_; }
-  PrefixIndex* prefix() const { return prefix_.get(); }  // nullptr: there is none
+  prefix::Index* prefix() const { return prefix_.get(); }  // nullptr: there is none
   void set_tier(std::unique_ptr<Tier> tier) { tier_ = std::move(tier); }
   Tier* tier() const { return tier_.get(); }  // nullptr: there is none
 
@@ -71,9 +71,9 @@ class Cache {
   const kernels::Table& kernels_;
   Workers workers_;
   std::vector<LayerPlace> places_;
-  std::vector<std::unique_ptr<Group>> groups_;
-  std::unique_ptr<PrefixIndex> prefix_;
-  ScratchPool scratch_;
+  std::vector<std::unique_ptr<memory::Group>> groups_;
+  std::unique_ptr<prefix::Index> prefix_;
+  attention::ScratchPool scratch_;
   Counters counters_;
   std::unique_ptr<Tier> tier_;  // uses all of the above until it ends
 };

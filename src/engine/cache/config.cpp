@@ -26,8 +26,8 @@ void check_dim(uint32_t dim, const char* name, unsigned group) {
          group, name, dim, kernels::max_dim);
 }
 
-Shape check_shape(const pkv_layer_group& group, unsigned index) {
-  Shape shape{};
+memory::Shape check_shape(const pkv_layer_group& group, unsigned index) {
+  memory::Shape shape{};
   shape.layers = group.layers;
   shape.query_heads = group.query_heads;
   shape.kv_heads = group.kv_heads;
@@ -132,7 +132,7 @@ uint64_t common_blocks(const pkv_cache_config& config, const std::vector<pkv_lay
   if (config.memory_bytes == 0) return config.blocks;
   uint64_t per_block = 0, spent = 0;
   for (size_t g = 0; g < groups.size(); g++) {
-    const Layout layout(config.layout, groups[g].shape, block_size, given[g].blocks);
+    const memory::Layout layout(config.layout, groups[g].shape, block_size, given[g].blocks);
     if (given[g].blocks != 0)
       spent = checked_add(spent, layout.total_bytes(), "bytes of all groups");
     else
@@ -229,9 +229,9 @@ pkv_cache_config default_config() {
 }
 
 void check_block_size(uint32_t block_size) {
-  if (block_size < 16 || block_size > max_block_size || block_size % 16 != 0)
+  if (block_size < 16 || block_size > memory::max_block_size || block_size % 16 != 0)
     fail(PKV_INVALID_ARGUMENT, "block_size is %u; a multiple of 16 from 16 to %u is needed",
-         block_size, max_block_size);
+         block_size, memory::max_block_size);
 }
 
 CacheConfig check_config(const pkv_cache_config& config) {
@@ -322,7 +322,7 @@ pkv_cache_plan compute_plan(const CacheConfig& config, uint32_t group) {
   for (size_t g = 0; g < config.groups.size(); g++) {
     if (group != PKV_ALL_GROUPS && group != g) continue;
     const GroupConfig& one = config.groups[g];
-    const Layout layout(config.layout, one.shape, config.block_size, one.blocks);
+    const memory::Layout layout(config.layout, one.shape, config.block_size, one.blocks);
     plan.groups++;
     plan.bytes_per_token =
         checked_add(plan.bytes_per_token, layout.token_bytes(), "bytes of a token in all groups");
@@ -330,7 +330,7 @@ pkv_cache_plan compute_plan(const CacheConfig& config, uint32_t group) {
         checked_add(plan.bytes_per_block, layout.block_bytes(), "bytes of a block in all groups");
     plan.blocks += one.blocks;
     plan.total_bytes = checked_add(plan.total_bytes, layout.total_bytes(), "bytes of all groups");
-    plan.bookkeeping_bytes += Pool::bookkeeping_bytes(one.blocks);
+    plan.bookkeeping_bytes += memory::Pool::bookkeeping_bytes(one.blocks);
     if (group != PKV_ALL_GROUPS || all_windowed || one.shape.window == 0)
       plan.tokens = std::min(plan.tokens, uint64_t{one.blocks} * config.block_size);
   }

@@ -12,7 +12,7 @@
 namespace pkv {
 
 struct GroupConfig {
-  Shape shape;
+  memory::Shape shape;
   uint32_t blocks;
   std::vector<uint32_t> layer_indices;  // which layers of the model
 };

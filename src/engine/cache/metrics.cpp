@@ -43,7 +43,7 @@ void add_blocks(const Cache& cache, Metrics& metrics) {
       "blocks", "gauge",
       "Blocks by layer group and state; evictable ones are used by the prefix index alone.");
   for (size_t g = 0; g < cache.groups().size(); g++) {
-    const PoolStats pool = cache.groups()[g]->pool.stats();
+    const memory::PoolStats pool = cache.groups()[g]->pool.stats();
     const uint64_t evictable = cache.prefix() != nullptr ? cache.prefix()->evictable(g) : 0;
     metrics.value(g, "free", pool.free);
     metrics.value(g, "evictable", evictable);
@@ -52,7 +52,7 @@ void add_blocks(const Cache& cache, Metrics& metrics) {
   }
 }
 
-void add_prefix(const PrefixFigures& figures, Metrics& metrics) {
+void add_prefix(const prefix::Figures& figures, Metrics& metrics) {
   metrics.begin("prefix_tokens_total", "counter",
                 "Tokens looked for and found in the prefix index.");
   metrics.value("result", "asked", figures.asked_tokens);

@@ -20,7 +20,7 @@ uint64_t evictable(const Cache& cache, size_t group) {
 }
 
 Having describe(const Cache& cache, size_t group, uint32_t keep) {
-  const Pool& pool = cache.groups()[group]->pool;
+  const memory::Pool& pool = cache.groups()[group]->pool;
   Having having{};
   int at = std::snprintf(having.text, sizeof having.text, "%u of %u are free", pool.free_count(),
                          pool.blocks());
@@ -44,8 +44,9 @@ uint64_t missing(const Cache& cache, std::span<const uint64_t> counts, uint32_t 
 }
 
 // From what is free, else from what the prefix index can do without.
-bool take_evicting(const Cache& cache, size_t group, uint64_t count, uint32_t keep, Block* out) {
-  Pool& pool = cache.groups()[group]->pool;
+bool take_evicting(const Cache& cache, size_t group, uint64_t count, uint32_t keep,
+                   memory::Block* out) {
+  memory::Pool& pool = cache.groups()[group]->pool;
   const auto try_alloc = [&] {
     return (keep == 0 || pool.free_count() >= count + keep) && pool.try_alloc(count, out);
   };
@@ -57,7 +58,7 @@ bool take_evicting(const Cache& cache, size_t group, uint64_t count, uint32_t ke
 }
 
 // What waits to be written to a store is the last to go.
-bool take(const Cache& cache, size_t group, uint64_t count, uint32_t keep, Block* out) {
+bool take(const Cache& cache, size_t group, uint64_t count, uint32_t keep, memory::Block* out) {
   if (take_evicting(cache, group, count, keep, out)) return true;
   return cache.tier() != nullptr && cache.tier()->give_way() &&
          take_evicting(cache, group, count, keep, out);

@@ -20,7 +20,7 @@ class Reservation {
   Reservation& operator=(const Reservation&) = delete;
 
   // The next n blocks of a group; pass() says that they have an owner now.
-  std::span<const Block> next(size_t group, uint64_t n) const {
+  std::span<const memory::Block> next(size_t group, uint64_t n) const {
     return std::span(blocks_[group]).subspan(passed_[group], n);
   }
   bool spent(size_t group) const { return passed_[group] == blocks_[group].size(); }
@@ -30,7 +30,7 @@ class Reservation {
   void give_back() noexcept;
 
   Cache& cache_;
-  std::vector<std::vector<Block>> blocks_;
+  std::vector<std::vector<memory::Block>> blocks_;
   std::vector<size_t> passed_;
 };
 

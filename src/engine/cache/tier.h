@@ -30,12 +30,12 @@ class Tier {
   virtual uint64_t flush(Clock::time_point until) noexcept = 0;
 
   // Asks for a text in the background. Throws bad_alloc.
-  virtual void prefetch(std::string_view salt, Tokens text) = 0;
+  virtual void prefetch(std::string_view salt, prefix::Tokens text) = 0;
   // For a session that is about to match: prefetches and waits, as long as the config says. Throws
   // bad_alloc.
-  virtual void fetch(std::string_view salt, Tokens text) = 0;
-  virtual void wait(std::string_view salt, Tokens text, Clock::time_point until) = 0;
-  virtual void cancel(std::string_view salt, Tokens text) = 0;
+  virtual void fetch(std::string_view salt, prefix::Tokens text) = 0;
+  virtual void wait(std::string_view salt, prefix::Tokens text, Clock::time_point until) = 0;
+  virtual void cancel(std::string_view salt, prefix::Tokens text) = 0;
 
   virtual pkv_store_stats stats() const = 0;
   // Calls look with all contents that the tier holds, which do not change meanwhile.

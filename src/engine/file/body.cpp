@@ -7,7 +7,7 @@
 #include "base/checked.h"
 #include "base/status.h"
 
-namespace pkv {
+namespace pkv::file {
 
 namespace {
 
@@ -202,4 +202,4 @@ void FileWriter::write(std::span<const unsigned char> header, Workers& workers, 
   }
 }
 
-}  // namespace pkv
+}  // namespace pkv::file

@@ -11,7 +11,7 @@
 #include "engine/file/pieces.h"
 #include "engine/file/streams.h"
 
-namespace pkv {
+namespace pkv::file {
 
 class BodyReader {
  public:
@@ -74,4 +74,4 @@ class FileWriter {
   Tag last_{};  // of the piece before
 };
 
-}  // namespace pkv
+}  // namespace pkv::file

@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 
-namespace pkv {
+namespace pkv::file {
 
 static_assert(std::endian::native == std::endian::little,
               "numbers are copied as they lie in memory");
@@ -78,4 +78,4 @@ class ByteReader {
   std::span<const unsigned char> rest_;
 };
 
-}  // namespace pkv
+}  // namespace pkv::file

@@ -7,7 +7,7 @@
 #include "engine/file/tiles.h"
 #include "engine/session/content.h"
 
-namespace pkv {
+namespace pkv::file {
 
 class ChainBuilder {
  public:
@@ -20,7 +20,8 @@ class ChainBuilder {
   uint32_t add(const Content& content);
   // Whole blocks after an end, cached under a salt (its number): by position, then group. Salts
   // share no chain.
-  uint32_t add(uint32_t after, Tokens text, std::span<const Block> blocks, uint32_t salt);
+  uint32_t add(uint32_t after, prefix::Tokens text, std::span<const memory::Block> blocks,
+               uint32_t salt);
 
   // After all texts. Chains come after those they follow.
   void finish();
@@ -36,17 +37,18 @@ class ChainBuilder {
     uint32_t children = 0;
     uint32_t chain = none;
     uint64_t salt = any_salt;  // under which it is cached
-    Tokens tokens;
+    prefix::Tokens tokens;
   };
   struct Place {
-    Block block;
-    const Sequence* sequence;  // whose tensors have it; nullptr: the block has
+    memory::Block block;
+    const memory::Sequence* sequence;  // whose tensors have it; nullptr: the block has
   };
 
   static constexpr uint64_t any_salt = ~uint64_t{0};  // of nodes that sessions have, not the index
 
-  uint32_t step(uint32_t after, Tokens tokens, std::span<const Place> places, uint64_t salt);
-  uint32_t make(uint32_t after, Tokens tokens, std::span<const Place> places, uint64_t salt,
+  uint32_t step(uint32_t after, prefix::Tokens tokens, std::span<const Place> places,
+                uint64_t salt);
+  uint32_t make(uint32_t after, prefix::Tokens tokens, std::span<const Place> places, uint64_t salt,
                 uint64_t hash);
   bool continues(uint32_t node) const;
   std::span<Place> places_of(uint32_t node) {
@@ -56,15 +58,15 @@ class ChainBuilder {
     return std::span(places_).subspan(size_t{node} * groups_.size(), groups_.size());
   }
 
-  const std::span<const std::unique_ptr<Group>> groups_;
+  const std::span<const std::unique_ptr<memory::Group>> groups_;
   const uint32_t block_size_;
   const bool tensors_;
   std::vector<Node> nodes_;
   std::vector<Place> places_;  // by node, then group
   std::unordered_multimap<uint64_t, uint32_t> by_tokens_;
   std::vector<Chain> chains_;
-  std::vector<std::vector<uint32_t>> ids_;  // by chain, then group: block ids
-  std::vector<const Sequence*> sequences_;  // by chain, then group
+  std::vector<std::vector<uint32_t>> ids_;          // by chain, then group: block ids
+  std::vector<const memory::Sequence*> sequences_;  // by chain, then group
 };
 
-}  // namespace pkv
+}  // namespace pkv::file

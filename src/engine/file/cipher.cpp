@@ -11,7 +11,7 @@
 #include <sodium.h>
 #endif
 
-namespace pkv {
+namespace pkv::file {
 
 #if defined(PKV_WITH_CIPHERS)
 
@@ -125,4 +125,4 @@ bool decrypt(const Secret&, const Nonce&, std::span<unsigned char>, const Tag&) 
 
 #endif
 
-}  // namespace pkv
+}  // namespace pkv::file

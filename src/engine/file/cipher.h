@@ -9,7 +9,7 @@
 
 #include "base/secret.h"
 
-namespace pkv {
+namespace pkv::file {
 
 inline constexpr size_t tag_bytes = 16;
 using Tag = std::array<unsigned char, tag_bytes>;
@@ -36,4 +36,4 @@ Tag encrypt(const Secret& key, const Nonce& nonce, std::span<unsigned char> byte
 // Throws bad_alloc.
 bool decrypt(const Secret& key, const Nonce& nonce, std::span<unsigned char> bytes, const Tag& tag);
 
-}  // namespace pkv
+}  // namespace pkv::file

@@ -11,9 +11,9 @@
 #include "engine/session/session.h"
 #include "engine/session/snapshot.h"
 
-namespace pkv {
+namespace pkv::file {
 
-struct FileOptions {
+struct Options {
   std::span<const unsigned char> fingerprint, key;
   bool prefix_index = false;
   bool trust_salts = false;  // those of a file without a key
@@ -39,7 +39,7 @@ Frozen freeze(const Snapshot& snapshot, uint64_t label);
 std::vector<SavedGroup> saved_groups(const CacheConfig& config);
 
 // *bytes: of the file, set before the sink may throw BUFFER_TOO_SMALL.
-void save(Cache& cache, std::span<const Frozen> items, const FileOptions& options, Sink& sink,
+void save(Cache& cache, std::span<const Frozen> items, const Options& options, Sink& sink,
           uint64_t* bytes);
 
 class Loader;
@@ -48,7 +48,7 @@ class Loaded {
  public:
   // Sessions of a file; they publish nothing yet. More than `most` are BUFFER_TOO_SMALL, with their
   // number in *count.
-  Loaded(Cache& cache, const FileOptions& options, Source& source, size_t most, size_t* count);
+  Loaded(Cache& cache, const Options& options, Source& source, size_t most, size_t* count);
   ~Loaded();
   std::vector<std::unique_ptr<Session>> sessions;
   std::vector<uint64_t> labels;
@@ -63,7 +63,7 @@ class Loaded {
 
 // The header and the tables at the beginning of a file. Throws CORRUPT, VERSION, MISMATCH, IO.
 struct Opening {
-  Opening(const FileOptions& options, Source& source);
+  Opening(const Options& options, Source& source);
   void check_fingerprint(std::span<const unsigned char> expected) const;
   Header header;
   Tables tables;
@@ -75,4 +75,4 @@ struct Opening {
   Opening(Begun begun, Source& source);
 };
 
-}  // namespace pkv
+}  // namespace pkv::file

@@ -10,7 +10,7 @@
 #include "engine/file/tiles.h"
 #include "kernels/kernels.h"
 
-namespace pkv {
+namespace pkv::file {
 
 namespace {
 
@@ -138,7 +138,7 @@ uint64_t Tables::kv_bytes() const {
 namespace {
 
 void put_group(ByteWriter& out, const SavedGroup& group) {
-  const Shape& shape = group.shape;
+  const memory::Shape& shape = group.shape;
   for (const uint32_t number :
        {shape.layers, shape.kv_heads, shape.key_dim, shape.value_dim,
         static_cast<uint32_t>(shape.dtype), static_cast<uint32_t>(shape.value_dtype), shape.window,
@@ -209,7 +209,7 @@ pkv_dtype get_dtype(ByteReader& in) {
 }
 
 SavedGroup get_group(ByteReader& in) {
-  Shape shape{};
+  memory::Shape shape{};
   shape.layers = get_limited(in, 1, UINT32_MAX, "layers");
   shape.kv_heads = get_limited(in, 1, UINT32_MAX, "KV heads");
   shape.key_dim = get_limited(in, 16, kernels::max_dim, "the key dim");
@@ -284,7 +284,8 @@ SavedSession get_session(ByteReader& in, const Tables& tables) {
 Tables parse_tables(std::span<const unsigned char> bytes) {
   ByteReader in(bytes);
   Tables tables;
-  tables.block_size = get_limited(in, kernels::tile_tokens, max_block_size, "the block size");
+  tables.block_size =
+      get_limited(in, kernels::tile_tokens, memory::max_block_size, "the block size");
   if (tables.block_size % kernels::tile_tokens != 0)
     fail(PKV_CORRUPT, "the block size is %u", tables.block_size);
   tables.has_kv = get_limited(in, 0, 1, "storage") != 0;
@@ -319,4 +320,4 @@ Tables parse_tables(std::span<const unsigned char> bytes) {
   return tables;
 }
 
-}  // namespace pkv
+}  // namespace pkv::file

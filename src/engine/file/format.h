@@ -9,7 +9,7 @@
 
 #include "engine/memory/layout.h"
 
-namespace pkv {
+namespace pkv::file {
 
 inline constexpr uint32_t plain_version = 1, encrypted_version = 2;
 inline constexpr size_t header_bytes = 48;
@@ -40,7 +40,7 @@ void parse_sizes(std::span<const unsigned char, sizes_bytes> bytes, Header& head
 
 // The layers of one group, as far as it matters to keys and values (query_heads is 0).
 struct SavedGroup {
-  Shape shape;
+  memory::Shape shape;
   std::vector<uint32_t> layers;
 };
 
@@ -102,4 +102,4 @@ std::vector<unsigned char> encode(const Tables& tables);
 // Throws CORRUPT: what comes back is consistent in itself, whatever the bytes were.
 Tables parse_tables(std::span<const unsigned char> bytes);
 
-}  // namespace pkv
+}  // namespace pkv::file

@@ -3,13 +3,13 @@
 #include "base/checked.h"
 #include "engine/file/tiles.h"
 
-namespace pkv {
+namespace pkv::file {
 
 KvMap::KvMap(const Tables& tables) {
   uint64_t offset = 0;
   for (uint32_t c = 0; c < tables.chains.size(); c++)
     for (size_t g = 0; g < tables.groups.size(); g++) {
-      const Shape& shape = tables.groups[g].shape;
+      const memory::Shape& shape = tables.groups[g].shape;
       if (!tables.has_kv || tables.chains[c].held[g] == 0) continue;
       const uint64_t tiles =
           ceil_div(tables.chains[c].tokens.size(), kernels::tile_tokens) * shape.layers;
@@ -20,4 +20,4 @@ KvMap::KvMap(const Tables& tables) {
     }
 }
 
-}  // namespace pkv
+}  // namespace pkv::file

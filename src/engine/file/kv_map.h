@@ -6,7 +6,7 @@
 
 #include "engine/file/format.h"
 
-namespace pkv {
+namespace pkv::file {
 
 // One layer of up to 16 tokens.
 struct SavedTile {
@@ -65,4 +65,4 @@ class KvMap {
   size_t longest_ = 0;
 };
 
-}  // namespace pkv
+}  // namespace pkv::file

@@ -11,14 +11,14 @@
 #include "engine/file/kv_map.h"
 #include "engine/file/tiles.h"
 
-namespace pkv {
+namespace pkv::file {
 
 namespace {
 
 // The blocks of a chain in one group. The first one may begin before the chain, where blocks are
 // larger than those that were saved: then it has a copy of what the chain before has in it.
 struct Segment {
-  std::vector<Block> blocks;  // no_block: not all of it is in the file
+  std::vector<memory::Block> blocks;  // no_block: not all of it is in the file
   std::vector<uint32_t> ids;
 };
 
@@ -41,7 +41,7 @@ constexpr uint64_t entry_positions_per_block = 64;
 // Everything a load builds, until sessions and the index hold it.
 class Loader {
  public:
-  Loader(Cache& cache, const FileOptions& options, Source& source)
+  Loader(Cache& cache, const Options& options, Source& source)
       : cache_(cache),
         options_(options),
         source_(source),
@@ -65,7 +65,7 @@ class Loader {
   void publish_entries() noexcept;
 
  private:
-  using Table = std::vector<std::vector<Block>>;  // by group
+  using Table = std::vector<std::vector<memory::Block>>;  // by group
 
   void check_matches() const;
   void check_salts() const;
@@ -96,10 +96,10 @@ class Loader {
   uint64_t first_block(const Chain& chain) const { return chain.start / block_size_; }
   Segment& segment(uint32_t chain, size_t g) { return segments_[chain * groups_ + g]; }
   const Segment& segment(uint32_t chain, size_t g) const { return segments_[chain * groups_ + g]; }
-  Group& group(size_t g) const { return *cache_.groups()[g]; }
+  memory::Group& group(size_t g) const { return *cache_.groups()[g]; }
 
   Cache& cache_;
-  const FileOptions& options_;
+  const Options& options_;
   Source& source_;
   Opening opening_;
   const size_t groups_;
@@ -118,7 +118,7 @@ class Loader {
 namespace {
 
 // Stands for a block that is still to be taken.
-constexpr Block some_block = 0;
+constexpr memory::Block some_block = 0;
 
 void check_same(uint64_t file, uint64_t cache, size_t group, const char* what) {
   if (file != cache)
@@ -140,7 +140,7 @@ void Loader::check_matches() const {
     fail(PKV_MISMATCH, "the file has %zu layer groups, the cache %zu", tables.groups.size(),
          groups_);
   for (size_t g = 0; g < groups_; g++) {
-    const Shape &file = tables.groups[g].shape, &own = config.groups[g].shape;
+    const memory::Shape &file = tables.groups[g].shape, &own = config.groups[g].shape;
     check_same(file.layers, own.layers, g, "layers:");
     check_same(file.kv_heads, own.kv_heads, g, "KV heads:");
     check_same(file.key_dim, own.key_dim, g, "key dim");
@@ -218,7 +218,7 @@ std::vector<SavedEntry> Loader::distinct_entries() const {
 void Loader::choose_entries() {
   static const std::string no_salt;
   if (!options_.prefix_index || cache_.prefix() == nullptr) return;
-  uint64_t room = entry_positions_per_block * largest_pool(cache_.groups());
+  uint64_t room = entry_positions_per_block * memory::largest_pool(cache_.groups());
   const std::vector<SavedEntry> distinct = distinct_entries();
   for (size_t i = distinct.size(); i-- > 0;) {
     const SavedEntry& entry = distinct[i];
@@ -254,11 +254,12 @@ void Loader::plan_segments() {
     if (!needed_[c]) continue;
     const Chain& chain = chains[c];
     for (size_t g = 0; g < groups_; g++) {
-      std::vector<Block>& blocks = segment(c, g).blocks;
+      std::vector<memory::Block>& blocks = segment(c, g).blocks;
       blocks.assign(ceil_div(chain.end(), block_size_) - first_block(chain),
-                    chain.held[g] != 0 ? some_block : no_block);
-      if (chain.start % block_size_ != 0 && segment(chain.parent, g).blocks.back() == no_block)
-        blocks.front() = no_block;
+                    chain.held[g] != 0 ? some_block : memory::no_block);
+      if (chain.start % block_size_ != 0 &&
+          segment(chain.parent, g).blocks.back() == memory::no_block)
+        blocks.front() = memory::no_block;
     }
   }
 }
@@ -269,8 +270,8 @@ Loader::Table Loader::table(const Text& text) const {
   Table table(groups_);
   const std::vector<uint32_t> path = this->path(text);
   for (size_t g = 0; g < groups_; g++) {
-    const Shape& shape = group(g).shape;
-    std::vector<Block>& blocks = table[g];
+    const memory::Shape& shape = group(g).shape;
+    std::vector<memory::Block>& blocks = table[g];
     for (const uint32_t c : path) {
       blocks.resize(first_block(tables().chains[c]));
       blocks.insert(blocks.end(), segment(c, g).blocks.begin(), segment(c, g).blocks.end());
@@ -280,8 +281,8 @@ Loader::Table Loader::table(const Text& text) const {
     const uint64_t sinks = ceil_div(shape.sinks, block_size_),
                    from = text.kept_from != nullptr ? (*text.kept_from)[g] : 0;
     size_t i = blocks.size();
-    while (i > 0 && blocks[i - 1] != no_block && (i - 1) * block_size_ >= from) i--;
-    for (; i > sinks; i--) blocks[i - 1] = no_block;
+    while (i > 0 && blocks[i - 1] != memory::no_block && (i - 1) * block_size_ >= from) i--;
+    for (; i > sinks; i--) blocks[i - 1] = memory::no_block;
   }
   return table;
 }
@@ -289,7 +290,7 @@ Loader::Table Loader::table(const Text& text) const {
 // Whoever goes on with the text finds what it attends to.
 void Loader::check_seen(const Text& text, const Table& table) const {
   for (size_t g = 0; g < groups_; g++) {
-    const Shape& shape = group(g).shape;
+    const memory::Shape& shape = group(g).shape;
     const uint64_t end = table[g].size(), tail = text.length % block_size_ != 0 ? end - 1 : end;
     const uint64_t seen = shape.window == 0 ? 0
                           : text.length < shape.window
@@ -298,7 +299,7 @@ void Loader::check_seen(const Text& text, const Table& table) const {
     const uint64_t sinks =
         shape.window == 0 ? 0 : std::min(end, ceil_div(shape.sinks, block_size_));
     for (uint64_t i = 0; i < end; i++) {
-      if (table[g][i] != no_block || (i >= sinks && i < std::min(seen, tail))) continue;
+      if (table[g][i] != memory::no_block || (i >= sinks && i < std::min(seen, tail))) continue;
       const unsigned long long first = i * block_size_;
       if (tables().block_size % block_size_ == 0)
         fail(PKV_CORRUPT, "group %zu: the file lacks tokens from %llu on, which are attended to", g,
@@ -316,7 +317,7 @@ void Loader::cut(Text& text, const Table& table) const {
   for (size_t g = 0; g < groups_; g++) {
     if (group(g).shape.window != 0) continue;
     const auto missing = static_cast<uint64_t>(
-        std::find(table[g].begin(), table[g].end(), no_block) - table[g].begin());
+        std::find(table[g].begin(), table[g].end(), memory::no_block) - table[g].begin());
     text.length = std::min(text.length, missing * block_size_);
   }
   end_chain(text);
@@ -344,7 +345,8 @@ void Loader::check_before_evicting() {
 
 void Loader::count_segments() {
   for (size_t i = 0; i < segments_.size(); i++)
-    for (const Block block : segments_[i].blocks) counts_[i % groups_] += block != no_block;
+    for (const memory::Block block : segments_[i].blocks)
+      counts_[i % groups_] += block != memory::no_block;
 }
 
 // Tensors of their own for each text; counting ends where they cannot fit.
@@ -369,13 +371,13 @@ void Loader::check_capacity() const {
 void Loader::take() {
   reservation_.emplace(cache_, counts_, 0, nullptr, "load");
   if (contiguous_) return;
-  std::vector<std::span<const Block>> rest;
+  std::vector<std::span<const memory::Block>> rest;
   for (size_t g = 0; g < groups_; g++) rest.push_back(reservation_->next(g, counts_[g]));
   for (size_t i = 0; i < segments_.size(); i++) {
     const Chain& chain = tables().chains[i / groups_];
     for (size_t b = 0; b < segments_[i].blocks.size(); b++) {
-      Block& block = segments_[i].blocks[b];
-      if (block != no_block) {
+      memory::Block& block = segments_[i].blocks[b];
+      if (block != memory::no_block) {
         block = rest[i % groups_].front();
         rest[i % groups_] = rest[i % groups_].subspan(1);
         const uint64_t begin = (first_block(chain) + b) * block_size_;
@@ -383,7 +385,7 @@ void Loader::take() {
             .pool.set_filled(block,
                              static_cast<uint32_t>(std::min(block_size_, chain.end() - begin)));
       }
-      segments_[i].ids.push_back(block_id(block));
+      segments_[i].ids.push_back(memory::block_id(block));
     }
   }
 }
@@ -399,27 +401,27 @@ Content Loader::make(const Text& text) {
   Content content(cache_);
   if (text.salt != nullptr)
     content.hold() =
-        PrefixIndex::Hold(*cache_.prefix(), *text.salt, static_cast<uint8_t>(text.retention));
+        prefix::Index::Hold(*cache_.prefix(), *text.salt, static_cast<uint8_t>(text.retention));
   for (const uint32_t c : path(text)) {
-    const Tokens tokens = tables().chains[c].tokens;
+    const prefix::Tokens tokens = tables().chains[c].tokens;
     const auto count = std::min<uint64_t>(tokens.size(), text.length - tables().chains[c].start);
     content.tokens().insert(content.tokens().end(), tokens.begin(),
                             tokens.begin() + static_cast<std::ptrdiff_t>(count));
   }
   const Table blocks = table(text);
   for (size_t g = 0; g < groups_; g++) {
-    Sequence& sequence = content.sequences()[g];
+    memory::Sequence& sequence = content.sequences()[g];
     sequence.make_room(blocks[g].size(), blocks[g].size() * block_size_);
     for (size_t i = 0; i < blocks[g].size(); i++) {
-      Block block = blocks[g][i];
-      if (block != no_block && contiguous_) {
+      memory::Block block = blocks[g][i];
+      if (block != memory::no_block && contiguous_) {
         block = reservation_->next(g, 1)[0];
         group(g).pool.set_filled(
             block, static_cast<uint32_t>(std::min(block_size_, text.length - i * block_size_)));
         reservation_->pass(g, 1);
-      } else if (block != no_block && group(g).pool.retain(block) != PKV_OK) {
-        fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit", block_id(block),
-             group(g).pool.references(block_id(block)));
+      } else if (block != memory::no_block && group(g).pool.retain(block) != PKV_OK) {
+        fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit",
+             memory::block_id(block), group(g).pool.references(memory::block_id(block)));
       }
       sequence.append(std::span(&block, 1));
     }
@@ -471,7 +473,7 @@ void Loader::shorten(Text& text) const {
 void Loader::load(const SavedTile& tile, const unsigned char* from, std::span<const Text> texts,
                   std::span<const Content> contents) {
   const Chain& chain = tables().chains[tile.chain];
-  const Shape& saved = tables().groups[tile.group].shape;
+  const memory::Shape& saved = tables().groups[tile.group].shape;
   const uint64_t position = chain.start + tile.first;
   const auto tokens = [&](uint64_t end) {
     return static_cast<uint32_t>(std::min<uint64_t>(kernels::tile_tokens, end - position));
@@ -479,15 +481,15 @@ void Loader::load(const SavedTile& tile, const unsigned char* from, std::span<co
   if (!contiguous_) {
     const Segment& own = segment(tile.chain, tile.group);
     const uint64_t begin = first_block(chain) * block_size_;
-    if (own.blocks[(position - begin) / block_size_] == no_block) return;
+    if (own.blocks[(position - begin) / block_size_] == memory::no_block) return;
     load_tile(cache_.kernels(), {&group(tile.group), own.ids}, tile.layer, position - begin,
               tokens(chain.end()), saved, from);
     return;
   }
   for (const uint32_t t : passing_[tile.chain]) {
-    const Sequence& sequence = contents[t].sequences()[tile.group];
+    const memory::Sequence& sequence = contents[t].sequences()[tile.group];
     const uint64_t end = std::min(texts[t].length, chain.end());
-    if (position >= end || sequence.blocks()[position / block_size_] == no_block) continue;
+    if (position >= end || sequence.blocks()[position / block_size_] == memory::no_block) continue;
     load_tile(cache_.kernels(), {&group(tile.group), {}, &sequence}, tile.layer, position,
               tokens(end), saved, from);
   }
@@ -497,7 +499,8 @@ void Loader::load(const SavedTile& tile, const unsigned char* from, std::span<co
 void Loader::copy_beginning(uint32_t c, size_t g) {
   const Chain& chain = tables().chains[c];
   const uint64_t count = chain.start % block_size_;
-  if (count == 0 || segment(c, g).blocks.empty() || segment(c, g).blocks.front() == no_block)
+  if (count == 0 || segment(c, g).blocks.empty() ||
+      segment(c, g).blocks.front() == memory::no_block)
     return;
   const std::vector<uint32_t>& before = segment(chain.parent, g).ids;
   const Run from{&group(g), std::span(before).last(1)},
@@ -543,7 +546,7 @@ void Loader::publish_entries() noexcept {
 
 // ---- Sessions -----------------------------------------------------------------------------------
 
-Loaded::Loaded(Cache& cache, const FileOptions& options, Source& source, size_t most, size_t* count)
+Loaded::Loaded(Cache& cache, const Options& options, Source& source, size_t most, size_t* count)
     : loader_(std::make_unique<Loader>(cache, options, source)) {
   const Tables& tables = loader_->tables();
   *count = tables.sessions.size();
@@ -575,4 +578,4 @@ void Loaded::publish() noexcept {
     if (publishes_[i]) sessions[i]->start_publishing();
 }
 
-}  // namespace pkv
+}  // namespace pkv::file

@@ -8,7 +8,7 @@
 
 #include "base/checked.h"
 
-namespace pkv {
+namespace pkv::file {
 
 namespace {
 
@@ -61,4 +61,4 @@ uint64_t tagged_bytes(uint64_t body) {
                      "bytes of the file");
 }
 
-}  // namespace pkv
+}  // namespace pkv::file

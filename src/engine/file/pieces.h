@@ -10,7 +10,7 @@
 
 #include "engine/file/cipher.h"
 
-namespace pkv {
+namespace pkv::file {
 
 inline constexpr size_t piece_bytes =
     size_t{256} << 10;  // small enough to stay in a cache between two of the steps it goes through
@@ -48,4 +48,4 @@ class Sealer {
 // Bytes of a body with its tags. Throws OVERFLOW.
 uint64_t tagged_bytes(uint64_t body);
 
-}  // namespace pkv
+}  // namespace pkv::file

@@ -8,7 +8,7 @@
 #include "engine/file/file.h"
 #include "engine/file/kv_map.h"
 
-namespace pkv {
+namespace pkv::file {
 
 // ---- Saving -------------------------------------------------------------------------------------
 
@@ -55,13 +55,13 @@ SavedSession describe(const Frozen& item, uint32_t chain, Salts& salts) {
     saved.salt = salts.number(content.hold().salt());
     saved.retention = content.hold().retention();
   }
-  for (const Sequence& sequence : content.sequences())
+  for (const memory::Sequence& sequence : content.sequences())
     saved.kept_from.push_back(std::min(sequence.first_kept(), content.length()));
   return saved;
 }
 
 // The texts of the index end in its leaves.
-void add_entries(const PrefixImage& image, ChainBuilder& builder, Salts& salts, Tables& tables,
+void add_entries(const prefix::Image& image, ChainBuilder& builder, Salts& salts, Tables& tables,
                  std::vector<uint32_t>& ends) {
   struct Leaf {
     uint64_t last_use;
@@ -71,8 +71,8 @@ void add_entries(const PrefixImage& image, ChainBuilder& builder, Salts& salts, 
   std::vector<Leaf> leaves;
   std::vector<uint32_t> part_ends;
   std::vector<uint64_t> lengths;
-  for (const PrefixImage::Part& part : image.parts()) {
-    const bool first = part.parent == PrefixImage::no_parent;
+  for (const prefix::Image::Part& part : image.parts()) {
+    const bool first = part.parent == prefix::Image::no_parent;
     part_ends.push_back(builder.add(first ? ChainBuilder::beginning : part_ends[part.parent],
                                     part.tokens, part.blocks, static_cast<uint32_t>(part.salt)));
     lengths.push_back((first ? 0 : lengths[part.parent]) + part.tokens.size());
@@ -96,7 +96,7 @@ class Body {
  public:
   // image: nullptr where the index is not saved.
   Body(Cache& cache, const Tables& tables, std::span<const unsigned char> encoded,
-       const ChainBuilder& builder, PrefixImage* image)
+       const ChainBuilder& builder, prefix::Image* image)
       : cache_(cache),
         tables_(tables),
         encoded_(encoded),
@@ -152,7 +152,7 @@ class Body {
   const Tables& tables_;
   const std::span<const unsigned char> encoded_;
   const ChainBuilder& builder_;
-  PrefixImage* const image_;
+  prefix::Image* const image_;
   const KvMap map_;
   const uint64_t kv_end_;
   const std::unique_ptr<std::atomic<uint64_t>[]> lengths_;  // by chain, tokens
@@ -183,7 +183,7 @@ std::vector<SavedGroup> saved_groups(const CacheConfig& config) {
   return groups;
 }
 
-void save(Cache& cache, std::span<const Frozen> items, const FileOptions& options, Sink& sink,
+void save(Cache& cache, std::span<const Frozen> items, const Options& options, Sink& sink,
           uint64_t* bytes) {
   if (!options.key.empty()) check_ciphers();
   Tables tables;
@@ -196,7 +196,7 @@ void save(Cache& cache, std::span<const Frozen> items, const FileOptions& option
   ChainBuilder builder(cache);
   std::vector<uint32_t> ends, entry_ends;
   for (const Frozen& item : items) ends.push_back(builder.add(item.content()));
-  std::optional<PrefixImage> image;
+  std::optional<prefix::Image> image;
   if (options.prefix_index && cache.prefix() != nullptr) {
     image.emplace(*cache.prefix(), cache.groups());
     for (const Frozen& item : items)
@@ -235,7 +235,7 @@ void save(Cache& cache, std::span<const Frozen> items, const FileOptions& option
 // ---- The beginning of a file --------------------------------------------------------------------
 
 struct Opening::Begun {
-  Begun(const FileOptions& options, Source& source)
+  Begun(const Options& options, Source& source)
       : header(read_header(options, source)), sealer(options.key, encode(header)) {
     Tag tag;
     if (source.read(tag.data(), tag.size()) < tag.size())
@@ -250,7 +250,7 @@ struct Opening::Begun {
       fail(PKV_CORRUPT, "the file should have %llu bytes; it has %llu", (unsigned long long)bytes,
            (unsigned long long)(*left + header_bytes + tag_bytes));
   }
-  static Header read_header(const FileOptions& options, Source& source) {
+  static Header read_header(const Options& options, Source& source) {
     unsigned char read[header_bytes];
     const size_t got = source.read(read, sizeof read);
     const Header header = parse_header(std::span(read).first(got));
@@ -266,7 +266,7 @@ struct Opening::Begun {
   uint64_t bytes;
 };
 
-Opening::Opening(const FileOptions& options, Source& source)
+Opening::Opening(const Options& options, Source& source)
     : Opening(Begun(options, source), source) {}
 
 Opening::Opening(Begun begun, Source& source)
@@ -313,4 +313,4 @@ void Opening::check_fingerprint(std::span<const unsigned char> expected) const {
          tables.fingerprint.size(), expected.size());
 }
 
-}  // namespace pkv
+}  // namespace pkv::file

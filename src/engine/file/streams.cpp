@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 
-namespace pkv {
+namespace pkv::file {
 
 namespace {
 
@@ -192,4 +192,4 @@ std::unique_ptr<Sink> open_sink(const pkv_stream& stream, bool durable) {
   }
 }
 
-}  // namespace pkv
+}  // namespace pkv::file

@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-namespace pkv {
+namespace pkv::file {
 
 class Source {
  public:
@@ -36,4 +36,4 @@ class Sink {
 std::unique_ptr<Source> open_source(const pkv_stream& stream);
 std::unique_ptr<Sink> open_sink(const pkv_stream& stream, bool durable);
 
-}  // namespace pkv
+}  // namespace pkv::file

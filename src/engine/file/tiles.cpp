@@ -7,17 +7,17 @@
 #include "base/checked.h"
 #include "kernels/tile_layout.h"
 
-namespace pkv {
+namespace pkv::file {
 
 namespace {
 
-uint64_t head_bytes(const Shape& shape) {
+uint64_t head_bytes(const memory::Shape& shape) {
   return uint64_t{kernels::tile_bytes(shape.dtype, shape.key_dim)} +
          (shape.latent ? 0 : kernels::tile_bytes(shape.value_dtype, shape.value_dim));
 }
 
 // A tile of a file, as the kernels see a sequence.
-kernels::KvView file_view(const Shape& shape, unsigned char* bytes) {
+kernels::KvView file_view(const memory::Shape& shape, unsigned char* bytes) {
   kernels::KvView view{};
   view.layout = PKV_LAYOUT_PACKED;
   view.kv_heads = shape.kv_heads;
@@ -42,7 +42,7 @@ unsigned char* packed_bytes(const kernels::KvView& view, uint64_t position) {
 }
 
 // Tiles end in bytes that nobody writes: in a file they are 0.
-void clear_padding(const Shape& shape, unsigned char* bytes) {
+void clear_padding(const memory::Shape& shape, unsigned char* bytes) {
   const uint32_t key = kernels::tile_bytes(shape.dtype, shape.key_dim),
                  key_used = kernels::tile_tokens * kernels::row_bytes(shape.dtype, shape.key_dim);
   const uint32_t value = shape.latent ? 0 : kernels::tile_bytes(shape.value_dtype, shape.value_dim);
@@ -76,10 +76,10 @@ void convert(const kernels::Table& kernels, const kernels::KvView& from, const k
 
 }  // namespace
 
-uint64_t saved_layer_bytes(const Shape& shape) {
+uint64_t saved_layer_bytes(const memory::Shape& shape) {
   return checked_mul(head_bytes(shape), shape.kv_heads, "bytes of a tile");
 }
-uint64_t saved_tile_bytes(const Shape& shape) {
+uint64_t saved_tile_bytes(const memory::Shape& shape) {
   return checked_mul(saved_layer_bytes(shape), shape.layers, "bytes of a tile of all layers");
 }
 
@@ -90,14 +90,14 @@ kernels::KvView Run::view(uint32_t layer) const {
   return view;
 }
 
-bool convertible(const Shape& from, const Shape& to) {
+bool convertible(const memory::Shape& from, const memory::Shape& to) {
   return (from.dtype == to.dtype || of_rows(from.dtype, to.dtype)) &&
          (from.value_dtype == to.value_dtype || of_rows(from.value_dtype, to.value_dtype));
 }
 
 void save_tile(const kernels::Table& kernels, const Run& run, uint32_t layer, uint64_t position,
                uint32_t tokens, unsigned char* to) {
-  const Shape& shape = run.group->shape;
+  const memory::Shape& shape = run.group->shape;
   const kernels::KvView view = run.view(layer);
   const size_t bytes = static_cast<size_t>(saved_layer_bytes(shape));
   const unsigned char* const packed =
@@ -112,8 +112,8 @@ void save_tile(const kernels::Table& kernels, const Run& run, uint32_t layer, ui
 }
 
 void load_tile(const kernels::Table& kernels, const Run& run, uint32_t layer, uint64_t position,
-               uint32_t tokens, const Shape& saved, const unsigned char* from) {
-  const Shape& shape = run.group->shape;
+               uint32_t tokens, const memory::Shape& saved, const unsigned char* from) {
+  const memory::Shape& shape = run.group->shape;
   const kernels::KvView view = run.view(layer);
   const bool same_k = saved.dtype == shape.dtype,
              same_v = shape.latent || saved.value_dtype == shape.value_dtype;
@@ -131,4 +131,4 @@ void load_tile(const kernels::Table& kernels, const Run& run, uint32_t layer, ui
   if (!same_v) convert(kernels, file, view, position, tokens, false);
 }
 
-}  // namespace pkv
+}  // namespace pkv::file

@@ -10,7 +10,7 @@
 #include <atomic>
 #include <cstdint>
 
-namespace pkv {
+namespace pkv::memory {
 
 struct StdAtomics {
   template <class T>
@@ -24,4 +24,4 @@ struct StdAtomics {
   }
 };
 
-}  // namespace pkv
+}  // namespace pkv::memory

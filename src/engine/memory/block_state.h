@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace pkv {
+namespace pkv::memory {
 
 using Block = pkv_block;
 
@@ -46,4 +46,4 @@ constexpr BlockState unpack(uint64_t word) {
 static_assert(unpack(pack({7, max_references, max_block_size, true})) ==
               BlockState{7, max_references, max_block_size, true});
 
-}  // namespace pkv
+}  // namespace pkv::memory

@@ -13,7 +13,7 @@
 #include "engine/memory/pool.h"
 #include "engine/memory/slab.h"
 
-namespace pkv {
+namespace pkv::memory {
 
 struct Group {
   Group(pkv_storage kind, pkv_layout layout_kind, const Shape& group_shape,
@@ -59,4 +59,4 @@ inline uint64_t largest_pool(std::span<const std::unique_ptr<Group>> groups) {
   return blocks;
 }
 
-}  // namespace pkv
+}  // namespace pkv::memory

@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "kernels/tile_layout.h"
 
-namespace pkv {
+namespace pkv::memory {
 
 Layout::Layout(pkv_layout kind, const Shape& shape, uint32_t block_size, uint64_t blocks)
     : kind_(kind), shape_(shape), block_size_(block_size), blocks_(blocks) {
@@ -94,4 +94,4 @@ kernels::KvView tensor_view(const Shape& shape, unsigned char* k, unsigned char*
   return view;
 }
 
-}  // namespace pkv
+}  // namespace pkv::memory

@@ -8,7 +8,7 @@
 
 #include "kernels/views.h"
 
-namespace pkv {
+namespace pkv::memory {
 
 // The shape of the layers of a group.
 struct Shape {
@@ -52,4 +52,4 @@ class Layout {
 // Strides of a growing tensor, [tokens][kv heads][dim], one for K and one for V.
 kernels::KvView tensor_view(const Shape& shape, unsigned char* k, unsigned char* v);
 
-}  // namespace pkv
+}  // namespace pkv::memory

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-namespace pkv {
+namespace pkv::memory {
 
 // ---- Shards: free blocks, counted and found -----------------------------------------------------
 
@@ -529,4 +529,4 @@ void BasicPool<Atomics>::validate_block(uint32_t id) const {
 
 template class BasicPool<StdAtomics>;
 
-}  // namespace pkv
+}  // namespace pkv::memory

@@ -33,7 +33,7 @@
 #include "engine/memory/atomics.h"
 #include "engine/memory/block_state.h"
 
-namespace pkv {
+namespace pkv::memory {
 
 // As pkv_pool_stats; every block is counted exactly once, blocks = free + used + retired.
 struct PoolStats {
@@ -169,4 +169,4 @@ class BasicPool {
 using Pool = BasicPool<>;
 extern template class BasicPool<StdAtomics>;  // compiled once, in pool.cpp
 
-}  // namespace pkv
+}  // namespace pkv::memory

@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "base/vectors.h"
 
-namespace pkv {
+namespace pkv::memory {
 
 static_assert(static_cast<uint32_t>(no_block) == PKV_NO_BLOCK);
 
@@ -360,4 +360,4 @@ kernels::KvView Sequence::view(uint32_t layer) const {
   return view;
 }
 
-}  // namespace pkv
+}  // namespace pkv::memory

@@ -17,7 +17,7 @@
 #include "engine/memory/group.h"
 #include "engine/memory/tensors.h"
 
-namespace pkv {
+namespace pkv::memory {
 
 class Sequence {
  public:
@@ -135,4 +135,4 @@ class Sequence {
 
 inline constexpr Block no_block = ~Block{0};
 
-}  // namespace pkv
+}  // namespace pkv::memory

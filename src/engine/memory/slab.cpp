@@ -2,7 +2,7 @@
 
 #include "base/status.h"
 
-namespace pkv {
+namespace pkv::memory {
 
 namespace {
 constexpr size_t alignment = 64;  // a cache line, and the widest vector
@@ -27,4 +27,4 @@ Slab::~Slab() {
     memory_.deallocate(data_, size_, alignment);
 }
 
-}  // namespace pkv
+}  // namespace pkv::memory

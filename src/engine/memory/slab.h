@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "base/os.h"
 
-namespace pkv {
+namespace pkv::memory {
 
 class Slab {
  public:
@@ -27,4 +27,4 @@ class Slab {
   unsigned char* data_ = nullptr;
 };
 
-}  // namespace pkv
+}  // namespace pkv::memory

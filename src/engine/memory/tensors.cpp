@@ -8,7 +8,7 @@
 #include "base/checked.h"
 #include "kernels/tile_layout.h"
 
-namespace pkv {
+namespace pkv::memory {
 
 namespace {
 constexpr size_t alignment = 64;
@@ -78,4 +78,4 @@ void Tensors::copy_from(const Tensors& other, uint64_t tokens) {
   }
 }
 
-}  // namespace pkv
+}  // namespace pkv::memory

@@ -7,7 +7,7 @@
 
 #include "engine/memory/layout.h"
 
-namespace pkv {
+namespace pkv::memory {
 
 class Tensors {
  public:
@@ -44,4 +44,4 @@ class Tensors {
   std::pmr::vector<Layer> layers_;
 };
 
-}  // namespace pkv
+}  // namespace pkv::memory

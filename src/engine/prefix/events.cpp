@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace pkv {
+namespace pkv::prefix {
 
 size_t EventLog::read(uint64_t& next, std::span<pkv_prefix_event> out,
                       uint64_t& lost) const noexcept {
@@ -15,4 +15,4 @@ size_t EventLog::read(uint64_t& next, std::span<pkv_prefix_event> out,
   return count;
 }
 
-}  // namespace pkv
+}  // namespace pkv::prefix

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-namespace pkv {
+namespace pkv::prefix {
 
 class EventLog {
  public:
@@ -28,4 +28,4 @@ class EventLog {
   uint64_t next_ = 0;
 };
 
-}  // namespace pkv
+}  // namespace pkv::prefix

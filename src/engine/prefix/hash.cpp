@@ -3,7 +3,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-namespace pkv {
+namespace pkv::prefix {
 
 uint64_t hash_salt(std::string_view salt) noexcept { return XXH3_64bits(salt.data(), salt.size()); }
 
@@ -15,4 +15,4 @@ void hash_blocks(std::span<const int32_t> text, uint64_t before,
         XXH3_64bits_withSeed(text.data() + i * block_size, block_size * sizeof(int32_t), before);
 }
 
-}  // namespace pkv
+}  // namespace pkv::prefix

@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-namespace pkv {
+namespace pkv::prefix {
 
 uint64_t hash_salt(std::string_view salt) noexcept;
 // Of each block of a text (hashes.size() of them), where `before` is the hash of what comes before
@@ -14,4 +14,4 @@ uint64_t hash_salt(std::string_view salt) noexcept;
 void hash_blocks(std::span<const int32_t> text, uint64_t before,
                  std::span<uint64_t> hashes) noexcept;
 
-}  // namespace pkv
+}  // namespace pkv::prefix

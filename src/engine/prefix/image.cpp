@@ -7,47 +7,46 @@
 #include "base/vectors.h"
 #include "engine/prefix/index.h"
 
-namespace pkv {
+namespace pkv::prefix {
 
 namespace {
 constexpr uint8_t normal_retention =
     1;  // until those who use a node give it up, it has none of theirs
 }
 
-PrefixImage::PrefixImage(PrefixIndex& index, std::span<const std::unique_ptr<Group>> groups)
-    : index_(index) {
+Image::Image(Index& index, std::span<const std::unique_ptr<memory::Group>> groups) : index_(index) {
   for (const auto& group : groups) marks_.emplace_back(group->pool.blocks(), there);
   index.freeze(*this);
 }
 
-PrefixImage::~PrefixImage() { index_.forget(*this); }
+Image::~Image() { index_.forget(*this); }
 
-void PrefixImage::hold(size_t group, std::span<const uint32_t> ids) {
+void Image::hold(size_t group, std::span<const uint32_t> ids) {
   const std::lock_guard lock(mutex_);
   for (const uint32_t id : ids)
     if (id != PKV_NO_BLOCK) marks_[group][id] = held;
 }
 
-void PrefixImage::lose(size_t group, std::span<const Block> blocks) noexcept {
+void Image::lose(size_t group, std::span<const memory::Block> blocks) noexcept {
   losing_.fetch_add(1, std::memory_order_relaxed);
   {
     const std::lock_guard lock(mutex_);
-    for (const Block block : blocks)
-      if (unsigned char& mark = marks_[group][block_id(block)]; mark == there) mark = gone;
+    for (const memory::Block block : blocks)
+      if (unsigned char& mark = marks_[group][memory::block_id(block)]; mark == there) mark = gone;
   }
   losing_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void PrefixIndex::freeze(PrefixImage& image) {
+void Index::freeze(Image& image) {
   const std::lock_guard lock(mutex_);
   reserve_more(images_, 1);
   std::vector<std::pair<const Node*, size_t>> rest;  // with the part above
   for (const auto& [salt, space] : spaces_) {
-    for (const Node* child : space.root.children) rest.emplace_back(child, PrefixImage::no_parent);
+    for (const Node* child : space.root.children) rest.emplace_back(child, Image::no_parent);
     while (!rest.empty()) {
       const auto [node, above] = rest.back();
       rest.pop_back();
-      PrefixImage::Part& part = image.parts_.emplace_back();
+      Image::Part& part = image.parts_.emplace_back();
       part.parent = above;
       part.salt = image.salts.size();
       part.leaf = node->children.empty();
@@ -63,15 +62,15 @@ void PrefixIndex::freeze(PrefixImage& image) {
   images_.push_back(&image);
 }
 
-void PrefixIndex::forget(PrefixImage& image) noexcept {
+void Index::forget(Image& image) noexcept {
   const std::lock_guard lock(mutex_);
   std::erase(images_, &image);
 }
 
 // Gives up references to blocks that belonged to the index.
-void PrefixIndex::release(size_t group, std::span<const Block> blocks) noexcept {
-  for (PrefixImage* const image : images_) image->lose(group, blocks);
+void Index::release(size_t group, std::span<const memory::Block> blocks) noexcept {
+  for (Image* const image : images_) image->lose(group, blocks);
   groups_[group]->pool.release_held(blocks.size(), blocks.data());
 }
 
-}  // namespace pkv
+}  // namespace pkv::prefix

@@ -13,11 +13,11 @@
 
 #include "engine/memory/group.h"
 
-namespace pkv {
+namespace pkv::prefix {
 
-class PrefixIndex;
+class Index;
 
-class PrefixImage {
+class Image {
  public:
   static constexpr size_t no_parent = ~size_t{0};
 
@@ -29,14 +29,15 @@ class PrefixImage {
     uint64_t last_use = 0;  // later ones are larger
     uint8_t retention = 0;
     std::vector<int32_t> tokens;  // in whole blocks
-    std::vector<Block> blocks;  // by position, then group; no_block where a window group has let go
+    std::vector<memory::Block>
+        blocks;  // by position, then group; no_block where a window group has let go
   };
 
   // Throws bad_alloc.
-  PrefixImage(PrefixIndex& index, std::span<const std::unique_ptr<Group>> groups);
-  ~PrefixImage();
-  PrefixImage(const PrefixImage&) = delete;
-  PrefixImage& operator=(const PrefixImage&) = delete;
+  Image(Index& index, std::span<const std::unique_ptr<memory::Group>> groups);
+  ~Image();
+  Image(const Image&) = delete;
+  Image& operator=(const Image&) = delete;
 
   const std::vector<Part>& parts() const { return parts_; }
   std::vector<std::string> salts;
@@ -56,17 +57,17 @@ class PrefixImage {
   }
 
  private:
-  friend class PrefixIndex;
+  friend class Index;
   enum Mark : unsigned char { there, held, gone };
 
   // The index is about to give up blocks of a group.
-  void lose(size_t group, std::span<const Block> blocks) noexcept;
+  void lose(size_t group, std::span<const memory::Block> blocks) noexcept;
 
-  PrefixIndex& index_;
+  Index& index_;
   std::vector<Part> parts_;
   std::shared_mutex mutex_;
   std::atomic<unsigned> losing_{0};                // threads in lose(), who go before readers
   std::vector<std::vector<unsigned char>> marks_;  // by group and block id
 };
 
-}  // namespace pkv
+}  // namespace pkv::prefix

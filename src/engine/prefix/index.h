@@ -26,20 +26,20 @@
 #include "engine/prefix/policy.h"
 #include "engine/prefix/tree.h"
 
-namespace pkv {
+namespace pkv::prefix {
 
-struct PrefixFigures {
+struct Figures {
   uint64_t matches = 0, asked_tokens = 0, matched_tokens = 0, matched_blocks = 0;
   uint64_t published = 0, evicted = 0, expelled = 0, cleared = 0, cached = 0, evictable = 0,
            pinned = 0;
-  void add(const PrefixFigures& more);
+  void add(const Figures& more);
 };
 
-class PrefixIndex {
+class Index {
  public:
-  PrefixIndex(const pkv_prefix_config& config, uint32_t block_size,
-              std::span<const std::unique_ptr<Group>> groups, HookMemory& memory);
-  ~PrefixIndex();
+  Index(const pkv_prefix_config& config, uint32_t block_size,
+        std::span<const std::unique_ptr<memory::Group>> groups, HookMemory& memory);
+  ~Index();
 
   // What is cached under one salt.
   struct Space {
@@ -49,7 +49,7 @@ class PrefixIndex {
     uint64_t quota = 0;      // of blocks; 0: none
     bool own_quota = false;  // not that of all salts
     size_t nodes = 0;
-    PrefixFigures figures = {};
+    Figures figures = {};
   };
 
   // A claim on the path to a node: depth() blocks. Moved, copied (another claim) and dropped under
@@ -58,7 +58,7 @@ class PrefixIndex {
    public:
     Hold() = default;
     // On the beginning of everything; throws bad_alloc. retention: of what it leaves behind.
-    Hold(PrefixIndex& index, std::string_view salt, uint8_t retention);
+    Hold(Index& index, std::string_view salt, uint8_t retention);
     Hold(Hold&& other) noexcept { swap(other); }
     Hold& operator=(Hold&& other) noexcept { return swap(other), *this; }
     ~Hold();
@@ -73,10 +73,10 @@ class PrefixIndex {
     void retreat(uint32_t blocks) noexcept;
 
    private:
-    friend class PrefixIndex;
+    friend class Index;
     void swap(Hold& other) noexcept;
 
-    PrefixIndex* index_ = nullptr;
+    Index* index_ = nullptr;
     Space* space_ = nullptr;
     Node* node_ = nullptr;
     uint32_t depth_ = 0;
@@ -88,11 +88,11 @@ class PrefixIndex {
   // block with a reference of its own in every group, and how many tokens; for the caller to copy
   // and release. Throws bad_alloc and REF_LIMIT, and nothing is changed.
   struct Tail {
-    std::vector<Block> blocks;  // by group; empty: there is none
+    std::vector<memory::Block> blocks;  // by group; empty: there is none
     uint32_t tokens = 0;
     Node* node = nullptr;  // claimed, so that the block is not evicted for its own copy
   };
-  uint32_t match(Hold& hold, Tokens text, std::span<Sequence> sequences, Tail* tail);
+  uint32_t match(Hold& hold, Tokens text, std::span<memory::Sequence> sequences, Tail* tail);
   void release(Tail& tail) noexcept;
   // How many blocks a match would find; changes nothing.
   uint32_t cached(std::string_view salt, Tokens text);
@@ -101,7 +101,7 @@ class PrefixIndex {
   // Caches the blocks of a text beyond the hold; where another session has cached the same, the
   // sequences take over its blocks. wait: false gives up where another thread has the lock. What
   // cannot be stored for want of memory is left for the next time.
-  void publish(Hold& hold, Tokens text, std::span<Sequence> sequences, bool wait) noexcept;
+  void publish(Hold& hold, Tokens text, std::span<memory::Sequence> sequences, bool wait) noexcept;
 
   // Evicts until a group has so many free blocks; false, and nothing is evicted, where that cannot
   // be.
@@ -110,7 +110,7 @@ class PrefixIndex {
   // By group and position, true where a block of the sequences is the index's as well: what a
   // session would give back, too.
   std::vector<std::vector<bool>> held_with(const Hold& hold,
-                                           std::span<const Sequence> sequences) const;
+                                           std::span<const memory::Sequence> sequences) const;
 
   // A pin keeps what is cached of a text, so many blocks, though nobody uses it. Throws
   // OUT_OF_BLOCKS beyond the quota of pins.
@@ -125,15 +125,15 @@ class PrefixIndex {
   size_t read_events(uint64_t& next, std::span<pkv_prefix_event> out,
                      uint64_t& lost) const noexcept;
 
-  PrefixFigures figures(std::string_view salt);
-  PrefixFigures figures();
+  Figures figures(std::string_view salt);
+  Figures figures();
   // Drops what nobody uses, of one salt or (nullptr) of all.
   void clear(const std::string_view* salt) noexcept;
 
   // Fills an image with all that is cached, and tells it until forget() what goes. Throws
   // bad_alloc.
-  void freeze(PrefixImage& image);
-  void forget(PrefixImage& image) noexcept;
+  void freeze(Image& image);
+  void forget(Image& image) noexcept;
 
   // For validation: references the index holds, by group and id, and its own equations. Throws
   // INTERNAL.
@@ -159,7 +159,7 @@ class PrefixIndex {
   static Space& space_of(Node& node) noexcept { return *static_cast<Space*>(node.owner); }
   void drop_if_empty(Space& space) noexcept;
 
-  using Path = std::pmr::vector<Block>;  // of one group, by position
+  using Path = std::pmr::vector<memory::Block>;  // of one group, by position
   void read_path(const Node& end, size_t group, Path& path) const;
   uint32_t usable(uint32_t depth) const;
   uint32_t usable_of(const Tree::Match& found);
@@ -168,40 +168,40 @@ class PrefixIndex {
   void find_tail(const Tree::Match& found, Tail& tail) const;
   void retain(Tail& tail) noexcept;
 
-  void take_over(Hold& hold, Node& end, std::span<Sequence> sequences) noexcept;
-  void store(Hold& hold, Tokens text, std::span<Sequence> sequences);
-  void store_run(Hold& hold, Tree::Run run, std::span<Sequence> sequences);
+  void take_over(Hold& hold, Node& end, std::span<memory::Sequence> sequences) noexcept;
+  void store(Hold& hold, Tokens text, std::span<memory::Sequence> sequences);
+  void store_run(Hold& hold, Tree::Run run, std::span<memory::Sequence> sequences);
   void let_windows_go(Node& node) noexcept;
   uint64_t room_in_quota(Space& space, uint64_t wanted) noexcept;
   void evict(Node& victim, uint64_t most, pkv_prefix_event_kind why) noexcept;
   void drop_last(Node& node, uint32_t count, pkv_prefix_event_kind why) noexcept;
   void tell(pkv_prefix_event_kind kind, const Node& node, uint32_t from) noexcept;
   void release_last(const Node& node, uint32_t count) noexcept;
-  void release(size_t group, std::span<const Block> blocks) noexcept;
+  void release(size_t group, std::span<const memory::Block> blocks) noexcept;
 
   mutable std::mutex mutex_;
-  const std::span<const std::unique_ptr<Group>> groups_;
+  const std::span<const std::unique_ptr<memory::Group>> groups_;
   std::pmr::memory_resource& memory_;
   Tree tree_;
   const std::unique_ptr<Policy> policy_;
   std::pmr::map<std::pmr::string, Space, std::less<>> spaces_;  // by salt
-  PrefixFigures gone_;                                          // of salts nothing is left of
+  Figures gone_;                                                // of salts nothing is left of
   size_t nodes_ = 0;
   uint64_t clock_ = 0;          // blocks that holds gave up so far
   const uint64_t most_pinned_;  // blocks
   uint64_t pinned_ = 0;
   const uint64_t quota_;  // of each salt that has none of its own
   EventLog events_;
-  std::vector<uint64_t> evictable_;   // by group
-  std::vector<PrefixImage*> images_;  // that are being read
+  std::vector<uint64_t> evictable_;  // by group
+  std::vector<Image*> images_;       // that are being read
   // Nodes that the index keeps in use because of references that no claim stands for.
   std::pmr::vector<Node*> unclaimed_;
 
   // Kept between calls for their room.
-  std::pmr::vector<Path> paths_;    // by group, of a match
-  std::pmr::vector<Block> blocks_;  // of what is stored
+  std::pmr::vector<Path> paths_;            // by group, of a match
+  std::pmr::vector<memory::Block> blocks_;  // of what is stored
   std::pmr::vector<uint64_t> hashes_;
   std::pmr::vector<History> histories_;
 };
 
-}  // namespace pkv
+}  // namespace pkv::prefix

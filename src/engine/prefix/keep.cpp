@@ -4,7 +4,7 @@
 #include "base/status.h"
 #include "engine/prefix/index.h"
 
-namespace pkv {
+namespace pkv::prefix {
 
 namespace {
 
@@ -15,7 +15,7 @@ namespace {
 }  // namespace
 
 // A pin is a use of a path that no session has.
-uint32_t PrefixIndex::pin(std::string_view salt, Tokens text) {
+uint32_t Index::pin(std::string_view salt, Tokens text) {
   const std::lock_guard lock(mutex_);
   const auto known = spaces_.find(salt);
   if (known == spaces_.end()) return 0;
@@ -40,7 +40,7 @@ uint32_t PrefixIndex::pin(std::string_view salt, Tokens text) {
   return depth;
 }
 
-uint32_t PrefixIndex::unpin(std::string_view salt, Tokens text) {
+uint32_t Index::unpin(std::string_view salt, Tokens text) {
   const std::lock_guard lock(mutex_);
   const auto known = spaces_.find(salt);
   if (known == spaces_.end()) fail_unpinned(text);
@@ -60,7 +60,7 @@ uint32_t PrefixIndex::unpin(std::string_view salt, Tokens text) {
   return depth;
 }
 
-void PrefixIndex::set_quota(std::string_view salt, std::optional<uint64_t> blocks) {
+void Index::set_quota(std::string_view salt, std::optional<uint64_t> blocks) {
   const std::lock_guard lock(mutex_);
   Space& space = this->space(salt);
   const uint64_t quota = blocks.value_or(quota_);
@@ -83,4 +83,4 @@ void PrefixIndex::set_quota(std::string_view salt, std::optional<uint64_t> block
   drop_if_empty(space);
 }
 
-}  // namespace pkv
+}  // namespace pkv::prefix

@@ -1,6 +1,6 @@
 #include "engine/prefix/node_heap.h"
 
-namespace pkv {
+namespace pkv::prefix {
 
 void NodeHeap::put(Node* node, size_t place) noexcept {
   nodes_[place] = node;
@@ -49,4 +49,4 @@ void NodeHeap::clear() noexcept {
   nodes_.clear();
 }
 
-}  // namespace pkv
+}  // namespace pkv::prefix

@@ -6,7 +6,7 @@
 
 #include "engine/prefix/tree.h"
 
-namespace pkv {
+namespace pkv::prefix {
 
 class NodeHeap {
  public:
@@ -35,4 +35,4 @@ class NodeHeap {
   std::pmr::vector<Node*> nodes_;
 };
 
-}  // namespace pkv
+}  // namespace pkv::prefix

@@ -2,7 +2,7 @@
 
 #include "engine/prefix/return_time.h"
 
-namespace pkv {
+namespace pkv::prefix {
 
 namespace {
 
@@ -26,4 +26,4 @@ std::unique_ptr<Policy> Policy::make(pkv_eviction kind, uint64_t capacity,
 OrderedPolicy::OrderedPolicy(bool by_frequency, std::pmr::memory_resource& memory)
     : candidates_(by_frequency ? matched_less_often : used_longer_ago, &Node::place, memory) {}
 
-}  // namespace pkv
+}  // namespace pkv::prefix

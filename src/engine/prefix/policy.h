@@ -10,7 +10,7 @@
 
 #include "engine/prefix/node_heap.h"
 
-namespace pkv {
+namespace pkv::prefix {
 
 class Policy {
  public:
@@ -59,4 +59,4 @@ class OrderedPolicy final : public Policy {
   NodeHeap candidates_;
 };
 
-}  // namespace pkv
+}  // namespace pkv::prefix

@@ -5,12 +5,12 @@
 #include "engine/prefix/hash.h"
 #include "engine/prefix/index.h"
 
-namespace pkv {
+namespace pkv::prefix {
 
 // ---- Publishing ---------------------------------------------------------------------------------
 
-void PrefixIndex::publish(Hold& hold, Tokens text, std::span<Sequence> sequences,
-                          bool wait) noexcept {
+void Index::publish(Hold& hold, Tokens text, std::span<memory::Sequence> sequences,
+                    bool wait) noexcept {
   std::unique_lock lock(mutex_, std::defer_lock);
   if (wait)
     lock.lock();
@@ -37,16 +37,16 @@ void PrefixIndex::publish(Hold& hold, Tokens text, std::span<Sequence> sequences
 }
 
 // Another session has cached the same text: one copy is enough, and the older one stays.
-void PrefixIndex::take_over(Hold& hold, Node& end, std::span<Sequence> sequences) noexcept {
+void Index::take_over(Hold& hold, Node& end, std::span<memory::Sequence> sequences) noexcept {
   const uint32_t from = hold.depth_;
   move(hold, end);
   for (Node* node = &end; node->end() > from; node = node->parent) {
     for (uint32_t i = 0; i < node->size; i++) {
-      const std::span<Block> cached = tree_.blocks_at(*node, i);
+      const std::span<memory::Block> cached = tree_.blocks_at(*node, i);
       for (size_t g = 0; g < cached.size(); g++) {
-        const Block own = sequences[g].blocks()[node->start + i];
-        if (own == cached[g] || own == no_block) continue;
-        if (cached[g] == no_block) {
+        const memory::Block own = sequences[g].blocks()[node->start + i];
+        if (own == cached[g] || own == memory::no_block) continue;
+        if (cached[g] == memory::no_block) {
           if (groups_[g]->pool.retain(own) == PKV_OK)
             cached[g] = own;  // a window that the index had let go
         } else if (groups_[g]->pool.retain(cached[g]) == PKV_OK) {
@@ -58,7 +58,7 @@ void PrefixIndex::take_over(Hold& hold, Node& end, std::span<Sequence> sequences
   let_windows_go(end);
 }
 
-void PrefixIndex::store(Hold& hold, Tokens text, std::span<Sequence> sequences) {
+void Index::store(Hold& hold, Tokens text, std::span<memory::Sequence> sequences) {
   const size_t count = text.size() / tree_.block_size();
   hashes_.resize(count);
   histories_.assign(count, {});
@@ -82,16 +82,16 @@ void PrefixIndex::store(Hold& hold, Tokens text, std::span<Sequence> sequences) 
 }
 
 // Blocks of one history.
-void PrefixIndex::store_run(Hold& hold, Tree::Run run, std::span<Sequence> sequences) {
+void Index::store_run(Hold& hold, Tree::Run run, std::span<memory::Sequence> sequences) {
   const size_t groups = groups_.size(), from = hold.depth_;
-  blocks_.assign(run.hashes.size() * groups, no_block);
+  blocks_.assign(run.hashes.size() * groups, memory::no_block);
   run.blocks = blocks_;
   Node& node = *hold.node_;
   const uint32_t before = static_cast<uint32_t>(from);
   try {
     for (size_t i = 0; i < blocks_.size(); i++) {
-      const Block block = sequences[i % groups].blocks()[from + i / groups];
-      if (block == no_block) continue;
+      const memory::Block block = sequences[i % groups].blocks()[from + i / groups];
+      if (block == memory::no_block) continue;
       if (groups_[i % groups]->pool.retain(block) != PKV_OK)
         throw std::bad_alloc();  // a reference too many: not now
       blocks_[i] = block;
@@ -110,10 +110,10 @@ void PrefixIndex::store_run(Hold& hold, Tree::Run run, std::span<Sequence> seque
     }
   } catch (...) {
     for (size_t i = 0; i < blocks_.size(); i++)
-      if (blocks_[i] != no_block) groups_[i % groups]->pool.release(blocks_[i]);
+      if (blocks_[i] != memory::no_block) groups_[i % groups]->pool.release(blocks_[i]);
     throw;
   }
-  PrefixFigures& figures = hold.space_->figures;
+  Figures& figures = hold.space_->figures;
   figures.published += run.hashes.size();
   figures.cached += run.hashes.size();
   tell(PKV_PREFIX_STORED, *hold.node_, before - hold.node_->start);
@@ -121,17 +121,17 @@ void PrefixIndex::store_run(Hold& hold, Tree::Run run, std::span<Sequence> seque
 }
 
 // Of a window group only the last window before a node's end, and the sinks, can be of use.
-void PrefixIndex::let_windows_go(Node& node) noexcept {
+void Index::let_windows_go(Node& node) noexcept {
   for (size_t g = 0; g < groups_.size(); g++) {
-    const Shape& shape = groups_[g]->shape;
+    const memory::Shape& shape = groups_[g]->shape;
     if (shape.window == 0) continue;
     const uint64_t window = groups_[g]->blocks_for(shape.window),
                    sinks = groups_[g]->blocks_for(shape.sinks);
     for (uint64_t i = node.end() - std::min<uint64_t>(node.end(), window);
          i > std::max<uint64_t>(node.start, sinks); i--) {
-      Block& block = node.blocks[(i - 1 - node.start) * groups_.size() + g];
-      if (block == no_block) break;
-      const Block let_go = std::exchange(block, no_block);
+      memory::Block& block = node.blocks[(i - 1 - node.start) * groups_.size() + g];
+      if (block == memory::no_block) break;
+      const memory::Block let_go = std::exchange(block, memory::no_block);
       release(g, std::span(&let_go, 1));
     }
   }
@@ -142,12 +142,12 @@ void PrefixIndex::let_windows_go(Node& node) noexcept {
 // What a victim loses before the next one is chosen: a new choice for each block would be slow, and
 // one for all of a long text rash.
 constexpr uint32_t tokens_per_choice = 512;
-static_assert(tokens_per_choice >= max_block_size);
+static_assert(tokens_per_choice >= memory::max_block_size);
 
-bool PrefixIndex::make_free(size_t group, uint64_t blocks) noexcept {
+bool Index::make_free(size_t group, uint64_t blocks) noexcept {
   const std::lock_guard lock(mutex_);
   review_unclaimed();
-  const Pool& pool = groups_[group]->pool;
+  const memory::Pool& pool = groups_[group]->pool;
   if (pool.free_count() + evictable_[group] < blocks) return false;
   while (pool.free_count() < blocks) {
     Node* const victim = policy_->victim();
@@ -159,7 +159,7 @@ bool PrefixIndex::make_free(size_t group, uint64_t blocks) noexcept {
 
 // How many of the blocks wanted fit into a salt's quota, once it has lost its own that nobody uses,
 // those used longest ago first.
-uint64_t PrefixIndex::room_in_quota(Space& space, uint64_t wanted) noexcept {
+uint64_t Index::room_in_quota(Space& space, uint64_t wanted) noexcept {
   if (space.quota == 0) return wanted;
   const uint64_t& cached = space.figures.cached;
   while (cached + wanted > space.quota) {
@@ -171,7 +171,7 @@ uint64_t PrefixIndex::room_in_quota(Space& space, uint64_t wanted) noexcept {
 }
 
 // Some of the last blocks of a candidate.
-void PrefixIndex::evict(Node& victim, uint64_t most, pkv_prefix_event_kind why) noexcept {
+void Index::evict(Node& victim, uint64_t most, pkv_prefix_event_kind why) noexcept {
   const uint32_t count = static_cast<uint32_t>(
       std::min<uint64_t>({victim.size, tokens_per_choice / tree_.block_size(), most}));
   policy_->evicted(victim, count);
@@ -179,11 +179,11 @@ void PrefixIndex::evict(Node& victim, uint64_t most, pkv_prefix_event_kind why) 
 }
 
 // Of a candidate.
-void PrefixIndex::drop_last(Node& node, uint32_t count, pkv_prefix_event_kind why) noexcept {
+void Index::drop_last(Node& node, uint32_t count, pkv_prefix_event_kind why) noexcept {
   tell(why, node, node.size - count);
   release_last(node, count);
   Space& space = space_of(node);
-  PrefixFigures& figures = space.figures;
+  Figures& figures = space.figures;
   (why == PKV_PREFIX_EVICTED    ? figures.evicted
    : why == PKV_PREFIX_EXPELLED ? figures.expelled
                                 : figures.cleared) += count;
@@ -198,7 +198,7 @@ void PrefixIndex::drop_last(Node& node, uint32_t count, pkv_prefix_event_kind wh
 
 // Events of the blocks of a node from one inside it on; a block comes after and goes before the one
 // that it follows.
-void PrefixIndex::tell(pkv_prefix_event_kind kind, const Node& node, uint32_t from) noexcept {
+void Index::tell(pkv_prefix_event_kind kind, const Node& node, uint32_t from) noexcept {
   if (!events_.kept()) return;
   const uint64_t above = node.parent->parent != nullptr
                              ? node.parent->hashes.back()
@@ -211,14 +211,14 @@ void PrefixIndex::tell(pkv_prefix_event_kind kind, const Node& node, uint32_t fr
 }
 
 // Many at once: a pool gives back neighbours together.
-void PrefixIndex::release_last(const Node& node, uint32_t count) noexcept {
+void Index::release_last(const Node& node, uint32_t count) noexcept {
   constexpr size_t most = 128;
-  Block batch[most];
+  memory::Block batch[most];
   for (size_t g = 0; g < groups_.size(); g++) {
     size_t n = 0;
     for (uint32_t i = node.size - count; i < node.size; i++) {
-      const Block block = node.blocks[i * groups_.size() + g];
-      if (block != no_block) batch[n++] = block;
+      const memory::Block block = node.blocks[i * groups_.size() + g];
+      if (block != memory::no_block) batch[n++] = block;
       if (n < most && i + 1 < node.size) continue;
       release(g, std::span(batch, n));
       evictable_[g] -= n;
@@ -227,14 +227,14 @@ void PrefixIndex::release_last(const Node& node, uint32_t count) noexcept {
   }
 }
 
-uint64_t PrefixIndex::evictable(size_t group) {
+uint64_t Index::evictable(size_t group) {
   const std::lock_guard lock(mutex_);
   review_unclaimed();
   return evictable_[group];
 }
 
-std::vector<std::vector<bool>> PrefixIndex::held_with(const Hold& hold,
-                                                      std::span<const Sequence> sequences) const {
+std::vector<std::vector<bool>> Index::held_with(const Hold& hold,
+                                                std::span<const memory::Sequence> sequences) const {
   const std::lock_guard lock(mutex_);
   std::vector<std::vector<bool>> held;
   for (size_t g = 0; g < groups_.size(); g++) {
@@ -247,7 +247,7 @@ std::vector<std::vector<bool>> PrefixIndex::held_with(const Hold& hold,
   return held;
 }
 
-void PrefixIndex::clear(const std::string_view* salt) noexcept {
+void Index::clear(const std::string_view* salt) noexcept {
   const std::lock_guard lock(mutex_);
   review_unclaimed();
   if (salt == nullptr) {
@@ -271,4 +271,4 @@ void PrefixIndex::clear(const std::string_view* salt) noexcept {
   }
 }
 
-}  // namespace pkv
+}  // namespace pkv::prefix

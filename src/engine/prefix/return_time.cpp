@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-namespace pkv {
+namespace pkv::prefix {
 
 namespace {
 
@@ -301,4 +301,4 @@ void ReturnTimePolicy::evicted(Node& node, uint32_t count) noexcept {
     next_ = node.parent->parent != nullptr ? node.parent : nullptr;
 }
 
-}  // namespace pkv
+}  // namespace pkv::prefix

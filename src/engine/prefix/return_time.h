@@ -20,7 +20,7 @@
 
 #include "engine/prefix/policy.h"
 
-namespace pkv {
+namespace pkv::prefix {
 
 // Learns when blocks of each kind return.
 class ReturnTimes {
@@ -117,4 +117,4 @@ class ReturnTimePolicy final : public Policy {
   Node* next_ = nullptr;  // what the last victim leaves: likely as good a choice
 };
 
-}  // namespace pkv
+}  // namespace pkv::prefix

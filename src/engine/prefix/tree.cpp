@@ -6,7 +6,7 @@
 
 #include "base/vectors.h"
 
-namespace pkv {
+namespace pkv::prefix {
 
 namespace {
 
@@ -198,4 +198,4 @@ Node& Tree::drop_last(Node& node, uint32_t count) noexcept {
   return parent;
 }
 
-}  // namespace pkv
+}  // namespace pkv::prefix

@@ -17,7 +17,7 @@
 
 #include "engine/memory/block_state.h"
 
-namespace pkv {
+namespace pkv::prefix {
 
 struct Node;
 
@@ -53,7 +53,7 @@ struct Node {
   uint32_t size = 0;                 // blocks
   std::pmr::vector<int32_t> tokens;  // size * block_size
   // size * groups of them, by position; no_block where a window group has let go.
-  std::pmr::vector<Block> blocks;
+  std::pmr::vector<memory::Block> blocks;
   std::pmr::vector<uint64_t> hashes;  // size; see hash.h
   std::pmr::set<Node*, ByFirstBlock> children;
   uint32_t users = 0;
@@ -106,8 +106,8 @@ class Tree {
   Node& split(Node& node, uint32_t inside);
   // New blocks after the end of a node: a child, or the node itself made longer. Throws bad_alloc.
   struct Run {
-    Tokens text;                    // in whole blocks
-    std::span<const Block> blocks;  // as Node::blocks
+    Tokens text;                            // in whole blocks
+    std::span<const memory::Block> blocks;  // as Node::blocks
     std::span<const uint64_t> hashes;
     History history;
   };
@@ -117,7 +117,7 @@ class Tree {
   // returned, else the node.
   Node& drop_last(Node& node, uint32_t count) noexcept;
 
-  std::span<Block> blocks_at(Node& node, uint32_t inside) const {
+  std::span<memory::Block> blocks_at(Node& node, uint32_t inside) const {
     return std::span(node.blocks).subspan(size_t{inside} * groups_, groups_);
   }
 
@@ -136,4 +136,4 @@ class Tree {
   std::pmr::vector<Node*> roots_;
 };
 
-}  // namespace pkv
+}  // namespace pkv::prefix

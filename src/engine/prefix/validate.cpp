@@ -4,7 +4,7 @@
 #include "engine/prefix/hash.h"
 #include "engine/prefix/index.h"
 
-namespace pkv {
+namespace pkv::prefix {
 
 namespace {
 
@@ -21,7 +21,7 @@ void check_hashes(const Node& node, uint64_t before) {
 
 }  // namespace
 
-void PrefixIndex::validate(std::span<std::vector<uint64_t>> references) const {
+void Index::validate(std::span<std::vector<uint64_t>> references) const {
   const std::lock_guard lock(mutex_);
   Found found;
   std::vector<uint64_t> evictable(groups_.size());
@@ -63,21 +63,21 @@ void PrefixIndex::validate(std::span<std::vector<uint64_t>> references) const {
     found.pinned += node.pinned > 0 ? node.size : 0;
     found.evictable += node.users == 0 ? node.size : 0;
     for (size_t i = 0; i < node.blocks.size(); i++) {
-      if (node.blocks[i] == no_block) continue;
+      if (node.blocks[i] == memory::no_block) continue;
       const size_t g = i % groups_.size();
-      const BlockState state = groups_[g]->pool.state(block_id(node.blocks[i]));
-      if (state.generation != block_generation(node.blocks[i]) ||
+      const memory::BlockState state = groups_[g]->pool.state(memory::block_id(node.blocks[i]));
+      if (state.generation != memory::block_generation(node.blocks[i]) ||
           state.filled != tree_.block_size())
         fail(PKV_INTERNAL, "index: block %u is of another life or not full",
-             block_id(node.blocks[i]));
+             memory::block_id(node.blocks[i]));
       if (node.users == 0 && state.references != 1)
         fail(PKV_INTERNAL, "index: block %u is evictable, but has %u references",
-             block_id(node.blocks[i]), state.references);
-      references[g][block_id(node.blocks[i])]++;
+             memory::block_id(node.blocks[i]), state.references);
+      references[g][memory::block_id(node.blocks[i])]++;
       evictable[g] += node.users == 0;
     }
   }
-  PrefixFigures all = gone_;
+  Figures all = gone_;
   size_t nodes = 0, candidates = 0;
   for (const auto& [salt, space] : spaces_) {
     all.add(space.figures);
@@ -100,4 +100,4 @@ void PrefixIndex::validate(std::span<std::vector<uint64_t>> references) const {
     agree("evictable blocks of a group", evictable[g], evictable_[g]);
 }
 
-}  // namespace pkv
+}  // namespace pkv::prefix

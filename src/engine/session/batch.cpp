@@ -97,9 +97,9 @@ size_t Batch::first_unwritten() const {
   return static_cast<size_t>(std::find(written_.begin(), written_.end(), false) - written_.begin());
 }
 
-Group& Batch::check_layer(uint32_t layer, LayerPlace* place) const {
+memory::Group& Batch::check_layer(uint32_t layer, LayerPlace* place) const {
   *place = cache_.place(layer);
-  Group& group = cache_.group(place->group);
+  memory::Group& group = cache_.group(place->group);
   if (group.storage == PKV_STORAGE_NONE)
     fail(PKV_UNSUPPORTED, "storage NONE keeps no keys and values");
   return group;
@@ -107,38 +107,38 @@ Group& Batch::check_layer(uint32_t layer, LayerPlace* place) const {
 
 void Batch::write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
   LayerPlace place;
-  const Group& group = check_layer(layer, &place);
+  const memory::Group& group = check_layer(layer, &place);
   check_open_for("write");
   const kernels::RowsView k_rows =
-      check_rows(k, rows_, group.shape.kv_heads, group.shape.key_dim, "k");
-  const kernels::RowsView v_rows = check_values(v, rows_, group.shape);
+      attention::check_rows(k, rows_, group.shape.kv_heads, group.shape.key_dim, "k");
+  const kernels::RowsView v_rows = attention::check_values(v, rows_, group.shape);
   tasks_.clear();
   for (const Entry& entry : entries_) {
     if (entry.count == 0) continue;
     const kernels::KvView kv = entry.session->view(place);
-    tasks_.push_back(
-        {kv, entry.start, entry.count, rows_from(k_rows, entry.row), rows_from(v_rows, entry.row)});
+    tasks_.push_back({kv, entry.start, entry.count, attention::rows_from(k_rows, entry.row),
+                      attention::rows_from(v_rows, entry.row)});
   }
-  copy_rows(cache_.workers(), cache_.kernels().store, tasks_,
-            group.layout.token_bytes() / group.shape.layers);
+  attention::copy_rows(cache_.workers(), cache_.kernels().store, tasks_,
+                       group.layout.token_bytes() / group.shape.layers);
   written_[layer] = true;
 }
 
 void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv_tensor* q,
                    const pkv_tensor* out) {
   LayerPlace place;
-  const Group& group = check_layer(layer, &place);
-  const Shape& shape = group.shape;
-  AttendCall call{};
+  const memory::Group& group = check_layer(layer, &place);
+  const memory::Shape& shape = group.shape;
+  attention::AttendCall call{};
   call.shape = {shape.query_heads, shape.kv_heads, shape.key_dim,
                 shape.value_dim,   shape.dtype,    shape.value_dtype};
-  call.params = check_params(params, shape.key_dim, shape.window, shape.sinks);
+  call.params = attention::check_params(params, shape.key_dim, shape.window, shape.sinks);
   check_open_for("attend");
-  call.q = check_rows(q, rows_, shape.query_heads, shape.key_dim, "q");
-  call.out = check_rows(out, rows_, shape.query_heads, shape.value_dim, "out");
+  call.q = attention::check_rows(q, rows_, shape.query_heads, shape.key_dim, "q");
+  call.out = attention::check_rows(out, rows_, shape.query_heads, shape.value_dim, "out");
   if (!written_[layer] && rows_ > 0)
     fail(PKV_INCOMPLETE, "attend: layer %u was not written in this step", layer);
-  std::vector<AttendSequence> sequences;
+  std::vector<attention::AttendSequence> sequences;
   sequences.reserve(entries_.size());
   for (const Entry& entry : entries_) {
     if (entry.count == 0) continue;
@@ -146,7 +146,7 @@ void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv
     sequences.push_back({kv, entry.end(), entry.count, entry.row});
   }
   call.sequences = sequences;
-  pkv::attend(cache_.workers(), cache_.scratch(), cache_.kernels(), call);
+  pkv::attention::attend(cache_.workers(), cache_.scratch(), cache_.kernels(), call);
 }
 
 // The ids of the tokens that an entry keeps; none if the caller gave none.
@@ -208,8 +208,8 @@ size_t Batch::block_copies(uint32_t group, size_t capacity, uint32_t* from, uint
   check_slots(group);
   size_t count = 0;
   for (const Entry& entry : entries_) {
-    const Sequence& sequence = entry.session->content().sequences()[group];
-    if (sequence.copied_from() == no_block) continue;
+    const memory::Sequence& sequence = entry.session->content().sequences()[group];
+    if (sequence.copied_from() == memory::no_block) continue;
     if (count < capacity) {
       from[count] = PKV_BLOCK_ID(sequence.copied_from());
       to[count] = sequence.copied_to();
@@ -230,7 +230,7 @@ size_t Batch::kv_indices(uint32_t group, pkv_index_unit unit, int64_t* indptr,
     uint64_t count() const { return sinks + end - first; }
   };
   const auto units_of = [&](const Entry& entry) -> Units {
-    const Sequence& sequence = entry.session->content().sequences()[group];
+    const memory::Sequence& sequence = entry.session->content().sequences()[group];
     const uint64_t kept = std::min(sequence.first_kept(), entry.end());
     const uint64_t sinks = std::min<uint64_t>(sequence.group().shape.sinks, kept);
     if (unit == PKV_INDEX_SLOTS) return {sinks, kept, entry.end()};
@@ -242,7 +242,7 @@ size_t Batch::kv_indices(uint32_t group, pkv_index_unit unit, int64_t* indptr,
 
   size_t at = 0;
   for (size_t e = 0; e < entries_.size(); e++) {
-    const Sequence& sequence = entries_[e].session->content().sequences()[group];
+    const memory::Sequence& sequence = entries_[e].session->content().sequences()[group];
     const Units units = units_of(entries_[e]);
     const auto add = [&](uint64_t i) {
       indices[at++] = unit == PKV_INDEX_SLOTS ? sequence.slot(i) : int64_t{sequence.ids()[i]};

@@ -66,7 +66,7 @@ class Batch : public Step {
   void reserve(uint64_t* short_by);
   void abort() noexcept;
   size_t first_unwritten() const;
-  Group& check_layer(uint32_t layer, LayerPlace* place) const;
+  memory::Group& check_layer(uint32_t layer, LayerPlace* place) const;
   void check_slots(uint32_t group) const;
   void check_open_for(const char* who) const;
   std::span<const int32_t> kept_ids(size_t e, const int32_t* tokens);

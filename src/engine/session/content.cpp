@@ -25,7 +25,8 @@ Content Content::fork() const {
   Content child(*cache_);
   child.tokens_.assign(tokens_.begin(), tokens_.end());
   std::vector<uint64_t> counts;
-  for (const Sequence& sequence : sequences_) counts.push_back(sequence.lacking_fork(length()));
+  for (const memory::Sequence& sequence : sequences_)
+    counts.push_back(sequence.lacking_fork(length()));
   Reservation reservation(*cache_, counts, 0, nullptr, "the copy");
   child.sequences_.clear();
   for (size_t g = 0; g < sequences_.size(); g++) {
@@ -38,20 +39,20 @@ Content Content::fork() const {
 
 namespace {
 
-void validate_sequence(const Sequence& sequence, uint64_t length,
+void validate_sequence(const memory::Sequence& sequence, uint64_t length,
                        std::vector<uint64_t>& references) {
-  const Group& group = sequence.group();
-  const std::span<const Block> blocks = sequence.blocks();
+  const memory::Group& group = sequence.group();
+  const std::span<const memory::Block> blocks = sequence.blocks();
   if (blocks.size() < ceil_div(length, group.block_size))
     fail(PKV_INTERNAL, "a table has %zu blocks for %llu tokens", blocks.size(),
          (unsigned long long)length);
-  if (group.offset_of(length) != 0 && blocks[group.block_of(length)] == no_block)
+  if (group.offset_of(length) != 0 && blocks[group.block_of(length)] == memory::no_block)
     fail(PKV_INTERNAL, "a table lacks the part-filled block that the next of %llu tokens goes into",
          (unsigned long long)length);
   for (size_t i = 0; i < blocks.size(); i++) {
     if (sequence.ids()[i] != PKV_BLOCK_ID(blocks[i]))
       fail(PKV_INTERNAL, "entry %zu: id and block differ", i);
-    if (blocks[i] == no_block) continue;
+    if (blocks[i] == memory::no_block) continue;
     const auto state = group.pool.state(PKV_BLOCK_ID(blocks[i]));
     const uint64_t begin = i * uint64_t{group.block_size};
     const uint64_t held = length > begin ? std::min<uint64_t>(length - begin, group.block_size) : 0;
@@ -62,7 +63,8 @@ void validate_sequence(const Sequence& sequence, uint64_t length,
            PKV_BLOCK_ID(blocks[i]), state.filled, (unsigned long long)held);
     references[PKV_BLOCK_ID(blocks[i])]++;
   }
-  if (sequence.copied_from() != no_block) references[PKV_BLOCK_ID(sequence.copied_from())]++;
+  if (sequence.copied_from() != memory::no_block)
+    references[PKV_BLOCK_ID(sequence.copied_from())]++;
 }
 
 }  // namespace
@@ -72,7 +74,7 @@ void validate(const Cache& cache, std::span<const Content* const> contents) {
   for (const auto& group : cache.groups()) references.emplace_back(group->pool.blocks());
   if (cache.prefix() != nullptr) cache.prefix()->validate(references);
   for (size_t g = 0; g < cache.groups().size(); g++) {
-    const Pool& pool = cache.groups()[g]->pool;
+    const memory::Pool& pool = cache.groups()[g]->pool;
     pool.validate();
     for (const Content* content : contents)
       validate_sequence(content->sequences()[g], content->length(), references[g]);

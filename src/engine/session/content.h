@@ -19,12 +19,12 @@ class Content {
   uint64_t length() const { return tokens_.size(); }
   const std::pmr::vector<int32_t>& tokens() const { return tokens_; }
   std::pmr::vector<int32_t>& tokens() { return tokens_; }
-  std::span<Sequence> sequences() { return sequences_; }
-  std::span<const Sequence> sequences() const { return sequences_; }
+  std::span<memory::Sequence> sequences() { return sequences_; }
+  std::span<const memory::Sequence> sequences() const { return sequences_; }
 
   // The claim on what the prefix index has of it; empty where the session does not use one.
-  PrefixIndex::Hold& hold() { return hold_; }
-  const PrefixIndex::Hold& hold() const { return hold_; }
+  prefix::Index::Hold& hold() { return hold_; }
+  const prefix::Index::Hold& hold() const { return hold_; }
 
   // visit(group, id, references) for every block held; the prefix index's reference is left out,
   // since it gives its blocks up when asked.
@@ -50,9 +50,9 @@ class Content {
 
   Cache* cache_;
   // Declared before the blocks, so that it ends after them: then they are the index's alone.
-  PrefixIndex::Hold hold_;
+  prefix::Index::Hold hold_;
   std::pmr::vector<int32_t> tokens_;
-  std::pmr::vector<Sequence> sequences_;  // one per group
+  std::pmr::vector<memory::Sequence> sequences_;  // one per group
 };
 
 // Throws INTERNAL with the equation that does not hold: every pool is sound, and its references are

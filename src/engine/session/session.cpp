@@ -14,7 +14,7 @@ namespace {
 
 // How many tokens there are before the first PKV_NO_TOKEN. Most often all: to count what is missing
 // takes vectors, a search would not.
-size_t known_tokens(Tokens tokens) {
+size_t known_tokens(prefix::Tokens tokens) {
   if (std::count(tokens.begin(), tokens.end(), PKV_NO_TOKEN) == 0) return tokens.size();
   return static_cast<size_t>(std::find(tokens.begin(), tokens.end(), PKV_NO_TOKEN) -
                              tokens.begin());
@@ -100,7 +100,7 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t keep, ui
                              const char* who) {
   std::vector<uint64_t> counts;
   for (size_t g = 0; g < totals.size(); g++) {
-    const Sequence& sequence = content_.sequences()[g];
+    const memory::Sequence& sequence = content_.sequences()[g];
     sequence.check_fits(length(), totals[g], who);
     counts.push_back(sequence.lacking(length(), totals[g], false));
   }
@@ -109,7 +109,7 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t keep, ui
   // reserved bytes.
   reserve_more_tokens(*std::max_element(totals.begin(), totals.end()));
   for (size_t g = 0; g < counts.size(); g++) {
-    Sequence& sequence = content_.sequences()[g];
+    memory::Sequence& sequence = content_.sequences()[g];
     const uint64_t more = sequence.lacking_new(totals[g]);
     sequence.make_room(more, more > 0 ? totals[g] : 0);
   }
@@ -139,9 +139,9 @@ void Session::suspend() noexcept {
 void Session::resume(uint64_t* short_by) {
   check_idle("resume");
   if (!suspended_) return;
-  take_prefix(Tokens(remembered_).first(known_tokens(remembered_)));
+  take_prefix(prefix::Tokens(remembered_).first(known_tokens(remembered_)));
   std::vector<uint64_t> totals;
-  for (const Sequence& sequence : content_.sequences()) {
+  for (const memory::Sequence& sequence : content_.sequences()) {
     const uint64_t window = sequence.group().shape.window;
     totals.push_back(window == 0 ? remembered_.size()
                                  : std::min<uint64_t>(remembered_.size(), length() + window));
@@ -173,7 +173,7 @@ void Session::hand_over() noexcept {
   try {
     Content rest(cache());
     rest.hold() =
-        PrefixIndex::Hold(*cache().prefix(), content_.hold().salt(), content_.hold().retention());
+        prefix::Index::Hold(*cache().prefix(), content_.hold().salt(), content_.hold().retention());
     rest.tokens() = content_.tokens();
     rest.swap(content_);
     cache().tier()->write(std::move(rest));
@@ -186,7 +186,7 @@ void Session::hand_over() noexcept {
 void Session::empty() noexcept {
   content_.tokens().clear();
   count_tokens();
-  for (Sequence& sequence : content_.sequences()) sequence.clear();
+  for (memory::Sequence& sequence : content_.sequences()) sequence.clear();
   content_.hold().retreat(0);
 }
 
@@ -211,9 +211,9 @@ pkv_session_info Session::info() const {
 
 // ---- The prefix index ---------------------------------------------------------------------------
 
-uint64_t Session::match_prefix(Tokens text) {
+uint64_t Session::match_prefix(prefix::Tokens text) {
   check_ready("match_prefix");
-  for (const Sequence& sequence : content_.sequences())
+  for (const memory::Sequence& sequence : content_.sequences())
     if (length() > 0 || !sequence.blocks().empty())
       fail(PKV_INVALID_ARGUMENT,
            "match_prefix: the session has %llu tokens and %zu blocks already; match before "
@@ -226,11 +226,11 @@ uint64_t Session::match_prefix(Tokens text) {
 }
 
 // Of an empty session; all tokens are known. Throws bad_alloc, REF_LIMIT, state as before.
-uint64_t Session::take_prefix(Tokens text) {
+uint64_t Session::take_prefix(prefix::Tokens text) {
   if (!content_.hold()) return 0;
-  PrefixIndex& index = *cache().prefix();
+  prefix::Index& index = *cache().prefix();
   if (cache().tier() != nullptr) cache().tier()->fetch(content_.hold().salt(), text);
-  PrefixIndex::Tail tail;
+  prefix::Index::Tail tail;
   reserve_more_tokens(text.size());
   const uint32_t blocks =
       index.match(content_.hold(), text, content_.sequences(),
@@ -248,11 +248,11 @@ uint64_t Session::take_prefix(Tokens text) {
 
 // The rows of a block that matches in part, into one of the session's own. Without room for that
 // the match is shorter.
-bool Session::copy_tail(const PrefixIndex::Tail& tail) {
+bool Session::copy_tail(const prefix::Index::Tail& tail) {
   try {
     const std::vector<uint64_t> ones(tail.blocks.size(), 1);
     Reservation reservation(cache(), ones, kept_free(), nullptr, "match_prefix");
-    for (Sequence& sequence : content_.sequences()) sequence.make_room(1, 0);
+    for (memory::Sequence& sequence : content_.sequences()) sequence.make_room(1, 0);
     for (size_t g = 0; g < ones.size(); g++) {
       content_.sequences()[g].append_copy(reservation.next(g, 1)[0], tail.blocks[g], tail.tokens);
       reservation.pass(g, 1);
@@ -267,10 +267,10 @@ bool Session::copy_tail(const PrefixIndex::Tail& tail) {
 
 // wait: false leaves it for later where another thread has the index.
 void Session::publish(bool wait) noexcept {
-  const PrefixIndex::Hold& hold = content_.hold();
+  const prefix::Index::Hold& hold = content_.hold();
   const uint64_t block_size = cache().config().block_size, from = hold.depth() * block_size;
   if (!hold || !publishes_ || length() < from + block_size) return;
-  const Tokens tokens = content_.tokens();
+  const prefix::Tokens tokens = content_.tokens();
   const size_t known = from + known_tokens(tokens.subspan(from));
   if (known >= from + block_size)
     cache().prefix()->publish(content_.hold(), tokens.first(known), content_.sequences(), wait);
@@ -280,7 +280,7 @@ void Session::publish(bool wait) noexcept {
 
 void Session::make_ready(uint32_t new_tokens) {
   const uint64_t end = length() + new_tokens;
-  for (Sequence& sequence : content_.sequences())
+  for (memory::Sequence& sequence : content_.sequences())
     sequence.make_ready(end, sequence.lacking(length(), end));
 }
 
@@ -288,7 +288,7 @@ size_t Session::begin(const Step& step, uint32_t new_tokens, Reservation& reserv
   const uint64_t end = length() + new_tokens;
   size_t copies = 0;
   for (size_t g = 0; g < content_.sequences().size(); g++) {
-    Sequence& sequence = content_.sequences()[g];
+    memory::Sequence& sequence = content_.sequences()[g];
     const uint64_t count = reservation.spent(g) ? 0 : sequence.lacking(length(), end);
     copies += sequence.begin(length(), end, reservation.next(g, count));
     reservation.pass(g, count);
@@ -299,7 +299,7 @@ size_t Session::begin(const Step& step, uint32_t new_tokens, Reservation& reserv
 }
 
 void Session::begin_with_room(const Step& step, uint32_t new_tokens) noexcept {
-  for (Sequence& sequence : content_.sequences())
+  for (memory::Sequence& sequence : content_.sequences())
     sequence.begin(length(), length() + new_tokens, {});
   step_ = &step;
   step_tokens_ = new_tokens;
@@ -314,7 +314,7 @@ void Session::commit(std::span<const int32_t> ids, uint64_t count) noexcept {
   else
     for (uint64_t i = 0; i < count; i++)
       own.push_back(ids.empty() || ids[i] == PKV_NO_TOKEN ? remembered(start + i) : ids[i]);
-  for (Sequence& sequence : content_.sequences()) {
+  for (memory::Sequence& sequence : content_.sequences()) {
     sequence.commit(start, start + count);
     if (count < step_tokens_) sequence.drop_unused(start + count);
   }
@@ -325,13 +325,13 @@ void Session::commit(std::span<const int32_t> ids, uint64_t count) noexcept {
 }
 
 void Session::abort() noexcept {
-  for (Sequence& sequence : content_.sequences()) sequence.abort();
+  for (memory::Sequence& sequence : content_.sequences()) sequence.abort();
   step_ = nullptr;
 }
 
 void Session::replace_by_room_for(uint64_t n) {
   std::vector<uint64_t> needed, counts;
-  for (const Sequence& sequence : content_.sequences()) {
+  for (const memory::Sequence& sequence : content_.sequences()) {
     sequence.check_fits_whole(n, "prefill");
     needed.push_back(ceil_div(n, sequence.group().block_size));
     counts.push_back(needed.back() - std::min(needed.back(), sequence.reusable()));
@@ -372,7 +372,7 @@ void Session::trim(uint64_t new_length) {
   forget();
   content_.tokens().resize(new_length);
   count_tokens();
-  for (Sequence& sequence : content_.sequences()) sequence.trim(new_length);
+  for (memory::Sequence& sequence : content_.sequences()) sequence.trim(new_length);
   content_.hold().retreat(static_cast<uint32_t>(new_length / cache().config().block_size));
 }
 
@@ -381,14 +381,14 @@ Content Session::fork() const {
   return content_.fork();
 }
 
-const Sequence& Session::table(uint32_t group) const {
+const memory::Sequence& Session::table(uint32_t group) const {
   if (cache().group(group).storage == PKV_STORAGE_CONTIGUOUS)
     fail(PKV_UNSUPPORTED, "storage CONTIGUOUS has no block tables");
   return content_.sequences()[group];
 }
 
 void Session::slot_mapping(uint32_t group, uint64_t first, size_t n, int64_t* slots) const {
-  const Sequence& sequence = table(group);
+  const memory::Sequence& sequence = table(group);
   check_range(first, n, sequence.capacity(), "slots of the session");
   for (size_t i = 0; i < n; i++) slots[i] = sequence.slot(first + i);
 }
@@ -396,8 +396,8 @@ void Session::slot_mapping(uint32_t group, uint64_t first, size_t n, int64_t* sl
 void Session::materialize(uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k,
                           const pkv_tensor* v) const {
   const LayerPlace place = cache().place(layer);
-  const Sequence& sequence = content_.sequences()[place.group];
-  const Group& group = sequence.group();
+  const memory::Sequence& sequence = content_.sequences()[place.group];
+  const memory::Group& group = sequence.group();
   if (group.storage == PKV_STORAGE_NONE)
     fail(PKV_UNSUPPORTED, "materialize: storage NONE keeps no keys and values");
   check_range(first, n, layer_length(layer), "rows of the layer");
@@ -407,14 +407,16 @@ void Session::materialize(uint32_t layer, uint64_t first, size_t n, const pkv_te
          (unsigned long long)first, (unsigned long long)(first + n - 1),
          (unsigned long long)sequence.first_kept());
   kernels::CopyTask task{};
-  if (k != nullptr) task.k = check_rows(k, n, group.shape.kv_heads, group.shape.key_dim, "k");
-  if (v != nullptr) task.v = check_rows(v, n, group.shape.kv_heads, group.shape.value_dim, "v");
+  if (k != nullptr)
+    task.k = attention::check_rows(k, n, group.shape.kv_heads, group.shape.key_dim, "k");
+  if (v != nullptr)
+    task.v = attention::check_rows(v, n, group.shape.kv_heads, group.shape.value_dim, "v");
   if (n == 0 || (k == nullptr && v == nullptr)) return;
   task.kv = sequence.view(place.layer);
   task.first = first;
   task.count = n;
-  copy_rows(cache().workers(), cache().kernels().load, std::span(&task, 1),
-            group.layout.token_bytes() / group.shape.layers);
+  attention::copy_rows(cache().workers(), cache().kernels().load, std::span(&task, 1),
+                       group.layout.token_bytes() / group.shape.layers);
 }
 
 }  // namespace pkv

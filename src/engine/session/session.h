@@ -31,7 +31,7 @@ class Session {
   void set_tokens(uint64_t first, size_t n, const int32_t* tokens);
 
   void reserve(uint64_t total_tokens);
-  uint64_t match_prefix(Tokens text);
+  uint64_t match_prefix(prefix::Tokens text);
   bool publishes() const { return publishes_; }
   void trim(uint64_t length);
   Content fork() const;
@@ -89,7 +89,7 @@ class Session {
   void replace_by_room_for(uint64_t n);
 
   // Of one group; throws UNSUPPORTED where storage is contiguous.
-  const Sequence& table(uint32_t group) const;
+  const memory::Sequence& table(uint32_t group) const;
   void slot_mapping(uint32_t group, uint64_t first, size_t n, int64_t* slots) const;
   void materialize(uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k,
                    const pkv_tensor* v) const;
@@ -99,10 +99,10 @@ class Session {
                       const char* who);
   void forget() noexcept;
   void publish(bool wait) noexcept;
-  uint64_t take_prefix(Tokens text);
+  uint64_t take_prefix(prefix::Tokens text);
   void empty() noexcept;
   void hand_over() noexcept;
-  bool copy_tail(const PrefixIndex::Tail& tail);
+  bool copy_tail(const prefix::Index::Tail& tail);
   void reserve_more_tokens(uint64_t total);
   void count_tokens();
   uint32_t kept_free() const;

@@ -55,13 +55,13 @@ void run(Session& session, Solo::Kind kind, uint32_t layer, size_t n, const pkv_
          const pkv_tensor* v) {
   const char* const name = Solo::name_of(kind);
   Cache& cache = session.cache();
-  const Group& group = cache.group(cache.place(layer).group);
+  const memory::Group& group = cache.group(cache.place(layer).group);
   if (group.storage == PKV_STORAGE_NONE)
     fail(PKV_UNSUPPORTED, "%s: storage NONE keeps no keys and values", name);
   if (n > UINT32_MAX) fail(PKV_TOO_LARGE, "%s of %zu rows; at most 2^32 - 1 at once", name, n);
   // Before anything is replaced.
-  check_rows(k, n, group.shape.kv_heads, group.shape.key_dim, "k");
-  check_values(v, n, group.shape);
+  attention::check_rows(k, n, group.shape.kv_heads, group.shape.key_dim, "k");
+  attention::check_values(v, n, group.shape);
   if (n == 0) return;
   Solo& solo = step_of(session, kind, layer, static_cast<uint32_t>(n));
   solo.write(layer, k, v);

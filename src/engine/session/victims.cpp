@@ -29,9 +29,10 @@ class Forecast {
   void add_needs(const Session& session, uint32_t new_tokens, Needs& needs) const {
     const uint64_t start = session.length(), end = start + new_tokens;
     for (size_t g = 0; g < free_.size(); g++) {
-      const Sequence& sequence = session.content().sequences()[g];
-      const Block tail = sequence.tail_written(start, end);
-      const bool copies = tail != no_block && references(g, block_id(tail), sequence) > 1;
+      const memory::Sequence& sequence = session.content().sequences()[g];
+      const memory::Block tail = sequence.tail_written(start, end);
+      const bool copies =
+          tail != memory::no_block && references(g, memory::block_id(tail), sequence) > 1;
       needs.add(session, g, end, sequence.lacking(start, end, copies));
     }
   }
@@ -48,7 +49,7 @@ class Forecast {
     if (references == 1 || ++dropped_[group][id] == references) free_[group]++;
   }
 
-  uint32_t references(size_t group, uint32_t id, const Sequence& sequence) const {
+  uint32_t references(size_t group, uint32_t id, const memory::Sequence& sequence) const {
     const auto dropped = dropped_[group].find(id);
     return sequence.group().pool.references(id) -
            (dropped != dropped_[group].end() ? dropped->second : 0);
@@ -62,7 +63,7 @@ class Forecast {
 bool holds_blocks(const Session& session) {
   const auto sequences = session.content().sequences();
   return std::any_of(sequences.begin(), sequences.end(),
-                     [](const Sequence& sequence) { return !sequence.blocks().empty(); });
+                     [](const memory::Sequence& sequence) { return !sequence.blocks().empty(); });
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "engine/file/bytes.h"
 
-namespace pkv {
+namespace pkv::tier {
 
 namespace {
 
@@ -40,7 +40,7 @@ ContentKey extend(const ContentKey& name, std::span<const Number> more) noexcept
 
 }  // namespace
 
-ContentKey hash_model(uint32_t block_size, std::span<const SavedGroup> groups,
+ContentKey hash_model(uint32_t block_size, std::span<const file::SavedGroup> groups,
                       std::span<const unsigned char> fingerprint, const Secret& secret) {
 #if defined(PKV_WITH_SODIUM)
   if (sodium_init() < 0) fail(PKV_UNSUPPORTED, "libsodium could not be initialised");
@@ -48,15 +48,15 @@ ContentKey hash_model(uint32_t block_size, std::span<const SavedGroup> groups,
   fail(PKV_UNSUPPORTED,
        "a store is given, but this build is without libsodium, which names its blocks");
 #endif
-  ByteWriter bytes;
+  file::ByteWriter bytes;
   // Names with a key are those of encrypted items: nobody who only tags his own ever meets them.
   const uint32_t version = secret.empty() ? 1 : 2;
   bytes.put(version);
   bytes.put(block_size);
   bytes.put(static_cast<uint32_t>(fingerprint.size()));
   bytes.put_all(fingerprint);
-  for (const SavedGroup& group : groups) {
-    const Shape& shape = group.shape;
+  for (const file::SavedGroup& group : groups) {
+    const memory::Shape& shape = group.shape;
     for (const uint32_t number :
          {shape.layers, shape.kv_heads, shape.key_dim, shape.value_dim,
           static_cast<uint32_t>(shape.dtype), static_cast<uint32_t>(shape.value_dtype),
@@ -76,4 +76,4 @@ ContentKey BlockKeys::key(uint32_t group) const noexcept {
   return extend(chain_, std::span<const uint32_t>(&group, 1));
 }
 
-}  // namespace pkv
+}  // namespace pkv::tier

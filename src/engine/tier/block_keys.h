@@ -12,13 +12,13 @@
 #include "base/secret.h"
 #include "engine/file/format.h"
 
-namespace pkv {
+namespace pkv::tier {
 
 using ContentKey = std::array<unsigned char, 32>;
 
 // The part of the name that all blocks of a cache have in common. Throws UNSUPPORTED in a build
 // without libsodium.
-ContentKey hash_model(uint32_t block_size, std::span<const SavedGroup> groups,
+ContentKey hash_model(uint32_t block_size, std::span<const file::SavedGroup> groups,
                       std::span<const unsigned char> fingerprint, const Secret& secret);
 
 // Goes along a text, block by block.
@@ -36,4 +36,4 @@ class BlockKeys {
   ContentKey chain_;
 };
 
-}  // namespace pkv
+}  // namespace pkv::tier

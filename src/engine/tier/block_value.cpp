@@ -6,7 +6,7 @@
 
 #include "base/checked.h"
 
-namespace pkv {
+namespace pkv::tier {
 
 namespace {
 
@@ -18,7 +18,9 @@ constexpr uint32_t plain_item = 1, encrypted_item = 2;
 constexpr size_t key_offset = sizeof magic + 2 * sizeof(uint32_t);
 constexpr size_t fixed_bytes = key_offset + std::tuple_size_v<ContentKey>;
 
-size_t head_bytes(const Group& group) { return fixed_bytes + group.block_size * sizeof(int32_t); }
+size_t head_bytes(const memory::Group& group) {
+  return fixed_bytes + group.block_size * sizeof(int32_t);
+}
 
 void write_fixed(uint32_t version, uint32_t tokens, std::span<const unsigned char> key,
                  unsigned char* to) {
@@ -35,7 +37,7 @@ Secret item_key(const Secret& secret, std::span<const unsigned char> fixed,
   std::array<unsigned char, fixed_bytes + std::tuple_size_v<ContentKey>> context;
   std::copy(fixed.begin(), fixed.end(), context.begin());
   std::copy(name.begin(), name.end(), context.begin() + fixed_bytes);
-  return derive(secret.bytes(), item_key_purpose, context, 32);
+  return file::derive(secret.bytes(), file::item_key_purpose, context, 32);
 }
 
 bool begins_with(std::span<const unsigned char> value, uint32_t version, uint32_t tokens,
@@ -49,9 +51,9 @@ bool begins_with(std::span<const unsigned char> value, uint32_t version, uint32_
 
 // visit(layer, position in the block, offset of the tile's layer)
 template <class Visit>
-void each_tile(const Group& group, const Visit& visit) {
+void each_tile(const memory::Group& group, const Visit& visit) {
   size_t at = head_bytes(group);
-  const size_t step = static_cast<size_t>(saved_layer_bytes(group.shape));
+  const size_t step = static_cast<size_t>(file::saved_layer_bytes(group.shape));
   for (uint32_t position = 0; position < group.block_size; position += kernels::tile_tokens)
     for (uint32_t layer = 0; layer < group.shape.layers; layer++, at += step)
       visit(layer, position, at);
@@ -59,64 +61,65 @@ void each_tile(const Group& group, const Visit& visit) {
 
 }  // namespace
 
-uint64_t block_value_bytes(const Group& group) {
-  return checked_add(head_bytes(group) + tag_bytes,
-                     checked_mul(saved_tile_bytes(group.shape),
+uint64_t block_value_bytes(const memory::Group& group) {
+  return checked_add(head_bytes(group) + file::tag_bytes,
+                     checked_mul(file::saved_tile_bytes(group.shape),
                                  group.block_size / kernels::tile_tokens, "bytes of a block"),
                      "bytes of a block");
 }
 
-void pack_block_value(const kernels::Table& kernels, const Run& run, size_t index,
+void pack_block_value(const kernels::Table& kernels, const file::Run& run, size_t index,
                       const ContentKey& key, std::span<const int32_t> tokens, unsigned char* to) {
   write_fixed(plain_item, static_cast<uint32_t>(tokens.size()), key, to);
   std::memcpy(to + fixed_bytes, tokens.data(), tokens.size_bytes());
   each_tile(*run.group, [&](uint32_t layer, uint32_t position, size_t at) {
-    save_tile(kernels, run, layer, index * run.group->block_size + position, kernels::tile_tokens,
-              to + at);
+    file::save_tile(kernels, run, layer, index * run.group->block_size + position,
+                    kernels::tile_tokens, to + at);
   });
 }
 
-void seal_block_value(const Group& group, const ContentKey& key, const Secret& secret,
+void seal_block_value(const memory::Group& group, const ContentKey& key, const Secret& secret,
                       unsigned char* value) {
-  const size_t size = static_cast<size_t>(block_value_bytes(group)) - tag_bytes;
-  Tag tag;
+  const size_t size = static_cast<size_t>(block_value_bytes(group)) - file::tag_bytes;
+  file::Tag tag;
   if (secret.empty()) {
-    tag = checksum({}, {value, size});
+    tag = file::checksum({}, {value, size});
   } else {
     std::array<unsigned char, std::tuple_size_v<ContentKey>> random;
-    fill_with_random(random);
+    file::fill_with_random(random);
     write_fixed(encrypted_item, 0, random, value);
-    tag = encrypt(item_key(secret, {value, fixed_bytes}, key), {},
-                  {value + fixed_bytes, size - fixed_bytes});
+    tag = file::encrypt(item_key(secret, {value, fixed_bytes}, key), {},
+                        {value + fixed_bytes, size - fixed_bytes});
   }
   std::memcpy(value + size, tag.data(), tag.size());
 }
 
-bool open_block_value(const Group& group, const ContentKey& key, std::span<const int32_t> tokens,
-                      const Secret& secret, std::span<unsigned char> value) {
+bool open_block_value(const memory::Group& group, const ContentKey& key,
+                      std::span<const int32_t> tokens, const Secret& secret,
+                      std::span<unsigned char> value) {
   if (value.size() != block_value_bytes(group)) return false;
-  const size_t size = value.size() - tag_bytes;
-  Tag tag;
+  const size_t size = value.size() - file::tag_bytes;
+  file::Tag tag;
   std::memcpy(tag.data(), value.data() + size, tag.size());
   if (secret.empty()) {
     if (!begins_with(value, plain_item, group.block_size, key) ||
-        checksum({}, value.first(size)) != tag)
+        file::checksum({}, value.first(size)) != tag)
       return false;
   } else {
     if (!begins_with(value, encrypted_item, 0, {})) return false;
-    if (!decrypt(item_key(secret, value.first(fixed_bytes), key), {},
-                 value.subspan(fixed_bytes, size - fixed_bytes), tag))
+    if (!file::decrypt(item_key(secret, value.first(fixed_bytes), key), {},
+                       value.subspan(fixed_bytes, size - fixed_bytes), tag))
       return false;
   }
   return std::memcmp(value.data() + fixed_bytes, tokens.data(), tokens.size_bytes()) == 0;
 }
 
-void load_block_value(const kernels::Table& kernels, const Run& run, size_t index,
+void load_block_value(const kernels::Table& kernels, const file::Run& run, size_t index,
                       const unsigned char* value) {
   each_tile(*run.group, [&](uint32_t layer, uint32_t position, size_t at) {
-    load_tile(kernels, run, layer, index * run.group->block_size + position, kernels::tile_tokens,
-              run.group->shape, value + at);
+    file::load_tile(kernels, run, layer, index * run.group->block_size + position,
+                    kernels::tile_tokens, run.group->shape, value + at);
   });
 }
 
-}  // namespace pkv
+}  // namespace pkv::tier

@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "base/uninterrupted.h"
 
-namespace pkv {
+namespace pkv::tier {
 
 using os::fail_io;
 using os::uninterrupted;
@@ -353,4 +353,4 @@ pkv_store open_directory_store(const char* path, uint64_t capacity, bool durable
   return store;
 }
 
-}  // namespace pkv
+}  // namespace pkv::tier

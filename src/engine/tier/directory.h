@@ -22,7 +22,7 @@
 
 #include "base/files.h"
 
-namespace pkv {
+namespace pkv::tier {
 
 class DirectoryStore {
  public:
@@ -79,4 +79,4 @@ class DirectoryStore {
 // The table of one of its own, which close() deletes. Throws IO, bad_alloc.
 pkv_store open_directory_store(const char* path, uint64_t capacity, bool durable);
 
-}  // namespace pkv
+}  // namespace pkv::tier

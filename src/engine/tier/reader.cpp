@@ -6,7 +6,7 @@
 #include "engine/cache/reservation.h"
 #include "engine/tier/store_tier.h"
 
-namespace pkv {
+namespace pkv::tier {
 
 namespace {
 
@@ -18,14 +18,14 @@ constexpr uint64_t turn_bytes = uint64_t{1}
 
 }  // namespace
 
-bool StoreTier::Reading::concerns(std::string_view other_salt, Tokens other) const {
+bool StoreTier::Reading::concerns(std::string_view other_salt, prefix::Tokens other) const {
   const size_t common = std::min(text.size(), other.size());
   return salt == other_salt &&
          std::equal(other.begin(), other.begin() + static_cast<std::ptrdiff_t>(common),
                     text.begin());
 }
 
-void StoreTier::prefetch(std::string_view salt, Tokens text) {
+void StoreTier::prefetch(std::string_view salt, prefix::Tokens text) {
   Reading reading{std::string(salt), std::vector<int32_t>(text.begin(), text.end())};
   {
     const std::lock_guard lock(queue_mutex_);
@@ -38,7 +38,7 @@ void StoreTier::prefetch(std::string_view salt, Tokens text) {
   done_.notify_all();  // whoever waits for the one that was let go
 }
 
-void StoreTier::fetch(std::string_view salt, Tokens text) {
+void StoreTier::fetch(std::string_view salt, prefix::Tokens text) {
   if (patience_.count() == 0 || store_.down() ||
       cache_.prefix()->cached(salt, text) == text.size() / block_size())
     return;
@@ -46,7 +46,7 @@ void StoreTier::fetch(std::string_view salt, Tokens text) {
   wait(salt, text, Clock::now() + patience_);
 }
 
-void StoreTier::wait(std::string_view salt, Tokens text, Clock::time_point until) {
+void StoreTier::wait(std::string_view salt, prefix::Tokens text, Clock::time_point until) {
   std::unique_lock lock(queue_mutex_);
   done_.wait_until(lock, until, [&] {
     return std::none_of(reads_.begin(), reads_.end(), [&](const Reading& each) {
@@ -55,7 +55,7 @@ void StoreTier::wait(std::string_view salt, Tokens text, Clock::time_point until
   });
 }
 
-void StoreTier::cancel(std::string_view salt, Tokens text) {
+void StoreTier::cancel(std::string_view salt, prefix::Tokens text) {
   {
     const std::lock_guard lock(queue_mutex_);
     for (Reading& each : reads_) each.cancelled = each.cancelled || each.concerns(salt, text);
@@ -93,7 +93,7 @@ void StoreTier::read(Reading& reading) {
     return reading.cancelled;
   };
   if (given_up() || store_.down()) return;
-  const Tokens text = reading.text;
+  const prefix::Tokens text = reading.text;
   const uint64_t from = cache_.prefix()->cached(reading.salt, text);
   if (from == text.size() / block_size()) return;
   const Found found = look_up(reading, from);
@@ -152,7 +152,7 @@ void StoreTier::forget_missing(std::span<const ContentKey> keys,
 
 // A window group needs, of a beginning that ends there, its last window and its sinks.
 bool StoreTier::needed(const Found& found, uint64_t position, size_t g) const {
-  const Shape& shape = group(g).shape;
+  const memory::Shape& shape = group(g).shape;
   if (shape.window == 0) return true;
   return position + group(g).blocks_for(shape.window) >= found.to ||
          position < group(g).blocks_for(shape.sinks);
@@ -190,7 +190,7 @@ uint64_t StoreTier::end_of_window(const Found& found, uint64_t to, size_t g) con
 // What is in memory already. Its end, in blocks.
 uint64_t StoreTier::begin_content(const Reading& reading) {
   Content content(cache_);
-  content.hold() = PrefixIndex::Hold(*cache_.prefix(), reading.salt, usual_retention);
+  content.hold() = prefix::Index::Hold(*cache_.prefix(), reading.salt, usual_retention);
   const uint32_t depth =
       cache_.prefix()->match(content.hold(), reading.text, content.sequences(), nullptr);
   content.tokens().reserve(reading.text.size());
@@ -203,7 +203,7 @@ uint64_t StoreTier::begin_content(const Reading& reading) {
 }
 
 // The items of `count` positions, checked; fewer positions where something is missing.
-StoreTier::Items StoreTier::read_items(const Found& found, Tokens text, uint64_t first,
+StoreTier::Items StoreTier::read_items(const Found& found, prefix::Tokens text, uint64_t first,
                                        uint64_t& count) {
   Items items;
   std::vector<size_t> places;  // of items, among keys
@@ -244,8 +244,8 @@ StoreTier::Items StoreTier::read_items(const Found& found, Tokens text, uint64_t
 
 // Into blocks of the cache and into the index, a little at a time: who is short of blocks meanwhile
 // waits for that little. False: there are no blocks for them, or they were let go.
-bool StoreTier::add_in_turns(const Found& found, Tokens text, uint64_t first, uint64_t count,
-                             const Items& items) {
+bool StoreTier::add_in_turns(const Found& found, prefix::Tokens text, uint64_t first,
+                             uint64_t count, const Items& items) {
   const uint64_t turn = std::max<uint64_t>(turn_bytes / position_bytes_, 1);
   size_t item = 0;
   for (const uint64_t end = first + count; first < end; first += turn)
@@ -254,7 +254,7 @@ bool StoreTier::add_in_turns(const Found& found, Tokens text, uint64_t first, ui
 }
 
 // item: of items, the next one; it moves on.
-bool StoreTier::add_blocks(const Found& found, Tokens text, uint64_t first, uint64_t count,
+bool StoreTier::add_blocks(const Found& found, prefix::Tokens text, uint64_t first, uint64_t count,
                            const Items& items, size_t& item) {
   let_others_in();
   const std::lock_guard lock(reading_mutex_);
@@ -267,15 +267,15 @@ bool StoreTier::add_blocks(const Found& found, Tokens text, uint64_t first, uint
   const size_t before = item;
   for (uint64_t position = first; position < first + count; position++)
     for (size_t g = 0; g < groups(); g++) {
-      Sequence& sequence = reading_->sequences()[g];
-      Block block = no_block;
+      memory::Sequence& sequence = reading_->sequences()[g];
+      memory::Block block = memory::no_block;
       if (needed(found, position, g)) {
         block = reservation.next(g, 1)[0];
         reservation.pass(g, 1);
         group(g).pool.set_filled(block, block_size());
       }
       sequence.append(std::span(&block, 1));
-      if (block == no_block) continue;
+      if (block == memory::no_block) continue;
       load_block_value(cache_.kernels(), {&group(g), sequence.ids()}, position,
                        static_cast<const unsigned char*>(items[item].data));
       read_bytes_.fetch_add(items[item++].size, std::memory_order_relaxed);
@@ -289,4 +289,4 @@ bool StoreTier::add_blocks(const Found& found, Tokens text, uint64_t first, uint
   return true;
 }
 
-}  // namespace pkv
+}  // namespace pkv::tier

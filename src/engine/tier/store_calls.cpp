@@ -5,7 +5,7 @@
 
 #include "base/memory.h"
 
-namespace pkv {
+namespace pkv::tier {
 
 namespace {
 
@@ -70,4 +70,4 @@ void StoreCalls::drop(const pkv_store_item& item) noexcept {
   call(std::span(&item, 1), store_.drop);
 }
 
-}  // namespace pkv
+}  // namespace pkv::tier

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <span>
 
-namespace pkv {
+namespace pkv::tier {
 
 // A caller's store, with what is counted of it. Leaves one that failed alone for a while.
 class StoreCalls {
@@ -37,4 +37,4 @@ class StoreCalls {
   std::atomic<int64_t> down_until_{0}, pause_{0};  // nanoseconds
 };
 
-}  // namespace pkv
+}  // namespace pkv::tier

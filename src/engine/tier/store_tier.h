@@ -22,7 +22,7 @@
 #include "engine/tier/block_value.h"
 #include "engine/tier/store_calls.h"
 
-namespace pkv {
+namespace pkv::tier {
 
 // Enough of a key to remember it by, where a mistake costs a miss.
 inline uint64_t beginning(const ContentKey& key) {
@@ -44,10 +44,10 @@ class StoreTier final : public Tier {
   void write(Content content) noexcept override;
   bool give_way() noexcept override;
   uint64_t flush(Clock::time_point until) noexcept override;
-  void prefetch(std::string_view salt, Tokens text) override;
-  void fetch(std::string_view salt, Tokens text) override;
-  void wait(std::string_view salt, Tokens text, Clock::time_point until) override;
-  void cancel(std::string_view salt, Tokens text) override;
+  void prefetch(std::string_view salt, prefix::Tokens text) override;
+  void fetch(std::string_view salt, prefix::Tokens text) override;
+  void wait(std::string_view salt, prefix::Tokens text, Clock::time_point until) override;
+  void cancel(std::string_view salt, prefix::Tokens text) override;
   pkv_store_stats stats() const override;
   void inspect(const std::function<void(std::span<const Content* const>)>& look) override;
 
@@ -56,7 +56,7 @@ class StoreTier final : public Tier {
     std::string salt;
     std::vector<int32_t> text;
     bool cancelled = false;
-    bool concerns(std::string_view other_salt, Tokens other) const;
+    bool concerns(std::string_view other_salt, prefix::Tokens other) const;
   };
   // What the store has of a text from a block position on: keys and flags by position, then group.
   struct Found {
@@ -68,9 +68,9 @@ class StoreTier final : public Tier {
 
   size_t groups() const { return cache_.groups().size(); }
   uint32_t block_size() const { return cache_.config().block_size; }
-  Group& group(size_t g) const { return *cache_.groups()[g]; }
+  memory::Group& group(size_t g) const { return *cache_.groups()[g]; }
   // The keys of positions [from, to) of a text.
-  std::vector<ContentKey> keys_of(std::string_view salt, Tokens text, uint64_t from,
+  std::vector<ContentKey> keys_of(std::string_view salt, prefix::Tokens text, uint64_t from,
                                   uint64_t to) const;
 
   void let_others_in() const noexcept;
@@ -79,7 +79,8 @@ class StoreTier final : public Tier {
              void (StoreTier::*run)() noexcept);
   void run_writer() noexcept;
   void write_content(const std::string& salt, const std::vector<int32_t>& text);
-  size_t write_batch(std::span<const ContentKey> keys, Tokens text, size_t first, size_t count);
+  size_t write_batch(std::span<const ContentKey> keys, prefix::Tokens text, size_t first,
+                     size_t count);
   void make_way_for_steps(std::chrono::nanoseconds worked);
   void skip_known(std::span<const ContentKey> keys, std::vector<unsigned char>& known);
   void finish_writing(uint64_t dropped) noexcept;
@@ -93,10 +94,10 @@ class StoreTier final : public Tier {
   uint64_t end_of_window(const Found& found, uint64_t to, size_t g) const;
   bool needed(const Found& found, uint64_t position, size_t g) const;
   uint64_t begin_content(const Reading& reading);
-  Items read_items(const Found& found, Tokens text, uint64_t first, uint64_t& count);
-  bool add_in_turns(const Found& found, Tokens text, uint64_t first, uint64_t count,
+  Items read_items(const Found& found, prefix::Tokens text, uint64_t first, uint64_t& count);
+  bool add_in_turns(const Found& found, prefix::Tokens text, uint64_t first, uint64_t count,
                     const Items& items);
-  bool add_blocks(const Found& found, Tokens text, uint64_t first, uint64_t count,
+  bool add_blocks(const Found& found, prefix::Tokens text, uint64_t first, uint64_t count,
                   const Items& items, size_t& item);
 
   Cache& cache_;
@@ -136,4 +137,4 @@ class StoreTier final : public Tier {
   std::atomic<std::thread::id> reader_id_{};
 };
 
-}  // namespace pkv
+}  // namespace pkv::tier

@@ -9,7 +9,7 @@
 #include "engine/file/file.h"
 #include "engine/tier/store_tier.h"
 
-namespace pkv {
+namespace pkv::tier {
 
 namespace {
 
@@ -27,21 +27,22 @@ StoreTier::StoreTier(Cache& cache, const pkv_store_config& config)
     : cache_(cache),
       secret_(
           {static_cast<const unsigned char*>(config.key), static_cast<size_t>(config.key_size)}),
-      model_(hash_model(cache.config().block_size, saved_groups(cache.config()),
+      model_(hash_model(cache.config().block_size, file::saved_groups(cache.config()),
                         bytes_of(config.fingerprint, config.fingerprint_size), secret_)),
       patience_(config.wait_ms),
       most_queued_(config.queue_blocks != 0 ? config.queue_blocks
-                                            : largest_pool(cache.groups()) / 4 + 1),
+                                            : memory::largest_pool(cache.groups()) / 4 + 1),
       batch_(1),
       store_(*config.store) {
-  if (!secret_.empty()) check_ciphers();
+  if (!secret_.empty()) file::check_ciphers();
   for (const auto& each : cache.groups()) {
     item_bytes_.push_back(block_value_bytes(*each));
     position_bytes_ += item_bytes_.back();
   }
   const uint64_t positions =
       (config.buffer_bytes != 0 ? config.buffer_bytes : usual_buffer) / position_bytes_;
-  batch_ = static_cast<size_t>(std::clamp<uint64_t>(positions, 1, largest_pool(cache.groups())));
+  batch_ =
+      static_cast<size_t>(std::clamp<uint64_t>(positions, 1, memory::largest_pool(cache.groups())));
 }
 
 StoreTier::~StoreTier() {
@@ -68,8 +69,8 @@ void StoreTier::start(std::thread& thread, std::vector<unsigned char>& buffer,
   }
 }
 
-std::vector<ContentKey> StoreTier::keys_of(std::string_view salt, Tokens text, uint64_t from,
-                                           uint64_t to) const {
+std::vector<ContentKey> StoreTier::keys_of(std::string_view salt, prefix::Tokens text,
+                                           uint64_t from, uint64_t to) const {
   std::vector<ContentKey> keys;
   keys.reserve((to - from) * groups());
   BlockKeys chain(model_, salt);
@@ -158,7 +159,7 @@ void StoreTier::write(Content content) noexcept {
   const uint64_t blocks = content.hold().depth();
   if (blocks == 0) return;
   content.tokens().resize(blocks * block_size());
-  for (Sequence& sequence : content.sequences()) sequence.trim(blocks * block_size());
+  for (memory::Sequence& sequence : content.sequences()) sequence.trim(blocks * block_size());
   const std::lock_guard lock(queue_mutex_);
   if (ending_ || queued_blocks_ >= most_queued_) {
     dropped_.fetch_add(blocks, std::memory_order_relaxed);
@@ -280,7 +281,7 @@ void StoreTier::skip_known(std::span<const ContentKey> keys, std::vector<unsigne
 
 // How many of the positions are in the store now; all of them unless the content was let go or the
 // store failed.
-size_t StoreTier::write_batch(std::span<const ContentKey> keys, Tokens text, size_t first,
+size_t StoreTier::write_batch(std::span<const ContentKey> keys, prefix::Tokens text, size_t first,
                               size_t count) {
   std::vector<unsigned char> known(keys.size());
   skip_known(keys, known);
@@ -293,9 +294,9 @@ size_t StoreTier::write_batch(std::span<const ContentKey> keys, Tokens text, siz
       const std::lock_guard lock(
           writing_mutex_);  // of one block: who is in need of blocks does not wait for more
       if (!writing_) return 0;
-      const Sequence& sequence = writing_->sequences()[g];
+      const memory::Sequence& sequence = writing_->sequences()[g];
       known_items_.fetch_add(known[i], std::memory_order_relaxed);
-      if (known[i] != 0 || sequence.blocks()[position] == no_block) continue;
+      if (known[i] != 0 || sequence.blocks()[position] == memory::no_block) continue;
       pack_block_value(cache_.kernels(), {&group(g), sequence.ids()}, position, keys[i],
                        text.subspan(position * block_size(), block_size()), at);
     }
@@ -316,4 +317,4 @@ size_t StoreTier::write_batch(std::span<const ContentKey> keys, Tokens text, siz
   return count;
 }
 
-}  // namespace pkv
+}  // namespace pkv::tier
