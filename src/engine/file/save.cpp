@@ -71,7 +71,7 @@ void add_entries(const prefix::Image& image, ChainBuilder& builder, Salts& salts
   std::vector<Leaf> leaves;
   std::vector<uint32_t> part_ends;
   std::vector<uint64_t> lengths;
-  for (const prefix::Image::Part& part : image.parts()) {
+  for (const prefix::Image::Part& part : image.parts) {
     const bool first = part.parent == prefix::Image::no_parent;
     part_ends.push_back(builder.add(first ? ChainBuilder::beginning : part_ends[part.parent],
                                     part.tokens, part.blocks, static_cast<uint32_t>(part.salt)));
@@ -196,9 +196,9 @@ void save(Cache& cache, std::span<const Frozen> items, const Options& options, S
   ChainBuilder builder(cache);
   std::vector<uint32_t> ends, entry_ends;
   for (const Frozen& item : items) ends.push_back(builder.add(item.content()));
-  std::optional<prefix::Image> image;
+  std::unique_ptr<prefix::Image> image;
   if (options.prefix_index && cache.prefix() != nullptr) {
-    image.emplace(*cache.prefix(), cache.groups());
+    image = cache.prefix()->freeze();
     for (const Frozen& item : items)
       for (size_t g = 0; g < cache.groups().size(); g++)
         image->hold(g, item.content().sequences()[g].ids());
@@ -212,7 +212,7 @@ void save(Cache& cache, std::span<const Frozen> items, const Options& options, S
     tables.entries[i].chain = builder.chain(entry_ends[i]);
 
   std::vector<unsigned char> encoded = encode(tables);
-  const bool lengths = image.has_value() && tables.has_kv;
+  const bool lengths = image != nullptr && tables.has_kv;
   const Header header = make_header(encoded.size(), tables.kv_bytes(),
                                     lengths ? tables.lengths_bytes() : 0, !options.key.empty());
   if (header.encrypted) {
@@ -223,7 +223,7 @@ void save(Cache& cache, std::span<const Frozen> items, const Options& options, S
   sink.expect(*bytes);
   const HeaderBytes header_encoded = encode(header);
   FileWriter writer(sink, Sealer(options.key, header_encoded));
-  Body body(cache, tables, encoded, builder, lengths ? &*image : nullptr);
+  Body body(cache, tables, encoded, builder, lengths ? image.get() : nullptr);
   const FileWriter::Put put = [&](uint64_t begin, uint64_t end, unsigned char* to) {
     body.put(begin, end, to);
   };

@@ -9,6 +9,8 @@
 namespace pkv::memory {
 
 using Block = pkv_block;
+// In place of a block that a window group has given back.
+inline constexpr Block no_block = ~Block{0};
 
 constexpr uint32_t block_id(Block block) { return static_cast<uint32_t>(block); }
 constexpr uint32_t block_generation(Block block) { return static_cast<uint32_t>(block >> 32); }

@@ -133,6 +133,4 @@ class Sequence {
   Block copied_from_;  // the shared tail that a private copy replaced; no_block: none
 };
 
-inline constexpr Block no_block = ~Block{0};
-
 }  // namespace pkv::memory

@@ -16,6 +16,7 @@
 // in the place of a queue, are as in LHD (Beckmann, Chen and Cidon, NSDI 2018).
 #pragma once
 
+#include <algorithm>
 #include <array>
 
 #include "engine/prefix/policy.h"

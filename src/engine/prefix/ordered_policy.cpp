@@ -1,6 +1,4 @@
-#include "engine/prefix/policy.h"
-
-#include "engine/prefix/return_time.h"
+#include "engine/prefix/ordered_policy.h"
 
 namespace pkv::prefix {
 
@@ -15,12 +13,6 @@ bool matched_less_often(const Node& a, const Node& b) {
 
 bool used_longer_ago(const Node& a, const Node& b) {
   return a.retention != b.retention ? a.retention < b.retention : a.last_use < b.last_use;
-}
-
-std::unique_ptr<Policy> Policy::make(pkv_eviction kind, uint64_t capacity,
-                                     std::pmr::memory_resource& memory) {
-  if (kind == PKV_EVICTION_DEFAULT) return std::make_unique<ReturnTimePolicy>(capacity, memory);
-  return std::make_unique<OrderedPolicy>(kind == PKV_EVICTION_LFU, memory);
 }
 
 OrderedPolicy::OrderedPolicy(bool by_frequency, std::pmr::memory_resource& memory)

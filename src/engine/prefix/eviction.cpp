@@ -1,0 +1,133 @@
+#include "engine/prefix/eviction.h"
+
+#include <algorithm>
+
+namespace pkv::prefix {
+
+namespace {
+
+// How many tokens a victim loses before the next one is chosen. A new choice for each block would
+// be slow, and one choice for all of a long text would be rash.
+constexpr uint32_t tokens_per_choice = 512;
+static_assert(tokens_per_choice >= memory::max_block_size);
+
+uint64_t& count_of(pkv_prefix_event_kind why, Figures& figures) {
+  return why == PKV_PREFIX_EVICTED    ? figures.evicted
+         : why == PKV_PREFIX_EXPELLED ? figures.expelled
+                                      : figures.cleared;
+}
+
+}  // namespace
+
+bool Eviction::make_free(size_t group, uint64_t blocks) noexcept {
+  claims_.review_unclaimed();
+  const memory::Pool& pool = contents_.groups[group]->pool;
+  if (pool.free_count() + contents_.evictable[group] < blocks) return false;
+  while (pool.free_count() < blocks) {
+    Node* const victim = contents_.policy->victim();
+    if (victim == nullptr) return false;
+    evict(*victim, blocks - pool.free_count(), PKV_PREFIX_EVICTED);
+  }
+  return true;
+}
+
+uint64_t Eviction::make_room_in_quota(Space& space, uint64_t wanted) noexcept {
+  if (space.quota == 0) return wanted;
+  const uint64_t& cached = space.figures.cached;
+  while (cached + wanted > space.quota) {
+    Node* const victim = space.own.first();
+    if (victim == nullptr) break;
+    evict(*victim, cached + wanted - space.quota, PKV_PREFIX_EXPELLED);
+  }
+  return std::min(wanted, space.quota - std::min(space.quota, cached));
+}
+
+void Eviction::set_quota(std::string_view salt, std::optional<uint64_t> blocks) {
+  Space& space = contents_.spaces.at(salt);
+  const uint64_t quota = blocks.value_or(contents_.spaces.default_quota());
+  if (quota != 0 && space.quota == 0) {
+    try {
+      space.own.reserve(space.nodes + 1);
+    } catch (...) {
+      contents_.spaces.drop_if_empty(space);
+      throw;
+    }
+    for (const std::span<Node* const> candidates : contents_.policy->candidates())
+      for (Node* const node : candidates)
+        if (node->owner == &space) space.own.add(*node);
+  } else if (quota == 0) {
+    space.own.clear();
+  }
+  space.quota = quota;
+  space.own_quota = blocks.has_value();
+  make_room_in_quota(space, 0);
+  contents_.spaces.drop_if_empty(space);
+}
+
+void Eviction::clear() noexcept {
+  claims_.review_unclaimed();
+  while (Node* const victim = contents_.policy->victim())
+    drop_last(*victim, victim->size, PKV_PREFIX_CLEARED);
+}
+
+void Eviction::clear(const Space& space) noexcept {
+  claims_.review_unclaimed();
+  const void* const owner = &space;  // the space is dropped with its last block
+  for (bool again = true; again;) {  // parents become candidates when their children are gone
+    again = false;
+    for (size_t retention = 0; retention < Policy::retentions; retention++) {
+      for (size_t i = contents_.policy->candidates()[retention].size(); i-- > 0;) {
+        const std::span<Node* const> candidates = contents_.policy->candidates()[retention];
+        if (i >= candidates.size() || candidates[i]->owner != owner) continue;
+        drop_last(*candidates[i], candidates[i]->size, PKV_PREFIX_CLEARED);
+        again = true;
+      }
+    }
+  }
+}
+
+// Takes some of the last blocks from a candidate.
+void Eviction::evict(Node& victim, uint64_t max_blocks, pkv_prefix_event_kind why) noexcept {
+  const uint32_t count = static_cast<uint32_t>(
+      std::min<uint64_t>({victim.size, tokens_per_choice / contents_.block_size(), max_blocks}));
+  contents_.policy->evicted(victim, count);
+  drop_last(victim, count, why);
+}
+
+// Takes the last `count` blocks from a candidate; a node that loses all of them is deleted.
+void Eviction::drop_last(Node& node, uint32_t count, pkv_prefix_event_kind why) noexcept {
+  contents_.record(why, node, node.size - count);
+  release_last(node, count);
+  Space& space = space_of(node);
+  count_of(why, space.figures) += count;
+  space.figures.cached -= count;
+  space.figures.evictable -= count;
+  if (node.size == count) {
+    contents_.remove_candidate(node);
+    contents_.nodes--;
+    space.nodes--;
+  }
+  Node& left = contents_.tree.drop_last(node, count);
+  if (&left == &node) return;
+  if (left.is_candidate()) contents_.add_candidate(left);
+  if (left.parent == nullptr) contents_.spaces.drop_if_empty(space);
+}
+
+// Releases many blocks at once, because a pool takes neighbours back together.
+void Eviction::release_last(const Node& node, uint32_t count) noexcept {
+  constexpr size_t max_batch = 128;
+  memory::Block batch[max_batch];
+  for (size_t g = 0; g < contents_.groups.size(); g++) {
+    size_t n = 0;
+    for (uint32_t i = node.size - count; i < node.size; i++) {
+      const memory::Block block = node.blocks[i * contents_.groups.size() + g];
+      if (block != memory::no_block) batch[n++] = block;
+      if (n < max_batch && i + 1 < node.size) continue;
+      contents_.release(g, std::span(batch, n));
+      contents_.evictable[g] -= n;
+      n = 0;
+    }
+  }
+}
+
+}  // namespace pkv::prefix

@@ -1,0 +1,36 @@
+// How blocks leave the index: for room in a pool, for the quota of a salt, or because they are
+// cleared.
+#pragma once
+
+#include <optional>
+
+#include "engine/prefix/claims.h"
+
+namespace pkv::prefix {
+
+class Eviction {
+ public:
+  Eviction(Contents& contents, Claims& claims) : contents_(contents), claims_(claims) {}
+
+  // Evicts until a group has so many free blocks. Returns false, and evicts nothing, if there are
+  // not enough evictable ones.
+  bool make_free(size_t group, uint64_t blocks) noexcept;
+  // How many of the wanted blocks fit into the quota of a space, after it has lost blocks that
+  // nobody uses, those used longest ago first.
+  uint64_t make_room_in_quota(Space& space, uint64_t wanted) noexcept;
+  // See Index::set_quota.
+  void set_quota(std::string_view salt, std::optional<uint64_t> blocks);
+  // Drops what nobody uses of one space, or of all.
+  void clear(const Space& space) noexcept;
+  void clear() noexcept;
+
+ private:
+  void evict(Node& victim, uint64_t max_blocks, pkv_prefix_event_kind why) noexcept;
+  void drop_last(Node& node, uint32_t count, pkv_prefix_event_kind why) noexcept;
+  void release_last(const Node& node, uint32_t count) noexcept;
+
+  Contents& contents_;
+  Claims& claims_;
+};
+
+}  // namespace pkv::prefix

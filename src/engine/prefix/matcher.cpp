@@ -1,0 +1,147 @@
+#include "engine/prefix/matcher.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.h"
+
+namespace pkv::prefix {
+
+Matcher::Matcher(Contents& contents, Claims& claims, std::pmr::memory_resource& memory)
+    : contents_(contents),
+      claims_(claims),
+      memory_(memory),
+      paths_(contents.groups.size(), &memory) {}
+
+uint32_t Matcher::match(Claim& claim, Tokens text, std::span<memory::Sequence> sequences,
+                        Tail* tail) {
+  const Tree::Match found = contents_.tree.find(claim.space->root, text);
+  const uint32_t depth = usable(found);
+  Tail part;
+  if (tail != nullptr && depth == found.whole) find_tail(found, part);  // before a split moves it
+  Node& end = claims_.end_after(found, depth);
+  for (size_t g = 0; g < paths_.size(); g++) {
+    hide_before_window(g, depth);
+    sequences[g].make_room(depth, 0);
+  }
+  retain_paths(depth);
+  for (size_t g = 0; g < paths_.size(); g++)
+    sequences[g].append(std::span(paths_[g]).first(depth));
+  claims_.move(claim, end);
+  for (Node* node = &end; node->parent != nullptr; node = node->parent) node->matches++;
+  retain(part);
+  if (tail != nullptr) *tail = std::move(part);
+  return depth;
+}
+
+uint32_t Matcher::usable(const Tree::Match& found) {
+  for (size_t g = 0; g < paths_.size(); g++) read_path(*found.node, g, paths_[g]);
+  return usable_beginning(found.whole);
+}
+
+// The longest beginning of paths_, no longer than `depth`, that every window group can use.
+uint32_t Matcher::usable_beginning(uint32_t depth) const {
+  for (size_t g = 0; g < paths_.size(); g++) {
+    uint32_t shorter = depth;
+    while (shorter > 0 && !has_window(g, shorter)) shorter--;
+    // A group before this one may need less of the shorter beginning.
+    if (shorter < depth) return usable_beginning(shorter);
+  }
+  return depth;
+}
+
+void Matcher::read_path(const Node& end, size_t group, Path& path) const {
+  path.resize(end.end());
+  const size_t stride = contents_.groups.size();
+  for (const Node* node = &end; node->parent != nullptr; node = node->parent)
+    for (uint32_t i = 0; i < node->size; i++)
+      path[node->start + i] = node->blocks[i * stride + group];
+}
+
+// True if a group has the window and the sinks that the token after `depth` blocks sees.
+bool Matcher::has_window(size_t group, uint32_t depth) const {
+  const memory::Group& of = *contents_.groups[group];
+  if (of.shape.window == 0) return true;
+  const Path& path = paths_[group];
+  const auto window = static_cast<uint32_t>(of.blocks_for(of.shape.window)),
+             sinks = static_cast<uint32_t>(of.blocks_for(of.shape.sinks));
+  const auto has_all = [&](uint32_t first, uint32_t last) {
+    return std::find(path.begin() + first, path.begin() + last, memory::no_block) ==
+           path.begin() + last;
+  };
+  return has_all(depth - std::min(depth, window), depth) && has_all(0, std::min(depth, sinks));
+}
+
+// A session that begins in the middle of a text gets of a window group what its next token sees.
+void Matcher::hide_before_window(size_t group, uint32_t depth) {
+  const memory::Group& of = *contents_.groups[group];
+  if (of.shape.window == 0) return;
+  const auto window = std::min<uint64_t>(depth, of.blocks_for(of.shape.window)),
+             sinks = of.blocks_for(of.shape.sinks);
+  for (uint64_t i = sinks; i < depth - window; i++) paths_[group][i] = memory::no_block;
+}
+
+void Matcher::retain_paths(uint32_t depth) const {
+  for (size_t g = 0; g < paths_.size(); g++) {
+    memory::Pool& pool = contents_.groups[g]->pool;
+    for (uint32_t i = 0; i < depth; i++) {
+      if (paths_[g][i] == memory::no_block || pool.retain(paths_[g][i]) == PKV_OK) continue;
+      release_paths(g, i, depth);
+      const uint32_t id = memory::block_id(paths_[g][i]);
+      fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit", id,
+           pool.references(id));
+    }
+  }
+}
+
+// Takes back what retain_paths() did: `all` blocks of the groups before this one, `depth` of it.
+void Matcher::release_paths(size_t group, uint32_t depth, uint32_t all) const noexcept {
+  for (size_t g = 0; g <= group; g++)
+    for (uint32_t i = 0; i < (g < group ? all : depth); i++)
+      if (paths_[g][i] != memory::no_block) contents_.groups[g]->pool.release(paths_[g][i]);
+}
+
+void Matcher::find_tail(const Tree::Match& found, Tail& tail) const {
+  if (found.common == 0) return;
+  const uint32_t inside = found.next == found.node ? found.inside : 0;
+  const std::span<memory::Block> blocks = contents_.tree.blocks_at(*found.next, inside);
+  if (std::find(blocks.begin(), blocks.end(), memory::no_block) != blocks.end()) return;
+  tail.blocks.assign(blocks.begin(), blocks.end());
+  tail.tokens = found.common;
+  tail.node = found.next;
+}
+
+// Holds the tail until it is copied. If its node was split since, the node begins with the tail
+// now.
+void Matcher::retain(Tail& tail) noexcept {
+  for (size_t g = 0; g < tail.blocks.size(); g++) {
+    if (contents_.groups[g]->pool.retain(tail.blocks[g]) == PKV_OK) continue;
+    while (g-- > 0) contents_.groups[g]->pool.release(tail.blocks[g]);
+    tail = {};
+    return;
+  }
+  if (tail.node != nullptr) claims_.attach(*tail.node);
+}
+
+void Matcher::release(Tail& tail) noexcept {
+  for (size_t g = 0; g < tail.blocks.size(); g++)
+    contents_.groups[g]->pool.release(tail.blocks[g]);
+  claims_.detach(*tail.node, false);
+  tail = {};
+}
+
+std::vector<std::vector<bool>> Matcher::shared_blocks(
+    const Node* end, std::span<const memory::Sequence> sequences) const {
+  std::vector<std::vector<bool>> shared;
+  for (size_t g = 0; g < paths_.size(); g++) {
+    Path cached(&memory_);
+    if (end != nullptr) read_path(*end, g, cached);
+    const auto blocks = sequences[g].blocks();
+    shared.emplace_back(blocks.size());
+    for (size_t i = 0; i < cached.size() && i < blocks.size(); i++)
+      shared[g][i] = cached[i] == blocks[i];
+  }
+  return shared;
+}
+
+}  // namespace pkv::prefix

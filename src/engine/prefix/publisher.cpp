@@ -1,0 +1,141 @@
+#include "engine/prefix/publisher.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/prefix/hash.h"
+
+namespace pkv::prefix {
+
+void Publisher::publish(Claim& claim, Tokens text, std::span<memory::Sequence> sequences) {
+  claims_.reserve_node(*claim.space);
+  const uint32_t block_size = contents_.block_size();
+  const size_t whole = text.size() / block_size;
+  while (claim.depth < whole) {
+    const Tokens rest =
+        text.subspan(size_t{claim.depth} * block_size, (whole - claim.depth) * block_size);
+    const Tree::Match found = contents_.tree.find(*claim.node, rest);
+    if (found.whole > 0) {
+      take_over(claim, claims_.split(*found.node, found.inside), sequences);
+    } else {
+      const uint64_t room = eviction_.make_room_in_quota(*claim.space, whole - claim.depth);
+      if (room == 0) return;
+      store(claim, rest.first(room * block_size), sequences);
+    }
+  }
+}
+
+// Another session has cached the same text. One copy is enough, and the older one stays.
+void Publisher::take_over(Claim& claim, Node& end,
+                          std::span<memory::Sequence> sequences) noexcept {
+  const uint32_t from = claim.depth;
+  claims_.move(claim, end);
+  for (Node* node = &end; node->end() > from; node = node->parent) {
+    for (uint32_t i = 0; i < node->size; i++) {
+      const std::span<memory::Block> cached = contents_.tree.blocks_at(*node, i);
+      for (size_t g = 0; g < cached.size(); g++) {
+        memory::Pool& pool = contents_.groups[g]->pool;
+        const memory::Block own = sequences[g].blocks()[node->start + i];
+        if (own == cached[g] || own == memory::no_block) continue;
+        if (cached[g] == memory::no_block) {
+          if (pool.retain(own) == PKV_OK) cached[g] = own;  // a window the index had let go
+        } else if (pool.retain(cached[g]) == PKV_OK) {
+          sequences[g].replace(node->start + i, cached[g]);
+        }
+      }
+    }
+  }
+  let_windows_go(end);
+}
+
+// Stores new blocks in runs of the same history.
+void Publisher::store(Claim& claim, Tokens text, std::span<memory::Sequence> sequences) {
+  const uint32_t block_size = contents_.block_size();
+  const size_t count = text.size() / block_size;
+  hashes_.resize(count);
+  histories_.assign(count, {});
+  hash_blocks(text,
+              claim.node->parent != nullptr ? claim.node->hashes.back() : claim.space->hash,
+              hashes_);
+  contents_.policy->inserted(hashes_, histories_);
+  const std::span<const History> histories = histories_;
+  for (size_t first = 0, last = 0; first < count; first = last) {
+    const auto differs = [&](const History& history) { return history != histories[first]; };
+    last = static_cast<size_t>(std::find_if(histories.begin() + static_cast<std::ptrdiff_t>(first),
+                                            histories.end(), differs) -
+                               histories.begin());
+    claims_.reserve_node(*claim.space);
+    store_run(claim,
+              {text.subspan(first * block_size, (last - first) * block_size),
+               {},
+               std::span(hashes_).subspan(first, last - first),
+               histories[first]},
+              sequences);
+  }
+}
+
+void Publisher::store_run(Claim& claim, Tree::Run run, std::span<memory::Sequence> sequences) {
+  const size_t groups = contents_.groups.size();
+  const uint32_t from = claim.depth;
+  blocks_.assign(run.hashes.size() * groups, memory::no_block);
+  run.blocks = blocks_;
+  Node& node = *claim.node;
+  try {
+    retain_run(claim, sequences);
+    // A node that nobody else ever used grows; another gets a child.
+    if (node.parent != nullptr && node.children.empty() && node.users == 1 && node.matches == 0 &&
+        node.history == run.history) {
+      contents_.tree.extend(node, run);
+      claim.depth = node.end();
+    } else {
+      Node& child = contents_.tree.add_child(node, run);
+      contents_.count_node(*claim.space);
+      child.users = 1;  // the claim moves down to it: the path above stays in use
+      claim.node = &child;
+      claim.depth = child.end();
+    }
+  } catch (...) {
+    for (size_t i = 0; i < blocks_.size(); i++)
+      if (blocks_[i] != memory::no_block) contents_.groups[i % groups]->pool.release(blocks_[i]);
+    throw;
+  }
+  Figures& figures = claim.space->figures;
+  figures.published += run.hashes.size();
+  figures.cached += run.hashes.size();
+  contents_.record(PKV_PREFIX_STORED, *claim.node, from - claim.node->start);
+  let_windows_go(*claim.node);
+}
+
+// Fills blocks_ with the blocks of the sequences beyond the claim, with a reference each. Throws
+// bad_alloc for a reference too many as well: these blocks cannot be stored now. blocks_ then has
+// those that were retained.
+void Publisher::retain_run(Claim& claim, std::span<memory::Sequence> sequences) {
+  const size_t groups = contents_.groups.size();
+  for (size_t i = 0; i < blocks_.size(); i++) {
+    const memory::Block block = sequences[i % groups].blocks()[claim.depth + i / groups];
+    if (block == memory::no_block) continue;
+    if (contents_.groups[i % groups]->pool.retain(block) != PKV_OK) throw std::bad_alloc();
+    blocks_[i] = block;
+  }
+}
+
+// Releases the blocks of a window group that nobody can use: all but the last window before the end
+// of a node, and the sinks.
+void Publisher::let_windows_go(Node& node) noexcept {
+  const auto& groups = contents_.groups;
+  for (size_t g = 0; g < groups.size(); g++) {
+    const memory::Shape& shape = groups[g]->shape;
+    if (shape.window == 0) continue;
+    const uint64_t window = groups[g]->blocks_for(shape.window),
+                   sinks = groups[g]->blocks_for(shape.sinks);
+    for (uint64_t i = node.end() - std::min<uint64_t>(node.end(), window);
+         i > std::max<uint64_t>(node.start, sinks); i--) {
+      memory::Block& block = node.blocks[(i - 1 - node.start) * groups.size() + g];
+      if (block == memory::no_block) break;
+      const memory::Block let_go = std::exchange(block, memory::no_block);
+      contents_.release(g, std::span(&let_go, 1));
+    }
+  }
+}
+
+}  // namespace pkv::prefix

@@ -1,0 +1,42 @@
+// How blocks of a session come into the index.
+#pragma once
+
+#include "engine/memory/sequence.h"
+#include "engine/prefix/eviction.h"
+
+namespace pkv::prefix {
+
+class Publisher {
+ public:
+  Publisher(Contents& contents, Claims& claims, Eviction& eviction,
+            std::pmr::memory_resource& memory)
+      : contents_(contents),
+        claims_(claims),
+        eviction_(eviction),
+        blocks_(&memory),
+        hashes_(&memory),
+        histories_(&memory) {}
+
+  // Caches the blocks of a text beyond a claim, and moves the claim to their end. If another session
+  // has cached the same text, the sequences take over its blocks. Throws bad_alloc; the claim then
+  // ends where it got to.
+  void publish(Claim& claim, Tokens text, std::span<memory::Sequence> sequences);
+
+ private:
+  void take_over(Claim& claim, Node& end, std::span<memory::Sequence> sequences) noexcept;
+  void store(Claim& claim, Tokens text, std::span<memory::Sequence> sequences);
+  void store_run(Claim& claim, Tree::Run run, std::span<memory::Sequence> sequences);
+  void retain_run(Claim& claim, std::span<memory::Sequence> sequences);
+  void let_windows_go(Node& node) noexcept;
+
+  Contents& contents_;
+  Claims& claims_;
+  Eviction& eviction_;
+
+  // Of the run that is being stored; kept for their room.
+  std::pmr::vector<memory::Block> blocks_;
+  std::pmr::vector<uint64_t> hashes_;
+  std::pmr::vector<History> histories_;
+};
+
+}  // namespace pkv::prefix
