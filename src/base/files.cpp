@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/retry_on_eintr.h"
 #include "base/status.h"
-#include "base/uninterrupted.h"
 
 namespace pkv::os {
 
@@ -88,8 +88,8 @@ File::~File() {
 size_t File::read(void* to, size_t n) {
   size_t done = 0;
   while (done < n) {
-    const ssize_t got =
-        uninterrupted([&] { return ::read(descriptor_, static_cast<char*>(to) + done, n - done); });
+    const ssize_t got = retry_on_eintr(
+        [&] { return ::read(descriptor_, static_cast<char*>(to) + done, n - done); });
     if (got < 0) fail_io("cannot read", name_, errno);
     if (got == 0) break;
     done += static_cast<size_t>(got);
@@ -101,7 +101,7 @@ void File::write(const void* from, size_t n) {
   const WithoutSignal without(may_signal_);
   size_t done = 0;
   while (done < n) {
-    const ssize_t written = uninterrupted(
+    const ssize_t written = retry_on_eintr(
         [&] { return ::write(descriptor_, static_cast<const char*>(from) + done, n - done); });
     if (written <= 0) fail_io("cannot write", name_, written < 0 ? errno : EIO);
     done += static_cast<size_t>(written);
@@ -109,7 +109,7 @@ void File::write(const void* from, size_t n) {
 }
 
 void File::sync() const {
-  if (uninterrupted([&] { return fsync(descriptor_); }) < 0) fail_io("cannot sync", name_, errno);
+  if (retry_on_eintr([&] { return fsync(descriptor_); }) < 0) fail_io("cannot sync", name_, errno);
 }
 
 std::optional<uint64_t> File::left() const {
@@ -134,7 +134,7 @@ File open_to_read(const char* path) {
   if (lstat(path, &status) != 0) fail_io("cannot open", path, errno);
   check_regular(status, "cannot read", path);
   // Somebody may put a FIFO there meanwhile: without O_NONBLOCK it would wait for a writer.
-  const int descriptor = uninterrupted(
+  const int descriptor = retry_on_eintr(
       [&] { return open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY); });
   if (descriptor < 0) fail_io("cannot open", path, errno);
   File file(descriptor, true, path);

@@ -1,6 +1,6 @@
-// Workers on plain threads that begin and end with each call: where the library is built for
-// ThreadSanitizer (oneTBB comes without instrumentation, and the way it hands tasks over looks like
-// data races there), and in a forked child whose parent had oneTBB's threads.
+// Workers on plain threads that begin and end with each call. They serve two cases: a build for
+// ThreadSanitizer (oneTBB is not instrumented, and the way it hands over tasks looks like data
+// races there), and a forked child whose parent used oneTBB.
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -15,14 +15,16 @@ namespace pkv {
 
 namespace {
 
-class Errand {
+// One call of Workers::run(): its tasks, which the threads of the call take in turn. After a task
+// failed no further one is begun.
+class ParallelCall {
  public:
-  using Call = void (*)(const void*, size_t, unsigned);
-  Errand(size_t n, Call task, const void* context) : n_(n), task_(task), context_(context) {}
+  ParallelCall(size_t n, TaskFunction task, const void* context)
+      : n_(n), task_(task), context_(context) {}
 
   void run(unsigned worker) noexcept {
-    // Relaxed: that one task begins after another must not order what they do, or a race between
-    // them would go unseen.
+    // Relaxed: taking a task must not order it after the tasks taken before, or ThreadSanitizer
+    // would not see a race between them.
     for (size_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < n_;) {
       try {
         task_(context_, i, worker);
@@ -34,14 +36,14 @@ class Errand {
     }
   }
 
-  // After all threads have ended.
+  // Rethrows what the first task to fail threw. Call it when all threads have ended.
   void rethrow() const {
     if (error_) std::rethrow_exception(error_);
   }
 
  private:
   const size_t n_;
-  const Call task_;
+  const TaskFunction task_;
   const void* const context_;
   std::atomic<size_t> next_{0};
   std::mutex mutex_;
@@ -50,20 +52,20 @@ class Errand {
 
 }  // namespace
 
-void Workers::run_on_new_threads(size_t n, Call task, const void* context) const {
-  Errand errand(n, task, context);
+void Workers::run_on_new_threads(size_t n, TaskFunction task, const void* context) const {
+  ParallelCall call(n, task, context);
   {
     std::vector<std::jthread> threads;
     try {
       for (unsigned worker = 1; worker < std::min<size_t>(threads_, n); worker++)
-        threads.emplace_back([&errand, worker] { errand.run(worker); });
+        threads.emplace_back([&call, worker] { call.run(worker); });
     } catch (const std::system_error&) {
-      // The system gives no more threads: those that there are do all of it.
+      // The system gives no more threads: those that began do all the work.
     } catch (const std::bad_alloc&) {
     }
-    errand.run(0);
+    call.run(0);
   }
-  errand.rethrow();
+  call.rethrow();
 }
 
 }  // namespace pkv

@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "base/files.h"
+#include "base/retry_on_eintr.h"
 #include "base/status.h"
-#include "base/uninterrupted.h"
 
 namespace pkv::os {
 
@@ -60,7 +60,7 @@ bool lock_alone(int descriptor) {
 
 bool for_each_name(int directory, const std::function<bool(const char*)>& visit) {
   // A descriptor of its own, since readdir moves the place in the directory.
-  const int descriptor = uninterrupted(
+  const int descriptor = retry_on_eintr(
       [&] { return openat(directory, ".", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); });
   if (descriptor < 0) return false;
   const std::unique_ptr<DIR, int (*)(DIR*)> names(fdopendir(descriptor), closedir);
@@ -93,7 +93,7 @@ bool remove_orphan(int directory, const char* name) {
            found.st_uid == geteuid() && found.st_nlink == 1;
   };
   if (!is_own()) return false;
-  const int descriptor = uninterrupted([&] {
+  const int descriptor = retry_on_eintr([&] {
     return openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   });
   if (descriptor < 0) return false;
@@ -117,7 +117,7 @@ File Temporary::create() {
 }
 
 std::optional<File> Temporary::create_unnamed() const {
-  const int descriptor = uninterrupted([&] {
+  const int descriptor = retry_on_eintr([&] {
     return openat(directory_.descriptor(), ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, private_mode);
   });
   if (descriptor < 0) return std::nullopt;
@@ -130,7 +130,7 @@ std::optional<File> Temporary::create_unnamed() const {
 // locked.
 std::optional<File> Temporary::create_named() {
   const std::string name = random_name(path_);
-  const int descriptor = uninterrupted([&] {
+  const int descriptor = retry_on_eintr([&] {
     return openat(directory_.descriptor(), name.c_str(),
                   O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, private_mode);
   });
@@ -211,7 +211,7 @@ Replacement::Target Replacement::find(const char* path) {
                                 : slash == 0               ? "/"
                                                            : whole.substr(0, slash);
   const int descriptor =
-      uninterrupted([&] { return open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+      retry_on_eintr([&] { return open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   if (descriptor < 0) fail_io("cannot open the directory of", whole, errno);
   Target target{whole, slash == std::string::npos ? whole : whole.substr(slash + 1),
                 File(descriptor, true, directory), private_mode, 0};
@@ -252,7 +252,7 @@ void Replacement::set_mode() {
     if (now.st_gid != target_.group && fchown(file, static_cast<uid_t>(-1), target_.group) != 0)
       target_.mode &= 0700;
   }
-  if (uninterrupted([&] { return fchmod(file, target_.mode); }) < 0)
+  if (retry_on_eintr([&] { return fchmod(file, target_.mode); }) < 0)
     fail_io("cannot set the mode of", target_.path, errno);
 }
 

@@ -21,7 +21,7 @@ const char* errno_text(int error) {
   const char* const text = strerrordesc_np(error);
   return text != nullptr ? text : "unknown error";
 #else
-  return std::strerror(error);  // static text in musl
+  return std::strerror(error);  // musl returns static text
 #endif
 }
 

@@ -1,5 +1,6 @@
-// How code below the C boundary reports an error: it throws an Error, which holds the status and
-// its sentence. The text is a fixed buffer, so that reporting "out of memory" needs no memory.
+// How code below the C boundary reports an error: it throws an Error, which holds the status and a
+// sentence for pkv_last_error(). The sentence lies in a fixed buffer, so that reporting that memory
+// ran out needs no memory.
 #pragma once
 
 #include <pagedkv/common.h>
@@ -15,7 +16,7 @@ struct Error {
 [[noreturn]] void fail(pkv_status status, const char* format, ...)
     __attribute__((format(printf, 2, 3)));
 
-// What the operating system says of an errno. Static text, from any thread.
+// The operating system's description of an errno. It is static text, so any thread may ask for it.
 const char* errno_text(int error);
 
 }  // namespace pkv

@@ -1,3 +1,4 @@
+// Reserving memory of std::vector without making growth quadratic.
 #pragma once
 
 #include <algorithm>
@@ -5,9 +6,9 @@
 
 namespace pkv {
 
-// Room for `more` further elements, growing geometrically: reserve() alone gives just what it is
-// asked for, and a vector that is reserved for one more element at a time would be copied each
-// time.
+// Reserves room for `more` further elements and at least doubles the capacity when it grows.
+// reserve() alone grows to exactly what is asked for, so that a vector that is reserved for one
+// more element at a time would be copied each time.
 template <class Vector>
 void reserve_more(Vector& vector, size_t more) {
   if (vector.capacity() - vector.size() < more)

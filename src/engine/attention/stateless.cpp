@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/checked.h"
-#include "base/made_once.h"
+#include "base/lazy_singleton.h"
 #include "base/status.h"
 #include "engine/attention/attend.h"
 #include "engine/attention/rows.h"
@@ -146,8 +146,8 @@ std::vector<AttendSequence> check_sequences(const pkv_kv_view& kv, const kernels
 
 ScratchPool& default_scratch() {
   static constinit std::atomic<ScratchPool*> place{nullptr};
-  return made_once(place,
-                   [] { return std::make_unique<ScratchPool>(*std::pmr::new_delete_resource()); });
+  return lazy_singleton(
+      place, [] { return std::make_unique<ScratchPool>(*std::pmr::new_delete_resource()); });
 }
 
 }  // namespace

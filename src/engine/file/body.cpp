@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/background_tasks.h"
 #include "base/checked.h"
 #include "base/status.h"
 
@@ -120,7 +121,7 @@ void BodyReader::read_rest(Workers& workers, size_t longest, const Take& take) {
       take(taken.begin + first, taken.begin + first + piece_size(taken.size, piece),
            taken.data() + first);
     };
-    Beside tasks(workers, opened.pieces() + taken.pieces(), task);
+    BackgroundTasks tasks(workers, opened.pieces() + taken.pieces(), task);
     fill(filled, end);
     tasks.finish();
     opened.put_behind(taken);
@@ -192,7 +193,7 @@ void FileWriter::write(std::span<const unsigned char> header, Workers& workers, 
       const size_t first = (i - seals) * piece_bytes, n = piece_size(size, i - seals);
       body.put(begin + first, begin + first + n, filled.bytes.data() + first);
     };
-    Beside tasks(workers, seals + ceil_div(size, piece_bytes), task);
+    BackgroundTasks tasks(workers, seals + ceil_div(size, piece_bytes), task);
     write(written);
     tasks.finish();
     if (size < filled.size) body.put(begin + size, begin + filled.size, filled.bytes.data() + size);

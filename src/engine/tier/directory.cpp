@@ -11,13 +11,13 @@
 #include <string_view>
 #include <utility>
 
+#include "base/retry_on_eintr.h"
 #include "base/status.h"
-#include "base/uninterrupted.h"
 
 namespace pkv::tier {
 
 using os::fail_io;
-using os::uninterrupted;
+using os::retry_on_eintr;
 
 namespace {
 
@@ -58,7 +58,7 @@ void sync_directory_of(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string parent = slash == path.npos ? "." : path.substr(0, slash + 1);
   const int descriptor =
-      uninterrupted([&] { return open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+      retry_on_eintr([&] { return open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   if (descriptor < 0) fail_io("cannot open", parent, errno);
   os::File(descriptor, true, parent).sync();
 }
@@ -98,7 +98,7 @@ os::File DirectoryStore::open_root(const char* path) const {
   const bool is_new = mkdir(name.c_str(), private_mode) == 0;
   if (!is_new && errno != EEXIST) fail_io("cannot make the directory", name, errno);
   struct stat status;
-  const int descriptor = uninterrupted([&] { return open(name.c_str(), directory_flags); });
+  const int descriptor = retry_on_eintr([&] { return open(name.c_str(), directory_flags); });
   if (descriptor < 0) {
     const int error = errno;
     if (lstat(name.c_str(), &status) == 0 && S_ISLNK(status.st_mode))
@@ -117,7 +117,7 @@ os::File DirectoryStore::open_root(const char* path) const {
 // Returns a descriptor, or a negative errno for a shard that is not there or not the store's own.
 int DirectoryStore::open_shard(const char* name) const {
   const int descriptor =
-      uninterrupted([&] { return openat(root_.descriptor(), name, directory_flags); });
+      retry_on_eintr([&] { return openat(root_.descriptor(), name, directory_flags); });
   if (descriptor < 0) return -errno;
   struct stat status;
   const bool own =
@@ -219,7 +219,7 @@ uint64_t DirectoryStore::get_one(const pkv_store_item& item) const {
   if (directory < 0) return 0;
   const os::File shard(directory, true, place.shard);
   if (!item_at(directory, place.name.c_str())) return 0;
-  const int descriptor = uninterrupted([&] {
+  const int descriptor = retry_on_eintr([&] {
     return openat(directory, place.name.c_str(),
                   O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   });

@@ -1,13 +1,13 @@
-// System calls that a signal may interrupt.
+// System calls that a signal can interrupt.
 #pragma once
 
 #include <cerrno>
 
 namespace pkv::os {
 
-// Repeats a call until no signal interrupts it.
+// Repeats a system call as long as it fails with EINTR, and returns its result.
 template <class Call>
-auto uninterrupted(const Call& call) {
+auto retry_on_eintr(const Call& call) {
   for (;;) {
     const auto result = call();
     if (result >= 0 || errno != EINTR) return result;

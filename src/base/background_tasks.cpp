@@ -1,0 +1,35 @@
+#include "base/background_tasks.h"
+
+#include <exception>
+#include <new>
+#include <utility>
+
+namespace pkv {
+
+BackgroundTasks::BackgroundTasks(Workers& workers, size_t n, TaskFunction task,
+                                 const void* context) noexcept
+    : workers_(workers), n_(n), task_(task), context_(context) {
+  if (workers.runner_.run != nullptr || workers.threads() == 1 || n == 0) return;
+  try {
+    tasks_.reset(new TaskList{task, context, n});
+    workers.lend_threads(tasks_);
+  } catch (const std::bad_alloc&) {
+    // Without a list, finish() runs the tasks.
+  }
+}
+
+BackgroundTasks::~BackgroundTasks() {
+  if (!tasks_) return;
+  tasks_->stop();
+  // Frees the exception on this thread; a thread that still shares the list must not do it later.
+  tasks_->error = nullptr;
+}
+
+void BackgroundTasks::finish() {
+  if (!tasks_) return workers_.run(n_, task_, context_);
+  tasks_->work();
+  tasks_->stop();
+  if (tasks_->error) std::rethrow_exception(std::exchange(tasks_->error, nullptr));
+}
+
+}  // namespace pkv

@@ -1,0 +1,50 @@
+// Tasks that run on the threads of Workers while the thread that made them does something else. A
+// file of its own, since only saving and loading files use it; other code waits for its tasks.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "base/parallel.h"
+#include "base/task_list.h"
+
+namespace pkv {
+
+// The thread that makes these tasks may block, for example in a read from a pipe. The tasks
+// themselves compute and never block, so they keep no thread of the arena waiting. finish() runs
+// all of them on the calling thread where no other thread can help: with one thread, with a
+// caller's runner (which returns only when everything is done), or without memory for the list.
+class BackgroundTasks {
+ public:
+  // Begins task(i) for every i in [0, n). `task` must live until finish() or the end of this
+  // object.
+  template <class Task>
+  BackgroundTasks(Workers& workers, size_t n, const Task& task)
+      : BackgroundTasks(
+            workers, n,
+            [](const void* context, size_t i, unsigned) {
+              (*static_cast<const Task*>(context))(i);
+            },
+            &task) {}
+  // Waits for the tasks that were begun, and never begins the others.
+  ~BackgroundTasks();
+  BackgroundTasks(const BackgroundTasks&) = delete;
+  BackgroundTasks& operator=(const BackgroundTasks&) = delete;
+
+  // Helps with the remaining tasks and waits until all are done. Throws what the first task to fail
+  // threw.
+  void finish();
+
+ private:
+  BackgroundTasks(Workers& workers, size_t n, TaskFunction task, const void* context) noexcept;
+
+  Workers& workers_;
+  const size_t n_;
+  const TaskFunction task_;
+  const void* const context_;
+  // Shared, because a thread of the arena may get to the list only after this object is gone; it
+  // then finds no task to begin. NULL if no other thread helps.
+  std::shared_ptr<TaskList> tasks_;
+};
+
+}  // namespace pkv
