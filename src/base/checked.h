@@ -1,5 +1,5 @@
-// Arithmetic on sizes that come from a caller: a result that does not fit is PKV_OVERFLOW, never a
-// wrap.
+// Arithmetic on sizes and ranges that come from a caller. A result that does not fit is an error
+// (PKV_OVERFLOW) and never wraps around.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,14 @@ inline uint64_t checked_add(uint64_t a, uint64_t b, const char* what) {
   return result;
 }
 
-// More than any process has: the largest address spaces have 57 bits, half of them the system's.
-// Whoever claims more has miscounted, and following such sizes would lead anywhere.
-inline constexpr uint64_t most_bytes = uint64_t{1} << 56;
+// More bytes than any process has: the largest address spaces have 57 bits, and half of that is the
+// system's. A caller that claims more has miscounted, so nothing at such an address is read.
+inline constexpr uint64_t max_process_bytes = uint64_t{1} << 56;
 
-// Bytes of `count` elements of a caller's memory.
+// Returns the bytes of `count` elements in a caller's memory; throws if no process has so many.
 inline uint64_t checked_bytes(uint64_t count, uint64_t element, const char* what) {
   const uint64_t bytes = checked_mul(count, element, what);
-  if (bytes > most_bytes)
+  if (bytes > max_process_bytes)
     fail(PKV_OVERFLOW, "%s: %llu elements of %llu bytes; no process has 2^56 bytes", what,
          (unsigned long long)count, (unsigned long long)element);
   return bytes;
@@ -45,5 +45,10 @@ inline void check_range(uint64_t first, uint64_t n, uint64_t limit, const char* 
 }
 
 constexpr uint64_t ceil_div(uint64_t a, uint64_t b) { return a / b + (a % b != 0); }
+
+// The result must fit.
+constexpr uint64_t round_up(uint64_t value, uint64_t multiple) {
+  return ceil_div(value, multiple) * multiple;
+}
 
 }  // namespace pkv

@@ -1,5 +1,6 @@
 #include "base/files.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -7,6 +8,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <memory>
+#include <string_view>
 #include <utility>
 
 #include "base/retry_on_eintr.h"
@@ -15,7 +18,7 @@
 namespace pkv::os {
 
 void fail_io(const char* what, const std::string& name, int error) {
-  // The end of a long name says more than its beginning.
+  // Of a long name the end is shown, which says more than the beginning.
   const size_t shown = name.size() > 120 ? name.size() - 120 : 0;
   try {
     fail(PKV_IO, "%s %s%s: %s (errno %d)", what, shown > 0 ? "..." : "", name.c_str() + shown,
@@ -33,10 +36,12 @@ void check_regular(const struct stat& status, const char* what, const std::strin
 
 namespace {
 
-// Keeps a write to a pipe nobody reads from ending the process: the signal is held back and taken.
-class WithoutSignal {
+// Keeps a write to a pipe that nobody reads from ending the process: SIGPIPE is blocked meanwhile,
+// and taken from the queue afterwards. It does nothing unless `wanted`, or if a SIGPIPE was pending
+// before.
+class SigpipeGuard {
  public:
-  explicit WithoutSignal(bool wanted) : wanted_(wanted) {
+  explicit SigpipeGuard(bool wanted) : wanted_(wanted) {
     if (!wanted_) return;
     sigset_t pending;
     sigemptyset(&signals_);
@@ -45,7 +50,7 @@ class WithoutSignal {
     wanted_ = sigismember(&pending, SIGPIPE) == 0;
     if (wanted_) pthread_sigmask(SIG_BLOCK, &signals_, &before_);
   }
-  ~WithoutSignal() {
+  ~SigpipeGuard() {
     if (!wanted_) return;
     const int error = errno;
     const timespec now{};
@@ -54,8 +59,8 @@ class WithoutSignal {
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
     errno = error;
   }
-  WithoutSignal(const WithoutSignal&) = delete;
-  WithoutSignal& operator=(const WithoutSignal&) = delete;
+  SigpipeGuard(const SigpipeGuard&) = delete;
+  SigpipeGuard& operator=(const SigpipeGuard&) = delete;
 
  private:
   bool wanted_;
@@ -98,7 +103,7 @@ size_t File::read(void* to, size_t n) {
 }
 
 void File::write(const void* from, size_t n) {
-  const WithoutSignal without(may_signal_);
+  const SigpipeGuard guard(may_signal_);
   size_t done = 0;
   while (done < n) {
     const ssize_t written = retry_on_eintr(
@@ -112,7 +117,7 @@ void File::sync() const {
   if (retry_on_eintr([&] { return fsync(descriptor_); }) < 0) fail_io("cannot sync", name_, errno);
 }
 
-std::optional<uint64_t> File::left() const {
+std::optional<uint64_t> File::remaining() const {
   struct stat status;
   if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
   const uint64_t size = static_cast<uint64_t>(status.st_size), at = position();
@@ -124,7 +129,7 @@ uint64_t File::position() const {
   return at > 0 ? static_cast<uint64_t>(at) : 0;
 }
 
-void File::go_to(uint64_t position) {
+void File::seek(uint64_t position) {
   if (lseek(descriptor_, static_cast<off_t>(position), SEEK_SET) < 0)
     fail_io("cannot seek in", name_, errno);
 }
@@ -133,7 +138,8 @@ File open_to_read(const char* path) {
   struct stat status;
   if (lstat(path, &status) != 0) fail_io("cannot open", path, errno);
   check_regular(status, "cannot read", path);
-  // Somebody may put a FIFO there meanwhile: without O_NONBLOCK it would wait for a writer.
+  // Somebody may have put a FIFO there meanwhile; without O_NONBLOCK opening it would wait for a
+  // writer.
   const int descriptor = retry_on_eintr(
       [&] { return open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY); });
   if (descriptor < 0) fail_io("cannot open", path, errno);
@@ -141,6 +147,23 @@ File open_to_read(const char* path) {
   if (fstat(descriptor, &status) != 0) fail_io("cannot look at", path, errno);
   check_regular(status, "cannot read", path);
   return file;
+}
+
+bool for_each_name(int directory, const std::function<bool(const char*)>& visit) {
+  // A new descriptor, because readdir() moves the position that duplicates of a descriptor share.
+  const int descriptor = retry_on_eintr(
+      [&] { return openat(directory, ".", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); });
+  if (descriptor < 0) return false;
+  const std::unique_ptr<DIR, int (*)(DIR*)> names(fdopendir(descriptor), closedir);
+  if (names == nullptr) {
+    close(descriptor);
+    return false;
+  }
+  while (const dirent* const entry = readdir(names.get())) {
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != ".." && !visit(entry->d_name)) break;
+  }
+  return true;
 }
 
 }  // namespace pkv::os

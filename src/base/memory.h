@@ -1,5 +1,5 @@
-// All memory of an object comes from one std::pmr::memory_resource: the caller's allocator hooks,
-// or the system's.
+// The memory of a cache or a pool as a std::pmr::memory_resource: it comes from the caller's
+// allocator hooks (pkv_allocator), or from operator new.
 #pragma once
 
 #include <pagedkv/common.h>
@@ -9,8 +9,8 @@
 
 namespace pkv {
 
-// A hook gave memory that is not aligned as it was asked to be. A kind of bad_alloc, so that
-// whoever can go on without memory goes on here, too.
+// Thrown when a hook returned memory that is not aligned as requested. It is a bad_alloc, so that
+// code that can continue without memory handles this, too.
 class Misaligned : public std::bad_alloc {
  public:
   Misaligned(const void* memory, size_t alignment) noexcept;
@@ -20,10 +20,11 @@ class Misaligned : public std::bad_alloc {
   char text_[128];
 };
 
-// True while this thread is inside one of the caller's hooks; the C boundary refuses calls then
+// True while this thread is inside one of the caller's hooks. The C boundary then refuses calls
 // (PKV_REENTRANT).
 bool in_hook();
 
+// Makes in_hook() true while it lives.
 class HookScope {
  public:
   HookScope();
@@ -32,11 +33,11 @@ class HookScope {
   HookScope& operator=(const HookScope&) = delete;
 };
 
-// The caller's allocator as a memory resource; throws std::bad_alloc where a hook gives NULL,
-// Misaligned.
+// The caller's allocator as a memory resource. Allocating throws std::bad_alloc if the hook returns
+// NULL, and Misaligned if it returns misaligned memory.
 class HookMemory final : public std::pmr::memory_resource {
  public:
-  // allocator may be NULL: operator new and delete.
+  // If allocator is NULL, operator new and delete are used.
   explicit HookMemory(const pkv_allocator* allocator);
   bool is_system() const { return hooks_.alloc == nullptr; }
 

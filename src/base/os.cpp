@@ -9,41 +9,46 @@
 
 #include <atomic>
 
+#include "base/checked.h"
+
 namespace pkv::os {
 
 namespace {
 
 constexpr size_t huge_page = size_t{2} << 20;
 
-size_t rounded(size_t size, pkv_huge_pages wish) {
+// A size that is too large to be rounded is returned as it is: mmap() refuses it.
+size_t round_to_pages(size_t size, pkv_huge_pages huge_pages) {
   const size_t page =
-      wish == PKV_HUGE_PAGES_REQUIRE ? huge_page : static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return size > SIZE_MAX - page ? size : (size + page - 1) / page * page;
+      huge_pages == PKV_HUGE_PAGES_REQUIRE ? huge_page : static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return size > SIZE_MAX - page ? size : round_up(size, page);
 }
 
 std::atomic<uint64_t> epoch{0};
 
-// Registered once, when the library is loaded.
+// Its initialization registers the handler when the library is loaded.
 [[maybe_unused]] const int fork_handler =
     pthread_atfork(nullptr, nullptr, [] { epoch.fetch_add(1, std::memory_order_relaxed); });
 
 }  // namespace
 
-void* map(size_t size, pkv_huge_pages wish, bool* huge) {
-  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE |
-                    (wish == PKV_HUGE_PAGES_REQUIRE ? MAP_HUGETLB : 0);
-  // MAP_NORESERVE and hugetlbfs do not go together: a page that cannot be had would be a SIGBUS
-  // later.
-  const int usable = wish == PKV_HUGE_PAGES_REQUIRE ? flags & ~MAP_NORESERVE : flags;
-  void* memory = mmap(nullptr, rounded(size, wish), PROT_READ | PROT_WRITE, usable, -1, 0);
+void* map(size_t size, pkv_huge_pages huge_pages, bool* huge) {
+  // Huge pages that are required are reserved at once: with MAP_NORESERVE a missing one would raise
+  // SIGBUS at its first use.
+  const bool required = huge_pages == PKV_HUGE_PAGES_REQUIRE;
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (required ? MAP_HUGETLB : MAP_NORESERVE);
+  void* memory =
+      mmap(nullptr, round_to_pages(size, huge_pages), PROT_READ | PROT_WRITE, flags, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
-  *huge = wish == PKV_HUGE_PAGES_REQUIRE;
-  if (wish == PKV_HUGE_PAGES_ADVISE)
-    *huge = madvise(memory, rounded(size, wish), MADV_HUGEPAGE) == 0;
+  *huge = required;
+  if (huge_pages == PKV_HUGE_PAGES_ADVISE)
+    *huge = madvise(memory, round_to_pages(size, huge_pages), MADV_HUGEPAGE) == 0;
   return memory;
 }
 
-void unmap(void* memory, size_t size, pkv_huge_pages wish) { munmap(memory, rounded(size, wish)); }
+void unmap(void* memory, size_t size, pkv_huge_pages huge_pages) {
+  munmap(memory, round_to_pages(size, huge_pages));
+}
 
 void populate(void* memory, size_t size) {
 #ifdef MADV_POPULATE_WRITE
@@ -52,13 +57,14 @@ void populate(void* memory, size_t size) {
   const uintptr_t end = reinterpret_cast<uintptr_t>(memory) + size;
   if (madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE) == 0) return;
 #endif
-  // Older kernels: write each page's first byte back to itself.
+  // Kernels before 5.14 lack MADV_POPULATE_WRITE: write the first byte of each page back to itself.
   auto* bytes = static_cast<volatile unsigned char*>(memory);
   for (size_t i = 0; i < size; i += 4096) bytes[i] = bytes[i];
 }
 
 void lower_priority() {
-  // Of Linux this is the priority of the thread. A refusal changes nothing that would be wrong.
+  // On Linux this sets the priority of the calling thread alone. If it is refused, the thread runs
+  // at its old priority, which is correct as well.
   (void)setpriority(PRIO_PROCESS, 0, 10);
 }
 

@@ -1,4 +1,5 @@
-// The operating system, all of it: pages, processors, fork.
+// What the library asks of the operating system besides files: memory pages, processors and
+// threads, cancellation and fork().
 #pragma once
 
 #include <pagedkv/cache.h>
@@ -9,26 +10,28 @@
 
 namespace pkv::os {
 
-// Maps size bytes of zeroed memory (rounded up to whole pages). Returns nullptr where the system
-// refuses. *huge tells whether the wish was granted. size > 0.
-void* map(size_t size, pkv_huge_pages wish, bool* huge);
+// Maps size bytes of zeroed memory, rounded up to whole pages; size > 0. Returns nullptr if the
+// system refuses. *huge tells whether the memory has huge pages, or may get them.
+void* map(size_t size, pkv_huge_pages huge_pages, bool* huge);
 
-// Undoes map() of the same size and wish.
-void unmap(void* memory, size_t size, pkv_huge_pages wish);
+// Undoes map() with the same size and huge_pages.
+void unmap(void* memory, size_t size, pkv_huge_pages huge_pages);
 
-// Makes the pages of [memory, memory + size) present without changing a byte.
+// Makes the system back [memory, memory + size) with pages now, without changing a byte of it.
 void populate(void* memory, size_t size);
 
+// The number of processors that this process may run on.
 unsigned processor_count();
 
-// This thread leaves the processors to others that want them, but for about a tenth of one.
+// Lowers the priority of this thread: while other threads want a processor, it gets about a tenth
+// of one.
 void lower_priority();
 
-// What this thread has had of the processors.
+// The processor time that this thread has used.
 std::chrono::nanoseconds thread_time();
 
-// While it lives pthread_cancel() of this thread waits: a call is done or not begun, never in
-// between.
+// Holds off pthread_cancel() of this thread while it lives, so that a call is never cancelled
+// halfway.
 class WithoutCancellation {
  public:
   WithoutCancellation() noexcept;
@@ -40,7 +43,8 @@ class WithoutCancellation {
   int before_;
 };
 
-// Rises by one in the child at each fork(): an object made under another epoch was inherited.
+// A number that rises by one in the child at each fork(). An object that was made under another
+// epoch was inherited from the parent.
 uint64_t fork_epoch();
 
 }  // namespace pkv::os

@@ -1,25 +1,20 @@
-// Secret bytes: a caller's key, or one that was derived from it. They are wiped when they go.
+// Secret bytes, which are wiped when their object is destroyed: a caller's key, or a key that was
+// derived from it.
 #pragma once
+
+#include <string.h>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstring>
 #include <span>
 
 namespace pkv {
 
-// Overwrites memory that nobody reads any more; a plain memset would be left out by the compiler.
-inline void wipe(void* bytes, size_t n) noexcept {
-  std::memset(bytes, 0, n);
-  __asm__ volatile("" : : "r"(bytes) : "memory");
-}
-
-// Up to 64 bytes, which lie in the object itself: nothing of them is left in memory that was given
-// back.
+// The bytes lie in the object itself, so that no copy of them stays behind in freed memory.
 class Secret {
  public:
-  static constexpr size_t most = 64;
+  static constexpr size_t max_size = 64;
 
   Secret() = default;
   explicit Secret(std::span<const unsigned char> bytes) : size_(bytes.size()) {
@@ -27,18 +22,18 @@ class Secret {
   }
   Secret(const Secret&) = default;
   Secret& operator=(const Secret&) = default;
-  ~Secret() { wipe(bytes_.data(), bytes_.size()); }
+  ~Secret() { explicit_bzero(bytes_.data(), bytes_.size()); }
 
   bool empty() const { return size_ == 0; }
   std::span<const unsigned char> bytes() const { return {bytes_.data(), size_}; }
-  // Room for `size` bytes, to be written.
-  std::span<unsigned char> room(size_t size) {
+  // Sets the size and returns the bytes, which the caller fills.
+  std::span<unsigned char> resize(size_t size) {
     size_ = size;
     return {bytes_.data(), size};
   }
 
  private:
-  std::array<unsigned char, most> bytes_{};
+  std::array<unsigned char, max_size> bytes_{};
   size_t size_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Structs that begin with struct_size, between this build and a caller compiled against older or
-// newer headers.
+// Reading and filling the structs of the C interface that begin with struct_size. The caller may
+// have been compiled against older or newer headers, in which the struct is shorter or longer.
 #pragma once
 
 #include <cstring>
@@ -8,16 +8,16 @@
 
 namespace pkv {
 
-// What the caller said, over defaults for the fields it does not know. A part this build does not
-// know must be zero.
+// Copies the caller's struct over `defaults`, which keeps the defaults of fields that the caller's
+// headers lack. Bytes that this build does not know must be zero.
 template <class Struct>
 Struct read_struct(const Struct* from, Struct defaults, const char* name) {
   if (from == nullptr) fail(PKV_INVALID_ARGUMENT, "%s is NULL", name);
-  // By bytes: structs of a list lie struct_size apart, at any address.
+  // Copied as bytes, because the structs of a list lie struct_size apart, perhaps unaligned.
   uint32_t size;
   std::memcpy(&size, static_cast<const void*>(from), sizeof size);
-  // A field is known or unknown as a whole: a struct with fields of 8 bytes, of whatever version,
-  // ends at a multiple of that.
+  // The size is a multiple of 8, so that no field is known in part: every version of a struct with
+  // fields of 8 bytes ends at a multiple of 8.
   static_assert(alignof(Struct) == 8);
   if (size == 0 || size > 4096 || size % alignof(Struct) != 0)
     fail(PKV_INVALID_ARGUMENT, "%s: struct_size is %u; call its _init function first", name, size);
@@ -30,8 +30,8 @@ Struct read_struct(const Struct* from, Struct defaults, const char* name) {
   return defaults;
 }
 
-// Fills the caller's struct as far as it goes; a part this build does not know becomes zero.
-// struct_size stays the caller's.
+// Fills the caller's struct of `size` bytes, keeping its struct_size. Bytes that this build does
+// not know become zero.
 template <class Struct>
 void write_struct(Struct* to, Struct value, uint32_t size, const char* name) {
   if (to == nullptr) fail(PKV_INVALID_ARGUMENT, "%s is NULL", name);

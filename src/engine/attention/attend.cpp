@@ -11,7 +11,7 @@ namespace pkv::attention {
 
 namespace {
 
-size_t rounded_up(size_t floats) { return (floats + 15) / 16 * 16; }  // cache lines
+size_t rounded_up(size_t floats) { return round_up(floats, 16); }  // cache lines
 
 class Runner {
  public:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/checked.h"
 #include "kernels/tile_layout.h"
 
 namespace pkv::attention {
@@ -187,7 +188,7 @@ void WorkSplit::give_places() {
     pass.alone = pass.chunks.size() == 1 && chunks_[pass.chunks[0]].passes.size() == 1;
     if (pass.alone) continue;
     pass.result = shared_floats_;
-    shared_floats_ += (result_floats(pass) + 15) / 16 * 16;
+    shared_floats_ += round_up(result_floats(pass), 16);
   }
 }
 

@@ -72,7 +72,7 @@ void check_ciphers() {
 Secret derive(std::span<const unsigned char> key, const char* purpose,
               std::span<const unsigned char> context, size_t size) noexcept {
   Secret derived;
-  const std::span<unsigned char> room = derived.room(size);
+  const std::span<unsigned char> room = derived.resize(size);
   crypto_generichash_blake2b_salt_personal(room.data(), room.size(), context.data(), context.size(),
                                            key.data(), key.size(), nullptr,
                                            reinterpret_cast<const unsigned char*>(purpose));

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/checked.h"
 #include "engine/memory/layout.h"
 
 namespace pkv::file {
@@ -95,7 +96,7 @@ struct Tables {
   uint64_t kv_bytes() const;
   // How much of each chain there is, where a file says so: behind keys and values, 8 bytes for
   // each.
-  uint64_t lengths_bytes() const { return (chains.size() * sizeof(uint64_t) + 63) / 64 * 64; }
+  uint64_t lengths_bytes() const { return round_up(chains.size() * sizeof(uint64_t), 64); }
 };
 
 std::vector<unsigned char> encode(const Tables& tables);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/file_replacement.h"
 #include "base/files.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -16,12 +17,12 @@ class FileSource final : public Source {
   FileSource(os::File file, bool whole)
       : file_(std::move(file)),
         whole_(whole),
-        begin_(file_.left() ? std::optional(file_.position()) : std::nullopt) {}
+        begin_(file_.remaining() ? std::optional(file_.position()) : std::nullopt) {}
   size_t read(void* to, size_t n) override { return file_.read(to, n); }
-  std::optional<uint64_t> left() const override { return file_.left(); }
+  std::optional<uint64_t> left() const override { return file_.remaining(); }
   bool closed() const override { return whole_; }
   bool can_rewind() const override { return begin_.has_value(); }
-  void rewind() override { file_.go_to(*begin_); }
+  void rewind() override { file_.seek(*begin_); }
 
  private:
   os::File file_;
@@ -46,7 +47,7 @@ class PathSink final : public Sink {
   void commit() override { replacement_.commit(); }
 
  private:
-  os::Replacement replacement_;
+  os::FileReplacement replacement_;
 };
 
 class BufferSource final : public Source {

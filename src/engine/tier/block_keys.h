@@ -3,6 +3,8 @@
 // tell what a name stands for.
 #pragma once
 
+#include <string.h>
+
 #include <array>
 #include <cstdint>
 #include <span>
@@ -25,7 +27,7 @@ ContentKey hash_model(uint32_t block_size, std::span<const file::SavedGroup> gro
 class BlockKeys {
  public:
   BlockKeys(const ContentKey& model, std::string_view salt);
-  ~BlockKeys() { wipe(chain_.data(), chain_.size()); }
+  ~BlockKeys() { explicit_bzero(chain_.data(), chain_.size()); }
   BlockKeys(const BlockKeys&) = delete;
   BlockKeys& operator=(const BlockKeys&) = delete;
   void advance(std::span<const int32_t> block) noexcept;

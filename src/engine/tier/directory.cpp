@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/file_replacement.h"
 #include "base/retry_on_eintr.h"
 #include "base/status.h"
 
@@ -190,7 +191,7 @@ void DirectoryStore::put_one(const pkv_store_item& item) {
       fstatat(shard.descriptor(), place.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0;
   if (taken && !is_own_file(status))
     fail_io("not a file of the store's owner:", shard.name() + '/' + place.name, EPERM);
-  os::Replacement replacement(std::move(shard), place.name, durable_);
+  os::FileReplacement replacement(std::move(shard), place.name, durable_);
   replacement.file().write(item.data, static_cast<size_t>(item.size));
   replacement.commit();
   bytes_ += item.size;
@@ -225,7 +226,7 @@ uint64_t DirectoryStore::get_one(const pkv_store_item& item) const {
   });
   if (descriptor < 0) return 0;
   os::File file(descriptor, true, place.name);
-  const uint64_t size = file.left().value_or(0);
+  const uint64_t size = file.remaining().value_or(0);
   file.read(item.data, static_cast<size_t>(std::min(item.size, size)));
   futimens(descriptor, nullptr);  // used now; where that is not allowed it is merely older
   return size;

@@ -5,7 +5,8 @@
 // The directory is opened once, and what is below it is reached from there by name, through no
 // symbolic link. It and its shards (path/0f) must belong to the user who opens it and be writable
 // by nobody else. Below it only what the store itself makes is read, counted and deleted: shards,
-// in them regular files of that user under the names of items, and temporary files (base/files.h).
+// in them regular files of that user under the names of items, and temporary files
+// (base/file_replacement.h).
 #pragma once
 
 #include <pagedkv/store.h>

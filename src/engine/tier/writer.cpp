@@ -1,3 +1,5 @@
+#include <string.h>
+
 #include <algorithm>
 #include <cstring>
 #include <system_error>
@@ -54,7 +56,7 @@ StoreTier::~StoreTier() {
   queued_.notify_all();
   if (writer_.joinable()) writer_.join();
   if (reader_.joinable()) reader_.join();
-  wipe(model_.data(), model_.size());
+  explicit_bzero(model_.data(), model_.size());
 }
 
 void StoreTier::start(std::thread& thread, std::vector<unsigned char>& buffer,

@@ -1,4 +1,5 @@
-#include <dirent.h>
+#include "base/file_replacement.h"
+
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/random.h>
@@ -8,11 +9,9 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <memory>
 #include <string_view>
 #include <utility>
 
-#include "base/files.h"
 #include "base/retry_on_eintr.h"
 #include "base/status.h"
 
@@ -20,8 +19,8 @@ namespace pkv::os {
 
 namespace {
 
-constexpr uint32_t private_mode = 0600;  // what a model was told is nobody else's business
-constexpr std::string_view name_begin = ".pagedkv-", name_end = ".tmp";
+constexpr uint32_t private_mode = 0600;  // prompts and what follows from them are private
+constexpr std::string_view name_prefix = ".pagedkv-", name_suffix = ".tmp";
 constexpr size_t name_digits = 16;
 
 uint64_t random_number(const std::string& path) {
@@ -37,51 +36,36 @@ std::string random_name(const std::string& path) {
   return text;
 }
 
-std::string own_link(int descriptor) { return "/proc/self/fd/" + std::to_string(descriptor); }
+// The path under which this process can name its open file.
+std::string proc_link(int descriptor) { return "/proc/self/fd/" + std::to_string(descriptor); }
 
 bool is_same(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-// Whether a file can be named through /proc, which may be missing or be anything in a changed root.
-bool has_own_link(int descriptor) {
+// Whether proc_link() leads to the file: in a changed root /proc may be missing, or be anything.
+bool has_proc_link(int descriptor) {
   struct stat file, linked;
-  return fstat(descriptor, &file) == 0 && stat(own_link(descriptor).c_str(), &linked) == 0 &&
+  return fstat(descriptor, &file) == 0 && stat(proc_link(descriptor).c_str(), &linked) == 0 &&
          is_same(file, linked);
 }
 
-// Takes a lock without waiting. False: somebody else has it. A file system without locks gives none
-// to anybody, so that nothing is removed there.
-bool lock_alone(int descriptor) {
+// Takes an exclusive lock without waiting; returns false if somebody else has a lock. Where a file
+// system has no locks this succeeds: remove_orphan() gets no lock there either, so it removes
+// nothing.
+bool lock_exclusively(int descriptor) {
   return flock(descriptor, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
 }  // namespace
 
-bool for_each_name(int directory, const std::function<bool(const char*)>& visit) {
-  // A descriptor of its own, since readdir moves the place in the directory.
-  const int descriptor = retry_on_eintr(
-      [&] { return openat(directory, ".", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); });
-  if (descriptor < 0) return false;
-  const std::unique_ptr<DIR, int (*)(DIR*)> names(fdopendir(descriptor), closedir);
-  if (names == nullptr) {
-    close(descriptor);
-    return false;
-  }
-  while (const dirent* const entry = readdir(names.get())) {
-    const std::string_view name = entry->d_name;
-    if (name != "." && name != ".." && !visit(entry->d_name)) break;
-  }
-  return true;
-}
-
 // ---- Temporary files ----------------------------------------------------------------------------
 
 bool is_temporary_name(const char* name) {
   const std::string_view whole = name;
-  if (whole.size() != name_begin.size() + name_digits + name_end.size()) return false;
-  return whole.starts_with(name_begin) && whole.ends_with(name_end) &&
-         whole.substr(name_begin.size(), name_digits).find_first_not_of("0123456789abcdef") ==
+  if (whole.size() != name_prefix.size() + name_digits + name_suffix.size()) return false;
+  return whole.starts_with(name_prefix) && whole.ends_with(name_suffix) &&
+         whole.substr(name_prefix.size(), name_digits).find_first_not_of("0123456789abcdef") ==
              whole.npos;
 }
 
@@ -98,37 +82,38 @@ bool remove_orphan(int directory, const char* name) {
   });
   if (descriptor < 0) return false;
   const File file(descriptor, true, name);
-  // Who has this lock while the file still has the name, meets a writer that will never come back.
+  // A writer keeps its lock while the file has this name. So if the lock is free and the name is
+  // still there, the writer has ended.
   return flock(descriptor, LOCK_SH | LOCK_NB) == 0 && fstat(descriptor, &opened) == 0 && is_own() &&
          is_same(found, opened) && unlinkat(directory, name, 0) == 0;
 }
 
-Temporary::Temporary(const File& directory, std::string path)
+TemporaryFile::TemporaryFile(const File& directory, std::string path)
     : directory_(directory), path_(std::move(path)), file_(create()) {}
 
-Temporary::~Temporary() {
+TemporaryFile::~TemporaryFile() {
   if (!name_.empty()) unlinkat(directory_.descriptor(), name_.c_str(), 0);
 }
 
-File Temporary::create() {
+File TemporaryFile::create() {
   if (std::optional<File> unnamed = create_unnamed()) return std::move(*unnamed);
   for (;;)
     if (std::optional<File> named = create_named()) return std::move(*named);
 }
 
-std::optional<File> Temporary::create_unnamed() const {
+std::optional<File> TemporaryFile::create_unnamed() const {
   const int descriptor = retry_on_eintr([&] {
     return openat(directory_.descriptor(), ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, private_mode);
   });
   if (descriptor < 0) return std::nullopt;
   File file(descriptor, true, path_);
-  if (!has_own_link(descriptor) || !lock_alone(descriptor)) return std::nullopt;
+  if (!has_proc_link(descriptor) || !lock_exclusively(descriptor)) return std::nullopt;
   return file;
 }
 
-// Nothing where the name is taken, or somebody took the new file for an orphan before it was
-// locked.
-std::optional<File> Temporary::create_named() {
+// Creates the file under a random name. Returns nothing if the name is taken, or if another process
+// took the new file for an orphan before it was locked.
+std::optional<File> TemporaryFile::create_named() {
   const std::string name = random_name(path_);
   const int descriptor = retry_on_eintr([&] {
     return openat(directory_.descriptor(), name.c_str(),
@@ -138,7 +123,7 @@ std::optional<File> Temporary::create_named() {
   if (descriptor < 0) fail_io("cannot create a file beside", path_, errno);
   File file(descriptor, true, path_);
   struct stat status;
-  const bool locked = lock_alone(descriptor);
+  const bool locked = lock_exclusively(descriptor);
   if (locked && fstat(descriptor, &status) == 0 && status.st_nlink > 0) {
     name_ = name;
     return file;
@@ -147,16 +132,16 @@ std::optional<File> Temporary::create_named() {
   return std::nullopt;
 }
 
-// False: something has that name.
-bool Temporary::link_as(const std::string& name) const {
-  if (linkat(AT_FDCWD, own_link(file_.descriptor()).c_str(), directory_.descriptor(), name.c_str(),
+// Gives the unnamed file a name; returns false if the name is taken.
+bool TemporaryFile::link_as(const std::string& name) const {
+  if (linkat(AT_FDCWD, proc_link(file_.descriptor()).c_str(), directory_.descriptor(), name.c_str(),
              AT_SYMLINK_FOLLOW) == 0)
     return true;
   if (errno != EEXIST) fail_io("cannot name a file beside", path_, errno);
   return false;
 }
 
-void Temporary::publish(const std::string& name) {
+void TemporaryFile::publish(const std::string& name) {
   if (name_.empty() && link_as(name)) return;
   while (name_.empty()) {
     const std::string temporary = random_name(path_);
@@ -172,22 +157,22 @@ void Temporary::publish(const std::string& name) {
 
 namespace {
 
-// Removes the temporary files that killed processes left in a directory. In a large directory only
-// one save in many looks at all names, so that what a save costs does not grow with the files
-// beside it.
+// Removes the temporary files that killed processes left in a directory. In a directory with many
+// names only one save in 64 looks at all of them, so that most saves do not pay for the files beside
+// theirs.
 void remove_orphans(const File& directory) {
-  constexpr size_t few = 1024, one_in = 64;
+  constexpr size_t max_names = 1024, full_scan_interval = 64;
   size_t seen = 0;
   for_each_name(directory.descriptor(), [&](const char* name) {
     remove_orphan(directory.descriptor(), name);
-    return ++seen != few || random_number(directory.name()) % one_in == 0;
+    return ++seen != max_names || random_number(directory.name()) % full_scan_interval == 0;
   });
 }
 
-// Whether a file has, or may have, an access control list: then the group's bits of its mode are a
-// mask.
+// Whether a file has, or may have, an access control list. The group's bits of its mode are then a
+// mask and not the rights of the group.
 bool has_acl(int directory, const std::string& name) {
-  const std::string path = own_link(directory) + '/' + name;
+  const std::string path = proc_link(directory) + '/' + name;
   return lgetxattr(path.c_str(), "system.posix_acl_access", nullptr, 0) >= 0 ||
          (errno != ENODATA && errno != ENOTSUP);
 }
@@ -198,13 +183,13 @@ uint32_t mode_to_keep(const struct stat& directory, const struct stat& old) {
   const uid_t self = geteuid();
   const bool others_write = (directory.st_mode & (S_IWGRP | S_IWOTH)) != 0,
              sticky = (directory.st_mode & S_ISVTX) != 0;
-  const bool names_are_his =
+  const bool names_are_trusted =
       (directory.st_uid == self || directory.st_uid == 0) && (!others_write || sticky);
-  return names_are_his && old.st_uid == self && old.st_nlink == 1 ? old.st_mode & 0777
-                                                                  : private_mode;
+  return names_are_trusted && old.st_uid == self && old.st_nlink == 1 ? old.st_mode & 0777
+                                                                      : private_mode;
 }
 
-Replacement::Target Replacement::find(const char* path) {
+FileReplacement::Target FileReplacement::find(const char* path) {
   const std::string whole = path;
   const size_t slash = whole.rfind('/');
   const std::string directory = slash == std::string::npos ? "."
@@ -230,20 +215,20 @@ Replacement::Target Replacement::find(const char* path) {
   return target;
 }
 
-Replacement::Replacement(const char* path, bool durable)
+FileReplacement::FileReplacement(const char* path, bool durable)
     : durable_(durable), target_(find(path)), temporary_(target_.directory, target_.path) {
   remove_orphans(target_.directory);
 }
 
-Replacement::Replacement(File directory, std::string name, bool durable)
+FileReplacement::FileReplacement(File directory, std::string name, bool durable)
     : durable_(durable),
       target_{directory.name() + '/' + name, std::move(name), std::move(directory), private_mode,
               0},
       temporary_(target_.directory, target_.path) {}
 
-// The bits for group and others are kept together with the group that they were meant for, or not
-// at all.
-void Replacement::set_mode() {
+// Keeps the rights of group and others only if the new file can get the group that the old file's
+// rights were meant for.
+void FileReplacement::set_mode() {
   if (target_.mode == private_mode) return;
   const int file = temporary_.file().descriptor();
   if ((target_.mode & 077) != 0) {
@@ -256,7 +241,7 @@ void Replacement::set_mode() {
     fail_io("cannot set the mode of", target_.path, errno);
 }
 
-void Replacement::commit() {
+void FileReplacement::commit() {
   set_mode();
   if (durable_) temporary_.file().sync();
   temporary_.publish(target_.name);
