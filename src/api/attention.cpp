@@ -1,3 +1,4 @@
+// The C functions of attention over memory of the caller's.
 #include <pagedkv/attention.h>
 
 #include "api/boundary.h"

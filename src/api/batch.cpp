@@ -1,3 +1,4 @@
+// The C functions of batches (pkv_batch_).
 #include <pagedkv/batch.h>
 
 #include <algorithm>
@@ -10,9 +11,9 @@
 namespace pkv::api {
 namespace {
 
-class Use {
+class BatchLease {
  public:
-  Use(pkv_batch handle, Access access) : lease_(bits(handle), Kind::batch, access) {}
+  BatchLease(pkv_batch handle, Access access) : lease_(bits(handle), Kind::batch, access) {}
   Batch* operator->() const { return &lease_.object<BatchObject>().batch; }
   BatchObject& object() const { return lease_.object<BatchObject>(); }
   Lease& lease() { return lease_; }
@@ -21,24 +22,25 @@ class Use {
   Lease lease_;
 };
 
-// Closes the handle; a batch that was not committed aborts. Then its sessions are free for others.
-void end(Use& batch) noexcept {
+// Ends a batch and closes its handle, which frees its sessions for other calls. A batch that was
+// not committed is aborted.
+void end(BatchLease& batch) noexcept {
   if (batch.lease().inherited()) {
     batch.lease().retire();
     return;
   }
   const std::vector<uint64_t> sessions = std::move(batch.object().sessions);
   delete &batch.object();
-  for (const uint64_t session : sessions) unhold(session);
+  for (const uint64_t session : sessions) end_batch_hold(session);
   batch.lease().retire();
 }
 
-// All sessions of a list for writing, or none. Each can stand in it once: a list of more than can
-// be open is refused before memory is taken for it.
+// Leases all sessions of a list for writing, or none. A session can be in the list only once, so a
+// list of more sessions than can be open is refused before memory is taken for it.
 std::vector<Lease> lease_sessions(pkv_cache cache, std::span<const pkv_session> sessions) {
-  if (sessions.size() > most_handles())
+  if (sessions.size() > max_handles())
     fail(PKV_TOO_LARGE, "a list of %zu sessions; at most %zu can be open", sessions.size(),
-         most_handles());
+         max_handles());
   std::vector<Lease> leases;
   leases.reserve(sessions.size());
   for (size_t i = 0; i < sessions.size(); i++) {
@@ -58,13 +60,14 @@ std::vector<Lease> lease_sessions(pkv_cache cache, std::span<const pkv_session> 
   return leases;
 }
 
-// All other sessions of the cache, but those in use: they hold still while somebody reads them.
+// Leases all other sessions of the cache for reading, except those in use, so that they do not
+// change while victims are chosen among them.
 void lease_others(uint64_t cache, std::vector<Lease>& leases) {
   for (const uint64_t handle : list_children(cache, Kind::session)) {
     try {
       leases.emplace_back(handle, Kind::session, Access::read);
     } catch (const Error&) {
-      // In use or in the list, or closed meanwhile.
+      // The session is in use or in the list, or was closed meanwhile.
     }
   }
 }
@@ -92,8 +95,8 @@ pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* ses
     auto object =
         std::make_unique<BatchObject>(lease.object<Cache>(), objects, std::span(new_tokens, count),
                                       blocks_short, std::move(handles));
-    const uint64_t batch = adopt(Kind::batch, std::move(object), bits(cache));
-    for (Lease& session : leases) session.hold_for(batch);
+    const uint64_t batch = make_handle(Kind::batch, std::move(object), bits(cache));
+    for (Lease& session : leases) session.give_to_batch(batch);
     *out = handle_from<pkv_batch>(batch);
   });
 }
@@ -121,7 +124,7 @@ pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count, const pkv_ses
 
 pkv_status pkv_batch_rows(pkv_batch handle, size_t* rows) {
   return guarded([&] {
-    const Use batch(handle, Access::read);
+    const BatchLease batch(handle, Access::read);
     check_pointer(rows, "rows");
     *rows = batch->rows();
   });
@@ -129,17 +132,17 @@ pkv_status pkv_batch_rows(pkv_batch handle, size_t* rows) {
 
 pkv_status pkv_batch_write(pkv_batch handle, uint32_t layer, const pkv_tensor* k,
                            const pkv_tensor* v) {
-  return guarded([&] { Use(handle, Access::write)->write(layer, k, v); });
+  return guarded([&] { BatchLease(handle, Access::write)->write(layer, k, v); });
 }
 
 pkv_status pkv_batch_attend(pkv_batch handle, uint32_t layer, const pkv_attention_params* params,
                             const pkv_tensor* q, const pkv_tensor* out) {
-  return guarded([&] { Use(handle, Access::write)->attend(layer, params, q, out); });
+  return guarded([&] { BatchLease(handle, Access::write)->attend(layer, params, q, out); });
 }
 
 pkv_status pkv_batch_commit(pkv_batch handle, const int32_t* tokens) {
   return guarded([&] {
-    Use batch(handle, Access::write);
+    BatchLease batch(handle, Access::write);
     batch->commit(tokens);
     end(batch);
   });
@@ -147,7 +150,7 @@ pkv_status pkv_batch_commit(pkv_batch handle, const int32_t* tokens) {
 
 pkv_status pkv_batch_accept(pkv_batch handle, size_t i, size_t count, const uint32_t* kept) {
   return guarded([&] {
-    const Use batch(handle, Access::write);
+    const BatchLease batch(handle, Access::write);
     check_list(kept, count, "kept");
     batch->accept(i, std::span(kept, count));
   });
@@ -156,7 +159,7 @@ pkv_status pkv_batch_accept(pkv_batch handle, size_t i, size_t count, const uint
 pkv_status pkv_batch_abort(pkv_batch handle) {
   return guarded([&] {
     if (handle == nullptr) return;
-    Use batch(handle, Access::close);
+    BatchLease batch(handle, Access::close);
     end(batch);
   });
 }
@@ -164,7 +167,7 @@ pkv_status pkv_batch_abort(pkv_batch handle) {
 pkv_status pkv_batch_slot_mapping(pkv_batch handle, uint32_t group, size_t capacity, int64_t* slots,
                                   size_t* count) {
   return guarded([&] {
-    const Use batch(handle, Access::read);
+    const BatchLease batch(handle, Access::read);
     check_list(slots, capacity, "slots");
     check_pointer(count, "count");
     check_capacity(capacity, batch->slot_mapping(group, std::span(slots, capacity)), count,
@@ -175,7 +178,7 @@ pkv_status pkv_batch_slot_mapping(pkv_batch handle, uint32_t group, size_t capac
 pkv_status pkv_batch_block_copies(pkv_batch handle, uint32_t group, size_t capacity, uint32_t* from,
                                   uint32_t* to, size_t* count) {
   return guarded([&] {
-    const Use batch(handle, Access::read);
+    const BatchLease batch(handle, Access::read);
     check_list(from, capacity, "from");
     check_list(to, capacity, "to");
     check_pointer(count, "count");
@@ -189,7 +192,7 @@ pkv_status pkv_batch_kv_indices(pkv_batch handle, uint32_t group, pkv_index_unit
                                 int64_t* indptr, size_t capacity, int64_t* indices, size_t* count,
                                 uint32_t* last_block_length) {
   return guarded([&] {
-    const Use batch(handle, Access::read);
+    const BatchLease batch(handle, Access::read);
     check_pointer(indptr, "indptr");
     check_list(indices, capacity, "indices");
     check_pointer(count, "count");

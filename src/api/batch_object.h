@@ -1,4 +1,5 @@
-// A batch as its handle holds it: with the handles of its sessions, whose hold ends with it.
+// The object behind a batch handle: the batch and the handles of its sessions, which the batch
+// releases when it ends. A file of its own, because destroying a cache ends batches, too.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,5 @@
-// The C boundary: every exported function runs inside guarded(), which lets no exception out, keeps
-// the sentence for pkv_last_error(), refuses calls from the caller's own hooks and holds off
-// pthread_cancel().
+// What every function of the C interface uses: guarded(), in which each of them runs, checks of
+// arguments, and conversions of structs and handles.
 #pragma once
 
 #include <exception>
@@ -17,13 +16,16 @@
 
 namespace pkv::api {
 
-// Keeps a sentence for pkv_last_error() of this thread; returns the status.
+// Keeps the sentence for pkv_last_error() on this thread, and returns the status.
 pkv_status keep_error(pkv_status status, const char* sentence) noexcept;
 
+// Runs the body of an exported function. It turns exceptions into statuses and keeps their
+// sentences for pkv_last_error(), refuses calls from the caller's own hooks, and holds off
+// pthread_cancel().
 template <class Body>
 pkv_status guarded(const Body& body) noexcept {
   if (in_hook()) return keep_error(PKV_REENTRANT, "a call from inside a hook of the caller");
-  const os::WithoutCancellation whole;
+  const os::WithoutCancellation no_cancellation;
   try {
     body();
     return PKV_OK;
@@ -45,25 +47,25 @@ void check_pointer(Pointer pointer, const char* name) {
   if (pointer == nullptr) fail(PKV_INVALID_ARGUMENT, "%s is NULL", name);
 }
 
-// A list of n elements: NULL is fine where n is 0.
+// Checks a list of n elements; it may be NULL if n is 0.
 template <class Element>
 void check_list(const Element* list, size_t n, const char* name) {
   if (list == nullptr && n > 0) fail(PKV_INVALID_ARGUMENT, "%s is NULL for %zu elements", name, n);
   checked_bytes(n, sizeof(Element), name);
 }
 
-// A salt of the prefix index.
+// Checks a salt of the prefix index and returns its bytes.
 inline std::string_view check_salt(const void* salt, uint64_t size) {
-  constexpr uint64_t most = 256;
+  constexpr uint64_t max_size = 256;
   if (salt == nullptr && size > 0)
     fail(PKV_INVALID_ARGUMENT, "salt is NULL for %llu bytes", (unsigned long long)size);
-  if (size > most)
+  if (size > max_size)
     fail(PKV_TOO_LARGE, "a salt of %llu bytes; at most %llu are possible", (unsigned long long)size,
-         (unsigned long long)most);
+         (unsigned long long)max_size);
   return {static_cast<const char*>(salt), static_cast<size_t>(size)};
 }
 
-// An _init function: the defaults, as far as the caller's struct goes.
+// The body of an _init function: fills the caller's struct with the defaults.
 template <class Struct>
 pkv_status init_struct(Struct* out, size_t struct_size, const Struct& defaults, const char* name) {
   return guarded([&] {
@@ -90,15 +92,16 @@ Handle handle_from(uint64_t handle) {
   return reinterpret_cast<Handle>(handle);
 }
 
-// Hands an object to a new handle; the object is freed if that fails.
+// Makes a handle that owns the object. The object is freed if that fails.
 template <class Object>
-uint64_t adopt(Kind kind, std::unique_ptr<Object> object, uint64_t parent) {
+uint64_t make_handle(Kind kind, std::unique_ptr<Object> object, uint64_t parent) {
   const uint64_t handle = add_handle(kind, object.get(), parent);
   object.release();
   return handle;
 }
 
-// What a "needs so many, has room for so many" getter answers.
+// For functions that fill a list of the caller's: sets *count to the number of entries needed, and
+// throws if the list has room for fewer.
 inline void check_capacity(size_t capacity, size_t needed, size_t* count, const char* name) {
   *count = needed;
   if (capacity < needed)

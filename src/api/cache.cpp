@@ -1,3 +1,4 @@
+// The C functions of caches (pkv_cache_), and of the instruction sets that a cache can use.
 #include "engine/cache/cache.h"
 
 #include <pagedkv/cache.h>
@@ -22,6 +23,7 @@ CacheConfig read_config(const pkv_cache_config* config) {
   return check_config(read_struct(config, default_config(), "config"));
 }
 
+// Deletes a session, snapshot or batch of a cache that is destroyed.
 void delete_child(const Lease& lease) {
   if (lease.inherited()) return;
   switch (handle_kind(lease.handle())) {
@@ -39,9 +41,9 @@ void delete_child(const Lease& lease) {
   }
 }
 
-class Use {
+class CacheLease {
  public:
-  explicit Use(pkv_cache handle) : lease_(bits(handle), Kind::cache, Access::read) {}
+  explicit CacheLease(pkv_cache handle) : lease_(bits(handle), Kind::cache, Access::read) {}
   Cache& cache() const { return lease_.object<Cache>(); }
 
  private:
@@ -56,10 +58,10 @@ pkv_cache_stats stats_of(pkv_cache handle, const Cache& cache) {
   return stats;
 }
 
-// Session and snapshot contents, kept by leases while they are read.
-class Contents {
+// The contents of all sessions and snapshots of a cache, leased for reading.
+class LeasedContents {
  public:
-  explicit Contents(uint64_t cache) {
+  explicit LeasedContents(uint64_t cache) {
     for (const uint64_t handle : list_children(cache, Kind::session))
       contents_.push_back(
           &leases_.emplace_back(handle, Kind::session, Access::read).object<Session>().content());
@@ -102,8 +104,9 @@ pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* out) {
     auto tier = store ? std::make_unique<tier::StoreTier>(*cache, *store) : nullptr;
     tier::StoreTier* const started = tier.get();
     cache->set_tier(std::move(tier));
-    *out = handle_from<pkv_cache>(adopt(Kind::cache, std::move(cache), 0));
-    // A cache that could not be created leaves its store to the caller.
+    *out = handle_from<pkv_cache>(make_handle(Kind::cache, std::move(cache), 0));
+    // The cache owns its store from here on. If an exception is thrown above, the store stays the
+    // caller's.
     if (started != nullptr) started->own_store();
   });
 }
@@ -124,30 +127,30 @@ pkv_status pkv_cache_destroy(pkv_cache handle) {
 
 pkv_status pkv_cache_get_info(pkv_cache handle, pkv_cache_info* out) {
   return guarded([&] {
-    const Use use(handle);
-    const CacheConfig& config = use.cache().config();
+    const CacheLease lease(handle);
+    const CacheConfig& config = lease.cache().config();
     pkv_cache_info info{};
     info.storage = config.storage;
     info.layout = config.layout;
     info.block_size = config.block_size;
     info.groups = static_cast<uint32_t>(config.groups.size());
     info.layers = config.layers;
-    info.threads = use.cache().workers().threads();
-    info.isa = use.cache().kernels().isa;
+    info.threads = lease.cache().workers().threads();
+    info.isa = lease.cache().kernels().isa;
     fill_struct(out, info, "out");
   });
 }
 
 pkv_status pkv_cache_get_stats(pkv_cache handle, pkv_cache_stats* out) {
-  return guarded([&] { fill_struct(out, stats_of(handle, Use(handle).cache()), "out"); });
+  return guarded([&] { fill_struct(out, stats_of(handle, CacheLease(handle).cache()), "out"); });
 }
 
 pkv_status pkv_cache_format_metrics(pkv_cache handle, size_t capacity, char* text, size_t* size) {
   return guarded([&] {
-    const Use use(handle);
+    const CacheLease lease(handle);
     check_list(text, capacity, "text");
     check_pointer(size, "size");
-    const std::string formatted = format_metrics(use.cache(), stats_of(handle, use.cache()));
+    const std::string formatted = format_metrics(lease.cache(), stats_of(handle, lease.cache()));
     check_capacity(capacity, formatted.size() + 1, size, "text");
     std::copy_n(formatted.c_str(), formatted.size() + 1, text);
   });
@@ -155,28 +158,29 @@ pkv_status pkv_cache_format_metrics(pkv_cache handle, size_t capacity, char* tex
 
 pkv_status pkv_cache_get_pool_stats(pkv_cache handle, uint32_t group, pkv_pool_stats* out) {
   return guarded([&] {
-    const Use use(handle);
-    fill_struct(out, public_stats(use.cache().group(group).pool), "out");
+    const CacheLease lease(handle);
+    fill_struct(out, public_stats(lease.cache().group(group).pool), "out");
   });
 }
 
 pkv_status pkv_cache_validate(pkv_cache handle) {
   return guarded([&] {
-    const Use use(handle);
-    const auto look = [&](std::span<const Content* const> of_tier) {
-      const Contents open(bits(handle));
+    const CacheLease lease(handle);
+    const auto validate_with = [&](std::span<const Content* const> tier_contents) {
+      const LeasedContents open(bits(handle));
       std::vector<const Content*> all(open.all().begin(), open.all().end());
-      all.insert(all.end(), of_tier.begin(), of_tier.end());
-      validate(use.cache(), all);
+      all.insert(all.end(), tier_contents.begin(), tier_contents.end());
+      validate(lease.cache(), all);
     };
-    use.cache().tier() != nullptr ? use.cache().tier()->inspect(look) : look({});
+    lease.cache().tier() != nullptr ? lease.cache().tier()->inspect(validate_with)
+                                    : validate_with({});
   });
 }
 
 pkv_status pkv_cache_kv_view(pkv_cache handle, uint32_t layer, pkv_kv_view* out) {
   return guarded([&] {
-    const Use use(handle);
-    fill_struct(out, use.cache().kv_view(layer), "out");
+    const CacheLease lease(handle);
+    fill_struct(out, lease.cache().kv_view(layer), "out");
   });
 }
 

@@ -1,3 +1,4 @@
+// The C functions of errors and versions, and the sentence of each thread's last error.
 #include <pagedkv/pagedkv.h>
 
 #include <cstdio>

@@ -1,3 +1,4 @@
+// The C functions that save sessions and snapshots to files and load them (pkv_file_).
 #include "engine/file/file.h"
 
 #include <pagedkv/file.h>
@@ -13,7 +14,7 @@ namespace {
 
 static_assert(sizeof pkv_file_info{}.fingerprint == most_fingerprint);
 
-pkv_file_config default_config_of_files() {
+pkv_file_config default_file_config() {
   pkv_file_config config{};
   config.struct_size = sizeof config;
   config.durable = 1;
@@ -22,8 +23,8 @@ pkv_file_config default_config_of_files() {
 
 pkv_file_config read_config(const pkv_file_config* config) {
   const pkv_file_config known = config == nullptr
-                                    ? default_config_of_files()
-                                    : read_struct(config, default_config_of_files(), "config");
+                                    ? default_file_config()
+                                    : read_struct(config, default_file_config(), "config");
   if (known.trust_salts > 1)
     fail(PKV_INVALID_ARGUMENT, "trust_salts is %u; 0 and 1 are known", known.trust_salts);
   if (known.prefix_index > 1)
@@ -45,10 +46,10 @@ pkv_stream read_stream(const pkv_stream* stream) {
   return read_struct(stream, pkv_stream{}, "stream");
 }
 
-// What is saved, with the leases that keep it while it is not copied.
-class Items {
+// The sessions and snapshots to save, frozen: either copied, or kept from changing by a lease.
+class FrozenItems {
  public:
-  Items(pkv_cache cache, size_t n, const pkv_file_item* items) {
+  FrozenItems(pkv_cache cache, size_t n, const pkv_file_item* items) {
     for (size_t i = 0; i < n; i++) {
       const pkv_file_item& item = items[i];
       if ((item.session == nullptr) == (item.snapshot == nullptr))
@@ -70,7 +71,7 @@ class Items {
   std::vector<file::Frozen> frozen_;
 };
 
-// Handles for sessions, which nobody can use yet.
+// Makes handles that nobody can use until they are opened.
 std::vector<NewHandle> prepare_handles(std::span<const std::unique_ptr<Session>> sessions,
                                        uint64_t cache) {
   std::vector<NewHandle> handles;
@@ -91,7 +92,7 @@ pkv_status pkv_stream_init(pkv_stream* stream, size_t struct_size) {
 }
 
 pkv_status pkv_file_config_init(pkv_file_config* config, size_t struct_size) {
-  return init_struct(config, struct_size, default_config_of_files(), "config");
+  return init_struct(config, struct_size, default_file_config(), "config");
 }
 
 pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item* items,
@@ -102,7 +103,7 @@ pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item* items,
     check_list(items, n, "items");
     const pkv_file_config known = read_config(config);
     const pkv_stream stream = read_stream(to);
-    const Items frozen(cache, n, items);
+    const FrozenItems frozen(cache, n, items);
     const std::unique_ptr<file::Sink> sink = file::open_sink(stream, known.durable != 0);
     file::save(lease.object<Cache>(), frozen.all(), options_of(known), *sink, &size);
   });
@@ -121,8 +122,8 @@ pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config, const p
     const std::unique_ptr<file::Source> source = file::open_source(read_stream(from));
     file::Loaded loaded(lease.object<Cache>(), options_of(known), *source, capacity, &found);
     std::vector<NewHandle> handles = prepare_handles(loaded.sessions, bits(cache));
-    // Nothing below fails, and nothing changes a session once its handle is open: another thread
-    // may find it at once.
+    // Nothing below can fail. A session is not changed after its handle is open, because another
+    // thread may find it and use it at once.
     loaded.publish();
     for (size_t i = 0; i < handles.size(); i++) {
       sessions[i] = handle_from<pkv_session>(handles[i].open());

@@ -1,3 +1,4 @@
+// The table of slots that handles name, and how leases of a slot are taken and given back.
 #include "api/handles.h"
 
 #include <algorithm>
@@ -15,34 +16,34 @@ namespace pkv::api {
 
 namespace {
 
-// Some of the readers of a slot: those of the threads that share the stripe.
+// Counts those readers of a slot whose threads share this stripe.
 struct alignas(64) Stripe {
   std::atomic<uint64_t> readers{0};
 };
 constexpr uint32_t stripe_count = 16;
 
-// Used by many threads at once, which all would write to one word: their readers are counted in
-// stripes.
+// Whether readers of such an object are counted in stripes, because many threads read it at once.
 constexpr bool is_striped(Kind kind) { return kind == Kind::pool || kind == Kind::cache; }
 
 }  // namespace
 
-// word = generation << 32 | state. A line of its own: the word of a session changes with each call,
-// that of a pool does not.
+// word = generation << 32 | state. Each slot has a cache line of its own, because the word of a
+// session changes with each call, which would slow down readers of a pool in the same line.
 struct alignas(64) Slot {
   std::atomic<uint64_t> word{uint64_t{1} << 32};
   std::atomic<uint64_t> holder{0};  // the batch that holds this session
   std::atomic<uint64_t> parent{0};
-  std::atomic<uint32_t> next{0};  // in the free list
+  std::atomic<uint32_t> next{0};  // the index of the next slot in the free list
   uint32_t index = 0;
   std::atomic<Kind> kind{};
-  // Written before the word says live, read by those who hold a lease.
+  // Written before the word becomes live, and read only under a lease.
   void* object = nullptr;
-  std::atomic<Stripe*> stripes{
-      nullptr};                    // made for the first striped object, kept for the next ones
-  std::atomic<uint64_t> epoch{0};  // also read without a lease: whoever reads that of the slot's
-                                   // next life fails to take the lease
-  // The epoch of the forked child that closes what it inherited; 0: no child does.
+  // Made for the first striped object in this slot, and kept for the next ones.
+  std::atomic<Stripe*> stripes{nullptr};
+  // The fork epoch in which the object was made. It is also read without a lease: a thread that
+  // reads the epoch of the slot's next object then fails to take the lease.
+  std::atomic<uint64_t> epoch{0};
+  // The epoch of a forked child that is closing the object it inherited; 0 for none.
   std::atomic<uint64_t> closed_in{0};
 };
 
@@ -56,14 +57,16 @@ constexpr uint32_t chunk_slots = 1024;
 constexpr uint32_t max_chunks = 4096;
 static_assert(max_chunks * chunk_slots <= no_index);
 
-constexpr uint64_t live = 1u << 31;
-constexpr uint64_t written = 1u << 30;  // one writer
-constexpr uint64_t held = 1u << 29;     // in a batch
-constexpr uint64_t readers = held - 1;  // their number
+// The state of a slot.
+constexpr uint64_t live = 1u << 31;     // the handle is open
+constexpr uint64_t written = 1u << 30;  // one call has an exclusive lease
+constexpr uint64_t held = 1u << 29;     // a batch holds the session
+constexpr uint64_t readers = held - 1;  // the number of shared leases
 constexpr uint64_t state_mask = 0xFFFFFFFF;
 
 constexpr uint64_t generation_of(uint64_t word) { return word >> 32; }
 
+// All slots of the process, in chunks that are made when they are needed, and two free lists.
 class Table {
  public:
   Slot* at(uint32_t index) const {
@@ -73,8 +76,8 @@ class Table {
     return chunk == nullptr ? nullptr : &chunk[index % chunk_slots];
   }
 
-  // Slots that have stripes go to objects that need them, so that there are no more stripes than
-  // such objects at once.
+  // Takes a slot from a free list. Slots that have stripes are kept for objects that need stripes,
+  // so that there are never more stripes than there were such objects at one time.
   Slot* take(bool striped) {
     if (Slot* const slot = striped ? pop(free_striped_) : nullptr; slot != nullptr) return slot;
     for (;;) {
@@ -97,7 +100,7 @@ class Table {
   }
 
  private:
-  // A slot of a list is there.
+  // A slot of a free list; its chunk exists.
   Slot* listed(uint64_t index) const {
     return &chunks_[index / chunk_slots].load(std::memory_order_acquire)[index % chunk_slots];
   }
@@ -106,8 +109,8 @@ class Table {
     uint64_t head = list.load(std::memory_order_acquire);
     while ((head & no_index) != no_index) {
       Slot* const slot = listed(head & no_index);
-      // The tag rises with each swap: a head that was taken and given back meanwhile does not
-      // compare equal.
+      // The tag rises with each swap, so a head that was taken and given back meanwhile does not
+      // compare equal (the ABA problem).
       const uint64_t next = tagged(head, slot->next.load(std::memory_order_relaxed));
       if (list.compare_exchange_weak(head, next, std::memory_order_acquire)) return slot;
     }
@@ -138,7 +141,7 @@ class Table {
     for (uint32_t i = 0; i < chunk_slots; i++) slots[i].index = base + i;
     Slot* before = nullptr;
     if (!place->compare_exchange_strong(before, slots.get(), std::memory_order_acq_rel))
-      return;  // somebody else did
+      return;  // another thread added a chunk
     Slot* const added = slots.release();
     for (uint32_t i = chunk_slots; i-- > 0;) give_back(&added[i]);
   }
@@ -148,7 +151,8 @@ class Table {
   std::atomic<uint64_t> free_striped_{no_index};
 };
 
-// There before any code runs, and never destroyed: a handle may be used while the process ends.
+// The table exists before any code runs and is never destroyed, because a handle may be used while
+// the process ends.
 Table& table() {
   static constinit Table instance;
   return instance;
@@ -160,6 +164,7 @@ uint64_t handle_of(const Slot& slot, uint64_t word) {
          slot.index;
 }
 
+// Finds the slot of a handle; throws for a handle that no object of this kind ever had.
 Slot& find(uint64_t handle, Kind kind) {
   if (handle == 0) fail(PKV_INVALID_ARGUMENT, "the %s handle is NULL", kind_name(kind));
   Slot* const slot = handle_kind(handle) == kind ? table().at(handle & no_index) : nullptr;
@@ -185,14 +190,14 @@ Slot& find(uint64_t handle, Kind kind) {
        (unsigned long long)handle);
 }
 
-// False without memory.
+// Makes stripes whose counts are 0. Returns false if memory is refused.
 bool prepare_stripes(Slot& slot) {
   Stripe* stripes = slot.stripes.load(std::memory_order_relaxed);
   if (stripes == nullptr) {
     stripes = new (std::nothrow) Stripe[stripe_count];
     slot.stripes.store(stripes, std::memory_order_release);
   } else if (slot.epoch.load(std::memory_order_relaxed) != os::fork_epoch()) {
-    // Whoever was counted before fork() does not exist in this process.
+    // Threads that were counted before fork() do not exist in this process.
     for (uint32_t i = 0; i < stripe_count; i++)
       stripes[i].readers.store(0, std::memory_order_relaxed);
   }
@@ -217,24 +222,24 @@ const char* kind_name(Kind kind) {
   return "object";
 }
 
-size_t most_handles() { return size_t{max_chunks} * chunk_slots; }
+size_t max_handles() { return size_t{max_chunks} * chunk_slots; }
 
 Kind handle_kind(uint64_t handle) { return static_cast<Kind>(handle >> kind_shift & 0xF); }
 
 Lease::Lease(uint64_t handle, Kind kind, Access access)
     : slot_(&find(handle, kind)), handle_(handle), access_(access) {
   if (inherited()) {
-    take_inherited();
+    acquire_inherited();
     return;
   }
   if (is_striped(kind)) {
-    access == Access::read ? enter() : shut_out();
+    access == Access::read ? acquire_striped_shared() : acquire_striped_exclusive();
     return;
   }
-  while (!acquire()) {
+  while (!acquire_plain()) {
     if (access != Access::read)
       fail(PKV_BUSY, "the %s %#llx is in a batch", kind_name(kind), (unsigned long long)handle);
-    if (read_through_batch()) return;
+    if (acquire_through_batch()) return;
   }
 }
 
@@ -243,7 +248,7 @@ Lease::Lease(Slot* locked) noexcept
       handle_(handle_of(*locked, locked->word.load(std::memory_order_relaxed))),
       access_(Access::write) {}
 
-// Throws where a slot with this word is not what the handle means, or not this process's.
+// Throws if a slot with this word is not the handle's, or if another process made the object.
 void Lease::check(uint64_t word) const {
   // The kind bits of a forged handle may differ from the slot's.
   if (generation_of(word) != handle_ >> 32 || (word & live) == 0 ||
@@ -252,9 +257,9 @@ void Lease::check(uint64_t word) const {
   if (inherited() && access_ != Access::close) fail_forked(handle_);
 }
 
-// For closing. Whoever held a lease does not exist in this process, but another thread of it may
-// close the same handle: one of them is the first.
-void Lease::take_inherited() {
+// Takes a lease for closing an inherited object. The threads that held leases do not exist in this
+// process, but another thread of this process may be closing the same handle: one of them wins.
+void Lease::acquire_inherited() {
   check(slot_->word.load(std::memory_order_acquire));
   const uint64_t now = os::fork_epoch();
   uint64_t before = slot_->closed_in.load(std::memory_order_relaxed);
@@ -264,9 +269,9 @@ void Lease::take_inherited() {
   slot_->word.store((handle_ >> 32) << 32 | live | written, std::memory_order_relaxed);
 }
 
-// False where a batch holds it.
-bool Lease::acquire() {
-  // Acquire: the fields of the slot, and what the last writer did to the object, are seen.
+// Takes a lease of an object without stripes. Returns false if a batch holds it.
+bool Lease::acquire_plain() {
+  // Acquire: makes the slot's fields, and what the last writer did to the object, visible.
   uint64_t word = slot_->word.load(std::memory_order_acquire);
   for (;;) {
     check(word);
@@ -282,14 +287,14 @@ bool Lease::acquire() {
   }
 }
 
-// Stripes. A reader counts itself and then looks at the word; who wants the object alone marks the
-// word and then looks at the counts. All four are seq_cst, so there is one order of them all: a
-// look at a count that came before the reader's addition to it comes after the mark, and the
-// reader's look at the word comes after its addition, so it sees the mark. Never do both miss the
-// other; at times both see the other and give way.
-void Lease::enter() {
-  check(slot_->word.load(std::memory_order_acquire));  // so that an old handle leaves alone the
-                                                       // counts of the slot's next life
+// Leases of striped objects. A reader counts itself in a stripe and then reads the word; a call
+// that wants the object exclusively marks the word and then reads the counts. All four operations
+// are seq_cst, so they have one total order. If the exclusive call reads a count before the reader
+// adds to it, then its mark came before that, and the reader reads the word after its addition, so
+// it sees the mark. They never miss each other; sometimes both see the other and both give up.
+void Lease::acquire_striped_shared() {
+  // Checked first, so that a stale handle does not touch the counts of the slot's next object.
+  check(slot_->word.load(std::memory_order_acquire));
   Stripe* const stripes = slot_->stripes.load(std::memory_order_acquire);
   if (stripes == nullptr) fail_stale(handle_);
   std::atomic<uint64_t>& count =
@@ -297,7 +302,7 @@ void Lease::enter() {
   count.fetch_add(1, std::memory_order_seq_cst);
   const uint64_t word = slot_->word.load(std::memory_order_seq_cst);
   if (word == ((handle_ >> 32) << 32 | live)) {
-    count_ = &count;
+    stripe_readers_ = &count;
     return;
   }
   count.fetch_sub(1, std::memory_order_release);
@@ -305,32 +310,33 @@ void Lease::enter() {
   fail_busy(handle_);
 }
 
-void Lease::shut_out() {
+void Lease::acquire_striped_exclusive() {
   uint64_t word = slot_->word.load(std::memory_order_acquire);
   do {
     check(word);
-    // Before the mark: readers that are inside anyhow are no reason to turn others away.
-    if ((word & written) || has_readers()) fail_busy(handle_);
+    // Checked before the mark is set: if there are readers anyhow, the mark would only turn others
+    // away.
+    if ((word & written) || has_striped_readers()) fail_busy(handle_);
   } while (!slot_->word.compare_exchange_weak(word, word | written, std::memory_order_seq_cst,
                                               std::memory_order_acquire));
-  if (!has_readers()) return;
+  if (!has_striped_readers()) return;
   slot_->word.fetch_and(~written, std::memory_order_release);
   fail_busy(handle_);
 }
 
-bool Lease::has_readers() const {
+bool Lease::has_striped_readers() const {
   const Stripe* const stripes = slot_->stripes.load(std::memory_order_acquire);
-  // Every change of a count is an addition, so who sees 0 also sees all that the readers before
-  // did.
+  // A count is only changed by atomic additions and subtractions, so a thread that reads 0 also
+  // sees what the readers before it did.
   return stripes != nullptr &&
          std::any_of(stripes, stripes + stripe_count, [](const Stripe& stripe) {
            return stripe.readers.load(std::memory_order_seq_cst) != 0;
          });
 }
 
-// A session in a batch belongs to whoever drives the batch: reading it means reading the batch.
-// False where the batch ended meanwhile.
-bool Lease::read_through_batch() {
+// Reads a session in a batch by leasing the batch, because the calls on the batch change the
+// session. Returns false if the batch ended meanwhile.
+bool Lease::acquire_through_batch() {
   const uint64_t batch = slot_->holder.load(std::memory_order_acquire);
   try {
     Lease lease(batch, Kind::batch, Access::read);
@@ -338,8 +344,8 @@ bool Lease::read_through_batch() {
     if (generation_of(word) != handle_ >> 32 || (word & held) == 0 ||
         slot_->holder.load(std::memory_order_relaxed) != batch)
       return false;
-    through_ = batch;
-    lease.slot_ = nullptr;  // our own destructor ends it
+    batch_ = batch;
+    lease.slot_ = nullptr;  // this object's destructor ends the lease of the batch
     return true;
   } catch (const Error& error) {
     if (error.status == PKV_STALE_HANDLE) return false;
@@ -352,15 +358,15 @@ Lease::Lease(Lease&& other) noexcept
     : slot_(std::exchange(other.slot_, nullptr)),
       handle_(other.handle_),
       access_(other.access_),
-      through_(other.through_),
-      count_(other.count_) {}
+      batch_(other.batch_),
+      stripe_readers_(other.stripe_readers_) {}
 
 Lease::~Lease() {
   if (slot_ == nullptr) return;
-  Slot* const leased = through_ != 0 ? table().at(through_ & no_index) : slot_;
-  // Release: what this call did to the object is seen by the next one.
-  if (count_ != nullptr)
-    count_->fetch_sub(1, std::memory_order_release);
+  Slot* const leased = batch_ != 0 ? table().at(batch_ & no_index) : slot_;
+  // Release: makes what this call did to the object visible to the next one.
+  if (stripe_readers_ != nullptr)
+    stripe_readers_->fetch_sub(1, std::memory_order_release);
   else if (access_ == Access::read)
     leased->word.fetch_sub(1, std::memory_order_release);
   else
@@ -378,16 +384,16 @@ uint64_t Lease::parent() const { return slot_->parent.load(std::memory_order_rel
 
 void Lease::retire() noexcept {
   Slot* const slot = std::exchange(slot_, nullptr);
-  // Release: who destroys the cache and does not find this child any more sees what its end did to
-  // the cache.
+  // Release: a thread that destroys the cache and no longer finds this child sees what closing the
+  // child did to the cache.
   slot->parent.store(0, std::memory_order_release);
   const uint64_t generation = (handle_ >> 32) + 1;
   slot->word.store(generation << 32, std::memory_order_release);
-  // A slot whose generation would begin again stays out of use.
+  // A slot whose generations are used up stays out of use.
   if (generation < state_mask) table().give_back(slot);
 }
 
-void Lease::hold_for(uint64_t batch) noexcept {
+void Lease::give_to_batch(uint64_t batch) noexcept {
   Slot* const slot = std::exchange(slot_, nullptr);
   slot->holder.store(batch, std::memory_order_relaxed);
   slot->word.store((handle_ >> 32) << 32 | live | held, std::memory_order_release);
@@ -402,7 +408,7 @@ NewHandle::NewHandle(Kind kind, void* object, uint64_t parent)
   slot_->kind.store(kind, std::memory_order_relaxed);
   slot_->object = object;
   slot_->epoch.store(os::fork_epoch(), std::memory_order_relaxed);
-  // Release, as at the end of the slot's life before.
+  // Release, as in Lease::retire().
   slot_->parent.store(parent, std::memory_order_release);
 }
 
@@ -417,7 +423,7 @@ NewHandle::~NewHandle() {
 uint64_t NewHandle::open() noexcept {
   Slot* const slot = std::exchange(slot_, nullptr);
   const uint64_t word = slot->word.load(std::memory_order_relaxed) | live;
-  // Release: who finds the handle sees all that was done to the object.
+  // Release: a thread that finds the handle sees all that was done to the object.
   slot->word.store(word, std::memory_order_release);
   return handle_of(*slot, word);
 }
@@ -426,7 +432,7 @@ uint64_t add_handle(Kind kind, void* object, uint64_t parent) {
   return NewHandle(kind, object, parent).open();
 }
 
-void unhold(uint64_t session) noexcept {
+void end_batch_hold(uint64_t session) noexcept {
   table().at(session & no_index)->word.fetch_and(~held, std::memory_order_release);
 }
 
@@ -441,13 +447,13 @@ std::vector<uint64_t> list_children(uint64_t parent, Kind kind) {
   return result;
 }
 
-// One child for its destruction, unless it was closed meanwhile.
+// Leases one child for its destruction, unless it was closed meanwhile.
 void lock_child(uint64_t handle, Kind kind, std::vector<Lease>& leases) {
   Slot* const slot = table().at(handle & no_index);
   const uint64_t word = slot->word.load(std::memory_order_acquire);
   const bool own = slot->epoch.load(std::memory_order_relaxed) == os::fork_epoch();
   if (own && kind == Kind::session && (word & held) && generation_of(word) == handle >> 32) {
-    // Its batch is locked already, so nobody else reaches it: take it over.
+    // Its batch is locked already, so no other call reaches the session.
     slot->word.store((handle >> 32) << 32 | live | held | written, std::memory_order_release);
     leases.push_back(Lease(slot));
     return;

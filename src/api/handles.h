@@ -1,11 +1,12 @@
-// Handles: an index and a generation that lead to an object, and leases that keep the object while
-// a call uses it.
+// Handles, which lead to objects by an index and a generation, and leases, which keep an object
+// from being closed while a call uses it.
 //
-// A slot's word holds its generation and who uses it now: nobody, several readers, one writer, or a
-// batch. One compare-and-swap checks the generation and takes the lease, so that a stale or forged
-// handle is told before anything is followed, and an object cannot be closed under a call. Readers
-// of a pool or a cache do not write to the word: each thread counts itself in a stripe of the slot.
-// Slots are never freed, nor are their stripes. Nothing here takes a lock.
+// A handle's index names a slot. The slot's word holds its generation and who uses the object now:
+// nobody, several readers, one writer, or a batch. One compare-and-swap checks the generation and
+// takes the lease. So a stale or forged handle is found before any pointer is followed, and no
+// object is closed while a call uses it. Pools and caches are read by many threads at once, which
+// would all write to one word; their readers count themselves in stripes of the slot instead. Slots
+// and stripes are never freed, and nothing here takes a lock.
 #pragma once
 
 #include <atomic>
@@ -19,16 +20,16 @@ enum class Kind : uint8_t { pool = 1, cache, session, batch, snapshot };
 const char* kind_name(Kind kind);
 
 enum class Access {
-  read,   // beside other readers; a session in a batch is reached through the batch's own lease
-  write,  // alone
-  close   // alone, and also in a child that inherited the handle by fork()
+  read,   // shared with other readers; a session in a batch is read by leasing the batch
+  write,  // exclusive
+  close   // exclusive, and also possible in a child that inherited the handle by fork()
 };
 
 struct Slot;
 
 class Lease {
  public:
-  // Throws INVALID_ARGUMENT (NULL), STALE_HANDLE, BUSY, FORKED.
+  // Throws INVALID_ARGUMENT (the handle is NULL), STALE_HANDLE, BUSY or FORKED.
   Lease(uint64_t handle, Kind kind, Access access);
   ~Lease();
   Lease(Lease&& other) noexcept;
@@ -40,42 +41,44 @@ class Lease {
     return *static_cast<Object*>(address());
   }
   uint64_t handle() const { return handle_; }
-  uint64_t parent() const;  // handle of the cache it belongs to
-  // True in a child of the process that made the object. A thread that fork() left behind may have
-  // been in the middle of changing it, so it can be retired but not destroyed: its memory stays
-  // until the process ends.
+  // The handle of the cache that the object belongs to.
+  uint64_t parent() const;
+  // True in a forked child if the parent process made the object. Another thread of the parent may
+  // have been changing it at the fork, so the child retires the handle and does not destroy the
+  // object: its memory stays until the process ends.
   bool inherited() const;
 
-  // Ends the handle: it is stale from now on. The object is the caller's to delete.
+  // Makes the handle stale. Deleting the object is left to the caller.
   void retire() noexcept;
-  // The lease of a session turns into the hold of a batch, until unhold().
-  void hold_for(uint64_t batch) noexcept;
+  // Turns this lease of a session into a batch's hold on it, which lasts until end_batch_hold().
+  void give_to_batch(uint64_t batch) noexcept;
 
  private:
-  explicit Lease(Slot* locked) noexcept;  // of lock_children()
+  // For lock_child(): a lease of a slot that is locked already.
+  explicit Lease(Slot* locked) noexcept;
   friend void lock_child(uint64_t handle, Kind kind, std::vector<Lease>& leases);
   void* address() const;
   void check(uint64_t word) const;
-  void take_inherited();
-  bool acquire();
-  void enter();
-  void shut_out();
-  bool has_readers() const;
-  bool read_through_batch();
+  void acquire_inherited();
+  bool acquire_plain();
+  void acquire_striped_shared();
+  void acquire_striped_exclusive();
+  bool has_striped_readers() const;
+  bool acquire_through_batch();
 
   Slot* slot_;
   uint64_t handle_;
   Access access_;
-  uint64_t through_ = 0;                    // the batch whose lease stands for this one
-  std::atomic<uint64_t>* count_ = nullptr;  // of the stripe this reader is counted in
+  uint64_t batch_ = 0;  // the batch that is leased in place of its session; 0 for none
+  std::atomic<uint64_t>* stripe_readers_ = nullptr;  // where this reader is counted
 };
 
-// A handle to be. Nobody can use or find it before open(), which cannot fail: so whoever has
-// several objects to hand out finishes all of them first. One that is dropped before that never
-// was.
+// A handle that nobody can use or find until open() is called, which cannot fail. Code that makes
+// several handles prepares all of them before it opens the first, so that it hands out all or none.
+// A handle that is destroyed before it is opened has no effect.
 class NewHandle {
  public:
-  // parent: the handle of the object's cache, 0 for none. Throws bad_alloc.
+  // parent is the handle of the object's cache, or 0. Throws bad_alloc.
   NewHandle(Kind kind, void* object, uint64_t parent);
   NewHandle(NewHandle&& other) noexcept;
   NewHandle(const NewHandle&) = delete;
@@ -86,23 +89,25 @@ class NewHandle {
   Slot* slot_;
 };
 
-// A new handle for an object, open at once. Throws bad_alloc.
+// Makes a handle for an object and opens it. Throws bad_alloc.
 uint64_t add_handle(Kind kind, void* object, uint64_t parent);
 
-// Ends the hold of a batch on a session.
-void unhold(uint64_t session) noexcept;
+// Ends a batch's hold on a session.
+void end_batch_hold(uint64_t session) noexcept;
 
-// Leases of everything that belongs to a cache, for its destruction: batches, then snapshots, then
-// sessions. The cache itself is leased for closing, so it gets no more of them: whoever makes one
-// leases the cache, too. Throws BUSY where a call is under way, with everything as it was.
+// Leases everything that belongs to a cache, for the cache's destruction: batches, then snapshots,
+// then sessions. The caller has leased the cache for closing, so that no more of them are made:
+// making one needs a lease of the cache. Throws BUSY if a call uses one of them, and changes
+// nothing then.
 std::vector<Lease> lock_children(uint64_t parent);
 
+// The kind that the handle claims; it may be forged.
 Kind handle_kind(uint64_t handle);
 
-// How many handles can be open at once, of all kinds.
-size_t most_handles();
+// The number of handles of all kinds that can be open at once.
+size_t max_handles();
 
-// The handles of one kind that belong to a cache now.
+// The open handles of one kind that belong to a cache.
 std::vector<uint64_t> list_children(uint64_t parent, Kind kind);
 
 }  // namespace pkv::api

@@ -1,3 +1,4 @@
+// The C functions of pools of block ids without a cache (pkv_pool_).
 #include <pagedkv/pool.h>
 
 #include "api/boundary.h"
@@ -14,10 +15,10 @@ struct PoolObject {
   memory::Pool pool;
 };
 
-// The pool of a call that changes no handle: pools may be used from many threads at once.
-class Use {
+// A lease of a pool for reading: the pool itself may be changed by many threads at once.
+class PoolLease {
  public:
-  explicit Use(pkv_pool handle) : lease_(bits(handle), Kind::pool, Access::read) {}
+  explicit PoolLease(pkv_pool handle) : lease_(bits(handle), Kind::pool, Access::read) {}
   memory::Pool& pool() const { return lease_.object<PoolObject>().pool; }
 
  private:
@@ -35,7 +36,7 @@ void check_id(const memory::Pool& pool, uint32_t id) {
   if (id >= pool.blocks()) fail(PKV_OUT_OF_RANGE, "block %u; the pool has %u", id, pool.blocks());
 }
 
-// Turns the status of an operation on one block into a sentence.
+// Throws, with a sentence about the block, if an operation on it failed.
 void check(pkv_status status, const memory::Pool& pool, pkv_block block, const char* verb) {
   if (status == PKV_OK) return;
   const uint32_t id = PKV_BLOCK_ID(block);
@@ -74,7 +75,7 @@ pkv_status pkv_pool_create(const pkv_pool_config* config, pkv_pool* out) {
     if (known.allocator != nullptr &&
         (known.allocator->alloc == nullptr || known.allocator->free == nullptr))
       fail(PKV_INVALID_ARGUMENT, "the allocator lacks a function");
-    *out = handle_from<pkv_pool>(adopt(Kind::pool, std::make_unique<PoolObject>(known), 0));
+    *out = handle_from<pkv_pool>(make_handle(Kind::pool, std::make_unique<PoolObject>(known), 0));
   });
 }
 
@@ -89,64 +90,64 @@ pkv_status pkv_pool_destroy(pkv_pool handle) {
 
 pkv_status pkv_pool_alloc(pkv_pool handle, size_t n, pkv_block* blocks) {
   return guarded([&] {
-    const Use use(handle);
+    const PoolLease lease(handle);
     check_list(blocks, n, "blocks");
-    if (n > use.pool().blocks())
-      fail(PKV_TOO_LARGE, "%zu blocks are asked for; the pool has %u", n, use.pool().blocks());
-    if (use.pool().try_alloc(n, blocks)) return;
-    const uint32_t free = use.pool().free_count();
+    if (n > lease.pool().blocks())
+      fail(PKV_TOO_LARGE, "%zu blocks are asked for; the pool has %u", n, lease.pool().blocks());
+    if (lease.pool().try_alloc(n, blocks)) return;
+    const uint32_t free = lease.pool().free_count();
     fail(PKV_OUT_OF_BLOCKS, "%zu blocks are asked for, %u of %u are free", n, free,
-         use.pool().blocks());
+         lease.pool().blocks());
   });
 }
 
 pkv_status pkv_pool_retain(pkv_pool handle, size_t n, const pkv_block* blocks) {
   return guarded([&] {
-    const Use use(handle);
+    const PoolLease lease(handle);
     check_list(blocks, n, "blocks");
     size_t failed = 0;
-    const pkv_status status = use.pool().retain(n, blocks, &failed);
-    if (status != PKV_OK) check(status, use.pool(), blocks[failed], "retain");
+    const pkv_status status = lease.pool().retain(n, blocks, &failed);
+    if (status != PKV_OK) check(status, lease.pool(), blocks[failed], "retain");
   });
 }
 
 pkv_status pkv_pool_release(pkv_pool handle, size_t n, const pkv_block* blocks) {
   return guarded([&] {
-    const Use use(handle);
+    const PoolLease lease(handle);
     check_list(blocks, n, "blocks");
     size_t failed = 0;
-    const pkv_status status = use.pool().release(n, blocks, &failed);
-    if (status != PKV_OK) check(status, use.pool(), blocks[failed], "release");
+    const pkv_status status = lease.pool().release(n, blocks, &failed);
+    if (status != PKV_OK) check(status, lease.pool(), blocks[failed], "release");
   });
 }
 
 pkv_status pkv_pool_claim(pkv_pool handle, pkv_block block, uint32_t n, uint32_t* offset) {
   return guarded([&] {
-    const Use use(handle);
+    const PoolLease lease(handle);
     check_pointer(offset, "offset");
-    check(use.pool().claim(block, n, offset), use.pool(), block, "claim");
+    check(lease.pool().claim(block, n, offset), lease.pool(), block, "claim");
   });
 }
 
 pkv_status pkv_pool_seal(pkv_pool handle, pkv_block block) {
   return guarded([&] {
-    const Use use(handle);
-    check(use.pool().seal(block), use.pool(), block, "seal");
+    const PoolLease lease(handle);
+    check(lease.pool().seal(block), lease.pool(), block, "seal");
   });
 }
 
 pkv_status pkv_pool_reset(pkv_pool handle, pkv_block block) {
   return guarded([&] {
-    const Use use(handle);
-    check(use.pool().reset(block), use.pool(), block, "reset");
+    const PoolLease lease(handle);
+    check(lease.pool().reset(block), lease.pool(), block, "reset");
   });
 }
 
 pkv_status pkv_pool_block_state(pkv_pool handle, uint32_t id, pkv_block_state* out) {
   return guarded([&] {
-    const Use use(handle);
-    check_id(use.pool(), id);
-    const memory::BlockState state = use.pool().state(id);
+    const PoolLease lease(handle);
+    check_id(lease.pool(), id);
+    const memory::BlockState state = lease.pool().state(id);
     fill_struct(out,
                 {sizeof *out, id, state.generation, state.references, state.filled, state.sealed},
                 "out");
@@ -155,11 +156,11 @@ pkv_status pkv_pool_block_state(pkv_pool handle, uint32_t id, pkv_block_state* o
 
 pkv_status pkv_pool_get_stats(pkv_pool handle, pkv_pool_stats* out) {
   return guarded([&] {
-    const Use use(handle);
-    fill_struct(out, public_stats(use.pool()), "out");
+    const PoolLease lease(handle);
+    fill_struct(out, public_stats(lease.pool()), "out");
   });
 }
 
 pkv_status pkv_pool_validate(pkv_pool handle) {
-  return guarded([&] { Use(handle).pool().validate(); });
+  return guarded([&] { PoolLease(handle).pool().validate(); });
 }

@@ -1,3 +1,4 @@
+// The C functions of the prefix index (pkv_prefix_).
 #include <pagedkv/prefix.h>
 
 #include "api/boundary.h"

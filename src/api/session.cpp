@@ -1,3 +1,4 @@
+// The C functions of sessions (pkv_session_).
 #include "engine/session/session.h"
 
 #include <pagedkv/session.h>
@@ -9,9 +10,9 @@
 namespace pkv::api {
 namespace {
 
-class Use {
+class SessionLease {
  public:
-  Use(pkv_session handle, Access access) : lease_(bits(handle), Kind::session, access) {}
+  SessionLease(pkv_session handle, Access access) : lease_(bits(handle), Kind::session, access) {}
   Session& operator*() const { return lease_.object<Session>(); }
   Session* operator->() const { return &lease_.object<Session>(); }
   uint64_t cache() const { return lease_.parent(); }
@@ -26,8 +27,8 @@ pkv_session_config defaults() {
   return config;
 }
 
-// From what goes first to what goes last.
-uint8_t rank(pkv_retention retention) {
+// The order of retentions in the prefix index, which evicts blocks of a lower rank first.
+uint8_t retention_rank(pkv_retention retention) {
   switch (retention) {
     case PKV_RETENTION_LOW:
       return 0;
@@ -39,10 +40,11 @@ uint8_t rank(pkv_retention retention) {
   fail(PKV_INVALID_ARGUMENT, "retention is %d; 0 to 2 are known", static_cast<int>(retention));
 }
 
+// The hold that lets a session match and publish prefixes; an empty one if it does neither.
 prefix::Index::Hold open_hold(const Cache& cache, const pkv_session_config& config) {
   if (config.prefix < PKV_PREFIX_SHARE || config.prefix > PKV_PREFIX_OFF)
     fail(PKV_INVALID_ARGUMENT, "prefix is %d; 0 to 2 are known", static_cast<int>(config.prefix));
-  const uint8_t retention = rank(config.retention);
+  const uint8_t retention = retention_rank(config.retention);
   const std::string_view salt = check_salt(config.salt, config.salt_size);
   if (cache.prefix() == nullptr || config.prefix == PKV_PREFIX_OFF) return {};
   return prefix::Index::Hold(*cache.prefix(), salt, retention);
@@ -69,7 +71,7 @@ pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* config, p
     auto session = std::make_unique<Session>(std::move(content), known.priority,
                                              known.prefix == PKV_PREFIX_SHARE);
     session->reserve(known.reserve_tokens);
-    *out = handle_from<pkv_session>(adopt(Kind::session, std::move(session), bits(cache)));
+    *out = handle_from<pkv_session>(make_handle(Kind::session, std::move(session), bits(cache)));
   });
 }
 
@@ -84,7 +86,7 @@ pkv_status pkv_session_close(pkv_session handle) {
 
 pkv_status pkv_session_length(pkv_session handle, uint64_t* tokens) {
   return guarded([&] {
-    const Use session(handle, Access::read);
+    const SessionLease session(handle, Access::read);
     check_pointer(tokens, "tokens");
     *tokens = session->length();
   });
@@ -92,7 +94,7 @@ pkv_status pkv_session_length(pkv_session handle, uint64_t* tokens) {
 
 pkv_status pkv_session_layer_length(pkv_session handle, uint32_t layer, uint64_t* tokens) {
   return guarded([&] {
-    const Use session(handle, Access::read);
+    const SessionLease session(handle, Access::read);
     check_pointer(tokens, "tokens");
     *tokens = session->layer_length(layer);
   });
@@ -100,7 +102,7 @@ pkv_status pkv_session_layer_length(pkv_session handle, uint32_t layer, uint64_t
 
 pkv_status pkv_session_tokens(pkv_session handle, uint64_t first, size_t n, int32_t* tokens) {
   return guarded([&] {
-    const Use session(handle, Access::read);
+    const SessionLease session(handle, Access::read);
     check_list(tokens, n, "tokens");
     session->tokens(first, n, tokens);
   });
@@ -109,20 +111,20 @@ pkv_status pkv_session_tokens(pkv_session handle, uint64_t first, size_t n, int3
 pkv_status pkv_session_set_tokens(pkv_session handle, uint64_t first, size_t n,
                                   const int32_t* tokens) {
   return guarded([&] {
-    const Use session(handle, Access::write);
+    const SessionLease session(handle, Access::write);
     check_list(tokens, n, "tokens");
     session->set_tokens(first, n, tokens);
   });
 }
 
 pkv_status pkv_session_reserve(pkv_session handle, uint64_t total_tokens) {
-  return guarded([&] { Use(handle, Access::write)->reserve(total_tokens); });
+  return guarded([&] { SessionLease(handle, Access::write)->reserve(total_tokens); });
 }
 
 pkv_status pkv_session_match_prefix(pkv_session handle, size_t n, const int32_t* tokens,
                                     uint64_t* matched) {
   return guarded([&] {
-    const Use session(handle, Access::write);
+    const SessionLease session(handle, Access::write);
     check_list(tokens, n, "tokens");
     check_pointer(matched, "matched");
     *matched = session->match_prefix(prefix::Tokens(tokens, n));
@@ -131,38 +133,38 @@ pkv_status pkv_session_match_prefix(pkv_session handle, size_t n, const int32_t*
 
 pkv_status pkv_session_prefill(pkv_session handle, uint32_t layer, size_t n, const pkv_tensor* k,
                                const pkv_tensor* v) {
-  return guarded([&] { prefill(*Use(handle, Access::write), layer, n, k, v); });
+  return guarded([&] { prefill(*SessionLease(handle, Access::write), layer, n, k, v); });
 }
 
 pkv_status pkv_session_push(pkv_session handle, uint32_t layer, const pkv_tensor* k,
                             const pkv_tensor* v) {
-  return guarded([&] { push(*Use(handle, Access::write), layer, k, v); });
+  return guarded([&] { push(*SessionLease(handle, Access::write), layer, k, v); });
 }
 
 pkv_status pkv_session_trim(pkv_session handle, uint64_t length) {
-  return guarded([&] { Use(handle, Access::write)->trim(length); });
+  return guarded([&] { SessionLease(handle, Access::write)->trim(length); });
 }
 
 pkv_status pkv_session_fork(pkv_session handle, pkv_session* out) {
   return guarded([&] {
-    const Use session(handle, Access::read);
-    const Lease cache(session.cache(), Kind::cache,
-                      Access::read);  // who destroys it finds all its children
+    const SessionLease session(handle, Access::read);
+    // This lease keeps the cache from being destroyed until it can find its new child.
+    const Lease cache(session.cache(), Kind::cache, Access::read);
     check_pointer(out, "out");
     auto child =
         std::make_unique<Session>(session->fork(), session->priority(), session->publishes());
-    *out = handle_from<pkv_session>(adopt(Kind::session, std::move(child), session.cache()));
+    *out = handle_from<pkv_session>(make_handle(Kind::session, std::move(child), session.cache()));
   });
 }
 
 pkv_status pkv_session_suspend(pkv_session handle) {
-  return guarded([&] { Use(handle, Access::write)->suspend(); });
+  return guarded([&] { SessionLease(handle, Access::write)->suspend(); });
 }
 
 pkv_status pkv_session_resume(pkv_session handle, uint64_t* length, uint64_t* total,
                               uint64_t* blocks_short) {
   return guarded([&] {
-    const Use session(handle, Access::write);
+    const SessionLease session(handle, Access::write);
     check_pointer(length, "length");
     check_pointer(total, "total");
     session->resume(blocks_short);
@@ -172,17 +174,17 @@ pkv_status pkv_session_resume(pkv_session handle, uint64_t* length, uint64_t* to
 }
 
 pkv_status pkv_session_set_priority(pkv_session handle, int32_t priority) {
-  return guarded([&] { Use(handle, Access::write)->set_priority(priority); });
+  return guarded([&] { SessionLease(handle, Access::write)->set_priority(priority); });
 }
 
 pkv_status pkv_session_get_info(pkv_session handle, pkv_session_info* out) {
-  return guarded([&] { fill_struct(out, Use(handle, Access::read)->info(), "out"); });
+  return guarded([&] { fill_struct(out, SessionLease(handle, Access::read)->info(), "out"); });
 }
 
 pkv_status pkv_session_block_table(pkv_session handle, uint32_t group, size_t capacity,
                                    uint32_t* ids, size_t* count) {
   return guarded([&] {
-    const Use session(handle, Access::read);
+    const SessionLease session(handle, Access::read);
     check_list(ids, capacity, "ids");
     check_pointer(count, "count");
     const std::span<const uint32_t> table = session->table(group).ids();
@@ -194,7 +196,7 @@ pkv_status pkv_session_block_table(pkv_session handle, uint32_t group, size_t ca
 pkv_status pkv_session_slot_mapping(pkv_session handle, uint32_t group, uint64_t first, size_t n,
                                     int64_t* slots) {
   return guarded([&] {
-    const Use session(handle, Access::read);
+    const SessionLease session(handle, Access::read);
     check_list(slots, n, "slots");
     session->slot_mapping(group, first, n, slots);
   });
@@ -203,7 +205,7 @@ pkv_status pkv_session_slot_mapping(pkv_session handle, uint32_t group, uint64_t
 pkv_status pkv_session_kv_indices(pkv_session handle, uint32_t group, size_t capacity,
                                   int64_t* slots, size_t* count) {
   return guarded([&] {
-    const Use session(handle, Access::read);
+    const SessionLease session(handle, Access::read);
     check_list(slots, capacity, "slots");
     check_pointer(count, "count");
     const uint64_t end = session->length_in_flight();
@@ -218,5 +220,5 @@ pkv_status pkv_session_kv_indices(pkv_session handle, uint32_t group, size_t cap
 
 pkv_status pkv_session_materialize(pkv_session handle, uint32_t layer, uint64_t first, size_t n,
                                    const pkv_tensor* k, const pkv_tensor* v) {
-  return guarded([&] { Use(handle, Access::read)->materialize(layer, first, n, k, v); });
+  return guarded([&] { SessionLease(handle, Access::read)->materialize(layer, first, n, k, v); });
 }

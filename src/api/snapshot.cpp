@@ -1,3 +1,4 @@
+// The C functions of snapshots (pkv_snapshot_).
 #include "engine/session/snapshot.h"
 
 #include <pagedkv/snapshot.h>
@@ -12,11 +13,12 @@ using namespace pkv::api;
 pkv_status pkv_snapshot_take(pkv_session session, pkv_snapshot* out) {
   return guarded([&] {
     const Lease lease(bits(session), Kind::session, Access::read);
-    const Lease cache(lease.parent(), Kind::cache,
-                      Access::read);  // who destroys it finds all its children
+    // This lease keeps the cache from being destroyed until it can find its new child.
+    const Lease cache(lease.parent(), Kind::cache, Access::read);
     check_pointer(out, "out");
     auto snapshot = std::make_unique<Snapshot>(lease.object<Session>().fork());
-    *out = handle_from<pkv_snapshot>(adopt(Kind::snapshot, std::move(snapshot), lease.parent()));
+    *out =
+        handle_from<pkv_snapshot>(make_handle(Kind::snapshot, std::move(snapshot), lease.parent()));
   });
 }
 
@@ -28,7 +30,7 @@ pkv_status pkv_snapshot_open(pkv_cache cache, pkv_snapshot snapshot, pkv_session
     if (lease.parent() != bits(cache))
       fail(PKV_WRONG_CACHE, "the snapshot was taken in another cache");
     auto session = std::make_unique<Session>(lease.object<Snapshot>().content().fork());
-    *out = handle_from<pkv_session>(adopt(Kind::session, std::move(session), bits(cache)));
+    *out = handle_from<pkv_session>(make_handle(Kind::session, std::move(session), bits(cache)));
   });
 }
 

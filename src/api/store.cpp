@@ -1,3 +1,4 @@
+// The C functions of stores behind a cache (pkv_store_), and of the store in a directory.
 #include <pagedkv/store.h>
 
 #include "api/boundary.h"
@@ -10,9 +11,10 @@
 namespace pkv::api {
 namespace {
 
-class Use {
+// A lease of a cache that has a store.
+class TierLease {
  public:
-  explicit Use(pkv_cache cache) : lease_(bits(cache), Kind::cache, Access::read) {}
+  explicit TierLease(pkv_cache cache) : lease_(bits(cache), Kind::cache, Access::read) {}
   Tier& tier() const { return tier_of(lease_.object<Cache>()); }
   Cache& cache() const { return lease_.object<Cache>(); }
 
@@ -26,7 +28,7 @@ class Use {
   Lease lease_;
 };
 
-Tier::Clock::time_point after(uint32_t ms) {
+Tier::Clock::time_point deadline_in(uint32_t ms) {
   return Tier::Clock::now() + std::chrono::milliseconds(ms);
 }
 
@@ -49,9 +51,9 @@ pkv_status pkv_store_config_init(pkv_store_config* config, size_t struct_size) {
 pkv_status pkv_store_prefetch(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                               const int32_t* tokens) {
   return guarded([&] {
-    const Use use(cache);
+    const TierLease lease(cache);
     check_list(tokens, n, "tokens");
-    use.tier().prefetch(check_salt(salt, salt_size), prefix::Tokens(tokens, n));
+    lease.tier().prefetch(check_salt(salt, salt_size), prefix::Tokens(tokens, n));
   });
 }
 
@@ -59,7 +61,7 @@ pkv_status pkv_store_prefetch_session(pkv_session handle) {
   return guarded([&] {
     const Lease lease(bits(handle), Kind::session, Access::read);
     const Session& session = lease.object<Session>();
-    Tier& tier = Use::tier_of(session.cache());
+    Tier& tier = TierLease::tier_of(session.cache());
     if (session.suspended())
       tier.prefetch(session.content().hold() ? session.content().hold().salt() : "",
                     session.all_remembered());
@@ -69,37 +71,37 @@ pkv_status pkv_store_prefetch_session(pkv_session handle) {
 pkv_status pkv_store_wait(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                           const int32_t* tokens, uint32_t timeout_ms, uint64_t* cached) {
   return guarded([&] {
-    const Use use(cache);
-    Tier& tier = use.tier();
+    const TierLease lease(cache);
+    Tier& tier = lease.tier();
     check_list(tokens, n, "tokens");
     check_pointer(cached, "cached");
     const std::string_view known = check_salt(salt, salt_size);
-    tier.wait(known, prefix::Tokens(tokens, n), after(timeout_ms));
-    *cached = uint64_t{use.cache().prefix()->cached(known, prefix::Tokens(tokens, n))} *
-              use.cache().config().block_size;
+    tier.wait(known, prefix::Tokens(tokens, n), deadline_in(timeout_ms));
+    *cached = uint64_t{lease.cache().prefix()->cached(known, prefix::Tokens(tokens, n))} *
+              lease.cache().config().block_size;
   });
 }
 
 pkv_status pkv_store_cancel(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                             const int32_t* tokens) {
   return guarded([&] {
-    const Use use(cache);
+    const TierLease lease(cache);
     check_list(tokens, n, "tokens");
-    use.tier().cancel(check_salt(salt, salt_size), prefix::Tokens(tokens, n));
+    lease.tier().cancel(check_salt(salt, salt_size), prefix::Tokens(tokens, n));
   });
 }
 
 pkv_status pkv_store_flush(pkv_cache cache, uint32_t timeout_ms, uint64_t* queued) {
   return guarded([&] {
-    const Use use(cache);
-    Tier& tier = use.tier();
+    const TierLease lease(cache);
+    Tier& tier = lease.tier();
     check_pointer(queued, "queued");
-    *queued = tier.flush(after(timeout_ms));
+    *queued = tier.flush(deadline_in(timeout_ms));
   });
 }
 
 pkv_status pkv_store_get_stats(pkv_cache cache, pkv_store_stats* out) {
-  return guarded([&] { fill_struct(out, Use(cache).tier().stats(), "out"); });
+  return guarded([&] { fill_struct(out, TierLease(cache).tier().stats(), "out"); });
 }
 
 pkv_status pkv_directory_config_init(pkv_directory_config* config, size_t struct_size) {

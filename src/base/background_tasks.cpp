@@ -1,3 +1,4 @@
+// How a list of tasks is shared with the arena's threads, finished and abandoned.
 #include "base/background_tasks.h"
 
 #include <exception>

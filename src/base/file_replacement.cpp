@@ -1,3 +1,5 @@
+// How a new file takes the place of an old one: it is written without a name or under a locked
+// random name, and gets its own name by link or rename when it is complete.
 #include "base/file_replacement.h"
 
 #include <fcntl.h>
@@ -158,8 +160,8 @@ void TemporaryFile::publish(const std::string& name) {
 namespace {
 
 // Removes the temporary files that killed processes left in a directory. In a directory with many
-// names only one save in 64 looks at all of them, so that most saves do not pay for the files beside
-// theirs.
+// names only one save in 64 looks at all of them, so that most saves do not pay for the files
+// beside theirs.
 void remove_orphans(const File& directory) {
   constexpr size_t max_names = 1024, full_scan_interval = 64;
   size_t seen = 0;

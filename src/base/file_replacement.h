@@ -1,6 +1,6 @@
-// Putting a complete new file in the place of an old one, atomically and durably. A file of its own,
-// because this has to hold against crashes and against other users of the same directory; files.h
-// only reads and writes.
+// Putting a complete new file in the place of an old one, atomically and durably. A file of its
+// own, because this has to hold against crashes and against other users of the same directory;
+// files.h only reads and writes.
 #pragma once
 
 #include <sys/stat.h>
@@ -85,10 +85,11 @@ class FileReplacement {
   TemporaryFile temporary_;
 };
 
-// The mode of a file that replaces an old one. It is the old one's permissions, without set-id bits,
-// if nobody but the effective user can have put the old file there; else 0600. That is certain if
-// the old file is the user's and has no other name (hard link), and nobody else can have given it
-// this name: the directory is the user's or root's, and is sticky or not writable by others.
+// The mode of a file that replaces an old one. It is the old one's permissions, without set-id
+// bits, if nobody but the effective user can have put the old file there; else 0600. That is
+// certain if the old file is the user's and has no other name (hard link), and nobody else can have
+// given it this name: the directory is the user's or root's, and is sticky or not writable by
+// others.
 uint32_t mode_to_keep(const struct stat& directory, const struct stat& old);
 
 }  // namespace pkv::os

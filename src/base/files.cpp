@@ -1,3 +1,4 @@
+// Files by descriptors. System calls that a signal interrupts are repeated.
 #include "base/files.h"
 
 #include <dirent.h>

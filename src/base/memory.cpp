@@ -1,3 +1,4 @@
+// Calls of the caller's allocator hooks.
 #include "base/memory.h"
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// The Linux calls behind os.h.
 #include "base/os.h"
 
 #include <pthread.h>

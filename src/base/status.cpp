@@ -1,3 +1,4 @@
+// How errors get their sentences. Both libraries compile this file.
 #include "base/status.h"
 
 #include <cstdarg>

@@ -1,3 +1,4 @@
+// How threads take tasks from a list and wait for each other.
 #include "base/task_list.h"
 
 #include <algorithm>
