@@ -1,3 +1,4 @@
+// Which texts can be a host.
 #include "redis/address.h"
 
 #include <algorithm>

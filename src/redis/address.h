@@ -1,4 +1,4 @@
-// Where a server is.
+// The address of a server, and which texts can be a host in one.
 #pragma once
 
 #include <compare>
@@ -15,8 +15,8 @@ struct Address {
   std::string text() const { return host + ":" + std::to_string(port); }
 };
 
-// Can this be a host name or an address? What a server or a caller says is in no sentence unless it
-// can.
+// Whether a text can be a host name or an IP address. Error sentences show a host that a server or
+// a caller gave only if this is true.
 bool is_host(std::string_view text);
 
 }  // namespace pkv::redis

@@ -1,3 +1,4 @@
+// Which server has which keys, and how a batch is sent to them.
 #include "redis/client.h"
 
 #include <algorithm>
@@ -11,18 +12,13 @@ namespace pkv::redis {
 
 namespace {
 
-constexpr size_t max_servers = 1024;
-constexpr size_t max_commands = 4096;  // at once
+constexpr size_t max_commands = 4096;  // sent before their replies are read
 constexpr int max_redirections = 4;
-// Every slot a range of its own, with a master and two replicas that have names, would be half of
-// this.
+// Twice what a cluster would send in which every slot is a range of its own, with a master and two
+// replicas.
 constexpr size_t slots_reply_bytes = 8 << 20, slots_reply_elements = 512 << 10;
 constexpr size_t hello_reply_elements = 1024;
 constexpr size_t no_item = SIZE_MAX;
-
-std::string_view text_of(const redisReply& reply) { return {reply.str, reply.len}; }
-
-bool is_error(const redisReply& reply) { return reply.type == REDIS_REPLY_ERROR; }
 
 bool make_ready(Connection& connection, const Settings& settings, Clock::time_point deadline) {
   Connection* const only = &connection;
@@ -30,13 +26,14 @@ bool make_ready(Connection& connection, const Settings& settings, Clock::time_po
   return connection.ready();
 }
 
-// HELLO is every user's right. Its answer is names and values in turn.
-bool is_of_a_cluster(Connection& connection, Clock::time_point deadline) {
+// Asks a server with HELLO, which every user may send, whether it belongs to a cluster. The reply
+// is names and values in turn.
+bool belongs_to_cluster(Connection& connection, Clock::time_point deadline) {
   Exchange question(connection);
-  question.commands.command({"HELLO"});
+  question.commands.add({"HELLO"});
   question.reply_elements = hello_reply_elements;
   bool found = false;
-  exchange({&question, 1}, deadline, [&](const Exchange&, size_t, const redisReply& reply) {
+  run_exchanges({&question, 1}, deadline, [&](const Exchange&, size_t, const redisReply& reply) {
     for (size_t i = 0; i + 1 < reply.elements && !is_error(reply); i += 2) {
       const redisReply &name = *reply.element[i], &value = *reply.element[i + 1];
       if (name.type != REDIS_REPLY_STRING || value.type != REDIS_REPLY_STRING) continue;
@@ -52,13 +49,13 @@ Client::Client(const Settings& settings) : settings_(settings) {
   for (const Address& address : settings.servers) add(address);
 }
 
-// NULL where it is none that credentials may be sent to.
+// Returns NULL for a server that credentials must not be sent to.
 Connection* Client::find(const Address& address) const {
   const auto found = servers_.find(address);
   return found != servers_.end() ? found->second.get() : nullptr;
 }
 
-// NULL where there are too many, which is no cluster's doing.
+// Returns NULL if there are more servers than any cluster has.
 Connection* Client::add(const Address& address) {
   if (Connection* const known = find(address)) return known;
   if (servers_.size() >= max_servers) return nullptr;
@@ -68,74 +65,77 @@ Connection* Client::add(const Address& address) {
 
 // ---- Which server has which keys ----------------------------------------------------------------
 
-// Servers that left the cluster are forgotten. Those that the caller named stay, with their pauses.
-void Client::take_map(Connection& from, const std::vector<SlotRange>& ranges) {
+// Sets the server of each slot. Servers that left the cluster are forgotten, except those that the
+// caller configured: they keep their pauses after failures.
+void Client::set_slot_owners(Connection& from, const std::vector<SlotRange>& ranges) {
   is_cluster_ = !ranges.empty();
-  by_slot_.fill(is_cluster_ ? nullptr : &from);
+  slot_owners_.fill(is_cluster_ ? nullptr : &from);
   for (const SlotRange& range : ranges)
-    std::fill_n(by_slot_.begin() + range.first, range.last - range.first + 1, add(range.master));
-  std::set<const Connection*> used(by_slot_.begin(), by_slot_.end());
+    std::fill_n(slot_owners_.begin() + range.first, range.last - range.first + 1,
+                add(range.master));
+  std::set<const Connection*> used(slot_owners_.begin(), slot_owners_.end());
   for (const Address& address : settings_.servers) used.insert(find(address));
   std::erase_if(servers_, [&](const auto& server) { return !used.contains(server.second.get()); });
-  known_ = true;
+  slots_known_ = true;
 }
 
-bool Client::learn_from(Connection& connection) {
+bool Client::learn_slots_from(Connection& connection) {
   const auto deadline = Clock::now() + settings_.connect_timeout;
   if (!make_ready(connection, settings_, deadline)) return false;
   Exchange question(connection);
-  question.commands.command({"CLUSTER", "SLOTS"});
+  question.commands.add({"CLUSTER", "SLOTS"});
   question.reply_bytes = slots_reply_bytes;
   question.reply_elements = slots_reply_elements;
   std::optional<std::vector<SlotRange>> ranges;
-  exchange({&question, 1}, deadline, [&](Exchange& from, size_t, const redisReply& reply) {
+  run_exchanges({&question, 1}, deadline, [&](Exchange& from, size_t, const redisReply& reply) {
     ranges = parse_slots(reply, connection.address());
-    if (is_error(reply) && is_without_right(text_of(reply)))
+    if (is_error(reply) && is_missing_right(text_of(reply)))
       from.refusal = describe_refusal("CLUSTER SLOTS", text_of(reply));
   });
-  // Without a cluster nobody needs that right.
-  if (!question.failed && !question.refusal.empty() && is_of_a_cluster(connection, deadline))
-    give_up(question, EACCES, question.refusal.c_str());
-  if (!question.failed && !ranges) give_up(question, EPROTO, "its answer to CLUSTER SLOTS is none");
+  // The right to CLUSTER SLOTS is only needed in a cluster.
+  if (!question.failed && !question.refusal.empty() && belongs_to_cluster(connection, deadline))
+    abandon(question, EACCES, question.refusal.c_str());
+  if (!question.failed && !ranges) abandon(question, EPROTO, "its answer to CLUSTER SLOTS is none");
   if (question.failed || !connection.ready()) return false;
-  take_map(connection, *ranges);
+  set_slot_owners(connection, *ranges);
   return true;
 }
 
-// Asks one configured server after the other; NULL when one has answered, else the last that did
-// not.
-const Connection* Client::learn() {
+// Asks the configured servers one after the other for the slots. Returns NULL if one answered, and
+// else the last connection that failed.
+const Connection* Client::learn_slots() {
   const Connection* failed = nullptr;
   for (const Address& address : settings_.servers) {
     failed = find(address);
-    if (learn_from(*find(address))) return nullptr;
+    if (learn_slots_from(*find(address))) return nullptr;
   }
   return failed;
 }
 
-// A user without a right to a command would else be noticed by nobody: what is refused is not
-// counted. Nothing is changed, since no item's name has this length. The server asks for rights
-// before it looks where a key is, so that any server of a cluster can tell.
+// Sends each command once, so that a missing right is an error when the store is opened: later,
+// refused commands only make items not count. This changes nothing on the server, since no item has
+// a key of this length. Any server of a cluster can tell, because servers check rights before they
+// look where a key is.
 void Client::check_rights(Connection& connection) {
   const std::string key = settings_.prefix + "rights";
   constexpr const char* names[] = {"STRLEN", "GETRANGE", "DEL", "SET"};
   Exchange question(connection);
-  question.commands.command({"STRLEN", key});
-  question.commands.command({"GETRANGE", key, "0", "0"});
-  question.commands.command({"DEL", key});
-  question.commands.command({"SET", key, "0", "XX"});
-  exchange({&question, 1}, Clock::now() + settings_.connect_timeout,
-           [&](Exchange& from, size_t command, const redisReply& reply) {
-             if (!is_error(reply) || !is_without_right(text_of(reply)) || !from.refusal.empty())
-               return;
-             from.refusal = describe_refusal(names[command], text_of(reply));
-           });
+  question.commands.add({"STRLEN", key});
+  question.commands.add({"GETRANGE", key, "0", "0"});
+  question.commands.add({"DEL", key});
+  question.commands.add({"SET", key, "0", "XX"});
+  run_exchanges(
+      {&question, 1}, Clock::now() + settings_.connect_timeout,
+      [&](Exchange& from, size_t command, const redisReply& reply) {
+        if (!is_error(reply) || !is_missing_right(text_of(reply)) || !from.refusal.empty()) return;
+        from.refusal = describe_refusal(names[command], text_of(reply));
+      });
   if (!question.failed && !question.refusal.empty())
-    give_up(question, EACCES, question.refusal.c_str());
+    abandon(question, EACCES, question.refusal.c_str());
 }
 
 void Client::connect() {
-  const Connection* failed = learn();
+  const Connection* failed = learn_slots();
   if (failed == nullptr) {
     const auto ready = [&](const Address& address) { return find(address)->ready(); };
     const auto found = std::find_if(settings_.servers.begin(), settings_.servers.end(), ready);
@@ -151,32 +151,33 @@ void Client::connect() {
 
 int64_t Client::run(Operation& operation) {
   if (operation.size() == 0) return 0;
-  if (!known_) {
-    // What a cluster was like before is better than nothing.
-    if (const Connection* failed = learn(); failed != nullptr && !is_cluster_)
+  if (!slots_known_) {
+    // If no server answers, the slots of a cluster that were known before are used.
+    if (const Connection* failed = learn_slots(); failed != nullptr && !is_cluster_)
       return -failed->error();
   }
   Tally tally;
   std::vector<Request> requests;
   size_t bytes = 0;
   for (size_t item = 0; item < operation.size(); item++) {
-    const size_t more = operation.bytes_sent(item) + operation.bytes_back(item);
+    const size_t more = operation.request_bytes(item) + operation.reply_bytes(item);
     if (!requests.empty() &&
         (requests.size() == max_commands || bytes + more > settings_.pipeline_bytes)) {
       run_requests(operation, std::move(requests), tally);
       requests.clear();
       bytes = 0;
     }
-    requests.push_back({item, by_slot_[slot_of(operation.key(item))], false});
+    requests.push_back({item, slot_owners_[slot_of(operation.key(item))], false});
     bytes += more;
   }
   run_requests(operation, std::move(requests), tally);
   return tally.counted > 0 || tally.answered ? tally.counted : -tally.error;
 }
 
-// One exchange per server that can be reached.
-std::vector<Exchange> Client::prepare(const Operation& operation,
-                                      const std::vector<Request>& requests, Tally& tally) {
+// Makes one exchange, with its commands, for each server that can be reached.
+std::vector<Exchange> Client::prepare_exchanges(const Operation& operation,
+                                                const std::vector<Request>& requests,
+                                                Tally& tally) {
   std::vector<Connection*> wanted, fresh;
   for (const Request& request : requests)
     if (std::find(wanted.begin(), wanted.end(), request.to) == wanted.end())
@@ -199,46 +200,50 @@ std::vector<Exchange> Client::prepare(const Operation& operation,
     const auto to = std::find_if(exchanges.begin(), exchanges.end(),
                                  [&](const Exchange& e) { return &e.connection == request.to; });
     if (to == exchanges.end()) {
-      known_ = false;
+      slots_known_ = false;
       continue;
     }
     if (request.asking) {
-      to->commands.command({"ASKING"});
+      to->commands.add({"ASKING"});
       to->items.push_back(no_item);
     }
-    operation.ask(request.item, to->commands);
+    operation.add_command(request.item, to->commands);
     to->items.push_back(request.item);
-    to->reply_bytes += operation.bytes_back(request.item);
+    to->reply_bytes += operation.reply_bytes(request.item);
   }
   return exchanges;
 }
 
-void Client::tell(std::vector<Exchange>& exchanges, Tally& tally) {
+void Client::record_outcomes(std::vector<Exchange>& exchanges, Tally& tally) {
   for (Exchange& each : exchanges) {
     if (each.failed) {
       tally.error = each.connection.error();
-      known_ = false;
+      slots_known_ = false;
     } else {
       tally.answered = true;
-      each.connection.worked();
+      each.connection.succeeded();
     }
   }
 }
 
-// Only a cluster redirects, and only to its own servers. One that is not known yet may have joined:
-// a configured server knows.
-std::vector<Client::Request> Client::follow(const std::vector<Redirected>& redirected) {
+// Returns requests for the items that were redirected. Redirections are followed only in a cluster
+// and only to its own servers. A server that is not known yet may have joined the cluster, so the
+// slots are asked for again.
+std::vector<Client::Request> Client::follow_redirections(
+    const std::vector<RedirectedItem>& redirected) {
   std::vector<Request> requests;
   if (!is_cluster_) return requests;
-  const auto is_unknown = [&](const Redirected& each) { return find(each.where.to) == nullptr; };
-  if (std::any_of(redirected.begin(), redirected.end(), is_unknown)) learn();
-  for (const auto& [item, where] : redirected) {
-    Connection* const to = find(where.to);
+  const auto is_unknown = [&](const RedirectedItem& each) {
+    return find(each.redirection.to) == nullptr;
+  };
+  if (std::any_of(redirected.begin(), redirected.end(), is_unknown)) learn_slots();
+  for (const auto& [item, redirection] : redirected) {
+    Connection* const to = find(redirection.to);
     if (to == nullptr || !is_cluster_) continue;
-    requests.push_back({item, to, where.ask});
-    if (where.ask) continue;
-    by_slot_[where.slot] = to;
-    known_ = false;
+    requests.push_back({item, to, redirection.ask});
+    if (redirection.ask) continue;
+    slot_owners_[redirection.slot] = to;
+    slots_known_ = false;
   }
   return requests;
 }
@@ -247,21 +252,21 @@ void Client::run_requests(Operation& operation, std::vector<Request> requests, T
   auto deadline = Clock::now() + settings_.command_timeout;
   for (int attempt = 0; attempt <= max_redirections && !requests.empty(); attempt++) {
     const auto begin = Clock::now();
-    std::vector<Exchange> exchanges = prepare(operation, requests, tally);
-    deadline += Clock::now() - begin;  // connecting has a time-out of its own
-    std::vector<Redirected> redirected;
-    exchange(exchanges, deadline,
-             [&](const Exchange& from, size_t command, const redisReply& reply) {
-               const size_t item = from.items[command];
-               if (item == no_item) return;
-               if (auto redirection = parse_redirection(reply, from.connection.address())) {
-                 redirected.push_back({item, std::move(*redirection)});
-               } else if (operation.take(item, reply)) {
-                 tally.counted++;
-               }
-             });
-    tell(exchanges, tally);
-    requests = follow(redirected);
+    std::vector<Exchange> exchanges = prepare_exchanges(operation, requests, tally);
+    deadline += Clock::now() - begin;  // connecting has its own time-out
+    std::vector<RedirectedItem> redirected;
+    run_exchanges(exchanges, deadline,
+                  [&](const Exchange& from, size_t command, const redisReply& reply) {
+                    const size_t item = from.items[command];
+                    if (item == no_item) return;
+                    if (auto redirection = parse_redirection(reply, from.connection.address())) {
+                      redirected.push_back({item, std::move(*redirection)});
+                    } else if (operation.handle_reply(item, reply)) {
+                      tally.counted++;
+                    }
+                  });
+    record_outcomes(exchanges, tally);
+    requests = follow_redirections(redirected);
   }
 }
 

@@ -1,8 +1,8 @@
-// One server or all servers of a cluster: cuts batches into pipelines, sends every key to its
-// server and follows the keys that move. Used by one thread at a time.
+// A client of one server or of a cluster. It cuts batches into pipelines, sends every key to its
+// server, and follows keys that a cluster moves. One thread uses it at a time.
 //
-// Credentials go to the servers that the caller configured, and to those that CLUSTER SLOTS of one
-// of these names. Nothing else that a server says leads anywhere.
+// Credentials are sent only to the servers that the caller configured, and to those that one of
+// these names in its reply to CLUSTER SLOTS. Redirections to any other server are not followed.
 #pragma once
 
 #include <array>
@@ -16,64 +16,67 @@
 
 namespace pkv::redis {
 
-// What is done with each item of a batch.
+// A function of a store applied to a batch: what is sent for each item, and what its reply means.
 class Operation {
  public:
   virtual ~Operation() = default;
   virtual size_t size() const = 0;
   virtual std::string_view key(size_t item) const = 0;
-  // Bytes of values that go to the server and that come back.
-  virtual size_t bytes_sent(size_t item) const = 0;
-  virtual size_t bytes_back(size_t item) const = 0;
-  // Adds one command.
-  virtual void ask(size_t item, Pipeline& commands) const = 0;
-  // Takes its reply; true where it counts. Errors do not.
-  virtual bool take(size_t item, const redisReply& reply) = 0;
+  // The bytes of keys and values that are sent for an item, and the bytes of its value that come
+  // back.
+  virtual size_t request_bytes(size_t item) const = 0;
+  virtual size_t reply_bytes(size_t item) const = 0;
+  // Adds the item's command.
+  virtual void add_command(size_t item, Pipeline& commands) const = 0;
+  // Reads the item's reply. Returns whether the item counts in the result; one with an error does
+  // not.
+  virtual bool handle_reply(size_t item, const redisReply& reply) = 0;
 };
 
 class Client {
  public:
   explicit Client(const Settings& settings);
 
-  // Connects, and asks whether the user has a right to the commands; throws an IO error where no
-  // server answers, or not.
+  // Connects, and asks whether the user has the right to each command. Throws an IO error if no
+  // server answers, or if a right is missing.
   void connect();
-  // How many items count, or a negative errno where no server that was asked answered.
+  // Returns the number of items that count, or a negative errno if no server answered.
   int64_t run(Operation& operation);
 
  private:
   struct Request {
     size_t item;
     Connection* to;
-    bool asking;  // the key is on its way there
+    bool asking;  // the key is just moving there, so ASKING has to be sent first
   };
-  struct Redirected {
+  struct RedirectedItem {
     size_t item;
-    Redirection where;
+    Redirection redirection;
   };
   struct Tally {
     int64_t counted = 0;
     bool answered = false;
-    int error = 0;  // of a server that could not be reached
+    int error = 0;  // the errno of a server that could not be reached
   };
 
   Connection* find(const Address& address) const;
   Connection* add(const Address& address);
-  void take_map(Connection& from, const std::vector<SlotRange>& ranges);
-  bool learn_from(Connection& connection);
-  const Connection* learn();
+  void set_slot_owners(Connection& from, const std::vector<SlotRange>& ranges);
+  bool learn_slots_from(Connection& connection);
+  const Connection* learn_slots();
   void check_rights(Connection& connection);
   void run_requests(Operation& operation, std::vector<Request> requests, Tally& tally);
-  std::vector<Exchange> prepare(const Operation& operation, const std::vector<Request>& requests,
-                                Tally& tally);
-  void tell(std::vector<Exchange>& exchanges, Tally& tally);
-  std::vector<Request> follow(const std::vector<Redirected>& redirected);
+  std::vector<Exchange> prepare_exchanges(const Operation& operation,
+                                          const std::vector<Request>& requests, Tally& tally);
+  void record_outcomes(std::vector<Exchange>& exchanges, Tally& tally);
+  std::vector<Request> follow_redirections(const std::vector<RedirectedItem>& redirected);
 
   const Settings& settings_;
-  std::map<Address, std::unique_ptr<Connection>> servers_;  // whom credentials may be sent to
-  std::array<Connection*, slot_count> by_slot_{};
-  bool known_ = false;       // by_slot_ is what a server says
-  bool is_cluster_ = false;  // that server belongs to a cluster
+  // The servers that credentials may be sent to.
+  std::map<Address, std::unique_ptr<Connection>> servers_;
+  std::array<Connection*, slot_count> slot_owners_{};
+  bool slots_known_ = false;  // whether slot_owners_ is what a server said last
+  bool is_cluster_ = false;   // whether that server belongs to a cluster
 };
 
 }  // namespace pkv::redis

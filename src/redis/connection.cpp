@@ -1,3 +1,4 @@
+// How a connection is opened, read and closed, and which replies it refuses to read.
 #include "redis/connection.h"
 
 #include <fcntl.h>
@@ -18,17 +19,18 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto first_pause = 100ms, longest_pause = 10'000ms;
+constexpr auto min_pause = 100ms, max_pause = 10'000ms;
 constexpr size_t receive_bytes = 64 << 10;
-// The deepest array that is asked for is CLUSTER SLOTS with its metadata. Later versions of hiredis
-// than 0.14 have no limit, and free what is nested by recursion.
+// The deepest reply that is asked for is that to CLUSTER SLOTS with its metadata. Versions of
+// hiredis after 0.14 have no limit and free nested arrays by recursion, which could exhaust the
+// stack.
 constexpr int max_depth = 6;
 
 int send_plain(int descriptor, iovec* parts, size_t count, size_t* taken) {
   msghdr message{};
   message.msg_iov = parts;
   message.msg_iovlen = count;
-  // hiredis would write(): a connection that broke raises SIGPIPE there.
+  // hiredis calls write() instead, which raises SIGPIPE if the connection is broken.
   const ssize_t result = sendmsg(descriptor, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   *taken = result > 0 ? static_cast<size_t>(result) : 0;
   if (result >= 0 || errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return 0;
@@ -39,17 +41,17 @@ int send_plain(int descriptor, iovec* parts, size_t count, size_t* taken) {
 
 // ---- Limits of replies --------------------------------------------------------------------------
 
-// hiredis 0.14 counts elements with int, 1.x with size_t.
+// A template, because hiredis 0.14 counts elements with int and 1.x with size_t.
 template <class Count>
 void* Connection::create_array(const redisReadTask* task, Count count) {
   ArrayLimit& limit = *static_cast<ArrayLimit*>(task->privdata);
   int depth = 0;
   for (const redisReadTask* above = task->parent; above != nullptr; above = above->parent) depth++;
-  if (depth >= max_depth || static_cast<size_t>(count) > limit.left) {
+  if (depth >= max_depth || static_cast<size_t>(count) > limit.remaining) {
     limit.exceeded = true;
     return nullptr;
   }
-  limit.left -= static_cast<size_t>(count);
+  limit.remaining -= static_cast<size_t>(count);
   return limit.functions->createArray(task, count);
 }
 
@@ -64,17 +66,17 @@ void Connection::limit_arrays() {
 
 void Connection::expect(size_t replies, size_t elements) {
   expected_ += replies;
-  limit_.elements = limit_.left = elements;
+  limit_.elements = limit_.remaining = elements;
 }
 
-// Looks at the beginning of a reply that is not complete: only that of a value has an end of line,
-// and it says how long the value is.
+// Looks at the beginning of an incomplete reply and returns false if the reply will be too long.
+// Only a value has a complete line there, which says how long the value is.
 bool Connection::is_plausible(size_t budget) const {
   const redisReader& reader = *context_->reader;
   const std::string_view rest(reader.buf + reader.pos, reader.len - reader.pos);
   const size_t end = rest.substr(0, max_line_bytes).find("\r\n");
   if (end == std::string_view::npos) return rest.size() <= max_line_bytes;
-  // What stands there is hiredis' to check: it may be the reply's first byte, too.
+  // Only the number is read here; hiredis checks the rest of the line.
   const size_t digits = rest.substr(0, end).find_first_of("0123456789");
   size_t announced = 0;
   if (digits != std::string_view::npos) {
@@ -96,26 +98,26 @@ void Connection::fail(int error, const char* reason) {
   context_.reset();
   expected_ = 0;
   const auto pause =
-      std::min<Clock::duration>(first_pause * (1u << std::min(failures_, 10u)), longest_pause);
+      std::min<Clock::duration>(min_pause * (1u << std::min(failures_, 10u)), max_pause);
   failures_++;
   retry_at_ = Clock::now() + pause;
 }
 
-const char* Connection::words_for(int error) const {
+const char* Connection::describe(int error) const {
   if (tls_ && tls_->reason()[0] != '\0') return tls_->reason();
   return error == ECONNRESET ? "the server closed the connection" : errno_text(error);
 }
 
-// A server that restarted, or closes idle connections, has ended this one meanwhile: that is no
-// failure.
-bool Connection::still_quiet() {
+// Whether an open connection can be used again: no reply is missing, and nothing has arrived. A
+// server that restarted or closes idle connections has ended it meanwhile, which is no failure.
+bool Connection::is_reusable() {
   if (expected_ != 0) return false;
   pollfd state{context_->fd, POLLIN, 0};
-  return poll(&state, 1, 0) == 0 || (tls_ && tls_->quiet());
+  return poll(&state, 1, 0) == 0 || (tls_ && tls_->is_idle());
 }
 
 Connection::State Connection::start() {
-  if (context_ != nullptr && still_quiet()) return State::ready;
+  if (context_ != nullptr && is_reusable()) return State::ready;
   tls_.reset();
   context_.reset();
   expected_ = 0;
@@ -127,7 +129,7 @@ Connection::State Connection::start() {
 }
 
 bool Connection::open() {
-  // It resolves names, which has no time-out; connecting goes on in the background.
+  // This resolves the name, for which there is no time-out; connecting goes on in the background.
   context_.reset(redisConnectNonBlock(address_.host.c_str(), address_.port));
   if (context_ == nullptr) {
     fail(ENOMEM, "no memory for a connection");
@@ -140,7 +142,8 @@ bool Connection::open() {
   }
   fcntl(context_->fd, F_SETFD, FD_CLOEXEC);
   limit_arrays();
-  // A cluster may name a thousand servers that nobody asks anything.
+  // The buffer is made here and not with the object, because a cluster may name a thousand servers
+  // that are never used.
   buffer_.resize(receive_bytes);
   if (tls_context_ != nullptr) tls_.emplace(*tls_context_, address_.host, context_->fd);
   return true;
@@ -186,7 +189,7 @@ Reply Connection::next(size_t budget, int* error) {
   }
   if (reply != nullptr) {
     expected_--;
-    limit_.left = limit_.elements;
+    limit_.remaining = limit_.elements;
   }
   return Reply(static_cast<redisReply*>(reply));
 }

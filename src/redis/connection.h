@@ -1,5 +1,5 @@
-// A connection to one server. It breaks at the first thing that goes wrong and comes back by
-// itself, after a pause that grows from one failure to the next.
+// A connection to one server. Anything that goes wrong breaks it; it connects again when it is used
+// next, after a pause that grows with each failure in a row.
 #pragma once
 
 #include <hiredis.h>
@@ -11,71 +11,69 @@
 #include <vector>
 
 #include "redis/pipeline.h"
+#include "redis/reply.h"
 #include "redis/settings.h"
 
 namespace pkv::redis {
 
 using Clock = std::chrono::steady_clock;
 
-struct FreeReply {
-  void operator()(redisReply* reply) const { freeReplyObject(reply); }
-};
-using Reply = std::unique_ptr<redisReply, FreeReply>;
-
 class Connection {
  public:
-  // `tls` is NULL where the server is reached without.
+  // `tls` is NULL for a connection without TLS.
   Connection(Address address, const TlsContext* tls);
 
   const Address& address() const { return address_; }
   int descriptor() const { return context_->fd; }
 
   enum class State { down, fresh, ready };
-  // Ready where commands can be sent. Else it begins to connect, unless it is too early after a
-  // failure; a fresh connection wants a greeting.
+  // Returns `ready` if commands can be sent. Otherwise it begins to connect and returns `fresh`:
+  // the connection needs greet() first. It returns `down` if that fails, or if the pause after a
+  // failure is not over.
   State start();
   bool ready() const { return context_ != nullptr; }
-  // It answered what it was asked for.
-  void worked() { failures_ = 0; }
+  // Records that the server answered everything, which ends a row of failures.
+  void succeeded() { failures_ = 0; }
 
-  // Replies that are on their way, and how many elements of arrays one of them may have. A
-  // connection that still expects some replies when it is used next is not used.
+  // Announces replies, and how many elements the arrays of one reply may have. If some replies are
+  // still missing when the connection is used next, it is closed and opened anew.
   void expect(size_t replies, size_t elements);
 
-  // What poll() has to wait for before move_on() or receive() can do more.
+  // What poll() has to wait for before secure(), send() or receive() can do more.
   short events(bool has_unsent) const;
-  // Goes on with the TLS handshake; 0 or an errno. Nothing is sent before it is_secured().
+  // Continues the TLS handshake. Returns 0 or an errno. Nothing is sent before is_secured() is
+  // true.
   int secure() { return tls_ ? tls_->handshake() : 0; }
   bool is_secured() const { return !tls_ || tls_->ready(); }
-  // Sends as much as the server takes now; 0 or an errno.
+  // Sends as much as the server takes now. Returns 0 or an errno.
   int send(Pipeline& commands);
-  // Takes in what has arrived; 0 or an errno. There may be more of it where *again is set.
+  // Reads what has arrived. Returns 0 or an errno. If it sets *again, there may be more to read.
   int receive(size_t* bytes, bool* again);
-  // The next complete reply, or none yet. *error: 0 or an errno. `budget` more bytes may come; a
-  // reply that says that it is longer is an error at once.
+  // Returns the next complete reply, or NULL if there is none yet, and sets *error to 0 or an
+  // errno. At most `budget` more bytes may come: a reply that announces more is an error at once.
   Reply next(size_t budget, int* error);
-  // Is there more than was asked for?
+  // Whether bytes have arrived that belong to no complete reply.
   bool has_more() const { return context_->reader->len != context_->reader->pos; }
 
   // Breaks the connection and begins the pause.
   void fail(int error, const char* reason);
-  // The words for an errno that secure(), send() or receive() returned.
-  const char* words_for(int error) const;
-  // Of the last failure.
+  // Describes an errno that secure(), send() or receive() returned.
+  const char* describe(int error) const;
+  // The last failure.
   int error() const { return error_; }
   const std::string& reason() const { return reason_; }
 
-  // What a reply takes besides a value, which is a line, be it an error's.
+  // The longest line of a reply: a status, an error, or the header of a value.
   static constexpr size_t max_line_bytes = 4096;
 
  private:
   struct FreeContext {
     void operator()(redisContext* context) const { redisFree(context); }
   };
-  // How large the arrays of a reply may be; hiredis calls it before it takes memory for one.
+  // Limits the arrays of a reply: hiredis calls create_array() before it allocates an array.
   struct ArrayLimit {
     redisReplyObjectFunctions* functions;
-    size_t elements, left;
+    size_t elements, remaining;
     bool exceeded;
   };
   template <class Count>
@@ -83,7 +81,7 @@ class Connection {
 
   bool open();
   void limit_arrays();
-  bool still_quiet();
+  bool is_reusable();
   bool is_plausible(size_t budget) const;
 
   const Address address_;

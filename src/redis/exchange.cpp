@@ -1,3 +1,4 @@
+// The loop over poll() that drives all exchanges, and what a server may not do in one.
 #include "redis/exchange.h"
 
 #include <poll.h>
@@ -12,76 +13,84 @@ namespace pkv::redis {
 
 namespace {
 
-// A server that answers before it has the whole command has lost its place, or tries to: what is
-// left of the command would become the beginning of the next one.
-bool complete(const Exchange& of) {
-  return of.commands.sent() && of.replies == of.commands.commands();
+bool has_all_replies(const Exchange& exchange) {
+  return exchange.replies == exchange.commands.commands();
 }
 
-const char* words_for_silence(const Exchange& of) {
-  return of.connection.is_secured() ? "no answer in time" : "no TLS handshake in time";
+bool is_complete(const Exchange& exchange) {
+  return exchange.commands.all_sent() && has_all_replies(exchange);
 }
 
-bool all_arrived(const Exchange& of) { return of.replies == of.commands.commands(); }
+const char* timeout_reason(const Exchange& exchange) {
+  return exchange.connection.is_secured() ? "no answer in time" : "no TLS handshake in time";
+}
 
-void give_up(Exchange& of, int error) { give_up(of, error, of.connection.words_for(error)); }
+void abandon(Exchange& exchange, int error) {
+  abandon(exchange, error, exchange.connection.describe(error));
+}
 
-void take_replies(Exchange& from, const TakeReply& take) {
-  while (!from.failed && !all_arrived(from)) {
+void handle_replies(Exchange& from, const HandleReply& handle) {
+  while (!from.failed && !has_all_replies(from)) {
     int error = 0;
     const Reply reply = from.connection.next(from.reply_bytes, &error);
     if (error == EPROTO) {
-      give_up(from, error, "bytes that are not the protocol's, or more than were asked for");
+      abandon(from, error, "bytes that are not the protocol's, or more than were asked for");
     } else if (error != 0) {
-      give_up(from, error);
+      abandon(from, error);
     }
     if (reply == nullptr) return;
+    // A server must not answer before it has the whole command: it would take the rest of the
+    // command for the beginning of the next one.
     if (from.replies >= from.commands.commands_sent()) {
-      give_up(from, EPROTO, "an answer to a command that is not sent yet");
+      abandon(from, EPROTO, "an answer to a command that is not sent yet");
       return;
     }
-    take(from, from.replies++, *reply);
+    handle(from, from.replies++, *reply);
   }
 }
 
-void receive(Exchange& from, const TakeReply& take) {
+void receive(Exchange& from, const HandleReply& handle) {
   for (bool again = true; again && !from.failed;) {
     size_t bytes = 0;
     if (const int error = from.connection.receive(&bytes, &again); error != 0) {
       // A server may end the connection after its last answer.
-      if (!complete(from)) give_up(from, error);
+      if (!is_complete(from)) abandon(from, error);
       return;
     }
     if (bytes > from.reply_bytes) {
-      give_up(from, EPROTO, "more bytes than were asked for");
+      abandon(from, EPROTO, "more bytes than were asked for");
       return;
     }
     from.reply_bytes -= bytes;
-    take_replies(from, take);
-    if (!from.failed && all_arrived(from) && from.connection.has_more())
-      give_up(from, EPROTO, "an answer that nobody asked for");
+    handle_replies(from, handle);
+    if (!from.failed && has_all_replies(from) && from.connection.has_more())
+      abandon(from, EPROTO, "an answer that nobody asked for");
   }
 }
 
-void move(Exchange& of, const TakeReply& take) {
-  if (!of.connection.is_secured()) {
-    if (const int error = of.connection.secure(); error != 0) return give_up(of, error);
-    if (!of.connection.is_secured()) return;
+// Does as much of the handshake, of sending and of receiving as is possible now.
+void advance(Exchange& exchange, const HandleReply& handle) {
+  Connection& connection = exchange.connection;
+  if (!connection.is_secured()) {
+    if (const int error = connection.secure(); error != 0) return abandon(exchange, error);
+    if (!connection.is_secured()) return;
   }
-  if (!of.commands.sent()) {
-    if (const int error = of.connection.send(of.commands); error != 0) return give_up(of, error);
+  if (!exchange.commands.all_sent()) {
+    if (const int error = connection.send(exchange.commands); error != 0)
+      return abandon(exchange, error);
   }
-  receive(of, take);
+  receive(exchange, handle);
 }
 
 }  // namespace
 
-void give_up(Exchange& of, int error, const char* reason) {
-  of.failed = true;
-  of.connection.fail(error, reason);
+void abandon(Exchange& exchange, int error, const char* reason) {
+  exchange.failed = true;
+  exchange.connection.fail(error, reason);
 }
 
-void exchange(std::span<Exchange> exchanges, Clock::time_point deadline, const TakeReply& take) {
+void run_exchanges(std::span<Exchange> exchanges, Clock::time_point deadline,
+                   const HandleReply& handle) {
   for (Exchange& each : exchanges) {
     each.reply_bytes += each.commands.commands() * Connection::max_line_bytes;
     each.connection.expect(each.commands.commands(), each.reply_elements);
@@ -92,24 +101,24 @@ void exchange(std::span<Exchange> exchanges, Clock::time_point deadline, const T
     waiting.clear();
     open.clear();
     for (Exchange& each : exchanges) {
-      if (each.failed || complete(each)) continue;
-      const short events = each.connection.events(!each.commands.sent());
+      if (each.failed || is_complete(each)) continue;
+      const short events = each.connection.events(!each.commands.all_sent());
       waiting.push_back({each.connection.descriptor(), events, 0});
       open.push_back(&each);
     }
     if (open.empty()) return;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0) {
-      for (Exchange* each : open) give_up(*each, ETIMEDOUT, words_for_silence(*each));
+      for (Exchange* each : open) abandon(*each, ETIMEDOUT, timeout_reason(*each));
       return;
     }
     if (poll(waiting.data(), waiting.size(), static_cast<int>(left)) < 0 && errno != EINTR) {
       const int error = errno;
-      for (Exchange* each : open) give_up(*each, error, "poll() failed");
+      for (Exchange* each : open) abandon(*each, error, "poll() failed");
       return;
     }
     for (size_t i = 0; i < open.size(); i++)
-      if (waiting[i].revents != 0) move(*open[i], take);
+      if (waiting[i].revents != 0) advance(*open[i], handle);
   }
 }
 
@@ -119,23 +128,25 @@ constexpr const char* auth = "AUTH";
 constexpr const char* select_database = "SELECT";
 constexpr const char* ping = "PING";
 
-// Says who we are. The PING is for servers that do not want to know: the connections of a stopped
-// one are accepted all the same. What is secret is sent from where it lies, without a copy.
+// Adds the commands that authenticate and choose the database, and returns their names. The PING at
+// the end makes sure that the server answers even if there is nothing else to say: the system
+// accepts connections to a stopped server, too. Secrets are sent from where they lie, without a
+// copy.
 std::vector<const char*> add_greeting(Pipeline& commands, const Settings& settings,
                                       std::string_view database) {
   std::vector<const char*> added;
   if (!settings.user.empty()) {
-    commands.command({auth, settings.user.view(), settings.password.view()}, 0);
+    commands.add({auth, settings.user.view(), settings.password.view()}, 0);
     added.push_back(auth);
   } else if (!settings.password.empty()) {
-    commands.command({auth, settings.password.view()}, 0);
+    commands.add({auth, settings.password.view()}, 0);
     added.push_back(auth);
   }
   if (settings.database != 0) {
-    commands.command({select_database, database});
+    commands.add({select_database, database});
     added.push_back(select_database);
   }
-  commands.command({ping});
+  commands.add({ping});
   added.push_back(ping);
   return added;
 }
@@ -151,16 +162,17 @@ void greet(std::span<Connection* const> connections, const Settings& settings,
     Exchange& greeting = greetings.emplace_back(*connection);
     sent = add_greeting(greeting.commands, settings, database);
   }
-  exchange(greetings, deadline, [&](Exchange& greeting, size_t command, const redisReply& reply) {
-    if (reply.type == REDIS_REPLY_STATUS || !greeting.refusal.empty()) return;
-    greeting.refusal =
-        reply.type == REDIS_REPLY_ERROR
-            ? describe_refusal(sent[command], {reply.str, reply.len})
-            : std::string(sent[command]).append(" got an answer that is not a status");
-  });
+  run_exchanges(
+      greetings, deadline, [&](Exchange& greeting, size_t command, const redisReply& reply) {
+        if (reply.type == REDIS_REPLY_STATUS || !greeting.refusal.empty()) return;
+        greeting.refusal =
+            is_error(reply)
+                ? describe_refusal(sent[command], text_of(reply))
+                : std::string(sent[command]).append(" got an answer that is not a status");
+      });
   for (Exchange& greeting : greetings)
     if (!greeting.failed && !greeting.refusal.empty())
-      give_up(greeting, EACCES, greeting.refusal.c_str());
+      abandon(greeting, EACCES, greeting.refusal.c_str());
 }
 
 }  // namespace pkv::redis

@@ -1,4 +1,4 @@
-// Commands go out and replies come in, of several servers at once, until a deadline.
+// Sending commands to several servers at once and taking their replies, until a deadline.
 #pragma once
 
 #include <functional>
@@ -7,33 +7,38 @@
 
 #include "redis/connection.h"
 #include "redis/pipeline.h"
+#include "redis/reply.h"
 
 namespace pkv::redis {
 
-// What one server is asked.
+// The commands for one server, and how far they got.
 struct Exchange {
   explicit Exchange(Connection& to) : connection(to) {}
 
   Connection& connection;
   Pipeline commands{};
-  std::vector<size_t> items{};  // for whoever takes the replies: what each command is about
-  size_t reply_bytes = 0;       // of values that may come back; whoever sends much more is cut off
-  size_t reply_elements = 16;   // of arrays in one reply
-  size_t replies = 0;
+  std::vector<size_t> items{};  // the item that each command is about, for HandleReply
+  size_t reply_bytes = 0;  // how many bytes of values may come back before the server is cut off
+  size_t reply_elements = 16;  // how many elements the arrays in one reply may have
+  size_t replies = 0;          // how many replies have arrived
   bool failed = false;
   std::string refusal{};  // why the server is not used although it answers
 };
 
-using TakeReply = std::function<void(Exchange& exchange, size_t command, const redisReply& reply)>;
+using HandleReply =
+    std::function<void(Exchange& exchange, size_t command, const redisReply& reply)>;
 
-// Every connection must be ready or fresh. When it returns, each exchange has sent all its commands
-// and has all its replies, or its connection has failed.
-void exchange(std::span<Exchange> exchanges, Clock::time_point deadline, const TakeReply& take);
+// Sends the commands of all exchanges and passes each reply to `handle`. Every connection must be
+// ready or fresh. On return, each exchange has sent all its commands and got all its replies, or
+// its connection has failed.
+void run_exchanges(std::span<Exchange> exchanges, Clock::time_point deadline,
+                   const HandleReply& handle);
 
-// Ends the exchange and its connection.
-void give_up(Exchange& of, int error, const char* reason);
+// Marks the exchange as failed and breaks its connection.
+void abandon(Exchange& exchange, int error, const char* reason);
 
-// Makes connections ready, all at once; those that are not ready at the deadline are down.
+// Makes fresh connections ready, all at once, by authentication and the choice of a database.
+// Connections that are not ready at the deadline are down.
 void greet(std::span<Connection* const> connections, const Settings& settings,
            Clock::time_point deadline);
 

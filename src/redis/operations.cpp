@@ -1,3 +1,4 @@
+// The commands of each operation, and how their replies are read.
 #include "redis/operations.h"
 
 #include <algorithm>
@@ -22,17 +23,18 @@ Put::Put(const Settings& settings, size_t n, const pkv_store_item* items)
       items_(items),
       ttl_(settings.ttl_seconds > 0 ? std::to_string(settings.ttl_seconds) : "") {}
 
-// Not NX: what is there may be of a wrong type or damaged, and its time to live begins anew.
-void Put::ask(size_t item, Pipeline& commands) const {
+// Sent without NX, because an existing value may be of another type or damaged, and because its
+// time to live has to begin anew.
+void Put::add_command(size_t item, Pipeline& commands) const {
   const std::string_view value(static_cast<const char*>(items_[item].data), items_[item].size);
   if (ttl_.empty()) {
-    commands.command({"SET", key(item), value});
+    commands.add({"SET", key(item), value});
   } else {
-    commands.command({"SET", key(item), value, "EX", ttl_});
+    commands.add({"SET", key(item), value, "EX", ttl_});
   }
 }
 
-bool Put::take(size_t, const redisReply& reply) { return reply.type == REDIS_REPLY_STATUS; }
+bool Put::handle_reply(size_t, const redisReply& reply) { return reply.type == REDIS_REPLY_STATUS; }
 
 // ---- Probe --------------------------------------------------------------------------------------
 
@@ -41,9 +43,11 @@ Probe::Probe(const Settings& settings, size_t n, pkv_store_item* items)
   for (size_t i = 0; i < n; i++) items[i].size = 0;
 }
 
-void Probe::ask(size_t item, Pipeline& commands) const { commands.command({"STRLEN", key(item)}); }
+void Probe::add_command(size_t item, Pipeline& commands) const {
+  commands.add({"STRLEN", key(item)});
+}
 
-bool Probe::take(size_t item, const redisReply& reply) {
+bool Probe::handle_reply(size_t item, const redisReply& reply) {
   if (reply.type != REDIS_REPLY_INTEGER || reply.integer <= 0) return false;
   items_[item].size = static_cast<uint64_t>(reply.integer);
   return true;
@@ -56,13 +60,13 @@ Get::Get(const Settings& settings, size_t n, pkv_store_item* items)
   for (size_t i = 0; i < n; i++) room_[i] = std::exchange(items[i].size, 0);
 }
 
-// A byte more than there is room for, to see whether there is more; never all of a value, whatever
-// its size.
-void Get::ask(size_t item, Pipeline& commands) const {
-  commands.command({"GETRANGE", key(item), "0", std::to_string(room_[item])});
+// Asks for one byte more than there is room for, which tells whether the value is larger. A larger
+// value is never fetched as a whole.
+void Get::add_command(size_t item, Pipeline& commands) const {
+  commands.add({"GETRANGE", key(item), "0", std::to_string(room_[item])});
 }
 
-bool Get::take(size_t item, const redisReply& reply) {
+bool Get::handle_reply(size_t item, const redisReply& reply) {
   if (reply.type != REDIS_REPLY_STRING || reply.len == 0) return false;
   const size_t bytes = std::min<size_t>(reply.len, room_[item]);
   if (bytes > 0) std::memcpy(items_[item].data, reply.str, bytes);
@@ -73,11 +77,11 @@ bool Get::take(size_t item, const redisReply& reply) {
 
 // ---- Drop ---------------------------------------------------------------------------------------
 
-// Not UNLINK: it frees strings at once, too, and older servers and lists of permitted commands lack
-// it.
-void Drop::ask(size_t item, Pipeline& commands) const { commands.command({"DEL", key(item)}); }
+// DEL and not UNLINK, which would free strings at once, too, and which older servers and some lists
+// of permitted commands lack.
+void Drop::add_command(size_t item, Pipeline& commands) const { commands.add({"DEL", key(item)}); }
 
-bool Drop::take(size_t, const redisReply& reply) {
+bool Drop::handle_reply(size_t, const redisReply& reply) {
   return reply.type == REDIS_REPLY_INTEGER && reply.integer > 0;
 }
 

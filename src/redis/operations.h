@@ -1,4 +1,4 @@
-// What the functions of a store do with each item.
+// What each function of a store (put, probe, get, drop) sends and expects for one item of a batch.
 #pragma once
 
 #include <pagedkv/store.h>
@@ -18,25 +18,25 @@ class ItemOperation : public Operation {
   std::string_view key(size_t item) const override {
     return {keys_.data() + item * key_size_, key_size_};
   }
-  size_t bytes_sent(size_t) const override { return key_size_; }
-  size_t bytes_back(size_t) const override { return 0; }
+  size_t request_bytes(size_t) const override { return key_size_; }
+  size_t reply_bytes(size_t) const override { return 0; }
 
  protected:
   const Settings& settings_;
 
  private:
   const size_t n_, key_size_;
-  std::string keys_;  // of all items, with the prefix
+  std::string keys_;  // the keys of all items, each with the prefix
 };
 
 class Put : public ItemOperation {
  public:
   Put(const Settings& settings, size_t n, const pkv_store_item* items);
-  size_t bytes_sent(size_t item) const override {
-    return ItemOperation::bytes_sent(item) + items_[item].size;
+  size_t request_bytes(size_t item) const override {
+    return ItemOperation::request_bytes(item) + items_[item].size;
   }
-  void ask(size_t item, Pipeline& commands) const override;
-  bool take(size_t item, const redisReply& reply) override;
+  void add_command(size_t item, Pipeline& commands) const override;
+  bool handle_reply(size_t item, const redisReply& reply) override;
 
  private:
   const pkv_store_item* items_;
@@ -46,8 +46,8 @@ class Put : public ItemOperation {
 class Probe : public ItemOperation {
  public:
   Probe(const Settings& settings, size_t n, pkv_store_item* items);
-  void ask(size_t item, Pipeline& commands) const override;
-  bool take(size_t item, const redisReply& reply) override;
+  void add_command(size_t item, Pipeline& commands) const override;
+  bool handle_reply(size_t item, const redisReply& reply) override;
 
  private:
   pkv_store_item* items_;
@@ -56,10 +56,10 @@ class Probe : public ItemOperation {
 class Get : public ItemOperation {
  public:
   Get(const Settings& settings, size_t n, pkv_store_item* items);
-  size_t bytes_back(size_t item) const override { return room_[item]; }
-  void ask(size_t item, Pipeline& commands) const override;
-  bool take(size_t item, const redisReply& reply) override;
-  // Items that are larger than their room, by how much is not known yet.
+  size_t reply_bytes(size_t item) const override { return room_[item]; }
+  void add_command(size_t item, Pipeline& commands) const override;
+  bool handle_reply(size_t item, const redisReply& reply) override;
+  // The items that are larger than the room for them. How much larger is not known yet.
   const std::vector<size_t>& larger() const { return larger_; }
 
  private:
@@ -71,8 +71,8 @@ class Get : public ItemOperation {
 class Drop : public ItemOperation {
  public:
   using ItemOperation::ItemOperation;
-  void ask(size_t item, Pipeline& commands) const override;
-  bool take(size_t item, const redisReply& reply) override;
+  void add_command(size_t item, Pipeline& commands) const override;
+  bool handle_reply(size_t item, const redisReply& reply) override;
 };
 
 }  // namespace pkv::redis

@@ -1,3 +1,4 @@
+// How commands are put together from copied text and uncopied values, and sent in parts.
 #include "redis/pipeline.h"
 
 namespace pkv::redis {
@@ -16,7 +17,7 @@ void Pipeline::add_size(char sign, size_t size) {
   add_text("\r\n");
 }
 
-void Pipeline::command(std::initializer_list<std::string_view> arguments, size_t max_copied) {
+void Pipeline::add(std::initializer_list<std::string_view> arguments, size_t max_copied) {
   add_size('*', arguments.size());
   for (const std::string_view argument : arguments) {
     add_size('$', argument.size());
@@ -34,18 +35,18 @@ void Pipeline::command(std::initializer_list<std::string_view> arguments, size_t
 void Pipeline::advance(size_t taken) {
   bytes_sent_ += taken;
   while (commands_sent_ < commands() && ends_[commands_sent_] <= bytes_sent_) commands_sent_++;
-  done_ += taken;
-  while (!sent() && done_ >= pieces_[next_].size) done_ -= pieces_[next_++].size;
+  next_sent_ += taken;
+  while (!all_sent() && next_sent_ >= pieces_[next_].size) next_sent_ -= pieces_[next_++].size;
 }
 
 int Pipeline::send(const Writer& write) {
   constexpr size_t max_parts = 64;
-  while (!sent()) {
+  while (!all_sent()) {
     iovec parts[max_parts];
     size_t count = 0;
     for (; count < max_parts && next_ + count < pieces_.size(); count++) {
       const Piece& piece = pieces_[next_ + count];
-      const size_t skip = count == 0 ? done_ : 0;
+      const size_t skip = count == 0 ? next_sent_ : 0;
       const char* data = piece.data != nullptr ? piece.data : text_.data() + piece.offset;
       parts[count] = {const_cast<char*>(data) + skip, piece.size - skip};
     }

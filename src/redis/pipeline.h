@@ -1,4 +1,5 @@
-// Commands for a server, as they go over the wire. Values stay where the caller has them.
+// Commands for a server in the format of the wire (RESP). Large values are not copied: they are
+// sent from the caller's memory.
 #pragma once
 
 #include <sys/uio.h>
@@ -15,23 +16,24 @@ namespace pkv::redis {
 
 class Pipeline {
  public:
-  // Sends some bytes of `parts` and says in *taken how many. 0, or an errno.
+  // Sends some bytes of `parts` and sets *taken to their number. Returns 0 or an errno.
   using Writer = std::function<int(iovec* parts, size_t count, size_t* taken)>;
 
-  // Arguments of more than `max_copied` bytes are not copied: they must live until everything is
-  // sent.
-  void command(std::initializer_list<std::string_view> arguments, size_t max_copied = 4096);
+  // Adds a command. Arguments of more than `max_copied` bytes are not copied, so they must live
+  // until everything is sent.
+  void add(std::initializer_list<std::string_view> arguments, size_t max_copied = 4096);
 
   size_t commands() const { return ends_.size(); }
-  bool sent() const { return next_ == pieces_.size(); }
-  // How many commands are sent to their last byte.
+  // Whether every byte was sent.
+  bool all_sent() const { return next_ == pieces_.size(); }
+  // The number of commands that were sent to their last byte.
   size_t commands_sent() const { return commands_sent_; }
-  // Sends as much as `write` takes now. 0, or an errno.
+  // Sends as much as `write` takes now. Returns 0 or an errno.
   int send(const Writer& write);
 
  private:
   struct Piece {
-    const char* data;  // NULL: in text_
+    const char* data;  // NULL for bytes in text_, at the offset
     size_t offset, size;
   };
   void add_text(std::string_view text);
@@ -40,10 +42,11 @@ class Pipeline {
 
   std::string text_;
   std::vector<Piece> pieces_;
-  std::vector<uint64_t> ends_;  // of each command: the bytes up to its end
+  std::vector<uint64_t> ends_;  // for each command the number of bytes up to its end
   uint64_t bytes_ = 0, bytes_sent_ = 0;
   size_t commands_sent_ = 0;
-  size_t next_ = 0, done_ = 0;  // the piece to send, and how much of it is sent
+  size_t next_ = 0;       // the piece to send next
+  size_t next_sent_ = 0;  // the bytes of it that were sent
 };
 
 }  // namespace pkv::redis

@@ -1,3 +1,4 @@
+// The errors of Redis and Valkey that this library knows, of all versions.
 #include "redis/refusals.h"
 
 namespace pkv::redis {
@@ -5,10 +6,10 @@ namespace pkv::redis {
 namespace {
 
 struct Refusal {
-  std::string_view begin, meaning;
+  std::string_view prefix, meaning;
 };
 
-// The first that fits is taken.
+// The first entry that fits is used; the last one fits every error.
 constexpr Refusal refusals[] = {
     {"WRONGPASS", "WRONGPASS, the user or the password is wrong"},
     {"NOAUTH", "NOAUTH, the server wants a password"},
@@ -36,10 +37,10 @@ constexpr Refusal refusals[] = {
 
 std::string describe_refusal(std::string_view command, std::string_view text) {
   const Refusal* refusal = refusals;
-  while (!text.starts_with(refusal->begin)) refusal++;
+  while (!text.starts_with(refusal->prefix)) refusal++;
   return std::string(command).append(" was refused: ").append(refusal->meaning);
 }
 
-bool is_without_right(std::string_view text) { return text.starts_with("NOPERM"); }
+bool is_missing_right(std::string_view text) { return text.starts_with("NOPERM"); }
 
 }  // namespace pkv::redis

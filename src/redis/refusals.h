@@ -1,5 +1,5 @@
-// What a server's error means, in words of this library. The server's own text is never repeated:
-// it may hold a password, or bytes of anybody's choice.
+// What a server's error means, in sentences of this library. The server's own text is never
+// repeated, because it may contain a password, or bytes that somebody else chose.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace pkv::redis {
 
-// A sentence for the error `text` in answer to `command`.
+// Returns a sentence for a command that was answered by the error `text`.
 std::string describe_refusal(std::string_view command, std::string_view text);
 
-// Has the user no right to the command?
-bool is_without_right(std::string_view text);
+// Whether the error says that the user has no right to the command.
+bool is_missing_right(std::string_view text);
 
 }  // namespace pkv::redis

@@ -1,4 +1,4 @@
-// A text that must not outlive its use: its memory is wiped before it is given back.
+// A secret text of any length, such as a password. Its memory is wiped before it is freed.
 #pragma once
 
 #include <string.h>
@@ -11,18 +11,19 @@
 
 namespace pkv::redis {
 
-// It never moves to other memory by itself, so that no copy is left behind.
-class Secret {
+// The text never moves to other memory, as a std::string does when it grows, so that no copy of it
+// stays behind.
+class SecretText {
  public:
-  Secret() = default;
-  // An empty text with room for `capacity` bytes.
-  explicit Secret(size_t capacity) : text_(new char[capacity]), capacity_(capacity) {}
-  explicit Secret(std::string_view text) : Secret(text.size()) {
+  SecretText() = default;
+  // Makes an empty text with room for `capacity` bytes.
+  explicit SecretText(size_t capacity) : text_(new char[capacity]), capacity_(capacity) {}
+  explicit SecretText(std::string_view text) : SecretText(text.size()) {
     for (const char byte : text) append(byte);
   }
-  ~Secret() { wipe(); }
-  Secret(Secret&& other) noexcept { swap(other); }
-  Secret& operator=(Secret&& other) noexcept {
+  ~SecretText() { wipe(); }
+  SecretText(SecretText&& other) noexcept { swap(other); }
+  SecretText& operator=(SecretText&& other) noexcept {
     swap(other);
     return *this;
   }
@@ -35,13 +36,13 @@ class Secret {
   bool empty() const { return size_ == 0; }
 
  private:
-  void swap(Secret& other) noexcept {
+  void swap(SecretText& other) noexcept {
     std::swap(text_, other.text_);
     std::swap(size_, other.size_);
     std::swap(capacity_, other.capacity_);
   }
   void wipe() {
-    // The compiler may leave out a memset() of memory that is freed next, but not this.
+    // The compiler may drop a memset() of memory that is freed next, but not explicit_bzero().
     if (text_ != nullptr) explicit_bzero(text_.get(), capacity_);
   }
 

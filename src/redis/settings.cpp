@@ -1,3 +1,6 @@
+// How a config is checked, and how the URL or the addresses in `servers` are parsed. Passwords
+// stand in `servers`, and in a text that is written wrongly they stand anywhere: sentences about it
+// say what is wrong and where, and repeat nothing of it.
 #include "redis/settings.h"
 
 #include <charconv>
@@ -7,28 +10,18 @@
 
 #include "base/status.h"
 #include "base/structs.h"
+#include "redis/numbers.h"
 
 namespace pkv::redis {
 
 namespace {
 
-constexpr uint32_t longest_timeout = 3'600'000;
-constexpr uint64_t least_pipeline = 64 << 10, largest_pipeline = 1 << 30;
-constexpr size_t longest_prefix = 64;
-constexpr size_t max_servers = 1024;
+constexpr uint32_t max_timeout_ms = 3'600'000;
+constexpr uint64_t min_pipeline_bytes = 64 << 10, max_pipeline_bytes = 1 << 30;
+constexpr size_t max_prefix_bytes = 64;
 
-// Passwords stand in `servers`, and in a text that is written wrongly they stand anywhere:
-// sentences about it say what is wrong and where, but repeat nothing of it.
-template <class Number>
-std::optional<Number> parse_number(std::string_view text, Number least, Number most) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value < least || value > most ? std::nullopt : std::optional(value);
-}
-
-Secret percent_decoded(std::string_view text) {
-  Secret decoded(text.size());
+SecretText percent_decode(std::string_view text) {
+  SecretText decoded(text.size());
   for (size_t i = 0; i < text.size(); i++) {
     if (text[i] != '%') {
       decoded.append(text[i]);
@@ -45,7 +38,7 @@ Secret percent_decoded(std::string_view text) {
   return decoded;
 }
 
-// host, host:port, [IPv6] or [IPv6]:port
+// Parses host, host:port, [IPv6] or [IPv6]:port.
 Address parse_address(std::string_view text, size_t number) {
   constexpr int default_port = 6379;
   const bool bracketed = text.starts_with('[');
@@ -68,19 +61,20 @@ Address parse_address(std::string_view text, size_t number) {
 
 bool is_tls_scheme(std::string_view name) { return name == "rediss" || name == "valkeys"; }
 
-// [user]:password
+// Parses [user]:password.
 void parse_credentials(std::string_view credentials, Settings& settings) {
   if (credentials.find_first_of("/?#@[] ") != std::string_view::npos)
     fail(PKV_INVALID_ARGUMENT,
          "servers: / ? # @ [ ] and spaces in the user or password of the URL are written as %%XX");
   const size_t colon = credentials.find(':');
-  settings.user = percent_decoded(credentials.substr(0, colon));
+  settings.user = percent_decode(credentials.substr(0, colon));
   if (colon != std::string_view::npos)
-    settings.password = percent_decoded(credentials.substr(colon + 1));
+    settings.password = percent_decode(credentials.substr(colon + 1));
 }
 
-// Takes the scheme, the credentials and the database out of
-// redis://[[user]:password@]hosts[/database]; leaves the hosts.
+// Takes the scheme, the credentials and the database out of a URL,
+// redis://[[user]:password@]hosts[/database], and returns the hosts. A text without a scheme is
+// hosts alone.
 std::string_view parse_url(std::string_view url, Settings& settings, bool& tls) {
   const size_t scheme = url.find("://");
   if (scheme == std::string_view::npos) return url;
@@ -124,8 +118,9 @@ void check_flag(uint32_t value, const char* name) {
   if (value > 1) fail(PKV_INVALID_ARGUMENT, "%s is %u, not 0 or 1", name, value);
 }
 
-// What is given for TLS must be of use: a setting that nothing reads is a mistake.
-TlsOptions checked_tls(const pkv_redis_config& config, bool tls) {
+// Reads the options of TLS. Options that would have no effect are refused, since the caller expects
+// one.
+TlsOptions read_tls_options(const pkv_redis_config& config, bool tls) {
   const struct {
     const char *name, *value;
   } texts[] = {{"tls_ca_file", config.tls_ca_file},
@@ -158,10 +153,10 @@ TlsOptions checked_tls(const pkv_redis_config& config, bool tls) {
           config.tls_key_file, config.tls_server_name,  config.tls_insecure_no_verify == 0};
 }
 
-std::chrono::milliseconds checked_timeout(uint32_t milliseconds, const char* name) {
-  if (milliseconds == 0 || milliseconds > longest_timeout)
+std::chrono::milliseconds read_timeout(uint32_t milliseconds, const char* name) {
+  if (milliseconds == 0 || milliseconds > max_timeout_ms)
     fail(PKV_INVALID_ARGUMENT, "%s is %u; 1 to %u are possible", name, milliseconds,
-         longest_timeout);
+         max_timeout_ms);
   return std::chrono::milliseconds(milliseconds);
 }
 
@@ -181,32 +176,32 @@ pkv_redis_config default_config() {
 Settings read_settings(const pkv_redis_config* from) {
   const pkv_redis_config config = read_struct(from, default_config(), "config");
   Settings settings;
-  settings.connect_timeout = checked_timeout(config.connect_timeout_ms, "connect_timeout_ms");
-  settings.command_timeout = checked_timeout(config.command_timeout_ms, "command_timeout_ms");
+  settings.connect_timeout = read_timeout(config.connect_timeout_ms, "connect_timeout_ms");
+  settings.command_timeout = read_timeout(config.command_timeout_ms, "command_timeout_ms");
   settings.ttl_seconds = config.ttl_seconds;
   if (config.reserved != 0) fail(PKV_INVALID_ARGUMENT, "reserved is %u, not 0", config.reserved);
   check_flag(config.connect_later, "connect_later");
   settings.connect_later = config.connect_later == 1;
-  if (config.pipeline_bytes < least_pipeline || config.pipeline_bytes > largest_pipeline)
+  if (config.pipeline_bytes < min_pipeline_bytes || config.pipeline_bytes > max_pipeline_bytes)
     fail(PKV_INVALID_ARGUMENT, "pipeline_bytes is %llu; %llu to %llu are possible",
-         (unsigned long long)config.pipeline_bytes, (unsigned long long)least_pipeline,
-         (unsigned long long)largest_pipeline);
+         (unsigned long long)config.pipeline_bytes, (unsigned long long)min_pipeline_bytes,
+         (unsigned long long)max_pipeline_bytes);
   settings.pipeline_bytes = config.pipeline_bytes;
   settings.prefix = config.key_prefix != nullptr ? config.key_prefix : "";
-  if (settings.prefix.size() > longest_prefix)
+  if (settings.prefix.size() > max_prefix_bytes)
     fail(PKV_INVALID_ARGUMENT, "key_prefix has %zu bytes; at most %zu are possible",
-         settings.prefix.size(), longest_prefix);
+         settings.prefix.size(), max_prefix_bytes);
 
   check_flag(config.tls, "tls");
   check_flag(config.tls_insecure_no_verify, "tls_insecure_no_verify");
   if (config.servers == nullptr) fail(PKV_INVALID_ARGUMENT, "servers is NULL");
   bool tls = config.tls == 1;
   parse_addresses(parse_url(config.servers, settings, tls), settings.servers);
-  if (config.user != nullptr) settings.user = Secret(std::string_view(config.user));
-  if (config.password != nullptr) settings.password = Secret(std::string_view(config.password));
+  if (config.user != nullptr) settings.user = SecretText(std::string_view(config.user));
+  if (config.password != nullptr) settings.password = SecretText(std::string_view(config.password));
   if (!settings.user.empty() && settings.password.empty())
     fail(PKV_INVALID_ARGUMENT, "a user without a password");
-  const TlsOptions options = checked_tls(config, tls);
+  const TlsOptions options = read_tls_options(config, tls);
   if (tls) settings.tls = std::make_unique<const TlsContext>(options);
   return settings;
 }

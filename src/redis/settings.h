@@ -1,4 +1,4 @@
-// What a caller configured, read and checked.
+// The caller's config (pkv_redis_config), read, checked and parsed.
 #pragma once
 
 #include <pagedkv/redis.h>
@@ -15,9 +15,12 @@
 
 namespace pkv::redis {
 
+// The limit for addresses in a config, and for servers of a cluster.
+constexpr size_t max_servers = 1024;
+
 struct Settings {
   std::vector<Address> servers;
-  Secret user, password;
+  SecretText user, password;
   uint32_t database = 0;
   std::string prefix;
   std::chrono::milliseconds connect_timeout, command_timeout;
@@ -27,8 +30,8 @@ struct Settings {
   std::unique_ptr<const TlsContext> tls;  // NULL without TLS
 };
 
-// Throws an Error with INVALID_ARGUMENT, UNSUPPORTED or IO. No sentence repeats a part of
-// `servers`, `user` or `password`.
+// Throws an Error with INVALID_ARGUMENT, UNSUPPORTED or IO. Its sentence never repeats a part of
+// `servers`, `user` or `password`, because a password may stand in any of them.
 Settings read_settings(const pkv_redis_config* config);
 
 pkv_redis_config default_config();

@@ -1,22 +1,15 @@
+// How slots are computed and replies about them parsed. A server may say anything, so everything in
+// a reply is checked.
 #include "redis/slots.h"
 
-#include <charconv>
 #include <utility>
+
+#include "redis/numbers.h"
+#include "redis/reply.h"
 
 namespace pkv::redis {
 
 namespace {
-
-std::string_view text_of(const redisReply& reply) { return {reply.str, reply.len}; }
-
-template <class Number>
-std::optional<Number> number_of(std::string_view text, Number least, Number most) {
-  Number number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size() || number < least || number > most)
-    return std::nullopt;
-  return number;
-}
 
 bool is_slot(const redisReply& reply) {
   return reply.type == REDIS_REPLY_INTEGER && reply.integer >= 0 &&
@@ -41,13 +34,13 @@ uint16_t slot_of(std::string_view key) {
 
 namespace {
 
-// [name, port, ...]
+// Parses a node in the reply to CLUSTER SLOTS: [name, port, ...].
 std::optional<Address> parse_node(const redisReply& node, const Address& asked) {
   if (node.type != REDIS_REPLY_ARRAY || node.elements < 2) return std::nullopt;
   const redisReply &host = *node.element[0], &port = *node.element[1];
   if (port.type != REDIS_REPLY_INTEGER || port.integer < 1 || port.integer > 65535)
     return std::nullopt;
-  // A node that does not know its own name leaves it out.
+  // A node that does not know its own name leaves it out; its name is then the one we asked.
   const bool named = host.type == REDIS_REPLY_STRING && host.len > 0 && text_of(host) != "?";
   if (named && !is_host(text_of(host))) return std::nullopt;
   return Address{named ? std::string(text_of(host)) : asked.host, static_cast<int>(port.integer)};
@@ -57,7 +50,7 @@ std::optional<Address> parse_node(const redisReply& node, const Address& asked) 
 
 std::optional<std::vector<SlotRange>> parse_slots(const redisReply& reply, const Address& asked) {
   std::vector<SlotRange> ranges;
-  if (reply.type == REDIS_REPLY_ERROR) return ranges;
+  if (is_error(reply)) return ranges;
   if (reply.type != REDIS_REPLY_ARRAY) return std::nullopt;
   size_t slots = 0;
   for (size_t i = 0; i < reply.elements; i++) {
@@ -69,7 +62,7 @@ std::optional<std::vector<SlotRange>> parse_slots(const redisReply& reply, const
     const auto last = static_cast<size_t>(range.element[1]->integer);
     auto master = parse_node(*range.element[2], asked);
     if (!master || first > last) return std::nullopt;
-    // No slot has two masters, so there are not more in all ranges than there are.
+    // No slot has two masters, so all ranges together cannot have more slots than there are.
     slots += last - first + 1;
     if (slots > slot_count) return std::nullopt;
     ranges.push_back({first, last, std::move(*master)});
@@ -78,7 +71,7 @@ std::optional<std::vector<SlotRange>> parse_slots(const redisReply& reply, const
 }
 
 std::optional<Redirection> parse_redirection(const redisReply& reply, const Address& asked) {
-  if (reply.type != REDIS_REPLY_ERROR) return std::nullopt;
+  if (!is_error(reply)) return std::nullopt;
   std::string_view text = text_of(reply);
   const bool ask = text.starts_with("ASK "), moved = text.starts_with("MOVED ");
   if (!ask && !moved) return std::nullopt;
@@ -86,8 +79,8 @@ std::optional<Redirection> parse_redirection(const redisReply& reply, const Addr
   const size_t space = text.find(' '), colon = text.rfind(':');
   if (space == std::string_view::npos || colon == std::string_view::npos || colon < space)
     return std::nullopt;
-  const auto slot = number_of<size_t>(text.substr(0, space), 0, slot_count - 1);
-  const auto port = number_of<int>(text.substr(colon + 1), 1, 65535);
+  const auto slot = parse_number<size_t>(text.substr(0, space), 0, slot_count - 1);
+  const auto port = parse_number<int>(text.substr(colon + 1), 1, 65535);
   const std::string_view host = text.substr(space + 1, colon - space - 1);
   const bool named = !host.empty() && host != "?";
   if (!slot || !port || (named && !is_host(host))) return std::nullopt;

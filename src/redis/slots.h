@@ -1,4 +1,4 @@
-// How a cluster spreads keys over its servers.
+// How a cluster spreads keys over its servers: the slot of a key, and what servers say about slots.
 #pragma once
 
 #include <hiredis.h>
@@ -13,8 +13,8 @@ namespace pkv::redis {
 
 constexpr size_t slot_count = 16384;
 
-// CRC-16 (XMODEM) of the key, or of what stands between its first { and the next }, unless that is
-// nothing.
+// The slot of a key: CRC-16 (XMODEM) of the key, or of the text between its first { and the next },
+// if there is any.
 uint16_t slot_of(std::string_view key);
 
 struct SlotRange {
@@ -22,17 +22,19 @@ struct SlotRange {
   Address master;
 };
 
-// The reply to CLUSTER SLOTS of the server `asked`; none where it is not one. A server without
-// clusters has no ranges.
+// Parses the reply of the server `asked` to CLUSTER SLOTS. Returns nothing if it is malformed, and
+// no ranges if it is an error, as it is from a server that belongs to no cluster.
 std::optional<std::vector<SlotRange>> parse_slots(const redisReply& reply, const Address& asked);
 
-// "MOVED 3999 host:port" and "ASK 3999 host:port": where to ask instead.
+// An error that names the server to ask instead: "MOVED 3999 host:port" means from now on, and
+// "ASK 3999 host:port" means this time.
 struct Redirection {
   bool ask;
   size_t slot;
   Address to;
 };
 
+// Returns nothing if the reply is no redirection.
 std::optional<Redirection> parse_redirection(const redisReply& reply, const Address& asked);
 
 }  // namespace pkv::redis

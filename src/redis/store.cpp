@@ -1,5 +1,5 @@
-// The C boundary: pkv_redis_open and the functions of the table it fills. Nothing is thrown out of
-// here.
+// The C boundary of libpagedkv-redis: pkv_redis_open() and the functions of the table that it
+// fills. No exception leaves this file.
 #include <pagedkv/redis.h>
 #include <unistd.h>
 
@@ -40,8 +40,8 @@ pkv_status guarded(const Body& body) noexcept {
   }
 }
 
-// Writes and reads have connections of their own: a probe does not wait until megabytes are
-// written.
+// A client that one call uses at a time. Writes and reads have one each, with connections of its
+// own, so that a probe does not wait until megabytes are written.
 struct Lane {
   explicit Lane(const Settings& settings) : client(settings) {}
   std::mutex mutex;
@@ -57,14 +57,15 @@ struct Store {
 };
 
 int64_t run(Store& store, Lane& lane, Operation& operation) {
-  // Two processes on one connection would take each other's replies.
+  // A forked child must not use its parent's connections: each would take the other's replies.
   if (getpid() != store.process) return -ECHILD;
   const std::lock_guard lock(lane.mutex);
   return lane.client.run(operation);
 }
 
+// Runs a function of the table, whose errors are negative errnos.
 template <class Body>
-int64_t counted(void* user, const Body& body) noexcept {
+int64_t guarded_call(void* user, const Body& body) noexcept {
   try {
     return body(*static_cast<Store*>(user));
   } catch (const std::bad_alloc&) {
@@ -75,21 +76,22 @@ int64_t counted(void* user, const Body& body) noexcept {
 }
 
 int64_t put(void* user, size_t n, const pkv_store_item* items) {
-  return counted(user, [&](Store& store) {
+  return guarded_call(user, [&](Store& store) {
     Put operation(store.settings, n, items);
     return run(store, store.writing, operation);
   });
 }
 
 int64_t probe(void* user, size_t n, pkv_store_item* items) {
-  return counted(user, [&](Store& store) {
+  return guarded_call(user, [&](Store& store) {
     Probe operation(store.settings, n, items);
     return run(store, store.reading, operation);
   });
 }
 
-// How large the larger ones are; what cannot be told keeps "one more than the room".
-void measure(Store& store, const std::vector<size_t>& larger, pkv_store_item* items) {
+// Asks for the sizes of items that are larger than their room. An item whose size the server does
+// not tell keeps one byte more than its room.
+void fetch_sizes(Store& store, const std::vector<size_t>& larger, pkv_store_item* items) {
   std::vector<pkv_store_item> measured;
   for (const size_t item : larger) measured.push_back(items[item]);
   Probe operation(store.settings, measured.size(), measured.data());
@@ -99,16 +101,16 @@ void measure(Store& store, const std::vector<size_t>& larger, pkv_store_item* it
 }
 
 int64_t get(void* user, size_t n, pkv_store_item* items) {
-  return counted(user, [&](Store& store) {
+  return guarded_call(user, [&](Store& store) {
     Get operation(store.settings, n, items);
     const int64_t found = run(store, store.reading, operation);
-    if (!operation.larger().empty()) measure(store, operation.larger(), items);
+    if (!operation.larger().empty()) fetch_sizes(store, operation.larger(), items);
     return found;
   });
 }
 
 int64_t drop(void* user, size_t n, const pkv_store_item* items) {
-  return counted(user, [&](Store& store) {
+  return guarded_call(user, [&](Store& store) {
     Drop operation(store.settings, n, items);
     return run(store, store.reading, operation);
   });

@@ -1,3 +1,4 @@
+// How OpenSSL is set up and called, and how its errors become sentences.
 #include "redis/tls.h"
 
 #include <arpa/inet.h>
@@ -24,7 +25,7 @@ namespace pkv::redis {
 
 namespace {
 
-constexpr size_t record_bytes = 16384;  // the most that a record of TLS holds
+constexpr size_t record_bytes = 16384;  // the largest record of TLS
 
 // ---- A socket for OpenSSL, whose own would raise SIGPIPE ----------------------------------------
 
@@ -73,7 +74,7 @@ bio_method_st* make_socket_method() {
 
 // ---- Files of the config ------------------------------------------------------------------------
 
-// Static text for the first error of the queue, which is left empty.
+// Returns static text for the first error in OpenSSL's queue, and empties the queue.
 const char* take_reason() {
   const unsigned long error = ERR_peek_error();
   const char* const text = ERR_reason_error_string(error);
@@ -85,7 +86,8 @@ const char* take_reason() {
   fail(PKV_INVALID_ARGUMENT, "%s: '%.100s': %.100s", field, path, what);
 }
 
-// OpenSSL says little about files that it cannot open, and nothing about directories.
+// Throws IO if a file cannot be opened: OpenSSL says little about such files, and nothing about
+// directories.
 void check_readable(const char* field, const char* path) {
   const int descriptor = path != nullptr ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
   if (path != nullptr && descriptor < 0) {
@@ -104,10 +106,10 @@ void check_directory(const char* field, const char* path) {
   closedir(directory);
 }
 
-// Without this OpenSSL would ask for the password of a key on the terminal.
+// The callback for the password of a key. Without it OpenSSL would ask for one on the terminal.
 int no_password(char*, int, int, void*) { return 0; }
 
-void trust(SSL_CTX* context, const TlsOptions& options) {
+void load_trusted(SSL_CTX* context, const TlsOptions& options) {
   if (options.ca_file == nullptr && options.ca_directory == nullptr) {
     SSL_CTX_set_default_verify_paths(context);
     return;
@@ -122,7 +124,7 @@ void trust(SSL_CTX* context, const TlsOptions& options) {
     refuse("tls_ca_directory", options.ca_directory, take_reason());
 }
 
-void identify(SSL_CTX* context, const TlsOptions& options) {
+void load_own_certificate(SSL_CTX* context, const TlsOptions& options) {
   if (options.certificate_file == nullptr) return;
   check_readable("tls_certificate_file", options.certificate_file);
   check_readable("tls_key_file", options.key_file);
@@ -139,7 +141,8 @@ bool is_address(const std::string& host) {
          inet_pton(AF_INET6, host.c_str(), bytes) == 1;
 }
 
-// Names are checked by name, addresses by address; only a name may be sent to the server.
+// Makes the certificate be checked for a host. Names and addresses are checked differently, and
+// only a name may be sent to the server (SNI).
 bool expect_host(SSL* ssl, const std::string& host_with_zone) {
   const std::string host = host_with_zone.substr(0, host_with_zone.find('%'));
   X509_VERIFY_PARAM* const parameters = SSL_get0_param(ssl);
@@ -162,19 +165,20 @@ TlsContext::TlsContext(const TlsOptions& options)
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
   SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
 #ifdef SSL_OP_IGNORE_UNEXPECTED_EOF
-  // Replies say how long they are, so a connection that is cut off is noticed all the same.
+  // Replies carry their length, so a connection that is cut off is noticed without this check.
   SSL_CTX_set_options(context.get(), SSL_OP_IGNORE_UNEXPECTED_EOF);
 #endif
   SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE |
                                       SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                       SSL_MODE_RELEASE_BUFFERS);
-  // A call handles one record, so that a server cannot hold it with endless tickets or new keys.
+  // Each call handles one record, so that a server cannot keep it busy with endless session tickets
+  // or new keys.
   SSL_CTX_clear_mode(context.get(), SSL_MODE_AUTO_RETRY);
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   SSL_CTX_set_default_passwd_cb(context.get(), no_password);
   SSL_CTX_set_verify(context.get(), verify_ ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, nullptr);
-  if (verify_) trust(context.get(), options);
-  identify(context.get(), options);
+  if (verify_) load_trusted(context.get(), options);
+  load_own_certificate(context.get(), options);
   ERR_clear_error();
   socket_ = make_socket_method();
   context_ = context.get();
@@ -205,7 +209,8 @@ Tls::Tls(const TlsContext& context, const std::string& host, int descriptor)
 
 Tls::~Tls() { SSL_free(ssl_); }
 
-// What a call that returned `result` waits for, or the errno of what went wrong.
+// After a call that returned `result`: sets *wants to what it waits for and returns 0, or returns
+// the errno of what went wrong.
 int Tls::failure(int result, short* wants) {
   const int error_of_socket = errno;
   const int kind = SSL_get_error(ssl_, result);
@@ -247,9 +252,10 @@ int Tls::handshake() {
 
 bool Tls::ready() const { return SSL_is_init_finished(ssl_) != 0; }
 
-// A piece that fills a record goes out from where it lies. Shorter ones are put together, and their
-// copy, which may hold a password, is wiped. A call that has to wait is repeated with the same
-// bytes in front, which OpenSSL demands: the caller's pieces stay as they are until they are taken.
+// A piece that fills a record is sent from where it lies. Shorter pieces are copied into one
+// record, and the copy is wiped, because it may contain a password. OpenSSL demands that a call
+// that had to wait is repeated with the same bytes first; that holds since the caller does not
+// change pieces before they are taken.
 int Tls::write(const iovec* parts, size_t count, size_t* taken) {
   *taken = 0;
   const char* from = static_cast<const char*>(parts[0].iov_base);
@@ -273,14 +279,16 @@ int Tls::write(const iovec* parts, size_t count, size_t* taken) {
   }
   explicit_bzero(record_.get(), copied);
   if (error == 0 || error == EPROTO) return error;
-  // The server may have said why it ends the connection, which is worth more than that it did.
+  // Read what the server sent before it ended the connection: it may say why, which is worth more
+  // than the error of the write.
   char byte;
   size_t bytes;
-  const int said = read(&byte, 1, &bytes);
-  return said != 0 ? said : error;
+  const int read_error = read(&byte, 1, &bytes);
+  return read_error != 0 ? read_error : error;
 }
 
-// Reads all that has arrived, or `size` bytes: poll() does not see what OpenSSL keeps.
+// Reads until nothing more has arrived or `size` bytes are read, because poll() does not see bytes
+// that OpenSSL has buffered.
 int Tls::read(char* to, size_t size, size_t* bytes) {
   *bytes = 0;
   while (*bytes < size) {
@@ -290,7 +298,7 @@ int Tls::read(char* to, size_t size, size_t* bytes) {
     const int result = SSL_read(ssl_, to + *bytes, static_cast<int>(size - *bytes));
     if (result <= 0) {
       const int error = failure(result, &read_wants_);
-      // What came before the end is read first; the end comes up again.
+      // Bytes before the end of the connection are returned first; the next call returns the error.
       return *bytes > 0 ? 0 : error;
     }
     *bytes += static_cast<size_t>(result);
@@ -298,7 +306,7 @@ int Tls::read(char* to, size_t size, size_t* bytes) {
   return 0;
 }
 
-bool Tls::quiet() {
+bool Tls::is_idle() {
   char byte;
   ERR_clear_error();
   const int result = SSL_peek(ssl_, &byte, 1);

@@ -1,5 +1,5 @@
-// TLS over a socket that is connected or being connected, by OpenSSL itself: hiredis has TLS
-// from 1.0 on only, checks no host names, and raises SIGPIPE where a connection broke.
+// TLS over a socket that is connected or being connected. It calls OpenSSL itself, because hiredis
+// has TLS only from 1.0 on, does not check host names, and raises SIGPIPE when a connection breaks.
 #pragma once
 
 #include <sys/uio.h>
@@ -15,20 +15,21 @@ struct ssl_st;
 namespace pkv::redis {
 
 struct TlsOptions {
-  // Files in PEM format; NULL where the caller gave none.
+  // Paths of files in PEM format, and of a directory of them; NULL for those that are not given.
   const char* ca_file;
   const char* ca_directory;
   const char* certificate_file;
   const char* key_file;
-  const char* server_name;  // NULL: the host of each server
+  const char* server_name;  // the name in certificates; NULL for the host of each server
   bool verify;
 };
 
-// What all connections of a store have in common: whom to believe, and who we are.
+// What all connections of a store have in common: the certificates that are trusted, and the
+// store's own certificate.
 class TlsContext {
  public:
-  // Throws an Error: UNSUPPORTED where the library was built without TLS, IO or INVALID_ARGUMENT
-  // where a file cannot be used.
+  // Throws an Error: UNSUPPORTED if the library was built without TLS, IO or INVALID_ARGUMENT if a
+  // file cannot be used.
   explicit TlsContext(const TlsOptions& options);
   ~TlsContext();
 
@@ -40,23 +41,28 @@ class TlsContext {
   bool verify_;
 };
 
-// One connection. Its functions return 0 or an errno; reason() then says in words what went wrong.
-// Nothing blocks: what cannot be done yet is tried again when poll() reports one of events().
+// TLS of one connection. Functions that return int return 0 or an errno, and reason() then says
+// what went wrong. Nothing blocks: what cannot be done yet returns 0, and is tried again when
+// poll() reports one of events().
 class Tls {
  public:
-  // The server has to show a certificate for `host`, unless the context has another name. The
-  // descriptor stays the caller's. Throws std::bad_alloc.
+  // The server has to have a certificate for `host`, or for the context's server name if there is
+  // one. The descriptor stays the caller's. Throws std::bad_alloc.
   Tls(const TlsContext& context, const std::string& host, int descriptor);
   ~Tls();
   Tls(const Tls&) = delete;
   Tls& operator=(const Tls&) = delete;
 
   int handshake();
+  // Whether the handshake is complete.
   bool ready() const;
+  // Writes some bytes of the parts and sets *taken to their number.
   int write(const iovec* parts, size_t count, size_t* taken);
+  // Reads up to `size` bytes and sets *bytes to their number.
   int read(char* to, size_t size, size_t* bytes);
-  // Nothing has arrived that anybody would have to read.
-  bool quiet();
+  // Whether no data have arrived; new session tickets and keys do not count.
+  bool is_idle();
+  // What poll() has to wait for.
   short events(bool has_unsent) const;
   const char* reason() const { return reason_; }
 
@@ -64,7 +70,7 @@ class Tls {
   int failure(int result, short* wants);
 
   ssl_st* ssl_;
-  std::unique_ptr<char[]> record_;  // short pieces, to go out in one record
+  std::unique_ptr<char[]> record_;  // where short pieces are put together for one record
   short write_wants_, read_wants_;
   char reason_[160] = "";
 };

@@ -1,4 +1,4 @@
-// In the place of tls.cpp in a library that is built without OpenSSL.
+// Replaces tls.cpp in a library that is built without OpenSSL: making a context fails.
 #include "base/status.h"
 #include "redis/tls.h"
 
@@ -10,7 +10,7 @@ TlsContext::TlsContext(const TlsOptions& options) : verify_(options.verify) {
 }
 TlsContext::~TlsContext() = default;
 
-// There is no context to make one of these with.
+// Never made, since there is no context to make it with.
 Tls::Tls(const TlsContext&, const std::string&, int)
     : ssl_(nullptr), write_wants_(0), read_wants_(0) {}
 Tls::~Tls() = default;
@@ -18,7 +18,7 @@ int Tls::handshake() { return 0; }
 bool Tls::ready() const { return true; }
 int Tls::write(const iovec*, size_t, size_t*) { return 0; }
 int Tls::read(char*, size_t, size_t*) { return 0; }
-bool Tls::quiet() { return true; }
+bool Tls::is_idle() { return true; }
 short Tls::events(bool) const { return 0; }
 
 }  // namespace pkv::redis
