@@ -1,6 +1,8 @@
-"""Makes DEPENDENCIES.md and pagedkv.spdx.json (SPDX 2.3) of dependencies.json.
+"""Makes DEPENDENCIES.md and pagedkv.spdx.json (SPDX 2.3) from dependencies.json.
 
-usage: dependencies.py [--check], which says with a diff where they are not what the list gives"""
+usage: dependencies.py [--check]
+--check writes nothing; it prints a diff and fails if a file is not what the list gives.
+"""
 
 import difflib
 import json
@@ -9,7 +11,7 @@ import re
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Relationships of SPDX: (type, does the library stand first).
+# The SPDX relationship of each use: its type, and whether pagedkv is the first of the packages.
 RELATIONS = {
     "linked": ("DYNAMIC_LINK", True),
     "compiled": ("DEPENDS_ON", True),
@@ -106,7 +108,7 @@ def table(listed):
         "# Dependencies",
         "",
         "[dependencies.py](dependencies.py) makes this page and",
-        "[pagedkv.spdx.json](pagedkv.spdx.json) (SPDX 2.3) of",
+        "[pagedkv.spdx.json](pagedkv.spdx.json) (SPDX 2.3) from",
         "[dependencies.json](dependencies.json). It lists direct dependencies; licences are SPDX",
         "identifiers.",
         "",
@@ -130,27 +132,24 @@ def table(listed):
 
 def main():
     listed = json.loads((HERE / "dependencies.json").read_text())
-    same = True
-    for name, text in {"DEPENDENCIES.md": table(listed), "pagedkv.spdx.json": spdx(listed)}.items():
-        path = HERE / name
-        old = path.read_text() if path.exists() else ""
-        if sys.argv[1:] == ["--check"]:
-            print(
-                "".join(
-                    difflib.unified_diff(
-                        old.splitlines(True), text.splitlines(True), name, "what the list gives"
-                    )
-                ),
-                end="",
+    made = {"DEPENDENCIES.md": table(listed), "pagedkv.spdx.json": spdx(listed)}
+    if sys.argv[1:] != ["--check"]:
+        for name, text in made.items():
+            (HERE / name).write_text(text)
+        return
+    diff = ""
+    for name, text in made.items():
+        old = (HERE / name).read_text() if (HERE / name).exists() else ""
+        diff += "".join(
+            difflib.unified_diff(
+                old.splitlines(True), text.splitlines(True), name, "what the list gives"
             )
-            same = same and old == text
-        else:
-            path.write_text(text)
-    sys.exit(
-        0
-        if same
-        else "not what dependencies.json gives: python3 src/packaging/dependencies.py renews it"
-    )
+        )
+    print(diff, end="")
+    if diff:
+        sys.exit(
+            "not what dependencies.json gives: python3 src/packaging/dependencies.py renews it"
+        )
 
 
 if __name__ == "__main__":
