@@ -1,13 +1,12 @@
-// The table of slots that handles name, and how leases of a slot are taken and given back.
+// How leases of slots are taken and given back, and how handles begin and end.
 #include "api/handles.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <memory>
 #include <new>
 #include <utility>
 
+#include "api/slots.h"
 #include "base/os.h"
 #include "base/status.h"
 #include "engine/memory/atomics.h"
@@ -16,158 +15,16 @@ namespace pkv::api {
 
 namespace {
 
-// Counts those readers of a slot whose threads share this stripe.
-struct alignas(64) Stripe {
-  std::atomic<uint64_t> readers{0};
-};
-constexpr uint32_t stripe_count = 16;
-
-// Whether readers of such an object are counted in stripes, because many threads read it at once.
-constexpr bool is_striped(Kind kind) { return kind == Kind::pool || kind == Kind::cache; }
-
-}  // namespace
-
-// word = generation << 32 | state. Each slot has a cache line of its own, because the word of a
-// session changes with each call, which would slow down readers of a pool in the same line.
-struct alignas(64) Slot {
-  std::atomic<uint64_t> word{uint64_t{1} << 32};
-  std::atomic<uint64_t> holder{0};  // the batch that holds this session
-  std::atomic<uint64_t> parent{0};
-  std::atomic<uint32_t> next{0};  // the index of the next slot in the free list
-  uint32_t index = 0;
-  std::atomic<Kind> kind{};
-  // Written before the word becomes live, and read only under a lease.
-  void* object = nullptr;
-  // Made for the first striped object in this slot, and kept for the next ones.
-  std::atomic<Stripe*> stripes{nullptr};
-  // The fork epoch in which the object was made. It is also read without a lease: a thread that
-  // reads the epoch of the slot's next object then fails to take the lease.
-  std::atomic<uint64_t> epoch{0};
-  // The epoch of a forked child that is closing the object it inherited; 0 for none.
-  std::atomic<uint64_t> closed_in{0};
-};
-
-namespace {
-
-// handle = generation << 32 | kind << 28 | index
-constexpr uint32_t index_bits = 24;
-constexpr uint32_t no_index = (1u << index_bits) - 1;
-constexpr uint32_t kind_shift = 28;
-constexpr uint32_t chunk_slots = 1024;
-constexpr uint32_t max_chunks = 4096;
-static_assert(max_chunks * chunk_slots <= no_index);
-
-// The state of a slot.
-constexpr uint64_t live = 1u << 31;     // the handle is open
-constexpr uint64_t written = 1u << 30;  // one call has an exclusive lease
-constexpr uint64_t held = 1u << 29;     // a batch holds the session
-constexpr uint64_t readers = held - 1;  // the number of shared leases
-constexpr uint64_t state_mask = 0xFFFFFFFF;
-
-constexpr uint64_t generation_of(uint64_t word) { return word >> 32; }
-
-// All slots of the process, in chunks that are made when they are needed, and two free lists.
-class Table {
- public:
-  Slot* at(uint32_t index) const {
-    if (index >= max_chunks * chunk_slots) return nullptr;
-    // Acquire: the slots of a chunk are made before it is published.
-    Slot* const chunk = chunks_[index / chunk_slots].load(std::memory_order_acquire);
-    return chunk == nullptr ? nullptr : &chunk[index % chunk_slots];
-  }
-
-  // Takes a slot from a free list. Slots that have stripes are kept for objects that need stripes,
-  // so that there are never more stripes than there were such objects at one time.
-  Slot* take(bool striped) {
-    if (Slot* const slot = striped ? pop(free_striped_) : nullptr; slot != nullptr) return slot;
-    for (;;) {
-      if (Slot* const slot = pop(free_); slot != nullptr) return slot;
-      add_chunk();
-    }
-  }
-
-  void give_back(Slot* slot) {
-    push(slot->stripes.load(std::memory_order_relaxed) != nullptr ? free_striped_ : free_, slot);
-  }
-
-  template <class Visit>
-  void for_each(const Visit& visit) const {
-    for (const auto& chunk : chunks_) {
-      Slot* const slots = chunk.load(std::memory_order_acquire);
-      if (slots == nullptr) return;
-      for (uint32_t i = 0; i < chunk_slots; i++) visit(slots[i]);
-    }
-  }
-
- private:
-  // A slot of a free list; its chunk exists.
-  Slot* listed(uint64_t index) const {
-    return &chunks_[index / chunk_slots].load(std::memory_order_acquire)[index % chunk_slots];
-  }
-
-  Slot* pop(std::atomic<uint64_t>& list) {
-    uint64_t head = list.load(std::memory_order_acquire);
-    while ((head & no_index) != no_index) {
-      Slot* const slot = listed(head & no_index);
-      // The tag rises with each swap, so a head that was taken and given back meanwhile does not
-      // compare equal (the ABA problem).
-      const uint64_t next = tagged(head, slot->next.load(std::memory_order_relaxed));
-      if (list.compare_exchange_weak(head, next, std::memory_order_acquire)) return slot;
-    }
-    return nullptr;
-  }
-
-  void push(std::atomic<uint64_t>& list, Slot* slot) {
-    uint64_t head = list.load(std::memory_order_relaxed);
-    do {
-      slot->next.store(static_cast<uint32_t>(head & no_index), std::memory_order_relaxed);
-    } while (!list.compare_exchange_weak(head, tagged(head, slot->index), std::memory_order_release,
-                                         std::memory_order_relaxed));
-  }
-
-  static uint64_t tagged(uint64_t head, uint32_t index) {
-    return ((head >> index_bits) + 1) << index_bits | index;
-  }
-
-  void add_chunk() {
-    const auto empty = [](const std::atomic<Slot*>& chunk) {
-      return chunk.load(std::memory_order_relaxed) == nullptr;
-    };
-    const auto place = std::find_if(chunks_.begin(), chunks_.end(), empty);
-    if (place == chunks_.end())
-      fail(PKV_NO_MEMORY, "%u handles are open, which is the limit", max_chunks * chunk_slots);
-    auto slots = std::make_unique<Slot[]>(chunk_slots);
-    const uint32_t base = static_cast<uint32_t>(place - chunks_.begin()) * chunk_slots;
-    for (uint32_t i = 0; i < chunk_slots; i++) slots[i].index = base + i;
-    Slot* before = nullptr;
-    if (!place->compare_exchange_strong(before, slots.get(), std::memory_order_acq_rel))
-      return;  // another thread added a chunk
-    Slot* const added = slots.release();
-    for (uint32_t i = chunk_slots; i-- > 0;) give_back(&added[i]);
-  }
-
-  std::array<std::atomic<Slot*>, max_chunks> chunks_{};
-  std::atomic<uint64_t> free_{no_index};
-  std::atomic<uint64_t> free_striped_{no_index};
-};
-
-// The table exists before any code runs and is never destroyed, because a handle may be used while
-// the process ends.
-Table& table() {
-  static constinit Table instance;
-  return instance;
-}
-
 uint64_t handle_of(const Slot& slot, uint64_t word) {
   return generation_of(word) << 32 |
          static_cast<uint64_t>(slot.kind.load(std::memory_order_relaxed)) << kind_shift |
          slot.index;
 }
 
-// Finds the slot of a handle; throws for a handle that no object of this kind ever had.
+// Finds the slot that a handle names. Throws if the handle is NULL, or cannot be one of this kind.
 Slot& find(uint64_t handle, Kind kind) {
   if (handle == 0) fail(PKV_INVALID_ARGUMENT, "the %s handle is NULL", kind_name(kind));
-  Slot* const slot = handle_kind(handle) == kind ? table().at(handle & no_index) : nullptr;
+  Slot* const slot = handle_kind(handle) == kind ? slot_table().at(handle & no_index) : nullptr;
   if (slot == nullptr || (handle >> index_bits & 0xF) != 0)
     fail(PKV_STALE_HANDLE, "%#llx is no handle of a %s", (unsigned long long)handle,
          kind_name(kind));
@@ -205,22 +62,6 @@ bool prepare_stripes(Slot& slot) {
 }
 
 }  // namespace
-
-const char* kind_name(Kind kind) {
-  switch (kind) {
-    case Kind::pool:
-      return "pool";
-    case Kind::cache:
-      return "cache";
-    case Kind::session:
-      return "session";
-    case Kind::batch:
-      return "batch";
-    case Kind::snapshot:
-      return "snapshot";
-  }
-  return "object";
-}
 
 size_t max_handles() { return size_t{max_chunks} * chunk_slots; }
 
@@ -326,8 +167,8 @@ void Lease::acquire_striped_exclusive() {
 
 bool Lease::has_striped_readers() const {
   const Stripe* const stripes = slot_->stripes.load(std::memory_order_acquire);
-  // A count is only changed by atomic additions and subtractions, so a thread that reads 0 also
-  // sees what the readers before it did.
+  // Every change of a count is an atomic read-modify-write, so a thread that reads 0 also sees what
+  // all readers did before they left.
   return stripes != nullptr &&
          std::any_of(stripes, stripes + stripe_count, [](const Stripe& stripe) {
            return stripe.readers.load(std::memory_order_seq_cst) != 0;
@@ -363,7 +204,7 @@ Lease::Lease(Lease&& other) noexcept
 
 Lease::~Lease() {
   if (slot_ == nullptr) return;
-  Slot* const leased = batch_ != 0 ? table().at(batch_ & no_index) : slot_;
+  Slot* const leased = batch_ != 0 ? slot_table().at(batch_ & no_index) : slot_;
   // Release: makes what this call did to the object visible to the next one.
   if (stripe_readers_ != nullptr)
     stripe_readers_->fetch_sub(1, std::memory_order_release);
@@ -390,7 +231,7 @@ void Lease::retire() noexcept {
   const uint64_t generation = (handle_ >> 32) + 1;
   slot->word.store(generation << 32, std::memory_order_release);
   // A slot whose generations are used up stays out of use.
-  if (generation < state_mask) table().give_back(slot);
+  if (generation < state_mask) slot_table().give_back(slot);
 }
 
 void Lease::give_to_batch(uint64_t batch) noexcept {
@@ -400,9 +241,9 @@ void Lease::give_to_batch(uint64_t batch) noexcept {
 }
 
 NewHandle::NewHandle(Kind kind, void* object, uint64_t parent)
-    : slot_(table().take(is_striped(kind))) {
+    : slot_(slot_table().take(is_striped(kind))) {
   if (is_striped(kind) && !prepare_stripes(*slot_)) {
-    table().give_back(slot_);
+    slot_table().give_back(slot_);
     throw std::bad_alloc();
   }
   slot_->kind.store(kind, std::memory_order_relaxed);
@@ -417,7 +258,7 @@ NewHandle::NewHandle(NewHandle&& other) noexcept : slot_(std::exchange(other.slo
 NewHandle::~NewHandle() {
   if (slot_ == nullptr) return;
   slot_->parent.store(0, std::memory_order_release);
-  table().give_back(slot_);
+  slot_table().give_back(slot_);
 }
 
 uint64_t NewHandle::open() noexcept {
@@ -433,12 +274,12 @@ uint64_t add_handle(Kind kind, void* object, uint64_t parent) {
 }
 
 void end_batch_hold(uint64_t session) noexcept {
-  table().at(session & no_index)->word.fetch_and(~held, std::memory_order_release);
+  slot_table().at(session & no_index)->word.fetch_and(~held, std::memory_order_release);
 }
 
 std::vector<uint64_t> list_children(uint64_t parent, Kind kind) {
   std::vector<uint64_t> result;
-  table().for_each([&](Slot& slot) {
+  slot_table().for_each([&](Slot& slot) {
     const uint64_t word = slot.word.load(std::memory_order_acquire);
     if (slot.parent.load(std::memory_order_acquire) == parent && (word & live) &&
         slot.kind.load(std::memory_order_relaxed) == kind)
@@ -449,7 +290,7 @@ std::vector<uint64_t> list_children(uint64_t parent, Kind kind) {
 
 // Leases one child for its destruction, unless it was closed meanwhile.
 void lock_child(uint64_t handle, Kind kind, std::vector<Lease>& leases) {
-  Slot* const slot = table().at(handle & no_index);
+  Slot* const slot = slot_table().at(handle & no_index);
   const uint64_t word = slot->word.load(std::memory_order_acquire);
   const bool own = slot->epoch.load(std::memory_order_relaxed) == os::fork_epoch();
   if (own && kind == Kind::session && (word & held) && generation_of(word) == handle >> 32) {

@@ -13,11 +13,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "api/kind.h"
+
 namespace pkv::api {
-
-enum class Kind : uint8_t { pool = 1, cache, session, batch, snapshot };
-
-const char* kind_name(Kind kind);
 
 enum class Access {
   read,   // shared with other readers; a session in a batch is read by leasing the batch

@@ -1,0 +1,27 @@
+// The kinds of objects that handles lead to. A file of its own, because both the table of slots and
+// the leases on it need the kinds.
+#pragma once
+
+#include <cstdint>
+
+namespace pkv::api {
+
+enum class Kind : uint8_t { pool = 1, cache, session, batch, snapshot };
+
+inline const char* kind_name(Kind kind) {
+  switch (kind) {
+    case Kind::pool:
+      return "pool";
+    case Kind::cache:
+      return "cache";
+    case Kind::session:
+      return "session";
+    case Kind::batch:
+      return "batch";
+    case Kind::snapshot:
+      return "snapshot";
+  }
+  return "object";
+}
+
+}  // namespace pkv::api
