@@ -26,13 +26,13 @@ constexpr size_t receive_bytes = 64 << 10;
 // stack.
 constexpr int max_depth = 6;
 
-int send_plain(int descriptor, iovec* parts, size_t count, size_t* taken) {
+int send_plain(int descriptor, iovec* parts, size_t count, size_t* written) {
   msghdr message{};
   message.msg_iov = parts;
   message.msg_iovlen = count;
   // hiredis calls write() instead, which raises SIGPIPE if the connection is broken.
   const ssize_t result = sendmsg(descriptor, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  *taken = result > 0 ? static_cast<size_t>(result) : 0;
+  *written = result > 0 ? static_cast<size_t>(result) : 0;
   if (result >= 0 || errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return 0;
   return errno;
 }
@@ -157,8 +157,9 @@ short Connection::events(bool has_unsent) const {
 }
 
 int Connection::send(Pipeline& commands) {
-  return commands.send([this](iovec* parts, size_t count, size_t* taken) {
-    return tls_ ? tls_->write(parts, count, taken) : send_plain(context_->fd, parts, count, taken);
+  return commands.send([this](iovec* parts, size_t count, size_t* written) {
+    return tls_ ? tls_->write(parts, count, written)
+                : send_plain(context_->fd, parts, count, written);
   });
 }
 

@@ -93,7 +93,7 @@ class Connection {
   std::vector<char> buffer_;
   size_t expected_ = 0;
 
-  unsigned failures_ = 0;  // in a row
+  unsigned failures_ = 0;  // since the last success
   Clock::time_point retry_at_{};
   int error_ = 0;
   std::string reason_;

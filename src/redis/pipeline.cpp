@@ -32,10 +32,10 @@ void Pipeline::add(std::initializer_list<std::string_view> arguments, size_t max
   ends_.push_back(bytes_);
 }
 
-void Pipeline::advance(size_t taken) {
-  bytes_sent_ += taken;
+void Pipeline::advance(size_t written) {
+  bytes_sent_ += written;
   while (commands_sent_ < commands() && ends_[commands_sent_] <= bytes_sent_) commands_sent_++;
-  next_sent_ += taken;
+  next_sent_ += written;
   while (!all_sent() && next_sent_ >= pieces_[next_].size) next_sent_ -= pieces_[next_++].size;
 }
 
@@ -50,10 +50,10 @@ int Pipeline::send(const Writer& write) {
       const char* data = piece.data != nullptr ? piece.data : text_.data() + piece.offset;
       parts[count] = {const_cast<char*>(data) + skip, piece.size - skip};
     }
-    size_t taken = 0;
-    const int error = write(parts, count, &taken);
-    if (error != 0 || taken == 0) return error;
-    advance(taken);
+    size_t written = 0;
+    const int error = write(parts, count, &written);
+    if (error != 0 || written == 0) return error;
+    advance(written);
   }
   return 0;
 }

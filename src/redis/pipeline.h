@@ -16,8 +16,8 @@ namespace pkv::redis {
 
 class Pipeline {
  public:
-  // Sends some bytes of `parts` and sets *taken to their number. Returns 0 or an errno.
-  using Writer = std::function<int(iovec* parts, size_t count, size_t* taken)>;
+  // Sends some bytes of `parts` and sets *written to their number. Returns 0 or an errno.
+  using Writer = std::function<int(iovec* parts, size_t count, size_t* written)>;
 
   // Adds a command. Arguments of more than `max_copied` bytes are not copied, so they must live
   // until everything is sent.
@@ -38,7 +38,7 @@ class Pipeline {
   };
   void add_text(std::string_view text);
   void add_size(char sign, size_t size);
-  void advance(size_t taken);
+  void advance(size_t written);
 
   std::string text_;
   std::vector<Piece> pieces_;

@@ -255,9 +255,9 @@ bool Tls::ready() const { return SSL_is_init_finished(ssl_) != 0; }
 // A piece that fills a record is sent from where it lies. Shorter pieces are copied into one
 // record, and the copy is wiped, because it may contain a password. OpenSSL demands that a call
 // that had to wait is repeated with the same bytes first; that holds since the caller does not
-// change pieces before they are taken.
-int Tls::write(const iovec* parts, size_t count, size_t* taken) {
-  *taken = 0;
+// change pieces before they are written.
+int Tls::write(const iovec* parts, size_t count, size_t* written) {
+  *written = 0;
   const char* from = static_cast<const char*>(parts[0].iov_base);
   size_t size = parts[0].iov_len, copied = 0;
   if (size < record_bytes) {
@@ -274,7 +274,7 @@ int Tls::write(const iovec* parts, size_t count, size_t* taken) {
   const int result = SSL_write(ssl_, from, static_cast<int>(std::min<size_t>(size, 1 << 30)));
   const int error = result > 0 ? 0 : failure(result, &write_wants_);
   if (result > 0) {
-    *taken = static_cast<size_t>(result);
+    *written = static_cast<size_t>(result);
     write_wants_ = POLLOUT;
   }
   explicit_bzero(record_.get(), copied);

@@ -56,8 +56,8 @@ class Tls {
   int handshake();
   // Whether the handshake is complete.
   bool ready() const;
-  // Writes some bytes of the parts and sets *taken to their number.
-  int write(const iovec* parts, size_t count, size_t* taken);
+  // Writes some bytes of the parts and sets *written to their number.
+  int write(const iovec* parts, size_t count, size_t* written);
   // Reads up to `size` bytes and sets *bytes to their number.
   int read(char* to, size_t size, size_t* bytes);
   // Whether no data have arrived; new session tickets and keys do not count.
