@@ -1,4 +1,5 @@
-// What was stored and removed last: a ring that readers follow by the numbers of its events.
+// The last events of blocks that were stored and removed, in a ring. Events are numbered, and
+// readers go on from the number after the last event they read.
 #pragma once
 
 #include <pagedkv/prefix.h>
@@ -19,8 +20,8 @@ class EventLog {
     ring_[next_ % ring_.size()] = {next_, hash, parent, position, kind, 0};
     next_++;
   }
-  // Events from number `next` on, as many as there are and fit; next: the number after them; lost:
-  // how many were overwritten before.
+  // Copies the events from number `next` on, as many as there are and fit, and returns how many.
+  // next becomes the number after them; lost: how many events after `next` were overwritten before.
   size_t read(uint64_t& next, std::span<pkv_prefix_event> out, uint64_t& lost) const noexcept;
 
  private:

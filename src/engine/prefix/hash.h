@@ -1,5 +1,5 @@
-// A number for a block and all that is before it, salt included: well mixed, so that statistics can
-// sample and count by it. It decides no match.
+// The hash of a block and of all that comes before it, salt included. Statistics sample and count
+// by it; matches compare the tokens themselves.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 namespace pkv::prefix {
 
 uint64_t hash_salt(std::string_view salt) noexcept;
-// Of each block of a text (hashes.size() of them), where `before` is the hash of what comes before
-// it.
+// Hashes each of the hashes.size() blocks of a text; before: the hash of what comes before the
+// text.
 void hash_blocks(std::span<const int32_t> text, uint64_t before,
                  std::span<uint64_t> hashes) noexcept;
 

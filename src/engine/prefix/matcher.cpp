@@ -25,8 +25,7 @@ uint32_t Matcher::match(Claim& claim, Tokens text, std::span<memory::Sequence> s
     sequences[g].make_room(depth, 0);
   }
   retain_paths(depth);
-  for (size_t g = 0; g < paths_.size(); g++)
-    sequences[g].append(std::span(paths_[g]).first(depth));
+  for (size_t g = 0; g < paths_.size(); g++) sequences[g].append(std::span(paths_[g]).first(depth));
   claims_.move(claim, end);
   for (Node* node = &end; node->parent != nullptr; node = node->parent) node->matches++;
   retain(part);
@@ -124,8 +123,7 @@ void Matcher::retain(Tail& tail) noexcept {
 }
 
 void Matcher::release(Tail& tail) noexcept {
-  for (size_t g = 0; g < tail.blocks.size(); g++)
-    contents_.groups[g]->pool.release(tail.blocks[g]);
+  for (size_t g = 0; g < tail.blocks.size(); g++) contents_.groups[g]->pool.release(tail.blocks[g]);
   claims_.detach(*tail.node, false);
   tail = {};
 }

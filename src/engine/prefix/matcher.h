@@ -29,8 +29,8 @@ class Matcher {
   // How many blocks of what was found a session can use. Leaves them in paths_, for match().
   uint32_t usable(const Tree::Match& found);
   // By group and position, true where a block of the sequences is the index's as well.
-  std::vector<std::vector<bool>> shared_blocks(
-      const Node* end, std::span<const memory::Sequence> sequences) const;
+  std::vector<std::vector<bool>> shared_blocks(const Node* end,
+                                               std::span<const memory::Sequence> sequences) const;
 
  private:
   using Path = std::pmr::vector<memory::Block>;  // of one group, by position

@@ -1,4 +1,5 @@
-// A heap of nodes that know their places in it: the first to go is on top.
+// A binary heap of nodes, with the first one to go on top. Nodes know their places in it, so that
+// any of them can be removed.
 #pragma once
 
 #include <algorithm>
@@ -11,16 +12,16 @@ namespace pkv::prefix {
 class NodeHeap {
  public:
   using Sooner = bool (*)(const Node& a, const Node& b);
-  // place: the member that holds the place.
+  // place: the member of a node that holds its place.
   NodeHeap(Sooner sooner, uint32_t Node::* place, std::pmr::memory_resource& memory)
       : sooner_(sooner), place_(place), nodes_(&memory) {}
 
-  // Room for so many: add() cannot fail then. Throws bad_alloc.
+  // Makes room for this many nodes, so that add() cannot fail. Throws bad_alloc.
   void reserve(size_t nodes) {
     if (nodes_.capacity() < nodes) nodes_.reserve(std::max(nodes, nodes_.capacity() * 2));
   }
   void add(Node& node) noexcept;
-  void remove(Node& node) noexcept;  // fine where it is not there
+  void remove(Node& node) noexcept;  // does nothing if it is not there
   void clear() noexcept;
   Node* first() const { return nodes_.empty() ? nullptr : nodes_.front(); }
   std::span<Node* const> nodes() const { return nodes_; }

@@ -26,8 +26,7 @@ void Publisher::publish(Claim& claim, Tokens text, std::span<memory::Sequence> s
 }
 
 // Another session has cached the same text. One copy is enough, and the older one stays.
-void Publisher::take_over(Claim& claim, Node& end,
-                          std::span<memory::Sequence> sequences) noexcept {
+void Publisher::take_over(Claim& claim, Node& end, std::span<memory::Sequence> sequences) noexcept {
   const uint32_t from = claim.depth;
   claims_.move(claim, end);
   for (Node* node = &end; node->end() > from; node = node->parent) {
@@ -54,8 +53,7 @@ void Publisher::store(Claim& claim, Tokens text, std::span<memory::Sequence> seq
   const size_t count = text.size() / block_size;
   hashes_.resize(count);
   histories_.assign(count, {});
-  hash_blocks(text,
-              claim.node->parent != nullptr ? claim.node->hashes.back() : claim.space->hash,
+  hash_blocks(text, claim.node->parent != nullptr ? claim.node->hashes.back() : claim.space->hash,
               hashes_);
   contents_.policy->inserted(hashes_, histories_);
   const std::span<const History> histories = histories_;

@@ -17,9 +17,9 @@ class Publisher {
         hashes_(&memory),
         histories_(&memory) {}
 
-  // Caches the blocks of a text beyond a claim, and moves the claim to their end. If another session
-  // has cached the same text, the sequences take over its blocks. Throws bad_alloc; the claim then
-  // ends where it got to.
+  // Caches the blocks of a text beyond a claim, and moves the claim to their end. If another
+  // session has cached the same text, the sequences take over its blocks. Throws bad_alloc; the
+  // claim then ends where it got to.
   void publish(Claim& claim, Tokens text, std::span<memory::Sequence> sequences);
 
  private:

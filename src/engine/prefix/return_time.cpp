@@ -8,23 +8,24 @@ namespace pkv::prefix {
 
 namespace {
 
-// Times are in capacities: in how many blocks are given up while the cache is filled once.
-constexpr double horizon_capacities = 32;  // returns after more than that are not waited for
-constexpr double memory_capacities =
-    64;  // the time in which what was learned loses half its weight
+// Times are counted in blocks that were given up. These are in capacities: one is the time in which
+// as many blocks are given up as the cache has.
+constexpr double horizon_capacities = 32;     // a block that stays away for longer counts as gone
+constexpr double memory_capacities = 64;      // what was learned loses half its weight in this time
 constexpr double interval_capacities = 0.25;  // between two times of learning
-constexpr double least_interval =
-    1024;                              // blocks, so that learning costs little beside a small cache
-constexpr double least_memory = 1024;  // blocks
+// In blocks: a small cache does not learn more often, and does not forget faster.
+constexpr double min_interval = 1024;
+constexpr double min_memory = 1024;
 constexpr size_t watched_ways = 8, watched_count = 8192;
 
-// What is assumed before anything is seen.
-constexpr double prior = 20;  // as much as so many blocks seen: a kind returns as all do
-constexpr double lindy_weight = 100,
-                 lindy = 0.1;  // as much as so many: in each half octave of age a tenth returns
+// What is assumed before anything is seen. A kind returns as all kinds do together, which counts as
+// much as `prior` blocks that were seen. Of all blocks, a tenth returns in each half octave of age
+// (Lindy's law), which counts as much as `lindy_weight` blocks.
+constexpr double prior = 20;
+constexpr double lindy_weight = 100, lindy = 0.1;
 
-constexpr unsigned most_uses = 31, most_often = 5, most_fresh = 4;
-static_assert((most_often + 1) * (most_fresh + 1) == ReturnTimes::kinds);
+constexpr unsigned max_uses = 31, max_often = 5, max_fresh = 4;
+static_assert((max_often + 1) * (max_fresh + 1) == ReturnTimes::kinds);
 
 unsigned width(uint64_t number) { return static_cast<unsigned>(std::bit_width(number)); }
 
@@ -70,8 +71,8 @@ void ReturnTimes::ended(const Watched& watched, bool returned, uint64_t now) noe
   returned_[watched.kind][age] += returned;
 }
 
-// From its last use on; that one is over now. Where the set is full, the one watched for longest
-// makes room.
+// Watches a block from this use on, and ends the watch that began with its last use. If the set is
+// full, the block that was watched for longest makes room.
 void ReturnTimes::watch(uint64_t hash, uint8_t kind, uint64_t now) noexcept {
   const auto set =
       std::span(watched_).subspan((hash >> 32) * watched_ways % watched_count, watched_ways);
@@ -95,7 +96,7 @@ void ReturnTimes::watch(uint64_t hash, uint8_t kind, uint64_t now) noexcept {
   place->kind = kind;
 }
 
-// The table is too small for the horizon: only every other block is watched from now on.
+// Watches only every other block from now on, because the table is too small for the horizon.
 void ReturnTimes::widen(uint64_t now) noexcept {
   sampled_ = sampled_ << 1 | 1;
   early_ = 0;
@@ -121,7 +122,7 @@ void ReturnTimes::count_at_risk(uint64_t now) noexcept {
 }
 
 void ReturnTimes::relearn(uint64_t now) noexcept {
-  const double interval = std::max(least_interval, interval_capacities * capacity_);
+  const double interval = std::max(min_interval, interval_capacities * capacity_);
   next_ = now + static_cast<uint64_t>(interval);
   early_ *= std::exp2(-interval / horizon());
   count_at_risk(now);
@@ -135,15 +136,15 @@ void ReturnTimes::relearn(uint64_t now) noexcept {
     usual[age] = returned / at_risk;
   }
   for (size_t kind = 0; kind < kinds; kind++) set_worth(kind, usual);
-  const double kept =
-      std::exp2(-interval / (memory_capacities * std::max(capacity_, least_memory)));
+  const double kept = std::exp2(-interval / (memory_capacities * std::max(capacity_, min_memory)));
   for (Table<double>* table : {&ended_, &returned_})
     for (auto& row : *table)
       for (double& number : row) number *= kept;
 }
 
-// The highest ratio of hits to time held over all times to hold: from the last age back to the
-// first, runs of ages are joined while the later one is worth more.
+// The worth of a block at an age is its highest ratio of hits to the time it is held, over all
+// times to hold it. To find it for all ages at once, runs of ages are joined from the last age back
+// to the first, for as long as the later run is worth more.
 void ReturnTimes::set_worth(size_t kind, const std::array<double, ages>& usual) noexcept {
   double seen = prior, expected = prior;
   for (size_t age = 0; age < ages; age++) {
@@ -151,8 +152,8 @@ void ReturnTimes::set_worth(size_t kind, const std::array<double, ages>& usual) 
     expected += at_risk_[kind][age] * usual[age];
   }
   struct Run {
-    double hits, time,
-        stays;  // of a block that begins it; the probability that it is still away at its end
+    double hits, time;  // expected of a block that begins the run
+    double stays;       // the probability that the block is still away at the end of the run
   };
   std::array<Run, ages> runs;
   size_t count = 0;
@@ -193,8 +194,8 @@ History Ghosts::recall(uint64_t hash) noexcept {
   const Ghost tag = static_cast<Ghost>(hash << 10);
   size_t place = ways;
   for (size_t i = ways; i-- > 0;)
-    if ((ghosts[i] ^ tag) >> 10 == 0 && ghosts[i] != 0)
-      place = i;  // without branches: nearly always there is none
+    // The compiler makes this free of branches, since there is nearly always no ghost.
+    if ((ghosts[i] ^ tag) >> 10 == 0 && ghosts[i] != 0) place = i;
   if (place == ways) return {};
   const Ghost ghost = std::exchange(ghosts[place], 0);
   return {static_cast<uint8_t>(ghost & 31), static_cast<uint8_t>(ghost >> 5 & 31)};
@@ -236,22 +237,22 @@ Node* ReturnTimePolicy::victim() noexcept {
   if (lowest == candidates_.end()) return nullptr;
   const std::span<Node* const> candidates = *lowest;
   Node* best = nullptr;
-  float least = 0;
+  float lowest_worth = 0;
   const auto consider = [&](Node* node) {
     const float worth = times_.worth(node->kind, now_ - node->last_use);
-    if (best != nullptr && (worth > least || (worth == least && node->last_use >= best->last_use)))
+    if (best != nullptr &&
+        (worth > lowest_worth || (worth == lowest_worth && node->last_use >= best->last_use)))
       return;
     best = node;
-    least = worth;
+    lowest_worth = worth;
   };
   if (candidates.size() <= random_candidates) {
     for (Node* const node : candidates) consider(node);
     return best;
   }
   for (size_t i = 0; i < random_candidates; i++) {
-    random_ =
-        random_ * 6364136223846793005u +
-        1442695040888963407u;  // Knuth's linear congruential generator; its upper bits are good
+    // Knuth's linear congruential generator, whose upper bits are good.
+    random_ = random_ * 6364136223846793005u + 1442695040888963407u;
     consider(candidates[(random_ >> 32) * candidates.size() >> 32]);
   }
   if (next_ != nullptr && next_->place != Node::no_place && next_->retention == best->retention)
@@ -269,22 +270,22 @@ void ReturnTimePolicy::inserted(std::span<const uint64_t> hashes,
 }
 
 void ReturnTimePolicy::used(Node& end, uint32_t from, uint64_t now) noexcept {
-  // The beginning of the path that was used before, as far as nodes and ghosts remember; the root
-  // if none was.
+  // The end of the part of the path that was used before, as far as nodes and ghosts remember; the
+  // root if no part was.
   const Node* known = &end;
   for (const Node* node = &end; node->parent != nullptr; node = node->parent)
     if (node->history.uses == 0) known = node->parent;
   const uint32_t length = end.end(), old = known->end();
-  // A conversation whose turns each go on from the last: the turn of this text, and how much of it
-  // was new.
-  const uint8_t turn = static_cast<uint8_t>(std::min(known->history.turn + 1u, most_uses));
-  const unsigned fresh = std::min(most_fresh, width((length - old) * uint64_t{8} / length));
+  // A conversation goes on from its last turn: this is the turn of this text, and how much of it is
+  // new.
+  const uint8_t turn = static_cast<uint8_t>(std::min(known->history.turn + 1u, max_uses));
+  const unsigned fresh = std::min(max_fresh, width((length - old) * uint64_t{8} / length));
   for (Node* node = &end; node->end() > from; node = node->parent) {
     if (node->start >= old) node->history = {0, turn};
-    node->history.uses = static_cast<uint8_t>(std::min(node->history.uses + 1u, most_uses));
+    node->history.uses = static_cast<uint8_t>(std::min(node->history.uses + 1u, max_uses));
     const unsigned often =
-        std::min(most_often, width(std::max<unsigned>(node->history.uses, turn - 1u)));
-    node->kind = static_cast<uint8_t>(often * (most_fresh + 1) + fresh);
+        std::min(max_often, width(std::max<unsigned>(node->history.uses, turn - 1u)));
+    node->kind = static_cast<uint8_t>(often * (max_fresh + 1) + fresh);
     times_.used(node->hashes, node->kind, now);
   }
   now_ = now + (length - from);

@@ -1,5 +1,6 @@
-// The default policy: evict what will return last, for what is known of blocks like it. No flags to
-// set, no clock but the blocks that sessions gave up.
+// The default policy evicts the block that will return last, judging by what is known of blocks
+// like it. It has nothing to configure, and its only clock is the number of blocks that sessions
+// gave up.
 //
 //   kinds    blocks are told apart by how often they were used, and by how much was new in the last
 //            text that used them
@@ -30,11 +31,11 @@ class ReturnTimes {
   // capacity: blocks of the cache, the measure of all times. Throws bad_alloc.
   ReturnTimes(uint64_t capacity, std::pmr::memory_resource& memory);
 
-  // What a block of a kind is worth at an age.
+  // The hits to expect of a block of a kind at an age, per time that it is held.
   float worth(uint8_t kind, uint64_t age) const { return worth_[kind][bucket(age)]; }
-  // Blocks were used, and are of this kind now.
+  // Blocks were used once more, and belong to this kind now.
   void used(std::span<const uint64_t> hashes, uint8_t kind, uint64_t now) noexcept;
-  // From time to time, when it is due.
+  // Learns from time to time: call it after each use.
   void learn(uint64_t now) noexcept {
     if (now >= next_) relearn(now);
   }
@@ -65,19 +66,19 @@ class ReturnTimes {
   uint64_t sampled_ = 0;               // the bits of a hash that are 0 where a block is watched
   double early_ = 0;                   // watches given up for others before the horizon
   uint64_t next_ = 0;                  // when it learns again
-  Table<double> returned_,
-      ended_;              // watches by the age at their end: by a return; at all. Old ones fade
+  // Watches by the age at their end: those that a return ended, and all. Old ones fade.
+  Table<double> returned_, ended_;
   Table<double> at_risk_;  // watches that lasted to an age
   Table<float> worth_;
 };
 
-// How evicted blocks were used. Forgets the oldest of a set.
+// Remembers how evicted blocks were used, in sets of which the oldest is forgotten.
 class Ghosts {
  public:
   Ghosts(uint64_t capacity, std::pmr::memory_resource& memory)
-      : sets_(std::min(capacity * per_block / ways, most_sets)), table_(&memory) {}
+      : sets_(std::min(capacity * per_block / ways, max_sets)), table_(&memory) {}
   void remember(uint64_t hash, History history) noexcept;
-  // What is known of a block that comes back, which then is no ghost any more.
+  // Returns what is known of a block that comes back, and forgets it.
   History recall(uint64_t hash) noexcept;
   void prefetch(uint64_t hash) const noexcept {
     if (!table_.empty()) __builtin_prefetch(&table_[set(hash)]);
@@ -88,9 +89,9 @@ class Ghosts {
   static constexpr size_t ways = 8, per_block = 16;
   size_t set(uint64_t hash) const { return static_cast<size_t>((hash >> 32) * sets_ >> 32); }
 
-  static constexpr uint64_t most_sets = uint64_t{1} << 32;
+  static constexpr uint64_t max_sets = uint64_t{1} << 32;
   const uint64_t sets_;
-  // Made when the first block is evicted: a cache that is never full needs none.
+  // It is allocated when the first block is evicted, since a cache that is never full needs none.
   std::pmr::vector<std::array<Ghost, ways>> table_;
 };
 
@@ -109,13 +110,13 @@ class ReturnTimePolicy final : public Policy {
   void evicted(Node& node, uint32_t count) noexcept override;
 
  private:
-  // By retention; Node::place is the index in its list.
+  // The candidates by retention; Node::place is the index in its list.
   std::array<std::pmr::vector<Node*>, retentions> candidates_;
   ReturnTimes times_;
   Ghosts ghosts_;
   uint64_t now_ = 0;
   uint64_t random_ = 1;
-  Node* next_ = nullptr;  // what the last victim leaves: likely as good a choice
+  Node* next_ = nullptr;  // what the last victim left, which is likely as good a choice
 };
 
 }  // namespace pkv::prefix

@@ -16,7 +16,7 @@ bool before(Tokens a, Tokens b) {
 
 uint32_t common_length(Tokens a, Tokens b) {
   const size_t n = std::min(a.size(), b.size());
-  constexpr size_t piece = 64;  // memcmp looks at many tokens at once
+  constexpr size_t piece = 64;  // tokens; memcmp compares many at once
   size_t same = 0;
   while (n - same >= piece &&
          std::memcmp(a.data() + same, b.data() + same, piece * sizeof a[0]) == 0)
@@ -57,7 +57,7 @@ void Tree::free(Node* node) noexcept {
   memory_.deallocate(node, sizeof(Node), alignof(Node));
 }
 
-// Without recursion: a path may be as long as a text.
+// Frees without recursion, because a path may be as long as a text.
 void Tree::free_below(Node& top) noexcept {
   Node* node = &top;
   while (node != &top || !node->children.empty()) {
@@ -106,7 +106,8 @@ Tree::Match Tree::find(Node& from, Tokens text) const {
   }
 }
 
-// The block after `inside` blocks of the node that begins with most tokens of `rest`.
+// Finds the block after `inside` blocks of a node that has the longest common beginning with
+// `rest`.
 void Tree::find_common(Node& node, uint32_t inside, Tokens rest, Match& match) const {
   const auto consider = [&](Node& next, uint32_t block) {
     const uint32_t common = common_length(rest, block_tokens(next, block));
@@ -123,7 +124,7 @@ void Tree::find_common(Node& node, uint32_t inside, Tokens rest, Match& match) c
 
 Node& Tree::split(Node& node, uint32_t inside) {
   if (inside == node.size) return node;
-  // The new node is the upper one, so that holds on the end of this one stay where they are.
+  // The new node is the upper one, so that claims on the end of this one stay where they are.
   Node& upper = make(node.parent, node.start);
   try {
     const auto tokens = Tokens(node.tokens).first(size_t{inside} * block_size_);

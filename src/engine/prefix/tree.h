@@ -1,12 +1,12 @@
-// A radix tree over real tokens, in whole blocks: what prefixes are cached, and in which blocks.
-// Not for several threads at once.
+// A radix tree over tokens, in whole blocks: which prefixes are cached, and in which blocks. It is
+// not for several threads at once.
 //
-// A node is a run of blocks that were always used together, and before that, as far as is known, as
-// often as each other. Where a text leaves a node in its middle the node is split, so that a hold
-// always ends where a node ends, and a node is either in use as a whole or not at all:
-//   users(node) = holds on it and on all below it        evictable = blocks of nodes without users
-// Children begin with different first blocks; they are ordered by them, so that the one with the
-// longest common beginning is a neighbour of where a text would stand.
+// A node is a run of blocks that were always used together and, as far as is known, equally often
+// before that. If a text leaves a node in its middle, the node is split, so that a claim always
+// ends where a node ends, and a node is either in use as a whole or not at all:
+//   users(node) = claims on it and on all below it       evictable = blocks of nodes without users
+// Children begin with different first blocks and are ordered by them, so that the child with the
+// longest common beginning is a neighbour of the place where a text would stand.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Node;
 
 using Tokens = std::span<const int32_t>;
 
-// By the tokens of the first block.
+// Orders nodes by the tokens of their first blocks.
 struct ByFirstBlock {
   using is_transparent = void;
   uint32_t block_size;
@@ -32,8 +32,7 @@ struct ByFirstBlock {
   bool operator()(Tokens a, const Node* b) const;
 };
 
-// How often a block was used, and the turn of its conversation in which it came, as far as that is
-// known.
+// How often a block was used, and in which turn of its conversation it came, as far as is known.
 struct History {
   uint8_t uses = 0, turn = 0;
   bool operator==(const History&) const = default;
@@ -52,21 +51,21 @@ struct Node {
   uint32_t start;                    // blocks before this node
   uint32_t size = 0;                 // blocks
   std::pmr::vector<int32_t> tokens;  // size * block_size
-  // size * groups of them, by position; no_block where a window group has let go.
+  // size * groups of them, by position; no_block where a window group has let a block go.
   std::pmr::vector<memory::Block> blocks;
   std::pmr::vector<uint64_t> hashes;  // size; see hash.h
   std::pmr::set<Node*, ByFirstBlock> children;
   uint32_t users = 0;
   uint32_t pins = 0;      // uses by pins that end here
   uint32_t pinned = 0;    // by pins that end here or below
-  void* owner = nullptr;  // the index's, the same below a root
+  void* owner = nullptr;  // the Space, the same for all nodes below a root
 
   // For the eviction policy: what is known of each of its blocks.
   uint64_t last_use = 0;  // in blocks given up before
   uint32_t matches = 0;
   uint32_t place = no_place;      // among the candidates
   uint32_t own_place = no_place;  // among those of its salt, where that has a quota
-  // The highest retention of those that used it; nodes of a lower one are evicted first.
+  // The highest retention of those who used it; nodes of a lower retention are evicted first.
   uint8_t retention = 0;
   History history;
   uint8_t kind = 0;  // see return_time.h
@@ -89,9 +88,9 @@ class Tree {
   void drop_root(Node& root) noexcept;  // one without children
   std::span<Node* const> roots() const { return roots_; }
 
-  // Where the text that follows `from` ends in the tree: `whole` blocks of it lie below `from`, the
-  // last of them block number `inside` of `node` (inside == node->size: the end of the node). Then
-  // `common` tokens more are those with which block `inside` of `next` begins.
+  // Where a text that follows the node `from` ends in the tree. `whole` blocks of it are cached
+  // below `from`; they end after `inside` blocks of `node`. The next `common` tokens are those with
+  // which a block of `next` begins: block `inside` if next == node, else its first one.
   struct Match {
     Node* node;
     uint32_t inside;
@@ -101,10 +100,11 @@ class Tree {
   };
   Match find(Node& from, Tokens text) const;
 
-  // The node that ends after `inside` blocks of `node`: itself, or its new upper part. Throws
-  // bad_alloc, and nothing is changed.
+  // Returns the node that ends after `inside` blocks of `node`: itself, or its new upper part.
+  // Throws bad_alloc; nothing has changed then.
   Node& split(Node& node, uint32_t inside);
-  // New blocks after the end of a node: a child, or the node itself made longer. Throws bad_alloc.
+  // New blocks after the end of a node: in a child, or in the node itself, which gets longer. Both
+  // throw bad_alloc.
   struct Run {
     Tokens text;                            // in whole blocks
     std::span<const memory::Block> blocks;  // as Node::blocks
@@ -113,8 +113,8 @@ class Tree {
   };
   Node& add_child(Node& node, const Run& run);
   void extend(Node& node, const Run& run);
-  // Takes away the last blocks of a node without children; an empty node is deleted, and its parent
-  // returned, else the node.
+  // Removes the last blocks of a node without children, and returns the node; if that leaves it
+  // empty, deletes it and returns its parent.
   Node& drop_last(Node& node, uint32_t count) noexcept;
 
   std::span<memory::Block> blocks_at(Node& node, uint32_t inside) const {
