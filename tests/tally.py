@@ -1,50 +1,148 @@
 """Adds up meson's test logs: prints "passed failed skipped".
 
-usage: tally.py BUILD_DIRECTORY
+usage: tally.py BUILD_DIRECTORY NAME REPORT
 
 A GoogleTest program counts with each of its cases, another test as one. meson's verdict on a whole
 program is the last word: one that fails although all its cases passed (a leak at exit, a crash
-before the results were written) adds one failure.
+before the results were written) adds one failure. What failed or was skipped in the build NAME is
+appended to the file REPORT, in lines that begin with "failed: " or "skipped: ". A log that is
+missing or cut is a failure.
 """
 
+import collections
 import json
 import pathlib
+import re
 import sys
 import xml.etree.ElementTree as ElementTree
 
 PASSED = {"OK", "EXPECTEDFAIL"}
+FAULT = re.compile(r"error|fail|expected|exception|sanitizer|assert|refused", re.IGNORECASE)
+MAX_ERROR_LINES, MAX_LINE = 3, 160
+NO_REASON = "it gives no reason"
+
+# One result: its outcome is "passed", "failed" or "skipped"; the lines are its error or reason.
+Result = collections.namedtuple("Result", "outcome name lines")
+
+
+class Cut(Exception):
+    """A log that is missing or ends too early."""
+
+
+def shortened(text):
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    return [line[:MAX_LINE] for line in lines]
+
+
+def what_it_said(element):
+    return shortened(element.get("message") or element.text or "")
+
+
+def case_result(name, case):
+    for tag in ("failure", "error"):
+        fault = case.find(tag)
+        if fault is not None:
+            return Result("failed", name, what_it_said(fault)[:MAX_ERROR_LINES])
+    skipped = case.find("skipped")
+    if skipped is not None or case.get("status") == "notrun":
+        # The first line of a reason of GoogleTest is the place of GTEST_SKIP.
+        said = what_it_said(skipped) if skipped is not None else ["it is disabled"]
+        return Result("skipped", name, said[-1:])
+    return Result("passed", name, [])
 
 
 def gtest_cases(junit):
-    """{suite name: [passed, failed, skipped]} of the suites that GoogleTest programs wrote."""
-    counts = {}
-    for suite in ElementTree.parse(junit).getroot().iter("testsuite"):
-        count = counts.setdefault(suite.get("name"), [0, 0, 0])
+    """{suite name: [Result]} of the suites that GoogleTest programs wrote."""
+    if not junit.exists():
+        raise Cut(f"{junit} is missing")
+    try:
+        root = ElementTree.parse(junit).getroot()
+    except ElementTree.ParseError as problem:
+        raise Cut(f"{junit} is cut: {problem}") from problem
+    cases = collections.defaultdict(list)
+    for suite in root.iter("testsuite"):
         for case in suite.iter("testcase"):
-            if case.find("failure") is not None or case.find("error") is not None:
-                count[1] += 1
-            elif case.find("skipped") is not None or case.get("status") == "notrun":
-                count[2] += 1
-            else:
-                count[0] += 1
-    return counts
+            name = f"{case.get('classname', '')}.{case.get('name')}".strip(".")
+            cases[suite.get("name")].append(case_result(name, case))
+    return cases
+
+
+def first_error(test):
+    """The lines that say most: those from the first that names a fault, or else the last."""
+    for stream in (test.get("stderr", ""), test.get("stdout", "")):
+        lines = shortened(stream)
+        for number, line in enumerate(lines):
+            if FAULT.search(line):
+                return lines[number : number + MAX_ERROR_LINES]
+    return shortened(test.get("stderr", "") or test.get("stdout", ""))[-MAX_ERROR_LINES:]
+
+
+def whole(test, name):
+    """The result of a test that has no cases, or whose cases do not show why it failed."""
+    if test["result"] in PASSED:
+        return Result("passed", name, [])
+    if test["result"] == "SKIP":
+        said = shortened(test.get("stdout", "") + "\n" + test.get("stderr", ""))
+        return Result("skipped", name, said[-1:])
+    end = f"{test['result']} after {test.get('duration', 0):.0f} s"
+    return Result("failed", name, [end, *first_error(test)])
+
+
+def results(logs):
+    """(test name, Result) of every case and test; it ends with a failure where a log is cut."""
+    try:
+        cases, cut = gtest_cases(logs / "testlog.junit.xml"), None
+    except Cut as problem:
+        cases, cut = {}, problem
+    log = logs / "testlog.json"
+    if not log.exists():
+        yield "meson test", Result("failed", "", [f"no test was run: {log} is missing"])
+        return
+    for number, line in enumerate(log.read_text(errors="replace").splitlines(), 1):
+        try:
+            test = json.loads(line)
+            name, _ = test["name"], test["result"]
+        except (ValueError, TypeError, KeyError):
+            yield "meson test", Result("failed", "", [f"{log}:{number}: the log is cut here"])
+            continue
+        short = name.rsplit(" / ", 1)[-1]
+        own = [case for suite, some in cases.items() if f".{name}." in suite for case in some]
+        for case in own:
+            yield short, case
+        ok = test["result"] in PASSED
+        if not own or not ok and not any(case.outcome == "failed" for case in own):
+            yield short, whole(test, "")
+    if cut:
+        yield "meson test", Result("failed", "", [f"cases are not counted one by one: {cut}"])
+
+
+def report(build, log, everything):
+    """The lines of the report: each failure with its error, skipped ones by their reason."""
+    skipped = collections.Counter()
+    any_failed = False
+    for test, result in everything:
+        if result.outcome == "failed":
+            any_failed = True
+            yield f"failed: {build}: {test}{': ' if result.name else ''}{result.name}"
+            for line in result.lines:
+                yield f"failed:     {line}"
+        elif result.outcome == "skipped":
+            skipped[(test, (result.lines or [NO_REASON])[0])] += 1
+    if any_failed:
+        yield f"failed:   the whole log of {build} is {log}"
+    for (test, reason), count in skipped.items():
+        yield f"skipped: {build}: {test}{f' ({count} cases)' if count > 1 else ''}: {reason}"
 
 
 def tally(logs):
-    cases = gtest_cases(logs / "testlog.junit.xml")
-    total = [0, 0, 0]
-    for line in (logs / "testlog.json").read_text().splitlines():
-        test = json.loads(line)
-        ok = test["result"] in PASSED
-        own = [count for suite, count in cases.items() if f".{test['name']}." in suite]
-        if own:
-            total = [sum(column) for column in zip(total, *own)]
-            if not ok and not any(failed for _, failed, _ in own):
-                total[1] += 1
-        else:
-            total[0 if ok else 2 if test["result"] == "SKIP" else 1] += 1
-    return total
+    outcomes = collections.Counter(result.outcome for _, result in results(logs))
+    return [outcomes[name] for name in ("passed", "failed", "skipped")]
 
 
 if __name__ == "__main__":
-    print(*tally(pathlib.Path(sys.argv[1]) / "meson-logs"))
+    directory, build_name, file = sys.argv[1:]
+    the_logs = pathlib.Path(directory) / "meson-logs"
+    with open(file, "a", encoding="utf-8") as stream:
+        for line in report(build_name, the_logs / "testlog.txt", results(the_logs)):
+            print(line, file=stream)
+    print(*tally(the_logs))
