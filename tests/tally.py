@@ -17,7 +17,8 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 PASSED = {"OK", "EXPECTEDFAIL"}
-FAULT = re.compile(r"error|fail|expected|exception|sanitizer|assert|refused", re.IGNORECASE)
+# The names of GoogleTest's cases are in brackets' lines, and often those of a fault.
+FAULT = re.compile(r"(?!\[).*(error|fail|expected|exception|sanitizer|assert)", re.IGNORECASE)
 MAX_ERROR_LINES, MAX_LINE = 3, 160
 NO_REASON = "it gives no reason"
 
@@ -72,7 +73,7 @@ def first_error(test):
     for stream in (test.get("stderr", ""), test.get("stdout", "")):
         lines = shortened(stream)
         for number, line in enumerate(lines):
-            if FAULT.search(line):
+            if FAULT.match(line):
                 return lines[number : number + MAX_ERROR_LINES]
     return shortened(test.get("stderr", "") or test.get("stdout", ""))[-MAX_ERROR_LINES:]
 
@@ -85,6 +86,8 @@ def whole(test, name):
         said = shortened(test.get("stdout", "") + "\n" + test.get("stderr", ""))
         return Result("skipped", name, said[-1:])
     end = f"{test['result']} after {test.get('duration', 0):.0f} s"
+    if test["result"] == "INTERRUPT":
+        return Result("failed", name, [end])
     return Result("failed", name, [end, *first_error(test)])
 
 
