@@ -11,69 +11,74 @@ namespace pkv::attention {
 
 namespace {
 
-size_t rounded_up(size_t floats) { return round_up(floats, 16); }  // cache lines
+// Rounds up to whole cache lines.
+size_t whole_lines(size_t floats) { return round_up(floats, 16); }
 
-class Runner {
+// Runs the kernels for one call. The constructor allocates everything it needs but the scratch
+// memory: once the first output is written, nothing may fail any more.
+class SplitRunner {
  public:
-  Runner(const kernels::Table& kernels, const AttendCall& call, const WorkSplit& split)
-      : kernels_(kernels), call_(call), split_(split) {
-    for (const Pass& pass : split.passes()) {
-      query_floats_ = std::max(query_floats_, rounded_up(split.query_floats(pass)));
-      if (pass.alone)
-        result_floats_ = std::max(result_floats_, rounded_up(split.result_floats(pass)));
-      work_bytes_ = std::max(work_bytes_, kernels.attend_scratch_bytes(task_of(pass)));
+  SplitRunner(const kernels::Table& kernels, const AttendCall& call, const WorkSplit& work)
+      : kernels_(kernels), call_(call), work_(work) {
+    for (const KvSplit& split : work.splits()) {
+      query_floats_ = std::max(query_floats_, whole_lines(work.query_floats(split)));
+      if (!split.needs_merge)
+        result_floats_ = std::max(result_floats_, whole_lines(work.result_floats(split)));
+      kernel_bytes_ = std::max(kernel_bytes_, kernels.attend_scratch_bytes(task_of(split)));
     }
-    // Once tasks run, rows are written: nothing may be refused from then on.
     size_t parts = 0;
-    for (const QueryChunk& chunk : split.chunks()) {
+    for (const QueryChunk& chunk : work.chunks()) {
       first_part_.push_back(parts);
-      parts += chunk.passes.size();
+      parts += chunk.splits.size();
     }
     parts_.resize(parts);
   }
 
+  // The scratch memory of one worker: prepared queries, a result, and what the kernel asks for.
   size_t worker_floats() const {
-    return query_floats_ + result_floats_ + rounded_up(work_bytes_ / sizeof(float) + 1);
+    return query_floats_ + result_floats_ + round_up(kernel_bytes_ / sizeof(float) + 1);
   }
 
-  // shared: results that are merged later; own: worker_floats() per worker.
-  void use(float* shared, float* own) {
+  // Sets the scratch memory, aligned to 64 bytes: `shared` has room for the results that need a
+  // merge, `workers` has worker_floats() for each worker.
+  void set_scratch(float* shared, float* workers) {
     shared_ = shared;
-    own_ = own;
+    workers_ = workers;
   }
 
-  void run(const Pass& pass, unsigned worker) {
-    float* const own = own_ + worker * worker_floats();
-    prepare(pass, own);
-    kernels::AttendTask task = task_of(pass);
-    task.q = own;
-    task.out = pass.alone ? own + query_floats_ : shared_ + pass.result;
-    task.max = task.out + split_.rows(pass) * split_.heads(pass) * call_.shape.value_dim;
-    task.sum = task.max + split_.rows(pass) * split_.heads(pass);
-    task.scratch = reinterpret_cast<unsigned char*>(own + query_floats_ + result_floats_);
+  // Attends over one split. If its result needs no merge, writes the outputs as well.
+  void run(const KvSplit& split, unsigned worker) {
+    float* const scratch = workers_ + worker * worker_floats();
+    prepare_queries(split, scratch);
+    kernels::AttendTask task = task_of(split);
+    task.q = scratch;
+    task.out = split.needs_merge ? shared_ + split.result_offset : scratch + query_floats_;
+    task.max = task.out + work_.rows(split) * work_.heads(split) * call_.shape.value_dim;
+    task.sum = task.max + work_.rows(split) * work_.heads(split);
+    task.scratch = reinterpret_cast<unsigned char*>(scratch + query_floats_ + result_floats_);
     kernels_.attend(task);
-    if (pass.alone) finish(pass.chunks[0], task.out);
+    if (!split.needs_merge) finish(split.chunks[0], task.out);
   }
 
-  // Merges the results of a chunk's passes, in order, into the caller's rows. alone: the result of
-  // its only pass, or NULL.
-  void finish(size_t number, float* alone) {
-    const QueryChunk& chunk = split_.chunks()[number];
+  // Merges the results of all splits of a chunk, in order, and writes the chunk's outputs. If the
+  // chunk has one split that needs no merge, `result` is that split's result; otherwise it is NULL.
+  void finish(size_t chunk_index, float* result) {
+    const QueryChunk& chunk = work_.chunks()[chunk_index];
     const uint32_t value_dim = call_.shape.value_dim;
     const std::span<kernels::Partial> parts =
-        std::span(parts_).subspan(first_part_[number], chunk.passes.size());
+        std::span(parts_).subspan(first_part_[chunk_index], chunk.splits.size());
     for (size_t i = 0; i < parts.size(); i++) {
-      const Pass& pass = split_.passes()[chunk.passes[i]];
-      float* const out = alone != nullptr ? alone : shared_ + pass.result;
-      const uint64_t rows = split_.rows(pass) * split_.heads(pass), before = chunk.rows_before[i];
-      parts[i] = {out + before * value_dim, out + rows * value_dim + before,
-                  out + rows * (value_dim + 1) + before, split_.rows(pass)};
+      const KvSplit& split = work_.splits()[chunk.splits[i]];
+      float* const out = result != nullptr ? result : shared_ + split.result_offset;
+      const uint64_t rows = work_.rows(split) * work_.heads(split), first = chunk.first_rows[i];
+      parts[i] = {out + first * value_dim, out + rows * value_dim + first,
+                  out + rows * (value_dim + 1) + first, work_.rows(split)};
     }
-    const uint64_t row = chunk.sequence->row + chunk.first;
+    const uint64_t row = chunk.sequence->first_row + chunk.first;
     kernels::FinishTask task{};
     task.head_begin = chunk.head_begin;
     task.head_end = chunk.head_end;
-    task.gqa_group = group();
+    task.gqa_group = heads_per_kv_head();
     task.queries = chunk.queries;
     task.value_dim = value_dim;
     task.parts = static_cast<uint32_t>(parts.size());
@@ -87,20 +92,20 @@ class Runner {
   }
 
  private:
-  uint32_t group() const { return call_.shape.query_heads / call_.shape.kv_heads; }
+  uint32_t heads_per_kv_head() const { return call_.shape.query_heads / call_.shape.kv_heads; }
 
-  // All but the places of rows and results.
-  kernels::AttendTask task_of(const Pass& pass) const {
-    const QueryChunk& chunk = split_.chunks()[pass.chunks[0]];
+  // The kernel's task for a split, without the pointers to queries, results and scratch memory.
+  kernels::AttendTask task_of(const KvSplit& split) const {
+    const QueryChunk& chunk = work_.chunks()[split.chunks[0]];
     kernels::AttendTask task{};
     task.kv = chunk.sequence->kv;
     task.head_begin = chunk.head_begin;
     task.head_end = chunk.head_end;
-    task.gqa_group = group();
-    task.queries = pass.queries;
-    task.query = split_.views(pass.view);
-    task.begin = pass.begin;
-    task.end = pass.end;
+    task.gqa_group = heads_per_kv_head();
+    task.queries = split.queries;
+    task.query = work_.views(split.view);
+    task.begin = split.begin;
+    task.end = split.end;
     task.sinks = call_.params.sinks;
     task.scale = call_.params.scale;
     task.bf16_weights = call_.out.dtype == PKV_BF16;
@@ -108,33 +113,35 @@ class Runner {
     return task;
   }
 
-  void prepare(const Pass& pass, float* q) const {
+  // Writes the queries of all chunks of a split to q, converted to fp32 and scaled.
+  void prepare_queries(const KvSplit& split, float* q) const {
     uint64_t rows = 0;
-    for (const uint32_t i : pass.chunks) {
-      const QueryChunk& chunk = split_.chunks()[i];
+    for (const uint32_t i : split.chunks) {
+      const QueryChunk& chunk = work_.chunks()[i];
       kernels::QueryTask task{};
       task.head_begin = chunk.head_begin;
       task.head_end = chunk.head_end;
-      task.gqa_group = group();
+      task.gqa_group = heads_per_kv_head();
       task.queries = chunk.queries;
       task.key_dim = call_.shape.key_dim;
       task.scale = call_.params.scale;
-      task.rows = rows_from(call_.q, chunk.sequence->row + chunk.first);
+      task.rows = rows_from(call_.q, chunk.sequence->first_row + chunk.first);
       task.q = q + rows * task.key_dim;
-      task.head_rows = split_.rows(pass);
+      task.head_rows = work_.rows(split);
       kernels_.prepare(task);
-      rows += uint64_t{chunk.queries} * group();
+      rows += uint64_t{chunk.queries} * heads_per_kv_head();
     }
   }
 
   const kernels::Table& kernels_;
   const AttendCall& call_;
-  const WorkSplit& split_;
-  std::vector<kernels::Partial> parts_;  // of all chunks
-  std::vector<size_t> first_part_;       // of each chunk
-  size_t query_floats_ = 0, result_floats_ = 0, work_bytes_ = 0;
+  const WorkSplit& work_;
+  std::vector<kernels::Partial> parts_;  // of all chunks, one for each split that a chunk reads
+  std::vector<size_t> first_part_;       // by chunk: its first element of parts_
+  // The largest sizes that any split needs.
+  size_t query_floats_ = 0, result_floats_ = 0, kernel_bytes_ = 0;
   float* shared_ = nullptr;
-  float* own_ = nullptr;
+  float* workers_ = nullptr;
 };
 
 }  // namespace
@@ -142,21 +149,22 @@ class Runner {
 void attend(Workers& workers, ScratchPool& pool, const kernels::Table& kernels,
             const AttendCall& call) {
   check_call(call);
-  const WorkSplit split(call);
-  if (split.passes().empty()) return;
-  Runner runner(kernels, call, split);
-  const size_t shared = rounded_up(split.shared_floats());
-  ScratchPool::Lease scratch(pool, shared + 16 + workers.threads() * runner.worker_floats());
+  const WorkSplit work(call);
+  if (work.splits().empty()) return;
+  SplitRunner runner(kernels, call, work);
+  const size_t shared = round_up(work.shared_floats());
+  // 16 floats more than needed, so that the memory can be aligned to a cache line.
+  ScratchPool::Buffer scratch(pool, shared + 16 + workers.threads() * runner.worker_floats());
   const size_t skipped =
       (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64) % 64 / sizeof(float);
-  runner.use(scratch.data() + skipped, scratch.data() + skipped + shared);
+  runner.set_scratch(scratch.data() + skipped, scratch.data() + skipped + shared);
 
-  workers.for_each(split.passes().size(),
-                   [&](size_t i, unsigned worker) { runner.run(split.passes()[i], worker); });
-  if (split.shared_floats() == 0) return;
-  workers.for_each(split.chunks().size(), [&](size_t i, unsigned) {
-    const QueryChunk& chunk = split.chunks()[i];
-    if (!split.passes()[chunk.passes[0]].alone) runner.finish(i, nullptr);
+  workers.for_each(work.splits().size(),
+                   [&](size_t i, unsigned worker) { runner.run(work.splits()[i], worker); });
+  if (work.shared_floats() == 0) return;  // no result needs a merge
+  workers.for_each(work.chunks().size(), [&](size_t i, unsigned) {
+    const QueryChunk& chunk = work.chunks()[i];
+    if (work.splits()[chunk.splits[0]].needs_merge) runner.finish(i, nullptr);
   });
 }
 

@@ -1,4 +1,5 @@
-// Attention over a ragged set of sequences: split the work, run the kernels, merge their results.
+// Runs one attention call over sequences of different lengths: cuts it into work, runs the kernels
+// on the workers and merges their partial results.
 #pragma once
 
 #include "base/parallel.h"
@@ -8,7 +9,8 @@
 
 namespace pkv::attention {
 
-// Throws INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW (for the mask: see call.h), bad_alloc.
+// Writes the outputs of all queries. Throws what check_call() throws, and bad_alloc; then no output
+// is written.
 void attend(Workers& workers, ScratchPool& scratch, const kernels::Table& kernels,
             const AttendCall& call);
 

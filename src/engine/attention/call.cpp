@@ -39,24 +39,24 @@ AttendParams check_params(const pkv_attention_params* given, uint32_t key_dim,
   result.mask = params.mask;
   result.mask_words = params.mask_words;
   result.lse = params.lse;
-  // What left the layer's window is gone: no call can look further back.
+  // A call may see less than the layer keeps, but not more: what left the layer's window is gone.
   if (window_of_layer != 0 && (result.window == 0 || result.window > window_of_layer))
     fail(PKV_OUT_OF_RANGE, "window is %u (0: none), but this layer keeps only %u tokens",
          result.window, window_of_layer);
   if (window_of_layer != 0 && result.sinks > sinks_of_layer)
     fail(PKV_OUT_OF_RANGE, "sinks is %u, but this layer keeps only the first %u tokens",
          result.sinks, sinks_of_layer);
-  if (result.window == 0) result.sinks = 0;  // everything is seen
+  if (result.window == 0) result.sinks = 0;  // without a window every token is seen
   return result;
 }
 
 namespace {
 
-// So many words that 64 * words reach any number of new tokens: more are of no use.
+// The words of the longest useful mask row: a step has fewer than 2^32 tokens, at 64 bits a word.
 constexpr uint64_t max_mask_words = uint64_t{1} << 26;
 
-// Memory of the caller that has a row for each query: its size must fit, like that of the rows.
-void check_by_row(const AttendCall& call, uint64_t rows) {
+// Checks that the sizes of lse and mask do not overflow.
+void check_sizes(const AttendCall& call, uint64_t rows) {
   const uint64_t heads = call.shape.query_heads, words = call.params.mask_words;
   if (call.params.lse != nullptr)
     checked_bytes(checked_mul(rows, heads, "lse"), sizeof(float), "lse");
@@ -72,8 +72,8 @@ void check_by_row(const AttendCall& call, uint64_t rows) {
 void check_call(const AttendCall& call) {
   uint64_t rows = 0;
   for (const AttendSequence& sequence : call.sequences)
-    rows = std::max(rows, sequence.row + sequence.queries);
-  check_by_row(call, rows);
+    rows = std::max(rows, sequence.first_row + sequence.queries);
+  check_sizes(call, rows);
   if (call.params.mask == nullptr) return;
   for (size_t i = 0; i < call.sequences.size(); i++)
     if (ceil_div(call.sequences[i].queries, 64) > call.params.mask_words)

@@ -12,9 +12,10 @@ namespace pkv::attention {
 
 namespace {
 
-// Rows or heads of one may not reach into the next: a result would be overwritten.
-void check_overlap(const kernels::RowsView& view, uint64_t rows, uint64_t heads, uint64_t dim,
-                   const char* name) {
+// Checks that no two rows or heads overlap, since one result would overwrite another, and that the
+// size of the tensor does not overflow.
+void check_extent(const kernels::RowsView& view, uint64_t rows, uint64_t heads, uint64_t dim,
+                  const char* name) {
   const uint64_t row = static_cast<uint64_t>(view.row_stride),
                  head = static_cast<uint64_t>(view.head_stride);
   const uint64_t row_extent = checked_add(checked_mul(heads - 1, head, name), dim, name);
@@ -56,7 +57,7 @@ kernels::RowsView check_rows(const pkv_tensor* tensor, uint64_t rows, uint32_t h
   if (rows == 0) return view;
   if (tensor->data == nullptr)
     fail(PKV_INVALID_ARGUMENT, "%s: data is NULL for %llu rows", name, (unsigned long long)rows);
-  check_overlap(view, rows, heads, dim, name);
+  check_extent(view, rows, heads, dim, name);
   return view;
 }
 
@@ -78,48 +79,50 @@ kernels::RowsView rows_from(const kernels::RowsView& rows, uint64_t first) {
 
 namespace {
 
-// The tasks cut at tile boundaries, so that no two threads write into one tile.
-std::vector<kernels::CopyTask> cut(std::span<const kernels::CopyTask> tasks, uint64_t piece) {
-  std::vector<kernels::CopyTask> pieces;
+// Cuts tasks at multiples of `part_tokens` positions. That is a multiple of a tile, so that no two
+// threads write to the same tile.
+std::vector<kernels::CopyTask> cut_tasks(std::span<const kernels::CopyTask> tasks,
+                                         uint64_t part_tokens) {
+  std::vector<kernels::CopyTask> parts;
   for (const kernels::CopyTask& task : tasks) {
     for (uint64_t at = task.first, end = task.first + task.count; at < end;) {
-      const uint64_t next = std::min(end, (at / piece + 1) * piece);
+      const uint64_t next = std::min(end, (at / part_tokens + 1) * part_tokens);
       kernels::CopyTask part = task;
       part.first = at;
       part.count = next - at;
       part.k = rows_from(task.k, at - task.first);
       part.v = rows_from(task.v, at - task.first);
-      pieces.push_back(part);
+      parts.push_back(part);
       at = next;
     }
   }
-  return pieces;
+  return parts;
 }
 
 }  // namespace
 
 void copy_rows(Workers& workers, void (*kernel)(const kernels::CopyTask&),
                std::span<const kernels::CopyTask> tasks, uint64_t token_bytes) {
-  constexpr uint64_t piece_bytes = 128 << 10;
-  const uint64_t piece = std::max<uint64_t>(1, piece_bytes / (token_bytes * kernels::tile_tokens)) *
-                         kernels::tile_tokens;
+  constexpr uint64_t part_bytes = 128 << 10;
+  const uint64_t part_tiles =
+      std::max<uint64_t>(1, part_bytes / (token_bytes * kernels::tile_tokens));
   uint64_t tokens = 0;
   for (const kernels::CopyTask& task : tasks) tokens += task.count;
 
-  std::vector<kernels::CopyTask> pieces;
-  if (tokens * token_bytes > piece_bytes && workers.threads() > 1) {
+  std::vector<kernels::CopyTask> parts;
+  if (tokens * token_bytes > part_bytes && workers.threads() > 1) {
     try {
-      pieces = cut(tasks, piece);
+      parts = cut_tasks(tasks, part_tiles * kernels::tile_tokens);
     } catch (const std::bad_alloc&) {
-      // A step that has begun is not given up for want of a little memory: this thread does it all.
+      // This thread copies everything then: a step that has begun should not fail for a short list.
     }
   }
-  if (pieces.empty()) {
+  if (parts.empty()) {
     for (const kernels::CopyTask& task : tasks)
       if (task.count > 0) kernel(task);
     return;
   }
-  workers.for_each(pieces.size(), [&](size_t i, unsigned) { kernel(pieces[i]); });
+  workers.for_each(parts.size(), [&](size_t i, unsigned) { kernel(parts[i]); });
 }
 
 }  // namespace pkv::attention

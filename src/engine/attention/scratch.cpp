@@ -6,42 +6,43 @@ namespace pkv::attention {
 
 ScratchPool::~ScratchPool() {
   for (auto& slot : free_)
-    if (Scratch* buffer = slot.load(std::memory_order_relaxed)) destroy(buffer);
+    if (Vector* vector = slot.load(std::memory_order_relaxed)) destroy(vector);
 }
 
-Scratch* ScratchPool::borrow() {
+ScratchPool::Vector* ScratchPool::borrow() {
   for (auto& slot : free_) {
-    // Acquire: what the thread before us wrote into the vector's own fields is seen.
-    if (Scratch* buffer = slot.exchange(nullptr, std::memory_order_acquire)) return buffer;
+    // Acquire makes visible what the last borrower wrote to the vector's own fields.
+    if (Vector* vector = slot.exchange(nullptr, std::memory_order_acquire)) return vector;
   }
   std::pmr::polymorphic_allocator<> allocator(&memory_);
-  return allocator.new_object<Scratch>();
+  return allocator.new_object<Vector>();
 }
 
-void ScratchPool::give_back(Scratch* buffer) noexcept {
+void ScratchPool::give_back(Vector* vector) noexcept {
   for (auto& slot : free_) {
-    Scratch* empty = nullptr;
-    if (slot.compare_exchange_strong(empty, buffer, std::memory_order_release,
+    Vector* empty = nullptr;
+    if (slot.compare_exchange_strong(empty, vector, std::memory_order_release,
                                      std::memory_order_relaxed))
       return;
   }
-  destroy(buffer);
+  destroy(vector);
 }
 
-void ScratchPool::destroy(Scratch* buffer) noexcept {
+void ScratchPool::destroy(Vector* vector) noexcept {
   std::pmr::polymorphic_allocator<> allocator(&memory_);
-  allocator.delete_object(buffer);
+  allocator.delete_object(vector);
 }
 
-ScratchPool::Lease::Lease(ScratchPool& pool, size_t floats) : pool_(pool), buffer_(pool.borrow()) {
+ScratchPool::Buffer::Buffer(ScratchPool& pool, size_t floats)
+    : pool_(pool), vector_(pool.borrow()) {
   try {
-    if (buffer_->size() < floats) buffer_->resize(floats);
+    if (vector_->size() < floats) vector_->resize(floats);
   } catch (...) {
-    pool_.give_back(buffer_);
+    pool_.give_back(vector_);
     throw;
   }
 }
 
-ScratchPool::Lease::~Lease() { pool_.give_back(buffer_); }
+ScratchPool::Buffer::~Buffer() { pool_.give_back(vector_); }
 
 }  // namespace pkv::attention

@@ -1,5 +1,5 @@
-// Working memory of attention calls, kept between calls: a fresh page costs far more than a warm
-// one.
+// Working memory of attention calls. It is kept from one call to the next, because the first write
+// to a fresh page costs far more than a write to a page that was used before.
 #pragma once
 
 #include <array>
@@ -9,9 +9,7 @@
 
 namespace pkv::attention {
 
-using Scratch = std::pmr::vector<float>;
-
-// A few buffers that concurrent calls borrow. Lock-free; a call that finds none makes its own.
+// A few vectors that concurrent calls borrow, without a lock. A call that finds none makes one.
 class ScratchPool {
  public:
   explicit ScratchPool(std::pmr::memory_resource& memory) : memory_(memory) {}
@@ -19,26 +17,30 @@ class ScratchPool {
   ScratchPool(const ScratchPool&) = delete;
   ScratchPool& operator=(const ScratchPool&) = delete;
 
-  class Lease {
+  // Working memory of at least `floats` floats, borrowed for as long as the object lives. Its
+  // contents are undefined. Throws bad_alloc.
+  class Buffer {
    public:
-    Lease(ScratchPool& pool, size_t floats);
-    ~Lease();
-    Lease(const Lease&) = delete;
-    Lease& operator=(const Lease&) = delete;
-    float* data() { return buffer_->data(); }
+    Buffer(ScratchPool& pool, size_t floats);
+    ~Buffer();
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+    float* data() { return vector_->data(); }
 
    private:
     ScratchPool& pool_;
-    Scratch* buffer_;
+    std::pmr::vector<float>* vector_;
   };
 
  private:
-  Scratch* borrow();
-  void give_back(Scratch* buffer) noexcept;
-  void destroy(Scratch* buffer) noexcept;
+  using Vector = std::pmr::vector<float>;
+
+  Vector* borrow();
+  void give_back(Vector* vector) noexcept;
+  void destroy(Vector* vector) noexcept;
 
   std::pmr::memory_resource& memory_;
-  std::array<std::atomic<Scratch*>, 16> free_{};
+  std::array<std::atomic<Vector*>, 16> free_{};
 };
 
 }  // namespace pkv::attention

@@ -15,22 +15,23 @@ namespace pkv::attention {
 
 namespace {
 
-constexpr uint32_t max_heads = 65536;  // as of a cache
+constexpr uint32_t max_heads = 65536;  // the same limit as that of a cache
 
 void check_dim(uint32_t dim, const char* name) {
-  if (dim < 16 || dim > 576 || dim % 16 != 0)
-    fail(PKV_INVALID_ARGUMENT, "kv: %s is %u; a multiple of 16 from 16 to 576 is needed", name,
-         dim);
+  if (dim < 16 || dim > kernels::max_dim || dim % 16 != 0)
+    fail(PKV_INVALID_ARGUMENT, "kv: %s is %u; a multiple of 16 from 16 to %u is needed", name, dim,
+         kernels::max_dim);
 }
 
-// The last element of the memory the strides describe must be addressable.
+// Checks the strides of K or V: none is negative, and the offset of the last byte does not
+// overflow.
 void check_strides(const pkv_kv_view& kv, int64_t block, int64_t row, int64_t head, pkv_dtype dtype,
                    uint32_t dim, const char* name) {
   if (block < 0 || row < 0 || head < 0)
     fail(PKV_OUT_OF_RANGE, "%s: negative stride (block %lld, row %lld, head %lld)", name,
          (long long)block, (long long)row, (long long)head);
-  // One that nothing is reached by, since there is one block, row or head, counts in bytes all the
-  // same.
+  // Every stride is converted to bytes, even one that is never used because there is only one
+  // block, row or head. So each must fit by itself.
   for (const int64_t stride : {block, row, head})
     if (stride > INT64_MAX / kernels::stride_unit(dtype))
       fail(PKV_OVERFLOW, "%s: a stride of %lld elements is beyond 2^63 bytes", name,
@@ -47,6 +48,7 @@ void check_strides(const pkv_kv_view& kv, int64_t block, int64_t row, int64_t he
   checked_bytes(extent, kernels::stride_unit(dtype), name);
 }
 
+// Checks a caller's view and converts its strides to bytes. The block table is left out.
 kernels::KvView check_view(const pkv_kv_view& kv) {
   const pkv_dtype value_dtype = kv.value_dtype == 0 ? kv.dtype : kv.value_dtype;
   for (const pkv_dtype dtype : {kv.dtype, value_dtype})
@@ -77,7 +79,7 @@ kernels::KvView check_view(const pkv_kv_view& kv) {
   const int64_t key_unit = kernels::stride_unit(kv.dtype),
                 value_unit = kernels::stride_unit(value_dtype);
   kernels::KvView view{};
-  // Only ever read: attention writes to the caller's out alone.
+  // The const_cast is safe, since attention reads K and V only.
   view.k = {const_cast<unsigned char*>(static_cast<const unsigned char*>(kv.k)),
             kv.k_block_stride * key_unit,
             kv.k_row_stride * key_unit,
@@ -96,7 +98,8 @@ kernels::KvView check_view(const pkv_kv_view& kv) {
   return view;
 }
 
-// Every block id that attention will follow.
+// Checks that a block table reaches to position `end` and that the ids of the blocks with positions
+// [first, end) exist. Others may be anything, since attention does not follow them.
 void check_table(const pkv_kv_view& kv, const uint32_t* table, uint64_t stride, uint64_t first,
                  uint64_t end, uint64_t sequence) {
   const uint64_t needed = ceil_div(end, kv.block_size);
@@ -113,6 +116,8 @@ void check_table(const pkv_kv_view& kv, const uint32_t* table, uint64_t stride, 
            (unsigned long long)kv.blocks);
 }
 
+// Checks the caller's sequences and returns those that have queries. Sets *rows to the number of
+// all queries.
 std::vector<AttendSequence> check_sequences(const pkv_kv_view& kv, const kernels::KvView& view,
                                             const pkv_attention_sequences& given,
                                             const AttendParams& params, uint64_t* rows) {
@@ -128,26 +133,29 @@ std::vector<AttendSequence> check_sequences(const pkv_kv_view& kv, const kernels
     if (queries > length)
       fail(PKV_OUT_OF_RANGE, "sequence %llu has %llu queries but %llu positions",
            (unsigned long long)i, (unsigned long long)queries, (unsigned long long)length);
-    const uint64_t row = *rows;
+    const uint64_t first_row = *rows;
     *rows = checked_add(*rows, queries, "rows");
     if (queries == 0) continue;
-    const uint64_t seen = length - queries + 1;
-    const uint64_t first = params.window == 0 || seen < params.window ? 0 : seen - params.window;
-    kernels::KvView one = view;
-    one.blocks = given.block_tables + i * given.block_table_stride;
-    check_table(kv, one.blocks, given.block_table_stride, first, length, i);
+    // The first position in the window of the first query, which sees the furthest back.
+    const uint64_t visible = length - queries + 1;
+    const uint64_t first =
+        params.window == 0 || visible < params.window ? 0 : visible - params.window;
+    kernels::KvView sequence_view = view;
+    sequence_view.blocks = given.block_tables + i * given.block_table_stride;
+    check_table(kv, sequence_view.blocks, given.block_table_stride, first, length, i);
     if (first > 0)
-      check_table(kv, one.blocks, given.block_table_stride, 0,
+      check_table(kv, sequence_view.blocks, given.block_table_stride, 0,
                   std::min<uint64_t>(params.sinks, first), i);
-    sequences.push_back({one, length, static_cast<uint32_t>(queries), row});
+    sequences.push_back({sequence_view, length, static_cast<uint32_t>(queries), first_row});
   }
   return sequences;
 }
 
+// The working memory of calls that belong to no cache.
 ScratchPool& default_scratch() {
-  static constinit std::atomic<ScratchPool*> place{nullptr};
+  static constinit std::atomic<ScratchPool*> pool{nullptr};
   return lazy_singleton(
-      place, [] { return std::make_unique<ScratchPool>(*std::pmr::new_delete_resource()); });
+      pool, [] { return std::make_unique<ScratchPool>(*std::pmr::new_delete_resource()); });
 }
 
 }  // namespace

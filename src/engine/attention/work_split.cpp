@@ -10,43 +10,43 @@ namespace pkv::attention {
 
 namespace {
 
-// From so many new tokens on a sequence is a prompt: it has chunks enough to keep every thread
-// busy, one KV head each.
-constexpr uint32_t prompt_queries = 16;
-// Rows of one KV head that go through K and V together: so many that unpacking is small beside the
-// products, and not so many that scores and results leave the L2 cache.
-constexpr uint32_t prompt_rows = 288;
-// The work of one pass: long enough to stream, short enough to balance.
-constexpr uint64_t pass_bytes = 4 << 20;
-constexpr uint64_t pass_flops = 512 << 20;
-// Passes are cut at multiples of this, counted from position 0, so that cuts stay where they are
-// while a sequence grows.
+// A sequence with at least this many new tokens is a prompt. Prompts are cut into chunks of one KV
+// head each, of which they have enough to keep every thread busy.
+constexpr uint32_t min_prompt_queries = 16;
+// The most rows of one KV head that go through K and V together. They are enough to make unpacking
+// cheap beside the products, and few enough for scores and results to stay in the L2 cache.
+constexpr uint32_t max_stacked_rows = 288;
+// The work of one split: enough to stream memory, little enough to balance threads.
+constexpr uint64_t split_bytes = 4 << 20;
+constexpr uint64_t split_flops = 512 << 20;
+// Splits end at multiples of this, counted from position 0, so that cuts stay where they are while
+// a sequence grows.
 constexpr uint64_t cut_tokens = 256;
-// Sharing fewer positions is not worth a merge.
-constexpr uint64_t least_shared = 128;
+// A shared prefix with fewer tokens is not worth a merge.
+constexpr uint64_t min_shared_tokens = 128;
 
 }  // namespace
 
 WorkSplit::WorkSplit(const AttendCall& call)
-    : call_(call), group_(call.shape.query_heads / call.shape.kv_heads) {
+    : call_(call), heads_per_kv_head_(call.shape.query_heads / call.shape.kv_heads) {
   for (const AttendSequence& sequence : call.sequences) add_chunks(sequence);
-  std::vector<uint32_t> steps;  // chunks that may share what they read
+  std::vector<uint32_t> decode_chunks;  // only these may share what they read
   for (uint32_t i = 0; i < chunks_.size(); i++) {
-    if (chunks_[i].sequence->queries < prompt_queries)
-      steps.push_back(i);
+    if (chunks_[i].sequence->queries < min_prompt_queries)
+      decode_chunks.push_back(i);
     else
-      add_own_passes(i, 0);
+      add_own_splits(i, 0);
   }
-  share(steps, 0, 0);
-  give_places();
+  split_by_prefix(decode_chunks, 0, 0);
+  place_results();
 }
 
 void WorkSplit::add_chunks(const AttendSequence& sequence) {
-  if (sequence.queries < prompt_queries) {
+  if (sequence.queries < min_prompt_queries) {
     add_chunk(sequence, 0, sequence.queries, 0, call_.shape.kv_heads);
     return;
   }
-  const uint32_t queries = std::max(1u, prompt_rows / group_);
+  const uint32_t queries = std::max(1u, max_stacked_rows / heads_per_kv_head_);
   for (uint32_t first = 0; first < sequence.queries; first += queries)
     for (uint32_t head = 0; head < call_.shape.kv_heads; head++)
       add_chunk(sequence, first, std::min(queries, sequence.queries - first), head, head + 1);
@@ -54,7 +54,8 @@ void WorkSplit::add_chunks(const AttendSequence& sequence) {
 
 void WorkSplit::add_chunk(const AttendSequence& sequence, uint32_t first, uint32_t queries,
                           uint32_t head_begin, uint32_t head_end) {
-  const bool same_queries = head_begin > 0;  // as the chunk of the head before
+  // A chunk of another head has the same queries as the chunk before it, and shares their views.
+  const bool same_queries = head_begin > 0;
   const size_t view = same_queries ? chunks_.back().view : views_.size();
   if (!same_queries) add_views(sequence, first, queries);
   chunks_.push_back({&sequence, first, queries, head_begin, head_end, view, {}, {}});
@@ -70,29 +71,49 @@ void WorkSplit::add_views(const AttendSequence& sequence, uint32_t first, uint32
                      ? 0
                      : view.position + 1 - params.window;
     view.end = params.causal && params.mask == nullptr ? view.position + 1 : sequence.length;
-    view.mask =
-        params.mask == nullptr ? nullptr : params.mask + (sequence.row + i) * params.mask_words;
+    view.mask = params.mask == nullptr ? nullptr
+                                       : params.mask + (sequence.first_row + i) * params.mask_words;
     view.mask_begin = start;
     views_.push_back(view);
   }
 }
 
-// Chunks whose sequences begin with the same memory. Positions before `compared` are known to be
-// the same, those before `passed` have their passes already.
-void WorkSplit::share(std::span<uint32_t> chunks, uint64_t compared, uint64_t passed) {
-  const auto sequence = [&](uint32_t chunk) -> const AttendSequence& {
-    return *chunks_[chunk].sequence;
-  };
-  // What may be shared of a sequence: whole blocks of tokens that were there before the step, seen
-  // by all its queries.
-  const auto limit = [&](uint32_t chunk) {
-    const AttendSequence& s = sequence(chunk);
-    if (s.kv.blocks == nullptr || call_.params.window != 0) return uint64_t{0};
-    return (s.length - s.queries) / s.kv.block_size * s.kv.block_size;
-  };
+// Returns how many first tokens of a chunk's sequence other chunks may read with it: those in whole
+// blocks of before this step, if all queries see them.
+uint64_t WorkSplit::shareable_tokens(uint32_t chunk) const {
+  const AttendSequence& sequence = *chunks_[chunk].sequence;
+  if (sequence.kv.blocks == nullptr || call_.params.window != 0) return 0;
+  return (sequence.length - sequence.queries) / sequence.kv.block_size * sequence.kv.block_size;
+}
+
+// Returns how many first tokens of all these chunks lie in the same blocks. The caller knows that
+// the first `compared` tokens do.
+uint64_t WorkSplit::common_tokens(std::span<const uint32_t> chunks, uint64_t compared) const {
+  const uint32_t* const ids = chunks_[chunks[0]].sequence->kv.blocks;
+  const uint32_t block_size = chunks_[chunks[0]].sequence->kv.block_size;
+  uint64_t common = UINT64_MAX;
+  for (const uint32_t chunk : chunks) {
+    const uint64_t limit = std::min(common, shareable_tokens(chunk));
+    const uint32_t* const other = chunks_[chunk].sequence->kv.blocks;
+    const uint32_t* const difference =
+        std::mismatch(ids + compared / block_size, ids + limit / block_size,
+                      other + compared / block_size)
+            .first;
+    common = static_cast<uint64_t>(difference - ids) * block_size;
+  }
+  return common;
+}
+
+// Adds the splits of chunks whose sequences begin with the same blocks. Positions before `compared`
+// are known to be the same, and those before `covered` have splits already. Chunks that go on with
+// the same block are taken together and get shared splits, then the function calls itself for what
+// follows.
+void WorkSplit::split_by_prefix(std::span<uint32_t> chunks, uint64_t compared, uint64_t covered) {
+  // The block at position `compared`, or UINT64_MAX if it cannot be shared.
   const auto next_id = [&](uint32_t chunk) -> uint64_t {
-    if (compared >= limit(chunk)) return UINT64_MAX;
-    return sequence(chunk).kv.blocks[compared / sequence(chunk).kv.block_size];
+    if (compared >= shareable_tokens(chunk)) return UINT64_MAX;
+    const kernels::KvView& kv = chunks_[chunk].sequence->kv;
+    return kv.blocks[compared / kv.block_size];
   };
   std::sort(chunks.begin(), chunks.end(), [&](uint32_t a, uint32_t b) {
     return std::pair(next_id(a), a) < std::pair(next_id(b), b);
@@ -102,66 +123,61 @@ void WorkSplit::share(std::span<uint32_t> chunks, uint64_t compared, uint64_t pa
     const uint64_t id = next_id(chunks[first]);
     end = first + 1;
     while (id != UINT64_MAX && end < chunks.size() && next_id(chunks[end]) == id) end++;
-    const std::span<uint32_t> alike = chunks.subspan(first, end - first);
-    if (alike.size() == 1) {
-      add_own_passes(alike[0], passed);
+    const std::span<uint32_t> sharing = chunks.subspan(first, end - first);
+    if (sharing.size() == 1) {
+      add_own_splits(sharing[0], covered);
       continue;
     }
-    uint64_t common = UINT64_MAX;
-    const uint32_t* const ids = sequence(alike[0]).kv.blocks;
-    const uint32_t block_size = sequence(alike[0]).kv.block_size;
-    for (const uint32_t chunk : alike) {
-      const uint64_t most = std::min(common, limit(chunk));
-      const uint32_t* const from = ids + compared / block_size;
-      const auto differs = std::mismatch(from, ids + most / block_size,
-                                         sequence(chunk).kv.blocks + compared / block_size)
-                               .first;
-      common = static_cast<uint64_t>(differs - ids) * block_size;
-    }
-    const bool worth = common - passed >= least_shared;
-    if (worth) add_shared_passes(alike, passed, common);
-    share(alike, common, worth ? common : passed);
+    const uint64_t common = common_tokens(sharing, compared);
+    const bool worth_sharing = common - covered >= min_shared_tokens;
+    if (worth_sharing) add_shared_splits(sharing, covered, common);
+    split_by_prefix(sharing, common, worth_sharing ? common : covered);
   }
 }
 
-// As many chunks at a time as have rows enough: more would not stay in the cache.
-void WorkSplit::add_shared_passes(std::span<const uint32_t> chunks, uint64_t begin, uint64_t end) {
+// Adds the splits of a shared prefix. So many chunks read it together that their rows still fit
+// into the L2 cache; if there are more chunks, it is read several times.
+void WorkSplit::add_shared_splits(std::span<const uint32_t> chunks, uint64_t begin, uint64_t end) {
   for (size_t first = 0, last; first < chunks.size(); first = last) {
     uint64_t rows = 0;
     for (last = first; last < chunks.size(); last++) {
-      rows += uint64_t{chunks_[chunks[last]].queries} * group_;
-      if (last > first && rows > prompt_rows) break;
+      rows += uint64_t{chunks_[chunks[last]].queries} * heads_per_kv_head_;
+      if (last > first && rows > max_stacked_rows) break;
     }
-    add_passes(chunks.subspan(first, last - first), begin, end);
+    add_splits(chunks.subspan(first, last - first), begin, end);
   }
 }
 
-// Tokens of one pass, by bytes where few rows are attended with, by FLOPs where many are.
-uint64_t WorkSplit::part_tokens(uint64_t rows_of_a_head, uint32_t heads) const {
+// Returns how many tokens one split has: bytes limit it if there are few rows, FLOPs if there are
+// many.
+uint64_t WorkSplit::split_tokens(uint64_t rows_per_head, uint32_t heads) const {
   const AttendShape& shape = call_.shape;
   const uint64_t bytes = uint64_t{heads} * (kernels::row_bytes(shape.key_dtype, shape.key_dim) +
                                             kernels::row_bytes(shape.value_dtype, shape.value_dim));
-  const uint64_t flops = 2 * rows_of_a_head * heads * (shape.key_dim + shape.value_dim);
-  const uint64_t tokens = std::min(pass_bytes / bytes, pass_flops / flops);
+  const uint64_t flops = 2 * rows_per_head * heads * (shape.key_dim + shape.value_dim);
+  const uint64_t tokens = std::min(split_bytes / bytes, split_flops / flops);
   return std::max(cut_tokens, tokens / cut_tokens * cut_tokens);
 }
 
-// What one chunk reads alone, of positions from `passed` on.
-void WorkSplit::add_own_passes(uint32_t i, uint64_t passed) {
+// Adds the splits that one chunk reads by itself: sinks, and the positions from `covered` on that
+// its queries see.
+void WorkSplit::add_own_splits(uint32_t i, uint64_t covered) {
   const QueryChunk& chunk = chunks_[i];
   const uint64_t begin = views_[chunk.view].begin, end = views_[chunk.view + chunk.queries - 1].end;
   const uint64_t sinks = std::min<uint64_t>(call_.params.sinks, begin);
-  if (sinks > 0) add_passes(std::span(&i, 1), 0, sinks);
-  add_passes(std::span(&i, 1), std::max(passed, begin), end);
+  if (sinks > 0) add_splits(std::span(&i, 1), 0, sinks);
+  add_splits(std::span(&i, 1), std::max(covered, begin), end);
 }
 
-void WorkSplit::add_passes(std::span<const uint32_t> chunks, uint64_t begin, uint64_t end) {
+// Adds splits that read positions [begin, end) for all of these chunks at once.
+void WorkSplit::add_splits(std::span<const uint32_t> chunks, uint64_t begin, uint64_t end) {
   uint32_t queries = 0;
   for (const uint32_t chunk : chunks) queries += chunks_[chunk].queries;
-  const QueryChunk& one = chunks_[chunks[0]];
-  const uint64_t tokens = part_tokens(uint64_t{queries} * group_, one.head_end - one.head_begin);
-  size_t view = one.view;
-  if (chunks.size() > 1) {  // the views of all chunks in a row
+  const QueryChunk& first = chunks_[chunks[0]];
+  const uint64_t tokens =
+      split_tokens(uint64_t{queries} * heads_per_kv_head_, first.head_end - first.head_begin);
+  size_t view = first.view;
+  if (chunks.size() > 1) {  // the kernels need the views of all these chunks in a row
     view = views_.size();
     for (const uint32_t chunk : chunks)
       for (uint32_t i = 0; i < chunks_[chunk].queries; i++)
@@ -169,26 +185,26 @@ void WorkSplit::add_passes(std::span<const uint32_t> chunks, uint64_t begin, uin
   }
   for (uint64_t at = begin; at < end;) {
     const uint64_t next = std::min(end, (at / tokens + 1) * tokens);
-    const auto pass = static_cast<uint32_t>(passes_.size());
-    passes_.push_back(
+    const auto split = static_cast<uint32_t>(splits_.size());
+    splits_.push_back(
         {std::vector(chunks.begin(), chunks.end()), queries, at, next, view, false, 0});
     uint32_t rows = 0;
     for (const uint32_t chunk : chunks) {
-      chunks_[chunk].passes.push_back(pass);
-      chunks_[chunk].rows_before.push_back(rows);
-      rows += chunks_[chunk].queries * group_;
+      chunks_[chunk].splits.push_back(split);
+      chunks_[chunk].first_rows.push_back(rows);
+      rows += chunks_[chunk].queries * heads_per_kv_head_;
     }
     at = next;
   }
 }
 
-// Memory for results that are merged later.
-void WorkSplit::give_places() {
-  for (Pass& pass : passes_) {
-    pass.alone = pass.chunks.size() == 1 && chunks_[pass.chunks[0]].passes.size() == 1;
-    if (pass.alone) continue;
-    pass.result = shared_floats_;
-    shared_floats_ += round_up(result_floats(pass), 16);
+// Decides which results need a merge, and places those in the shared memory.
+void WorkSplit::place_results() {
+  for (KvSplit& split : splits_) {
+    split.needs_merge = split.chunks.size() > 1 || chunks_[split.chunks[0]].splits.size() > 1;
+    if (!split.needs_merge) continue;
+    split.result_offset = shared_floats_;
+    shared_floats_ += round_up(result_floats(split), 16);  // whole cache lines
   }
 }
 

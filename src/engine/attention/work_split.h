@@ -1,6 +1,7 @@
-// How an attention call is cut into work: query chunks, whose results are merged and finished, and
-// passes, each a read of some K and V for one or more query chunks. The cuts depend on shapes and
-// block tables only, never on the number of threads.
+// Cuts an attention call into work. Queries become chunks, each with one merged result; the
+// positions that chunks see become KV splits, each of which one task reads once for one or more
+// chunks. The cuts depend on shapes and block tables only, never on the number of threads, so that
+// results do not depend on it either.
 #pragma once
 
 #include <span>
@@ -13,43 +14,46 @@ namespace pkv::attention {
 // Some queries of one sequence, for some KV heads.
 struct QueryChunk {
   const AttendSequence* sequence;
-  uint32_t first, queries;  // of the sequence's queries
+  uint32_t first, queries;  // queries [first, first + queries) of the sequence
   uint32_t head_begin, head_end;
-  size_t view;  // first of its queries in WorkSplit::views()
-  std::vector<uint32_t> passes;
-  std::vector<uint32_t> rows_before;  // in the stacked rows of each pass
+  size_t view;                       // of its first query, for WorkSplit::views()
+  std::vector<uint32_t> splits;      // the KV splits that it reads, in the order of positions
+  std::vector<uint32_t> first_rows;  // by split: where its rows begin in those of the split
 };
 
-// Positions [begin, end) of one sequence, or of those that several sequences share.
-struct Pass {
-  std::vector<uint32_t> chunks;  // their rows are stacked
-  uint32_t queries;              // of all of them
+// Positions [begin, end) of one sequence, or of several that have the same blocks there.
+struct KvSplit {
+  std::vector<uint32_t> chunks;  // that read it; their rows follow each other
+  uint32_t queries;              // of all these chunks
   uint64_t begin, end;
-  size_t view;    // first of its queries in WorkSplit::views()
-  bool alone;     // the only pass of its only chunk: finished at once
-  size_t result;  // else: floats from the start of the shared memory
+  size_t view;           // of its first query, for WorkSplit::views()
+  bool needs_merge;      // false if it is the only split of its only chunk
+  size_t result_offset;  // if it needs a merge: of its result in the shared memory, in floats
 };
 
 class WorkSplit {
  public:
+  // Refers to `call` as long as it lives. Throws bad_alloc.
   explicit WorkSplit(const AttendCall& call);
 
   std::span<const QueryChunk> chunks() const { return chunks_; }
-  std::span<const Pass> passes() const { return passes_; }
+  std::span<const KvSplit> splits() const { return splits_; }
   const kernels::QueryView* views(size_t first) const { return views_.data() + first; }
-  uint32_t heads(const Pass& pass) const {
-    return chunks_[pass.chunks[0]].head_end - chunks_[pass.chunks[0]].head_begin;
+  // KV heads of a split.
+  uint32_t heads(const KvSplit& split) const {
+    return chunks_[split.chunks[0]].head_end - chunks_[split.chunks[0]].head_begin;
   }
-  uint64_t rows(const Pass& pass) const {
-    return uint64_t{pass.queries} * group_;
-  }  // of one KV head
-  // Floats of a pass: prepared queries, and the partial result.
-  size_t query_floats(const Pass& pass) const {
-    return rows(pass) * heads(pass) * call_.shape.key_dim;
+  // Rows of a split for one KV head: one for each query and each query head of that KV head.
+  uint64_t rows(const KvSplit& split) const { return uint64_t{split.queries} * heads_per_kv_head_; }
+  // The size in floats of the prepared queries of a split.
+  size_t query_floats(const KvSplit& split) const {
+    return rows(split) * heads(split) * call_.shape.key_dim;
   }
-  size_t result_floats(const Pass& pass) const {
-    return rows(pass) * heads(pass) * (call_.shape.value_dim + 2);
+  // The size in floats of the partial result of a split: outputs, maxima and sums.
+  size_t result_floats(const KvSplit& split) const {
+    return rows(split) * heads(split) * (call_.shape.value_dim + 2);
   }
+  // The size in floats of all results that need a merge.
   size_t shared_floats() const { return shared_floats_; }
 
  private:
@@ -57,17 +61,19 @@ class WorkSplit {
   void add_chunk(const AttendSequence& sequence, uint32_t first, uint32_t queries,
                  uint32_t head_begin, uint32_t head_end);
   void add_views(const AttendSequence& sequence, uint32_t first, uint32_t queries);
-  void share(std::span<uint32_t> chunks, uint64_t compared, uint64_t passed);
-  void add_shared_passes(std::span<const uint32_t> chunks, uint64_t begin, uint64_t end);
-  void add_own_passes(uint32_t chunk, uint64_t passed);
-  void add_passes(std::span<const uint32_t> chunks, uint64_t begin, uint64_t end);
-  uint64_t part_tokens(uint64_t rows_of_a_head, uint32_t heads) const;
-  void give_places();
+  void split_by_prefix(std::span<uint32_t> chunks, uint64_t compared, uint64_t covered);
+  uint64_t shareable_tokens(uint32_t chunk) const;
+  uint64_t common_tokens(std::span<const uint32_t> chunks, uint64_t compared) const;
+  void add_shared_splits(std::span<const uint32_t> chunks, uint64_t begin, uint64_t end);
+  void add_own_splits(uint32_t chunk, uint64_t covered);
+  void add_splits(std::span<const uint32_t> chunks, uint64_t begin, uint64_t end);
+  uint64_t split_tokens(uint64_t rows_per_head, uint32_t heads) const;
+  void place_results();
 
   const AttendCall& call_;
-  const uint32_t group_;
+  const uint32_t heads_per_kv_head_;
   std::vector<QueryChunk> chunks_;
-  std::vector<Pass> passes_;
+  std::vector<KvSplit> splits_;
   std::vector<kernels::QueryView> views_;
   size_t shared_floats_ = 0;
 };
