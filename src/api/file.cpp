@@ -12,7 +12,7 @@
 namespace pkv::api {
 namespace {
 
-static_assert(sizeof pkv_file_info{}.fingerprint == most_fingerprint);
+static_assert(sizeof pkv_file_info{}.fingerprint == max_fingerprint_size);
 
 pkv_file_config default_file_config() {
   pkv_file_config config{};
