@@ -40,14 +40,15 @@ void Cache::warn(const char* message) const {
   logger_.log(logger_.user, PKV_LOG_WARNING, message);
 }
 
+// Makes the system provide all pages of the slabs now, on all threads of the cache.
 void Cache::prefault() {
-  constexpr uint64_t piece = uint64_t{32} << 20;
+  constexpr uint64_t range_bytes = uint64_t{32} << 20;
   for (const auto& group : groups_) {
     if (!group->slab) continue;
     unsigned char* const data = group->slab->data();
     const uint64_t size = group->slab->size();
-    workers_.for_each(ceil_div(size, piece), [&](size_t i, unsigned) {
-      os::populate(data + i * piece, std::min(piece, size - i * piece));
+    workers_.for_each(ceil_div(size, range_bytes), [&](size_t i, unsigned) {
+      os::populate(data + i * range_bytes, std::min(range_bytes, size - i * range_bytes));
     });
   }
 }

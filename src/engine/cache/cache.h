@@ -1,4 +1,5 @@
-// A cache: the memory of every layer group, the kernels that read it and the threads that run them.
+// A cache: the memory of every layer group, the prefix index and the tier, the kernels of this
+// processor and the threads that run them. Sessions, batches and snapshots all refer to one.
 #pragma once
 
 #include <pagedkv/attention.h>
@@ -19,26 +20,28 @@
 
 namespace pkv {
 
-// Where a layer of the model lives.
+// Where a layer of the model is stored.
 struct LayerPlace {
   uint32_t group;
-  uint32_t layer;  // within the group
+  uint32_t layer;  // its index within the group
 };
 
-// What sessions, batches and snapshots of the cache count as they come and go.
+// What sessions and batches count for the statistics of their cache.
 struct Counters {
-  std::atomic<uint64_t> tokens{0};  // committed, of open sessions
+  std::atomic<uint64_t> tokens{0};  // committed ones of the sessions that are open now
   std::atomic<uint64_t> copied_blocks{0};
   std::atomic<uint64_t> commits{0};
   std::atomic<uint64_t> aborts{0};
-  std::atomic<uint64_t> committed_tokens{0};
+  std::atomic<uint64_t> committed_tokens{0};  // over all time
   std::atomic<uint64_t> opened_sessions{0};
-  std::atomic<uint64_t> suspended_sessions{0};  // now
+  std::atomic<uint64_t> suspended_sessions{0};  // at the moment
   std::atomic<uint64_t> suspensions{0};
 };
 
 class Cache {
  public:
+  // `config` comes from check_config(); `allocator` and `logger` may be NULL. Throws NO_MEMORY,
+  // bad_alloc.
   Cache(const CacheConfig& config, const pkv_allocator* allocator, const pkv_logger* logger);
   ~Cache();
   Cache(const Cache&) = delete;
@@ -53,12 +56,14 @@ class Cache {
   Workers& workers() { return workers_; }
   attention::ScratchPool& scratch() { return scratch_; }
   Counters& counters() { return counters_; }
-  prefix::Index* prefix() const { return prefix_.get(); }  // nullptr: there is none
+  prefix::Index* prefix() const { return prefix_.get(); }  // NULL without an index
   void set_tier(std::unique_ptr<Tier> tier) { tier_ = std::move(tier); }
-  Tier* tier() const { return tier_.get(); }  // nullptr: there is none
+  Tier* tier() const { return tier_.get(); }  // NULL without a store
 
+  // Everything but the numbers of open objects, which only the API knows.
   pkv_cache_stats stats() const;
-  // The memory of one layer as a caller sees it. Throws UNSUPPORTED, OUT_OF_RANGE.
+  // Describes the memory of one layer for pkv_attention() and for kernels of the caller. Throws
+  // OUT_OF_RANGE, and UNSUPPORTED unless storage is paged.
   pkv_kv_view kv_view(uint32_t layer) const;
 
  private:
@@ -70,12 +75,13 @@ class Cache {
   const CacheConfig config_;
   const kernels::Table& kernels_;
   Workers workers_;
-  std::vector<LayerPlace> places_;
+  std::vector<LayerPlace> places_;  // by layer of the model
   std::vector<std::unique_ptr<memory::Group>> groups_;
   std::unique_ptr<prefix::Index> prefix_;
   attention::ScratchPool scratch_;
   Counters counters_;
-  std::unique_ptr<Tier> tier_;  // uses all of the above until it ends
+  // The tier comes last, so that it is destroyed first: its threads use all of the above.
+  std::unique_ptr<Tier> tier_;
 };
 
 }  // namespace pkv

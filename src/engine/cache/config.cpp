@@ -14,11 +14,13 @@ namespace pkv {
 
 namespace {
 
+// The largest values that a config may have.
 constexpr uint32_t max_blocks = 0x7FFFFFFF;
 constexpr uint32_t max_heads = 65536;
 constexpr uint32_t max_layers = 65536;
 constexpr uint32_t max_threads = 4096;
 constexpr uint32_t max_events = 1 << 24;
+constexpr uint64_t max_buffer_bytes = uint64_t{1} << 36;
 
 void check_dim(uint32_t dim, const char* name, unsigned group) {
   if (dim < 16 || dim > kernels::max_dim || dim % 16 != 0)
@@ -26,6 +28,7 @@ void check_dim(uint32_t dim, const char* name, unsigned group) {
          group, name, dim, kernels::max_dim);
 }
 
+// Checks one group and fills in defaults. `index` is for the sentences.
 memory::Shape check_shape(const pkv_layer_group& group, unsigned index) {
   memory::Shape shape{};
   shape.layers = group.layers;
@@ -68,7 +71,8 @@ memory::Shape check_shape(const pkv_layer_group& group, unsigned index) {
   return shape;
 }
 
-// The caller's groups, or the one that the config itself describes.
+// Returns the caller's groups or, if there are none, the one group that the config itself
+// describes.
 std::vector<pkv_layer_group> list_groups(const pkv_cache_config& config) {
   if (config.group_count == 0) {
     pkv_layer_group group = default_group();
@@ -96,6 +100,7 @@ std::vector<pkv_layer_group> list_groups(const pkv_cache_config& config) {
     fail(PKV_INVALID_ARGUMENT, "%u groups; at most %u are possible", config.group_count,
          max_layers);
   std::vector<pkv_layer_group> groups;
+  // The structs lie struct_size apart, which need not be the size that this build knows.
   const auto* at = reinterpret_cast<const unsigned char*>(config.groups);
   const uint32_t stride = config.groups->struct_size;
   for (uint32_t i = 0; i < config.group_count; i++, at += stride) {
@@ -108,7 +113,7 @@ std::vector<pkv_layer_group> list_groups(const pkv_cache_config& config) {
   return groups;
 }
 
-// Every layer of the model belongs to exactly one group.
+// Checks that every layer of the model is in exactly one group.
 void check_layers(const std::vector<GroupConfig>& groups, uint32_t layers) {
   std::vector<bool> seen(layers);
   for (size_t g = 0; g < groups.size(); g++) {
@@ -123,7 +128,9 @@ void check_layers(const std::vector<GroupConfig>& groups, uint32_t layers) {
   }
 }
 
-// Blocks of a group that has no number of its own.
+// Returns the number of blocks for each group whose own number is 0: the config's number, or as
+// many as memory_bytes has room for beside the other groups. Returns 0 if neither is
+// given.
 uint64_t common_blocks(const pkv_cache_config& config, const std::vector<pkv_layer_group>& given,
                        const std::vector<GroupConfig>& groups, uint32_t block_size) {
   if (config.blocks != 0 && config.memory_bytes != 0)
@@ -185,8 +192,7 @@ void check_store(const pkv_store_config& config) {
     fail(PKV_INVALID_ARGUMENT, "store: one of its five functions is NULL");
   check_fingerprint(config.fingerprint, config.fingerprint_size);
   check_key(config.key, config.key_size);
-  constexpr uint64_t most_buffer = uint64_t{1} << 36;
-  if (config.buffer_bytes > most_buffer)
+  if (config.buffer_bytes > max_buffer_bytes)
     fail(PKV_TOO_LARGE, "buffer_bytes is %llu; at most 2^36 are possible",
          (unsigned long long)config.buffer_bytes);
 }
@@ -234,28 +240,36 @@ void check_block_size(uint32_t block_size) {
          block_size, memory::max_block_size);
 }
 
-CacheConfig check_config(const pkv_cache_config& config) {
+namespace {
+
+void check_enums(const pkv_cache_config& config) {
   check_enum(config.storage, PKV_STORAGE_PAGED, PKV_STORAGE_NONE, "storage");
   check_enum(config.layout, PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN, "layout");
   check_enum(config.isa, PKV_ISA_AUTO, PKV_ISA_AVX512_VNNI, "isa");
   check_enum(config.huge_pages, PKV_HUGE_PAGES_ADVISE, PKV_HUGE_PAGES_REQUIRE, "huge_pages");
-  check_hooks(config);
-  const pkv_prefix_config prefix = config.prefix != nullptr
-                                       ? read_struct(config.prefix, default_prefix(), "prefix")
-                                       : default_prefix();
+}
+
+pkv_prefix_config read_prefix(const pkv_cache_config& config) {
+  if (config.prefix == nullptr) return default_prefix();
+  const pkv_prefix_config prefix = read_struct(config.prefix, default_prefix(), "prefix");
   check_prefix(prefix);
-  if (config.prefix != nullptr && config.storage == PKV_STORAGE_CONTIGUOUS)
+  if (config.storage == PKV_STORAGE_CONTIGUOUS)
     fail(PKV_UNSUPPORTED, "storage CONTIGUOUS cannot share blocks: it has no prefix index");
-  std::optional<pkv_store_config> store;
-  if (config.store != nullptr) {
-    store = read_struct(config.store, default_store(), "store");
-    check_store(*store);
-    if (config.prefix == nullptr || config.storage != PKV_STORAGE_PAGED)
-      fail(PKV_UNSUPPORTED,
-           "a store needs storage PAGED and a prefix index; the storage is %d, and there is %s "
-           "index",
-           static_cast<int>(config.storage), config.prefix == nullptr ? "no" : "an");
-  }
+  return prefix;
+}
+
+std::optional<pkv_store_config> read_store(const pkv_cache_config& config) {
+  if (config.store == nullptr) return std::nullopt;
+  const pkv_store_config store = read_struct(config.store, default_store(), "store");
+  check_store(store);
+  if (config.prefix == nullptr || config.storage != PKV_STORAGE_PAGED)
+    fail(PKV_UNSUPPORTED,
+         "a store needs storage PAGED and a prefix index; the storage is %d, and there is %s index",
+         static_cast<int>(config.storage), config.prefix == nullptr ? "no" : "an");
+  return store;
+}
+
+void check_options(const pkv_cache_config& config) {
   check_block_size(config.block_size);
   if (config.prefault > 1)
     fail(PKV_INVALID_ARGUMENT, "prefault is %u; 0 and 1 are known", config.prefault);
@@ -265,24 +279,10 @@ CacheConfig check_config(const pkv_cache_config& config) {
   if (!kernels::isa_supported(config.isa))
     fail(PKV_UNSUPPORTED, "instruction set %s is not in this build or not on this processor",
          kernels::isa_name(config.isa));
+}
 
-  CacheConfig result{};
-  result.storage = config.storage;
-  result.layout = config.layout;
-  result.block_size = config.block_size;
-  if (config.runner != nullptr) result.runner = *config.runner;
-  result.threads = config.runner != nullptr ? config.runner->threads
-                   : config.threads != 0    ? config.threads
-                                            : std::min(os::processor_count(), max_threads);
-  result.isa = config.isa;
-  result.huge_pages = config.huge_pages;
-  result.prefault = config.prefault != 0;
-  result.prefix = config.prefix != nullptr;
-  result.prefix_config = prefix;
-  result.store = store;
-  result.watermark = config.watermark;
-
-  const std::vector<pkv_layer_group> given = list_groups(config);
+// Fills in the groups and their layers, but not their numbers of blocks.
+void fill_groups(CacheConfig& result, const std::vector<pkv_layer_group>& given) {
   for (size_t g = 0; g < given.size(); g++) {
     GroupConfig group{check_shape(given[g], static_cast<unsigned>(g)), 0, {}};
     for (uint32_t i = 0; i < group.shape.layers; i++)
@@ -294,7 +294,10 @@ CacheConfig check_config(const pkv_cache_config& config) {
     result.groups.push_back(std::move(group));
   }
   check_layers(result.groups, result.layers);
+}
 
+void fill_blocks(CacheConfig& result, const pkv_cache_config& config,
+                 const std::vector<pkv_layer_group>& given) {
   const uint64_t common = common_blocks(config, given, result.groups, config.block_size);
   for (size_t g = 0; g < given.size(); g++) {
     const uint64_t blocks = given[g].blocks != 0 ? given[g].blocks : common;
@@ -307,7 +310,34 @@ CacheConfig check_config(const pkv_cache_config& config) {
            config.watermark, g, (unsigned long long)blocks);
     result.groups[g].blocks = static_cast<uint32_t>(blocks);
   }
-  compute_plan(result, PKV_ALL_GROUPS);  // throws where the sizes do not fit
+}
+
+}  // namespace
+
+CacheConfig check_config(const pkv_cache_config& config) {
+  check_enums(config);
+  check_hooks(config);
+  CacheConfig result{};
+  result.prefix = config.prefix != nullptr;
+  result.prefix_config = read_prefix(config);
+  result.store = read_store(config);
+  check_options(config);
+  result.storage = config.storage;
+  result.layout = config.layout;
+  result.block_size = config.block_size;
+  if (config.runner != nullptr) result.runner = *config.runner;
+  result.threads = config.runner != nullptr ? config.runner->threads
+                   : config.threads != 0    ? config.threads
+                                            : std::min(os::processor_count(), max_threads);
+  result.isa = config.isa;
+  result.huge_pages = config.huge_pages;
+  result.prefault = config.prefault != 0;
+  result.watermark = config.watermark;
+
+  const std::vector<pkv_layer_group> given = list_groups(config);
+  fill_groups(result, given);
+  fill_blocks(result, config, given);
+  compute_plan(result, PKV_ALL_GROUPS);  // throws if the sizes overflow
   return result;
 }
 
@@ -331,6 +361,8 @@ pkv_cache_plan compute_plan(const CacheConfig& config, uint32_t group) {
     plan.blocks += one.blocks;
     plan.total_bytes = checked_add(plan.total_bytes, layout.total_bytes(), "bytes of all groups");
     plan.bookkeeping_bytes += memory::Pool::bookkeeping_bytes(one.blocks);
+    // A group with a window gives blocks back as its sequences grow, so it does not limit the
+    // tokens of the whole cache unless every group has a window.
     if (group != PKV_ALL_GROUPS || all_windowed || one.shape.window == 0)
       plan.tokens = std::min(plan.tokens, uint64_t{one.blocks} * config.block_size);
   }

@@ -1,4 +1,5 @@
-// A caller's config, checked and with its defaults filled in, and what it takes in bytes.
+// The config of a cache: a caller's structs, checked and with defaults filled in, and the plan that
+// says how many bytes it takes.
 #pragma once
 
 #include <pagedkv/cache.h>
@@ -14,7 +15,7 @@ namespace pkv {
 struct GroupConfig {
   memory::Shape shape;
   uint32_t blocks;
-  std::vector<uint32_t> layer_indices;  // which layers of the model
+  std::vector<uint32_t> layer_indices;  // the group's layers, as the model numbers them
 };
 
 struct CacheConfig {
@@ -23,27 +24,31 @@ struct CacheConfig {
   uint32_t block_size;
   uint32_t layers;  // over all groups
   std::vector<GroupConfig> groups;
-  uint32_t threads;
-  pkv_runner runner;  // run NULL: none
+  uint32_t threads;   // with a runner, the number of its threads
+  pkv_runner runner;  // its run is NULL if the caller has none
   pkv_isa isa;
   pkv_huge_pages huge_pages;
   bool prefault;
-  bool prefix;  // keeps an index of what was computed
+  bool prefix;  // true if the cache has a prefix index
   pkv_prefix_config prefix_config;
   std::optional<pkv_store_config> store;
   uint32_t watermark;  // blocks of each group that only sessions with tokens may take
 };
 
-// Throws INVALID_ARGUMENT.
+// Throws INVALID_ARGUMENT unless it is a multiple of 16 in the possible range.
 void check_block_size(uint32_t block_size);
-// Throws the status and sentence of the first thing that is wrong. config has the size of this
-// build; its groups are read by their own struct_size.
+
+// Checks a caller's config and fills in defaults. The struct must be of this build's size already;
+// the structs it points to are read by their own struct_size. Throws INVALID_ARGUMENT,
+// OUT_OF_RANGE, UNSUPPORTED, TOO_LARGE, OVERFLOW with a sentence about the first thing that is
+// wrong.
 CacheConfig check_config(const pkv_cache_config& config);
 
-// group: an index or PKV_ALL_GROUPS.
+// Computes the sizes of one group, or of the whole cache for PKV_ALL_GROUPS. Throws OUT_OF_RANGE,
+// OVERFLOW.
 pkv_cache_plan compute_plan(const CacheConfig& config, uint32_t group);
 
-// The defaults of a group whose caller said nothing.
+// What the _init functions of the C interface write.
 pkv_layer_group default_group();
 pkv_prefix_config default_prefix();
 pkv_store_config default_store();

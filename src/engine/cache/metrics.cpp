@@ -8,7 +8,8 @@
 namespace pkv {
 namespace {
 
-// Prometheus text: a line of help and one of type for each name, then its values.
+// Writes Prometheus text. begin() starts a metric with its HELP and TYPE lines; each value() adds a
+// line to it.
 class Metrics {
  public:
   void begin(const char* name, const char* type, const char* help) {
@@ -16,8 +17,8 @@ class Metrics {
     add("# HELP pagedkv_%s %s\n# TYPE pagedkv_%s %s\n", name, help, name, type);
   }
   void value(uint64_t value) { add("pagedkv_%s %" PRIu64 "\n", name_, value); }
-  void value(const char* label, const char* of, uint64_t value) {
-    add("pagedkv_%s{%s=\"%s\"} %" PRIu64 "\n", name_, label, of, value);
+  void value(const char* label, const char* label_value, uint64_t value) {
+    add("pagedkv_%s{%s=\"%s\"} %" PRIu64 "\n", name_, label, label_value, value);
   }
   void value(size_t group, const char* state, uint64_t value) {
     add("pagedkv_%s{group=\"%zu\",state=\"%s\"} %" PRIu64 "\n", name_, group, state, value);

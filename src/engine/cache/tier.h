@@ -1,6 +1,6 @@
-// What may be behind the memory of a cache: blocks go there and come back. The cache and its
-// sessions know it by these calls; StoreTier (engine/tier) is the one that keeps blocks in a
-// pkv_store.
+// The interface between a cache with its sessions and the tier that keeps blocks in a pkv_store.
+// StoreTier in engine/tier implements it; the interface is here so that the cache and its sessions
+// need not know the rooms above them.
 #pragma once
 
 #include <pagedkv/store.h>
@@ -21,26 +21,30 @@ class Tier {
   using Clock = std::chrono::steady_clock;
   virtual ~Tier() = default;
 
-  // Takes the content of a session that ended. What of it is not in the prefix index is given back.
+  // Queues the content of a session that ended or was suspended. The blocks of it that the prefix
+  // index has are written to the store; the others are given back.
   virtual void write(Content content) noexcept = 0;
-  // Blocks are short: what waits to be written gives up its own. Returns false if there was
-  // nothing.
+  // Drops the queue and what is being written, so that blocks become free when none are left
+  // elsewhere. Returns false if there was nothing to drop.
   virtual bool give_way() noexcept = 0;
-  // Returns how many block positions still wait when all is written, or the time is up.
+  // Waits until all is written, or until the given time. Returns how many block positions are not
+  // written yet.
   virtual uint64_t flush(Clock::time_point until) noexcept = 0;
 
-  // Asks for a text in the background. Throws bad_alloc.
+  // Begins to read the blocks of a text that the index lacks, in the background. Throws bad_alloc.
   virtual void prefetch(std::string_view salt, prefix::Tokens text) = 0;
-  // For a session that is about to match: prefetches and waits, as long as the config says. Throws
-  // bad_alloc.
+  // Does the same for a session that is about to match, and waits for as long as the store's config
+  // says. Throws bad_alloc.
   virtual void fetch(std::string_view salt, prefix::Tokens text) = 0;
+  // Waits until the prefetch of a text has ended, or until the given time.
   virtual void wait(std::string_view salt, prefix::Tokens text, Clock::time_point until) = 0;
+  // Ends the prefetch of a text.
   virtual void cancel(std::string_view salt, prefix::Tokens text) = 0;
 
   virtual pkv_store_stats stats() const = 0;
-  // Calls look with all contents that the tier holds, which do not change meanwhile.
+  // Calls visit once with all contents that the tier holds. They do not change during the call.
   virtual void inspect(
-      const std::function<void(std::span<const Content* const> contents)>& look) = 0;
+      const std::function<void(std::span<const Content* const> contents)>& visit) = 0;
 };
 
 }  // namespace pkv
