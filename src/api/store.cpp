@@ -64,7 +64,7 @@ pkv_status pkv_store_prefetch_session(pkv_session handle) {
     Tier& tier = TierLease::tier_of(session.cache());
     if (session.suspended())
       tier.prefetch(session.content().hold() ? session.content().hold().salt() : "",
-                    session.all_remembered());
+                    session.remembered_tokens());
   });
 }
 

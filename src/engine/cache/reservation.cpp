@@ -9,9 +9,9 @@ namespace pkv {
 
 namespace {
 
-// What else there is to say about the blocks of a group: "3 of 8 are free, 2 evictable, 1 stays
-// free (watermark)".
-struct Having {
+// A part of an error sentence about the blocks of a group: "3 of 8 are free, 2 evictable, 1 stay
+// free (watermark)". The text is a fixed buffer, since memory may be short.
+struct Availability {
   char text[128];
 };
 
@@ -19,78 +19,84 @@ uint64_t evictable(const Cache& cache, size_t group) {
   return cache.prefix() != nullptr ? cache.prefix()->evictable(group) : 0;
 }
 
-Having describe(const Cache& cache, size_t group, uint32_t keep) {
+Availability describe(const Cache& cache, size_t group, uint32_t watermark) {
   const memory::Pool& pool = cache.groups()[group]->pool;
-  Having having{};
-  int at = std::snprintf(having.text, sizeof having.text, "%u of %u are free", pool.free_count(),
-                         pool.blocks());
+  Availability result{};
+  int length = std::snprintf(result.text, sizeof result.text, "%u of %u are free",
+                             pool.free_count(), pool.blocks());
   const auto add = [&](const char* format, unsigned long long number) {
-    at += std::snprintf(having.text + at, sizeof having.text - static_cast<size_t>(at), format,
-                        number);
+    length += std::snprintf(result.text + length, sizeof result.text - static_cast<size_t>(length),
+                            format, number);
   };
   if (cache.prefix() != nullptr) add(", %llu evictable", evictable(cache, group));
-  if (keep > 0) add(", %llu stay free (watermark)", keep);
-  return having;
+  if (watermark > 0) add(", %llu stay free (watermark)", watermark);
+  return result;
 }
 
-uint64_t missing(const Cache& cache, std::span<const uint64_t> counts, uint32_t keep) {
+// Returns how many blocks are missing, summed over all groups.
+uint64_t count_missing(const Cache& cache, std::span<const uint64_t> counts, uint32_t watermark) {
   uint64_t total = 0;
   for (size_t g = 0; g < counts.size(); g++) {
     const uint64_t have = cache.groups()[g]->pool.free_count() + evictable(cache, g),
-                   needed = counts[g] == 0 ? 0 : counts[g] + keep;
+                   needed = counts[g] == 0 ? 0 : counts[g] + watermark;
     total += needed > have ? needed - have : 0;
   }
   return total;
 }
 
-// From what is free, else from what the prefix index can do without.
-bool take_evicting(const Cache& cache, size_t group, uint64_t count, uint32_t keep,
+// Takes blocks of one group; evicts cached ones if too few are free. Returns false if that is not
+// enough.
+bool take_evicting(const Cache& cache, size_t group, uint64_t count, uint32_t watermark,
                    memory::Block* out) {
   memory::Pool& pool = cache.groups()[group]->pool;
   const auto try_alloc = [&] {
-    return (keep == 0 || pool.free_count() >= count + keep) && pool.try_alloc(count, out);
+    return (watermark == 0 || pool.free_count() >= count + watermark) && pool.try_alloc(count, out);
   };
   if (try_alloc()) return true;
-  // Another thread may be quicker to what was evicted.
-  while (cache.prefix() != nullptr && cache.prefix()->make_free(group, count + keep))
+  // This is a loop because another thread may take the blocks that were evicted here.
+  while (cache.prefix() != nullptr && cache.prefix()->make_free(group, count + watermark))
     if (try_alloc()) return true;
   return false;
 }
 
-// What waits to be written to a store is the last to go.
-bool take(const Cache& cache, size_t group, uint64_t count, uint32_t keep, memory::Block* out) {
-  if (take_evicting(cache, group, count, keep, out)) return true;
+// Takes blocks of one group. If evicting is not enough, the tier drops what it has yet to write:
+// that comes last, because such blocks are in no store and would have to be computed again.
+bool take(const Cache& cache, size_t group, uint64_t count, uint32_t watermark,
+          memory::Block* out) {
+  if (take_evicting(cache, group, count, watermark, out)) return true;
   return cache.tier() != nullptr && cache.tier()->give_way() &&
-         take_evicting(cache, group, count, keep, out);
+         take_evicting(cache, group, count, watermark, out);
 }
 
 }  // namespace
 
-Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t keep,
+Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
                          uint64_t* short_by, const char* who)
-    : cache_(cache), blocks_(counts.size()), passed_(counts.size()) {
+    : cache_(cache), blocks_(counts.size()), disowned_(counts.size()) {
   for (size_t g = 0; g < counts.size(); g++) {
-    if (counts[g] > cache.groups()[g]->pool.blocks() - keep)
+    if (counts[g] > cache.groups()[g]->pool.blocks() - watermark)
       fail(PKV_TOO_LARGE, "%s needs %llu blocks in group %zu: %s", who,
-           (unsigned long long)counts[g], g, describe(cache, g, keep).text);
+           (unsigned long long)counts[g], g, describe(cache, g, watermark).text);
     blocks_[g].resize(counts[g]);
   }
   for (size_t g = 0; g < counts.size(); g++) {
-    if (counts[g] == 0 || take(cache, g, counts[g], keep, blocks_[g].data())) continue;
-    for (size_t rest = g; rest < counts.size(); rest++) blocks_[rest].clear();  // were not taken
+    if (counts[g] == 0 || take(cache, g, counts[g], watermark, blocks_[g].data())) continue;
+    // Blocks of this group and of those after it were not taken, so they must not be given back.
+    for (size_t rest = g; rest < counts.size(); rest++) blocks_[rest].clear();
     give_back();
-    // Another thread may have released blocks since: one is the least that was short.
-    const uint64_t total = std::max<uint64_t>(missing(cache, counts, keep), 1);
+    // Other threads may have released blocks since, so the count can be 0 by now; but at least one
+    // block was missing.
+    const uint64_t total = std::max<uint64_t>(count_missing(cache, counts, watermark), 1);
     if (short_by != nullptr) *short_by = total;
     fail(PKV_OUT_OF_BLOCKS, "%s needs %llu blocks in group %zu, %s (%llu short over all groups)",
-         who, (unsigned long long)counts[g], g, describe(cache, g, keep).text,
+         who, (unsigned long long)counts[g], g, describe(cache, g, watermark).text,
          (unsigned long long)total);
   }
 }
 
 void Reservation::give_back() noexcept {
   for (size_t g = 0; g < blocks_.size(); g++)
-    for (size_t i = passed_[g]; i < blocks_[g].size(); i++)
+    for (size_t i = disowned_[g]; i < blocks_[g].size(); i++)
       cache_.groups()[g]->pool.release(blocks_[g][i]);
 }
 

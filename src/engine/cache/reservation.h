@@ -1,5 +1,6 @@
-// Blocks that a step, or a session, takes from the pools of a cache: all or none. Nobody owns them
-// yet: what is not handed on is given back.
+// Blocks that were taken from the pools of a cache and have no owner yet. A reservation takes the
+// blocks of all layer groups or none, so a step or a session that needs some cannot run out of them
+// half way.
 #pragma once
 
 #include <span>
@@ -11,27 +12,33 @@ namespace pkv {
 
 class Reservation {
  public:
-  // counts[g] blocks of group g; where some are needed, keep more stay free. Throws OUT_OF_BLOCKS
-  // (and then sets *short_by, unless NULL), TOO_LARGE, bad_alloc.
-  Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t keep, uint64_t* short_by,
-              const char* who);
+  // Takes counts[g] blocks of each group g and evicts cached ones if too few are free. In every
+  // group where some are needed, `watermark` more blocks stay free. `who` is the name of the call,
+  // for the sentence. Throws OUT_OF_BLOCKS (and sets *short_by to the number of blocks that
+  // are missing in all groups, unless it is NULL), TOO_LARGE if a pool could never give as many,
+  // bad_alloc; then no block is taken.
+  Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
+              uint64_t* short_by, const char* who);
+  // Gives back the blocks that were not disowned.
   ~Reservation() { give_back(); }
   Reservation(const Reservation&) = delete;
   Reservation& operator=(const Reservation&) = delete;
 
-  // The next n blocks of a group; pass() says that they have an owner now.
+  // The next n blocks of a group. They still belong to the reservation.
   std::span<const memory::Block> next(size_t group, uint64_t n) const {
-    return std::span(blocks_[group]).subspan(passed_[group], n);
+    return std::span(blocks_[group]).subspan(disowned_[group], n);
   }
-  bool spent(size_t group) const { return passed_[group] == blocks_[group].size(); }
-  void pass(size_t group, uint64_t n) { passed_[group] += n; }
+  // Says that somebody else has taken over the next n blocks of a group.
+  void disown(size_t group, uint64_t n) { disowned_[group] += n; }
+  // True if no block of a group is left.
+  bool empty(size_t group) const { return disowned_[group] == blocks_[group].size(); }
 
  private:
   void give_back() noexcept;
 
   Cache& cache_;
-  std::vector<std::vector<memory::Block>> blocks_;
-  std::vector<size_t> passed_;
+  std::vector<std::vector<memory::Block>> blocks_;  // by group
+  std::vector<size_t> disowned_;                    // by group: so many of the first blocks
 };
 
 }  // namespace pkv

@@ -418,7 +418,7 @@ Content Loader::make(const Text& text) {
         block = reservation_->next(g, 1)[0];
         group(g).pool.set_filled(
             block, static_cast<uint32_t>(std::min(block_size_, text.length - i * block_size_)));
-        reservation_->pass(g, 1);
+        reservation_->disown(g, 1);
       } else if (block != memory::no_block && group(g).pool.retain(block) != PKV_OK) {
         fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit",
              memory::block_id(block), group(g).pool.references(memory::block_id(block)));

@@ -166,7 +166,7 @@ Frozen freeze(const Session& session, uint64_t label) {
   frozen.priority = session.priority();
   frozen.suspended = session.suspended();
   frozen.publishes = session.publishes();
-  frozen.remembered.assign(session.all_remembered().begin(), session.all_remembered().end());
+  frozen.remembered.assign(session.remembered_tokens().begin(), session.remembered_tokens().end());
   return frozen;
 }
 

@@ -28,19 +28,20 @@ Batch::Batch(Cache& cache, std::span<Session* const> sessions, std::span<const u
   open_ = true;
 }
 
-void Batch::begin_with_room(Session& session, uint32_t new_tokens) noexcept {
+void Batch::begin_reserved(Session& session, uint32_t new_tokens) noexcept {
   entries_.push_back({&session, 0, new_tokens, 0});
   rows_ = new_tokens;
-  session.begin_with_room(*this, new_tokens);
+  session.begin_reserved(*this, new_tokens);
   open_ = true;
 }
 
-// All or none: once there is room for everything, nothing can fail.
+// Begins the step in all sessions or in none: first everything that can fail is done for all of
+// them, then each begins, which cannot fail.
 void Batch::reserve(uint64_t* short_by) {
   Needs needs(cache_.groups().size());
   for (const Entry& entry : entries_) needs.add(*entry.session, entry.count);
-  Reservation reservation(cache_, needs.blocks, needs.keep, short_by, "begin");
-  for (const Entry& entry : entries_) entry.session->make_ready(entry.count);
+  Reservation reservation(cache_, needs.blocks, needs.watermark, short_by, "begin");
+  for (const Entry& entry : entries_) entry.session->prepare_step(entry.count);
   size_t copies = 0;
   for (const Entry& entry : entries_)
     copies += entry.session->begin(*this, entry.count, reservation);
@@ -57,8 +58,8 @@ void Batch::abort() noexcept {
   cache_.counters().aborts.fetch_add(1, std::memory_order_relaxed);
 }
 
-void Batch::check_open_for(const char* who) const {
-  if (!accepts_) return;
+void Batch::check_none_accepted(const char* who) const {
+  if (!has_accepted_) return;
   fail(PKV_INVALID_ARGUMENT, "%s: tokens were accepted already; only commit and abort are left",
        who);
 }
@@ -90,14 +91,16 @@ void Batch::accept(size_t index, std::span<const uint32_t> kept) {
         cache_.kernels().transfer({kv, entry.start + kept[i], kv, entry.start + i, 1});
   }
   entry.accepted = std::move(accepted);
-  accepts_ = true;
+  has_accepted_ = true;
 }
 
 size_t Batch::first_unwritten() const {
   return static_cast<size_t>(std::find(written_.begin(), written_.end(), false) - written_.begin());
 }
 
-memory::Group& Batch::check_layer(uint32_t layer, LayerPlace* place) const {
+// Finds the group of a layer and the layer's place in it. Throws OUT_OF_RANGE, and UNSUPPORTED
+// where the library keeps no K and V.
+memory::Group& Batch::group_with_storage(uint32_t layer, LayerPlace* place) const {
   *place = cache_.place(layer);
   memory::Group& group = cache_.group(place->group);
   if (group.storage == PKV_STORAGE_NONE)
@@ -107,8 +110,8 @@ memory::Group& Batch::check_layer(uint32_t layer, LayerPlace* place) const {
 
 void Batch::write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
   LayerPlace place;
-  const memory::Group& group = check_layer(layer, &place);
-  check_open_for("write");
+  const memory::Group& group = group_with_storage(layer, &place);
+  check_none_accepted("write");
   const kernels::RowsView k_rows =
       attention::check_rows(k, rows_, group.shape.kv_heads, group.shape.key_dim, "k");
   const kernels::RowsView v_rows = attention::check_values(v, rows_, group.shape);
@@ -116,8 +119,8 @@ void Batch::write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
   for (const Entry& entry : entries_) {
     if (entry.count == 0) continue;
     const kernels::KvView kv = entry.session->view(place);
-    tasks_.push_back({kv, entry.start, entry.count, attention::rows_from(k_rows, entry.row),
-                      attention::rows_from(v_rows, entry.row)});
+    tasks_.push_back({kv, entry.start, entry.count, attention::rows_from(k_rows, entry.first_row),
+                      attention::rows_from(v_rows, entry.first_row)});
   }
   attention::copy_rows(cache_.workers(), cache_.kernels().store, tasks_,
                        group.layout.token_bytes() / group.shape.layers);
@@ -127,13 +130,13 @@ void Batch::write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
 void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv_tensor* q,
                    const pkv_tensor* out) {
   LayerPlace place;
-  const memory::Group& group = check_layer(layer, &place);
+  const memory::Group& group = group_with_storage(layer, &place);
   const memory::Shape& shape = group.shape;
   attention::AttendCall call{};
   call.shape = {shape.query_heads, shape.kv_heads, shape.key_dim,
                 shape.value_dim,   shape.dtype,    shape.value_dtype};
   call.params = attention::check_params(params, shape.key_dim, shape.window, shape.sinks);
-  check_open_for("attend");
+  check_none_accepted("attend");
   call.q = attention::check_rows(q, rows_, shape.query_heads, shape.key_dim, "q");
   call.out = attention::check_rows(out, rows_, shape.query_heads, shape.value_dim, "out");
   if (!written_[layer] && rows_ > 0)
@@ -143,32 +146,32 @@ void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv
   for (const Entry& entry : entries_) {
     if (entry.count == 0) continue;
     const kernels::KvView kv = entry.session->view(place);
-    sequences.push_back({kv, entry.end(), entry.count, entry.row});
+    sequences.push_back({kv, entry.end(), entry.count, entry.first_row});
   }
   call.sequences = sequences;
   pkv::attention::attend(cache_.workers(), cache_.scratch(), cache_.kernels(), call);
 }
 
-// The ids of the tokens that an entry keeps; none if the caller gave none.
-std::span<const int32_t> Batch::kept_ids(size_t e, const int32_t* tokens) {
-  Entry& entry = entries_[e];
+// Returns the ids of the tokens that an entry keeps, or nothing if the caller gave no ids.
+std::span<const int32_t> Batch::kept_ids(Entry& entry, const int32_t* tokens) {
   if (tokens == nullptr) return {};
-  if (!entry.accepted) return {tokens + entry.row, entry.count};
+  if (!entry.accepted) return {tokens + entry.first_row, entry.count};
   Accepted& accepted = *entry.accepted;
   for (size_t i = 0; i < accepted.ids.size(); i++)
-    accepted.ids[i] = tokens[entry.row + accepted.indices[i]];
+    accepted.ids[i] = tokens[entry.first_row + accepted.indices[i]];
   return accepted.ids;
 }
 
-// Throws INVALID_ARGUMENT where a session remembers another id from before a suspension.
-void Batch::check_ids(size_t e, std::span<const int32_t> ids) const {
-  const Entry& entry = entries_[e];
+// Throws INVALID_ARGUMENT if an id differs from the one that the session remembers for the same
+// position from before it was suspended.
+void Batch::check_ids(size_t index, std::span<const int32_t> ids) const {
+  const Entry& entry = entries_[index];
   for (uint64_t i = 0; i < ids.size() && entry.start + i < entry.session->total(); i++) {
-    const int32_t before = entry.session->remembered(entry.start + i);
+    const int32_t before = entry.session->remembered_token(entry.start + i);
     if (before != PKV_NO_TOKEN && ids[i] != PKV_NO_TOKEN && before != ids[i])
       fail(PKV_INVALID_ARGUMENT,
            "commit: position %llu of session %zu held token %d before it was suspended, not %d",
-           (unsigned long long)(entry.start + i), e, before, ids[i]);
+           (unsigned long long)(entry.start + i), index, before, ids[i]);
   }
 }
 
@@ -177,12 +180,13 @@ void Batch::commit(const int32_t* tokens) {
   if (cache_.config().storage != PKV_STORAGE_NONE && rows_ > 0 && unwritten < written_.size())
     fail(PKV_INCOMPLETE, "commit: layer %zu of %zu was not written", unwritten, written_.size());
   for (size_t e = 0; e < entries_.size(); e++)
-    if (!entries_[e].session->all_remembered().empty()) check_ids(e, kept_ids(e, tokens));
-  for (const Entry& entry : entries_) entry.session->make_room_for_tokens(entry.kept());
+    if (!entries_[e].session->remembered_tokens().empty())
+      check_ids(e, kept_ids(entries_[e], tokens));
+  for (const Entry& entry : entries_) entry.session->reserve_more_ids(entry.kept_count());
   uint64_t committed = 0;
-  for (size_t e = 0; e < entries_.size(); e++) {
-    entries_[e].session->commit(kept_ids(e, tokens), entries_[e].kept());
-    committed += entries_[e].kept();
+  for (Entry& entry : entries_) {
+    entry.session->commit(kept_ids(entry, tokens), entry.kept_count());
+    committed += entry.kept_count();
   }
   open_ = false;
   cache_.counters().tokens.fetch_add(committed, std::memory_order_relaxed);
@@ -190,22 +194,23 @@ void Batch::commit(const int32_t* tokens) {
   cache_.counters().committed_tokens.fetch_add(committed, std::memory_order_relaxed);
 }
 
-void Batch::check_slots(uint32_t group) const {
+void Batch::check_has_slots(uint32_t group) const {
   if (cache_.group(group).storage == PKV_STORAGE_CONTIGUOUS)
     fail(PKV_UNSUPPORTED, "storage CONTIGUOUS has no slots");
 }
 
 size_t Batch::slot_mapping(uint32_t group, std::span<int64_t> slots) const {
-  check_slots(group);
+  check_has_slots(group);
   if (slots.size() < rows_) return rows_;
   for (const Entry& entry : entries_)
     for (uint32_t i = 0; i < entry.count; i++)
-      slots[entry.row + i] = entry.session->content().sequences()[group].slot(entry.start + i);
+      slots[entry.first_row + i] =
+          entry.session->content().sequences()[group].slot(entry.start + i);
   return rows_;
 }
 
 size_t Batch::block_copies(uint32_t group, size_t capacity, uint32_t* from, uint32_t* to) const {
-  check_slots(group);
+  check_has_slots(group);
   size_t count = 0;
   for (const Entry& entry : entries_) {
     const memory::Sequence& sequence = entry.session->content().sequences()[group];
@@ -221,10 +226,10 @@ size_t Batch::block_copies(uint32_t group, size_t capacity, uint32_t* from, uint
 
 size_t Batch::kv_indices(uint32_t group, pkv_index_unit unit, int64_t* indptr,
                          std::span<int64_t> indices, uint32_t* last_block_length) const {
-  check_slots(group);
+  check_has_slots(group);
   const uint64_t block_size = cache_.config().block_size;
-  // The units of one session: [0, sinks), which stayed when others left the window, and [first,
-  // end).
+  // The blocks or slots of one session: [0, sinks) of its sinks, and [first, end) of its window or,
+  // without a window, of all its tokens.
   struct Units {
     uint64_t sinks, first, end;
     uint64_t count() const { return sinks + end - first; }

@@ -1,5 +1,5 @@
-// One forward pass over many sessions: reserve for all or none, write and attend layer by layer,
-// then commit or abort.
+// One forward pass over many sessions. The batch reserves blocks for all sessions or for none; then
+// its caller writes and attends layer by layer, and at the end commits or aborts.
 #pragma once
 
 #include <pagedkv/batch.h>
@@ -14,72 +14,90 @@ namespace pkv {
 
 class Batch : public Step {
  public:
-  // Sessions of one cache, each once, none of them in a step. Throws OUT_OF_BLOCKS (and sets
-  // *short_by), TOO_LARGE, bad_alloc.
+  // Begins a step in every session. The sessions belong to `cache`, are listed once each and are in
+  // no step; session i gets new_tokens[i] new tokens. Throws OUT_OF_BLOCKS (and sets *short_by to
+  // the number of blocks that are missing, unless it is NULL), TOO_LARGE, OVERFLOW, BUSY,
+  // SUSPENDED, bad_alloc; then no session has begun.
   Batch(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens,
         uint64_t* short_by);
-  // Room for a step over so many sessions, without one yet.
+  // Allocates what a batch of that many sessions needs, but begins no step. Throws bad_alloc.
   Batch(Cache& cache, size_t sessions);
-  // Begins a step of a session that is empty and has all the room it needs: nothing can fail.
-  void begin_with_room(Session& session, uint32_t new_tokens) noexcept;
-  ~Batch() override;  // aborts what was not committed
+  // Begins a step of an empty session whose blocks are reserved already. It cannot fail.
+  void begin_reserved(Session& session, uint32_t new_tokens) noexcept;
+  // Aborts the step unless it was committed.
+  ~Batch() override;
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
+  // The new tokens of all sessions, which are the rows of every tensor.
   size_t rows() const { return rows_; }
   bool written(uint32_t layer) const override { return written_[layer]; }
   const char* name() const override { return "batch"; }
+  // True when all layers are written.
   bool complete() const { return first_unwritten() == written_.size(); }
 
+  // Stores K and V of the new tokens in one layer. Throws OUT_OF_RANGE, UNSUPPORTED,
+  // INVALID_ARGUMENT, OVERFLOW; then nothing is written.
   void write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v);
+  // Attends with the queries of the new tokens in one layer. Throws as write() does, INCOMPLETE
+  // while the layer is not written, and bad_alloc; then `out` is untouched.
   void attend(uint32_t layer, const pkv_attention_params* params, const pkv_tensor* q,
               const pkv_tensor* out);
-  // Keeps only these new tokens (rising indices) of one session; then only commit is left. Throws,
-  // and nothing is changed then.
+  // Keeps only the listed new tokens of session `index` (indices in rising order), as after the
+  // verification of drafts. Only accept(), commit() and abort are possible from then on. Throws
+  // OUT_OF_RANGE, UNSUPPORTED, INCOMPLETE, INVALID_ARGUMENT, bad_alloc; then nothing has changed.
   void accept(size_t index, std::span<const uint32_t> kept);
-  // tokens may be NULL. Throws INCOMPLETE, INVALID_ARGUMENT, bad_alloc, and is still open then.
+  // Ends the step: the new tokens become part of their sessions. `tokens` holds an id for each row
+  // or is NULL. Throws INCOMPLETE, INVALID_ARGUMENT, bad_alloc; then the step is still open.
   void commit(const int32_t* tokens);
 
-  // Slots of the new tokens of one group; returns how many there are, writes if they fit.
+  // The three queries below throw OUT_OF_RANGE for an unknown group and UNSUPPORTED where storage
+  // is contiguous.
+
+  // Writes the slots of the new tokens in one group if they fit. Returns how many there are.
   size_t slot_mapping(uint32_t group, std::span<int64_t> slots) const;
-  // Blocks that begin replaced by private ones; returns how many, writes if they fit.
+  // Writes the first `capacity` pairs of a shared block and the private copy by which the step
+  // replaced it. Returns how many pairs there are.
   size_t block_copies(uint32_t group, size_t capacity, uint32_t* from, uint32_t* to) const;
+  // Writes the blocks or slots that each session reads, as compressed rows (indptr and indices), if
+  // they fit into `indices`. Returns how many there are.
   size_t kv_indices(uint32_t group, pkv_index_unit unit, int64_t* indptr,
                     std::span<int64_t> indices, uint32_t* last_block_length) const;
 
  private:
-  // The new tokens that are kept of a session, and room for their ids.
+  // The new tokens that accept() kept of a session.
   struct Accepted {
     std::vector<uint32_t> indices;
-    std::vector<int32_t> ids;
+    std::vector<int32_t> ids;  // filled by commit(), allocated before so that it cannot fail
   };
   struct Entry {
     Session* session;
-    uint64_t start;  // its length before the step
-    uint32_t count;
-    size_t row;
+    uint64_t start;    // the session's length before the step
+    uint32_t count;    // of its new tokens
+    size_t first_row;  // of its new tokens in the tensors
     std::optional<Accepted> accepted = std::nullopt;
     uint64_t end() const { return start + count; }
-    uint64_t kept() const { return accepted ? accepted->indices.size() : count; }
+    uint64_t kept_count() const { return accepted ? accepted->indices.size() : count; }
   };
 
   void reserve(uint64_t* short_by);
   void abort() noexcept;
   size_t first_unwritten() const;
-  memory::Group& check_layer(uint32_t layer, LayerPlace* place) const;
-  void check_slots(uint32_t group) const;
-  void check_open_for(const char* who) const;
-  std::span<const int32_t> kept_ids(size_t e, const int32_t* tokens);
-  void check_ids(size_t e, std::span<const int32_t> ids) const;
+  memory::Group& group_with_storage(uint32_t layer, LayerPlace* place) const;
+  void check_has_slots(uint32_t group) const;
+  void check_none_accepted(const char* who) const;
+  static std::span<const int32_t> kept_ids(Entry& entry, const int32_t* tokens);
+  void check_ids(size_t index, std::span<const int32_t> ids) const;
 
   Cache& cache_;
   std::vector<Entry> entries_;
-  // The copies of one write, kept so that only begin needs memory for them.
+  // The copies of one write. The vector is reserved by the constructor, so that write() needs no
+  // memory for it.
   std::vector<kernels::CopyTask> tasks_;
   std::vector<bool> written_;  // by layer
-  bool accepts_ = false;       // accept() was called
+  bool has_accepted_ = false;  // accept() was called
   size_t rows_ = 0;
-  bool open_ = false;
+  bool open_ = false;  // begun, and neither committed nor aborted
 };
 
 }  // namespace pkv

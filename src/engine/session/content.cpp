@@ -31,7 +31,7 @@ Content Content::fork() const {
   child.sequences_.clear();
   for (size_t g = 0; g < sequences_.size(); g++) {
     child.sequences_.push_back(sequences_[g].fork(length(), reservation.next(g, counts[g])));
-    reservation.pass(g, counts[g]);
+    reservation.disown(g, counts[g]);
   }
   child.hold_ = hold_.copy();
   return child;
@@ -39,6 +39,7 @@ Content Content::fork() const {
 
 namespace {
 
+// Checks one block table and adds its references to `references`, which are indexed by block id.
 void validate_sequence(const memory::Sequence& sequence, uint64_t length,
                        std::vector<uint64_t>& references) {
   const memory::Group& group = sequence.group();

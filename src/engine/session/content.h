@@ -1,5 +1,5 @@
-// What a sequence holds, in all groups: its tokens and their K and V. A session changes it, a
-// snapshot keeps it.
+// The tokens of one sequence and their K and V in all layer groups. This is a class of its own
+// because a session changes it, a snapshot keeps it and a tier writes it.
 #pragma once
 
 #include <span>
@@ -11,25 +11,29 @@ namespace pkv {
 
 class Content {
  public:
+  // Empty, without a hold on the prefix index. Throws bad_alloc.
   explicit Content(Cache& cache);
   Content(Content&&) noexcept = default;
-  void swap(Content& other) noexcept;  // of the same cache
+  // Both must belong to the same cache.
+  void swap(Content& other) noexcept;
 
   Cache& cache() const { return *cache_; }
   uint64_t length() const { return tokens_.size(); }
   const std::pmr::vector<int32_t>& tokens() const { return tokens_; }
   std::pmr::vector<int32_t>& tokens() { return tokens_; }
+  // One sequence per layer group.
   std::span<memory::Sequence> sequences() { return sequences_; }
   std::span<const memory::Sequence> sequences() const { return sequences_; }
 
-  // The claim on what the prefix index has of it; empty where the session does not use one.
+  // The hold on the path of the prefix index that has these tokens. It is empty for a session that
+  // does not use the index.
   prefix::Index::Hold& hold() { return hold_; }
   const prefix::Index::Hold& hold() const { return hold_; }
 
-  // visit(group, id, references) for every block held; the prefix index's reference is left out,
-  // since it gives its blocks up when asked.
+  // Calls visit(group, id, references) for every block held. A reference of the prefix index is not
+  // counted, since the index gives its blocks up when they are needed.
   template <class Visit>
-  void each_block(const Visit& visit) const {
+  void for_each_block(const Visit& visit) const {
     const std::vector<std::vector<bool>> cached = cached_blocks();
     for (size_t g = 0; g < sequences_.size(); g++)
       for (size_t i = 0; i < sequences_[g].ids().size(); i++)
@@ -39,24 +43,29 @@ class Content {
                     (cached.empty() || !cached[g][i] ? 0 : 1));
   }
 
-  // The same tokens again: shared blocks, or copies where storage is contiguous.
+  // Returns a second content with the same tokens: its blocks are shared or, where storage is
+  // contiguous, its tensors are copies. Throws OUT_OF_BLOCKS, TOO_LARGE, REF_LIMIT, bad_alloc; then
+  // no block is taken.
   Content fork() const;
 
  private:
+  // By group and position, true where the prefix index has a reference, too. Empty without a hold.
   std::vector<std::vector<bool>> cached_blocks() const {
     return hold_ ? cache_->prefix()->held_with(hold_, sequences_)
                  : std::vector<std::vector<bool>>{};
   }
 
   Cache* cache_;
-  // Declared before the blocks, so that it ends after them: then they are the index's alone.
+  // This member comes before the sequences, so that it is destroyed after they have released their
+  // blocks: the index then has the only references and can count the blocks as evictable.
   prefix::Index::Hold hold_;
   std::pmr::vector<int32_t> tokens_;
-  std::pmr::vector<memory::Sequence> sequences_;  // one per group
+  std::pmr::vector<memory::Sequence> sequences_;
 };
 
-// Throws INTERNAL with the equation that does not hold: every pool is sound, and its references are
-// just those of the contents given (all there are).
+// Checks every pool and that its references are those of `contents`, of the prefix index and of
+// nobody else; so `contents` must be all that there are. Throws INTERNAL with the first equation
+// that does not hold.
 void validate(const Cache& cache, std::span<const Content* const> contents);
 
 }  // namespace pkv

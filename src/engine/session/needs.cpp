@@ -11,7 +11,7 @@ void Needs::add(const Session& session, uint32_t new_tokens) {
 void Needs::add(const Session& session, size_t group, uint64_t end, uint64_t lacking) {
   session.content().sequences()[group].check_fits(session.length(), end, "begin");
   blocks[group] += lacking;
-  if (session.length() == 0 && lacking > 0) keep = session.cache().config().watermark;
+  if (session.length() == 0 && lacking > 0) watermark = session.cache().config().watermark;
 }
 
 }  // namespace pkv

@@ -12,9 +12,9 @@ namespace pkv {
 
 namespace {
 
-// How many tokens there are before the first PKV_NO_TOKEN. Most often all: to count what is missing
-// takes vectors, a search would not.
-size_t known_tokens(prefix::Tokens tokens) {
+// Returns how many tokens come before the first PKV_NO_TOKEN. Usually that is all of them, so the
+// function counts unknown ones first: the compiler vectorises a count, but not a search.
+size_t known_prefix_length(prefix::Tokens tokens) {
   if (std::count(tokens.begin(), tokens.end(), PKV_NO_TOKEN) == 0) return tokens.size();
   return static_cast<size_t>(std::find(tokens.begin(), tokens.end(), PKV_NO_TOKEN) -
                              tokens.begin());
@@ -24,23 +24,23 @@ size_t known_tokens(prefix::Tokens tokens) {
 
 Session::Session(Content content, int32_t priority, bool publishes)
     : content_(std::move(content)),
-      remembered_(&cache().memory()),
+      remembered_tokens_(&cache().memory()),
       priority_(priority),
       publishes_(publishes),
-      opened_(cache().counters().opened_sessions.fetch_add(1, std::memory_order_relaxed)) {
-  count_tokens();
+      open_order_(cache().counters().opened_sessions.fetch_add(1, std::memory_order_relaxed)) {
+  update_token_count();
 }
 
 Session::~Session() {
   own_step_.reset();
   publish(true);
-  hand_over();
-  forget();
+  write_to_tier();
+  forget_tokens();
   cache().counters().tokens.fetch_sub(counted_tokens_, std::memory_order_relaxed);
 }
 
-// Keeps the cache's figure in step with the length.
-void Session::count_tokens() {
+// Adds the change of length() since the last call to the cache's statistics.
+void Session::update_token_count() {
   cache().counters().tokens.fetch_add(length() - counted_tokens_, std::memory_order_relaxed);
   counted_tokens_ = length();
 }
@@ -57,7 +57,7 @@ uint64_t Session::layer_length(uint32_t layer) const {
 void Session::tokens(uint64_t first, size_t n, int32_t* out) const {
   check_range(first, n, total(), "tokens of the session");
   for (size_t i = 0; i < n; i++)
-    out[i] = first + i < length() ? content_.tokens()[first + i] : remembered(first + i);
+    out[i] = first + i < length() ? content_.tokens()[first + i] : remembered_token(first + i);
 }
 
 void Session::set_tokens(uint64_t first, size_t n, const int32_t* tokens) {
@@ -83,31 +83,32 @@ void Session::check_ready(const char* who) const {
   check_idle(who);
   if (suspended_)
     fail(PKV_SUSPENDED, "%s: the session is suspended, with %zu tokens to compute again", who,
-         remembered_.size());
+         remembered_tokens_.size());
 }
 
-// Blocks that stay free for sessions that run, where this one does not.
-uint32_t Session::kept_free() const { return length() == 0 ? cache().config().watermark : 0; }
+// The blocks that this session must leave free for those that have tokens already.
+uint32_t Session::watermark() const { return length() == 0 ? cache().config().watermark : 0; }
 
 void Session::reserve(uint64_t total_tokens) {
   check_ready("reserve");
-  reserve_blocks(std::vector<uint64_t>(content_.sequences().size(), total_tokens), kept_free(),
+  reserve_blocks(std::vector<uint64_t>(content_.sequences().size(), total_tokens), watermark(),
                  nullptr, "reserve");
 }
 
-// Room for totals[g] tokens in all in group g.
-void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t keep, uint64_t* short_by,
-                             const char* who) {
+// Takes blocks for totals[g] tokens in all in each group g, and leaves `watermark` blocks free. If
+// it throws, no block is taken.
+void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark,
+                             uint64_t* short_by, const char* who) {
   std::vector<uint64_t> counts;
   for (size_t g = 0; g < totals.size(); g++) {
     const memory::Sequence& sequence = content_.sequences()[g];
     sequence.check_fits(length(), totals[g], who);
     counts.push_back(sequence.lacking(length(), totals[g], false));
   }
-  Reservation reservation(cache(), counts, keep, short_by, who);
-  // Room first, everywhere: what follows cannot fail half way. Tensors last, since they count as
-  // reserved bytes.
-  reserve_more_tokens(*std::max_element(totals.begin(), totals.end()));
+  Reservation reservation(cache(), counts, watermark, short_by, who);
+  // All memory is allocated before the first table changes, so that nothing fails half way. Tensors
+  // grow last, since they count as reserved bytes.
+  reserve_ids(*std::max_element(totals.begin(), totals.end()));
   for (size_t g = 0; g < counts.size(); g++) {
     memory::Sequence& sequence = content_.sequences()[g];
     const uint64_t more = sequence.lacking_new(totals[g]);
@@ -115,21 +116,21 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t keep, ui
   }
   for (size_t g = 0; g < counts.size(); g++) {
     content_.sequences()[g].extend(length(), totals[g], reservation.next(g, counts[g]));
-    reservation.pass(g, counts[g]);
+    reservation.disown(g, counts[g]);
   }
 }
 
 void Session::suspend() noexcept {
   own_step_.reset();
   publish(true);
-  hand_over();
+  write_to_tier();
   auto& own = content_.tokens();
-  if (remembered_.size() > own.size())
-    std::copy(own.begin(), own.end(),
-              remembered_.begin());  // ids that were told since the last suspension
+  // If tokens of the last suspension are still missing, their ids must not be lost.
+  if (remembered_tokens_.size() > own.size())
+    std::copy(own.begin(), own.end(), remembered_tokens_.begin());
   else
-    remembered_.swap(own);
-  empty();
+    remembered_tokens_.swap(own);
+  clear();
   if (suspended_) return;
   suspended_ = true;
   cache().counters().suspended_sessions.fetch_add(1, std::memory_order_relaxed);
@@ -139,17 +140,18 @@ void Session::suspend() noexcept {
 void Session::resume(uint64_t* short_by) {
   check_idle("resume");
   if (!suspended_) return;
-  take_prefix(prefix::Tokens(remembered_).first(known_tokens(remembered_)));
+  const prefix::Tokens remembered(remembered_tokens_);
+  take_prefix(remembered.first(known_prefix_length(remembered)));
   std::vector<uint64_t> totals;
   for (const memory::Sequence& sequence : content_.sequences()) {
     const uint64_t window = sequence.group().shape.window;
-    totals.push_back(window == 0 ? remembered_.size()
-                                 : std::min<uint64_t>(remembered_.size(), length() + window));
+    totals.push_back(window == 0 ? remembered.size()
+                                 : std::min<uint64_t>(remembered.size(), length() + window));
   }
   try {
     reserve_blocks(totals, cache().config().watermark, short_by, "resume");
   } catch (...) {
-    empty();
+    clear();
     throw;
   }
   suspended_ = false;
@@ -157,7 +159,7 @@ void Session::resume(uint64_t* short_by) {
 }
 
 void Session::remember(std::span<const int32_t> tokens, bool suspended) {
-  remembered_.assign(tokens.begin(), tokens.end());
+  remembered_tokens_.assign(tokens.begin(), tokens.end());
   suspended_ = suspended;
   if (suspended) cache().counters().suspended_sessions.fetch_add(1, std::memory_order_relaxed);
 }
@@ -167,8 +169,9 @@ void Session::start_publishing() noexcept {
   publish(true);
 }
 
-// What the index has of it goes to the store, if there is one; the tokens stay.
-void Session::hand_over() noexcept {
+// Passes all blocks to the tier, if there is one, which writes those that the prefix index has. The
+// session keeps a copy of the token ids. Without memory for that copy nothing is passed on.
+void Session::write_to_tier() noexcept {
   if (cache().tier() == nullptr || !publishes_ || content_.hold().depth() == 0) return;
   try {
     Content rest(cache());
@@ -178,20 +181,22 @@ void Session::hand_over() noexcept {
     rest.swap(content_);
     cache().tier()->write(std::move(rest));
   } catch (const std::bad_alloc&) {
-    // It stays in the index until its memory is needed.
+    // The blocks stay in the index until they are evicted.
   }
 }
 
-// Gives up tokens and blocks; the hold last, so that what it calls evictable can be had.
-void Session::empty() noexcept {
+// Gives up tokens, blocks and the hold. The hold goes last: what the index then counts as evictable
+// has no other references.
+void Session::clear() noexcept {
   content_.tokens().clear();
-  count_tokens();
+  update_token_count();
   for (memory::Sequence& sequence : content_.sequences()) sequence.clear();
   content_.hold().retreat(0);
 }
 
-void Session::forget() noexcept {
-  std::pmr::vector<int32_t>(remembered_.get_allocator()).swap(remembered_);
+// Forgets the ids of before a suspension and frees their memory; the session is not suspended then.
+void Session::forget_tokens() noexcept {
+  std::pmr::vector<int32_t>(remembered_tokens_.get_allocator()).swap(remembered_tokens_);
   if (suspended_) cache().counters().suspended_sessions.fetch_sub(1, std::memory_order_relaxed);
   suspended_ = false;
 }
@@ -202,7 +207,7 @@ pkv_session_info Session::info() const {
   info.suspended = suspended_;
   info.length = length();
   info.total = total();
-  content_.each_block([&](size_t, uint32_t, uint32_t references) {
+  content_.for_each_block([&](size_t, uint32_t, uint32_t references) {
     info.blocks++;
     info.exclusive_blocks += references == 1;
   });
@@ -219,19 +224,20 @@ uint64_t Session::match_prefix(prefix::Tokens text) {
            "match_prefix: the session has %llu tokens and %zu blocks already; match before "
            "anything else",
            (unsigned long long)length(), sequence.blocks().size());
-  const size_t known = known_tokens(text);
+  const size_t known = known_prefix_length(text);
   if (known < text.size())
     fail(PKV_INVALID_ARGUMENT, "match_prefix: token %zu is PKV_NO_TOKEN", known);
   return take_prefix(text);
 }
 
-// Of an empty session; all tokens are known. Throws bad_alloc, REF_LIMIT, state as before.
+// Takes over what the prefix index has of a text. The session is empty and the text has no
+// PKV_NO_TOKEN. Throws TOO_LARGE, REF_LIMIT, bad_alloc; then the session is still empty.
 uint64_t Session::take_prefix(prefix::Tokens text) {
   if (!content_.hold()) return 0;
   prefix::Index& index = *cache().prefix();
   if (cache().tier() != nullptr) cache().tier()->fetch(content_.hold().salt(), text);
   prefix::Index::Tail tail;
-  reserve_more_tokens(text.size());
+  reserve_ids(text.size());
   const uint32_t blocks =
       index.match(content_.hold(), text, content_.sequences(),
                   cache().config().storage == PKV_STORAGE_PAGED ? &tail : nullptr);
@@ -241,21 +247,21 @@ uint64_t Session::take_prefix(prefix::Tokens text) {
     index.release(tail);
   }
   content_.tokens().assign(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(matched));
-  count_tokens();
+  update_token_count();
   index.count_matched(content_.hold(), text.size(), matched);
   return matched;
 }
 
-// The rows of a block that matches in part, into one of the session's own. Without room for that
-// the match is shorter.
+// Copies the rows of a block that matches in part to a block of the session. Returns false if there
+// is no block or no memory for that; the match is then shorter.
 bool Session::copy_tail(const prefix::Index::Tail& tail) {
   try {
     const std::vector<uint64_t> ones(tail.blocks.size(), 1);
-    Reservation reservation(cache(), ones, kept_free(), nullptr, "match_prefix");
+    Reservation reservation(cache(), ones, watermark(), nullptr, "match_prefix");
     for (memory::Sequence& sequence : content_.sequences()) sequence.make_room(1, 0);
     for (size_t g = 0; g < ones.size(); g++) {
       content_.sequences()[g].append_copy(reservation.next(g, 1)[0], tail.blocks[g], tail.tokens);
-      reservation.pass(g, 1);
+      reservation.disown(g, 1);
     }
     return true;
   } catch (const Error&) {
@@ -265,20 +271,21 @@ bool Session::copy_tail(const prefix::Index::Tail& tail) {
   }
 }
 
-// wait: false leaves it for later where another thread has the index.
+// Puts the full blocks with known ids that are not in the prefix index yet into it. If `wait` is
+// false and another thread has the index's lock, they are left for a later call.
 void Session::publish(bool wait) noexcept {
   const prefix::Index::Hold& hold = content_.hold();
   const uint64_t block_size = cache().config().block_size, from = hold.depth() * block_size;
   if (!hold || !publishes_ || length() < from + block_size) return;
   const prefix::Tokens tokens = content_.tokens();
-  const size_t known = from + known_tokens(tokens.subspan(from));
+  const size_t known = from + known_prefix_length(tokens.subspan(from));
   if (known >= from + block_size)
     cache().prefix()->publish(content_.hold(), tokens.first(known), content_.sequences(), wait);
 }
 
 // ---- A step -------------------------------------------------------------------------------------
 
-void Session::make_ready(uint32_t new_tokens) {
+void Session::prepare_step(uint32_t new_tokens) {
   const uint64_t end = length() + new_tokens;
   for (memory::Sequence& sequence : content_.sequences())
     sequence.make_ready(end, sequence.lacking(length(), end));
@@ -289,38 +296,37 @@ size_t Session::begin(const Step& step, uint32_t new_tokens, Reservation& reserv
   size_t copies = 0;
   for (size_t g = 0; g < content_.sequences().size(); g++) {
     memory::Sequence& sequence = content_.sequences()[g];
-    const uint64_t count = reservation.spent(g) ? 0 : sequence.lacking(length(), end);
+    const uint64_t count = reservation.empty(g) ? 0 : sequence.lacking(length(), end);
     copies += sequence.begin(length(), end, reservation.next(g, count));
-    reservation.pass(g, count);
+    reservation.disown(g, count);
   }
   step_ = &step;
   step_tokens_ = new_tokens;
   return copies;
 }
 
-void Session::begin_with_room(const Step& step, uint32_t new_tokens) noexcept {
+void Session::begin_reserved(const Step& step, uint32_t new_tokens) noexcept {
   for (memory::Sequence& sequence : content_.sequences())
     sequence.begin(length(), length() + new_tokens, {});
   step_ = &step;
   step_tokens_ = new_tokens;
 }
 
-// The cache's figure of tokens is the driver's to count: once for all its sessions.
 void Session::commit(std::span<const int32_t> ids, uint64_t count) noexcept {
   const uint64_t start = length();
   auto& own = content_.tokens();
-  if (!ids.empty() && total() == start)  // nothing is remembered: as they are
+  if (!ids.empty() && total() == start)  // no id is remembered that could fill a gap
     own.insert(own.end(), ids.begin(), ids.end());
   else
     for (uint64_t i = 0; i < count; i++)
-      own.push_back(ids.empty() || ids[i] == PKV_NO_TOKEN ? remembered(start + i) : ids[i]);
+      own.push_back(ids.empty() || ids[i] == PKV_NO_TOKEN ? remembered_token(start + i) : ids[i]);
   for (memory::Sequence& sequence : content_.sequences()) {
     sequence.commit(start, start + count);
     if (count < step_tokens_) sequence.drop_unused(start + count);
   }
   step_ = nullptr;
   counted_tokens_ += count;
-  if (!remembered_.empty() && length() >= remembered_.size()) forget();
+  if (!remembered_tokens_.empty() && length() >= remembered_tokens_.size()) forget_tokens();
   publish(false);
 }
 
@@ -329,28 +335,29 @@ void Session::abort() noexcept {
   step_ = nullptr;
 }
 
-void Session::replace_by_room_for(uint64_t n) {
+void Session::clear_and_reserve(uint64_t n) {
   std::vector<uint64_t> needed, counts;
   for (const memory::Sequence& sequence : content_.sequences()) {
     sequence.check_fits_whole(n, "prefill");
     needed.push_back(ceil_div(n, sequence.group().block_size));
     counts.push_back(needed.back() - std::min(needed.back(), sequence.reusable()));
   }
-  Reservation reservation(cache(), counts, kept_free(), nullptr, "prefill");
+  Reservation reservation(cache(), counts, watermark(), nullptr, "prefill");
   for (size_t g = 0; g < counts.size(); g++) content_.sequences()[g].make_room(counts[g], n);
-  reserve_more_tokens(n);
+  reserve_ids(n);
   content_.tokens().clear();
-  count_tokens();
-  forget();
+  update_token_count();
+  forget_tokens();
   for (size_t g = 0; g < counts.size(); g++) {
     content_.sequences()[g].rewind(needed[g]);
     content_.sequences()[g].append(reservation.next(g, counts[g]));
-    reservation.pass(g, counts[g]);
+    reservation.disown(g, counts[g]);
   }
   content_.hold().retreat(0);
 }
 
-void Session::reserve_more_tokens(uint64_t total) {
+// Allocates memory for `total` token ids. Throws TOO_LARGE, bad_alloc.
+void Session::reserve_ids(uint64_t total) {
   auto& tokens = content_.tokens();
   if (total > tokens.max_size())
     fail(PKV_TOO_LARGE, "%llu tokens in one session", (unsigned long long)total);
@@ -369,9 +376,9 @@ void Session::trim(uint64_t new_length) {
            (unsigned long long)content_.sequences()[g].first_kept(),
            content_.sequences()[g].group().shape.window);
   own_step_.reset();
-  forget();
+  forget_tokens();
   content_.tokens().resize(new_length);
-  count_tokens();
+  update_token_count();
   for (memory::Sequence& sequence : content_.sequences()) sequence.trim(new_length);
   content_.hold().retreat(static_cast<uint32_t>(new_length / cache().config().block_size));
 }

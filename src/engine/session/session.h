@@ -1,4 +1,5 @@
-// One sequence that grows, step by step.
+// One sequence that grows step by step. It can be matched with the prefix index, trimmed, forked,
+// suspended and resumed.
 #pragma once
 
 #include <pagedkv/session.h>
@@ -15,109 +16,139 @@ namespace pkv {
 
 class Session {
  public:
-  // publishes: what it computes goes to the prefix index, if its content has a hold on it.
+  // `publishes`: full blocks go into the prefix index if the content has a hold on it.
   explicit Session(Content content, int32_t priority = 0, bool publishes = true);
+  // Aborts a step of its own, publishes what is new and passes the content to the tier.
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
   Cache& cache() const { return content_.cache(); }
   const Content& content() const { return content_; }
+  // Committed tokens.
   uint64_t length() const { return content_.length(); }
+  // Tokens with K and V in this layer: those of a step in flight count once the layer is written.
+  // Throws OUT_OF_RANGE.
   uint64_t layer_length(uint32_t layer) const;
-  uint64_t length_in_flight() const;  // with the step in flight, written or not
+  // Committed tokens and those of a step in flight, whether written or not.
+  uint64_t length_in_flight() const;
 
-  void tokens(uint64_t first, size_t n, int32_t* out) const;  // remembered ones, too
+  // Copies the ids of tokens [first, first + n) to `out`. Those that a suspended session has yet to
+  // compute again count. Throws OUT_OF_RANGE.
+  void tokens(uint64_t first, size_t n, int32_t* out) const;
+  // Sets ids that are PKV_NO_TOKEN. Throws OUT_OF_RANGE, or INVALID_ARGUMENT for another id than a
+  // known one; then none is set.
   void set_tokens(uint64_t first, size_t n, const int32_t* tokens);
 
+  // Takes blocks for `total_tokens` in all. Throws BUSY, SUSPENDED, OUT_OF_BLOCKS, TOO_LARGE,
+  // bad_alloc; then none is taken.
   void reserve(uint64_t total_tokens);
+  // Takes over the longest cached beginning of a text from the prefix index and returns how many
+  // tokens that is. The session must be empty. Throws BUSY, SUSPENDED, INVALID_ARGUMENT, REF_LIMIT,
+  // TOO_LARGE, bad_alloc; then the session is still empty.
   uint64_t match_prefix(prefix::Tokens text);
   bool publishes() const { return publishes_; }
+  // Drops all tokens beyond `length`, remembered ones, and a step of its own. Throws OUT_OF_RANGE
+  // if the session is shorter or what that length needs left the window; then nothing has changed.
   void trim(uint64_t length);
+  // Throws BUSY, SUSPENDED and what Content::fork() throws.
   Content fork() const;
 
-  // Preemption: blocks go, tokens stay. What resume() leaves to be computed again are positions
-  // [length(), total()).
+  // Gives back all blocks but remembers the token ids.
   void suspend() noexcept;
+  // Takes over what the prefix index has of the remembered tokens and reserves blocks for the rest;
+  // the caller computes positions [length(), total()) again. Throws BUSY, OUT_OF_BLOCKS (and sets
+  // *short_by, unless NULL), TOO_LARGE, REF_LIMIT, bad_alloc; then the session stays suspended.
   void resume(uint64_t* short_by);
   bool suspended() const { return suspended_; }
-  uint64_t total() const { return std::max<uint64_t>(length(), remembered_.size()); }
-  // The id that a position had before a suspension, or PKV_NO_TOKEN.
-  int32_t remembered(uint64_t position) const {
-    return position < remembered_.size() ? remembered_[position] : PKV_NO_TOKEN;
+  // Committed tokens, or remembered ones where these are more.
+  uint64_t total() const { return std::max<uint64_t>(length(), remembered_tokens_.size()); }
+  // The id that a position had before the session was suspended, or PKV_NO_TOKEN.
+  int32_t remembered_token(uint64_t position) const {
+    return position < remembered_tokens_.size() ? remembered_tokens_[position] : PKV_NO_TOKEN;
   }
-
-  // Tokens of before a suspension: all of them.
-  std::span<const int32_t> all_remembered() const { return remembered_; }
-  // Of a new session: what another one remembered, and whether it was suspended.
+  // The ids of before a suspension, from position 0 on. Empty once length() has reached them.
+  std::span<const int32_t> remembered_tokens() const { return remembered_tokens_; }
+  // Gives a new session the remembered tokens of another one, and whether it is suspended. Throws
+  // bad_alloc; then nothing has changed.
   void remember(std::span<const int32_t> tokens, bool suspended);
-  // From now on what it computes goes to the prefix index, and what it has, too.
+  // Publishes the full blocks to the prefix index, and those of later commits, too.
   void start_publishing() noexcept;
 
   int32_t priority() const { return priority_; }
   void set_priority(int32_t priority) { priority_ = priority; }
-  uint64_t opened() const { return opened_; }  // how many were opened before it
+  // How many sessions of the cache were opened before this one.
+  uint64_t open_order() const { return open_order_; }
   bool in_step() const { return step_ != nullptr; }
-  void check_idle(const char* who) const;   // BUSY while a step is in flight
-  void check_ready(const char* who) const;  // BUSY while a step is in flight, SUSPENDED
+  // Throws BUSY while a step is in flight. `who` is the name of the call, for the sentence.
+  void check_idle(const char* who) const;
+  // Throws BUSY while a step is in flight, and SUSPENDED.
+  void check_ready(const char* who) const;
   pkv_session_info info() const;
 
-  // ---- A step: what its driver does with each of its sessions, in this order ------------------
+  // ---- A step: its driver calls these for each of its sessions, in this order -------------------
 
-  // Throws bad_alloc; after that begin() cannot fail.
-  void make_ready(uint32_t new_tokens);
-  // Takes the blocks that the new tokens lack. Returns how many blocks begin as copies.
+  // Allocates what begin() needs besides blocks. Throws bad_alloc; then nothing has changed.
+  void prepare_step(uint32_t new_tokens);
+  // Begins a step and takes the blocks that its new tokens lack out of the reservation. Returns how
+  // many shared blocks were replaced by copies.
   size_t begin(const Step& step, uint32_t new_tokens, Reservation& reservation) noexcept;
-  // Begins a step that lacks no blocks.
-  void begin_with_room(const Step& step, uint32_t new_tokens) noexcept;
-  // The keys and values of a layer, those of the new tokens included.
+  // Begins a step of an empty session whose blocks are reserved already.
+  void begin_reserved(const Step& step, uint32_t new_tokens) noexcept;
+  // K and V of one layer, with room for those of the new tokens.
   kernels::KvView view(LayerPlace place) const {
     return content_.sequences()[place.group].view(place.layer);
   }
-  // Room for the ids of new tokens, without which commit() would fail. Throws bad_alloc.
-  void make_room_for_tokens(uint64_t more) { reserve_more(content_.tokens(), more); }
-  // Keeps the first `count` new tokens. ids: theirs, or nothing where none is known; a PKV_NO_TOKEN
-  // stands for the id of before a suspension, if there is one.
+  // Allocates memory for the ids of that many new tokens, so that commit() cannot fail. Throws
+  // bad_alloc.
+  void reserve_more_ids(uint64_t count) { reserve_more(content_.tokens(), count); }
+  // Ends the step and keeps its first `count` new tokens. `ids` holds their ids, or nothing if none
+  // is known; for a PKV_NO_TOKEN the session takes the id that it remembers. The driver counts the
+  // tokens in the cache's statistics, once for all of its sessions.
   void commit(std::span<const int32_t> ids, uint64_t count) noexcept;
+  // Ends the step, drops its new tokens and puts the shared blocks back that copies replaced.
   void abort() noexcept;
 
-  // The step of a prefill or push, which the session owns, since its caller gives one layer at a
-  // time.
+  // The step of a prefill or push. The session owns it, since its caller gives one layer per call
+  // and has no object for the step.
   std::unique_ptr<Step>& own_step() { return own_step_; }
-  // Empties the session but keeps as many blocks of its own as n tokens need. Throws before
-  // anything is lost.
-  void replace_by_room_for(uint64_t n);
+  // Empties the session and reserves the blocks of n tokens, reusing its unshared ones. Throws
+  // TOO_LARGE, OUT_OF_BLOCKS, bad_alloc; then the session has lost nothing.
+  void clear_and_reserve(uint64_t n);
 
-  // Of one group; throws UNSUPPORTED where storage is contiguous.
+  // The block table of one group. Throws OUT_OF_RANGE, and UNSUPPORTED where storage is contiguous.
   const memory::Sequence& table(uint32_t group) const;
+  // Writes the slots of positions [first, first + n), which must have blocks. Throws as table()
+  // does.
   void slot_mapping(uint32_t group, uint64_t first, size_t n, int64_t* slots) const;
+  // Copies K and V of positions [first, first + n) of one layer to the caller's rows; k or v may be
+  // NULL. Throws OUT_OF_RANGE, UNSUPPORTED, INVALID_ARGUMENT, OVERFLOW.
   void materialize(uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k,
                    const pkv_tensor* v) const;
 
  private:
-  void reserve_blocks(std::span<const uint64_t> totals, uint32_t keep, uint64_t* short_by,
+  void update_token_count();
+  uint32_t watermark() const;
+  void reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark, uint64_t* short_by,
                       const char* who);
-  void forget() noexcept;
+  void reserve_ids(uint64_t total);
+  void clear() noexcept;
+  void forget_tokens() noexcept;
   void publish(bool wait) noexcept;
+  void write_to_tier() noexcept;
   uint64_t take_prefix(prefix::Tokens text);
-  void empty() noexcept;
-  void hand_over() noexcept;
   bool copy_tail(const prefix::Index::Tail& tail);
-  void reserve_more_tokens(uint64_t total);
-  void count_tokens();
-  uint32_t kept_free() const;
 
   Content content_;
-  std::pmr::vector<int32_t> remembered_;  // tokens of before a suspension, from position 0 on; none
-                                          // once length() is there again
+  std::pmr::vector<int32_t> remembered_tokens_;
   bool suspended_ = false;
   int32_t priority_;
   bool publishes_;
-  const uint64_t opened_;
-  const Step* step_ = nullptr;  // in flight, whoever drives it
-  uint32_t step_tokens_ = 0;    // its new tokens
+  const uint64_t open_order_;
+  const Step* step_ = nullptr;  // in flight: own_step_ or a batch
+  uint32_t step_tokens_ = 0;    // the new tokens of step_
   std::unique_ptr<Step> own_step_;
-  uint64_t counted_tokens_ = 0;  // what the cache's figure has of this session
+  uint64_t counted_tokens_ = 0;  // how many of its tokens the cache's statistics contain
 };
 
 }  // namespace pkv

@@ -8,20 +8,21 @@ namespace pkv {
 
 namespace {
 
+// The step of a prefill or a push: a batch of one session, which the session owns.
 class Solo final : public Batch {
  public:
   enum class Kind { prefill, push };
   static const char* name_of(Kind kind) { return kind == Kind::prefill ? "prefill" : "push"; }
 
-  // Replaces what the session holds. Throws before anything is lost.
+  // Empties the session and begins a step of n tokens. If it throws, the session is unchanged.
   static std::unique_ptr<Solo> prefill(Session& session, uint32_t n) {
     auto solo = std::unique_ptr<Solo>(new Solo(session));
-    session.replace_by_room_for(n);
-    solo->begin_with_room(session, n);
+    session.clear_and_reserve(n);
+    solo->begin_reserved(session, n);
     return solo;
   }
   static std::unique_ptr<Solo> push(Session& session) {
-    session.make_room_for_tokens(1);  // so that the commit cannot fail
+    session.reserve_more_ids(1);  // so that the commit cannot fail
     Session* const self = &session;
     const uint32_t one = 1;
     return std::unique_ptr<Solo>(new Solo(session, std::span(&self, 1), std::span(&one, 1)));
@@ -38,12 +39,13 @@ class Solo final : public Batch {
   const Kind kind_;
 };
 
-// The step under way, which a first layer begins.
-Solo& step_of(Session& session, Solo::Kind kind, uint32_t layer, uint32_t n) {
+// Returns the session's step in flight, or begins one. Throws if it is a step of the other kind or
+// of another number of rows.
+Solo& find_or_begin(Session& session, Solo::Kind kind, uint32_t layer, uint32_t n) {
   std::unique_ptr<Step>& own = session.own_step();
   if (own == nullptr)
     own = kind == Solo::Kind::prefill ? Solo::prefill(session, n) : Solo::push(session);
-  Solo& solo = static_cast<Solo&>(*own);  // nothing else is put there
+  Solo& solo = static_cast<Solo&>(*own);  // own_step() holds steps of this class only
   if (solo.kind() != kind) session.check_idle(Solo::name_of(kind));
   if (solo.rows() != n)
     fail(PKV_INVALID_ARGUMENT, "layer %u: %u rows, but this %s began with %zu", layer, n,
@@ -51,19 +53,21 @@ Solo& step_of(Session& session, Solo::Kind kind, uint32_t layer, uint32_t n) {
   return solo;
 }
 
-void run(Session& session, Solo::Kind kind, uint32_t layer, size_t n, const pkv_tensor* k,
-         const pkv_tensor* v) {
+// Writes one layer of a step and commits the step when it was the last one missing.
+void write_layer(Session& session, Solo::Kind kind, uint32_t layer, size_t n, const pkv_tensor* k,
+                 const pkv_tensor* v) {
   const char* const name = Solo::name_of(kind);
   Cache& cache = session.cache();
   const memory::Group& group = cache.group(cache.place(layer).group);
   if (group.storage == PKV_STORAGE_NONE)
     fail(PKV_UNSUPPORTED, "%s: storage NONE keeps no keys and values", name);
   if (n > UINT32_MAX) fail(PKV_TOO_LARGE, "%s of %zu rows; at most 2^32 - 1 at once", name, n);
-  // Before anything is replaced.
+  // The rows are checked here, although write() checks them again: beginning a prefill empties the
+  // session, and wrong rows must not cost it its tokens.
   attention::check_rows(k, n, group.shape.kv_heads, group.shape.key_dim, "k");
   attention::check_values(v, n, group.shape);
   if (n == 0) return;
-  Solo& solo = step_of(session, kind, layer, static_cast<uint32_t>(n));
+  Solo& solo = find_or_begin(session, kind, layer, static_cast<uint32_t>(n));
   solo.write(layer, k, v);
   if (!solo.complete()) return;
   solo.commit(nullptr);
@@ -73,11 +77,11 @@ void run(Session& session, Solo::Kind kind, uint32_t layer, size_t n, const pkv_
 }  // namespace
 
 void prefill(Session& session, uint32_t layer, size_t n, const pkv_tensor* k, const pkv_tensor* v) {
-  run(session, Solo::Kind::prefill, layer, n, k, v);
+  write_layer(session, Solo::Kind::prefill, layer, n, k, v);
 }
 
 void push(Session& session, uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
-  run(session, Solo::Kind::push, layer, 1, k, v);
+  write_layer(session, Solo::Kind::push, layer, 1, k, v);
 }
 
 }  // namespace pkv

@@ -1,15 +1,17 @@
-// Steps of one session that the caller drives layer by layer, without a batch. The first layer that
-// it gives begins the step, the last one that was missing commits it.
+// Steps of one session without a batch object: the caller gives one layer per call. The first call
+// begins the step, and the call that completes the layers commits it.
 #pragma once
 
 #include "engine/session/session.h"
 
 namespace pkv {
 
-// Replaces all that the session holds by n tokens. Throws before anything is lost.
+// Writes one layer of a step that replaces all tokens of the session by n new ones. n = 0 only
+// checks the arguments. Throws INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, UNSUPPORTED, TOO_LARGE,
+// OUT_OF_BLOCKS, BUSY, bad_alloc; if the first layer throws, the session has lost nothing.
 void prefill(Session& session, uint32_t layer, size_t n, const pkv_tensor* k, const pkv_tensor* v);
 
-// Appends one token.
+// Writes one layer of a step that appends one token. Throws as prefill() does, and SUSPENDED.
 void push(Session& session, uint32_t layer, const pkv_tensor* k, const pkv_tensor* v);
 
 }  // namespace pkv

@@ -1,5 +1,6 @@
-// A step in flight, as the sessions in it know it: a batch, or a prefill or push of one session.
-// Whoever destroys it before it was committed aborts it.
+// A step in flight as the sessions in it see it. It is a batch, or a prefill or push of one
+// session; sessions include only this interface, because a batch in turn knows its sessions.
+// Destroying a step that was not committed aborts it.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +10,10 @@ namespace pkv {
 class Step {
  public:
   virtual ~Step() = default;
-  // Whether the new tokens have keys and values in a layer.
+  // True if K and V of the new tokens are written in this layer.
   virtual bool written(uint32_t layer) const = 0;
-  virtual const char* name() const = 0;  // for a sentence: "batch"
+  // What error sentences call the step: "batch", "prefill" or "push".
+  virtual const char* name() const = 0;
 };
 
 }  // namespace pkv

@@ -11,7 +11,8 @@ namespace pkv {
 
 namespace {
 
-// What the pools would have if victims gave their blocks back. Nothing is changed.
+// Computes how many blocks the pools would have if some sessions were suspended, without changing
+// anything.
 class Forecast {
  public:
   explicit Forecast(const Cache& cache) : dropped_(cache.groups().size()) {
@@ -21,11 +22,13 @@ class Forecast {
   }
 
   void suspend(const Session& session) {
-    session.content().each_block(
-        [&](size_t group, uint32_t id, uint32_t references) { drop(group, id, references); });
+    session.content().for_each_block([&](size_t group, uint32_t id, uint32_t references) {
+      drop_reference(group, id, references);
+    });
   }
 
-  // What begin() would take then: a tail is not copied once the others who share it are gone.
+  // Adds the blocks that a step of this session would take then. They may be fewer than now: a
+  // part-filled tail is not copied once the sessions that share it are suspended.
   void add_needs(const Session& session, uint32_t new_tokens, Needs& needs) const {
     const uint64_t start = session.length(), end = start + new_tokens;
     for (size_t g = 0; g < free_.size(); g++) {
@@ -37,26 +40,28 @@ class Forecast {
     }
   }
 
+  // True if the blocks that would be free or evictable cover the needs.
   bool fits(const Needs& needs) const {
     for (size_t g = 0; g < free_.size(); g++)
-      if (needs.blocks[g] > 0 && needs.blocks[g] + needs.keep > free_[g]) return false;
+      if (needs.blocks[g] > 0 && needs.blocks[g] + needs.watermark > free_[g]) return false;
     return true;
   }
 
  private:
-  // A shared block is free once all of its holders let go.
-  void drop(size_t group, uint32_t id, uint32_t references) {
+  // Drops one of a block's references. The block becomes free with the last of them.
+  void drop_reference(size_t group, uint32_t id, uint32_t references) {
     if (references == 1 || ++dropped_[group][id] == references) free_[group]++;
   }
 
+  // Returns how many references a block would have left.
   uint32_t references(size_t group, uint32_t id, const memory::Sequence& sequence) const {
     const auto dropped = dropped_[group].find(id);
     return sequence.group().pool.references(id) -
            (dropped != dropped_[group].end() ? dropped->second : 0);
   }
 
-  std::vector<uint64_t> free_;  // by group
-  // By group and block id: how many references to a shared block the victims give up.
+  std::vector<uint64_t> free_;  // by group; evictable blocks count as free
+  // By group and block id: how many references to a shared block the suspended sessions drop.
   std::vector<std::unordered_map<uint32_t, uint32_t>> dropped_;
 };
 
@@ -70,18 +75,19 @@ bool holds_blocks(const Session& session) {
 
 std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessions,
                                    std::span<const uint32_t> new_tokens) {
-  const size_t listed = new_tokens.size();
-  for (size_t i = 0; i < listed; i++) sessions[i]->check_ready("choose_victims");
+  const size_t step_sessions = new_tokens.size();
+  for (size_t i = 0; i < step_sessions; i++) sessions[i]->check_ready("choose_victims");
 
-  std::vector<size_t> rank(sessions.size());  // the next victim last
+  // The sessions in the order of preference, so that the next victim is the last one.
+  std::vector<size_t> rank(sessions.size());
   std::iota(rank.begin(), rank.end(), size_t{0});
   std::erase_if(rank, [&](size_t i) {
-    return i >= listed && (sessions[i]->in_step() || !holds_blocks(*sessions[i]));
+    return i >= step_sessions && (sessions[i]->in_step() || !holds_blocks(*sessions[i]));
   });
   std::sort(rank.begin(), rank.end(), [&](size_t a, size_t b) {
     if (sessions[a]->priority() != sessions[b]->priority())
       return sessions[a]->priority() > sessions[b]->priority();
-    return sessions[a]->opened() < sessions[b]->opened();
+    return sessions[a]->open_order() < sessions[b]->open_order();
   });
 
   Forecast forecast(cache);
@@ -89,7 +95,7 @@ std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessi
   for (;;) {
     Needs needs(cache.groups().size());
     for (const size_t i : rank)
-      if (i < listed) forecast.add_needs(*sessions[i], new_tokens[i], needs);
+      if (i < step_sessions) forecast.add_needs(*sessions[i], new_tokens[i], needs);
     if (forecast.fits(needs)) return victims;
     if (rank.size() <= 1)
       fail(PKV_OUT_OF_BLOCKS,

@@ -1,4 +1,4 @@
-// Which sessions a scheduler should suspend so that a step gets its blocks.
+// Chooses the sessions that a scheduler should suspend so that a step gets its blocks.
 #pragma once
 
 #include <span>
@@ -8,10 +8,11 @@
 
 namespace pkv {
 
-// Indices of sessions to suspend so that begin() with what is left of the list works; the first
-// new_tokens.size() sessions are that list, the others are candidates only. Lowest priority first,
-// of those the one opened last; the first in rank stays. Throws OUT_OF_BLOCKS, TOO_LARGE,
-// SUSPENDED, BUSY.
+// Returns indices of sessions to suspend. The first new_tokens.size() sessions are those of the
+// step, the others are candidates only; a batch of the step's sessions that are not among the
+// victims then gets its blocks. Sessions with the lowest priority go first, among equals the one
+// opened last, and the session that would go last always stays. Changes nothing. Throws
+// OUT_OF_BLOCKS (not even all others suffice), TOO_LARGE, SUSPENDED, BUSY, bad_alloc.
 std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessions,
                                    std::span<const uint32_t> new_tokens);
 

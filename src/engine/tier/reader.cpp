@@ -271,7 +271,7 @@ bool StoreTier::add_blocks(const Found& found, prefix::Tokens text, uint64_t fir
       memory::Block block = memory::no_block;
       if (needed(found, position, g)) {
         block = reservation.next(g, 1)[0];
-        reservation.pass(g, 1);
+        reservation.disown(g, 1);
         group(g).pool.set_filled(block, block_size());
       }
       sequence.append(std::span(&block, 1));
