@@ -1,3 +1,5 @@
+// Runs the KV splits of a call on the workers, each in scratch memory of its own, and then merges
+// the results of those that share a query chunk.
 #include "engine/attention/attend.h"
 
 #include <algorithm>

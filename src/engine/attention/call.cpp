@@ -1,3 +1,4 @@
+// Checks the parameters of a call, and the arrays that have a row for each query.
 #include "engine/attention/call.h"
 
 #include <algorithm>

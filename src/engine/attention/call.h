@@ -1,5 +1,5 @@
 // The description of one attention call: sequences with their K and V, queries, outputs and
-// parameters. A batch and pkv_attention() make it from what their callers gave, checked.
+// parameters. A batch and pkv_attention() make it from arguments that they have checked.
 #pragma once
 
 #include <pagedkv/attention.h>

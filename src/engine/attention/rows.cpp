@@ -1,3 +1,4 @@
+// Checks tensors for overlap and overflow, and cuts copies at tile boundaries.
 #include "engine/attention/rows.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Keeps free scratch vectors in an array of atomic slots.
 #include "engine/attention/scratch.h"
 
 #include <new>

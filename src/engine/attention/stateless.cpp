@@ -1,3 +1,4 @@
+// Checks all that a caller describes, then attends with the kernels for this processor.
 #include "engine/attention/stateless.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Chooses the cuts: by heads and rows for prompts, by shared prefixes for decode steps, and by
+// bytes and FLOPs for both.
 #include "engine/attention/work_split.h"
 
 #include <algorithm>

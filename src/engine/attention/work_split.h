@@ -18,7 +18,7 @@ struct QueryChunk {
   uint32_t head_begin, head_end;
   size_t view;                       // of its first query, for WorkSplit::views()
   std::vector<uint32_t> splits;      // the KV splits that it reads, in the order of positions
-  std::vector<uint32_t> first_rows;  // by split: where its rows begin in those of the split
+  std::vector<uint32_t> first_rows;  // by split: the index of its first row in the split
 };
 
 // Positions [begin, end) of one sequence, or of several that have the same blocks there.

@@ -1,3 +1,4 @@
+// Builds a cache from its config, and reports its statistics and memory.
 #include "engine/cache/cache.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Formats the metrics of a cache. Dashboards depend on their names and labels, so these stay.
 #include "engine/cache/metrics.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Takes blocks from the pools: free ones first, then cached ones, last those that the tier holds.
 #include "engine/cache/reservation.h"
 
 #include <algorithm>

@@ -28,7 +28,7 @@ class Reservation {
   std::span<const memory::Block> next(size_t group, uint64_t n) const {
     return std::span(blocks_[group]).subspan(disowned_[group], n);
   }
-  // Says that somebody else has taken over the next n blocks of a group.
+  // Marks the next n blocks of a group as owned by somebody else: the destructor leaves them alone.
   void disown(size_t group, uint64_t n) { disowned_[group] += n; }
   // True if no block of a group is left.
   bool empty(size_t group) const { return disowned_[group] == blocks_[group].size(); }
@@ -38,7 +38,7 @@ class Reservation {
 
   Cache& cache_;
   std::vector<std::vector<memory::Block>> blocks_;  // by group
-  std::vector<size_t> disowned_;                    // by group: so many of the first blocks
+  std::vector<size_t> disowned_;                    // by group: how many have another owner
 };
 
 }  // namespace pkv

@@ -24,8 +24,8 @@ class Tier {
   // Queues the content of a session that ended or was suspended. The blocks of it that the prefix
   // index has are written to the store; the others are given back.
   virtual void write(Content content) noexcept = 0;
-  // Drops the queue and what is being written, so that blocks become free when none are left
-  // elsewhere. Returns false if there was nothing to drop.
+  // Drops the queue and the contents in work, which makes their blocks free. A reservation calls
+  // this when evicting is not enough. Returns false if there was nothing to drop.
   virtual bool give_way() noexcept = 0;
   // Waits until all is written, or until the given time. Returns how many block positions are not
   // written yet.

@@ -1,3 +1,4 @@
+// Runs a step of many sessions, and answers queries about its slots, copies and indices.
 #include "engine/session/batch.h"
 
 #include <algorithm>

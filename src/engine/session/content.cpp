@@ -1,3 +1,4 @@
+// Forks contents, and checks all of them against the pools.
 #include "engine/session/content.h"
 
 #include <algorithm>

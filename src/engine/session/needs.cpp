@@ -1,3 +1,4 @@
+// Adds up what sessions need from the pools.
 #include "engine/session/needs.h"
 
 namespace pkv {

@@ -1,3 +1,4 @@
+// Implements sessions: suspension, the prefix index, steps, trims and copies of rows.
 #include "engine/session/session.h"
 
 #include <algorithm>

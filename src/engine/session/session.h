@@ -49,9 +49,10 @@ class Session {
   uint64_t match_prefix(prefix::Tokens text);
   bool publishes() const { return publishes_; }
   // Drops all tokens beyond `length`, remembered ones, and a step of its own. Throws OUT_OF_RANGE
-  // if the session is shorter or what that length needs left the window; then nothing has changed.
+  // if the session is shorter, or if positions that the next token would see have left the window;
+  // then nothing has changed.
   void trim(uint64_t length);
-  // Throws BUSY, SUSPENDED and what Content::fork() throws.
+  // Forks the content. Throws as Content::fork() does, and BUSY, SUSPENDED.
   Content fork() const;
 
   // Gives back all blocks but remembers the token ids.
@@ -61,7 +62,7 @@ class Session {
   // *short_by, unless NULL), TOO_LARGE, REF_LIMIT, bad_alloc; then the session stays suspended.
   void resume(uint64_t* short_by);
   bool suspended() const { return suspended_; }
-  // Committed tokens, or remembered ones where these are more.
+  // Returns length(), or the number of remembered tokens if that is larger.
   uint64_t total() const { return std::max<uint64_t>(length(), remembered_tokens_.size()); }
   // The id that a position had before the session was suspended, or PKV_NO_TOKEN.
   int32_t remembered_token(uint64_t position) const {
@@ -88,7 +89,8 @@ class Session {
 
   // ---- A step: its driver calls these for each of its sessions, in this order -------------------
 
-  // Allocates what begin() needs besides blocks. Throws bad_alloc; then nothing has changed.
+  // Allocates the memory that begin() needs besides blocks. Throws bad_alloc; then nothing has
+  // changed.
   void prepare_step(uint32_t new_tokens);
   // Begins a step and takes the blocks that its new tokens lack out of the reservation. Returns how
   // many shared blocks were replaced by copies.

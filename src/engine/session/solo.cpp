@@ -1,3 +1,4 @@
+// Runs a batch of one session across the calls that give its layers.
 #include "engine/session/solo.h"
 
 #include "base/status.h"

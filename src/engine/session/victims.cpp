@@ -1,3 +1,4 @@
+// Suspends sessions in a forecast, one after another, until the step would fit.
 #include "engine/session/victims.h"
 
 #include <algorithm>
