@@ -38,7 +38,7 @@ class SplitRunner {
 
   // The scratch memory of one worker: prepared queries, a result, and what the kernel asks for.
   size_t worker_floats() const {
-    return query_floats_ + result_floats_ + round_up(kernel_bytes_ / sizeof(float) + 1);
+    return query_floats_ + result_floats_ + whole_lines(kernel_bytes_ / sizeof(float) + 1);
   }
 
   // Sets the scratch memory, aligned to 64 bytes: `shared` has room for the results that need a
@@ -154,7 +154,7 @@ void attend(Workers& workers, ScratchPool& pool, const kernels::Table& kernels,
   const WorkSplit work(call);
   if (work.splits().empty()) return;
   SplitRunner runner(kernels, call, work);
-  const size_t shared = round_up(work.shared_floats());
+  const size_t shared = whole_lines(work.shared_floats());
   // 16 floats more than needed, so that the memory can be aligned to a cache line.
   ScratchPool::Buffer scratch(pool, shared + 16 + workers.threads() * runner.worker_floats());
   const size_t skipped =
