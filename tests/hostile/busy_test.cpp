@@ -1,5 +1,6 @@
-// A call held fast inside an allocator hook, while another thread tries every function on the same
-// object: those that would change it, or read what is being changed, are BUSY and change nothing.
+// One call is held fast inside an allocator hook while another thread tries every function on the
+// same object. Functions that would change it, or read what is being changed, return BUSY and
+// change nothing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -100,7 +101,7 @@ TEST(Busy, Batch) {
   try_all(Handle::batch, attend, [](const Function&) { return PKV_BUSY; });
 }
 
-// Readers go side by side; only the end of the object must wait.
+// Readers work side by side. Only closing the object must wait.
 TEST(Busy, Snapshot) {
   const auto open = [](World& world) {
     pkv_session opened = nullptr;
@@ -112,7 +113,8 @@ TEST(Busy, Snapshot) {
 TEST(Busy, Pool) {
   const auto release = [](World& world) {
     std::vector<pkv_block> list(world.blocks.begin(), world.blocks.begin() + 80);
-    std::reverse(list.begin(), list.end());  // looking for duplicates takes memory
+    // The search for duplicates takes memory.
+    std::reverse(list.begin(), list.end());
     return pkv_pool_release(world.pool, list.size(), list.data());
   };
   size_t tried = 0;
@@ -142,8 +144,8 @@ TEST(Busy, Cache) {
   try_all(Handle::cache, open, [](const Function& f) { return f.closes ? PKV_BUSY : PKV_OK; });
 }
 
-// The cache cannot go while a call on anything of it is under way, and everything is as before
-// then.
+// The cache cannot be destroyed while a call on any of its objects is under way. Then everything is
+// as before.
 TEST(Busy, DestroyWaitsForItsChildren) {
   const std::function<pkv_status(World&)> calls[] = {
       [](World& world) { return pkv_session_reserve(world.session, 300); },
@@ -163,7 +165,7 @@ TEST(Busy, DestroyWaitsForItsChildren) {
       Held held(world, [&] { outcome = call(world); });
       HOSTILE_CHECK(held.held(), "the long call never came to an allocation");
       WANT(PKV_BUSY, pkv_cache_destroy(world.cache));
-      OK(pkv_snapshot_close(world.snapshot));  // not locked by the refused destroy
+      OK(pkv_snapshot_close(world.snapshot));  // The refused destroy has not left it locked.
       held.release();
       expect(PKV_OK, outcome, "the long call");
       OK(pkv_batch_commit(world.batch, nullptr));

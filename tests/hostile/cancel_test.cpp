@@ -1,4 +1,5 @@
-// pthread_cancel() of a thread inside a call: the call is done first, and nothing of it is lost.
+// A thread is cancelled by pthread_cancel() inside a call. The call ends first, and nothing of it
+// is lost.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -32,7 +33,7 @@ struct Save {
   }
 };
 
-// All that the pipe has, until its other end is closed.
+// Reads all that the pipe has, until its other end is closed.
 std::vector<unsigned char> drain(int descriptor) {
   std::vector<unsigned char> bytes;
   unsigned char buffer[4096];
@@ -51,8 +52,8 @@ TEST(Cancel, ASaveIntoAPipeThatIsFull) {
     pthread_t thread;
     HOSTILE_CHECK(pthread_create(&thread, nullptr, Save::run, &save) == 0, "no thread");
     pollfd readable = {ends[0], POLLIN, 0};
-    poll(&readable, 1,
-         -1);  // it is inside the call, which cannot end: the file is longer than the pipe
+    // It is inside the call, which cannot end because the file is longer than the pipe.
+    poll(&readable, 1, -1);
     pthread_cancel(thread);
     std::vector<unsigned char> bytes(4096);
     for (size_t got = 0; got < bytes.size();) {

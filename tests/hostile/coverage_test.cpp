@@ -1,4 +1,4 @@
-// Every function that the headers declare has a row in the matrix.
+// Checks that every function that the headers declare has a row in the matrix.
 #include <gtest/gtest.h>
 
 #include <filesystem>

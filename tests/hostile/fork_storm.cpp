@@ -1,6 +1,6 @@
-// fork() at random moments while other threads are in the middle of every kind of call: fork_storm
-// RUNS. Each child closes what it inherited from two threads at once, makes objects of its own and
-// calls the functions that need none. Ends with 0, or with a sentence.
+// Calls fork() at random moments while other threads are in the middle of every kind of call:
+// fork_storm RUNS. Each child closes what it inherited from two threads at once, makes objects of
+// its own and calls the functions that need no handles. Exits with 0, or with a sentence.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,7 +36,7 @@ pkv_pool make_pool() {
   return pool;
 }
 
-// A cache with an index and a store behind it, and one of each thing that it hands out.
+// A cache with an index and a store behind it, and one of each object that it hands out.
 struct House {
   explicit House(uint32_t threads) {
     pkv_cache_config config = small_model(256);
@@ -57,7 +57,7 @@ struct House {
     pool = make_pool();
   }
 
-  // A step of a whole text, whose tokens the index gets.
+  // Runs a step over a whole text, whose tokens go to the index.
   void run(pkv_session target, const std::vector<int32_t>& tokens) const {
     const auto n = static_cast<uint32_t>(tokens.size());
     pkv_batch step = nullptr;
@@ -82,7 +82,7 @@ struct House {
   pkv_pool pool = nullptr;
 };
 
-// Attention over memory of our own, by two threads; returns the results.
+// Computes attention over memory of the caller's, by two threads. Returns the results.
 std::vector<float> attend_alone() {
   constexpr uint32_t rows = 64;
   static const std::vector<float> kv = numbers(rows * kv_floats, 3), q = numbers(2 * q_floats, 4);
@@ -179,7 +179,8 @@ void play_looks(const House& house) {
 
 // ---- What a child does ------------------------------------------------------------------------
 
-// Two threads close the same handle: one of them does it, and the other is told so.
+// Two threads close the same handle. One of them does it, and the other is told that the handle is
+// stale.
 template <class Handle>
 void close_twice(pkv_status (*close)(Handle), Handle handle) {
   pkv_status statuses[2];
@@ -203,7 +204,7 @@ void check_child(const House& inherited, const std::vector<float>& expected, boo
   }
   close_twice(pkv_pool_destroy, inherited.pool);
   close_twice(pkv_cache_destroy, inherited.cache);
-  // Each new handle is one of its own: a slot that was freed twice would be given out twice.
+  // No two new handles are the same. A slot that was freed twice would be given out twice.
   std::set<pkv_pool> pools;
   for (int i = 0; i < 40; i++) {
     const pkv_pool pool = make_pool();

@@ -1,4 +1,5 @@
-// fork(): the child can close what it inherited, and begin anew; the parent does not notice.
+// After fork() the child can close what it inherited and make objects of its own. The parent does
+// not notice.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -10,7 +11,7 @@ namespace {
 
 #define IN_CHILD(...) EXPECT_EQ(in_child([&] __VA_ARGS__), "")
 
-// Enough work for every worker thread to begin.
+// Runs enough work for every worker thread to begin.
 std::vector<float> work(pkv_cache cache, pkv_session session) {
   return step(cache, {session}, {200}, 3);
 }
@@ -59,8 +60,8 @@ TEST(Fork, ChildClosesInAnyOrderWithABatchOpen) {
           },
           20);
       HOSTILE_CHECK(at_once.empty(), "at once: %s", at_once.c_str());
-      // The session first, with its batch open: the child alone is left, so nobody drives the
-      // batch.
+      // The session is closed first, with its batch open. That is allowed because no other thread
+      // exists in the child that could drive the batch.
       const std::string session_first = in_child(
           [&] {
             OK(pkv_session_close(w.stepping));
@@ -96,14 +97,14 @@ TEST(Fork, ChildMakesACacheOfItsOwn) {
 
 TEST(Fork, AttentionWithoutACacheWorksInTheChild) {
   IN_CHILD({
-    warm_up();  // runs it in the parent
+    warm_up();  // This runs it in the parent.
     const std::string failed = in_child(warm_up, 20);
     HOSTILE_CHECK(failed.empty(), "%s", failed.c_str());
   });
 }
 
-// fork() while other threads are in the middle of calls: what they held is held by nobody in the
-// child.
+// fork() is called while other threads are in the middle of calls. Nobody in the child holds what
+// they held.
 TEST(Fork, WhileOthersCall) {
   IN_CHILD({
     World w(PKV_STORAGE_PAGED, 2);

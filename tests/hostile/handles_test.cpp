@@ -1,4 +1,5 @@
-// Handles that were never given out, or no more: told by their bits, never followed.
+// Handles that were never given out, or are closed, are recognised by their bits. They are never
+// followed.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -23,7 +24,7 @@ TEST(Handles, RandomBitsAreStale) {
     auto stats = empty<pkv_pool_stats>();
     for (size_t i = 0; i < 400000; i++) {
       uint64_t forged = random();
-      // Also close to what is open: one bit or one byte of a handle changed.
+      // Some are close to an open handle: one bit or one byte of it is changed.
       if (i % 3 == 1) forged = known[forged % 5] ^ (uint64_t{1} << (forged >> 8) % 64);
       if (i % 3 == 2) forged = known[forged % 5] ^ ((forged >> 32 & 0xFF) << (forged >> 8) % 8 * 8);
       pkv_status status = PKV_OK;
@@ -46,15 +47,15 @@ TEST(Handles, RandomBitsAreStale) {
           status == PKV_STALE_HANDLE || status == PKV_OK || status == PKV_INVALID_ARGUMENT,
           "%#llx gave %s", static_cast<unsigned long long>(forged), pkv_status_string(status));
     }
-    HOSTILE_CHECK(found < 8000, "%zu forged handles were found",
-                  found);  // a change of no bit is the handle itself
+    // A change of no bit is the handle itself.
+    HOSTILE_CHECK(found < 8000, "%zu forged handles were found", found);
     w.check_state();
     w.validate();
     w.close();
   });
 }
 
-// Closing a forged handle must not close another's.
+// Closing a forged handle must not close anybody's object.
 TEST(Handles, ClosingRandomBitsClosesNothing) {
   IN_CHILD({
     World w;
@@ -84,14 +85,14 @@ TEST(Handles, DoubleCloseIsStale) {
     WANT(PKV_STALE_HANDLE, pkv_snapshot_close(w.snapshot));
     OK(pkv_cache_destroy(w.cache));
     WANT(PKV_STALE_HANDLE, pkv_cache_destroy(w.cache));
-    WANT(PKV_STALE_HANDLE, pkv_session_close(w.stepping));  // closed with its cache
+    WANT(PKV_STALE_HANDLE, pkv_session_close(w.stepping));  // It was closed with its cache.
     OK(pkv_pool_destroy(w.pool));
     WANT(PKV_STALE_HANDLE, pkv_pool_destroy(w.pool));
     w.close();
   });
 }
 
-// A closed handle stays stale when its place is taken again, by whatever kind.
+// A closed handle stays stale when its place is taken again, by whatever kind of object.
 TEST(Handles, AReusedPlaceIsAnotherHandle) {
   IN_CHILD({
     World w;
@@ -113,7 +114,7 @@ TEST(Handles, AReusedPlaceIsAnotherHandle) {
   });
 }
 
-// Blocks of a pool: released twice in every way.
+// Blocks of a pool are released twice in every way.
 TEST(Handles, BlocksFreedTwice) {
   IN_CHILD({
     World w;

@@ -1,5 +1,5 @@
-// Hooks that err, and the threads that call them: memory that is not aligned, allocators that count
-// threads.
+// Hooks that break their contract, and the threads that call them: memory that is not aligned,
+// allocators that count threads.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -36,7 +36,7 @@ struct Crooked {
     auto* const memory =
         static_cast<unsigned char*>(std::aligned_alloc(step, (size + 2 * step) / step * step));
     live++;
-    // What needs no alignment cannot lack it.
+    // Memory that needs no alignment cannot lack it.
     if (off % alignment == 0 || ++calls != at) return memory;
     struck = true;
     return given = memory + off;
@@ -50,7 +50,8 @@ struct Crooked {
   }
 };
 
-// A cache of a kind, a step in it, and its end. The status of the first call that did not work.
+// Makes a cache of a kind, runs a step in it and destroys it. Returns the status of the first call
+// that did not work.
 pkv_status use(const pkv_allocator& allocator, pkv_storage storage) {
   pkv_cache_config config = small_model(16);
   config.storage = storage;
@@ -84,7 +85,7 @@ pkv_status use(const pkv_allocator& allocator, pkv_storage storage) {
   return status;
 }
 
-// Memory off by a few bytes is refused wherever it turns up, and goes back to the hook.
+// Memory that is off by a few bytes is refused wherever it turns up, and goes back to the hook.
 TEST(Hooks, MisalignedMemory) {
   for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS})
     for (const size_t off : {1u, 2u, 4u, 8u, 32u})
@@ -100,7 +101,7 @@ TEST(Hooks, MisalignedMemory) {
                       break;
                     }
                     HOSTILE_CHECK(crooked.came_back, "the block did not come back");
-                    // What the index cannot remember it does without.
+                    // The index does without what it cannot remember.
                     HOSTILE_CHECK(status == PKV_NO_MEMORY || status == PKV_OK, "%s",
                                   pkv_status_string(status));
                     refused += status == PKV_NO_MEMORY;
@@ -111,7 +112,7 @@ TEST(Hooks, MisalignedMemory) {
           << "storage " << storage << ", off by " << off;
 }
 
-// An allocator that knows who called it.
+// An allocator that knows which thread called it.
 struct Counted {
   std::mutex mutex;
   std::set<std::thread::id> allocating, freeing;
@@ -140,8 +141,8 @@ void compute(pkv_cache cache, const std::vector<int32_t>& text, uint64_t seed) {
   OK(pkv_session_close(session));
 }
 
-// As common.h says: without a store the caller's own thread and no other, with one the store's two
-// threads, too.
+// As common.h says, only the caller's own thread allocates without a store, and with one also the
+// two threads of the store.
 TEST(Hooks, ThreadsThatAllocate) {
   for (const bool stored : {false, true})
     EXPECT_EQ(in_child([&] {

@@ -1,4 +1,4 @@
-// Too much: blocks that are short, counted exactly; references at their limit; sizes whose products
+// Limits: the exact number of missing blocks, references at their limit, and sizes whose products
 // do not fit.
 #include <gtest/gtest.h>
 
@@ -19,8 +19,8 @@ pkv_session open_session(pkv_cache cache, uint64_t reserve_tokens) {
   return session;
 }
 
-// With `blocks` blocks all reserved by one-block sessions, a step over `steps` is short of blocks:
-// closing one session fewer than told does not help, closing that many does.
+// All `blocks` blocks are reserved by one-block sessions, so a step over `steps` is short of
+// blocks. Closing one session fewer than the count says does not help. Closing that many does.
 void check_short(pkv_cache cache, std::vector<pkv_session>& holders,
                  const std::vector<pkv_session>& steps, const std::vector<uint32_t>& new_tokens) {
   uint64_t blocks_short = 0;
@@ -62,7 +62,8 @@ TEST(Limits, BlocksShortIsExact) {
                                               open_session(cache, 0)};
       std::vector<pkv_session> holders;
       while (stats_of(cache).free_blocks > 2) holders.push_back(open_session(cache, 16));
-      check_short(cache, holders, steps, {33, 64, 17});  // 3 + (4 - 1) + 2 blocks
+      // This needs 3 + (4 - 1) + 2 blocks.
+      check_short(cache, holders, steps, {33, 64, 17});
       OK(pkv_cache_destroy(cache));
     });
 }
@@ -109,7 +110,7 @@ TEST(Limits, BlocksShortOverGroups) {
     uint64_t blocks_short = 0;
     pkv_batch batch = nullptr;
     const uint32_t tokens = 96;
-    // 6 blocks in each: 2 and 5 are free.
+    // Each needs 6 blocks, and 2 and 5 are free.
     WANT(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 1, &session, &tokens, &blocks_short, &batch));
     HOSTILE_CHECK(blocks_short == 5, "%llu short", static_cast<unsigned long long>(blocks_short));
     OK(pkv_cache_validate(cache));
@@ -144,7 +145,7 @@ TEST(Limits, References) {
   });
 }
 
-// Every combination of extreme sizes: refused, or right by wider arithmetic.
+// Every combination of extreme sizes is refused, or is right by wider arithmetic.
 TEST(Limits, ExtremeSizes) {
   IN_CHILD({
     size_t fits = 0, refused = 0;
@@ -198,7 +199,7 @@ TEST(Limits, Groups) {
     auto indexed = one;
     indexed.layer_indices = &zero;
     OK(try_groups({indexed}));
-    WANT(PKV_INVALID_ARGUMENT, try_groups({one, indexed}));  // layer 0 twice
+    WANT(PKV_INVALID_ARGUMENT, try_groups({one, indexed}));  // Layer 0 is in two groups.
     indexed.layer_indices = &two;
     WANT(PKV_OUT_OF_RANGE, try_groups({one, indexed}));
     indexed.layer_indices = &far;
@@ -218,7 +219,7 @@ TEST(Limits, Groups) {
   });
 }
 
-// Groups of an older header lie closer together.
+// Groups of an older header lie closer together in memory.
 TEST(Limits, OlderGroups) {
   IN_CHILD({
     constexpr uint32_t size = offsetof(pkv_layer_group, window) / 8 * 8;

@@ -1,5 +1,5 @@
-// Calls from inside the logger. It is called where the system offers no huge pages: here because a
-// filter refuses to.
+// Calls from inside the logger. The library calls it where the system offers no huge pages. Here a
+// filter makes the system refuse them.
 #include <errno.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
@@ -13,7 +13,7 @@
 namespace hostile {
 namespace {
 
-// From now on madvise() fails in this process.
+// Makes madvise() fail in this process from now on.
 bool refuse_madvise() {
   sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
                         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 1),

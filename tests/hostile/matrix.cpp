@@ -71,7 +71,8 @@ void set_size(uint64_t at, uint32_t size) {
   std::memcpy(reinterpret_cast<void*>(at), &size, sizeof size);
 }
 
-constexpr size_t struct_room = 4200;  // more than any struct_size the library takes
+// This is more than any struct_size that the library accepts.
+constexpr size_t struct_room = 4200;
 
 }  // namespace
 
@@ -138,11 +139,11 @@ Arg optional(Arg arg) {
 }
 
 Arg rows(size_t count, size_t heads) {
-  // One float more than is needed, for the rows that begin one byte later.
+  // There is one float more than is needed, for the rows that begin one byte later.
   Arg arg =
       pointer([=](World& world) { return bits(world.keep(world.rows(count * heads * dim + 1))); });
   const Wanted invalid = {PKV_INVALID_ARGUMENT}, range = {PKV_OUT_OF_RANGE};
-  // The stride from row to row is of no matter where there is one row.
+  // The stride from row to row does not matter if there is one row.
   const Wanted far = count > 1 ? Wanted{PKV_OVERFLOW} : Wanted{PKV_OK};
   const std::vector<Misuse> more = {
       bad_tensor(
@@ -193,7 +194,7 @@ Arg struct_in(std::function<std::vector<unsigned char>(World&)> make, uint32_t o
     arg.misuses.push_back({format("struct_size %u", size),
                            [size](World&, uint64_t& at) { set_size(at, size); },
                            {PKV_INVALID_ARGUMENT}});
-  // What lies behind it is poison: it must not be read.
+  // The bytes behind it are poison, which must not be read.
   const auto cut = [make](uint32_t size) {
     return [make, size](World& world, uint64_t& at) {
       const size_t whole = make(world).size();

@@ -1,5 +1,5 @@
-// The matrix (function x misuse): a row per function of the C interface, made of arguments that
-// know how to be wrong.
+// The matrix (function x misuse) has a row for each function of the C interface. A row is made of
+// arguments that know how to be wrong.
 #pragma once
 
 #include <cstring>
@@ -10,7 +10,8 @@
 
 namespace hostile {
 
-using Values = std::vector<uint64_t>;  // arguments: pointers, handles and numbers alike
+// Arguments: pointers, handles and numbers alike.
+using Values = std::vector<uint64_t>;
 using Wanted = std::vector<pkv_status>;
 
 template <class T>
@@ -29,7 +30,7 @@ T from_bits(uint64_t value) {
     return static_cast<T>(value);
 }
 
-// A value the enum does not have, as a caller in C may pass one.
+// Returns a value that the enum does not have, as a caller in C may pass one.
 template <class Enum>
 void set_enum(Enum& field, int32_t value) {
   static_assert(sizeof field == sizeof value);
@@ -42,7 +43,8 @@ struct Misuse {
   std::string name;
   std::function<void(World&, uint64_t&)> apply;
   Wanted wanted;
-  std::function<void(uint64_t)> after = {};  // a further check of the argument
+  // A further check of the argument.
+  std::function<void(uint64_t)> after = {};
 };
 
 struct Arg {
@@ -61,10 +63,12 @@ struct Function {
   std::string name;
   std::function<pkv_status(const Values&)> call;
   std::vector<Arg> args;
-  std::vector<Case> cases = {};  // misuse of more than one argument
-  std::function<void(World&, const Values&)> undo =
-      {};               // closes what a valid call made outside of the world's caches
-  bool closes = false;  // NULL is OK, and a forked child may call it
+  // Misuse of more than one argument.
+  std::vector<Case> cases = {};
+  // Closes what a valid call made outside of the world's caches.
+  std::function<void(World&, const Values&)> undo = {};
+  // NULL is OK, and a forked child may call it.
+  bool closes = false;
   bool tells_status = true;
 
   bool takes(Handle handle) const;
@@ -89,11 +93,12 @@ std::function<pkv_status(const Values&)> caller(pkv_status (*function)(A...)) {
 
 Arg handle(Handle kind, bool closes = false);
 Arg number(uint64_t value);
-// An index below a limit.
+// Makes an index below a limit.
 Arg index(uint64_t valid, uint64_t limit);
 Arg enumeration(int64_t valid, std::vector<int64_t> unknown);
 Arg pointer(std::function<uint64_t(World&)> value);
-Arg optional(Arg arg);  // NULL is OK
+// Makes an argument that may be NULL.
+Arg optional(Arg arg);
 Arg rows(size_t count, size_t heads);
 
 template <class T>
@@ -106,8 +111,8 @@ Arg in(std::vector<T> values) {
   return pointer([values](World& world) { return bits(world.keep_list(values)); });
 }
 
-// A struct the caller fills; `older` is what an older header would have had (sizeof: none), `bare`
-// what comes of its first 8 bytes (nothing: left out).
+// Makes a struct that the caller fills. `older` is the size that an older header would give it
+// (sizeof: there is none), and `bare` what comes of its first 8 bytes (nothing: this is left out).
 Arg struct_in(std::function<std::vector<unsigned char>(World&)> make, uint32_t older, Wanted bare);
 
 template <class Struct>
@@ -122,9 +127,9 @@ Arg config_in(std::function<Struct(World&)> make, uint32_t older,
       older, bare);
 }
 
-// A struct the library fills.
+// Makes a struct that the library fills.
 Arg struct_out(uint32_t size);
-// The pair of arguments of an _init function.
+// Makes the pair of arguments of an _init function.
 std::vector<Arg> init_args(uint32_t size);
 
 // ---- The rows -------------------------------------------------------------------------------
@@ -139,7 +144,7 @@ std::vector<Function> snapshot_rows();
 std::vector<Function> prefix_rows();
 std::vector<Function> file_rows();
 std::vector<Function> store_rows();
-// Each parameter of attention that can be wrong; argument `at`.
+// Makes a case for each parameter of attention that can be wrong. The parameters are argument `at`.
 std::vector<Case> params_cases(size_t at);
 const std::vector<Function>& all_rows();
 

@@ -1,6 +1,6 @@
-// Every function of the C interface against every class of misuse. Each cell begins with a World of
-// its own in a forked child: a crash or a hang is a failed cell. After an error nothing may have
-// changed; at the end nothing may have leaked.
+// Calls every function of the C interface with every class of misuse. Each cell begins with a World
+// of its own in a forked child, so a crash or a hang is a failed cell. After an error nothing may
+// have changed, and at the end nothing may have leaked.
 #include "matrix.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace hostile {
 namespace {
 
-// A sentence that no later call will have.
+// Provokes a sentence that no later call will have.
 std::string provoke_sentence() {
   WANT(PKV_STALE_HANDLE, pkv_pool_destroy(from_bits<pkv_pool>(0x5EED5EED)));
   return pkv_last_error();
@@ -33,7 +33,7 @@ void check_answer(const Function& function, pkv_status got, const Wanted& wanted
                 function.name.c_str(), after.c_str());
 }
 
-// One call in a World: prepared by `prepare`, checked, and everything closed.
+// Makes one call in a World that `prepare` has prepared, checks it, and closes everything.
 void run_cell(const Function& function, const std::function<void(World&, Values&)>& prepare,
               const Wanted& wanted, const std::function<void(const Values&)>& after = {}) {
   warm_up();
@@ -84,7 +84,7 @@ TEST_P(Matrix, Misuse) {
   for (const Case& one : f.cases) cell(one.name, [&] { run_cell(f, one.apply, one.wanted); });
 }
 
-// From inside every hook: refused, and the call that runs the hook is unharmed.
+// Calls from inside every hook are refused, and the call that runs the hook works as always.
 TEST_P(Matrix, Reentrant) {
   const Function& f = function();
   if (!f.tells_status) GTEST_SKIP() << "may be called anywhere";
@@ -115,7 +115,7 @@ TEST_P(Matrix, Reentrant) {
   });
 }
 
-// In a child of the process that made the handles.
+// The function is called in a child of the process that made the handles.
 TEST_P(Matrix, Forked) {
   const Function& f = function();
   cell("after fork()", [&] {
@@ -130,7 +130,7 @@ TEST_P(Matrix, Forked) {
           if (wanted != PKV_OK) world.check_memory();
           if (wanted == PKV_OK && f.undo) f.undo(world, values);
           world.close_inherited();
-          World fresh;  // the child makes what it needs anew
+          World fresh;  // The child makes what it needs anew.
           fresh.validate();
           fresh.close();
         },
@@ -146,7 +146,8 @@ TEST_P(Matrix, Forked) {
 
 enum class Source { hooks, operator_new };
 
-// The k-th allocation fails, for every k: refused with everything as before, and then it works.
+// The k-th allocation fails, for every k. The call is refused with everything as before, and works
+// afterwards.
 void fail_each_allocation(const Function& f, pkv_storage storage, Source source) {
   warm_up();
   const int64_t news = live_news();
@@ -192,17 +193,17 @@ TEST_P(Matrix, NoMemory) {
   const Function& f = function();
   for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS, PKV_STORAGE_NONE}) {
     if (f.name == "pkv_attention" && storage != PKV_STORAGE_PAGED)
-      continue;  // its view comes from a paged cache
+      continue;  // Its view comes from a paged cache.
     const std::string name = "storage " + std::to_string(storage);
     cell(name + ", allocator hooks", [&] { fail_each_allocation(f, storage, Source::hooks); });
     cell(name + ", operator new", [&] { fail_each_allocation(f, storage, Source::operator_new); });
   }
 }
 
-// The k-th allocation of all threads is refused while the function runs, and while what it gave to
-// the threads of the store is done: of hooks, of operator new, of threads; and all after it, or
-// only that one. A call may do without what it cannot have; else it is refused and has changed
-// nothing.
+// The k-th allocation of all threads is refused while the function runs, and while the store's
+// threads do what it gave them. Allocations are those of hooks, of operator new, and of threads;
+// all after the k-th are refused, too, or only that one. A call may do without what it cannot have.
+// Otherwise it is refused and has changed nothing.
 void refuse_each_everywhere(const Function& f, memory::Source source, bool only_one) {
   warm_up();
   const memory::Exempt exempt;

@@ -1,5 +1,5 @@
-// Allocation failure in calls that do much at once: many sessions, groups, copies on write, threads
-// that begin.
+// Allocations fail in calls that do much at once: with many sessions, groups, copies on write,
+// threads that begin.
 #include <gtest/gtest.h>
 
 #include "world.h"
@@ -8,8 +8,8 @@ namespace hostile {
 namespace {
 
 // Runs `call` with the k-th allocation refused, for every k, through the hooks and through operator
-// new: NO_MEMORY each time with everything as before, until it works. Then `undo` makes it ready
-// for the next source.
+// new. It returns NO_MEMORY each time with everything as before, until it works. Then `undo`
+// prepares the next source of memory.
 void fail_each(World& w, const std::function<pkv_status()>& call, const std::function<void()>& undo,
                std::vector<bool> sources = {true, false}) {
   for (const bool hooks : sources) {
@@ -48,7 +48,8 @@ void fail_each(World& w, const std::function<pkv_status()>& call, const std::fun
   }
 }
 
-// A step over sessions that share tails: copies on write, new blocks, longer tables.
+// The step is over sessions that share tails, so it needs copies on write, new blocks and longer
+// tables.
 TEST(Memory, BeginOverManySessions) {
   for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS, PKV_STORAGE_NONE})
     EXPECT_EQ(in_child([&] {
@@ -73,8 +74,8 @@ TEST(Memory, BeginOverManySessions) {
         << "storage " << storage;
 }
 
-// Suspending needs no memory; resuming does (its tables' room stayed), and so does asking for
-// victims.
+// Suspending needs no memory. Resuming needs some, although its tables kept their room, and so does
+// the choice of victims.
 TEST(Memory, SuspendedSessions) {
   for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS, PKV_STORAGE_NONE})
     EXPECT_EQ(in_child([&] {
@@ -147,9 +148,9 @@ TEST(Memory, GroupsWithWindows) {
             "");
 }
 
-// A cache with worker threads: making it, and the first calls that need them. oneTBB's own
-// beginning, once per process, comes before: refused memory there, it throws, and the next call
-// spins in it for ever, which nobody above it can mend.
+// A cache with worker threads is made, and then come the first calls that need the threads. oneTBB
+// starts once per process, and the test lets it start before. If memory is refused there, it
+// throws, and the next call spins in it for ever, which no caller can mend.
 TEST(Memory, ThreadsThatBegin) {
   for (uint64_t k = 1; k <= 40; k++)
     EXPECT_EQ(
@@ -196,7 +197,7 @@ TEST(Memory, ThreadsThatBegin) {
         << "operator new number " << k;
 }
 
-// A prefill that meets no memory in its first layer leaves the old content.
+// A prefill that gets no memory in its first layer leaves the old content.
 TEST(Memory, PrefillKeepsTheOldContentUntilItBegins) {
   for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS})
     EXPECT_EQ(in_child([&] {
@@ -216,7 +217,7 @@ TEST(Memory, PrefillKeepsTheOldContentUntilItBegins) {
         << "storage " << storage;
 }
 
-// Memory that is short for real: a limit that no machine can meet.
+// Memory is short for real: no machine can meet this limit.
 TEST(Memory, TooMuchForTheSystem) {
   EXPECT_EQ(in_child([] {
               pkv_cache_config config = small_model(0);

@@ -1,4 +1,4 @@
-// NaN and infinity in K, V and Q: only the rows that see them show them, and a block's old bytes
+// NaN and infinity in K, V and Q show only in the rows that see them, and the old bytes of a block
 // are never seen again.
 #include <gtest/gtest.h>
 
@@ -53,7 +53,7 @@ class Cache {
   pkv_cache cache = nullptr;
 };
 
-// One step with the same rows in every layer; the outputs of layer 0.
+// Runs one step with the same rows in every layer. Returns the outputs of layer 0.
 std::vector<float> attend(pkv_cache cache, const std::vector<pkv_session>& sessions,
                           const std::vector<uint32_t>& new_tokens, const std::vector<float>& k,
                           const std::vector<float>& v, const std::vector<float>& q) {
@@ -78,11 +78,13 @@ bool any_nan(const std::vector<float>& values, size_t first, size_t n) {
   return false;
 }
 
-// Two sessions in one step, one with a bad number at `at` of its `where` (0: K, 1: V, 2: Q).
+// Runs two sessions in one step, one of which has a bad number at `at` of its K, V or Q (`where` is
+// 0, 1 or 2).
 void check_bad_number(const Model& model, float bad, int where) {
   Cache cache(model);
   const std::vector<uint32_t> tokens = {20, 21};
-  const size_t all = 41, bad_row = 25;  // position 5 of the second session
+  // The bad row is position 5 of the second session.
+  const size_t all = 41, bad_row = 25;
   std::vector<float> rows[] = {numbers(all * kv_floats, 1), numbers(all * kv_floats, 2),
                                numbers(all * q_floats, 3)};
   const std::vector<float> clean =
@@ -96,7 +98,8 @@ void check_bad_number(const Model& model, float bad, int where) {
   HOSTILE_CHECK(same_bits(clean, got, 0, bad_row * q_floats),
                 "%g in %s reached another session or an earlier row", static_cast<double>(bad),
                 names[where]);
-  // Element 2 belongs to KV head 0 and query head 0; the other KV head's query heads do not see it.
+  // Element 2 belongs to KV head 0 and query head 0. The query heads of the other KV head do not
+  // see it.
   constexpr size_t half = q_floats / 2;
   for (size_t row = bad_row; row < all; row++)
     HOSTILE_CHECK(same_bits(clean, got, row * q_floats + half, half),
@@ -128,7 +131,7 @@ TEST(Nan, OnlyTheRowsThatSeeThemShowThem) {
         << pkv_isa_name(model.isa) << ", dtype " << model.dtype << ", layout " << model.layout;
 }
 
-// Blocks whose last user left them full of NaN give the same bits as fresh memory, at every length.
+// Blocks that their last user left full of NaN give the same bits as fresh memory, at every length.
 TEST(Nan, RecycledBlocksShowNothing) {
   for (const Model& model : models())
     for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS})
@@ -156,7 +159,7 @@ TEST(Nan, RecycledBlocksShowNothing) {
           << ", storage " << storage;
 }
 
-// The same after an abort and a trim: slots that were written and given up again.
+// After an abort and a trim the same is true of slots that were written and given up.
 TEST(Nan, GivenUpSlotsShowNothing) {
   for (const Model& model : models())
     EXPECT_EQ(in_child([&] {

@@ -1,11 +1,12 @@
-// Every number that the interface takes, by its description (numbers.py), at 0, 1, its valid value
-// and one beside it, 2^31, 2^32, 2^58, 2^61, 2^63 and 2^64 - 1. Never a crash, never PKV_OK with a
-// part unread.
+// Tries every number that the interface takes, by its description (numbers.py), at 0, 1, its valid
+// value and one beside it, 2^31, 2^32, 2^58, 2^61, 2^63 and 2^64 - 1. No call may crash, or return
+// PKV_OK with a part unread.
 //
-// Each call is made twice over. First the memory of its arguments ends where a page begins that
-// nobody may touch: a read or write beyond what was said is a signal. There a number is as it
-// should be, or smaller, or beyond any memory (2^58), which must be refused before memory is
-// followed. Then behind that memory lie 64 GiB of zeros, and a number up to 2^32 may be true.
+// Each call is made in two kinds of memory. In the first, the memory of its arguments ends where a
+// page begins that nobody may touch, so a read or write beyond what was said is a signal. There a
+// number is valid, or smaller, or beyond any memory (2^58), which must be refused before memory is
+// followed. In the second, 64 GiB of zeros lie behind that memory, and a number up to 2^32 may be
+// true.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -24,7 +25,8 @@ struct Number {
   const char* path;
   size_t parameter;
   bool by_value;
-  std::vector<size_t> through;  // offsets of the pointers that lead to it
+  // Offsets of the pointers that lead to it.
+  std::vector<size_t> through;
   size_t offset, size;
   bool is_signed;
 };
@@ -41,7 +43,7 @@ const std::vector<Described> described = {
 
 // ---- What a number may be -----------------------------------------------------------------------
 
-// A number of a function; "" stands for all functions.
+// A number of a function. "" stands for all functions.
 struct Exception {
   const char* function;
   const char* path;
@@ -49,7 +51,7 @@ struct Exception {
   uint64_t most = 0;
 };
 
-// Numbers of which any value is as good as another, so that PKV_OK says nothing of memory.
+// Numbers of which any value is as good as another, so PKV_OK says nothing about memory.
 const Exception anything[] = {
     {"", "config.prefix[0].pinned_blocks", "a limit"},
     {"", "config.prefix[0].salt_blocks", "a limit"},
@@ -68,7 +70,7 @@ const Exception anything[] = {
     {"pkv_file_save", "to.size", "no more of the buffer is written than the file takes"},
 };
 
-// Numbers that are true up to `most` only. 0: not beyond the valid one.
+// Numbers that are true up to `most` only. If that is 0, they are not true beyond the valid value.
 const Exception bounded[] = {
     {"", "n", "tokens and items are worked through one by one", uint64_t{1} << 24},
     {"pkv_merge_states", "rows", "rows are worked through one by one", uint64_t{1} << 16},
@@ -103,8 +105,8 @@ const Exception* find_in(std::span<const Exception> list, const Described& funct
 
 // ---- Calls --------------------------------------------------------------------------------------
 
-// What the matrix leaves out of a valid call, so that every number is reached. The first variant
-// that reaches a number is the one that it is tried in; the last one is the matrix's own call.
+// What the matrix leaves out of a valid call, so that every number is reached. A number is tried in
+// the first variant that reaches it. The last variant is the matrix's own call.
 using Variant = std::function<void(World&, Values&)>;
 
 void add_params(World& world, pkv_attention_params& params) {
@@ -184,10 +186,10 @@ std::vector<Variant> variants_of(const std::string& name) {
   return all;
 }
 
-// Memory that the library is to fill, which World::room() made.
+// Memory that the library is to fill, made by World::room().
 constexpr uint64_t unwritten = 0xA5A5A5A5A5A5A5A5;
 
-// Where a number is in a call; NULL where a pointer on the way is.
+// Returns the place of a number in a call, or NULL if a pointer on the way is NULL.
 void* place(const Number& number, Values& values) {
   if (number.by_value) return &values[number.parameter];
   uint64_t at = values[number.parameter];
@@ -223,9 +225,9 @@ std::set<uint64_t> values_for(const Number& number, uint64_t valid, bool exact,
 
 // ---- Checks -------------------------------------------------------------------------------------
 
-// What is being tried, where the parent can read it when the child is gone.
+// What is being tried, in memory that the parent can read when the child is gone.
 struct Progress {
-  size_t number;  // of the function's numbers
+  size_t number;  // Counts the function's numbers.
   bool reached[1024];
   char text[256];
 };
@@ -237,7 +239,7 @@ Progress& progress() {
 }
 
 bool told(const Described& function, pkv_status status) {
-  // What any call may say.
+  // Any call may return these.
   for (const pkv_status each :
        {PKV_OK, PKV_INVALID_ARGUMENT, PKV_OVERFLOW, PKV_NO_MEMORY, PKV_STALE_HANDLE})
     if (each == status) return true;
@@ -251,7 +253,7 @@ class Calls {
       : described_(of), row_(row), variant_(variant) {
     renew();
   }
-  ~Calls() { world_.release(); }  // of a child that ends
+  ~Calls() { world_.release(); }  // The child ends here.
 
   void* find(const Number& number) { return place(number, values_); }
 
@@ -311,14 +313,15 @@ const Function* row_of(const std::string& name) {
   return nullptr;
 }
 
-// The struct of an _init function is written, never read.
+// The struct of an _init function is written and never read.
 bool fills(const Described& function) { return std::string(function.name).ends_with("_init"); }
 
-// All values of a number, in one variant of the call.
+// Tries all values of a number, in one variant of the call.
 void try_values(const Described& function, const Number& number, Calls& calls, bool exact) {
   const uint64_t valid = load(number, calls.find(number));
   const uint64_t filler = number.size == 4 ? unwritten & UINT32_MAX : unwritten;
-  if (valid == filler && !number.by_value) return;  // the library's to write
+  // The library is to write this number.
+  if (valid == filler && !number.by_value) return;
   for (const uint64_t value :
        values_for(number, valid, exact, find_in(bounded, function, number))) {
     std::snprintf(progress().text, sizeof progress().text, "%s = %llu (valid: %llu)%s", number.path,
@@ -328,7 +331,8 @@ void try_values(const Described& function, const Number& number, Calls& calls, b
   }
 }
 
-// All numbers of a function from progress().number on, that no variant before this one reached.
+// Tries all numbers of a function from progress().number on that no variant before this one
+// reached.
 void try_numbers(const Described& function, const Function& row, const Variant& variant,
                  bool exact) {
   memory::largest = size_t{64} << 20;
@@ -347,7 +351,7 @@ void try_numbers(const Described& function, const Function& row, const Variant& 
 
 class Numbers : public testing::TestWithParam<const Described*> {
  protected:
-  // In children, each of which ends with the first number that fails.
+  // Runs in children, each of which ends with the first number that fails.
   static void try_all(const Described& function, const Function& row, bool exact) {
     ASSERT_LE(function.numbers.size(), std::size(progress().reached));
     std::memset(&progress(), 0, sizeof(Progress));

@@ -1,6 +1,6 @@
-// A block that has all the references it can count: what would take one more is refused, or does
-// without, and nothing is lost. Four million sessions would be needed to get there through the C
-// interface, so the engine is asked directly.
+// A block has all the references that it can count. What would take one more is refused or does
+// without, and nothing is lost. Getting there through the C interface would take four million
+// sessions, so the test asks the engine directly.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -52,7 +52,7 @@ class ReferenceLimit : public testing::Test {
     return session.content().sequences()[group].blocks()[index];
   }
 
-  // No reference more of this block can be had while it lives.
+  // Takes all further references of this block while it lives.
   class Full {
    public:
     Full(memory::Pool& pool, memory::Block block) : pool_(pool), block_(block) {
@@ -119,7 +119,8 @@ TEST_F(ReferenceLimit, OfAFork) {
 }
 
 TEST_F(ReferenceLimit, OfAMatch) {
-  append(*open(), 4 * block_size);  // its session ends, its blocks stay cached
+  // Its session ends, and its blocks stay cached.
+  append(*open(), 4 * block_size);
   const auto session = open();
   const auto reader = open();
   ASSERT_EQ(2u * block_size, reader->match_prefix(prefix::Tokens(text_).first(2 * block_size)));
@@ -132,7 +133,7 @@ TEST_F(ReferenceLimit, OfAMatch) {
   check({reader.get(), session.get()});
 }
 
-// The first tokens of a cached block are worth a copy, not a failure.
+// The first tokens of a cached block are worth a copy, so the match does not fail.
 TEST_F(ReferenceLimit, OfAMatchThatEndsInABlock) {
   append(*open(), 2 * block_size);
   const auto reader = open(), session = open(), later = open();
@@ -145,7 +146,7 @@ TEST_F(ReferenceLimit, OfAMatchThatEndsInABlock) {
   check({reader.get(), session.get(), later.get()});
 }
 
-// What cannot be counted once more is not cached, or not shared; the text itself is whole.
+// A block that cannot be counted once more is not cached, or not shared. The text itself is whole.
 TEST_F(ReferenceLimit, OfWhatIsPublished) {
   const auto first = open(false), second = open(), third = open();
   append(*first, block_size);

@@ -1,5 +1,5 @@
-// Refused memory in whole stories of a cache with a prefix index and a store: what one call leaves
-// to the threads of the store, to the index or to a later call is met here, too.
+// Memory is refused in long sequences of calls on a cache with a prefix index and a store. So the
+// tests also reach what one call leaves to the store's threads, to the index or to a later call.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -11,7 +11,7 @@ namespace {
 
 using memory::Source;
 
-// A story, told in calls of which each may be refused.
+// A story is a sequence of calls, each of which may be refused memory.
 class Story {
  public:
   virtual ~Story() = default;
@@ -32,12 +32,12 @@ class Story {
   World world{PKV_STORAGE_PAGED, 2, true};
 
  protected:
-  // A call of the library as its caller has it: all memory of it can be refused.
+  // Makes a call of the library as its caller has it. All memory of it can be refused.
   pkv_status call(const std::function<pkv_status()>& what) {
     memory::exempt = false;
     const pkv_status status = what();
     memory::exempt = true;
-    // What an earlier call was to open is not there.
+    // An object that an earlier call was to open does not exist.
     const pkv_status expected[] = {
         PKV_OK,         PKV_NO_MEMORY, PKV_OUT_OF_BLOCKS, PKV_INVALID_ARGUMENT,
         PKV_INCOMPLETE, PKV_SUSPENDED, PKV_OUT_OF_RANGE};
@@ -55,7 +55,7 @@ class Story {
     return session;
   }
 
-  // A step of n tokens, as far as memory goes.
+  // Runs a step of n tokens, as far as memory allows.
   void grow(pkv_session session, uint32_t n, int32_t token) {
     const std::vector<float> data = numbers(n * q_floats, 3);
     const std::vector<int32_t> tokens(n, token);
@@ -83,8 +83,8 @@ class Story {
   }
 };
 
-// Texts are matched, from memory and from the store, grow, end, are forked, saved, suspended and
-// resumed.
+// Texts are matched, from memory and from the store. They grow, end, are forked, saved, suspended
+// and resumed.
 class Life : public Story {
   void tell() override {
     const std::vector<int32_t> text(40, 1);
@@ -128,8 +128,8 @@ class Life : public Story {
   }
 };
 
-// A store that stands still while content waits for it, and steps that need its blocks: the tier
-// gives way.
+// A store stands still while content waits for it, and steps need the blocks of that content. Then
+// the tier gives up the content.
 class Shortage : public Story {
   void tell() override {
     world.items.hold();
@@ -138,7 +138,7 @@ class Shortage : public Story {
       grow(session, 120, 10 + i);
       OK(call([&] { return pkv_session_close(session); }));
     }
-    // The first is under way in the store, the others wait.
+    // The first one is under way in the store, and the others wait.
     const pkv_session greedy = open();
     if (greedy != nullptr) call([&] { return pkv_session_reserve(greedy, 50 * block_size); });
     world.items.go_on();
@@ -170,7 +170,7 @@ TEST(Refused, Life) { refuse_all<Life>("life"); }
 
 TEST(Refused, Shortage) { refuse_all<Shortage>("shortage"); }
 
-// The writer's content that waits goes without any memory.
+// Content that waits for the writer is given up without any memory.
 TEST(Refused, TheTierGivesWayWithoutMemory) {
   EXPECT_EQ(in_child([] {
               const memory::Exempt exempt;
@@ -187,8 +187,8 @@ TEST(Refused, TheTierGivesWayWithoutMemory) {
                 OK(pkv_session_set_tokens(session, 0, own.size(), own.data()));
                 OK(pkv_session_close(session));
               }
-              // Room for a table, so that the call that needs the blocks takes little memory of its
-              // own.
+              // The table has room, so that the call that needs the blocks takes little memory of
+              // its own.
               pkv_session greedy = nullptr;
               OK(pkv_session_open(world.cache, nullptr, &greedy));
               OK(pkv_session_reserve(greedy, 16));

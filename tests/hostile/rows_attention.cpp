@@ -1,9 +1,9 @@
-// Rows of attention.h.
+// The rows of attention.h.
 #include "matrix.h"
 
 namespace hostile {
 
-// Each parameter of attention that can be wrong.
+// Makes a case for each parameter of attention that can be wrong.
 std::vector<Case> params_cases(size_t at) {
   std::vector<Case> cases;
   const auto add = [&](const char* name, std::function<void(pkv_attention_params&)> change,
@@ -43,7 +43,8 @@ std::vector<Case> params_cases(size_t at) {
   with("mask that shows nothing",
        [](World& w, auto& p) { p.mask = w.keep_list<uint64_t>({0, 0, 0, 0}), p.mask_words = 1; },
        {PKV_OK});
-  // Sizes that no mask has: 2^58 words a row led out of the address space, 2^61 wrapped to row 0.
+  // No mask has these sizes. 2^58 words a row would lead out of the address space, and 2^61 would
+  // wrap to row 0.
   for (const uint64_t words : {(uint64_t{1} << 26) + 1, uint64_t{1} << 32, uint64_t{1} << 58,
                                uint64_t{1} << 61, uint64_t{1} << 63, UINT64_MAX})
     cases.push_back({"mask of " + std::to_string(words) + " words",
@@ -70,7 +71,7 @@ Function attention_row() {
     OK(pkv_cache_kv_view(world.cache, 0, &value));
     return value;
   };
-  // Two sequences on the blocks of one session: 3 queries of 20 positions, and 1 of 5.
+  // There are two sequences on the blocks of one session: 3 queries of 20 positions, and 1 of 5.
   const auto sequences = [](World& world) {
     uint32_t table[4] = {};
     size_t count = 0;
@@ -167,7 +168,8 @@ Function attention_row() {
 }
 
 Function merge_row() {
-  Arg outs = rows(3, query_heads);  // what can be wrong with one tensor, here with the first of two
+  // This lists what can be wrong with one tensor, here with the first of two.
+  Arg outs = rows(3, query_heads);
   outs.value = [](World& world) {
     return bits(
         world.keep_list<pkv_tensor>({world.rows(3 * q_floats + 1), world.rows(3 * q_floats)}));

@@ -1,4 +1,4 @@
-// Rows of batch.h.
+// The rows of batch.h.
 #include "matrix.h"
 
 namespace hostile {
@@ -23,7 +23,7 @@ Change new_tokens(uint32_t n) {
   return [n](World& world, Values& values) { values[3] = bits(world.keep(n)); };
 }
 
-// A session that stands in a list.
+// Makes a session that stands in a list.
 Arg session_list() {
   Arg session = handle(Handle::session);
   Arg list{[](World& world) { return bits(world.keep(world.session)); }, {}, Handle::session};
@@ -38,7 +38,7 @@ Arg session_list() {
   return list;
 }
 
-// What pkv_batch_begin and pkv_batch_choose_victims say alike.
+// Makes the cases that pkv_batch_begin and pkv_batch_choose_victims have in common.
 std::vector<Case> list_cases() {
   return {{"no session", set(1, 0), {PKV_OK}},
           {"no session, NULL",
@@ -124,7 +124,7 @@ void accept_one(World& world) {
   OK(pkv_batch_accept(world.batch, 0, 1, &first));
 }
 
-// A batch of the world that is not written yet.
+// Begins a batch of the world that is not written yet.
 pkv_batch fresh_batch(World& world) {
   pkv_batch fresh = nullptr;
   const uint32_t three = 3;

@@ -1,11 +1,11 @@
-// Rows of common.h, version.h, pool.h and cache.h.
+// The rows of common.h, version.h, pool.h and cache.h.
 #include "matrix.h"
 
 namespace hostile {
 
 namespace {
 
-// A function that tells no status, as one that does.
+// Wraps a function that returns no status into one that does.
 template <auto function, class... A>
 pkv_status silent(A... arguments) {
   (void)function(arguments...);
@@ -39,7 +39,7 @@ Arg list() {
   return pointer([](World& world) { return bits(world.keep_list(world.blocks)); });
 }
 
-// Entry `at` of the list becomes `by`.
+// Replaces entry `at` of the list by `by`.
 std::function<void(World&, Values&)> entry(size_t at, uint64_t by) {
   return [=](World&, Values& values) { reinterpret_cast<pkv_block*>(values[2])[at] = by; };
 }
@@ -75,7 +75,7 @@ std::function<void(World&, Values&)> cache_field(std::function<void(pkv_cache_co
       [change](World&, Values& values) { change(*reinterpret_cast<pkv_cache_config*>(values[0])); };
 }
 
-// What both compute_plan and create refuse.
+// Makes the cases that both compute_plan and create refuse.
 std::vector<Case> config_cases() {
   const Wanted invalid = {PKV_INVALID_ARGUMENT}, big = {PKV_OVERFLOW, PKV_TOO_LARGE};
   std::vector<Case> cases;
@@ -120,14 +120,14 @@ std::vector<Case> config_cases() {
   FIELD_IS(blocks, 0, invalid);
   FIELD_IS(blocks, UINT32_MAX, (Wanted{PKV_TOO_LARGE, PKV_OVERFLOW}));
   FIELD_IS(blocks, UINT64_MAX, big);
-  FIELD_IS(memory_bytes, 1 << 20, invalid);  // and blocks
+  FIELD_IS(memory_bytes, 1 << 20, invalid);  // The number of blocks is given, too.
   FIELD_IS(threads, UINT32_MAX, invalid);
   FIELD_IS(prefault, 2, invalid);
-  FIELD_IS(group_count, 1, invalid);  // described twice
+  FIELD_IS(group_count, 1, invalid);  // The layers are described twice.
   FIELD_IS(watermark, UINT32_MAX, invalid);
   FIELD_IS(watermark, 8, invalid);
   FIELD_IS(watermark, 7, (Wanted{PKV_OK}));
-  FIELD_IS(sinks, 4, invalid);  // without a window
+  FIELD_IS(sinks, 4, invalid);  // There is no window.
   FIELD_IS(latent, 2, invalid);
   FIELD_IS(latent, 1, (Wanted{PKV_OK}));
 #undef FIELD_IS
@@ -194,7 +194,7 @@ void run_in_turn(void*, size_t n, void (*task)(void*, size_t, uint32_t), void* c
   for (size_t i = 0; i < n; i++) task(context, i, 0);
 }
 
-// The caller's threads.
+// Makes the cases of the caller's threads.
 std::vector<Case> runner_cases() {
   std::vector<Case> cases;
   const auto add = [&](const char* name, pkv_runner runner, uint32_t threads, Wanted wanted) {
@@ -216,7 +216,7 @@ std::vector<Case> runner_cases() {
   return cases;
 }
 
-// A group in the place of the fields of the config.
+// Makes the cases of a group that replaces the fields of the config.
 std::vector<Case> group_cases() {
   std::vector<Case> cases;
   const auto add = [&](const char* name,

@@ -1,4 +1,4 @@
-// Rows of file.h.
+// The rows of file.h.
 #include <pagedkv/file.h>
 
 #include "matrix.h"
@@ -17,13 +17,13 @@ pkv_stream buffer(void* data, uint64_t size) {
   return stream;
 }
 
-// Room that a file fits into.
+// Makes a buffer that a file fits into.
 pkv_stream room(World& world) {
   constexpr size_t size = 1 << 17;
   return buffer(world.room(size), size);
 }
 
-// A file with one session.
+// Makes a file with one session.
 pkv_stream file(World& world) {
   const pkv_file_item item = {world.session, nullptr, 1};
   const pkv_stream to = room(world);
@@ -39,7 +39,7 @@ std::function<void(World&, Values&)> field(size_t at, std::function<void(World&,
   };
 }
 
-// What can be wrong with a config at argument `at`.
+// Makes a case for each thing that can be wrong with the config at argument `at`.
 std::vector<Case> config_cases(size_t at) {
   const auto with = [at](std::function<void(pkv_file_config&)> change) {
     return field<pkv_file_config>(at,
@@ -64,7 +64,7 @@ std::vector<Case> config_cases(size_t at) {
       {"key too long", with([](auto& c) { c.key = &c, c.key_size = 65; }), {PKV_TOO_LARGE}}};
 }
 
-// What can be wrong with a stream at argument `at`.
+// Makes a case for each thing that can be wrong with the stream at argument `at`.
 std::vector<Case> stream_cases(size_t at) {
   const auto with = [at](std::function<void(pkv_stream&)> change) {
     return field<pkv_stream>(at, [change](World&, pkv_stream& stream) { change(stream); });
@@ -172,7 +172,7 @@ std::vector<Function> file_rows() {
       {"a buffer too small",
        [](World& world, Values& values) {
          reinterpret_cast<pkv_stream*>(values[4])->size = 10;
-         values[5] = 0;  // the size, which such a failure writes
+         values[5] = 0;  // Such a failure writes the size.
          (void)world;
        },
        {PKV_BUFFER_TOO_SMALL}}};

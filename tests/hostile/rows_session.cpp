@@ -1,4 +1,4 @@
-// Rows of session.h and snapshot.h.
+// The rows of session.h and snapshot.h.
 #include "matrix.h"
 
 namespace hostile {
@@ -7,7 +7,7 @@ namespace {
 
 using Change = std::function<void(World&, Values&)>;
 
-// Argument `at` becomes `by`.
+// Replaces argument `at` by `by`.
 Change set(size_t at, uint64_t by) {
   return [=](World&, Values& values) { values[at] = by; };
 }
@@ -23,7 +23,8 @@ Case in_batch() {
           {PKV_BUSY}};
 }
 
-// A range [first, first + n) of arguments `at` and `at` + 1, of which `length` are there.
+// Makes cases for the range [first, first + n) of arguments `at` and `at` + 1, where `length`
+// positions exist.
 std::vector<Case> range_cases(size_t at, uint64_t length) {
   const Wanted range = {PKV_OUT_OF_RANGE, PKV_OVERFLOW};
   return {{"n 0", set(at + 1, 0), {PKV_OK}},
@@ -121,7 +122,7 @@ std::vector<Function> session_rows() {
                             pkv_session greedy = nullptr;
                             OK(pkv_session_open(world.cache, nullptr, &greedy));
                             OK(pkv_session_reserve(greedy, (stats.free_blocks - 1) * 16));
-                            values[3] = 0;  // blocks_short, which such a failure writes
+                            values[3] = 0;  // Such a failure writes blocks_short.
                           },
                           {PKV_OUT_OF_BLOCKS}});
   Arg empty_session = session;
@@ -232,7 +233,8 @@ std::vector<Function> prefix_rows() {
                  {cache, salt, number(1), number(20), tokens, out<uint64_t>()}};
   Function quota{ROW(pkv_prefix_set_quota), {cache, salt, number(1), number(3)}};
   for (Function* row : {&stats, &clear, &pin, &unpin, &quota}) {
-    row->args[1].misuses.front().wanted = {PKV_INVALID_ARGUMENT};  // NULL with a size
+    // NULL comes with a size here.
+    row->args[1].misuses.front().wanted = {PKV_INVALID_ARGUMENT};
     row->cases = {{"salt NULL, size 0", set(1, 0, 2, 0), {PKV_OK}},
                   {"salt too long", set(2, 257), {PKV_TOO_LARGE}},
                   {"size SIZE_MAX - 1", set(2, SIZE_MAX - 1), {PKV_TOO_LARGE}}};

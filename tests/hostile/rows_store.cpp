@@ -1,4 +1,4 @@
-// Rows of store.h.
+// The rows of store.h.
 #include <pagedkv/store.h>
 #include <unistd.h>
 
@@ -35,7 +35,8 @@ std::vector<Function> store_rows() {
                 {cache, salt, number(1), number(20), tokens, number(60000), out<uint64_t>()}};
   Function cancel{ROW(pkv_store_cancel), {cache, salt, number(1), number(20), tokens}};
   for (Function* row : {&prefetch, &wait, &cancel}) {
-    row->args[1].misuses.front().wanted = {PKV_INVALID_ARGUMENT};  // NULL with a size
+    // NULL comes with a size here.
+    row->args[1].misuses.front().wanted = {PKV_INVALID_ARGUMENT};
     row->cases = {
         {"salt NULL, size 0", [](World&, Values& values) { values[1] = values[2] = 0; }, {PKV_OK}},
         {"salt too long", set(2, 257), {PKV_TOO_LARGE}},

@@ -1,5 +1,5 @@
-// One session, two owners; getters while a step is in flight; buffers that are too small; rows at
-// odd addresses.
+// One session with two owners, getters while a step is in flight, buffers that are too small, and
+// rows at odd addresses.
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -45,7 +45,7 @@ TEST(Steps, ASessionInABatchIsBusyForChanges) {
   });
 }
 
-// A push that has not seen all its layers holds the session as well, and trim ends it.
+// A push that has not seen all its layers holds the session as well. A trim ends it.
 TEST(Steps, AnUnfinishedPushIsBusy) {
   IN_CHILD({
     World w;
@@ -98,8 +98,8 @@ TEST(Steps, GettersSeeTheStepInFlight) {
   });
 }
 
-// Whoever began a step may die in the middle of it: handles belong to no thread, and another one
-// goes on.
+// A thread that began a step may end in the middle of it. Handles belong to no thread, so another
+// one continues.
 TEST(Steps, AThreadThatDiesLeavesItsStepToOthers) {
   const auto leave_a_step = [] {
     World w;
@@ -110,7 +110,8 @@ TEST(Steps, AThreadThatDiesLeavesItsStepToOthers) {
       const std::vector<float> data = numbers(2 * kv_floats, 6);
       const pkv_tensor row = tensor(data.data());
       OK(pkv_batch_write(batch, 0, &row, &row));
-      WANT(PKV_BUSY, pkv_session_trim(w.session, 0));  // leaves a sentence of this thread's
+      // This leaves an error sentence in this thread.
+      WANT(PKV_BUSY, pkv_session_trim(w.session, 0));
       pthread_exit(nullptr);
     }).join();
     const std::vector<float> data = numbers(2 * kv_floats, 7);
@@ -131,7 +132,7 @@ TEST(Steps, AThreadThatDiesLeavesItsStepToOthers) {
   });
 }
 
-// The count that a refused call tells is the one with which it works, and nothing else is written.
+// The count that a refused call reports is the one with which it works. It writes nothing else.
 TEST(Steps, SmallBuffersTellWhatTheyNeed) {
   using Fill = std::function<pkv_status(size_t, int64_t*, size_t*)>;
   IN_CHILD({
@@ -176,7 +177,7 @@ TEST(Steps, SmallBuffersTellWhatTheyNeed) {
   });
 }
 
-// Rows that begin at any byte give the same bits as rows that are aligned.
+// Rows that begin at any byte give the same bits as aligned rows.
 TEST(Steps, OddAddressesWork) {
   IN_CHILD({
     World w;

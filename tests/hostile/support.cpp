@@ -53,7 +53,8 @@ std::string in_child(const std::function<void()>& body, unsigned seconds) {
     } catch (const std::exception& error) {
       failed = error.what()[0] != 0 ? error.what() : "an exception";
     }
-    // Without exit handlers: the child is a copy of the test program in the middle of its work.
+    // Exit handlers must not run: the child is a copy of the test program in the middle of its
+    // work.
     _exit(failed.empty() || write(ends[1], failed.data(), failed.size()) < 0 ? 0 : 1);
   }
   close(ends[1]);
@@ -75,8 +76,7 @@ std::string in_child(const std::function<void()>& body, unsigned seconds) {
 
 namespace {
 
-// Written before each block, so that free() can tell whether size and alignment are those of the
-// allocation.
+// Precedes each block, so that free() can check size and alignment against the allocation's.
 struct Header {
   void* begin;
   size_t size, alignment;
@@ -104,7 +104,8 @@ void* Hooks::alloc(void* user, size_t size, size_t alignment) {
   if (begin == nullptr) return nullptr;
   auto* const block = static_cast<unsigned char*>(begin) + room;
   reinterpret_cast<Header*>(block)[-1] = {begin, size, alignment};
-  std::memset(block, 0xA5, size);  // nothing may rely on zeroed memory
+  // Nobody may rely on zeroed memory.
+  std::memset(block, 0xA5, size);
   self.live_++;
   return block;
 }

@@ -15,7 +15,7 @@
 
 namespace hostile {
 
-// A check that does not hold. Thrown, because checks run in forked children, where gtest cannot
+// A check that failed. It is thrown because checks run in forked children, where GoogleTest cannot
 // report.
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -30,30 +30,30 @@ std::string format(const char* text, ...) __attribute__((format(printf, 1, 2)));
                              hostile::format(__VA_ARGS__));               \
   } while (0)
 
-// Throws unless the call returned `wanted`. After an error the sentence must say something, with a
-// number or a name in it.
+// Throws unless the call returned `wanted`. After an error the sentence must have a number or a
+// name in it.
 void expect(pkv_status wanted, pkv_status got, const char* what);
 #define WANT(status, call) hostile::expect(status, call, #call)
 #define OK(call) hostile::expect(PKV_OK, call, #call)
 
-// True if the sentence of pkv_last_error() is one: not empty, with a number or one of the words
-// that name something.
+// Returns true if the sentence of pkv_last_error() says something: it has a number, or one of the
+// words that name something.
 bool sentence_tells(const std::string& sentence);
 
-// Runs a body in a forked child. "" if it returned; else what failed, a signal's name included.
+// Runs a body in a forked child. Returns "" if the body returned, and otherwise what failed or the
+// name of the signal.
 std::string in_child(const std::function<void()>& body, unsigned seconds = 60);
 
 // ---- Memory of this program -----------------------------------------------------------------
 
-// Blocks that operator new gave out and operator delete did not get back, over the whole process,
-// the library included.
+// Returns how many blocks of operator new are not freed yet, over the whole process, the library
+// included.
 inline int64_t live_news() { return memory::news.load(); }
 
-// Lets the k-th operator new of this thread from now on fail, and all after it, until the object
-// ends.
+// Makes the k-th operator new of this thread from now on fail, and all after it, while it lives.
 using FailingNew = memory::Refusal;
 
-// Allocator hooks that count what is out, can refuse, and can call back.
+// Allocator hooks that count what they gave out, can refuse, and can call back.
 class Hooks {
  public:
   Hooks();
@@ -64,15 +64,18 @@ class Hooks {
   const pkv_logger* logger() const { return &logger_; }
   int64_t live() const { return live_.load(); }
   uint64_t lines() const { return lines_.load(); }
-  bool sound() const {
-    return sound_.load();
-  }  // each block came back with the size and the alignment it was asked for
+  // Returns true if each block came back with the size and the alignment that it was asked for
+  // with.
+  bool sound() const { return sound_.load(); }
 
-  std::atomic<uint64_t> fail_at{
-      0};  // the how-many-eth allocation from now on is refused, and all after it; 0: none
-  std::atomic<bool> struck{false};    // one was
-  std::function<void()> inside;       // runs inside each allocation; set while no call is under way
-  std::function<void()> inside_free;  // and inside each free
+  // The number of the allocation from now on that is refused, with all after it. 0 refuses none.
+  std::atomic<uint64_t> fail_at{0};
+  // An allocation was refused.
+  std::atomic<bool> struck{false};
+  // Runs inside each allocation. It is set while no call is under way.
+  std::function<void()> inside;
+  // Runs inside each free.
+  std::function<void()> inside_free;
   std::function<void()> inside_log;
 
  private:
@@ -89,7 +92,7 @@ class Hooks {
 
 // ---- Structs --------------------------------------------------------------------------------
 
-// A struct as its _init function fills it.
+// Returns a struct as its _init function fills it.
 template <class Struct>
 Struct made(pkv_status (*init)(Struct*, size_t)) {
   Struct value;
@@ -104,7 +107,8 @@ Struct empty() {
   return value;
 }
 
-// A small model: 2 layers, 4 query heads, 2 KV heads, dim 16, f32, blocks of 16 tokens, one thread.
+// Returns a small model: 2 layers, 4 query heads, 2 KV heads, dim 16, f32, blocks of 16 tokens, one
+// thread.
 pkv_cache_config small_model(uint64_t blocks, const Hooks* hooks = nullptr);
 
 inline constexpr uint32_t layers = 2, query_heads = 4, kv_heads = 2, dim = 16, block_size = 16;
@@ -114,11 +118,11 @@ inline pkv_tensor tensor(const void* data, pkv_dtype dtype = PKV_F32) {
   return {const_cast<void*>(data), dtype, 0, 0, 0};
 }
 
-// n numbers in [-1, 1) that depend on seed only.
+// Returns n numbers in [-1, 1) that depend on `seed` only.
 std::vector<float> numbers(size_t n, uint64_t seed);
 
-// One whole step over sessions: begin, write each layer with numbers of `seed`, attend, commit. The
-// outputs of all layers.
+// Runs one whole step over sessions: begin, write each layer with numbers of `seed`, attend,
+// commit. Returns the outputs of all layers.
 std::vector<float> step(pkv_cache cache, const std::vector<pkv_session>& sessions,
                         const std::vector<uint32_t>& new_tokens, uint64_t seed);
 

@@ -17,9 +17,10 @@ void add_bytes(std::string& state, const Struct& value) {
 void add_cache(std::string& state, pkv_cache cache, bool contiguous) {
   auto stats = empty<pkv_cache_stats>();
   add_bytes(state, pkv_cache_get_stats(cache, &stats));
-  // A tensor that grew for a call which was refused then stays grown.
+  // A tensor that grew for a refused call stays grown.
   if (contiguous) stats.bytes_reserved = 0;
-  stats.used_blocks_peak = 0;  // a refused call may have held blocks for a moment
+  // A refused call may have held blocks for a moment.
+  stats.used_blocks_peak = 0;
   add_bytes(state, stats);
   auto pool = empty<pkv_pool_stats>();
   add_bytes(state, pkv_cache_get_pool_stats(cache, 0, &pool));
@@ -49,7 +50,7 @@ void add_session(std::string& state, pkv_session session) {
   state.append(reinterpret_cast<const char*>(v.data()), v.size() * sizeof(float));
 }
 
-// A store that has nothing and takes everything.
+// Makes a store that has nothing and takes everything.
 pkv_store null_store() {
   pkv_store store{};
   store.struct_size = sizeof store;
@@ -65,7 +66,7 @@ pkv_store null_store() {
 
 }  // namespace
 
-// Its own memory is never refused: it is the caller's.
+// The store's own memory is never refused, because it belongs to the caller.
 pkv_store World::keeping_store() {
   static constexpr auto of = [](void* user) { return static_cast<World*>(user)->items.table(); };
   pkv_store store{};
@@ -91,7 +92,7 @@ pkv_store World::keeping_store() {
   return store;
 }
 
-// Texts that only the store has, under the salts of the matrix: 40 tokens, all 1.
+// Stores texts that only the store has, under the salts of the matrix: 40 tokens, all of them 1.
 void World::store_some() {
   const std::vector<int32_t> tokens(40, 1);
   for (const char* const salt : {"", "a", "p"}) {
@@ -161,7 +162,7 @@ World::World(pkv_storage kind, uint32_t threads, bool stored) : storage(kind) {
   for (uint32_t layer = 0; layer < layers; layer++) OK(pkv_batch_write(batch, layer, &row, &row));
 }
 
-// One object of each kind, opened and closed again.
+// Opens one object of each kind and closes it again.
 void World::close_some() {
   const pkv_cache_config config = small_model(4, &hooks);
   OK(pkv_cache_create(&config, &closed_cache));
@@ -179,7 +180,7 @@ void World::close_some() {
   OK(pkv_pool_destroy(closed_pool));
 }
 
-// A text of 20 tokens, all 1, under the salt "p".
+// Pins a text of 20 tokens, all of them 1, under the salt "p".
 void World::pin_some() {
   auto config = made(pkv_session_config_init);
   config.salt = "p";
@@ -212,7 +213,7 @@ void World::fill(pkv_session target, size_t tokens, uint64_t seed) {
 
 namespace {
 
-// Pages for `size` bytes and a page behind them that nobody may touch.
+// Maps pages for `size` bytes, and behind them a page that nobody may touch.
 std::shared_ptr<unsigned char> map_room(size_t size, bool vast) {
   constexpr size_t page = 4096;
   const size_t whole = vast ? size_t{1} << 36 : (size + page - 1) / page * page;
@@ -310,7 +311,8 @@ void warm_up() {
   const uint64_t lengths[2] = {1, 1};
   auto sequences = empty<pkv_attention_sequences>();
   sequences.query_heads = query_heads;
-  sequences.count = 2;  // two tasks, so that the threads begin
+  // These are two tasks, so the threads begin.
+  sequences.count = 2;
   sequences.query_lengths = queries;
   sequences.kv_lengths = lengths;
   sequences.block_tables = tables;

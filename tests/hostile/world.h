@@ -1,5 +1,5 @@
-// One of each thing the library hands out, in a known state: what every cell of the matrix begins
-// with.
+// One of each object that the library hands out, in a known state. Every cell of the matrix begins
+// with it.
 #pragma once
 
 #include <memory>
@@ -11,24 +11,27 @@ namespace hostile {
 
 class World {
  public:
-  // stored: the cache of storage PAGED has a store that keeps what it is given, and waits for it;
-  // else one that has nothing.
+  // If `stored`, the cache of storage PAGED has a store that keeps what it is given, and waits for
+  // it. Otherwise its store has nothing.
   explicit World(pkv_storage kind = PKV_STORAGE_PAGED, uint32_t threads = 1, bool stored = false);
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
   Hooks hooks;
-  systems::MemoryStore items;  // of a world that is stored
+  systems::MemoryStore items;  // Used by a world that is stored.
   pkv_storage storage;
   pkv_cache cache = nullptr, other = nullptr;
-  pkv_session session = nullptr;        // 20 tokens; its blocks are shared with the snapshot
-  pkv_session stepping = nullptr;       // 5 tokens, and 3 more in the batch
-  pkv_session foreign = nullptr;        // of the other cache
-  pkv_batch batch = nullptr;            // begun, both layers written
-  std::vector<pkv_batch> more_batches;  // that a cell begins
+  pkv_session session = nullptr;  // Has 20 tokens. Its blocks are shared with the snapshot.
+  // Has 5 tokens, and 3 more in the batch.
+  pkv_session stepping = nullptr;
+  pkv_session foreign = nullptr;  // Belongs to the other cache.
+  pkv_batch batch = nullptr;      // Has begun, with both layers written.
+  // Batches that a cell begins.
+  std::vector<pkv_batch> more_batches;
   pkv_snapshot snapshot = nullptr, foreign_snapshot = nullptr;
-  pkv_pool pool = nullptr;        // 128 blocks of 16 slots
-  std::vector<pkv_block> blocks;  // 100 of them, held once; the last one twice
+  pkv_pool pool = nullptr;  // Has 128 blocks of 16 slots.
+  // 100 of them, held once; the last one is held twice.
+  std::vector<pkv_block> blocks;
   // Handles that were closed.
   pkv_pool closed_pool = nullptr;
   pkv_cache closed_cache = nullptr;
@@ -36,12 +39,12 @@ class World {
   pkv_batch closed_batch = nullptr;
   pkv_snapshot closed_snapshot = nullptr;
 
-  // Where the memory of arguments lies: anywhere; right before memory that nobody may touch; or at
-  // the beginning of 64 GiB of zeros, so that a caller may say that there is more of it.
+  // Where the memory of arguments lies: anywhere, directly before memory that nobody may touch, or
+  // at the beginning of 64 GiB of zeros, so that a caller may say that there is more of it.
   enum class Rooms { anywhere, exact, vast };
   static inline Rooms rooms_lie = Rooms::anywhere;
 
-  // Memory for arguments; remember() keeps a copy of all of it.
+  // Returns memory for arguments. remember() keeps a copy of all of it.
   unsigned char* room(size_t size, unsigned char fill = 0xA5);
   template <class T>
   T* keep(const T& value) {
@@ -54,11 +57,11 @@ class World {
                 at);
     return reinterpret_cast<T*>(at);
   }
-  // Rows with numbers in them.
+  // Returns rows with numbers in them.
   pkv_tensor rows(size_t floats) { return tensor(keep_list(numbers(floats, 1))); }
 
-  // The memory of arguments and what the library says about its objects, now; and a check that
-  // nothing has changed since.
+  // remember() notes the memory of arguments and what the library says about its objects.
+  // check_memory() and check_state() fail if any of it differs.
   void remember();
   // Waits until the cache's store has nothing to do.
   void rest();
@@ -68,7 +71,7 @@ class World {
 
   // Closes everything and checks that all memory came back.
   void close();
-  // The same in a forked child: handles end, but the memory is the parent's affair.
+  // Closes everything in a forked child. The handles end, but the memory belongs to the parent.
   void close_inherited();
 
  private:
@@ -88,7 +91,7 @@ class World {
   std::string state_;
 };
 
-// What the library makes once per process and keeps, made now, so that it is not taken for a leak.
+// Makes now what the library makes once per process and keeps, so that it is not taken for a leak.
 void warm_up();
 
 }  // namespace hostile

@@ -1,5 +1,5 @@
-// Attention against a double-precision reference over random shapes, and what must not change its
-// bits.
+// Compares attention with a double-precision reference over random shapes, and shows what must not
+// change its bits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@ class Attend : public testing::TestWithParam<NamedTable> {};
 
 bool one_in(Random& random, uint64_t n) { return pick(random, 1, n) == 1; }
 
-// A mask of the tokens from `begin` on: a tree whose nodes see themselves and their ancestors, or
-// any bits.
+// Makes a mask of the tokens from `begin` on: of a tree whose nodes see themselves and their
+// ancestors, or of any bits.
 std::vector<uint64_t> random_mask(uint32_t queries, uint64_t words, Random& random) {
   std::vector<uint64_t> mask(queries * words);
   const bool tree = one_in(random, 2);
@@ -78,7 +78,7 @@ struct Case {
 
 constexpr double enough_for_scalar = 1e6;
 
-// A random case so small that the reference takes some milliseconds for it.
+// Draws a case so small that the reference takes some milliseconds for it.
 Case random_case(Random& random, pkv_layout layout, pkv_dtype k_dtype, pkv_dtype v_dtype) {
   Case drawn;
   do {
@@ -88,7 +88,7 @@ Case random_case(Random& random, pkv_layout layout, pkv_dtype k_dtype, pkv_dtype
   return drawn;
 }
 
-// Queries with a random scale. All rows, some or none are bf16 times the scale.
+// Draws queries with a random scale. All rows, some or none are bf16 numbers times the scale.
 std::vector<float> scaled_queries(const Shape& shape, Call& call, Random& random) {
   std::vector<float> q = random_queries(shape, call.queries, random);
   call.scale = one_in(random, 2) ? 1.0f : 1.0f / std::sqrt(static_cast<float>(shape.key_dim));
@@ -103,7 +103,7 @@ std::vector<float> scaled_queries(const Shape& shape, Call& call, Random& random
   return q;
 }
 
-// Runs all tables on the same case: the reference is what takes the time.
+// All tables run on the same case, because the reference takes most of the time.
 TEST(AttendAll, MatchesTheReference) {
   Random random(21);
   int direct = 0, matmul = 0;
@@ -113,7 +113,8 @@ TEST(AttendAll, MatchesTheReference) {
         for (const pkv_dtype v_dtype : stored_dtypes) {
           Case drawn = random_case(random, layout, k_dtype, v_dtype);
           Sequence sequence(drawn.shape, random,
-                            0xFF);  // NaN in every type that has one, and in every scale
+                            // This is NaN in every type that has one, and in every scale.
+                            0xFF);
           sequence.fill(random);
           const std::vector<float> q = scaled_queries(drawn.shape, drawn.call, random);
           const Expected expected(sequence, drawn.call, q);
@@ -136,12 +137,12 @@ TEST(AttendAll, MatchesTheReference) {
   EXPECT_GT(std::min(direct, matmul), rounds(5) * 20) << "both ways are taken";
 }
 
-// The dims of DeepSeek's latent attention.
+// These are the dims of DeepSeek's latent attention.
 TEST_P(Attend, LatentOfMlaMatchesTheReference) {
   Random random(22);
   for (const pkv_layout layout : layouts) {
     for (const pkv_dtype dtype : stored_dtypes) {
-      for (const uint32_t queries : {1u, 2u}) {  // of 8 rows each
+      for (const uint32_t queries : {1u, 2u}) {  // Each query has 8 rows.
         const Shape shape{layout, dtype, dtype, 1, 8, 576, 512, 32, true, true, 70};
         Sequence sequence(shape, random, 0xFF);
         sequence.fill(random);
@@ -156,8 +157,8 @@ TEST_P(Attend, LatentOfMlaMatchesTheReference) {
   }
 }
 
-// A window that begins in the tile in which the sinks end, and a mask over sinks: tiles and tokens
-// are counted once.
+// A window begins in the tile in which the sinks end, and a mask covers sinks. Tiles and tokens are
+// counted once.
 TEST_P(Attend, SinksBesideAWindowAndAMask) {
   Random random(27);
   for (const uint32_t queries : {1u, 20u}) {
@@ -186,7 +187,7 @@ TEST_P(Attend, SinksBesideAWindowAndAMask) {
   }
 }
 
-// The same numbers in another layout, other blocks and other places.
+// The same numbers lie in another layout, in other blocks and at other places.
 TEST_P(Attend, BothLayoutsGiveTheSameBits) {
   Random random(23);
   for (const pkv_dtype k_dtype : stored_dtypes) {
@@ -214,7 +215,7 @@ TEST_P(Attend, BothLayoutsGiveTheSameBits) {
   }
 }
 
-// Some queries and heads of a call.
+// Some of the queries and heads of a call.
 struct Subset {
   uint32_t first, queries, head_begin, head_end;
 };
@@ -261,11 +262,12 @@ void expect_same_bits(const Table& kernels, Sequence& sequence, Call call, const
             << call.sinks;
 }
 
-// A row has the same bits whatever rows and heads are computed beside it, as long as both calls are
-// on the same side of min_matmul_rows.
+// A row gets the same bits whatever rows and heads are computed beside it, as long as both calls
+// are on the same side of min_matmul_rows.
 TEST_P(Attend, ARowGetsTheBitsItGetsBesideOthers) {
   Random random(24);
-  const int enough = rounds(150) / 25 + 1;  // rounds of each way; a random case takes either
+  // These are the rounds of each way. A random case takes either.
+  const int enough = rounds(150) / 25 + 1;
   int compared[2] = {};
   for (int round = 0; round < rounds(150) || std::min(compared[0], compared[1]) < enough; round++) {
     ASSERT_LT(round, 3000);
@@ -288,7 +290,7 @@ TEST_P(Attend, ARowGetsTheBitsItGetsBesideOthers) {
   }
 }
 
-// The windows of the first queries reach back to the sinks, those of the last ones do not.
+// The windows of the first queries reach back to the sinks, and those of the last ones do not.
 TEST_P(Attend, ARowGetsItsBitsWhereverTheWindowsOfOthersBegin) {
   Random random(28);
   for (const auto& [queries, some] : {std::pair{40u, 16u}, std::pair{15u, 2u}}) {

@@ -1,4 +1,4 @@
-// Conversions between stored and callers' types, each through a store and a load.
+// Tests the conversions between stored types and callers' types, each by a store and a load.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@ namespace {
 
 class Convert : public testing::TestWithParam<NamedTable> {
  protected:
-  // bits of `from`, stored as `to`.
+  // Converts bits of `from` by storing them as `to`.
   std::vector<uint32_t> convert(pkv_dtype from, pkv_dtype to, const std::vector<uint32_t>& bits) {
     Random random(1);
     const uint64_t rows = (bits.size() + dim - 1) / dim;
@@ -28,7 +28,7 @@ class Convert : public testing::TestWithParam<NamedTable> {
     return result;
   }
 
-  // Stored bits, loaded as `to`.
+  // Converts stored bits by loading them as `to`.
   std::vector<uint32_t> convert_back(pkv_dtype from, pkv_dtype to,
                                      const std::vector<uint32_t>& bits) {
     Random random(1);
@@ -88,7 +88,7 @@ TEST_P(Convert, EveryFp8CodeIsItsNumber) {
   std::vector<uint32_t> codes;
   for (uint32_t bits = 0; bits < 256; bits++) codes.push_back(bits);
   for (const pkv_dtype dtype : {PKV_FP8_E4M3, PKV_FP8_E5M2}) {
-    for (const pkv_dtype rows : row_dtypes) {  // all of which have all these numbers
+    for (const pkv_dtype rows : row_dtypes) {  // All of these types have all these numbers.
       const std::vector<uint32_t> numbers = convert_back(dtype, rows, codes),
                                   back = convert(rows, dtype, numbers);
       for (uint32_t bits = 0; bits < 256; bits++) {
@@ -104,8 +104,8 @@ TEST_P(Convert, EveryFp8CodeIsItsNumber) {
   }
 }
 
-// The definitions themselves, at the ends of the ranges (OCP 8-bit Floating Point Specification,
-// tables 1 and 2).
+// Checks the test's own definitions at the ends of the ranges (OCP 8-bit Floating Point
+// Specification, tables 1 and 2).
 TEST(ConvertDefinition, Fp8HasTheEndsOfTheSpecification) {
   EXPECT_EQ(decode(PKV_FP8_E4M3, 0x7E), 448);
   EXPECT_EQ(decode(PKV_FP8_E4M3, 0x08), 0x1p-6);
@@ -143,7 +143,7 @@ TEST_P(Convert, RoundsToNearestEvenAroundEveryTie) {
     for (uint32_t bits = 0; bits < 1u << bits_of(dtype); bits++) {
       const double value = decode(dtype, bits), next = decode(dtype, bits + 1);
       if (!std::isfinite(value)) continue;
-      // Beyond the largest finite number the tie is half a unit away, as if the next one existed.
+      // Beyond the largest finite number the tie is half a unit away, as if a next number existed.
       const double last_step = value - decode(dtype, bits - 1);
       const uint32_t tie =
           encode(PKV_F32, std::isfinite(next) ? (value + next) / 2 : value + last_step / 2);
@@ -161,11 +161,12 @@ TEST_P(Convert, EdgesAndRandomBits) {
                                 0x33000000, 0x33000001, 0x387FFFFF};
   for (int i = 0; i < 20000; i++) bits.push_back(static_cast<uint32_t>(random()));
   for (int i = 0; i < 20000; i++)
-    bits.push_back(
-        static_cast<uint32_t>(0x32000000 + random() % 0x16000000));  // the range of binary16
+    // The range of binary16.
+    bits.push_back(static_cast<uint32_t>(0x32000000 + random() % 0x16000000));
   for (int i = 0; i < 20000; i++)
-    bits.push_back(static_cast<uint32_t>(0x36800000 + random() % 0x11800000 +
-                                         (random() % 2 << 31)));  // the range of the 8-bit types
+    // The range of the 8-bit types.
+    bits.push_back(
+        static_cast<uint32_t>(0x36800000 + random() % 0x11800000 + (random() % 2 << 31)));
   for (const pkv_dtype dtype : {PKV_F16, PKV_BF16, PKV_FP8_E4M3, PKV_FP8_E5M2})
     expect_nearest(PKV_F32, dtype, bits);
   ASSERT_EQ(convert(PKV_F32, PKV_F32, bits), bits);

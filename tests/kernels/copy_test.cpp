@@ -1,5 +1,5 @@
-// Stores, loads and transfers: the right elements, nothing else, the same bytes from every
-// instruction set.
+// Stores, loads and transfers touch the right elements and nothing else, and every instruction set
+// gives the same bytes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -45,8 +45,8 @@ void for_each_case(unsigned seed, const Check& check) {
         }
 }
 
-// Rows of numbers, or of any bits: NaN, infinities, denormals, numbers that differ by orders of
-// magnitude.
+// Fills rows with numbers, or with any bits: NaN, infinities, denormals, and numbers of very
+// different sizes.
 void fill_rows(Rows& rows, Random& random) {
   if (pick(random, 0, 1) == 0)
     rows.fill(random);
@@ -75,11 +75,11 @@ void expect_element(pkv_dtype from, uint32_t bits, pkv_dtype to, uint32_t got) {
     expect_number(decode(from, bits), to, got);
 }
 
-// Elements of a row that share a scale, against the bounds in common.h. With m the largest
-// magnitude and s the scale, an element n s is off by s / 2, and by the roundings of s, of 1 / s
-// and of the product, 3 * 2^-24 of up to m:
-//   INT8  with s = m / 127 it is m / 254 (1 + 254 * 3 * 2^-24)
-//   INT4  with s <= m / 7 (1 + 2^-7), as s has 8 bits, it is less than m / 13.8
+// Checks elements of a row that share a scale against the bounds in common.h. Let m be the largest
+// magnitude and s the scale. An element n s is off by s / 2, and by the roundings of s, of 1 / s
+// and of the product, which are 3 * 2^-24 of up to m. For INT8, s = m / 127, so the bound is m /
+// 254 (1 + 254 * 3 * 2^-24). For INT4, s has 8 bits and is at most m / 7 (1 + 2^-7), so the bound
+// is less than m / 13.8.
 void expect_quantised(const Rows& rows, uint64_t row, uint32_t head, uint32_t begin, uint32_t end,
                       const Sequence& stored, Side side, uint64_t position) {
   double largest = 0;
@@ -124,7 +124,8 @@ TEST_P(Copy, StoresWhatItShouldAndNothingElse) {
     Sequence sequence = random_bytes(c.shape, random), expected = sequence;
     GetParam().kernels->store(c.task(sequence));
     for (const Side side : sides) {
-      if (side == Side::V && c.shape.latent) break;  // V is K's
+      // The values are part of K.
+      if (side == Side::V && c.shape.latent) break;
       for (uint64_t i = 0; i < c.count; i++) {
         for (uint32_t head = 0; head < c.shape.kv_heads; head++) {
           expect_row(c.rows(side), i, head, sequence, side, c.first + i);
@@ -136,8 +137,8 @@ TEST_P(Copy, StoresWhatItShouldAndNothingElse) {
   });
 }
 
-// Rows around the limits of INT8 and INT4: the least that is not 0, numbers of very different
-// sizes, the largest there are.
+// Rows lie around the limits of INT8 and INT4: the least number that is not 0, numbers of very
+// different sizes, the largest numbers.
 TEST_P(Copy, QuantisesRowsOfAnySize) {
   Random random(15);
   for (const pkv_layout layout : layouts) {
@@ -178,7 +179,8 @@ TEST_P(Copy, LoadsWhatIsThereAndNothingElse) {
         for (uint32_t head = 0; head < c.shape.kv_heads; head++) {
           for (uint32_t d = 0; d < rows.dim; d++) {
             const uint32_t got = rows.bits(i, head, d);
-            if (is_integer(sequence.dtype(side)))  // a product in fp32, which is then converted
+            // These are products in fp32, which are then converted.
+            if (is_integer(sequence.dtype(side)))
               expect_number(
                   decode(PKV_F32, encode(PKV_F32, sequence.value(side, c.first + i, head, d))),
                   rows.dtype, got);
@@ -208,7 +210,7 @@ TEST_P(Copy, ASideThatIsNullIsLeftOut) {
       kernels.store({only_v.view(), c.first, c.count, {}, c.v.view()});
       kernels.store(c.task(both));
       ASSERT_TRUE(only_k.bytes != both.bytes && only_v.bytes != both.bytes);
-      // The background is 0 and both sides are disjoint.
+      // The background is 0, and both sides are disjoint.
       for (size_t i = 0; i < both.bytes.size(); i++) only_k.bytes[i] |= only_v.bytes[i];
       ASSERT_TRUE(only_k.bytes == both.bytes);
 

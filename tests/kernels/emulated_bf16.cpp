@@ -1,4 +1,4 @@
-// The kernels of AVX512_BF16, with their dot product computed by instructions of AVX-512 F.
+// The kernels of AVX512_BF16 with their dot product computed by instructions of AVX-512 F.
 #include "kernels/isa/avx512_bf16.hpp"
 #include "kernels/make_table.hpp"
 
@@ -25,7 +25,7 @@ struct EmulatedDotProduct {
     return _mm512_castsi512_ps(
         _mm512_and_si512(pair, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u))));
   }
-  // The instruction takes denormals for 0.
+  // Replaces denormals by 0, as the instruction does.
   static __m512 flushed(__m512 x) {
     const __mmask16 normal =
         _mm512_cmp_ps_mask(_mm512_abs_ps(x), _mm512_set1_ps(0x1p-126f), _CMP_NLT_UQ);

@@ -1,4 +1,4 @@
-// What a call should give, computed by the reference.
+// The results that a call should give, computed by the reference.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ class Expected {
  public:
   Expected(const Sequence& sequence, const Call& call, const std::vector<float>& q);
 
-  // Describes what is wrong with a table's results; empty if nothing is. lse may be empty.
+  // Describes what is wrong with a table's results. Returns "" if nothing is. lse may be empty.
   std::string difference(const NamedTable& table, const Rows& out,
                          const std::vector<float>& lse) const;
 

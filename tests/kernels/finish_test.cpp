@@ -1,5 +1,5 @@
-// The ends of an attention call: queries in, partial results merged and normalised; and the merge
-// of results of several calls.
+// Tests the ends of an attention call: queries are prepared, partial results are merged and
+// normalised, and results of several calls are merged.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -60,7 +60,7 @@ TEST_P(Finish, PreparesQueries) {
   }
 }
 
-// Partial results as a kernel leaves them: nothing seen, or a sum of at least 1.
+// Partial results as a kernel leaves them. They have seen nothing, or have a sum of at least 1.
 struct RandomPart {
   std::vector<float> out, max, sum;
   uint64_t head_rows;
@@ -101,10 +101,11 @@ struct FinishCase {
   }
 };
 
-// One row in double precision. Each weight exp(max - largest) is within 4 u, and 2 u times the
-// larger score for the difference; n parts and a sink give sums of n + 1 terms, each a product:
-// relative r = (4 + 2 S + n + 3) u, in the numerator and in the denominator, and the quotient
-// rounds once more; the logarithm's error is that of the sum, and 4 u of the numbers added.
+// One row in double precision. With u = 2^-24, each weight exp(max - largest) is off by 4 u, and by
+// 2 u times the larger score for the difference. n parts and a sink give sums of n + 1 terms, each
+// of which is a product. So the numerator and the denominator are off by r = (4 + 2 S + n + 3) u,
+// relative, and the quotient rounds once more. The error of the logarithm is that of the sum, and 4
+// u of the numbers added.
 struct FinishedRow {
   double sum = 0, lse = -std::numeric_limits<double>::infinity(), relative = 0;
   double largest = -std::numeric_limits<double>::infinity();
@@ -194,7 +195,7 @@ TEST_P(Finish, MergesPartsAndSinkLogits) {
   }
 }
 
-// Results of several calls. Some saw nothing; what these left in their rows must not count.
+// Results of several calls. Some saw nothing, and what these left in their rows must not count.
 struct MergeCase {
   uint64_t rows;
   uint32_t heads, dim;

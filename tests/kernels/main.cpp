@@ -1,4 +1,4 @@
-// test_kernels --time, or PKV_TIME=1: how fast the kernels are, instead of whether they are right.
+// Runs the tests. With --time, or PKV_TIME=1, it times the kernels instead.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

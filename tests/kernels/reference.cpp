@@ -13,8 +13,8 @@ constexpr double u = 0x1p-24;
 constexpr double integer_unit = (1 + 0x1p-8) * 0x1p-15, weight_unit = (1 + 0x1p-8) * 0x1p-16;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// Binary floating-point formats: stored mantissa bits, exponent bits, and the bits of the largest
-// finite number.
+// A binary floating-point format: its stored mantissa bits, its exponent bits, and the bits of its
+// largest finite number.
 struct Format {
   unsigned mantissa_bits, exponent_bits;
   uint32_t largest;
@@ -30,7 +30,8 @@ Format format_of(pkv_dtype dtype) {
       return {10, 5, 0x7BFF};
     case PKV_BF16:
       return {7, 8, 0x7F7F};
-    case PKV_FP8_E4M3:  // the highest exponent is one of numbers; only its last code is NaN
+    // The highest exponent holds numbers, too. Only its last code is NaN.
+    case PKV_FP8_E4M3:
       return {3, 4, 0x7E};
     default:
       return {2, 5, 0x7B};
@@ -66,11 +67,11 @@ uint32_t encode(pkv_dtype dtype, double value) {
   const bool saturates = bits_of(dtype) == 8;
   const uint32_t sign = std::signbit(value) ? f.sign() : 0;
   if (std::isnan(value)) return f.sign() - 1;
-  if (std::isinf(value)) return sign | (f.largest + 1);  // E4M3: NaN
+  if (std::isinf(value)) return sign | (f.largest + 1);  // In E4M3 this is NaN.
   if (value == 0) return sign;
   const int exponent = std::max(std::ilogb(value), f.min_exponent());
-  // In units of the last place; nearbyint rounds ties to even. A carry moves on into the exponent
-  // field by itself.
+  // Counts in units of the last place. nearbyint rounds ties to even, and a carry moves on into the
+  // exponent field by itself.
   const double units =
       std::nearbyint(std::ldexp(std::fabs(value), static_cast<int>(f.mantissa_bits) - exponent));
   const uint64_t bits = static_cast<uint64_t>(units) +
@@ -148,7 +149,8 @@ std::vector<double> Reference::score(const Problem& problem) {
 void Reference::add_rounding_of_weights(const Problem& problem,
                                         const std::vector<double>& weights) {
   const uint32_t dims = problem.value_dim;
-  for (size_t begin = 0, end; begin < weights.size(); begin = end) {  // two tiles
+  // Each step takes two tiles.
+  for (size_t begin = 0, end; begin < weights.size(); begin = end) {
     double largest = 0;
     for (end = begin; end < weights.size() &&
                       problem.tokens[end].position / 32 == problem.tokens[begin].position / 32;

@@ -1,4 +1,4 @@
-// What the kernels should compute, in double precision and straight from the definitions.
+// The results that kernels should compute, in double precision and directly from the definitions.
 #pragma once
 
 #include <pagedkv/common.h>
@@ -16,17 +16,18 @@ inline unsigned bits_of(pkv_dtype dtype) {
                                                  : 8;
 }
 
-// The value of an element's bits, exact; of INT8 and INT4 the number its scale is multiplied by.
+// Returns the value of an element's bits, which is exact. For INT8 and INT4 it is the number that
+// is multiplied by the scale.
 double decode(pkv_dtype dtype, uint32_t bits);
 
-// The bits nearest to a value that is exact in double, ties to even; NaN gives some NaN. Beyond the
-// largest number: the 8-bit floats saturate, and an infinity is one, or NaN where the type has
-// none. Integers take what fits.
+// Returns the bits nearest to a value that is exact in double, ties to even. NaN gives some NaN.
+// Beyond the largest number the 8-bit floats saturate; an infinity stays one, or becomes NaN where
+// the type has none. Integers take what fits.
 uint32_t encode(pkv_dtype dtype, double value);
 
 bool is_nan(pkv_dtype dtype, uint32_t bits);
 
-// Whole bytes: not INT4.
+// Reads the bits of an element of whole bytes, so not of INT4.
 uint32_t read_bits(pkv_dtype dtype, const unsigned char* from);
 void write_bits(pkv_dtype dtype, unsigned char* to, uint32_t bits);
 
@@ -34,26 +35,30 @@ void write_bits(pkv_dtype dtype, unsigned char* to, uint32_t bits);
 struct SeenToken {
   const double* k;
   const double* v;
-  const double* v_scale;  // of each dim; NULL: V has none
+  // One scale for each dim, or NULL if V has none.
+  const double* v_scale;
   uint64_t position;
 };
 
 struct Problem {
   const float* q;
   uint32_t key_dim, value_dim;
-  uint64_t position;  // of the query
-  double softcap;     // 0: none
+  uint64_t position;  // The position of the query.
+  double softcap;     // 0 means none.
   double slope;
   bool has_sink;
   double sink_logit;
   std::vector<SeenToken> tokens;
 };
 
-// What a kernel rounds beside fp32 arithmetic.
+// What a kernel rounds in addition to fp32 arithmetic.
 struct Rounding {
-  bool split_query;    // q is multiplied as two bf16 numbers, where one is not enough
-  bool integer_query;  // q is rounded to 2^-15 of its largest element
-  bool bf16_weights;   // weights are rounded to 2^-8 before they are multiplied by V
+  // q is multiplied as two bf16 numbers where one is not enough.
+  bool split_query;
+  // q is rounded to 2^-15 of its largest element.
+  bool integer_query;
+  // Weights are rounded to 2^-8 before they are multiplied by V.
+  bool bf16_weights;
   // The products of weights and scales of V are rounded to 2^-16 of the largest one in the tiles of
   // a step, of which there are two at most.
   bool integer_weights;
@@ -62,42 +67,40 @@ struct Rounding {
 // The result, and how far a kernel may be off. With u = 2^-24, D the key dim, T the tokens, and A
 // the largest sum |q k| of a token:
 //
-//   a score     e = (D + 4) u A                     sums of D terms in any order; K rounded once
-//   when
-//                                                   it is unpacked; scales
-//                 + 2^-16 A                         split_query: high is q cut after 8 bits, low is
-//                 the
-//                                                   rest, rounded to nearest
-//                 + (1 + 2^-8) 2^-15 max|q| sum|k|  integer_query: 2^-8 for the roundings of q /
-//                 unit,
-//                                                   which is at most 2^14
-//                 + 16 u softcap                    tanh from an exponential of 5 u, a difference,
-//                 a
-//                                                   sum, a quotient and a product
-//                 + 2 u (A + |slope distance|)      a product and a sum
+//   A score is off by e, the sum of
+//     (D + 4) u A                       for sums of D terms in any order, the rounding of K when it
+//                                       is unpacked, and scales
+//     2^-16 A                           for split_query: high is q cut after 8 bits, low is the
+//                                       rest, rounded to nearest
+//     (1 + 2^-8) 2^-15 max|q| sum|k|    for integer_query: 2^-8 for the roundings of q / unit,
+//                                       which is at most 2^14
+//     16 u softcap                      for tanh from an exponential of 5 u, a difference, a sum,
+//                                       a quotient and a product
+//     2 u (A + |slope distance|)        for a product and a sum
 //
-//   a weight    r = e + 4 u S + 4 u + 8 u steps     relative. S is the largest |score|. A
-//   difference of
-//                                                   scores rounds by 2 u S, the exponential by 4 u,
-//                                                   each of `steps` changes of the maximum and
-//                                                   merges of parts by 8 u, and by u times how far
-//                                                   the maximum moved, which adds up to 2 u S
+//   A weight is off by r = e + 4 u S + 4 u + 8 u steps, relative, where S is the largest |score|:
+//     2 u S      for a difference of scores
+//     4 u        for the exponential
+//     8 u        for each of `steps` changes of the maximum and merges of parts, and u times how
+//     far
+//                the maximum moved, which adds up to 2 u S
 //
-//   the output  (2 r + 2 (T + steps) u + 4 u) sum p|v| / sum p
-//                                                   numerator and denominator
-//                 + 2^-8 sum p|v| / sum p           bf16_weights
-//                 + (1 + 2^-8) 2^-16 (sum over pairs of tiles of max(p s) sum |v| / s) / sum p
-//                                                   integer_weights, with s the scales
-//                 + 1e-35                           denormals; 1e-25 with integer_weights, where
-//                 what is
-//                                                   below 1e-30 becomes 0
+//   The output is off by the sum of
+//     (2 r + 2 (T + steps) u + 4 u) sum p|v| / sum p
+//                                       for numerator and denominator
+//     2^-8 sum p|v| / sum p             for bf16_weights
+//     (1 + 2^-8) 2^-16 (sum over pairs of tiles of max(p s) sum |v| / s) / sum p
+//                                       for integer_weights, with s the scales
+//     1e-35                             for denormals; 1e-25 with integer_weights, where numbers
+//                                       below 1e-30 become 0
 //
-//   lse         r + (T + steps) u + 4 u (|max| + |lse| + 1)
+//   The log-sum-exp is off by r + (T + steps) u + 4 u (|max| + |lse| + 1).
 class Reference {
  public:
   explicit Reference(const Problem& problem);
 
-  bool saw_nothing() const { return saw_nothing_; }  // no token; there may be a sink logit
+  // The row sees no token. There may be a sink logit.
+  bool saw_nothing() const { return saw_nothing_; }
   double bound(uint32_t d, double steps, const Rounding& rounding) const;
   double lse_bound(double steps, const Rounding& rounding) const;
 
@@ -112,7 +115,8 @@ class Reference {
   bool saw_nothing_;
   double terms_, dims_, max_ = 0;
   double products_ = 0, rounded_query_ = 0, softcap_, added_ = 0, largest_score_ = 0;
-  std::vector<double> absolute_, rounded_weights_;  // by dim, over the sum
+  // One number for each dim, divided by the sum of the weights.
+  std::vector<double> absolute_, rounded_weights_;
 };
 
 }  // namespace pkv::kernels::test

@@ -1,4 +1,4 @@
-// How many rounds a random test has: fewer with sanitizers, which slow everything down.
+// The number of rounds of a random test. It is lower with sanitizers, which slow everything down.
 #pragma once
 
 #include "../support/sanitizers.h"

@@ -1,4 +1,4 @@
-// One attention call as the engine makes it: attend() for each part, then finish().
+// Makes one attention call as the engine does: attend() for each part, then finish().
 #pragma once
 
 #include <algorithm>
@@ -13,20 +13,25 @@
 namespace pkv::kernels::test {
 
 struct Call {
-  uint32_t head_begin = 0, head_end = 0;  // KV heads
+  uint32_t head_begin = 0, head_end = 0;  // Counted in KV heads.
   uint32_t queries = 1;
   uint64_t first_query = 0;
   bool causal = true;
-  uint32_t window = 0;  // 0: none
+  uint32_t window = 0;  // 0 means none.
   uint64_t sinks = 0;
-  std::vector<uint64_t> mask;  // [queries][mask_words], or empty
+  // Has [queries][mask_words] words, or none.
+  std::vector<uint64_t> mask;
   uint64_t mask_begin = 0, mask_words = 0;
-  float softcap = 0;                             // 0: none
-  std::vector<float> alibi_slopes, sink_logits;  // [query heads], or empty
-  float scale = 1;                               // the queries were multiplied by it
-  bool whole_queries = false;                    // the queries are bf16 times the scale
-  bool bf16_weights = false;                     // results become bf16
-  std::vector<uint64_t> cuts;                    // parts are [cuts[i], cuts[i + 1])
+  float softcap = 0;  // 0 means none.
+  // Each has one number per query head, or none.
+  std::vector<float> alibi_slopes, sink_logits;
+  // The queries were multiplied by it.
+  float scale = 1;
+  // The queries are bf16 numbers times the scale.
+  bool whole_queries = false;
+  bool bf16_weights = false;  // The results become bf16.
+  // Parts are [cuts[i], cuts[i + 1]).
+  std::vector<uint64_t> cuts;
 
   uint64_t begin() const { return cuts.front(); }
   uint64_t end() const { return cuts.back(); }
@@ -41,7 +46,7 @@ struct Call {
     return query;
   }
 
-  // From the definition in views.h.
+  // Follows the definition in views.h.
   bool sees(uint32_t i, uint64_t position) const {
     const QueryView query = view(i);
     if (position < begin() || position >= end() || position >= query.end) return false;
@@ -51,7 +56,7 @@ struct Call {
   }
 };
 
-// A call for all heads, whose queries see all positions up to their own.
+// Makes a call for all heads, whose queries see all positions up to their own.
 inline Call call_of(const Shape& shape, uint64_t first_query, uint32_t queries,
                     std::vector<uint64_t> cuts) {
   Call call;
@@ -62,7 +67,7 @@ inline Call call_of(const Shape& shape, uint64_t first_query, uint32_t queries,
   return call;
 }
 
-// True if the call has enough rows for matrix products (min_matmul_rows).
+// Returns true if the call has enough rows for matrix products (min_matmul_rows).
 inline bool takes_matmul(const Shape& shape, const Call& call) {
   return call.queries * shape.gqa_group >= min_matmul_rows;
 }
@@ -84,7 +89,7 @@ class WorkArea {
 
 inline constexpr float unset = 12345.0f;
 
-// One part of a call: attend() computes its partial results.
+// One part of a call. attend() computes its partial results.
 class Part {
  public:
   Part(const Table& kernels, Sequence& sequence, const Call& call, uint64_t begin, uint64_t end,
@@ -114,8 +119,8 @@ class Part {
   std::vector<float> out, max, sum;
 
  private:
-  // Sets all fields that the size of the working memory depends on, and what is the same for all
-  // parts.
+  // Sets all fields that the size of the working memory depends on, and those that are equal for
+  // all parts.
   static AttendTask task_of(Sequence& sequence, const Call& call, uint64_t begin, uint64_t end) {
     AttendTask task{};
     task.kv = sequence.view();
@@ -138,7 +143,8 @@ class Part {
   std::vector<QueryView> views_;
 };
 
-// q: [kv_heads][queries * gqa_group][key_dim]. lse: [queries][query heads], or empty.
+// Runs a call. q is [kv_heads][queries * gqa_group][key_dim], and lse [queries][query heads] or
+// empty.
 inline void attend_and_finish(const Table& kernels, Sequence& sequence, const Call& call,
                               const std::vector<float>& q, Rows& out, std::vector<float>& lse) {
   const Shape& s = sequence.shape;
@@ -165,7 +171,7 @@ inline void attend_and_finish(const Table& kernels, Sequence& sequence, const Ca
   kernels.finish(finish);
 }
 
-// The same, with results in dense rows of fp32.
+// Runs a call and returns the results in dense rows of fp32.
 inline Rows attend(const Table& kernels, Sequence& sequence, const Call& call,
                    const std::vector<float>& q) {
   const Shape& s = sequence.shape;

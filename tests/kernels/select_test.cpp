@@ -12,7 +12,7 @@ namespace {
 
 constexpr auto unknown = static_cast<pkv_isa>(PKV_ISA_AVX512_VNNI + 1);
 
-// In the order the header gives: each has what those before it have.
+// In the order of the header. Each set includes those before it.
 constexpr pkv_isa x86_sets[] = {PKV_ISA_SSE2, PKV_ISA_AVX2, PKV_ISA_AVX512, PKV_ISA_AVX512_VNNI,
                                 PKV_ISA_AVX512_BF16};
 

@@ -15,7 +15,8 @@ uint32_t random_dim(Random& random) {
   return usual[pick(random, 0, pick(random, 0, 5) == 0 ? std::size(usual) - 1 : 5)];
 }
 
-// How many elements lie together in a packed tile: p of PKV_LAYOUT_PACKED.
+// Returns how many elements lie together in a packed tile: p in the description of
+// PKV_LAYOUT_PACKED.
 uint64_t together(pkv_dtype dtype) {
   return dtype == PKV_BF16 ? 2 : dtype == PKV_INT8 ? 4 : dtype == PKV_INT4 ? 8 : 1;
 }
@@ -62,8 +63,8 @@ Sequence::Sequence(const Shape& shape_of, Random& random, unsigned char garbage)
   const int64_t slots =
       static_cast<int64_t>(shape.paged ? shape.block_size : (shape.length + 15) / 16 * 16);
   size_t size = 0;
-  if (shape.layout == PKV_LAYOUT_PACKED) {  // [block][layer][tile][head][K tile | V tile], this
-                                            // being one of three layers
+  // The layout is [block][layer][tile][head][K tile | V tile], and this is one of three layers.
+  if (shape.layout == PKV_LAYOUT_PACKED) {
     const int64_t k_tile = tile_bytes(k.dtype, k.dim),
                   v_tile = shape.latent ? 0 : tile_bytes(v.dtype, v.dim);
     k.begin = static_cast<size_t>(pick(random, 0, 1)) * 64;
@@ -72,7 +73,8 @@ Sequence::Sequence(const Shape& shape_of, Random& random, unsigned char garbage)
     k.row_stride = v.row_stride = heads * k.head_stride;
     k.block_stride = v.block_stride = 3 * slots / 16 * k.row_stride;
     size = v.begin + capacity * static_cast<size_t>(k.block_stride);
-  } else {  // two tensors, with some space between rows
+  } else {
+    // These are two tensors with some space between rows.
     for (Place* const side : {&k, &v}) {
       const auto gap = [&] {
         return static_cast<int64_t>(pick(random, 0, 3) * std::max(1u, bits_of(side->dtype) / 8));
@@ -182,7 +184,8 @@ void Sequence::fill(Random& random) {
   for (const Side side : sides) {
     if (side == Side::V && shape.latent) break;
     const pkv_dtype type = dtype(side);
-    const double range = type == PKV_INT8 ? 0x1p-7 : 0x1p-3;  // times the lowest code: 1
+    // The largest scale. The lowest code times this is 1.
+    const double range = type == PKV_INT8 ? 0x1p-7 : 0x1p-3;
     for (uint64_t position = 0; position < shape.length; position++) {
       for (uint32_t head = 0; head < shape.kv_heads; head++) {
         for (uint32_t d = 0; d < dim(side); d++)

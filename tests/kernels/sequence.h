@@ -21,11 +21,14 @@ inline float real(Random& random) {
 
 struct Shape {
   pkv_layout layout;
-  pkv_dtype k_dtype, v_dtype;  // latent: the same
+  // Both are the same if latent.
+  pkv_dtype k_dtype, v_dtype;
   uint32_t kv_heads, gqa_group, key_dim, value_dim;
   uint32_t block_size;
-  bool paged;   // false: one run of tokens, no block table
-  bool latent;  // V is the first value_dim dims of K
+  // False means one run of tokens without a block table.
+  bool paged;
+  // V is the first value_dim dims of K.
+  bool latent;
   uint64_t length;
 };
 
@@ -52,7 +55,8 @@ class Sequence {
   uint32_t bits(Side side, uint64_t position, uint32_t head, uint32_t dim) const;
   void set_bits(Side side, uint64_t position, uint32_t head, uint32_t dim, uint32_t bits);
 
-  // Scales: none, one per row (INT8, fp32) or one per 32 dims (INT4, bf16).
+  // Returns the number of scales of a row: none, one (INT8, in fp32) or one per 32 dims (INT4, in
+  // bf16).
   uint32_t scales(Side side) const;
   pkv_dtype scale_dtype(Side side) const { return dtype(side) == PKV_INT8 ? PKV_F32 : PKV_BF16; }
   uint32_t scale_of(Side side, uint32_t dim) const {
@@ -61,7 +65,7 @@ class Sequence {
   uint32_t scale_bits(Side side, uint64_t position, uint32_t head, uint32_t scale) const;
   void set_scale_bits(Side side, uint64_t position, uint32_t head, uint32_t scale, uint32_t bits);
 
-  // The number that an element and its scale stand for.
+  // Returns the number that an element and its scale stand for.
   double value(Side side, uint64_t position, uint32_t head, uint32_t dim) const;
 
   // Fills positions [0, length) with random numbers in [-1, 1] of the stored dtypes, without the
@@ -69,7 +73,7 @@ class Sequence {
   void fill(Random& random);
 
   // Sets an element to `number`, without its scale. In dtypes with scales a NaN goes into the
-  // scale, and all elements that share it become NaN.
+  // scale, so that all elements that share it become NaN.
   void put(Side side, uint64_t position, uint32_t head, uint32_t dim, double number);
 
   // Copies one row bit by bit.
@@ -78,10 +82,10 @@ class Sequence {
 
   Decoded decoded(uint32_t head) const;
 
-  std::vector<unsigned char> bytes;  // the whole memory
+  std::vector<unsigned char> bytes;  // The whole memory.
 
  private:
-  struct Place {  // where K or V lies
+  struct Place {  // Where K or V lies.
     pkv_dtype dtype;
     uint32_t dim;
     size_t begin;
@@ -93,9 +97,9 @@ class Sequence {
   SideView side_view(const Place& place);
   uint64_t block_of(uint64_t position) const;
   uint64_t offset_of(uint64_t position) const;
-  // Where the row of a position begins, or its tile.
+  // Returns where the row of a position begins, or its tile.
   size_t unit_begin(const Place& place, uint64_t position, uint32_t head) const;
-  // The index of an element from there on.
+  // Returns the index of an element from there on.
   uint64_t element_index(Side side, uint64_t position, uint32_t dim) const;
   size_t scale_place(Side side, uint64_t position, uint32_t head, uint32_t scale) const;
 
@@ -106,8 +110,9 @@ class Sequence {
 // A caller's rows [rows][heads][dim].
 class Rows {
  public:
-  Rows(pkv_dtype dtype, uint64_t rows, uint32_t heads, uint32_t dim);  // dense
-  // With gaps between heads and rows, at any address.
+  // Makes dense rows.
+  Rows(pkv_dtype dtype, uint64_t rows, uint32_t heads, uint32_t dim);
+  // Makes rows with gaps between heads and rows, at any address.
   Rows(pkv_dtype dtype, uint64_t rows, uint32_t heads, uint32_t dim, Random& random);
 
   RowsView view();
@@ -120,8 +125,10 @@ class Rows {
   const uint32_t heads, dim;
   std::vector<unsigned char> bytes;
 
-  void fill(Random& random);       // numbers in [-1, 1]
-  void fill_bits(Random& random);  // any bits: NaN, infinities, denormals
+  // Fills with numbers in [-1, 1].
+  void fill(Random& random);
+  // Fills with any bits: NaN, infinities, denormals.
+  void fill_bits(Random& random);
 
  private:
   void allocate();

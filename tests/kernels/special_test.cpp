@@ -1,5 +1,5 @@
-// NaN, infinities, denormals and empty rows: what lies outside of a row's range never shows, what
-// lies inside is computed as IEEE says. All of it for few rows and for many.
+// NaN, infinities, denormals and empty rows: numbers outside of a row's range never show, and
+// numbers inside are computed as IEEE 754 says. All tests have few rows and many.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,13 +17,13 @@ constexpr uint64_t length = 40;
 constexpr uint32_t kv_heads = 2, gqa_group = 3, query_heads = kv_heads * gqa_group, key_dim = 32,
                    value_dim = 48;
 
-// INT8 and INT4 have no infinity, and a NaN by their scales; E4M3 has no infinity.
+// INT8 and INT4 have no infinity, and NaN only in their scales. E4M3 has no infinity.
 bool has_infinity(pkv_dtype dtype) { return !is_integer(dtype) && dtype != PKV_FP8_E4M3; }
 
 class Special : public testing::TestWithParam<NamedTable> {
  protected:
-  // Runs a check for both layouts and all dtypes, those of K and of V the same or not, on a
-  // sequence of 40 tokens in garbage.
+  // Runs a check for both layouts and all dtypes, with K and V of the same or of different ones, on
+  // a sequence of 40 tokens in garbage.
   template <class Check>
   void for_each_sequence(const Check& check) {
     Random random(31);
@@ -41,7 +41,7 @@ class Special : public testing::TestWithParam<NamedTable> {
     }
   }
 
-  // q is positive in dim 0, so that an infinity in K there gives that score in every row.
+  // q is positive in dim 0, so an infinity in that dim of K gives an infinite score in every row.
   Rows run(Sequence& sequence, const Call& call) {
     Random random(32);
     std::vector<float> q = random_queries(sequence.shape, call.queries, random);
@@ -89,7 +89,7 @@ class Special : public testing::TestWithParam<NamedTable> {
   }
 };
 
-// 4 queries are few rows, 25 are many.
+// 4 queries are few rows and 25 are many.
 TEST(SpecialCalls, TakeBothWays) {
   const Shape shape{PKV_LAYOUT_PACKED, PKV_F32, PKV_F32, kv_heads, gqa_group, key_dim,
                     value_dim,         16,      true,    false,    length};
@@ -153,7 +153,7 @@ TEST_P(Special, NanAndInfinityInKReachJustTheRowsThatSeeThem) {
   });
 }
 
-// In dtypes with scales it reaches at least the dims that share its scale, and perhaps the whole
+// In dtypes with scales it reaches at least the dims that share its scale. It may reach the whole
 // row, because the weights of a tile share a factor.
 TEST_P(Special, NanInVReachesJustTheRowsThatSeeIt) {
   for_each_sequence([&](Sequence& sequence, Random&) {
@@ -188,8 +188,8 @@ TEST_P(Special, NanInVReachesJustTheRowsThatSeeIt) {
   });
 }
 
-// A score of -infinity has the weight 0: the row is what it is without the token, however tiles and
-// parts fall.
+// A score of -infinity has the weight 0, so the row is what it is without the token, wherever tiles
+// and parts begin.
 TEST_P(Special, MinusInfinityScoresWeighNothing) {
   for_each_sequence([&](Sequence& sequence, Random&) {
     if (!has_infinity(sequence.dtype(Side::K))) return;
@@ -204,7 +204,7 @@ TEST_P(Special, MinusInfinityScoresWeighNothing) {
         for (uint32_t i = 0; i < queries; i++)
           for (uint32_t head = 0; head < query_heads; head++)
             for (uint32_t d = 0; d < value_dim; d++)
-              // The same seven tokens, summed in the same order: only the merge may round, and
+              // The same seven tokens are summed in the same order. Only the merge may round, and
               // results are at most 1.
               ASSERT_NEAR(masked.value(i, head, d), without.value(i, head, d), 16 * 0x1p-24);
       }
@@ -229,7 +229,7 @@ TEST_P(Special, NothingButMinusInfinityIsNan) {
 
 TEST_P(Special, ARowThatSeesNothingIsZero) {
   for_each_sequence([&](Sequence& sequence, Random&) {
-    // Queries 0 to 9 lie before the range; from 10 on each sees something.
+    // Queries 0 to 9 lie before the range. From 10 on each query sees something.
     for (const uint64_t first : {0u, 8u}) {
       const auto queries = static_cast<uint32_t>(first == 0 ? 20 : 4);
       for (const std::vector<uint64_t>& cuts :
@@ -268,7 +268,7 @@ TEST_P(Special, AnEmptyPartReportsThatItIsEmpty) {
   });
 }
 
-// Denormals are numbers as all others.
+// Denormals are numbers like all others.
 TEST_P(Special, DenormalsCount) {
   Random random(33);
   for (const pkv_layout layout : layouts) {
@@ -303,7 +303,8 @@ TEST_P(Special, DenormalsCount) {
   }
 }
 
-// A denormal is not 0: infinity times one is infinity, not NaN, whichever of query and K it is in.
+// A denormal is not 0. Infinity times a denormal is infinity, not NaN, whichever of query and K it
+// is in.
 TEST_P(Special, InfinityTimesADenormalIsInfinity) {
   Random random(35);
   for (const pkv_layout layout : layouts) {
@@ -340,8 +341,8 @@ TEST_P(Special, InfinityTimesADenormalIsInfinity) {
   }
 }
 
-// One KV head for each code, and one token 16 times: the output is its V, and the log-sum-exp its
-// score and log 16.
+// There is one KV head for each code, with one token 16 times. The output is its V, and the
+// log-sum-exp is its score plus log 16.
 TEST_P(Special, EveryFp8CodeIsMultipliedAsItsNumber) {
   Random random(34);
   for (const pkv_layout layout : layouts) {

@@ -11,7 +11,7 @@ namespace pkv::kernels::test {
 struct NamedTable {
   const char* name;
   const Table* kernels;
-  // Stored bf16 is multiplied as it is: with q as two bf16 numbers, unless one is enough, and with
+  // Stored bf16 is multiplied as it is: by q as two bf16 numbers, unless one is enough, and by
   // weights that are rounded to bf16 if the task allows it.
   bool multiplies_bf16;
 };

@@ -18,7 +18,7 @@ const char* name_of(pkv_dtype dtype) {
   return names[dtype - PKV_F32];
 }
 
-// The time of the fastest run within a fifth of a second.
+// Returns the time of the fastest run within a fifth of a second.
 template <class Run>
 double seconds(const Run& run) {
   using Clock = std::chrono::steady_clock;
@@ -49,7 +49,7 @@ struct Timed {
     return seconds([&] { part.attend(); });
   }
 
-  // K and V of a token, as they are stored: elements and scales.
+  // Returns the stored bytes of K and V of a token: elements and scales.
   double bytes_per_token() const {
     double bytes = 0;
     for (const Side side : sides) {
@@ -61,7 +61,7 @@ struct Timed {
     return bytes;
   }
 
-  double visible_pairs() const {  // of a query head and a token
+  double visible_pairs() const {  // Pairs of a query head and a token that it sees.
     double tokens = 0;
     for (uint32_t i = 0; i < call.queries; i++) tokens += static_cast<double>(call.view(i).end);
     return tokens * gqa_group * sequence.shape.kv_heads;

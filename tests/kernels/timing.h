@@ -1,4 +1,4 @@
-// Times of the kernels on one core.
+// Times the kernels on one core.
 #pragma once
 
 namespace pkv::kernels::test {

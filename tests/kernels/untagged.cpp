@@ -1,4 +1,4 @@
-// What check_symbols.py is there to find: an inline function that is emitted, weak, with no
+// Has what check_symbols.py must find: an inline function that is emitted as a weak symbol with no
 // architecture in its name.
 namespace {
 struct Tagged {};

@@ -1,4 +1,4 @@
-// Blocks that must be had.
+// Allocates blocks that must be available.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Lists of blocks: all or none.
+// Calls on lists of blocks do all of it or nothing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t untouched = 4242;
 
-// Length of the list, shards of the pool.
+// The parameters are the length of the list and the number of shards of the pool.
 class Lists : public testing::TestWithParam<std::tuple<size_t, uint32_t>> {
  protected:
   void SetUp() override {

@@ -1,5 +1,4 @@
-// A pool as one would write it without threads and without haste: a map from id to what is known of
-// the block.
+// A naive model of a pool, for one thread: a map from the id of a block to what is known of it.
 #pragma once
 
 #include <map>
@@ -24,7 +23,7 @@ class PoolModel {
     return states_.at(id).references == 0 && states_.at(id).generation != retired_generation;
   }
 
-  // Takes over what a pool chose; false where it was not free to choose.
+  // Takes over a block that the pool chose. Returns false if the pool was not free to choose it.
   bool take(Block block) {
     if (!states_.contains(block_id(block)) || !is_free(block_id(block))) return false;
     BlockState& state = states_.at(block_id(block));

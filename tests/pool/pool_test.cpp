@@ -257,7 +257,7 @@ TEST(Pool, RefusesSizesItCannotHold) {
   }
 }
 
-// Counts bytes and refuses to go over a limit.
+// A memory resource that counts bytes and refuses to exceed a limit.
 class CountingMemory final : public std::pmr::memory_resource {
  public:
   explicit CountingMemory(size_t limit) : limit_(limit) {}

@@ -1,5 +1,5 @@
-// Random calls on a pool and on the naive model, which must agree after each. Driven by a test's
-// seeds and by a fuzzer's bytes.
+// Makes random calls on a pool and on the naive model, which must agree after each call. A test
+// drives it by seeds and a fuzzer by bytes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -39,14 +39,14 @@ class Replay {
     return values[below(static_cast<uint32_t>(values.size()))];
   }
 
-  // Mostly a reference that is held; sometimes an old one or nonsense.
+  // Returns a reference that is held, mostly; sometimes an old one or nonsense.
   Block some_block() {
     if (!held_.empty() && below(8) != 0) return held_[below(static_cast<uint32_t>(held_.size()))];
     if (!seen_.empty() && below(4) != 0) return seen_[below(static_cast<uint32_t>(seen_.size()))];
     return make_block(below(blocks_ + 2), first_generation_ + below(3));
   }
 
-  // Distinct held references, at times with something else among them.
+  // Returns distinct references that are held, at times with something else among them.
   std::vector<Block> some_list() {
     std::vector<Block> list = held_;
     std::sort(list.begin(), list.end());
@@ -170,7 +170,7 @@ class Replay {
   Pool pool_;
   PoolModel model_;
   std::vector<Block> held_;  // one entry per reference
-  std::vector<Block> seen_;  // all ever given out
+  std::vector<Block> seen_;  // All blocks that were ever given out.
 };
 
 }  // namespace pkv::memory

@@ -1,4 +1,4 @@
-// A pool whose free blocks are counted in several shards.
+// Pools that count their free blocks in several shards.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -69,7 +69,7 @@ TEST_P(ManyShards, EveryIdIsGivenOutOnce) {
   }
 }
 
-// The last free blocks lie one in each shard.
+// Each shard has one of the last free blocks.
 TEST_P(ManyShards, GathersWhatIsLeft) {
   Pool pool(1024, 16, memory, 0, GetParam());
   const std::vector<Block> all = alloc(pool, 1024);
@@ -87,7 +87,7 @@ TEST_P(ManyShards, GathersWhatIsLeft) {
   pool.validate();
 }
 
-// Use wanders from word to word; what is used at once, and so its peak, stays the same.
+// Use wanders from word to word. The number of blocks in use, and so the peak, stays the same.
 TEST_P(ManyShards, PeakIsOfThePoolNotOfItsShards) {
   Pool pool(1024, 16, memory, 0, GetParam());
   std::set<uint32_t> words;

@@ -1,5 +1,5 @@
-// One call is stopped before each of its atomic operations in turn, and after the last; meanwhile
-// another thread does all it can, and must get on.
+// Stops one call before each of its atomic operations in turn, and after the last. Meanwhile
+// another thread makes calls, which must all get on.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,10 +14,11 @@
 namespace pkv::memory {
 namespace {
 
-// A policy that counts and notes every operation, and calls in the other thread before number
-// stop_at.
+// An atomics policy that counts and notes every operation, and runs the other thread before
+// operation number `stop_at`.
 struct SteppedAtomics {
-  inline static std::string changes;  // s(wap), a(nd), o(r), +, w(rite); loads are not noted
+  // The operations that change memory: s(wap), a(nd), o(r), + and w(rite). Loads are not noted.
+  inline static std::string changes;
   inline static int operations = 0;
   inline static int stop_at = 0;
   inline static uint32_t thread = 0;
@@ -77,7 +78,7 @@ using SteppedPool = BasicPool<SteppedAtomics>;
 
 class StoppedThread : public testing::Test {
  protected:
-  // Plays a scenario once per operation of the call it stops.
+  // Plays a scenario once for each operation of the call that it stops.
   template <class Scenario>
   void at_every_operation(const Scenario& scenario) {
     stopped_inside_ = true;
@@ -109,7 +110,7 @@ class StoppedThread : public testing::Test {
   bool stopped_inside_ = true;
 };
 
-// With so many shards, where the pool has as many words.
+// Pools with so many shards, if they have as many words.
 class StoppedThreadInShards : public StoppedThread, public testing::WithParamInterface<uint32_t> {};
 INSTANTIATE_TEST_SUITE_P(Shards, StoppedThreadInShards, testing::Values(1, 2, 4));
 
@@ -159,7 +160,7 @@ TEST_P(StoppedThreadInShards, ReleaseDoesNotHoldUpAlloc) {
     std::vector<Block> others;
     const pkv_status status = stopped(
         [&] {
-          // What is counted can be had, however far the release has come.
+          // Whatever is counted as free can be had, however far the release has come.
           others = alloc(pool, pool.free_count());
           for (Block block : others)
             EXPECT_EQ(pool.state(block_id(block)), (BlockState{1, 1, 0, false}));
@@ -185,7 +186,7 @@ TEST_F(StoppedThread, LookUpMeetsEviction) {
     const pkv_status status = stopped(
         [&] {
           EXPECT_EQ(pool.release(cached), PKV_OK);
-          alloc(pool, 1);  // the same id again, if it was free
+          alloc(pool, 1);  // This gets the same id again, if it was free.
         },
         [&] { return pool.retain(cached); });
     EXPECT_EQ(status == PKV_OK, pool.is_current(cached));
@@ -246,7 +247,7 @@ TEST_F(StoppedThread, ClaimMeetsShare) {
   });
 }
 
-// Three of four free blocks that lie in two shards: one of two threads gets them, never none.
+// Three of four free blocks lie in two shards. One of two threads gets them, and never none.
 TEST_P(StoppedThreadInShards, GatherMeetsGather) {
   at_every_operation([&] {
     SteppedPool pool(130, 16, std::pmr::new_delete_resource(), 0, GetParam());
@@ -267,7 +268,7 @@ TEST_P(StoppedThreadInShards, GatherMeetsGather) {
   });
 }
 
-// A thread that meets another one in a shard goes to a shard of its own.
+// A thread that meets another one in a shard moves to a shard of its own.
 TEST_F(StoppedThread, ThreadsPart) {
   std::vector<int> parted_at;
   at_every_operation([&] {
@@ -275,8 +276,8 @@ TEST_F(StoppedThread, ThreadsPart) {
     std::vector<Block> blocks = alloc(pool, 128);
     const Block last = blocks.back();
     blocks.pop_back();
-    EXPECT_EQ(pool.release(blocks.size(), blocks.data()),
-              PKV_OK);  // the second shard was used last
+    // The second shard was the last one used.
+    EXPECT_EQ(pool.release(blocks.size(), blocks.data()), PKV_OK);
     Block mine = 0;
     EXPECT_TRUE(stopped([&] { EXPECT_EQ(pool.release(last), PKV_OK); },
                         [&] { return pool.try_alloc(1, &mine); }));

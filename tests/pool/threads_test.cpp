@@ -1,6 +1,6 @@
-// Many threads on one pool. A shadow count per block shows that none is ever owned twice; each
-// block also has plain, unsynchronised data, so that ThreadSanitizer sees whether the pool itself
-// orders one owner's use before the next one's.
+// Many threads use one pool. A shadow count per block shows that no block is ever owned twice. Each
+// block also has plain data without synchronisation, so ThreadSanitizer checks that the pool itself
+// orders the use by one owner before that by the next.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,8 +30,8 @@ void run_threads(const Body& body) {
 }
 
 struct Counts {
-  uint64_t allocs = 0, refusals = 0;  // of alloc
-  uint64_t found = 0, stale = 0;      // by look-up
+  uint64_t allocs = 0, refusals = 0;  // Calls of alloc.
+  uint64_t found = 0, stale = 0;      // Look-ups.
   uint64_t wrong = 0;
 };
 
@@ -44,10 +44,11 @@ struct Arena {
         published(std::max(blocks / 2, 1u)) {}
 
   Pool pool;
-  std::vector<std::atomic<int>>
-      holders;              // raised after a reference was got, lowered before it is let go
-  std::vector<Block> data;  // the owner's name, written once after alloc
-  std::vector<std::atomic<Block>> published;  // where others look blocks up; may be stale
+  // Raised after a reference was taken and lowered before it is given up.
+  std::vector<std::atomic<int>> holders;
+  std::vector<Block> data;  // The owner's name, written once after alloc.
+  // Blocks for others to look up. They may be stale.
+  std::vector<std::atomic<Block>> published;
 };
 
 class Worker {
@@ -88,7 +89,8 @@ class Worker {
       expect(arena_.holders[block_id(block)].fetch_add(1, std::memory_order_relaxed) == 0);
       arena_.data[block_id(block)] = block;
       expect(arena_.pool.seal(block) == PKV_OK);
-      // No reader takes this in with acquire: that the data is seen is the work of seal and retain.
+      // Readers do not load this with acquire. Seal and retain must be enough for the data to be
+      // seen.
       arena_.published[below(static_cast<uint32_t>(arena_.published.size()))].store(
           block, std::memory_order_release);
       held_.push_back(block);
@@ -111,7 +113,7 @@ class Worker {
     held_.push_back(block);
   }
 
-  // Before a reference goes: the block is still what it was.
+  // Checks, before a reference is given up, that the block is unchanged.
   void leave(Block block) {
     expect(arena_.data[block_id(block)] == block);
     expect(arena_.holders[block_id(block)].fetch_sub(1, std::memory_order_relaxed) >= 1);
@@ -130,8 +132,8 @@ class Worker {
     const Block* list = held_.data() + held_.size() - n;
     for (size_t i = 0; i < n; i++) leave(list[i]);
     const pkv_status status = arena_.pool.release(n, list);
-    // A look-up may have found what this thread held already; a list with a block twice is refused
-    // as a whole.
+    // A look-up may have found a block that this thread holds already, and a list that has a block
+    // twice is refused as a whole.
     expect(status == PKV_OK ||
            (status == PKV_DOUBLE_FREE && arena_.pool.release_held(n, list) == PKV_OK));
     held_.resize(held_.size() - n);
@@ -191,7 +193,8 @@ TEST(PoolThreads, ConstantExhaustion) {
   }
 }
 
-// With nothing being released a refusal means that the pool is empty: all blocks go out, each once.
+// If nothing is released, a refusal means that the pool is empty: all blocks are given out, each
+// once.
 TEST(PoolThreads, NoFalseRefusalWithoutReleases) {
   for (int round = 0; round < 50; round++) {
     constexpr uint32_t blocks = 1000;
@@ -208,8 +211,8 @@ TEST(PoolThreads, NoFalseRefusalWithoutReleases) {
   }
 }
 
-// Of many threads that release the same reference exactly one succeeds, though the block goes out
-// again at once.
+// Of many threads that release the same reference exactly one succeeds, although the block is given
+// out again at once.
 TEST(PoolThreads, OneDoubleFreeWins) {
   for (int round = 0; round < 200; round++) {
     Pool pool(1, 16, std::pmr::new_delete_resource());

@@ -1,5 +1,5 @@
-// The radix tree against a naive one: a map of every cached beginning, in whole blocks, to its last
-// block.
+// Compares the radix tree with a naive one: a map from every cached beginning, in whole blocks, to
+// its last block.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ constexpr uint32_t block_size = 2;
 
 class RadixTree : public testing::Test {
  protected:
-  // Two different tokens, so that texts often begin alike; up to six blocks.
+  // Texts of up to six blocks have two different tokens, so they often begin alike.
   Text random_text() {
     Text text(random_() % (6 * block_size + 1));
     for (int32_t& token : text) token = static_cast<int32_t>(random_() % 2);
@@ -28,7 +28,7 @@ class RadixTree : public testing::Test {
     return {text.begin(), text.begin() + static_cast<std::ptrdiff_t>(blocks * block_size)};
   }
 
-  // The path to the end of a match, as a text and as blocks.
+  // Checks the path to the end of a match, as a text and as blocks.
   void check_path(const Node& end, const Text& expected) {
     Text tokens;
     std::vector<pkv::memory::Block> blocks;
@@ -60,7 +60,7 @@ class RadixTree : public testing::Test {
       whole++;
     EXPECT_EQ(whole, match.whole);
     EXPECT_EQ(whole, match.node->start + match.inside);
-    // The block after them that begins with most of the rest.
+    // The cached block after them that begins with most of the rest.
     size_t common = 0;
     const Text before = first_blocks(text, whole);
     for (const auto& [other, block] : cached_) {
@@ -125,7 +125,7 @@ TEST_F(RadixTree, FindsWhatANaiveMapFinds) {
   size_t most = 0;
   for (int step = 0; step < 20000 && !HasFailure(); step++) {
     SCOPED_TRACE(step);
-    // More is published than evicted for a while, then the other way round.
+    // For a while more is published than evicted, then the other way round.
     if (random_() % 100 < (step / 500 % 2 == 0 ? 40u : 5u))
       publish(random_text());
     else if (random_() % 2 == 0)
@@ -174,8 +174,7 @@ TEST(Hash, DependsOnAllThatIsBeforeAndOnTheSalt) {
   EXPECT_EQ(of_a[1], second[0]) << "the same in pieces";
 }
 
-// Another engine took an equal hash for an equal text (openvino.genai 3722). Here all are equal,
-// and tokens decide.
+// All hashes are equal here, so the tokens must decide.
 TEST(RadixTreeBugs, AnEqualHashIsNoHit) {
   Tree tree(block_size, 1, *std::pmr::get_default_resource());
   Node& root = tree.new_root();

@@ -1,5 +1,5 @@
-// Random use of the index through the C interface, against a naive one: a set of all texts that
-// were published. Every step is validated.
+// Uses the index at random through the C interface and compares it with a naive one: a set of all
+// texts that were published. Every step is validated.
 #include <map>
 #include <random>
 #include <set>
@@ -15,7 +15,7 @@ Text first_tokens(const Text& text, size_t n) {
   return {text.begin(), text.begin() + static_cast<std::ptrdiff_t>(n)};
 }
 
-// Gives no memory now and then, while it is told to.
+// Refuses memory now and then, while it is told to.
 struct Allocator {
   std::mt19937 random{5};
   bool failing = false;
@@ -36,7 +36,7 @@ class Random : public testing::TestWithParam<pkv_eviction> {
     Text text;
   };
 
-  // Texts of up to eight blocks of which each is one of two: many begin alike.
+  // Texts have up to eight blocks, each of which is one of two, so many texts begin alike.
   Text random_text() {
     Text text;
     for (auto blocks = random_() % 9; blocks > 0; blocks--)
@@ -56,7 +56,7 @@ class Random : public testing::TestWithParam<pkv_eviction> {
     cache_ = systems::create(config);
   }
 
-  // A call that may fail for want of memory or blocks, never otherwise.
+  // Accepts that a call fails for want of memory or blocks, and for no other reason.
   bool done(pkv_status status) {
     if (status == PKV_OK) return true;
     EXPECT_TRUE((status == PKV_NO_MEMORY && memory_.refused > 0) || status == PKV_OUT_OF_BLOCKS)
@@ -64,7 +64,7 @@ class Random : public testing::TestWithParam<pkv_eviction> {
     return false;
   }
 
-  // Which text each block was computed for; a block that is found must be the same text's.
+  // Notes for which text each block was computed. A block that is found must be of the same text.
   void learn_blocks(const Running& running) {
     const std::vector<uint32_t> table = systems::block_table(running.session);
     for (size_t i = 0; (i + 1) * block_size <= running.text.size(); i++) {

@@ -1,5 +1,5 @@
-// Requests through the C interface, with ids of blocks only: each matches, computes the rest in one
-// step and ends.
+// Sends requests through the C interface, with ids of blocks only. Each request matches, computes
+// the rest in one step and ends.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@ namespace replay {
 
 using systems::check;
 
-// Of storage NONE, with a prefix index.
+// Makes a cache of storage NONE with a prefix index.
 inline systems::Cache cache_of(uint64_t blocks, uint32_t block_size, pkv_eviction eviction) {
   pkv_prefix_config prefix;
   CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
@@ -27,7 +27,7 @@ inline uint64_t match(pkv_session session, const std::vector<int32_t>& tokens) {
   return matched;
 }
 
-// How many tokens matched. The session is left open.
+// Runs a request and leaves its session open. Returns how many tokens matched.
 inline uint64_t run(pkv_cache cache, pkv_session session, const std::vector<int32_t>& tokens) {
   const uint64_t matched = match(session, tokens);
   if (matched == tokens.size()) return matched;

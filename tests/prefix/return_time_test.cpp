@@ -1,4 +1,4 @@
-// The default policy's parts: what it learns, what it remembers, whom it chooses.
+// The parts of the default policy: what it learns, what it remembers and which block it chooses.
 #include "engine/prefix/return_time.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ using namespace pkv::prefix;
 
 std::pmr::memory_resource& memory() { return *std::pmr::get_default_resource(); }
 
-// Kind 0 returns after 100 to 199 blocks, always; kind 1 never.
+// Kind 0 always returns after 100 to 199 blocks, kind 1 never.
 TEST(ReturnTimes, LearnsWhichKindsReturnAndWhen) {
   ReturnTimes times(1000, memory());
   std::mt19937_64 random(1);
@@ -24,7 +24,7 @@ TEST(ReturnTimes, LearnsWhichKindsReturnAndWhen) {
   for (; now < 200000; now += 2) {
     const uint64_t once = random(), again = returning.front();
     times.used(std::span(&once, 1), 1, now);
-    if (now % 4 == 0) {  // 50 of them, one every 4 blocks: after 200
+    if (now % 4 == 0) {  // These are 50, one every 4 blocks, so they return after 200.
       times.used(std::span(&again, 1), 0, now);
       returning.pop_front();
       returning.push_back(again);
@@ -35,19 +35,19 @@ TEST(ReturnTimes, LearnsWhichKindsReturnAndWhen) {
   EXPECT_LT(times.worth(1, 10), before);
   EXPECT_GT(times.worth(0, 150), times.worth(0, 10)) << "the return is near";
   EXPECT_LT(times.worth(0, 1000), times.worth(0, 150)) << "those that return have done so";
-  // Held for 200 blocks for one hit; the bucket of that age is from 182 to 256 wide, of which a
-  // part counts.
+  // One block is held for 200 blocks for one hit. The bucket of that age is from 182 to 256 wide,
+  // of which a part counts.
   EXPECT_NEAR(1 / 200.0, times.worth(0, 0), 0.4 / 200);
 }
 
-// Before anything is seen: the longer away, the less likely (Lindy).
+// Before anything is seen, a block is the less likely to return the longer it is away (Lindy).
 TEST(ReturnTimes, WithoutExperienceTheOldestIsWorthLeast) {
   const ReturnTimes times(1000, memory());
   for (uint64_t age = 2; age < uint64_t{1} << 30; age *= 2)
     EXPECT_LT(times.worth(3, 2 * age), times.worth(3, age)) << age;
 }
 
-// Far more blocks than can be watched.
+// These are far more blocks than can be watched.
 TEST(ReturnTimes, ASampleIsEnough) {
   ReturnTimes times(100000, memory());
   std::mt19937_64 random(2);

@@ -1,5 +1,5 @@
-// A salt hides what others have cached: nothing of theirs is found, and a look-up takes as long as
-// one for what nobody has.
+// A salt hides what others have cached. Nothing of theirs is found, and a look-up takes as long as
+// one for a text that nobody has.
 #include <algorithm>
 #include <chrono>
 
@@ -85,8 +85,8 @@ TEST_F(Salts, AForeignTextTakesAsLongAsAnUnknownOne) {
   }
   std::printf("median of a look-up: foreign %.0f ns, unknown %.0f ns, own %.0f ns\n",
               median[foreign], median[unknown], median[own]);
-  // Medians of 20,000 that take turns differ by some percent on a busy machine; a hit takes several
-  // times as long.
+  // Medians of 20,000 alternating look-ups differ by some percent on a busy machine. A hit takes
+  // several times as long.
   EXPECT_LT(median[foreign] / median[unknown], 1.3);
   EXPECT_GT(median[foreign] / median[unknown], 1 / 1.3);
   EXPECT_GT(median[own] / median[unknown], 1.3) << "or this test could not tell";

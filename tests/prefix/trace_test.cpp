@@ -1,15 +1,16 @@
-// What the policies keep of an hour of a chat service, against figures that were computed
+// Compares the hits of the policies in one hour of a chat service with figures that were computed
 // independently.
 //
-// A block of the trace is 512 tokens, and a hit is one of those found whole. It is played twice: as
-// two blocks of 256 tokens, the largest there are; and, 32 times as fast, as one block of 16 tokens
-// that stands for all 512. The last id of a request is a part of a block in the trace; it is taken
-// for a whole one.
+// A block of the trace is 512 tokens, and a hit is a block that is found whole. The trace is played
+// in two grains: each of its blocks as two blocks of 256 tokens, the largest size there is; and, 32
+// times as fast, as one block of 16 tokens that stands for all 512. The last id of a request stands
+// for a part of a block in the trace. Here it counts as a whole one.
 //
-// The published figures let a running request live outside of the capacity. Here its blocks count:
-// they must lie somewhere. For LRU that is the same. The library's LFU forgets the count of what it
-// evicts; by this rule one that counts for ever gets 7.74, 14.12, 18.73 and 27.99 % (published, by
-// the other: 8.23, 14.24, 18.79, 27.99). The default is compared with that one, too.
+// The published figures keep the blocks of a running request outside of the capacity. Here they
+// count, since they must lie somewhere. For LRU this makes no difference. The library's LFU forgets
+// the count of what it evicts. By the rule used here, an LFU that keeps all counts gets 7.74,
+// 14.12, 18.73 and 27.99 % (published, by the other rule: 8.23, 14.24, 18.79, 27.99). The default
+// policy is compared with that one, too.
 #include "../support/trace.h"
 
 #include "replay.h"
@@ -19,7 +20,7 @@ namespace {
 using trace::Request;
 
 struct Grain {
-  uint32_t block_size, blocks;  // of one of the trace
+  uint32_t block_size, blocks;  // The block size, and how many blocks make one block of the trace.
 };
 
 class Trace : public testing::TestWithParam<Grain> {
@@ -36,7 +37,7 @@ class Trace : public testing::TestWithParam<Grain> {
     ASSERT_EQ(12031u, requests.size());
   }
 
-  // Hits in blocks of the trace, of all 288,500.
+  // Returns the hits in blocks of the trace, of all 288,500.
   uint64_t hits(uint64_t capacity, pkv_eviction eviction) {
     const auto [block_size, blocks] = GetParam();
     systems::Cache cache = replay::cache_of(capacity * blocks, block_size, eviction);
@@ -71,7 +72,7 @@ TEST_P(Trace, WithoutALimitEveryPrefixIsFound) {
     EXPECT_EQ(105710u, hits(182790, eviction));
 }
 
-// Figures are given to two decimals.
+// Figures have two decimals.
 constexpr double rounding = 0.005;
 
 TEST_P(Trace, TheDefaultKeepsMoreThanRecencyAndFrequency) {

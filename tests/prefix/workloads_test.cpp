@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t block_size = 16;
 
-// Texts made of named blocks: the same name is the same text.
+// Texts made of named blocks. The same name is the same text.
 class Texts {
  public:
   std::vector<int32_t> of(const std::vector<std::string>& names) {
@@ -27,7 +27,7 @@ class Texts {
   std::map<std::string, size_t> numbers_;
 };
 
-// The lists of strings at the key "requests".
+// Reads the lists of strings at the key "requests".
 std::vector<std::vector<std::string>> read_requests(const std::string& text) {
   std::vector<std::vector<std::string>> requests;
   size_t at = text.find('[', text.find("\"requests\"")) + 1;
@@ -72,8 +72,8 @@ TEST(ServingChapter, SharedBlocksAreStoredOnce) {
   }
 }
 
-// Two prompts that every tenth text begins with, between texts that come once: 2 x 8 blocks among
-// 64, with 9 times 8 in between.
+// Every tenth text begins with one of two prompts, and the others come once. So 2 x 8 blocks
+// return, in a cache of 64, with 9 times 8 others in between.
 uint64_t found_among_strangers(pkv_eviction eviction) {
   systems::Cache cache = replay::cache_of(64, block_size, eviction);
   Texts texts;
@@ -91,12 +91,12 @@ uint64_t found_among_strangers(pkv_eviction eviction) {
 
 TEST(Eviction, WhatReturnsIsKeptAmongWhatDoesNot) {
   EXPECT_EQ(0u, found_among_strangers(PKV_EVICTION_LRU)) << "19 texts come between, and 8 fit";
-  // 400 prompts of 8 blocks. What there is to know is known after the first of them.
+  // There are 400 prompts of 8 blocks. All there is to learn is learned after the first of them.
   EXPECT_GT(found_among_strangers(PKV_EVICTION_DEFAULT), 9 * 400 * 8 / 10u);
 }
 
-// A conversation that goes on while others end: its blocks are as old as theirs, but were used more
-// often.
+// Conversations end one after another. Their blocks were used equally often, so the oldest are
+// evicted.
 TEST(Eviction, TheOldestGoesWhereNothingElseIsKnown) {
   systems::Cache cache = replay::cache_of(8, block_size, PKV_EVICTION_DEFAULT);
   Texts texts;

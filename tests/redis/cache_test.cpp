@@ -1,5 +1,5 @@
-// Caches whose blocks go to real servers: what one process computed another one finds, and whatever
-// happens to a server costs hits only.
+// Caches keep blocks in real servers. What one process computed another one finds, and whatever
+// happens to a server costs hits and nothing else.
 #include <pagedkv/redis.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -65,7 +65,7 @@ TEST_F(RedisTier, TwoProcessesShareAPrefix) {
   if (child == 0) {
     make_with(server.address(), 16);
     serve(whole);
-    cache_.close();  // writes what is queued
+    cache_.close();  // This writes what is queued.
     _exit(HasFailure() ? 1 : 0);
   }
   int status = -1;
@@ -117,8 +117,9 @@ TEST_F(RedisTier, WhateverHappensToAServerCostsHitsOnly) {
         break;
     }
     matched += serve(text(
-        round % 3,
-        64));  // three texts of which two fit: what is not in memory is in the store, or computed
+        // These are three texts of which two fit. What is not in memory is in the store, or is
+        // computed.
+        round % 3, 64));
     serve(text(3 + round % 2, 64));
     flush();
     if (HasFailure()) return;

@@ -1,12 +1,12 @@
-// A store in a cluster of three servers: every key goes to its server, and is found where it moved
-// to.
+// A store in a cluster of three servers. Every key goes to its server and is found after it moved
+// to another one.
 #include "redis/slots.h"
 #include "support.h"
 
 namespace redis_test {
 namespace {
 
-// The numbers of Redis' own documentation and its hash tags.
+// Compares with the numbers of Redis' own documentation and its hash tags.
 TEST(RedisSlots, OfKeys) {
   using pkv::redis::slot_of;
   EXPECT_EQ(slot_of("123456789"), 0x31C3);
@@ -51,7 +51,7 @@ TEST_F(RedisCluster, SlotsAreTheServers) {
 
 TEST_F(RedisCluster, KeysAreSpread) {
   Store store(cluster()[1].address());
-  // The question for rights goes to any server.
+  // The question for the user's rights goes to any server.
   for (size_t i = 0; i < cluster().size(); i++) cluster()[i].ask({"CONFIG", "RESETSTAT"});
   Batch in, out;
   for (uint64_t i = 0; i < 3000; i++) in.add(i, 1000 + i % 7), out.room(i, 2000);
@@ -59,7 +59,7 @@ TEST_F(RedisCluster, KeysAreSpread) {
   int total = 0;
   for (size_t i = 0; i < cluster().size(); i++) {
     const int here = std::stoi(cluster()[i].ask({"DBSIZE"}));
-    // 1000 expected, with a standard deviation of 26.
+    // 1000 keys are expected, with a standard deviation of 26.
     EXPECT_NEAR(here, 1000, 200);
     total += here;
   }
@@ -67,7 +67,7 @@ TEST_F(RedisCluster, KeysAreSpread) {
   ASSERT_EQ(store.get(out), 3000);
   for (uint64_t i = 0; i < 3000; i++) ASSERT_TRUE(out.value(i) == bytes(1000 + i % 7, i));
   EXPECT_EQ(store.drop(in), 3000);
-  // Nobody was sent elsewhere: the map was right.
+  // Nobody was redirected, so the map was right.
   for (size_t i = 0; i < cluster().size(); i++)
     EXPECT_EQ(cluster()[i].ask({"INFO", "errorstats"}).find("errorstat_MOVED"), std::string::npos);
 }
@@ -109,7 +109,7 @@ TEST_F(RedisCluster, ASlotMoves) {
   Store fresh(cluster()[from].address(), with_prefix);
   all_there(fresh, 25);
 
-  // Back again, for the other tests.
+  // The slot goes back, for the other tests.
   for (const size_t at : {from, to}) {
     cluster()[at].ask({"FLUSHALL"});
     ASSERT_EQ(cluster()[at].ask({"CLUSTER", "SETSLOT", number, "NODE", cluster().id(from)}), "OK");
@@ -123,7 +123,7 @@ TEST_F(RedisCluster, AServerThatIsDownCostsItsKeys) {
   for (uint64_t i = 0; i < 300; i++) in.add(i, 1000), out.room(i, 1000);
   ASSERT_EQ(store.put(in), 300);
   const int lost = std::stoi(cluster()[0].ask({"DBSIZE"}));
-  cluster()[0].stop();  // the one whose address was given
+  cluster()[0].stop();  // This is the server whose address was given.
   EXPECT_EQ(store.get(out), 300 - lost);
   for (int i = 0; i < 5; i++) {
     Batch again, more;

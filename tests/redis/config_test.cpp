@@ -1,4 +1,4 @@
-// What a configuration may say, and what an open() that fails tells.
+// What a configuration may say, and what the message of an open() that fails says.
 #include "support.h"
 
 namespace redis_test {
@@ -88,7 +88,7 @@ TEST(RedisConfig, BadAddresses) {
   }
 }
 
-// A setting that nothing reads is refused, not ignored.
+// A setting that nothing reads is refused instead of ignored.
 TEST(RedisConfig, BadTls) {
   using Config = pkv_redis_config;
   const std::string plain = "127.0.0.1:1", tls = "rediss://127.0.0.1:1";

@@ -1,4 +1,4 @@
-// Servers that die, stop, run full or talk nonsense cost misses and little time.
+// Servers that die, stop, run full or send nonsense cost misses and little time.
 #include <atomic>
 #include <mutex>
 
@@ -24,7 +24,8 @@ TEST_F(RedisFailures, AServerIsKilledAndComesBack) {
   EXPECT_EQ(store.get(1, 1000), 0) << "what was lost is a miss";
 }
 
-// A connection that ended while nobody used it is no failure: the next call connects at once.
+// A connection that ended while nobody used it does not count as a failure. The next call connects
+// at once.
 TEST_F(RedisFailures, ARestartBetweenTwoCallsIsNotNoticed) {
   Server server;
   Store store(server.address());
@@ -62,7 +63,8 @@ TEST_F(RedisFailures, AStoppedServerCostsOneTimeOut) {
   EXPECT_EQ(store.put(2, 1000), -ETIMEDOUT);
   EXPECT_GE(seconds_since(begin), 0.39);
   begin = Clock::now();
-  // Within the pause of 100 ms; several calls, so that one that waits would be seen.
+  // These calls fall into the pause of 100 ms. There are several, so that one that waits would be
+  // noticed.
   for (int i = 0; i < 10; i++) EXPECT_EQ(store.put(3, 1000), -ENOTCONN);
   // From here on it takes 100, 200, 400 ms until one call waits again, for as long as connecting
   // may take.
@@ -73,7 +75,7 @@ TEST_F(RedisFailures, AStoppedServerCostsOneTimeOut) {
     waited += seconds_since(call) > 0.3;
     std::this_thread::sleep_for(1ms);
   }
-  // Calls wait at 0.1, 0.7, 1.5 and 2.7 s: time-outs of 0.4 s and pauses that double.
+  // Calls wait at 0.1, 0.7, 1.5 and 2.7 s, because time-outs are 0.4 s and pauses double.
   EXPECT_LE(waited, 4);
   server.signal(SIGCONT);
   EXPECT_TRUE(eventually([&] { return store.put(5, 1000) == 1; }));
@@ -122,7 +124,7 @@ TEST_F(RedisFailures, AServerThatComesLater) {
 struct Nonsense {
   const char* what;
   Answer answer;
-  int64_t result;  // of a get
+  int64_t result;  // The result of a get.
 };
 
 std::string repeated(const std::string& text, size_t n) {

@@ -1,4 +1,4 @@
-// A server that says whatever a test wants, for the answers that no real one gives.
+// A server that sends whatever a test wants, for the replies that no real server gives.
 #pragma once
 
 #include <arpa/inet.h>
@@ -19,16 +19,18 @@ using Command = std::vector<std::string>;
 
 struct Answer {
   std::string bytes;
-  bool end = false;      // closes the connection afterwards
-  unsigned drip_ms = 0;  // between one byte and the next
+  // Closes the connection afterwards.
+  bool end = false;
+  // The time between one byte and the next.
+  unsigned drip_ms = 0;
 };
 
 class FakeServer {
  public:
   using Script = std::function<Answer(const Command&)>;
 
-  // PING, CLUSTER SLOTS and the question for rights are answered as by a server without cluster,
-  // unless greets is false: then the script answers them, too.
+  // It answers PING, CLUSTER SLOTS and the question for the user's rights like a server without
+  // cluster. If `greets` is false, the script answers them, too.
   explicit FakeServer(Script script, bool greets = true)
       : script_(std::move(script)), greets_(greets) {
     listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -53,12 +55,13 @@ class FakeServer {
   FakeServer& operator=(const FakeServer&) = delete;
 
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
-  // Of CLUSTER SLOTS: all slots are this server's.
+  // Returns a reply to CLUSTER SLOTS that gives all slots to this server.
   std::string map() const {
     return "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:" + std::to_string(port_) +
            "\r\n";
   }
-  // What it says once to half a command of at least so many bytes. It reads nothing more then.
+  // Sends an answer once half a command of at least so many bytes has arrived, and reads nothing
+  // more then.
   void answer_early(size_t bytes, std::string answer) {
     early_answer_ = std::move(answer);
     early_bytes_ = bytes;
@@ -126,7 +129,7 @@ class FakeServer {
     }
     return !answer.end;
   }
-  // The first complete command of what has come in, taken out of it.
+  // Takes the first complete command out of what has come in.
   static bool take_command(std::string& input, Command& command) {
     size_t at = 0;
     const auto number = [&](char sign, size_t& value) {

@@ -1,5 +1,6 @@
-// Replies of a hostile server, twice as long each time: the client's memory and work grow no
-// faster, and end at a limit. What counts is allocations and their bytes, of the thread that calls.
+// Replies of a hostile server, twice as long each time. The client's memory and work grow no faster
+// than the replies, and end at a limit. They are measured as allocations and their bytes, in the
+// thread that calls.
 #include <dlfcn.h>
 #include <malloc.h>
 
@@ -25,7 +26,7 @@ void* counted(void* memory) {
   return memory;
 }
 
-// What another thread allocated may be freed here: the figure stays at 0 then.
+// Memory of another thread may be freed here. Then the figure stays at 0.
 void forget(void* memory) {
   cost.live -= std::min<uint64_t>(cost.live, malloc_usable_size(memory));
 }
@@ -71,7 +72,8 @@ std::string value(const std::string& text) {
 
 std::string array(size_t n) { return std::string("*").append(std::to_string(n)).append("\r\n"); }
 
-// n ranges of one slot each, every one with a master of its own, a replica, and names of both.
+// Makes n ranges of one slot each. Every range has a master of its own and a replica, and names of
+// both.
 std::string many_ranges(size_t n) {
   std::string map = array(n);
   for (size_t i = 0; i < n; i++) {
@@ -89,8 +91,10 @@ std::string many_ranges(size_t n) {
 
 struct Hostile {
   const char* what;
-  const char* command;              // the answer to which
-  std::string (*answer)(size_t n);  // of about n times 100 bytes
+  // The command that is answered.
+  const char* command;
+  // An answer of about n times 100 bytes.
+  std::string (*answer)(size_t n);
 };
 
 const Hostile all_hostile[] = {
@@ -122,7 +126,7 @@ const Hostile all_hostile[] = {
      [](size_t n) { return std::string("$") + std::string(n * 100, '0'); }},
 };
 
-// What opening and reading once costs, where `hostile` is answered.
+// Measures what opening and reading cost once, if `hostile` is answered.
 Cost cost_of(const Hostile& hostile, size_t n) {
   const std::string answer = hostile.answer(n);
   const FakeServer server(
@@ -147,7 +151,7 @@ Cost cost_of(const Hostile& hostile, size_t n) {
 TEST(RedisLimits, CostsGrowNoFasterThanReplies) {
   for (const Hostile& hostile : all_hostile) {
     SCOPED_TRACE(std::string(hostile.what) + " in answer to " + hostile.command);
-    // Below the limits, or refused all along.
+    // Each answer is below the limits, or refused all along.
     Cost before = cost_of(hostile, 1000);
     ASSERT_GT(before.bytes, 0u) << "nothing is counted";
     for (const size_t n : {2000, 4000, 8000}) {
@@ -161,7 +165,8 @@ TEST(RedisLimits, CostsGrowNoFasterThanReplies) {
   }
 }
 
-// As many elements as bytes of a reply allow would take a hundred times its length.
+// A reply could announce as many elements as it has bytes, which would take a hundred times its
+// length.
 TEST(RedisLimits, ARepliesElementsHaveALimit) {
   const Hostile elements = {"", "CLUSTER", [](size_t n) {
                               return array(n) + repeated(array(1000) + repeated(":1\r\n", 1000), n);
@@ -169,8 +174,8 @@ TEST(RedisLimits, ARepliesElementsHaveALimit) {
   for (const size_t n : {100, 1000, 4000}) EXPECT_LE(cost_of(elements, n).peak, 96u << 20) << n;
 }
 
-// A line has a limit of its own, however many replies are expected: it would be searched for its
-// end again with every byte that arrives.
+// A line has a limit of its own, however many replies are expected. Otherwise every byte that
+// arrives would start another search for the end of the line.
 TEST(RedisLimits, ALineHasALimit) {
   for (const char* begin : {"-ERR ", "+", ":1", "$1", "*1"}) {
     const FakeServer server([&](const Command&) { return Answer{begin + std::string(8192, '1')}; });

@@ -38,9 +38,9 @@ class Proxy {
   Proxy& operator=(const Proxy&) = delete;
 
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
-  // So many of the server's bytes are passed on, counted from now on; then nothing more comes.
+  // Passes on so many of the server's bytes, counted from now on. Nothing more comes after them.
   void pass(uint64_t bytes) { left_ = bytes; }
-  // So many go out at once.
+  // Sends so many bytes at once.
   void cut(size_t bytes) { step_ = bytes; }
   uint64_t passed() const { return passed_; }
 
@@ -70,7 +70,7 @@ class Proxy {
   }
   bool move(int client, int server) {
     pollfd states[] = {{client, POLLIN, 0}, {server, POLLIN, 0}};
-    // What is held back stays with the server.
+    // What is held back stays in the server's connection.
     if (left_ == 0) states[1].fd = -1;
     if (poll(states, 2, 10) <= 0) return true;
     char bytes[65536];
@@ -81,7 +81,8 @@ class Proxy {
     if (states[1].fd >= 0 && states[1].revents != 0) {
       const ssize_t got = recv(server, bytes, std::min<uint64_t>({sizeof bytes, left_, step_}), 0);
       if (got <= 0) return false;
-      // Counted first: the client may be done with them before this thread goes on.
+      // Bytes are counted first, because the client may be done with them before this thread goes
+      // on.
       left_ -= static_cast<uint64_t>(got);
       passed_ += static_cast<uint64_t>(got);
       if (!send_all(client, bytes, static_cast<size_t>(got))) return false;

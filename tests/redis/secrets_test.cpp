@@ -1,5 +1,4 @@
-// What is left in the memory of a process of the passwords that it used: nothing, once stores are
-// closed.
+// Once stores are closed, the memory of the process has none of the passwords that it used.
 #include <string.h>
 
 #include <fstream>
@@ -16,7 +15,7 @@ namespace {
 constexpr size_t length = 24, part = 8;
 constexpr unsigned char mask = 0xa5;
 
-// A password of letters, of which only a masked form is kept.
+// A password of letters. Only a masked form of it is kept.
 class Masked {
  public:
   Masked() {
@@ -30,7 +29,7 @@ class Masked {
   void write_percent(char* to) const {
     for (size_t i = 0; i < length; i++) std::snprintf(to + 3 * i, 4, "%%%02x", masked_[i] ^ mask);
   }
-  // Where in memory a third of it stands, plain or in percent form.
+  // Counts where in memory a third of it stands, plain or in percent-encoding.
   size_t count(const unsigned char* memory, size_t size) const {
     size_t found = 0;
     const unsigned char* const end = memory + size - 3 * part;
@@ -71,7 +70,7 @@ class Masked {
   unsigned char masked_[length];
 };
 
-// In all memory that this process can write to.
+// Counts copies in all memory that this process can write to.
 size_t copies_of(const Masked& secret) {
   size_t found = 0;
   std::ifstream maps("/proc/self/maps");
@@ -87,7 +86,7 @@ size_t copies_of(const Masked& secret) {
 
 class RedisSecrets : public WithServers {
  protected:
-  // A config's text with a password in it, which is wiped again.
+  // A text of a config with a password in it, which is wiped afterwards.
   struct Text {
     Text(const std::string& begin, const Masked& secret, const std::string& end, bool percent) {
       const size_t size = percent ? 3 * length : length;
@@ -104,8 +103,8 @@ class RedisSecrets : public WithServers {
     std::vector<char> text;
   };
 
-  // What an open() leaves while the store is open, and after it; the caller's texts are gone by
-  // then.
+  // Checks what an open() leaves in memory while the store is open, and after it is closed. The
+  // caller's texts are wiped by then.
   static pkv_status open(pkv_redis_config config, const Masked& secret, const std::string& begin,
                          const std::string& end, bool percent, pkv_store& store) {
     const Text text(begin, secret, end, percent);

@@ -61,7 +61,8 @@ std::string text_of(const redisReply* reply) {
 
 bool have_server() { return server_program() != nullptr; }
 
-// Below the ports that systems give out by themselves; a cluster takes another one, 10,000 above.
+// Ports are below those that systems give out by themselves. A cluster takes another one, 10,000
+// above.
 int free_port() {
   static std::mt19937 random(std::random_device{}());
   for (;;) {
@@ -81,7 +82,7 @@ bool have_tls_server() {
 
 Server::Server(std::vector<std::string> options, std::optional<TlsFiles> tls)
     : options_(std::move(options)), tls_(std::move(tls)), directory_(new_directory()) {
-  // Somebody else may take the port before the server does.
+  // Another process may take the port before the server does.
   for (int attempt = 0; attempt < 10; attempt++) {
     port_ = free_port();
     do tls_port_ = tls_ ? free_port() : 0;

@@ -13,16 +13,17 @@
 
 namespace redis_test {
 
-// Is there a redis-server or a valkey-server to run?
+// Returns true if there is a redis-server or a valkey-server to run.
 bool have_server();
 
-// Can that server speak TLS?
+// Returns true if that server has TLS.
 bool have_tls_server();
 
 // What a server with TLS shows, as paths of files.
 struct TlsFiles {
   std::string certificate, key, ca;
-  bool asks_clients = false;  // for a certificate of the CA
+  // Asks clients for a certificate of the CA.
+  bool asks_clients = false;
 };
 
 class Server {
@@ -35,15 +36,16 @@ class Server {
 
   int port() const { return port_; }
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
-  // It listens on both ports where it has TLS.
+  // A server that has TLS listens on both ports.
   int tls_port() const { return tls_port_; }
   std::string tls_address() const { return "127.0.0.1:" + std::to_string(tls_port_); }
 
-  // A command and its reply as text: elements of arrays by spaces, "(nil)", errors as they are.
+  // Sends a command and returns its reply as text: elements of arrays separated by spaces, "(nil)",
+  // or the error.
   std::string ask(const std::vector<std::string>& arguments) const;
 
   void signal(int number) const { kill(process_, number); }
-  // Ends it as a power cut would.
+  // Ends the server as a power cut would.
   void stop();
   // Starts it again on the same port.
   void start();
@@ -58,15 +60,15 @@ class Server {
   pid_t process_ = -1;
 };
 
-// Three servers with a third of the slots each.
+// Three servers that have a third of the slots each.
 class Cluster {
  public:
-  // Its servers speak TLS with each other, too.
+  // With TLS, the servers also use it among each other.
   explicit Cluster(const std::optional<TlsFiles>& tls = std::nullopt);
   Server& operator[](size_t i) { return *servers_[i]; }
   size_t size() const { return servers_.size(); }
   std::string id(size_t i) { return servers_[i]->ask({"CLUSTER", "MYID"}); }
-  // Which server says that it has a slot.
+  // Returns which server says that it has a slot.
   size_t owner(size_t slot) const { return slot * servers_.size() / 16384; }
   void wait_until_ok();
 
@@ -74,7 +76,7 @@ class Cluster {
   std::vector<std::unique_ptr<Server>> servers_;
 };
 
-// A loopback port nobody listens on.
+// Returns a loopback port that nobody listens on.
 int free_port();
 
 }  // namespace redis_test

@@ -29,7 +29,8 @@ TEST_F(RedisStore, RoundTripsOfOddSizes) {
   }
 }
 
-// Nothing is what there is under a key without an item, so an item of no bytes is not found.
+// Redis answers alike for a key without an item and for an empty value, so an item of no bytes is
+// not found.
 TEST_F(RedisStore, NoItemsAndItemsOfNoBytes) {
   const Server server;
   Store store(server.address());
@@ -45,7 +46,7 @@ TEST_F(RedisStore, NoItemsAndItemsOfNoBytes) {
 TEST_F(RedisStore, ThousandsOfKeys) {
   const Server server;
   Store store(server.address());
-  constexpr size_t n = 10'000;  // more than are sent at once
+  constexpr size_t n = 10'000;  // These are more than are sent at once.
   Batch in, probed, even, out;
   for (size_t i = 0; i < n; i++) in.add(i, 1 + i % 200);
   for (size_t i = 0; i < n + 5; i++) probed.room(i, 0), out.room(i, 200);
@@ -88,7 +89,7 @@ TEST_F(RedisStore, RoomAndValueDiffer) {
   }
 }
 
-// A server holds a value far larger than what was asked for: it does not travel.
+// A server holds a value far larger than what was asked for. It must not be transferred.
 TEST_F(RedisStore, ValuesThatSomebodyElseWrote) {
   const Server server;
   Store store(server.address());
@@ -182,7 +183,7 @@ TEST_F(RedisStore, AfterAForkOnlyTheParentUsesIt) {
   EXPECT_EQ(store->get(1, 1000), 1) << "the child's close left the connection alone";
 }
 
-// What ThreadSanitizer watches.
+// ThreadSanitizer watches this test.
 TEST_F(RedisStore, ThreadsReadAndWriteAtOnce) {
   const Server server;
   Store store(server.address());

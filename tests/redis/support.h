@@ -1,4 +1,4 @@
-// A store to be tested, and batches of items with bytes that follow from their names.
+// A store under test, and batches of items whose bytes follow from their names.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace redis_test {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// Bytes of all values, different from seed to seed.
+// Returns bytes of all values that differ from seed to seed.
 inline std::string bytes(size_t size, uint64_t seed) {
   std::string text(size, '\0');
   uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
@@ -71,7 +71,7 @@ inline pkv_redis_config config_for(const std::string& servers) {
   return config;
 }
 
-// Short time-outs, for servers that do not answer in time.
+// Sets short time-outs, for servers that do not answer in time.
 inline void hasty(pkv_redis_config& config) {
   config.connect_timeout_ms = config.command_timeout_ms = 400;
 }
@@ -106,7 +106,8 @@ class Store {
     Batch batch;
     return put(batch.add(seed, size));
   }
-  // 1: there, with the right bytes; otherwise what get returned, and nothing that should not be.
+  // Returns 1 if the item is there with the right bytes, and otherwise what get() returned, once it
+  // is certain that nothing was written.
   int64_t get(uint64_t seed, size_t size) {
     Batch batch;
     const int64_t found = get(batch.room(seed, size));

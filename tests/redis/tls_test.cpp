@@ -1,4 +1,4 @@
-// Stores behind TLS: only the server that was meant is believed, and everything else is a clear
+// Stores behind TLS believe only the server that was meant. Everything else fails with a clear
 // sentence.
 #include <openssl/opensslv.h>
 #include <sys/wait.h>
@@ -39,7 +39,7 @@ class RedisTls : public testing::Test {
     config.tls_ca_file = (ca = certificates().certificate("ca")).c_str();
   }
 
-  // "" where it can be opened.
+  // Returns the error sentence, or "" if the store can be opened.
   static std::string open_with(const std::string& servers, const Adjust& adjust) {
     pkv_redis_config config = config_for(servers);
     adjust(config);
@@ -94,8 +94,8 @@ TEST_F(RedisTls, IsChosenByTheUrlOrTheConfig) {
 
 // ---- Certificates -------------------------------------------------------------------------------
 
-// What the server shows, what is expected of it, and a part of the sentence; "" where it is
-// believed.
+// What the server shows, what is expected of it, and a part of the sentence, which is "" if the
+// server is believed.
 struct Shown {
   const char* what;
   CertificateOptions certificate;
@@ -209,7 +209,7 @@ TEST_F(RedisTls, AServerThatAsksForACertificate) {
   asking.asks_clients = true;
   certificates().make("client", {.names = "", .common_name = "client"});
   certificates().make("stranger", {.names = "", .common_name = "client", .signed_by = "other-ca"});
-  // In TLS 1.3 a client hears of the refusal after its handshake.
+  // In TLS 1.3 a client learns of the refusal after its handshake.
   for (const char* protocol : {"TLSv1.2", "TLSv1.3"}) {
     const Server server({"--tls-protocols", protocol}, asking);
     const auto as = [&](const char* name) {
@@ -357,7 +357,7 @@ TEST_F(RedisTls, AServerThatStopsAnywhereCostsTheTimeOuts) {
       auto begin = Clock::now();
       pkv_store store{};
       const pkv_status status = pkv_redis_open(&config, &store);
-      // Greeting and map in one time-out, rights in another, for each of two connections.
+      // Greeting and map share one time-out and rights have another, for each of two connections.
       EXPECT_LT(seconds_since(begin), 4 * timeout / 1e3 + 1);
       if (status != PKV_OK) return false;
       Batch in, out;
@@ -379,7 +379,7 @@ TEST_F(RedisTls, AServerThatStopsAnywhereCostsTheTimeOuts) {
     ASSERT_GT(whole, 1000u);
     for (int step = 0; step < 16; step++) {
       Proxy proxy(tls ? server.tls_port() : server.port());
-      // The last ends within the value, since signatures differ by some bytes in length.
+      // The last one ends within the value, since signatures differ by some bytes in length.
       const uint64_t bytes = (whole - 500) * static_cast<uint64_t>(step) / 15;
       proxy.pass(bytes);
       EXPECT_FALSE(use(proxy)) << "after " << bytes << " of " << whole << " bytes";
@@ -437,8 +437,8 @@ TEST_F(RedisTls, AClusterOfServersWithTls) {
   for (size_t i = 0; i < cluster.size(); i++) EXPECT_GT(std::stoi(cluster[i].ask({"DBSIZE"})), 50);
 }
 
-// One server of the cluster shows a certificate of somebody else: its keys are lost, not given to
-// it.
+// One server of the cluster shows another server's certificate. Its keys are lost, and are not sent
+// to it.
 TEST_F(RedisTls, AServerOfAClusterThatIsSomebodyElse) {
   Cluster cluster(files());
   certificates().make("other", {.signed_by = "other-ca"});

@@ -1,5 +1,5 @@
-// Whom a client believes what: secrets are in no sentence, credentials go to nobody who was not
-// named, and an answer counts when the question was asked.
+// Whom a client trusts: no sentence has a secret in it, credentials go to no server that was not
+// named, and an answer counts only if its question was asked.
 #include <atomic>
 #include <mutex>
 #include <set>
@@ -23,7 +23,7 @@ std::string percent(const std::string& text) {
   return all;
 }
 
-// The first four bytes of the secret, as it is or in another form, that stand in a text.
+// Returns the first four bytes of the secret that stand in a text, as they are or in another form.
 std::string part_in(const std::string& text) {
   std::string reversed(secret.rbegin(), secret.rend());
   for (const std::string& form : {secret, percent(secret), reversed})
@@ -32,7 +32,7 @@ std::string part_in(const std::string& text) {
   return "";
 }
 
-// The sentence of an open() that fails; "" where it does not.
+// Returns the sentence of an open() that fails, or "" if it works.
 std::string sentence_of(const std::string& servers, const char* user = nullptr,
                         const char* password = nullptr) {
   pkv_redis_config config = config_for(servers);
@@ -45,7 +45,7 @@ std::string sentence_of(const std::string& servers, const char* user = nullptr,
   return "";
 }
 
-// A URL with a password, and what typing errors make of it.
+// Makes a URL with a password, and what typing errors make of it.
 std::set<std::string> malformed_urls() {
   std::set<std::string> all;
   const std::string host = "127.0.0.1:" + std::to_string(free_port());
@@ -60,7 +60,7 @@ std::set<std::string> malformed_urls() {
         all.insert(begin + word + "@" + host + "?password=" + word);
         for (size_t i = 0; i < url.size(); i++) {
           all.insert(std::string(url).erase(i, 1));
-          // What stands where a host stands is taken for one.
+          // Whatever stands in the place of a host is taken for one.
           if (i > begin.size()) all.insert(url.substr(0, i));
         }
         if (scheme != "redis://" && scheme != "") continue;
@@ -156,7 +156,7 @@ TEST(RedisTrust, AServerWithoutClusterLeadsNowhere) {
   EXPECT_EQ(trap.reached(), 0);
 }
 
-// A cluster whose map a test makes.
+// A cluster whose map the test makes.
 class MappedServer {
  public:
   explicit MappedServer(FakeServer::Script script)
@@ -214,7 +214,7 @@ TEST(RedisTrust, AServerThatJoinedIsFollowed) {
   EXPECT_EQ(second.authenticated, 1);
 }
 
-// What a server that was not configured says of the cluster is not asked for.
+// A server that was not configured is not asked who belongs to the cluster.
 TEST(RedisTrust, OnlyConfiguredServersSayWhoBelongsToACluster) {
   const Trap trap;
   MappedServer second(
@@ -241,7 +241,8 @@ TEST(RedisTrust, AMapWithTextsThatAreNoHostsIsNone) {
 
 // ---- Answers that come too early ----------------------------------------------------------------
 
-// What is left of the command would be the beginning of the next one: a value under another's name.
+// The rest of the command would be read as the beginning of the next one, and so store a value
+// under another name.
 TEST(RedisTrust, AnAnswerBeforeTheWholeCommandIsSentIsNone) {
   std::atomic<int> sets = 0;
   FakeServer server([&](const Command& command) {

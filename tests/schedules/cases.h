@@ -1,4 +1,4 @@
-// Small cases, explored in full. Their programs are told in world.h.
+// Small cases, which are explored in full. world.h describes their programs.
 #pragma once
 
 #include "world.h"

@@ -7,7 +7,7 @@
 
 namespace schedules {
 
-// Thread 0 makes ready and looks at the end; the others run in between.
+// Thread 0 prepares an execution and judges its end. The others run in between.
 inline constexpr int max_threads = 6;
 
 struct Clock {

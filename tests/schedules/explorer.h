@@ -1,7 +1,7 @@
-// Every execution of a case, up to the order of accesses that do not touch each other: depth first
-// over recorded choices, with dynamic partial-order reduction by source sets and sleep sets
-// (Abdulla, Aronis, Jonsson, Sagonas, 2014). Two accesses depend on each other where they are of
-// one location and one of them writes. An access is named by its depth, from 1.
+// Explores every execution of a case, up to the order of accesses that do not depend on each other.
+// The search is depth first over recorded choices, with dynamic partial-order reduction by source
+// sets and sleep sets (Abdulla, Aronis, Jonsson, Sagonas, 2014). Two accesses depend on each other
+// if they are of one location and one of them writes. An access is named by its depth, from 1.
 #pragma once
 
 #include <vector>
@@ -12,17 +12,17 @@ namespace schedules {
 
 class Explorer : public Strategy {
  public:
-  // Without reduction: every interleaving there is.
+  // Without reduction it explores every interleaving there is.
   explicit Explorer(bool reduced = true) : reduced_(reduced) {}
 
-  // Before each execution.
+  // Begins an execution.
   void begin() {
     depth_ = 0;
     lasts_.clear();
     for (Clock& clock : past_) clock = Clock{};
   }
 
-  // After each: to the next execution; false where there is none.
+  // Ends an execution and goes to the next one. Returns false if there is none.
   bool advance() {
     nodes_.resize(depth_);
     while (!nodes_.empty()) {
@@ -49,7 +49,7 @@ class Explorer : public Strategy {
     std::copy(pending, pending + max_threads, node.pending);
     const unsigned awake = runnable & ~node.asleep;
     if (awake == 0) return -1;
-    // Going on with the same thread saves a switch.
+    // To continue with the same thread saves a switch.
     begin_with(node, awake >> current & 1 ? current : __builtin_ctz(awake));
     node.backtrack = reduced_ ? 1u << node.thread : runnable;
     nodes_.push_back(node);
@@ -75,7 +75,7 @@ class Explorer : public Strategy {
     if (access.writes) past.join(last.read_past);
     past.times[thread] = time;
     node.past = past;
-    // Of what is played again, all but the last access has been looked at already.
+    // All but the last access of a replayed prefix have been looked at already.
     if (reduced_ && depth_ == nodes_.size()) {
       reverse_unless_ordered(last.written, thread, before);
       for (int reader = 1; access.writes && reader < max_threads; reader++)
@@ -94,12 +94,13 @@ class Explorer : public Strategy {
   struct Node {
     int thread = 0;
     uint32_t choice = 0, choices = 1;
-    unsigned backtrack = 0, done = 0, asleep = 0;  // sets of threads
+    unsigned backtrack = 0, done = 0, asleep = 0;  // Sets of threads.
     Access pending[max_threads];
     Access done_access;
-    Clock past;  // of the access: which others come before it
+    // The clock of the access: which others come before it.
+    Clock past;
   };
-  // The last write of a location, the last reads since, and what came before them.
+  // The last write of a location, the reads since then, and what came before them.
   struct Last {
     uint32_t written = 0, read[max_threads] = {};
     Clock write_past, read_past;
@@ -111,8 +112,8 @@ class Explorer : public Strategy {
     node.choices = 1;
   }
 
-  // What was explored from the state before need not be again, until something it depends on has
-  // happened.
+  // Returns the threads that were explored from the state before. They need not be explored again
+  // until an access that they depend on has happened.
   unsigned still_asleep() const {
     const Node& before = nodes_[depth_ - 1];
     unsigned asleep = (before.asleep | before.done) & ~(1u << before.thread);
@@ -129,9 +130,9 @@ class Explorer : public Strategy {
     return nodes_[second - 1].past.covers(nodes_[first - 1].thread, first);
   }
 
-  // The access just done races with an earlier one if nothing in between orders them; then what
-  // leads to the later one without the earlier is tried, too: one of the threads that can begin it
-  // has to be explored from the state before the earlier access.
+  // The access just made races with an earlier one if nothing in between orders them. Then the
+  // executions with the reverse order are tried, too: one of the threads that can begin them has to
+  // be explored from the state before the earlier access.
   void reverse_unless_ordered(uint32_t earlier, int thread, const Clock& before) {
     if (earlier == 0 || nodes_[earlier - 1].thread == thread ||
         before.covers(nodes_[earlier - 1].thread, earlier))
@@ -159,9 +160,9 @@ class Explorer : public Strategy {
   Clock past_[max_threads];
 };
 
-// Follows a random schedule (Burckhardt, Kothari, Musuvathi, Nagarakatte, 2010): the thread of the
+// Follows a random schedule (Burckhardt, Kothari, Musuvathi, Nagarakatte, 2010). The thread of the
 // highest priority runs, and at a few random accesses the running one falls behind all others. One
-// thread may be stopped from some access on until all others are through.
+// thread may be stopped from some access on until all others have ended.
 class RandomSchedule : public Strategy {
  public:
   explicit RandomSchedule(uint64_t seed) : random_(seed * 0x9E3779B97F4A7C15u + 1) {
@@ -186,7 +187,7 @@ class RandomSchedule : public Strategy {
     accesses_of_[best]++;
     return best;
   }
-  // Schedules without, with some and with many odd outcomes.
+  // Some schedules have no odd outcomes, some have a few, and some have many.
   uint32_t choose(uint32_t n) override {
     return odd_outcomes_ == 0 || below(odd_outcomes_ == 1 ? 8 : 2) != 0 ? 0 : below(n);
   }

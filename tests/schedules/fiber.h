@@ -1,6 +1,6 @@
 // Threads that take turns on one real thread. A switch is a pair of _setjmp and _longjmp, which
-// make no system call; ucontext only makes the stacks. A fiber is never unwound: what its frames
-// hold is dropped when it is started anew, so a body owns no memory.
+// make no system call; ucontext only makes the stacks. A fiber is never unwound: whatever its
+// frames hold is dropped when it is started anew, so a body must own no memory.
 #pragma once
 
 #include <setjmp.h>
@@ -15,13 +15,13 @@ class Fiber {
  public:
   using Body = void (*)(int);
 
-  // A fiber of the caller's own stack.
+  // Makes a fiber of the caller's own stack.
   Fiber() = default;
 
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // The next switch to this fiber calls body(number), which must not return.
+  // Makes the next switch to this fiber call body(number), which must not return.
   void restart(Body body, int number) {
     body_ = body;
     number_ = number;
@@ -49,7 +49,7 @@ class Fiber {
     swapcontext(&back_, &context_);
   }
 
-  // Each start is a jump to this frame.
+  // Each start jumps to this frame.
   static void bottom() {
     Fiber* const self = made_;
     if (_setjmp(self->bottom_) == 0) setcontext(&self->back_);

@@ -1,7 +1,7 @@
-// What the threads of an execution asked of the pool and were answered, and whether one order of
-// all these calls explains the answers: linearizability, with happens-before as the order that has
-// to be kept (on a machine of weak memory there is no other "before"). The search is Wing and
-// Gong's (1993), with the states it has been in remembered.
+// Records what the threads of an execution asked of the pool and were answered, and decides whether
+// one order of all these calls explains the answers. This is linearizability with happens-before as
+// the order that has to be kept, because a machine with weak memory has no other "before". The
+// search is Wing and Gong's (1993), and remembers the states it has been in.
 #pragma once
 
 #include <cstdint>
@@ -25,26 +25,27 @@ inline constexpr uint32_t max_list = 4;
 struct Operation {
   Call call{};
   int thread = 0;
-  uint32_t n = 0;   // blocks to alloc, slots to claim or fill
-  Block block = 0;  // what it is about; of look: only the id
+  // The number of blocks to alloc, or of slots to claim or fill.
+  uint32_t n = 0;
+  Block block = 0;  // The block. For `look` only its id counts.
   pkv_status status{};
-  uint32_t offset = 0;       // of claim
-  Block out[max_list] = {};  // of alloc
-  BlockState state{};        // of look
+  uint32_t offset = 0;       // The answer of claim.
+  Block out[max_list] = {};  // The answer of alloc.
+  BlockState state{};        // The answer of look.
   Clock began;
-  uint32_t ended = 0;  // time of its thread
-  size_t place = 0;    // in the order in which the calls ended
-  uint32_t turn =
-      0;  // of its thread; what one call does to a list of blocks are operations of one turn
+  uint32_t ended = 0;  // The thread's time at the end of the call.
+  size_t place = 0;    // The call's place in the order in which calls ended.
+  // The turn of its thread. All operations of one call on a list of blocks belong to one turn.
+  uint32_t turn = 0;
 
   bool before(const Operation& other) const {
     return thread == other.thread ? turn < other.turn : other.began.covers(thread, ended);
   }
-  // What was refused has changed nothing.
+  // A call that was refused has changed nothing.
   bool changes() const { return status == PKV_OK && call != Call::look; }
 };
 
-// The pool as one would write it without threads.
+// The pool as one would write it for a single thread.
 struct Model {
   std::vector<uint64_t> states;
   uint32_t block_size = 0;
@@ -60,8 +61,8 @@ struct Model {
     return count;
   }
 
-  // Does the call; false where it would have been answered otherwise. doubtful: blocks that are
-  // free, but need not be found; *freed: whether the call freed a block.
+  // Makes the call. Returns false if it would have been answered otherwise. `doubtful` are blocks
+  // that are free but need not be found. Sets *freed to whether the call freed a block.
   bool apply(const Operation& op, uint32_t doubtful, bool* freed) {
     *freed = false;
     if (op.call == Call::alloc) return alloc(op, doubtful);
@@ -130,11 +131,13 @@ struct Model {
   }
 };
 
-// What may explain that an alloc was refused although there are blocks, beside a release that it is
-// concurrent with.
+// What may explain that an alloc was refused although there are blocks, besides a release that is
+// concurrent with it.
 struct Relaxations {
-  bool allocs = false;          // another alloc under way
-  bool refusals_alone = false;  // each refused call is explained by an order of its own
+  // Another alloc was under way.
+  bool allocs = false;
+  // An order of its own explains each refused call.
+  bool refusals_alone = false;
 };
 
 class Linearization {
@@ -151,7 +154,7 @@ class Linearization {
     freed_.resize(ops.size());
   }
 
-  // Whether there is an order that leads from begin to the end.
+  // Returns true if there is an order that leads from `begin` to the end.
   bool exists(const Model& begin) {
     if (!relaxed_.refusals_alone) return can_order(changes_ | refusals_, begin);
     bool good = can_order(changes_, begin);
@@ -161,7 +164,7 @@ class Linearization {
   }
 
  private:
-  using Set = uint64_t;  // of operations
+  using Set = uint64_t;  // A set of operations.
 
   bool can_order(Set ops, const Model& begin) {
     ordered_ = ops;
@@ -187,8 +190,8 @@ class Linearization {
     return false;
   }
 
-  // Free blocks an alloc need not find: a concurrent release has them half returned; a concurrent
-  // alloc may hold them for a while.
+  // Returns the free blocks that an alloc need not find: a concurrent release has returned them
+  // halfway, or a concurrent alloc may hold them for a while.
   uint32_t doubtful(size_t alloc, Set placed) const {
     uint32_t count = 0;
     for (size_t i = 0; i < ops_.size(); i++) {
@@ -211,7 +214,7 @@ class Linearization {
   const std::vector<Operation>& ops_;
   const Model& end_;
   const Relaxations relaxed_;
-  std::vector<Set> preceding_;  // by happens-before
+  std::vector<Set> preceding_;  // Operations that happen before each.
   Set changes_ = 0, refusals_ = 0, ordered_ = 0;
   std::vector<bool> freed_;
   std::unordered_set<std::string> tried_;

@@ -1,5 +1,5 @@
-// The checker itself is checked: well-known small programs show exactly the outcomes the memory
-// model has, with and without reduction.
+// Checks the checker: well-known small programs show exactly the outcomes that the memory model
+// has, with and without reduction.
 #pragma once
 
 #include <optional>
@@ -22,7 +22,8 @@ struct Litmus {
   const char* name;
   int threads;
   void (*body)(Shared& shared, int thread);
-  const char* outcomes;  // in ascending order: what was read, or the first letters of a finding
+  // In ascending order. An outcome is what was read, or the first letters of a finding.
+  const char* outcomes;
 };
 
 inline std::span<const Litmus> litmus_programs() {
@@ -140,7 +141,7 @@ inline std::span<const Litmus> litmus_programs() {
            }
        },
        "0000 thre"},
-      // Limits of this model: C++ allows "1100" in both.
+      // These are limits of the checker's model: C++ allows the outcome "1100" in both.
       {"load buffering is not shown", 2,
        [](Shared& s, int thread) {
          if (thread == 1) s.read[0] = s.x.load(relaxed), s.y.store(1, relaxed);
@@ -161,7 +162,7 @@ inline std::span<const Litmus> litmus_programs() {
 
 class LitmusRun {
  public:
-  // All outcomes the program has.
+  // Returns all outcomes of the program.
   static std::string outcomes(const Litmus& program, bool reduced) {
     std::set<std::string> found;
     Explorer explorer(reduced);

@@ -7,7 +7,8 @@
 //   schedules --case NAME       one case
 //   schedules --random SECONDS [SEED]
 //   schedules --seed SEED       one random execution, told
-#undef _FORTIFY_SOURCE  // whose longjmp takes a switch of stacks for an error
+// This macro makes longjmp take a switch of stacks for an error.
+#undef _FORTIFY_SOURCE
 
 #include <chrono>
 #include <cstdlib>
@@ -25,7 +26,7 @@ double seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// As one word for printf, whatever the width of the type.
+// Returns the value as a type that printf knows, whatever the width of uint64_t.
 unsigned long long number(uint64_t value) { return value; }
 
 void print_story(const Case& played) {
@@ -36,7 +37,7 @@ void print_story(const Case& played) {
   std::fflush(stdout);
 }
 
-// Every execution of the case; false where one has a finding.
+// Explores every execution of the case. Returns false if one has a finding.
 bool explore(const Case& played, double limit = 1e9) {
   const double begin = seconds();
   World world(played);
@@ -69,7 +70,7 @@ bool explore_small(bool stop_at_first) {
   return good;
 }
 
-// One random execution.
+// Plays one random execution.
 bool play_seed(uint64_t seed, bool told) {
   const RandomCase random(seed);
   const Case& played = random.get();
@@ -98,8 +99,8 @@ bool play_random(double limit, uint64_t first_seed) {
   return true;
 }
 
-// What the explorer leaves out adds nothing: small cases have the same histories with and without
-// reduction.
+// Small cases have the same histories with and without reduction, so what the explorer leaves out
+// adds nothing.
 bool same_histories_unreduced(const Case& played) {
   std::unordered_set<std::string> histories[2];
   for (const bool reduced : {false, true}) {
@@ -107,7 +108,7 @@ bool same_histories_unreduced(const Case& played) {
     Explorer explorer(reduced);
     do {
       explorer.begin();
-      if (world.play(explorer) == Outcome::finding) return true;  // told by the case itself
+      if (world.play(explorer) == Outcome::finding) return true;  // The case itself reports this.
     } while (explorer.advance());
     histories[reduced] = world.histories();
   }

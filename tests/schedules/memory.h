@@ -1,5 +1,5 @@
-// The memory of one execution. Each atomic location keeps its stores in modification order; a load
-// may return any store that is not superseded for its thread by happens-before or coherence.
+// The memory of one execution. Each atomic location keeps its stores in modification order. A load
+// may return any store that neither happens-before nor coherence has superseded for its thread.
 // README.md says what this model leaves out.
 #pragma once
 
@@ -25,25 +25,25 @@ inline bool releases(std::memory_order order) {
 class Memory {
  public:
   // Bounds that keep searches finite: how many loads in a row of one location may return outdated
-  // stores to a thread (real machines show stores in finite time); how many swaps of a thread may
-  // fail spuriously or on an outdated store.
+  // stores to a thread (real machines show stores in finite time), and how many swaps of a thread
+  // may fail spuriously or on an outdated store.
   static constexpr uint8_t max_outdated = 2;
   uint32_t max_weak_failures = 1;
 
-  // An empty memory, used by thread 0 alone.
+  // Begins with an empty memory, which only thread 0 uses.
   void begin() {
     used_ = 0;
     touched_.clear();
     for (Clock& clock : clocks_) clock = Clock{};
   }
-  // Everything so far happens before everything the threads do.
+  // Everything so far happens before everything that the threads do.
   void fork(int threads) {
     for (int thread = 1; thread <= threads; thread++) {
       clocks_[thread] = clocks_[0];
       weak_failures_[thread] = 0;
     }
   }
-  // Everything the threads did happens before what follows.
+  // Everything that the threads did happens before what follows.
   void join(int threads) {
     for (int thread = 1; thread <= threads; thread++) clocks_[0].join(clocks_[thread]);
   }
@@ -56,14 +56,14 @@ class Memory {
     return used_++;
   }
   uint32_t locations() const { return used_; }
-  // Locations thread 0 used; and what is called before each load of the others, if anything.
+  // The locations that thread 0 used.
   std::vector<uint32_t>& touched() { return touched_; }
   void (*watch_loads)(uint32_t location) = nullptr;
 
   void name(uint32_t location, const std::string& name) { locations_[location].name = name; }
   const std::string& name(uint32_t location) const { return locations_[location].name; }
 
-  // All values a location had, in modification order.
+  // Visits all values that a location had, in modification order.
   template <class Visit>
   void values(uint32_t location, Visit visit) const {
     for (const Store& store : locations_[location].stores) visit(store.value);
@@ -95,7 +95,7 @@ class Memory {
     depart(location, true, 0);
   }
 
-  // A read-modify-write: reads the last store and goes right behind it.
+  // A read-modify-write reads the last store and follows it directly.
   template <class Change>
   uint64_t change(uint32_t location, const char* what, std::memory_order order,
                   const std::source_location& where, Change change) {
@@ -105,8 +105,8 @@ class Memory {
                   swap(location, at, what, order, where, change(at.stores.back().value)));
   }
 
-  // The first outcome is what a machine in order does; then a failure for no reason, then failures
-  // on outdated stores.
+  // The first outcome is that of a machine without weak memory. Then there is a failure for no
+  // reason, and then failures on outdated stores.
   bool compare_exchange(uint32_t location, uint64_t& expected, uint64_t desired, bool weak,
                         std::memory_order success, std::memory_order failure,
                         const std::source_location& where) {
@@ -137,10 +137,10 @@ class Memory {
  private:
   struct Store {
     uint64_t value;
-    Clock released;  // what an acquiring load of it learns
+    Clock released;  // The clock that an acquiring load of it learns.
   };
-  // At this time of a thread it knew the store with this index: nothing older can be read by
-  // whoever knows that time.
+  // At this time of a thread it knew the store with this index. Whoever knows that time can read
+  // nothing older.
   struct Seen {
     uint32_t time, index;
   };
@@ -217,8 +217,8 @@ class Memory {
     }
     tell(location, what, order, before, value, 0, where);
     if (acquires(order)) clock().join(at.stores.back().released);
-    append(at, value, order,
-           at.stores.back().released);  // a swap goes on with the release sequence
+    // A swap continues the release sequence.
+    append(at, value, order, at.stores.back().released);
     return before;
   }
 
@@ -234,7 +234,8 @@ class Memory {
 
 inline Memory memory;
 
-// A value as its location's readers see it; set by who knows what the locations hold.
+// Describes a value as readers of its location see it. The code that knows what locations hold sets
+// it.
 inline std::string (*describe_value)(const std::string& name, uint64_t value) = nullptr;
 
 inline void Memory::tell(uint32_t location, const char* what, std::memory_order order,
@@ -256,7 +257,7 @@ inline void Memory::tell(uint32_t location, const char* what, std::memory_order 
   scheduler.note(line);
 }
 
-// Plain data: accesses that conflict must be ordered by happens-before.
+// Plain data. Accesses that conflict must be ordered by happens-before.
 class Cell {
  public:
   void write(const char* what) {

@@ -1,6 +1,6 @@
 // A random case: two to four threads of up to five calls each on a small pool. Threads keep to the
-// rules (they use what they hold, look up what may be gone by retain, and seal what they publish),
-// so every finding is the pool's.
+// rules: they use what they hold, look up by retain what may be gone, and seal what they publish.
+// So every finding is a fault of the pool.
 #pragma once
 
 #include "explorer.h"
@@ -14,9 +14,11 @@ class RandomCase {
     case_.name = "random";
     case_.relaxed = {.allocs = true, .refusals_alone = true};
     case_.blocks = 1 + random_.below(4);
-    const uint32_t shared = random_.below(case_.blocks + 1);  // blocks the threads begin with
+    // The number of blocks that the threads begin with.
+    const uint32_t shared = random_.below(case_.blocks + 1);
     if (random_.below(3) == 0) {
-      const uint32_t held = 63 + random_.below(2);  // the others lie around the border of two words
+      // The other blocks lie around the border of two words.
+      const uint32_t held = 63 + random_.below(2);
       setup_ = "hold " + std::to_string(held);
       case_.blocks += held;
       case_.shards = 1 + random_.below(2);
@@ -43,7 +45,8 @@ class RandomCase {
  private:
   static std::string letter(uint32_t i) { return std::string(1, static_cast<char>('a' + i)); }
 
-  // owned: the references this thread has to give up or keep; blocks below shared may be looked up.
+  // Makes a program. `owned` are the references that this thread has to give up or keep; blocks
+  // below `shared` may be looked up.
   std::string program(std::vector<uint32_t> owned, uint32_t shared) {
     std::string text;
     uint32_t fresh = shared;

@@ -1,5 +1,5 @@
-// Runs virtual threads one access at a time. Which thread goes next, and which of the outcomes the
-// memory model allows an access has, is a strategy's choice; the same choices give the same
+// Runs virtual threads one access at a time. A strategy chooses which thread goes next, and which
+// of the outcomes that the memory model allows an access has. The same choices give the same
 // execution.
 #pragma once
 
@@ -22,12 +22,12 @@ struct Access {
 class Strategy {
  public:
   virtual ~Strategy() = default;
-  // One of the threads of the mask runnable; -1: this execution need not go on. pending: what each
-  // of them would do.
+  // Returns one of the threads of the mask `runnable`, or -1 if this execution need not go on.
+  // `pending` is what each of them would do.
   virtual int next(unsigned runnable, const Access* pending, int current) = 0;
-  // One of n outcomes; 0 is what a machine without weak memory does.
+  // Returns one of n outcomes. 0 is what a machine without weak memory does.
   virtual uint32_t choose(uint32_t n) = 0;
-  // The thread chosen last has done its access.
+  // Says that the thread chosen last has made its access.
   virtual void done(int thread, const Access& access) = 0;
 };
 
@@ -59,7 +59,7 @@ class Scheduler {
   bool running() const { return running_; }
   uint32_t steps(int thread) const { return steps_[thread]; }
 
-  // Called before each access of a thread; returns when it is this thread's turn.
+  // Is called before each access of a thread and returns when it is this thread's turn.
   void step(const Access& access) {
     const int thread = current_;
     pending_[thread] = access;
@@ -74,7 +74,7 @@ class Scheduler {
   void stepped(const Access& access) { strategy_->done(current_, access); }
   uint32_t choose(uint32_t n) { return n < 2 ? 0 : strategy_->choose(n); }
 
-  // Ends the execution: something is wrong. Returns only where no threads run.
+  // Ends the execution with a finding. Returns only where no threads run.
   __attribute__((format(printf, 2, 3))) void found(const char* format, ...) {
     if (outcome_ != Outcome::finding) {
       va_list arguments;
@@ -88,7 +88,7 @@ class Scheduler {
   Outcome outcome() const { return outcome_; }
   const char* finding() const { return finding_; }
 
-  // The story of an execution is written only while one is told.
+  // Switches the report of an execution on or off. Writing it takes time.
   void tell(bool whether) {
     telling_ = whether;
     if (whether) story_.clear();
@@ -102,7 +102,7 @@ class Scheduler {
  private:
   static void enter(int thread);
 
-  // Each thread first runs to the place before its first access, so that what it would do is known.
+  // Each thread first runs to the place before its first access, so that its first access is known.
   void start_next() {
     const int from = current_;
     if (unstarted_ > threads_) return hand_over();

@@ -35,14 +35,15 @@ struct Case {
   const char* name = "";
   uint32_t blocks = 1;
   const char* setup = "";
-  const char* threads = "";        // their programs, separated by '|'
-  bool compare_unreduced = false;  // small enough to see what reduction leaves out
-  bool is_long = false;            // takes more than some seconds
+  const char* threads = "";  // The programs of the threads, separated by '|'.
+  // Small enough for a search without reduction.
+  bool compare_unreduced = false;
+  bool is_long = false;  // Takes more than some seconds.
   uint32_t shards = 1;
   uint32_t first_generation = 0;
-  uint32_t weak_failures = 1;  // of swaps, for each thread
-  bool rivals =
-      true;  // false: at most one thread allocs, so that no word of bits needs a second look
+  uint32_t weak_failures = 1;  // Spurious failures of swaps, for each thread.
+  // False means that at most one thread allocs, so no word of bits needs a second look.
+  bool rivals = true;
   Relaxations relaxed{};
 };
 
@@ -50,7 +51,7 @@ class World {
  public:
   static constexpr uint32_t block_size = 2, max_blocks = 136, max_steps = 300;
 
-  // The world of the case that is played. Threads find it here.
+  // The world of the case that is being played. Threads find it here.
   inline static World* now = nullptr;
 
   explicit World(const Case& played) : case_(played), setup_(parse(played.setup)) {
@@ -64,7 +65,7 @@ class World {
     name_locations();
   }
 
-  // One execution. What goes wrong is in scheduler.finding().
+  // Plays one execution. A finding is in scheduler.finding().
   Outcome play(Strategy& strategy) {
     prepare();
     const int threads = static_cast<int>(programs_.size());
@@ -113,7 +114,7 @@ class World {
     return steps;
   }
 
-  // A pool that knows no shards has one.
+  // A pool type without shards has one.
   template <class AnyPool>
   static void build_pool(std::optional<AnyPool>& pool, const Case& played,
                          std::pmr::memory_resource* arena) {
@@ -149,8 +150,8 @@ class World {
     return model;
   }
 
-  // state(i) reads the state of block i, free_count() the counters; the index is the last location;
-  // what is left are bits.
+  // state(i) reads the state of block i, and free_count() the counters, whose index is the last
+  // location. The remaining locations are words of bits.
   void name_locations() {
     for (uint32_t location = 0; location < memory.locations(); location++)
       memory.name(location, "bits#" + std::to_string(location));
@@ -170,8 +171,8 @@ class World {
     memory.watch_loads = case_.rivals ? nullptr : watch_walk;
   }
 
-  // A reservation that nobody competes with finds its bit at the first look at each word: the
-  // argument at the top of pool.h.
+  // A reservation without rivals finds its bit at the first look at each word. The top of pool.h
+  // argues why.
   static void watch_walk(uint32_t location) {
     const int thread = scheduler.current();
     if (!now->bits_[location]) return;

@@ -23,7 +23,7 @@ inline void World::perform(const Step& step) {
   }
   Held& held = slots[static_cast<size_t>(step.slots.at(0))];
   if (step.verb == "publish") {
-    // Blocks of generation 0 and id 0 are 0: one more, so that 0 is nothing.
+    // Block 0 of generation 0 is the number 0, so 1 is added and 0 means nothing.
     if (held.usable) index_->store(held.block + 1, std::memory_order_relaxed);
   } else if (step.verb == "take") {
     const uint64_t found = index_->load(std::memory_order_relaxed);
@@ -48,7 +48,7 @@ inline void World::alloc(const Step& step, Slots& slots) {
   end(op, taken ? PKV_OK : PKV_OUT_OF_BLOCKS);
 }
 
-// A list that is refused took references for a while: it is what its parts are.
+// A list that is refused held references for a while. So it counts as the operations it is made of.
 inline void World::retain(const Step& step, Slots& slots) {
   Block blocks[max_list];
   uint32_t n = 0;
@@ -93,8 +93,8 @@ inline void World::release(const Step& step, Slots& slots) {
       n == 1 ? pool_->release(blocks[0]) : pool_->release(n, blocks, &failed_at);
   if (scheduler.telling() && scheduler.running() && status != PKV_OK)
     scheduler.note("  is refused");
-  // A block twice in a list (two letters may name the same) is refused whatever others do: nothing
-  // to put in order.
+  // A list that has a block twice (two letters may name the same one) is refused whatever others
+  // do. So it need not be ordered.
   if (n == 2 && blocks[0] == blocks[1]) {
     if (status == PKV_OK)
       scheduler.found("a list that names block %u twice was released",

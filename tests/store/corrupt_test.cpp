@@ -1,4 +1,5 @@
-// Files that are not what was written: every one is refused, and the cache is as before.
+// Files that were changed after they were written. Every one is refused, and the cache is as
+// before.
 #include <fstream>
 
 #include "file.h"
@@ -7,7 +8,7 @@
 namespace store {
 namespace {
 
-// A cache with something in it already, and a file of about 64 KiB from another one with sessions
+// A cache that has something in it, and a file of about 64 KiB from another cache with sessions
 // that share, a salt, a window and an index.
 struct Fixture {
   Plan plan = [] {
@@ -81,7 +82,7 @@ TEST(Corrupt, EveryTruncationAndWhatFollows) {
   CHECK(pkv_cache_validate(f.cache));
 }
 
-// Pieces of 256 KiB: each in its place, and of its own file.
+// Pieces of 256 KiB must be in their places, and of their own file.
 TEST(Corrupt, PiecesInAnotherOrderOrOfAnotherFile) {
   Fixture f(3500);
   const Fixture g(3501);
@@ -103,8 +104,8 @@ TEST(Corrupt, PiecesInAnotherOrderOrOfAnotherFile) {
   EXPECT_EQ(PKV_OK, f.load_once(f.file)) << pkv_last_error();
 }
 
-// Every byte of the tables changed behind right tags: refused, or the file means something else
-// now; a crash or a cache that is unsound it is never.
+// Every byte of the tables is changed and the tags made right again. The file is refused or means
+// something else now, but the library never crashes and the cache stays sound.
 TEST(Corrupt, AnyByteOfTheTablesBehindRightTags) {
   const Fixture f(70);
   uint64_t table_bytes;
@@ -138,14 +139,15 @@ TEST(Corrupt, HostileNumbers) {
     refused(16, value, 8);
     refused(24, value, 8);
   }
-  for (size_t word = 64; word < 64 + 96; word += 4)  // block size, storage, fingerprint, groups
+  // These are the block size, the storage, the fingerprint and the groups.
+  for (size_t word = 64; word < 64 + 96; word += 4)
     for (const uint64_t value :
          {uint64_t{0x7FFFFFFF}, uint64_t{0x80000000}, uint64_t{0xFFFFFFFF}, uint64_t{0x10000}})
       refused(word, value, 4);
 }
 
-// A callback does not tell how much there will be: what a header claims is not believed before it
-// is there.
+// A callback does not tell how much will come. So the reader must not believe what a header claims
+// before it has arrived.
 TEST(Corrupt, AStreamThatPromisesMuch) {
   const Fixture f(40);
   Bytes bytes(f.file.begin(), f.file.begin() + 64);
@@ -204,7 +206,8 @@ TEST(Mismatch, OfTheModel) {
   expect_mismatch(plan, two);
 }
 
-// What a window has left fills no larger block: the rest of that is gone for good.
+// What a window has left does not fill a larger block, because the rest of that block is gone for
+// good.
 TEST(Mismatch, OfAWindowAndLargerBlocks) {
   Plan plan, larger;
   plan.groups[0].window = 20;
@@ -320,7 +323,7 @@ TEST_F(Keys, EveryTruncationAndWhatFollowsIsFound) {
   EXPECT_EQ(PKV_CORRUPT, f.load_once(longer));
 }
 
-// Where it tells of fewer bytes, a file ends with a piece that was not the last one.
+// A file that is cut short ends with a piece that was not written as the last one.
 TEST_F(Keys, PiecesBelongToOnePlaceOfOneFile) {
   const Encrypted f(12000);
   const auto piece = [](const Bytes& file, size_t i) {
@@ -336,7 +339,7 @@ TEST_F(Keys, PiecesBelongToOnePlaceOfOneFile) {
                    swapped.begin() + (piece(f.file, 0).second - f.file.begin()),
                    swapped.begin() + (piece(f.file, 1).first - f.file.begin()));
   EXPECT_EQ(PKV_CORRUPT, f.load_once(swapped));
-  // The same content under the same key: not one piece of it fits.
+  // Even of the same content under the same key not one piece fits.
   const Bytes other = f.save_again();
   for (size_t i = 0; i < 4; i++) {
     Bytes mixed = f.file;
@@ -352,7 +355,7 @@ TEST_F(Keys, PiecesBelongToOnePlaceOfOneFile) {
   EXPECT_EQ(PKV_OK, f.load_once(f.file)) << pkv_last_error();
 }
 
-// What FORMAT.md says can be seen, and nothing else.
+// Only what FORMAT.md says can be seen.
 TEST_F(Keys, NothingIsInTheClear) {
   const Encrypted f(3000);
   const Bytes again = f.save_again();
@@ -373,8 +376,8 @@ TEST_F(Keys, NothingIsInTheClear) {
   EXPECT_FALSE(contains(plain.data() + plain.size() - 1000, 64)) << "keys and values";
 }
 
-// Whoever has no key can make right checksums, but no right file: not even one that claims to need
-// no key.
+// Without the key anybody can make right checksums, but no right file: not even one that claims to
+// need no key.
 TEST_F(Keys, ForgedAndOldFilesAreRefused) {
   const Encrypted f;
   Bytes forged = f.file;
@@ -383,7 +386,8 @@ TEST_F(Keys, ForgedAndOldFilesAreRefused) {
   store_file::seal(forged);
   EXPECT_EQ(PKV_MISMATCH, f.load_once(forged));
   Bytes old = f.file;
-  old[8] = 1;  // version 1 with a key: authenticated, not encrypted
+  // This is version 1 with a key: authenticated, but not encrypted.
+  old[8] = 1;
   EXPECT_EQ(PKV_VERSION, f.load_once(old));
   EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "save it again"));
   EXPECT_EQ(PKV_VERSION, try_load(f.cache, buffer(old)));
@@ -392,8 +396,8 @@ TEST_F(Keys, ForgedAndOldFilesAreRefused) {
   EXPECT_EQ(PKV_CORRUPT, f.load_once(unkeyed));
 }
 
-// Whoever can write a file without a key chooses whose index its texts go to: they go nowhere,
-// unless the caller says so.
+// Whoever can write a file without a key chooses whose index its texts go to. So they go to none,
+// unless the caller says that salts are trusted.
 TEST(Salts, OfAFileWithoutAKeyAreNotTrusted) {
   Plan plan;
   plan.prefix = true;
@@ -427,8 +431,8 @@ TEST(Salts, OfAFileWithoutAKeyAreNotTrusted) {
   CHECK(pkv_cache_validate(cache));
 }
 
-// What a file says of how much there is of a chain: never more than that, and texts of the index
-// end there.
+// A file says how much there is of each chain. The reader checks that it is no more, and texts of
+// the index end there.
 TEST(Lengths, AreCheckedAndBelieved) {
   Plan plan;
   plan.prefix = true;
@@ -464,7 +468,7 @@ TEST(Lengths, AreCheckedAndBelieved) {
 
 // ---- Room ---------------------------------------------------------------------------------------
 
-// The same bytes from a buffer and from a file.
+// Loads the same bytes from a buffer and from a file.
 pkv_status try_both(pkv_cache cache, const Bytes& bytes) {
   const std::string path = testing::TempDir() + "pagedkv-room-" + std::to_string(getpid());
   std::ofstream(path, std::ios::binary)
@@ -494,7 +498,8 @@ TEST(Room, NotEnoughOfItIsToldAndNothingIsLost) {
   EXPECT_EQ(PKV_OUT_OF_BLOCKS, try_both(b, file));
   EXPECT_EQ(before, state_of(b));
   CHECK(pkv_session_trim(other, 0));
-  // Cached blocks would have to go: not for a file that is broken behind its tables.
+  // Cached blocks would have to be evicted. They must not be for a file that is broken behind its
+  // tables.
   const State cached = state_of(b);
   Bytes broken = file;
   broken[broken.size() - 20]++;
@@ -532,7 +537,7 @@ TEST(Room, OfTheCallersLists) {
 struct Golden {
   const char* name;
   Plan plan;
-  bool older = false;  // what is saved now has more in it
+  bool older = false;  // What is saved now has more in it.
   pkv_file_config config = file_config();
 };
 
@@ -582,7 +587,7 @@ Bytes golden_file(const std::string& path, const Bytes& now) {
   return Bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
 }
 
-// Version 1 is of files without a key, version 2 of files with one, which are never twice the same.
+// Files of version 1 have no key. Those of version 2 have one, so no two of them are the same.
 void expect_golden(const Golden& golden, int version) {
   const std::string path =
       std::string(GOLDEN) + "/v" + std::to_string(version) + "-" + golden.name + ".pkv";
@@ -611,7 +616,7 @@ TEST(Golden, EncryptedFilesAreStillRead) {
   if (!Encrypted::possible()) GTEST_SKIP() << "this build is without libsodium or libcrypto";
   for (Golden golden : goldens()) {
     if (golden.name == std::string("plain") || golden.name == std::string("quantised"))
-      continue;  // as much as there is to see
+      continue;  // Nothing more can be seen of these.
     golden.config.key = "the golden key, 24 bytes", golden.config.key_size = 24;
     expect_golden(golden, 2);
   }

@@ -1,6 +1,6 @@
-// What hostile files cost. Each kind of file is doubled three times: memory and work must grow no
-// faster than the file, unless they are bounded by the blocks of the cache. Bytes asked of operator
-// new stand for the work: whatever walks through a text or a table makes one.
+// Measures what hostile files cost. Each kind of file is doubled three times: memory and work must
+// grow no faster than the file, unless the blocks of the cache bound them. Bytes asked of operator
+// new stand for the work, because every walk through a text or a table makes an allocation.
 #include "../support/memory.h"
 #include "file.h"
 #include "support.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint32_t none = 0xFFFFFFFF;
 
-// Tables as FORMAT.md has them, written by hand.
+// Writes tables as FORMAT.md has them.
 class Numbers {
  public:
   template <class... Each>
@@ -77,7 +77,7 @@ struct Hostile {
   }
 };
 
-// n chains, each of which follows the one before.
+// Makes n chains, each of which follows the one before.
 Hostile trunk(uint32_t n, uint32_t window = 0, unsigned char held = 1) {
   Hostile made;
   made.window = window;
@@ -183,14 +183,15 @@ const Kind kinds[] = {
      }},
 };
 
-// What one file cost: bytes asked for in all, and at once.
+// What one file cost: the bytes asked for in all, and at once.
 struct Cost {
   uint64_t bytes, most;
 };
 
 class Costs : public testing::TestWithParam<Kind> {
  protected:
-  // 64 blocks; storage NONE, so that what a file claims to hold costs it no keys and values.
+  // Makes a cache of 64 blocks. Its storage is NONE, so that the content that a file claims costs
+  // no keys and values.
   static Cache create_small(uint32_t window) {
     Plan plan;
     plan.groups = {{.layers = 1, .query_heads = 1, .kv_heads = 1, .key_dim = 16, .window = window}};
@@ -222,9 +223,8 @@ class Costs : public testing::TestWithParam<Kind> {
 };
 
 TEST_P(Costs, GrowNoFasterThanTheFile) {
-  constexpr uint64_t usual = 1 << 16,
-                     bounded_by_the_cache =
-                         64 * 64 * 512;  // positions of entries, times what one costs
+  // Some files have entries at 64 * 64 positions, each of which may cost 512 bytes.
+  constexpr uint64_t usual = 1 << 16, bounded_by_the_cache = 64 * 64 * 512;
   std::vector<size_t> sizes;
   std::vector<uint64_t> loads, load_most, inspects, inspect_most;
   pkv_file_config config = file_config();
@@ -255,8 +255,8 @@ TEST_P(Costs, GrowNoFasterThanTheFile) {
              pkv_status_string(status), (unsigned long long)inspect.bytes,
              (unsigned long long)inspect.most);
   }
-  // A session has its text, whoever it shares it with, and a list of its own: so many bytes for
-  // each that the caller wants.
+  // A session has its text, whoever it shares it with, and a list of its own. So each session that
+  // the caller wants may cost so many bytes.
   const bool sessions_fit = std::string(GetParam().name) == "sessions_that_fit";
   expect_linear("work of a load", loads, sizes, sessions_fit ? 8000 * 16384 : bounded_by_the_cache);
   expect_linear("memory of a load", load_most, sizes, sessions_fit ? 8000 * 8192 : usual);

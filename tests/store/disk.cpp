@@ -1,4 +1,4 @@
-// Both names of a call are defined, whichever the library was compiled to use.
+// Defines both names of each call, whichever the library was compiled to use.
 #undef _FILE_OFFSET_BITS
 #include "disk.h"
 
@@ -22,18 +22,18 @@ thread_local std::vector<Operation>* journal = nullptr;
 
 namespace {
 
-thread_local std::map<int, int> files;  // descriptor -> file of the journal
+thread_local std::map<int, int> files;  // Maps a descriptor to its file of the journal.
 
 Fault ask(const char* call) {
   if (!before) return Fault::none;
-  // Not for what the answer itself does.
+  // Calls made by the answer itself are not asked about.
   const auto asked = std::exchange(before, nullptr);
   const Fault fault = asked(call);
   before = asked;
   return fault;
 }
 
-// True if the call shall fail, with errno.
+// Returns true if the call must fail, with errno set.
 bool fails(Fault fault) {
   if (fault == Fault::fails) errno = error;
   if (fault == Fault::interrupted) errno = EINTR;

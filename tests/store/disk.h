@@ -1,5 +1,4 @@
-// The system's calls on files, as the library makes them, in the hands of the test: disk.cpp
-// replaces them in its program.
+// The test's control over the system's calls on files. disk.cpp replaces them in its program.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +8,25 @@
 
 namespace disk {
 
-// What a call shall do instead.
+// What happens instead of a call.
 enum class Fault { none, fails, interrupted, short_count };
 
-// Before each call while it is set: its name ("write"), and what comes of it. Errno of
-// Fault::fails.
+// While it is set, it is asked before each call with the call's name ("write"), and says what
+// happens. It sets errno for Fault::fails.
 extern thread_local std::function<Fault(const char* call)> before;
 extern thread_local int error;
 
-// Makes files without a name (O_TMPFILE) impossible, as on some file systems.
+// Makes files without a name (O_TMPFILE) impossible, as they are on some file systems.
 extern thread_local bool no_unnamed_files;
 
-// What a save does to a disk, in its order.
+// One operation of a save on the disk. They are kept in order.
 struct Operation {
   enum Kind { create, write, sync_file, link, rename, sync_directory } kind;
-  int file = -1;                     // which of the files that were made, from 0 on
-  std::vector<unsigned char> bytes;  // write
-  std::string name, target;          // create (empty: without a name), link, rename
+  // Which of the files that were made, from 0 on.
+  int file = -1;
+  std::vector<unsigned char> bytes;  // The bytes of a write.
+  // The names of create (empty for a file without a name), link and rename.
+  std::string name, target;
 };
 extern thread_local std::vector<Operation>* journal;
 

@@ -1,4 +1,4 @@
-// A folder, two sessions, and what their files should be.
+// A folder with two sessions, and what their files should be.
 #pragma once
 
 #include <unistd.h>
@@ -45,7 +45,7 @@ inline void write_file(const std::string& path, const Bytes& bytes) {
              static_cast<std::streamsize>(bytes.size()));
 }
 
-// A cache with a session of two tiles in two layers; `other` has another text.
+// A cache with a session of two tiles in two layers. `other` is a session with another text.
 struct Fixture {
   Plan plan = [] {
     Plan made;

@@ -1,5 +1,5 @@
 // A directory store on a disk that fails, is full, or is changed by other processes between any two
-// of its calls: an item is the old one, the new one or not there, and nothing else stays.
+// of its calls. An item is the old one, the new one or not there, and nothing else stays.
 #include <pagedkv/store.h>
 
 #include <cerrno>
@@ -39,7 +39,7 @@ class Store {
     Bytes none;
     return call(table_.drop, none, which);
   }
-  // Empty: there is none.
+  // Returns the item, or nothing if there is none.
   Bytes get(unsigned char which = key) {
     Bytes room(1000);
     if (call(table_.get, room, which) != 1) return {};
@@ -62,7 +62,7 @@ class Store {
 
 const Bytes old_item(300, 'o'), new_item(200, 'n');
 
-// The names of the files in all shards.
+// Counts the files in all shards.
 size_t files_in(const Directory& directory) {
   size_t files = 0;
   for (const auto& entry : fs::recursive_directory_iterator(directory / "items"))
@@ -70,8 +70,8 @@ size_t files_in(const Directory& directory) {
   return files;
 }
 
-// Makes an operation with a fault at its k-th call on files, for each k that it has; `prepare`
-// comes before, and `judge` after each, told which call was struck.
+// Runs an operation with a fault at its k-th call on files, for each k that it has. `prepare` runs
+// before each, and `judge` afterwards with the name of the call that failed.
 template <class Prepare, class Operation, class Judge>
 void at_each_call(const Prepare& prepare, Fault fault, const Setting& setting,
                   const Operation& operation, const Judge& judge) {
@@ -117,9 +117,9 @@ TEST(StoreFaults, OfEveryCallOfAPut) {
             const Bytes now = store.get();
             const bool is_new = now == new_item;
             EXPECT_TRUE(is_new || now == old_item) << struck << ": " << now.size() << " bytes";
-            // After the last sync, of the shard, the item has its name already.
+            // After the last sync, that of the shard, the item has its name already.
             EXPECT_TRUE(is_new == (result == 1) || struck == "fsync") << struck << ": " << result;
-            // A temporary file whose removal fails stays until the store is opened again.
+            // A temporary file that cannot be removed stays until the store is opened again.
             EXPECT_EQ(1u, files_in(directory)) << struck;
           });
     }
@@ -179,7 +179,7 @@ TEST(StoreFaults, OfEveryCallOfAGetAndADrop) {
       });
 }
 
-// A disk on which nothing can be removed holds more than the store may; it is less again later.
+// A disk on which nothing can be removed holds more than the store may. Later there is less again.
 TEST(StoreFaults, OfEveryCallOfAnEviction) {
   const Directory directory;
   const Setting setting = {.capacity = 500};
@@ -203,7 +203,7 @@ TEST(StoreFaults, OfEveryCallOfAnEviction) {
       });
 }
 
-// Another process that removes the item, or its whole shard, before any of the calls.
+// Another process removes the item, or its whole shard, before any of the calls.
 TEST(StoreRaces, OfAnItemThatGoesAwayMeanwhile) {
   const std::string shard = "items/ab";
   for (const bool whole_shard : {false, true}) {

@@ -1,4 +1,4 @@
-// Saving to a disk that fails or is full: the file that was there before stays, or the new one is
+// Saves to a disk that fails or is full. The file that was there before stays, or the new one is
 // complete.
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -63,15 +63,15 @@ TEST(Path, InADirectoryThatCannotBeWritten) {
   ASSERT_EQ(0, chmod(f.directory.path().c_str(), 0700));
 }
 
-// Others are never interrupted by a signal.
+// Other calls are never interrupted by a signal.
 bool may_be_interrupted(const std::string& call) {
   return call == "open" || call == "read" || call == "write" || call == "fsync" ||
          call == "flock" || call == "fchmod";
 }
 
-// Each call on files fails once, at every place where one is made: IO, and the old file is as it
-// was. Interrupted or short ones are repeated. A temporary file that cannot be removed stays, as it
-// must.
+// Each call on files fails once, at every place where one is made. The status is IO, and the old
+// file is unchanged. Calls that are interrupted or short are repeated. A temporary file that cannot
+// be removed has to stay.
 void each_call_faulty(const Fixture& f, disk::Fault fault, int error, bool unnamed) {
   const std::string path = f.directory / "chat.pkv";
   for (uint64_t k = 1;; k++) {
@@ -155,7 +155,8 @@ TEST(Faults, OfCallbacks) {
     Bytes bytes;
     size_t at = 0;
     uint64_t calls = 0, faulty = 0;
-    int64_t answer = 0;  // of the faulty one; 0: half of what is asked for
+    // What the faulty one returns. 0 means half of what is asked for.
+    int64_t answer = 0;
     bool answers(uint64_t n, int64_t* result) {
       if (++calls != faulty) return false;
       *result = answer != 0 ? answer : static_cast<int64_t>(n / 2);
@@ -203,7 +204,7 @@ TEST(Faults, OfCallbacks) {
       if (!struck && reading.calls < k) break;
     }
   }
-  // Half a file through a pipe's eye: the end comes too early.
+  // A stream that has half of the file ends too early.
   Memory half;
   half.bytes.assign(f.file.begin(),
                     f.file.begin() + static_cast<std::ptrdiff_t>(f.file.size() / 2));
@@ -227,8 +228,9 @@ TEST(Faults, ACallbackMayNotCallBack) {
 
 // ---- Temporary files ----------------------------------------------------------------------------
 
-// While a save makes a call for the first time, another one in the same directory runs from its
-// beginning to its end. It takes nothing of the first one for an orphan, or the first one notices.
+// While a save makes a call for the first time, another save in the same directory runs from its
+// beginning to its end. It does not take a file of the first one for an orphan, or the first one
+// notices.
 void save_during(const Fixture& f, const std::string& wanted, bool unnamed) {
   bool saved = false;
   disk::no_unnamed_files = !unnamed;
@@ -255,7 +257,8 @@ TEST(TemporaryFile, OfALiveWriterStays) {
   }
 }
 
-// A temporary file looks like an orphan until it is locked: if it is removed, another one is made.
+// A temporary file looks like an orphan until it is locked. If another process removes it, another
+// file is made.
 TEST(TemporaryFile, TakenForAnOrphanIsMadeAgain) {
   const Fixture f;
   save_during(f, "flock", false);
@@ -288,7 +291,7 @@ TEST(Descriptor, APipeAndADiskThatIsFull) {
   const std::vector<Session> loaded = load(f.target, from);
   writer.join();
   expect_same(f.session, loaded[0], f.plan);
-  // Nobody reads any more: an error, no signal.
+  // Nobody reads any more. This is an error, and not a signal.
   close(ends[0]);
   EXPECT_EQ(PKV_IO, f.save_to(to, f.session));
   close(ends[1]);

@@ -1,5 +1,5 @@
-// The file format once more, from FORMAT.md alone: tags for bytes of any content, so that what lies
-// behind the tags can be tried, too.
+// The file format a second time, written from FORMAT.md alone. It makes right tags for any bytes,
+// so that tests also reach the code behind the tags.
 #pragma once
 
 #define XXH_INLINE_ALL
@@ -21,10 +21,12 @@ inline void put_tag(const unsigned char* bytes, size_t n, uint64_t& seed, unsign
   seed = hash.low64;
 }
 
-// Makes every tag of a file right, as far as the file goes: the header's, then those of its pieces.
+// Makes every tag of a file right, as far as the file goes: that of the header, then those of its
+// pieces.
 inline void seal(std::vector<unsigned char>& file) {
   if (file.size() < header_bytes + tag_bytes) return;
-  uint64_t seed = 0, sizes[3];  // of the tables, of keys and values, of lengths
+  // The sizes of the tables, of keys and values, and of lengths.
+  uint64_t seed = 0, sizes[3];
   put_tag(file.data(), header_bytes, seed, file.data() + header_bytes);
   std::memcpy(sizes, file.data() + 16, sizeof sizes);
   uint64_t body = sizes[0] + sizes[1] + sizes[2];
@@ -37,8 +39,8 @@ inline void seal(std::vector<unsigned char>& file) {
   }
 }
 
-// A file of a body: the tables, keys and values, and how many tokens of each chain there are, if it
-// says so.
+// Makes a file of its tables, of keys and values, and, if it has them, of how many tokens of each
+// chain there are.
 inline std::vector<unsigned char> file_of(const std::vector<unsigned char>& tables,
                                           const std::vector<unsigned char>& kv,
                                           const std::vector<unsigned char>& lengths = {}) {

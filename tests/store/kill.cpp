@@ -1,7 +1,7 @@
-// Processes that save over and over until they are killed: kill RUNS. After each death the file
-// must be the last one that a save had returned for, or the one after it, complete. Every second
-// process has to give its temporary files names; those that are left go with the next save. Ends
-// with 0, or with a sentence.
+// Kills processes that save over and over: kill RUNS. After each death the file must be the last
+// one whose save had returned, or the one after it, and complete. Every second process has to give
+// its temporary files names; the next save removes those that are left. Exits with 0, or with a
+// sentence.
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,7 +20,8 @@ namespace {
 
 const Plan plan = {.groups = {{.layers = 2, .query_heads = 4, .kv_heads = 2, .key_dim = 64}},
                    .blocks = 128};
-constexpr uint32_t most_tokens = 600;  // two pieces, about
+// About two pieces.
+constexpr uint32_t most_tokens = 600;
 
 uint32_t tokens_of_version(uint64_t version) {
   return 1 + static_cast<uint32_t>(version * 37 % most_tokens);
@@ -30,7 +31,8 @@ void fill(pkv_cache cache, pkv_session session, uint64_t version) {
   append(cache, session, plan, tokens_of_version(version), 1 + version % 1000);
 }
 
-// Versions from `first` on, one after another; each is told when its save has returned.
+// Saves versions from `first` on, one after another. It writes each number to `told` when its save
+// has returned.
 [[noreturn]] void save_for_ever(const std::string& path, uint64_t first, int told) {
   const Cache cache = create(plan);
   pkv_file_config config = file_config();
@@ -55,7 +57,7 @@ auto files_in(const char* directory) {
   return std::distance(Names(directory), Names());
 }
 
-// The version a file has; 0: there is none.
+// Returns the version that a file has, or 0 if there is none.
 uint64_t version_at(const std::string& path, pkv_cache cache) {
   if (!std::filesystem::exists(path)) return 0;
   std::vector<uint64_t> labels;

@@ -1,8 +1,8 @@
-// Processes that write to a directory store until they are killed: kill_store RUNS. In each run two
-// work in one directory: one dies, a third process opens the directory, and the other one, which
-// must not notice, dies later. Then the directory opens, each item in it is whole and of the
-// version that was written last (or whose writing the death cut off), no temporary file is left,
-// and what there is keeps to the capacity. Ends with 0, or with a sentence.
+// Kills processes that write to a directory store: kill_store RUNS. In each run two processes work
+// in one directory. One dies, a third process opens the directory, and the other one, which must
+// not notice, dies later. Then the directory opens, each item in it is whole and of the version
+// that was written last (or whose writing the death cut off), no temporary file is left, and all
+// items together keep to the capacity. Exits with 0, or with a sentence.
 #include <fcntl.h>
 #include <pagedkv/store.h>
 #include <sys/wait.h>
@@ -33,7 +33,7 @@ constexpr uint64_t keys = 64, most_words = 4096, capacity = 512 << 10;
 
 // ---- Items --------------------------------------------------------------------------------------
 
-// Words that follow from key and version alone; their number does, too.
+// Makes words that follow from key and version alone, and so does their number.
 std::vector<uint64_t> content_of(uint64_t key, uint64_t version) {
   Random random(version * keys + key);
   std::vector<uint64_t> words(2 + random.below(most_words - 2));
@@ -67,7 +67,7 @@ class Store {
     const pkv_store_item item = item_of(key, none);
     table_.drop(table_.user, 1, &item);
   }
-  // 0: there is none.
+  // Returns 0 if there is none.
   uint64_t version_of(uint64_t key) {
     std::vector<uint64_t> words(most_words + 1);
     pkv_store_item item = item_of(key, words);
@@ -84,7 +84,8 @@ class Store {
  private:
   static pkv_store_item item_of(uint64_t key, std::vector<uint64_t>& words) {
     pkv_store_item item{};
-    std::memset(item.key, static_cast<int>(key % 8), sizeof item.key);  // shards have several items
+    // Shards have several items.
+    std::memset(item.key, static_cast<int>(key % 8), sizeof item.key);
     item.key[31] = static_cast<unsigned char>(key);
     item.data = words.data();
     item.size = words.size() * sizeof(uint64_t);
@@ -95,7 +96,7 @@ class Store {
 
 // ---- Writers ------------------------------------------------------------------------------------
 
-// What a writer says before and after it changes an item. Version 0: it is dropped.
+// What a writer says before and after it changes an item. Version 0 means that it is dropped.
 struct Step {
   uint64_t key, version, done;
 };

@@ -1,5 +1,5 @@
-// Other users: who they are in these tests, what they put in the way, and what must be as it was
-// after.
+// Other users: who they are in these tests, what they put in the way, and what must be unchanged
+// afterwards.
 #pragma once
 
 #include <fcntl.h>
@@ -28,11 +28,11 @@ namespace fs = std::filesystem;
 
 inline bool is_root() { return getuid() == 0; }
 
-// The user that the tests run as, and two that need no account.
+// The user that runs the tests, and two that need no account.
 inline const uid_t me = getuid();
 constexpr uid_t somebody = 54321, stranger = 54322;
 
-// Whom the library runs as in turn: without root only as oneself.
+// Returns the users that the library runs as in turn. Without root this is only the present one.
 inline std::vector<uid_t> callers() {
   return is_root() ? std::vector<uid_t>{0, somebody} : std::vector<uid_t>{me};
 }
@@ -43,7 +43,7 @@ inline void must(bool done, const char* what) {
   std::abort();
 }
 
-// Acts as a user, in all threads of the process, until it is destroyed.
+// Acts as another user, in all threads of the process, until it is destroyed.
 class As {
  public:
   explicit As(uid_t user) {
@@ -85,7 +85,7 @@ inline void make_fifo(const std::string& path) {
   must(mkfifo(path.c_str(), 0666) == 0, "cannot make a FIFO");
 }
 
-// The name of a socket has to be short, so the path is shortened to a descriptor of its directory.
+// The name of a socket has to be short, so the path goes through a descriptor of its directory.
 inline void make_socket(const std::string& path) {
   const int folder = open(fs::path(path).parent_path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   const std::string name =
@@ -108,10 +108,11 @@ struct Thing {
   uid_t owner;
   gid_t group;
   mode_t mode;
-  std::string content;  // of a regular file, or where a link leads
+  // The content of a regular file, or the target of a link.
+  std::string content;
   bool operator==(const Thing&) const = default;
 };
-using Things = std::map<std::string, Thing>;  // by path
+using Things = std::map<std::string, Thing>;  // Things by their paths.
 
 inline std::string text_of(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -136,12 +137,13 @@ inline Things things_in(const std::string& folder) {
 
 // ---- A scene ------------------------------------------------------------------------------------
 
-// A folder for one case, which everybody may enter: `place` is where things are put in the way, and
-// the caller's own `elsewhere`, with a file and a folder in it, is what they may lead to.
+// A folder for one case, which everybody may enter. Things are put in the way at `place`. They may
+// lead to the caller's own `elsewhere`, which has a file and a folder in it.
 class Scene {
  public:
   Scene(uid_t user, uid_t place_owner, mode_t place_mode) : caller(user) {
-    // Directories are made by the hundred: in memory, if there is such a place, that takes no time.
+    // Directories are made by the hundred. In memory, where there is such a place, that takes no
+    // time.
     root_ = access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm/pagedkv-others-XXXXXX"
                                                  : "/tmp/pagedkv-others-XXXXXX";
     must(mkdtemp(root_.data()) != nullptr, "cannot make a directory");
@@ -166,7 +168,7 @@ class Scene {
   std::string root_;
 };
 
-// Something in the way at a path.
+// Something that is in the way at a path.
 struct Obstacle {
   const char* name;
   bool needs_root;

@@ -61,8 +61,8 @@ const std::string shard_name = "ab", item_name = [] {
 }();
 const std::string temporary_name = ".pagedkv-0123456789abcdef.tmp";
 
-// What an operation does to the item with that key, and what it returns: with something in the way
-// it must do nothing.
+// Operates on the item with that key. With something in the way it must do nothing and return
+// `refused`.
 struct Operation {
   const char* name;
   std::function<int64_t(const std::string& path)> call;
@@ -92,7 +92,8 @@ struct Root {
   const char* name;
   bool needs_root;
   std::function<void(const Scene&, const std::string& path)> make;
-  const char* refused;  // by a sentence with these words; nullptr: it may be used
+  // The refusal has these words. nullptr means that the path may be used.
+  const char* refused;
 };
 
 Root folder(const char* name, bool needs_root, uid_t (*owner)(const Scene&), mode_t mode,
@@ -192,8 +193,8 @@ TEST_F(Stores, LinksAndOtherThingsAreNone) {
 
 // ---- Things in the way of an operation ----------------------------------------------------------
 
-// Makes a store with an item, which `spoil` then changes; then calls each operation, which may
-// change nothing but what eviction and a put of another item may.
+// Makes a store with an item, which `spoil` then changes. Then it calls each operation, which may
+// change only what eviction and a put of another item may.
 void each_operation(uid_t caller, const std::function<void(const Scene&, const std::string& shard,
                                                            const std::string& item)>& spoil) {
   for (const Operation& operation : operations) {
@@ -271,7 +272,8 @@ TEST_F(Stores, ThingsInThePlaceOfAShard) {
   say_what_was_left_out();
 }
 
-// A hard link to a file of the caller's own is an item by its name; its other name is not touched.
+// A hard link to one of the caller's own files is an item by its name. Its other name is not
+// touched.
 TEST_F(Stores, AHardLinkLosesItsNameOnly) {
   for (const Operation& operation : operations) {
     SCOPED_TRACE(operation.name);
@@ -315,7 +317,8 @@ TEST_F(Stores, OnlyItsOwnNames) {
     make_file(scene.place() + "/" + name, Bytes(1000), me, 0600);
   const Things before = scene.things();
   {
-    Store store(scene.place(), 100);  // less than what is not counted
+    // This is less than what is not counted.
+    Store store(scene.place(), 100);
     EXPECT_EQ(1, store.put(key, Bytes(60)));
     EXPECT_EQ(1, store.put(other_key, Bytes(30)));
     Bytes room(100);
@@ -331,8 +334,7 @@ TEST_F(Stores, OnlyItsOwnNames) {
 
 // ---- Temporary files that killed processes left -------------------------------------------------
 
-// What is found under a temporary file's name; it goes only if it is certain that its writer has
-// ended.
+// Something under a temporary file's name. It is removed only if its writer has certainly ended.
 struct Leftover {
   const char* name;
   bool needs_root;
@@ -399,7 +401,7 @@ TEST_F(Stores, OrphansBesideASavedFileGoWithTheNextSave) {
   say_what_was_left_out();
 }
 
-// While somebody writes to a temporary file it stays, and counts.
+// A temporary file stays, and counts, while somebody writes to it.
 TEST_F(Stores, WhatIsBeingWrittenCountsAndStays) {
   const Scene scene(me, me, 0700);
   make_folder(scene.place() + "/ab", me, 0700);
@@ -420,7 +422,7 @@ TEST_F(Stores, WhatIsBeingWrittenCountsAndStays) {
   EXPECT_FALSE(exists(path));
 }
 
-// In a large directory one save in many looks at all names.
+// In a large directory only one save in many looks at all names.
 TEST_F(Stores, OrphansInALargeDirectoryGoInTheEnd) {
   const store::Plan plan;
   const store::Cache cache = store::create(plan);

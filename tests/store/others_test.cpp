@@ -1,6 +1,5 @@
-// Files that other users put where the library reads and writes: each function that takes a file's
-// path, in each kind of directory, with each kind of thing in the way, as root and as an ordinary
-// user.
+// Files that other users put where the library reads and writes: each function that takes a path,
+// in each kind of directory, with each kind of thing in the way, as root and as an ordinary user.
 #include "others.h"
 
 #include <sys/xattr.h>
@@ -14,7 +13,7 @@ using namespace store;
 
 // ---- The table ----------------------------------------------------------------------------------
 
-// A directory. Names in it are the caller's own if nobody else can rename a file of his to them.
+// A directory. Its names belong to the caller if nobody else can rename a file of theirs to them.
 struct Place {
   const char* name;
   enum { caller, root, other } owner;
@@ -33,8 +32,8 @@ const Place places[] = {
     {"another user's, open to all", Place::other, 0777, false},
 };
 
-// A file in the way: its owner and mode, and the mode that a new file keeps of it where names are
-// the caller's own.
+// A file in the way: its owner and mode, and the mode that a new file takes over where names belong
+// to the caller.
 struct Old {
   const char* name;
   bool needs_root;
@@ -76,7 +75,7 @@ const std::vector<Old> olds = {
      0600},
 };
 
-// What reads or writes the file at a path.
+// A function that reads or writes the file at a path.
 struct Function {
   const char* name;
   bool writes;
@@ -88,7 +87,7 @@ const Function functions[] = {
        const pkv_file_item item = {session, nullptr, 100};
        const pkv_stream to = at_path(path);
        pkv_file_config config = file_config();
-       config.durable = 0;  // what the disk keeps is not the question here
+       config.durable = 0;  // Durability is not the question here.
        return pkv_file_save(cache, 1, &item, &config, &to, nullptr);
      }},
     {"pkv_file_load", false,
@@ -154,7 +153,7 @@ class Files : public testing::Test {
     EXPECT_TRUE(before == scene.things()) << "something was changed";
   }
 
-  // A new file in the place of an old one, and nothing else, is different.
+  // Checks that a new file in the place of an old one is the only difference.
   void expect_saved(pkv_status status, const Things& before, const Scene& scene,
                     const std::string& path, mode_t mode) {
     ASSERT_EQ(PKV_OK, status) << pkv_last_error();
@@ -174,7 +173,7 @@ bool may_read(const Scene& scene, const Thing& file) {
   return scene.caller == 0 || file.owner == scene.caller || (file.mode & S_IROTH) != 0;
 }
 
-// In a sticky directory only their owners, the directory's and root replace files.
+// In a sticky directory only the owner of a file, the directory's owner and root replace it.
 bool may_replace(const Scene& scene, const Place& place, uid_t owner_of_place, const Thing& file) {
   return (place.mode & S_ISVTX) == 0 || scene.caller == 0 || scene.caller == owner_of_place ||
          scene.caller == file.owner;
@@ -238,7 +237,7 @@ TEST_F(Files, OtherThingsInTheWay) {
   say_what_was_left_out();
 }
 
-// The group's bits were meant for the old file's group: without that group they would let others
+// The group's bits were meant for the old file's group. Without that group they would let others
 // in.
 TEST_F(Files, TheGroupsBitsGoWithTheGroup) {
   if (!is_root()) GTEST_SKIP() << "only root gives a file to any group";
@@ -257,7 +256,7 @@ TEST_F(Files, TheGroupsBitsGoWithTheGroup) {
   }
 }
 
-// With an access control list the group's bits are a mask over what named users may do.
+// With an access control list the group's bits are a mask for what named users may do.
 TEST_F(Files, AnAccessControlListIsNoModeForTheGroup) {
   const Scene scene(me, me, 0755);
   const std::string path = scene.place() + "/chat.pkv";

@@ -1,5 +1,5 @@
-// Power cuts while a file is replaced: whatever a disk may keep of what was not synced, the path
-// has the old file or the new one.
+// Power cuts while a file is replaced. Whatever the disk keeps of what was not synced, the path has
+// the old file or the new one.
 #include <cstring>
 #include <map>
 
@@ -8,20 +8,21 @@
 namespace store {
 namespace {
 
-// A disk after a power cut: what was synced is there, of the rest anything. Of a file, each write
-// since the last sync may be lost (zeros, if a later one is there); of a directory, each new name
-// and each rename since its last sync.
+// A disk after a power cut. What was synced is there, and of the rest anything may be. Each write
+// to a file since its last sync may be lost (zeros, if a later one is there), and so may each new
+// name and each rename in a directory since its last sync.
 class Disk {
  public:
   explicit Disk(const Bytes& old) : contents_{{-1, old}} {
     if (!old.empty()) names_[name] = -1;
   }
 
-  // After the first `count` operations; bits of `lost`: which of those that were not synced are
-  // lost.
+  // Builds the disk after the first `count` operations. The bits of `lost` say which of those that
+  // were not synced are lost.
   Disk(const Bytes& old, const std::vector<disk::Operation>& journal, size_t count, uint64_t lost)
       : Disk(old) {
-    std::map<std::string, int> now = names_;  // as a process sees it
+    // The names as a process sees them.
+    std::map<std::string, int> now = names_;
     for (size_t i = 0; i < count; i++) {
       const disk::Operation& operation = journal[i];
       const bool keeps = synced(journal, i, count) || (lost >> unsynced_++ & 1) == 0;
@@ -53,7 +54,7 @@ class Disk {
   }
 
   size_t unsynced() const { return unsynced_; }
-  // Nothing is like an empty file, which there never is.
+  // Returns "" if there is no file. An empty file never occurs.
   Bytes at_path() { return names_.count(name) != 0 ? contents_[names_.at(name)] : Bytes(); }
 
   static constexpr const char* name = "chat.pkv";
@@ -77,7 +78,7 @@ class Disk {
   size_t unsynced_ = 0;
 };
 
-// Of a save over a file, or (old is empty) of one where there is none yet.
+// Records the operations of a save over a file, or where there is none yet (`old` is empty).
 std::vector<disk::Operation> journal_of(const Fixture& f, const Bytes& old, bool unnamed) {
   const std::string path = f.directory / Disk::name;
   fs::remove(path);
@@ -97,8 +98,8 @@ std::vector<disk::Operation> journal_of(const Fixture& f, const Bytes& old, bool
   return journal;
 }
 
-// Cuts after each operation, with every choice of what is lost: the path has the old file or the
-// new one; when the call has returned, the new one.
+// Cuts the power after each operation, with every choice of what is lost. The path has the old file
+// or the new one; once the call has returned, the new one.
 void cut_everywhere(const Fixture& f, const Bytes& old, bool unnamed) {
   const std::vector<disk::Operation> journal = journal_of(f, old, unnamed);
   ASSERT_GE(journal.size(), 5u);
@@ -120,12 +121,12 @@ void cut_everywhere(const Fixture& f, const Bytes& old, bool unnamed) {
 }
 
 TEST(PowerCut, LeavesTheOldFileOrTheNewOne) {
-  const Fixture f(1000);  // of several pieces
+  const Fixture f(1000);  // The file has several pieces.
   for (const bool unnamed : {true, false})
     for (const Bytes& old : {f.file, Bytes()}) cut_everywhere(f, old, unnamed);
 }
 
-// Without the syncs the model loses files: it can fail.
+// Without the syncs the model loses files, so it is able to fail.
 TEST(PowerCut, TheModelFindsAMissingSync) {
   const Fixture f(1000);
   std::vector<disk::Operation> journal = journal_of(f, f.file, true);

@@ -1,5 +1,5 @@
-// What is saved comes back: the same bits, shared as before, whatever kept it and whatever takes
-// it.
+// What is saved comes back with the same bits and shared as before, whatever kind of cache saved it
+// and whatever kind loads it.
 #include <cstring>
 #include <thread>
 
@@ -10,7 +10,7 @@ namespace {
 
 const Plan plain_setup = {};
 
-// Shapes whose tiles are whole, padded or odd; sinks and windows; latent values.
+// Shapes whose tiles are whole, padded or odd, with sinks, windows and latent values.
 std::vector<std::pair<const char*, Plan>> setups() {
   Plan small, dims, windows, latent, hybrid;
   dims.groups = {{.layers = 3, .query_heads = 3, .kv_heads = 3, .key_dim = 48, .value_dim = 32}};
@@ -29,7 +29,8 @@ std::vector<std::pair<const char*, Plan>> setups() {
           {"hybrid", hybrid}};
 }
 
-// Sessions of lengths at and beside the ends of blocks and tiles, forked and trimmed.
+// Opens sessions whose lengths lie at and beside the ends of blocks and tiles, some of them forked
+// or trimmed.
 std::vector<Session> sessions_in(pkv_cache cache, const Plan& setup) {
   std::vector<Session> sessions;
   for (const uint32_t length : {1u, 15u, 16u, 17u, 64u, 130u}) {
@@ -41,7 +42,7 @@ std::vector<Session> sessions_in(pkv_cache cache, const Plan& setup) {
   sessions.push_back(fork(sessions[5]));
   append(cache, sessions.back(), setup, 5, 21);
   CHECK(pkv_session_trim(sessions.back(), 131));
-  sessions.push_back(open(cache));  // an empty one
+  sessions.push_back(open(cache));  // The last one is empty.
   return sessions;
 }
 
@@ -49,7 +50,7 @@ std::vector<pkv_session> handles_of(const std::vector<Session>& sessions) {
   return {sessions.begin(), sessions.end()};
 }
 
-// Saved from one cache and loaded into another.
+// Saves from one cache and loads into another.
 void expect_round_trip(const Plan& from, const Plan& to, bool some_gone = false) {
   const Cache a = create(from), b = create(to);
   const std::vector<Session> before = sessions_in(a, from);
@@ -147,7 +148,8 @@ TEST(RoundTrip, TheSameCacheGivesTheSameBytes) {
       << "saved, loaded and saved again";
 }
 
-// Slots behind the end of a sequence may hold what another one left: that is not written down.
+// Slots behind the end of a sequence may hold rows of another one. They are not written to the
+// file.
 TEST(RoundTrip, NothingOfOthersIsSaved) {
   for (const pkv_dtype dtype : stored_dtypes) {
     Plan setup = plain_setup.with(dtype, dtype);
@@ -185,7 +187,7 @@ TEST(Sharing, WhatIsSharedIsSavedOnceAndSharedAgain) {
   const std::vector<Session> loaded = load(b, file);
   EXPECT_EQ(20u + 50 * 2, stats_of(b).used_blocks);
   for (size_t i = 0; i < forks.size(); i++) expect_same(forks[i], loaded[i], setup);
-  // One goes on without the others' noticing.
+  // One session continues, and the others do not notice.
   append(b, loaded[0], setup, 10, 99);
   expect_same(forks[1], loaded[1], setup);
 }
@@ -347,7 +349,7 @@ TEST(Index, WhatWasCachedIsFoundAgain) {
                                           ? match(a, "two", 3, 90)
                                           : 80u);
     CHECK(pkv_cache_validate(b));
-    // Once more: all of it is there already, and nothing is kept twice.
+    // In a second load everything is there already, and nothing is kept twice.
     const uint64_t used = stats_of(b).used_blocks;
     {
       const std::vector<Session> again = load(b, file, &config);
@@ -367,7 +369,8 @@ TEST(Index, OtherBlockSizesKeepWholeBlocks) {
   {
     const Session session = open_salted(a, "");
     append(a, session, setup, 64, 1);
-    append(a, session, setup, 64, 7);  // branches off in the middle of a larger block
+    // This one branches off in the middle of a larger block.
+    append(a, session, setup, 64, 7);
   }
   pkv_file_config config = file_config();
   config.prefix_index = config.trust_salts = 1;

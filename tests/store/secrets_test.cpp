@@ -1,6 +1,6 @@
-// Keys do not stay: after a save, a load and the end of a cache with a store, no byte of this
-// process's memory shows the key that was given, or one that was derived from it. All memory that
-// can be read is searched: heap, stacks, libraries.
+// Keys do not stay in memory. After a save, a load and the end of a cache with a store, no byte of
+// this process's memory shows the given key or one derived from it. All readable memory is
+// searched: heap, stacks, libraries.
 #include <cstdio>
 #include <fstream>
 #include <sstream>
@@ -19,12 +19,12 @@ void wipe(void* bytes, size_t n) {
   for (size_t i = 0; i < n; i++) static_cast<volatile unsigned char*>(bytes)[i] = 0;
 }
 
-// 32 bytes that are in memory only as long as somebody has opened them: otherwise each of them is
+// 32 bytes that are in memory only while somebody has opened them. Otherwise each of them is
 // inverted.
 class Hidden {
  public:
   Hidden() = default;
-  // The bytes given are wiped.
+  // Takes the bytes and wipes them.
   explicit Hidden(unsigned char* bytes) {
     for (size_t i = 0; i < size; i++) inverted_[i] = static_cast<unsigned char>(~bytes[i]);
     wipe(bytes, size);
@@ -41,15 +41,15 @@ class Hidden {
   static constexpr size_t size = 32;
 
  private:
-  // One byte at a time: in a vector register all of them would be in the clear, and from there on
-  // the stack.
+  // Returns one byte at a time. A vector register would hold all of them in the clear, and from
+  // there they would get to the stack.
   unsigned char at(size_t i) const {
     return static_cast<unsigned char>(~static_cast<const volatile unsigned char*>(inverted_)[i]);
   }
   unsigned char inverted_[size] = {};
 };
 
-// Where in memory a part of it is, or "".
+// Returns where in memory a part of the secret is, or "".
 std::string find(const Hidden& hidden) {
   std::ifstream maps("/proc/self/maps");
   std::ifstream memory("/proc/self/mem", std::ios::binary);
@@ -76,8 +76,8 @@ std::string find(const Hidden& hidden) {
   return found;
 }
 
-// What calls of the test itself left below its frame; not used after calls of the library, which
-// leave nothing.
+// Wipes what calls of the test itself left below its frame. It is not used after calls of the
+// library, which must leave nothing.
 [[gnu::noinline]] void wipe_own_stack() {
   unsigned char bytes[1 << 16];
   wipe(bytes, sizeof bytes);
@@ -97,7 +97,7 @@ class Secrets : public testing::Test {
   void SetUp() override {
     if (std::ifstream("/proc/self/mem").fail()) GTEST_SKIP() << "no /proc/self/mem here to search";
   }
-  // Calls with the key, in a buffer that is wiped afterwards.
+  // Makes a call with the key in a buffer that is wiped afterwards.
   template <class Call>
   void with_key(const Call& call) {
     unsigned char key[Hidden::size];
@@ -118,7 +118,7 @@ TEST_F(Secrets, TheSearchFindsWhatIsThere) {
   EXPECT_EQ("", find(key_));
 }
 
-// The key of a file as FORMAT.md derives it, from the header.
+// Derives the key of a file from its header, as FORMAT.md says.
 void derive([[maybe_unused]] const unsigned char* key, [[maybe_unused]] const Bytes& file,
             [[maybe_unused]] Hidden& derived) {
 #if defined(PKV_WITH_CIPHERS)

@@ -1,6 +1,6 @@
-// Streams that stand still: whoever saves or loads waits, and nobody else does. Saves and loads are
-// stopped in pipes and in callbacks, at each of their calls, while another thread steps sessions of
-// the same cache.
+// Whoever saves to or loads from a stream that stands still waits, and nobody else does. Saves and
+// loads are stopped in pipes and in callbacks, at each of their calls, while another thread steps
+// sessions of the same cache.
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
@@ -15,11 +15,10 @@
 namespace store {
 namespace {
 
-// Long enough for a machine that is busy with other things; a step that is stopped for good never
-// ends.
+// Long enough for a machine that is busy with other things. A step that hangs never ends.
 constexpr std::chrono::seconds patience{30};
 
-// Ends the program where a call does not come back: its threads could not be joined.
+// Ends the program if a call does not come back, because its threads could not be joined.
 template <class Call>
 void expect_to_end(const char* what, const Call& call) {
   std::packaged_task<void()> task(call);
@@ -49,7 +48,7 @@ struct Pipe {
     made.descriptor = ends[which];
     return made;
   }
-  // Whoever writes more of it waits from now on.
+  // Waits until the pipe is full, so that the next writer waits.
   void wait_until_full() const {
     for (pollfd writable{ends[1], POLLOUT, 0}; poll(&writable, 1, 0) == 1;)
       std::this_thread::yield();
@@ -89,7 +88,7 @@ class Stopping {
     made.user = this;
     return made;
   }
-  // True if it stands still; false if all calls were made.
+  // Returns true if it stands still, and false if all calls were made.
   bool wait_until_stopped() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stopped_ || ended_; });
@@ -138,7 +137,7 @@ class Stopping {
   std::condition_variable changed_;
 };
 
-// Threads of a caller's that serve one call at a time, as those of an engine do.
+// The caller's threads serve one call at a time, as those of an engine do.
 std::mutex runner_in_use;
 void run_alone(void*, size_t n, void (*task)(void*, size_t, uint32_t), void* context) {
   const std::lock_guard alone(runner_in_use);
@@ -150,7 +149,8 @@ void run_alone(void*, size_t n, void (*task)(void*, size_t, uint32_t), void* con
 }
 const pkv_runner one_at_a_time{run_alone, nullptr, 2, 0};
 
-// A cache of 1, 2 or (0) a runner's threads, with what is saved and sessions that step.
+// A cache of 1 or 2 threads, or (0) of a runner's threads, with what is saved and with sessions
+// that step.
 class Stalls : public testing::TestWithParam<uint32_t> {
  protected:
   static constexpr uint32_t tokens = 4000, stepped = 4;
@@ -227,7 +227,7 @@ TEST_P(Stalls, NoStepWaitsForPipes) {
   CHECK(pkv_cache_validate(*cache_));
 }
 
-// The engine's one thread steps first and reads what was saved afterwards.
+// The engine's only thread steps first and reads what was saved afterwards.
 TEST_P(Stalls, WhoeverStepsMayDrainThePipesLater) {
   Pipe pipes[2];
   std::vector<std::thread> movers;
@@ -240,8 +240,8 @@ TEST_P(Stalls, WhoeverStepsMayDrainThePipesLater) {
   for (std::thread& mover : movers) mover.join();
 }
 
-// At each call of the caller's functions, with as many saves and loads at once as the cache has
-// threads.
+// Streams stop at each call of the caller's functions, with as many saves and loads at once as the
+// cache has threads.
 TEST_P(Stalls, NoStepWaitsForACallback) {
   bool stopped = true;
   for (size_t stop = 0; stopped; stop++) {

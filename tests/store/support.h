@@ -1,5 +1,5 @@
-// Caches with texts in them, what goes into a file and out of it, and whether two sessions hold the
-// same.
+// Caches with texts in them, what goes into a file and comes out of it, and whether two sessions
+// hold the same.
 #pragma once
 
 #include <pagedkv/file.h>
@@ -15,7 +15,7 @@ using namespace systems;
 
 using Bytes = std::vector<unsigned char>;
 
-// A cache to be: groups of layers, and how they are kept.
+// The configuration of a cache: its layer groups, and how they are stored.
 struct Plan {
   std::vector<Model> groups =
       std::vector<Model>(1, {.layers = 2, .query_heads = 4, .kv_heads = 2, .key_dim = 16});
@@ -93,7 +93,8 @@ inline Session open_salted(pkv_cache cache, const std::string& salt,
   return Session(session);
 }
 
-// n tokens more: ids seed * 1000 + position, keys and values that follow from seed and position.
+// Appends n tokens. Ids are seed * 1000 + position, and keys and values follow from seed and
+// position.
 inline void append(pkv_cache cache, pkv_session session, const Plan& setup, uint32_t n,
                    uint64_t seed) {
   const uint64_t length = length_of(session);
@@ -111,7 +112,7 @@ inline void append(pkv_cache cache, pkv_session session, const Plan& setup, uint
   commit(batch, tokens.data());
 }
 
-// The same in steps of a few tokens, so that blocks leave windows.
+// Appends the same in steps of a few tokens, so that blocks leave windows.
 inline void append_in_steps(pkv_cache cache, pkv_session session, const Plan& setup, uint32_t n,
                             uint64_t seed, uint32_t step = 13) {
   for (uint32_t done = 0; done < n; done += step)
@@ -124,7 +125,7 @@ inline std::vector<int32_t> tokens_of(pkv_session session, uint64_t n) {
   return tokens;
 }
 
-// One position of a layer as rows of a dtype; nothing where the window has let it go.
+// Returns one position of a layer as rows of a dtype, or nothing where it has left the window.
 inline std::optional<KeysValues> position(pkv_session session, const Model& model, uint32_t layer,
                                           uint64_t at, pkv_dtype k_dtype, pkv_dtype v_dtype) {
   KeysValues rows{Rows(1, model.kv_heads, model.key_dim, k_dtype),
@@ -136,9 +137,9 @@ inline std::optional<KeysValues> position(pkv_session session, const Model& mode
   return rows;
 }
 
-// Both hold the same tokens, and the same bits for them; `b` in a cache of `setup`, which may store
-// another dtype: then what the conversion gives. Both hold the same positions, or (some_gone) b may
-// lack some that no query will see.
+// Checks that both sessions hold the same tokens with the same bits. `b` is in a cache of `setup`,
+// which may store another dtype; then its rows are what the conversion gives. Both hold the same
+// positions, or (some_gone) b may lack some that no query will see.
 inline void expect_same(pkv_session a, pkv_session b, const Plan& setup, bool some_gone = false) {
   const uint64_t length = length_of(a);
   ASSERT_EQ(length, length_of(b));
@@ -249,7 +250,7 @@ inline pkv_file_info inspect(const Bytes& file, const pkv_file_config* config = 
   return info;
 }
 
-// What a refused call must leave as it was.
+// What a refused call must leave unchanged.
 struct State {
   uint32_t sessions;
   uint64_t free_blocks, used_blocks, tokens, slots_filled, evictable, cached;

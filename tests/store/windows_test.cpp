@@ -1,5 +1,5 @@
-// Files of many pieces, which many threads move: whatever the threads, the streams and the sizes
-// are, the bytes are the same, and a wrong one anywhere is found.
+// Files of many pieces, which several threads move. Whatever the threads, the streams and the sizes
+// are, the bytes are the same, and a wrong byte anywhere is found.
 #include <unistd.h>
 
 #include <atomic>
@@ -10,7 +10,7 @@
 namespace store {
 namespace {
 
-constexpr uint64_t piece = 262144;  // FORMAT.md
+constexpr uint64_t piece = 262144;  // As in FORMAT.md.
 
 // Shapes whose tiles lie across pieces, and across windows of pieces.
 struct Size {
@@ -35,7 +35,7 @@ const Size sizes[] = {
      20000},
 };
 
-// Tasks in the order last to first, from two threads.
+// Runs tasks in the order last to first, in two threads.
 void run_backwards(void* calls, size_t n, void (*task)(void*, size_t, uint32_t), void* context) {
   static_cast<std::atomic<int>*>(calls)->fetch_add(1);
   std::thread other([&] {
@@ -47,8 +47,8 @@ void run_backwards(void* calls, size_t n, void (*task)(void*, size_t, uint32_t),
   other.join();
 }
 
-// A caller's stream, which wants to be called by the thread that called the library, and moves what
-// it likes.
+// A caller's stream that must be called by the thread that called the library. It moves as many
+// bytes as it likes.
 struct OneThread {
   Bytes bytes;
   size_t at = 0;
@@ -139,7 +139,8 @@ TEST_P(Windows, AnyStreamMovesTheSame) {
   unlink(path);
 }
 
-// In every piece, also with a key: found whoever checks it, and nothing is kept.
+// A wrong byte is found in every piece, also with a key, whichever thread checks it. Nothing is
+// kept.
 TEST_P(Windows, AWrongByteIsFoundInEveryPiece) {
   plan_.threads = 2;
   const Cache cache = create(plan_);
@@ -173,7 +174,7 @@ TEST_P(Windows, AStreamThatEndsIsFoundAtEveryPiece) {
   }
 }
 
-// Two pieces that are sound by themselves, but each in the place of the other.
+// Two pieces are sound by themselves but stand in each other's place.
 TEST_P(Windows, PiecesInAnotherOrderAreFound) {
   Bytes file = file_;
   const auto tagged = static_cast<std::ptrdiff_t>(piece + 16),

@@ -1,6 +1,6 @@
-// One attention call drawn from a source, on every instruction set that runs here, through the C
-// interface: all must agree with the scalar one within what rounding explains, and in which outputs
-// are finite.
+// Draws one attention call from a source and makes it on every instruction set that runs here,
+// through the C interface. Each must agree with the scalar one within what rounding explains, and
+// in which outputs are finite.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -38,8 +38,8 @@ class AttentionPlay {
   static constexpr pkv_dtype dtypes[] = {PKV_F32,  PKV_F16,      PKV_BF16,    PKV_INT8,
                                          PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2};
 
-  // Mostly small numbers; now and then what breaks kernels. Nothing so large that a sum of products
-  // overflows in one order only.
+  // Draws mostly small numbers, and now and then those that break kernels. None is so large that a
+  // sum of products overflows in one order only.
   float number() {
     if (!special_ || !source_.chance(2))
       return static_cast<float>(source_.below(256)) / 64.0f - 2.0f;
@@ -49,7 +49,8 @@ class AttentionPlay {
     return numbers[source_.below(std::size(numbers))];
   }
 
-  // Rows repeat a short list of numbers: an input needs few bytes, whatever the shape.
+  // Makes rows that repeat a short list of numbers. So an input needs few bytes, whatever the
+  // shape.
   std::vector<float> rows(size_t n) {
     std::vector<float> few(1 + source_.below(61));
     for (float& x : few) x = number();
@@ -101,8 +102,9 @@ class AttentionPlay {
       params_.mask_words = 1;
     }
     bf16_rows_ =
-        source_.below(2) !=
-        0;  // the last choice, so that inputs which were found without it keep their meaning
+        // This choice is the last one, so that inputs that were found before it was there keep
+        // their meaning.
+        source_.below(2) != 0;
     if (bf16_rows_) q_ = floats(halves(q_));
   }
 
@@ -193,10 +195,10 @@ class AttentionPlay {
   static bool integers(pkv_dtype dtype) { return dtype == PKV_INT8 || dtype == PKV_INT4; }
 
   // A score is off by dim units in the last place of the sum of magnitudes, or by 2^-15 of it where
-  // queries are rounded to integers (2^-16 where they are split into two bf16 numbers); a weight by
-  // twice that; an output by that times the largest value, and by 2^-11 more where weights are
-  // rounded to integers (16 tokens times 2^-15 of the largest), by 2^-8 where they and the outputs
-  // are rounded to bf16.
+  // queries are rounded to integers (2^-16 where they are split into two bf16 numbers). A weight is
+  // off by twice that. An output is off by that times the largest value; by 2^-11 more where
+  // weights are rounded to integers (16 tokens times 2^-15 of the largest), and by 2^-8 where they
+  // and the outputs are rounded to bf16.
   void compare(const Result& expected, const Result& got, pkv_isa isa) const {
     const double magnitude =
         largest(q_) * largest(k_) * config_.key_dim / std::sqrt(config_.key_dim);
@@ -230,16 +232,16 @@ class AttentionPlay {
     }
   }
 
-  // Integers have no product with infinity: some ways of computing give NaN, others what IEEE 754
-  // says.
+  // Integers have no product with infinity. Some ways of computing it give NaN, others the result
+  // of IEEE 754.
   bool any_result(size_t row) const {
     const auto q = q_.begin() + static_cast<int64_t>(row * config_.key_dim);
     return integers(config_.dtype) &&
            !std::all_of(q, q + config_.key_dim, [](float x) { return std::isfinite(x); });
   }
 
-  // The integers of int4 have one unit for all groups of 32 dims: a group of V that is not finite
-  // may make the whole row so.
+  // The integers of int4 have one unit for all runs of 32 dims. So a run of V that is not finite
+  // may spoil the whole row.
   bool spreads(const Result& expected, size_t row) const {
     const auto out = expected.out.begin() + static_cast<int64_t>(row * config_.value_dim);
     return config_.value_dtype == PKV_INT4 &&
@@ -247,7 +249,7 @@ class AttentionPlay {
   }
 
   Source source_;
-  bool special_ = false, bf16_rows_ = false;  // of q and out
+  bool special_ = false, bf16_rows_ = false;  // bf16_rows_: q and out are bf16.
   pkv_cache_config config_;
   pkv_attention_params params_;
   uint32_t past_ = 0, fresh_ = 1;

@@ -1,4 +1,4 @@
-// A buffer between guards, full of one byte: what a call wrote, and where, can be told.
+// A buffer between guards, filled with one byte. It shows what a call wrote, and where.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ class Guarded {
     return reinterpret_cast<T*>(data());
   }
 
-  // True if nothing from this offset on was written, and nothing before the buffer.
+  // Returns true if nothing from this offset on was written, and nothing before the buffer.
   bool untouched_from(size_t offset = 0) const {
     return filled(0, guard) && filled(guard + offset, bytes_.size());
   }
@@ -26,7 +26,7 @@ class Guarded {
   static constexpr unsigned char filler = 0xAB;
 
  private:
-  // Each byte is like the one before it.
+  // Returns true if all bytes are the same.
   bool filled(size_t begin, size_t end) const {
     return begin >= end || (bytes_[begin] == filler &&
                             std::memcmp(&bytes_[begin], &bytes_[begin] + 1, end - begin - 1) == 0);

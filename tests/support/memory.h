@@ -1,6 +1,6 @@
-// Memory that can be refused: the k-th allocation of a thread from now on, through allocator hooks,
-// and through operator new where new.cpp is linked to the program; or whatever goes beyond a
-// budget. Blocks are counted, and full of NaN when they are given out.
+// Memory that can be refused: the k-th allocation of a thread from now on, through allocator hooks
+// or through operator new (where new.cpp is linked to the program), or whatever exceeds a budget.
+// Blocks are counted, and filled with NaN when they are given out.
 #pragma once
 
 #include <pagedkv/common.h>
@@ -13,17 +13,17 @@
 
 namespace memory {
 
-inline thread_local uint64_t countdown =
-    0;  // 1: the next allocation is refused, and all after it; 0: none
+// 1 refuses the next allocation and all after it, 0 refuses none.
+inline thread_local uint64_t countdown = 0;
 inline thread_local bool refused = false;
 
-inline std::atomic<int64_t> news{
-    0};  // blocks that new.cpp's operator new gave out and did not get back, the library's included
+// Blocks that operator new of new.cpp gave out and did not get back. They include the library's.
+inline std::atomic<int64_t> news{0};
 
-inline size_t largest =
-    SIZE_MAX / 2;  // what is larger than this is refused, of new.cpp and of hostile's hooks
-// What new.cpp's operator new did since begin_count(): blocks and bytes in all, and the most bytes
-// at any one time.
+// Allocations larger than this are refused by new.cpp and by the hooks in tests/hostile.
+inline size_t largest = SIZE_MAX / 2;
+// What operator new of new.cpp did since begin_count(): blocks and bytes in all, and the largest
+// number of bytes at one time.
 inline std::atomic<uint64_t> counted_blocks{0}, counted_bytes{0};
 inline std::atomic<int64_t> live_bytes{0}, most_live_bytes{0};
 inline void begin_count() { counted_blocks = counted_bytes = 0, live_bytes = most_live_bytes = 0; }
@@ -48,10 +48,12 @@ inline bool refuse() {
 
 enum class Source { hooks, operator_new, threads };
 
-inline thread_local bool exempt = false;    // what this thread asks for is never refused
-inline std::atomic<int64_t> everywhere{0};  // as countdown
+// Allocations of this thread are never refused.
+inline thread_local bool exempt = false;
+inline std::atomic<int64_t> everywhere{0};  // Counts down as `countdown` does.
 inline std::atomic<Source> refused_source{Source::operator_new};
-inline std::atomic<bool> once{false};  // only the k-th is refused
+// Only the k-th allocation is refused.
+inline std::atomic<bool> once{false};
 inline std::atomic<bool> refused_everywhere{false};
 
 inline bool refuse_everywhere(Source source) {
@@ -77,8 +79,9 @@ class Exempt {
   const bool before_;
 };
 
-// While it lives, the k-th allocation of all threads that are not exempt is refused: of operator
-// new, of hooks, or of threads (where pthread_create asks); and all after it, or only that one.
+// While it lives, the k-th allocation of all threads that are not exempt is refused, and all after
+// it or only that one. Allocations are those of operator new, of hooks, or of threads (where
+// pthread_create asks).
 class RefusalEverywhere {
  public:
   RefusalEverywhere(Source source, int64_t k, bool only_one) {
@@ -93,7 +96,7 @@ class RefusalEverywhere {
   bool struck() const { return refused_everywhere; }
 };
 
-// While it lives, the k-th allocation of this thread is refused, and all after it; 0: none.
+// While it lives, the k-th allocation of this thread is refused, and all after it. 0 refuses none.
 class Refusal {
  public:
   explicit Refusal(uint64_t k) {
@@ -103,7 +106,7 @@ class Refusal {
   Refusal(const Refusal&) = delete;
   Refusal& operator=(const Refusal&) = delete;
   ~Refusal() { countdown = 0; }
-  bool struck() const { return refused; }  // it came to that
+  bool struck() const { return refused; }  // Returns true if an allocation was refused.
 };
 
 // Allocator hooks.
@@ -115,14 +118,15 @@ class Hooks {
 
   const pkv_allocator* allocator() const { return &allocator_; }
   uint64_t budget() const { return budget_; }
-  uint64_t bytes() const { return bytes_; }  // given out and not taken back
-  int64_t live() const { return live_; }     // blocks of them
-  bool sound() const {
-    return sound_;
-  }  // each block came back with the size and the alignment it was asked for
+  // Bytes and blocks that were given out and not taken back.
+  uint64_t bytes() const { return bytes_; }
+  int64_t live() const { return live_; }
+  // Returns true if each block came back with the size and the alignment that it was asked for
+  // with.
+  bool sound() const { return sound_; }
 
  private:
-  // Before each block.
+  // Precedes each block.
   struct Header {
     void* begin;
     size_t size, alignment;

@@ -1,5 +1,5 @@
-// operator new and delete of a program, which memory::Refusal can refuse. The library takes them
-// too: its operator new is the dynamic linker's choice.
+// Replaces operator new and delete, so that memory::Refusal can refuse memory. The library uses
+// them, too, because the dynamic linker chooses them for the whole process.
 #include <malloc.h>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Where a random test takes its choices from: a seed, or the bytes of a fuzzer's input.
+// The source of a random test's choices: a seed, or the bytes of a fuzzer's input.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@ class Source {
   explicit Source(uint64_t seed) : random_(seed) {}
   Source(const uint8_t* data, size_t size) : data_(data), left_(size) {}
 
-  // A number below n. An input that has come to its end gives 0.
+  // Returns a number below n. At the end of an input it returns 0.
   uint64_t below(uint64_t n) { return draw(n) % n; }
   uint64_t between(uint64_t first, uint64_t last) { return first + below(last - first + 1); }
   bool chance(unsigned percent) { return below(100) < percent; }
 
-  // The choices of one step: the next bytes of an input, so many for every step, whatever it takes
-  // of them; or a seed of its own.
+  // Returns the choices of one step. It takes the same number of bytes from an input for every
+  // step, however many the step needs, or makes a seed of its own.
   Source part(size_t bytes) {
     if (data_ == nullptr) return Source(random_());
     const Source result(data_, bytes < left_ ? bytes : left_);
@@ -25,11 +25,12 @@ class Source {
     return result;
   }
 
-  // True where the input has come to its end; never of a seed.
+  // Returns true at the end of an input. A seed has no end.
   bool spent() const { return data_ != nullptr && left_ == 0; }
 
  private:
-  // As few bytes as the range needs, so that a fuzzer's change of one byte changes one choice.
+  // Takes as few bytes as the range needs, so that a fuzzer's change of one byte changes one
+  // choice.
   uint64_t draw(uint64_t n) {
     if (data_ == nullptr) return random_();
     uint64_t value = 0;

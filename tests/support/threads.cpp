@@ -1,6 +1,6 @@
-// pthread_create of a program, which memory::RefusalEverywhere can refuse. The library takes it,
-// too: its pthread_create is the dynamic linker's choice. Sanitizers have one of their own, which
-// stays.
+// Replaces pthread_create, so that memory::RefusalEverywhere can refuse threads. The library uses
+// it, too, because the dynamic linker chooses it for the whole process. Sanitizers have one of
+// their own, which is kept.
 #include "memory.h"
 #include "sanitizers.h"
 

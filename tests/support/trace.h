@@ -1,5 +1,5 @@
-// A recorded workload of a chat service: which blocks of 512 tokens each request's text is made of,
-// in order of arrival.
+// A recorded workload of a chat service. It says of which blocks of 512 tokens each request's text
+// is made, in order of arrival.
 #pragma once
 
 #include <cctype>
@@ -19,7 +19,7 @@ inline constexpr const char* file_name = "mooncake_conversation_trace.jsonl";
 using Request = std::vector<uint32_t>;  // ids of blocks; the same id means the same text up to the
                                         // end of the block
 
-// PAGEDKV_DATA, or ../shared/data beside the repository.
+// Returns the path of the trace: in PAGEDKV_DATA, or in ../shared/data beside the repository.
 inline std::filesystem::path path(const char* repository) {
   const char* const given = std::getenv("PAGEDKV_DATA");
   const std::filesystem::path root = repository;
@@ -28,7 +28,7 @@ inline std::filesystem::path path(const char* repository) {
          file_name;
 }
 
-// The list "hash_ids" of each line.
+// Reads the list "hash_ids" of each line.
 inline std::vector<Request> read(const std::filesystem::path& path) {
   std::ifstream file(path);
   if (!file) throw std::runtime_error("cannot read " + path.string());
@@ -48,7 +48,7 @@ inline std::vector<Request> read(const std::filesystem::path& path) {
   return requests;
 }
 
-// Tokens that are a function of the id alone: the first n of a block's 512. A finaliser of
+// Appends the first n tokens of a block's 512. They depend on the id alone; a finaliser of
 // MurmurHash3 by Austin Appleby makes them.
 inline void append_tokens(uint32_t id, uint32_t n, std::vector<int32_t>& tokens) {
   for (uint32_t i = 0; i < n; i++) {

@@ -1,5 +1,5 @@
-// Attention of batches and of the stateless call against a double-precision reference, over random
-// shapes.
+// Compares the attention of batches and of the stateless call with a double-precision reference,
+// over random shapes.
 #include <numeric>
 
 #include "reference.h"
@@ -28,7 +28,7 @@ Shape random_shape(Random& random, pkv_isa isa) {
   model.layers = 1;
   model.kv_heads = random.pick({1u, 1u, 2u, 3u, 4u, 8u});
   model.query_heads = model.kv_heads * random.pick({1u, 1u, 2u, 3u, 4u, 5u, 7u, 8u});
-  // Mostly what models have, sometimes any multiple of 16.
+  // Draws the dims of mostly real models, and sometimes any multiple of 16.
   model.key_dim = random.chance(70) ? random.pick({16u, 32u, 64u, 80u, 96u, 128u})
                                     : static_cast<uint32_t>(16 * random.between(1, 36));
   model.value_dim = random.chance(50) ? 0 : static_cast<uint32_t>(16 * random.between(1, 36));
@@ -53,7 +53,7 @@ Rows random_rows(Random& random, size_t rows, uint32_t heads, uint32_t dim) {
   return std::move(result.fill(random));
 }
 
-// The parameters of one call, as the library and as the reference take them.
+// The parameters of one call, in the form of the library and in that of the reference.
 struct Parameters {
   Parameters(Random& random, uint32_t layer_window) {
     CHECK(pkv_attention_params_init(&given, sizeof given));
@@ -70,8 +70,8 @@ struct Parameters {
   Attention meant;
 };
 
-// Several sessions that grow by ragged batches; every output is compared, and again by the
-// stateless call.
+// Lets several sessions grow by ragged batches. Every output is compared with the reference, and
+// with that of the stateless call.
 class Trial {
  public:
   Trial(const Shape& shape, Random& random) : shape_(shape), model_(shape.model), random_(random) {
@@ -135,7 +135,7 @@ class Trial {
   }
 
  private:
-  // What the window surely holds is what was given, rounded to the stored dtype.
+  // Checks that the positions inside the window hold what was given, rounded to the stored dtype.
   void check_stored(pkv_session session, const KeysValues& all) {
     const size_t length = all.k.rows(),
                  kept = model_.window == 0 ? length : std::min<size_t>(length, model_.window);
@@ -209,14 +209,15 @@ std::vector<pkv_isa> auto_and_supported() {
 INSTANTIATE_TEST_SUITE_P(Isa, AttentionShapes, testing::ValuesIn(auto_and_supported()),
                          [](const auto& test) { return pkv_isa_name(test.param); });
 
-// The caller's own plain memory: any block size, any gap between heads, tokens and blocks.
+// The caller's own memory may have any block size, and any gap between heads, tokens and blocks.
 TEST(StatelessAttention, EqualsTheReferenceOverMemoryOfTheCallersOwn) {
   for (const uint32_t block_size : {1u, 3u, 16u, 33u}) {
     Random random(block_size);
     const Model model{1, 6, 2, 48, 32, PKV_F16};
     const uint64_t length = 70, blocks = 100;
     const uint32_t queries = 5;
-    // Slot s is row s of these: blocks without a gap between them, which is what token-flat means.
+    // Slot s is row s of these tensors. Blocks follow each other without a gap, so this is the
+    // token-flat layout.
     Rows k(blocks * block_size, 2, 48, PKV_F16, {4, 9, 0}), v(blocks * block_size, 2, 32, PKV_F16);
     k.fill(random);
     v.fill(random);

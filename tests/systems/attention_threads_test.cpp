@@ -1,5 +1,5 @@
-// Long sequences, which are cut into parts: the same bits for any number of threads, and the
-// instruction set that was asked for.
+// Long sequences are cut into parts that several threads compute. The results have the same bits
+// for any number of threads, and the instruction set that was asked for is the one that runs.
 #include "reference.h"
 #include "rows.h"
 #include "support.h"
@@ -10,8 +10,8 @@ namespace {
 constexpr uint32_t long_prompt = 9000;
 const Model model{1, 16, 8, 128, 0, PKV_BF16};
 
-// What three sessions write: a long decode beside a prefill chunk and a short decode. Made once:
-// that takes longer than what is tested.
+// What three sessions write: a long decode beside a prefill chunk and a short decode. The rows are
+// made once, because making them takes longer than the test itself.
 struct Texts {
   std::vector<uint32_t> prompts = {long_prompt, 1500, 70}, steps = {1, 40, 1};
   std::vector<KeysValues> before;
@@ -36,7 +36,7 @@ Texts& texts() {
   return instance;
 }
 
-// The bits of all outputs.
+// Returns all outputs, to be compared bit for bit.
 Rows outputs_of(pkv_cache_config config) {
   Cache cache = create(config);
   std::vector<Session> sessions;
@@ -86,7 +86,8 @@ TEST_P(AttentionThreads, AnyNumberOfThreadsGivesTheSameBits) {
 
 TEST_P(AttentionThreads, EveryInstructionSetGivesTheSameBitsForAnyNumberOfThreads) {
   for (const pkv_isa isa : supported_isas()) {
-    if (isa == PKV_ISA_SCALAR) continue;  // the same cuts, and far slower
+    // The scalar kernels are cut at the same places and are far slower.
+    if (isa == PKV_ISA_SCALAR) continue;
     EXPECT_TRUE(outputs_of(config(1, isa)) == outputs_of(config(3, isa))) << pkv_isa_name(isa);
   }
 }

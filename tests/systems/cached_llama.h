@@ -1,4 +1,4 @@
-// A model in a cache: one session that is fed chunk by chunk.
+// Runs a model over a cache: one session that is fed chunk by chunk.
 #pragma once
 
 #include "support.h"

@@ -1,6 +1,6 @@
-// Every stored type, and keys and values of different ones: what is stored is within the documented
-// bounds, is the same for every storage and layout, and never changes; attention over it is within
-// fp32's tolerance of the reference.
+// Tests every stored type, and keys and values of different types. What is stored is within the
+// documented bounds, is the same for every storage and layout, and never changes. Attention over it
+// is within the tolerance of fp32.
 #include <algorithm>
 #include <limits>
 
@@ -47,8 +47,8 @@ class Dtypes : public testing::TestWithParam<Pair> {
   const Model model = model_of(GetParam());
 };
 
-// A session through everything that moves or adds rows; nothing of what it held before may have
-// another bit afterwards.
+// Takes a session through everything that moves or adds rows. No bit of what it held before may
+// change.
 class Life {
  public:
   Life(pkv_cache cache, const Model& model) : cache_(cache), model_(model), session_(open(cache)) {
@@ -122,7 +122,8 @@ TEST_P(Dtypes, WhatIsStoredNeverChangesAndIsTheSameEverywhere) {
 TEST_P(Dtypes, AttentionEqualsTheReferenceOverWhatIsStored) {
   for (const Kind& kind : kinds) {
     for (const pkv_isa isa : supported_isas()) {
-      if (kind.layout == PKV_LAYOUT_PLAIN && isa == PKV_ISA_SCALAR) continue;  // the slowest
+      // The combination of plain layout and scalar kernels is the slowest.
+      if (kind.layout == PKV_LAYOUT_PLAIN && isa == PKV_ISA_SCALAR) continue;
       SCOPED_TRACE(testing::Message() << "storage " << kind.storage << ", layout " << kind.layout
                                       << ", " << pkv_isa_name(isa));
       Cache cache = make(model, kind, isa);
@@ -142,10 +143,11 @@ INSTANTIATE_TEST_SUITE_P(Pairs, Dtypes, testing::ValuesIn(pairs), [](const auto&
 
 // ---- What a row becomes -----------------------------------------------------------------------
 
-// The largest error that common.h allows an element of a row whose largest magnitude (int8: in the
-// row, int4: of the 32 dims) is m. int8 has m / 254 and four roundings of m in fp32: the inverse
-// scale, the product with it, the scale, the product with that. fp8 rounds to 3 or 2 bits of
-// mantissa, and below its smallest normal number to a multiple of 2^-9 or 2^-16.
+// Returns the largest error that common.h allows an element x of a row. m is the largest magnitude
+// that shares its scale: in the row (int8) or in the 32 dims (int4). int8 allows m / 254 and four
+// roundings of m in fp32: of the inverse scale, the product with it, the scale, and the product
+// with that. fp8 rounds to 3 or 2 bits of mantissa, and below its smallest normal number to a
+// multiple of 2^-9 or 2^-16.
 double bound(pkv_dtype dtype, double x, double m) {
   switch (dtype) {
     case PKV_F32:
@@ -170,7 +172,7 @@ struct Stored {
   Rows given, found;
 };
 
-// Rows of 80 dims as keys and values of one type, read back.
+// Stores rows of 80 dims as keys and values of one type, and reads them back.
 Stored through(pkv_dtype dtype, const Rows& given, pkv_layout layout, pkv_isa isa) {
   const Model model = model_of({dtype, dtype}, given.dim(), given.dim());
   Cache cache = make(model, {PKV_STORAGE_PAGED, layout}, isa);
@@ -202,7 +204,7 @@ TEST_P(StoredRows, AreWithinTheDocumentedBounds) {
   Random random(41);
   for (const pkv_dtype from : {PKV_F32, PKV_F16, PKV_BF16}) {
     Rows given(40, 2, 80, from, {3, 5, 0});
-    // Amplitudes of a half to 2^-20, another one for each element of every third row.
+    // Rows have amplitudes from 2^-19 to 1. In every third row each element has one of its own.
     given.each([&](size_t r, uint32_t h, uint32_t d) {
       const auto exponent = static_cast<int>(r % 3 == 0 ? random.below(20) : r % 20);
       given.set(r, h, d, std::ldexp(random.uniform(), -exponent));
@@ -223,7 +225,7 @@ TEST_P(StoredRows, AreWithinTheDocumentedBounds) {
   }
 }
 
-// A number that is not finite spoils what shares its scale, and no more.
+// A number that is not finite spoils the elements that share its scale, and no others.
 TEST_P(StoredRows, NumbersThatAreNotFinite) {
   for (const float bad : {NAN, INFINITY, -INFINITY}) {
     Rows given(3, 2, 80);

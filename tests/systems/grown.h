@@ -1,4 +1,5 @@
-// A session that grows step by step beside what it should hold, and is compared with the reference.
+// A session that grows step by step, kept beside the rows that it should hold and compared with the
+// reference.
 #pragma once
 
 #include "reference.h"
@@ -18,8 +19,8 @@ class Grown {
   pkv_session session() const { return session_; }
   uint64_t length() const { return length_of(session_); }
 
-  // One step; the worst error of its outputs and log-sum-exps as a part of their tolerances. Keys
-  // and values are taken as the layer has stored them.
+  // Makes one step. Returns the worst error of its outputs and log-sum-exps as a fraction of their
+  // tolerances. The reference takes keys and values as the layer has stored them.
   double step(uint32_t tokens, const Attention& attention) {
     Batch batch = begin(cache_, {session_}, {tokens});
     KeysValues rows = rows_of(model_, tokens);
@@ -38,7 +39,7 @@ class Grown {
   }
 
  private:
-  // What lies at positions that left the window is of no matter: nobody sees them.
+  // Rows at positions that left the window may be anything, because no query sees them.
   KeysValues stored(uint64_t length) const {
     KeysValues all = rows_of(model_, length);
     for (uint64_t p = 0; p < length; p++) {

@@ -1,5 +1,5 @@
-// A hybrid model: full-attention layers and sliding-window layers, of other shapes and dtypes,
-// interleaved in one cache.
+// A hybrid model has full-attention layers and sliding-window layers in one cache. Here they differ
+// in shape and dtype, too.
 #include <algorithm>
 
 #include "reference.h"
@@ -56,7 +56,7 @@ class Sequence {
   pkv_session session() const { return session_; }
   uint64_t length() const { return length_of(session_); }
 
-  // Grows by n tokens; compares the last `compared` outputs of every layer with the reference.
+  // Grows by n tokens and compares the last `compared` outputs of every layer with the reference.
   void grow(uint32_t n, uint32_t compared = 0) {
     const uint64_t start = length();
     Batch batch = begin(cache_, {session_}, {n});
@@ -91,7 +91,8 @@ class Sequence {
   std::vector<KeysValues> all_;
 };
 
-// Blocks a window can touch, one step late, and those of the chunk being written.
+// The largest number of blocks: those that the window touches one step late, and those of the chunk
+// being written.
 constexpr uint64_t bound(uint64_t chunk) { return (window + chunk) / block_size + 2; }
 
 TEST(Hybrid, ALongSequenceHoldsABoundedWindowAndComputesTheSame) {
@@ -117,7 +118,8 @@ TEST(Hybrid, ALongSequenceHoldsABoundedWindowAndComputesTheSame) {
     sequence.expect_kept(longest - window, window);
     CHECK(pkv_cache_validate(cache));
 
-    // The table still counts from position 0; what left the window is marked.
+    // The table still counts from position 0. Entries of blocks that left the window hold
+    // PKV_NO_BLOCK.
     const std::vector<uint32_t> table = block_table(sequence.session(), 1);
     EXPECT_EQ(block_table(sequence.session(), 0).size(), table.size());
     EXPECT_EQ(table.size() - pool_stats_of(cache, 1).used,
@@ -132,8 +134,8 @@ TEST(Hybrid, ALongSequenceHoldsABoundedWindowAndComputesTheSame) {
   }
 }
 
-// Blocks that the last step left behind the window go before a step is too large for the group:
-// whatever fits beside one window works, step after step.
+// Blocks that the last step left behind the window are freed before a step is refused as too large.
+// So whatever fits beside one window works, step after step.
 TEST(Hybrid, AStepThatFitsOnceTheWindowLeftWorks) {
   constexpr uint64_t blocks = 6;
   const auto needed = [](uint64_t length, uint64_t end) {
@@ -168,13 +170,14 @@ TEST(Hybrid, AStepThatFitsOnceTheWindowLeftWorks) {
   EXPECT_GT(late, 10u) << "steps that need what is behind the window";
 }
 
-// The same with a shared tail, where one of the blocks behind the window becomes the copy; after an
-// abort; and by reserving first.
+// Blocks behind the window also serve as the copy of a shared tail, after an abort, and for a
+// reservation.
 TEST(Hybrid, BlocksBehindTheWindowAreUsedAgain) {
   Cache cache = create_hybrid(100, 6);
   Sequence sequence(cache, 40);
   sequence.grow(64);
-  sequence.grow(32);  // positions 0 to 95: all blocks, and the window is 33 to 96
+  // Positions 0 to 95 take all blocks, and the window is 33 to 96.
+  sequence.grow(32);
   EXPECT_EQ(6u, pool_stats_of(cache, 1).used);
   {
     Batch given_up = begin(cache, {sequence.session()}, {16});
@@ -191,9 +194,9 @@ TEST(Hybrid, BlocksBehindTheWindowAreUsedAgain) {
   Cache another = create_hybrid(100, 7);
   Sequence shared(another, 41);
   shared.grow(64);
-  shared.grow(24);  // 88 of 96 slots, six blocks
+  shared.grow(24);  // This fills 88 of 96 slots in six blocks.
   Snapshot frozen = freeze(shared.session());
-  shared.grow(1, 1);  // a copy of the tail, the seventh
+  shared.grow(1, 1);  // The copy of the tail is the seventh block.
   frozen.close();
   EXPECT_EQ(5u, pool_stats_of(another, 1).used) << "positions 16 to 88";
   shared.grow(39, 39);
@@ -211,7 +214,8 @@ TEST(Hybrid, BlocksBehindTheWindowAreUsedAgain) {
   CHECK(pkv_cache_validate(another));
 }
 
-// Who asks for victims is not told that a step cannot work which begin can begin.
+// A step that begin() can begin needs no victims, even where the blocks it gets still wait behind
+// the window.
 TEST(Hybrid, VictimsOfAStepBehindWhoseWindowBlocksWait) {
   Cache cache = create_hybrid(100, 6);
   Sequence sequence(cache, 42);
@@ -249,7 +253,7 @@ TEST(Hybrid, TrimInsideTheWindowGoesOnAsIfNothingWasThere) {
   Cache cache = create_hybrid(40, 40);
   Sequence sequence(cache, 3);
   sequence.grow(300, 2);
-  sequence.grow(7, 7);  // a draft
+  sequence.grow(7, 7);  // This is a draft.
   for (const uint64_t accepted : {304u, 301u, 300u}) {
     CHECK(pkv_session_trim(sequence.session(), accepted));
     CHECK(pkv_cache_validate(cache));
@@ -273,7 +277,7 @@ TEST(Hybrid, TrimBeyondTheWindowIsRefusedAndChangesNothing) {
   EXPECT_EQ(tables[0], block_table(sequence.session(), 0));
   EXPECT_EQ(tables[1], block_table(sequence.session(), 1));
   sequence.grow(1, 1);
-  CHECK(pkv_session_trim(sequence.session(), 0));  // from the start nothing is missing
+  CHECK(pkv_session_trim(sequence.session(), 0));  // From position 0 on, nothing is missing.
   EXPECT_EQ(0u, stats_of(cache).used_blocks);
   sequence.grow(100, 100);
   CHECK(pkv_cache_validate(cache));
@@ -343,7 +347,7 @@ TEST(Hybrid, ThePlanAddsTheGroups) {
   EXPECT_EQ(1600u, plan.tokens);
 }
 
-// A group with a pool of its own size takes its part of the memory first; the others share the
+// A group whose number of blocks is given takes its part of the memory first. The others share the
 // rest, block by block.
 TEST(Hybrid, MemoryIsWhatAGroupWithItsOwnBlocksLeaves) {
   pkv_cache_config config;
@@ -352,14 +356,14 @@ TEST(Hybrid, MemoryIsWhatAGroupWithItsOwnBlocksLeaves) {
   pkv_layer_group groups[] = {group_of(full, full_layers, 0),
                               group_of(sliding, sliding_layers, 10)};
   config.groups = groups;
-  // 16 tokens: 2 layers of 1 head, K and V of 32 floats; 3 layers of 3 heads, K of 64 and V of 48
-  // in bf16.
+  // The first group has 2 layers of 1 head with K and V of 32 floats. The second has 3 layers of 3
+  // heads with K of 64 and V of 48 dims in bf16.
   constexpr uint64_t full_block = 16 * 2 * 64 * 4, sliding_block = 16 * 3 * 3 * (64 + 48) * 2;
   config.memory_bytes = 10 * sliding_block + 7 * full_block + full_block - 1;
   EXPECT_EQ(7u, plan_of(config, 0).blocks);
   EXPECT_EQ(10u, plan_of(config, 1).blocks);
   EXPECT_EQ(10 * sliding_block + 7 * full_block, plan_of(config).total_bytes);
-  groups[0].blocks = 7;  // nothing is left to be shared
+  groups[0].blocks = 7;  // This leaves nothing to be shared.
   EXPECT_EQ(10 * sliding_block + 7 * full_block, plan_of(config).total_bytes);
   for (const uint64_t too_little : {uint64_t{1}, 10 * sliding_block + 7 * full_block - 1}) {
     config.memory_bytes = too_little;

@@ -1,5 +1,5 @@
-// The naive model of a cache: a vector of rows per session. A row is a number of its own, from
-// which every key and value of its token follows, so the model needs no bytes.
+// A naive model of a cache: one vector of rows per session. A row is a number from which every key
+// and value of its token follows, so the model stores no keys or values.
 #pragma once
 
 #include <algorithm>
@@ -13,15 +13,18 @@ namespace systems {
 
 inline constexpr uint32_t block_size = 16, layers = 3, heads = 2, key_dim = 16, value_dim = 32,
                           most_tokens = 150;
-inline constexpr uint64_t blocks = 24;  // few: eight sessions of 150 tokens would take 80
+// Blocks are scarce: eight sessions of 150 tokens would take 80.
+inline constexpr uint64_t blocks = 24;
 
 // What a session or a snapshot should hold.
 struct Naive {
   std::vector<uint32_t> rows;
   std::vector<int32_t> tokens;
-  size_t trimmable = 0;  // any length from here on must be reachable by a trim
+  // A trim must reach any length from here on.
+  size_t trimmable = 0;
   bool suspended = false;
-  std::vector<int32_t> remembered;  // tokens of before a suspension
+  // The token ids of before a suspension.
+  std::vector<int32_t> remembered;
 
   int32_t known(size_t position) const {
     return position < remembered.size() ? remembered[position] : PKV_NO_TOKEN;
@@ -29,7 +32,7 @@ struct Naive {
   size_t total() const { return std::max(rows.size(), remembered.size()); }
   void forget() { remembered.clear(), suspended = false; }
 
-  // Told ids count; where none is told, the remembered one does.
+  // Appends rows and the ids of their tokens. Where no id is given, the remembered one counts.
   void extend(const std::vector<uint32_t>& more, const std::vector<int32_t>& told) {
     trimmable = rows.size();
     rows.insert(rows.end(), more.begin(), more.end());
@@ -56,14 +59,14 @@ struct Naive {
     suspended = true;
   }
 
-  // All ids that the library knows, remembered ones at the end.
+  // Returns all ids that the library knows, those remembered last.
   std::vector<int32_t> all_tokens() const {
     std::vector<int32_t> all = tokens;
     for (size_t i = all.size(); i < remembered.size(); i++) all.push_back(remembered[i]);
     return all;
   }
 
-  // The same text in a session or snapshot of its own.
+  // Returns a copy for another session or snapshot of the same text.
   Naive copy() const {
     Naive result = *this;
     result.forget();
@@ -76,15 +79,15 @@ struct Setup {
   pkv_storage storage;
   pkv_layout layout;
   pkv_dtype dtype;
-  uint32_t window;  // of the last layer, which is a group of its own
+  uint32_t window;  // The window of the last layer, which is a group of its own.
   uint32_t sinks = 0;
   uint32_t watermark = 0;
 
   uint32_t window_of(uint32_t layer) const { return layer == layers - 1 ? window : 0; }
 };
 
-// Every storage kind, layout and dtype that keeps all numbers exactly, with and without a window,
-// sinks and a watermark.
+// Every storage kind, layout and dtype that stores all test numbers exactly, with and without a
+// window, sinks and a watermark.
 inline constexpr Setup setups[] = {
     {"packed_bf16", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_BF16, 0},
     {"packed_f32_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_F32, 24},
@@ -98,14 +101,14 @@ inline constexpr Setup setups[] = {
     {"packed_f32_watermark", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_F32, 0, 0, 6},
     {"none_watermark", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_F32, 33, 0, 3}};
 
-// Exact in every dtype of the setups.
+// Returns an element of a row. It is exact in every dtype of the setups.
 inline float element(uint32_t row, uint32_t layer, bool value, uint32_t head, uint32_t dim) {
   const uint32_t mixed = (row * 2654435761u) ^
                          (layer * 40503u + value * 30011u + head * 1009u + dim * 17u) * 2246822519u;
   return static_cast<float>(mixed >> 24) - 127;
 }
 
-// Dense rows of f32: a plain list, since this is what takes the time of random tests.
+// Dense rows of f32 in a plain vector: random tests spend most of their time here.
 struct Numbers {
   std::vector<float> list;
 
@@ -130,14 +133,14 @@ inline Numbers rows_of(const std::vector<uint32_t>& rows, uint32_t layer, bool v
   return result;
 }
 
-// Queries that look at one dim of the keys: scores are at most 2.
+// Makes queries that select one dim of the keys. Their scores are at most 2.
 inline Numbers queries_for(size_t rows, uint32_t dim) {
   Numbers queries = room_for(rows, false);
   for (size_t i = dim; i < queries.list.size(); i += key_dim) queries.list[i] = 0x1p-6f;
   return queries;
 }
 
-// What the last of these rows gets for such a query, by definition.
+// Computes what the last of these rows gets for such a query, by the definition of attention.
 inline std::vector<double> attention(const std::vector<uint32_t>& rows, uint32_t layer,
                                      uint32_t head, uint32_t dim, uint32_t window, uint32_t sinks) {
   const size_t first = window == 0 || rows.size() < window ? 0 : rows.size() - window;

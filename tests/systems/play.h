@@ -1,5 +1,5 @@
-// Sequences of operations on a whole cache against a naive model. Driven by a test's seeds and by a
-// fuzzer's bytes, from one thread or several.
+// Plays random operations on a whole cache and compares it with a naive model. A test drives it by
+// seeds and a fuzzer by bytes, from one thread or several.
 #pragma once
 
 #include "play_misuse.h"
@@ -18,7 +18,7 @@ inline constexpr Operation operations[] = {
     {5, resume},        {2, reserve},        {2, set_priority}, {3, set_tokens},
     {4, victims},       {4, stale},          {1, foreign},      {4, beyond}};
 
-// The bytes of an input that one operation takes. The first chooses it.
+// The number of input bytes that one operation takes. The first byte chooses the operation.
 inline constexpr size_t operation_bytes = 16;
 
 inline void operate(Stage& stage, Source draw) {
@@ -37,7 +37,7 @@ inline void operate(Stage& stage, Source draw) {
   stage.refuse_allocation(0);
 }
 
-// Cache statistics against what the stages know.
+// Compares the cache's statistics with what the stages know.
 inline void compare_stats(const World& world, const std::vector<std::unique_ptr<Stage>>& stages) {
   pkv_cache_stats expected{};
   for (const auto& stage : stages) {
@@ -67,7 +67,7 @@ inline void compare_stats(const World& world, const std::vector<std::unique_ptr<
   ASSERT_LE(stats.slots_filled, stats.slots_reserved);
 }
 
-// Nothing is left of a cache that is empty.
+// Checks that all blocks of an empty cache are free.
 inline void check_empty(const World& world) {
   CHECK(pkv_cache_validate(world.cache));
   EXPECT_EQ(2 * blocks, stats_of(world.cache).free_blocks);
@@ -80,10 +80,10 @@ inline void destroy(World& world) {
   EXPECT_TRUE(world.memory.sound());
 }
 
-// One thread.
+// Plays on one thread.
 class Play {
  public:
-  // header: what is chosen once.
+  // `header` makes the choices that are made once.
   Play(const Setup& setup, Source header, Source source)
       : source_(std::move(source)),
         world_(setup, header.chance(80)),
@@ -99,7 +99,7 @@ class Play {
     compare_stats(world_, stages_);
   }
 
-  // Ends everything, one by one or by destroying the cache with all that is open.
+  // Ends everything: object by object, or by destroying the cache with everything open.
   void finish() {
     stage().compare_all();
     if (destroys_open_) {
@@ -120,7 +120,7 @@ class Play {
 
   Source source_;
   World world_;
-  std::vector<std::unique_ptr<Stage>> stages_;  // one
+  std::vector<std::unique_ptr<Stage>> stages_;  // There is just one stage, the thread's own.
   const bool destroys_open_;
 };
 

@@ -1,12 +1,12 @@
-// Operations on batches: begin, write, attend, accept, commit, abort, in any order and with others
-// between them; victims.
+// Operations on batches (begin, write, attend, accept, commit, abort, in any order and with others
+// between them), and the choice of victims.
 #pragma once
 
 #include "play_sessions.h"
 
 namespace systems {
 
-// Sessions of a step and their new tokens. Mostly such that may take part.
+// The sessions of a step and their new tokens. Most of them may take part in one.
 struct List {
   std::vector<Actor*> actors;
   std::vector<pkv_session> handles;
@@ -30,7 +30,7 @@ struct List {
     counts.push_back(count);
   }
 
-  // Those that are held by a batch are met first.
+  // Returns what begin() should say. It looks at sessions that are held by a batch first.
   pkv_status obstacle() const {
     pkv_status first = PKV_OK;
     for (const Actor* actor : actors) {
@@ -89,8 +89,8 @@ inline Step* begin_step(Stage& stage, Source& draw) {
   return stage.steps.back().get();
 }
 
-// Storage NONE: the engine's own bytes. What an aborted step wrote lies in blocks of its own, or
-// beyond what anybody holds: nobody takes it back.
+// Storage NONE leaves keys and values to the engine; the test notes the rows by slot. An aborted
+// step needs no undo: what it wrote lies in its own blocks, or beyond what anybody holds.
 inline void write_slots(Stage& stage, Step& step) {
   for (uint32_t group = 0; group < 2; group++) {
     std::vector<uint32_t>& slab = stage.world.slabs[group];
@@ -114,9 +114,9 @@ inline void write_layer(Stage& stage, Step& step, uint32_t layer) {
   if (expected == PKV_OK) step.written |= 1u << layer;
 }
 
-// The output of one row and head against the definition, in double precision. Scores are at most 2
-// and known to 2^-15, values at most 128: an output is off by 2 * 2^-14 * 128, and by the rounding
-// of a sum of 150.
+// Compares the output of one row and head with the definition in double precision. Scores are at
+// most 2 and known to 2^-15, and values are at most 128. So an output may be off by 2 * 2^-14 * 128
+// and by the rounding of a sum of 150 terms.
 inline void attend_layer(Stage& stage, Source& draw, Step& step, uint32_t layer) {
   const uint32_t dim = static_cast<uint32_t>(draw.below(key_dim)),
                  head = static_cast<uint32_t>(draw.below(heads));
@@ -175,7 +175,7 @@ inline void accept(Stage& stage, Source& draw, Step& step) {
   step.accepted = true;
 }
 
-// Which of its new tokens a session keeps.
+// Returns which of its new tokens a session keeps.
 inline std::vector<uint32_t> kept_of(const Member& member) {
   if (member.kept) return *member.kept;
   std::vector<uint32_t> all(member.count);
@@ -183,8 +183,8 @@ inline std::vector<uint32_t> kept_of(const Member& member) {
   return all;
 }
 
-// What a step tells: nothing, or new ids and, for what is computed again, those there were. Now and
-// then a wrong one first.
+// Commits a step. It gives no token ids, or new ones and the old ones for tokens that are computed
+// again. Now and then it gives a wrong one first, which must be refused.
 inline void commit(Stage& stage, Source& draw, Step& step) {
   const bool tell = draw.chance(50), wrong = draw.chance(25);
   std::vector<int32_t> tokens(step.rows.size(), PKV_NO_TOKEN);
@@ -225,7 +225,7 @@ inline void commit(Stage& stage, Source& draw, Step& step) {
   stage.drop(step);
 }
 
-// A whole step at once, or its beginning.
+// Plays a whole step at once, or begins one.
 inline void batch(Stage& stage, Source& draw) {
   const bool held = draw.chance(25), aborted = draw.chance(15), accepts = draw.chance(20);
   const uint32_t attended = static_cast<uint32_t>(draw.below(2 * layers));
@@ -242,7 +242,7 @@ inline void batch(Stage& stage, Source& draw) {
   commit(stage, draw, *step);
 }
 
-// Something with a batch that is held open, if there is one.
+// Goes on with a batch that is held open, if there is one.
 inline void go_on(Stage& stage, Source& draw) {
   if (stage.steps.empty()) return batch(stage, draw);
   Step& step = *stage.steps[draw.below(stage.steps.size())];
@@ -260,7 +260,8 @@ inline void go_on(Stage& stage, Source& draw) {
   stage.abort(step);
 }
 
-// The victims an answer names are those of the lowest rank: low priority, then opened late.
+// Checks that the victims are those of the lowest rank: of the lowest priority, and among these
+// opened last.
 inline void check_rank(Stage& stage, const List& list, const std::vector<Actor*>& victims) {
   const auto before = [](const Actor* a, const Actor* b) {
     return a->priority != b->priority ? a->priority < b->priority : a->opened > b->opened;
@@ -281,7 +282,8 @@ inline void check_rank(Stage& stage, const List& list, const std::vector<Actor*>
   }
 }
 
-// Asks whom to suspend, does it, and begins: it works then, and did not before.
+// Asks which sessions to suspend, suspends them and begins the step. It must fail before and work
+// afterwards.
 inline void victims(Stage& stage, Source& draw) {
   List list(stage, draw);
   for (uint32_t& count : list.counts)
@@ -295,7 +297,7 @@ inline void victims(Stage& stage, Source& draw) {
                                         list.counts.data(), answer.size(), answer.data(), &count);
       },
       obstacle);
-  if (!stage.world.alone) return;  // others take and give blocks meanwhile
+  if (!stage.world.alone) return;  // Other threads take and give back blocks meanwhile.
   pkv_batch batch;
   if (obstacle == PKV_OK && (status == PKV_OUT_OF_BLOCKS || status == PKV_TOO_LARGE)) {
     EXPECT_NE(PKV_OK, list.begin(stage.world.cache, nullptr, &batch)) << "nobody need be suspended";

@@ -1,5 +1,5 @@
-// Operations that must be refused, and change nothing: handles that ended or belong elsewhere,
-// positions and layers there are not.
+// Operations that must be refused and change nothing: with handles that are closed or belong to
+// another cache, or with positions and layers that do not exist.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ T any_of(const std::vector<T>& list, Source& draw, T otherwise) {
   return list.empty() ? otherwise : list[draw.below(list.size())];
 }
 
-// A session, batch or snapshot that ended, or that never was.
+// Calls a function with a session, batch or snapshot that is closed or never existed.
 inline void stale(Stage& stage, Source& draw) {
   const pkv_cache cache = stage.world.cache;
   const uint64_t forged =
@@ -60,7 +60,7 @@ inline void stale(Stage& stage, Source& draw) {
               taken == snapshot);
 }
 
-// A session or snapshot in the place where one of another cache belongs.
+// Calls a function with a session or snapshot of another cache.
 inline void foreign(Stage& stage, Source& draw) {
   stage.refuse_allocation(0);
   const Actor& own = pick(stage, draw);
@@ -87,7 +87,8 @@ inline void foreign(Stage& stage, Source& draw) {
   EXPECT_TRUE(batch == nullptr && made == nullptr && count == 7);
 }
 
-// Positions, layers, groups and sessions of a batch beyond the end, by a little or by a lot.
+// Asks for positions, layers, groups and sessions of a batch beyond the end, by a little or by a
+// lot.
 inline void beyond(Stage& stage, Source& draw) {
   stage.refuse_allocation(0);
   const Actor& actor = pick(stage, draw);

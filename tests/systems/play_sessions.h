@@ -47,7 +47,7 @@ inline void take_snapshot(Stage& stage, Source& draw) {
   EXPECT_EQ(actor.naive.rows.size(), length);
 }
 
-// A snapshot of its own, or one that all threads see.
+// Opens a snapshot of this thread, or one that all threads share.
 inline void open_snapshot(Stage& stage, Source& draw) {
   const size_t own = stage.snapshots.size(), all = own + stage.world.common.size();
   if (all == 0 || stage.actors.size() >= 8) return;
@@ -63,7 +63,8 @@ inline void close_snapshot(Stage& stage, Source& draw) {
   if (!stage.snapshots.empty()) stage.close_snapshot(draw.below(stage.snapshots.size()));
 }
 
-// A layer of a prefill or a push, which this begins if none is under way; mostly all that are left.
+// Writes layers of a prefill or a push, mostly all that are left. It begins one if none is under
+// way.
 inline void write_alone(Stage& stage, Source& draw, bool prefill) {
   if (!stage.world.has_rows()) return;
   Actor& actor = pick(stage, draw);
@@ -75,7 +76,7 @@ inline void write_alone(Stage& stage, Source& draw, bool prefill) {
       begins ? stage.fresh_rows(prefill ? draw.between(1, 80) : 1) : actor.solo->rows;
   const bool wrong = !begins && actor.solo->prefill && prefill && draw.chance(20);
   if (wrong) rows.push_back(1);
-  // A prefill replaces what was suspended; what is under way must be of the same kind, and as long.
+  // A prefill replaces what was suspended. A step under way must be of the same kind and length.
   pkv_status obstacle = prefill && naive.suspended && !actor.in_batch ? PKV_OK
                         : begins                                      ? actor.obstacle()
                                                                       : PKV_OK;
@@ -144,7 +145,7 @@ inline void suspend(Stage& stage, Actor& actor) {
 
 inline void suspend_session(Stage& stage, Source& draw) { suspend(stage, pick(stage, draw)); }
 
-// Mostly one that is suspended, if there is one.
+// Resumes a session: mostly one that is suspended, if there is one.
 inline void resume(Stage& stage, Source& draw) {
   size_t i = draw.below(stage.actors.size());
   const bool any = draw.chance(10);
@@ -178,7 +179,7 @@ inline void set_priority(Stage& stage, Source& draw) {
   if (!actor.in_batch) actor.priority = priority;
 }
 
-// Ids of positions that have none yet; others are refused.
+// Sets token ids of positions that have none yet. All others must be refused.
 inline void set_tokens(Stage& stage, Source& draw) {
   Actor& actor = pick(stage, draw);
   std::vector<int32_t>& own = actor.naive.tokens;

@@ -1,4 +1,5 @@
-// Evictable means freed when evicted: whoever reads a block of the prefix index keeps it in use.
+// A block that counts as evictable is freed when it is evicted. So whoever reads a block of the
+// prefix index keeps it in use.
 #include <pagedkv/file.h>
 
 #include <functional>
@@ -14,7 +15,7 @@ class Evictable : public Prefix {
   uint64_t evictable() { return figures().evictable_blocks; }
   uint64_t cached() { return figures().cached_blocks; }
 
-  // Takes every block that can be had, and gives them back. How many those were.
+  // Takes every block that can be had and gives them back. Returns how many there were.
   uint64_t take_all(uint64_t blocks) {
     Session greedy = open(cache_);
     for (uint64_t n = blocks; n > 0; n--)
@@ -23,7 +24,8 @@ class Evictable : public Prefix {
   }
 };
 
-// Four texts of one block; the second session copies seven tokens of the first text's block.
+// There are four texts of one block. The second session copies seven tokens of the first text's
+// block.
 TEST_F(Evictable, AMatchInsideABlockEvictsAnother) {
   make(4);
   for (int32_t name = 0; name < 4; name++) serve(text(name, 16));
@@ -48,7 +50,7 @@ TEST_F(Evictable, AMatchInsideTheOnlyBlockLosesNothing) {
   EXPECT_EQ(16u, serve(text(0, 16)));
 }
 
-// The same inside a node of several blocks, which the match splits, and after its end.
+// The match ends inside a node of several blocks, which it splits, and then behind its end.
 TEST_F(Evictable, AMatchInsideALongText) {
   make(8);
   const Text whole = text(1, 64);
@@ -65,7 +67,8 @@ TEST_F(Evictable, AMatchInsideALongText) {
   EXPECT_EQ(64u, serve(whole));
 }
 
-// A session that was trimmed into a block reads that block until it writes a copy of it.
+// A session that was trimmed to the middle of a block reads that block until it writes a copy of
+// it.
 TEST_F(Evictable, ATrimIntoABlock) {
   make(8);
   const Text whole = text(1, 64);
@@ -91,7 +94,7 @@ TEST_F(Evictable, ATrimIntoABlock) {
   check_content(child, Text(whole.begin(), whole.begin() + 10) + text(2, 2));
 }
 
-// A stream that does something else the first time that it is written to.
+// A stream that runs a given function at the first write.
 struct Interrupted {
   std::function<void()> interruption;
   std::vector<unsigned char> bytes;
@@ -130,9 +133,9 @@ struct Interrupted {
   }
 };
 
-// A step that needs blocks while the index is saved gets just these. The file has all texts as far
-// as they were there, with the right keys and values, and other texts in the same blocks are not in
-// it.
+// A save does not hold the blocks of the index: a step that needs them meanwhile gets them. The
+// file has of each text what was still there when it was read, with the right keys and values, and
+// nothing of the texts that were written into the freed blocks.
 TEST_F(Evictable, ASaveOfTheIndex) {
   for (const uint32_t window : {0u, 24u}) {
     make(60, PKV_STORAGE_PAGED, PKV_EVICTION_LRU, window);
@@ -163,7 +166,7 @@ TEST_F(Evictable, ASaveOfTheIndex) {
   }
 }
 
-// A save reads every text, which is no use of them: the order of eviction stays as it was.
+// A save reads every text, but that does not count as a use: the order of eviction stays as it was.
 TEST_F(Evictable, ASaveOfTheIndexIsNoUse) {
   make(4);
   for (int32_t name = 0; name < 4; name++) serve(text(name, 16));
@@ -177,7 +180,8 @@ TEST_F(Evictable, ASaveOfTheIndexIsNoUse) {
   }
 }
 
-// Sessions that only match are saved with the index that they read, and read it again when loaded.
+// Sessions that have only matched are saved with the cached blocks that they read, and read them
+// again when they are loaded.
 TEST_F(Evictable, AMatchThatWasLoaded) {
   make(8);
   const Text whole = text(1, 64);

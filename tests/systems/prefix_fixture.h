@@ -16,7 +16,7 @@ inline Text operator+(Text a, const Text& b) {
   return a;
 }
 
-// n tokens that no other name gives.
+// Returns n tokens that differ from those of any other name.
 inline Text text(int32_t name, size_t n) {
   Text tokens(n);
   for (size_t i = 0; i < n; i++) tokens[i] = name * 100000 + static_cast<int32_t>(i);
@@ -27,9 +27,11 @@ class Prefix : public testing::Test {
  protected:
   const Model model_{2, 2, 2, 16};
   Cache cache_;
-  uint32_t window_ = 0;  // of the second group
-  bool alone_ = true;    // no other thread uses the cache: it may be validated at any time
-  pkv_store_config* store_ = nullptr;  // of the next cache, and so are the others
+  uint32_t window_ = 0;  // The window of the second group.
+  // No other thread uses the cache, so it may be validated at any time.
+  bool alone_ = true;
+  // Applies to the next cache that is made, as do the fields below.
+  pkv_store_config* store_ = nullptr;
   const pkv_runner* runner_ = nullptr;
   pkv_dtype dtype_ = PKV_F32;
   uint32_t block_size_ = 16;
@@ -91,7 +93,8 @@ class Prefix : public testing::Test {
     return matched;
   }
 
-  // The K and V of a token follow from its text up to there, as a model's would.
+  // Appends the rest of a text. The K and V of a token follow from the text up to it, as a model's
+  // would.
   void extend(pkv_session session, const Text& whole) {
     const uint64_t from = length_of(session);
     const uint32_t n = static_cast<uint32_t>(whole.size() - from);
@@ -118,7 +121,8 @@ class Prefix : public testing::Test {
     }
   }
 
-  // A session that matches what there is, computes the rest and ends. How much it matched.
+  // Serves a request: its session matches what is cached, computes the rest and ends. Returns how
+  // many tokens matched.
   uint64_t serve(const Text& whole, const std::string& salt = "",
                  pkv_retention retention = PKV_RETENTION_NORMAL) {
     Session session = open_salted(salt, PKV_PREFIX_SHARE, retention);

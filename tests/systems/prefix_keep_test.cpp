@@ -1,5 +1,5 @@
-// What decides over the eviction policy: retention, pins and quotas; and the events that tell
-// others of it.
+// Retention, pins and quotas, which come before the eviction policy, and the events that tell what
+// is cached.
 #include <set>
 
 #include "prefix_fixture.h"
@@ -33,12 +33,13 @@ class PrefixKeep : public Prefix {
     CHECK(pkv_prefix_set_quota(cache_, salt.data(), salt.size(), blocks));
     CHECK(pkv_cache_validate(cache_));
   }
-  // Takes so many blocks of each group and gives them back: whatever can be evicted for that is.
+  // Takes so many blocks of each group and gives them back. Whatever can be evicted for them is
+  // evicted.
   void press(uint64_t blocks) {
     Session session = open(cache_);
     CHECK(pkv_session_reserve(session, blocks * 16));
   }
-  // How much of a text is cached.
+  // Returns how many tokens of a text are cached.
   uint64_t cached(const Text& tokens, const std::string& salt = "") {
     return match(open_salted(salt, PKV_PREFIX_MATCH), tokens);
   }
@@ -48,10 +49,11 @@ TEST_F(PrefixKeep, ALowerRetentionGoesFirstWhateverThePolicySays) {
   for (const pkv_eviction eviction : {PKV_EVICTION_DEFAULT, PKV_EVICTION_LRU, PKV_EVICTION_LFU}) {
     SCOPED_TRACE(eviction);
     make(12, config(eviction));
-    serve(text(1, 32), "", PKV_RETENTION_HIGH);  // the oldest
+    serve(text(1, 32), "", PKV_RETENTION_HIGH);  // This is the oldest text.
     serve(text(2, 32));
     for (int i = 0; i < 3; i++)
-      serve(text(3, 32), "", PKV_RETENTION_LOW);  // the most recently and frequently used
+      // This is the most recently and most frequently used text.
+      serve(text(3, 32), "", PKV_RETENTION_LOW);
     press(8);
     EXPECT_EQ(0u, cached(text(3, 32)));
     EXPECT_EQ(32u, cached(text(2, 32)));
@@ -131,7 +133,7 @@ TEST_F(PrefixKeep, PinsHaveAQuota) {
   EXPECT_EQ(7u, pinned);
   EXPECT_EQ(16u, pin(Text(other.begin(), other.begin() + 16)));
   EXPECT_EQ(32u, pin(text(1, 32))) << "pinned already: no block more";
-  make(16, PrefixKeep::config());  // a quarter of its 16 blocks
+  make(16, PrefixKeep::config());  // The quota is a quarter of its 16 blocks.
   serve(text(1, 80));
   const Text all = text(1, 80);
   REFUSED(PKV_OUT_OF_BLOCKS, pkv_prefix_pin(cache_, nullptr, 0, all.size(), all.data(), &pinned));
@@ -196,7 +198,7 @@ TEST_F(PrefixKeep, QuotasCanBeSetForEachSalt) {
   EXPECT_EQ(4u, figures("none yet").cached_blocks);
 }
 
-// A router's view: what it adds up from the events is what is cached.
+// A router that adds up all events knows exactly what is cached.
 TEST_F(PrefixKeep, EventsTellWhatIsCached) {
   pkv_prefix_config config = PrefixKeep::config();
   config.events = 8;

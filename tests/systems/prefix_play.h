@@ -1,6 +1,7 @@
-// Random texts that share beginnings, through sessions of one cache with a prefix index. A token's
-// keys and values follow from its salt and all tokens up to it, as a model's do: whatever was
-// matched, shared, copied, evicted or computed again, a session must hold just those.
+// Plays random texts that share beginnings through sessions of one cache with a prefix index. A
+// token's keys and values follow from its salt and all tokens up to it, as a model's would.
+// Whatever was matched, shared, copied, evicted or computed again, each session must hold exactly
+// those.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +20,10 @@ struct PrefixSetup {
   pkv_storage storage;
   pkv_layout layout;
   pkv_eviction eviction;
-  uint32_t window;  // of the second group
+  uint32_t window;  // The window of the second group.
   uint64_t blocks;
   uint64_t salt_blocks = 0;
-  bool tier = false;  // a store behind it
+  bool tier = false;  // A store lies behind the cache.
 };
 
 inline constexpr PrefixSetup prefix_setups[] = {
@@ -64,7 +65,7 @@ inline Cache create_with_prefix(const PrefixSetup& setup, pkv_store store) {
   return create(config);
 }
 
-// A cache of a setup, and what is behind it.
+// A cache of a setup, and the store that it may have.
 struct PrefixWorld {
   explicit PrefixWorld(const PrefixSetup& chosen)
       : setup(chosen), cache(create_with_prefix(chosen, store.table())) {}
@@ -75,7 +76,7 @@ struct PrefixWorld {
 
 class PrefixPlay {
  public:
-  // alone: nobody else uses the cache, which may be validated then.
+  // `alone` says that nobody else uses the cache, so that it may be validated.
   PrefixPlay(PrefixWorld& world, Random random, bool alone)
       : setup_(world.setup),
         cache_(world.cache),
@@ -129,7 +130,8 @@ class PrefixPlay {
     Session session;
     Text text;
     char salt;
-    Text remembered = {};  // while suspended, or computed again
+    // The text of before a suspension, while it is suspended or computed again.
+    Text remembered = {};
     bool suspended = false;
   };
 
@@ -139,7 +141,7 @@ class PrefixPlay {
     return status == PKV_OK;
   }
 
-  // Some beginning of a text there was, and then something of few different tokens.
+  // Draws a text: some beginning of an earlier one, and then a few tokens of a small alphabet.
   Text draw_text() {
     Text text;
     if (!past_.empty() && random_.chance(80)) {
@@ -195,7 +197,7 @@ class PrefixPlay {
   void extend(size_t t, Text wanted) {
     Talk& talk = talks_[t];
     if (talk.suspended) return;
-    // What is computed again is what there was.
+    // What is computed again is the same text as before.
     for (size_t i = talk.text.size(); i < std::min(wanted.size(), talk.remembered.size()); i++)
       wanted[i] = talk.remembered[i];
     const uint64_t from = talk.text.size();
@@ -208,7 +210,7 @@ class PrefixPlay {
       Rows k = rows(wanted, talk.salt, layer, from), v = rows(wanted, talk.salt, layer + 2, from);
       write(batch, layer, k, v);
     }
-    if (random_.chance(10)) return;  // aborts
+    if (random_.chance(10)) return;  // The batch is aborted.
     commit(batch, wanted.data() + from);
     talk.text = wanted;
     if (talk.text.size() >= talk.remembered.size()) talk.remembered.clear();
@@ -269,8 +271,8 @@ class PrefixPlay {
     return with.size() <= text.size() && std::equal(with.begin(), with.end(), text.begin());
   }
 
-  // Of a text there was. What threads pin and take back of the same texts is counted by how often,
-  // so each must take back what it pinned.
+  // Pins or unpins a text of before. Pins are counted, and several threads pin the same texts, so
+  // each thread takes back only what it pinned.
   void pin() {
     if (past_.empty() || pins_.size() >= 3) return;
     const Text& text = past_[random_.below(past_.size())];
@@ -292,7 +294,8 @@ class PrefixPlay {
     pins_.erase(std::find(pins_.begin(), pins_.end(), std::pair(text, salt)));
   }
 
-  // What was evicted comes back, unless the store has other bytes by now: those are misses.
+  // What was evicted comes back from the store. If the store has other bytes by now, these are
+  // misses.
   void use_tier() {
     if (past_.empty() || random_.chance(20)) return spoil();
     if (random_.chance(20)) CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
@@ -328,8 +331,8 @@ class PrefixPlay {
     store_.replace(key, std::move(bytes));
   }
 
-  // So that what happens next does not depend on how far the cache's own threads are. Every text
-  // begins with the empty one.
+  // Waits for the cache's own threads, so that what follows does not depend on their progress.
+  // Every text begins with the empty one, so waiting for that is waiting for all.
   void settle() {
     if (!setup_.tier) return;
     uint64_t queued = 99, cached = 99;
@@ -338,7 +341,7 @@ class PrefixPlay {
       CHECK(pkv_store_wait(cache_, salt, std::strlen(salt), 0, nullptr, forever, &cached));
   }
 
-  // What events add up to is what is cached, and no salt has more than its quota.
+  // Checks that the events add up to what is cached, and that no salt exceeds its quota.
   void compare_events() {
     pkv_prefix_event events[64];
     for (size_t n = 64; n == 64;) {
@@ -382,7 +385,7 @@ class PrefixPlay {
         << "values of layer " << layer;
   }
 
-  // Rows [from, the end) of a text.
+  // Returns the rows of a text from `from` to its end.
   static Rows rows(const Text& text, char salt, uint32_t layer, uint64_t from) {
     Rows result(text.size() - from, 1, 16);
     uint64_t hash = 0x9E3779B97F4A7C15u * (layer + 1) + static_cast<unsigned char>(salt);
@@ -405,7 +408,7 @@ class PrefixPlay {
   std::vector<Text> past_;
   std::vector<std::pair<Text, char>> pins_;
   uint64_t next_event_ = 0;
-  std::set<uint64_t> cached_;  // hashes
+  std::set<uint64_t> cached_;  // The hashes of the cached blocks.
   uint64_t matched_ = 0, refused_ = 0;
 };
 

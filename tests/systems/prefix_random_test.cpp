@@ -63,9 +63,9 @@ void play_from_threads(PrefixWorld& world, uint64_t round, std::atomic<uint64_t>
   for (std::thread& thread : threads) thread.join();
 }
 
-// Threads whose texts share their beginnings publish, match and evict at once. How much they match
-// is a matter of how the system schedules them: they play until it was enough to show something,
-// and at most for twenty rounds.
+// Threads publish, match and evict texts with common beginnings at the same time. How much they
+// match depends on scheduling, so they go on until enough was matched to show something, for at
+// most twenty rounds.
 TEST_P(PrefixRandom, AlsoFromManyThreads) {
   constexpr uint64_t enough = 1000;
   PrefixWorld world(GetParam());

@@ -1,5 +1,5 @@
-// Prefix reuse: what ended sessions computed serves new ones that begin alike, until its memory is
-// needed.
+// Sessions that ended leave cached blocks. New sessions that begin alike use them, until their
+// memory is needed.
 #include <algorithm>
 #include <string>
 
@@ -12,7 +12,8 @@ TEST_F(Prefix, WhatAnEndedSessionComputedIsFoundToTheToken) {
   make(64);
   const Text first = text(1, 50);
   EXPECT_EQ(0u, serve(first));
-  EXPECT_EQ(6u, stats_of(cache_).evictable_blocks);  // three full blocks in two groups
+  // These are three full blocks in each of two groups.
+  EXPECT_EQ(6u, stats_of(cache_).evictable_blocks);
   for (const size_t common : {0u, 1u, 15u, 16u, 17u, 31u, 32u, 40u, 47u, 48u}) {
     Session session = open(cache_);
     const Text whole =
@@ -22,7 +23,8 @@ TEST_F(Prefix, WhatAnEndedSessionComputedIsFoundToTheToken) {
     check_content(session, whole);
     extend(session, whole);
     check_content(session, whole);
-    CHECK(pkv_session_trim(session, common));  // so that it leaves nothing
+    // It is trimmed so that it leaves nothing in the cache.
+    CHECK(pkv_session_trim(session, common));
     CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
     session.close();
     CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
@@ -69,7 +71,8 @@ TEST_F(Prefix, TwoWhoComputeTheSameEndWithOneCopy) {
   make(64);
   const Text prompt = text(1, 48), other = text(2, 20);
   Session first = open(cache_), second = open(cache_);
-  Batch batch = begin(cache_, {first}, {48});  // so that the second one finds nothing
+  // Both begin before either commits, so that the second one finds nothing.
+  Batch batch = begin(cache_, {first}, {48});
   extend(second, prompt);
   batch.close();
   extend(first, prompt);
@@ -86,7 +89,7 @@ TEST_F(Prefix, BlocksGoLeafFirstWhenTheyAreNeeded) {
   EXPECT_EQ(8u, stats_of(cache_).evictable_blocks);
   EXPECT_EQ(4u * 2, stats_of(cache_).free_blocks);
   Session session = open(cache_);
-  CHECK(pkv_session_reserve(session, 16 * 6));  // two more than are free
+  CHECK(pkv_session_reserve(session, 16 * 6));  // This is two blocks more than are free.
   EXPECT_EQ(2u, figures().evicted_blocks);
   EXPECT_EQ(2u, figures().evictable_blocks);
   session.close();
@@ -130,7 +133,8 @@ TEST_F(Prefix, LeastRecentlyOrLeastFrequentlyUsed) {
     for (int i = 0; i < 4; i++) serve(text(1, 33));
     serve(text(2, 33));
     serve(text(3, 33));
-    serve(text(4, 65));  // nine blocks of eight are asked for in all: some of an older text goes
+    // Nine blocks of eight are needed in all, so one of an older text is evicted.
+    serve(text(4, 65));
     Session session = open(cache_);
     EXPECT_EQ(eviction == PKV_EVICTION_LRU ? 0u : 32u, match(session, text(1, 33)));
   }
@@ -211,7 +215,8 @@ TEST_F(Prefix, AResumeFindsWhatIsStillThere) {
   CHECK(pkv_session_suspend(session));
   {
     Session other = open(cache_);
-    CHECK(pkv_session_reserve(other, 16 * 14));  // 10 are free: four blocks of the tail go
+    // Ten blocks are free, so four of the tail are evicted.
+    CHECK(pkv_session_reserve(other, 16 * 14));
     REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_resume(session, &length, &total, &blocks_short));
     EXPECT_EQ(2u * (7 - 2), blocks_short) << "two blocks of it are left";
     CHECK(pkv_cache_validate(cache_));
@@ -229,7 +234,7 @@ TEST_F(Prefix, TokensThatAreToldLateAreFoundLate) {
   Batch batch = begin(cache_, {session}, {64});
   Rows zero(64, model_.kv_heads, model_.key_dim);
   for (uint32_t layer = 0; layer < 2; layer++) write(batch, layer, zero, zero);
-  commit(batch);  // without ids
+  commit(batch);  // No token ids are given.
   EXPECT_EQ(0u, figures().cached_blocks);
   CHECK(pkv_session_set_tokens(session, 0, 40, prompt.data()));
   EXPECT_EQ(2u, figures().cached_blocks);

@@ -1,5 +1,5 @@
-// What stored types cost in text quality: a real model reads a text that it wrote itself, with its
-// keys and values stored in each type.
+// Measures what stored types cost in text quality. A real model reads a text that it wrote itself,
+// with its keys and values stored in each type.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -13,7 +13,8 @@ namespace {
 
 constexpr size_t text_length = 480;
 
-// The model in double precision, token by token; keeps what each layer was given and gave.
+// Runs the model in double precision, token by token, and keeps the inputs and outputs of attention
+// in each layer.
 class Exact {
  public:
   struct Layer {
@@ -47,7 +48,7 @@ class Exact {
   uint64_t length_ = 0;
 };
 
-// What each token would cost: -log2 of its probability.
+// Returns the cost of each possible next token in bits: -log2 of its probability.
 std::vector<double> bits_of(std::vector<double> logits) {
   const double max = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
@@ -56,7 +57,7 @@ std::vector<double> bits_of(std::vector<double> logits) {
   return logits;
 }
 
-// One token drawn from the model's own distribution.
+// Draws one token from the model's own distribution.
 int32_t draw(const std::vector<double>& bits, Random& random) {
   double left =
       static_cast<double>(random.below(uint64_t{1} << 52)) / static_cast<double>(uint64_t{1} << 52);
@@ -85,7 +86,7 @@ class Quality : public testing::Test {
     const TinyLlama<double> model(path);
     Exact exact(model);
     Random random(2026);
-    text.push_back(1);  // the begin token
+    text.push_back(1);  // This token begins a text.
     while (text.size() <= text_length) {
       logits.push_back(exact.feed(text.back()));
       bits.push_back(bits_of(logits.back()));
@@ -125,8 +126,8 @@ class Quality : public testing::Test {
     return measured;
   }
 
-  // Attention over the model's own keys and values, those of double precision, the text as one
-  // prompt: the root of the sum of squared errors as a part of that of the squared outputs.
+  // Computes attention over the exact keys and values, with the text as one prompt. Returns the
+  // root of the sum of squared errors, relative to that of the squared outputs.
   double attention_error(const Pair& pair, pkv_isa isa) const {
     Cache cache = create(config(pair, isa));
     Session session = open(cache);
@@ -152,8 +153,8 @@ class Quality : public testing::Test {
 
   static inline TinyLlama<float>* llama = nullptr;
   static inline std::vector<int32_t> text;
-  static inline std::vector<std::vector<double>> logits,
-      bits;  // in double precision, of each position
+  // In double precision, for each position.
+  static inline std::vector<std::vector<double>> logits, bits;
   static inline std::vector<Exact::Layer> layers;
 };
 
@@ -163,7 +164,8 @@ TEST_F(Quality, OfEveryStoredType) {
     exact_bits += bits[t][static_cast<size_t>(text[t + 1])] / text_length;
   std::printf("bits per byte in double precision: %.5f\n%-9s %10s %10s %9s %10s %10s\n", exact_bits,
               "K/V", "logit", "attention", "bits/byte", "change", "KL, bits");
-  // About twice what was measured: other instruction sets flip a rounding here and there.
+  // Bounds are about twice what was measured, because instruction sets round differently here and
+  // there.
   struct Row {
     Pair pair;
     double logits, attention, divergence;
@@ -185,9 +187,9 @@ TEST_F(Quality, OfEveryStoredType) {
     EXPECT_LE(found.logits, row.logits) << row.pair.name();
     EXPECT_LE(found.attention, row.attention) << row.pair.name();
     EXPECT_LE(found.divergence, row.divergence) << row.pair.name();
-    // The text was drawn from the exact model: of a token, the bits more are the divergence in the
-    // mean, with a variance of about 2 / ln 2 times that. Within four deviations of the mean over
-    // the text, and what fp32 adds.
+    // The text was drawn from the exact model. So the expected number of additional bits of a token
+    // is the divergence, with a variance of about 2 / ln 2 times that. The mean over the text is
+    // within four standard deviations, plus what fp32 adds.
     const double deviation = std::sqrt(2 / std::log(2.0) * found.divergence / text_length);
     EXPECT_LE(std::abs(found.bits - exact_bits - found.divergence), 4 * deviation + 1e-6)
         << row.pair.name();

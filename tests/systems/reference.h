@@ -4,23 +4,23 @@
 // Let u = 2^-24, D the key dim, n the positions seen, L(m) = 6 sqrt(m) u: what the roundings of a
 // sum of m terms add up to, in any order, with a probability of failure far below one in a million
 // (Higham and Mary 2019). Then
-//   a product    s = scale q.k is off by e = (L(D) + 3 u) A, A the largest scale * sum |q k| over
-//                the positions
+//   a product    s = scale q.k is off by e = (L(D) + 3 u) A, where A is the largest
+//                scale * sum |q k| over the positions,
 //                + 2^-16 A where q is split into two bf16 numbers: avx512_bf16 on stored bf16
 //                + 2^-15 max|scale q| sum |k| where q is rounded to integers: int8 and int4
 //   a score      cap(s) + slope distance is off by 16 u softcap more (tanh from an exp within 4 u,
 //                a sum, a quotient and a product) and by 2 u |slope distance|
-//   a weight     exp(s - max) is off by w = 2 e + 4 u S + 4 u, relative, S the largest magnitude of
-//                a score
+//   a weight     exp(s - max) is off by w = 2 e + 4 u S + 4 u, relative, where S is the largest
+//                magnitude of a score
 //   an output    sum(weight v) / sum(weight) is off by (2 w + 2 L(n + 8)) sum(p |v|), and one
 //                rounding to its dtype
-//                + 2^-15 M |v| / scale of v for each position, M the largest p * scale of v in its
-//                tile of 16, where weights are rounded to integers: int8 and int4
+//                + 2^-15 M |v| / scale of v for each position, where weights are rounded to
+//                integers (int8 and int4) and M is the largest p * scale of v in its tile of 16
 //                + 2^-8 sum(p |v|) where weights are rounded to bf16: avx512_bf16, many rows,
 //                stored bf16, outputs of bf16
 //   an lse       log(sum exp(s)) is off by w + L(n + 8) + 3 u (|lse| + 1)
-// Results that are merged by their lse carry the errors of the parts and of two lse more, and 8 u
-// for the merge.
+// Results that are merged by their lse have the errors of the parts, those of two lse, and 8 u for
+// the merge.
 #pragma once
 
 #include <algorithm>
@@ -33,14 +33,20 @@ namespace systems {
 
 struct Attention {
   bool causal = true;
-  uint32_t window = 0, sinks = 0;  // window 0: none
-  float scale = 0;                 // 0: 1 / sqrt(key_dim)
+  // A window of 0 is none.
+  uint32_t window = 0, sinks = 0;
+  // A scale of 0 is 1 / sqrt(key_dim).
+  float scale = 0;
   float softcap = 0;
-  std::vector<float> alibi_slopes, sink_logits;  // [query_heads], or empty
-  std::vector<uint64_t> mask;                    // [rows][mask_words], or empty
+  // Each has [query_heads] numbers, or none.
+  std::vector<float> alibi_slopes, sink_logits;
+  // Has [rows][mask_words] words, or none.
+  std::vector<uint64_t> mask;
   uint64_t mask_words = 0;
-  pkv_dtype keys = PKV_F32, values = PKV_F32;  // as they are stored
-  bool merged = false;                         // by pkv_merge_states
+  // The types in which they are stored.
+  pkv_dtype keys = PKV_F32, values = PKV_F32;
+  // The results were merged by pkv_merge_states.
+  bool merged = false;
 
   bool sees(size_t row, uint64_t position, uint64_t start, uint64_t length, uint64_t j) const {
     if (!mask.empty() && j >= start)
@@ -49,7 +55,7 @@ struct Attention {
     return near && j < (causal ? position + 1 : length);
   }
 
-  // As the library takes them. lse: [rows][query_heads], or NULL.
+  // Returns the library's form of the parameters. lse has [rows][query_heads] numbers, or is NULL.
   pkv_attention_params params(float* lse = nullptr) const {
     pkv_attention_params given;
     CHECK(pkv_attention_params_init(&given, sizeof given));
@@ -67,7 +73,7 @@ struct Attention {
   }
 };
 
-// What a layer with this model stores is read with.
+// Returns the attention that fits what a layer of this model stores.
 inline Attention attention_of(const Model& model) {
   Attention attention;
   attention.window = model.window;
@@ -79,7 +85,7 @@ inline Attention attention_of(const Model& model) {
 
 inline bool integers(pkv_dtype dtype) { return dtype == PKV_INT8 || dtype == PKV_INT4; }
 
-// Dims with a scale of their own, and what the largest of them is in units of it.
+// How many dims share a scale, and the largest magnitude among them in units of the scale.
 inline uint32_t scaled_dims(pkv_dtype dtype, uint32_t dim) { return dtype == PKV_INT8 ? dim : 32; }
 inline double largest_in_scales(pkv_dtype dtype) { return dtype == PKV_INT8 ? 127 : 7; }
 
@@ -102,9 +108,9 @@ class Doubles {
 };
 
 struct Query {
-  size_t row;  // of q, out and mask
+  size_t row;  // The row of q, out and mask.
   uint32_t head, kv_head;
-  uint64_t position, start, length;  // start: of the step
+  uint64_t position, start, length;  // `start` is the position at which the step begins.
 };
 
 class ReferenceRow {
@@ -135,8 +141,8 @@ class ReferenceRow {
   }
 
   double tolerance(uint32_t d, pkv_dtype dtype) const {
-    const double smallest =
-        dtype == PKV_F16 ? std::ldexp(1.0, -25) : std::ldexp(1.0, -133);  // half a subnormal step
+    // Half a step between subnormal numbers.
+    const double smallest = dtype == PKV_F16 ? std::ldexp(1.0, -25) : std::ldexp(1.0, -133);
     const double bf16_weights =
         dtype == PKV_BF16 && attention_.values == PKV_BF16 ? std::ldexp(magnitude_[d], -8) : 0;
     return relative_ * magnitude_[d] + bf16_weights + rounded_weights_[d] +
@@ -149,7 +155,7 @@ class ReferenceRow {
  private:
   static constexpr double u = 0x1p-24;
 
-  // Scores, and their weights p; the sum of exp(score - max), sink logit included.
+  // Computes the scores and their weights p, and the sum of exp(score - max) with the sink logit.
   double weigh(const double* q, const Query& query, const Doubles& k) {
     const double scale = attention_.scale != 0 ? double{attention_.scale}
                                                : 1 / std::sqrt(static_cast<double>(k.dim()));
@@ -180,7 +186,7 @@ class ReferenceRow {
     const double sink =
         attention_.sink_logits.empty() ? -HUGE_VAL : double{attention_.sink_logits[query.head]};
     max_ = std::max(max_, sink);
-    if (max_ == -HUGE_VAL) return 0;  // it sees nothing
+    if (max_ == -HUGE_VAL) return 0;  // The query sees nothing.
     double total = std::exp(sink - max_);
     for (double& weight : p_) total += weight = std::exp(weight - max_);
     for (double& weight : p_) weight /= total;
@@ -225,12 +231,12 @@ class ReferenceRow {
   double max_ = -HUGE_VAL, weight_error_ = 0, relative_ = 0;
 };
 
-// The larger one; NaN is larger than any number.
+// Returns the larger error. NaN counts as larger than any number.
 inline double worse(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
-// Rows [first, first + count) of q and out belong to the last `count` of `length` positions. The
-// largest error as a part of its tolerance: at most 1 if all is well. lse: [rows][query_heads] as
-// the library gave it.
+// Rows [first, first + count) of q and out belong to the last `count` of `length` positions.
+// Returns the largest error as a fraction of its tolerance, which is at most 1 if all is well. lse
+// has [rows][query_heads] numbers, as the library gave them.
 inline double worst_error(const Rows& q, const Rows& out, size_t first, size_t count,
                           const KeysValues& all, uint64_t length, const Attention& attention,
                           const std::vector<float>& lse = {}) {

@@ -1,4 +1,4 @@
-// Rows of keys, values, queries or outputs in memory, in any dtype, with any strides, at any
+// Rows of keys, values, queries or outputs in memory, of any dtype, with any strides and at any
 // alignment.
 #pragma once
 
@@ -16,14 +16,13 @@
 
 namespace systems {
 
-// Reproducible on every platform: the generator is specified, distributions of the standard library
-// are not.
+// Draws the same numbers on every platform. The distributions of the standard library do not.
 class Random : public Source {
  public:
   using Source::Source;
   float uniform() {
     return static_cast<float>(below(uint64_t{1} << 24)) / static_cast<float>(1 << 23) - 1;
-  }  // [-1, 1)
+  }
   template <class T>
   T pick(std::initializer_list<T> list) {
     return list.begin()[below(list.size())];
@@ -32,7 +31,8 @@ class Random : public Source {
 
 inline size_t bytes_of(pkv_dtype dtype) { return dtype == PKV_F32 ? 4 : 2; }
 
-// Half of the distance from 1 to the next number: the largest relative error of one rounding.
+// Returns half of the distance from 1 to the next number, the largest relative error of one
+// rounding.
 inline double unit_roundoff(pkv_dtype dtype) {
   return std::ldexp(1.0, dtype == PKV_F32 ? -24 : dtype == PKV_F16 ? -11 : -8);
 }
@@ -45,7 +45,7 @@ inline const char* name_of(pkv_dtype dtype) {
   return names[dtype - PKV_F32];
 }
 
-// What rows of a stored type are given and read back as.
+// Returns the dtype in which rows of a stored type are written and read back.
 inline pkv_dtype rows_dtype(pkv_dtype stored) { return stored <= PKV_BF16 ? stored : PKV_F32; }
 
 inline void store_element(pkv_dtype dtype, float value, unsigned char* to) {
@@ -102,7 +102,7 @@ class Rows {
     store_element(dtype_, value, &bytes_[index(row, head, d)]);
   }
 
-  // These rows from `first` on, as the library takes them.
+  // Returns these rows, from `first` on, as a tensor of the library.
   pkv_tensor tensor(size_t first = 0) {
     return {&bytes_[offset_ + first * static_cast<size_t>(row_stride_) * bytes_of(dtype_)], dtype_,
             0, row_stride_, head_stride_};
@@ -139,7 +139,7 @@ class Rows {
         for (uint32_t d = 0; d < dim_; d++) visit(r, h, d);
   }
 
-  // The same bits in every element, wherever they lie.
+  // Compares every element bit for bit, wherever it lies.
   bool operator==(const Rows& other) const {
     if (rows_ != other.rows_ || heads_ != other.heads_ || dim_ != other.dim_ ||
         dtype_ != other.dtype_)
@@ -152,7 +152,7 @@ class Rows {
     return true;
   }
 
-  // True if no byte outside of the elements was touched since they were made.
+  // Returns true if no byte outside of the elements has changed since they were made.
   bool gaps_untouched() const {
     std::vector<bool> element(bytes_.size());
     each([&](size_t r, uint32_t h, uint32_t d) {
@@ -183,7 +183,7 @@ inline void write(pkv_batch batch, uint32_t layer, Rows& k, Rows& v) {
   CHECK(pkv_batch_write(batch, layer, &keys, &values));
 }
 
-// Latent layers: values are among the keys.
+// Writes a latent layer, whose values are part of the keys.
 inline void write(pkv_batch batch, uint32_t layer, Rows& k) {
   const pkv_tensor keys = k.tensor();
   CHECK(pkv_batch_write(batch, layer, &keys, nullptr));
@@ -195,7 +195,7 @@ inline void attend(pkv_batch batch, uint32_t layer, Rows& q, Rows& out,
   CHECK(pkv_batch_attend(batch, layer, params, &queries, &outputs));
 }
 
-// Keys and values of a layer, read back.
+// Keys and values of a layer that were read back.
 struct KeysValues {
   Rows k, v;
   bool operator==(const KeysValues&) const = default;
@@ -221,8 +221,8 @@ inline void write(pkv_batch batch, uint32_t layer, const Model& model, KeysValue
     write(batch, layer, rows.k, rows.v);
 }
 
-// One step of one session with random keys and values in every layer; what was written, one entry
-// per layer.
+// Makes one step of one session with random keys and values in every layer. Returns what was
+// written, one entry per layer.
 inline std::vector<KeysValues> step(pkv_cache cache, pkv_session session, const Model& model,
                                     uint32_t tokens, Random& random) {
   Batch batch = begin(cache, {session}, {tokens});

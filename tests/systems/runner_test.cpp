@@ -1,5 +1,5 @@
-// Threads of the caller's in the place of the library's: the same bits, however its tasks are
-// spread; a runner that loses a task is told.
+// The caller's threads run the library's tasks in place of its own threads. The results have the
+// same bits however the tasks are spread, and a runner that loses a task is reported.
 #include <tbb/parallel_for.h>
 
 #include <atomic>
@@ -25,7 +25,7 @@ pkv_runner runner_of(Spread& run, uint32_t threads) {
           &run, threads, 0};
 }
 
-// Threads that wait for work, as an engine has them. One run at a time.
+// A pool of threads that wait for work, like an engine's. It has one run at a time.
 class Pool {
  public:
   explicit Pool(uint32_t threads) {
@@ -78,7 +78,7 @@ class Pool {
 };
 
 const Model model{1, 8, 4, 64, 0, PKV_BF16};
-constexpr uint32_t prompt = 700;  // rows enough for several tasks, of writes as well
+constexpr uint32_t prompt = 700;  // These are enough rows for several tasks, of writes as well.
 
 struct Outputs {
   Rows prefill, decode;
@@ -86,7 +86,7 @@ struct Outputs {
   bool operator==(const Outputs&) const = default;
 };
 
-// A long prompt, then a decode of two sessions.
+// Runs a long prompt, then a decode step of two sessions.
 Outputs outputs_of(pkv_cache cache) {
   Session session = open(cache), other = open(cache);
   Random random(61);
@@ -149,7 +149,7 @@ TEST_F(Runner, APoolOfThreads) {
   }
 }
 
-// As an OpenMP loop: threads for each run, each with a share of its own.
+// Each run starts its own threads with a fixed share each, as an OpenMP loop does.
 TEST_F(Runner, ThreadsOfEachRunWithFixedShares) {
   expect_same(
       [](size_t n, Task task, void* context) {
@@ -163,7 +163,7 @@ TEST_F(Runner, ThreadsOfEachRunWithFixedShares) {
       3);
 }
 
-// Caches that are used from inside the caller's own parallel loops, with its runner and with the
+// Caches are used from inside the caller's own parallel loops, with its runner and with the
 // library's threads.
 TEST_F(Runner, FromInsideParallelLoops) {
   Pool pool(3);
@@ -174,8 +174,8 @@ TEST_F(Runner, FromInsideParallelLoops) {
     Cache cache = create(config_with(of));
     wrong += !(expected == outputs_of(cache));
   };
-  // oneTBB is not built with ThreadSanitizer, which then takes the hand-over of the loop's body for
-  // a race.
+  // oneTBB is not built with ThreadSanitizer, which therefore reports the hand-over of the loop's
+  // body as a race.
   if (!pkv::test::thread_sanitizer)
     tbb::parallel_for(0, 4, [&](int i) { use(i % 2 == 0 ? &runner : nullptr); });
   std::vector<std::thread> threads;
@@ -184,7 +184,7 @@ TEST_F(Runner, FromInsideParallelLoops) {
   EXPECT_EQ(0, wrong);
 }
 
-// A task that is left out, run twice, or run by a worker that does not exist: refused, and the
+// A task that is left out, runs twice or gets a worker that does not exist is reported, and the
 // cache is as good as before.
 TEST_F(Runner, OneThatErrsIsTold) {
   const std::vector<Spread> errors = {
@@ -202,12 +202,12 @@ TEST_F(Runner, OneThatErrsIsTold) {
       [](size_t n, Task task, void* context) {
         for (size_t i = 1; i <= n; i++) task(context, i, 0);
       },
-      // As many as there are, of which one ran twice and one never did.
+      // The runner ends as many tasks as there are, but one ran twice and one never did.
       [](size_t n, Task task, void* context) {
         for (size_t i = 0; i + 1 < n; i++) task(context, i, 0);
         task(context, 0, 0);
       },
-      // Where the sum of what ran is right as well.
+      // Here the sum of the task numbers that ran is right as well.
       [](size_t n, Task task, void* context) {
         for (const size_t i : {0u, 0u, 3u, 3u}) task(context, i, 0);
         for (size_t i = 4; i < n; i++) task(context, i, 0);
@@ -243,7 +243,8 @@ TEST_F(Runner, OneThatErrsIsTold) {
   }
 }
 
-// More tasks than the library counts at once: it calls the runner again for the rest.
+// There are more tasks than the library hands out at once, so it calls the runner again for the
+// rest.
 TEST_F(Runner, ManyTasks) {
   constexpr uint32_t sessions = 2500;
   const Model small{1, 2, 2, 16};

@@ -1,5 +1,5 @@
-// Sessions of a batch with common leading blocks: what is read once for all of them gives each what
-// it gets alone, and the same bits for any number of threads.
+// Sessions of a batch have leading blocks in common, which are read once for all of them. Each
+// session gets the results it would get alone, and the same bits for any number of threads.
 #include "reference.h"
 #include "rows.h"
 #include "support.h"
@@ -7,8 +7,8 @@
 namespace systems {
 namespace {
 
-// All sessions have the first 200 tokens in common, every second one of them 200 more; each has a
-// tail of its own.
+// All sessions share the first 200 tokens, and every second one 200 more. Each has a tail of its
+// own.
 class Family {
  public:
   Family(const pkv_cache_config& config, const Model& model, size_t count)
@@ -29,14 +29,14 @@ class Family {
     }
   }
 
-  // Outputs and log-sum-exps of one step that is aborted.
+  // The outputs and log-sum-exps of one step, which is aborted.
   struct Result {
     Rows out;
     std::vector<float> lse;
     bool operator==(const Result&) const = default;
   };
 
-  // One step of some sessions, with rows that follow from the session's number.
+  // Runs one step of some sessions. Their rows follow from the session's number.
   Result attend_step(const std::vector<size_t>& members, const std::vector<uint32_t>& counts,
                      bool compared, const Attention& attention) {
     std::vector<pkv_session> handles;
@@ -100,8 +100,8 @@ class SharedPrefix : public testing::TestWithParam<Kind> {
   const Model model{1, 8, 2, 64, 48, GetParam().keys, 0, GetParam().values, 0, GetParam().latent};
 };
 
-// Several sessions of 1 to 3 new tokens: rows enough to be multiplied as matrices where many share,
-// and few where each is alone.
+// Several sessions have 1 to 3 new tokens. Where many share a prefix there are enough rows to
+// multiply matrices; where each is alone there are few.
 TEST_P(SharedPrefix, EverySessionGetsWhatItGetsAlone) {
   for (const size_t count : {2u, 3u, 7u, 20u}) {
     Family family(config(2), model, count);
@@ -144,7 +144,7 @@ TEST_P(SharedPrefix, APromptBesideDecodes) {
   family.attend_step({1, 90, 1}, true, attention_of(model));
 }
 
-// Slopes, caps and sinks go by each session's own positions; a sink logit counts once, however many
+// Slopes, caps and sinks go by each session's own positions. A sink logit counts once, however many
 // parts are merged.
 TEST_P(SharedPrefix, EveryFormOfAttention) {
   Family family(config(2), model, 6);
@@ -159,7 +159,7 @@ TEST_P(SharedPrefix, EveryFormOfAttention) {
   full.causal = false;
   family.attend_step({2, 2, 2, 3, 1, 1}, true, full);
   Attention window = attention_of(model);
-  window.window = 220;  // of this call: the layer keeps everything
+  window.window = 220;  // This is the window of the call. The layer keeps everything.
   window.sinks = 5;
   family.attend_step({2, 1, 1, 1, 1, 1}, true, window);
 }

@@ -1,5 +1,5 @@
-// Sessions that share blocks: forks, copy-on-write, trims, aborts and snapshots, and that none of
-// it shows to the others.
+// Sessions share blocks by forks, copy-on-write, trims, aborts and snapshots, and never see each
+// other's changes.
 #include <algorithm>
 
 #include "rows.h"
@@ -25,7 +25,7 @@ class Sharing : public testing::TestWithParam<Kind> {
   }
   bool paged() const { return GetParam().storage == PKV_STORAGE_PAGED; }
 
-  // Everything a session holds, layer after layer.
+  // Returns everything a session holds, layer by layer.
   std::vector<KeysValues> content(pkv_session session) const {
     std::vector<KeysValues> layers;
     for (uint32_t layer = 0; layer < model.layers; layer++)
@@ -33,7 +33,7 @@ class Sharing : public testing::TestWithParam<Kind> {
     return layers;
   }
 
-  // What the next decode step would give; it is aborted, so the session stays as it is.
+  // Returns the outputs of a next decode step. The step is aborted, so the session stays as it is.
   std::vector<Rows> next_output(pkv_cache cache, pkv_session session) const {
     Random random(99);
     std::vector<Rows> outputs;
@@ -50,7 +50,7 @@ class Sharing : public testing::TestWithParam<Kind> {
 };
 
 TEST_P(Sharing, AForkHoldsTheSameAndGoesItsOwnWay) {
-  for (const uint32_t length : {16u, 32u, 20u, 1u, 0u}) {  // a full and a part-filled tail
+  for (const uint32_t length : {16u, 32u, 20u, 1u, 0u}) {  // These are full and part-filled tails.
     Cache cache = make(64);
     Random random(length);
     Session parent = open(cache);
@@ -94,7 +94,8 @@ TEST_P(Sharing, ForksOfForksCopyOnlyTheirTail) {
     const pkv_cache_stats after = stats_of(cache);
     if (paged()) {
       EXPECT_EQ(before.copied_blocks + 1, after.copied_blocks);
-      // 40 tokens and 3 each: the third fork's tail leaves the third block.
+      // Sessions have 40 tokens and each fork adds 3, so the third fork needs a block behind the
+      // third one.
       EXPECT_EQ(before.used_blocks + (generation == 3 ? 2 : 1), after.used_blocks)
           << "generation " << generation;
     }
@@ -103,7 +104,7 @@ TEST_P(Sharing, ForksOfForksCopyOnlyTheirTail) {
   }
   for (size_t i = 0; i < line.size(); i++)
     EXPECT_TRUE(contents[i] == content(line[i])) << "generation " << i;
-  // The ancestors go first: what the descendants share stays.
+  // The ancestors are closed first. What the descendants share stays.
   for (size_t i = 0; i < line.size(); i++) {
     for (size_t later = i; later < line.size(); later++)
       EXPECT_TRUE(contents[later] == content(line[later]));
@@ -119,7 +120,7 @@ TEST_P(Sharing, AThousandForksCostNoBlockUntilTheyDiverge) {
   Session parent = open(cache);
   step(cache, parent, model, 100, random);
   const auto before = content(parent);
-  if (!paged()) {  // contiguous storage copies: this is what paging buys
+  if (!paged()) {  // Contiguous storage copies everything.
     Session copy = fork(parent);
     EXPECT_EQ(14u, stats_of(cache).used_blocks);
     return;
@@ -156,8 +157,8 @@ TEST_P(Sharing, TrimAfterAForkLeavesTheOtherAlone) {
       EXPECT_TRUE(materialize(parent, layer, model, 0, length) ==
                   materialize(child, layer, model, 0, length));
     Session again = fork(child);
-    step(cache, again, model, 5,
-         random);  // into a block that two others hold, further filled there
+    // This writes into a block that two others hold and have filled further.
+    step(cache, again, model, 5, random);
     EXPECT_TRUE(before == content(parent));
     CHECK(pkv_cache_validate(cache));
   }
@@ -169,7 +170,7 @@ TEST_P(Sharing, AnAbortLeavesEverythingAsItWas) {
   Session parent = open(cache), whole = open(cache);
   step(cache, parent, model, 20, random);
   step(cache, whole, model, 32, random);
-  Session child = fork(parent);  // its tail is shared: a step copies it
+  Session child = fork(parent);  // Its tail is shared, so a step copies it.
   struct State {
     std::vector<std::vector<KeysValues>> contents;
     std::vector<std::vector<Rows>> outputs;
@@ -273,7 +274,7 @@ TEST_P(Sharing, ACacheIsDestroyedWithEverythingOpen) {
   Batch batch = begin(cache, {a, b}, {30, 4});
   Rows k(1, model.kv_heads, model.key_dim), v(k);
   const pkv_tensor keys = k.tensor(), values = v.tensor();
-  CHECK(pkv_session_push(c, 0, &keys, &values));  // a step of its own, unfinished
+  CHECK(pkv_session_push(c, 0, &keys, &values));  // This leaves a push unfinished.
   CHECK(pkv_cache_validate(cache));
   const pkv_cache handle = cache;
   cache.close();

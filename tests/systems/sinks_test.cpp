@@ -24,11 +24,12 @@ TEST_P(Sinks, BlocksBetweenSinksAndWindowAreGivenBack) {
   for (int i = 0; i < 100; i++) EXPECT_LE(grown.step(1, attention_of(model)), 1.0);
   EXPECT_LE(grown.step(7, attention_of(model)), 1.0);
   const uint64_t length = grown.length();
-  // 20 sinks touch 2 blocks; a window of 40 tokens 4 at most, and one more until the next step.
+  // 20 sinks touch 2 blocks. A window of 40 tokens touches 4 at most, and one more until the next
+  // step.
   EXPECT_LE(pool_stats_of(cache, 0).used, 2u + 5u);
   CHECK(pkv_cache_validate(cache));
 
-  // Positions that can be read: the blocks of the sinks, and from the first block of the window on.
+  // The blocks of the sinks can be read, and all positions from the first block of the window on.
   KeysValues one = rows_of(model, 1);
   const pkv_tensor k = one.k.tensor();
   const auto readable = [&](uint64_t p) {
@@ -54,8 +55,8 @@ TEST_P(Sinks, BlocksBetweenSinksAndWindowAreGivenBack) {
   const auto gone = static_cast<uint64_t>(std::count(table.begin(), table.end(), PKV_NO_BLOCK));
   EXPECT_EQ(table.size(), pool_stats_of(cache, 0).used + gone);
 
-  // What attention reads: the sinks and nothing else of their blocks, then all that the window
-  // still holds.
+  // Attention reads the sinks and nothing else of their blocks, then all that the window still
+  // holds.
   std::vector<int64_t> expected(slots.begin(), slots.begin() + sinks);
   std::copy_if(slots.begin() + 32, slots.end(), std::back_inserter(expected),
                [](int64_t slot) { return slot >= 0; });
@@ -81,7 +82,7 @@ TEST_P(Sinks, ATrimBehindTheSinksIsRefused) {
     CHECK(pkv_cache_validate(cache));
   }
   EXPECT_GT(refused, 60u);
-  CHECK(pkv_session_trim(grown.session(), 32));  // sinks alone
+  CHECK(pkv_session_trim(grown.session(), 32));  // Only the sinks are left.
   EXPECT_LE(grown.step(1, attention_of(model)), 1.0);
 }
 
@@ -123,8 +124,8 @@ TEST_P(Sinks, ForksTrimsAndSnapshotsKeepThem) {
   Snapshot snapshot = freeze(grown.session());
   Grown child(cache, model, 5, fork(grown.session())),
       thawed(cache, model, 6, thaw(cache, snapshot));
-  CHECK(pkv_session_trim(thawed.session(),
-                         171));  // as speculative decoding does: back to before the last step
+  // A trim to before the last step, as in speculative decoding.
+  CHECK(pkv_session_trim(thawed.session(), 171));
   for (Grown* each : {&child, &thawed})
     for (const uint32_t tokens : {1u, 30u, 1u})
       EXPECT_LE(each->step(tokens, attention_of(model)), 1.0);

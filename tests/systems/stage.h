@@ -1,6 +1,6 @@
-// A cache and what one thread has open in it, beside the naive model of each; the calls of an
-// operation, some of them refused memory; and the comparison of all the library says with the
-// model.
+// A stage is what one thread has open in a cache, beside the naive model of each object. It makes
+// the calls of an operation, some of which are refused memory, and compares all that the library
+// says with the model.
 #pragma once
 
 #include <array>
@@ -13,22 +13,22 @@
 
 namespace systems {
 
-// A step that a session takes alone, layer by layer.
+// A prefill or push: a step that a session takes alone, layer by layer.
 struct Solo {
   bool prefill = false;
   std::vector<uint32_t> rows;
-  uint32_t written = 0;  // a bit for each layer
+  uint32_t written = 0;  // One bit for each layer.
 };
 
 struct Actor {
   Session session;
   Naive naive;
   int32_t priority = 0;
-  uint64_t opened = 0;  // how many of this stage were opened before it
+  uint64_t opened = 0;  // How many sessions this stage opened before it.
   bool in_batch = false;
   std::optional<Solo> solo;
 
-  // What calls are told that would add to it.
+  // Returns the status that calls which would add tokens must return.
   pkv_status obstacle() const {
     return in_batch || solo ? PKV_BUSY : naive.suspended ? PKV_SUSPENDED : PKV_OK;
   }
@@ -37,8 +37,10 @@ struct Actor {
 struct Member {
   Actor* actor;
   uint32_t count;
-  size_t row;                                   // its first of the batch
-  std::array<std::vector<uint32_t>, 2> tables;  // before the step
+  // Its first row in the batch.
+  size_t row;
+  // The block tables of before the step.
+  std::array<std::vector<uint32_t>, 2> tables;
   std::optional<std::vector<uint32_t>> kept;
 };
 
@@ -92,18 +94,19 @@ struct World {
   const Setup setup;
   memory::Hooks memory;
   Cache cache;
-  std::vector<Frozen> common;  // snapshots that every thread may open
-  std::array<std::vector<uint32_t>, 2>
-      slabs;          // storage NONE: the engine's own bytes, here the row's number in each slot
-  bool alone = true;  // one thread: what is refused had to be, and no call meets another
+  // Snapshots that every thread may open.
+  std::vector<Frozen> common;
+  // With storage NONE, the number of the row in each slot of a group.
+  std::array<std::vector<uint32_t>, 2> slabs;
+  // There is one thread. Then a refusal must be justified, and no call meets another.
+  bool alone = true;
 };
 
-// What cache statistics count, of one stage.
+// What the cache's statistics should count for one stage.
 struct Counts {
   uint64_t commits = 0, aborts = 0, committed_tokens = 0, suspensions = 0;
-  uint64_t grown = 0, refused = 0,
-           no_memory =
-               0;  // and for the test: times a session grew, or was short of blocks or memory
+  // How often a session grew, or was short of blocks or of memory: a test asks whether it happened.
+  uint64_t grown = 0, refused = 0, no_memory = 0;
 };
 
 class Stage {
@@ -115,7 +118,7 @@ class Stage {
   std::vector<std::unique_ptr<Step>> steps;
   std::vector<Frozen> snapshots;
   Counts counts;
-  // Handles that ended.
+  // The handles of objects that are closed.
   std::vector<pkv_session> dead_sessions;
   std::vector<pkv_batch> dead_batches;
   std::vector<pkv_snapshot> dead_snapshots;
@@ -138,11 +141,11 @@ class Stage {
 
   // ---- Calls --------------------------------------------------------------------------------
 
-  // The k-th allocation of the next call will be refused; 0: none.
+  // Lets the k-th allocation of the next call fail. 0 lets none fail.
   void refuse_allocation(uint64_t k) { refuse_at_ = k; }
 
-  // obstacle: what the call should say. Another thread that asks for victims makes it say BUSY for
-  // a moment.
+  // Makes a call, which should return `obstacle`. It is BUSY for a moment while another thread asks
+  // for victims, and is then repeated.
   template <class Call>
   pkv_status run(const Call& call, pkv_status obstacle = PKV_OK) {
     const memory::Refusal refusal(std::exchange(refuse_at_, 0));
@@ -154,8 +157,8 @@ class Stage {
     }
   }
 
-  // True if the call worked. Want of blocks is an excuse where a group does not have `most` of
-  // them, want of memory where it was refused.
+  // Returns true if the call worked. It may be short of blocks where a group has fewer than `most`
+  // of them, and short of memory where an allocation was refused.
   bool worked(pkv_status status, pkv_status obstacle = PKV_OK, uint64_t most = 0) {
     if (status == PKV_NO_MEMORY && struck_) {
       counts.no_memory++;
@@ -176,15 +179,15 @@ class Stage {
     return worked(status, obstacle, most);
   }
 
-  // A call that needs no memory.
+  // Makes a call that needs no memory.
   template <class Call>
   void certain(const Call& call, pkv_status expected = PKV_OK) {
     EXPECT_EQ(expected, run(call, expected)) << pkv_last_error();
   }
 
   static uint64_t blocks_for(uint64_t tokens) { return (tokens + block_size - 1) / block_size; }
-  // The most blocks that a step from start to end takes in a group, a copy of a shared tail
-  // included.
+  // Returns how many blocks a step from `start` to `end` takes in a group at most, with the copy of
+  // a shared tail.
   static uint64_t most_for(uint64_t start, uint64_t end) {
     return end == start ? 0 : blocks_for(end) - blocks_for(start) + 1;
   }
@@ -194,7 +197,7 @@ class Stage {
 
   // ---- Ends ---------------------------------------------------------------------------------
 
-  // A step alone that ends unfinished counts as aborted.
+  // Ends a prefill or push. One that is unfinished counts as aborted.
   void end_solo(Actor& actor) {
     counts.aborts += actor.solo.has_value();
     actor.solo.reset();
@@ -219,7 +222,7 @@ class Stage {
     snapshots.erase(snapshots.begin() + static_cast<int64_t>(index));
   }
 
-  // The library ended the batch.
+  // Forgets a batch that the library has ended.
   void drop(Step& step) {
     for (Member& member : step.members) member.actor->in_batch = false;
     dead_batches.push_back(step.batch);
@@ -227,7 +230,7 @@ class Stage {
     std::erase_if(steps, [&](const auto& other) { return other.get() == &step; });
   }
 
-  // As if the step had never begun: the very same blocks.
+  // Aborts a step. Afterwards the sessions have the very same blocks as before.
   void abort(Step& step) {
     certain([&] { return pkv_batch_abort(step.batch); });
     counts.aborts++;
@@ -244,7 +247,7 @@ class Stage {
     while (!snapshots.empty()) close_snapshot(snapshots.size() - 1);
   }
 
-  // Destroying the cache ends everything.
+  // Forgets everything, because destroying the cache ends it.
   void forget_all() {
     while (!steps.empty()) drop(*steps.back());
     for (auto& actor : actors) dead_sessions.push_back(actor->session), actor->session.forget();
@@ -264,8 +267,8 @@ class Stage {
 
   // ---- Comparison ---------------------------------------------------------------------------
 
-  // Lengths, tokens and figures of every session; the content of two of them, of others in the next
-  // turn.
+  // Compares lengths, tokens and figures of every session, and the content of two of them, which
+  // change from call to call.
   void compare() {
     for (const auto& actor : actors) check_session(*actor);
     for (size_t i = 0; i < std::min<size_t>(2, actors.size()); i++, turn_++)
@@ -288,7 +291,7 @@ class Stage {
     return true;
   }
 
-  // The rows of a step in flight that a layer holds already.
+  // Returns the rows of a step in flight that a layer holds already.
   std::vector<uint32_t> in_flight(const Actor& actor, uint32_t layer) const {
     if (actor.solo)
       return actor.solo->written >> layer & 1 ? actor.solo->rows : std::vector<uint32_t>();
@@ -347,7 +350,7 @@ class Stage {
   }
 
   void check_slots(const Actor& actor, uint32_t group) const {
-    if (actor.in_batch) return;  // its slots are those of the step
+    if (actor.in_batch) return;  // The slots of a session in a batch include those of the step.
     const std::vector<uint32_t>& rows = actor.naive.rows;
     std::vector<uint32_t> found;
     for (const int64_t slot : kv_indices(actor.session, group))

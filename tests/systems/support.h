@@ -1,4 +1,5 @@
-// What every test here begins with: calls that must work, owned handles, caches in a line or two.
+// What every test of a cache needs: calls that must work, handles that close themselves, and short
+// ways to make caches and sessions.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +14,7 @@
 
 namespace systems {
 
-// A call that must return PKV_OK, anywhere: the test fails with the library's own sentence.
+// A call that must return PKV_OK. Otherwise the test fails with the library's sentence.
 #define CHECK(call) ::systems::check((call), #call)
 // A call that must fail with this status.
 #define REFUSED(status, call) EXPECT_EQ(status, call) << pkv_last_error()
@@ -24,7 +25,7 @@ inline void check(pkv_status status, const char* call) {
                              pkv_last_error());
 }
 
-// Owns one handle. That it can be closed at its end is part of every test.
+// Owns one handle. Closing it at the end must work, so every test checks that, too.
 template <class T, pkv_status (*close_handle)(T)>
 class Handle {
  public:
@@ -39,7 +40,7 @@ class Handle {
 
   operator T() const { return handle_; }
   T get() const { return handle_; }
-  // The library ended it, or it ended with its cache.
+  // Gives up a handle that the library closed, or that ended with its cache.
   void forget() { handle_ = nullptr; }
   void close() {
     if (handle_ == nullptr) return;
@@ -154,7 +155,7 @@ inline void commit(Batch& batch, const int32_t* tokens = nullptr) {
   batch.forget();
 }
 
-// Tokens without keys and values, for storage NONE; or through the hands of `write`.
+// Adds tokens without keys and values, for storage NONE.
 inline void grow(pkv_cache cache, pkv_session session, uint32_t tokens) {
   Batch batch = begin(cache, {session}, {tokens});
   commit(batch);
@@ -193,7 +194,7 @@ inline std::vector<int64_t> slot_mapping(pkv_batch batch, uint32_t group = 0) {
   return slots;
 }
 
-// The instruction sets this machine can run, the best last.
+// Returns the instruction sets that this machine can run, the best one last.
 inline std::vector<pkv_isa> supported_isas() {
   std::vector<pkv_isa> isas;
   for (const pkv_isa isa : {PKV_ISA_SCALAR, PKV_ISA_SSE2, PKV_ISA_AVX2, PKV_ISA_AVX512,

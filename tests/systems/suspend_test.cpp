@@ -1,4 +1,4 @@
-// Preemption: suspend, resume, the watermark, and which sessions a scheduler is told to suspend.
+// Preemption: sessions are suspended and resumed, and a watermark is kept free.
 #include <algorithm>
 
 #include "rows.h"
@@ -22,14 +22,14 @@ std::vector<int32_t> tokens_of(pkv_session session, uint64_t n) {
   return tokens;
 }
 
-// Positions [length, total) that have to be computed again.
+// Resumes a session. Returns the positions [length, total) that have to be computed again.
 std::pair<uint64_t, uint64_t> resume(pkv_session session) {
   uint64_t length = 99, total = 99;
   CHECK(pkv_session_resume(session, &length, &total, nullptr));
   return {length, total};
 }
 
-// Every layer's rows of a text, a token's rows following from its position.
+// The rows of a text in every layer. A token's rows follow from its position.
 struct Text {
   explicit Text(uint32_t n) : tokens(n) {
     Random random(n);
@@ -41,7 +41,8 @@ struct Text {
     for (uint32_t i = 0; i < n; i++) tokens[i] = static_cast<int32_t>(1000 + i);
   }
 
-  // The next n tokens of a session that holds the text's beginning; the outputs of the last layer.
+  // Feeds the next n tokens to a session that holds the beginning of the text. Returns the outputs
+  // of the last layer.
   Rows step(pkv_cache cache, pkv_session session, uint32_t n, bool tell = true) {
     const uint64_t first = length_of(session);
     Batch batch = begin(cache, {session}, {n});
@@ -81,7 +82,7 @@ TEST_P(Suspend, BlocksGoAndTokensStay) {
   text.step(cache, session, 40);
   EXPECT_EQ(3u, info_of(session).exclusive_blocks);
   CHECK(pkv_session_suspend(session));
-  CHECK(pkv_session_suspend(session));  // twice is OK
+  CHECK(pkv_session_suspend(session));  // A second call is OK, too.
   EXPECT_EQ(8u, stats_of(cache).free_blocks);
   EXPECT_EQ(slab, stats_of(cache).bytes_reserved);
   EXPECT_EQ(1u, stats_of(cache).suspended_sessions);
@@ -107,7 +108,7 @@ TEST_P(Suspend, ComputedAgainItAttendsToTheSameBits) {
     text.step(cache, each, 7);
   }
   CHECK(pkv_session_suspend(session));
-  text.step(cache, other, 60);  // takes what was given back
+  text.step(cache, other, 60);  // This takes the blocks that were given back.
   other.close();
   EXPECT_EQ(std::pair(uint64_t{0}, uint64_t{40}), resume(session));
   text.step(cache, session, 25, false);
@@ -126,10 +127,10 @@ TEST_P(Suspend, WhatWasComputedAgainIsNotLostByASecondSuspension) {
   Cache cache = this->cache(8);
   Session session = open(cache);
   Text text(50);
-  text.step(cache, session, 50, false);  // ids are not known
+  text.step(cache, session, 50, false);  // The token ids are not given.
   CHECK(pkv_session_suspend(session));
   resume(session);
-  text.step(cache, session, 20, true);  // and told for some now
+  text.step(cache, session, 20, true);  // Now they are given for some tokens.
   CHECK(pkv_session_suspend(session));
   std::vector<int32_t> expected(50, PKV_NO_TOKEN);
   std::copy_n(text.tokens.begin(), 20, expected.begin());
@@ -164,7 +165,7 @@ TEST_P(Suspend, CallsThatWouldAddAreRefused) {
   EXPECT_EQ(text.tokens, tokens_of(session, 20));
   EXPECT_EQ(8u, stats_of(cache).free_blocks);
 
-  CHECK(pkv_session_trim(session, 0));  // forgets
+  CHECK(pkv_session_trim(session, 0));  // This forgets the suspended text.
   EXPECT_EQ(0u, info_of(session).total);
   EXPECT_EQ(0u, stats_of(cache).suspended_sessions);
   text.step(cache, session, 20);
@@ -181,7 +182,7 @@ TEST_P(Suspend, ResumeTakesAllItsBlocksOrNone) {
   Text text(100);
   text.step(cache, session, 70);
   CHECK(pkv_session_suspend(session));
-  text.step(cache, other, 81);  // 6 of 8 blocks; 5 are needed
+  text.step(cache, other, 81);  // This takes 6 of 8 blocks, and 5 are needed.
   uint64_t length = 7, total = 7, blocks_short = 7;
   REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_resume(session, &length, &total, &blocks_short));
   EXPECT_EQ(3u, blocks_short);
@@ -191,7 +192,7 @@ TEST_P(Suspend, ResumeTakesAllItsBlocksOrNone) {
   other.close();
   resume(session);
   Session greedy = open(cache);
-  text.step(cache, greedy, 48);  // all that is left
+  text.step(cache, greedy, 48);  // This takes all that is left.
   EXPECT_EQ(0u, stats_of(cache).free_blocks);
   for (uint32_t i = 0; i < 70; i += 10) text.step(cache, session, 10, false);
   EXPECT_EQ(70u, length_of(session));
@@ -204,7 +205,7 @@ TEST_P(Suspend, OtherTokensThanBeforeAreRefused) {
   text.step(cache, session, 20);
   CHECK(pkv_session_suspend(session));
   resume(session);
-  // An engine that forgot to compute the text again and decodes its next token.
+  // An engine forgot to compute the text again and decodes its next token.
   Batch batch = begin(cache, {session}, {1});
   for (uint32_t layer = 0; layer < model.layers; layer++) {
     Rows k = text.rows[layer].k.slice(20, 1), v = text.rows[layer].v.slice(20, 1);
@@ -215,7 +216,7 @@ TEST_P(Suspend, OtherTokensThanBeforeAreRefused) {
                pkv_last_error());
   batch.close();
   EXPECT_EQ(text.tokens[19], tokens_of(session, 20)[19]);
-  CHECK(pkv_session_trim(session, 0));  // another text on purpose
+  CHECK(pkv_session_trim(session, 0));  // The text is replaced on purpose.
   batch = begin(cache, {session}, {1});
   for (uint32_t layer = 0; layer < model.layers; layer++) {
     Rows k = text.rows[layer].k.slice(20, 1), v = text.rows[layer].v.slice(20, 1);
@@ -258,7 +259,7 @@ TEST(SuspendShared, OthersKeepTheSharedBlocks) {
 
 TEST(SuspendWindow, AResumeNeedsOneWindow) {
   const Model windowed{1, 1, 1, 16, 0, PKV_F32, 32};
-  Cache cache = create(config_of(windowed, 5));  // 80 slots, for a text of 200 tokens
+  Cache cache = create(config_of(windowed, 5));  // The cache has 80 slots for a text of 200 tokens.
   Session session = open(cache);
   Random random(1);
   for (int i = 0; i < 20; i++) step(cache, session, windowed, 10, random);
@@ -277,7 +278,7 @@ TEST_P(Suspend, WhoBeginsLeavesTheWatermark) {
   Cache cache = this->cache(8, 3);
   Session running = open(cache), fresh = open(cache);
   Text text(200);
-  text.step(cache, running, 40);  // 3 blocks: 5 are free
+  text.step(cache, running, 40);  // This takes 3 blocks, so 5 are free.
   const pkv_session handle = fresh;
   pkv_batch batch;
   uint64_t blocks_short = 0, length, total;
@@ -293,7 +294,7 @@ TEST_P(Suspend, WhoBeginsLeavesTheWatermark) {
   REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &too_much, &blocks_short, &batch));
   CHECK(pkv_batch_begin(cache, 1, &handle, &two_blocks, nullptr, &batch));
   CHECK(pkv_batch_abort(batch));
-  text.step(cache, running, 88);  // to the last block
+  text.step(cache, running, 88);  // This takes every block.
   EXPECT_EQ(0u, stats_of(cache).free_blocks);
   CHECK(pkv_session_suspend(running));
   REFUSED(PKV_TOO_LARGE, pkv_session_resume(running, &length, &total, nullptr));

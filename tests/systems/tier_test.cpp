@@ -1,5 +1,4 @@
-// The tier behind a cache's memory: what sessions leave goes to a store and comes back, bit for bit
-// or not at all.
+// Blocks that leave a cache's memory go to a store. They come back bit for bit, or not at all.
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -52,7 +51,7 @@ class TierTest : public Prefix {
     Session session = open(cache_);
     CHECK(pkv_session_reserve(session, blocks * block_size_));
   }
-  // How many tokens of a text are in memory once the store was asked.
+  // Asks the store for a text. Returns how many of its tokens are in memory then.
   uint64_t fetch(const Text& tokens, const std::string& salt = "") {
     CHECK(pkv_store_prefetch(cache_, salt.data(), salt.size(), tokens.size(), tokens.data()));
     uint64_t cached = 99;
@@ -61,7 +60,7 @@ class TierTest : public Prefix {
     CHECK(pkv_cache_validate(cache_));
     return cached;
   }
-  // A text is computed, written and leaves the memory.
+  // Computes a text, waits until the store has it, and lets it leave the memory.
   void store_away(const Text& whole, const std::string& salt = "") {
     serve(whole, salt);
     flush();
@@ -120,7 +119,7 @@ TEST_F(TierTest, ARestartedProcessGoesOn) {
   make(16);
   const Text whole = text(1, 64);
   serve(whole);
-  make(16);  // the old cache writes what is queued before it ends
+  make(16);  // The old cache writes what is queued before it ends.
   EXPECT_EQ(0u, figures().cached_blocks);
   EXPECT_EQ(64u, fetch(whole + text(2, 40)));
   check_found(whole, 64);
@@ -163,8 +162,8 @@ TEST_F(TierTest, OthersFindNothing) {
   EXPECT_EQ(64u, fetch(whole, "alice"));
 }
 
-// With a key nothing of a block can be read or changed, and an item stands under its own name or
-// nowhere.
+// With a key nothing of a block can be read or changed, and an item is accepted under its own name
+// only.
 class EncryptedTier : public TierTest {
  protected:
   void SetUp() override {
@@ -185,7 +184,7 @@ TEST_F(EncryptedTier, NothingIsInTheClear) {
   store_away(whole, "alice");
   const auto first = memory_.items();
   for (const auto& [name, value] : first)
-    memory_.replace(name, {});  // as if another machine had lost them
+    memory_.replace(name, {});  // Another machine could have lost them like this.
   make(16);
   store_away(whole, "alice");
   for (const auto& [name, value] : memory_.items()) {
@@ -220,7 +219,7 @@ TEST_F(EncryptedTier, EveryFlippedBitAndEveryOtherNameIsAMiss) {
     refuse(name, value);
     value[byte] ^= static_cast<unsigned char>(1u << byte % 8);
   }
-  // Two items of equal size that change places.
+  // Two items of equal size change places.
   for (const auto& [other, bytes] : items)
     if (other != name && bytes.size() == value.size()) refuse(name, bytes);
   EXPECT_EQ(16u, fetch(whole));
@@ -284,7 +283,7 @@ TEST_F(TierTest, APrefetchOfASuspendedSession) {
   EXPECT_EQ(96u, cached);
   CHECK(pkv_session_resume(session, &length, &total, nullptr));
   EXPECT_EQ(96u, length);
-  CHECK(pkv_store_prefetch_session(session));  // nothing to do
+  CHECK(pkv_store_prefetch_session(session));  // There is nothing to do.
 }
 
 TEST_F(TierTest, AMatchThatWaits) {
@@ -308,7 +307,7 @@ TEST_F(TierTest, AWindowGroupGetsItsLastWindow) {
   EXPECT_EQ(160u, fetch(whole + text(2, 20)));
 }
 
-// Blocks that wait to be written are the last to go, but they go.
+// Blocks that wait to be written are evicted last, but they are evicted.
 TEST_F(TierTest, ASlowStoreCostsNoBlocks) {
   config_.queue_blocks = 8;
   make(8);
@@ -373,7 +372,7 @@ TEST_F(TierTest, AFullStoreTakesWhatItCan) {
   EXPECT_EQ(8u, stats().written_items);
 }
 
-// Whatever is wrong with the bytes: a miss, and the next time they are right again.
+// Whatever is wrong with the bytes, it is a miss. The next time they are right again.
 TEST_F(TierTest, WrongBytesAreMisses) {
   make(16);
   const Text whole = text(1, 32);
@@ -431,7 +430,7 @@ TEST_F(TierTest, PrefetchesCanBeGivenUp) {
   EXPECT_EQ(64u, cached);
 }
 
-// Whoever waits for a prefetch that was given up goes on, while the store still stands.
+// Whoever waits for a prefetch that was given up goes on, although the store still stands still.
 TEST_F(TierTest, WaitersOfAPrefetchThatWasGivenUpGoOn) {
   make(64);
   const auto prefetch = [&](const Text& each) {
@@ -457,16 +456,17 @@ TEST_F(TierTest, WaitersOfAPrefetchThatWasGivenUpGoOn) {
   EXPECT_TRUE(ends(waiter)) << "cancelled";
   prefetch(dropped);
   waiter = wait_for(dropped);
-  for (int32_t name = 10; name < 80; name++) prefetch(text(name, 64));  // more than are kept
+  // These are more prefetches than the cache keeps.
+  for (int32_t name = 10; name < 80; name++) prefetch(text(name, 64));
   EXPECT_TRUE(ends(waiter)) << "dropped";
   memory_.go_on();
 }
 
-// A step that needs the blocks of a prefetch waits for a little of what is read, not for all of it.
+// A step that needs the blocks of a prefetch waits for one read, not for the whole prefetch.
 TEST_F(TierTest, AStepDoesNotWaitForALongPrefetch) {
   constexpr uint64_t blocks = 400;
   block_size_ = 256;
-  config_.buffer_bytes = 1 << 28;  // all of the text at once
+  config_.buffer_bytes = 1 << 28;  // The whole text is read at once.
   make(blocks);
   const Text whole = text(1, blocks * block_size_);
   {
@@ -480,7 +480,8 @@ TEST_F(TierTest, AStepDoesNotWaitForALongPrefetch) {
     const uint64_t before = stats().read_items, bytes = stats().read_bytes;
     CHECK(pkv_store_prefetch(cache_, nullptr, 0, whole.size(), whole.data()));
     while (stats().read_bytes == bytes) std::this_thread::yield();
-    press(blocks);  // in the middle of it, unless this thread had to wait for a processor
+    // This happens in the middle of the read, unless the machine was too busy to run this thread.
+    press(blocks);
     read = stats().read_items - before;
     uint64_t cached = 0;
     CHECK(pkv_store_wait(cache_, nullptr, 0, whole.size(), whole.data(), long_time, &cached));
@@ -488,8 +489,8 @@ TEST_F(TierTest, AStepDoesNotWaitForALongPrefetch) {
   EXPECT_LT(read, 2 * blocks) << "it waited until all of the text was there";
 }
 
-// A store that has lost one item: without one of the full group a text ends there, without one of
-// the window group it ends where the last window of 24 tokens, two blocks, is complete.
+// The store has lost one item. Without one of the full group a text ends there. Without one of the
+// window group it ends where the last window of 24 tokens, two blocks, is complete.
 TEST_F(TierTest, TheLongestBeginningWithItsLastWindow) {
   make(64, 24);
   const Text whole = text(1, 8 * 16 + 5);
@@ -517,7 +518,7 @@ TEST_F(TierTest, APrefetchTakesNothingThatIsInUse) {
   Session holder = open(cache_);
   CHECK(pkv_session_reserve(holder, 5 * 16));
   EXPECT_EQ(0u, fetch(whole)) << "six blocks at once are not to be had";
-  config_.buffer_bytes = 1;  // block by block
+  config_.buffer_bytes = 1;  // Blocks are read one by one.
   holder.close();
   make(8);
   Session again = open(cache_);

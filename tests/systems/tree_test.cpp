@@ -1,5 +1,5 @@
-// Trees of speculative tokens: attention by a mask, then one path is accepted, and the session is
-// what it would be had it got just these tokens one by one.
+// Trees of speculative tokens: a mask tells attention which tokens see which, and one path is
+// accepted. The session is then as if it had got just these tokens one by one.
 #include <algorithm>
 
 #include "grown.h"
@@ -7,7 +7,7 @@
 namespace systems {
 namespace {
 
-// Every new token has a parent before it, or -1 for the token before the step.
+// Every new token has a parent among those before it, or -1 for the last token before the step.
 struct Tree {
   std::vector<int> parents;
 
@@ -17,7 +17,7 @@ struct Tree {
                         static_cast<int>(random.below(std::min(i, 4u) + 1)));
   }
 
-  // From the first one to this one: rising.
+  // Returns the tokens from the root to this one, in rising order.
   std::vector<uint32_t> path_to(uint32_t token) const {
     std::vector<uint32_t> path;
     for (int at = static_cast<int>(token); at >= 0; at = parents[static_cast<size_t>(at)])
@@ -25,7 +25,7 @@ struct Tree {
     return path;
   }
 
-  // Each token sees its ancestors and itself.
+  // Lets each token see its ancestors and itself.
   void add_to(std::vector<uint64_t>& mask, uint64_t words) const {
     for (uint32_t i = 0; i < parents.size(); i++) {
       std::vector<uint64_t> row(words);
@@ -43,7 +43,7 @@ struct Kind {
 
 constexpr uint32_t layers = 2;
 
-// One session of a batch, all layers written and attended by a tree's mask.
+// Sessions that get trees of tokens, in one kind of storage and layout.
 class Trees : public testing::TestWithParam<Kind> {
  protected:
   Cache make(const Model& model) const {
@@ -69,7 +69,8 @@ class Trees : public testing::TestWithParam<Kind> {
     return GetParam().storage == PKV_STORAGE_PAGED ? block_table(session) : std::vector<uint32_t>{};
   }
 
-  // Writes one layer of one session with a tree's tokens and compares what attention makes of it.
+  // Writes the tokens of a tree into one layer of one session and compares the attention with the
+  // reference.
   static void write_and_attend(pkv_batch batch, pkv_session session, uint32_t layer,
                                const Model& model, KeysValues& rows, const Tree& tree,
                                Random& random) {
@@ -99,7 +100,8 @@ class Trees : public testing::TestWithParam<Kind> {
     return rows;
   }
 
-  // Both sessions take the same decode step, alone; both outputs are as they should be.
+  // Lets both sessions take the same decode step, each alone, and compares both outputs with the
+  // reference.
   static void expect_same_step(pkv_cache cache, pkv_session one, pkv_session other,
                                const Model& model) {
     for (const pkv_session session : {one, other}) {
@@ -219,7 +221,7 @@ TEST_P(Trees, AbortAfterAcceptLeavesTheSessionAsItWas) {
     Cache cache = make(model);
     Session session = open(cache);
     step(cache, session, model, 27, random);
-    Session sharer = fork(session);  // so that the tail is copied for the step
+    Session sharer = fork(session);  // The tail is shared, so that the step copies it.
     const std::vector<KeysValues> before = content(session, model);
     const std::vector<uint32_t> table_before = table(session);
     const std::vector<int32_t> tokens = tokens_of(session);
@@ -240,7 +242,7 @@ TEST_P(Trees, AbortAfterAcceptLeavesTheSessionAsItWas) {
   }
 }
 
-// Of the new tokens just the set bits are seen, sinks or not.
+// Of the new tokens only those whose bits are set are seen, even if they are sinks.
 TEST_P(Trees, AMaskHidesSinksAmongTheNewTokens) {
   const Model model{layers, 4, 2, 32, 0, PKV_F32, 64, PKV_F32, 8};
   for (const uint32_t tokens : {5u, 20u}) {

@@ -1,5 +1,5 @@
-// Forms of attention: softcap, ALiBi, sinks learned and kept, windows, latent values, many group
-// sizes and dims; against the double-precision reference, outputs and log-sum-exps.
+// Compares the forms of attention with the double-precision reference, outputs and log-sum-exps:
+// softcap, ALiBi, sink logits, kept sinks, windows, latent values, and many GQA ratios and dims.
 #include <algorithm>
 
 #include "grown.h"
@@ -34,7 +34,7 @@ std::vector<float> numbers(Random& random, uint32_t n, float amplitude) {
   return result;
 }
 
-// A prompt, a decode step and a step of a few tokens.
+// Runs a prompt, a decode step and a step of a few tokens.
 void compare_steps(Grown& grown, const Attention& attention) {
   for (const uint32_t tokens : {70u, 1u, 5u})
     EXPECT_LE(grown.step(tokens, attention), 1.0) << tokens << " tokens";
@@ -42,7 +42,7 @@ void compare_steps(Grown& grown, const Attention& attention) {
 
 class Variants : public testing::TestWithParam<Shape> {
  protected:
-  // With every instruction set.
+  // Compares with every instruction set.
   static void compare(const Model& layer, const Attention& attention) {
     for (const pkv_isa isa : supported_isas()) {
       SCOPED_TRACE(pkv_isa_name(isa));
@@ -57,8 +57,8 @@ class Variants : public testing::TestWithParam<Shape> {
   Random random{GetParam().query_heads};
 };
 
-// A prompt is cut into blocks of 288 rows of a KV head. Few queries in the last one make no decode
-// step of it, whose heads go together.
+// A prompt is cut into pieces of 288 rows of a KV head. A last piece of few queries must not be
+// computed as a decode step, whose heads go together.
 TEST_P(Variants, PromptsWithAShortLastBlock) {
   const uint32_t block = 288 * model.kv_heads / model.query_heads;
   for (const uint32_t tokens : {block + 1, block + 3, 2 * block + 15}) {
@@ -71,7 +71,7 @@ TEST_P(Variants, PromptsWithAShortLastBlock) {
 
 TEST_P(Variants, Softcap) {
   Attention attention = attention_of(model);
-  attention.softcap = 0.7f;  // scores reach up to it
+  attention.softcap = 0.7f;  // Scores reach this cap.
   attention.scale = 1;
   compare(model, attention);
 }
@@ -176,8 +176,8 @@ TEST(Latent, ValuesAreNotGiven) {
   CHECK(pkv_session_push(session, 0, &keys, nullptr));
 }
 
-// Every query alone over positions [first, end) of rows that lie one after the other: blocks of one
-// token.
+// Attends each query alone to positions [first, end) of rows that lie one after the other, as
+// blocks of one token.
 void attend_piece(KeysValues& all, uint64_t first, uint64_t end, Rows& q, Rows& out,
                   const pkv_attention_params& params) {
   const pkv_tensor k = all.k.tensor(), v = all.v.tensor(), queries = q.tensor(),
@@ -212,7 +212,8 @@ TEST(MergeStates, PiecesMakeTheWhole) {
     for (size_t i = 0; i + 1 < cuts.size(); i++) {
       Attention attention;
       attention.causal = false;
-      if (i == 0) attention.sink_logits = {1, 2, 3, -1, -2, 0};  // in one of the calls only
+      // The sink logits are given in one of the calls only.
+      if (i == 0) attention.sink_logits = {1, 2, 3, -1, -2, 0};
       outs.emplace_back(rows, 6, 80);
       lses.emplace_back(rows * 6);
       const pkv_attention_params params = attention.params(lses.back().data());

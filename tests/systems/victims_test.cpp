@@ -11,7 +11,7 @@ const Model model{1, 1, 1, 16};
 
 class Victims : public testing::Test {
  protected:
-  // A session of so many tokens.
+  // Opens a session of so many tokens.
   pkv_session add(uint32_t tokens, int32_t priority = 0) {
     sessions_.push_back(open(cache_));
     CHECK(pkv_session_set_priority(sessions_.back(), priority));
@@ -31,7 +31,7 @@ class Victims : public testing::Test {
     return victims;
   }
 
-  // The step works once the victims are suspended, and not before.
+  // Checks that the step works once the victims are suspended, and not before.
   void expect_victims(const std::vector<pkv_session>& expected, std::vector<pkv_session> list,
                       std::vector<uint32_t> counts) {
     EXPECT_EQ(expected, choose(list, counts));
@@ -99,8 +99,8 @@ TEST_F(Victims, TheFirstInRankStays) {
   EXPECT_EQ(7u, count);
 }
 
-// Requests of two classes through a pool that is far too small: everybody finishes, and those of
-// high priority are never stopped for those of low.
+// Requests of two classes share a pool that is far too small. All of them finish, and none of high
+// priority is ever stopped for one of low priority.
 TEST(VictimsLoop, EverybodyFinishesAndTheImportantFirst) {
   struct Request {
     uint32_t total;

@@ -1,5 +1,5 @@
-// Threads that fight over the same handles: whoever comes second is told BUSY or STALE_HANDLE,
-// never anything worse, and what is left in the end is sound.
+// Threads compete for the same handles. Whoever comes second gets BUSY or STALE_HANDLE and nothing
+// worse, and what is left in the end is sound.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ void check_one_of(std::initializer_list<pkv_status> allowed, pkv_status got, con
                 what, pkv_status_string(got), pkv_last_error());
 }
 
-// Handles that all threads take, use, close and put anew.
+// Handles that all threads take, use, close and replace.
 struct Arena {
   explicit Arena(uint32_t threads, uint64_t blocks = 96) {
     pkv_cache_config config = small_model(blocks);
@@ -145,7 +145,8 @@ class Fighter {
     if (status == PKV_OK) put(child);
   }
 
-  // The old one is closed: by now another thread may have it in a batch, then it goes later.
+  // Puts a session into a place and closes the old one. If another thread has the old one in a
+  // batch by now, it is closed later.
   void put(pkv_session session) {
     pkv_status status;
     const pkv_session old = arena_.sessions[random_() % arena_.sessions.size()].exchange(session);
@@ -231,8 +232,8 @@ void check_fight(uint32_t threads) {
 TEST(Fights, OverTheSameHandles) { check_fight(1); }
 TEST(Fights, OverTheSameHandlesWithWorkerThreads) { check_fight(2); }
 
-// One thread destroys the cache while others are at work: it goes when nobody is inside, and from
-// then on all handles are stale.
+// One thread destroys the cache while others use it. The cache is freed when no call is inside it,
+// and from then on all handles are stale.
 void check_destroy(uint32_t threads) {
   const storm::Clock clock;
   uint64_t destroyed = 0;
@@ -267,8 +268,8 @@ void check_destroy(uint32_t threads) {
 
 TEST(Fights, DestroyWhileOthersCall) { check_destroy(1); }
 
-// Opening and closing from 8 threads: a handle leads to the object of whoever opened it, told by
-// its length, or to nothing.
+// Eight threads open and close sessions. A handle leads to the object of the thread that opened it,
+// which is recognised by its length, or to nothing.
 TEST(Fights, HandlesNeverLeadToAnothersObject) {
   pkv_cache_config config = small_model(64);
   config.storage = PKV_STORAGE_NONE;
@@ -303,14 +304,15 @@ TEST(Fights, HandlesNeverLeadToAnothersObject) {
   EXPECT_EQ(pkv_cache_destroy(cache), PKV_OK);
 }
 
-// A pool through the C interface: what a thread holds nobody else is given, and it writes to it
-// without any other order.
+// A pool through the C interface: what one thread holds no other is given, so it writes to it
+// without further synchronisation.
 TEST(Fights, Pool) {
   auto config = made(pkv_pool_config_init);
   config.blocks = 500;
   pkv_pool pool = nullptr;
   OK(pkv_pool_create(&config, &pool));
-  std::vector<unsigned> owner(config.blocks);  // plain: the pool must order one owner after another
+  // Plain memory: the pool must order one owner's writes before the next one's.
+  std::vector<unsigned> owner(config.blocks);
   const storm::Clock clock;
   EXPECT_EQ(storm::run(
                 8,

@@ -1,4 +1,4 @@
-// Files loaded while another thread looks at all sessions of the cache: what it finds does not
+// Files are loaded while another thread reads all sessions of the cache. What it finds does not
 // change any more.
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ namespace {
 constexpr uint64_t blocks = 2048, block_size = 16;
 constexpr uint32_t saved = 48, tokens_each = 160;
 
-// Sessions that publish, each with a text of its own, saved to memory.
+// Saves sessions that publish, each with its own text, to memory.
 pkv_stream save_sessions(pkv_cache cache, std::vector<unsigned char>& file) {
   std::vector<pkv_file_item> items(saved);
   const std::vector<float> data(tokens_each * std::max(kv_floats, q_floats), 0.5f);
@@ -33,8 +33,8 @@ pkv_stream save_sessions(pkv_cache cache, std::vector<unsigned char>& file) {
   return stream;
 }
 
-// The texts are cached already: when sessions publish, they take over those blocks in the place of
-// their own.
+// The texts are cached already. So sessions that publish replace their own blocks by the cached
+// ones.
 TEST(Loads, NobodySeesASessionThatChanges) {
   const auto prefix = made(pkv_prefix_config_init);
   pkv_cache_config config = small_model(blocks);
@@ -49,8 +49,8 @@ TEST(Loads, NobodySeesASessionThatChanges) {
   std::atomic<bool> done{false};
   EXPECT_EQ(storm::run(2,
                        [&](unsigned thread, std::mt19937&) {
-                         const uint32_t all =
-                             blocks * block_size;  // so that every other session is looked at
+                         // So every other session is looked at.
+                         const uint32_t all = blocks * block_size;
                          std::vector<pkv_session> sessions(saved);
                          size_t count = 0;
                          while (thread == 0 && !done) {

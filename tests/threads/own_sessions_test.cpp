@@ -1,5 +1,5 @@
-// Every thread drives sessions of its own in one cache: the numbers are, bit for bit, those of one
-// thread alone, also where blocks are so few that threads must give some up and begin again.
+// Every thread drives its own sessions in one cache. The results are bit for bit those of one
+// thread alone, even where blocks are so few that threads must give some up and begin again.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class Shared {
   pkv_cache cache = nullptr;
 };
 
-// One step of one session that may not get its blocks. False: none were taken.
+// Makes one step of one session. Returns false if it did not get its blocks.
 bool try_step(pkv_cache cache, pkv_session session, uint32_t n, uint64_t seed,
               std::vector<float>& outputs) {
   pkv_batch batch = nullptr;
@@ -45,8 +45,8 @@ bool try_step(pkv_cache cache, pkv_session session, uint32_t n, uint64_t seed,
   return true;
 }
 
-// A life that seed alone decides: steps, forks that diverge, trims, an abort, snapshots. False:
-// short of blocks, nothing is left of it.
+// Plays what the seed decides: steps, forks that diverge, trims, an abort, snapshots. Returns false
+// if blocks ran short; then nothing is left of it.
 bool live(pkv_cache cache, uint64_t seed, std::vector<float>& outputs) {
   std::mt19937_64 random(seed);
   std::vector<pkv_session> sessions(1);

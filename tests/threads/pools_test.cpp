@@ -1,4 +1,4 @@
-// A pool's handle under many threads: calls on it, its destruction, and fork() in the middle of a
+// A pool's handle in many threads: calls on it, its destruction, and fork() in the middle of a
 // call.
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ bool is_one_of(std::initializer_list<pkv_status> allowed, pkv_status got) {
   return std::find(allowed.begin(), allowed.end(), got) != allowed.end();
 }
 
-// Calls until the pool is gone. Returns how many were let in.
+// Makes calls until the pool is gone. Returns how many were let in.
 uint64_t call_until_gone(pkv_pool pool, std::mt19937& random) {
   uint64_t let_in = 0;
   for (;;) {
@@ -37,7 +37,7 @@ uint64_t call_until_gone(pkv_pool pool, std::mt19937& random) {
     if (status == PKV_STALE_HANDLE) return let_in;
     if (status != PKV_OK) continue;
     let_in++;
-    // A destroy that meets other calls turns this one away for a moment.
+    // While a destroy meets other calls, this call is refused for a moment.
     do status = pkv_pool_release(pool, n, blocks);
     while (status == PKV_BUSY);
     HOSTILE_CHECK(is_one_of({PKV_OK, PKV_STALE_HANDLE}, status), "release gave %s",
@@ -68,7 +68,7 @@ TEST(Pools, DestroyWhileOthersCall) {
               "");
     destroyed++;
     EXPECT_EQ(pkv_pool_destroy(pool), PKV_STALE_HANDLE);
-    // In the same slot, with nobody inside: nothing is left of those who were turned away.
+    // The next pool takes the same slot. Calls that were refused have left no trace there.
     EXPECT_EQ(pkv_pool_destroy(make_pool()), PKV_OK);
   }
   EXPECT_GT(destroyed, 0u);
@@ -95,8 +95,8 @@ TEST(Pools, OneDestroyWins) {
   }
 }
 
-// Holds up the second allocation of a pool, the scratch of a long list, until somebody lets it go
-// on.
+// Holds up the second allocation of a pool, the scratch memory of a long list, until the test lets
+// it go on.
 class Gate {
  public:
   pkv_allocator allocator() {
@@ -168,7 +168,8 @@ TEST_F(CallUnderWay, KeepsThePool) {
   EXPECT_EQ(pkv_pool_destroy(pool_), PKV_OK);
 }
 
-// The caller does not exist in the child: it keeps neither the pool nor the next one in its place.
+// The calling thread does not exist in the child. So its call keeps neither the pool nor the next
+// pool in the same place.
 TEST_F(CallUnderWay, IsNotInheritedByFork) {
   EXPECT_EQ(in_child([&] {
               pkv_block block;

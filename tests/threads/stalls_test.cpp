@@ -1,6 +1,6 @@
-// Hooks that stand still: whatever a store or a runner does inside one call, steps of other
-// sessions end meanwhile. Each case is played once for every call of its hook, which is the one
-// that stops. Streams that stand still are in tests/store/stalls_test.cpp.
+// Whatever a store or a runner does inside one call, steps of other sessions end meanwhile. Each
+// case is played once for every call of its hook, and that call stands still.
+// tests/store/stalls_test.cpp does the same with streams.
 #include <condition_variable>
 #include <future>
 #include <optional>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::chrono::seconds patience(60);
 
-// The k-th call that passes stands still until the gate opens.
+// Stops the k-th call that passes until the gate opens.
 class Gate {
  public:
   explicit Gate(uint64_t k) : stops_at_(k) {}
@@ -31,13 +31,13 @@ class Gate {
     open_ = true;
     changed_.notify_all();
   }
-  // The operation has ended, or there is nothing more to come.
+  // Says that the operation has ended, or that no more calls will come.
   void end() {
     const std::lock_guard lock(mutex_);
     ended_ = true;
     changed_.notify_all();
   }
-  // True once a call stands still; false if the operation ended before its k-th call.
+  // Returns true once a call stands still, and false if the operation ended before its k-th call.
   bool wait_for_stop() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return passed_ >= stops_at_ || ended_; });
@@ -54,7 +54,7 @@ class Gate {
 
 class Stalls : public Prefix {
  public:
-  // Into a call of the hook, which may stand still here.
+  // Enters a call of the hook, which may stand still here.
   MemoryStore& enter() {
     if (gate_ != nullptr) gate_->pass();
     return memory_;
@@ -65,7 +65,7 @@ class Stalls : public Prefix {
   pkv_store inner_ = memory_.table();
   pkv_store table_{};
   pkv_store_config config_{};
-  Gate* gate_ = nullptr;  // of the hooks
+  Gate* gate_ = nullptr;  // The gate that the hooks pass.
 
   ~Stalls() override { cache_.close(); }
 
@@ -91,13 +91,13 @@ class Stalls : public Prefix {
     table_.close = [](void*) {};
     CHECK(pkv_store_config_init(&config_, sizeof config_));
     config_.store = &table_;
-    config_.buffer_bytes = 1;  // a block at a time
+    config_.buffer_bytes = 1;  // Blocks are moved one at a time.
     store_ = &config_;
     make(40);
     alone_ = false;
   }
 
-  // What other threads do meanwhile: sessions that match, step, fork, trim, are suspended and end,
+  // Plays what other threads do meanwhile: sessions match, step, fork, trim, are suspended and end,
   // in a cache that has to evict for them.
   void play_others() {
     for (int32_t round = 0; round < 12; round++) {
@@ -119,12 +119,13 @@ class Stalls : public Prefix {
     if (others.wait_for(patience) != std::future_status::ready) {
       std::fprintf(stderr, "others wait while call %llu of \"%s\" stands still\n",
                    static_cast<unsigned long long>(k), name);
-      std::abort();  // the threads cannot be ended
+      std::abort();  // The threads cannot be joined.
     }
     EXPECT_NO_THROW(others.get()) << "call " << k << " of " << name;
   }
 
-  // One case. prepare runs before the hooks can stop, operate afterwards in a thread of its own.
+  // Plays one case. `prepare` runs before the hooks can stop, and `operate` afterwards in a thread
+  // of its own.
   void play(const char* name, const std::function<void()>& prepare,
             const std::function<void()>& operate) {
     uint64_t stops = 0;
@@ -204,7 +205,7 @@ TEST_F(Stalls, AStoreThatGivesNoMore) {
       fetch);
 }
 
-// Tasks of a runner, which one thread holds up inside its own call.
+// One thread holds up the tasks of a runner inside its own call.
 TEST_F(Stalls, ARunnerThatStandsStill) {
   static thread_local bool stops = false;
   static Stalls* self = nullptr;

@@ -1,4 +1,5 @@
-// What tests with many threads share: how long they run, and threads whose first failure is told.
+// What tests with many threads share: how long they run, and threads whose first failure is
+// reported.
 #pragma once
 
 #include <chrono>
@@ -15,7 +16,7 @@
 
 namespace storm {
 
-// Seconds of one storm: PKV_STORM_SECONDS, or 3.
+// Returns the seconds of one run: PKV_STORM_SECONDS, or 3.
 inline std::chrono::duration<double> duration() {
   const char* const text = std::getenv("PKV_STORM_SECONDS");
   return std::chrono::duration<double>(text != nullptr ? std::atof(text) : 3);
@@ -31,7 +32,7 @@ class Clock {
       std::chrono::duration_cast<std::chrono::steady_clock::duration>(duration());
 };
 
-// Runs body(thread number, its random numbers) on so many threads. Returns the first failure, or
+// Runs body(thread number, its random numbers) in so many threads. Returns the first failure, or
 // "".
 inline std::string run(unsigned threads, const std::function<void(unsigned, std::mt19937&)>& body) {
   std::mutex mutex;
