@@ -62,26 +62,26 @@ using Wants = std::function<pkv_status(const Function&)>;
 
 void try_all(Handle kind, const std::function<pkv_status(World&)>& long_call, const Wants& wants) {
   size_t tried = 0;
-  for (const Function& f : all_rows()) {
-    if (!f.takes(kind)) continue;
+  for (const Function& function : all_rows()) {
+    if (!function.takes(kind)) continue;
     tried++;
     const std::string failed = in_child([&] {
       World world;
-      const Values values = valid_values(f, world);
+      const Values values = valid_values(function, world);
       pkv_status outcome = PKV_INTERNAL;
       world.remember();
       Held held(world, [&] { outcome = long_call(world); });
       HOSTILE_CHECK(held.held(), "the long call never came to an allocation");
-      const pkv_status wanted = wants(f);
-      expect(wanted, f.call(values), f.name.c_str());
+      const pkv_status wanted = wants(function);
+      expect(wanted, function.call(values), function.name.c_str());
       if (wanted != PKV_OK) world.check_memory();
       held.release();
       expect(PKV_OK, outcome, "the long call");
-      if (wanted == PKV_OK && f.undo) f.undo(world, values);
+      if (wanted == PKV_OK && function.undo) function.undo(world, values);
       world.validate();
       world.close();
     });
-    EXPECT_EQ(failed, "") << f.name;
+    EXPECT_EQ(failed, "") << function.name;
   }
   EXPECT_GT(tried, 2u);
 }
@@ -107,7 +107,8 @@ TEST(Busy, Snapshot) {
     pkv_session opened = nullptr;
     return pkv_snapshot_open(world.cache, world.snapshot, &opened);
   };
-  try_all(Handle::snapshot, open, [](const Function& f) { return f.closes ? PKV_BUSY : PKV_OK; });
+  try_all(Handle::snapshot, open,
+          [](const Function& function) { return function.closes ? PKV_BUSY : PKV_OK; });
 }
 
 TEST(Busy, Pool) {
@@ -118,7 +119,7 @@ TEST(Busy, Pool) {
     return pkv_pool_release(world.pool, list.size(), list.data());
   };
   size_t tried = 0;
-  for (const Function& f : all_rows()) tried += f.takes(Handle::pool);
+  for (const Function& function : all_rows()) tried += function.takes(Handle::pool);
   EXPECT_GT(tried, 5u);
   const std::string failed = in_child([&] {
     World world;
@@ -141,7 +142,8 @@ TEST(Busy, Cache) {
     pkv_session opened = nullptr;
     return pkv_session_open(world.cache, nullptr, &opened);
   };
-  try_all(Handle::cache, open, [](const Function& f) { return f.closes ? PKV_BUSY : PKV_OK; });
+  try_all(Handle::cache, open,
+          [](const Function& function) { return function.closes ? PKV_BUSY : PKV_OK; });
 }
 
 // The cache cannot be destroyed while a call on any of its objects is under way. Then everything is

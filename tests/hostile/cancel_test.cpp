@@ -44,11 +44,11 @@ std::vector<unsigned char> drain(int descriptor) {
 
 TEST(Cancel, ASaveIntoAPipeThatIsFull) {
   const std::string failed = in_child([] {
-    World w(PKV_STORAGE_PAGED, 2);
+    World world(PKV_STORAGE_PAGED, 2);
     int ends[2];
     HOSTILE_CHECK(pipe(ends) == 0, "no pipe");
     HOSTILE_CHECK(fcntl(ends[1], F_SETPIPE_SZ, 4096) == 4096, "the pipe has another size");
-    Save save{w.cache, w.session, ends[1]};
+    Save save{world.cache, world.session, ends[1]};
     pthread_t thread;
     HOSTILE_CHECK(pthread_create(&thread, nullptr, Save::run, &save) == 0, "no thread");
     pollfd readable = {ends[0], POLLIN, 0};
@@ -79,11 +79,11 @@ TEST(Cancel, ASaveIntoAPipeThatIsFull) {
     from.size = bytes.size();
     pkv_session loaded = nullptr;
     size_t count = 0;
-    OK(pkv_file_load(w.cache, nullptr, &from, 1, &loaded, nullptr, &count));
+    OK(pkv_file_load(world.cache, nullptr, &from, 1, &loaded, nullptr, &count));
     OK(pkv_session_close(loaded));
     close(ends[0]);
-    w.validate();
-    w.close();
+    world.validate();
+    world.close();
   });
   EXPECT_EQ("", failed);
 }

@@ -32,31 +32,31 @@ std::vector<float> fresh_work(uint32_t threads) {
 TEST(Fork, ChildClosesInAnyOrderWithABatchOpen) {
   for (const uint32_t threads : {1u, 2u})
     IN_CHILD({
-      World w(PKV_STORAGE_PAGED, threads);
-      work(w.cache, w.session);
-      w.remember();
+      World world(PKV_STORAGE_PAGED, threads);
+      work(world.cache, world.session);
+      world.remember();
       const std::string one_by_one = in_child(
           [&] {
             uint64_t length = 0;
-            WANT(PKV_FORKED, pkv_session_length(w.session, &length));
-            WANT(PKV_FORKED, pkv_batch_commit(w.batch, nullptr));
-            OK(pkv_session_close(w.session));
-            OK(pkv_batch_abort(w.batch));
-            OK(pkv_session_close(w.stepping));
-            OK(pkv_snapshot_close(w.snapshot));
-            WANT(PKV_STALE_HANDLE, pkv_snapshot_close(w.snapshot));
-            OK(pkv_cache_destroy(w.cache));
-            w.close_inherited();
+            WANT(PKV_FORKED, pkv_session_length(world.session, &length));
+            WANT(PKV_FORKED, pkv_batch_commit(world.batch, nullptr));
+            OK(pkv_session_close(world.session));
+            OK(pkv_batch_abort(world.batch));
+            OK(pkv_session_close(world.stepping));
+            OK(pkv_snapshot_close(world.snapshot));
+            WANT(PKV_STALE_HANDLE, pkv_snapshot_close(world.snapshot));
+            OK(pkv_cache_destroy(world.cache));
+            world.close_inherited();
           },
           20);
       HOSTILE_CHECK(one_by_one.empty(), "one by one: %s", one_by_one.c_str());
       const std::string at_once = in_child(
           [&] {
-            OK(pkv_cache_destroy(w.cache));
-            WANT(PKV_STALE_HANDLE, pkv_batch_abort(w.batch));
-            WANT(PKV_STALE_HANDLE, pkv_session_close(w.session));
-            OK(pkv_pool_destroy(w.pool));
-            w.close_inherited();
+            OK(pkv_cache_destroy(world.cache));
+            WANT(PKV_STALE_HANDLE, pkv_batch_abort(world.batch));
+            WANT(PKV_STALE_HANDLE, pkv_session_close(world.session));
+            OK(pkv_pool_destroy(world.pool));
+            world.close_inherited();
           },
           20);
       HOSTILE_CHECK(at_once.empty(), "at once: %s", at_once.c_str());
@@ -64,26 +64,26 @@ TEST(Fork, ChildClosesInAnyOrderWithABatchOpen) {
       // exists in the child that could drive the batch.
       const std::string session_first = in_child(
           [&] {
-            OK(pkv_session_close(w.stepping));
-            OK(pkv_batch_abort(w.batch));
-            OK(pkv_cache_destroy(w.cache));
-            w.close_inherited();
+            OK(pkv_session_close(world.stepping));
+            OK(pkv_batch_abort(world.batch));
+            OK(pkv_cache_destroy(world.cache));
+            world.close_inherited();
           },
           20);
       HOSTILE_CHECK(session_first.empty(), "the session before its batch: %s",
                     session_first.c_str());
-      w.check_state();
-      w.validate();
-      OK(pkv_batch_commit(w.batch, nullptr));
-      w.close();
+      world.check_state();
+      world.validate();
+      OK(pkv_batch_commit(world.batch, nullptr));
+      world.close();
     });
 }
 
 TEST(Fork, ChildMakesACacheOfItsOwn) {
   IN_CHILD({
     const std::vector<float> expected = fresh_work(2);
-    World w(PKV_STORAGE_PAGED, 2);
-    work(w.cache, w.session);
+    World world(PKV_STORAGE_PAGED, 2);
+    work(world.cache, world.session);
     for (const uint32_t threads : {1u, 2u}) {
       const std::string failed =
           in_child([&] { HOSTILE_CHECK(fresh_work(threads) == expected, "other numbers"); }, 20);
@@ -91,7 +91,7 @@ TEST(Fork, ChildMakesACacheOfItsOwn) {
                     failed.c_str());
     }
     HOSTILE_CHECK(fresh_work(2) == expected, "other numbers in the parent");
-    w.close();
+    world.close();
   });
 }
 
@@ -107,14 +107,14 @@ TEST(Fork, AttentionWithoutACacheWorksInTheChild) {
 // they held.
 TEST(Fork, WhileOthersCall) {
   IN_CHILD({
-    World w(PKV_STORAGE_PAGED, 2);
+    World world(PKV_STORAGE_PAGED, 2);
     std::atomic<bool> stop{false};
     std::vector<std::thread> callers;
     for (int i = 0; i < 3; i++)
       callers.emplace_back([&] {
         while (!stop) {
           pkv_session session = nullptr;
-          if (pkv_session_open(w.cache, nullptr, &session) != PKV_OK) continue;
+          if (pkv_session_open(world.cache, nullptr, &session) != PKV_OK) continue;
           const std::vector<float> data = numbers(20 * kv_floats, 1);
           const pkv_tensor rows = tensor(data.data());
           for (uint32_t layer = 0; layer < layers; layer++)
@@ -127,17 +127,17 @@ TEST(Fork, WhileOthersCall) {
       failed = in_child(
           [&] {
             uint64_t length = 0;
-            WANT(PKV_FORKED, pkv_session_length(w.session, &length));
-            OK(pkv_cache_destroy(w.cache));
-            WANT(PKV_STALE_HANDLE, pkv_session_close(w.session));
-            OK(pkv_pool_destroy(w.pool));
+            WANT(PKV_FORKED, pkv_session_length(world.session, &length));
+            OK(pkv_cache_destroy(world.cache));
+            WANT(PKV_STALE_HANDLE, pkv_session_close(world.session));
+            OK(pkv_pool_destroy(world.pool));
           },
           20);
     stop = true;
     for (std::thread& caller : callers) caller.join();
     HOSTILE_CHECK(failed.empty(), "%s", failed.c_str());
-    w.validate();
-    w.close();
+    world.validate();
+    world.close();
   });
 }
 

@@ -13,11 +13,11 @@ namespace {
 
 TEST(Handles, RandomBitsAreStale) {
   IN_CHILD({
-    World w;
+    World world;
     std::mt19937_64 random(1);
-    w.remember();
-    const uint64_t known[] = {bits(w.cache), bits(w.session), bits(w.batch), bits(w.snapshot),
-                              bits(w.pool)};
+    world.remember();
+    const uint64_t known[] = {bits(world.cache), bits(world.session), bits(world.batch),
+                              bits(world.snapshot), bits(world.pool)};
     size_t found = 0;
     uint64_t value = 0;
     size_t rows = 0;
@@ -49,18 +49,18 @@ TEST(Handles, RandomBitsAreStale) {
     }
     // A change of no bit is the handle itself.
     HOSTILE_CHECK(found < 8000, "%zu forged handles were found", found);
-    w.check_state();
-    w.validate();
-    w.close();
+    world.check_state();
+    world.validate();
+    world.close();
   });
 }
 
 // Closing a forged handle must not close anybody's object.
 TEST(Handles, ClosingRandomBitsClosesNothing) {
   IN_CHILD({
-    World w;
+    World world;
     std::mt19937_64 random(2);
-    w.remember();
+    world.remember();
     for (size_t i = 0; i < 40000; i++) {
       const uint64_t forged = random();
       WANT(PKV_STALE_HANDLE, pkv_session_close(from_bits<pkv_session>(forged)));
@@ -69,37 +69,37 @@ TEST(Handles, ClosingRandomBitsClosesNothing) {
       WANT(PKV_STALE_HANDLE, pkv_cache_destroy(from_bits<pkv_cache>(forged)));
       WANT(PKV_STALE_HANDLE, pkv_pool_destroy(from_bits<pkv_pool>(forged)));
     }
-    w.check_state();
-    w.close();
+    world.check_state();
+    world.close();
   });
 }
 
 TEST(Handles, DoubleCloseIsStale) {
   IN_CHILD({
-    World w;
-    OK(pkv_batch_abort(w.batch));
-    WANT(PKV_STALE_HANDLE, pkv_batch_abort(w.batch));
-    OK(pkv_session_close(w.session));
-    WANT(PKV_STALE_HANDLE, pkv_session_close(w.session));
-    OK(pkv_snapshot_close(w.snapshot));
-    WANT(PKV_STALE_HANDLE, pkv_snapshot_close(w.snapshot));
-    OK(pkv_cache_destroy(w.cache));
-    WANT(PKV_STALE_HANDLE, pkv_cache_destroy(w.cache));
-    WANT(PKV_STALE_HANDLE, pkv_session_close(w.stepping));  // It was closed with its cache.
-    OK(pkv_pool_destroy(w.pool));
-    WANT(PKV_STALE_HANDLE, pkv_pool_destroy(w.pool));
-    w.close();
+    World world;
+    OK(pkv_batch_abort(world.batch));
+    WANT(PKV_STALE_HANDLE, pkv_batch_abort(world.batch));
+    OK(pkv_session_close(world.session));
+    WANT(PKV_STALE_HANDLE, pkv_session_close(world.session));
+    OK(pkv_snapshot_close(world.snapshot));
+    WANT(PKV_STALE_HANDLE, pkv_snapshot_close(world.snapshot));
+    OK(pkv_cache_destroy(world.cache));
+    WANT(PKV_STALE_HANDLE, pkv_cache_destroy(world.cache));
+    WANT(PKV_STALE_HANDLE, pkv_session_close(world.stepping));  // It was closed with its cache.
+    OK(pkv_pool_destroy(world.pool));
+    WANT(PKV_STALE_HANDLE, pkv_pool_destroy(world.pool));
+    world.close();
   });
 }
 
 // A closed handle stays stale when its place is taken again, by whatever kind of object.
 TEST(Handles, AReusedPlaceIsAnotherHandle) {
   IN_CHILD({
-    World w;
+    World world;
     std::vector<pkv_session> closed;
     for (size_t i = 0; i < 2000; i++) {
       pkv_session session = nullptr;
-      OK(pkv_session_open(w.cache, nullptr, &session));
+      OK(pkv_session_open(world.cache, nullptr, &session));
       for (size_t back = 1; back <= 5 && back <= closed.size(); back++) {
         uint64_t length = 0;
         HOSTILE_CHECK(closed[closed.size() - back] != session, "a handle came back");
@@ -109,32 +109,32 @@ TEST(Handles, AReusedPlaceIsAnotherHandle) {
       closed.push_back(session);
     }
     for (const pkv_session session : closed) WANT(PKV_STALE_HANDLE, pkv_session_close(session));
-    w.validate();
-    w.close();
+    world.validate();
+    world.close();
   });
 }
 
 // Blocks of a pool are released twice in every way.
 TEST(Handles, BlocksFreedTwice) {
   IN_CHILD({
-    World w;
-    const pkv_block block = w.blocks[5];
-    OK(pkv_pool_release(w.pool, 1, &block));
-    WANT(PKV_DOUBLE_FREE, pkv_pool_release(w.pool, 1, &block));
+    World world;
+    const pkv_block block = world.blocks[5];
+    OK(pkv_pool_release(world.pool, 1, &block));
+    WANT(PKV_DOUBLE_FREE, pkv_pool_release(world.pool, 1, &block));
     pkv_block again = 0;
-    OK(pkv_pool_alloc(w.pool, 1, &again));
+    OK(pkv_pool_alloc(world.pool, 1, &again));
     HOSTILE_CHECK(PKV_BLOCK_ID(again) == PKV_BLOCK_ID(block) && again != block,
                   "the id comes back in another generation");
-    w.remember();
-    WANT(PKV_DOUBLE_FREE, pkv_pool_release(w.pool, 1, &block));
-    WANT(PKV_STALE_HANDLE, pkv_pool_retain(w.pool, 1, &block));
+    world.remember();
+    WANT(PKV_DOUBLE_FREE, pkv_pool_release(world.pool, 1, &block));
+    WANT(PKV_STALE_HANDLE, pkv_pool_retain(world.pool, 1, &block));
     uint32_t offset = 0;
-    WANT(PKV_STALE_HANDLE, pkv_pool_claim(w.pool, block, 1, &offset));
-    const pkv_block mixed[] = {w.blocks[0], again, block};
-    WANT(PKV_DOUBLE_FREE, pkv_pool_release(w.pool, 3, mixed));
-    WANT(PKV_STALE_HANDLE, pkv_pool_retain(w.pool, 3, mixed));
-    w.check_state();
-    w.close();
+    WANT(PKV_STALE_HANDLE, pkv_pool_claim(world.pool, block, 1, &offset));
+    const pkv_block mixed[] = {world.blocks[0], again, block};
+    WANT(PKV_DOUBLE_FREE, pkv_pool_release(world.pool, 3, mixed));
+    WANT(PKV_STALE_HANDLE, pkv_pool_retain(world.pool, 3, mixed));
+    world.check_state();
+    world.close();
   });
 }
 

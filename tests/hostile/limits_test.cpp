@@ -123,25 +123,25 @@ TEST(Limits, BlocksShortOverGroups) {
 TEST(Limits, References) {
   IN_CHILD({
     constexpr size_t limit = 4194303;
-    World w;
-    const pkv_block block = w.blocks[0], other = w.blocks[1];
+    World world;
+    const pkv_block block = world.blocks[0], other = world.blocks[1];
     std::vector<pkv_block> many(limit - 1, block);
-    OK(pkv_pool_retain(w.pool, many.size(), many.data()));
-    w.remember();
-    WANT(PKV_REF_LIMIT, pkv_pool_retain(w.pool, 1, &block));
+    OK(pkv_pool_retain(world.pool, many.size(), many.data()));
+    world.remember();
+    WANT(PKV_REF_LIMIT, pkv_pool_retain(world.pool, 1, &block));
     const pkv_block pair[] = {other, block};
-    WANT(PKV_REF_LIMIT, pkv_pool_retain(w.pool, 2, pair));
-    w.check_state();
-    OK(pkv_pool_release(w.pool, 1, &block));
+    WANT(PKV_REF_LIMIT, pkv_pool_retain(world.pool, 2, pair));
+    world.check_state();
+    OK(pkv_pool_release(world.pool, 1, &block));
     const pkv_block twice[] = {block, other, block};
-    w.remember();
-    WANT(PKV_REF_LIMIT, pkv_pool_retain(w.pool, 3, twice));
-    w.check_state();
-    OK(pkv_pool_retain(w.pool, 1, &block));
-    for (size_t i = 0; i < limit; i++) OK(pkv_pool_release(w.pool, 1, &block));
-    WANT(PKV_DOUBLE_FREE, pkv_pool_release(w.pool, 1, &block));
-    w.validate();
-    w.close();
+    world.remember();
+    WANT(PKV_REF_LIMIT, pkv_pool_retain(world.pool, 3, twice));
+    world.check_state();
+    OK(pkv_pool_retain(world.pool, 1, &block));
+    for (size_t i = 0; i < limit; i++) OK(pkv_pool_release(world.pool, 1, &block));
+    WANT(PKV_DOUBLE_FREE, pkv_pool_release(world.pool, 1, &block));
+    world.validate();
+    world.close();
   });
 }
 

@@ -26,13 +26,13 @@ bool refuse_madvise() {
 
 TEST(Logger, CallsFromInsideAreRefused) {
   const std::string failed = in_child([] {
-    World w;
+    World world;
     std::vector<Values> values;
-    for (const Function& f : all_rows()) values.push_back(valid_values(f, w));
+    for (const Function& function : all_rows()) values.push_back(valid_values(function, world));
     HOSTILE_CHECK(refuse_madvise(), "skip: no filter can be set here");
-    w.remember();
+    world.remember();
     size_t refused = 0, called = 0;
-    w.hooks.inside_log = [&] {
+    world.hooks.inside_log = [&] {
       for (size_t i = 0; i < all_rows().size(); i++) {
         if (!all_rows()[i].tells_status) continue;
         called++;
@@ -40,18 +40,18 @@ TEST(Logger, CallsFromInsideAreRefused) {
       }
     };
     pkv_cache_config config = small_model(8);
-    config.logger = w.hooks.logger();
+    config.logger = world.hooks.logger();
     pkv_cache cache = nullptr;
     OK(pkv_cache_create(&config, &cache));
-    HOSTILE_CHECK(w.hooks.lines() == 1, "%llu lines were logged",
-                  static_cast<unsigned long long>(w.hooks.lines()));
+    HOSTILE_CHECK(world.hooks.lines() == 1, "%llu lines were logged",
+                  static_cast<unsigned long long>(world.hooks.lines()));
     HOSTILE_CHECK(called > 40 && refused == called, "%zu of %zu calls were refused", refused,
                   called);
-    w.check_memory();
-    w.check_state();
+    world.check_memory();
+    world.check_state();
     OK(pkv_cache_validate(cache));
     OK(pkv_cache_destroy(cache));
-    w.close();
+    world.close();
   });
   if (failed.find("skip: ") != std::string::npos) GTEST_SKIP() << failed;
   EXPECT_EQ(failed, "");

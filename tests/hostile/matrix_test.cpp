@@ -62,40 +62,42 @@ void run_cell(const Function& function, const std::function<void(World&, Values&
 
 class Matrix : public testing::TestWithParam<const Function*> {
  protected:
-  const Function& function() const { return *GetParam(); }
+  const Function& tested() const { return *GetParam(); }
   void cell(const std::string& name, const std::function<void()>& body) const {
     const std::string failed = in_child(body);
-    if (!failed.empty()) ADD_FAILURE() << function().name << ", " << name << ": " << failed;
+    if (!failed.empty()) ADD_FAILURE() << tested().name << ", " << name << ": " << failed;
   }
 };
 
 TEST_P(Matrix, Misuse) {
-  const Function& f = function();
-  cell("valid", [&] { run_cell(f, [](World&, Values&) {}, {PKV_OK}); });
-  for (size_t i = 0; i < f.args.size(); i++)
-    for (const Misuse& misuse : f.args[i].misuses)
+  const Function& function = tested();
+  cell("valid", [&] { run_cell(function, [](World&, Values&) {}, {PKV_OK}); });
+  for (size_t i = 0; i < function.args.size(); i++)
+    for (const Misuse& misuse : function.args[i].misuses)
       cell("argument " + std::to_string(i) + " " + misuse.name, [&] {
         run_cell(
-            f, [&](World& world, Values& values) { misuse.apply(world, values[i]); }, misuse.wanted,
+            function, [&](World& world, Values& values) { misuse.apply(world, values[i]); },
+            misuse.wanted,
             [&](const Values& values) {
               if (misuse.after) misuse.after(values[i]);
             });
       });
-  for (const Case& one : f.cases) cell(one.name, [&] { run_cell(f, one.apply, one.wanted); });
+  for (const Case& one : function.cases)
+    cell(one.name, [&] { run_cell(function, one.apply, one.wanted); });
 }
 
 // Calls from inside every hook are refused, and the call that runs the hook works as always.
 TEST_P(Matrix, Reentrant) {
-  const Function& f = function();
-  if (!f.tells_status) GTEST_SKIP() << "may be called anywhere";
+  const Function& function = tested();
+  if (!function.tells_status) GTEST_SKIP() << "may be called anywhere";
   cell("from inside the hooks", [&] {
     World world;
-    const Values values = valid_values(f, world);
+    const Values values = valid_values(function, world);
     uint64_t calls = 0, refused = 0;
     std::string sentence;
     const auto inside = [&] {
       calls++;
-      refused += f.call(values) == PKV_REENTRANT;
+      refused += function.call(values) == PKV_REENTRANT;
       sentence = pkv_last_error();
     };
     world.remember();
@@ -117,18 +119,19 @@ TEST_P(Matrix, Reentrant) {
 
 // The function is called in a child of the process that made the handles.
 TEST_P(Matrix, Forked) {
-  const Function& f = function();
+  const Function& function = tested();
   cell("after fork()", [&] {
     warm_up();
     World world;
-    const Values values = valid_values(f, world);
+    const Values values = valid_values(function, world);
     world.remember();
     const std::string in_grandchild = in_child(
         [&] {
-          const pkv_status wanted = f.takes_handle() && !f.closes ? PKV_FORKED : PKV_OK;
-          expect(wanted, f.call(values), f.name.c_str());
+          const pkv_status wanted =
+              function.takes_handle() && !function.closes ? PKV_FORKED : PKV_OK;
+          expect(wanted, function.call(values), function.name.c_str());
           if (wanted != PKV_OK) world.check_memory();
-          if (wanted == PKV_OK && f.undo) f.undo(world, values);
+          if (wanted == PKV_OK && function.undo) function.undo(world, values);
           world.close_inherited();
           World fresh;  // The child makes what it needs anew.
           fresh.validate();
@@ -148,12 +151,12 @@ enum class Source { hooks, operator_new };
 
 // The k-th allocation fails, for every k. The call is refused with everything as before, and works
 // afterwards.
-void fail_each_allocation(const Function& f, pkv_storage storage, Source source) {
+void fail_each_allocation(const Function& function, pkv_storage storage, Source source) {
   warm_up();
   const int64_t news = live_news();
   {
     World world(storage);
-    const Values values = valid_values(f, world);
+    const Values values = valid_values(function, world);
     for (uint64_t k = 1;; k++) {
       HOSTILE_CHECK(k < 1000, "there is no end to the allocations");
       world.remember();
@@ -163,21 +166,21 @@ void fail_each_allocation(const Function& f, pkv_storage storage, Source source)
       if (source == Source::hooks) {
         world.hooks.struck = false;
         world.hooks.fail_at = k;
-        got = f.call(values);
+        got = function.call(values);
         struck = world.hooks.struck;
         world.hooks.fail_at = 0;
       } else {
         FailingNew failing(k);
-        got = f.call(values);
+        got = function.call(values);
         struck = failing.struck();
       }
       if (!struck) {
         if (got == PKV_UNSUPPORTED) break;
         expect(PKV_OK, got, "the call with no allocation refused");
-        if (f.undo) f.undo(world, values);
+        if (function.undo) function.undo(world, values);
         break;
       }
-      check_answer(f, got, {PKV_NO_MEMORY}, before);
+      check_answer(function, got, {PKV_NO_MEMORY}, before);
       world.check_memory();
       world.check_state();
       world.validate();
@@ -190,13 +193,15 @@ void fail_each_allocation(const Function& f, pkv_storage storage, Source source)
 }
 
 TEST_P(Matrix, NoMemory) {
-  const Function& f = function();
+  const Function& function = tested();
   for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS, PKV_STORAGE_NONE}) {
-    if (f.name == "pkv_attention" && storage != PKV_STORAGE_PAGED)
+    if (function.name == "pkv_attention" && storage != PKV_STORAGE_PAGED)
       continue;  // Its view comes from a paged cache.
     const std::string name = "storage " + std::to_string(storage);
-    cell(name + ", allocator hooks", [&] { fail_each_allocation(f, storage, Source::hooks); });
-    cell(name + ", operator new", [&] { fail_each_allocation(f, storage, Source::operator_new); });
+    cell(name + ", allocator hooks",
+         [&] { fail_each_allocation(function, storage, Source::hooks); });
+    cell(name + ", operator new",
+         [&] { fail_each_allocation(function, storage, Source::operator_new); });
   }
 }
 
@@ -204,7 +209,7 @@ TEST_P(Matrix, NoMemory) {
 // threads do what it gave them. Allocations are those of hooks, of operator new, and of threads;
 // all after the k-th are refused, too, or only that one. A call may do without what it cannot have.
 // Otherwise it is refused and has changed nothing.
-void refuse_each_everywhere(const Function& f, memory::Source source, bool only_one) {
+void refuse_each_everywhere(const Function& function, memory::Source source, bool only_one) {
   warm_up();
   const memory::Exempt exempt;
   const int64_t news = live_news();
@@ -212,7 +217,7 @@ void refuse_each_everywhere(const Function& f, memory::Source source, bool only_
   for (int64_t k = 1; struck; k++) {
     HOSTILE_CHECK(k < 1000, "there is no end to the allocations");
     World world(PKV_STORAGE_PAGED, 1, true);
-    const Values values = valid_values(f, world);
+    const Values values = valid_values(function, world);
     world.rest();
     world.remember();
     const std::string before = provoke_sentence();
@@ -220,18 +225,18 @@ void refuse_each_everywhere(const Function& f, memory::Source source, bool only_
     {
       memory::RefusalEverywhere refusal(source, k, only_one);
       memory::exempt = false;
-      got = f.call(values);
+      got = function.call(values);
       memory::exempt = true;
-      if (got != PKV_OK) check_answer(f, got, {PKV_NO_MEMORY}, before);
-      if (!f.closes) world.rest();
+      if (got != PKV_OK) check_answer(function, got, {PKV_NO_MEMORY}, before);
+      if (!function.closes) world.rest();
       struck = refusal.struck();
     }
     if (got != PKV_OK) {
       HOSTILE_CHECK(struck, "it gave %s with no allocation refused", pkv_status_string(got));
       world.check_memory();
       world.check_state();
-    } else if (f.undo) {
-      f.undo(world, values);
+    } else if (function.undo) {
+      function.undo(world, values);
     }
     world.validate();
     world.close();
@@ -241,13 +246,15 @@ void refuse_each_everywhere(const Function& f, memory::Source source, bool only_
 }
 
 TEST_P(Matrix, NoMemoryAnywhere) {
-  const Function& f = function();
+  const Function& function = tested();
   for (const bool only_one : {false, true}) {
     const std::string name = only_one ? ", only one" : ", all from there on";
-    cell("hooks" + name, [&] { refuse_each_everywhere(f, memory::Source::hooks, only_one); });
+    cell("hooks" + name,
+         [&] { refuse_each_everywhere(function, memory::Source::hooks, only_one); });
     cell("operator new" + name,
-         [&] { refuse_each_everywhere(f, memory::Source::operator_new, only_one); });
-    cell("threads" + name, [&] { refuse_each_everywhere(f, memory::Source::threads, only_one); });
+         [&] { refuse_each_everywhere(function, memory::Source::operator_new, only_one); });
+    cell("threads" + name,
+         [&] { refuse_each_everywhere(function, memory::Source::threads, only_one); });
   }
 }
 

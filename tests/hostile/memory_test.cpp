@@ -10,21 +10,21 @@ namespace {
 // Runs `call` with the k-th allocation refused, for every k, through the hooks and through operator
 // new. It returns NO_MEMORY each time with everything as before, until it works. Then `undo`
 // prepares the next source of memory.
-void fail_each(World& w, const std::function<pkv_status()>& call, const std::function<void()>& undo,
-               std::vector<bool> sources = {true, false}) {
+void fail_each(World& world, const std::function<pkv_status()>& call,
+               const std::function<void()>& undo, std::vector<bool> sources = {true, false}) {
   for (const bool hooks : sources) {
     uint64_t refused = 0;
     for (uint64_t k = 1;; k++) {
       HOSTILE_CHECK(k < 1000, "there is no end to the allocations");
-      w.remember();
+      world.remember();
       pkv_status got;
       bool struck;
       if (hooks) {
-        w.hooks.struck = false;
-        w.hooks.fail_at = k;
+        world.hooks.struck = false;
+        world.hooks.fail_at = k;
         got = call();
-        struck = w.hooks.struck;
-        w.hooks.fail_at = 0;
+        struck = world.hooks.struck;
+        world.hooks.fail_at = 0;
       } else {
         FailingNew failing(k);
         got = call();
@@ -38,9 +38,9 @@ void fail_each(World& w, const std::function<pkv_status()>& call, const std::fun
              format("the call with allocation %llu refused (%s)",
                     static_cast<unsigned long long>(k), hooks ? "hook" : "operator new")
                  .c_str());
-      w.check_memory();
-      w.check_state();
-      w.validate();
+      world.check_memory();
+      world.check_state();
+      world.validate();
       refused++;
     }
     undo();
@@ -53,22 +53,22 @@ void fail_each(World& w, const std::function<pkv_status()>& call, const std::fun
 TEST(Memory, BeginOverManySessions) {
   for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS, PKV_STORAGE_NONE})
     EXPECT_EQ(in_child([&] {
-                World w(storage);
+                World world(storage);
                 std::vector<pkv_session> sessions;
                 for (int i = 0; i < 4; i++) {
                   sessions.push_back(nullptr);
-                  OK(pkv_session_fork(w.session, &sessions.back()));
+                  OK(pkv_session_fork(world.session, &sessions.back()));
                 }
                 const std::vector<uint32_t> new_tokens = {1, 0, 40, 17};
                 pkv_batch batch = nullptr;
                 fail_each(
-                    w,
+                    world,
                     [&] {
-                      return pkv_batch_begin(w.cache, sessions.size(), sessions.data(),
+                      return pkv_batch_begin(world.cache, sessions.size(), sessions.data(),
                                              new_tokens.data(), nullptr, &batch);
                     },
                     [&] { OK(pkv_batch_abort(batch)); });
-                w.close();
+                world.close();
               }),
               "")
         << "storage " << storage;
@@ -79,32 +79,33 @@ TEST(Memory, BeginOverManySessions) {
 TEST(Memory, SuspendedSessions) {
   for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS, PKV_STORAGE_NONE})
     EXPECT_EQ(in_child([&] {
-                World w(storage);
+                World world(storage);
                 {
                   FailingNew failing(1);
-                  w.hooks.fail_at = 1;
-                  OK(pkv_session_suspend(w.session));
-                  w.hooks.fail_at = 0;
-                  HOSTILE_CHECK(!failing.struck() && !w.hooks.struck, "suspend took memory");
+                  world.hooks.fail_at = 1;
+                  OK(pkv_session_suspend(world.session));
+                  world.hooks.fail_at = 0;
+                  HOSTILE_CHECK(!failing.struck() && !world.hooks.struck, "suspend took memory");
                 }
                 uint64_t length = 0, total = 0;
                 fail_each(
-                    w, [&] { return pkv_session_resume(w.session, &length, &total, nullptr); },
-                    [&] { OK(pkv_session_suspend(w.session)); }, {false});
-                const uint32_t most = 950;
+                    world,
+                    [&] { return pkv_session_resume(world.session, &length, &total, nullptr); },
+                    [&] { OK(pkv_session_suspend(world.session)); }, {false});
+                const uint32_t tokens = 950;
                 pkv_session greedy = nullptr, victims[8];
                 size_t count = 0;
-                OK(pkv_session_open(w.cache, nullptr, &greedy));
-                OK(pkv_session_resume(w.session, &length, &total, nullptr));
+                OK(pkv_session_open(world.cache, nullptr, &greedy));
+                OK(pkv_session_resume(world.session, &length, &total, nullptr));
                 OK(pkv_session_set_priority(greedy, 1));
                 fail_each(
-                    w,
+                    world,
                     [&] {
-                      return pkv_batch_choose_victims(w.cache, 1, &greedy, &most, 8, victims,
+                      return pkv_batch_choose_victims(world.cache, 1, &greedy, &tokens, 8, victims,
                                                       &count);
                     },
                     [] {}, {false});
-                w.close();
+                world.close();
               }),
               "")
         << "storage " << storage;
@@ -112,7 +113,7 @@ TEST(Memory, SuspendedSessions) {
 
 TEST(Memory, GroupsWithWindows) {
   EXPECT_EQ(in_child([] {
-              World w;
+              World world;
               pkv_layer_group groups[3];
               for (uint32_t i = 0; i < 3; i++) {
                 groups[i] = made(pkv_layer_group_init);
@@ -126,24 +127,24 @@ TEST(Memory, GroupsWithWindows) {
               config.group_count = 3;
               config.blocks = 16;
               config.threads = 1;
-              config.allocator = w.hooks.allocator();
+              config.allocator = world.hooks.allocator();
               pkv_cache cache = nullptr;
               fail_each(
-                  w, [&] { return pkv_cache_create(&config, &cache); },
+                  world, [&] { return pkv_cache_create(&config, &cache); },
                   [&] { OK(pkv_cache_destroy(cache)); });
               OK(pkv_cache_create(&config, &cache));
               auto session_config = made(pkv_session_config_init);
               session_config.reserve_tokens = 200;
               pkv_session session = nullptr, fork = nullptr;
               fail_each(
-                  w, [&] { return pkv_session_open(cache, &session_config, &session); },
+                  world, [&] { return pkv_session_open(cache, &session_config, &session); },
                   [&] { OK(pkv_session_close(session)); });
               OK(pkv_session_open(cache, nullptr, &session));
               fail_each(
-                  w, [&] { return pkv_session_fork(session, &fork); },
+                  world, [&] { return pkv_session_fork(session, &fork); },
                   [&] { OK(pkv_session_close(fork)); });
               OK(pkv_cache_destroy(cache));
-              w.close();
+              world.close();
             }),
             "");
 }
@@ -201,17 +202,17 @@ TEST(Memory, ThreadsThatBegin) {
 TEST(Memory, PrefillKeepsTheOldContentUntilItBegins) {
   for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS})
     EXPECT_EQ(in_child([&] {
-                World w(storage);
-                const pkv_tensor rows = w.rows(50 * kv_floats),
-                                 old = tensor(w.keep_list(numbers(20 * kv_floats, 1)));
+                World world(storage);
+                const pkv_tensor rows = world.rows(50 * kv_floats),
+                                 old = tensor(world.keep_list(numbers(20 * kv_floats, 1)));
                 fail_each(
-                    w, [&] { return pkv_session_prefill(w.session, 0, 50, &rows, &rows); },
+                    world, [&] { return pkv_session_prefill(world.session, 0, 50, &rows, &rows); },
                     [&] {
-                      OK(pkv_session_trim(w.session, 0));
+                      OK(pkv_session_trim(world.session, 0));
                       for (uint32_t layer = 0; layer < layers; layer++)
-                        OK(pkv_session_prefill(w.session, layer, 20, &old, &old));
+                        OK(pkv_session_prefill(world.session, layer, 20, &old, &old));
                     });
-                w.close();
+                world.close();
               }),
               "")
         << "storage " << storage;

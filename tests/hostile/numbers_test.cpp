@@ -48,7 +48,7 @@ struct Exception {
   const char* function;
   const char* path;
   const char* reason;
-  uint64_t most = 0;
+  uint64_t max = 0;
 };
 
 // Numbers of which any value is as good as another, so PKV_OK says nothing about memory.
@@ -70,7 +70,7 @@ const Exception anything[] = {
     {"pkv_file_save", "to.size", "no more of the buffer is written than the file takes"},
 };
 
-// Numbers that are true up to `most` only. If that is 0, they are not true beyond the valid value.
+// Numbers that are true up to `max` only. If that is 0, they are not true beyond the valid value.
 const Exception bounded[] = {
     {"", "n", "tokens and items are worked through one by one", uint64_t{1} << 24},
     {"pkv_merge_states", "rows", "rows are worked through one by one", uint64_t{1} << 16},
@@ -208,15 +208,15 @@ constexpr uint64_t beyond_memory = uint64_t{1} << 58;
 
 std::set<uint64_t> values_for(const Number& number, uint64_t valid, bool exact,
                               const Exception* bound) {
-  const uint64_t most = number.size == 4 ? UINT32_MAX : UINT64_MAX;
+  const uint64_t max = number.size == 4 ? UINT32_MAX : UINT64_MAX;
   std::set<uint64_t> all = {0, valid};
   if (valid > 0) all.insert({1, valid - 1});
   if (!exact) {
-    const uint64_t limit = bound != nullptr ? std::max(bound->most, valid) : UINT64_MAX;
+    const uint64_t limit = bound != nullptr ? std::max(bound->max, valid) : UINT64_MAX;
     for (const uint64_t value :
          {uint64_t{1}, valid + 1, uint64_t{1} << 16, uint64_t{1} << 24, uint64_t{INT32_MAX},
           uint64_t{1} << 31, uint64_t{UINT32_MAX}, uint64_t{1} << 32})
-      if (value <= most && value <= limit) all.insert(value);
+      if (value <= max && value <= limit) all.insert(value);
   }
   if (number.size == 8)
     all.insert({beyond_memory, uint64_t{1} << 61, uint64_t{1} << 63, UINT64_MAX});

@@ -35,29 +35,34 @@ std::vector<Case> params_cases(size_t at) {
   add("sinks UINT32_MAX - 1, window 1", [](auto& p) { p.sinks = UINT32_MAX - 1, p.window = 1; },
       {PKV_OK});
   add("mask_words without a mask", [](auto& p) { p.mask_words = UINT64_MAX; }, {PKV_OK});
-  with("mask of 0 words", [](World& w, auto& p) { p.mask = w.keep_list<uint64_t>({1, 3, 7, 1}); },
+  with("mask of 0 words",
+       [](World& world, auto& p) { p.mask = world.keep_list<uint64_t>({1, 3, 7, 1}); },
        {PKV_INVALID_ARGUMENT});
   with("mask of a word",
-       [](World& w, auto& p) { p.mask = w.keep_list<uint64_t>({1, 3, 7, 1}), p.mask_words = 1; },
+       [](World& world, auto& p) {
+         p.mask = world.keep_list<uint64_t>({1, 3, 7, 1}), p.mask_words = 1;
+       },
        {PKV_OK});
   with("mask that shows nothing",
-       [](World& w, auto& p) { p.mask = w.keep_list<uint64_t>({0, 0, 0, 0}), p.mask_words = 1; },
+       [](World& world, auto& p) {
+         p.mask = world.keep_list<uint64_t>({0, 0, 0, 0}), p.mask_words = 1;
+       },
        {PKV_OK});
   // No mask has these sizes. 2^58 words a row would lead out of the address space, and 2^61 would
   // wrap to row 0.
   for (const uint64_t words : {(uint64_t{1} << 26) + 1, uint64_t{1} << 32, uint64_t{1} << 58,
                                uint64_t{1} << 61, uint64_t{1} << 63, UINT64_MAX})
     cases.push_back({"mask of " + std::to_string(words) + " words",
-                     [words, at](World& w, Values& values) {
+                     [words, at](World& world, Values& values) {
                        auto& p = *reinterpret_cast<pkv_attention_params*>(values[at]);
-                       p.mask = w.keep_list<uint64_t>({1, 3, 7, 1}), p.mask_words = words;
+                       p.mask = world.keep_list<uint64_t>({1, 3, 7, 1}), p.mask_words = words;
                      },
                      {PKV_OUT_OF_RANGE}});
   with("slopes, sink logits, lse",
-       [](World& w, auto& p) {
-         p.alibi_slopes = w.keep_list(std::vector<float>(query_heads, 0.5f));
-         p.sink_logits = w.keep_list(std::vector<float>(query_heads, 1));
-         p.lse = w.keep_list(std::vector<float>(4 * query_heads));
+       [](World& world, auto& p) {
+         p.alibi_slopes = world.keep_list(std::vector<float>(query_heads, 0.5f));
+         p.sink_logits = world.keep_list(std::vector<float>(query_heads, 1));
+         p.lse = world.keep_list(std::vector<float>(4 * query_heads));
        },
        {PKV_OK});
   return cases;
@@ -150,18 +155,21 @@ Function attention_row() {
   in_list("block_tables NULL", [](World&, auto& s) { s.block_tables = nullptr; }, invalid);
   in_list(
       "more queries than positions",
-      [](World& w, auto& s) { s.query_lengths = w.keep_list<uint32_t>({21, 1}); }, range);
+      [](World& world, auto& s) { s.query_lengths = world.keep_list<uint32_t>({21, 1}); }, range);
   in_list(
       "kv_lengths UINT64_MAX",
-      [](World& w, auto& s) { s.kv_lengths = w.keep_list<uint64_t>({20, UINT64_MAX}); }, range);
+      [](World& world, auto& s) { s.kv_lengths = world.keep_list<uint64_t>({20, UINT64_MAX}); },
+      range);
   in_list(
       "block id beyond",
-      [](World& w, auto& s) { s.block_tables = w.keep_list<uint32_t>({0, 1, 9, 9, 64, 0, 0, 0}); },
+      [](World& world, auto& s) {
+        s.block_tables = world.keep_list<uint32_t>({0, 1, 9, 9, 64, 0, 0, 0});
+      },
       range);
   in_list(
       "block id PKV_NO_BLOCK",
-      [](World& w, auto& s) {
-        s.block_tables = w.keep_list<uint32_t>({0, PKV_NO_BLOCK, 9, 9, 0, 0, 0, 0});
+      [](World& world, auto& s) {
+        s.block_tables = world.keep_list<uint32_t>({0, PKV_NO_BLOCK, 9, 9, 0, 0, 0, 0});
       },
       range);
   return row;

@@ -15,86 +15,86 @@ namespace {
 
 TEST(Steps, ASessionInABatchIsBusyForChanges) {
   IN_CHILD({
-    World w;
+    World world;
     pkv_session another = nullptr;
     pkv_snapshot taken = nullptr;
     pkv_batch second = nullptr;
     const int32_t token = 1;
     const uint32_t one = 1;
-    const pkv_tensor row = w.rows(kv_floats);
-    w.remember();
-    WANT(PKV_BUSY, pkv_session_close(w.stepping));
-    WANT(PKV_BUSY, pkv_session_trim(w.stepping, 0));
-    WANT(PKV_BUSY, pkv_session_fork(w.stepping, &another));
-    WANT(PKV_BUSY, pkv_session_reserve(w.stepping, 100));
-    WANT(PKV_BUSY, pkv_session_set_tokens(w.stepping, 0, 1, &token));
-    WANT(PKV_BUSY, pkv_session_prefill(w.stepping, 0, 1, &row, &row));
-    WANT(PKV_BUSY, pkv_session_push(w.stepping, 0, &row, &row));
-    WANT(PKV_BUSY, pkv_snapshot_take(w.stepping, &taken));
-    WANT(PKV_BUSY, pkv_batch_begin(w.cache, 1, &w.stepping, &one, nullptr, &second));
+    const pkv_tensor row = world.rows(kv_floats);
+    world.remember();
+    WANT(PKV_BUSY, pkv_session_close(world.stepping));
+    WANT(PKV_BUSY, pkv_session_trim(world.stepping, 0));
+    WANT(PKV_BUSY, pkv_session_fork(world.stepping, &another));
+    WANT(PKV_BUSY, pkv_session_reserve(world.stepping, 100));
+    WANT(PKV_BUSY, pkv_session_set_tokens(world.stepping, 0, 1, &token));
+    WANT(PKV_BUSY, pkv_session_prefill(world.stepping, 0, 1, &row, &row));
+    WANT(PKV_BUSY, pkv_session_push(world.stepping, 0, &row, &row));
+    WANT(PKV_BUSY, pkv_snapshot_take(world.stepping, &taken));
+    WANT(PKV_BUSY, pkv_batch_begin(world.cache, 1, &world.stepping, &one, nullptr, &second));
     HOSTILE_CHECK(another == nullptr && taken == nullptr && second == nullptr,
                   "an output was written");
-    w.check_state();
-    OK(pkv_batch_abort(w.batch));
-    HOSTILE_CHECK(length_of(w.stepping) == 5, "abort left %llu tokens",
-                  static_cast<unsigned long long>(length_of(w.stepping)));
-    step(w.cache, {w.stepping}, {1}, 5);
-    OK(pkv_session_close(w.stepping));
-    w.validate();
-    w.close();
+    world.check_state();
+    OK(pkv_batch_abort(world.batch));
+    HOSTILE_CHECK(length_of(world.stepping) == 5, "abort left %llu tokens",
+                  static_cast<unsigned long long>(length_of(world.stepping)));
+    step(world.cache, {world.stepping}, {1}, 5);
+    OK(pkv_session_close(world.stepping));
+    world.validate();
+    world.close();
   });
 }
 
 // A push that has not seen all its layers holds the session as well. A trim ends it.
 TEST(Steps, AnUnfinishedPushIsBusy) {
   IN_CHILD({
-    World w;
-    const pkv_tensor row = w.rows(kv_floats), rows = w.rows(2 * kv_floats);
+    World world;
+    const pkv_tensor row = world.rows(kv_floats), rows = world.rows(2 * kv_floats);
     pkv_session fork = nullptr;
     pkv_batch batch = nullptr;
     const uint32_t one = 1;
-    OK(pkv_session_push(w.session, 0, &row, &row));
-    w.remember();
-    w.validate();
-    WANT(PKV_BUSY, pkv_session_fork(w.session, &fork));
-    WANT(PKV_BUSY, pkv_session_reserve(w.session, 100));
-    WANT(PKV_BUSY, pkv_session_prefill(w.session, 1, 2, &rows, &rows));
-    WANT(PKV_BUSY, pkv_batch_begin(w.cache, 1, &w.session, &one, nullptr, &batch));
-    w.check_state();
-    OK(pkv_session_trim(w.session, 20));
-    HOSTILE_CHECK(length_of(w.session) == 20, "trim to where it was");
-    OK(pkv_session_prefill(w.session, 1, 2, &rows, &rows));
-    WANT(PKV_INVALID_ARGUMENT, pkv_session_prefill(w.session, 0, 1, &row, &row));
-    WANT(PKV_BUSY, pkv_session_push(w.session, 0, &row, &row));
-    OK(pkv_session_close(w.session));
-    w.validate();
-    w.close();
+    OK(pkv_session_push(world.session, 0, &row, &row));
+    world.remember();
+    world.validate();
+    WANT(PKV_BUSY, pkv_session_fork(world.session, &fork));
+    WANT(PKV_BUSY, pkv_session_reserve(world.session, 100));
+    WANT(PKV_BUSY, pkv_session_prefill(world.session, 1, 2, &rows, &rows));
+    WANT(PKV_BUSY, pkv_batch_begin(world.cache, 1, &world.session, &one, nullptr, &batch));
+    world.check_state();
+    OK(pkv_session_trim(world.session, 20));
+    HOSTILE_CHECK(length_of(world.session) == 20, "trim to where it was");
+    OK(pkv_session_prefill(world.session, 1, 2, &rows, &rows));
+    WANT(PKV_INVALID_ARGUMENT, pkv_session_prefill(world.session, 0, 1, &row, &row));
+    WANT(PKV_BUSY, pkv_session_push(world.session, 0, &row, &row));
+    OK(pkv_session_close(world.session));
+    world.validate();
+    world.close();
   });
 }
 
 TEST(Steps, GettersSeeTheStepInFlight) {
   IN_CHILD({
-    World w;
+    World world;
     uint64_t tokens = 0;
-    HOSTILE_CHECK(length_of(w.stepping) == 5, "the length counts what is committed");
-    OK(pkv_session_layer_length(w.stepping, 1, &tokens));
+    HOSTILE_CHECK(length_of(world.stepping) == 5, "the length counts what is committed");
+    OK(pkv_session_layer_length(world.stepping, 1, &tokens));
     HOSTILE_CHECK(tokens == 8, "layer 1 was written: 8, not %llu",
                   static_cast<unsigned long long>(tokens));
     size_t count = 0;
     std::vector<int64_t> slots(8);
-    WANT(PKV_BUFFER_TOO_SMALL, pkv_session_kv_indices(w.stepping, 0, 7, slots.data(), &count));
+    WANT(PKV_BUFFER_TOO_SMALL, pkv_session_kv_indices(world.stepping, 0, 7, slots.data(), &count));
     HOSTILE_CHECK(count == 8, "%zu indices are needed", count);
-    OK(pkv_session_kv_indices(w.stepping, 0, count, slots.data(), &count));
+    OK(pkv_session_kv_indices(world.stepping, 0, count, slots.data(), &count));
     std::vector<float> k(3 * kv_floats);
     const pkv_tensor rows = tensor(k.data());
-    OK(pkv_session_materialize(w.stepping, 1, 5, 3, &rows, nullptr));
+    OK(pkv_session_materialize(world.stepping, 1, 5, 3, &rows, nullptr));
     HOSTILE_CHECK(k == numbers(3 * kv_floats, 4), "the rows in flight are not what was written");
-    WANT(PKV_OUT_OF_RANGE, pkv_session_materialize(w.stepping, 1, 5, 4, &rows, nullptr));
-    OK(pkv_batch_commit(w.batch, nullptr));
-    HOSTILE_CHECK(length_of(w.stepping) == 8, "after the commit");
-    WANT(PKV_STALE_HANDLE, pkv_batch_commit(w.batch, nullptr));
-    WANT(PKV_STALE_HANDLE, pkv_batch_abort(w.batch));
-    w.close();
+    WANT(PKV_OUT_OF_RANGE, pkv_session_materialize(world.stepping, 1, 5, 4, &rows, nullptr));
+    OK(pkv_batch_commit(world.batch, nullptr));
+    HOSTILE_CHECK(length_of(world.stepping) == 8, "after the commit");
+    WANT(PKV_STALE_HANDLE, pkv_batch_commit(world.batch, nullptr));
+    WANT(PKV_STALE_HANDLE, pkv_batch_abort(world.batch));
+    world.close();
   });
 }
 
@@ -102,25 +102,25 @@ TEST(Steps, GettersSeeTheStepInFlight) {
 // one continues.
 TEST(Steps, AThreadThatDiesLeavesItsStepToOthers) {
   const auto leave_a_step = [] {
-    World w;
+    World world;
     pkv_batch batch = nullptr;
     std::thread([&] {
       const uint32_t two = 2;
-      OK(pkv_batch_begin(w.cache, 1, &w.session, &two, nullptr, &batch));
+      OK(pkv_batch_begin(world.cache, 1, &world.session, &two, nullptr, &batch));
       const std::vector<float> data = numbers(2 * kv_floats, 6);
       const pkv_tensor row = tensor(data.data());
       OK(pkv_batch_write(batch, 0, &row, &row));
       // This leaves an error sentence in this thread.
-      WANT(PKV_BUSY, pkv_session_trim(w.session, 0));
+      WANT(PKV_BUSY, pkv_session_trim(world.session, 0));
       pthread_exit(nullptr);
     }).join();
     const std::vector<float> data = numbers(2 * kv_floats, 7);
     const pkv_tensor row = tensor(data.data());
     OK(pkv_batch_write(batch, 1, &row, &row));
     OK(pkv_batch_commit(batch, nullptr));
-    HOSTILE_CHECK(length_of(w.session) == 22, "the step that a dead thread began is committed");
-    w.validate();
-    w.close();
+    HOSTILE_CHECK(length_of(world.session) == 22, "the step that a dead thread began is committed");
+    world.validate();
+    world.close();
   };
   IN_CHILD({
     warm_up();
@@ -136,26 +136,28 @@ TEST(Steps, AThreadThatDiesLeavesItsStepToOthers) {
 TEST(Steps, SmallBuffersTellWhatTheyNeed) {
   using Fill = std::function<pkv_status(size_t, int64_t*, size_t*)>;
   IN_CHILD({
-    World w;
+    World world;
     int64_t indptr[2];
     std::memset(indptr, 0xA5, sizeof indptr);
     const int64_t untouched = indptr[0];
     uint32_t last = 77;
     const std::vector<std::pair<Fill, size_t>> getters = {
         {[&](size_t n, int64_t* to, size_t* count) {
-           return pkv_session_block_table(w.session, 0, n, reinterpret_cast<uint32_t*>(to), count);
+           return pkv_session_block_table(world.session, 0, n, reinterpret_cast<uint32_t*>(to),
+                                          count);
          },
          2},
         {[&](size_t n, int64_t* to, size_t* count) {
-           return pkv_session_kv_indices(w.session, 0, n, to, count);
+           return pkv_session_kv_indices(world.session, 0, n, to, count);
          },
          20},
         {[&](size_t n, int64_t* to, size_t* count) {
-           return pkv_batch_slot_mapping(w.batch, 0, n, to, count);
+           return pkv_batch_slot_mapping(world.batch, 0, n, to, count);
          },
          3},
         {[&](size_t n, int64_t* to, size_t* count) {
-           return pkv_batch_kv_indices(w.batch, 0, PKV_INDEX_SLOTS, indptr, n, to, count, &last);
+           return pkv_batch_kv_indices(world.batch, 0, PKV_INDEX_SLOTS, indptr, n, to, count,
+                                       &last);
          },
          8}};
     for (size_t i = 0; i < getters.size(); i++) {
@@ -173,27 +175,27 @@ TEST(Steps, SmallBuffersTellWhatTheyNeed) {
         last = 77;
       }
     }
-    w.close();
+    world.close();
   });
 }
 
 // Rows that begin at any byte give the same bits as aligned rows.
 TEST(Steps, OddAddressesWork) {
   IN_CHILD({
-    World w;
+    World world;
     const std::vector<float> data = numbers(3 * q_floats, 11);
     std::vector<float> expected(3 * q_floats);
     const pkv_tensor q = tensor(data.data()), out = tensor(expected.data());
-    OK(pkv_batch_attend(w.batch, 0, nullptr, &q, &out));
+    OK(pkv_batch_attend(world.batch, 0, nullptr, &q, &out));
     for (size_t shift = 1; shift < 8; shift++) {
       std::vector<unsigned char> from(data.size() * 4 + shift), to(from.size());
       std::memcpy(from.data() + shift, data.data(), data.size() * 4);
       const pkv_tensor odd_q = tensor(from.data() + shift), odd_out = tensor(to.data() + shift);
-      OK(pkv_batch_attend(w.batch, 0, nullptr, &odd_q, &odd_out));
+      OK(pkv_batch_attend(world.batch, 0, nullptr, &odd_q, &odd_out));
       HOSTILE_CHECK(std::memcmp(to.data() + shift, expected.data(), data.size() * 4) == 0,
                     "%zu bytes off", shift);
     }
-    w.close();
+    world.close();
   });
 }
 

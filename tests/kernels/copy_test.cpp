@@ -39,8 +39,8 @@ void for_each_case(unsigned seed, const Check& check) {
       for (const pkv_dtype caller : row_dtypes)
         for (int round = 0; round < rounds(4); round++) {
           const pkv_dtype v_dtype = round % 2 == 0 ? k_dtype : stored_dtypes[pick(random, 0, 6)];
-          CopyCase c(random, layout, k_dtype, v_dtype, caller);
-          check(random, c);
+          CopyCase sample(random, layout, k_dtype, v_dtype, caller);
+          check(random, sample);
           if (testing::Test::HasFatalFailure()) return;
         }
 }
@@ -118,18 +118,18 @@ void expect_row(const Rows& rows, uint64_t row, uint32_t head, const Sequence& s
 }
 
 TEST_P(Copy, StoresWhatItShouldAndNothingElse) {
-  for_each_case(11, [&](Random& random, CopyCase& c) {
-    fill_rows(c.k, random);
-    fill_rows(c.v, random);
-    Sequence sequence = random_bytes(c.shape, random), expected = sequence;
-    GetParam().kernels->store(c.task(sequence));
+  for_each_case(11, [&](Random& random, CopyCase& sample) {
+    fill_rows(sample.k, random);
+    fill_rows(sample.v, random);
+    Sequence sequence = random_bytes(sample.shape, random), expected = sequence;
+    GetParam().kernels->store(sample.task(sequence));
     for (const Side side : sides) {
       // The values are part of K.
-      if (side == Side::V && c.shape.latent) break;
-      for (uint64_t i = 0; i < c.count; i++) {
-        for (uint32_t head = 0; head < c.shape.kv_heads; head++) {
-          expect_row(c.rows(side), i, head, sequence, side, c.first + i);
-          expected.copy_row(side, c.first + i, head, sequence, c.first + i);
+      if (side == Side::V && sample.shape.latent) break;
+      for (uint64_t i = 0; i < sample.count; i++) {
+        for (uint32_t head = 0; head < sample.shape.kv_heads; head++) {
+          expect_row(sample.rows(side), i, head, sequence, side, sample.first + i);
+          expected.copy_row(side, sample.first + i, head, sequence, sample.first + i);
         }
       }
     }
@@ -144,19 +144,19 @@ TEST_P(Copy, QuantisesRowsOfAnySize) {
   for (const pkv_layout layout : layouts) {
     for (const pkv_dtype dtype : {PKV_INT8, PKV_INT4}) {
       for (const double size : {1e-45, 0.9e-30, 1.1e-30, 1e-25, 1e-3, 1.0, 1e10, 1e30, 3.3e38}) {
-        CopyCase c(random, layout, dtype, dtype, PKV_F32);
-        for (Rows* const rows : {&c.k, &c.v})
-          for (uint64_t i = 0; i < c.count; i++)
-            for (uint32_t head = 0; head < c.shape.kv_heads; head++)
+        CopyCase sample(random, layout, dtype, dtype, PKV_F32);
+        for (Rows* const rows : {&sample.k, &sample.v})
+          for (uint64_t i = 0; i < sample.count; i++)
+            for (uint32_t head = 0; head < sample.shape.kv_heads; head++)
               for (uint32_t d = 0; d < rows->dim; d++)
                 rows->set_bits(i, head, d, encode(PKV_F32, size * double{real(random)}));
-        Sequence sequence(c.shape, random, 0xFF);
-        GetParam().kernels->store(c.task(sequence));
+        Sequence sequence(sample.shape, random, 0xFF);
+        GetParam().kernels->store(sample.task(sequence));
         for (const Side side : sides) {
-          if (side == Side::V && c.shape.latent) break;
-          for (uint64_t i = 0; i < c.count; i++)
-            for (uint32_t head = 0; head < c.shape.kv_heads; head++) {
-              expect_row(c.rows(side), i, head, sequence, side, c.first + i);
+          if (side == Side::V && sample.shape.latent) break;
+          for (uint64_t i = 0; i < sample.count; i++)
+            for (uint32_t head = 0; head < sample.shape.kv_heads; head++) {
+              expect_row(sample.rows(side), i, head, sequence, side, sample.first + i);
               if (HasFatalFailure()) return;
             }
         }
@@ -166,26 +166,26 @@ TEST_P(Copy, QuantisesRowsOfAnySize) {
 }
 
 TEST_P(Copy, LoadsWhatIsThereAndNothingElse) {
-  for_each_case(12, [&](Random& random, CopyCase& c) {
-    Sequence sequence = random_bytes(c.shape, random);
+  for_each_case(12, [&](Random& random, CopyCase& sample) {
+    Sequence sequence = random_bytes(sample.shape, random);
     const std::vector<unsigned char> before = sequence.bytes;
-    Rows expected[] = {c.k, c.v};
-    GetParam().kernels->load(c.task(sequence));
+    Rows expected[] = {sample.k, sample.v};
+    GetParam().kernels->load(sample.task(sequence));
     ASSERT_TRUE(before == sequence.bytes) << "a load wrote to the sequence";
     for (const Side side : sides) {
       Rows& copy = expected[side == Side::V];
-      const Rows& rows = c.rows(side);
-      for (uint64_t i = 0; i < c.count; i++) {
-        for (uint32_t head = 0; head < c.shape.kv_heads; head++) {
+      const Rows& rows = sample.rows(side);
+      for (uint64_t i = 0; i < sample.count; i++) {
+        for (uint32_t head = 0; head < sample.shape.kv_heads; head++) {
           for (uint32_t d = 0; d < rows.dim; d++) {
             const uint32_t got = rows.bits(i, head, d);
             // These are products in fp32, which are then converted.
             if (is_integer(sequence.dtype(side)))
               expect_number(
-                  decode(PKV_F32, encode(PKV_F32, sequence.value(side, c.first + i, head, d))),
+                  decode(PKV_F32, encode(PKV_F32, sequence.value(side, sample.first + i, head, d))),
                   rows.dtype, got);
             else
-              expect_element(sequence.dtype(side), sequence.bits(side, c.first + i, head, d),
+              expect_element(sequence.dtype(side), sequence.bits(side, sample.first + i, head, d),
                              rows.dtype, got);
             copy.set_bits(i, head, d, got);
           }
@@ -200,27 +200,27 @@ TEST_P(Copy, ASideThatIsNullIsLeftOut) {
   Random random(13);
   for (const pkv_layout layout : layouts) {
     for (const pkv_dtype dtype : stored_dtypes) {
-      CopyCase c(random, layout, dtype, dtype, PKV_F32);
-      c.shape.latent = false;
-      c.k.fill(random);
-      c.v.fill(random);
-      Sequence only_k(c.shape, random, 0), only_v = only_k, both = only_k;
+      CopyCase sample(random, layout, dtype, dtype, PKV_F32);
+      sample.shape.latent = false;
+      sample.k.fill(random);
+      sample.v.fill(random);
+      Sequence only_k(sample.shape, random, 0), only_v = only_k, both = only_k;
       const Table& kernels = *GetParam().kernels;
-      kernels.store({only_k.view(), c.first, c.count, c.k.view(), {}});
-      kernels.store({only_v.view(), c.first, c.count, {}, c.v.view()});
-      kernels.store(c.task(both));
+      kernels.store({only_k.view(), sample.first, sample.count, sample.k.view(), {}});
+      kernels.store({only_v.view(), sample.first, sample.count, {}, sample.v.view()});
+      kernels.store(sample.task(both));
       ASSERT_TRUE(only_k.bytes != both.bytes && only_v.bytes != both.bytes);
       // The background is 0, and both sides are disjoint.
       for (size_t i = 0; i < both.bytes.size(); i++) only_k.bytes[i] |= only_v.bytes[i];
       ASSERT_TRUE(only_k.bytes == both.bytes);
 
-      const Rows k_before = c.k, v_before = c.v;
-      Sequence zeros(c.shape, random, 0);
-      kernels.load({zeros.view(), c.first, c.count, c.k.view(), {}});
-      ASSERT_TRUE(k_before.bytes != c.k.bytes && v_before.bytes == c.v.bytes);
-      c.k.bytes = k_before.bytes;
-      kernels.load({zeros.view(), c.first, c.count, {}, c.v.view()});
-      ASSERT_TRUE(k_before.bytes == c.k.bytes && v_before.bytes != c.v.bytes);
+      const Rows k_before = sample.k, v_before = sample.v;
+      Sequence zeros(sample.shape, random, 0);
+      kernels.load({zeros.view(), sample.first, sample.count, sample.k.view(), {}});
+      ASSERT_TRUE(k_before.bytes != sample.k.bytes && v_before.bytes == sample.v.bytes);
+      sample.k.bytes = k_before.bytes;
+      kernels.load({zeros.view(), sample.first, sample.count, {}, sample.v.view()});
+      ASSERT_TRUE(k_before.bytes == sample.k.bytes && v_before.bytes != sample.v.bytes);
     }
   }
 }
@@ -281,14 +281,14 @@ TEST_P(Copy, TransfersBitsBetweenSequencesOfAnyLayoutAndBlockSize) {
 }
 
 TEST_P(Copy, TheBytesAreThoseOfEveryOtherInstructionSet) {
-  for_each_case(14, [&](Random& random, CopyCase& c) {
-    fill_rows(c.k, random);
-    fill_rows(c.v, random);
-    Sequence mine(c.shape, random, 0x5A), reference = mine;
-    GetParam().kernels->store(c.task(mine));
-    select(PKV_ISA_SCALAR).store(c.task(reference));
+  for_each_case(14, [&](Random& random, CopyCase& sample) {
+    fill_rows(sample.k, random);
+    fill_rows(sample.v, random);
+    Sequence mine(sample.shape, random, 0x5A), reference = mine;
+    GetParam().kernels->store(sample.task(mine));
+    select(PKV_ISA_SCALAR).store(sample.task(reference));
     ASSERT_TRUE(mine.bytes == reference.bytes)
-        << "dtypes " << c.shape.k_dtype << "/" << c.shape.v_dtype;
+        << "dtypes " << sample.shape.k_dtype << "/" << sample.shape.v_dtype;
   });
 }
 

@@ -156,8 +156,8 @@ struct FinishedRow {
 TEST_P(Finish, MergesPartsAndSinkLogits) {
   Random random(52);
   for (int round = 0; round < rounds(200); round++) {
-    FinishCase c(random);
-    FinishTask& task = c.task;
+    FinishCase sample(random);
+    FinishTask& task = sample.task;
     Rows rows(row_dtypes[round % 3], task.queries, (task.head_end + 1) * task.gqa_group,
               task.value_dim, random);
     const Rows blank = rows;
@@ -255,22 +255,22 @@ struct MergeCase {
 TEST_P(Finish, MergesResultsOfSeveralCalls) {
   Random random(53);
   for (int round = 0; round < rounds(200); round++) {
-    MergeCase c(random);
-    Rows merged(row_dtypes[round % 3], c.rows, c.heads, c.dim, random);
-    std::vector<float> merged_lse(c.rows * c.heads, 99.0f);
+    MergeCase sample(random);
+    Rows merged(row_dtypes[round % 3], sample.rows, sample.heads, sample.dim, random);
+    std::vector<float> merged_lse(sample.rows * sample.heads, 99.0f);
     std::vector<RowsView> outs;
     std::vector<const float*> lse;
-    for (size_t i = 0; i < c.outs.size(); i++) {
-      outs.push_back(c.outs[i].view());
-      lse.push_back(c.lse[i].data());
+    for (size_t i = 0; i < sample.outs.size(); i++) {
+      outs.push_back(sample.outs[i].view());
+      lse.push_back(sample.lse[i].data());
     }
     const MergeTask task = {
-        c.rows,      c.heads,    c.dim,         static_cast<uint32_t>(outs.size()),
-        outs.data(), lse.data(), merged.view(), merged_lse.data()};
+        sample.rows, sample.heads, sample.dim,    static_cast<uint32_t>(outs.size()),
+        outs.data(), lse.data(),   merged.view(), merged_lse.data()};
     GetParam().kernels->merge(task);
-    for (uint64_t row = 0; row < c.rows; row++)
-      for (uint32_t head = 0; head < c.heads; head++) {
-        c.expect_row(row, head, merged, merged_lse[row * c.heads + head]);
+    for (uint64_t row = 0; row < sample.rows; row++)
+      for (uint32_t head = 0; head < sample.heads; head++) {
+        sample.expect_row(row, head, merged, merged_lse[row * sample.heads + head]);
         if (HasFatalFailure()) return;
       }
     const std::vector<unsigned char> with_lse = merged.bytes;

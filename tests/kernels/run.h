@@ -147,7 +147,7 @@ class Part {
 // empty.
 inline void attend_and_finish(const Table& kernels, Sequence& sequence, const Call& call,
                               const std::vector<float>& q, Rows& out, std::vector<float>& lse) {
-  const Shape& s = sequence.shape;
+  const Shape& shape = sequence.shape;
   std::vector<Part> parts;
   std::vector<Partial> partials;
   for (size_t i = 0; i + 1 < call.cuts.size(); i++)
@@ -159,30 +159,30 @@ inline void attend_and_finish(const Table& kernels, Sequence& sequence, const Ca
   FinishTask finish{};
   finish.head_begin = call.head_begin;
   finish.head_end = call.head_end;
-  finish.gqa_group = s.gqa_group;
+  finish.gqa_group = shape.gqa_group;
   finish.queries = call.queries;
-  finish.value_dim = s.value_dim;
+  finish.value_dim = shape.value_dim;
   finish.parts = static_cast<uint32_t>(partials.size());
   finish.part = partials.data();
   finish.sink_logits = call.sink_logits.empty() ? nullptr : call.sink_logits.data();
   finish.rows = out.view();
   finish.lse = lse.empty() ? nullptr : lse.data();
-  finish.lse_stride = uint64_t{s.kv_heads} * s.gqa_group;
+  finish.lse_stride = uint64_t{shape.kv_heads} * shape.gqa_group;
   kernels.finish(finish);
 }
 
 // Runs a call and returns the results in dense rows of fp32.
 inline Rows attend(const Table& kernels, Sequence& sequence, const Call& call,
                    const std::vector<float>& q) {
-  const Shape& s = sequence.shape;
-  Rows out(PKV_F32, call.queries, s.kv_heads * s.gqa_group, s.value_dim);
+  const Shape& shape = sequence.shape;
+  Rows out(PKV_F32, call.queries, shape.kv_heads * shape.gqa_group, shape.value_dim);
   std::vector<float> no_lse;
   attend_and_finish(kernels, sequence, call, q, out, no_lse);
   return out;
 }
 
-inline std::vector<float> random_queries(const Shape& s, uint32_t queries, Random& random) {
-  std::vector<float> q(size_t{s.kv_heads} * queries * s.gqa_group * s.key_dim);
+inline std::vector<float> random_queries(const Shape& shape, uint32_t queries, Random& random) {
+  std::vector<float> q(size_t{shape.kv_heads} * queries * shape.gqa_group * shape.key_dim);
   for (float& x : q) x = real(random);
   return q;
 }

@@ -49,19 +49,22 @@ class Special : public testing::TestWithParam<NamedTable> {
     return attend(*GetParam().kernels, sequence, call, q);
   }
 
-  static void put(Sequence& s, Side side, uint64_t position, uint32_t dim, double number) {
-    for (uint32_t head = 0; head < kv_heads; head++) s.put(side, position, head, dim, number);
+  static void put(Sequence& sequence, Side side, uint64_t position, uint32_t dim, double number) {
+    for (uint32_t head = 0; head < kv_heads; head++)
+      sequence.put(side, position, head, dim, number);
   }
 
   // Overwrites all elements and scales of a position.
-  static void spoil(Sequence& s, uint64_t position, double garbage) {
+  static void spoil(Sequence& sequence, uint64_t position, double garbage) {
     for (const Side side : sides) {
       for (uint32_t head = 0; head < kv_heads; head++) {
-        for (uint32_t d = 0; d < s.dim(side); d++)
-          s.set_bits(side, position, head, d,
-                     is_integer(s.dtype(side)) ? d % 16 : encode(s.dtype(side), garbage));
-        for (uint32_t i = 0; i < s.scales(side); i++)
-          s.set_scale_bits(side, position, head, i, encode(s.scale_dtype(side), garbage));
+        for (uint32_t d = 0; d < sequence.dim(side); d++)
+          sequence.set_bits(
+              side, position, head, d,
+              is_integer(sequence.dtype(side)) ? d % 16 : encode(sequence.dtype(side), garbage));
+        for (uint32_t i = 0; i < sequence.scales(side); i++)
+          sequence.set_scale_bits(side, position, head, i,
+                                  encode(sequence.scale_dtype(side), garbage));
       }
     }
   }

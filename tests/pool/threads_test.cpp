@@ -53,13 +53,13 @@ struct Arena {
 
 class Worker {
  public:
-  Worker(Arena& arena, unsigned seed, uint32_t most_at_once)
-      : arena_(arena), random_(seed), most_at_once_(most_at_once) {}
+  Worker(Arena& arena, unsigned seed, uint32_t max_at_once)
+      : arena_(arena), random_(seed), max_at_once_(max_at_once) {}
 
   Counts run(int steps) {
     for (int i = 0; i < steps; i++) switch (below(4)) {
         case 0:
-          alloc(1 + below(most_at_once_));
+          alloc(1 + below(max_at_once_));
           break;
         case 1:
           look_up();
@@ -68,7 +68,7 @@ class Worker {
           release_one();
           break;
         default:
-          release_list(below(2 * most_at_once_));
+          release_list(below(2 * max_at_once_));
       }
     release_list(held_.size());
     return counts_;
@@ -141,18 +141,17 @@ class Worker {
 
   Arena& arena_;
   std::minstd_rand random_;
-  const uint32_t most_at_once_;
+  const uint32_t max_at_once_;
   std::vector<Block> held_;
   Counts counts_;
 };
 
-Counts hammer(uint32_t blocks, uint32_t shards, uint32_t most_at_once, int steps) {
+Counts hammer(uint32_t blocks, uint32_t shards, uint32_t max_at_once, int steps) {
   Arena arena(blocks, shards);
   for (auto& slot : arena.published) slot = make_block(0, retired_generation);
   std::vector<Counts> counts(threads);
-  run_threads([&](unsigned thread) {
-    counts[thread] = Worker(arena, thread + 1, most_at_once).run(steps);
-  });
+  run_threads(
+      [&](unsigned thread) { counts[thread] = Worker(arena, thread + 1, max_at_once).run(steps); });
   Counts sum;
   for (const Counts& each : counts) {
     sum.allocs += each.allocs;

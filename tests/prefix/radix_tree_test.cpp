@@ -122,7 +122,7 @@ class RadixTree : public testing::Test {
 };
 
 TEST_F(RadixTree, FindsWhatANaiveMapFinds) {
-  size_t most = 0;
+  size_t max_cached = 0;
   for (int step = 0; step < 20000 && !HasFailure(); step++) {
     SCOPED_TRACE(step);
     // For a while more is published than evicted, then the other way round.
@@ -132,9 +132,9 @@ TEST_F(RadixTree, FindsWhatANaiveMapFinds) {
       evict();
     else
       check_find(random_text());
-    most = std::max(most, cached_.size());
+    max_cached = std::max(max_cached, cached_.size());
   }
-  EXPECT_GT(most, 50u);
+  EXPECT_GT(max_cached, 50u);
 }
 
 TEST_F(RadixTree, ASplitLeavesWhatIsKnownOfBothParts) {

@@ -56,9 +56,9 @@ class RedisTls : public testing::Test {
 TEST_F(RedisTls, RoundTripsOfAnySize) {
   const Server server({}, files());
   const std::string ca = certificates().certificate("ca");
-  for (const uint64_t most : {64u << 10, 8u << 20, 1u << 30}) {
+  for (const uint64_t max_bytes : {64u << 10, 8u << 20, 1u << 30}) {
     Store store("rediss://" + server.tls_address(), [&](pkv_redis_config& config) {
-      config.pipeline_bytes = most;
+      config.pipeline_bytes = max_bytes;
       config.tls_ca_file = ca.c_str();
     });
     const std::vector<size_t> sizes = {1,     13,    4095,  4096,      4097,   16383,

@@ -49,75 +49,76 @@ struct Fixture {
 };
 
 TEST(Corrupt, EveryFlippedBit) {
-  const Fixture f;
-  EXPECT_GT(f.file.size(), 60u << 10);
-  EXPECT_LT(f.file.size(), 70u << 10);
-  Bytes bytes = f.file;
+  const Fixture fixture;
+  EXPECT_GT(fixture.file.size(), 60u << 10);
+  EXPECT_LT(fixture.file.size(), 70u << 10);
+  Bytes bytes = fixture.file;
   for (size_t bit = 0; bit < bytes.size() * 8; bit++) {
     bytes[bit / 8] ^= static_cast<unsigned char>(1u << bit % 8);
-    ASSERT_TRUE(f.refuses(bytes)) << "bit " << bit;
+    ASSERT_TRUE(fixture.refuses(bytes)) << "bit " << bit;
     bytes[bit / 8] ^= static_cast<unsigned char>(1u << bit % 8);
   }
-  CHECK(pkv_cache_validate(f.cache));
-  EXPECT_EQ(PKV_OK, f.load_once(bytes)) << pkv_last_error();
+  CHECK(pkv_cache_validate(fixture.cache));
+  EXPECT_EQ(PKV_OK, fixture.load_once(bytes)) << pkv_last_error();
 }
 
 TEST(Corrupt, EveryTruncationAndWhatFollows) {
-  const Fixture f;
+  const Fixture fixture;
   pkv_status status;
-  for (size_t size = 0; size < f.file.size(); size++) {
-    ASSERT_TRUE(f.refuses(Bytes(f.file.begin(), f.file.begin() + static_cast<std::ptrdiff_t>(size)),
-                          &status))
+  for (size_t size = 0; size < fixture.file.size(); size++) {
+    ASSERT_TRUE(fixture.refuses(
+        Bytes(fixture.file.begin(), fixture.file.begin() + static_cast<std::ptrdiff_t>(size)),
+        &status))
         << size << " bytes";
     ASSERT_EQ(PKV_CORRUPT, status) << size << " bytes";
   }
   for (const size_t more : {1, 15, 16, 4096}) {
-    Bytes longer = f.file;
+    Bytes longer = fixture.file;
     longer.resize(longer.size() + more);
-    EXPECT_TRUE(f.refuses(longer)) << more << " bytes more";
+    EXPECT_TRUE(fixture.refuses(longer)) << more << " bytes more";
   }
-  Bytes twice = f.file;
-  twice.insert(twice.end(), f.file.begin(), f.file.end());
-  EXPECT_TRUE(f.refuses(twice));
-  CHECK(pkv_cache_validate(f.cache));
+  Bytes twice = fixture.file;
+  twice.insert(twice.end(), fixture.file.begin(), fixture.file.end());
+  EXPECT_TRUE(fixture.refuses(twice));
+  CHECK(pkv_cache_validate(fixture.cache));
 }
 
 // Pieces of 256 KiB must be in their places, and of their own file.
 TEST(Corrupt, PiecesInAnotherOrderOrOfAnotherFile) {
-  Fixture f(3500);
-  const Fixture g(3501);
+  Fixture fixture(3500);
+  const Fixture other(3501);
   const auto piece = [](size_t i) {
     return store_file::header_bytes + store_file::tag_bytes +
            i * (store_file::piece_bytes + store_file::tag_bytes);
   };
-  ASSERT_GT(f.file.size(), piece(3));
-  Bytes swapped = f.file;
+  ASSERT_GT(fixture.file.size(), piece(3));
+  Bytes swapped = fixture.file;
   std::swap_ranges(swapped.begin() + static_cast<std::ptrdiff_t>(piece(1)),
                    swapped.begin() + static_cast<std::ptrdiff_t>(piece(2)),
                    swapped.begin() + static_cast<std::ptrdiff_t>(piece(2)));
-  EXPECT_TRUE(f.refuses(swapped));
-  Bytes mixed = f.file;
-  std::copy(g.file.begin() + static_cast<std::ptrdiff_t>(piece(1)),
-            g.file.begin() + static_cast<std::ptrdiff_t>(piece(2)),
+  EXPECT_TRUE(fixture.refuses(swapped));
+  Bytes mixed = fixture.file;
+  std::copy(other.file.begin() + static_cast<std::ptrdiff_t>(piece(1)),
+            other.file.begin() + static_cast<std::ptrdiff_t>(piece(2)),
             mixed.begin() + static_cast<std::ptrdiff_t>(piece(1)));
-  EXPECT_TRUE(f.refuses(mixed));
-  EXPECT_EQ(PKV_OK, f.load_once(f.file)) << pkv_last_error();
+  EXPECT_TRUE(fixture.refuses(mixed));
+  EXPECT_EQ(PKV_OK, fixture.load_once(fixture.file)) << pkv_last_error();
 }
 
 // Every byte of the tables is changed and the tags made right again. The file is refused or means
 // something else now, but the library never crashes and the cache stays sound.
 TEST(Corrupt, AnyByteOfTheTablesBehindRightTags) {
-  const Fixture f(70);
+  const Fixture fixture(70);
   uint64_t table_bytes;
-  std::memcpy(&table_bytes, f.file.data() + 16, sizeof table_bytes);
+  std::memcpy(&table_bytes, fixture.file.data() + 16, sizeof table_bytes);
   size_t refused = 0, taken = 0;
   for (size_t at = 8; at < 64 + table_bytes; at++) {
     for (const unsigned char by : std::initializer_list<unsigned char>{0x01, 0x7F, 0x80, 0xFF}) {
-      Bytes bytes = f.file;
+      Bytes bytes = fixture.file;
       bytes[at] = static_cast<unsigned char>(bytes[at] ^ by);
       store_file::seal(bytes);
-      const Cache fresh = create(f.plan);
-      (try_load(fresh, buffer(bytes), &f.config) == PKV_OK ? taken : refused)++;
+      const Cache fresh = create(fixture.plan);
+      (try_load(fresh, buffer(bytes), &fixture.config) == PKV_OK ? taken : refused)++;
       ASSERT_EQ(PKV_OK, pkv_cache_validate(fresh)) << at << ": " << pkv_last_error();
     }
   }
@@ -127,12 +128,12 @@ TEST(Corrupt, AnyByteOfTheTablesBehindRightTags) {
 
 // Numbers that a reader might multiply, add or trust.
 TEST(Corrupt, HostileNumbers) {
-  const Fixture f(40);
+  const Fixture fixture(40);
   const auto refused = [&](size_t offset, uint64_t value, size_t size) {
-    Bytes bytes = f.file;
+    Bytes bytes = fixture.file;
     std::memcpy(bytes.data() + offset, &value, size);
     store_file::seal(bytes);
-    EXPECT_TRUE(f.refuses(bytes)) << "offset " << offset << ": " << value;
+    EXPECT_TRUE(fixture.refuses(bytes)) << "offset " << offset << ": " << value;
   };
   for (const uint64_t value : {uint64_t{0}, uint64_t{1} << 31, uint64_t{1} << 61, uint64_t{1} << 62,
                                uint64_t{1} << 63, UINT64_MAX - 64, UINT64_MAX}) {
@@ -149,8 +150,8 @@ TEST(Corrupt, HostileNumbers) {
 // A callback does not tell how much will come. So the reader must not believe what a header claims
 // before it has arrived.
 TEST(Corrupt, AStreamThatPromisesMuch) {
-  const Fixture f(40);
-  Bytes bytes(f.file.begin(), f.file.begin() + 64);
+  const Fixture fixture(40);
+  Bytes bytes(fixture.file.begin(), fixture.file.begin() + 64);
   const uint64_t huge = uint64_t{1} << 40;
   std::memcpy(bytes.data() + 16, &huge, sizeof huge);
   store_file::seal(bytes);
@@ -167,8 +168,8 @@ TEST(Corrupt, AStreamThatPromisesMuch) {
     self.at += count;
     return static_cast<int64_t>(count);
   };
-  EXPECT_EQ(PKV_CORRUPT, try_load(f.cache, from, &f.config));
-  EXPECT_EQ(f.before, state_of(f.cache));
+  EXPECT_EQ(PKV_CORRUPT, try_load(fixture.cache, from, &fixture.config));
+  EXPECT_EQ(fixture.before, state_of(fixture.cache));
 }
 
 // ---- Another model, another key -----------------------------------------------------------------
@@ -188,12 +189,14 @@ TEST(Mismatch, OfTheModel) {
     change(other.groups[0]);
     return other;
   };
-  for (const Plan& other :
-       {changed([](Model& m) { m.layers = 3; }), changed([](Model& m) { m.kv_heads = 4; }),
-        changed([](Model& m) { m.key_dim = 32; }), changed([](Model& m) { m.value_dim = 32; }),
-        changed([](Model& m) { m.window = 64; }), changed([](Model& m) { m.dtype = PKV_INT8; }),
-        changed([](Model& m) { m.value_dtype = PKV_FP8_E4M3; }),
-        changed([](Model& m) { m.latent = 1; })}) {
+  for (const Plan& other : {changed([](Model& model) { model.layers = 3; }),
+                            changed([](Model& model) { model.kv_heads = 4; }),
+                            changed([](Model& model) { model.key_dim = 32; }),
+                            changed([](Model& model) { model.value_dim = 32; }),
+                            changed([](Model& model) { model.window = 64; }),
+                            changed([](Model& model) { model.dtype = PKV_INT8; }),
+                            changed([](Model& model) { model.value_dtype = PKV_FP8_E4M3; }),
+                            changed([](Model& model) { model.latent = 1; })}) {
     expect_mismatch(plan, other);
     expect_mismatch(other, plan);
   }
@@ -282,50 +285,52 @@ class Keys : public testing::Test {
 };
 
 TEST_F(Keys, AFileIsLoadedWithItsKeyOnly) {
-  const Encrypted f;
-  const pkv_file_info info = inspect(f.file, &f.right);
+  const Encrypted fixture;
+  const pkv_file_info info = inspect(fixture.file, &fixture.right);
   EXPECT_EQ(1u, info.authenticated);
   EXPECT_EQ(2u, info.version);
   EXPECT_EQ(50u, info.tokens);
-  expect_same(f.session, load(f.cache, f.file, &f.right)[0], f.plan);
-  EXPECT_EQ(PKV_CORRUPT, try_load(f.cache, buffer(f.file), &f.wrong));
-  EXPECT_EQ(PKV_MISMATCH, try_load(f.cache, buffer(f.file)));
-  EXPECT_EQ(PKV_MISMATCH, try_load(f.cache, buffer(save(f.source, {f.session})), &f.right));
+  expect_same(fixture.session, load(fixture.cache, fixture.file, &fixture.right)[0], fixture.plan);
+  EXPECT_EQ(PKV_CORRUPT, try_load(fixture.cache, buffer(fixture.file), &fixture.wrong));
+  EXPECT_EQ(PKV_MISMATCH, try_load(fixture.cache, buffer(fixture.file)));
+  EXPECT_EQ(PKV_MISMATCH, try_load(fixture.cache, buffer(save(fixture.source, {fixture.session})),
+                                   &fixture.right));
   pkv_file_info refused{};
   refused.struct_size = sizeof refused;
-  const pkv_stream from = buffer(f.file);
+  const pkv_stream from = buffer(fixture.file);
   EXPECT_EQ(PKV_MISMATCH, pkv_file_inspect(nullptr, &from, &refused));
-  EXPECT_EQ(PKV_CORRUPT, pkv_file_inspect(&f.wrong, &from, &refused));
+  EXPECT_EQ(PKV_CORRUPT, pkv_file_inspect(&fixture.wrong, &from, &refused));
 }
 
 TEST_F(Keys, EveryFlippedBitIsFound) {
-  const Encrypted f;
-  Bytes bytes = f.file;
+  const Encrypted fixture;
+  Bytes bytes = fixture.file;
   for (size_t bit = 0; bit < bytes.size() * 8; bit++) {
     bytes[bit / 8] ^= static_cast<unsigned char>(1u << bit % 8);
-    const pkv_status status = f.load_once(bytes);
+    const pkv_status status = fixture.load_once(bytes);
     ASSERT_TRUE(status >= 300 && status < 400)
         << "bit " << bit << ": " << pkv_status_string(status);
     bytes[bit / 8] ^= static_cast<unsigned char>(1u << bit % 8);
   }
-  EXPECT_EQ(0u, stats_of(f.cache).used_blocks);
-  EXPECT_EQ(PKV_OK, f.load_once(bytes)) << pkv_last_error();
+  EXPECT_EQ(0u, stats_of(fixture.cache).used_blocks);
+  EXPECT_EQ(PKV_OK, fixture.load_once(bytes)) << pkv_last_error();
 }
 
 TEST_F(Keys, EveryTruncationAndWhatFollowsIsFound) {
-  const Encrypted f;
-  for (size_t size = 0; size < f.file.size(); size++)
-    ASSERT_EQ(PKV_CORRUPT, f.load_once(Bytes(f.file.begin(),
-                                             f.file.begin() + static_cast<std::ptrdiff_t>(size))))
+  const Encrypted fixture;
+  for (size_t size = 0; size < fixture.file.size(); size++)
+    ASSERT_EQ(PKV_CORRUPT,
+              fixture.load_once(Bytes(fixture.file.begin(),
+                                      fixture.file.begin() + static_cast<std::ptrdiff_t>(size))))
         << size << " bytes";
-  Bytes longer = f.file;
+  Bytes longer = fixture.file;
   longer.push_back(0);
-  EXPECT_EQ(PKV_CORRUPT, f.load_once(longer));
+  EXPECT_EQ(PKV_CORRUPT, fixture.load_once(longer));
 }
 
 // A file that is cut short ends with a piece that was not written as the last one.
 TEST_F(Keys, PiecesBelongToOnePlaceOfOneFile) {
-  const Encrypted f(12000);
+  const Encrypted fixture(12000);
   const auto piece = [](const Bytes& file, size_t i) {
     const size_t stride = store_file::piece_bytes + store_file::tag_bytes,
                  at = store_file::header_bytes + store_file::tag_bytes + i * stride;
@@ -333,67 +338,68 @@ TEST_F(Keys, PiecesBelongToOnePlaceOfOneFile) {
         file.begin() + static_cast<std::ptrdiff_t>(at),
         file.begin() + static_cast<std::ptrdiff_t>(std::min(file.size(), at + stride)));
   };
-  ASSERT_GT(f.file.size(), 3 * store_file::piece_bytes);
-  Bytes swapped = f.file;
-  std::swap_ranges(swapped.begin() + (piece(f.file, 0).first - f.file.begin()),
-                   swapped.begin() + (piece(f.file, 0).second - f.file.begin()),
-                   swapped.begin() + (piece(f.file, 1).first - f.file.begin()));
-  EXPECT_EQ(PKV_CORRUPT, f.load_once(swapped));
+  ASSERT_GT(fixture.file.size(), 3 * store_file::piece_bytes);
+  Bytes swapped = fixture.file;
+  std::swap_ranges(swapped.begin() + (piece(fixture.file, 0).first - fixture.file.begin()),
+                   swapped.begin() + (piece(fixture.file, 0).second - fixture.file.begin()),
+                   swapped.begin() + (piece(fixture.file, 1).first - fixture.file.begin()));
+  EXPECT_EQ(PKV_CORRUPT, fixture.load_once(swapped));
   // Even of the same content under the same key not one piece fits.
-  const Bytes other = f.save_again();
+  const Bytes other = fixture.save_again();
   for (size_t i = 0; i < 4; i++) {
-    Bytes mixed = f.file;
+    Bytes mixed = fixture.file;
     std::copy(piece(other, i).first, piece(other, i).second,
               mixed.begin() + (piece(other, i).first - other.begin()));
-    EXPECT_EQ(PKV_CORRUPT, f.load_once(mixed)) << "piece " << i;
+    EXPECT_EQ(PKV_CORRUPT, fixture.load_once(mixed)) << "piece " << i;
   }
-  Bytes shorter = f.file;
-  shorter.resize(static_cast<size_t>(piece(f.file, 2).second - f.file.begin()));
+  Bytes shorter = fixture.file;
+  shorter.resize(static_cast<size_t>(piece(fixture.file, 2).second - fixture.file.begin()));
   const uint64_t body = 3 * store_file::piece_bytes;
   std::memcpy(shorter.data() + 16, &body, sizeof body);
-  EXPECT_EQ(PKV_CORRUPT, f.load_once(shorter));
-  EXPECT_EQ(PKV_OK, f.load_once(f.file)) << pkv_last_error();
+  EXPECT_EQ(PKV_CORRUPT, fixture.load_once(shorter));
+  EXPECT_EQ(PKV_OK, fixture.load_once(fixture.file)) << pkv_last_error();
 }
 
 // Only what FORMAT.md says can be seen.
 TEST_F(Keys, NothingIsInTheClear) {
-  const Encrypted f(3000);
-  const Bytes again = f.save_again();
-  ASSERT_EQ(f.file.size(), again.size());
+  const Encrypted fixture(3000);
+  const Bytes again = fixture.save_again();
+  ASSERT_EQ(fixture.file.size(), again.size());
   size_t same = 0;
-  for (size_t i = 24; i < f.file.size(); i++) same += f.file[i] == again[i];
-  EXPECT_LT(same, f.file.size() / 128) << "one byte in 256 is the same by chance";
+  for (size_t i = 24; i < fixture.file.size(); i++) same += fixture.file[i] == again[i];
+  EXPECT_LT(same, fixture.file.size() / 128) << "one byte in 256 is the same by chance";
   const auto contains = [&](const void* bytes, size_t n) {
     const auto* const first = static_cast<const unsigned char*>(bytes);
-    return std::search(f.file.begin(), f.file.end(), first, first + n) != f.file.end();
+    return std::search(fixture.file.begin(), fixture.file.end(), first, first + n) !=
+           fixture.file.end();
   };
   EXPECT_FALSE(contains("a tenant", 8));
   const int32_t tokens[] = {77000, 77001};
   EXPECT_FALSE(contains(tokens, sizeof tokens));
   const uint64_t length = 3000;
   EXPECT_FALSE(contains(&length, sizeof length));
-  const Bytes plain = save(f.source, {f.session});
+  const Bytes plain = save(fixture.source, {fixture.session});
   EXPECT_FALSE(contains(plain.data() + plain.size() - 1000, 64)) << "keys and values";
 }
 
 // Without the key anybody can make right checksums, but no right file: not even one that claims to
 // need no key.
 TEST_F(Keys, ForgedAndOldFilesAreRefused) {
-  const Encrypted f;
-  Bytes forged = f.file;
+  const Encrypted fixture;
+  Bytes forged = fixture.file;
   forged[8] = 1, forged[12] = 0;
   std::fill(forged.begin() + 24, forged.begin() + 48, static_cast<unsigned char>(0));
   store_file::seal(forged);
-  EXPECT_EQ(PKV_MISMATCH, f.load_once(forged));
-  Bytes old = f.file;
+  EXPECT_EQ(PKV_MISMATCH, fixture.load_once(forged));
+  Bytes old = fixture.file;
   // This is version 1 with a key: authenticated, but not encrypted.
   old[8] = 1;
-  EXPECT_EQ(PKV_VERSION, f.load_once(old));
+  EXPECT_EQ(PKV_VERSION, fixture.load_once(old));
   EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "save it again"));
-  EXPECT_EQ(PKV_VERSION, try_load(f.cache, buffer(old)));
-  Bytes unkeyed = f.file;
+  EXPECT_EQ(PKV_VERSION, try_load(fixture.cache, buffer(old)));
+  Bytes unkeyed = fixture.file;
   unkeyed[12] = 0;
-  EXPECT_EQ(PKV_CORRUPT, f.load_once(unkeyed));
+  EXPECT_EQ(PKV_CORRUPT, fixture.load_once(unkeyed));
 }
 
 // Whoever can write a file without a key chooses whose index its texts go to. So they go to none,

@@ -185,7 +185,7 @@ const Kind kinds[] = {
 
 // What one file cost: the bytes asked for in all, and at once.
 struct Cost {
-  uint64_t bytes, most;
+  uint64_t bytes, peak;
 };
 
 class Costs : public testing::TestWithParam<Kind> {
@@ -204,7 +204,7 @@ class Costs : public testing::TestWithParam<Kind> {
   static Cost cost_of(const Call& call) {
     memory::begin_count();
     call();
-    return {memory::counted_bytes, static_cast<uint64_t>(memory::most_live_bytes)};
+    return {memory::counted_bytes, static_cast<uint64_t>(memory::max_live_bytes)};
   }
   // Both grow with the file, or stay below what its cache bounds.
   static void expect_linear(const char* what, const std::vector<uint64_t>& costs,
@@ -226,7 +226,7 @@ TEST_P(Costs, GrowNoFasterThanTheFile) {
   // Some files have entries at 64 * 64 positions, each of which may cost 512 bytes.
   constexpr uint64_t usual = 1 << 16, bounded_by_the_cache = 64 * 64 * 512;
   std::vector<size_t> sizes;
-  std::vector<uint64_t> loads, load_most, inspects, inspect_most;
+  std::vector<uint64_t> loads, load_peaks, inspects, inspect_peaks;
   pkv_file_config config = file_config();
   config.prefix_index = 1;
   config.trust_salts = 1;
@@ -247,21 +247,21 @@ TEST_P(Costs, GrowNoFasterThanTheFile) {
     info.struct_size = sizeof info;
     const Cost inspect = cost_of([&] { CHECK(pkv_file_inspect(nullptr, &from, &info)); });
     sizes.push_back(file.size());
-    loads.push_back(load.bytes), load_most.push_back(load.most);
-    inspects.push_back(inspect.bytes), inspect_most.push_back(inspect.most);
+    loads.push_back(load.bytes), load_peaks.push_back(load.peak);
+    inspects.push_back(inspect.bytes), inspect_peaks.push_back(inspect.peak);
     if (std::getenv("PKV_SHOW_COSTS") != nullptr)
-      printf("%u: file %zu, load %llu at most %llu (%s), inspect %llu at most %llu\n", n,
-             file.size(), (unsigned long long)load.bytes, (unsigned long long)load.most,
+      printf("%u: file %zu, load %llu at peak %llu (%s), inspect %llu at peak %llu\n", n,
+             file.size(), (unsigned long long)load.bytes, (unsigned long long)load.peak,
              pkv_status_string(status), (unsigned long long)inspect.bytes,
-             (unsigned long long)inspect.most);
+             (unsigned long long)inspect.peak);
   }
   // A session has its text, whoever it shares it with, and a list of its own. So each session that
   // the caller wants may cost so many bytes.
   const bool sessions_fit = std::string(GetParam().name) == "sessions_that_fit";
   expect_linear("work of a load", loads, sizes, sessions_fit ? 8000 * 16384 : bounded_by_the_cache);
-  expect_linear("memory of a load", load_most, sizes, sessions_fit ? 8000 * 8192 : usual);
+  expect_linear("memory of a load", load_peaks, sizes, sessions_fit ? 8000 * 8192 : usual);
   expect_linear("work of an inspection", inspects, sizes, usual);
-  expect_linear("memory of an inspection", inspect_most, sizes, usual);
+  expect_linear("memory of an inspection", inspect_peaks, sizes, usual);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Costs, testing::ValuesIn(kinds),

@@ -14,53 +14,54 @@ namespace store {
 namespace {
 
 TEST(Path, IsReplacedAsAWholeAndIsItsOwnersAlone) {
-  const Fixture f;
-  const std::string path = f.directory / "chat.pkv";
-  CHECK(f.save_to(at_path(path), f.session));
-  EXPECT_EQ(f.file, content_of(path));
+  const Fixture fixture;
+  const std::string path = fixture.directory / "chat.pkv";
+  CHECK(fixture.save_to(at_path(path), fixture.session));
+  EXPECT_EQ(fixture.file, content_of(path));
   struct stat status;
   ASSERT_EQ(0, stat(path.c_str(), &status));
   EXPECT_EQ(0600u, status.st_mode & 07777);
   ASSERT_EQ(0, chmod(path.c_str(), 0640));
-  CHECK(f.save_to(at_path(path), f.other));
-  EXPECT_EQ(f.other_file, content_of(path));
+  CHECK(fixture.save_to(at_path(path), fixture.other));
+  EXPECT_EQ(fixture.other_file, content_of(path));
   ASSERT_EQ(0, stat(path.c_str(), &status));
   EXPECT_EQ(0640u, status.st_mode & 07777);
-  EXPECT_EQ((std::set<std::string>{"chat.pkv"}), f.directory.names());
-  const std::vector<Session> loaded = load(f.target, at_path(path));
-  expect_same(f.other, loaded[0], f.plan);
+  EXPECT_EQ((std::set<std::string>{"chat.pkv"}), fixture.directory.names());
+  const std::vector<Session> loaded = load(fixture.target, at_path(path));
+  expect_same(fixture.other, loaded[0], fixture.plan);
 }
 
 TEST(Path, OnlyRegularFiles) {
-  const Fixture f;
-  const std::string regular = f.directory / "regular";
-  write_file(regular, f.file);
-  fs::create_directory(f.directory / "directory");
-  ASSERT_EQ(0, mkfifo((f.directory / "fifo").c_str(), 0600));
-  fs::create_symlink(regular, f.directory / "link");
-  const std::set<std::string> names = f.directory.names();
+  const Fixture fixture;
+  const std::string regular = fixture.directory / "regular";
+  write_file(regular, fixture.file);
+  fs::create_directory(fixture.directory / "directory");
+  ASSERT_EQ(0, mkfifo((fixture.directory / "fifo").c_str(), 0600));
+  fs::create_symlink(regular, fixture.directory / "link");
+  const std::set<std::string> names = fixture.directory.names();
   for (const std::string& path :
-       {f.directory / "directory", f.directory / "fifo", f.directory / "link", f.directory / "",
-        std::string("/dev/full"), f.directory / "regular/below", f.directory / "missing/below",
-        f.directory / ".."}) {
-    EXPECT_EQ(PKV_IO, f.save_to(at_path(path), f.other)) << path;
+       {fixture.directory / "directory", fixture.directory / "fifo", fixture.directory / "link",
+        fixture.directory / "", std::string("/dev/full"), fixture.directory / "regular/below",
+        fixture.directory / "missing/below", fixture.directory / ".."}) {
+    EXPECT_EQ(PKV_IO, fixture.save_to(at_path(path), fixture.other)) << path;
     EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "errno")) << pkv_last_error();
-    EXPECT_EQ(PKV_IO, try_load(f.target, at_path(path))) << path;
+    EXPECT_EQ(PKV_IO, try_load(fixture.target, at_path(path))) << path;
   }
-  EXPECT_EQ(PKV_IO, try_load(f.target, at_path(f.directory / "missing")));
-  EXPECT_EQ(names, f.directory.names());
-  EXPECT_EQ(f.file, content_of(regular)) << "through the link, perhaps";
+  EXPECT_EQ(PKV_IO, try_load(fixture.target, at_path(fixture.directory / "missing")));
+  EXPECT_EQ(names, fixture.directory.names());
+  EXPECT_EQ(fixture.file, content_of(regular)) << "through the link, perhaps";
 }
 
 TEST(Path, InADirectoryThatCannotBeWritten) {
-  const Fixture f;
-  ASSERT_EQ(0, chmod(f.directory.path().c_str(), 0555));
+  const Fixture fixture;
+  ASSERT_EQ(0, chmod(fixture.directory.path().c_str(), 0555));
   const uid_t before = geteuid();
   if (before == 0 && seteuid(65534) != 0) FAIL() << "root writes everywhere";
-  const pkv_status status = f.save_to(at_path(f.directory / "chat.pkv"), f.session);
+  const pkv_status status =
+      fixture.save_to(at_path(fixture.directory / "chat.pkv"), fixture.session);
   if (before == 0 && seteuid(before) != 0) FAIL();
   EXPECT_EQ(PKV_IO, status);
-  ASSERT_EQ(0, chmod(f.directory.path().c_str(), 0700));
+  ASSERT_EQ(0, chmod(fixture.directory.path().c_str(), 0700));
 }
 
 // Other calls are never interrupted by a signal.
@@ -72,10 +73,10 @@ bool may_be_interrupted(const std::string& call) {
 // Each call on files fails once, at every place where one is made. The status is IO, and the old
 // file is unchanged. Calls that are interrupted or short are repeated. A temporary file that cannot
 // be removed has to stay.
-void each_call_faulty(const Fixture& f, disk::Fault fault, int error, bool unnamed) {
-  const std::string path = f.directory / "chat.pkv";
+void each_call_faulty(const Fixture& fixture, disk::Fault fault, int error, bool unnamed) {
+  const std::string path = fixture.directory / "chat.pkv";
   for (uint64_t k = 1;; k++) {
-    write_file(path, f.file);
+    write_file(path, fixture.file);
     uint64_t calls = 0;
     std::string struck;
     disk::error = error;
@@ -87,7 +88,7 @@ void each_call_faulty(const Fixture& f, disk::Fault fault, int error, bool unnam
       return fault != disk::Fault::interrupted || may_be_interrupted(name) ? fault
                                                                            : disk::Fault::none;
     };
-    const pkv_status status = f.save_to(at_path(path), f.other);
+    const pkv_status status = fixture.save_to(at_path(path), fixture.other);
     disk::before = nullptr;
     disk::no_unnamed_files = false;
     if (struck.empty()) {
@@ -98,35 +99,35 @@ void each_call_faulty(const Fixture& f, disk::Fault fault, int error, bool unnam
     const Bytes now = content_of(path);
     if (fault != disk::Fault::fails) {
       EXPECT_EQ(PKV_OK, status) << struck << " " << k << ": " << pkv_last_error();
-      EXPECT_EQ(f.other_file, now);
+      EXPECT_EQ(fixture.other_file, now);
     } else if (status == PKV_OK) {
       EXPECT_TRUE(struck == "open" || struck == "flock" || struck == "fstatat")
           << struck << " " << k;
-      EXPECT_EQ(f.other_file, now);
+      EXPECT_EQ(fixture.other_file, now);
     } else {
       EXPECT_EQ(PKV_IO, status) << struck;
-      EXPECT_TRUE(now == f.file || (struck == "fsync" && now == f.other_file))
+      EXPECT_TRUE(now == fixture.file || (struck == "fsync" && now == fixture.other_file))
           << struck << " " << k;
     }
-    EXPECT_EQ((std::set<std::string>{"chat.pkv"}), f.directory.names()) << struck << " " << k;
+    EXPECT_EQ((std::set<std::string>{"chat.pkv"}), fixture.directory.names()) << struck << " " << k;
   }
 }
 
 TEST(Faults, OfEveryCallOfASave) {
-  const Fixture f;
+  const Fixture fixture;
   for (const bool unnamed : {true, false}) {
     for (const int error : {EIO, ENOSPC, EDQUOT})
-      each_call_faulty(f, disk::Fault::fails, error, unnamed);
-    each_call_faulty(f, disk::Fault::short_count, 0, unnamed);
+      each_call_faulty(fixture, disk::Fault::fails, error, unnamed);
+    each_call_faulty(fixture, disk::Fault::short_count, 0, unnamed);
   }
-  each_call_faulty(f, disk::Fault::interrupted, 0, true);
+  each_call_faulty(fixture, disk::Fault::interrupted, 0, true);
 }
 
 TEST(Faults, OfEveryCallOfALoad) {
-  const Fixture f(300);
-  const std::string path = f.directory / "chat.pkv";
-  write_file(path, f.file);
-  const State before = state_of(f.target);
+  const Fixture fixture(300);
+  const std::string path = fixture.directory / "chat.pkv";
+  write_file(path, fixture.file);
+  const State before = state_of(fixture.target);
   for (const disk::Fault fault :
        {disk::Fault::fails, disk::Fault::interrupted, disk::Fault::short_count}) {
     for (uint64_t k = 1;; k++) {
@@ -136,7 +137,7 @@ TEST(Faults, OfEveryCallOfALoad) {
       disk::before = [&](const char*) {
         return ++calls == k ? struck = true, fault : disk::Fault::none;
       };
-      const pkv_status status = try_load(f.target, at_path(path));
+      const pkv_status status = try_load(fixture.target, at_path(path));
       disk::before = nullptr;
       if (!struck) {
         EXPECT_GT(k, 3u);
@@ -144,13 +145,13 @@ TEST(Faults, OfEveryCallOfALoad) {
       }
       EXPECT_EQ(fault == disk::Fault::fails ? PKV_IO : PKV_OK, status)
           << k << ": " << pkv_last_error();
-      EXPECT_EQ(before, state_of(f.target));
+      EXPECT_EQ(before, state_of(fixture.target));
     }
   }
 }
 
 TEST(Faults, OfCallbacks) {
-  const Fixture f(300);
+  const Fixture fixture(300);
   struct Memory {
     Bytes bytes;
     size_t at = 0;
@@ -181,49 +182,49 @@ TEST(Faults, OfCallbacks) {
     self.at += static_cast<size_t>(count);
     return count;
   };
-  const State before = state_of(f.target);
+  const State before = state_of(fixture.target);
   for (const int64_t answer : {int64_t{0}, int64_t{-EIO}, INT64_MIN, INT64_MAX}) {
     for (uint64_t k = 1;; k++) {
       Memory memory;
       memory.faulty = k, memory.answer = answer;
       hooks.user = &memory;
-      const pkv_status saved = f.save_to(hooks, f.session);
+      const pkv_status saved = fixture.save_to(hooks, fixture.session);
       const bool struck = memory.calls >= k;
       EXPECT_EQ(answer == 0 || !struck ? PKV_OK : PKV_IO, saved) << k << ": " << pkv_last_error();
       if (saved == PKV_OK) {
-        EXPECT_EQ(f.file, memory.bytes);
+        EXPECT_EQ(fixture.file, memory.bytes);
       }
       Memory reading;
-      reading.bytes = f.file;
+      reading.bytes = fixture.file;
       reading.faulty = k, reading.answer = answer;
       hooks.user = &reading;
-      const pkv_status loaded = try_load(f.target, hooks);
+      const pkv_status loaded = try_load(fixture.target, hooks);
       EXPECT_EQ(answer == 0 || reading.calls < k ? PKV_OK : PKV_IO, loaded)
           << k << ": " << pkv_last_error();
-      EXPECT_EQ(before, state_of(f.target));
+      EXPECT_EQ(before, state_of(fixture.target));
       if (!struck && reading.calls < k) break;
     }
   }
   // A stream that has half of the file ends too early.
   Memory half;
-  half.bytes.assign(f.file.begin(),
-                    f.file.begin() + static_cast<std::ptrdiff_t>(f.file.size() / 2));
+  half.bytes.assign(fixture.file.begin(),
+                    fixture.file.begin() + static_cast<std::ptrdiff_t>(fixture.file.size() / 2));
   hooks.user = &half;
-  EXPECT_EQ(PKV_CORRUPT, try_load(f.target, hooks));
-  EXPECT_EQ(before, state_of(f.target));
+  EXPECT_EQ(PKV_CORRUPT, try_load(fixture.target, hooks));
+  EXPECT_EQ(before, state_of(fixture.target));
 }
 
 TEST(Faults, ACallbackMayNotCallBack) {
-  const Fixture f;
+  const Fixture fixture;
   pkv_stream hooks = stream(PKV_STREAM_CALLBACKS);
-  pkv_session session = f.session;
+  pkv_session session = fixture.session;
   hooks.user = &session;
   hooks.write = [](void* user, const void*, uint64_t n) {
     uint64_t length = 0;
     EXPECT_EQ(PKV_REENTRANT, pkv_session_length(*static_cast<pkv_session*>(user), &length));
     return static_cast<int64_t>(n);
   };
-  EXPECT_EQ(PKV_OK, f.save_to(hooks, f.session));
+  EXPECT_EQ(PKV_OK, fixture.save_to(hooks, fixture.session));
 }
 
 // ---- Temporary files ----------------------------------------------------------------------------
@@ -231,75 +232,78 @@ TEST(Faults, ACallbackMayNotCallBack) {
 // While a save makes a call for the first time, another save in the same directory runs from its
 // beginning to its end. It does not take a file of the first one for an orphan, or the first one
 // notices.
-void save_during(const Fixture& f, const std::string& wanted, bool unnamed) {
+void save_during(const Fixture& fixture, const std::string& wanted, bool unnamed) {
   bool saved = false;
   disk::no_unnamed_files = !unnamed;
   disk::before = [&](const char* call) {
     if (call != wanted || saved) return disk::Fault::none;
     saved = true;
-    std::thread([&] { CHECK(f.save_to(at_path(f.directory / "other.pkv"), f.other)); }).join();
+    std::thread([&] {
+      CHECK(fixture.save_to(at_path(fixture.directory / "other.pkv"), fixture.other));
+    }).join();
     return disk::Fault::none;
   };
-  const pkv_status status = f.save_to(at_path(f.directory / "chat.pkv"), f.session);
+  const pkv_status status =
+      fixture.save_to(at_path(fixture.directory / "chat.pkv"), fixture.session);
   disk::before = nullptr;
   disk::no_unnamed_files = false;
   EXPECT_TRUE(saved) << wanted;
   EXPECT_EQ(PKV_OK, status) << pkv_last_error();
-  EXPECT_EQ(f.file, content_of(f.directory / "chat.pkv"));
-  EXPECT_EQ((std::set<std::string>{"chat.pkv", "other.pkv"}), f.directory.names());
+  EXPECT_EQ(fixture.file, content_of(fixture.directory / "chat.pkv"));
+  EXPECT_EQ((std::set<std::string>{"chat.pkv", "other.pkv"}), fixture.directory.names());
 }
 
 TEST(TemporaryFile, OfALiveWriterStays) {
   for (const bool unnamed : {true, false}) {
-    const Fixture f;
-    write_file(f.directory / "chat.pkv", f.other_file);
-    for (const char* call : {"write", "fsync", "renameat"}) save_during(f, call, unnamed);
+    const Fixture fixture;
+    write_file(fixture.directory / "chat.pkv", fixture.other_file);
+    for (const char* call : {"write", "fsync", "renameat"}) save_during(fixture, call, unnamed);
   }
 }
 
 // A temporary file looks like an orphan until it is locked. If another process removes it, another
 // file is made.
 TEST(TemporaryFile, TakenForAnOrphanIsMadeAgain) {
-  const Fixture f;
-  save_during(f, "flock", false);
+  const Fixture fixture;
+  save_during(fixture, "flock", false);
 }
 
 // ---- Descriptors --------------------------------------------------------------------------------
 
 TEST(Descriptor, OneAfterAnotherInOneFile) {
-  const Fixture f;
-  const int file = ::open((f.directory / "two").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  const Fixture fixture;
+  const int file = ::open((fixture.directory / "two").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   pkv_stream to = stream(PKV_STREAM_DESCRIPTOR);
   to.descriptor = file;
-  CHECK(f.save_to(to, f.session));
-  CHECK(f.save_to(to, f.other));
+  CHECK(fixture.save_to(to, fixture.session));
+  CHECK(fixture.save_to(to, fixture.other));
   ASSERT_EQ(0, lseek(file, 0, SEEK_SET));
-  const std::vector<Session> one = load(f.target, to), two = load(f.target, to);
-  expect_same(f.session, one[0], f.plan);
-  expect_same(f.other, two[0], f.plan);
+  const std::vector<Session> one = load(fixture.target, to), two = load(fixture.target, to);
+  expect_same(fixture.session, one[0], fixture.plan);
+  expect_same(fixture.other, two[0], fixture.plan);
   close(file);
 }
 
 TEST(Descriptor, APipeAndADiskThatIsFull) {
-  const Fixture f(300);
+  const Fixture fixture(300);
   int ends[2];
   ASSERT_EQ(0, pipe(ends));
   pkv_stream to = stream(PKV_STREAM_DESCRIPTOR), from = to;
   to.descriptor = ends[1];
   from.descriptor = ends[0];
-  std::thread writer([&] { CHECK(f.save_to(to, f.session)); });
-  const std::vector<Session> loaded = load(f.target, from);
+  std::thread writer([&] { CHECK(fixture.save_to(to, fixture.session)); });
+  const std::vector<Session> loaded = load(fixture.target, from);
   writer.join();
-  expect_same(f.session, loaded[0], f.plan);
+  expect_same(fixture.session, loaded[0], fixture.plan);
   // Nobody reads any more. This is an error, and not a signal.
   close(ends[0]);
-  EXPECT_EQ(PKV_IO, f.save_to(to, f.session));
+  EXPECT_EQ(PKV_IO, fixture.save_to(to, fixture.session));
   close(ends[1]);
   sigset_t pending;
   sigpending(&pending);
   EXPECT_EQ(0, sigismember(&pending, SIGPIPE));
   to.descriptor = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
-  EXPECT_EQ(PKV_IO, f.save_to(to, f.session));
+  EXPECT_EQ(PKV_IO, fixture.save_to(to, fixture.session));
   close(to.descriptor);
 }
 

@@ -21,10 +21,10 @@ namespace {
 const Plan plan = {.groups = {{.layers = 2, .query_heads = 4, .kv_heads = 2, .key_dim = 64}},
                    .blocks = 128};
 // About two pieces.
-constexpr uint32_t most_tokens = 600;
+constexpr uint32_t max_tokens = 600;
 
 uint32_t tokens_of_version(uint64_t version) {
-  return 1 + static_cast<uint32_t>(version * 37 % most_tokens);
+  return 1 + static_cast<uint32_t>(version * 37 % max_tokens);
 }
 
 void fill(pkv_cache cache, pkv_session session, uint64_t version) {

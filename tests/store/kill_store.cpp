@@ -24,7 +24,7 @@ using store::Bytes;
 using store::Random;
 namespace fs = std::filesystem;
 
-constexpr uint64_t keys = 64, most_words = 4096, capacity = 512 << 10;
+constexpr uint64_t keys = 64, max_words = 4096, capacity = 512 << 10;
 
 [[noreturn]] void stop(const std::string& sentence) {
   std::fprintf(stderr, "kill_store: %s\n", sentence.c_str());
@@ -36,7 +36,7 @@ constexpr uint64_t keys = 64, most_words = 4096, capacity = 512 << 10;
 // Makes words that follow from key and version alone, and so does their number.
 std::vector<uint64_t> content_of(uint64_t key, uint64_t version) {
   Random random(version * keys + key);
-  std::vector<uint64_t> words(2 + random.below(most_words - 2));
+  std::vector<uint64_t> words(2 + random.below(max_words - 2));
   for (uint64_t& word : words) word = random.below(UINT64_MAX);
   words[0] = key, words[1] = version;
   return words;
@@ -69,7 +69,7 @@ class Store {
   }
   // Returns 0 if there is none.
   uint64_t version_of(uint64_t key) {
-    std::vector<uint64_t> words(most_words + 1);
+    std::vector<uint64_t> words(max_words + 1);
     pkv_store_item item = item_of(key, words);
     if (table_.get(table_.user, 1, &item) == 0) return 0;
     words.resize(item.size / sizeof(uint64_t));
@@ -191,8 +191,8 @@ void check(const Run& run, Allowed& allowed) {
   }
 }
 
-void pause(Random& random, uint64_t most_us) {
-  std::this_thread::sleep_for(std::chrono::microseconds(random.below(most_us)));
+void pause(Random& random, uint64_t max_us) {
+  std::this_thread::sleep_for(std::chrono::microseconds(random.below(max_us)));
 }
 
 }  // namespace

@@ -79,8 +79,8 @@ class Disk {
 };
 
 // Records the operations of a save over a file, or where there is none yet (`old` is empty).
-std::vector<disk::Operation> journal_of(const Fixture& f, const Bytes& old, bool unnamed) {
-  const std::string path = f.directory / Disk::name;
+std::vector<disk::Operation> journal_of(const Fixture& fixture, const Bytes& old, bool unnamed) {
+  const std::string path = fixture.directory / Disk::name;
   fs::remove(path);
   if (!old.empty()) write_file(path, old);
   std::vector<disk::Operation> journal;
@@ -92,7 +92,7 @@ std::vector<disk::Operation> journal_of(const Fixture& f, const Bytes& old, bool
       return std::strcmp(call, "open") == 0 && ++calls == 2 ? disk::Fault::fails
                                                             : disk::Fault::none;
     };
-  CHECK(f.save_to(at_path(path), f.other));
+  CHECK(fixture.save_to(at_path(path), fixture.other));
   disk::before = nullptr;
   disk::journal = nullptr;
   return journal;
@@ -100,8 +100,8 @@ std::vector<disk::Operation> journal_of(const Fixture& f, const Bytes& old, bool
 
 // Cuts the power after each operation, with every choice of what is lost. The path has the old file
 // or the new one; once the call has returned, the new one.
-void cut_everywhere(const Fixture& f, const Bytes& old, bool unnamed) {
-  const std::vector<disk::Operation> journal = journal_of(f, old, unnamed);
+void cut_everywhere(const Fixture& fixture, const Bytes& old, bool unnamed) {
+  const std::vector<disk::Operation> journal = journal_of(fixture, old, unnamed);
   ASSERT_GE(journal.size(), 5u);
   size_t states = 0, old_ones = 0;
   for (size_t count = 0; count <= journal.size(); count++) {
@@ -110,10 +110,10 @@ void cut_everywhere(const Fixture& f, const Bytes& old, bool unnamed) {
     for (uint64_t lost = 0; lost < uint64_t{1} << unsynced; lost++, states++) {
       Disk disk(old, journal, count, lost);
       const Bytes found = disk.at_path();
-      ASSERT_TRUE(found == old || found == f.other_file)
+      ASSERT_TRUE(found == old || found == fixture.other_file)
           << "after " << count << " operations, lost " << lost;
       old_ones += found == old;
-      ASSERT_TRUE(count < journal.size() || found == f.other_file);
+      ASSERT_TRUE(count < journal.size() || found == fixture.other_file);
     }
   }
   EXPECT_GT(states, 10u);
@@ -121,26 +121,26 @@ void cut_everywhere(const Fixture& f, const Bytes& old, bool unnamed) {
 }
 
 TEST(PowerCut, LeavesTheOldFileOrTheNewOne) {
-  const Fixture f(1000);  // The file has several pieces.
+  const Fixture fixture(1000);  // The file has several pieces.
   for (const bool unnamed : {true, false})
-    for (const Bytes& old : {f.file, Bytes()}) cut_everywhere(f, old, unnamed);
+    for (const Bytes& old : {fixture.file, Bytes()}) cut_everywhere(fixture, old, unnamed);
 }
 
 // Without the syncs the model loses files, so it is able to fail.
 TEST(PowerCut, TheModelFindsAMissingSync) {
-  const Fixture f(1000);
-  std::vector<disk::Operation> journal = journal_of(f, f.file, true);
+  const Fixture fixture(1000);
+  std::vector<disk::Operation> journal = journal_of(fixture, fixture.file, true);
   std::erase_if(journal, [](const disk::Operation& operation) {
     return operation.kind == disk::Operation::sync_file;
   });
   bool broken = false;
-  const size_t unsynced = Disk(f.file, journal, journal.size(), 0).unsynced();
+  const size_t unsynced = Disk(fixture.file, journal, journal.size(), 0).unsynced();
   for (uint64_t lost = 0; lost < uint64_t{1} << unsynced; lost++) {
-    Disk disk(f.file, journal, journal.size(), lost);
+    Disk disk(fixture.file, journal, journal.size(), lost);
     const Bytes found = disk.at_path();
-    if (found == f.file || found == f.other_file) continue;
+    if (found == fixture.file || found == fixture.other_file) continue;
     broken = true;
-    EXPECT_EQ(PKV_CORRUPT, try_load(f.target, buffer(found)))
+    EXPECT_EQ(PKV_CORRUPT, try_load(fixture.target, buffer(found)))
         << "and even then nothing wrong is accepted";
   }
   EXPECT_TRUE(broken);

@@ -186,10 +186,10 @@ class AttentionPlay {
   }
 
   static double largest(const std::vector<float>& numbers) {
-    double most = 0;
+    double max = 0;
     for (const float x : numbers)
-      if (std::isfinite(x)) most = std::max(most, std::fabs(static_cast<double>(x)));
-    return most;
+      if (std::isfinite(x)) max = std::max(max, std::fabs(static_cast<double>(x)));
+    return max;
   }
 
   static bool integers(pkv_dtype dtype) { return dtype == PKV_INT8 || dtype == PKV_INT4; }

@@ -25,16 +25,16 @@ inline size_t largest = SIZE_MAX / 2;
 // What operator new of new.cpp did since begin_count(): blocks and bytes in all, and the largest
 // number of bytes at one time.
 inline std::atomic<uint64_t> counted_blocks{0}, counted_bytes{0};
-inline std::atomic<int64_t> live_bytes{0}, most_live_bytes{0};
-inline void begin_count() { counted_blocks = counted_bytes = 0, live_bytes = most_live_bytes = 0; }
+inline std::atomic<int64_t> live_bytes{0}, max_live_bytes{0};
+inline void begin_count() { counted_blocks = counted_bytes = 0, live_bytes = max_live_bytes = 0; }
 inline void count(size_t bytes) {
   counted_blocks.fetch_add(1, std::memory_order_relaxed);
   counted_bytes.fetch_add(bytes, std::memory_order_relaxed);
   const int64_t live =
       live_bytes.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed) +
       static_cast<int64_t>(bytes);
-  for (int64_t most = most_live_bytes;
-       most < live && !most_live_bytes.compare_exchange_weak(most, live);) {
+  for (int64_t peak = max_live_bytes;
+       peak < live && !max_live_bytes.compare_exchange_weak(peak, live);) {
   }
 }
 

@@ -188,12 +188,13 @@ TEST_P(AttentionShapes, EqualTheReferenceWithinFp32) {
   for (uint64_t seed = 1; seed <= seeds; seed++) {
     Random random(seed * 1000 + GetParam());
     const Shape shape = random_shape(random, GetParam());
-    const Model& m = shape.model;
+    const Model& model = shape.model;
     SCOPED_TRACE(testing::Message()
-                 << "seed " << seed << ": " << m.query_heads << "/" << m.kv_heads << " heads, dims "
-                 << m.key_dim << "/" << m.values() << ", " << name_of(m.dtype) << ", window "
-                 << m.window << ", storage " << shape.storage << ", layout " << shape.layout
-                 << ", block size " << shape.block_size << ", threads " << shape.threads);
+                 << "seed " << seed << ": " << model.query_heads << "/" << model.kv_heads
+                 << " heads, dims " << model.key_dim << "/" << model.values() << ", "
+                 << name_of(model.dtype) << ", window " << model.window << ", storage "
+                 << shape.storage << ", layout " << shape.layout << ", block size "
+                 << shape.block_size << ", threads " << shape.threads);
     Trial trial(shape, random);
     for (int i = 0; i < 4; i++) trial.step();
     if (HasFailure()) return;

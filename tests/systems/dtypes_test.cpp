@@ -213,12 +213,12 @@ TEST_P(StoredRows, AreWithinTheDocumentedBounds) {
       const uint32_t step = scaled_dims(GetParam(), 80);
       double worst = 0;
       stored.given.each([&](size_t r, uint32_t h, uint32_t d) {
-        double most = 0;
+        double largest = 0;
         for (uint32_t i = d / step * step; i < std::min(80u, (d / step + 1) * step); i++)
-          most = std::max(most, std::abs(double{stored.given.get(r, h, i)}));
+          largest = std::max(largest, std::abs(double{stored.given.get(r, h, i)}));
         const double x = double{stored.given.get(r, h, d)},
                      error = std::abs(double{stored.found.get(r, h, d)} - x);
-        worst = worse(error == 0 ? 0 : error / bound(GetParam(), x, most), worst);
+        worst = worse(error == 0 ? 0 : error / bound(GetParam(), x, largest), worst);
       });
       EXPECT_LE(worst, 1.0) << "from " << name_of(from);
     });

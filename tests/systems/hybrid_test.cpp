@@ -47,9 +47,9 @@ class Sequence {
  public:
   Sequence(pkv_cache cache, uint64_t seed) : cache_(cache), session_(open(cache)), random_(seed) {
     for (uint32_t layer = 0; layer < 5; layer++) {
-      const Model& m = model_of(layer);
-      all_.push_back({Rows(longest + 200, m.kv_heads, m.key_dim, m.dtype),
-                      Rows(longest + 200, m.kv_heads, m.values(), m.dtype)});
+      const Model& model = model_of(layer);
+      all_.push_back({Rows(longest + 200, model.kv_heads, model.key_dim, model.dtype),
+                      Rows(longest + 200, model.kv_heads, model.values(), model.dtype)});
     }
   }
 
@@ -61,15 +61,16 @@ class Sequence {
     const uint64_t start = length();
     Batch batch = begin(cache_, {session_}, {n});
     for (uint32_t layer = 0; layer < 5; layer++) {
-      const Model& m = model_of(layer);
-      Rows k(n, m.kv_heads, m.key_dim, m.dtype), v(n, m.kv_heads, m.values(), m.dtype),
-          q(n, m.query_heads, m.key_dim), out(n, m.query_heads, m.values());
+      const Model& model = model_of(layer);
+      Rows k(n, model.kv_heads, model.key_dim, model.dtype),
+          v(n, model.kv_heads, model.values(), model.dtype), q(n, model.query_heads, model.key_dim),
+          out(n, model.query_heads, model.values());
       write(batch, layer, k.fill(random_), v.fill(random_));
       attend(batch, layer, q.fill(random_), out);
       all_[layer].k.copy(start, k, 0, n);
       all_[layer].v.copy(start, v, 0, n);
       if (compared == 0) continue;
-      const Attention attention = attention_of(m);
+      const Attention attention = attention_of(model);
       EXPECT_LE(worst_error(q, out, n - compared, compared, all_[layer], start + n, attention), 1.0)
           << "layer " << layer << " at " << start;
     }
@@ -105,14 +106,14 @@ TEST(Hybrid, ALongSequenceHoldsABoundedWindowAndComputesTheSame) {
       EXPECT_LE(pool_stats_of(cache, 1).used, bound(chunk)) << "a step after the chunk";
       CHECK(pkv_cache_validate(cache));
     }
-    uint64_t most = 0;
+    uint64_t peak = 0;
     sequence.grow(1);
     while (sequence.length() < longest) {
       sequence.grow(1, sequence.length() % 61 == 0 ? 1 : 0);
-      most = std::max(most, pool_stats_of(cache, 1).used);
+      peak = std::max(peak, pool_stats_of(cache, 1).used);
     }
-    EXPECT_LE(most, bound(1));
-    EXPECT_GE(most, window / block_size);
+    EXPECT_LE(peak, bound(1));
+    EXPECT_GE(peak, window / block_size);
     EXPECT_EQ((longest + block_size - 1) / block_size, pool_stats_of(cache, 0).used)
         << "the full layers keep everything";
     sequence.expect_kept(longest - window, window);

@@ -27,9 +27,9 @@ inline std::vector<double> json_numbers(const std::string& text, const std::stri
   std::string numbers = text.substr(begin + list, end - begin - list);
   for (char& c : numbers)
     if (c == ',') c = ' ';
-  std::istringstream stream(numbers);
-  std::vector<double> result{std::istream_iterator<double>(stream), {}};
-  if (!stream.eof()) throw std::runtime_error("not only numbers at key " + key);
+  std::istringstream list_text(numbers);
+  std::vector<double> result{std::istream_iterator<double>(list_text), {}};
+  if (!list_text.eof()) throw std::runtime_error("not only numbers at key " + key);
   return result;
 }
 

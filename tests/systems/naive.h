@@ -12,7 +12,7 @@
 namespace systems {
 
 inline constexpr uint32_t block_size = 16, layers = 3, heads = 2, key_dim = 16, value_dim = 32,
-                          most_tokens = 150;
+                          max_tokens = 150;
 // Blocks are scarce: eight sessions of 150 tokens would take 80.
 inline constexpr uint64_t blocks = 24;
 

@@ -18,7 +18,7 @@ struct List {
     for (size_t i = 0; i < stage.actors.size(); i++) {
       Actor& actor = *stage.actors[i];
       if ((chosen >> i & 1) == 0 || (!any && actor.obstacle() != PKV_OK)) continue;
-      const uint64_t room = most_tokens - actor.naive.rows.size();
+      const uint64_t room = max_tokens - actor.naive.rows.size();
       add(actor, static_cast<uint32_t>(std::min(room, decode ? 1 : draw.below(24))));
     }
   }
@@ -40,11 +40,11 @@ struct List {
     return first;
   }
 
-  uint64_t most() const {
+  uint64_t max_blocks() const {
     uint64_t sum = 0;
     for (size_t i = 0; i < actors.size(); i++)
-      sum +=
-          Stage::most_for(actors[i]->naive.rows.size(), actors[i]->naive.rows.size() + counts[i]);
+      sum += Stage::max_blocks_for(actors[i]->naive.rows.size(),
+                                   actors[i]->naive.rows.size() + counts[i]);
     return sum;
   }
 
@@ -78,7 +78,7 @@ inline Step* begin_step(Stage& stage, Source& draw) {
   const pkv_status status =
       stage.run([&] { return list.begin(stage.world.cache, &short_by, &batch); }, obstacle);
   EXPECT_EQ(status == PKV_OUT_OF_BLOCKS, short_by > 0);
-  if (!stage.worked(status, obstacle, list.most())) return nullptr;
+  if (!stage.worked(status, obstacle, list.max_blocks())) return nullptr;
   step->batch = Batch(batch);
   step->rows = stage.fresh_rows(rows);
   for (const Member& member : step->members) member.actor->in_batch = true;

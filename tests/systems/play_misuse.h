@@ -93,8 +93,7 @@ inline void beyond(Stage& stage, Source& draw) {
   stage.refuse_allocation(0);
   const Actor& actor = pick(stage, draw);
   const pkv_session session = actor.session;
-  const uint64_t more =
-      draw.chance(50) ? draw.between(1, 16) : UINT64_MAX - draw.below(most_tokens);
+  const uint64_t more = draw.chance(50) ? draw.between(1, 16) : UINT64_MAX - draw.below(max_tokens);
   const uint32_t layer = static_cast<uint32_t>(draw.chance(50) ? layers + draw.below(16)
                                                                : UINT32_MAX - draw.below(16)),
                  group = layer - layers + 2;

@@ -30,7 +30,7 @@ inline void fork_session(Stage& stage, Source& draw) {
   if (stage.actors.size() >= 8) return;
   pkv_session child;
   if (stage.attempt([&] { return pkv_session_fork(actor.session, &child); }, actor.obstacle(),
-                    stage.most_for_copy(actor.naive)))
+                    stage.max_blocks_for_copy(actor.naive)))
     stage.add(child, actor.naive.copy(), actor.priority);
 }
 
@@ -39,7 +39,7 @@ inline void take_snapshot(Stage& stage, Source& draw) {
   if (stage.snapshots.size() >= 4) return;
   pkv_snapshot snapshot;
   if (!stage.attempt([&] { return pkv_snapshot_take(actor.session, &snapshot); }, actor.obstacle(),
-                     stage.most_for_copy(actor.naive)))
+                     stage.max_blocks_for_copy(actor.naive)))
     return;
   stage.snapshots.push_back({Snapshot(snapshot), actor.naive.copy()});
   uint64_t length;
@@ -55,7 +55,7 @@ inline void open_snapshot(Stage& stage, Source& draw) {
   const Frozen& frozen = i < own ? stage.snapshots[i] : stage.world.common[i - own];
   pkv_session session;
   if (stage.attempt([&] { return pkv_snapshot_open(stage.world.cache, frozen.snapshot, &session); },
-                    PKV_OK, stage.most_for_copy(frozen.naive)))
+                    PKV_OK, stage.max_blocks_for_copy(frozen.naive)))
     stage.add(session, frozen.naive, 0);
 }
 
@@ -70,7 +70,7 @@ inline void write_alone(Stage& stage, Source& draw, bool prefill) {
   Actor& actor = pick(stage, draw);
   Naive& naive = actor.naive;
   const bool begins = !actor.solo;
-  if (begins && !prefill && naive.rows.size() == most_tokens) return;
+  if (begins && !prefill && naive.rows.size() == max_tokens) return;
   const bool all = draw.chance(75), again = draw.chance(10);
   std::vector<uint32_t> rows =
       begins ? stage.fresh_rows(prefill ? draw.between(1, 80) : 1) : actor.solo->rows;
@@ -82,9 +82,10 @@ inline void write_alone(Stage& stage, Source& draw, bool prefill) {
                                                                       : PKV_OK;
   if (!begins && actor.solo->prefill != prefill) obstacle = PKV_BUSY;
   if (wrong) obstacle = PKV_INVALID_ARGUMENT;
-  const uint64_t most = !begins   ? 0
-                        : prefill ? Stage::blocks_for(rows.size())
-                                  : Stage::most_for(naive.rows.size(), naive.rows.size() + 1);
+  const uint64_t max_blocks = !begins ? 0
+                              : prefill
+                                  ? Stage::blocks_for(rows.size())
+                                  : Stage::max_blocks_for(naive.rows.size(), naive.rows.size() + 1);
 
   const uint32_t first = static_cast<uint32_t>(draw.below(layers));
   for (uint32_t i = 0; i < layers; i++) {
@@ -96,7 +97,7 @@ inline void write_alone(Stage& stage, Source& draw, bool prefill) {
       return prefill ? pkv_session_prefill(actor.session, layer, rows.size(), &keys, &values)
                      : pkv_session_push(actor.session, layer, &keys, &values);
     };
-    if (!stage.attempt(call, obstacle, most)) return;
+    if (!stage.attempt(call, obstacle, max_blocks)) return;
     if (!actor.solo) {
       actor.solo = Solo{prefill, rows, 0};
       if (prefill) naive = {};
@@ -154,11 +155,11 @@ inline void resume(Stage& stage, Source& draw) {
   Actor& actor = *stage.actors[i];
   uint64_t length, total, short_by = 0;
   const pkv_status obstacle = actor.obstacle() == PKV_BUSY ? PKV_BUSY : PKV_OK;
-  const uint64_t most = actor.naive.suspended ? Stage::blocks_for(actor.naive.total()) : 0;
+  const uint64_t max_blocks = actor.naive.suspended ? Stage::blocks_for(actor.naive.total()) : 0;
   const pkv_status status = stage.run(
       [&] { return pkv_session_resume(actor.session, &length, &total, &short_by); }, obstacle);
   EXPECT_EQ(status == PKV_OUT_OF_BLOCKS, short_by > 0);
-  if (!stage.worked(status, obstacle, most)) return;
+  if (!stage.worked(status, obstacle, max_blocks)) return;
   actor.naive.suspended = false;
   ASSERT_EQ(actor.naive.rows.size(), length);
   ASSERT_EQ(actor.naive.total(), total);
@@ -166,7 +167,7 @@ inline void resume(Stage& stage, Source& draw) {
 
 inline void reserve(Stage& stage, Source& draw) {
   const Actor& actor = pick(stage, draw);
-  const uint64_t total = draw.below(most_tokens);
+  const uint64_t total = draw.below(max_tokens);
   stage.attempt([&] { return pkv_session_reserve(actor.session, total); }, actor.obstacle(),
                 Stage::blocks_for(total));
 }

@@ -203,23 +203,23 @@ class ReferenceRow {
 
   void add_rounding_of_weights(const Query& query, const Doubles& v) {
     const uint32_t step = scaled_dims(attention_.values, dim_);
-    const auto scale_of = [&](uint64_t j, uint32_t group) {
+    const auto scale_of = [&](uint64_t j, uint32_t run) {
       double largest = 0;
-      for (uint32_t d = group * step; d < std::min(dim_, (group + 1) * step); d++)
+      for (uint32_t d = run * step; d < std::min(dim_, (run + 1) * step); d++)
         largest = std::max(largest, std::abs(v.row(j, query.kv_head)[d]));
       return largest / largest_in_scales(attention_.values);
     };
     for (size_t first = 0, end; first < positions_.size(); first = end) {
-      double most = 0;
+      double largest = 0;
       for (end = first; end < positions_.size() && positions_[end] / 16 == positions_[first] / 16;
            end++)
-        for (uint32_t group = 0; group * step < dim_; group++)
-          most = std::max(most, p_[end] * scale_of(positions_[end], group));
+        for (uint32_t run = 0; run * step < dim_; run++)
+          largest = std::max(largest, p_[end] * scale_of(positions_[end], run));
       for (size_t i = first; i < end; i++)
-        for (uint32_t group = 0; group * step < dim_; group++)
-          if (const double scale = scale_of(positions_[i], group); scale != 0)
-            for (uint32_t d = group * step; d < std::min(dim_, (group + 1) * step); d++)
-              rounded_weights_[d] += 1.01 * std::ldexp(most, -15) *
+        for (uint32_t run = 0; run * step < dim_; run++)
+          if (const double scale = scale_of(positions_[i], run); scale != 0)
+            for (uint32_t d = run * step; d < std::min(dim_, (run + 1) * step); d++)
+              rounded_weights_[d] += 1.01 * std::ldexp(largest, -15) *
                                      std::abs(v.row(positions_[i], query.kv_head)[d]) / scale;
     }
   }
@@ -241,12 +241,12 @@ inline double worst_error(const Rows& q, const Rows& out, size_t first, size_t c
                           const KeysValues& all, uint64_t length, const Attention& attention,
                           const std::vector<float>& lse = {}) {
   double worst = 0;
-  const uint32_t group = q.heads() / all.k.heads();
+  const uint32_t heads_per_kv_head = q.heads() / all.k.heads();
   const Doubles queries(q), k(all.k), v(all.v);
   for (size_t i = first; i < first + count; i++) {
     for (uint32_t head = 0; head < q.heads(); head++) {
-      const Query query{i,     head, head / group, length - count + (i - first), length - count,
-                        length};
+      const Query query{
+          i, head, head / heads_per_kv_head, length - count + (i - first), length - count, length};
       const ReferenceRow expected(queries.row(i, head), query, k, v, attention);
       for (uint32_t d = 0; d < out.dim(); d++)
         worst = worse(std::abs(double{out.get(i, head, d)} - expected.out[d]) /

@@ -157,16 +157,16 @@ class Stage {
     }
   }
 
-  // Returns true if the call worked. It may be short of blocks where a group has fewer than `most`
-  // of them, and short of memory where an allocation was refused.
-  bool worked(pkv_status status, pkv_status obstacle = PKV_OK, uint64_t most = 0) {
+  // Returns true if the call worked. It may be short of blocks where a group has fewer than
+  // `max_blocks` of them, and short of memory where an allocation was refused.
+  bool worked(pkv_status status, pkv_status obstacle = PKV_OK, uint64_t max_blocks = 0) {
     if (status == PKV_NO_MEMORY && struck_) {
       counts.no_memory++;
     } else if (obstacle != PKV_OK) {
       EXPECT_EQ(obstacle, status) << pkv_last_error();
     } else if (status == PKV_OUT_OF_BLOCKS || status == PKV_TOO_LARGE) {
       counts.refused++;
-      EXPECT_FALSE(world.alone && has(most)) << pkv_last_error();
+      EXPECT_FALSE(world.alone && has(max_blocks)) << pkv_last_error();
     } else {
       EXPECT_EQ(PKV_OK, status) << pkv_last_error();
     }
@@ -174,9 +174,9 @@ class Stage {
   }
 
   template <class Call>
-  bool attempt(const Call& call, pkv_status obstacle = PKV_OK, uint64_t most = 0) {
+  bool attempt(const Call& call, pkv_status obstacle = PKV_OK, uint64_t max_blocks = 0) {
     const pkv_status status = run(call, obstacle);
-    return worked(status, obstacle, most);
+    return worked(status, obstacle, max_blocks);
   }
 
   // Makes a call that needs no memory.
@@ -188,10 +188,10 @@ class Stage {
   static uint64_t blocks_for(uint64_t tokens) { return (tokens + block_size - 1) / block_size; }
   // Returns how many blocks a step from `start` to `end` takes in a group at most, with the copy of
   // a shared tail.
-  static uint64_t most_for(uint64_t start, uint64_t end) {
+  static uint64_t max_blocks_for(uint64_t start, uint64_t end) {
     return end == start ? 0 : blocks_for(end) - blocks_for(start) + 1;
   }
-  uint64_t most_for_copy(const Naive& naive) const {
+  uint64_t max_blocks_for_copy(const Naive& naive) const {
     return world.has_tables() ? 0 : blocks_for(naive.rows.size());
   }
 
@@ -284,9 +284,10 @@ class Stage {
   }
 
  private:
-  bool has(uint64_t most) const {
+  bool has(uint64_t max_blocks) const {
     for (uint32_t group = 0; group < 2; group++)
-      if (most > 0 && pool_stats_of(world.cache, group).free < most + world.setup.watermark)
+      if (max_blocks > 0 &&
+          pool_stats_of(world.cache, group).free < max_blocks + world.setup.watermark)
         return false;
     return true;
   }

@@ -87,7 +87,8 @@ class TinyLlama {
 
   // Causal attention by its definition; q are the last rows of the sequence.
   Vector textbook(const Vector& q, const Vector& k, const Vector& v) const {
-    const uint32_t size = head_dim(), group = heads_ / kv_heads_, kv_dim = kv_heads_ * size;
+    const uint32_t size = head_dim(), heads_per_kv_head = heads_ / kv_heads_,
+                   kv_dim = kv_heads_ * size;
     const size_t before = k.size() / kv_dim - q.size() / dim_;
     Vector out(q.size());
     for (size_t t = 0; t < q.size() / dim_; t++) {
@@ -97,7 +98,7 @@ class TinyLlama {
         Real max = -INFINITY, total = 0;
         for (size_t j = 0; j < weights.size(); j++) {
           for (uint32_t d = 0; d < size; d++)
-            weights[j] += query[d] * k[j * kv_dim + h / group * size + d];
+            weights[j] += query[d] * k[j * kv_dim + h / heads_per_kv_head * size + d];
           weights[j] /= std::sqrt(static_cast<Real>(size));
           max = std::max(max, weights[j]);
         }
@@ -105,7 +106,7 @@ class TinyLlama {
         for (size_t j = 0; j < weights.size(); j++)
           for (uint32_t d = 0; d < size; d++)
             out[t * dim_ + h * size + d] +=
-                weights[j] / total * v[j * kv_dim + h / group * size + d];
+                weights[j] / total * v[j * kv_dim + h / heads_per_kv_head * size + d];
       }
     }
     return out;

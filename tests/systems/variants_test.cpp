@@ -12,11 +12,11 @@ struct Shape {
   uint32_t query_heads, kv_heads, key_dim, value_dim;
 };
 
-constexpr Shape shapes[] = {{"group1", 3, 3, 64, 64},
-                            {"group3", 6, 2, 48, 80},
-                            {"group8", 8, 1, 128, 128},
-                            {"group16", 16, 1, 80, 48},
-                            {"group32", 64, 2, 32, 16}};
+constexpr Shape shapes[] = {{"gqa1", 3, 3, 64, 64},
+                            {"gqa3", 6, 2, 48, 80},
+                            {"gqa8", 8, 1, 128, 128},
+                            {"gqa16", 16, 1, 80, 48},
+                            {"gqa32", 64, 2, 32, 16}};
 
 Model model_of(const Shape& shape, pkv_dtype dtype = PKV_F32) {
   Model model;

@@ -91,9 +91,10 @@ TEST_F(Victims, ThoseInUseAreLeftOut) {
 TEST_F(Victims, TheFirstInRankStays) {
   pkv_session a = add(48), b = add(48);
   size_t count = 7;
-  const uint32_t most = 80, too_much = 81;
+  const uint32_t max_tokens = 80, too_much = 81;
   Batch batch = begin(cache_, {b}, {16});
-  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_choose_victims(cache_, 1, &a, &most, 0, nullptr, &count));
+  REFUSED(PKV_OUT_OF_BLOCKS,
+          pkv_batch_choose_victims(cache_, 1, &a, &max_tokens, 0, nullptr, &count));
   batch.close();
   REFUSED(PKV_TOO_LARGE, pkv_batch_choose_victims(cache_, 1, &a, &too_much, 0, nullptr, &count));
   EXPECT_EQ(7u, count);
