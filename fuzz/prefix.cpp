@@ -2,15 +2,15 @@
 // layout, policy, window and whether there is a store behind it, whose bytes may change. Keys and
 // values follow from the text, so whatever was matched, copied, evicted or read back, a session
 // must hold just those.
-#include "../tests/systems/prefix_play.h"
+#include "../tests/cache/prefix_play.h"
 #include "target.h"
 
 FUZZ_TARGET(const uint8_t* data, size_t size) {
-  systems::Random random(data, size);
-  const systems::PrefixSetup& setup =
-      systems::prefix_setups[random.below(std::size(systems::prefix_setups))];
-  systems::PrefixWorld world(setup);
-  systems::PrefixPlay play(world, random, true);
+  cache_test::Random random(data, size);
+  const cache_test::PrefixSetup& setup =
+      cache_test::prefix_setups[random.below(std::size(cache_test::prefix_setups))];
+  cache_test::PrefixWorld world(setup);
+  cache_test::PrefixPlay play(world, random, true);
   for (int i = 0; i < 200 && !play.spent(); i++) {
     play.operate();
     play.compare();
@@ -18,5 +18,5 @@ FUZZ_TARGET(const uint8_t* data, size_t size) {
   play.finish();
   CHECK(pkv_cache_validate(world.cache));
   CHECK(pkv_prefix_clear(world.cache, nullptr, PKV_ALL_SALTS));
-  EXPECT_EQ(2 * setup.blocks, systems::stats_of(world.cache).free_blocks);
+  EXPECT_EQ(2 * setup.blocks, cache_test::stats_of(world.cache).free_blocks);
 }

@@ -3,39 +3,39 @@
 // that blocks may be short. A record belongs to the thread its last byte names.
 #include <thread>
 
-#include "../tests/systems/play.h"
+#include "../tests/cache/play.h"
 #include "records.h"
 #include "target.h"
 
-static_assert(systems::operation_bytes == record_bytes);
+static_assert(cache_test::operation_bytes == record_bytes);
 
 namespace {
 
 constexpr size_t most_threads = 3, most_operations = 60;
 
 // Snapshots of a few lengths, made while one thread runs.
-void make_common(systems::World& world, systems::Stage& stage) {
+void make_common(cache_test::World& world, cache_test::Stage& stage) {
   for (const size_t length : {5, 20, 48}) {
     if (!world.has_rows()) return;
     const std::vector<uint32_t> rows = stage.fresh_rows(length);
-    const systems::Session session = systems::open(world.cache);
-    for (uint32_t layer = 0; layer < systems::layers; layer++) {
-      systems::Numbers k = systems::rows_of(rows, layer, false),
-                       v = systems::rows_of(rows, layer, true);
+    const cache_test::Session session = cache_test::open(world.cache);
+    for (uint32_t layer = 0; layer < cache_test::layers; layer++) {
+      cache_test::Numbers k = cache_test::rows_of(rows, layer, false),
+                          v = cache_test::rows_of(rows, layer, true);
       const pkv_tensor keys = k.tensor(), values = v.tensor();
       CHECK(pkv_session_prefill(session, layer, length, &keys, &values));
     }
     stage.counts.commits++;
     stage.counts.committed_tokens += length;
-    systems::Naive naive;
+    cache_test::Naive naive;
     naive.extend(rows, std::vector<int32_t>(length, PKV_NO_TOKEN));
-    world.common.push_back({systems::freeze(session), naive});
+    world.common.push_back({cache_test::freeze(session), naive});
   }
 }
 
-void live(systems::Stage& stage, const std::vector<Source>& records) {
+void live(cache_test::Stage& stage, const std::vector<Source>& records) {
   for (const Source& record : records) {
-    systems::operate(stage, record);
+    cache_test::operate(stage, record);
     stage.compare();
   }
 }
@@ -44,8 +44,8 @@ void live(systems::Stage& stage, const std::vector<Source>& records) {
 
 FUZZ_TARGET(const uint8_t* data, size_t size) {
   Source source(data, size), header = source.part(header_bytes);
-  const systems::Setup& setup = systems::setups[header.below(std::size(systems::setups))];
-  systems::World world(setup, header.chance(80));
+  const cache_test::Setup& setup = cache_test::setups[header.below(std::size(cache_test::setups))];
+  cache_test::World world(setup, header.chance(80));
   const size_t count = header.between(2, most_threads);
   const bool destroys_open = header.chance(50);
 
@@ -54,9 +54,9 @@ FUZZ_TARGET(const uint8_t* data, size_t size) {
     auto& own = records[data[at + record_bytes - 1] % count];
     if (own.size() < most_operations) own.emplace_back(data + at, record_bytes - 1);
   }
-  std::vector<std::unique_ptr<systems::Stage>> stages;
+  std::vector<std::unique_ptr<cache_test::Stage>> stages;
   for (uint32_t i = 0; i < count; i++)
-    stages.push_back(std::make_unique<systems::Stage>(world, 1 + i * 1000000));
+    stages.push_back(std::make_unique<cache_test::Stage>(world, 1 + i * 1000000));
   make_common(world, *stages[0]);
 
   world.alone = false;
@@ -67,7 +67,7 @@ FUZZ_TARGET(const uint8_t* data, size_t size) {
   world.alone = true;
 
   CHECK(pkv_cache_validate(world.cache));
-  systems::compare_stats(world, stages);
+  cache_test::compare_stats(world, stages);
   for (const auto& stage : stages) {
     stage->compare_all();
     if (destroys_open)
@@ -75,14 +75,14 @@ FUZZ_TARGET(const uint8_t* data, size_t size) {
     else
       stage->close_all();
   }
-  for (systems::Frozen& frozen : world.common) {
+  for (cache_test::Frozen& frozen : world.common) {
     if (destroys_open)
       frozen.snapshot.forget();
     else
       frozen.snapshot.close();
   }
   world.common.clear();
-  if (!destroys_open) systems::check_empty(world);
-  systems::destroy(world);
+  if (!destroys_open) cache_test::check_empty(world);
+  cache_test::destroy(world);
   for (const auto& stage : stages) stage->check_dead();
 }

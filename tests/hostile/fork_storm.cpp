@@ -12,8 +12,8 @@
 #include <set>
 #include <thread>
 
+#include "../support/memory_store.h"
 #include "../support/source.h"
-#include "../systems/memory_store.h"
 #include "support.h"
 
 using namespace hostile;
@@ -73,7 +73,7 @@ struct House {
     OK(pkv_batch_commit(step, tokens.data()));
   }
 
-  systems::MemoryStore store;
+  cache_test::MemoryStore store;
   pkv_store table{};
   pkv_cache cache = nullptr;
   pkv_session session = nullptr, stepping = nullptr;

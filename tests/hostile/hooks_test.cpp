@@ -6,7 +6,7 @@
 #include <set>
 #include <thread>
 
-#include "../systems/memory_store.h"
+#include "../support/memory_store.h"
 #include "world.h"
 
 namespace hostile {
@@ -146,7 +146,7 @@ void compute(pkv_cache cache, const std::vector<int32_t>& text, uint64_t seed) {
 TEST(Hooks, ThreadsThatAllocate) {
   for (const bool stored : {false, true})
     EXPECT_EQ(in_child([&] {
-                systems::MemoryStore memory;
+                cache_test::MemoryStore memory;
                 const pkv_store table = memory.table();
                 Counted counted;
                 const pkv_allocator allocator = counted.hooks();

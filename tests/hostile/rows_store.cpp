@@ -1,28 +1,10 @@
 // The rows of store.h.
 #include <pagedkv/store.h>
-#include <unistd.h>
 
-#include <filesystem>
-
+#include "../support/files.h"
 #include "matrix.h"
 
 namespace hostile {
-namespace {
-
-// A directory that may be a store, for as long as the process that made it runs.
-class Folder {
- public:
-  Folder() { mkdtemp(path); }
-  ~Folder() {
-    if (getpid() == maker_) std::filesystem::remove_all(path);
-  }
-  char path[32] = "/tmp/pagedkv-hostile-XXXXXX";
-
- private:
-  const pid_t maker_ = getpid();
-};
-
-}  // namespace
 
 std::vector<Function> store_rows() {
   const Arg cache = handle(Handle::cache), salt = optional(in<char>({'a'})),
@@ -51,10 +33,11 @@ std::vector<Function> store_rows() {
   flush.cases = {{"no time", set(1, 0), {PKV_OK}}};
   Function stats{ROW(pkv_store_get_stats), {cache, struct_out(sizeof(pkv_store_stats))}};
 
-  static const Folder folder;
+  static const files::TemporaryDirectory folder;
   const auto directory = [](World& world) {
     auto config = made(pkv_directory_config_init);
-    config.path = world.keep_list(std::vector<char>(folder.path, folder.path + sizeof folder.path));
+    const char* const path = folder.path().c_str();
+    config.path = world.keep_list(std::vector<char>(path, path + folder.path().size() + 1));
     return config;
   };
   Function open{

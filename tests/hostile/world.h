@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "../systems/memory_store.h"
+#include "../support/memory_store.h"
 #include "support.h"
 
 namespace hostile {
@@ -18,7 +18,7 @@ class World {
   World& operator=(const World&) = delete;
 
   Hooks hooks;
-  systems::MemoryStore items;  // Used by a world that is stored.
+  cache_test::MemoryStore items;  // Used by a world that is stored.
   pkv_storage storage;
   pkv_cache cache = nullptr, other = nullptr;
   pkv_session session = nullptr;  // Has 20 tokens. Its blocks are shared with the snapshot.

@@ -32,7 +32,7 @@ struct Allocator {
 class Random : public testing::TestWithParam<pkv_eviction> {
  protected:
   struct Running {
-    systems::Session session;
+    cache_test::Session session;
     Text text;
   };
 
@@ -49,11 +49,11 @@ class Random : public testing::TestWithParam<pkv_eviction> {
     pkv_prefix_config prefix;
     CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
     prefix.eviction = GetParam();
-    pkv_cache_config config = systems::config_of({}, blocks, PKV_STORAGE_NONE);
+    pkv_cache_config config = cache_test::config_of({}, blocks, PKV_STORAGE_NONE);
     config.prefix = &prefix;
     const pkv_allocator allocator = {Allocator::alloc, Allocator::free, &memory_};
     config.allocator = &allocator;
-    cache_ = systems::create(config);
+    cache_ = cache_test::create(config);
   }
 
   // Accepts that a call fails for want of memory or blocks, and for no other reason.
@@ -66,7 +66,7 @@ class Random : public testing::TestWithParam<pkv_eviction> {
 
   // Notes for which text each block was computed. A block that is found must be of the same text.
   void learn_blocks(const Running& running) {
-    const std::vector<uint32_t> table = systems::block_table(running.session);
+    const std::vector<uint32_t> table = cache_test::block_table(running.session);
     for (size_t i = 0; (i + 1) * block_size <= running.text.size(); i++) {
       const Text text = first_tokens(running.text, (i + 1) * block_size);
       text_of_[table[i]] = text;
@@ -74,7 +74,7 @@ class Random : public testing::TestWithParam<pkv_eviction> {
     }
   }
   void check_blocks(const Running& running, uint64_t matched) {
-    const std::vector<uint32_t> table = systems::block_table(running.session);
+    const std::vector<uint32_t> table = cache_test::block_table(running.session);
     for (size_t i = 0; i < matched / block_size; i++)
       EXPECT_EQ(first_tokens(running.text, (i + 1) * block_size), text_of_[table[i]]);
   }
@@ -82,7 +82,7 @@ class Random : public testing::TestWithParam<pkv_eviction> {
   void open() {
     pkv_session session;
     if (!done(pkv_session_open(cache_, nullptr, &session))) return;
-    Running running{systems::Session(session), {}};
+    Running running{cache_test::Session(session), {}};
     const Text text = random_text();
     uint64_t matched = 0, longest = 0;
     if (!done(pkv_session_match_prefix(session, text.size(), text.data(), &matched))) return;
@@ -128,7 +128,7 @@ class Random : public testing::TestWithParam<pkv_eviction> {
     } else if (what < 13) {
       pkv_session child;
       if (done(pkv_session_fork(one.session, &child)))
-        running_.push_back({systems::Session(child), Text(one.text)});
+        running_.push_back({cache_test::Session(child), Text(one.text)});
     } else if (what < 14 && !complete_) {
       done(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
     } else {
@@ -156,13 +156,13 @@ class Random : public testing::TestWithParam<pkv_eviction> {
     running_.clear();
     CHECK(pkv_cache_validate(cache_));
     CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
-    EXPECT_EQ(blocks, systems::stats_of(cache_).free_blocks);
+    EXPECT_EQ(blocks, cache_test::stats_of(cache_).free_blocks);
     EXPECT_GT(found_, 0u);
   }
 
   std::mt19937 random_{6};
   Allocator memory_;
-  systems::Cache cache_;
+  cache_test::Cache cache_;
   std::vector<Running> running_;
   std::set<Text> published_;
   std::map<uint32_t, Text> text_of_;

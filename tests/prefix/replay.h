@@ -4,21 +4,21 @@
 
 #include <functional>
 
-#include "../systems/support.h"
+#include "../support/cache.h"
 
 namespace replay {
 
-using systems::check;
+using cache_test::check;
 
 // Makes a cache of storage NONE with a prefix index.
-inline systems::Cache cache_of(uint64_t blocks, uint32_t block_size, pkv_eviction eviction) {
+inline cache_test::Cache cache_of(uint64_t blocks, uint32_t block_size, pkv_eviction eviction) {
   pkv_prefix_config prefix;
   CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
   prefix.eviction = eviction;
-  pkv_cache_config config = systems::config_of({}, blocks, PKV_STORAGE_NONE);
+  pkv_cache_config config = cache_test::config_of({}, blocks, PKV_STORAGE_NONE);
   config.block_size = block_size;
   config.prefix = &prefix;
-  return systems::create(config);
+  return cache_test::create(config);
 }
 
 inline uint64_t match(pkv_session session, const std::vector<int32_t>& tokens) {
@@ -31,14 +31,14 @@ inline uint64_t match(pkv_session session, const std::vector<int32_t>& tokens) {
 inline uint64_t run(pkv_cache cache, pkv_session session, const std::vector<int32_t>& tokens) {
   const uint64_t matched = match(session, tokens);
   if (matched == tokens.size()) return matched;
-  systems::Batch batch =
-      systems::begin(cache, {session}, {static_cast<uint32_t>(tokens.size() - matched)});
-  systems::commit(batch, tokens.data() + matched);
+  cache_test::Batch batch =
+      cache_test::begin(cache, {session}, {static_cast<uint32_t>(tokens.size() - matched)});
+  cache_test::commit(batch, tokens.data() + matched);
   return matched;
 }
 
 inline uint64_t serve(pkv_cache cache, const std::vector<int32_t>& tokens) {
-  systems::Session session = systems::open(cache);
+  cache_test::Session session = cache_test::open(cache);
   return run(cache, session, tokens);
 }
 

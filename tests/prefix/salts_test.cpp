@@ -25,22 +25,22 @@ class Salts : public testing::Test {
   // Each tenant has cached texts of its own.
   void SetUp() override {
     for (uint32_t n = 0; n < salt_count * text_count; n++) {
-      systems::Session session = open(salt(n % salt_count));
+      cache_test::Session session = open(salt(n % salt_count));
       replay::run(cache, session, text(n));
     }
   }
 
-  systems::Session open(const std::string& salt) {
+  cache_test::Session open(const std::string& salt) {
     pkv_session_config config;
     CHECK(pkv_session_config_init(&config, sizeof config));
     config.salt = salt.data();
     config.salt_size = salt.size();
     pkv_session session;
     CHECK(pkv_session_open(cache, &config, &session));
-    return systems::Session(session);
+    return cache_test::Session(session);
   }
 
-  systems::Cache cache =
+  cache_test::Cache cache =
       replay::cache_of(salt_count * text_count * text_tokens / 16, 16, PKV_EVICTION_DEFAULT);
 };
 
@@ -49,7 +49,7 @@ TEST_F(Salts, AMillionLookUpsFindNothingOfOthers) {
   for (uint32_t n = 0; n < salt_count * text_count; n++) texts.push_back(text(n));
   uint64_t found = 0;
   for (uint32_t tenant = 0; tenant < salt_count; tenant++) {
-    systems::Session session = open(salt(tenant));
+    cache_test::Session session = open(salt(tenant));
     for (uint32_t i = 0; i < 1000000 / salt_count; i++) {
       const uint32_t other = (tenant + 1 + i % (salt_count - 1)) % salt_count,
                      n = i % text_count * salt_count + other;
@@ -69,7 +69,7 @@ TEST_F(Salts, AForeignTextTakesAsLongAsAnUnknownOne) {
     const std::vector<int32_t> texts[kinds] = {text(n + 1), text(n + salt_count * text_count),
                                                text(n)};
     for (int kind = 0; kind < kinds; kind++) {
-      systems::Session session = open(salt(0));
+      cache_test::Session session = open(salt(0));
       const auto begin = Clock::now();
       const uint64_t matched = replay::match(session, texts[kind]);
       nanoseconds[kind].push_back(

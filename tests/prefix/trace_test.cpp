@@ -40,7 +40,7 @@ class Trace : public testing::TestWithParam<Grain> {
   // Returns the hits in blocks of the trace, of all 288,500.
   uint64_t hits(uint64_t capacity, pkv_eviction eviction) {
     const auto [block_size, blocks] = GetParam();
-    systems::Cache cache = replay::cache_of(capacity * blocks, block_size, eviction);
+    cache_test::Cache cache = replay::cache_of(capacity * blocks, block_size, eviction);
     uint64_t asked = 0, found = 0;
     std::vector<int32_t> tokens;
     for (const Request& request : requests) {

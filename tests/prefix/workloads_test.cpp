@@ -1,8 +1,6 @@
-// Small workloads whose outcome is known.
+// Small workloads whose outcome is known in advance.
 #include <map>
 
-#include "../systems/data.h"
-#include "../systems/json_numbers.h"
 #include "replay.h"
 
 namespace {
@@ -27,45 +25,45 @@ class Texts {
   std::map<std::string, size_t> numbers_;
 };
 
-// Reads the lists of strings at the key "requests".
-std::vector<std::vector<std::string>> read_requests(const std::string& text) {
-  std::vector<std::vector<std::string>> requests;
-  size_t at = text.find('[', text.find("\"requests\"")) + 1;
-  for (int depth = 1; depth > 0 && at < text.size(); at++) {
-    if (text[at] == '[') depth++, requests.emplace_back();
-    if (text[at] == ']') depth--;
-    if (text[at] != '"') continue;
-    const size_t end = text.find('"', at + 1);
-    requests.back().push_back(text.substr(at + 1, end - at - 1));
-    at = end;
-  }
-  return requests;
+// A request of a chat service with a system prompt of 8 blocks. It may have examples of 6 blocks
+// behind that, and ends with a question of its own.
+struct Request {
+  bool has_examples;
+  int question_blocks;
+};
+constexpr Request requests[] = {
+    {false, 5}, {true, 2}, {true, 4}, {true, 4}, {false, 5}, {true, 4}, {true, 3}, {true, 3},
+    {false, 3}, {true, 3}, {true, 4}, {true, 5}, {false, 2}, {true, 5}, {true, 4}, {true, 3},
+    {false, 4}, {true, 4}, {true, 3}, {true, 3}, {false, 4}, {true, 4}, {true, 4}, {true, 3},
+    {false, 5}, {true, 3}, {true, 3}, {true, 5}, {false, 3}, {true, 2}, {true, 4}, {true, 4},
+    {false, 2}, {true, 2}, {true, 3}, {true, 5}, {false, 3}, {true, 5}, {true, 3}, {true, 2}};
+
+std::vector<std::string> blocks_of(size_t number) {
+  std::vector<std::string> names;
+  const auto add = [&](const std::string& name, int count) {
+    for (int i = 0; i < count; i++) names.push_back(name + std::to_string(i));
+  };
+  add("system ", 8);
+  if (requests[number].has_examples) add("example ", 6);
+  add("question " + std::to_string(number) + " ", requests[number].question_blocks);
+  return names;
 }
 
-TEST(ServingChapter, SharedBlocksAreStoredOnce) {
-  const auto path = systems::outside_data("kv_serving_workload.json");
-  if (!std::filesystem::exists(path))
-    GTEST_SKIP() << "no " << path << ": nothing was shown about the chapter's figures";
-  const std::string text = systems::read_text(path);
-  const auto requests = read_requests(text);
-  ASSERT_EQ(40u, requests.size());
+TEST(Workload, SharedBlocksAreStoredOnce) {
   for (const bool sharing : {false, true}) {
-    systems::Cache cache = replay::cache_of(1000, block_size, PKV_EVICTION_DEFAULT);
+    cache_test::Cache cache = replay::cache_of(1000, block_size, PKV_EVICTION_DEFAULT);
     Texts texts;
-    std::vector<systems::Session> sessions;
-    for (const auto& request : requests) {
+    std::vector<cache_test::Session> sessions;
+    for (size_t number = 0; number < std::size(requests); number++) {
       pkv_session_config config;
       CHECK(pkv_session_config_init(&config, sizeof config));
       config.prefix = sharing ? PKV_PREFIX_SHARE : PKV_PREFIX_OFF;
       pkv_session session;
       CHECK(pkv_session_open(cache, &config, &session));
       sessions.emplace_back(session);
-      replay::run(cache, session, texts.of(request));
+      replay::run(cache, session, texts.of(blocks_of(number)));
     }
-    EXPECT_EQ(sharing ? 156u : 642u, systems::stats_of(cache).used_blocks);
-    EXPECT_EQ(
-        systems::json_number(text, sharing ? "blocks_with_sharing" : "blocks_without_sharing"),
-        static_cast<double>(systems::stats_of(cache).used_blocks));
+    EXPECT_EQ(sharing ? 156u : 642u, cache_test::stats_of(cache).used_blocks);
     CHECK(pkv_cache_validate(cache));
     sessions.clear();
     CHECK(pkv_cache_validate(cache));
@@ -75,7 +73,7 @@ TEST(ServingChapter, SharedBlocksAreStoredOnce) {
 // Every tenth text begins with one of two prompts, and the others come once. So 2 x 8 blocks
 // return, in a cache of 64, with 9 times 8 others in between.
 uint64_t found_among_strangers(pkv_eviction eviction) {
-  systems::Cache cache = replay::cache_of(64, block_size, eviction);
+  cache_test::Cache cache = replay::cache_of(64, block_size, eviction);
   Texts texts;
   uint64_t found = 0;
   for (int i = 0; i < 4000; i++) {
@@ -98,7 +96,7 @@ TEST(Eviction, WhatReturnsIsKeptAmongWhatDoesNot) {
 // Conversations end one after another. Their blocks were used equally often, so the oldest are
 // evicted.
 TEST(Eviction, TheOldestGoesWhereNothingElseIsKnown) {
-  systems::Cache cache = replay::cache_of(8, block_size, PKV_EVICTION_DEFAULT);
+  cache_test::Cache cache = replay::cache_of(8, block_size, PKV_EVICTION_DEFAULT);
   Texts texts;
   for (const std::string name : {"a", "b", "c", "d", "e"})
     replay::serve(cache, texts.of({name + "0", name + "1"}));

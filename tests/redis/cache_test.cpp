@@ -8,10 +8,10 @@
 #include <chrono>
 #include <thread>
 
-#include "../systems/prefix_fixture.h"
+#include "../cache/prefix_fixture.h"
 #include "servers.h"
 
-namespace systems {
+namespace cache_test {
 namespace {
 
 constexpr uint32_t long_time = 60000;  // milliseconds
@@ -136,4 +136,4 @@ TEST_F(RedisTier, WhateverHappensToAServerCostsHitsOnly) {
 }
 
 }  // namespace
-}  // namespace systems
+}  // namespace cache_test

@@ -10,6 +10,8 @@
 #include <memory>
 #include <stdexcept>
 
+#include "../support/files.h"
+
 namespace redis_test {
 
 namespace {
@@ -61,8 +63,7 @@ Certificate read_certificate(const std::string& path) {
 }  // namespace
 
 Certificates::Certificates() {
-  std::string name = std::filesystem::temp_directory_path() / "pagedkv-certificates-XXXXXX";
-  directory_ = checked(mkdtemp(name.data()));
+  directory_ = files::make_directory();
   for (const char* ca : {"ca", "other-ca"})
     make(ca, {.names = "", .common_name = ca, .signed_by = "", .is_ca = true});
   make("server", {});

@@ -13,6 +13,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "../support/files.h"
+
 namespace redis_test {
 
 namespace {
@@ -39,12 +41,6 @@ bool can_bind(int port) {
       bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
   close(descriptor);
   return result;
-}
-
-std::filesystem::path new_directory() {
-  std::string name = std::filesystem::temp_directory_path() / "pagedkv-redis-XXXXXX";
-  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
-  return name;
 }
 
 std::string text_of(const redisReply* reply) {
@@ -81,7 +77,7 @@ bool have_tls_server() {
 }
 
 Server::Server(std::vector<std::string> options, std::optional<TlsFiles> tls)
-    : options_(std::move(options)), tls_(std::move(tls)), directory_(new_directory()) {
+    : options_(std::move(options)), tls_(std::move(tls)), directory_(files::make_directory()) {
   // Another process may take the port before the server does.
   for (int attempt = 0; attempt < 10; attempt++) {
     port_ = free_port();

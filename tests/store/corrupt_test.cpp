@@ -2,6 +2,7 @@
 // before.
 #include <fstream>
 
+#include "../support/files.h"
 #include "file.h"
 #include "support.h"
 
@@ -586,11 +587,8 @@ std::vector<Session> golden_sessions(pkv_cache cache, const Plan& plan) {
 }
 
 Bytes golden_file(const std::string& path, const Bytes& now) {
-  if (std::getenv("PKV_UPDATE_GOLDEN") != nullptr && !now.empty())
-    std::ofstream(path, std::ios::binary)
-        .write(reinterpret_cast<const char*>(now.data()), static_cast<std::streamsize>(now.size()));
-  std::ifstream in(path, std::ios::binary);
-  return Bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  if (std::getenv("PKV_UPDATE_GOLDEN") != nullptr && !now.empty()) files::write(path, now);
+  return files::read<Bytes>(path);
 }
 
 // Files of version 1 have no key. Those of version 2 have one, so no two of them are the same.

@@ -1,13 +1,10 @@
 // A folder with two sessions, and what their files should be.
 #pragma once
 
-#include <unistd.h>
-
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
 
+#include "../support/files.h"
 #include "disk.h"
 #include "support.h"
 
@@ -15,35 +12,16 @@ namespace store {
 
 namespace fs = std::filesystem;
 
-class Directory {
+class Directory : public files::TemporaryDirectory {
  public:
-  Directory() {
-    char name[] = "/tmp/pagedkv-store-XXXXXX";
-    path_ = mkdtemp(name);
-  }
-  ~Directory() { fs::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  const std::string& path() const { return path_; }
   std::set<std::string> names() const {
     std::set<std::string> names;
-    for (const auto& entry : fs::directory_iterator(path_)) names.insert(entry.path().filename());
+    for (const auto& entry : fs::directory_iterator(path())) names.insert(entry.path().filename());
     return names;
   }
-
- private:
-  std::string path_;
 };
 
-inline Bytes content_of(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
-inline void write_file(const std::string& path, const Bytes& bytes) {
-  std::ofstream(path, std::ios::binary)
-      .write(reinterpret_cast<const char*>(bytes.data()),
-             static_cast<std::streamsize>(bytes.size()));
-}
+inline Bytes content_of(const std::string& path) { return files::read<Bytes>(path); }
 
 // A cache with a session of two tiles in two layers. `other` is a session with another text.
 struct Fixture {

@@ -34,7 +34,7 @@ TEST(Path, IsReplacedAsAWholeAndIsItsOwnersAlone) {
 TEST(Path, OnlyRegularFiles) {
   const Fixture fixture;
   const std::string regular = fixture.directory / "regular";
-  write_file(regular, fixture.file);
+  files::write(regular, fixture.file);
   fs::create_directory(fixture.directory / "directory");
   ASSERT_EQ(0, mkfifo((fixture.directory / "fifo").c_str(), 0600));
   fs::create_symlink(regular, fixture.directory / "link");
@@ -76,7 +76,7 @@ bool may_be_interrupted(const std::string& call) {
 void each_call_faulty(const Fixture& fixture, disk::Fault fault, int error, bool unnamed) {
   const std::string path = fixture.directory / "chat.pkv";
   for (uint64_t k = 1;; k++) {
-    write_file(path, fixture.file);
+    files::write(path, fixture.file);
     uint64_t calls = 0;
     std::string struck;
     disk::error = error;
@@ -126,7 +126,7 @@ TEST(Faults, OfEveryCallOfASave) {
 TEST(Faults, OfEveryCallOfALoad) {
   const Fixture fixture(300);
   const std::string path = fixture.directory / "chat.pkv";
-  write_file(path, fixture.file);
+  files::write(path, fixture.file);
   const State before = state_of(fixture.target);
   for (const disk::Fault fault :
        {disk::Fault::fails, disk::Fault::interrupted, disk::Fault::short_count}) {
@@ -256,7 +256,7 @@ void save_during(const Fixture& fixture, const std::string& wanted, bool unnamed
 TEST(TemporaryFile, OfALiveWriterStays) {
   for (const bool unnamed : {true, false}) {
     const Fixture fixture;
-    write_file(fixture.directory / "chat.pkv", fixture.other_file);
+    files::write(fixture.directory / "chat.pkv", fixture.other_file);
     for (const char* call : {"write", "fsync", "renameat"}) save_during(fixture, call, unnamed);
   }
 }

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "../support/files.h"
 #include "disk.h"
 #include "support.h"
 
@@ -52,7 +53,7 @@ void fill(pkv_cache cache, pkv_session session, uint64_t version) {
   std::exit(1);
 }
 
-auto files_in(const char* directory) {
+auto files_in(const std::string& directory) {
   using Names = std::filesystem::directory_iterator;
   return std::distance(Names(directory), Names());
 }
@@ -78,8 +79,7 @@ uint64_t version_at(const std::string& path, pkv_cache cache) {
 
 int main(int argc, char** argv) {
   const uint64_t runs = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 100;
-  char directory[] = "/tmp/pagedkv-kill-XXXXXX";
-  const std::string path = std::string(mkdtemp(directory)) + "/chat.pkv";
+  const std::string directory = files::make_directory(), path = directory + "/chat.pkv";
   const Cache cache = create(plan);
   Random random(1);
   uint64_t version = 0, new_ones = 0, in_the_middle = 0, orphans = 0;

@@ -15,6 +15,7 @@
 #include <set>
 #include <thread>
 
+#include "../support/files.h"
 #include "disk.h"
 #include "support.h"
 
@@ -199,8 +200,7 @@ void pause(Random& random, uint64_t max_us) {
 
 int main(int argc, char** argv) {
   const uint64_t runs = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 100;
-  char directory[] = "/tmp/pagedkv-kill-XXXXXX";
-  const std::string path = std::string(mkdtemp(directory)) + "/store";
+  const std::string directory = files::make_directory(), path = directory + "/store";
   Random random(1);
   Allowed allowed;
   for (std::set<uint64_t>& versions : allowed) versions = {0};

@@ -20,6 +20,7 @@
 #include <tuple>
 #include <vector>
 
+#include "../support/files.h"
 #include "support.h"
 
 namespace others {
@@ -114,16 +115,11 @@ struct Thing {
 };
 using Things = std::map<std::string, Thing>;  // Things by their paths.
 
-inline std::string text_of(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
 inline Thing thing_at(const std::string& path) {
   struct stat status;
   must(lstat(path.c_str(), &status) == 0, "cannot look at a file");
   std::string content;
-  if (S_ISREG(status.st_mode)) content = text_of(path);
+  if (S_ISREG(status.st_mode)) content = files::read(path);
   if (S_ISLNK(status.st_mode)) content = fs::read_symlink(path);
   return {status.st_ino, status.st_uid, status.st_gid, status.st_mode, content};
 }
@@ -144,9 +140,7 @@ class Scene {
   Scene(uid_t user, uid_t place_owner, mode_t place_mode) : caller(user) {
     // Directories are made by the hundred. In memory, where there is such a place, that takes no
     // time.
-    root_ = access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm/pagedkv-others-XXXXXX"
-                                                 : "/tmp/pagedkv-others-XXXXXX";
-    must(mkdtemp(root_.data()) != nullptr, "cannot make a directory");
+    root_ = files::make_directory(access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp");
     must(chmod(root_.c_str(), 0755) == 0, "cannot open a directory to others");
     make_folder(place(), place_owner, place_mode);
     make_folder(elsewhere(), caller, 0700);

@@ -281,7 +281,7 @@ TEST_F(Stores, AHardLinkLosesItsNameOnly) {
     make_folder(scene.place() + "/ab", me, 0700);
     fs::create_hard_link(scene.precious(), scene.place() + "/ab/" + item_name);
     EXPECT_EQ(operation.result, operation.call(scene.place()));
-    EXPECT_EQ("mine", text_of(scene.precious()));
+    EXPECT_EQ("mine", files::read(scene.precious()));
   }
 }
 
@@ -374,7 +374,7 @@ TEST_F(Stores, OrphansGoWhenItIsOpened) {
       const As self(caller);
       const Store store(scene.place(), capacity);
       EXPECT_EQ(leftover.goes, !exists(path));
-      EXPECT_EQ("mine", text_of(scene.precious()));
+      EXPECT_EQ("mine", files::read(scene.precious()));
     }
   });
   say_what_was_left_out();
@@ -395,7 +395,7 @@ TEST_F(Stores, OrphansBesideASavedFileGoWithTheNextSave) {
       config.durable = 0;
       CHECK(pkv_file_save(cache, 0, nullptr, &config, &to, nullptr));
       EXPECT_EQ(leftover.goes, !exists(path));
-      EXPECT_EQ("mine", text_of(scene.precious()));
+      EXPECT_EQ("mine", files::read(scene.precious()));
     }
   });
   say_what_was_left_out();

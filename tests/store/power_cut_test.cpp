@@ -82,7 +82,7 @@ class Disk {
 std::vector<disk::Operation> journal_of(const Fixture& fixture, const Bytes& old, bool unnamed) {
   const std::string path = fixture.directory / Disk::name;
   fs::remove(path);
-  if (!old.empty()) write_file(path, old);
+  if (!old.empty()) files::write(path, old);
   std::vector<disk::Operation> journal;
   disk::journal = &journal;
   uint64_t calls = 0;

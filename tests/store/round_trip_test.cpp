@@ -291,11 +291,8 @@ TEST(Sessions, PrioritiesAndSuspendedOnesComeBack) {
   append(a, resumed, setup, 18, 2);
   const std::vector<Session> loaded = load(b, save(a, {suspended, resumed}));
   for (size_t i = 0; i < 2; i++) {
-    pkv_session_info before{}, after{};
-    before.struct_size = after.struct_size = sizeof before;
     const pkv_session original = i == 0 ? suspended : resumed;
-    CHECK(pkv_session_get_info(original, &before));
-    CHECK(pkv_session_get_info(loaded[i], &after));
+    const pkv_session_info before = info_of(original), after = info_of(loaded[i]);
     EXPECT_EQ(before.priority, after.priority);
     EXPECT_EQ(before.suspended, after.suspended);
     EXPECT_EQ(before.length, after.length);

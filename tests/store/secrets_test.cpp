@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "../systems/memory_store.h"
+#include "../support/memory_store.h"
 #include "support.h"
 
 #if defined(PKV_WITH_CIPHERS)

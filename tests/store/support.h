@@ -6,12 +6,12 @@
 
 #include <optional>
 
-#include "../systems/rows.h"
-#include "../systems/support.h"
+#include "../support/cache.h"
+#include "../support/rows.h"
 
 namespace store {
 
-using namespace systems;
+using namespace cache_test;
 
 using Bytes = std::vector<unsigned char>;
 
@@ -77,7 +77,7 @@ inline Cache create(const Plan& setup) {
   config.isa = setup.isa;
   config.allocator = setup.allocator;
   if (setup.prefix) config.prefix = &prefix;
-  return systems::create(config);
+  return cache_test::create(config);
 }
 
 inline Session open_salted(pkv_cache cache, const std::string& salt,
@@ -117,12 +117,6 @@ inline void append_in_steps(pkv_cache cache, pkv_session session, const Plan& se
                             uint64_t seed, uint32_t step = 13) {
   for (uint32_t done = 0; done < n; done += step)
     append(cache, session, setup, std::min(step, n - done), seed);
-}
-
-inline std::vector<int32_t> tokens_of(pkv_session session, uint64_t n) {
-  std::vector<int32_t> tokens(n);
-  CHECK(pkv_session_tokens(session, 0, n, tokens.data()));
-  return tokens;
 }
 
 // Returns one position of a layer as rows of a dtype, or nothing where it has left the window.

@@ -7,10 +7,10 @@
 #include <set>
 #include <thread>
 
-#include "../systems/memory_store.h"
-#include "../systems/prefix_fixture.h"
+#include "../cache/prefix_fixture.h"
+#include "../support/memory_store.h"
 
-namespace systems {
+namespace cache_test {
 namespace {
 
 constexpr std::chrono::seconds patience(60);
@@ -239,4 +239,4 @@ TEST_F(Stalls, ARunnerThatStandsStill) {
 }
 
 }  // namespace
-}  // namespace systems
+}  // namespace cache_test

@@ -1,0 +1,325 @@
+// Operations on batches (begin, write, attend, accept, commit, abort, in any order and with others
+// between them), and the choice of victims.
+#pragma once
+
+#include "play_sessions.h"
+
+namespace cache_test {
+
+// The sessions of a step and their new tokens. Most of them may take part in one.
+struct List {
+  std::vector<Actor*> actors;
+  std::vector<pkv_session> handles;
+  std::vector<uint32_t> counts;
+
+  List(Stage& stage, Source& draw) {
+    const uint64_t chosen = draw.below(256);
+    const bool any = draw.chance(10), decode = draw.chance(50);
+    for (size_t i = 0; i < stage.actors.size(); i++) {
+      Actor& actor = *stage.actors[i];
+      if ((chosen >> i & 1) == 0 || (!any && actor.obstacle() != PKV_OK)) continue;
+      const uint64_t room = max_tokens - actor.naive.rows.size();
+      add(actor, static_cast<uint32_t>(std::min(room, decode ? 1 : draw.below(24))));
+    }
+  }
+  List() = default;
+
+  void add(Actor& actor, uint32_t count) {
+    actors.push_back(&actor);
+    handles.push_back(actor.session);
+    counts.push_back(count);
+  }
+
+  // Returns what begin() should say. It looks at sessions that are held by a batch first.
+  pkv_status obstacle() const {
+    pkv_status first = PKV_OK;
+    for (const Actor* actor : actors) {
+      if (actor->in_batch) return PKV_BUSY;
+      if (first == PKV_OK) first = actor->obstacle();
+    }
+    return first;
+  }
+
+  uint64_t max_blocks() const {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < actors.size(); i++)
+      sum += Stage::max_blocks_for(actors[i]->naive.rows.size(),
+                                   actors[i]->naive.rows.size() + counts[i]);
+    return sum;
+  }
+
+  List without(const std::vector<Actor*>& others) const {
+    List rest;
+    for (size_t i = 0; i < actors.size(); i++)
+      if (std::find(others.begin(), others.end(), actors[i]) == others.end())
+        rest.add(*actors[i], counts[i]);
+    return rest;
+  }
+
+  pkv_status begin(pkv_cache cache, uint64_t* short_by, pkv_batch* batch) const {
+    return pkv_batch_begin(cache, handles.size(), handles.data(), counts.data(), short_by, batch);
+  }
+};
+
+inline Step* begin_step(Stage& stage, Source& draw) {
+  if (stage.steps.size() >= 2) return nullptr;
+  const List list(stage, draw);
+  auto step = std::make_unique<Step>();
+  size_t rows = 0;
+  for (size_t i = 0; i < list.actors.size(); rows += list.counts[i++]) {
+    Member member{list.actors[i], list.counts[i], rows, {}, {}};
+    for (uint32_t group = 0; group < 2 && stage.world.has_tables(); group++)
+      member.tables[group] = block_table(list.handles[i], group);
+    step->members.push_back(std::move(member));
+  }
+  pkv_batch batch;
+  uint64_t short_by = 0;
+  const pkv_status obstacle = list.obstacle();
+  const pkv_status status =
+      stage.run([&] { return list.begin(stage.world.cache, &short_by, &batch); }, obstacle);
+  EXPECT_EQ(status == PKV_OUT_OF_BLOCKS, short_by > 0);
+  if (!stage.worked(status, obstacle, list.max_blocks())) return nullptr;
+  step->batch = Batch(batch);
+  step->rows = stage.fresh_rows(rows);
+  for (const Member& member : step->members) member.actor->in_batch = true;
+  size_t found;
+  CHECK(pkv_batch_rows(batch, &found));
+  EXPECT_EQ(rows, found);
+  stage.steps.push_back(std::move(step));
+  return stage.steps.back().get();
+}
+
+// Storage NONE leaves keys and values to the engine; the test notes the rows by slot. An aborted
+// step needs no undo: what it wrote lies in its own blocks, or beyond what anybody holds.
+inline void write_slots(Stage& stage, Step& step) {
+  for (uint32_t group = 0; group < 2; group++) {
+    std::vector<uint32_t>& slab = stage.world.slabs[group];
+    std::vector<uint32_t> from(step.members.size()), to(step.members.size());
+    size_t copies;
+    CHECK(pkv_batch_block_copies(step.batch, group, from.size(), from.data(), to.data(), &copies));
+    for (size_t i = 0; i < copies; i++)
+      std::copy_n(&slab[from[i] * block_size], block_size, &slab[to[i] * block_size]);
+    const std::vector<int64_t> slots = slot_mapping(step.batch, group);
+    for (size_t i = 0; i < slots.size(); i++) slab[static_cast<size_t>(slots[i])] = step.rows[i];
+  }
+}
+
+inline void write_layer(Stage& stage, Step& step, uint32_t layer) {
+  Numbers k = rows_of(step.rows, layer, false), v = rows_of(step.rows, layer, true);
+  const pkv_tensor keys = k.tensor(), values = v.tensor();
+  const pkv_status expected = !stage.world.has_rows() ? PKV_UNSUPPORTED
+                              : step.accepted         ? PKV_INVALID_ARGUMENT
+                                                      : PKV_OK;
+  stage.certain([&] { return pkv_batch_write(step.batch, layer, &keys, &values); }, expected);
+  if (expected == PKV_OK) step.written |= 1u << layer;
+}
+
+// Compares the output of one row and head with the definition in double precision. Scores are at
+// most 2 and known to 2^-15, and values are at most 128. So an output may be off by 2 * 2^-14 * 128
+// and by the rounding of a sum of 150 terms.
+inline void attend_layer(Stage& stage, Source& draw, Step& step, uint32_t layer) {
+  const uint32_t dim = static_cast<uint32_t>(draw.below(key_dim)),
+                 head = static_cast<uint32_t>(draw.below(heads));
+  Numbers q = queries_for(step.rows.size(), dim), out = room_for(step.rows.size(), true);
+  const pkv_tensor queries = q.tensor(), outputs = out.tensor();
+  const bool written = step.rows.empty() || (step.written >> layer & 1);
+  const pkv_status obstacle = !stage.world.has_rows() ? PKV_UNSUPPORTED
+                              : step.accepted         ? PKV_INVALID_ARGUMENT
+                              : written               ? PKV_OK
+                                                      : PKV_INCOMPLETE;
+  pkv_attention_params params;
+  CHECK(pkv_attention_params_init(&params, sizeof params));
+  params.scale = 1;
+  if (!stage.attempt(
+          [&] { return pkv_batch_attend(step.batch, layer, &params, &queries, &outputs); },
+          obstacle) ||
+      step.rows.empty())
+    return;
+  const size_t row = draw.below(step.rows.size());
+  const auto member = std::find_if(step.members.begin(), step.members.end(),
+                                   [&](const Member& m) { return row < m.row + m.count; });
+  std::vector<uint32_t> seen = member->actor->naive.rows;
+  seen.insert(seen.end(), step.rows.begin() + static_cast<int64_t>(member->row),
+              step.rows.begin() + static_cast<int64_t>(row + 1));
+  const std::vector<double> expected = attention(
+      seen, layer, head, dim, stage.world.setup.window_of(layer), stage.world.setup.sinks);
+  for (uint32_t d = 0; d < value_dim; d++)
+    ASSERT_NEAR(expected[d], out.get(row, head, d, value_dim), 0.02)
+        << "row " << row << " head " << head << " dim " << d;
+}
+
+inline void accept(Stage& stage, Source& draw, Step& step) {
+  if (step.members.empty()) return;
+  const size_t i = draw.below(step.members.size());
+  Member& member = step.members[i];
+  std::vector<uint32_t> kept;
+  const unsigned percent = static_cast<unsigned>(draw.below(100));
+  for (uint32_t n = 0; n < member.count; n++)
+    if (draw.chance(percent)) kept.push_back(n);
+  const bool beyond = draw.chance(10), repeated = !beyond && kept.size() > 1 && draw.chance(10);
+  if (beyond) kept.push_back(member.count);
+  if (repeated) kept[1] = kept[0];
+  pkv_status obstacle = PKV_OK;
+  if (!stage.world.has_rows())
+    obstacle = PKV_UNSUPPORTED;
+  else if (!step.rows.empty() && step.written != all_written)
+    obstacle = PKV_INCOMPLETE;
+  else if (beyond)
+    obstacle = PKV_OUT_OF_RANGE;
+  else if (repeated || member.kept)
+    obstacle = PKV_INVALID_ARGUMENT;
+  if (!stage.attempt([&] { return pkv_batch_accept(step.batch, i, kept.size(), kept.data()); },
+                     obstacle))
+    return;
+  member.kept = kept;
+  step.accepted = true;
+}
+
+// Returns which of its new tokens a session keeps.
+inline std::vector<uint32_t> kept_of(const Member& member) {
+  if (member.kept) return *member.kept;
+  std::vector<uint32_t> all(member.count);
+  for (uint32_t i = 0; i < member.count; i++) all[i] = i;
+  return all;
+}
+
+// Commits a step. It gives no token ids, or new ones and the old ones for tokens that are computed
+// again. Now and then it gives a wrong one first, which must be refused.
+inline void commit(Stage& stage, Source& draw, Step& step) {
+  const bool tell = draw.chance(50), wrong = draw.chance(25);
+  std::vector<int32_t> tokens(step.rows.size(), PKV_NO_TOKEN);
+  for (int32_t& token : tokens)
+    if (tell) token = static_cast<int32_t>(draw.below(1000));
+  int32_t* remembered = nullptr;
+  for (const Member& member : step.members) {
+    const std::vector<uint32_t> kept = kept_of(member);
+    for (size_t i = 0; i < kept.size(); i++) {
+      const int32_t known = member.actor->naive.known(member.actor->naive.rows.size() + i);
+      if (known == PKV_NO_TOKEN) continue;
+      remembered = &tokens[member.row + kept[i]];
+      if (tell) *remembered = known;
+    }
+  }
+  const bool complete = !stage.world.has_rows() || step.rows.empty() || step.written == all_written;
+  if (wrong && remembered != nullptr && complete) {
+    const int32_t right = std::exchange(*remembered, 1000);
+    stage.certain([&] { return pkv_batch_commit(step.batch, tokens.data()); },
+                  PKV_INVALID_ARGUMENT);
+    *remembered = right;
+  }
+  if (!stage.attempt([&] { return pkv_batch_commit(step.batch, tokens.data()); },
+                     complete ? PKV_OK : PKV_INCOMPLETE))
+    return;
+  stage.counts.commits++;
+  for (const Member& member : step.members) {
+    std::vector<uint32_t> rows;
+    std::vector<int32_t> told;
+    for (const uint32_t i : kept_of(member)) {
+      rows.push_back(step.rows[member.row + i]);
+      told.push_back(tokens[member.row + i]);
+    }
+    member.actor->naive.extend(rows, told);
+    stage.counts.committed_tokens += rows.size();
+    stage.counts.grown += !rows.empty();
+  }
+  stage.drop(step);
+}
+
+// Plays a whole step at once, or begins one.
+inline void batch(Stage& stage, Source& draw) {
+  const bool held = draw.chance(25), aborted = draw.chance(15), accepts = draw.chance(20);
+  const uint32_t attended = static_cast<uint32_t>(draw.below(2 * layers));
+  Step* const step = begin_step(stage, draw);
+  if (step == nullptr) return;
+  if (!stage.world.has_rows()) write_slots(stage, *step);
+  if (held) return;
+  const uint32_t given = aborted ? static_cast<uint32_t>(draw.below(layers + 1)) : layers;
+  for (uint32_t layer = 0; layer < given && stage.world.has_rows(); layer++)
+    write_layer(stage, *step, layer);
+  if (attended < given) attend_layer(stage, draw, *step, attended);
+  if (aborted) return stage.abort(*step);
+  if (accepts) accept(stage, draw, *step);
+  commit(stage, draw, *step);
+}
+
+// Goes on with a batch that is held open, if there is one.
+inline void go_on(Stage& stage, Source& draw) {
+  if (stage.steps.empty()) return batch(stage, draw);
+  Step& step = *stage.steps[draw.below(stage.steps.size())];
+  const uint32_t layer = static_cast<uint32_t>(draw.below(layers));
+  const uint64_t choice = draw.below(16);
+  if (choice < 4) return write_layer(stage, step, layer);
+  if (choice < 7) return attend_layer(stage, draw, step, layer);
+  if (choice < 9) return accept(stage, draw, step);
+  if (choice < 15) {
+    const bool completes = draw.chance(75) && stage.world.has_rows() && !step.accepted;
+    for (uint32_t rest = 0; completes && rest < layers; rest++)
+      if ((step.written >> rest & 1) == 0) write_layer(stage, step, rest);
+    return commit(stage, draw, step);
+  }
+  stage.abort(step);
+}
+
+// Checks that the victims are those of the lowest rank: of the lowest priority, and among these
+// opened last.
+inline void check_rank(Stage& stage, const List& list, const std::vector<Actor*>& victims) {
+  const auto before = [](const Actor* a, const Actor* b) {
+    return a->priority != b->priority ? a->priority < b->priority : a->opened > b->opened;
+  };
+  EXPECT_TRUE(std::is_sorted(victims.begin(), victims.end(), before));
+  for (const auto& actor : stage.actors) {
+    if (actor->in_batch || actor->solo ||
+        std::find(victims.begin(), victims.end(), actor.get()) != victims.end())
+      continue;
+    const pkv_session_info info = info_of(actor->session);
+    const bool listed =
+        std::find(list.actors.begin(), list.actors.end(), actor.get()) != list.actors.end();
+    EXPECT_TRUE((!listed && info.blocks == 0) || victims.empty() ||
+                before(victims.back(), actor.get()))
+        << "a victim of higher rank";
+  }
+}
+
+// Asks which sessions to suspend, suspends them and begins the step. It must fail before and work
+// afterwards.
+inline void victims(Stage& stage, Source& draw) {
+  List list(stage, draw);
+  for (uint32_t& count : list.counts)
+    if (draw.chance(50)) count = static_cast<uint32_t>(draw.below(200));
+  std::vector<pkv_session> answer(stage.world.alone ? stage.actors.size() : 64);
+  size_t count = 0;
+  const pkv_status obstacle = list.obstacle();
+  const pkv_status status = stage.run(
+      [&] {
+        return pkv_batch_choose_victims(stage.world.cache, list.handles.size(), list.handles.data(),
+                                        list.counts.data(), answer.size(), answer.data(), &count);
+      },
+      obstacle);
+  if (!stage.world.alone) return;  // Other threads take and give back blocks meanwhile.
+  pkv_batch batch;
+  if (obstacle == PKV_OK && (status == PKV_OUT_OF_BLOCKS || status == PKV_TOO_LARGE)) {
+    EXPECT_NE(PKV_OK, list.begin(stage.world.cache, nullptr, &batch)) << "nobody need be suspended";
+    return;
+  }
+  if (!stage.worked(status, obstacle)) return;
+  answer.resize(count);
+  std::vector<Actor*> chosen;
+  for (const pkv_session session : answer)
+    for (const auto& actor : stage.actors)
+      if (actor->session.get() == session) chosen.push_back(actor.get());
+  ASSERT_EQ(count, chosen.size()) << "a victim that is no session";
+  check_rank(stage, list, chosen);
+  for (size_t i = 0; i < count; i++) {
+    ASSERT_FALSE(chosen[i]->in_batch || chosen[i]->solo);
+    const List rest = list.without({chosen.begin(), chosen.begin() + static_cast<int64_t>(i)});
+    ASSERT_NE(PKV_OK, rest.begin(stage.world.cache, nullptr, &batch))
+        << i << " of " << count << " victims are enough";
+    suspend(stage, *chosen[i]);
+  }
+  ASSERT_EQ(PKV_OK, list.without(chosen).begin(stage.world.cache, nullptr, &batch))
+      << count << " victims are too few: " << pkv_last_error();
+  CHECK(pkv_batch_abort(batch));
+  stage.counts.aborts++;
+}
+
+}  // namespace cache_test

@@ -1,0 +1,218 @@
+// A block that counts as evictable is freed when it is evicted. So whoever reads a block of the
+// prefix index keeps it in use.
+#include <pagedkv/file.h>
+
+#include <functional>
+#include <thread>
+
+#include "prefix_fixture.h"
+
+namespace cache_test {
+namespace {
+
+class Evictable : public Prefix {
+ protected:
+  uint64_t evictable() { return figures().evictable_blocks; }
+  uint64_t cached() { return figures().cached_blocks; }
+
+  // Takes every block that can be had and gives them back. Returns how many there were.
+  uint64_t take_all(uint64_t blocks) {
+    Session greedy = open(cache_);
+    for (uint64_t n = blocks; n > 0; n--)
+      if (pkv_session_reserve(greedy, n * 16) == PKV_OK) return n;
+    return 0;
+  }
+};
+
+// There are four texts of one block. The second session copies seven tokens of the first text's
+// block.
+TEST_F(Evictable, AMatchInsideABlockEvictsAnother) {
+  make(4);
+  for (int32_t name = 0; name < 4; name++) serve(text(name, 16));
+  const Text first = text(0, 7);
+  Session session = open(cache_);
+  EXPECT_EQ(7u, match(session, first));
+  EXPECT_EQ(3u, cached());
+  check_content(session, first);
+  session.close();
+  EXPECT_EQ(16u, serve(text(0, 16))) << "the text that was copied from";
+  EXPECT_EQ(16u, serve(text(2, 16)));
+  EXPECT_EQ(16u, serve(text(3, 16)));
+}
+
+TEST_F(Evictable, AMatchInsideTheOnlyBlockLosesNothing) {
+  make(1);
+  serve(text(0, 16));
+  {
+    Session session = open(cache_);
+    EXPECT_EQ(0u, match(session, text(0, 7)));
+  }
+  EXPECT_EQ(16u, serve(text(0, 16)));
+}
+
+// The match ends inside a node of several blocks, which it splits, and then behind its end.
+TEST_F(Evictable, AMatchInsideALongText) {
+  make(8);
+  const Text whole = text(1, 64);
+  serve(whole);
+  serve(text(2, 64));
+  for (const size_t tokens : {24u, 7u, 60u}) {
+    Session session = open_salted("", PKV_PREFIX_MATCH);
+    EXPECT_EQ(tokens,
+              match(session, Text(whole.begin(), whole.begin() + static_cast<int64_t>(tokens))));
+    check_content(session, Text(whole.begin(), whole.begin() + static_cast<int64_t>(tokens)));
+    session.close();
+    EXPECT_EQ(evictable(), cached());
+  }
+  EXPECT_EQ(64u, serve(whole));
+}
+
+// A session that was trimmed to the middle of a block reads that block until it writes a copy of
+// it.
+TEST_F(Evictable, ATrimIntoABlock) {
+  make(8);
+  const Text whole = text(1, 64);
+  Session session = open(cache_);
+  extend(session, whole);
+  CHECK(pkv_session_trim(session, 40));
+  EXPECT_EQ(1u, evictable()) << "the block behind the one that the session ends in";
+  EXPECT_EQ(5u, take_all(8));
+  check_content(session, Text(whole.begin(), whole.begin() + 40));
+  CHECK(pkv_session_trim(session, 36));
+  EXPECT_EQ(0u, evictable());
+  CHECK(pkv_session_trim(session, 20));
+  EXPECT_EQ(1u, evictable());
+  CHECK(pkv_session_trim(session, 16));
+  EXPECT_EQ(2u, evictable()) << "the session ends with a block";
+  CHECK(pkv_session_trim(session, 10));
+  EXPECT_EQ(2u, evictable());
+  Session child = fork(session);
+  session.close();
+  EXPECT_EQ(2u, evictable()) << "the child reads the first block";
+  extend(child, Text(whole.begin(), whole.begin() + 10) + text(2, 2));
+  EXPECT_EQ(3u, evictable()) << "the child has written a copy of it";
+  check_content(child, Text(whole.begin(), whole.begin() + 10) + text(2, 2));
+}
+
+// A stream that runs a given function at the first write.
+struct Interrupted {
+  std::function<void()> interruption;
+  std::vector<unsigned char> bytes;
+
+  static int64_t write(void* user, const void* from, uint64_t n) {
+    Interrupted& self = *static_cast<Interrupted*>(user);
+    if (self.bytes.empty()) std::thread(self.interruption).join();
+    const auto* const data = static_cast<const unsigned char*>(from);
+    self.bytes.insert(self.bytes.end(), data, data + n);
+    return static_cast<int64_t>(n);
+  }
+
+  void save(pkv_cache cache) {
+    pkv_stream to;
+    CHECK(pkv_stream_init(&to, sizeof to));
+    to.kind = PKV_STREAM_CALLBACKS;
+    to.write = write;
+    to.user = this;
+    pkv_file_config config;
+    CHECK(pkv_file_config_init(&config, sizeof config));
+    config.prefix_index = 1;
+    CHECK(pkv_file_save(cache, 0, nullptr, &config, &to, nullptr));
+  }
+
+  void load(pkv_cache cache) {
+    pkv_stream from;
+    CHECK(pkv_stream_init(&from, sizeof from));
+    from.kind = PKV_STREAM_BUFFER;
+    from.data = bytes.data();
+    from.size = bytes.size();
+    pkv_file_config config;
+    CHECK(pkv_file_config_init(&config, sizeof config));
+    config.prefix_index = 1;
+    size_t count = 0;
+    CHECK(pkv_file_load(cache, &config, &from, 0, nullptr, nullptr, &count));
+  }
+};
+
+// A save does not hold the blocks of the index: a step that needs them meanwhile gets them. The
+// file has of each text what was still there when it was read, with the right keys and values, and
+// nothing of the texts that were written into the freed blocks.
+TEST_F(Evictable, ASaveOfTheIndex) {
+  for (const uint32_t window : {0u, 24u}) {
+    make(60, PKV_STORAGE_PAGED, PKV_EVICTION_LRU, window);
+    for (int32_t name = 0; name < 6; name++) serve(text(name, 160));
+    ASSERT_EQ(60u, evictable());
+    Session kept = open(cache_);
+    EXPECT_EQ(160u, match(kept, text(3, 160)));
+    Interrupted stream;
+    stream.interruption = [&] {
+      EXPECT_EQ(50u, evictable());
+      serve(text(7, 25 * 16 + 3));
+    };
+    stream.save(cache_);
+    EXPECT_EQ(49u, evictable()) << "26 were taken, and 25 of them are cached again";
+    CHECK(pkv_cache_validate(cache_));
+    kept.close();
+    make(100, PKV_STORAGE_PAGED, PKV_EVICTION_LRU, window);
+    stream.load(cache_);
+    EXPECT_EQ(0u, serve(text(7, 25 * 16 + 3))) << "of after the save began";
+    uint64_t found = 0;
+    for (int32_t name = 0; name < 6; name++) {
+      const uint64_t matched = serve(text(name, 160));
+      EXPECT_TRUE(name < 3 || matched == 160) << name << ": " << matched;
+      found += matched / 16;
+    }
+    EXPECT_TRUE(window > 0 || found == 60 - 26)
+        << found << " blocks: 26 were taken before they were read";
+  }
+}
+
+// A save reads every text, but that does not count as a use: the order of eviction stays as it was.
+TEST_F(Evictable, ASaveOfTheIndexIsNoUse) {
+  make(4);
+  for (int32_t name = 0; name < 4; name++) serve(text(name, 16));
+  Interrupted stream;
+  stream.interruption = [] {};
+  stream.save(cache_);
+  serve(text(4, 32));
+  for (const int32_t name : {2, 3}) {
+    Session session = open_salted("", PKV_PREFIX_MATCH);
+    EXPECT_EQ(16u, match(session, text(name, 16)));
+  }
+}
+
+// Sessions that have only matched are saved with the cached blocks that they read, and read them
+// again when they are loaded.
+TEST_F(Evictable, AMatchThatWasLoaded) {
+  make(8);
+  const Text whole = text(1, 64);
+  serve(whole);
+  std::vector<unsigned char> bytes(1 << 20);
+  pkv_stream stream;
+  CHECK(pkv_stream_init(&stream, sizeof stream));
+  stream.kind = PKV_STREAM_BUFFER;
+  stream.data = bytes.data();
+  stream.size = bytes.size();
+  pkv_file_config config;
+  CHECK(pkv_file_config_init(&config, sizeof config));
+  config.prefix_index = 1;
+  {
+    Session session = open_salted("", PKV_PREFIX_MATCH);
+    EXPECT_EQ(64u, match(session, whole));
+    CHECK(pkv_session_trim(session, 40));
+    const pkv_file_item item = {session, nullptr, 0};
+    CHECK(pkv_file_save(cache_, 1, &item, &config, &stream, &stream.size));
+  }
+  make(8);
+  pkv_session loaded;
+  size_t count;
+  CHECK(pkv_file_load(cache_, &config, &stream, 1, &loaded, nullptr, &count));
+  Session session(loaded);
+  EXPECT_EQ(2u, evictable()) << "all but what the session reads: its third block is a copy";
+  check_content(session, Text(whole.begin(), whole.begin() + 40));
+  EXPECT_EQ(5u, take_all(8));
+  session.close();
+  EXPECT_EQ(evictable(), cached());
+}
+
+}  // namespace
+}  // namespace cache_test

@@ -1,0 +1,278 @@
+// Retention, pins and quotas, which come before the eviction policy, and the events that tell what
+// is cached.
+#include <set>
+
+#include "prefix_fixture.h"
+
+namespace cache_test {
+namespace {
+
+class PrefixKeep : public Prefix {
+ protected:
+  static pkv_prefix_config config(pkv_eviction eviction = PKV_EVICTION_LRU) {
+    pkv_prefix_config config;
+    CHECK(pkv_prefix_config_init(&config, sizeof config));
+    config.eviction = eviction;
+    return config;
+  }
+
+  uint64_t pin(const Text& tokens, const std::string& salt = "") {
+    uint64_t pinned = 99;
+    CHECK(pkv_prefix_pin(cache_, salt.data(), salt.size(), tokens.size(), tokens.data(), &pinned));
+    CHECK(pkv_cache_validate(cache_));
+    return pinned;
+  }
+  uint64_t unpin(const Text& tokens, const std::string& salt = "") {
+    uint64_t unpinned = 99;
+    CHECK(pkv_prefix_unpin(cache_, salt.data(), salt.size(), tokens.size(), tokens.data(),
+                           &unpinned));
+    CHECK(pkv_cache_validate(cache_));
+    return unpinned;
+  }
+  void set_quota(uint64_t blocks, const std::string& salt) {
+    CHECK(pkv_prefix_set_quota(cache_, salt.data(), salt.size(), blocks));
+    CHECK(pkv_cache_validate(cache_));
+  }
+  // Takes so many blocks of each group and gives them back. Whatever can be evicted for them is
+  // evicted.
+  void press(uint64_t blocks) {
+    Session session = open(cache_);
+    CHECK(pkv_session_reserve(session, blocks * 16));
+  }
+  // Returns how many tokens of a text are cached.
+  uint64_t cached(const Text& tokens, const std::string& salt = "") {
+    return match(open_salted(salt, PKV_PREFIX_MATCH), tokens);
+  }
+};
+
+TEST_F(PrefixKeep, ALowerRetentionGoesFirstWhateverThePolicySays) {
+  for (const pkv_eviction eviction : {PKV_EVICTION_DEFAULT, PKV_EVICTION_LRU, PKV_EVICTION_LFU}) {
+    SCOPED_TRACE(eviction);
+    make(12, config(eviction));
+    serve(text(1, 32), "", PKV_RETENTION_HIGH);  // This is the oldest text.
+    serve(text(2, 32));
+    for (int i = 0; i < 3; i++)
+      // This is the most recently and most frequently used text.
+      serve(text(3, 32), "", PKV_RETENTION_LOW);
+    press(8);
+    EXPECT_EQ(0u, cached(text(3, 32)));
+    EXPECT_EQ(32u, cached(text(2, 32)));
+    press(10);
+    EXPECT_EQ(0u, cached(text(2, 32)));
+    EXPECT_EQ(32u, cached(text(1, 32)));
+    press(12);
+    EXPECT_EQ(0u, cached(text(1, 32))) << "a high retention is no pin";
+  }
+}
+
+TEST_F(PrefixKeep, ABlockHasTheHighestRetentionOfItsUsers) {
+  make(12, config());
+  const Text system = text(1, 32);
+  serve(system + text(2, 32), "", PKV_RETENTION_LOW);
+  serve(system + text(3, 32), "", PKV_RETENTION_HIGH);
+  serve(system, "", PKV_RETENTION_LOW);
+  serve(text(4, 32));
+  press(8);
+  EXPECT_EQ(32u, cached(system + text(2, 32))) << "its own end is gone";
+  press(8);
+  EXPECT_EQ(64u, cached(system + text(3, 32)));
+}
+
+TEST_F(PrefixKeep, PinsStayUntilTheyAreTakenBackAsOften) {
+  make(8, config());
+  const Text prompt = text(1, 40);
+  EXPECT_EQ(0u, pin(prompt)) << "nothing is cached";
+  serve(prompt);
+  EXPECT_EQ(32u, pin(prompt));
+  EXPECT_EQ(32u, pin(prompt + text(2, 50)));
+  EXPECT_EQ(2u, figures().pinned_blocks);
+  EXPECT_EQ(0u, figures().evictable_blocks);
+  EXPECT_EQ(0u, stats_of(cache_).evictable_blocks);
+  press(6);
+  CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+  EXPECT_EQ(32u, cached(prompt));
+  Session greedy = open(cache_);
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_reserve(greedy, 7 * 16));
+  EXPECT_EQ(32u, unpin(prompt));
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_reserve(greedy, 7 * 16));
+  EXPECT_EQ(32u, unpin(prompt));
+  EXPECT_EQ(0u, figures().pinned_blocks);
+  CHECK(pkv_session_reserve(greedy, 8 * 16));
+  uint64_t unpinned = 7;
+  REFUSED(PKV_DOUBLE_FREE,
+          pkv_prefix_unpin(cache_, nullptr, 0, prompt.size(), prompt.data(), &unpinned));
+  EXPECT_EQ(7u, unpinned);
+}
+
+TEST_F(PrefixKeep, TheLongestPinIsTakenBackFirst) {
+  make(32, config());
+  const Text prompt = text(1, 64);
+  serve(prompt);
+  EXPECT_EQ(16u, pin(Text(prompt.begin(), prompt.begin() + 20)));
+  EXPECT_EQ(48u, pin(Text(prompt.begin(), prompt.begin() + 48)));
+  EXPECT_EQ(3u, figures().pinned_blocks) << "what both keep counts once";
+  EXPECT_EQ(1u, figures().evictable_blocks);
+  EXPECT_EQ(48u, unpin(prompt));
+  EXPECT_EQ(1u, figures().pinned_blocks);
+  EXPECT_EQ(16u, unpin(prompt));
+  EXPECT_EQ(4u, figures().evictable_blocks);
+}
+
+TEST_F(PrefixKeep, PinsHaveAQuota) {
+  pkv_prefix_config config = PrefixKeep::config();
+  config.pinned_blocks = 3;
+  make(16, config);
+  serve(text(1, 32));
+  serve(text(2, 32));
+  EXPECT_EQ(32u, pin(text(1, 32)));
+  const Text other = text(2, 32);
+  uint64_t pinned = 7;
+  REFUSED(PKV_OUT_OF_BLOCKS,
+          pkv_prefix_pin(cache_, nullptr, 0, other.size(), other.data(), &pinned));
+  EXPECT_STREQ("pin needs 2 blocks more, 2 of at most 3 are pinned", pkv_last_error());
+  EXPECT_EQ(7u, pinned);
+  EXPECT_EQ(16u, pin(Text(other.begin(), other.begin() + 16)));
+  EXPECT_EQ(32u, pin(text(1, 32))) << "pinned already: no block more";
+  make(16, PrefixKeep::config());  // The quota is a quarter of its 16 blocks.
+  serve(text(1, 80));
+  const Text all = text(1, 80);
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_prefix_pin(cache_, nullptr, 0, all.size(), all.data(), &pinned));
+  EXPECT_EQ(64u, pin(Text(all.begin(), all.begin() + 64)));
+}
+
+TEST_F(PrefixKeep, AWindowGroupKeepsThePinnedWindow) {
+  make(32, config(), PKV_STORAGE_PAGED, 32);
+  const Text system = text(1, 96);
+  serve(system);
+  EXPECT_EQ(96u, pin(system));
+  EXPECT_EQ(96u, serve(system + text(2, 100)));
+  press(22);
+  EXPECT_EQ(96u, cached(system + text(2, 100)));
+  EXPECT_EQ(96u, unpin(system + text(3, 100)));
+}
+
+TEST_F(PrefixKeep, AFullSaltLosesItsOwn) {
+  pkv_prefix_config config = PrefixKeep::config();
+  config.salt_blocks = 4;
+  make(64, config);
+  serve(text(9, 48), "other");
+  serve(text(1, 32), "one");
+  serve(text(2, 32), "one");
+  EXPECT_EQ(4u, figures("one").cached_blocks);
+  serve(text(3, 16), "one");
+  EXPECT_EQ(4u, figures("one").cached_blocks);
+  EXPECT_EQ(1u, figures("one").expelled_blocks);
+  EXPECT_EQ(0u, figures("one").evicted_blocks);
+  EXPECT_EQ(16u, cached(text(1, 32), "one")) << "the end of the text used longest ago went";
+  EXPECT_EQ(48u, cached(text(9, 48), "other"));
+  serve(text(4, 160), "one");
+  EXPECT_EQ(64u, cached(text(4, 160), "one"))
+      << "of a text longer than the quota its beginning is kept";
+  Session running = open_salted("one");
+  EXPECT_EQ(64u, match(running, text(4, 160)));
+  serve(text(5, 32), "one");
+  EXPECT_EQ(0u, cached(text(5, 32), "one")) << "what is in use makes no room";
+}
+
+TEST_F(PrefixKeep, QuotasCanBeSetForEachSalt) {
+  make(64, config());
+  serve(text(1, 64), "one");
+  serve(text(2, 64), "two");
+  set_quota(3, "one");
+  EXPECT_EQ(3u, figures("one").cached_blocks);
+  EXPECT_EQ(1u, figures("one").expelled_blocks);
+  EXPECT_EQ(4u, figures("two").cached_blocks);
+  serve(text(3, 32), "one");
+  EXPECT_EQ(3u, figures("one").cached_blocks);
+  set_quota(0, "one");
+  serve(text(4, 64), "one");
+  EXPECT_EQ(7u, figures("one").cached_blocks);
+  set_quota(2, "none yet");
+  serve(text(1, 64), "none yet");
+  EXPECT_EQ(2u, figures("none yet").cached_blocks);
+  CHECK(pkv_prefix_clear(cache_, "none yet", 8));
+  serve(text(1, 64), "none yet");
+  EXPECT_EQ(2u, figures("none yet").cached_blocks) << "a quota stays when nothing is left";
+  set_quota(PKV_DEFAULT_QUOTA, "none yet");
+  serve(text(1, 64), "none yet");
+  EXPECT_EQ(4u, figures("none yet").cached_blocks);
+}
+
+// A router that adds up all events knows exactly what is cached.
+TEST_F(PrefixKeep, EventsTellWhatIsCached) {
+  pkv_prefix_config config = PrefixKeep::config();
+  config.events = 8;
+  config.salt_blocks = 3;
+  make(6, config);
+  uint64_t next = 0, lost = 99;
+  pkv_prefix_event events[16];
+  size_t n = 16;
+  CHECK(pkv_prefix_read_events(cache_, &next, &n, events, &lost));
+  EXPECT_EQ(0u, n + next + lost);
+
+  const Text prompt = text(1, 48);
+  serve(prompt, "a");
+  uint64_t hashes[3];
+  CHECK(pkv_prefix_hash_blocks("a", 1, 16, prompt.size(), prompt.data(), hashes));
+  n = 2;
+  CHECK(pkv_prefix_read_events(cache_, &next, &n, events, &lost));
+  EXPECT_EQ(2u, n);
+  n = 14;
+  CHECK(pkv_prefix_read_events(cache_, &next, &n, events + 2, nullptr));
+  ASSERT_EQ(1u, n);
+  EXPECT_EQ(3u, next);
+  for (uint64_t i = 0; i < 3; i++) {
+    EXPECT_EQ(i, events[i].number);
+    EXPECT_EQ(PKV_PREFIX_STORED, events[i].kind);
+    EXPECT_EQ(i * 16, events[i].position);
+    EXPECT_EQ(hashes[i], events[i].hash);
+    if (i > 0) {
+      EXPECT_EQ(hashes[i - 1], events[i].parent);
+    }
+  }
+
+  serve(text(2, 16), "a");
+  n = 16;
+  CHECK(pkv_prefix_read_events(cache_, &next, &n, events, &lost));
+  ASSERT_EQ(2u, n);
+  EXPECT_EQ(PKV_PREFIX_EXPELLED, events[0].kind);
+  EXPECT_EQ(hashes[2], events[0].hash);
+  EXPECT_EQ(hashes[1], events[0].parent);
+  EXPECT_EQ(PKV_PREFIX_STORED, events[1].kind);
+
+  press(6);
+  n = 16;
+  CHECK(pkv_prefix_read_events(cache_, &next, &n, events, &lost));
+  ASSERT_EQ(3u, n);
+  std::set<uint64_t> gone;
+  for (size_t i = 0; i < n; i++) {
+    EXPECT_EQ(PKV_PREFIX_EVICTED, events[i].kind);
+    gone.insert(events[i].hash);
+  }
+  EXPECT_TRUE(gone.contains(hashes[0]) && gone.contains(hashes[1]));
+
+  serve(prompt, "b");
+  CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+  n = 16;
+  CHECK(pkv_prefix_read_events(cache_, &next, &n, events, &lost));
+  ASSERT_EQ(6u, n);
+  EXPECT_EQ(PKV_PREFIX_CLEARED, events[5].kind);
+
+  for (int i = 0; i < 3; i++) serve(text(i, 48), "c");
+  uint64_t late = 2;
+  n = 16;
+  CHECK(pkv_prefix_read_events(cache_, &late, &n, events, &lost));
+  EXPECT_EQ(8u, n) << "the last ones";
+  EXPECT_EQ(late - 8 - 2, lost);
+  EXPECT_EQ(late - 1, events[7].number);
+}
+
+TEST_F(PrefixKeep, EventsThatAreNotKept) {
+  make(8, config());
+  uint64_t next = 0;
+  size_t n = 0;
+  REFUSED(PKV_UNSUPPORTED, pkv_prefix_read_events(cache_, &next, &n, nullptr, nullptr));
+}
+
+}  // namespace
+}  // namespace cache_test

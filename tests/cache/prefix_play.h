@@ -1,0 +1,415 @@
+// Plays random texts that share beginnings through sessions of one cache with a prefix index. A
+// token's keys and values follow from its salt and all tokens up to it, as a model's would.
+// Whatever was matched, shared, copied, evicted or computed again, each session must hold exactly
+// those.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <string>
+
+#include "../support/cache.h"
+#include "../support/memory_store.h"
+#include "../support/rows.h"
+
+namespace cache_test {
+
+struct PrefixSetup {
+  const char* name;
+  pkv_storage storage;
+  pkv_layout layout;
+  pkv_eviction eviction;
+  uint32_t window;  // The window of the second group.
+  uint64_t blocks;
+  uint64_t salt_blocks = 0;
+  bool tier = false;  // A store lies behind the cache.
+};
+
+inline constexpr PrefixSetup prefix_setups[] = {
+    {"packed", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_DEFAULT, 0, 22},
+    {"plain_lru", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN, PKV_EVICTION_LRU, 0, 24, 9},
+    {"packed_lfu_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_LFU, 24, 32},
+    {"none", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_EVICTION_DEFAULT, 0, 24, 6},
+    {"none_window", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_EVICTION_LRU, 40, 32},
+    {"tier", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_DEFAULT, 0, 22, 0, true},
+    {"tier_plain_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN, PKV_EVICTION_LRU, 24, 32, 12, true}};
+
+inline Cache create_with_prefix(const PrefixSetup& setup, pkv_store store) {
+  pkv_prefix_config prefix;
+  CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
+  prefix.eviction = setup.eviction;
+  prefix.salt_blocks = setup.salt_blocks;
+  prefix.pinned_blocks = 6;
+  prefix.events = 4096;
+  pkv_layer_group groups[2];
+  for (pkv_layer_group& group : groups) {
+    CHECK(pkv_layer_group_init(&group, sizeof group));
+    group.layers = group.query_heads = group.kv_heads = 1;
+    group.key_dim = 16;
+  }
+  groups[1].window = setup.window;
+  pkv_cache_config config;
+  CHECK(pkv_cache_config_init(&config, sizeof config));
+  config.storage = setup.storage;
+  config.layout = setup.layout;
+  config.blocks = setup.blocks;
+  config.groups = groups;
+  config.group_count = 2;
+  config.prefix = &prefix;
+  config.threads = 1;
+  pkv_store_config behind;
+  CHECK(pkv_store_config_init(&behind, sizeof behind));
+  behind.store = &store;
+  if (setup.tier) config.store = &behind;
+  return create(config);
+}
+
+// A cache of a setup, and the store that it may have.
+struct PrefixWorld {
+  explicit PrefixWorld(const PrefixSetup& chosen)
+      : setup(chosen), cache(create_with_prefix(chosen, store.table())) {}
+  const PrefixSetup& setup;
+  MemoryStore store;
+  Cache cache;
+};
+
+class PrefixPlay {
+ public:
+  // `alone` says that nobody else uses the cache, so that it may be validated.
+  PrefixPlay(PrefixWorld& world, Random random, bool alone)
+      : setup_(world.setup),
+        cache_(world.cache),
+        store_(world.store),
+        random_(random),
+        alone_(alone) {}
+
+  void operate() {
+    if (setup_.tier && random_.chance(20)) return use_tier();
+    const uint64_t choice = random_.below(100);
+    if (talks_.empty() || (choice < 25 && talks_.size() < 6)) return open_talk();
+    const size_t t = random_.below(talks_.size());
+    if (choice < 40)
+      return static_cast<void>(talks_.erase(talks_.begin() + static_cast<int64_t>(t)));
+    if (choice < 70) return extend(t);
+    if (choice < 77) return trim(t);
+    if (choice < 84) return fork_talk(t);
+    if (choice < 88) return snapshot(t);
+    if (choice < 92) return suspend(t);
+    if (choice < 96) return resume(random_.below(talks_.size()));
+    if (choice < 98) return pin();
+    if (choice < 99) return unpin();
+    CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+  }
+
+  void compare() {
+    for (Talk& talk : talks_) compare(talk);
+    if (!alone_) return;
+    settle();
+    CHECK(pkv_cache_validate(cache_));
+    const pkv_cache_stats stats = stats_of(cache_);
+    ASSERT_LE(stats.evictable_blocks, stats.used_blocks);
+    compare_events();
+  }
+
+  void finish() {
+    talks_.clear();
+    snapshots_.clear();
+    while (!pins_.empty()) unpin();
+    settle();
+  }
+
+  uint64_t matched() const { return matched_; }
+  uint64_t refused() const { return refused_; }
+  bool spent() const { return random_.spent(); }
+
+ private:
+  static constexpr uint32_t forever = 60000;  // milliseconds
+  using Text = std::vector<int32_t>;
+  struct Talk {
+    Session session;
+    Text text;
+    char salt;
+    // The text of before a suspension, while it is suspended or computed again.
+    Text remembered = {};
+    bool suspended = false;
+  };
+
+  bool worked(pkv_status status) {
+    if (status != PKV_OUT_OF_BLOCKS && status != PKV_TOO_LARGE) check(status, "operation");
+    refused_ += status != PKV_OK;
+    return status == PKV_OK;
+  }
+
+  // Draws a text: some beginning of an earlier one, and then a few tokens of a small alphabet.
+  Text draw_text() {
+    Text text;
+    if (!past_.empty() && random_.chance(80)) {
+      const Text& old = past_[random_.below(past_.size())];
+      text.assign(old.begin(), old.begin() + static_cast<int64_t>(random_.below(old.size() + 1)));
+    }
+    for (uint64_t more = random_.below(60); more > 0 && text.size() < 130; more--)
+      text.push_back(static_cast<int32_t>(random_.chance(90) ? 1 : random_.below(3)));
+    return text;
+  }
+
+  void open_talk() {
+    Talk talk{{}, {}, random_.chance(70) ? '\0' : 'x'};
+    pkv_session_config config;
+    CHECK(pkv_session_config_init(&config, sizeof config));
+    config.salt = &talk.salt;
+    config.salt_size = talk.salt != '\0';
+    config.prefix = random_.chance(85)   ? PKV_PREFIX_SHARE
+                    : random_.chance(50) ? PKV_PREFIX_MATCH
+                                         : PKV_PREFIX_OFF;
+    config.retention = random_.chance(60)   ? PKV_RETENTION_NORMAL
+                       : random_.chance(50) ? PKV_RETENTION_LOW
+                                            : PKV_RETENTION_HIGH;
+    pkv_session session;
+    CHECK(pkv_session_open(cache_, &config, &session));
+    talk.session = Session(session);
+    const Text wanted = draw_text();
+    uint64_t matched = 0;
+    CHECK(pkv_session_match_prefix(session, wanted.size(), wanted.data(), &matched));
+    ASSERT_LE(matched, wanted.size());
+    if (config.prefix == PKV_PREFIX_OFF) {
+      ASSERT_EQ(0u, matched);
+    } else {
+      for (const auto& [pinned, salt] : pins_)
+        if (salt == talk.salt && begins(wanted, pinned)) {
+          ASSERT_GE(matched, pinned.size()) << "a pinned text is gone";
+        }
+    }
+    matched_ += matched;
+    talk.text.assign(wanted.begin(), wanted.begin() + static_cast<int64_t>(matched));
+    talks_.push_back(std::move(talk));
+    compare(talks_.back());
+    extend(talks_.size() - 1, wanted);
+  }
+
+  void extend(size_t t) {
+    Text wanted = talks_[t].text;
+    for (uint64_t more = random_.below(30); more > 0 && wanted.size() < 140; more--)
+      wanted.push_back(static_cast<int32_t>(random_.below(3)));
+    extend(t, wanted);
+  }
+
+  void extend(size_t t, Text wanted) {
+    Talk& talk = talks_[t];
+    if (talk.suspended) return;
+    // What is computed again is the same text as before.
+    for (size_t i = talk.text.size(); i < std::min(wanted.size(), talk.remembered.size()); i++)
+      wanted[i] = talk.remembered[i];
+    const uint64_t from = talk.text.size();
+    const pkv_session session = talk.session;
+    const uint32_t n = static_cast<uint32_t>(wanted.size() - from);
+    pkv_batch handle;
+    if (!worked(pkv_batch_begin(cache_, 1, &session, &n, nullptr, &handle))) return;
+    Batch batch(handle);
+    for (uint32_t layer = 0; layer < 2 && setup_.storage != PKV_STORAGE_NONE; layer++) {
+      Rows k = rows(wanted, talk.salt, layer, from), v = rows(wanted, talk.salt, layer + 2, from);
+      write(batch, layer, k, v);
+    }
+    if (random_.chance(10)) return;  // The batch is aborted.
+    commit(batch, wanted.data() + from);
+    talk.text = wanted;
+    if (talk.text.size() >= talk.remembered.size()) talk.remembered.clear();
+    past_.push_back(wanted);
+    if (past_.size() > 12) past_.erase(past_.begin());
+  }
+
+  void trim(size_t t) {
+    Talk& talk = talks_[t];
+    const uint64_t length = random_.below(talk.text.size() + 1);
+    const pkv_status status = pkv_session_trim(talk.session, length);
+    if (status == PKV_OUT_OF_RANGE && setup_.window != 0) return;
+    CHECK(status);
+    talk.text.resize(length);
+    talk.remembered.clear();
+    talk.suspended = false;
+  }
+
+  void fork_talk(size_t t) {
+    if (talks_[t].suspended || talks_.size() >= 8) return;
+    Talk child{fork(talks_[t].session), talks_[t].text, talks_[t].salt};
+    talks_.push_back(std::move(child));
+  }
+
+  void snapshot(size_t t) {
+    if (snapshots_.size() < 2 && !talks_[t].suspended) {
+      snapshots_.emplace_back(freeze(talks_[t].session), std::pair(talks_[t].text, talks_[t].salt));
+    } else if (!snapshots_.empty()) {
+      const auto& [frozen, what] = snapshots_.back();
+      talks_.push_back({thaw(cache_, frozen), what.first, what.second});
+      snapshots_.pop_back();
+    }
+  }
+
+  void suspend(size_t t) {
+    Talk& talk = talks_[t];
+    CHECK(pkv_session_suspend(talk.session));
+    if (talk.text.size() > talk.remembered.size()) talk.remembered = talk.text;
+    talk.text.clear();
+    talk.suspended = true;
+  }
+
+  void resume(size_t t) {
+    for (size_t i = 0; i < talks_.size() && !talks_[t].suspended; i++) t = (t + 1) % talks_.size();
+    Talk& talk = talks_[t];
+    if (!talk.suspended) return;
+    uint64_t length = 0, total = 0;
+    if (!worked(pkv_session_resume(talk.session, &length, &total, nullptr))) return;
+    ASSERT_EQ(talk.remembered.size(), total);
+    talk.suspended = false;
+    matched_ += length;
+    talk.text.assign(talk.remembered.begin(),
+                     talk.remembered.begin() + static_cast<int64_t>(length));
+    if (length >= total) talk.remembered.clear();
+  }
+
+  static bool begins(const Text& text, const Text& with) {
+    return with.size() <= text.size() && std::equal(with.begin(), with.end(), text.begin());
+  }
+
+  // Pins or unpins a text of before. Pins are counted, and several threads pin the same texts, so
+  // each thread takes back only what it pinned.
+  void pin() {
+    if (past_.empty() || pins_.size() >= 3) return;
+    const Text& text = past_[random_.below(past_.size())];
+    const char salt = random_.chance(70) ? '\0' : 'x';
+    uint64_t pinned = 0;
+    if (!worked(pkv_prefix_pin(cache_, &salt, salt != '\0', text.size(), text.data(), &pinned)))
+      return;
+    ASSERT_LE(pinned, text.size());
+    if (pinned > 0)
+      pins_.emplace_back(Text(text.begin(), text.begin() + static_cast<int64_t>(pinned)), salt);
+  }
+
+  void unpin() {
+    if (pins_.empty()) return;
+    const auto [text, salt] = pins_[random_.below(pins_.size())];
+    uint64_t unpinned = 0;
+    CHECK(pkv_prefix_unpin(cache_, &salt, salt != '\0', text.size(), text.data(), &unpinned));
+    ASSERT_EQ(text.size(), unpinned) << "the longest is this one";
+    pins_.erase(std::find(pins_.begin(), pins_.end(), std::pair(text, salt)));
+  }
+
+  // What was evicted comes back from the store. If the store has other bytes by now, these are
+  // misses.
+  void use_tier() {
+    if (past_.empty() || random_.chance(20)) return spoil();
+    if (random_.chance(20)) CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+    const Text& text = past_[random_.below(past_.size())];
+    const char salt = random_.chance(70) ? '\0' : 'x';
+    if (!talks_.empty() && random_.chance(20))
+      CHECK(pkv_store_prefetch_session(talks_[random_.below(talks_.size())].session));
+    CHECK(pkv_store_prefetch(cache_, &salt, salt != '\0', text.size(), text.data()));
+    if (random_.chance(10))
+      CHECK(pkv_store_cancel(cache_, &salt, salt != '\0', text.size(), text.data()));
+    uint64_t cached = 0;
+    CHECK(pkv_store_wait(cache_, &salt, salt != '\0', text.size(), text.data(), forever, &cached));
+    ASSERT_LE(cached, text.size());
+  }
+
+  void spoil() {
+    if (alone_) settle();
+    const auto items = store_.items();
+    if (items.empty()) return;
+    auto [key, bytes] =
+        *std::next(items.begin(), static_cast<int64_t>(random_.below(items.size())));
+    switch (random_.below(3)) {
+      case 0:
+        bytes.resize(random_.below(bytes.size() + 40));
+        break;
+      case 1:
+        bytes = std::next(items.begin(), static_cast<int64_t>(random_.below(items.size())))->second;
+        break;
+      default:
+        if (!bytes.empty())
+          bytes[random_.below(bytes.size())] ^= static_cast<unsigned char>(1 + random_.below(255));
+    }
+    store_.replace(key, std::move(bytes));
+  }
+
+  // Waits for the cache's own threads, so that what follows does not depend on their progress.
+  // Every text begins with the empty one, so waiting for that is waiting for all.
+  void settle() {
+    if (!setup_.tier) return;
+    uint64_t queued = 99, cached = 99;
+    CHECK(pkv_store_flush(cache_, forever, &queued));
+    for (const char* salt : {"", "x"})
+      CHECK(pkv_store_wait(cache_, salt, std::strlen(salt), 0, nullptr, forever, &cached));
+  }
+
+  // Checks that the events add up to what is cached, and that no salt exceeds its quota.
+  void compare_events() {
+    pkv_prefix_event events[64];
+    for (size_t n = 64; n == 64;) {
+      uint64_t lost = 0;
+      CHECK(pkv_prefix_read_events(cache_, &next_event_, &n, events, &lost));
+      ASSERT_EQ(0u, lost);
+      for (size_t i = 0; i < n; i++) {
+        const bool stored = events[i].kind == PKV_PREFIX_STORED;
+        ASSERT_EQ(stored, cached_.insert(events[i].hash).second) << "event " << events[i].number;
+        if (!stored) cached_.erase(events[i].hash);
+        ASSERT_TRUE(events[i].position == 0 || cached_.contains(events[i].parent))
+            << "event " << events[i].number;
+      }
+    }
+    pkv_prefix_stats stats{};
+    stats.struct_size = sizeof stats;
+    CHECK(pkv_prefix_get_stats(cache_, nullptr, PKV_ALL_SALTS, &stats));
+    ASSERT_EQ(cached_.size(), stats.cached_blocks);
+    for (const char* salt : {"", "x"}) {
+      CHECK(pkv_prefix_get_stats(cache_, salt, std::strlen(salt), &stats));
+      ASSERT_TRUE(setup_.salt_blocks == 0 || stats.cached_blocks <= setup_.salt_blocks)
+          << stats.cached_blocks;
+    }
+  }
+
+  void compare(Talk& talk) {
+    ASSERT_EQ(talk.text.size(), length_of(talk.session));
+    Text ids(talk.text.size());
+    CHECK(pkv_session_tokens(talk.session, 0, ids.size(), ids.data()));
+    ASSERT_EQ(talk.text, ids);
+    if (setup_.storage == PKV_STORAGE_NONE) return;
+    const uint32_t layer = static_cast<uint32_t>(random_.below(2));
+    const size_t seen = setup_.window == 0 || layer == 0
+                            ? talk.text.size()
+                            : std::min<size_t>(talk.text.size(), setup_.window - 1);
+    const KeysValues found =
+        materialize(talk.session, layer, {2, 1, 1, 16}, talk.text.size() - seen, seen);
+    ASSERT_TRUE(found.k == rows(talk.text, talk.salt, layer, talk.text.size() - seen))
+        << "keys of layer " << layer;
+    ASSERT_TRUE(found.v == rows(talk.text, talk.salt, layer + 2, talk.text.size() - seen))
+        << "values of layer " << layer;
+  }
+
+  // Returns the rows of a text from `from` to its end.
+  static Rows rows(const Text& text, char salt, uint32_t layer, uint64_t from) {
+    Rows result(text.size() - from, 1, 16);
+    uint64_t hash = 0x9E3779B97F4A7C15u * (layer + 1) + static_cast<unsigned char>(salt);
+    for (uint64_t i = 0; i < text.size(); i++) {
+      hash = (hash ^ static_cast<uint64_t>(text[i])) * 0xD6E8FEB86659FD93u;
+      hash ^= hash >> 32;
+      for (uint32_t d = 0; d < 16 && i >= from; d++)
+        result.set(i - from, 0, d, static_cast<float>((hash >> d) & 0xFFFF));
+    }
+    return result;
+  }
+
+  const PrefixSetup& setup_;
+  pkv_cache cache_;
+  MemoryStore& store_;
+  Random random_;
+  const bool alone_;
+  std::vector<Talk> talks_;
+  std::vector<std::pair<Snapshot, std::pair<Text, char>>> snapshots_;
+  std::vector<Text> past_;
+  std::vector<std::pair<Text, char>> pins_;
+  uint64_t next_event_ = 0;
+  std::set<uint64_t> cached_;  // The hashes of the cached blocks.
+  uint64_t matched_ = 0, refused_ = 0;
+};
+
+}  // namespace cache_test

@@ -1,0 +1,86 @@
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "prefix_play.h"
+
+namespace cache_test {
+namespace {
+
+class PrefixRandom : public testing::TestWithParam<PrefixSetup> {};
+
+TEST_P(PrefixRandom, SessionsHoldWhatTheirTextsSay) {
+  uint64_t matched = 0, refused = 0, read_back = 0, corrupt = 0;
+  for (uint64_t seed = 1; seed <= 30; seed++) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    PrefixWorld world(GetParam());
+    const Cache& cache = world.cache;
+    PrefixPlay play(world, Random(seed), true);
+    for (int i = 0; i < 150; i++) {
+      SCOPED_TRACE(testing::Message() << "operation " << i);
+      play.operate();
+      play.compare();
+      if (HasFailure()) return;
+    }
+    play.finish();
+    CHECK(pkv_cache_validate(cache));
+    EXPECT_EQ(stats_of(cache).used_blocks, stats_of(cache).evictable_blocks);
+    CHECK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
+    EXPECT_EQ(2 * GetParam().blocks, stats_of(cache).free_blocks);
+    matched += play.matched();
+    refused += play.refused();
+    if (!GetParam().tier) continue;
+    pkv_store_stats stats{};
+    stats.struct_size = sizeof stats;
+    CHECK(pkv_store_get_stats(world.cache, &stats));
+    read_back += stats.read_items;
+    corrupt += stats.corrupt_items;
+  }
+  EXPECT_GT(matched, 1000u);
+  EXPECT_GT(refused, 10u) << "the pool hardly ran out: too large to show anything";
+  if (GetParam().tier) {
+    EXPECT_GT(read_back, 100u);
+    EXPECT_GT(corrupt, 2u);
+  }
+}
+
+void play_from_threads(PrefixWorld& world, uint64_t round, std::atomic<uint64_t>& matched) {
+  std::vector<std::thread> threads;
+  for (uint64_t t = 1; t <= 4; t++)
+    threads.emplace_back([&, t] {
+      try {
+        PrefixPlay play(world, Random(4 * round + t), false);
+        for (int i = 0; i < 600; i++) {
+          play.operate();
+          play.compare();
+        }
+        play.finish();
+        matched += play.matched();
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Threads publish, match and evict texts with common beginnings at the same time. How much they
+// match depends on scheduling, so they go on until enough was matched to show something, for at
+// most twenty rounds.
+TEST_P(PrefixRandom, AlsoFromManyThreads) {
+  constexpr uint64_t enough = 1000;
+  PrefixWorld world(GetParam());
+  const Cache& cache = world.cache;
+  std::atomic<uint64_t> matched{0};
+  for (uint64_t round = 0; round < 20 && matched <= enough && !HasFailure(); round++)
+    play_from_threads(world, round, matched);
+  CHECK(pkv_cache_validate(cache));
+  EXPECT_GT(matched, enough);
+  CHECK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
+  EXPECT_EQ(2 * GetParam().blocks, stats_of(cache).free_blocks);
+}
+
+INSTANTIATE_TEST_SUITE_P(Setups, PrefixRandom, testing::ValuesIn(prefix_setups),
+                         [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace cache_test

@@ -1,0 +1,327 @@
+// Sessions that ended leave cached blocks. New sessions that begin alike use them, until their
+// memory is needed.
+#include <algorithm>
+#include <string>
+
+#include "prefix_fixture.h"
+
+namespace cache_test {
+namespace {
+
+TEST_F(Prefix, WhatAnEndedSessionComputedIsFoundToTheToken) {
+  make(64);
+  const Text first = text(1, 50);
+  EXPECT_EQ(0u, serve(first));
+  // These are three full blocks in each of two groups.
+  EXPECT_EQ(6u, stats_of(cache_).evictable_blocks);
+  for (const size_t common : {0u, 1u, 15u, 16u, 17u, 31u, 32u, 40u, 47u, 48u}) {
+    Session session = open(cache_);
+    const Text whole =
+        Text(first.begin(), first.begin() + static_cast<int64_t>(common)) + text(2, 20);
+    SCOPED_TRACE(common);
+    EXPECT_EQ(common, match(session, whole));
+    check_content(session, whole);
+    extend(session, whole);
+    check_content(session, whole);
+    // It is trimmed so that it leaves nothing in the cache.
+    CHECK(pkv_session_trim(session, common));
+    CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+    session.close();
+    CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+    EXPECT_EQ(0u, serve(first));
+  }
+}
+
+TEST_F(Prefix, TheAskedTokensAreTheLimit) {
+  make(64);
+  const Text whole = text(1, 64);
+  serve(whole);
+  Session session = open(cache_);
+  EXPECT_EQ(63u, match(session, Text(whole.begin(), whole.end() - 1)))
+      << "the last one is left to be computed";
+  check_content(session, whole);
+  EXPECT_EQ(4u, block_table(session).size());
+  EXPECT_EQ(0u, stats_of(cache_).evictable_blocks - 2) << "the block the tail was copied from";
+}
+
+TEST_F(Prefix, AnAnswerServesTheNextTurn) {
+  make(64);
+  const Text system = text(1, 40), question = text(2, 12), answer = text(3, 30), next = text(4, 9);
+  serve(system + question + answer);
+  EXPECT_EQ(80u, serve(system + question + answer + next))
+      << "five of the 82 tokens' blocks are full";
+  EXPECT_EQ(80u, serve(system + question + answer + text(5, 9)));
+  EXPECT_EQ(40u, serve(system + text(6, 50)));
+}
+
+TEST_F(Prefix, RunningSessionsShareWhatIsFullAlready) {
+  make(64);
+  const Text prompt = text(1, 48);
+  Session first = open(cache_);
+  extend(first, prompt);
+  Session second = open(cache_);
+  EXPECT_EQ(48u, match(second, prompt + text(2, 5)));
+  EXPECT_EQ(block_table(first), block_table(second));
+  EXPECT_EQ(6u, stats_of(cache_).used_blocks);
+  first.close();
+  check_content(second, prompt);
+}
+
+TEST_F(Prefix, TwoWhoComputeTheSameEndWithOneCopy) {
+  make(64);
+  const Text prompt = text(1, 48), other = text(2, 20);
+  Session first = open(cache_), second = open(cache_);
+  // Both begin before either commits, so that the second one finds nothing.
+  Batch batch = begin(cache_, {first}, {48});
+  extend(second, prompt);
+  batch.close();
+  extend(first, prompt);
+  EXPECT_EQ(6u, stats_of(cache_).used_blocks);
+  EXPECT_EQ(block_table(first), block_table(second));
+  extend(first, prompt + other);
+  check_content(first, prompt + other);
+  check_content(second, prompt);
+}
+
+TEST_F(Prefix, BlocksGoLeafFirstWhenTheyAreNeeded) {
+  make(8);
+  serve(text(1, 64));
+  EXPECT_EQ(8u, stats_of(cache_).evictable_blocks);
+  EXPECT_EQ(4u * 2, stats_of(cache_).free_blocks);
+  Session session = open(cache_);
+  CHECK(pkv_session_reserve(session, 16 * 6));  // This is two blocks more than are free.
+  EXPECT_EQ(2u, figures().evicted_blocks);
+  EXPECT_EQ(2u, figures().evictable_blocks);
+  session.close();
+  EXPECT_EQ(32u, serve(text(1, 64))) << "the beginning stayed";
+  Session all = open(cache_);
+  uint64_t blocks_short = 0;
+  const pkv_session handle = all;
+  const uint32_t too_much = 129;
+  pkv_batch batch;
+  CHECK(pkv_session_reserve(all, 128));
+  EXPECT_EQ(0u, figures().cached_blocks);
+  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache_, 1, &handle, &too_much, &blocks_short, &batch));
+}
+
+TEST_F(Prefix, WhatIsInUseIsNeverEvicted) {
+  make(8);
+  Session holder = open(cache_);
+  extend(holder, text(1, 64));
+  Session other = open(cache_);
+  uint64_t blocks_short = 0;
+  const pkv_session handle = other;
+  const uint32_t five = 80;
+  pkv_batch batch;
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache_, 1, &handle, &five, &blocks_short, &batch));
+  EXPECT_STREQ(
+      "begin needs 5 blocks in group 0, 4 of 8 are free, 0 evictable (2 short over all groups)",
+      pkv_last_error());
+  EXPECT_EQ(2u, blocks_short);
+  check_content(holder, text(1, 64));
+  Snapshot snapshot = freeze(holder);
+  holder.close();
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache_, 1, &handle, &five, &blocks_short, &batch));
+  snapshot.close();
+  CHECK(pkv_batch_begin(cache_, 1, &handle, &five, &blocks_short, &batch));
+  CHECK(pkv_batch_abort(batch));
+}
+
+TEST_F(Prefix, LeastRecentlyOrLeastFrequentlyUsed) {
+  for (const pkv_eviction eviction : {PKV_EVICTION_LRU, PKV_EVICTION_LFU}) {
+    make(8, PKV_STORAGE_PAGED, eviction);
+    for (int i = 0; i < 4; i++) serve(text(1, 33));
+    serve(text(2, 33));
+    serve(text(3, 33));
+    // Nine blocks of eight are needed in all, so one of an older text is evicted.
+    serve(text(4, 65));
+    Session session = open(cache_);
+    EXPECT_EQ(eviction == PKV_EVICTION_LRU ? 0u : 32u, match(session, text(1, 33)));
+  }
+}
+
+TEST_F(Prefix, SaltsShareNothingAndSeeNothing) {
+  make(64);
+  const Text prompt = text(1, 64);
+  EXPECT_EQ(0u, serve(prompt, "alice"));
+  EXPECT_EQ(0u, serve(prompt, "bob"));
+  EXPECT_EQ(0u, serve(prompt));
+  EXPECT_EQ(0u, serve(prompt, std::string("al\0ice", 6)));
+  EXPECT_EQ(64u, serve(prompt, "alice"));
+  EXPECT_EQ(2u, figures("alice").matches);
+  EXPECT_EQ(64u, figures("alice").matched_tokens);
+  EXPECT_EQ(4u, figures("bob").cached_blocks);
+  EXPECT_EQ(0u, figures("bob").matched_tokens);
+  EXPECT_EQ(0u, figures("carol").matches);
+  EXPECT_EQ(16u, figures().cached_blocks);
+  CHECK(pkv_prefix_clear(cache_, "alice", 5));
+  EXPECT_EQ(12u, figures().cached_blocks);
+  EXPECT_EQ(64u, serve(prompt, "bob"));
+  EXPECT_EQ(0u, serve(prompt, "alice"));
+}
+
+TEST_F(Prefix, SessionsMayKeepOut) {
+  make(64);
+  const Text prompt = text(1, 64);
+  {
+    Session session = open_salted("", PKV_PREFIX_OFF);
+    extend(session, prompt);
+  }
+  EXPECT_EQ(0u, figures().cached_blocks);
+  serve(prompt);
+  {
+    Session reader = open_salted("", PKV_PREFIX_MATCH);
+    EXPECT_EQ(64u, match(reader, prompt));
+    extend(reader, prompt + text(2, 32));
+  }
+  EXPECT_EQ(4u, figures().cached_blocks);
+  Session session = open_salted("", PKV_PREFIX_OFF);
+  EXPECT_EQ(0u, match(session, prompt));
+}
+
+TEST_F(Prefix, AForkAndATrimGoTheirOwnWays) {
+  make(64);
+  const Text prompt = text(1, 64);
+  Session session = open(cache_);
+  extend(session, prompt);
+  Session child = fork(session);
+  CHECK(pkv_session_trim(session, 40));
+  const Text other = Text(prompt.begin(), prompt.begin() + 40) + text(2, 30);
+  extend(session, other);
+  extend(child, prompt + text(3, 30));
+  check_content(session, other);
+  check_content(child, prompt + text(3, 30));
+  session.close();
+  child.close();
+  EXPECT_EQ(64u, serve(other)) << "of 70 tokens";
+  EXPECT_EQ(80u, serve(prompt + text(3, 30)));
+  CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+  EXPECT_EQ(128u, stats_of(cache_).free_blocks);
+}
+
+TEST_F(Prefix, AResumeFindsWhatIsStillThere) {
+  make(16);
+  const Text prompt = text(1, 100);
+  Session session = open(cache_);
+  extend(session, prompt);
+  CHECK(pkv_session_suspend(session));
+  EXPECT_EQ(12u, stats_of(cache_).evictable_blocks);
+  uint64_t length = 0, total = 0, blocks_short = 0;
+  CHECK(pkv_session_resume(session, &length, &total, &blocks_short));
+  EXPECT_EQ(96u, length);
+  EXPECT_EQ(100u, total);
+  extend(session, prompt);
+  check_content(session, prompt);
+  CHECK(pkv_session_suspend(session));
+  {
+    Session other = open(cache_);
+    // Ten blocks are free, so four of the tail are evicted.
+    CHECK(pkv_session_reserve(other, 16 * 14));
+    REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_resume(session, &length, &total, &blocks_short));
+    EXPECT_EQ(2u * (7 - 2), blocks_short) << "two blocks of it are left";
+    CHECK(pkv_cache_validate(cache_));
+  }
+  CHECK(pkv_session_resume(session, &length, &total, nullptr));
+  EXPECT_EQ(32u, length);
+  extend(session, prompt);
+  check_content(session, prompt);
+}
+
+TEST_F(Prefix, TokensThatAreToldLateAreFoundLate) {
+  make(64);
+  const Text prompt = text(1, 64);
+  Session session = open(cache_);
+  Batch batch = begin(cache_, {session}, {64});
+  Rows zero(64, model_.kv_heads, model_.key_dim);
+  for (uint32_t layer = 0; layer < 2; layer++) write(batch, layer, zero, zero);
+  commit(batch);  // No token ids are given.
+  EXPECT_EQ(0u, figures().cached_blocks);
+  CHECK(pkv_session_set_tokens(session, 0, 40, prompt.data()));
+  EXPECT_EQ(2u, figures().cached_blocks);
+  CHECK(pkv_session_set_tokens(session, 40, 24, prompt.data() + 40));
+  EXPECT_EQ(4u, figures().cached_blocks);
+}
+
+TEST_F(Prefix, AWindowGroupNeedsItsLastWindow) {
+  make(64, PKV_STORAGE_PAGED, PKV_EVICTION_LRU, 32);
+  const Text system = text(1, 96), first = system + text(2, 64);
+  serve(first);
+  EXPECT_EQ(10u + 2, stats_of(cache_).evictable_blocks)
+      << "of the window group the last window only";
+  Session session = open(cache_);
+  EXPECT_EQ(160u, match(session, first));
+  check_content(session, first, 128);
+  session.close();
+  const Text second = system + text(3, 64);
+  EXPECT_EQ(0u, serve(second)) << "the window at the end of the common part was let go";
+  EXPECT_EQ(96u, serve(system + text(4, 10))) << "now it is known to be a common part";
+}
+
+TEST_F(Prefix, MetricsSayWhatHappened) {
+  make(64);
+  serve(text(1, 50));
+  serve(text(1, 50));
+  Session session = open(cache_);
+  extend(session, text(2, 20));
+  size_t size = 0;
+  REFUSED(PKV_BUFFER_TOO_SMALL, pkv_cache_format_metrics(cache_, 0, nullptr, &size));
+  std::string metrics(size, '?');
+  CHECK(pkv_cache_format_metrics(cache_, size, metrics.data(), &size));
+  EXPECT_EQ('\0', metrics.back());
+  for (const char* line :
+       {"\npagedkv_blocks{group=\"1\",state=\"free\"} 59\n",
+        "\npagedkv_blocks{group=\"0\",state=\"evictable\"} 3\n",
+        "\npagedkv_blocks{group=\"0\",state=\"used\"} 2\n", "\npagedkv_open{kind=\"session\"} 1\n",
+        "\npagedkv_tokens_total 72\n", "\npagedkv_prefix_tokens_total{result=\"asked\"} 100\n",
+        "\npagedkv_prefix_tokens_total{result=\"matched\"} 48\n",
+        "\npagedkv_prefix_blocks_total{event=\"published\"} 4\n",
+        "\n# TYPE pagedkv_steps_total counter\n"})
+    EXPECT_NE(std::string::npos, metrics.find(line)) << line << metrics;
+}
+
+TEST_F(Prefix, IdsAloneMatchWholeBlocks) {
+  make(64, PKV_STORAGE_NONE);
+  const Text prompt = text(1, 50);
+  Session session = open(cache_);
+  Batch batch = begin(cache_, {session}, {50});
+  commit(batch, prompt.data());
+  const std::vector<uint32_t> table = block_table(session);
+  session.close();
+  Session again = open(cache_);
+  EXPECT_EQ(32u, match(again, Text(prompt.begin(), prompt.begin() + 45)));
+  EXPECT_TRUE(std::equal(table.begin(), table.begin() + 2, block_table(again).begin()));
+}
+
+TEST_F(Prefix, MatchComesBeforeAnythingElse) {
+  make(8);
+  Session session = open(cache_, 16);
+  const Text prompt = text(1, 20);
+  uint64_t matched = 7;
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_session_match_prefix(session, 20, prompt.data(), &matched));
+  CHECK(pkv_session_trim(session, 0));
+  const Text unknown = {1, 2, PKV_NO_TOKEN};
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_session_match_prefix(session, 3, unknown.data(), &matched));
+  extend(session, prompt);
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_session_match_prefix(session, 20, prompt.data(), &matched));
+  CHECK(pkv_session_suspend(session));
+  REFUSED(PKV_SUSPENDED, pkv_session_match_prefix(session, 20, prompt.data(), &matched));
+  EXPECT_EQ(7u, matched);
+}
+
+TEST(PrefixConfig, NotWhereBlocksCannotBeShared) {
+  pkv_prefix_config prefix;
+  CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
+  pkv_cache_config config = config_of({1, 1, 1, 16}, 8, PKV_STORAGE_CONTIGUOUS);
+  config.prefix = &prefix;
+  pkv_cache cache;
+  REFUSED(PKV_UNSUPPORTED, pkv_cache_create(&config, &cache));
+  config.prefix = nullptr;
+  Cache without = create(config);
+  pkv_prefix_stats stats{};
+  stats.struct_size = sizeof stats;
+  REFUSED(PKV_UNSUPPORTED, pkv_prefix_get_stats(without, nullptr, 0, &stats));
+  REFUSED(PKV_UNSUPPORTED, pkv_prefix_clear(without, nullptr, 0));
+}
+
+}  // namespace
+}  // namespace cache_test

@@ -1,0 +1,299 @@
+// Preemption: sessions are suspended and resumed, and a watermark is kept free.
+#include <algorithm>
+
+#include "../support/cache.h"
+#include "../support/rows.h"
+
+namespace cache_test {
+namespace {
+
+const Model model{2, 4, 2, 32};
+
+// Resumes a session. Returns the positions [length, total) that have to be computed again.
+std::pair<uint64_t, uint64_t> resume(pkv_session session) {
+  uint64_t length = 99, total = 99;
+  CHECK(pkv_session_resume(session, &length, &total, nullptr));
+  return {length, total};
+}
+
+// The rows of a text in every layer. A token's rows follow from its position.
+struct Text {
+  explicit Text(uint32_t n) : tokens(n) {
+    Random random(n);
+    for (uint32_t layer = 0; layer < model.layers; layer++) {
+      rows.push_back(rows_of(model, n));
+      rows.back().k.fill(random);
+      rows.back().v.fill(random);
+    }
+    for (uint32_t i = 0; i < n; i++) tokens[i] = static_cast<int32_t>(1000 + i);
+  }
+
+  // Feeds the next n tokens to a session that holds the beginning of the text. Returns the outputs
+  // of the last layer.
+  Rows step(pkv_cache cache, pkv_session session, uint32_t n, bool tell = true) {
+    const uint64_t first = length_of(session);
+    Batch batch = begin(cache, {session}, {n});
+    Rows q(n, model.query_heads, model.key_dim), out(q);
+    Random random(first);
+    for (uint32_t layer = 0; layer < model.layers; layer++) {
+      Rows k = rows[layer].k.slice(first, n), v = rows[layer].v.slice(first, n);
+      write(batch, layer, k, v);
+      attend(batch, layer, q.fill(random), out);
+    }
+    commit(batch, tell ? tokens.data() + first : nullptr);
+    return out;
+  }
+
+  std::vector<KeysValues> rows;
+  std::vector<int32_t> tokens;
+};
+
+class Suspend : public testing::TestWithParam<pkv_storage> {
+ protected:
+  Cache cache(uint64_t blocks, uint32_t watermark = 0) const {
+    pkv_cache_config config = config_of(model, blocks, GetParam());
+    config.watermark = watermark;
+    return create(config);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Kinds, Suspend, testing::Values(PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS),
+                         [](const auto& kind) {
+                           return kind.param == PKV_STORAGE_PAGED ? "paged" : "contiguous";
+                         });
+
+TEST_P(Suspend, BlocksGoAndTokensStay) {
+  Cache cache = this->cache(8);
+  Session session = open(cache);
+  Text text(40);
+  const uint64_t slab = stats_of(cache).bytes_reserved;
+  text.step(cache, session, 40);
+  EXPECT_EQ(3u, info_of(session).exclusive_blocks);
+  CHECK(pkv_session_suspend(session));
+  CHECK(pkv_session_suspend(session));  // A second call is OK, too.
+  EXPECT_EQ(8u, stats_of(cache).free_blocks);
+  EXPECT_EQ(slab, stats_of(cache).bytes_reserved);
+  EXPECT_EQ(1u, stats_of(cache).suspended_sessions);
+  EXPECT_EQ(1u, stats_of(cache).suspensions);
+  EXPECT_EQ(0u, stats_of(cache).tokens);
+  EXPECT_EQ(0u, length_of(session));
+  EXPECT_EQ(text.tokens, tokens_of(session, 40));
+  const pkv_session_info info = info_of(session);
+  EXPECT_EQ(1u, info.suspended);
+  EXPECT_EQ(40u, info.total);
+  EXPECT_EQ(0u, info.blocks);
+  CHECK(pkv_cache_validate(cache));
+  session.close();
+  EXPECT_EQ(0u, stats_of(cache).suspended_sessions);
+}
+
+TEST_P(Suspend, ComputedAgainItAttendsToTheSameBits) {
+  Cache cache = this->cache(16);
+  Session session = open(cache), twin = open(cache), other = open(cache);
+  Text text(60);
+  for (const pkv_session each : {session.get(), twin.get()}) {
+    text.step(cache, each, 33);
+    text.step(cache, each, 7);
+  }
+  CHECK(pkv_session_suspend(session));
+  text.step(cache, other, 60);  // This takes the blocks that were given back.
+  other.close();
+  EXPECT_EQ(std::pair(uint64_t{0}, uint64_t{40}), resume(session));
+  text.step(cache, session, 25, false);
+  EXPECT_EQ(std::pair(uint64_t{25}, uint64_t{40}), resume(session))
+      << "a session that is not suspended says the same";
+  text.step(cache, session, 15, false);
+  EXPECT_EQ(std::pair(uint64_t{40}, uint64_t{40}), resume(session));
+  EXPECT_EQ(text.tokens, (text.step(cache, session, 20), tokens_of(session, 60)));
+  CHECK(pkv_session_trim(session, 40));
+  text.step(cache, twin, 1), text.step(cache, session, 1);
+  EXPECT_TRUE(text.step(cache, twin, 10) == text.step(cache, session, 10));
+  CHECK(pkv_cache_validate(cache));
+}
+
+TEST_P(Suspend, WhatWasComputedAgainIsNotLostByASecondSuspension) {
+  Cache cache = this->cache(8);
+  Session session = open(cache);
+  Text text(50);
+  text.step(cache, session, 50, false);  // The token ids are not given.
+  CHECK(pkv_session_suspend(session));
+  resume(session);
+  text.step(cache, session, 20, true);  // Now they are given for some tokens.
+  CHECK(pkv_session_suspend(session));
+  std::vector<int32_t> expected(50, PKV_NO_TOKEN);
+  std::copy_n(text.tokens.begin(), 20, expected.begin());
+  EXPECT_EQ(expected, tokens_of(session, 50));
+  EXPECT_EQ(std::pair(uint64_t{0}, uint64_t{50}), resume(session));
+  text.step(cache, session, 50, false);
+  EXPECT_EQ(expected, tokens_of(session, 50));
+}
+
+TEST_P(Suspend, CallsThatWouldAddAreRefused) {
+  Cache cache = this->cache(8);
+  Session session = open(cache);
+  Text text(20);
+  text.step(cache, session, 20);
+  CHECK(pkv_session_suspend(session));
+  pkv_batch batch;
+  pkv_session child;
+  pkv_snapshot snapshot;
+  const pkv_session handle = session;
+  const uint32_t one = 1;
+  Rows row(1, model.kv_heads, model.key_dim);
+  const pkv_tensor tensor = row.tensor();
+  size_t count;
+  REFUSED(PKV_SUSPENDED, pkv_batch_begin(cache, 1, &handle, &one, nullptr, &batch));
+  EXPECT_STREQ("begin: the session is suspended, with 20 tokens to compute again",
+               pkv_last_error());
+  REFUSED(PKV_SUSPENDED, pkv_session_push(session, 0, &tensor, &tensor));
+  REFUSED(PKV_SUSPENDED, pkv_session_fork(session, &child));
+  REFUSED(PKV_SUSPENDED, pkv_snapshot_take(session, &snapshot));
+  REFUSED(PKV_SUSPENDED, pkv_session_reserve(session, 10));
+  REFUSED(PKV_SUSPENDED, pkv_batch_choose_victims(cache, 1, &handle, &one, 0, nullptr, &count));
+  EXPECT_EQ(text.tokens, tokens_of(session, 20));
+  EXPECT_EQ(8u, stats_of(cache).free_blocks);
+
+  CHECK(pkv_session_trim(session, 0));  // This forgets the suspended text.
+  EXPECT_EQ(0u, info_of(session).total);
+  EXPECT_EQ(0u, stats_of(cache).suspended_sessions);
+  text.step(cache, session, 20);
+  CHECK(pkv_session_suspend(session));
+  for (uint32_t layer = 0; layer < model.layers; layer++)
+    CHECK(pkv_session_prefill(session, layer, 1, &tensor, &tensor));
+  EXPECT_EQ(1u, info_of(session).total);
+  EXPECT_EQ(0u, info_of(session).suspended);
+}
+
+TEST_P(Suspend, ResumeTakesAllItsBlocksOrNone) {
+  Cache cache = this->cache(8);
+  Session session = open(cache), other = open(cache);
+  Text text(100);
+  text.step(cache, session, 70);
+  CHECK(pkv_session_suspend(session));
+  text.step(cache, other, 81);  // This takes 6 of 8 blocks, and 5 are needed.
+  uint64_t length = 7, total = 7, blocks_short = 7;
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_resume(session, &length, &total, &blocks_short));
+  EXPECT_EQ(3u, blocks_short);
+  EXPECT_EQ(7u, length);
+  EXPECT_EQ(1u, info_of(session).suspended);
+  EXPECT_EQ(2u, stats_of(cache).free_blocks);
+  other.close();
+  resume(session);
+  Session greedy = open(cache);
+  text.step(cache, greedy, 48);  // This takes all that is left.
+  EXPECT_EQ(0u, stats_of(cache).free_blocks);
+  for (uint32_t i = 0; i < 70; i += 10) text.step(cache, session, 10, false);
+  EXPECT_EQ(70u, length_of(session));
+}
+
+TEST_P(Suspend, OtherTokensThanBeforeAreRefused) {
+  Cache cache = this->cache(8);
+  Session session = open(cache);
+  Text text(30);
+  text.step(cache, session, 20);
+  CHECK(pkv_session_suspend(session));
+  resume(session);
+  // An engine forgot to compute the text again and decodes its next token.
+  Batch batch = begin(cache, {session}, {1});
+  for (uint32_t layer = 0; layer < model.layers; layer++) {
+    Rows k = text.rows[layer].k.slice(20, 1), v = text.rows[layer].v.slice(20, 1);
+    write(batch, layer, k, v);
+  }
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_batch_commit(batch, &text.tokens[20]));
+  EXPECT_STREQ("commit: position 0 of session 0 held token 1000 before it was suspended, not 1020",
+               pkv_last_error());
+  batch.close();
+  EXPECT_EQ(text.tokens[19], tokens_of(session, 20)[19]);
+  CHECK(pkv_session_trim(session, 0));  // The text is replaced on purpose.
+  batch = begin(cache, {session}, {1});
+  for (uint32_t layer = 0; layer < model.layers; layer++) {
+    Rows k = text.rows[layer].k.slice(20, 1), v = text.rows[layer].v.slice(20, 1);
+    write(batch, layer, k, v);
+  }
+  commit(batch, &text.tokens[20]);
+}
+
+TEST_P(Suspend, AStepInFlightIsBusyAndAnUnfinishedPushEnds) {
+  Cache cache = this->cache(8);
+  Session session = open(cache);
+  Text text(20);
+  text.step(cache, session, 16);
+  Batch batch = begin(cache, {session}, {1});
+  uint64_t length, total;
+  REFUSED(PKV_BUSY, pkv_session_suspend(session));
+  REFUSED(PKV_BUSY, pkv_session_resume(session, &length, &total, nullptr));
+  batch.close();
+  Rows row(1, model.kv_heads, model.key_dim);
+  const pkv_tensor tensor = row.tensor();
+  CHECK(pkv_session_push(session, 0, &tensor, &tensor));
+  CHECK(pkv_session_suspend(session));
+  EXPECT_EQ(8u, stats_of(cache).free_blocks);
+  EXPECT_EQ(std::pair(uint64_t{0}, uint64_t{16}), resume(session));
+}
+
+TEST(SuspendShared, OthersKeepTheSharedBlocks) {
+  Cache cache = create(config_of(model, 8));
+  Session session = open(cache);
+  Text text(40);
+  text.step(cache, session, 40);
+  Session child = fork(session);
+  text.step(cache, session, 0);
+  EXPECT_EQ(0u, info_of(session).exclusive_blocks);
+  CHECK(pkv_session_suspend(session));
+  EXPECT_EQ(5u, stats_of(cache).free_blocks);
+  EXPECT_EQ(3u, info_of(child).exclusive_blocks);
+  EXPECT_TRUE(text.rows[1].k.slice(0, 40) == materialize(child, 1, model, 0, 40).k);
+}
+
+TEST(SuspendWindow, AResumeNeedsOneWindow) {
+  const Model windowed{1, 1, 1, 16, 0, PKV_F32, 32};
+  Cache cache = create(config_of(windowed, 5));  // The cache has 80 slots for a text of 200 tokens.
+  Session session = open(cache);
+  Random random(1);
+  for (int i = 0; i < 20; i++) step(cache, session, windowed, 10, random);
+  CHECK(pkv_session_suspend(session));
+  EXPECT_EQ(5u, stats_of(cache).free_blocks);
+  EXPECT_EQ(std::pair(uint64_t{0}, uint64_t{200}), resume(session));
+  EXPECT_EQ(3u, stats_of(cache).free_blocks);
+  for (int i = 0; i < 20; i++) step(cache, session, windowed, 10, random);
+  EXPECT_EQ(200u, length_of(session));
+  CHECK(pkv_cache_validate(cache));
+}
+
+// ---- The watermark ----
+
+TEST_P(Suspend, WhoBeginsLeavesTheWatermark) {
+  Cache cache = this->cache(8, 3);
+  Session running = open(cache), fresh = open(cache);
+  Text text(200);
+  text.step(cache, running, 40);  // This takes 3 blocks, so 5 are free.
+  const pkv_session handle = fresh;
+  pkv_batch batch;
+  uint64_t blocks_short = 0, length, total;
+  const uint32_t two_blocks = 32, three_blocks = 33, too_much = 81;
+  REFUSED(PKV_OUT_OF_BLOCKS,
+          pkv_batch_begin(cache, 1, &handle, &three_blocks, &blocks_short, &batch));
+  EXPECT_EQ(1u, blocks_short);
+  EXPECT_STREQ(
+      "begin needs 3 blocks in group 0, 5 of 8 are free, 3 stay free (watermark) (1 short over all "
+      "groups)",
+      pkv_last_error());
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_reserve(fresh, three_blocks));
+  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &too_much, &blocks_short, &batch));
+  CHECK(pkv_batch_begin(cache, 1, &handle, &two_blocks, nullptr, &batch));
+  CHECK(pkv_batch_abort(batch));
+  text.step(cache, running, 88);  // This takes every block.
+  EXPECT_EQ(0u, stats_of(cache).free_blocks);
+  CHECK(pkv_session_suspend(running));
+  REFUSED(PKV_TOO_LARGE, pkv_session_resume(running, &length, &total, nullptr));
+}
+
+TEST(SuspendConfig, AWatermarkLeavesSomething) {
+  pkv_cache_config config = config_of(model, 8);
+  config.watermark = 8;
+  pkv_cache cache;
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_cache_create(&config, &cache));
+  EXPECT_STREQ("watermark is 8 blocks; group 0 has 8 in all", pkv_last_error());
+}
+
+}  // namespace
+}  // namespace cache_test

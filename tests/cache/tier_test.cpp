@@ -1,0 +1,682 @@
+// Blocks that leave a cache's memory go to a store. They come back bit for bit, or not at all.
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <set>
+#include <thread>
+
+#include "../support/files.h"
+#include "../support/memory_store.h"
+#include "prefix_fixture.h"
+
+namespace cache_test {
+namespace {
+
+constexpr uint32_t long_time = 60000;  // milliseconds
+
+class TierTest : public Prefix {
+ protected:
+  MemoryStore memory_;
+  pkv_store table_ = memory_.table();
+  pkv_store_config config_{};
+
+  TierTest() {
+    CHECK(pkv_store_config_init(&config_, sizeof config_));
+    config_.store = &table_;
+    store_ = &config_;
+  }
+  ~TierTest() override {
+    memory_.go_on();
+    cache_.close();
+    EXPECT_EQ(created_, memory_.closed) << "each cache closes its store once";
+  }
+
+  void make(uint64_t blocks, uint32_t window = 0) {
+    cache_.close();
+    Prefix::make(blocks, PKV_STORAGE_PAGED, PKV_EVICTION_LRU, window);
+    created_ += config_.store == &table_;
+  }
+  pkv_store_stats stats() {
+    pkv_store_stats stats{};
+    stats.struct_size = sizeof stats;
+    CHECK(pkv_store_get_stats(cache_, &stats));
+    return stats;
+  }
+  void flush() {
+    uint64_t queued = 99;
+    CHECK(pkv_store_flush(cache_, long_time, &queued));
+    EXPECT_EQ(0u, queued);
+  }
+  void press(uint64_t blocks) {
+    Session session = open(cache_);
+    CHECK(pkv_session_reserve(session, blocks * block_size_));
+  }
+  // Asks the store for a text. Returns how many of its tokens are in memory then.
+  uint64_t fetch(const Text& tokens, const std::string& salt = "") {
+    CHECK(pkv_store_prefetch(cache_, salt.data(), salt.size(), tokens.size(), tokens.data()));
+    uint64_t cached = 99;
+    CHECK(pkv_store_wait(cache_, salt.data(), salt.size(), tokens.size(), tokens.data(), long_time,
+                         &cached));
+    CHECK(pkv_cache_validate(cache_));
+    return cached;
+  }
+  // Computes a text, waits until the store has it, and lets it leave the memory.
+  void store_away(const Text& whole, const std::string& salt = "") {
+    serve(whole, salt);
+    flush();
+    CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+    EXPECT_EQ(0u, figures().cached_blocks);
+  }
+  void check_found(const Text& whole, uint64_t tokens, const std::string& salt = "") {
+    Session session = open_salted(salt);
+    EXPECT_EQ(tokens, match(session, whole));
+    check_content(session, whole,
+                  window_ == 0 ? 0 : tokens - std::min<uint64_t>(tokens, window_ - 1));
+  }
+
+ private:
+  int created_ = 0;
+};
+
+TEST_F(TierTest, WhatIsEvictedComesBack) {
+  make(8);
+  const Text whole = text(1, 70);
+  serve(whole);
+  flush();
+  EXPECT_EQ(8u, stats().written_items) << "four full blocks in two groups";
+  press(8);
+  check_found(whole, 0);
+  EXPECT_EQ(64u, fetch(whole));
+  EXPECT_EQ(8u, stats().read_items);
+  check_found(whole, 64);
+  EXPECT_EQ(64u, fetch(whole)) << "it is there already";
+  EXPECT_EQ(8u, stats().asked_items);
+}
+
+TEST_F(TierTest, EvenThreeBlocksAreACache) {
+  make(3);
+  store_away(text(1, 40));
+  EXPECT_EQ(32u, fetch(text(1, 40)));
+}
+
+TEST_F(TierTest, OnlyWhatIsNewIsWritten) {
+  make(32);
+  const Text first = text(1, 64), second = first + text(2, 32);
+  serve(first);
+  serve(second);
+  serve(second);
+  flush();
+  EXPECT_EQ(12u, stats().written_items);
+  EXPECT_EQ(12u, memory_.items().size());
+  make(32);
+  serve(second);
+  flush();
+  EXPECT_EQ(0u, stats().written_items) << "another run finds all of it in the store";
+  EXPECT_EQ(12u, stats().known_items);
+}
+
+TEST_F(TierTest, ARestartedProcessGoesOn) {
+  make(16);
+  const Text whole = text(1, 64);
+  serve(whole);
+  make(16);  // The old cache writes what is queued before it ends.
+  EXPECT_EQ(0u, figures().cached_blocks);
+  EXPECT_EQ(64u, fetch(whole + text(2, 40)));
+  check_found(whole, 64);
+  EXPECT_EQ(32u, fetch(Text(whole.begin(), whole.begin() + 40)));
+}
+
+TEST_F(TierTest, OthersFindNothing) {
+  make(16);
+  const Text whole = text(1, 64);
+  store_away(whole, "alice");
+  EXPECT_EQ(0u, fetch(whole));
+  EXPECT_EQ(0u, fetch(whole, "bob"));
+  EXPECT_EQ(64u, fetch(whole, "alice"));
+  config_.fingerprint = "another model";
+  config_.fingerprint_size = 13;
+  make(16);
+  EXPECT_EQ(0u, fetch(whole, "alice"));
+  config_.fingerprint_size = 0;
+  dtype_ = PKV_F16;
+  make(16);
+  EXPECT_EQ(0u, fetch(whole, "alice"));
+  dtype_ = PKV_F32;
+  block_size_ = 32;
+  make(16);
+  EXPECT_EQ(0u, fetch(whole, "alice"));
+  block_size_ = 16;
+  const std::string secret(32, 's');
+  config_.key = secret.data();
+  config_.key_size = secret.size();
+  make(16);
+  EXPECT_EQ(0u, fetch(whole, "alice"));
+  store_away(whole, "alice");
+  EXPECT_EQ(64u, fetch(whole, "alice"));
+  config_.key_size = 31;
+  make(16);
+  EXPECT_EQ(0u, fetch(whole, "alice"));
+  config_.key = nullptr;
+  config_.key_size = 0;
+  make(16);
+  EXPECT_EQ(64u, fetch(whole, "alice"));
+}
+
+// With a key nothing of a block can be read or changed, and an item is accepted under its own name
+// only.
+class EncryptedTier : public TierTest {
+ protected:
+  void SetUp() override {
+    config_.key = "a key of 24 secret bytes";
+    config_.key_size = 24;
+    try {
+      make(16);
+    } catch (const std::runtime_error&) {
+      config_.store = nullptr;
+      store_ = nullptr;
+      GTEST_SKIP() << "this build is without libsodium or libcrypto";
+    }
+  }
+};
+
+TEST_F(EncryptedTier, NothingIsInTheClear) {
+  const Text whole = text(1, 64);
+  store_away(whole, "alice");
+  const auto first = memory_.items();
+  for (const auto& [name, value] : first)
+    memory_.replace(name, {});  // Another machine could have lost them like this.
+  make(16);
+  store_away(whole, "alice");
+  for (const auto& [name, value] : memory_.items()) {
+    const auto& before = first.at(name);
+    ASSERT_EQ(before.size(), value.size());
+    size_t same = 0;
+    for (size_t i = 16; i < value.size(); i++) same += value[i] == before[i];
+    EXPECT_LT(same, value.size() / 32) << "the same block twice, and both look alike";
+    const auto* const tokens = reinterpret_cast<const unsigned char*>(whole.data());
+    for (size_t i = 0; i < whole.size(); i += 16)
+      EXPECT_EQ(value.end(),
+                std::search(value.begin(), value.end(), tokens + 4 * i, tokens + 4 * (i + 2)));
+    EXPECT_EQ(value.end(),
+              std::search(value.begin() + 16, value.end(), name.begin(), name.begin() + 8));
+  }
+}
+
+TEST_F(EncryptedTier, EveryFlippedBitAndEveryOtherNameIsAMiss) {
+  const Text whole = text(1, 16);
+  store_away(whole);
+  const auto items = memory_.items();
+  uint64_t corrupt = 0;
+  const auto refuse = [&](const std::string& name, const std::vector<unsigned char>& value) {
+    memory_.replace(name, value);
+    EXPECT_EQ(0u, fetch(whole));
+    EXPECT_EQ(++corrupt, stats().corrupt_items);
+    memory_.replace(name, items.at(name));
+  };
+  auto [name, value] = *items.begin();
+  for (size_t byte = 0; byte < value.size(); byte++) {
+    value[byte] ^= static_cast<unsigned char>(1u << byte % 8);
+    refuse(name, value);
+    value[byte] ^= static_cast<unsigned char>(1u << byte % 8);
+  }
+  // Two items of equal size change places.
+  for (const auto& [other, bytes] : items)
+    if (other != name && bytes.size() == value.size()) refuse(name, bytes);
+  EXPECT_EQ(16u, fetch(whole));
+  check_found(whole, 16);
+}
+
+TEST_F(TierTest, EveryStoredTypeComesBackBitForBit) {
+  for (const pkv_dtype dtype :
+       {PKV_F16, PKV_BF16, PKV_INT8, PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2}) {
+    SCOPED_TRACE(dtype);
+    dtype_ = dtype;
+    make(16);
+    const Text whole = text(1, 64);
+    Session session = open(cache_);
+    extend(session, whole);
+    std::vector<KeysValues> before;
+    for (uint32_t layer = 0; layer < 2; layer++)
+      before.push_back(materialize(session, layer, model_, 0, 64));
+    session.close();
+    flush();
+    CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+    EXPECT_EQ(64u, fetch(whole));
+    Session again = open(cache_);
+    EXPECT_EQ(64u, match(again, whole));
+    for (uint32_t layer = 0; layer < 2; layer++) {
+      const KeysValues found = materialize(again, layer, model_, 0, 64);
+      EXPECT_TRUE(found.k == before[layer].k && found.v == before[layer].v) << "layer " << layer;
+    }
+  }
+}
+
+TEST_F(TierTest, ASuspendedSessionComesBackThroughTheStore) {
+  config_.wait_ms = long_time;
+  make(8);
+  const Text prompt = text(1, 100);
+  Session session = open(cache_);
+  extend(session, prompt);
+  CHECK(pkv_session_suspend(session));
+  flush();
+  press(8);
+  EXPECT_EQ(0u, figures().cached_blocks);
+  uint64_t length = 0, total = 0;
+  CHECK(pkv_session_resume(session, &length, &total, nullptr));
+  EXPECT_EQ(96u, length);
+  EXPECT_EQ(100u, total);
+  extend(session, prompt);
+  check_content(session, prompt);
+}
+
+TEST_F(TierTest, APrefetchOfASuspendedSession) {
+  make(8);
+  const Text prompt = text(1, 100);
+  Session session = open_salted("s");
+  extend(session, prompt);
+  CHECK(pkv_session_suspend(session));
+  flush();
+  press(8);
+  CHECK(pkv_store_prefetch_session(session));
+  uint64_t cached = 0, length = 0, total = 0;
+  CHECK(pkv_store_wait(cache_, "s", 1, prompt.size(), prompt.data(), long_time, &cached));
+  EXPECT_EQ(96u, cached);
+  CHECK(pkv_session_resume(session, &length, &total, nullptr));
+  EXPECT_EQ(96u, length);
+  CHECK(pkv_store_prefetch_session(session));  // There is nothing to do.
+}
+
+TEST_F(TierTest, AMatchThatWaits) {
+  config_.wait_ms = long_time;
+  make(16);
+  const Text whole = text(1, 64);
+  store_away(whole);
+  check_found(whole + text(2, 9), 64);
+}
+
+TEST_F(TierTest, AWindowGroupGetsItsLastWindow) {
+  make(32, 32);
+  const Text whole = text(1, 160);
+  store_away(whole);
+  EXPECT_EQ(160u, fetch(whole));
+  EXPECT_EQ(10u + 2, stats().read_items) << "of the window group the last window only";
+  check_found(whole, 160);
+  CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+  EXPECT_EQ(96u, fetch(Text(whole.begin(), whole.begin() + 100)))
+      << "a prompt in one step still had the window there";
+  EXPECT_EQ(160u, fetch(whole + text(2, 20)));
+}
+
+// Blocks that wait to be written are evicted last, but they are evicted.
+TEST_F(TierTest, ASlowStoreCostsNoBlocks) {
+  config_.queue_blocks = 8;
+  make(8);
+  memory_.hold();
+  for (int32_t name = 1; name <= 3; name++) serve(text(name, 32));
+  EXPECT_EQ(6u, stats().queued_blocks);
+  EXPECT_EQ(0u, figures().evictable_blocks);
+  Session greedy = open(cache_);
+  CHECK(pkv_session_reserve(greedy, 8 * 16));
+  EXPECT_EQ(0u, figures().cached_blocks);
+  CHECK(pkv_cache_validate(cache_));
+  memory_.go_on();
+  flush();
+  EXPECT_EQ(6u, stats().dropped_blocks);
+}
+
+TEST_F(TierTest, AFullQueueTakesNoMore) {
+  config_.queue_blocks = 3;
+  make(32);
+  memory_.hold();
+  for (int32_t name = 1; name <= 4; name++) serve(text(name, 32));
+  EXPECT_LE(stats().queued_blocks, 2u + 4) << "one is being written, two wait";
+  EXPECT_GE(stats().dropped_blocks, 2u);
+  uint64_t queued = 0;
+  CHECK(pkv_store_flush(cache_, 20, &queued));
+  EXPECT_GT(queued, 0u) << "a flush does not wait for ever";
+  memory_.go_on();
+  flush();
+}
+
+TEST_F(TierTest, AStoreThatIsGoneCostsHitsOnly) {
+  make(16);
+  const Text whole = text(1, 64);
+  store_away(whole);
+  memory_.error = EIO;
+  EXPECT_EQ(0u, fetch(whole));
+  EXPECT_EQ(1u, stats().failures);
+  EXPECT_EQ(1u, stats().down);
+  serve(text(2, 64));
+  flush();
+  EXPECT_GE(stats().dropped_blocks, 4u);
+  const uint64_t failures = stats().failures;
+  for (int i = 0; i < 50; i++) EXPECT_EQ(0u, fetch(whole + text(i, 16)));
+  EXPECT_LE(stats().failures, failures + 10) << "it is left alone for a while";
+  memory_.error = 0;
+  for (int i = 0; i < 600 && stats().down != 0; i++)
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(64u, fetch(whole));
+  check_found(whole, 64);
+}
+
+TEST_F(TierTest, AFullStoreTakesWhatItCan) {
+  make(16);
+  memory_.capacity = 3;
+  serve(text(1, 64));
+  flush();
+  EXPECT_EQ(3u, stats().written_items);
+  EXPECT_EQ(4u, stats().dropped_blocks);
+  memory_.capacity = UINT64_MAX;
+  serve(text(1, 64));
+  flush();
+  EXPECT_EQ(8u, stats().written_items);
+}
+
+// Whatever is wrong with the bytes, it is a miss. The next time they are right again.
+TEST_F(TierTest, WrongBytesAreMisses) {
+  make(16);
+  const Text whole = text(1, 32);
+  store_away(whole);
+  const auto right = memory_.items();
+  ASSERT_EQ(4u, right.size());
+  uint64_t corrupt = 0;
+  const auto refuse = [&](const std::string& key, std::vector<unsigned char> value,
+                          const char* what) {
+    for (const auto& [name, bytes] : right) memory_.replace(name, bytes);
+    memory_.replace(key, std::move(value));
+    ASSERT_LT(fetch(whole), 32u) << what;
+    CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+    corrupt++;
+  };
+  for (const auto& [key, value] : right) {
+    for (size_t bit = 0; bit < value.size() * 8; bit += bit < 1024 ? 1 : 37) {
+      std::vector<unsigned char> flipped = value;
+      flipped[bit / 8] = static_cast<unsigned char>(flipped[bit / 8] ^ 1 << bit % 8);
+      refuse(key, flipped, "a bit");
+    }
+    refuse(key, right.begin()->second == value ? right.rbegin()->second : right.begin()->second,
+           "another block's value");
+  }
+  EXPECT_EQ(corrupt, stats().corrupt_items);
+  std::vector<unsigned char> longer = right.begin()->second;
+  longer.push_back(0);
+  for (const std::vector<unsigned char>& value :
+       {std::vector<unsigned char>{}, std::vector<unsigned char>(1), longer}) {
+    memory_.replace(right.begin()->first, value);
+    EXPECT_LT(fetch(whole), 32u) << value.size() << " bytes";
+    CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+  }
+  for (const auto& [name, bytes] : right) memory_.replace(name, bytes);
+  EXPECT_EQ(32u, fetch(whole));
+  check_found(whole, 32);
+}
+
+TEST_F(TierTest, PrefetchesCanBeGivenUp) {
+  make(64);
+  const Text first = text(1, 64), second = text(2, 64);
+  store_away(first);
+  store_away(second);
+  memory_.hold();
+  for (const Text* each : {&first, &second})
+    CHECK(pkv_store_prefetch(cache_, nullptr, 0, each->size(), each->data()));
+  uint64_t cached = 99;
+  CHECK(pkv_store_wait(cache_, nullptr, 0, 64, second.data(), 20, &cached));
+  EXPECT_EQ(0u, cached) << "a wait ends";
+  CHECK(pkv_store_cancel(cache_, nullptr, 0, 64, second.data()));
+  memory_.go_on();
+  CHECK(pkv_store_wait(cache_, nullptr, 0, 64, second.data(), long_time, &cached));
+  EXPECT_EQ(0u, cached);
+  CHECK(pkv_store_wait(cache_, nullptr, 0, 64, first.data(), long_time, &cached));
+  EXPECT_EQ(64u, cached);
+}
+
+// Whoever waits for a prefetch that was given up goes on, although the store still stands still.
+TEST_F(TierTest, WaitersOfAPrefetchThatWasGivenUpGoOn) {
+  make(64);
+  const auto prefetch = [&](const Text& each) {
+    CHECK(pkv_store_prefetch(cache_, nullptr, 0, each.size(), each.data()));
+  };
+  const auto wait_for = [&](const Text& each) {
+    return std::async(std::launch::async, [this, each] {
+      uint64_t cached = 99;
+      CHECK(pkv_store_wait(cache_, nullptr, 0, each.size(), each.data(), long_time, &cached));
+      return cached;
+    });
+  };
+  const auto ends = [](std::future<uint64_t>& waiter) {
+    return waiter.wait_for(std::chrono::milliseconds(long_time / 2)) == std::future_status::ready;
+  };
+  const Text first = text(1, 64), cancelled = text(2, 64), dropped = text(3, 64);
+  store_away(first);
+  memory_.hold();
+  prefetch(first);
+  prefetch(cancelled);
+  std::future<uint64_t> waiter = wait_for(cancelled);
+  CHECK(pkv_store_cancel(cache_, nullptr, 0, cancelled.size(), cancelled.data()));
+  EXPECT_TRUE(ends(waiter)) << "cancelled";
+  prefetch(dropped);
+  waiter = wait_for(dropped);
+  // These are more prefetches than the cache keeps.
+  for (int32_t name = 10; name < 80; name++) prefetch(text(name, 64));
+  EXPECT_TRUE(ends(waiter)) << "dropped";
+  memory_.go_on();
+}
+
+// A step that needs the blocks of a prefetch waits for one read, not for the whole prefetch.
+TEST_F(TierTest, AStepDoesNotWaitForALongPrefetch) {
+  constexpr uint64_t blocks = 400;
+  block_size_ = 256;
+  config_.buffer_bytes = 1 << 28;  // The whole text is read at once.
+  make(blocks);
+  const Text whole = text(1, blocks * block_size_);
+  {
+    Session session = open(cache_);
+    extend(session, whole);
+  }
+  flush();
+  uint64_t read = 2 * blocks;
+  for (int round = 0; round < 50 && read == 2 * blocks; round++) {
+    CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+    const uint64_t before = stats().read_items, bytes = stats().read_bytes;
+    CHECK(pkv_store_prefetch(cache_, nullptr, 0, whole.size(), whole.data()));
+    while (stats().read_bytes == bytes) std::this_thread::yield();
+    // This happens in the middle of the read, unless the machine was too busy to run this thread.
+    press(blocks);
+    read = stats().read_items - before;
+    uint64_t cached = 0;
+    CHECK(pkv_store_wait(cache_, nullptr, 0, whole.size(), whole.data(), long_time, &cached));
+  }
+  EXPECT_LT(read, 2 * blocks) << "it waited until all of the text was there";
+}
+
+// The store has lost one item. Without one of the full group a text ends there. Without one of the
+// window group it ends where the last window of 24 tokens, two blocks, is complete.
+TEST_F(TierTest, TheLongestBeginningWithItsLastWindow) {
+  make(64, 24);
+  const Text whole = text(1, 8 * 16 + 5);
+  store_away(whole);
+  const auto items = memory_.items();
+  ASSERT_EQ(16u, items.size());
+  std::multiset<uint64_t> found, expected;
+  for (const auto& [key, value] : items) {
+    memory_.lose(key);
+    make(64, 24);
+    found.insert(fetch(whole) / 16);
+    memory_.replace(key, value);
+  }
+  for (uint64_t lost = 0; lost < 8; lost++) {
+    expected.insert(lost);
+    expected.insert(lost < 6 ? 8 : lost);
+  }
+  EXPECT_EQ(expected, found);
+}
+
+TEST_F(TierTest, APrefetchTakesNothingThatIsInUse) {
+  make(8);
+  const Text whole = text(1, 96);
+  store_away(whole);
+  Session holder = open(cache_);
+  CHECK(pkv_session_reserve(holder, 5 * 16));
+  EXPECT_EQ(0u, fetch(whole)) << "six blocks at once are not to be had";
+  config_.buffer_bytes = 1;  // Blocks are read one by one.
+  holder.close();
+  make(8);
+  Session again = open(cache_);
+  CHECK(pkv_session_reserve(again, 5 * 16));
+  EXPECT_EQ(48u, fetch(whole));
+}
+
+TEST_F(TierTest, ConfigsThatAreRefused) {
+  const auto refused =
+      [&](pkv_status status,
+          const std::function<void(pkv_cache_config&, pkv_store_config&, pkv_store&)>& change) {
+        pkv_prefix_config prefix;
+        CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
+        pkv_store table = table_;
+        pkv_store_config store = config_;
+        store.store = &table;
+        pkv_cache_config config;
+        CHECK(pkv_cache_config_init(&config, sizeof config));
+        config.layers = config.query_heads = config.kv_heads = 1;
+        config.key_dim = 16;
+        config.blocks = 4;
+        config.prefix = &prefix;
+        config.store = &store;
+        change(config, store, table);
+        pkv_cache cache = nullptr;
+        EXPECT_EQ(status, pkv_cache_create(&config, &cache)) << pkv_last_error();
+        EXPECT_EQ(nullptr, cache);
+      };
+  refused(PKV_UNSUPPORTED, [](auto& config, auto&, auto&) { config.prefix = nullptr; });
+  refused(PKV_UNSUPPORTED, [](auto& config, auto&, auto&) { config.storage = PKV_STORAGE_NONE; });
+  refused(PKV_INVALID_ARGUMENT, [](auto&, auto& store, auto&) { store.store = nullptr; });
+  refused(PKV_INVALID_ARGUMENT, [](auto&, auto&, auto& table) { table.put = nullptr; });
+  refused(PKV_INVALID_ARGUMENT, [](auto&, auto&, auto& table) { table.close = nullptr; });
+  refused(PKV_INVALID_ARGUMENT, [](auto&, auto&, auto& table) { table.struct_size = 8; });
+  refused(PKV_INVALID_ARGUMENT, [](auto&, auto& store, auto&) { store.fingerprint_size = 1; });
+  refused(PKV_TOO_LARGE,
+          [](auto&, auto& store, auto&) { store.fingerprint = "", store.fingerprint_size = 65; });
+  refused(PKV_INVALID_ARGUMENT,
+          [](auto&, auto& store, auto&) { store.key = "short", store.key_size = 5; });
+  refused(PKV_TOO_LARGE, [](auto&, auto& store, auto&) { store.buffer_bytes = UINT64_MAX; });
+  EXPECT_EQ(0, memory_.closed) << "the store stays the caller's";
+}
+
+// ---- A directory --------------------------------------------------------------------------------
+
+class DirectoryTier : public TierTest {
+ protected:
+  const files::TemporaryDirectory directory_;
+  const std::filesystem::path path_ = directory_.path();
+
+  ~DirectoryTier() override { cache_.close(); }
+  pkv_store directory(uint64_t capacity = 0) {
+    pkv_directory_config config;
+    CHECK(pkv_directory_config_init(&config, sizeof config));
+    const std::string path = path_ / "store";
+    config.path = path.c_str();
+    config.capacity_bytes = capacity;
+    pkv_store store;
+    CHECK(pkv_store_open_directory(&config, &store));
+    return store;
+  }
+  void make_with(pkv_store store, uint64_t blocks) {
+    config_.store = &store;
+    make(blocks);
+  }
+  std::vector<std::filesystem::path> files() {
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(path_))
+      if (entry.is_regular_file()) files.push_back(entry.path());
+    return files;
+  }
+};
+
+TEST_F(DirectoryTier, SurvivesARestart) {
+  const Text whole = text(1, 100);
+  make_with(directory(), 16);
+  serve(whole, "x");
+  make_with(directory(), 16);
+  EXPECT_EQ(96u, fetch(whole, "x"));
+  check_found(whole, 96, "x");
+  EXPECT_EQ(12u, files().size());
+}
+
+TEST_F(DirectoryTier, TwoCachesShareIt) {
+  const Text whole = text(1, 64);
+  make_with(directory(), 16);
+  pkv_store second = directory();
+  config_.store = &second;
+  Cache first = std::move(cache_);
+  make(16);
+  {
+    std::swap(first, cache_);
+    serve(whole);
+    flush();
+    std::swap(first, cache_);
+  }
+  EXPECT_EQ(64u, fetch(whole));
+  check_found(whole, 64);
+  first.close();
+}
+
+TEST_F(DirectoryTier, HasACapacity) {
+  make_with(directory(), 16);
+  serve(text(1, 64));
+  flush();
+  const uint64_t bytes = stats().written_bytes;
+  make_with(directory(3 * bytes), 16);
+  for (int32_t name = 2; name < 12; name++) {
+    serve(text(name, 64));
+    flush();
+  }
+  uint64_t size = 0;
+  for (const auto& file : files()) size += std::filesystem::file_size(file);
+  EXPECT_LE(size, 3 * bytes);
+  EXPECT_GT(size, bytes);
+  CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+  EXPECT_EQ(64u, fetch(text(11, 64)));
+  EXPECT_EQ(0u, fetch(text(1, 64))) << "the oldest went";
+}
+
+TEST_F(DirectoryTier, DamagedFilesAreMisses) {
+  const Text whole = text(1, 64);
+  make_with(directory(), 16);
+  store_away(whole);
+  for (const auto& file : files())
+    std::ofstream(file, std::ios::in | std::ios::binary).seekp(100).put('!');
+  EXPECT_EQ(0u, fetch(whole));
+  EXPECT_EQ(files().size() + stats().corrupt_items, stats().written_items)
+      << "what is wrong is deleted";
+  EXPECT_GE(stats().corrupt_items, 1u);
+  for (const auto& file : files()) std::filesystem::remove(file);
+  store_away(whole);
+  for (const auto& file : files()) std::filesystem::resize_file(file, 100);
+  EXPECT_EQ(0u, fetch(whole));
+  for (const auto& file : files()) {
+    std::filesystem::remove(file);
+    std::filesystem::create_symlink("/dev/zero", file);
+  }
+  EXPECT_EQ(0u, fetch(whole));
+  std::filesystem::remove_all(path_ / "store");
+  EXPECT_EQ(0u, fetch(whole));
+  serve(text(2, 64));
+  flush();
+  EXPECT_GE(stats().failures, 1u) << "it cannot be written to";
+}
+
+TEST_F(DirectoryTier, PathsThatAreRefused) {
+  pkv_directory_config config;
+  CHECK(pkv_directory_config_init(&config, sizeof config));
+  pkv_store store;
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_store_open_directory(&config, &store));
+  for (const char* path : {"/dev/null", "/nowhere/deep/inside", ""}) {
+    config.path = path;
+    REFUSED(PKV_IO, pkv_store_open_directory(&config, &store));
+    EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "errno")) << pkv_last_error();
+  }
+}
+
+}  // namespace
+}  // namespace cache_test

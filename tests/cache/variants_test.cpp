@@ -1,0 +1,258 @@
+// Compares the forms of attention with the double-precision reference, outputs and log-sum-exps:
+// softcap, ALiBi, sink logits, kept sinks, windows, latent values, and many GQA ratios and dims.
+#include <algorithm>
+
+#include "grown.h"
+
+namespace cache_test {
+namespace {
+
+struct Shape {
+  const char* name;
+  uint32_t query_heads, kv_heads, key_dim, value_dim;
+};
+
+constexpr Shape shapes[] = {{"gqa1", 3, 3, 64, 64},
+                            {"gqa3", 6, 2, 48, 80},
+                            {"gqa8", 8, 1, 128, 128},
+                            {"gqa16", 16, 1, 80, 48},
+                            {"gqa32", 64, 2, 32, 16}};
+
+Model model_of(const Shape& shape, pkv_dtype dtype = PKV_F32) {
+  Model model;
+  model.query_heads = shape.query_heads;
+  model.kv_heads = shape.kv_heads;
+  model.key_dim = shape.key_dim;
+  model.value_dim = shape.value_dim;
+  model.dtype = dtype;
+  return model;
+}
+
+std::vector<float> numbers(Random& random, uint32_t n, float amplitude) {
+  std::vector<float> result(n);
+  for (float& number : result) number = amplitude * random.uniform();
+  return result;
+}
+
+// Runs a prompt, a decode step and a step of a few tokens.
+void compare_steps(Grown& grown, const Attention& attention) {
+  for (const uint32_t tokens : {70u, 1u, 5u})
+    EXPECT_LE(grown.step(tokens, attention), 1.0) << tokens << " tokens";
+}
+
+class Variants : public testing::TestWithParam<Shape> {
+ protected:
+  // Compares with every instruction set.
+  static void compare(const Model& layer, const Attention& attention) {
+    for (const pkv_isa isa : supported_isas()) {
+      SCOPED_TRACE(pkv_isa_name(isa));
+      pkv_cache_config config = config_of(layer, 16);
+      config.isa = isa;
+      Cache cache = create(config);
+      Grown grown(cache, layer, 7);
+      compare_steps(grown, attention);
+    }
+  }
+  const Model model = model_of(GetParam());
+  Random random{GetParam().query_heads};
+};
+
+// A prompt is cut into pieces of 288 rows of a KV head. A last piece of few queries must not be
+// computed as a decode step, whose heads go together.
+TEST_P(Variants, PromptsWithAShortLastBlock) {
+  const uint32_t block = 288 * model.kv_heads / model.query_heads;
+  for (const uint32_t tokens : {block + 1, block + 3, 2 * block + 15}) {
+    Cache cache = create(config_of(model, 80));
+    Grown grown(cache, model, 8);
+    EXPECT_LE(grown.step(tokens, attention_of(model)), 1.0) << tokens << " tokens";
+    EXPECT_LE(grown.step(tokens, attention_of(model)), 1.0) << tokens << " more";
+  }
+}
+
+TEST_P(Variants, Softcap) {
+  Attention attention = attention_of(model);
+  attention.softcap = 0.7f;  // Scores reach this cap.
+  attention.scale = 1;
+  compare(model, attention);
+}
+
+TEST_P(Variants, Alibi) {
+  Attention attention = attention_of(model);
+  const auto heads = static_cast<float>(model.query_heads);
+  for (float head = 1; head <= heads; head++)
+    attention.alibi_slopes.push_back(std::exp2(-8 * head / heads));
+  compare(model, attention);
+}
+
+TEST_P(Variants, LearnedSinkLogits) {
+  Attention attention = attention_of(model);
+  attention.sink_logits = numbers(random, model.query_heads, 6);
+  compare(model, attention);
+}
+
+TEST_P(Variants, NonCausal) {
+  Attention attention = attention_of(model);
+  attention.causal = false;
+  compare(model, attention);
+}
+
+TEST_P(Variants, WindowAndSinks) {
+  Model windowed = model;
+  windowed.window = 20;
+  for (const uint32_t sinks : {0u, 4u, 17u}) {
+    windowed.sinks = sinks;
+    compare(windowed, attention_of(windowed));
+  }
+}
+
+TEST_P(Variants, AllOfThemInBf16) {
+  Model all = model_of(GetParam(), PKV_BF16);
+  all.window = 20;
+  all.sinks = 3;
+  Attention attention = attention_of(all);
+  attention.softcap = 2;
+  attention.alibi_slopes = numbers(random, all.query_heads, 0.2f);
+  attention.sink_logits = numbers(random, all.query_heads, 2);
+  compare(all, attention);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Variants, testing::ValuesIn(shapes),
+                         [](const auto& test) { return test.param.name; });
+
+// V is the first 512 dims of K and is never given.
+TEST(Latent, EqualsTheReference) {
+  for (const uint32_t query_heads : {16u, 128u}) {
+    for (const pkv_dtype dtype : {PKV_BF16, PKV_INT8}) {
+      for (const pkv_layout layout : {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN}) {
+        SCOPED_TRACE(testing::Message()
+                     << query_heads << " heads, " << name_of(dtype) << ", layout " << layout);
+        Model model = model_of({"", query_heads, 1, 576, 512}, dtype);
+        model.latent = 1;
+        pkv_cache_config config = config_of(model, 16);
+        config.layout = layout;
+        Cache cache = create(config);
+        EXPECT_EQ(plan_of(config).bytes_per_token, dtype == PKV_BF16 ? 576 * 2u : 576 + 4u)
+            << "stored once";
+        Grown grown(cache, model, 8);
+        EXPECT_LE(grown.step(query_heads == 16 ? 40 : 18, attention_of(model)), 1.0);
+        EXPECT_LE(grown.step(1, attention_of(model)), 1.0);
+        EXPECT_LE(grown.step(2, attention_of(model)), 1.0);
+      }
+    }
+  }
+}
+
+TEST(Latent, EveryInstructionSetAndContiguousStorage) {
+  Model model = model_of({"", 8, 2, 48, 32});
+  model.latent = 1;
+  for (const pkv_isa isa : supported_isas()) {
+    for (const pkv_dtype dtype : stored_dtypes) {
+      SCOPED_TRACE(testing::Message() << pkv_isa_name(isa) << ", " << name_of(dtype));
+      model.dtype = dtype;
+      for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS}) {
+        pkv_cache_config config = config_of(model, 16, storage);
+        config.isa = isa;
+        Cache cache = create(config);
+        Grown grown(cache, model, 9);
+        compare_steps(grown, attention_of(model));
+      }
+    }
+  }
+}
+
+TEST(Latent, ValuesAreNotGiven) {
+  Model model = model_of({"", 4, 1, 48, 32});
+  model.latent = 1;
+  Cache cache = create(config_of(model, 4));
+  Session session = open(cache);
+  Batch batch = begin(cache, {session}, {1});
+  Rows k(1, 1, 48), v(1, 1, 32);
+  const pkv_tensor keys = k.tensor(), values = v.tensor();
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_batch_write(batch, 0, &keys, &values));
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_batch_write(batch, 0, nullptr, nullptr));
+  write(batch, 0, k);
+  commit(batch);
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_session_push(session, 0, &keys, &values));
+  CHECK(pkv_session_push(session, 0, &keys, nullptr));
+}
+
+// Attends each query alone to positions [first, end) of rows that lie one after the other, as
+// blocks of one token.
+void attend_piece(KeysValues& all, uint64_t first, uint64_t end, Rows& q, Rows& out,
+                  const pkv_attention_params& params) {
+  const pkv_tensor k = all.k.tensor(), v = all.v.tensor(), queries = q.tensor(),
+                   outputs = out.tensor();
+  const pkv_kv_view view{sizeof view,   PKV_LAYOUT_PLAIN, 1,
+                         all.k.heads(), all.k.dim(),      all.v.dim(),
+                         PKV_F32,       PKV_F32,          all.k.rows(),
+                         k.data,        v.data,           k.row_stride,
+                         k.row_stride,  k.head_stride,    v.row_stride,
+                         v.row_stride,  v.head_stride};
+  const std::vector<uint32_t> ones(q.rows(), 1);
+  const std::vector<uint64_t> lengths(q.rows(), end - first);
+  std::vector<uint32_t> tables;
+  for (size_t row = 0; row < q.rows(); row++)
+    for (uint64_t p = first; p < end; p++) tables.push_back(static_cast<uint32_t>(p));
+  const pkv_attention_sequences sequences{sizeof sequences, q.heads(),     q.rows(),   ones.data(),
+                                          lengths.data(),   tables.data(), end - first};
+  CHECK(pkv_attention(&view, &sequences, &params, &queries, &outputs));
+}
+
+// Attention over pieces of a sequence, merged by their log-sum-exps, is attention over the whole.
+TEST(MergeStates, PiecesMakeTheWhole) {
+  constexpr uint32_t rows = 5, length = 200;
+  Random random(10);
+  Rows k(length, 2, 48), v(length, 2, 80), q(rows, 6, 48);
+  KeysValues all{std::move(k.fill(random)), std::move(v.fill(random))};
+  q.fill(random);
+  for (const auto& cuts :
+       {std::vector<uint64_t>{0, 200}, {0, 1, 200}, {0, 64, 65, 130, 200}, {0, 199, 200}}) {
+    std::vector<Rows> outs;
+    std::vector<std::vector<float>> lses;
+    for (size_t i = 0; i + 1 < cuts.size(); i++) {
+      Attention attention;
+      attention.causal = false;
+      // The sink logits are given in one of the calls only.
+      if (i == 0) attention.sink_logits = {1, 2, 3, -1, -2, 0};
+      outs.emplace_back(rows, 6, 80);
+      lses.emplace_back(rows * 6);
+      const pkv_attention_params params = attention.params(lses.back().data());
+      attend_piece(all, cuts[i], cuts[i + 1], q, outs.back(), params);
+    }
+    std::vector<pkv_tensor> tensors;
+    std::vector<const float*> lse;
+    for (size_t i = 0; i < outs.size(); i++) {
+      tensors.push_back(outs[i].tensor());
+      lse.push_back(lses[i].data());
+    }
+    Rows merged(rows, 6, 80);
+    std::vector<float> merged_lse(rows * 6);
+    const pkv_tensor to = merged.tensor();
+    CHECK(pkv_merge_states(outs.size(), tensors.data(), lse.data(), rows, 6, 80, &to,
+                           merged_lse.data()));
+    Attention whole;
+    whole.causal = false;
+    whole.sink_logits = {1, 2, 3, -1, -2, 0};
+    whole.merged = true;
+    EXPECT_LE(worst_error(q, merged, 0, rows, all, length, whole, merged_lse), 1.0)
+        << cuts.size() - 1 << " pieces";
+  }
+}
+
+TEST(MergeStates, WhatSawNothingCountsForNothing) {
+  Rows nothing(1, 1, 16), something(1, 1, 16), merged(1, 1, 16);
+  for (uint32_t d = 0; d < 16; d++) nothing.set(0, 0, d, NAN), something.set(0, 0, d, 3);
+  const float none = -INFINITY, some = 1.5f;
+  const pkv_tensor outs[] = {nothing.tensor(), something.tensor()}, to = merged.tensor();
+  const float* const lse[] = {&none, &some};
+  float merged_lse = 0;
+  CHECK(pkv_merge_states(2, outs, lse, 1, 1, 16, &to, &merged_lse));
+  EXPECT_TRUE(merged == something);
+  EXPECT_EQ(some, merged_lse);
+  CHECK(pkv_merge_states(1, outs, lse, 1, 1, 16, &to, &merged_lse));
+  EXPECT_EQ(none, merged_lse);
+  EXPECT_EQ(0, merged.get(0, 0, 5));
+}
+
+}  // namespace
+}  // namespace cache_test

@@ -1,0 +1,231 @@
+// What every test of a cache needs: calls that must work, handles that close themselves, and short
+// ways to make caches and sessions.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <pagedkv/pagedkv.h>
+
+#include <cstdlib>
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cache_test {
+
+// A call that must return PKV_OK. Otherwise the test fails with the library's sentence.
+#define CHECK(call) ::cache_test::check((call), #call)
+// A call that must fail with this status.
+#define REFUSED(status, call) EXPECT_EQ(status, call) << pkv_last_error()
+
+inline void check(pkv_status status, const char* call) {
+  if (status != PKV_OK)
+    throw std::runtime_error(std::string(call) + ": " + pkv_status_string(status) + ": " +
+                             pkv_last_error());
+}
+
+// Owns one handle. Closing it at the end must work, so every test checks that, too.
+template <class T, pkv_status (*close_handle)(T)>
+class Handle {
+ public:
+  Handle() = default;
+  explicit Handle(T handle) : handle_(handle) {}
+  Handle(Handle&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Handle& operator=(Handle&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Handle() { close(); }
+
+  operator T() const { return handle_; }
+  T get() const { return handle_; }
+  // Gives up a handle that the library closed, or that ended with its cache.
+  void forget() { handle_ = nullptr; }
+  void close() {
+    if (handle_ == nullptr) return;
+    const pkv_status status = close_handle(std::exchange(handle_, nullptr));
+    EXPECT_EQ(PKV_OK, status) << pkv_last_error();
+  }
+
+ private:
+  T handle_ = nullptr;
+};
+
+using Pool = Handle<pkv_pool, pkv_pool_destroy>;
+using Cache = Handle<pkv_cache, pkv_cache_destroy>;
+using Session = Handle<pkv_session, pkv_session_close>;
+using Batch = Handle<pkv_batch, pkv_batch_abort>;
+using Snapshot = Handle<pkv_snapshot, pkv_snapshot_close>;
+
+struct Model {
+  uint32_t layers = 1, query_heads = 1, kv_heads = 1, key_dim = 16, value_dim = 0;
+  pkv_dtype dtype = PKV_F32;
+  uint32_t window = 0;
+  pkv_dtype value_dtype = static_cast<pkv_dtype>(0);
+  uint32_t sinks = 0, latent = 0;
+
+  uint32_t values() const { return value_dim == 0 ? key_dim : value_dim; }
+  pkv_dtype values_dtype() const { return value_dtype == 0 ? dtype : value_dtype; }
+};
+
+inline pkv_cache_config config_of(const Model& model, uint64_t blocks,
+                                  pkv_storage storage = PKV_STORAGE_PAGED) {
+  pkv_cache_config config;
+  CHECK(pkv_cache_config_init(&config, sizeof config));
+  config.storage = storage;
+  config.layers = model.layers;
+  config.query_heads = model.query_heads;
+  config.kv_heads = model.kv_heads;
+  config.key_dim = model.key_dim;
+  config.value_dim = model.value_dim;
+  config.dtype = model.dtype;
+  config.window = model.window;
+  config.value_dtype = model.value_dtype;
+  config.sinks = model.sinks;
+  config.latent = model.latent;
+  config.blocks = blocks;
+  return config;
+}
+
+inline Cache create(const pkv_cache_config& config) {
+  pkv_cache cache;
+  CHECK(pkv_cache_create(&config, &cache));
+  return Cache(cache);
+}
+
+inline Pool make_pool(uint32_t blocks) {
+  pkv_pool_config config;
+  CHECK(pkv_pool_config_init(&config, sizeof config));
+  config.blocks = blocks;
+  pkv_pool pool;
+  CHECK(pkv_pool_create(&config, &pool));
+  return Pool(pool);
+}
+
+inline pkv_cache_plan plan_of(const pkv_cache_config& config, uint32_t group = PKV_ALL_GROUPS) {
+  pkv_cache_plan plan{};
+  plan.struct_size = sizeof plan;
+  CHECK(pkv_cache_compute_plan(&config, group, &plan));
+  return plan;
+}
+
+inline pkv_cache_stats stats_of(pkv_cache cache) {
+  pkv_cache_stats stats{};
+  stats.struct_size = sizeof stats;
+  CHECK(pkv_cache_get_stats(cache, &stats));
+  return stats;
+}
+
+inline pkv_pool_stats pool_stats_of(pkv_cache cache, uint32_t group) {
+  pkv_pool_stats stats{};
+  stats.struct_size = sizeof stats;
+  CHECK(pkv_cache_get_pool_stats(cache, group, &stats));
+  return stats;
+}
+
+inline Session open(pkv_cache cache, uint64_t reserve_tokens = 0) {
+  pkv_session_config config;
+  CHECK(pkv_session_config_init(&config, sizeof config));
+  config.reserve_tokens = reserve_tokens;
+  pkv_session session;
+  CHECK(pkv_session_open(cache, &config, &session));
+  return Session(session);
+}
+
+inline Session fork(pkv_session parent) {
+  pkv_session child;
+  CHECK(pkv_session_fork(parent, &child));
+  return Session(child);
+}
+
+inline Snapshot freeze(pkv_session session) {
+  pkv_snapshot snapshot;
+  CHECK(pkv_snapshot_take(session, &snapshot));
+  return Snapshot(snapshot);
+}
+
+inline Session thaw(pkv_cache cache, pkv_snapshot snapshot) {
+  pkv_session session;
+  CHECK(pkv_snapshot_open(cache, snapshot, &session));
+  return Session(session);
+}
+
+inline Batch begin(pkv_cache cache, const std::vector<pkv_session>& sessions,
+                   const std::vector<uint32_t>& new_tokens) {
+  pkv_batch batch;
+  CHECK(
+      pkv_batch_begin(cache, sessions.size(), sessions.data(), new_tokens.data(), nullptr, &batch));
+  return Batch(batch);
+}
+
+inline void commit(Batch& batch, const int32_t* tokens = nullptr) {
+  CHECK(pkv_batch_commit(batch, tokens));
+  batch.forget();
+}
+
+// Adds tokens without keys and values, for storage NONE.
+inline void grow(pkv_cache cache, pkv_session session, uint32_t tokens) {
+  Batch batch = begin(cache, {session}, {tokens});
+  commit(batch);
+}
+
+inline uint64_t length_of(pkv_session session) {
+  uint64_t length;
+  CHECK(pkv_session_length(session, &length));
+  return length;
+}
+
+inline pkv_session_info info_of(pkv_session session) {
+  pkv_session_info info{};
+  info.struct_size = sizeof info;
+  CHECK(pkv_session_get_info(session, &info));
+  return info;
+}
+
+inline std::vector<int32_t> tokens_of(pkv_session session, uint64_t count) {
+  std::vector<int32_t> tokens(count);
+  CHECK(pkv_session_tokens(session, 0, count, tokens.data()));
+  return tokens;
+}
+
+inline std::vector<uint32_t> block_table(pkv_session session, uint32_t group = 0) {
+  size_t count = 0;
+  const pkv_status status = pkv_session_block_table(session, group, 0, nullptr, &count);
+  if (status != PKV_BUFFER_TOO_SMALL) CHECK(status);
+  std::vector<uint32_t> ids(count);
+  CHECK(pkv_session_block_table(session, group, count, ids.data(), &count));
+  return ids;
+}
+
+inline std::vector<int64_t> kv_indices(pkv_session session, uint32_t group = 0) {
+  size_t count = 0;
+  const pkv_status status = pkv_session_kv_indices(session, group, 0, nullptr, &count);
+  if (status != PKV_BUFFER_TOO_SMALL) CHECK(status);
+  std::vector<int64_t> slots(count);
+  CHECK(pkv_session_kv_indices(session, group, count, slots.data(), &count));
+  return slots;
+}
+
+inline std::vector<int64_t> slot_mapping(pkv_batch batch, uint32_t group = 0) {
+  size_t rows = 0, count = 0;
+  CHECK(pkv_batch_rows(batch, &rows));
+  std::vector<int64_t> slots(rows);
+  CHECK(pkv_batch_slot_mapping(batch, group, rows, slots.data(), &count));
+  EXPECT_EQ(rows, count);
+  return slots;
+}
+
+// Returns the instruction sets that this machine can run, the best one last.
+inline std::vector<pkv_isa> supported_isas() {
+  std::vector<pkv_isa> isas;
+  for (const pkv_isa isa : {PKV_ISA_SCALAR, PKV_ISA_SSE2, PKV_ISA_AVX2, PKV_ISA_AVX512,
+                            PKV_ISA_AVX512_VNNI, PKV_ISA_AVX512_BF16, PKV_ISA_NEON}) {
+    int32_t supported = 0;
+    CHECK(pkv_isa_supported(isa, &supported));
+    if (supported) isas.push_back(isa);
+  }
+  return isas;
+}
+
+}  // namespace cache_test

@@ -1,0 +1,119 @@
+// A store in memory that can be slow, gone, full or wrong.
+#pragma once
+
+#include <pagedkv/store.h>
+
+#include <atomic>
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace cache_test {
+
+class MemoryStore {
+ public:
+  pkv_store table() {
+    pkv_store store{};
+    store.struct_size = sizeof store;
+    store.user = this;
+    store.put = [](void* user, size_t n, const pkv_store_item* items) {
+      return of(user).put(n, items);
+    };
+    store.get = [](void* user, size_t n, pkv_store_item* items) {
+      return of(user).get(n, items, true);
+    };
+    store.probe = [](void* user, size_t n, pkv_store_item* items) {
+      return of(user).get(n, items, false);
+    };
+    store.drop = [](void* user, size_t n, const pkv_store_item* items) {
+      return of(user).drop(n, items);
+    };
+    store.close = [](void* user) { of(user).closed++; };
+    return store;
+  }
+
+  // Calls wait while it is held.
+  void hold() { set_held(true); }
+  void go_on() { set_held(false); }
+
+  std::map<std::string, std::vector<unsigned char>> items() const {
+    const std::lock_guard lock(mutex_);
+    return items_;
+  }
+  void replace(const std::string& key, std::vector<unsigned char> value) {
+    const std::lock_guard lock(mutex_);
+    items_[key] = std::move(value);
+  }
+  void lose(const std::string& key) {
+    const std::lock_guard lock(mutex_);
+    items_.erase(key);
+  }
+
+  std::atomic<int> closed{0}, error{0};  // error: what calls return instead
+  std::atomic<uint64_t> puts{0}, gets{0}, capacity{UINT64_MAX};
+
+ private:
+  static MemoryStore& of(void* user) { return *static_cast<MemoryStore*>(user); }
+  static std::string key_of(const pkv_store_item& item) {
+    return std::string(reinterpret_cast<const char*>(item.key), sizeof item.key);
+  }
+
+  void set_held(bool held) {
+    const std::lock_guard lock(mutex_);
+    held_ = held;
+    changed_.notify_all();
+  }
+
+  std::unique_lock<std::mutex> enter() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !held_; });
+    return lock;
+  }
+
+  int64_t put(size_t n, const pkv_store_item* items) {
+    puts++;
+    const auto lock = enter();
+    if (error != 0) return -error;
+    int64_t stored = 0;
+    for (size_t i = 0; i < n && items_.size() < capacity; i++, stored++) {
+      const auto* const bytes = static_cast<const unsigned char*>(items[i].data);
+      items_[key_of(items[i])].assign(bytes, bytes + items[i].size);
+    }
+    return stored;
+  }
+
+  int64_t get(size_t n, pkv_store_item* items, bool bytes) {
+    gets += bytes;
+    const auto lock = enter();
+    if (error != 0) return -error;
+    int64_t found = 0;
+    for (size_t i = 0; i < n; i++) {
+      const auto at = items_.find(key_of(items[i]));
+      const uint64_t room = items[i].size;
+      items[i].size = at == items_.end() ? 0 : at->second.size();
+      if (at == items_.end()) continue;
+      found++;
+      if (bytes)
+        std::memcpy(items[i].data, at->second.data(), std::min<uint64_t>(room, at->second.size()));
+    }
+    return found;
+  }
+
+  int64_t drop(size_t n, const pkv_store_item* items) {
+    const auto lock = enter();
+    int64_t dropped = 0;
+    for (size_t i = 0; i < n; i++) dropped += static_cast<int64_t>(items_.erase(key_of(items[i])));
+    return dropped;
+  }
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool held_ = false;
+  std::map<std::string, std::vector<unsigned char>> items_;
+};
+
+}  // namespace cache_test
