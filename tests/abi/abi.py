@@ -15,7 +15,7 @@ SKIPPED = 77
 
 
 def dump(library):
-    """What does not depend on the machine, the build directory or the inside of the library."""
+    """Dumps what does not depend on the machine, the build directory or the library's inside."""
     text = subprocess.run(
         [
             "abidw",
@@ -35,7 +35,7 @@ def dump(library):
 
 
 def differences(old, new):
-    """abidiff's words on what changed between two dumps; None where nothing did."""
+    """Returns what abidiff says about the changes between two dumps, or None if there are none."""
     with tempfile.TemporaryDirectory() as directory:
         paths = []
         for name, text in (("old.abi", old), ("new.abi", new)):
@@ -52,7 +52,7 @@ def differences(old, new):
 
 
 def self_test(text):
-    """A changed number, a moved member and a lost function have to be seen."""
+    """Checks that a changed number, a moved member and a lost function are found."""
     for what, pattern, replacement in (
         ("enumerator", r"(name='PKV_OUT_OF_BLOCKS' value=)'\d+'", r"\1'299'"),
         ("member", r"(layout-offset-in-bits=)'64'", r"\1'96'"),

@@ -1,5 +1,5 @@
-"""What pkv-generate must do. Run as: demo_test.py CASE PROGRAM LIBRARY DATA_FOLDER. Exits 0 where
-the case holds.
+"""Checks what pkv-generate does: demo_test.py CASE PROGRAM LIBRARY DATA_FOLDER. Exits 0 where the
+case holds.
 """
 
 import json
@@ -34,7 +34,7 @@ def run(*arguments, text="", timeout=300):
 
 
 def generate(*arguments):
-    """Token ids of every session and the figures of the run."""
+    """Returns the token ids of every session and the figures of the run."""
     tokens, figures = scratch / "tokens", scratch / "figures.json"
     result = run("--quiet", "--tokens-out", str(tokens), "--json", str(figures), *arguments)
     assert (
@@ -45,7 +45,7 @@ def generate(*arguments):
 
 
 def refused(status, *arguments):
-    """The run ends with this status and one sentence; nothing else, no crash."""
+    """Checks that the run ends with this status and just one sentence, without a crash."""
     result = run("--quiet", "--sessions", "1", "--max-tokens", "1", *arguments)
     lines = result.stderr.decode(errors="replace").splitlines()
     assert (
@@ -93,7 +93,7 @@ def case_expected():
 
 
 def case_schedules():
-    """The same texts however the work is cut up, and whatever else runs beside a session."""
+    """Texts are the same however the work is cut up, and whatever runs beside a session."""
     short = ("--max-tokens", "80")
     reference, figures = generate(*short)
     assert len(reference) == 16 and all(len(s) == 80 for s in reference)
@@ -116,7 +116,7 @@ def case_schedules():
 
 
 def case_preemption():
-    """Too few blocks: sessions wait and are preempted, and end with the same texts."""
+    """With too few blocks, sessions wait and are preempted, and end with the same texts."""
     reference, _ = generate()
     for kind in KINDS:
         for blocks in ("60", "27"):
@@ -134,7 +134,7 @@ def case_preemption():
 
 
 def case_prefix():
-    """With and without the prefix index, and with hardly any memory for it: the same texts."""
+    """Texts are the same with and without the prefix index, and with hardly any memory for it."""
     reference, figures = generate("--no-prefix")
     assert figures["asked_tokens"] == figures["matched_tokens"] == 0, figures
     for blocks in ("60", "33", "27"):
@@ -440,7 +440,7 @@ def case_save():
 
 
 def other_model():
-    """One weight is another."""
+    """Returns the path of a model that differs in one weight."""
     path = scratch / "other.bin"
     content = bytearray(MODEL.read_bytes())
     content[1000] ^= 1

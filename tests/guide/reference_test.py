@@ -65,13 +65,13 @@ def main():
     chapters = sorted(pathlib.Path(guide).glob("*.md"))
     assert len(functions) > 80 and len(chapters) > 5
     with tempfile.TemporaryDirectory() as folder:
-        # Of several values the last one counts.
+        # If there are several values, the last one counts.
         changed = pathlib.Path(doxyfile).read_text() + f"\nOUTPUT_DIRECTORY = {folder}\n"
         result = subprocess.run([doxygen, "-"], input=changed, capture_output=True, text=True)
         if result.returncode != 0 or result.stderr:
             sys.exit(f"doxygen objects:\n{result.stdout}{result.stderr}")
         html_folder = pathlib.Path(folder) / "html"
-        # A check that cannot fail is none.
+        # The check must be able to fail.
         assert list(
             gaps(html_folder, [{"name": "pkv_absent", "returns": {}}], [pathlib.Path("absent.md")])
         ) == ["pkv_absent has no entry", "pkv_absent is not in the index", "absent.md is no page"]

@@ -21,7 +21,7 @@ def patterns(debian):
 
 
 def owners(name, lists):
-    """The packages that have a file; a pattern that is a folder means all below it."""
+    """Returns the packages that have a file. A pattern that is a folder means all below it."""
     return [
         package
         for package, globs in lists.items()
@@ -49,7 +49,7 @@ def check_files(names, lists):
 
 
 def check_versions(meson, control):
-    """Debian's names of what meson asks for."""
+    """Returns Debian's names of the dependencies that meson asks for."""
     packages = {
         "xsimd": "libxsimd-dev",
         "tbb": "libtbb-dev",

@@ -20,7 +20,7 @@ def run(*command, **more):
 
 
 def installed_files(root):
-    """Names below the folders that lead to them, whatever the prefix and the libdir are."""
+    """Returns names below their folders, without the prefix and the libdir."""
     names = set()
     for path in root.rglob("*"):
         if path.is_dir() and not path.is_symlink():
@@ -75,7 +75,7 @@ def check_library(library):
 
 
 class Installed:
-    """What pkg-config says of an installed tree, and programs built by that."""
+    """Checks what pkg-config says of an installed tree, and programs built with its flags."""
 
     def __init__(self, root, directory):
         pc = next(root.rglob("pagedkv.pc"))

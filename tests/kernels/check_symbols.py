@@ -29,7 +29,7 @@ def untagged(nm, tag, library):
     symbols = [line.split() for line in listing.splitlines() if len(line.split()) == 3]
     if not symbols:
         sys.exit(f"{library}: nm lists no symbol")
-    # DW.ref.*: a pointer the unwinder reads, not code.
+    # DW.ref.* is a pointer that the unwinder reads, and no code.
     return [
         name
         for _, kind, name in symbols

@@ -68,7 +68,7 @@ def c_graph(root):
 
 
 def python_imports(tree, package):
-    """The modules and names that a module asks for, as lists of folders and names."""
+    """Returns the modules and names that a module imports, as lists of folders and names."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             base = package[: len(package) + 1 - node.level] if node.level else []
@@ -98,7 +98,7 @@ def python_graph(root, room):
 
 
 def rust_names(lib):
-    """What the root of a crate calls by a name of its own: {name: module path}."""
+    """Returns the names that the root of a crate re-exports: {name: module path}."""
     names = {}
     for use in RUST_USE.findall(lib):
         *path, last = re.split(r"::(?![^{]*\})", re.sub(r"\s+", " ", use))
@@ -123,7 +123,7 @@ def rust_graph(root, crate):
     modules = {posixpath.relpath(name, crate).split("/")[0] for name in texts}
 
     def file_of(parts):
-        """The file that an item of this path lies in; None for one of another crate."""
+        """Returns the file that has the item of this path, or None if another crate has it."""
         if parts[0] not in modules:
             if parts[0] not in names:
                 return lib
@@ -150,7 +150,7 @@ def rust_graph(root, crate):
 
 
 def circles(graph):
-    """Each set of files that reach one another (Tarjan 1972)."""
+    """Returns each set of files that reach one another (Tarjan 1972)."""
     index, low, stack, found = {}, {}, [], []
 
     def visit(name):

@@ -55,7 +55,7 @@ def check_links(root, document):
 
 
 def check_width(text):
-    """Tables, code and lines that are one link or one word may be wider."""
+    """Lists lines that are too wide. Tables, code, and lines of one link or word may be wider."""
     fenced, before = False, ""
     for number, line in enumerate(text.split("\n"), 1):
         if line.lstrip().startswith("```"):

@@ -41,7 +41,7 @@ def committed(root):
 
 
 def check_text(path, text):
-    """path: relative to the tree, as text."""
+    """Returns the findings of one file. The path is relative to the tree."""
     found = []
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):

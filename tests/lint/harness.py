@@ -40,7 +40,7 @@ def run(check, samples, *extra):
 
 
 def sources(root, *folders):
-    """The C and C++ files below these folders, as (path relative to root, text)."""
+    """Yields the C and C++ files below these folders, as (path relative to root, text)."""
     for folder in folders:
         for path in sorted((root / folder).rglob("*")):
             if (
@@ -52,6 +52,6 @@ def sources(root, *folders):
 
 
 def strip_comments(text):
-    """Blanks comments out; lines keep their numbers."""
+    """Replaces comments by blanks. Lines keep their numbers."""
     pattern = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
     return pattern.sub(lambda m: m[0] if m[0][0] == '"' else re.sub(r"[^\n]", " ", m[0]), text)

@@ -35,7 +35,7 @@ def documents(root):
 
 
 def shown(document, what):
-    """What a line of a document refers to; None where it refers to nothing."""
+    """Returns what a line of a document refers to, or None if it refers to nothing."""
     match = WHAT.fullmatch(what)
     path = document.parent / match["path"] if match else None
     if path is None or not path.is_file():

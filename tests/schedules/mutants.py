@@ -25,7 +25,7 @@ SOURCES = "engine/memory/pool*.cpp"
 RUN_LIMIT = 300  # seconds; a checker that runs on has found nothing
 
 SWAP = r"word\.compare_exchange_weak\(seen, pack\(state\), [^)]*\)"
-# Name, what is there (a regular expression), what takes its place.
+# The name of a fault, what it replaces (a regular expression), and by what.
 SEEDED = [
     ("no generation check", r"state\.generation != block_generation\(block\) \|\| ", ""),
     (
@@ -165,7 +165,7 @@ def build(tree, overlay, program):
 
 
 def hunt(mutant, tree, work, seconds):
-    """(caught, by which case, after how many executions, what was found)"""
+    """Returns (caught, by which case, after how many executions, what was found)."""
     directory = work / re.sub(r"\W+", "_", mutant.name)
     shutil.rmtree(directory, ignore_errors=True)  # an older source may have been changed elsewhere
     overlay = directory / "headers"

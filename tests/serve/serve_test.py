@@ -65,7 +65,7 @@ def case_real():
     """Keys, values and attention: the same tokens with and without prefix reuse, in both kinds of
     memory.
     """
-    # Few at once, or on a slow machine all would begin before anything is cached.
+    # Only few run at once. On a slow machine all would begin before anything is cached.
     common = ("--requests", 40, "--time-scale", 50, "--running", 8, *SMALL)
     contiguous = ("--kind", "contiguous")
     for variant in (
@@ -96,7 +96,7 @@ def case_pressure():
         report = figures("--ids-only", "--requests", 150, "--time-scale", 20, *blocks, *variant)
         complete(report, report["runs"][0])
         assert report["runs"][0]["preemptions"] > 0, variant
-    # Modelled, or a fast machine would have no pressure.
+    # Time is modelled, because a fast machine would never be short of memory.
     report = figures("--modelled", "--requests", 60, "--time-scale", 50, "--blocks", 250, *SMALL)
     complete(report, report["runs"][0])
     assert report["runs"][0]["preemptions"] > 0
@@ -181,7 +181,7 @@ def case_compare():
 
 
 def case_errors():
-    """One sentence and exit code 2."""
+    """Bad input ends with one sentence and exit code 2."""
     good = line(0, 100, 10)
     cases = {
         ("--nonsense",): "nonsense",
@@ -216,7 +216,7 @@ def case_errors():
 
 
 def case_interrupt():
-    """Ctrl-C: the summary so far, code 130."""
+    """Ctrl-C prints the summary so far and ends with exit code 130."""
     # 200,000 requests take far longer than it takes to notice the signal.
     command = [program, "--quiet", "--ids-only", "--requests", "200000"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
