@@ -10,18 +10,18 @@ namespace pkv::kernels {
 template <class Isa>
 void attend(const AttendTask& task) {
   Scratch scratch(task.scratch);
-  if (uint64_t{task.queries} * task.gqa_group < min_matmul_rows)
+  if (uint64_t{task.queries} * task.heads_per_kv_head < min_matmul_rows)
     AttendDirect<Isa>(task, scratch).run();
   else
     AttendMatmul<Isa>(task, scratch).run();
 }
 
-// The bytes of AttendTask::scratch. Of the task only dtypes, dims, heads, gqa_group and queries
-// count.
+// The bytes of AttendTask::scratch. Of the task only dtypes, dims, heads, heads_per_kv_head and
+// queries count.
 template <class Isa>
 size_t attend_scratch_bytes(const AttendTask& task) {
   Scratch scratch(nullptr);
-  if (uint64_t{task.queries} * task.gqa_group < min_matmul_rows)
+  if (uint64_t{task.queries} * task.heads_per_kv_head < min_matmul_rows)
     AttendDirect<Isa>(task, scratch);
   else
     AttendMatmul<Isa>(task, scratch);

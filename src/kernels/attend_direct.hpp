@@ -15,7 +15,7 @@ class AttendDirect {
  public:
   AttendDirect(const AttendTask& task, Scratch& scratch)
       : task_(task),
-        rows_(task.queries * task.gqa_group),
+        rows_(task.queries * task.heads_per_kv_head),
         heads_(task.head_end - task.head_begin),
         tiles_(task.kv, scratch),
         k_scores_(tiles_.k()),
@@ -38,7 +38,8 @@ class AttendDirect {
     walk(reach.begin, reach.end);
     for (size_t i = 0; i < size_t{heads_} * rows_; i++) {
       task_.sum[i] = total_of<Isa>(sums_ + i * tile_tokens);
-      close_row((saw_ >> (i % rows_ / task_.gqa_group) & 1) != 0, task_.max + i, task_.sum + i);
+      close_row((saw_ >> (i % rows_ / task_.heads_per_kv_head) & 1) != 0, task_.max + i,
+                task_.sum + i);
     }
   }
 
@@ -93,7 +94,7 @@ class AttendDirect {
     for (uint32_t row = 0; row < rows_; row++) {
       TokenMask all = one_step_ && count_ == tiles_per_step ? all_tokens : 0;
       for (uint32_t i = 0; i < count_; i++)
-        all &= row_sees_[i][row] = seen_[i][row / task_.gqa_group];
+        all &= row_sees_[i][row] = seen_[i][row / task_.heads_per_kv_head];
       together_[row] = all == all_tokens;
     }
   }
@@ -225,9 +226,11 @@ class AttendDirect {
   }
 
   void transform(uint32_t tile, uint32_t head, uint32_t row, float* scores) const {
-    const uint32_t query_head = (task_.head_begin + head) * task_.gqa_group + row % task_.gqa_group;
-    transform_scores<Isa>(task_.transform, query_head, task_.query[row / task_.gqa_group].position,
-                          begins_[tile], scores);
+    const uint32_t query_head =
+        (task_.head_begin + head) * task_.heads_per_kv_head + row % task_.heads_per_kv_head;
+    transform_scores<Isa>(task_.transform, query_head,
+                          task_.query[row / task_.heads_per_kv_head].position, begins_[tile],
+                          scores);
   }
 
   void unpack_values(uint32_t i, uint32_t kv_head, HeadTiles* at) {

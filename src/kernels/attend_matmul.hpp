@@ -30,7 +30,7 @@ class AttendMatmul {
  public:
   AttendMatmul(const AttendTask& task, Scratch& scratch)
       : task_(task),
-        rows_(task.queries * task.gqa_group),
+        rows_(task.queries * task.heads_per_kv_head),
         step_(task.kv.k.dim + task.kv.v.dim > 512 ? 64 : score_stride),
         tiles_(task.kv, scratch),
         q_(scratch.take<float>(size_t{rows_} * query_stride)),
@@ -194,9 +194,9 @@ class AttendMatmul {
       uint32_t end = sees_all_[i] ? tiles_end_ * tile_tokens : 0;
       for (uint32_t tile = tiles_end_; tile > first_tile_ && end == 0; tile--)
         if (seen(i, tile - 1) != 0) end = tile * tile_tokens;
-      for (uint32_t g = 0; g < task_.gqa_group; g++) {
-        ends_[i * task_.gqa_group + g] = end;
-        saw_[i * task_.gqa_group + g] |= end != 0;
+      for (uint32_t g = 0; g < task_.heads_per_kv_head; g++) {
+        ends_[i * task_.heads_per_kv_head + g] = end;
+        saw_[i * task_.heads_per_kv_head + g] |= end != 0;
       }
     }
   }
@@ -286,12 +286,13 @@ class AttendMatmul {
   // Applies softcap and ALiBi to the scores of a row, and hides those of tokens that it does not
   // see.
   [[gnu::noinline]] void transform_and_hide(uint32_t row) {
-    const uint32_t query = row / task_.gqa_group;
+    const uint32_t query = row / task_.heads_per_kv_head;
     float* const scores = scores_ + size_t{row} * score_stride;
     for (uint32_t tile = first_tile_; tile * tile_tokens < ends_[row]; tile++) {
       float* const at = scores + tile * tile_tokens;
       if (transforms(task_.transform))
-        transform_scores<Isa>(task_.transform, head_ * task_.gqa_group + row % task_.gqa_group,
+        transform_scores<Isa>(task_.transform,
+                              head_ * task_.heads_per_kv_head + row % task_.heads_per_kv_head,
                               task_.query[query].position, base_ + tile * tile_tokens, at);
       if (!sees_all_[query]) hide_unseen<Isa>(seen(query, tile), at);
     }
@@ -300,7 +301,8 @@ class AttendMatmul {
   // Turns the scores of a row into weights, up to its end.
   [[gnu::noinline]] void weigh(uint32_t row) {
     using F = Floats<Isa>;
-    if (transforms(task_.transform) || !sees_all_[row / task_.gqa_group]) transform_and_hide(row);
+    if (transforms(task_.transform) || !sees_all_[row / task_.heads_per_kv_head])
+      transform_and_hide(row);
     float* const scores = scores_ + size_t{row} * score_stride + first_tile_ * tile_tokens;
     const uint32_t n = ends_[row] - first_tile_ * tile_tokens;
     F top = F::load_aligned(scores);
@@ -393,7 +395,7 @@ class AttendMatmul {
     for (uint32_t row = 0; row < rows_; row++)
       for (uint32_t tile = first_tile_; tile * tile_tokens < ends_[row]; tile++)
         add_seen<Isa>(v_ + size_t{tile} * tile_tokens * tile_tokens, tile_tokens,
-                      size_t{step_} * tile_tokens, seen(row / task_.gqa_group, tile),
+                      size_t{step_} * tile_tokens, seen(row / task_.heads_per_kv_head, tile),
                       scores_ + size_t{row} * score_stride + tile * tile_tokens, value_dim,
                       out_ + size_t{row} * value_dim);
   }

@@ -9,12 +9,13 @@ namespace pkv::kernels {
 
 template <class Isa>
 void prepare(const QueryTask& task) {
-  const uint64_t rows = uint64_t{task.queries} * task.gqa_group;
+  const uint64_t rows = uint64_t{task.queries} * task.heads_per_kv_head;
   const Floats<Isa> scale(task.scale);
   for (uint32_t head = task.head_begin; head < task.head_end; head++) {
     for (uint64_t row = 0; row < rows; row++) {
-      const unsigned char* from = caller_row(
-          task.rows, row / task.gqa_group, head * uint64_t{task.gqa_group} + row % task.gqa_group);
+      const unsigned char* from =
+          caller_row(task.rows, row / task.heads_per_kv_head,
+                     head * uint64_t{task.heads_per_kv_head} + row % task.heads_per_kv_head);
       float* q = task.q + ((head - task.head_begin) * task.head_rows + row) * task.key_dim;
       convert_from_rows<Isa, PKV_F32>(task.rows.dtype, from, reinterpret_cast<unsigned char*>(q),
                                       task.key_dim);
@@ -57,17 +58,19 @@ float merge_parts(const FinishTask& task, uint64_t head, uint64_t row, const flo
 
 template <class Isa>
 void finish(const FinishTask& task) {
-  const uint64_t rows = uint64_t{task.queries} * task.gqa_group;
+  const uint64_t rows = uint64_t{task.queries} * task.heads_per_kv_head;
   alignas(64) float result[max_dim];
   for (uint32_t head = task.head_begin; head < task.head_end; head++) {
     for (uint64_t row = 0; row < rows; row++) {
-      const uint64_t query_head = head * uint64_t{task.gqa_group} + row % task.gqa_group;
+      const uint64_t query_head =
+          head * uint64_t{task.heads_per_kv_head} + row % task.heads_per_kv_head;
       const float* sink = task.sink_logits != nullptr ? task.sink_logits + query_head : nullptr;
       const float lse = merge_parts<Isa>(task, head - task.head_begin, row, sink, result);
       convert_to_rows<Isa, PKV_F32>(reinterpret_cast<const unsigned char*>(result), task.rows.dtype,
-                                    caller_row(task.rows, row / task.gqa_group, query_head),
+                                    caller_row(task.rows, row / task.heads_per_kv_head, query_head),
                                     task.value_dim);
-      if (task.lse != nullptr) task.lse[row / task.gqa_group * task.lse_stride + query_head] = lse;
+      if (task.lse != nullptr)
+        task.lse[row / task.heads_per_kv_head * task.lse_stride + query_head] = lse;
     }
   }
 }

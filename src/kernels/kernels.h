@@ -11,8 +11,8 @@ struct Table {
   // One attention call: prepare() scales the queries, attend() computes partial results over parts
   // of a sequence, finish() merges these into the caller's rows.
   void (*prepare)(const QueryTask&);
-  // The size of AttendTask::scratch. It depends on dtypes, dims, heads, gqa_group and queries
-  // alone.
+  // The size of AttendTask::scratch. It depends on dtypes, dims, heads, heads_per_kv_head and
+  // queries alone.
   size_t (*attend_scratch_bytes)(const AttendTask&);
   void (*attend)(const AttendTask&);
   void (*finish)(const FinishTask&);

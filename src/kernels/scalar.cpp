@@ -154,9 +154,11 @@ float score_of(const AttendTask& task, const float* q, const QueryView& query, u
 
 void attend_row(const AttendTask& task, uint32_t head, uint64_t row) {
   const KvView& kv = task.kv;
-  const uint64_t index = (head - task.head_begin) * uint64_t{task.queries} * task.gqa_group + row;
-  const QueryView& query = task.query[row / task.gqa_group];
-  const uint32_t query_head = head * task.gqa_group + static_cast<uint32_t>(row % task.gqa_group);
+  const uint64_t index =
+      (head - task.head_begin) * uint64_t{task.queries} * task.heads_per_kv_head + row;
+  const QueryView& query = task.query[row / task.heads_per_kv_head];
+  const uint32_t query_head =
+      head * task.heads_per_kv_head + static_cast<uint32_t>(row % task.heads_per_kv_head);
   float* out = task.out + index * kv.v.dim;
   float max = -infinity, sum = 0;
   bool saw = false;
@@ -185,7 +187,7 @@ void attend_row(const AttendTask& task, uint32_t head, uint64_t row) {
 
 void attend(const AttendTask& task) {
   for (uint32_t head = task.head_begin; head < task.head_end; head++)
-    for (uint64_t row = 0; row < uint64_t{task.queries} * task.gqa_group; row++)
+    for (uint64_t row = 0; row < uint64_t{task.queries} * task.heads_per_kv_head; row++)
       attend_row(task, head, row);
 }
 
@@ -257,23 +259,24 @@ void transfer(const TransferTask& task) {
 }
 
 void prepare(const QueryTask& task) {
-  const uint64_t rows = uint64_t{task.queries} * task.gqa_group;
+  const uint64_t rows = uint64_t{task.queries} * task.heads_per_kv_head;
   for (uint32_t head = task.head_begin; head < task.head_end; head++) {
     for (uint64_t row = 0; row < rows; row++) {
       const uint32_t query_head =
-          head * task.gqa_group + static_cast<uint32_t>(row % task.gqa_group);
+          head * task.heads_per_kv_head + static_cast<uint32_t>(row % task.heads_per_kv_head);
       float* q = task.q + ((head - task.head_begin) * task.head_rows + row) * task.key_dim;
       for (uint32_t d = 0; d < task.key_dim; d++)
-        q[d] = scalar::load(task.rows.dtype,
-                            caller_element(task.rows, row / task.gqa_group, query_head, d)) *
+        q[d] = scalar::load(task.rows.dtype, caller_element(task.rows, row / task.heads_per_kv_head,
+                                                            query_head, d)) *
                task.scale;
     }
   }
 }
 
 void finish_row(const FinishTask& task, uint32_t head, uint64_t row) {
-  const uint64_t part_head = head - task.head_begin, query = row / task.gqa_group;
-  const uint32_t query_head = head * task.gqa_group + static_cast<uint32_t>(row % task.gqa_group);
+  const uint64_t part_head = head - task.head_begin, query = row / task.heads_per_kv_head;
+  const uint32_t query_head =
+      head * task.heads_per_kv_head + static_cast<uint32_t>(row % task.heads_per_kv_head);
   const bool saw = merged_saw(task, part_head, row), sinks = task.sink_logits != nullptr;
   const float sink = sinks ? task.sink_logits[query_head] : -infinity;
   const float max = std::max(merged_max(task, part_head, row), sink);
@@ -302,7 +305,7 @@ void finish_row(const FinishTask& task, uint32_t head, uint64_t row) {
 
 void finish(const FinishTask& task) {
   for (uint32_t head = task.head_begin; head < task.head_end; head++)
-    for (uint64_t row = 0; row < uint64_t{task.queries} * task.gqa_group; row++)
+    for (uint64_t row = 0; row < uint64_t{task.queries} * task.heads_per_kv_head; row++)
       finish_row(task, head, row);
 }
 

@@ -84,12 +84,12 @@ struct ScoreTransform {
 
 // Attention of some queries over positions [begin, end) of one sequence, or of several that share
 // these positions. The result for KV heads [head_begin, head_end) is partial and not normalised.
-// Each KV head has queries * gqa_group rows: row r is query r / gqa_group of query head head *
-// gqa_group + r % gqa_group.
+// Each KV head has queries * heads_per_kv_head rows: row r is query r / heads_per_kv_head of query
+// head head * heads_per_kv_head + r % heads_per_kv_head.
 struct AttendTask {
   KvView kv;
   uint32_t head_begin, head_end;
-  uint32_t gqa_group;  // query heads per KV head
+  uint32_t heads_per_kv_head;  // query heads per KV head
   uint32_t queries;
   const QueryView* query;
   uint64_t begin, end;
@@ -122,7 +122,7 @@ struct Partial {
 // caller's rows.
 struct FinishTask {
   uint32_t head_begin, head_end;  // KV heads; head 0 of the parts is head_begin
-  uint32_t gqa_group, queries, value_dim;
+  uint32_t heads_per_kv_head, queries, value_dim;
   uint32_t parts;
   const Partial* part;
   const float* sink_logits;  // NULL, or one per query head: the score of a token without V
@@ -134,7 +134,7 @@ struct FinishTask {
 // Converts the queries of some KV heads to fp32, multiplies them by the scale and puts them into
 // the order of AttendTask::q.
 struct QueryTask {
-  uint32_t head_begin, head_end, gqa_group, queries, key_dim;
+  uint32_t head_begin, head_end, heads_per_kv_head, queries, key_dim;
   float scale;
   RowsView rows;  // in: row i is query i, its heads are query heads
   float* q;       // out: row r of head h begins at ((h - head_begin) * head_rows + r) * key_dim

@@ -42,7 +42,7 @@ bool sentence_tells(const std::string& sentence);
 
 // Runs a body in a forked child. Returns "" if the body returned, and otherwise what failed or the
 // name of the signal.
-std::string in_child(const std::function<void()>& body, unsigned seconds = 60);
+std::string in_child(const std::function<void()>& body, unsigned seconds = 300);
 
 // ---- Memory of this program -----------------------------------------------------------------
 

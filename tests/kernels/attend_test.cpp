@@ -55,10 +55,10 @@ Call random_call(const Shape& shape, Random& random) {
   call.bf16_weights = one_in(random, 2);
   call.softcap = one_in(random, 4) ? 0.5f + 20 * std::fabs(real(random)) : 0;
   if (one_in(random, 4))
-    for (uint32_t head = 0; head < shape.kv_heads * shape.gqa_group; head++)
+    for (uint32_t head = 0; head < shape.kv_heads * shape.heads_per_kv_head; head++)
       call.alibi_slopes.push_back(real(random));
   if (one_in(random, 4))
-    for (uint32_t head = 0; head < shape.kv_heads * shape.gqa_group; head++)
+    for (uint32_t head = 0; head < shape.kv_heads * shape.heads_per_kv_head; head++)
       call.sink_logits.push_back(10 * real(random));
   call.cuts = {one_in(random, 3) ? pick(random, 0, shape.length) : 0, shape.length};
   for (uint64_t extra = pick(random, 0, 3); extra > 0; extra--)
@@ -71,7 +71,8 @@ struct Case {
   Shape shape;
   Call call;
   double products() const {
-    const double rows = double(call.queries) * shape.gqa_group * (call.head_end - call.head_begin);
+    const double rows =
+        double(call.queries) * shape.heads_per_kv_head * (call.head_end - call.head_begin);
     return rows * static_cast<double>(shape.length) * (shape.key_dim + shape.value_dim);
   }
 };
@@ -119,8 +120,8 @@ TEST(AttendAll, MatchesTheReference) {
           const std::vector<float> q = scaled_queries(drawn.shape, drawn.call, random);
           const Expected expected(sequence, drawn.call, q);
           const Rows blank(row_dtypes[pick(random, 0, 2)], drawn.call.queries,
-                           drawn.shape.kv_heads * drawn.shape.gqa_group, drawn.shape.value_dim,
-                           random);
+                           drawn.shape.kv_heads * drawn.shape.heads_per_kv_head,
+                           drawn.shape.value_dim, random);
           for (const NamedTable& table : tables()) {
             if (table.kernels->isa == PKV_ISA_SCALAR && drawn.products() > enough_for_scalar)
               continue;
@@ -236,7 +237,7 @@ Call call_of_subset(const Call& call, const Subset& subset) {
 std::vector<float> queries_of_subset(const Shape& shape, const Call& call,
                                      const std::vector<float>& q, const Subset& subset) {
   std::vector<float> some;
-  const size_t row = size_t{shape.gqa_group} * shape.key_dim;
+  const size_t row = size_t{shape.heads_per_kv_head} * shape.key_dim;
   for (uint32_t head = 0; head < shape.kv_heads; head++) {
     const float* const from = q.data() + (size_t{head} * call.queries + subset.first) * row;
     some.insert(some.end(), from, from + subset.queries * row);
@@ -252,8 +253,8 @@ void expect_same_bits(const Table& kernels, Sequence& sequence, Call call, const
   const Rows some = attend(kernels, sequence, call_of_subset(call, subset),
                            queries_of_subset(shape, call, q, subset));
   for (uint32_t i = 0; i < subset.queries; i++)
-    for (uint32_t head = subset.head_begin * shape.gqa_group;
-         head < subset.head_end * shape.gqa_group; head++)
+    for (uint32_t head = subset.head_begin * shape.heads_per_kv_head;
+         head < subset.head_end * shape.heads_per_kv_head; head++)
       for (uint32_t d = 0; d < shape.value_dim; d++)
         ASSERT_EQ(some.bits(i, head, d), all.bits(subset.first + i, head, d))
             << "matmul " << takes_matmul(shape, call) << " dtypes " << shape.k_dtype << "/"

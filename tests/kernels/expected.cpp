@@ -20,16 +20,17 @@ Expected::Expected(const Sequence& sequence, const Call& call, const std::vector
     : shape_(sequence.shape), call_(call) {
   for (uint32_t head = call.head_begin; head < call.head_end; head++) {
     const Decoded kv = sequence.decoded(head);
-    const float* row = q.data() + size_t{head} * call.queries * shape_.gqa_group * shape_.key_dim;
+    const float* row =
+        q.data() + size_t{head} * call.queries * shape_.heads_per_kv_head * shape_.key_dim;
     for (uint32_t i = 0; i < call.queries; i++)
-      for (uint32_t g = 0; g < shape_.gqa_group; g++, row += shape_.key_dim)
+      for (uint32_t g = 0; g < shape_.heads_per_kv_head; g++, row += shape_.key_dim)
         rows_.emplace_back(problem(kv, head, i, g, row));
   }
 }
 
 Problem Expected::problem(const Decoded& kv, uint32_t head, uint32_t i, uint32_t g,
                           const float* q) const {
-  const uint32_t query_head = head * shape_.gqa_group + g;
+  const uint32_t query_head = head * shape_.heads_per_kv_head + g;
   Problem row{};
   row.q = q;
   row.key_dim = shape_.key_dim;
@@ -64,17 +65,17 @@ std::string Expected::difference(const NamedTable& table, const Rows& out,
   size_t row = 0;
   for (uint32_t head = call_.head_begin; head < call_.head_end; head++)
     for (uint32_t i = 0; i < call_.queries; i++)
-      for (uint32_t g = 0; g < shape_.gqa_group; g++, row++) {
+      for (uint32_t g = 0; g < shape_.heads_per_kv_head; g++, row++) {
         const std::string found =
-            row_difference(rows_[row], rounding, i, head * shape_.gqa_group + g, out, lse);
+            row_difference(rows_[row], rounding, i, head * shape_.heads_per_kv_head + g, out, lse);
         if (found.empty()) continue;
         std::ostringstream text;
         text << table.name << (takes_matmul(shape_, call_) ? " matmul" : " direct") << " layout "
              << shape_.layout << " dtypes " << shape_.k_dtype << "/" << shape_.v_dtype << " dims "
              << shape_.key_dim << "/" << shape_.value_dim << " latent " << shape_.latent
-             << " GQA group " << shape_.gqa_group << " queries " << call_.queries << " from "
-             << call_.first_query << " causal " << call_.causal << " window " << call_.window
-             << " sinks " << call_.sinks << " mask from "
+             << " GQA group " << shape_.heads_per_kv_head << " queries " << call_.queries
+             << " from " << call_.first_query << " causal " << call_.causal << " window "
+             << call_.window << " sinks " << call_.sinks << " mask from "
              << (call_.mask.empty() ? -1 : static_cast<int64_t>(call_.mask_begin)) << " softcap "
              << call_.softcap << " positions [" << call_.begin() << ", " << call_.end() << ") in "
              << call_.cuts.size() - 1 << " parts: head " << head << " query " << i << " g " << g
@@ -100,7 +101,7 @@ std::string Expected::row_difference(const Reference& expected, const Rounding& 
     return text.str();
   }
   if (lse.empty()) return "";
-  const double got = lse[size_t{i} * shape_.kv_heads * shape_.gqa_group + query_head];
+  const double got = lse[size_t{i} * shape_.kv_heads * shape_.heads_per_kv_head + query_head];
   if (got == expected.lse || std::fabs(got - expected.lse) <= expected.lse_bound(steps, rounding))
     return "";
   text << "lse is " << got << ", not " << expected.lse << " +- "

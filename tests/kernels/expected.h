@@ -26,7 +26,7 @@ class Expected {
 
   const Shape shape_;
   const Call call_;
-  std::vector<Reference> rows_;  // [heads of the call][queries][gqa_group]
+  std::vector<Reference> rows_;  // [heads of the call][queries][heads_per_kv_head]
 };
 
 }  // namespace pkv::kernels::test

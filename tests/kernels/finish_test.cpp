@@ -27,20 +27,20 @@ TEST_P(Finish, PreparesQueries) {
   Random random(51);
   for (int round = 0; round < rounds(60); round++) {
     const auto heads = static_cast<uint32_t>(pick(random, 1, 3)),
-               gqa_group = static_cast<uint32_t>(pick(random, 1, 5));
+               heads_per_kv_head = static_cast<uint32_t>(pick(random, 1, 5));
     const auto queries = static_cast<uint32_t>(pick(random, 1, 5)),
                dim = static_cast<uint32_t>(16 * pick(random, 1, 36));
-    Rows rows(row_dtypes[round % 3], queries, heads * gqa_group, dim, random);
+    Rows rows(row_dtypes[round % 3], queries, heads * heads_per_kv_head, dim, random);
     rows.fill(random);
     QueryTask task{};
     task.head_begin = static_cast<uint32_t>(pick(random, 0, heads - 1));
     task.head_end = static_cast<uint32_t>(pick(random, task.head_begin + 1, heads));
-    task.gqa_group = gqa_group;
+    task.heads_per_kv_head = heads_per_kv_head;
     task.queries = queries;
     task.key_dim = dim;
     task.scale = real(random);
     task.rows = rows.view();
-    task.head_rows = queries * gqa_group + pick(random, 0, 3);
+    task.head_rows = queries * heads_per_kv_head + pick(random, 0, 3);
     constexpr float blank = 99.0f;
     std::vector<float> q((task.head_end - task.head_begin) * task.head_rows * dim + 1, blank);
     task.q = q.data();
@@ -48,12 +48,13 @@ TEST_P(Finish, PreparesQueries) {
     for (size_t i = 0; i < q.size(); i++) {
       const size_t d = i % dim, row = i / dim % task.head_rows,
                    head = i / dim / task.head_rows + task.head_begin;
-      if (head >= task.head_end || row >= queries * gqa_group) {
+      if (head >= task.head_end || row >= queries * heads_per_kv_head) {
         ASSERT_EQ(q[i], blank);
       } else {
-        const auto query_head = static_cast<uint32_t>(head * gqa_group + row % gqa_group);
-        ASSERT_EQ(q[i], static_cast<float>(
-                            rows.value(row / gqa_group, query_head, static_cast<uint32_t>(d))) *
+        const auto query_head =
+            static_cast<uint32_t>(head * heads_per_kv_head + row % heads_per_kv_head);
+        ASSERT_EQ(q[i], static_cast<float>(rows.value(row / heads_per_kv_head, query_head,
+                                                      static_cast<uint32_t>(d))) *
                             task.scale);
       }
     }
@@ -86,15 +87,15 @@ struct FinishCase {
   explicit FinishCase(Random& random) {
     task.head_begin = static_cast<uint32_t>(pick(random, 0, 2));
     task.head_end = task.head_begin + static_cast<uint32_t>(pick(random, 1, 2));
-    task.gqa_group = static_cast<uint32_t>(pick(random, 1, 5));
+    task.heads_per_kv_head = static_cast<uint32_t>(pick(random, 1, 5));
     task.queries = static_cast<uint32_t>(pick(random, 1, 4));
     task.value_dim = static_cast<uint32_t>(16 * pick(random, 1, 36));
     task.parts = static_cast<uint32_t>(pick(random, 1, 4));
     for (uint32_t i = 0; i < task.parts; i++)
-      parts.emplace_back(task.head_end - task.head_begin, uint64_t{task.queries} * task.gqa_group,
-                         task.value_dim, random);
+      parts.emplace_back(task.head_end - task.head_begin,
+                         uint64_t{task.queries} * task.heads_per_kv_head, task.value_dim, random);
     for (const RandomPart& part : parts) partials.push_back(part.view());
-    for (uint32_t head = 0; head < task.head_end * task.gqa_group; head++)
+    for (uint32_t head = 0; head < task.head_end * task.heads_per_kv_head; head++)
       sink_logits.push_back(20 * real(random));
     task.part = partials.data();
     task.sink_logits = pick(random, 0, 1) == 0 ? sink_logits.data() : nullptr;
@@ -158,7 +159,7 @@ TEST_P(Finish, MergesPartsAndSinkLogits) {
   for (int round = 0; round < rounds(200); round++) {
     FinishCase sample(random);
     FinishTask& task = sample.task;
-    Rows rows(row_dtypes[round % 3], task.queries, (task.head_end + 1) * task.gqa_group,
+    Rows rows(row_dtypes[round % 3], task.queries, (task.head_end + 1) * task.heads_per_kv_head,
               task.value_dim, random);
     const Rows blank = rows;
     constexpr float unset = 99.0f;
@@ -169,7 +170,7 @@ TEST_P(Finish, MergesPartsAndSinkLogits) {
     GetParam().kernels->finish(task);
     for (uint32_t i = 0; i < task.queries; i++) {
       for (uint32_t query_head = 0; query_head < task.lse_stride; query_head++) {
-        const uint32_t head = query_head / task.gqa_group;
+        const uint32_t head = query_head / task.heads_per_kv_head;
         const float got = lse[i * task.lse_stride + query_head];
         if (head < task.head_begin || head >= task.head_end) {
           ASSERT_EQ(got, unset);
@@ -177,9 +178,9 @@ TEST_P(Finish, MergesPartsAndSinkLogits) {
             ASSERT_EQ(rows.bits(i, query_head, d), blank.bits(i, query_head, d));
           continue;
         }
-        const FinishedRow row(task, head - task.head_begin,
-                              uint64_t{i} * task.gqa_group + query_head % task.gqa_group,
-                              query_head);
+        const FinishedRow row(
+            task, head - task.head_begin,
+            uint64_t{i} * task.heads_per_kv_head + query_head % task.heads_per_kv_head, query_head);
         for (uint32_t d = 0; d < task.value_dim; d++)
           row.expect_dim(d, rows.value(i, query_head, d), rows.dtype);
         if (HasFatalFailure()) return;

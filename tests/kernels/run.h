@@ -69,7 +69,7 @@ inline Call call_of(const Shape& shape, uint64_t first_query, uint32_t queries,
 
 // Returns true if the call has enough rows for matrix products (min_matmul_rows).
 inline bool takes_matmul(const Shape& shape, const Call& call) {
-  return call.queries * shape.gqa_group >= min_matmul_rows;
+  return call.queries * shape.heads_per_kv_head >= min_matmul_rows;
 }
 
 // Working memory of exactly the size that is asked for, filled with NaN.
@@ -97,7 +97,7 @@ class Part {
       : kernels_(kernels),
         task_(task_of(sequence, call, begin, end)),
         work_(kernels.attend_scratch_bytes(task_)) {
-    const size_t head_rows = size_t{call.queries} * task_.gqa_group,
+    const size_t head_rows = size_t{call.queries} * task_.heads_per_kv_head,
                  rows = (call.head_end - call.head_begin) * head_rows;
     out.assign(rows * task_.kv.v.dim, unset);
     max.assign(rows, unset);
@@ -113,7 +113,7 @@ class Part {
 
   void attend() { kernels_.attend(task_); }
   Partial partial() const {
-    return {out.data(), max.data(), sum.data(), uint64_t{task_.queries} * task_.gqa_group};
+    return {out.data(), max.data(), sum.data(), uint64_t{task_.queries} * task_.heads_per_kv_head};
   }
 
   std::vector<float> out, max, sum;
@@ -126,7 +126,7 @@ class Part {
     task.kv = sequence.view();
     task.head_begin = call.head_begin;
     task.head_end = call.head_end;
-    task.gqa_group = sequence.shape.gqa_group;
+    task.heads_per_kv_head = sequence.shape.heads_per_kv_head;
     task.queries = call.queries;
     task.begin = begin;
     task.end = end;
@@ -143,8 +143,8 @@ class Part {
   std::vector<QueryView> views_;
 };
 
-// Runs a call. q is [kv_heads][queries * gqa_group][key_dim], and lse [queries][query heads] or
-// empty.
+// Runs a call. q is [kv_heads][queries * heads_per_kv_head][key_dim], and lse [queries][query
+// heads] or empty.
 inline void attend_and_finish(const Table& kernels, Sequence& sequence, const Call& call,
                               const std::vector<float>& q, Rows& out, std::vector<float>& lse) {
   const Shape& shape = sequence.shape;
@@ -159,7 +159,7 @@ inline void attend_and_finish(const Table& kernels, Sequence& sequence, const Ca
   FinishTask finish{};
   finish.head_begin = call.head_begin;
   finish.head_end = call.head_end;
-  finish.gqa_group = shape.gqa_group;
+  finish.heads_per_kv_head = shape.heads_per_kv_head;
   finish.queries = call.queries;
   finish.value_dim = shape.value_dim;
   finish.parts = static_cast<uint32_t>(partials.size());
@@ -167,7 +167,7 @@ inline void attend_and_finish(const Table& kernels, Sequence& sequence, const Ca
   finish.sink_logits = call.sink_logits.empty() ? nullptr : call.sink_logits.data();
   finish.rows = out.view();
   finish.lse = lse.empty() ? nullptr : lse.data();
-  finish.lse_stride = uint64_t{shape.kv_heads} * shape.gqa_group;
+  finish.lse_stride = uint64_t{shape.kv_heads} * shape.heads_per_kv_head;
   kernels.finish(finish);
 }
 
@@ -175,14 +175,14 @@ inline void attend_and_finish(const Table& kernels, Sequence& sequence, const Ca
 inline Rows attend(const Table& kernels, Sequence& sequence, const Call& call,
                    const std::vector<float>& q) {
   const Shape& shape = sequence.shape;
-  Rows out(PKV_F32, call.queries, shape.kv_heads * shape.gqa_group, shape.value_dim);
+  Rows out(PKV_F32, call.queries, shape.kv_heads * shape.heads_per_kv_head, shape.value_dim);
   std::vector<float> no_lse;
   attend_and_finish(kernels, sequence, call, q, out, no_lse);
   return out;
 }
 
 inline std::vector<float> random_queries(const Shape& shape, uint32_t queries, Random& random) {
-  std::vector<float> q(size_t{shape.kv_heads} * queries * shape.gqa_group * shape.key_dim);
+  std::vector<float> q(size_t{shape.kv_heads} * queries * shape.heads_per_kv_head * shape.key_dim);
   for (float& x : q) x = real(random);
   return q;
 }

@@ -41,7 +41,8 @@ Shape random_shape(Random& random, pkv_layout layout, pkv_dtype k_dtype, pkv_dty
   shape.k_dtype = k_dtype;
   shape.v_dtype = v_dtype;
   shape.kv_heads = static_cast<uint32_t>(pick(random, 1, 3));
-  shape.gqa_group = static_cast<uint32_t>(pick(random, 1, pick(random, 0, 4) == 0 ? 20 : 5));
+  shape.heads_per_kv_head =
+      static_cast<uint32_t>(pick(random, 1, pick(random, 0, 4) == 0 ? 20 : 5));
   shape.key_dim = random_dim(random);
   shape.value_dim = random_dim(random);
   shape.latent = k_dtype == v_dtype && pick(random, 0, 1) == 0;

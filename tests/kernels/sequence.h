@@ -23,7 +23,7 @@ struct Shape {
   pkv_layout layout;
   // Both are the same if latent.
   pkv_dtype k_dtype, v_dtype;
-  uint32_t kv_heads, gqa_group, key_dim, value_dim;
+  uint32_t kv_heads, heads_per_kv_head, key_dim, value_dim;
   uint32_t block_size;
   // False means one run of tokens without a block table.
   bool paged;

@@ -14,8 +14,8 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 const double nan = std::numeric_limits<double>::quiet_NaN();
 
 constexpr uint64_t length = 40;
-constexpr uint32_t kv_heads = 2, gqa_group = 3, query_heads = kv_heads * gqa_group, key_dim = 32,
-                   value_dim = 48;
+constexpr uint32_t kv_heads = 2, heads_per_kv_head = 3, query_heads = kv_heads * heads_per_kv_head,
+                   key_dim = 32, value_dim = 48;
 
 // INT8 and INT4 have no infinity, and NaN only in their scales. E4M3 has no infinity.
 bool has_infinity(pkv_dtype dtype) { return !is_integer(dtype) && dtype != PKV_FP8_E4M3; }
@@ -30,9 +30,17 @@ class Special : public testing::TestWithParam<NamedTable> {
     for (const pkv_layout layout : layouts) {
       for (size_t i = 0; i < 2 * std::size(stored_dtypes); i++) {
         const pkv_dtype k = stored_dtypes[i % 7], v = stored_dtypes[(i + i / 7 * 3) % 7];
-        const Shape shape{layout,    k,       v,         kv_heads,
-                          gqa_group, key_dim, value_dim, layout == PKV_LAYOUT_PACKED ? 32u : 7u,
-                          true,      false,   length};
+        const Shape shape{layout,
+                          k,
+                          v,
+                          kv_heads,
+                          heads_per_kv_head,
+                          key_dim,
+                          value_dim,
+                          layout == PKV_LAYOUT_PACKED ? 32u : 7u,
+                          true,
+                          false,
+                          length};
         Sequence sequence(shape, random, 0xFF);
         sequence.fill(random);
         check(sequence, random);
@@ -94,8 +102,17 @@ class Special : public testing::TestWithParam<NamedTable> {
 
 // 4 queries are few rows and 25 are many.
 TEST(SpecialCalls, TakeBothWays) {
-  const Shape shape{PKV_LAYOUT_PACKED, PKV_F32, PKV_F32, kv_heads, gqa_group, key_dim,
-                    value_dim,         16,      true,    false,    length};
+  const Shape shape{PKV_LAYOUT_PACKED,
+                    PKV_F32,
+                    PKV_F32,
+                    kv_heads,
+                    heads_per_kv_head,
+                    key_dim,
+                    value_dim,
+                    16,
+                    true,
+                    false,
+                    length};
   EXPECT_FALSE(takes_matmul(shape, call_of(shape, 0, 4, {0, length})));
   EXPECT_TRUE(takes_matmul(shape, call_of(shape, 0, 6, {0, length})));
 }
@@ -277,8 +294,8 @@ TEST_P(Special, DenormalsCount) {
   for (const pkv_layout layout : layouts) {
     for (const pkv_dtype dtype : {PKV_F16, PKV_FP8_E4M3, PKV_FP8_E5M2}) {
       for (const uint32_t queries : {4u, 25u}) {
-        const Shape shape{layout,    dtype, dtype, kv_heads, gqa_group, key_dim,
-                          value_dim, 32,    true,  false,    length};
+        const Shape shape{layout, dtype, dtype, kv_heads, heads_per_kv_head, key_dim, value_dim,
+                          32,     true,  false, length};
         Sequence sequence(shape, random, 0xFF);
         const uint32_t sign = 1u << (bits_of(dtype) - 1), denormals = dtype == PKV_F16        ? 1024
                                                                       : dtype == PKV_FP8_E4M3 ? 8
@@ -314,8 +331,8 @@ TEST_P(Special, InfinityTimesADenormalIsInfinity) {
     for (const pkv_dtype dtype : {PKV_F32, PKV_F16, PKV_BF16, PKV_FP8_E5M2}) {
       for (const uint32_t queries : {1u, 4u, 25u}) {
         for (const bool infinite_query : {true, false}) {
-          const Shape shape{layout,    dtype, dtype, kv_heads, gqa_group, key_dim,
-                            value_dim, 32,    true,  false,    length};
+          const Shape shape{layout, dtype, dtype, kv_heads, heads_per_kv_head, key_dim, value_dim,
+                            32,     true,  false, length};
           Sequence sequence(shape, random, 0xFF);
           for (uint64_t position = 0; position < length; position++)
             for (uint32_t head = 0; head < kv_heads; head++)

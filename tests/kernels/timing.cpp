@@ -11,7 +11,7 @@ namespace pkv::kernels::test {
 
 namespace {
 
-constexpr uint32_t dim = 128, gqa_group = 4;
+constexpr uint32_t dim = 128, heads_per_kv_head = 4;
 
 const char* name_of(pkv_dtype dtype) {
   constexpr const char* names[] = {"f32", "f16", "bf16", "int8", "int4", "fp8_e4m3", "fp8_e5m2"};
@@ -36,8 +36,8 @@ double seconds(const Run& run) {
 // Attention of the last queries of a sequence, by attend() alone.
 struct Timed {
   Timed(pkv_dtype dtype, uint32_t kv_heads, uint32_t queries, uint64_t length, Random& random)
-      : sequence({PKV_LAYOUT_PACKED, dtype, dtype, kv_heads, gqa_group, dim, dim, 16, true, false,
-                  length},
+      : sequence({PKV_LAYOUT_PACKED, dtype, dtype, kv_heads, heads_per_kv_head, dim, dim, 16, true,
+                  false, length},
                  random, 0),
         call(call_of(sequence.shape, length - queries, queries, {0, length})) {
     sequence.fill(random);
@@ -64,7 +64,7 @@ struct Timed {
   double visible_pairs() const {  // Pairs of a query head and a token that it sees.
     double tokens = 0;
     for (uint32_t i = 0; i < call.queries; i++) tokens += static_cast<double>(call.view(i).end);
-    return tokens * gqa_group * sequence.shape.kv_heads;
+    return tokens * heads_per_kv_head * sequence.shape.kv_heads;
   }
 
   Sequence sequence;
@@ -83,7 +83,7 @@ void print_times() {
       (unsigned long long)decode_tokens, decode_heads, prefill_queries,
       (unsigned long long)prefill_tokens);
   std::printf("%u query heads per KV head, dim %u, packed; GFLOP/s of what causal queries see\n",
-              gqa_group, dim);
+              heads_per_kv_head, dim);
   std::printf("%-14s %-9s %16s %10s %17s\n", "isa", "dtype", "decode ns/token", "GB/s",
               "prefill GFLOP/s");
   for (const pkv_dtype dtype : stored_dtypes) {

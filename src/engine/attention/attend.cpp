@@ -80,7 +80,7 @@ class SplitRunner {
     kernels::FinishTask task{};
     task.head_begin = chunk.head_begin;
     task.head_end = chunk.head_end;
-    task.gqa_group = heads_per_kv_head();
+    task.heads_per_kv_head = heads_per_kv_head();
     task.queries = chunk.queries;
     task.value_dim = value_dim;
     task.parts = static_cast<uint32_t>(parts.size());
@@ -103,7 +103,7 @@ class SplitRunner {
     task.kv = chunk.sequence->kv;
     task.head_begin = chunk.head_begin;
     task.head_end = chunk.head_end;
-    task.gqa_group = heads_per_kv_head();
+    task.heads_per_kv_head = heads_per_kv_head();
     task.queries = split.queries;
     task.query = work_.views(split.view);
     task.begin = split.begin;
@@ -123,7 +123,7 @@ class SplitRunner {
       kernels::QueryTask task{};
       task.head_begin = chunk.head_begin;
       task.head_end = chunk.head_end;
-      task.gqa_group = heads_per_kv_head();
+      task.heads_per_kv_head = heads_per_kv_head();
       task.queries = chunk.queries;
       task.key_dim = call_.shape.key_dim;
       task.scale = call_.params.scale;
