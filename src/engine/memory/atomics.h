@@ -1,10 +1,10 @@
-// The atomics a lock-free structure is built on. Such a structure is a template over this policy,
-// so that a test can put a scheduler in its place and run chosen interleavings of the very same
-// source. What a policy gives:
-//   atomic<T>        load, store, compare_exchange_weak, fetch_add, fetch_and, fetch_or, with
-//                    orders as in std::atomic
-//   thread_number()  a small number, not the same for two threads that run at once: it decides
-//                    which hints a thread uses, nothing else
+// The policy that gives the lock-free pool its atomics. The pool is a template over this policy, so
+// that the model checker (tests/schedules) can put a scheduler in its place and run chosen
+// interleavings of the same source. A policy provides:
+//   atomic<T>        load, store, compare_exchange_weak, fetch_add, fetch_and and fetch_or, with
+//                    memory orders as in std::atomic
+//   thread_number()  a small number that no two running threads share. It decides only which hint
+//                    and which shard a thread starts with.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ struct StdAtomics {
 
   static uint32_t thread_number() noexcept {
     static constinit std::atomic<uint32_t> threads{0};
-    static constinit thread_local uint32_t number = 0;  // 0: this thread has none yet
+    static constinit thread_local uint32_t number = 0;  // 0: not assigned yet
     if (number == 0) number = threads.fetch_add(1, std::memory_order_relaxed) + 1;
     return number;
   }

@@ -1,5 +1,6 @@
-// A block's name, and all that is known about it in one 64-bit word: a change of any part is a
-// single compare-and-swap that checks every other part, the generation first of all.
+// The handle of a block (id and generation), and the state of a block packed into one 64-bit word.
+// Because it is one word, a single compare-and-swap changes any part of the state and at the same
+// time checks that no other part, above all the generation, has changed.
 #pragma once
 
 #include <pagedkv/pool.h>
@@ -21,20 +22,20 @@ constexpr Block make_block(uint32_t id, uint32_t generation) {
 inline constexpr uint32_t max_block_size = 256;
 inline constexpr uint32_t max_references = (uint32_t{1} << 22) - 1;
 
-// Reached when a generation would wrap: the block is out of service for good, and no Block with it
-// is ever given out.
+// A block that reaches this generation is never allocated again, since the next generation would
+// wrap and make stale handles look current.
 inline constexpr uint32_t retired_generation = UINT32_MAX;
 
 struct BlockState {
   uint32_t generation;
-  uint32_t references;  // 0: free or retired
-  uint32_t filled;      // slots, 0 to block_size
+  uint32_t references;  // 0 if the block is free or retired
+  uint32_t filled;      // number of filled slots, 0 to block_size
   bool sealed;
 
   bool operator==(const BlockState&) const = default;
 };
 
-// generation:32 | references:22 | sealed:1 | filled:9
+// The word is generation:32 | references:22 | sealed:1 | filled:9.
 constexpr uint64_t pack(const BlockState& state) {
   return uint64_t{state.generation} << 32 | uint64_t{state.references} << 10 |
          uint64_t{state.sealed} << 9 | state.filled;

@@ -1,5 +1,5 @@
 // The memory of one layer group: its layout, its pool of block ids and, for paged storage, the slab
-// of bytes.
+// with the bytes of the blocks.
 #pragma once
 
 #include <algorithm>
@@ -29,14 +29,16 @@ struct Group {
     if (storage == PKV_STORAGE_PAGED) slab.emplace(layout.total_bytes(), resource, huge_pages);
   }
 
-  // The block of a position, and the blocks of so many tokens: on the path of every step, where a
-  // 64-bit division would show.
+  // Returns the index of the block that a position is in. Every step calls this, so it avoids
+  // 64-bit division, which is slow enough to show.
   uint64_t block_of(uint64_t position) const {
     if (block_shift >= 0) return position >> block_shift;
     return position <= UINT32_MAX ? static_cast<uint32_t>(position) / block_size
                                   : position / block_size;
   }
+  // Returns how many blocks hold the first `tokens` positions.
   uint64_t blocks_for(uint64_t tokens) const { return tokens == 0 ? 0 : block_of(tokens - 1) + 1; }
+  // Returns the slot of a position inside its block.
   uint32_t offset_of(uint64_t position) const {
     return static_cast<uint32_t>(position - block_of(position) * block_size);
   }
@@ -44,15 +46,15 @@ struct Group {
   const pkv_storage storage;
   const Shape shape;
   const uint32_t block_size;
-  const int block_shift;  // block_size is 2 to this; -1: it is no power of two
+  const int block_shift;  // log2 of block_size; -1 if it is not a power of two
   HookMemory& memory;
   const Layout layout;
   Pool pool;
   std::optional<Slab> slab;
-  std::atomic<uint64_t> tensor_bytes{0};  // of contiguous sequences
+  std::atomic<uint64_t> tensor_bytes{0};  // bytes of the tensors of contiguous sequences
 };
 
-// Blocks of the group that has most.
+// Returns the number of blocks of the largest pool.
 inline uint64_t largest_pool(std::span<const std::unique_ptr<Group>> groups) {
   uint64_t blocks = 0;
   for (const auto& group : groups) blocks = std::max<uint64_t>(blocks, group->pool.blocks());

@@ -1,3 +1,4 @@
+// Computes the sizes and strides of the two layouts, checked against overflow.
 #include "engine/memory/layout.h"
 
 #include <cstring>
@@ -28,7 +29,7 @@ Layout::Layout(pkv_layout kind, const Shape& shape, uint32_t block_size, uint64_
 
 namespace {
 
-// Everything but the places of bytes.
+// Returns a view with heads, dtypes and dims, but without addresses and strides.
 kernels::KvView view_of(const Shape& shape) {
   kernels::KvView view{};
   view.kv_heads = shape.kv_heads;

@@ -1,6 +1,7 @@
-// Where the bytes of one layer group lie: sizes, offsets and the strides the kernels walk by.
+// Where the bytes of K and V of one layer group lie in memory: sizes, and the strides by which the
+// kernels find them. The two layouts are
 //
-//   packed  [block][layer][tile of 16 tokens][kv head][K tile | V tile]; a block is one run
+//   packed  [block][layer][tile of 16 tokens][kv head][K tile | V tile], so a block is contiguous
 //   plain   [layer]{ K [block][token][kv head][key_dim], V [block][token][kv head][value_dim] }
 #pragma once
 
@@ -10,7 +11,7 @@
 
 namespace pkv::memory {
 
-// The shape of the layers of a group.
+// The shape that all layers of a group have in common.
 struct Shape {
   uint32_t layers;
   uint32_t query_heads;
@@ -19,25 +20,25 @@ struct Shape {
   uint32_t value_dim;
   pkv_dtype dtype;  // of K
   pkv_dtype value_dtype;
-  uint32_t window;  // 0: none
-  uint32_t sinks;   // first tokens that stay visible behind the window
-  bool latent;      // V is the first value_dim dims of K, without bytes of its own
+  uint32_t window;  // 0 if every token sees all tokens before it
+  uint32_t sinks;   // how many first tokens stay visible when the window has passed them
+  bool latent;      // V is the first value_dim dims of K and has no bytes of its own
 };
 
 class Layout {
  public:
-  // Throws OVERFLOW where the sizes do not fit.
+  // Throws OVERFLOW if the bytes of all blocks exceed 2^63 - 1.
   Layout(pkv_layout kind, const Shape& shape, uint32_t block_size, uint64_t blocks);
 
   uint64_t token_bytes() const { return token_bytes_; }  // K and V of one token in all layers
   uint64_t block_bytes() const { return block_bytes_; }
   uint64_t total_bytes() const { return total_bytes_; }
 
-  // The strides of one layer over memory that begins at slab; the block table is left to the
-  // caller.
+  // Returns the view that kernels need of one layer in memory that begins at slab. The caller sets
+  // the block table in it.
   kernels::KvView view(unsigned char* slab, uint32_t layer) const;
 
-  // Copies all layers of a block.
+  // Copies K and V of all layers from one block to another.
   void copy_block(unsigned char* slab, uint32_t to, uint32_t from) const;
 
  private:
@@ -46,10 +47,10 @@ class Layout {
   const uint32_t block_size_;
   const uint64_t blocks_;
   uint64_t token_bytes_, block_bytes_, total_bytes_;
-  int64_t key_bytes_, value_bytes_;  // one head of one token (plain) or tile (packed)
+  int64_t key_bytes_, value_bytes_;  // of one head of one token (plain) or tile (packed)
 };
 
-// Strides of a growing tensor, [tokens][kv heads][dim], one for K and one for V.
+// Returns the view of one layer in two tensors, K and V, of shape [tokens][kv heads][dim].
 kernels::KvView tensor_view(const Shape& shape, unsigned char* k, unsigned char* v);
 
 }  // namespace pkv::memory

@@ -1,5 +1,5 @@
-// The pool's code. A test with atomics of its own includes this file, and makes the template of
-// them.
+// The code of the pool's template, instantiated for std::atomic at the end. A test that brings
+// atomics of its own includes this file and instantiates the template with them.
 #include "engine/memory/pool.h"
 
 #include <algorithm>
@@ -10,14 +10,14 @@
 
 namespace pkv::memory {
 
-// ---- Shards: free blocks, counted and found -----------------------------------------------------
+// ---- Shards: counting and finding free blocks ---------------------------------------------------
 
 template <class Atomics>
 uint32_t BasicPool<Atomics>::suitable_shards(uint32_t words) noexcept {
-  constexpr uint32_t
-      worth_it = 64,
-      least = 16;  // words: two lines of bits at least for a shard, so that few lines are shared
-  return words < worth_it ? 1 : std::min(std::bit_floor(words / least), shard_limit);
+  // A shard has at least two cache lines of bits, so that few lines are shared between shards.
+  constexpr uint32_t min_words_to_split = 64, min_words_per_shard = 16;
+  if (words < min_words_to_split) return 1;
+  return std::min(std::bit_floor(words / min_words_per_shard), shard_limit);
 }
 
 template <class Atomics>
@@ -37,13 +37,13 @@ void BasicPool<Atomics>::split(uint32_t max_shards) noexcept {
 template <class Atomics>
 uint32_t BasicPool<Atomics>::free_count() const noexcept {
   uint64_t free = 0;
-  // acquire: who sees a block counted also sees its bit.
+  // acquire: a thread that sees a block counted also sees its bit.
   for (const Shard& shard : shards_in_use()) free += shard.free.load(std::memory_order_acquire);
   return static_cast<uint32_t>(free);
 }
 
-// Bits of blocks that were freed, gathered by word: one swap gives back up to 64 neighbours, one
-// addition all in a row of a shard.
+// Collects the bits of freed blocks and sets them together: one fetch_or per word, which frees up
+// to 64 neighbouring blocks, and one addition to the counter for consecutive blocks of a shard.
 template <class Atomics>
 class BasicPool<Atomics>::FreedBits {
  public:
@@ -65,21 +65,21 @@ class BasicPool<Atomics>::FreedBits {
   ~FreedBits() {
     if (count_ == 0) return;
     set_bits();
-    pool_.hint().store(word_, std::memory_order_relaxed);  // warm blocks first
+    pool_.hint().store(word_, std::memory_order_relaxed);  // reuse warm blocks first
     raise_counter();
   }
 
  private:
   void set_bits() noexcept {
-    // release: who claims a bit sees the state as the free left it, and all use of the block
-    // before.
+    // release: a thread that claims the bit sees the state that the free left, and everything that
+    // was done with the block before.
     if (mask_ != 0) pool_.free_bits_[word_].fetch_or(mask_, std::memory_order_release);
     mask_ = 0;
   }
 
   void raise_counter() noexcept {
-    // release: who reserves these sees their bits. After the bits: the invariant at the top of
-    // pool.h.
+    // release: a thread that reserves these blocks sees their bits. The invariant at the top of
+    // pool.h requires that the bits are set before.
     if (count_ != 0) pool_.shard_of(word_).free.fetch_add(count_, std::memory_order_release);
     count_ = 0;
   }
@@ -87,7 +87,7 @@ class BasicPool<Atomics>::FreedBits {
   BasicPool& pool_;
   uint32_t word_ = 0;
   uint64_t mask_ = 0;
-  uint64_t count_ = 0;  // of the shard of word_
+  uint64_t count_ = 0;  // of blocks not yet counted, all in the shard of word_
 };
 
 template <class Atomics>
@@ -95,9 +95,9 @@ bool BasicPool<Atomics>::try_alloc(size_t n, Block* out) noexcept {
   if (n == 0) return true;
   std::atomic<uint32_t>& hint = this->hint();
   uint32_t start = hint.load(std::memory_order_relaxed);
-  bool met = false;
-  size_t reserved = reserve(shard_of(start), n, n, shard_count_ > 1 ? &met : nullptr);
-  if (met) {
+  bool contended = false;
+  size_t reserved = reserve(shard_of(start), n, n, shard_count_ > 1 ? &contended : nullptr);
+  if (contended) {
     Shard& own = shards_[Atomics::thread_number() % shard_count_];
     if (&own != &shard_of(start)) start = own.first_word;
     reserved = reserve(own, n, n, nullptr);
@@ -107,22 +107,24 @@ bool BasicPool<Atomics>::try_alloc(size_t n, Block* out) noexcept {
   return true;
 }
 
-// Reserves `least` to `most` blocks of a shard and returns how many; 0: it has fewer than `least`,
-// or another thread was met there by who asks for that.
+// Reserves min_count to max_count blocks of a shard and returns how many. Returns 0 if the shard
+// has fewer than min_count. If `contended` is given, it also returns 0 and sets *contended when
+// another thread changed the counter meanwhile.
 template <class Atomics>
-size_t BasicPool<Atomics>::reserve(Shard& shard, size_t least, size_t most, bool* met) noexcept {
+size_t BasicPool<Atomics>::reserve(Shard& shard, size_t min_count, size_t max_count,
+                                   bool* contended) noexcept {
   uint64_t free = shard.free.load(std::memory_order_relaxed);
   for (;;) {
-    if (free < least) return 0;
-    const uint64_t seen = free, left = free - std::min<uint64_t>(free, most);
-    // acquire: the bits that were set before the counter rose are seen by the walk that follows.
+    if (free < min_count) return 0;
+    const uint64_t seen = free, left = free - std::min<uint64_t>(free, max_count);
+    // acquire: claim_bits() sees the bits that were set before the counter rose.
     if (shard.free.compare_exchange_weak(free, left, std::memory_order_acquire,
                                          std::memory_order_relaxed)) {
-      note_use(shard, used(shard, left));
+      raise_peak(shard, used(shard, left));
       return seen - left;
     }
-    if (met != nullptr && free != seen) {
-      *met = true;
+    if (contended != nullptr && free != seen) {
+      *contended = true;
       return 0;
     }
   }
@@ -130,17 +132,18 @@ size_t BasicPool<Atomics>::reserve(Shard& shard, size_t least, size_t most, bool
 
 template <class Atomics>
 uint32_t BasicPool<Atomics>::used(const Shard& shard, uint64_t free) const noexcept {
-  // Signed: retired may have risen since, by blocks still counted in free.
+  // Signed, because retired may have risen since by blocks that `free` still counts.
   const int64_t used = int64_t{shard.blocks} - static_cast<int64_t>(free) -
                        int64_t{shard.retired.load(std::memory_order_relaxed)};
   return static_cast<uint32_t>(std::max<int64_t>(used, 0));
 }
 
-// The peak is the sum of the shards' shares. A shard that outgrows its share first takes over what
-// others leave unused of theirs; only then the sum rises. So it is exact with one shard, or while
-// threads take turns; and a shard whose share suffices reads it only.
+// Raises the peak, which is the sum of the shares of all shards. A shard that uses more than its
+// share first takes over what other shards do not use of theirs, and only then raises the sum. So
+// the peak is exact with one shard, or while threads take turns, and a shard that uses less than
+// its share writes nothing.
 template <class Atomics>
-void BasicPool<Atomics>::note_use(Shard& shard, uint32_t now) noexcept {
+void BasicPool<Atomics>::raise_peak(Shard& shard, uint32_t now) noexcept {
   uint32_t share = shard.peak_share.load(std::memory_order_relaxed);
   for (uint32_t i = 0; i < shard_count_ && now > share; i++) {
     Shard& other = shards_[i];
@@ -158,16 +161,16 @@ void BasicPool<Atomics>::note_use(Shard& shard, uint32_t now) noexcept {
   }
 }
 
-// Takes n blocks from several shards, the one of the word start first.
+// Allocates n blocks from several shards, beginning with the shard of word `start`.
 template <class Atomics>
 bool BasicPool<Atomics>::gather(uint32_t start, size_t n, Block* out) noexcept {
-  // Two gatherers may each hold what the other lacks: both give back and look again while there is
-  // enough in all.
-  constexpr int looks = 8;
+  // Two gatherers may each hold blocks that the other lacks. Both give them back and try again as
+  // long as there are enough in all shards.
+  constexpr int max_attempts = 8;
   const auto shard_at = [this, start](uint32_t i) -> Shard& {
     return shards_[((start >> shard_shift_) + i) % shard_count_];
   };
-  for (int look = 0; look < looks && free_count() >= n; look++) {
+  for (int attempt = 0; attempt < max_attempts && free_count() >= n; attempt++) {
     size_t reserved[shard_limit] = {}, missing = n;
     for (uint32_t i = 0; i < shard_count_ && missing > 0; i++) {
       reserved[i] = reserve(shard_at(i), 1, missing, nullptr);
@@ -189,15 +192,15 @@ bool BasicPool<Atomics>::gather(uint32_t start, size_t n, Block* out) noexcept {
   return false;
 }
 
-// The lowest set bits of a word, at most n of them.
+// Returns the lowest set bits of a word, at most n of them.
 inline uint64_t lowest_bits(uint64_t word, size_t n) {
   uint64_t rest = word;
   for (; n > 0 && rest != 0; n--) rest &= rest - 1;
   return word ^ rest;
 }
 
-// Turns n reservations in the shard of this word into blocks, which it looks for from the word on.
-// Returns the word where it found the last one.
+// Claims the bits of n reserved blocks in the shard of `word`, beginning with that word. Returns
+// the word of the last one.
 template <class Atomics>
 uint32_t BasicPool<Atomics>::claim_bits(uint32_t word, size_t n, Block* out) noexcept {
   constexpr uint32_t words_per_line = 8;
@@ -205,14 +208,15 @@ uint32_t BasicPool<Atomics>::claim_bits(uint32_t word, size_t n, Block* out) noe
   for (;;) {
     const uint64_t wanted = lowest_bits(free_bits_[word].load(std::memory_order_relaxed), n);
     uint64_t claimed = 0;
-    // acquire: sees the state the free left, and orders our use of the block after all use before.
+    // acquire: sees the state that the free left, and everything that was done with the block
+    // before.
     if (wanted != 0)
       claimed = free_bits_[word].fetch_and(~wanted, std::memory_order_acquire) & wanted;
     for (uint64_t bits = claimed; bits != 0; bits &= bits - 1, n--)
       *out++ = first_reference(word * 64 + static_cast<uint32_t>(std::countr_zero(bits)));
     if (n == 0) return word;
-    // Another thread works on this word where a bit was lost to it: out of its way, by a distance
-    // of our own.
+    // If another thread claimed a wanted bit, it works in this word too. Move away from it, by a
+    // distance that depends on the thread.
     const uint64_t step =
         claimed == wanted ? 1
                           : uint64_t{words_per_line} * (1 + Atomics::thread_number() % hint_count);
@@ -220,7 +224,7 @@ uint32_t BasicPool<Atomics>::claim_bits(uint32_t word, size_t n, Block* out) noe
   }
 }
 
-// ---- Blocks, lists of them, and checks ----------------------------------------------------------
+// ---- Blocks and lists of blocks -----------------------------------------------------------------
 
 template <class Atomics>
 BasicPool<Atomics>::BasicPool(uint32_t blocks, uint32_t block_size,
@@ -236,7 +240,7 @@ BasicPool<Atomics>::BasicPool(uint32_t blocks, uint32_t block_size,
     fail(PKV_INVALID_ARGUMENT,
          "a pool of %u blocks of %u slots: 1 to %d blocks of 1 to %u slots can be had", blocks,
          block_size, INT32_MAX, max_block_size);
-  // Atomics cannot be moved: the tables are made in one piece and swapped in.
+  // Atomics cannot be moved, so the tables are constructed at their full size and swapped in.
   std::pmr::vector<atomic<uint64_t>>(blocks, memory).swap(states_);
   std::pmr::vector<atomic<uint64_t>>(words_, memory).swap(free_bits_);
   for (auto& state : states_)
@@ -252,8 +256,8 @@ uint64_t BasicPool<Atomics>::bookkeeping_bytes(uint32_t blocks) noexcept {
   return (uint64_t{blocks} + words_for(blocks)) * sizeof(atomic<uint64_t>);
 }
 
-// The state of a block whose bit was claimed changes by nobody else's hand: others see no
-// references and refuse.
+// Gives a claimed block its first reference. A plain store suffices: other threads do not change
+// the state of a block without references.
 template <class Atomics>
 Block BasicPool<Atomics>::first_reference(uint32_t id) noexcept {
   const uint32_t generation = unpack(states_[id].load(std::memory_order_relaxed)).generation;
@@ -261,8 +265,9 @@ Block BasicPool<Atomics>::first_reference(uint32_t id) noexcept {
   return make_block(id, generation);
 }
 
-// Every change of a live block: change(state) edits a copy or refuses, and the swap takes effect
-// only on the state it saw.
+// Makes every change of an allocated block. change(state) edits a copy of the state or returns why
+// it cannot, and a compare-and-swap stores the copy if the state is still the one it was made of.
+// Returns `stale` if the handle is stale.
 template <class Atomics>
 template <class Change>
 pkv_status BasicPool<Atomics>::update(Block block, pkv_status stale, Change change) noexcept {
@@ -274,8 +279,8 @@ pkv_status BasicPool<Atomics>::update(Block block, pkv_status stale, Change chan
     if (state.generation != block_generation(block) || state.references == 0) return stale;
     const pkv_status status = change(state);
     if (status != PKV_OK) return status;
-    // release: what this thread wrote into the block comes before its seal or its release; acquire:
-    // who retains the block, or frees it as the last holder, comes after.
+    // release: what this thread wrote into the block happens before its seal or release of it.
+    // acquire: a thread that retains the block, or frees it as the last holder, comes after that.
     if (word.compare_exchange_weak(seen, pack(state), std::memory_order_acq_rel,
                                    std::memory_order_relaxed))
       return PKV_OK;
@@ -303,7 +308,7 @@ pkv_status BasicPool<Atomics>::retain(size_t n, const Block* blocks, size_t* fai
   return PKV_OK;
 }
 
-// Takes one reference away; a block that becomes free is added to freed, whose end makes it
+// Removes one reference. A block that becomes free is added to `freed`, whose destructor makes it
 // claimable.
 template <class Atomics>
 pkv_status BasicPool<Atomics>::drop(Block block, FreedBits& freed) noexcept {
@@ -346,12 +351,12 @@ template <class Atomics>
 pkv_status BasicPool<Atomics>::release(size_t n, const Block* blocks, size_t* failed_at) noexcept {
   size_t ignored;
   if (failed_at == nullptr) failed_at = &ignored;
-  if (n == 1) return release_held(n, blocks, failed_at);  // is its own check
+  if (n == 1) return release_held(n, blocks, failed_at);  // one block needs no check of a list
   bool ascending = true;
   pkv_status status = check_held(n, blocks, failed_at, &ascending);
   if (status == PKV_OK && !ascending) status = find_duplicate(n, blocks, failed_at);
-  // After the check only a misuse can fail: another thread that releases, right now, what this list
-  // holds.
+  // After the check this fails only by misuse: if another thread releases references of this list
+  // at the same time.
   return status == PKV_OK ? release_held(n, blocks, failed_at) : status;
 }
 
@@ -369,7 +374,7 @@ pkv_status BasicPool<Atomics>::check_held(size_t n, const Block* blocks, size_t*
   return PKV_OK;
 }
 
-// DOUBLE_FREE where a block stands twice in the list.
+// Returns DOUBLE_FREE if a block is in the list twice.
 template <class Atomics>
 pkv_status BasicPool<Atomics>::find_duplicate(size_t n, const Block* blocks,
                                               size_t* failed_at) const noexcept {
@@ -383,8 +388,8 @@ pkv_status BasicPool<Atomics>::find_duplicate(size_t n, const Block* blocks,
     return PKV_OK;
   }
   try {
-    // All are held, so of more than blocks_ entries two of the first blocks_ + 1 are the same: a
-    // longer list needs no more scratch.
+    // All blocks of the list are allocated, so two of its first blocks_ + 1 are the same if it is
+    // longer than that. The scratch memory is bounded by this.
     std::pmr::vector<Block> sorted(blocks, blocks + std::min(n, size_t{blocks_} + 1),
                                    states_.get_allocator().resource());
     std::sort(sorted.begin(), sorted.end());
@@ -464,7 +469,7 @@ PoolStats BasicPool<Atomics>::stats() const noexcept {
   stats.free = stats.blocks - stats.used - stats.retired;
   for (const Shard& shard : shards_in_use())
     stats.used_peak += shard.peak_share.load(std::memory_order_relaxed);
-  // Not exact while several threads take blocks from several shards.
+  // The sum is not exact while several threads allocate from several shards.
   stats.used_peak = std::clamp(stats.used_peak, stats.used, stats.blocks);
   return stats;
 }

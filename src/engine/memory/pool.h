@@ -1,29 +1,33 @@
 // A lock-free allocator of reference-counted block ids. It holds no bytes of blocks.
 //
-//   free_bits_   one bit per block, set: free to be claimed
-//   shards_      ranges of words of free_bits_, each with a counter of its free blocks that nobody
-//                has reserved
+//   free_bits_   one bit per block, which is set while the block is free and not yet claimed
+//   shards_      ranges of words of free_bits_, each with a counter of the free blocks in it that
+//                no thread has reserved
 //   states_      one BlockState per block
 //
-// alloc reserves n of a shard's counter in one swap, or gathers them from several and gives back
-// what it has if they are too few; then it claims as many bits in each shard. The last release
-// raises the generation, then sets the bit, then raises the counter. So at every moment, with any
-// thread stopped anywhere, in each shard
+// An alloc of n blocks has two phases. First it reserves: it subtracts n from the counter of one
+// shard with a compare-and-swap. If no shard has n, it gathers smaller reservations from several
+// shards, and gives them back if they are too few. Then it claims: it clears as many set bits as it
+// has reserved, shard by shard. The release of the last reference raises the generation, then sets
+// the bit, then raises the counter. This order keeps an invariant in each shard, at every moment
+// and with any thread stopped anywhere:
 //
 //   set bits >= counter + reservations whose bit is not yet claimed
 //
-// and a thread with a reservation always has a bit to find. It can miss one on a walk over the
-// words only because other threads claimed bits during that walk, and each swap is retried only
-// because another thread's took effect: whoever stops, the others get on. This is what lock-free
-// means here.
+// So there is always a bit for a thread that has a reservation. It can miss that bit on a walk over
+// the words only if other threads claimed bits during the walk, and a compare-and-swap is retried
+// only if another thread's took effect. Whichever thread stops, the others make progress: this is
+// what lock-free means here.
 //
-// A gatherer holds what others may miss until it knows whether it has enough, and sees the shards
-// one after another: alloc may be refused if other threads alloc or release meanwhile, never at
-// rest. With one shard, too: the other may reserve the last block and then claim the bit of one
-// that is only now released.
+// An alloc may fail although enough blocks are free if other threads alloc or release at the same
+// time. One reason is gathering: a gatherer sees the shards one after another, and holds blocks
+// that another alloc may miss until it knows whether it has enough. The other also exists with one
+// shard: a thread may reserve the last block and then claim the bit of a block that is just being
+// released, whose counter has not risen yet. An alloc that runs alone never fails while enough are
+// free.
 //
-// A thread works in the shard it worked in last, and leaves it for one of its own when it meets
-// another thread there. A small pool has one shard only.
+// A thread uses the shard it used last, and changes to a shard of its own when another thread
+// contends for that one. A small pool has one shard only.
 #pragma once
 
 #include <memory_resource>
@@ -35,56 +39,66 @@
 
 namespace pkv::memory {
 
-// As pkv_pool_stats; every block is counted exactly once, blocks = free + used + retired.
+// The numbers of pkv_pool_stats. Each block is counted once: blocks = free + used + retired.
 struct PoolStats {
   uint64_t blocks, free, used, shared, retired;
   uint64_t references;
-  uint64_t slots_filled;  // over all blocks, a shared one once
+  uint64_t slots_filled;  // of all blocks; those of a shared block count once
   uint64_t used_peak;
 };
 
 template <class Atomics = StdAtomics>
 class BasicPool {
  public:
-  // All blocks free, in generation first_generation (tests begin near the end). blocks: 1 to 2^31 -
-  // 1, block_size: 1 to 256, else INVALID_ARGUMENT. Throws std::bad_alloc. max_shards: up to 16, of
-  // whole words; 0: as many as suit the size.
+  // Makes a pool of 1 to 2^31 - 1 free blocks of 1 to 256 slots. Tests set first_generation near
+  // retired_generation. The pool has up to max_shards (at most 16) shards, or a number that suits
+  // its size if that is 0. Throws INVALID_ARGUMENT or std::bad_alloc.
   BasicPool(uint32_t blocks, uint32_t block_size, std::pmr::memory_resource* memory,
             uint32_t first_generation = 0, uint32_t max_shards = 0);
   BasicPool(const BasicPool&) = delete;
   BasicPool& operator=(const BasicPool&) = delete;
 
-  // What a pool takes from its memory resource.
+  // Returns how many bytes a pool takes from its memory resource.
   static uint64_t bookkeeping_bytes(uint32_t blocks) noexcept;
 
-  // Takes n blocks with one reference each, or none. False while another thread is in the middle of
-  // an alloc or a release may be about a block that is just becoming free, or that the other will
-  // not need.
+  // Allocates n blocks with one reference each, or none, and then returns false. If it returns
+  // false while another thread allocates or releases, n blocks may have been free all the same: see
+  // the top of this file.
   bool try_alloc(size_t n, Block* out) noexcept;
 
-  // One reference more: OUT_OF_RANGE, STALE_HANDLE, REF_LIMIT.
+  // Adds a reference. Returns OUT_OF_RANGE, STALE_HANDLE or REF_LIMIT if it cannot.
   pkv_status retain(Block block) noexcept;
-  // One reference more for each, or none; *failed_at is the place of the block that refused.
+  // Adds a reference to each block of a list, or to none. If it fails, *failed_at is the index of
+  // the first block that could not be retained.
   pkv_status retain(size_t n, const Block* blocks, size_t* failed_at = nullptr) noexcept;
 
-  // One reference less; the last one frees the block: OUT_OF_RANGE, DOUBLE_FREE.
+  // Removes a reference; without references the block is free. Returns OUT_OF_RANGE or DOUBLE_FREE
+  // if it cannot.
   pkv_status release(Block block) noexcept;
-  // One less for each, after a check of the whole list; a block twice in it is DOUBLE_FREE
-  // (*failed_at: a second occurrence). NO_MEMORY: n > 64, not in ascending order of ids, and no
-  // scratch to look for duplicates.
+  // Checks a list of blocks and then removes a reference from each, or from none. A block that is
+  // in the list twice is a DOUBLE_FREE, and *failed_at is the index of a second occurrence. Returns
+  // NO_MEMORY if there is no scratch memory to find duplicates, which only lists of more than 64
+  // blocks that are not in ascending order of ids need.
   pkv_status release(size_t n, const Block* blocks, size_t* failed_at = nullptr) noexcept;
-  // One less for each entry of a list the caller surely holds: not checked beforehand, needs no
-  // memory. What cannot be released is passed over; the first such status is returned.
+  // Removes a reference from each block of a list without checking it first, for callers that
+  // certainly hold these references. Needs no memory. Skips blocks that cannot be released, and
+  // returns the status of the first one, whose index is *failed_at.
   pkv_status release_held(size_t n, const Block* blocks, size_t* failed_at = nullptr) noexcept;
 
-  // Takes the next n slots of a block nobody shares: OUT_OF_RANGE, STALE_HANDLE, BLOCK_SEALED, BUSY
-  // (shared), BLOCK_FULL.
+  // Claims the next n slots of an unshared block; *offset is the first of them. Returns
+  // OUT_OF_RANGE, STALE_HANDLE, BLOCK_SEALED, BUSY (the block is shared) or BLOCK_FULL if it
+  // cannot.
   pkv_status claim(Block block, uint32_t n, uint32_t* offset) noexcept;
-  // States the fill of a block nobody shares; a full one is sealed, any other not: OUT_OF_RANGE
-  // (also of filled), STALE_HANDLE, BUSY.
+  // Sets how many slots of an unshared block are filled. It is sealed if all are, and else not.
+  // Returns OUT_OF_RANGE (also for filled > block_size), STALE_HANDLE or BUSY (shared) if it
+  // cannot.
   pkv_status set_filled(Block block, uint32_t filled) noexcept;
-  pkv_status seal(Block block) noexcept;   // OUT_OF_RANGE, STALE_HANDLE
-  pkv_status reset(Block block) noexcept;  // OUT_OF_RANGE, STALE_HANDLE, BUSY
+  // Seals a block: its slots can no longer be claimed. Returns OUT_OF_RANGE or STALE_HANDLE if it
+  // cannot.
+  pkv_status seal(Block block) noexcept;
+  // Makes an unshared block empty and unsealed. Returns OUT_OF_RANGE, STALE_HANDLE or BUSY (shared)
+  // if it cannot.
+  pkv_status reset(Block block) noexcept;
 
   uint32_t blocks() const noexcept { return blocks_; }
   uint32_t block_size() const noexcept { return block_size_; }
@@ -92,16 +106,19 @@ class BasicPool {
   uint32_t free_count() const noexcept;
   uint32_t retired() const noexcept;
 
-  // id < blocks(). acquire: who sees a block sealed also sees what was written before.
+  // Returns the state of block id < blocks(). The load is an acquire, so a thread that sees a block
+  // sealed also sees what was written into it before.
   BlockState state(uint32_t id) const noexcept {
     return unpack(states_[id].load(std::memory_order_acquire));
   }
   uint32_t references(uint32_t id) const noexcept { return state(id).references; }
   bool is_current(Block block) const noexcept;
 
-  PoolStats stats() const noexcept;  // walks all blocks
+  // Visits all blocks.
+  PoolStats stats() const noexcept;
 
-  // Throws INTERNAL with the first equation that does not hold. The pool must be at rest.
+  // Throws INTERNAL with the first invariant that does not hold. No other thread may use the pool
+  // meanwhile.
   void validate() const;
 
  private:
@@ -110,10 +127,10 @@ class BasicPool {
 
   class FreedBits;
 
-  // peak_share and retired are statistics, see Hint.
+  // peak_share and retired are statistics and no part of the policy: see Hint.
   struct alignas(64) Shard {
     atomic<uint64_t> free;
-    std::atomic<uint32_t> peak_share{0};  // of used_peak
+    std::atomic<uint32_t> peak_share{0};  // its part of used_peak
     std::atomic<uint32_t> retired{0};
     uint32_t first_word = 0, words = 0, blocks = 0;
   };
@@ -123,7 +140,7 @@ class BasicPool {
   void split(uint32_t max_shards) noexcept;
   template <class Change>
   pkv_status update(Block block, pkv_status stale, Change change) noexcept;
-  size_t reserve(Shard& shard, size_t least, size_t most, bool* met) noexcept;
+  size_t reserve(Shard& shard, size_t min_count, size_t max_count, bool* contended) noexcept;
   bool gather(uint32_t start, size_t n, Block* out) noexcept;
   uint32_t claim_bits(uint32_t word, size_t n, Block* out) noexcept;
   Block first_reference(uint32_t id) noexcept;
@@ -133,7 +150,7 @@ class BasicPool {
   pkv_status find_duplicate(size_t n, const Block* blocks, size_t* failed_at) const noexcept;
 
   uint32_t used(const Shard& shard, uint64_t free) const noexcept;
-  void note_use(Shard& shard, uint32_t now) noexcept;
+  void raise_peak(Shard& shard, uint32_t now) noexcept;
   void validate_block(uint32_t id) const;
   void validate_shard(const Shard& shard) const;
 
@@ -145,8 +162,9 @@ class BasicPool {
   }
   static uint32_t words_for(uint32_t blocks) { return (blocks + 63) / 64; }
 
-  // Where a thread begins to look for bits. Hints and statistics are advice, no decision rests on
-  // them: they are no part of the policy, so that a scheduler need not interleave them.
+  // The word at which a thread begins to look for bits. Correctness does not depend on hints and
+  // statistics, so they are std::atomic and not of the policy: the model checker need not
+  // interleave them.
   struct alignas(64) Hint {
     std::atomic<uint32_t> word{0};
   };
@@ -158,7 +176,7 @@ class BasicPool {
   const uint32_t blocks_;
   const uint32_t block_size_;
   const uint32_t words_;
-  uint32_t shard_shift_ = 0;  // words of a shard, the last one's excepted, are 1 << this
+  uint32_t shard_shift_ = 0;  // each shard but the last one has 1 << shard_shift_ words
   uint32_t shard_count_ = 1;
   std::pmr::vector<atomic<uint64_t>> states_;
   std::pmr::vector<atomic<uint64_t>> free_bits_;

@@ -1,3 +1,4 @@
+// Maintains the block table of a sequence: steps, windows, copy on write, forks and trims.
 #include "engine/memory/sequence.h"
 
 #include <algorithm>
@@ -30,7 +31,7 @@ Sequence::Sequence(Sequence&& other) noexcept
       blocks_(std::move(other.blocks_)),
       ids_(std::move(other.ids_)),
       tensors_(std::move(other.tensors_)),
-      size_before_(other.size_before_),
+      size_before_step_(other.size_before_step_),
       copied_index_(other.copied_index_),
       copied_from_(std::exchange(other.copied_from_, no_block)) {
   other.blocks_.clear();
@@ -45,7 +46,7 @@ void Sequence::release(size_t index) noexcept {
   ids_[index] = PKV_NO_BLOCK;
 }
 
-// In one call: the pool gives back neighbours together.
+// Releases in one call, because the pool frees neighbouring blocks together.
 void Sequence::release_from(size_t keep) noexcept {
   const auto first = blocks_.begin() + static_cast<std::ptrdiff_t>(keep),
              last = std::remove(first, blocks_.end(), no_block);
@@ -65,7 +66,7 @@ uint64_t Sequence::lacking(uint64_t length, uint64_t end) const {
 
 uint64_t Sequence::lacking(uint64_t length, uint64_t end, bool copies) const {
   const uint64_t needed = lacking_new(end) + (copies ? 1 : 0);
-  return needed - std::min(needed, reusable_late(length, end));
+  return needed - std::min(needed, reusable_expired(length, end));
 }
 
 uint64_t Sequence::lacking_new(uint64_t end) const {
@@ -78,24 +79,24 @@ Block Sequence::tail_written(uint64_t length, uint64_t end) const {
   return end > length && tail < blocks_.size() ? blocks_[tail] : no_block;
 }
 
-uint64_t Sequence::held(uint64_t first, uint64_t end) const {
+uint64_t Sequence::blocks_to_hold(uint64_t first, uint64_t end) const {
   const uint64_t needed = group_->blocks_for(end), gone = group_->block_of(first);
   return needed - std::min(needed, gone) + std::min<uint64_t>(sink_blocks(), gone);
 }
 
 bool Sequence::fits(uint64_t first, uint64_t end) const {
   const uint64_t blocks = group_->pool.blocks();
-  return end <= blocks * group_->block_size || held(first, end) <= blocks;
+  return end <= blocks * group_->block_size || blocks_to_hold(first, end) <= blocks;
 }
 
 void Sequence::check_fits(uint64_t length, uint64_t end, const char* who) const {
-  // Most often all fits, whatever left the window: then nobody has to look for that.
+  // Most sequences fit even if nothing left the window; only the others pay for first_kept().
   if (fits(0, end)) return;
   const uint64_t first = std::max(first_kept(), window_begin(length));
   if (fits(first, end)) return;
   fail(PKV_TOO_LARGE,
        "%s: %llu tokens need %llu blocks of %u tokens in one session; the group has %u in all", who,
-       (unsigned long long)end, (unsigned long long)held(first, end), group_->block_size,
+       (unsigned long long)end, (unsigned long long)blocks_to_hold(first, end), group_->block_size,
        group_->pool.blocks());
 }
 
@@ -112,26 +113,24 @@ uint64_t Sequence::window_begin(uint64_t length) const {
   return window == 0 || length < window ? 0 : length + 1 - window;
 }
 
-size_t Sequence::late_begin() const {
+size_t Sequence::expired_begin() const {
   return std::max<size_t>(sink_blocks(), first_kept() / group_->block_size);
 }
 
-size_t Sequence::late_end(uint64_t length) const {
+size_t Sequence::expired_end(uint64_t length) const {
   return std::min<size_t>(group_->block_of(window_begin(length)), blocks_.size());
 }
 
-uint64_t Sequence::reusable_late(uint64_t length, uint64_t end) const {
+uint64_t Sequence::reusable_expired(uint64_t length, uint64_t end) const {
   if (group_->shape.window == 0 || fits(0, end) || fits(first_kept(), end)) return 0;
   uint64_t count = 0;
-  for (size_t i = late_begin(); i < late_end(length); i++)
+  for (size_t i = expired_begin(); i < expired_end(length); i++)
     count += blocks_[i] != no_block && !shared(i);
   return count;
 }
 
-// All blocks behind the window go, `reused` of them to the end of the table, into room that was
-// made.
-void Sequence::give_back_late(uint64_t length, uint64_t reused) noexcept {
-  const size_t first = late_begin(), last = late_end(length);
+void Sequence::release_expired(uint64_t length, uint64_t reused) noexcept {
+  const size_t first = expired_begin(), last = expired_end(length);
   for (size_t i = first; i < last; i++) {
     if (blocks_[i] == no_block) continue;
     if (reused == 0 || shared(i)) {
@@ -149,7 +148,7 @@ void Sequence::give_back_late(uint64_t length, uint64_t reused) noexcept {
 
 void Sequence::extend(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept {
   const uint64_t reused = lacking_new(end) - fresh.size();
-  if (reused > 0) give_back_late(length, reused);
+  if (reused > 0) release_expired(length, reused);
   append(fresh);
 }
 
@@ -188,16 +187,16 @@ void Sequence::make_ready(uint64_t end, size_t fresh) {
 }
 
 bool Sequence::begin(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept {
-  size_before_ = blocks_.size();
-  const uint64_t lacking = lacking_new(end);
+  size_before_step_ = blocks_.size();
+  const uint64_t new_blocks = lacking_new(end);
   const Block tail = tail_written(length, end);
-  // What lacking() asked for beyond new blocks is for the copy, even if the tail's other holder let
-  // go since.
+  // A fresh block beyond those for new entries is for the copy. It is made even if the tail's other
+  // holder released it since lacking() was called.
   const bool copies =
-      fresh.size() > lacking || (tail != no_block && shared(group_->block_of(length)));
-  // What is missing is behind the window, and used again.
-  const uint64_t reused = lacking + (copies ? 1 : 0) - fresh.size();
-  if (reused > 0) give_back_late(length, reused);
+      fresh.size() > new_blocks || (tail != no_block && shared(group_->block_of(length)));
+  // lacking() left out the expired blocks that are reused here.
+  const uint64_t reused = new_blocks + (copies ? 1 : 0) - fresh.size();
+  if (reused > 0) release_expired(length, reused);
   if (copies && fresh.empty()) {
     const Block own = blocks_.back();
     blocks_.pop_back();
@@ -211,8 +210,7 @@ bool Sequence::begin(uint64_t length, uint64_t end, std::span<const Block> fresh
   return copies;
 }
 
-// Copy on write. The shared block stays referenced until the step ends, so that abort can put it
-// back.
+// The shared block stays referenced until the step ends, so that abort() can put it back.
 void Sequence::copy_tail(uint64_t length, Block own) noexcept {
   const size_t tail = group_->block_of(length);
   copied_index_ = tail;
@@ -241,8 +239,8 @@ void Sequence::commit(uint64_t length, uint64_t end) noexcept {
     assert(status == PKV_OK);
   }
   mark_filled(length, end);
-  // Blocks leave the window one step late, by the length before the step: a trim back to there
-  // still works.
+  // Blocks are released one step after they left the window, judged by the length before this step.
+  // So a trim back to that length still works.
   const size_t gone = group_->block_of(window_begin(length));
   for (size_t i = gone; i > sink_blocks() && blocks_[i - 1] != no_block; i--) release(i - 1);
 }
@@ -253,18 +251,18 @@ void Sequence::abort() noexcept {
     blocks_[copied_index_] = std::exchange(copied_from_, no_block);
     ids_[copied_index_] = PKV_BLOCK_ID(blocks_[copied_index_]);
   }
-  release_from(std::min(size_before_, blocks_.size()));
+  release_from(std::min(size_before_step_, blocks_.size()));
 }
 
 void Sequence::drop_unused(uint64_t length) noexcept {
   release_from(
-      std::min(blocks_.size(), std::max<size_t>(size_before_, group_->blocks_for(length))));
+      std::min(blocks_.size(), std::max<size_t>(size_before_step_, group_->blocks_for(length))));
 }
 
 bool Sequence::can_trim(uint64_t length) const {
   uint64_t needed = window_begin(length);
-  // A window of one token needs nothing before it, but the next step writes into the part-filled
-  // tail.
+  // A window of one token sees nothing before it, but the next step writes into the part-filled
+  // tail, so that must be held.
   if (group_->offset_of(length) != 0) needed = std::min(needed, length - 1);
   return needed >= length || holds(needed, length);
 }
@@ -286,11 +284,11 @@ uint64_t Sequence::reusable() const {
   return n;
 }
 
-void Sequence::rewind(uint64_t most) noexcept {
+void Sequence::rewind(uint64_t max_kept) noexcept {
   size_t kept = 0;
   for (size_t i = 0; i < blocks_.size(); i++) {
     if (blocks_[i] == no_block) continue;
-    if (kept == most || shared(i)) {
+    if (kept == max_kept || shared(i)) {
       release(i);
       continue;
     }
@@ -320,7 +318,7 @@ Sequence Sequence::fork(uint64_t length, std::span<const Block> fresh) const {
   }
   for (size_t i = 0; i < count; i++) {
     if (blocks_[i] == no_block || group_->pool.retain(blocks_[i]) == PKV_OK) continue;
-    // The blocks before it are the child's, whose destructor gives them back.
+    // The child takes over the blocks before this one, and its destructor releases them.
     child.append(std::span(blocks_).first(i));
     fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit", ids_[i],
          group_->pool.references(ids_[i]));
@@ -331,7 +329,8 @@ Sequence Sequence::fork(uint64_t length, std::span<const Block> fresh) const {
 
 uint64_t Sequence::first_kept() const {
   if (group_->shape.window == 0) return 0;
-  // From the back: what is held is bounded by the window, what was given back is not.
+  // Counts from the end of the table, because the window bounds the held entries there, while the
+  // released entries before them can be any number.
   size_t i = blocks_.size();
   while (i > 0 && blocks_[i - 1] != no_block) i--;
   return i * uint64_t{group_->block_size};

@@ -1,13 +1,19 @@
-// One sequence in one layer group: its block table and, for contiguous storage, its tensors. Knows
-// positions, not tokens.
+// One sequence in one layer group: its block table and, for contiguous storage, its tensors. A
+// Sequence works with positions and does not see token ids; Content (engine/session) has those. It
+// does not store its length either: callers pass it.
 //
-// A step appends positions [length, end):
-//   lacking() -> the caller takes that many blocks -> make_ready() -> begin() -> rows are written
-//   -> commit() or abort()
-// Invariants outside of a step:
-//   table size >= ceil(length / block_size); entry i is current, or given back (it left the window)
-//   entry i is filled to at least min(block_size, length - i * block_size)
-// Every path on which a block is given back ends in release() or release_from().
+// A step appends positions [length, end) in this order:
+//   1. lacking() says how many blocks the step needs, and the caller allocates them.
+//   2. make_ready() reserves memory for the block table, and begin() puts the blocks into it.
+//   3. The caller writes K and V of the new tokens.
+//   4. commit() or abort() ends the step.
+//
+// Two invariants hold outside of a step:
+//   - The table has at least ceil(length / block_size) entries. Each entry is a block that this
+//     sequence references, or no_block if the block left the window and was released.
+//   - The block of entry i is filled to at least min(block_size, length - i * block_size).
+//
+// Only release() and release_from() release the blocks of table entries.
 #pragma once
 
 #include <memory_resource>
@@ -22,115 +28,137 @@ namespace pkv::memory {
 class Sequence {
  public:
   Sequence(Group& group, std::pmr::memory_resource& memory);
-  ~Sequence();  // releases every block
+  ~Sequence();  // aborts a step that copied its tail, and releases every block
   Sequence(Sequence&& other) noexcept;
   Sequence(const Sequence&) = delete;
   Sequence& operator=(const Sequence&) = delete;
 
   Group& group() const { return *group_; }
-  std::span<const Block> blocks() const { return blocks_; }  // given-back entries are no_block
-  std::span<const uint32_t> ids() const { return ids_; }     // the same as ids; PKV_NO_BLOCK
+  // The block table; entries whose block left the window are no_block.
+  std::span<const Block> blocks() const { return blocks_; }
+  // The ids of blocks(), with PKV_NO_BLOCK for no_block.
+  std::span<const uint32_t> ids() const { return ids_; }
+  // Returns how many positions the table has entries for.
   uint64_t capacity() const { return blocks_.size() * uint64_t{group_->block_size}; }
-  uint32_t copied_to() const { return ids_[copied_index_]; }  // where copied_from() is not no_block
-  Block copied_from() const {
-    return copied_from_;
-  }  // the shared block a step in flight keeps for its abort, or no_block
+  // The shared block that the step in flight replaced by a copy, or no_block if it copied none.
+  Block copied_from() const { return copied_from_; }
+  // The id of that copy. Valid only while copied_from() is not no_block.
+  uint32_t copied_to() const { return ids_[copied_index_]; }
 
-  // Blocks begin() needs: new ones, and one for the copy of a part-filled tail that is shared.
-  // Those behind the window that begin() uses again are none of them.
+  // Returns how many blocks the caller must allocate for begin(): those that the table lacks, and
+  // one if the step copies a shared tail (`copies`; the first overload looks that up). Blocks that
+  // left the window and that begin() reuses are not counted.
   uint64_t lacking(uint64_t length, uint64_t end) const;
   uint64_t lacking(uint64_t length, uint64_t end, bool copies) const;
+  // Returns how many entries the block table lacks for positions up to end.
   uint64_t lacking_new(uint64_t end) const;
-  // The last block that a step writes into, and copies if it is shared; no_block: there is none.
+  // Returns the part-filled last block, into which a step writes and which it copies if it is
+  // shared; no_block if the step begins with a new block.
   Block tail_written(uint64_t length, uint64_t end) const;
 
-  // Throws TOO_LARGE where what a step of positions [length, end) sees and writes could not be held
-  // even if every other sequence were gone.
+  // Throws TOO_LARGE if the blocks that a step of positions [length, end) reads and writes exceed
+  // the whole pool, so that it could not run even if this were the only sequence.
   void check_fits(uint64_t length, uint64_t end, const char* who) const;
-  // The same of positions [0, end), of which all are written in one step.
+  // Does the same for positions [0, end) when one step writes all of them.
   void check_fits_whole(uint64_t end, const char* who) const;
 
-  // Makes room for a step with so many fresh blocks. Throws bad_alloc, state as before.
+  // Reserves memory for a step up to end that takes over `fresh` blocks, so that begin() cannot
+  // fail. Throws bad_alloc and then leaves everything as it was.
   void make_ready(uint64_t end, size_t fresh);
-  // Begins a step with lacking() fresh blocks, whose ownership passes, into room that was made.
-  // True if it copied a shared tail.
+  // Begins a step. Takes over the fresh blocks, which must be as many as lacking() returned,
+  // after make_ready(). Returns whether it copied a shared tail.
   bool begin(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept;
+  // Ends the step: marks its blocks filled up to end, and releases blocks that left the window.
   void commit(uint64_t length, uint64_t end) noexcept;
+  // Undoes begin(): releases the blocks of the step and puts a copied tail back.
   void abort() noexcept;
-  // After a commit of fewer tokens than begin was told: gives back the step's blocks beyond them.
+  // Releases blocks of the step beyond `length`. To be called after a commit of fewer tokens than
+  // begin() was told.
   void drop_unused(uint64_t length) noexcept;
 
-  // Makes room for more table entries and, where storage is contiguous, for positions up to end:
-  // what follows cannot throw then.
+  // Reserves memory for `more` table entries and, if storage is contiguous, for positions up to
+  // end, so that appending cannot fail. Throws bad_alloc.
   void make_room(size_t more, uint64_t end);
-  // Takes over blocks for positions up to end, as many as lacking() said without a copy, and those
-  // behind the window that it left out. Into room that was made for all of them: lacking_new().
+  // Extends the table to positions up to end outside of a step. Takes over the fresh blocks, as
+  // many as lacking(length, end, false) returned, and reuses blocks that left the window for
+  // the rest. make_room() must have reserved lacking_new(end) entries.
   void extend(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept;
-  // Takes over blocks that no step needs yet, into room that was made; no_block where one is behind
-  // the window.
+  // Appends blocks to the table and takes them over, into reserved memory. An entry may be no_block
+  // if it is outside of the window.
   void append(std::span<const Block> fresh) noexcept;
-  // Takes over a fresh block with a copy of another one's first `filled` slots.
+  // Appends a fresh block and copies the first `filled` slots of another block into it.
   void append_copy(Block fresh, Block from, uint32_t filled) noexcept;
-  // Takes over another block with the same content in the place of one.
+  // Releases the block of an entry and takes over another block with the same content instead.
   void replace(size_t index, Block block) noexcept;
 
-  // True if what a query at position `length` sees is still there.
+  // Returns whether a sequence cut to `length` would still hold all that its next token sees.
   bool can_trim(uint64_t length) const;
-  // Gives back every block beyond length; what stays is marked filled to it.
+  // Releases every block beyond length and marks the last one filled up to it.
   void trim(uint64_t length) noexcept;
+  // Releases all blocks and frees the tensors.
   void clear() noexcept;
-  // Before a sequence is replaced from position 0 on: how many blocks it can keep for that, and
-  // keeping at most `most` of them.
+  // Returns how many blocks rewind() could keep: those that nobody else references.
   uint64_t reusable() const;
-  void rewind(uint64_t most) noexcept;
+  // Empties the sequence but keeps up to `max_kept` unshared blocks as its first entries, for a
+  // sequence that is written anew from position 0.
+  void rewind(uint64_t max_kept) noexcept;
 
-  // Fresh blocks fork() needs: none where blocks are shared.
+  // Returns how many blocks the caller must allocate for fork(): 0 unless storage is contiguous,
+  // since paged sequences share their blocks.
   uint64_t lacking_fork(uint64_t length) const;
-  // The same first `length` positions, for a new sequence. Throws REF_LIMIT, bad_alloc; takes over
-  // fresh on success.
+  // Returns a new sequence with the first `length` positions. Takes over the fresh blocks on
+  // success. Throws REF_LIMIT or bad_alloc, and then the caller still owns them.
   Sequence fork(uint64_t length, std::span<const Block> fresh) const;
 
-  // First position of the run that is still held at the end: 0 unless blocks left the window.
+  // Returns the first position of the run of held blocks at the end of the table: 0 unless blocks
+  // left the window.
   uint64_t first_kept() const;
-  // Blocks of the sinks, which never leave: entries [0, sink_blocks()), and never more than there
-  // are.
+  // Returns how many entries at the beginning of the table hold sinks, which never leave.
   size_t sink_blocks() const;
-  // True if positions [begin, end) are all held.
+  // Returns whether this sequence holds all blocks of positions [begin, end).
   bool holds(uint64_t begin, uint64_t end) const;
-  // Slot of a position inside the capacity; -1 where the block left the window.
+  // Returns the slot of a position below capacity(); -1 if its block left the window.
   int64_t slot(uint64_t position) const;
-  // K and V of a layer for the kernels. Not for storage NONE.
+  // Returns K and V of a layer for the kernels. Not to be called for storage NONE.
   kernels::KvView view(uint32_t layer) const;
 
-  // The first position that the token at position `length` sees.
+  // Returns the first position that the token at position `length` sees, sinks aside.
   uint64_t window_begin(uint64_t length) const;
 
  private:
-  uint64_t held(uint64_t first, uint64_t end) const;  // blocks of positions [first, end) and sinks
+  // Returns how many blocks positions [first, end) and the sinks take.
+  uint64_t blocks_to_hold(uint64_t first, uint64_t end) const;
+  // Returns whether the pool has blocks_to_hold(first, end) blocks at all, used or free.
   bool fits(uint64_t first, uint64_t end) const;
-  // Blocks behind the window of `length`, which wait for one more step: [late_begin, late_end).
-  size_t late_begin() const;
-  size_t late_end(uint64_t length) const;
-  // How many of those a step can use again. 0 unless they must go for the step to fit at all.
-  uint64_t reusable_late(uint64_t length, uint64_t end) const;
-  void give_back_late(uint64_t length, uint64_t reused) noexcept;
+  // Expired entries left the window of the token at `length`. commit() releases them one step late,
+  // so that a trim back to the beginning of that step still works. They are entries
+  // [expired_begin(), expired_end(length)).
+  size_t expired_begin() const;
+  size_t expired_end(uint64_t length) const;
+  // Returns how many expired blocks a step can use for its new tokens. It is 0 if the step fits
+  // into the pool without that.
+  uint64_t reusable_expired(uint64_t length, uint64_t end) const;
+  // Moves `reused` unshared expired blocks to the end of the table and releases the others.
+  void release_expired(uint64_t length, uint64_t reused) noexcept;
+  // Replaces the shared tail by a copy in `own` (copy on write).
   void copy_tail(uint64_t length, Block own) noexcept;
-  void release(size_t index) noexcept;  // gives back entry index, which becomes no_block
-  void release_from(
-      size_t keep) noexcept;  // gives back all entries from there on, which are gone then
-  void mark_filled(uint64_t begin,
-                   uint64_t end) noexcept;  // of unshared blocks that overlap [begin, end]
+  // Releases the block of an entry, which becomes no_block.
+  void release(size_t index) noexcept;
+  // Releases the blocks of all entries from `keep` on and removes these entries.
+  void release_from(size_t keep) noexcept;
+  // Tells the pool how far the unshared blocks from position begin on are filled, up to end.
+  void mark_filled(uint64_t begin, uint64_t end) noexcept;
   bool shared(size_t index) const;
 
   Group* group_;
   std::pmr::vector<Block> blocks_;
   std::pmr::vector<uint32_t> ids_;
-  Tensors tensors_;  // empty unless CONTIGUOUS
+  Tensors tensors_;  // empty unless storage is contiguous
 
-  // The step in flight.
-  size_t size_before_ = 0;
-  size_t copied_index_ = 0;
-  Block copied_from_;  // the shared tail that a private copy replaced; no_block: none
+  // These three describe the step in flight.
+  size_t size_before_step_ = 0;  // of the block table
+  size_t copied_index_ = 0;      // the entry of the copied tail
+  Block copied_from_;            // see copied_from()
 };
 
 }  // namespace pkv::memory

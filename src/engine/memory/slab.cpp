@@ -1,3 +1,4 @@
+// Allocates and frees a slab, from the system or from the caller's allocator.
 #include "engine/memory/slab.h"
 
 #include "base/status.h"
@@ -5,24 +6,25 @@
 namespace pkv::memory {
 
 namespace {
-constexpr size_t alignment = 64;  // a cache line, and the widest vector
-}
+// A cache line, and the widest vector register.
+constexpr size_t alignment = 64;
+}  // namespace
 
 Slab::Slab(uint64_t size, HookMemory& memory, pkv_huge_pages huge_pages)
-    : size_(size), memory_(memory), wish_(huge_pages) {
+    : size_(size), memory_(memory), huge_pages_(huge_pages) {
   if (memory.is_system())
-    data_ = static_cast<unsigned char*>(os::map(size, wish_, &huge_));
+    data_ = static_cast<unsigned char*>(os::map(size, huge_pages_, &huge_));
   else
     data_ = static_cast<unsigned char*>(memory.allocate(size, alignment));
   if (data_ == nullptr)
     fail(PKV_NO_MEMORY, "the system refused %llu bytes for keys and values%s",
          (unsigned long long)size,
-         wish_ == PKV_HUGE_PAGES_REQUIRE ? " in reserved huge pages" : "");
+         huge_pages_ == PKV_HUGE_PAGES_REQUIRE ? " in reserved huge pages" : "");
 }
 
 Slab::~Slab() {
   if (memory_.is_system())
-    os::unmap(data_, size_, wish_);
+    os::unmap(data_, size_, huge_pages_);
   else
     memory_.deallocate(data_, size_, alignment);
 }

@@ -1,5 +1,5 @@
-// The bytes of all blocks of one group, as one mapping: from the caller's allocator or from the
-// system.
+// One allocation for the bytes of all blocks of a group. It comes from the caller's allocator, or
+// as a mapping from the system, which can have huge pages.
 #pragma once
 
 #include "base/memory.h"
@@ -9,7 +9,7 @@ namespace pkv::memory {
 
 class Slab {
  public:
-  // Throws NO_MEMORY. size > 0.
+  // Allocates size bytes, which must not be 0. Throws NO_MEMORY.
   Slab(uint64_t size, HookMemory& memory, pkv_huge_pages huge_pages);
   ~Slab();
   Slab(const Slab&) = delete;
@@ -17,12 +17,13 @@ class Slab {
 
   unsigned char* data() const { return data_; }
   uint64_t size() const { return size_; }
-  bool huge() const { return huge_; }  // the system agreed to use huge pages
+  // Returns whether the system agreed to use huge pages.
+  bool huge() const { return huge_; }
 
  private:
   const uint64_t size_;
   HookMemory& memory_;
-  const pkv_huge_pages wish_;
+  const pkv_huge_pages huge_pages_;
   bool huge_ = false;
   unsigned char* data_ = nullptr;
 };

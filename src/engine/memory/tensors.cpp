@@ -1,3 +1,4 @@
+// Allocates, grows, copies and frees the tensors of a contiguous sequence.
 #include "engine/memory/tensors.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Contiguous storage as textbooks have it: per layer one growing K tensor and one growing V tensor
-// of a single sequence.
+// Contiguous storage, as textbooks describe a KV cache: a sequence has, for each layer, one K
+// tensor and one V tensor that grow with it.
 #pragma once
 
 #include <memory_resource>
@@ -17,11 +17,12 @@ class Tensors {
   Tensors(const Tensors&) = delete;
   Tensors& operator=(const Tensors&) = delete;
 
-  // Makes room for so many tokens, at least doubling; the content moves along. Throws bad_alloc,
-  // state as before.
+  // Makes room for the given number of tokens. If the tensors must grow, they at least double, and
+  // their content is copied. Throws OVERFLOW or bad_alloc and then leaves everything as it was.
   void ensure(uint64_t tokens);
-  // Copies the first `tokens` tokens of another one of the same shape; room for them is there.
+  // Copies the first tokens of another object of the same shape. Both must have room for them.
   void copy_from(const Tensors& other, uint64_t tokens);
+  // Frees the tensors.
   void clear() noexcept;
 
   uint64_t bytes() const { return capacity_ * token_bytes() * layers_.size(); }
@@ -40,7 +41,7 @@ class Tensors {
   const Shape shape_;
   std::pmr::memory_resource* const memory_;
   const uint64_t key_bytes_, value_bytes_;  // of one token in one layer
-  uint64_t capacity_ = 0;                   // tokens
+  uint64_t capacity_ = 0;                   // in tokens
   std::pmr::vector<Layer> layers_;
 };
 
