@@ -64,11 +64,11 @@ class FrozenItems {
       if (!frozen_.back().copy) leases_.push_back(std::move(lease));
     }
   }
-  std::span<const file::Frozen> all() const { return frozen_; }
+  std::span<const file::FrozenSequence> all() const { return frozen_; }
 
  private:
   std::vector<Lease> leases_;
-  std::vector<file::Frozen> frozen_;
+  std::vector<file::FrozenSequence> frozen_;
 };
 
 // Makes handles that nobody can use until they are opened.
@@ -120,7 +120,8 @@ pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config, const p
     check_pointer(count, "count");
     const pkv_file_config known = read_config(config);
     const std::unique_ptr<file::Source> source = file::open_source(read_stream(from));
-    file::Loaded loaded(lease.object<Cache>(), options_of(known), *source, capacity, &found);
+    file::LoadedSessions loaded(lease.object<Cache>(), options_of(known), *source, capacity,
+                                &found);
     std::vector<NewHandle> handles = prepare_handles(loaded.sessions, bits(cache));
     // Nothing below can fail. A session is not changed after its handle is open, because another
     // thread may find it and use it at once.
@@ -141,7 +142,7 @@ pkv_status pkv_file_inspect(const pkv_file_config* config, const pkv_stream* fro
     const pkv_file_config known = read_config(config);
     check_pointer(out, "out");
     const std::unique_ptr<file::Source> source = file::open_source(read_stream(from));
-    const file::Opening opening(options_of(known), *source);
+    const file::OpenedFile opening(options_of(known), *source);
     const file::Tables& tables = opening.tables;
     if (known.fingerprint != nullptr) opening.check_fingerprint(options_of(known).fingerprint);
     pkv_file_info info{};
@@ -151,9 +152,10 @@ pkv_status pkv_file_inspect(const pkv_file_config* config, const pkv_stream* fro
     info.sessions = tables.sessions.size();
     for (const file::SavedSession& session : tables.sessions) info.tokens += session.length;
     for (const file::Chain& chain : tables.chains)
-      info.stored_tokens += std::count(chain.held.begin(), chain.held.end(), 1) > 0 && tables.has_kv
-                                ? chain.tokens.size()
-                                : 0;
+      info.stored_tokens +=
+          std::count(chain.has_kv.begin(), chain.has_kv.end(), 1) > 0 && tables.has_kv
+              ? chain.tokens.size()
+              : 0;
     info.prefix_entries = tables.entries.size();
     info.block_size = tables.block_size;
     info.groups = static_cast<uint32_t>(tables.groups.size());

@@ -1,3 +1,4 @@
+// Moves the body of a file through three windows in turn, for reading and for writing.
 #include "engine/file/body.h"
 
 #include <algorithm>
@@ -12,11 +13,11 @@ namespace pkv::file {
 
 namespace {
 
-constexpr size_t window_pieces =
-    8;  // fewer wait for one another more often; more are little faster
+// With fewer pieces the stages wait for one another more often; more are hardly faster.
+constexpr size_t window_pieces = 8;
 constexpr size_t window_bytes = window_pieces * piece_bytes;
 
-// Piece i of n bytes.
+// Returns the size of piece i of n bytes, of which only the last one may be short.
 size_t piece_size(size_t n, size_t i) { return std::min(piece_bytes, n - i * piece_bytes); }
 
 [[noreturn]] void fail_check(size_t n) {
@@ -28,22 +29,23 @@ size_t piece_size(size_t n, size_t i) { return std::min(piece_bytes, n - i * pie
 
 // ---- Reading ------------------------------------------------------------------------------------
 
-// Bytes [begin, begin + size) of the rest, behind the `longest` bytes before them.
+// Bytes [begin, begin + size) of the rest of the body, and the `lookback` bytes before them.
 struct BodyReader::Window {
-  Window(size_t behind, size_t room) : longest(behind), bytes(behind + room + tag_bytes) {}
+  Window(size_t lookback_bytes, size_t room)
+      : lookback(lookback_bytes), bytes(lookback_bytes + room + tag_bytes) {}
   size_t pieces() const { return ceil_div(size, piece_bytes); }
-  unsigned char* data() { return bytes.data() + longest; }
-  const unsigned char* data() const { return bytes.data() + longest; }
-  // What tiles that begin in the window before have of it.
-  void put_behind(const Window& before) {
-    std::memcpy(bytes.data(), before.bytes.data() + before.size, longest);
+  unsigned char* data() { return bytes.data() + lookback; }
+  const unsigned char* data() const { return bytes.data() + lookback; }
+  // Copies the end of the window before, where a tile may begin that ends in this one.
+  void copy_lookback_from(const Window& before) {
+    std::memcpy(bytes.data(), before.bytes.data() + before.size, lookback);
   }
 
-  size_t longest;
+  size_t lookback;
   std::vector<unsigned char> bytes;
   uint64_t begin = 0;
   size_t size = 0;
-  std::array<Place, window_pieces> places;
+  std::array<PiecePosition, window_pieces> positions;
   std::array<Tag, window_pieces> tags;
 };
 
@@ -52,7 +54,7 @@ BodyReader::BodyReader(Source& source, const Sealer& sealer, uint64_t body)
       sealer_(sealer),
       left_(body),
       pieces_(ceil_div(body, piece_bytes)),
-      last_(sealer.header_tag()) {}
+      previous_tag_(sealer.header_tag()) {}
 
 void BodyReader::read_piece(unsigned char* to, size_t n) {
   if (source_->read(to, n + tag_bytes) < n + tag_bytes) fail(PKV_CORRUPT, "the file is cut short");
@@ -65,15 +67,15 @@ void BodyReader::refill() {
   piece_.resize(n + tag_bytes);
   at_ = 0;
   read_piece(piece_.data(), n);
-  const Place place = next_place();
-  std::copy_n(piece_.begin() + static_cast<std::ptrdiff_t>(n), tag_bytes, last_.begin());
+  const PiecePosition position = next_position();
+  std::copy_n(piece_.begin() + static_cast<std::ptrdiff_t>(n), tag_bytes, previous_tag_.begin());
   piece_.resize(n);
-  if (!sealer_.open(place, piece_, last_)) fail_check(n);
+  if (!sealer_.open(position, piece_, previous_tag_)) fail_check(n);
 }
 
-Place BodyReader::next_place() {
+PiecePosition BodyReader::next_position() {
   const uint64_t number = next_piece_++;
-  return {number, number + 1 == pieces_, last_};
+  return {number, number + 1 == pieces_, previous_tag_};
 }
 
 void BodyReader::read(void* to, size_t n) {
@@ -93,40 +95,41 @@ void BodyReader::fill(Window& window, uint64_t begin) {
     const size_t n = static_cast<size_t>(std::min<uint64_t>(left_, piece_bytes));
     unsigned char* const to = window.data() + window.size;
     read_piece(to, n);
-    window.places[i] = next_place();
-    std::copy_n(to + n, tag_bytes, last_.begin());
-    window.tags[i] = last_;
+    window.positions[i] = next_position();
+    std::copy_n(to + n, tag_bytes, previous_tag_.begin());
+    window.tags[i] = previous_tag_;
     window.size += n;
   }
 }
 
 void BodyReader::open(Window& window, size_t piece) const {
   const std::span bytes(window.data() + piece * piece_bytes, piece_size(window.size, piece));
-  if (!sealer_.open(window.places[piece], bytes, window.tags[piece])) fail_check(bytes.size());
+  if (!sealer_.open(window.positions[piece], bytes, window.tags[piece])) fail_check(bytes.size());
 }
 
-// Three windows go round: this thread reads one while others check (and decrypt) the one before and
-// take the one before that.
-void BodyReader::read_rest(Workers& workers, size_t longest, const Take& take) {
+// Three windows rotate: this thread fills one, while workers open (check and decrypt) the one
+// before and consume the one before that.
+void BodyReader::read_rest(Workers& workers, size_t lookback, const Consume& consume) {
   const size_t room = static_cast<size_t>(
       std::min<uint64_t>(window_bytes, std::max<uint64_t>(left_, piece_.size() - at_)));
-  Window filled(longest, room), opened(longest, room), taken(longest, room);
-  taken.size = piece_.size() - at_;
-  std::copy(piece_.begin() + static_cast<std::ptrdiff_t>(at_), piece_.end(), taken.data());
+  Window filling(lookback, room), opening(lookback, room), consuming(lookback, room);
+  consuming.size = piece_.size() - at_;
+  std::copy(piece_.begin() + static_cast<std::ptrdiff_t>(at_), piece_.end(), consuming.data());
   at_ = piece_.size();
-  for (uint64_t end = taken.size; taken.size + opened.size + left_ > 0; end += opened.size) {
+  for (uint64_t end = consuming.size; consuming.size + opening.size + left_ > 0;
+       end += opening.size) {
     const auto task = [&](size_t i) {
-      if (i < opened.pieces()) return open(opened, i);
-      const size_t piece = i - opened.pieces(), first = piece * piece_bytes;
-      take(taken.begin + first, taken.begin + first + piece_size(taken.size, piece),
-           taken.data() + first);
+      if (i < opening.pieces()) return open(opening, i);
+      const size_t piece = i - opening.pieces(), first = piece * piece_bytes;
+      consume(consuming.begin + first, consuming.begin + first + piece_size(consuming.size, piece),
+              consuming.data() + first);
     };
-    BackgroundTasks tasks(workers, opened.pieces() + taken.pieces(), task);
-    fill(filled, end);
+    BackgroundTasks tasks(workers, opening.pieces() + consuming.pieces(), task);
+    fill(filling, end);
     tasks.finish();
-    opened.put_behind(taken);
-    std::swap(taken, opened);
-    std::swap(opened, filled);
+    opening.copy_lookback_from(consuming);
+    std::swap(consuming, opening);
+    std::swap(opening, filling);
   }
 }
 
@@ -139,8 +142,8 @@ struct FileWriter::Window {
     return {bytes.data() + i * piece_bytes, piece_size(size, i)};
   }
 
-  std::vector<unsigned char> bytes;  // behind `size` of them, what goes beyond
-  uint64_t begin = 0;                // of the body
+  std::vector<unsigned char> bytes;  // `size` of them, then the overrun
+  uint64_t begin = 0;                // the position in the body
   size_t size = 0;
   std::array<Tag, window_pieces> tags;
 };
@@ -150,8 +153,8 @@ void FileWriter::write_header(std::span<const unsigned char> header) {
   sink_.write(sealer_.header_tag().data(), tag_bytes);
 }
 
-// Encrypted pieces know nothing of each other; checksums follow from one another, and are made by
-// one task.
+// Returns how many tasks seal a window. Pieces are encrypted independently, one task each. A
+// checksum depends on the one before it, so one task makes all of them.
 size_t FileWriter::seal_tasks(const Window& window) const {
   return sealer_.encrypts() ? window.pieces() : std::min<size_t>(window.pieces(), 1);
 }
@@ -160,9 +163,10 @@ void FileWriter::seal(Window& window, size_t task) {
   const size_t end = sealer_.encrypts() ? task + 1 : window.pieces();
   for (size_t i = task; i < end; i++) {
     const uint64_t first = window.begin + i * piece_bytes;
-    const Place place{first / piece_bytes, first + window.piece(i).size() == body_, last_};
-    window.tags[i] = sealer_.seal(place, window.piece(i));
-    if (!sealer_.encrypts()) last_ = window.tags[i];
+    const PiecePosition position{first / piece_bytes, first + window.piece(i).size() == body_,
+                                 previous_tag_};
+    window.tags[i] = sealer_.seal(position, window.piece(i));
+    if (!sealer_.encrypts()) previous_tag_ = window.tags[i];
   }
 }
 
@@ -173,33 +177,35 @@ void FileWriter::write(Window& window) {
   }
 }
 
-// Three windows go round: others fill one and seal the one before, while this thread writes the one
+// Three windows rotate: workers fill one and seal the one before, while this thread writes the one
 // before that.
-void FileWriter::write(std::span<const unsigned char> header, Workers& workers, const Body& body) {
-  body_ = body.bytes + body.last;
-  const size_t room = static_cast<size_t>(std::min<uint64_t>(window_bytes, body_)) + body.longest;
-  Window filled(room), sealed(room), written(room);
-  last_ = sealer_.header_tag();
+void FileWriter::write(std::span<const unsigned char> header, Workers& workers,
+                       const BodyPlan& body) {
+  body_ = body.parallel_bytes + body.serial_bytes;
+  const size_t room = static_cast<size_t>(std::min<uint64_t>(window_bytes, body_)) + body.overrun;
+  Window filling(room), sealing(room), writing(room);
+  previous_tag_ = sealer_.header_tag();
   write_header(header);
-  for (uint64_t begin = 0; begin < body_ || sealed.size + written.size > 0;) {
-    filled.begin = begin;
-    filled.size = static_cast<size_t>(std::min<uint64_t>(window_bytes, body_ - begin));
-    const size_t size = static_cast<size_t>(
-        std::min<uint64_t>(filled.size, body.bytes - std::min(begin, body.bytes)));
-    std::memcpy(filled.bytes.data(), sealed.bytes.data() + sealed.size, body.longest);
-    const size_t seals = seal_tasks(sealed);
+  for (uint64_t begin = 0; begin < body_ || sealing.size + writing.size > 0;) {
+    filling.begin = begin;
+    filling.size = static_cast<size_t>(std::min<uint64_t>(window_bytes, body_ - begin));
+    const size_t parallel = static_cast<size_t>(std::min<uint64_t>(
+        filling.size, body.parallel_bytes - std::min(begin, body.parallel_bytes)));
+    std::memcpy(filling.bytes.data(), sealing.bytes.data() + sealing.size, body.overrun);
+    const size_t seals = seal_tasks(sealing);
     const auto task = [&](size_t i) {
-      if (i < seals) return seal(sealed, i);
-      const size_t first = (i - seals) * piece_bytes, n = piece_size(size, i - seals);
-      body.put(begin + first, begin + first + n, filled.bytes.data() + first);
+      if (i < seals) return seal(sealing, i);
+      const size_t first = (i - seals) * piece_bytes, n = piece_size(parallel, i - seals);
+      body.put(begin + first, begin + first + n, filling.bytes.data() + first);
     };
-    BackgroundTasks tasks(workers, seals + ceil_div(size, piece_bytes), task);
-    write(written);
+    BackgroundTasks tasks(workers, seals + ceil_div(parallel, piece_bytes), task);
+    write(writing);
     tasks.finish();
-    if (size < filled.size) body.put(begin + size, begin + filled.size, filled.bytes.data() + size);
-    begin += filled.size;
-    std::swap(written, sealed);
-    std::swap(sealed, filled);
+    if (parallel < filling.size)
+      body.put(begin + parallel, begin + filling.size, filling.bytes.data() + parallel);
+    begin += filling.size;
+    std::swap(writing, sealing);
+    std::swap(sealing, filling);
   }
 }
 

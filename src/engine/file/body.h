@@ -1,7 +1,7 @@
-// The body of a file, moved a window of pieces at a time: while the calling thread reads or writes
-// a window, others work on the ones beside it. Only the calling thread ever waits for the stream,
-// and never inside the arena or a runner, so that a pipe nobody drains stops no step. What belongs
-// together may lie across the ends of pieces and windows.
+// Reads and writes the body of a file, a window of several pieces at a time: while the calling
+// thread reads or writes one window, worker threads check, encrypt or convert the windows beside
+// it. Only the calling thread ever waits for the stream, and never inside the arena or a runner, so
+// a pipe that nobody drains stops no step. Tiles may cross the ends of pieces and windows.
 #pragma once
 
 #include <functional>
@@ -15,18 +15,18 @@ namespace pkv::file {
 
 class BodyReader {
  public:
-  // The header was read and checked already.
+  // Reads a body of the given size, which follows a header that was read and checked.
   BodyReader(Source& source, const Sealer& sealer, uint64_t body);
 
-  // The next n bytes; throws CORRUPT where they are not what was written.
+  // Reads the next n bytes. Throws CORRUPT if they are not what was written, and IO.
   void read(void* to, size_t n);
 
-  // All the rest: take(begin, end, bytes) for every run [begin, end) of it, by many threads and in
-  // no order. `longest` bytes before `bytes` are there, too, as far as the rest goes back. Where
-  // something is not what was written, that is told at the end: until then nothing counts that was
-  // taken.
-  using Take = std::function<void(uint64_t begin, uint64_t end, const unsigned char* bytes)>;
-  void read_rest(Workers& workers, size_t longest, const Take& take);
+  // Reads the rest and calls consume(begin, end, bytes) for every range [begin, end) of it, from
+  // many threads and in no order. The `lookback` bytes before `bytes` can be read, too, except
+  // those before the beginning of the rest. Throws CORRUPT if something is not what was written,
+  // and IO; then nothing that was consumed may be used.
+  using Consume = std::function<void(uint64_t begin, uint64_t end, const unsigned char* bytes)>;
+  void read_rest(Workers& workers, size_t lookback, const Consume& consume);
 
  private:
   struct Window;
@@ -34,32 +34,33 @@ class BodyReader {
   void refill();
   void fill(Window& window, uint64_t begin);
   void open(Window& window, size_t piece) const;
-  Place next_place();
+  PiecePosition next_position();
 
   Source* source_;
   Sealer sealer_;
-  uint64_t left_;                     // of the body, not yet read from the source
-  uint64_t pieces_, next_piece_ = 0;  // of the whole body
-  Tag last_;                          // of the piece before
-  std::vector<unsigned char> piece_;  // checked
-  size_t at_ = 0;
+  uint64_t left_;                     // bytes of the body not yet read from the source
+  uint64_t pieces_, next_piece_ = 0;  // the number of pieces, and of the next one
+  Tag previous_tag_;                  // of the piece before next_piece_
+  std::vector<unsigned char> piece_;  // the last piece that read() needed, checked
+  size_t at_ = 0;                     // how much of it was read
 };
 
 class FileWriter {
  public:
   FileWriter(Sink& sink, const Sealer& sealer) : sink_(sink), sealer_(sealer) {}
 
-  // put(begin, end, to) writes all that begins in [begin, end) of the body to `to`, and may go
-  // `longest` bytes beyond the end: by many threads and in no order up to `bytes`. The `last` bytes
-  // behind them are put by this thread, in order, once all before them is there.
+  // put(begin, end, to) writes to `to` everything that begins in [begin, end) of the body, and may
+  // write up to `overrun` bytes beyond the end. Many threads call it, in no order, for the first
+  // parallel_bytes of the body. The writing thread calls it in order for the serial_bytes after
+  // them, when everything before was put.
   using Put = std::function<void(uint64_t begin, uint64_t end, unsigned char* to)>;
-  struct Body {
-    uint64_t bytes, last;
-    size_t longest;
+  struct BodyPlan {
+    uint64_t parallel_bytes, serial_bytes;
+    size_t overrun;
     const Put& put;
   };
-  // A header and a body. Memory is taken before the first byte is written.
-  void write(std::span<const unsigned char> header, Workers& workers, const Body& body);
+  // Writes a header and a body. Throws bad_alloc before the first byte is written, or IO.
+  void write(std::span<const unsigned char> header, Workers& workers, const BodyPlan& body);
 
  private:
   struct Window;
@@ -70,8 +71,8 @@ class FileWriter {
 
   Sink& sink_;
   const Sealer sealer_;
-  uint64_t body_ = 0;
-  Tag last_{};  // of the piece before
+  uint64_t body_ = 0;   // bytes of the body
+  Tag previous_tag_{};  // of the last piece that was sealed, for checksums
 };
 
 }  // namespace pkv::file

@@ -1,5 +1,5 @@
-// Little-endian numbers in memory: written one after another, and read back with every length
-// checked.
+// Writes little-endian numbers one after another into memory, and reads them back with every length
+// checked. The tables of files and the hashed bytes of block keys are made with these.
 #pragma once
 
 #include <bit>
@@ -33,6 +33,7 @@ class ByteWriter {
   std::vector<unsigned char> bytes_;
 };
 
+// Every read throws CORRUPT if the bytes end before it.
 class ByteReader {
  public:
   explicit ByteReader(std::span<const unsigned char> bytes) : rest_(bytes) {}
@@ -52,12 +53,12 @@ class ByteReader {
     if (bytes > 0) std::memcpy(numbers.data(), take(bytes), bytes);
     return numbers;
   }
-  // How many things of at least so many bytes follow: no more than there is room for, so that a
-  // caller may reserve memory for them.
+  // Reads how many entries follow. Throws CORRUPT if that many entries of at least min_bytes_each
+  // bytes cannot follow, so a caller may reserve memory for them.
   template <class Number>
-  size_t get_count(size_t least_bytes) {
+  size_t get_count(size_t min_bytes_each) {
     const Number count = get<Number>();
-    check_count(count, least_bytes);
+    check_count(count, min_bytes_each);
     return static_cast<size_t>(count);
   }
 

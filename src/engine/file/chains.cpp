@@ -1,3 +1,4 @@
+// Builds the tree of nodes, one block after another, and cuts it into chains.
 #include "engine/file/chains.h"
 
 #include <algorithm>
@@ -9,103 +10,106 @@ namespace pkv::file {
 ChainBuilder::ChainBuilder(const Cache& cache)
     : groups_(cache.groups()),
       block_size_(cache.config().block_size),
-      tensors_(cache.config().storage == PKV_STORAGE_CONTIGUOUS) {}
+      contiguous_(cache.config().storage == PKV_STORAGE_CONTIGUOUS) {}
 
 uint32_t ChainBuilder::add(const Content& content) {
   const prefix::Tokens text = content.tokens();
-  std::vector<Place> places(groups_.size());
-  uint32_t at = beginning;
+  std::vector<BlockSource> sources(groups_.size());
+  uint32_t at = root;
   for (size_t first = 0, i = 0; first < text.size(); first += block_size_, i++) {
     for (size_t g = 0; g < groups_.size(); g++) {
       const memory::Sequence& sequence = content.sequences()[g];
-      places[g] = {sequence.blocks()[i], tensors_ ? &sequence : nullptr};
+      sources[g] = {sequence.blocks()[i], contiguous_ ? &sequence : nullptr};
     }
-    at = step(at, text.subspan(first, std::min<size_t>(block_size_, text.size() - first)), places,
-              any_salt);
+    at = find_or_add(at, text.subspan(first, std::min<size_t>(block_size_, text.size() - first)),
+                     sources, any_salt);
   }
   return at;
 }
 
 uint32_t ChainBuilder::add(uint32_t after, prefix::Tokens text,
                            std::span<const memory::Block> blocks, uint32_t salt) {
-  std::vector<Place> places(groups_.size());
+  std::vector<BlockSource> sources(groups_.size());
   for (size_t first = 0; first < text.size();
        first += block_size_, blocks = blocks.subspan(groups_.size())) {
-    for (size_t g = 0; g < groups_.size(); g++) places[g] = {blocks[g], nullptr};
-    after = step(after, text.subspan(first, block_size_), places, salt);
+    for (size_t g = 0; g < groups_.size(); g++) sources[g] = {blocks[g], nullptr};
+    after = find_or_add(after, text.subspan(first, block_size_), sources, salt);
   }
   return after;
 }
 
-uint32_t ChainBuilder::step(uint32_t after, prefix::Tokens tokens, std::span<const Place> places,
-                            uint64_t salt) {
+uint32_t ChainBuilder::find_or_add(uint32_t after, prefix::Tokens tokens,
+                                   std::span<const BlockSource> sources, uint64_t salt) {
   uint64_t hash;
   prefix::hash_blocks(tokens, after, std::span(&hash, 1));
-  const auto [first, last] = by_tokens_.equal_range(hash);
+  const auto [first, last] = nodes_by_hash_.equal_range(hash);
   for (auto each = first; each != last; ++each) {
     Node& node = nodes_[each->second];
     if (node.parent != after ||
         !std::equal(tokens.begin(), tokens.end(), node.tokens.begin(), node.tokens.end()))
       continue;
-    const std::span<Place> known = places_of(each->second);
-    bool fits = salt == any_salt || node.salt == any_salt || node.salt == salt;
+    const std::span<BlockSource> existing = sources_of(each->second);
+    bool compatible = salt == any_salt || node.salt == any_salt || node.salt == salt;
     for (size_t g = 0; g < groups_.size(); g++)
-      fits = fits && (known[g].block == places[g].block || known[g].block == memory::no_block ||
-                      places[g].block == memory::no_block);
-    if (!fits) continue;
+      compatible = compatible &&
+                   (existing[g].block == sources[g].block ||
+                    existing[g].block == memory::no_block || sources[g].block == memory::no_block);
+    if (!compatible) continue;
     if (salt != any_salt) node.salt = salt;
     for (size_t g = 0; g < groups_.size(); g++)
-      if (known[g].block == memory::no_block) known[g] = places[g];
+      if (existing[g].block == memory::no_block) existing[g] = sources[g];
     return each->second;
   }
-  return make(after, tokens, places, salt, hash);
+  return add_node(after, tokens, sources, salt, hash);
 }
 
-uint32_t ChainBuilder::make(uint32_t after, prefix::Tokens tokens, std::span<const Place> places,
-                            uint64_t salt, uint64_t hash) {
+uint32_t ChainBuilder::add_node(uint32_t after, prefix::Tokens tokens,
+                                std::span<const BlockSource> sources, uint64_t salt,
+                                uint64_t hash) {
   const uint32_t node = static_cast<uint32_t>(nodes_.size());
   nodes_.push_back({after, 0, none, salt, tokens});
-  places_.insert(places_.end(), places.begin(), places.end());
-  by_tokens_.emplace(hash, node);
-  if (after != beginning) nodes_[after].children++;
+  sources_.insert(sources_.end(), sources.begin(), sources.end());
+  nodes_by_hash_.emplace(hash, node);
+  if (after != root) nodes_[after].children++;
   return node;
 }
 
-// True if a node belongs to the chain of the one before it.
-bool ChainBuilder::continues(uint32_t node) const {
+// Returns whether a node belongs to the chain of its parent: it is the only child, and in each
+// group both have K and V in the same place, or neither has any.
+bool ChainBuilder::extends_parent_chain(uint32_t node) const {
   const uint32_t parent = nodes_[node].parent;
-  if (parent == beginning || nodes_[parent].children > 1) return false;
+  if (parent == root || nodes_[parent].children > 1) return false;
   for (size_t g = 0; g < groups_.size(); g++) {
-    const Place &before = places_of(parent)[g], &own = places_of(node)[g];
+    const BlockSource &before = sources_of(parent)[g], &own = sources_of(node)[g];
     if ((before.block == memory::no_block) != (own.block == memory::no_block)) return false;
     if (own.block != memory::no_block && before.sequence != own.sequence) return false;
   }
   return true;
 }
 
-// Nodes come after their parents, so chains do.
+// Nodes come after their parents, so chains come after theirs.
 void ChainBuilder::finish() {
   for (uint32_t i = 0; i < nodes_.size(); i++) {
     Node& node = nodes_[i];
-    if (continues(i)) {
+    if (extends_parent_chain(i)) {
       node.chain = nodes_[node.parent].chain;
     } else {
       node.chain = static_cast<uint32_t>(chains_.size());
       Chain& made = chains_.emplace_back();
-      if (node.parent != beginning) {
+      if (node.parent != root) {
         made.parent = nodes_[node.parent].chain;
         made.start = chains_[made.parent].end();
       }
-      for (const Place& place : places_of(i)) {
-        made.held.push_back(place.block != memory::no_block);
-        sequences_.push_back(place.sequence);
+      for (const BlockSource& source : sources_of(i)) {
+        made.has_kv.push_back(source.block != memory::no_block);
+        sequences_.push_back(source.sequence);
         ids_.emplace_back();
       }
     }
     Chain& chain = chains_[node.chain];
     chain.tokens.insert(chain.tokens.end(), node.tokens.begin(), node.tokens.end());
     for (size_t g = 0; g < groups_.size(); g++)
-      ids_[node.chain * groups_.size() + g].push_back(memory::block_id(places_of(i)[g].block));
+      ids_[node.chain * groups_.size() + g].push_back(memory::block_id(sources_of(i)[g].block));
   }
 }
 

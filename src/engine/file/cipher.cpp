@@ -1,3 +1,5 @@
+// Calls libcrypto and libsodium. In a build without them check_ciphers() refuses every key, and the
+// other functions are never called.
 #include "engine/file/cipher.h"
 
 #include <algorithm>
@@ -17,12 +19,12 @@ namespace pkv::file {
 
 namespace {
 
-// What libcrypto refuses here it refuses for want of memory.
+// With valid arguments, as here, libcrypto fails only if it has no memory.
 void check(int result) {
   if (result != 1) throw std::bad_alloc();
 }
 
-// The state of one message; libcrypto wipes it when it is freed.
+// The state of encrypting or decrypting one message. libcrypto wipes it when it is freed.
 class Context {
  public:
   Context(const Secret& key, const Nonce& nonce, bool encrypts)
@@ -38,21 +40,23 @@ class Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  // libcrypto counts in int.
+  // Encrypts or decrypts in parts, since libcrypto takes sizes as int.
   void update(std::span<unsigned char> bytes) {
-    constexpr size_t most = size_t{1} << 30;
-    for (size_t at = 0; at < bytes.size(); at += most) {
+    constexpr size_t max_part = size_t{1} << 30;
+    for (size_t at = 0; at < bytes.size(); at += max_part) {
       unsigned char* const part = bytes.data() + at;
       int written = 0;
       check(EVP_CipherUpdate(context_, part, &written, part,
-                             static_cast<int>(std::min(most, bytes.size() - at))));
+                             static_cast<int>(std::min(max_part, bytes.size() - at))));
     }
   }
+  // Returns false if the tag that was set does not fit what was decrypted.
   bool end() {
     unsigned char nothing[16];
     int written = 0;
     return EVP_CipherFinal_ex(context_, nothing, &written) == 1;
   }
+  // Gets the tag after encryption, or sets the one to check before the end of decryption.
   void tag(void* tag) {
     check(EVP_CIPHER_CTX_ctrl(context_, encrypts_ ? EVP_CTRL_AEAD_GET_TAG : EVP_CTRL_AEAD_SET_TAG,
                               tag_bytes, tag));
@@ -83,7 +87,8 @@ void fill_with_random(std::span<unsigned char> bytes) noexcept {
   randombytes_buf(bytes.data(), bytes.size());
 }
 
-bool equal_secretly(std::span<const unsigned char> a, std::span<const unsigned char> b) noexcept {
+bool equal_in_constant_time(std::span<const unsigned char> a,
+                            std::span<const unsigned char> b) noexcept {
   return a.size() == b.size() && sodium_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
@@ -111,13 +116,14 @@ void check_ciphers() {
   fail(PKV_UNSUPPORTED, "a key is given, but this build is without libsodium or libcrypto");
 }
 
-// Nobody comes here: whoever has a key has called check_ciphers().
+// Never called, because check_ciphers() is called first wherever there is a key, and throws.
 Secret derive(std::span<const unsigned char>, const char*, std::span<const unsigned char>,
               size_t) noexcept {
   return {};
 }
 void fill_with_random(std::span<unsigned char>) noexcept {}
-bool equal_secretly(std::span<const unsigned char>, std::span<const unsigned char>) noexcept {
+bool equal_in_constant_time(std::span<const unsigned char>,
+                            std::span<const unsigned char>) noexcept {
   return false;
 }
 Tag encrypt(const Secret&, const Nonce&, std::span<unsigned char>) { throw std::bad_alloc(); }

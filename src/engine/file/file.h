@@ -1,5 +1,6 @@
-// Sessions in files: what is saved is frozen first, what is loaded is built apart and handed out
-// when all of it is there.
+// Saves sessions, snapshots and the prefix index into a file, loads them from it, and reads what a
+// file contains: the interface of this directory to the API. Saving first freezes the sequences.
+// Loading builds everything apart and makes it visible only when it is complete.
 #pragma once
 
 #include <memory>
@@ -16,12 +17,12 @@ namespace pkv::file {
 struct Options {
   std::span<const unsigned char> fingerprint, key;
   bool prefix_index = false;
-  bool trust_salts = false;  // those of a file without a key
+  bool trust_salts = false;  // accept the salts of a file that was saved without a key
 };
 
-// One sequence to save. Storage CONTIGUOUS would have to copy it: there the content is the
-// session's own, which must not change meanwhile.
-struct Frozen {
+// One sequence to save. Paged sequences are forked, which shares their blocks. Contiguous ones are
+// not, because that would copy all K and V: there the original must not change until it is saved.
+struct FrozenSequence {
   std::optional<Content> copy;
   const Content* original = nullptr;
   uint64_t label = 0;
@@ -31,29 +32,35 @@ struct Frozen {
   const Content& content() const { return copy ? *copy : *original; }
 };
 
-// Throws BUSY, REF_LIMIT.
-Frozen freeze(const Session& session, uint64_t label);
-Frozen freeze(const Snapshot& snapshot, uint64_t label);
+// Both throw REF_LIMIT or bad_alloc; the first one throws BUSY if the session is in a batch.
+FrozenSequence freeze(const Session& session, uint64_t label);
+FrozenSequence freeze(const Snapshot& snapshot, uint64_t label);
 
-// The layers of a cache, as far as it matters to keys and values.
+// Returns the groups of a cache as the tables of a file describe them.
 std::vector<SavedGroup> saved_groups(const CacheConfig& config);
 
-// *bytes: of the file, set before the sink may throw BUFFER_TOO_SMALL.
-void save(Cache& cache, std::span<const Frozen> items, const Options& options, Sink& sink,
+// Writes a file. Sets *bytes to its size before it writes, even if it then throws BUFFER_TOO_SMALL.
+// Throws UNSUPPORTED, OVERFLOW, BUFFER_TOO_SMALL, IO or bad_alloc; nothing is committed then.
+void save(Cache& cache, std::span<const FrozenSequence> items, const Options& options, Sink& sink,
           uint64_t* bytes);
 
 class Loader;
 
-class Loaded {
+// The sessions of a file that was loaded into a cache.
+class LoadedSessions {
  public:
-  // Sessions of a file; they publish nothing yet. More than `most` are BUFFER_TOO_SMALL, with their
-  // number in *count.
-  Loaded(Cache& cache, const Options& options, Source& source, size_t most, size_t* count);
-  ~Loaded();
+  // Loads a file. The sessions do not publish to the prefix index before publish(). Sets *count to
+  // the number of sessions in the file, and throws BUFFER_TOO_SMALL if it exceeds max_sessions.
+  // Also throws what OpenedFile throws, OUT_OF_BLOCKS, TOO_LARGE or REF_LIMIT. The cache is as
+  // before then, except that unused cached blocks may have been evicted.
+  LoadedSessions(Cache& cache, const Options& options, Source& source, size_t max_sessions,
+                 size_t* count);
+  ~LoadedSessions();
   std::vector<std::unique_ptr<Session>> sessions;
   std::vector<uint64_t> labels;
 
-  // What cannot fail any more: the prefix index gets what the file has for it.
+  // Puts the texts of the file into the prefix index and lets the sessions publish to it. Does not
+  // fail: texts for which there is no memory are left out.
   void publish() noexcept;
 
  private:
@@ -61,18 +68,20 @@ class Loaded {
   std::vector<bool> publishes_;
 };
 
-// The header and the tables at the beginning of a file. Throws CORRUPT, VERSION, MISMATCH, IO.
-struct Opening {
-  Opening(const Options& options, Source& source);
+// The header and the tables of a file, which come before its keys and values.
+struct OpenedFile {
+  // Reads and checks them. Throws CORRUPT, VERSION, MISMATCH, UNSUPPORTED, IO or bad_alloc.
+  OpenedFile(const Options& options, Source& source);
+  // Throws MISMATCH if the file has another fingerprint.
   void check_fingerprint(std::span<const unsigned char> expected) const;
   Header header;
   Tables tables;
-  uint64_t bytes;     // of the file
-  BodyReader reader;  // what follows are keys and values
+  uint64_t bytes;     // size of the whole file
+  BodyReader reader;  // stands at the beginning of keys and values
 
  private:
-  struct Begun;
-  Opening(Begun begun, Source& source);
+  struct CheckedHeader;
+  OpenedFile(CheckedHeader checked, Source& source);
 };
 
 }  // namespace pkv::file

@@ -1,3 +1,4 @@
+// Encodes headers and tables, and parses them from bytes that may be anything.
 #include "engine/file/format.h"
 
 #include <algorithm>
@@ -14,11 +15,11 @@ namespace pkv::file {
 
 namespace {
 
-// Not text, whatever end of line somebody may change: told at once.
+// Contains a byte that is no text and both line ends, so a transfer that converts text breaks it.
 constexpr std::array<unsigned char, 8> magic = {0x89, 'P', 'K', 'V', '\r', '\n', 0x1A, '\n'};
 constexpr uint32_t flag_keyed = 1;
-constexpr size_t table_unit =
-    64;  // tables are filled up, so that tiles begin where vectors like to
+// Tables are padded to this, so that the tiles after them are aligned for vector instructions.
+constexpr size_t table_alignment = 64;
 
 }  // namespace
 
@@ -47,14 +48,14 @@ HeaderBytes encode(const Header& header) {
     out.put(header.kv_bytes);
     out.put(header.lengths_bytes);
   }
-  HeaderBytes bytes{};  // what is left is reserved
+  HeaderBytes bytes{};  // the rest is reserved and 0
   std::copy(out.bytes().begin(), out.bytes().end(), bytes.begin());
   return bytes;
 }
 
 namespace {
 
-constexpr uint64_t largest_body = uint64_t{1} << 62;  // no sum of sizes can overflow
+constexpr uint64_t max_body_bytes = uint64_t{1} << 62;  // so that no sum of sizes can overflow
 
 void check_zeros(ByteReader& in, const char* where) {
   const std::vector<unsigned char> zeros = in.get_all<unsigned char>(in.left());
@@ -66,7 +67,7 @@ void get_sizes(ByteReader& in, Header& header) {
   header.table_bytes = in.get<uint64_t>();
   header.kv_bytes = in.get<uint64_t>();
   header.lengths_bytes = in.get<uint64_t>();
-  if (std::max({header.table_bytes, header.kv_bytes, header.lengths_bytes}) > largest_body)
+  if (std::max({header.table_bytes, header.kv_bytes, header.lengths_bytes}) > max_body_bytes)
     fail(PKV_CORRUPT, "the header of the file tells of more bytes than any file has");
 }
 
@@ -93,7 +94,7 @@ Header parse_header(std::span<const unsigned char> bytes) {
     header.body_bytes = in.get<uint64_t>();
     const std::vector<unsigned char> random = in.get_all<unsigned char>(header.random.size());
     std::copy(random.begin(), random.end(), header.random.begin());
-    if (header.body_bytes > largest_body || header.body_bytes < sizes_bytes)
+    if (header.body_bytes > max_body_bytes || header.body_bytes < sizes_bytes)
       fail(PKV_CORRUPT, "the header of the file tells of %llu bytes",
            (unsigned long long)header.body_bytes);
   } else {
@@ -126,7 +127,7 @@ uint64_t Tables::kv_bytes() const {
   uint64_t bytes = 0;
   for (const Chain& chain : chains)
     for (size_t g = 0; g < groups.size() && has_kv; g++)
-      if (chain.held[g] != 0) {
+      if (chain.has_kv[g] != 0) {
         const uint64_t tiles = ceil_div(chain.tokens.size(), kernels::tile_tokens);
         bytes = checked_add(
             bytes, checked_mul(tiles, saved_tile_bytes(groups[g].shape), "bytes of a chain"),
@@ -166,7 +167,7 @@ std::vector<unsigned char> encode(const Tables& tables) {
   for (const Chain& chain : tables.chains) {
     out.put(chain.parent);
     out.put(static_cast<uint32_t>(chain.tokens.size()));
-    out.put_all(std::span<const unsigned char>(chain.held));
+    out.put_all(std::span<const unsigned char>(chain.has_kv));
     out.put_all(std::span<const int32_t>(chain.tokens));
   }
   out.put(static_cast<uint32_t>(tables.sessions.size()));
@@ -189,17 +190,17 @@ std::vector<unsigned char> encode(const Tables& tables) {
     out.put(entry.length);
     out.put(entry.retention);
   }
-  while (out.bytes().size() % table_unit != 0) out.put(uint8_t{0});
+  while (out.bytes().size() % table_alignment != 0) out.put(uint8_t{0});
   return {out.bytes().begin(), out.bytes().end()};
 }
 
 namespace {
 
-uint32_t get_limited(ByteReader& in, uint32_t least, uint32_t most, const char* what) {
+uint32_t get_limited(ByteReader& in, uint32_t min, uint32_t max, const char* what) {
   const uint32_t number = in.get<uint32_t>();
-  if (number < least || number > most)
-    fail(PKV_CORRUPT, "the tables of the file: %s is %u; %u to %u are possible", what, number,
-         least, most);
+  if (number < min || number > max)
+    fail(PKV_CORRUPT, "the tables of the file: %s is %u; %u to %u are possible", what, number, min,
+         max);
   return number;
 }
 
@@ -226,9 +227,9 @@ Chain get_chain(ByteReader& in, const Tables& tables) {
   Chain chain;
   chain.parent = in.get<uint32_t>();
   const uint32_t tokens = get_limited(in, 1, UINT32_MAX, "the tokens of a chain");
-  chain.held = in.get_all<unsigned char>(tables.groups.size());
-  if (std::any_of(chain.held.begin(), chain.held.end(),
-                  [](unsigned char held) { return held > 1; }))
+  chain.has_kv = in.get_all<unsigned char>(tables.groups.size());
+  if (std::any_of(chain.has_kv.begin(), chain.has_kv.end(),
+                  [](unsigned char has_kv) { return has_kv > 1; }))
     fail(PKV_CORRUPT, "what a chain holds is not 0 or 1");
   chain.tokens = in.get_all<int32_t>(tokens);
   if (chain.parent == none) return chain;
@@ -242,7 +243,7 @@ Chain get_chain(ByteReader& in, const Tables& tables) {
   return chain;
 }
 
-// Where a text of so many tokens ends.
+// Checks that a text of this length ends inside this chain.
 void check_end(const Tables& tables, uint32_t chain, uint64_t length) {
   if (chain == none && length == 0) return;
   if (chain >= tables.chains.size())
@@ -314,7 +315,7 @@ Tables parse_tables(std::span<const unsigned char> bytes) {
     check_end(tables, entry.chain, entry.length);
   }
   const std::vector<unsigned char> padding = in.get_all<unsigned char>(in.left());
-  if (padding.size() >= table_unit ||
+  if (padding.size() >= table_alignment ||
       std::count(padding.begin(), padding.end(), 0) != static_cast<std::ptrdiff_t>(padding.size()))
     fail(PKV_CORRUPT, "the tables of the file are followed by %zu bytes", padding.size());
   return tables;

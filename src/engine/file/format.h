@@ -1,4 +1,4 @@
-// What a file holds beside keys and values, and the bytes of it: see FORMAT.md.
+// The header and the tables of a file, and how they are encoded: see FORMAT.md.
 #pragma once
 
 #include <array>
@@ -18,40 +18,41 @@ inline constexpr size_t sizes_bytes = 64;     // at the beginning of an encrypte
 inline constexpr uint32_t none = UINT32_MAX;  // no chain, no salt
 
 struct Header {
-  // With a key these are not in the header, but in the body.
+  // In an encrypted file these three are at the beginning of the body instead of in the header.
   uint64_t table_bytes = 0, kv_bytes = 0, lengths_bytes = 0;
   uint64_t body_bytes = 0;
   bool encrypted = false;
-  std::array<unsigned char, 24> random{};  // with a key: of this file alone
+  std::array<unsigned char, 24> random{};  // of an encrypted file, different in each
   uint32_t version() const { return encrypted ? encrypted_version : plain_version; }
 };
 
-// Of a file with tables, keys and values, and lengths of so many bytes. Throws OVERFLOW.
+// Makes the header of a file with tables, keys and values, and lengths of these sizes, with random
+// bytes if it is encrypted. Throws OVERFLOW.
 Header make_header(uint64_t table_bytes, uint64_t kv_bytes, uint64_t lengths_bytes, bool encrypted);
 
 using HeaderBytes = std::array<unsigned char, header_bytes>;
 HeaderBytes encode(const Header& header);
-// Throws CORRUPT, VERSION.
+// Throws CORRUPT or VERSION.
 Header parse_header(std::span<const unsigned char> bytes);
 
-// With a key, sizes are part of what is encrypted.
+// Encodes the three sizes for the beginning of an encrypted body.
 std::array<unsigned char, sizes_bytes> encode_sizes(const Header& header);
-// Throws CORRUPT.
+// Reads them back into a header. Throws CORRUPT if they do not add up to its body.
 void parse_sizes(std::span<const unsigned char, sizes_bytes> bytes, Header& header);
 
-// The layers of one group, as far as it matters to keys and values (query_heads is 0).
+// The layers of one group. query_heads is 0, since keys and values do not depend on it.
 struct SavedGroup {
   memory::Shape shape;
   std::vector<uint32_t> layers;
 };
 
-// A run of tokens that follows the end of another one, or nothing. A chain that others follow has
-// whole tiles.
+// A run of tokens that several texts may share. It follows the end of another chain, or begins a
+// text. A chain that others follow consists of whole tiles.
 struct Chain {
-  uint32_t parent = none;           // an earlier one
-  std::vector<unsigned char> held;  // by group: 1 where its keys and values are in the file
+  uint32_t parent = none;             // a chain before this one in the list
+  std::vector<unsigned char> has_kv;  // by group: 1 if its keys and values are in the file
   std::vector<int32_t> tokens;
-  uint64_t start = 0;  // follows from the parent
+  uint64_t start = 0;  // the end of the parent; not written
   uint64_t end() const { return start + tokens.size(); }
 };
 
@@ -65,16 +66,16 @@ enum SavedFlags : uint32_t {
 struct SavedSession {
   uint64_t label = 0;
   uint64_t length = 0;
-  uint32_t chain = none;  // in which its tokens end
+  uint32_t chain = none;  // the one in which its tokens end
   uint32_t salt = none;
   int32_t priority = 0;
   uint32_t flags = 0;
-  uint32_t retention = 1;           // 0 to 2: what goes first, to what goes last
-  std::vector<uint64_t> kept_from;  // by group: of the end of its text, what it holds begins here
-  std::vector<int32_t> remembered;  // tokens of before a suspension
+  uint32_t retention = 1;           // 0, which is evicted first, to 2, which is evicted last
+  std::vector<uint64_t> kept_from;  // by group: the first position of the run held at the end
+  std::vector<int32_t> remembered;  // tokens from before a suspension
 };
 
-// A text of the prefix index: all blocks up to there are cached.
+// A text of the prefix index, of which all blocks up to its length are cached.
 struct SavedEntry {
   uint32_t salt = none;
   uint32_t chain = none;
@@ -90,17 +91,18 @@ struct Tables {
   std::vector<std::string> salts;
   std::vector<Chain> chains;
   std::vector<SavedSession> sessions;
-  std::vector<SavedEntry> entries;  // those not used for longest first
+  std::vector<SavedEntry> entries;  // the least recently used first
 
-  // Throws OVERFLOW.
+  // Returns the bytes of all keys and values. Throws OVERFLOW.
   uint64_t kv_bytes() const;
-  // How much of each chain there is, where a file says so: behind keys and values, 8 bytes for
-  // each.
+  // Returns the bytes of the lengths after keys and values, if the file has lengths: 8 for each
+  // chain.
   uint64_t lengths_bytes() const { return round_up(chains.size() * sizeof(uint64_t), 64); }
 };
 
 std::vector<unsigned char> encode(const Tables& tables);
-// Throws CORRUPT: what comes back is consistent in itself, whatever the bytes were.
+// Throws CORRUPT. The tables it returns are consistent, whatever the bytes were: every index is in
+// range, and every text ends in its chain.
 Tables parse_tables(std::span<const unsigned char> bytes);
 
 }  // namespace pkv::file

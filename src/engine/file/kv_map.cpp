@@ -1,3 +1,4 @@
+// Computes where each chain and group begins among the keys and values of a file.
 #include "engine/file/kv_map.h"
 
 #include "base/checked.h"
@@ -10,13 +11,13 @@ KvMap::KvMap(const Tables& tables) {
   for (uint32_t c = 0; c < tables.chains.size(); c++)
     for (size_t g = 0; g < tables.groups.size(); g++) {
       const memory::Shape& shape = tables.groups[g].shape;
-      if (!tables.has_kv || tables.chains[c].held[g] == 0) continue;
+      if (!tables.has_kv || tables.chains[c].has_kv[g] == 0) continue;
       const uint64_t tiles =
           ceil_div(tables.chains[c].tokens.size(), kernels::tile_tokens) * shape.layers;
       sections_.push_back(
           {c, g, shape.layers, offset, static_cast<size_t>(saved_layer_bytes(shape)), tiles});
       offset = sections_.back().end();
-      longest_ = std::max(longest_, sections_.back().bytes);
+      max_tile_bytes_ = std::max(max_tile_bytes_, sections_.back().bytes);
     }
 }
 

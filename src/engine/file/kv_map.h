@@ -1,4 +1,5 @@
-// Where in a file the keys and values are: for each chain and group, tiles one after another.
+// Finds the tiles in a range of bytes of a file. For each chain and group, the tiles lie one after
+// another. Saving and loading both use this order.
 #pragma once
 
 #include <algorithm>
@@ -8,33 +9,35 @@
 
 namespace pkv::file {
 
-// One layer of up to 16 tokens.
+// K and V of up to 16 tokens in one layer, all heads.
 struct SavedTile {
   uint32_t chain;
   size_t group;
   uint32_t layer;
-  uint64_t first;   // token of the chain
-  uint64_t offset;  // behind the tables
+  uint64_t first;   // index of its first token in the chain
+  uint64_t offset;  // in bytes from the end of the tables
   size_t bytes;
 };
 
 class KvMap {
  public:
   explicit KvMap(const Tables& tables);
-  // Of one tile.
-  size_t longest() const { return longest_; }
+  // Returns the bytes of the largest tile.
+  size_t max_tile_bytes() const { return max_tile_bytes_; }
 
-  // visit(tile) for those that begin in [begin, end), or for those that end in (begin, end].
+  // Calls visit(tile) for each tile that begins in bytes [begin, end).
   template <class Visit>
-  void each_begun(uint64_t begin, uint64_t end, const Visit& visit) const {
-    each(begin, end, 1, visit);
+  void for_each_beginning_in(uint64_t begin, uint64_t end, const Visit& visit) const {
+    for_each(begin, end, true, visit);
   }
+  // Calls visit(tile) for each tile that ends in bytes (begin, end].
   template <class Visit>
-  void each_ended(uint64_t begin, uint64_t end, const Visit& visit) const {
-    each(begin, end, 0, visit);
+  void for_each_ending_in(uint64_t begin, uint64_t end, const Visit& visit) const {
+    for_each(begin, end, false, visit);
   }
 
  private:
+  // The tiles of one chain in one group.
   struct Section {
     uint32_t chain;
     size_t group;
@@ -43,26 +46,27 @@ class KvMap {
     size_t bytes;  // of a tile
     uint64_t tiles;
     uint64_t end() const { return offset + tiles * bytes; }
-    // Tiles that lie before `at` altogether, and with `begun` those that only begin there.
-    uint64_t before(uint64_t at, bool begun) const {
-      return at <= offset ? 0 : std::min(tiles, (at - offset + (begun ? bytes - 1 : 0)) / bytes);
+    // Returns how many tiles lie before `at` completely, or at least `partly`.
+    uint64_t tiles_before(uint64_t at, bool partly) const {
+      return at <= offset ? 0 : std::min(tiles, (at - offset + (partly ? bytes - 1 : 0)) / bytes);
     }
   };
 
   template <class Visit>
-  void each(uint64_t begin, uint64_t end, bool begun, const Visit& visit) const {
+  void for_each(uint64_t begin, uint64_t end, bool partly, const Visit& visit) const {
     auto section =
         std::upper_bound(sections_.begin(), sections_.end(), begin,
                          [](uint64_t at, const Section& other) { return at < other.end(); });
     for (; section != sections_.end() && section->offset < end; section++)
-      for (uint64_t i = section->before(begin, begun); i < section->before(end, begun); i++)
+      for (uint64_t i = section->tiles_before(begin, partly);
+           i < section->tiles_before(end, partly); i++)
         visit(SavedTile{section->chain, section->group, static_cast<uint32_t>(i % section->layers),
                         i / section->layers * kernels::tile_tokens,
                         section->offset + i * section->bytes, section->bytes});
   }
 
   std::vector<Section> sections_;
-  size_t longest_ = 0;
+  size_t max_tile_bytes_ = 0;
 };
 
 }  // namespace pkv::file

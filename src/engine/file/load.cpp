@@ -1,5 +1,6 @@
-// How a file becomes sessions. Everything is built apart: blocks belong to the load until sessions
-// hold them, too.
+// Loads a file: checks that it fits the cache, allocates blocks, reads keys and values into them
+// and makes sessions of them. Until the sessions hold the blocks too, they belong to the loader, so
+// a load that fails leaves nothing behind.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -15,81 +16,82 @@ namespace pkv::file {
 
 namespace {
 
-// The blocks of a chain in one group. The first one may begin before the chain, where blocks are
-// larger than those that were saved: then it has a copy of what the chain before has in it.
+// The blocks of a chain in one group. If blocks are larger than those that were saved, the first
+// one may begin before the chain. Then the end of the parent chain is copied into it.
 struct Segment {
-  std::vector<memory::Block> blocks;  // no_block: not all of it is in the file
+  std::vector<memory::Block> blocks;  // no_block if the file does not fill the block
   std::vector<uint32_t> ids;
 };
 
-// A text to be: a session, or an entry of the index.
+// A text to be loaded, for a session or for the prefix index.
 struct Text {
   uint32_t chain;
   uint64_t length;
-  const std::vector<uint64_t>* kept_from;  // nullptr: everything the file has
-  const std::string* salt;                 // nullptr: it has nothing to do with the index
+  const std::vector<uint64_t>* kept_from;  // nullptr: it keeps everything the file has
+  const std::string* salt;                 // nullptr: it does not use the index
   uint32_t retention;
 };
 
-// How many block positions entries of the index may have in all, for each block of the cache: those
-// used most recently come first. Many texts that begin alike are few bytes of a file, and must not
-// be any amount of work.
+// Limits how many block positions the loaded entries of the index have in all, as a multiple of the
+// blocks of the cache. Without a limit, many texts with a common beginning would be few bytes of a
+// file, but any amount of work. The most recently used entries are loaded.
 constexpr uint64_t entry_positions_per_block = 64;
 
 }  // namespace
 
-// Everything a load builds, until sessions and the index hold it.
+// Builds everything that a load needs, and owns it until sessions and the index do.
 class Loader {
  public:
   Loader(Cache& cache, const Options& options, Source& source)
       : cache_(cache),
         options_(options),
         source_(source),
-        opening_(options, source),
+        file_(options, source),
         groups_(cache.groups().size()),
         block_size_(cache.config().block_size),
         contiguous_(cache.config().storage == PKV_STORAGE_CONTIGUOUS),
-        counts_(groups_) {
-    check_matches();
+        block_counts_(groups_) {
+    check_compatible();
     check_salts();
     check_tenants();
   }
 
-  const Tables& tables() const { return opening_.tables; }
+  const Tables& tables() const { return file_.tables; }
 
-  // The contents of the sessions, with their keys and values. The blocks of entries of the index
-  // are there then, too.
+  // Returns the contents of the sessions, with their keys and values, and fills the blocks of the
+  // index's entries. Throws CORRUPT, MISMATCH, TOO_LARGE, OUT_OF_BLOCKS, REF_LIMIT, IO or
+  // bad_alloc.
   std::vector<Content> build(std::span<const Text> sessions);
-  // As if sessions with the texts of the index had ended, one after another. What there is no
-  // memory for is left out.
+  // Puts the entries into the index, as if sessions with their texts had ended one after another.
+  // Leaves out those for which there is no memory.
   void publish_entries() noexcept;
 
  private:
-  using Table = std::vector<std::vector<memory::Block>>;  // by group
+  using BlockTables = std::vector<std::vector<memory::Block>>;  // by group
 
-  void check_matches() const;
+  void check_compatible() const;
   void check_salts() const;
   void check_tenants() const;
   void choose_entries();
   std::vector<SavedEntry> distinct_entries() const;
-  void need(uint32_t chain);
+  void mark_needed(uint32_t chain);
   std::vector<uint32_t> path(const Text& text) const;
   void plan_segments();
-  Table table(const Text& text) const;
-  void check_seen(const Text& text, const Table& table) const;
-  void cut(Text& text, const Table& table) const;
-  void end_chain(Text& text) const;
+  BlockTables block_tables(const Text& text) const;
+  void check_visible(const Text& text, const BlockTables& table) const;
+  void cut_to_held(Text& text, const BlockTables& table) const;
+  void find_end_chain(Text& text) const;
   void count_segments();
   void count_texts(std::span<const Text> texts);
   void check_capacity() const;
   void check_before_evicting();
-  void take();
-  void find_passing(std::span<const Text> texts);
-  Content make(const Text& text);
+  void allocate_blocks();
+  void list_texts_of_chains(std::span<const Text> texts);
+  Content make_content(const Text& text);
   void read_kv(std::span<const Text> texts, std::span<const Content> contents);
   void parse_lengths(std::span<const uint64_t> lengths);
   void shorten(Text& text) const;
-  void copy_beginning(uint32_t c, size_t g);
+  void copy_from_parent(uint32_t c, size_t g);
   void load(const SavedTile& tile, const unsigned char* from, std::span<const Text> texts,
             std::span<const Content> contents);
 
@@ -101,24 +103,24 @@ class Loader {
   Cache& cache_;
   const Options& options_;
   Source& source_;
-  Opening opening_;
+  OpenedFile file_;
   const size_t groups_;
   const uint64_t block_size_;
   const bool contiguous_;
-  std::vector<Text> entries_;  // of the index
-  std::vector<bool> needed_;   // by chain
-  std::vector<std::vector<uint32_t>>
-      passing_;                    // by chain, which texts go through it; of contiguous storage
-  std::vector<Segment> segments_;  // by chain, then group
-  std::vector<uint64_t> counts_;   // blocks to take, by group
-  std::vector<uint64_t> lengths_;  // by chain, how many tokens of it there are for the index
+  std::vector<Text> entries_;  // of the prefix index, the least recently used first
+  std::vector<bool> needed_;   // by chain: some text goes through it
+  // By chain, the texts that go through it; only if storage is contiguous.
+  std::vector<std::vector<uint32_t>> texts_of_chain_;
+  std::vector<Segment> segments_;         // by chain, then group
+  std::vector<uint64_t> block_counts_;    // how many blocks to allocate, by group
+  std::vector<uint64_t> cached_lengths_;  // by chain, how many of its tokens the index can use
   std::optional<Reservation> reservation_;
 };
 
 namespace {
 
-// Stands for a block that is still to be taken.
-constexpr memory::Block some_block = 0;
+// Stands for a block that is not allocated yet.
+constexpr memory::Block planned_block = 0;
 
 void check_same(uint64_t file, uint64_t cache, size_t group, const char* what) {
   if (file != cache)
@@ -128,9 +130,9 @@ void check_same(uint64_t file, uint64_t cache, size_t group, const char* what) {
 
 }  // namespace
 
-void Loader::check_matches() const {
-  opening_.check_fingerprint(options_.fingerprint);
-  const Tables& tables = opening_.tables;
+void Loader::check_compatible() const {
+  file_.check_fingerprint(options_.fingerprint);
+  const Tables& tables = file_.tables;
   const CacheConfig& config = cache_.config();
   if (tables.has_kv != (config.storage != PKV_STORAGE_NONE))
     fail(PKV_MISMATCH, tables.has_kv
@@ -159,10 +161,10 @@ void Loader::check_matches() const {
   }
 }
 
-// Whoever writes a file chooses its salts: without a key that may be anybody, and a salt keeps
-// tenants apart.
+// Refuses salts of a file without a key, unless they are trusted. A salt separates tenants, and
+// anybody can write a file without a key that claims the salt of another tenant.
 void Loader::check_salts() const {
-  if (opening_.header.encrypted || options_.trust_salts || cache_.prefix() == nullptr) return;
+  if (file_.header.encrypted || options_.trust_salts || cache_.prefix() == nullptr) return;
   const auto check = [&](uint32_t salt) {
     if (salt != none && !tables().salts[salt].empty())
       fail(PKV_MISMATCH,
@@ -175,12 +177,14 @@ void Loader::check_salts() const {
     if (options_.prefix_index) check(entry.salt);
 }
 
-// What texts share lies in the same blocks, and the index has a block under one salt. Linear in the
-// file's size: where a chain has its salt, so have those that it follows.
+// Refuses a file with a chain under two salts: texts share the blocks of a chain, and the index has
+// a block under one salt only. Takes time linear in the size of the file, because it stops at a
+// chain that has the salt already: its parents have it, too.
 void Loader::check_tenants() const {
   if (cache_.prefix() == nullptr) return;
   constexpr uint64_t nobody = ~uint64_t{0};
-  std::vector<uint64_t> salts(tables().chains.size(), nobody);  // by chain, whose it is
+  // By chain: the salt that claimed it.
+  std::vector<uint64_t> salts(tables().chains.size(), nobody);
   const auto claim = [&](uint32_t end, uint32_t salt) {
     for (uint32_t c = end; c != none && salts[c] != salt; c = tables().chains[c].parent)
       if (std::exchange(salts[c], salt) != nobody)
@@ -193,28 +197,29 @@ void Loader::check_tenants() const {
     if (options_.prefix_index) claim(entry.chain, entry.salt);
 }
 
-// An entry that is the beginning of another one tells nothing. Linear in the file's size: no chain
-// is looked at twice.
+// Returns the entries that are not the beginning of another entry, which would add nothing. Takes
+// time linear in the size of the file, because it marks each chain once.
 std::vector<SavedEntry> Loader::distinct_entries() const {
   const std::vector<SavedEntry>& all = tables().entries;
-  std::vector<uint32_t> longest(tables().chains.size(),
-                                none);        // by chain, the longest entry that ends in it
-  std::vector<bool> goes_on(longest.size());  // by chain: an entry goes through it and beyond
+  // By chain: the longest entry that ends in it, and whether an entry goes on after it.
+  std::vector<uint32_t> longest(tables().chains.size(), none);
+  std::vector<bool> extended(longest.size());
   for (uint32_t e = 0; e < all.size(); e++) {
     const uint32_t end = all[e].chain;
     if (end == none) continue;
     if (longest[end] == none || all[longest[end]].length <= all[e].length) longest[end] = e;
-    for (uint32_t c = tables().chains[end].parent; c != none && !goes_on[c];
+    for (uint32_t c = tables().chains[end].parent; c != none && !extended[c];
          c = tables().chains[c].parent)
-      goes_on[c] = true;
+      extended[c] = true;
   }
   std::vector<SavedEntry> distinct;
   for (uint32_t e = 0; e < all.size(); e++)
-    if (all[e].chain != none && longest[all[e].chain] == e && !goes_on[all[e].chain])
+    if (all[e].chain != none && longest[all[e].chain] == e && !extended[all[e].chain])
       distinct.push_back(all[e]);
   return distinct;
 }
 
+// Chooses the most recently used entries, within the limit.
 void Loader::choose_entries() {
   static const std::string no_salt;
   if (!options_.prefix_index || cache_.prefix() == nullptr) return;
@@ -232,13 +237,13 @@ void Loader::choose_entries() {
   std::reverse(entries_.begin(), entries_.end());
 }
 
-// A chain and those it follows.
-void Loader::need(uint32_t chain) {
+// Marks a chain and those before it.
+void Loader::mark_needed(uint32_t chain) {
   for (; chain != none && !needed_[chain]; chain = tables().chains[chain].parent)
     needed_[chain] = true;
 }
 
-// The chains of a text, from its beginning on.
+// Returns the chains of a text, from its beginning on.
 std::vector<uint32_t> Loader::path(const Text& text) const {
   std::vector<uint32_t> path;
   for (uint32_t c = text.chain; c != none; c = tables().chains[c].parent) path.push_back(c);
@@ -246,7 +251,7 @@ std::vector<uint32_t> Loader::path(const Text& text) const {
   return path;
 }
 
-// Which blocks there will be.
+// Decides which segments get which blocks, without allocating them yet.
 void Loader::plan_segments() {
   const std::vector<Chain>& chains = tables().chains;
   segments_.resize(chains.size() * groups_);
@@ -256,7 +261,7 @@ void Loader::plan_segments() {
     for (size_t g = 0; g < groups_; g++) {
       std::vector<memory::Block>& blocks = segment(c, g).blocks;
       blocks.assign(ceil_div(chain.end(), block_size_) - first_block(chain),
-                    chain.held[g] != 0 ? some_block : memory::no_block);
+                    chain.has_kv[g] != 0 ? planned_block : memory::no_block);
       if (chain.start % block_size_ != 0 &&
           segment(chain.parent, g).blocks.back() == memory::no_block)
         blocks.front() = memory::no_block;
@@ -264,10 +269,10 @@ void Loader::plan_segments() {
   }
 }
 
-// The blocks of a text. Of a window group only the sinks and the run at the end, as a sequence has
-// them.
-Loader::Table Loader::table(const Text& text) const {
-  Table table(groups_);
+// Returns the block tables of a text. In a group with a window they have only the sinks and the run
+// at the end, like those of a sequence.
+Loader::BlockTables Loader::block_tables(const Text& text) const {
+  BlockTables table(groups_);
   const std::vector<uint32_t> path = this->path(text);
   for (size_t g = 0; g < groups_; g++) {
     const memory::Shape& shape = group(g).shape;
@@ -287,8 +292,8 @@ Loader::Table Loader::table(const Text& text) const {
   return table;
 }
 
-// Whoever goes on with the text finds what it attends to.
-void Loader::check_seen(const Text& text, const Table& table) const {
+// Checks that the tables have everything that the next token of the text attends to.
+void Loader::check_visible(const Text& text, const BlockTables& table) const {
   for (size_t g = 0; g < groups_; g++) {
     const memory::Shape& shape = group(g).shape;
     const uint64_t end = table[g].size(), tail = text.length % block_size_ != 0 ? end - 1 : end;
@@ -312,67 +317,69 @@ void Loader::check_seen(const Text& text, const Table& table) const {
   }
 }
 
-// Of a text of the index, what every group without a window has.
-void Loader::cut(Text& text, const Table& table) const {
+// Cuts a text of the index to what the file has of it in every group without a window.
+void Loader::cut_to_held(Text& text, const BlockTables& table) const {
   for (size_t g = 0; g < groups_; g++) {
     if (group(g).shape.window != 0) continue;
     const auto missing = static_cast<uint64_t>(
         std::find(table[g].begin(), table[g].end(), memory::no_block) - table[g].begin());
     text.length = std::min(text.length, missing * block_size_);
   }
-  end_chain(text);
+  find_end_chain(text);
 }
 
-// The chain in which a text ends that got shorter.
-void Loader::end_chain(Text& text) const {
+// Finds the chain in which a text ends after it was cut.
+void Loader::find_end_chain(Text& text) const {
   while (text.chain != none && tables().chains[text.chain].start >= text.length)
     text.chain = tables().chains[text.chain].parent;
 }
 
-// Blocks that are cached and unused go only when it is sure that the file is sound, if it can be
-// read twice.
+// Reads the whole file once to check it, and rewinds it, if the load must evict cached blocks and
+// the stream can be read twice. So a damaged file does not cost the cache anything.
 void Loader::check_before_evicting() {
   bool evicts = false;
-  for (size_t g = 0; g < groups_; g++) evicts = evicts || group(g).pool.free_count() < counts_[g];
+  for (size_t g = 0; g < groups_; g++)
+    evicts = evicts || group(g).pool.free_count() < block_counts_[g];
   if (!evicts || cache_.prefix() == nullptr || !source_.can_rewind()) return;
-  opening_.reader.read_rest(cache_.workers(), 0, [](uint64_t, uint64_t, const unsigned char*) {});
+  file_.reader.read_rest(cache_.workers(), 0, [](uint64_t, uint64_t, const unsigned char*) {});
   source_.rewind();
-  Opening again(options_, source_);
+  OpenedFile again(options_, source_);
   if (encode(again.tables) != encode(tables()))
     fail(PKV_CORRUPT, "the file was changed while it was read");
-  opening_.reader = std::move(again.reader);
+  file_.reader = std::move(again.reader);
 }
 
 void Loader::count_segments() {
   for (size_t i = 0; i < segments_.size(); i++)
     for (const memory::Block block : segments_[i].blocks)
-      counts_[i % groups_] += block != memory::no_block;
+      block_counts_[i % groups_] += block != memory::no_block;
 }
 
-// Tensors of their own for each text; counting ends where they cannot fit.
+// Counts the blocks of contiguous storage, where each text has tensors of its own. Stops as soon as
+// they cannot fit.
 void Loader::count_texts(std::span<const Text> texts) {
   for (const Text& text : texts) {
-    const Table blocks = table(text);
+    const BlockTables blocks = block_tables(text);
     for (size_t g = 0; g < groups_; g++)
-      counts_[g] +=
-          static_cast<uint64_t>(std::count(blocks[g].begin(), blocks[g].end(), some_block));
+      block_counts_[g] +=
+          static_cast<uint64_t>(std::count(blocks[g].begin(), blocks[g].end(), planned_block));
     check_capacity();
   }
 }
 
-// Before any work that grows with texts: no cache holds more than it has blocks.
+// Checks that the blocks fit into the pools at all, before any work that grows with the texts.
 void Loader::check_capacity() const {
   for (size_t g = 0; g < groups_; g++)
-    if (counts_[g] > group(g).pool.blocks())
+    if (block_counts_[g] > group(g).pool.blocks())
       fail(PKV_TOO_LARGE, "load needs %llu blocks or more in group %zu, which has %llu",
-           (unsigned long long)counts_[g], g, (unsigned long long)group(g).pool.blocks());
+           (unsigned long long)block_counts_[g], g, (unsigned long long)group(g).pool.blocks());
 }
 
-void Loader::take() {
-  reservation_.emplace(cache_, counts_, 0, nullptr, "load");
+void Loader::allocate_blocks() {
+  reservation_.emplace(cache_, block_counts_, 0, nullptr, "load");
   if (contiguous_) return;
   std::vector<std::span<const memory::Block>> rest;
-  for (size_t g = 0; g < groups_; g++) rest.push_back(reservation_->next(g, counts_[g]));
+  for (size_t g = 0; g < groups_; g++) rest.push_back(reservation_->next(g, block_counts_[g]));
   for (size_t i = 0; i < segments_.size(); i++) {
     const Chain& chain = tables().chains[i / groups_];
     for (size_t b = 0; b < segments_[i].blocks.size(); b++) {
@@ -390,14 +397,14 @@ void Loader::take() {
   }
 }
 
-void Loader::find_passing(std::span<const Text> texts) {
-  passing_.resize(tables().chains.size());
+void Loader::list_texts_of_chains(std::span<const Text> texts) {
+  texts_of_chain_.resize(tables().chains.size());
   for (uint32_t t = 0; t < texts.size(); t++)
     for (uint32_t c = texts[t].chain; c != none; c = tables().chains[c].parent)
-      passing_[c].push_back(t);
+      texts_of_chain_[c].push_back(t);
 }
 
-Content Loader::make(const Text& text) {
+Content Loader::make_content(const Text& text) {
   Content content(cache_);
   if (text.salt != nullptr)
     content.hold() =
@@ -408,7 +415,7 @@ Content Loader::make(const Text& text) {
     content.tokens().insert(content.tokens().end(), tokens.begin(),
                             tokens.begin() + static_cast<std::ptrdiff_t>(count));
   }
-  const Table blocks = table(text);
+  const BlockTables blocks = block_tables(text);
   for (size_t g = 0; g < groups_; g++) {
     memory::Sequence& sequence = content.sequences()[g];
     sequence.make_room(blocks[g].size(), blocks[g].size() * block_size_);
@@ -433,43 +440,45 @@ Content Loader::make(const Text& text) {
 
 void Loader::read_kv(std::span<const Text> texts, std::span<const Content> contents) {
   const KvMap map(tables());
-  const uint64_t kv_bytes = opening_.header.kv_bytes;
-  std::vector<uint64_t> lengths(opening_.header.lengths_bytes / sizeof(uint64_t));
-  opening_.reader.read_rest(
-      cache_.workers(), map.longest(),
+  const uint64_t kv_bytes = file_.header.kv_bytes;
+  std::vector<uint64_t> lengths(file_.header.lengths_bytes / sizeof(uint64_t));
+  file_.reader.read_rest(
+      cache_.workers(), map.max_tile_bytes(),
       [&](uint64_t begin, uint64_t end, const unsigned char* bytes) {
         if (const uint64_t first = std::max(begin, kv_bytes); first < end)
           std::memcpy(reinterpret_cast<unsigned char*>(lengths.data()) + (first - kv_bytes),
                       bytes + (first - begin), end - first);
-        map.each_ended(begin, end, [&](const SavedTile& tile) {
+        map.for_each_ending_in(begin, end, [&](const SavedTile& tile) {
           if (needed_[tile.chain])
             load(tile, bytes + static_cast<std::ptrdiff_t>(tile.offset - begin), texts, contents);
         });
       });
   parse_lengths(lengths);
-  // A chain after the one it follows.
+  // A chain comes after its parent, so the parent's blocks are complete.
   for (uint32_t c = 0; c < tables().chains.size() && !contiguous_; c++)
-    for (size_t g = 0; g < groups_ && needed_[c]; g++) copy_beginning(c, g);
+    for (size_t g = 0; g < groups_ && needed_[c]; g++) copy_from_parent(c, g);
 }
 
 void Loader::parse_lengths(std::span<const uint64_t> lengths) {
   for (size_t c = 0; c < tables().chains.size() && !lengths.empty(); c++) {
-    lengths_.push_back(lengths[c]);
+    cached_lengths_.push_back(lengths[c]);
     if (lengths[c] > tables().chains[c].tokens.size())
       fail(PKV_CORRUPT, "chain %zu of the file has %zu tokens, and keys and values of %llu", c,
            tables().chains[c].tokens.size(), (unsigned long long)lengths[c]);
   }
 }
 
-// A text of the index ends where a block was evicted while the file was written.
+// Cuts a text of the index where a block was evicted while the file was written.
 void Loader::shorten(Text& text) const {
-  for (uint32_t c = text.chain; c != none && !lengths_.empty(); c = tables().chains[c].parent)
-    if (lengths_[c] < tables().chains[c].tokens.size())
-      text.length = std::min(text.length, tables().chains[c].start + lengths_[c]);
-  end_chain(text);
+  for (uint32_t c = text.chain; c != none && !cached_lengths_.empty();
+       c = tables().chains[c].parent)
+    if (cached_lengths_[c] < tables().chains[c].tokens.size())
+      text.length = std::min(text.length, tables().chains[c].start + cached_lengths_[c]);
+  find_end_chain(text);
 }
 
-// A tile goes into the block of its chain, or into the tensors of every text that goes through it.
+// Loads a tile into the block of its chain or, if storage is contiguous, into the tensors of every
+// text that goes through the chain.
 void Loader::load(const SavedTile& tile, const unsigned char* from, std::span<const Text> texts,
                   std::span<const Content> contents) {
   const Chain& chain = tables().chains[tile.chain];
@@ -486,7 +495,7 @@ void Loader::load(const SavedTile& tile, const unsigned char* from, std::span<co
               tokens(chain.end()), saved, from);
     return;
   }
-  for (const uint32_t t : passing_[tile.chain]) {
+  for (const uint32_t t : texts_of_chain_[tile.chain]) {
     const memory::Sequence& sequence = contents[t].sequences()[tile.group];
     const uint64_t end = std::min(texts[t].length, chain.end());
     if (position >= end || sequence.blocks()[position / block_size_] == memory::no_block) continue;
@@ -495,8 +504,8 @@ void Loader::load(const SavedTile& tile, const unsigned char* from, std::span<co
   }
 }
 
-// What the chain before has in the block in which this one begins.
-void Loader::copy_beginning(uint32_t c, size_t g) {
+// Copies the end of the parent chain into the block in which this chain begins.
+void Loader::copy_from_parent(uint32_t c, size_t g) {
   const Chain& chain = tables().chains[c];
   const uint64_t count = chain.start % block_size_;
   if (count == 0 || segment(c, g).blocks.empty() ||
@@ -512,22 +521,22 @@ void Loader::copy_beginning(uint32_t c, size_t g) {
 std::vector<Content> Loader::build(std::span<const Text> sessions) {
   choose_entries();
   needed_.resize(tables().chains.size());
-  for (const Text& text : sessions) need(text.chain);
-  for (const Text& text : entries_) need(text.chain);
+  for (const Text& text : sessions) mark_needed(text.chain);
+  for (const Text& text : entries_) mark_needed(text.chain);
   plan_segments();
   if (contiguous_)
     count_texts(sessions);
   else
     count_segments();
   check_capacity();
-  for (const Text& text : sessions) check_seen(text, table(text));
-  for (Text& text : entries_) cut(text, table(text));
+  for (const Text& text : sessions) check_visible(text, block_tables(text));
+  for (Text& text : entries_) cut_to_held(text, block_tables(text));
   check_before_evicting();
-  take();
-  if (contiguous_) find_passing(sessions);
+  allocate_blocks();
+  if (contiguous_) list_texts_of_chains(sessions);
   std::vector<Content> contents;
   contents.reserve(sessions.size());
-  for (const Text& text : sessions) contents.push_back(make(text));
+  for (const Text& text : sessions) contents.push_back(make_content(text));
   if (tables().has_kv) read_kv(sessions, contents);
   return contents;
 }
@@ -536,9 +545,9 @@ void Loader::publish_entries() noexcept {
   for (Text& text : entries_) {
     shorten(text);
     try {
-      Session(make(text), 0, true);
+      Session(make_content(text), 0, true);
     } catch (const Error&) {
-      // A block has as many references as it can have.
+      // REF_LIMIT: a block cannot be referenced by more texts.
     } catch (const std::bad_alloc&) {
     }
   }
@@ -546,12 +555,14 @@ void Loader::publish_entries() noexcept {
 
 // ---- Sessions -----------------------------------------------------------------------------------
 
-Loaded::Loaded(Cache& cache, const Options& options, Source& source, size_t most, size_t* count)
+LoadedSessions::LoadedSessions(Cache& cache, const Options& options, Source& source,
+                               size_t max_sessions, size_t* count)
     : loader_(std::make_unique<Loader>(cache, options, source)) {
   const Tables& tables = loader_->tables();
   *count = tables.sessions.size();
-  if (*count > most)
-    fail(PKV_BUFFER_TOO_SMALL, "the file has %zu sessions, there is room for %zu", *count, most);
+  if (*count > max_sessions)
+    fail(PKV_BUFFER_TOO_SMALL, "the file has %zu sessions, there is room for %zu", *count,
+         max_sessions);
   static const std::string no_salt;
   std::vector<Text> texts;
   for (const SavedSession& saved : tables.sessions) {
@@ -570,9 +581,9 @@ Loaded::Loaded(Cache& cache, const Options& options, Source& source, size_t most
   }
 }
 
-Loaded::~Loaded() = default;
+LoadedSessions::~LoadedSessions() = default;
 
-void Loaded::publish() noexcept {
+void LoadedSessions::publish() noexcept {
   loader_->publish_entries();
   for (size_t i = 0; i < sessions.size(); i++)
     if (publishes_[i]) sessions[i]->start_publishing();

@@ -1,3 +1,4 @@
+// Computes checksums and tags; the ciphers are in cipher.cpp.
 #include "engine/file/pieces.h"
 
 #include <algorithm>
@@ -14,19 +15,19 @@ namespace {
 
 constexpr size_t cipher_key_bytes = 32;
 
-// The file's key is no other file's, so its pieces may be counted from 0.
-Nonce nonce_of(const Place& place) {
+// The number of the piece suffices as nonce, because each file has a key of its own.
+Nonce nonce_of(const PiecePosition& position) {
   Nonce nonce{};
-  std::memcpy(nonce.data(), &place.number, sizeof place.number);
-  nonce[sizeof place.number] = place.last ? 1 : 0;
+  std::memcpy(nonce.data(), &position.number, sizeof position.number);
+  nonce[sizeof position.number] = position.last ? 1 : 0;
   return nonce;
 }
 
 }  // namespace
 
-Tag checksum(const Tag& before, std::span<const unsigned char> bytes) noexcept {
+Tag checksum(const Tag& previous_tag, std::span<const unsigned char> bytes) noexcept {
   uint64_t seed;
-  std::memcpy(&seed, before.data(), sizeof seed);
+  std::memcpy(&seed, previous_tag.data(), sizeof seed);
   const XXH128_hash_t hash = XXH3_128bits_withSeed(bytes.data(), bytes.size(), seed);
   Tag tag;
   std::memcpy(tag.data(), &hash.low64, sizeof hash.low64);
@@ -44,16 +45,18 @@ Sealer::Sealer(std::span<const unsigned char> key, std::span<const unsigned char
 }
 
 bool Sealer::check_header(const Tag& tag) const {
-  return encrypts() ? equal_secretly(header_tag_, tag) : header_tag_ == tag;
+  return encrypts() ? equal_in_constant_time(header_tag_, tag) : header_tag_ == tag;
 }
 
-Tag Sealer::seal(const Place& place, std::span<unsigned char> bytes) const {
-  return encrypts() ? encrypt(key_, nonce_of(place), bytes) : checksum(place.before, bytes);
+Tag Sealer::seal(const PiecePosition& position, std::span<unsigned char> bytes) const {
+  return encrypts() ? encrypt(key_, nonce_of(position), bytes)
+                    : checksum(position.previous_tag, bytes);
 }
 
-bool Sealer::open(const Place& place, std::span<unsigned char> bytes, const Tag& tag) const {
-  return encrypts() ? decrypt(key_, nonce_of(place), bytes, tag)
-                    : checksum(place.before, bytes) == tag;
+bool Sealer::open(const PiecePosition& position, std::span<unsigned char> bytes,
+                  const Tag& tag) const {
+  return encrypts() ? decrypt(key_, nonce_of(position), bytes, tag)
+                    : checksum(position.previous_tag, bytes) == tag;
 }
 
 uint64_t tagged_bytes(uint64_t body) {

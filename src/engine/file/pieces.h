@@ -1,7 +1,7 @@
-// The header of a file is followed by its tag, then comes the body in pieces, each with its tag
-// behind it. Without a key a tag is a checksum of the bytes and of the tag before it. With one,
-// pieces are encrypted, each with its number and whether it is the last. Either way pieces of two
-// files, or in another order, do not fit together: see FORMAT.md.
+// Protects a file in pieces: checksums without a key, encryption with one. The header is followed
+// by its tag, and the body consists of pieces, each followed by its tag. A checksum also covers the
+// tag before it; an encrypted piece is bound to the file, to its number and to whether it is the
+// last one. So pieces of two files, or in another order, do not fit together: see FORMAT.md.
 #pragma once
 
 #include <cstddef>
@@ -12,40 +12,43 @@
 
 namespace pkv::file {
 
-inline constexpr size_t piece_bytes =
-    size_t{256} << 10;  // small enough to stay in a cache between two of the steps it goes through
+// Small enough that a piece stays in a CPU cache from one stage of reading or writing to the next.
+inline constexpr size_t piece_bytes = size_t{256} << 10;
 
-// XXH3-128 of bytes and, by its seed, of the tag before.
-Tag checksum(const Tag& before, std::span<const unsigned char> bytes) noexcept;
+// Returns the XXH3-128 of bytes, seeded with the tag before them.
+Tag checksum(const Tag& previous_tag, std::span<const unsigned char> bytes) noexcept;
 
-// Where in its file a piece is.
-struct Place {
+// The place of a piece in its file.
+struct PiecePosition {
   uint64_t number;
   bool last;
-  Tag before;  // the tag before it
+  Tag previous_tag;  // of the piece before it, or of the header
 };
 
-// What protects one file.
+// Makes and checks the tags of one file, and encrypts and decrypts its pieces.
 class Sealer {
  public:
-  // Without a key there are checksums. Throws UNSUPPORTED.
+  // Uses checksums if the key is empty. Throws UNSUPPORTED if there is a key and this build has no
+  // ciphers.
   Sealer(std::span<const unsigned char> key, std::span<const unsigned char> header);
   bool encrypts() const { return !key_.empty(); }
-  // Of the header. With a key, only who has it makes the same one.
+  // The tag of the header. With a key, nobody can make it without the key.
   const Tag& header_tag() const { return header_tag_; }
   bool check_header(const Tag& tag) const;
 
-  // With a key the bytes are encrypted where they are. Throws bad_alloc.
-  Tag seal(const Place& place, std::span<unsigned char> bytes) const;
-  // The other way round. False: this is not what was sealed there. Throws bad_alloc.
-  bool open(const Place& place, std::span<unsigned char> bytes, const Tag& tag) const;
+  // Returns the tag of a piece, whose bytes are encrypted in place if there is a key. Throws
+  // bad_alloc.
+  Tag seal(const PiecePosition& position, std::span<unsigned char> bytes) const;
+  // Checks a piece against its tag, and decrypts it in place if there is a key. Returns false if
+  // these are not the bytes that were sealed for this position. Throws bad_alloc.
+  bool open(const PiecePosition& position, std::span<unsigned char> bytes, const Tag& tag) const;
 
  private:
   Secret key_;
   Tag header_tag_;
 };
 
-// Bytes of a body with its tags. Throws OVERFLOW.
+// Returns the bytes of a body with the tags of its pieces. Throws OVERFLOW.
 uint64_t tagged_bytes(uint64_t body);
 
 }  // namespace pkv::file

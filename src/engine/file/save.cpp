@@ -1,3 +1,5 @@
+// Saves frozen sequences and the prefix index into a file, and reads the header and tables of a
+// file again. Both sides of the file's beginning are here, so that they are easy to compare.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -14,8 +16,8 @@ namespace pkv::file {
 
 namespace {
 
-Frozen freeze(const Content& content, uint64_t label) {
-  Frozen frozen;
+FrozenSequence freeze(const Content& content, uint64_t label) {
+  FrozenSequence frozen;
   frozen.label = label;
   if (content.cache().config().storage == PKV_STORAGE_CONTIGUOUS)
     frozen.original = &content;
@@ -24,7 +26,7 @@ Frozen freeze(const Content& content, uint64_t label) {
   return frozen;
 }
 
-// Salts by number, in the order in which they come.
+// Numbers the salts of a file in the order in which they occur.
 class Salts {
  public:
   explicit Salts(std::vector<std::string>& salts) : salts_(salts) {}
@@ -40,7 +42,7 @@ class Salts {
   std::map<std::string, uint32_t> numbers_;
 };
 
-SavedSession describe(const Frozen& item, uint32_t chain, Salts& salts) {
+SavedSession describe(const FrozenSequence& item, uint32_t chain, Salts& salts) {
   const Content& content = item.content();
   SavedSession saved;
   saved.label = item.label;
@@ -60,7 +62,8 @@ SavedSession describe(const Frozen& item, uint32_t chain, Salts& salts) {
   return saved;
 }
 
-// The texts of the index end in its leaves.
+// Adds the texts of the index, each of which ends in a leaf, the least recently used first. Their
+// last nodes are appended to `ends`.
 void add_entries(const prefix::Image& image, ChainBuilder& builder, Salts& salts, Tables& tables,
                  std::vector<uint32_t>& ends) {
   struct Leaf {
@@ -73,7 +76,7 @@ void add_entries(const prefix::Image& image, ChainBuilder& builder, Salts& salts
   std::vector<uint64_t> lengths;
   for (const prefix::Image::Part& part : image.parts) {
     const bool first = part.parent == prefix::Image::no_parent;
-    part_ends.push_back(builder.add(first ? ChainBuilder::beginning : part_ends[part.parent],
+    part_ends.push_back(builder.add(first ? ChainBuilder::root : part_ends[part.parent],
                                     part.tokens, part.blocks, static_cast<uint32_t>(part.salt)));
     lengths.push_back((first ? 0 : lengths[part.parent]) + part.tokens.size());
     if (part.leaf)
@@ -91,10 +94,41 @@ void add_entries(const prefix::Image& image, ChainBuilder& builder, Salts& salts
   }
 }
 
-// The body of a file: its tables, keys and values, and how much of each chain these are.
+Tables describe_cache(const CacheConfig& config, const Options& options) {
+  Tables tables;
+  tables.block_size = config.block_size;
+  tables.has_kv = config.storage != PKV_STORAGE_NONE;
+  tables.fingerprint.assign(options.fingerprint.begin(), options.fingerprint.end());
+  tables.groups = saved_groups(config);
+  return tables;
+}
+
+// Adds the texts of all items and, if the index is saved, of its image to the tables. K and V of
+// their chains are where the builder says.
+void add_texts(Cache& cache, std::span<const FrozenSequence> items, bool saves_index,
+               Tables& tables, ChainBuilder& builder, std::unique_ptr<prefix::Image>& image) {
+  Salts salts(tables.salts);
+  std::vector<uint32_t> ends, entry_ends;
+  for (const FrozenSequence& item : items) ends.push_back(builder.add(item.content()));
+  if (saves_index && cache.prefix() != nullptr) {
+    image = cache.prefix()->freeze();
+    for (const FrozenSequence& item : items)
+      for (size_t g = 0; g < cache.groups().size(); g++)
+        image->hold(g, item.content().sequences()[g].ids());
+    add_entries(*image, builder, salts, tables, entry_ends);
+  }
+  builder.finish();
+  tables.chains = std::move(builder.chains());
+  for (size_t i = 0; i < items.size(); i++)
+    tables.sessions.push_back(describe(items[i], builder.chain(ends[i]), salts));
+  for (size_t i = 0; i < entry_ends.size(); i++)
+    tables.entries[i].chain = builder.chain(entry_ends[i]);
+}
+
+// The body of a file: its tables, its keys and values, and the lengths of its chains.
 class Body {
  public:
-  // image: nullptr where the index is not saved.
+  // image is nullptr if the index is not saved.
   Body(Cache& cache, const Tables& tables, std::span<const unsigned char> encoded,
        const ChainBuilder& builder, prefix::Image* image)
       : cache_(cache),
@@ -108,10 +142,11 @@ class Body {
     for (size_t c = 0; c < tables.chains.size(); c++) lengths_[c] = tables.chains[c].tokens.size();
   }
 
-  size_t longest() const { return map_.longest(); }
+  size_t max_tile_bytes() const { return map_.max_tile_bytes(); }
   uint64_t kv_end() const { return kv_end_; }
 
-  // By many threads, but for the lengths, which come when all keys and values have been read.
+  // Writes everything that begins in [begin, end) of the body. Many threads may call it, but for
+  // the lengths one thread, when all keys and values have been put.
   void put(uint64_t begin, uint64_t end, unsigned char* to) {
     if (begin >= kv_end_) return put_lengths(begin - kv_end_, end - kv_end_, to);
     if (begin < encoded_.size()) {
@@ -121,8 +156,8 @@ class Body {
     }
     if (begin == end) return;
     begin -= encoded_.size(), end -= encoded_.size();
-    map_.each_begun(begin, end,
-                    [&](const SavedTile& tile) { put(tile, to + (tile.offset - begin)); });
+    map_.for_each_beginning_in(
+        begin, end, [&](const SavedTile& tile) { put(tile, to + (tile.offset - begin)); });
   }
 
  private:
@@ -135,7 +170,7 @@ class Body {
     const auto save = [&] { save_tile(cache_.kernels(), run, tile.layer, position, tokens, to); };
     if (image_ == nullptr) return save();
     if (image_->read(tile.group, run.ids[position / run.group->block_size], save)) return;
-    // A step has needed the block meanwhile: texts of the index end before it.
+    // The block was evicted meanwhile, so texts of the index end before it.
     std::memset(to, 0, tile.bytes);
     uint64_t length = lengths_[tile.chain];
     while (length > tile.first && !lengths_[tile.chain].compare_exchange_weak(length, tile.first)) {
@@ -155,14 +190,14 @@ class Body {
   prefix::Image* const image_;
   const KvMap map_;
   const uint64_t kv_end_;
-  const std::unique_ptr<std::atomic<uint64_t>[]> lengths_;  // by chain, tokens
+  const std::unique_ptr<std::atomic<uint64_t>[]> lengths_;  // by chain: how many tokens were read
 };
 
 }  // namespace
 
-Frozen freeze(const Session& session, uint64_t label) {
+FrozenSequence freeze(const Session& session, uint64_t label) {
   session.check_idle("save");
-  Frozen frozen = freeze(session.content(), label);
+  FrozenSequence frozen = freeze(session.content(), label);
   frozen.priority = session.priority();
   frozen.suspended = session.suspended();
   frozen.publishes = session.publishes();
@@ -170,7 +205,7 @@ Frozen freeze(const Session& session, uint64_t label) {
   return frozen;
 }
 
-Frozen freeze(const Snapshot& snapshot, uint64_t label) {
+FrozenSequence freeze(const Snapshot& snapshot, uint64_t label) {
   return freeze(snapshot.content(), label);
 }
 
@@ -183,33 +218,13 @@ std::vector<SavedGroup> saved_groups(const CacheConfig& config) {
   return groups;
 }
 
-void save(Cache& cache, std::span<const Frozen> items, const Options& options, Sink& sink,
+void save(Cache& cache, std::span<const FrozenSequence> items, const Options& options, Sink& sink,
           uint64_t* bytes) {
   if (!options.key.empty()) check_ciphers();
-  Tables tables;
-  tables.block_size = cache.config().block_size;
-  tables.has_kv = cache.config().storage != PKV_STORAGE_NONE;
-  tables.fingerprint.assign(options.fingerprint.begin(), options.fingerprint.end());
-  tables.groups = saved_groups(cache.config());
-
-  Salts salts(tables.salts);
+  Tables tables = describe_cache(cache.config(), options);
   ChainBuilder builder(cache);
-  std::vector<uint32_t> ends, entry_ends;
-  for (const Frozen& item : items) ends.push_back(builder.add(item.content()));
   std::unique_ptr<prefix::Image> image;
-  if (options.prefix_index && cache.prefix() != nullptr) {
-    image = cache.prefix()->freeze();
-    for (const Frozen& item : items)
-      for (size_t g = 0; g < cache.groups().size(); g++)
-        image->hold(g, item.content().sequences()[g].ids());
-    add_entries(*image, builder, salts, tables, entry_ends);
-  }
-  builder.finish();
-  tables.chains = std::move(builder.chains());
-  for (size_t i = 0; i < items.size(); i++)
-    tables.sessions.push_back(describe(items[i], builder.chain(ends[i]), salts));
-  for (size_t i = 0; i < entry_ends.size(); i++)
-    tables.entries[i].chain = builder.chain(entry_ends[i]);
+  add_texts(cache, items, options.prefix_index, tables, builder, image);
 
   std::vector<unsigned char> encoded = encode(tables);
   const bool lengths = image != nullptr && tables.has_kv;
@@ -228,14 +243,15 @@ void save(Cache& cache, std::span<const Frozen> items, const Options& options, S
     body.put(begin, end, to);
   };
   writer.write(header_encoded, cache.workers(),
-               {body.kv_end(), header.lengths_bytes, body.longest(), put});
+               {body.kv_end(), header.lengths_bytes, body.max_tile_bytes(), put});
   sink.commit();
 }
 
 // ---- The beginning of a file --------------------------------------------------------------------
 
-struct Opening::Begun {
-  Begun(const Options& options, Source& source)
+// The header of a file after its tag and the size of the stream were checked.
+struct OpenedFile::CheckedHeader {
+  CheckedHeader(const Options& options, Source& source)
       : header(read_header(options, source)), sealer(options.key, encode(header)) {
     Tag tag;
     if (source.read(tag.data(), tag.size()) < tag.size())
@@ -246,7 +262,7 @@ struct Opening::Begun {
     const uint64_t needed = tagged_bytes(header.body_bytes);
     bytes = header_bytes + tag_bytes + needed;
     const std::optional<uint64_t> left = source.left();
-    if (left && (*left < needed || (source.closed() && *left > needed)))
+    if (left && (*left < needed || (source.holds_one_file() && *left > needed)))
       fail(PKV_CORRUPT, "the file should have %llu bytes; it has %llu", (unsigned long long)bytes,
            (unsigned long long)(*left + header_bytes + tag_bytes));
   }
@@ -266,19 +282,20 @@ struct Opening::Begun {
   uint64_t bytes;
 };
 
-Opening::Opening(const Options& options, Source& source)
-    : Opening(Begun(options, source), source) {}
+OpenedFile::OpenedFile(const Options& options, Source& source)
+    : OpenedFile(CheckedHeader(options, source), source) {}
 
-Opening::Opening(Begun begun, Source& source)
-    : header(begun.header),
-      bytes(begun.bytes),
-      reader(source, begun.sealer, begun.header.body_bytes) {
+OpenedFile::OpenedFile(CheckedHeader checked, Source& source)
+    : header(checked.header),
+      bytes(checked.bytes),
+      reader(source, checked.sealer, checked.header.body_bytes) {
   if (header.encrypted) {
     std::array<unsigned char, sizes_bytes> sizes;
     reader.read(sizes.data(), sizes.size());
     parse_sizes(sizes, header);
   }
-  // Memory grows with what was read and checked: a stream need not tell its size.
+  // Memory grows only with what was read and checked, because a header may claim any size and a
+  // stream need not tell how much follows.
   std::vector<unsigned char> encoded;
   while (encoded.size() < header.table_bytes) {
     const size_t at = encoded.size();
@@ -291,7 +308,7 @@ Opening::Opening(Begun begun, Source& source)
   try {
     kv_bytes = tables.kv_bytes();
   } catch (const Error&) {
-    // An overflow: it is told below.
+    // It overflowed, so it is not the size in the header: see below.
   }
   if (kv_bytes != header.kv_bytes)
     fail(PKV_CORRUPT,
@@ -304,7 +321,7 @@ Opening::Opening(Begun begun, Source& source)
          (unsigned long long)tables.lengths_bytes());
 }
 
-void Opening::check_fingerprint(std::span<const unsigned char> expected) const {
+void OpenedFile::check_fingerprint(std::span<const unsigned char> expected) const {
   if (!std::equal(expected.begin(), expected.end(), tables.fingerprint.begin(),
                   tables.fingerprint.end()))
     fail(PKV_MISMATCH,

@@ -1,3 +1,4 @@
+// Implements sources and sinks for the four kinds of streams.
 #include "engine/file/streams.h"
 
 #include <algorithm>
@@ -14,20 +15,20 @@ namespace {
 
 class FileSource final : public Source {
  public:
-  FileSource(os::File file, bool whole)
+  FileSource(os::File file, bool one_file)
       : file_(std::move(file)),
-        whole_(whole),
+        one_file_(one_file),
         begin_(file_.remaining() ? std::optional(file_.position()) : std::nullopt) {}
   size_t read(void* to, size_t n) override { return file_.read(to, n); }
   std::optional<uint64_t> left() const override { return file_.remaining(); }
-  bool closed() const override { return whole_; }
+  bool holds_one_file() const override { return one_file_; }
   bool can_rewind() const override { return begin_.has_value(); }
   void rewind() override { file_.seek(*begin_); }
 
  private:
   os::File file_;
-  const bool whole_;
-  const std::optional<uint64_t> begin_;  // none: cannot go back
+  const bool one_file_;
+  const std::optional<uint64_t> begin_;  // nullopt if it cannot be rewound
 };
 
 class FileSink final : public Sink {
@@ -61,7 +62,7 @@ class BufferSource final : public Source {
     return count;
   }
   std::optional<uint64_t> left() const override { return size_ - at_; }
-  bool closed() const override { return true; }
+  bool holds_one_file() const override { return true; }
   bool can_rewind() const override { return true; }
   void rewind() override { at_ = 0; }
 
@@ -90,7 +91,8 @@ class BufferSink final : public Sink {
   uint64_t at_ = 0;
 };
 
-// Calls of a caller's function until all bytes are moved, or it says that there are no more.
+// Calls a caller's function until it has moved n bytes or returns 0 for the end. Returns how many
+// bytes were moved. Throws IO.
 template <class Call>
 size_t call_for_all(size_t n, const char* what, const Call& call) {
   size_t done = 0;

@@ -1,3 +1,4 @@
+// Copies tiles byte by byte if both sides are packed, or else with the kernels.
 #include "engine/file/tiles.h"
 
 #include <algorithm>
@@ -16,7 +17,7 @@ uint64_t head_bytes(const memory::Shape& shape) {
          (shape.latent ? 0 : kernels::tile_bytes(shape.value_dtype, shape.value_dim));
 }
 
-// A tile of a file, as the kernels see a sequence.
+// Returns a view of a tile of a file, for the kernels.
 kernels::KvView file_view(const memory::Shape& shape, unsigned char* bytes) {
   kernels::KvView view{};
   view.layout = PKV_LAYOUT_PACKED;
@@ -33,7 +34,7 @@ kernels::KvView file_view(const memory::Shape& shape, unsigned char* bytes) {
   return view;
 }
 
-// The same bytes in the cache, where they lie there in the same order; else NULL.
+// Returns where the tile is in the cache if its bytes have the same order there; else nullptr.
 unsigned char* packed_bytes(const kernels::KvView& view, uint64_t position) {
   if (view.layout != PKV_LAYOUT_PACKED || view.blocks == nullptr) return nullptr;
   return view.k.data + view.blocks[position / view.block_size] * view.k.block_stride +
@@ -41,7 +42,7 @@ unsigned char* packed_bytes(const kernels::KvView& view, uint64_t position) {
              view.k.row_stride;
 }
 
-// Tiles end in bytes that nobody writes: in a file they are 0.
+// Sets the padding at the end of each tile to 0. In a cache it is not initialised.
 void clear_padding(const memory::Shape& shape, unsigned char* bytes) {
   const uint32_t key = kernels::tile_bytes(shape.dtype, shape.key_dim),
                  key_used = kernels::tile_tokens * kernels::row_bytes(shape.dtype, shape.key_dim);
@@ -60,7 +61,7 @@ bool of_rows(pkv_dtype a, pkv_dtype b) {
   return kernels::dtype_of_rows(a) && kernels::dtype_of_rows(b);
 }
 
-// Rows by way of fp32, which holds every number of the other two.
+// Converts K or V by way of fp32, which represents every number of F16 and BF16.
 void convert(const kernels::Table& kernels, const kernels::KvView& from, const kernels::KvView& to,
              uint64_t position, uint32_t tokens, bool keys) {
   const kernels::SideView& side = keys ? from.k : from.v;

@@ -1,6 +1,7 @@
-// Keys and values in a file, and in and out of a cache: tiles of 16 tokens in the packed order of
-// PKV_LAYOUT_PACKED, for 16 tokens all layers of a group, of a layer all KV heads. So a block of 16
-// tokens of a packed cache is copied as it lies, whatever else is converted.
+// Copies keys and values between a cache and the tiles of a file or an item. There they are in the
+// order of PKV_LAYOUT_PACKED: for each 16 tokens all layers of a group, for each layer all KV
+// heads. So a tile of a packed cache is copied unchanged, and other layouts and dtypes are
+// converted.
 #pragma once
 
 #include <span>
@@ -10,25 +11,25 @@
 
 namespace pkv::file {
 
-// 16 tokens of one layer, and of all. Throws OVERFLOW.
+// Return the bytes of 16 tokens in one layer, and in all layers of the group. Both throw OVERFLOW.
 uint64_t saved_layer_bytes(const memory::Shape& shape);
 uint64_t saved_tile_bytes(const memory::Shape& shape);
 
-// Where the keys and values of a run of positions are in a cache: in blocks, or in the tensors of a
-// sequence.
+// Where the keys and values of consecutive positions are in a cache: in blocks, or in the tensors
+// of a sequence if storage is contiguous.
 struct Run {
   const memory::Group* group;
-  std::span<const uint32_t> ids;  // of positions [0, ids.size() * block size); empty: see sequence
-  const memory::Sequence* sequence = nullptr;
+  std::span<const uint32_t> ids;               // the blocks of positions from 0 on
+  const memory::Sequence* sequence = nullptr;  // if not null, the one with the tensors
   kernels::KvView view(uint32_t layer) const;
 };
 
-// True if rows of these types can be made from rows of the others: the same types, or F32, F16 and
-// BF16.
+// Returns whether K and V of one shape can be loaded into another: if the dtypes are the same, or
+// are all among F32, F16 and BF16.
 bool convertible(const memory::Shape& from, const memory::Shape& to);
 
-// One layer of up to 16 tokens from `position` on, a multiple of 16, to and from bytes of a file;
-// slots without a token are 0 there.
+// Copy one layer of up to 16 tokens, from `position` (a multiple of 16) on, to and from the bytes
+// of a file. There slots without a token are 0.
 void save_tile(const kernels::Table& kernels, const Run& run, uint32_t layer, uint64_t position,
                uint32_t tokens, unsigned char* to);
 void load_tile(const kernels::Table& kernels, const Run& run, uint32_t layer, uint64_t position,
