@@ -1,3 +1,4 @@
+// Hashes with libsodium. In a build without it hash_model() throws, so no key is ever computed.
 #include "engine/tier/block_keys.h"
 
 #if defined(PKV_WITH_SODIUM)
@@ -21,19 +22,19 @@ ContentKey hash([[maybe_unused]] std::span<const unsigned char> bytes,
   return key;
 }
 
-// Of a name and what follows it.
+// Hashes a key and the numbers that come after it: one step to the next key.
 template <class Number>
-ContentKey extend(const ContentKey& name, std::span<const Number> more) noexcept {
+ContentKey extend(const ContentKey& key_so_far, std::span<const Number> suffix) noexcept {
   ContentKey key{};
 #if defined(PKV_WITH_SODIUM)
   crypto_generichash_state state;
   crypto_generichash_init(&state, nullptr, 0, key.size());
-  crypto_generichash_update(&state, name.data(), name.size());
-  crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(more.data()),
-                            more.size_bytes());
+  crypto_generichash_update(&state, key_so_far.data(), key_so_far.size());
+  crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(suffix.data()),
+                            suffix.size_bytes());
   crypto_generichash_final(&state, key.data(), key.size());
 #else
-  (void)name, (void)more;
+  (void)key_so_far, (void)suffix;
 #endif
   return key;
 }
@@ -49,7 +50,7 @@ ContentKey hash_model(uint32_t block_size, std::span<const file::SavedGroup> gro
        "a store is given, but this build is without libsodium, which names its blocks");
 #endif
   file::ByteWriter bytes;
-  // Names with a key are those of encrypted items: nobody who only tags his own ever meets them.
+  // Encrypted items have another version, so their keys differ from those of items with checksums.
   const uint32_t version = secret.empty() ? 1 : 2;
   bytes.put(version);
   bytes.put(block_size);

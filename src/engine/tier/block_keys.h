@@ -1,6 +1,6 @@
-// Names of blocks by what they hold: BLAKE2b-256 over the model, the salt and all tokens up to the
-// end of the block. No two texts have one name, whoever chooses them; with a key nobody else can
-// tell what a name stands for.
+// Computes the keys under which a store has blocks: BLAKE2b-256 over the model, the salt and all
+// tokens up to the end of the block. Nobody can choose two texts with the same key. If the caller
+// gives a secret, nobody else can tell which text a key stands for.
 #pragma once
 
 #include <string.h>
@@ -18,12 +18,12 @@ namespace pkv::tier {
 
 using ContentKey = std::array<unsigned char, 32>;
 
-// The part of the name that all blocks of a cache have in common. Throws UNSUPPORTED in a build
-// without libsodium.
+// Hashes what all blocks of a cache have in common: the first step of every key. Throws UNSUPPORTED
+// in a build without libsodium.
 ContentKey hash_model(uint32_t block_size, std::span<const file::SavedGroup> groups,
                       std::span<const unsigned char> fingerprint, const Secret& secret);
 
-// Goes along a text, block by block.
+// Computes the keys of a text, block by block: advance() to a block, then key() for each group.
 class BlockKeys {
  public:
   BlockKeys(const ContentKey& model, std::string_view salt);
@@ -31,7 +31,7 @@ class BlockKeys {
   BlockKeys(const BlockKeys&) = delete;
   BlockKeys& operator=(const BlockKeys&) = delete;
   void advance(std::span<const int32_t> block) noexcept;
-  // Of the block just passed, in one layer group.
+  // Returns the key of the last block that was passed to advance(), in one layer group.
   ContentKey key(uint32_t group) const noexcept;
 
  private:

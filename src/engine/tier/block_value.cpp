@@ -1,3 +1,4 @@
+// Packs, seals, opens and loads values.
 #include "engine/tier/block_value.h"
 
 #include <algorithm>
@@ -10,49 +11,52 @@ namespace pkv::tier {
 
 namespace {
 
-// Without a secret: magic, version, number of tokens, key | tokens | tiles of 16 tokens, each with
-// all layers | checksum. With one:         magic, version, 0, random bytes       | the same,
-// encrypted                              | tag.
+// A value without a secret is
+//   magic, version, number of tokens, key | tokens | tiles of 16 tokens, all layers | checksum
+// and one with a secret is
+//   magic, version, 0, random bytes       | the same, encrypted                     | tag
+// The part before the first bar is the preamble.
 constexpr unsigned char magic[8] = {'P', 'K', 'V', 'B', 'L', 'O', 'C', 'K'};
 constexpr uint32_t plain_item = 1, encrypted_item = 2;
 constexpr size_t key_offset = sizeof magic + 2 * sizeof(uint32_t);
-constexpr size_t fixed_bytes = key_offset + std::tuple_size_v<ContentKey>;
+constexpr size_t preamble_bytes = key_offset + std::tuple_size_v<ContentKey>;
 
-size_t head_bytes(const memory::Group& group) {
-  return fixed_bytes + group.block_size * sizeof(int32_t);
+size_t tiles_offset(const memory::Group& group) {
+  return preamble_bytes + group.block_size * sizeof(int32_t);
 }
 
-void write_fixed(uint32_t version, uint32_t tokens, std::span<const unsigned char> key,
-                 unsigned char* to) {
+void write_preamble(uint32_t version, uint32_t tokens, std::span<const unsigned char> key,
+                    unsigned char* to) {
   const uint32_t numbers[2] = {version, tokens};
   std::memcpy(to, magic, sizeof magic);
   std::memcpy(to + sizeof magic, numbers, sizeof numbers);
   std::copy(key.begin(), key.end(), to + key_offset);
 }
 
-// An item has a key of its own: of its random bytes and of its name, which stands for model, salt,
-// text and group. So it fits no other name, and one nonce is enough.
-Secret item_key(const Secret& secret, std::span<const unsigned char> fixed,
+// Derives the cipher's key for one item, from its random bytes and its name, which stands for
+// model, salt, text and group. So an item cannot be used under another name, and since each key
+// encrypts one item, a constant nonce suffices.
+Secret item_key(const Secret& secret, std::span<const unsigned char> preamble,
                 const ContentKey& name) {
-  std::array<unsigned char, fixed_bytes + std::tuple_size_v<ContentKey>> context;
-  std::copy(fixed.begin(), fixed.end(), context.begin());
-  std::copy(name.begin(), name.end(), context.begin() + fixed_bytes);
+  std::array<unsigned char, preamble_bytes + std::tuple_size_v<ContentKey>> context;
+  std::copy(preamble.begin(), preamble.end(), context.begin());
+  std::copy(name.begin(), name.end(), context.begin() + preamble_bytes);
   return file::derive(secret.bytes(), file::item_key_purpose, context, 32);
 }
 
 bool begins_with(std::span<const unsigned char> value, uint32_t version, uint32_t tokens,
                  std::span<const unsigned char> key) {
-  std::array<unsigned char, fixed_bytes> expected;
-  write_fixed(version, tokens, key, expected.data());
+  std::array<unsigned char, preamble_bytes> expected;
+  write_preamble(version, tokens, key, expected.data());
   return std::equal(expected.begin(),
                     expected.begin() + key_offset + static_cast<std::ptrdiff_t>(key.size()),
                     value.begin());
 }
 
-// visit(layer, position in the block, offset of the tile's layer)
+// Calls visit(layer, position in the block, offset in the value) for each tile of each layer.
 template <class Visit>
-void each_tile(const memory::Group& group, const Visit& visit) {
-  size_t at = head_bytes(group);
+void for_each_tile(const memory::Group& group, const Visit& visit) {
+  size_t at = tiles_offset(group);
   const size_t step = static_cast<size_t>(file::saved_layer_bytes(group.shape));
   for (uint32_t position = 0; position < group.block_size; position += kernels::tile_tokens)
     for (uint32_t layer = 0; layer < group.shape.layers; layer++, at += step)
@@ -62,7 +66,7 @@ void each_tile(const memory::Group& group, const Visit& visit) {
 }  // namespace
 
 uint64_t block_value_bytes(const memory::Group& group) {
-  return checked_add(head_bytes(group) + file::tag_bytes,
+  return checked_add(tiles_offset(group) + file::tag_bytes,
                      checked_mul(file::saved_tile_bytes(group.shape),
                                  group.block_size / kernels::tile_tokens, "bytes of a block"),
                      "bytes of a block");
@@ -70,9 +74,9 @@ uint64_t block_value_bytes(const memory::Group& group) {
 
 void pack_block_value(const kernels::Table& kernels, const file::Run& run, size_t index,
                       const ContentKey& key, std::span<const int32_t> tokens, unsigned char* to) {
-  write_fixed(plain_item, static_cast<uint32_t>(tokens.size()), key, to);
-  std::memcpy(to + fixed_bytes, tokens.data(), tokens.size_bytes());
-  each_tile(*run.group, [&](uint32_t layer, uint32_t position, size_t at) {
+  write_preamble(plain_item, static_cast<uint32_t>(tokens.size()), key, to);
+  std::memcpy(to + preamble_bytes, tokens.data(), tokens.size_bytes());
+  for_each_tile(*run.group, [&](uint32_t layer, uint32_t position, size_t at) {
     file::save_tile(kernels, run, layer, index * run.group->block_size + position,
                     kernels::tile_tokens, to + at);
   });
@@ -87,9 +91,9 @@ void seal_block_value(const memory::Group& group, const ContentKey& key, const S
   } else {
     std::array<unsigned char, std::tuple_size_v<ContentKey>> random;
     file::fill_with_random(random);
-    write_fixed(encrypted_item, 0, random, value);
-    tag = file::encrypt(item_key(secret, {value, fixed_bytes}, key), {},
-                        {value + fixed_bytes, size - fixed_bytes});
+    write_preamble(encrypted_item, 0, random, value);
+    tag = file::encrypt(item_key(secret, {value, preamble_bytes}, key), {},
+                        {value + preamble_bytes, size - preamble_bytes});
   }
   std::memcpy(value + size, tag.data(), tag.size());
 }
@@ -107,16 +111,16 @@ bool open_block_value(const memory::Group& group, const ContentKey& key,
       return false;
   } else {
     if (!begins_with(value, encrypted_item, 0, {})) return false;
-    if (!file::decrypt(item_key(secret, value.first(fixed_bytes), key), {},
-                       value.subspan(fixed_bytes, size - fixed_bytes), tag))
+    if (!file::decrypt(item_key(secret, value.first(preamble_bytes), key), {},
+                       value.subspan(preamble_bytes, size - preamble_bytes), tag))
       return false;
   }
-  return std::memcmp(value.data() + fixed_bytes, tokens.data(), tokens.size_bytes()) == 0;
+  return std::memcmp(value.data() + preamble_bytes, tokens.data(), tokens.size_bytes()) == 0;
 }
 
 void load_block_value(const kernels::Table& kernels, const file::Run& run, size_t index,
                       const unsigned char* value) {
-  each_tile(*run.group, [&](uint32_t layer, uint32_t position, size_t at) {
+  for_each_tile(*run.group, [&](uint32_t layer, uint32_t position, size_t at) {
     file::load_tile(kernels, run, layer, index * run.group->block_size + position,
                     kernels::tile_tokens, run.group->shape, value + at);
   });

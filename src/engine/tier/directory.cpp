@@ -1,3 +1,4 @@
+// Keeps items as files below a directory, and deletes the least recently used when it is full.
 #include "engine/tier/directory.h"
 
 #include <fcntl.h>
@@ -22,10 +23,11 @@ using os::retry_on_eintr;
 
 namespace {
 
-constexpr mode_t private_mode = 0700;  // what a model was told is nobody else's business
-// How much of the capacity stays when files are deleted, so that it is not looked at for each new
-// one.
-constexpr double kept_share = 0.9;
+// Only the user may read what a model was told.
+constexpr mode_t private_mode = 0700;
+// When the store is full, files are deleted down to this fraction of its capacity, so that the
+// directory need not be listed again for each new file.
+constexpr double kept_fraction = 0.9;
 constexpr std::string_view digits = "0123456789abcdef", suffix = ".kv";
 constexpr size_t shard_digits = 2, name_digits = 62;
 constexpr int directory_flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
@@ -43,12 +45,13 @@ bool is_item_name(std::string_view name) {
 
 bool others_write(const struct stat& status) { return (status.st_mode & (S_IWGRP | S_IWOTH)) != 0; }
 
-// What open_shard() says of a name that is no shard of this store, or no longer one.
-bool is_of_others(int error) {
+// Returns whether an errno of open_shard() means that the name is no shard of this store, or no
+// longer.
+bool is_not_ours(int error) {
   return error == EPERM || error == ENOENT || error == ENOTDIR || error == ELOOP || error == EACCES;
 }
 
-// O_NOFOLLOW looks at the last name of a path only if no slash follows.
+// Removes slashes at the end: O_NOFOLLOW has no effect on a path that ends in one.
 std::string without_slashes(const char* path) {
   std::string name = path;
   while (name.size() > 1 && name.back() == '/') name.pop_back();
@@ -64,7 +67,7 @@ void sync_directory_of(const std::string& path) {
   os::File(descriptor, true, parent).sync();
 }
 
-// Throws IO for a directory in which others could put what the store then takes for its own.
+// Throws IO if others could put files into the directory, which the store would take for its own.
 void check_root(const struct stat& status, uid_t owner, const std::string& path) {
   char sentence[100];
   if (status.st_uid != owner) {
@@ -85,7 +88,7 @@ void check_root(const struct stat& status, uid_t owner, const std::string& path)
 
 // ---- Files --------------------------------------------------------------------------------------
 
-DirectoryStore::Place::Place(const unsigned char (&key)[32]) {
+DirectoryStore::ItemPath::ItemPath(const unsigned char (&key)[32]) {
   for (const unsigned char byte : key) {
     std::string& part = shard.size() < shard_digits ? shard : name;
     part += digits[byte >> 4];
@@ -115,7 +118,7 @@ os::File DirectoryStore::open_root(const char* path) const {
   return root;
 }
 
-// Returns a descriptor, or a negative errno for a shard that is not there or not the store's own.
+// Returns a descriptor, or a negative errno if the shard does not exist or is not the store's own.
 int DirectoryStore::open_shard(const char* name) const {
   const int descriptor =
       retry_on_eintr([&] { return openat(root_.descriptor(), name, directory_flags); });
@@ -128,7 +131,7 @@ int DirectoryStore::open_shard(const char* name) const {
   return -EPERM;
 }
 
-// Makes the shard if it is not there. Throws IO.
+// Opens a shard, and makes it if it does not exist. Throws IO.
 os::File DirectoryStore::open_shard_to_write(const std::string& name) const {
   const std::string path = root_.name() + '/' + name;
   int descriptor = open_shard(name.c_str());
@@ -142,12 +145,12 @@ os::File DirectoryStore::open_shard_to_write(const std::string& name) const {
   return os::File(descriptor, true, path);
 }
 
-// The store takes only regular files of its owner for its own.
+// Returns whether a file is one of the store's own: a regular file of its owner.
 bool DirectoryStore::is_own_file(const struct stat& status) const {
   return S_ISREG(status.st_mode) && status.st_uid == owner_;
 }
 
-// What the store has under a name.
+// Returns the status of an item, or nullopt if the store does not have it.
 std::optional<struct stat> DirectoryStore::item_at(int shard, const char* name) const {
   struct stat status;
   if (fstatat(shard, name, &status, AT_SYMLINK_NOFOLLOW) != 0) return std::nullopt;
@@ -155,7 +158,8 @@ std::optional<struct stat> DirectoryStore::item_at(int shard, const char* name) 
   return status;
 }
 
-// False: a shard that is the store's own could not be read.
+// Visits all files in the shards. Returns false if one of the store's own directories could not be
+// read.
 bool DirectoryStore::for_each_file(
     const std::function<void(int shard, const char* shard_name, const char* name)>& visit) const {
   bool complete = true;
@@ -163,7 +167,7 @@ bool DirectoryStore::for_each_file(
     if (!is_shard_name(shard_name)) return true;
     const int descriptor = open_shard(shard_name);
     if (descriptor < 0) {
-      complete = complete && is_of_others(-descriptor);
+      complete = complete && is_not_ours(-descriptor);
       return true;
     }
     const os::File shard(descriptor, true, shard_name);
@@ -184,14 +188,14 @@ DirectoryStore::DirectoryStore(const char* path, uint64_t capacity, bool durable
 }
 
 void DirectoryStore::put_one(const pkv_store_item& item) {
-  const Place place(item.key);
-  os::File shard = open_shard_to_write(place.shard);
-  struct stat status;  // looked at once: another process may remove the item at any time
-  const bool taken =
-      fstatat(shard.descriptor(), place.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0;
-  if (taken && !is_own_file(status))
-    fail_io("not a file of the store's owner:", shard.name() + '/' + place.name, EPERM);
-  os::FileReplacement replacement(std::move(shard), place.name, durable_);
+  const ItemPath path(item.key);
+  os::File shard = open_shard_to_write(path.shard);
+  struct stat status;  // from one call, since another process may remove the item at any time
+  const bool exists =
+      fstatat(shard.descriptor(), path.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0;
+  if (exists && !is_own_file(status))
+    fail_io("not a file of the store's owner:", shard.name() + '/' + path.name, EPERM);
+  os::FileReplacement replacement(std::move(shard), path.name, durable_);
   replacement.file().write(item.data, static_cast<size_t>(item.size));
   replacement.commit();
   bytes_ += item.size;
@@ -206,29 +210,29 @@ int64_t DirectoryStore::put(std::span<const pkv_store_item> items) {
       stored++;
     } catch (const os::IoError& refused) {
       error = refused.error;
-      if (error != EPERM) break;  // what is full now is full for the next one
+      if (error != EPERM) break;  // other items would fail for the same reason
     }
   }
   if (capacity_ != 0 && bytes_ > capacity_) make_room();
   return stored > 0 || items.empty() ? stored : -error;
 }
 
-// Returns the size of what is there, of which it copies as much as there is room for; 0: nothing.
+// Returns the size of an item, of which it copies as much as fits; 0 if there is none.
 uint64_t DirectoryStore::get_one(const pkv_store_item& item) const {
-  const Place place(item.key);
-  const int directory = open_shard(place.shard.c_str());
+  const ItemPath path(item.key);
+  const int directory = open_shard(path.shard.c_str());
   if (directory < 0) return 0;
-  const os::File shard(directory, true, place.shard);
-  if (!item_at(directory, place.name.c_str())) return 0;
+  const os::File shard(directory, true, path.shard);
+  if (!item_at(directory, path.name.c_str())) return 0;
   const int descriptor = retry_on_eintr([&] {
-    return openat(directory, place.name.c_str(),
+    return openat(directory, path.name.c_str(),
                   O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   });
   if (descriptor < 0) return 0;
-  os::File file(descriptor, true, place.name);
+  os::File file(descriptor, true, path.name);
   const uint64_t size = file.remaining().value_or(0);
   file.read(item.data, static_cast<size_t>(std::min(item.size, size)));
-  futimens(descriptor, nullptr);  // used now; where that is not allowed it is merely older
+  futimens(descriptor, nullptr);  // marks it as used; if that fails, it is only evicted earlier
   return size;
 }
 
@@ -238,7 +242,7 @@ int64_t DirectoryStore::get(std::span<pkv_store_item> items) {
     try {
       item.size = get_one(item);
     } catch (const Error&) {
-      item.size = 0;  // it cannot be read
+      item.size = 0;  // an item that cannot be read is a miss
     }
     found += item.size != 0;
   }
@@ -248,33 +252,32 @@ int64_t DirectoryStore::get(std::span<pkv_store_item> items) {
 int64_t DirectoryStore::probe(std::span<pkv_store_item> items) {
   int64_t found = 0;
   for (pkv_store_item& item : items) {
-    const std::optional<struct stat> status = item_at(Place(item.key));
+    const std::optional<struct stat> status = item_at(ItemPath(item.key));
     item.size = status ? static_cast<uint64_t>(status->st_size) : 0;
     found += item.size != 0;
   }
   return found;
 }
 
-std::optional<struct stat> DirectoryStore::item_at(const Place& place) const {
-  const int descriptor = open_shard(place.shard.c_str());
+std::optional<struct stat> DirectoryStore::item_at(const ItemPath& path) const {
+  const int descriptor = open_shard(path.shard.c_str());
   if (descriptor < 0) return std::nullopt;
-  const os::File shard(descriptor, true, place.shard);
-  return item_at(descriptor, place.name.c_str());
+  const os::File shard(descriptor, true, path.shard);
+  return item_at(descriptor, path.name.c_str());
 }
 
 int64_t DirectoryStore::drop(std::span<const pkv_store_item> items) {
   int64_t dropped = 0;
-  for (const pkv_store_item& item : items) dropped += remove(Place(item.key));
+  for (const pkv_store_item& item : items) dropped += remove(ItemPath(item.key));
   return dropped;
 }
 
-// Whether there was an item, which is gone now.
-bool DirectoryStore::remove(const Place& place) const {
-  const int descriptor = open_shard(place.shard.c_str());
+// Removes an item. Returns false if there was none.
+bool DirectoryStore::remove(const ItemPath& path) const {
+  const int descriptor = open_shard(path.shard.c_str());
   if (descriptor < 0) return false;
-  const os::File shard(descriptor, true, place.shard);
-  return item_at(descriptor, place.name.c_str()) &&
-         unlinkat(descriptor, place.name.c_str(), 0) == 0;
+  const os::File shard(descriptor, true, path.shard);
+  return item_at(descriptor, path.name.c_str()) && unlinkat(descriptor, path.name.c_str(), 0) == 0;
 }
 
 // ---- Capacity -----------------------------------------------------------------------------------
@@ -283,7 +286,8 @@ void DirectoryStore::remove_orphans() const {
   for_each_file([](int shard, const char*, const char* name) { os::remove_orphan(shard, name); });
 }
 
-// All files of the store; what goes away meanwhile is left out. Orphans go on the way.
+// Lists all files of the store except those that vanish meanwhile, and removes orphaned temporary
+// files on the way.
 DirectoryStore::Listing DirectoryStore::list() const {
   Listing listing;
   listing.complete = for_each_file([&](int shard, const char* shard_name, const char* name) {
@@ -298,22 +302,24 @@ DirectoryStore::Listing DirectoryStore::list() const {
   return listing;
 }
 
-// The oldest go. Looked up each time, since other processes write and delete, too.
+// Deletes the least recently used items. Lists the directory each time, since other processes write
+// to it and delete from it, too.
 void DirectoryStore::make_room() {
-  const std::unique_lock lock(cleaning_, std::try_to_lock);
+  const std::unique_lock lock(make_room_mutex_, std::try_to_lock);
   if (!lock) return;
-  Listing now = list();
-  if (now.bytes > capacity_) {
-    const auto kept = static_cast<uint64_t>(kept_share * static_cast<double>(capacity_));
-    std::sort(now.items.begin(), now.items.end(), [](const Entry& a, const Entry& b) {
-      return std::pair(a.used.tv_sec, a.used.tv_nsec) < std::pair(b.used.tv_sec, b.used.tv_nsec);
+  Listing listing = list();
+  if (listing.bytes > capacity_) {
+    const auto kept = static_cast<uint64_t>(kept_fraction * static_cast<double>(capacity_));
+    std::sort(listing.items.begin(), listing.items.end(), [](const Entry& a, const Entry& b) {
+      return std::pair(a.last_use.tv_sec, a.last_use.tv_nsec) <
+             std::pair(b.last_use.tv_sec, b.last_use.tv_nsec);
     });
-    for (const Entry& entry : now.items) {
-      if (now.bytes <= kept) break;
-      if (remove(entry.place) || !item_at(entry.place)) now.bytes -= entry.bytes;
+    for (const Entry& entry : listing.items) {
+      if (listing.bytes <= kept) break;
+      if (remove(entry.path) || !item_at(entry.path)) listing.bytes -= entry.bytes;
     }
   }
-  if (now.complete) bytes_ = now.bytes;
+  if (listing.complete) bytes_ = listing.bytes;
 }
 
 namespace {

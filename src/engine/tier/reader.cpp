@@ -1,4 +1,5 @@
-// What comes back from a store.
+// The thread of the tier that reads: it looks up which blocks of a text the store has, and puts
+// them into the cache and the prefix index.
 #include <algorithm>
 #include <utility>
 
@@ -10,15 +11,15 @@ namespace pkv::tier {
 
 namespace {
 
-constexpr size_t most_reads = 64;
-constexpr size_t probed_at_once = 256;
-constexpr uint8_t usual_retention = 1;
-constexpr uint64_t turn_bytes = uint64_t{1}
-                                << 20;  // added while others wait who are short of blocks
+constexpr size_t max_reads = 64;
+constexpr size_t positions_per_probe = 256;
+constexpr uint8_t default_retention = 1;
+// How much is added under one lock, while threads that need blocks wait for it.
+constexpr uint64_t slice_bytes = uint64_t{1} << 20;
 
 }  // namespace
 
-bool StoreTier::Reading::concerns(std::string_view other_salt, prefix::Tokens other) const {
+bool StoreTier::ReadRequest::concerns(std::string_view other_salt, prefix::Tokens other) const {
   const size_t common = std::min(text.size(), other.size());
   return salt == other_salt &&
          std::equal(other.begin(), other.begin() + static_cast<std::ptrdiff_t>(common),
@@ -26,30 +27,30 @@ bool StoreTier::Reading::concerns(std::string_view other_salt, prefix::Tokens ot
 }
 
 void StoreTier::prefetch(std::string_view salt, prefix::Tokens text) {
-  Reading reading{std::string(salt), std::vector<int32_t>(text.begin(), text.end())};
+  ReadRequest request{std::string(salt), std::vector<int32_t>(text.begin(), text.end())};
   {
     const std::lock_guard lock(queue_mutex_);
     start(reader_, read_buffer_, &StoreTier::run_reader);
-    reads_.push_back(std::move(reading));
-    if (reads_.size() > most_reads)
-      reads_.erase(std::next(reads_.begin()));  // the first one is under way
+    reads_.push_back(std::move(request));
+    if (reads_.size() > max_reads)
+      reads_.erase(std::next(reads_.begin()));  // the reader works on the first one
   }
-  queued_.notify_all();
-  done_.notify_all();  // whoever waits for the one that was let go
+  work_queued_.notify_all();
+  work_done_.notify_all();  // for threads that wait for the request that was erased
 }
 
 void StoreTier::fetch(std::string_view salt, prefix::Tokens text) {
-  if (patience_.count() == 0 || store_.down() ||
+  if (max_wait_.count() == 0 || store_.down() ||
       cache_.prefix()->cached(salt, text) == text.size() / block_size())
     return;
   prefetch(salt, text);
-  wait(salt, text, Clock::now() + patience_);
+  wait(salt, text, Clock::now() + max_wait_);
 }
 
 void StoreTier::wait(std::string_view salt, prefix::Tokens text, Clock::time_point until) {
   std::unique_lock lock(queue_mutex_);
-  done_.wait_until(lock, until, [&] {
-    return std::none_of(reads_.begin(), reads_.end(), [&](const Reading& each) {
+  work_done_.wait_until(lock, until, [&] {
+    return std::none_of(reads_.begin(), reads_.end(), [&](const ReadRequest& each) {
       return !each.cancelled && each.concerns(salt, text);
     });
   });
@@ -58,173 +59,179 @@ void StoreTier::wait(std::string_view salt, prefix::Tokens text, Clock::time_poi
 void StoreTier::cancel(std::string_view salt, prefix::Tokens text) {
   {
     const std::lock_guard lock(queue_mutex_);
-    for (Reading& each : reads_) each.cancelled = each.cancelled || each.concerns(salt, text);
+    for (ReadRequest& each : reads_) each.cancelled = each.cancelled || each.concerns(salt, text);
   }
-  done_.notify_all();
+  work_done_.notify_all();
 }
 
 void StoreTier::run_reader() noexcept {
   reader_id_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   std::unique_lock lock(queue_mutex_);
   for (;;) {
-    queued_.wait(lock, [&] { return ending_ || !reads_.empty(); });
+    work_queued_.wait(lock, [&] { return stopping_ || !reads_.empty(); });
     if (reads_.empty()) return;
-    Reading& reading = reads_.front();  // stays where it is until it is taken out below
+    ReadRequest& request = reads_.front();  // remains the first one until it is removed below
     lock.unlock();
     try {
-      read(reading);
+      read(request);
     } catch (const Error&) {
-      // Out of blocks, say: what there is is enough.
+      // Out of blocks, for example. What was read so far is in the index.
     } catch (const std::bad_alloc&) {
     }
     {
-      const std::lock_guard content_lock(reading_mutex_);
-      reading_.reset();
+      const std::lock_guard content_lock(reader_mutex_);
+      reader_content_.reset();
     }
     lock.lock();
     reads_.pop_front();
-    done_.notify_all();
+    work_done_.notify_all();
   }
 }
 
-void StoreTier::read(Reading& reading) {
-  const auto given_up = [&] {
+void StoreTier::read(ReadRequest& request) {
+  const auto is_cancelled = [&] {
     const std::lock_guard lock(queue_mutex_);
-    return reading.cancelled;
+    return request.cancelled;
   };
-  if (given_up() || store_.down()) return;
-  const prefix::Tokens text = reading.text;
-  const uint64_t from = cache_.prefix()->cached(reading.salt, text);
+  if (is_cancelled() || store_.down()) return;
+  const prefix::Tokens text = request.text;
+  const uint64_t from = cache_.prefix()->cached(request.salt, text);
   if (from == text.size() / block_size()) return;
-  const Found found = look_up(reading, from);
-  if (found.to == from || begin_content(reading) != from) return;
-  for (uint64_t first = from; first < found.to && !given_up();) {
-    const uint64_t asked = std::min<uint64_t>(batch_, found.to - first);
+  const LookupResult lookup = look_up(request, from);
+  if (lookup.to == from || match_in_memory(request) != from) return;
+  for (uint64_t first = from; first < lookup.to && !is_cancelled();) {
+    const uint64_t asked = std::min<uint64_t>(batch_positions_, lookup.to - first);
     uint64_t count = asked;
-    const Items items = read_items(found, text, first, count);
-    if (!add_in_turns(found, text, first, count, items) || count < asked) return;
+    const Items items = read_items(lookup, text, first, count);
+    if (!add_in_slices(lookup, text, first, count, items) || count < asked) return;
     first += count;
   }
 }
 
-// Asks the store in steps, since most texts end early.
-StoreTier::Found StoreTier::look_up(const Reading& reading, uint64_t from) {
-  const uint64_t total = reading.text.size() / block_size();
-  Found found{from, from, keys_of(reading.salt, reading.text, from, total), {}};
+// Asks the store which items of a text it has. Asks in steps, since the store has only a short
+// beginning of most texts.
+StoreTier::LookupResult StoreTier::look_up(const ReadRequest& request, uint64_t from) {
+  const uint64_t total = request.text.size() / block_size();
+  LookupResult lookup{from, from, keys_of(request.salt, request.text, from, total), {}};
   Items items;
-  uint64_t limit = from;  // all groups without a window have what is before it
+  // All groups without a window are complete up to here.
+  uint64_t limit = from;
   while (limit < total) {
-    const uint64_t step = std::min<uint64_t>(probed_at_once, total - limit);
+    const uint64_t step = std::min<uint64_t>(positions_per_probe, total - limit);
     items.clear();
     for (uint64_t i = (limit - from) * groups(); i < (limit - from + step) * groups(); i++) {
       pkv_store_item item{};
-      std::copy(found.keys[i].begin(), found.keys[i].end(), item.key);
+      std::copy(lookup.keys[i].begin(), lookup.keys[i].end(), item.key);
       items.push_back(item);
     }
     store_.probe(items);
     asked_.fetch_add(items.size(), std::memory_order_relaxed);
     for (size_t i = 0; i < items.size(); i++)
-      found.there.push_back(items[i].size == item_bytes_[i % groups()]);
-    forget_missing(std::span(found.keys).subspan((limit - from) * groups(), items.size()),
-                   std::span(found.there).last(items.size()));
+      lookup.present.push_back(items[i].size == item_bytes_[i % groups()]);
+    forget_missing_keys(std::span(lookup.keys).subspan((limit - from) * groups(), items.size()),
+                        std::span(lookup.present).last(items.size()));
     const uint64_t before = limit;
     const auto complete = [&](uint64_t position) {
       for (size_t g = 0; g < groups(); g++)
-        if (group(g).shape.window == 0 && found.there[(position - from) * groups() + g] == 0)
+        if (group(g).shape.window == 0 && lookup.present[(position - from) * groups() + g] == 0)
           return false;
       return true;
     };
     while (limit < before + step && complete(limit)) limit++;
     if (limit < before + step) break;
   }
-  found.to = limit;
-  found.to = usable(found, limit);
-  return found;
+  lookup.to = limit;
+  lookup.to = usable_end(lookup, limit);
+  return lookup;
 }
 
-// What the store has lost is written again when it comes by.
-void StoreTier::forget_missing(std::span<const ContentKey> keys,
-                               std::span<const unsigned char> there) {
+// Forgets keys that the store has lost, so that their blocks are written again.
+void StoreTier::forget_missing_keys(std::span<const ContentKey> keys,
+                                    std::span<const unsigned char> present) {
   const std::lock_guard lock(queue_mutex_);
   for (size_t i = 0; i < keys.size(); i++)
-    if (there[i] == 0) known_.erase(beginning(keys[i]));
+    if (present[i] == 0) stored_keys_.erase(key_prefix(keys[i]));
 }
 
-// A window group needs, of a beginning that ends there, its last window and its sinks.
-bool StoreTier::needed(const Found& found, uint64_t position, size_t g) const {
+// Returns whether a text that ends at lookup.to needs this block: a group with a window needs only
+// the last window and the sinks.
+bool StoreTier::is_needed(const LookupResult& lookup, uint64_t position, size_t g) const {
   const memory::Shape& shape = group(g).shape;
   if (shape.window == 0) return true;
-  return position + group(g).blocks_for(shape.window) >= found.to ||
+  return position + group(g).blocks_for(shape.window) >= lookup.to ||
          position < group(g).blocks_for(shape.sinks);
 }
 
-// The longest beginning up to a position of which every group can have what it needs.
-uint64_t StoreTier::usable(const Found& found, uint64_t to) const {
-  for (size_t g = 0; g < groups(); g++) to = std::min(to, end_of_sinks(found, to, g));
-  // A position must be the end of enough blocks in a row: it is, in every group, or a smaller one
-  // is tried.
+// Returns the end of the longest beginning of the text, up to `to`, for which the store has all
+// that every group needs.
+uint64_t StoreTier::usable_end(const LookupResult& lookup, uint64_t to) const {
+  for (size_t g = 0; g < groups(); g++) to = std::min(to, end_of_sinks(lookup, to, g));
+  // A window group lowers `to` until its whole window before it is present. That may break the
+  // window of another group, so they take turns until all agree.
   for (size_t agreed = 0, g = 0; agreed < groups(); g = (g + 1) % groups()) {
-    const uint64_t before = std::exchange(to, end_of_window(found, to, g));
+    const uint64_t before = std::exchange(to, end_of_window(lookup, to, g));
     agreed = to == before ? agreed + 1 : 1;
   }
   return to;
 }
 
-// Of a group, the end of the longest beginning up to `to` that lacks none of its sinks.
-uint64_t StoreTier::end_of_sinks(const Found& found, uint64_t to, size_t g) const {
+// Returns the end of the longest beginning, up to `to`, that lacks none of the sinks of a group.
+uint64_t StoreTier::end_of_sinks(const LookupResult& lookup, uint64_t to, size_t g) const {
   const uint64_t sinks = group(g).shape.window == 0 ? 0 : group(g).blocks_for(group(g).shape.sinks);
-  for (uint64_t position = found.from; position < std::min(to, sinks); position++)
-    if (found.there[(position - found.from) * groups() + g] == 0) return position;
+  for (uint64_t position = lookup.from; position < std::min(to, sinks); position++)
+    if (lookup.present[(position - lookup.from) * groups() + g] == 0) return position;
   return to;
 }
 
-// Of a group, the end of the longest beginning up to `to` that lacks nothing of its last window.
-uint64_t StoreTier::end_of_window(const Found& found, uint64_t to, size_t g) const {
+// Returns the end of the longest beginning, up to `to`, that lacks nothing of the last window of a
+// group.
+uint64_t StoreTier::end_of_window(const LookupResult& lookup, uint64_t to, size_t g) const {
   if (group(g).shape.window == 0) return to;
   const uint64_t window = group(g).blocks_for(group(g).shape.window);
-  for (uint64_t position = to; position > found.from && position + window > to; position--)
-    if (found.there[(position - 1 - found.from) * groups() + g] == 0) to = position - 1;
+  for (uint64_t position = to; position > lookup.from && position + window > to; position--)
+    if (lookup.present[(position - 1 - lookup.from) * groups() + g] == 0) to = position - 1;
   return to;
 }
 
-// What is in memory already. Its end, in blocks.
-uint64_t StoreTier::begin_content(const Reading& reading) {
+// Sets reader_content_ to what the prefix index has of the text. Returns its length in blocks.
+uint64_t StoreTier::match_in_memory(const ReadRequest& request) {
   Content content(cache_);
-  content.hold() = prefix::Index::Hold(*cache_.prefix(), reading.salt, usual_retention);
+  content.hold() = prefix::Index::Hold(*cache_.prefix(), request.salt, default_retention);
   const uint32_t depth =
-      cache_.prefix()->match(content.hold(), reading.text, content.sequences(), nullptr);
-  content.tokens().reserve(reading.text.size());
+      cache_.prefix()->match(content.hold(), request.text, content.sequences(), nullptr);
+  content.tokens().reserve(request.text.size());
   content.tokens().assign(
-      reading.text.begin(),
-      reading.text.begin() + static_cast<std::ptrdiff_t>(depth * uint64_t{block_size()}));
-  const std::lock_guard lock(reading_mutex_);
-  reading_.emplace(std::move(content));
+      request.text.begin(),
+      request.text.begin() + static_cast<std::ptrdiff_t>(depth * uint64_t{block_size()}));
+  const std::lock_guard lock(reader_mutex_);
+  reader_content_.emplace(std::move(content));
   return depth;
 }
 
-// The items of `count` positions, checked; fewer positions where something is missing.
-StoreTier::Items StoreTier::read_items(const Found& found, prefix::Tokens text, uint64_t first,
-                                       uint64_t& count) {
+// Reads and checks the items of `count` positions. Lowers count to those before the first position
+// of which an item is missing or corrupt.
+StoreTier::Items StoreTier::read_items(const LookupResult& lookup, prefix::Tokens text,
+                                       uint64_t first, uint64_t& count) {
   Items items;
-  std::vector<size_t> places;  // of items, among keys
+  std::vector<size_t> key_indices;  // of the items, in lookup.keys
   unsigned char* at = read_buffer_.data();
   for (uint64_t position = first; position < first + count; position++)
     for (size_t g = 0; g < groups(); g++) {
-      if (!needed(found, position, g)) continue;
-      const size_t place = (position - found.from) * groups() + g;
+      if (!is_needed(lookup, position, g)) continue;
+      const size_t key_index = (position - lookup.from) * groups() + g;
       pkv_store_item item{};
-      std::copy(found.keys[place].begin(), found.keys[place].end(), item.key);
+      std::copy(lookup.keys[key_index].begin(), lookup.keys[key_index].end(), item.key);
       item.data = at;
       item.size = item_bytes_[g];
       items.push_back(item);
-      places.push_back(place);
+      key_indices.push_back(key_index);
       at += item_bytes_[g];
     }
   store_.get(items);
   for (size_t i = 0; i < items.size(); i++) {
-    const uint64_t position = found.from + places[i] / groups();
-    const size_t g = places[i] % groups();
-    const ContentKey& key = found.keys[places[i]];
+    const uint64_t position = lookup.from + key_indices[i] / groups();
+    const size_t g = key_indices[i] % groups();
+    const ContentKey& key = lookup.keys[key_indices[i]];
     const bool good =
         items[i].size == item_bytes_[g] &&
         open_block_value(
@@ -236,40 +243,41 @@ StoreTier::Items StoreTier::read_items(const Found& found, prefix::Tokens text, 
       store_.drop(items[i]);
     }
     const std::lock_guard lock(queue_mutex_);
-    known_.erase(beginning(key));
+    stored_keys_.erase(key_prefix(key));
     count = std::min(count, position - first);
   }
   return items;
 }
 
-// Into blocks of the cache and into the index, a little at a time: who is short of blocks meanwhile
-// waits for that little. False: there are no blocks for them, or they were let go.
-bool StoreTier::add_in_turns(const Found& found, prefix::Tokens text, uint64_t first,
-                             uint64_t count, const Items& items) {
-  const uint64_t turn = std::max<uint64_t>(turn_bytes / position_bytes_, 1);
+// Puts items into blocks of the cache and into the index, in slices, so that a thread that needs
+// blocks meanwhile waits only for one slice. Returns false if give_way() released the content.
+// Throws OUT_OF_BLOCKS.
+bool StoreTier::add_in_slices(const LookupResult& lookup, prefix::Tokens text, uint64_t first,
+                              uint64_t count, const Items& items) {
+  const uint64_t slice = std::max<uint64_t>(slice_bytes / position_bytes_, 1);
   size_t item = 0;
-  for (const uint64_t end = first + count; first < end; first += turn)
-    if (!add_blocks(found, text, first, std::min(turn, end - first), items, item)) return false;
+  for (const uint64_t end = first + count; first < end; first += slice)
+    if (!add_blocks(lookup, text, first, std::min(slice, end - first), items, item)) return false;
   return count > 0;
 }
 
-// item: of items, the next one; it moves on.
-bool StoreTier::add_blocks(const Found& found, prefix::Tokens text, uint64_t first, uint64_t count,
-                           const Items& items, size_t& item) {
-  let_others_in();
-  const std::lock_guard lock(reading_mutex_);
-  if (!reading_) return false;
+// Adds one slice, beginning with items[item], and advances item.
+bool StoreTier::add_blocks(const LookupResult& lookup, prefix::Tokens text, uint64_t first,
+                           uint64_t count, const Items& items, size_t& item) {
+  yield_to_give_way();
+  const std::lock_guard lock(reader_mutex_);
+  if (!reader_content_) return false;
   std::vector<uint64_t> counts(groups());
   for (uint64_t position = first; position < first + count; position++)
-    for (size_t g = 0; g < groups(); g++) counts[g] += needed(found, position, g);
+    for (size_t g = 0; g < groups(); g++) counts[g] += is_needed(lookup, position, g);
   Reservation reservation(cache_, counts, cache_.config().watermark, nullptr, "prefetch");
-  for (size_t g = 0; g < groups(); g++) reading_->sequences()[g].make_room(count, 0);
+  for (size_t g = 0; g < groups(); g++) reader_content_->sequences()[g].make_room(count, 0);
   const size_t before = item;
   for (uint64_t position = first; position < first + count; position++)
     for (size_t g = 0; g < groups(); g++) {
-      memory::Sequence& sequence = reading_->sequences()[g];
+      memory::Sequence& sequence = reader_content_->sequences()[g];
       memory::Block block = memory::no_block;
-      if (needed(found, position, g)) {
+      if (is_needed(lookup, position, g)) {
         block = reservation.next(g, 1)[0];
         reservation.disown(g, 1);
         group(g).pool.set_filled(block, block_size());
@@ -282,10 +290,11 @@ bool StoreTier::add_blocks(const Found& found, prefix::Tokens text, uint64_t fir
     }
   read_.fetch_add(item - before, std::memory_order_relaxed);
   const auto end = static_cast<std::ptrdiff_t>((first + count) * block_size());
-  reading_->tokens().insert(reading_->tokens().end(),
-                            text.begin() + static_cast<std::ptrdiff_t>(first * block_size()),
-                            text.begin() + end);
-  cache_.prefix()->publish(reading_->hold(), reading_->tokens(), reading_->sequences(), true);
+  reader_content_->tokens().insert(reader_content_->tokens().end(),
+                                   text.begin() + static_cast<std::ptrdiff_t>(first * block_size()),
+                                   text.begin() + end);
+  cache_.prefix()->publish(reader_content_->hold(), reader_content_->tokens(),
+                           reader_content_->sequences(), true);
   return true;
 }
 

@@ -1,3 +1,4 @@
+// Calls the functions of a pkv_store, and pauses after a failure.
 #include "engine/tier/store_calls.h"
 
 #include <algorithm>
@@ -15,7 +16,7 @@ int64_t now() {
       .count();
 }
 
-constexpr int64_t shortest_pause = 100'000'000, longest_pause = 10'000'000'000;  // nanoseconds
+constexpr int64_t min_pause = 100'000'000, max_pause = 10'000'000'000;  // nanoseconds
 
 }  // namespace
 
@@ -40,7 +41,7 @@ uint64_t StoreCalls::call(Items items, const Call& function) noexcept {
   }
   failures_.fetch_add(1, std::memory_order_relaxed);
   const int64_t pause =
-      std::clamp(2 * pause_.load(std::memory_order_relaxed), shortest_pause, longest_pause);
+      std::clamp(2 * pause_.load(std::memory_order_relaxed), min_pause, max_pause);
   pause_.store(pause, std::memory_order_relaxed);
   down_until_.store(now() + pause, std::memory_order_relaxed);
   return 0;
@@ -50,20 +51,20 @@ uint64_t StoreCalls::put(std::span<const pkv_store_item> items) noexcept {
   return call(items, store_.put);
 }
 
-// Where the store has none of them, or is down, every size is 0.
+// Sets every size to 0 if the store has none of the items or is down.
 template <class Call>
-uint64_t StoreCalls::look_for(std::span<pkv_store_item> items, const Call& function) noexcept {
+uint64_t StoreCalls::get_or_probe(std::span<pkv_store_item> items, const Call& function) noexcept {
   const uint64_t found = call(items, function);
   for (size_t i = 0; found == 0 && i < items.size(); i++) items[i].size = 0;
   return found;
 }
 
 uint64_t StoreCalls::get(std::span<pkv_store_item> items) noexcept {
-  return look_for(items, store_.get);
+  return get_or_probe(items, store_.get);
 }
 
 uint64_t StoreCalls::probe(std::span<pkv_store_item> items) noexcept {
-  return look_for(items, store_.probe);
+  return get_or_probe(items, store_.probe);
 }
 
 void StoreCalls::drop(const pkv_store_item& item) noexcept {

@@ -1,4 +1,5 @@
-// A caller's store as the tier calls it.
+// Calls a caller's store for the tier, counts failures, and does not call a store that failed for a
+// while.
 #pragma once
 
 #include <pagedkv/store.h>
@@ -8,16 +9,19 @@
 
 namespace pkv::tier {
 
-// A caller's store, with what is counted of it. Leaves one that failed alone for a while.
+// After a failure the store is down: calls return 0 at once, for a pause that doubles with each
+// failure in a row.
 class StoreCalls {
  public:
   explicit StoreCalls(const pkv_store& store) : store_(store) {}
-  ~StoreCalls();  // closes the store, if it is owned
+  ~StoreCalls();  // closes the store if it is owned
+  // Takes over the store.
   void own() noexcept { owned_ = true; }
   StoreCalls(const StoreCalls&) = delete;
   StoreCalls& operator=(const StoreCalls&) = delete;
 
-  // How many items; 0 where it is down.
+  // Return how many items the store put or found; 0 if it is down. get and probe set the sizes of
+  // the items, to 0 for those that were not found.
   uint64_t put(std::span<const pkv_store_item> items) noexcept;
   uint64_t get(std::span<pkv_store_item> items) noexcept;
   uint64_t probe(std::span<pkv_store_item> items) noexcept;
@@ -29,7 +33,7 @@ class StoreCalls {
   template <class Items, class Call>
   uint64_t call(Items items, const Call& function) noexcept;
   template <class Call>
-  uint64_t look_for(std::span<pkv_store_item> items, const Call& function) noexcept;
+  uint64_t get_or_probe(std::span<pkv_store_item> items, const Call& function) noexcept;
 
   const pkv_store store_;
   bool owned_ = false;

@@ -1,10 +1,10 @@
-// The tier behind a cache's memory: what sessions leave in the prefix index goes to a store, and
-// comes back when it is asked for. Two threads, one that writes and one that reads, so that no step
-// waits for the store.
+// The tier that keeps blocks in a pkv_store: what sessions leave in the prefix index is written to
+// the store, and read back when a text is asked for. One thread writes and another one reads, so
+// that no step waits for the store.
 //
-// A session that ends or is suspended hands its content over. Until that is written its blocks stay
-// in use: what nobody has written is evicted last. Where blocks are short all the same, give_way()
-// lets go of everything at once.
+// A session that ends or is suspended hands its content over. Until that is written, its blocks
+// stay referenced, so that blocks that were not written yet are evicted last. If the cache runs out
+// of blocks all the same, give_way() releases all of them at once.
 #pragma once
 
 #include <atomic>
@@ -24,8 +24,8 @@
 
 namespace pkv::tier {
 
-// Enough of a key to remember it by, where a mistake costs a miss.
-inline uint64_t beginning(const ContentKey& key) {
+// Returns the first bytes of a key, by which the tier remembers it. A collision only costs a miss.
+inline uint64_t key_prefix(const ContentKey& key) {
   uint64_t number;
   std::memcpy(&number, key.data(), sizeof number);
   return number;
@@ -33,11 +33,13 @@ inline uint64_t beginning(const ContentKey& key) {
 
 class StoreTier final : public Tier {
  public:
-  // config was checked and has the size of this build. Throws UNSUPPORTED, bad_alloc.
+  // The config must have been checked and have the size of this build. Throws UNSUPPORTED, OVERFLOW
+  // or bad_alloc. The store stays the caller's to close until own_store().
   StoreTier(Cache& cache, const pkv_store_config& config);
-  // Until then the store is the caller's to close.
+  // Takes over the store, which is then closed with the tier.
   void own_store() noexcept { store_.own(); }
-  ~StoreTier() override;  // writes what is queued
+  // Writes all queued content first.
+  ~StoreTier() override;
   StoreTier(const StoreTier&) = delete;
   StoreTier& operator=(const StoreTier&) = delete;
 
@@ -52,82 +54,91 @@ class StoreTier final : public Tier {
   void inspect(const std::function<void(std::span<const Content* const>)>& look) override;
 
  private:
-  struct Reading {
+  // A text that the reader is to bring into the cache.
+  struct ReadRequest {
     std::string salt;
     std::vector<int32_t> text;
     bool cancelled = false;
+    // Returns whether one of the two texts is the beginning of the other, under the same salt.
     bool concerns(std::string_view other_salt, prefix::Tokens other) const;
   };
-  // What the store has of a text from a block position on: keys and flags by position, then group.
-  struct Found {
-    uint64_t from = 0, to = 0;  // to: so far as it is of use
-    std::vector<ContentKey> keys;
-    std::vector<unsigned char> there;
+  // Which items of a text the store has, from block position `from` on.
+  struct LookupResult {
+    uint64_t from = 0, to = 0;           // `to` is where the usable part ends
+    std::vector<ContentKey> keys;        // by position, then group
+    std::vector<unsigned char> present;  // by position, then group: 1 if the store has the item
   };
   using Items = std::vector<pkv_store_item>;
 
   size_t groups() const { return cache_.groups().size(); }
   uint32_t block_size() const { return cache_.config().block_size; }
   memory::Group& group(size_t g) const { return *cache_.groups()[g]; }
-  // The keys of positions [from, to) of a text.
+  // Returns the keys of block positions [from, to) of a text, by position, then group.
   std::vector<ContentKey> keys_of(std::string_view salt, prefix::Tokens text, uint64_t from,
                                   uint64_t to) const;
 
-  void let_others_in() const noexcept;
-  // The first time that there is something to do for it. Throws bad_alloc, NO_MEMORY.
+  // Yields while other threads are in give_way(), so that they get the mutex that the calling
+  // thread locks next.
+  void yield_to_give_way() const noexcept;
+  // Starts a thread and allocates its buffer, unless it runs already. Throws bad_alloc or
+  // NO_MEMORY.
   void start(std::thread& thread, std::vector<unsigned char>& buffer,
              void (StoreTier::*run)() noexcept);
   void run_writer() noexcept;
   void write_content(const std::string& salt, const std::vector<int32_t>& text);
   size_t write_batch(std::span<const ContentKey> keys, prefix::Tokens text, size_t first,
                      size_t count);
-  void make_way_for_steps(std::chrono::nanoseconds worked);
-  void skip_known(std::span<const ContentKey> keys, std::vector<unsigned char>& known);
+  void throttle_during_steps(std::chrono::nanoseconds worked);
+  void find_stored(std::span<const ContentKey> keys, std::vector<unsigned char>& stored);
   void finish_writing(uint64_t dropped) noexcept;
 
   void run_reader() noexcept;
-  void read(Reading& reading);
-  Found look_up(const Reading& reading, uint64_t from);
-  void forget_missing(std::span<const ContentKey> keys, std::span<const unsigned char> there);
-  uint64_t usable(const Found& found, uint64_t to) const;
-  uint64_t end_of_sinks(const Found& found, uint64_t to, size_t g) const;
-  uint64_t end_of_window(const Found& found, uint64_t to, size_t g) const;
-  bool needed(const Found& found, uint64_t position, size_t g) const;
-  uint64_t begin_content(const Reading& reading);
-  Items read_items(const Found& found, prefix::Tokens text, uint64_t first, uint64_t& count);
-  bool add_in_turns(const Found& found, prefix::Tokens text, uint64_t first, uint64_t count,
-                    const Items& items);
-  bool add_blocks(const Found& found, prefix::Tokens text, uint64_t first, uint64_t count,
+  void read(ReadRequest& request);
+  LookupResult look_up(const ReadRequest& request, uint64_t from);
+  void forget_missing_keys(std::span<const ContentKey> keys,
+                           std::span<const unsigned char> present);
+  uint64_t usable_end(const LookupResult& lookup, uint64_t to) const;
+  uint64_t end_of_sinks(const LookupResult& lookup, uint64_t to, size_t g) const;
+  uint64_t end_of_window(const LookupResult& lookup, uint64_t to, size_t g) const;
+  bool is_needed(const LookupResult& lookup, uint64_t position, size_t g) const;
+  uint64_t match_in_memory(const ReadRequest& request);
+  Items read_items(const LookupResult& lookup, prefix::Tokens text, uint64_t first,
+                   uint64_t& count);
+  bool add_in_slices(const LookupResult& lookup, prefix::Tokens text, uint64_t first,
+                     uint64_t count, const Items& items);
+  bool add_blocks(const LookupResult& lookup, prefix::Tokens text, uint64_t first, uint64_t count,
                   const Items& items, size_t& item);
 
   Cache& cache_;
   const Secret secret_;
-  ContentKey model_;  // secret, too: with it names of texts can be made
-  const std::chrono::milliseconds patience_;
-  const uint64_t most_queued_;        // block positions
-  std::vector<uint64_t> item_bytes_;  // by group
-  uint64_t position_bytes_ = 0;       // of all groups
-  size_t batch_;                      // positions at once
+  ContentKey model_;  // a secret too: with it anybody can compute the keys of texts
+  const std::chrono::milliseconds max_wait_;
+  const uint64_t max_queued_;         // block positions
+  std::vector<uint64_t> item_bytes_;  // size of an item, by group
+  uint64_t position_bytes_ = 0;       // of the items of one block position in all groups
+  size_t batch_positions_;            // how many are written or read in one call
   std::vector<unsigned char> write_buffer_, read_buffer_;
   StoreCalls store_;
 
   mutable std::mutex queue_mutex_;
-  std::condition_variable queued_, done_;
-  bool ending_ = false;
-  unsigned flushing_ = 0;      // callers of flush()
-  std::list<Content> writes_;  // a list: give_way() takes it over without memory
+  std::condition_variable work_queued_, work_done_;
+  bool stopping_ = false;
+  unsigned flushing_ = 0;      // the number of threads in flush()
+  std::list<Content> writes_;  // a list, since give_way() takes it over without allocating
   uint64_t queued_blocks_ = 0, writing_blocks_ = 0;
-  std::list<Reading> reads_;            // the first one is under way
-  std::unordered_set<uint64_t> known_;  // beginnings of keys the store has, as far as is remembered
+  std::list<ReadRequest> reads_;              // the reader works on the first one
+  std::unordered_set<uint64_t> stored_keys_;  // prefixes of keys that the store is known to have
 
-  // Who holds several takes reading_mutex_ first, then queue_mutex_, then writing_mutex_: the
-  // reader asks for blocks, and so may find itself in give_way().
-  std::mutex writing_mutex_, reading_mutex_;
-  // Threads in give_way(), which get these mutexes before the two threads do.
-  std::atomic<unsigned> in_need_{0};
-  std::optional<Content> writing_, reading_;
+  // A thread that locks several mutexes locks reader_mutex_ first, then queue_mutex_, then
+  // writer_mutex_. The reader allocates blocks while it holds reader_mutex_, and that may call
+  // give_way(), which locks the other two.
+  std::mutex writer_mutex_, reader_mutex_;
+  // The number of threads in give_way(). They get these mutexes before the writer and the reader.
+  std::atomic<unsigned> giving_way_{0};
+  // What the writer writes and what the reader has read so far; give_way() empties them.
+  std::optional<Content> writer_content_, reader_content_;
 
-  // What the writer has seen: how many steps had ended, and when the last of them was seen.
+  // How many steps had ended when the writer looked last, and when it last saw this number change.
   uint64_t steps_seen_ = 0;
   Clock::time_point last_step_{};
 

@@ -1,3 +1,4 @@
+// The common parts of the tier (construction, give_way, statistics), and the thread that writes.
 #include <string.h>
 
 #include <algorithm>
@@ -20,8 +21,8 @@ std::vector<unsigned char> bytes_of(const void* data, uint64_t size) {
   return size == 0 ? std::vector<unsigned char>{} : std::vector<unsigned char>(bytes, bytes + size);
 }
 
-constexpr size_t most_known = size_t{1} << 20;
-constexpr uint64_t usual_buffer = uint64_t{4} << 20;
+constexpr size_t max_stored_keys = size_t{1} << 20;
+constexpr uint64_t default_buffer_bytes = uint64_t{4} << 20;
 
 }  // namespace
 
@@ -31,10 +32,10 @@ StoreTier::StoreTier(Cache& cache, const pkv_store_config& config)
           {static_cast<const unsigned char*>(config.key), static_cast<size_t>(config.key_size)}),
       model_(hash_model(cache.config().block_size, file::saved_groups(cache.config()),
                         bytes_of(config.fingerprint, config.fingerprint_size), secret_)),
-      patience_(config.wait_ms),
-      most_queued_(config.queue_blocks != 0 ? config.queue_blocks
-                                            : memory::largest_pool(cache.groups()) / 4 + 1),
-      batch_(1),
+      max_wait_(config.wait_ms),
+      max_queued_(config.queue_blocks != 0 ? config.queue_blocks
+                                           : memory::largest_pool(cache.groups()) / 4 + 1),
+      batch_positions_(1),
       store_(*config.store) {
   if (!secret_.empty()) file::check_ciphers();
   for (const auto& each : cache.groups()) {
@@ -42,18 +43,18 @@ StoreTier::StoreTier(Cache& cache, const pkv_store_config& config)
     position_bytes_ += item_bytes_.back();
   }
   const uint64_t positions =
-      (config.buffer_bytes != 0 ? config.buffer_bytes : usual_buffer) / position_bytes_;
-  batch_ =
+      (config.buffer_bytes != 0 ? config.buffer_bytes : default_buffer_bytes) / position_bytes_;
+  batch_positions_ =
       static_cast<size_t>(std::clamp<uint64_t>(positions, 1, memory::largest_pool(cache.groups())));
 }
 
 StoreTier::~StoreTier() {
   {
     const std::lock_guard lock(queue_mutex_);
-    ending_ = true;
-    for (Reading& reading : reads_) reading.cancelled = true;
+    stopping_ = true;
+    for (ReadRequest& request : reads_) request.cancelled = true;
   }
-  queued_.notify_all();
+  work_queued_.notify_all();
   if (writer_.joinable()) writer_.join();
   if (reader_.joinable()) reader_.join();
   explicit_bzero(model_.data(), model_.size());
@@ -62,7 +63,7 @@ StoreTier::~StoreTier() {
 void StoreTier::start(std::thread& thread, std::vector<unsigned char>& buffer,
                       void (StoreTier::*run)() noexcept) {
   if (thread.joinable()) return;
-  buffer.resize(batch_ * position_bytes_);
+  buffer.resize(batch_positions_ * position_bytes_);
   try {
     thread = std::thread(run, this);
   } catch (const std::system_error& error) {
@@ -95,31 +96,33 @@ bool StoreTier::give_way() noexcept {
     any = !dropped.empty();
   }
   dropped.clear();
-  in_need_.fetch_add(1, std::memory_order_relaxed);
+  giving_way_.fetch_add(1, std::memory_order_relaxed);
   const auto let_go = [&](std::mutex& mutex, std::optional<Content>& content) {
     const std::lock_guard lock(mutex);
     any = any || content.has_value();
     content.reset();
   };
-  let_go(writing_mutex_, writing_);
+  let_go(writer_mutex_, writer_content_);
+  // If the reader itself comes here, it is allocating blocks for its content.
   if (std::this_thread::get_id() != reader_id_.load(std::memory_order_relaxed))
-    let_go(reading_mutex_, reading_);  // its own blocks are those it asks for
-  in_need_.fetch_sub(1, std::memory_order_relaxed);
-  done_.notify_all();
+    let_go(reader_mutex_, reader_content_);
+  giving_way_.fetch_sub(1, std::memory_order_relaxed);
+  work_done_.notify_all();
   return any;
 }
 
-// A thread that locks again at once would keep those out who wait. What it does for one lock is
-// short, and so is their wait.
-void StoreTier::let_others_in() const noexcept {
-  while (in_need_.load(std::memory_order_relaxed) > 0) std::this_thread::yield();
+// A thread that unlocks a mutex and locks it again at once would starve the threads that wait for
+// it. The writer and the reader hold a lock only for a short time, so give_way() waits only that
+// long.
+void StoreTier::yield_to_give_way() const noexcept {
+  while (giving_way_.load(std::memory_order_relaxed) > 0) std::this_thread::yield();
 }
 
 uint64_t StoreTier::flush(Clock::time_point until) noexcept {
   std::unique_lock lock(queue_mutex_);
   flushing_++;
-  queued_.notify_all();
-  done_.wait_until(lock, until, [&] { return writes_.empty() && writing_blocks_ == 0; });
+  work_queued_.notify_all();
+  work_done_.wait_until(lock, until, [&] { return writes_.empty() && writing_blocks_ == 0; });
   flushing_--;
   return queued_blocks_ + writing_blocks_;
 }
@@ -145,13 +148,14 @@ pkv_store_stats StoreTier::stats() const {
 }
 
 void StoreTier::inspect(const std::function<void(std::span<const Content* const>)>& look) {
-  const std::scoped_lock reading(reading_mutex_);  // in the order that they have everywhere
+  // In the order that store_tier.h prescribes.
+  const std::scoped_lock reading(reader_mutex_);
   const std::scoped_lock queue(queue_mutex_);
-  const std::scoped_lock writing(writing_mutex_);
+  const std::scoped_lock writing(writer_mutex_);
   std::vector<const Content*> contents;
   for (const Content& content : writes_) contents.push_back(&content);
-  if (writing_) contents.push_back(&*writing_);
-  if (reading_) contents.push_back(&*reading_);
+  if (writer_content_) contents.push_back(&*writer_content_);
+  if (reader_content_) contents.push_back(&*reader_content_);
   look(contents);
 }
 
@@ -163,22 +167,23 @@ void StoreTier::write(Content content) noexcept {
   content.tokens().resize(blocks * block_size());
   for (memory::Sequence& sequence : content.sequences()) sequence.trim(blocks * block_size());
   const std::lock_guard lock(queue_mutex_);
-  if (ending_ || queued_blocks_ >= most_queued_) {
+  if (stopping_ || queued_blocks_ >= max_queued_) {
     dropped_.fetch_add(blocks, std::memory_order_relaxed);
     return;
   }
   try {
     start(writer_, write_buffer_, &StoreTier::run_writer);
     writes_.push_back(std::move(content));
-  } catch (...) {  // no memory, or no thread
+  } catch (...) {  // no memory for the queue or for a thread
     dropped_.fetch_add(blocks, std::memory_order_relaxed);
     return;
   }
   queued_blocks_ += blocks;
-  queued_.notify_all();
+  work_queued_.notify_all();
 }
 
-// Steps go first: what waits here is of use later, if at all.
+// Runs at a low priority: steps are more urgent than what is written, which is of use later, if at
+// all.
 void StoreTier::run_writer() noexcept {
   os::lower_priority();
   for (;;) {
@@ -186,16 +191,16 @@ void StoreTier::run_writer() noexcept {
     std::vector<int32_t> text;
     {
       std::unique_lock lock(queue_mutex_);
-      queued_.wait(lock, [&] { return ending_ || !writes_.empty(); });
+      work_queued_.wait(lock, [&] { return stopping_ || !writes_.empty(); });
       if (writes_.empty()) return;
-      const std::lock_guard content_lock(writing_mutex_);
-      writing_.emplace(std::move(writes_.front()));
+      const std::lock_guard content_lock(writer_mutex_);
+      writer_content_.emplace(std::move(writes_.front()));
       writes_.pop_front();
-      writing_blocks_ = writing_->hold().depth();
+      writing_blocks_ = writer_content_->hold().depth();
       queued_blocks_ -= writing_blocks_;
       try {
-        salt = writing_->hold().salt();
-        text.assign(writing_->tokens().begin(), writing_->tokens().end());
+        salt = writer_content_->hold().salt();
+        text.assign(writer_content_->tokens().begin(), writer_content_->tokens().end());
       } catch (const std::bad_alloc&) {
         text.clear();
       }
@@ -213,21 +218,21 @@ void StoreTier::run_writer() noexcept {
 void StoreTier::finish_writing(uint64_t dropped) noexcept {
   dropped_.fetch_add(dropped, std::memory_order_relaxed);
   {
-    const std::lock_guard lock(writing_mutex_);
-    writing_.reset();
+    const std::lock_guard lock(writer_mutex_);
+    writer_content_.reset();
   }
   {
     const std::lock_guard lock(queue_mutex_);
     writing_blocks_ = 0;
   }
-  done_.notify_all();
+  work_done_.notify_all();
 }
 
 void StoreTier::write_content(const std::string& salt, const std::vector<int32_t>& text) {
   const size_t total = text.size() / block_size();
   const std::vector<ContentKey> keys = keys_of(salt, text, 0, total);
   for (size_t first = 0; first < total;) {
-    const size_t count = std::min(batch_, total - first);
+    const size_t count = std::min(batch_positions_, total - first);
     const std::chrono::nanoseconds begin = os::thread_time();
     const size_t stored = write_batch(std::span(keys).subspan(first * groups(), count * groups()),
                                       text, first, count);
@@ -236,19 +241,19 @@ void StoreTier::write_content(const std::string& salt, const std::vector<int32_t
       return;
     }
     first += count;
-    make_way_for_steps(os::thread_time() - begin);
+    throttle_during_steps(os::thread_time() - begin);
   }
 }
 
-// A step waits for the slowest of its threads: while steps end, the writer works a tenth of the
-// time, unless somebody waits for it.
-void StoreTier::make_way_for_steps(std::chrono::nanoseconds worked) {
+// Sleeps so that the writer works a tenth of the time while steps run, since a step waits for the
+// slowest of its threads. Does not sleep while a caller of flush() waits for the writer.
+void StoreTier::throttle_during_steps(std::chrono::nanoseconds worked) {
   const uint64_t ended = cache_.counters().commits + cache_.counters().aborts;
   const Clock::time_point now = Clock::now();
   if (std::exchange(steps_seen_, ended) != ended) last_step_ = now;
   if (now - last_step_ > std::chrono::seconds(1)) return;
   std::unique_lock lock(queue_mutex_);
-  queued_.wait_for(lock, 9 * worked, [&] { return ending_ || flushing_ > 0; });
+  work_queued_.wait_for(lock, 9 * worked, [&] { return stopping_ || flushing_ > 0; });
 }
 
 namespace {
@@ -263,59 +268,59 @@ pkv_store_item item_of(const ContentKey& key, void* data, uint64_t size) {
 
 }  // namespace
 
-// Marks the items that the store has.
-void StoreTier::skip_known(std::span<const ContentKey> keys, std::vector<unsigned char>& known) {
-  Items unsure;
-  std::vector<size_t> places;
+// Sets stored[i] for each key that the store has, from memory or by asking the store.
+void StoreTier::find_stored(std::span<const ContentKey> keys, std::vector<unsigned char>& stored) {
+  Items asked;
+  std::vector<size_t> asked_indices;
   {
     const std::lock_guard lock(queue_mutex_);
     for (size_t i = 0; i < keys.size(); i++) {
-      known[i] = known_.contains(beginning(keys[i]));
-      if (known[i]) continue;
-      unsure.push_back(item_of(keys[i], nullptr, 0));
-      places.push_back(i);
+      stored[i] = stored_keys_.contains(key_prefix(keys[i]));
+      if (stored[i]) continue;
+      asked.push_back(item_of(keys[i], nullptr, 0));
+      asked_indices.push_back(i);
     }
   }
-  store_.probe(unsure);
-  for (size_t i = 0; i < unsure.size(); i++)
-    known[places[i]] = unsure[i].size == item_bytes_[places[i] % groups()];
+  store_.probe(asked);
+  for (size_t i = 0; i < asked.size(); i++)
+    stored[asked_indices[i]] = asked[i].size == item_bytes_[asked_indices[i] % groups()];
 }
 
-// How many of the positions are in the store now; all of them unless the content was let go or the
-// store failed.
+// Writes a batch of positions. Returns `count` if all are in the store now, and 0 if the content
+// was released or the store failed.
 size_t StoreTier::write_batch(std::span<const ContentKey> keys, prefix::Tokens text, size_t first,
                               size_t count) {
-  std::vector<unsigned char> known(keys.size());
-  skip_known(keys, known);
+  std::vector<unsigned char> stored(keys.size());
+  find_stored(keys, stored);
   Items items;
   unsigned char* at = write_buffer_.data();
   for (size_t i = 0; i < keys.size(); i++) {
     const size_t position = first + i / groups(), g = i % groups();
-    let_others_in();
+    yield_to_give_way();
     {
-      const std::lock_guard lock(
-          writing_mutex_);  // of one block: who is in need of blocks does not wait for more
-      if (!writing_) return 0;
-      const memory::Sequence& sequence = writing_->sequences()[g];
-      known_items_.fetch_add(known[i], std::memory_order_relaxed);
-      if (known[i] != 0 || sequence.blocks()[position] == memory::no_block) continue;
+      // Locked for one block at a time, so that give_way() waits only for that.
+      const std::lock_guard lock(writer_mutex_);
+      if (!writer_content_) return 0;
+      const memory::Sequence& sequence = writer_content_->sequences()[g];
+      known_items_.fetch_add(stored[i], std::memory_order_relaxed);
+      if (stored[i] != 0 || sequence.blocks()[position] == memory::no_block) continue;
       pack_block_value(cache_.kernels(), {&group(g), sequence.ids()}, position, keys[i],
                        text.subspan(position * block_size(), block_size()), at);
     }
     seal_block_value(group(g), keys[i], secret_, at);
     items.push_back(item_of(keys[i], at, item_bytes_[g]));
     at += item_bytes_[g];
-    known[i] = 1;  // once it is put
+    stored[i] = 1;  // if put() succeeds
   }
-  const uint64_t stored = store_.put(items);
-  written_.fetch_add(stored, std::memory_order_relaxed);
-  for (size_t i = 0; i < stored; i++)
+  const uint64_t written = store_.put(items);
+  written_.fetch_add(written, std::memory_order_relaxed);
+  for (size_t i = 0; i < written; i++)
     written_bytes_.fetch_add(items[i].size, std::memory_order_relaxed);
-  if (stored < items.size()) return 0;
+  if (written < items.size()) return 0;
   const std::lock_guard lock(queue_mutex_);
-  if (known_.size() + keys.size() > most_known) known_.clear();
+  if (stored_keys_.size() + keys.size() > max_stored_keys) stored_keys_.clear();
   for (size_t i = 0; i < keys.size(); i++)
-    if (known[i] != 0) known_.insert(beginning(keys[i]));
+    if (stored[i] != 0) stored_keys_.insert(key_prefix(keys[i]));
   return count;
 }
 
