@@ -59,17 +59,18 @@ void Sequence::release_from(size_t keep) noexcept {
 
 bool Sequence::shared(size_t index) const { return group_->pool.references(ids_[index]) > 1; }
 
-uint64_t Sequence::lacking(uint64_t length, uint64_t end) const {
+uint64_t Sequence::blocks_needed(uint64_t length, uint64_t end) const {
   const Block tail = tail_written(length, end);
-  return lacking(length, end, tail != no_block && group_->pool.references(block_id(tail)) > 1);
+  return blocks_needed(length, end,
+                       tail != no_block && group_->pool.references(block_id(tail)) > 1);
 }
 
-uint64_t Sequence::lacking(uint64_t length, uint64_t end, bool copies) const {
-  const uint64_t needed = lacking_new(end) + (copies ? 1 : 0);
+uint64_t Sequence::blocks_needed(uint64_t length, uint64_t end, bool copies) const {
+  const uint64_t needed = new_blocks_needed(end) + (copies ? 1 : 0);
   return needed - std::min(needed, reusable_expired(length, end));
 }
 
-uint64_t Sequence::lacking_new(uint64_t end) const {
+uint64_t Sequence::new_blocks_needed(uint64_t end) const {
   const uint64_t needed = group_->blocks_for(end);
   return needed > blocks_.size() ? needed - blocks_.size() : 0;
 }
@@ -147,7 +148,7 @@ void Sequence::release_expired(uint64_t length, uint64_t reused) noexcept {
 }
 
 void Sequence::extend(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept {
-  const uint64_t reused = lacking_new(end) - fresh.size();
+  const uint64_t reused = new_blocks_needed(end) - fresh.size();
   if (reused > 0) release_expired(length, reused);
   append(fresh);
 }
@@ -183,18 +184,19 @@ void Sequence::replace(size_t index, Block block) noexcept {
 }
 
 void Sequence::make_ready(uint64_t end, size_t fresh) {
-  make_room(group_->shape.window == 0 ? fresh : std::max<size_t>(fresh, lacking_new(end) + 1), end);
+  make_room(group_->shape.window == 0 ? fresh : std::max<size_t>(fresh, new_blocks_needed(end) + 1),
+            end);
 }
 
 bool Sequence::begin(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept {
   size_before_step_ = blocks_.size();
-  const uint64_t new_blocks = lacking_new(end);
+  const uint64_t new_blocks = new_blocks_needed(end);
   const Block tail = tail_written(length, end);
   // A fresh block beyond those for new entries is for the copy. It is made even if the tail's other
-  // holder released it since lacking() was called.
+  // holder released it since blocks_needed() was called.
   const bool copies =
       fresh.size() > new_blocks || (tail != no_block && shared(group_->block_of(length)));
-  // lacking() left out the expired blocks that are reused here.
+  // blocks_needed() left out the expired blocks that are reused here.
   const uint64_t reused = new_blocks + (copies ? 1 : 0) - fresh.size();
   if (reused > 0) release_expired(length, reused);
   if (copies && fresh.empty()) {
@@ -301,7 +303,7 @@ void Sequence::rewind(uint64_t max_kept) noexcept {
   for (const Block block : blocks_) group_->pool.set_filled(block, 0);
 }
 
-uint64_t Sequence::lacking_fork(uint64_t length) const {
+uint64_t Sequence::blocks_needed_to_fork(uint64_t length) const {
   return group_->storage == PKV_STORAGE_CONTIGUOUS ? group_->blocks_for(length) : 0;
 }
 

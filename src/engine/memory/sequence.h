@@ -3,7 +3,7 @@
 // does not store its length either: callers pass it.
 //
 // A step appends positions [length, end) in this order:
-//   1. lacking() says how many blocks the step needs, and the caller allocates them.
+//   1. blocks_needed() says how many blocks the step needs, and the caller allocates them.
 //   2. make_ready() reserves memory for the block table, and begin() puts the blocks into it.
 //   3. The caller writes K and V of the new tokens.
 //   4. commit() or abort() ends the step.
@@ -48,10 +48,10 @@ class Sequence {
   // Returns how many blocks the caller must allocate for begin(): those that the table lacks, and
   // one if the step copies a shared tail (`copies`; the first overload looks that up). Blocks that
   // left the window and that begin() reuses are not counted.
-  uint64_t lacking(uint64_t length, uint64_t end) const;
-  uint64_t lacking(uint64_t length, uint64_t end, bool copies) const;
+  uint64_t blocks_needed(uint64_t length, uint64_t end) const;
+  uint64_t blocks_needed(uint64_t length, uint64_t end, bool copies) const;
   // Returns how many entries the block table lacks for positions up to end.
-  uint64_t lacking_new(uint64_t end) const;
+  uint64_t new_blocks_needed(uint64_t end) const;
   // Returns the part-filled last block, into which a step writes and which it copies if it is
   // shared; no_block if the step begins with a new block.
   Block tail_written(uint64_t length, uint64_t end) const;
@@ -65,7 +65,7 @@ class Sequence {
   // Reserves memory for a step up to end that takes over `fresh` blocks, so that begin() cannot
   // fail. Throws bad_alloc and then leaves everything as it was.
   void make_ready(uint64_t end, size_t fresh);
-  // Begins a step. Takes over the fresh blocks, which must be as many as lacking() returned,
+  // Begins a step. Takes over the fresh blocks, which must be as many as blocks_needed() returned,
   // after make_ready(). Returns whether it copied a shared tail.
   bool begin(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept;
   // Ends the step: marks its blocks filled up to end, and releases blocks that left the window.
@@ -80,8 +80,8 @@ class Sequence {
   // end, so that appending cannot fail. Throws bad_alloc.
   void make_room(size_t more, uint64_t end);
   // Extends the table to positions up to end outside of a step. Takes over the fresh blocks, as
-  // many as lacking(length, end, false) returned, and reuses blocks that left the window for
-  // the rest. make_room() must have reserved lacking_new(end) entries.
+  // many as blocks_needed(length, end, false) returned, and reuses blocks that left the window for
+  // the rest. make_room() must have reserved new_blocks_needed(end) entries.
   void extend(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept;
   // Appends blocks to the table and takes them over, into reserved memory. An entry may be no_block
   // if it is outside of the window.
@@ -105,7 +105,7 @@ class Sequence {
 
   // Returns how many blocks the caller must allocate for fork(): 0 unless storage is contiguous,
   // since paged sequences share their blocks.
-  uint64_t lacking_fork(uint64_t length) const;
+  uint64_t blocks_needed_to_fork(uint64_t length) const;
   // Returns a new sequence with the first `length` positions. Takes over the fresh blocks on
   // success. Throws REF_LIMIT or bad_alloc, and then the caller still owns them.
   Sequence fork(uint64_t length, std::span<const Block> fresh) const;

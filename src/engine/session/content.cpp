@@ -27,7 +27,7 @@ Content Content::fork() const {
   child.tokens_.assign(tokens_.begin(), tokens_.end());
   std::vector<uint64_t> counts;
   for (const memory::Sequence& sequence : sequences_)
-    counts.push_back(sequence.lacking_fork(length()));
+    counts.push_back(sequence.blocks_needed_to_fork(length()));
   Reservation reservation(*cache_, counts, 0, nullptr, "the copy");
   child.sequences_.clear();
   for (size_t g = 0; g < sequences_.size(); g++) {

@@ -6,7 +6,7 @@ namespace pkv {
 void Needs::add(const Session& session, uint32_t new_tokens) {
   const uint64_t start = session.length(), end = start + new_tokens;
   for (size_t g = 0; g < blocks.size(); g++)
-    add(session, g, end, session.content().sequences()[g].lacking(start, end));
+    add(session, g, end, session.content().sequences()[g].blocks_needed(start, end));
 }
 
 void Needs::add(const Session& session, size_t group, uint64_t end, uint64_t lacking) {

@@ -104,7 +104,7 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
   for (size_t g = 0; g < totals.size(); g++) {
     const memory::Sequence& sequence = content_.sequences()[g];
     sequence.check_fits(length(), totals[g], who);
-    counts.push_back(sequence.lacking(length(), totals[g], false));
+    counts.push_back(sequence.blocks_needed(length(), totals[g], false));
   }
   Reservation reservation(cache(), counts, watermark, short_by, who);
   // All memory is allocated before the first table changes, so that nothing fails half way. Tensors
@@ -112,7 +112,7 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
   reserve_ids(*std::max_element(totals.begin(), totals.end()));
   for (size_t g = 0; g < counts.size(); g++) {
     memory::Sequence& sequence = content_.sequences()[g];
-    const uint64_t more = sequence.lacking_new(totals[g]);
+    const uint64_t more = sequence.new_blocks_needed(totals[g]);
     sequence.make_room(more, more > 0 ? totals[g] : 0);
   }
   for (size_t g = 0; g < counts.size(); g++) {
@@ -289,7 +289,7 @@ void Session::publish(bool wait) noexcept {
 void Session::prepare_step(uint32_t new_tokens) {
   const uint64_t end = length() + new_tokens;
   for (memory::Sequence& sequence : content_.sequences())
-    sequence.make_ready(end, sequence.lacking(length(), end));
+    sequence.make_ready(end, sequence.blocks_needed(length(), end));
 }
 
 size_t Session::begin(const Step& step, uint32_t new_tokens, Reservation& reservation) noexcept {
@@ -297,7 +297,7 @@ size_t Session::begin(const Step& step, uint32_t new_tokens, Reservation& reserv
   size_t copies = 0;
   for (size_t g = 0; g < content_.sequences().size(); g++) {
     memory::Sequence& sequence = content_.sequences()[g];
-    const uint64_t count = reservation.empty(g) ? 0 : sequence.lacking(length(), end);
+    const uint64_t count = reservation.empty(g) ? 0 : sequence.blocks_needed(length(), end);
     copies += sequence.begin(length(), end, reservation.next(g, count));
     reservation.disown(g, count);
   }

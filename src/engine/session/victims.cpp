@@ -37,7 +37,7 @@ class Forecast {
       const memory::Block tail = sequence.tail_written(start, end);
       const bool copies =
           tail != memory::no_block && references(g, memory::block_id(tail), sequence) > 1;
-      needs.add(session, g, end, sequence.lacking(start, end, copies));
+      needs.add(session, g, end, sequence.blocks_needed(start, end, copies));
     }
   }
 
