@@ -18,23 +18,29 @@ const char* const description =
     "Time is simulated: it advances by what a step took, or by a cost model.";
 
 const char* const examples = R"(
-Traces: JSON lines as of Mooncake (timestamp in ms, input_length, output_length, hash_ids: one per 512 tokens); a CSV as of Azure
-(TIMESTAMP,ContextTokens,GeneratedTokens; nothing is shared). Without --trace requests are generated: users come at random, five
-per second on average; 4 of 5 chat, 1 of 5 asks once. A chat begins with a system prompt of 512 tokens that all share and has 4
-turns on average (geometric); before the next turn the user reads 0.03 s per token and thinks for 20 s on average (exponential).
-Lengths are log-normal, median (sigma): questions 60 (0.8) tokens, answers 120 (0.7), single prompts 400 (1.0). A turn's prompt
-is all of the chat before it.
+Traces: JSON lines as of Mooncake (timestamp in ms, input_length, output_length, hash_ids: one per
+512 tokens); a CSV as of Azure (TIMESTAMP,ContextTokens,GeneratedTokens; nothing is shared).
+Without --trace requests are generated: users come at random, five per second on average; 4 of 5
+chat, 1 of 5 asks once. A chat begins with a system prompt of 512 tokens that all share and has 4
+turns on average (geometric); before the next turn the user reads 0.03 s per token and thinks for
+20 s on average (exponential). Lengths are log-normal, median (sigma): questions 60 (0.8) tokens,
+answers 120 (0.7), single prompts 400 (1.0). A turn's prompt is all of the chat before it.
 
 Examples:
-  bash bench/serve                                       chats, real keys and values, 67 MB of cache
-  bash bench/serve --compare --requests 100 --time-scale 10
-                                                         prefix reuse on and off, paged and contiguous, in one table
-  bash bench/serve --memory 32M --policy lfu --salts 4   less memory, four tenants who share nothing
-  bash bench/serve --ids-only --trace conversation.jsonl --blocks 320000 --budget 2048 --time-scale 0.5
-                                                         an hour of a service in seconds
-  bash bench/serve --ids-only --time-scale 1.5 --requests 1000 --pictures out
+  Chats with real keys and values in a cache of 67 MB:
+    bash bench/serve
+  Prefix reuse on and off, paged and contiguous, in one table:
+    bash bench/serve --compare --requests 100 --time-scale 10
+  Less memory, and four tenants who share nothing:
+    bash bench/serve --memory 32M --policy lfu --salts 4
+  An hour of a service in seconds:
+    bash bench/serve --ids-only --trace conversation.jsonl --blocks 320000 --budget 2048 \
+      --time-scale 0.5
+  Pictures of a run in the folder `out`:
+    bash bench/serve --ids-only --time-scale 1.5 --requests 1000 --pictures out
 
-Ctrl-C ends a run with the summary so far. Exit codes: 0 done, 2 bad input, 130 interrupted, 1 anything else.)";
+Ctrl-C ends a run with the summary so far.
+Exit codes: 0 done, 2 bad input, 130 interrupted, 1 anything else.)";
 
 // The help tells the names itself.
 template <class T>
