@@ -79,7 +79,8 @@ def expect(done, status, sentence):
 
 def all_inputs(target):
     return sorted(
-        (tree / "fuzz/corpus" / target).iterdir(), key=lambda path: (path.stat().st_size, path.name)
+        (build_root / "fuzz/corpus" / target).iterdir(),
+        key=lambda path: (path.stat().st_size, path.name),
     )
 
 
