@@ -36,8 +36,9 @@ void delete_child(const Lease& lease) {
     case Kind::session:
       delete &lease.object<Session>();
       break;
-    default:
-      break;
+    case Kind::pool:
+    case Kind::cache:
+      break;  // never a child
   }
 }
 
@@ -187,7 +188,7 @@ pkv_status pkv_cache_kv_view(pkv_cache handle, uint32_t layer, pkv_kv_view* out)
 pkv_status pkv_isa_supported(pkv_isa isa, int32_t* out) {
   return guarded([&] {
     check_pointer(out, "out");
-    if (isa < PKV_ISA_AUTO || isa > PKV_ISA_AVX512_VNNI)
+    if (isa < PKV_ISA_AUTO || isa > kernels::last_isa)
       fail(PKV_INVALID_ARGUMENT, "unknown instruction set %d", static_cast<int>(isa));
     *out = kernels::isa_supported(isa) ? 1 : 0;
   });

@@ -308,7 +308,7 @@ void lock_child(uint64_t handle, Kind kind, std::vector<Lease>& leases) {
 
 std::vector<Lease> lock_children(uint64_t parent) {
   std::vector<Lease> leases;
-  for (const Kind kind : {Kind::batch, Kind::snapshot, Kind::session})
+  for (const Kind kind : children_of_cache)
     for (const uint64_t handle : list_children(parent, kind)) lock_child(handle, kind, leases);
   return leases;
 }

@@ -8,6 +8,10 @@ namespace pkv::api {
 
 enum class Kind : uint8_t { pool = 1, cache, session, batch, snapshot };
 
+// What a cache hands out and closes when it is destroyed. Batches come first, because a session in
+// a batch is reached through the batch's lease.
+inline constexpr Kind children_of_cache[] = {Kind::batch, Kind::snapshot, Kind::session};
+
 inline const char* kind_name(Kind kind) {
   switch (kind) {
     case Kind::pool:

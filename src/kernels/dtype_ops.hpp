@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/integer_values.hpp"
+#include "kernels/kernels.h"
 #include "kernels/pack.hpp"
 
 namespace pkv::kernels {
@@ -85,6 +86,7 @@ const DtypeOps<Isa>& ops_of(pkv_dtype dtype) {
       make_ops<Isa, PKV_F32>(),     make_ops<Isa, PKV_F16>(),  make_ops<Isa, PKV_BF16>(),
       make_ops<Isa, PKV_INT8>(),    make_ops<Isa, PKV_INT4>(), make_ops<Isa, PKV_FP8_E4M3>(),
       make_ops<Isa, PKV_FP8_E5M2>()};
+  static_assert(sizeof formats / sizeof *formats == last_dtype - PKV_F32 + 1);
   return formats[dtype - PKV_F32];
 }
 

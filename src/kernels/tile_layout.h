@@ -28,11 +28,14 @@ static inline constexpr uint32_t element_bits(pkv_dtype dtype) {
     case PKV_F16:
     case PKV_BF16:
       return 16;
+    case PKV_INT8:
+    case PKV_FP8_E4M3:
+    case PKV_FP8_E5M2:
+      return 8;
     case PKV_INT4:
       return 4;
-    default:
-      return 8;
   }
+  return 0;
 }
 
 static inline constexpr uint32_t scales_per_row(pkv_dtype dtype, uint32_t dim) {

@@ -101,8 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, AttentionThreads,
 
 TEST(AttentionIsa, TheForcedOneIsTheOneThatRuns) {
   const std::vector<pkv_isa> supported = supported_isas();
-  for (const pkv_isa isa : {PKV_ISA_SCALAR, PKV_ISA_SSE2, PKV_ISA_AVX2, PKV_ISA_AVX512,
-                            PKV_ISA_AVX512_VNNI, PKV_ISA_AVX512_BF16, PKV_ISA_NEON}) {
+  for (const pkv_isa isa : pkv::test::instruction_sets) {
     pkv_cache_config config = config_of({}, 4);
     config.isa = isa;
     if (std::find(supported.begin(), supported.end(), isa) == supported.end()) {

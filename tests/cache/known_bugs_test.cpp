@@ -195,8 +195,7 @@ TEST(KnownBugs, TheTableHasNoBlocksBehindTheWindow) {
 
 // A reused block must not decode to NaN where nothing has been written yet, in any stored type.
 TEST(KnownBugs, AReusedBlockFullOfNanGivesFiniteOutputs) {
-  for (const pkv_dtype dtype :
-       {PKV_INT8, PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2, PKV_F16, PKV_BF16, PKV_F32}) {
+  for (const pkv_dtype dtype : stored_dtypes) {
     Model narrow{1, 2, 2, 32};
     narrow.dtype = dtype;
     Cache cache = create(config_of(narrow, 1));

@@ -228,8 +228,7 @@ TEST_F(EncryptedTier, EveryFlippedBitAndEveryOtherNameIsAMiss) {
 }
 
 TEST_F(TierTest, EveryStoredTypeComesBackBitForBit) {
-  for (const pkv_dtype dtype :
-       {PKV_F16, PKV_BF16, PKV_INT8, PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2}) {
+  for (const pkv_dtype dtype : stored_dtypes) {
     SCOPED_TRACE(dtype);
     dtype_ = dtype;
     make(16);

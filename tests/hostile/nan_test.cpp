@@ -22,8 +22,7 @@ struct Model {
 
 std::vector<Model> models() {
   std::vector<Model> result;
-  for (const pkv_isa isa : {PKV_ISA_SCALAR, PKV_ISA_SSE2, PKV_ISA_AVX2, PKV_ISA_AVX512,
-                            PKV_ISA_AVX512_VNNI, PKV_ISA_AVX512_BF16, PKV_ISA_NEON}) {
+  for (const pkv_isa isa : pkv::test::instruction_sets) {
     int32_t supported = 0;
     OK(pkv_isa_supported(isa, &supported));
     if (!supported) continue;

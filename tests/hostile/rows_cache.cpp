@@ -5,6 +5,9 @@ namespace hostile {
 
 namespace {
 
+using pkv::test::unknown_dtype;
+using pkv::test::unknown_isa;
+
 // Wraps a function that returns no status into one that does.
 template <auto function, class... A>
 pkv_status silent(A... arguments) {
@@ -92,11 +95,11 @@ std::vector<Case> config_cases() {
   ENUM_IS(storage, INT32_MAX);
   ENUM_IS(layout, 0);
   ENUM_IS(layout, 3);
-  ENUM_IS(dtype, 8);
+  ENUM_IS(dtype, unknown_dtype);
   ENUM_IS(dtype, INT32_MAX);
-  ENUM_IS(value_dtype, 8);
+  ENUM_IS(value_dtype, unknown_dtype);
   ENUM_IS(value_dtype, -1);
-  ENUM_IS(isa, 8);
+  ENUM_IS(isa, unknown_isa);
   ENUM_IS(isa, INT32_MAX);
   ENUM_IS(huge_pages, 3);
   FIELD_IS(block_size, 0, invalid);
@@ -238,8 +241,10 @@ std::vector<Case> group_cases() {
   };
   const Wanted invalid = {PKV_INVALID_ARGUMENT};
   add("group", [](auto&, auto&) {}, {PKV_OK});
-  add("group: dtype 8", [](auto&, auto& g) { set_enum(g.dtype, 8); }, invalid);
-  add("group: value_dtype 8", [](auto&, auto& g) { set_enum(g.value_dtype, 8); }, invalid);
+  add("group: unknown dtype", [](auto&, auto& g) { set_enum(g.dtype, unknown_dtype); }, invalid);
+  add(
+      "group: unknown value_dtype", [](auto&, auto& g) { set_enum(g.value_dtype, unknown_dtype); },
+      invalid);
   add("group: reserved set", [](auto&, auto& g) { g.reserved = 1; }, invalid);
   add("group: sinks without a window", [](auto&, auto& g) { g.sinks = 1; }, invalid);
   add("group: latent 2", [](auto&, auto& g) { g.latent = 2; }, invalid);
@@ -266,9 +271,10 @@ std::vector<Function> plain_rows() {
       quiet("pkv_last_error", caller(silent<pkv_last_error>), {}),
       quiet("pkv_status_string", caller(silent<pkv_status_string, pkv_status>),
             {any_of({-1, 99, 114, INT32_MAX})}),
-      quiet("pkv_isa_name", caller(silent<pkv_isa_name, pkv_isa>), {any_of({-1, 8, INT32_MAX})}),
+      quiet("pkv_isa_name", caller(silent<pkv_isa_name, pkv_isa>),
+            {any_of({-1, unknown_isa, INT32_MAX})}),
       {ROW(pkv_isa_supported),
-       {enumeration(PKV_ISA_SCALAR, {-1, 8, INT32_MAX, INT32_MIN}), out<int32_t>()}},
+       {enumeration(PKV_ISA_SCALAR, {-1, unknown_isa, INT32_MAX, INT32_MIN}), out<int32_t>()}},
       {ROW(pkv_cache_config_init), init_args(sizeof(pkv_cache_config))},
       {ROW(pkv_layer_group_init), init_args(sizeof(pkv_layer_group))},
       {ROW(pkv_session_config_init), init_args(sizeof(pkv_session_config))},

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "../support/enums.h"
 #include "../support/memory.h"
 
 namespace hostile {

@@ -272,8 +272,7 @@ TEST_P(Attend, ARowGetsTheBitsItGetsBesideOthers) {
   int compared[2] = {};
   for (int round = 0; round < rounds(150) || std::min(compared[0], compared[1]) < enough; round++) {
     ASSERT_LT(round, 3000);
-    Case drawn = random_case(random, layouts[round % 2], stored_dtypes[pick(random, 0, 6)],
-                             stored_dtypes[pick(random, 0, 6)]);
+    Case drawn = random_case(random, layouts[round % 2], pick_dtype(random), pick_dtype(random));
     const Call& call = drawn.call;
     Subset subset{};
     subset.first = static_cast<uint32_t>(pick(random, 0, call.queries - 1));

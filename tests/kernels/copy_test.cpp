@@ -38,7 +38,7 @@ void for_each_case(unsigned seed, const Check& check) {
     for (const pkv_dtype k_dtype : stored_dtypes)
       for (const pkv_dtype caller : row_dtypes)
         for (int round = 0; round < rounds(4); round++) {
-          const pkv_dtype v_dtype = round % 2 == 0 ? k_dtype : stored_dtypes[pick(random, 0, 6)];
+          const pkv_dtype v_dtype = round % 2 == 0 ? k_dtype : pick_dtype(random);
           CopyCase sample(random, layout, k_dtype, v_dtype, caller);
           check(random, sample);
           if (testing::Test::HasFatalFailure()) return;
@@ -230,8 +230,7 @@ TEST_P(Copy, TransfersTheBitsOfAPositionWithinASequenceAndNothingElse) {
   for (const pkv_layout layout : layouts) {
     for (const pkv_dtype k_dtype : stored_dtypes) {
       for (int round = 0; round < rounds(20); round++) {
-        const Shape shape =
-            random_shape(random, layout, k_dtype, stored_dtypes[pick(random, 0, 6)]);
+        const Shape shape = random_shape(random, layout, k_dtype, pick_dtype(random));
         Sequence sequence = random_bytes(shape, random), expected = sequence;
         const Sequence before = sequence;
         const uint64_t to = pick(random, 0, shape.length - 1),
@@ -254,8 +253,7 @@ TEST_P(Copy, TransfersBitsBetweenSequencesOfAnyLayoutAndBlockSize) {
     for (const pkv_layout to_layout : layouts) {
       for (const pkv_dtype k_dtype : stored_dtypes) {
         for (int round = 0; round < rounds(10); round++) {
-          const Shape shape =
-              random_shape(random, from_layout, k_dtype, stored_dtypes[pick(random, 0, 6)]);
+          const Shape shape = random_shape(random, from_layout, k_dtype, pick_dtype(random));
           Shape other = random_shape(random, to_layout, k_dtype, shape.v_dtype);
           other.kv_heads = shape.kv_heads, other.key_dim = shape.key_dim,
           other.value_dim = shape.value_dim, other.latent = shape.latent;

@@ -10,7 +10,7 @@
 namespace pkv::kernels::test {
 namespace {
 
-constexpr auto unknown = static_cast<pkv_isa>(PKV_ISA_AVX512_VNNI + 1);
+constexpr pkv_isa unknown = pkv::test::unknown_isa;
 
 // In the order of the header. Each set includes those before it.
 constexpr pkv_isa x86_sets[] = {PKV_ISA_SSE2, PKV_ISA_AVX2, PKV_ISA_AVX512, PKV_ISA_AVX512_VNNI,

@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "../support/enums.h"
 #include "kernels/kernels.h"
 
 namespace pkv::kernels::test {
@@ -14,6 +15,9 @@ using Random = std::mt19937_64;
 
 inline uint64_t pick(Random& random, uint64_t from, uint64_t to) {
   return std::uniform_int_distribution<uint64_t>(from, to)(random);
+}
+inline pkv_dtype pick_dtype(Random& random) {
+  return pkv::test::stored_dtypes[pick(random, 0, std::size(pkv::test::stored_dtypes) - 1)];
 }
 inline float real(Random& random) {
   return std::uniform_real_distribution<float>(-1.0f, 1.0f)(random);

@@ -28,8 +28,9 @@ class Special : public testing::TestWithParam<NamedTable> {
   void for_each_sequence(const Check& check) {
     Random random(31);
     for (const pkv_layout layout : layouts) {
-      for (size_t i = 0; i < 2 * std::size(stored_dtypes); i++) {
-        const pkv_dtype k = stored_dtypes[i % 7], v = stored_dtypes[(i + i / 7 * 3) % 7];
+      constexpr size_t n = std::size(stored_dtypes);
+      for (size_t i = 0; i < 2 * n; i++) {
+        const pkv_dtype k = stored_dtypes[i % n], v = stored_dtypes[(i + i / n * 3) % n];
         const Shape shape{layout,
                           k,
                           v,

@@ -4,6 +4,7 @@
 #include <ostream>
 #include <vector>
 
+#include "../support/enums.h"
 #include "kernels/kernels.h"
 
 namespace pkv::kernels::test {
@@ -20,11 +21,10 @@ const std::vector<NamedTable>& tables();
 
 inline void PrintTo(const NamedTable& table, std::ostream* out) { *out << table.name; }
 
-inline constexpr pkv_isa instruction_sets[] = {
-    PKV_ISA_SCALAR,      PKV_ISA_SSE2,        PKV_ISA_AVX2, PKV_ISA_AVX512,
-    PKV_ISA_AVX512_VNNI, PKV_ISA_AVX512_BF16, PKV_ISA_NEON};
-inline constexpr pkv_dtype stored_dtypes[] = {PKV_F32,  PKV_F16,      PKV_BF16,    PKV_INT8,
-                                              PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2};
+using pkv::test::instruction_sets;
+using pkv::test::stored_dtypes;
+static_assert(pkv::test::unknown_isa == last_isa + 1);
+static_assert(pkv::test::unknown_dtype == last_dtype + 1);
 inline constexpr pkv_dtype row_dtypes[] = {PKV_F32, PKV_F16, PKV_BF16};
 inline constexpr pkv_layout layouts[] = {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN};
 

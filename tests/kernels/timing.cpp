@@ -13,10 +13,7 @@ namespace {
 
 constexpr uint32_t dim = 128, heads_per_kv_head = 4;
 
-const char* name_of(pkv_dtype dtype) {
-  constexpr const char* names[] = {"f32", "f16", "bf16", "int8", "int4", "fp8_e4m3", "fp8_e5m2"};
-  return names[dtype - PKV_F32];
-}
+using pkv::test::name_of;
 
 // Returns the time of the fastest run within a fifth of a second.
 template <class Run>

@@ -12,6 +12,7 @@
 #include <limits>
 #include <vector>
 
+#include "enums.h"
 #include "source.h"
 
 class AttentionPlay {
@@ -22,8 +23,8 @@ class AttentionPlay {
     draw_config();
     draw_call();
     const Result expected = attend(PKV_ISA_SCALAR);
-    for (const pkv_isa isa : {PKV_ISA_SSE2, PKV_ISA_AVX2, PKV_ISA_AVX512, PKV_ISA_AVX512_VNNI,
-                              PKV_ISA_AVX512_BF16, PKV_ISA_NEON}) {
+    for (const pkv_isa isa : pkv::test::instruction_sets) {
+      if (isa == PKV_ISA_SCALAR) continue;
       int32_t here = 0;
       ASSERT_EQ(pkv_isa_supported(isa, &here), PKV_OK);
       if (here != 0) compare(expected, attend(isa), isa);
@@ -35,8 +36,7 @@ class AttentionPlay {
     std::vector<float> out, lse;
   };
 
-  static constexpr pkv_dtype dtypes[] = {PKV_F32,  PKV_F16,      PKV_BF16,    PKV_INT8,
-                                         PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2};
+  static constexpr auto& dtypes = pkv::test::stored_dtypes;
 
   // Draws mostly small numbers, and now and then those that break kernels. None is so large that a
   // sum of products overflows in one order only.

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "enums.h"
+
 namespace cache_test {
 
 // A call that must return PKV_OK. Otherwise the test fails with the library's sentence.
@@ -219,8 +221,7 @@ inline std::vector<int64_t> slot_mapping(pkv_batch batch, uint32_t group = 0) {
 // Returns the instruction sets that this machine can run, the best one last.
 inline std::vector<pkv_isa> supported_isas() {
   std::vector<pkv_isa> isas;
-  for (const pkv_isa isa : {PKV_ISA_SCALAR, PKV_ISA_SSE2, PKV_ISA_AVX2, PKV_ISA_AVX512,
-                            PKV_ISA_AVX512_VNNI, PKV_ISA_AVX512_BF16, PKV_ISA_NEON}) {
+  for (const pkv_isa isa : pkv::test::instruction_sets) {
     int32_t supported = 0;
     CHECK(pkv_isa_supported(isa, &supported));
     if (supported) isas.push_back(isa);

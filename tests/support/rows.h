@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cache.h"
+#include "enums.h"
 #include "source.h"
 
 namespace cache_test {
@@ -37,13 +38,8 @@ inline double unit_roundoff(pkv_dtype dtype) {
   return std::ldexp(1.0, dtype == PKV_F32 ? -24 : dtype == PKV_F16 ? -11 : -8);
 }
 
-inline constexpr pkv_dtype stored_dtypes[] = {PKV_F32,  PKV_F16,      PKV_BF16,    PKV_INT8,
-                                              PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2};
-
-inline const char* name_of(pkv_dtype dtype) {
-  constexpr const char* names[] = {"f32", "f16", "bf16", "int8", "int4", "fp8_e4m3", "fp8_e5m2"};
-  return names[dtype - PKV_F32];
-}
+using pkv::test::name_of;
+using pkv::test::stored_dtypes;
 
 // Returns the dtype in which rows of a stored type are written and read back.
 inline pkv_dtype rows_dtype(pkv_dtype stored) { return stored <= PKV_BF16 ? stored : PKV_F32; }

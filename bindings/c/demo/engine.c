@@ -12,7 +12,7 @@ void engine_check(const engine* e, pkv_status status, const char* what) {
 
 static pkv_isa find_isa(const pkv_dl* lib, const char* name) {
   if (name == NULL) return PKV_ISA_AUTO;
-  for (pkv_isa isa = PKV_ISA_AUTO; isa <= PKV_ISA_NEON; isa++)
+  for (pkv_isa isa = PKV_ISA_AUTO; strcmp(lib->isa_name(isa), "unknown") != 0; isa++)
     if (strcmp(lib->isa_name(isa), name) == 0) return isa;
   die(EXIT_BAD_OPTION, "--isa: the library %s knows no instruction set '%s'", lib->version_string(),
       name);

@@ -247,7 +247,7 @@ namespace {
 void check_enums(const pkv_cache_config& config) {
   check_enum(config.storage, PKV_STORAGE_PAGED, PKV_STORAGE_NONE, "storage");
   check_enum(config.layout, PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN, "layout");
-  check_enum(config.isa, PKV_ISA_AUTO, PKV_ISA_AVX512_VNNI, "isa");
+  check_enum(config.isa, PKV_ISA_AUTO, kernels::last_isa, "isa");
   check_enum(config.huge_pages, PKV_HUGE_PAGES_ADVISE, PKV_HUGE_PAGES_REQUIRE, "huge_pages");
 }
 

@@ -206,7 +206,7 @@ uint32_t get_limited(ByteReader& in, uint32_t min, uint32_t max, const char* wha
 
 uint32_t get_retention(ByteReader& in) { return get_limited(in, 0, 2, "a retention"); }
 pkv_dtype get_dtype(ByteReader& in) {
-  return static_cast<pkv_dtype>(get_limited(in, PKV_F32, PKV_FP8_E5M2, "a dtype"));
+  return static_cast<pkv_dtype>(get_limited(in, PKV_F32, kernels::last_dtype, "a dtype"));
 }
 
 SavedGroup get_group(ByteReader& in) {
