@@ -115,7 +115,8 @@ def add(target, files):
             continue
         name = hashlib.sha1(content).hexdigest()
         inputs[name], names[content] = content, name
-        print(f"{file} becomes {name}")
+        if name != file.name:
+            print(f"{file} becomes {name}")
     replace_archive(archive, inputs)
 
 
