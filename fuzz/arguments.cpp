@@ -1,6 +1,7 @@
 // Hostile bytes as arguments: structs, tensors, views, lists, numbers and handles. The status is a
 // documented one, what a refused call should not write is not written, a cache that was made works,
 // and nothing is left behind.
+#include <cstddef>
 #include <vector>
 
 #include "fixture.h"
@@ -249,7 +250,9 @@ void stateless(Source& draw) {
   sequences->query_lengths = lists ? lengths : nullptr;
   sequences->kv_lengths = lists && draw.chance(98) ? kv_lengths : nullptr;
   sequences->block_tables = lists ? table : nullptr;
-  for (uint64_t i = 0; lists && i < sequences->count; i++) rows += lengths[i];
+  // The library sees no sequences if the struct ends before their count.
+  const bool counted = sequences->struct_size > offsetof(pkv_attention_sequences, count);
+  for (uint64_t i = 0; lists && counted && i < sequences->count; i++) rows += lengths[i];
   const Padded<pkv_attention_params> params = draw_params(draw, rows, sequences->query_heads);
   const pkv_tensor q = draw_tensor(draw, f.rows, rows, sequences->query_heads, view->key_dim);
   const pkv_tensor out = draw_tensor(draw, f.out, rows, sequences->query_heads, view->value_dim);
