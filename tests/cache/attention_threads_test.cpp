@@ -2,6 +2,7 @@
 // for any number of threads, and the instruction set that was asked for is the one that runs.
 #include "../support/cache.h"
 #include "../support/rows.h"
+#include "memory_kinds.h"
 #include "reference.h"
 
 namespace cache_test {
@@ -55,13 +56,7 @@ Rows outputs_of(pkv_cache_config config) {
   return out;
 }
 
-struct Kind {
-  const char* name;
-  pkv_storage storage;
-  pkv_layout layout;
-};
-
-class AttentionThreads : public testing::TestWithParam<Kind> {
+class AttentionThreads : public testing::TestWithParam<MemoryKind> {
  protected:
   pkv_cache_config config(uint32_t threads, pkv_isa isa = PKV_ISA_AUTO) const {
     pkv_cache_config config = config_of(model, 720, GetParam().storage);
@@ -92,12 +87,7 @@ TEST_P(AttentionThreads, EveryInstructionSetGivesTheSameBitsForAnyNumberOfThread
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, AttentionThreads,
-                         testing::Values(Kind{"packed", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED},
-                                         Kind{"plain", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN},
-                                         Kind{"contiguous", PKV_STORAGE_CONTIGUOUS,
-                                              PKV_LAYOUT_PACKED}),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Kinds, AttentionThreads, testing::ValuesIn(memory_kinds), kind_name);
 
 TEST(AttentionIsa, TheForcedOneIsTheOneThatRuns) {
   const std::vector<pkv_isa> supported = supported_isas();

@@ -4,19 +4,14 @@
 
 #include "../support/cache.h"
 #include "../support/rows.h"
+#include "memory_kinds.h"
 
 namespace cache_test {
 namespace {
 
 const Model model{2, 4, 2, 32};
 
-struct Kind {
-  const char* name;
-  pkv_storage storage;
-  pkv_layout layout;
-};
-
-class Sharing : public testing::TestWithParam<Kind> {
+class Sharing : public testing::TestWithParam<MemoryKind> {
  protected:
   Cache make(uint64_t blocks) const {
     pkv_cache_config config = config_of(model, blocks, GetParam().storage);
@@ -291,12 +286,7 @@ TEST_P(Sharing, ACacheIsDestroyedWithEverythingOpen) {
   s.forget();
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Sharing,
-                         testing::Values(Kind{"packed", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED},
-                                         Kind{"plain", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN},
-                                         Kind{"contiguous", PKV_STORAGE_CONTIGUOUS,
-                                              PKV_LAYOUT_PACKED}),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Kinds, Sharing, testing::ValuesIn(memory_kinds), kind_name);
 
 }  // namespace
 }  // namespace cache_test

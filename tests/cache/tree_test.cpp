@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "grown.h"
+#include "memory_kinds.h"
 
 namespace cache_test {
 namespace {
@@ -35,16 +36,10 @@ struct Tree {
   }
 };
 
-struct Kind {
-  const char* name;
-  pkv_storage storage;
-  pkv_layout layout;
-};
-
 constexpr uint32_t layers = 2;
 
 // Sessions that get trees of tokens, in one kind of storage and layout.
-class Trees : public testing::TestWithParam<Kind> {
+class Trees : public testing::TestWithParam<MemoryKind> {
  protected:
   Cache make(const Model& model) const {
     pkv_cache_config config = config_of(model, 64, GetParam().storage);
@@ -255,12 +250,7 @@ TEST_P(Trees, AMaskHidesSinksAmongTheNewTokens) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Trees,
-                         testing::Values(Kind{"packed", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED},
-                                         Kind{"plain", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN},
-                                         Kind{"contiguous", PKV_STORAGE_CONTIGUOUS,
-                                              PKV_LAYOUT_PACKED}),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Kinds, Trees, testing::ValuesIn(memory_kinds), kind_name);
 
 }  // namespace
 }  // namespace cache_test

@@ -1,0 +1,26 @@
+// The kinds of memory that keys and values can lie in, for tests that run on each of them.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <pagedkv/cache.h>
+
+#include <string>
+
+namespace cache_test {
+
+struct MemoryKind {
+  const char* name;
+  pkv_storage storage;
+  pkv_layout layout;
+};
+
+inline constexpr MemoryKind memory_kinds[] = {
+    {"packed", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED},
+    {"plain", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN},
+    {"contiguous", PKV_STORAGE_CONTIGUOUS, PKV_LAYOUT_PACKED}};
+
+inline std::string kind_name(const testing::TestParamInfo<MemoryKind>& test) {
+  return test.param.name;
+}
+
+}  // namespace cache_test
