@@ -25,7 +25,7 @@ class PoolLease {
   Lease lease_;
 };
 
-pkv_pool_config defaults() {
+pkv_pool_config default_pool_config() {
   pkv_pool_config config{};
   config.struct_size = sizeof config;
   config.block_size = 16;
@@ -58,13 +58,13 @@ using namespace pkv;
 using namespace pkv::api;
 
 pkv_status pkv_pool_config_init(pkv_pool_config* config, size_t struct_size) {
-  return init_struct(config, struct_size, defaults(), "config");
+  return init_struct(config, struct_size, default_pool_config(), "config");
 }
 
 pkv_status pkv_pool_create(const pkv_pool_config* config, pkv_pool* out) {
   return guarded([&] {
     check_pointer(out, "out");
-    const pkv_pool_config known = read_struct(config, defaults(), "config");
+    const pkv_pool_config known = read_struct(config, default_pool_config(), "config");
     if (known.blocks == 0 || known.block_size == 0 || known.block_size > 256)
       fail(PKV_INVALID_ARGUMENT,
            "%u blocks of %u slots; at least 1 block of 1 to 256 slots is needed", known.blocks,

@@ -21,7 +21,7 @@ class SessionLease {
   Lease lease_;
 };
 
-pkv_session_config defaults() {
+pkv_session_config default_session_config() {
   pkv_session_config config{};
   config.struct_size = sizeof config;
   return config;
@@ -57,15 +57,16 @@ using namespace pkv;
 using namespace pkv::api;
 
 pkv_status pkv_session_config_init(pkv_session_config* config, size_t struct_size) {
-  return init_struct(config, struct_size, defaults(), "config");
+  return init_struct(config, struct_size, default_session_config(), "config");
 }
 
 pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* config, pkv_session* out) {
   return guarded([&] {
     const Lease lease(bits(cache), Kind::cache, Access::read);
     check_pointer(out, "out");
-    const pkv_session_config known =
-        config == nullptr ? defaults() : read_struct(config, defaults(), "config");
+    const pkv_session_config known = config == nullptr
+                                         ? default_session_config()
+                                         : read_struct(config, default_session_config(), "config");
     Content content(lease.object<Cache>());
     content.hold() = open_hold(lease.object<Cache>(), known);
     auto session = std::make_unique<Session>(std::move(content), known.priority,

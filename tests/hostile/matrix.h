@@ -37,6 +37,18 @@ void set_enum(Enum& field, int32_t value) {
   std::memcpy(&field, &value, sizeof value);
 }
 
+// What a misuse does to the arguments of a call.
+using Change = std::function<void(World&, Values&)>;
+
+// Replaces argument `at` by `by`.
+inline Change set(size_t at, uint64_t by) {
+  return [=](World&, Values& values) { values[at] = by; };
+}
+
+inline Change set(size_t at, uint64_t by, size_t another, uint64_t also) {
+  return [=](World&, Values& values) { values[at] = by, values[another] = also; };
+}
+
 enum class Handle { none, pool, cache, session, batch, snapshot };
 
 struct Misuse {

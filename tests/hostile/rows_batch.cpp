@@ -5,12 +5,6 @@ namespace hostile {
 
 namespace {
 
-using Change = std::function<void(World&, Values&)>;
-
-Change set(size_t at, uint64_t by) {
-  return [=](World&, Values& values) { values[at] = by; };
-}
-
 Change sessions(std::function<std::vector<pkv_session>(World&)> list) {
   return [list](World& world, Values& values) {
     const std::vector<pkv_session> all = list(world);

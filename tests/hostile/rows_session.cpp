@@ -5,17 +5,6 @@ namespace hostile {
 
 namespace {
 
-using Change = std::function<void(World&, Values&)>;
-
-// Replaces argument `at` by `by`.
-Change set(size_t at, uint64_t by) {
-  return [=](World&, Values& values) { values[at] = by; };
-}
-
-Change set(size_t at, uint64_t by, size_t another, uint64_t also) {
-  return [=](World&, Values& values) { values[at] = by, values[another] = also; };
-}
-
 // A session in a batch is busy for whoever changes it.
 Case in_batch() {
   return {"in a batch",

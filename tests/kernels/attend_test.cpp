@@ -6,8 +6,8 @@
 #include <bit>
 #include <cmath>
 
+#include "../support/sanitizers.h"
 #include "expected.h"
-#include "rounds.h"
 
 namespace pkv::kernels::test {
 namespace {
@@ -108,7 +108,7 @@ std::vector<float> scaled_queries(const Shape& shape, Call& call, Random& random
 TEST(AttendAll, MatchesTheReference) {
   Random random(21);
   int direct = 0, matmul = 0;
-  for (int round = 0; round < rounds(5); round++) {
+  for (int round = 0; round < pkv::test::rounds(5); round++) {
     for (const pkv_layout layout : layouts) {
       for (const pkv_dtype k_dtype : stored_dtypes) {
         for (const pkv_dtype v_dtype : stored_dtypes) {
@@ -135,7 +135,7 @@ TEST(AttendAll, MatchesTheReference) {
       }
     }
   }
-  EXPECT_GT(std::min(direct, matmul), rounds(5) * 20) << "both ways are taken";
+  EXPECT_GT(std::min(direct, matmul), pkv::test::rounds(5) * 20) << "both ways are taken";
 }
 
 // These are the dims of DeepSeek's latent attention.
@@ -193,7 +193,7 @@ TEST_P(Attend, BothLayoutsGiveTheSameBits) {
   Random random(23);
   for (const pkv_dtype k_dtype : stored_dtypes) {
     for (const pkv_dtype v_dtype : stored_dtypes) {
-      for (int round = 0; round < rounds(2); round++) {
+      for (int round = 0; round < pkv::test::rounds(2); round++) {
         Case drawn = random_case(random, PKV_LAYOUT_PACKED, k_dtype, v_dtype);
         Shape shape = drawn.shape;
         Sequence packed(shape, random, 0xFF);
@@ -268,9 +268,10 @@ void expect_same_bits(const Table& kernels, Sequence& sequence, Call call, const
 TEST_P(Attend, ARowGetsTheBitsItGetsBesideOthers) {
   Random random(24);
   // These are the rounds of each way. A random case takes either.
-  const int enough = rounds(150) / 25 + 1;
+  const int enough = pkv::test::rounds(150) / 25 + 1;
   int compared[2] = {};
-  for (int round = 0; round < rounds(150) || std::min(compared[0], compared[1]) < enough; round++) {
+  for (int round = 0; round < pkv::test::rounds(150) || std::min(compared[0], compared[1]) < enough;
+       round++) {
     ASSERT_LT(round, 3000);
     Case drawn = random_case(random, layouts[round % 2], pick_dtype(random), pick_dtype(random));
     const Call& call = drawn.call;

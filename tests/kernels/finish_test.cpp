@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "../support/sanitizers.h"
 #include "reference.h"
-#include "rounds.h"
 #include "sequence.h"
 #include "tables.h"
 
@@ -25,7 +25,7 @@ double unit_roundoff(pkv_dtype dtype) {
 
 TEST_P(Finish, PreparesQueries) {
   Random random(51);
-  for (int round = 0; round < rounds(60); round++) {
+  for (int round = 0; round < pkv::test::rounds(60); round++) {
     const auto heads = static_cast<uint32_t>(pick(random, 1, 3)),
                heads_per_kv_head = static_cast<uint32_t>(pick(random, 1, 5));
     const auto queries = static_cast<uint32_t>(pick(random, 1, 5)),
@@ -156,7 +156,7 @@ struct FinishedRow {
 
 TEST_P(Finish, MergesPartsAndSinkLogits) {
   Random random(52);
-  for (int round = 0; round < rounds(200); round++) {
+  for (int round = 0; round < pkv::test::rounds(200); round++) {
     FinishCase sample(random);
     FinishTask& task = sample.task;
     Rows rows(row_dtypes[round % 3], task.queries, (task.head_end + 1) * task.heads_per_kv_head,
@@ -255,7 +255,7 @@ struct MergeCase {
 
 TEST_P(Finish, MergesResultsOfSeveralCalls) {
   Random random(53);
-  for (int round = 0; round < rounds(200); round++) {
+  for (int round = 0; round < pkv::test::rounds(200); round++) {
     MergeCase sample(random);
     Rows merged(row_dtypes[round % 3], sample.rows, sample.heads, sample.dim, random);
     std::vector<float> merged_lse(sample.rows * sample.heads, 99.0f);

@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "../support/files.h"
+#include "../support/sanitizers.h"
 #include "file.h"
 #include "support.h"
 
@@ -54,7 +55,8 @@ TEST(Corrupt, EveryFlippedBit) {
   EXPECT_GT(fixture.file.size(), 60u << 10);
   EXPECT_LT(fixture.file.size(), 70u << 10);
   Bytes bytes = fixture.file;
-  for (size_t bit = 0; bit < bytes.size() * 8; bit++) {
+  // 7 leaves out no byte, and no bit of a byte.
+  for (size_t bit = 0; bit < bytes.size() * 8; bit += pkv::test::sanitized ? 7 : 1) {
     bytes[bit / 8] ^= static_cast<unsigned char>(1u << bit % 8);
     ASSERT_TRUE(fixture.refuses(bytes)) << "bit " << bit;
     bytes[bit / 8] ^= static_cast<unsigned char>(1u << bit % 8);

@@ -22,7 +22,7 @@ thread_local std::vector<Operation>* journal = nullptr;
 
 namespace {
 
-thread_local std::map<int, int> files;  // Maps a descriptor to its file of the journal.
+thread_local std::map<int, int> file_of;  // Maps a descriptor to its file of the journal.
 
 Fault ask(const char* call) {
   if (!before) return Fault::none;
@@ -61,10 +61,10 @@ int opened(int directory, const char* path, int flags, mode_t mode) {
   if (descriptor >= 0 && journal != nullptr && (unnamed || (flags & O_CREAT) != 0)) {
     int count = 0;
     for (const Operation& operation : *journal) count += operation.kind == Operation::create;
-    files[descriptor] = count;
+    file_of[descriptor] = count;
     note({Operation::create, count, {}, unnamed ? "" : path, ""});
   } else {
-    files.erase(descriptor);
+    file_of.erase(descriptor);
   }
   return descriptor;
 }
@@ -122,8 +122,8 @@ ssize_t write(int descriptor, const void* from, size_t n) {
   const Fault fault = ask("write");
   if (fails(fault)) return -1;
   const ssize_t done = call(descriptor, from, fault == Fault::short_count && n > 1 ? n / 2 : n);
-  const auto file = files.find(descriptor);
-  if (done > 0 && file != files.end()) {
+  const auto file = file_of.find(descriptor);
+  if (done > 0 && file != file_of.end()) {
     const auto* bytes = static_cast<const unsigned char*>(from);
     note({Operation::write, file->second, {bytes, bytes + done}, "", ""});
   }
@@ -133,9 +133,9 @@ ssize_t write(int descriptor, const void* from, size_t n) {
 int fsync(int descriptor) {
   static const auto call = real<int (*)(int)>("fsync");
   if (fails(ask("fsync"))) return -1;
-  const auto file = files.find(descriptor);
-  note({file != files.end() ? Operation::sync_file : Operation::sync_directory,
-        file != files.end() ? file->second : -1,
+  const auto file = file_of.find(descriptor);
+  note({file != file_of.end() ? Operation::sync_file : Operation::sync_directory,
+        file != file_of.end() ? file->second : -1,
         {},
         "",
         ""});
@@ -146,7 +146,8 @@ int linkat(int from_directory, const char* from, int to_directory, const char* t
   static const auto call = real<int (*)(int, const char*, int, const char*, int)>("linkat");
   if (fails(ask("linkat"))) return -1;
   const int result = call(from_directory, from, to_directory, to, flags);
-  if (result == 0 && !files.empty()) note({Operation::link, files.rbegin()->second, {}, to, ""});
+  if (result == 0 && !file_of.empty())
+    note({Operation::link, file_of.rbegin()->second, {}, to, ""});
   return result;
 }
 

@@ -162,6 +162,10 @@ class Scene {
   std::string root_;
 };
 
+// Owners of what is put in the way.
+inline uid_t own(const Scene& scene) { return scene.caller; }
+inline uid_t others_own(const Scene&) { return stranger; }
+
 // Something that is in the way at a path.
 struct Obstacle {
   const char* name;

@@ -101,8 +101,6 @@ Root folder(const char* name, bool needs_root, uid_t (*owner)(const Scene&), mod
   return {name, needs_root, [=](auto& scene, auto& path) { make_folder(path, owner(scene), mode); },
           refused};
 }
-uid_t own(const Scene& scene) { return scene.caller; }
-uid_t others_own(const Scene&) { return stranger; }
 
 const std::vector<Root> roots = {
     {"nothing", false, [](auto&, auto&) {}, nullptr},

@@ -47,8 +47,6 @@ Old file(const char* name, bool needs_root, Owner owner, mode_t mode, mode_t kep
           [=](auto& scene, auto& path, auto& bytes) { make_file(path, bytes, owner(scene), mode); },
           kept};
 }
-uid_t own(const Scene& scene) { return scene.caller; }
-uid_t others_own(const Scene&) { return stranger; }
 
 const std::vector<Old> olds = {
     file("the caller's", false, own, 0640, 0640),

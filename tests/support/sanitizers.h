@@ -19,4 +19,11 @@ inline constexpr bool thread_sanitizer = true;
 inline constexpr bool thread_sanitizer = false;
 #endif
 
+// Sanitizers slow everything down: tests that have shown their point without one do a part of their
+// rounds with one.
+inline constexpr bool sanitized = address_sanitizer || thread_sanitizer;
+
+// Returns the number of rounds of a random test.
+inline constexpr int rounds(int n) { return sanitized ? (n < 10 ? 1 : n / 10) : n; }
+
 }  // namespace pkv::test

@@ -10,7 +10,7 @@
 namespace hostile {
 namespace {
 
-constexpr unsigned thread_count = 6;
+constexpr unsigned fighters = 6;
 
 void check_one_of(std::initializer_list<pkv_status> allowed, pkv_status got, const char* what) {
   HOSTILE_CHECK(std::find(allowed.begin(), allowed.end(), got) != allowed.end(), "%s gave %s: %s",
@@ -217,7 +217,7 @@ class Fighter {
 void check_fight(uint32_t threads) {
   Arena arena(threads);
   const storm::Clock clock;
-  EXPECT_EQ(storm::run(thread_count,
+  EXPECT_EQ(storm::run(fighters,
                        [&](unsigned, std::mt19937& random) {
                          Fighter fighter(arena, random);
                          while (clock.running()) fighter.act();

@@ -11,6 +11,9 @@
 
 namespace pkv::memory {
 
+// Storage begins at a multiple of a cache line, which the widest vector register is as wide as.
+inline constexpr size_t storage_alignment = 64;
+
 // The shape that all layers of a group have in common.
 struct Shape {
   uint32_t layers;

@@ -2,20 +2,16 @@
 #include "engine/memory/slab.h"
 
 #include "base/status.h"
+#include "engine/memory/layout.h"
 
 namespace pkv::memory {
-
-namespace {
-// A cache line, and the widest vector register.
-constexpr size_t alignment = 64;
-}  // namespace
 
 Slab::Slab(uint64_t size, HookMemory& memory, pkv_huge_pages huge_pages)
     : size_(size), memory_(memory), huge_pages_(huge_pages) {
   if (memory.is_system())
     data_ = static_cast<unsigned char*>(os::map(size, huge_pages_, &huge_));
   else
-    data_ = static_cast<unsigned char*>(memory.allocate(size, alignment));
+    data_ = static_cast<unsigned char*>(memory.allocate(size, storage_alignment));
   if (data_ == nullptr)
     fail(PKV_NO_MEMORY, "the system refused %llu bytes for keys and values%s",
          (unsigned long long)size,
@@ -26,7 +22,7 @@ Slab::~Slab() {
   if (memory_.is_system())
     os::unmap(data_, size_, huge_pages_);
   else
-    memory_.deallocate(data_, size_, alignment);
+    memory_.deallocate(data_, size_, storage_alignment);
 }
 
 }  // namespace pkv::memory

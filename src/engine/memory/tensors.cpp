@@ -11,10 +11,6 @@
 
 namespace pkv::memory {
 
-namespace {
-constexpr size_t alignment = 64;
-}
-
 Tensors::Tensors(const Shape& shape, std::pmr::memory_resource& memory)
     : shape_(shape),
       memory_(&memory),
@@ -36,8 +32,9 @@ Tensors::Tensors(Tensors&& other) noexcept
 
 void Tensors::free(std::pmr::vector<Layer>& layers, uint64_t capacity) noexcept {
   for (Layer& layer : layers) {
-    if (layer.k != nullptr) memory_->deallocate(layer.k, capacity * key_bytes_, alignment);
-    if (layer.v != nullptr) memory_->deallocate(layer.v, capacity * value_bytes_, alignment);
+    if (layer.k != nullptr) memory_->deallocate(layer.k, capacity * key_bytes_, storage_alignment);
+    if (layer.v != nullptr)
+      memory_->deallocate(layer.v, capacity * value_bytes_, storage_alignment);
     layer = {};
   }
 }
@@ -54,10 +51,11 @@ void Tensors::ensure(uint64_t tokens) {
   std::pmr::vector<Layer> grown(layers_.size(), memory_);
   try {
     for (Layer& layer : grown) {
-      layer.k = static_cast<unsigned char*>(memory_->allocate(capacity * key_bytes_, alignment));
+      layer.k =
+          static_cast<unsigned char*>(memory_->allocate(capacity * key_bytes_, storage_alignment));
       if (value_bytes_ > 0)
-        layer.v =
-            static_cast<unsigned char*>(memory_->allocate(capacity * value_bytes_, alignment));
+        layer.v = static_cast<unsigned char*>(
+            memory_->allocate(capacity * value_bytes_, storage_alignment));
     }
   } catch (...) {
     free(grown, capacity);
