@@ -5,8 +5,8 @@
 // A stored row is one token of one head: its elements, and behind them its scales if the dtype has
 // any. An element of int8 and int4 is scale * n, where n is in two's complement:
 //   int8  dim bytes, one n each; then one fp32 scale
-//   int4  dim / 2 bytes, two n each, the even dim in the lower half; then one bf16 scale per 32
-//   dims
+//   int4  dim / 2 bytes, two n each, the even dim in the lower half;
+//         then one bf16 scale per 32 dims
 // A packed tile holds the elements of 16 rows in the order of packed_k_index() or packed_v_index(),
 // then their scales, [scale][16 tokens]; it is padded to a multiple of 64 bytes.
 #pragma once

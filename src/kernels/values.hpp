@@ -3,16 +3,15 @@
 // some of them, add_seen() adds it up.
 //
 //   ValueTile<Isa, dtype>
-//     max_tiles    tiles that are worth to be taken in one step
-//     linear_dims  up to so many dims one row is multiplied in the order of memory, and faster than
-//     V
-//                  comes from there
+//     max_tiles    how many tiles are worth taking in one step
+//     linear_dims  with up to so many dims one row is multiplied in the order of memory, faster
+//                  than V comes from there
 //     accumulate<rows, tiles>(at, next, weights, dim, out)
-//                  weights of row r and tile i are at weights[i * rows + r]; rows of out are dim
-//                  apart
+//                  weights of row r and tile i are at weights[i * rows + r]
+//                  rows of out are dim floats apart
 //     unpack(tile, dim, to, token_stride, panel_stride)
-//                  fp32; dims [16 p, 16 p + 16) of token t go to to + p * panel_stride + t *
-//                  token_stride
+//                  writes fp32: dims [16 p, 16 p + 16) of token t
+//                  go to to + p * panel_stride + t * token_stride
 //
 // This file has the floating-point dtypes, integer_values.hpp the others.
 #pragma once

@@ -9,9 +9,8 @@
 //   struct Isa {
 //     using Arch = ...;  // xsimd's architecture
 //
-//     // Rows of a register tile: of the matrix product, beside 2 vectors of columns; and the most
-//     rows
-//     // that K and V are multiplied with as they lie in their tiles, 4 or 8.
+//     // Rows of a register tile. In matrix products it has 2 vectors of columns beside them; K
+//     // and V as they lie in their tiles are multiplied with 4 or 8 rows at most.
 //     static constexpr unsigned matmul_rows, direct_rows;
 //
 //     // a * b + c, in one step where the set can. (xsimd 8.1 has none for AVX-512.)
@@ -31,14 +30,12 @@
 //     static void store_f16(void* to, F);
 //     // True if there are instructions for them. Then the set has these two as well:
 //     static constexpr bool has_f16;
-//     static U signed_bytes(const void* a, const void* b);  // signed bytes to halves: as many from
-//     a
-//                                                           // as there are lanes, then from b
+//     // Signed bytes become halves: as many from a as there are lanes, then from b.
+//     static U signed_bytes(const void* a, const void* b);
 //     static U add_halves(U, U);
 //
-//     // A transposition by blocks of 4 x 4 words: loads 4 words from each of rows[0], rows[4], ...
-//     and
-//     // transposes the words of four such vectors within each 128 bits.
+//     // A transposition by blocks of 4 x 4 words: the first loads 4 words from each of rows[0],
+//     // rows[4], ..., the second transposes the words of four such vectors within each 128 bits.
 //     static U load_quads(const unsigned char* const* rows, int64_t offset);
 //     static void transpose_quads(U (&rows)[4]);
 //   };

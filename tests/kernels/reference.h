@@ -81,9 +81,8 @@ struct Rounding {
 //   A weight is off by r = e + 4 u S + 4 u + 8 u steps, relative, where S is the largest |score|:
 //     2 u S      for a difference of scores
 //     4 u        for the exponential
-//     8 u        for each of `steps` changes of the maximum and merges of parts, and u times how
-//     far
-//                the maximum moved, which adds up to 2 u S
+//     8 u        for each of `steps` changes of the maximum and merges of parts,
+//                and u times how far the maximum moved, which adds up to 2 u S
 //
 //   The output is off by the sum of
 //     (2 r + 2 (T + steps) u + 4 u) sum p|v| / sum p

@@ -2,8 +2,7 @@
 // x * n = 256 * (high * n) + low * n, so nothing is rounded; sums may wrap around on the way, but
 // the final ones fit. The instruction (vpdpbusd) multiplies unsigned bytes by signed ones:
 //   K  n becomes unsigned by adding an offset; the bytes of the query are signed. The offset times
-//   the
-//      sum of the query's integers is subtracted again.
+//      the sum of the query's integers is subtracted again.
 //   V  n is signed; the bytes of weights are unsigned.
 #pragma once
 
