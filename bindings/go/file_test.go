@@ -83,6 +83,9 @@ func TestFilesComeBack(t *testing.T) {
 	must(t, err)
 	loaded, err = other.LoadFrom(bytes.NewReader(encrypted.Bytes()), keyed)
 	checkLoaded(t, loaded, err)
+	for _, one := range loaded {
+		must(t, one.Session.Close())
+	}
 	_, err = other.LoadFrom(bytes.NewReader(encrypted.Bytes()), config)
 	refused(t, err, pagedkv.ErrMismatch)
 	_, err = cache.SaveTo(&encrypted, &pagedkv.FileConfig{Key: []byte{}}, items...)
