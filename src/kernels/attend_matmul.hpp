@@ -10,6 +10,7 @@
 #pragma once
 
 #include "kernels/matmul.hpp"
+#include "kernels/seen_rows.hpp"
 #include "kernels/softmax.hpp"
 #include "kernels/tile_reader.hpp"
 
@@ -42,10 +43,8 @@ class AttendMatmul {
         v_pairs_(may_round() ? scratch.take<unsigned char>(size_t{step_} * task.kv.v.dim * 2)
                              : nullptr),
         sums_(scratch.take<float>(size_t{rows_} * tile_tokens)),
-        ends_(scratch.take<uint32_t>(rows_)),
-        saw_(scratch.take<bool>(rows_)),
         whole_rows_(scratch.take<bool>(rows_)),
-        sees_all_(scratch.take<bool>(task.queries)) {}
+        seen_(task, scratch) {}
 
   void run() {
     const Reach reach = reach_of(task_, step_);
@@ -55,7 +54,7 @@ class AttendMatmul {
       walk(reach.begin, reach.end);
       for (uint32_t row = 0; row < rows_; row++) {
         sum_[row] = total_of<Isa>(sums_ + row * tile_tokens);
-        close_row(saw_[row], max_ + row, sum_ + row);
+        close_row(seen_.saw(row), max_ + row, sum_ + row);
       }
     }
   }
@@ -72,6 +71,7 @@ class AttendMatmul {
 
   void begin_head(uint32_t head) {
     head_ = head;
+    seen_.begin_head();
     some_whole_ = some_not_ = false;
     const size_t first = size_t{head - task_.head_begin} * rows_;
     const uint32_t key_dim = task_.kv.k.dim;
@@ -83,7 +83,6 @@ class AttendMatmul {
       for (uint32_t d = 0; d < task_.kv.v.dim; d++) out_[size_t{row} * task_.kv.v.dim + d] = 0;
       for (uint32_t t = 0; t < tile_tokens; t++) sums_[row * tile_tokens + t] = 0;
       max_[row] = -__builtin_inff();
-      saw_[row] = false;
     }
   }
 
@@ -106,39 +105,33 @@ class AttendMatmul {
   void walk(uint64_t begin, uint64_t end) {
     for (uint64_t at = begin / step_ * step_; begin < end && at < end; at += step_) {
       const uint64_t from = at > begin ? at : begin, to = at + step_ < end ? at + step_ : end;
-      base_ = at;
-      first_tile_ = static_cast<uint32_t>((from - at) / tile_tokens);
-      tiles_end_ = static_cast<uint32_t>((to - at + tile_tokens - 1) / tile_tokens);
-      unpack(from, to);
-      find_ends();
+      seen_.begin_step(at, from, to);
+      unpack();
       multiply_scores();
       for (uint32_t row = 0; row < rows_; row++)
-        if (ends_[row] != 0) weigh(row);
+        if (seen_.end_of(row) != 0) weigh(row);
       multiply_values();
     }
   }
 
-  void unpack(uint64_t from, uint64_t to) {
+  void unpack() {
     finite_ = true;
     rounds_ = may_round();
-    for (uint32_t tile = first_tile_; tile < tiles_end_; tile++) {
-      const TokenMask present = put(tile, from, to);
+    for (uint32_t tile = seen_.first_tile(); tile < seen_.tiles_end(); tile++) {
+      const TokenMask present = put(tile);
       if (present != 0) unpack_keys(tile);
       finite_ &= rounds_ ? copy_values(tile, present) : unpack_values(tile, present);
     }
     if (finite_ || !rounds_) return;
     rounds_ = false;
-    for (uint32_t tile = first_tile_; tile < tiles_end_; tile++)
-      unpack_values(tile, put(tile, from, to));
+    for (uint32_t tile = seen_.first_tile(); tile < seen_.tiles_end(); tile++)
+      unpack_values(tile, put(tile));
   }
 
   // Prepares to read a tile. Returns which of its tokens can be read.
-  TokenMask put(uint32_t tile, uint64_t from, uint64_t to) {
-    const uint64_t position = base_ + tile * tile_tokens;
-    // Between the sinks and the windows there may be no memory.
-    const TokenMask present =
-        task_.sinks == 0 || seen_by_any(tile) ? range_mask(position, from, to) : 0;
-    if (present != 0) tiles_.put(0, position, present);
+  TokenMask put(uint32_t tile) {
+    const TokenMask present = seen_.present(tile);
+    if (present != 0) tiles_.put(0, seen_.position_of(tile), present);
     return present;
   }
 
@@ -186,44 +179,6 @@ class AttendMatmul {
     return xsimd::all(poison == poison);
   }
 
-  // For each row, finds the end of the tokens it has to look at: 0, or the end of the last tile of
-  // which it sees a token, counted from base_.
-  [[gnu::noinline]] void find_ends() {
-    for (uint32_t i = 0; i < task_.queries; i++) {
-      sees_all_[i] = sees_all(task_.query[i]);
-      uint32_t end = sees_all_[i] ? tiles_end_ * tile_tokens : 0;
-      for (uint32_t tile = tiles_end_; tile > first_tile_ && end == 0; tile--)
-        if (seen(i, tile - 1) != 0) end = tile * tile_tokens;
-      for (uint32_t g = 0; g < task_.heads_per_kv_head; g++) {
-        ends_[i * task_.heads_per_kv_head + g] = end;
-        saw_[i * task_.heads_per_kv_head + g] |= end != 0;
-      }
-    }
-  }
-
-  bool sees_all(const QueryView& query) const {
-    const uint64_t from = base_ + first_tile_ * tile_tokens, to = base_ + tiles_end_ * tile_tokens;
-    const bool in_mask = query.mask != nullptr && to > query.mask_begin;
-    return !in_mask && from >= query.begin && from >= task_.begin && to <= query.end &&
-           to <= task_.end;
-  }
-
-  TokenMask seen(uint32_t query, uint32_t tile) const {
-    return seen_in_tile(task_, task_.query[query], base_ + tile * tile_tokens);
-  }
-
-  bool seen_by_any(uint32_t tile) const {
-    for (uint32_t i = 0; i < task_.queries; i++)
-      if (seen(i, tile) != 0) return true;
-    return false;
-  }
-
-  uint32_t end_of_rows(uint32_t row, uint32_t n) const {
-    uint32_t end = 0;
-    for (uint32_t r = row; r < row + n; r++) end = ends_[r] > end ? ends_[r] : end;
-    return end;
-  }
-
   // Cuts the rows into register tiles and calls visit.template operator()<n>(row) for each.
   template <class Visit>
   void for_each_row_tile(const Visit& visit) const {
@@ -237,12 +192,12 @@ class AttendMatmul {
   // The outer loop takes panels, the inner one rows, so that a panel stays in the L1 cache for all
   // rows.
   void multiply_scores() {
-    const uint32_t columns_end = tiles_end_ * tile_tokens;
-    for (uint32_t column = first_tile_ * tile_tokens; column < columns_end;
+    const uint32_t columns_end = seen_.tiles_end() * tile_tokens;
+    for (uint32_t column = seen_.first_tile() * tile_tokens; column < columns_end;
          column += columns_at_once) {
       const unsigned vectors = columns_end - column < columns_at_once ? 1 : 2;
       for_each_row_tile([&]<unsigned n>(uint32_t row) {
-        if (end_of_rows(row, n) <= column) return;
+        if (seen_.end_of_rows(row, n) <= column) return;
         uint32_t whole = 0;
         for (uint32_t r = row; r < row + n; r++) whole += whole_rows_[r];
         if (whole == 0) return multiply_floats<n>(row, column, vectors);
@@ -286,46 +241,24 @@ class AttendMatmul {
   // Applies softcap and ALiBi to the scores of a row, and hides those of tokens that it does not
   // see.
   [[gnu::noinline]] void transform_and_hide(uint32_t row) {
-    const uint32_t query = row / task_.heads_per_kv_head;
     float* const scores = scores_ + size_t{row} * score_stride;
-    for (uint32_t tile = first_tile_; tile * tile_tokens < ends_[row]; tile++) {
+    for (uint32_t tile = seen_.first_tile(); tile * tile_tokens < seen_.end_of(row); tile++) {
       float* const at = scores + tile * tile_tokens;
       if (transforms(task_.transform))
-        transform_scores<Isa>(task_.transform,
-                              head_ * task_.heads_per_kv_head + row % task_.heads_per_kv_head,
-                              task_.query[query].position, base_ + tile * tile_tokens, at);
-      if (!sees_all_[query]) hide_unseen<Isa>(seen(query, tile), at);
+        transform_scores<Isa>(
+            task_.transform, head_ * task_.heads_per_kv_head + row % task_.heads_per_kv_head,
+            task_.query[seen_.query_of(row)].position, seen_.position_of(tile), at);
+      if (!seen_.row_sees_all(row)) hide_unseen<Isa>(seen_.seen_by_row(row, tile), at);
     }
   }
 
   // Turns the scores of a row into weights, up to its end.
   [[gnu::noinline]] void weigh(uint32_t row) {
-    using F = Floats<Isa>;
-    if (transforms(task_.transform) || !sees_all_[row / task_.heads_per_kv_head])
-      transform_and_hide(row);
-    float* const scores = scores_ + size_t{row} * score_stride + first_tile_ * tile_tokens;
-    const uint32_t n = ends_[row] - first_tile_ * tile_tokens;
-    F top = F::load_aligned(scores);
-    for (uint32_t i = F::size; i < n; i += F::size)
-      top = xsimd::max(top, F::load_aligned(scores + i));
-    float* const sums = sums_ + row * tile_tokens;
-    if (xsimd::any(top > F(max_[row]))) {
-      const float max = Isa::max_of(xsimd::max(F(max_[row]), top));
-      lower_to<Isa>(max, out_ + size_t{row} * task_.kv.v.dim, max_ + row, sums, task_.kv.v.dim);
-    }
-    const F shift(shift_of(max_[row]));
-    F total[vectors_per_tile<Isa>];
-    for (unsigned v = 0; v < vectors_per_tile<Isa>; v++)
-      total[v] = F::load_aligned(sums + v * F::size);
-    for (uint32_t i = 0; i < n; i += tile_tokens) {
-      for (unsigned v = 0; v < vectors_per_tile<Isa>; v++) {
-        float* const at = scores + i + v * F::size;
-        const F weight = exp_of_negative<Isa>(F::load_aligned(at) - shift);
-        weight.store_aligned(at);
-        total[v] += weight;
-      }
-    }
-    for (unsigned v = 0; v < vectors_per_tile<Isa>; v++) total[v].store_aligned(sums + v * F::size);
+    if (transforms(task_.transform) || !seen_.row_sees_all(row)) transform_and_hide(row);
+    float* const scores = scores_ + size_t{row} * score_stride + seen_.first_tile() * tile_tokens;
+    const uint32_t n = seen_.end_of(row) - seen_.first_tile() * tile_tokens;
+    absorb_row<Isa>(scores, n, task_.kv.v.dim,
+                    {out_ + size_t{row} * task_.kv.v.dim, max_ + row, sums_ + row * tile_tokens});
     if constexpr (MultipliesWholeRows<Isa>)
       if (rounds_) ValueTile<Isa, PKV_BF16>::round_weights(scores, n);
   }
@@ -333,8 +266,8 @@ class AttendMatmul {
   // Clears the weights of tokens that the row does not look at, up to the end for its register
   // tile.
   void clear_weights(uint32_t row, uint32_t end) {
-    const uint32_t begin = first_tile_ * tile_tokens,
-                   seen = ends_[row] != 0 ? ends_[row] - begin : 0;
+    const uint32_t begin = seen_.first_tile() * tile_tokens,
+                   seen = seen_.end_of(row) != 0 ? seen_.end_of(row) - begin : 0;
     float* const weights = scores_ + size_t{row} * score_stride + begin;
     const uint32_t shift = rounds_ ? 1 : 0;  // two weights to a word
     for (uint32_t t = seen >> shift; t < (end - begin) >> shift; t++) weights[t] = 0;
@@ -345,9 +278,9 @@ class AttendMatmul {
       add_row_by_row();
       return;
     }
-    const uint32_t value_dim = task_.kv.v.dim, begin = first_tile_ * tile_tokens;
+    const uint32_t value_dim = task_.kv.v.dim, begin = seen_.first_tile() * tile_tokens;
     for_each_row_tile([&]<unsigned n>(uint32_t row) {
-      const uint32_t end = end_of_rows(row, n);
+      const uint32_t end = seen_.end_of_rows(row, n);
       for (uint32_t r = row; r < row + n && end > begin; r++) clear_weights(r, end);
     });
     if (rounds_) return multiply_rounded();
@@ -359,7 +292,7 @@ class AttendMatmul {
         b[n] = v_ + (size_t{at / tile_tokens} * step_ + begin) * tile_tokens + at % tile_tokens;
       }
       for_each_row_tile([&]<unsigned n>(uint32_t row) {
-        const uint32_t end = end_of_rows(row, n);
+        const uint32_t end = seen_.end_of_rows(row, n);
         if (end > begin)
           multiply_rows<Isa, n, score_stride>(vectors, scores_ + size_t{row} * score_stride + begin,
                                               b, end - begin, true,
@@ -370,13 +303,13 @@ class AttendMatmul {
 
   void multiply_rounded() {
     if constexpr (MultipliesWholeRows<Isa>) {
-      const uint32_t value_dim = task_.kv.v.dim, begin = first_tile_ * tile_tokens;
+      const uint32_t value_dim = task_.kv.v.dim, begin = seen_.first_tile() * tile_tokens;
       for (uint32_t column = 0; column < value_dim; column += columns_at_once) {
         const unsigned vectors = value_dim - column < columns_at_once ? 1 : 2;
         const unsigned char* const panel = v_pairs_ + size_t{column} * step_ * 2 + begin * 32;
         const unsigned char* const b[2] = {panel, panel + size_t{step_} * 32};
         for_each_row_tile([&]<unsigned n>(uint32_t row) {
-          const uint32_t end = end_of_rows(row, n);
+          const uint32_t end = seen_.end_of_rows(row, n);
           if (end <= begin) return;
           const uint32_t* const a =
               reinterpret_cast<const uint32_t*>(scores_ + size_t{row} * score_stride + begin);
@@ -393,9 +326,9 @@ class AttendMatmul {
   void add_row_by_row() {
     const uint32_t value_dim = task_.kv.v.dim;
     for (uint32_t row = 0; row < rows_; row++)
-      for (uint32_t tile = first_tile_; tile * tile_tokens < ends_[row]; tile++)
+      for (uint32_t tile = seen_.first_tile(); tile * tile_tokens < seen_.end_of(row); tile++)
         add_seen<Isa>(v_ + size_t{tile} * tile_tokens * tile_tokens, tile_tokens,
-                      size_t{step_} * tile_tokens, seen(row / task_.heads_per_kv_head, tile),
+                      size_t{step_} * tile_tokens, seen_.seen_by_row(row, tile),
                       scores_ + size_t{row} * score_stride + tile * tile_tokens, value_dim,
                       out_ + size_t{row} * value_dim);
   }
@@ -411,14 +344,10 @@ class AttendMatmul {
   unsigned char* const k_tiles_;  // K of a step as it is stored, for whole rows
   unsigned char* const v_pairs_;  // V for weights of bf16, [16 dims][pair of tokens][16][2]
   float* const sums_;
-  uint32_t* const ends_;  // by row, see find_ends()
-  bool* const saw_;       // by row: it saw some token
   // By row: it is bf16 times the scale. Its place in q_ then holds pairs of bf16.
   bool* const whole_rows_;
-  bool* const sees_all_;  // by query: it sees all tokens of the step
+  SeenRows<Isa> seen_;
   uint32_t head_ = 0;
-  uint32_t first_tile_ = 0, tiles_end_ = 0;     // the tiles of the step that are read
-  uint64_t base_ = 0;                           // the first position of the step
   bool finite_ = true;                          // all numbers of V in the step are finite
   bool rounds_ = false;                         // weights are rounded to bf16 in the step
   bool some_whole_ = false, some_not_ = false;  // whether some rows are whole, or not

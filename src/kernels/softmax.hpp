@@ -142,6 +142,33 @@ void absorb(ScoreRow* scores, RowState first, uint32_t value_dim, TilePointers n
   }
 }
 
+// Turns n scores of one row into weights, n being a multiple of 16.
+template <class Isa>
+void absorb_row(float* scores, uint32_t n, uint32_t value_dim, RowState row) {
+  using F = Floats<Isa>;
+  F top = F::load_aligned(scores);
+  for (uint32_t i = F::size; i < n; i += F::size)
+    top = xsimd::max(top, F::load_aligned(scores + i));
+  if (xsimd::any(top > F(*row.max))) {
+    const float max = Isa::max_of(xsimd::max(F(*row.max), top));
+    lower_to<Isa>(max, row.out, row.max, row.sums, value_dim);
+  }
+  const F shift(shift_of(*row.max));
+  F total[vectors_per_tile<Isa>];
+  for (unsigned v = 0; v < vectors_per_tile<Isa>; v++)
+    total[v] = F::load_aligned(row.sums + v * F::size);
+  for (uint32_t i = 0; i < n; i += tile_tokens) {
+    for (unsigned v = 0; v < vectors_per_tile<Isa>; v++) {
+      float* const at = scores + i + v * F::size;
+      const F weight = exp_of_negative<Isa>(F::load_aligned(at) - shift);
+      weight.store_aligned(at);
+      total[v] += weight;
+    }
+  }
+  for (unsigned v = 0; v < vectors_per_tile<Isa>; v++)
+    total[v].store_aligned(row.sums + v * F::size);
+}
+
 // The sum of RowState::sums.
 template <class Isa>
 float total_of(const float* sums) {

@@ -1,0 +1,102 @@
+// Which tokens of a step each row of a task sees. A step is some tiles of a sequence that are
+// unpacked at a time and multiplied with all rows.
+#pragma once
+
+#include "kernels/scratch.h"
+#include "kernels/tokens.h"
+
+namespace pkv::kernels {
+
+// It is a template so that each instruction set has a copy of its own.
+template <class Isa>
+class SeenRows {
+ public:
+  SeenRows(const AttendTask& task, Scratch& scratch)
+      : task_(task),
+        rows_(task.queries * task.heads_per_kv_head),
+        ends_(scratch.take<uint32_t>(rows_)),
+        saw_(scratch.take<bool>(rows_)),
+        sees_all_(scratch.take<bool>(task.queries)) {}
+
+  void begin_head() {
+    for (uint32_t row = 0; row < rows_; row++) saw_[row] = false;
+  }
+
+  // Begins the step whose first position is `base`, of which the task reads [from, to).
+  void begin_step(uint64_t base, uint64_t from, uint64_t to) {
+    base_ = base, from_ = from, to_ = to;
+    first_tile_ = static_cast<uint32_t>((from - base) / tile_tokens);
+    tiles_end_ = static_cast<uint32_t>((to - base + tile_tokens - 1) / tile_tokens);
+    find_ends();
+  }
+
+  // The tiles of the step that are read.
+  uint32_t first_tile() const { return first_tile_; }
+  uint32_t tiles_end() const { return tiles_end_; }
+  uint64_t position_of(uint32_t tile) const { return base_ + tile * tile_tokens; }
+
+  // The tokens of a tile that can be read. Between the sinks and the windows there may be no
+  // memory.
+  TokenMask present(uint32_t tile) const {
+    const bool read = task_.sinks == 0 || seen_by_any(tile);
+    return read ? range_mask(position_of(tile), from_, to_) : 0;
+  }
+
+  // The end of the tokens that a row has to look at, counted from the first one of the step: 0, or
+  // the end of the last tile of which it sees a token.
+  uint32_t end_of(uint32_t row) const { return ends_[row]; }
+  uint32_t end_of_rows(uint32_t row, uint32_t n) const {
+    uint32_t end = 0;
+    for (uint32_t r = row; r < row + n; r++) end = ends_[r] > end ? ends_[r] : end;
+    return end;
+  }
+
+  // True if the row saw a token in some step of the head.
+  bool saw(uint32_t row) const { return saw_[row]; }
+  // True if the row sees all tokens of the step.
+  bool row_sees_all(uint32_t row) const { return sees_all_[query_of(row)]; }
+  TokenMask seen_by_row(uint32_t row, uint32_t tile) const { return seen(query_of(row), tile); }
+
+  uint32_t query_of(uint32_t row) const { return row / task_.heads_per_kv_head; }
+
+ private:
+  [[gnu::noinline]] void find_ends() {
+    for (uint32_t i = 0; i < task_.queries; i++) {
+      sees_all_[i] = sees_all(task_.query[i]);
+      uint32_t end = sees_all_[i] ? tiles_end_ * tile_tokens : 0;
+      for (uint32_t tile = tiles_end_; tile > first_tile_ && end == 0; tile--)
+        if (seen(i, tile - 1) != 0) end = tile * tile_tokens;
+      for (uint32_t g = 0; g < task_.heads_per_kv_head; g++) {
+        ends_[i * task_.heads_per_kv_head + g] = end;
+        saw_[i * task_.heads_per_kv_head + g] |= end != 0;
+      }
+    }
+  }
+
+  bool sees_all(const QueryView& query) const {
+    const uint64_t from = position_of(first_tile_), to = position_of(tiles_end_);
+    const bool in_mask = query.mask != nullptr && to > query.mask_begin;
+    return !in_mask && from >= query.begin && from >= task_.begin && to <= query.end &&
+           to <= task_.end;
+  }
+
+  TokenMask seen(uint32_t query, uint32_t tile) const {
+    return seen_in_tile(task_, task_.query[query], position_of(tile));
+  }
+
+  bool seen_by_any(uint32_t tile) const {
+    for (uint32_t i = 0; i < task_.queries; i++)
+      if (seen(i, tile) != 0) return true;
+    return false;
+  }
+
+  const AttendTask& task_;
+  const uint32_t rows_;
+  uint32_t* const ends_;  // by row
+  bool* const saw_;       // by row
+  bool* const sees_all_;  // by query
+  uint64_t base_ = 0, from_ = 0, to_ = 0;
+  uint32_t first_tile_ = 0, tiles_end_ = 0;
+};
+
+}  // namespace pkv::kernels
