@@ -158,7 +158,7 @@ const (
 )
 
 // ISA: Instruction sets. On x86 each one includes those before it in this order: SSE2, AVX2,
-// AVX512, AVX512_VNNI, AVX512_BF16.
+// AVX512, AVX512_VNNI, AVX512_BF16, AMX.
 type ISA int32
 
 // Values of ISA.
@@ -176,6 +176,8 @@ const (
 	ISAAVX512BF16 ISA = 5
 	ISANEON       ISA = 6
 	ISAAVX512VNNI ISA = 7
+	// AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them.
+	ISAAmx ISA = 8
 )
 
 // HugePages: What to ask of the operating system for the slab.

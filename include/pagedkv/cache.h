@@ -58,7 +58,7 @@ typedef enum pkv_layout PKV_ENUM {
 
 /**
  * Instruction sets. On x86 each one includes those before it in this order: SSE2, AVX2, AVX512,
- * AVX512_VNNI, AVX512_BF16.
+ * AVX512_VNNI, AVX512_BF16, AMX.
  */
 typedef enum pkv_isa PKV_ENUM {
   PKV_ISA_AUTO = 0,   /**< The best that this processor has. */
@@ -68,7 +68,8 @@ typedef enum pkv_isa PKV_ENUM {
   PKV_ISA_AVX512 = 4,      /**< F, CD, DQ, BW, VL. */
   PKV_ISA_AVX512_BF16 = 5, /**< AVX512 with BF16 and VNNI. */
   PKV_ISA_NEON = 6,
-  PKV_ISA_AVX512_VNNI = 7
+  PKV_ISA_AVX512_VNNI = 7,
+  PKV_ISA_AMX = 8 /**< AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them. */
 } pkv_isa;
 
 /** What to ask of the operating system for the slab. */

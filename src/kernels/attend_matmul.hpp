@@ -64,7 +64,7 @@ class AttendMatmul {
   static constexpr uint32_t columns_at_once = 2 * Floats<Isa>::size;
 
   bool may_round() const {
-    return MultipliesWholeRows<Isa> && task_.bf16_weights && task_.kv.v.dtype == PKV_BF16 &&
+    return MultipliesWholeRows<Isa> && task_.results == PKV_BF16 && task_.kv.v.dtype == PKV_BF16 &&
            task_.kv.v.data != nullptr;
   }
   bool may_be_whole() const { return MultipliesWholeRows<Isa> && task_.kv.k.dtype == PKV_BF16; }

@@ -13,6 +13,7 @@ extern const Table avx2_table;
 extern const Table avx512_table;
 extern const Table avx512_vnni_table;
 extern const Table avx512_bf16_table;
+extern const Table amx_table;
 #elif defined(__aarch64__)
 extern const Table neon_table;
 #endif

@@ -1,3 +1,11 @@
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#endif
+
 #include "base/status.h"
 #include "kernels/instruction_sets.h"
 
@@ -28,11 +36,31 @@ bool has_avx512() {
 bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
 
 bool has_avx512_bf16() { return has_avx512_vnni() && __builtin_cpu_supports("avx512bf16"); }
+
+// Asks the system to let this process use tile registers, which it does not save unasked. The
+// answer holds for all threads, and for children of fork().
+bool may_use_tiles() {
+  constexpr int request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XTILEDATA
+  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+}
+
+bool has_amx() {
+  if (!has_avx512_bf16()) return false;
+  unsigned a, b, c, d;
+  constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & amx_bf16) == 0 || (d & amx_tile) == 0)
+    return false;
+  static std::atomic<int> answer{0};  // 0 until somebody has asked
+  if (answer.load(std::memory_order_relaxed) == 0)
+    answer.store(may_use_tiles() ? 1 : -1, std::memory_order_relaxed);
+  return answer.load(std::memory_order_relaxed) == 1;
+}
 #endif
 
 // The best one comes first.
 constexpr Candidate candidates[] = {
 #if defined(__x86_64__)
+    {&amx_table, has_amx},
     {&avx512_bf16_table, has_avx512_bf16},
     {&avx512_vnni_table, has_avx512_vnni},
     {&avx512_table, has_avx512},
@@ -72,6 +100,8 @@ const char* isa_name(pkv_isa isa) {
       return "avx512_bf16";
     case PKV_ISA_AVX512_VNNI:
       return "avx512_vnni";
+    case PKV_ISA_AMX:
+      return "amx";
     case PKV_ISA_NEON:
       return "neon";
   }

@@ -98,7 +98,7 @@ struct AttendTask {
   const float* q;  // in: [heads][rows][key_dim], already multiplied by the scale
   // The scale that q was multiplied by. A row that was bf16 before may be multiplied as bf16 again.
   float scale;
-  bool bf16_weights;  // true if results become bf16: weights may then be rounded to bf16
+  pkv_dtype results;  // what the results become: weights may be rounded as far as that allows
   float* out;         // out: [heads][rows][value_dim], the sum of exp(score - max) * v
   float* max;         // out: [heads][rows], -infinity where nothing was seen
   float* sum;         // out: [heads][rows], the sum of exp(score - max); 0 where nothing was seen

@@ -17,7 +17,9 @@
 //                + 2^-15 M |v| / scale of v for each position, where weights are rounded to
 //                integers (int8 and int4) and M is the largest p * scale of v in its tile of 16
 //                + 2^-8 sum(p |v|) where weights are rounded to bf16: avx512_bf16, many rows,
-//                stored bf16, outputs of bf16
+//                stored bf16, outputs of bf16; amx, many rows, outputs of bf16
+//                + 2^-15 sum(p |v|) where they are rounded to two bf16 numbers: amx, many rows,
+//                outputs of f16
 //   an lse       log(sum exp(s)) is off by w + L(n + 8) + 3 u (|lse| + 1)
 // Results that are merged by their lse have the errors of the parts, those of two lse, and 8 u for
 // the merge.
@@ -143,10 +145,8 @@ class ReferenceRow {
   double tolerance(uint32_t d, pkv_dtype dtype) const {
     // Half a step between subnormal numbers.
     const double smallest = dtype == PKV_F16 ? std::ldexp(1.0, -25) : std::ldexp(1.0, -133);
-    const double bf16_weights =
-        dtype == PKV_BF16 && attention_.values == PKV_BF16 ? std::ldexp(magnitude_[d], -8) : 0;
-    return relative_ * magnitude_[d] + bf16_weights + rounded_weights_[d] +
-           unit_roundoff(dtype) * std::abs(out[d]) + smallest;
+    return relative_ * magnitude_[d] + rounding_of_weights(dtype) * magnitude_[d] +
+           rounded_weights_[d] + unit_roundoff(dtype) * std::abs(out[d]) + smallest;
   }
 
   std::vector<double> out;
@@ -154,6 +154,15 @@ class ReferenceRow {
 
  private:
   static constexpr double u = 0x1p-24;
+
+  double rounding_of_weights(pkv_dtype dtype) const {
+    static const bool amx = [] {
+      int32_t supported = 0;
+      return pkv_isa_supported(PKV_ISA_AMX, &supported) == PKV_OK && supported != 0;
+    }();
+    if (dtype == PKV_F16) return amx ? 0x1p-15 : 0;
+    return dtype == PKV_BF16 && (amx || attention_.values == PKV_BF16) ? 0x1p-8 : 0;
+  }
 
   // Computes the scores and their weights p, and the sum of exp(score - max) with the sink logit.
   double weigh(const double* q, const Query& query, const Doubles& k) {

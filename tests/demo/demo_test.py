@@ -73,7 +73,7 @@ def case_expected():
         sessions, figures = generate(*romeo, "--kv", kind)
         assert sessions == [expected], f"{kind}: other tokens than expected"
         assert figures["kv"] == kind and figures["generated_tokens"] == 160
-    for isa in ("scalar", "sse2", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "neon"):
+    for isa in ("scalar", "sse2", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx", "neon"):
         probe = run("--quiet", "--sessions", "1", "--max-tokens", "1", "--isa", isa)
         if probe.returncode != 0:
             assert b"UNSUPPORTED" in probe.stderr, probe.stderr

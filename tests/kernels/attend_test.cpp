@@ -52,7 +52,7 @@ Call random_call(const Shape& shape, Random& random) {
     call.mask = random_mask(call.queries, call.mask_words, random);
     call.causal = false;
   }
-  call.bf16_weights = one_in(random, 2);
+  call.results = row_dtypes[pick(random, 0, 2)];
   call.softcap = one_in(random, 4) ? 0.5f + 20 * std::fabs(real(random)) : 0;
   if (one_in(random, 4))
     for (uint32_t head = 0; head < shape.kv_heads * shape.heads_per_kv_head; head++)

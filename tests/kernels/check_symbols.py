@@ -18,6 +18,7 @@ TAGS = {
     "avx512": "Avx512Arch",
     "avx512_vnni": "Avx512VnniArch",
     "avx512_bf16": "Avx512Bf16Arch",
+    "amx": "AmxArch",
     "neon": "neon64",
 }
 

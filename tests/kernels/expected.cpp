@@ -48,15 +48,18 @@ Problem Expected::problem(const Decoded& kv, uint32_t head, uint32_t i, uint32_t
   return row;
 }
 
+static double rounding_of_weights(const NamedTable& table, pkv_dtype results, const Shape& shape) {
+  if (table.matrix_unit) return results == PKV_BF16 ? 0x1p-8 : results == PKV_F16 ? 0x1p-15 : 0;
+  const bool as_stored = shape.v_dtype == PKV_BF16 && !shape.latent;
+  return table.multiplies_bf16 && results == PKV_BF16 && as_stored ? 0x1p-8 : 0;
+}
+
 Rounding Expected::rounding_of(const NamedTable& table) const {
   if (table.kernels->isa == PKV_ISA_SCALAR) return {};
   if (takes_matmul(shape_, call_))
-    return {
-        false, false,
-        table.multiplies_bf16 && call_.bf16_weights && shape_.v_dtype == PKV_BF16 && !shape_.latent,
-        false};
+    return {false, false, rounding_of_weights(table, call_.results, shape_), false};
   return {table.multiplies_bf16 && shape_.k_dtype == PKV_BF16 && !call_.whole_queries,
-          is_integer(shape_.k_dtype), false, is_integer(shape_.v_dtype) && !shape_.latent};
+          is_integer(shape_.k_dtype), 0, is_integer(shape_.v_dtype) && !shape_.latent};
 }
 
 std::string Expected::difference(const NamedTable& table, const Rows& out,

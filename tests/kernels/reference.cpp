@@ -174,8 +174,7 @@ double Reference::relative(double steps, const Rounding& rounding) const {
 }
 
 double Reference::bound(uint32_t d, double steps, const Rounding& rounding) const {
-  return (2 * relative(steps, rounding) + 2 * (terms_ + steps) * u + 4 * u +
-          (rounding.bf16_weights ? 0x1p-8 : 0)) *
+  return (2 * relative(steps, rounding) + 2 * (terms_ + steps) * u + 4 * u + rounding.weights) *
              absolute_[d] +
          (rounding.integer_weights ? rounded_weights_[d] + 1e-25 : 0) + 1e-35;
 }

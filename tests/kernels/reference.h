@@ -57,8 +57,8 @@ struct Rounding {
   bool split_query;
   // q is rounded to 2^-15 of its largest element.
   bool integer_query;
-  // Weights are rounded to 2^-8 before they are multiplied by V.
-  bool bf16_weights;
+  // How far a weight is rounded before it is multiplied by V, relative.
+  double weights;
   // The products of weights and scales of V are rounded to 2^-16 of the largest one in the tiles of
   // a step, of which there are two at most.
   bool integer_weights;
@@ -87,7 +87,7 @@ struct Rounding {
 //   The output is off by the sum of
 //     (2 r + 2 (T + steps) u + 4 u) sum p|v| / sum p
 //                                       for numerator and denominator
-//     2^-8 sum p|v| / sum p             for bf16_weights
+//     weights sum p|v| / sum p          for the rounding of weights
 //     (1 + 2^-8) 2^-16 (sum over pairs of tiles of max(p s) sum |v| / s) / sum p
 //                                       for integer_weights, with s the scales
 //     1e-35                             for denormals; 1e-25 with integer_weights, where numbers

@@ -29,7 +29,7 @@ struct Call {
   float scale = 1;
   // The queries are bf16 numbers times the scale.
   bool whole_queries = false;
-  bool bf16_weights = false;  // The results become bf16.
+  pkv_dtype results = PKV_F32;  // What the results become.
   // Parts are [cuts[i], cuts[i + 1]).
   std::vector<uint64_t> cuts;
 
@@ -132,7 +132,7 @@ class Part {
     task.end = end;
     task.sinks = call.sinks;
     task.scale = call.scale;
-    task.bf16_weights = call.bf16_weights;
+    task.results = call.results;
     task.transform = {call.softcap, call.alibi_slopes.empty() ? nullptr : call.alibi_slopes.data()};
     return task;
   }

@@ -13,8 +13,8 @@ namespace {
 constexpr pkv_isa unknown = pkv::test::unknown_isa;
 
 // In the order of the header. Each set includes those before it.
-constexpr pkv_isa x86_sets[] = {PKV_ISA_SSE2, PKV_ISA_AVX2, PKV_ISA_AVX512, PKV_ISA_AVX512_VNNI,
-                                PKV_ISA_AVX512_BF16};
+constexpr pkv_isa x86_sets[] = {PKV_ISA_SSE2,        PKV_ISA_AVX2,        PKV_ISA_AVX512,
+                                PKV_ISA_AVX512_VNNI, PKV_ISA_AVX512_BF16, PKV_ISA_AMX};
 
 TEST(Select, TheForcedOneIsTheOneThatRuns) {
   int supported = 0;

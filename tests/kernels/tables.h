@@ -15,6 +15,9 @@ struct NamedTable {
   // Stored bf16 is multiplied as it is: by q as two bf16 numbers, unless one is enough, and by
   // weights that are rounded to bf16 if the task allows it.
   bool multiplies_bf16;
+  // Many rows are multiplied by a matrix unit, with weights that are rounded for results of 16
+  // bits.
+  bool matrix_unit;
 };
 
 const std::vector<NamedTable>& tables();

@@ -48,7 +48,7 @@ static const char help[] =
     "same.\n"
     "    --no-prefix          no prefix index: what sessions share is forked, and what is "
     "preempted is computed again\n"
-    "    --isa NAME           scalar, sse2, avx2, avx512, avx512_vnni, avx512_bf16 or neon "
+    "    --isa NAME           scalar, sse2, avx2, avx512, avx512_vnni, avx512_bf16, amx or neon "
     "(default: the best there is)\n"
     "    --threads N          that compute attention (default: one per processor)\n"
     "    --save FILE          at the end, write the conversation (--chat) or what the prefix index "

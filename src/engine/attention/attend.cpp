@@ -110,7 +110,7 @@ class SplitRunner {
     task.end = split.end;
     task.sinks = call_.params.sinks;
     task.scale = call_.params.scale;
-    task.bf16_weights = call_.out.dtype == PKV_BF16;
+    task.results = call_.out.dtype;
     task.transform = call_.params.transform;
     return task;
   }

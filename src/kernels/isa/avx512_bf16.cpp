@@ -3,6 +3,7 @@
 
 #include "kernels/instruction_sets.h"
 #include "kernels/isa/avx512_vnni.hpp"
+#include "kernels/isa/bf16_instructions.hpp"
 #include "kernels/make_table.hpp"
 
 namespace pkv::kernels {
@@ -22,16 +23,7 @@ namespace pkv::kernels {
 
 namespace {
 
-struct DotProductInstruction {
-  // sum + a.even * b.even + a.odd * b.odd, for the pair of bf16 numbers in each lane.
-  static __m512 dot(__m512 sum, __m512i a, __m512i b) {
-    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
-  }
-  // Rounds to the nearest bf16 numbers.
-  static __m256i round(__m512 x) { return (__m256i)_mm512_cvtneps_pbh(x); }
-};
-
-using Avx512Bf16 = Avx512DotBf16<WithVnni<Avx512Base<Avx512Bf16Arch>>, DotProductInstruction>;
+using Avx512Bf16 = Avx512DotBf16<WithVnni<Avx512Base<Avx512Bf16Arch>>, Bf16Instructions>;
 
 }  // namespace
 

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "kernels/isa/avx512.hpp"
+#include "kernels/isa/bf16_parts.hpp"
 #include "kernels/values.hpp"
 
 namespace pkv::kernels {
@@ -94,10 +95,10 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
     }
     for (uint32_t d = 0; d < dim; d += tile_tokens) {
       __m512 q = _mm512_loadu_ps(row + d);
-      if (query->kind == SplitQuery::whole) q = unscaled(q, scale);
+      if (query->kind == SplitQuery::whole) q = unscaled_bf16(q, scale);
       const __m512i high = high_part(q);
       store_pairs(words + d / 2, high);
-      store_pairs(words + (dim + d) / 2, nearest(low_part(q, _mm512_castsi512_ps(high))));
+      store_pairs(words + (dim + d) / 2, nearest_bf16(low_part(q, _mm512_castsi512_ps(high))));
     }
   }
 
@@ -124,7 +125,7 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
   static bool is_whole(const float* row, uint32_t dim, float scale) {
     const __m512 min_normal = _mm512_set1_ps(0x1p-126f), zero = _mm512_setzero_ps();
     for (uint32_t d = 0; d < dim; d += tile_tokens) {
-      const __m512 q = _mm512_loadu_ps(row + d), b = unscaled(q, scale);
+      const __m512 q = _mm512_loadu_ps(row + d), b = unscaled_bf16(q, scale);
       const __mmask16 same =
           _mm512_cmp_ps_mask(_mm512_mul_ps(b, _mm512_set1_ps(scale)), q, _CMP_EQ_OQ);
       const __mmask16 normal =
@@ -137,14 +138,11 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
   // Writes such a row as dim / 2 words of pairs of bf16.
   static void put_whole(const float* row, uint32_t dim, float scale, uint32_t* words) {
     for (uint32_t d = 0; d < dim; d += tile_tokens)
-      store_pairs(words + d / 2, _mm512_castps_si512(unscaled(_mm512_loadu_ps(row + d), scale)));
+      store_pairs(words + d / 2,
+                  _mm512_castps_si512(unscaled_bf16(_mm512_loadu_ps(row + d), scale)));
   }
 
  private:
-  static __mmask16 finite_lanes(__m512 x) {
-    return _mm512_cmp_ps_mask(_mm512_abs_ps(x), _mm512_set1_ps(__builtin_inff()), _CMP_LT_OQ);
-  }
-
   static bool is_finite(const float* row, uint32_t dim) {
     __mmask16 finite = 0xFFFF;
     for (uint32_t d = 0; d < dim; d += tile_tokens)
@@ -204,15 +202,6 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
     }
   }
 
-  static __m512i upper_halves(__m512i bits) {
-    return _mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u)));
-  }
-
-  // The bf16 number that q may be the product of with the scale.
-  static __m512 unscaled(__m512 q, float scale) {
-    return _mm512_castsi512_ps(upper_halves(nearest(_mm512_div_ps(q, _mm512_set1_ps(scale)))));
-  }
-
   // The upper half of q. For a denormal it is the smallest normal number instead, because the
   // instruction would take the denormal for 0.
   static __m512i high_part(__m512 q) {
@@ -237,15 +226,6 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
         _mm512_cmp_ps_mask(q, high, _CMP_EQ_OQ);  // infinity - infinity is NaN
     const __mmask16 zero = _mm512_cmp_ps_mask(q, _mm512_setzero_ps(), _CMP_EQ_OQ);
     return _mm512_mask_mov_ps(_mm512_mask_mov_ps(rest, exact | infinite, min_normal), zero, q);
-  }
-
-  // Rounds to the nearest bf16 number, in the upper halves. NaN stays NaN.
-  static __m512i nearest(__m512 value) {
-    const __m512i bits = _mm512_castps_si512(value);
-    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    const __m512i sum = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
-    const __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
-    return _mm512_mask_or_epi32(sum, nan, bits, _mm512_set1_epi32(0x400000));
   }
 
   // Stores the upper halves of 16 words as 8 words.

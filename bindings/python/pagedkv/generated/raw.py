@@ -165,7 +165,7 @@ class Layout(enum.IntEnum):
 
 class Isa(enum.IntEnum):
     """Instruction sets. On x86 each one includes those before it in this order: SSE2, AVX2, AVX512,
-    AVX512_VNNI, AVX512_BF16.
+    AVX512_VNNI, AVX512_BF16, AMX.
     """
 
     AUTO = 0
@@ -181,6 +181,8 @@ class Isa(enum.IntEnum):
     """AVX512 with BF16 and VNNI."""
     NEON = 6
     AVX512_VNNI = 7
+    AMX = 8
+    """AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them."""
 
 
 class HugePages(enum.IntEnum):

@@ -199,7 +199,7 @@ c_enum! {
 
 c_enum! {
     /// Instruction sets. On x86 each one includes those before it in this order: SSE2, AVX2,
-    /// AVX512, AVX512_VNNI, AVX512_BF16.
+    /// AVX512, AVX512_VNNI, AVX512_BF16, AMX.
     pkv_isa {
         /// The best that this processor has.
         AUTO = 0,
@@ -214,6 +214,8 @@ c_enum! {
         AVX512_BF16 = 5,
         NEON = 6,
         AVX512_VNNI = 7,
+        /// AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them.
+        AMX = 8,
     }
 }
 

@@ -1,0 +1,93 @@
+// AVX-512 with BF16 and VNNI, and the matrix unit of AMX for many rows.
+#include <stdint.h>
+
+#include "kernels/instruction_sets.h"
+#include "kernels/isa/avx512_bf16.hpp"
+#include "kernels/isa/avx512_vnni.hpp"
+#include "kernels/isa/bf16_instructions.hpp"
+#include "kernels/isa/matrix_unit.hpp"
+
+namespace pkv::kernels {
+namespace {
+struct AmxArch : xsimd::avx512bw {};
+}  // namespace
+}  // namespace pkv::kernels
+
+namespace xsimd::types {
+XSIMD_DECLARE_SIMD_REGISTER_ALIAS(pkv::kernels::AmxArch, avx512bw);
+template <class T>
+struct get_bool_simd_register<T, pkv::kernels::AmxArch> : get_bool_simd_register<T, avx512bw> {};
+}  // namespace xsimd::types
+
+namespace pkv::kernels {
+
+namespace {
+
+// The operand of ldtilecfg.
+struct alignas(64) TileConfig {
+  uint8_t palette = 0, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+static_assert(sizeof(TileConfig) == 64);
+
+// Intrinsics of GCC 12 take no template parameters for numbers of registers.
+struct Amx {
+  // A thread that had a configuration gets it back; all others leave the unit as it is after a
+  // start. Callees may change tile registers, so their contents are nobody's.
+  class Session {
+   public:
+    Session() { __asm__ volatile("sttilecfg %0" : "=m"(before_)); }
+    ~Session() {
+      if (before_.palette != 0)
+        load(before_);
+      else
+        __asm__ volatile("tilerelease");
+    }
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
+   private:
+    TileConfig before_;
+  };
+
+  static void configure(unsigned top, unsigned bottom) {
+    const unsigned rows[8] = {top, top, bottom, bottom, top, bottom, 16, 16};
+    TileConfig config;
+    config.palette = 1;
+    for (unsigned r = 0; r < 8; r++) {
+      config.rows[r] = static_cast<uint8_t>(rows[r]);
+      config.row_bytes[r] = rows[r] != 0 ? 64 : 0;
+    }
+    load(config);
+  }
+
+  template <int r>
+  static void zero() {
+    __asm__ volatile("tilezero %%tmm%c0" ::"i"(r));
+  }
+  template <int r>
+  static void load(const void* from, size_t stride) {
+    __asm__ volatile("tileloadd (%0,%1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(r) : "memory");
+  }
+  template <int r>
+  static void store(void* to, size_t stride) {
+    __asm__ volatile("tilestored %%tmm%c2, (%0,%1)" ::"r"(to), "r"(stride), "i"(r) : "memory");
+  }
+  template <int c, int a, int b>
+  static void multiply() {
+    __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(c), "i"(a), "i"(b));
+  }
+  static __m256i round(__m512 x) { return Bf16Instructions::round(x); }
+
+ private:
+  static void load(const TileConfig& config) { __asm__ volatile("ldtilecfg %0" ::"m"(config)); }
+};
+
+using Isa = Avx512DotBf16<WithVnni<Avx512Base<AmxArch>>, Bf16Instructions>;
+
+}  // namespace
+
+constexpr Table amx_table = make_unit_table<Isa, Amx>(PKV_ISA_AMX);
+
+}  // namespace pkv::kernels

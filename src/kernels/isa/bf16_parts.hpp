@@ -1,0 +1,82 @@
+// Numbers as sums of bf16 numbers, which a matrix unit multiplies. The upper half of an fp32 number
+// is its first 8 significant bits, so that cutting them off three times leaves nothing: fp32 is
+// exactly the sum of three parts, f16 and products of int4 and their scales of two, bf16, fp8 and
+// int8 of one.
+//
+// A product of sums is the sum of the products of parts. Those whose numbers add up to more than 2
+// are left out: each is below 2^-24 of the whole (Henry, Tang and Heinecke 2019).
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/vectors.hpp"
+
+namespace pkv::kernels {
+
+inline constexpr unsigned max_parts = 3;
+
+// How many parts an element of K or V has. That of int8 is without its scale.
+static inline constexpr unsigned parts_of(pkv_dtype dtype) {
+  return dtype == PKV_F32 ? 3 : dtype == PKV_F16 || dtype == PKV_INT4 ? 2 : 1;
+}
+
+static inline __m512i upper_halves(__m512i bits) {
+  return _mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u)));
+}
+
+// Rounds to the nearest bf16 number, in the upper halves. NaN stays NaN.
+static inline __m512i nearest_bf16(__m512 value) {
+  const __m512i bits = _mm512_castps_si512(value);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i sum = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
+  const __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+  return _mm512_mask_or_epi32(sum, nan, bits, _mm512_set1_epi32(0x400000));
+}
+
+// The bf16 or f16 number that x may be the product of with the scale.
+static inline __m512 unscaled_bf16(__m512 x, float scale) {
+  return _mm512_castsi512_ps(upper_halves(nearest_bf16(_mm512_div_ps(x, _mm512_set1_ps(scale)))));
+}
+static inline __m512 unscaled_f16(__m512 x, float scale) {
+  return _mm512_cvtph_ps(
+      _mm512_cvtps_ph(_mm512_div_ps(x, _mm512_set1_ps(scale)), _MM_FROUND_TO_NEAREST_INT));
+}
+
+// How many parts a weight has whose product with V becomes a result of a dtype. The last one is
+// rounded, to 2^-9, 2^-16 and 2^-24 of the weight.
+static inline constexpr unsigned parts_of_weights(pkv_dtype results) {
+  return results == PKV_BF16 ? 1 : results == PKV_F16 ? 2 : max_parts;
+}
+
+// Part number `part` of x, in the upper half of each lane. The rest stays in x.
+static inline __m512i cut_part(__m512& x) {
+  const __m512i part = upper_halves(_mm512_castps_si512(x));
+  x = _mm512_sub_ps(x, _mm512_castsi512_ps(part));
+  return part;
+}
+
+// Pairs of parts, one from each of two vectors: the first in the lower halves.
+static inline __m512i pair_parts(__m512i first, __m512i second) {
+  return _mm512_or_si512(_mm512_srli_epi32(first, 16), second);
+}
+
+// Writes parts of two vectors as pairs; those of part i go to to + i * stride.
+static inline void put_pairs(__m512 first, __m512 second, unsigned parts, unsigned char* to,
+                             size_t stride) {
+  for (unsigned i = 0; i < parts; i++, to += stride)
+    _mm512_store_si512(to, pair_parts(cut_part(first), cut_part(second)));
+}
+
+// Writes parts of one vector, 16 bf16 numbers each. The rest stays in x.
+static inline void put_parts(__m512& x, unsigned parts, unsigned char* to, size_t stride) {
+  for (unsigned i = 0; i < parts; i++, to += stride)
+    _mm256_store_si256(reinterpret_cast<__m256i*>(to),
+                       _mm512_cvtepi32_epi16(_mm512_srli_epi32(cut_part(x), 16)));
+}
+
+// The lanes that are neither NaN nor infinite.
+static inline __mmask16 finite_lanes(__m512 x) {
+  return _mm512_cmp_ps_mask(_mm512_abs_ps(x), _mm512_set1_ps(__builtin_inff()), _CMP_LT_OQ);
+}
+
+}  // namespace pkv::kernels

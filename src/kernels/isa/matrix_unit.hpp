@@ -1,0 +1,601 @@
+// Attention of many rows by a matrix unit, which multiplies tile registers of 16 x 32 bf16 numbers
+// (AMX). K and V become parts in bf16 (bf16_parts.hpp), some tiles at a time; for each block of
+// rows their scores are computed, then weights, then outputs.
+//
+// The unit is a template parameter, so that a test can run all of this on processors that lack it:
+//
+//   struct Unit {
+//     class Session;                   // as long as one lives, the thread may use the unit
+//     static void configure(top, bottom);  // rows of registers 0, 1 and 4, and of 2, 3 and 5
+//     template <int r> static void zero();
+//     template <int r> static void load(const void* from, size_t stride);
+//     template <int r> static void store(void* to, size_t stride);
+//     // c += a * b: a has rows of 32 numbers, b has 16 rows of 16 pairs
+//     template <int c, int a, int b> static void multiply();
+//     static __m256i round(__m512);  // to the nearest bf16 numbers
+//   };
+#pragma once
+
+#include "kernels/isa/bf16_parts.hpp"
+#include "kernels/make_table.hpp"
+
+namespace pkv::kernels {
+
+// ---- Products -----------------------------------------------------------------------------------
+
+// One factor of a product, in parts. The left one has rows; the right one has columns in blocks of
+// 16, each [depth / 2][16 columns][2]. Distances are bytes.
+template <class Unit>
+struct Parts {
+  const unsigned char* data;
+  size_t part;   // from one part to the next
+  size_t other;  // from one row or block of columns to the next
+};
+
+// Which parts are multiplied with which.
+template <class Unit>
+struct PartPairs {
+  struct Pair {
+    uint8_t left, right;
+  };
+  Pair pairs[max_parts * max_parts];
+  unsigned count = 0;
+
+  PartPairs(unsigned left, unsigned right) {
+    for (unsigned l = 0; l < left; l++)
+      for (unsigned r = 0; r < right && l + r < max_parts; r++)
+        pairs[count++] = {static_cast<uint8_t>(l), static_cast<uint8_t>(r)};
+  }
+};
+
+// The numbers of a row that one tile register takes.
+inline constexpr uint32_t unit_depth = 32;
+inline constexpr uint32_t unit_rows = 16;
+
+// c (+)= left * right for a block of at most 32 rows and `columns` blocks of 16 columns, 1 or 2.
+// The depth is `depth` times unit_depth. Rows of c are c_stride floats apart.
+template <class Unit, bool bottom, unsigned columns, bool add>
+[[gnu::noinline]] void multiply_block(const PartPairs<Unit>& pairs, const Parts<Unit>& left,
+                                      const Parts<Unit>& right, uint32_t depth, float* c,
+                                      size_t c_stride) {
+  const size_t c_bytes = c_stride * sizeof(float);
+  float* const c_bottom = c + unit_rows * c_stride;
+  if constexpr (add) {
+    Unit::template load<0>(c, c_bytes);
+    if constexpr (columns == 2) Unit::template load<1>(c + tile_tokens, c_bytes);
+    if constexpr (bottom) Unit::template load<2>(c_bottom, c_bytes);
+    if constexpr (bottom && columns == 2) Unit::template load<3>(c_bottom + tile_tokens, c_bytes);
+  } else {
+    Unit::template zero<0>();
+    if constexpr (columns == 2) Unit::template zero<1>();
+    if constexpr (bottom) Unit::template zero<2>();
+    if constexpr (bottom && columns == 2) Unit::template zero<3>();
+  }
+  for (uint32_t k = 0; k < depth; k++) {
+    for (unsigned i = 0; i < pairs.count; i++) {
+      const auto [l, r] = pairs.pairs[i];
+      const unsigned char* const a = left.data + l * left.part + k * unit_depth * 2;
+      const unsigned char* const b = right.data + r * right.part + k * unit_depth * 32;
+      if (i == 0 || l != pairs.pairs[i - 1].left) {
+        Unit::template load<4>(a, left.other);
+        if constexpr (bottom) Unit::template load<5>(a + unit_rows * left.other, left.other);
+      }
+      Unit::template load<6>(b, 64);
+      Unit::template multiply<0, 4, 6>();
+      if constexpr (bottom) Unit::template multiply<2, 5, 6>();
+      if constexpr (columns == 2) {
+        Unit::template load<7>(b + right.other, 64);
+        Unit::template multiply<1, 4, 7>();
+        if constexpr (bottom) Unit::template multiply<3, 5, 7>();
+      }
+    }
+  }
+  Unit::template store<0>(c, c_bytes);
+  if constexpr (columns == 2) Unit::template store<1>(c + tile_tokens, c_bytes);
+  if constexpr (bottom) Unit::template store<2>(c_bottom, c_bytes);
+  if constexpr (bottom && columns == 2) Unit::template store<3>(c_bottom + tile_tokens, c_bytes);
+}
+
+// The same for numbers of rows and of blocks of columns that are no constants.
+template <class Unit, bool add>
+void multiply_blocks(const PartPairs<Unit>& pairs, Parts<Unit> left, Parts<Unit> right,
+                     uint32_t rows, uint32_t columns, uint32_t depth, float* c, size_t c_stride) {
+  for (uint32_t column = 0; column < columns; column += 2) {
+    const bool two = columns - column >= 2;
+    for (uint32_t row = 0; row < rows; row += 2 * unit_rows) {
+      const Parts<Unit> a{left.data + row * left.other, left.part, left.other};
+      float* const to = c + row * c_stride + column * tile_tokens;
+      if (rows - row > unit_rows)
+        two ? multiply_block<Unit, true, 2, add>(pairs, a, right, depth, to, c_stride)
+            : multiply_block<Unit, true, 1, add>(pairs, a, right, depth, to, c_stride);
+      else
+        two ? multiply_block<Unit, false, 2, add>(pairs, a, right, depth, to, c_stride)
+            : multiply_block<Unit, false, 1, add>(pairs, a, right, depth, to, c_stride);
+    }
+    right.data += 2 * right.other;
+  }
+}
+
+// ---- Attention ----------------------------------------------------------------------------------
+
+template <class Isa, class Unit>
+class AttendMatrixUnit {
+ public:
+  AttendMatrixUnit(const AttendTask& task, Scratch& scratch)
+      : task_(task),
+        rows_(task.queries * task.heads_per_kv_head),
+        key_dim_(task.kv.k.dim),
+        value_dim_(task.kv.v.dim),
+        padded_dim_((key_dim_ + unit_depth - 1) / unit_depth * unit_depth),
+        latent_(task.kv.v.data == nullptr),
+        key_parts_(parts_of(task.kv.k.dtype)),
+        value_parts_(parts_of(latent_ && task.kv.k.dtype == PKV_INT8 ? PKV_F32 : task.kv.v.dtype)),
+        weight_parts_(parts_of_weights(task.results)),
+        step_(step_of(key_parts_ * padded_dim_ + value_parts_ * value_dim_)),
+        score_stride_(step_ + tile_tokens),
+        tiles_(task.kv, scratch),
+        q_(scratch.take<unsigned char>(q_part() * max_parts)),
+        k_(scratch.take<unsigned char>(k_part() * key_parts_)),
+        v_(scratch.take<unsigned char>(v_part() * value_parts_)),
+        weights_(scratch.take<unsigned char>(weights_part() * weight_parts_)),
+        scores_(scratch.take<float>(size_t{block_rows} * score_stride_)),
+        k_scales_(scratch.take<float>(step_)),
+        v_scales_(scratch.take<float>(step_)),
+        floats_(scratch.take<float>(size_t{max_dim} * tile_tokens)),
+        sums_(scratch.take<float>(size_t{rows_} * tile_tokens)),
+        factors_(scratch.take<float>(rows_)),
+        row_parts_(scratch.take<uint8_t>(rows_)),
+        bad_keys_(scratch.take<TokenMask>(step_ / tile_tokens)),
+        bad_values_(scratch.take<TokenMask>(step_ / tile_tokens)),
+        seen_(task, scratch) {}
+
+  void run() {
+    const typename Unit::Session session;
+    const Reach reach = reach_of(task_, step_);
+    for (uint32_t head = task_.head_begin; head < task_.head_end; head++) {
+      begin_head(head);
+      walk(task_.begin, reach.sinks_end);
+      walk(reach.begin, reach.end);
+      for (uint32_t row = 0; row < rows_; row++) {
+        sum_[row] = total_of<Isa>(sums_ + row * tile_tokens);
+        close_row(seen_.saw(row), max_ + row, sum_ + row);
+      }
+    }
+  }
+
+ private:
+  // Rows whose scores are computed at a time.
+  static constexpr uint32_t block_rows = 64;
+  // row_parts_ of a row with a NaN or an infinity. All rows have max_parts in q_, of which some may
+  // be 0.
+  static constexpr uint8_t not_finite = 0;
+
+  // As many tokens as leave room for their K and V in the L2 cache.
+  static uint32_t step_of(uint32_t parts_of_token) {
+    const uint32_t tokens = (256u << 10) / (parts_of_token * 2) / unit_depth * unit_depth;
+    return tokens > 512 ? 512 : tokens < 64 ? 64 : tokens;
+  }
+
+  size_t q_part() const { return size_t{rows_} * padded_dim_ * 2; }
+  size_t k_part() const { return size_t{step_} * padded_dim_ * 2; }
+  size_t v_part() const { return size_t{step_} * value_dim_ * 2; }
+  size_t weights_part() const { return size_t{block_rows} * step_ * 2; }
+
+  // ---- Queries ----
+
+  void begin_head(uint32_t head) {
+    head_ = head;
+    seen_.begin_head();
+    const size_t first = size_t{head - task_.head_begin} * rows_;
+    out_ = task_.out + first * value_dim_;
+    max_ = task_.max + first;
+    sum_ = task_.sum + first;
+    for (uint32_t row = 0; row < rows_; row++) {
+      row_parts_[row] = put_query(task_.q + (first + row) * key_dim_,
+                                  q_ + size_t{row} * padded_dim_ * 2, factors_ + row);
+      max_[row] = -__builtin_inff();
+    }
+    __builtin_memset(out_, 0, size_t{rows_} * value_dim_ * sizeof(float));
+    __builtin_memset(sums_, 0, size_t{rows_} * tile_tokens * sizeof(float));
+  }
+
+  // Writes a row in parts, and returns how many it has. A row that was bf16 or f16 before it was
+  // multiplied by the scale is written as it was then.
+  uint8_t put_query(const float* q, unsigned char* to, float* factor) const {
+    const uint8_t parts = parts_of_row(q);
+    *factor = parts == 1 || parts == 2 ? task_.scale : 1.0f;
+    for (uint32_t d = 0; d < padded_dim_; d += tile_tokens) {
+      __m512 x = _mm512_setzero_ps();
+      if (d < key_dim_ && parts != not_finite) x = _mm512_loadu_ps(q + d);
+      if (parts == 1) x = unscaled_bf16(x, task_.scale);
+      if (parts == 2) x = unscaled_f16(x, task_.scale);
+      put_parts(x, max_parts, to + d * 2, q_part());
+    }
+    return parts;
+  }
+
+  uint8_t parts_of_row(const float* q) const {
+    const __m512 scale = _mm512_set1_ps(task_.scale);
+    __mmask16 bf16 = 0xFFFF, f16 = 0xFFFF, finite = 0xFFFF;
+    const auto same = [&](__m512 x, __m512 before) {
+      return _kand_mask16(_mm512_cmp_ps_mask(_mm512_mul_ps(before, scale), x, _CMP_EQ_OQ),
+                          finite_lanes(before));
+    };
+    for (uint32_t d = 0; d < key_dim_; d += tile_tokens) {
+      const __m512 x = _mm512_loadu_ps(q + d);
+      bf16 = _kand_mask16(bf16, same(x, unscaled_bf16(x, task_.scale)));
+      f16 = _kand_mask16(f16, same(x, unscaled_f16(x, task_.scale)));
+      finite = _kand_mask16(finite, finite_lanes(x));
+    }
+    return finite != 0xFFFF ? not_finite : bf16 == 0xFFFF ? 1 : f16 == 0xFFFF ? 2 : max_parts;
+  }
+
+  // ---- Steps ----
+
+  void walk(uint64_t begin, uint64_t end) {
+    for (uint64_t at = begin / step_ * step_; begin < end && at < end; at += step_) {
+      seen_.begin_step(at, at > begin ? at : begin, at + step_ < end ? at + step_ : end);
+      unpack();
+      for (uint32_t row = 0; row < rows_; row += block_rows)
+        multiply_rows(row, rows_ - row < block_rows ? rows_ - row : block_rows);
+    }
+  }
+
+  // K and V are put in parts from the first tile on, which stands at an even place: a tile register
+  // has the weights of two tiles.
+  uint32_t first_tile() const { return seen_.first_tile() / 2 * 2; }
+  uint32_t first_token() const { return first_tile() * tile_tokens; }
+
+  void unpack() {
+    for (uint32_t tile = first_tile(); tile < (seen_.tiles_end() + 1) / 2 * 2; tile++) {
+      const bool read = tile >= seen_.first_tile() && tile < seen_.tiles_end();
+      const TokenMask present = read ? seen_.present(tile) : 0;
+      if (present != 0) tiles_.put(0, seen_.position_of(tile), present);
+      unpack_keys(tile, present);
+      unpack_values(tile, present);
+    }
+  }
+
+  // Columns of K in fp32, [dim][16 tokens]; int8 is without its scales, which go to k_scales_.
+  void load_keys(TokenMask present, float* scales) {
+    if (present == 0) {
+      __builtin_memset(floats_, 0, size_t{key_dim_} * tile_tokens * sizeof(float));
+      return;
+    }
+    const unsigned char* const tile = tiles_.keys(0, head_);
+    if (task_.kv.k.dtype != PKV_INT8) return tiles_.k().unpack_k(tile, key_dim_, floats_);
+    _mm512_store_ps(scales, _mm512_loadu_ps(tile + size_t{key_dim_} * tile_tokens));
+    for (uint32_t d = 0; d < key_dim_; d++)
+      _mm512_store_ps(floats_ + d * tile_tokens,
+                      integers(_mm512_loadu_si512(tile + d / 4 * 64), d % 4));
+  }
+
+  // Byte number i of each word, in two's complement.
+  static __m512 integers(__m512i words, unsigned i) {
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(
+        _mm512_sllv_epi32(words, _mm512_set1_epi32(24 - 8 * static_cast<int>(i))), 24));
+  }
+
+  // K that is bf16 already. Returns the tokens whose numbers are finite.
+  __mmask16 copy_keys(__mmask16 present, unsigned char* to) {
+    static constexpr unsigned char nothing[max_dim * tile_tokens * 2] = {};
+    const unsigned char* const tile = present != 0 ? tiles_.keys(0, head_) : nothing;
+    __mmask16 infinite = 0;
+    for (uint32_t d = 0; d < key_dim_; d += 2) {
+      const __m512i pair = _mm512_maskz_loadu_epi32(present, tile + size_t{d} * 32);
+      infinite = _kor_mask16(infinite, _knot_mask16(finite_pairs(pair)));
+      _mm512_store_si512(to + size_t{d} * 32, pair);
+    }
+    for (uint32_t d = key_dim_; d < padded_dim_; d += 2)
+      _mm512_store_si512(to + size_t{d} * 32, _mm512_setzero_si512());
+    return _knot_mask16(infinite);
+  }
+
+  // The lanes whose two bf16 numbers are finite.
+  static __mmask16 finite_pairs(__m512i pair) {
+    const __m512i low = _mm512_set1_epi32(0x7F80), high = _mm512_set1_epi32(0x7F800000);
+    return _kand_mask16(_mm512_cmpneq_epi32_mask(_mm512_and_si512(pair, low), low),
+                        _mm512_cmpneq_epi32_mask(_mm512_and_si512(pair, high), high));
+  }
+
+  void unpack_keys(uint32_t tile, TokenMask present) {
+    const __mmask16 mask = static_cast<__mmask16>(present);
+    unsigned char* const to = k_ + size_t{tile} * tile_tokens * padded_dim_ * 2;
+    __mmask16 finite;
+    if (task_.kv.k.dtype == PKV_BF16) {
+      finite = copy_keys(mask, to);
+    } else {
+      load_keys(present, k_scales_ + tile * tile_tokens);
+      finite = cut_keys(mask, to);
+    }
+    bad_keys_[tile] = _knot_mask16(finite);
+    if (bad_keys_[tile] == 0) return;
+    for (unsigned part = 0; part < key_parts_; part++)
+      for (uint32_t d = 0; d < key_dim_; d += 2) {
+        unsigned char* const pair = to + part * k_part() + size_t{d} * 32;
+        _mm512_store_si512(pair, _mm512_maskz_loadu_epi32(finite, pair));
+      }
+  }
+
+  // Writes the columns of K in parts. Returns the tokens whose numbers are finite.
+  __mmask16 cut_keys(__mmask16 present, unsigned char* to) {
+    __mmask16 finite = 0xFFFF;
+    for (uint32_t d = 0; d < padded_dim_; d += 2, to += 64) {
+      __m512 even = _mm512_setzero_ps(), odd = _mm512_setzero_ps();
+      if (d < key_dim_) {
+        even = _mm512_maskz_load_ps(present, floats_ + d * tile_tokens);
+        odd = _mm512_maskz_load_ps(present, floats_ + (d + 1) * tile_tokens);
+      }
+      finite = _kand_mask16(finite, _kand_mask16(finite_lanes(even), finite_lanes(odd)));
+      put_pairs(even, odd, key_parts_, to, k_part());
+    }
+    return finite;
+  }
+
+  // V in fp32, [16 dims][16 tokens][16]; int8 is without its scales.
+  void load_values(TokenMask present, float* scales) {
+    _mm512_store_ps(scales, _mm512_set1_ps(1.0f));
+    if (task_.kv.v.dtype != PKV_INT8 || latent_)
+      return tiles_.unpack_values(0, head_, floats_, tile_tokens, tile_tokens * tile_tokens);
+    const unsigned char* const tile = tiles_.values(0, head_);
+    _mm512_store_ps(scales, _mm512_maskz_loadu_ps(static_cast<__mmask16>(present),
+                                                  tile + size_t{value_dim_} * tile_tokens));
+    for (uint32_t d = 0; d < value_dim_; d += tile_tokens)
+      for (uint32_t t = 0; t < tile_tokens; t++)
+        _mm512_store_ps(floats_ + (d + t) * tile_tokens,
+                        integers(_mm512_loadu_si512(tile + (size_t{t / 4} * value_dim_ + d) * 4),
+                                 packed_v_index(PKV_INT8, value_dim_, t % 4, 0)));
+  }
+
+  // V that is bf16 already, like copy_panels(). Numbers that are not finite become 0; returns
+  // their tokens.
+  TokenMask copy_values(TokenMask present, unsigned char* to) {
+    TokenMask bad = 0;
+    const unsigned char* const tile = tiles_.values(0, head_);
+    for (uint32_t t = 0; t < tile_tokens; t += 2) {
+      const uint32_t there = present >> t;
+      const __m512i mask = _mm512_set1_epi32(static_cast<int>(
+          ((there & 1) != 0 ? 0xFFFFu : 0) | ((there & 2) != 0 ? 0xFFFF0000u : 0)));
+      for (uint32_t d = 0; d < value_dim_; d += tile_tokens) {
+        __m512i pair = _mm512_loadu_si512(tile + (size_t{t / 2} * value_dim_ + d) * 4);
+        pair = _mm512_and_si512(pair, mask);
+        if (finite_pairs(pair) != 0xFFFF) pair = without_infinite(pair, t, bad);
+        _mm512_store_si512(to + d / tile_tokens * size_t{step_} * 32 + t * 32, pair);
+      }
+    }
+    return bad;
+  }
+
+  // Replaces what is not finite by 0, and adds the tokens to `bad`: t that of lower halves.
+  static __m512i without_infinite(__m512i pair, uint32_t t, TokenMask& bad) {
+    const __m512i exponents = _mm512_set1_epi16(0x7F80);
+    const __mmask32 infinite =
+        _mm512_cmpeq_epi16_mask(_mm512_and_si512(pair, exponents), exponents);
+    if ((infinite & 0x55555555u) != 0) bad |= 1u << t;
+    if ((infinite & 0xAAAAAAAAu) != 0) bad |= 2u << t;
+    return _mm512_maskz_mov_epi16(~infinite, pair);
+  }
+
+  // Writes V of floats_ in parts. Numbers that are not finite become 0; returns their tokens.
+  TokenMask cut_values(TokenMask present, unsigned char* to) {
+    TokenMask bad = 0;
+    for (uint32_t d = 0; d < value_dim_; d += tile_tokens, to += size_t{step_} * 32)
+      for (uint32_t t = 0; t < tile_tokens; t += 2)
+        put_pairs(finite_value(d, t, present, bad), finite_value(d, t + 1, present, bad),
+                  value_parts_, to + t * 32, v_part());
+    return bad;
+  }
+
+  __m512 finite_value(uint32_t d, uint32_t t, TokenMask present, TokenMask& bad) const {
+    if ((present >> t & 1) == 0) return _mm512_setzero_ps();
+    const __m512 x = _mm512_load_ps(floats_ + (d + t) * tile_tokens);
+    const __mmask16 finite = finite_lanes(x);
+    if (finite != 0xFFFF) bad |= 1u << t;
+    return _mm512_maskz_mov_ps(finite, x);
+  }
+
+  void unpack_values(uint32_t tile, TokenMask present) {
+    float* const scales = v_scales_ + tile * tile_tokens;
+    unsigned char* const to = v_ + size_t{tile} * tile_tokens * 32;
+    TokenMask bad = 0;
+    if (present != 0 && task_.kv.v.dtype == PKV_BF16 && !latent_) {
+      bad = copy_values(present, to);
+    } else {
+      _mm512_store_ps(scales, _mm512_setzero_ps());
+      if (present != 0) load_values(present, scales);
+      bad = cut_values(present, to);
+      const __m512 x = _mm512_load_ps(scales);
+      bad |= _knot_mask16(finite_lanes(x));
+      _mm512_store_ps(scales, _mm512_maskz_mov_ps(finite_lanes(x), x));
+    }
+    bad_values_[tile] = bad;
+  }
+
+  // ---- A block of rows ----
+
+  void multiply_rows(uint32_t row, uint32_t n) {
+    const uint32_t end = seen_.end_of_rows(row, n);
+    if (end <= first_token()) return;
+    multiply_scores(row, n, end);
+    for (uint32_t r = 0; r < n; r++) weigh(row, r, end);
+    multiply_values(row, n, end);
+  }
+
+  // Calls multiply(row, n) for blocks of rows that the unit is configured for.
+  template <class Multiply>
+  void for_each_register_block(uint32_t n, const Multiply& multiply) {
+    for (uint32_t row = 0; row < n; row += 2 * unit_rows) {
+      const uint32_t left = n - row < 2 * unit_rows ? n - row : 2 * unit_rows;
+      configure(left);
+      multiply(row, left);
+    }
+  }
+
+  void configure(uint32_t rows) {
+    const uint32_t top = rows < unit_rows ? rows : unit_rows;
+    Unit::configure(top, rows - top);
+  }
+
+  void multiply_scores(uint32_t row, uint32_t n, uint32_t end) {
+    const uint32_t first = first_token();
+    const Parts<Unit> keys{k_ + size_t{first} * padded_dim_ * 2, k_part(),
+                           size_t{tile_tokens} * padded_dim_ * 2};
+    const uint32_t columns = (end - first) / tile_tokens;
+    for_each_register_block(n, [&](uint32_t r, uint32_t rows) {
+      unsigned parts = 1;
+      for (uint32_t i = r; i < r + rows; i++)
+        parts = row_parts_[row + i] > parts ? row_parts_[row + i] : parts;
+      const Parts<Unit> queries{q_ + size_t{row + r} * padded_dim_ * 2, q_part(),
+                                size_t{padded_dim_} * 2};
+      multiply_blocks<Unit, false>(PartPairs<Unit>(parts, key_parts_), queries, keys, rows, columns,
+                                   padded_dim_ / unit_depth,
+                                   scores_ + size_t{r} * score_stride_ + first, score_stride_);
+    });
+  }
+
+  // Turns the scores of row `row` + `r`, which is row r of the block, into weights in parts. Those
+  // of tokens up to `end` that the row does not look at become 0.
+  [[gnu::noinline]] void weigh(uint32_t first_row, uint32_t r, uint32_t end) {
+    const uint32_t row = first_row + r, begin = seen_.first_tile() * tile_tokens,
+                   row_end = seen_.end_of(row) > begin ? seen_.end_of(row) : begin;
+    float* const scores = scores_ + size_t{r} * score_stride_;
+    if (row_end > begin) {
+      finish_scores(row, scores);
+      absorb_row<Isa>(scores + begin, row_end - begin, value_dim_,
+                      {out_ + size_t{row} * value_dim_, max_ + row, sums_ + row * tile_tokens});
+    }
+    unsigned char* const to = weights_ + size_t{r} * step_ * 2;
+    const bool scaled = task_.kv.v.dtype == PKV_INT8 && !latent_;
+    const uint32_t rounded_end = (end + unit_depth - 1) / unit_depth * unit_depth;
+    for (uint32_t t = first_token(); t < rounded_end; t += tile_tokens) {
+      __m512 weight = _mm512_setzero_ps();
+      if (t >= begin && t < row_end) weight = _mm512_load_ps(scores + t);
+      if (scaled) weight = _mm512_mul_ps(weight, _mm512_load_ps(v_scales_ + t));
+      put_parts(weight, weight_parts_ - 1, to + t * 2, weights_part());
+      _mm256_store_si256(
+          reinterpret_cast<__m256i*>(to + t * 2 + (weight_parts_ - 1) * weights_part()),
+          Unit::round(weight));
+    }
+  }
+
+  // Scales the products of a row, applies softcap and ALiBi, and hides tokens that the row does not
+  // see.
+  void finish_scores(uint32_t row, float* scores) {
+    const __m512 factor = _mm512_set1_ps(factors_[row]);
+    for (uint32_t tile = seen_.first_tile(); tile * tile_tokens < seen_.end_of(row); tile++) {
+      float* const at = scores + tile * tile_tokens;
+      __m512 x = _mm512_mul_ps(_mm512_load_ps(at), factor);
+      if (task_.kv.k.dtype == PKV_INT8)
+        x = _mm512_mul_ps(x, _mm512_load_ps(k_scales_ + tile * tile_tokens));
+      const __mmask16 not_by_unit =
+          row_parts_[row] == not_finite ? 0xFFFF : static_cast<__mmask16>(bad_keys_[tile]);
+      if (not_by_unit != 0) x = _mm512_mask_mov_ps(x, not_by_unit, multiplied_floats(row, tile));
+      _mm512_store_ps(at, x);
+      if (transforms(task_.transform))
+        transform_scores<Isa>(
+            task_.transform, head_ * task_.heads_per_kv_head + row % task_.heads_per_kv_head,
+            task_.query[seen_.query_of(row)].position, seen_.position_of(tile), at);
+      if (!seen_.row_sees_all(row)) hide_unseen<Isa>(seen_.seen_by_row(row, tile), at);
+    }
+  }
+
+  // The scores of a row and a tile without the unit: an infinity has no parts.
+  [[gnu::noinline]] __m512 multiplied_floats(uint32_t row, uint32_t tile) {
+    const TokenMask present = seen_.present(tile);
+    if (present == 0) return _mm512_setzero_ps();
+    tiles_.put(0, seen_.position_of(tile), present);
+    tiles_.k().unpack_k(tiles_.keys(0, head_), key_dim_, floats_);
+    const float* const keys[2] = {floats_, floats_};
+    const size_t first = size_t{head_ - task_.head_begin} * rows_;
+    alignas(64) ScoreRow scores;
+    multiply_tile<Isa, 1, 1, max_dim>(task_.q + (first + row) * key_dim_, keys, key_dim_, false,
+                                      scores, 0);
+    return _mm512_load_ps(scores);
+  }
+
+  void multiply_values(uint32_t row, uint32_t n, uint32_t end) {
+    const uint32_t first = first_token();
+    const Parts<Unit> values{v_ + size_t{first} * 32, v_part(), size_t{step_} * 32};
+    for_each_register_block(n, [&](uint32_t r, uint32_t rows) {
+      const Parts<Unit> weights{weights_ + (size_t{r} * step_ + first) * 2, weights_part(),
+                                size_t{step_} * 2};
+      multiply_blocks<Unit, true>(PartPairs<Unit>(weight_parts_, value_parts_), weights, values,
+                                  rows, value_dim_ / tile_tokens,
+                                  (end - first + unit_depth - 1) / unit_depth,
+                                  out_ + size_t{row + r} * value_dim_, value_dim_);
+    });
+    for (uint32_t tile = seen_.first_tile(); tile < seen_.tiles_end(); tile++)
+      if (bad_values_[tile] != 0) add_bad_values(row, n, tile);
+  }
+
+  // Adds what is not finite in V of a tile. 0 times that is NaN, and it may reach only the rows
+  // that see it.
+  [[gnu::noinline]] void add_bad_values(uint32_t row, uint32_t n, uint32_t tile) {
+    tiles_.put(0, seen_.position_of(tile), seen_.present(tile));
+    tiles_.unpack_values(0, head_, floats_, tile_tokens, tile_tokens * tile_tokens);
+    for (uint32_t i = 0; i < value_dim_ * tile_tokens; i += tile_tokens) {
+      const __m512 x = _mm512_load_ps(floats_ + i);
+      _mm512_store_ps(floats_ + i, _mm512_maskz_mov_ps(_knot_mask16(finite_lanes(x)), x));
+    }
+    for (uint32_t r = 0; r < n; r++)
+      if (tile * tile_tokens < seen_.end_of(row + r))
+        add_seen<Isa>(floats_, tile_tokens, tile_tokens * tile_tokens,
+                      seen_.seen_by_row(row + r, tile) & bad_values_[tile],
+                      scores_ + size_t{r} * score_stride_ + tile * tile_tokens, value_dim_,
+                      out_ + size_t{row + r} * value_dim_);
+  }
+
+  const AttendTask& task_;
+  const uint32_t rows_, key_dim_, value_dim_;
+  const uint32_t padded_dim_;  // of K, a multiple of unit_depth
+  const bool latent_;
+  const unsigned key_parts_, value_parts_, weight_parts_;
+  const uint32_t step_;  // tokens whose K and V are in parts at a time
+  const uint32_t score_stride_;
+  TileReader<Isa> tiles_;
+  unsigned char* const q_;        // [part][row][padded dim]
+  unsigned char* const k_;        // [part][tile][pair of dims][16 tokens][2]
+  unsigned char* const v_;        // [part][16 dims][pair of tokens][16][2]
+  unsigned char* const weights_;  // of a block of rows: [part][row][token]
+  float* const scores_;           // of a block of rows: [row][token], then weights in fp32
+  float* const k_scales_;         // of int8, by token
+  float* const v_scales_;
+  float* const floats_;  // K or V of a tile
+  float* const sums_;
+  float* const factors_;      // by row: its scores are multiplied by
+  uint8_t* const row_parts_;  // by row: how many parts it has, or not_finite
+  // By tile: tokens with numbers that are not finite. The unit takes these for 0.
+  TokenMask* const bad_keys_;
+  TokenMask* const bad_values_;
+  SeenRows<Isa> seen_;
+  uint32_t head_ = 0;
+  float* out_ = nullptr;
+  float* max_ = nullptr;
+  float* sum_ = nullptr;
+};
+
+template <class Isa, class Unit>
+void attend_by_unit(const AttendTask& task) {
+  if (uint64_t{task.queries} * task.heads_per_kv_head < min_matmul_rows) return attend<Isa>(task);
+  Scratch scratch(task.scratch);
+  AttendMatrixUnit<Isa, Unit>(task, scratch).run();
+}
+
+template <class Isa, class Unit>
+size_t unit_scratch_bytes(const AttendTask& task) {
+  if (uint64_t{task.queries} * task.heads_per_kv_head < min_matmul_rows)
+    return attend_scratch_bytes<Isa>(task);
+  Scratch scratch(nullptr);
+  AttendMatrixUnit<Isa, Unit>(task, scratch);
+  return scratch.used();
+}
+
+template <class Isa, class Unit>
+constexpr Table make_unit_table(pkv_isa isa) {
+  Table table = make_table<Isa>(isa);
+  table.attend = attend_by_unit<Isa, Unit>;
+  table.attend_scratch_bytes = unit_scratch_bytes<Isa, Unit>;
+  return table;
+}
+
+}  // namespace pkv::kernels
