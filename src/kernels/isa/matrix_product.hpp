@@ -1,0 +1,114 @@
+// Products of matrices in parts of bf16, by a matrix unit.
+//
+// The unit is a template parameter, so that a test can run all of this on processors that lack it:
+//
+//   struct Unit {
+//     class Session;                   // as long as one lives, the thread may use the unit
+//     static void configure(top, bottom);  // rows of registers 0, 1 and 4, and of 2, 3 and 5
+//     template <int r> static void zero();
+//     template <int r> static void load(const void* from, size_t stride);
+//     template <int r> static void store(void* to, size_t stride);
+//     // c += a * b: a has rows of 32 numbers, b has 16 rows of 16 pairs
+//     template <int c, int a, int b> static void multiply();
+//     static __m256i round(__m512);  // to the nearest bf16 numbers
+//   };
+#pragma once
+
+#include "kernels/isa/bf16_parts.hpp"
+
+namespace pkv::kernels {
+
+// One factor of a product, in parts. The left one has rows; the right one has columns in blocks of
+// 16, each [depth / 2][16 columns][2]. Distances are bytes.
+template <class Unit>
+struct Parts {
+  const unsigned char* data;
+  size_t part;   // from one part to the next
+  size_t other;  // from one row or block of columns to the next
+};
+
+// Which parts are multiplied with which.
+template <class Unit>
+struct PartPairs {
+  struct Pair {
+    uint8_t left, right;
+  };
+  Pair pairs[max_parts * max_parts];
+  unsigned count = 0;
+
+  PartPairs(unsigned left, unsigned right) {
+    for (unsigned l = 0; l < left; l++)
+      for (unsigned r = 0; r < right && l + r < max_parts; r++)
+        pairs[count++] = {static_cast<uint8_t>(l), static_cast<uint8_t>(r)};
+  }
+};
+
+// The numbers of a row that one tile register takes.
+inline constexpr uint32_t unit_depth = 32;
+inline constexpr uint32_t unit_rows = 16;
+
+// c (+)= left * right for a block of at most 32 rows and `columns` blocks of 16 columns, 1 or 2.
+// The depth is `depth` times unit_depth. Rows of c are c_stride floats apart.
+template <class Unit, bool bottom, unsigned columns, bool add>
+[[gnu::noinline]] void multiply_block(const PartPairs<Unit>& pairs, const Parts<Unit>& left,
+                                      const Parts<Unit>& right, uint32_t depth, float* c,
+                                      size_t c_stride) {
+  const size_t c_bytes = c_stride * sizeof(float);
+  float* const c_bottom = c + unit_rows * c_stride;
+  if constexpr (add) {
+    Unit::template load<0>(c, c_bytes);
+    if constexpr (columns == 2) Unit::template load<1>(c + tile_tokens, c_bytes);
+    if constexpr (bottom) Unit::template load<2>(c_bottom, c_bytes);
+    if constexpr (bottom && columns == 2) Unit::template load<3>(c_bottom + tile_tokens, c_bytes);
+  } else {
+    Unit::template zero<0>();
+    if constexpr (columns == 2) Unit::template zero<1>();
+    if constexpr (bottom) Unit::template zero<2>();
+    if constexpr (bottom && columns == 2) Unit::template zero<3>();
+  }
+  for (uint32_t k = 0; k < depth; k++) {
+    for (unsigned i = 0; i < pairs.count; i++) {
+      const auto [l, r] = pairs.pairs[i];
+      const unsigned char* const a = left.data + l * left.part + k * unit_depth * 2;
+      const unsigned char* const b = right.data + r * right.part + k * unit_depth * 32;
+      if (i == 0 || l != pairs.pairs[i - 1].left) {
+        Unit::template load<4>(a, left.other);
+        if constexpr (bottom) Unit::template load<5>(a + unit_rows * left.other, left.other);
+      }
+      Unit::template load<6>(b, 64);
+      Unit::template multiply<0, 4, 6>();
+      if constexpr (bottom) Unit::template multiply<2, 5, 6>();
+      if constexpr (columns == 2) {
+        Unit::template load<7>(b + right.other, 64);
+        Unit::template multiply<1, 4, 7>();
+        if constexpr (bottom) Unit::template multiply<3, 5, 7>();
+      }
+    }
+  }
+  Unit::template store<0>(c, c_bytes);
+  if constexpr (columns == 2) Unit::template store<1>(c + tile_tokens, c_bytes);
+  if constexpr (bottom) Unit::template store<2>(c_bottom, c_bytes);
+  if constexpr (bottom && columns == 2) Unit::template store<3>(c_bottom + tile_tokens, c_bytes);
+}
+
+// The same for numbers of rows and of blocks of columns that are no constants.
+template <class Unit, bool add>
+void multiply_blocks(const PartPairs<Unit>& pairs, Parts<Unit> left, Parts<Unit> right,
+                     uint32_t rows, uint32_t columns, uint32_t depth, float* c, size_t c_stride) {
+  for (uint32_t column = 0; column < columns; column += 2) {
+    const bool two = columns - column >= 2;
+    for (uint32_t row = 0; row < rows; row += 2 * unit_rows) {
+      const Parts<Unit> a{left.data + row * left.other, left.part, left.other};
+      float* const to = c + row * c_stride + column * tile_tokens;
+      if (rows - row > unit_rows)
+        two ? multiply_block<Unit, true, 2, add>(pairs, a, right, depth, to, c_stride)
+            : multiply_block<Unit, true, 1, add>(pairs, a, right, depth, to, c_stride);
+      else
+        two ? multiply_block<Unit, false, 2, add>(pairs, a, right, depth, to, c_stride)
+            : multiply_block<Unit, false, 1, add>(pairs, a, right, depth, to, c_stride);
+    }
+    right.data += 2 * right.other;
+  }
+}
+
+}  // namespace pkv::kernels
