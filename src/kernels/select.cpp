@@ -44,16 +44,21 @@ bool may_use_tiles() {
   return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 }
 
-bool has_amx() {
-  if (!has_avx512_bf16()) return false;
+bool has_tiles_of_bf16() {
   unsigned a, b, c, d;
   constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & amx_bf16) == 0 || (d & amx_tile) == 0)
-    return false;
-  static std::atomic<int> answer{0};  // 0 until somebody has asked
-  if (answer.load(std::memory_order_relaxed) == 0)
-    answer.store(may_use_tiles() ? 1 : -1, std::memory_order_relaxed);
-  return answer.load(std::memory_order_relaxed) == 1;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & amx_bf16) != 0 && (d & amx_tile) != 0;
+}
+
+// The answer is kept, because a virtual machine traps the question (cpuid). Two threads that ask at
+// once get the same answer.
+bool has_amx() {
+  enum { unknown, no, yes };
+  static std::atomic<int> answer{unknown};
+  if (answer.load(std::memory_order_relaxed) == unknown)
+    answer.store(has_avx512_bf16() && has_tiles_of_bf16() && may_use_tiles() ? yes : no,
+                 std::memory_order_relaxed);
+  return answer.load(std::memory_order_relaxed) == yes;
 }
 #endif
 

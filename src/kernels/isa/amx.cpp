@@ -31,7 +31,8 @@ struct alignas(64) TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-// Intrinsics of GCC 12 take no template parameters for numbers of registers.
+// The instructions are written as assembly, because intrinsics of GCC 12 take no template parameter
+// for the number of a register.
 struct Amx {
   // A thread that had a configuration gets it back; all others leave the unit as it is after a
   // start. Callees may change tile registers, so their contents are nobody's.

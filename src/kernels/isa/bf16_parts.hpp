@@ -3,8 +3,9 @@
 // exactly the sum of three parts, f16 and products of int4 and their scales of two, bf16, fp8 and
 // int8 of one.
 //
-// A product of sums is the sum of the products of parts. Those whose numbers add up to more than 2
-// are left out: each is below 2^-24 of the whole (Henry, Tang and Heinecke 2019).
+// A product of sums is the sum of the products of parts (Henry, Tang and Heinecke 2019). Those of
+// parts whose numbers, counted from 0, add up to more than 2 are left out: part 1 is below 2^-7 of
+// the number and part 2 below 2^-15, so each product left out is below 2^-22 of the whole.
 #pragma once
 
 #include <immintrin.h>
@@ -48,7 +49,7 @@ static inline constexpr unsigned parts_of_weights(pkv_dtype results) {
   return results == PKV_BF16 ? 1 : results == PKV_F16 ? 2 : max_parts;
 }
 
-// Part number `part` of x, in the upper half of each lane. The rest stays in x.
+// The next part of x, in the upper half of each lane. The rest stays in x.
 static inline __m512i cut_part(__m512& x) {
   const __m512i part = upper_halves(_mm512_castps_si512(x));
   x = _mm512_sub_ps(x, _mm512_castsi512_ps(part));

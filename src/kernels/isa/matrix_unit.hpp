@@ -237,22 +237,16 @@ class AttendMatrixUnit {
                                  packed_v_index(PKV_INT8, value_dim_, t % 4, 0)));
   }
 
-  // V that is bf16 already, like copy_panels(). Numbers that are not finite become 0; returns
-  // their tokens.
+  // V that is bf16 already. Numbers that are not finite become 0; returns their tokens.
   TokenMask copy_values(TokenMask present, unsigned char* to) {
+    const size_t panel_stride = size_t{step_} * 32;
+    if (ValueTile<Isa, PKV_BF16>::copy_panels(tiles_.values(0, head_), value_dim_, present, to,
+                                              panel_stride))
+      return 0;
     TokenMask bad = 0;
-    const unsigned char* const tile = tiles_.values(0, head_);
-    for (uint32_t t = 0; t < tile_tokens; t += 2) {
-      const uint32_t there = present >> t;
-      const __m512i mask = _mm512_set1_epi32(static_cast<int>(
-          ((there & 1) != 0 ? 0xFFFFu : 0) | ((there & 2) != 0 ? 0xFFFF0000u : 0)));
-      for (uint32_t d = 0; d < value_dim_; d += tile_tokens) {
-        __m512i pair = _mm512_loadu_si512(tile + (size_t{t / 2} * value_dim_ + d) * 4);
-        pair = _mm512_and_si512(pair, mask);
-        if (finite_pairs(pair) != 0xFFFF) pair = without_infinite(pair, t, bad);
-        _mm512_store_si512(to + d / tile_tokens * size_t{step_} * 32 + t * 32, pair);
-      }
-    }
+    for (uint32_t d = 0; d < value_dim_; d += tile_tokens, to += panel_stride)
+      for (uint32_t t = 0; t < tile_tokens; t += 2)
+        _mm512_store_si512(to + t * 32, without_infinite(_mm512_load_si512(to + t * 32), t, bad));
     return bad;
   }
 
