@@ -22,6 +22,7 @@ pkv_cache_config config_of(const Geometry& geometry) {
   config.key_dim = geometry.dim;
   config.dtype = geometry.dtype;
   config.threads = geometry.threads;
+  config.isa = geometry.isa;
   config.layout = geometry.layout;
   config.blocks = uint64_t{geometry.sessions} * ((geometry.tokens + geometry.extra) / 16 + 1);
   return config;

@@ -32,6 +32,7 @@ struct Geometry {
   uint32_t sessions = 8, tokens = 4096;
   uint32_t extra = 128;  // tokens of room per session
   uint32_t threads = 0;
+  pkv_isa isa = PKV_ISA_AUTO;
   pkv_layout layout = PKV_LAYOUT_PACKED;
 
   uint32_t query_heads() const { return group * kv_heads; }
@@ -105,6 +106,9 @@ bool short_run();
 // A main function: --short is one thing varied at a time, a tenth of a second each, unless other
 // options say so.
 int run(int argc, char** argv, void (*register_all)());
+
+// Compares the instruction sets of this processor. Returns 0 if the automatic choice is the best.
+int choose();
 
 // Registers the benchmarks of one file.
 void register_decode();

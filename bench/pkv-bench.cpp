@@ -1,8 +1,11 @@
 // Benchmarks through the C interface. Each reports the counter `ratio`: what was measured over its
 // limit or peer, both taken in this run. README.md says what each name means.
+#include <cstring>
+
 #include "fixture.h"
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::strcmp(argv[1], "--choose") == 0) return pkv::bench::choose();
   return pkv::bench::run(argc, argv, [] {
     pkv::bench::register_decode();
     pkv::bench::register_prefill();

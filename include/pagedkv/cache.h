@@ -61,7 +61,7 @@ typedef enum pkv_layout PKV_ENUM {
  * AVX512_VNNI, AVX512_BF16, AMX.
  */
 typedef enum pkv_isa PKV_ENUM {
-  PKV_ISA_AUTO = 0,   /**< The best that this processor has. */
+  PKV_ISA_AUTO = 0,   /**< The fastest that this processor has. */
   PKV_ISA_SCALAR = 1, /**< Plain C++. */
   PKV_ISA_SSE2 = 2,
   PKV_ISA_AVX2 = 3,        /**< With FMA and F16C. */

@@ -17,6 +17,9 @@ struct Candidate {
   const Table* table;
   // Asks whether the processor has the instructions and the system saves their registers.
   bool (*runs_here)();
+  // Asks whether the table is faster here than those below it, if it runs at all. `pkv-bench
+  // --choose` shows it.
+  bool (*is_fast)();
 };
 
 bool always() { return true; }
@@ -36,6 +39,10 @@ bool has_avx512() {
 bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
 
 bool has_avx512_bf16() { return has_avx512_vnni() && __builtin_cpu_supports("avx512bf16"); }
+
+// A bf16 dot product does two multiply-adds per lane. AMD's processors do as many products per
+// cycle so as in fp32 or twice as many, Intel's half as many.
+bool has_fast_bf16_dot() { return !__builtin_cpu_is("intel"); }
 
 // Asks the system to let this process use tile registers, which it does not save unasked. The
 // answer holds for all threads, and for children of fork().
@@ -65,25 +72,26 @@ bool has_amx() {
 // The best one comes first.
 constexpr Candidate candidates[] = {
 #if defined(__x86_64__)
-    {&amx_table, has_amx},
-    {&avx512_bf16_table, has_avx512_bf16},
-    {&avx512_vnni_table, has_avx512_vnni},
-    {&avx512_table, has_avx512},
-    {&avx2_table, has_avx2},
-    {&sse2_table, always},
+    {&amx_table, has_amx, always},
+    {&avx512_bf16_table, has_avx512_bf16, has_fast_bf16_dot},
+    {&avx512_vnni_table, has_avx512_vnni, always},
+    {&avx512_table, has_avx512, always},
+    {&avx2_table, has_avx2, always},
+    {&sse2_table, always, always},
 #elif defined(__aarch64__)
-    {&neon_table, always},
+    {&neon_table, always, always},
 #endif
-    {&scalar_table, always},
+    {&scalar_table, always, always},
 };
 
 const Table* find(pkv_isa isa) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
 #endif
-  for (const Candidate& candidate : candidates)
-    if ((isa == PKV_ISA_AUTO || isa == candidate.table->isa) && candidate.runs_here())
-      return candidate.table;
+  for (const Candidate& candidate : candidates) {
+    const bool wanted = isa == PKV_ISA_AUTO ? candidate.is_fast() : isa == candidate.table->isa;
+    if (wanted && candidate.runs_here()) return candidate.table;
+  }
   return nullptr;
 }
 

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "emulated_dot_product.h"
-#include "kernels/isa/avx512_bf16.hpp"
+#include "kernels/isa/avx512.hpp"
 #include "kernels/isa/matrix_unit.hpp"
 
 namespace pkv::kernels {
@@ -97,7 +97,7 @@ class EmulatedUnit {
 thread_local EmulatedUnit::Register EmulatedUnit::registers[8];
 thread_local bool EmulatedUnit::in_use = false;
 
-using EmulatedAmx = Avx512DotBf16<Avx512Base<EmulatedAmxArch>, EmulatedDotProduct>;
+using EmulatedAmx = Avx512Base<EmulatedAmxArch>;
 
 }  // namespace
 

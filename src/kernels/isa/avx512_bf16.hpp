@@ -238,27 +238,9 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
 template <class Base, class DotProduct>
 struct ValueTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
     : FloatValueTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> {
-  // Copies V as it is stored into panels of 16 dims, [pair of tokens][16 dims][2], that are
-  // panel_stride bytes apart. Tokens that are not present become 0. Returns false if a number is
-  // not finite.
   static bool copy_panels(const unsigned char* tile, uint32_t dim, uint32_t present,
                           unsigned char* to, size_t panel_stride) {
-    const __m512i infinite_low = _mm512_set1_epi32(0x7F80),
-                  infinite_high = _mm512_set1_epi32(0x7F800000);
-    uint32_t infinite = 0;
-    for (uint32_t pair = 0; pair < tile_tokens / 2; pair++) {
-      const uint32_t there = present >> 2 * pair;
-      const __m512i mask = _mm512_set1_epi32(static_cast<int>(
-          ((there & 1) != 0 ? 0xFFFFu : 0) | ((there & 2) != 0 ? 0xFFFF0000u : 0)));
-      for (uint32_t d = 0; d < dim; d += tile_tokens) {
-        const __m512i v =
-            _mm512_and_si512(_mm512_loadu_si512(tile + (size_t{pair} * dim + d) * 4), mask);
-        infinite |= _mm512_cmpeq_epi32_mask(_mm512_and_si512(v, infinite_low), infinite_low);
-        infinite |= _mm512_cmpeq_epi32_mask(_mm512_and_si512(v, infinite_high), infinite_high);
-        _mm512_store_si512(to + d / tile_tokens * panel_stride + pair * 64, v);
-      }
-    }
-    return infinite == 0;
+    return copy_bf16_panels(tile, dim, present, to, panel_stride);
   }
 
   // Rounds the weights of n tokens to pairs of bf16, in place.

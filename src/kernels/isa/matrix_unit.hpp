@@ -240,9 +240,7 @@ class AttendMatrixUnit {
   // V that is bf16 already. Numbers that are not finite become 0; returns their tokens.
   TokenMask copy_values(TokenMask present, unsigned char* to) {
     const size_t panel_stride = size_t{step_} * 32;
-    if (ValueTile<Isa, PKV_BF16>::copy_panels(tiles_.values(0, head_), value_dim_, present, to,
-                                              panel_stride))
-      return 0;
+    if (copy_bf16_panels(tiles_.values(0, head_), value_dim_, present, to, panel_stride)) return 0;
     TokenMask bad = 0;
     for (uint32_t d = 0; d < value_dim_; d += tile_tokens, to += panel_stride)
       for (uint32_t t = 0; t < tile_tokens; t += 2)
