@@ -3,7 +3,7 @@
 //
 //   KeyTile<Isa, dtype>
 //     max_tiles                     tiles that are worth to be taken in one step
-//     linear                        true if one row is multiplied faster than K comes from memory
+//     linear                        true if one row is best multiplied in the order of memory
 //     query_bytes(dim)              of a prepared row; 0: rows are taken as they are, in fp32
 //     prepare(row, dim, scale, to)  writes a prepared row
 //     scores<rows, tiles>(q, dim, at, next, scores)
@@ -83,12 +83,17 @@ struct DimPair<Isa, dtype> {
   }
 };
 
+// True if the processors of the instruction set read fastest in the order of memory, with their own
+// prefetcher. Others are faster with two tiles at a time and prefetches far ahead.
+template <class Isa>
+concept ReadsInOrder = requires { Isa::reads_in_order; };
+
 // The floating-point dtypes.
 template <class Isa, pkv_dtype dtype>
 struct FloatKeyTile {
   // Two tiles and the two that are prefetched would fill the L1 cache.
   static constexpr unsigned max_tiles = 1;
-  static constexpr bool linear = !is_fp8(dtype);
+  static constexpr bool linear = ReadsInOrder<Isa> && !is_fp8(dtype);
   static size_t query_bytes(uint32_t) { return 0; }
   static void prepare(const float*, uint32_t, float, void*) {}
 

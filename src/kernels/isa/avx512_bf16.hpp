@@ -19,6 +19,7 @@ namespace pkv::kernels {
 template <class Base, class DotProduct>
 struct Avx512DotBf16 : Base {
   using Dot = DotProduct;
+  static constexpr bool reads_in_order = true;
 };
 
 // A matrix product as multiply_tile() computes it, of pairs of bf16: a has a word with a pair for
