@@ -29,8 +29,8 @@ constexpr int min_rounds = 15, max_rounds = 60;
 
 std::vector<pkv_isa> instruction_sets() {
   std::vector<pkv_isa> found;
-  for (int isa = PKV_ISA_AUTO + 1; std::string(pkv_isa_name(static_cast<pkv_isa>(isa))) != "unknown";
-       isa++) {
+  for (int isa = PKV_ISA_AUTO + 1;
+       std::string(pkv_isa_name(static_cast<pkv_isa>(isa))) != "unknown"; isa++) {
     int32_t supported = 0;
     check(pkv_isa_supported(static_cast<pkv_isa>(isa), &supported));
     // Plain C++ and SSE2 are there for processors that have nothing else.
@@ -116,8 +116,7 @@ int choose() {
   std::printf(
       "Speed over that of PKV_ISA_AUTO, the best of %d to %d turns. In %d rows another instruction "
       "set is more than %.0f %% faster.\n",
-      min_rounds, max_rounds,
-      slower, tolerance * 100);
+      min_rounds, max_rounds, slower, tolerance * 100);
   return slower == 0 ? 0 : 1;
 }
 

@@ -30,6 +30,24 @@ Floats<Isa> exp_of_negative(Floats<Isa> x) {
   return xsimd::select(x < F(-87.3f), F(0.0f), p * power);
 }
 
+// 2^x for x <= 0 within 2^-18, as weights that will be rounded to bf16 need it: 0 below -126, NaN
+// for NaN, exactly 1 for 0. It is made as exp_of_negative() is, with 4 degrees.
+template <class Isa>
+Floats<Isa> exp2_of_negative(Floats<Isa> x) {
+  using F = Floats<Isa>;
+  using I = Ints<Isa>;
+  const F magic(0x1.8p23f + 127);
+  const F shifted = x + magic;
+  const F r = x - (shifted - magic);
+  F p(0x1.3a02ccp-7f);
+  p = Isa::fma(p, r, F(0x1.c9fc46p-5f));
+  p = Isa::fma(p, r, F(0x1.ec0378p-3f));
+  p = Isa::fma(p, r, F(0x1.62e12cp-1f));
+  p = Isa::fma(p, r, F(1.0f));
+  const F power = xsimd::bitwise_cast<F>(xsimd::bitwise_cast<I>(shifted) << 23);
+  return xsimd::select(x < F(-126.0f), F(0.0f), p * power);
+}
+
 template <class Isa>
 float exp_of_negative(float x) {
   alignas(64) float lanes[Floats<Isa>::size];
@@ -142,6 +160,15 @@ void absorb(ScoreRow* scores, RowState first, uint32_t value_dim, TilePointers n
   }
 }
 
+// Makes the largest lane of `top` the maximum of a row, if it is larger than the maximum so far.
+template <class Isa>
+void raise_max(Floats<Isa> top, uint32_t value_dim, RowState row) {
+  using F = Floats<Isa>;
+  if (!xsimd::any(top > F(*row.max))) return;
+  const float max = Isa::max_of(xsimd::max(F(*row.max), top));
+  lower_to<Isa>(max, row.out, row.max, row.sums, value_dim);
+}
+
 // Turns n scores of one row into weights, n being a multiple of 16.
 template <class Isa>
 void absorb_row(float* scores, uint32_t n, uint32_t value_dim, RowState row) {
@@ -149,10 +176,7 @@ void absorb_row(float* scores, uint32_t n, uint32_t value_dim, RowState row) {
   F top = F::load_aligned(scores);
   for (uint32_t i = F::size; i < n; i += F::size)
     top = xsimd::max(top, F::load_aligned(scores + i));
-  if (xsimd::any(top > F(*row.max))) {
-    const float max = Isa::max_of(xsimd::max(F(*row.max), top));
-    lower_to<Isa>(max, row.out, row.max, row.sums, value_dim);
-  }
+  raise_max<Isa>(top, value_dim, row);
   const F shift(shift_of(*row.max));
   F total[vectors_per_tile<Isa>];
   for (unsigned v = 0; v < vectors_per_tile<Isa>; v++)

@@ -85,9 +85,8 @@ static inline __mmask16 finite_lanes(__m512 x) {
 // not finite.
 static inline bool copy_bf16_panels(const unsigned char* tile, uint32_t dim, uint32_t present,
                                     unsigned char* to, size_t panel_stride) {
-  const __m512i infinite_low = _mm512_set1_epi32(0x7F80),
-                infinite_high = _mm512_set1_epi32(0x7F800000);
-  uint32_t infinite = 0;
+  const __m512i without_sign = _mm512_set1_epi16(0x7FFF);
+  __m512i largest = _mm512_setzero_si512();
   for (uint32_t pair = 0; pair < tile_tokens / 2; pair++) {
     const uint32_t there = present >> 2 * pair;
     const __m512i mask = _mm512_set1_epi32(
@@ -95,12 +94,11 @@ static inline bool copy_bf16_panels(const unsigned char* tile, uint32_t dim, uin
     for (uint32_t d = 0; d < dim; d += tile_tokens) {
       const __m512i v =
           _mm512_and_si512(_mm512_loadu_si512(tile + (size_t{pair} * dim + d) * 4), mask);
-      infinite |= _mm512_cmpeq_epi32_mask(_mm512_and_si512(v, infinite_low), infinite_low);
-      infinite |= _mm512_cmpeq_epi32_mask(_mm512_and_si512(v, infinite_high), infinite_high);
+      largest = _mm512_max_epu16(largest, _mm512_and_si512(v, without_sign));
       _mm512_store_si512(to + d / tile_tokens * panel_stride + pair * 64, v);
     }
   }
-  return infinite == 0;
+  return _mm512_cmplt_epu16_mask(largest, _mm512_set1_epi16(0x7F80)) == 0xFFFFFFFFu;
 }
 
 }  // namespace pkv::kernels

@@ -18,13 +18,20 @@
 
 namespace pkv::kernels {
 
-// One factor of a product, in parts. The left one has rows; the right one has columns in blocks of
-// 16, each [depth / 2][16 columns][2]. Distances are bytes.
+// The left factor of a product, in parts of rows. Distances are bytes.
 template <class Unit>
-struct Parts {
+struct LeftParts {
   const unsigned char* data;
-  size_t part;   // from one part to the next
-  size_t other;  // from one row or block of columns to the next
+  size_t part;  // from one part to the next
+  size_t row;   // from one row to the next
+};
+
+// The right factor, in parts of columns: blocks of 16 columns are [depth / 2][16 columns][2], and
+// lie anywhere.
+template <class Unit>
+struct RightParts {
+  const unsigned char* const* blocks;
+  size_t part;
 };
 
 // Which parts are multiplied with which.
@@ -50,8 +57,8 @@ inline constexpr uint32_t unit_rows = 16;
 // c (+)= left * right for a block of at most 32 rows and `columns` blocks of 16 columns, 1 or 2.
 // The depth is `depth` times unit_depth. Rows of c are c_stride floats apart.
 template <class Unit, bool bottom, unsigned columns, bool add>
-[[gnu::noinline]] void multiply_block(const PartPairs<Unit>& pairs, const Parts<Unit>& left,
-                                      const Parts<Unit>& right, uint32_t depth, float* c,
+[[gnu::noinline]] void multiply_block(const PartPairs<Unit>& pairs, const LeftParts<Unit>& left,
+                                      const RightParts<Unit>& right, uint32_t depth, float* c,
                                       size_t c_stride) {
   const size_t c_bytes = c_stride * sizeof(float);
   float* const c_bottom = c + unit_rows * c_stride;
@@ -70,16 +77,16 @@ template <class Unit, bool bottom, unsigned columns, bool add>
     for (unsigned i = 0; i < pairs.count; i++) {
       const auto [l, r] = pairs.pairs[i];
       const unsigned char* const a = left.data + l * left.part + k * unit_depth * 2;
-      const unsigned char* const b = right.data + r * right.part + k * unit_depth * 32;
+      const size_t of_b = r * right.part + k * unit_depth * 32;
       if (i == 0 || l != pairs.pairs[i - 1].left) {
-        Unit::template load<4>(a, left.other);
-        if constexpr (bottom) Unit::template load<5>(a + unit_rows * left.other, left.other);
+        Unit::template load<4>(a, left.row);
+        if constexpr (bottom) Unit::template load<5>(a + unit_rows * left.row, left.row);
       }
-      Unit::template load<6>(b, 64);
+      Unit::template load<6>(right.blocks[0] + of_b, 64);
       Unit::template multiply<0, 4, 6>();
       if constexpr (bottom) Unit::template multiply<2, 5, 6>();
       if constexpr (columns == 2) {
-        Unit::template load<7>(b + right.other, 64);
+        Unit::template load<7>(right.blocks[1] + of_b, 64);
         Unit::template multiply<1, 4, 7>();
         if constexpr (bottom) Unit::template multiply<3, 5, 7>();
       }
@@ -93,12 +100,12 @@ template <class Unit, bool bottom, unsigned columns, bool add>
 
 // The same for numbers of rows and of blocks of columns that are no constants.
 template <class Unit, bool add>
-void multiply_blocks(const PartPairs<Unit>& pairs, Parts<Unit> left, Parts<Unit> right,
+void multiply_blocks(const PartPairs<Unit>& pairs, LeftParts<Unit> left, RightParts<Unit> right,
                      uint32_t rows, uint32_t columns, uint32_t depth, float* c, size_t c_stride) {
   for (uint32_t column = 0; column < columns; column += 2) {
     const bool two = columns - column >= 2;
     for (uint32_t row = 0; row < rows; row += 2 * unit_rows) {
-      const Parts<Unit> a{left.data + row * left.other, left.part, left.other};
+      const LeftParts<Unit> a{left.data + row * left.row, left.part, left.row};
       float* const to = c + row * c_stride + column * tile_tokens;
       if (rows - row > unit_rows)
         two ? multiply_block<Unit, true, 2, add>(pairs, a, right, depth, to, c_stride)
@@ -107,7 +114,7 @@ void multiply_blocks(const PartPairs<Unit>& pairs, Parts<Unit> left, Parts<Unit>
         two ? multiply_block<Unit, false, 2, add>(pairs, a, right, depth, to, c_stride)
             : multiply_block<Unit, false, 1, add>(pairs, a, right, depth, to, c_stride);
     }
-    right.data += 2 * right.other;
+    right.blocks += 2;
   }
 }
 

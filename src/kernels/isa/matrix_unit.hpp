@@ -35,7 +35,7 @@ class AttendMatrixUnit {
         sums_(scratch.take<float>(size_t{rows_} * tile_tokens)),
         factors_(scratch.take<float>(rows_)),
         row_parts_(scratch.take<uint8_t>(rows_)),
-        bad_keys_(scratch.take<TokenMask>(step_ / tile_tokens)),
+        key_blocks_(scratch.take<const unsigned char*>(step_ / tile_tokens)),
         bad_values_(scratch.take<TokenMask>(step_ / tile_tokens)),
         seen_(task, scratch) {}
 
@@ -70,6 +70,7 @@ class AttendMatrixUnit {
   size_t k_part() const { return size_t{step_} * padded_dim_ * 2; }
   size_t v_part() const { return size_t{step_} * value_dim_ * 2; }
   size_t weights_part() const { return size_t{block_rows} * step_ * 2; }
+  size_t last_part() const { return (weight_parts_ - 1) * weights_part(); }
 
   // ---- Queries ----
 
@@ -166,60 +167,45 @@ class AttendMatrixUnit {
         _mm512_sllv_epi32(words, _mm512_set1_epi32(24 - 8 * static_cast<int>(i))), 24));
   }
 
-  // K that is bf16 already. Returns the tokens whose numbers are finite.
-  __mmask16 copy_keys(__mmask16 present, unsigned char* to) {
+  // Finds the K of a tile in parts. What is bf16 already is multiplied as it lies, if nothing of it
+  // has to become 0. Numbers that are not finite give a NaN, which finish_scores() finds.
+  void unpack_keys(uint32_t tile, TokenMask present) {
+    unsigned char* const to = k_ + size_t{tile} * tile_tokens * padded_dim_ * 2;
+    key_blocks_[tile] = to;
+    if (task_.kv.k.dtype != PKV_BF16) {
+      load_keys(present, k_scales_ + tile * tile_tokens);
+      cut_keys(static_cast<__mmask16>(present), to);
+    } else if (present == all_tokens && key_dim_ == padded_dim_) {
+      // Rows of the plain layout are packed into memory that the next tile takes.
+      const unsigned char* const keys = tiles_.keys(0, head_);
+      if (task_.kv.layout == PKV_LAYOUT_PACKED)
+        key_blocks_[tile] = keys;
+      else
+        __builtin_memcpy(to, keys, size_t{key_dim_} * tile_tokens * 2);
+    } else {
+      copy_keys(static_cast<__mmask16>(present), to);
+    }
+  }
+
+  void copy_keys(__mmask16 present, unsigned char* to) {
     static constexpr unsigned char nothing[max_dim * tile_tokens * 2] = {};
     const unsigned char* const tile = present != 0 ? tiles_.keys(0, head_) : nothing;
-    __mmask16 infinite = 0;
-    for (uint32_t d = 0; d < key_dim_; d += 2) {
-      const __m512i pair = _mm512_maskz_loadu_epi32(present, tile + size_t{d} * 32);
-      infinite = _kor_mask16(infinite, _knot_mask16(finite_pairs(pair)));
-      _mm512_store_si512(to + size_t{d} * 32, pair);
-    }
-    for (uint32_t d = key_dim_; d < padded_dim_; d += 2)
-      _mm512_store_si512(to + size_t{d} * 32, _mm512_setzero_si512());
-    return _knot_mask16(infinite);
+    for (uint32_t d = 0; d < padded_dim_; d += 2)
+      _mm512_store_si512(to + size_t{d} * 32,
+                         d < key_dim_ ? _mm512_maskz_loadu_epi32(present, tile + size_t{d} * 32)
+                                      : _mm512_setzero_si512());
   }
 
-  // The lanes whose two bf16 numbers are finite.
-  static __mmask16 finite_pairs(__m512i pair) {
-    const __m512i low = _mm512_set1_epi32(0x7F80), high = _mm512_set1_epi32(0x7F800000);
-    return _kand_mask16(_mm512_cmpneq_epi32_mask(_mm512_and_si512(pair, low), low),
-                        _mm512_cmpneq_epi32_mask(_mm512_and_si512(pair, high), high));
-  }
-
-  void unpack_keys(uint32_t tile, TokenMask present) {
-    const __mmask16 mask = static_cast<__mmask16>(present);
-    unsigned char* const to = k_ + size_t{tile} * tile_tokens * padded_dim_ * 2;
-    __mmask16 finite;
-    if (task_.kv.k.dtype == PKV_BF16) {
-      finite = copy_keys(mask, to);
-    } else {
-      load_keys(present, k_scales_ + tile * tile_tokens);
-      finite = cut_keys(mask, to);
-    }
-    bad_keys_[tile] = _knot_mask16(finite);
-    if (bad_keys_[tile] == 0) return;
-    for (unsigned part = 0; part < key_parts_; part++)
-      for (uint32_t d = 0; d < key_dim_; d += 2) {
-        unsigned char* const pair = to + part * k_part() + size_t{d} * 32;
-        _mm512_store_si512(pair, _mm512_maskz_loadu_epi32(finite, pair));
-      }
-  }
-
-  // Writes the columns of K in parts. Returns the tokens whose numbers are finite.
-  __mmask16 cut_keys(__mmask16 present, unsigned char* to) {
-    __mmask16 finite = 0xFFFF;
+  // Writes the columns of K in parts.
+  void cut_keys(__mmask16 present, unsigned char* to) {
     for (uint32_t d = 0; d < padded_dim_; d += 2, to += 64) {
       __m512 even = _mm512_setzero_ps(), odd = _mm512_setzero_ps();
       if (d < key_dim_) {
         even = _mm512_maskz_load_ps(present, floats_ + d * tile_tokens);
         odd = _mm512_maskz_load_ps(present, floats_ + (d + 1) * tile_tokens);
       }
-      finite = _kand_mask16(finite, _kand_mask16(finite_lanes(even), finite_lanes(odd)));
       put_pairs(even, odd, key_parts_, to, k_part());
     }
-    return finite;
   }
 
   // V in fp32, [16 dims][16 tokens][16]; int8 is without its scales.
@@ -320,65 +306,99 @@ class AttendMatrixUnit {
 
   void multiply_scores(uint32_t row, uint32_t n, uint32_t end) {
     const uint32_t first = first_token();
-    const Parts<Unit> keys{k_ + size_t{first} * padded_dim_ * 2, k_part(),
-                           size_t{tile_tokens} * padded_dim_ * 2};
+    const RightParts<Unit> keys{key_blocks_ + first_tile(), k_part()};
     const uint32_t columns = (end - first) / tile_tokens;
     for_each_register_block(n, [&](uint32_t r, uint32_t rows) {
       unsigned parts = 1;
       for (uint32_t i = r; i < r + rows; i++)
         parts = row_parts_[row + i] > parts ? row_parts_[row + i] : parts;
-      const Parts<Unit> queries{q_ + size_t{row + r} * padded_dim_ * 2, q_part(),
-                                size_t{padded_dim_} * 2};
+      const LeftParts<Unit> queries{q_ + size_t{row + r} * padded_dim_ * 2, q_part(),
+                                    size_t{padded_dim_} * 2};
       multiply_blocks<Unit, false>(PartPairs<Unit>(parts, key_parts_), queries, keys, rows, columns,
                                    padded_dim_ / unit_depth,
                                    scores_ + size_t{r} * score_stride_ + first, score_stride_);
     });
   }
 
-  // Turns the scores of row `row` + `r`, which is row r of the block, into weights in parts. Those
-  // of tokens up to `end` that the row does not look at become 0.
-  [[gnu::noinline]] void weigh(uint32_t first_row, uint32_t r, uint32_t end) {
+  // Turns the scores of row `first_row` + `r`, which is row r of the block, into weights in parts.
+  // Those of tokens up to `end` that the row does not look at become 0.
+  void weigh(uint32_t first_row, uint32_t r, uint32_t end) {
     const uint32_t row = first_row + r, begin = seen_.first_tile() * tile_tokens,
                    row_end = seen_.end_of(row) > begin ? seen_.end_of(row) : begin;
     float* const scores = scores_ + size_t{r} * score_stride_;
-    if (row_end > begin) {
-      finish_scores(row, scores);
-      absorb_row<Isa>(scores + begin, row_end - begin, value_dim_,
-                      {out_ + size_t{row} * value_dim_, max_ + row, sums_ + row * tile_tokens});
-    }
     unsigned char* const to = weights_ + size_t{r} * step_ * 2;
+    clear_weights(to, first_token(), begin);
+    clear_weights(to, row_end, (end + unit_depth - 1) / unit_depth * unit_depth);
+    if (row_end == begin) return;
+    const RowState state{out_ + size_t{row} * value_dim_, max_ + row, sums_ + row * tile_tokens};
+    raise_max<Isa>(Floats<Isa>(finish_scores(row, scores)), value_dim_, state);
+    if (weight_parts_ == 1)
+      put_weights<true>(scores, begin, row_end, state, to);
+    else
+      put_weights<false>(scores, begin, row_end, state, to);
+  }
+
+  void clear_weights(unsigned char* to, uint32_t begin, uint32_t end) {
+    for (uint32_t t = begin; t < end; t += tile_tokens)
+      for (unsigned part = 0; part < weight_parts_; part++)
+        _mm256_store_si256(reinterpret_cast<__m256i*>(to + t * 2 + part * weights_part()),
+                           _mm256_setzero_si256());
+  }
+
+  // Writes weights as fp32 in the place of the scores, and in parts; one part needs less exact
+  // ones.
+  template <bool one_part>
+  [[gnu::noinline]] void put_weights(float* scores, uint32_t begin, uint32_t end, RowState state,
+                                     unsigned char* to) {
+    constexpr float log2_e = 1.44269504f;
     const bool scaled = task_.kv.v.dtype == PKV_INT8 && !latent_;
-    const uint32_t rounded_end = (end + unit_depth - 1) / unit_depth * unit_depth;
-    for (uint32_t t = first_token(); t < rounded_end; t += tile_tokens) {
-      __m512 weight = _mm512_setzero_ps();
-      if (t >= begin && t < row_end) weight = _mm512_load_ps(scores + t);
-      if (scaled) weight = _mm512_mul_ps(weight, _mm512_load_ps(v_scales_ + t));
-      put_parts(weight, weight_parts_ - 1, to + t * 2, weights_part());
-      _mm256_store_si256(
-          reinterpret_cast<__m256i*>(to + t * 2 + (weight_parts_ - 1) * weights_part()),
-          Unit::round(weight));
+    const float max = shift_of(*state.max);
+    const __m512 shift = _mm512_set1_ps(one_part ? max * log2_e : max);
+    __m512 sums = _mm512_load_ps(state.sums);
+    for (uint32_t t = begin; t < end; t += tile_tokens) {
+      __m512 x = _mm512_load_ps(scores + t);
+      if constexpr (one_part)
+        x = exp2_of_negative<Isa>(Floats<Isa>(_mm512_fmsub_ps(x, _mm512_set1_ps(log2_e), shift)));
+      else
+        x = exp_of_negative<Isa>(Floats<Isa>(_mm512_sub_ps(x, shift)));
+      _mm512_store_ps(scores + t, x);
+      sums = _mm512_add_ps(sums, x);
+      if (scaled) x = _mm512_mul_ps(x, _mm512_load_ps(v_scales_ + t));
+      if constexpr (!one_part) put_parts(x, weight_parts_ - 1, to + t * 2, weights_part());
+      _mm256_store_si256(reinterpret_cast<__m256i*>(to + t * 2 + last_part()), Unit::round(x));
     }
+    _mm512_store_ps(state.sums, sums);
   }
 
   // Scales the products of a row, applies softcap and ALiBi, and hides tokens that the row does not
-  // see.
-  void finish_scores(uint32_t row, float* scores) {
+  // see. Returns the maximum by lane.
+  [[gnu::noinline]] __m512 finish_scores(uint32_t row, float* scores) {
     const __m512 factor = _mm512_set1_ps(factors_[row]);
+    const bool scaled = task_.kv.k.dtype == PKV_INT8, transformed = transforms(task_.transform),
+               hides = !seen_.row_sees_all(row), finite = row_parts_[row] != not_finite;
+    __m512 top = _mm512_set1_ps(-__builtin_inff());
     for (uint32_t tile = seen_.first_tile(); tile * tile_tokens < seen_.end_of(row); tile++) {
       float* const at = scores + tile * tile_tokens;
       __m512 x = _mm512_mul_ps(_mm512_load_ps(at), factor);
-      if (task_.kv.k.dtype == PKV_INT8)
-        x = _mm512_mul_ps(x, _mm512_load_ps(k_scales_ + tile * tile_tokens));
-      const __mmask16 not_by_unit =
-          row_parts_[row] == not_finite ? 0xFFFF : static_cast<__mmask16>(bad_keys_[tile]);
-      if (not_by_unit != 0) x = _mm512_mask_mov_ps(x, not_by_unit, multiplied_floats(row, tile));
+      if (scaled) x = _mm512_mul_ps(x, _mm512_load_ps(k_scales_ + tile * tile_tokens));
+      const __mmask16 not_by_unit = finite ? _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q) : 0xFFFF;
+      if (not_by_unit != 0) [[unlikely]]
+        x = _mm512_mask_mov_ps(x, not_by_unit, multiplied_floats(row, tile));
       _mm512_store_ps(at, x);
-      if (transforms(task_.transform))
-        transform_scores<Isa>(
-            task_.transform, head_ * task_.heads_per_kv_head + row % task_.heads_per_kv_head,
-            task_.query[seen_.query_of(row)].position, seen_.position_of(tile), at);
-      if (!seen_.row_sees_all(row)) hide_unseen<Isa>(seen_.seen_by_row(row, tile), at);
+      if (transformed || hides) {
+        if (transformed) transform(row, tile, at);
+        if (hides) hide_unseen<Isa>(seen_.seen_by_row(row, tile), at);
+        x = _mm512_load_ps(at);
+      }
+      top = _mm512_max_ps(top, x);
     }
+    return top;
+  }
+
+  void transform(uint32_t row, uint32_t tile, float* scores) const {
+    const uint32_t query_head = head_ * task_.heads_per_kv_head + row % task_.heads_per_kv_head;
+    transform_scores<Isa>(task_.transform, query_head, task_.query[seen_.query_of(row)].position,
+                          seen_.position_of(tile), scores);
   }
 
   // The scores of a row and a tile without the unit: an infinity has no parts.
@@ -397,10 +417,13 @@ class AttendMatrixUnit {
 
   void multiply_values(uint32_t row, uint32_t n, uint32_t end) {
     const uint32_t first = first_token();
-    const Parts<Unit> values{v_ + size_t{first} * 32, v_part(), size_t{step_} * 32};
+    const unsigned char* blocks[max_dim / tile_tokens];
+    for (uint32_t i = 0; i < value_dim_ / tile_tokens; i++)
+      blocks[i] = v_ + (size_t{i} * step_ + first) * 32;
+    const RightParts<Unit> values{blocks, v_part()};
     for_each_register_block(n, [&](uint32_t r, uint32_t rows) {
-      const Parts<Unit> weights{weights_ + (size_t{r} * step_ + first) * 2, weights_part(),
-                                size_t{step_} * 2};
+      const LeftParts<Unit> weights{weights_ + (size_t{r} * step_ + first) * 2, weights_part(),
+                                    size_t{step_} * 2};
       multiply_blocks<Unit, true>(PartPairs<Unit>(weight_parts_, value_parts_), weights, values,
                                   rows, value_dim_ / tile_tokens,
                                   (end - first + unit_depth - 1) / unit_depth,
@@ -436,7 +459,7 @@ class AttendMatrixUnit {
   const uint32_t score_stride_;
   TileReader<Isa> tiles_;
   unsigned char* const q_;        // [part][row][padded dim]
-  unsigned char* const k_;        // [part][tile][pair of dims][16 tokens][2]
+  unsigned char* const k_;        // [part][tile][pair of dims][16 tokens][2], where K is not so
   unsigned char* const v_;        // [part][16 dims][pair of tokens][16][2]
   unsigned char* const weights_;  // of a block of rows: [part][row][token]
   float* const scores_;           // of a block of rows: [row][token], then weights in fp32
@@ -444,11 +467,10 @@ class AttendMatrixUnit {
   float* const v_scales_;
   float* const floats_;  // K or V of a tile
   float* const sums_;
-  float* const factors_;      // by row: its scores are multiplied by
-  uint8_t* const row_parts_;  // by row: how many parts it has, or not_finite
-  // By tile: tokens with numbers that are not finite. The unit takes these for 0.
-  TokenMask* const bad_keys_;
-  TokenMask* const bad_values_;
+  float* const factors_;                    // by row: its scores are multiplied by
+  uint8_t* const row_parts_;                // by row: how many parts it has, or not_finite
+  const unsigned char** const key_blocks_;  // by tile: the first part of its K
+  TokenMask* const bad_values_;  // by tile: tokens whose V is not finite; the unit takes it for 0
   SeenRows<Isa> seen_;
   uint32_t head_ = 0;
   float* out_ = nullptr;
