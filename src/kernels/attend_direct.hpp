@@ -27,7 +27,7 @@ class AttendDirect {
                   v_accumulate_.max_v_tiles == tiles_per_step),
         linear_(rows_ == 1 && k_scores_.linear_k && task.kv.v.dim <= v_accumulate_.linear_v_dims),
         max_count_(linear_ ? 1 : tiles_per_step),
-        queries_(scratch.take<unsigned char>(query_bytes_ * rows_ * heads_)),
+        queries_(scratch.take<unsigned char>(query_bytes_ * (rows_ * heads_ + rows_read_beyond))),
         sums_(scratch.take<float>(size_t{rows_} * heads_ * tile_tokens)),
         v_floats_(scratch.take<float>(tiles_per_step * max_tile_floats)) {}
 
@@ -44,6 +44,11 @@ class AttendDirect {
   }
 
  private:
+  // Some instruction sets always read as many rows as a register has.
+  static constexpr uint32_t rows_read_beyond = []() -> uint32_t {
+    if constexpr (requires { Isa::rows_at_once; }) return Isa::rows_at_once - 1;
+    return 0;
+  }();
   static constexpr size_t max_tile_floats = size_t{max_dim} * tile_tokens;
 
   void begin_rows() {

@@ -80,6 +80,16 @@ constexpr DtypeOps<Isa> make_ops() {
       decode_row<Isa, dtype>};
 }
 
+// True if an instruction set has kernels for one dtype alone, which all calls then have.
+template <class Isa>
+concept ForOneDtype = requires { Isa::only_dtype; };
+
+template <ForOneDtype Isa>
+const DtypeOps<Isa>& ops_of(pkv_dtype) {
+  static constexpr DtypeOps<Isa> ops = make_ops<Isa, Isa::only_dtype>();
+  return ops;
+}
+
 template <class Isa>
 const DtypeOps<Isa>& ops_of(pkv_dtype dtype) {
   static constexpr DtypeOps<Isa> formats[] = {

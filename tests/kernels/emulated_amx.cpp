@@ -32,11 +32,12 @@ class EmulatedUnit {
     ~Session() { in_use = false; }
   };
 
-  static void configure(unsigned top, unsigned bottom) {
-    const unsigned rows[8] = {top, top, bottom, bottom, top, bottom, 16, 16};
+  static void configure(const RegisterShapes& shapes) {
     for (unsigned r = 0; r < 8; r++) {
       registers[r] = {};
-      registers[r].rows = rows[r];
+      registers[r].rows = shapes.rows[r];
+      registers[r].row_bytes = shapes.row_bytes[r];
+      if ((registers[r].rows == 0) != (registers[r].row_bytes == 0)) std::abort();
     }
   }
   template <int r>
@@ -47,13 +48,14 @@ class EmulatedUnit {
   static void load(const void* from, size_t stride) {
     Register& to = used(r);
     for (unsigned row = 0; row < to.rows; row++)
-      std::memcpy(to.bytes[row], static_cast<const unsigned char*>(from) + row * stride, 64);
+      std::memcpy(to.bytes[row], static_cast<const unsigned char*>(from) + row * stride,
+                  to.row_bytes);
   }
   template <int r>
   static void store(void* to, size_t stride) {
     const Register& from = used(r);
     for (unsigned row = 0; row < from.rows; row++)
-      std::memcpy(static_cast<unsigned char*>(to) + row * stride, from.bytes[row], 64);
+      std::memcpy(static_cast<unsigned char*>(to) + row * stride, from.bytes[row], from.row_bytes);
   }
   // TDPBF16PS: the products of even and of odd elements are added up by themselves, and denormals
   // are 0.
@@ -61,11 +63,13 @@ class EmulatedUnit {
   static void multiply() {
     Register& sum = used(c);
     const Register &left = used(a), &right = used(b);
-    if (sum.rows != left.rows) std::abort();
+    if (sum.rows != left.rows || left.row_bytes != right.rows * 4 ||
+        sum.row_bytes != right.row_bytes)
+      std::abort();
     for (unsigned m = 0; m < sum.rows; m++) {
       using E = EmulatedDotProduct;
       __m512 even = _mm512_setzero_ps(), odd = even;
-      for (unsigned k = 0; k < 16; k++) {
+      for (unsigned k = 0; k < right.rows; k++) {
         uint32_t pair;
         std::memcpy(&pair, left.bytes[m] + k * 4, 4);
         const __m512i x = _mm512_set1_epi32(static_cast<int>(pair)),
@@ -82,7 +86,7 @@ class EmulatedUnit {
 
  private:
   struct Register {
-    unsigned rows;
+    unsigned rows, row_bytes;
     unsigned char bytes[16][64];
   };
   // A register without rows must not be touched, and none without a session.

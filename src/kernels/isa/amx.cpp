@@ -51,13 +51,12 @@ struct Amx {
     TileConfig before_;
   };
 
-  static void configure(unsigned top, unsigned bottom) {
-    const unsigned rows[8] = {top, top, bottom, bottom, top, bottom, 16, 16};
+  static void configure(const RegisterShapes& shapes) {
     TileConfig config;
     config.palette = 1;
     for (unsigned r = 0; r < 8; r++) {
-      config.rows[r] = static_cast<uint8_t>(rows[r]);
-      config.row_bytes[r] = rows[r] != 0 ? 64 : 0;
+      config.rows[r] = shapes.rows[r];
+      config.row_bytes[r] = shapes.row_bytes[r];
     }
     load(config);
   }

@@ -80,6 +80,40 @@ static inline __mmask16 finite_lanes(__m512 x) {
   return _mm512_cmp_ps_mask(_mm512_abs_ps(x), _mm512_set1_ps(__builtin_inff()), _CMP_LT_OQ);
 }
 
+// A row of queries in parts.
+struct QueryParts {
+  float factor;    // its scores are multiplied by
+  uint32_t count;  // how many parts are not 0; 0: the row has a NaN or an infinity
+  uint32_t unused[6];
+};
+
+// Writes a row of queries as max_parts parts, with zeros from `dim` to `padded_dim`. A row that was
+// bf16 or f16 before it was multiplied by the scale is written as it was then.
+static inline QueryParts put_query_parts(const float* row, uint32_t dim, uint32_t padded_dim,
+                                         float scale, unsigned char* to, size_t stride) {
+  const __m512 scales = _mm512_set1_ps(scale);
+  __mmask16 bf16 = 0xFFFF, f16 = 0xFFFF, finite = 0xFFFF;
+  const auto same = [&](__m512 x, __m512 before) {
+    return _kand_mask16(_mm512_cmp_ps_mask(_mm512_mul_ps(before, scales), x, _CMP_EQ_OQ),
+                        finite_lanes(before));
+  };
+  for (uint32_t d = 0; d < dim; d += tile_tokens) {
+    const __m512 x = _mm512_loadu_ps(row + d);
+    bf16 = _kand_mask16(bf16, same(x, unscaled_bf16(x, scale)));
+    f16 = _kand_mask16(f16, same(x, unscaled_f16(x, scale)));
+    finite = _kand_mask16(finite, finite_lanes(x));
+  }
+  const uint32_t count = finite != 0xFFFF ? 0 : bf16 == 0xFFFF ? 1 : f16 == 0xFFFF ? 2 : max_parts;
+  for (uint32_t d = 0; d < padded_dim; d += tile_tokens) {
+    __m512 x = _mm512_setzero_ps();
+    if (d < dim && count != 0) x = _mm512_loadu_ps(row + d);
+    if (count == 1) x = unscaled_bf16(x, scale);
+    if (count == 2) x = unscaled_f16(x, scale);
+    put_parts(x, max_parts, to + d * 2, stride);
+  }
+  return {count == 1 || count == 2 ? scale : 1.0f, count, {}};
+}
+
 // Copies V of bf16 as it is stored into panels of 16 dims, [pair of tokens][16 dims][2], that are
 // panel_stride bytes apart. Tokens that are not present become 0. Returns false if a number is
 // not finite.

@@ -4,11 +4,11 @@
 //
 //   struct Unit {
 //     class Session;                   // as long as one lives, the thread may use the unit
-//     static void configure(top, bottom);  // rows of registers 0, 1 and 4, and of 2, 3 and 5
+//     static void configure(const RegisterShapes&);
 //     template <int r> static void zero();
 //     template <int r> static void load(const void* from, size_t stride);
 //     template <int r> static void store(void* to, size_t stride);
-//     // c += a * b: a has rows of 32 numbers, b has 16 rows of 16 pairs
+//     // c += a * b: a has rows of up to 32 numbers, b as many rows of 16 pairs as a has pairs
 //     template <int c, int a, int b> static void multiply();
 //     static __m256i round(__m512);  // to the nearest bf16 numbers
 //   };
@@ -17,6 +17,11 @@
 #include "kernels/isa/bf16_parts.hpp"
 
 namespace pkv::kernels {
+
+// The sizes of the registers. One without rows is not used.
+struct RegisterShapes {
+  uint8_t rows[8], row_bytes[8];
+};
 
 // The left factor of a product, in parts of rows. Distances are bytes.
 template <class Unit>

@@ -3,7 +3,7 @@
 // rows their scores are computed, then weights, then outputs.
 #pragma once
 
-#include "kernels/isa/matrix_product.hpp"
+#include "kernels/isa/few_rows.hpp"
 #include "kernels/make_table.hpp"
 
 namespace pkv::kernels {
@@ -33,8 +33,7 @@ class AttendMatrixUnit {
         v_scales_(scratch.take<float>(step_)),
         floats_(scratch.take<float>(size_t{max_dim} * tile_tokens)),
         sums_(scratch.take<float>(size_t{rows_} * tile_tokens)),
-        factors_(scratch.take<float>(rows_)),
-        row_parts_(scratch.take<uint8_t>(rows_)),
+        query_parts_(scratch.take<QueryParts>(rows_)),
         key_blocks_(scratch.take<const unsigned char*>(step_ / tile_tokens)),
         bad_values_(scratch.take<TokenMask>(step_ / tile_tokens)),
         seen_(task, scratch) {}
@@ -56,9 +55,6 @@ class AttendMatrixUnit {
  private:
   // Rows whose scores are computed at a time.
   static constexpr uint32_t block_rows = 64;
-  // row_parts_ of a row with a NaN or an infinity. All rows have max_parts in q_, of which some may
-  // be 0.
-  static constexpr uint8_t not_finite = 0;
 
   // As many tokens as leave room for their K and V in the L2 cache.
   static uint32_t step_of(uint32_t parts_of_token) {
@@ -82,43 +78,13 @@ class AttendMatrixUnit {
     max_ = task_.max + first;
     sum_ = task_.sum + first;
     for (uint32_t row = 0; row < rows_; row++) {
-      row_parts_[row] = put_query(task_.q + (first + row) * key_dim_,
-                                  q_ + size_t{row} * padded_dim_ * 2, factors_ + row);
+      query_parts_[row] =
+          put_query_parts(task_.q + (first + row) * key_dim_, key_dim_, padded_dim_, task_.scale,
+                          q_ + size_t{row} * padded_dim_ * 2, q_part());
       max_[row] = -__builtin_inff();
     }
     __builtin_memset(out_, 0, size_t{rows_} * value_dim_ * sizeof(float));
     __builtin_memset(sums_, 0, size_t{rows_} * tile_tokens * sizeof(float));
-  }
-
-  // Writes a row in parts, and returns how many it has. A row that was bf16 or f16 before it was
-  // multiplied by the scale is written as it was then.
-  uint8_t put_query(const float* q, unsigned char* to, float* factor) const {
-    const uint8_t parts = parts_of_row(q);
-    *factor = parts == 1 || parts == 2 ? task_.scale : 1.0f;
-    for (uint32_t d = 0; d < padded_dim_; d += tile_tokens) {
-      __m512 x = _mm512_setzero_ps();
-      if (d < key_dim_ && parts != not_finite) x = _mm512_loadu_ps(q + d);
-      if (parts == 1) x = unscaled_bf16(x, task_.scale);
-      if (parts == 2) x = unscaled_f16(x, task_.scale);
-      put_parts(x, max_parts, to + d * 2, q_part());
-    }
-    return parts;
-  }
-
-  uint8_t parts_of_row(const float* q) const {
-    const __m512 scale = _mm512_set1_ps(task_.scale);
-    __mmask16 bf16 = 0xFFFF, f16 = 0xFFFF, finite = 0xFFFF;
-    const auto same = [&](__m512 x, __m512 before) {
-      return _kand_mask16(_mm512_cmp_ps_mask(_mm512_mul_ps(before, scale), x, _CMP_EQ_OQ),
-                          finite_lanes(before));
-    };
-    for (uint32_t d = 0; d < key_dim_; d += tile_tokens) {
-      const __m512 x = _mm512_loadu_ps(q + d);
-      bf16 = _kand_mask16(bf16, same(x, unscaled_bf16(x, task_.scale)));
-      f16 = _kand_mask16(f16, same(x, unscaled_f16(x, task_.scale)));
-      finite = _kand_mask16(finite, finite_lanes(x));
-    }
-    return finite != 0xFFFF ? not_finite : bf16 == 0xFFFF ? 1 : f16 == 0xFFFF ? 2 : max_parts;
   }
 
   // ---- Steps ----
@@ -299,9 +265,13 @@ class AttendMatrixUnit {
     }
   }
 
-  void configure(uint32_t rows) {
-    const uint32_t top = rows < unit_rows ? rows : unit_rows;
-    Unit::configure(top, rows - top);
+  // Registers 0 and 1 are sums of the first 16 rows, 2 and 3 of the others; 4 and 5 are rows of the
+  // left factor, 6 and 7 columns of the right one.
+  static void configure(uint32_t rows) {
+    const uint8_t top = static_cast<uint8_t>(rows < unit_rows ? rows : unit_rows),
+                  bottom = static_cast<uint8_t>(rows - top), bytes = bottom != 0 ? 64 : 0;
+    Unit::configure({{top, top, bottom, bottom, top, bottom, 16, 16},
+                     {64, 64, bytes, bytes, 64, bytes, 64, 64}});
   }
 
   void multiply_scores(uint32_t row, uint32_t n, uint32_t end) {
@@ -311,7 +281,7 @@ class AttendMatrixUnit {
     for_each_register_block(n, [&](uint32_t r, uint32_t rows) {
       unsigned parts = 1;
       for (uint32_t i = r; i < r + rows; i++)
-        parts = row_parts_[row + i] > parts ? row_parts_[row + i] : parts;
+        parts = query_parts_[row + i].count > parts ? query_parts_[row + i].count : parts;
       const LeftParts<Unit> queries{q_ + size_t{row + r} * padded_dim_ * 2, q_part(),
                                     size_t{padded_dim_} * 2};
       multiply_blocks<Unit, false>(PartPairs<Unit>(parts, key_parts_), queries, keys, rows, columns,
@@ -373,9 +343,9 @@ class AttendMatrixUnit {
   // Scales the products of a row, applies softcap and ALiBi, and hides tokens that the row does not
   // see. Returns the maximum by lane.
   [[gnu::noinline]] __m512 finish_scores(uint32_t row, float* scores) {
-    const __m512 factor = _mm512_set1_ps(factors_[row]);
+    const __m512 factor = _mm512_set1_ps(query_parts_[row].factor);
     const bool scaled = task_.kv.k.dtype == PKV_INT8, transformed = transforms(task_.transform),
-               hides = !seen_.row_sees_all(row), finite = row_parts_[row] != not_finite;
+               hides = !seen_.row_sees_all(row), finite = query_parts_[row].count != 0;
     __m512 top = _mm512_set1_ps(-__builtin_inff());
     for (uint32_t tile = seen_.first_tile(); tile * tile_tokens < seen_.end_of(row); tile++) {
       float* const at = scores + tile * tile_tokens;
@@ -467,8 +437,7 @@ class AttendMatrixUnit {
   float* const v_scales_;
   float* const floats_;  // K or V of a tile
   float* const sums_;
-  float* const factors_;                    // by row: its scores are multiplied by
-  uint8_t* const row_parts_;                // by row: how many parts it has, or not_finite
+  QueryParts* const query_parts_;           // by row
   const unsigned char** const key_blocks_;  // by tile: the first part of its K
   TokenMask* const bad_values_;  // by tile: tokens whose V is not finite; the unit takes it for 0
   SeenRows<Isa> seen_;
@@ -478,19 +447,28 @@ class AttendMatrixUnit {
   float* sum_ = nullptr;
 };
 
+// Calls use() with the kernel that takes a task.
+template <class Isa, class Unit, class Use>
+void with_kernel(const AttendTask& task, Scratch& scratch, const Use& use) {
+  const uint64_t rows = uint64_t{task.queries} * task.heads_per_kv_head;
+  if (rows >= min_matmul_rows)
+    use(AttendMatrixUnit<Isa, Unit>(task, scratch));
+  else if (multiplies_few_rows(task))
+    use(AttendFewRows<Isa, Unit>(task, scratch));
+  else
+    use(AttendDirect<Isa>(task, scratch));
+}
+
 template <class Isa, class Unit>
 void attend_by_unit(const AttendTask& task) {
-  if (uint64_t{task.queries} * task.heads_per_kv_head < min_matmul_rows) return attend<Isa>(task);
   Scratch scratch(task.scratch);
-  AttendMatrixUnit<Isa, Unit>(task, scratch).run();
+  with_kernel<Isa, Unit>(task, scratch, [](auto&& kernel) { kernel.run(); });
 }
 
 template <class Isa, class Unit>
 size_t unit_scratch_bytes(const AttendTask& task) {
-  if (uint64_t{task.queries} * task.heads_per_kv_head < min_matmul_rows)
-    return attend_scratch_bytes<Isa>(task);
   Scratch scratch(nullptr);
-  AttendMatrixUnit<Isa, Unit>(task, scratch);
+  with_kernel<Isa, Unit>(task, scratch, [](auto&&) {});
   return scratch.used();
 }
 
