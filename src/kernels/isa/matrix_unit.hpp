@@ -104,6 +104,7 @@ class AttendMatrixUnit {
   uint32_t first_token() const { return first_tile() * tile_tokens; }
 
   void unpack() {
+    has_bad_values_ = false;
     for (uint32_t tile = first_tile(); tile < (seen_.tiles_end() + 1) / 2 * 2; tile++) {
       const bool read = tile >= seen_.first_tile() && tile < seen_.tiles_end();
       const TokenMask present = read ? seen_.present(tile) : 0;
@@ -243,6 +244,7 @@ class AttendMatrixUnit {
       _mm512_store_ps(scales, _mm512_maskz_mov_ps(finite_lanes(x), x));
     }
     bad_values_[tile] = bad;
+    has_bad_values_ |= bad != 0;
   }
 
   // ---- A block of rows ----
@@ -301,11 +303,35 @@ class AttendMatrixUnit {
     clear_weights(to, row_end, (end + unit_depth - 1) / unit_depth * unit_depth);
     if (row_end == begin) return;
     const RowState state{out_ + size_t{row} * value_dim_, max_ + row, sums_ + row * tile_tokens};
-    raise_max<Isa>(Floats<Isa>(finish_scores(row, scores)), value_dim_, state);
+    float factor = query_parts_[row].factor;
+    __m512 top = _mm512_setzero_ps();
+    if (!needs_factor_alone(row) || !max_of_finite(scores + begin, row_end - begin, &top)) {
+      top = finish_scores(row, scores);
+      factor = 1.0f;
+    }
+    raise_max<Isa>(Floats<Isa>(_mm512_mul_ps(top, _mm512_set1_ps(factor))), value_dim_, state);
     if (weight_parts_ == 1)
-      put_weights<true>(scores, begin, row_end, state, to);
+      put_weights<true>(scores, factor, begin, row_end, state, to);
     else
-      put_weights<false>(scores, begin, row_end, state, to);
+      put_weights<false>(scores, factor, begin, row_end, state, to);
+  }
+
+  // True if the products of a row become scores by a positive factor, if they are finite.
+  bool needs_factor_alone(uint32_t row) const {
+    return query_parts_[row].count != 0 && query_parts_[row].factor > 0 &&
+           seen_.row_sees_all(row) && task_.kv.k.dtype != PKV_INT8 && !transforms(task_.transform);
+  }
+
+  // Finds the maximum of n products by lane. Returns false if one is not finite.
+  static bool max_of_finite(const float* products, uint32_t n, __m512* max) {
+    __m512 top = _mm512_set1_ps(-__builtin_inff()), zeros = _mm512_setzero_ps();
+    for (uint32_t t = 0; t < n; t += tile_tokens) {
+      const __m512 x = _mm512_load_ps(products + t);
+      top = _mm512_max_ps(top, x);
+      zeros = _mm512_fmadd_ps(x, _mm512_setzero_ps(), zeros);  // NaN if x is not finite
+    }
+    *max = top;
+    return _mm512_cmp_ps_mask(zeros, zeros, _CMP_UNORD_Q) == 0;
   }
 
   void clear_weights(unsigned char* to, uint32_t begin, uint32_t end) {
@@ -315,23 +341,21 @@ class AttendMatrixUnit {
                            _mm256_setzero_si256());
   }
 
-  // Writes weights as fp32 in the place of the scores, and in parts; one part needs less exact
-  // ones.
+  // Writes the weights of scores, which still have to be multiplied by a factor, in parts; one part
+  // needs less exact ones. Where V has numbers that the unit does not take, the weights take the
+  // place of the scores, too.
   template <bool one_part>
-  [[gnu::noinline]] void put_weights(float* scores, uint32_t begin, uint32_t end, RowState state,
-                                     unsigned char* to) {
-    constexpr float log2_e = 1.44269504f;
-    const bool scaled = task_.kv.v.dtype == PKV_INT8 && !latent_;
-    const float max = shift_of(*state.max);
-    const __m512 shift = _mm512_set1_ps(one_part ? max * log2_e : max);
+  [[gnu::noinline]] void put_weights(float* scores, float factor, uint32_t begin, uint32_t end,
+                                     RowState state, unsigned char* to) {
+    constexpr float unit = one_part ? 1.44269504f : 1.0f;  // weights are powers of 2 or of e
+    const bool scaled = task_.kv.v.dtype == PKV_INT8 && !latent_, keeps = has_bad_values_;
+    const __m512 shift = _mm512_set1_ps(shift_of(*state.max) * unit),
+                 factors = _mm512_set1_ps(factor * unit);
     __m512 sums = _mm512_load_ps(state.sums);
     for (uint32_t t = begin; t < end; t += tile_tokens) {
-      __m512 x = _mm512_load_ps(scores + t);
-      if constexpr (one_part)
-        x = exp2_of_negative<Isa>(Floats<Isa>(_mm512_fmsub_ps(x, _mm512_set1_ps(log2_e), shift)));
-      else
-        x = exp_of_negative<Isa>(Floats<Isa>(_mm512_sub_ps(x, shift)));
-      _mm512_store_ps(scores + t, x);
+      const Floats<Isa> power(_mm512_fmsub_ps(_mm512_load_ps(scores + t), factors, shift));
+      __m512 x = one_part ? exp2_of_negative<Isa>(power) : exp_of_negative<Isa>(power);
+      if (keeps) _mm512_store_ps(scores + t, x);
       sums = _mm512_add_ps(sums, x);
       if (scaled) x = _mm512_mul_ps(x, _mm512_load_ps(v_scales_ + t));
       if constexpr (!one_part) put_parts(x, weight_parts_ - 1, to + t * 2, weights_part());
@@ -399,7 +423,7 @@ class AttendMatrixUnit {
                                   (end - first + unit_depth - 1) / unit_depth,
                                   out_ + size_t{row + r} * value_dim_, value_dim_);
     });
-    for (uint32_t tile = seen_.first_tile(); tile < seen_.tiles_end(); tile++)
+    for (uint32_t tile = seen_.first_tile(); has_bad_values_ && tile < seen_.tiles_end(); tile++)
       if (bad_values_[tile] != 0) add_bad_values(row, n, tile);
   }
 
@@ -432,7 +456,7 @@ class AttendMatrixUnit {
   unsigned char* const k_;        // [part][tile][pair of dims][16 tokens][2], where K is not so
   unsigned char* const v_;        // [part][16 dims][pair of tokens][16][2]
   unsigned char* const weights_;  // of a block of rows: [part][row][token]
-  float* const scores_;           // of a block of rows: [row][token], then weights in fp32
+  float* const scores_;           // of a block of rows: [row][token], then perhaps weights
   float* const k_scales_;         // of int8, by token
   float* const v_scales_;
   float* const floats_;  // K or V of a tile
@@ -441,6 +465,7 @@ class AttendMatrixUnit {
   const unsigned char** const key_blocks_;  // by tile: the first part of its K
   TokenMask* const bad_values_;  // by tile: tokens whose V is not finite; the unit takes it for 0
   SeenRows<Isa> seen_;
+  bool has_bad_values_ = false;  // in the step
   uint32_t head_ = 0;
   float* out_ = nullptr;
   float* max_ = nullptr;
