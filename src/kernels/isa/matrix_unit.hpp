@@ -349,17 +349,19 @@ class AttendMatrixUnit {
                                      RowState state, unsigned char* to) {
     constexpr float unit = one_part ? 1.44269504f : 1.0f;  // weights are powers of 2 or of e
     const bool scaled = task_.kv.v.dtype == PKV_INT8 && !latent_, keeps = has_bad_values_;
+    const float* const v_scales = v_scales_;
     const __m512 shift = _mm512_set1_ps(shift_of(*state.max) * unit),
                  factors = _mm512_set1_ps(factor * unit);
+    unsigned char* const last = to + last_part();
     __m512 sums = _mm512_load_ps(state.sums);
     for (uint32_t t = begin; t < end; t += tile_tokens) {
       const Floats<Isa> power(_mm512_fmsub_ps(_mm512_load_ps(scores + t), factors, shift));
       __m512 x = one_part ? exp2_of_negative<Isa>(power) : exp_of_negative<Isa>(power);
       if (keeps) _mm512_store_ps(scores + t, x);
       sums = _mm512_add_ps(sums, x);
-      if (scaled) x = _mm512_mul_ps(x, _mm512_load_ps(v_scales_ + t));
+      if (scaled) x = _mm512_mul_ps(x, _mm512_load_ps(v_scales + t));
       if constexpr (!one_part) put_parts(x, weight_parts_ - 1, to + t * 2, weights_part());
-      _mm256_store_si256(reinterpret_cast<__m256i*>(to + t * 2 + last_part()), Unit::round(x));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(last + t * 2), Unit::round(x));
     }
     _mm512_store_ps(state.sums, sums);
   }
