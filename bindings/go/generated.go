@@ -163,7 +163,7 @@ type ISA int32
 
 // Values of ISA.
 const (
-	// The best that this processor has.
+	// The fastest that this processor has.
 	ISAAuto ISA = 0
 	// Plain C++.
 	ISAScalar ISA = 1

@@ -169,7 +169,7 @@ class Isa(enum.IntEnum):
     """
 
     AUTO = 0
-    """The best that this processor has."""
+    """The fastest that this processor has."""
     SCALAR = 1
     """Plain C++."""
     SSE2 = 2

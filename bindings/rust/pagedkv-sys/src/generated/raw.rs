@@ -201,7 +201,7 @@ c_enum! {
     /// Instruction sets. On x86 each one includes those before it in this order: SSE2, AVX2,
     /// AVX512, AVX512_VNNI, AVX512_BF16, AMX.
     pkv_isa {
-        /// The best that this processor has.
+        /// The fastest that this processor has.
         AUTO = 0,
         /// Plain C++.
         SCALAR = 1,
