@@ -1,11 +1,16 @@
-"""libpagedkv through ctypes: the few calls that a step needs."""
+"""libpagedkv through ctypes: the few calls that a step needs. The Python package's generated
+declarations are used, and nothing else of it.
+"""
 
 import ctypes as c
 import pathlib
-import re
+import sys
 
 import numpy as np
 from peer import Unsupported
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "bindings" / "python"))
+from pagedkv.generated import raw  # noqa: E402
 
 NAME = "pagedkv"
 PACKAGE = None
@@ -15,76 +20,23 @@ _lib = None
 _threads = 0
 
 
-class Config(c.Structure):
-    _fields_ = (
-        [("struct_size", c.c_uint32), ("storage", c.c_int), ("layout", c.c_int)]
-        + [
-            (n, c.c_uint32)
-            for n in ("block_size", "layers", "query_heads", "kv_heads", "key_dim", "value_dim")
-        ]
-        + [
-            ("dtype", c.c_int),
-            ("window", c.c_uint32),
-            ("group_count", c.c_uint32),
-            ("groups", c.c_void_p),
-        ]
-        + [
-            ("blocks", c.c_uint64),
-            ("memory_bytes", c.c_uint64),
-            ("threads", c.c_uint32),
-            ("isa", c.c_int),
-        ]
-        + [
-            ("huge_pages", c.c_int),
-            ("prefault", c.c_uint32),
-            ("allocator", c.c_void_p),
-            ("logger", c.c_void_p),
-        ]
-    )
-
-
-class Tensor(c.Structure):
-    _fields_ = [
-        ("data", c.c_void_p),
-        ("dtype", c.c_int),
-        ("reserved", c.c_uint32),
-        ("row_stride", c.c_int64),
-        ("head_stride", c.c_int64),
-    ]
-
-
-def _dtypes():
-    """The numbers of pkv_dtype, from the header: an element type that it does not name is not
-    offered.
-    """
-    header = pathlib.Path(__file__).parents[2] / "include" / "pagedkv" / "common.h"
-    return {
-        n.lower(): int(i)
-        for n, i in re.findall(r"\bPKV_(F32|F16|BF16|INT8)\s*=\s*(\d+)", header.read_text())
-    }
-
-
 def start(threads, library):
     global _lib, _threads
-    _lib, _threads = c.CDLL(library), threads
-    for function in ("pkv_status_string", "pkv_last_error", "pkv_version_string"):
-        getattr(_lib, function).restype = c.c_char_p
+    _lib, _threads = raw.Functions(c.CDLL(library)), threads
 
 
 def version(library):
     start(1, library)
-    return _lib.pkv_version_string().decode()
+    return _lib.version_string().decode()
 
 
 def _call(function, *args):
     if status := getattr(_lib, function)(*args):
-        raise Unsupported(
-            f"{_lib.pkv_status_string(status).decode()}: {_lib.pkv_last_error().decode()}"
-        )
+        raise Unsupported(f"{_lib.status_string(status).decode()}: {_lib.last_error().decode()}")
 
 
 def _tensor(rows, dtype="f32"):
-    return c.byref(Tensor(rows.ctypes.data, _dtypes()[dtype], 0, 0, 0))
+    return c.byref(raw.Tensor(rows.ctypes.data, raw.Dtype[dtype.upper()], 0, 0, 0))
 
 
 def _encoded(rows, dtype):
@@ -109,37 +61,35 @@ def _decoded(rows, dtype):
 
 class Step:
     def __init__(self, shape, dtype, rows):
-        if dtype not in _dtypes():
-            raise Unsupported(f"pkv_dtype has no {dtype}")
-        config = Config()
-        _call("pkv_cache_config_init", c.byref(config), c.c_size_t(c.sizeof(config)))
+        config = raw.CacheConfig()
+        _call("cache_config_init", c.byref(config), c.sizeof(config))
         config.layers = 1
         config.query_heads, config.kv_heads, config.key_dim = (
             shape.query_heads,
             shape.kv_heads,
             shape.dim,
         )
-        config.dtype = _dtypes()[dtype]
+        config.dtype = raw.Dtype[dtype.upper()]
         config.blocks = sum(length // BLOCK + 2 for length in shape.lengths)
         config.block_size, config.threads, config.prefault = BLOCK, _threads, 1
         self.cache, self.batch = c.c_void_p(), c.c_void_p()
-        _call("pkv_cache_create", c.byref(config), c.byref(self.cache))
+        _call("cache_create", c.byref(config), c.byref(self.cache))
 
         sessions = (c.c_void_p * shape.sessions)()
         for i, length in enumerate(shape.lengths):
             session = c.c_void_p()
-            _call("pkv_session_open", self.cache, None, c.byref(session))
+            _call("session_open", self.cache, None, c.byref(session))
             sessions[i] = session
             if past := length - shape.new:
                 k, v = _tensor(rows.k[i]), _tensor(rows.v[i])
-                _call("pkv_session_prefill", session, c.c_uint32(0), c.c_size_t(past), k, v)
+                _call("session_prefill", session, 0, past, k, v)
         new = (c.c_uint32 * shape.sessions)(*[shape.new] * shape.sessions)
         # The batch stays open, so that every repetition finds the sessions at the same length; the
         # end of the process aborts it.
         _call(
-            "pkv_batch_begin",
+            "batch_begin",
             self.cache,
-            c.c_size_t(shape.sessions),
+            shape.sessions,
             sessions,
             new,
             None,
@@ -158,10 +108,10 @@ class Step:
         self.tensors = [_tensor(r, self.dtype) for r in self.rows]
 
     def write(self):
-        _call("pkv_batch_write", self.batch, c.c_uint32(0), self.tensors[0], self.tensors[1])
+        _call("batch_write", self.batch, 0, self.tensors[0], self.tensors[1])
 
     def attend(self):
-        _call("pkv_batch_attend", self.batch, c.c_uint32(0), None, self.tensors[2], self.tensors[3])
+        _call("batch_attend", self.batch, 0, None, self.tensors[2], self.tensors[3])
 
     def step(self):
         self.write()
@@ -174,4 +124,4 @@ class Step:
         return _decoded(self.rows[3], self.dtype)
 
     def close(self):
-        _call("pkv_cache_destroy", self.cache)
+        _call("cache_destroy", self.cache)
