@@ -1,7 +1,11 @@
 #include "peaks.h"
 
-#include <benchmark/benchmark.h>
 #include <sys/mman.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include <algorithm>
 #include <chrono>
@@ -15,6 +19,13 @@ namespace pkv::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// Compilers take the value for used and changed. Google Benchmark has the same, but print-peaks is
+// built without it.
+template <class Value>
+void keep(Value& value) {
+  __asm__ volatile("" : "+m"(value) : : "memory");
+}
 
 template <class Work>
 double seconds_of(unsigned threads, const Work& work) {
@@ -38,12 +49,12 @@ template <class Vector>
   Vector sum[12];
   for (Vector& vector : sum) vector = Vector{} + 1.0f;
   Vector factor = Vector{} + 1.0000001f, addend = Vector{} + 1e-9f;
-  benchmark::DoNotOptimize(factor);
+  keep(factor);
   for (size_t i = 0; i < rounds; i++) {
 #pragma GCC unroll 12
     for (Vector& vector : sum) vector = vector * factor + addend;
   }
-  for (Vector& vector : sum) benchmark::DoNotOptimize(vector);
+  for (Vector& vector : sum) keep(vector);
 }
 
 struct Units {
@@ -54,6 +65,53 @@ struct Units {
 #if defined(__x86_64__)
 [[gnu::target("avx512f,avx2,fma")]] void run_wide(size_t rounds) { multiply_add<Wide>(rounds); }
 [[gnu::target("avx2,fma")]] void run_half(size_t rounds) { multiply_add<Half>(rounds); }
+
+// Twelve sums, in registers that the compiler does not choose: it would store them in every round.
+#define PKV_SUM(instruction, sum) instruction " %%zmm15, %%zmm15, %%zmm" #sum "\n"
+#define PKV_RUN_INSTRUCTION(name, instruction)                                                   \
+  void name(size_t rounds) {                                                                     \
+    __asm__ volatile("vzeroall\n 1:\n" PKV_SUM(instruction, 0) PKV_SUM(instruction, 1)           \
+                         PKV_SUM(instruction, 2) PKV_SUM(instruction, 3) PKV_SUM(instruction, 4) \
+                             PKV_SUM(instruction, 5) PKV_SUM(instruction, 6)                     \
+                                 PKV_SUM(instruction, 7) PKV_SUM(instruction, 8)                 \
+                                     PKV_SUM(instruction, 9) PKV_SUM(instruction, 10)            \
+                                         PKV_SUM(instruction, 11) "dec %0\n jnz 1b\n vzeroupper" \
+                     : "+r"(rounds)                                                              \
+                     :                                                                           \
+                     : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7",     \
+                       "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");    \
+  }
+PKV_RUN_INSTRUCTION(run_fp16, "vfmadd231ph")
+PKV_RUN_INSTRUCTION(run_bf16, "vdpbf16ps")
+#undef PKV_RUN_INSTRUCTION
+#undef PKV_SUM
+
+// Four tiles of sums hide the latency of a product. All tiles have 16 rows of 64 bytes.
+void run_tiles(size_t rounds) {
+  struct alignas(64) {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } const config;
+  static_assert(sizeof config == 64);
+  __asm__ volatile("ldtilecfg %0" ::"m"(config));
+  __asm__ volatile("tilezero %tmm0; tilezero %tmm1; tilezero %tmm2; tilezero %tmm3");
+  __asm__ volatile("tilezero %tmm4; tilezero %tmm5; tilezero %tmm6; tilezero %tmm7");
+  for (size_t i = 0; i < rounds; i++) {
+    __asm__ volatile("tdpbf16ps %tmm6, %tmm4, %tmm0; tdpbf16ps %tmm7, %tmm4, %tmm1");
+    __asm__ volatile("tdpbf16ps %tmm6, %tmm5, %tmm2; tdpbf16ps %tmm7, %tmm5, %tmm3");
+  }
+  __asm__ volatile("tilerelease");
+}
+
+// As in src/kernels/select.cpp: the system must let the process use tile registers.
+bool has_matrix_unit() {
+  constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24;
+  constexpr int request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XTILEDATA
+  unsigned a, b, c, d;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & amx_bf16) != 0 &&
+         (d & amx_tile) != 0 && syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+}
 #endif
 void run_quad(size_t rounds) { multiply_add<Quad>(rounds); }
 
@@ -63,6 +121,12 @@ Units units() {
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {run_half, 8};
 #endif
   return {run_quad, 4};
+}
+
+// Operations per second where every round of each thread does so many.
+double rate(unsigned threads, void (*run)(size_t), double operations, size_t rounds) {
+  return operations * static_cast<double>(rounds) * threads /
+         seconds_of(threads, [&](unsigned) { run(rounds); });
 }
 
 }  // namespace
@@ -81,14 +145,13 @@ unsigned char* big_buffer(size_t bytes) {
   return aligned;
 }
 
-double read_seconds(size_t bytes) {
+double read_seconds(size_t bytes, unsigned threads) {
   static const unsigned char* const buffer = big_buffer(largest_read);
   static size_t next = 0;  // somewhere else each time
   bytes = std::min(bytes, largest_read);
   if (next + bytes > largest_read) next = 0;
   const auto* const words = reinterpret_cast<const uint64_t*>(buffer + next);
   next += bytes / 4096 * 4096;
-  const unsigned threads = processors();
   return seconds_of(threads, [&](unsigned t) {
     const size_t all = bytes / sizeof(uint64_t), first = all / threads * t / 8 * 8,
                  last = all / threads * (t + 1) / 8 * 8;
@@ -97,7 +160,7 @@ double read_seconds(size_t bytes) {
       __builtin_prefetch(words + i + 512);
       for (size_t j = 0; j < 8; j++) sums[j] += words[i + j];
     }
-    for (const uint64_t sum : sums) benchmark::DoNotOptimize(sum);
+    for (uint64_t& sum : sums) keep(sum);
   });
 }
 
@@ -110,12 +173,30 @@ double copy_seconds(size_t bytes) {
                     [&](unsigned t) { std::memcpy(to + t * share, from + t * share, share); });
 }
 
-double fma_rate() {
-  constexpr size_t rounds = 3'000'000;
+double fma_rate(unsigned threads) {
   const Units widest = units();
-  const unsigned threads = processors();
-  return 2.0 * 12 * widest.lanes * rounds * threads /
-         seconds_of(threads, [&](unsigned) { widest.run(rounds); });
+  return rate(threads, widest.run, 2.0 * 12 * widest.lanes, 3'000'000);
 }
+
+#if defined(__x86_64__)
+double fp16_rate(unsigned threads) {
+  if (!__builtin_cpu_supports("avx512fp16")) return 0;
+  return rate(threads, run_fp16, 2.0 * 12 * 32, 3'000'000);
+}
+
+double bf16_rate(unsigned threads) {
+  if (!__builtin_cpu_supports("avx512bf16")) return 0;
+  return rate(threads, run_bf16, 2.0 * 12 * 32, 3'000'000);
+}
+
+double matrix_unit_rate(unsigned threads) {
+  if (!has_matrix_unit()) return 0;
+  return rate(threads, run_tiles, 2.0 * 4 * 16 * 16 * 32, 500'000);
+}
+#else
+double fp16_rate(unsigned) { return 0; }
+double bf16_rate(unsigned) { return 0; }
+double matrix_unit_rate(unsigned) { return 0; }
+#endif
 
 }  // namespace pkv::bench

@@ -10,17 +10,23 @@ unsigned processors();
 // Memory in huge pages where the system offers them, touched; never given back.
 unsigned char* big_buffer(size_t bytes);
 
-// Seconds in which all processors read their shares of so many bytes, which the caches do not hold.
+// Seconds in which the threads read their shares of so many bytes, which the caches do not hold.
 // At most largest_read bytes.
 inline constexpr size_t largest_read = size_t{1} << 30;
-double read_seconds(size_t bytes);
+double read_seconds(size_t bytes, unsigned threads = processors());
 
 // The same of a memcpy. At most largest_copy bytes.
 inline constexpr size_t largest_copy = size_t{1} << 28;
 double copy_seconds(size_t bytes);
 
 // Floating-point operations per second of independent fp32 multiply-adds in registers, with the
-// widest vectors, on all processors: one measurement of about 20 ms.
-double fma_rate();
+// widest vectors: one measurement of about 20 ms.
+double fma_rate(unsigned threads = processors());
+
+// The same of other multiply-add instructions, or 0 where the processor lacks them: pairs of fp16
+// (AVX512-FP16), dot products of bf16 (AVX512-BF16), and tiles of bf16 in the matrix unit (AMX).
+double fp16_rate(unsigned threads = processors());
+double bf16_rate(unsigned threads = processors());
+double matrix_unit_rate(unsigned threads = processors());
 
 }  // namespace pkv::bench
