@@ -3,20 +3,23 @@ between the peers.
 """
 
 import argparse
+import datetime
 import json
 import os
 import pathlib
-import statistics
+import subprocess
 import sys
 import time
 
 import limits
+import machines
 import table
 import worker
 from shapes import ELEMENT_BYTES, QUICK, SHAPES, Rows
 
 BLOCK_SECONDS = 0.05  # A timed block is as many calls as take about this long.
 LONG_SECONDS = 0.2  # A call so long needs no other to wake threads and caches.
+SLOW_SECONDS = 1  # A call so long is timed twice only.
 PAUSE_SECONDS = 0.05  # Idle threads of the peer before may spin for a moment.
 
 
@@ -27,9 +30,9 @@ def note(*text):
 def interleave(workers, rough, rounds, skipped):
     """{(peer, variant): [seconds per call]}: every round times every peer once."""
     samples = {key: [] for key in rough}
-    for _ in range(rounds):
+    for round_ in range(rounds):
         for (peer, variant), seconds in rough.items():
-            if peer in skipped:
+            if peer in skipped or (seconds > SLOW_SECONDS and round_ > 1):
                 continue
             time.sleep(PAUSE_SECONDS)
             count = max(1, round(BLOCK_SECONDS / seconds))
@@ -62,7 +65,7 @@ def compare(shape, dtype, workers, rounds):
             result["skipped"][peer] = str(error)
     for (peer, variant), times in interleave(workers, rough, rounds, result["skipped"]).items():
         name = peer if variant == "step" else f"{peer}, {variant}"
-        result["seconds"][name] = {"median": statistics.median(times), "all": times}
+        result["seconds"][name] = {"fastest": min(times), "all": times}
     return result
 
 
@@ -80,7 +83,7 @@ def run(options, names):
     results, measured = [], []
     for shape in shapes:
         note(f"{shape.name} ...")
-        measured.append(worker.in_own_process(limits.measure, options.threads))
+        measured.append(limits.measure(options.peaks, options.threads))
         rows = Rows(shape)
         workers = {name: start(module, shape, rows, options) for name, module in names.items()}
         for dtype in options.dtypes:
@@ -98,6 +101,7 @@ def arguments():
     parser.add_argument("--only", metavar="NAME")
     parser.add_argument("--dtypes", type=lambda text: text.split(","), default=list(ELEMENT_BYTES))
     parser.add_argument("--library", required=True)
+    parser.add_argument("--peaks", required=True, metavar="PROGRAM")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
@@ -111,17 +115,54 @@ def arguments():
     return options
 
 
+def commit():
+    """Of the tree that this file is in; "" where it is in none."""
+    command = ["git", "-C", pathlib.Path(__file__).parent, "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def pooled(before, now):
+    """The result with the repetitions of an earlier run of the same shape and type."""
+    seconds = now["seconds"]
+    for name, old in before["seconds"].items():
+        times = seconds.get(name, {"all": []})["all"] + old["all"]
+        seconds[name] = {"fastest": min(times), "all": times}
+    return now
+
+
+def added(report, file):
+    """The report with what the file has: other shapes and types, and more repetitions of these."""
+    if not file or not file.exists():
+        return report
+    before = json.loads(file.read_text())
+    if before["machine"] != report["machine"]:
+        sys.exit(f"bench/peers: {file} is of another machine")
+    results = {(r["shape"], r["dtype"]): r for r in before["results"]}
+    for result in report["results"]:
+        key = result["shape"], result["dtype"]
+        results[key] = pooled(results[key], result) if key in results else result
+    order = [(s.name, dtype) for s in SHAPES for dtype in ELEMENT_BYTES]
+    best = limits.best([before["limits"], report["limits"]])
+    return report | {"results": [results[k] for k in order if k in results], "limits": best}
+
+
 def main():
     options = arguments()
     names = {worker.name(module): module for module in worker.MODULES}
     report = {
-        "machine": {"processor": table.processor(), "threads": options.threads},
+        "machine": machines.here() | {"threads": options.threads},
+        "date": datetime.date.today().isoformat(),
+        "commit": commit(),
         "peers": {
             name: worker.in_own_process(worker.version, module, options.library)
             for name, module in names.items()
         },
     } | run(options, names)
     table.show(report)
+    report = added(report, options.json)
     if options.json:
         options.json.write_text(json.dumps(report, indent=1) + "\n")
     if options.out:

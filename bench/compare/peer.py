@@ -1,7 +1,8 @@
 """What the modules of the peers share.
 
-A peer module has NAME, PACKAGE (None: not from the package index) and
+A peer module has NAME, PACKAGE (None where importlib.metadata does not find it) and
 
+    version(library)                    where PACKAGE is None: "" where it is missing
     start(threads, library)             loads the engine
     Step(shape, dtype, rows)            makes caches and fills them up to the new tokens
       .calls()                          {variant: function that does the step once}

@@ -2,14 +2,16 @@
 
 import math
 
+import machines
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
-from table import median  # noqa: E402
+from limits import UNITS  # noqa: E402
+from table import fastest  # noqa: E402
 
 # Okabe and Ito: told apart by colour-blind readers, too.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 MARKERS = {"f32": "o", "f16": "s", "bf16": "D", "int8": "^"}
 STYLE = {
     "font.size": 11,
@@ -33,7 +35,7 @@ def _panel(axes, results, names, rate, limit, unit):
     width = 0.82 / len(names)
     for i, (name, colour) in enumerate(zip(names, COLOURS)):
         for x, result in enumerate(results):
-            seconds = median(result, name)
+            seconds = fastest(result, name)
             place = x + (i - (len(names) - 1) / 2) * width
             if seconds:
                 axes.bar(place, rate(result) / seconds / 1e9, width * 0.92, color=colour)
@@ -89,7 +91,7 @@ def bars(report, directory):
                 )
                 axes.set_title(f"Decode, {dtype}")
             else:
-                _panel(axes, chosen, names, lambda r: r["flops"], limits["fma"], "GFLOP/s")
+                _panel(axes, chosen, names, lambda r: r["flops"], limits["f32"], "GFLOP/s")
                 axes.set_title(f"Prefill, {dtype}")
     for axes in grid[0]:
         axes.set_ylim(0, None)  # of a whole column, so after all of its bars
@@ -98,9 +100,9 @@ def bars(report, directory):
     line = plt.Line2D([], [], color="#444444", linewidth=1, linestyle="--")
     figure.legend(
         [*patches, line],
-        [*labels, "limit: memory read, f32 matmul"],
+        [*labels, "limit: memory read, f32 multiply-adds"],
         loc="outside upper center",
-        ncols=3,
+        ncols=4,
         frameon=False,
     )
     figure.supxlabel(
@@ -110,28 +112,51 @@ def bars(report, directory):
 
 
 def _machine(report):
-    return f"{report['machine']['processor']}, {report['machine']['threads']} threads"
+    machine = report["machine"]
+    return f"{machine['family']}, {machine['threads']} threads, {report['date']}"
 
 
-def _roof(axes, low, high, limits):
-    colour, read, fma = "#444444", limits["read"] / 1e9, limits["fma"] / 1e9
-    ridge = fma / read
-    axes.plot([low, ridge, high], [low * read, fma, fma], color=colour, zorder=0)
-    axes.text(high / 1.1, fma * 1.06, f"f32 matmul {fma:.0f} GFLOP/s", color=colour, ha="right")
+def _roofs(report):
+    """[(GFLOP/s, text, whether it was measured)] of the units of this machine, lowest first."""
+    limits, machine = report["limits"], report["machine"]
+    roofs = [
+        (limits[unit] / 1e9, f"{text}, {limits[unit] / 1e9:,.0f} GFLOP/s", True)
+        for unit, text in UNITS.items()
+        if limits[unit]
+    ]
+    known = machines.recorded(machine["family"]).get("matrix_unit")
+    if known and not limits["matrix"]:
+        low, high = (rate * machine["threads"] for rate in known["gflops_per_core"])
+        text = f"not measured here: {low:,} to {high:,} GFLOP/s as on {known['measured_on']}"
+        roofs.append(((low + high) / 2, f"{UNITS['matrix']} ({text})", False))
+    return sorted(roofs)
+
+
+def _draw_roofs(axes, low, high, report):
+    colour, read = "#444444", report["limits"]["read"] / 1e9
+    roofs, reached = _roofs(report), low
+    for highest, text, measured in roofs:
+        style = {"color": colour, "zorder": 0, "linestyle": "-" if measured else ":"}
+        ridge = highest / read
+        axes.plot([reached, ridge, high], [reached * read, highest, highest], **style)
+        # Text over the left end of a roof is away from the prompts' marks, if there is room.
+        place, side = (ridge * 1.3, "left") if measured else (high / 1.1, "right")
+        axes.text(place, highest * 1.05, text, color=colour, ha=side, fontsize=9.5)
+        reached = ridge
     axes.figure.canvas.draw()  # The slope on paper is known once the axes have their place.
-    (x0, y0), (x1, y1) = axes.transData.transform([(low, low * read), (ridge, fma)])
-    label = f"memory read {read:.1f} GB/s"
+    (x0, y0), (x1, y1) = axes.transData.transform([(low, low * read), (ridge, highest)])
     style = {
         "rotation": math.degrees(math.atan2(y1 - y0, x1 - x0)),
         "rotation_mode": "anchor",
         "color": colour,
     }
+    label = f"memory read {read:.1f} GB/s"
     axes.annotate(label, (low, low * read), xytext=(8, 22), textcoords="offset points", **style)
 
 
 def roofline(report, directory):
-    names, limits, results = list(report["peers"]), report["limits"], report["results"]
-    figure, axes = plt.subplots(figsize=(9.5, 6.2), layout="constrained")
+    names, results = list(report["peers"]), report["results"]
+    figure, axes = plt.subplots(figsize=(10, 7), layout="constrained")
     intensities = [r["flops"] / r["kv_bytes"] for r in results]
     low, high = min(intensities) / 2, max(intensities) * 3
     rates = []
@@ -140,7 +165,7 @@ def roofline(report, directory):
             i - (len(names) - 1) / 2
         )  # Peers share an intensity: side by side all are seen.
         for result, intensity in zip(results, intensities):
-            if seconds := median(result, name):
+            if seconds := fastest(result, name):
                 rates.append(result["flops"] / seconds / 1e9)
                 style = {
                     "marker": MARKERS[result["dtype"]],
@@ -153,7 +178,7 @@ def roofline(report, directory):
         xscale="log",
         yscale="log",
         xlim=(low, high),
-        ylim=(min(rates, default=1) / 1.8, max([limits["fma"] / 1e9, *rates]) * 1.5),
+        ylim=(min(rates, default=1) / 1.8, max([_roofs(report)[-1][0], *rates]) * 1.5),
     )
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter("{x:g}")
@@ -170,8 +195,14 @@ def roofline(report, directory):
         plt.Line2D([], [], color="#444444", marker=MARKERS[d], linestyle="", markersize=8, label=d)
         for d in used
     ]
-    axes.legend(handles=colours + dtypes, loc="lower right", frameon=False, ncols=2)
-    _roof(axes, low, high, limits)
+    axes.legend(
+        handles=colours + dtypes,
+        loc="lower center",
+        bbox_to_anchor=(0.6, 0),
+        frameon=False,
+        ncols=2,
+    )
+    _draw_roofs(axes, low, high, report)
     _save(figure, directory, "peers-roofline")
 
 

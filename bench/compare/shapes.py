@@ -62,7 +62,7 @@ SHAPES = (
     Shape("prefill 512 on 3584", (4096,), new=512),
     Shape("prefill 2048 on 0", (2048,), new=2048),
 )
-QUICK = ("decode 8 x 4096", "decode ragged 512..8192", "prefill 512 on 3584")
+QUICK = ("decode 8 x 4096", "prefill 512 on 3584")
 
 
 class Rows:

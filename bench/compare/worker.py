@@ -10,7 +10,14 @@ import time
 import numpy as np
 from shapes import TOLERANCE
 
-MODULES = ("pkv", "openvino_peer", "onnxruntime_peer", "torch_peer")
+MODULES = (
+    "pkv",
+    "openvino_peer",
+    "onnxruntime_peer",
+    "torch_peer",
+    "vllm_peer",
+    "ggml_peer",
+)
 WRONG = "wrong output"
 fork = multiprocessing.get_context("fork")
 

@@ -1,0 +1,107 @@
+"""Prints the tables of FIGURES.md, "beside other engines", from bench/data/peers.
+
+    python3 -B bench/compare/figures.py [REPORT]
+
+REPORT is what bench/peers --json has written: its times are first put in the folder, as the
+figures of its machine's family.
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+from table import OURS, fastest
+
+FOLDER = pathlib.Path(__file__).parents[1] / "data" / "peers"
+LETTERS = {
+    "OpenVINO": "O",
+    "ONNX Runtime": "R",
+    "PyTorch": "P",
+    "vLLM": "V",
+    "ggml": "G",
+}
+
+
+def condensed(report):
+    """Milliseconds by shape, type and peer, in place of every measurement."""
+    shapes = {}
+    for result in report["results"]:
+        names = [name for name in report["peers"] if fastest(result, name)]
+        row = {name: float(f"{fastest(result, name) * 1e3:.4g}") for name in names}
+        shapes.setdefault(result["shape"], {})[result["dtype"]] = row
+    kept = ("machine", "date", "commit", "peers", "limits")
+    return {name: report[name] for name in kept} | {"milliseconds": shapes}
+
+
+def keep(report):
+    text = json.dumps(condensed(report), indent=1)
+    text = re.sub(r"\{[^{}]*\}", lambda row: " ".join(row[0].split()), text)
+    name = report["machine"]["family"].lower().replace(" ", "-")
+    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / f"{name}.json").write_text(text + "\n")
+
+
+def _show(header, rows):
+    for row in [header, ["---"] * len(header), *rows]:
+        print("| " + " | ".join(row) + " |")
+    print()
+
+
+def _number(milliseconds):
+    """Three digits, and no exponent."""
+    return f"{float(f'{milliseconds:.3g}'):g}"
+
+
+def _beside_best(row):
+    """Our time, that of the best peer, and how many times ours it is."""
+    if not row or OURS not in row:
+        return "-"
+    name = min((n for n in row if n != OURS), key=row.get)
+    ratio = row[name] / row[OURS]
+    text = f"{ratio:.2f}" if 0.9 <= ratio < 1.05 else f"{ratio:.1f}"
+    text = f"**{text}**" if ratio < 1 else text
+    return f"{_number(row[OURS])}, {_number(row[name])} {LETTERS[name]}: {text}"
+
+
+def _rows(machines):
+    """(shape, type) of all that was measured on any of them."""
+    pairs = [(s, t) for m in machines for s, types in m["milliseconds"].items() for t in types]
+    return sorted(dict.fromkeys(pairs), key=lambda pair: not pair[0].startswith("decode"))
+
+
+def side_by_side(machines):
+    find = [m["milliseconds"] for m in machines]
+    _show(
+        ["shape", "type", *[m["machine"]["family"] for m in machines]],
+        [
+            [s, t, *[_beside_best(milliseconds.get(s, {}).get(t)) for milliseconds in find]]
+            for s, t in _rows(machines)
+        ],
+    )
+
+
+def all_peers(machine):
+    names = [OURS, *[name for name in LETTERS if machine["peers"].get(name)]]
+    rows = []
+    for shape, dtype in _rows([machine]):
+        row = machine["milliseconds"][shape][dtype]
+        rows.append([shape, dtype, *[_number(row[n]) if n in row else "-" for n in names]])
+    print(f"{machine['machine']['family']}, {machine['date']}:\n")
+    _show(["shape", "type", *names], rows)
+
+
+def main():
+    for path in sys.argv[1:]:
+        keep(json.loads(pathlib.Path(path).read_text()))
+    machines = [json.loads(path.read_text()) for path in FOLDER.glob("*.json")]
+    machines.sort(key=lambda m: m["date"], reverse=True)
+    side_by_side(machines)
+    for machine in machines:
+        rows = [row for types in machine["milliseconds"].values() for row in types.values()]
+        # Of the oldest figures only the best peer is known.
+        if max(map(len, rows)) > 2:
+            all_peers(machine)
+
+
+main()
