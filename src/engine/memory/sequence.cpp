@@ -163,10 +163,11 @@ void Sequence::make_room(size_t more, uint64_t end) {
 }
 
 void Sequence::append(std::span<const Block> fresh) noexcept {
-  for (const Block block : fresh) {
-    blocks_.push_back(block);
-    ids_.push_back(PKV_BLOCK_ID(block));
-  }
+  const size_t before = blocks_.size();
+  pkv::append(blocks_, fresh);
+  ids_.resize(blocks_.size());
+  std::transform(fresh.begin(), fresh.end(), ids_.begin() + static_cast<std::ptrdiff_t>(before),
+                 [](Block block) { return PKV_BLOCK_ID(block); });
 }
 
 void Sequence::append_copy(Block fresh, Block from, uint32_t filled) noexcept {

@@ -18,8 +18,8 @@
 
 #include <memory_resource>
 #include <span>
-#include <vector>
 
+#include "base/vectors.h"
 #include "engine/memory/group.h"
 #include "engine/memory/tensors.h"
 
@@ -151,8 +151,8 @@ class Sequence {
   bool shared(size_t index) const;
 
   Group* group_;
-  std::pmr::vector<Block> blocks_;
-  std::pmr::vector<uint32_t> ids_;
+  NumberVector<Block> blocks_;
+  NumberVector<uint32_t> ids_;
   Tensors tensors_;  // empty unless storage is contiguous
 
   // These three describe the step in flight.

@@ -24,7 +24,7 @@ void Content::swap(Content& other) noexcept {
 
 Content Content::fork() const {
   Content child(*cache_);
-  child.tokens_.assign(tokens_.begin(), tokens_.end());
+  append(child.tokens_, std::span<const int32_t>(tokens_));
   std::vector<uint64_t> counts;
   for (const memory::Sequence& sequence : sequences_)
     counts.push_back(sequence.blocks_needed_to_fork(length()));

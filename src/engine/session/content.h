@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "base/vectors.h"
 #include "engine/cache/cache.h"
 #include "engine/memory/sequence.h"
 
@@ -19,8 +20,8 @@ class Content {
 
   Cache& cache() const { return *cache_; }
   uint64_t length() const { return tokens_.size(); }
-  const std::pmr::vector<int32_t>& tokens() const { return tokens_; }
-  std::pmr::vector<int32_t>& tokens() { return tokens_; }
+  const NumberVector<int32_t>& tokens() const { return tokens_; }
+  NumberVector<int32_t>& tokens() { return tokens_; }
   // One sequence per layer group.
   std::span<memory::Sequence> sequences() { return sequences_; }
   std::span<const memory::Sequence> sequences() const { return sequences_; }
@@ -59,7 +60,7 @@ class Content {
   // This member comes before the sequences, so that it is destroyed after they have released their
   // blocks: the index then has the only references and can count the blocks as evictable.
   prefix::Index::Hold hold_;
-  std::pmr::vector<int32_t> tokens_;
+  NumberVector<int32_t> tokens_;
   std::pmr::vector<memory::Sequence> sequences_;
 };
 

@@ -197,7 +197,7 @@ void Session::clear() noexcept {
 
 // Forgets the ids of before a suspension and frees their memory; the session is not suspended then.
 void Session::forget_tokens() noexcept {
-  std::pmr::vector<int32_t>(remembered_tokens_.get_allocator()).swap(remembered_tokens_);
+  NumberVector<int32_t>(remembered_tokens_.get_allocator()).swap(remembered_tokens_);
   if (suspended_) cache().counters().suspended_sessions.fetch_sub(1, std::memory_order_relaxed);
   suspended_ = false;
 }

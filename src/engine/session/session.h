@@ -142,7 +142,7 @@ class Session {
   bool copy_tail(const prefix::Index::Tail& tail);
 
   Content content_;
-  std::pmr::vector<int32_t> remembered_tokens_;
+  NumberVector<int32_t> remembered_tokens_;
   bool suspended_ = false;
   int32_t priority_;
   bool publishes_;
