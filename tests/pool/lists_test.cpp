@@ -119,6 +119,21 @@ INSTANTIATE_TEST_SUITE_P(Lengths, Lists,
                          testing::Combine(testing::Values(1, 2, 63, 64, 65, 200),
                                           testing::Values(1, 4)));
 
+TEST_P(Lists, TablesHaveGaps) {
+  std::vector<Block> table = blocks_;
+  for (size_t at : {blocks_.size(), blocks_.size() / 2, size_t{0}})
+    table.insert(table.begin() + static_cast<std::ptrdiff_t>(at), 3, no_block);
+  EXPECT_EQ(pool_.retain_table(table, &failed_at_), PKV_OK);
+  EXPECT_EQ(failed_at_, untouched);
+  expect_references(2);
+  EXPECT_EQ(pool_.release_table(table), PKV_OK);
+  expect_references(1);
+  EXPECT_EQ(pool_.release_table(table), PKV_OK);
+  EXPECT_EQ(pool_.free_count(), pool_.blocks());
+  EXPECT_EQ(pool_.release_table(table), PKV_DOUBLE_FREE);
+  pool_.validate();
+}
+
 TEST(ListAtTheLimit, RetainTakesBackTheOthers) {
   Pool pool(3, 16, std::pmr::new_delete_resource());
   Block blocks[3];
@@ -130,6 +145,26 @@ TEST(ListAtTheLimit, RetainTakesBackTheOthers) {
   EXPECT_EQ(pool.references(0), 1u);
   EXPECT_EQ(pool.references(1), max_references);
   EXPECT_EQ(pool.references(2), 1u);
+  pool.validate();
+}
+
+TEST(ListAtTheLimit, TablesReachItAndGoNoFurther) {
+  Pool pool(3, 16, std::pmr::new_delete_resource());
+  Block blocks[3];
+  ASSERT_TRUE(pool.try_alloc(3, blocks));
+  const Block table[] = {blocks[0], no_block, blocks[1], blocks[2]};
+  // From one below the place where retain_table() stops adding without a compare.
+  for (uint32_t i = 1; i < max_references / 2; i++) ASSERT_EQ(pool.retain(blocks[1]), PKV_OK);
+  size_t failed_at = untouched;
+  for (uint32_t i = 0; i < 4; i++) ASSERT_EQ(pool.retain_table(table, &failed_at), PKV_OK);
+  EXPECT_EQ(pool.references(1), max_references / 2 + 4);
+  while (pool.references(1) < max_references) ASSERT_EQ(pool.retain(blocks[1]), PKV_OK);
+  EXPECT_EQ(pool.retain_table(table, &failed_at), PKV_REF_LIMIT);
+  EXPECT_EQ(failed_at, 2u);
+  EXPECT_EQ(pool.references(0), 5u);
+  EXPECT_EQ(pool.references(1), max_references);
+  EXPECT_EQ(pool.references(2), 5u);
+  EXPECT_EQ(pool.state(1).generation, 0u);
   pool.validate();
 }
 

@@ -77,6 +77,12 @@ SEEDED = [
         r"if \(after\.generation == retired_generation\)",
         "if (after.generation == 0 && after.references == 1)",
     ),
+    (
+        "fork adds its reference by load and store",
+        r"word\.fetch_add\(one_reference, std::memory_order_relaxed\)",
+        "word.store(word.load(std::memory_order_relaxed) + one_reference, "
+        "std::memory_order_relaxed)",
+    ),
     ("refused list keeps its references", r"release_held\(i, blocks\);", ";"),
     (
         "alloc waits for a release",

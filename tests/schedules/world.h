@@ -3,6 +3,7 @@
 //
 //   alloc a b    two blocks or none; writes their payloads
 //   retain a     a list, too; then reads the payload
+//   share a      the same with retain_table, for blocks that are held (a list, too)
 //   release a    reads the payload, then gives up the reference (a list, too)
 //   drop a       gives up the reference without reading
 //   claim a 1    claims slots and writes them

@@ -13,7 +13,7 @@ inline void World::perform(const Step& step) {
   turn_of_[thread] = ++turn_;
   if (scheduler.telling() && scheduler.running()) scheduler.note(step.text);
   if (step.verb == "alloc") return alloc(step, slots);
-  if (step.verb == "retain") return retain(step, slots);
+  if (step.verb == "retain" || step.verb == "share") return retain(step, slots);
   if (step.verb == "release" || step.verb == "drop") return release(step, slots);
   if (step.verb == "rest") return rest();
   if (step.verb == "hold") {
@@ -58,8 +58,10 @@ inline void World::retain(const Step& step, Slots& slots) {
   }
   const Operation op = begin(Call::retain, blocks[0]);
   size_t failed_at = n;
-  const pkv_status status =
-      n == 1 ? pool_->retain(blocks[0]) : pool_->retain(n, blocks, &failed_at);
+  const pkv_status status = step.verb == "share"
+                                ? pool_->retain_table(std::span(blocks, n), &failed_at)
+                            : n == 1 ? pool_->retain(blocks[0])
+                                     : pool_->retain(n, blocks, &failed_at);
   if (n == 1 && status != PKV_OK) failed_at = 0;
   for (size_t i = 0; i < std::min<size_t>(failed_at + 1, n); i++) {
     Operation part = op;

@@ -41,11 +41,15 @@ constexpr uint64_t pack(const BlockState& state) {
          uint64_t{state.sealed} << 9 | state.filled;
 }
 
+// What a word with one more reference is larger by.
+inline constexpr uint64_t one_reference = uint64_t{1} << 10;
+
 constexpr BlockState unpack(uint64_t word) {
   return {static_cast<uint32_t>(word >> 32), static_cast<uint32_t>(word >> 10) & max_references,
           static_cast<uint32_t>(word) & 511, (word >> 9 & 1) != 0};
 }
 
+static_assert(pack({7, 4, 3, true}) + one_reference == pack({7, 5, 3, true}));
 static_assert(unpack(pack({7, max_references, max_block_size, true})) ==
               BlockState{7, max_references, max_block_size, true});
 

@@ -85,6 +85,13 @@ class BasicPool {
   // returns the status of the first one, whose index is *failed_at.
   pkv_status release_held(size_t n, const Block* blocks, size_t* failed_at = nullptr) noexcept;
 
+  // Adds a reference to each entry of a block table that is not no_block, or to none. Somebody has
+  // to hold the blocks meanwhile, so that none of them is freed. Returns REF_LIMIT if it cannot,
+  // and *failed_at is the index of the entry.
+  pkv_status retain_table(std::span<const Block> table, size_t* failed_at) noexcept;
+  // Removes a reference from each entry that is not no_block, as release_held() does.
+  pkv_status release_table(std::span<const Block> table) noexcept;
+
   // Claims the next n slots of an unshared block; *offset is the first of them. Returns
   // OUT_OF_RANGE, STALE_HANDLE, BLOCK_SEALED, BUSY (the block is shared) or BLOCK_FULL if it
   // cannot.
@@ -144,6 +151,7 @@ class BasicPool {
   bool gather(uint32_t start, size_t n, Block* out) noexcept;
   uint32_t claim_bits(uint32_t word, size_t n, Block* out) noexcept;
   Block first_reference(uint32_t id) noexcept;
+  pkv_status retain_held(Block block) noexcept;
   pkv_status drop(Block block, FreedBits& freed) noexcept;
   pkv_status check_held(size_t n, const Block* blocks, size_t* failed_at,
                         bool* ascending) const noexcept;

@@ -48,10 +48,8 @@ void Sequence::release(size_t index) noexcept {
 
 // Releases in one call, because the pool frees neighbouring blocks together.
 void Sequence::release_from(size_t keep) noexcept {
-  const auto first = blocks_.begin() + static_cast<std::ptrdiff_t>(keep),
-             last = std::remove(first, blocks_.end(), no_block);
   [[maybe_unused]] const pkv_status status =
-      group_->pool.release_held(static_cast<size_t>(last - first), blocks_.data() + keep);
+      group_->pool.release_table(std::span(blocks_).subspan(keep));
   assert(status == PKV_OK);
   blocks_.resize(keep);
   ids_.resize(keep);
@@ -319,14 +317,11 @@ Sequence Sequence::fork(uint64_t length, std::span<const Block> fresh) const {
     child.mark_filled(0, length);
     return child;
   }
-  for (size_t i = 0; i < count; i++) {
-    if (blocks_[i] == no_block || group_->pool.retain(blocks_[i]) == PKV_OK) continue;
-    // The child takes over the blocks before this one, and its destructor releases them.
-    child.append(std::span(blocks_).first(i));
+  const std::span<const Block> kept = std::span(blocks_).first(count);
+  if (size_t i; group_->pool.retain_table(kept, &i) != PKV_OK)
     fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit", ids_[i],
          group_->pool.references(ids_[i]));
-  }
-  child.append(std::span(blocks_).first(count));
+  child.append(kept);
   return child;
 }
 

@@ -83,21 +83,18 @@ void Matcher::hide_before_window(size_t group, uint32_t depth) {
 void Matcher::retain_paths(uint32_t depth) const {
   for (size_t g = 0; g < paths_.size(); g++) {
     memory::Pool& pool = contents_.groups[g]->pool;
-    for (uint32_t i = 0; i < depth; i++) {
-      if (paths_[g][i] == memory::no_block || pool.retain(paths_[g][i]) == PKV_OK) continue;
-      release_paths(g, i, depth);
-      const uint32_t id = memory::block_id(paths_[g][i]);
-      fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit", id,
-           pool.references(id));
-    }
+    size_t failed;
+    if (pool.retain_table(std::span(paths_[g]).first(depth), &failed) == PKV_OK) continue;
+    release_paths(g, depth);
+    const uint32_t id = memory::block_id(paths_[g][failed]);
+    fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit", id, pool.references(id));
   }
 }
 
-// Takes back what retain_paths() did: `all` blocks of the groups before this one, `depth` of it.
-void Matcher::release_paths(size_t group, uint32_t depth, uint32_t all) const noexcept {
-  for (size_t g = 0; g <= group; g++)
-    for (uint32_t i = 0; i < (g < group ? all : depth); i++)
-      if (paths_[g][i] != memory::no_block) contents_.groups[g]->pool.release(paths_[g][i]);
+// Takes back what retain_paths() did in the first `groups` groups.
+void Matcher::release_paths(size_t groups, uint32_t depth) const noexcept {
+  for (size_t g = 0; g < groups; g++)
+    contents_.groups[g]->pool.release_table(std::span(paths_[g]).first(depth));
 }
 
 void Matcher::find_tail(const Tree::Match& found, Tail& tail) const {

@@ -40,7 +40,7 @@ class Matcher {
   bool has_window(size_t group, uint32_t depth) const;
   void hide_before_window(size_t group, uint32_t depth);
   void retain_paths(uint32_t depth) const;
-  void release_paths(size_t group, uint32_t depth, uint32_t all) const noexcept;
+  void release_paths(size_t groups, uint32_t depth) const noexcept;
   void find_tail(const Tree::Match& found, Tail& tail) const;
   void retain(Tail& tail) noexcept;
 
