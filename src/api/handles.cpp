@@ -9,7 +9,6 @@
 #include "api/slots.h"
 #include "base/os.h"
 #include "base/status.h"
-#include "engine/memory/atomics.h"
 
 namespace pkv::api {
 
@@ -47,16 +46,23 @@ Slot& find(uint64_t handle, Kind kind) {
        (unsigned long long)handle);
 }
 
+// Ends an exclusive lease or a batch's hold. Only its holder changes the word while it has such a
+// mark, so a plain store suffices. Release: makes what was done to the object visible to the next
+// one who uses it.
+void clear_mark(Slot& slot, uint64_t mark) noexcept {
+  slot.word.store(slot.word.load(std::memory_order_relaxed) & ~mark, std::memory_order_release);
+}
+
 // Makes stripes whose counts are 0. Returns false if memory is refused.
 bool prepare_stripes(Slot& slot) {
-  Stripe* stripes = slot.stripes.load(std::memory_order_relaxed);
+  Stripes::prepare();
+  Stripes* stripes = slot.stripes.load(std::memory_order_relaxed);
   if (stripes == nullptr) {
-    stripes = new (std::nothrow) Stripe[stripe_count];
+    stripes = new (std::nothrow) Stripes;
     slot.stripes.store(stripes, std::memory_order_release);
   } else if (slot.epoch.load(std::memory_order_relaxed) != os::fork_epoch()) {
     // Threads that were counted before fork() do not exist in this process.
-    for (uint32_t i = 0; i < stripe_count; i++)
-      stripes[i].readers.store(0, std::memory_order_relaxed);
+    stripes->clear();
   }
   return stripes != nullptr;
 }
@@ -129,24 +135,20 @@ bool Lease::acquire_plain() {
 }
 
 // Leases of striped objects. A reader counts itself in a stripe and then reads the word; a call
-// that wants the object exclusively marks the word and then reads the counts. All four operations
-// are seq_cst, so they have one total order. If the exclusive call reads a count before the reader
-// adds to it, then its mark came before that, and the reader reads the word after its addition, so
-// it sees the mark. They never miss each other; sometimes both see the other and both give up.
+// that wants the object exclusively marks the word and then reads the counts. stripes.h says why
+// they never miss each other; sometimes both see the other and both give up.
 void Lease::acquire_striped_shared() {
   // Checked first, so that a stale handle does not touch the counts of the slot's next object.
   check(slot_->word.load(std::memory_order_acquire));
-  Stripe* const stripes = slot_->stripes.load(std::memory_order_acquire);
+  Stripes* const stripes = slot_->stripes.load(std::memory_order_acquire);
   if (stripes == nullptr) fail_stale(handle_);
-  std::atomic<uint64_t>& count =
-      stripes[memory::StdAtomics::thread_number() % stripe_count].readers;
-  count.fetch_add(1, std::memory_order_seq_cst);
+  const Stripes::Entry entry = stripes->enter();
   const uint64_t word = slot_->word.load(std::memory_order_seq_cst);
   if (word == ((handle_ >> 32) << 32 | live)) {
-    stripe_readers_ = &count;
+    entry_ = entry;
     return;
   }
-  count.fetch_sub(1, std::memory_order_release);
+  Stripes::leave(entry);
   check(word);
   fail_busy(handle_);
 }
@@ -160,19 +162,15 @@ void Lease::acquire_striped_exclusive() {
     if ((word & written) || has_striped_readers()) fail_busy(handle_);
   } while (!slot_->word.compare_exchange_weak(word, word | written, std::memory_order_seq_cst,
                                               std::memory_order_acquire));
+  Stripes::make_visible();
   if (!has_striped_readers()) return;
   slot_->word.fetch_and(~written, std::memory_order_release);
   fail_busy(handle_);
 }
 
 bool Lease::has_striped_readers() const {
-  const Stripe* const stripes = slot_->stripes.load(std::memory_order_acquire);
-  // Every change of a count is an atomic read-modify-write, so a thread that reads 0 also sees what
-  // all readers did before they left.
-  return stripes != nullptr &&
-         std::any_of(stripes, stripes + stripe_count, [](const Stripe& stripe) {
-           return stripe.readers.load(std::memory_order_seq_cst) != 0;
-         });
+  const Stripes* const stripes = slot_->stripes.load(std::memory_order_acquire);
+  return stripes != nullptr && stripes->any();
 }
 
 // Reads a session in a batch by leasing the batch, because the calls on the batch change the
@@ -200,18 +198,20 @@ Lease::Lease(Lease&& other) noexcept
       handle_(other.handle_),
       access_(other.access_),
       batch_(other.batch_),
-      stripe_readers_(other.stripe_readers_) {}
+      entry_(other.entry_) {}
 
 Lease::~Lease() {
   if (slot_ == nullptr) return;
+  if (entry_.calls != nullptr) {
+    Stripes::leave(entry_);
+    return;
+  }
   Slot* const leased = batch_ != 0 ? slot_table().at(batch_ & no_index) : slot_;
   // Release: makes what this call did to the object visible to the next one.
-  if (stripe_readers_ != nullptr)
-    stripe_readers_->fetch_sub(1, std::memory_order_release);
-  else if (access_ == Access::read)
+  if (access_ == Access::read)
     leased->word.fetch_sub(1, std::memory_order_release);
   else
-    leased->word.fetch_and(~written, std::memory_order_release);
+    clear_mark(*leased, written);
   if (inherited()) slot_->closed_in.store(0, std::memory_order_release);
 }
 
@@ -274,7 +274,7 @@ uint64_t add_handle(Kind kind, void* object, uint64_t parent) {
 }
 
 void end_batch_hold(uint64_t session) noexcept {
-  slot_table().at(session & no_index)->word.fetch_and(~held, std::memory_order_release);
+  clear_mark(*slot_table().at(session & no_index), held);
 }
 
 std::vector<uint64_t> list_children(uint64_t parent, Kind kind) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "api/kind.h"
+#include "api/stripes.h"
 
 namespace pkv::api {
 
@@ -67,8 +68,8 @@ class Lease {
   Slot* slot_;
   uint64_t handle_;
   Access access_;
-  uint64_t batch_ = 0;  // the batch that is leased in place of its session; 0 for none
-  std::atomic<uint64_t>* stripe_readers_ = nullptr;  // where this reader is counted
+  uint64_t batch_ = 0;    // the batch that is leased in place of its session; 0 for none
+  Stripes::Entry entry_;  // where this reader of an object with stripes is counted
 };
 
 // A handle that nobody can use or find until open() is called, which cannot fail. Code that makes

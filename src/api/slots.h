@@ -7,14 +7,9 @@
 #include <cstdint>
 
 #include "api/kind.h"
+#include "api/stripes.h"
 
 namespace pkv::api {
-
-// Counts those readers of a slot whose threads share this stripe.
-struct alignas(64) Stripe {
-  std::atomic<uint64_t> readers{0};
-};
-constexpr uint32_t stripe_count = 16;
 
 // Whether readers of such an object are counted in stripes, because many threads read it at once.
 constexpr bool is_striped(Kind kind) { return kind == Kind::pool || kind == Kind::cache; }
@@ -31,7 +26,7 @@ struct alignas(64) Slot {
   // Written before the word becomes live, and read only under a lease.
   void* object = nullptr;
   // Made for the first striped object in this slot, and kept for the next ones.
-  std::atomic<Stripe*> stripes{nullptr};
+  std::atomic<Stripes*> stripes{nullptr};
   // The fork epoch in which the object was made. It is also read without a lease: a thread that
   // reads the epoch of the slot's next object then fails to take the lease.
   std::atomic<uint64_t> epoch{0};

@@ -1,16 +1,26 @@
 // The Linux calls behind os.h.
 #include "base/os.h"
 
+#include <linux/membarrier.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <atomic>
 
 #include "base/checked.h"
+
+#if defined(__SANITIZE_THREAD__)
+#define PKV_THREAD_SANITIZER
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define PKV_THREAD_SANITIZER
+#endif
+#endif
 
 namespace pkv::os {
 
@@ -86,6 +96,32 @@ WithoutCancellation::WithoutCancellation() noexcept {
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_);
 }
 WithoutCancellation::~WithoutCancellation() { pthread_setcancelstate(before_, nullptr); }
+
+namespace {
+
+bool membarrier(membarrier_cmd command) { return syscall(SYS_membarrier, command, 0, 0) == 0; }
+
+}  // namespace
+
+bool prepare_process_barrier() {
+#ifdef PKV_THREAD_SANITIZER
+  return false;
+#else
+  return membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) &&
+         membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+#endif
+}
+
+void process_barrier() {
+  // A child is registered as its parent was, since Linux copies that at fork(). Should another
+  // kernel not do so, the child is registered here.
+  if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) || prepare_process_barrier()) return;
+  // The process has given up the system call since (seccomp). Processors make their stores visible
+  // within microseconds, and all at once when they change the thread that they run.
+  timespec time{0, 1'000'000};
+  while (nanosleep(&time, &time) != 0) {
+  }
+}
 
 uint64_t fork_epoch() { return epoch.load(std::memory_order_relaxed); }
 

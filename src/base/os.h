@@ -43,6 +43,14 @@ class WithoutCancellation {
   int before_;
 };
 
+// Asks the system for what process_barrier() needs. Returns false if it refuses that, and under
+// ThreadSanitizer, which does not see such barriers.
+bool prepare_process_barrier();
+
+// Makes each thread of this process execute a memory barrier now: what it stored before is visible
+// to the calling thread, and it sees what the calling thread stored. Has to be prepared.
+void process_barrier();
+
 // A number that rises by one in the child at each fork(). An object that was made under another
 // epoch was inherited from the parent.
 uint64_t fork_epoch();
