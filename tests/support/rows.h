@@ -44,6 +44,13 @@ using pkv::test::stored_dtypes;
 // Returns the dtype in which rows of a stored type are written and read back.
 inline pkv_dtype rows_dtype(pkv_dtype stored) { return stored <= PKV_BF16 ? stored : PKV_F32; }
 
+// binary16. g++ 12 has _Float16 in C++ for x86 alone.
+#if defined(__aarch64__)
+using Float16 = __fp16;
+#else
+using Float16 = _Float16;
+#endif
+
 inline void store_element(pkv_dtype dtype, float value, unsigned char* to) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   uint16_t half = 0;
@@ -54,7 +61,7 @@ inline void store_element(pkv_dtype dtype, float value, unsigned char* to) {
   if (dtype == PKV_BF16)
     half = static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
   else
-    half = std::bit_cast<uint16_t>(static_cast<_Float16>(value));
+    half = std::bit_cast<uint16_t>(static_cast<Float16>(value));
   std::memcpy(to, &half, 2);
 }
 
@@ -62,7 +69,7 @@ inline float load_element(pkv_dtype dtype, const unsigned char* from) {
   uint32_t bits = 0;
   std::memcpy(&bits, from, bytes_of(dtype));
   if (dtype == PKV_F16)
-    return static_cast<float>(std::bit_cast<_Float16>(static_cast<uint16_t>(bits)));
+    return static_cast<float>(std::bit_cast<Float16>(static_cast<uint16_t>(bits)));
   return std::bit_cast<float>(dtype == PKV_F32 ? bits : bits << 16);
 }
 
