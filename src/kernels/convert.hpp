@@ -38,6 +38,16 @@ struct Elements<Isa, PKV_F16> {
   static void store(unsigned char* to, Floats<Isa> value) { Isa::store_f16(to, value); }
 };
 
+// The nearest bf16 numbers, in the upper half of each lane. The lower half has no meaning.
+template <class Isa>
+Words<Isa> nearest_bf16_bits(Floats<Isa> value) {
+  using I = Ints<Isa>;
+  const I bits = same_bits<I>(value);
+  const I rounded = bits + I(0x7FFF) + ((bits >> 16) & I(1));
+  const I kept = xsimd::select((bits & I(0x7FFFFFFF)) > I(0x7F800000), bits | I(0x400000), rounded);
+  return same_bits<Words<Isa>>(kept);
+}
+
 template <class Isa>
 struct Elements<Isa, PKV_BF16> {
   static constexpr unsigned bytes = 2;
@@ -46,12 +56,7 @@ struct Elements<Isa, PKV_BF16> {
   }
 
   static void store(unsigned char* to, Floats<Isa> value) {
-    using I = Ints<Isa>;
-    const I bits = xsimd::bitwise_cast<I>(value);
-    const I rounded = bits + I(0x7FFF) + ((bits >> 16) & I(1));
-    const I kept =
-        xsimd::select((bits & I(0x7FFFFFFF)) > I(0x7F800000), bits | I(0x400000), rounded);
-    Isa::narrow(to, xsimd::bitwise_cast<Words<Isa>>(kept) >> 16);
+    Isa::narrow(to, nearest_bf16_bits<Isa>(value) >> 16);
   }
 };
 

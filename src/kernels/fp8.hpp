@@ -27,27 +27,26 @@ template <class Isa, pkv_dtype dtype>
 Floats<Isa> fp8_to_f32(Words<Isa> byte) {
   using I = Ints<Isa>;
   using Type = Fp8<dtype>;
-  const I bits = xsimd::bitwise_cast<I>(byte), magnitude = bits & I(0x7F),
-          sign = (bits & I(0x80)) << 24;
+  const I bits = same_bits<I>(byte), magnitude = bits & I(0x7F), sign = (bits & I(0x80)) << 24;
   const I normal = (magnitude << Type::shift) + I(Type::rebias);
   // No operand is a denormal fp32 number: some processors take a hundred cycles for a product with
   // one.
-  const I denormal = xsimd::bitwise_cast<I>(
-      xsimd::to_float(magnitude) * Floats<Isa>(power_of_two(1 - Type::bias - Type::mantissa_bits)));
+  const I denormal = same_bits<I>(xsimd::to_float(magnitude) *
+                                  Floats<Isa>(power_of_two(1 - Type::bias - Type::mantissa_bits)));
   I value = xsimd::select(magnitude < I(Type::min_normal), denormal, normal);
   if constexpr (dtype == PKV_FP8_E4M3)
     value = xsimd::select(magnitude == I(Type::nan), I(0x7FC00000), value);
   else
     value = xsimd::select(magnitude > I(Type::infinity), I(0x7FC00000),
                           xsimd::select(magnitude == I(Type::infinity), I(0x7F800000), value));
-  return xsimd::bitwise_cast<Floats<Isa>>(value | sign);
+  return same_bits<Floats<Isa>>(value | sign);
 }
 
 template <class Isa, pkv_dtype dtype>
 Words<Isa> f32_to_fp8(Floats<Isa> value) {
   using I = Ints<Isa>;
   using Type = Fp8<dtype>;
-  const I bits = xsimd::bitwise_cast<I>(value);
+  const I bits = same_bits<I>(value);
   const I magnitude = bits & I(0x7FFFFFFF), sign = (bits >> 24) & I(0x80);
   const I half = I((1 << (Type::shift - 1)) - 1);
   const I normal =
@@ -56,7 +55,7 @@ Words<Isa> f32_to_fp8(Floats<Isa> value) {
   // numbers.
   constexpr int unit = 1 - Type::bias - Type::mantissa_bits;
   const Floats<Isa> rounder(power_of_two(unit + 23));
-  const I denormal = xsimd::bitwise_cast<I>(xsimd::bitwise_cast<Floats<Isa>>(magnitude) + rounder) -
+  const I denormal = same_bits<I>(same_bits<Floats<Isa>>(magnitude) + rounder) -
                      I(__builtin_bit_cast(int32_t, power_of_two(unit + 23)));
   constexpr int32_t min_normal = (1 - Type::bias + 127) << 23;
   I byte = xsimd::select(magnitude < I(min_normal), denormal, normal);
@@ -65,7 +64,7 @@ Words<Isa> f32_to_fp8(Floats<Isa> value) {
   // too.
   byte = xsimd::select(magnitude == I(0x7F800000), I(Type::infinity), byte);
   byte = xsimd::select(magnitude > I(0x7F800000), I(Type::nan), byte);
-  return xsimd::bitwise_cast<Words<Isa>>(byte | sign);
+  return same_bits<Words<Isa>>(byte | sign);
 }
 
 // True if K and V of this dtype become binary16 first, which an instruction then converts. e5m2 is

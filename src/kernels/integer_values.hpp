@@ -38,7 +38,7 @@ void find_units(const ScoreRow* weights, const TileScales<Isa, max_scales>& scal
         PKV_UNROLL
         for (unsigned r = 0; r < rows; r++) {
           const F w = F::load_aligned(weights[i * rows + r] + n * F::size) * scales[i][g][n];
-          max_bits[r] = xsimd::max(max_bits[r], xsimd::bitwise_cast<Words<Isa>>(w));
+          max_bits[r] = xsimd::max(max_bits[r], same_bits<Words<Isa>>(w));
         }
       }
   }
@@ -58,7 +58,7 @@ template <class Isa>
 Words<Isa> in_units(Floats<Isa> weights, Floats<Isa> scales, float inverse) {
   // The sum of this number and one below 2^16 has the latter, rounded, in its low bits.
   const Floats<Isa> magic(0x1.8p23f);
-  return xsimd::bitwise_cast<Words<Isa>>(Isa::fma(weights * scales, Floats<Isa>(inverse), magic));
+  return same_bits<Words<Isa>>(Isa::fma(weights * scales, Floats<Isa>(inverse), magic));
 }
 
 using PairWords = uint32_t[tile_tokens / 2];  // 16-bit integers of neighbouring tokens

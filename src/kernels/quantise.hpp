@@ -35,7 +35,7 @@ Floats<Isa> finite_or_zero(Floats<Isa> x) {
 template <class Isa>
 Ints<Isa> rounded(Floats<Isa> x) {
   const Floats<Isa> magic(0x1.8p23f);
-  return xsimd::bitwise_cast<Ints<Isa>>(x + magic) - xsimd::bitwise_cast<Ints<Isa>>(magic);
+  return same_bits<Ints<Isa>>(x + magic) - same_bits<Ints<Isa>>(magic);
 }
 
 template <class Isa>
@@ -46,8 +46,7 @@ Ints<Isa> clamped(Ints<Isa> x, int32_t low, int32_t high) {
 // Field i of each word: `bits` bits, in two's complement.
 template <class Isa, int bits>
 Ints<Isa> signed_field(Words<Isa> words, unsigned i) {
-  return xsimd::bitwise_cast<Ints<Isa>>(words << (32 - bits - bits * static_cast<int>(i))) >>
-         (32 - bits);
+  return same_bits<Ints<Isa>>(words << (32 - bits - bits * static_cast<int>(i))) >> (32 - bits);
 }
 
 static inline float bf16_to_f32(uint16_t bits) {
@@ -70,7 +69,7 @@ void quantise_int8(const float* row, uint32_t dim, unsigned char* to) {
     const Ints<Isa> x = clamped<Isa>(
         rounded<Isa>(finite_or_zero<Isa>(Floats<Isa>::load_unaligned(row + d)) * inverse), -127,
         127);
-    narrow_bytes<Isa>(to + d, xsimd::bitwise_cast<Words<Isa>>(x));
+    narrow_bytes<Isa>(to + d, same_bits<Words<Isa>>(x));
   }
   __builtin_memcpy(to + dim, &scale, 4);
 }

@@ -26,7 +26,7 @@ Floats<Isa> exp_of_negative(Floats<Isa> x) {
   p = Isa::fma(p, r, F(0x1.fffffap-2f));
   p = Isa::fma(p, r, F(1.0f));
   p = Isa::fma(p, r, F(1.0f));
-  const F power = xsimd::bitwise_cast<F>(xsimd::bitwise_cast<I>(shifted) << 23);
+  const F power = same_bits<F>(same_bits<I>(shifted) << 23);
   return xsimd::select(x < F(-87.3f), F(0.0f), p * power);
 }
 
@@ -44,7 +44,7 @@ Floats<Isa> exp2_of_negative(Floats<Isa> x) {
   p = Isa::fma(p, r, F(0x1.ec0378p-3f));
   p = Isa::fma(p, r, F(0x1.62e12cp-1f));
   p = Isa::fma(p, r, F(1.0f));
-  const F power = xsimd::bitwise_cast<F>(xsimd::bitwise_cast<I>(shifted) << 23);
+  const F power = same_bits<F>(same_bits<I>(shifted) << 23);
   return xsimd::select(x < F(-126.0f), F(0.0f), p * power);
 }
 
@@ -69,9 +69,8 @@ Floats<Isa> capped(Floats<Isa> x, float softcap) {
   using F = Floats<Isa>;
   const F e = exp_of_negative<Isa>(xsimd::abs(x) * F(-2.0f / softcap));
   const F tanh = (F(1.0f) - e) / (F(1.0f) + e) * F(softcap);
-  const Ints<Isa> sign =
-      xsimd::bitwise_cast<Ints<Isa>>(x) & Ints<Isa>(static_cast<int32_t>(0x80000000u));
-  return xsimd::bitwise_cast<F>(xsimd::bitwise_cast<Ints<Isa>>(tanh) | sign);
+  const Ints<Isa> sign = same_bits<Ints<Isa>>(x) & Ints<Isa>(static_cast<int32_t>(0x80000000u));
+  return same_bits<F>(same_bits<Ints<Isa>>(tanh) | sign);
 }
 
 // Applies softcap and ALiBi to the scores of the 16 tokens from position `tile` on.

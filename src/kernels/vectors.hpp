@@ -61,9 +61,17 @@ using Ints = xsimd::batch<int32_t, typename Isa::Arch>;
 template <class Isa>
 inline constexpr unsigned vectors_per_tile = tile_tokens / Floats<Isa>::size;
 
+// The bits of a vector as a vector of another type. (xsimd's bitwise_cast calls a function for
+// NEON.)
+template <class To, class From>
+To same_bits(From from) {
+  using ToRegister = typename To::register_type;
+  return To(__builtin_bit_cast(ToRegister, static_cast<typename From::register_type>(from)));
+}
+
 template <class Isa>
 Floats<Isa> as_floats(Words<Isa> bits) {
-  return xsimd::bitwise_cast<Floats<Isa>>(bits);
+  return same_bits<Floats<Isa>>(bits);
 }
 
 // The two bf16 values in each 32-bit word.
