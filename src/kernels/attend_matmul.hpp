@@ -62,6 +62,7 @@ class AttendMatmul {
  private:
   static constexpr uint32_t block_rows = Isa::matmul_rows;
   static constexpr uint32_t columns_at_once = 2 * Floats<Isa>::size;
+  using WholeKeys = KeyTile<Isa, PKV_BF16>;
 
   bool may_round() const {
     return MultipliesWholeRows<Isa> && task_.results == PKV_BF16 && task_.kv.v.dtype == PKV_BF16 &&
@@ -91,9 +92,8 @@ class AttendMatmul {
     float* const to = q_ + size_t{row} * query_stride;
     whole_rows_[row] = false;
     if constexpr (MultipliesWholeRows<Isa>) {
-      using Keys = KeyTile<Isa, PKV_BF16>;
-      if (may_be_whole() && Keys::is_whole(q, key_dim, task_.scale)) {
-        Keys::put_whole(q, key_dim, task_.scale, reinterpret_cast<uint32_t*>(to));
+      if (may_be_whole() && WholeKeys::is_whole(q, key_dim, task_.scale)) {
+        WholeKeys::put_whole(q, key_dim, task_.scale, reinterpret_cast<uint32_t*>(to));
         whole_rows_[row] = some_whole_ = true;
         return;
       }
@@ -156,9 +156,9 @@ class AttendMatmul {
     const uint32_t key_dim = task_.kv.k.dim;
     const unsigned char* const keys = tiles_.keys(0, head_);
     if (some_not_) tiles_.k().unpack_k(keys, key_dim, k_ + size_t{tile} * tile_tokens * key_dim);
-    if (some_whole_)
-      __builtin_memcpy(k_tiles_ + size_t{tile} * tile_tokens * key_dim * 2, keys,
-                       size_t{tile_tokens} * key_dim * 2);
+    if constexpr (MultipliesWholeRows<Isa>)
+      if (some_whole_)
+        WholeKeys::copy_tile(keys, key_dim, k_tiles_ + size_t{tile} * tile_tokens * key_dim * 2);
   }
 
   // Writes zeros for tokens that are not present. Returns false if a number is not finite.
@@ -228,13 +228,21 @@ class AttendMatmul {
                       [[maybe_unused]] unsigned vectors) {
     if constexpr (MultipliesWholeRows<Isa>) {
       const uint32_t key_dim = task_.kv.k.dim;
-      const size_t tile_bytes = size_t{tile_tokens} * key_dim * 2;
-      const unsigned char* const first = k_tiles_ + column / tile_tokens * tile_bytes;
-      const unsigned char* const tiles[2] = {first, first + tile_bytes};
+      const unsigned char* b[2];
+      put_columns(k_tiles_, size_t{tile_tokens} * key_dim * 2, column, b);
       const uint32_t* const q = reinterpret_cast<const uint32_t*>(q_ + size_t{row} * query_stride);
       float* const scores = scores_ + size_t{row} * score_stride + column;
       multiply_pair_rows<typename Isa::Dot, n, query_stride, false>(
-          vectors, q, tiles, key_dim / 2, task_.scale, scores, score_stride);
+          vectors, q, b, key_dim / 2, task_.scale, scores, score_stride);
+    }
+  }
+
+  // The addresses of two vectors of columns of bf16, in panels of 16 columns.
+  static void put_columns(const unsigned char* panels, size_t panel_bytes, uint32_t column,
+                          const unsigned char* (&b)[2]) {
+    for (uint32_t i = 0; i < 2; i++) {
+      const uint32_t at = column + i * static_cast<uint32_t>(Floats<Isa>::size);
+      b[i] = panels + at / tile_tokens * panel_bytes + at % tile_tokens * WholeKeys::column_bytes;
     }
   }
 
@@ -306,8 +314,8 @@ class AttendMatmul {
       const uint32_t value_dim = task_.kv.v.dim, begin = seen_.first_tile() * tile_tokens;
       for (uint32_t column = 0; column < value_dim; column += columns_at_once) {
         const unsigned vectors = value_dim - column < columns_at_once ? 1 : 2;
-        const unsigned char* const panel = v_pairs_ + size_t{column} * step_ * 2 + begin * 32;
-        const unsigned char* const b[2] = {panel, panel + size_t{step_} * 32};
+        const unsigned char* b[2];
+        put_columns(v_pairs_ + begin * 32, size_t{step_} * 32, column, b);
         for_each_row_tile([&]<unsigned n>(uint32_t row) {
           const uint32_t end = seen_.end_of_rows(row, n);
           if (end <= begin) return;
