@@ -158,7 +158,7 @@ const (
 )
 
 // ISA: Instruction sets. On x86 each one includes those before it in this order: SSE2, AVX2,
-// AVX512, AVX512_VNNI, AVX512_BF16, AMX.
+// AVX512, AVX512_VNNI, AVX512_BF16, AMX. On Arm the order is NEON, NEON_DOT, NEON_BF16.
 type ISA int32
 
 // Values of ISA.
@@ -178,6 +178,10 @@ const (
 	ISAAVX512VNNI ISA = 7
 	// AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them.
 	ISAAmx ISA = 8
+	// NEON with DotProd.
+	ISANEONDot ISA = 9
+	// NEON with DotProd, BF16 and I8MM.
+	ISANEONBF16 ISA = 10
 )
 
 // HugePages: What to ask of the operating system for the slab.

@@ -58,7 +58,7 @@ typedef enum pkv_layout PKV_ENUM {
 
 /**
  * Instruction sets. On x86 each one includes those before it in this order: SSE2, AVX2, AVX512,
- * AVX512_VNNI, AVX512_BF16, AMX.
+ * AVX512_VNNI, AVX512_BF16, AMX. On Arm the order is NEON, NEON_DOT, NEON_BF16.
  */
 typedef enum pkv_isa PKV_ENUM {
   PKV_ISA_AUTO = 0,   /**< The fastest that this processor has. */
@@ -69,7 +69,9 @@ typedef enum pkv_isa PKV_ENUM {
   PKV_ISA_AVX512_BF16 = 5, /**< AVX512 with BF16 and VNNI. */
   PKV_ISA_NEON = 6,
   PKV_ISA_AVX512_VNNI = 7,
-  PKV_ISA_AMX = 8 /**< AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them. */
+  PKV_ISA_AMX = 8, /**< AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them. */
+  PKV_ISA_NEON_DOT = 9,  /**< NEON with DotProd. */
+  PKV_ISA_NEON_BF16 = 10 /**< NEON with DotProd, BF16 and I8MM. */
 } pkv_isa;
 
 /** What to ask of the operating system for the slab. */

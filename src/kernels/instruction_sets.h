@@ -16,6 +16,8 @@ extern const Table avx512_bf16_table;
 extern const Table amx_table;
 #elif defined(__aarch64__)
 extern const Table neon_table;
+extern const Table neon_dot_table;
+extern const Table neon_bf16_table;
 #endif
 
 }  // namespace pkv::kernels

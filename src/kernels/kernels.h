@@ -26,7 +26,7 @@ struct Table {
 // The last value of each enum. A new value makes `switch` statements over the enum fail to compile
 // (element_bits() for a dtype, isa_name() for an instruction set), and moves these ends.
 inline constexpr pkv_dtype last_dtype = PKV_FP8_E5M2;
-inline constexpr pkv_isa last_isa = PKV_ISA_AMX;
+inline constexpr pkv_isa last_isa = PKV_ISA_NEON_BF16;
 
 // True for the dtypes in which K and V can be stored.
 constexpr bool dtype_stored(pkv_dtype dtype) { return dtype >= PKV_F32 && dtype <= last_dtype; }

@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 #include "base/status.h"
@@ -67,6 +70,13 @@ bool has_amx() {
                  std::memory_order_relaxed);
   return answer.load(std::memory_order_relaxed) == yes;
 }
+#elif defined(__aarch64__)
+bool has_neon_dot() { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
+
+bool has_neon_bf16() {
+  constexpr unsigned long both = HWCAP2_BF16 | HWCAP2_I8MM;
+  return has_neon_dot() && (getauxval(AT_HWCAP2) & both) == both;
+}
 #endif
 
 // The best one comes first.
@@ -79,6 +89,8 @@ constexpr Candidate candidates[] = {
     {&avx2_table, has_avx2, always},
     {&sse2_table, always, always},
 #elif defined(__aarch64__)
+    {&neon_bf16_table, has_neon_bf16, always},
+    {&neon_dot_table, has_neon_dot, always},
     {&neon_table, always, always},
 #endif
     {&scalar_table, always, always},
@@ -117,6 +129,10 @@ const char* isa_name(pkv_isa isa) {
       return "amx";
     case PKV_ISA_NEON:
       return "neon";
+    case PKV_ISA_NEON_DOT:
+      return "neon_dot";
+    case PKV_ISA_NEON_BF16:
+      return "neon_bf16";
   }
   return "unknown";
 }

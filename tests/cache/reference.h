@@ -6,7 +6,8 @@
 // (Higham and Mary 2019). Then
 //   a product    s = scale q.k is off by e = (L(D) + 3 u) A, where A is the largest
 //                scale * sum |q k| over the positions,
-//                + 2^-16 A where q is split into two bf16 numbers: avx512_bf16 on stored bf16
+//                + 2^-16 A where q is split into two bf16 numbers: avx512_bf16 and neon_bf16 on
+//                stored bf16
 //                + 2^-15 max|scale q| sum |k| where q is rounded to integers: int8 and int4
 //   a score      cap(s) + slope distance is off by 16 u softcap more (tanh from an exp within 4 u,
 //                a sum, a quotient and a product) and by 2 u |slope distance|
@@ -16,8 +17,8 @@
 //                rounding to its dtype
 //                + 2^-15 M |v| / scale of v for each position, where weights are rounded to
 //                integers (int8 and int4) and M is the largest p * scale of v in its tile of 16
-//                + 2^-8 sum(p |v|) where weights are rounded to bf16: avx512_bf16, many rows,
-//                stored bf16, outputs of bf16; amx, many rows, outputs of bf16
+//                + 2^-8 sum(p |v|) where weights are rounded to bf16: avx512_bf16 and neon_bf16,
+//                many rows, stored bf16, outputs of bf16; amx, many rows, outputs of bf16
 //                + 2^-15 sum(p |v|) where they are rounded to two bf16 numbers: amx, many rows,
 //                outputs of f16
 //   an lse       log(sum exp(s)) is off by w + L(n + 8) + 3 u (|lse| + 1)

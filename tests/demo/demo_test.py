@@ -1,5 +1,5 @@
 """Checks what pkv-generate does: demo_test.py CASE PROGRAM LIBRARY DATA_FOLDER. Exits 0 where the
-case holds.
+case holds. $PKV_EMULATOR is the command that runs the program if it is for another machine.
 """
 
 import json
@@ -21,6 +21,7 @@ KINDS = ("paged", "contiguous")
 
 def run(*arguments, text="", timeout=300):
     command = [
+        *os.environ.get("PKV_EMULATOR", "").split(),
         program,
         "--library",
         library,
@@ -73,7 +74,18 @@ def case_expected():
         sessions, figures = generate(*romeo, "--kv", kind)
         assert sessions == [expected], f"{kind}: other tokens than expected"
         assert figures["kv"] == kind and figures["generated_tokens"] == 160
-    for isa in ("scalar", "sse2", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx", "neon"):
+    for isa in (
+        "scalar",
+        "sse2",
+        "avx2",
+        "avx512",
+        "avx512_vnni",
+        "avx512_bf16",
+        "amx",
+        "neon",
+        "neon_dot",
+        "neon_bf16",
+    ):
         probe = run("--quiet", "--sessions", "1", "--max-tokens", "1", "--isa", isa)
         if probe.returncode != 0:
             assert b"UNSUPPORTED" in probe.stderr, probe.stderr

@@ -19,7 +19,9 @@ TAGS = {
     "avx512_vnni": "Avx512VnniArch",
     "avx512_bf16": "Avx512Bf16Arch",
     "amx": "AmxArch",
-    "neon": "neon64",
+    "neon": "xsimd_neon",
+    "neon_dot": "xsimd_neon_dot",
+    "neon_bf16": "xsimd_neon_bf16",
 }
 
 

@@ -13,8 +13,12 @@ namespace {
 constexpr pkv_isa unknown = pkv::test::unknown_isa;
 
 // In the order of the header. Each set includes those before it.
-constexpr pkv_isa x86_sets[] = {PKV_ISA_SSE2,        PKV_ISA_AVX2,        PKV_ISA_AVX512,
-                                PKV_ISA_AVX512_VNNI, PKV_ISA_AVX512_BF16, PKV_ISA_AMX};
+#if defined(__aarch64__)
+constexpr pkv_isa vector_sets[] = {PKV_ISA_NEON, PKV_ISA_NEON_DOT, PKV_ISA_NEON_BF16};
+#else
+constexpr pkv_isa vector_sets[] = {PKV_ISA_SSE2,        PKV_ISA_AVX2,        PKV_ISA_AVX512,
+                                   PKV_ISA_AVX512_VNNI, PKV_ISA_AVX512_BF16, PKV_ISA_AMX};
+#endif
 
 TEST(Select, TheForcedOneIsTheOneThatRuns) {
   int supported = 0;
@@ -29,12 +33,9 @@ TEST(Select, TheForcedOneIsTheOneThatRuns) {
 TEST(Select, AutoTakesTheBest) {
   const pkv_isa best = select(PKV_ISA_AUTO).isa;
   EXPECT_TRUE(isa_supported(PKV_ISA_AUTO));
-  const auto* const at = std::find(std::begin(x86_sets), std::end(x86_sets), best);
-  if (at == std::end(x86_sets)) {
-    EXPECT_EQ(best, PKV_ISA_NEON);
-    return;
-  }
-  for (const auto* better = at + 1; better != std::end(x86_sets); better++) {
+  const auto* const at = std::find(std::begin(vector_sets), std::end(vector_sets), best);
+  ASSERT_NE(at, std::end(vector_sets)) << isa_name(best);
+  for (const auto* better = at + 1; better != std::end(vector_sets); better++) {
 #if defined(__x86_64__)
     if (*better == PKV_ISA_AVX512_BF16 && __builtin_cpu_is("intel")) continue;  // slower there
 #endif
@@ -53,8 +54,9 @@ TEST(Select, RefusesWhatIsNotThere) {
 }
 
 TEST(Select, AnInstructionSetImpliesTheLesserOnes) {
-  for (size_t i = 1; i < std::size(x86_sets); i++)
-    EXPECT_LE(isa_supported(x86_sets[i]), isa_supported(x86_sets[i - 1])) << isa_name(x86_sets[i]);
+  for (size_t i = 1; i < std::size(vector_sets); i++)
+    EXPECT_LE(isa_supported(vector_sets[i]), isa_supported(vector_sets[i - 1]))
+        << isa_name(vector_sets[i]);
 }
 
 TEST(Select, EachHasANameOfItsOwn) {

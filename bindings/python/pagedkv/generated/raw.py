@@ -165,7 +165,7 @@ class Layout(enum.IntEnum):
 
 class Isa(enum.IntEnum):
     """Instruction sets. On x86 each one includes those before it in this order: SSE2, AVX2, AVX512,
-    AVX512_VNNI, AVX512_BF16, AMX.
+    AVX512_VNNI, AVX512_BF16, AMX. On Arm the order is NEON, NEON_DOT, NEON_BF16.
     """
 
     AUTO = 0
@@ -183,6 +183,10 @@ class Isa(enum.IntEnum):
     AVX512_VNNI = 7
     AMX = 8
     """AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them."""
+    NEON_DOT = 9
+    """NEON with DotProd."""
+    NEON_BF16 = 10
+    """NEON with DotProd, BF16 and I8MM."""
 
 
 class HugePages(enum.IntEnum):

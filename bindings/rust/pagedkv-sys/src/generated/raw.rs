@@ -199,7 +199,7 @@ c_enum! {
 
 c_enum! {
     /// Instruction sets. On x86 each one includes those before it in this order: SSE2, AVX2,
-    /// AVX512, AVX512_VNNI, AVX512_BF16, AMX.
+    /// AVX512, AVX512_VNNI, AVX512_BF16, AMX. On Arm the order is NEON, NEON_DOT, NEON_BF16.
     pkv_isa {
         /// The fastest that this processor has.
         AUTO = 0,
@@ -216,6 +216,10 @@ c_enum! {
         AVX512_VNNI = 7,
         /// AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them.
         AMX = 8,
+        /// NEON with DotProd.
+        NEON_DOT = 9,
+        /// NEON with DotProd, BF16 and I8MM.
+        NEON_BF16 = 10,
     }
 }
 
