@@ -256,7 +256,7 @@ void stateless(Source& draw) {
   const Padded<pkv_attention_params> params = draw_params(draw, rows, sequences->query_heads);
   const pkv_tensor q = draw_tensor(draw, f.rows, rows, sequences->query_heads, view->key_dim);
   const pkv_tensor out = draw_tensor(draw, f.out, rows, sequences->query_heads, view->value_dim);
-  const pkv_status status = pkv_attention(&view, &sequences, &params, &q, &out);
+  const pkv_status status = pkv_attention(nullptr, &view, &sequences, &params, &q, &out);
   documented(status, {PKV_NO_MEMORY});
   check_written(f.out, out, rows, sequences->query_heads, view->value_dim, status);
   EXPECT_TRUE(f.lse.untouched_from(status == PKV_OK && params->lse != nullptr
@@ -277,7 +277,8 @@ void merge(Source& draw) {
                                fits && draw.chance(98) ? f.rows.as<float>() : nullptr};
   const pkv_tensor merged = draw_tensor(draw, f.out, rows, heads, wide);
   const size_t count = draw.chance(95) ? draw.below(3) : 0;
-  const pkv_status status = pkv_merge_states(count, outs, lse, rows, heads, wide, &merged, nullptr);
+  const pkv_status status =
+      pkv_merge_states(nullptr, count, outs, lse, rows, heads, wide, &merged, nullptr);
   documented(status, {PKV_NO_MEMORY});
   check_written(f.out, merged, rows, heads, wide, status);
 }

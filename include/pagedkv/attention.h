@@ -19,7 +19,7 @@
 #ifndef PAGEDKV_ATTENTION_H
 #define PAGEDKV_ATTENTION_H
 
-#include <pagedkv/cache.h>
+#include <pagedkv/compute.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -144,9 +144,10 @@ typedef struct pkv_attention_sequences {
 } pkv_attention_sequences;
 
 /**
- * Computes attention without a cache: over a view and block tables that the caller owns. Runs on
- * all processors. Nothing is kept. Any thread.
+ * Computes attention without a cache: over a view and block tables that the caller owns. Any
+ * thread.
  *
+ * @param      compute    What it runs on. NULL: all processors.
  * @param[in]  kv         The memory of K and V.
  * @param[in]  sequences  The sequences; rows of q and out are theirs, one after the other.
  * @param[in]  params     Which attention. NULL: defaults.
@@ -156,7 +157,8 @@ typedef struct pkv_attention_sequences {
  * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length), OVERFLOW, NO_MEMORY.
  * Since 0.1.
  */
-PKV_API pkv_status pkv_attention(const pkv_kv_view* kv, const pkv_attention_sequences* sequences,
+PKV_API pkv_status pkv_attention(pkv_compute compute, const pkv_kv_view* kv,
+                                 const pkv_attention_sequences* sequences,
                                  const pkv_attention_params* params, const pkv_tensor* q,
                                  const pkv_tensor* out);
 
@@ -166,6 +168,7 @@ PKV_API pkv_status pkv_attention(const pkv_kv_view* kv, const pkv_attention_sequ
  *
  * Sink logits belong into one of the calls only.
  *
+ * @param      compute     Whose instruction set it uses, on the calling thread. NULL: the best.
  * @param      count       How many results.
  * @param[in]  outs        [count]: results, each [rows][heads][dim].
  * @param[in]  lse         [count]: their lse, each [rows][heads]. A result with -infinity counts
@@ -178,9 +181,9 @@ PKV_API pkv_status pkv_attention(const pkv_kv_view* kv, const pkv_attention_sequ
  *
  * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, NO_MEMORY. Since 0.1.
  */
-PKV_API pkv_status pkv_merge_states(size_t count, const pkv_tensor* outs, const float* const* lse,
-                                    size_t rows, uint32_t heads, uint32_t dim,
-                                    const pkv_tensor* merged, float* merged_lse);
+PKV_API pkv_status pkv_merge_states(pkv_compute compute, size_t count, const pkv_tensor* outs,
+                                    const float* const* lse, size_t rows, uint32_t heads,
+                                    uint32_t dim, const pkv_tensor* merged, float* merged_lse);
 
 #ifdef __cplusplus
 }

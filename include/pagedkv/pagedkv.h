@@ -34,6 +34,7 @@
  *                 changes nothing
  *   pkv_batch     one caller at a time
  *   pkv_snapshot  everything but close
+ *   pkv_compute   everything but destroy
  *
  * Closing an object while another thread is inside a call on it returns PKV_BUSY. After fork() the
  * child may close inherited handles, nothing else (PKV_FORKED); it may make objects of its own and
@@ -63,6 +64,7 @@
 #include <pagedkv/batch.h>
 #include <pagedkv/cache.h>
 #include <pagedkv/common.h>
+#include <pagedkv/compute.h>
 #include <pagedkv/file.h>
 #include <pagedkv/pool.h>
 #include <pagedkv/prefix.h>

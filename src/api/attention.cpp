@@ -2,6 +2,7 @@
 #include <pagedkv/attention.h>
 
 #include "api/boundary.h"
+#include "api/compute_object.h"
 #include "engine/attention/attend.h"
 #include "engine/attention/stateless.h"
 
@@ -12,18 +13,22 @@ pkv_status pkv_attention_params_init(pkv_attention_params* params, size_t struct
   return init_struct(params, struct_size, attention::default_params(), "params");
 }
 
-pkv_status pkv_merge_states(size_t count, const pkv_tensor* outs, const float* const* lse,
-                            size_t rows, uint32_t heads, uint32_t dim, const pkv_tensor* merged,
-                            float* merged_lse) {
-  return guarded(
-      [&] { attention::merge_states(count, outs, lse, rows, heads, dim, merged, merged_lse); });
+pkv_status pkv_merge_states(pkv_compute compute, size_t count, const pkv_tensor* outs,
+                            const float* const* lse, size_t rows, uint32_t heads, uint32_t dim,
+                            const pkv_tensor* merged, float* merged_lse) {
+  return guarded([&] {
+    const ComputeLease lease(compute);
+    attention::merge_states(*lease, count, outs, lse, rows, heads, dim, merged, merged_lse);
+  });
 }
 
-pkv_status pkv_attention(const pkv_kv_view* kv, const pkv_attention_sequences* sequences,
+pkv_status pkv_attention(pkv_compute compute, const pkv_kv_view* kv,
+                         const pkv_attention_sequences* sequences,
                          const pkv_attention_params* params, const pkv_tensor* q,
                          const pkv_tensor* out) {
   return guarded([&] {
-    attention::attend_stateless(read_struct(kv, pkv_kv_view{}, "kv"),
+    const ComputeLease lease(compute);
+    attention::attend_stateless(*lease, read_struct(kv, pkv_kv_view{}, "kv"),
                                 read_struct(sequences, pkv_attention_sequences{}, "sequences"),
                                 params, q, out);
   });

@@ -38,6 +38,7 @@ void delete_child(const Lease& lease) {
       break;
     case Kind::pool:
     case Kind::cache:
+    case Kind::compute:
       break;  // never a child
   }
 }

@@ -6,7 +6,7 @@
 
 namespace pkv::api {
 
-enum class Kind : uint8_t { pool = 1, cache, session, batch, snapshot };
+enum class Kind : uint8_t { pool = 1, cache, session, batch, snapshot, compute };
 
 // What a cache hands out and closes when it is destroyed. Batches come first, because a session in
 // a batch is reached through the batch's lease.
@@ -24,6 +24,8 @@ inline const char* kind_name(Kind kind) {
       return "batch";
     case Kind::snapshot:
       return "snapshot";
+    case Kind::compute:
+      return "compute";
   }
   return "object";
 }

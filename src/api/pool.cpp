@@ -3,6 +3,7 @@
 
 #include "api/boundary.h"
 #include "api/stats.h"
+#include "base/hooks.h"
 #include "base/status.h"
 
 namespace pkv::api {
@@ -72,9 +73,7 @@ pkv_status pkv_pool_create(const pkv_pool_config* config, pkv_pool* out) {
     if (known.blocks > INT32_MAX)
       fail(PKV_TOO_LARGE, "%u blocks; at most 2^31 - 1 are possible", known.blocks);
     if (known.reserved != 0) fail(PKV_INVALID_ARGUMENT, "reserved is %u, not 0", known.reserved);
-    if (known.allocator != nullptr &&
-        (known.allocator->alloc == nullptr || known.allocator->free == nullptr))
-      fail(PKV_INVALID_ARGUMENT, "the allocator lacks a function");
+    check_allocator(known.allocator);
     *out = handle_from<pkv_pool>(make_handle(Kind::pool, std::make_unique<PoolObject>(known), 0));
   });
 }

@@ -12,7 +12,9 @@
 namespace pkv::api {
 
 // Whether readers of such an object are counted in stripes, because many threads read it at once.
-constexpr bool is_striped(Kind kind) { return kind == Kind::pool || kind == Kind::cache; }
+constexpr bool is_striped(Kind kind) {
+  return kind == Kind::pool || kind == Kind::cache || kind == Kind::compute;
+}
 
 // word = generation << 32 | state. Each slot has a cache line of its own, because the word of a
 // session changes with each call, which would slow down readers of a pool in the same line.

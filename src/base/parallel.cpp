@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 
-#include "base/lazy_singleton.h"
 #include "base/os.h"
 
 namespace pkv {
@@ -95,11 +94,6 @@ void Workers::lend_threads(const std::shared_ptr<TaskList>& tasks) noexcept {
   } catch (...) {
     // Memory was refused: the thread that waits for the tasks runs them.
   }
-}
-
-Workers& default_workers() {
-  static constinit std::atomic<Workers*> place{nullptr};
-  return lazy_singleton(place, [] { return std::make_unique<Workers>(os::processor_count()); });
 }
 
 }  // namespace pkv

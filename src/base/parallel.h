@@ -50,8 +50,4 @@ class Workers {
   std::unique_ptr<Arena> arena_;
 };
 
-// Workers with one thread per processor, for calls that belong to no cache. They are made at the
-// first use and never destroyed.
-Workers& default_workers();
-
 }  // namespace pkv

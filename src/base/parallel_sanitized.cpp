@@ -3,8 +3,6 @@
 #include <atomic>
 #include <thread>
 
-#include "base/lazy_singleton.h"
-#include "base/os.h"
 #include "base/parallel.h"
 
 namespace pkv {
@@ -28,11 +26,6 @@ void Workers::lend_threads(const std::shared_ptr<TaskList>& tasks) noexcept {
   } catch (...) {
     // The system gave no thread: the thread that waits for the tasks runs them.
   }
-}
-
-Workers& default_workers() {
-  static constinit std::atomic<Workers*> place{nullptr};
-  return lazy_singleton(place, [] { return std::make_unique<Workers>(os::processor_count()); });
 }
 
 }  // namespace pkv

@@ -169,7 +169,7 @@ class Trial {
     params.window = parameters.meant.window;
     Rows again(out.rows(), out.heads(), out.dim(), out.dtype());
     const pkv_tensor queries = q.tensor(), outputs = again.tensor();
-    CHECK(pkv_attention(&view, &sequences, &params, &queries, &outputs));
+    CHECK(pkv_attention(nullptr, &view, &sequences, &params, &queries, &outputs));
     EXPECT_TRUE(out == again) << "the stateless call gives other bits";
   }
 
@@ -252,10 +252,11 @@ TEST(StatelessAttention, EqualsTheReferenceOverMemoryOfTheCallersOwn) {
         sizeof sequences, model.query_heads, 1, &queries, &length, table.data(), table.size()};
     Rows q(queries, 6, 48), out(queries, 6, 32);
     const pkv_tensor query_rows = q.fill(random).tensor(), outputs = out.tensor();
-    CHECK(pkv_attention(&view, &sequences, nullptr, &query_rows, &outputs));
+    CHECK(pkv_attention(nullptr, &view, &sequences, nullptr, &query_rows, &outputs));
     EXPECT_LE(worst_error(q, out, 0, queries, all, length, {}), 1.0) << "block size " << block_size;
     table.back() = blocks;
-    REFUSED(PKV_OUT_OF_RANGE, pkv_attention(&view, &sequences, nullptr, &query_rows, &outputs));
+    REFUSED(PKV_OUT_OF_RANGE,
+            pkv_attention(nullptr, &view, &sequences, nullptr, &query_rows, &outputs));
   }
 }
 

@@ -195,7 +195,7 @@ void attend_piece(KeysValues& all, uint64_t first, uint64_t end, Rows& q, Rows& 
     for (uint64_t p = first; p < end; p++) tables.push_back(static_cast<uint32_t>(p));
   const pkv_attention_sequences sequences{sizeof sequences, q.heads(),     q.rows(),   ones.data(),
                                           lengths.data(),   tables.data(), end - first};
-  CHECK(pkv_attention(&view, &sequences, &params, &queries, &outputs));
+  CHECK(pkv_attention(nullptr, &view, &sequences, &params, &queries, &outputs));
 }
 
 // Attention over pieces of a sequence, merged by their log-sum-exps, is attention over the whole.
@@ -228,7 +228,7 @@ TEST(MergeStates, PiecesMakeTheWhole) {
     Rows merged(rows, 6, 80);
     std::vector<float> merged_lse(rows * 6);
     const pkv_tensor to = merged.tensor();
-    CHECK(pkv_merge_states(outs.size(), tensors.data(), lse.data(), rows, 6, 80, &to,
+    CHECK(pkv_merge_states(nullptr, outs.size(), tensors.data(), lse.data(), rows, 6, 80, &to,
                            merged_lse.data()));
     Attention whole;
     whole.causal = false;
@@ -246,10 +246,10 @@ TEST(MergeStates, WhatSawNothingCountsForNothing) {
   const pkv_tensor outs[] = {nothing.tensor(), something.tensor()}, to = merged.tensor();
   const float* const lse[] = {&none, &some};
   float merged_lse = 0;
-  CHECK(pkv_merge_states(2, outs, lse, 1, 1, 16, &to, &merged_lse));
+  CHECK(pkv_merge_states(nullptr, 2, outs, lse, 1, 1, 16, &to, &merged_lse));
   EXPECT_TRUE(merged == something);
   EXPECT_EQ(some, merged_lse);
-  CHECK(pkv_merge_states(1, outs, lse, 1, 1, 16, &to, &merged_lse));
+  CHECK(pkv_merge_states(nullptr, 1, outs, lse, 1, 1, 16, &to, &merged_lse));
   EXPECT_EQ(none, merged_lse);
   EXPECT_EQ(0, merged.get(0, 0, 5));
 }

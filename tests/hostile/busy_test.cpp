@@ -146,6 +146,26 @@ TEST(Busy, Cache) {
           [](const Function& function) { return function.closes ? PKV_BUSY : PKV_OK; });
 }
 
+TEST(Busy, Compute) {
+  const auto attend = [](World& world) {
+    auto view = empty<pkv_kv_view>();
+    OK(pkv_cache_kv_view(world.cache, 0, &view));
+    const uint32_t queries = 1, table = 0;
+    const uint64_t length = 1;
+    auto sequences = empty<pkv_attention_sequences>();
+    sequences.query_heads = query_heads;
+    sequences.count = sequences.block_table_stride = 1;
+    sequences.query_lengths = &queries;
+    sequences.kv_lengths = &length;
+    sequences.block_tables = &table;
+    std::vector<float> q(q_floats), out(q_floats);
+    const pkv_tensor q_rows = tensor(q.data()), out_rows = tensor(out.data());
+    return pkv_attention(world.compute, &view, &sequences, nullptr, &q_rows, &out_rows);
+  };
+  try_all(Handle::compute, attend,
+          [](const Function& function) { return function.closes ? PKV_BUSY : PKV_OK; });
+}
+
 // The cache cannot be destroyed while a call on any of its objects is under way. Then everything is
 // as before.
 TEST(Busy, DestroyWaitsForItsChildren) {

@@ -36,6 +36,14 @@ pkv_pool make_pool() {
   return pool;
 }
 
+pkv_compute make_compute() {
+  auto config = made<pkv_compute_config>(pkv_compute_config_init);
+  config.threads = 2;
+  pkv_compute compute = nullptr;
+  OK(pkv_compute_create(&config, &compute));
+  return compute;
+}
+
 // A cache with an index and a store behind it, and one of each object that it hands out.
 struct House {
   explicit House(uint32_t threads) {
@@ -55,6 +63,7 @@ struct House {
     OK(pkv_batch_begin(cache, 1, &stepping, &one, nullptr, &batch));
     OK(pkv_snapshot_take(session, &snapshot));
     pool = make_pool();
+    compute = make_compute();
   }
 
   // Runs a step over a whole text, whose tokens go to the index.
@@ -80,10 +89,11 @@ struct House {
   pkv_batch batch = nullptr;
   pkv_snapshot snapshot = nullptr;
   pkv_pool pool = nullptr;
+  pkv_compute compute = nullptr;
 };
 
 // Computes attention over memory of the caller's, by two threads. Returns the results.
-std::vector<float> attend_alone() {
+std::vector<float> attend_alone(pkv_compute compute) {
   constexpr uint32_t rows = 64;
   static const std::vector<float> kv = numbers(rows * kv_floats, 3), q = numbers(2 * q_floats, 4);
   auto view = empty<pkv_kv_view>();
@@ -107,7 +117,7 @@ std::vector<float> attend_alone() {
   sequences.block_table_stride = 1;
   std::vector<float> out(2 * q_floats);
   const pkv_tensor q_rows = tensor(q.data()), out_rows = tensor(out.data());
-  OK(pkv_attention(&view, &sequences, nullptr, &q_rows, &out_rows));
+  OK(pkv_attention(compute, &view, &sequences, nullptr, &q_rows, &out_rows));
   return out;
 }
 
@@ -203,6 +213,7 @@ void check_child(const House& inherited, const std::vector<float>& expected, boo
     close_twice(pkv_session_close, inherited.session);
   }
   close_twice(pkv_pool_destroy, inherited.pool);
+  close_twice(pkv_compute_destroy, inherited.compute);
   close_twice(pkv_cache_destroy, inherited.cache);
   // No two new handles are the same. A slot that was freed twice would be given out twice.
   std::set<pkv_pool> pools;
@@ -212,7 +223,7 @@ void check_child(const House& inherited, const std::vector<float>& expected, boo
                   static_cast<void*>(pool));
   }
   for (const pkv_pool pool : pools) OK(pkv_pool_destroy(pool));
-  HOSTILE_CHECK(attend_alone() == expected, "other numbers in the child");
+  HOSTILE_CHECK(attend_alone(nullptr) == expected, "other numbers in the child");
   House own(2);
   play_sessions(own, 1);
   play_files(own);
@@ -226,7 +237,7 @@ void check_child(const House& inherited, const std::vector<float>& expected, boo
 int main(int argc, char** argv) {
   const uint64_t runs = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 40;
   const House house(2);
-  const std::vector<float> expected = attend_alone();
+  const std::vector<float> expected = attend_alone(nullptr);
   std::atomic<bool> stop{false};
   std::atomic<uint64_t> calls{0};
   std::vector<std::thread> others;
@@ -236,7 +247,11 @@ int main(int argc, char** argv) {
       [] { play_caches(); },
       [&] { play_pools(house); },
       [&] { play_looks(house); },
-      [] { attend_alone(); }};
+      [&] {
+        attend_alone(nullptr);
+        attend_alone(house.compute);
+        OK(pkv_compute_destroy(make_compute()));
+      }};
   std::atomic<bool> failed{false};
   for (const auto& play : plays)
     others.emplace_back([&stop, &calls, &failed, &play] {

@@ -29,6 +29,8 @@ uint64_t open_handle(World& world, Handle kind) {
       return bits(world.batch);
     case Handle::snapshot:
       return bits(world.snapshot);
+    case Handle::compute:
+      return bits(world.compute);
     case Handle::none:
       break;
   }
@@ -47,6 +49,8 @@ uint64_t closed_handle(World& world, Handle kind) {
       return bits(world.closed_batch);
     case Handle::snapshot:
       return bits(world.closed_snapshot);
+    case Handle::compute:
+      return bits(world.closed_compute);
     case Handle::none:
       break;
   }
@@ -99,7 +103,8 @@ Arg handle(Handle kind, bool closes) {
     arg.misuses.push_back(replaced(format("bits %#llx", static_cast<unsigned long long>(pattern)),
                                    pattern, {PKV_STALE_HANDLE}));
   for (const Handle another :
-       {Handle::pool, Handle::cache, Handle::session, Handle::batch, Handle::snapshot})
+       {Handle::pool, Handle::cache, Handle::session, Handle::batch, Handle::snapshot,
+        Handle::compute})
     if (another != kind)
       arg.misuses.push_back(
           {format("handle of kind %d", static_cast<int>(another)),
@@ -267,7 +272,7 @@ const std::vector<Function>& all_rows() {
     std::vector<Function> result;
     for (const auto& part :
          {plain_rows(), pool_rows(), cache_rows(), session_rows(), batch_rows(), attention_rows(),
-          snapshot_rows(), prefix_rows(), file_rows(), store_rows()})
+          compute_rows(),          snapshot_rows(), prefix_rows(), file_rows(), store_rows()})
       result.insert(result.end(), part.begin(), part.end());
     return result;
   }();

@@ -49,7 +49,7 @@ inline Change set(size_t at, uint64_t by, size_t another, uint64_t also) {
   return [=](World&, Values& values) { values[at] = by, values[another] = also; };
 }
 
-enum class Handle { none, pool, cache, session, batch, snapshot };
+enum class Handle { none, pool, cache, session, batch, snapshot, compute };
 
 struct Misuse {
   std::string name;
@@ -152,6 +152,7 @@ std::vector<Function> cache_rows();
 std::vector<Function> session_rows();
 std::vector<Function> batch_rows();
 std::vector<Function> attention_rows();
+std::vector<Function> compute_rows();
 std::vector<Function> snapshot_rows();
 std::vector<Function> prefix_rows();
 std::vector<Function> file_rows();

@@ -137,7 +137,8 @@ void add_store(World& world, pkv_cache_config& config) {
   config.store = world.keep(store);
 }
 
-void add_runner(World& world, pkv_cache_config& config) {
+template <class Config>
+void add_runner(World& world, Config& config) {
   pkv_runner runner{};
   runner.run = [](void*, size_t n, void (*task)(void*, size_t, uint32_t), void* context) {
     for (size_t i = 0; i < n; i++) task(context, i, 0);
@@ -168,7 +169,7 @@ Variant changed(size_t at, void (*change)(World&, Struct&)) {
 std::vector<Variant> variants_of(const std::string& name) {
   static const std::map<std::string, std::vector<Variant>> more = {
       {"pkv_batch_attend", {changed(2, add_params)}},
-      {"pkv_attention", {changed(2, add_params)}},
+      {"pkv_attention", {changed(3, add_params)}},
       {"pkv_file_save", {changed(3, add_key)}},
       {"pkv_session_open",
        {changed<pkv_session_config>(1,
@@ -176,9 +177,10 @@ std::vector<Variant> variants_of(const std::string& name) {
                                       config.salt = world.keep_list(std::vector<char>{'s'});
                                       config.salt_size = 1;
                                     })}},
-      {"pkv_cache_create", {changed(0, add_store), changed(0, add_runner), changed(0, use_groups)}},
+      {"pkv_cache_create", {changed(0, add_store), changed(0, add_runner<pkv_cache_config>), changed(0, use_groups)}},
       {"pkv_cache_compute_plan",
-       {changed(0, add_store), changed(0, add_runner), changed(0, use_groups)}},
+       {changed(0, add_store), changed(0, add_runner<pkv_cache_config>), changed(0, use_groups)}},
+      {"pkv_compute_create", {changed(0, add_runner<pkv_compute_config>)}},
   };
   std::vector<Variant> all;
   if (const auto found = more.find(name); found != more.end()) all = found->second;

@@ -93,18 +93,18 @@ Function attention_row() {
   const auto params = [](World&) { return made(pkv_attention_params_init); };
   Function row{
       ROW(pkv_attention),
-      {config_in<pkv_kv_view>(view, sizeof(pkv_kv_view)),
+      {optional(handle(Handle::compute)), config_in<pkv_kv_view>(view, sizeof(pkv_kv_view)),
        config_in<pkv_attention_sequences>(sequences, sizeof(pkv_attention_sequences), {PKV_OK}),
        optional(config_in<pkv_attention_params>(params, 16, {PKV_OK})), rows(4, query_heads),
        rows(4, query_heads)}};
-  row.cases = params_cases(2);
+  row.cases = params_cases(3);
   const Wanted invalid = {PKV_INVALID_ARGUMENT}, range = {PKV_OUT_OF_RANGE},
                big = {PKV_OVERFLOW, PKV_OUT_OF_RANGE, PKV_TOO_LARGE};
   const auto in_view = [&](const char* name, std::function<void(pkv_kv_view&)> change,
                            Wanted wanted) {
     row.cases.push_back(
         {name,
-         [change](World&, Values& values) { change(*reinterpret_cast<pkv_kv_view*>(values[0])); },
+         [change](World&, Values& values) { change(*reinterpret_cast<pkv_kv_view*>(values[1])); },
          std::move(wanted)});
   };
   const auto in_list = [&](const char* name,
@@ -112,7 +112,7 @@ Function attention_row() {
                            Wanted wanted) {
     row.cases.push_back({name,
                          [change](World& world, Values& values) {
-                           change(world, *reinterpret_cast<pkv_attention_sequences*>(values[1]));
+                           change(world, *reinterpret_cast<pkv_attention_sequences*>(values[2]));
                          },
                          std::move(wanted)});
   };
@@ -187,31 +187,31 @@ Function merge_row() {
                                                world.keep_list(numbers(3 * query_heads, 6))}));
   });
   Function row{ROW(pkv_merge_states),
-               {number(2), outs, lse, number(3), number(query_heads), number(dim),
+               {optional(handle(Handle::compute)), number(2), outs, lse, number(3), number(query_heads), number(dim),
                 rows(3, query_heads), optional(out<float>(3 * query_heads))}};
   const auto add = [&](const char* name, size_t at, uint64_t by, Wanted wanted) {
     row.cases.push_back(
         {name, [=](World&, Values& values) { values[at] = by; }, std::move(wanted)});
   };
   const Wanted invalid = {PKV_INVALID_ARGUMENT}, big = {PKV_OVERFLOW};
-  add("count 0", 0, 0, invalid);
-  add("count 2^32", 0, uint64_t{1} << 32, invalid);
-  add("count SIZE_MAX", 0, SIZE_MAX, invalid);
-  add("one result", 0, 1, {PKV_OK});
-  add("no rows", 3, 0, {PKV_OK});
-  add("rows SIZE_MAX", 3, SIZE_MAX, big);
-  add("rows 2^61", 3, uint64_t{1} << 61, big);
-  add("no heads", 4, 0, invalid);
-  add("heads UINT32_MAX", 4, UINT32_MAX, invalid);
+  add("count 0", 1, 0, invalid);
+  add("count 2^32", 1, uint64_t{1} << 32, invalid);
+  add("count SIZE_MAX", 1, SIZE_MAX, invalid);
+  add("one result", 1, 1, {PKV_OK});
+  add("no rows", 4, 0, {PKV_OK});
+  add("rows SIZE_MAX", 4, SIZE_MAX, big);
+  add("rows 2^61", 4, uint64_t{1} << 61, big);
+  add("no heads", 5, 0, invalid);
+  add("heads UINT32_MAX", 5, UINT32_MAX, invalid);
   for (const uint32_t bad : {0u, 8u, 20u, 592u, UINT32_MAX, UINT32_MAX - 15})
-    add("dim not a multiple of 16 up to 576", 5, bad, invalid);
+    add("dim not a multiple of 16 up to 576", 6, bad, invalid);
   row.cases.push_back(
       {"second lse NULL",
-       [](World&, Values& values) { reinterpret_cast<const float**>(values[2])[1] = nullptr; },
+       [](World&, Values& values) { reinterpret_cast<const float**>(values[3])[1] = nullptr; },
        invalid});
   row.cases.push_back(
       {"second dtype int4",
-       [](World&, Values& values) { reinterpret_cast<pkv_tensor*>(values[1])[1].dtype = PKV_INT4; },
+       [](World&, Values& values) { reinterpret_cast<pkv_tensor*>(values[2])[1].dtype = PKV_INT4; },
        invalid});
   return row;
 }

@@ -152,6 +152,10 @@ World::World(pkv_storage kind, uint32_t threads, bool stored) : storage(kind) {
   blocks.resize(100);
   OK(pkv_pool_alloc(pool, blocks.size(), blocks.data()));
   OK(pkv_pool_retain(pool, 1, &blocks.back()));
+  auto compute_config = made(pkv_compute_config_init);
+  compute_config.threads = threads;
+  compute_config.allocator = hooks.allocator();
+  OK(pkv_compute_create(&compute_config, &compute));
   close_some();
 
   const uint32_t three = 3;
@@ -178,6 +182,8 @@ void World::close_some() {
   pool_config.blocks = 4;
   OK(pkv_pool_create(&pool_config, &closed_pool));
   OK(pkv_pool_destroy(closed_pool));
+  OK(pkv_compute_create(nullptr, &closed_compute));
+  OK(pkv_compute_destroy(closed_compute));
 }
 
 // Pins a text of 20 tokens, all of them 1, under the salt "p".
@@ -293,6 +299,7 @@ void World::close_inherited() {
     closed(pkv_snapshot_close(each), "pkv_snapshot_close");
   for (const pkv_cache each : {cache, other}) closed(pkv_cache_destroy(each), "pkv_cache_destroy");
   closed(pkv_pool_destroy(pool), "pkv_pool_destroy");
+  closed(pkv_compute_destroy(compute), "pkv_compute_destroy");
 }
 
 void World::close() {
@@ -319,7 +326,7 @@ void warm_up() {
   sequences.block_table_stride = 1;
   std::vector<float> q(2 * q_floats), out(2 * q_floats);
   const pkv_tensor q_rows = tensor(q.data()), out_rows = tensor(out.data());
-  OK(pkv_attention(&view, &sequences, nullptr, &q_rows, &out_rows));
+  OK(pkv_attention(nullptr, &view, &sequences, nullptr, &q_rows, &out_rows));
   once.close();
 }
 

@@ -32,12 +32,14 @@ class World {
   pkv_pool pool = nullptr;  // Has 128 blocks of 16 slots.
   // 100 of them, held once; the last one is held twice.
   std::vector<pkv_block> blocks;
+  pkv_compute compute = nullptr;
   // Handles that were closed.
   pkv_pool closed_pool = nullptr;
   pkv_cache closed_cache = nullptr;
   pkv_session closed_session = nullptr;
   pkv_batch closed_batch = nullptr;
   pkv_snapshot closed_snapshot = nullptr;
+  pkv_compute closed_compute = nullptr;
 
   // Where the memory of arguments lies: anywhere, directly before memory that nobody may touch, or
   // at the beginning of 64 GiB of zeros, so that a caller may say that there is more of it.

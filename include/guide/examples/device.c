@@ -108,7 +108,7 @@ static void attend_here(pkv_session session, const float* q, float* out) {
   float query[DIM];
   memcpy(query, q, sizeof query);
   const pkv_tensor queries = {query, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
-  check(pkv_attention(&view, &sequences, NULL, &queries, &outputs));
+  check(pkv_attention(NULL, &view, &sequences, NULL, &queries, &outputs));
 }
 /* [stateless end] */
 

@@ -40,7 +40,7 @@ static void attend(int first, int n, float* out, float* lse) {
   check(pkv_attention_params_init(&params, sizeof params));
   params.lse = lse;
   const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
-  check(pkv_attention(&view, &sequences, &params, &queries, &outputs));
+  check(pkv_attention(NULL, &view, &sequences, &params, &queries, &outputs));
   check(pkv_cache_destroy(cache));
 }
 
@@ -56,7 +56,7 @@ int main(void) {
   const pkv_tensor parts[] = {{there, PKV_F32, 0, 0, 0}, {here, PKV_F32, 0, 0, 0}},
                    result = {merged, PKV_F32, 0, 0, 0};
   const float* const lse[] = {lse_there, lse_here};
-  check(pkv_merge_states(2, parts, lse, 1, HEADS, DIM, &result, NULL));
+  check(pkv_merge_states(NULL, 2, parts, lse, 1, HEADS, DIM, &result, NULL));
   /* [merge end] */
   float worst = 0;
   for (int i = 0; i < HEADS * DIM; i++) worst = fmaxf(worst, fabsf(merged[i] - whole[i]));

@@ -5,11 +5,9 @@
 #include <vector>
 
 #include "base/checked.h"
-#include "base/lazy_singleton.h"
 #include "base/status.h"
 #include "engine/attention/attend.h"
 #include "engine/attention/rows.h"
-#include "kernels/kernels.h"
 #include "kernels/tile_layout.h"
 
 namespace pkv::attention {
@@ -152,16 +150,9 @@ std::vector<AttendSequence> check_sequences(const pkv_kv_view& kv, const kernels
   return sequences;
 }
 
-// The working memory of calls that belong to no cache.
-ScratchPool& default_scratch() {
-  static constinit std::atomic<ScratchPool*> pool{nullptr};
-  return lazy_singleton(
-      pool, [] { return std::make_unique<ScratchPool>(*std::pmr::new_delete_resource()); });
-}
-
 }  // namespace
 
-void attend_stateless(const pkv_kv_view& kv, const pkv_attention_sequences& given,
+void attend_stateless(Compute& compute, const pkv_kv_view& kv, const pkv_attention_sequences& given,
                       const pkv_attention_params* params, const pkv_tensor* q,
                       const pkv_tensor* out) {
   const kernels::KvView view = check_view(kv);
@@ -181,12 +172,12 @@ void attend_stateless(const pkv_kv_view& kv, const pkv_attention_sequences& give
   call.sequences = sequences;
   call.q = check_rows(q, rows, given.query_heads, kv.key_dim, "q");
   call.out = check_rows(out, rows, given.query_heads, kv.value_dim, "out");
-  const kernels::Table& kernels = kernels::select(PKV_ISA_AUTO);
-  attend(default_workers(), default_scratch(), kernels, call);
+  attend(compute.workers(), compute.scratch(), compute.kernels(), call);
 }
 
-void merge_states(size_t count, const pkv_tensor* outs, const float* const* lse, uint64_t rows,
-                  uint32_t heads, uint32_t dim, const pkv_tensor* merged, float* merged_lse) {
+void merge_states(const Compute& compute, size_t count, const pkv_tensor* outs,
+                  const float* const* lse, uint64_t rows, uint32_t heads, uint32_t dim,
+                  const pkv_tensor* merged, float* merged_lse) {
   if (count == 0 || count > UINT32_MAX)
     fail(PKV_INVALID_ARGUMENT, "%zu results to merge; 1 to 2^32 - 1 are possible", count);
   if (outs == nullptr || lse == nullptr)
@@ -209,7 +200,7 @@ void merge_states(size_t count, const pkv_tensor* outs, const float* const* lse,
   task.lse = lse;
   task.merged = check_rows(merged, rows, heads, dim, "merged");
   task.merged_lse = merged_lse;
-  if (rows > 0) kernels::select(PKV_ISA_AUTO).merge(task);
+  if (rows > 0) compute.kernels().merge(task);
 }
 
 }  // namespace pkv::attention

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
-#include "base/os.h"
+#include "base/hooks.h"
 #include "base/status.h"
 #include "base/structs.h"
 #include "engine/cache/identity.h"
@@ -20,7 +20,6 @@ namespace {
 constexpr uint32_t max_blocks = 0x7FFFFFFF;
 constexpr uint32_t max_heads = 65536;
 constexpr uint32_t max_layers = 65536;
-constexpr uint32_t max_threads = 4096;
 constexpr uint32_t max_events = 1 << 24;
 constexpr uint64_t max_buffer_bytes = uint64_t{1} << 36;
 
@@ -162,23 +161,10 @@ void check_enum(Enum value, int first, int last, const char* name) {
 }
 
 void check_hooks(const pkv_cache_config& config) {
-  if (config.allocator != nullptr &&
-      (config.allocator->alloc == nullptr || config.allocator->free == nullptr))
-    fail(PKV_INVALID_ARGUMENT, "the allocator lacks its %s function",
-         config.allocator->alloc == nullptr ? "alloc" : "free");
+  check_allocator(config.allocator);
   if (config.logger != nullptr && config.logger->log == nullptr)
     fail(PKV_INVALID_ARGUMENT, "the logger lacks its log function");
-  const pkv_runner* const runner = config.runner;
-  if (runner == nullptr) return;
-  if (runner->run == nullptr) fail(PKV_INVALID_ARGUMENT, "the runner lacks its run function");
-  if (runner->threads == 0 || runner->threads > max_threads)
-    fail(PKV_INVALID_ARGUMENT, "the runner has %u threads; 1 to %u are possible", runner->threads,
-         max_threads);
-  if (runner->reserved != 0)
-    fail(PKV_INVALID_ARGUMENT, "runner: reserved is %u, not 0", runner->reserved);
-  if (config.threads != 0)
-    fail(PKV_INVALID_ARGUMENT, "threads is %u, but a runner brings its own %u", config.threads,
-         runner->threads);
+  check_runner(config.runner, config.threads);
 }
 
 void check_store(const pkv_store_config& config) {
@@ -275,9 +261,7 @@ void check_options(const pkv_cache_config& config) {
   check_block_size(config.block_size);
   if (config.prefault > 1)
     fail(PKV_INVALID_ARGUMENT, "prefault is %u; 0 and 1 are known", config.prefault);
-  if (config.threads > max_threads)
-    fail(PKV_INVALID_ARGUMENT, "threads is %u; at most %u are possible", config.threads,
-         max_threads);
+  check_threads(config.threads);
   if (!kernels::isa_supported(config.isa))
     fail(PKV_UNSUPPORTED, "instruction set %s is not in this build or not on this processor",
          kernels::isa_name(config.isa));
@@ -328,9 +312,7 @@ CacheConfig check_config(const pkv_cache_config& config) {
   result.layout = config.layout;
   result.block_size = config.block_size;
   if (config.runner != nullptr) result.runner = *config.runner;
-  result.threads = config.runner != nullptr ? config.runner->threads
-                   : config.threads != 0    ? config.threads
-                                            : std::min(os::processor_count(), max_threads);
+  result.threads = count_threads(config.runner, config.threads);
   result.isa = config.isa;
   result.huge_pages = config.huge_pages;
   result.prefault = config.prefault != 0;

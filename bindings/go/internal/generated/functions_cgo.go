@@ -54,22 +54,34 @@ static int go_pkv_isa_supported(int isa, int32_t* out) {
 static const char* go_pkv_isa_name(int isa) {
   return pkv_isa_name((pkv_isa)isa);
 }
+static int go_pkv_compute_config_init(pkv_compute_config* config, size_t struct_size) {
+  return pkv_compute_config_init(config, struct_size);
+}
+static int go_pkv_compute_create(pkv_compute_config* config, uintptr_t* out) {
+  return pkv_compute_create(config, (pkv_compute *)(void*)out);
+}
+static int go_pkv_compute_destroy(uintptr_t compute) {
+  return pkv_compute_destroy((pkv_compute)compute);
+}
+static int go_pkv_compute_get_info(uintptr_t compute, pkv_compute_info* out) {
+  return pkv_compute_get_info((pkv_compute)compute, out);
+}
 static int go_pkv_attention_params_init(pkv_attention_params* params, size_t struct_size) {
   return pkv_attention_params_init(params, struct_size);
 }
 static int go_pkv_cache_kv_view(uintptr_t cache, uint32_t layer, pkv_kv_view* out) {
   return pkv_cache_kv_view((pkv_cache)cache, layer, out);
 }
-static int go_pkv_attention(pkv_kv_view kv, int kv_given, pkv_attention_sequences sequences, int
-    sequences_given, pkv_attention_params params, int params_given, pkv_tensor q, int q_given,
-    pkv_tensor out, int out_given) {
-  return pkv_attention(kv_given ? &kv : NULL, sequences_given ? &sequences : NULL, params_given ?
-      &params : NULL, q_given ? &q : NULL, out_given ? &out : NULL);
+static int go_pkv_attention(uintptr_t compute, pkv_kv_view kv, int kv_given, pkv_attention_sequences
+    sequences, int sequences_given, pkv_attention_params params, int params_given, pkv_tensor q, int
+    q_given, pkv_tensor out, int out_given) {
+  return pkv_attention((pkv_compute)compute, kv_given ? &kv : NULL, sequences_given ? &sequences :
+      NULL, params_given ? &params : NULL, q_given ? &q : NULL, out_given ? &out : NULL);
 }
-static int go_pkv_merge_states(size_t count, pkv_tensor* outs, void* lse, size_t rows, uint32_t
-    heads, uint32_t dim, pkv_tensor merged, int merged_given, float* merged_lse) {
-  return pkv_merge_states(count, outs, (const float *const *)lse, rows, heads, dim, merged_given ?
-      &merged : NULL, merged_lse);
+static int go_pkv_merge_states(uintptr_t compute, size_t count, pkv_tensor* outs, void* lse, size_t
+    rows, uint32_t heads, uint32_t dim, pkv_tensor merged, int merged_given, float* merged_lse) {
+  return pkv_merge_states((pkv_compute)compute, count, outs, (const float *const *)lse, rows, heads,
+      dim, merged_given ? &merged : NULL, merged_lse);
 }
 static int go_pkv_pool_config_init(pkv_pool_config* config, size_t struct_size) {
   return pkv_pool_config_init(config, struct_size);
@@ -537,6 +549,47 @@ func ISAName(isa int32) string {
 	return C.GoString(C.go_pkv_isa_name(C.int(isa)))
 }
 
+// ComputeConfigInit is pkv_compute_config_init. Fills a config with defaults. Statuses:
+// INVALID_ARGUMENT. Since 0.1.
+//
+//   - config: The config.
+//   - structSize: sizeof(pkv_compute_config) as the caller compiled it.
+func ComputeConfigInit(config *ComputeConfig, structSize uint64) Status {
+	return Status(C.go_pkv_compute_config_init(
+		(*C.pkv_compute_config)(unsafe.Pointer(config)), C.size_t(structSize),
+	))
+}
+
+// ComputeCreate is pkv_compute_create. Makes a pkv_compute. Statuses: INVALID_ARGUMENT, UNSUPPORTED
+// (isa), NO_MEMORY. Since 0.1.
+//
+//   - config: The config. NULL: defaults.
+//   - out: The pkv_compute, to be destroyed by pkv_compute_destroy.
+func ComputeCreate(config *ComputeConfig, out *Compute) Status {
+	return Status(C.go_pkv_compute_create(
+		(*C.pkv_compute_config)(unsafe.Pointer(config)), (*C.uintptr_t)(unsafe.Pointer(out)),
+	))
+}
+
+// ComputeDestroy is pkv_compute_destroy. Ends the threads of a pkv_compute and gives back its
+// working memory. Statuses: STALE_HANDLE, BUSY. Since 0.1.
+//
+//   - compute: The pkv_compute. NULL is OK.
+func ComputeDestroy(compute Compute) Status {
+	return Status(C.go_pkv_compute_destroy(C.uintptr_t(compute)))
+}
+
+// ComputeGetInfo is pkv_compute_get_info. Tells what a pkv_compute runs on. Statuses: none of its
+// own. Since 0.1.
+//
+//   - compute: The pkv_compute. NULL: the process's default.
+//   - out: The answer.
+func ComputeGetInfo(compute Compute, out *ComputeInfo) Status {
+	return Status(C.go_pkv_compute_get_info(
+		C.uintptr_t(compute), (*C.pkv_compute_info)(unsafe.Pointer(out)),
+	))
+}
+
 // AttentionParamsInit is pkv_attention_params_init. Fills params with defaults. Statuses:
 // INVALID_ARGUMENT. Since 0.1.
 //
@@ -563,16 +616,18 @@ func CacheKVView(cache Cache, layer uint32, out *KVView) Status {
 }
 
 // Attention is pkv_attention. Computes attention without a cache: over a view and block tables that
-// the caller owns. Runs on all processors. Nothing is kept. Any thread. Statuses: INVALID_ARGUMENT,
-// OUT_OF_RANGE (a block id or a length), OVERFLOW, NO_MEMORY. Since 0.1.
+// the caller owns. Any thread. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length),
+// OVERFLOW, NO_MEMORY. Since 0.1.
 //
+//   - compute: What it runs on. NULL: all processors.
 //   - kv: The memory of K and V.
 //   - sequences: The sequences; rows of q and out are theirs, one after the other.
 //   - params: Which attention. NULL: defaults.
 //   - q: Queries, [sum of query_lengths][query_heads][key_dim].
 //   - out: Results, [sum of query_lengths][query_heads][value_dim].
 func Attention(
-	kv *KVView, sequences *AttentionSequences, params *AttentionParams, q *Tensor, out *Tensor,
+	compute Compute, kv *KVView, sequences *AttentionSequences, params *AttentionParams, q *Tensor,
+	out *Tensor,
 ) Status {
 	kvValue, kvGiven := kVViewValue(kv)
 	sequencesValue, sequencesGiven := attentionSequencesValue(sequences)
@@ -580,8 +635,8 @@ func Attention(
 	qValue, qGiven := tensorValue(q)
 	outValue, outGiven := tensorValue(out)
 	return Status(C.go_pkv_attention(
-		kvValue, kvGiven, sequencesValue, sequencesGiven, paramsValue, paramsGiven, qValue, qGiven,
-		outValue, outGiven,
+		C.uintptr_t(compute), kvValue, kvGiven, sequencesValue, sequencesGiven,
+		paramsValue, paramsGiven, qValue, qGiven, outValue, outGiven,
 	))
 }
 
@@ -590,6 +645,7 @@ func Attention(
 // thread. Sink logits belong into one of the calls only. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE,
 // OVERFLOW, NO_MEMORY. Since 0.1.
 //
+//   - compute: Whose instruction set it uses, on the calling thread. NULL: the best.
 //   - count: How many results.
 //   - outs: [count]: results, each [rows][heads][dim].
 //   - lse: [count]: their lse, each [rows][heads]. A result with -infinity counts for nothing.
@@ -599,13 +655,13 @@ func Attention(
 //   - merged: The merged result, [rows][heads][dim].
 //   - mergedLSE: Its lse, [rows][heads]. May be NULL.
 func MergeStates(
-	count uint64, outs *Tensor, lse unsafe.Pointer, rows uint64, heads uint32, dim uint32,
-	merged *Tensor, mergedLSE *float32,
+	compute Compute, count uint64, outs *Tensor, lse unsafe.Pointer, rows uint64, heads uint32,
+	dim uint32, merged *Tensor, mergedLSE *float32,
 ) Status {
 	mergedValue, mergedGiven := tensorValue(merged)
 	return Status(C.go_pkv_merge_states(
-		C.size_t(count), (*C.pkv_tensor)(unsafe.Pointer(outs)), lse, C.size_t(rows),
-		C.uint32_t(heads), C.uint32_t(dim), mergedValue, mergedGiven,
+		C.uintptr_t(compute), C.size_t(count), (*C.pkv_tensor)(unsafe.Pointer(outs)), lse,
+		C.size_t(rows), C.uint32_t(heads), C.uint32_t(dim), mergedValue, mergedGiven,
 		(*C.float)(unsafe.Pointer(mergedLSE)),
 	))
 }

@@ -30,6 +30,10 @@ var Names = [...]string{
 	"pkv_cache_validate",
 	"pkv_isa_supported",
 	"pkv_isa_name",
+	"pkv_compute_config_init",
+	"pkv_compute_create",
+	"pkv_compute_destroy",
+	"pkv_compute_get_info",
 	"pkv_attention_params_init",
 	"pkv_cache_kv_view",
 	"pkv_attention",
@@ -273,6 +277,49 @@ func ISAName(isa int32) string {
 	return text(result)
 }
 
+// ComputeConfigInit is pkv_compute_config_init. Fills a config with defaults. Statuses:
+// INVALID_ARGUMENT. Since 0.1.
+//
+//   - config: The config.
+//   - structSize: sizeof(pkv_compute_config) as the caller compiled it.
+func ComputeConfigInit(config *ComputeConfig, structSize uint64) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[14], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+	)
+	return Status(result)
+}
+
+// ComputeCreate is pkv_compute_create. Makes a pkv_compute. Statuses: INVALID_ARGUMENT, UNSUPPORTED
+// (isa), NO_MEMORY. Since 0.1.
+//
+//   - config: The config. NULL: defaults.
+//   - out: The pkv_compute, to be destroyed by pkv_compute_destroy.
+func ComputeCreate(config *ComputeConfig, out *Compute) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[15], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
+	)
+	return Status(result)
+}
+
+// ComputeDestroy is pkv_compute_destroy. Ends the threads of a pkv_compute and gives back its
+// working memory. Statuses: STALE_HANDLE, BUSY. Since 0.1.
+//
+//   - compute: The pkv_compute. NULL is OK.
+func ComputeDestroy(compute Compute) Status {
+	result, _, _ := purego.SyscallN(Addresses[16], uintptr(compute))
+	return Status(result)
+}
+
+// ComputeGetInfo is pkv_compute_get_info. Tells what a pkv_compute runs on. Statuses: none of its
+// own. Since 0.1.
+//
+//   - compute: The pkv_compute. NULL: the process's default.
+//   - out: The answer.
+func ComputeGetInfo(compute Compute, out *ComputeInfo) Status {
+	result, _, _ := purego.SyscallN(Addresses[17], uintptr(compute), uintptr(unsafe.Pointer(out)))
+	return Status(result)
+}
+
 // AttentionParamsInit is pkv_attention_params_init. Fills params with defaults. Statuses:
 // INVALID_ARGUMENT. Since 0.1.
 //
@@ -280,7 +327,7 @@ func ISAName(isa int32) string {
 //   - structSize: sizeof(pkv_attention_params) as the caller compiled it.
 func AttentionParamsInit(params *AttentionParams, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[14], uintptr(unsafe.Pointer(params)), uintptr(structSize),
+		Addresses[18], uintptr(unsafe.Pointer(params)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -295,26 +342,29 @@ func AttentionParamsInit(params *AttentionParams, structSize uint64) Status {
 //   - out: The view.
 func CacheKVView(cache Cache, layer uint32, out *KVView) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[15], uintptr(cache), uintptr(layer), uintptr(unsafe.Pointer(out)),
+		Addresses[19], uintptr(cache), uintptr(layer), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
 
 // Attention is pkv_attention. Computes attention without a cache: over a view and block tables that
-// the caller owns. Runs on all processors. Nothing is kept. Any thread. Statuses: INVALID_ARGUMENT,
-// OUT_OF_RANGE (a block id or a length), OVERFLOW, NO_MEMORY. Since 0.1.
+// the caller owns. Any thread. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length),
+// OVERFLOW, NO_MEMORY. Since 0.1.
 //
+//   - compute: What it runs on. NULL: all processors.
 //   - kv: The memory of K and V.
 //   - sequences: The sequences; rows of q and out are theirs, one after the other.
 //   - params: Which attention. NULL: defaults.
 //   - q: Queries, [sum of query_lengths][query_heads][key_dim].
 //   - out: Results, [sum of query_lengths][query_heads][value_dim].
 func Attention(
-	kv *KVView, sequences *AttentionSequences, params *AttentionParams, q *Tensor, out *Tensor,
+	compute Compute, kv *KVView, sequences *AttentionSequences, params *AttentionParams, q *Tensor,
+	out *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[16], uintptr(unsafe.Pointer(kv)), uintptr(unsafe.Pointer(sequences)),
-		uintptr(unsafe.Pointer(params)), uintptr(unsafe.Pointer(q)), uintptr(unsafe.Pointer(out)),
+		Addresses[20], uintptr(compute), uintptr(unsafe.Pointer(kv)),
+		uintptr(unsafe.Pointer(sequences)), uintptr(unsafe.Pointer(params)),
+		uintptr(unsafe.Pointer(q)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -324,6 +374,7 @@ func Attention(
 // thread. Sink logits belong into one of the calls only. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE,
 // OVERFLOW, NO_MEMORY. Since 0.1.
 //
+//   - compute: Whose instruction set it uses, on the calling thread. NULL: the best.
 //   - count: How many results.
 //   - outs: [count]: results, each [rows][heads][dim].
 //   - lse: [count]: their lse, each [rows][heads]. A result with -infinity counts for nothing.
@@ -333,12 +384,12 @@ func Attention(
 //   - merged: The merged result, [rows][heads][dim].
 //   - mergedLSE: Its lse, [rows][heads]. May be NULL.
 func MergeStates(
-	count uint64, outs *Tensor, lse unsafe.Pointer, rows uint64, heads uint32, dim uint32,
-	merged *Tensor, mergedLSE *float32,
+	compute Compute, count uint64, outs *Tensor, lse unsafe.Pointer, rows uint64, heads uint32,
+	dim uint32, merged *Tensor, mergedLSE *float32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[17], uintptr(count), uintptr(unsafe.Pointer(outs)), uintptr(lse), uintptr(rows),
-		uintptr(heads), uintptr(dim), uintptr(unsafe.Pointer(merged)),
+		Addresses[21], uintptr(compute), uintptr(count), uintptr(unsafe.Pointer(outs)),
+		uintptr(lse), uintptr(rows), uintptr(heads), uintptr(dim), uintptr(unsafe.Pointer(merged)),
 		uintptr(unsafe.Pointer(mergedLSE)),
 	)
 	return Status(result)
@@ -351,7 +402,7 @@ func MergeStates(
 //   - structSize: sizeof(pkv_pool_config) as the caller compiled it.
 func PoolConfigInit(config *PoolConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[18], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[22], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -363,7 +414,7 @@ func PoolConfigInit(config *PoolConfig, structSize uint64) Status {
 //   - out: The pool, to be destroyed by pkv_pool_destroy.
 func PoolCreate(config *PoolConfig, out *Pool) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[19], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
+		Addresses[23], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -373,7 +424,7 @@ func PoolCreate(config *PoolConfig, out *Pool) Status {
 //
 //   - pool: The pool. NULL is OK.
 func PoolDestroy(pool Pool) Status {
-	result, _, _ := purego.SyscallN(Addresses[20], uintptr(pool))
+	result, _, _ := purego.SyscallN(Addresses[24], uintptr(pool))
 	return Status(result)
 }
 
@@ -386,7 +437,7 @@ func PoolDestroy(pool Pool) Status {
 //   - blocks: [n]: the blocks.
 func PoolAlloc(pool Pool, n uint64, blocks *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[21], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
+		Addresses[25], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
 	)
 	return Status(result)
 }
@@ -399,7 +450,7 @@ func PoolAlloc(pool Pool, n uint64, blocks *uint64) Status {
 //   - blocks: [n]: the blocks. One may stand in the list more than once.
 func PoolRetain(pool Pool, n uint64, blocks *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[22], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
+		Addresses[26], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
 	)
 	return Status(result)
 }
@@ -414,7 +465,7 @@ func PoolRetain(pool Pool, n uint64, blocks *uint64) Status {
 //   - blocks: [n]: the blocks, each once. All are checked before anything is released.
 func PoolRelease(pool Pool, n uint64, blocks *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[23], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
+		Addresses[27], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
 	)
 	return Status(result)
 }
@@ -429,7 +480,7 @@ func PoolRelease(pool Pool, n uint64, blocks *uint64) Status {
 //   - offset: The offset in the block of the first slot.
 func PoolClaim(pool Pool, block uint64, n uint32, offset *uint32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[24], uintptr(pool), uintptr(block), uintptr(n), uintptr(unsafe.Pointer(offset)),
+		Addresses[28], uintptr(pool), uintptr(block), uintptr(n), uintptr(unsafe.Pointer(offset)),
 	)
 	return Status(result)
 }
@@ -440,7 +491,7 @@ func PoolClaim(pool Pool, block uint64, n uint32, offset *uint32) Status {
 //   - pool: The pool.
 //   - block: The block.
 func PoolSeal(pool Pool, block uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[25], uintptr(pool), uintptr(block))
+	result, _, _ := purego.SyscallN(Addresses[29], uintptr(pool), uintptr(block))
 	return Status(result)
 }
 
@@ -450,7 +501,7 @@ func PoolSeal(pool Pool, block uint64) Status {
 //   - pool: The pool.
 //   - block: The block.
 func PoolReset(pool Pool, block uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[26], uintptr(pool), uintptr(block))
+	result, _, _ := purego.SyscallN(Addresses[30], uintptr(pool), uintptr(block))
 	return Status(result)
 }
 
@@ -462,7 +513,7 @@ func PoolReset(pool Pool, block uint64) Status {
 //   - out: The state.
 func PoolBlockState(pool Pool, id uint32, out *BlockState) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[27], uintptr(pool), uintptr(id), uintptr(unsafe.Pointer(out)),
+		Addresses[31], uintptr(pool), uintptr(id), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -473,7 +524,7 @@ func PoolBlockState(pool Pool, id uint32, out *BlockState) Status {
 //   - pool: The pool.
 //   - out: The counts.
 func PoolGetStats(pool Pool, out *PoolStats) Status {
-	result, _, _ := purego.SyscallN(Addresses[28], uintptr(pool), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[32], uintptr(pool), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -483,7 +534,7 @@ func PoolGetStats(pool Pool, out *PoolStats) Status {
 //
 //   - pool: The pool.
 func PoolValidate(pool Pool) Status {
-	result, _, _ := purego.SyscallN(Addresses[29], uintptr(pool))
+	result, _, _ := purego.SyscallN(Addresses[33], uintptr(pool))
 	return Status(result)
 }
 
@@ -494,7 +545,7 @@ func PoolValidate(pool Pool) Status {
 //   - structSize: sizeof(pkv_session_config) as the caller compiled it.
 func SessionConfigInit(config *SessionConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[30], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[34], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -507,7 +558,7 @@ func SessionConfigInit(config *SessionConfig, structSize uint64) Status {
 //   - out: The session, to be closed by pkv_session_close.
 func SessionOpen(cache Cache, config *SessionConfig, out *Session) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[31], uintptr(cache), uintptr(unsafe.Pointer(config)),
+		Addresses[35], uintptr(cache), uintptr(unsafe.Pointer(config)),
 		uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
@@ -518,7 +569,7 @@ func SessionOpen(cache Cache, config *SessionConfig, out *Session) Status {
 //
 //   - session: The session. NULL is OK.
 func SessionClose(session Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[32], uintptr(session))
+	result, _, _ := purego.SyscallN(Addresses[36], uintptr(session))
 	return Status(result)
 }
 
@@ -529,7 +580,7 @@ func SessionClose(session Session) Status {
 //   - tokens: The length in tokens.
 func SessionLength(session Session, tokens *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[33], uintptr(session), uintptr(unsafe.Pointer(tokens)),
+		Addresses[37], uintptr(session), uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
 }
@@ -543,7 +594,7 @@ func SessionLength(session Session, tokens *uint64) Status {
 //   - tokens: The number of tokens.
 func SessionLayerLength(session Session, layer uint32, tokens *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[34], uintptr(session), uintptr(layer), uintptr(unsafe.Pointer(tokens)),
+		Addresses[38], uintptr(session), uintptr(layer), uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
 }
@@ -557,7 +608,7 @@ func SessionLayerLength(session Session, layer uint32, tokens *uint64) Status {
 //   - tokens: [n]: the ids; PKV_NO_TOKEN where none was told.
 func SessionTokens(session Session, first uint64, n uint64, tokens *int32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[35], uintptr(session), uintptr(first), uintptr(n),
+		Addresses[39], uintptr(session), uintptr(first), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
@@ -573,7 +624,7 @@ func SessionTokens(session Session, first uint64, n uint64, tokens *int32) Statu
 //   - tokens: [n]: the ids.
 func SessionSetTokens(session Session, first uint64, n uint64, tokens *int32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[36], uintptr(session), uintptr(first), uintptr(n),
+		Addresses[40], uintptr(session), uintptr(first), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
@@ -586,7 +637,7 @@ func SessionSetTokens(session Session, first uint64, n uint64, tokens *int32) St
 //   - session: The session.
 //   - totalTokens: Tokens to have room for, those that it holds included.
 func SessionReserve(session Session, totalTokens uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[37], uintptr(session), uintptr(totalTokens))
+	result, _, _ := purego.SyscallN(Addresses[41], uintptr(session), uintptr(totalTokens))
 	return Status(result)
 }
 
@@ -605,7 +656,7 @@ func SessionReserve(session Session, totalTokens uint64) Status {
 //   - v: Values, [n][kv_heads][value_dim]. NULL in a latent group.
 func SessionPrefill(session Session, layer uint32, n uint64, k *Tensor, v *Tensor) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[38], uintptr(session), uintptr(layer), uintptr(n), uintptr(unsafe.Pointer(k)),
+		Addresses[42], uintptr(session), uintptr(layer), uintptr(n), uintptr(unsafe.Pointer(k)),
 		uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
@@ -620,7 +671,7 @@ func SessionPrefill(session Session, layer uint32, n uint64, k *Tensor, v *Tenso
 //   - v: Its value, [1][kv_heads][value_dim]. NULL in a latent group.
 func SessionPush(session Session, layer uint32, k *Tensor, v *Tensor) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[39], uintptr(session), uintptr(layer), uintptr(unsafe.Pointer(k)),
+		Addresses[43], uintptr(session), uintptr(layer), uintptr(unsafe.Pointer(k)),
 		uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
@@ -634,7 +685,7 @@ func SessionPush(session Session, layer uint32, k *Tensor, v *Tensor) Status {
 //   - session: The session.
 //   - length: How many tokens to keep.
 func SessionTrim(session Session, length uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[40], uintptr(session), uintptr(length))
+	result, _, _ := purego.SyscallN(Addresses[44], uintptr(session), uintptr(length))
 	return Status(result)
 }
 
@@ -645,7 +696,7 @@ func SessionTrim(session Session, length uint64) Status {
 //   - session: The session; it goes on unchanged.
 //   - out: The new session.
 func SessionFork(session Session, out *Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[41], uintptr(session), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[45], uintptr(session), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -657,7 +708,7 @@ func SessionFork(session Session, out *Session) Status {
 //
 //   - session: The session.
 func SessionSuspend(session Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[42], uintptr(session))
+	result, _, _ := purego.SyscallN(Addresses[46], uintptr(session))
 	return Status(result)
 }
 
@@ -677,7 +728,7 @@ func SessionSuspend(session Session) Status {
 //     OUT_OF_BLOCKS only. May be NULL.
 func SessionResume(session Session, length *uint64, total *uint64, blocksShort *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[43], uintptr(session), uintptr(unsafe.Pointer(length)),
+		Addresses[47], uintptr(session), uintptr(unsafe.Pointer(length)),
 		uintptr(unsafe.Pointer(total)), uintptr(unsafe.Pointer(blocksShort)),
 	)
 	return Status(result)
@@ -689,7 +740,7 @@ func SessionResume(session Session, length *uint64, total *uint64, blocksShort *
 //   - session: The session.
 //   - priority: pkv_batch_choose_victims chooses higher ones last.
 func SessionSetPriority(session Session, priority int32) Status {
-	result, _, _ := purego.SyscallN(Addresses[44], uintptr(session), uintptr(priority))
+	result, _, _ := purego.SyscallN(Addresses[48], uintptr(session), uintptr(priority))
 	return Status(result)
 }
 
@@ -699,7 +750,7 @@ func SessionSetPriority(session Session, priority int32) Status {
 //   - session: The session.
 //   - out: The answer.
 func SessionGetInfo(session Session, out *SessionInfo) Status {
-	result, _, _ := purego.SyscallN(Addresses[45], uintptr(session), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[49], uintptr(session), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -717,7 +768,7 @@ func SessionBlockTable(
 	session Session, group uint32, capacity uint64, ids *uint32, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[46], uintptr(session), uintptr(group), uintptr(capacity),
+		Addresses[50], uintptr(session), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(ids)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -736,7 +787,7 @@ func SessionSlotMapping(
 	session Session, group uint32, first uint64, n uint64, slots *int64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[47], uintptr(session), uintptr(group), uintptr(first), uintptr(n),
+		Addresses[51], uintptr(session), uintptr(group), uintptr(first), uintptr(n),
 		uintptr(unsafe.Pointer(slots)),
 	)
 	return Status(result)
@@ -755,7 +806,7 @@ func SessionKVIndices(
 	session Session, group uint32, capacity uint64, slots *int64, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[48], uintptr(session), uintptr(group), uintptr(capacity),
+		Addresses[52], uintptr(session), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(slots)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -775,7 +826,7 @@ func SessionMaterialize(
 	session Session, layer uint32, first uint64, n uint64, k *Tensor, v *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[49], uintptr(session), uintptr(layer), uintptr(first), uintptr(n),
+		Addresses[53], uintptr(session), uintptr(layer), uintptr(first), uintptr(n),
 		uintptr(unsafe.Pointer(k)), uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
@@ -798,7 +849,7 @@ func BatchBegin(
 	out *Batch,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[50], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
+		Addresses[54], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
 		uintptr(unsafe.Pointer(newTokens)), uintptr(unsafe.Pointer(blocksShort)),
 		uintptr(unsafe.Pointer(out)),
 	)
@@ -829,7 +880,7 @@ func BatchChooseVictims(
 	victims *Session, victimCount *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[51], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
+		Addresses[55], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
 		uintptr(unsafe.Pointer(newTokens)), uintptr(capacity), uintptr(unsafe.Pointer(victims)),
 		uintptr(unsafe.Pointer(victimCount)),
 	)
@@ -842,7 +893,7 @@ func BatchChooseVictims(
 //   - batch: The batch.
 //   - rows: The number of rows.
 func BatchRows(batch Batch, rows *uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[52], uintptr(batch), uintptr(unsafe.Pointer(rows)))
+	result, _, _ := purego.SyscallN(Addresses[56], uintptr(batch), uintptr(unsafe.Pointer(rows)))
 	return Status(result)
 }
 
@@ -855,7 +906,7 @@ func BatchRows(batch Batch, rows *uint64) Status {
 //   - v: Values, [rows][kv_heads][value_dim]. NULL in a latent group.
 func BatchWrite(batch Batch, layer uint32, k *Tensor, v *Tensor) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[53], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(k)),
+		Addresses[57], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(k)),
 		uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
@@ -877,7 +928,7 @@ func BatchAttend(
 	batch Batch, layer uint32, params *AttentionParams, q *Tensor, out *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[54], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(params)),
+		Addresses[58], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(params)),
 		uintptr(unsafe.Pointer(q)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
@@ -892,7 +943,7 @@ func BatchAttend(
 //   - tokens: [rows]: the ids of the new tokens. NULL: they stay PKV_NO_TOKEN, or what
 //     pkv_session_suspend remembered.
 func BatchCommit(batch Batch, tokens *int32) Status {
-	result, _, _ := purego.SyscallN(Addresses[55], uintptr(batch), uintptr(unsafe.Pointer(tokens)))
+	result, _, _ := purego.SyscallN(Addresses[59], uintptr(batch), uintptr(unsafe.Pointer(tokens)))
 	return Status(result)
 }
 
@@ -909,7 +960,7 @@ func BatchCommit(batch Batch, tokens *int32) Status {
 //   - kept: [count]: indices among the session's new tokens, 0 the first, rising.
 func BatchAccept(batch Batch, i uint64, count uint64, kept *uint32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[56], uintptr(batch), uintptr(i), uintptr(count), uintptr(unsafe.Pointer(kept)),
+		Addresses[60], uintptr(batch), uintptr(i), uintptr(count), uintptr(unsafe.Pointer(kept)),
 	)
 	return Status(result)
 }
@@ -919,7 +970,7 @@ func BatchAccept(batch Batch, i uint64, count uint64, kept *uint32) Status {
 //
 //   - batch: The batch. NULL is OK.
 func BatchAbort(batch Batch) Status {
-	result, _, _ := purego.SyscallN(Addresses[57], uintptr(batch))
+	result, _, _ := purego.SyscallN(Addresses[61], uintptr(batch))
 	return Status(result)
 }
 
@@ -936,7 +987,7 @@ func BatchSlotMapping(
 	batch Batch, group uint32, capacity uint64, slots *int64, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[58], uintptr(batch), uintptr(group), uintptr(capacity),
+		Addresses[62], uintptr(batch), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(slots)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -957,7 +1008,7 @@ func BatchBlockCopies(
 	batch Batch, group uint32, capacity uint64, from *uint32, to *uint32, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[59], uintptr(batch), uintptr(group), uintptr(capacity),
+		Addresses[63], uintptr(batch), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(from)), uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -981,7 +1032,7 @@ func BatchKVIndices(
 	count *uint64, lastBlockLength *uint32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[60], uintptr(batch), uintptr(group), uintptr(unit),
+		Addresses[64], uintptr(batch), uintptr(group), uintptr(unit),
 		uintptr(unsafe.Pointer(indptr)), uintptr(capacity), uintptr(unsafe.Pointer(indices)),
 		uintptr(unsafe.Pointer(count)), uintptr(unsafe.Pointer(lastBlockLength)),
 	)
@@ -995,7 +1046,7 @@ func BatchKVIndices(
 //   - session: The session; it goes on unchanged.
 //   - out: The snapshot, to be closed by pkv_snapshot_close.
 func SnapshotTake(session Session, out *Snapshot) Status {
-	result, _, _ := purego.SyscallN(Addresses[61], uintptr(session), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[65], uintptr(session), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -1007,7 +1058,7 @@ func SnapshotTake(session Session, out *Snapshot) Status {
 //   - out: The session.
 func SnapshotOpen(cache Cache, snapshot Snapshot, out *Session) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[62], uintptr(cache), uintptr(snapshot), uintptr(unsafe.Pointer(out)),
+		Addresses[66], uintptr(cache), uintptr(snapshot), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -1019,7 +1070,7 @@ func SnapshotOpen(cache Cache, snapshot Snapshot, out *Session) Status {
 //   - tokens: The number of its tokens.
 func SnapshotLength(snapshot Snapshot, tokens *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[63], uintptr(snapshot), uintptr(unsafe.Pointer(tokens)),
+		Addresses[67], uintptr(snapshot), uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
 }
@@ -1029,7 +1080,7 @@ func SnapshotLength(snapshot Snapshot, tokens *uint64) Status {
 //
 //   - snapshot: The snapshot. NULL is OK.
 func SnapshotClose(snapshot Snapshot) Status {
-	result, _, _ := purego.SyscallN(Addresses[64], uintptr(snapshot))
+	result, _, _ := purego.SyscallN(Addresses[68], uintptr(snapshot))
 	return Status(result)
 }
 
@@ -1040,7 +1091,7 @@ func SnapshotClose(snapshot Snapshot) Status {
 //   - structSize: sizeof(pkv_stream) as the caller compiled it.
 func StreamInit(stream *Stream, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[65], uintptr(unsafe.Pointer(stream)), uintptr(structSize),
+		Addresses[69], uintptr(unsafe.Pointer(stream)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1052,7 +1103,7 @@ func StreamInit(stream *Stream, structSize uint64) Status {
 //   - structSize: sizeof(pkv_file_config) as the caller compiled it.
 func FileConfigInit(config *FileConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[66], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[70], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1076,7 +1127,7 @@ func FileSave(
 	cache Cache, n uint64, items *FileItem, config *FileConfig, to *Stream, bytes *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[67], uintptr(cache), uintptr(n), uintptr(unsafe.Pointer(items)),
+		Addresses[71], uintptr(cache), uintptr(n), uintptr(unsafe.Pointer(items)),
 		uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(to)),
 		uintptr(unsafe.Pointer(bytes)),
 	)
@@ -1110,7 +1161,7 @@ func FileLoad(
 	labels *uint64, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[68], uintptr(cache), uintptr(unsafe.Pointer(config)),
+		Addresses[72], uintptr(cache), uintptr(unsafe.Pointer(config)),
 		uintptr(unsafe.Pointer(from)), uintptr(capacity), uintptr(unsafe.Pointer(sessions)),
 		uintptr(unsafe.Pointer(labels)), uintptr(unsafe.Pointer(count)),
 	)
@@ -1126,7 +1177,7 @@ func FileLoad(
 //   - out: The answer.
 func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[69], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(from)),
+		Addresses[73], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(from)),
 		uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
@@ -1139,7 +1190,7 @@ func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
 //   - structSize: sizeof(pkv_prefix_config) as the caller compiled it.
 func PrefixConfigInit(config *PrefixConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[70], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[74], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1158,7 +1209,7 @@ func PrefixConfigInit(config *PrefixConfig, structSize uint64) Status {
 //     session does not use it.
 func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[71], uintptr(session), uintptr(n), uintptr(unsafe.Pointer(tokens)),
+		Addresses[75], uintptr(session), uintptr(n), uintptr(unsafe.Pointer(tokens)),
 		uintptr(unsafe.Pointer(matched)),
 	)
 	return Status(result)
@@ -1173,7 +1224,7 @@ func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint6
 //   - out: The figures.
 func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *PrefixStats) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[72], uintptr(cache), uintptr(salt), uintptr(saltSize),
+		Addresses[76], uintptr(cache), uintptr(salt), uintptr(saltSize),
 		uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
@@ -1186,7 +1237,7 @@ func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *Pref
 //   - salt: The salt. NULL with size 0: sessions without one.
 //   - saltSize: Bytes of the salt, or PKV_ALL_SALTS.
 func PrefixClear(cache Cache, salt unsafe.Pointer, saltSize uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[73], uintptr(cache), uintptr(salt), uintptr(saltSize))
+	result, _, _ := purego.SyscallN(Addresses[77], uintptr(cache), uintptr(salt), uintptr(saltSize))
 	return Status(result)
 }
 
@@ -1205,7 +1256,7 @@ func PrefixPin(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, pinned *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[74], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[78], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(pinned)),
 	)
 	return Status(result)
@@ -1225,7 +1276,7 @@ func PrefixUnpin(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, unpinned *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[75], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[79], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(unpinned)),
 	)
 	return Status(result)
@@ -1244,7 +1295,7 @@ func PrefixUnpin(
 //     again.
 func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[76], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(blocks),
+		Addresses[80], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(blocks),
 	)
 	return Status(result)
 }
@@ -1263,7 +1314,7 @@ func PrefixReadEvents(
 	cache Cache, next *uint64, n *uint64, events *PrefixEvent, lost *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[77], uintptr(cache), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(n)),
+		Addresses[81], uintptr(cache), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(n)),
 		uintptr(unsafe.Pointer(events)), uintptr(unsafe.Pointer(lost)),
 	)
 	return Status(result)
@@ -1285,7 +1336,7 @@ func PrefixHashBlocks(
 	salt unsafe.Pointer, saltSize uint64, blockSize uint32, n uint64, tokens *int32, hashes *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[78], uintptr(salt), uintptr(saltSize), uintptr(blockSize), uintptr(n),
+		Addresses[82], uintptr(salt), uintptr(saltSize), uintptr(blockSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(hashes)),
 	)
 	return Status(result)
@@ -1298,7 +1349,7 @@ func PrefixHashBlocks(
 //   - structSize: sizeof(pkv_store_config) as the caller compiled it.
 func StoreConfigInit(config *StoreConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[79], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[83], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1318,7 +1369,7 @@ func StorePrefetch(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[80], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[84], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
@@ -1331,7 +1382,7 @@ func StorePrefetch(
 //
 //   - session: The session.
 func StorePrefetchSession(session Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[81], uintptr(session))
+	result, _, _ := purego.SyscallN(Addresses[85], uintptr(session))
 	return Status(result)
 }
 
@@ -1351,7 +1402,7 @@ func StoreWait(
 	cached *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[82], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[86], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(timeoutMs), uintptr(unsafe.Pointer(cached)),
 	)
 	return Status(result)
@@ -1369,7 +1420,7 @@ func StoreCancel(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[83], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[87], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
@@ -1384,7 +1435,7 @@ func StoreCancel(
 //   - queued: How many block positions still wait to be written.
 func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[84], uintptr(cache), uintptr(timeoutMs), uintptr(unsafe.Pointer(queued)),
+		Addresses[88], uintptr(cache), uintptr(timeoutMs), uintptr(unsafe.Pointer(queued)),
 	)
 	return Status(result)
 }
@@ -1395,7 +1446,7 @@ func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
 //   - cache: The cache.
 //   - out: The figures.
 func StoreGetStats(cache Cache, out *StoreStats) Status {
-	result, _, _ := purego.SyscallN(Addresses[85], uintptr(cache), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[89], uintptr(cache), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -1406,7 +1457,7 @@ func StoreGetStats(cache Cache, out *StoreStats) Status {
 //   - structSize: sizeof(pkv_directory_config) as the caller compiled it.
 func DirectoryConfigInit(config *DirectoryConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[86], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[90], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1420,7 +1471,7 @@ func DirectoryConfigInit(config *DirectoryConfig, structSize uint64) Status {
 //   - out: The store. Close it with out->close(out->user), unless a cache does.
 func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[87], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
+		Addresses[91], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -1428,13 +1479,13 @@ func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
 // Version is pkv_version. Version of the loaded library as major * 1000000 + minor * 1000 + patch.
 // Any thread. Since 0.1.
 func Version() uint32 {
-	result, _, _ := purego.SyscallN(Addresses[88])
+	result, _, _ := purego.SyscallN(Addresses[92])
 	return uint32(result)
 }
 
 // VersionString is pkv_version_string. Version of the loaded library as text, "0.1.0". Static
 // storage. Any thread. Since 0.1.
 func VersionString() string {
-	result, _, _ := purego.SyscallN(Addresses[89])
+	result, _, _ := purego.SyscallN(Addresses[93])
 	return text(result)
 }

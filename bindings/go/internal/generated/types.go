@@ -44,6 +44,7 @@ const (
 // Handles: an index and a generation, never an address.
 type (
 	Cache    uintptr
+	Compute  uintptr
 	Pool     uintptr
 	Session  uintptr
 	Batch    uintptr
@@ -318,6 +319,33 @@ type CacheInfo struct {
 	Threads uint32
 	// The one whose kernels run.
 	ISA int32
+}
+
+// What pkv_compute_create makes. Hooks must outlive the pkv_compute.
+type ComputeConfig struct {
+	StructSize uint32
+	// How many, the caller's included, at most one per processor; 0 (default): that many.
+	Threads uint32
+	// AUTO (default): the best this processor has. Another: that one or UNSUPPORTED.
+	ISA int32
+	// 0.
+	Reserved uint32
+	// Working memory of calls; NULL (default): the system's.
+	Allocator *Allocator
+	// The caller's threads, with the priority and the processors that the caller gave them; threads
+	// must be 0 then. NULL (default): oneTBB's.
+	Runner *Runner
+}
+
+// What a pkv_compute runs on.
+type ComputeInfo struct {
+	StructSize uint32
+	// The caller's included.
+	Threads uint32
+	// The one whose kernels run.
+	ISA int32
+	// 0.
+	Reserved uint32
 }
 
 // Which attention is computed. Variants combine freely.

@@ -493,6 +493,30 @@ class CacheInfo(ctypes.Structure):
     ]
 
 
+class ComputeConfig(ctypes.Structure):
+    """What pkv_compute_create makes. Hooks must outlive the pkv_compute."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("threads", _u32),
+        ("isa", _int),
+        ("reserved", _u32),
+        ("allocator", _pointer),
+        ("runner", _pointer),
+    ]
+
+
+class ComputeInfo(ctypes.Structure):
+    """What a pkv_compute runs on."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("threads", _u32),
+        ("isa", _int),
+        ("reserved", _u32),
+    ]
+
+
 class AttentionParams(ctypes.Structure):
     """Which attention is computed. Variants combine freely."""
 
@@ -837,6 +861,14 @@ class Functions:
         self.cache_validate: _Call = _bind(library, "pkv_cache_validate", _int, _pointer)
         self.isa_supported: _Call = _bind(library, "pkv_isa_supported", _int, _int, _pointer)
         self.isa_name: _Text = _bind(library, "pkv_isa_name", _text, _int)
+        self.compute_config_init: _Call = _bind(
+            library, "pkv_compute_config_init", _int, _pointer, _size
+        )
+        self.compute_create: _Call = _bind(library, "pkv_compute_create", _int, _pointer, _pointer)
+        self.compute_destroy: _Call = _bind(library, "pkv_compute_destroy", _int, _pointer)
+        self.compute_get_info: _Call = _bind(
+            library, "pkv_compute_get_info", _int, _pointer, _pointer
+        )
         self.attention_params_init: _Call = _bind(
             library, "pkv_attention_params_init", _int, _pointer, _size
         )
@@ -844,12 +876,21 @@ class Functions:
             library, "pkv_cache_kv_view", _int, _pointer, _u32, _pointer
         )
         self.attention: _Call = _bind(
-            library, "pkv_attention", _int, _pointer, _pointer, _pointer, _pointer, _pointer
+            library,
+            "pkv_attention",
+            _int,
+            _pointer,
+            _pointer,
+            _pointer,
+            _pointer,
+            _pointer,
+            _pointer,
         )
         self.merge_states: _Call = _bind(
             library,
             "pkv_merge_states",
             _int,
+            _pointer,
             _size,
             _pointer,
             _pointer,

@@ -120,6 +120,16 @@ class CacheInfo:
 
 
 @dataclasses.dataclass(frozen=True)
+class ComputeInfo:
+    """What a pkv_compute runs on."""
+
+    threads: int
+    """The caller's included."""
+    isa: raw.Isa
+    """The one whose kernels run."""
+
+
+@dataclasses.dataclass(frozen=True)
 class BlockState:
     """The state of one block."""
 

@@ -60,6 +60,10 @@ layout!(pkv_cache_plan, 56, 8,
 layout!(pkv_cache_info, 32, 4,
     struct_size 0 4, storage 4 4, layout 8 4, block_size 12 4, groups 16 4, layers 20 4, threads 24
     4, isa 28 4);
+layout!(pkv_compute_config, 32, 8,
+    struct_size 0 4, threads 4 4, isa 8 4, reserved 12 4, allocator 16 8, runner 24 8);
+layout!(pkv_compute_info, 16, 4,
+    struct_size 0 4, threads 4 4, isa 8 4, reserved 12 4);
 layout!(pkv_attention_params, 64, 8,
     struct_size 0 4, scale 4 4, causal 8 4, window 12 4, sinks 16 4, softcap 20 4, alibi_slopes 24
     8, sink_logits 32 8, mask 40 8, mask_words 48 8, lse 56 8);

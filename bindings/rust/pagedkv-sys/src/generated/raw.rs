@@ -62,6 +62,7 @@ pub const PKV_VERSION_MINOR: c_int = 1;
 pub const PKV_VERSION_PATCH: c_int = 0;
 
 handle!(pkv_cache_t, pkv_cache);
+handle!(pkv_compute_t, pkv_compute);
 handle!(pkv_pool_t, pkv_pool);
 handle!(pkv_session_t, pkv_session);
 handle!(pkv_batch_t, pkv_batch);
@@ -623,6 +624,37 @@ pub struct pkv_cache_info {
     pub isa: pkv_isa,
 }
 
+/// What pkv_compute_create makes. Hooks must outlive the pkv_compute.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct pkv_compute_config {
+    pub struct_size: u32,
+    /// How many, the caller's included, at most one per processor; 0 (default): that many.
+    pub threads: u32,
+    /// AUTO (default): the best this processor has. Another: that one or UNSUPPORTED.
+    pub isa: pkv_isa,
+    /// 0.
+    pub reserved: u32,
+    /// Working memory of calls; NULL (default): the system's.
+    pub allocator: *const pkv_allocator,
+    /// The caller's threads, with the priority and the processors that the caller gave them;
+    /// threads must be 0 then. NULL (default): oneTBB's.
+    pub runner: *const pkv_runner,
+}
+
+/// What a pkv_compute runs on.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct pkv_compute_info {
+    pub struct_size: u32,
+    /// The caller's included.
+    pub threads: u32,
+    /// The one whose kernels run.
+    pub isa: pkv_isa,
+    /// 0.
+    pub reserved: u32,
+}
+
 /// Which attention is computed. Variants combine freely.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -1140,6 +1172,29 @@ macro_rules! for_each_function {
             ///
             /// - `isa`: The instruction set; for an unknown value the name is "unknown".
             fn pkv_isa_name(isa: pkv_isa) -> *const c_char;
+            /// Fills a config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1.
+            ///
+            /// - `config`: The config.
+            /// - `struct_size`: sizeof(pkv_compute_config) as the caller compiled it.
+            fn pkv_compute_config_init(config: *mut pkv_compute_config, struct_size: usize) ->
+                pkv_status;
+            /// Makes a pkv_compute. Statuses: INVALID_ARGUMENT, UNSUPPORTED (isa), NO_MEMORY. Since
+            /// 0.1.
+            ///
+            /// - `config`: The config. NULL: defaults.
+            /// - `out`: The pkv_compute, to be destroyed by pkv_compute_destroy.
+            fn pkv_compute_create(config: *const pkv_compute_config, out: *mut pkv_compute) ->
+                pkv_status;
+            /// Ends the threads of a pkv_compute and gives back its working memory. Statuses:
+            /// STALE_HANDLE, BUSY. Since 0.1.
+            ///
+            /// - `compute`: The pkv_compute. NULL is OK.
+            fn pkv_compute_destroy(compute: pkv_compute) -> pkv_status;
+            /// Tells what a pkv_compute runs on. Statuses: none of its own. Since 0.1.
+            ///
+            /// - `compute`: The pkv_compute. NULL: the process's default.
+            /// - `out`: The answer.
+            fn pkv_compute_get_info(compute: pkv_compute, out: *mut pkv_compute_info) -> pkv_status;
             /// Fills params with defaults. Statuses: INVALID_ARGUMENT. Since 0.1.
             ///
             /// - `params`: The params.
@@ -1156,23 +1211,24 @@ macro_rules! for_each_function {
             /// - `out`: The view.
             fn pkv_cache_kv_view(cache: pkv_cache, layer: u32, out: *mut pkv_kv_view) -> pkv_status;
             /// Computes attention without a cache: over a view and block tables that the caller
-            /// owns. Runs on all processors. Nothing is kept. Any thread. Statuses:
-            /// INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length), OVERFLOW, NO_MEMORY. Since
-            /// 0.1.
+            /// owns. Any thread. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length),
+            /// OVERFLOW, NO_MEMORY. Since 0.1.
             ///
+            /// - `compute`: What it runs on. NULL: all processors.
             /// - `kv`: The memory of K and V.
             /// - `sequences`: The sequences; rows of q and out are theirs, one after the other.
             /// - `params`: Which attention. NULL: defaults.
             /// - `q`: Queries, \[sum of query_lengths\]\[query_heads\]\[key_dim\].
             /// - `out`: Results, \[sum of query_lengths\]\[query_heads\]\[value_dim\].
-            fn pkv_attention(kv: *const pkv_kv_view, sequences: *const pkv_attention_sequences,
-                params: *const pkv_attention_params, q: *const pkv_tensor, out: *const pkv_tensor)
-                -> pkv_status;
+            fn pkv_attention(compute: pkv_compute, kv: *const pkv_kv_view, sequences: *const
+                pkv_attention_sequences, params: *const pkv_attention_params, q: *const pkv_tensor,
+                out: *const pkv_tensor) -> pkv_status;
             /// Combines the results of several attention calls over the same queries and different
             /// positions: merged = sum_i exp(lse\[i\]) outs\[i\] / sum_i exp(lse\[i\]). Any thread.
             /// Sink logits belong into one of the calls only. Statuses: INVALID_ARGUMENT,
             /// OUT_OF_RANGE, OVERFLOW, NO_MEMORY. Since 0.1.
             ///
+            /// - `compute`: Whose instruction set it uses, on the calling thread. NULL: the best.
             /// - `count`: How many results.
             /// - `outs`: \[count\]: results, each \[rows\]\[heads\]\[dim\].
             /// - `lse`: \[count\]: their lse, each \[rows\]\[heads\]. A result with -infinity
@@ -1182,9 +1238,9 @@ macro_rules! for_each_function {
             /// - `dim`: Head dim of the results.
             /// - `merged`: The merged result, \[rows\]\[heads\]\[dim\].
             /// - `merged_lse`: Its lse, \[rows\]\[heads\]. May be NULL.
-            fn pkv_merge_states(count: usize, outs: *const pkv_tensor, lse: *const *const f32, rows:
-                usize, heads: u32, dim: u32, merged: *const pkv_tensor, merged_lse: *mut f32) ->
-                pkv_status;
+            fn pkv_merge_states(compute: pkv_compute, count: usize, outs: *const pkv_tensor, lse:
+                *const *const f32, rows: usize, heads: u32, dim: u32, merged: *const pkv_tensor,
+                merged_lse: *mut f32) -> pkv_status;
             /// Fills a config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1.
             ///
             /// - `config`: The config.

@@ -1,0 +1,88 @@
+/* pagedkv: pkv_compute, what calls over the caller's own memory run on: threads, kernels, and
+ * working memory that is kept from call to call. A cache has all of this itself.
+ *
+ * Functions that take a pkv_compute take NULL as well: they run on all processors then, with the
+ * best instruction set, and working memory comes from the system and is kept for the process.
+ *
+ * Threads: every function may be called from any thread, and any number of threads may use a
+ * pkv_compute at once. pkv_compute_destroy returns PKV_BUSY while another thread is inside a call
+ * that uses it.
+ */
+#ifndef PAGEDKV_COMPUTE_H
+#define PAGEDKV_COMPUTE_H
+
+#include <pagedkv/cache.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct pkv_compute_t* pkv_compute;
+
+/** What pkv_compute_create makes. Hooks must outlive the pkv_compute. */
+typedef struct pkv_compute_config {
+  uint32_t struct_size;
+  /** How many, the caller's included, at most one per processor; 0 (default): that many. */
+  uint32_t threads;
+  /** AUTO (default): the best this processor has. Another: that one or UNSUPPORTED. */
+  pkv_isa isa;
+  uint32_t reserved;              /**< 0. */
+  const pkv_allocator* allocator; /**< Working memory of calls; NULL (default): the system's. */
+  /**
+   * The caller's threads, with the priority and the processors that the caller gave them; threads
+   * must be 0 then. NULL (default): oneTBB's.
+   */
+  const pkv_runner* runner;
+} pkv_compute_config;
+
+/**
+ * Fills a config with defaults.
+ *
+ * @param[out] config       The config.
+ * @param      struct_size  sizeof(pkv_compute_config) as the caller compiled it.
+ *
+ * Statuses: INVALID_ARGUMENT. Since 0.1.
+ */
+PKV_API pkv_status pkv_compute_config_init(pkv_compute_config* config, size_t struct_size);
+
+/**
+ * Makes a pkv_compute.
+ *
+ * @param[in]  config  The config. NULL: defaults.
+ * @param[out] out     The pkv_compute, to be destroyed by pkv_compute_destroy.
+ *
+ * Statuses: INVALID_ARGUMENT, UNSUPPORTED (isa), NO_MEMORY. Since 0.1.
+ */
+PKV_API pkv_status pkv_compute_create(const pkv_compute_config* config, pkv_compute* out);
+
+/**
+ * Ends the threads of a pkv_compute and gives back its working memory.
+ *
+ * @param compute  The pkv_compute. NULL is OK.
+ *
+ * Statuses: STALE_HANDLE, BUSY. Since 0.1.
+ */
+PKV_API pkv_status pkv_compute_destroy(pkv_compute compute);
+
+/** What a pkv_compute runs on. */
+typedef struct pkv_compute_info {
+  uint32_t struct_size;
+  uint32_t threads;  /**< The caller's included. */
+  pkv_isa isa;       /**< The one whose kernels run. */
+  uint32_t reserved; /**< 0. */
+} pkv_compute_info;
+
+/**
+ * Tells what a pkv_compute runs on.
+ *
+ * @param      compute  The pkv_compute. NULL: the process's default.
+ * @param[out] out      The answer.
+ *
+ * Statuses: none of its own. Since 0.1.
+ */
+PKV_API pkv_status pkv_compute_get_info(pkv_compute compute, pkv_compute_info* out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,40 @@
+// Checks that do not depend on which object a config is for.
+#include "base/hooks.h"
+
+#include <algorithm>
+
+#include "base/os.h"
+#include "base/status.h"
+
+namespace pkv {
+
+void check_allocator(const pkv_allocator* allocator) {
+  if (allocator != nullptr && (allocator->alloc == nullptr || allocator->free == nullptr))
+    fail(PKV_INVALID_ARGUMENT, "the allocator lacks its %s function",
+         allocator->alloc == nullptr ? "alloc" : "free");
+}
+
+void check_runner(const pkv_runner* runner, uint32_t threads) {
+  if (runner == nullptr) return;
+  if (runner->run == nullptr) fail(PKV_INVALID_ARGUMENT, "the runner lacks its run function");
+  if (runner->threads == 0 || runner->threads > max_threads)
+    fail(PKV_INVALID_ARGUMENT, "the runner has %u threads; 1 to %u are possible", runner->threads,
+         max_threads);
+  if (runner->reserved != 0)
+    fail(PKV_INVALID_ARGUMENT, "runner: reserved is %u, not 0", runner->reserved);
+  if (threads != 0)
+    fail(PKV_INVALID_ARGUMENT, "threads is %u, but a runner brings its own %u", threads,
+         runner->threads);
+}
+
+void check_threads(uint32_t threads) {
+  if (threads > max_threads)
+    fail(PKV_INVALID_ARGUMENT, "threads is %u; at most %u are possible", threads, max_threads);
+}
+
+uint32_t count_threads(const pkv_runner* runner, uint32_t threads) {
+  if (runner != nullptr) return runner->threads;
+  return threads != 0 ? threads : std::min(os::processor_count(), max_threads);
+}
+
+}  // namespace pkv

@@ -1,0 +1,48 @@
+// Checks the config of a compute context, and keeps the default one.
+#include "engine/attention/compute.h"
+
+#include "base/hooks.h"
+#include "base/lazy_singleton.h"
+#include "base/status.h"
+
+namespace pkv::attention {
+
+namespace {
+
+const pkv_compute_config& checked(const pkv_compute_config& config) {
+  check_allocator(config.allocator);
+  check_runner(config.runner, config.threads);
+  check_threads(config.threads);
+  if (config.isa < PKV_ISA_AUTO || config.isa > kernels::last_isa)
+    fail(PKV_INVALID_ARGUMENT, "isa is %d; 0 to %d are known", static_cast<int>(config.isa),
+         static_cast<int>(kernels::last_isa));
+  if (config.reserved != 0)
+    fail(PKV_INVALID_ARGUMENT, "config: reserved is %u, not 0", config.reserved);
+  return config;
+}
+
+}  // namespace
+
+Compute::Compute(const pkv_compute_config& config)
+    : memory_(checked(config).allocator),
+      kernels_(kernels::select(config.isa)),
+      workers_(count_threads(config.runner, config.threads),
+               config.runner != nullptr ? *config.runner : pkv_runner{}),
+      scratch_(memory_) {}
+
+pkv_compute_info Compute::info() const {
+  return {sizeof(pkv_compute_info), workers_.threads(), kernels_.isa, 0};
+}
+
+pkv_compute_config default_compute_config() {
+  pkv_compute_config config{};
+  config.struct_size = sizeof config;
+  return config;
+}
+
+Compute& default_compute() {
+  static constinit std::atomic<Compute*> place{nullptr};
+  return lazy_singleton(place, [] { return std::make_unique<Compute>(default_compute_config()); });
+}
+
+}  // namespace pkv::attention
