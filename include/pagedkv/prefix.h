@@ -107,6 +107,23 @@ PKV_API pkv_status pkv_prefix_get_stats(pkv_cache cache, const void* salt, size_
 PKV_API pkv_status pkv_prefix_clear(pkv_cache cache, const void* salt, size_t salt_size);
 
 /**
+ * Tells how much of a text is cached in memory, without a session: nothing is matched, counted or
+ * held, and what is evicted next does not change.
+ *
+ * @param      cache      The cache.
+ * @param[in]  salt       The salt. NULL with size 0: none.
+ * @param      salt_size  Bytes of the salt.
+ * @param      n          How many tokens the text has.
+ * @param[in]  tokens     [n]: the ids of the text.
+ * @param[out] cached     How many tokens a match would find now, in whole blocks; it may find some
+ *                        more in the block after them, and blocks that only a store has.
+ *
+ * Statuses: UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1.
+ */
+PKV_API pkv_status pkv_prefix_probe(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
+                                    const int32_t* tokens, uint64_t* cached);
+
+/**
  * Pins what is cached of a text: its whole blocks stay cached, though nobody uses them, until they
  * are unpinned as often. Compute a system prompt once, close its session, pin it.
  *

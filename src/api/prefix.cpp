@@ -66,6 +66,18 @@ pkv_status pkv_prefix_clear(pkv_cache cache, const void* salt, size_t salt_size)
   });
 }
 
+pkv_status pkv_prefix_probe(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
+                            const int32_t* tokens, uint64_t* cached) {
+  return guarded([&] {
+    const Lease lease(bits(cache), Kind::cache, Access::read);
+    prefix::Index& index = index_of(lease);
+    check_list(tokens, n, "tokens");
+    check_pointer(cached, "cached");
+    *cached = uint64_t{index.cached(check_salt(salt, salt_size), prefix::Tokens(tokens, n))} *
+              lease.object<Cache>().config().block_size;
+  });
+}
+
 pkv_status pkv_prefix_pin(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                           const int32_t* tokens, uint64_t* pinned) {
   return guarded([&] {

@@ -140,6 +140,34 @@ TEST_F(Prefix, LeastRecentlyOrLeastFrequentlyUsed) {
   }
 }
 
+// A probe says what a match would find, but is no use of it: what goes next, and the figures, are
+// as if nobody had asked.
+TEST_F(Prefix, AProbeFindsWithoutUsing) {
+  make(8);
+  const auto probe = [&](const Text& of) {
+    uint64_t cached = 0;
+    CHECK(pkv_prefix_probe(cache_, nullptr, 0, of.size(), of.data(), &cached));
+    return cached;
+  };
+  EXPECT_EQ(0u, probe(text(1, 33)));
+  for (const int32_t name : {1, 2, 3}) serve(text(name, 33));
+  const pkv_prefix_stats before = figures();
+  for (int i = 0; i < 3; i++) EXPECT_EQ(32u, probe(text(1, 33) + text(9, 20)));
+  EXPECT_EQ(16u, probe(text(2, 31))) << "whole blocks";
+  EXPECT_EQ(0u, probe(text(5, 40)));
+  EXPECT_EQ(0u, probe({}));
+  const pkv_prefix_stats after = figures();
+  EXPECT_EQ(0, std::memcmp(&before, &after, sizeof before));
+  serve(text(4, 65));
+  EXPECT_EQ(0u, probe(text(1, 33))) << "the one that was used for longest ago has gone";
+  EXPECT_EQ(32u, probe(text(3, 33)));
+  make(8, PKV_STORAGE_PAGED, PKV_EVICTION_LRU, 20);
+  serve(text(1, 70));
+  Session session = open(cache_);
+  const uint64_t found = probe(text(1, 70));
+  EXPECT_EQ(found, match(session, text(1, 70)) / 16 * 16) << "with a window group";
+}
+
 TEST_F(Prefix, SaltsShareNothingAndSeeNothing) {
   make(64);
   const Text prompt = text(1, 64);

@@ -218,10 +218,12 @@ std::vector<Function> prefix_rows() {
   const Arg cache = handle(Handle::cache), salt = optional(in<char>({'p'})),
             tokens = in<int32_t>(std::vector<int32_t>(20, 1));
   Function pin{ROW(pkv_prefix_pin), {cache, salt, number(1), number(20), tokens, out<uint64_t>()}};
+  Function probe{ROW(pkv_prefix_probe),
+                 {cache, salt, number(1), number(20), tokens, out<uint64_t>()}};
   Function unpin{ROW(pkv_prefix_unpin),
                  {cache, salt, number(1), number(20), tokens, out<uint64_t>()}};
   Function quota{ROW(pkv_prefix_set_quota), {cache, salt, number(1), number(3)}};
-  for (Function* row : {&stats, &clear, &pin, &unpin, &quota}) {
+  for (Function* row : {&stats, &clear, &probe, &pin, &unpin, &quota}) {
     // NULL comes with a size here.
     row->args[1].misuses.front().wanted = {PKV_INVALID_ARGUMENT};
     row->cases = {{"salt NULL, size 0", set(1, 0, 2, 0), {PKV_OK}},
@@ -230,11 +232,12 @@ std::vector<Function> prefix_rows() {
   }
   for (Function* row : {&stats, &clear})
     row->cases.push_back({"all salts", set(1, 0, 2, PKV_ALL_SALTS), {PKV_OK}});
-  for (Function* row : {&pin, &unpin}) {
+  for (Function* row : {&probe, &pin, &unpin}) {
     row->cases.push_back(
         {"all salts", set(1, 0, 2, PKV_ALL_SALTS), {PKV_TOO_LARGE, PKV_INVALID_ARGUMENT}});
     row->cases.push_back({"SIZE_MAX tokens", set(3, SIZE_MAX), {PKV_OVERFLOW}});
   }
+  probe.cases.push_back({"no tokens", set(3, 0, 4, 0), {PKV_OK}});
   pin.cases.push_back({"no tokens", set(3, 0, 4, 0), {PKV_OK}});
   unpin.cases = {{"no tokens", set(3, 0, 4, 0), {PKV_DOUBLE_FREE}},
                  {"another salt", set(1, 0, 2, 0), {PKV_DOUBLE_FREE}}};
@@ -250,7 +253,7 @@ std::vector<Function> prefix_rows() {
                   {"block_size 272", set(2, 272), {PKV_INVALID_ARGUMENT}},
                   {"less than a block", set(3, 15, 5, 0), {PKV_OK}},
                   {"SIZE_MAX tokens", set(3, SIZE_MAX), {PKV_OVERFLOW}}};
-  return {stats, clear, pin, unpin, quota, events, hashes};
+  return {stats, clear, probe, pin, unpin, quota, events, hashes};
 }
 
 }  // namespace hostile

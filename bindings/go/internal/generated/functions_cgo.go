@@ -280,6 +280,10 @@ static int go_pkv_prefix_get_stats(uintptr_t cache, void* salt, size_t salt_size
 static int go_pkv_prefix_clear(uintptr_t cache, void* salt, size_t salt_size) {
   return pkv_prefix_clear((pkv_cache)cache, salt, salt_size);
 }
+static int go_pkv_prefix_probe(uintptr_t cache, void* salt, size_t salt_size, size_t n, int32_t*
+    tokens, uint64_t* cached) {
+  return pkv_prefix_probe((pkv_cache)cache, salt, salt_size, n, tokens, cached);
+}
 static int go_pkv_prefix_pin(uintptr_t cache, void* salt, size_t salt_size, size_t n, int32_t*
     tokens, uint64_t* pinned) {
   return pkv_prefix_pin((pkv_cache)cache, salt, salt_size, n, tokens, pinned);
@@ -1468,6 +1472,26 @@ func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *Pref
 //   - saltSize: Bytes of the salt, or PKV_ALL_SALTS.
 func PrefixClear(cache Cache, salt unsafe.Pointer, saltSize uint64) Status {
 	return Status(C.go_pkv_prefix_clear(C.uintptr_t(cache), salt, C.size_t(saltSize)))
+}
+
+// PrefixProbe is pkv_prefix_probe. Tells how much of a text is cached in memory, without a session:
+// nothing is matched, counted or held, and what is evicted next does not change. Statuses:
+// UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1.
+//
+//   - cache: The cache.
+//   - salt: The salt. NULL with size 0: none.
+//   - saltSize: Bytes of the salt.
+//   - n: How many tokens the text has.
+//   - tokens: [n]: the ids of the text.
+//   - cached: How many tokens a match would find now, in whole blocks; it may find some more in
+//     the block after them, and blocks that only a store has.
+func PrefixProbe(
+	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, cached *uint64,
+) Status {
+	return Status(C.go_pkv_prefix_probe(
+		C.uintptr_t(cache), salt, C.size_t(saltSize), C.size_t(n),
+		(*C.int32_t)(unsafe.Pointer(tokens)), (*C.uint64_t)(unsafe.Pointer(cached)),
+	))
 }
 
 // PrefixPin is pkv_prefix_pin. Pins what is cached of a text: its whole blocks stay cached, though

@@ -94,6 +94,7 @@ var Names = [...]string{
 	"pkv_session_match_prefix",
 	"pkv_prefix_get_stats",
 	"pkv_prefix_clear",
+	"pkv_prefix_probe",
 	"pkv_prefix_pin",
 	"pkv_prefix_unpin",
 	"pkv_prefix_set_quota",
@@ -1241,6 +1242,27 @@ func PrefixClear(cache Cache, salt unsafe.Pointer, saltSize uint64) Status {
 	return Status(result)
 }
 
+// PrefixProbe is pkv_prefix_probe. Tells how much of a text is cached in memory, without a session:
+// nothing is matched, counted or held, and what is evicted next does not change. Statuses:
+// UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1.
+//
+//   - cache: The cache.
+//   - salt: The salt. NULL with size 0: none.
+//   - saltSize: Bytes of the salt.
+//   - n: How many tokens the text has.
+//   - tokens: [n]: the ids of the text.
+//   - cached: How many tokens a match would find now, in whole blocks; it may find some more in
+//     the block after them, and blocks that only a store has.
+func PrefixProbe(
+	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, cached *uint64,
+) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[78], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(cached)),
+	)
+	return Status(result)
+}
+
 // PrefixPin is pkv_prefix_pin. Pins what is cached of a text: its whole blocks stay cached, though
 // nobody uses them, until they are unpinned as often. Compute a system prompt once, close its
 // session, pin it. Statuses: UNSUPPORTED (no index), TOO_LARGE (salt), OUT_OF_BLOCKS (beyond
@@ -1256,7 +1278,7 @@ func PrefixPin(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, pinned *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[78], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[79], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(pinned)),
 	)
 	return Status(result)
@@ -1276,7 +1298,7 @@ func PrefixUnpin(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, unpinned *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[79], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[80], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(unpinned)),
 	)
 	return Status(result)
@@ -1295,7 +1317,7 @@ func PrefixUnpin(
 //     again.
 func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[80], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(blocks),
+		Addresses[81], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(blocks),
 	)
 	return Status(result)
 }
@@ -1314,7 +1336,7 @@ func PrefixReadEvents(
 	cache Cache, next *uint64, n *uint64, events *PrefixEvent, lost *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[81], uintptr(cache), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(n)),
+		Addresses[82], uintptr(cache), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(n)),
 		uintptr(unsafe.Pointer(events)), uintptr(unsafe.Pointer(lost)),
 	)
 	return Status(result)
@@ -1336,7 +1358,7 @@ func PrefixHashBlocks(
 	salt unsafe.Pointer, saltSize uint64, blockSize uint32, n uint64, tokens *int32, hashes *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[82], uintptr(salt), uintptr(saltSize), uintptr(blockSize), uintptr(n),
+		Addresses[83], uintptr(salt), uintptr(saltSize), uintptr(blockSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(hashes)),
 	)
 	return Status(result)
@@ -1349,7 +1371,7 @@ func PrefixHashBlocks(
 //   - structSize: sizeof(pkv_store_config) as the caller compiled it.
 func StoreConfigInit(config *StoreConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[83], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[84], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1369,7 +1391,7 @@ func StorePrefetch(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[84], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[85], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
@@ -1382,7 +1404,7 @@ func StorePrefetch(
 //
 //   - session: The session.
 func StorePrefetchSession(session Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[85], uintptr(session))
+	result, _, _ := purego.SyscallN(Addresses[86], uintptr(session))
 	return Status(result)
 }
 
@@ -1402,7 +1424,7 @@ func StoreWait(
 	cached *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[86], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[87], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(timeoutMs), uintptr(unsafe.Pointer(cached)),
 	)
 	return Status(result)
@@ -1420,7 +1442,7 @@ func StoreCancel(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[87], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[88], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
@@ -1435,7 +1457,7 @@ func StoreCancel(
 //   - queued: How many block positions still wait to be written.
 func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[88], uintptr(cache), uintptr(timeoutMs), uintptr(unsafe.Pointer(queued)),
+		Addresses[89], uintptr(cache), uintptr(timeoutMs), uintptr(unsafe.Pointer(queued)),
 	)
 	return Status(result)
 }
@@ -1446,7 +1468,7 @@ func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
 //   - cache: The cache.
 //   - out: The figures.
 func StoreGetStats(cache Cache, out *StoreStats) Status {
-	result, _, _ := purego.SyscallN(Addresses[89], uintptr(cache), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[90], uintptr(cache), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -1457,7 +1479,7 @@ func StoreGetStats(cache Cache, out *StoreStats) Status {
 //   - structSize: sizeof(pkv_directory_config) as the caller compiled it.
 func DirectoryConfigInit(config *DirectoryConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[90], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[91], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1471,7 +1493,7 @@ func DirectoryConfigInit(config *DirectoryConfig, structSize uint64) Status {
 //   - out: The store. Close it with out->close(out->user), unless a cache does.
 func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[91], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
+		Addresses[92], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -1479,13 +1501,13 @@ func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
 // Version is pkv_version. Version of the loaded library as major * 1000000 + minor * 1000 + patch.
 // Any thread. Since 0.1.
 func Version() uint32 {
-	result, _, _ := purego.SyscallN(Addresses[92])
+	result, _, _ := purego.SyscallN(Addresses[93])
 	return uint32(result)
 }
 
 // VersionString is pkv_version_string. Version of the loaded library as text, "0.1.0". Static
 // storage. Any thread. Since 0.1.
 func VersionString() string {
-	result, _, _ := purego.SyscallN(Addresses[93])
+	result, _, _ := purego.SyscallN(Addresses[94])
 	return text(result)
 }

@@ -1076,6 +1076,9 @@ class Functions:
         self.prefix_clear: _Call = _bind(
             library, "pkv_prefix_clear", _int, _pointer, _pointer, _size
         )
+        self.prefix_probe: _Call = _bind(
+            library, "pkv_prefix_probe", _int, _pointer, _pointer, _size, _size, _pointer, _pointer
+        )
         self.prefix_pin: _Call = _bind(
             library, "pkv_prefix_pin", _int, _pointer, _pointer, _size, _size, _pointer, _pointer
         )

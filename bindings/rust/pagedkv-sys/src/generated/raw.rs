@@ -1763,6 +1763,19 @@ macro_rules! for_each_function {
             /// - `salt_size`: Bytes of the salt, or PKV_ALL_SALTS.
             fn pkv_prefix_clear(cache: pkv_cache, salt: *const c_void, salt_size: usize) ->
                 pkv_status;
+            /// Tells how much of a text is cached in memory, without a session: nothing is matched,
+            /// counted or held, and what is evicted next does not change. Statuses: UNSUPPORTED (no
+            /// index), TOO_LARGE (salt). Since 0.1.
+            ///
+            /// - `cache`: The cache.
+            /// - `salt`: The salt. NULL with size 0: none.
+            /// - `salt_size`: Bytes of the salt.
+            /// - `n`: How many tokens the text has.
+            /// - `tokens`: \[n\]: the ids of the text.
+            /// - `cached`: How many tokens a match would find now, in whole blocks; it may find
+            /// some more in the block after them, and blocks that only a store has.
+            fn pkv_prefix_probe(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize,
+                tokens: *const i32, cached: *mut u64) -> pkv_status;
             /// Pins what is cached of a text: its whole blocks stay cached, though nobody uses
             /// them, until they are unpinned as often. Compute a system prompt once, close its
             /// session, pin it. Statuses: UNSUPPORTED (no index), TOO_LARGE (salt), OUT_OF_BLOCKS
