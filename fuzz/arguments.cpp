@@ -147,7 +147,46 @@ void session_config(Source& draw) {
 }
 
 // Parameters whose lists are there for as many heads and rows as the call has.
-Padded<pkv_attention_params> draw_params(Source& draw, uint64_t rows, uint64_t heads) {
+// Draws a mask of parents or of bytes whose memory is real as far as the params describe it.
+void draw_masks(Source& draw, pkv_attention_params& params, const SequenceRows& sequences) {
+  static const std::vector<uint8_t> bytes = [] {
+    std::vector<uint8_t> list(1 << 16);
+    for (size_t i = 0; i < list.size(); i++) list[i] = i % 5 != 0;
+    return list;
+  }();
+  static int32_t parents[4096];
+  static int64_t first_positions[4];
+  uint64_t rows = 0, reach = 0;
+  for (size_t s = 0; s < sequences.lengths.size(); s++) {
+    const uint64_t first = sequences.first_rows != nullptr ? sequences.first_rows[s] : 0;
+    rows += sequences.lengths[s];
+    if (sequences.lengths[s] > 0) reach = std::max(reach, first + sequences.lengths[s]);
+  }
+  const bool tree = draw.chance(15) && rows <= std::size(parents);
+  for (uint64_t i = 0; tree && i < rows; i++) parents[i] = static_cast<int32_t>(draw.below(4)) - 1;
+  params.parents = tree ? parents : nullptr;
+  if (draw.chance(70)) params.bool_mask_columns = 48;
+  if (draw.chance(70)) params.bool_mask_row_stride = static_cast<int64_t>(48 * draw.below(2));
+  if (draw.chance(70)) params.bool_mask_batch_stride = static_cast<int64_t>(300 * draw.below(2));
+  const double bytes_needed =
+      static_cast<double>(sequences.lengths.size()) *
+          static_cast<double>(params.bool_mask_batch_stride) +
+      static_cast<double>(reach) * static_cast<double>(params.bool_mask_row_stride) +
+      static_cast<double>(params.bool_mask_columns);
+  const bool refused = params.bool_mask_row_stride < 0 || params.bool_mask_batch_stride < 0;
+  params.bool_mask = draw.chance(20) && sequences.lengths.size() <= std::size(first_positions) &&
+                             (refused || bytes_needed <= static_cast<double>(bytes.size()))
+                         ? bytes.data()
+                         : nullptr;
+  for (int64_t& first : first_positions)
+    first = static_cast<int64_t>(draw.chance(80) ? draw.below(8) : number(draw));
+  params.bool_mask_first_positions = draw.chance(50) ? first_positions : nullptr;
+}
+
+Padded<pkv_attention_params> draw_params(Source& draw, const SequenceRows& sequences,
+                                         uint64_t heads) {
+  uint64_t rows = 0;
+  for (const uint64_t length : sequences.lengths) rows += length;
   Fixture& f = fixture();
   Padded<pkv_attention_params> params(pkv_attention_params_init);
   spoil(params.value, draw);
@@ -158,12 +197,13 @@ Padded<pkv_attention_params> draw_params(Source& draw, uint64_t rows, uint64_t h
   params->mask = draw.chance(20) && rows <= 64 && params->mask_words <= 64 ? masks.data() : nullptr;
   params->lse =
       draw.chance(30) && rows * heads * sizeof(float) <= f.lse.size() ? f.lse.as<float>() : nullptr;
+  draw_masks(draw, params.value, sequences);
   return params;
 }
 
 void attend(Source& draw) {
   Fixture& f = fixture();
-  const Padded<pkv_attention_params> params = draw_params(draw, fresh, query_heads);
+  const Padded<pkv_attention_params> params = draw_params(draw, SequenceRows{{fresh}}, query_heads);
   const pkv_tensor q = draw_tensor(draw, f.rows, fresh, query_heads, dim),
                    out = draw_tensor(draw, f.out, fresh, query_heads, dim);
   const pkv_status status = pkv_batch_attend(
@@ -211,6 +251,39 @@ void materialize(Source& draw) {
   check_written(f.out, k, n, 1, dim, status);
 }
 
+// Writes rows to memory of the caller's that a view describes, and reads them back.
+void write_own(Source& draw, Padded<pkv_kv_view>& view,
+               const Padded<pkv_attention_sequences>& sequences, const SequenceRows& rows) {
+  Fixture& f = fixture();
+  static Guarded memory(1 << 15);
+  for (void** side : {&view->k, &view->v})
+    if (*side != nullptr) *side = memory.data();
+  const pkv_tensor k = draw_tensor(draw, f.rows, rows, view->kv_heads, view->key_dim),
+                   v = draw_tensor(draw, f.rows, rows, view->kv_heads, view->value_dim);
+  documented(pkv_kv_write(nullptr, &view, &sequences, &k,
+                          view->v == nullptr && draw.chance(90) ? nullptr : &v),
+             {PKV_NO_MEMORY});
+  int64_t slots[8];
+  for (int64_t& slot : slots)
+    slot = draw.chance(97) ? static_cast<int64_t>(draw.below(17)) - 1
+                           : static_cast<int64_t>(number(draw));
+  const uint64_t n = draw.chance(90) ? draw.below(9) : number(draw);
+  const pkv_tensor one_k = draw_tensor(draw, f.rows, n, view->kv_heads, view->key_dim),
+                   one_v = draw_tensor(draw, f.rows, n, view->kv_heads, view->value_dim),
+                   to = draw_tensor(draw, f.out, n, view->kv_heads, view->key_dim);
+  const int64_t* const list = n <= std::size(slots) || n > SIZE_MAX / 4 ? slots : nullptr;
+  documented(
+      pkv_kv_write_slots(nullptr, &view, n, list, &one_k, view->v == nullptr ? nullptr : &one_v),
+      {PKV_NO_MEMORY});
+  const pkv_status status = pkv_kv_read_slots(nullptr, &view, n, list, &to, nullptr);
+  documented(status, {PKV_NO_MEMORY});
+  check_written(f.out, to, n, view->kv_heads, view->key_dim, status);
+  EXPECT_TRUE(memory.untouched_from(memory.size()));
+  uint64_t bytes = 0;
+  documented(pkv_kv_view_plan(
+      &view.value, draw.chance(80) ? 0 : static_cast<uint32_t>(number(draw)), nullptr, &bytes));
+}
+
 void stateless(Source& draw) {
   Fixture& f = fixture();
   Padded<pkv_kv_view> view;
@@ -252,17 +325,32 @@ void stateless(Source& draw) {
   sequences->block_tables = lists ? table : nullptr;
   // The library sees no sequences if the struct ends before their count.
   const bool counted = sequences->struct_size > offsetof(pkv_attention_sequences, count);
-  for (uint64_t i = 0; lists && counted && i < sequences->count; i++) rows += lengths[i];
-  const Padded<pkv_attention_params> params = draw_params(draw, rows, sequences->query_heads);
-  const pkv_tensor q = draw_tensor(draw, f.rows, rows, sequences->query_heads, view->key_dim);
-  const pkv_tensor out = draw_tensor(draw, f.out, rows, sequences->query_heads, view->value_dim);
+  SequenceRows all;
+  for (uint64_t i = 0; lists && counted && i < sequences->count; i++) {
+    all.lengths.push_back(lengths[i]);
+    rows += lengths[i];
+  }
+  static int64_t positions[4096];
+  uint32_t first_rows[4];
+  for (uint32_t& first : first_rows) first = static_cast<uint32_t>(draw.below(4));
+  sequences->first_rows = lists && draw.chance(20) ? first_rows : nullptr;
+  if (sequences->struct_size > offsetof(pkv_attention_sequences, first_rows))
+    all.first_rows = sequences->first_rows;
+  const bool positioned = draw.chance(20) && rows <= std::size(positions);
+  for (uint64_t i = 0; positioned && i < rows; i++)
+    positions[i] = static_cast<int64_t>(draw.chance(98) ? draw.below(50) : number(draw));
+  sequences->query_positions = positioned ? positions : nullptr;
+  const Padded<pkv_attention_params> params = draw_params(draw, all, sequences->query_heads);
+  const pkv_tensor q = draw_tensor(draw, f.rows, all, sequences->query_heads, view->key_dim);
+  const pkv_tensor out = draw_tensor(draw, f.out, all, sequences->query_heads, view->value_dim);
   const pkv_status status = pkv_attention(nullptr, &view, &sequences, &params, &q, &out);
   documented(status, {PKV_NO_MEMORY});
-  check_written(f.out, out, rows, sequences->query_heads, view->value_dim, status);
+  check_written(f.out, out, all, sequences->query_heads, view->value_dim, status);
   EXPECT_TRUE(f.lse.untouched_from(status == PKV_OK && params->lse != nullptr
                                        ? rows * sequences->query_heads * sizeof(float)
                                        : 0));
   f.lse.clear();
+  write_own(draw, view, sequences, all);
 }
 
 void merge(Source& draw) {

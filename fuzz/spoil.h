@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <initializer_list>
+#include <vector>
 
 #include "../tests/support/guarded.h"
 #include "../tests/support/source.h"
@@ -81,30 +82,62 @@ inline double reach(const pkv_tensor& tensor, uint64_t rows, uint32_t heads, uin
   return (static_cast<double>(rows - 1) * row + (heads - 1.0) * head + width) * 4;
 }
 
-inline pkv_tensor draw_tensor(Source& draw, Guarded& buffer, uint64_t rows, uint32_t heads,
-                              uint32_t width) {
+// The rows that each sequence of a call has in its tensors.
+struct SequenceRows {
+  std::vector<uint64_t> lengths;
+  const uint32_t* first_rows = nullptr;
+
+  uint64_t row(const pkv_tensor& tensor, size_t sequence, uint64_t i) const {
+    const bool padded = tensor.batch_rows != 0;
+    uint64_t first = 0;
+    for (size_t s = 0; s < sequence && !padded; s++) first += lengths[s];
+    if (first_rows != nullptr) first = first_rows[sequence];
+    return uint64_t{tensor.batch_rows} * sequence + first + i;
+  }
+  // The rows of a tensor up to the last one of any sequence.
+  uint64_t reach(const pkv_tensor& tensor) const {
+    uint64_t end = 0;
+    for (size_t s = 0; s < lengths.size(); s++)
+      if (lengths[s] > 0) end = std::max(end, row(tensor, s, lengths[s]));
+    return end;
+  }
+};
+
+inline pkv_tensor draw_tensor(Source& draw, Guarded& buffer, const SequenceRows& rows,
+                              uint32_t heads, uint32_t width) {
   pkv_tensor tensor{nullptr, PKV_F32, 0, 0, 0};
   spoil(tensor, draw);
-  tensor.data = draw.chance(97) && honest(reach(tensor, rows, heads, width), buffer.size())
-                    ? buffer.data()
-                    : nullptr;
+  tensor.data =
+      draw.chance(97) && honest(reach(tensor, rows.reach(tensor), heads, width), buffer.size())
+          ? buffer.data()
+          : nullptr;
   return tensor;
+}
+inline pkv_tensor draw_tensor(Source& draw, Guarded& buffer, uint64_t rows, uint32_t heads,
+                              uint32_t width) {
+  return draw_tensor(draw, buffer, SequenceRows{{rows}}, heads, width);
 }
 
 // After a call that wrote rows: nothing but their elements; after one that was refused: nothing.
-inline void check_written(Guarded& buffer, const pkv_tensor& tensor, uint64_t rows, uint32_t heads,
-                          uint32_t width, pkv_status status) {
-  if (status != PKV_OK || rows == 0) {
+inline void check_written(Guarded& buffer, const pkv_tensor& tensor, const SequenceRows& rows,
+                          uint32_t heads, uint32_t width, pkv_status status) {
+  if (status != PKV_OK) {
     EXPECT_TRUE(buffer.untouched_from());
     return;
   }
   const size_t size = element_bytes(tensor.dtype);
   const size_t head = static_cast<size_t>(tensor.head_stride != 0 ? tensor.head_stride : width);
   const size_t row = tensor.row_stride != 0 ? static_cast<size_t>(tensor.row_stride) : head * heads;
-  for (uint64_t r = 0; r < rows; r++)
-    for (uint32_t h = 0; h < heads; h++)
-      std::memset(buffer.data() + (r * row + h * head) * size, Guarded::filler, width * size);
+  for (size_t s = 0; s < rows.lengths.size(); s++)
+    for (uint64_t i = 0; i < rows.lengths[s]; i++)
+      for (uint32_t h = 0; h < heads; h++)
+        std::memset(buffer.data() + (rows.row(tensor, s, i) * row + h * head) * size,
+                    Guarded::filler, width * size);
   EXPECT_TRUE(buffer.untouched_from());
+}
+inline void check_written(Guarded& buffer, const pkv_tensor& tensor, uint64_t rows, uint32_t heads,
+                          uint32_t width, pkv_status status) {
+  check_written(buffer, tensor, SequenceRows{{rows}}, heads, width, status);
 }
 
 // Bytes that one tensor of a view reaches at most.

@@ -84,15 +84,21 @@ Shape shape_of(const void* handle, uint32_t layer, double rows, uint32_t Layer::
                uint32_t Layer::* dim) {
   const Layer* const known = layer_of(handle, layer);
   if (known == nullptr) return {};
-  return {rows, amount(known->*heads), amount(known->*dim)};
+  return {rows, amount(known->*heads), amount(known->*dim), sessions_of(handle), rows};
 }
 
 Shape of_sequences(const pkv_attention_sequences* sequences, uint32_t dim) {
   if (sequences == nullptr) return {};
-  double rows = 0;
-  for (uint64_t i = 0; sequences->query_lengths != nullptr && i < sequences->count; i++)
+  const bool placed = sequences->first_rows != nullptr &&
+                      sequences->struct_size > offsetof(pkv_attention_sequences, first_rows);
+  double rows = 0, end = 0;
+  for (uint64_t i = 0; sequences->query_lengths != nullptr && i < sequences->count; i++) {
     rows += sequences->query_lengths[i];
-  return {rows, amount(sequences->query_heads), amount(dim)};
+    end = std::max(
+        end, amount(sequences->query_lengths[i]) + (placed ? amount(sequences->first_rows[i]) : 0));
+  }
+  return {placed ? std::max(rows, end) : rows, amount(sequences->query_heads), amount(dim),
+          amount(sequences->count), end};
 }
 
 uint32_t word_at(const unsigned char* bytes, size_t i) {
@@ -149,13 +155,16 @@ std::string handle_text(const void* handle) {
 }
 
 std::string tensor_text(const pkv_tensor& tensor, const std::string& data) {
-  return "{" + data + ", " + number(tensor.dtype) + ", " + number(tensor.reserved) + ", " +
+  return "{" + data + ", " + number(tensor.dtype) + ", " + number(tensor.batch_rows) + ", " +
          number(tensor.row_stride) + ", " + number(tensor.head_stride) + "}";
 }
 
 double bytes_of(const pkv_tensor& tensor, Shape shape) {
   if (shape.rows == 0 || shape.heads == 0) return stand_in_bytes;
-  const uint64_t rows = static_cast<uint64_t>(std::min(shape.rows, 0x1p63));
+  const double reached = tensor.batch_rows == 0
+                             ? shape.rows
+                             : (shape.sequences - 1) * tensor.batch_rows + shape.entry_rows;
+  const uint64_t rows = static_cast<uint64_t>(std::clamp(reached, 0.0, 0x1p63));
   const double as_f32 =
       reach(tensor, rows, static_cast<uint32_t>(shape.heads), static_cast<uint32_t>(shape.dim));
   return as_f32 / 4 * amount(element_bytes(tensor.dtype));
@@ -186,6 +195,38 @@ Shape queries(const pkv_kv_view* kv, const pkv_attention_sequences* sequences) {
 }
 Shape results(const pkv_kv_view* kv, const pkv_attention_sequences* sequences) {
   return of_sequences(sequences, kv == nullptr ? 0 : kv->value_dim);
+}
+
+Shape keys(const pkv_kv_view* kv, const pkv_attention_sequences* sequences) {
+  Shape shape = of_sequences(sequences, kv == nullptr ? 0 : kv->key_dim);
+  shape.heads = kv == nullptr ? 0 : kv->kv_heads;
+  return shape;
+}
+Shape values(const pkv_kv_view* kv, const pkv_attention_sequences* sequences) {
+  Shape shape = keys(kv, sequences);
+  shape.dim = kv == nullptr ? 0 : kv->value_dim;
+  return shape;
+}
+Shape keys(const pkv_kv_view* kv, double rows) {
+  if (kv == nullptr) return {};
+  return {rows, amount(kv->kv_heads), amount(kv->key_dim), 1, rows};
+}
+Shape values(const pkv_kv_view* kv, double rows) {
+  if (kv == nullptr) return {};
+  return {rows, amount(kv->kv_heads), amount(kv->value_dim), 1, rows};
+}
+
+double rows_of(const pkv_attention_sequences* sequences) {
+  double rows = 0;
+  for (uint64_t i = 0; sequences->query_lengths != nullptr && i < sequences->count; i++)
+    rows += sequences->query_lengths[i];
+  return rows;
+}
+
+double bytes_of_mask(const pkv_attention_params& params, Shape shape) {
+  return std::max(0.0, shape.sequences - 1) * amount(params.bool_mask_batch_stride) +
+         std::max(0.0, shape.entry_rows - 1) * amount(params.bool_mask_row_stride) +
+         amount(params.bool_mask_columns);
 }
 
 double rows_of(const void* batch) {

@@ -14,6 +14,8 @@ namespace transcript {
 // Rows of heads of numbers, as far as a caller's hostile numbers go.
 struct Shape {
   double rows = 0, heads = 0, dim = 0;
+  double sequences = 1;
+  double entry_rows = 0;  // of one sequence of a padded batch, up to the last that is not padding
 };
 
 // What the library was told of caches and batches. Of a handle that nobody knows: nothing.
@@ -23,7 +25,13 @@ Shape queries(const void* handle, uint32_t layer, double rows);
 Shape results(const void* handle, uint32_t layer, double rows);
 Shape queries(const pkv_kv_view* kv, const pkv_attention_sequences* sequences);
 Shape results(const pkv_kv_view* kv, const pkv_attention_sequences* sequences);
+Shape keys(const pkv_kv_view* kv, const pkv_attention_sequences* sequences);
+Shape values(const pkv_kv_view* kv, const pkv_attention_sequences* sequences);
+Shape keys(const pkv_kv_view* kv, double rows);
+Shape values(const pkv_kv_view* kv, double rows);
 double rows_of(const void* batch);
+double rows_of(const pkv_attention_sequences* sequences);
+double bytes_of_mask(const pkv_attention_params& params, Shape shape);
 double sessions_of(const void* batch);
 void remember_layers(const void* cache, const pkv_cache_config& config);
 void remember_rows(const void* batch, size_t count, const uint32_t* new_tokens);

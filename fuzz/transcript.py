@@ -14,7 +14,7 @@ import harness
 
 DECLARATION = re.compile(r"^PKV_API\s([^;{]*?)\bpkv_(\w+)\s*\(([^;]*?)\)\s*;", re.M)
 STRUCT = re.compile(r"typedef struct (pkv_\w+) \{([^}]*)\} \1;")
-HANDLES = ("pkv_pool", "pkv_cache", "pkv_session", "pkv_batch", "pkv_snapshot")
+HANDLES = ("pkv_pool", "pkv_cache", "pkv_session", "pkv_batch", "pkv_snapshot", "pkv_compute")
 # Their text is written by hand, in transcript.cpp.
 BY_HAND = {"pkv_tensor", "pkv_allocator", "pkv_logger", "pkv_runner"}
 
@@ -39,6 +39,7 @@ LENGTHS = {
     "batch_choose_victims.new_tokens": "count",
     "batch_choose_victims.victims": "capacity",
     "batch_accept.kept": "count",
+    "batch_set_first_rows.first_rows": "sessions_of(batch)",
     "batch_commit.tokens": "rows_of(batch)",
     "batch_slot_mapping.slots": "capacity",
     "batch_block_copies.from": "capacity",
@@ -49,11 +50,15 @@ LENGTHS = {
     "merge_states.merged_lse": "amount(rows) * heads",
     "prefix_get_stats.salt": "salt_size",
     "prefix_clear.salt": "salt_size",
+    "prefix_probe.salt": "salt_size",
+    "prefix_probe.tokens": "n",
     "prefix_pin.salt": "salt_size",
     "prefix_pin.tokens": "n",
     "prefix_unpin.salt": "salt_size",
     "prefix_unpin.tokens": "n",
     "prefix_set_quota.salt": "salt_size",
+    "kv_write_slots.slots": "amount(rows)",
+    "kv_read_slots.slots": "amount(rows)",
     "prefix_hash_blocks.salt": "salt_size",
     "prefix_hash_blocks.tokens": "n",
     "prefix_hash_blocks.hashes": "block_size == 0 ? 0 : n / block_size",
@@ -73,6 +78,12 @@ TENSORS = {
     "session_materialize.v": "out values(session, layer, amount(n))",
     "attention.q": "queries(kv, sequences)",
     "attention.out": "out results(kv, sequences)",
+    "kv_write.k": "keys(kv, rows_of(sequences))",
+    "kv_write.v": "values(kv, rows_of(sequences))",
+    "kv_write_slots.k": "keys(kv, amount(rows))",
+    "kv_write_slots.v": "values(kv, amount(rows))",
+    "kv_read_slots.k": "out keys(kv, amount(rows))",
+    "kv_read_slots.v": "out values(kv, amount(rows))",
     "merge_states.merged": "out {amount(rows), amount(heads), amount(dim)}",
 }
 
@@ -83,6 +94,8 @@ ARGUMENTS = {
     "batch_attend.params": "call.structure(params, queries(batch, layer, rows_of(batch)));",
     "attention.params": "call.structure(params, queries(kv, sequences));",
     # Read before they are written.
+    "kv_view_plan.kv": "call.structure(kv, {});",
+    "kv_view_plan.memory": "call.number(reinterpret_cast<uintptr_t>(memory));",
     "prefix_read_events.next": "call.in_list(next, 1);",
     "prefix_read_events.n": "call.in_list(n, 1);",
     "prefix_read_events.events": "call.out_list(events, n == nullptr ? 0 : amount(*n));",
@@ -98,11 +111,17 @@ POINTERS = {
     "pkv_cache_config.prefix": "structure(s.prefix, shape)",
     "pkv_cache_config.store": "left_out(s.store)",
     "pkv_pool_config.allocator": "allocator(s.allocator)",
+    "pkv_compute_config.allocator": "allocator(s.allocator)",
+    "pkv_compute_config.runner": "runner(s.runner)",
     "pkv_session_config.salt": "in(static_cast<const unsigned char*>(s.salt), amount(s.salt_size))",
     "pkv_attention_params.alibi_slopes": "in(s.alibi_slopes, shape.heads)",
     "pkv_attention_params.sink_logits": "in(s.sink_logits, shape.heads)",
     "pkv_attention_params.mask": "in(s.mask, shape.rows * amount(s.mask_words))",
     "pkv_attention_params.lse": "out(s.lse, shape.rows * shape.heads)",
+    "pkv_attention_params.parents": "in(s.parents, shape.rows)",
+    "pkv_attention_params.bool_mask": "in(s.bool_mask, bytes_of_mask(s, shape))",
+    "pkv_attention_params.bool_mask_first_positions": "in(s.bool_mask_first_positions, "
+    "shape.sequences)",
     "pkv_kv_view.k": "memory_of(s, s.k, s.k_block_stride, s.k_row_stride, s.k_head_stride, "
     "s.dtype, s.key_dim)",
     "pkv_kv_view.v": "memory_of(s, s.v, s.v_block_stride, s.v_row_stride, s.v_head_stride, "
@@ -111,6 +130,8 @@ POINTERS = {
     "pkv_attention_sequences.kv_lengths": "in(s.kv_lengths, amount(s.count))",
     "pkv_attention_sequences.block_tables": "in(s.block_tables, "
     "amount(s.count) * amount(s.block_table_stride))",
+    "pkv_attention_sequences.first_rows": "in(s.first_rows, amount(s.count))",
+    "pkv_attention_sequences.query_positions": "in(s.query_positions, rows_of(&s))",
 }
 
 # What later calls need to know of one that returned PKV_OK.

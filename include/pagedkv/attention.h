@@ -1,4 +1,4 @@
-/* pagedkv: attention parameters, views of K and V, and attention over memory the caller describes.
+/* pagedkv: attention parameters, and attention over memory the caller describes.
  *
  *   out[i] = sum_j softmax_j(score_ij) v[j]
  *   score_ij = cap(scale * q[i] . k[j]) + slope * (j - i)
@@ -19,7 +19,7 @@
 #ifndef PAGEDKV_ATTENTION_H
 #define PAGEDKV_ATTENTION_H
 
-#include <pagedkv/compute.h>
+#include <pagedkv/kv.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -30,7 +30,10 @@ extern "C" {
 /** sinks value: the sinks of the layer's group. */
 #define PKV_SINKS_OF_LAYER ((uint32_t)0xFFFFFFFFu)
 
-/** Which attention is computed. Variants combine freely. */
+/**
+ * Which attention is computed. Variants combine freely. Lists of [rows] have the rows of all
+ * sequences, one after the other, also where tensors are padded.
+ */
 typedef struct pkv_attention_params {
   uint32_t struct_size;
   float scale; /**< Factor of the scores, finite; 0 (default): 1 / sqrt(key_dim). */
@@ -66,6 +69,29 @@ typedef struct pkv_attention_params {
    * seen, it has the sink_logits alone, or is -infinity without them. NULL (default): not wanted.
    */
   float* lse;
+  /**
+   * [rows]: the mask of a tree of speculative tokens by the parent of each new token: its index
+   * among the new tokens of its session, lower than the token's own, or -1 for none. A new token
+   * sees itself, its ancestors and, as without a mask, what was there before the step. NULL
+   * (default): no tree. At most one of mask, parents and bool_mask is given.
+   */
+  const int32_t* parents;
+  /**
+   * Which positions each query sees, in bytes: 0 hides; another byte shows what causal and the
+   * window do not hide. That of query i of sequence s for column c is at bool_mask[s *
+   * bool_mask_batch_stride + i * bool_mask_row_stride + c]; with first_rows (of
+   * pkv_attention_sequences, or pkv_batch_set_first_rows), i counts the rows of the padded batch.
+   * Positions before the first column are seen as without a mask. NULL (default): no mask.
+   */
+  const uint8_t* bool_mask;
+  uint64_t bool_mask_columns;     /**< They reach the last position of every sequence. */
+  int64_t bool_mask_row_stride;   /**< 0 (default): all queries of a sequence have the same row. */
+  int64_t bool_mask_batch_stride; /**< 0 (default): all sequences have the same rows. */
+  /**
+   * [sequences]: the position of column 0. A negative one is the number of first columns that stand
+   * for no position, such as padding on the left. NULL (default): 0.
+   */
+  const int64_t* bool_mask_first_positions;
 } pkv_attention_params;
 
 /**
@@ -79,77 +105,13 @@ typedef struct pkv_attention_params {
 PKV_API pkv_status pkv_attention_params_init(pkv_attention_params* params, size_t struct_size);
 
 /**
- * K and V of one layer in paged memory: a cache's (pkv_cache_kv_view) or the caller's own.
- *
- * Strides count elements of the dtype; of INT8 and INT4, whose rows end in scales, bytes. Block b
- * begins at b * block_stride. In it
- *
- *   PLAIN   element (token t, head h, dim d) is at t * row_stride + h * head_stride + d;
- *   PACKED  tile t / 16 begins at (t / 16) * row_stride + h * head_stride; inside, see
- *           PKV_LAYOUT_PACKED.
- *
- * Where block_stride == block_size * row_stride (PLAIN) the same memory is token-flat: slot s
- * begins at s * row_stride.
- */
-typedef struct pkv_kv_view {
-  uint32_t struct_size;
-  pkv_layout layout;
-  uint32_t block_size; /**< Tokens per block. PACKED: a multiple of 16. PLAIN: 1 or more. */
-  uint32_t kv_heads;
-  uint32_t key_dim;
-  uint32_t value_dim;
-  pkv_dtype dtype;       /**< Type of K, and of V. */
-  pkv_dtype value_dtype; /**< Type of V, if another one; 0: dtype. */
-  uint64_t blocks;       /**< Blocks that the memory holds; no id at or above this is followed. */
-  const void* k;
-  const void* v; /**< NULL: V is the first value_dim dims of K. */
-  int64_t k_block_stride;
-  int64_t k_row_stride;
-  int64_t k_head_stride;
-  int64_t v_block_stride;
-  int64_t v_row_stride;
-  int64_t v_head_stride;
-} pkv_kv_view;
-
-/**
- * Tells where one layer of a paged cache is in memory, for engines with kernels of their own. Read
- * only.
- *
- * The addresses stay valid as long as the cache; pkv_session_block_table tells which blocks hold
- * what.
- *
- * @param      cache  The cache.
- * @param      layer  The layer of the model.
- * @param[out] out    The view.
- *
- * Statuses: OUT_OF_RANGE (layer), UNSUPPORTED (not PAGED). Since 0.1.
- */
-PKV_API pkv_status pkv_cache_kv_view(pkv_cache cache, uint32_t layer, pkv_kv_view* out);
-
-/** A ragged set of sequences over one pkv_kv_view, described by the caller. */
-typedef struct pkv_attention_sequences {
-  uint32_t struct_size;
-  uint32_t query_heads; /**< A multiple of the view's kv_heads. */
-  uint64_t count;       /**< How many sequences. */
-  /** [count]: query rows of each sequence; they are its last positions. */
-  const uint32_t* query_lengths;
-  /** [count]: positions of each sequence, the queries' own included; at least query_lengths. */
-  const uint64_t* kv_lengths;
-  /**
-   * [count][block_table_stride]: block ids. Entries beyond kv_lengths, or before a window, are not
-   * read.
-   */
-  const uint32_t* block_tables;
-  uint64_t block_table_stride; /**< Entries from one sequence's table to the next. */
-} pkv_attention_sequences;
-
-/**
  * Computes attention without a cache: over a view and block tables that the caller owns. Any
  * thread.
  *
  * @param      compute    What it runs on. NULL: all processors.
  * @param[in]  kv         The memory of K and V.
- * @param[in]  sequences  The sequences; rows of q and out are theirs, one after the other.
+ * @param[in]  sequences  The sequences; rows of q and out are theirs, one after the other or in a
+ *                        padded batch.
  * @param[in]  params     Which attention. NULL: defaults.
  * @param[in]  q          Queries, [sum of query_lengths][query_heads][key_dim].
  * @param[out] out        Results, [sum of query_lengths][query_heads][value_dim].

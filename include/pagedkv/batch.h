@@ -98,6 +98,19 @@ PKV_API pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count,
 PKV_API pkv_status pkv_batch_rows(pkv_batch batch, size_t* rows);
 
 /**
+ * Tells where the rows of each session begin in the tensors of pkv_batch_write and
+ * pkv_batch_attend, for batches that are padded on the left or have gaps.
+ *
+ * @param     batch       The batch.
+ * @param[in] first_rows  [sessions]: as first_rows of pkv_attention_sequences. NULL: as without
+ *                        this call, rows follow each other, or begin with the entries of a padded
+ *                        batch.
+ *
+ * Statuses: none of its own. Since 0.1.
+ */
+PKV_API pkv_status pkv_batch_set_first_rows(pkv_batch batch, const uint32_t* first_rows);
+
+/**
  * Stores K and V of one layer. A layer may be written again before the commit.
  *
  * @param     batch  The batch.

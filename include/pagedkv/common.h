@@ -118,11 +118,18 @@ typedef enum pkv_dtype PKV_ENUM {
  *
  * Strides count elements; 0 means dense, [rows][heads][dim]. Any alignment works. This struct is
  * pinned: it will not grow.
+ *
+ * Functions that take rows of several sequences take padded batches as well (in others batch_rows
+ * is 0). batch_rows is then the stride from the first row of a sequence to that of the next,
+ * counted in rows: row i of sequence s is row s * batch_rows + i of the tensor.
+ *
+ *   [batch][n][heads][dim]   batch_rows n, the other strides dense;
+ *   [batch][heads][n][dim]   batch_rows heads * n, row_stride dim, head_stride n * dim.
  */
 typedef struct pkv_tensor {
   void* data;          /**< The caller's memory; only read where the parameter is [in]. */
   pkv_dtype dtype;     /**< F32, F16 or BF16. */
-  uint32_t reserved;   /**< 0. */
+  uint32_t batch_rows; /**< Rows per sequence of a padded batch; 0: they follow each other. */
   int64_t row_stride;  /**< Elements from row to row; 0, or at least what one row holds. */
   int64_t head_stride; /**< Elements from head to head; 0, or at least dim. */
 } pkv_tensor;

@@ -20,8 +20,11 @@
  *
  * 5. An engine with kernels of its own. Storage NONE, or a pkv_pool alone, keeps ids only;
  *    pkv_session_block_table, slot mappings and KV indices tell where everything is;
- *    pkv_cache_kv_view gives typed addresses; pkv_attention computes attention over block tables
- *    that the caller owns. (pool.h, attention.h)
+ *    pkv_cache_kv_view gives typed addresses. (pool.h, kv.h)
+ *
+ * 6. An engine with memory of its own. pkv_kv_write stores rows in blocks that the engine describes
+ *    and pkv_attention attends over them, on the threads of a pkv_compute. (kv.h, attention.h,
+ *    compute.h)
  *
  * THREADS
  *
@@ -66,6 +69,7 @@
 #include <pagedkv/common.h>
 #include <pagedkv/compute.h>
 #include <pagedkv/file.h>
+#include <pagedkv/kv.h>
 #include <pagedkv/pool.h>
 #include <pagedkv/prefix.h>
 #include <pagedkv/session.h>

@@ -130,6 +130,10 @@ pkv_status pkv_batch_rows(pkv_batch handle, size_t* rows) {
   });
 }
 
+pkv_status pkv_batch_set_first_rows(pkv_batch handle, const uint32_t* first_rows) {
+  return guarded([&] { BatchLease(handle, Access::write)->set_first_rows(first_rows); });
+}
+
 pkv_status pkv_batch_write(pkv_batch handle, uint32_t layer, const pkv_tensor* k,
                            const pkv_tensor* v) {
   return guarded([&] { BatchLease(handle, Access::write)->write(layer, k, v); });

@@ -248,8 +248,9 @@ TEST(StatelessAttention, EqualsTheReferenceOverMemoryOfTheCallersOwn) {
                      values.row_stride * block_size,
                      values.row_stride,
                      values.head_stride};
-    const pkv_attention_sequences sequences{
-        sizeof sequences, model.query_heads, 1, &queries, &length, table.data(), table.size()};
+    const pkv_attention_sequences sequences{sizeof sequences, model.query_heads, 1,
+                                            &queries,         &length,           table.data(),
+                                            table.size(),     nullptr,           nullptr};
     Rows q(queries, 6, 48), out(queries, 6, 32);
     const pkv_tensor query_rows = q.fill(random).tensor(), outputs = out.tensor();
     CHECK(pkv_attention(nullptr, &view, &sequences, nullptr, &query_rows, &outputs));

@@ -95,7 +95,8 @@ struct House {
 // Computes attention over memory of the caller's, by two threads. Returns the results.
 std::vector<float> attend_alone(pkv_compute compute) {
   constexpr uint32_t rows = 64;
-  static const std::vector<float> kv = numbers(rows * kv_floats, 3), q = numbers(2 * q_floats, 4);
+  static std::vector<float> kv = numbers(rows * kv_floats, 3);
+  static const std::vector<float> q = numbers(2 * q_floats, 4);
   auto view = empty<pkv_kv_view>();
   view.dtype = PKV_F32;
   view.layout = PKV_LAYOUT_PLAIN;

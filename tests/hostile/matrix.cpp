@@ -102,9 +102,8 @@ Arg handle(Handle kind, bool closes) {
        {uint64_t{1}, ~uint64_t{0}, uint64_t{1} << 63, uint64_t{0xDEADBEEFDEADBEEF}})
     arg.misuses.push_back(replaced(format("bits %#llx", static_cast<unsigned long long>(pattern)),
                                    pattern, {PKV_STALE_HANDLE}));
-  for (const Handle another :
-       {Handle::pool, Handle::cache, Handle::session, Handle::batch, Handle::snapshot,
-        Handle::compute})
+  for (const Handle another : {Handle::pool, Handle::cache, Handle::session, Handle::batch,
+                               Handle::snapshot, Handle::compute})
     if (another != kind)
       arg.misuses.push_back(
           {format("handle of kind %d", static_cast<int>(another)),
@@ -163,7 +162,7 @@ Arg rows(size_t count, size_t heads) {
       bad_tensor(
           "dtype fp8, only stored", [](pkv_tensor& t) { t.dtype = PKV_FP8_E4M3; }, invalid),
       bad_tensor(
-          "reserved set", [](pkv_tensor& t) { t.reserved = 1; }, invalid),
+          "batch_rows 1", [](pkv_tensor& t) { t.batch_rows = 1; }, invalid),
       bad_tensor(
           "row_stride -1", [](pkv_tensor& t) { t.row_stride = -1; }, range),
       bad_tensor(
@@ -272,7 +271,7 @@ const std::vector<Function>& all_rows() {
     std::vector<Function> result;
     for (const auto& part :
          {plain_rows(), pool_rows(), cache_rows(), session_rows(), batch_rows(), attention_rows(),
-          compute_rows(),          snapshot_rows(), prefix_rows(), file_rows(), store_rows()})
+          compute_rows(), kv_rows(), snapshot_rows(), prefix_rows(), file_rows(), store_rows()})
       result.insert(result.end(), part.begin(), part.end());
     return result;
   }();

@@ -153,6 +153,7 @@ std::vector<Function> session_rows();
 std::vector<Function> batch_rows();
 std::vector<Function> attention_rows();
 std::vector<Function> compute_rows();
+std::vector<Function> kv_rows();
 std::vector<Function> snapshot_rows();
 std::vector<Function> prefix_rows();
 std::vector<Function> file_rows();

@@ -63,6 +63,17 @@ const Exception anything[] = {
     {"pkv_attention", "kv.k_row_stride", "a block of the view is one tile"},
     {"pkv_attention", "kv.v_row_stride", "a block of the view is one tile"},
     {"", "params.mask[0]", "bits"},
+    {"", "params.bool_mask_first_positions[0]", "a position"},
+    {"pkv_batch_attend", "params.bool_mask_batch_stride", "there is one session"},
+    {"", "sequences.query_positions[0]", "a position"},
+    {"pkv_kv_write_slots", "slots", "2^64 - 1 is PKV_NO_SLOT"},
+    {"pkv_kv_read_slots", "slots", "as above"},
+    {"pkv_kv_view_plan", "kv.k_block_stride", "written by the call"},
+    {"pkv_kv_view_plan", "kv.k_row_stride", "as above"},
+    {"pkv_kv_view_plan", "kv.k_head_stride", "as above"},
+    {"pkv_kv_view_plan", "kv.v_block_stride", "as above"},
+    {"pkv_kv_view_plan", "kv.v_row_stride", "as above"},
+    {"pkv_kv_view_plan", "kv.v_head_stride", "as above"},
     {"pkv_prefix_get_stats", "salt_size", "2^64 - 1 is PKV_ALL_SALTS"},
     {"pkv_prefix_clear", "salt_size", "2^64 - 1 is PKV_ALL_SALTS"},
     {"pkv_prefix_read_events", "next", "a number of an event, of which none is there"},
@@ -86,8 +97,19 @@ const Exception bounded[] = {
     {"", "out.head_stride", "as above", uint64_t{1} << 24},
     {"", "outs.head_stride", "as above", uint64_t{1} << 24},
     {"", "merged.head_stride", "as above", uint64_t{1} << 24},
-    {"pkv_attention", "sequences.count", "sequences are worked through one by one",
-     uint64_t{1} << 24},
+    {"", "sequences.count", "sequences are worked through one by one", uint64_t{1} << 24},
+    {"", "sequences.query_lengths[0]", "with positions of their own: as above", uint64_t{1} << 12},
+    {"", "sequences.first_rows[0]", "64 GiB", uint64_t{1} << 24},
+    {"pkv_batch_attend", "params.bool_mask_row_stride", "64 GiB", uint64_t{1} << 24},
+    {"pkv_kv_write", "kv.k_row_stride", "blocks lie in 64 GiB", uint64_t{1} << 24},
+    {"pkv_kv_write", "kv.v_row_stride", "as above", uint64_t{1} << 24},
+    {"pkv_kv_read_slots", "kv.kv_heads", "heads are worked through", uint64_t{1} << 16},
+    {"pkv_kv_write_slots", "rows", "as above", uint64_t{1} << 16},
+    {"pkv_kv_read_slots", "rows", "as above", uint64_t{1} << 16},
+    {"", "q.batch_rows", "sequences lie in 64 GiB", uint64_t{1} << 24},
+    {"", "out.batch_rows", "as above", uint64_t{1} << 24},
+    {"", "k.batch_rows", "as above", uint64_t{1} << 24},
+    {"", "v.batch_rows", "as above", uint64_t{1} << 24},
     {"pkv_attention", "kv.k_block_stride", "the view is of a cache's own memory"},
     {"pkv_attention", "kv.v_block_stride", "as above"},
     {"pkv_attention", "kv.k_head_stride", "as above"},
@@ -115,6 +137,22 @@ void add_params(World& world, pkv_attention_params& params) {
   params.lse = world.keep_list(std::vector<float>(4 * query_heads));
   params.mask = world.keep_list<uint64_t>({1, 3, 7, 1});
   params.mask_words = 1;
+}
+
+void add_parents(World& world, pkv_attention_params& params) {
+  params.parents = world.keep_list<int32_t>({-1, 0, 0, -1});
+}
+
+void add_bools(World& world, pkv_attention_params& params) {
+  params.bool_mask = world.keep_list(std::vector<uint8_t>(2 * 3 * 20, 1));
+  params.bool_mask_columns = params.bool_mask_row_stride = 20;
+  params.bool_mask_batch_stride = 3 * 20;
+  params.bool_mask_first_positions = world.keep_list<int64_t>({0, 0});
+}
+
+void add_positions(World& world, pkv_attention_sequences& sequences) {
+  sequences.first_rows = world.keep_list<uint32_t>({0, 3});
+  sequences.query_positions = world.keep_list<int64_t>({17, 18, 19, 4});
 }
 
 void add_key(World& world, pkv_file_config& config) {
@@ -168,8 +206,12 @@ Variant changed(size_t at, void (*change)(World&, Struct&)) {
 
 std::vector<Variant> variants_of(const std::string& name) {
   static const std::map<std::string, std::vector<Variant>> more = {
-      {"pkv_batch_attend", {changed(2, add_params)}},
-      {"pkv_attention", {changed(3, add_params)}},
+      {"pkv_batch_attend",
+       {changed(2, add_params), changed(2, add_parents), changed(2, add_bools)}},
+      {"pkv_attention",
+       {changed(3, add_params), changed(3, add_parents), changed(3, add_bools),
+        changed(2, add_positions)}},
+      {"pkv_kv_write", {changed(2, add_positions)}},
       {"pkv_file_save", {changed(3, add_key)}},
       {"pkv_session_open",
        {changed<pkv_session_config>(1,
@@ -177,7 +219,8 @@ std::vector<Variant> variants_of(const std::string& name) {
                                       config.salt = world.keep_list(std::vector<char>{'s'});
                                       config.salt_size = 1;
                                     })}},
-      {"pkv_cache_create", {changed(0, add_store), changed(0, add_runner<pkv_cache_config>), changed(0, use_groups)}},
+      {"pkv_cache_create",
+       {changed(0, add_store), changed(0, add_runner<pkv_cache_config>), changed(0, use_groups)}},
       {"pkv_cache_compute_plan",
        {changed(0, add_store), changed(0, add_runner<pkv_cache_config>), changed(0, use_groups)}},
       {"pkv_compute_create", {changed(0, add_runner<pkv_compute_config>)}},
@@ -188,16 +231,35 @@ std::vector<Variant> variants_of(const std::string& name) {
   return all;
 }
 
+// Numbers that say nothing as long as this pointer of the same struct is NULL.
+const struct {
+  const char* path;
+  size_t pointer;
+} of_pointers[] = {
+    {"params.mask_words", offsetof(pkv_attention_params, mask)},
+    {"params.bool_mask_columns", offsetof(pkv_attention_params, bool_mask)},
+    {"params.bool_mask_row_stride", offsetof(pkv_attention_params, bool_mask)},
+    {"params.bool_mask_batch_stride", offsetof(pkv_attention_params, bool_mask)},
+};
+
 // Memory that the library is to fill, made by World::room().
 constexpr uint64_t unwritten = 0xA5A5A5A5A5A5A5A5;
 
-// Returns the place of a number in a call, or NULL if a pointer on the way is NULL.
+// Returns the place of a number in a call, or NULL if a pointer on the way is NULL, or one without
+// which it says nothing.
 void* place(const Number& number, Values& values) {
   if (number.by_value) return &values[number.parameter];
   uint64_t at = values[number.parameter];
   for (const size_t offset : number.through)
     if (at != 0) std::memcpy(&at, reinterpret_cast<const void*>(at + offset), sizeof at);
-  return at == 0 || at == unwritten ? nullptr : reinterpret_cast<void*>(at + number.offset);
+  if (at == 0 || at == unwritten) return nullptr;
+  for (const auto& each : of_pointers) {
+    uint64_t pointer = 0;
+    if (std::strcmp(each.path, number.path) != 0) continue;
+    std::memcpy(&pointer, reinterpret_cast<const void*>(at + each.pointer), sizeof pointer);
+    if (pointer == 0) return nullptr;
+  }
+  return reinterpret_cast<void*>(at + number.offset);
 }
 
 uint64_t load(const Number& number, const void* at) {

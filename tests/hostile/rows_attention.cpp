@@ -58,6 +58,39 @@ std::vector<Case> params_cases(size_t at) {
                        p.mask = world.keep_list<uint64_t>({1, 3, 7, 1}), p.mask_words = words;
                      },
                      {PKV_OUT_OF_RANGE}});
+  with("parents",
+       [](World& world, auto& p) { p.parents = world.keep_list<int32_t>({-1, 0, 0, -1}); },
+       {PKV_OK});
+  for (const int32_t bad : {-2, 1, 2, INT32_MAX, INT32_MIN})
+    cases.push_back({"parent " + std::to_string(bad) + " of token 1",
+                     [bad, at](World& world, Values& values) {
+                       reinterpret_cast<pkv_attention_params*>(values[at])->parents =
+                           world.keep_list<int32_t>({-1, bad, 0, -1});
+                     },
+                     {PKV_INVALID_ARGUMENT}});
+  const auto add_bools = [](World& world, pkv_attention_params& p) {
+    p.bool_mask = world.keep_list(std::vector<uint8_t>(2 * 3 * 20, 1));
+    p.bool_mask_columns = p.bool_mask_row_stride = 20;
+    p.bool_mask_batch_stride = 3 * 20;
+  };
+  with("bool mask", add_bools, {PKV_OK});
+  with("bool mask without columns",
+       [=](World& world, auto& p) { add_bools(world, p), p.bool_mask_columns = 0; },
+       {PKV_INVALID_ARGUMENT});
+  with("bool mask of 2^61 columns",
+       [=](World& world, auto& p) { add_bools(world, p), p.bool_mask_columns = uint64_t{1} << 61; },
+       {PKV_OVERFLOW});
+  with("bool mask, row stride negative",
+       [=](World& world, auto& p) { add_bools(world, p), p.bool_mask_row_stride = -20; },
+       {PKV_OUT_OF_RANGE});
+  with("bool mask, row stride INT64_MAX",
+       [=](World& world, auto& p) { add_bools(world, p), p.bool_mask_row_stride = INT64_MAX; },
+       {PKV_OVERFLOW});
+  with("two masks",
+       [=](World& world, auto& p) {
+         add_bools(world, p), p.parents = world.keep_list<int32_t>({-1, 0, 0, -1});
+       },
+       {PKV_INVALID_ARGUMENT});
   with("slopes, sink logits, lse",
        [](World& world, auto& p) {
          p.alibi_slopes = world.keep_list(std::vector<float>(query_heads, 0.5f));
@@ -94,7 +127,7 @@ Function attention_row() {
   Function row{
       ROW(pkv_attention),
       {optional(handle(Handle::compute)), config_in<pkv_kv_view>(view, sizeof(pkv_kv_view)),
-       config_in<pkv_attention_sequences>(sequences, sizeof(pkv_attention_sequences), {PKV_OK}),
+       config_in<pkv_attention_sequences>(sequences, 48, {PKV_OK}),
        optional(config_in<pkv_attention_params>(params, 16, {PKV_OK})), rows(4, query_heads),
        rows(4, query_heads)}};
   row.cases = params_cases(3);
@@ -143,10 +176,11 @@ Function attention_row() {
   in_list(
       "query heads UINT32_MAX - 1", [](World&, auto& s) { s.query_heads = UINT32_MAX - 1; },
       invalid);
-  in_list(
-      "count 0, NULL",
-      [](World&, auto& s) { s = {s.struct_size, query_heads, 0, nullptr, nullptr, nullptr, 0}; },
-      {PKV_OK});
+  in_list("count 0, NULL",
+          [](World&, auto& s) {
+            s = {s.struct_size, query_heads, 0, nullptr, nullptr, nullptr, 0, nullptr, nullptr};
+          },
+          {PKV_OK});
   in_list("count UINT64_MAX", [](World&, auto& s) { s.count = UINT64_MAX; }, big);
   in_list("stride UINT64_MAX", [](World&, auto& s) { s.block_table_stride = UINT64_MAX; }, big);
   in_list("stride 1", [](World&, auto& s) { s.block_table_stride = 1; }, range);
@@ -160,6 +194,28 @@ Function attention_row() {
       "kv_lengths UINT64_MAX",
       [](World& world, auto& s) { s.kv_lengths = world.keep_list<uint64_t>({20, UINT64_MAX}); },
       range);
+  in_list("positions",
+          [](World& world, auto& s) {
+            s.query_positions = world.keep_list<int64_t>({0, INT64_MAX, 3, 19});
+          },
+          {PKV_OK});
+  in_list(
+      "a negative position",
+      [](World& world, auto& s) { s.query_positions = world.keep_list<int64_t>({0, 1, -1, 2}); },
+      range);
+  in_list(
+      "positions of a text without any",
+      [](World& world, auto& s) {
+        s.query_positions = world.keep_list<int64_t>({0, 1, 2, 3});
+        s.kv_lengths = world.keep_list<uint64_t>({20, 0});
+      },
+      range);
+  in_list("first rows",
+          [](World& world, auto& s) { s.first_rows = world.keep_list<uint32_t>({0, 3}); },
+          {PKV_OK});
+  in_list(
+      "first rows that meet",
+      [](World& world, auto& s) { s.first_rows = world.keep_list<uint32_t>({0, 2}); }, invalid);
   in_list(
       "block id beyond",
       [](World& world, auto& s) {
@@ -186,9 +242,10 @@ Function merge_row() {
     return bits(world.keep_list<const float*>({world.keep_list(numbers(3 * query_heads, 5)),
                                                world.keep_list(numbers(3 * query_heads, 6))}));
   });
-  Function row{ROW(pkv_merge_states),
-               {optional(handle(Handle::compute)), number(2), outs, lse, number(3), number(query_heads), number(dim),
-                rows(3, query_heads), optional(out<float>(3 * query_heads))}};
+  Function row{
+      ROW(pkv_merge_states),
+      {optional(handle(Handle::compute)), number(2), outs, lse, number(3), number(query_heads),
+       number(dim), rows(3, query_heads), optional(out<float>(3 * query_heads))}};
   const auto add = [&](const char* name, size_t at, uint64_t by, Wanted wanted) {
     row.cases.push_back(
         {name, [=](World&, Values& values) { values[at] = by; }, std::move(wanted)});

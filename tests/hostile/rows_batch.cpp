@@ -138,6 +138,7 @@ std::vector<Function> batch_rows() {
                        {PKV_INCOMPLETE}};
 
   Function count{ROW(pkv_batch_rows), {batch, out<size_t>()}};
+  Function first_rows{ROW(pkv_batch_set_first_rows), {batch, optional(in<uint32_t>({0}))}};
   Function write{ROW(pkv_batch_write), {batch, layer, rows(3, kv_heads), rows(3, kv_heads)}};
   Function attend{ROW(pkv_batch_attend),
                   {batch, layer, optional(config_in<pkv_attention_params>(params, 16, {PKV_OK})),
@@ -168,8 +169,8 @@ std::vector<Function> batch_rows() {
   Function copies{ROW(pkv_batch_block_copies),
                   {batch, group, number(64), out<uint32_t>(64), out<uint32_t>(64), out<size_t>()}};
   copies.cases = {{"capacity SIZE_MAX", set(2, SIZE_MAX), {PKV_OVERFLOW}}};
-  return {begin_row(), victims_row(), count, write,  attend, accept,
-          commit,      abort,         slots, copies, indices};
+  return {begin_row(), victims_row(), count, first_rows, write,  attend,
+          accept,      commit,        abort, slots,      copies, indices};
 }
 
 }  // namespace hostile

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/checked.h"
+#include "engine/attention/masks.h"
 #include "engine/attention/rows.h"
 #include "engine/attention/work_split.h"
 
@@ -76,7 +77,7 @@ class SplitRunner {
       parts[i] = {out + first * value_dim, out + rows * value_dim + first,
                   out + rows * (value_dim + 1) + first, work_.rows(split)};
     }
-    const uint64_t row = chunk.sequence->first_row + chunk.first;
+    const uint64_t query = chunk.sequence->first_query + chunk.first;
     kernels::FinishTask task{};
     task.head_begin = chunk.head_begin;
     task.head_end = chunk.head_end;
@@ -86,9 +87,9 @@ class SplitRunner {
     task.parts = static_cast<uint32_t>(parts.size());
     task.part = parts.data();
     task.sink_logits = call_.params.sink_logits;
-    task.rows = rows_from(call_.out, row);
+    task.rows = rows_from(call_.out, chunk.sequence->out_row + chunk.first);
     task.lse =
-        call_.params.lse != nullptr ? call_.params.lse + row * call_.shape.query_heads : nullptr;
+        call_.params.lse != nullptr ? call_.params.lse + query * call_.shape.query_heads : nullptr;
     task.lse_stride = call_.shape.query_heads;
     kernels_.finish(task);
   }
@@ -127,7 +128,7 @@ class SplitRunner {
       task.queries = chunk.queries;
       task.key_dim = call_.shape.key_dim;
       task.scale = call_.params.scale;
-      task.rows = rows_from(call_.q, chunk.sequence->first_row + chunk.first);
+      task.rows = rows_from(call_.q, chunk.sequence->q_row + chunk.first);
       task.q = q + rows * task.key_dim;
       task.head_rows = work_.rows(split);
       kernels_.prepare(task);
@@ -151,7 +152,8 @@ class SplitRunner {
 void attend(Workers& workers, ScratchPool& pool, const kernels::Table& kernels,
             const AttendCall& call) {
   check_call(call);
-  const WorkSplit work(call);
+  const Masks masks(workers, call);
+  const WorkSplit work(call, masks);
   if (work.splits().empty()) return;
   SplitRunner runner(kernels, call, work);
   const size_t shared = whole_lines(work.shared_floats());

@@ -39,6 +39,13 @@ AttendParams check_params(const pkv_attention_params* given, uint32_t key_dim,
   result.sink_logits = params.sink_logits;
   result.mask = params.mask;
   result.mask_words = params.mask_words;
+  result.parents = params.parents;
+  result.bool_mask = {params.bool_mask, params.bool_mask_columns, params.bool_mask_row_stride,
+                      params.bool_mask_batch_stride, params.bool_mask_first_positions};
+  const int masks =
+      (params.mask != nullptr) + (params.parents != nullptr) + (params.bool_mask != nullptr);
+  if (masks > 1)
+    fail(PKV_INVALID_ARGUMENT, "%d of mask, parents and bool_mask are given; 1 is possible", masks);
   result.lse = params.lse;
   // A call may see less than the layer keeps, but not more: what left the layer's window is gone.
   if (window_of_layer != 0 && (result.window == 0 || result.window > window_of_layer))
@@ -56,16 +63,69 @@ namespace {
 // The words of the longest useful mask row: a step has fewer than 2^32 tokens, at 64 bits a word.
 constexpr uint64_t max_mask_words = uint64_t{1} << 26;
 
-// Checks that the sizes of lse and mask do not overflow.
-void check_sizes(const AttendCall& call, uint64_t rows) {
-  const uint64_t heads = call.shape.query_heads, words = call.params.mask_words;
-  if (call.params.lse != nullptr)
-    checked_bytes(checked_mul(rows, heads, "lse"), sizeof(float), "lse");
-  if (call.params.mask == nullptr) return;
+// Checks a mask of words. `rows` is the number of all queries.
+void check_words(const AttendCall& call, uint64_t rows) {
+  const uint64_t words = call.params.mask_words;
   if (words > max_mask_words)
     fail(PKV_OUT_OF_RANGE, "mask_words is %llu; at most 2^26 are of use",
          (unsigned long long)words);
   checked_bytes(checked_mul(rows, words, "mask"), sizeof(uint64_t), "mask");
+  for (const AttendSequence& sequence : call.sequences)
+    if (ceil_div(sequence.queries, 64) > words)
+      fail(PKV_INVALID_ARGUMENT, "mask_words is %llu; %u new tokens need %llu",
+           (unsigned long long)words, sequence.queries,
+           (unsigned long long)ceil_div(sequence.queries, 64));
+}
+
+// Throws if a sequence has no room for its queries: then they are not its last positions, and have
+// no part in a mask of new tokens.
+void check_new_tokens(const AttendCall& call) {
+  for (const AttendSequence& sequence : call.sequences)
+    if (sequence.queries > sequence.length)
+      fail(PKV_INVALID_ARGUMENT, "mask: sequence %llu has %u new tokens but %llu positions in all",
+           (unsigned long long)sequence.index, sequence.queries,
+           (unsigned long long)sequence.length);
+}
+
+void check_parents(const AttendCall& call) {
+  for (const AttendSequence& sequence : call.sequences)
+    for (uint32_t i = 0; i < sequence.queries; i++) {
+      const int32_t parent = call.params.parents[sequence.first_query + i];
+      if (parent < -1 || parent >= static_cast<int64_t>(i))
+        fail(PKV_INVALID_ARGUMENT,
+             "parents: new token %u of sequence %llu has parent %d; -1, or one before it, is "
+             "needed",
+             i, (unsigned long long)sequence.index, parent);
+    }
+}
+
+void check_bool_mask(const AttendCall& call) {
+  const BoolMask& mask = call.params.bool_mask;
+  if (mask.row_stride < 0 || mask.batch_stride < 0)
+    fail(PKV_OUT_OF_RANGE, "bool_mask: negative stride (row_stride %lld, batch_stride %lld)",
+         (long long)mask.row_stride, (long long)mask.batch_stride);
+  checked_bytes(mask.columns, 1, "bool_mask");
+  for (const AttendSequence& sequence : call.sequences) {
+    const uint64_t last_row = sequence.mask_row + sequence.queries - 1;
+    uint64_t extent = checked_add(
+        mask.columns, checked_mul(last_row, static_cast<uint64_t>(mask.row_stride), "bool_mask"),
+        "bool_mask");
+    extent = checked_add(
+        extent, checked_mul(sequence.index, static_cast<uint64_t>(mask.batch_stride), "bool_mask"),
+        "bool_mask");
+    checked_bytes(extent, 1, "bool_mask");
+    const int64_t first = mask.first_position(sequence.index);
+    // Columns fit into 2^56, so neither side overflows.
+    if (first < 0 ? static_cast<uint64_t>(-(first + 1)) >= mask.columns ||
+                        mask.columns - static_cast<uint64_t>(-first) < sequence.length
+                  : static_cast<uint64_t>(first) < sequence.length &&
+                        sequence.length - static_cast<uint64_t>(first) > mask.columns)
+      fail(PKV_INVALID_ARGUMENT,
+           "bool_mask: %llu columns from position %lld on do not reach the %llu positions of "
+           "sequence %llu",
+           (unsigned long long)mask.columns, (long long)first, (unsigned long long)sequence.length,
+           (unsigned long long)sequence.index);
+  }
 }
 
 }  // namespace
@@ -73,14 +133,16 @@ void check_sizes(const AttendCall& call, uint64_t rows) {
 void check_call(const AttendCall& call) {
   uint64_t rows = 0;
   for (const AttendSequence& sequence : call.sequences)
-    rows = std::max(rows, sequence.first_row + sequence.queries);
-  check_sizes(call, rows);
-  if (call.params.mask == nullptr) return;
-  for (size_t i = 0; i < call.sequences.size(); i++)
-    if (ceil_div(call.sequences[i].queries, 64) > call.params.mask_words)
-      fail(PKV_INVALID_ARGUMENT, "mask_words is %llu; %u new tokens need %llu",
-           (unsigned long long)call.params.mask_words, call.sequences[i].queries,
-           (unsigned long long)ceil_div(call.sequences[i].queries, 64));
+    rows = std::max(rows, sequence.first_query + sequence.queries);
+  if (call.params.lse != nullptr)
+    checked_bytes(checked_mul(rows, call.shape.query_heads, "lse"), sizeof(float), "lse");
+  if (call.params.mask != nullptr || call.params.parents != nullptr) check_new_tokens(call);
+  if (call.params.mask != nullptr) check_words(call, rows);
+  if (call.params.parents != nullptr) {
+    checked_bytes(rows, sizeof(int32_t), "parents");
+    check_parents(call);
+  }
+  if (call.params.bool_mask.data != nullptr) check_bool_mask(call);
 }
 
 }  // namespace pkv::attention

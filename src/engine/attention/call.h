@@ -10,17 +10,41 @@
 
 namespace pkv::attention {
 
-// One sequence of an attention call. Its queries are those of its last positions.
+// One sequence of an attention call. Its queries are those of its last positions, unless
+// `positions` says otherwise.
 struct AttendSequence {
   kernels::KvView kv;
-  uint64_t length;     // positions with K and V, those of the queries included
-  uint32_t queries;    // how many queries it has
-  uint64_t first_row;  // of its queries in q and out
+  uint64_t length;   // positions with K and V
+  uint32_t queries;  // how many queries it has
+  // The index of its first query among the queries of all sequences, for masks and lse; and in the
+  // tensors q and out.
+  uint64_t first_query, q_row, out_row;
+  uint64_t index;     // among all sequences of the caller, those without queries included
+  uint64_t mask_row;  // of its first query in its part of a bool mask
+  const int64_t* positions = nullptr;  // of its queries; NULL: the last ones
+
+  uint64_t start() const { return length - queries; }  // without `positions`
+  uint64_t position(uint32_t query) const {
+    return positions != nullptr ? static_cast<uint64_t>(positions[query]) : start() + query;
+  }
 };
 
 struct AttendShape {
   uint32_t query_heads, kv_heads, key_dim, value_dim;
   pkv_dtype key_dtype, value_dtype;
+};
+
+// The mask of bytes of pkv_attention_params.
+struct BoolMask {
+  const uint8_t* data;
+  uint64_t columns;
+  int64_t row_stride, batch_stride;
+  const int64_t* first_positions;  // by sequence, or NULL: 0
+
+  // The position of column 0.
+  int64_t first_position(uint64_t sequence) const {
+    return first_positions != nullptr ? first_positions[sequence] : 0;
+  }
 };
 
 // A caller's pkv_attention_params with defaults filled in.
@@ -31,8 +55,11 @@ struct AttendParams {
   uint32_t sinks;   // 0 without a window
   kernels::ScoreTransform transform;
   const float* sink_logits;
+  // At most one of the three masks is given.
   const uint64_t* mask;
   uint64_t mask_words;
+  const int32_t* parents;
+  BoolMask bool_mask;  // data is NULL if it is not given
   float* lse;
 };
 
@@ -53,8 +80,8 @@ struct AttendCall {
 };
 
 // Checks the mask and the lse array, which have a row for each query. Throws INVALID_ARGUMENT if a
-// mask row has too few bits for the queries of a sequence, OUT_OF_RANGE if it has more words than
-// any step needs, OVERFLOW if mask or lse would not fit into the address space.
+// mask row is too short for a sequence or a parent comes after its child, OUT_OF_RANGE if it has
+// more words than any step needs, OVERFLOW if masks or lse would not fit into the address space.
 void check_call(const AttendCall& call);
 
 }  // namespace pkv::attention

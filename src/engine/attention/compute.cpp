@@ -16,6 +16,9 @@ const pkv_compute_config& checked(const pkv_compute_config& config) {
   if (config.isa < PKV_ISA_AUTO || config.isa > kernels::last_isa)
     fail(PKV_INVALID_ARGUMENT, "isa is %d; 0 to %d are known", static_cast<int>(config.isa),
          static_cast<int>(kernels::last_isa));
+  if (!kernels::isa_supported(config.isa))
+    fail(PKV_UNSUPPORTED, "isa %d, %s, is not in this build or not on this processor",
+         static_cast<int>(config.isa), kernels::isa_name(config.isa));
   if (config.reserved != 0)
     fail(PKV_INVALID_ARGUMENT, "config: reserved is %u, not 0", config.reserved);
   return config;

@@ -33,17 +33,14 @@ void check_extent(const kernels::RowsView& view, uint64_t rows, uint64_t heads, 
   checked_bytes(extent, kernels::dtype_bytes(view.dtype), name);
 }
 
-}  // namespace
-
-kernels::RowsView check_rows(const pkv_tensor* tensor, uint64_t rows, uint32_t heads, uint32_t dim,
-                             const char* name) {
+// Checks everything about a tensor but its extent, and fills in its default strides.
+kernels::RowsView check_tensor(const pkv_tensor* tensor, uint32_t heads, uint32_t dim,
+                               const char* name) {
   if (tensor == nullptr) fail(PKV_INVALID_ARGUMENT, "%s is NULL", name);
   if (!kernels::dtype_of_rows(tensor->dtype))
     fail(PKV_INVALID_ARGUMENT, "%s: %s dtype %d; rows are F32, F16 or BF16", name,
          kernels::dtype_stored(tensor->dtype) ? "the stored" : "unknown",
          static_cast<int>(tensor->dtype));
-  if (tensor->reserved != 0)
-    fail(PKV_INVALID_ARGUMENT, "%s: reserved is %u, not 0", name, tensor->reserved);
   if (tensor->row_stride < 0 || tensor->head_stride < 0)
     fail(PKV_OUT_OF_RANGE, "%s: negative stride (row_stride %lld, head_stride %lld)", name,
          (long long)tensor->row_stride, (long long)tensor->head_stride);
@@ -55,20 +52,99 @@ kernels::RowsView check_rows(const pkv_tensor* tensor, uint64_t rows, uint32_t h
   view.row_stride = tensor->row_stride != 0
                         ? tensor->row_stride
                         : static_cast<int64_t>(std::min<uint64_t>(dense, INT64_MAX));
-  if (rows == 0) return view;
-  if (tensor->data == nullptr)
+  return view;
+}
+
+void check_data(const kernels::RowsView& view, uint64_t rows, const char* name) {
+  if (view.data == nullptr)
     fail(PKV_INVALID_ARGUMENT, "%s: data is NULL for %llu rows", name, (unsigned long long)rows);
+}
+
+// Checks that the entries of a padded batch do not overlap, and that its size does not overflow.
+// `reach` is the number of rows of one entry, up to the last that is not padding.
+void check_entries(const BatchTensor& tensor, const BatchRows& rows, uint64_t heads, uint64_t dim,
+                   const char* name) {
+  const kernels::RowsView& view = tensor.view;
+  const auto row = static_cast<uint64_t>(view.row_stride),
+             head = static_cast<uint64_t>(view.head_stride);
+  const uint64_t stride = checked_mul(tensor.batch_rows, row, name);
+  uint64_t extent = checked_add(checked_mul(rows.reach(true) - 1, row, name), dim, name);
+  extent = checked_add(extent, checked_mul(heads - 1, head, name), name);
+  if (tensor.batch_rows < rows.reach(true) || (rows.sequences() > 1 && stride < extent))
+    fail(PKV_INVALID_ARGUMENT,
+         "%s: with batch_rows %llu, row_stride %lld and head_stride %lld the sequences of %llu "
+         "rows overlap",
+         name, (unsigned long long)tensor.batch_rows, (long long)view.row_stride,
+         (long long)view.head_stride, (unsigned long long)rows.reach(true));
+  extent = checked_add(extent, checked_mul(rows.sequences() - 1, stride, name), name);
+  checked_bytes(extent, kernels::dtype_bytes(view.dtype), name);
+}
+
+void check_no_values(const pkv_tensor* tensor, uint32_t dim) {
+  if (tensor != nullptr)
+    fail(PKV_INVALID_ARGUMENT, "v is given, but values of this layer are the first %u dims of k",
+         dim);
+}
+
+}  // namespace
+
+kernels::RowsView check_rows(const pkv_tensor* tensor, uint64_t rows, uint32_t heads, uint32_t dim,
+                             const char* name) {
+  const kernels::RowsView view = check_tensor(tensor, heads, dim, name);
+  if (tensor->batch_rows != 0)
+    fail(PKV_INVALID_ARGUMENT, "%s: batch_rows is %u, but there are no sequences here", name,
+         tensor->batch_rows);
+  if (rows == 0) return view;
+  check_data(view, rows, name);
   check_extent(view, rows, heads, dim, name);
   return view;
 }
 
-kernels::RowsView check_values(const pkv_tensor* tensor, uint64_t rows,
-                               const memory::Shape& shape) {
-  if (!shape.latent) return check_rows(tensor, rows, shape.kv_heads, shape.value_dim, "v");
-  if (tensor != nullptr)
-    fail(PKV_INVALID_ARGUMENT, "v is given, but values of this layer are the first %u dims of k",
-         shape.value_dim);
+BatchTensor check_rows(const pkv_tensor* tensor, const BatchRows& rows, uint32_t heads,
+                       uint32_t dim, const char* name) {
+  const BatchTensor result{check_tensor(tensor, heads, dim, name), tensor->batch_rows};
+  const bool padded = result.batch_rows != 0;
+  if (rows.rows() == 0) return result;
+  check_data(result.view, rows.rows(), name);
+  check_extent(result.view, rows.reach(padded), heads, dim, name);
+  if (padded) check_entries(result, rows, heads, dim, name);
+  if (!padded) rows.check_apart(name);
+  return result;
+}
+
+kernels::RowsView check_values(const pkv_tensor* tensor, uint64_t rows, uint32_t heads,
+                               uint32_t dim, bool latent) {
+  if (!latent) return check_rows(tensor, rows, heads, dim, "v");
+  check_no_values(tensor, dim);
   return {};
+}
+
+BatchTensor check_values(const pkv_tensor* tensor, const BatchRows& rows, uint32_t heads,
+                         uint32_t dim, bool latent) {
+  if (!latent) return check_rows(tensor, rows, heads, dim, "v");
+  check_no_values(tensor, dim);
+  return {};
+}
+
+void BatchRows::check_apart(const char* name) const {
+  if (meeting_ != 0)
+    fail(PKV_INVALID_ARGUMENT,
+         "%s: first_rows[%llu] is %u, but the rows of the sequence before it end at %llu", name,
+         (unsigned long long)meeting_, first_rows_[meeting_], (unsigned long long)met_end_);
+}
+
+void BatchRows::add(uint64_t rows) {
+  const uint64_t begin = first_rows_ != nullptr ? first_rows_[sequences_] : 0;
+  sequences_++;
+  rows_ = checked_add(rows_, rows, "rows");
+  if (rows == 0) return;
+  const uint64_t end = checked_add(begin, rows, "rows");
+  if (first_rows_ != nullptr && begin < last_end_ && meeting_ == 0) {
+    meeting_ = sequences_ - 1;
+    met_end_ = last_end_;
+  }
+  last_end_ = end;
+  end_ = std::max(end_, end);
 }
 
 kernels::RowsView rows_from(const kernels::RowsView& rows, uint64_t first) {

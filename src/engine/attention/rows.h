@@ -11,13 +11,61 @@
 namespace pkv::attention {
 
 // Checks a tensor and fills in its default strides. `name` is what sentences call it, "k" say.
-// Throws INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW.
+// Throws INVALID_ARGUMENT (also for a padded batch), OUT_OF_RANGE, OVERFLOW.
 kernels::RowsView check_rows(const pkv_tensor* tensor, uint64_t rows, uint32_t heads, uint32_t dim,
                              const char* name);
 
-// Does the same for the values of a layer. Where values are latent in K, the tensor must be NULL
-// and the view is empty.
-kernels::RowsView check_values(const pkv_tensor* tensor, uint64_t rows, const memory::Shape& shape);
+// Does the same for values. Where they are latent in K, the tensor must be NULL and the view is
+// empty.
+kernels::RowsView check_values(const pkv_tensor* tensor, uint64_t rows, uint32_t heads,
+                               uint32_t dim, bool latent);
+
+// Which rows of its tensors each sequence of a batch has.
+class BatchRows {
+ public:
+  // `first_rows` has the first row of each sequence, or is NULL: see pkv_attention_sequences.
+  explicit BatchRows(const uint32_t* first_rows = nullptr) : first_rows_(first_rows) {}
+  // Adds the next sequence. Throws OVERFLOW.
+  void add(uint64_t rows);
+
+  uint64_t sequences() const { return sequences_; }
+  uint64_t rows() const { return rows_; }  // of all sequences
+  // The number of rows that a tensor reaches over: all of it, or one entry of a padded batch.
+  uint64_t reach(bool padded) const { return padded || first_rows_ != nullptr ? end_ : rows_; }
+  // Throws INVALID_ARGUMENT if two sequences have the same rows in a tensor that is not padded, or
+  // do not come in order.
+  void check_apart(const char* name) const;
+  // The first row of a sequence in a tensor, or in its entry of a padded batch. `before` is the
+  // number of rows of the sequences before it.
+  uint64_t first(uint64_t sequence, uint64_t before, bool padded) const {
+    return first_rows_ != nullptr ? first_rows_[sequence] : padded ? 0 : before;
+  }
+
+ private:
+  const uint32_t* first_rows_;
+  uint64_t sequences_ = 0, rows_ = 0;
+  uint64_t end_ = 0;       // the last row of any sequence, plus 1
+  uint64_t last_end_ = 0;  // of the last sequence that has rows
+  // The first sequence that begins before the one before it ends, and that end; 0 for none.
+  uint64_t meeting_ = 0, met_end_ = 0;
+};
+
+// A tensor with the rows of a batch.
+struct BatchTensor {
+  kernels::RowsView view;
+  uint64_t batch_rows;  // 0: not padded
+
+  // The index of the first row of a sequence; `before` as for BatchRows::first().
+  uint64_t first(const BatchRows& rows, uint64_t sequence, uint64_t before) const {
+    return sequence * batch_rows + rows.first(sequence, before, batch_rows != 0);
+  }
+};
+
+// As the functions above, for the rows of a batch, which may be padded.
+BatchTensor check_rows(const pkv_tensor* tensor, const BatchRows& rows, uint32_t heads,
+                       uint32_t dim, const char* name);
+BatchTensor check_values(const pkv_tensor* tensor, const BatchRows& rows, uint32_t heads,
+                         uint32_t dim, bool latent);
 
 // Returns a view of the rows from row `first` on.
 kernels::RowsView rows_from(const kernels::RowsView& rows, uint64_t first);

@@ -29,8 +29,8 @@ constexpr uint64_t min_shared_tokens = 128;
 
 }  // namespace
 
-WorkSplit::WorkSplit(const AttendCall& call)
-    : call_(call), heads_per_kv_head_(call.shape.query_heads / call.shape.kv_heads) {
+WorkSplit::WorkSplit(const AttendCall& call, const Masks& masks)
+    : call_(call), masks_(masks), heads_per_kv_head_(call.shape.query_heads / call.shape.kv_heads) {
   for (const AttendSequence& sequence : call.sequences) add_chunks(sequence);
   std::vector<uint32_t> decode_chunks;  // only these may share what they read
   for (uint32_t i = 0; i < chunks_.size(); i++) {
@@ -65,27 +65,32 @@ void WorkSplit::add_chunk(const AttendSequence& sequence, uint32_t first, uint32
 
 void WorkSplit::add_views(const AttendSequence& sequence, uint32_t first, uint32_t queries) {
   const AttendParams& params = call_.params;
-  const uint64_t start = sequence.length - sequence.queries;
+  const Masks::Rows& mask = mask_of(sequence);
+  // A mask of words and a tree say alone which new tokens are seen.
+  const bool causal = params.causal && params.mask == nullptr && params.parents == nullptr;
   for (uint32_t i = first; i < first + queries; i++) {
     kernels::QueryView view{};
-    view.position = start + i;
+    view.position = sequence.position(i);
     view.begin = params.window == 0 || view.position + 1 < params.window
                      ? 0
                      : view.position + 1 - params.window;
-    view.end = params.causal && params.mask == nullptr ? view.position + 1 : sequence.length;
-    view.mask = params.mask == nullptr ? nullptr
-                                       : params.mask + (sequence.first_row + i) * params.mask_words;
-    view.mask_begin = start;
+    view.end = causal ? std::min(view.position + 1, sequence.length) : sequence.length;
+    view.mask = mask.words == nullptr ? nullptr : mask.words + i * mask.stride;
+    view.mask_begin = mask.begin;
     views_.push_back(view);
   }
 }
 
 // Returns how many first tokens of a chunk's sequence other chunks may read with it: those in whole
-// blocks of before this step, if all queries see them.
+// blocks that all its queries see.
 uint64_t WorkSplit::shareable_tokens(uint32_t chunk) const {
   const AttendSequence& sequence = *chunks_[chunk].sequence;
   if (sequence.kv.blocks == nullptr || call_.params.window != 0) return 0;
-  return (sequence.length - sequence.queries) / sequence.kv.block_size * sequence.kv.block_size;
+  uint64_t seen = sequence.positions == nullptr ? sequence.start() : sequence.length;
+  if (mask_of(sequence).words != nullptr) seen = std::min(seen, mask_of(sequence).begin);
+  if (sequence.positions != nullptr && call_.params.causal)
+    for (uint32_t i = 0; i < sequence.queries; i++) seen = std::min(seen, sequence.position(i) + 1);
+  return seen / sequence.kv.block_size * sequence.kv.block_size;
 }
 
 // Returns how many first tokens of all these chunks lie in the same blocks. The caller knows that
@@ -165,7 +170,14 @@ uint64_t WorkSplit::split_tokens(uint64_t rows_per_head, uint32_t heads) const {
 // its queries see.
 void WorkSplit::add_own_splits(uint32_t i, uint64_t covered) {
   const QueryChunk& chunk = chunks_[i];
-  const uint64_t begin = views_[chunk.view].begin, end = views_[chunk.view + chunk.queries - 1].end;
+  uint64_t begin = UINT64_MAX, end = 0;
+  for (uint32_t query = 0; query < chunk.queries; query++) {
+    begin = std::min(begin, views_[chunk.view + query].begin);
+    end = std::max(end, views_[chunk.view + query].end);
+  }
+  // Where all that is seen lies behind the end of the sequence, one position is read, so that there
+  // is a result.
+  if (begin >= end) begin = end - 1;
   const uint64_t sinks = std::min<uint64_t>(call_.params.sinks, begin);
   if (sinks > 0) add_splits(std::span(&i, 1), 0, sinks);
   add_splits(std::span(&i, 1), std::max(covered, begin), end);

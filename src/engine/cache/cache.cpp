@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/os.h"
 #include "base/status.h"
+#include "engine/attention/kv_view.h"
 
 namespace pkv {
 
@@ -96,28 +97,8 @@ pkv_kv_view Cache::kv_view(uint32_t layer) const {
   const LayerPlace at = place(layer);
   const memory::Group& group = *groups_[at.group];
   if (!group.slab) fail(PKV_UNSUPPORTED, "only storage PAGED has blocks to view");
-  const kernels::KvView view = group.layout.view(group.slab->data(), at.layer);
-  const int64_t key_unit = kernels::stride_unit(group.shape.dtype),
-                value_unit = kernels::stride_unit(group.shape.value_dtype);
-  pkv_kv_view out{};
-  out.struct_size = sizeof out;
-  out.dtype = group.shape.dtype;
-  out.value_dtype = group.shape.value_dtype;
-  out.layout = config_.layout;
-  out.block_size = config_.block_size;
-  out.kv_heads = group.shape.kv_heads;
-  out.key_dim = group.shape.key_dim;
-  out.value_dim = group.shape.value_dim;
-  out.blocks = group.pool.blocks();
-  out.k = view.k.data;
-  out.v = view.v.data;
-  out.k_block_stride = view.k.block_stride / key_unit;
-  out.k_row_stride = view.k.row_stride / key_unit;
-  out.k_head_stride = view.k.head_stride / key_unit;
-  out.v_block_stride = view.v.block_stride / value_unit;
-  out.v_row_stride = view.v.row_stride / value_unit;
-  out.v_head_stride = view.v.head_stride / value_unit;
-  return out;
+  return attention::public_view(group.layout.view(group.slab->data(), at.layer),
+                                group.pool.blocks());
 }
 
 }  // namespace pkv

@@ -109,19 +109,38 @@ memory::Group& Batch::group_with_storage(uint32_t layer, LayerPlace* place) cons
   return group;
 }
 
+void Batch::set_first_rows(const uint32_t* first_rows) {
+  if (first_rows == nullptr)
+    first_rows_.clear();
+  else
+    first_rows_.assign(first_rows, first_rows + entries_.size());
+}
+
+// The rows of every session in a tensor.
+attention::BatchRows Batch::batch_rows() const {
+  attention::BatchRows rows(first_rows_.empty() ? nullptr : first_rows_.data());
+  for (const Entry& entry : entries_) rows.add(entry.count);
+  return rows;
+}
+
 void Batch::write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
   LayerPlace place;
   const memory::Group& group = group_with_storage(layer, &place);
   check_none_accepted("write");
-  const kernels::RowsView k_rows =
-      attention::check_rows(k, rows_, group.shape.kv_heads, group.shape.key_dim, "k");
-  const kernels::RowsView v_rows = attention::check_values(v, rows_, group.shape);
+  const memory::Shape& shape = group.shape;
+  const attention::BatchRows rows = batch_rows();
+  const attention::BatchTensor keys =
+      attention::check_rows(k, rows, shape.kv_heads, shape.key_dim, "k");
+  const attention::BatchTensor values =
+      attention::check_values(v, rows, shape.kv_heads, shape.value_dim, shape.latent);
   tasks_.clear();
-  for (const Entry& entry : entries_) {
+  for (size_t i = 0; i < entries_.size(); i++) {
+    const Entry& entry = entries_[i];
     if (entry.count == 0) continue;
     const kernels::KvView kv = entry.session->view(place);
-    tasks_.push_back({kv, entry.start, entry.count, attention::rows_from(k_rows, entry.first_row),
-                      attention::rows_from(v_rows, entry.first_row)});
+    tasks_.push_back({kv, entry.start, entry.count,
+                      attention::rows_from(keys.view, keys.first(rows, i, entry.first_row)),
+                      attention::rows_from(values.view, values.first(rows, i, entry.first_row))});
   }
   attention::copy_rows(cache_.workers(), cache_.kernels().store, tasks_,
                        group.layout.token_bytes() / group.shape.layers);
@@ -138,16 +157,24 @@ void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv
                 shape.value_dim,   shape.dtype,    shape.value_dtype};
   call.params = attention::check_params(params, shape.key_dim, shape.window, shape.sinks);
   check_none_accepted("attend");
-  call.q = attention::check_rows(q, rows_, shape.query_heads, shape.key_dim, "q");
-  call.out = attention::check_rows(out, rows_, shape.query_heads, shape.value_dim, "out");
+  const attention::BatchRows rows = batch_rows();
+  const attention::BatchTensor queries =
+      attention::check_rows(q, rows, shape.query_heads, shape.key_dim, "q");
+  const attention::BatchTensor outputs =
+      attention::check_rows(out, rows, shape.query_heads, shape.value_dim, "out");
+  call.q = queries.view;
+  call.out = outputs.view;
   if (!written_[layer] && rows_ > 0)
     fail(PKV_INCOMPLETE, "attend: layer %u was not written in this step", layer);
   std::vector<attention::AttendSequence> sequences;
   sequences.reserve(entries_.size());
-  for (const Entry& entry : entries_) {
+  for (size_t i = 0; i < entries_.size(); i++) {
+    const Entry& entry = entries_[i];
     if (entry.count == 0) continue;
     const kernels::KvView kv = entry.session->view(place);
-    sequences.push_back({kv, entry.end(), entry.count, entry.first_row});
+    sequences.push_back({kv, entry.end(), entry.count, entry.first_row,
+                         queries.first(rows, i, entry.first_row),
+                         outputs.first(rows, i, entry.first_row), i, rows.first(i, 0, true)});
   }
   call.sequences = sequences;
   pkv::attention::attend(cache_.workers(), cache_.scratch(), cache_.kernels(), call);

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/attention/rows.h"
 #include "engine/session/session.h"
 
 namespace pkv {
@@ -36,6 +37,8 @@ class Batch : public Step {
   // True when all layers are written.
   bool complete() const { return first_unwritten() == written_.size(); }
 
+  // Says where the rows of each session begin in tensors; NULL: one session after the other.
+  void set_first_rows(const uint32_t* first_rows);
   // Stores K and V of the new tokens in one layer. Throws OUT_OF_RANGE, UNSUPPORTED,
   // INVALID_ARGUMENT, OVERFLOW; then nothing is written.
   void write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v);
@@ -74,7 +77,7 @@ class Batch : public Step {
     Session* session;
     uint64_t start;    // the session's length before the step
     uint32_t count;    // of its new tokens
-    size_t first_row;  // of its new tokens in the tensors
+    size_t first_row;  // of its new tokens among those of all sessions
     std::optional<Accepted> accepted = std::nullopt;
     uint64_t end() const { return start + count; }
     uint64_t kept_count() const { return accepted ? accepted->indices.size() : count; }
@@ -86,6 +89,7 @@ class Batch : public Step {
   memory::Group& group_with_storage(uint32_t layer, LayerPlace* place) const;
   void check_has_slots(uint32_t group) const;
   void check_none_accepted(const char* who) const;
+  attention::BatchRows batch_rows() const;
   static std::span<const int32_t> kept_ids(Entry& entry, const int32_t* tokens);
   void check_ids(size_t index, std::span<const int32_t> ids) const;
 
@@ -94,8 +98,9 @@ class Batch : public Step {
   // The copies of one write. The vector is reserved by the constructor, so that write() needs no
   // memory for it.
   std::vector<kernels::CopyTask> tasks_;
-  std::vector<bool> written_;  // by layer
-  bool has_accepted_ = false;  // accept() was called
+  std::vector<bool> written_;         // by layer
+  std::vector<uint32_t> first_rows_;  // by session, as the caller set them; empty: not set
+  bool has_accepted_ = false;         // accept() was called
   size_t rows_ = 0;
   bool open_ = false;  // begun, and neither committed nor aborted
 };

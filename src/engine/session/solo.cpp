@@ -66,7 +66,7 @@ void write_layer(Session& session, Solo::Kind kind, uint32_t layer, size_t n, co
   // The rows are checked here, although write() checks them again: beginning a prefill empties the
   // session, and wrong rows must not cost it its tokens.
   attention::check_rows(k, n, group.shape.kv_heads, group.shape.key_dim, "k");
-  attention::check_values(v, n, group.shape);
+  attention::check_values(v, n, group.shape.kv_heads, group.shape.value_dim, group.shape.latent);
   if (n == 0) return;
   Solo& solo = find_or_begin(session, kind, layer, static_cast<uint32_t>(n));
   solo.write(layer, k, v);

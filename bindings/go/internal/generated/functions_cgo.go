@@ -66,17 +66,35 @@ static int go_pkv_compute_destroy(uintptr_t compute) {
 static int go_pkv_compute_get_info(uintptr_t compute, pkv_compute_info* out) {
   return pkv_compute_get_info((pkv_compute)compute, out);
 }
-static int go_pkv_attention_params_init(pkv_attention_params* params, size_t struct_size) {
-  return pkv_attention_params_init(params, struct_size);
-}
 static int go_pkv_cache_kv_view(uintptr_t cache, uint32_t layer, pkv_kv_view* out) {
   return pkv_cache_kv_view((pkv_cache)cache, layer, out);
 }
+static int go_pkv_kv_view_plan(pkv_kv_view* kv, uint32_t latent, void* memory, uint64_t* bytes) {
+  return pkv_kv_view_plan(kv, latent, memory, bytes);
+}
+static int go_pkv_kv_write_slots(uintptr_t compute, pkv_kv_view kv, int kv_given, size_t rows,
+    int64_t* slots, pkv_tensor k, int k_given, pkv_tensor v, int v_given) {
+  return pkv_kv_write_slots((pkv_compute)compute, kv_given ? &kv : NULL, rows, slots, k_given ? &k :
+      NULL, v_given ? &v : NULL);
+}
+static int go_pkv_kv_read_slots(uintptr_t compute, pkv_kv_view kv, int kv_given, size_t rows,
+    int64_t* slots, pkv_tensor k, int k_given, pkv_tensor v, int v_given) {
+  return pkv_kv_read_slots((pkv_compute)compute, kv_given ? &kv : NULL, rows, slots, k_given ? &k :
+      NULL, v_given ? &v : NULL);
+}
+static int go_pkv_kv_write(uintptr_t compute, pkv_kv_view kv, int kv_given, pkv_attention_sequences
+    sequences, int sequences_given, pkv_tensor k, int k_given, pkv_tensor v, int v_given) {
+  return pkv_kv_write((pkv_compute)compute, kv_given ? &kv : NULL, sequences_given ? &sequences :
+      NULL, k_given ? &k : NULL, v_given ? &v : NULL);
+}
+static int go_pkv_attention_params_init(pkv_attention_params* params, size_t struct_size) {
+  return pkv_attention_params_init(params, struct_size);
+}
 static int go_pkv_attention(uintptr_t compute, pkv_kv_view kv, int kv_given, pkv_attention_sequences
-    sequences, int sequences_given, pkv_attention_params params, int params_given, pkv_tensor q, int
-    q_given, pkv_tensor out, int out_given) {
+    sequences, int sequences_given, pkv_attention_params* params, pkv_tensor q, int q_given,
+    pkv_tensor out, int out_given) {
   return pkv_attention((pkv_compute)compute, kv_given ? &kv : NULL, sequences_given ? &sequences :
-      NULL, params_given ? &params : NULL, q_given ? &q : NULL, out_given ? &out : NULL);
+      NULL, params, q_given ? &q : NULL, out_given ? &out : NULL);
 }
 static int go_pkv_merge_states(uintptr_t compute, size_t count, pkv_tensor* outs, void* lse, size_t
     rows, uint32_t heads, uint32_t dim, pkv_tensor merged, int merged_given, float* merged_lse) {
@@ -203,14 +221,17 @@ static int go_pkv_batch_choose_victims(uintptr_t cache, size_t count, uintptr_t*
 static int go_pkv_batch_rows(uintptr_t batch, size_t* rows) {
   return pkv_batch_rows((pkv_batch)batch, rows);
 }
+static int go_pkv_batch_set_first_rows(uintptr_t batch, uint32_t* first_rows) {
+  return pkv_batch_set_first_rows((pkv_batch)batch, first_rows);
+}
 static int go_pkv_batch_write(uintptr_t batch, uint32_t layer, pkv_tensor k, int k_given, pkv_tensor
     v, int v_given) {
   return pkv_batch_write((pkv_batch)batch, layer, k_given ? &k : NULL, v_given ? &v : NULL);
 }
-static int go_pkv_batch_attend(uintptr_t batch, uint32_t layer, pkv_attention_params params, int
-    params_given, pkv_tensor q, int q_given, pkv_tensor out, int out_given) {
-  return pkv_batch_attend((pkv_batch)batch, layer, params_given ? &params : NULL, q_given ? &q :
-      NULL, out_given ? &out : NULL);
+static int go_pkv_batch_attend(uintptr_t batch, uint32_t layer, pkv_attention_params* params,
+    pkv_tensor q, int q_given, pkv_tensor out, int out_given) {
+  return pkv_batch_attend((pkv_batch)batch, layer, params, q_given ? &q : NULL, out_given ? &out :
+      NULL);
 }
 static int go_pkv_batch_commit(uintptr_t batch, int32_t* tokens) {
   return pkv_batch_commit((pkv_batch)batch, tokens);
@@ -344,13 +365,6 @@ static const char* go_pkv_version_string(void) {
 import "C"
 
 import "unsafe"
-
-func attentionParamsValue(pointer *AttentionParams) (value C.pkv_attention_params, given C.int) {
-	if pointer != nil {
-		value, given = *(*C.pkv_attention_params)(unsafe.Pointer(pointer)), 1
-	}
-	return value, given
-}
 
 func attentionSequencesValue(
 	pointer *AttentionSequences,
@@ -594,17 +608,6 @@ func ComputeGetInfo(compute Compute, out *ComputeInfo) Status {
 	))
 }
 
-// AttentionParamsInit is pkv_attention_params_init. Fills params with defaults. Statuses:
-// INVALID_ARGUMENT. Since 0.1.
-//
-//   - params: The params.
-//   - structSize: sizeof(pkv_attention_params) as the caller compiled it.
-func AttentionParamsInit(params *AttentionParams, structSize uint64) Status {
-	return Status(C.go_pkv_attention_params_init(
-		(*C.pkv_attention_params)(unsafe.Pointer(params)), C.size_t(structSize),
-	))
-}
-
 // CacheKVView is pkv_cache_kv_view. Tells where one layer of a paged cache is in memory, for
 // engines with kernels of their own. Read only. The addresses stay valid as long as the cache;
 // pkv_session_block_table tells which blocks hold what. Statuses: OUT_OF_RANGE (layer), UNSUPPORTED
@@ -619,13 +622,111 @@ func CacheKVView(cache Cache, layer uint32, out *KVView) Status {
 	))
 }
 
+// KVViewPlan is pkv_kv_view_plan. Lays out K and V of one layer in a run of memory of the caller's,
+// as a cache of the same layout has them: fills in the strides of a view and tells its size.
+// Allocates and touches nothing. Statuses: INVALID_ARGUMENT, OVERFLOW. Since 0.1.
+//
+//   - kv: Filled in by the caller: layout, block_size, kv_heads, key_dim, value_dim (0:
+//     key_dim), dtype, value_dtype, blocks. Filled in by the call: the rest.
+//   - latent: 1: V is the first value_dim dims of K; 0: it has memory of its own.
+//   - memory: Where K and V are to lie, best at a multiple of 64; this call does not touch it.
+//     NULL: only the strides and the size are wanted; k and v become NULL.
+//   - bytes: The size of K and V.
+func KVViewPlan(kv *KVView, latent uint32, memory unsafe.Pointer, bytes *uint64) Status {
+	return Status(C.go_pkv_kv_view_plan(
+		(*C.pkv_kv_view)(unsafe.Pointer(kv)), C.uint32_t(latent), memory,
+		(*C.uint64_t)(unsafe.Pointer(bytes)),
+	))
+}
+
+// KVWriteSlots is pkv_kv_write_slots. Stores rows of K and V in memory of the caller's, converted,
+// quantised and packed as a cache stores them. Any thread. Slot s is in block s / block_size, at s
+// % block_size. Of several rows with the same slot the last one stays. Memory of slots that are not
+// in the list does not change. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a slot), OVERFLOW,
+// NO_MEMORY. Since 0.1.
+//
+//   - compute: What it runs on. NULL: all processors.
+//   - kv: The memory of K and V. Its slots may not overlap.
+//   - rows: How many rows.
+//   - slots: [rows]: a slot for each row, or PKV_NO_SLOT.
+//   - k: Keys, [rows][kv_heads][key_dim].
+//   - v: Values, [rows][kv_heads][value_dim]. NULL if V is in the dims of K.
+func KVWriteSlots(
+	compute Compute, kv *KVView, rows uint64, slots *int64, k *Tensor, v *Tensor,
+) Status {
+	kvValue, kvGiven := kVViewValue(kv)
+	kValue, kGiven := tensorValue(k)
+	vValue, vGiven := tensorValue(v)
+	return Status(C.go_pkv_kv_write_slots(
+		C.uintptr_t(compute), kvValue, kvGiven, C.size_t(rows), (*C.int64_t)(unsafe.Pointer(slots)),
+		kValue, kGiven, vValue, vGiven,
+	))
+}
+
+// KVReadSlots is pkv_kv_read_slots. Copies K and V of some slots to dense rows, converted to their
+// dtype. Any thread. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a slot), OVERFLOW, NO_MEMORY. Since
+// 0.1.
+//
+//   - compute: What it runs on. NULL: all processors.
+//   - kv: The memory of K and V.
+//   - rows: How many rows.
+//   - slots: [rows]: a slot for each row, or PKV_NO_SLOT: the row stays as it is.
+//   - k: Keys, [rows][kv_heads][key_dim]. NULL: not wanted.
+//   - v: Values, [rows][kv_heads][value_dim]. NULL: not wanted.
+func KVReadSlots(
+	compute Compute, kv *KVView, rows uint64, slots *int64, k *Tensor, v *Tensor,
+) Status {
+	kvValue, kvGiven := kVViewValue(kv)
+	kValue, kGiven := tensorValue(k)
+	vValue, vGiven := tensorValue(v)
+	return Status(C.go_pkv_kv_read_slots(
+		C.uintptr_t(compute), kvValue, kvGiven, C.size_t(rows), (*C.int64_t)(unsafe.Pointer(slots)),
+		kValue, kGiven, vValue, vGiven,
+	))
+}
+
+// KVWrite is pkv_kv_write. Stores rows of K and V of the queries' own positions, as
+// pkv_kv_write_slots. Any thread. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id, a length or
+// a position), OVERFLOW, NO_MEMORY. Since 0.1.
+//
+//   - compute: What it runs on. NULL: all processors.
+//   - kv: The memory of K and V. Its slots may not overlap.
+//   - sequences: The sequences. Row i of a sequence goes to its position query_positions[i], or
+//     to the last ones in order.
+//   - k: Keys, [queries][kv_heads][key_dim].
+//   - v: Values, [queries][kv_heads][value_dim]. NULL if V is in the dims of K.
+func KVWrite(
+	compute Compute, kv *KVView, sequences *AttentionSequences, k *Tensor, v *Tensor,
+) Status {
+	kvValue, kvGiven := kVViewValue(kv)
+	sequencesValue, sequencesGiven := attentionSequencesValue(sequences)
+	kValue, kGiven := tensorValue(k)
+	vValue, vGiven := tensorValue(v)
+	return Status(C.go_pkv_kv_write(
+		C.uintptr_t(compute), kvValue, kvGiven, sequencesValue, sequencesGiven, kValue, kGiven,
+		vValue, vGiven,
+	))
+}
+
+// AttentionParamsInit is pkv_attention_params_init. Fills params with defaults. Statuses:
+// INVALID_ARGUMENT. Since 0.1.
+//
+//   - params: The params.
+//   - structSize: sizeof(pkv_attention_params) as the caller compiled it.
+func AttentionParamsInit(params *AttentionParams, structSize uint64) Status {
+	return Status(C.go_pkv_attention_params_init(
+		(*C.pkv_attention_params)(unsafe.Pointer(params)), C.size_t(structSize),
+	))
+}
+
 // Attention is pkv_attention. Computes attention without a cache: over a view and block tables that
 // the caller owns. Any thread. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length),
 // OVERFLOW, NO_MEMORY. Since 0.1.
 //
 //   - compute: What it runs on. NULL: all processors.
 //   - kv: The memory of K and V.
-//   - sequences: The sequences; rows of q and out are theirs, one after the other.
+//   - sequences: The sequences; rows of q and out are theirs, one after the other or in a
+//     padded batch.
 //   - params: Which attention. NULL: defaults.
 //   - q: Queries, [sum of query_lengths][query_heads][key_dim].
 //   - out: Results, [sum of query_lengths][query_heads][value_dim].
@@ -635,12 +736,11 @@ func Attention(
 ) Status {
 	kvValue, kvGiven := kVViewValue(kv)
 	sequencesValue, sequencesGiven := attentionSequencesValue(sequences)
-	paramsValue, paramsGiven := attentionParamsValue(params)
 	qValue, qGiven := tensorValue(q)
 	outValue, outGiven := tensorValue(out)
 	return Status(C.go_pkv_attention(
 		C.uintptr_t(compute), kvValue, kvGiven, sequencesValue, sequencesGiven,
-		paramsValue, paramsGiven, qValue, qGiven, outValue, outGiven,
+		(*C.pkv_attention_params)(unsafe.Pointer(params)), qValue, qGiven, outValue, outGiven,
 	))
 }
 
@@ -1143,6 +1243,19 @@ func BatchRows(batch Batch, rows *uint64) Status {
 	return Status(C.go_pkv_batch_rows(C.uintptr_t(batch), (*C.size_t)(unsafe.Pointer(rows))))
 }
 
+// BatchSetFirstRows is pkv_batch_set_first_rows. Tells where the rows of each session begin in the
+// tensors of pkv_batch_write and pkv_batch_attend, for batches that are padded on the left or have
+// gaps. Statuses: none of its own. Since 0.1.
+//
+//   - batch: The batch.
+//   - firstRows: [sessions]: as first_rows of pkv_attention_sequences. NULL: as without this
+//     call, rows follow each other, or begin with the entries of a padded batch.
+func BatchSetFirstRows(batch Batch, firstRows *uint32) Status {
+	return Status(C.go_pkv_batch_set_first_rows(
+		C.uintptr_t(batch), (*C.uint32_t)(unsafe.Pointer(firstRows)),
+	))
+}
+
 // BatchWrite is pkv_batch_write. Stores K and V of one layer. A layer may be written again before
 // the commit. Statuses: OUT_OF_RANGE (layer), UNSUPPORTED (NONE). Since 0.1.
 //
@@ -1173,12 +1286,11 @@ func BatchWrite(batch Batch, layer uint32, k *Tensor, v *Tensor) Status {
 func BatchAttend(
 	batch Batch, layer uint32, params *AttentionParams, q *Tensor, out *Tensor,
 ) Status {
-	paramsValue, paramsGiven := attentionParamsValue(params)
 	qValue, qGiven := tensorValue(q)
 	outValue, outGiven := tensorValue(out)
 	return Status(C.go_pkv_batch_attend(
-		C.uintptr_t(batch), C.uint32_t(layer), paramsValue, paramsGiven, qValue, qGiven,
-		outValue, outGiven,
+		C.uintptr_t(batch), C.uint32_t(layer), (*C.pkv_attention_params)(unsafe.Pointer(params)),
+		qValue, qGiven, outValue, outGiven,
 	))
 }
 

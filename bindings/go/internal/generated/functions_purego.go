@@ -34,8 +34,12 @@ var Names = [...]string{
 	"pkv_compute_create",
 	"pkv_compute_destroy",
 	"pkv_compute_get_info",
-	"pkv_attention_params_init",
 	"pkv_cache_kv_view",
+	"pkv_kv_view_plan",
+	"pkv_kv_write_slots",
+	"pkv_kv_read_slots",
+	"pkv_kv_write",
+	"pkv_attention_params_init",
 	"pkv_attention",
 	"pkv_merge_states",
 	"pkv_pool_config_init",
@@ -73,6 +77,7 @@ var Names = [...]string{
 	"pkv_batch_begin",
 	"pkv_batch_choose_victims",
 	"pkv_batch_rows",
+	"pkv_batch_set_first_rows",
 	"pkv_batch_write",
 	"pkv_batch_attend",
 	"pkv_batch_commit",
@@ -321,18 +326,6 @@ func ComputeGetInfo(compute Compute, out *ComputeInfo) Status {
 	return Status(result)
 }
 
-// AttentionParamsInit is pkv_attention_params_init. Fills params with defaults. Statuses:
-// INVALID_ARGUMENT. Since 0.1.
-//
-//   - params: The params.
-//   - structSize: sizeof(pkv_attention_params) as the caller compiled it.
-func AttentionParamsInit(params *AttentionParams, structSize uint64) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[18], uintptr(unsafe.Pointer(params)), uintptr(structSize),
-	)
-	return Status(result)
-}
-
 // CacheKVView is pkv_cache_kv_view. Tells where one layer of a paged cache is in memory, for
 // engines with kernels of their own. Read only. The addresses stay valid as long as the cache;
 // pkv_session_block_table tells which blocks hold what. Statuses: OUT_OF_RANGE (layer), UNSUPPORTED
@@ -343,7 +336,99 @@ func AttentionParamsInit(params *AttentionParams, structSize uint64) Status {
 //   - out: The view.
 func CacheKVView(cache Cache, layer uint32, out *KVView) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[19], uintptr(cache), uintptr(layer), uintptr(unsafe.Pointer(out)),
+		Addresses[18], uintptr(cache), uintptr(layer), uintptr(unsafe.Pointer(out)),
+	)
+	return Status(result)
+}
+
+// KVViewPlan is pkv_kv_view_plan. Lays out K and V of one layer in a run of memory of the caller's,
+// as a cache of the same layout has them: fills in the strides of a view and tells its size.
+// Allocates and touches nothing. Statuses: INVALID_ARGUMENT, OVERFLOW. Since 0.1.
+//
+//   - kv: Filled in by the caller: layout, block_size, kv_heads, key_dim, value_dim (0:
+//     key_dim), dtype, value_dtype, blocks. Filled in by the call: the rest.
+//   - latent: 1: V is the first value_dim dims of K; 0: it has memory of its own.
+//   - memory: Where K and V are to lie, best at a multiple of 64; this call does not touch it.
+//     NULL: only the strides and the size are wanted; k and v become NULL.
+//   - bytes: The size of K and V.
+func KVViewPlan(kv *KVView, latent uint32, memory unsafe.Pointer, bytes *uint64) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[19], uintptr(unsafe.Pointer(kv)), uintptr(latent), uintptr(memory),
+		uintptr(unsafe.Pointer(bytes)),
+	)
+	return Status(result)
+}
+
+// KVWriteSlots is pkv_kv_write_slots. Stores rows of K and V in memory of the caller's, converted,
+// quantised and packed as a cache stores them. Any thread. Slot s is in block s / block_size, at s
+// % block_size. Of several rows with the same slot the last one stays. Memory of slots that are not
+// in the list does not change. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a slot), OVERFLOW,
+// NO_MEMORY. Since 0.1.
+//
+//   - compute: What it runs on. NULL: all processors.
+//   - kv: The memory of K and V. Its slots may not overlap.
+//   - rows: How many rows.
+//   - slots: [rows]: a slot for each row, or PKV_NO_SLOT.
+//   - k: Keys, [rows][kv_heads][key_dim].
+//   - v: Values, [rows][kv_heads][value_dim]. NULL if V is in the dims of K.
+func KVWriteSlots(
+	compute Compute, kv *KVView, rows uint64, slots *int64, k *Tensor, v *Tensor,
+) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[20], uintptr(compute), uintptr(unsafe.Pointer(kv)), uintptr(rows),
+		uintptr(unsafe.Pointer(slots)), uintptr(unsafe.Pointer(k)), uintptr(unsafe.Pointer(v)),
+	)
+	return Status(result)
+}
+
+// KVReadSlots is pkv_kv_read_slots. Copies K and V of some slots to dense rows, converted to their
+// dtype. Any thread. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a slot), OVERFLOW, NO_MEMORY. Since
+// 0.1.
+//
+//   - compute: What it runs on. NULL: all processors.
+//   - kv: The memory of K and V.
+//   - rows: How many rows.
+//   - slots: [rows]: a slot for each row, or PKV_NO_SLOT: the row stays as it is.
+//   - k: Keys, [rows][kv_heads][key_dim]. NULL: not wanted.
+//   - v: Values, [rows][kv_heads][value_dim]. NULL: not wanted.
+func KVReadSlots(
+	compute Compute, kv *KVView, rows uint64, slots *int64, k *Tensor, v *Tensor,
+) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[21], uintptr(compute), uintptr(unsafe.Pointer(kv)), uintptr(rows),
+		uintptr(unsafe.Pointer(slots)), uintptr(unsafe.Pointer(k)), uintptr(unsafe.Pointer(v)),
+	)
+	return Status(result)
+}
+
+// KVWrite is pkv_kv_write. Stores rows of K and V of the queries' own positions, as
+// pkv_kv_write_slots. Any thread. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id, a length or
+// a position), OVERFLOW, NO_MEMORY. Since 0.1.
+//
+//   - compute: What it runs on. NULL: all processors.
+//   - kv: The memory of K and V. Its slots may not overlap.
+//   - sequences: The sequences. Row i of a sequence goes to its position query_positions[i], or
+//     to the last ones in order.
+//   - k: Keys, [queries][kv_heads][key_dim].
+//   - v: Values, [queries][kv_heads][value_dim]. NULL if V is in the dims of K.
+func KVWrite(
+	compute Compute, kv *KVView, sequences *AttentionSequences, k *Tensor, v *Tensor,
+) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[22], uintptr(compute), uintptr(unsafe.Pointer(kv)),
+		uintptr(unsafe.Pointer(sequences)), uintptr(unsafe.Pointer(k)), uintptr(unsafe.Pointer(v)),
+	)
+	return Status(result)
+}
+
+// AttentionParamsInit is pkv_attention_params_init. Fills params with defaults. Statuses:
+// INVALID_ARGUMENT. Since 0.1.
+//
+//   - params: The params.
+//   - structSize: sizeof(pkv_attention_params) as the caller compiled it.
+func AttentionParamsInit(params *AttentionParams, structSize uint64) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[23], uintptr(unsafe.Pointer(params)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -354,7 +439,8 @@ func CacheKVView(cache Cache, layer uint32, out *KVView) Status {
 //
 //   - compute: What it runs on. NULL: all processors.
 //   - kv: The memory of K and V.
-//   - sequences: The sequences; rows of q and out are theirs, one after the other.
+//   - sequences: The sequences; rows of q and out are theirs, one after the other or in a
+//     padded batch.
 //   - params: Which attention. NULL: defaults.
 //   - q: Queries, [sum of query_lengths][query_heads][key_dim].
 //   - out: Results, [sum of query_lengths][query_heads][value_dim].
@@ -363,7 +449,7 @@ func Attention(
 	out *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[20], uintptr(compute), uintptr(unsafe.Pointer(kv)),
+		Addresses[24], uintptr(compute), uintptr(unsafe.Pointer(kv)),
 		uintptr(unsafe.Pointer(sequences)), uintptr(unsafe.Pointer(params)),
 		uintptr(unsafe.Pointer(q)), uintptr(unsafe.Pointer(out)),
 	)
@@ -389,7 +475,7 @@ func MergeStates(
 	dim uint32, merged *Tensor, mergedLSE *float32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[21], uintptr(compute), uintptr(count), uintptr(unsafe.Pointer(outs)),
+		Addresses[25], uintptr(compute), uintptr(count), uintptr(unsafe.Pointer(outs)),
 		uintptr(lse), uintptr(rows), uintptr(heads), uintptr(dim), uintptr(unsafe.Pointer(merged)),
 		uintptr(unsafe.Pointer(mergedLSE)),
 	)
@@ -403,7 +489,7 @@ func MergeStates(
 //   - structSize: sizeof(pkv_pool_config) as the caller compiled it.
 func PoolConfigInit(config *PoolConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[22], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[26], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -415,7 +501,7 @@ func PoolConfigInit(config *PoolConfig, structSize uint64) Status {
 //   - out: The pool, to be destroyed by pkv_pool_destroy.
 func PoolCreate(config *PoolConfig, out *Pool) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[23], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
+		Addresses[27], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -425,7 +511,7 @@ func PoolCreate(config *PoolConfig, out *Pool) Status {
 //
 //   - pool: The pool. NULL is OK.
 func PoolDestroy(pool Pool) Status {
-	result, _, _ := purego.SyscallN(Addresses[24], uintptr(pool))
+	result, _, _ := purego.SyscallN(Addresses[28], uintptr(pool))
 	return Status(result)
 }
 
@@ -438,7 +524,7 @@ func PoolDestroy(pool Pool) Status {
 //   - blocks: [n]: the blocks.
 func PoolAlloc(pool Pool, n uint64, blocks *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[25], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
+		Addresses[29], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
 	)
 	return Status(result)
 }
@@ -451,7 +537,7 @@ func PoolAlloc(pool Pool, n uint64, blocks *uint64) Status {
 //   - blocks: [n]: the blocks. One may stand in the list more than once.
 func PoolRetain(pool Pool, n uint64, blocks *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[26], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
+		Addresses[30], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
 	)
 	return Status(result)
 }
@@ -466,7 +552,7 @@ func PoolRetain(pool Pool, n uint64, blocks *uint64) Status {
 //   - blocks: [n]: the blocks, each once. All are checked before anything is released.
 func PoolRelease(pool Pool, n uint64, blocks *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[27], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
+		Addresses[31], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
 	)
 	return Status(result)
 }
@@ -481,7 +567,7 @@ func PoolRelease(pool Pool, n uint64, blocks *uint64) Status {
 //   - offset: The offset in the block of the first slot.
 func PoolClaim(pool Pool, block uint64, n uint32, offset *uint32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[28], uintptr(pool), uintptr(block), uintptr(n), uintptr(unsafe.Pointer(offset)),
+		Addresses[32], uintptr(pool), uintptr(block), uintptr(n), uintptr(unsafe.Pointer(offset)),
 	)
 	return Status(result)
 }
@@ -492,7 +578,7 @@ func PoolClaim(pool Pool, block uint64, n uint32, offset *uint32) Status {
 //   - pool: The pool.
 //   - block: The block.
 func PoolSeal(pool Pool, block uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[29], uintptr(pool), uintptr(block))
+	result, _, _ := purego.SyscallN(Addresses[33], uintptr(pool), uintptr(block))
 	return Status(result)
 }
 
@@ -502,7 +588,7 @@ func PoolSeal(pool Pool, block uint64) Status {
 //   - pool: The pool.
 //   - block: The block.
 func PoolReset(pool Pool, block uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[30], uintptr(pool), uintptr(block))
+	result, _, _ := purego.SyscallN(Addresses[34], uintptr(pool), uintptr(block))
 	return Status(result)
 }
 
@@ -514,7 +600,7 @@ func PoolReset(pool Pool, block uint64) Status {
 //   - out: The state.
 func PoolBlockState(pool Pool, id uint32, out *BlockState) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[31], uintptr(pool), uintptr(id), uintptr(unsafe.Pointer(out)),
+		Addresses[35], uintptr(pool), uintptr(id), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -525,7 +611,7 @@ func PoolBlockState(pool Pool, id uint32, out *BlockState) Status {
 //   - pool: The pool.
 //   - out: The counts.
 func PoolGetStats(pool Pool, out *PoolStats) Status {
-	result, _, _ := purego.SyscallN(Addresses[32], uintptr(pool), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[36], uintptr(pool), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -535,7 +621,7 @@ func PoolGetStats(pool Pool, out *PoolStats) Status {
 //
 //   - pool: The pool.
 func PoolValidate(pool Pool) Status {
-	result, _, _ := purego.SyscallN(Addresses[33], uintptr(pool))
+	result, _, _ := purego.SyscallN(Addresses[37], uintptr(pool))
 	return Status(result)
 }
 
@@ -546,7 +632,7 @@ func PoolValidate(pool Pool) Status {
 //   - structSize: sizeof(pkv_session_config) as the caller compiled it.
 func SessionConfigInit(config *SessionConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[34], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[38], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -559,7 +645,7 @@ func SessionConfigInit(config *SessionConfig, structSize uint64) Status {
 //   - out: The session, to be closed by pkv_session_close.
 func SessionOpen(cache Cache, config *SessionConfig, out *Session) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[35], uintptr(cache), uintptr(unsafe.Pointer(config)),
+		Addresses[39], uintptr(cache), uintptr(unsafe.Pointer(config)),
 		uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
@@ -570,7 +656,7 @@ func SessionOpen(cache Cache, config *SessionConfig, out *Session) Status {
 //
 //   - session: The session. NULL is OK.
 func SessionClose(session Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[36], uintptr(session))
+	result, _, _ := purego.SyscallN(Addresses[40], uintptr(session))
 	return Status(result)
 }
 
@@ -581,7 +667,7 @@ func SessionClose(session Session) Status {
 //   - tokens: The length in tokens.
 func SessionLength(session Session, tokens *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[37], uintptr(session), uintptr(unsafe.Pointer(tokens)),
+		Addresses[41], uintptr(session), uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
 }
@@ -595,7 +681,7 @@ func SessionLength(session Session, tokens *uint64) Status {
 //   - tokens: The number of tokens.
 func SessionLayerLength(session Session, layer uint32, tokens *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[38], uintptr(session), uintptr(layer), uintptr(unsafe.Pointer(tokens)),
+		Addresses[42], uintptr(session), uintptr(layer), uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
 }
@@ -609,7 +695,7 @@ func SessionLayerLength(session Session, layer uint32, tokens *uint64) Status {
 //   - tokens: [n]: the ids; PKV_NO_TOKEN where none was told.
 func SessionTokens(session Session, first uint64, n uint64, tokens *int32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[39], uintptr(session), uintptr(first), uintptr(n),
+		Addresses[43], uintptr(session), uintptr(first), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
@@ -625,7 +711,7 @@ func SessionTokens(session Session, first uint64, n uint64, tokens *int32) Statu
 //   - tokens: [n]: the ids.
 func SessionSetTokens(session Session, first uint64, n uint64, tokens *int32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[40], uintptr(session), uintptr(first), uintptr(n),
+		Addresses[44], uintptr(session), uintptr(first), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
@@ -638,7 +724,7 @@ func SessionSetTokens(session Session, first uint64, n uint64, tokens *int32) St
 //   - session: The session.
 //   - totalTokens: Tokens to have room for, those that it holds included.
 func SessionReserve(session Session, totalTokens uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[41], uintptr(session), uintptr(totalTokens))
+	result, _, _ := purego.SyscallN(Addresses[45], uintptr(session), uintptr(totalTokens))
 	return Status(result)
 }
 
@@ -657,7 +743,7 @@ func SessionReserve(session Session, totalTokens uint64) Status {
 //   - v: Values, [n][kv_heads][value_dim]. NULL in a latent group.
 func SessionPrefill(session Session, layer uint32, n uint64, k *Tensor, v *Tensor) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[42], uintptr(session), uintptr(layer), uintptr(n), uintptr(unsafe.Pointer(k)),
+		Addresses[46], uintptr(session), uintptr(layer), uintptr(n), uintptr(unsafe.Pointer(k)),
 		uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
@@ -672,7 +758,7 @@ func SessionPrefill(session Session, layer uint32, n uint64, k *Tensor, v *Tenso
 //   - v: Its value, [1][kv_heads][value_dim]. NULL in a latent group.
 func SessionPush(session Session, layer uint32, k *Tensor, v *Tensor) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[43], uintptr(session), uintptr(layer), uintptr(unsafe.Pointer(k)),
+		Addresses[47], uintptr(session), uintptr(layer), uintptr(unsafe.Pointer(k)),
 		uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
@@ -686,7 +772,7 @@ func SessionPush(session Session, layer uint32, k *Tensor, v *Tensor) Status {
 //   - session: The session.
 //   - length: How many tokens to keep.
 func SessionTrim(session Session, length uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[44], uintptr(session), uintptr(length))
+	result, _, _ := purego.SyscallN(Addresses[48], uintptr(session), uintptr(length))
 	return Status(result)
 }
 
@@ -697,7 +783,7 @@ func SessionTrim(session Session, length uint64) Status {
 //   - session: The session; it goes on unchanged.
 //   - out: The new session.
 func SessionFork(session Session, out *Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[45], uintptr(session), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[49], uintptr(session), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -709,7 +795,7 @@ func SessionFork(session Session, out *Session) Status {
 //
 //   - session: The session.
 func SessionSuspend(session Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[46], uintptr(session))
+	result, _, _ := purego.SyscallN(Addresses[50], uintptr(session))
 	return Status(result)
 }
 
@@ -729,7 +815,7 @@ func SessionSuspend(session Session) Status {
 //     OUT_OF_BLOCKS only. May be NULL.
 func SessionResume(session Session, length *uint64, total *uint64, blocksShort *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[47], uintptr(session), uintptr(unsafe.Pointer(length)),
+		Addresses[51], uintptr(session), uintptr(unsafe.Pointer(length)),
 		uintptr(unsafe.Pointer(total)), uintptr(unsafe.Pointer(blocksShort)),
 	)
 	return Status(result)
@@ -741,7 +827,7 @@ func SessionResume(session Session, length *uint64, total *uint64, blocksShort *
 //   - session: The session.
 //   - priority: pkv_batch_choose_victims chooses higher ones last.
 func SessionSetPriority(session Session, priority int32) Status {
-	result, _, _ := purego.SyscallN(Addresses[48], uintptr(session), uintptr(priority))
+	result, _, _ := purego.SyscallN(Addresses[52], uintptr(session), uintptr(priority))
 	return Status(result)
 }
 
@@ -751,7 +837,7 @@ func SessionSetPriority(session Session, priority int32) Status {
 //   - session: The session.
 //   - out: The answer.
 func SessionGetInfo(session Session, out *SessionInfo) Status {
-	result, _, _ := purego.SyscallN(Addresses[49], uintptr(session), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[53], uintptr(session), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -769,7 +855,7 @@ func SessionBlockTable(
 	session Session, group uint32, capacity uint64, ids *uint32, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[50], uintptr(session), uintptr(group), uintptr(capacity),
+		Addresses[54], uintptr(session), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(ids)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -788,7 +874,7 @@ func SessionSlotMapping(
 	session Session, group uint32, first uint64, n uint64, slots *int64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[51], uintptr(session), uintptr(group), uintptr(first), uintptr(n),
+		Addresses[55], uintptr(session), uintptr(group), uintptr(first), uintptr(n),
 		uintptr(unsafe.Pointer(slots)),
 	)
 	return Status(result)
@@ -807,7 +893,7 @@ func SessionKVIndices(
 	session Session, group uint32, capacity uint64, slots *int64, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[52], uintptr(session), uintptr(group), uintptr(capacity),
+		Addresses[56], uintptr(session), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(slots)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -827,7 +913,7 @@ func SessionMaterialize(
 	session Session, layer uint32, first uint64, n uint64, k *Tensor, v *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[53], uintptr(session), uintptr(layer), uintptr(first), uintptr(n),
+		Addresses[57], uintptr(session), uintptr(layer), uintptr(first), uintptr(n),
 		uintptr(unsafe.Pointer(k)), uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
@@ -850,7 +936,7 @@ func BatchBegin(
 	out *Batch,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[54], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
+		Addresses[58], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
 		uintptr(unsafe.Pointer(newTokens)), uintptr(unsafe.Pointer(blocksShort)),
 		uintptr(unsafe.Pointer(out)),
 	)
@@ -881,7 +967,7 @@ func BatchChooseVictims(
 	victims *Session, victimCount *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[55], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
+		Addresses[59], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
 		uintptr(unsafe.Pointer(newTokens)), uintptr(capacity), uintptr(unsafe.Pointer(victims)),
 		uintptr(unsafe.Pointer(victimCount)),
 	)
@@ -894,7 +980,21 @@ func BatchChooseVictims(
 //   - batch: The batch.
 //   - rows: The number of rows.
 func BatchRows(batch Batch, rows *uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[56], uintptr(batch), uintptr(unsafe.Pointer(rows)))
+	result, _, _ := purego.SyscallN(Addresses[60], uintptr(batch), uintptr(unsafe.Pointer(rows)))
+	return Status(result)
+}
+
+// BatchSetFirstRows is pkv_batch_set_first_rows. Tells where the rows of each session begin in the
+// tensors of pkv_batch_write and pkv_batch_attend, for batches that are padded on the left or have
+// gaps. Statuses: none of its own. Since 0.1.
+//
+//   - batch: The batch.
+//   - firstRows: [sessions]: as first_rows of pkv_attention_sequences. NULL: as without this
+//     call, rows follow each other, or begin with the entries of a padded batch.
+func BatchSetFirstRows(batch Batch, firstRows *uint32) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[61], uintptr(batch), uintptr(unsafe.Pointer(firstRows)),
+	)
 	return Status(result)
 }
 
@@ -907,7 +1007,7 @@ func BatchRows(batch Batch, rows *uint64) Status {
 //   - v: Values, [rows][kv_heads][value_dim]. NULL in a latent group.
 func BatchWrite(batch Batch, layer uint32, k *Tensor, v *Tensor) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[57], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(k)),
+		Addresses[62], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(k)),
 		uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
@@ -929,7 +1029,7 @@ func BatchAttend(
 	batch Batch, layer uint32, params *AttentionParams, q *Tensor, out *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[58], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(params)),
+		Addresses[63], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(params)),
 		uintptr(unsafe.Pointer(q)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
@@ -944,7 +1044,7 @@ func BatchAttend(
 //   - tokens: [rows]: the ids of the new tokens. NULL: they stay PKV_NO_TOKEN, or what
 //     pkv_session_suspend remembered.
 func BatchCommit(batch Batch, tokens *int32) Status {
-	result, _, _ := purego.SyscallN(Addresses[59], uintptr(batch), uintptr(unsafe.Pointer(tokens)))
+	result, _, _ := purego.SyscallN(Addresses[64], uintptr(batch), uintptr(unsafe.Pointer(tokens)))
 	return Status(result)
 }
 
@@ -961,7 +1061,7 @@ func BatchCommit(batch Batch, tokens *int32) Status {
 //   - kept: [count]: indices among the session's new tokens, 0 the first, rising.
 func BatchAccept(batch Batch, i uint64, count uint64, kept *uint32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[60], uintptr(batch), uintptr(i), uintptr(count), uintptr(unsafe.Pointer(kept)),
+		Addresses[65], uintptr(batch), uintptr(i), uintptr(count), uintptr(unsafe.Pointer(kept)),
 	)
 	return Status(result)
 }
@@ -971,7 +1071,7 @@ func BatchAccept(batch Batch, i uint64, count uint64, kept *uint32) Status {
 //
 //   - batch: The batch. NULL is OK.
 func BatchAbort(batch Batch) Status {
-	result, _, _ := purego.SyscallN(Addresses[61], uintptr(batch))
+	result, _, _ := purego.SyscallN(Addresses[66], uintptr(batch))
 	return Status(result)
 }
 
@@ -988,7 +1088,7 @@ func BatchSlotMapping(
 	batch Batch, group uint32, capacity uint64, slots *int64, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[62], uintptr(batch), uintptr(group), uintptr(capacity),
+		Addresses[67], uintptr(batch), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(slots)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -1009,7 +1109,7 @@ func BatchBlockCopies(
 	batch Batch, group uint32, capacity uint64, from *uint32, to *uint32, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[63], uintptr(batch), uintptr(group), uintptr(capacity),
+		Addresses[68], uintptr(batch), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(from)), uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -1033,7 +1133,7 @@ func BatchKVIndices(
 	count *uint64, lastBlockLength *uint32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[64], uintptr(batch), uintptr(group), uintptr(unit),
+		Addresses[69], uintptr(batch), uintptr(group), uintptr(unit),
 		uintptr(unsafe.Pointer(indptr)), uintptr(capacity), uintptr(unsafe.Pointer(indices)),
 		uintptr(unsafe.Pointer(count)), uintptr(unsafe.Pointer(lastBlockLength)),
 	)
@@ -1047,7 +1147,7 @@ func BatchKVIndices(
 //   - session: The session; it goes on unchanged.
 //   - out: The snapshot, to be closed by pkv_snapshot_close.
 func SnapshotTake(session Session, out *Snapshot) Status {
-	result, _, _ := purego.SyscallN(Addresses[65], uintptr(session), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[70], uintptr(session), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -1059,7 +1159,7 @@ func SnapshotTake(session Session, out *Snapshot) Status {
 //   - out: The session.
 func SnapshotOpen(cache Cache, snapshot Snapshot, out *Session) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[66], uintptr(cache), uintptr(snapshot), uintptr(unsafe.Pointer(out)),
+		Addresses[71], uintptr(cache), uintptr(snapshot), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -1071,7 +1171,7 @@ func SnapshotOpen(cache Cache, snapshot Snapshot, out *Session) Status {
 //   - tokens: The number of its tokens.
 func SnapshotLength(snapshot Snapshot, tokens *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[67], uintptr(snapshot), uintptr(unsafe.Pointer(tokens)),
+		Addresses[72], uintptr(snapshot), uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
 }
@@ -1081,7 +1181,7 @@ func SnapshotLength(snapshot Snapshot, tokens *uint64) Status {
 //
 //   - snapshot: The snapshot. NULL is OK.
 func SnapshotClose(snapshot Snapshot) Status {
-	result, _, _ := purego.SyscallN(Addresses[68], uintptr(snapshot))
+	result, _, _ := purego.SyscallN(Addresses[73], uintptr(snapshot))
 	return Status(result)
 }
 
@@ -1092,7 +1192,7 @@ func SnapshotClose(snapshot Snapshot) Status {
 //   - structSize: sizeof(pkv_stream) as the caller compiled it.
 func StreamInit(stream *Stream, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[69], uintptr(unsafe.Pointer(stream)), uintptr(structSize),
+		Addresses[74], uintptr(unsafe.Pointer(stream)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1104,7 +1204,7 @@ func StreamInit(stream *Stream, structSize uint64) Status {
 //   - structSize: sizeof(pkv_file_config) as the caller compiled it.
 func FileConfigInit(config *FileConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[70], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[75], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1128,7 +1228,7 @@ func FileSave(
 	cache Cache, n uint64, items *FileItem, config *FileConfig, to *Stream, bytes *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[71], uintptr(cache), uintptr(n), uintptr(unsafe.Pointer(items)),
+		Addresses[76], uintptr(cache), uintptr(n), uintptr(unsafe.Pointer(items)),
 		uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(to)),
 		uintptr(unsafe.Pointer(bytes)),
 	)
@@ -1162,7 +1262,7 @@ func FileLoad(
 	labels *uint64, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[72], uintptr(cache), uintptr(unsafe.Pointer(config)),
+		Addresses[77], uintptr(cache), uintptr(unsafe.Pointer(config)),
 		uintptr(unsafe.Pointer(from)), uintptr(capacity), uintptr(unsafe.Pointer(sessions)),
 		uintptr(unsafe.Pointer(labels)), uintptr(unsafe.Pointer(count)),
 	)
@@ -1178,7 +1278,7 @@ func FileLoad(
 //   - out: The answer.
 func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[73], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(from)),
+		Addresses[78], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(from)),
 		uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
@@ -1191,7 +1291,7 @@ func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
 //   - structSize: sizeof(pkv_prefix_config) as the caller compiled it.
 func PrefixConfigInit(config *PrefixConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[74], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[79], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1210,7 +1310,7 @@ func PrefixConfigInit(config *PrefixConfig, structSize uint64) Status {
 //     session does not use it.
 func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[75], uintptr(session), uintptr(n), uintptr(unsafe.Pointer(tokens)),
+		Addresses[80], uintptr(session), uintptr(n), uintptr(unsafe.Pointer(tokens)),
 		uintptr(unsafe.Pointer(matched)),
 	)
 	return Status(result)
@@ -1225,7 +1325,7 @@ func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint6
 //   - out: The figures.
 func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *PrefixStats) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[76], uintptr(cache), uintptr(salt), uintptr(saltSize),
+		Addresses[81], uintptr(cache), uintptr(salt), uintptr(saltSize),
 		uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
@@ -1238,7 +1338,7 @@ func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *Pref
 //   - salt: The salt. NULL with size 0: sessions without one.
 //   - saltSize: Bytes of the salt, or PKV_ALL_SALTS.
 func PrefixClear(cache Cache, salt unsafe.Pointer, saltSize uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[77], uintptr(cache), uintptr(salt), uintptr(saltSize))
+	result, _, _ := purego.SyscallN(Addresses[82], uintptr(cache), uintptr(salt), uintptr(saltSize))
 	return Status(result)
 }
 
@@ -1257,7 +1357,7 @@ func PrefixProbe(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, cached *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[78], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[83], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(cached)),
 	)
 	return Status(result)
@@ -1278,7 +1378,7 @@ func PrefixPin(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, pinned *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[79], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[84], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(pinned)),
 	)
 	return Status(result)
@@ -1298,7 +1398,7 @@ func PrefixUnpin(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, unpinned *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[80], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[85], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(unpinned)),
 	)
 	return Status(result)
@@ -1317,7 +1417,7 @@ func PrefixUnpin(
 //     again.
 func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[81], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(blocks),
+		Addresses[86], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(blocks),
 	)
 	return Status(result)
 }
@@ -1336,7 +1436,7 @@ func PrefixReadEvents(
 	cache Cache, next *uint64, n *uint64, events *PrefixEvent, lost *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[82], uintptr(cache), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(n)),
+		Addresses[87], uintptr(cache), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(n)),
 		uintptr(unsafe.Pointer(events)), uintptr(unsafe.Pointer(lost)),
 	)
 	return Status(result)
@@ -1358,7 +1458,7 @@ func PrefixHashBlocks(
 	salt unsafe.Pointer, saltSize uint64, blockSize uint32, n uint64, tokens *int32, hashes *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[83], uintptr(salt), uintptr(saltSize), uintptr(blockSize), uintptr(n),
+		Addresses[88], uintptr(salt), uintptr(saltSize), uintptr(blockSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(hashes)),
 	)
 	return Status(result)
@@ -1371,7 +1471,7 @@ func PrefixHashBlocks(
 //   - structSize: sizeof(pkv_store_config) as the caller compiled it.
 func StoreConfigInit(config *StoreConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[84], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[89], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1391,7 +1491,7 @@ func StorePrefetch(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[85], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[90], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
@@ -1404,7 +1504,7 @@ func StorePrefetch(
 //
 //   - session: The session.
 func StorePrefetchSession(session Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[86], uintptr(session))
+	result, _, _ := purego.SyscallN(Addresses[91], uintptr(session))
 	return Status(result)
 }
 
@@ -1424,7 +1524,7 @@ func StoreWait(
 	cached *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[87], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[92], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(timeoutMs), uintptr(unsafe.Pointer(cached)),
 	)
 	return Status(result)
@@ -1442,7 +1542,7 @@ func StoreCancel(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[88], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[93], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
@@ -1457,7 +1557,7 @@ func StoreCancel(
 //   - queued: How many block positions still wait to be written.
 func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[89], uintptr(cache), uintptr(timeoutMs), uintptr(unsafe.Pointer(queued)),
+		Addresses[94], uintptr(cache), uintptr(timeoutMs), uintptr(unsafe.Pointer(queued)),
 	)
 	return Status(result)
 }
@@ -1468,7 +1568,7 @@ func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
 //   - cache: The cache.
 //   - out: The figures.
 func StoreGetStats(cache Cache, out *StoreStats) Status {
-	result, _, _ := purego.SyscallN(Addresses[90], uintptr(cache), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[95], uintptr(cache), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -1479,7 +1579,7 @@ func StoreGetStats(cache Cache, out *StoreStats) Status {
 //   - structSize: sizeof(pkv_directory_config) as the caller compiled it.
 func DirectoryConfigInit(config *DirectoryConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[91], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[96], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1493,7 +1593,7 @@ func DirectoryConfigInit(config *DirectoryConfig, structSize uint64) Status {
 //   - out: The store. Close it with out->close(out->user), unless a cache does.
 func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[92], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
+		Addresses[97], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -1501,13 +1601,13 @@ func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
 // Version is pkv_version. Version of the loaded library as major * 1000000 + minor * 1000 + patch.
 // Any thread. Since 0.1.
 func Version() uint32 {
-	result, _, _ := purego.SyscallN(Addresses[93])
+	result, _, _ := purego.SyscallN(Addresses[98])
 	return uint32(result)
 }
 
 // VersionString is pkv_version_string. Version of the loaded library as text, "0.1.0". Static
 // storage. Any thread. Since 0.1.
 func VersionString() string {
-	result, _, _ := purego.SyscallN(Addresses[94])
+	result, _, _ := purego.SyscallN(Addresses[99])
 	return text(result)
 }

@@ -18,6 +18,9 @@ const SinksOfLayer = 0xFFFFFFFF
 // group of pkv_cache_compute_plan: all of them.
 const AllGroups = 0xFFFFFFFF
 
+// Slot of a row that is padding: nothing is written or read for it.
+const NoSlot = -1
+
 // Stands in a block table for a block that was given back (it left a sliding window).
 const NoBlock = 0xFFFFFFFF
 
@@ -53,14 +56,18 @@ type (
 
 // Rows in the caller's memory: element (row, head, dim) is at data[row * row_stride + head *
 // head_stride + dim]. Strides count elements; 0 means dense, [rows][heads][dim]. Any alignment
-// works. This struct is pinned: it will not grow.
+// works. This struct is pinned: it will not grow. Functions that take rows of several sequences
+// take padded batches as well (in others batch_rows is 0). batch_rows is then the stride from the
+// first row of a sequence to that of the next, counted in rows: row i of sequence s is row s *
+// batch_rows + i of the tensor. [batch][n][heads][dim]   batch_rows n, the other strides dense;
+// [batch][heads][n][dim]   batch_rows heads * n, row_stride dim, head_stride n * dim.
 type Tensor struct {
 	// The caller's memory; only read where the parameter is [in].
 	Data unsafe.Pointer
 	// F32, F16 or BF16.
 	DType int32
-	// 0.
-	Reserved uint32
+	// Rows per sequence of a padded batch; 0: they follow each other.
+	BatchRows uint32
 	// Elements from row to row; 0, or at least what one row holds.
 	RowStride int64
 	// Elements from head to head; 0, or at least dim.
@@ -348,7 +355,68 @@ type ComputeInfo struct {
 	Reserved uint32
 }
 
-// Which attention is computed. Variants combine freely.
+// K and V of one layer in paged memory: a cache's (pkv_cache_kv_view) or the caller's own. Strides
+// count elements of the dtype; of INT8 and INT4, whose rows end in scales, bytes. Block b begins at
+// b * block_stride. In it PLAIN   element (token t, head h, dim d) is at t * row_stride + h *
+// head_stride + d; PACKED  tile t / 16 begins at (t / 16) * row_stride + h * head_stride; inside,
+// see PKV_LAYOUT_PACKED. Where block_stride == block_size * row_stride (PLAIN) the same memory is
+// token-flat: slot s begins at s * row_stride.
+type KVView struct {
+	StructSize uint32
+	Layout     int32
+	// Tokens per block. PACKED: a multiple of 16. PLAIN: 1 or more.
+	BlockSize uint32
+	KVHeads   uint32
+	KeyDim    uint32
+	ValueDim  uint32
+	// Type of K, and of V.
+	DType int32
+	// Type of V, if another one; 0: dtype.
+	ValueDType int32
+	// Blocks that the memory holds; no id at or above this is followed.
+	Blocks uint64
+	// Only pkv_kv_write and pkv_kv_write_slots write to it.
+	K unsafe.Pointer
+	// As k. NULL: V is the first value_dim dims of K.
+	V            unsafe.Pointer
+	KBlockStride int64
+	KRowStride   int64
+	KHeadStride  int64
+	VBlockStride int64
+	VRowStride   int64
+	VHeadStride  int64
+}
+
+// A ragged set of sequences over one pkv_kv_view, described by the caller. Lists with an entry per
+// query have those of all sequences, one after the other, also where tensors are padded.
+type AttentionSequences struct {
+	StructSize uint32
+	// A multiple of the view's kv_heads.
+	QueryHeads uint32
+	// How many sequences.
+	Count uint64
+	// [count]: query rows of each sequence; they are its last positions.
+	QueryLengths *uint32
+	// [count]: positions of each sequence, the queries' own included; at least query_lengths, or
+	// with query_positions at least 1.
+	KVLengths *uint64
+	// [count][block_table_stride]: block ids. Entries beyond kv_lengths, or before a window, are
+	// not read.
+	BlockTables *uint32
+	// Entries from one sequence's table to the next.
+	BlockTableStride uint64
+	// [count]: the first row of each sequence: in a padded batch the rows before it are padding, in
+	// other tensors it counts from the beginning (as the list of cumulative lengths of a packed
+	// batch). NULL (default): 0 in a padded batch; else rows follow each other.
+	FirstRows *uint32
+	// [queries]: the position of each query, for causal, windows and slopes, where it is not one of
+	// the last ones: queries over the text of another sequence, or the depths of a tree. NULL
+	// (default): the last ones.
+	QueryPositions *int64
+}
+
+// Which attention is computed. Variants combine freely. Lists of [rows] have the rows of all
+// sequences, one after the other, also where tensors are padded.
 type AttentionParams struct {
 	StructSize uint32
 	// Factor of the scores, finite; 0 (default): 1 / sqrt(key_dim).
@@ -379,55 +447,26 @@ type AttentionParams struct {
 	// was seen, it has the sink_logits alone, or is -infinity without them. NULL (default): not
 	// wanted.
 	LSE *float32
-}
-
-// K and V of one layer in paged memory: a cache's (pkv_cache_kv_view) or the caller's own. Strides
-// count elements of the dtype; of INT8 and INT4, whose rows end in scales, bytes. Block b begins at
-// b * block_stride. In it PLAIN   element (token t, head h, dim d) is at t * row_stride + h *
-// head_stride + d; PACKED  tile t / 16 begins at (t / 16) * row_stride + h * head_stride; inside,
-// see PKV_LAYOUT_PACKED. Where block_stride == block_size * row_stride (PLAIN) the same memory is
-// token-flat: slot s begins at s * row_stride.
-type KVView struct {
-	StructSize uint32
-	Layout     int32
-	// Tokens per block. PACKED: a multiple of 16. PLAIN: 1 or more.
-	BlockSize uint32
-	KVHeads   uint32
-	KeyDim    uint32
-	ValueDim  uint32
-	// Type of K, and of V.
-	DType int32
-	// Type of V, if another one; 0: dtype.
-	ValueDType int32
-	// Blocks that the memory holds; no id at or above this is followed.
-	Blocks uint64
-	K      unsafe.Pointer
-	// NULL: V is the first value_dim dims of K.
-	V            unsafe.Pointer
-	KBlockStride int64
-	KRowStride   int64
-	KHeadStride  int64
-	VBlockStride int64
-	VRowStride   int64
-	VHeadStride  int64
-}
-
-// A ragged set of sequences over one pkv_kv_view, described by the caller.
-type AttentionSequences struct {
-	StructSize uint32
-	// A multiple of the view's kv_heads.
-	QueryHeads uint32
-	// How many sequences.
-	Count uint64
-	// [count]: query rows of each sequence; they are its last positions.
-	QueryLengths *uint32
-	// [count]: positions of each sequence, the queries' own included; at least query_lengths.
-	KVLengths *uint64
-	// [count][block_table_stride]: block ids. Entries beyond kv_lengths, or before a window, are
-	// not read.
-	BlockTables *uint32
-	// Entries from one sequence's table to the next.
-	BlockTableStride uint64
+	// [rows]: the mask of a tree of speculative tokens by the parent of each new token: its index
+	// among the new tokens of its session, lower than the token's own, or -1 for none. A new token
+	// sees itself, its ancestors and, as without a mask, what was there before the step. NULL
+	// (default): no tree. At most one of mask, parents and bool_mask is given.
+	Parents *int32
+	// Which positions each query sees, in bytes: 0 hides; another byte shows what causal and the
+	// window do not hide. That of query i of sequence s for column c is at bool_mask[s *
+	// bool_mask_batch_stride + i * bool_mask_row_stride + c]; with first_rows (of
+	// pkv_attention_sequences, or pkv_batch_set_first_rows), i counts the rows of the padded batch.
+	// Positions before the first column are seen as without a mask. NULL (default): no mask.
+	BoolMask *Uint8T
+	// They reach the last position of every sequence.
+	BoolMaskColumns uint64
+	// 0 (default): all queries of a sequence have the same row.
+	BoolMaskRowStride int64
+	// 0 (default): all sequences have the same rows.
+	BoolMaskBatchStride int64
+	// [sequences]: the position of column 0. A negative one is the number of first columns that
+	// stand for no position, such as padding on the left. NULL (default): 0.
+	BoolMaskFirstPositions *int64
 }
 
 // What pkv_pool_create makes.

@@ -31,6 +31,8 @@ SINKS_OF_LAYER = 0xFFFFFFFF
 """sinks value: the sinks of the layer's group."""
 ALL_GROUPS = 0xFFFFFFFF
 """group of pkv_cache_compute_plan: all of them."""
+NO_SLOT = -1
+"""Slot of a row that is padding: nothing is written or read for it."""
 NO_BLOCK = 0xFFFFFFFF
 """Stands in a block table for a block that was given back (it left a sliding window)."""
 ALL_SALTS = 0xFFFFFFFFFFFFFFFF
@@ -293,13 +295,17 @@ class PrefixEventKind(enum.IntEnum):
 class Tensor(ctypes.Structure):
     """Rows in the caller's memory: element (row, head, dim) is at data[row * row_stride + head *
     head_stride + dim]. Strides count elements; 0 means dense, [rows][heads][dim]. Any alignment
-    works. This struct is pinned: it will not grow.
+    works. This struct is pinned: it will not grow. Functions that take rows of several sequences
+    take padded batches as well (in others batch_rows is 0). batch_rows is then the stride from the
+    first row of a sequence to that of the next, counted in rows: row i of sequence s is row s *
+    batch_rows + i of the tensor. [batch][n][heads][dim]   batch_rows n, the other strides dense;
+    [batch][heads][n][dim]   batch_rows heads * n, row_stride dim, head_stride n * dim.
     """
 
     _fields_ = [
         ("data", _pointer),
         ("dtype", _int),
-        ("reserved", _u32),
+        ("batch_rows", _u32),
         ("row_stride", _i64),
         ("head_stride", _i64),
     ]
@@ -517,24 +523,6 @@ class ComputeInfo(ctypes.Structure):
     ]
 
 
-class AttentionParams(ctypes.Structure):
-    """Which attention is computed. Variants combine freely."""
-
-    _fields_ = [
-        ("struct_size", _u32),
-        ("scale", _f32),
-        ("causal", _u32),
-        ("window", _u32),
-        ("sinks", _u32),
-        ("softcap", _f32),
-        ("alibi_slopes", _pointer),
-        ("sink_logits", _pointer),
-        ("mask", _pointer),
-        ("mask_words", _u64),
-        ("lse", _pointer),
-    ]
-
-
 class KVView(ctypes.Structure):
     """K and V of one layer in paged memory: a cache's (pkv_cache_kv_view) or the caller's own.
     Strides count elements of the dtype; of INT8 and INT4, whose rows end in scales, bytes. Block b
@@ -566,7 +554,9 @@ class KVView(ctypes.Structure):
 
 
 class AttentionSequences(ctypes.Structure):
-    """A ragged set of sequences over one pkv_kv_view, described by the caller."""
+    """A ragged set of sequences over one pkv_kv_view, described by the caller. Lists with an entry
+    per query have those of all sequences, one after the other, also where tensors are padded.
+    """
 
     _fields_ = [
         ("struct_size", _u32),
@@ -576,6 +566,34 @@ class AttentionSequences(ctypes.Structure):
         ("kv_lengths", _pointer),
         ("block_tables", _pointer),
         ("block_table_stride", _u64),
+        ("first_rows", _pointer),
+        ("query_positions", _pointer),
+    ]
+
+
+class AttentionParams(ctypes.Structure):
+    """Which attention is computed. Variants combine freely. Lists of [rows] have the rows of all
+    sequences, one after the other, also where tensors are padded.
+    """
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("scale", _f32),
+        ("causal", _u32),
+        ("window", _u32),
+        ("sinks", _u32),
+        ("softcap", _f32),
+        ("alibi_slopes", _pointer),
+        ("sink_logits", _pointer),
+        ("mask", _pointer),
+        ("mask_words", _u64),
+        ("lse", _pointer),
+        ("parents", _pointer),
+        ("bool_mask", _pointer),
+        ("bool_mask_columns", _u64),
+        ("bool_mask_row_stride", _i64),
+        ("bool_mask_batch_stride", _i64),
+        ("bool_mask_first_positions", _pointer),
     ]
 
 
@@ -869,11 +887,39 @@ class Functions:
         self.compute_get_info: _Call = _bind(
             library, "pkv_compute_get_info", _int, _pointer, _pointer
         )
-        self.attention_params_init: _Call = _bind(
-            library, "pkv_attention_params_init", _int, _pointer, _size
-        )
         self.cache_kv_view: _Call = _bind(
             library, "pkv_cache_kv_view", _int, _pointer, _u32, _pointer
+        )
+        self.kv_view_plan: _Call = _bind(
+            library, "pkv_kv_view_plan", _int, _pointer, _u32, _pointer, _pointer
+        )
+        self.kv_write_slots: _Call = _bind(
+            library,
+            "pkv_kv_write_slots",
+            _int,
+            _pointer,
+            _pointer,
+            _size,
+            _pointer,
+            _pointer,
+            _pointer,
+        )
+        self.kv_read_slots: _Call = _bind(
+            library,
+            "pkv_kv_read_slots",
+            _int,
+            _pointer,
+            _pointer,
+            _size,
+            _pointer,
+            _pointer,
+            _pointer,
+        )
+        self.kv_write: _Call = _bind(
+            library, "pkv_kv_write", _int, _pointer, _pointer, _pointer, _pointer, _pointer
+        )
+        self.attention_params_init: _Call = _bind(
+            library, "pkv_attention_params_init", _int, _pointer, _size
         )
         self.attention: _Call = _bind(
             library,
@@ -998,6 +1044,9 @@ class Functions:
             _pointer,
         )
         self.batch_rows: _Call = _bind(library, "pkv_batch_rows", _int, _pointer, _pointer)
+        self.batch_set_first_rows: _Call = _bind(
+            library, "pkv_batch_set_first_rows", _int, _pointer, _pointer
+        )
         self.batch_write: _Call = _bind(
             library, "pkv_batch_write", _int, _pointer, _u32, _pointer, _pointer
         )

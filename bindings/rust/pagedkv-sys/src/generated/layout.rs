@@ -27,7 +27,7 @@ macro_rules! layout {
 }
 
 layout!(pkv_tensor, 32, 8,
-    data 0 8, dtype 8 4, reserved 12 4, row_stride 16 8, head_stride 24 8);
+    data 0 8, dtype 8 4, batch_rows 12 4, row_stride 16 8, head_stride 24 8);
 layout!(pkv_allocator, 24, 8,
     alloc 0 8, free 8 8, user 16 8);
 layout!(pkv_logger, 16, 8,
@@ -64,16 +64,18 @@ layout!(pkv_compute_config, 32, 8,
     struct_size 0 4, threads 4 4, isa 8 4, reserved 12 4, allocator 16 8, runner 24 8);
 layout!(pkv_compute_info, 16, 4,
     struct_size 0 4, threads 4 4, isa 8 4, reserved 12 4);
-layout!(pkv_attention_params, 64, 8,
-    struct_size 0 4, scale 4 4, causal 8 4, window 12 4, sinks 16 4, softcap 20 4, alibi_slopes 24
-    8, sink_logits 32 8, mask 40 8, mask_words 48 8, lse 56 8);
 layout!(pkv_kv_view, 104, 8,
     struct_size 0 4, layout 4 4, block_size 8 4, kv_heads 12 4, key_dim 16 4, value_dim 20 4, dtype
     24 4, value_dtype 28 4, blocks 32 8, k 40 8, v 48 8, k_block_stride 56 8, k_row_stride 64 8,
     k_head_stride 72 8, v_block_stride 80 8, v_row_stride 88 8, v_head_stride 96 8);
-layout!(pkv_attention_sequences, 48, 8,
+layout!(pkv_attention_sequences, 64, 8,
     struct_size 0 4, query_heads 4 4, count 8 8, query_lengths 16 8, kv_lengths 24 8, block_tables
-    32 8, block_table_stride 40 8);
+    32 8, block_table_stride 40 8, first_rows 48 8, query_positions 56 8);
+layout!(pkv_attention_params, 112, 8,
+    struct_size 0 4, scale 4 4, causal 8 4, window 12 4, sinks 16 4, softcap 20 4, alibi_slopes 24
+    8, sink_logits 32 8, mask 40 8, mask_words 48 8, lse 56 8, parents 64 8, bool_mask 72 8,
+    bool_mask_columns 80 8, bool_mask_row_stride 88 8, bool_mask_batch_stride 96 8,
+    bool_mask_first_positions 104 8);
 layout!(pkv_pool_config, 24, 8,
     struct_size 0 4, blocks 4 4, block_size 8 4, reserved 12 4, allocator 16 8);
 layout!(pkv_block_state, 24, 4,

@@ -47,6 +47,8 @@ pub const PKV_WINDOW_OF_LAYER: u32 = u32::MAX;
 pub const PKV_SINKS_OF_LAYER: u32 = u32::MAX;
 /// group of pkv_cache_compute_plan: all of them.
 pub const PKV_ALL_GROUPS: u32 = u32::MAX;
+/// Slot of a row that is padding: nothing is written or read for it.
+pub const PKV_NO_SLOT: c_int = -1;
 /// Stands in a block table for a block that was given back (it left a sliding window).
 pub const PKV_NO_BLOCK: u32 = u32::MAX;
 /// salt_size of pkv_prefix_get_stats and pkv_prefix_clear: every salt. Other functions take it for
@@ -330,7 +332,12 @@ c_enum! {
 
 /// Rows in the caller's memory: element (row, head, dim) is at data\[row \* row_stride + head \*
 /// head_stride + dim\]. Strides count elements; 0 means dense, \[rows\]\[heads\]\[dim\]. Any
-/// alignment works. This struct is pinned: it will not grow.
+/// alignment works. This struct is pinned: it will not grow. Functions that take rows of several
+/// sequences take padded batches as well (in others batch_rows is 0). batch_rows is then the stride
+/// from the first row of a sequence to that of the next, counted in rows: row i of sequence s is
+/// row s \* batch_rows + i of the tensor. \[batch\]\[n\]\[heads\]\[dim\]   batch_rows n, the other
+/// strides dense; \[batch\]\[heads\]\[n\]\[dim\]   batch_rows heads \* n, row_stride dim,
+/// head_stride n \* dim.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_tensor {
@@ -338,8 +345,8 @@ pub struct pkv_tensor {
     pub data: *mut c_void,
     /// F32, F16 or BF16.
     pub dtype: pkv_dtype,
-    /// 0.
-    pub reserved: u32,
+    /// Rows per sequence of a padded batch; 0: they follow each other.
+    pub batch_rows: u32,
     /// Elements from row to row; 0, or at least what one row holds.
     pub row_stride: i64,
     /// Elements from head to head; 0, or at least dim.
@@ -655,7 +662,72 @@ pub struct pkv_compute_info {
     pub reserved: u32,
 }
 
-/// Which attention is computed. Variants combine freely.
+/// K and V of one layer in paged memory: a cache's (pkv_cache_kv_view) or the caller's own. Strides
+/// count elements of the dtype; of INT8 and INT4, whose rows end in scales, bytes. Block b begins
+/// at b \* block_stride. In it PLAIN   element (token t, head h, dim d) is at t \* row_stride + h
+/// \* head_stride + d; PACKED  tile t / 16 begins at (t / 16) \* row_stride + h \* head_stride;
+/// inside, see PKV_LAYOUT_PACKED. Where block_stride == block_size \* row_stride (PLAIN) the same
+/// memory is token-flat: slot s begins at s \* row_stride.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct pkv_kv_view {
+    pub struct_size: u32,
+    pub layout: pkv_layout,
+    /// Tokens per block. PACKED: a multiple of 16. PLAIN: 1 or more.
+    pub block_size: u32,
+    pub kv_heads: u32,
+    pub key_dim: u32,
+    pub value_dim: u32,
+    /// Type of K, and of V.
+    pub dtype: pkv_dtype,
+    /// Type of V, if another one; 0: dtype.
+    pub value_dtype: pkv_dtype,
+    /// Blocks that the memory holds; no id at or above this is followed.
+    pub blocks: u64,
+    /// Only pkv_kv_write and pkv_kv_write_slots write to it.
+    pub k: *mut c_void,
+    /// As k. NULL: V is the first value_dim dims of K.
+    pub v: *mut c_void,
+    pub k_block_stride: i64,
+    pub k_row_stride: i64,
+    pub k_head_stride: i64,
+    pub v_block_stride: i64,
+    pub v_row_stride: i64,
+    pub v_head_stride: i64,
+}
+
+/// A ragged set of sequences over one pkv_kv_view, described by the caller. Lists with an entry per
+/// query have those of all sequences, one after the other, also where tensors are padded.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct pkv_attention_sequences {
+    pub struct_size: u32,
+    /// A multiple of the view's kv_heads.
+    pub query_heads: u32,
+    /// How many sequences.
+    pub count: u64,
+    /// \[count\]: query rows of each sequence; they are its last positions.
+    pub query_lengths: *const u32,
+    /// \[count\]: positions of each sequence, the queries' own included; at least query_lengths, or
+    /// with query_positions at least 1.
+    pub kv_lengths: *const u64,
+    /// \[count\]\[block_table_stride\]: block ids. Entries beyond kv_lengths, or before a window,
+    /// are not read.
+    pub block_tables: *const u32,
+    /// Entries from one sequence's table to the next.
+    pub block_table_stride: u64,
+    /// \[count\]: the first row of each sequence: in a padded batch the rows before it are padding,
+    /// in other tensors it counts from the beginning (as the list of cumulative lengths of a packed
+    /// batch). NULL (default): 0 in a padded batch; else rows follow each other.
+    pub first_rows: *const u32,
+    /// \[queries\]: the position of each query, for causal, windows and slopes, where it is not one
+    /// of the last ones: queries over the text of another sequence, or the depths of a tree. NULL
+    /// (default): the last ones.
+    pub query_positions: *const i64,
+}
+
+/// Which attention is computed. Variants combine freely. Lists of \[rows\] have the rows of all
+/// sequences, one after the other, also where tensors are padded.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_attention_params {
@@ -689,59 +761,27 @@ pub struct pkv_attention_params {
     /// nothing was seen, it has the sink_logits alone, or is -infinity without them. NULL
     /// (default): not wanted.
     pub lse: *mut f32,
-}
-
-/// K and V of one layer in paged memory: a cache's (pkv_cache_kv_view) or the caller's own. Strides
-/// count elements of the dtype; of INT8 and INT4, whose rows end in scales, bytes. Block b begins
-/// at b \* block_stride. In it PLAIN   element (token t, head h, dim d) is at t \* row_stride + h
-/// \* head_stride + d; PACKED  tile t / 16 begins at (t / 16) \* row_stride + h \* head_stride;
-/// inside, see PKV_LAYOUT_PACKED. Where block_stride == block_size \* row_stride (PLAIN) the same
-/// memory is token-flat: slot s begins at s \* row_stride.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_kv_view {
-    pub struct_size: u32,
-    pub layout: pkv_layout,
-    /// Tokens per block. PACKED: a multiple of 16. PLAIN: 1 or more.
-    pub block_size: u32,
-    pub kv_heads: u32,
-    pub key_dim: u32,
-    pub value_dim: u32,
-    /// Type of K, and of V.
-    pub dtype: pkv_dtype,
-    /// Type of V, if another one; 0: dtype.
-    pub value_dtype: pkv_dtype,
-    /// Blocks that the memory holds; no id at or above this is followed.
-    pub blocks: u64,
-    pub k: *const c_void,
-    /// NULL: V is the first value_dim dims of K.
-    pub v: *const c_void,
-    pub k_block_stride: i64,
-    pub k_row_stride: i64,
-    pub k_head_stride: i64,
-    pub v_block_stride: i64,
-    pub v_row_stride: i64,
-    pub v_head_stride: i64,
-}
-
-/// A ragged set of sequences over one pkv_kv_view, described by the caller.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_attention_sequences {
-    pub struct_size: u32,
-    /// A multiple of the view's kv_heads.
-    pub query_heads: u32,
-    /// How many sequences.
-    pub count: u64,
-    /// \[count\]: query rows of each sequence; they are its last positions.
-    pub query_lengths: *const u32,
-    /// \[count\]: positions of each sequence, the queries' own included; at least query_lengths.
-    pub kv_lengths: *const u64,
-    /// \[count\]\[block_table_stride\]: block ids. Entries beyond kv_lengths, or before a window,
-    /// are not read.
-    pub block_tables: *const u32,
-    /// Entries from one sequence's table to the next.
-    pub block_table_stride: u64,
+    /// \[rows\]: the mask of a tree of speculative tokens by the parent of each new token: its
+    /// index among the new tokens of its session, lower than the token's own, or -1 for none. A new
+    /// token sees itself, its ancestors and, as without a mask, what was there before the step.
+    /// NULL (default): no tree. At most one of mask, parents and bool_mask is given.
+    pub parents: *const i32,
+    /// Which positions each query sees, in bytes: 0 hides; another byte shows what causal and the
+    /// window do not hide. That of query i of sequence s for column c is at bool_mask\[s \*
+    /// bool_mask_batch_stride + i \* bool_mask_row_stride + c\]; with first_rows (of
+    /// pkv_attention_sequences, or pkv_batch_set_first_rows), i counts the rows of the padded
+    /// batch. Positions before the first column are seen as without a mask. NULL (default): no
+    /// mask.
+    pub bool_mask: *const u8,
+    /// They reach the last position of every sequence.
+    pub bool_mask_columns: u64,
+    /// 0 (default): all queries of a sequence have the same row.
+    pub bool_mask_row_stride: i64,
+    /// 0 (default): all sequences have the same rows.
+    pub bool_mask_batch_stride: i64,
+    /// \[sequences\]: the position of column 0. A negative one is the number of first columns that
+    /// stand for no position, such as padding on the left. NULL (default): 0.
+    pub bool_mask_first_positions: *const i64,
 }
 
 /// What pkv_pool_create makes.
@@ -1195,12 +1235,6 @@ macro_rules! for_each_function {
             /// - `compute`: The pkv_compute. NULL: the process's default.
             /// - `out`: The answer.
             fn pkv_compute_get_info(compute: pkv_compute, out: *mut pkv_compute_info) -> pkv_status;
-            /// Fills params with defaults. Statuses: INVALID_ARGUMENT. Since 0.1.
-            ///
-            /// - `params`: The params.
-            /// - `struct_size`: sizeof(pkv_attention_params) as the caller compiled it.
-            fn pkv_attention_params_init(params: *mut pkv_attention_params, struct_size: usize) ->
-                pkv_status;
             /// Tells where one layer of a paged cache is in memory, for engines with kernels of
             /// their own. Read only. The addresses stay valid as long as the cache;
             /// pkv_session_block_table tells which blocks hold what. Statuses: OUT_OF_RANGE
@@ -1210,13 +1244,69 @@ macro_rules! for_each_function {
             /// - `layer`: The layer of the model.
             /// - `out`: The view.
             fn pkv_cache_kv_view(cache: pkv_cache, layer: u32, out: *mut pkv_kv_view) -> pkv_status;
+            /// Lays out K and V of one layer in a run of memory of the caller's, as a cache of the
+            /// same layout has them: fills in the strides of a view and tells its size. Allocates
+            /// and touches nothing. Statuses: INVALID_ARGUMENT, OVERFLOW. Since 0.1.
+            ///
+            /// - `kv`: Filled in by the caller: layout, block_size, kv_heads, key_dim, value_dim
+            /// (0: key_dim), dtype, value_dtype, blocks. Filled in by the call: the rest.
+            /// - `latent`: 1: V is the first value_dim dims of K; 0: it has memory of its own.
+            /// - `memory`: Where K and V are to lie, best at a multiple of 64; this call does not
+            /// touch it. NULL: only the strides and the size are wanted; k and v become NULL.
+            /// - `bytes`: The size of K and V.
+            fn pkv_kv_view_plan(kv: *mut pkv_kv_view, latent: u32, memory: *mut c_void, bytes: *mut
+                u64) -> pkv_status;
+            /// Stores rows of K and V in memory of the caller's, converted, quantised and packed as
+            /// a cache stores them. Any thread. Slot s is in block s / block_size, at s %
+            /// block_size. Of several rows with the same slot the last one stays. Memory of slots
+            /// that are not in the list does not change. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE
+            /// (a slot), OVERFLOW, NO_MEMORY. Since 0.1.
+            ///
+            /// - `compute`: What it runs on. NULL: all processors.
+            /// - `kv`: The memory of K and V. Its slots may not overlap.
+            /// - `rows`: How many rows.
+            /// - `slots`: \[rows\]: a slot for each row, or PKV_NO_SLOT.
+            /// - `k`: Keys, \[rows\]\[kv_heads\]\[key_dim\].
+            /// - `v`: Values, \[rows\]\[kv_heads\]\[value_dim\]. NULL if V is in the dims of K.
+            fn pkv_kv_write_slots(compute: pkv_compute, kv: *const pkv_kv_view, rows: usize, slots:
+                *const i64, k: *const pkv_tensor, v: *const pkv_tensor) -> pkv_status;
+            /// Copies K and V of some slots to dense rows, converted to their dtype. Any thread.
+            /// Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a slot), OVERFLOW, NO_MEMORY. Since 0.1.
+            ///
+            /// - `compute`: What it runs on. NULL: all processors.
+            /// - `kv`: The memory of K and V.
+            /// - `rows`: How many rows.
+            /// - `slots`: \[rows\]: a slot for each row, or PKV_NO_SLOT: the row stays as it is.
+            /// - `k`: Keys, \[rows\]\[kv_heads\]\[key_dim\]. NULL: not wanted.
+            /// - `v`: Values, \[rows\]\[kv_heads\]\[value_dim\]. NULL: not wanted.
+            fn pkv_kv_read_slots(compute: pkv_compute, kv: *const pkv_kv_view, rows: usize, slots:
+                *const i64, k: *const pkv_tensor, v: *const pkv_tensor) -> pkv_status;
+            /// Stores rows of K and V of the queries' own positions, as pkv_kv_write_slots. Any
+            /// thread. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id, a length or a
+            /// position), OVERFLOW, NO_MEMORY. Since 0.1.
+            ///
+            /// - `compute`: What it runs on. NULL: all processors.
+            /// - `kv`: The memory of K and V. Its slots may not overlap.
+            /// - `sequences`: The sequences. Row i of a sequence goes to its position
+            /// query_positions\[i\], or to the last ones in order.
+            /// - `k`: Keys, \[queries\]\[kv_heads\]\[key_dim\].
+            /// - `v`: Values, \[queries\]\[kv_heads\]\[value_dim\]. NULL if V is in the dims of K.
+            fn pkv_kv_write(compute: pkv_compute, kv: *const pkv_kv_view, sequences: *const
+                pkv_attention_sequences, k: *const pkv_tensor, v: *const pkv_tensor) -> pkv_status;
+            /// Fills params with defaults. Statuses: INVALID_ARGUMENT. Since 0.1.
+            ///
+            /// - `params`: The params.
+            /// - `struct_size`: sizeof(pkv_attention_params) as the caller compiled it.
+            fn pkv_attention_params_init(params: *mut pkv_attention_params, struct_size: usize) ->
+                pkv_status;
             /// Computes attention without a cache: over a view and block tables that the caller
             /// owns. Any thread. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length),
             /// OVERFLOW, NO_MEMORY. Since 0.1.
             ///
             /// - `compute`: What it runs on. NULL: all processors.
             /// - `kv`: The memory of K and V.
-            /// - `sequences`: The sequences; rows of q and out are theirs, one after the other.
+            /// - `sequences`: The sequences; rows of q and out are theirs, one after the other or
+            /// in a padded batch.
             /// - `params`: Which attention. NULL: defaults.
             /// - `q`: Queries, \[sum of query_lengths\]\[query_heads\]\[key_dim\].
             /// - `out`: Results, \[sum of query_lengths\]\[query_heads\]\[value_dim\].
@@ -1544,6 +1634,15 @@ macro_rules! for_each_function {
             /// - `batch`: The batch.
             /// - `rows`: The number of rows.
             fn pkv_batch_rows(batch: pkv_batch, rows: *mut usize) -> pkv_status;
+            /// Tells where the rows of each session begin in the tensors of pkv_batch_write and
+            /// pkv_batch_attend, for batches that are padded on the left or have gaps. Statuses:
+            /// none of its own. Since 0.1.
+            ///
+            /// - `batch`: The batch.
+            /// - `first_rows`: \[sessions\]: as first_rows of pkv_attention_sequences. NULL: as
+            /// without this call, rows follow each other, or begin with the entries of a padded
+            /// batch.
+            fn pkv_batch_set_first_rows(batch: pkv_batch, first_rows: *const u32) -> pkv_status;
             /// Stores K and V of one layer. A layer may be written again before the commit.
             /// Statuses: OUT_OF_RANGE (layer), UNSUPPORTED (NONE). Since 0.1.
             ///

@@ -1,0 +1,54 @@
+// The C functions of keys and values in memory of the caller's (pkv_kv_).
+#include <pagedkv/kv.h>
+
+#include <span>
+
+#include "api/boundary.h"
+#include "api/compute_object.h"
+#include "engine/attention/kv_slots.h"
+#include "engine/attention/kv_view.h"
+
+using namespace pkv;
+using namespace pkv::api;
+
+pkv_status pkv_kv_view_plan(pkv_kv_view* kv, uint32_t latent, void* memory, uint64_t* bytes) {
+  return guarded([&] {
+    check_pointer(bytes, "bytes");
+    const pkv_kv_view given = read_struct(kv, pkv_kv_view{}, "kv");
+    uint64_t size = 0;
+    const pkv_kv_view planned = attention::plan_view(given, latent, memory, &size);
+    write_struct(kv, planned, given.struct_size, "kv");
+    *bytes = size;
+  });
+}
+
+pkv_status pkv_kv_write_slots(pkv_compute compute, const pkv_kv_view* kv, size_t rows,
+                              const int64_t* slots, const pkv_tensor* k, const pkv_tensor* v) {
+  return guarded([&] {
+    const ComputeLease lease(compute);
+    check_list(slots, rows, "slots");
+    attention::write_slots(*lease, read_struct(kv, pkv_kv_view{}, "kv"), std::span(slots, rows), k,
+                           v);
+  });
+}
+
+pkv_status pkv_kv_write(pkv_compute compute, const pkv_kv_view* kv,
+                        const pkv_attention_sequences* sequences, const pkv_tensor* k,
+                        const pkv_tensor* v) {
+  return guarded([&] {
+    const ComputeLease lease(compute);
+    attention::write_sequences(*lease, read_struct(kv, pkv_kv_view{}, "kv"),
+                               read_struct(sequences, pkv_attention_sequences{}, "sequences"), k,
+                               v);
+  });
+}
+
+pkv_status pkv_kv_read_slots(pkv_compute compute, const pkv_kv_view* kv, size_t rows,
+                             const int64_t* slots, const pkv_tensor* k, const pkv_tensor* v) {
+  return guarded([&] {
+    const ComputeLease lease(compute);
+    check_list(slots, rows, "slots");
+    attention::read_slots(*lease, read_struct(kv, pkv_kv_view{}, "kv"), std::span(slots, rows), k,
+                          v);
+  });
+}

@@ -1,0 +1,26 @@
+// Rows written to slots of memory that the caller owns, and read from them.
+#pragma once
+
+#include <span>
+
+#include "engine/attention/compute.h"
+#include "engine/attention/kv_view.h"
+
+namespace pkv::attention {
+
+// Stores a row of k and v in each slot; PKV_NO_SLOT stands for a row that is left out. `v` is NULL
+// if V is in the dims of K. Throws INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, bad_alloc; then
+// nothing is written.
+void write_slots(Compute& compute, const pkv_kv_view& kv, std::span<const int64_t> slots,
+                 const pkv_tensor* k, const pkv_tensor* v);
+
+// Stores the rows of the queries of each sequence at their positions. Throws as write_slots().
+void write_sequences(Compute& compute, const pkv_kv_view& kv,
+                     const pkv_attention_sequences& sequences, const pkv_tensor* k,
+                     const pkv_tensor* v);
+
+// Copies each slot to a row of k and v, either of which may be NULL. Throws as write_slots().
+void read_slots(Compute& compute, const pkv_kv_view& kv, std::span<const int64_t> slots,
+                const pkv_tensor* k, const pkv_tensor* v);
+
+}  // namespace pkv::attention

@@ -1,0 +1,195 @@
+// Checks views field by field, and computes strides.
+#include "engine/attention/kv_view.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/checked.h"
+#include "base/status.h"
+#include "engine/memory/layout.h"
+#include "kernels/kernels.h"
+#include "kernels/tile_layout.h"
+
+namespace pkv::attention {
+
+void check_dim(uint32_t dim, const char* name) {
+  if (dim < 16 || dim > kernels::max_dim || dim % 16 != 0)
+    fail(PKV_INVALID_ARGUMENT, "kv: %s is %u; a multiple of 16 from 16 to %u is needed", name, dim,
+         kernels::max_dim);
+}
+
+namespace {
+
+// Checks the strides of K or V: none is negative, and the offset of the last byte does not
+// overflow.
+void check_strides(const pkv_kv_view& kv, int64_t block, int64_t row, int64_t head, pkv_dtype dtype,
+                   uint32_t dim, const char* name) {
+  if (block < 0 || row < 0 || head < 0)
+    fail(PKV_OUT_OF_RANGE, "%s: negative stride (block %lld, row %lld, head %lld)", name,
+         (long long)block, (long long)row, (long long)head);
+  // Every stride is converted to bytes, even one that is never used because there is only one
+  // block, row or head. So each must fit by itself.
+  for (const int64_t stride : {block, row, head})
+    if (stride > INT64_MAX / kernels::stride_unit(dtype))
+      fail(PKV_OVERFLOW, "%s: a stride of %lld elements is beyond 2^63 bytes", name,
+           (long long)stride);
+  const bool packed = kv.layout == PKV_LAYOUT_PACKED;
+  const uint64_t rows = packed ? kv.block_size / kernels::tile_tokens : kv.block_size;
+  uint64_t extent = (packed ? kernels::tile_bytes(dtype, dim) : kernels::row_bytes(dtype, dim)) /
+                    kernels::stride_unit(dtype);
+  extent =
+      checked_add(extent, checked_mul(kv.blocks - 1, static_cast<uint64_t>(block), name), name);
+  extent = checked_add(extent, checked_mul(rows - 1, static_cast<uint64_t>(row), name), name);
+  extent =
+      checked_add(extent, checked_mul(kv.kv_heads - 1, static_cast<uint64_t>(head), name), name);
+  checked_bytes(extent, kernels::stride_unit(dtype), name);
+}
+
+// Checks what says how K and V are arranged, apart from addresses and strides. Returns the dtype of
+// V.
+pkv_dtype check_shape(const pkv_kv_view& kv) {
+  const pkv_dtype value_dtype = kv.value_dtype == 0 ? kv.dtype : kv.value_dtype;
+  for (const pkv_dtype dtype : {kv.dtype, value_dtype})
+    if (!kernels::dtype_stored(dtype))
+      fail(PKV_INVALID_ARGUMENT, "kv: unknown dtype %d", static_cast<int>(dtype));
+  if (kv.layout != PKV_LAYOUT_PACKED && kv.layout != PKV_LAYOUT_PLAIN)
+    fail(PKV_INVALID_ARGUMENT, "kv: unknown layout %d", static_cast<int>(kv.layout));
+  if (kv.block_size == 0 ||
+      (kv.layout == PKV_LAYOUT_PACKED && kv.block_size % kernels::tile_tokens != 0))
+    fail(PKV_INVALID_ARGUMENT, "kv: block_size is %u; %s is needed", kv.block_size,
+         kv.layout == PKV_LAYOUT_PACKED ? "a multiple of 16" : "1 or more");
+  if (kv.kv_heads == 0 || kv.blocks == 0)
+    fail(PKV_INVALID_ARGUMENT, "kv: no KV heads, or no blocks");
+  check_dim(kv.key_dim, "key_dim");
+  check_dim(kv.value_dim, "value_dim");
+  return value_dtype;
+}
+
+// Throws unless V can be the first dims of K.
+void check_latent(const pkv_kv_view& kv, pkv_dtype value_dtype) {
+  if (kv.value_dim > kv.key_dim || value_dtype != kv.dtype)
+    fail(PKV_INVALID_ARGUMENT,
+         "kv: v is NULL, so values are the first of %u dims of k and have its type; value_dim is "
+         "%u, value_dtype %d",
+         kv.key_dim, kv.value_dim, static_cast<int>(value_dtype));
+}
+
+// Throws if rows of K or V overlap. Strides are taken from the smallest on: each must leave room
+// for everything that the smaller ones reach over.
+void check_side_apart(const pkv_kv_view& kv, const kernels::SideView& side, const char* name) {
+  const bool packed = kv.layout == PKV_LAYOUT_PACKED;
+  struct Axis {
+    int64_t stride;
+    uint64_t count;
+  };
+  std::array<Axis, 3> axes = {
+      Axis{side.block_stride, kv.blocks},
+      Axis{side.row_stride, packed ? kv.block_size / kernels::tile_tokens : kv.block_size},
+      Axis{side.head_stride, kv.kv_heads}};
+  std::sort(axes.begin(), axes.end(),
+            [](const Axis& a, const Axis& b) { return a.stride < b.stride; });
+  uint64_t extent =
+      packed ? kernels::tile_bytes(side.dtype, side.dim) : kernels::row_bytes(side.dtype, side.dim);
+  for (const Axis& axis : axes) {
+    if (axis.count == 1) continue;
+    const auto stride = static_cast<uint64_t>(axis.stride);
+    if (stride < extent)
+      fail(PKV_INVALID_ARGUMENT,
+           "%s: rows overlap, so they cannot be written: a stride of %llu bytes lies in %llu", name,
+           (unsigned long long)stride, (unsigned long long)extent);
+    extent += (axis.count - 1) * stride;
+  }
+}
+
+}  // namespace
+
+kernels::KvView check_view(const pkv_kv_view& kv) {
+  const pkv_dtype value_dtype = check_shape(kv);
+  if (kv.k == nullptr) fail(PKV_INVALID_ARGUMENT, "kv: k is NULL");
+  if (kv.v == nullptr) check_latent(kv, value_dtype);
+  check_strides(kv, kv.k_block_stride, kv.k_row_stride, kv.k_head_stride, kv.dtype, kv.key_dim,
+                "kv.k");
+  if (kv.v != nullptr)
+    check_strides(kv, kv.v_block_stride, kv.v_row_stride, kv.v_head_stride, value_dtype,
+                  kv.value_dim, "kv.v");
+
+  const int64_t key_unit = kernels::stride_unit(kv.dtype),
+                value_unit = kernels::stride_unit(value_dtype);
+  kernels::KvView view{};
+  view.k = {static_cast<unsigned char*>(kv.k),
+            kv.k_block_stride * key_unit,
+            kv.k_row_stride * key_unit,
+            kv.k_head_stride * key_unit,
+            kv.dtype,
+            kv.key_dim};
+  // Without V its strides may be anything, since nobody has checked them.
+  view.v = {nullptr, 0, 0, 0, value_dtype, kv.value_dim};
+  if (kv.v != nullptr)
+    view.v = {static_cast<unsigned char*>(kv.v),
+              kv.v_block_stride * value_unit,
+              kv.v_row_stride * value_unit,
+              kv.v_head_stride * value_unit,
+              value_dtype,
+              kv.value_dim};
+  view.layout = kv.layout;
+  view.block_size = kv.block_size;
+  view.kv_heads = kv.kv_heads;
+  return view;
+}
+
+void check_rows_apart(const pkv_kv_view& kv) {
+  const kernels::KvView view = check_view(kv);
+  check_side_apart(kv, view.k, "kv.k");
+  if (view.v.data != nullptr) check_side_apart(kv, view.v, "kv.v");
+}
+
+pkv_kv_view plan_view(const pkv_kv_view& given, uint32_t latent, void* memory, uint64_t* bytes) {
+  pkv_kv_view kv = given;
+  if (kv.value_dim == 0) kv.value_dim = kv.key_dim;
+  const pkv_dtype value_dtype = check_shape(kv);
+  if (latent > 1) fail(PKV_INVALID_ARGUMENT, "latent is %u; 0 and 1 are known", latent);
+  if (latent != 0) check_latent(kv, value_dtype);
+  memory::Shape shape{};
+  shape.layers = 1;
+  shape.kv_heads = kv.kv_heads;
+  shape.key_dim = kv.key_dim;
+  shape.value_dim = kv.value_dim;
+  shape.dtype = kv.dtype;
+  shape.value_dtype = value_dtype;
+  shape.latent = latent != 0;
+  const memory::Layout layout(kv.layout, shape, kv.block_size, kv.blocks);
+  checked_bytes(layout.total_bytes(), 1, "bytes of all blocks");
+  // The size is known only now, so an address is made only where there is memory.
+  static unsigned char nowhere[1];
+  auto* const begin = static_cast<unsigned char*>(memory);
+  pkv_kv_view out = public_view(layout.view(begin != nullptr ? begin : nowhere, 0), kv.blocks);
+  if (begin == nullptr) out.k = out.v = nullptr;
+  *bytes = layout.total_bytes();
+  return out;
+}
+
+pkv_kv_view public_view(const kernels::KvView& view, uint64_t blocks) {
+  const int64_t key_unit = kernels::stride_unit(view.k.dtype),
+                value_unit = kernels::stride_unit(view.v.dtype);
+  pkv_kv_view out{};
+  out.struct_size = sizeof out;
+  out.layout = view.layout;
+  out.block_size = view.block_size;
+  out.kv_heads = view.kv_heads;
+  out.key_dim = view.k.dim;
+  out.value_dim = view.v.dim;
+  out.dtype = view.k.dtype;
+  out.value_dtype = view.v.dtype;
+  out.blocks = blocks;
+  out.k = view.k.data;
+  out.v = view.v.data;
+  out.k_block_stride = view.k.block_stride / key_unit;
+  out.k_row_stride = view.k.row_stride / key_unit;
+  out.k_head_stride = view.k.head_stride / key_unit;
+  out.v_block_stride = view.v.block_stride / value_unit;
+  out.v_row_stride = view.v.row_stride / value_unit;
+  out.v_head_stride = view.v.head_stride / value_unit;
+  return out;
+}
+
+}  // namespace pkv::attention

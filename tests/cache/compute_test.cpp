@@ -1,0 +1,188 @@
+// What calls over memory of the host's run on: threads, instruction sets, runners and memory of the
+// caller's, and many threads at once.
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "host.h"
+
+namespace cache_test {
+namespace {
+
+const Model model{1, 8, 4, 64, 0, PKV_BF16};
+
+pkv_compute_info info_of(pkv_compute compute) {
+  pkv_compute_info info{};
+  info.struct_size = sizeof info;
+  CHECK(pkv_compute_get_info(compute, &info));
+  return info;
+}
+
+// Rows and sequences of a host, and the calls of one step.
+class Step {
+ public:
+  explicit Step(uint64_t seed) : random_(seed) {
+    written_.k.fill(random_);
+    written_.v.fill(random_);
+    q_.fill(random_);
+  }
+
+  pkv_status write(pkv_compute compute) {
+    const pkv_attention_sequences sequences = host_.get();
+    const pkv_tensor k = written_.k.tensor(), v = written_.v.tensor();
+    return pkv_kv_write(compute, &memory_.view, &sequences, &k, &v);
+  }
+  pkv_status attend(pkv_compute compute, Rows& out) {
+    const pkv_attention_sequences sequences = host_.get();
+    const pkv_tensor q = q_.tensor(), o = out.tensor();
+    return pkv_attention(compute, &memory_.view, &sequences, nullptr, &q, &o);
+  }
+  Rows run(pkv_compute compute) {
+    Rows out(rows, 8, 64);
+    CHECK(write(compute));
+    CHECK(attend(compute, out));
+    return out;
+  }
+
+  static constexpr uint32_t rows = 702;
+
+ private:
+  Random random_;
+  HostMemory memory_{model, PKV_LAYOUT_PACKED, 16, 130};
+  HostSequences host_{memory_, 8, {400, 1, 300, 1}, {400, 500, 300, 600}, random_};
+  KeysValues written_ = rows_of(model, rows);
+  Rows q_{rows, 8, 64};
+};
+
+TEST(Compute, HasTheThreadsAndTheInstructionSetOfItsConfig) {
+  for (const pkv_isa isa : supported_isas()) EXPECT_EQ(isa, info_of(make_compute(1, isa)).isa);
+  EXPECT_EQ(1u, info_of(make_compute(1)).threads);
+  EXPECT_EQ(std::thread::hardware_concurrency(), info_of(nullptr).threads);
+  const Cache cache = create(config_of(model, 4));
+  pkv_cache_info of_cache{};
+  of_cache.struct_size = sizeof of_cache;
+  CHECK(pkv_cache_get_info(cache, &of_cache));
+  EXPECT_EQ(of_cache.isa, info_of(nullptr).isa);
+  pkv_compute compute = nullptr;
+  CHECK(pkv_compute_create(nullptr, &compute));
+  EXPECT_EQ(info_of(nullptr).threads, info_of(compute).threads);
+  CHECK(pkv_compute_destroy(compute));
+  REFUSED(PKV_STALE_HANDLE, pkv_compute_destroy(compute));
+  REFUSED(PKV_STALE_HANDLE, Step(1).write(compute));
+}
+
+TEST(Compute, ResultsDoNotDependOnThreads) {
+  const Rows expected = Step(2).run(make_compute(1));
+  for (const uint32_t threads : {2u, 3u, 0u})
+    EXPECT_TRUE(expected == Step(2).run(make_compute(threads))) << threads << " threads";
+  EXPECT_TRUE(expected == Step(2).run(nullptr));
+}
+
+TEST(Compute, IsUsedByManyThreadsAtOnce) {
+  const Compute compute = make_compute(2);
+  std::vector<Rows> expected;
+  for (uint64_t seed = 0; seed < 8; seed++) expected.push_back(Step(seed).run(nullptr));
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (uint64_t seed = 0; seed < 8; seed++)
+    threads.emplace_back([&, seed] {
+      Step step(seed);
+      for (int i = 0; i < 4; i++) wrong += !(step.run(compute) == expected[seed]);
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(0, wrong);
+}
+
+// Working memory comes from the caller's allocator, is kept for the next call, and comes back.
+TEST(Compute, KeepsMemoryOfTheCallersAllocator) {
+  struct Count {
+    std::atomic<int> calls{0}, live{0};
+  } count;
+  const pkv_allocator allocator{[](void* user, size_t size, size_t alignment) -> void* {
+                                  static_cast<Count*>(user)->calls++;
+                                  static_cast<Count*>(user)->live++;
+                                  return ::operator new(size, std::align_val_t(alignment));
+                                },
+                                [](void* user, void* memory, size_t size, size_t alignment) {
+                                  static_cast<Count*>(user)->live--;
+                                  ::operator delete(memory, size, std::align_val_t(alignment));
+                                },
+                                &count};
+  pkv_compute_config config = compute_config();
+  config.allocator = &allocator;
+  Compute compute = make_compute(config);
+  Step step(3);
+  step.run(compute);
+  const int calls = count.calls;
+  EXPECT_GT(calls, 0);
+  step.run(compute);
+  EXPECT_EQ(calls, count.calls) << "the second call found the memory of the first";
+  compute.close();
+  EXPECT_EQ(0, count.live);
+}
+
+using Task = void (*)(void* context, size_t i, uint32_t worker);
+using Spread = std::function<void(size_t n, Task task, void* context)>;
+
+pkv_runner runner_of(Spread& run, uint32_t threads) {
+  return {[](void* user, size_t n, Task task, void* context) {
+            (*static_cast<Spread*>(user))(n, task, context);
+          },
+          &run, threads, 0};
+}
+
+TEST(Compute, RunsOnTheCallersThreads) {
+  const Rows expected = Step(4).run(nullptr);
+  size_t tasks = 0;
+  Spread run = [&](size_t n, Task task, void* context) {
+    tasks += n;
+    for (size_t i = n; i-- > 0;) task(context, i, static_cast<uint32_t>(i % 5));
+  };
+  const pkv_runner runner = runner_of(run, 5);
+  pkv_compute_config config = compute_config();
+  config.runner = &runner;
+  const Compute compute = make_compute(config);
+  EXPECT_EQ(5u, info_of(compute).threads);
+  EXPECT_TRUE(expected == Step(4).run(compute));
+  EXPECT_GT(tasks, 2u);
+}
+
+// A runner that runs nothing, leaves a task out or runs one twice is told, and so is one that calls
+// the library.
+TEST(Compute, ARunnerThatErrsIsTold) {
+  const std::vector<Spread> errors = {[](size_t, Task, void*) {},
+                                      [](size_t n, Task task, void* context) {
+                                        for (size_t i = 0; i + 1 < n; i++) task(context, i, 0);
+                                      },
+                                      [](size_t n, Task task, void* context) {
+                                        for (size_t i = 0; i < n; i++) task(context, i, 0);
+                                        task(context, 0, 0);
+                                      },
+                                      [](size_t n, Task task, void* context) {
+                                        for (size_t i = 0; i < n; i++) task(context, i, 2);
+                                      }};
+  const Rows expected = Step(5).run(nullptr);
+  for (const Spread& error : errors) {
+    bool errs = true;
+    pkv_status inside = PKV_OK;
+    Spread run = [&](size_t n, Task task, void* context) {
+      inside = pkv_compute_destroy(nullptr);
+      if (errs) return error(n, task, context);
+      for (size_t i = 0; i < n; i++) task(context, i, 1);
+    };
+    const pkv_runner runner = runner_of(run, 2);
+    pkv_compute_config config = compute_config();
+    config.runner = &runner;
+    const Compute compute = make_compute(config);
+    Step step(5);
+    Rows out(Step::rows, 8, 64);
+    REFUSED(PKV_INVALID_ARGUMENT, step.write(compute));
+    REFUSED(PKV_INVALID_ARGUMENT, step.attend(compute, out));
+    EXPECT_EQ(PKV_REENTRANT, inside);
+    errs = false;
+    EXPECT_TRUE(expected == step.run(compute)) << "it is as good as before";
+  }
+}
+
+}  // namespace
+}  // namespace cache_test

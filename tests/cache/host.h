@@ -1,0 +1,110 @@
+// A host engine in small: blocks of its own with block tables that it chooses, for the functions
+// that work over memory of the caller's.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+#include "../support/cache.h"
+#include "../support/rows.h"
+
+namespace cache_test {
+
+using Compute = Handle<pkv_compute, pkv_compute_destroy>;
+
+inline pkv_compute_config compute_config() {
+  pkv_compute_config config;
+  CHECK(pkv_compute_config_init(&config, sizeof config));
+  return config;
+}
+
+inline Compute make_compute(const pkv_compute_config& config) {
+  pkv_compute compute;
+  CHECK(pkv_compute_create(&config, &compute));
+  return Compute(compute);
+}
+
+inline Compute make_compute(uint32_t threads, pkv_isa isa = PKV_ISA_AUTO) {
+  pkv_compute_config config = compute_config();
+  config.threads = threads;
+  config.isa = isa;
+  return make_compute(config);
+}
+
+// K and V of one layer in memory of the host's, every byte of which is 0xEE at first.
+class HostMemory {
+ public:
+  HostMemory(const Model& model, pkv_layout layout, uint32_t block_size, uint64_t blocks) {
+    view.struct_size = sizeof view;
+    view.layout = layout;
+    view.block_size = block_size;
+    view.kv_heads = model.kv_heads;
+    view.key_dim = model.key_dim;
+    view.value_dim = model.value_dim;
+    view.dtype = model.dtype;
+    view.value_dtype = model.value_dtype;
+    view.blocks = blocks;
+    uint64_t size = 0;
+    CHECK(pkv_kv_view_plan(&view, model.latent, nullptr, &size));
+    bytes.assign(size, 0xEE);
+    CHECK(pkv_kv_view_plan(&view, model.latent, bytes.data(), &size));
+  }
+  HostMemory(const HostMemory&) = delete;
+  HostMemory& operator=(const HostMemory&) = delete;
+
+  pkv_kv_view view{};
+  std::vector<unsigned char> bytes;
+};
+
+// Sequences on blocks in no order.
+class HostSequences {
+ public:
+  // lengths: of each sequence, its new rows included.
+  HostSequences(const HostMemory& memory, uint32_t query_heads, std::vector<uint32_t> new_rows,
+                std::vector<uint64_t> lengths, Random& random)
+      : rows(std::move(new_rows)), kv_lengths(std::move(lengths)) {
+    const uint32_t block_size = memory.view.block_size;
+    std::vector<uint32_t> ids(memory.view.blocks);
+    std::iota(ids.begin(), ids.end(), 0u);
+    for (size_t i = ids.size(); i > 1; i--) std::swap(ids[i - 1], ids[random.below(i)]);
+    const uint64_t longest = *std::max_element(kv_lengths.begin(), kv_lengths.end());
+    stride = (longest + block_size - 1) / block_size;
+    tables.assign(stride * rows.size(), UINT32_MAX);
+    size_t next = 0;
+    for (size_t s = 0; s < rows.size(); s++)
+      for (uint64_t b = 0; b * block_size < kv_lengths[s]; b++)
+        tables[s * stride + b] = ids.at(next++);
+    block_size_ = block_size;
+    query_heads_ = query_heads;
+  }
+
+  pkv_attention_sequences get() const {
+    pkv_attention_sequences sequences{};
+    sequences.struct_size = sizeof sequences;
+    sequences.query_heads = query_heads_;
+    sequences.count = rows.size();
+    sequences.query_lengths = rows.data();
+    sequences.kv_lengths = kv_lengths.data();
+    sequences.block_tables = tables.data();
+    sequences.block_table_stride = stride;
+    return sequences;
+  }
+
+  int64_t slot(size_t sequence, uint64_t position) const {
+    return int64_t{tables[sequence * stride + position / block_size_]} * block_size_ +
+           static_cast<int64_t>(position % block_size_);
+  }
+
+  uint32_t total_rows() const { return std::accumulate(rows.begin(), rows.end(), 0u); }
+
+  std::vector<uint32_t> rows;
+  std::vector<uint64_t> kv_lengths;
+  std::vector<uint32_t> tables;
+  size_t stride = 0;
+
+ private:
+  uint32_t block_size_ = 0, query_heads_ = 0;
+};
+
+}  // namespace cache_test

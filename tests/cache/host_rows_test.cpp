@@ -1,0 +1,487 @@
+// Rows, positions and masks as hosts have them: padded batches with heads before or after tokens,
+// padding on either side, queries at positions that the host names, masks of bytes, and trees by
+// their parents. Each gives the bits of the same call with dense rows and words.
+#include <cmath>
+#include <functional>
+
+#include "host.h"
+
+namespace cache_test {
+namespace {
+
+constexpr uint32_t heads = 6, kv_heads = 2, dim = 32, value_dim = 48;
+const Model model{1, heads, kv_heads, dim, value_dim, PKV_F32};
+
+enum class Order { tokens_heads, heads_tokens };  // [batch][n][heads][dim], [batch][heads][n][dim]
+
+// A padded batch of fp32 rows. Padding holds 7.
+class Padded {
+ public:
+  Padded(const std::vector<uint32_t>& rows, uint32_t n, uint32_t head_count, uint32_t width,
+         Order order, bool left)
+      : rows_(rows),
+        n_(n),
+        heads_(head_count),
+        width_(width),
+        order_(order),
+        left_(left),
+        data_(rows.size() * n * head_count * width, 7.0f) {}
+  Padded(const Rows& dense, const std::vector<uint32_t>& rows, uint32_t n, Order order, bool left)
+      : Padded(rows, n, dense.heads(), dense.dim(), order, left) {
+    each([&](size_t at, size_t row, uint32_t head, uint32_t d) {
+      data_[at] = dense.get(row, head, d);
+    });
+  }
+
+  pkv_tensor tensor() {
+    if (order_ == Order::tokens_heads) return {data_.data(), PKV_F32, n_, 0, 0};
+    return {data_.data(), PKV_F32, heads_ * n_, width_, int64_t{n_} * width_};
+  }
+  std::vector<uint32_t> first_rows() const {
+    std::vector<uint32_t> first;
+    for (const uint32_t count : rows_) first.push_back(left_ ? n_ - count : 0);
+    return first;
+  }
+  Rows dense() const {
+    Rows all(std::accumulate(rows_.begin(), rows_.end(), size_t{0}), heads_, width_);
+    each([&](size_t at, size_t row, uint32_t head, uint32_t d) {
+      all.set(row, head, d, data_[at]);
+    });
+    return all;
+  }
+  bool padding_untouched() const {
+    std::vector<bool> used(data_.size());
+    each([&](size_t at, size_t, uint32_t, uint32_t) { used[at] = true; });
+    for (size_t i = 0; i < data_.size(); i++)
+      if (!used[i] && data_[i] != 7.0f) return false;
+    return true;
+  }
+
+ private:
+  void each(const std::function<void(size_t, size_t, uint32_t, uint32_t)>& visit) const {
+    size_t row = 0;
+    for (size_t s = 0; s < rows_.size(); s++)
+      for (uint32_t i = 0; i < rows_[s]; i++, row++) {
+        const uint32_t at = left_ ? n_ - rows_[s] + i : i;
+        for (uint32_t h = 0; h < heads_; h++)
+          for (uint32_t d = 0; d < width_; d++) {
+            const size_t of_heads = order_ == Order::tokens_heads ? (s * n_ + at) * heads_ + h
+                                                                  : (s * heads_ + h) * n_ + at;
+            visit(of_heads * width_ + d, row, h, d);
+          }
+      }
+  }
+
+  std::vector<uint32_t> rows_;
+  uint32_t n_, heads_, width_;
+  Order order_;
+  bool left_;
+  std::vector<float> data_;
+};
+
+pkv_attention_params params() {
+  pkv_attention_params given;
+  CHECK(pkv_attention_params_init(&given, sizeof given));
+  given.window = given.sinks = 0;
+  return given;
+}
+
+// Sequences of a host whose positions before the step are written already.
+class HostRows : public testing::Test {
+ protected:
+  HostRows(std::vector<uint32_t> rows = {5, 1, 0, 20},
+           std::vector<uint64_t> lengths = {60, 33, 2, 20})
+      : host(memory, heads, std::move(rows), std::move(lengths), random),
+        total(host.total_rows()),
+        written(rows_of(model, total)),
+        q(total, heads, dim) {
+    for (size_t s = 0; s < host.rows.size(); s++) {
+      const uint64_t before = host.kv_lengths[s] - host.rows[s];
+      KeysValues old = rows_of(model, before);
+      const pkv_tensor k = old.k.fill(random).tensor(), v = old.v.fill(random).tensor();
+      std::vector<int64_t> slots;
+      for (uint64_t p = 0; p < before; p++) slots.push_back(host.slot(s, p));
+      CHECK(pkv_kv_write_slots(nullptr, &memory.view, before, slots.data(), &k, &v));
+    }
+    written.k.fill(random);
+    written.v.fill(random);
+    q.fill(random);
+    write(host.get(), written.k.tensor(), written.v.tensor());
+  }
+
+  void write(const pkv_attention_sequences& sequences, const pkv_tensor& k, const pkv_tensor& v) {
+    CHECK(pkv_kv_write(nullptr, &memory.view, &sequences, &k, &v));
+  }
+  Rows attend(const pkv_attention_sequences& sequences, const pkv_attention_params& given) {
+    Rows out(total, heads, value_dim);
+    const pkv_tensor queries = q.tensor(), outputs = out.tensor();
+    CHECK(pkv_attention(nullptr, &memory.view, &sequences, &given, &queries, &outputs));
+    return out;
+  }
+  pkv_status try_attend(const pkv_attention_sequences& sequences,
+                        const pkv_attention_params& given) {
+    Rows out(total, heads, value_dim);
+    const pkv_tensor queries = q.tensor(), outputs = out.tensor();
+    return pkv_attention(nullptr, &memory.view, &sequences, &given, &queries, &outputs);
+  }
+
+  // Attention in double precision of one query over the positions that `sees` names.
+  std::vector<double> reference(size_t sequence, size_t row, uint32_t head,
+                                const std::function<bool(uint64_t)>& sees) {
+    const uint64_t length = host.kv_lengths[sequence];
+    std::vector<int64_t> slots;
+    for (uint64_t p = 0; p < length; p++) slots.push_back(host.slot(sequence, p));
+    KeysValues all = rows_of(model, length);
+    const pkv_tensor k = all.k.tensor(), v = all.v.tensor();
+    CHECK(pkv_kv_read_slots(nullptr, &memory.view, length, slots.data(), &k, &v));
+    std::vector<double> out(value_dim);
+    double sum = 0;
+    for (uint64_t p = 0; p < length; p++) {
+      if (!sees(p)) continue;
+      double score = 0;
+      for (uint32_t d = 0; d < dim; d++)
+        score += double{q.get(row, head, d)} * double{all.k.get(p, head / 3, d)};
+      const double weight = std::exp(score / std::sqrt(double{dim}));
+      sum += weight;
+      for (uint32_t d = 0; d < value_dim; d++) out[d] += weight * double{all.v.get(p, head / 3, d)};
+    }
+    for (double& each : out) each /= sum == 0 ? 1 : sum;
+    return out;
+  }
+  void expect_reference(const Rows& out,
+                        const std::function<bool(size_t, uint32_t, uint64_t)>& sees) {
+    size_t row = 0;
+    for (size_t s = 0; s < host.rows.size(); s++)
+      for (uint32_t i = 0; i < host.rows[s]; i++, row++)
+        for (const uint32_t head : {0u, 5u}) {
+          const std::vector<double> wanted =
+              reference(s, row, head, [&](uint64_t p) { return sees(s, i, p); });
+          for (uint32_t d = 0; d < value_dim; d++)
+            ASSERT_NEAR(wanted[d], double{out.get(row, head, d)}, 1e-5)
+                << "sequence " << s << ", query " << i;
+        }
+  }
+
+  Random random{71};
+  HostMemory memory{model, PKV_LAYOUT_PACKED, 16, 20};
+  HostSequences host;
+  const uint32_t total;
+  KeysValues written;
+  Rows q;
+};
+
+TEST_F(HostRows, PaddedBatches) {
+  const Rows expected = attend(host.get(), params());
+  const std::vector<unsigned char> bytes = memory.bytes;
+  for (const bool left : {false, true})
+    for (const Order order : {Order::tokens_heads, Order::heads_tokens})
+      for (const Order out_order : {Order::tokens_heads, Order::heads_tokens}) {
+        Padded k(written.k, host.rows, 23, order, left), v(written.v, host.rows, 23, order, left),
+            queries(q, host.rows, 23, order, left),
+            out(host.rows, 23, heads, value_dim, out_order, left);
+        const std::vector<uint32_t> first = k.first_rows();
+        pkv_attention_sequences sequences = host.get();
+        if (left) sequences.first_rows = first.data();
+        std::vector<int64_t> slots;
+        write(sequences, k.tensor(), v.tensor());
+        EXPECT_TRUE(bytes == memory.bytes);
+        const pkv_attention_params given = params();
+        const pkv_tensor from = queries.tensor(), to = out.tensor();
+        CHECK(pkv_attention(nullptr, &memory.view, &sequences, &given, &from, &to));
+        EXPECT_TRUE(expected == out.dense());
+        EXPECT_TRUE(out.padding_untouched());
+      }
+}
+
+// Rows with gaps between sequences, and the cumulative lengths of a batch without gaps.
+TEST_F(HostRows, PackedRowsFromFirstRows) {
+  const Rows expected = attend(host.get(), params());
+  pkv_attention_sequences sequences = host.get();
+  const uint32_t cumulative[] = {0, 5, 6, 6};
+  sequences.first_rows = cumulative;
+  EXPECT_TRUE(expected == attend(sequences, params()));
+  const uint32_t gaps[] = {3, 10, 0, 11};
+  sequences.first_rows = gaps;
+  Rows apart(31, heads, dim), out(31, heads, value_dim);
+  apart.copy(3, q, 0, 5);
+  apart.copy(10, q, 5, 1);
+  apart.copy(11, q, 6, 20);
+  const pkv_tensor from = apart.tensor(), to = out.tensor();
+  CHECK(pkv_attention(nullptr, &memory.view, &sequences, nullptr, &from, &to));
+  EXPECT_TRUE(expected.slice(0, 5) == out.slice(3, 5));
+  EXPECT_TRUE(expected.slice(5, 21) == out.slice(10, 21));
+  const uint32_t same[] = {0, 4, 4, 5};
+  sequences.first_rows = same;
+  REFUSED(PKV_INVALID_ARGUMENT,
+          pkv_attention(nullptr, &memory.view, &sequences, nullptr, &from, &to));
+}
+
+TEST_F(HostRows, RefusesPaddedBatchesWhoseSequencesMeet) {
+  const pkv_attention_sequences sequences = host.get();
+  Rows wide(4 * 64, heads, value_dim);
+  for (const auto& [rows, row, head] :
+       {std::tuple{19u, 0, 0}, {20u, value_dim, 0}, {heads * 20 - 1, value_dim, 20 * value_dim}}) {
+    pkv_tensor out = wide.tensor();
+    out.batch_rows = rows, out.row_stride = row, out.head_stride = head;
+    const pkv_tensor from = q.tensor();
+    REFUSED(PKV_INVALID_ARGUMENT,
+            pkv_attention(nullptr, &memory.view, &sequences, nullptr, &from, &out))
+        << rows;
+  }
+}
+
+// Queries at the last positions are what they are without names; others see what their positions
+// say, also when they are more than the positions of the text.
+TEST_F(HostRows, QueriesAtPositionsOfTheHosts) {
+  pkv_attention_sequences sequences = host.get();
+  std::vector<int64_t> last;
+  for (size_t s = 0; s < host.rows.size(); s++)
+    for (uint32_t i = 0; i < host.rows[s]; i++)
+      last.push_back(static_cast<int64_t>(host.kv_lengths[s] - host.rows[s] + i));
+  sequences.query_positions = last.data();
+  for (const uint32_t window : {0u, 7u}) {
+    pkv_attention_params given = params();
+    given.window = window;
+    given.sinks = window == 0 ? 0 : 2;
+    const Rows expected = attend(host.get(), given);
+    EXPECT_TRUE(expected == attend(sequences, given));
+  }
+  const std::vector<unsigned char> bytes = memory.bytes;
+  write(sequences, written.k.tensor(), written.v.tensor());
+  EXPECT_TRUE(bytes == memory.bytes);
+
+  std::vector<int64_t> named;
+  for (uint32_t row = 0; row < total; row++) named.push_back((row * 29) % 64);
+  sequences.query_positions = named.data();
+  for (const bool causal : {true, false})
+    for (const uint32_t window : {0u, 9u}) {
+      pkv_attention_params given = params();
+      given.causal = causal;
+      given.window = window;
+      given.sinks = window == 0 ? 0 : 3;
+      std::vector<float> lse(total * heads);
+      given.lse = lse.data();
+      const Rows out = attend(sequences, given);
+      const uint32_t first[] = {0, 5, 6, 6};
+      expect_reference(out, [&](size_t s, uint32_t i, uint64_t p) {
+        const auto position = static_cast<uint64_t>(named[first[s] + i]);
+        return (!causal || p <= position) && (window == 0 || p + window > position || p < 3);
+      });
+    }
+}
+
+TEST_F(HostRows, QueriesBehindTheTextSeeItsWindowOrNothing) {
+  pkv_attention_sequences sequences = host.get();
+  const std::vector<int64_t> far(total, 1000);
+  sequences.query_positions = far.data();
+  pkv_attention_params given = params();
+  const Rows all = attend(sequences, given);
+  expect_reference(all, [](size_t, uint32_t, uint64_t) { return true; });
+  given.window = 100;
+  std::vector<float> lse(total * heads);
+  given.lse = lse.data();
+  const Rows none = attend(sequences, given);
+  none.each([&](size_t r, uint32_t h, uint32_t d) { ASSERT_EQ(0.0f, none.get(r, h, d)); });
+  for (const float each : lse) EXPECT_EQ(-INFINITY, each);
+  const std::vector<int64_t> negative(total, -1);
+  sequences.query_positions = negative.data();
+  REFUSED(PKV_OUT_OF_RANGE, try_attend(sequences, given));
+}
+
+// Many queries over a short text, as over the output of an encoder.
+TEST_F(HostRows, MoreQueriesThanPositions) {
+  pkv_attention_sequences sequences = host.get();
+  const std::vector<uint64_t> short_lengths = {3, 33, 2, 17};
+  REFUSED(PKV_OUT_OF_RANGE, [&] {
+    sequences.kv_lengths = short_lengths.data();
+    return try_attend(sequences, params());
+  }());
+  const std::vector<int64_t> anywhere(total, 0);
+  sequences.query_positions = anywhere.data();
+  pkv_attention_params given = params();
+  given.causal = 0;
+  const Rows out = attend(sequences, given);
+  host.kv_lengths = short_lengths;
+  expect_reference(out, [](size_t, uint32_t, uint64_t) { return true; });
+  const std::vector<uint64_t> none = {3, 0, 2, 17};
+  sequences.kv_lengths = none.data();
+  REFUSED(PKV_OUT_OF_RANGE, try_attend(sequences, given));
+  const pkv_tensor k = written.k.tensor(), v = written.v.tensor();
+  const std::vector<int64_t> beyond(total, 17);
+  sequences.kv_lengths = short_lengths.data();
+  sequences.query_positions = beyond.data();
+  REFUSED(PKV_OUT_OF_RANGE, pkv_kv_write(nullptr, &memory.view, &sequences, &k, &v));
+}
+
+// A tree by its parents, by words, and by bytes over the new tokens or over all positions.
+TEST_F(HostRows, TreesByParents) {
+  std::vector<int32_t> parents;
+  std::vector<uint64_t> words(total);
+  std::vector<uint8_t> bytes(4 * 20 * 20), whole(4 * 20 * 60, 1);
+  uint32_t row = 0;
+  for (size_t s = 0; s < host.rows.size(); s++) {
+    const uint32_t first = row;
+    const uint64_t start = host.kv_lengths[s] - host.rows[s];
+    for (uint32_t i = 0; i < host.rows[s]; i++, row++) {
+      parents.push_back(static_cast<int32_t>(i) - 1 -
+                        static_cast<int32_t>(random.below(std::min(i, 4u) + 1)));
+      words[row] = uint64_t{1} << i;
+      if (parents.back() >= 0) words[row] |= words[first + static_cast<uint32_t>(parents.back())];
+      for (uint32_t j = 0; j < host.rows[s]; j++) {
+        const uint8_t seen = words[row] >> j & 1 ? static_cast<uint8_t>(1 + random.below(255)) : 0;
+        bytes[(s * 20 + i) * 20 + j] = whole[(s * 20 + i) * 60 + start + j] = seen;
+      }
+    }
+  }
+  pkv_attention_params given = params();
+  given.mask = words.data();
+  given.mask_words = 1;
+  const Rows expected = attend(host.get(), given);
+  EXPECT_FALSE(expected == attend(host.get(), params()));
+
+  given = params();
+  given.parents = parents.data();
+  EXPECT_TRUE(expected == attend(host.get(), given));
+
+  const int64_t starts[] = {55, 32, 2, 0};
+  given = params();
+  given.bool_mask = bytes.data();
+  given.bool_mask_columns = 20;
+  given.bool_mask_row_stride = 20;
+  given.bool_mask_batch_stride = 20 * 20;
+  given.bool_mask_first_positions = starts;
+  EXPECT_TRUE(expected == attend(host.get(), given));
+  given.bool_mask = whole.data();
+  given.bool_mask_columns = 60;
+  given.bool_mask_row_stride = 60;
+  given.bool_mask_batch_stride = 20 * 60;
+  given.bool_mask_first_positions = nullptr;
+  const Rows over_all = attend(host.get(), given);
+  expected.each([&](size_t r, uint32_t h, uint32_t d) {
+    ASSERT_NEAR(expected.get(r, h, d), over_all.get(r, h, d), 1e-6);
+  });
+
+  given.parents = parents.data();
+  REFUSED(PKV_INVALID_ARGUMENT, try_attend(host.get(), given));
+  given = params();
+  given.parents = parents.data();
+  for (const int32_t bad : {-2, 2, 3, INT32_MAX}) {
+    parents[2] = bad;
+    REFUSED(PKV_INVALID_ARGUMENT, try_attend(host.get(), given)) << bad;
+  }
+}
+
+// Random masks of bytes over all positions, with and without causal and a window, with rows that
+// all queries share, and with padding on the left of rows and columns.
+TEST_F(HostRows, MasksOfBytes) {
+  for (const bool left : {false, true})
+    for (const bool broadcast : {false, true})
+      for (const bool causal : {false, true})
+        for (const uint32_t window : {0u, 11u}) {
+          constexpr uint32_t n = 23, columns = 70;
+          std::vector<uint8_t> bytes(4 * n * columns);
+          for (uint8_t& each : bytes) each = random.chance(60);
+          std::vector<uint32_t> first_rows;
+          std::vector<int64_t> first_positions;
+          for (size_t s = 0; s < 4; s++) {
+            first_rows.push_back(left ? n - host.rows[s] : 0);
+            first_positions.push_back(left ? -static_cast<int64_t>(columns - host.kv_lengths[s])
+                                           : 0);
+          }
+          pkv_attention_params given = params();
+          given.causal = causal;
+          given.window = window;
+          given.bool_mask = bytes.data();
+          given.bool_mask_columns = columns;
+          given.bool_mask_row_stride = broadcast ? 0 : columns;
+          given.bool_mask_batch_stride = n * columns;
+          given.bool_mask_first_positions = left ? first_positions.data() : nullptr;
+          pkv_attention_sequences sequences = host.get();
+          if (left) sequences.first_rows = first_rows.data();
+          Padded queries(q, host.rows, n, Order::heads_tokens, left),
+              out(host.rows, n, heads, value_dim, Order::tokens_heads, left);
+          const pkv_tensor from = queries.tensor(), to = out.tensor();
+          CHECK(pkv_attention(nullptr, &memory.view, &sequences, &given, &from, &to));
+          expect_reference(out.dense(), [&](size_t s, uint32_t i, uint64_t p) {
+            const uint64_t position = host.kv_lengths[s] - host.rows[s] + i;
+            const uint64_t row = broadcast ? 0 : first_rows[s] + i,
+                           column = p + (left ? columns - host.kv_lengths[s] : 0);
+            return bytes[(s * n + row) * columns + column] != 0 && (!causal || p <= position) &&
+                   (window == 0 || p + window > position);
+          });
+        }
+}
+
+TEST_F(HostRows, RefusesMasksThatAreTooShort) {
+  std::vector<uint8_t> bytes(4 * 20 * 60, 1);
+  pkv_attention_params given = params();
+  given.bool_mask = bytes.data();
+  given.bool_mask_columns = given.bool_mask_row_stride = 60;
+  given.bool_mask_batch_stride = 20 * 60;
+  EXPECT_TRUE(attend(host.get(), params()) == attend(host.get(), given));
+  const auto refused = [&](pkv_status status, auto change) {
+    pkv_attention_params changed = given;
+    change(changed);
+    REFUSED(status, try_attend(host.get(), changed));
+  };
+  const int64_t late[] = {1, 33, 2, 20}, early[] = {-1, 0, 0, 0},
+                very_early[] = {INT64_MIN, 0, 0, 0};
+  refused(PKV_INVALID_ARGUMENT, [](auto& p) { p.bool_mask_columns = 59; });
+  refused(PKV_INVALID_ARGUMENT, [&](auto& p) { p.bool_mask_first_positions = early; });
+  refused(PKV_INVALID_ARGUMENT, [&](auto& p) { p.bool_mask_first_positions = very_early; });
+  refused(PKV_OUT_OF_RANGE, [](auto& p) { p.bool_mask_row_stride = -1; });
+  refused(PKV_OVERFLOW, [](auto& p) { p.bool_mask_batch_stride = INT64_MAX; });
+  refused(PKV_OVERFLOW, [](auto& p) { p.bool_mask_columns = UINT64_MAX; });
+  given.bool_mask_first_positions = late;
+  given.bool_mask_columns = 59;
+  CHECK(try_attend(host.get(), given));
+}
+
+// The same rows through a cache: padded batches, and trees by parents.
+TEST(CacheRows, PaddedBatchesAndTrees) {
+  Random random(72);
+  const std::vector<uint32_t> rows = {5, 1, 20};
+  KeysValues written = rows_of(model, 26);
+  written.k.fill(random);
+  written.v.fill(random);
+  Rows q(26, heads, dim), expected(26, heads, value_dim);
+  q.fill(random);
+  std::vector<int32_t> parents;
+  for (const uint32_t count : rows)
+    for (uint32_t i = 0; i < count; i++)
+      parents.push_back(i == 0 ? -1 : static_cast<int32_t>(i / 2));
+  parents[1] = 0, parents[7] = 0;
+  for (const bool tree : {false, true})
+    for (const bool left : {false, true})
+      for (const Order order : {Order::tokens_heads, Order::heads_tokens}) {
+        Cache cache = create(config_of(model, 20));
+        std::vector<Session> owned;
+        std::vector<pkv_session> sessions;
+        for (int i = 0; i < 3; i++) sessions.push_back(owned.emplace_back(open(cache)));
+        pkv_attention_params given;
+        CHECK(pkv_attention_params_init(&given, sizeof given));
+        if (tree) given.parents = parents.data();
+        Batch batch = begin(cache, sessions, rows);
+        write(batch, 0, written.k, written.v);
+        attend(batch, 0, q, expected, &given);
+        const KeysValues stored = materialize(sessions[2], 0, model, 0, 20);
+
+        Padded k(written.k, rows, 21, order, left), v(written.v, rows, 21, order, left),
+            queries(q, rows, 21, order, left), out(rows, 21, heads, value_dim, order, left);
+        const std::vector<uint32_t> first = k.first_rows();
+        if (left) CHECK(pkv_batch_set_first_rows(batch, first.data()));
+        const pkv_tensor keys = k.tensor(), values = v.tensor(), from = queries.tensor(),
+                         to = out.tensor();
+        CHECK(pkv_batch_write(batch, 0, &keys, &values));
+        CHECK(pkv_batch_attend(batch, 0, &given, &from, &to));
+        EXPECT_TRUE(expected == out.dense());
+        EXPECT_TRUE(out.padding_untouched());
+        EXPECT_TRUE(stored == materialize(sessions[2], 0, model, 0, 20));
+        CHECK(pkv_batch_set_first_rows(batch, nullptr));
+        attend(batch, 0, q, expected, &given);
+        commit(batch);
+      }
+}
+
+}  // namespace
+}  // namespace cache_test

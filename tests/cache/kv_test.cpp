@@ -1,0 +1,260 @@
+// Rows written to memory of the host's own are what a cache stores, bit for bit, and attention over
+// them is what a cache computes.
+#include <thread>
+
+#include "host.h"
+
+namespace cache_test {
+namespace {
+
+struct Case {
+  pkv_dtype keys, values;
+  pkv_layout layout;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const pkv_layout layout : {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN}) {
+    for (const pkv_dtype dtype : stored_dtypes) all.push_back({dtype, dtype, layout});
+    all.push_back({PKV_INT8, PKV_INT4, layout});
+    all.push_back({PKV_BF16, PKV_FP8_E4M3, layout});
+  }
+  return all;
+}
+
+class Kv : public testing::TestWithParam<Case> {
+ protected:
+  Model model(uint32_t key_dim = 48, uint32_t value_dim = 80) const {
+    return {1, 6, 2, key_dim, value_dim, GetParam().keys, 0, GetParam().values};
+  }
+};
+
+constexpr uint32_t prompt_rows[] = {45, 1, 70};
+
+// A prompt of three sequences, then a step of one to three tokens, on a cache and on a host's own
+// memory.
+void play(const Model& model, pkv_layout layout, pkv_isa isa) {
+  Random random(static_cast<uint64_t>(model.dtype * 100 + layout * 10 + isa));
+  pkv_cache_config config = config_of(model, 64);
+  config.layout = layout;
+  config.block_size = 32;
+  config.isa = isa;
+  config.threads = 2;
+  Cache cache = create(config);
+  std::vector<Session> owned;
+  std::vector<pkv_session> sessions;
+  for (int i = 0; i < 3; i++) sessions.push_back(owned.emplace_back(open(cache)));
+  HostMemory memory(model, layout, 32, 20);
+  Compute compute = make_compute(2, isa);
+  HostSequences host(memory, model.query_heads, {45, 1, 70}, {45, 1, 70}, random);
+  uint64_t lengths[3] = {};
+  for (const std::vector<uint32_t>& rows :
+       {std::vector<uint32_t>(std::begin(prompt_rows), std::end(prompt_rows)),
+        std::vector<uint32_t>{3, 1, 2}}) {
+    const uint32_t total = std::accumulate(rows.begin(), rows.end(), 0u);
+    KeysValues written = rows_of(model, total);
+    written.k.fill(random);
+    written.v.fill(random);
+    Rows q(total, model.query_heads, model.key_dim), out(total, model.query_heads, model.values()),
+        again(total, model.query_heads, model.values());
+    q.fill(random);
+    Batch batch = begin(cache, sessions, rows);
+    write(batch, 0, model, written);
+    attend(batch, 0, q, out);
+    commit(batch);
+
+    std::vector<int64_t> slots;
+    for (size_t s = 0; s < 3; s++)
+      for (uint32_t i = 0; i < rows[s]; i++) slots.push_back(host.slot(s, lengths[s] + i));
+    const pkv_tensor k = written.k.tensor(), v = written.v.tensor();
+    CHECK(pkv_kv_write_slots(compute, &memory.view, total, slots.data(), &k,
+                             model.latent != 0 ? nullptr : &v));
+    for (size_t s = 0; s < 3; s++) host.kv_lengths[s] = lengths[s] += rows[s];
+    host.rows = rows;
+    const pkv_attention_sequences sequences = host.get();
+    const pkv_tensor queries = q.tensor(), outputs = again.tensor();
+    CHECK(pkv_attention(compute, &memory.view, &sequences, nullptr, &queries, &outputs));
+    EXPECT_TRUE(out == again) << "other bits than the cache's";
+  }
+  for (size_t s = 0; s < 3; s++) {
+    std::vector<int64_t> slots;
+    for (uint64_t p = 0; p < lengths[s]; p++) slots.push_back(host.slot(s, p));
+    KeysValues read = rows_of(model, lengths[s]);
+    const pkv_tensor k = read.k.tensor(), v = read.v.tensor();
+    CHECK(pkv_kv_read_slots(compute, &memory.view, slots.size(), slots.data(), &k, &v));
+    EXPECT_TRUE(read == materialize(sessions[s], 0, model, 0, lengths[s])) << "sequence " << s;
+  }
+}
+
+TEST_P(Kv, WrittenAndAttendedAsByACache) {
+  for (const pkv_isa isa : supported_isas()) {
+    SCOPED_TRACE(pkv_isa_name(isa));
+    play(model(), GetParam().layout, isa);
+  }
+}
+
+TEST_P(Kv, LatentValues) {
+  if (GetParam().keys != GetParam().values) return;
+  Model latent = model(64, 48);
+  latent.latent = 1;
+  play(latent, GetParam().layout, PKV_ISA_AUTO);
+}
+
+// Rows come in any order and with padding between them; the last one of a slot stays, and memory
+// beside the slots does not change.
+TEST_P(Kv, SlotsInAnyOrderWithPadding) {
+  Random random(5);
+  HostMemory one(model(), GetParam().layout, 16, 8), other(model(), GetParam().layout, 16, 8);
+  std::vector<int64_t> order;
+  for (int64_t slot = 0; slot < 128; slot++)
+    if (slot % 7 != 3) order.push_back(slot);
+  KeysValues rows = rows_of(model(), order.size());
+  rows.k.fill(random);
+  rows.v.fill(random);
+  const pkv_tensor k = rows.k.tensor(), v = rows.v.tensor();
+  CHECK(pkv_kv_write_slots(nullptr, &one.view, order.size(), order.data(), &k, &v));
+
+  // The same rows shuffled; before each of them padding, and a row that is overwritten.
+  std::vector<size_t> shuffled(order.size());
+  std::iota(shuffled.begin(), shuffled.end(), size_t{0});
+  for (size_t i = shuffled.size(); i > 1; i--)
+    std::swap(shuffled[i - 1], shuffled[random.below(i)]);
+  KeysValues more = rows_of(model(), 3 * order.size());
+  more.k.fill(random);
+  more.v.fill(random);
+  std::vector<int64_t> slots;
+  for (const size_t i : shuffled) {
+    more.k.copy(slots.size() + 2, rows.k, i, 1);
+    more.v.copy(slots.size() + 2, rows.v, i, 1);
+    slots.insert(slots.end(), {PKV_NO_SLOT, order[i], order[i]});
+  }
+  const pkv_tensor more_k = more.k.tensor(), more_v = more.v.tensor();
+  CHECK(pkv_kv_write_slots(nullptr, &other.view, slots.size(), slots.data(), &more_k, &more_v));
+  EXPECT_TRUE(one.bytes == other.bytes);
+
+  HostMemory untouched(model(), GetParam().layout, 16, 8);
+  const std::vector<int64_t> padding(5, PKV_NO_SLOT);
+  CHECK(pkv_kv_write_slots(nullptr, &untouched.view, 5, padding.data(), &k, &v));
+  CHECK(pkv_kv_write_slots(nullptr, &untouched.view, 0, nullptr, &k, &v));
+  EXPECT_TRUE(std::all_of(untouched.bytes.begin(), untouched.bytes.end(),
+                          [](unsigned char byte) { return byte == 0xEE; }));
+  KeysValues kept = rows_of(model(), 5);
+  kept.k.fill(random);
+  kept.v.fill(random);
+  const KeysValues before = kept;
+  const pkv_tensor kept_k = kept.k.tensor(), kept_v = kept.v.tensor();
+  CHECK(pkv_kv_read_slots(nullptr, &one.view, 5, padding.data(), &kept_k, &kept_v));
+  EXPECT_TRUE(before == kept);
+}
+
+// By any number of threads, a prompt is written the same.
+TEST_P(Kv, ManyRowsByManyThreads) {
+  Random random(6);
+  const uint32_t n = 3000;
+  KeysValues rows = rows_of(model(), n);
+  rows.k.fill(random);
+  rows.v.fill(random);
+  const pkv_tensor k = rows.k.tensor(), v = rows.v.tensor();
+  std::vector<int64_t> slots(n);
+  for (uint32_t i = 0; i < n; i++) slots[i] = i / 40 % 2 == 0 ? i : n + n / 2 - i;
+  std::vector<unsigned char> first;
+  for (const uint32_t threads : {1u, 2u, 0u}) {
+    Compute compute = make_compute(threads);
+    HostMemory memory(model(), GetParam().layout, 64, 80);
+    CHECK(pkv_kv_write_slots(compute, &memory.view, n, slots.data(), &k, &v));
+    if (first.empty()) first = memory.bytes;
+    EXPECT_TRUE(first == memory.bytes) << threads << " threads";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Kv, testing::ValuesIn(cases()), [](const auto& test) {
+  return std::string(name_of(test.param.keys)) + "_" + name_of(test.param.values) +
+         (test.param.layout == PKV_LAYOUT_PACKED ? "_packed" : "_plain");
+});
+
+// A plan is the memory of a cache with one layer, of any block size in the plain layout.
+TEST(KvPlan, IsThatOfACache) {
+  for (const pkv_layout layout : {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN})
+    for (const pkv_dtype dtype : stored_dtypes) {
+      const Model model{1, 4, 2, 64, 32, dtype};
+      pkv_cache_config config = config_of(model, 10);
+      config.layout = layout;
+      Cache cache = create(config);
+      pkv_kv_view of_cache{};
+      of_cache.struct_size = sizeof of_cache;
+      CHECK(pkv_cache_kv_view(cache, 0, &of_cache));
+      const HostMemory memory(model, layout, 16, 10);
+      EXPECT_EQ(plan_of(config).total_bytes, memory.bytes.size());
+      EXPECT_EQ(of_cache.k_block_stride, memory.view.k_block_stride);
+      EXPECT_EQ(of_cache.k_row_stride, memory.view.k_row_stride);
+      EXPECT_EQ(of_cache.k_head_stride, memory.view.k_head_stride);
+      EXPECT_EQ(of_cache.v_block_stride, memory.view.v_block_stride);
+      EXPECT_EQ(of_cache.v_row_stride, memory.view.v_row_stride);
+      EXPECT_EQ(of_cache.v_head_stride, memory.view.v_head_stride);
+      EXPECT_EQ(static_cast<char*>(of_cache.v) - static_cast<char*>(of_cache.k),
+                static_cast<char*>(memory.view.v) - static_cast<char*>(memory.view.k));
+    }
+  EXPECT_EQ(3u * 7 * 2 * 16 * 4 * 2,
+            HostMemory({1, 2, 2, 16}, PKV_LAYOUT_PLAIN, 7, 3).bytes.size());
+}
+
+// Slots of any block size, and rows with gaps between heads and tokens as other engines have them.
+TEST(KvWrite, MemoryOfOtherEngines) {
+  for (const uint32_t block_size : {1u, 3u, 16u, 33u}) {
+    Random random(block_size);
+    const uint64_t blocks = 100 / block_size + 1;
+    Rows memory(blocks * block_size, 2, 48, PKV_F16, {4, 9, 0}), k(40, 2, 48, PKV_F32);
+    const pkv_tensor at = memory.tensor(), keys = k.fill(random).tensor();
+    pkv_kv_view view{};
+    view.struct_size = sizeof view;
+    view.layout = PKV_LAYOUT_PLAIN;
+    view.block_size = block_size;
+    view.kv_heads = 2;
+    view.key_dim = view.value_dim = 48;
+    view.dtype = PKV_F16;
+    view.blocks = blocks;
+    view.k = at.data;
+    view.k_head_stride = at.head_stride;
+    view.k_row_stride = at.row_stride;
+    view.k_block_stride = at.row_stride * block_size;
+    std::vector<int64_t> slots;
+    for (int64_t i = 0; i < 40; i++) slots.push_back(i * 37 % 100);
+    CHECK(pkv_kv_write_slots(nullptr, &view, 40, slots.data(), &keys, nullptr));
+    for (uint32_t i = 0; i < 40; i++)
+      for (uint32_t d = 0; d < 48; d++)
+        EXPECT_EQ(static_cast<float>(static_cast<_Float16>(k.get(i, 1, d))),
+                  memory.get(static_cast<size_t>(slots[i]), 1, d));
+    EXPECT_TRUE(memory.gaps_untouched());
+  }
+}
+
+TEST(KvWrite, RefusesWhatItCannotWrite) {
+  HostMemory memory({1, 2, 2, 16}, PKV_LAYOUT_PLAIN, 16, 4);
+  Rows k(2, 2, 16), v(2, 2, 16);
+  const pkv_tensor keys = k.tensor(), values = v.tensor();
+  const auto write = [&](pkv_kv_view view, std::vector<int64_t> slots) {
+    return pkv_kv_write_slots(nullptr, &view, slots.size(), slots.data(), &keys, &values);
+  };
+  for (const int64_t slot : {int64_t{64}, int64_t{-2}, INT64_MIN, INT64_MAX, int64_t{1} << 40})
+    REFUSED(PKV_OUT_OF_RANGE, write(memory.view, {0, slot}));
+  const auto changed = [&](auto change) {
+    pkv_kv_view view = memory.view;
+    change(view);
+    return view;
+  };
+  REFUSED(PKV_INVALID_ARGUMENT, write(changed([](auto& x) { x.k = nullptr; }), {0}));
+  REFUSED(PKV_INVALID_ARGUMENT, write(changed([](auto& x) { x.v = nullptr; }), {0}));
+  REFUSED(PKV_INVALID_ARGUMENT,
+          write(changed([](auto& x) { x.dtype = pkv::test::unknown_dtype; }), {0}));
+  REFUSED(PKV_INVALID_ARGUMENT, write(changed([](auto& x) { x.k_head_stride = 15; }), {0}));
+  REFUSED(PKV_INVALID_ARGUMENT, write(changed([](auto& x) { x.v_row_stride = 31; }), {0}));
+  REFUSED(PKV_INVALID_ARGUMENT, write(changed([](auto& x) { x.v_block_stride = 0; }), {0}));
+  REFUSED(PKV_OUT_OF_RANGE, write(changed([](auto& x) { x.k_row_stride = -32; }), {0}));
+  REFUSED(PKV_OVERFLOW, write(changed([](auto& x) { x.k_block_stride = INT64_MAX / 8; }), {0}));
+  EXPECT_TRUE(std::all_of(memory.bytes.begin(), memory.bytes.end(), [](unsigned char byte) {
+    return byte == 0xEE;
+  })) << "a refused call has written";
+}
+
+}  // namespace
+}  // namespace cache_test
