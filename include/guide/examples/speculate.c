@@ -2,7 +2,7 @@
  * one path is accepted. */
 #include "toy.h"
 
-enum { ANSWER = 48, NODES = 7, WORDS = 1 };
+enum { ANSWER = 48, NODES = 7 };
 
 /* The draft's guesses: which letters followed this one in the text, the latest first. */
 static int guesses(const text* t, int32_t letter, int32_t* found, int most) {
@@ -16,7 +16,7 @@ static int guesses(const text* t, int32_t letter, int32_t* found, int most) {
 typedef struct draft {
   uint32_t nodes;
   int32_t token[NODES];
-  int parent[NODES]; /* -1: of the root */
+  int32_t parent[NODES]; /* -1: of the root */
 } draft;
 
 /* The root is the text's last letter, which the session does not hold yet; below it two letters,
@@ -42,16 +42,6 @@ static int32_t token_above(const text* t, const draft* tree, int node, int up) {
   return node > 0 ? tree->token[node] : token_at(t, t->length - 1 - (size_t)up);
 }
 
-/* [mask] */
-/* Bit j of row i: node i sees node j, which is itself or stands above it. */
-static void mask_of(const draft* tree, uint64_t* mask) {
-  for (uint32_t i = 0; i < tree->nodes; i++) {
-    mask[i] = 1ull << i;
-    if (tree->parent[i] >= 0) mask[i] |= mask[tree->parent[i]]; /* parents come first */
-  }
-}
-/* [mask end] */
-
 /* [verify] */
 /* One step: the whole tree through the model, then the path on which each letter is what the model
  * says. The text grows by it and by one letter more. */
@@ -59,13 +49,10 @@ static void verify(pkv_cache cache, pkv_session session, text* t, const draft* t
   static float q[NODES][KEY_DIM], k[NODES][KEY_DIM], v[NODES][LETTERS], out[NODES][LETTERS];
   const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, keys = {k, PKV_F32, 0, 0, 0};
   const pkv_tensor values = {v, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
-  uint64_t mask[NODES * WORDS];
-  mask_of(tree, mask);
   pkv_attention_params params;
   check(pkv_attention_params_init(&params, sizeof params));
   params.scale = 8;
-  params.mask = mask;
-  params.mask_words = WORDS;
+  params.parents = tree->parent; /* each node sees itself and what stands above it */
 
   pkv_batch batch;
   check(pkv_batch_begin(cache, 1, &session, &tree->nodes, NULL, &batch));
