@@ -20,6 +20,7 @@ type Batch struct {
 	cache    *Cache
 	sessions []*Session // not collected before the batch
 	rows     int
+	batch    batchRows
 }
 
 // listSteps gives the two lists that C takes.
@@ -48,7 +49,9 @@ func (c *Cache) Begin(steps ...Step) (*Batch, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Batch{cache: c, rows: rows, sessions: make([]*Session, len(steps))}
+	b := &Batch{
+		cache: c, rows: rows, sessions: make([]*Session, len(steps)), batch: batchRows{lengths: tokens},
+	}
 	for i := range steps {
 		b.sessions[i] = steps[i].Session
 	}
@@ -94,6 +97,26 @@ func (c *Cache) ChooseVictims(steps ...Step) ([]SessionID, error) {
 // Rows of this batch: the sum of the new tokens.
 func (b *Batch) Rows() int { return b.rows }
 
+// SetFirstRows says where the rows of each session begin in what is written and attended: behind
+// padding on the left, or after gaps. nil: as without it.
+func (b *Batch) SetFirstRows(rows []uint32) error {
+	const op = "set first rows"
+	if rows != nil && len(rows) != len(b.batch.lengths) {
+		return misuse(
+			op, ErrInvalidArgument, "%d first rows for %d sessions", len(rows),
+			len(b.batch.lengths),
+		)
+	}
+	err := call(op, b, func() raw.Status { return raw.BatchSetFirstRows(b.handle, first(rows)) })
+	if err == nil {
+		b.batch.firstRows = append([]uint32(nil), rows...)
+		if rows == nil {
+			b.batch.firstRows = nil
+		}
+	}
+	return err
+}
+
 // Write stores keys [rows][KV heads][key dim] and values [rows][KV heads][value dim] of one layer.
 // The zero Tensor for v: the layer is latent.
 func (b *Batch) Write(layer int, k, v Tensor) error {
@@ -102,11 +125,26 @@ func (b *Batch) Write(layer int, k, v Tensor) error {
 	if err != nil {
 		return err
 	}
-	keys, values, err := b.cache.keysAndValues(op, layer, b.rows, k, v)
+	keys, values, err := b.keysAndValues(op, layer, k, v)
 	if err != nil {
 		return err
 	}
 	return call(op, b, func() raw.Status { return raw.BatchWrite(b.handle, number, keys, values) })
+}
+
+// keysAndValues checks rows against a layer's shape. Where there is no such layer nothing is passed
+// on, and the library refuses.
+func (b *Batch) keysAndValues(
+	op string, layer int, k, v Tensor,
+) (keys, values *raw.Tensor, err error) {
+	s, known := b.cache.shape(layer)
+	if !known {
+		return nil, nil, nil
+	}
+	if keys, err = k.checkBatch(op, "k", b.batch, s.kvHeads, s.keyDim); err == nil {
+		values, err = v.checkBatch(op, "v", b.batch, s.kvHeads, s.valueDim)
+	}
+	return keys, values, err
 }
 
 // Attend computes attention of all rows over their sessions, the new tokens included, from q
@@ -121,13 +159,13 @@ func (b *Batch) Attend(layer int, q, out Tensor, params *AttentionParams) error 
 	var queries, outputs *raw.Tensor
 	var given *raw.AttentionParams
 	if s, known := b.cache.shape(layer); known {
-		if queries, err = q.check(op, "q", b.rows, s.queryHeads, s.keyDim); err != nil {
+		if queries, err = q.checkBatch(op, "q", b.batch, s.queryHeads, s.keyDim); err != nil {
 			return err
 		}
-		if outputs, err = out.check(op, "out", b.rows, s.queryHeads, s.valueDim); err != nil {
+		if outputs, err = out.checkBatch(op, "out", b.batch, s.queryHeads, s.valueDim); err != nil {
 			return err
 		}
-		if given, err = params.place(op, b.rows, s.queryHeads); err != nil {
+		if given, err = params.place(op, b.batch, s.queryHeads); err != nil {
 			return err
 		}
 	}

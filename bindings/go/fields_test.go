@@ -132,6 +132,12 @@ func TestFieldsOfSessionsPoolsAndFiles(t *testing.T) {
 	placed, err := pool.place("test")
 	check(t, err)
 	arrived(t, placed, &initialPool, "Allocator") // which Go has none of
+	compute, initialCompute := ComputeConfig{}, raw.ComputeConfig{}
+	numbered(t, &compute)
+	raw.ComputeConfigInit(&initialCompute, uint64(unsafe.Sizeof(initialCompute)))
+	placedCompute, err := compute.place("test")
+	check(t, err)
+	arrived(t, placedCompute, &initialCompute, "Allocator Runner") // hooks are for caches
 	arrived(t, file.place(), &initialFile, "")
 }
 
@@ -169,21 +175,28 @@ func TestFieldsOfAttention(t *testing.T) {
 	}
 	numbered(t, &params)
 	params.Mask = make([]uint64, 3*params.MaskWords)
+	params.Parents = make([]int32, 3)
+	params.BoolMask = BoolMask{
+		Data: make([]byte, 200), Columns: 41, RowStride: 42, BatchStride: 43,
+		FirstPositions: make([]int64, 2),
+	}
+	batch := batchRows{lengths: []uint32{1, 2}}
 	initial := raw.AttentionParams{}
 	raw.AttentionParamsInit(&initial, uint64(unsafe.Sizeof(initial)))
-	placed, err := params.place("test", 3, 2)
+	placed, err := params.place("test", batch, 2)
 	check(t, err)
 	arrived(t, placed, &initial, "")
 
 	sequences := Sequences{
 		QueryHeads: 3, QueryLengths: []uint32{1, 2}, KVLengths: []uint64{4, 5},
 		BlockTables: make([]uint32, 8), BlockTableStride: 4,
+		FirstRows: make([]uint32, 2), QueryPositions: make([]int64, 3),
 	}
 	list, rows, err := sequences.place("test")
 	check(t, err)
 	arrived(t, list, &raw.AttentionSequences{}, "")
-	if rows != 3 {
-		t.Errorf("%d rows", rows)
+	if rows.total() != 3 {
+		t.Errorf("%d rows", rows.total())
 	}
 
 	memory := MemoryOf(make([]byte, 1<<20))

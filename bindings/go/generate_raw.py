@@ -26,6 +26,7 @@ SCALARS = {
     "int64_t": "int64",
     "uint64_t": "uint64",
     "char": "byte",
+    "uint8_t": "byte",
     "unsigned char": "byte",
 }
 CAPITALS = "AVX2 AVX512 BF16 E4M3 E5M2 F16 F32 FP8 ID ISA KV LFU LRU NEON NONE SSE2 VNNI IO OK LSE"
@@ -44,6 +45,7 @@ FIGURES = [
     "pkv_prefix_event",
     "pkv_file_info",
     "pkv_store_stats",
+    "pkv_compute_info",
 ]
 # Those that the binding itself asks for.
 STATUSES = {"PKV_OK", "PKV_BUFFER_TOO_SMALL", "PKV_OUT_OF_BLOCKS"}

@@ -654,3 +654,18 @@ func storeStatsOf(r *raw.StoreStats) StoreStats {
 		r.Failures,
 	}
 }
+
+// ComputeInfo: What a pkv_compute runs on.
+type ComputeInfo struct {
+	// The caller's included.
+	Threads uint32
+	// The one whose kernels run.
+	ISA ISA
+}
+
+func computeInfoOf(r *raw.ComputeInfo) ComputeInfo {
+	return ComputeInfo{
+		r.Threads,
+		ISA(r.ISA),
+	}
+}

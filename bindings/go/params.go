@@ -14,6 +14,55 @@ const (
 	NoSinks = -1
 )
 
+// BoolMask is a byte for query i of sequence s and column c, at Data[s * BatchStride + i *
+// RowStride + c]; 0 hides. Column c stands for position FirstPositions[s] + c; a negative one is
+// padding on the left. Without Data there is no mask.
+type BoolMask struct {
+	Data        []byte
+	Columns     int // They reach the last position of every sequence.
+	RowStride   int // 0: all queries of a sequence have the same row.
+	BatchStride int // 0: all sequences have the same rows.
+	// The position of column 0 in each sequence; nil: 0.
+	FirstPositions []int64
+}
+
+// place fills in the fields of C, or says why the slice does not hold what they say.
+func (m *BoolMask) place(n *numbers, out *raw.AttentionParams, rows batchRows) {
+	if len(m.Data) == 0 || n.err != nil {
+		return
+	}
+	count, reach := len(rows.lengths), rows.reach()
+	if m.FirstPositions != nil && len(m.FirstPositions) != count {
+		n.err = misuse(
+			n.op, ErrInvalidArgument, "%d sequences have %d FirstPositions", count,
+			len(m.FirstPositions),
+		)
+		return
+	}
+	if m.Columns < 0 || m.RowStride < 0 || m.BatchStride < 0 {
+		n.err = misuse(
+			n.op, ErrInvalidArgument, "BoolMask: %d columns and strides of %d and %d", m.Columns,
+			m.RowStride, m.BatchStride,
+		)
+		return
+	}
+	needed, fits := extent(
+		uint64(count), uint64(reach), uint64(m.Columns), uint64(m.BatchStride), uint64(m.RowStride),
+	)
+	if !fits || needed > uint64(len(m.Data)) {
+		n.err = misuse(
+			n.op, ErrInvalidArgument,
+			"BoolMask: %d sequences of up to %d rows of %d columns with strides of %d and %d need "+
+				"%d bytes, the slice has %d",
+			count, reach, m.Columns, m.RowStride, m.BatchStride, needed, len(m.Data),
+		)
+		return
+	}
+	out.BoolMask, out.BoolMaskColumns = first(m.Data), uint64(m.Columns)
+	out.BoolMaskRowStride, out.BoolMaskBatchStride = int64(m.RowStride), int64(m.BatchStride)
+	out.BoolMaskFirstPositions = first(m.FirstPositions)
+}
+
 // AttentionParams vary attention. The zero value, and nil, have the defaults.
 type AttentionParams struct {
 	Scale float32 // Factor of the scores, finite; 0: 1 / sqrt(key dim).
@@ -30,15 +79,23 @@ type AttentionParams struct {
 	// word j / 64 is the session's new token j.
 	Mask      []uint64
 	MaskWords int
+	// A tree of new tokens: the parent of each row, its index among the new tokens of its session,
+	// or -1. A token sees itself and its ancestors.
+	Parents []int32
+	// Which positions each query sees.
+	BoolMask BoolMask
 	// Gets the log of the sum of exp(score) of every row and query head; nil: not wanted.
 	LSE []float32
 }
 
 // place gives what C takes. Its pointers go into the caller's slices.
-func (p *AttentionParams) place(op string, rows, queryHeads int) (*raw.AttentionParams, error) {
+func (p *AttentionParams) place(
+	op string, batch batchRows, queryHeads int,
+) (*raw.AttentionParams, error) {
 	if p == nil {
 		return nil, nil
 	}
+	rows := batch.total()
 	out := &raw.AttentionParams{}
 	raw.AttentionParamsInit(out, uint64(unsafe.Sizeof(*out)))
 	n := numbers{op: op}
@@ -59,10 +116,13 @@ func (p *AttentionParams) place(op string, rows, queryHeads int) (*raw.Attention
 	n.length("ALiBiSlopes", len(p.ALiBiSlopes), 1, queryHeads)
 	n.length("SinkLogits", len(p.SinkLogits), 1, queryHeads)
 	n.length("Mask", len(p.Mask), rows, p.MaskWords)
+	n.length("Parents", len(p.Parents), rows, 1)
 	n.length("LSE", len(p.LSE), rows, queryHeads)
+	p.BoolMask.place(&n, out, batch)
 	out.ALiBiSlopes, out.SinkLogits = first(p.ALiBiSlopes), first(p.SinkLogits)
 	out.Mask = first(p.Mask)
 	out.MaskWords = uint64(n.u32("MaskWords", p.MaskWords))
+	out.Parents = first(p.Parents)
 	out.LSE = first(p.LSE)
 	return out, n.err
 }

@@ -71,6 +71,18 @@ func (p Prefix) ClearAll() error {
 	})
 }
 
+// Probe tells how many tokens of a text are cached in whole blocks. Nothing is held or counted, and
+// what is evicted next does not change.
+func (p Prefix) Probe(salt string, tokens []int32) (int, error) {
+	var cached uint64
+	err := p.salted("prefix probe", salt, func(
+		cache raw.Cache, salt unsafe.Pointer, size uint64,
+	) raw.Status {
+		return raw.PrefixProbe(cache, salt, size, uint64(len(tokens)), first(tokens), &cached)
+	})
+	return int(cached), err
+}
+
 // Pin keeps what is cached of a text, whole blocks, until it is unpinned as often; it says how many
 // tokens that is.
 func (p Prefix) Pin(salt string, tokens []int32) (int, error) {

@@ -14,6 +14,7 @@ type Tensor struct {
 	elements              int
 	dtype                 DType
 	rowStride, headStride int
+	batchRows             uint32
 }
 
 // empty is what a tensor without rows points at: its address is all that is used.
@@ -41,6 +42,62 @@ func BFloat16(data []uint16) Tensor { return tensorOf(data, BF16) }
 func (t Tensor) WithStrides(rowStride, headStride int) Tensor {
 	t.rowStride, t.headStride = rowStride, headStride
 	return t
+}
+
+// Padded is the tensor as a padded batch: the rows of each sequence begin batchRows rows after
+// those of the one before it. [batch][n][heads][dim] is padded by n, and [batch][heads][n][dim] by
+// heads * n, with strides of dim and n * dim.
+func (t Tensor) Padded(batchRows uint32) Tensor {
+	t.batchRows = batchRows
+	return t
+}
+
+// batchRows are the rows of each sequence of a batch, and where the first of them is: in its entry
+// of a padded batch, or counted over all rows.
+type batchRows struct {
+	lengths, firstRows []uint32
+}
+
+// total is the number of rows of all sequences.
+func (b batchRows) total() int {
+	rows := 0
+	for _, length := range b.lengths {
+		rows += int(length)
+	}
+	return rows
+}
+
+// reach is the number of rows up to the last one of any sequence.
+func (b batchRows) reach() int {
+	end := 0
+	for i, length := range b.lengths {
+		at := int(length)
+		if b.firstRows != nil {
+			at += int(b.firstRows[i])
+		}
+		if length > 0 && at > end {
+			end = at
+		}
+	}
+	return end
+}
+
+// checkBatch does for the rows of a batch, which may be padded, what check does for others.
+func (t Tensor) checkBatch(op, name string, rows batchRows, heads, dim int) (*raw.Tensor, error) {
+	reached := rows.total()
+	if reached > 0 && (t.batchRows != 0 || rows.firstRows != nil) {
+		over, before := bits.Mul64(uint64(len(rows.lengths)-1), uint64(t.batchRows))
+		if over != 0 || before > 1<<61 {
+			return nil, misuse(op, ErrOverflow, "%s: %d sequences of %d rows", name,
+				len(rows.lengths), t.batchRows)
+		}
+		reached = int(before) + rows.reach()
+	}
+	out, err := t.check(op, name, reached, heads, dim)
+	if out != nil {
+		out.BatchRows = t.batchRows
+	}
+	return out, err
 }
 
 // extent is one more than the index of the last element, or false where that is no int.

@@ -26,14 +26,16 @@
   X(session_suspend) X(session_resume) X(session_set_priority) X(session_get_info)                \
   X(session_block_table) X(session_slot_mapping) X(session_kv_indices) X(session_materialize)     \
   X(batch_begin) X(batch_choose_victims) X(batch_rows) X(batch_write) X(batch_attend)             \
-  X(batch_accept) X(batch_commit) X(batch_abort)                                                  \
+  X(batch_set_first_rows) X(batch_accept) X(batch_commit) X(batch_abort)                          \
   X(batch_slot_mapping) X(batch_block_copies) X(batch_kv_indices)                                 \
   X(attention_params_init) X(attention) X(merge_states)                                           \
   X(compute_config_init) X(compute_create) X(compute_destroy) X(compute_get_info)                 \
+  X(kv_view_plan) X(kv_write) X(kv_write_slots) X(kv_read_slots)                                  \
   X(snapshot_take) X(snapshot_open) X(snapshot_length) X(snapshot_close)                          \
   X(cache_format_metrics) X(prefix_config_init) X(session_match_prefix) X(prefix_get_stats)       \
   X(prefix_clear)                                                                                 \
-  X(prefix_pin) X(prefix_unpin) X(prefix_set_quota) X(prefix_read_events) X(prefix_hash_blocks)   \
+  X(prefix_probe) X(prefix_pin) X(prefix_unpin) X(prefix_set_quota) X(prefix_read_events)         \
+  X(prefix_hash_blocks)                                                                           \
   X(store_config_init) X(store_prefetch) X(store_prefetch_session) X(store_wait) X(store_cancel)  \
   X(store_flush)                                                                                  \
   X(store_get_stats) X(directory_config_init) X(store_open_directory)                             \

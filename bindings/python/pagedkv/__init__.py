@@ -8,9 +8,10 @@ from ._arrays import Rows, TokenIds
 from ._cache_base import LayerShape, PrefixEvents, prefix_hash_blocks
 from ._library import LibraryNotFoundError, library
 from ._python_store import Store
-from .attention import AttentionParams, KVView, attention, merge_states
+from .attention import AttentionParams, BoolMask, attention, merge_states
 from .batch import Batch, KVIndices
 from .cache import Cache
+from .compute import Compute
 from .config import CacheConfig, LayerGroup, PrefixConfig
 from .errors import (
     CorruptError,
@@ -25,6 +26,7 @@ from .files import file_info, load, save
 from .generated.raw import (
     ALL_GROUPS,
     NO_BLOCK,
+    NO_SLOT,
     NO_TOKEN,
     SINKS_OF_LAYER,
     VERSION,
@@ -47,6 +49,7 @@ from .generated.records import (
     CacheInfo,
     CachePlan,
     CacheStats,
+    ComputeInfo,
     FileInfo,
     PoolStats,
     PrefixEvent,
@@ -54,6 +57,7 @@ from .generated.records import (
     SessionInfo,
     StoreStats,
 )
+from .kv import KVView, kv_read_slots, kv_write, kv_write_slots
 from .pool import Pool
 from .session import Resumed, Session, Snapshot
 from .store import DirectoryStore, RedisStore, StoreConfig
@@ -76,17 +80,21 @@ def isa_supported(isa: Isa) -> bool:
 __all__ = [
     "ALL_GROUPS",
     "NO_BLOCK",
+    "NO_SLOT",
     "NO_TOKEN",
     "SINKS_OF_LAYER",
     "WINDOW_OF_LAYER",
     "AttentionParams",
     "Batch",
     "BlockState",
+    "BoolMask",
     "Cache",
     "CacheConfig",
     "CacheInfo",
     "CachePlan",
     "CacheStats",
+    "Compute",
+    "ComputeInfo",
     "CorruptError",
     "DirectoryStore",
     "Dtype",
@@ -132,6 +140,9 @@ __all__ = [
     "attention",
     "file_info",
     "isa_supported",
+    "kv_read_slots",
+    "kv_write",
+    "kv_write_slots",
     "library",
     "library_version",
     "load",

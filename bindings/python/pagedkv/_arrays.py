@@ -5,6 +5,7 @@ numbers.
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -99,6 +100,12 @@ def tensor(array: Any, rows: int, heads: int, dim: int, what: str, out: bool = F
             found.owner = array
             return found
     memory = _memory_of(array, what)
+    return _tensor_of(memory, what, out, *_strides(memory, rows, heads, dim, what))
+
+
+def _tensor_of(
+    memory: _dlpack.Memory, what: str, out: bool, row_stride: int, head_stride: int
+) -> Tensor:
     dtype = DTYPES.get(memory.dtype)
     if dtype is None:
         raise misuse(
@@ -107,9 +114,72 @@ def tensor(array: Any, rows: int, heads: int, dim: int, what: str, out: bool = F
         )
     if out and not memory.writable:
         raise misuse(f"{what}: the array is read only")
-    row_stride, head_stride = _strides(memory, rows, heads, dim, what)
     found = Tensor(memory.address, dtype, 0, row_stride, head_stride)
     found.owner = memory.owner
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchRows:
+    """The rows of each sequence of a batch, and where the first of them is: in its entry of a
+    padded batch, or counted over all rows.
+    """
+
+    lengths: Sequence[int]
+    first_rows: Sequence[int] | None = None
+
+    @property
+    def total(self) -> int:
+        """Of all sequences."""
+        return sum(self.lengths)
+
+    @property
+    def reach(self) -> int:
+        """Rows up to the last one of any sequence, in its entry or (placed) of all."""
+        first = self.first_rows or [0] * len(self.lengths)
+        ends = [at + n for at, n in zip(first, self.lengths, strict=True) if n]
+        return max(ends, default=0)
+
+
+def batch_tensor(
+    array: Any, rows: BatchRows, heads: int, dim: int, what: str, out: bool = False
+) -> Tensor:
+    """As tensor(), for rows of several sequences: an array of four dimensions is a padded batch,
+    [sequences][n][heads][dim].
+    """
+    if getattr(array, "ndim", 0) != 4:
+        count = rows.total if rows.first_rows is None else int(array.shape[0])
+        if count < (rows.total if rows.first_rows is None else rows.reach):
+            raise misuse(f"{what}: {rows.reach} rows are needed, the array has {count}")
+        return tensor(array, count, heads, dim, what, out)
+    memory = _memory_of(array, what)
+    count, n = memory.shape[:2]
+    if (
+        count != len(rows.lengths)
+        or n < rows.reach
+        or tuple(memory.shape[2:]) != (heads, dim)
+        or n == 0
+    ):
+        raise misuse(
+            f"{what}: {_shown((len(rows.lengths), rows.reach, heads, dim))} (sequences, rows, "
+            f"heads, dim) are needed, the array is {_shown(memory.shape)}"
+        )
+    batch, row, head, last = memory.strides
+    row = row if n > 1 else batch if count > 1 else heads * dim
+    head = head if heads > 1 else dim
+    batch_rows = batch // row if count > 1 and row > 0 else n
+    if (
+        (last != 1 and dim > 1)
+        or min(row, head) < dim
+        or batch_rows < 1
+        or (count > 1 and batch != batch_rows * row)
+    ):
+        raise misuse(
+            f"{what}: element strides {memory.strides} of {_shown(memory.shape)}: dims must be "
+            "side by side, and sequences a multiple of rows apart"
+        )
+    found = _tensor_of(memory, what, out, row, head)
+    found.batch_rows = batch_rows
     return found
 
 
@@ -150,6 +220,16 @@ def counts(numbers: Sequence[int], limit: int, what: str) -> None:
     """ctypes would cut off what does not fit."""
     if len(numbers) and not 0 <= min(numbers) <= max(numbers) < limit:
         raise misuse(f"{what}: {min(numbers)} to {max(numbers)} is not between 0 and {limit - 1}")
+
+
+def positions64(
+    numbers: Sequence[int] | npt.NDArray[np.integer[Any]], count: int, what: str
+) -> npt.NDArray[np.int64]:
+    """A list of 64-bit positions of this length."""
+    array = np.asarray(numbers)
+    if array.shape != (count,) or (array.size and array.dtype.kind not in "iu"):
+        raise misuse(f"{what}: {count} integers are needed, this is {array.dtype} {array.shape}")
+    return np.ascontiguousarray(array, np.int64)
 
 
 def address(array: npt.NDArray[Any]) -> int:

@@ -140,6 +140,12 @@ class CacheBase(Handle):
         """Drops every cached block that nobody uses."""
         library().check(library().prefix_clear(self._handle, *_salt(salt, all_salts)))
 
+    def prefix_probe(self, tokens: TokenIds, salt: bytes | None = None) -> int:
+        """How many tokens of a text are cached in whole blocks. Nothing is held or counted, and
+        what is evicted next does not change.
+        """
+        return self._pin(library().prefix_probe, tokens, salt)
+
     def prefix_pin(self, tokens: TokenIds, salt: bytes | None = None) -> int:
         """Keeps the whole blocks that are cached of a text until they are unpinned as often: how
         many tokens that is.

@@ -1,8 +1,7 @@
-"""Variants of attention, views of K and V, and attention over memory of the caller's."""
+"""Variants of attention, and attention over memory of the caller's."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import dataclasses
 from collections.abc import Sequence
@@ -11,21 +10,67 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ._arrays import Floats, Rows, address, counts, floats, pointer_array, tensor
-from ._cache_base import CacheBase
-from ._handle import unsigned
+from ._arrays import (
+    BatchRows,
+    Floats,
+    Rows,
+    address,
+    batch_tensor,
+    floats,
+    pointer_array,
+    positions64,
+    tensor,
+    token_ids,
+)
 from ._library import library
-from ._memory import Memory
 from ._structs import fill
+from .compute import Compute, handle_of
 from .errors import misuse
 from .generated import raw as _raw
-from .generated.raw import SINKS_OF_LAYER, WINDOW_OF_LAYER, Dtype
+from .generated.raw import SINKS_OF_LAYER, WINDOW_OF_LAYER
+from .kv import KVView, Sequences
+
+
+@dataclasses.dataclass(frozen=True)
+class BoolMask:
+    """Which positions each query sees: `data` is [sequences][n][columns] of bool, an extent of 1
+    stands for all sequences or all queries. Column c is position first_positions[sequence] + c
+    (negative: padding on the left), 0 by default.
+    """
+
+    data: npt.NDArray[np.bool_] | npt.NDArray[np.uint8]
+    first_positions: Sequence[int] | npt.NDArray[np.int64] | None = None
+
+    def fill(self, struct: _raw.AttentionParams, rows: BatchRows, keep: list[Any]) -> None:
+        """Fills the fields of C; `keep` gets what has to stay alive as long as they."""
+        data, count = np.asarray(self.data), len(rows.lengths)
+        if (
+            data.ndim != 3
+            or data.dtype not in (np.bool_, np.uint8)
+            or data.shape[0] not in (1, count)
+            or (data.shape[1] != 1 and data.shape[1] < rows.reach)
+            or (data.shape[2] > 1 and data.strides[2] != 1)
+            or min(data.strides) < 0
+        ):
+            raise misuse(
+                f"bool_mask: [{count}][{rows.reach}][columns] of bool are needed, the array is "
+                f"{data.dtype} {data.shape} with strides {data.strides}"
+            )
+        keep.append(data)
+        struct.bool_mask, struct.bool_mask_columns = address(data), data.shape[2]
+        struct.bool_mask_batch_stride = data.strides[0] if data.shape[0] > 1 else 0
+        struct.bool_mask_row_stride = data.strides[1] if data.shape[1] > 1 else 0
+        if self.first_positions is not None:
+            first = positions64(self.first_positions, count, "first_positions")
+            keep.append(first)
+            struct.bool_mask_first_positions = address(first)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionParams:
     """The fields of pkv_attention_params. `mask` is [rows][words] of uint64: bit j of a row says
-    that it sees new token j of its session."""
+    that it sees new token j of its session. `parents` is [rows] of int32: the parent of each new
+    token in a tree, -1 for none."""
 
     scale: float = 0.0
     causal: bool = True
@@ -35,9 +80,19 @@ class AttentionParams:
     alibi_slopes: Sequence[float] | Floats | None = None
     sink_logits: Sequence[float] | Floats | None = None
     mask: npt.NDArray[np.uint64] | None = None
+    parents: Sequence[int] | npt.NDArray[np.int32] | None = None
+    bool_mask: BoolMask | None = None
 
-    def build(self, rows: int, query_heads: int, lse: Floats | None = None) -> _raw.AttentionParams:
-        """The struct for C, which keeps alive what it points to."""
+    def build(
+        self,
+        rows: int,
+        query_heads: int,
+        lse: Floats | None = None,
+        batch: BatchRows | None = None,
+    ) -> _raw.AttentionParams:
+        """The struct for C, which keeps alive what it points to. `batch`: the sequences of the
+        rows; they are one by default.
+        """
         struct = _raw.AttentionParams()
         keep: list[Any] = []
         struct.owners = keep
@@ -60,82 +115,17 @@ class AttentionParams:
                 )
             keep.append(mask)
             struct.mask, struct.mask_words = address(mask), mask.shape[1]
+        if self.parents is not None:
+            parents = token_ids(self.parents, "parents")
+            if parents.shape != (rows,):
+                raise misuse(f"parents: {rows} are needed, {len(parents)} are there")
+            keep.append(parents)
+            struct.parents = address(parents)
+        if self.bool_mask is not None:
+            self.bool_mask.fill(struct, batch or BatchRows([rows]), keep)
         if lse is not None:
             struct.lse = address(floats(lse, (rows, query_heads), "lse", out=True))
         return struct
-
-
-class KVView:
-    """K and V of one layer in paged memory. `struct` has addresses and strides as pkv_kv_view
-    describes them.
-
-    A view of a cache keeps the cache from being collected. Where the cache was closed `attention`
-    raises a MisuseError (STALE_HANDLE), and a cache whose memory `attention` reads at the moment
-    cannot be closed (BUSY). Whoever reads by the addresses alone has to see to it that the cache is
-    open.
-    """
-
-    def __init__(self, struct: _raw.KVView, owner: object, memory: Memory | None = None) -> None:
-        self.struct = struct
-        self._owner = owner
-        self._memory = memory
-
-    @classmethod
-    def of_cache(cls, cache: CacheBase, layer: int) -> KVView:
-        struct = _raw.KVView()
-        struct.struct_size = ctypes.sizeof(struct)
-        library().check(
-            library().cache_kv_view(
-                cache.handle, unsigned(layer, 32, "layer"), ctypes.byref(struct)
-            )
-        )
-        return cls(struct, cache, cache._memory)
-
-    @classmethod
-    def of_arrays(cls, k: Rows, v: Rows | None, block_size: int) -> KVView:
-        """Over arrays [blocks * block_size][kv_heads][dim] of your own; v None: V is in the first
-        dims of K, all of them.
-        """
-        shapes = [
-            tuple(int(n) for n in getattr(array, "shape", ()))
-            for array in (k, v)
-            if array is not None
-        ]
-        if (
-            any(len(shape) != 3 for shape in shapes)
-            or shapes[0][:2] != shapes[-1][:2]
-            or block_size < 1
-            or shapes[0][0] % block_size
-        ):
-            raise misuse(
-                f"k and v: [blocks * {block_size}][kv_heads][dim] are needed, the arrays are "
-                f"{shapes}"
-            )
-        struct = _raw.KVView(
-            struct_size=ctypes.sizeof(_raw.KVView), layout=_raw.Layout.PLAIN, block_size=block_size
-        )
-        slots, struct.kv_heads, struct.key_dim = shapes[0]
-        struct.value_dim, struct.blocks = shapes[-1][2], slots // block_size
-        struct.owners = owners = [tensor(k, slots, struct.kv_heads, struct.key_dim, "k")]
-        keys = owners[0]
-        struct.k, struct.dtype = keys.data, keys.dtype
-        struct.k_row_stride, struct.k_head_stride = keys.row_stride, keys.head_stride
-        struct.k_block_stride = block_size * keys.row_stride
-        if v is not None:
-            values = tensor(v, slots, struct.kv_heads, struct.value_dim, "v")
-            owners.append(values)
-            struct.v, struct.value_dtype = values.data, values.dtype
-            struct.v_row_stride, struct.v_head_stride = values.row_stride, values.head_stride
-            struct.v_block_stride = block_size * values.row_stride
-        return cls(struct, owners)
-
-    @property
-    def dtype(self) -> Dtype:
-        return Dtype(self.struct.dtype)
-
-    def _reading(self) -> contextlib.AbstractContextManager[None]:
-        """The memory stays where it is meanwhile."""
-        return contextlib.nullcontext() if self._memory is None else self._memory.read()
 
 
 def attention(
@@ -148,43 +138,32 @@ def attention(
     out: Rows | None = None,
     params: AttentionParams | None = None,
     lse: Floats | None = None,
+    *,
+    first_rows: Sequence[int] | None = None,
+    query_positions: Sequence[int] | None = None,
+    compute: Compute | None = None,
 ) -> Any:
     """Attention without a cache, over a view and block tables ([sequences][entries]) that you own.
-    Shapes as for Batch.attend.
+    Shapes as for Batch.attend; an array of four dimensions is a padded batch,
+    [sequences][n][heads][dim]. `first_rows` and `query_positions` are those of
+    pkv_attention_sequences.
     """
-    if not len(query_lengths) == len(kv_lengths) == len(block_tables) or block_tables.ndim != 2:
-        raise misuse(
-            f"{len(query_lengths)} query lengths, {len(kv_lengths)} kv lengths, block tables "
-            f"{block_tables.shape}"
-        )
-    counts(query_lengths, 2**32, "query_lengths")
-    counts(kv_lengths, 2**64, "kv_lengths")
-    rows, view = sum(query_lengths), kv.struct
-    tables = np.ascontiguousarray(block_tables, np.uint32)
-    lengths, totals = (
-        (ctypes.c_uint32 * len(query_lengths))(*query_lengths),
-        (ctypes.c_uint64 * len(kv_lengths))(*kv_lengths),
+    sequences = Sequences(
+        query_lengths, kv_lengths, block_tables, query_heads, first_rows, query_positions
     )
-    sequences = _raw.AttentionSequences(
-        ctypes.sizeof(_raw.AttentionSequences),
-        unsigned(query_heads, 32, "query_heads"),
-        len(lengths),
-        ctypes.addressof(lengths),
-        ctypes.addressof(totals),
-        address(tables),
-        tables.shape[1],
+    rows, view = sequences.rows, kv.struct
+    result: Rows | Floats = results(q, rows, query_heads, view.value_dim) if out is None else out
+    queries = batch_tensor(q, rows, query_heads, view.key_dim, "q")
+    outputs = batch_tensor(result, rows, query_heads, view.value_dim, "out", out=True)
+    struct = (params or AttentionParams(window=0, sinks=0)).build(
+        rows.total, query_heads, lse, rows
     )
-    result: Rows | Floats = (
-        np.empty((rows, query_heads, view.value_dim), np.float32) if out is None else out
-    )
-    queries = tensor(q, rows, query_heads, view.key_dim, "q")
-    outputs = tensor(result, rows, query_heads, view.value_dim, "out", out=True)
-    struct = (params or AttentionParams(window=0, sinks=0)).build(rows, query_heads, lse)
     with kv._reading():
         library().check(
             library().attention(
+                handle_of(compute),
                 ctypes.byref(view),
-                ctypes.byref(sequences),
+                ctypes.byref(sequences.struct),
                 ctypes.byref(struct),
                 ctypes.byref(queries),
                 ctypes.byref(outputs),
@@ -193,8 +172,22 @@ def attention(
     return result
 
 
+def results(q: Any, rows: BatchRows, heads: int, dim: int) -> Floats:
+    """An array for the outputs, shaped as the queries."""
+    if getattr(q, "ndim", 0) == 4:
+        return np.zeros((*q.shape[:2], heads, dim), np.float32)
+    count = rows.total if rows.first_rows is None else int(q.shape[0])
+    return np.zeros((count, heads, dim), np.float32)
+
+
 def merge_states(
-    outs: Sequence[Rows], lse: Sequence[Floats], rows: int, heads: int, dim: int
+    outs: Sequence[Rows],
+    lse: Sequence[Floats],
+    rows: int,
+    heads: int,
+    dim: int,
+    *,
+    compute: Compute | None = None,
 ) -> tuple[Floats, Floats]:
     """Combines results over the same queries and different positions by their lse: the merged
     outputs and their lse.
@@ -211,6 +204,7 @@ def merge_states(
     tensors = (_raw.Tensor * len(parts))(*parts)
     library().check(
         library().merge_states(
+            handle_of(compute),
             len(parts),
             tensors,
             pointer_array([address(log) for log in logs]),

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ._arrays import Floats, Rows, TokenIds, address, counts, tensor, token_ids
+from ._arrays import BatchRows, Floats, Rows, TokenIds, address, batch_tensor, counts, token_ids
 from ._cache_base import CacheBase
 from ._handle import Handle, unsigned
 from ._library import library
-from .attention import AttentionParams
+from .attention import AttentionParams, results
 from .errors import misuse
 from .generated.raw import IndexUnit
 from .session import Session, growing, kv_tensors
@@ -51,6 +51,7 @@ class Batch(Handle):
         self.cache = cache
         self.sessions = tuple(sessions)
         self.rows = sum(new_tokens)
+        self._batch_rows = BatchRows(tuple(new_tokens))
 
     def _lives(self) -> bool:
         return super()._lives() and not self.cache.closed
@@ -64,10 +65,27 @@ class Batch(Handle):
         if self._lives():
             self.close()
 
+    def set_first_rows(self, first_rows: Sequence[int] | None) -> None:
+        """Says where the rows of each session begin in the arrays of write and attend: for padding
+        on the left, or gaps. None: as without it.
+        """
+        numbers = None
+        if first_rows is not None:
+            counts(first_rows, 2**32, "first_rows")
+            if len(first_rows) != len(self.sessions):
+                raise misuse(
+                    f"first_rows: {len(self.sessions)} are needed, {len(first_rows)} are there"
+                )
+            first_rows = list(first_rows)
+            numbers = (ctypes.c_uint32 * len(first_rows))(*first_rows)
+        library().check(library().batch_set_first_rows(self._handle, numbers))
+        self._batch_rows = BatchRows(self._batch_rows.lengths, first_rows)
+
     def write(self, layer: int, k: Rows, v: Rows | None = None) -> None:
         """Stores keys [rows][kv_heads][key_dim] and values [rows][kv_heads][value_dim] of one
-        layer; v None: it is inside k (latent)."""
-        keys, values = kv_tensors(self.cache, layer, k, v, self.rows)
+        layer; v None: it is inside k (latent). Arrays of four dimensions are padded batches,
+        [sessions][n][heads][dim]."""
+        keys, values = kv_tensors(self.cache, layer, k, v, self._batch_rows)
         library().check(library().batch_write(self._handle, layer, keys, values))
 
     def attend(
@@ -82,15 +100,15 @@ class Batch(Handle):
         [rows][query_heads][key_dim]; the result, [rows][query_heads][value_dim], goes into `out`
         or a new array of float32, and is returned. `lse` [rows][query_heads], if given, is
         filled with the logarithm of the sum of exp(score)."""
-        shape, rows = self.cache.layer_shape(layer), self.rows
+        shape, rows = self.cache.layer_shape(layer), self._batch_rows
         result: Rows | Floats = (
-            np.empty((rows, shape.query_heads, shape.value_dim), np.float32) if out is None else out
+            results(q, rows, shape.query_heads, shape.value_dim) if out is None else out
         )
-        queries = tensor(q, rows, shape.query_heads, shape.key_dim, "q")
-        outputs = tensor(result, rows, shape.query_heads, shape.value_dim, "out", out=True)
+        queries = batch_tensor(q, rows, shape.query_heads, shape.key_dim, "q")
+        outputs = batch_tensor(result, rows, shape.query_heads, shape.value_dim, "out", out=True)
         struct = None
         if params is not None or lse is not None:
-            struct = (params or AttentionParams()).build(rows, shape.query_heads, lse)
+            struct = (params or AttentionParams()).build(self.rows, shape.query_heads, lse, rows)
         library().check(
             library().batch_attend(
                 self._handle,

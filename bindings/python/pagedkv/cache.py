@@ -9,11 +9,11 @@ from ._arrays import counts, pointer_array
 from ._cache_base import CacheBase
 from ._handle import new_handle, signed32, unsigned
 from ._library import library, opened
-from .attention import KVView
 from .batch import Batch
 from .errors import misuse
 from .generated import raw as _raw
 from .generated.raw import PrefixUse, Retention, Status
+from .kv import KVView
 from .session import Session, check_blocks
 
 

@@ -8,7 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ._arrays import Floats, Rows, TokenIds, address, tensor, token_ids
+from ._arrays import (
+    BatchRows,
+    Floats,
+    Rows,
+    TokenIds,
+    address,
+    batch_tensor,
+    tensor,
+    token_ids,
+)
 from ._cache_base import CacheBase
 from ._handle import Handle, new_handle, report, signed32, unsigned
 from ._library import library, opened
@@ -228,13 +237,20 @@ class Snapshot(Handle):
         )
 
 
-def kv_tensors(cache: CacheBase, layer: int, k: Rows, v: Rows | None, rows: int) -> tuple[Any, Any]:
-    """References to keys and to values (None: they are in the keys)."""
+def kv_tensors(
+    cache: CacheBase, layer: int, k: Rows, v: Rows | None, rows: BatchRows | int
+) -> tuple[Any, Any]:
+    """References to keys and to values (None: they are in the keys). With an int for `rows` they
+    are those of one session, which have no padding.
+    """
     shape = cache.layer_shape(layer)
-    keys = tensor(k, rows, shape.kv_heads, shape.key_dim, "k")
-    return ctypes.byref(keys), None if v is None else ctypes.byref(
-        tensor(v, rows, shape.kv_heads, shape.value_dim, "v")
-    )
+
+    def take(array: Rows, dim: int, what: str) -> Any:
+        if isinstance(rows, BatchRows):
+            return ctypes.byref(batch_tensor(array, rows, shape.kv_heads, dim, what))
+        return ctypes.byref(tensor(array, rows, shape.kv_heads, dim, what))
+
+    return take(k, shape.key_dim, "k"), None if v is None else take(v, shape.value_dim, "v")
 
 
 def check_blocks(status: int, short: ctypes.c_uint64) -> None:

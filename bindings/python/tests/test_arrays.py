@@ -257,3 +257,135 @@ def test_stateless_attention_over_a_cache(cache: pagedkv.Cache) -> None:
     out = pagedkv.attention(cache.kv_view(0), q, [ROWS], [ROWS], table, query_heads=QUERY_HEADS)
     np.testing.assert_array_equal(out, expected)
     session.close()
+
+
+def padded(rows: Any, lengths: list[int], n: int, left: bool = False) -> Any:
+    """[sequences][n][heads][dim], with NaN for padding."""
+    found = np.full((len(lengths), n, *rows.shape[1:]), np.nan, rows.dtype)
+    at = 0
+    for i, length in enumerate(lengths):
+        first = n - length if left else 0
+        found[i, first : first + length] = rows[at : at + length]
+        at += length
+    return found
+
+
+def dense(rows: Any, lengths: list[int], left: bool = False) -> Any:
+    n = rows.shape[1]
+    return np.concatenate(
+        [
+            entry[n - length :] if left else entry[:length]
+            for entry, length in zip(rows, lengths, strict=True)
+        ]
+    )
+
+
+@pytest.mark.parametrize("dtype", [pagedkv.Dtype.F32, pagedkv.Dtype.INT8])
+@pytest.mark.parametrize("layout", list(pagedkv.Layout))
+def test_memory_of_ones_own(dtype: pagedkv.Dtype, layout: pagedkv.Layout) -> None:
+    """Written and attended over as in a cache, packed and padded, by slots and by sequences."""
+    lengths, tables = [5, 1], np.array([[3], [0]], np.uint32)
+    k, v, q = numbers(6, 2, 16), numbers(6, 2, 16)[::-1].copy(), numbers(6, 4, 16)
+    config = pagedkv.CacheConfig(
+        layers=1, query_heads=4, kv_heads=2, key_dim=16, blocks=8, dtype=dtype, layout=layout
+    )
+    with pagedkv.Cache(config) as cache:
+        sessions = [cache.open_session() for _ in lengths]
+        with cache.begin(sessions, lengths) as batch:
+            batch.write(0, k, v)
+            expected = batch.attend(0, q)
+            wide = batch.attend(0, padded(q, lengths, 7))
+            np.testing.assert_array_equal(dense(wide, lengths), expected)
+            batch.set_first_rows([2, 6])
+            batch.write(0, padded(k, lengths, 7, left=True), padded(v, lengths, 7, left=True))
+            wide = batch.attend(0, padded(q, lengths, 7, left=True))
+            np.testing.assert_array_equal(dense(wide, lengths, left=True), expected)
+            with pytest.raises(pagedkv.MisuseError, match="first_rows: 2 are needed, 1 are there"):
+                batch.set_first_rows([1])
+            batch.set_first_rows(None)
+        for session in sessions:
+            session.close()
+    with pagedkv.Compute(threads=1) as compute:
+        assert compute.info().threads == 1
+        view = pagedkv.KVView.allocate(4, 16, 2, 16, dtype=dtype, layout=layout)
+        pagedkv.kv_write_slots(view, [48, 49, 50, 51, 52, 0], k, v, compute=compute)
+        out = pagedkv.attention(view, q, lengths, lengths, tables, 4, compute=compute)
+        np.testing.assert_array_equal(out, expected)
+        read_k, _ = pagedkv.kv_read_slots(view, [49, pagedkv.NO_SLOT])
+        np.testing.assert_allclose(read_k[0], k[1], atol=0.05)
+        assert not read_k[1].any()
+
+        again = pagedkv.KVView.allocate(4, 16, 2, 16, dtype=dtype, layout=layout)
+        heads_first = padded(k, lengths, 7, left=True).transpose(0, 2, 1, 3).copy()
+        pagedkv.kv_write(
+            again,
+            heads_first.transpose(0, 2, 1, 3),  # [sequences][heads][n][dim] in memory
+            padded(v, lengths, 7, left=True),
+            lengths,
+            lengths,
+            tables,
+            first_rows=[2, 6],
+        )
+        wide = pagedkv.attention(
+            again, padded(q, lengths, 7), lengths, lengths, tables, 4, first_rows=[0, 0]
+        )
+        np.testing.assert_array_equal(dense(wide, lengths), expected)
+
+
+def test_masks_and_positions() -> None:
+    """Keys of zeros: outputs are means of the values that are seen, which are row numbers."""
+    view = pagedkv.KVView.allocate(2, 16, 1, 16)
+    zeros = np.zeros((4, 1, 16), np.float32)
+    values = zeros + np.arange(4, dtype=np.float32)[:, None, None]
+    table = np.array([[1]], np.uint32)
+    pagedkv.kv_write(view, zeros, values, [4], [4], table)
+
+    def means(*args: Any, **given: Any) -> list[float]:
+        return list(pagedkv.attention(view, zeros, [4], [4], table, 1, *args, **given)[:, 0, 0])
+
+    assert means() == [0, 0.5, 1, 1.5]
+    params = pagedkv.AttentionParams
+    assert means(params=params(window=0, sinks=0, parents=[-1, 0, -1, 2])) == [0, 0.5, 2, 2.5]
+    hidden = pagedkv.BoolMask(np.array([[[False, True, True, True]]]))
+    assert means(params=params(window=0, sinks=0, bool_mask=hidden)) == [0, 1, 1.5, 2]
+    left = pagedkv.BoolMask(np.ones((1, 4, 6), np.uint8), first_positions=[-2])
+    assert means(params=params(window=0, sinks=0, bool_mask=left)) == means()
+    assert means(query_positions=[3, 2, 1, 0]) == [1.5, 1, 0.5, 0]
+    for wrong, message in (
+        (params(parents=[0]), "parents: 4 are needed, 1 are there"),
+        (params(bool_mask=pagedkv.BoolMask(np.ones((1, 3, 4), bool))), r"\[1\]\[4\]\[columns\]"),
+        (params(bool_mask=pagedkv.BoolMask(np.ones((2, 4, 4), bool))), r"\[1\]\[4\]\[columns\]"),
+        (params(bool_mask=pagedkv.BoolMask(np.ones((1, 4, 3), bool))), "3 columns"),
+        (params(bool_mask=hidden, parents=[-1] * 4), "2 of mask, parents and bool_mask"),
+    ):
+        with pytest.raises(pagedkv.MisuseError, match=message):
+            means(params=wrong)
+    with pytest.raises(pagedkv.MisuseError, match="query_positions: 4 integers are needed"):
+        means(query_positions=[1])
+    with pytest.raises(pagedkv.MisuseError, match=r"needed, the array is \[2\]\[4\]\[1\]\[16\]"):
+        pagedkv.attention(view, np.zeros((2, 4, 1, 16), np.float32), [4], [4], table, 1)
+    same, tables = np.broadcast_to(zeros, (2, 4, 1, 16)), np.array([[0], [1]], np.uint32)
+    with pytest.raises(pagedkv.MisuseError, match="a multiple of rows apart"):
+        pagedkv.kv_write(view, same, values, [2, 2], [2, 2], tables)
+    with pytest.raises(pagedkv.MisuseError, match="the slot of row 1 is 32"):
+        pagedkv.kv_write_slots(view, [0, 32, 1, 2], zeros, values)
+    with pytest.raises(pagedkv.MisuseError):
+        pagedkv.KVView.allocate(4, 24, 1, 16)
+
+
+def test_what_is_cached_is_known_without_a_session() -> None:
+    config = pagedkv.CacheConfig(
+        layers=1, query_heads=1, kv_heads=1, key_dim=16, blocks=8, prefix=pagedkv.PrefixConfig()
+    )
+    with pagedkv.Cache(config) as cache:
+        text = list(range(40))
+        assert cache.prefix_probe(text) == 0
+        rows = np.zeros((40, 1, 16), np.float32)
+        with cache.open_session() as session, cache.begin([session], [40]) as batch:
+            batch.write(0, rows, rows)
+            batch.commit(text)
+        before = cache.prefix_stats()
+        assert cache.prefix_probe(text) == 32
+        assert cache.prefix_probe(text[:20]) == 16
+        assert cache.prefix_probe(text, salt=b"another") == 0
+        assert cache.prefix_stats() == before

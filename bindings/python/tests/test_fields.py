@@ -133,6 +133,10 @@ def pool(patch: Patch, **given: Any) -> Fields:
     return sent(patch, "pool_create", 0, lambda: pagedkv.Pool(**{"blocks": 1} | given))
 
 
+def compute(patch: Patch, **given: Any) -> Fields:
+    return sent(patch, "compute_create", 0, lambda: pagedkv.Compute(**given))
+
+
 def save(patch: Patch, **given: Any) -> Fields:
     with make() as cache:
         return sent(patch, "file_save", 3, lambda: pagedkv.save(cache, [], **given))
@@ -149,6 +153,10 @@ def inspect(patch: Patch, **given: Any) -> Fields:
 
 def params(_: Patch, **given: Any) -> Fields:
     return plain(pagedkv.AttentionParams(**given).build(3, 5))
+
+
+def _raw_fields(struct: str) -> list[str]:
+    return [name for name, *_ in getattr(_raw, struct)._fields_]
 
 
 # The struct, the way, the bytes and texts that it takes, and the fields that no caller gives there.
@@ -169,6 +177,7 @@ WAYS: list[tuple[str, Any, Fields, set[str]]] = [
     ("pkv_directory_config", directory, {"path": "/a/path"}, SIZES),
     ("pkv_session_config", session, {"salt": b"a\0b"}, SIZES | {"salt_size"}),
     ("pkv_pool_config", pool, {}, SIZES | {"allocator"}),
+    ("pkv_compute_config", compute, {}, SIZES | {"allocator", "runner"}),
     (
         "pkv_file_config",
         save,
@@ -186,7 +195,9 @@ WAYS: list[tuple[str, Any, Fields, set[str]]] = [
         "pkv_attention_params",
         params,
         {"scale": 0.5, "softcap": 2.5},
-        SIZES | {"alibi_slopes", "sink_logits", "mask", "mask_words", "lse"},
+        SIZES
+        | {"alibi_slopes", "sink_logits", "mask", "mask_words", "lse", "parents"}
+        | {name for name in _raw_fields("AttentionParams") if name.startswith("bool_mask")},
     ),
 ]
 NAMES = [f"{way.__name__}-{struct}" for struct, way, _, _ in WAYS]
@@ -286,7 +297,7 @@ def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
     assert plain(view.struct) == expected
     q, tables = np.zeros((5, 6, 16), np.float32), np.zeros((2, 7), np.uint32)
     given = sent(
-        monkeypatch, "attention", 1, lambda: pagedkv.attention(view, q, [2, 3], [20, 30], tables, 6)
+        monkeypatch, "attention", 2, lambda: pagedkv.attention(view, q, [2, 3], [20, 30], tables, 6)
     )
     assert {name: given[name] for name in ("query_heads", "count", "block_table_stride")} == {
         "query_heads": 6,
@@ -294,10 +305,18 @@ def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
         "block_table_stride": 7,
     }
     built = pagedkv.AttentionParams(
-        alibi_slopes=[1, 2], sink_logits=[3, 4], mask=np.full((3, 2), 9, np.uint64)
+        alibi_slopes=[1, 2],
+        sink_logits=[3, 4],
+        mask=np.full((3, 2), 9, np.uint64),
+        parents=[-1, 0, 1],
+        bool_mask=pagedkv.BoolMask(np.zeros((1, 3, 7), bool), first_positions=[5]),
     )
     struct = built.build(3, 2, lse := np.zeros((3, 2), np.float32))
     assert list((ctypes.c_float * 2).from_address(struct.alibi_slopes)) == [1, 2]
     assert list((ctypes.c_float * 2).from_address(struct.sink_logits)) == [3, 4]
     assert list((ctypes.c_uint64 * 6).from_address(struct.mask)) == [9] * 6
     assert (struct.mask_words, struct.lse) == (2, lse.ctypes.data)
+    assert list((ctypes.c_int32 * 3).from_address(struct.parents)) == [-1, 0, 1]
+    assert (struct.bool_mask_columns, struct.bool_mask_row_stride) == (7, 7)
+    assert struct.bool_mask_batch_stride == 0
+    assert ctypes.c_int64.from_address(struct.bool_mask_first_positions).value == 5

@@ -35,6 +35,10 @@ NOT_FIELDS = OF_C | {
     "key_size",
     "lse",
     "mask_words",
+    "bool_mask_columns",
+    "bool_mask_row_stride",
+    "bool_mask_batch_stride",
+    "bool_mask_first_positions",
 }
 
 
@@ -61,7 +65,14 @@ def test_every_function_is_used() -> None:
     unused = [
         name for name in names if not re.search(rf"(library\(\)|opened)\.(pkv_)?{name}\b", source)
     ]
-    in_strings = {"cache_destroy", "session_close", "snapshot_close", "batch_abort", "pool_destroy"}
+    in_strings = {
+        "cache_destroy",
+        "session_close",
+        "snapshot_close",
+        "batch_abort",
+        "pool_destroy",
+        "compute_destroy",
+    }
     # Versions are compared as text; statuses and instruction sets are enums; errors and rows are
     # known where they are asked for.
     assert set(unused) - in_strings == {

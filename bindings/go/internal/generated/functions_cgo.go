@@ -91,10 +91,10 @@ static int go_pkv_attention_params_init(pkv_attention_params* params, size_t str
   return pkv_attention_params_init(params, struct_size);
 }
 static int go_pkv_attention(uintptr_t compute, pkv_kv_view kv, int kv_given, pkv_attention_sequences
-    sequences, int sequences_given, pkv_attention_params* params, pkv_tensor q, int q_given,
-    pkv_tensor out, int out_given) {
+    sequences, int sequences_given, pkv_attention_params params, int params_given, pkv_tensor q, int
+    q_given, pkv_tensor out, int out_given) {
   return pkv_attention((pkv_compute)compute, kv_given ? &kv : NULL, sequences_given ? &sequences :
-      NULL, params, q_given ? &q : NULL, out_given ? &out : NULL);
+      NULL, params_given ? &params : NULL, q_given ? &q : NULL, out_given ? &out : NULL);
 }
 static int go_pkv_merge_states(uintptr_t compute, size_t count, pkv_tensor* outs, void* lse, size_t
     rows, uint32_t heads, uint32_t dim, pkv_tensor merged, int merged_given, float* merged_lse) {
@@ -228,10 +228,10 @@ static int go_pkv_batch_write(uintptr_t batch, uint32_t layer, pkv_tensor k, int
     v, int v_given) {
   return pkv_batch_write((pkv_batch)batch, layer, k_given ? &k : NULL, v_given ? &v : NULL);
 }
-static int go_pkv_batch_attend(uintptr_t batch, uint32_t layer, pkv_attention_params* params,
-    pkv_tensor q, int q_given, pkv_tensor out, int out_given) {
-  return pkv_batch_attend((pkv_batch)batch, layer, params, q_given ? &q : NULL, out_given ? &out :
-      NULL);
+static int go_pkv_batch_attend(uintptr_t batch, uint32_t layer, pkv_attention_params params, int
+    params_given, pkv_tensor q, int q_given, pkv_tensor out, int out_given) {
+  return pkv_batch_attend((pkv_batch)batch, layer, params_given ? &params : NULL, q_given ? &q :
+      NULL, out_given ? &out : NULL);
 }
 static int go_pkv_batch_commit(uintptr_t batch, int32_t* tokens) {
   return pkv_batch_commit((pkv_batch)batch, tokens);
@@ -365,6 +365,13 @@ static const char* go_pkv_version_string(void) {
 import "C"
 
 import "unsafe"
+
+func attentionParamsValue(pointer *AttentionParams) (value C.pkv_attention_params, given C.int) {
+	if pointer != nil {
+		value, given = *(*C.pkv_attention_params)(unsafe.Pointer(pointer)), 1
+	}
+	return value, given
+}
 
 func attentionSequencesValue(
 	pointer *AttentionSequences,
@@ -736,11 +743,12 @@ func Attention(
 ) Status {
 	kvValue, kvGiven := kVViewValue(kv)
 	sequencesValue, sequencesGiven := attentionSequencesValue(sequences)
+	paramsValue, paramsGiven := attentionParamsValue(params)
 	qValue, qGiven := tensorValue(q)
 	outValue, outGiven := tensorValue(out)
 	return Status(C.go_pkv_attention(
 		C.uintptr_t(compute), kvValue, kvGiven, sequencesValue, sequencesGiven,
-		(*C.pkv_attention_params)(unsafe.Pointer(params)), qValue, qGiven, outValue, outGiven,
+		paramsValue, paramsGiven, qValue, qGiven, outValue, outGiven,
 	))
 }
 
@@ -1286,11 +1294,12 @@ func BatchWrite(batch Batch, layer uint32, k *Tensor, v *Tensor) Status {
 func BatchAttend(
 	batch Batch, layer uint32, params *AttentionParams, q *Tensor, out *Tensor,
 ) Status {
+	paramsValue, paramsGiven := attentionParamsValue(params)
 	qValue, qGiven := tensorValue(q)
 	outValue, outGiven := tensorValue(out)
 	return Status(C.go_pkv_batch_attend(
-		C.uintptr_t(batch), C.uint32_t(layer), (*C.pkv_attention_params)(unsafe.Pointer(params)),
-		qValue, qGiven, outValue, outGiven,
+		C.uintptr_t(batch), C.uint32_t(layer), paramsValue, paramsGiven, qValue, qGiven,
+		outValue, outGiven,
 	))
 }
 

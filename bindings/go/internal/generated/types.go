@@ -457,7 +457,7 @@ type AttentionParams struct {
 	// bool_mask_batch_stride + i * bool_mask_row_stride + c]; with first_rows (of
 	// pkv_attention_sequences, or pkv_batch_set_first_rows), i counts the rows of the padded batch.
 	// Positions before the first column are seen as without a mask. NULL (default): no mask.
-	BoolMask *Uint8T
+	BoolMask *byte
 	// They reach the last position of every sequence.
 	BoolMaskColumns uint64
 	// 0 (default): all queries of a sequence have the same row.

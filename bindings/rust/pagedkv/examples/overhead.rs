@@ -54,7 +54,7 @@ impl Run {
         let tensor = |data: *const f32| sys::pkv_tensor {
             data: data as *mut _,
             dtype: sys::pkv_dtype::F32,
-            reserved: 0,
+            batch_rows: 0,
             row_stride: 0,
             head_stride: 0,
         };

@@ -1,12 +1,54 @@
 //! Parameters of attention, and attention over memory that the caller owns.
-use crate::cache::Cache;
-use crate::config::Layout;
+use crate::compute::{handle_of, Compute};
 use crate::error::{call, ensure_library, Error, Result, Status};
-use crate::rows::{Dtype, Element, Rows, RowsMut};
+use crate::kv::{KvView, Sequences};
+use crate::rows::{BatchRows, Rows, RowsMut};
 use crate::sys;
-use std::marker::PhantomData;
 use std::mem::size_of;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
+
+/// Which positions each query sees, a byte for query `i` of sequence `s` and column `c`, at
+/// `data[s * batch_stride + i * row_stride + c]`; 0 hides. Column `c` stands for position
+/// `first_positions[s] + c`; a negative one is padding on the left.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BoolMask<'a> {
+    /// The bytes.
+    pub data: &'a [u8],
+    /// Columns, up to the last position of every sequence.
+    pub columns: usize,
+    /// Bytes from query to query; 0: all queries have the same row.
+    pub row_stride: usize,
+    /// Bytes from sequence to sequence; 0: all have the same rows.
+    pub batch_stride: usize,
+    /// The position of column 0 in each sequence; `None`: 0.
+    pub first_positions: Option<&'a [i64]>,
+}
+
+impl BoolMask<'_> {
+    /// As C takes it, once it is clear that its bytes reach as far as it says.
+    fn fill(&self, raw: &mut sys::pkv_attention_params, batch: &BatchRows<'_>) -> Result<()> {
+        let count = batch.lengths.len();
+        let rows = (batch.reach().max(1) - 1).checked_mul(self.row_stride);
+        let reach = (count.max(1) - 1)
+            .checked_mul(self.batch_stride)
+            .and_then(|sequences| rows?.checked_add(sequences)?.checked_add(self.columns));
+        let positions = self.first_positions.map_or(count, <[i64]>::len);
+        if positions != count || reach.map_or(true, |reach| reach > self.data.len()) {
+            let given = format!("{} bytes and {positions} first positions", self.data.len());
+            return Err(Error::misuse(format!(
+                "bool_mask: {given} are given for {count} sequences of up to {} rows",
+                batch.reach()
+            )));
+        }
+        let stride = |stride: usize| i64::try_from(stride).unwrap_or(i64::MAX);
+        raw.bool_mask = self.data.as_ptr();
+        raw.bool_mask_columns = self.columns as u64;
+        raw.bool_mask_row_stride = stride(self.row_stride);
+        raw.bool_mask_batch_stride = stride(self.batch_stride);
+        raw.bool_mask_first_positions = self.first_positions.map_or(null(), <[i64]>::as_ptr);
+        Ok(())
+    }
+}
 
 /// Variants of attention. They combine freely.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,6 +61,8 @@ pub struct AttentionParams<'a> {
     alibi_slopes: Option<&'a [f32]>,
     sink_logits: Option<&'a [f32]>,
     mask: Option<(&'a [u64], usize)>,
+    parents: Option<&'a [i32]>,
+    bool_mask: Option<BoolMask<'a>>,
 }
 
 impl<'a> AttentionParams<'a> {
@@ -76,13 +120,28 @@ impl<'a> AttentionParams<'a> {
         self
     }
 
+    /// A tree of new tokens: the parent of each, its index among the new tokens of its session, or
+    /// -1. A token sees itself and its ancestors.
+    pub fn parents(mut self, parents: &'a [i32]) -> Self {
+        self.parents = Some(parents);
+        self
+    }
+
+    /// Which positions each query sees.
+    pub fn bool_mask(mut self, mask: BoolMask<'a>) -> Self {
+        self.bool_mask = Some(mask);
+        self
+    }
+
     /// As C takes it, once it is clear that its arrays are as long as it says.
     pub(crate) fn raw(
         &self,
-        rows: usize,
+        batch: &BatchRows<'_>,
         heads: u32,
         lse: Option<&mut [f32]>,
     ) -> Result<sys::pkv_attention_params> {
+        let too_many = || Error::new(Status::OVERFLOW, "the sum of the rows does not fit");
+        let rows = batch.total().ok_or_else(too_many)?;
         let length = |what: &str, found: usize, wanted: Option<usize>| match wanted {
             Some(wanted) if wanted == found => Ok(()),
             _ => Err(Error::misuse(format!(
@@ -97,11 +156,14 @@ impl<'a> AttentionParams<'a> {
         if let Some((words, per_row)) = self.mask {
             length("mask", words.len(), per_row.checked_mul(rows))?;
         }
+        if let Some(parents) = self.parents {
+            length("parents", parents.len(), Some(rows))?;
+        }
         if let Some(lse) = &lse {
             length("lse", lse.len(), rows.checked_mul(heads as usize))?;
         }
         let pointer = |numbers: Option<&[f32]>| numbers.map_or(std::ptr::null(), <[f32]>::as_ptr);
-        Ok(sys::pkv_attention_params {
+        let mut raw = sys::pkv_attention_params {
             struct_size: size_of::<sys::pkv_attention_params>() as u32,
             scale: self.scale,
             causal: (!self.full).into(),
@@ -113,155 +175,23 @@ impl<'a> AttentionParams<'a> {
             mask_words: self.mask.map_or(0, |(_, per_row)| per_row as u64),
             sinks: self.sinks.unwrap_or(sys::PKV_SINKS_OF_LAYER),
             lse: lse.map_or(null_mut(), <[f32]>::as_mut_ptr),
-        })
-    }
-}
-
-/// K and V of one layer in blocks, for [`attention`].
-#[derive(Clone, Copy, Debug)]
-pub struct KvView<'m> {
-    raw: sys::pkv_kv_view,
-    memory: PhantomData<&'m [f32]>,
-}
-
-// A borrow of plain numbers.
-unsafe impl Send for KvView<'_> {}
-unsafe impl Sync for KvView<'_> {}
-
-impl<'m> KvView<'m> {
-    /// Memory of the caller's: K `[block][block_size][kv_heads][key_dim]` and V
-    /// `[block][block_size][kv_heads][value_dim]`.
-    pub fn new<E: Element>(
-        k: &'m [E],
-        v: &'m [E],
-        block_size: u32,
-        kv_heads: u32,
-        key_dim: u32,
-        value_dim: u32,
-    ) -> Result<Self> {
-        let product = |factors: [u32; 3]| {
-            factors.iter().try_fold(1i64, |product, &factor| product.checked_mul(factor.into()))
+            parents: self.parents.map_or(null(), <[i32]>::as_ptr),
+            bool_mask: null(),
+            bool_mask_columns: 0,
+            bool_mask_row_stride: 0,
+            bool_mask_batch_stride: 0,
+            bool_mask_first_positions: null(),
         };
-        let of_block = |dim| product([block_size, kv_heads, dim]).filter(|&elements| elements > 0);
-        let fits = |len: usize, block: i64| {
-            i64::try_from(len).ok().filter(|len| len % block == 0).map(|len| len / block)
-        };
-        let sizes = of_block(key_dim).zip(of_block(value_dim));
-        let sizes = sizes.and_then(|(k_block, v_block)| {
-            let blocks = fits(k.len(), k_block)?;
-            (fits(v.len(), v_block)? == blocks).then_some((blocks as u64, k_block, v_block))
-        });
-        let (blocks, k_block_stride, v_block_stride) = sizes.ok_or_else(|| {
-            let shape = format!(
-                "[{block_size}][{kv_heads}][{key_dim}] and [{block_size}][{kv_heads}][{value_dim}]"
-            );
-            Error::misuse(format!(
-                "{} elements of k and {} of v are not as many blocks of {shape}",
-                k.len(),
-                v.len()
-            ))
-        })?;
-        let row = |dim: u32| i64::from(kv_heads) * i64::from(dim);
-        let raw = sys::pkv_kv_view {
-            struct_size: size_of::<sys::pkv_kv_view>() as u32,
-            dtype: E::DTYPE,
-            layout: Layout::PLAIN,
-            block_size,
-            kv_heads,
-            key_dim,
-            value_dim,
-            value_dtype: Dtype(0),
-            blocks,
-            k: k.as_ptr().cast(),
-            v: v.as_ptr().cast(),
-            k_block_stride,
-            k_row_stride: row(key_dim),
-            k_head_stride: key_dim.into(),
-            v_block_stride,
-            v_row_stride: row(value_dim),
-            v_head_stride: value_dim.into(),
-        };
-        Ok(Self { raw, memory: PhantomData })
-    }
-
-    /// Memory that is described as for C: other layouts and types, or what
-    /// [`Cache::kv_view`](crate::Cache::kv_view) tells.
-    ///
-    /// # Safety
-    /// All blocks can be read as described for `'m`, and nobody writes to those that are read
-    /// meanwhile.
-    pub unsafe fn from_raw(raw: sys::pkv_kv_view) -> Self {
-        Self { raw, memory: PhantomData }
-    }
-
-    /// The memory of one layer of a cache, which cannot be closed as long as the view is there:
-    ///
-    /// ```compile_fail,E0505
-    /// # use pagedkv::{Cache, CacheConfig, KvView, LayerGroup};
-    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(2, 4, 2, 32)).blocks(64))?;
-    /// let view = unsafe { KvView::of_cache(&cache, 0)? };
-    /// drop(cache);
-    /// view.as_raw();
-    /// # Ok::<(), pagedkv::Error>(())
-    /// ```
-    ///
-    /// # Safety
-    /// Nobody writes to the blocks that are read meanwhile.
-    pub unsafe fn of_cache(cache: &'m Cache, layer: u32) -> Result<Self> {
-        Ok(Self { raw: cache.kv_view(layer)?, memory: PhantomData })
-    }
-
-    /// As C has it.
-    pub fn as_raw(&self) -> &sys::pkv_kv_view {
-        &self.raw
-    }
-}
-
-/// A ragged set of sequences over one [`KvView`].
-#[derive(Clone, Copy, Debug)]
-pub struct Sequences<'a> {
-    /// A multiple of the view's KV heads.
-    pub query_heads: u32,
-    /// Query rows of each sequence: they are its last positions.
-    pub query_lengths: &'a [u32],
-    /// Positions of each sequence, the queries' own included.
-    pub kv_lengths: &'a [u64],
-    /// `[sequences][block_table_stride]` block ids.
-    pub block_tables: &'a [u32],
-    /// Entries per sequence.
-    pub block_table_stride: usize,
-}
-
-impl Sequences<'_> {
-    fn rows(&self) -> Option<usize> {
-        self.query_lengths.iter().try_fold(0usize, |rows, &n| rows.checked_add(n as usize))
-    }
-
-    pub(crate) fn raw(&self) -> Result<sys::pkv_attention_sequences> {
-        let count = self.query_lengths.len();
-        let (lengths, entries) = (self.kv_lengths.len(), self.block_tables.len());
-        if lengths != count || self.block_table_stride.checked_mul(count) != Some(entries) {
-            let given = format!("{lengths} kv_lengths and {entries} entries of block tables");
-            let stride = self.block_table_stride;
-            return Err(Error::misuse(format!(
-                "{given} are given for {count} sequences with {stride} entries each"
-            )));
+        if let Some(mask) = &self.bool_mask {
+            mask.fill(&mut raw, batch)?;
         }
-        Ok(sys::pkv_attention_sequences {
-            struct_size: size_of::<sys::pkv_attention_sequences>() as u32,
-            query_heads: self.query_heads,
-            count: count as u64,
-            query_lengths: self.query_lengths.as_ptr(),
-            kv_lengths: self.kv_lengths.as_ptr(),
-            block_tables: self.block_tables.as_ptr(),
-            block_table_stride: self.block_table_stride as u64,
-        })
+        Ok(raw)
     }
 }
 
 /// Attention without a cache, over a view and block tables of the caller's: queries
 /// `[rows][query_heads][key_dim]` to outputs `[rows][query_heads][value_dim]`, and to `lse`
-/// `[rows][query_heads]` where wanted.
+/// `[rows][query_heads]` where wanted. Without `compute` it runs on all processors.
 ///
 /// ```
 /// use pagedkv::{attention, AttentionParams, KvView, Sequences};
@@ -278,13 +208,15 @@ impl Sequences<'_> {
 ///         kv_lengths: &[20],
 ///         block_tables: &[1, 0],
 ///         block_table_stride: 2,
+///         ..Sequences::default()
 ///     };
 /// let mut out = [0.0f32; 16];
-/// attention(&view, &sequences, &AttentionParams::new(), &[1.0f32; 16], &mut out, None)?;
+/// attention(None, &view, &sequences, &AttentionParams::new(), &[1.0f32; 16], &mut out, None)?;
 /// assert!((out[0] - 3.0 * 16.0 / 20.0).abs() < 1e-6);
 /// # Ok::<(), pagedkv::Error>(())
 /// ```
 pub fn attention<'a, 'b>(
+    compute: Option<&Compute>,
     kv: &KvView<'_>,
     sequences: &Sequences<'_>,
     params: &AttentionParams<'_>,
@@ -293,17 +225,18 @@ pub fn attention<'a, 'b>(
     lse: Option<&mut [f32]>,
 ) -> Result<()> {
     ensure_library()?;
-    let too_many = || Error::new(Status::OVERFLOW, "the sum of query_lengths does not fit");
-    let (raw, rows) = (sequences.raw()?, sequences.rows().ok_or_else(too_many)?);
-    let params = params.raw(rows, sequences.query_heads, lse)?;
-    let q = q.into().tensor(rows, sequences.query_heads, kv.raw.key_dim, "q")?;
-    let out = out.into().tensor(rows, sequences.query_heads, kv.raw.value_dim, "out")?;
-    call(|| unsafe { sys::pkv_attention(&kv.raw, &raw, &params, &q, &out) })
+    let (raw, batch) = (sequences.raw()?, sequences.batch_rows());
+    let params = params.raw(&batch, sequences.query_heads, lse)?;
+    let view = kv.as_raw();
+    let q = q.into().batch_tensor(&batch, sequences.query_heads, view.key_dim, "q")?;
+    let out = out.into().batch_tensor(&batch, sequences.query_heads, view.value_dim, "out")?;
+    call(|| unsafe { sys::pkv_attention(handle_of(compute), view, &raw, &params, &q, &out) })
 }
 
 /// Combines results of attention over the same queries and different positions, each with its
 /// `lse`, to `merged` and `merged_lse`: all `[rows][heads][dim]` and `[rows][heads]`.
 pub fn merge_states<'b>(
+    compute: Option<&Compute>,
     states: &[(Rows<'_>, &[f32])],
     [rows, heads, dim]: [usize; 3],
     merged: impl Into<RowsMut<'b>>,
@@ -335,6 +268,7 @@ pub fn merge_states<'b>(
     let merged_lse = merged_lse.map_or(null_mut(), <[f32]>::as_mut_ptr);
     call(|| unsafe {
         sys::pkv_merge_states(
+            handle_of(compute),
             outs.len(),
             outs.as_ptr(),
             lse.as_ptr(),

@@ -3,7 +3,7 @@ use crate::cache::{Cache, Owned};
 use crate::closing::{close, Handle};
 use crate::error::{call, fill, Error, Result};
 use crate::hooks::Hooks;
-use crate::rows::{Rows, RowsMut};
+use crate::rows::{BatchRows, Rows, RowsMut};
 use crate::session::{Session, SessionId};
 use crate::sys;
 use std::fmt;
@@ -28,6 +28,8 @@ pub struct Batch<'s> {
     cache: Arc<Owned>,
     sessions: Vec<&'s mut Session>,
     rows: usize,
+    new_tokens: Box<[u32]>,
+    first_rows: Option<Box<[u32]>>,
 }
 
 // "Driven by one thread at a time", whichever that is. The handle keeps it from being Sync.
@@ -122,7 +124,12 @@ impl<'s> Batch<'s> {
         })
         .map_err(|error| error.with_blocks_short(short))?;
         let rows = new_tokens.iter().map(|&n| n as usize).sum();
-        Ok(Self { handle, cache: cache.clone(), sessions, rows })
+        let (cache, new_tokens) = (cache.clone(), new_tokens.into_boxed_slice());
+        Ok(Self { handle, cache, sessions, rows, new_tokens, first_rows: None })
+    }
+
+    fn batch_rows(&self) -> BatchRows<'_> {
+        BatchRows { lengths: &self.new_tokens, first_rows: self.first_rows.as_deref() }
     }
 
     /// The handle of C, for functions of `pagedkv-sys`. It stays this batch's.
@@ -143,6 +150,19 @@ impl<'s> Batch<'s> {
         self.sessions[i]
     }
 
+    /// Says where the rows of each session begin in what is written and attended: behind padding
+    /// on the left, or after gaps. `None`: as without it.
+    pub fn set_first_rows(&mut self, first_rows: Option<&[u32]>) -> Result<()> {
+        if let Some(first_rows) = first_rows.filter(|rows| rows.len() != self.new_tokens.len()) {
+            let (given, sessions) = (first_rows.len(), self.new_tokens.len());
+            return Err(Error::misuse(format!("{given} first rows for {sessions} sessions")));
+        }
+        let list = first_rows.map_or(null(), <[u32]>::as_ptr);
+        call(|| unsafe { sys::pkv_batch_set_first_rows(self.handle, list) })?;
+        self.first_rows = first_rows.map(Box::from);
+        Ok(())
+    }
+
     /// Stores keys `[rows][kv_heads][key_dim]` and values `[rows][kv_heads][value_dim]` of one
     /// layer.
     #[inline]
@@ -152,13 +172,13 @@ impl<'s> Batch<'s> {
         k: impl Into<Rows<'a>>,
         v: impl Into<Rows<'a>>,
     ) -> Result<()> {
-        let (k, v) = self.cache.shape(layer)?.kv(self.rows, k.into(), v.into())?;
+        let (k, v) = self.cache.shape(layer)?.batch_kv(&self.batch_rows(), k.into(), v.into())?;
         call(|| unsafe { sys::pkv_batch_write(self.handle, layer, &k, &v) })
     }
 
     /// Stores keys of a layer whose values are inside them.
     pub fn write_latent<'a>(&mut self, layer: u32, k: impl Into<Rows<'a>>) -> Result<()> {
-        let k = self.cache.shape(layer)?.keys(self.rows, k.into())?;
+        let k = self.cache.shape(layer)?.batch_keys(&self.batch_rows(), k.into())?;
         call(|| unsafe { sys::pkv_batch_write(self.handle, layer, &k, null()) })
     }
 
@@ -171,7 +191,8 @@ impl<'s> Batch<'s> {
         q: impl Into<Rows<'a>>,
         out: impl Into<RowsMut<'b>>,
     ) -> Result<()> {
-        let (q, out) = self.cache.shape(layer)?.q_and_out(self.rows, q.into(), out.into())?;
+        let shape = self.cache.shape(layer)?;
+        let (q, out) = shape.q_and_out(&self.batch_rows(), q.into(), out.into())?;
         call(|| unsafe { sys::pkv_batch_attend(self.handle, layer, null(), &q, &out) })
     }
 
@@ -186,8 +207,8 @@ impl<'s> Batch<'s> {
         lse: Option<&mut [f32]>,
     ) -> Result<()> {
         let shape = self.cache.shape(layer)?;
-        let (q, out) = shape.q_and_out(self.rows, q.into(), out.into())?;
-        let params = params.raw(self.rows, shape.query_heads, lse)?;
+        let (q, out) = shape.q_and_out(&self.batch_rows(), q.into(), out.into())?;
+        let params = params.raw(&self.batch_rows(), shape.query_heads, lse)?;
         call(|| unsafe { sys::pkv_batch_attend(self.handle, layer, &params, &q, &out) })
     }
 

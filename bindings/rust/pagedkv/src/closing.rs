@@ -12,6 +12,7 @@ pub(crate) enum Handle {
     Session(sys::pkv_session),
     Batch(sys::pkv_batch),
     Snapshot(sys::pkv_snapshot),
+    Compute(sys::pkv_compute),
 }
 
 /// An object that nobody uses any more, and the hooks that C may call until it is closed.
@@ -31,6 +32,7 @@ impl Ending {
                 Handle::Session(session) => sys::pkv_session_close(session),
                 Handle::Batch(batch) => sys::pkv_batch_abort(batch),
                 Handle::Snapshot(snapshot) => sys::pkv_snapshot_close(snapshot),
+                Handle::Compute(compute) => sys::pkv_compute_destroy(compute),
             }
         };
         matches!(status, Status::OK | Status::STALE_HANDLE)

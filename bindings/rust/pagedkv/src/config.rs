@@ -2,7 +2,7 @@
 use crate::error::{ensure_library, Error, Result};
 use crate::hooks::{Allocator, Hooks, LogLevel, Logger, Runner, Tasks};
 use crate::open_store::OpenStore;
-use crate::rows::{Dtype, Rows, RowsMut};
+use crate::rows::{BatchRows, Dtype, Rows, RowsMut};
 use crate::store::StoreConfig;
 use crate::structs::{address, defaults, filled};
 use crate::sys;
@@ -468,15 +468,33 @@ impl Shape {
         Ok((self.keys(rows, k)?, v.tensor(rows, self.kv_heads, self.value_dim, "v")?))
     }
 
+    /// Rows of keys of a batch as C takes them.
+    #[inline]
+    pub(crate) fn batch_keys(&self, rows: &BatchRows<'_>, k: Rows<'_>) -> Result<sys::pkv_tensor> {
+        k.batch_tensor(rows, self.kv_heads, self.key_dim, "k")
+    }
+
+    #[inline]
+    pub(crate) fn batch_kv(
+        &self,
+        rows: &BatchRows<'_>,
+        k: Rows<'_>,
+        v: Rows<'_>,
+    ) -> Result<(sys::pkv_tensor, sys::pkv_tensor)> {
+        let v = v.batch_tensor(rows, self.kv_heads, self.value_dim, "v")?;
+        Ok((self.batch_keys(rows, k)?, v))
+    }
+
     /// Queries and outputs.
     #[inline]
     pub(crate) fn q_and_out(
         &self,
-        rows: usize,
+        rows: &BatchRows<'_>,
         q: Rows<'_>,
         out: RowsMut<'_>,
     ) -> Result<(sys::pkv_tensor, sys::pkv_tensor)> {
         let (heads, key_dim, value_dim) = (self.query_heads, self.key_dim, self.value_dim);
-        Ok((q.tensor(rows, heads, key_dim, "q")?, out.tensor(rows, heads, value_dim, "out")?))
+        let out = out.batch_tensor(rows, heads, value_dim, "out")?;
+        Ok((q.batch_tensor(rows, heads, key_dim, "q")?, out))
     }
 }

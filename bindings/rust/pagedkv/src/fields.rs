@@ -1,6 +1,7 @@
 //! Every field that a caller describes arrives in C. The structs are taken apart without `..`, so
 //! that a field that is new in C does not compile until it is looked at here.
 use crate::error::ensure_library;
+use crate::rows::BatchRows;
 use crate::*;
 use std::alloc::System;
 use std::ffi::CStr;
@@ -248,6 +249,16 @@ fn of_attention() {
     let (slopes, logits, words, mut sums) = ([1.5, 2.5], [3.5, 4.5], [5, 6, 7, 8, 9, 10], [0.0; 6]);
     let params = AttentionParams::new().scale(0.5).window(3).sinks(4).softcap(2.5);
     let params = params.alibi_slopes(&slopes).sink_logits(&logits).mask(&words, 2).not_causal();
+    let (bytes, firsts) = ([1; 60], [7, -8]);
+    let shown = BoolMask {
+        data: &bytes,
+        columns: 11,
+        row_stride: 12,
+        batch_stride: 25,
+        first_positions: Some(&firsts),
+    };
+    let params = params.parents(&[-1, -1, 0]).bool_mask(shown);
+    let batch = BatchRows { lengths: &[1, 2], first_rows: None };
     let sys::pkv_attention_params {
         struct_size,
         scale,
@@ -260,11 +271,29 @@ fn of_attention() {
         mask_words,
         sinks,
         lse,
-    } = params.raw(3, 2, Some(&mut sums)).unwrap();
+        parents,
+        bool_mask,
+        bool_mask_columns,
+        bool_mask_row_stride,
+        bool_mask_batch_stride,
+        bool_mask_first_positions,
+    } = params.raw(&batch, 2, Some(&mut sums)).unwrap();
     assert_eq!(struct_size as usize, size_of::<sys::pkv_attention_params>());
     assert_eq!((scale, causal, window, softcap, sinks, mask_words), (0.5, 0, 3, 2.5, 4, 2));
     assert_eq!((alibi_slopes, sink_logits), (slopes.as_ptr(), logits.as_ptr()));
     assert_eq!((mask, lse as *const f32), (words.as_ptr(), sums.as_ptr()));
+    assert_eq!(unsafe { std::slice::from_raw_parts(parents, 3) }, [-1, -1, 0]);
+    assert_eq!((bool_mask_columns, bool_mask_row_stride, bool_mask_batch_stride), (11, 12, 25));
+    assert_eq!((bool_mask, bool_mask_first_positions), (bytes.as_ptr(), firsts.as_ptr()));
+    for short in [
+        BoolMask { data: &bytes[..47], ..shown },
+        BoolMask { columns: 24, ..shown },
+        BoolMask { row_stride: usize::MAX, ..shown },
+        BoolMask { first_positions: Some(&firsts[1..]), ..shown },
+    ] {
+        assert!(AttentionParams::new().bool_mask(short).raw(&batch, 2, None).is_err());
+    }
+    assert!(AttentionParams::new().parents(&[0; 2]).raw(&batch, 2, None).is_err());
 
     let sequences = Sequences {
         query_heads: 3,
@@ -272,6 +301,8 @@ fn of_attention() {
         kv_lengths: &[4, 5],
         block_tables: &[6; 6],
         block_table_stride: 3,
+        first_rows: Some(&[7, 8]),
+        query_positions: Some(&[9, 10, 11]),
     };
     let sys::pkv_attention_sequences {
         struct_size,
@@ -281,7 +312,13 @@ fn of_attention() {
         kv_lengths,
         block_tables,
         block_table_stride,
+        first_rows,
+        query_positions,
     } = sequences.raw().unwrap();
+    assert_eq!(unsafe { std::slice::from_raw_parts(first_rows, 2) }, [7, 8]);
+    assert_eq!(unsafe { std::slice::from_raw_parts(query_positions, 3) }, [9, 10, 11]);
+    assert!(Sequences { first_rows: Some(&[7]), ..sequences }.raw().is_err());
+    assert!(Sequences { query_positions: Some(&[7]), ..sequences }.raw().is_err());
     assert_eq!(struct_size as usize, size_of::<sys::pkv_attention_sequences>());
     assert_eq!((query_heads, count, block_table_stride), (3, 2, 3));
     assert_eq!(

@@ -7,7 +7,8 @@
 //!   layer write and attend, then commit.
 //! * [`Session::fork`], [`Snapshot`] and [`Prefix`] share what was computed.
 //! * [`Cache::save`] and [`Cache::load`] keep sessions in files.
-//! * [`Pool`] is block ids alone, and [`attention()`] attention over block tables of your own.
+//! * [`Pool`] is block ids alone, and [`attention()`] attention over block tables of your own, in
+//!   memory that [`KvMemory`] writes, on the threads of a [`Compute`].
 //! * [`adapters`] has a cache behind a small trait, contiguous or paged as the program's user says.
 //!
 //! Rows of keys, values, queries and outputs are slices, or arrays of `ndarray` (with the feature
@@ -47,12 +48,14 @@ mod attention;
 mod batch;
 mod cache;
 mod closing;
+mod compute;
 mod config;
 mod error;
 #[cfg(test)]
 mod fields;
 mod file;
 mod hooks;
+mod kv;
 mod open_store;
 mod pool;
 mod prefetch;
@@ -66,15 +69,17 @@ mod stats;
 mod store;
 mod structs;
 
-pub use attention::{attention, merge_states, AttentionParams, KvView, Sequences};
+pub use attention::{attention, merge_states, AttentionParams, BoolMask};
 pub use batch::{Batch, IndexUnit, KvIndices};
 pub use cache::Cache;
+pub use compute::Compute;
 pub use config::{
     CacheConfig, CachePlan, Eviction, HugePages, Isa, LayerGroup, Layout, PrefixConfig, Storage,
 };
 pub use error::{Error, Result, Status};
 pub use file::{inspect_file, FileConfig, FileInfo, Saved, Sink, Source};
 pub use hooks::{LogLevel, Tasks};
+pub use kv::{KvMemory, KvView, Sequences};
 pub use pool::{Block, Pool, PoolConfig};
 pub use prefetch::StoreStats;
 pub use prefix::{hash_blocks, Prefix, PrefixEvent, PrefixEventKind, PrefixEvents, Quota, Salt};
@@ -83,10 +88,15 @@ pub use redis::{RedisConfig, TlsConfig};
 pub use rows::{Bf16, Dtype, Element, Rows, RowsMut, F16};
 pub use session::{PrefixUse, Resumed, Retention, Session, SessionConfig, SessionId};
 pub use snapshot::Snapshot;
-pub use stats::{BlockState, CacheInfo, CacheStats, PoolStats, PrefixStats, SessionInfo};
+pub use stats::{
+    BlockState, CacheInfo, CacheStats, ComputeInfo, PoolStats, PrefixStats, SessionInfo,
+};
 pub use store::StoreConfig;
 #[doc(inline)]
 pub use sys::{PKV_NO_BLOCK as NO_BLOCK, PKV_NO_TOKEN as NO_TOKEN};
+
+/// Slot of a row that is padding: nothing is written or read for it.
+pub const NO_SLOT: i64 = sys::PKV_NO_SLOT as i64;
 
 use std::ffi::CStr;
 use std::os::raw::c_char;

@@ -77,7 +77,8 @@ pub struct PrefixEvents {
 /// batch.commit(&text)?;
 /// drop(session);
 ///
-/// assert_eq!(cache.prefix().pin(Salt::None, &text)?, 32); // whole blocks
+/// assert_eq!(cache.prefix().probe(Salt::None, &text)?, 32); // whole blocks
+/// assert_eq!(cache.prefix().pin(Salt::None, &text)?, 32);
 /// assert_eq!(cache.open_session()?.match_prefix(&text)?, 32);
 /// # Ok::<(), pagedkv::Error>(())
 /// ```
@@ -102,6 +103,23 @@ impl Prefix<'_> {
     pub fn clear(&self, salt: Salt<'_>) -> Result<()> {
         let (salt, size) = salt.raw();
         call(|| unsafe { sys::pkv_prefix_clear(self.0.as_raw(), salt, size) })
+    }
+
+    /// How many tokens of a text are cached in whole blocks. Nothing is held or counted, and what
+    /// is evicted next does not change.
+    pub fn probe(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<u64> {
+        let ((salt, size), mut cached) = (salt.raw(), 0);
+        call(|| unsafe {
+            sys::pkv_prefix_probe(
+                self.0.as_raw(),
+                salt,
+                size,
+                tokens.len(),
+                tokens.as_ptr(),
+                &mut cached,
+            )
+        })?;
+        Ok(cached)
     }
 
     /// Pins what is cached of a text: its whole blocks stay until they are unpinned as often. Says

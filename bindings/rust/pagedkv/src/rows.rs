@@ -86,6 +86,67 @@ impl Extent {
         }
         Ok(())
     }
+
+    /// Does the same for a padded batch, and for rows at places of their own.
+    fn check_batch(
+        self,
+        tensor: &sys::pkv_tensor,
+        rows: &BatchRows<'_>,
+        total: usize,
+        heads: u32,
+        dim: u32,
+        what: &str,
+    ) -> Result<()> {
+        let (heads, dim, reach) = (heads as usize, dim as usize, rows.reach());
+        let fits = match self {
+            _ if total == 0 => true,
+            Self::Array(shape, usable) => {
+                tensor.batch_rows == 0 && usable && shape[0] >= reach && shape[1..] == [heads, dim]
+            }
+            Self::Matrix(shape, usable) => {
+                tensor.batch_rows == 0
+                    && usable
+                    && shape[0] >= reach
+                    && Some(shape[1]) == heads.checked_mul(dim)
+            }
+            Self::Elements(len) => {
+                let before = (rows.lengths.len() - 1).checked_mul(tensor.batch_rows as usize);
+                let all = before.and_then(|before| before.checked_add(reach));
+                all.and_then(|all| strided_extent(tensor, all, heads, dim))
+                    .map_or(false, |extent| extent <= len)
+            }
+        };
+        if !fits {
+            let (count, batch_rows) = (rows.lengths.len(), tensor.batch_rows);
+            return Err(Error::misuse(format!(
+                "{what}: {count} sequences of up to {reach} rows of [{heads}][{dim}], padded by \
+                 {batch_rows}, are needed, this is {self:?}"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The rows of each sequence of a batch, and where the first of them is: see
+/// [`Sequences::first_rows`](crate::Sequences::first_rows).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BatchRows<'a> {
+    pub lengths: &'a [u32],
+    pub first_rows: Option<&'a [u32]>,
+}
+
+impl BatchRows<'_> {
+    /// Rows of all sequences.
+    pub(crate) fn total(&self) -> Option<usize> {
+        self.lengths.iter().try_fold(0usize, |rows, &n| rows.checked_add(n as usize))
+    }
+
+    /// Rows up to the last one of any sequence, in its entry of a padded batch or (placed) of all.
+    pub(crate) fn reach(&self) -> usize {
+        let first = |i: usize| self.first_rows.map_or(0, |first| first[i]) as usize;
+        let ends = self.lengths.iter().enumerate().filter(|(_, &n)| n > 0);
+        ends.map(|(i, &n)| first(i) + n as usize).max().unwrap_or(0)
+    }
 }
 
 /// Elements from the first to behind the last one.
@@ -113,7 +174,13 @@ fn tensor<E: Element>(data: *const E, row_stride: usize, head_stride: usize) -> 
     // A stride beyond i64 cannot be that of a slice; as i64::MAX it is refused with its extent.
     let stride = |stride: usize| i64::try_from(stride).unwrap_or(i64::MAX);
     let (row_stride, head_stride) = (stride(row_stride), stride(head_stride));
-    sys::pkv_tensor { data: data as *mut _, dtype: E::DTYPE, reserved: 0, row_stride, head_stride }
+    sys::pkv_tensor {
+        data: data as *mut _,
+        dtype: E::DTYPE,
+        batch_rows: 0,
+        row_stride,
+        head_stride,
+    }
 }
 
 macro_rules! rows {
@@ -152,6 +219,31 @@ macro_rules! rows {
                 what: &str,
             ) -> Result<sys::pkv_tensor> {
                 self.extent.check(&self.tensor, rows, heads, dim, what)?;
+                Ok(self.tensor)
+            }
+
+            /// The rows of a padded batch: those of each sequence begin `batch_rows` rows after
+            /// those of the one before it. `[batch][n][heads][dim]` is padded by `n`, and
+            /// `[batch][heads][n][dim]` by `heads * n`, with strides of `dim` and `n * dim`.
+            pub fn padded(mut self, batch_rows: u32) -> Self {
+                self.tensor.batch_rows = batch_rows;
+                self
+            }
+
+            /// As C takes the rows of a batch, once it is clear that the memory holds them.
+            #[inline]
+            pub(crate) fn batch_tensor(
+                &self,
+                rows: &BatchRows<'_>,
+                heads: u32,
+                dim: u32,
+                what: &str,
+            ) -> Result<sys::pkv_tensor> {
+                let total = rows.total().ok_or_else(|| Error::misuse("too many rows"))?;
+                if self.tensor.batch_rows == 0 && rows.first_rows.is_none() {
+                    return self.tensor(total, heads, dim, what);
+                }
+                self.extent.check_batch(&self.tensor, rows, total, heads, dim, what)?;
                 Ok(self.tensor)
             }
 
@@ -222,6 +314,26 @@ mod tests {
         assert!(!fits(&data, [0, 0], 4, 2, 4));
         assert!(!fits(&data, [0, 0], usize::MAX, u32::MAX, u32::MAX));
         assert!(fits(&[], [0, 0], 0, 2, 4));
+    }
+
+    #[test]
+    fn padded_rows_end_within_their_slice() {
+        let data = [0.0; 24];
+        let fits = |batch_rows, lengths: &[u32], first_rows, heads, strides: [usize; 2]| {
+            let rows = BatchRows { lengths, first_rows };
+            let padded = Rows::strided(&data, strides[0], strides[1]).padded(batch_rows);
+            padded.batch_tensor(&rows, heads, 4, "x").is_ok()
+        };
+        assert!(fits(3, &[3, 1], None, 1, [0, 0])); // [2][3][1][4]
+        assert!(!fits(6, &[3, 1], None, 1, [0, 0]));
+        assert!(fits(3, &[1, 3], None, 1, [0, 0]));
+        assert!(fits(2, &[1, 1], Some(&[1, 1]), 1, [0, 0]));
+        assert!(!fits(5, &[1, 1], Some(&[0, 1]), 1, [0, 0]));
+        assert!(fits(4, &[1, 1], None, 2, [4, 4])); // 4 * 4 + 4 + 4
+        assert!(!fits(u32::MAX, &[1, 1], None, 2, [4, 4]));
+        assert!(fits(u32::MAX, &[1], None, 2, [4, 4]));
+        assert!(fits(0, &[2, 1], Some(&[0, 5]), 1, [0, 0]));
+        assert!(!fits(0, &[2, 1], Some(&[0, 6]), 1, [0, 0]));
     }
 
     #[test]

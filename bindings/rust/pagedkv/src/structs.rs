@@ -30,6 +30,7 @@ sized!(
     pkv_cache_info,
     pkv_cache_plan,
     pkv_cache_stats,
+    pkv_compute_info,
     pkv_file_info,
     pkv_kv_view,
     pkv_pool_stats,

@@ -192,9 +192,9 @@ fn attention_says_how_much_it_saw_and_states_merge() {
 
     let (mut merged, mut merged_lse) = ([0f32; 2 * DIM], [0f32; 2]);
     let states = [(Rows::from(&out), &lse[..]), (Rows::from(&[5f32; 2 * DIM]), &[0.0, 0.0][..])];
-    merge_states(&states, [1, 2, DIM], &mut merged, Some(&mut merged_lse)).unwrap();
+    merge_states(None, &states, [1, 2, DIM], &mut merged, Some(&mut merged_lse)).unwrap();
     assert!((merged[0] - 2.0).abs() < 1e-6 && (merged_lse[0] - 4f32.ln()).abs() < 1e-6);
-    assert!(merge_states(&states, [2, 2, DIM], &mut merged, None).is_err());
+    assert!(merge_states(None, &states, [2, 2, DIM], &mut merged, None).is_err());
 }
 
 #[test]
@@ -211,16 +211,122 @@ fn attention_reads_the_memory_of_a_cache() {
         kv_lengths: &[3],
         block_tables: &table,
         block_table_stride: 1,
+        ..Sequences::default()
     };
     let mut out = [0f32; 2 * DIM];
-    attention(&view, &sequences, &AttentionParams::new(), &[0f32; 2 * DIM], &mut out, None)
+    attention(None, &view, &sequences, &AttentionParams::new(), &[0f32; 2 * DIM], &mut out, None)
         .unwrap();
     assert!((out[0] - 2.0).abs() < 1e-6);
     let wrong = Sequences { block_table_stride: 2, ..sequences };
-    assert!(attention(&view, &wrong, &AttentionParams::new(), &[0f32; 2 * DIM], &mut out, None)
-        .is_err());
+    assert!(attention(
+        None,
+        &view,
+        &wrong,
+        &AttentionParams::new(),
+        &[0f32; 2 * DIM],
+        &mut out,
+        None
+    )
+    .is_err());
     assert!(KvView::new(&[0f32; 40], &[0f32; 32], 16, 1, 2, 2).is_err());
     assert!(KvView::new::<f32>(&[], &[], 0, 1, 2, 2).is_err());
+}
+
+#[test]
+fn memory_of_ones_own_is_written_and_attended() {
+    const N: usize = 3;
+    let compute = Compute::new(1, Isa::AUTO).unwrap();
+    assert_eq!(compute.info().unwrap().threads, 1);
+    let mut memory = KvMemory::new(Layout::PACKED, Dtype::F32, [4, 16, 2, 16]).unwrap();
+    // Two sequences, of 3 new rows and of 1: keys are alike, values the number of their row.
+    let (keys, mut values) = ([0f32; 4 * 32], [0f32; 4 * 32]);
+    for (i, value) in values.iter_mut().enumerate() {
+        *value = (i / 32) as f32;
+    }
+    let sequences = Sequences {
+        query_heads: 2,
+        query_lengths: &[3, 1],
+        kv_lengths: &[3, 1],
+        block_tables: &[2, 1],
+        block_table_stride: 1,
+        ..Sequences::default()
+    };
+    memory.write(Some(&compute), &sequences, &keys, &values).unwrap();
+    let mut out = [0f32; 4 * 32];
+    let params = AttentionParams::new();
+    attention(Some(&compute), &memory.view(), &sequences, &params, &keys, &mut out, None).unwrap();
+    let means = |out: &[f32]| [out[0], out[32], out[64], out[96]];
+    assert_eq!(means(&out), [0.0, 0.5, 1.0, 3.0]);
+
+    // A tree whose third token has no parent, and a mask that hides the first position.
+    let tree = params.parents(&[-1, 0, -1, -1]);
+    attention(None, &memory.view(), &sequences, &tree, &keys, &mut out, None).unwrap();
+    assert_eq!(means(&out), [0.0, 0.5, 2.0, 3.0]);
+    let bytes = [0, 1, 1, 1];
+    let mask = BoolMask { data: &bytes, columns: 3, batch_stride: 1, ..BoolMask::default() };
+    let masked = params.bool_mask(mask);
+    attention(None, &memory.view(), &sequences, &masked, &keys, &mut out, None).unwrap();
+    assert_eq!(means(&out), [0.0, 1.0, 1.5, 3.0]);
+    assert!(attention(
+        None,
+        &memory.view(),
+        &sequences,
+        &masked.parents(&[-1; 4]),
+        &keys,
+        &mut out,
+        None
+    )
+    .is_err());
+
+    // The same in a padded batch [2][3][2][16] with padding on the left, and [2][2][3][16].
+    let left = Sequences { first_rows: Some(&[0, 2]), ..sequences };
+    let mut padded = vec![9f32; 2 * N * 32];
+    padded[..96].copy_from_slice(&values[..96]);
+    padded[160..].copy_from_slice(&values[96..]);
+    let queries = vec![0f32; 2 * N * 32];
+    let wide = |data| Rows::strided::<f32>(data, 0, 0).padded(3);
+    memory.write_slots(None, &[32, NO_SLOT, 33, 34], &keys, &keys).unwrap();
+    memory.write(None, &left, wide(&queries), wide(&padded)).unwrap();
+    let mut apart = vec![7f32; 2 * N * 32];
+    let q = Rows::strided(&queries, 16, N * 16).padded(6);
+    let to = RowsMut::strided(&mut apart, 16, N * 16).padded(6);
+    attention(None, &memory.view(), &left, &params, q, to, None).unwrap();
+    assert_eq!([apart[0], apart[16], apart[32], apart[96], apart[128]], [0.0, 0.5, 1.0, 7.0, 3.0]);
+    let short = Rows::strided(&queries[1..], 16, N * 16).padded(6);
+    assert!(attention(None, &memory.view(), &left, &params, short, &mut apart, None).is_err());
+
+    let (mut k, mut v) = ([1f32; 64], [1f32; 64]);
+    memory.read_slots(None, &[34, 16], &mut k, &mut v).unwrap();
+    assert_eq!((k[0], v[0], v[32]), (0.0, 2.0, 3.0));
+    let status = |error: pagedkv::Error| error.status();
+    let refused = memory.write_slots(None, &[64], &[0f32; 32], &[0f32; 32]);
+    assert_eq!(refused.map_err(status), Err(Status::OUT_OF_RANGE));
+    assert!(memory.write_slots(None, &[0, 1], &[0f32; 32], &[0f32; 32]).is_err());
+    assert!(KvMemory::new(Layout::PACKED, Dtype::INT8, [4, 8, 2, 16]).is_err());
+    assert!(KvMemory::new(Layout::PLAIN, Dtype::F32, [u32::MAX, 16, 2, 16]).is_err());
+}
+
+#[test]
+fn batches_take_padded_rows() {
+    let cache = cache();
+    let (mut one, mut other) = (filled(&cache, &[]), filled(&cache, &[]));
+    let mut batch = cache.begin([(&mut one, 2), (&mut other, 1)]).unwrap();
+    // [2][2][DIM], the second session behind a row of padding.
+    let mut values = [0f32; 4 * DIM];
+    values[DIM..2 * DIM].fill(1.0);
+    values[2 * DIM..3 * DIM].fill(f32::NAN);
+    values[3 * DIM..].fill(3.0);
+    let keys = [0f32; 4 * DIM];
+    let padded = |data| Rows::strided::<f32>(data, 0, 0).padded(2);
+    assert!(batch.set_first_rows(Some(&[0])).is_err());
+    batch.set_first_rows(Some(&[0, 1])).unwrap();
+    batch.write(0, padded(&keys), padded(&values)).unwrap();
+    assert!(batch.write(0, padded(&keys[..3 * DIM]), padded(&values)).is_err());
+    let (queries, mut out) = ([0f32; 8 * DIM], [7f32; 8 * DIM]);
+    let outputs = RowsMut::strided(&mut out, 0, 0).padded(2);
+    batch.attend(0, padded(&queries), outputs).unwrap();
+    assert_eq!([out[0], out[2 * DIM], out[4 * DIM], out[6 * DIM]], [0.0, 0.5, 7.0, 3.0]);
+    batch.set_first_rows(None).unwrap();
 }
 
 #[test]

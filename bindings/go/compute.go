@@ -1,0 +1,78 @@
+package pagedkv
+
+import (
+	"runtime"
+	"unsafe"
+
+	raw "pagedkv/internal/generated"
+	"pagedkv/internal/library"
+)
+
+// ComputeConfig describes a Compute.
+type ComputeConfig struct {
+	Threads int // At most one per processor; 0: that many.
+	ISA     ISA // ISAAuto: the best this processor has.
+}
+
+// Compute is what calls over memory of the caller's run on: threads, kernels, and working memory
+// that is kept from call to call. Everything but Close may be called from any number of goroutines
+// at once. The methods of a nil Compute run on all processors.
+type Compute struct {
+	handle raw.Compute
+}
+
+func (c *ComputeConfig) place(op string) (*raw.ComputeConfig, error) {
+	out := &raw.ComputeConfig{}
+	raw.ComputeConfigInit(out, uint64(unsafe.Sizeof(*out)))
+	n := numbers{op: op}
+	out.Threads, out.ISA = n.u32("Threads", c.Threads), int32(c.ISA)
+	return out, n.err
+}
+
+// NewCompute starts the threads.
+func NewCompute(config ComputeConfig) (*Compute, error) {
+	const op = "create compute"
+	if err := library.Load(""); err != nil {
+		return nil, err
+	}
+	given, err := config.place(op)
+	if err != nil {
+		return nil, err
+	}
+	c := &Compute{}
+	err = call(op, nil, func() raw.Status { return raw.ComputeCreate(given, &c.handle) })
+	if err != nil {
+		return nil, err
+	}
+	handle := c.handle
+	e := ending{close: func() raw.Status { return raw.ComputeDestroy(handle) }}
+	runtime.SetFinalizer(c, func(*Compute) { abandon(e) })
+	return c, nil
+}
+
+// Close ends the threads and gives back the memory.
+func (c *Compute) Close() error {
+	err := call("close compute", c, func() raw.Status { return raw.ComputeDestroy(c.handle) })
+	if err == nil {
+		runtime.SetFinalizer(c, nil)
+	}
+	return err
+}
+
+// Info tells what it runs on.
+func (c *Compute) Info() (ComputeInfo, error) {
+	if err := library.Load(""); err != nil {
+		return ComputeInfo{}, err
+	}
+	out := raw.ComputeInfo{StructSize: uint32(unsafe.Sizeof(raw.ComputeInfo{}))}
+	err := call("compute info", c, func() raw.Status { return raw.ComputeGetInfo(c.raw(), &out) })
+	return computeInfoOf(&out), err
+}
+
+// raw is the handle of C; 0 for nil.
+func (c *Compute) raw() raw.Compute {
+	if c == nil {
+		return 0
+	}
+	return c.handle
+}

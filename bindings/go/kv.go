@@ -1,0 +1,385 @@
+package pagedkv
+
+import (
+	"math/bits"
+	"runtime"
+	"unsafe"
+
+	raw "pagedkv/internal/generated"
+	"pagedkv/internal/library"
+)
+
+// Memory is where K or V of a KVView lie: a slice of the caller's, or a cache's own.
+type Memory struct {
+	data  unsafe.Pointer
+	bytes uint64
+	cache *Cache // whose memory it is
+}
+
+// MemoryOf is the memory of a slice of float32 (F32), uint16 (F16, BF16) or bytes (the other
+// types).
+func MemoryOf[T float32 | uint16 | byte](slice []T) Memory {
+	var element T
+	return Memory{
+		data:  unsafe.Pointer(first(slice)),
+		bytes: uint64(len(slice)) * uint64(unsafe.Sizeof(element)),
+	}
+}
+
+// Pointer is the address of the memory; of a cache's it is read only, and good as long as the cache
+// is open.
+func (m Memory) Pointer() unsafe.Pointer { return m.data }
+
+// KVView is K and V of one layer in paged memory. Strides count elements of the type; of Int8 and
+// Int4, whose rows end in scales, bytes. Block b begins at b * block stride; in it, with
+// LayoutPlain, element (token t, head h, dim d) is at t * row stride + h * head stride + d.
+type KVView struct {
+	DType      DType
+	ValueDType DType // 0: DType.
+	Layout     Layout
+	BlockSize  int
+	KVHeads    int
+	KeyDim     int
+	ValueDim   int
+	Blocks     uint64 // How many blocks the memory holds.
+	K          Memory
+	V          Memory // The zero Memory: V is the first ValueDim dims of K.
+
+	KBlockStride, KRowStride, KHeadStride int64
+	VBlockStride, VRowStride, VHeadStride int64
+}
+
+// Sequences is a ragged set of sequences over one KVView.
+type Sequences struct {
+	QueryHeads       int
+	QueryLengths     []uint32 // Query rows of each; they are the last positions of the sequence.
+	KVLengths        []uint64 // Positions of each, the queries' own included.
+	BlockTables      []uint32 // [sequences][BlockTableStride] block ids.
+	BlockTableStride int
+	// The first row of each sequence: behind the padding of a padded batch, or counted from the
+	// beginning of other rows. nil: rows follow each other, or have no padding before them.
+	FirstRows []uint32
+	// The position of each query, where they are not the last ones.
+	QueryPositions []int64
+}
+
+// KVView is the memory of one layer of a paged cache, for engines with kernels of their own. Read
+// only.
+func (c *Cache) KVView(layer int) (KVView, error) {
+	const op = "kv view"
+	number, err := unsigned32(op, "layer", layer)
+	if err != nil {
+		return KVView{}, err
+	}
+	r := raw.KVView{StructSize: uint32(unsafe.Sizeof(raw.KVView{}))}
+	err = call(op, c, func() raw.Status {
+		return raw.CacheKVView(c.handle, number, &r)
+	})
+	if err != nil {
+		return KVView{}, err
+	}
+	view := KVView{
+		DType: DType(
+			r.DType,
+		), ValueDType: DType(r.ValueDType), Layout: Layout(r.Layout), BlockSize: int(r.BlockSize),
+		KVHeads: int(r.KVHeads), KeyDim: int(r.KeyDim), ValueDim: int(r.ValueDim), Blocks: r.Blocks,
+		KBlockStride: r.KBlockStride, KRowStride: r.KRowStride, KHeadStride: r.KHeadStride,
+		VBlockStride: r.VBlockStride, VRowStride: r.VRowStride, VHeadStride: r.VHeadStride,
+	}
+	view.K = Memory{
+		data:  r.K,
+		bytes: view.extent(view.DType, view.KeyDim, r.KBlockStride, r.KRowStride, r.KHeadStride),
+		cache: c,
+	}
+	if r.V != nil {
+		view.V = Memory{
+			data: r.V,
+			bytes: view.extent(
+				view.ValueDType, view.ValueDim, r.VBlockStride, r.VRowStride, r.VHeadStride,
+			),
+			cache: c,
+		}
+	}
+	return view, nil
+}
+
+const tileTokens = 16
+
+// rowBytes is what dims of a type take in the plain layout, with their scales.
+func rowBytes(dtype DType, dims uint64) uint64 {
+	switch dtype {
+	case F32:
+		return 4 * dims
+	case F16, BF16:
+		return 2 * dims
+	case Int8:
+		return dims + 4
+	case Int4:
+		return dims/2 + 2*((dims+31)/32)
+	}
+	return dims
+}
+
+// tileBytes is what a tile of 16 tokens takes in the packed layout.
+func tileBytes(dtype DType, dims uint64) uint64 {
+	return (tileTokens*rowBytes(dtype, dims) + 63) / 64 * 64
+}
+
+// extent is how many bytes K or V reach over; the largest number where that does not fit.
+func (v *KVView) extent(dtype DType, dim int, blockStride, rowStride, headStride int64) uint64 {
+	rows, last, unit := uint64(v.BlockSize), rowBytes(dtype, uint64(dim)), rowBytes(dtype, 2)/2
+	if dtype == Int8 || dtype == Int4 {
+		unit = 1
+	}
+	if v.Layout == LayoutPacked {
+		rows, last = rows/tileTokens, tileBytes(dtype, uint64(dim))
+	}
+	sum := last
+	parts := [][2]uint64{
+		{v.Blocks, uint64(blockStride)},
+		{rows, uint64(rowStride)},
+		{uint64(v.KVHeads), uint64(headStride)},
+	}
+	for _, part := range parts {
+		if part[0] == 0 {
+			return 0
+		}
+		over, reach := bits.Mul64(part[0]-1, part[1])
+		overBytes, reachBytes := bits.Mul64(reach, unit)
+		var carry uint64
+		if sum, carry = bits.Add64(sum, reachBytes, 0); over|overBytes|carry != 0 {
+			return ^uint64(0)
+		}
+	}
+	return sum
+}
+
+// place gives C's view, or says why the memory does not hold it.
+func (v *KVView) place(op string) (*raw.KVView, error) {
+	n := numbers{op: op}
+	out := &raw.KVView{
+		StructSize: uint32(
+			unsafe.Sizeof(raw.KVView{}),
+		), DType: int32(v.DType), ValueDType: int32(v.ValueDType), Layout: int32(v.Layout),
+		BlockSize: n.u32(
+			"BlockSize", v.BlockSize,
+		), KVHeads: n.u32("KVHeads", v.KVHeads), KeyDim: n.u32("KeyDim", v.KeyDim),
+		ValueDim: n.u32("ValueDim", v.ValueDim), Blocks: v.Blocks, K: v.K.data, V: v.V.data,
+		KBlockStride: v.KBlockStride, KRowStride: v.KRowStride, KHeadStride: v.KHeadStride,
+		VBlockStride: v.VBlockStride, VRowStride: v.VRowStride, VHeadStride: v.VHeadStride,
+	}
+	if n.err != nil {
+		return nil, n.err
+	}
+	valueDType := v.ValueDType
+	if valueDType == 0 {
+		valueDType = v.DType
+	}
+	needed := v.extent(v.DType, v.KeyDim, v.KBlockStride, v.KRowStride, v.KHeadStride)
+	if needed > v.K.bytes {
+		return nil, misuse(
+			op, ErrInvalidArgument, "K reaches over %d bytes with these strides, its memory has %d",
+			needed, v.K.bytes,
+		)
+	}
+	needed = v.extent(valueDType, v.ValueDim, v.VBlockStride, v.VRowStride, v.VHeadStride)
+	if v.V.data != nil && needed > v.V.bytes {
+		return nil, misuse(
+			op, ErrInvalidArgument, "V reaches over %d bytes with these strides, its memory has %d",
+			needed, v.V.bytes,
+		)
+	}
+	return out, nil
+}
+
+func (s *Sequences) place(op string) (*raw.AttentionSequences, batchRows, error) {
+	n := numbers{op: op}
+	count := len(s.QueryLengths)
+	rows := batchRows{s.QueryLengths, s.FirstRows}
+	out := &raw.AttentionSequences{
+		StructSize: uint32(
+			unsafe.Sizeof(raw.AttentionSequences{}),
+		), QueryHeads: n.u32("QueryHeads", s.QueryHeads), Count: uint64(count),
+		QueryLengths: first(
+			s.QueryLengths,
+		), KVLengths: first(s.KVLengths), BlockTables: first(s.BlockTables),
+		BlockTableStride: uint64(n.u32("BlockTableStride", s.BlockTableStride)),
+		FirstRows:        first(s.FirstRows), QueryPositions: first(s.QueryPositions),
+	}
+	if n.err != nil {
+		return nil, rows, n.err
+	}
+	if len(s.KVLengths) != count || len(s.BlockTables) < count*s.BlockTableStride {
+		return nil, rows, misuse(
+			op, ErrInvalidArgument,
+			"%d sequences have %d KVLengths and %d entries of BlockTables, with a stride of %d",
+			count, len(s.KVLengths), len(s.BlockTables), s.BlockTableStride,
+		)
+	}
+	if s.FirstRows != nil && len(s.FirstRows) != count {
+		return nil, rows, misuse(
+			op, ErrInvalidArgument, "%d sequences have %d FirstRows", count, len(s.FirstRows),
+		)
+	}
+	if s.QueryPositions != nil && len(s.QueryPositions) != rows.total() {
+		return nil, rows, misuse(
+			op, ErrInvalidArgument, "%d queries have %d QueryPositions", rows.total(),
+			len(s.QueryPositions),
+		)
+	}
+	return out, rows, nil
+}
+
+// reading calls what reads or writes the memory of a view. If it is a cache's, Close does not come
+// in between.
+func (v *KVView) reading(use func() error) error {
+	for _, memory := range []Memory{v.K, v.V} {
+		if memory.cache != nil {
+			// Close gives way and never waits, so two locks are no danger.
+			memory.cache.memory.RLock()
+			defer memory.cache.memory.RUnlock()
+			if _, err := memory.cache.Info(); err != nil {
+				return err // its cache is closed, and the memory gone
+			}
+		}
+	}
+	return use()
+}
+
+// NoSlot is the slot of a row that is padding: nothing is written or read for it.
+const NoSlot int64 = raw.NoSlot
+
+// Plan lays out K and V in one run of memory, as a cache of the same Layout has them: it sets the
+// strides, and ValueDim and ValueDType where they are 0, and gives how many bytes K and V take.
+// With a slice of so many bytes it sets K and V, too.
+func (v *KVView) Plan(memory []byte) (int, error) {
+	const op = "plan"
+	if err := library.Load(""); err != nil {
+		return 0, err
+	}
+	n := numbers{op: op}
+	out := &raw.KVView{
+		StructSize: uint32(unsafe.Sizeof(raw.KVView{})), DType: int32(v.DType),
+		ValueDType: int32(v.ValueDType), Layout: int32(v.Layout),
+		BlockSize: n.u32("BlockSize", v.BlockSize), KVHeads: n.u32("KVHeads", v.KVHeads),
+		KeyDim: n.u32("KeyDim", v.KeyDim), ValueDim: n.u32("ValueDim", v.ValueDim),
+		Blocks: v.Blocks,
+	}
+	if n.err != nil {
+		return 0, n.err
+	}
+	// C is asked for sizes alone, and computes no address in memory of Go's. V lies behind K by the
+	// difference to an address that is never used.
+	var bytes uint64
+	err := call(op, v, func() raw.Status { return raw.KVViewPlan(out, 0, nil, &bytes) })
+	if err != nil {
+		return 0, err
+	}
+	if memory != nil && uint64(len(memory)) < bytes {
+		return 0, misuse(
+			op, ErrInvalidArgument, "K and V take %d bytes, the slice has %d", bytes, len(memory),
+		)
+	}
+	v.ValueDim, v.ValueDType = int(out.ValueDim), DType(out.ValueDType)
+	v.KBlockStride, v.KRowStride, v.KHeadStride = out.KBlockStride, out.KRowStride, out.KHeadStride
+	v.VBlockStride, v.VRowStride, v.VHeadStride = out.VBlockStride, out.VRowStride, out.VHeadStride
+	if memory != nil {
+		offset := tileBytes(v.DType, uint64(v.KeyDim))
+		if v.Layout == LayoutPlain {
+			unit := uint64(1)
+			if v.DType == F32 || v.DType == F16 || v.DType == BF16 {
+				unit = rowBytes(v.DType, 1)
+			}
+			offset = v.Blocks * uint64(v.KBlockStride) * unit
+		}
+		v.K, v.V = MemoryOf(memory[:bytes]), MemoryOf(memory[offset:bytes])
+	}
+	return int(bytes), nil
+}
+
+// Write stores rows of K and V of the last positions of each sequence, or of their QueryPositions:
+// k is [rows][KV heads][key dim], v [rows][KV heads][value dim]. The zero Tensor for v: it is in
+// the dims of k.
+func (c *Compute) Write(view KVView, sequences Sequences, k, v Tensor) error {
+	const op = "kv write"
+	if err := library.Load(""); err != nil {
+		return err
+	}
+	return view.reading(func() error {
+		kv, err := view.place(op)
+		if err != nil {
+			return err
+		}
+		given, rows, err := sequences.place(op)
+		if err != nil {
+			return err
+		}
+		keys, err := k.checkBatch(op, "k", rows, view.KVHeads, view.KeyDim)
+		if err != nil {
+			return err
+		}
+		values, err := v.checkBatch(op, "v", rows, view.KVHeads, view.ValueDim)
+		if err != nil {
+			return err
+		}
+		return call(op, &view, func() raw.Status {
+			defer runtime.KeepAlive(c)
+			return raw.KVWrite(c.raw(), kv, given, keys, values)
+		})
+	})
+}
+
+// WriteSlots stores a row of k and v in each slot, block * BlockSize + offset; those of NoSlot are
+// padding.
+func (c *Compute) WriteSlots(view KVView, slots []int64, k, v Tensor) error {
+	return c.copySlots("kv write", raw.KVWriteSlots, view, slots, k, v)
+}
+
+// ReadSlots copies K and V of each slot to a row of k and v. The zero Tensor for one that is not
+// wanted.
+func (c *Compute) ReadSlots(view KVView, slots []int64, k, v Tensor) error {
+	return c.copySlots("kv read", raw.KVReadSlots, view, slots, k, v)
+}
+
+func (c *Compute) copySlots(
+	op string,
+	copySlots func(raw.Compute, *raw.KVView, uint64, *int64, *raw.Tensor, *raw.Tensor) raw.Status,
+	view KVView, slots []int64, k, v Tensor,
+) error {
+	if err := library.Load(""); err != nil {
+		return err
+	}
+	return view.reading(func() error {
+		kv, err := view.place(op)
+		if err != nil {
+			return err
+		}
+		keys, err := k.check(op, "k", len(slots), view.KVHeads, view.KeyDim)
+		if err != nil {
+			return err
+		}
+		values, err := v.check(op, "v", len(slots), view.KVHeads, view.ValueDim)
+		if err != nil {
+			return err
+		}
+		return call(op, &view, func() raw.Status {
+			defer runtime.KeepAlive(c)
+			return copySlots(c.raw(), kv, uint64(len(slots)), first(slots), keys, values)
+		})
+	})
+}
+
+// Write is Compute.Write on all processors.
+func Write(view KVView, sequences Sequences, k, v Tensor) error {
+	return (*Compute)(nil).Write(view, sequences, k, v)
+}
+
+// WriteSlots is Compute.WriteSlots on all processors.
+func WriteSlots(view KVView, slots []int64, k, v Tensor) error {
+	return (*Compute)(nil).WriteSlots(view, slots, k, v)
+}
+
+// ReadSlots is Compute.ReadSlots on all processors.
+func ReadSlots(view KVView, slots []int64, k, v Tensor) error {
+	return (*Compute)(nil).ReadSlots(view, slots, k, v)
+}

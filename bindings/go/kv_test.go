@@ -1,0 +1,132 @@
+package pagedkv_test
+
+import (
+	"testing"
+
+	"pagedkv"
+)
+
+// means are the first outputs of rows of one head of 16 dims.
+func means(out []float32, rows ...int) []float32 {
+	found := []float32{}
+	for _, row := range rows {
+		found = append(found, out[row*16])
+	}
+	return found
+}
+
+func same(t *testing.T, found []float32, wanted ...float32) {
+	t.Helper()
+	for i, want := range wanted {
+		if len(found) != len(wanted) || found[i] != want {
+			t.Fatalf("%v, expected %v", found, wanted)
+		}
+	}
+}
+
+// Keys are alike, so that attention gives means of the values, which are numbers of rows.
+func TestMemoryOfOnesOwn(t *testing.T) {
+	compute, err := pagedkv.NewCompute(pagedkv.ComputeConfig{Threads: 1})
+	must(t, err)
+	defer compute.Close()
+	info, err := compute.Info()
+	must(t, err)
+	if info.Threads != 1 {
+		t.Errorf("%d threads", info.Threads)
+	}
+	for _, layout := range []pagedkv.Layout{pagedkv.LayoutPacked, pagedkv.LayoutPlain} {
+		view := pagedkv.KVView{
+			Layout: layout, DType: pagedkv.F16, BlockSize: 16, KVHeads: 1, KeyDim: 16, Blocks: 4,
+		}
+		size, err := view.Plan(nil)
+		must(t, err)
+		_, err = view.Plan(make([]byte, size-1))
+		refused(t, err, pagedkv.ErrInvalidArgument, "the slice has")
+		_, err = view.Plan(make([]byte, size))
+		must(t, err)
+		sequences := pagedkv.Sequences{
+			QueryHeads: 1, QueryLengths: []uint32{3, 1}, KVLengths: []uint64{3, 1},
+			BlockTables: []uint32{2, 1}, BlockTableStride: 1,
+		}
+		keys, values, out := make([]float32, 64), make([]float32, 64), make([]float32, 64)
+		for i := range values {
+			values[i] = float32(i / 16)
+		}
+		k, v, to := pagedkv.Float32(keys), pagedkv.Float32(values), pagedkv.Float32(out)
+		must(t, compute.Write(view, sequences, k, v))
+		must(t, compute.Attention(view, sequences, k, to, nil))
+		same(t, means(out, 0, 1, 2, 3), 0, 0.5, 1, 3)
+
+		tree := pagedkv.AttentionParams{Parents: []int32{-1, 0, -1, -1}}
+		must(t, compute.Attention(view, sequences, k, to, &tree))
+		same(t, means(out, 0, 1, 2, 3), 0, 0.5, 2, 3)
+		masked := pagedkv.AttentionParams{BoolMask: pagedkv.BoolMask{
+			Data: []byte{0, 1, 1, 1}, Columns: 3, BatchStride: 1,
+		}}
+		must(t, compute.Attention(view, sequences, k, to, &masked))
+		same(t, means(out, 0, 1, 2, 3), 0, 1, 1.5, 3)
+		masked.BoolMask.Data = masked.BoolMask.Data[:3]
+		refused(
+			t, compute.Attention(view, sequences, k, to, &masked), pagedkv.ErrInvalidArgument,
+			"need 4 bytes, the slice has 3",
+		)
+
+		// The same padded on the left, [2][3][1][16].
+		left := sequences
+		left.FirstRows = []uint32{0, 2}
+		wide, wideOut := make([]float32, 96), make([]float32, 96)
+		copy(wide, values[:48])
+		copy(wide[80:], values[48:])
+		zeros := pagedkv.Float32(make([]float32, 96)).Padded(3)
+		must(t, pagedkv.WriteSlots(view, []int64{32, pagedkv.NoSlot, 33, 34}, k, k))
+		must(t, pagedkv.Write(view, left, zeros, pagedkv.Float32(wide).Padded(3)))
+		must(t, pagedkv.Attention(view, left, zeros, pagedkv.Float32(wideOut).Padded(3), nil))
+		same(t, means(wideOut, 0, 1, 2, 3, 5), 0, 0.5, 1, 0, 3)
+		refused(
+			t, pagedkv.Write(view, left, zeros, pagedkv.Float32(wide[1:]).Padded(3)),
+			pagedkv.ErrInvalidArgument, "v: 6 rows", "the slice has 95",
+		)
+		left.FirstRows = left.FirstRows[:1]
+		refused(
+			t, pagedkv.Write(view, left, zeros, zeros), pagedkv.ErrInvalidArgument, "1 FirstRows",
+		)
+
+		// Queries at positions of one's own, and rows read back.
+		first := sequences
+		first.QueryPositions = []int64{1, 1, 0, 0}
+		must(t, pagedkv.Attention(view, first, k, to, nil))
+		same(t, means(out, 0, 1, 2, 3), 0.5, 0.5, 0, 3)
+		must(t, pagedkv.ReadSlots(view, []int64{34, 16}, pagedkv.Tensor{}, pagedkv.Float32(out[:32])))
+		same(t, means(out, 0, 1), 2, 3)
+		refused(
+			t, pagedkv.WriteSlots(view, []int64{0, 64, 1, 2}, k, v), pagedkv.ErrOutOfRange, "64",
+		)
+	}
+	_, err = (&pagedkv.KVView{DType: pagedkv.F32, BlockSize: 16}).Plan(nil)
+	refused(t, err, pagedkv.ErrInvalidArgument)
+}
+
+func TestBatchesTakePaddedRows(t *testing.T) {
+	cache := newCache(t, pagedkv.CacheConfig{})
+	batch, err := cache.Begin(
+		pagedkv.Step{Session: open(t, cache), NewTokens: 2},
+		pagedkv.Step{Session: open(t, cache), NewTokens: 1},
+	)
+	must(t, err)
+	defer batch.Close()
+	refused(t, batch.SetFirstRows([]uint32{0}), pagedkv.ErrInvalidArgument, "1 first rows for 2")
+	must(t, batch.SetFirstRows([]uint32{0, 1}))
+	values := make([]float32, 4*64)
+	for i := range values {
+		values[i] = float32(i / 64)
+	}
+	k, v := pagedkv.Float32(make([]float32, 4*64)).Padded(2), pagedkv.Float32(values).Padded(2)
+	must(t, batch.Write(0, k, v))
+	refused(t, batch.Write(0, k, pagedkv.Float32(values[1:]).Padded(2)), pagedkv.ErrInvalidArgument)
+	q, out := make([]float32, 4*128), make([]float32, 4*128)
+	must(
+		t, batch.Attend(0, pagedkv.Float32(q).Padded(2), pagedkv.Float32(out).Padded(2), nil),
+	)
+	same(t, []float32{out[0], out[128], out[256], out[384]}, 0, 0.5, 0, 3)
+	must(t, batch.SetFirstRows(nil))
+}

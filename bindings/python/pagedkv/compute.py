@@ -1,0 +1,32 @@
+"""What calls over memory of the caller's run on."""
+
+from __future__ import annotations
+
+import ctypes
+
+from ._handle import Handle, new_handle, report, unsigned
+from ._library import library
+from .generated import raw as _raw
+from .generated.raw import Isa
+from .generated.records import ComputeInfo
+
+
+class Compute(Handle):
+    """Threads, kernels and working memory that is kept from call to call, for functions over
+    arrays of your own; without one they run on all processors. Any thread may use it at any time.
+    """
+
+    _close_function = "compute_destroy"
+
+    def __init__(self, threads: int = 0, isa: Isa = Isa.AUTO) -> None:
+        struct = _raw.ComputeConfig()
+        library().check(library().compute_config_init(ctypes.byref(struct), ctypes.sizeof(struct)))
+        struct.threads, struct.isa = unsigned(threads, 32, "threads"), unsigned(isa, 31, "isa")
+        super().__init__(new_handle(library().compute_create, ctypes.byref(struct)))
+
+    def info(self) -> ComputeInfo:
+        return report(ComputeInfo, library().compute_get_info, self._handle)
+
+
+def handle_of(compute: Compute | None) -> int | None:
+    return None if compute is None else compute.handle

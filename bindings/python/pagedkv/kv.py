@@ -1,0 +1,269 @@
+"""K and V of one layer in paged memory, of a cache's or of your own, and rows written to it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ._arrays import BatchRows, Floats, Rows, address, batch_tensor, counts, positions64, tensor
+from ._cache_base import CacheBase
+from ._handle import unsigned
+from ._library import library
+from ._memory import Memory
+from .compute import Compute, handle_of
+from .errors import misuse
+from .generated import raw as _raw
+from .generated.raw import Dtype, Layout
+
+
+class KVView:
+    """K and V of one layer in paged memory. `struct` has addresses and strides as pkv_kv_view
+    describes them.
+
+    A view of a cache keeps the cache from being collected. Where the cache was closed `attention`
+    raises a MisuseError (STALE_HANDLE), and a cache whose memory `attention` reads at the moment
+    cannot be closed (BUSY). Whoever reads by the addresses alone has to see to it that the cache is
+    open.
+    """
+
+    def __init__(self, struct: _raw.KVView, owner: object, memory: Memory | None = None) -> None:
+        self.struct = struct
+        self._owner = owner
+        self._memory = memory
+
+    @classmethod
+    def of_cache(cls, cache: CacheBase, layer: int) -> KVView:
+        struct = _raw.KVView()
+        struct.struct_size = ctypes.sizeof(struct)
+        library().check(
+            library().cache_kv_view(
+                cache.handle, unsigned(layer, 32, "layer"), ctypes.byref(struct)
+            )
+        )
+        return cls(struct, cache, cache._memory)
+
+    @classmethod
+    def of_arrays(cls, k: Rows, v: Rows | None, block_size: int) -> KVView:
+        """Over arrays [blocks * block_size][kv_heads][dim] of your own; v None: V is in the first
+        dims of K, all of them.
+        """
+        shapes = [
+            tuple(int(n) for n in getattr(array, "shape", ()))
+            for array in (k, v)
+            if array is not None
+        ]
+        if (
+            any(len(shape) != 3 for shape in shapes)
+            or shapes[0][:2] != shapes[-1][:2]
+            or block_size < 1
+            or shapes[0][0] % block_size
+        ):
+            raise misuse(
+                f"k and v: [blocks * {block_size}][kv_heads][dim] are needed, the arrays are "
+                f"{shapes}"
+            )
+        struct = _raw.KVView(
+            struct_size=ctypes.sizeof(_raw.KVView), layout=_raw.Layout.PLAIN, block_size=block_size
+        )
+        slots, struct.kv_heads, struct.key_dim = shapes[0]
+        struct.value_dim, struct.blocks = shapes[-1][2], slots // block_size
+        struct.owners = owners = [tensor(k, slots, struct.kv_heads, struct.key_dim, "k")]
+        keys = owners[0]
+        struct.k, struct.dtype = keys.data, keys.dtype
+        struct.k_row_stride, struct.k_head_stride = keys.row_stride, keys.head_stride
+        struct.k_block_stride = block_size * keys.row_stride
+        if v is not None:
+            values = tensor(v, slots, struct.kv_heads, struct.value_dim, "v")
+            owners.append(values)
+            struct.v, struct.value_dtype = values.data, values.dtype
+            struct.v_row_stride, struct.v_head_stride = values.row_stride, values.head_stride
+            struct.v_block_stride = block_size * values.row_stride
+        return cls(struct, owners)
+
+    @classmethod
+    def allocate(
+        cls,
+        blocks: int,
+        block_size: int,
+        kv_heads: int,
+        key_dim: int,
+        value_dim: int = 0,
+        dtype: Dtype = Dtype.F32,
+        value_dtype: Dtype | None = None,
+        layout: Layout = Layout.PACKED,
+        latent: bool = False,
+    ) -> KVView:
+        """Over new memory of zeros, laid out as a cache does, in any stored type."""
+        struct = _raw.KVView(struct_size=ctypes.sizeof(_raw.KVView))
+        for name, value in (
+            ("layout", layout),
+            ("block_size", block_size),
+            ("kv_heads", kv_heads),
+            ("key_dim", key_dim),
+            ("value_dim", value_dim),
+            ("dtype", dtype),
+            ("value_dtype", value_dtype or 0),
+            ("blocks", blocks),
+        ):
+            setattr(struct, name, unsigned(value, 31, name))
+        size = ctypes.c_uint64()
+
+        def plan(begin: int | None) -> None:
+            library().check(
+                library().kv_view_plan(ctypes.byref(struct), int(latent), begin, ctypes.byref(size))
+            )
+
+        plan(None)  # how large
+        memory = np.zeros(size.value + 63, np.uint8)
+        plan(-(-address(memory) // 64) * 64)  # where
+        return cls(struct, memory)
+
+    @property
+    def dtype(self) -> Dtype:
+        return Dtype(self.struct.dtype)
+
+    def _reading(self) -> contextlib.AbstractContextManager[None]:
+        """The memory stays where it is meanwhile."""
+        return contextlib.nullcontext() if self._memory is None else self._memory.read()
+
+
+class Sequences:
+    """pkv_attention_sequences for C, which keeps alive what it points to."""
+
+    def __init__(
+        self,
+        query_lengths: Sequence[int],
+        kv_lengths: Sequence[int],
+        block_tables: npt.NDArray[np.uint32],
+        query_heads: int,
+        first_rows: Sequence[int] | None,
+        query_positions: Sequence[int] | None,
+    ) -> None:
+        count = len(query_lengths)
+        if not count == len(kv_lengths) == len(block_tables) or block_tables.ndim != 2:
+            raise misuse(
+                f"{count} query lengths, {len(kv_lengths)} kv lengths, block tables "
+                f"{block_tables.shape}"
+            )
+        counts(query_lengths, 2**32, "query_lengths")
+        counts(kv_lengths, 2**64, "kv_lengths")
+        if first_rows is not None:
+            counts(first_rows, 2**32, "first_rows")
+            if len(first_rows) != count:
+                raise misuse(f"first_rows: {count} are needed, {len(first_rows)} are there")
+            first_rows = list(first_rows)
+        self.rows = BatchRows(list(query_lengths), first_rows)
+        tables = np.ascontiguousarray(block_tables, np.uint32)
+        lengths = (ctypes.c_uint32 * count)(*query_lengths)
+        totals = (ctypes.c_uint64 * count)(*kv_lengths)
+        self._keep: list[Any] = [tables, lengths, totals]
+        self.struct = _raw.AttentionSequences(
+            ctypes.sizeof(_raw.AttentionSequences),
+            unsigned(query_heads, 32, "query_heads"),
+            count,
+            ctypes.addressof(lengths),
+            ctypes.addressof(totals),
+            address(tables),
+            tables.shape[1],
+        )
+        if first_rows is not None:
+            first = (ctypes.c_uint32 * count)(*first_rows)
+            self._keep.append(first)
+            self.struct.first_rows = ctypes.addressof(first)
+        if query_positions is not None:
+            positions = positions64(query_positions, self.rows.total, "query_positions")
+            self._keep.append(positions)
+            self.struct.query_positions = address(positions)
+
+
+def kv_write(
+    kv: KVView,
+    k: Rows,
+    v: Rows | None,
+    query_lengths: Sequence[int],
+    kv_lengths: Sequence[int],
+    block_tables: npt.NDArray[np.uint32],
+    *,
+    first_rows: Sequence[int] | None = None,
+    query_positions: Sequence[int] | None = None,
+    compute: Compute | None = None,
+) -> None:
+    """Stores the rows of the last positions of each sequence (or of `query_positions`) in memory
+    of your own. Arguments as for attention(); v None: values are in the dims of k.
+    """
+    sequences = Sequences(query_lengths, kv_lengths, block_tables, 1, first_rows, query_positions)
+    view = kv.struct
+    keys = batch_tensor(k, sequences.rows, view.kv_heads, view.key_dim, "k")
+    values = (
+        None if v is None else batch_tensor(v, sequences.rows, view.kv_heads, view.value_dim, "v")
+    )
+    with kv._reading():
+        library().check(
+            library().kv_write(
+                handle_of(compute),
+                ctypes.byref(view),
+                ctypes.byref(sequences.struct),
+                ctypes.byref(keys),
+                None if values is None else ctypes.byref(values),
+            )
+        )
+
+
+def kv_write_slots(
+    kv: KVView,
+    slots: Sequence[int] | npt.NDArray[np.int64],
+    k: Rows,
+    v: Rows | None = None,
+    *,
+    compute: Compute | None = None,
+) -> None:
+    """Stores a row of k and v ([rows][kv_heads][dim]) in each slot, block * block_size + offset;
+    rows with the slot NO_SLOT are padding. v None: values are in the dims of k.
+    """
+    view, numbers = kv.struct, positions64(slots, len(slots), "slots")
+    keys = tensor(k, len(numbers), view.kv_heads, view.key_dim, "k")
+    values = None if v is None else tensor(v, len(numbers), view.kv_heads, view.value_dim, "v")
+    with kv._reading():
+        library().check(
+            library().kv_write_slots(
+                handle_of(compute),
+                ctypes.byref(view),
+                len(numbers),
+                address(numbers),
+                ctypes.byref(keys),
+                None if values is None else ctypes.byref(values),
+            )
+        )
+
+
+def kv_read_slots(
+    kv: KVView,
+    slots: Sequence[int] | npt.NDArray[np.int64],
+    *,
+    compute: Compute | None = None,
+) -> tuple[Floats, Floats]:
+    """Keys [rows][kv_heads][key_dim] and values [rows][kv_heads][value_dim] of these slots, as
+    float32; zeros for NO_SLOT.
+    """
+    view, numbers = kv.struct, positions64(slots, len(slots), "slots")
+    k = np.zeros((len(numbers), view.kv_heads, view.key_dim), np.float32)
+    v = np.zeros((len(numbers), view.kv_heads, view.value_dim), np.float32)
+    keys = tensor(k, len(numbers), view.kv_heads, view.key_dim, "k", out=True)
+    values = tensor(v, len(numbers), view.kv_heads, view.value_dim, "v", out=True)
+    with kv._reading():
+        library().check(
+            library().kv_read_slots(
+                handle_of(compute),
+                ctypes.byref(view),
+                len(numbers),
+                address(numbers),
+                ctypes.byref(keys),
+                ctypes.byref(values),
+            )
+        )
+    return k, v

@@ -1,0 +1,58 @@
+use crate::closing::{close, Handle};
+use crate::config::Isa;
+use crate::error::{call, ensure_library, Result};
+use crate::hooks::Hooks;
+use crate::stats::ComputeInfo;
+use crate::structs::{defaults, filled};
+use crate::sys;
+use std::fmt;
+
+/// What calls over memory of the caller's run on: threads, kernels, and working memory that is
+/// kept from call to call. All threads may use it at once.
+pub struct Compute {
+    handle: sys::pkv_compute,
+}
+
+// "Any number of threads at once", except destroy, which is the drop.
+unsafe impl Send for Compute {}
+unsafe impl Sync for Compute {}
+
+impl Compute {
+    /// So many threads (0: one per processor) with an instruction set (`AUTO`: the best).
+    pub fn new(threads: u32, isa: Isa) -> Result<Self> {
+        ensure_library()?;
+        let mut raw = defaults(|out, size| unsafe { sys::pkv_compute_config_init(out, size) })?;
+        raw.threads = threads;
+        raw.isa = isa;
+        let mut handle = std::ptr::null_mut();
+        call(|| unsafe { sys::pkv_compute_create(&raw, &mut handle) })?;
+        Ok(Self { handle })
+    }
+
+    /// The handle of C, for functions of `pagedkv-sys`. It stays this object's.
+    pub fn as_raw(&self) -> sys::pkv_compute {
+        self.handle
+    }
+
+    /// What it runs on.
+    pub fn info(&self) -> Result<ComputeInfo> {
+        filled(|out| unsafe { sys::pkv_compute_get_info(self.handle, out) })
+    }
+}
+
+/// What C takes; null for none.
+pub(crate) fn handle_of(compute: Option<&Compute>) -> sys::pkv_compute {
+    compute.map_or(std::ptr::null_mut(), Compute::as_raw)
+}
+
+impl Drop for Compute {
+    fn drop(&mut self) {
+        close(Handle::Compute(self.handle), Hooks::default());
+    }
+}
+
+impl fmt::Debug for Compute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Compute").field("handle", &self.handle).finish()
+    }
+}
