@@ -318,21 +318,26 @@ TEST_P(Attend, ARowGetsTheBitsItGetsBesideOthers) {
   }
 }
 
-// The windows of the first queries reach back to the sinks, and those of the last ones do not.
+// The windows of the first queries reach back to the sinks, and those of the last ones do not. The
+// last one of 28 sees all tokens of its tiles.
 TEST_P(Attend, ARowGetsItsBitsWhereverTheWindowsOfOthersBegin) {
   Random random(28);
-  for (const auto& [queries, some] : {std::pair{40u, 16u}, std::pair{15u, 2u}}) {
-    const Shape shape{PKV_LAYOUT_PACKED, PKV_F32, PKV_F32, 1, 1, 64, 64, 16, true, false, 90};
-    Sequence sequence(shape, random, 0xFF);
-    sequence.fill(random);
-    Call call = call_of(shape, 20, queries, {0, 90});
-    call.sinks = 4;
-    for (const uint32_t window : {3u, 10u, 16u, 20u})
-      for (const uint32_t first : {0u, queries - some}) {
-        call.window = window;
-        expect_same_bits(*GetParam().kernels, sequence, call, {first, some, 0, 1}, random);
-        if (HasFatalFailure()) return;
-      }
+  for (const pkv_dtype dtype : {PKV_F32, PKV_F16, PKV_BF16}) {
+    for (const auto& [queries, some] : {std::pair{40u, 16u}, {40u, 28u}, {15u, 2u}}) {
+      const Shape shape{PKV_LAYOUT_PACKED, dtype, dtype, 1, 1, 64, 64, 16, true, false, 90};
+      Sequence sequence(shape, random, 0xFF);
+      sequence.fill(random);
+      Call call = call_of(shape, 20, queries, {0, 90});
+      call.sinks = 4;
+      call.results = dtype;
+      for (const uint32_t window : {0u, 3u, 10u, 16u, 20u})
+        for (const uint32_t first : {0u, queries - some}) {
+          call.window = window;
+          for (int round = 0; round < 3; round++)
+            expect_same_bits(*GetParam().kernels, sequence, call, {first, some, 0, 1}, random);
+          if (HasFatalFailure()) return;
+        }
+    }
   }
 }
 

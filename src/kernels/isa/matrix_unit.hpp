@@ -303,12 +303,11 @@ class AttendMatrixUnit {
     clear_weights(to, row_end, (end + unit_depth - 1) / unit_depth * unit_depth);
     if (row_end == begin) return;
     const RowState state{out_ + size_t{row} * value_dim_, max_ + row, sums_ + row * tile_tokens};
-    float factor = query_parts_[row].factor;
-    __m512 top = _mm512_setzero_ps();
-    if (!needs_factor_alone(row) || !max_of_finite(scores + begin, row_end - begin, &top)) {
+    const float factor = weights_take_factor(row) ? query_parts_[row].factor : 1.0f;
+    const bool ready = weights_take_factor(row) && seen_.row_sees_all(row);
+    __m512 top;
+    if (!ready || !max_of_finite(scores + begin, row_end - begin, &top))
       top = finish_scores(row, scores);
-      factor = 1.0f;
-    }
     raise_max<Isa>(Floats<Isa>(_mm512_mul_ps(top, _mm512_set1_ps(factor))), value_dim_, state);
     if (weight_parts_ == 1)
       put_weights<true>(scores, factor, begin, row_end, state, to);
@@ -316,10 +315,11 @@ class AttendMatrixUnit {
       put_weights<false>(scores, factor, begin, row_end, state, to);
   }
 
-  // True if the products of a row become scores by a positive factor, if they are finite.
-  bool needs_factor_alone(uint32_t row) const {
-    return query_parts_[row].count != 0 && query_parts_[row].factor > 0 &&
-           seen_.row_sees_all(row) && task_.kv.k.dtype != PKV_INT8 && !transforms(task_.transform);
+  // True if the factor of a row's scores becomes a part of the exponentials. It does not depend on
+  // the rows beside it, nor do its bits.
+  bool weights_take_factor(uint32_t row) const {
+    return query_parts_[row].factor > 0 && task_.kv.k.dtype != PKV_INT8 &&
+           !transforms(task_.transform);
   }
 
   // Finds the maximum of n products by lane. Returns false if one is not finite.
@@ -366,20 +366,25 @@ class AttendMatrixUnit {
     _mm512_store_ps(state.sums, sums);
   }
 
-  // Scales the products of a row, applies softcap and ALiBi, and hides tokens that the row does not
-  // see. Returns the maximum by lane.
+  // Multiplies again what the unit could not, scales the products of a row unless the weights take
+  // the factor, applies softcap and ALiBi, and hides tokens that the row does not see. Returns the
+  // maximum by lane.
   [[gnu::noinline]] __m512 finish_scores(uint32_t row, float* scores) {
     const __m512 factor = _mm512_set1_ps(query_parts_[row].factor);
     const bool scaled = task_.kv.k.dtype == PKV_INT8, transformed = transforms(task_.transform),
-               hides = !seen_.row_sees_all(row), finite = query_parts_[row].count != 0;
+               hides = !seen_.row_sees_all(row), finite = query_parts_[row].count != 0,
+               late = weights_take_factor(row);
     __m512 top = _mm512_set1_ps(-__builtin_inff());
     for (uint32_t tile = seen_.first_tile(); tile * tile_tokens < seen_.end_of(row); tile++) {
       float* const at = scores + tile * tile_tokens;
-      __m512 x = _mm512_mul_ps(_mm512_load_ps(at), factor);
+      __m512 x = _mm512_load_ps(at);
+      if (!late) x = _mm512_mul_ps(x, factor);
       if (scaled) x = _mm512_mul_ps(x, _mm512_load_ps(k_scales_ + tile * tile_tokens));
       const __mmask16 not_by_unit = finite ? _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q) : 0xFFFF;
-      if (not_by_unit != 0) [[unlikely]]
-        x = _mm512_mask_mov_ps(x, not_by_unit, multiplied_floats(row, tile));
+      if (not_by_unit != 0) [[unlikely]] {
+        const __m512 score = multiplied_floats(row, tile);
+        x = _mm512_mask_mov_ps(x, not_by_unit, late ? _mm512_div_ps(score, factor) : score);
+      }
       _mm512_store_ps(at, x);
       if (transformed || hides) {
         if (transformed) transform(row, tile, at);
