@@ -31,6 +31,8 @@ class NumberAllocator : public std::pmr::polymorphic_allocator<Number> {
   void construct(Element* place, Arguments&&... arguments) noexcept {
     ::new (static_cast<void*>(place)) Element(std::forward<Arguments>(arguments)...);
   }
+  template <class Element>
+  void destroy(Element*) noexcept {}
   NumberAllocator select_on_container_copy_construction() const { return {}; }
 };
 

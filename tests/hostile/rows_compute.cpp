@@ -4,7 +4,7 @@
 namespace hostile {
 
 std::vector<Function> compute_rows() {
-  static const pkv_allocator no_functions{};
+  static const pkv_allocator without_functions{};
   static const pkv_runner no_run{nullptr, nullptr, 1, 0};
   static const auto run = [](void*, size_t n, void (*task)(void*, size_t, uint32_t),
                              void* context) {
@@ -42,7 +42,7 @@ std::vector<Function> compute_rows() {
         }),
         {PKV_UNSUPPORTED}},
        {"reserved set", field([](auto& c) { c.reserved = 1; }), invalid},
-       {"allocator without functions", field([](auto& c) { c.allocator = &no_functions; }),
+       {"allocator without functions", field([](auto& c) { c.allocator = &without_functions; }),
         invalid},
        {"runner without run", field([](auto& c) { c.runner = &no_run, c.threads = 0; }), invalid},
        {"runner without threads", field([](auto& c) { c.runner = &no_threads, c.threads = 0; }),

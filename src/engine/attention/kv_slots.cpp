@@ -3,6 +3,7 @@
 #include "engine/attention/kv_slots.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "base/checked.h"
@@ -19,6 +20,7 @@ namespace {
 struct SlotRow {
   uint64_t slot;
   uint64_t k_row, v_row;
+  size_t order = 0;  // among all rows of the call
 };
 
 // Rows of the same tile are copied by one thread: elements of two tokens may share a byte there.
@@ -82,9 +84,12 @@ void copy_slots(Workers& workers, void (*kernel)(const kernels::CopyTask&),
                 const kernels::KvView& view, std::span<SlotRow> rows, const kernels::RowsView& k,
                 const kernels::RowsView& v) {
   constexpr uint64_t part_bytes = 128 << 10;
-  const auto before = [](const SlotRow& a, const SlotRow& b) { return tile_of(a) < tile_of(b); };
+  const auto before = [](const SlotRow& a, const SlotRow& b) {
+    return std::pair(tile_of(a), a.order) < std::pair(tile_of(b), b.order);
+  };
+  for (size_t i = 0; i < rows.size(); i++) rows[i].order = i;
   if (!std::is_sorted(rows.begin(), rows.end(), before))
-    std::stable_sort(rows.begin(), rows.end(), before);
+    std::sort(rows.begin(), rows.end(), before);
   const std::vector<size_t> cuts =
       cut_parts(rows, std::max<uint64_t>(1, part_bytes / token_bytes(view)));
   workers.for_each(cuts.size() - 1, [&](size_t part, unsigned) {
