@@ -94,9 +94,10 @@ class PagedCache(TransformersCache):
 
     # ---- What layers and the attention function call ----
 
-    def length(self, layer: int) -> int:
-        step = self._step
-        return self._length + (step.new_tokens if step and layer in step.written else 0)
+    @property
+    def length(self) -> int:
+        """Tokens of the passes that ended. One that is under way, or failed, does not count."""
+        return self._length
 
     def write(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
         """Writes the rows of a forward pass, [batch][kv_heads][n][head_dim]."""
@@ -261,7 +262,7 @@ class PagedLayer(CacheLayerMixin):
         return self.get_seq_length() + query_length, 0
 
     def get_seq_length(self) -> int:
-        return self._owner.length(self._layer)
+        return self._owner.length
 
     def get_max_length(self) -> int:
         return -1
@@ -344,8 +345,11 @@ def _attention(
     """What models call as their attention."""
     marked = getattr(key, "pagedkv", None)
     if marked is None:  # no cache, or another one
-        if s_aux is not None:
-            raise NotImplementedError("attention with learned sinks needs a PagedCache")
+        if s_aux is not None or softcap:
+            raise NotImplementedError(
+                "attention with learned sinks or softcap needs a PagedCache: without one, call "
+                "model.set_attn_implementation('eager')"
+            )
         if (arguments := getattr(attention_mask, "pagedkv", None)) is not None:
             attention_mask = sdpa_mask(**arguments)
         return sdpa_attention_forward(

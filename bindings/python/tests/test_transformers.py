@@ -135,6 +135,27 @@ def test_beams_share_blocks() -> None:
     cache.close()
 
 
+def test_a_pass_that_fails_leaves_no_trace() -> None:
+    model = model_of("Llama")
+    cache, ids = PagedCache(model), prompts()["input_ids"][:1]
+    with torch.no_grad():
+        expected = model(ids, past_key_values=PagedCache(model)).logits
+        hook = model.model.layers[2].register_forward_hook(lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            model(ids, past_key_values=cache)
+        hook.remove()
+        assert torch.equal(model(ids, past_key_values=cache).logits, expected)
+    cache.cache.validate()
+
+
+def test_without_the_cache_softcap_and_sinks_are_refused() -> None:
+    for family in ("Gemma2", "GptOss"):
+        model = model_of(family)
+        PagedCache(model)
+        with pytest.raises(NotImplementedError, match="set_attn_implementation"):
+            generate(model)
+
+
 def test_errors_say_what_is_wrong() -> None:
     model = model_of("Llama")
     cache = PagedCache(model)
