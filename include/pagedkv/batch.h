@@ -202,8 +202,9 @@ PKV_API pkv_status pkv_batch_slot_mapping(pkv_batch batch, uint32_t group, size_
  * Tells the blocks that begin replaced in one group because they were shared and part-filled: the
  * step writes to block to[i] in the place of from[i].
  *
- * Storage PAGED has copied the bytes already; with storage NONE the engine copies them before it
- * writes.
+ * Where all sessions that hold such a block are in the batch and write to it, one of them keeps it:
+ * n of them take n - 1 new blocks. Storage PAGED has copied the bytes already; with storage NONE
+ * the engine makes all copies of the batch before it writes the first row.
  *
  * @param      batch     The batch.
  * @param      group     The index of the group.

@@ -2,6 +2,8 @@
 // between them), and the choice of victims.
 #pragma once
 
+#include <map>
+
 #include "play_sessions.h"
 
 namespace cache_test {
@@ -61,23 +63,96 @@ struct List {
   }
 };
 
+// Returns how many sessions, snapshots and steps hold a block, which is entry `index` of a table.
+// A step holds the blocks that it replaced by copies.
+inline uint32_t holders(const Stage& stage, uint32_t group, size_t index, uint32_t block) {
+  const auto has = [&](const std::vector<uint32_t>& table) {
+    return index < table.size() && table[index] == block;
+  };
+  uint32_t count = 0;
+  for (const auto& actor : stage.actors) {
+    const bool now = has(block_table(actor->session, group));
+    count += now || (actor->solo && has(actor->solo->tables[group]));
+  }
+  for (const auto& step : stage.steps)
+    for (const Member& member : step->members)
+      count += has(member.tables[group]) && !has(block_table(member.actor->session, group));
+  for (const Frozen& frozen : stage.snapshots) count += has(frozen.tables[group]);
+  return count;
+}
+
+// Returns how many blocks a step takes from the pool of a group without a window: what the tables
+// lack, and a copy of each tail that is shared. Where all who hold a tail write to it, one of them
+// keeps it.
+inline uint64_t blocks_taken(const Stage& stage, const List& list, uint32_t group) {
+  std::map<std::pair<size_t, uint32_t>, uint32_t> writers;  // by place in the table and block
+  uint64_t sum = 0;
+  for (size_t i = 0; i < list.actors.size(); i++) {
+    const uint64_t start = list.actors[i]->naive.rows.size(), end = start + list.counts[i];
+    const std::vector<uint32_t> table = block_table(list.handles[i], group);
+    sum += Stage::blocks_for(end) - std::min<uint64_t>(Stage::blocks_for(end), table.size());
+    const size_t tail = start / block_size;
+    if (end > start && tail < table.size()) writers[{tail, table[tail]}]++;
+  }
+  for (const auto& [tail, count] : writers)
+    sum += holders(stage, group, tail.first, tail.second) == count ? count - 1 : count;
+  return sum;
+}
+
+// Compares what begin() took or lacked with what the model says, while nobody else takes blocks.
+class Admission {
+ public:
+  Admission(const Stage& stage, const List& list) : stage_(stage) {
+    if (!stage.world.alone || !stage.world.has_tables() || list.obstacle() != PKV_OK) return;
+    for (uint32_t group = 0; group < (stage.world.setup.window == 0 ? 2u : 1u); group++) {
+      needed_.push_back(blocks_taken(stage, list, group));
+      free_.push_back(pool_stats_of(stage.world.cache, group).free);
+    }
+    for (size_t i = 0; i < list.actors.size(); i++)
+      if (list.actors[i]->naive.rows.empty() &&
+          Stage::blocks_for(list.counts[i]) > block_table(list.handles[i]).size())
+        watermark_ = stage.world.setup.watermark;
+  }
+
+  void check(pkv_status status, uint64_t short_by) const {
+    uint64_t lacking = 0;
+    for (uint32_t group = 0; group < needed_.size(); group++) {
+      if (status == PKV_OK) {
+        EXPECT_EQ(free_[group] - needed_[group], pool_stats_of(stage_.world.cache, group).free);
+      }
+      const uint64_t wanted = needed_[group] == 0 ? 0 : needed_[group] + watermark_;
+      lacking += wanted - std::min(wanted, free_[group]);
+    }
+    if (status == PKV_OK) {
+      EXPECT_EQ(0u, lacking);
+    } else if (status == PKV_OUT_OF_BLOCKS && needed_.size() == 2) {
+      EXPECT_EQ(lacking, short_by);
+    }
+  }
+
+ private:
+  const Stage& stage_;
+  std::vector<uint64_t> needed_, free_;  // by group; without those that have a window
+  uint64_t watermark_ = 0;
+};
+
 inline Step* begin_step(Stage& stage, Source& draw) {
   if (stage.steps.size() >= 2) return nullptr;
   const List list(stage, draw);
   auto step = std::make_unique<Step>();
   size_t rows = 0;
   for (size_t i = 0; i < list.actors.size(); rows += list.counts[i++]) {
-    Member member{list.actors[i], list.counts[i], rows, {}, {}};
-    for (uint32_t group = 0; group < 2 && stage.world.has_tables(); group++)
-      member.tables[group] = block_table(list.handles[i], group);
-    step->members.push_back(std::move(member));
+    step->members.push_back(
+        {list.actors[i], list.counts[i], rows, tables_of(stage, *list.actors[i]), {}});
   }
   pkv_batch batch;
   uint64_t short_by = 0;
+  const Admission admission(stage, list);
   const pkv_status obstacle = list.obstacle();
   const pkv_status status =
       stage.run([&] { return list.begin(stage.world.cache, &short_by, &batch); }, obstacle);
   EXPECT_EQ(status == PKV_OUT_OF_BLOCKS, short_by > 0);
+  admission.check(status, short_by);
   if (!stage.worked(status, obstacle, list.max_blocks())) return nullptr;
   step->batch = Batch(batch);
   step->rows = stage.fresh_rows(rows);

@@ -34,6 +34,14 @@ inline void fork_session(Stage& stage, Source& draw) {
     stage.add(child, actor.naive.copy(), actor.priority);
 }
 
+// The block tables of a session, where it has some.
+inline std::array<std::vector<uint32_t>, 2> tables_of(const Stage& stage, const Actor& actor) {
+  std::array<std::vector<uint32_t>, 2> tables;
+  for (uint32_t group = 0; group < 2 && stage.world.has_tables(); group++)
+    tables[group] = block_table(actor.session, group);
+  return tables;
+}
+
 inline void take_snapshot(Stage& stage, Source& draw) {
   const Actor& actor = pick(stage, draw);
   if (stage.snapshots.size() >= 4) return;
@@ -41,7 +49,9 @@ inline void take_snapshot(Stage& stage, Source& draw) {
   if (!stage.attempt([&] { return pkv_snapshot_take(actor.session, &snapshot); }, actor.obstacle(),
                      stage.max_blocks_for_copy(actor.naive)))
     return;
-  stage.snapshots.push_back({Snapshot(snapshot), actor.naive.copy()});
+  stage.snapshots.push_back({Snapshot(snapshot), actor.naive.copy(), tables_of(stage, actor)});
+  for (std::vector<uint32_t>& table : stage.snapshots.back().tables)
+    table.resize(std::min<size_t>(table.size(), Stage::blocks_for(actor.naive.rows.size())));
   uint64_t length;
   CHECK(pkv_snapshot_length(snapshot, &length));
   EXPECT_EQ(actor.naive.rows.size(), length);
@@ -97,9 +107,11 @@ inline void write_alone(Stage& stage, Source& draw, bool prefill) {
       return prefill ? pkv_session_prefill(actor.session, layer, rows.size(), &keys, &values)
                      : pkv_session_push(actor.session, layer, &keys, &values);
     };
+    auto tables = begins && !prefill && obstacle == PKV_OK ? tables_of(stage, actor)
+                                                           : decltype(Solo::tables)();
     if (!stage.attempt(call, obstacle, max_blocks)) return;
     if (!actor.solo) {
-      actor.solo = Solo{prefill, rows, 0};
+      actor.solo = Solo{prefill, rows, 0, std::move(tables)};
       if (prefill) naive = {};
     }
     actor.solo->written |= 1u << layer;

@@ -18,6 +18,8 @@ struct Solo {
   bool prefill = false;
   std::vector<uint32_t> rows;
   uint32_t written = 0;  // One bit for each layer.
+  // The block tables of before a push.
+  std::array<std::vector<uint32_t>, 2> tables = {};
 };
 
 struct Actor {
@@ -55,6 +57,7 @@ struct Step {
 struct Frozen {
   Snapshot snapshot;
   Naive naive;
+  std::array<std::vector<uint32_t>, 2> tables = {};
 };
 
 inline constexpr uint32_t all_written = (1u << layers) - 1;

@@ -30,8 +30,6 @@ class Reservation {
   }
   // Marks the next n blocks of a group as owned by somebody else: the destructor leaves them alone.
   void disown(size_t group, uint64_t n) { disowned_[group] += n; }
-  // True if no block of a group is left.
-  bool empty(size_t group) const { return disowned_[group] == blocks_[group].size(); }
 
  private:
   void give_back() noexcept;

@@ -57,12 +57,6 @@ void Sequence::release_from(size_t keep) noexcept {
 
 bool Sequence::shared(size_t index) const { return group_->pool.references(ids_[index]) > 1; }
 
-uint64_t Sequence::blocks_needed(uint64_t length, uint64_t end) const {
-  const Block tail = tail_written(length, end);
-  return blocks_needed(length, end,
-                       tail != no_block && group_->pool.references(block_id(tail)) > 1);
-}
-
 uint64_t Sequence::blocks_needed(uint64_t length, uint64_t end, bool copies) const {
   const uint64_t needed = new_blocks_needed(end) + (copies ? 1 : 0);
   return needed - std::min(needed, reusable_expired(length, end));
@@ -187,16 +181,11 @@ void Sequence::make_ready(uint64_t end, size_t fresh) {
             end);
 }
 
-bool Sequence::begin(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept {
+void Sequence::begin(uint64_t length, uint64_t end, bool copies,
+                     std::span<const Block> fresh) noexcept {
   size_before_step_ = blocks_.size();
-  const uint64_t new_blocks = new_blocks_needed(end);
-  const Block tail = tail_written(length, end);
-  // A fresh block beyond those for new entries is for the copy. It is made even if the tail's other
-  // holder released it since blocks_needed() was called.
-  const bool copies =
-      fresh.size() > new_blocks || (tail != no_block && shared(group_->block_of(length)));
   // blocks_needed() left out the expired blocks that are reused here.
-  const uint64_t reused = new_blocks + (copies ? 1 : 0) - fresh.size();
+  const uint64_t reused = new_blocks_needed(end) + (copies ? 1 : 0) - fresh.size();
   if (reused > 0) release_expired(length, reused);
   if (copies && fresh.empty()) {
     const Block own = blocks_.back();
@@ -208,7 +197,6 @@ bool Sequence::begin(uint64_t length, uint64_t end, std::span<const Block> fresh
     fresh = fresh.subspan(1);
   }
   append(fresh);
-  return copies;
 }
 
 // The shared block stays referenced until the step ends, so that abort() can put it back.
@@ -233,12 +221,15 @@ void Sequence::mark_filled(uint64_t begin, uint64_t end) noexcept {
   }
 }
 
+void Sequence::drop_original() noexcept {
+  if (copied_from_ == no_block) return;
+  [[maybe_unused]] const pkv_status status =
+      group_->pool.release(std::exchange(copied_from_, no_block));
+  assert(status == PKV_OK);
+}
+
 void Sequence::commit(uint64_t length, uint64_t end) noexcept {
-  if (copied_from_ != no_block) {
-    [[maybe_unused]] const pkv_status status =
-        group_->pool.release(std::exchange(copied_from_, no_block));
-    assert(status == PKV_OK);
-  }
+  assert(copied_from_ == no_block);
   mark_filled(length, end);
   // Blocks are released one step after they left the window, judged by the length before this step.
   // So a trim back to that length still works.

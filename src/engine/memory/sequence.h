@@ -3,10 +3,11 @@
 // does not store its length either: callers pass it.
 //
 // A step appends positions [length, end) in this order:
-//   1. blocks_needed() says how many blocks the step needs, and the caller allocates them.
+//   1. blocks_needed() says how many blocks the step needs, and the caller allocates them. The
+//      caller also decides whether the step copies its tail, since that depends on who else writes.
 //   2. make_ready() reserves memory for the block table, and begin() puts the blocks into it.
 //   3. The caller writes K and V of the new tokens.
-//   4. commit() or abort() ends the step.
+//   4. drop_original() and commit(), or abort(), end the step.
 //
 // Two invariants hold outside of a step:
 //   - The table has at least ceil(length / block_size) entries. Each entry is a block that this
@@ -24,6 +25,12 @@
 #include "engine/memory/tensors.h"
 
 namespace pkv::memory {
+
+// What a step needs in one sequence.
+struct StepNeed {
+  uint64_t blocks;  // that the caller allocates
+  bool copies;      // true if one of them replaces a shared tail
+};
 
 class Sequence {
  public:
@@ -46,14 +53,13 @@ class Sequence {
   uint32_t copied_to() const { return ids_[copied_index_]; }
 
   // Returns how many blocks the caller must allocate for begin(): those that the table lacks, and
-  // one if the step copies a shared tail (`copies`; the first overload looks that up). Blocks that
-  // left the window and that begin() reuses are not counted.
-  uint64_t blocks_needed(uint64_t length, uint64_t end) const;
+  // one if the step copies its tail. Blocks that left the window and that begin() reuses are not
+  // counted.
   uint64_t blocks_needed(uint64_t length, uint64_t end, bool copies) const;
   // Returns how many entries the block table lacks for positions up to end.
   uint64_t new_blocks_needed(uint64_t end) const;
-  // Returns the part-filled last block, into which a step writes and which it copies if it is
-  // shared; no_block if the step begins with a new block.
+  // Returns the part-filled last block, into which a step writes; no_block if the step begins with
+  // a new block.
   Block tail_written(uint64_t length, uint64_t end) const;
 
   // Throws TOO_LARGE if the blocks that a step of positions [length, end) reads and writes exceed
@@ -66,9 +72,14 @@ class Sequence {
   // fail. Throws bad_alloc and then leaves everything as it was.
   void make_ready(uint64_t end, size_t fresh);
   // Begins a step. Takes over the fresh blocks, which must be as many as blocks_needed() returned,
-  // after make_ready(). Returns whether it copied a shared tail.
-  bool begin(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept;
-  // Ends the step: marks its blocks filled up to end, and releases blocks that left the window.
+  // after make_ready(). Without `copies` the step writes into the tail itself; a tail that is
+  // shared must then belong to this sequence alone once the other steps of the batch have dropped
+  // theirs.
+  void begin(uint64_t length, uint64_t end, bool copies, std::span<const Block> fresh) noexcept;
+  // Releases the shared block that begin() replaced by a copy. Only commit() may follow.
+  void drop_original() noexcept;
+  // Ends the step: marks its blocks filled up to end, and releases blocks that left the window. All
+  // steps of a batch must have dropped their originals before the first one commits.
   void commit(uint64_t length, uint64_t end) noexcept;
   // Undoes begin(): releases the blocks of the step and puts a copied tail back.
   void abort() noexcept;

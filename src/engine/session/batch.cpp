@@ -39,14 +39,15 @@ void Batch::begin_reserved(Session& session, uint32_t new_tokens) noexcept {
 // Begins the step in all sessions or in none: first everything that can fail is done for all of
 // them, then each begins, which cannot fail.
 void Batch::reserve(uint64_t* short_by) {
-  Needs needs(cache_.groups().size());
+  Needs needs(cache_, entries_.size());
   for (const Entry& entry : entries_) needs.add(*entry.session, entry.count);
-  Reservation reservation(cache_, needs.blocks, needs.watermark, short_by, "begin");
-  for (const Entry& entry : entries_) entry.session->prepare_step(entry.count);
-  size_t copies = 0;
-  for (const Entry& entry : entries_)
-    copies += entry.session->begin(*this, entry.count, reservation);
-  cache_.counters().copied_blocks.fetch_add(copies, std::memory_order_relaxed);
+  needs.spare_last_copies();
+  Reservation reservation(cache_, needs.blocks(), needs.watermark(), short_by, "begin");
+  for (size_t i = 0; i < entries_.size(); i++)
+    entries_[i].session->prepare_step(entries_[i].count, needs.of(i));
+  for (size_t i = 0; i < entries_.size(); i++)
+    entries_[i].session->begin(*this, entries_[i].count, needs.of(i), reservation);
+  cache_.counters().copied_blocks.fetch_add(needs.copies(), std::memory_order_relaxed);
 }
 
 Batch::~Batch() {
@@ -211,6 +212,9 @@ void Batch::commit(const int32_t* tokens) {
     if (!entries_[e].session->remembered_tokens().empty())
       check_ids(e, kept_ids(entries_[e], tokens));
   for (const Entry& entry : entries_) entry.session->reserve_more_ids(entry.kept_count());
+  // One session may have kept a block that the others replaced by copies. Once these have given it
+  // up, it is that session's alone.
+  for (const Entry& entry : entries_) entry.session->drop_originals();
   uint64_t committed = 0;
   for (Entry& entry : entries_) {
     entry.session->commit(kept_ids(entry, tokens), entry.kept_count());

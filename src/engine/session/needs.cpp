@@ -1,18 +1,55 @@
 // Adds up what sessions need from the pools.
 #include "engine/session/needs.h"
 
+#include <algorithm>
+
 namespace pkv {
+
+Needs::Needs(const Cache& cache, size_t sessions, const DroppedReferences* dropped)
+    : cache_(cache), dropped_(dropped), blocks_(cache.groups().size()) {
+  steps_.reserve(sessions * blocks_.size());
+}
+
+uint32_t Needs::references(size_t group, uint32_t id) const {
+  const uint32_t all = cache_.groups()[group]->pool.references(id);
+  if (dropped_ == nullptr) return all;
+  const auto dropped = (*dropped_)[group].find(id);
+  return dropped == (*dropped_)[group].end() ? all : all - dropped->second;
+}
 
 void Needs::add(const Session& session, uint32_t new_tokens) {
   const uint64_t start = session.length(), end = start + new_tokens;
-  for (size_t g = 0; g < blocks.size(); g++)
-    add(session, g, end, session.content().sequences()[g].blocks_needed(start, end));
+  for (size_t g = 0; g < blocks_.size(); g++) {
+    const memory::Sequence& sequence = session.content().sequences()[g];
+    sequence.check_fits(start, end, "begin");
+    const memory::Block tail = sequence.tail_written(start, end);
+    const bool copies = tail != memory::no_block && references(g, memory::block_id(tail)) > 1;
+    if (copies) {
+      Writers& writers = writers_[{g, memory::block_id(tail)}];
+      const uint32_t count = writers.count + 1;
+      if (start >= writers.length) writers = {0, &sequence, start, end, steps_.size()};
+      writers.count = count;
+    }
+    steps_.push_back({sequence.blocks_needed(start, end, copies), copies});
+    blocks_[g] += steps_.back().blocks;
+    if (start == 0 && steps_.back().blocks > 0) watermark_ = cache_.config().watermark;
+  }
 }
 
-void Needs::add(const Session& session, size_t group, uint64_t end, uint64_t lacking) {
-  session.content().sequences()[group].check_fits(session.length(), end, "begin");
-  blocks[group] += lacking;
-  if (session.length() == 0 && lacking > 0) watermark = session.cache().config().watermark;
+void Needs::spare_last_copies() {
+  for (const auto& [tail, writers] : writers_) {
+    const auto [group, id] = tail;
+    if (references(group, id) != writers.count) continue;
+    memory::StepNeed& need = steps_[writers.step];
+    const uint64_t spared = writers.longest->blocks_needed(writers.length, writers.end, false);
+    blocks_[group] -= need.blocks - spared;
+    need = {spared, false};
+  }
+}
+
+size_t Needs::copies() const {
+  return static_cast<size_t>(std::count_if(
+      steps_.begin(), steps_.end(), [](const memory::StepNeed& step) { return step.copies; }));
 }
 
 }  // namespace pkv

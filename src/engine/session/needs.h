@@ -2,22 +2,59 @@
 // way.
 #pragma once
 
+#include <map>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/session/session.h"
 
 namespace pkv {
 
-struct Needs {
-  explicit Needs(size_t groups) : blocks(groups) {}
-  // Adds what `new_tokens` further tokens of a session need. Throws TOO_LARGE.
-  void add(const Session& session, uint32_t new_tokens);
-  // Adds `lacking` blocks of one group, with which the session can grow to `end` tokens. Throws
-  // TOO_LARGE.
-  void add(const Session& session, size_t group, uint64_t end, uint64_t lacking);
+// By group and block id: how many references to a shared block a forecast takes for gone.
+using DroppedReferences = std::vector<std::unordered_map<uint32_t, uint32_t>>;
 
-  std::vector<uint64_t> blocks;  // by group
-  uint32_t watermark = 0;        // blocks to leave free; 0 unless a session begins
+class Needs {
+ public:
+  // `dropped` must outlive the object; NULL: every reference counts. Throws bad_alloc.
+  Needs(const Cache& cache, size_t sessions, const DroppedReferences* dropped = nullptr);
+  // Adds what `new_tokens` further tokens of a session need, with a copy of its tail if that is
+  // shared. Throws TOO_LARGE, bad_alloc.
+  void add(const Session& session, uint32_t new_tokens);
+  // To be called after the last add(). Where everybody who holds a tail also writes to it, one of
+  // them keeps it without a copy: it is the only holder once the others have copied. That is the
+  // longest one, so that an abort finds all rows of the others as they were.
+  void spare_last_copies();
+
+  // By group.
+  std::span<const uint64_t> blocks() const { return blocks_; }
+  // How many blocks must stay free: 0 unless a session begins.
+  uint32_t watermark() const { return watermark_; }
+  // What the session of the i-th add() needs, by group.
+  std::span<const memory::StepNeed> of(size_t i) const {
+    return std::span(steps_).subspan(i * blocks_.size(), blocks_.size());
+  }
+  // How many shared tails are copied.
+  size_t copies() const;
+
+ private:
+  // The sessions that write to one shared tail.
+  struct Writers {
+    uint32_t count = 0;
+    // The last one of those that hold most of its rows, and the step of that session.
+    const memory::Sequence* longest = nullptr;
+    uint64_t length = 0, end = 0;
+    size_t step = 0;  // its place in steps_
+  };
+
+  uint32_t references(size_t group, uint32_t id) const;
+
+  const Cache& cache_;
+  const DroppedReferences* const dropped_;
+  std::vector<uint64_t> blocks_;
+  std::vector<memory::StepNeed> steps_;                     // by session and group
+  std::map<std::pair<size_t, uint32_t>, Writers> writers_;  // by group and block id
+  uint32_t watermark_ = 0;
 };
 
 }  // namespace pkv

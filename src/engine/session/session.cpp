@@ -286,31 +286,31 @@ void Session::publish(bool wait) noexcept {
 
 // ---- A step -------------------------------------------------------------------------------------
 
-void Session::prepare_step(uint32_t new_tokens) {
-  const uint64_t end = length() + new_tokens;
-  for (memory::Sequence& sequence : content_.sequences())
-    sequence.make_ready(end, sequence.blocks_needed(length(), end));
+void Session::prepare_step(uint32_t new_tokens, std::span<const memory::StepNeed> needs) {
+  for (size_t g = 0; g < needs.size(); g++)
+    content_.sequences()[g].make_ready(length() + new_tokens, needs[g].blocks);
 }
 
-size_t Session::begin(const Step& step, uint32_t new_tokens, Reservation& reservation) noexcept {
-  const uint64_t end = length() + new_tokens;
-  size_t copies = 0;
-  for (size_t g = 0; g < content_.sequences().size(); g++) {
-    memory::Sequence& sequence = content_.sequences()[g];
-    const uint64_t count = reservation.empty(g) ? 0 : sequence.blocks_needed(length(), end);
-    copies += sequence.begin(length(), end, reservation.next(g, count));
-    reservation.disown(g, count);
+void Session::begin(const Step& step, uint32_t new_tokens, std::span<const memory::StepNeed> needs,
+                    Reservation& reservation) noexcept {
+  for (size_t g = 0; g < needs.size(); g++) {
+    content_.sequences()[g].begin(length(), length() + new_tokens, needs[g].copies,
+                                  reservation.next(g, needs[g].blocks));
+    reservation.disown(g, needs[g].blocks);
   }
   step_ = &step;
   step_tokens_ = new_tokens;
-  return copies;
 }
 
 void Session::begin_reserved(const Step& step, uint32_t new_tokens) noexcept {
   for (memory::Sequence& sequence : content_.sequences())
-    sequence.begin(length(), length() + new_tokens, {});
+    sequence.begin(length(), length() + new_tokens, false, {});
   step_ = &step;
   step_tokens_ = new_tokens;
+}
+
+void Session::drop_originals() noexcept {
+  for (memory::Sequence& sequence : content_.sequences()) sequence.drop_original();
 }
 
 void Session::commit(std::span<const int32_t> ids, uint64_t count) noexcept {

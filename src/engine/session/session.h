@@ -89,12 +89,12 @@ class Session {
 
   // ---- A step: its driver calls these for each of its sessions, in this order -------------------
 
-  // Allocates the memory that begin() needs besides blocks. Throws bad_alloc; then nothing has
-  // changed.
-  void prepare_step(uint32_t new_tokens);
-  // Begins a step and takes the blocks that its new tokens lack out of the reservation. Returns how
-  // many shared blocks were replaced by copies.
-  size_t begin(const Step& step, uint32_t new_tokens, Reservation& reservation) noexcept;
+  // Allocates the memory that begin() needs besides blocks. `needs` has one entry per layer group.
+  // Throws bad_alloc; then nothing has changed.
+  void prepare_step(uint32_t new_tokens, std::span<const memory::StepNeed> needs);
+  // Begins a step and takes the blocks that it needs out of the reservation.
+  void begin(const Step& step, uint32_t new_tokens, std::span<const memory::StepNeed> needs,
+             Reservation& reservation) noexcept;
   // Begins a step of an empty session whose blocks are reserved already.
   void begin_reserved(const Step& step, uint32_t new_tokens) noexcept;
   // K and V of one layer, with room for those of the new tokens.
@@ -104,6 +104,8 @@ class Session {
   // Allocates memory for the ids of that many new tokens, so that commit() cannot fail. Throws
   // bad_alloc.
   void reserve_more_ids(uint64_t count) { reserve_more(content_.tokens(), count); }
+  // Gives up the shared blocks that copies replaced. The step can then only be committed.
+  void drop_originals() noexcept;
   // Ends the step and keeps its first `count` new tokens. `ids` holds their ids, or nothing if none
   // is known; for a PKV_NO_TOKEN the session takes the id that it remembers. The driver counts the
   // tokens in the cache's statistics, once for all of its sessions.

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <unordered_map>
 
 #include "base/status.h"
 #include "engine/session/needs.h"
@@ -28,25 +27,16 @@ class Forecast {
     });
   }
 
-  // Adds the blocks that a step of this session would take then. They may be fewer than now: a
-  // part-filled tail is not copied once the sessions that share it are suspended.
-  void add_needs(const Session& session, uint32_t new_tokens, Needs& needs) const {
-    const uint64_t start = session.length(), end = start + new_tokens;
-    for (size_t g = 0; g < free_.size(); g++) {
-      const memory::Sequence& sequence = session.content().sequences()[g];
-      const memory::Block tail = sequence.tail_written(start, end);
-      const bool copies =
-          tail != memory::no_block && references(g, memory::block_id(tail), sequence) > 1;
-      needs.add(session, g, end, sequence.blocks_needed(start, end, copies));
-    }
-  }
-
   // True if the blocks that would be free or evictable cover the needs.
   bool fits(const Needs& needs) const {
     for (size_t g = 0; g < free_.size(); g++)
-      if (needs.blocks[g] > 0 && needs.blocks[g] + needs.watermark > free_[g]) return false;
+      if (needs.blocks()[g] > 0 && needs.blocks()[g] + needs.watermark() > free_[g]) return false;
     return true;
   }
+
+  // The references to shared blocks that the suspended sessions would drop. A step may need fewer
+  // blocks without them: it does not copy a tail once the sessions that share it are suspended.
+  const DroppedReferences& dropped() const { return dropped_; }
 
  private:
   // Drops one of a block's references. The block becomes free with the last of them.
@@ -54,16 +44,8 @@ class Forecast {
     if (references == 1 || ++dropped_[group][id] == references) free_[group]++;
   }
 
-  // Returns how many references a block would have left.
-  uint32_t references(size_t group, uint32_t id, const memory::Sequence& sequence) const {
-    const auto dropped = dropped_[group].find(id);
-    return sequence.group().pool.references(id) -
-           (dropped != dropped_[group].end() ? dropped->second : 0);
-  }
-
   std::vector<uint64_t> free_;  // by group; evictable blocks count as free
-  // By group and block id: how many references to a shared block the suspended sessions drop.
-  std::vector<std::unordered_map<uint32_t, uint32_t>> dropped_;
+  DroppedReferences dropped_;
 };
 
 bool holds_blocks(const Session& session) {
@@ -93,10 +75,12 @@ std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessi
 
   Forecast forecast(cache);
   std::vector<size_t> victims;
+  std::vector<bool> suspended(sessions.size());
   for (;;) {
-    Needs needs(cache.groups().size());
-    for (const size_t i : rank)
-      if (i < step_sessions) forecast.add_needs(*sessions[i], new_tokens[i], needs);
+    Needs needs(cache, step_sessions, &forecast.dropped());
+    for (size_t i = 0; i < step_sessions; i++)
+      if (!suspended[i]) needs.add(*sessions[i], new_tokens[i]);
+    needs.spare_last_copies();
     if (forecast.fits(needs)) return victims;
     if (rank.size() <= 1)
       fail(PKV_OUT_OF_BLOCKS,
@@ -104,6 +88,7 @@ std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessi
            victims.size());
     forecast.suspend(*sessions[rank.back()]);
     victims.push_back(rank.back());
+    suspended[rank.back()] = true;
     rank.pop_back();
   }
 }

@@ -1705,9 +1705,11 @@ macro_rules! for_each_function {
             fn pkv_batch_slot_mapping(batch: pkv_batch, group: u32, capacity: usize, slots: *mut
                 i64, count: *mut usize) -> pkv_status;
             /// Tells the blocks that begin replaced in one group because they were shared and
-            /// part-filled: the step writes to block to\[i\] in the place of from\[i\]. Storage
-            /// PAGED has copied the bytes already; with storage NONE the engine copies them before
-            /// it writes. Statuses: as pkv_batch_slot_mapping. Since 0.1.
+            /// part-filled: the step writes to block to\[i\] in the place of from\[i\]. Where all
+            /// sessions that hold such a block are in the batch and write to it, one of them keeps
+            /// it: n of them take n - 1 new blocks. Storage PAGED has copied the bytes already;
+            /// with storage NONE the engine makes all copies of the batch before it writes the
+            /// first row. Statuses: as pkv_batch_slot_mapping. Since 0.1.
             ///
             /// - `batch`: The batch.
             /// - `group`: The index of the group.
