@@ -105,9 +105,9 @@ typedef struct pkv_layer_group {
    * A token sees itself and window - 1 tokens before it; 0 (default): all of them.
    *
    * Blocks that leave the window are given back one step late, so that what a trim to the length
-   * before the last step needs is still there. Where all blocks of the group are too few for that
-   * and the next step, pkv_batch_begin and pkv_session_reserve give them back at once; an abort
-   * does not restore them.
+   * before the last step needs is still there. Where blocks are short, pkv_batch_begin and
+   * pkv_session_reserve give them back at once, so that a session needs no more than its window
+   * and its new tokens; neither an abort nor OUT_OF_BLOCKS restores them.
    */
   uint32_t window;
   /** With a window: so many first tokens stay visible and in memory for ever (Xiao et al. 2023). */

@@ -20,7 +20,8 @@ inline constexpr uint64_t blocks = 24;
 struct Naive {
   std::vector<uint32_t> rows;
   std::vector<int32_t> tokens;
-  // A trim must reach any length from here on.
+  // A trim must reach any length from here on. With a window that is the length before the last
+  // step, until another one begins: begin() and reserve() take what left the window if they must.
   size_t trimmable = 0;
   bool suspended = false;
   // The token ids of before a suspension.
@@ -31,6 +32,8 @@ struct Naive {
   }
   size_t total() const { return std::max(rows.size(), remembered.size()); }
   void forget() { remembered.clear(), suspended = false; }
+  // The session may have lost what left its window.
+  void expire() { trimmable = rows.size(); }
 
   // Appends rows and the ids of their tokens. Where no id is given, the remembered one counts.
   void extend(const std::vector<uint32_t>& more, const std::vector<int32_t>& told) {

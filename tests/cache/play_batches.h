@@ -59,6 +59,8 @@ struct List {
   }
 
   pkv_status begin(pkv_cache cache, uint64_t* short_by, pkv_batch* batch) const {
+    for (Actor* actor : actors)
+      if (actor->obstacle() == PKV_OK) actor->naive.expire();
     return pkv_batch_begin(cache, handles.size(), handles.data(), counts.data(), short_by, batch);
   }
 };

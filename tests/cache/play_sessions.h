@@ -97,6 +97,7 @@ inline void write_alone(Stage& stage, Source& draw, bool prefill) {
                                   ? Stage::blocks_for(rows.size())
                                   : Stage::max_blocks_for(naive.rows.size(), naive.rows.size() + 1);
 
+  if (begins && !prefill && obstacle == PKV_OK) naive.expire();
   const uint32_t first = static_cast<uint32_t>(draw.below(layers));
   for (uint32_t i = 0; i < layers; i++) {
     const uint32_t layer = (first + i) % layers;
@@ -178,8 +179,9 @@ inline void resume(Stage& stage, Source& draw) {
 }
 
 inline void reserve(Stage& stage, Source& draw) {
-  const Actor& actor = pick(stage, draw);
+  Actor& actor = pick(stage, draw);
   const uint64_t total = draw.below(max_tokens);
+  if (actor.obstacle() == PKV_OK) actor.naive.expire();
   stage.attempt([&] { return pkv_session_reserve(actor.session, total); }, actor.obstacle(),
                 Stage::blocks_for(total));
 }

@@ -72,27 +72,35 @@ bool take(const Cache& cache, size_t group, uint64_t count, uint32_t watermark,
 }  // namespace
 
 Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
-                         uint64_t* short_by, const char* who)
+                         uint64_t* short_by, const char* who, const std::function<bool()>& give_up)
     : cache_(cache), blocks_(counts.size()), disowned_(counts.size()) {
-  for (size_t g = 0; g < counts.size(); g++) {
+  for (size_t g = 0; g < counts.size(); g++)
     if (counts[g] > cache.groups()[g]->pool.blocks() - watermark)
       fail(PKV_TOO_LARGE, "%s needs %llu blocks in group %zu: %s", who,
            (unsigned long long)counts[g], g, describe(cache, g, watermark).text);
-    blocks_[g].resize(counts[g]);
-  }
+  size_t lacking = try_take(counts, watermark);
+  if (lacking < counts.size() && give_up && give_up()) lacking = try_take(counts, watermark);
+  if (lacking == counts.size()) return;
+  // Other threads may have released blocks since, so the count can be 0 by now; but at least one
+  // block was missing.
+  const uint64_t total = std::max<uint64_t>(count_missing(cache, counts, watermark), 1);
+  if (short_by != nullptr) *short_by = total;
+  fail(PKV_OUT_OF_BLOCKS, "%s needs %llu blocks in group %zu, %s (%llu short over all groups)", who,
+       (unsigned long long)counts[lacking], lacking, describe(cache, lacking, watermark).text,
+       (unsigned long long)total);
+}
+
+size_t Reservation::try_take(std::span<const uint64_t> counts, uint32_t watermark) {
+  for (size_t g = 0; g < counts.size(); g++) blocks_[g].resize(counts[g]);
   for (size_t g = 0; g < counts.size(); g++) {
-    if (counts[g] == 0 || take(cache, g, counts[g], watermark, blocks_[g].data())) continue;
+    if (counts[g] == 0 || take(cache_, g, counts[g], watermark, blocks_[g].data())) continue;
     // Blocks of this group and of those after it were not taken, so they must not be given back.
     for (size_t rest = g; rest < counts.size(); rest++) blocks_[rest].clear();
     give_back();
-    // Other threads may have released blocks since, so the count can be 0 by now; but at least one
-    // block was missing.
-    const uint64_t total = std::max<uint64_t>(count_missing(cache, counts, watermark), 1);
-    if (short_by != nullptr) *short_by = total;
-    fail(PKV_OUT_OF_BLOCKS, "%s needs %llu blocks in group %zu, %s (%llu short over all groups)",
-         who, (unsigned long long)counts[g], g, describe(cache, g, watermark).text,
-         (unsigned long long)total);
+    for (std::vector<memory::Block>& blocks : blocks_) blocks.clear();
+    return g;
   }
+  return counts.size();
 }
 
 void Reservation::give_back() noexcept {

@@ -3,6 +3,7 @@
 // half way.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -14,11 +15,12 @@ class Reservation {
  public:
   // Takes counts[g] blocks of each group g and evicts cached ones if too few are free. In every
   // group where some are needed, `watermark` more blocks stay free. `who` is the name of the call,
-  // for the sentence. Throws OUT_OF_BLOCKS (and sets *short_by to the number of blocks that
-  // are missing in all groups, unless it is NULL), TOO_LARGE if a pool could never give as many,
-  // bad_alloc; then no block is taken.
+  // for the sentence. If blocks are short, it calls give_up(), which returns whether it released
+  // some, and tries once more. Throws OUT_OF_BLOCKS (and sets *short_by to the number of blocks
+  // that are missing in all groups, unless it is NULL), TOO_LARGE if a pool could never give as
+  // many, bad_alloc; then no block is taken.
   Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
-              uint64_t* short_by, const char* who);
+              uint64_t* short_by, const char* who, const std::function<bool()>& give_up = {});
   // Gives back the blocks that were not disowned.
   ~Reservation() { give_back(); }
   Reservation(const Reservation&) = delete;
@@ -32,6 +34,9 @@ class Reservation {
   void disown(size_t group, uint64_t n) { disowned_[group] += n; }
 
  private:
+  // Takes the blocks of all groups; returns the first group that has too few, and then none is
+  // taken, or the number of groups.
+  size_t try_take(std::span<const uint64_t> counts, uint32_t watermark);
   void give_back() noexcept;
 
   Cache& cache_;

@@ -57,12 +57,7 @@ void Sequence::release_from(size_t keep) noexcept {
 
 bool Sequence::shared(size_t index) const { return group_->pool.references(ids_[index]) > 1; }
 
-uint64_t Sequence::blocks_needed(uint64_t length, uint64_t end, bool copies) const {
-  const uint64_t needed = new_blocks_needed(end) + (copies ? 1 : 0);
-  return needed - std::min(needed, reusable_expired(length, end));
-}
-
-uint64_t Sequence::new_blocks_needed(uint64_t end) const {
+uint64_t Sequence::blocks_needed(uint64_t end) const {
   const uint64_t needed = group_->blocks_for(end);
   return needed > blocks_.size() ? needed - blocks_.size() : 0;
 }
@@ -106,43 +101,16 @@ uint64_t Sequence::window_begin(uint64_t length) const {
   return window == 0 || length < window ? 0 : length + 1 - window;
 }
 
-size_t Sequence::expired_begin() const {
-  return std::max<size_t>(sink_blocks(), first_kept() / group_->block_size);
+Sequence::Entries Sequence::expired(uint64_t length) const {
+  if (group_->shape.window == 0) return {0, 0};
+  return {std::max<size_t>(sink_blocks(), first_kept() / group_->block_size),
+          std::min<size_t>(group_->block_of(window_begin(length)), blocks_.size())};
 }
 
-size_t Sequence::expired_end(uint64_t length) const {
-  return std::min<size_t>(group_->block_of(window_begin(length)), blocks_.size());
-}
-
-uint64_t Sequence::reusable_expired(uint64_t length, uint64_t end) const {
-  if (group_->shape.window == 0 || fits(0, end) || fits(first_kept(), end)) return 0;
-  uint64_t count = 0;
-  for (size_t i = expired_begin(); i < expired_end(length); i++)
-    count += blocks_[i] != no_block && !shared(i);
-  return count;
-}
-
-void Sequence::release_expired(uint64_t length, uint64_t reused) noexcept {
-  const size_t first = expired_begin(), last = expired_end(length);
-  for (size_t i = first; i < last; i++) {
-    if (blocks_[i] == no_block) continue;
-    if (reused == 0 || shared(i)) {
-      release(i);
-      continue;
-    }
-    const Block block = std::exchange(blocks_[i], no_block);
-    ids_[i] = PKV_NO_BLOCK;
-    [[maybe_unused]] const pkv_status status = group_->pool.set_filled(block, 0);
-    assert(status == PKV_OK);
-    append(std::span(&block, 1));
-    reused--;
-  }
-}
-
-void Sequence::extend(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept {
-  const uint64_t reused = new_blocks_needed(end) - fresh.size();
-  if (reused > 0) release_expired(length, reused);
-  append(fresh);
+bool Sequence::release_expired(uint64_t length) noexcept {
+  const Entries entries = expired(length);
+  for (size_t i = entries.begin; i < entries.end; i++) release(i);
+  return entries.begin < entries.end;
 }
 
 void Sequence::make_room(size_t more, uint64_t end) {
@@ -176,23 +144,9 @@ void Sequence::replace(size_t index, Block block) noexcept {
   ids_[index] = PKV_BLOCK_ID(block);
 }
 
-void Sequence::make_ready(uint64_t end, size_t fresh) {
-  make_room(group_->shape.window == 0 ? fresh : std::max<size_t>(fresh, new_blocks_needed(end) + 1),
-            end);
-}
-
-void Sequence::begin(uint64_t length, uint64_t end, bool copies,
-                     std::span<const Block> fresh) noexcept {
+void Sequence::begin(uint64_t length, bool copies, std::span<const Block> fresh) noexcept {
   size_before_step_ = blocks_.size();
-  // blocks_needed() left out the expired blocks that are reused here.
-  const uint64_t reused = new_blocks_needed(end) + (copies ? 1 : 0) - fresh.size();
-  if (reused > 0) release_expired(length, reused);
-  if (copies && fresh.empty()) {
-    const Block own = blocks_.back();
-    blocks_.pop_back();
-    ids_.pop_back();
-    copy_tail(length, own);
-  } else if (copies) {
+  if (copies) {
     copy_tail(length, fresh.front());
     fresh = fresh.subspan(1);
   }

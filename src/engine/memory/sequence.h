@@ -5,7 +5,7 @@
 // A step appends positions [length, end) in this order:
 //   1. blocks_needed() says how many blocks the step needs, and the caller allocates them. The
 //      caller also decides whether the step copies its tail, since that depends on who else writes.
-//   2. make_ready() reserves memory for the block table, and begin() puts the blocks into it.
+//   2. make_room() reserves memory for the block table, and begin() puts the blocks into it.
 //   3. The caller writes K and V of the new tokens.
 //   4. drop_original() and commit(), or abort(), end the step.
 //
@@ -52,12 +52,9 @@ class Sequence {
   // The id of that copy. Valid only while copied_from() is not no_block.
   uint32_t copied_to() const { return ids_[copied_index_]; }
 
-  // Returns how many blocks the caller must allocate for begin(): those that the table lacks, and
-  // one if the step copies its tail. Blocks that left the window and that begin() reuses are not
-  // counted.
-  uint64_t blocks_needed(uint64_t length, uint64_t end, bool copies) const;
-  // Returns how many entries the block table lacks for positions up to end.
-  uint64_t new_blocks_needed(uint64_t end) const;
+  // Returns how many blocks the table lacks for positions up to end. A step that copies its tail
+  // needs one more.
+  uint64_t blocks_needed(uint64_t end) const;
   // Returns the part-filled last block, into which a step writes; no_block if the step begins with
   // a new block.
   Block tail_written(uint64_t length, uint64_t end) const;
@@ -68,14 +65,10 @@ class Sequence {
   // Does the same for positions [0, end) when one step writes all of them.
   void check_fits_whole(uint64_t end, const char* who) const;
 
-  // Reserves memory for a step up to end that takes over `fresh` blocks, so that begin() cannot
-  // fail. Throws bad_alloc and then leaves everything as it was.
-  void make_ready(uint64_t end, size_t fresh);
-  // Begins a step. Takes over the fresh blocks, which must be as many as blocks_needed() returned,
-  // after make_ready(). Without `copies` the step writes into the tail itself; a tail that is
-  // shared must then belong to this sequence alone once the other steps of the batch have dropped
-  // theirs.
-  void begin(uint64_t length, uint64_t end, bool copies, std::span<const Block> fresh) noexcept;
+  // Begins a step. Takes over the fresh blocks, as many as the step needs, after make_room().
+  // Without `copies` the step writes into the tail itself; a tail that is shared must then belong
+  // to this sequence alone once the other steps of the batch have dropped theirs.
+  void begin(uint64_t length, bool copies, std::span<const Block> fresh) noexcept;
   // Releases the shared block that begin() replaced by a copy. Only commit() may follow.
   void drop_original() noexcept;
   // Ends the step: marks its blocks filled up to end, and releases blocks that left the window. All
@@ -90,10 +83,6 @@ class Sequence {
   // Reserves memory for `more` table entries and, if storage is contiguous, for positions up to
   // end, so that appending cannot fail. Throws bad_alloc.
   void make_room(size_t more, uint64_t end);
-  // Extends the table to positions up to end outside of a step. Takes over the fresh blocks, as
-  // many as blocks_needed(length, end, false) returned, and reuses blocks that left the window for
-  // the rest. make_room() must have reserved new_blocks_needed(end) entries.
-  void extend(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept;
   // Appends blocks to the table and takes them over, into reserved memory. An entry may be no_block
   // if it is outside of the window.
   void append(std::span<const Block> fresh) noexcept;
@@ -101,6 +90,16 @@ class Sequence {
   void append_copy(Block fresh, Block from, uint32_t filled) noexcept;
   // Releases the block of an entry and takes over another block with the same content instead.
   void replace(size_t index, Block block) noexcept;
+
+  // Expired entries left the window of the next token. commit() releases them one step late, so
+  // that a trim back to the beginning of that step still works.
+  struct Entries {
+    size_t begin, end;
+    bool contains(size_t index) const { return index >= begin && index < end; }
+  };
+  Entries expired(uint64_t length) const;
+  // Releases expired entries already, because blocks are short. Returns false if there are none.
+  bool release_expired(uint64_t length) noexcept;
 
   // Returns whether a sequence cut to `length` would still hold all that its next token sees.
   bool can_trim(uint64_t length) const;
@@ -141,16 +140,6 @@ class Sequence {
   uint64_t blocks_to_hold(uint64_t first, uint64_t end) const;
   // Returns whether the pool has blocks_to_hold(first, end) blocks at all, used or free.
   bool fits(uint64_t first, uint64_t end) const;
-  // Expired entries left the window of the token at `length`. commit() releases them one step late,
-  // so that a trim back to the beginning of that step still works. They are entries
-  // [expired_begin(), expired_end(length)).
-  size_t expired_begin() const;
-  size_t expired_end(uint64_t length) const;
-  // Returns how many expired blocks a step can use for its new tokens. It is 0 if the step fits
-  // into the pool without that.
-  uint64_t reusable_expired(uint64_t length, uint64_t end) const;
-  // Moves `reused` unshared expired blocks to the end of the table and releases the others.
-  void release_expired(uint64_t length, uint64_t reused) noexcept;
   // Replaces the shared tail by a copy in `own` (copy on write).
   void copy_tail(uint64_t length, Block own) noexcept;
   // Releases the block of an entry, which becomes no_block.

@@ -42,7 +42,13 @@ void Batch::reserve(uint64_t* short_by) {
   Needs needs(cache_, entries_.size());
   for (const Entry& entry : entries_) needs.add(*entry.session, entry.count);
   needs.spare_last_copies();
-  Reservation reservation(cache_, needs.blocks(), needs.watermark(), short_by, "begin");
+  const auto release_expired = [&] {
+    bool any = false;
+    for (const Entry& entry : entries_) any = entry.session->release_expired() || any;
+    return any;
+  };
+  Reservation reservation(cache_, needs.blocks(), needs.watermark(), short_by, "begin",
+                          release_expired);
   for (size_t i = 0; i < entries_.size(); i++)
     entries_[i].session->prepare_step(entries_[i].count, needs.of(i));
   for (size_t i = 0; i < entries_.size(); i++)

@@ -31,15 +31,16 @@ class Content {
   prefix::Index::Hold& hold() { return hold_; }
   const prefix::Index::Hold& hold() const { return hold_; }
 
-  // Calls visit(group, id, references) for every block held. A reference of the prefix index is not
-  // counted, since the index gives its blocks up when they are needed.
+  // Calls visit(group, entry, references) for every block held, by its place in the block table. A
+  // reference of the prefix index is not counted, since the index gives its blocks up when they are
+  // needed.
   template <class Visit>
   void for_each_block(const Visit& visit) const {
     const std::vector<std::vector<bool>> cached = cached_blocks();
     for (size_t g = 0; g < sequences_.size(); g++)
       for (size_t i = 0; i < sequences_[g].ids().size(); i++)
         if (const uint32_t id = sequences_[g].ids()[i]; id != PKV_NO_BLOCK)
-          visit(g, id,
+          visit(g, i,
                 sequences_[g].group().pool.references(id) -
                     (cached.empty() || !cached[g][i] ? 0 : 1));
   }

@@ -26,11 +26,10 @@ void Needs::add(const Session& session, uint32_t new_tokens) {
     const bool copies = tail != memory::no_block && references(g, memory::block_id(tail)) > 1;
     if (copies) {
       Writers& writers = writers_[{g, memory::block_id(tail)}];
-      const uint32_t count = writers.count + 1;
-      if (start >= writers.length) writers = {0, &sequence, start, end, steps_.size()};
-      writers.count = count;
+      writers.count++;
+      if (start >= writers.length) writers.length = start, writers.step = steps_.size();
     }
-    steps_.push_back({sequence.blocks_needed(start, end, copies), copies});
+    steps_.push_back({sequence.blocks_needed(end) + (copies ? 1 : 0), copies});
     blocks_[g] += steps_.back().blocks;
     if (start == 0 && steps_.back().blocks > 0) watermark_ = cache_.config().watermark;
   }
@@ -40,10 +39,9 @@ void Needs::spare_last_copies() {
   for (const auto& [tail, writers] : writers_) {
     const auto [group, id] = tail;
     if (references(group, id) != writers.count) continue;
-    memory::StepNeed& need = steps_[writers.step];
-    const uint64_t spared = writers.longest->blocks_needed(writers.length, writers.end, false);
-    blocks_[group] -= need.blocks - spared;
-    need = {spared, false};
+    steps_[writers.step].blocks--;
+    steps_[writers.step].copies = false;
+    blocks_[group]--;
   }
 }
 

@@ -41,10 +41,9 @@ class Needs {
   // The sessions that write to one shared tail.
   struct Writers {
     uint32_t count = 0;
-    // The last one of those that hold most of its rows, and the step of that session.
-    const memory::Sequence* longest = nullptr;
-    uint64_t length = 0, end = 0;
-    size_t step = 0;  // its place in steps_
+    // The length of the longest one, and the place of its step in steps_.
+    uint64_t length = 0;
+    size_t step = 0;
   };
 
   uint32_t references(size_t group, uint32_t id) const;

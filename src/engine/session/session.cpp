@@ -104,19 +104,17 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
   for (size_t g = 0; g < totals.size(); g++) {
     const memory::Sequence& sequence = content_.sequences()[g];
     sequence.check_fits(length(), totals[g], who);
-    counts.push_back(sequence.blocks_needed(length(), totals[g], false));
+    counts.push_back(sequence.blocks_needed(totals[g]));
   }
-  Reservation reservation(cache(), counts, watermark, short_by, who);
+  Reservation reservation(cache(), counts, watermark, short_by, who,
+                          [&] { return release_expired(); });
   // All memory is allocated before the first table changes, so that nothing fails half way. Tensors
   // grow last, since they count as reserved bytes.
   reserve_ids(*std::max_element(totals.begin(), totals.end()));
+  for (size_t g = 0; g < counts.size(); g++)
+    content_.sequences()[g].make_room(counts[g], counts[g] > 0 ? totals[g] : 0);
   for (size_t g = 0; g < counts.size(); g++) {
-    memory::Sequence& sequence = content_.sequences()[g];
-    const uint64_t more = sequence.new_blocks_needed(totals[g]);
-    sequence.make_room(more, more > 0 ? totals[g] : 0);
-  }
-  for (size_t g = 0; g < counts.size(); g++) {
-    content_.sequences()[g].extend(length(), totals[g], reservation.next(g, counts[g]));
+    content_.sequences()[g].append(reservation.next(g, counts[g]));
     reservation.disown(g, counts[g]);
   }
 }
@@ -208,7 +206,7 @@ pkv_session_info Session::info() const {
   info.suspended = suspended_;
   info.length = length();
   info.total = total();
-  content_.for_each_block([&](size_t, uint32_t, uint32_t references) {
+  content_.for_each_block([&](size_t, size_t, uint32_t references) {
     info.blocks++;
     info.exclusive_blocks += references == 1;
   });
@@ -288,14 +286,13 @@ void Session::publish(bool wait) noexcept {
 
 void Session::prepare_step(uint32_t new_tokens, std::span<const memory::StepNeed> needs) {
   for (size_t g = 0; g < needs.size(); g++)
-    content_.sequences()[g].make_ready(length() + new_tokens, needs[g].blocks);
+    content_.sequences()[g].make_room(needs[g].blocks, length() + new_tokens);
 }
 
 void Session::begin(const Step& step, uint32_t new_tokens, std::span<const memory::StepNeed> needs,
                     Reservation& reservation) noexcept {
   for (size_t g = 0; g < needs.size(); g++) {
-    content_.sequences()[g].begin(length(), length() + new_tokens, needs[g].copies,
-                                  reservation.next(g, needs[g].blocks));
+    content_.sequences()[g].begin(length(), needs[g].copies, reservation.next(g, needs[g].blocks));
     reservation.disown(g, needs[g].blocks);
   }
   step_ = &step;
@@ -303,10 +300,16 @@ void Session::begin(const Step& step, uint32_t new_tokens, std::span<const memor
 }
 
 void Session::begin_reserved(const Step& step, uint32_t new_tokens) noexcept {
-  for (memory::Sequence& sequence : content_.sequences())
-    sequence.begin(length(), length() + new_tokens, false, {});
+  for (memory::Sequence& sequence : content_.sequences()) sequence.begin(length(), false, {});
   step_ = &step;
   step_tokens_ = new_tokens;
+}
+
+bool Session::release_expired() noexcept {
+  bool any = false;
+  for (memory::Sequence& sequence : content_.sequences())
+    any = sequence.release_expired(length()) || any;
+  return any;
 }
 
 void Session::drop_originals() noexcept {

@@ -104,6 +104,9 @@ class Session {
   // Allocates memory for the ids of that many new tokens, so that commit() cannot fail. Throws
   // bad_alloc.
   void reserve_more_ids(uint64_t count) { reserve_more(content_.tokens(), count); }
+  // Releases blocks that left the window and were kept so that a trim can reach back to before the
+  // last step. To be called where blocks are short. Returns false if there are none.
+  bool release_expired() noexcept;
   // Gives up the shared blocks that copies replaced. The step can then only be committed.
   void drop_originals() noexcept;
   // Ends the step and keeps its first `count` new tokens. `ids` holds their ids, or nothing if none

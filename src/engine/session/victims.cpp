@@ -22,8 +22,20 @@ class Forecast {
   }
 
   void suspend(const Session& session) {
-    session.content().for_each_block([&](size_t group, uint32_t id, uint32_t references) {
-      drop_reference(group, id, references);
+    session.content().for_each_block([&](size_t group, size_t entry, uint32_t references) {
+      drop_reference(group, session.content().sequences()[group].ids()[entry], references);
+    });
+  }
+
+  // Counts the blocks that left the window of a session of the step. begin() takes them if blocks
+  // are short.
+  void expire(const Session& session) {
+    std::vector<memory::Sequence::Entries> expired;
+    for (const memory::Sequence& sequence : session.content().sequences())
+      expired.push_back(sequence.expired(session.length()));
+    session.content().for_each_block([&](size_t group, size_t entry, uint32_t references) {
+      if (expired[group].contains(entry))
+        drop_reference(group, session.content().sequences()[group].ids()[entry], references);
     });
   }
 
@@ -54,6 +66,11 @@ bool holds_blocks(const Session& session) {
                      [](const memory::Sequence& sequence) { return !sequence.blocks().empty(); });
 }
 
+bool has_windows(const Cache& cache) {
+  return std::any_of(cache.groups().begin(), cache.groups().end(),
+                     [](const auto& group) { return group->shape.window != 0; });
+}
+
 }  // namespace
 
 std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessions,
@@ -82,6 +99,12 @@ std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessi
       if (!suspended[i]) needs.add(*sessions[i], new_tokens[i]);
     needs.spare_last_copies();
     if (forecast.fits(needs)) return victims;
+    if (has_windows(cache)) {
+      Forecast expired = forecast;
+      for (size_t i = 0; i < step_sessions; i++)
+        if (!suspended[i]) expired.expire(*sessions[i]);
+      if (expired.fits(needs)) return victims;
+    }
     if (rank.size() <= 1)
       fail(PKV_OUT_OF_BLOCKS,
            "choose_victims: not enough blocks even with all %zu other sessions suspended",
