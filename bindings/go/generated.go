@@ -283,9 +283,9 @@ type PrefixEventKind int32
 
 // Values of PrefixEventKind.
 const (
-	// It is cached now.
+	// A match can end after it now.
 	PrefixStored PrefixEventKind = 1
-	// It went because memory was needed.
+	// It, or what a match that ends after it needs, made room.
 	PrefixEvicted PrefixEventKind = 2
 	// It went because its salt's quota was full.
 	PrefixExpelled PrefixEventKind = 3
@@ -544,8 +544,10 @@ func prefixStatsOf(r *raw.PrefixStats) PrefixStats {
 	}
 }
 
-// PrefixEvent: What happened to one block position. A position is stored after the one that
-// precedes it, and goes before it. This struct is pinned: it will not grow.
+// PrefixEvent: What happened to one block position. A match of a text ends after the last of its
+// positions that were stored and have not gone. Without windows a position is stored after the one
+// that precedes it, and goes before it; where a group has a window, positions before it may have
+// gone. This struct is pinned: it will not grow.
 type PrefixEvent struct {
 	// Counts from 0.
 	Number uint64

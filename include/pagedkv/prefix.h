@@ -4,9 +4,11 @@
  *
  * A match compares tokens, never hashes alone. Full blocks are shared; of a block that matches in
  * part the session gets a copy of those rows (not with storage NONE). With several layer groups a
- * match is as long as every group has what it needs: a group with a window needs its last window.
- * Cached blocks that nobody uses count as available: begin, reserve and resume evict as many as
- * they need.
+ * match is as long as every group has what it needs: a group with a window needs the last window
+ * before the end of the match, wherever in a cached text that is, and its sinks. Cached blocks that
+ * nobody uses count as available: begin, reserve and resume evict as many as they need. Of a group
+ * with a window, that is also what left the windows of sessions; it is evicted block by block, and
+ * blocks that only a match inside of a text would need go first.
  *
  * A salt (any bytes) separates tenants: sessions with different salts share nothing, and none sees
  * through hits, counts or time what another has cached. Without a salt a session shares with all
@@ -184,15 +186,17 @@ PKV_API pkv_status pkv_prefix_set_quota(pkv_cache cache, const void* salt, size_
 
 /** What happened to a block position. */
 typedef enum pkv_prefix_event_kind PKV_ENUM {
-  PKV_PREFIX_STORED = 1,   /**< It is cached now. */
-  PKV_PREFIX_EVICTED = 2,  /**< It went because memory was needed. */
+  PKV_PREFIX_STORED = 1,   /**< A match can end after it now. */
+  PKV_PREFIX_EVICTED = 2,  /**< It, or what a match that ends after it needs, made room. */
   PKV_PREFIX_EXPELLED = 3, /**< It went because its salt's quota was full. */
   PKV_PREFIX_CLEARED = 4   /**< It went by pkv_prefix_clear. */
 } pkv_prefix_event_kind;
 
 /**
- * What happened to one block position. A position is stored after the one that precedes it, and
- * goes before it. This struct is pinned: it will not grow.
+ * What happened to one block position. A match of a text ends after the last of its positions that
+ * were stored and have not gone. Without windows a position is stored after the one that precedes
+ * it, and goes before it; where a group has a window, positions before it may have gone. This
+ * struct is pinned: it will not grow.
  */
 typedef struct pkv_prefix_event {
   uint64_t number;   /**< Counts from 0. */

@@ -35,6 +35,8 @@ class Prefix : public testing::Test {
   const pkv_runner* runner_ = nullptr;
   pkv_dtype dtype_ = PKV_F32;
   uint32_t block_size_ = 16;
+  uint64_t window_blocks_ = 0;  // The blocks of the second group; 0: as many as the first has.
+  uint32_t sinks_ = 0;          // The sinks of the second group.
 
   void make(uint64_t blocks, pkv_storage storage = PKV_STORAGE_PAGED,
             pkv_eviction eviction = PKV_EVICTION_LRU, uint32_t window = 0) {
@@ -55,6 +57,8 @@ class Prefix : public testing::Test {
       groups[i].dtype = dtype_;
     }
     groups[1].window = window_ = window;
+    groups[1].blocks = window_blocks_;
+    groups[1].sinks = sinks_;
     pkv_cache_config config;
     CHECK(pkv_cache_config_init(&config, sizeof config));
     config.storage = storage;
@@ -128,7 +132,8 @@ class Prefix : public testing::Test {
     Session session = open_salted(salt, PKV_PREFIX_SHARE, retention);
     const uint64_t matched = match(session, whole);
     extend(session, whole);
-    check_content(session, whole, window_ == 0 ? 0 : whole.size() - window_ + 1);
+    check_content(session, whole,
+                  window_ == 0 ? 0 : whole.size() - std::min<uint64_t>(whole.size(), window_ - 1));
     return matched;
   }
 

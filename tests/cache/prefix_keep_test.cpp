@@ -147,6 +147,8 @@ TEST_F(PrefixKeep, AWindowGroupKeepsThePinnedWindow) {
   EXPECT_EQ(96u, pin(system));
   EXPECT_EQ(96u, serve(system + text(2, 100)));
   press(22);
+  EXPECT_EQ(160u, cached(system + text(2, 100)));
+  press(26);
   EXPECT_EQ(96u, cached(system + text(2, 100)));
   EXPECT_EQ(96u, unpin(system + text(3, 100)));
 }

@@ -341,6 +341,17 @@ class PrefixPlay {
       CHECK(pkv_store_wait(cache_, salt, std::strlen(salt), 0, nullptr, forever, &cached));
   }
 
+  // Checks that a match of a text ends after the last block of it that the events promise.
+  void compare_promise(const Text& text, const char* salt) {
+    std::vector<uint64_t> hashes(text.size() / 16);
+    CHECK(pkv_prefix_hash_blocks(salt, std::strlen(salt), 16, text.size(), text.data(),
+                                 hashes.data()));
+    while (!hashes.empty() && !cached_.contains(hashes.back())) hashes.pop_back();
+    uint64_t cached = 99;
+    CHECK(pkv_prefix_probe(cache_, salt, std::strlen(salt), text.size(), text.data(), &cached));
+    ASSERT_EQ(16 * hashes.size(), cached);
+  }
+
   // Checks that the events add up to what is cached, and that no salt exceeds its quota.
   void compare_events() {
     pkv_prefix_event events[64];
@@ -352,14 +363,21 @@ class PrefixPlay {
         const bool stored = events[i].kind == PKV_PREFIX_STORED;
         ASSERT_EQ(stored, cached_.insert(events[i].hash).second) << "event " << events[i].number;
         if (!stored) cached_.erase(events[i].hash);
-        ASSERT_TRUE(events[i].position == 0 || cached_.contains(events[i].parent))
+        ASSERT_TRUE(setup_.window != 0 || events[i].position == 0 ||
+                    cached_.contains(events[i].parent))
             << "event " << events[i].number;
       }
     }
+    for (const Text& text : past_)
+      for (const char* salt : {"", "x"}) compare_promise(text, salt);
     pkv_prefix_stats stats{};
     stats.struct_size = sizeof stats;
     CHECK(pkv_prefix_get_stats(cache_, nullptr, PKV_ALL_SALTS, &stats));
-    ASSERT_EQ(cached_.size(), stats.cached_blocks);
+    if (setup_.window == 0) {
+      ASSERT_EQ(cached_.size(), stats.cached_blocks);
+    } else {
+      ASSERT_LE(cached_.size(), stats.cached_blocks);
+    }
     for (const char* salt : {"", "x"}) {
       CHECK(pkv_prefix_get_stats(cache_, salt, std::strlen(salt), &stats));
       ASSERT_TRUE(setup_.salt_blocks == 0 || stats.cached_blocks <= setup_.salt_blocks)

@@ -1,5 +1,6 @@
 // What is saved comes back with the same bits and shared as before, whatever kind of cache saved it
 // and whatever kind loads it.
+#include <algorithm>
 #include <cstring>
 #include <thread>
 
@@ -339,7 +340,11 @@ TEST(Index, WhatWasCachedIsFoundAgain) {
     EXPECT_EQ(4u, inspect(file).prefix_entries);
     const std::vector<Session> loaded = load(b, file, &config);
     expect_same(session, loaded[0], setup);
-    EXPECT_EQ(state_of(a), state_of(b));
+    // Blocks of a window group that only a match inside of a text would need are not saved.
+    if (std::none_of(setup.groups.begin(), setup.groups.end(),
+                     [](const Model& group) { return group.window != 0; })) {
+      EXPECT_EQ(state_of(a), state_of(b));
+    }
     for (const auto& [salt, seed] :
          {std::pair{"", 1}, {"one", 1}, {"two", 2}, {"two", 3}, {"one", 2}})
       EXPECT_EQ(match(a, salt, seed, 100), match(b, salt, seed, 100)) << salt << " " << seed;

@@ -60,18 +60,17 @@ static void keep_system_prompt(pkv_cache cache, const char* tenant) {
 
 /* [events] */
 /* How many leading tokens of a text a cache has, as a router knows from its events: `known` are
- * hashes stored and not gone since.
+ * hashes stored and not gone since. The last one of the text counts. With sliding windows, those
+ * before it may have gone.
  */
 static size_t likely_cached(const uint64_t* known, size_t count, const char* tenant,
                             uint32_t block_size, const text* t) {
   uint64_t hashes[MAX_TEXT];
   check(pkv_prefix_hash_blocks(tenant, strlen(tenant), block_size, t->length, t->tokens, hashes));
-  for (size_t block = 0; block < t->length / block_size; block++) {
-    size_t i = 0;
-    while (i < count && known[i] != hashes[block]) i++;
-    if (i == count) return block * block_size;
-  }
-  return t->length / block_size * block_size;
+  for (size_t blocks = t->length / block_size; blocks > 0; blocks--)
+    for (size_t i = 0; i < count; i++)
+      if (known[i] == hashes[blocks - 1]) return blocks * block_size;
+  return 0;
 }
 /* [events end] */
 

@@ -98,13 +98,8 @@ void Claims::review_unclaimed() noexcept {
 void Claims::count_evictable(Node& node, bool evictable) noexcept {
   const auto& groups = contents_.groups;
   for (size_t g = 0; g < groups.size(); g++) {
-    uint64_t count = node.size;
-    if (groups[g]->shape.window != 0) {
-      count = 0;
-      for (size_t i = g; i < node.blocks.size(); i += groups.size())
-        count += node.blocks[i] != memory::no_block;
-    }
-    contents_.evictable[g] += evictable ? count : uint64_t{0} - count;
+    if (contents_.windows.has(g)) continue;  // these are evictable one by one
+    contents_.evictable[g] += evictable ? node.size : uint64_t{0} - node.size;
   }
   space_of(node).figures.evictable += evictable ? node.size : uint64_t{0} - node.size;
 }
@@ -121,6 +116,7 @@ Node& Claims::split(Node& node, uint32_t inside) {
   reserve_node(space_of(node));
   Node& upper = contents_.tree.split(node, inside);
   contents_.count_node(space_of(upper));
+  contents_.windows.split(upper);
   return upper;
 }
 

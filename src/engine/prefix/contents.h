@@ -10,6 +10,7 @@
 #include "engine/prefix/image.h"
 #include "engine/prefix/policy.h"
 #include "engine/prefix/spaces.h"
+#include "engine/prefix/window_blocks.h"
 
 namespace pkv::prefix {
 
@@ -27,8 +28,20 @@ struct Contents {
   void count_node(Space& space) noexcept { nodes++, space.nodes++; }
   // Drops the index's references to blocks of a group.
   void release(size_t group, std::span<const memory::Block> blocks) noexcept;
-  // Records an event for each block of a node from block number `from` of it on.
-  void record(pkv_prefix_event_kind kind, const Node& node, uint32_t from) noexcept;
+  // Returns how many blocks of a group can be evicted.
+  uint64_t evictable_blocks(size_t group) const {
+    return windows.has(group) ? windows.evictable(group) : evictable[group];
+  }
+  // Sets ends[i] to 1 if a match can end after block number `from` + i of a node, since every group
+  // has what it needs, or else to 0.
+  void find_ends(const Node& node, uint32_t from, std::span<uint8_t> ends) const noexcept;
+  // To be called after blocks of a node came or went, at `from` or behind it, `last` being the last
+  // of them (both are counted from the beginning of the node). Records an event for each position
+  // after which a match can end now and could not before, or the other way round (`lost` says why).
+  void record_changes(Node& node, uint32_t from, uint32_t last,
+                      pkv_prefix_event_kind lost) noexcept;
+  // Records that the blocks of a node from block number `from` of it on go.
+  void record_removed(pkv_prefix_event_kind kind, const Node& node, uint32_t from) noexcept;
 
   const std::span<const std::unique_ptr<memory::Group>> groups;
   Tree tree;
@@ -38,7 +51,12 @@ struct Contents {
   Images images;
   size_t nodes = 0;
   uint64_t clock = 0;               // blocks that claims gave up so far
-  std::vector<uint64_t> evictable;  // blocks by group
+  std::vector<uint64_t> evictable;  // blocks by group, without a window
+  WindowBlocks windows;
+
+ private:
+  void record(pkv_prefix_event_kind kind, const Node& node, uint32_t inside) noexcept;
+  void record_range(Node& node, uint32_t from, uint64_t end, pkv_prefix_event_kind lost) noexcept;
 };
 
 }  // namespace pkv::prefix

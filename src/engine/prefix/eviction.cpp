@@ -1,6 +1,7 @@
 #include "engine/prefix/eviction.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace pkv::prefix {
 
@@ -21,13 +22,29 @@ uint64_t& count_of(pkv_prefix_event_kind why, Figures& figures) {
 
 bool Eviction::make_free(size_t group, uint64_t blocks) noexcept {
   claims_.review_unclaimed();
+  contents_.windows.review(group);
   const memory::Pool& pool = contents_.groups[group]->pool;
-  if (pool.free_count() + contents_.evictable[group] < blocks) return false;
+  if (pool.free_count() + contents_.evictable_blocks(group) < blocks) return false;
   while (pool.free_count() < blocks) {
-    Node* const victim = contents_.policy->victim();
-    if (victim == nullptr) return false;
-    evict(*victim, blocks - pool.free_count(), PKV_PREFIX_EVICTED);
+    if (evict_window_block(group, WindowBlocks::inner)) continue;
+    if (Node* const victim = contents_.policy->victim())
+      evict(*victim, blocks - pool.free_count(), PKV_PREFIX_EVICTED);
+    else if (!evict_window_block(group, WindowBlocks::edge))
+      return false;
   }
+  return true;
+}
+
+// Takes the block of a window group that goes next. Its position stays cached in other groups.
+bool Eviction::evict_window_block(size_t group, WindowBlocks::List list) noexcept {
+  const auto place = contents_.windows.first(group, list);
+  if (!place) return false;
+  Node& node = *place->node;
+  const uint32_t inside = place->position - node.start;
+  memory::Block& block = contents_.tree.blocks_at(node, inside)[group];
+  const memory::Block evicted = std::exchange(block, memory::no_block);
+  contents_.release(group, std::span(&evicted, 1));
+  contents_.record_changes(node, inside, inside, PKV_PREFIX_EVICTED);
   return true;
 }
 
@@ -96,7 +113,7 @@ void Eviction::evict(Node& victim, uint64_t max_blocks, pkv_prefix_event_kind wh
 
 // Takes the last `count` blocks from a candidate; a node that loses all of them is deleted.
 void Eviction::drop_last(Node& node, uint32_t count, pkv_prefix_event_kind why) noexcept {
-  contents_.record(why, node, node.size - count);
+  contents_.record_removed(why, node, node.size - count);
   release_last(node, count);
   Space& space = space_of(node);
   count_of(why, space.figures) += count;
@@ -124,7 +141,7 @@ void Eviction::release_last(const Node& node, uint32_t count) noexcept {
       if (block != memory::no_block) batch[n++] = block;
       if (n < max_batch && i + 1 < node.size) continue;
       contents_.release(g, std::span(batch, n));
-      contents_.evictable[g] -= n;
+      if (!contents_.windows.has(g)) contents_.evictable[g] -= n;
       n = 0;
     }
   }

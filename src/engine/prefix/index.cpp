@@ -128,7 +128,8 @@ bool Index::make_free(size_t group, uint64_t blocks) noexcept {
 uint64_t Index::evictable(size_t group) {
   const std::lock_guard lock(mutex_);
   claims_.review_unclaimed();
-  return contents_.evictable[group];
+  contents_.windows.review(group);
+  return contents_.evictable_blocks(group);
 }
 
 uint32_t Index::pin(std::string_view salt, Tokens text) {
@@ -193,6 +194,13 @@ std::unique_ptr<Image> Index::freeze() {
       part.retention = in_use ? std::max(node->retention, normal_retention) : node->retention;
       part.tokens.assign(node->tokens.begin(), node->tokens.end());
       part.blocks.assign(node->blocks.begin(), node->blocks.end());
+      // Inner blocks are the first to go, and most files are smaller without them.
+      for (size_t i = 0; i < part.blocks.size(); i++)
+        if (const size_t g = i % contents_.groups.size();
+            contents_.windows.has(g) &&
+            contents_.windows.is_inner(
+                g, *node, node->start + static_cast<uint32_t>(i / contents_.groups.size())))
+          part.blocks[i] = memory::no_block;
       for (const Node* child : node->children) rest.emplace_back(child, image->parts.size() - 1);
     }
     image->salts.emplace_back(salt);

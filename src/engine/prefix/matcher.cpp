@@ -25,7 +25,13 @@ uint32_t Matcher::match(Claim& claim, Tokens text, std::span<memory::Sequence> s
     sequences[g].make_room(depth, 0);
   }
   retain_paths(depth);
-  for (size_t g = 0; g < paths_.size(); g++) sequences[g].append(std::span(paths_[g]).first(depth));
+  for (size_t g = 0; g < paths_.size(); g++) {
+    const std::span<const memory::Block> blocks = std::span(paths_[g]).first(depth);
+    sequences[g].append(blocks);
+    if (!contents_.windows.has(g)) continue;
+    for (const memory::Block block : blocks)
+      if (block != memory::no_block) contents_.windows.hold(g, block);
+  }
   claims_.move(claim, end);
   for (Node* node = &end; node->parent != nullptr; node = node->parent) node->matches++;
   retain(part);
@@ -40,13 +46,25 @@ uint32_t Matcher::usable(const Tree::Match& found) {
 
 // The longest beginning of paths_, no longer than `depth`, that every window group can use.
 uint32_t Matcher::usable_beginning(uint32_t depth) const {
-  for (size_t g = 0; g < paths_.size(); g++) {
-    uint32_t shorter = depth;
-    while (shorter > 0 && !has_window(g, shorter)) shorter--;
-    // A group before this one may need less of the shorter beginning.
-    if (shorter < depth) return usable_beginning(shorter);
+  for (uint32_t before = depth;; before = depth) {
+    for (size_t g = 0; g < paths_.size(); g++) depth = usable_in_group(g, depth);
+    if (depth == before) return depth;  // else a group may lack its window before the new end
   }
-  return depth;
+}
+
+// The longest beginning for which a group has the window and the sinks that the token after it
+// sees.
+uint32_t Matcher::usable_in_group(size_t group, uint32_t depth) const {
+  if (!contents_.windows.has(group)) return depth;
+  const Path& path = paths_[group];
+  const uint32_t window = contents_.windows.window(group);
+  const auto sinks_end = path.begin() + std::min(depth, contents_.windows.sinks(group));
+  if (const auto gap = std::find(path.begin(), sinks_end, memory::no_block); gap != sinks_end)
+    depth = static_cast<uint32_t>(gap - path.begin());
+  uint32_t end = depth;
+  for (uint32_t i = depth; i > 0 && end - i < window; i--)
+    if (path[i - 1] == memory::no_block) end = i - 1;
+  return end;
 }
 
 void Matcher::read_path(const Node& end, size_t group, Path& path) const {
@@ -55,20 +73,6 @@ void Matcher::read_path(const Node& end, size_t group, Path& path) const {
   for (const Node* node = &end; node->parent != nullptr; node = node->parent)
     for (uint32_t i = 0; i < node->size; i++)
       path[node->start + i] = node->blocks[i * stride + group];
-}
-
-// True if a group has the window and the sinks that the token after `depth` blocks sees.
-bool Matcher::has_window(size_t group, uint32_t depth) const {
-  const memory::Group& of = *contents_.groups[group];
-  if (of.shape.window == 0) return true;
-  const Path& path = paths_[group];
-  const auto window = static_cast<uint32_t>(of.blocks_for(of.shape.window)),
-             sinks = static_cast<uint32_t>(of.blocks_for(of.shape.sinks));
-  const auto has_all = [&](uint32_t first, uint32_t last) {
-    return std::find(path.begin() + first, path.begin() + last, memory::no_block) ==
-           path.begin() + last;
-  };
-  return has_all(depth - std::min(depth, window), depth) && has_all(0, std::min(depth, sinks));
 }
 
 // A session that begins in the middle of a text gets of a window group what its next token sees.
@@ -116,6 +120,8 @@ void Matcher::retain(Tail& tail) noexcept {
     tail = {};
     return;
   }
+  for (size_t g = 0; g < tail.blocks.size(); g++)
+    if (contents_.windows.has(g)) contents_.windows.hold(g, tail.blocks[g]);
   if (tail.node != nullptr) claims_.attach(*tail.node);
 }
 

@@ -37,7 +37,7 @@ class Matcher {
 
   void read_path(const Node& end, size_t group, Path& path) const;
   uint32_t usable_beginning(uint32_t depth) const;
-  bool has_window(size_t group, uint32_t depth) const;
+  uint32_t usable_in_group(size_t group, uint32_t depth) const;
   void hide_before_window(size_t group, uint32_t depth);
   void retain_paths(uint32_t depth) const;
   void release_paths(size_t groups, uint32_t depth) const noexcept;

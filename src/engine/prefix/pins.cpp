@@ -31,7 +31,10 @@ uint32_t Pins::pin(std::string_view salt, Tokens text) {
     fail(PKV_REF_LIMIT, "pin: the salt has %u pins, which is the limit", space->root.pinned);
   claims_.attach(end);
   end.pins++;
-  for (Node* node = &end; node != nullptr; node = node->parent) node->pinned++;
+  for (Node* node = &end; node != nullptr; node = node->parent) {
+    node->pinned++;
+    contents_.windows.pin(*node);
+  }
   blocks_ += more;
   space->figures.pinned += more;
   return depth;

@@ -32,19 +32,24 @@ void Publisher::take_over(Claim& claim, Node& end, std::span<memory::Sequence> s
   for (Node* node = &end; node->end() > from; node = node->parent) {
     for (uint32_t i = 0; i < node->size; i++) {
       const std::span<memory::Block> cached = contents_.tree.blocks_at(*node, i);
+      bool filled = false;
       for (size_t g = 0; g < cached.size(); g++) {
         memory::Pool& pool = contents_.groups[g]->pool;
         const memory::Block own = sequences[g].blocks()[node->start + i];
         if (own == cached[g] || own == memory::no_block) continue;
-        if (cached[g] == memory::no_block) {
-          if (pool.retain(own) == PKV_OK) cached[g] = own;  // a window the index had let go
+        if (cached[g] == memory::no_block) {  // a window group had let it go
+          if (pool.retain(own) != PKV_OK) continue;
+          cached[g] = own;
+          contents_.windows.add(g, own, *node, node->start + i);
+          filled = true;
         } else if (pool.retain(cached[g]) == PKV_OK) {
+          if (contents_.windows.has(g)) contents_.windows.hold(g, cached[g]);
           sequences[g].replace(node->start + i, cached[g]);
         }
       }
+      if (filled) contents_.record_changes(*node, i, i, PKV_PREFIX_EVICTED);
     }
   }
-  let_windows_go(end);
 }
 
 // Stores new blocks in runs of the same history.
@@ -100,8 +105,13 @@ void Publisher::store_run(Claim& claim, Tree::Run run, std::span<memory::Sequenc
   Figures& figures = claim.space->figures;
   figures.published += run.hashes.size();
   figures.cached += run.hashes.size();
-  contents_.record(PKV_PREFIX_STORED, *claim.node, from - claim.node->start);
-  let_windows_go(*claim.node);
+  Node& stored = *claim.node;
+  for (size_t i = 0; i < blocks_.size(); i++)
+    if (blocks_[i] != memory::no_block && contents_.windows.has(i % groups))
+      contents_.windows.add(i % groups, blocks_[i], stored,
+                            from + static_cast<uint32_t>(i / groups));
+  contents_.windows.extended(stored, from);
+  contents_.record_changes(stored, from - stored.start, stored.size - 1, PKV_PREFIX_EVICTED);
 }
 
 // Fills blocks_ with the blocks of the sequences beyond the claim, with a reference each. Throws
@@ -114,25 +124,6 @@ void Publisher::retain_run(Claim& claim, std::span<memory::Sequence> sequences) 
     if (block == memory::no_block) continue;
     if (contents_.groups[i % groups]->pool.retain(block) != PKV_OK) throw std::bad_alloc();
     blocks_[i] = block;
-  }
-}
-
-// Releases the blocks of a window group that nobody can use: all but the last window before the end
-// of a node, and the sinks.
-void Publisher::let_windows_go(Node& node) noexcept {
-  const auto& groups = contents_.groups;
-  for (size_t g = 0; g < groups.size(); g++) {
-    const memory::Shape& shape = groups[g]->shape;
-    if (shape.window == 0) continue;
-    const uint64_t window = groups[g]->blocks_for(shape.window),
-                   sinks = groups[g]->blocks_for(shape.sinks);
-    for (uint64_t i = node.end() - std::min<uint64_t>(node.end(), window);
-         i > std::max<uint64_t>(node.start, sinks); i--) {
-      memory::Block& block = node.blocks[(i - 1 - node.start) * groups.size() + g];
-      if (block == memory::no_block) break;
-      const memory::Block let_go = std::exchange(block, memory::no_block);
-      contents_.release(g, std::span(&let_go, 1));
-    }
   }
 }
 

@@ -27,7 +27,6 @@ class Publisher {
   void store(Claim& claim, Tokens text, std::span<memory::Sequence> sequences);
   void store_run(Claim& claim, Tree::Run run, std::span<memory::Sequence> sequences);
   void retain_run(Claim& claim, std::span<memory::Sequence> sequences);
-  void let_windows_go(Node& node) noexcept;
 
   Contents& contents_;
   Claims& claims_;

@@ -130,9 +130,11 @@ Node& Tree::split(Node& node, uint32_t inside) {
     const auto tokens = Tokens(node.tokens).first(size_t{inside} * block_size_);
     const auto blocks = std::span(node.blocks).first(size_t{inside} * groups_);
     const auto hashes = std::span(node.hashes).first(inside);
+    const auto announced = std::span(node.announced).first(inside);
     upper.tokens.assign(tokens.begin(), tokens.end());
     upper.blocks.assign(blocks.begin(), blocks.end());
     upper.hashes.assign(hashes.begin(), hashes.end());
+    upper.announced.assign(announced.begin(), announced.end());
     upper.children.insert(&node);
   } catch (...) {
     free(&upper);
@@ -155,6 +157,7 @@ Node& Tree::split(Node& node, uint32_t inside) {
   node.blocks.erase(node.blocks.begin(),
                     node.blocks.begin() + static_cast<std::ptrdiff_t>(size_t{inside} * groups_));
   node.hashes.erase(node.hashes.begin(), node.hashes.begin() + inside);
+  node.announced.erase(node.announced.begin(), node.announced.begin() + inside);
   node.parent = &upper;
   node.start += inside;
   node.size -= inside;
@@ -179,10 +182,12 @@ void Tree::extend(Node& node, const Run& run) {
   reserve_more(node.tokens, run.text.size());
   reserve_more(node.blocks, run.blocks.size());
   reserve_more(node.hashes, run.hashes.size());
+  reserve_more(node.announced, run.hashes.size());
   node.tokens.insert(node.tokens.end(), run.text.begin(), run.text.end());
   node.blocks.insert(node.blocks.end(), run.blocks.begin(), run.blocks.end());
   node.hashes.insert(node.hashes.end(), run.hashes.begin(), run.hashes.end());
   node.size += static_cast<uint32_t>(run.hashes.size());
+  node.announced.resize(node.size);
 }
 
 Node& Tree::drop_last(Node& node, uint32_t count) noexcept {
@@ -191,6 +196,7 @@ Node& Tree::drop_last(Node& node, uint32_t count) noexcept {
     node.tokens.resize(size_t{node.size} * block_size_);
     node.blocks.resize(size_t{node.size} * groups_);
     node.hashes.resize(node.size);
+    node.announced.resize(node.size);
     return node;
   }
   Node& parent = *node.parent;

@@ -45,6 +45,7 @@ struct Node {
         tokens(memory),
         blocks(memory),
         hashes(memory),
+        announced(memory),
         children(ByFirstBlock{block_size}, memory) {}
 
   Node* parent;                      // nullptr: a root, which has no blocks
@@ -54,6 +55,8 @@ struct Node {
   // size * groups of them, by position; no_block where a window group has let a block go.
   std::pmr::vector<memory::Block> blocks;
   std::pmr::vector<uint64_t> hashes;  // size; see hash.h
+  // size; by position, 1 where the last event said that a match can end after the block.
+  std::pmr::vector<uint8_t> announced;
   std::pmr::set<Node*, ByFirstBlock> children;
   uint32_t users = 0;
   uint32_t pins = 0;      // uses by pins that end here

@@ -63,8 +63,27 @@ void check_blocks(const Contents& contents, const Node& node,
       fail(PKV_INTERNAL, "index: block %u is evictable, but has %u references", id,
            state.references);
     references[g][id]++;
-    counts.evictable_by_group[g] += node.users == 0;
+    if (!contents.windows.has(g)) {
+      counts.evictable_by_group[g] += node.users == 0;
+      continue;
+    }
+    const auto position = node.start + static_cast<uint32_t>(i / contents.groups.size());
+    const WindowBlocks::List list = contents.windows.list_of(g, node, position);
+    if (list == WindowBlocks::none)
+      fail(PKV_INTERNAL, "index: block %u of a window group is in no list of its place", id);
+    if (list != WindowBlocks::held && state.references != 1)
+      fail(PKV_INTERNAL, "index: block %u of a window is evictable, but has %u references", id,
+           state.references);
+    counts.evictable_by_group[g] += list != WindowBlocks::held;
   }
+}
+
+void check_announced(const Contents& contents, const Node& node) {
+  if (!contents.events.kept()) return;
+  std::vector<uint8_t> ends(node.size);
+  contents.find_ends(node, 0, ends);
+  if (!std::equal(ends.begin(), ends.end(), node.announced.begin(), node.announced.end()))
+    fail(PKV_INTERNAL, "index: events do not say where a match can end after block %u", node.start);
 }
 
 // Checks all nodes, and counts what is there.
@@ -81,6 +100,7 @@ Counts count_nodes(const Contents& contents, std::span<std::vector<uint64_t>> re
     if (node.parent == nullptr) continue;
     check_contents(contents, node);
     check_blocks(contents, node, references, counts);
+    check_announced(contents, node);
     counts.nodes++;
     counts.candidates += node.place != Node::no_place;
     counts.cached += node.size;
@@ -113,7 +133,8 @@ void validate(const Contents& contents, uint64_t pinned_blocks,
   check_equal("pinned blocks", counts.pinned, pinned_blocks);
   check_equal("pinned blocks of all salts", all.pinned, pinned_blocks);
   for (size_t g = 0; g < contents.groups.size(); g++)
-    check_equal("evictable blocks of a group", counts.evictable_by_group[g], contents.evictable[g]);
+    check_equal("evictable blocks of a group", counts.evictable_by_group[g],
+                contents.evictable_blocks(g));
 }
 
 }  // namespace pkv::prefix

@@ -652,8 +652,10 @@ type PrefixStats struct {
 	PinnedBlocks uint64
 }
 
-// What happened to one block position. A position is stored after the one that precedes it, and
-// goes before it. This struct is pinned: it will not grow.
+// What happened to one block position. A match of a text ends after the last of its positions that
+// were stored and have not gone. Without windows a position is stored after the one that precedes
+// it, and goes before it; where a group has a window, positions before it may have gone. This
+// struct is pinned: it will not grow.
 type PrefixEvent struct {
 	// Counts from 0.
 	Number uint64

@@ -283,9 +283,9 @@ class PrefixEventKind(enum.IntEnum):
     """What happened to a block position."""
 
     STORED = 1
-    """It is cached now."""
+    """A match can end after it now."""
     EVICTED = 2
-    """It went because memory was needed."""
+    """It, or what a match that ends after it needs, made room."""
     EXPELLED = 3
     """It went because its salt's quota was full."""
     CLEARED = 4
@@ -736,8 +736,10 @@ class PrefixStats(ctypes.Structure):
 
 
 class PrefixEvent(ctypes.Structure):
-    """What happened to one block position. A position is stored after the one that precedes it, and
-    goes before it. This struct is pinned: it will not grow.
+    """What happened to one block position. A match of a text ends after the last of its positions
+    that were stored and have not gone. Without windows a position is stored after the one that
+    precedes it, and goes before it; where a group has a window, positions before it may have gone.
+    This struct is pinned: it will not grow.
     """
 
     _fields_ = [

@@ -319,9 +319,9 @@ c_enum! {
 c_enum! {
     /// What happened to a block position.
     pkv_prefix_event_kind {
-        /// It is cached now.
+        /// A match can end after it now.
         STORED = 1,
-        /// It went because memory was needed.
+        /// It, or what a match that ends after it needs, made room.
         EVICTED = 2,
         /// It went because its salt's quota was full.
         EXPELLED = 3,
@@ -985,8 +985,10 @@ pub struct pkv_prefix_stats {
     pub pinned_blocks: u64,
 }
 
-/// What happened to one block position. A position is stored after the one that precedes it, and
-/// goes before it. This struct is pinned: it will not grow.
+/// What happened to one block position. A match of a text ends after the last of its positions that
+/// were stored and have not gone. Without windows a position is stored after the one that precedes
+/// it, and goes before it; where a group has a window, positions before it may have gone. This
+/// struct is pinned: it will not grow.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_prefix_event {

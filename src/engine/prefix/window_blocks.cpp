@@ -1,0 +1,139 @@
+#include "engine/prefix/window_blocks.h"
+
+#include <algorithm>
+
+namespace pkv::prefix {
+
+WindowBlocks::WindowBlocks(std::span<const std::unique_ptr<memory::Group>> groups,
+                           std::pmr::memory_resource& memory)
+    : groups_(groups) {
+  for (size_t g = 0; g < groups.size(); g++) {
+    Lists& lists = lists_.emplace_back(Lists{std::pmr::vector<Slot>(&memory)});
+    if (!has(g)) continue;
+    lists.slots.resize(size_t{groups[g]->pool.blocks()} + none);
+    for (const List list : {held, inner, edge}) {
+      Slot& slot = lists.slots[head(g, list)];
+      slot.before = slot.after = head(g, list);
+    }
+  }
+}
+
+uint32_t WindowBlocks::window(size_t group) const {
+  return static_cast<uint32_t>(groups_[group]->blocks_for(groups_[group]->shape.window));
+}
+
+uint32_t WindowBlocks::sinks(size_t group) const {
+  return static_cast<uint32_t>(groups_[group]->blocks_for(groups_[group]->shape.sinks));
+}
+
+uint32_t WindowBlocks::head(size_t group, List list) const {
+  return groups_[group]->pool.blocks() + list;
+}
+
+void WindowBlocks::move(size_t group, uint32_t id, List list) noexcept {
+  Lists& lists = lists_[group];
+  std::pmr::vector<Slot>& slots = lists.slots;
+  Slot& slot = slots[id];
+  if (slot.list != none) {
+    slots[slot.before].after = slot.after;
+    slots[slot.after].before = slot.before;
+    lists.evictable -= slot.list != held;
+  }
+  slot.list = list;
+  if (list == none) return;
+  lists.evictable += list != held;
+  slot.after = head(group, list);
+  slot.before = slots[slot.after].before;
+  slots[slot.before].after = slots[slot.after].before = id;
+}
+
+void WindowBlocks::add(size_t group, memory::Block block, Node& node, uint32_t position) noexcept {
+  const uint32_t id = memory::block_id(block);
+  lists_[group].slots[id].node = &node;
+  lists_[group].slots[id].position = position;
+  move(group, id, held);
+}
+
+void WindowBlocks::remove(size_t group, memory::Block block) noexcept {
+  move(group, memory::block_id(block), none);
+}
+
+void WindowBlocks::hold(size_t group, memory::Block block) noexcept {
+  move(group, memory::block_id(block), held);
+}
+
+void WindowBlocks::review(size_t group) noexcept {
+  if (!has(group)) return;
+  const std::pmr::vector<Slot>& slots = lists_[group].slots;
+  for (uint32_t id = slots[head(group, held)].after, next = 0; id != head(group, held); id = next) {
+    next = slots[id].after;
+    if (groups_[group]->pool.references(id) > 1) continue;
+    const Node& node = *slots[id].node;
+    const bool in_node = is_inner(group, node, slots[id].position);
+    if (in_node || node.pinned == 0) move(group, id, in_node ? inner : edge);
+  }
+}
+
+template <class Visit>
+void WindowBlocks::for_each_edge(Node& node, const Visit& visit) noexcept {
+  for (size_t g = 0; g < groups_.size(); g++) {
+    if (!has(g)) continue;
+    const auto visit_range = [&](uint32_t first, uint32_t last) {
+      for (uint32_t position = std::max(first, node.start); position < last; position++)
+        if (const memory::Block block = block_at(node, position, g); block != memory::no_block)
+          visit(g, position, block);
+    };
+    const uint32_t from = node.end() - std::min(node.end(), window(g));
+    visit_range(0, std::min({sinks(g), from, node.end()}));
+    visit_range(from, node.end());
+  }
+}
+
+void WindowBlocks::split(Node& upper) noexcept {
+  for (size_t i = 0; i < upper.blocks.size(); i++)
+    if (upper.blocks[i] != memory::no_block && has(i % groups_.size()))
+      lists_[i % groups_.size()].slots[memory::block_id(upper.blocks[i])].node = &upper;
+  for_each_edge(upper, [&](size_t group, uint32_t, memory::Block block) {
+    const uint32_t id = memory::block_id(block);
+    if (lists_[group].slots[id].list == inner) move(group, id, edge);
+  });
+}
+
+void WindowBlocks::extended(Node& node, uint32_t end) noexcept {
+  for (size_t g = 0; g < groups_.size(); g++) {
+    if (!has(g)) continue;
+    const uint32_t first = std::max(node.start, end - std::min(end, window(g)));
+    for (uint32_t position = first; position < end && is_inner(g, node, position); position++) {
+      const memory::Block block = block_at(node, position, g);
+      if (block == memory::no_block) continue;
+      const uint32_t id = memory::block_id(block);
+      if (lists_[g].slots[id].list == edge) move(g, id, inner);
+    }
+  }
+}
+
+void WindowBlocks::pin(Node& node) noexcept {
+  for_each_edge(node, [&](size_t group, uint32_t, memory::Block block) { hold(group, block); });
+}
+
+std::optional<WindowBlocks::Place> WindowBlocks::first(size_t group, List list) noexcept {
+  if (!has(group)) return std::nullopt;
+  const std::pmr::vector<Slot>& slots = lists_[group].slots;
+  for (;;) {
+    const uint32_t id = slots[head(group, list)].after;
+    if (id == head(group, list)) return std::nullopt;
+    const Slot& slot = slots[id];
+    // The node may have become shorter since the block was found to be an inner one.
+    if (list == edge || is_inner(group, *slot.node, slot.position))
+      return Place{slot.node, slot.position, id};
+    move(group, id, edge);
+  }
+}
+
+WindowBlocks::List WindowBlocks::list_of(size_t group, const Node& node, uint32_t position) const {
+  const memory::Block block = node.blocks[size_t{position - node.start} * groups_.size() + group];
+  const Slot& slot = lists_[group].slots[memory::block_id(block)];
+  return slot.node == &node && slot.position == position ? slot.list : none;
+}
+
+}  // namespace pkv::prefix

@@ -1,0 +1,96 @@
+// The cached blocks of layer groups with a window. A match needs only the last window before its
+// end, so these blocks are given up one by one, while the positions that they belong to stay cached
+// in the other groups. Each of them is in one list of its group:
+//
+//   held   somebody besides the index refers to it, or did at the last review; or a pin keeps it
+//   inner  only a match that ends inside of a node needs it
+//   edge   a match that ends where a node ends needs it, or it holds sinks
+//
+// Blocks of the last two are evictable, whether their node is in use or not. Those that were used
+// longest ago come first. A node ends where a text ended or where texts went different ways, so
+// inner blocks are given up before anything else.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/memory/group.h"
+#include "engine/prefix/tree.h"
+
+namespace pkv::prefix {
+
+class WindowBlocks {
+ public:
+  enum List : uint8_t { held, inner, edge, none };
+  struct Place {
+    Node* node;
+    uint32_t position;  // in blocks, from the beginning of the text
+    uint32_t id;
+  };
+
+  // Throws bad_alloc.
+  WindowBlocks(std::span<const std::unique_ptr<memory::Group>> groups,
+               std::pmr::memory_resource& memory);
+
+  bool has(size_t group) const { return groups_[group]->shape.window != 0; }
+  // Returns how many blocks a match needs before its end.
+  uint32_t window(size_t group) const;
+  // Returns how many blocks hold sinks.
+  uint32_t sinks(size_t group) const;
+  // Returns true if only a match that ends inside of the node needs the block of a position.
+  bool is_inner(size_t group, const Node& node, uint32_t position) const {
+    return position >= sinks(group) && position + window(group) < node.end();
+  }
+
+  // The index took a reference to a block for a position of a node.
+  void add(size_t group, memory::Block block, Node& node, uint32_t position) noexcept;
+  // The index is about to give up its reference to a block.
+  void remove(size_t group, memory::Block block) noexcept;
+  // Somebody takes a reference to a block.
+  void hold(size_t group, memory::Block block) noexcept;
+  // Makes evictable what nobody but the index refers to any more.
+  void review(size_t group) noexcept;
+  // The upper part of a node became a node of its own.
+  void split(Node& upper) noexcept;
+  // A node got longer than `end`: blocks that a match at its old end needed may be inner ones now.
+  void extended(Node& node, uint32_t end) noexcept;
+  // A pin keeps what a match at the end of this node needs.
+  void pin(Node& node) noexcept;
+
+  // Returns how many blocks are evictable, as of the last review.
+  uint64_t evictable(size_t group) const { return lists_[group].evictable; }
+  // Returns the block that goes next, of the inner ones or of the others.
+  std::optional<Place> first(size_t group, List list) noexcept;
+  // Returns the list that a block is in, or `none`.
+  List list_of(size_t group, const Node& node, uint32_t position) const;
+
+ private:
+  // A link of a ring; the last three slots of a group are the heads of its lists.
+  struct Slot {
+    Node* node = nullptr;
+    uint32_t position = 0;
+    uint32_t before = 0, after = 0;
+    List list = none;
+  };
+  struct Lists {
+    std::pmr::vector<Slot> slots;  // by block id
+    uint64_t evictable = 0;
+  };
+
+  // Returns the block that a node has at a position.
+  memory::Block& block_at(Node& node, uint32_t position, size_t group) const {
+    return node.blocks[size_t{position - node.start} * groups_.size() + group];
+  }
+  uint32_t head(size_t group, List list) const;
+  // Moves a block to the end of a list.
+  void move(size_t group, uint32_t id, List list) noexcept;
+  // Calls visit(group, position, block) for what a match at the end of a node needs of the node.
+  template <class Visit>
+  void for_each_edge(Node& node, const Visit& visit) noexcept;
+
+  const std::span<const std::unique_ptr<memory::Group>> groups_;
+  std::vector<Lists> lists_;  // by group
+};
+
+}  // namespace pkv::prefix
