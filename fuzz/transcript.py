@@ -18,8 +18,9 @@ HANDLES = ("pkv_pool", "pkv_cache", "pkv_session", "pkv_batch", "pkv_snapshot", 
 # Their text is written by hand, in transcript.cpp.
 BY_HAND = {"pkv_tensor", "pkv_allocator", "pkv_logger", "pkv_runner"}
 
-# Left out: the input of a fuzzer of files is a file as it is.
-UNWRITTEN = ("directory_", "file_", "store_", "stream_")
+# Left out: the input of a fuzzer of files is a file as it is, and the threads of OpenMP are those
+# of the process.
+UNWRITTEN = ("directory_", "file_", "openmp_", "store_", "stream_")
 
 # Lists of numbers and handles, and how many there are; a pointer that is not here leads to one that
 # the library writes.

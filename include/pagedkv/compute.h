@@ -82,6 +82,20 @@ typedef struct pkv_compute_info {
  */
 PKV_API pkv_status pkv_compute_get_info(pkv_compute compute, pkv_compute_info* out);
 
+/**
+ * Gives the OpenMP threads of the process as a runner: those that a host's own matrix products run
+ * on, such as PyTorch's. A call then wakes no threads beside them, and has their number and the
+ * processors that they are bound to. For the config of a pkv_compute or a cache.
+ *
+ * libgomp, libomp and libiomp5 will do. The library is looked up among the symbols that all of the
+ * process sees: where it was loaded with another one, before it or by RTLD_GLOBAL.
+ *
+ * @param[out] out  The runner. Its threads are as many as omp_get_max_threads() tells now.
+ *
+ * Statuses: UNSUPPORTED (the process has loaded no OpenMP library). Since 0.1.
+ */
+PKV_API pkv_status pkv_openmp_runner(pkv_runner* out);
+
 #ifdef __cplusplus
 }
 #endif

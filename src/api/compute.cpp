@@ -3,6 +3,7 @@
 
 #include "api/boundary.h"
 #include "api/compute_object.h"
+#include "base/openmp_runner.h"
 
 using namespace pkv;
 using namespace pkv::api;
@@ -32,4 +33,11 @@ pkv_status pkv_compute_destroy(pkv_compute handle) {
 
 pkv_status pkv_compute_get_info(pkv_compute compute, pkv_compute_info* out) {
   return guarded([&] { fill_struct(out, (*ComputeLease(compute)).info(), "out"); });
+}
+
+pkv_status pkv_openmp_runner(pkv_runner* out) {
+  return guarded([&] {
+    check_pointer(out, "out");
+    *out = openmp_runner();
+  });
 }

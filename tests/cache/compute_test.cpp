@@ -6,6 +6,18 @@
 
 #include "host.h"
 
+// The part of an OpenMP library that the library looks up in the process.
+extern "C" {
+[[gnu::visibility("default")]] int omp_get_max_threads() { return 3; }
+[[gnu::visibility("default")]] void GOMP_parallel(void (*work)(void*), void* data, unsigned threads,
+                                                  unsigned) {
+  std::vector<std::thread> others;
+  for (unsigned i = 1; i < threads; i++) others.emplace_back(work, data);
+  work(data);
+  for (std::thread& other : others) other.join();
+}
+}
+
 namespace cache_test {
 namespace {
 
@@ -145,6 +157,16 @@ TEST(Compute, RunsOnTheCallersThreads) {
   EXPECT_EQ(5u, info_of(compute).threads);
   EXPECT_TRUE(expected == Step(4).run(compute));
   EXPECT_GT(tasks, 2u);
+}
+
+TEST(Compute, RunsOnTheThreadsOfOpenMP) {
+  pkv_runner runner{};
+  CHECK(pkv_openmp_runner(&runner));
+  pkv_compute_config config = compute_config();
+  config.runner = &runner;
+  const Compute compute = make_compute(config);
+  EXPECT_EQ(3u, info_of(compute).threads);
+  EXPECT_TRUE(Step(6).run(nullptr) == Step(6).run(compute));
 }
 
 // A runner that runs nothing, leaves a task out or runs one twice is told, and so is one that calls

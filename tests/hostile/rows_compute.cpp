@@ -1,6 +1,15 @@
 // The rows of compute.h.
 #include "matrix.h"
 
+// What the library looks up of OpenMP.
+extern "C" {
+[[gnu::visibility("default")]] int omp_get_max_threads() { return 1; }
+[[gnu::visibility("default")]] void GOMP_parallel(void (*work)(void*), void* data, unsigned,
+                                                  unsigned) {
+  work(data);
+}
+}
+
 namespace hostile {
 
 std::vector<Function> compute_rows() {
@@ -62,7 +71,8 @@ std::vector<Function> compute_rows() {
           destroy,
           {ROW(pkv_compute_get_info),
            {optional(handle(Handle::compute)), struct_out(sizeof(pkv_compute_info))}},
-          {ROW(pkv_compute_config_init), init_args(sizeof(pkv_compute_config))}};
+          {ROW(pkv_compute_config_init), init_args(sizeof(pkv_compute_config))},
+          {ROW(pkv_openmp_runner), {out<pkv_runner>()}}};
 }
 
 }  // namespace hostile

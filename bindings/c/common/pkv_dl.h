@@ -30,6 +30,7 @@
   X(batch_slot_mapping) X(batch_block_copies) X(batch_kv_indices)                                 \
   X(attention_params_init) X(attention) X(merge_states)                                           \
   X(compute_config_init) X(compute_create) X(compute_destroy) X(compute_get_info)                 \
+  X(openmp_runner)                                                                                \
   X(kv_view_plan) X(kv_write) X(kv_write_slots) X(kv_read_slots)                                  \
   X(snapshot_take) X(snapshot_open) X(snapshot_length) X(snapshot_close)                          \
   X(cache_format_metrics) X(prefix_config_init) X(session_match_prefix) X(prefix_get_stats)       \

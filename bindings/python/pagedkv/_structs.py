@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 import os
 from typing import Any
 
@@ -17,11 +18,19 @@ def fill(struct: ctypes.Structure, described: Any) -> None:
     """Copies the fields of a dataclass to the numbers of the same names; None leaves
     the default.
     """
-    given = {field.name for field in dataclasses.fields(described)}
-    for name, kind, *_ in struct._fields_:
-        value = getattr(described, name) if name in given and kind in BITS else None
+    for name, bits in _numbers(type(struct), described.__class__):
+        value = getattr(described, name)
         if value is not None:
-            setattr(struct, name, unsigned(value, BITS[kind], name))
+            setattr(struct, name, unsigned(value, bits, name))
+
+
+@functools.cache
+def _numbers(struct: Any, described: Any) -> list[tuple[str, int]]:
+    """The numbers that both have, and how many bits C has for them."""
+    given = {field.name for field in dataclasses.fields(described)}
+    return [
+        (name, BITS[kind]) for name, kind, *_ in struct._fields_ if name in given and kind in BITS
+    ]
 
 
 def point_to_bytes(struct: Any, name: str, given: bytes | None) -> None:

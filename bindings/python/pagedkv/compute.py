@@ -14,18 +14,32 @@ from .generated.records import ComputeInfo
 class Compute(Handle):
     """Threads, kernels and working memory that is kept from call to call, for functions over
     arrays of your own; without one they run on all processors. Any thread may use it at any time.
+
+    `runner` is what `openmp_runner` makes; `threads` is 0 then.
     """
 
     _close_function = "compute_destroy"
 
-    def __init__(self, threads: int = 0, isa: Isa = Isa.AUTO) -> None:
+    def __init__(
+        self, threads: int = 0, isa: Isa = Isa.AUTO, *, runner: _raw.Runner | None = None
+    ) -> None:
         struct = _raw.ComputeConfig()
         library().check(library().compute_config_init(ctypes.byref(struct), ctypes.sizeof(struct)))
         struct.threads, struct.isa = unsigned(threads, 32, "threads"), unsigned(isa, 31, "isa")
+        if runner is not None:
+            struct.runner = ctypes.addressof(runner)
         super().__init__(new_handle(library().compute_create, ctypes.byref(struct)))
 
     def info(self) -> ComputeInfo:
         return report(ComputeInfo, library().compute_get_info, self._handle)
+
+
+def openmp_runner() -> _raw.Runner:
+    """The OpenMP threads of the process, such as PyTorch's, for a Compute or a CacheConfig: see
+    pkv_openmp_runner."""
+    runner = _raw.Runner()
+    library().check(library().openmp_runner(ctypes.byref(runner)))
+    return runner
 
 
 def handle_of(compute: Compute | None) -> int | None:

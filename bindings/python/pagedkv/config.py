@@ -73,8 +73,8 @@ class CacheConfig:
     """The fields of pkv_cache_config, by name; 0 and None stand for what the library decides. Give
     `blocks` or `memory_bytes`.
 
-    A logger gets (level, line) and must neither raise nor call the library. Hooks for memory and
-    threads are for C.
+    A logger gets (level, line) and must neither raise nor call the library. `runner` is what
+    `openmp_runner` makes; `threads` is 0 then. Other hooks for memory and threads are for C.
     """
 
     layers: int = 0
@@ -101,6 +101,7 @@ class CacheConfig:
     prefix: PrefixConfig | None = None
     store: StoreConfig | None = None
     logger: Callable[[LogLevel, str], None] | None = None
+    runner: _raw.Runner | None = None
 
     def layer_groups(self) -> list[LayerGroup]:
         """The groups, also where the config describes one itself."""
@@ -142,6 +143,9 @@ class CacheConfig:
             fill(prefix, self.prefix)
             keep.append(prefix)
             struct.prefix = ctypes.addressof(prefix)
+        if self.runner is not None:
+            keep.append(self.runner)
+            struct.runner = ctypes.addressof(self.runner)
         if self.logger is not None:
             logger = _logger(self.logger, keep)
             struct.logger = ctypes.addressof(logger)

@@ -66,6 +66,9 @@ static int go_pkv_compute_destroy(uintptr_t compute) {
 static int go_pkv_compute_get_info(uintptr_t compute, pkv_compute_info* out) {
   return pkv_compute_get_info((pkv_compute)compute, out);
 }
+static int go_pkv_openmp_runner(pkv_runner* out) {
+  return pkv_openmp_runner(out);
+}
 static int go_pkv_cache_kv_view(uintptr_t cache, uint32_t layer, pkv_kv_view* out) {
   return pkv_cache_kv_view((pkv_cache)cache, layer, out);
 }
@@ -613,6 +616,18 @@ func ComputeGetInfo(compute Compute, out *ComputeInfo) Status {
 	return Status(C.go_pkv_compute_get_info(
 		C.uintptr_t(compute), (*C.pkv_compute_info)(unsafe.Pointer(out)),
 	))
+}
+
+// OpenmpRunner is pkv_openmp_runner. Gives the OpenMP threads of the process as a runner: those
+// that a host's own matrix products run on, such as PyTorch's. A call then wakes no threads beside
+// them, and has their number and the processors that they are bound to. For the config of a
+// pkv_compute or a cache. libgomp, libomp and libiomp5 will do. The library is looked up among the
+// symbols that all of the process sees: where it was loaded with another one, before it or by
+// RTLD_GLOBAL. Statuses: UNSUPPORTED (the process has loaded no OpenMP library). Since 0.1.
+//
+//   - out: The runner. Its threads are as many as omp_get_max_threads() tells now.
+func OpenmpRunner(out *Runner) Status {
+	return Status(C.go_pkv_openmp_runner((*C.pkv_runner)(unsafe.Pointer(out))))
 }
 
 // CacheKVView is pkv_cache_kv_view. Tells where one layer of a paged cache is in memory, for

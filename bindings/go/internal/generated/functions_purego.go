@@ -34,6 +34,7 @@ var Names = [...]string{
 	"pkv_compute_create",
 	"pkv_compute_destroy",
 	"pkv_compute_get_info",
+	"pkv_openmp_runner",
 	"pkv_cache_kv_view",
 	"pkv_kv_view_plan",
 	"pkv_kv_write_slots",
@@ -326,6 +327,19 @@ func ComputeGetInfo(compute Compute, out *ComputeInfo) Status {
 	return Status(result)
 }
 
+// OpenmpRunner is pkv_openmp_runner. Gives the OpenMP threads of the process as a runner: those
+// that a host's own matrix products run on, such as PyTorch's. A call then wakes no threads beside
+// them, and has their number and the processors that they are bound to. For the config of a
+// pkv_compute or a cache. libgomp, libomp and libiomp5 will do. The library is looked up among the
+// symbols that all of the process sees: where it was loaded with another one, before it or by
+// RTLD_GLOBAL. Statuses: UNSUPPORTED (the process has loaded no OpenMP library). Since 0.1.
+//
+//   - out: The runner. Its threads are as many as omp_get_max_threads() tells now.
+func OpenmpRunner(out *Runner) Status {
+	result, _, _ := purego.SyscallN(Addresses[18], uintptr(unsafe.Pointer(out)))
+	return Status(result)
+}
+
 // CacheKVView is pkv_cache_kv_view. Tells where one layer of a paged cache is in memory, for
 // engines with kernels of their own. Read only. The addresses stay valid as long as the cache;
 // pkv_session_block_table tells which blocks hold what. Statuses: OUT_OF_RANGE (layer), UNSUPPORTED
@@ -336,7 +350,7 @@ func ComputeGetInfo(compute Compute, out *ComputeInfo) Status {
 //   - out: The view.
 func CacheKVView(cache Cache, layer uint32, out *KVView) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[18], uintptr(cache), uintptr(layer), uintptr(unsafe.Pointer(out)),
+		Addresses[19], uintptr(cache), uintptr(layer), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -353,7 +367,7 @@ func CacheKVView(cache Cache, layer uint32, out *KVView) Status {
 //   - bytes: The size of K and V.
 func KVViewPlan(kv *KVView, latent uint32, memory unsafe.Pointer, bytes *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[19], uintptr(unsafe.Pointer(kv)), uintptr(latent), uintptr(memory),
+		Addresses[20], uintptr(unsafe.Pointer(kv)), uintptr(latent), uintptr(memory),
 		uintptr(unsafe.Pointer(bytes)),
 	)
 	return Status(result)
@@ -375,7 +389,7 @@ func KVWriteSlots(
 	compute Compute, kv *KVView, rows uint64, slots *int64, k *Tensor, v *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[20], uintptr(compute), uintptr(unsafe.Pointer(kv)), uintptr(rows),
+		Addresses[21], uintptr(compute), uintptr(unsafe.Pointer(kv)), uintptr(rows),
 		uintptr(unsafe.Pointer(slots)), uintptr(unsafe.Pointer(k)), uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
@@ -395,7 +409,7 @@ func KVReadSlots(
 	compute Compute, kv *KVView, rows uint64, slots *int64, k *Tensor, v *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[21], uintptr(compute), uintptr(unsafe.Pointer(kv)), uintptr(rows),
+		Addresses[22], uintptr(compute), uintptr(unsafe.Pointer(kv)), uintptr(rows),
 		uintptr(unsafe.Pointer(slots)), uintptr(unsafe.Pointer(k)), uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
@@ -415,7 +429,7 @@ func KVWrite(
 	compute Compute, kv *KVView, sequences *AttentionSequences, k *Tensor, v *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[22], uintptr(compute), uintptr(unsafe.Pointer(kv)),
+		Addresses[23], uintptr(compute), uintptr(unsafe.Pointer(kv)),
 		uintptr(unsafe.Pointer(sequences)), uintptr(unsafe.Pointer(k)), uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
@@ -428,7 +442,7 @@ func KVWrite(
 //   - structSize: sizeof(pkv_attention_params) as the caller compiled it.
 func AttentionParamsInit(params *AttentionParams, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[23], uintptr(unsafe.Pointer(params)), uintptr(structSize),
+		Addresses[24], uintptr(unsafe.Pointer(params)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -449,7 +463,7 @@ func Attention(
 	out *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[24], uintptr(compute), uintptr(unsafe.Pointer(kv)),
+		Addresses[25], uintptr(compute), uintptr(unsafe.Pointer(kv)),
 		uintptr(unsafe.Pointer(sequences)), uintptr(unsafe.Pointer(params)),
 		uintptr(unsafe.Pointer(q)), uintptr(unsafe.Pointer(out)),
 	)
@@ -475,7 +489,7 @@ func MergeStates(
 	dim uint32, merged *Tensor, mergedLSE *float32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[25], uintptr(compute), uintptr(count), uintptr(unsafe.Pointer(outs)),
+		Addresses[26], uintptr(compute), uintptr(count), uintptr(unsafe.Pointer(outs)),
 		uintptr(lse), uintptr(rows), uintptr(heads), uintptr(dim), uintptr(unsafe.Pointer(merged)),
 		uintptr(unsafe.Pointer(mergedLSE)),
 	)
@@ -489,7 +503,7 @@ func MergeStates(
 //   - structSize: sizeof(pkv_pool_config) as the caller compiled it.
 func PoolConfigInit(config *PoolConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[26], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[27], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -501,7 +515,7 @@ func PoolConfigInit(config *PoolConfig, structSize uint64) Status {
 //   - out: The pool, to be destroyed by pkv_pool_destroy.
 func PoolCreate(config *PoolConfig, out *Pool) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[27], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
+		Addresses[28], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -511,7 +525,7 @@ func PoolCreate(config *PoolConfig, out *Pool) Status {
 //
 //   - pool: The pool. NULL is OK.
 func PoolDestroy(pool Pool) Status {
-	result, _, _ := purego.SyscallN(Addresses[28], uintptr(pool))
+	result, _, _ := purego.SyscallN(Addresses[29], uintptr(pool))
 	return Status(result)
 }
 
@@ -524,7 +538,7 @@ func PoolDestroy(pool Pool) Status {
 //   - blocks: [n]: the blocks.
 func PoolAlloc(pool Pool, n uint64, blocks *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[29], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
+		Addresses[30], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
 	)
 	return Status(result)
 }
@@ -537,7 +551,7 @@ func PoolAlloc(pool Pool, n uint64, blocks *uint64) Status {
 //   - blocks: [n]: the blocks. One may stand in the list more than once.
 func PoolRetain(pool Pool, n uint64, blocks *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[30], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
+		Addresses[31], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
 	)
 	return Status(result)
 }
@@ -552,7 +566,7 @@ func PoolRetain(pool Pool, n uint64, blocks *uint64) Status {
 //   - blocks: [n]: the blocks, each once. All are checked before anything is released.
 func PoolRelease(pool Pool, n uint64, blocks *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[31], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
+		Addresses[32], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
 	)
 	return Status(result)
 }
@@ -567,7 +581,7 @@ func PoolRelease(pool Pool, n uint64, blocks *uint64) Status {
 //   - offset: The offset in the block of the first slot.
 func PoolClaim(pool Pool, block uint64, n uint32, offset *uint32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[32], uintptr(pool), uintptr(block), uintptr(n), uintptr(unsafe.Pointer(offset)),
+		Addresses[33], uintptr(pool), uintptr(block), uintptr(n), uintptr(unsafe.Pointer(offset)),
 	)
 	return Status(result)
 }
@@ -578,7 +592,7 @@ func PoolClaim(pool Pool, block uint64, n uint32, offset *uint32) Status {
 //   - pool: The pool.
 //   - block: The block.
 func PoolSeal(pool Pool, block uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[33], uintptr(pool), uintptr(block))
+	result, _, _ := purego.SyscallN(Addresses[34], uintptr(pool), uintptr(block))
 	return Status(result)
 }
 
@@ -588,7 +602,7 @@ func PoolSeal(pool Pool, block uint64) Status {
 //   - pool: The pool.
 //   - block: The block.
 func PoolReset(pool Pool, block uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[34], uintptr(pool), uintptr(block))
+	result, _, _ := purego.SyscallN(Addresses[35], uintptr(pool), uintptr(block))
 	return Status(result)
 }
 
@@ -600,7 +614,7 @@ func PoolReset(pool Pool, block uint64) Status {
 //   - out: The state.
 func PoolBlockState(pool Pool, id uint32, out *BlockState) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[35], uintptr(pool), uintptr(id), uintptr(unsafe.Pointer(out)),
+		Addresses[36], uintptr(pool), uintptr(id), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -611,7 +625,7 @@ func PoolBlockState(pool Pool, id uint32, out *BlockState) Status {
 //   - pool: The pool.
 //   - out: The counts.
 func PoolGetStats(pool Pool, out *PoolStats) Status {
-	result, _, _ := purego.SyscallN(Addresses[36], uintptr(pool), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[37], uintptr(pool), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -621,7 +635,7 @@ func PoolGetStats(pool Pool, out *PoolStats) Status {
 //
 //   - pool: The pool.
 func PoolValidate(pool Pool) Status {
-	result, _, _ := purego.SyscallN(Addresses[37], uintptr(pool))
+	result, _, _ := purego.SyscallN(Addresses[38], uintptr(pool))
 	return Status(result)
 }
 
@@ -632,7 +646,7 @@ func PoolValidate(pool Pool) Status {
 //   - structSize: sizeof(pkv_session_config) as the caller compiled it.
 func SessionConfigInit(config *SessionConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[38], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[39], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -645,7 +659,7 @@ func SessionConfigInit(config *SessionConfig, structSize uint64) Status {
 //   - out: The session, to be closed by pkv_session_close.
 func SessionOpen(cache Cache, config *SessionConfig, out *Session) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[39], uintptr(cache), uintptr(unsafe.Pointer(config)),
+		Addresses[40], uintptr(cache), uintptr(unsafe.Pointer(config)),
 		uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
@@ -656,7 +670,7 @@ func SessionOpen(cache Cache, config *SessionConfig, out *Session) Status {
 //
 //   - session: The session. NULL is OK.
 func SessionClose(session Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[40], uintptr(session))
+	result, _, _ := purego.SyscallN(Addresses[41], uintptr(session))
 	return Status(result)
 }
 
@@ -667,7 +681,7 @@ func SessionClose(session Session) Status {
 //   - tokens: The length in tokens.
 func SessionLength(session Session, tokens *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[41], uintptr(session), uintptr(unsafe.Pointer(tokens)),
+		Addresses[42], uintptr(session), uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
 }
@@ -681,7 +695,7 @@ func SessionLength(session Session, tokens *uint64) Status {
 //   - tokens: The number of tokens.
 func SessionLayerLength(session Session, layer uint32, tokens *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[42], uintptr(session), uintptr(layer), uintptr(unsafe.Pointer(tokens)),
+		Addresses[43], uintptr(session), uintptr(layer), uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
 }
@@ -695,7 +709,7 @@ func SessionLayerLength(session Session, layer uint32, tokens *uint64) Status {
 //   - tokens: [n]: the ids; PKV_NO_TOKEN where none was told.
 func SessionTokens(session Session, first uint64, n uint64, tokens *int32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[43], uintptr(session), uintptr(first), uintptr(n),
+		Addresses[44], uintptr(session), uintptr(first), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
@@ -711,7 +725,7 @@ func SessionTokens(session Session, first uint64, n uint64, tokens *int32) Statu
 //   - tokens: [n]: the ids.
 func SessionSetTokens(session Session, first uint64, n uint64, tokens *int32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[44], uintptr(session), uintptr(first), uintptr(n),
+		Addresses[45], uintptr(session), uintptr(first), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
@@ -724,7 +738,7 @@ func SessionSetTokens(session Session, first uint64, n uint64, tokens *int32) St
 //   - session: The session.
 //   - totalTokens: Tokens to have room for, those that it holds included.
 func SessionReserve(session Session, totalTokens uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[45], uintptr(session), uintptr(totalTokens))
+	result, _, _ := purego.SyscallN(Addresses[46], uintptr(session), uintptr(totalTokens))
 	return Status(result)
 }
 
@@ -743,7 +757,7 @@ func SessionReserve(session Session, totalTokens uint64) Status {
 //   - v: Values, [n][kv_heads][value_dim]. NULL in a latent group.
 func SessionPrefill(session Session, layer uint32, n uint64, k *Tensor, v *Tensor) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[46], uintptr(session), uintptr(layer), uintptr(n), uintptr(unsafe.Pointer(k)),
+		Addresses[47], uintptr(session), uintptr(layer), uintptr(n), uintptr(unsafe.Pointer(k)),
 		uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
@@ -758,7 +772,7 @@ func SessionPrefill(session Session, layer uint32, n uint64, k *Tensor, v *Tenso
 //   - v: Its value, [1][kv_heads][value_dim]. NULL in a latent group.
 func SessionPush(session Session, layer uint32, k *Tensor, v *Tensor) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[47], uintptr(session), uintptr(layer), uintptr(unsafe.Pointer(k)),
+		Addresses[48], uintptr(session), uintptr(layer), uintptr(unsafe.Pointer(k)),
 		uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
@@ -772,7 +786,7 @@ func SessionPush(session Session, layer uint32, k *Tensor, v *Tensor) Status {
 //   - session: The session.
 //   - length: How many tokens to keep.
 func SessionTrim(session Session, length uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[48], uintptr(session), uintptr(length))
+	result, _, _ := purego.SyscallN(Addresses[49], uintptr(session), uintptr(length))
 	return Status(result)
 }
 
@@ -783,7 +797,7 @@ func SessionTrim(session Session, length uint64) Status {
 //   - session: The session; it goes on unchanged.
 //   - out: The new session.
 func SessionFork(session Session, out *Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[49], uintptr(session), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[50], uintptr(session), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -795,7 +809,7 @@ func SessionFork(session Session, out *Session) Status {
 //
 //   - session: The session.
 func SessionSuspend(session Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[50], uintptr(session))
+	result, _, _ := purego.SyscallN(Addresses[51], uintptr(session))
 	return Status(result)
 }
 
@@ -815,7 +829,7 @@ func SessionSuspend(session Session) Status {
 //     OUT_OF_BLOCKS only. May be NULL.
 func SessionResume(session Session, length *uint64, total *uint64, blocksShort *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[51], uintptr(session), uintptr(unsafe.Pointer(length)),
+		Addresses[52], uintptr(session), uintptr(unsafe.Pointer(length)),
 		uintptr(unsafe.Pointer(total)), uintptr(unsafe.Pointer(blocksShort)),
 	)
 	return Status(result)
@@ -827,7 +841,7 @@ func SessionResume(session Session, length *uint64, total *uint64, blocksShort *
 //   - session: The session.
 //   - priority: pkv_batch_choose_victims chooses higher ones last.
 func SessionSetPriority(session Session, priority int32) Status {
-	result, _, _ := purego.SyscallN(Addresses[52], uintptr(session), uintptr(priority))
+	result, _, _ := purego.SyscallN(Addresses[53], uintptr(session), uintptr(priority))
 	return Status(result)
 }
 
@@ -837,7 +851,7 @@ func SessionSetPriority(session Session, priority int32) Status {
 //   - session: The session.
 //   - out: The answer.
 func SessionGetInfo(session Session, out *SessionInfo) Status {
-	result, _, _ := purego.SyscallN(Addresses[53], uintptr(session), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[54], uintptr(session), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -855,7 +869,7 @@ func SessionBlockTable(
 	session Session, group uint32, capacity uint64, ids *uint32, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[54], uintptr(session), uintptr(group), uintptr(capacity),
+		Addresses[55], uintptr(session), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(ids)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -874,7 +888,7 @@ func SessionSlotMapping(
 	session Session, group uint32, first uint64, n uint64, slots *int64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[55], uintptr(session), uintptr(group), uintptr(first), uintptr(n),
+		Addresses[56], uintptr(session), uintptr(group), uintptr(first), uintptr(n),
 		uintptr(unsafe.Pointer(slots)),
 	)
 	return Status(result)
@@ -893,7 +907,7 @@ func SessionKVIndices(
 	session Session, group uint32, capacity uint64, slots *int64, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[56], uintptr(session), uintptr(group), uintptr(capacity),
+		Addresses[57], uintptr(session), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(slots)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -913,7 +927,7 @@ func SessionMaterialize(
 	session Session, layer uint32, first uint64, n uint64, k *Tensor, v *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[57], uintptr(session), uintptr(layer), uintptr(first), uintptr(n),
+		Addresses[58], uintptr(session), uintptr(layer), uintptr(first), uintptr(n),
 		uintptr(unsafe.Pointer(k)), uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
@@ -936,7 +950,7 @@ func BatchBegin(
 	out *Batch,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[58], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
+		Addresses[59], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
 		uintptr(unsafe.Pointer(newTokens)), uintptr(unsafe.Pointer(blocksShort)),
 		uintptr(unsafe.Pointer(out)),
 	)
@@ -967,7 +981,7 @@ func BatchChooseVictims(
 	victims *Session, victimCount *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[59], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
+		Addresses[60], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
 		uintptr(unsafe.Pointer(newTokens)), uintptr(capacity), uintptr(unsafe.Pointer(victims)),
 		uintptr(unsafe.Pointer(victimCount)),
 	)
@@ -980,7 +994,7 @@ func BatchChooseVictims(
 //   - batch: The batch.
 //   - rows: The number of rows.
 func BatchRows(batch Batch, rows *uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[60], uintptr(batch), uintptr(unsafe.Pointer(rows)))
+	result, _, _ := purego.SyscallN(Addresses[61], uintptr(batch), uintptr(unsafe.Pointer(rows)))
 	return Status(result)
 }
 
@@ -993,7 +1007,7 @@ func BatchRows(batch Batch, rows *uint64) Status {
 //     call, rows follow each other, or begin with the entries of a padded batch.
 func BatchSetFirstRows(batch Batch, firstRows *uint32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[61], uintptr(batch), uintptr(unsafe.Pointer(firstRows)),
+		Addresses[62], uintptr(batch), uintptr(unsafe.Pointer(firstRows)),
 	)
 	return Status(result)
 }
@@ -1007,7 +1021,7 @@ func BatchSetFirstRows(batch Batch, firstRows *uint32) Status {
 //   - v: Values, [rows][kv_heads][value_dim]. NULL in a latent group.
 func BatchWrite(batch Batch, layer uint32, k *Tensor, v *Tensor) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[62], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(k)),
+		Addresses[63], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(k)),
 		uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
@@ -1029,7 +1043,7 @@ func BatchAttend(
 	batch Batch, layer uint32, params *AttentionParams, q *Tensor, out *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[63], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(params)),
+		Addresses[64], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(params)),
 		uintptr(unsafe.Pointer(q)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
@@ -1044,7 +1058,7 @@ func BatchAttend(
 //   - tokens: [rows]: the ids of the new tokens. NULL: they stay PKV_NO_TOKEN, or what
 //     pkv_session_suspend remembered.
 func BatchCommit(batch Batch, tokens *int32) Status {
-	result, _, _ := purego.SyscallN(Addresses[64], uintptr(batch), uintptr(unsafe.Pointer(tokens)))
+	result, _, _ := purego.SyscallN(Addresses[65], uintptr(batch), uintptr(unsafe.Pointer(tokens)))
 	return Status(result)
 }
 
@@ -1061,7 +1075,7 @@ func BatchCommit(batch Batch, tokens *int32) Status {
 //   - kept: [count]: indices among the session's new tokens, 0 the first, rising.
 func BatchAccept(batch Batch, i uint64, count uint64, kept *uint32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[65], uintptr(batch), uintptr(i), uintptr(count), uintptr(unsafe.Pointer(kept)),
+		Addresses[66], uintptr(batch), uintptr(i), uintptr(count), uintptr(unsafe.Pointer(kept)),
 	)
 	return Status(result)
 }
@@ -1071,7 +1085,7 @@ func BatchAccept(batch Batch, i uint64, count uint64, kept *uint32) Status {
 //
 //   - batch: The batch. NULL is OK.
 func BatchAbort(batch Batch) Status {
-	result, _, _ := purego.SyscallN(Addresses[66], uintptr(batch))
+	result, _, _ := purego.SyscallN(Addresses[67], uintptr(batch))
 	return Status(result)
 }
 
@@ -1088,7 +1102,7 @@ func BatchSlotMapping(
 	batch Batch, group uint32, capacity uint64, slots *int64, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[67], uintptr(batch), uintptr(group), uintptr(capacity),
+		Addresses[68], uintptr(batch), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(slots)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -1111,7 +1125,7 @@ func BatchBlockCopies(
 	batch Batch, group uint32, capacity uint64, from *uint32, to *uint32, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[68], uintptr(batch), uintptr(group), uintptr(capacity),
+		Addresses[69], uintptr(batch), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(from)), uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -1135,7 +1149,7 @@ func BatchKVIndices(
 	count *uint64, lastBlockLength *uint32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[69], uintptr(batch), uintptr(group), uintptr(unit),
+		Addresses[70], uintptr(batch), uintptr(group), uintptr(unit),
 		uintptr(unsafe.Pointer(indptr)), uintptr(capacity), uintptr(unsafe.Pointer(indices)),
 		uintptr(unsafe.Pointer(count)), uintptr(unsafe.Pointer(lastBlockLength)),
 	)
@@ -1149,7 +1163,7 @@ func BatchKVIndices(
 //   - session: The session; it goes on unchanged.
 //   - out: The snapshot, to be closed by pkv_snapshot_close.
 func SnapshotTake(session Session, out *Snapshot) Status {
-	result, _, _ := purego.SyscallN(Addresses[70], uintptr(session), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[71], uintptr(session), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -1161,7 +1175,7 @@ func SnapshotTake(session Session, out *Snapshot) Status {
 //   - out: The session.
 func SnapshotOpen(cache Cache, snapshot Snapshot, out *Session) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[71], uintptr(cache), uintptr(snapshot), uintptr(unsafe.Pointer(out)),
+		Addresses[72], uintptr(cache), uintptr(snapshot), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -1173,7 +1187,7 @@ func SnapshotOpen(cache Cache, snapshot Snapshot, out *Session) Status {
 //   - tokens: The number of its tokens.
 func SnapshotLength(snapshot Snapshot, tokens *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[72], uintptr(snapshot), uintptr(unsafe.Pointer(tokens)),
+		Addresses[73], uintptr(snapshot), uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
 }
@@ -1183,7 +1197,7 @@ func SnapshotLength(snapshot Snapshot, tokens *uint64) Status {
 //
 //   - snapshot: The snapshot. NULL is OK.
 func SnapshotClose(snapshot Snapshot) Status {
-	result, _, _ := purego.SyscallN(Addresses[73], uintptr(snapshot))
+	result, _, _ := purego.SyscallN(Addresses[74], uintptr(snapshot))
 	return Status(result)
 }
 
@@ -1194,7 +1208,7 @@ func SnapshotClose(snapshot Snapshot) Status {
 //   - structSize: sizeof(pkv_stream) as the caller compiled it.
 func StreamInit(stream *Stream, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[74], uintptr(unsafe.Pointer(stream)), uintptr(structSize),
+		Addresses[75], uintptr(unsafe.Pointer(stream)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1206,7 +1220,7 @@ func StreamInit(stream *Stream, structSize uint64) Status {
 //   - structSize: sizeof(pkv_file_config) as the caller compiled it.
 func FileConfigInit(config *FileConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[75], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[76], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1230,7 +1244,7 @@ func FileSave(
 	cache Cache, n uint64, items *FileItem, config *FileConfig, to *Stream, bytes *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[76], uintptr(cache), uintptr(n), uintptr(unsafe.Pointer(items)),
+		Addresses[77], uintptr(cache), uintptr(n), uintptr(unsafe.Pointer(items)),
 		uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(to)),
 		uintptr(unsafe.Pointer(bytes)),
 	)
@@ -1264,7 +1278,7 @@ func FileLoad(
 	labels *uint64, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[77], uintptr(cache), uintptr(unsafe.Pointer(config)),
+		Addresses[78], uintptr(cache), uintptr(unsafe.Pointer(config)),
 		uintptr(unsafe.Pointer(from)), uintptr(capacity), uintptr(unsafe.Pointer(sessions)),
 		uintptr(unsafe.Pointer(labels)), uintptr(unsafe.Pointer(count)),
 	)
@@ -1280,7 +1294,7 @@ func FileLoad(
 //   - out: The answer.
 func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[78], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(from)),
+		Addresses[79], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(from)),
 		uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
@@ -1293,7 +1307,7 @@ func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
 //   - structSize: sizeof(pkv_prefix_config) as the caller compiled it.
 func PrefixConfigInit(config *PrefixConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[79], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[80], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1312,7 +1326,7 @@ func PrefixConfigInit(config *PrefixConfig, structSize uint64) Status {
 //     session does not use it.
 func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[80], uintptr(session), uintptr(n), uintptr(unsafe.Pointer(tokens)),
+		Addresses[81], uintptr(session), uintptr(n), uintptr(unsafe.Pointer(tokens)),
 		uintptr(unsafe.Pointer(matched)),
 	)
 	return Status(result)
@@ -1327,7 +1341,7 @@ func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint6
 //   - out: The figures.
 func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *PrefixStats) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[81], uintptr(cache), uintptr(salt), uintptr(saltSize),
+		Addresses[82], uintptr(cache), uintptr(salt), uintptr(saltSize),
 		uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
@@ -1340,7 +1354,7 @@ func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *Pref
 //   - salt: The salt. NULL with size 0: sessions without one.
 //   - saltSize: Bytes of the salt, or PKV_ALL_SALTS.
 func PrefixClear(cache Cache, salt unsafe.Pointer, saltSize uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[82], uintptr(cache), uintptr(salt), uintptr(saltSize))
+	result, _, _ := purego.SyscallN(Addresses[83], uintptr(cache), uintptr(salt), uintptr(saltSize))
 	return Status(result)
 }
 
@@ -1359,7 +1373,7 @@ func PrefixProbe(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, cached *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[83], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[84], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(cached)),
 	)
 	return Status(result)
@@ -1380,7 +1394,7 @@ func PrefixPin(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, pinned *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[84], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[85], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(pinned)),
 	)
 	return Status(result)
@@ -1400,7 +1414,7 @@ func PrefixUnpin(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, unpinned *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[85], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[86], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(unpinned)),
 	)
 	return Status(result)
@@ -1419,7 +1433,7 @@ func PrefixUnpin(
 //     again.
 func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[86], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(blocks),
+		Addresses[87], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(blocks),
 	)
 	return Status(result)
 }
@@ -1438,7 +1452,7 @@ func PrefixReadEvents(
 	cache Cache, next *uint64, n *uint64, events *PrefixEvent, lost *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[87], uintptr(cache), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(n)),
+		Addresses[88], uintptr(cache), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(n)),
 		uintptr(unsafe.Pointer(events)), uintptr(unsafe.Pointer(lost)),
 	)
 	return Status(result)
@@ -1460,7 +1474,7 @@ func PrefixHashBlocks(
 	salt unsafe.Pointer, saltSize uint64, blockSize uint32, n uint64, tokens *int32, hashes *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[88], uintptr(salt), uintptr(saltSize), uintptr(blockSize), uintptr(n),
+		Addresses[89], uintptr(salt), uintptr(saltSize), uintptr(blockSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(hashes)),
 	)
 	return Status(result)
@@ -1473,7 +1487,7 @@ func PrefixHashBlocks(
 //   - structSize: sizeof(pkv_store_config) as the caller compiled it.
 func StoreConfigInit(config *StoreConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[89], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[90], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1493,7 +1507,7 @@ func StorePrefetch(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[90], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[91], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
@@ -1506,7 +1520,7 @@ func StorePrefetch(
 //
 //   - session: The session.
 func StorePrefetchSession(session Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[91], uintptr(session))
+	result, _, _ := purego.SyscallN(Addresses[92], uintptr(session))
 	return Status(result)
 }
 
@@ -1526,7 +1540,7 @@ func StoreWait(
 	cached *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[92], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[93], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(timeoutMs), uintptr(unsafe.Pointer(cached)),
 	)
 	return Status(result)
@@ -1544,7 +1558,7 @@ func StoreCancel(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[93], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[94], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
@@ -1559,7 +1573,7 @@ func StoreCancel(
 //   - queued: How many block positions still wait to be written.
 func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[94], uintptr(cache), uintptr(timeoutMs), uintptr(unsafe.Pointer(queued)),
+		Addresses[95], uintptr(cache), uintptr(timeoutMs), uintptr(unsafe.Pointer(queued)),
 	)
 	return Status(result)
 }
@@ -1570,7 +1584,7 @@ func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
 //   - cache: The cache.
 //   - out: The figures.
 func StoreGetStats(cache Cache, out *StoreStats) Status {
-	result, _, _ := purego.SyscallN(Addresses[95], uintptr(cache), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[96], uintptr(cache), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -1581,7 +1595,7 @@ func StoreGetStats(cache Cache, out *StoreStats) Status {
 //   - structSize: sizeof(pkv_directory_config) as the caller compiled it.
 func DirectoryConfigInit(config *DirectoryConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[96], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[97], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1595,7 +1609,7 @@ func DirectoryConfigInit(config *DirectoryConfig, structSize uint64) Status {
 //   - out: The store. Close it with out->close(out->user), unless a cache does.
 func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[97], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
+		Addresses[98], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -1603,13 +1617,13 @@ func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
 // Version is pkv_version. Version of the loaded library as major * 1000000 + minor * 1000 + patch.
 // Any thread. Since 0.1.
 func Version() uint32 {
-	result, _, _ := purego.SyscallN(Addresses[98])
+	result, _, _ := purego.SyscallN(Addresses[99])
 	return uint32(result)
 }
 
 // VersionString is pkv_version_string. Version of the loaded library as text, "0.1.0". Static
 // storage. Any thread. Since 0.1.
 func VersionString() string {
-	result, _, _ := purego.SyscallN(Addresses[99])
+	result, _, _ := purego.SyscallN(Addresses[100])
 	return text(result)
 }

@@ -889,6 +889,7 @@ class Functions:
         self.compute_get_info: _Call = _bind(
             library, "pkv_compute_get_info", _int, _pointer, _pointer
         )
+        self.openmp_runner: _Call = _bind(library, "pkv_openmp_runner", _int, _pointer)
         self.cache_kv_view: _Call = _bind(
             library, "pkv_cache_kv_view", _int, _pointer, _u32, _pointer
         )

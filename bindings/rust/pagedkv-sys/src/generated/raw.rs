@@ -1237,6 +1237,16 @@ macro_rules! for_each_function {
             /// - `compute`: The pkv_compute. NULL: the process's default.
             /// - `out`: The answer.
             fn pkv_compute_get_info(compute: pkv_compute, out: *mut pkv_compute_info) -> pkv_status;
+            /// Gives the OpenMP threads of the process as a runner: those that a host's own matrix
+            /// products run on, such as PyTorch's. A call then wakes no threads beside them, and
+            /// has their number and the processors that they are bound to. For the config of a
+            /// pkv_compute or a cache. libgomp, libomp and libiomp5 will do. The library is looked
+            /// up among the symbols that all of the process sees: where it was loaded with another
+            /// one, before it or by RTLD_GLOBAL. Statuses: UNSUPPORTED (the process has loaded no
+            /// OpenMP library). Since 0.1.
+            ///
+            /// - `out`: The runner. Its threads are as many as omp_get_max_threads() tells now.
+            fn pkv_openmp_runner(out: *mut pkv_runner) -> pkv_status;
             /// Tells where one layer of a paged cache is in memory, for engines with kernels of
             /// their own. Read only. The addresses stay valid as long as the cache;
             /// pkv_session_block_table tells which blocks hold what. Statuses: OUT_OF_RANGE

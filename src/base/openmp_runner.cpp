@@ -1,0 +1,69 @@
+// Finds the OpenMP library that the process has loaded, and runs tasks on its threads. libgomp,
+// libomp and libiomp5 all have the function that GCC calls for a parallel region; it is looked up
+// at run time, so that the library depends on none of them.
+#include "base/openmp_runner.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+#include "base/hooks.h"
+#include "base/status.h"
+
+namespace pkv {
+
+namespace {
+
+using Task = void (*)(void* context, size_t i, uint32_t worker);
+using Parallel = void (*)(void (*work)(void* data), void* data, unsigned threads, unsigned flags);
+using MaxThreads = int (*)();
+
+template <class Function>
+Function find(const char* name) {
+  return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+}
+
+// One parallel region: its threads take the tasks in turn.
+struct Region {
+  size_t n;
+  Task task;
+  void* context;
+  uint32_t threads;
+  std::atomic<size_t> next{0};
+  std::atomic<uint32_t> workers{0};
+
+  void work() {
+    const uint32_t worker = workers.fetch_add(1, std::memory_order_relaxed);
+    if (worker >= threads) return;
+    for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;)
+      task(context, i, worker);
+  }
+};
+
+// The same for all runners: what was found once stays loaded as long as somebody computes with it.
+constinit std::atomic<Parallel> parallel{nullptr};
+
+// `user` is the number of threads.
+void run(void* user, size_t n, Task task, void* context) {
+  Region region{n, task, context, static_cast<uint32_t>(reinterpret_cast<uintptr_t>(user))};
+  if (n == 1) return region.work();
+  parallel.load(std::memory_order_relaxed)([](void* data) { static_cast<Region*>(data)->work(); },
+                                           &region, region.threads, 0);
+}
+
+}  // namespace
+
+pkv_runner openmp_runner() {
+  const auto found = find<Parallel>("GOMP_parallel");
+  const auto count = find<MaxThreads>("omp_get_max_threads");
+  if (found == nullptr || count == nullptr)
+    fail(PKV_UNSUPPORTED, "this process has loaded no OpenMP library: there is no %s in it",
+         found == nullptr ? "GOMP_parallel" : "omp_get_max_threads");
+  parallel.store(found, std::memory_order_relaxed);
+  const uint32_t threads = std::clamp<uint32_t>(static_cast<uint32_t>(count()), 1, max_threads);
+  return {run, reinterpret_cast<void*>(uintptr_t{threads}), threads, 0};
+}
+
+}  // namespace pkv
