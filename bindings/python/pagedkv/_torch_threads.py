@@ -1,0 +1,35 @@
+"""The threads that attention runs on inside a host: those of PyTorch. Threads of the library's own
+beside them would take turns with threads that only wait for work, or share a processor that the
+host has bound its thread to.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from .compute import Compute, openmp_runner
+from .errors import PagedKVError, Status
+from .generated import raw as _raw
+
+
+def torch_runner() -> _raw.Runner | None:
+    """As many threads as PyTorch has now; None where it is built without OpenMP."""
+    try:
+        return openmp_runner()
+    except PagedKVError as error:
+        if error.status != Status.UNSUPPORTED:
+            raise
+        return None
+
+
+def torch_compute() -> int:
+    """A pkv_compute with these threads, kept for all calls."""
+    return _compute(torch.get_num_threads()).handle
+
+
+@functools.cache
+def _compute(threads: int) -> Compute:
+    runner = torch_runner()
+    return Compute(threads) if runner is None else Compute(runner=runner)
