@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -93,12 +94,9 @@ class AttentionParams:
         """The struct for C, which keeps alive what it points to. `batch`: the sequences of the
         rows; they are one by default.
         """
-        struct = _raw.AttentionParams()
+        struct = _raw.AttentionParams.from_buffer_copy(_default_params())
         keep: list[Any] = []
         struct.owners = keep
-        library().check(
-            library().attention_params_init(ctypes.byref(struct), ctypes.sizeof(struct))
-        )
         fill(struct, self)
         struct.scale, struct.softcap = self.scale, self.softcap
         for name in ("alibi_slopes", "sink_logits"):
@@ -126,6 +124,13 @@ class AttentionParams:
         if lse is not None:
             struct.lse = address(floats(lse, (rows, query_heads), "lse", out=True))
         return struct
+
+
+@functools.cache
+def _default_params() -> bytes:
+    struct = _raw.AttentionParams()
+    library().check(library().attention_params_init(ctypes.byref(struct), ctypes.sizeof(struct)))
+    return bytes(struct)
 
 
 def attention(

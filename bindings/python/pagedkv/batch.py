@@ -51,7 +51,7 @@ class Batch(Handle):
         self.cache = cache
         self.sessions = tuple(sessions)
         self.rows = sum(new_tokens)
-        self._batch_rows = BatchRows(tuple(new_tokens))
+        self.batch_rows = BatchRows(tuple(new_tokens))
 
     def _lives(self) -> bool:
         return super()._lives() and not self.cache.closed
@@ -79,13 +79,13 @@ class Batch(Handle):
             first_rows = list(first_rows)
             numbers = (ctypes.c_uint32 * len(first_rows))(*first_rows)
         library().check(library().batch_set_first_rows(self._handle, numbers))
-        self._batch_rows = BatchRows(self._batch_rows.lengths, first_rows)
+        self.batch_rows = BatchRows(self.batch_rows.lengths, first_rows)
 
     def write(self, layer: int, k: Rows, v: Rows | None = None) -> None:
         """Stores keys [rows][kv_heads][key_dim] and values [rows][kv_heads][value_dim] of one
         layer; v None: it is inside k (latent). Arrays of four dimensions are padded batches,
         [sessions][n][heads][dim]."""
-        keys, values = kv_tensors(self.cache, layer, k, v, self._batch_rows)
+        keys, values = kv_tensors(self.cache, layer, k, v, self.batch_rows)
         library().check(library().batch_write(self._handle, layer, keys, values))
 
     def attend(
@@ -100,7 +100,7 @@ class Batch(Handle):
         [rows][query_heads][key_dim]; the result, [rows][query_heads][value_dim], goes into `out`
         or a new array of float32, and is returned. `lse` [rows][query_heads], if given, is
         filled with the logarithm of the sum of exp(score)."""
-        shape, rows = self.cache.layer_shape(layer), self._batch_rows
+        shape, rows = self.cache.layer_shape(layer), self.batch_rows
         result: Rows | Floats = (
             results(q, rows, shape.query_heads, shape.value_dim) if out is None else out
         )

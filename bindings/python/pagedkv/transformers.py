@@ -12,9 +12,10 @@ torch and transformers 5.
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from transformers import AttentionInterface, PreTrainedModel
@@ -23,10 +24,15 @@ from transformers.cache_utils import CacheLayerMixin
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
+from ._arrays import batch_tensor
+from ._continuous import install_continuous as install_continuous
+from ._library import library
+from ._torch_threads import torch_runner
 from .attention import AttentionParams, BoolMask
 from .batch import Batch
 from .cache import Cache
 from .config import CacheConfig, LayerGroup
+from .generated import raw as _raw
 from .generated.raw import WINDOW_OF_LAYER, Dtype
 from .session import Session
 
@@ -49,6 +55,7 @@ class PagedCache(TransformersCache):
 
     `tokens` is the room of each sequence, by default the model's maximum; memory is taken as it is
     used. `dtype` is what keys and values are stored as, by default what the model computes in.
+    Attention runs on PyTorch's threads, or on `threads` of the library's own.
     """
 
     def __init__(
@@ -61,16 +68,15 @@ class PagedCache(TransformersCache):
         threads: int = 0,
     ) -> None:
         config = model.config.get_text_config(decoder=True)
-        self.windows = _windows(config)
+        self.windows = layer_windows(config)
         self._text_config = config
         super().__init__(layers=[PagedLayer(self, i) for i in range(len(self.windows))])
         self.tokens = tokens or int(getattr(config, "max_position_embeddings", 4096))
-        self._shape = (config.num_attention_heads, _kv_heads(config), _head_dim(config))
         self._storage, self._threads = (dtype, value_dtype), threads
         self._cache: Cache | None = None
         self._sessions: list[Session] = []
-        self._step: _Step | None = None
-        self._length = 0
+        self._step: ForwardPass | None = None
+        self._length = self._new_tokens = 0
         install(model)
 
     def close(self) -> None:
@@ -101,27 +107,18 @@ class PagedCache(TransformersCache):
 
     def write(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
         """Writes the rows of a forward pass, [batch][kv_heads][n][head_dim]."""
-        self._begin(layer, key)
-        step = self._step
-        assert step is not None
-        step.batch.write(layer, _rows(key), _rows(value))
-        step.written.add(layer)
+        self._begin(layer, key).write(layer, key, value)
 
-    def attend(
-        self, layer: int, query: torch.Tensor, params: AttentionParams, value_dim: int
-    ) -> torch.Tensor:
+    def attend(self, layer: int, query: torch.Tensor, variant: Variant) -> torch.Tensor:
         """Attention of a forward pass: [batch][n][query_heads][value_dim]. The last layer's ends
         the pass."""
         step = self._step
         if step is None or layer not in step.written:
             raise RuntimeError(f"layer {layer} attends before it was updated")
-        rows = _rows(query)
-        out = torch.empty(*rows.shape[:3], value_dim, dtype=query.dtype)
-        step.batch.attend(layer, rows, out, params)
-        step.attended.add(layer)
+        out = step.attend(layer, query, variant)
         if len(step.attended) == len(self.layers):
             step.batch.commit()
-            self._length += step.new_tokens
+            self._length += self._new_tokens
             self._step = None
         return out
 
@@ -159,23 +156,25 @@ class PagedCache(TransformersCache):
 
     # ---- Inside ----
 
-    def _begin(self, layer: int, key: torch.Tensor) -> None:
+    def _begin(self, layer: int, key: torch.Tensor) -> ForwardPass:
         """Begins a step if this is the first layer of a forward pass."""
         if self._step is not None and layer not in self._step.written:
-            return
+            return self._step
         self._abort()  # of a pass that ended in an exception
-        if key.device.type != "cpu":
-            raise ValueError(f"pagedkv computes on processors, this model is on {key.device}")
-        if self._text_config._attn_implementation != NAME:
-            raise RuntimeError(
-                f"a PagedCache needs the attention {NAME!r}, the model was set to "
-                f"{self._text_config._attn_implementation!r}: call pagedkv.transformers.install"
-            )
+        check_pass(self._text_config, key)
         count, new_tokens = key.shape[0], key.shape[2]
-        if key.dtype not in _DTYPES:
-            raise TypeError(f"keys of float32, float16 or bfloat16 are needed, not {key.dtype}")
         if self._cache is None:
-            self._cache = Cache(self._config(count, key.dtype))
+            # A sequence ends in a block that is not full, and a fork of it copies that one.
+            blocks = count * (-(-self.tokens // 16) + 2)
+            self._cache = Cache(
+                cache_config(
+                    self._text_config,
+                    key.dtype,
+                    *self._storage,
+                    threads=self._threads,
+                    blocks=blocks,
+                )
+            )
         if not self._sessions:
             self._sessions = [self._cache.open_session() for _ in range(count)]
         if len(self._sessions) != count:
@@ -183,8 +182,9 @@ class PagedCache(TransformersCache):
                 f"the cache has {len(self._sessions)} sequences, the batch has {count}: call "
                 "reset() before another batch"
             )
-        batch = self._cache.begin(self._sessions, [new_tokens] * count)
-        self._step = _Step(batch, new_tokens)
+        self._step = ForwardPass(self._cache.begin(self._sessions, [new_tokens] * count))
+        self._new_tokens = new_tokens
+        return self._step
 
     def _abort(self) -> None:
         if self._step is not None:
@@ -205,28 +205,66 @@ class PagedCache(TransformersCache):
                 session.close()
         self._sessions = new
 
-    def _config(self, sequences: int, dtype: torch.dtype) -> CacheConfig:
-        query_heads, kv_heads, head_dim = self._shape
-        stored, stored_values = self._storage
-        # A sequence ends in a block that is not full, and a fork of it copies that one.
-        blocks = sequences * (-(-self.tokens // 16) + 2)
-        groups = []
-        for window in dict.fromkeys(self.windows):
-            indices = [i for i, w in enumerate(self.windows) if w == window]
-            groups.append(
-                LayerGroup(
-                    layers=len(indices),
-                    layer_indices=indices,
-                    query_heads=query_heads,
-                    kv_heads=kv_heads,
-                    key_dim=head_dim,
-                    dtype=stored or _DTYPES[dtype],
-                    value_dtype=stored_values,
-                    window=window,
-                    blocks=blocks,
-                )
+
+def layer_windows(config: Any) -> list[int]:
+    """The sliding window of each layer, 0 for none."""
+    kinds = getattr(config, "layer_types", None)
+    window = getattr(config, "sliding_window", None) or 0
+    if kinds is None:
+        return [window] * config.num_hidden_layers
+    if getattr(config, "num_kv_shared_layers", 0):
+        raise NotImplementedError("layers that share the keys of others have no paged cache yet")
+    known = {"full_attention": 0, "sliding_attention": window}
+    if other := set(kinds) - known.keys():
+        raise NotImplementedError(f"layers of {', '.join(sorted(other))} have no paged cache yet")
+    return [known[kind] for kind in kinds]
+
+
+def cache_config(
+    config: Any,
+    computed: torch.dtype,
+    dtype: Dtype | None = None,
+    value_dtype: Dtype | None = None,
+    *,
+    threads: int = 0,
+    **options: Any,
+) -> CacheConfig:
+    """The cache of a model with this text config that computes in a type, and may store another
+    one: a group for each size of window. `threads` is as for PagedCache; `options` are other
+    fields of CacheConfig."""
+    windows = layer_windows(config)
+    kv_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None)
+    groups = []
+    for window in dict.fromkeys(windows):
+        indices = [i for i, w in enumerate(windows) if w == window]
+        groups.append(
+            LayerGroup(
+                layers=len(indices),
+                layer_indices=indices,
+                query_heads=config.num_attention_heads,
+                kv_heads=kv_heads,
+                key_dim=head_dim or config.hidden_size // config.num_attention_heads,
+                dtype=dtype or _DTYPES[computed],
+                value_dtype=value_dtype,
+                window=window,
             )
-        return CacheConfig(groups=groups, threads=self._threads)
+        )
+    runner = None if threads else torch_runner()
+    return CacheConfig(groups=groups, threads=threads, runner=runner, **options)
+
+
+class LayersOwner(Protocol):
+    """What a PagedLayer writes to, and the attention function asks."""
+
+    windows: Sequence[int]
+
+    @property
+    def length(self) -> int: ...
+
+    def write(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None: ...
+
+    def attend(self, layer: int, query: torch.Tensor, variant: Variant) -> torch.Tensor: ...
 
 
 class PagedLayer(CacheLayerMixin):
@@ -234,7 +272,7 @@ class PagedLayer(CacheLayerMixin):
 
     supports_early_init = False
 
-    def __init__(self, owner: PagedCache, layer: int) -> None:
+    def __init__(self, owner: LayersOwner, layer: int) -> None:
         super().__init__()
         self._owner, self._layer = owner, layer
 
@@ -268,63 +306,138 @@ class PagedLayer(CacheLayerMixin):
         return -1
 
 
-class _Step:
-    """A forward pass: which layers have been written and attended so far."""
+class Variant(NamedTuple):
+    """Which attention a layer asks for."""
 
-    def __init__(self, batch: Batch, new_tokens: int) -> None:
-        self.batch, self.new_tokens = batch, new_tokens
+    scale: float
+    softcap: float
+    sinks: torch.Tensor | None
+    mask: torch.Tensor | None
+
+
+class ForwardPass:
+    """A forward pass over sessions: what its layers write and attend, and which did so far.
+
+    Tensors of layers are [batch][heads][n][dim]: a padded batch, an entry for each session, or (in
+    a packed pass) one entry with the rows of all sessions.
+    """
+
+    def __init__(self, batch: Batch, packed: bool = False) -> None:
+        self.batch, self._packed = batch, packed
         self.written: set[int] = set()
         self.attended: set[int] = set()
+        self._operands: dict[str, _Operand] = {}
+        self._params: dict[tuple[Any, ...], tuple[Variant, _raw.AttentionParams]] = {}
+
+    def write(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
+        shape, lib = self.batch.cache.layer_shape(layer), library()
+        keys = self._operand("key", key, shape.kv_heads, shape.key_dim)
+        values = self._operand("value", value, shape.kv_heads, shape.value_dim)
+        lib.check(lib.batch_write(self.batch.handle, layer, keys, values))
+        self.written.add(layer)
+
+    def attend(self, layer: int, query: torch.Tensor, variant: Variant) -> torch.Tensor:
+        """The result is [batch][n][heads][dim]."""
+        shape, lib = self.batch.cache.layer_shape(layer), library()
+        queries = self._operand("query", query, shape.query_heads, shape.key_dim)
+        out = query.new_empty((query.shape[0], query.shape[2], query.shape[1], shape.value_dim))
+        outputs = self._operand("out", out.transpose(1, 2), shape.query_heads, shape.value_dim)
+        params = ctypes.byref(self._built(variant, shape.query_heads))
+        lib.check(lib.batch_attend(self.batch.handle, layer, params, queries, outputs))
+        self.attended.add(layer)
+        return out
+
+    def _operand(self, what: str, states: torch.Tensor, heads: int, dim: int) -> Any:
+        """The tensor for C. Layers bring tensors of one shape and the same strides: what was
+        checked of the first holds for all, and only the address changes."""
+        found = self._operands.get(what)
+        if found is None or found.layout != (states.shape, states.stride(), states.dtype):
+            rows = states.detach()
+            rows = rows[0].transpose(0, 1) if self._packed else rows.transpose(1, 2)
+            # Heads may lie apart only in a padded batch.
+            if rows.stride(-1) != 1 or (self._packed and rows.stride(0) < heads * dim):
+                rows = rows.contiguous()
+            struct = batch_tensor(rows, self.batch.batch_rows, heads, dim, what)
+            found = _Operand((states.shape, states.stride(), states.dtype), struct)
+            if rows.data_ptr() == states.data_ptr():
+                self._operands[what] = found
+            return ctypes.byref(struct)
+        found.struct.data = states.data_ptr()
+        return ctypes.byref(found.struct)
+
+    def _built(self, variant: Variant, query_heads: int) -> _raw.AttentionParams:
+        """The params for C: most layers of a pass ask for the same."""
+        scale, softcap, sinks, mask = variant
+        key = (scale, softcap, id(sinks), id(mask))
+        found = self._params.get(key)
+        if found is None:
+            # A mask that is not ours hides what causality and the window hide, too.
+            whole = mask is not None and not hasattr(mask, "pagedkv")
+            params = AttentionParams(
+                scale=scale,
+                softcap=softcap,
+                causal=not whole,
+                window=0 if whole else WINDOW_OF_LAYER,
+                sink_logits=None if sinks is None else sinks.detach().float().numpy(),
+                bool_mask=_bool_mask(mask),
+            )
+            rows = self.batch.batch_rows
+            found = variant, params.build(rows.total, query_heads, batch=rows)
+            self._params[key] = found  # with the variant, so that no other tensor gets its ids
+        return found[1]
 
 
-def _rows(states: torch.Tensor) -> torch.Tensor:
-    """[batch][heads][n][dim] as [batch][n][heads][dim], which is how pagedkv takes rows."""
-    rows = states.detach().transpose(1, 2)
-    return rows if rows.stride(-1) == 1 else rows.contiguous()
+class _Operand(NamedTuple):
+    """A tensor for C, and the shape, strides and type that it was made for."""
+
+    layout: tuple[Any, ...]
+    struct: _raw.Tensor
 
 
-def _windows(config: Any) -> list[int]:
-    """The sliding window of each layer, 0 for none."""
-    kinds = getattr(config, "layer_types", None)
-    window = getattr(config, "sliding_window", None) or 0
-    if kinds is None:
-        return [window] * config.num_hidden_layers
-    if getattr(config, "num_kv_shared_layers", 0):
-        raise NotImplementedError("layers that share the keys of others have no paged cache yet")
-    known = {"full_attention": 0, "sliding_attention": window}
-    if other := set(kinds) - known.keys():
-        raise NotImplementedError(f"layers of {', '.join(sorted(other))} have no paged cache yet")
-    return [known[kind] for kind in kinds]
-
-
-def _kv_heads(config: Any) -> int:
-    return getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-
-
-def _head_dim(config: Any) -> int:
-    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+def check_pass(config: Any, key: torch.Tensor) -> None:
+    """Refuses a forward pass that would not come to pagedkv's attention."""
+    if key.device.type != "cpu":
+        raise ValueError(f"pagedkv computes on processors, this model is on {key.device}")
+    if config._attn_implementation != NAME:
+        raise RuntimeError(
+            f"a PagedCache needs the attention {NAME!r}, the model was set to "
+            f"{config._attn_implementation!r}: call pagedkv.transformers.install"
+        )
+    if key.dtype not in _DTYPES:
+        raise TypeError(f"keys of float32, float16 or bfloat16 are needed, not {key.dtype}")
 
 
 # ---- The attention function and its masks ----
 
 
+class _Mask(NamedTuple):
+    """What `_mask` was asked for, and whether padding hides anything."""
+
+    arguments: dict[str, Any]
+    padded: bool
+
+
 def _mask(**arguments: Any) -> torch.Tensor | None:
     """What hides padding, [batch][1][1][columns]: causality and windows are pagedkv's. A mask that
-    is more than that has all rows."""
+    is more than that has all rows. Without a PagedCache the mask of sdpa is made of this one."""
     if not arguments.get("allow_is_causal_skip", True):
         return sdpa_mask(**arguments)
     columns = arguments["kv_length"]
     padding = arguments.get("attention_mask")
-    if padding is None or bool(padding.all()):
-        return None
-    padding = padding[:, arguments.get("kv_offset", 0) :][:, :columns].to(torch.bool)
-    mask = torch.nn.functional.pad(padding, (0, columns - padding.shape[1]))[:, None, None, :]
-    mask.pagedkv = arguments
+    padded = padding is not None and not bool(padding.all())
+    if padding is not None and padded:
+        padding = padding[:, arguments.get("kv_offset", 0) :][:, :columns].to(torch.bool)
+        padding = torch.nn.functional.pad(padding, (0, columns - padding.shape[1]))
+        mask = padding[:, None, None, :]
+    else:
+        mask = torch.ones(1, 1, 1, 1, dtype=torch.bool)
+    mask.pagedkv = _Mask(arguments, padded)
     return mask
 
 
 def _bool_mask(mask: torch.Tensor | None) -> BoolMask | None:
-    if mask is None:
+    ours = getattr(mask, "pagedkv", None)
+    if mask is None or (ours is not None and not ours.padded):
         return None
     if mask.dtype != torch.bool:
         raise TypeError(f"masks of bool are needed, this one is {mask.dtype}")
@@ -350,23 +463,14 @@ def _attention(
                 "attention with learned sinks or softcap needs a PagedCache: without one, call "
                 "model.set_attn_implementation('eager')"
             )
-        if (arguments := getattr(attention_mask, "pagedkv", None)) is not None:
-            attention_mask = sdpa_mask(**arguments)
+        if (ours := getattr(attention_mask, "pagedkv", None)) is not None:
+            attention_mask = sdpa_mask(**ours.arguments)
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs
         )
     cache, layer = marked
-    # A mask that is not ours hides what causality and the window hide, too.
-    whole = attention_mask is not None and not hasattr(attention_mask, "pagedkv")
-    params = AttentionParams(
-        scale=scaling or 0.0,
-        softcap=softcap or 0.0,
-        causal=not whole,
-        window=0 if whole else WINDOW_OF_LAYER,
-        sink_logits=None if s_aux is None else s_aux.detach().float().numpy(),
-        bool_mask=_bool_mask(attention_mask),
-    )
-    return cache.attend(layer, query, params, value.shape[-1]), None
+    variant = Variant(scaling or 0.0, softcap or 0.0, s_aux, attention_mask)
+    return cache.attend(layer, query, variant), None
 
 
 AttentionInterface.register(NAME, _attention)

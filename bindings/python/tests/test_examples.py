@@ -42,6 +42,14 @@ def test_a_decoder_of_pytorch_gives_the_same_tokens() -> None:
 
 @pytest.mark.skipif(
     importlib.util.find_spec("torch") is None,
+    reason="PyTorch is not installed: its operators were NOT called",
+)
+def test_operators_of_pytorch_give_the_same_tokens() -> None:
+    assert "80 of 80 tokens are the same" in run("torch_ops.py")
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None,
     reason="PyTorch is not installed: its tensors were NOT passed",
 )
 def test_tensors_of_pytorch_go_in_and_out() -> None:
@@ -65,3 +73,14 @@ def test_tensors_of_pytorch_go_in_and_out() -> None:
         k = torch.empty(3, 1, 16)
         session.materialize(0, 0, 3, k, torch.empty(3, 1, 16))
         assert torch.equal(k, rows.float())
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("transformers") is None,
+    reason="transformers is not installed: its models were NOT served",
+)
+def test_questions_are_answered_together() -> None:
+    shown = run("serve_transformers.py", "Why?", "Who?", "What?")
+    assert shown.count("of them cached") == 3
+    assert " 0 of them cached" in shown
+    assert "tokens of prompts were cached" in shown

