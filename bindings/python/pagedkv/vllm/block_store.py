@@ -1,0 +1,128 @@
+"""Blocks of keys and values by name, in a directory or in Redis."""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import hashlib
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .._arrays import address
+from .._python_store import CLOSE, Store
+from ..generated import raw as _raw
+from ..store import DirectoryStore, RedisStore
+
+Bytes = npt.NDArray[np.uint8]
+
+CHECK = 32  # bytes in front of a block: a hash of its name and of what follows
+MAX_CALL_BYTES = 64 << 20  # of one call of a store
+
+_CALL = ctypes.CFUNCTYPE(
+    ctypes.c_int64, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(_raw.StoreItem)
+)
+
+
+class BlockStore:
+    """Blocks of `size` bytes under names of 32 bytes. What is not as it was put is dropped and not
+    found. A store that cannot be reached has nothing and takes nothing.
+
+    One thread may put while another one gets.
+    """
+
+    def __init__(self, store: DirectoryStore | RedisStore | Store, size: int) -> None:
+        self.size = size
+        self.stats: collections.Counter[str] = collections.Counter()
+        table = store._open()
+        self._table: _raw.Store | None = table
+        self._put, self._get = _CALL(table.put), _CALL(table.get)
+        self._probe, self._drop = _CALL(table.probe), _CALL(table.drop)
+
+    def close(self) -> None:
+        if self._table is not None:
+            CLOSE(self._table.close)(self._table.user)
+        self._table = None
+
+    def new_block(self) -> Bytes:
+        """Room for one block and its check; the block is what block_of tells."""
+        return np.empty(CHECK + self.size, np.uint8)
+
+    def missing(self, names: Sequence[bytes]) -> list[int]:
+        """Which of these are not there, in whole. All, where the store cannot be reached."""
+        items = _items(names)
+        if self._call(self._probe, items) < 0:
+            return list(range(len(names)))
+        return [i for i, item in enumerate(items) if item.size != CHECK + self.size]
+
+    def put(self, name: bytes, block: Bytes) -> bool:
+        """Stores what new_block made room for, unless it is there."""
+        if not self.missing([name]):
+            self.stats["known"] += 1
+            return True
+        block[:CHECK] = _check(name, block)
+        stored = self._call(self._put, _items([name], [block])) == 1
+        self.stats["stored" if stored else "not stored"] += 1
+        return stored
+
+    def get(self, names: Sequence[bytes]) -> list[Bytes]:
+        """The leading blocks that are there and as they were put."""
+        found: list[Bytes] = []
+        step = max(1, MAX_CALL_BYTES // self.size)
+        for first in range(0, len(names), step):
+            part = names[first : first + step]
+            blocks = [self.new_block() for _ in part]
+            items = _items(part, blocks)
+            if self._call(self._get, items) < 0:
+                return found
+            right = [self._is_right(*each) for each in zip(part, blocks, items, strict=True)]
+            found += [
+                block
+                for block, _ in itertools.takewhile(
+                    lambda pair: pair[1], zip(blocks, right, strict=True)
+                )
+            ]
+            if not all(right):
+                break
+        return found
+
+    def _is_right(self, name: bytes, block: Bytes, item: Any) -> bool:
+        if (
+            item.size == CHECK + self.size
+            and _check(name, block).tobytes() == block[:CHECK].tobytes()
+        ):
+            self.stats["found"] += 1
+            return True
+        if item.size:
+            self.stats["corrupt"] += 1
+            self._call(self._drop, _items([name]))
+        return False
+
+    def _call(self, function: Any, items: Any) -> int:
+        if self._table is None:
+            return -1
+        done = int(function(self._table.user, len(items), items))
+        if done < 0:
+            self.stats["failures"] += 1
+        return done
+
+
+def block_of(memory: Bytes) -> Bytes:
+    return memory[CHECK:]
+
+
+def _check(name: bytes, block: Bytes) -> Bytes:
+    digest = hashlib.blake2b(block_of(block).data, digest_size=CHECK, key=name).digest()
+    return np.frombuffer(digest, np.uint8)
+
+
+def _items(names: Sequence[bytes], blocks: Sequence[Bytes] | None = None) -> Any:
+    items = (_raw.StoreItem * len(names))()
+    for item, name in zip(items, names, strict=True):
+        ctypes.memmove(item.key, name, 32)
+    for item, block in zip(items, blocks or (), strict=False):
+        item.data, item.size = address(block), block.nbytes
+    return items

@@ -1,0 +1,320 @@
+"""A KV connector: what vLLM computed goes to a store, block by block, and comes back when a later
+prompt begins alike, after a restart or in another process.
+
+    --kv-transfer-config '{"kv_connector": "PagedKVConnector", "kv_role": "kv_both",
+      "kv_connector_module_path": "pagedkv.vllm.connector",
+      "kv_connector_extra_config": {"directory": "/var/cache/kv"}}'
+
+The scheduler's part tells which blocks of a request the store has and which are to be stored; the
+worker's part copies them. A step waits for what it reads, and never for what is written.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import os
+import pathlib
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorMetadata,
+    KVConnectorRole,
+)
+from vllm.logger import init_logger
+from vllm.v1.attention.backends.registry import AttentionBackendEnum
+
+from ..generated.raw import VERSION
+from ..store import DirectoryStore, RedisStore
+from . import BACKEND
+from .block_store import BlockStore, Bytes, block_of
+from .names import block_names, digest, weights_digest
+
+logger = init_logger("vllm.pagedkv")
+
+OPTIONS = ("directory", "redis", "fingerprint", "queue_bytes")
+QUEUE_BYTES = 512 << 20
+
+Transfer = list[tuple[bytes, int]]
+"""Names of blocks, and where they are in vLLM's memory."""
+
+
+@dataclasses.dataclass
+class Transfers(KVConnectorMetadata):
+    """What a worker does in a step; loads by request."""
+
+    loads: list[Transfer] = dataclasses.field(default_factory=list)
+    saves: Transfer = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class Tracked:
+    """A request that the scheduler has begun to look at."""
+
+    request: Any
+    root: bytes
+    names: list[bytes] = dataclasses.field(default_factory=list)
+    blocks: list[int] = dataclasses.field(default_factory=list)
+    cached: int = 0  # blocks that vLLM itself has
+    found: int = 0  # blocks after these that are to be loaded
+    stored: int = 0  # blocks that are in the store, or on their way
+
+
+class PagedKVConnector(KVConnectorBase_V1):
+    def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        options = dict(vllm_config.kv_transfer_config.kv_connector_extra_config)
+        _check(options, kv_cache_config)
+        # A block that is gone is computed again; vLLM would fail the request.
+        vllm_config.kv_transfer_config.kv_load_failure_policy = "recompute"
+        spec = kv_cache_config.kv_cache_groups[0].kv_cache_spec
+        self._block_size = spec.block_size
+        layers = len(kv_cache_config.kv_cache_groups[0].layer_names)
+        self._store = BlockStore(_store_of(options), layers * spec.page_size_bytes)
+        if role == KVConnectorRole.SCHEDULER:
+            self._model = _model_of(vllm_config, spec, str(options.get("fingerprint", "")))
+            self._tracked: dict[str, Tracked] = {}
+        else:
+            self._pages: list[Bytes] = []  # by layer: [blocks][bytes]
+            self._errors: set[int] = set()
+            self._queue = _Queue(int(options.get("queue_bytes", QUEUE_BYTES)))
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """Blocks: stored, known (before), found, corrupt, not stored; failures of the store."""
+        return dict(self._store.stats)
+
+    # ---- The scheduler's part ----
+
+    def get_num_new_matched_tokens(
+        self, request: Any, num_computed_tokens: int
+    ) -> tuple[int, bool]:
+        tracked = self._track(request)
+        if tracked is None or request.skip_reading_prefix_cache:
+            return 0, False
+        tracked.cached, tracked.found = num_computed_tokens // self._block_size, 0
+        # The last token is computed in any case: its results are wanted.
+        names = self._names(tracked, (request.num_tokens - 1) // self._block_size)[tracked.cached :]
+        missing = self._store.missing(names) if names else []
+        tracked.found = missing[0] if missing else len(names)
+        return tracked.found * self._block_size, False
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        if (tracked := self._tracked.get(request.request_id)) is not None:
+            tracked.found = num_external_tokens // self._block_size
+            tracked.stored = max(tracked.stored, tracked.cached + tracked.found)
+
+    def build_connector_meta(self, scheduler_output: Any) -> Transfers:
+        transfers = Transfers()
+        for new in scheduler_output.scheduled_new_reqs:
+            self._schedule(
+                transfers, scheduler_output, new.req_id, new.num_computed_tokens, new.block_ids
+            )
+        cached = scheduler_output.scheduled_cached_reqs
+        for request_id, computed, blocks in zip(
+            cached.req_ids, cached.num_computed_tokens, cached.new_block_ids, strict=True
+        ):
+            if request_id in self._tracked and request_id in cached.resumed_req_ids:
+                self._tracked[request_id].blocks = []
+            self._schedule(transfers, scheduler_output, request_id, computed, blocks)
+        for request_id in scheduler_output.finished_req_ids:
+            self._tracked.pop(request_id, None)
+        return transfers
+
+    def _schedule(
+        self, transfers: Transfers, output: Any, request_id: str, computed: int, blocks: Any
+    ) -> None:
+        """What the step reads and completes of a request."""
+        tracked = self._tracked.get(request_id)
+        if tracked is None:
+            return
+        tracked.blocks += blocks[0] if blocks else []
+        if tracked.found:
+            first, end = tracked.cached, tracked.cached + tracked.found
+            transfers.loads.append(
+                list(zip(tracked.names[first:end], tracked.blocks[first:end], strict=True))
+            )
+            tracked.found = 0
+        # Speculative tokens that are computed too are not the request's yet.
+        known = min(computed + output.num_scheduled_tokens[request_id], tracked.request.num_tokens)
+        complete = known // self._block_size
+        if complete > tracked.stored:
+            names = self._names(tracked, complete)
+            transfers.saves += zip(
+                names[tracked.stored :], tracked.blocks[tracked.stored : complete], strict=True
+            )
+            tracked.stored = complete
+
+    def _track(self, request: Any) -> Tracked | None:
+        """None for a request whose keys and values follow from more than its tokens."""
+        if request.lora_request or request.mm_features or request.prompt_embeds is not None:
+            return None
+        if request.request_id not in self._tracked:
+            salt = (request.cache_salt or "").encode()
+            self._tracked[request.request_id] = Tracked(request, digest([self._model, salt]))
+        return self._tracked[request.request_id]
+
+    def _names(self, tracked: Tracked, count: int) -> list[bytes]:
+        tokens = tracked.request.all_token_ids
+        return block_names(tracked.root, tokens, self._block_size, count, tracked.names)
+
+    # ---- The worker's part ----
+
+    def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
+        # Layers that share their memory are one.
+        tensors = {cache.data_ptr(): cache for cache in kv_caches.values()}
+        self._pages = [_pages_of(cache) for cache in tensors.values()]
+        size = sum(pages.shape[1] for pages in self._pages)
+        if size != self._store.size:
+            raise ValueError(
+                f"a block of {len(self._pages)} layers has {size} bytes, not {self._store.size}"
+            )
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        for load in self._metadata().loads:
+            found = self._store.get([name for name, _ in load])
+            for (_, block), memory in zip(load, found, strict=False):
+                for pages, part in zip(self._pages, self._parts(memory), strict=True):
+                    pages[block] = part
+            lost = [block for _, block in load[len(found) :]]
+            if lost:
+                logger.warning(
+                    "%d of %d blocks are not in the store as they were put: computed again",
+                    len(lost),
+                    len(load),
+                )
+            self._errors.update(lost)
+
+    def wait_for_save(self) -> None:
+        for name, block in self._metadata().saves:
+            if not self._queue.has_room(self._store.size):
+                self._store.stats["not stored"] += 1
+                continue
+            memory = self._store.new_block()
+            for pages, part in zip(self._pages, self._parts(memory), strict=True):
+                part[:] = pages[block]
+            self._queue.submit(self._store.size, self._store.put, name, memory)
+
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        errors, self._errors = self._errors, set()
+        return errors
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """All layers are there when start_load_kv returns."""
+
+    def save_kv_layer(
+        self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: Any, **kwargs: Any
+    ) -> None:
+        """All layers are saved at the end of the step."""
+
+    def shutdown(self) -> None:
+        """Ends when all is written."""
+        if self._role == KVConnectorRole.WORKER:
+            self._queue.close()
+        if self._store.stats:
+            logger.info("blocks of the store: %s", dict(self._store.stats))
+        self._store.close()
+
+    def _metadata(self) -> Transfers:
+        metadata = self._get_connector_metadata()
+        assert isinstance(metadata, Transfers)
+        return metadata
+
+    def _parts(self, memory: Bytes) -> Iterable[Bytes]:
+        """Of a block of the store: those of the layers."""
+        ends = np.cumsum([pages.shape[1] for pages in self._pages])
+        return np.split(block_of(memory), ends[:-1])
+
+
+class _Queue:
+    """A thread of low priority that writes, and how many bytes wait for it."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._bytes, self._lock = limit, 0, threading.Lock()
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "pagedkv-store", _lower_priority)
+
+    def has_room(self, size: int) -> bool:
+        with self._lock:
+            return self._bytes + size <= self._limit
+
+    def submit(self, size: int, function: Any, *arguments: Any) -> None:
+        with self._lock:
+            self._bytes += size
+        self._thread.submit(function, *arguments).add_done_callback(lambda done: self._end(size))
+
+    def _end(self, size: int) -> None:
+        with self._lock:
+            self._bytes -= size
+
+    def close(self) -> None:
+        self._thread.shutdown()
+
+
+def _lower_priority() -> None:
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+
+
+def _check(options: dict[str, Any], kv_cache_config: Any) -> None:
+    if unknown := set(options) - set(OPTIONS):
+        raise ValueError(f"PagedKVConnector knows {', '.join(OPTIONS)}, not {', '.join(unknown)}")
+    if ("directory" in options) == ("redis" in options):
+        raise ValueError('PagedKVConnector needs "directory" or "redis", one of the two')
+    if AttentionBackendEnum.CPU_ATTN.get_path() != BACKEND:
+        raise ValueError(
+            "PagedKVConnector stores the blocks of pagedkv's attention: set VLLM_PLUGINS=pagedkv"
+        )
+    if (groups := len(kv_cache_config.kv_cache_groups)) != 1:
+        raise ValueError(
+            f"this model's layers are in {groups} groups of blocks, PagedKVConnector stores those "
+            "of one: add --disable-hybrid-kv-cache-manager"
+        )
+
+
+def _store_of(options: dict[str, Any]) -> DirectoryStore | RedisStore:
+    """From a path or an address, or the fields of DirectoryStore or RedisStore."""
+    kind, name = (DirectoryStore, "directory") if "directory" in options else (RedisStore, "redis")
+    given = options[name]
+    return kind(**given) if isinstance(given, dict) else kind(given)
+
+
+def _model_of(vllm_config: Any, spec: Any, fingerprint: str) -> bytes:
+    """What keys and values follow from besides the tokens."""
+    model = vllm_config.model_config
+    commit = getattr(model.hf_config, "_commit_hash", None)
+    weights = weights_digest(pathlib.Path(model.model)) if os.path.isdir(model.model) else None
+    if not (weights or commit or fingerprint):
+        raise ValueError(
+            f'nothing tells which weights {model.model} has: give a "fingerprint" of them'
+        )
+    if vllm_config.parallel_config.world_size != 1:
+        raise ValueError(
+            f"the model is on {vllm_config.parallel_config.world_size} workers; PagedKVConnector "
+            "stores the blocks of one"
+        )
+    described = (
+        VERSION,
+        model.model if weights is None else "",
+        commit,
+        model.dtype,
+        model.quantization,
+        vllm_config.cache_config.cache_dtype,
+        spec,
+        fingerprint,
+        model.hf_config.to_json_string(),
+    )
+    return digest([weights or b"", *(str(part).encode() for part in described)])
+
+
+def _pages_of(cache: torch.Tensor) -> Bytes:
+    """vLLM's memory of a layer as [blocks][bytes]."""
+    block = cache[0]
+    if not block.is_contiguous():
+        raise ValueError(f"a block has strides {block.stride()}, it is no run of bytes")
+    size = block.numel() * block.element_size()
+    flat = cache.view(torch.uint8)
+    return torch.as_strided(flat, (cache.shape[0], size), (flat.stride(0), 1)).numpy()

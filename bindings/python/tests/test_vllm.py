@@ -1,0 +1,161 @@
+"""vLLM on pagedkv: the tokens of transformers' generate(), and prefixes that survive a restart.
+Runs where vllm is installed (tests/vllm-setup).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+SHAPE = {
+    "vocab_size": 97,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "max_position_embeddings": 256,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+    "tie_word_embeddings": False,
+}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "Llama": {},
+    "Mistral": {"sliding_window": 12},
+    "Qwen3": {},
+    "Gemma2": {"sliding_window": 8, "query_pre_attn_scalar": 32, "tie_word_embeddings": True},
+    "Gemma3Text": {
+        "sliding_window": 8,
+        "query_pre_attn_scalar": 32,
+        "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+    },
+}
+NEW = 24
+
+
+def prompts(count: int = 16) -> list[list[int]]:
+    draw = random.Random(1)
+    return [[draw.randrange(3, 97) for _ in range(draw.randrange(5, 90))] for _ in range(count)]
+
+
+def save_model(family: str, folder: pathlib.Path, seed: int = 0) -> Any:
+    """A model of random weights in float32."""
+    torch.manual_seed(seed)
+    config = getattr(transformers, f"{family}Config")(**{**SHAPE, **FAMILIES[family]})
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    model = model.eval().float()
+    for name, weight in model.named_parameters():
+        if weight.ndim > 1 and "embed" not in name:
+            torch.nn.init.normal_(weight, std=0.2)  # random weights as they come repeat a token
+    model.save_pretrained(folder)
+    return model
+
+
+def generate(model: Any, prompt: list[int]) -> list[int]:
+    output = model.generate(
+        torch.tensor([prompt]), max_new_tokens=NEW, do_sample=False, eos_token_id=None
+    )
+    return list(output[0, len(prompt) :].tolist())
+
+
+def engine(folder: pathlib.Path, texts: list[list[int]], **options: Any) -> dict[str, Any]:
+    job = {"model": str(folder), "prompts": texts, "new": NEW, "engine": options}
+    done = subprocess.run(
+        [sys.executable, "-B", str(pathlib.Path(__file__).with_name("vllm_engine.py"))],
+        input=json.dumps(job),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1800,
+        env={
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_LOGGING_LEVEL": "WARNING",
+            "VLLM_NO_USAGE_STATS": "1",
+            "HF_HUB_OFFLINE": "1",
+            **os.environ,
+        },
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    if not lines:
+        raise RuntimeError(done.stdout[-4000:] + done.stderr[-4000:])
+    result: dict[str, Any] = json.loads(lines[-1][7:])
+    return {**result, "log": done.stdout + done.stderr}
+
+
+def with_store(folder: pathlib.Path, **more: Any) -> dict[str, Any]:
+    return {
+        "kv_connector": "PagedKVConnector",
+        "kv_connector_module_path": "pagedkv.vllm.connector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {"directory": str(folder), **more},
+    }
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tokens_are_those_of_generate(family: str, tmp_path: pathlib.Path) -> None:
+    model, texts = save_model(family, tmp_path), prompts()
+    expected = [generate(model, text) for text in texts]
+    assert len({token for tokens in expected for token in tokens}) > 20
+    assert engine(tmp_path, texts)["tokens"] == expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "stored"),
+    [
+        ("bfloat16", "auto"),
+        ("float32", "fp8"),
+        ("float32", "int8_per_token_head"),
+        ("float32", "int4_per_token_head"),
+    ],
+)
+def test_other_types_begin_as_float32_does(dtype: str, stored: str, tmp_path: pathlib.Path) -> None:
+    model, texts = save_model("Llama", tmp_path), prompts()
+    expected = [generate(model, text)[0] for text in texts]
+    tokens = engine(tmp_path, texts, dtype=dtype, kv_cache_dtype=stored)["tokens"]
+    assert sum(a[0] == b for a, b in zip(tokens, expected, strict=True)) >= len(texts) * 3 // 4
+
+
+def test_prefixes_survive_a_restart(tmp_path: pathlib.Path) -> None:
+    save_model("Llama", tmp_path / "model")
+    save_model("Llama", tmp_path / "other", seed=1)
+    texts, store = prompts(), with_store(tmp_path / "store")
+
+    def run(model: str) -> dict[str, Any]:
+        return engine(tmp_path / model, texts, kv_transfer_config=store)
+
+    first, second = run("model"), run("model")
+    assert first["tokens"] == second["tokens"]
+    assert first["cached"] == [0] * len(texts)
+    assert second["cached"] == [(len(text) - 1) // 16 * 16 for text in texts]
+    assert run("other")["cached"] == [0] * len(texts)
+
+    # What is not as it was written is a miss, and is written again.
+    for file in list((tmp_path / "store").glob("??/*.kv"))[::2]:
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+    third, fourth = run("model"), run("model")
+    assert first["tokens"] == third["tokens"] == fourth["tokens"]
+    assert "not in the store as they were put" in third["log"]
+
+
+def test_wrong_options_are_told(tmp_path: pathlib.Path) -> None:
+    save_model("Llama", tmp_path)
+    with pytest.raises(RuntimeError, match="PagedKVConnector knows directory, redis.*not colour"):
+        engine(tmp_path, prompts(1), kv_transfer_config=with_store(tmp_path / "store", colour=1))
+    with pytest.raises(RuntimeError, match='"directory" or "redis", one of the two'):
+        engine(tmp_path, prompts(1), kv_transfer_config=with_store(tmp_path / "store", redis="x"))
