@@ -378,6 +378,18 @@ def case_chat():
     assert "forgotten" in reset_notice and stats_after.startswith("0 of") and "/reset" in bogus
 
 
+def case_chat_sentence():
+    """A plain sentence gets an answer, though the model goes on from it with an empty line."""
+    sentence = "My lord, I will go home.\n"
+    result = run("--chat", "--quiet", "--max-tokens", "60", text=sentence)
+    assert result.returncode == 0, result.stderr.decode()
+    answer = result.stdout.decode()
+    tokens, _ = generate("--prompt", sentence, "--max-tokens", "60")
+    text = bytes(t - 3 for t in tokens[0]).decode()
+    assert text.startswith("\n"), text
+    assert len(answer.strip()) > 10 and text.lstrip("\n").startswith(answer.strip()), answer
+
+
 def case_save():
     """A chat goes on after a restart as if there had been none, without computing anything again;
     so does what is cached of prompts.

@@ -15,11 +15,16 @@ BINDINGS = {
         "bindings/python/tests/requirements.txt",
         "bench/peers",
         "bench/serve",
+        "bench/demo",
         "tests/install-deps",
         "src/packaging/cross",
     ],
     "go": ["bindings/go/go.mod", "bindings/go/test"],
-    "cargo": ["bindings/rust/pagedkv/Cargo.toml", "bindings/rust/pagedkv-sys/Cargo.toml"],
+    "cargo": [
+        "bindings/rust/pagedkv/Cargo.toml",
+        "bindings/rust/pagedkv-sys/Cargo.toml",
+        "bindings/rust/engines/pagedkv-candle/Cargo.toml",
+    ],
 }
 # What torch needs and installs by itself is named in bench/peers because torch comes without its
 # other needs.
@@ -77,7 +82,7 @@ def of_cargo(root):
             r"^\[(?:dev-|build-)?dependencies\]\n((?:[^\[\n].*\n|\n)*)", text(root, name), re.M
         ):
             found |= set(re.findall(r"^([\w-]+) = ", section, re.M))
-    return found - {"pagedkv-sys"}
+    return found - {"pagedkv", "pagedkv-sys"}
 
 
 def check(root):

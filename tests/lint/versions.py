@@ -12,6 +12,9 @@ PLACES = [
     ("bindings/rust/pagedkv-sys/Cargo.toml", r'^version = "([^"]+)"'),
     ("bindings/rust/pagedkv/Cargo.toml", r'^version = "([^"]+)"'),
     ("bindings/rust/pagedkv/Cargo.toml", r'^pagedkv-sys = \{ version = "=([^"]+)"'),
+    ("bindings/rust/engines/pagedkv-candle/Cargo.toml", r'^version = "([^"]+)"'),
+    ("bindings/rust/engines/pagedkv-candle/Cargo.toml", r'^pagedkv\S* = \{ version = "=([^"]+)"'),
+    ("bindings/rust/engines/Cargo.lock", r'^name = "pagedkv(?:-\w+)?"\nversion = "([^"]+)"'),
     ("bindings/rust/Cargo.lock", r'^name = "pagedkv(?:-sys)?"\nversion = "([^"]+)"'),
 ]
 

@@ -101,12 +101,24 @@ static size_t final_newlines(const chat* c) {
   return count;
 }
 
-/* An answer ends with an empty line, as a speech does. */
+/* Whether the last token is line ends and nothing else. */
+static bool ends_line_only(const chat* c) {
+  const piece p = tokenizer_decode(c->tokenizer, TOKEN_END, c->tokens[c->length - 1]);
+  size_t i = 0;
+  while (i < p.length && p.bytes[i] == '\n') i++;
+  return i == p.length;
+}
+
+/* An answer ends with an empty line, as a speech does. Line ends before its first letter are in the
+ * conversation but are not written: after a plain sentence the model begins with an empty line. */
 static void answer(chat* c) {
+  bool begun = false;
   for (size_t n = 0; n < c->o->max_tokens && c->length < c->context; n++) {
     const int32_t token = next_token(c);
     c->tokens[c->length++] = token;
     if (token == TOKEN_BEGIN || token == TOKEN_END) break;
+    if (!begun && ends_line_only(c)) continue;
+    begun = true;
     text_write(stdout, c->tokenizer, c->tokens, c->length - 1, c->length);
     fflush(stdout);
     if (final_newlines(c) >= 2) break;

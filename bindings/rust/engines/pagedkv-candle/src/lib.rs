@@ -1,0 +1,40 @@
+//! Language models of [candle] with keys and values in [`pagedkv`]: GGUF files of Llama (SmolLM2 is
+//! one), Qwen2, Qwen3 and Gemma 3, many texts at once, on processors.
+//!
+//! * [`Gguf`] is an open file, [`Model`] its weights in candle's tensors, with one forward pass for
+//!   all families. [`read_tokenizer`] and [`ChatTemplate`] are what the file has for text.
+//! * [`Engine`] answers many [`Request`]s at once: a forward pass has the next token of each text,
+//!   and rows of prompts.
+//! * [`Kv`] is where keys and values are: [`Paged`], in blocks that texts share and with pagedkv's
+//!   attention, or [`Basic`], in candle's contiguous tensors with candle's attention.
+//!
+//! candle's models have their cache inside, and candle has no place to put another one. So the
+//! models here are this crate's. To bring a model of your own, call [`Step::attend`] in each of its
+//! layers with rows `[rows][heads][dim]`, as [`Model::forward`] does.
+//!
+//! [candle]: https://crates.io/crates/candle-core
+#![warn(missing_docs, missing_debug_implementations)]
+
+mod basic;
+mod config;
+mod engine;
+mod gguf;
+mod kv;
+mod model;
+mod paged;
+mod sampler;
+mod template;
+mod tokenizer;
+mod weight;
+
+pub use basic::{Basic, BasicSequence, BasicStep};
+pub use config::{Family, ModelConfig, Rope};
+pub use engine::{Answer, Engine, Figures, Request};
+pub use gguf::Gguf;
+pub use kv::{Kv, Step};
+pub use model::{Model, Output, Rows};
+pub use paged::{Paged, PagedConfig, PagedStep};
+pub use sampler::Sampler;
+pub use template::{ChatTemplate, Message};
+pub use tokenizer::read_tokenizer;
+pub use weight::Weights;

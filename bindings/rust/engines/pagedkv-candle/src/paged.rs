@@ -1,0 +1,180 @@
+//! Keys and values in a cache of pagedkv: see [`Paged`].
+use crate::config::ModelConfig;
+use crate::kv::{Kv, Step};
+use candle_core::utils::barrier_pool;
+use candle_core::{bail, CpuStorage, Device, Error, Result, Storage, Tensor};
+use pagedkv::{
+    AttentionParams, Batch, Cache, CacheConfig, Dtype, LayerGroup, PrefixConfig, Rows, Salt,
+    Session, StoreConfig, Tasks,
+};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Keys and values in blocks, which texts that begin alike share.
+#[derive(Debug)]
+pub struct Paged {
+    cache: Cache,
+    /// Bytes of a block of each group.
+    block_bytes: Vec<u64>,
+    query_heads: usize,
+    dim: usize,
+    params: AttentionParams<'static>,
+}
+
+/// What a [`Paged`] is made with.
+#[derive(Clone, Debug)]
+pub struct PagedConfig {
+    /// Tokens there is room for, of all sequences.
+    pub tokens: usize,
+    /// Sequences that may be open at once: each may leave a part of a block empty.
+    pub sequences: usize,
+    /// How keys and values are stored.
+    pub dtype: Dtype,
+    /// Where prefixes are kept beyond memory and this process.
+    pub store: Option<StoreConfig>,
+}
+
+const BLOCK: usize = 16;
+
+impl Paged {
+    /// A cache for a model. Memory is touched as it is used.
+    pub fn new(model: &ModelConfig, config: &PagedConfig) -> Result<Self> {
+        let blocks = config.tokens.div_ceil(BLOCK) + config.sequences;
+        let groups = groups(model, config.dtype);
+        let count = groups.len() as u32;
+        let mut raw = CacheConfig::with_groups(groups)
+            .block_size(BLOCK as u32)
+            .blocks(blocks as u64)
+            .prefix(PrefixConfig::new())
+            .runner(barrier_pool().n_workers() as u32 + 1, run);
+        if let Some(store) = &config.store {
+            raw = raw.store(store.clone());
+        }
+        let block_bytes = |group| Ok(raw.plan_of(group)?.bytes_per_token * BLOCK as u64);
+        Ok(Self {
+            cache: Cache::new(&raw).map_err(Error::wrap)?,
+            block_bytes: (0..count)
+                .map(block_bytes)
+                .collect::<pagedkv::Result<_>>()
+                .map_err(Error::wrap)?,
+            query_heads: model.query_heads,
+            dim: model.dim,
+            params: AttentionParams::new().scale(model.scale),
+        })
+    }
+
+    /// The cache, for its statistics and files.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+}
+
+/// Layers of one window are a group.
+fn groups(model: &ModelConfig, dtype: Dtype) -> Vec<LayerGroup> {
+    let mut windows = model.windows.clone();
+    windows.sort_unstable();
+    windows.dedup();
+    let group = |window: u32| {
+        let layers = (0..).zip(&model.windows).filter(|(_, of_layer)| **of_layer == window);
+        let layers: Vec<u32> = layers.map(|(layer, _)| layer).collect();
+        let (heads, kv_heads) = (model.query_heads as u32, model.kv_heads as u32);
+        LayerGroup::new(layers.len() as u32, heads, kv_heads, model.dim as u32)
+            .layer_indices(layers)
+            .window(window)
+            .dtype(dtype)
+    };
+    windows.into_iter().map(group).collect()
+}
+
+/// Attention on the threads of candle's matmuls. Threads of its own would wait for these, which
+/// spin for a while after each product.
+fn run(tasks: &Tasks<'_>) {
+    let next = AtomicUsize::new(0);
+    barrier_pool().execute(|worker| loop {
+        match next.fetch_add(1, Ordering::Relaxed) {
+            task if task < tasks.count() => tasks.run(task, worker as u32),
+            _ => break,
+        }
+    });
+}
+
+fn ids(tokens: &[u32]) -> Vec<i32> {
+    tokens.iter().map(|&token| token as i32).collect()
+}
+
+impl Kv for Paged {
+    type Sequence = Session;
+    type Step<'s> = PagedStep<'s>;
+
+    fn open(&self, tokens: &[u32]) -> Result<(Session, usize)> {
+        let mut session = self.cache.open_session().map_err(Error::wrap)?;
+        let matchable = &tokens[..tokens.len().saturating_sub(1)];
+        let cached = session.match_prefix(&ids(matchable)).map_err(Error::wrap)?;
+        Ok((session, cached as usize))
+    }
+
+    fn trim(&self, session: &mut Session, length: usize) -> Result<usize> {
+        // What has left the window of a layer is gone: such a sequence begins anew.
+        if session.trim(length as u64).is_ok() {
+            return Ok(length);
+        }
+        session.trim(0).map_err(Error::wrap)?;
+        Ok(0)
+    }
+
+    fn begin<'s>(&'s self, sequences: Vec<(&'s mut Session, usize)>) -> Result<PagedStep<'s>> {
+        let new = sequences.into_iter().map(|(session, n)| (session, n as u32));
+        Ok(PagedStep { kv: self, batch: self.cache.begin(new).map_err(Error::wrap)? })
+    }
+
+    fn cached(&self, tokens: &[u32]) -> Result<usize> {
+        Ok(self.cache.prefix().probe(Salt::None, &ids(tokens)).map_err(Error::wrap)? as usize)
+    }
+
+    fn shares(&self) -> bool {
+        true
+    }
+
+    fn peak_bytes(&self) -> Result<u64> {
+        let of_group = |(group, block): (u32, &u64)| {
+            Ok(self.cache.pool_stats(group).map_err(Error::wrap)?.used_peak * block)
+        };
+        (0..).zip(&self.block_bytes).map(of_group).sum()
+    }
+}
+
+/// A batch of pagedkv over candle's tensors, which it reads where they are.
+#[derive(Debug)]
+pub struct PagedStep<'s> {
+    kv: &'s Paged,
+    batch: Batch<'s>,
+}
+
+impl Step for PagedStep<'_> {
+    fn attend(&mut self, layer: usize, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor> {
+        let (rows, width) = (self.batch.rows(), self.kv.query_heads * self.kv.dim);
+        let mut out = vec![0f32; rows * width];
+        let layer = layer as u32;
+        with_rows(k, |k| with_rows(v, |v| self.batch.write(layer, k, v).map_err(Error::wrap)))?;
+        let params = &self.kv.params;
+        with_rows(q, |q| {
+            self.batch.attend_with(layer, params, q, &mut out, None).map_err(Error::wrap)
+        })?;
+        Tensor::from_vec(out, (rows, width), &Device::Cpu)
+    }
+
+    fn commit(self, tokens: &[u32]) -> Result<()> {
+        self.batch.commit(&ids(tokens)).map_err(Error::wrap)
+    }
+}
+
+/// Hands the numbers of a tensor `[rows][heads][dim]` to `use_them`, without a copy where heads
+/// are side by side in their rows.
+fn with_rows<T>(tensor: &Tensor, use_them: impl FnOnce(Rows<'_>) -> Result<T>) -> Result<T> {
+    let tensor = if tensor.stride()[2] == 1 { tensor.clone() } else { tensor.contiguous()? };
+    let (storage, layout) = tensor.storage_and_layout();
+    let Storage::Cpu(CpuStorage::F32(numbers)) = &*storage else {
+        bail!("pagedkv reads f32 in the memory of the processor, this is {:?}", tensor.dtype())
+    };
+    let (row, head) = (layout.stride()[0], layout.stride()[1]);
+    use_them(Rows::strided(&numbers[layout.start_offset()..], row, head))
+}
