@@ -15,9 +15,9 @@ import textwrap
 
 HEAVY = {"heavy"}
 # What QUICK leaves out: nearly half of the time, for few faults that nothing else finds.
-NOT_QUICK = HEAVY | {"bindings", "install", "redis"}
+NOT_QUICK = HEAVY | {"bindings", "hosts", "install", "redis"}
 # The suites that a sanitizer's build has nothing of.
-NOT_SANITIZED = HEAVY | {"lint", "abi", "install"}
+NOT_SANITIZED = HEAVY | {"lint", "abi", "hosts", "install"}
 
 
 def suites(test):

@@ -7,7 +7,7 @@ from limits import UNITS
 OURS = "pagedkv"
 
 
-def _show_aligned(header, rows, texts=1):
+def show_aligned(header, rows, texts=1):
     """The first `texts` columns are text, the others numbers."""
     widths = [max(len(row[i]) for row in [header] + rows) for i in range(len(header))]
     for row in [header, ["-" * w for w in widths]] + rows:
@@ -79,7 +79,7 @@ def _show_times(title, results, peers, limits, unit):
         "best peer",
         "ratio",
     ]
-    _show_aligned(header, [_row(r, peers, limits) for r in results], texts=2)
+    show_aligned(header, [_row(r, peers, limits) for r in results], texts=2)
 
 
 def _show_deviations(results, names):
@@ -95,7 +95,7 @@ def _show_deviations(results, names):
             for n in names
         ]
         rows.append([dtype] + [f"{max(f):.1e}" if f else "-" for f in found])
-    _show_aligned(["dtype", *names], rows)
+    show_aligned(["dtype", *names], rows)
 
 
 def _show_skipped(results):

@@ -1,0 +1,310 @@
+"""Runs the engines side by side: the same weights and token ids, repetitions in turns."""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "compare"))
+import machines  # noqa: E402
+import table  # noqa: E402
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+class Engine:
+    """A way to run the model. `own`: the name of the one that has the same host and its own
+    attention, which ours is compared with."""
+
+    def __init__(self, name, host, program, way, own=None):
+        self.name, self.host, self.program, self.way, self.own = name, host, program, way, own
+
+
+ENGINES = (
+    Engine("transformers", "transformers", "transformers_engine.py", "generate"),
+    Engine(
+        "transformers + pagedkv",
+        "transformers",
+        "transformers_engine.py",
+        "generate-pagedkv",
+        "transformers",
+    ),
+    Engine("transformers batch", "transformers", "transformers_engine.py", "batch"),
+    Engine(
+        "transformers batch + pagedkv",
+        "transformers",
+        "transformers_engine.py",
+        "batch-pagedkv",
+        "transformers batch",
+    ),
+    Engine("pagedkv.serving", "transformers", "serving_engine.py", "-", "transformers batch"),
+    Engine("vLLM", "vllm", "vllm_engine.py", "own"),
+    Engine("vLLM + pagedkv", "vllm", "vllm_engine.py", "pagedkv", "vLLM"),
+    Engine("llama.cpp", "llama", "llama_engine.py", "unified"),
+    Engine("llama.cpp, a cache each", "llama", "llama_engine.py", "apart"),
+    Engine("candle", "candle", None, "basic"),
+    Engine("candle + pagedkv", "candle", None, "paged", "candle"),
+)
+
+
+class Failed(Exception):
+    """An engine cannot do what was asked; the message is the reason."""
+
+
+class Process:
+    """An engine's program."""
+
+    def __init__(self, engine, dtype, options):
+        host = options.engines / engine.host
+        # candle's program is none of Python's; vLLM's own loads more.
+        names = (host / "requests", host / "vllm-python", host / "bin" / "python")
+        program = next((name for name in names if name.exists()), None)
+        if program is None:
+            raise Failed("it is not installed")
+        command = [program, *(["-B", HERE / engine.program] if engine.program else []), engine.way]
+        command += ["--model", options.model, "--dtype", dtype, "--threads", str(options.threads)]
+        self.log = (options.logs / f"{engine.name}-{dtype}.log").open("w+")
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            env=environment(options),
+        )
+        self._answer()
+
+    def __call__(self, request):
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        except OSError:
+            pass  # the answer tells
+        return self._answer()
+
+    def _answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            self.process.wait()
+            self.log.seek(0)
+            lines = [text.strip() for text in self.log if text.strip()]
+            raise Failed(lines[-1][:200] if lines else f"status {self.process.returncode}")
+        return json.loads(line)
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
+
+
+def environment(options):
+    """The hosts have the Python package of the tree, and this library."""
+    variables = dict(os.environ)
+    variables["PAGEDKV_LIBRARY"] = str(options.library)
+    variables["PYTHONPATH"] = str(HERE.parents[1] / "bindings" / "python")
+    variables["LD_LIBRARY_PATH"] = str(options.library.parent)
+    return variables
+
+
+def turn(process, prompts, new):
+    """One batch of prompts: what it took, and the answers."""
+    answer = process({"prompts": prompts, "new": new})
+    start, times = answer["start"], answer["times"]
+    first = max(t[0] for t in times)
+    end = max(t[-1] for t in times)
+    return answer["tokens"], {
+        "prompt_tokens": sum(map(len, prompts)),
+        "prompt_seconds": first - start,
+        # What came while the last prompt was still being computed does not count.
+        "answer_tokens": sum(moment > first for t in times for moment in t),
+        "answer_seconds": end - first,
+        "first_token": sum(t[0] - start for t in times) / len(times),
+        "seconds": end - start,
+        "attention": answer["attention"],
+        "mebibytes": answer["mebibytes"],
+    }
+
+
+def added(turns):
+    """The sums over the turns of a conversation; the mean of the times to the first token."""
+    result = dict(turns[0])
+    for other in turns[1:]:
+        for name, value in other.items():
+            result[name] = None if value is None else result[name] + value
+    result["first_token"] /= len(turns)
+    result["mebibytes"] = turns[-1]["mebibytes"]
+    return result
+
+
+def play(process, workload):
+    """A workload from its beginning: what it took, and the token ids of the first answers."""
+    process({"reset": True})
+    answers, first = turn(process, workload["prompts"], workload["new"])
+    prompts, turns, begun = workload["prompts"], [first], answers
+    for follow_up in workload.get("follow_ups", []):
+        prompts = [p + a + follow_up for p, a in zip(prompts, answers)]
+        answers, next_ = turn(process, prompts, workload["new"])
+        turns.append(next_)
+    return added(turns), begun
+
+
+def note(*text):
+    print(*text, file=sys.stderr, flush=True)
+
+
+def start(dtype, options):
+    """({name: process}, {name: the reason why there is none})"""
+    processes, reasons = {}, {}
+    for engine in ENGINES:
+        if not any(part in engine.name for part in options.only):
+            continue
+        note(f"starting {engine.name}, {dtype} ...")
+        try:
+            processes[engine.name] = Process(engine, dtype, options)
+        except Failed as error:
+            reasons[engine.name] = str(error)
+    return processes, reasons
+
+
+def repeated(processes, reasons, workload, repeats):
+    """{name: [runs]}: every engine in turn, then all of them again."""
+    runs, answers = {}, {}
+    for _ in range(repeats):
+        for name, process in list(processes.items()):
+            note(f"  {workload['name']}: {name}")
+            try:
+                result, answers[name] = play(process, workload)
+                runs.setdefault(name, []).append(result)
+            except Failed as error:
+                reasons[name] = str(error)
+                processes.pop(name).close()
+            time.sleep(0.5)  # threads that spin for work go to sleep
+    return runs, answers
+
+
+def equal_answers(answers):
+    """How many answers of each engine are those of the first one, token by token."""
+    expected = next(iter(answers.values()), [])
+    return {name: sum(a == b for a, b in zip(given, expected)) for name, given in answers.items()}
+
+
+def measure(options, workloads):
+    results, skipped = [], {}
+    for dtype in options.dtypes:
+        processes, reasons = start(dtype, options)
+        for workload in workloads:
+            long = max(map(len, workload["prompts"])) > 500
+            repeats = 1 if long or options.quick else 3
+            runs, answers = repeated(processes, reasons, workload, repeats)
+            best = {name: min(r, key=lambda run: run["seconds"]) for name, r in runs.items()}
+            results.append(
+                {
+                    "workload": workload["name"],
+                    "dtype": dtype,
+                    "answers": len(workload["prompts"]),
+                    "runs": best,
+                    "equal": equal_answers(answers),
+                }
+            )
+            show(results[-1])
+        for process in processes.values():
+            process.close()
+        skipped[dtype] = reasons
+    return results, skipped
+
+
+def rates(run):
+    """(prompt tokens per second, answer tokens per second)"""
+    return tuple(
+        run[f"{part}_tokens"] / run[f"{part}_seconds"] if run[f"{part}_seconds"] > 0 else 0.0
+        for part in ("prompt", "answer")
+    )
+
+
+def show(result):
+    print(f"\n{result['workload']}, {result['dtype']}")
+    rows = []
+    for engine in ENGINES:
+        run = result["runs"].get(engine.name)
+        if run is None:
+            continue
+        own = result["runs"].get(engine.own)
+        prompt, answer = rates(run)
+        share = run["attention"]
+        rows.append(
+            [
+                engine.name,
+                f"{prompt:.0f}",
+                f"{answer:.1f}",
+                f"{run['first_token']:.2f}",
+                f"{run['seconds']:.2f}",
+                "-" if own is None else f"{own['seconds'] / run['seconds']:.2f}",
+                "-" if share is None else f"{share / run['seconds']:.0%}",
+                f"{run['mebibytes']:.0f}",
+                f"{result['equal'].get(engine.name, 0)} of {result['answers']}",
+            ]
+        )
+    header = ["engine", "prompt tok/s", "answer tok/s", "first token s", "all s", "own / ours"]
+    table.show_aligned([*header, "attention", "MiB", "equal answers"], rows)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="bench/engines")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=[""])
+    parser.add_argument("--workloads", type=lambda text: text.split(","), default=[""])
+    parser.add_argument("--dtypes", type=lambda text: text.split(","), default=["f32", "bf16"])
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--engines", type=pathlib.Path, required=True)
+    parser.add_argument("--model", type=pathlib.Path, required=True)
+    parser.add_argument("--library", type=pathlib.Path, required=True)
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--out", type=pathlib.Path)
+    options = parser.parse_args()
+    for dtype in options.dtypes:
+        if dtype not in ("f32", "bf16"):
+            parser.error(f"no dtype {dtype}; there are f32 and bf16")
+    for part in options.only:
+        if not any(part in engine.name for engine in ENGINES):
+            names = "; ".join(engine.name for engine in ENGINES)
+            parser.error(f"no engine has {part!r} in its name; there are: {names}")
+    options.logs = options.engines / "logs"
+    options.logs.mkdir(exist_ok=True)
+    return options
+
+
+def chosen(options):
+    workloads = json.loads((options.model / "workloads.json").read_text())
+    found = [w for w in workloads if any(part in w["name"] for part in options.workloads)]
+    if not found:
+        names = "; ".join(w["name"] for w in workloads)
+        sys.exit(f"bench/engines: no workload of that name; there are: {names}")
+    if options.quick:
+        found = [w | {"new": 16} for w in found if max(map(len, w["prompts"])) < 500]
+    return found
+
+
+def main():
+    options = arguments()
+    results, skipped = measure(options, chosen(options))
+    for dtype, reasons in skipped.items():
+        for name, reason in reasons.items():
+            print(f"Skipped {name}, {dtype}: {reason}")
+    report = {
+        "machine": machines.here() | {"threads": options.threads},
+        "date": datetime.date.today().isoformat(),
+        "results": results,
+    }
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    if options.out:
+        import picture
+
+        picture.draw(report, ENGINES, options.out)
+
+
+main()

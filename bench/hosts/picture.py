@@ -1,0 +1,52 @@
+"""The result as a picture: seconds of each workload, each host with its own attention and ours."""
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402
+
+OURS, THEIRS = "#0072B2", "#BBBBBB"
+
+
+def _panel(axes, result, engines):
+    shown = [engine for engine in engines if engine.name in result["runs"]]
+    for place, engine in enumerate(shown):
+        run = result["runs"][engine.name]
+        ours = "pagedkv" in engine.name
+        prompt = run["prompt_seconds"]
+        axes.barh(place, prompt, color=OURS if ours else THEIRS, height=0.8)
+        axes.barh(
+            place, run["seconds"] - prompt, left=prompt, height=0.8,
+            color=OURS if ours else THEIRS, alpha=0.5,
+        )  # fmt: skip
+        axes.text(run["seconds"], place, f" {run['seconds']:.3g}", va="center", fontsize=8)
+    axes.set_yticks(range(len(shown)), [engine.name for engine in shown], fontsize=8)
+    axes.invert_yaxis()
+    axes.margins(x=0.15)
+    axes.set_title(f"{result['workload']}, {result['dtype']}")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def draw(report, engines, directory):
+    results = report["results"]
+    dtypes = list(dict.fromkeys(r["dtype"] for r in results))
+    names = list(dict.fromkeys(r["workload"] for r in results))
+    plt.rcParams |= {"font.size": 9, "axes.titlesize": 10, "axes.titlelocation": "left",
+                     "svg.hashsalt": "engines"}  # fmt: skip
+    figure, grid = plt.subplots(
+        len(names), len(dtypes), figsize=(6.2 * len(dtypes), 2.5 * len(names)),
+        squeeze=False, layout="constrained",
+    )  # fmt: skip
+    for result in results:
+        axes = grid[names.index(result["workload"])][dtypes.index(result["dtype"])]
+        _panel(axes, result, engines)
+    machine = report["machine"]
+    figure.supxlabel(
+        "Seconds, less is better: dark until the last first token, light the answers after it. "
+        f"Blue: on pagedkv.\n{machine['family']}, {machine['threads']} threads, {report['date']}",
+        fontsize=9,
+    )
+    for suffix in ("png", "svg"):
+        figure.savefig(directory / f"engines.{suffix}", dpi=150)
+    plt.close(figure)
