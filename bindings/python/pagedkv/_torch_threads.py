@@ -10,8 +10,9 @@ import functools
 import torch
 
 from .compute import Compute, openmp_runner
-from .errors import PagedKVError, Status
+from .errors import PagedKVError
 from .generated import raw as _raw
+from .generated.raw import Status
 
 
 def torch_runner() -> _raw.Runner | None:

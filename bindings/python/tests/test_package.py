@@ -25,8 +25,8 @@ from pagedkv.generated import raw as _raw
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 API = json.loads((ROOT.parent / "api/api.json").read_text())
 STRUCTS = {struct["name"]: struct for struct in API["structs"]}
-# For hooks that only C can serve, and for what the package fills in itself.
-OF_C = {"allocator", "runner"}
+# For a hook that only C can serve, and for what the package fills in itself.
+OF_C = {"allocator"}
 NOT_FIELDS = OF_C | {
     "struct_size",
     "reserved",
