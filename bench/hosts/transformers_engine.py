@@ -94,10 +94,10 @@ class GenerateBatch:
         if paged:
             from pagedkv.transformers import install_continuous
 
-            name = install_continuous(self.model)
+            install_continuous(self.model)
         else:
-            name = "paged|sdpa"
-            self.model.set_attn_implementation(name)
+            self.model.set_attn_implementation("sdpa")
+        name = self.model.config._attn_implementation
         function = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS[name]
         AttentionInterface.register(name, self.watch.around(function))
 
@@ -107,7 +107,6 @@ class GenerateBatch:
     def attention_seconds(self):
         return self.watch.seconds
 
-    @torch.inference_mode()
     def generate(self, prompts, new):
         tokens = sum(map(len, prompts)) + new * len(prompts)
         config = transformers.ContinuousBatchingConfig(
@@ -124,6 +123,8 @@ class GenerateBatch:
         )
         by_prompt = {tuple(output.prompt_ids): output for output in outputs.values()}
         found = [by_prompt[tuple(prompt)] for prompt in prompts]
+        if error := next((output.error for output in found if output.error), None):
+            raise RuntimeError(error)
         return [o.generated_tokens for o in found], [o.timestamps for o in found]
 
 
