@@ -88,7 +88,8 @@ PKV_API pkv_status pkv_compute_get_info(pkv_compute compute, pkv_compute_info* o
  * processors that they are bound to. For the config of a pkv_compute or a cache.
  *
  * libgomp, libomp and libiomp5 will do. The library is looked up among the symbols that all of the
- * process sees: where it was loaded with another one, before it or by RTLD_GLOBAL.
+ * process sees: where it was loaded with another one, before it or by RTLD_GLOBAL. A forked child
+ * whose parent computed on them has no such threads: there the calling thread does all tasks.
  *
  * @param[out] out  The runner. Its threads are as many as omp_get_max_threads() tells now.
  *

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/first_process.h"
 #include "base/hooks.h"
 #include "base/status.h"
 
@@ -45,10 +46,12 @@ struct Region {
 // The same for all runners: what was found once stays loaded as long as somebody computes with it.
 constinit std::atomic<Parallel> parallel{nullptr};
 
-// `user` is the number of threads.
+constinit FirstProcess openmp_user;
+
+// `user` is the number of threads. A forked child has none of them: libgomp would wait for them.
 void run(void* user, size_t n, Task task, void* context) {
   Region region{n, task, context, static_cast<uint32_t>(reinterpret_cast<uintptr_t>(user))};
-  if (n == 1) return region.work();
+  if (n == 1 || !openmp_user.claim()) return region.work();
   parallel.load(std::memory_order_relaxed)([](void* data) { static_cast<Region*>(data)->work(); },
                                            &region, region.threads, 0);
 }

@@ -6,26 +6,15 @@
 #include <tbb/task_arena.h>
 
 #include <algorithm>
-#include <atomic>
 
+#include "base/first_process.h"
 #include "base/os.h"
 
 namespace pkv {
 
 namespace {
 
-// A forked child cannot use oneTBB if its parent did: it does not have oneTBB's threads, and they
-// may have held oneTBB's locks at the fork. So this remembers the fork epoch, plus 1, of the
-// process that first used oneTBB, which may be an ancestor of this one; 0 means that none has used
-// it.
-constinit std::atomic<uint64_t> first_use{0};
-
-// Claims oneTBB for this process. Returns false if an ancestor used it before the fork.
-bool claim_tbb() {
-  const uint64_t now = os::fork_epoch() + 1;
-  uint64_t before = 0;
-  return first_use.compare_exchange_strong(before, now, std::memory_order_relaxed) || before == now;
-}
+constinit FirstProcess tbb_user;
 
 }  // namespace
 
@@ -44,7 +33,7 @@ namespace {
 // Limits the number of threads to what oneTBB runs in this process; it prints a warning when it is
 // asked for more.
 unsigned limit_threads(unsigned threads) {
-  if (threads <= 1 || !claim_tbb()) return threads;
+  if (threads <= 1 || !tbb_user.claim()) return threads;
   const size_t limit =
       tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
   return static_cast<unsigned>(std::clamp<size_t>(limit, 1, threads));
@@ -55,7 +44,7 @@ unsigned limit_threads(unsigned threads) {
 Workers::Workers(unsigned threads, const pkv_runner& runner)
     : runner_(runner),
       threads_(runner.run == nullptr ? limit_threads(threads) : threads),
-      arena_(runner.run == nullptr && threads_ > 1 && claim_tbb()
+      arena_(runner.run == nullptr && threads_ > 1 && tbb_user.claim()
                  ? std::make_unique<Arena>(threads_)
                  : nullptr) {}
 

@@ -1,16 +1,23 @@
 // What calls over memory of the host's run on: threads, instruction sets, runners and memory of the
 // caller's, and many threads at once.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <functional>
 #include <thread>
 
 #include "host.h"
 
+// Parallel regions that began in this process.
+std::atomic<unsigned> regions{0};
+
 // The part of an OpenMP library that the library looks up in the process.
 extern "C" {
 [[gnu::visibility("default")]] int omp_get_max_threads() { return 3; }
 [[gnu::visibility("default")]] void GOMP_parallel(void (*work)(void*), void* data, unsigned threads,
                                                   unsigned) {
+  regions++;
   std::vector<std::thread> others;
   for (unsigned i = 1; i < threads; i++) others.emplace_back(work, data);
   work(data);
@@ -166,7 +173,20 @@ TEST(Compute, RunsOnTheThreadsOfOpenMP) {
   config.runner = &runner;
   const Compute compute = make_compute(config);
   EXPECT_EQ(3u, info_of(compute).threads);
-  EXPECT_TRUE(Step(6).run(nullptr) == Step(6).run(compute));
+  const Rows expected = Step(6).run(nullptr);
+  EXPECT_TRUE(expected == Step(6).run(compute));
+  EXPECT_GT(regions, 0u);
+  // A child has none of these threads, and libgomp would wait for them.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    regions = 0;
+    const bool same = Step(6).run(make_compute(config)) == expected;
+    _exit(!same ? 1 : regions > 0 ? 2 : 0);
+  }
+  int status = -1;
+  ASSERT_EQ(child, waitpid(child, &status, 0));
+  EXPECT_EQ(0, WEXITSTATUS(status)) << "1: other results, 2: a parallel region began";
+  EXPECT_FALSE(WIFSIGNALED(status));
 }
 
 // A runner that runs nothing, leaves a task out or runs one twice is told, and so is one that calls

@@ -6,6 +6,7 @@ host has bound its thread to.
 from __future__ import annotations
 
 import functools
+import os
 
 import torch
 
@@ -34,3 +35,6 @@ def torch_compute() -> int:
 def _compute(threads: int) -> Compute:
     runner = torch_runner()
     return Compute(threads) if runner is None else Compute(runner=runner)
+
+
+os.register_at_fork(after_in_child=_compute.cache_clear)  # the parent's are of no use there

@@ -5,6 +5,10 @@ transformers are installed.
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +19,7 @@ torch.cuda.is_current_stream_capturing = lambda: False
 transformers = pytest.importorskip("transformers", minversion="5.0")
 
 import pagedkv  # noqa: E402
-from pagedkv.transformers import PagedCache  # noqa: E402
+from pagedkv.transformers import PagedCache, Variant  # noqa: E402
 
 SHAPE = {
     "vocab_size": 97,
@@ -151,6 +155,64 @@ def test_a_pass_that_fails_leaves_no_trace() -> None:
         hook.remove()
         assert torch.equal(model(ids, past_key_values=cache).logits, expected)
     cache.cache.validate()
+
+
+def test_rows_of_any_strides() -> None:
+    """Models may bring heads side by side, dims apart or rows that are repeated."""
+    torch.manual_seed(2)
+    model = model_of("Llama")
+    key, value = torch.randn(2, 1, 2, 5, 16)
+    query = torch.randn(1, 4, 5, 16)
+    variant = Variant(0.0, 0.0, None, None)
+
+    def attended(change: Callable[[Any], Any]) -> Any:
+        cache = PagedCache(model)
+        cache.write(0, change(key), change(value))
+        torch.randn(4096)  # takes the place of rows that nobody keeps
+        return cache.attend(0, change(query), variant)
+
+    dense = attended(lambda rows: rows)
+    strided = {
+        "heads side by side": lambda rows: rows.transpose(1, 2).contiguous().transpose(1, 2),
+        "dims apart": lambda rows: rows.transpose(2, 3).contiguous().transpose(2, 3),
+        "every other dim": lambda rows: rows.repeat_interleave(2, 3)[..., ::2],
+    }
+    for name, change in strided.items():
+        assert torch.equal(attended(change), dense), name
+
+
+THREADS = """
+import os, sys, torch
+from pagedkv import torch as paged
+from pagedkv.transformers import PagedCache
+from test_torch_ops import Case
+from test_transformers import generate, model_of
+
+torch.set_num_threads(3)
+model = model_of("Llama")
+cache = PagedCache(model)
+assert torch.equal(generate(model), generate(model, cache))
+assert cache.cache.info().threads == 3
+case = Case()
+whole = paged.attention(*case.arguments)
+# libgomp waits in a child for the threads of its parent: PyTorch's equal() would.
+child = os.fork()
+if child == 0:
+    os._exit(not (paged.attention(*case.arguments).numpy() == whole.numpy()).all())
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_on_the_threads_of_pytorch() -> None:
+    """Three of them, and none in a forked child."""
+    environment = {name: text for name, text in os.environ.items() if name != "OMP_NUM_THREADS"}
+    environment["OMP_WAIT_POLICY"] = "passive"  # threads that spin take the machine from others
+    subprocess.run(
+        [sys.executable, "-c", THREADS],
+        check=True,
+        timeout=300,
+        env={**environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
 
 
 def test_without_the_cache_softcap_and_sinks_are_refused() -> None:

@@ -623,7 +623,9 @@ func ComputeGetInfo(compute Compute, out *ComputeInfo) Status {
 // them, and has their number and the processors that they are bound to. For the config of a
 // pkv_compute or a cache. libgomp, libomp and libiomp5 will do. The library is looked up among the
 // symbols that all of the process sees: where it was loaded with another one, before it or by
-// RTLD_GLOBAL. Statuses: UNSUPPORTED (the process has loaded no OpenMP library). Since 0.1.
+// RTLD_GLOBAL. A forked child whose parent computed on them has no such threads: there the calling
+// thread does all tasks. Statuses: UNSUPPORTED (the process has loaded no OpenMP library). Since
+// 0.1.
 //
 //   - out: The runner. Its threads are as many as omp_get_max_threads() tells now.
 func OpenmpRunner(out *Runner) Status {

@@ -1,0 +1,26 @@
+// A library whose threads a forked child does not have.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/os.h"
+
+namespace pkv {
+
+// Remembers the process that first used such a library. A child of it cannot use the library: it
+// does not have the threads, and they may have held locks at the fork.
+class FirstProcess {
+ public:
+  // Returns false if an ancestor of this process used the library before the fork.
+  bool claim() {
+    const uint64_t now = os::fork_epoch() + 1;
+    uint64_t before = 0;
+    return epoch_.compare_exchange_strong(before, now, std::memory_order_relaxed) || before == now;
+  }
+
+ private:
+  std::atomic<uint64_t> epoch_{0};  // The fork epoch of that process, plus 1. 0: there is none yet.
+};
+
+}  // namespace pkv
