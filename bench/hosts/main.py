@@ -268,6 +268,8 @@ def arguments():
     for dtype in options.dtypes:
         if dtype not in ("f32", "bf16"):
             parser.error(f"no dtype {dtype}; there are f32 and bf16")
+    if options.threads < 1:
+        parser.error(f"--threads {options.threads}: an engine needs one at least")
     for part in options.only:
         if not any(part in engine.name for engine in ENGINES):
             names = "; ".join(engine.name for engine in ENGINES)

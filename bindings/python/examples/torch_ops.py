@@ -108,6 +108,7 @@ if __name__ == "__main__":
         answers = in_pages(model, prompts, 40, stored)
     for answer in answers:
         print(*answer)
-    same = sum(a == b for pair in zip(usual, answers, strict=True) for a, b in zip(*pair))  # noqa: B905
+    pairs = zip(usual, answers, strict=True)
+    same = sum(a == b for pair in pairs for a, b in zip(*pair, strict=True))
     print(f"{same} of 80 tokens are the same as without a cache")
     raise SystemExit(same != 80 and stored == torch.float32)
