@@ -12,43 +12,9 @@ import time
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "compare"))
 import machines  # noqa: E402
 import table  # noqa: E402
+from ways import WAYS, rates  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
-
-
-class Engine:
-    """A way to run the model. `own`: the name of the one that has the same host and its own
-    attention, which ours is compared with."""
-
-    def __init__(self, name, host, program, way, own=None):
-        self.name, self.host, self.program, self.way, self.own = name, host, program, way, own
-
-
-ENGINES = (
-    Engine("transformers", "transformers", "transformers_engine.py", "generate"),
-    Engine(
-        "transformers + pagedkv",
-        "transformers",
-        "transformers_engine.py",
-        "generate-pagedkv",
-        "transformers",
-    ),
-    Engine("transformers batch", "transformers", "transformers_engine.py", "batch"),
-    Engine(
-        "transformers batch + pagedkv",
-        "transformers",
-        "transformers_engine.py",
-        "batch-pagedkv",
-        "transformers batch",
-    ),
-    Engine("pagedkv.serving", "transformers", "serving_engine.py", "-", "transformers batch"),
-    Engine("vLLM", "vllm", "vllm_engine.py", "own"),
-    Engine("vLLM + pagedkv", "vllm", "vllm_engine.py", "pagedkv", "vLLM"),
-    Engine("llama.cpp", "llama", "llama_engine.py", "unified"),
-    Engine("llama.cpp, a cache each", "llama", "llama_engine.py", "apart"),
-    Engine("candle", "candle", None, "basic"),
-    Engine("candle + pagedkv", "candle", None, "paged", "candle"),
-)
 
 
 class Failed(Exception):
@@ -58,16 +24,16 @@ class Failed(Exception):
 class Process:
     """An engine's program."""
 
-    def __init__(self, engine, dtype, options):
-        host = options.engines / engine.host
+    def __init__(self, way, dtype, options):
+        host = options.engines / way.host
         # candle's program is none of Python's; vLLM's own loads more.
         names = (host / "requests", host / "vllm-python", host / "bin" / "python")
         program = next((name for name in names if name.exists()), None)
         if program is None:
             raise Failed("it is not installed")
-        command = [program, *(["-B", HERE / engine.program] if engine.program else []), engine.way]
+        command = [program, *(["-B", HERE / way.program] if way.program else []), way.argument]
         command += ["--model", options.model, "--dtype", dtype, "--threads", str(options.threads)]
-        self.log = (options.logs / f"{engine.name}-{dtype}.log").open("w+")
+        self.log = (options.logs / f"{way.name}-{dtype}.log").open("w+")
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -159,14 +125,14 @@ def note(*text):
 def start(dtype, options):
     """({name: process}, {name: the reason why there is none})"""
     processes, reasons = {}, {}
-    for engine in ENGINES:
-        if not any(part in engine.name for part in options.only):
+    for way in WAYS:
+        if not any(part in way.name for part in options.only):
             continue
-        note(f"starting {engine.name}, {dtype} ...")
+        note(f"starting {way.name}, {dtype} ...")
         try:
-            processes[engine.name] = Process(engine, dtype, options)
+            processes[way.name] = Process(way, dtype, options)
         except Failed as error:
-            reasons[engine.name] = str(error)
+            reasons[way.name] = str(error)
     return processes, reasons
 
 
@@ -192,7 +158,9 @@ def equal_answers(answers):
     return {name: sum(a == b for a, b in zip(given, expected)) for name, given in answers.items()}
 
 
-def measure(options, workloads):
+def measure(options, workloads, save):
+    """{dtype: {name: the reason why it did not run}}. save() gets the results so far after each
+    workload."""
     results, skipped = [], {}
     for dtype in options.dtypes:
         processes, reasons = start(dtype, options)
@@ -211,33 +179,26 @@ def measure(options, workloads):
                 }
             )
             show(results[-1])
+            save(results)
         for process in processes.values():
             process.close()
         skipped[dtype] = reasons
-    return results, skipped
-
-
-def rates(run):
-    """(prompt tokens per second, answer tokens per second)"""
-    return tuple(
-        run[f"{part}_tokens"] / run[f"{part}_seconds"] if run[f"{part}_seconds"] > 0 else 0.0
-        for part in ("prompt", "answer")
-    )
+    return skipped
 
 
 def show(result):
     print(f"\n{result['workload']}, {result['dtype']}")
     rows = []
-    for engine in ENGINES:
-        run = result["runs"].get(engine.name)
+    for way in WAYS:
+        run = result["runs"].get(way.name)
         if run is None:
             continue
-        own = result["runs"].get(engine.own)
+        own = result["runs"].get(way.own)
         prompt, answer = rates(run)
         share = run["attention"]
         rows.append(
             [
-                engine.name,
+                way.name,
                 f"{prompt:.0f}",
                 f"{answer:.1f}",
                 f"{run['first_token']:.2f}",
@@ -245,7 +206,7 @@ def show(result):
                 "-" if own is None else f"{own['seconds'] / run['seconds']:.2f}",
                 "-" if share is None else f"{share / run['seconds']:.0%}",
                 f"{run['mebibytes']:.0f}",
-                f"{result['equal'].get(engine.name, 0)} of {result['answers']}",
+                f"{result['equal'].get(way.name, 0)} of {result['answers']}",
             ]
         )
     header = ["engine", "prompt tok/s", "answer tok/s", "first token s", "all s", "own / ours"]
@@ -271,8 +232,8 @@ def arguments():
     if options.threads < 1:
         parser.error(f"--threads {options.threads}: an engine needs one at least")
     for part in options.only:
-        if not any(part in engine.name for engine in ENGINES):
-            names = "; ".join(engine.name for engine in ENGINES)
+        if not any(part in way.name for way in WAYS):
+            names = "; ".join(way.name for way in WAYS)
             parser.error(f"no engine has {part!r} in its name; there are: {names}")
     options.logs = options.engines / "logs"
     options.logs.mkdir(exist_ok=True)
@@ -292,21 +253,25 @@ def chosen(options):
 
 def main():
     options = arguments()
-    results, skipped = measure(options, chosen(options))
-    for dtype, reasons in skipped.items():
-        for name, reason in reasons.items():
-            print(f"Skipped {name}, {dtype}: {reason}")
     report = {
         "machine": machines.here() | {"threads": options.threads},
         "date": datetime.date.today().isoformat(),
-        "results": results,
     }
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+
+    def save(results):
+        report["results"] = results
+        if options.json:
+            options.json.write_text(json.dumps(report, indent=1) + "\n")
+
+    skipped = measure(options, chosen(options), save)
+    for dtype, reasons in skipped.items():
+        for name, reason in reasons.items():
+            print(f"Skipped {name}, {dtype}: {reason}")
     if options.out:
         import picture
 
-        picture.draw(report, ENGINES, options.out)
+        options.out.mkdir(parents=True, exist_ok=True)
+        picture.draw(report, options.out)
 
 
 main()

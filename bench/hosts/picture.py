@@ -4,15 +4,16 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
+from ways import WAYS  # noqa: E402
 
 OURS, THEIRS = "#0072B2", "#BBBBBB"
 
 
-def _panel(axes, result, engines):
-    shown = [engine for engine in engines if engine.name in result["runs"]]
-    for place, engine in enumerate(shown):
-        run = result["runs"][engine.name]
-        ours = "pagedkv" in engine.name
+def _panel(axes, result):
+    shown = [way for way in WAYS if way.name in result["runs"]]
+    for place, way in enumerate(shown):
+        run = result["runs"][way.name]
+        ours = "pagedkv" in way.name
         prompt = run["prompt_seconds"]
         axes.barh(place, prompt, color=OURS if ours else THEIRS, height=0.8)
         axes.barh(
@@ -20,7 +21,7 @@ def _panel(axes, result, engines):
             color=OURS if ours else THEIRS, alpha=0.5,
         )  # fmt: skip
         axes.text(run["seconds"], place, f" {run['seconds']:.3g}", va="center", fontsize=8)
-    axes.set_yticks(range(len(shown)), [engine.name for engine in shown], fontsize=8)
+    axes.set_yticks(range(len(shown)), [way.name for way in shown], fontsize=8)
     axes.invert_yaxis()
     axes.margins(x=0.15)
     axes.set_title(f"{result['workload']}, {result['dtype']}")
@@ -28,7 +29,7 @@ def _panel(axes, result, engines):
         axes.spines[side].set_visible(False)
 
 
-def draw(report, engines, directory):
+def draw(report, directory):
     results = report["results"]
     dtypes = list(dict.fromkeys(r["dtype"] for r in results))
     names = list(dict.fromkeys(r["workload"] for r in results))
@@ -40,7 +41,7 @@ def draw(report, engines, directory):
     )  # fmt: skip
     for result in results:
         axes = grid[names.index(result["workload"])][dtypes.index(result["dtype"])]
-        _panel(axes, result, engines)
+        _panel(axes, result)
     machine = report["machine"]
     figure.supxlabel(
         "Seconds, less is better: dark until the last first token, light the answers after it. "

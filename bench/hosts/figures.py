@@ -1,0 +1,86 @@
+"""Prints the tables of FIGURES.md, "a real model on engines", from bench/data/engines.
+
+    python3 -B bench/hosts/figures.py [REPORT]
+
+REPORT is what bench/engines --json has written: its times are first put in the folder, as the
+figures of its machine's family.
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+from ways import WAYS, rates
+
+FOLDER = pathlib.Path(__file__).parents[1] / "data" / "engines"
+KEPT = ("prompt_tokens", "prompt_seconds", "answer_tokens", "answer_seconds", "first_token")
+
+
+def _condensed(run):
+    attention = run["attention"]
+    return {name: float(f"{run[name]:.4g}") for name in KEPT} | {
+        "attention": None if attention is None else float(f"{attention / run['seconds']:.2g}"),
+        "mebibytes": round(run["mebibytes"]),
+    }
+
+
+def keep(report):
+    for result in report["results"]:
+        result["runs"] = {name: _condensed(run) for name, run in result["runs"].items()}
+    text = json.dumps(report, indent=1)
+    text = re.sub(r"\{[^{}]*\}", lambda row: " ".join(row[0].split()), text)
+    name = report["machine"]["family"].lower().replace(" ", "-")
+    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / f"{name}.json").write_text(text + "\n")
+
+
+def _show(header, rows):
+    for row in [header, ["---"] * len(header), *rows]:
+        print("| " + " | ".join(row) + " |")
+    print()
+
+
+def _rates(run):
+    if run is None:
+        return "-"
+    prompt, answer = rates(run)
+    return f"{prompt:.0f}, {answer:.0f}"
+
+
+def _seconds(run):
+    return run["prompt_seconds"] + run["answer_seconds"]
+
+
+def _ratio(own, ours):
+    if own is None or ours is None:
+        return "-"
+    ratio = _seconds(own) / _seconds(ours)
+    return f"{ratio:.2f}" if ratio >= 1 else f"**{ratio:.2f}**"
+
+
+def show(report, dtype):
+    results = [result for result in report["results"] if result["dtype"] == dtype]
+    header = [result["workload"] for result in results]
+    print(f"{report['machine']['family']}, {dtype}: prompt and answer tokens per second\n")
+    rows = [[w.name, *[_rates(r["runs"].get(w.name)) for r in results]] for w in WAYS]
+    _show(["engine", *header], [row for row in rows if set(row[1:]) != {"-"}])
+    print("Time of the host's own attention over that of ours\n")
+    pairs = [
+        [w.name, *[_ratio(r["runs"].get(w.own), r["runs"].get(w.name)) for r in results]]
+        for w in WAYS
+        if w.own
+    ]
+    _show(["", *header], [row for row in pairs if set(row[1:]) != {"-"}])
+
+
+def main():
+    for path in sys.argv[1:]:
+        keep(json.loads(pathlib.Path(path).read_text()))
+    reports = [json.loads(path.read_text()) for path in FOLDER.glob("*.json")]
+    for report in sorted(reports, key=lambda report: report["date"], reverse=True):
+        for dtype in dict.fromkeys(result["dtype"] for result in report["results"]):
+            show(report, dtype)
+
+
+main()
