@@ -19,7 +19,7 @@ BINDINGS = {
         "tests/install-deps",
         "src/packaging/cross",
     ],
-    "go": ["bindings/go/go.mod", "bindings/go/test"],
+    "go": ["bindings/go/go.mod", "bindings/go/engines/go.mod", "bindings/go/test"],
     "cargo": [
         "bindings/rust/pagedkv/Cargo.toml",
         "bindings/rust/pagedkv-sys/Cargo.toml",
@@ -70,9 +70,8 @@ def of_pypi(root):
 
 def of_go(root):
     everything = "\n".join(text(root, name) for name in BINDINGS["go"])
-    return set(re.findall(r"^require (\S+) v", everything, re.M)) | set(
-        re.findall(r"go install \"([^@]+)@", everything)
-    )
+    found = re.findall(r"^(?:require |\t)([\w.-]+/\S+) v[^/\n]*$", everything, re.M)
+    return set(found) | set(re.findall(r"go install \"([^@]+)@", everything))
 
 
 def of_cargo(root):

@@ -147,12 +147,12 @@ func TestBadInputIsASentence(t *testing.T) {
 	model := data + "tiny-shakespeare.bin"
 	short, long := prompts{"ROMEO:\n"}, prompts{strings.Repeat("x", 600)}
 	for part, o := range map[string]options{
-		"no such file":     {model: "none.bin", chunk: 1, maxTokens: 1},
-		"its header is 0":  {model: empty, chunk: 1, maxTokens: 1},
-		"cut short":        {model: model, tokenizer: empty, chunk: 1, maxTokens: 1},
-		"-chunk 0":         {model: model, maxTokens: 1},
-		"in one session":   {model: model, chunk: 8, maxTokens: 60, blocks: 2, prompts: short},
-		"the model's cont": {model: model, chunk: 8, maxTokens: 1, prompts: long},
+		"no such file":               {model: "none.bin", chunk: 1, maxTokens: 1},
+		"number 0 of its sizes is 0": {model: empty, chunk: 1, maxTokens: 1},
+		"cut short":                  {model: model, tokenizer: empty, chunk: 1, maxTokens: 1},
+		"-chunk 0":                   {model: model, maxTokens: 1},
+		"in one session":             {model: model, chunk: 8, maxTokens: 60, blocks: 2, prompts: short},
+		"the model's cont":           {model: model, chunk: 8, maxTokens: 1, prompts: long},
 	} {
 		if err := run(&o); err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%v does not say %q", err, part)

@@ -26,25 +26,25 @@ func (m *Model) Forward(tokens []int32, positions []int, attend Attend) ([]float
 	gate, up := make([]float32, rows*m.Hidden), make([]float32, rows*m.Hidden)
 	for layer := range m.layers {
 		w := &m.layers[layer]
-		rmsNorm(normed, x, w.attentionNorm)
-		matmul(q, normed, w.wq, m.Dim)
-		matmul(k, normed, w.wk, m.Dim)
-		matmul(v, normed, w.wv, m.Dim)
+		m.rmsNorm(normed, x, w.attentionNorm)
+		m.Matmul(q, normed, w.wq, m.Dim)
+		m.Matmul(k, normed, w.wk, m.Dim)
+		m.Matmul(v, normed, w.wv, m.Dim)
 		rotate(q, rotation, m.QueryHeads, m.HeadDim)
 		rotate(k, rotation, m.KVHeads, m.HeadDim)
 		if err := attend(layer, q, k, v, attended); err != nil {
 			return nil, err
 		}
-		matmul(normed, attended, w.wo, m.Dim)
+		m.Matmul(normed, attended, w.wo, m.Dim)
 		add(x, normed)
 
-		rmsNorm(normed, x, w.ffnNorm)
-		matmul(gate, normed, w.w1, m.Dim)
-		matmul(up, normed, w.w3, m.Dim)
+		m.rmsNorm(normed, x, w.ffnNorm)
+		m.Matmul(gate, normed, w.w1, m.Dim)
+		m.Matmul(up, normed, w.w3, m.Dim)
 		for i, g := range gate {
 			gate[i] = g / (1 + float32(math.Exp(float64(-g)))) * up[i]
 		}
-		matmul(normed, gate, w.w2, m.Hidden)
+		m.Matmul(normed, gate, w.w2, m.Hidden)
 		add(x, normed)
 	}
 	return x, nil
@@ -53,19 +53,19 @@ func (m *Model) Forward(tokens []int32, positions []int, attend Attend) ([]float
 // Logits of one row of what Forward gave.
 func (m *Model) Logits(x []float32, row int) []float32 {
 	normed, logits := make([]float32, m.Dim), make([]float32, m.Vocabulary)
-	rmsNorm(normed, x[row*m.Dim:][:m.Dim], m.finalNorm)
-	matmul(logits, normed, m.classifier, m.Dim)
+	m.rmsNorm(normed, x[row*m.Dim:][:m.Dim], m.finalNorm)
+	m.Matmul(logits, normed, m.classifier, m.Dim)
 	return logits
 }
 
-func rmsNorm(out, x, weight []float32) {
+func (m *Model) rmsNorm(out, x, weight []float32) {
 	dim := len(weight)
 	for ; len(x) > 0; x, out = x[dim:], out[dim:] {
 		var squares float32
 		for _, value := range x[:dim] {
 			squares += value * value
 		}
-		scale := 1 / float32(math.Sqrt(float64(squares/float32(dim)+1e-5)))
+		scale := 1 / float32(math.Sqrt(float64(squares/float32(dim)+float32(m.Epsilon))))
 		for i, w := range weight {
 			out[i] = w * (scale * x[i])
 		}
@@ -77,7 +77,7 @@ func (m *Model) rotation(positions []int) []float32 {
 	out := make([]float32, 0, len(positions)*m.HeadDim)
 	for _, position := range positions {
 		for pair := 0; pair < m.HeadDim; pair += 2 {
-			frequency := float32(math.Pow(10000, -float64(pair)/float64(m.HeadDim)))
+			frequency := float32(math.Pow(m.RotaryBase, -float64(pair)/float64(m.HeadDim)))
 			sin, cos := math.Sincos(float64(position) * float64(frequency))
 			out = append(out, float32(cos), float32(sin))
 		}

@@ -1,4 +1,4 @@
-// Package llama runs Llama models in the checkpoint format of llama2.c, with attention left to
+// Package llama runs Llama models, from a checkpoint of llama2.c or by New, with attention left to
 // whoever keeps keys and values.
 package llama
 
@@ -9,10 +9,47 @@ import (
 	"os"
 )
 
+// Sizes are what the shapes of a model's tensors follow from, and two numbers of its formulas.
+type Sizes struct {
+	Dim, Hidden, Layers, QueryHeads, KVHeads, Vocabulary, Context int
+
+	RotaryBase, Epsilon float64
+}
+
+// check returns what does not fit together.
+func (s *Sizes) check() error {
+	numbers := [...]int{
+		s.Dim, s.Hidden, s.Layers, s.QueryHeads, s.KVHeads, s.Vocabulary, s.Context,
+	}
+	for i, size := range numbers {
+		if size <= 0 || size > 1<<24 {
+			return fmt.Errorf("number %d of its sizes is %d", i, size)
+		}
+	}
+	if s.Layers > 1<<12 {
+		return fmt.Errorf("%d layers; %d are possible", s.Layers, 1<<12)
+	}
+	if s.Dim%s.QueryHeads != 0 || s.QueryHeads%s.KVHeads != 0 || s.Dim/s.QueryHeads%2 != 0 {
+		return fmt.Errorf(
+			"dim %d, %d heads and %d KV heads do not divide", s.Dim, s.QueryHeads, s.KVHeads,
+		)
+	}
+	return nil
+}
+
+// Matmul computes out[row][column] = x[row] . w[column] for rows of so many inputs.
+type Matmul func(out, x, w []float32, inputs int)
+
+// Tensor reads the tensor of a name (a field of the weights below, or embedding, final_norm,
+// classifier), layer by layer.
+type Tensor func(name string, layer, rows, columns int) ([]float32, error)
+
 // Model is a checkpoint: sizes, and weights by layer.
 type Model struct {
-	Dim, Hidden, Layers, QueryHeads, KVHeads, Vocabulary, Context int
-	HeadDim, KVDim                                                int
+	Sizes
+	HeadDim, KVDim int
+	// Matmul is the one of this package unless it is replaced.
+	Matmul Matmul
 
 	embedding, finalNorm, classifier []float32
 	layers                           []weights
@@ -44,7 +81,7 @@ func Open(path string) (*Model, error) {
 	if ownClassifier {
 		header[5] = -header[5]
 	}
-	m := &Model{
+	sizes := Sizes{
 		Dim:        header[0],
 		Hidden:     header[1],
 		Layers:     header[2],
@@ -52,77 +89,96 @@ func Open(path string) (*Model, error) {
 		KVHeads:    header[4],
 		Vocabulary: header[5],
 		Context:    header[6],
+		RotaryBase: 10000,
+		Epsilon:    1e-5,
 	}
-	for i, size := range header {
-		if size <= 0 || size > 1<<24 {
-			return nil, fmt.Errorf(
-				"the model %s is not a llama2.c checkpoint: number %d of its header is %d", path, i,
-				size,
-			)
-		}
+	if err := sizes.check(); err != nil {
+		return nil, fmt.Errorf("the model %s is not a llama2.c checkpoint: %w", path, err)
 	}
-	if m.Dim%m.QueryHeads != 0 || m.QueryHeads%m.KVHeads != 0 || m.Dim/m.QueryHeads%2 != 0 {
-		return nil, fmt.Errorf("the model %s is not a llama2.c checkpoint: "+
-			"dim %d, %d heads and %d KV heads do not divide", path, m.Dim,
-			m.QueryHeads, m.KVHeads)
+	file := checkpoint{path: path, data: data[4*headerInts:]}
+	model, err := New(sizes, file.tensor)
+	if err != nil {
+		return nil, err
 	}
-	m.HeadDim = m.Dim / m.QueryHeads
-	m.KVDim = m.HeadDim * m.KVHeads
-	return m, m.take(path, data[4*headerInts:], ownClassifier)
+	return model, file.finish(model, ownClassifier)
 }
 
-// take cuts the file into tensors.
-func (m *Model) take(path string, data []byte, ownClassifier bool) error {
+// New reads the tensors of a model. Its classifier is the embedding.
+func New(sizes Sizes, read Tensor) (*Model, error) {
+	if err := sizes.check(); err != nil {
+		return nil, fmt.Errorf("no Llama model: %w", err)
+	}
+	m := &Model{Sizes: sizes, HeadDim: sizes.Dim / sizes.QueryHeads, Matmul: matmul}
+	m.KVDim = m.HeadDim * m.KVHeads
 	var err error
-	next := func(name string, rows, columns int) []float32 {
-		count := rows * columns
-		if err == nil && count > len(data)/4 {
-			err = fmt.Errorf(
-				"the model %s is cut short: %s needs %d floats, %d bytes are left", path, name,
-				count, len(data),
-			)
+	next := func(name string, layer, rows, columns int) (tensor []float32) {
+		if err == nil {
+			tensor, err = read(name, layer, rows, columns)
 		}
-		if err != nil {
-			return nil
-		}
-		tensor := make([]float32, count)
-		for i := range tensor {
-			tensor[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
-		}
-		data = data[4*count:]
 		return tensor
 	}
-	m.embedding = next("the embedding", m.Vocabulary, m.Dim)
-	if m.Layers > len(data)/4 {
-		return fmt.Errorf(
-			"the model %s is cut short: %d layers in %d bytes", path, m.Layers, len(data),
-		)
+	m.embedding = next("embedding", 0, m.Vocabulary, m.Dim)
+	if err != nil {
+		return nil, err
 	}
 	m.layers = make([]weights, m.Layers)
 	each := func(name string, rows, columns int, of func(*weights) *[]float32) {
 		for i := range m.layers {
-			*of(&m.layers[i]) = next(name, rows, columns)
+			*of(&m.layers[i]) = next(name, i, rows, columns)
 		}
 	}
-	each("the attention norm", 1, m.Dim, func(w *weights) *[]float32 { return &w.attentionNorm })
+	each("attention_norm", 1, m.Dim, func(w *weights) *[]float32 { return &w.attentionNorm })
 	each("wq", m.Dim, m.Dim, func(w *weights) *[]float32 { return &w.wq })
 	each("wk", m.KVDim, m.Dim, func(w *weights) *[]float32 { return &w.wk })
 	each("wv", m.KVDim, m.Dim, func(w *weights) *[]float32 { return &w.wv })
 	each("wo", m.Dim, m.Dim, func(w *weights) *[]float32 { return &w.wo })
-	each("the FFN norm", 1, m.Dim, func(w *weights) *[]float32 { return &w.ffnNorm })
+	each("ffn_norm", 1, m.Dim, func(w *weights) *[]float32 { return &w.ffnNorm })
 	each("w1", m.Hidden, m.Dim, func(w *weights) *[]float32 { return &w.w1 })
 	each("w2", m.Dim, m.Hidden, func(w *weights) *[]float32 { return &w.w2 })
 	each("w3", m.Hidden, m.Dim, func(w *weights) *[]float32 { return &w.w3 })
-	m.finalNorm = next("the final norm", 1, m.Dim)
-	next("the unused rotary tables", 2*m.Context, m.HeadDim/2)
+	m.finalNorm = next("final_norm", 0, 1, m.Dim)
 	m.classifier = m.embedding
-	if ownClassifier {
-		m.classifier = next("the classifier", m.Vocabulary, m.Dim)
-	}
-	if err == nil && len(data) != 0 {
-		err = fmt.Errorf(
-			"the model %s is not a llama2.c checkpoint: %d bytes are left over", path, len(data),
+	return m, err
+}
+
+// checkpoint is a file that is cut into tensors, one after the other.
+type checkpoint struct {
+	path string
+	data []byte
+}
+
+func (c *checkpoint) tensor(name string, layer, rows, columns int) ([]float32, error) {
+	count := rows * columns
+	if count > len(c.data)/4 {
+		return nil, fmt.Errorf(
+			"the model %s is cut short: %s of layer %d needs %d floats, %d bytes are left", c.path,
+			name, layer, count, len(c.data),
 		)
 	}
-	return err
+	tensor := make([]float32, count)
+	for i := range tensor {
+		tensor[i] = math.Float32frombits(binary.LittleEndian.Uint32(c.data[4*i:]))
+	}
+	c.data = c.data[4*count:]
+	return tensor, nil
+}
+
+// finish reads what comes after the final norm.
+func (c *checkpoint) finish(m *Model, ownClassifier bool) error {
+	if _, err := c.tensor("the unused rotary tables", 0, 2*m.Context, m.HeadDim/2); err != nil {
+		return err
+	}
+	if ownClassifier {
+		var err error
+		if m.classifier, err = c.tensor("classifier", 0, m.Vocabulary, m.Dim); err != nil {
+			return err
+		}
+	}
+	if len(c.data) != 0 {
+		return fmt.Errorf(
+			"the model %s is not a llama2.c checkpoint: %d bytes are left over", c.path,
+			len(c.data),
+		)
+	}
+	return nil
 }
