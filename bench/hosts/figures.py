@@ -20,7 +20,7 @@ KEPT = ("prompt_tokens", "prompt_seconds", "answer_tokens", "answer_seconds", "f
 def _condensed(run):
     attention = run["attention"]
     return {name: float(f"{run[name]:.4g}") for name in KEPT} | {
-        "attention": None if attention is None else float(f"{attention / run['seconds']:.2g}"),
+        "attention": None if attention is None else float(f"{attention:.3g}"),
         "mebibytes": round(run["mebibytes"]),
     }
 
@@ -52,11 +52,25 @@ def _seconds(run):
     return run["prompt_seconds"] + run["answer_seconds"]
 
 
-def _ratio(own, ours):
-    if own is None or ours is None:
+def _attention(run):
+    return run["attention"]
+
+
+def _ratio(own, ours, time):
+    if own is None or ours is None or time(own) is None or time(ours) is None:
         return "-"
-    ratio = _seconds(own) / _seconds(ours)
+    ratio = time(own) / time(ours)
     return f"{ratio:.2f}" if ratio >= 1 else f"**{ratio:.2f}**"
+
+
+def _beside_own(results, time):
+    header = [result["workload"] for result in results]
+    rows = [
+        [w.name, *[_ratio(r["runs"].get(w.own), r["runs"].get(w.name), time) for r in results]]
+        for w in WAYS
+        if w.own
+    ]
+    _show(["way", *header], [row for row in rows if set(row[1:]) != {"-"}])
 
 
 def show(report, dtype):
@@ -64,14 +78,11 @@ def show(report, dtype):
     header = [result["workload"] for result in results]
     print(f"{report['machine']['family']}, {dtype}: prompt and answer tokens per second\n")
     rows = [[w.name, *[_rates(r["runs"].get(w.name)) for r in results]] for w in WAYS]
-    _show(["engine", *header], [row for row in rows if set(row[1:]) != {"-"}])
-    print("Time of the host's own attention over that of ours\n")
-    pairs = [
-        [w.name, *[_ratio(r["runs"].get(w.own), r["runs"].get(w.name)) for r in results]]
-        for w in WAYS
-        if w.own
-    ]
-    _show(["", *header], [row for row in pairs if set(row[1:]) != {"-"}])
+    _show(["way", *header], [row for row in rows if set(row[1:]) != {"-"}])
+    print("All time with the host's own attention over that with ours\n")
+    _beside_own(results, _seconds)
+    print("The time of attention alone, in the same way\n")
+    _beside_own(results, _attention)
 
 
 def main():

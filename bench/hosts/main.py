@@ -158,6 +158,13 @@ def equal_answers(answers):
     return {name: sum(a == b for a, b in zip(given, expected)) for name, given in answers.items()}
 
 
+def repeats_of(prompts):
+    """Seconds pass quickly in bad moments of a machine; minutes have good ones in them."""
+    if max(map(len, prompts)) > 500:
+        return 1
+    return 3 if len(prompts) > 1 else 10
+
+
 def measure(options, workloads, save):
     """{dtype: {name: the reason why it did not run}}. save() gets the results so far after each
     workload."""
@@ -165,8 +172,7 @@ def measure(options, workloads, save):
     for dtype in options.dtypes:
         processes, reasons = start(dtype, options)
         for workload in workloads:
-            long = max(map(len, workload["prompts"])) > 500
-            repeats = 1 if long or options.quick else 3
+            repeats = 1 if options.quick else repeats_of(workload["prompts"])
             runs, answers = repeated(processes, reasons, workload, repeats)
             best = {name: min(r, key=lambda run: run["seconds"]) for name, r in runs.items()}
             results.append(
