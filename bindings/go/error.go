@@ -17,7 +17,7 @@ type Family int32
 // The families of statuses.
 const (
 	ErrMisuse    Family = 1 // Mend the call.
-	ErrExhausted Family = 2 // Free something, then try again.
+	ErrExhausted Family = 2 // Free something, then try again; not with ErrTooLarge.
 	ErrCorrupted Family = 3 // The data is bad.
 	ErrSystem    Family = 4 // See the sentence.
 	ErrBug       Family = 5 // An invariant of the library does not hold: please report it.

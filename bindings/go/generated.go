@@ -39,7 +39,7 @@ const (
 	ErrSuspended Status = 113
 	// Not enough free blocks; the sentence says how many are short.
 	ErrOutOfBlocks Status = 200
-	// More than the whole cache could ever hold.
+	// More than the whole cache could ever hold: refuse the request.
 	ErrTooLarge Status = 201
 	// The allocator refused.
 	ErrNoMemory Status = 202
@@ -47,6 +47,8 @@ const (
 	ErrRefLimit Status = 203
 	// Every slot of the block is taken.
 	ErrBlockFull Status = 204
+	// Each session fits, but never all of the batch at once: begin fewer of them at a time.
+	ErrBatchTooLarge Status = 205
 	// Bytes are damaged, cut short, or authenticated with another key.
 	ErrCorrupt Status = 300
 	// A file has a format that this library does not know.
@@ -80,6 +82,7 @@ var statusNames = map[Status]string{
 	202: "PKV_NO_MEMORY",
 	203: "PKV_REF_LIMIT",
 	204: "PKV_BLOCK_FULL",
+	205: "PKV_BATCH_TOO_LARGE",
 	300: "PKV_CORRUPT",
 	301: "PKV_VERSION",
 	302: "PKV_MISMATCH",

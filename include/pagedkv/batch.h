@@ -48,9 +48,10 @@ typedef struct pkv_batch_t* pkv_batch;
  *                           OUT_OF_BLOCKS only. May be NULL.
  * @param[out] out           The batch, to be ended by pkv_batch_commit or pkv_batch_abort.
  *
- * Statuses: OUT_OF_BLOCKS, TOO_LARGE (also: more sessions than can be open, 2^22), OVERFLOW,
- * NO_MEMORY, WRONG_CACHE, BUSY (a session is in a batch already, or twice in the list), SUSPENDED,
- * STALE_HANDLE. Since 0.1.
+ * Statuses: OUT_OF_BLOCKS (suspend what pkv_batch_choose_victims names), TOO_LARGE (one of the
+ * sessions can never get its blocks), BATCH_TOO_LARGE (each can, but not all at once; also: more
+ * sessions than can be open, 2^22), OVERFLOW, NO_MEMORY, WRONG_CACHE, BUSY (a session is in a batch
+ * already, or twice in the list), SUSPENDED, STALE_HANDLE. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* sessions,
                                    const uint32_t* new_tokens, uint64_t* blocks_short,
@@ -78,9 +79,9 @@ PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_sess
  * @param[out] victim_count  How many victims there are; 0: begin needs none. Written on PKV_OK and
  *                           on BUFFER_TOO_SMALL.
  *
- * Statuses: OUT_OF_BLOCKS (even with all others suspended), TOO_LARGE and OVERFLOW (as
- * pkv_batch_begin), BUFFER_TOO_SMALL, WRONG_CACHE, NO_MEMORY, BUSY (a session of the list),
- * SUSPENDED. Since 0.1.
+ * Statuses: OUT_OF_BLOCKS (even with all others suspended), TOO_LARGE, BATCH_TOO_LARGE (only: more
+ * sessions than can be open) and OVERFLOW (as pkv_batch_begin), BUFFER_TOO_SMALL, WRONG_CACHE,
+ * NO_MEMORY, BUSY (a session of the list), SUSPENDED. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count,
                                             const pkv_session* sessions, const uint32_t* new_tokens,

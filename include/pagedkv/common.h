@@ -28,9 +28,9 @@ extern "C" {
  * untouched unless the function returns PKV_OK. A call that fails changes nothing.
  *
  * The hundreds digit of a status is its family: 1 misuse (correct the call), 2 exhaustion (free
- * something, then try again), 3 corruption (the data is bad), 4 system (the sentence has the
- * errno), 5 a bug in the library. Values are pinned: none changes, and none is used again for
- * something else.
+ * something, then try again; the two TOO_LARGE say that this cannot help), 3 corruption (the data
+ * is bad), 4 system (the sentence has the errno), 5 a bug in the library. Values are pinned: none
+ * changes, and none is used again for something else.
  */
 typedef enum pkv_status PKV_ENUM {
   PKV_OK = 0, /**< The call has done what it was asked for. */
@@ -51,10 +51,12 @@ typedef enum pkv_status PKV_ENUM {
   PKV_SUSPENDED = 113,        /**< The session is suspended: resume it first. */
 
   PKV_OUT_OF_BLOCKS = 200, /**< Not enough free blocks; the sentence says how many are short. */
-  PKV_TOO_LARGE = 201,     /**< More than the whole cache could ever hold. */
+  PKV_TOO_LARGE = 201,     /**< More than the whole cache could ever hold: refuse the request. */
   PKV_NO_MEMORY = 202,     /**< The allocator refused. */
   PKV_REF_LIMIT = 203,     /**< The reference count of a block is at its limit. */
   PKV_BLOCK_FULL = 204,    /**< Every slot of the block is taken. */
+  /** Each session fits, but never all of the batch at once: begin fewer of them at a time. */
+  PKV_BATCH_TOO_LARGE = 205,
 
   PKV_CORRUPT = 300,  /**< Bytes are damaged, cut short, or authenticated with another key. */
   PKV_VERSION = 301,  /**< A file has a format that this library does not know. */

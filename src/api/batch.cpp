@@ -39,7 +39,7 @@ void end(BatchLease& batch) noexcept {
 // list of more sessions than can be open is refused before memory is taken for it.
 std::vector<Lease> lease_sessions(pkv_cache cache, std::span<const pkv_session> sessions) {
   if (sessions.size() > max_handles())
-    fail(PKV_TOO_LARGE, "a list of %zu sessions; at most %zu can be open", sessions.size(),
+    fail(PKV_BATCH_TOO_LARGE, "a list of %zu sessions; at most %zu can be open", sessions.size(),
          max_handles());
   std::vector<Lease> leases;
   leases.reserve(sessions.size());

@@ -49,6 +49,7 @@ const char* pkv_status_string(pkv_status status) {
     PKV_NAME(PKV_NO_MEMORY);
     PKV_NAME(PKV_REF_LIMIT);
     PKV_NAME(PKV_BLOCK_FULL);
+    PKV_NAME(PKV_BATCH_TOO_LARGE);
     PKV_NAME(PKV_CORRUPT);
     PKV_NAME(PKV_VERSION);
     PKV_NAME(PKV_MISMATCH);

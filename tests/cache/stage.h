@@ -167,7 +167,8 @@ class Stage {
       counts.no_memory++;
     } else if (obstacle != PKV_OK) {
       EXPECT_EQ(obstacle, status) << pkv_last_error();
-    } else if (status == PKV_OUT_OF_BLOCKS || status == PKV_TOO_LARGE) {
+    } else if (status == PKV_OUT_OF_BLOCKS || status == PKV_TOO_LARGE ||
+               status == PKV_BATCH_TOO_LARGE) {
       counts.refused++;
       EXPECT_FALSE(world.alone && has(max_blocks)) << pkv_last_error();
     } else {

@@ -279,6 +279,13 @@ TEST_P(Suspend, WhoBeginsLeavesTheWatermark) {
       pkv_last_error());
   REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_reserve(fresh, three_blocks));
   REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &too_much, &blocks_short, &batch));
+  // Blocks for both are in the cache, but not beside the three that stay free.
+  const pkv_session both[] = {running, fresh};
+  const uint32_t four_and_two[] = {64, 32};
+  REFUSED(PKV_BATCH_TOO_LARGE, pkv_batch_begin(cache, 2, both, four_and_two, nullptr, &batch));
+  EXPECT_STREQ(
+      "begin: 2 sessions need 6 blocks of group 0 at once, which can give 5: begin fewer at a time",
+      pkv_last_error());
   CHECK(pkv_batch_begin(cache, 1, &handle, &two_blocks, nullptr, &batch));
   CHECK(pkv_batch_abort(batch));
   text.step(cache, running, 88);  // This takes every block.

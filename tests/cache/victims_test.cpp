@@ -100,6 +100,17 @@ TEST_F(Victims, TheFirstInRankStays) {
   EXPECT_EQ(7u, count);
 }
 
+TEST_F(Victims, OfABatchThatIsTooLargeTheyAreThoseToLeaveOut) {
+  const pkv_session list[] = {add(0), add(0)};
+  const uint32_t counts[] = {80, 80}, with_too_much[] = {80, 500};
+  pkv_batch batch;
+  REFUSED(PKV_BATCH_TOO_LARGE, pkv_batch_begin(cache_, 2, list, counts, nullptr, &batch));
+  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache_, 2, list, with_too_much, nullptr, &batch));
+  EXPECT_EQ((std::vector{list[1]}), choose({list[0], list[1]}, {80, 80}));
+  CHECK(pkv_batch_begin(cache_, 1, list, counts, nullptr, &batch));
+  CHECK(pkv_batch_abort(batch));
+}
+
 // Requests of two classes share a pool that is far too small. All of them finish, and none of high
 // priority is ever stopped for one of low priority.
 TEST(VictimsLoop, EverybodyFinishesAndTheImportantFirst) {

@@ -183,7 +183,8 @@ bool engine_forward(engine* e, size_t count, step* steps) {
   const pkv_status status =
       e->lib->batch_begin(e->cache, count, e->sessions, e->new_tokens, NULL, &e->batch);
   e->library_seconds += seconds() - start;
-  if (status == PKV_OUT_OF_BLOCKS || status == PKV_TOO_LARGE) return false;
+  if (status == PKV_OUT_OF_BLOCKS || status == PKV_TOO_LARGE || status == PKV_BATCH_TOO_LARGE)
+    return false;
   engine_check(e, status, "begin");
 
   llama2_forward(e->run, rows, e->tokens, e->positions, attend, e);

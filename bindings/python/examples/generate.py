@@ -93,7 +93,7 @@ class Generator:
             new = [min(len(text.tokens) - text.held, self.chunk) for text in texts]
             try:
                 return self.cache.begin(sessions, new), texts
-            except pagedkv.OutOfBlocksError:
+            except (pagedkv.OutOfBlocksError, pagedkv.BatchTooLargeError):
                 victims = self.cache.choose_victims(sessions, new)
                 for text in [text for text in texts if text.session.handle in victims]:
                     text.session.suspend()

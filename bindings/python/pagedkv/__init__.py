@@ -14,6 +14,7 @@ from .cache import Cache
 from .compute import Compute
 from .config import CacheConfig, LayerGroup, PrefixConfig
 from .errors import (
+    BatchTooLargeError,
     CorruptError,
     ExhaustedError,
     InternalError,
@@ -86,6 +87,7 @@ __all__ = [
     "WINDOW_OF_LAYER",
     "AttentionParams",
     "Batch",
+    "BatchTooLargeError",
     "BlockState",
     "BoolMask",
     "Cache",

@@ -13,7 +13,7 @@ from tokenizers.decoders import DecodeStream
 
 from .batch import Batch
 from .cache import Cache
-from .errors import OutOfBlocksError
+from .errors import BatchTooLargeError, OutOfBlocksError
 from .session import Session
 
 
@@ -174,7 +174,7 @@ class Scheduler:
             counts = [len(part.tokens) for part in parts]
             try:
                 return self._cache.begin(sessions, counts), parts
-            except OutOfBlocksError:
+            except (OutOfBlocksError, BatchTooLargeError):
                 if not self._preempt(self._cache.choose_victims(sessions, counts)):
                     raise
         return None

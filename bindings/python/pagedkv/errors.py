@@ -26,7 +26,7 @@ class MisuseError(PagedKVError, ValueError):
 
 
 class ExhaustedError(PagedKVError):
-    """2xx: free something, then try again."""
+    """2xx: free something, then try again; that cannot help a request that is TOO_LARGE."""
 
 
 class OutOfBlocksError(ExhaustedError):
@@ -34,6 +34,10 @@ class OutOfBlocksError(ExhaustedError):
 
     blocks_short: int | None = None
     """How many must be freed before the same call can work, where the call tells."""
+
+
+class BatchTooLargeError(ExhaustedError):
+    """Each session of the batch fits, but never all at once: begin fewer of them at a time."""
 
 
 class CorruptError(PagedKVError):
@@ -62,6 +66,8 @@ def error_of(status: int, sentence: str) -> PagedKVError:
     known = Status(status) if status in Status._value2member_map_ else status
     if status == Status.OUT_OF_BLOCKS:
         return OutOfBlocksError(known, sentence)
+    if status == Status.BATCH_TOO_LARGE:
+        return BatchTooLargeError(known, sentence)
     return FAMILIES.get(status // 100, PagedKVError)(known, sentence)
 
 

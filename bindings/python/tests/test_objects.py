@@ -96,6 +96,7 @@ def test_leaving_a_batch_aborts(cache: pagedkv.Cache) -> None:
         (100, "MisuseError"),
         (200, "OutOfBlocksError"),
         (201, "ExhaustedError"),
+        (205, "BatchTooLargeError"),
         (299, "ExhaustedError"),
         (300, "CorruptError"),
         (400, "SystemCallError"),

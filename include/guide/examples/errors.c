@@ -6,6 +6,8 @@
 static const char* what_to_do(pkv_status status) {
   if (status == PKV_TOO_LARGE)
     return "refuse the request"; /* the whole cache could never hold it */
+  if (status == PKV_BATCH_TOO_LARGE)
+    return "begin fewer sessions at once"; /* the cache could hold each of them, but never all */
   static const char* const advice[] = {"go on",
                                        "correct the call",
                                        "free something and try again",
@@ -46,6 +48,9 @@ int main(void) {
   check(pkv_batch_abort(batch));
   const uint32_t too_many = 100; /* more than the whole cache: nothing that is freed can help */
   tell(pkv_batch_begin(cache, 1, &b, &too_many, NULL, &batch));
+  const pkv_session both[] = {a, b};
+  const uint32_t each[] = {40, 40}; /* three blocks and three, of four */
+  tell(pkv_batch_begin(cache, 2, both, each, NULL, &batch));
   /* [exhaustion end] */
 
   /* [misuse] */

@@ -42,6 +42,7 @@ void Batch::reserve(uint64_t* short_by) {
   Needs needs(cache_, entries_.size());
   for (const Entry& entry : entries_) needs.add(*entry.session, entry.count);
   needs.spare_last_copies();
+  needs.check_fits_together("begin");
   const auto release_expired = [&] {
     bool any = false;
     for (const Entry& entry : entries_) any = entry.session->release_expired() || any;

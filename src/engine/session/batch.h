@@ -17,8 +17,8 @@ class Batch : public Step {
  public:
   // Begins a step in every session. The sessions belong to `cache`, are listed once each and are in
   // no step; session i gets new_tokens[i] new tokens. Throws OUT_OF_BLOCKS (and sets *short_by to
-  // the number of blocks that are missing, unless it is NULL), TOO_LARGE, OVERFLOW, BUSY,
-  // SUSPENDED, bad_alloc; then no session has begun.
+  // the number of blocks that are missing, unless it is NULL), TOO_LARGE, BATCH_TOO_LARGE,
+  // OVERFLOW, BUSY, SUSPENDED, bad_alloc; then no session has begun.
   Batch(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens,
         uint64_t* short_by);
   // Allocates what a batch of that many sessions needs, but begins no step. Throws bad_alloc.

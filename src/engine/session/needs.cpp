@@ -3,10 +3,15 @@
 
 #include <algorithm>
 
+#include "base/status.h"
+
 namespace pkv {
 
 Needs::Needs(const Cache& cache, size_t sessions, const DroppedReferences* dropped)
-    : cache_(cache), dropped_(dropped), blocks_(cache.groups().size()) {
+    : cache_(cache),
+      dropped_(dropped),
+      blocks_(cache.groups().size()),
+      max_alone_(cache.groups().size()) {
   steps_.reserve(sessions * blocks_.size());
 }
 
@@ -30,8 +35,23 @@ void Needs::add(const Session& session, uint32_t new_tokens) {
       if (start >= writers.length) writers.length = start, writers.step = steps_.size();
     }
     steps_.push_back({sequence.blocks_needed(end) + (copies ? 1 : 0), copies});
-    blocks_[g] += steps_.back().blocks;
-    if (start == 0 && steps_.back().blocks > 0) watermark_ = cache_.config().watermark;
+    const uint64_t blocks = steps_.back().blocks;
+    const bool begins = start == 0 && blocks > 0;
+    blocks_[g] += blocks;
+    max_alone_[g] = std::max(max_alone_[g], blocks + (begins ? cache_.config().watermark : 0));
+    if (begins) watermark_ = cache_.config().watermark;
+  }
+}
+
+void Needs::check_fits_together(const char* who) const {
+  for (size_t g = 0; g < blocks_.size(); g++) {
+    const uint64_t in_all = cache_.groups()[g]->pool.blocks();
+    if (blocks_[g] + watermark_ <= in_all || max_alone_[g] > in_all) continue;
+    fail(PKV_BATCH_TOO_LARGE,
+         "%s: %zu sessions need %llu blocks of group %zu at once, which can give %llu: begin fewer "
+         "at a time",
+         who, steps_.size() / blocks_.size(), (unsigned long long)blocks_[g], g,
+         (unsigned long long)(in_all - watermark_));
   }
 }
 

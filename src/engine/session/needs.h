@@ -21,6 +21,9 @@ class Needs {
   // Adds what `new_tokens` further tokens of a session need, with a copy of its tail if that is
   // shared. Throws TOO_LARGE, bad_alloc.
   void add(const Session& session, uint32_t new_tokens);
+  // Throws BATCH_TOO_LARGE if no pool could ever give the blocks of all steps at once, though each
+  // session alone could get its own.
+  void check_fits_together(const char* who) const;
   // To be called after the last add(). Where everybody who holds a tail also writes to it, one of
   // them keeps it without a copy: it is the only holder once the others have copied. That is the
   // longest one, so that an abort finds all rows of the others as they were.
@@ -53,6 +56,8 @@ class Needs {
   std::vector<uint64_t> blocks_;
   std::vector<memory::StepNeed> steps_;                     // by session and group
   std::map<std::pair<size_t, uint32_t>, Writers> writers_;  // by group and block id
+  // By group: the blocks that must be free for the step of one session alone, at most.
+  std::vector<uint64_t> max_alone_;
   uint32_t watermark_ = 0;
 };
 

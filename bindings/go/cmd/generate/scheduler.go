@@ -53,7 +53,7 @@ func (s *scheduler) run() error {
 			return nil
 		}
 		batch, err := s.cache.Begin(steps...)
-		if errors.Is(err, pagedkv.ErrOutOfBlocks) {
+		if errors.Is(err, pagedkv.ErrOutOfBlocks) || errors.Is(err, pagedkv.ErrBatchTooLarge) {
 			if err := s.suspend(steps); err != nil {
 				return err
 			}

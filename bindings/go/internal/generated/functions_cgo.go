@@ -1207,9 +1207,11 @@ func SessionMaterialize(
 }
 
 // BatchBegin is pkv_batch_begin. Begins a step: reserves the blocks of all new tokens in all
-// groups, for every session or for none. Statuses: OUT_OF_BLOCKS, TOO_LARGE (also: more sessions
-// than can be open, 2^22), OVERFLOW, NO_MEMORY, WRONG_CACHE, BUSY (a session is in a batch already,
-// or twice in the list), SUSPENDED, STALE_HANDLE. Since 0.1.
+// groups, for every session or for none. Statuses: OUT_OF_BLOCKS (suspend what
+// pkv_batch_choose_victims names), TOO_LARGE (one of the sessions can never get its blocks),
+// BATCH_TOO_LARGE (each can, but not all at once; also: more sessions than can be open, 2^22),
+// OVERFLOW, NO_MEMORY, WRONG_CACHE, BUSY (a session is in a batch already, or twice in the list),
+// SUSPENDED, STALE_HANDLE. Since 0.1.
 //
 //   - cache: The cache of the sessions.
 //   - count: How many sessions.
@@ -1236,9 +1238,9 @@ func BatchBegin(
 // block, are left out. What victims share counts as freed once all its holders are victims. The
 // answer holds until something else takes or gives back blocks. This is for the thread that
 // schedules: it looks at every session, and calls that would change one meanwhile return BUSY.
-// Statuses: OUT_OF_BLOCKS (even with all others suspended), TOO_LARGE and OVERFLOW (as
-// pkv_batch_begin), BUFFER_TOO_SMALL, WRONG_CACHE, NO_MEMORY, BUSY (a session of the list),
-// SUSPENDED. Since 0.1.
+// Statuses: OUT_OF_BLOCKS (even with all others suspended), TOO_LARGE, BATCH_TOO_LARGE (only: more
+// sessions than can be open) and OVERFLOW (as pkv_batch_begin), BUFFER_TOO_SMALL, WRONG_CACHE,
+// NO_MEMORY, BUSY (a session of the list), SUSPENDED. Since 0.1.
 //
 //   - cache: The cache of the sessions.
 //   - count: How many sessions the list has.

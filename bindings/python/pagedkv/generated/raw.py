@@ -79,13 +79,15 @@ class Status(enum.IntEnum):
     OUT_OF_BLOCKS = 200
     """Not enough free blocks; the sentence says how many are short."""
     TOO_LARGE = 201
-    """More than the whole cache could ever hold."""
+    """More than the whole cache could ever hold: refuse the request."""
     NO_MEMORY = 202
     """The allocator refused."""
     REF_LIMIT = 203
     """The reference count of a block is at its limit."""
     BLOCK_FULL = 204
     """Every slot of the block is taken."""
+    BATCH_TOO_LARGE = 205
+    """Each session fits, but never all of the batch at once: begin fewer of them at a time."""
     CORRUPT = 300
     """Bytes are damaged, cut short, or authenticated with another key."""
     VERSION = 301

@@ -125,7 +125,10 @@ fn forward(
             taken.iter_mut().zip(&news).map(|(pair, new)| (&mut pair.session, new.len() as u32));
         let mut batch = match cache.begin(sessions) {
             Ok(batch) => batch,
-            Err(error) if [Status::OUT_OF_BLOCKS, Status::TOO_LARGE].contains(&error.status()) => {
+            Err(error)
+                if [Status::OUT_OF_BLOCKS, Status::TOO_LARGE, Status::BATCH_TOO_LARGE]
+                    .contains(&error.status()) =>
+            {
                 assert_eq!(error.blocks_short().is_some(), error.status() == Status::OUT_OF_BLOCKS);
                 return Ok(());
             }

@@ -109,7 +109,7 @@ c_enum! {
         SUSPENDED = 113,
         /// Not enough free blocks; the sentence says how many are short.
         OUT_OF_BLOCKS = 200,
-        /// More than the whole cache could ever hold.
+        /// More than the whole cache could ever hold: refuse the request.
         TOO_LARGE = 201,
         /// The allocator refused.
         NO_MEMORY = 202,
@@ -117,6 +117,8 @@ c_enum! {
         REF_LIMIT = 203,
         /// Every slot of the block is taken.
         BLOCK_FULL = 204,
+        /// Each session fits, but never all of the batch at once: begin fewer of them at a time.
+        BATCH_TOO_LARGE = 205,
         /// Bytes are damaged, cut short, or authenticated with another key.
         CORRUPT = 300,
         /// A file has a format that this library does not know.
@@ -1606,9 +1608,11 @@ macro_rules! for_each_function {
             fn pkv_session_materialize(session: pkv_session, layer: u32, first: u64, n: usize, k:
                 *const pkv_tensor, v: *const pkv_tensor) -> pkv_status;
             /// Begins a step: reserves the blocks of all new tokens in all groups, for every
-            /// session or for none. Statuses: OUT_OF_BLOCKS, TOO_LARGE (also: more sessions than
-            /// can be open, 2^22), OVERFLOW, NO_MEMORY, WRONG_CACHE, BUSY (a session is in a batch
-            /// already, or twice in the list), SUSPENDED, STALE_HANDLE. Since 0.1.
+            /// session or for none. Statuses: OUT_OF_BLOCKS (suspend what pkv_batch_choose_victims
+            /// names), TOO_LARGE (one of the sessions can never get its blocks), BATCH_TOO_LARGE
+            /// (each can, but not all at once; also: more sessions than can be open, 2^22),
+            /// OVERFLOW, NO_MEMORY, WRONG_CACHE, BUSY (a session is in a batch already, or twice in
+            /// the list), SUSPENDED, STALE_HANDLE. Since 0.1.
             ///
             /// - `cache`: The cache of the sessions.
             /// - `count`: How many sessions.
@@ -1627,8 +1631,9 @@ macro_rules! for_each_function {
             /// victims. The answer holds until something else takes or gives back blocks. This is
             /// for the thread that schedules: it looks at every session, and calls that would
             /// change one meanwhile return BUSY. Statuses: OUT_OF_BLOCKS (even with all others
-            /// suspended), TOO_LARGE and OVERFLOW (as pkv_batch_begin), BUFFER_TOO_SMALL,
-            /// WRONG_CACHE, NO_MEMORY, BUSY (a session of the list), SUSPENDED. Since 0.1.
+            /// suspended), TOO_LARGE, BATCH_TOO_LARGE (only: more sessions than can be open) and
+            /// OVERFLOW (as pkv_batch_begin), BUFFER_TOO_SMALL, WRONG_CACHE, NO_MEMORY, BUSY (a
+            /// session of the list), SUSPENDED. Since 0.1.
             ///
             /// - `cache`: The cache of the sessions.
             /// - `count`: How many sessions the list has.
