@@ -203,10 +203,14 @@ typedef struct pkv_runner {
  * struct) as the caller compiled it, writes no more than that, and sets struct_size and the
  * defaults.
  *
- * The library takes a smaller struct of an older header (what is missing has its default), and a
- * larger one of a newer header if the part that it does not know is zero; anything else is
- * PKV_INVALID_ARGUMENT. On structs that the library fills, set struct_size (or call _init): no more
- * than that is written.
+ * The library takes the sizes that its own and older headers give the struct; what an older one
+ * lacks has its default. On structs that the library fills, set struct_size (or call _init): no
+ * more than that is written.
+ *
+ * Every other size is PKV_INVALID_ARGUMENT, and nothing is read or written: a size that no version
+ * has had (8, 4096) is a mistake, and a larger one as well. It might be that of newer headers, but
+ * then fields that the caller has set would be overlooked, and bytes behind a struct whose size is
+ * wrong overwritten. So run programs with the library of their headers, or a newer one.
  */
 
 #ifdef __cplusplus

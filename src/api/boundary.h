@@ -68,11 +68,7 @@ inline std::string_view check_salt(const void* salt, uint64_t size) {
 // The body of an _init function: fills the caller's struct with the defaults.
 template <class Struct>
 pkv_status init_struct(Struct* out, size_t struct_size, const Struct& defaults, const char* name) {
-  return guarded([&] {
-    if (struct_size > UINT32_MAX)
-      fail(PKV_INVALID_ARGUMENT, "%s: struct_size is %zu", name, struct_size);
-    write_struct(out, defaults, static_cast<uint32_t>(struct_size), name);
-  });
+  return guarded([&] { write_struct(out, defaults, struct_size, name); });
 }
 
 // Fills a struct whose struct_size the caller has set.

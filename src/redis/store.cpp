@@ -126,11 +126,8 @@ using namespace pkv;
 const char* pkv_redis_last_error(void) { return redis::last_error; }
 
 pkv_status pkv_redis_config_init(pkv_redis_config* config, size_t struct_size) {
-  return redis::guarded([&] {
-    if (struct_size > UINT32_MAX)
-      fail(PKV_INVALID_ARGUMENT, "config: struct_size is %zu", struct_size);
-    write_struct(config, redis::default_config(), static_cast<uint32_t>(struct_size), "config");
-  });
+  return redis::guarded(
+      [&] { write_struct(config, redis::default_config(), struct_size, "config"); });
 }
 
 pkv_status pkv_redis_open(const pkv_redis_config* config, pkv_store* out) {

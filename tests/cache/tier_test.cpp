@@ -552,7 +552,12 @@ TEST_F(TierTest, ConfigsThatAreRefused) {
   refused(PKV_INVALID_ARGUMENT, [](auto&, auto& store, auto&) { store.store = nullptr; });
   refused(PKV_INVALID_ARGUMENT, [](auto&, auto&, auto& table) { table.put = nullptr; });
   refused(PKV_INVALID_ARGUMENT, [](auto&, auto&, auto& table) { table.close = nullptr; });
-  refused(PKV_INVALID_ARGUMENT, [](auto&, auto&, auto& table) { table.struct_size = 8; });
+  for (const uint32_t size : {0, 8, 48, 60, 64, 4096}) {
+    refused(PKV_INVALID_ARGUMENT, [size](auto&, auto&, auto& table) { table.struct_size = size; });
+    if (size != sizeof(pkv_store_config))
+      refused(PKV_INVALID_ARGUMENT,
+              [size](auto&, auto& store, auto&) { store.struct_size = size; });
+  }
   refused(PKV_INVALID_ARGUMENT, [](auto&, auto& store, auto&) { store.fingerprint_size = 1; });
   refused(PKV_TOO_LARGE,
           [](auto&, auto& store, auto&) { store.fingerprint = "", store.fingerprint_size = 65; });

@@ -75,7 +75,7 @@ void set_size(uint64_t at, uint32_t size) {
   std::memcpy(reinterpret_cast<void*>(at), &size, sizeof size);
 }
 
-// This is more than any struct_size that the library accepts.
+// This is more than any struct and any size of wrong_sizes() that could be written.
 constexpr size_t struct_room = 4200;
 
 }  // namespace
@@ -186,7 +186,17 @@ Arg rows(size_t count, size_t heads) {
   return arg;
 }
 
-Arg struct_in(std::function<std::vector<unsigned char>(World&)> make, uint32_t older, Wanted bare) {
+// Sizes that no version of a struct of `size` bytes has had, but for `older`.
+std::vector<uint64_t> wrong_sizes(uint32_t size, uint32_t older) {
+  std::vector<uint64_t> wrong;
+  for (uint64_t i = 0; i <= size + 64; i++)
+    if (i != size && i != older) wrong.push_back(i);
+  for (const uint64_t far : {4096u, 4100u, 4104u, 0x80000000u, UINT32_MAX}) wrong.push_back(far);
+  return wrong;
+}
+
+Arg struct_in(std::function<std::vector<unsigned char>(World&)> make, uint32_t size,
+              uint32_t older) {
   const auto place = [make](World& world) {
     const std::vector<unsigned char> bytes = make(world);
     unsigned char* const at = world.room(struct_room, 0);
@@ -194,30 +204,17 @@ Arg struct_in(std::function<std::vector<unsigned char>(World&)> make, uint32_t o
     return bits(at);
   };
   Arg arg = pointer(place);
-  for (const uint32_t size : {0u, 1u, 2u, 3u, 4u, 7u, 12u, 4104u, 0x80000000u, UINT32_MAX})
-    arg.misuses.push_back({format("struct_size %u", size),
-                           [size](World&, uint64_t& at) { set_size(at, size); },
-                           {PKV_INVALID_ARGUMENT}});
+  for (const uint64_t wrong : wrong_sizes(size, older))
+    arg.misuses.push_back(
+        {format("struct_size %llu", static_cast<unsigned long long>(wrong)),
+         [wrong](World&, uint64_t& at) { set_size(at, static_cast<uint32_t>(wrong)); },
+         {PKV_INVALID_ARGUMENT}});
   // The bytes behind it are poison, which must not be read.
-  const auto cut = [make](uint32_t size) {
-    return [make, size](World& world, uint64_t& at) {
-      const size_t whole = make(world).size();
-      if (size < whole)
-        std::memset(reinterpret_cast<unsigned char*>(at) + size, 0xEE, whole - size);
-      set_size(at, size);
-    };
+  const auto cut = [size, older](World&, uint64_t& at) {
+    std::memset(reinterpret_cast<unsigned char*>(at) + older, 0xEE, size - older);
+    set_size(at, older);
   };
-  if (!bare.empty()) arg.misuses.push_back({"only the first 8 bytes", cut(8), std::move(bare)});
-  arg.misuses.push_back({"older header", cut(older), {PKV_OK}});
-  const auto grown = [make](unsigned char tail) {
-    return [make, tail](World& world, uint64_t& at) {
-      const size_t whole = make(world).size();
-      reinterpret_cast<unsigned char*>(at)[whole + 15] = tail;
-      set_size(at, static_cast<uint32_t>(whole + 16));
-    };
-  };
-  arg.misuses.push_back({"newer header, tail 0", grown(0), {PKV_OK}});
-  arg.misuses.push_back({"newer header, tail set", grown(1), {PKV_INVALID_ARGUMENT}});
+  arg.misuses.push_back({"older header", cut, {PKV_OK}});
   return arg;
 }
 
@@ -231,17 +228,18 @@ void check_untouched(uint64_t at, size_t from) {
 
 }  // namespace
 
-Arg struct_out(uint32_t size) {
+Arg struct_out(uint32_t size, uint32_t older) {
   Arg arg = pointer([size](World& world) {
     const uint64_t at = bits(world.room(struct_room));
     set_size(at, size);
     return at;
   });
-  for (const uint32_t bad : {0u, 1u, 3u, 7u, 4100u, 0x80000000u, UINT32_MAX})
-    arg.misuses.push_back({format("struct_size %u", bad),
-                           [bad](World&, uint64_t& at) { set_size(at, bad); },
-                           {PKV_INVALID_ARGUMENT}});
-  for (const uint32_t good : {4u, 8u, size - 4, size, size + 16})
+  for (const uint64_t wrong : wrong_sizes(size, older))
+    arg.misuses.push_back(
+        {format("struct_size %llu", static_cast<unsigned long long>(wrong)),
+         [wrong](World&, uint64_t& at) { set_size(at, static_cast<uint32_t>(wrong)); },
+         {PKV_INVALID_ARGUMENT}});
+  for (const uint32_t good : {older, size})
     arg.misuses.push_back({format("struct_size %u", good),
                            [good](World&, uint64_t& at) { set_size(at, good); },
                            {PKV_OK},
@@ -253,16 +251,16 @@ Arg struct_out(uint32_t size) {
   return arg;
 }
 
-std::vector<Arg> init_args(uint32_t size) {
+std::vector<Arg> init_args(uint32_t size, uint32_t older) {
   Arg sizes = number(size);
-  for (const uint64_t bad : {uint64_t{0}, uint64_t{3}, uint64_t{7}, uint64_t{4100},
-                             uint64_t{UINT32_MAX}, (uint64_t{1} << 32) + size, UINT64_MAX})
+  std::vector<uint64_t> wrong = wrong_sizes(size, older);
+  wrong.push_back((uint64_t{1} << 32) + size);
+  wrong.push_back(UINT64_MAX);
+  for (const uint64_t bad : wrong)
     sizes.misuses.push_back(
         replaced(format("struct_size %llu", static_cast<unsigned long long>(bad)), bad,
                  {PKV_INVALID_ARGUMENT}));
-  for (const uint64_t good : {uint64_t{4}, uint64_t{size} - 4, uint64_t{size} + 16})
-    sizes.misuses.push_back(replaced(
-        format("struct_size %llu", static_cast<unsigned long long>(good)), good, {PKV_OK}));
+  sizes.misuses.push_back(replaced("older header", older, {PKV_OK}));
   return {pointer([](World& world) { return bits(world.room(struct_room)); }), sizes};
 }
 

@@ -123,26 +123,28 @@ Arg in(std::vector<T> values) {
   return pointer([values](World& world) { return bits(world.keep_list(values)); });
 }
 
-// Makes a struct that the caller fills. `older` is the size that an older header would give it
-// (sizeof: there is none), and `bare` what comes of its first 8 bytes (nothing: this is left out).
-Arg struct_in(std::function<std::vector<unsigned char>(World&)> make, uint32_t older, Wanted bare);
+// Makes a struct that the caller fills. `older` is the size that older headers give it, as in
+// tests/abi/older.
+Arg struct_in(std::function<std::vector<unsigned char>(World&)> make, uint32_t size,
+              uint32_t older);
 
 template <class Struct>
-Arg config_in(std::function<Struct(World&)> make, uint32_t older,
-              Wanted bare = {PKV_INVALID_ARGUMENT}) {
+Arg config_in(std::function<Struct(World&)> make, uint32_t older = sizeof(Struct)) {
   return struct_in(
       [make](World& world) {
         const Struct value = make(world);
         const auto* bytes = reinterpret_cast<const unsigned char*>(&value);
         return std::vector<unsigned char>(bytes, bytes + sizeof value);
       },
-      older, bare);
+      sizeof(Struct), older);
 }
 
 // Makes a struct that the library fills.
-Arg struct_out(uint32_t size);
+Arg struct_out(uint32_t size, uint32_t older);
+inline Arg struct_out(uint32_t size) { return struct_out(size, size); }
 // Makes the pair of arguments of an _init function.
-std::vector<Arg> init_args(uint32_t size);
+std::vector<Arg> init_args(uint32_t size, uint32_t older);
+inline std::vector<Arg> init_args(uint32_t size) { return init_args(size, size); }
 
 // ---- The rows -------------------------------------------------------------------------------
 

@@ -124,12 +124,11 @@ Function attention_row() {
     return value;
   };
   const auto params = [](World&) { return made(pkv_attention_params_init); };
-  Function row{
-      ROW(pkv_attention),
-      {optional(handle(Handle::compute)), config_in<pkv_kv_view>(view, sizeof(pkv_kv_view)),
-       config_in<pkv_attention_sequences>(sequences, 48, {PKV_OK}),
-       optional(config_in<pkv_attention_params>(params, 16, {PKV_OK})), rows(4, query_heads),
-       rows(4, query_heads)}};
+  Function row{ROW(pkv_attention),
+               {optional(handle(Handle::compute)), config_in<pkv_kv_view>(view),
+                config_in<pkv_attention_sequences>(sequences, 48),
+                optional(config_in<pkv_attention_params>(params, 16)), rows(4, query_heads),
+                rows(4, query_heads)}};
   row.cases = params_cases(3);
   const Wanted invalid = {PKV_INVALID_ARGUMENT}, range = {PKV_OUT_OF_RANGE},
                big = {PKV_OVERFLOW, PKV_OUT_OF_RANGE, PKV_TOO_LARGE};

@@ -141,7 +141,7 @@ std::vector<Function> batch_rows() {
   Function first_rows{ROW(pkv_batch_set_first_rows), {batch, optional(in<uint32_t>({0}))}};
   Function write{ROW(pkv_batch_write), {batch, layer, rows(3, kv_heads), rows(3, kv_heads)}};
   Function attend{ROW(pkv_batch_attend),
-                  {batch, layer, optional(config_in<pkv_attention_params>(params, 16, {PKV_OK})),
+                  {batch, layer, optional(config_in<pkv_attention_params>(params, 16)),
                    rows(3, query_heads), rows(3, query_heads)},
                   params_cases(2)};
   attend.cases.push_back(unwritten);

@@ -1,4 +1,6 @@
 // The rows of common.h, version.h, pool.h and cache.h.
+#include <array>
+
 #include "matrix.h"
 
 namespace hostile {
@@ -82,7 +84,7 @@ std::function<void(World&, Values&)> cache_field(std::function<void(pkv_cache_co
 std::vector<Case> config_cases() {
   const Wanted invalid = {PKV_INVALID_ARGUMENT}, big = {PKV_OVERFLOW, PKV_TOO_LARGE};
   std::vector<Case> cases;
-  const auto add = [&](const char* name, std::function<void(pkv_cache_config&)> change,
+  const auto add = [&](const std::string& name, std::function<void(pkv_cache_config&)> change,
                        Wanted wanted) {
     cases.push_back({name, cache_field(std::move(change)), std::move(wanted)});
   };
@@ -165,9 +167,8 @@ std::vector<Case> config_cases() {
   static const pkv_prefix_config known = made(pkv_prefix_config_init);
   static const pkv_store_config no_store = made(pkv_store_config_init);
   add("store: no store", [](pkv_cache_config& c) { c.store = &no_store; }, invalid);
-  static pkv_prefix_config unknown = known, newer = known, unset{};
+  static pkv_prefix_config unknown = known;
   set_enum(unknown.eviction, 3);
-  newer.struct_size = 4096 + 4;
   static pkv_prefix_config many_events = known, reserved = known;
   many_events.events = UINT32_MAX;
   reserved.reserved = 1;
@@ -180,8 +181,15 @@ std::vector<Case> config_cases() {
       [](pkv_cache_config& c) { c.prefix = &known, c.storage = PKV_STORAGE_CONTIGUOUS; },
       {PKV_UNSUPPORTED});
   add("prefix: unknown eviction", [](pkv_cache_config& c) { c.prefix = &unknown; }, invalid);
-  add("prefix: struct_size 4100", [](pkv_cache_config& c) { c.prefix = &newer; }, invalid);
-  add("prefix: struct_size 0", [](pkv_cache_config& c) { c.prefix = &unset; }, invalid);
+  static std::array<pkv_prefix_config, 6> sizes;
+  sizes.fill(known);
+  const uint32_t wrong[sizes.size()] = {0, 8, 24, 28, 40, 4096};
+  for (size_t i = 0; i < sizes.size(); i++) {
+    sizes[i].struct_size = wrong[i];
+    add(
+        format("prefix: struct_size %u", wrong[i]),
+        [i](pkv_cache_config& c) { c.prefix = &sizes[i]; }, invalid);
+  }
   add("window and sinks", [](pkv_cache_config& c) { c.window = 16, c.sinks = 4; }, {PKV_OK});
   add("int4 keys, fp8 values",
       [](pkv_cache_config& c) { c.dtype = PKV_INT4, c.value_dtype = PKV_FP8_E5M2; }, {PKV_OK});
@@ -275,11 +283,11 @@ std::vector<Function> plain_rows() {
             {any_of({-1, unknown_isa, INT32_MAX})}),
       {ROW(pkv_isa_supported),
        {enumeration(PKV_ISA_SCALAR, {-1, unknown_isa, INT32_MAX, INT32_MIN}), out<int32_t>()}},
-      {ROW(pkv_cache_config_init), init_args(sizeof(pkv_cache_config))},
-      {ROW(pkv_layer_group_init), init_args(sizeof(pkv_layer_group))},
-      {ROW(pkv_session_config_init), init_args(sizeof(pkv_session_config))},
+      {ROW(pkv_cache_config_init), init_args(sizeof(pkv_cache_config), 104)},
+      {ROW(pkv_layer_group_init), init_args(sizeof(pkv_layer_group), 48)},
+      {ROW(pkv_session_config_init), init_args(sizeof(pkv_session_config), 16)},
       {ROW(pkv_pool_config_init), init_args(sizeof(pkv_pool_config))},
-      {ROW(pkv_attention_params_init), init_args(sizeof(pkv_attention_params))},
+      {ROW(pkv_attention_params_init), init_args(sizeof(pkv_attention_params), 16)},
       {ROW(pkv_prefix_config_init), init_args(sizeof(pkv_prefix_config))},
   };
 }
@@ -294,8 +302,7 @@ std::vector<Function> pool_rows() {
   };
   std::vector<Function> rows = {
       {ROW(pkv_pool_create),
-       {config_in<pkv_pool_config>(pool_config, offsetof(pkv_pool_config, block_size), {PKV_OK}),
-        out<pkv_pool>()},
+       {config_in<pkv_pool_config>(pool_config), out<pkv_pool>()},
        {{"no blocks", field([](auto& c) { c.blocks = 0; }), {PKV_INVALID_ARGUMENT}},
         {"2^31 blocks", field([](auto& c) { c.blocks = 0x80000000; }), {PKV_TOO_LARGE}},
         {"UINT32_MAX blocks", field([](auto& c) { c.blocks = UINT32_MAX; }), {PKV_TOO_LARGE}},
@@ -338,7 +345,7 @@ std::vector<Function> pool_rows() {
          [](World& world, Values& values) { values[1] = world.blocks.back(); },
          {PKV_BUSY}}}},
       {ROW(pkv_pool_block_state), {pool, index(7, 128), struct_out(block_state)}},
-      {ROW(pkv_pool_get_stats), {pool, struct_out(pool_stats)}},
+      {ROW(pkv_pool_get_stats), {pool, struct_out(pool_stats, 64)}},
       {ROW(pkv_pool_validate), {pool}},
   };
   rows[1].closes = true;
@@ -358,8 +365,8 @@ std::vector<Function> pool_rows() {
 std::vector<Function> cache_rows() {
   const Arg cache = handle(Handle::cache);
   Function plan{ROW(pkv_cache_compute_plan),
-                {config_in<pkv_cache_config>(cache_config, offsetof(pkv_cache_config, threads)),
-                 number(PKV_ALL_GROUPS), struct_out(sizeof(pkv_cache_plan))},
+                {config_in<pkv_cache_config>(cache_config, 104), number(PKV_ALL_GROUPS),
+                 struct_out(sizeof(pkv_cache_plan))},
                 config_cases()};
   plan.cases.push_back(
       {"group 1", [](World&, Values& values) { values[1] = 1; }, {PKV_OUT_OF_RANGE}});
@@ -367,8 +374,7 @@ std::vector<Function> cache_rows() {
                         [](World&, Values& values) { values[1] = 0xFFFFFFFE; },
                         {PKV_OUT_OF_RANGE}});
   Function create{ROW(pkv_cache_create),
-                  {config_in<pkv_cache_config>(cache_config, offsetof(pkv_cache_config, threads)),
-                   out<pkv_cache>()},
+                  {config_in<pkv_cache_config>(cache_config, 104), out<pkv_cache>()},
                   config_cases(),
                   [](World&, const Values& values) {
                     OK(pkv_cache_destroy(*reinterpret_cast<pkv_cache*>(values[1])));
@@ -380,8 +386,8 @@ std::vector<Function> cache_rows() {
   destroy.closes = true;
   std::vector<Function> rows = {
       {ROW(pkv_cache_get_info), {cache, struct_out(sizeof(pkv_cache_info))}},
-      {ROW(pkv_cache_get_stats), {cache, struct_out(sizeof(pkv_cache_stats))}},
-      {ROW(pkv_cache_get_pool_stats), {cache, index(0, 1), struct_out(sizeof(pkv_pool_stats))}},
+      {ROW(pkv_cache_get_stats), {cache, struct_out(sizeof(pkv_cache_stats), 128)}},
+      {ROW(pkv_cache_get_pool_stats), {cache, index(0, 1), struct_out(sizeof(pkv_pool_stats), 64)}},
       {ROW(pkv_cache_format_metrics),
        {cache, number(16384), out<char>(16384), out<size_t>()},
        {{"capacity SIZE_MAX",

@@ -35,9 +35,7 @@ std::vector<Function> compute_rows() {
   const Wanted invalid = {PKV_INVALID_ARGUMENT};
   Function create{
       ROW(pkv_compute_create),
-      {optional(config_in<pkv_compute_config>(config, offsetof(pkv_compute_config, allocator),
-                                              {PKV_OK})),
-       out<pkv_compute>()},
+      {optional(config_in<pkv_compute_config>(config)), out<pkv_compute>()},
       {{"4097 threads", field([](auto& c) { c.threads = 4097; }), invalid},
        {"UINT32_MAX threads", field([](auto& c) { c.threads = UINT32_MAX; }), invalid},
        {"all threads", field([](auto& c) { c.threads = 0; }), {PKV_OK}},

@@ -129,14 +129,14 @@ std::vector<Case> reading_cases(size_t config, size_t stream) {
 
 std::vector<Function> file_rows() {
   const Arg cache = handle(Handle::cache);
-  const Arg config = optional(config_in<pkv_file_config>(file_config, 8, {PKV_OK}));
+  const Arg config = optional(config_in<pkv_file_config>(file_config));
   const auto items = [](World& world) {
     return bits(world.keep_list(
         std::vector<pkv_file_item>{{world.session, nullptr, 1}, {nullptr, world.snapshot, 2}}));
   };
   Function save{ROW(pkv_file_save),
-                {cache, number(2), pointer(items), config,
-                 config_in<pkv_stream>(room, sizeof(pkv_stream), {}), optional(out<uint64_t>())}};
+                {cache, number(2), pointer(items), config, config_in<pkv_stream>(room),
+                 optional(out<uint64_t>())}};
   save.cases = config_cases(3);
   for (Case& one : stream_cases(4)) save.cases.push_back(std::move(one));
   const auto item = [](std::function<void(World&, pkv_file_item&)> change) {
@@ -178,7 +178,7 @@ std::vector<Function> file_rows() {
        {PKV_BUFFER_TOO_SMALL}}};
   save.cases.insert(save.cases.end(), more.begin(), more.end());
 
-  Arg valid_file = config_in<pkv_stream>(file, sizeof(pkv_stream), {PKV_CORRUPT});
+  Arg valid_file = config_in<pkv_stream>(file);
   Function load{ROW(pkv_file_load),
                 {cache, config, valid_file, number(4), out<pkv_session>(4),
                  optional(out<uint64_t>(4)), out<size_t>()}};

@@ -82,9 +82,8 @@ Function write_row() {
   };
   Function row{
       ROW(pkv_kv_write),
-      {optional(handle(Handle::compute)), config_in<pkv_kv_view>(own_memory, sizeof(pkv_kv_view)),
-       config_in<pkv_attention_sequences>(sequences, 48, {PKV_OK}), rows(4, kv_heads),
-       rows(4, kv_heads)}};
+      {optional(handle(Handle::compute)), config_in<pkv_kv_view>(own_memory),
+       config_in<pkv_attention_sequences>(sequences, 48), rows(4, kv_heads), rows(4, kv_heads)}};
   add_view_cases(row, 1, true);
   const auto in_list = [&](const char* name,
                            std::function<void(World&, pkv_attention_sequences&)> change,
@@ -134,8 +133,8 @@ Function write_row() {
 
 Function plan_row() {
   Function row{ROW(pkv_kv_view_plan),
-               {config_in<pkv_kv_view>(own_memory, sizeof(pkv_kv_view)), number(0),
-                optional(out<unsigned char>(1)), out<uint64_t>()}};
+               {config_in<pkv_kv_view>(own_memory), number(0), optional(out<unsigned char>(1)),
+                out<uint64_t>()}};
   const Wanted invalid = {PKV_INVALID_ARGUMENT};
   const auto add = [&](const char* name, std::function<void(pkv_kv_view&)> change, Wanted wanted) {
     row.cases.push_back({name, in_view(0, std::move(change)), std::move(wanted)});
@@ -163,7 +162,7 @@ Function plan_row() {
 }  // namespace
 
 std::vector<Function> kv_rows() {
-  const Arg view = config_in<pkv_kv_view>(own_memory, sizeof(pkv_kv_view));
+  const Arg view = config_in<pkv_kv_view>(own_memory);
   const Arg compute = optional(handle(Handle::compute));
   const Arg slots = in<int64_t>({0, 17, PKV_NO_SLOT});
   return {plan_row(), write_row(),

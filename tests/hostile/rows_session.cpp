@@ -38,8 +38,8 @@ std::vector<Function> session_rows() {
     return value;
   };
   Function open{ROW(pkv_session_open),
-                {handle(Handle::cache),
-                 optional(config_in<pkv_session_config>(config, 8, {PKV_OK})), out<pkv_session>()}};
+                {handle(Handle::cache), optional(config_in<pkv_session_config>(config, 16)),
+                 out<pkv_session>()}};
   const auto open_field = [](std::function<void(pkv_session_config&)> change) {
     return [change](World&, Values& values) {
       change(*reinterpret_cast<pkv_session_config*>(values[1]));

@@ -40,9 +40,8 @@ std::vector<Function> store_rows() {
     config.path = world.keep_list(std::vector<char>(path, path + folder.path().size() + 1));
     return config;
   };
-  Function open{
-      ROW(pkv_store_open_directory),
-      {config_in<pkv_directory_config>(directory, 16, {PKV_INVALID_ARGUMENT}), out<pkv_store>()}};
+  Function open{ROW(pkv_store_open_directory),
+                {config_in<pkv_directory_config>(directory), out<pkv_store>()}};
   const auto field = [](std::function<void(pkv_directory_config&)> change) {
     return [change](World&, Values& values) {
       change(*reinterpret_cast<pkv_directory_config*>(values[0]));

@@ -25,8 +25,9 @@ bool told(const std::string& part) {
 TEST(RedisConfig, StructSizes) {
   pkv_redis_config config;
   EXPECT_EQ(pkv_redis_config_init(nullptr, sizeof config), PKV_INVALID_ARGUMENT);
-  EXPECT_EQ(pkv_redis_config_init(&config, 0), PKV_INVALID_ARGUMENT);
-  EXPECT_EQ(pkv_redis_config_init(&config, SIZE_MAX), PKV_INVALID_ARGUMENT);
+  for (const size_t wrong :
+       {size_t{0}, size_t{8}, sizeof config - 8, sizeof config + 8, size_t{4096}, SIZE_MAX})
+    EXPECT_EQ(pkv_redis_config_init(&config, wrong), PKV_INVALID_ARGUMENT);
   ASSERT_EQ(pkv_redis_config_init(&config, sizeof config), PKV_OK);
   EXPECT_EQ(config.struct_size, sizeof config);
 

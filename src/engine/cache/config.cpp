@@ -170,9 +170,7 @@ void check_hooks(const pkv_cache_config& config) {
 void check_store(const pkv_store_config& config) {
   if (config.store == nullptr) fail(PKV_INVALID_ARGUMENT, "the store of its config is NULL");
   const pkv_store& store = *config.store;
-  if (store.struct_size < sizeof store)
-    fail(PKV_INVALID_ARGUMENT, "store: struct_size is %u, not %zu", store.struct_size,
-         sizeof store);
+  check_struct_size<pkv_store>(store.struct_size, "store");
   if (store.reserved != 0)
     fail(PKV_INVALID_ARGUMENT, "store: reserved is %u, not 0", store.reserved);
   if (store.put == nullptr || store.get == nullptr || store.probe == nullptr ||
