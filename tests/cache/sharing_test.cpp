@@ -155,8 +155,11 @@ TEST_P(Sharing, ForksInOneBatchCopyAllButOneTail) {
     REFUSED(PKV_OUT_OF_BLOCKS,
             pkv_batch_begin(cache, 5, five.data(), ones.data(), &short_by, &none));
     EXPECT_EQ(1u, short_by);
-    EXPECT_STREQ("begin needs 4 blocks in group 0, 3 of 5 are free (1 short over all groups)",
-                 pkv_last_error());
+    EXPECT_STREQ(
+        "begin needs 4 blocks in group 0, 3 of 5 are free (1 short over all groups): "
+        "suspend what pkv_batch_choose_victims names, and resume nobody before this step "
+        "has begun",
+        pkv_last_error());
     size_t victims;
     pkv_session victim;
     CHECK(pkv_batch_choose_victims(cache, 5, five.data(), ones.data(), 1, &victim, &victims));

@@ -1,4 +1,6 @@
-/* More sessions than memory: those that do not fit are suspended, and say the same in the end. */
+/* More sessions than memory: those that do not fit are suspended, and say the same in the end.
+ *
+ * usage: suspend [BLOCKS [WATERMARK]]   compares a cache of so many blocks with one of plenty */
 #include "toy.h"
 
 enum { SESSIONS = 6, LENGTH = 120 };
@@ -13,7 +15,7 @@ typedef struct queue {
   pkv_session sessions[SESSIONS];
   text texts[SESSIONS];
   int waiting[SESSIONS]; /* suspended */
-  int preemptions;
+  int preemptions, steps;
 } queue;
 
 /* Resumes what waits, oldest first, while there is room: its blocks are reserved then, and what was
@@ -46,6 +48,8 @@ static void make_room(pkv_cache cache, queue* q, size_t n, const pkv_session* ru
 
 /* One token for everybody who has room. Returns how many are not done yet. */
 static int step(pkv_cache cache, queue* q) {
+  q->steps++;
+  resume_what_fits(q); /* once, and never in a step that has preempted */
   for (;;) {
     pkv_session running[SESSIONS];
     const text* texts[SESSIONS];
@@ -54,7 +58,6 @@ static int step(pkv_cache cache, queue* q) {
     float p[SESSIONS][LETTERS];
     size_t n = 0;
     int left = 0;
-    resume_what_fits(q);
     for (int i = 0; i < SESSIONS; i++) {
       left += q->sessions[i] != NULL;
       if (q->sessions[i] == NULL || q->waiting[i]) continue;
@@ -65,7 +68,7 @@ static int step(pkv_cache cache, queue* q) {
     }
     if (n == 0) return left;
     const pkv_status status = toy_forward(cache, n, running, texts, p);
-    if (status == PKV_OUT_OF_BLOCKS) {
+    if (status == PKV_OUT_OF_BLOCKS || status == PKV_BATCH_TOO_LARGE) {
       make_room(cache, q, n, running, new_tokens);
       continue;
     }
@@ -77,38 +80,46 @@ static int step(pkv_cache cache, queue* q) {
 /* [scheduler end] */
 
 /* All texts to their end in a cache of this many blocks. */
-static queue run(uint64_t blocks) {
+static queue run(uint64_t blocks, uint32_t watermark) {
   static queue q;
   memset(&q, 0, sizeof q);
   pkv_cache_config config;
   pkv_cache cache;
   toy_config(&config);
   config.blocks = blocks;
-  config.watermark = 2; /* the last two blocks are for those that run already */
+  config.watermark = watermark; /* the last blocks are for those that run already */
   check(pkv_cache_create(&config, &cache));
   for (int i = 0; i < SESSIONS; i++) {
     check(pkv_session_open(cache, NULL, &q.sessions[i]));
     add(&q.texts[i], prompts[i]);
   }
-  while (step(cache, &q) > 0)
+  while (step(cache, &q) > 0) {
+    if (q.steps > SESSIONS * LENGTH) { /* each step gives a token to somebody */
+      fprintf(stderr, "%llu blocks: no progress\n", (unsigned long long)blocks);
+      exit(EXIT_FAILURE);
+    }
     for (int i = 0; i < SESSIONS; i++)
       if (q.sessions[i] != NULL && q.texts[i].length >= LENGTH) {
         check(pkv_session_close(q.sessions[i]));
         q.sessions[i] = NULL, q.waiting[i] = 0;
       }
+  }
+  check(pkv_cache_validate(cache));
   check(pkv_cache_destroy(cache));
   return q;
 }
 
-int main(void) {
-  const queue roomy = run(64), tight = run(16);
+int main(int argc, char** argv) {
+  const uint64_t blocks = argc > 1 ? strtoull(argv[1], NULL, 10) : 16;
+  const uint32_t watermark = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 2;
+  const queue roomy = run(64, 0), tight = run(blocks, watermark);
   int same = 0;
   for (int i = 0; i < SESSIONS; i++)
     same += memcmp(roomy.texts[i].tokens, tight.texts[i].tokens,
                    LENGTH * sizeof *roomy.texts[i].tokens) == 0;
   print("", &tight.texts[3], 0);
-  printf("64 blocks: %d preemptions\n16 blocks: %s preemptions, %d of %d texts the same\n",
-         roomy.preemptions, tight.preemptions > 0 ? "some" : "no", same, SESSIONS);
-  return same == SESSIONS && roomy.preemptions == 0 && tight.preemptions > 0 ? EXIT_SUCCESS
-                                                                             : EXIT_FAILURE;
+  printf("64 blocks: %d preemptions\n%llu blocks: %s preemptions, %d of %d texts the same\n",
+         roomy.preemptions, (unsigned long long)blocks, tight.preemptions > 0 ? "some" : "no", same,
+         SESSIONS);
+  return same == SESSIONS && roomy.preemptions == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

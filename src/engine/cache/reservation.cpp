@@ -72,7 +72,8 @@ bool take(const Cache& cache, size_t group, uint64_t count, uint32_t watermark,
 }  // namespace
 
 Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
-                         uint64_t* short_by, const char* who, const std::function<bool()>& give_up)
+                         uint64_t* short_by, const char* who, const std::function<bool()>& give_up,
+                         const char* advice)
     : cache_(cache), blocks_(counts.size()), disowned_(counts.size()) {
   for (size_t g = 0; g < counts.size(); g++)
     if (counts[g] > cache.groups()[g]->pool.blocks() - watermark)
@@ -85,9 +86,9 @@ Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_
   // block was missing.
   const uint64_t total = std::max<uint64_t>(count_missing(cache, counts, watermark), 1);
   if (short_by != nullptr) *short_by = total;
-  fail(PKV_OUT_OF_BLOCKS, "%s needs %llu blocks in group %zu, %s (%llu short over all groups)", who,
-       (unsigned long long)counts[lacking], lacking, describe(cache, lacking, watermark).text,
-       (unsigned long long)total);
+  fail(PKV_OUT_OF_BLOCKS, "%s needs %llu blocks in group %zu, %s (%llu short over all groups)%s",
+       who, (unsigned long long)counts[lacking], lacking, describe(cache, lacking, watermark).text,
+       (unsigned long long)total, advice);
 }
 
 size_t Reservation::try_take(std::span<const uint64_t> counts, uint32_t watermark) {

@@ -49,7 +49,9 @@ void Batch::reserve(uint64_t* short_by) {
     return any;
   };
   Reservation reservation(cache_, needs.blocks(), needs.watermark(), short_by, "begin",
-                          release_expired);
+                          release_expired,
+                          ": suspend what pkv_batch_choose_victims names, and resume nobody before "
+                          "this step has begun");
   for (size_t i = 0; i < entries_.size(); i++)
     entries_[i].session->prepare_step(entries_[i].count, needs.of(i));
   for (size_t i = 0; i < entries_.size(); i++)

@@ -1,0 +1,30 @@
+"""A scheduler of the guide comes to its end in a cache of any size, from the least in which its
+longest text fits to plenty, and with any watermark beside that.
+
+usage: sizes_test.py PROGRAM LEAST_BLOCKS MOST_BLOCKS RESULT [MORE_ARGUMENTS ...]
+
+The program gets the blocks, the watermark and the further arguments. RESULT is what it has to
+print."""
+
+import subprocess
+import sys
+
+
+def main():
+    program, least, most, wanted, *more = sys.argv[1:]
+    for watermark in (0, 1, 2, 4):
+        for blocks in range(int(least) + watermark, int(most) + 1):
+            result = subprocess.run(
+                [program, str(blocks), str(watermark), *more],
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            if result.returncode != 0 or wanted not in result.stdout:
+                sys.exit(
+                    f"{blocks} blocks, watermark {watermark}: exit {result.returncode}\n"
+                    f"{result.stdout}{result.stderr}"
+                )
+
+
+main()
