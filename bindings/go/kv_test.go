@@ -70,6 +70,15 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 			t, compute.Attention(view, sequences, k, to, &masked), pagedkv.ErrInvalidArgument,
 			"need 4 bytes, the slice has 3",
 		)
+		masked.BoolMask.Data = nil
+		refused(
+			t, compute.Attention(view, sequences, k, to, &masked), pagedkv.ErrInvalidArgument,
+			"there is no Data",
+		)
+		refused(
+			t, compute.Attention(view, sequences, k, to, &pagedkv.AttentionParams{MaskWords: 1}),
+			pagedkv.ErrInvalidArgument, "without a Mask",
+		)
 
 		// The same padded on the left, [2][3][1][16].
 		left := sequences

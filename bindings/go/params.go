@@ -28,7 +28,13 @@ type BoolMask struct {
 
 // place fills in the fields of C, or says why the slice does not hold what they say.
 func (m *BoolMask) place(n *numbers, out *raw.AttentionParams, rows batchRows) {
-	if len(m.Data) == 0 || n.err != nil {
+	if n.err != nil {
+		return
+	}
+	if len(m.Data) == 0 {
+		if m.Columns != 0 || m.RowStride != 0 || m.BatchStride != 0 || m.FirstPositions != nil {
+			n.err = misuse(n.op, ErrInvalidArgument, "BoolMask: there is no Data for its columns")
+		}
 		return
 	}
 	count, reach := len(rows.lengths), rows.reach()
@@ -116,6 +122,9 @@ func (p *AttentionParams) place(
 	n.length("ALiBiSlopes", len(p.ALiBiSlopes), 1, queryHeads)
 	n.length("SinkLogits", len(p.SinkLogits), 1, queryHeads)
 	n.length("Mask", len(p.Mask), rows, p.MaskWords)
+	if n.err == nil && p.MaskWords != 0 && len(p.Mask) == 0 && rows != 0 {
+		n.err = misuse(n.op, ErrInvalidArgument, "MaskWords is %d without a Mask", p.MaskWords)
+	}
 	n.length("Parents", len(p.Parents), rows, 1)
 	n.length("LSE", len(p.LSE), rows, queryHeads)
 	p.BoolMask.place(&n, out, batch)

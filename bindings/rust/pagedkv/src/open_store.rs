@@ -13,7 +13,32 @@ impl Drop for OpenStore {
     }
 }
 
-/// Milliseconds as C counts them.
+/// Milliseconds as C counts them, rounded up: 0 would stand for something else.
 pub(crate) fn milliseconds(time: Duration) -> u32 {
-    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
+    u32::try_from((time.as_nanos() + 999_999) / 1_000_000).unwrap_or(u32::MAX)
+}
+
+/// Seconds as C counts them, rounded up.
+#[cfg(any(feature = "redis", test))]
+pub(crate) fn seconds(time: Duration) -> u32 {
+    u32::try_from((time.as_nanos() + 999_999_999) / 1_000_000_000).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{milliseconds, seconds};
+    use std::time::Duration;
+
+    #[test]
+    fn short_times_are_not_dropped() {
+        assert_eq!(milliseconds(Duration::ZERO), 0);
+        assert_eq!(milliseconds(Duration::from_nanos(1)), 1);
+        assert_eq!(milliseconds(Duration::from_micros(1500)), 2);
+        assert_eq!(milliseconds(Duration::from_millis(7)), 7);
+        assert_eq!(milliseconds(Duration::MAX), u32::MAX);
+        assert_eq!(seconds(Duration::ZERO), 0);
+        assert_eq!(seconds(Duration::from_millis(500)), 1);
+        assert_eq!(seconds(Duration::from_secs(9)), 9);
+        assert_eq!(seconds(Duration::MAX), u32::MAX);
+    }
 }

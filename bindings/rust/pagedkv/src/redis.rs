@@ -1,6 +1,6 @@
 //! Redis or Valkey behind a cache's memory, with the feature `redis`.
 use crate::error::{Error, Result, Status};
-use crate::open_store::{milliseconds, OpenStore};
+use crate::open_store::{milliseconds, seconds, OpenStore};
 use crate::structs::filled;
 use crate::sys::redis::{ensure, pkv_redis_config, Functions};
 use std::ffi::{CStr, CString};
@@ -226,7 +226,7 @@ impl RedisConfig {
         raw.tls_key_file = or(&key, raw.tls_key_file);
         raw.tls_server_name = or(&server_name, raw.tls_server_name);
         raw.tls_insecure_no_verify = given.insecure_no_verify.into();
-        raw.ttl_seconds = u32::try_from(self.ttl.as_secs()).unwrap_or(u32::MAX);
+        raw.ttl_seconds = seconds(self.ttl);
         raw.connect_timeout_ms = self.connect_timeout.map_or(raw.connect_timeout_ms, milliseconds);
         raw.command_timeout_ms = self.command_timeout.map_or(raw.command_timeout_ms, milliseconds);
         raw.pipeline_bytes = self.pipeline_bytes.unwrap_or(raw.pipeline_bytes);
