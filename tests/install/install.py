@@ -32,7 +32,7 @@ def installed_files(root):
 
 
 def expected_files(tree, version, libraries, static):
-    headers = {f"include/pagedkv/{path.name}" for path in (tree / "include/pagedkv").glob("*.h")}
+    headers = {f"include/pagedkv/{path.name}" for path in (tree / "include/pagedkv").glob("*.h*")}
     if "pagedkv-redis" not in libraries:
         headers.discard("include/pagedkv/redis.h")
     cmake = {"cmake/pagedkv/pagedkvConfig.cmake", "cmake/pagedkv/pagedkvConfigVersion.cmake"}
@@ -150,6 +150,7 @@ def main():
                 installed.run_static(
                     "pagedkv", tree / "bindings/c/examples/minimal.c", compiler, language
                 )
+        installed.run("pagedkv", tree / "bindings/cpp/minimal.cpp", cxx.split(), "c++")
         if "pagedkv-redis" in libraries:
             installed.run("pagedkv-redis", redis, cc.split(), "c")
             if static:

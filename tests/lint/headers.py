@@ -1,5 +1,5 @@
-"""Each public header compiles alone, without a warning, as C99, C++11 and C++20, with every
-compiler named on the command line after the tree."""
+"""Each public header compiles alone, without a warning, as C99, C++11 and C++20, and each of C++
+as C++17 and C++20, with every compiler named on the command line after the tree."""
 
 import subprocess
 import sys
@@ -7,7 +7,10 @@ import sys
 import harness
 
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
-LANGUAGES = [("c", "c99", ["-Wstrict-prototypes"]), ("c++", "c++11", []), ("c++", "c++20", [])]
+LANGUAGES = {
+    ".h": [("c", "c99", ["-Wstrict-prototypes"]), ("c++", "c++11", []), ("c++", "c++20", [])],
+    ".hpp": [("c++", "c++17", []), ("c++", "c++20", [])],
+}
 
 
 def compile_alone(root, header, compiler, language, standard, more):
@@ -42,9 +45,9 @@ def compile_alone(root, header, compiler, language, standard, more):
 def check(root, compilers):
     return [
         finding
-        for path in sorted((root / "include/pagedkv").glob("*.h"))
+        for path in sorted((root / "include/pagedkv").glob("*.h*"))
         for compiler in compilers
-        for language, standard, more in LANGUAGES
+        for language, standard, more in LANGUAGES[path.suffix]
         for finding in compile_alone(root, path.name, compiler, language, standard, more)
     ]
 
@@ -67,6 +70,10 @@ SAMPLES = [
         {"include/pagedkv/d.h": "#ifndef D_H\n#define D_H\nint f(int class);\n#endif\n"},
     ),
     ("e.h alone", {"include/pagedkv/e.h": "struct e { int x; };\n"}),
+    (
+        "f.hpp alone as c++17",
+        {"include/pagedkv/f.hpp": "#pragma once\n#include <span>\nstd::span<int> f();\n"},
+    ),
 ]
 
 if __name__ == "__main__":

@@ -1,0 +1,959 @@
+/* pagedkv: the C interface for C++17 and later. Objects own their handles and are moved, lists are
+ * spans, and what fails throws. Header only: it needs nothing but the C headers and the library.
+ * (Over 800 lines: one file is easier to include, and most of its lines forward one call.)
+ *
+ *   pagedkv::CacheConfig config;                        fields as in pkv_cache_config
+ *   config.layers = 2;                                  ...
+ *   pagedkv::Cache cache(config);
+ *   pagedkv::Session session = cache.open();
+ *   pagedkv::Batch batch = cache.begin({session}, {20});
+ *   for (uint32_t layer = 0; layer < 2; layer++) {
+ *     batch.write(layer, k, v);                         vectors, arrays or pointers of float
+ *     batch.attend(layer, q, out);
+ *   }
+ *   batch.commit(tokens);
+ *
+ * Names follow the C interface: pkv_session_trim(session, n) is session.trim(n), and its
+ * documentation there holds here. Structs that may grow have a type here whose constructor fills in
+ * the defaults. Lists whose length the library tells are returned as vectors.
+ *
+ * OWNERSHIP. The destructor of an object closes its handle; a Batch that was not committed is
+ * aborted. Objects of a cache may outlive it: their handles are stale then, and calls on them throw
+ * PKV_STALE_HANDLE. A handle that another thread is using cannot be closed: where that may happen,
+ * call close() and look at its status. It is closed with its cache.
+ *
+ * ERRORS. A status other than PKV_OK is thrown as an Error: its status, and the sentence of
+ * pkv_last_error(). Running out of blocks is part of an engine's day: try_begin, try_resume and
+ * close() return it. An object is also its handle, so that any function of the C interface takes it
+ * and returns its status: pkv_session_trim(session, n) throws nothing.
+ *
+ * Threads: as in the C interface. An Error is made on the thread whose call failed.
+ */
+#ifndef PAGEDKV_HPP
+#define PAGEDKV_HPP
+
+#if !defined(__cplusplus) || __cplusplus < 201703L
+#error "pagedkv.hpp needs C++17"
+#endif
+
+#include <pagedkv/pagedkv.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <initializer_list>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace pagedkv {
+
+/* ---- Errors ---------------------------------------------------------------------------------*/
+
+/** A call that failed: its status, and why in one sentence. */
+class Error : public std::runtime_error {
+ public:
+  /** Takes the status and the sentence of a call that failed. */
+  Error(pkv_status status, const std::string& sentence)
+      : std::runtime_error(sentence), status_(status) {}
+
+  /** What the call returned. */
+  pkv_status status() const noexcept { return status_; }
+
+  /** The name of the status, "PKV_OUT_OF_BLOCKS". */
+  const char* name() const noexcept { return pkv_status_string(status_); }
+
+ private:
+  pkv_status status_;
+};
+
+/** Throws an Error. Where exceptions are switched off, the program ends. */
+[[noreturn]] inline void fail(pkv_status status, const std::string& sentence) {
+#if defined(__cpp_exceptions)
+  throw Error(status, sentence);
+#else
+  static_cast<void>(status), static_cast<void>(sentence);
+  std::abort();
+#endif
+}
+
+/** Throws what a call of the C interface returned on this thread, unless it is PKV_OK. */
+inline void check(pkv_status status) {
+  if (status != PKV_OK) fail(status, pkv_last_error());
+}
+
+/* ---- Lists and rows -------------------------------------------------------------------------*/
+
+/**
+ * A list in the caller's memory, as std::span of C++20 is: of anything that has data() and size(),
+ * and, where it is only read, of a braced list that lives during the call. It is the same type in
+ * every version of C++, so that parts of a program may be compiled by different ones.
+ */
+template <class T>
+class Span {
+  template <class List>
+  using Element = std::remove_pointer_t<decltype(std::declval<List&>().data())>;
+  template <class From>
+  static constexpr bool same = std::is_convertible_v<From (*)[], T (*)[]>;
+
+ public:
+  /** An empty list. */
+  constexpr Span() noexcept = default;
+
+  /** size elements from data on. */
+  constexpr Span(T* data, size_t size) noexcept : data_(data), size_(size) {}
+
+  /** An array. */
+  template <size_t N>
+  constexpr Span(T (&array)[N]) noexcept : data_(array), size_(N) {}
+
+  /** A vector, an array, a std::span, a string. */
+  template <class List, class = std::enable_if_t<same<Element<List>>>,
+            class = decltype(std::declval<List&>().size())>
+  constexpr Span(List&& list) noexcept : data_(list.data()), size_(list.size()) {}
+
+  /** A braced list, which has to live as long as the span: for arguments of calls. */
+  template <class U = T, class = std::enable_if_t<std::is_const_v<U>>>
+  constexpr Span(std::initializer_list<std::remove_const_t<U>> list) noexcept
+      : Span(list.begin(), list.size()) {}
+
+  constexpr T* data() const noexcept { return data_; }
+  constexpr size_t size() const noexcept { return size_; }
+  constexpr bool empty() const noexcept { return size_ == 0; }
+  constexpr T* begin() const noexcept { return data_; }
+  constexpr T* end() const noexcept { return data_ + size_; }
+  constexpr T& operator[](size_t i) const noexcept { return data_[i]; }
+
+ private:
+  T* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+/**
+ * The element type of rows in memory. Types of 16 bits that C++17 does not have are made known by
+ * a specialisation: template <> inline constexpr pkv_dtype pagedkv::dtype_of<half> = PKV_F16;
+ */
+template <class T>
+inline constexpr pkv_dtype dtype_of = pkv_dtype(0);
+/** float is F32. */
+template <>
+inline constexpr pkv_dtype dtype_of<float> = PKV_F32;
+
+namespace detail {
+
+/** What an array of arrays is made of. */
+template <class T>
+using Element = std::remove_const_t<std::remove_all_extents_t<T>>;
+
+template <class T>
+inline constexpr bool is_element = dtype_of<Element<T>> != pkv_dtype(0);
+
+/** What a list has, const where it is only read. */
+template <class List>
+using ElementOf = std::remove_pointer_t<decltype(std::declval<List&>().data())>;
+
+}  // namespace detail
+
+/** Rows that are only read, dense unless strides are given: see pkv_tensor. */
+class ConstTensor {
+ public:
+  /** Dense rows from data on, also of an array of arrays. */
+  template <class T, class = std::enable_if_t<detail::is_element<T>>>
+  ConstTensor(const T* data) : ConstTensor(data, dtype_of<detail::Element<T>>) {}
+
+  /** Dense rows in a vector, an array, a std::span. */
+  template <class List, class T = detail::ElementOf<const List>,
+            class = std::enable_if_t<detail::is_element<T>>>
+  ConstTensor(const List& list) : ConstTensor(list.data(), dtype_of<detail::Element<T>>) {}
+
+  /** Rows of any type that the library takes; strides count elements. */
+  ConstTensor(const void* data, pkv_dtype dtype, int64_t row_stride = 0, int64_t head_stride = 0,
+              uint32_t batch_rows = 0)
+      : tensor_{const_cast<void*>(data), dtype, batch_rows, row_stride, head_stride} {}
+
+  /** As the C interface has it. */
+  explicit ConstTensor(const pkv_tensor& tensor) : tensor_(tensor) {}
+
+  const pkv_tensor* get() const noexcept { return &tensor_; }
+
+ private:
+  pkv_tensor tensor_;
+};
+
+/** Rows that are written, dense unless strides are given: see pkv_tensor. */
+class Tensor {
+ public:
+  /** Dense rows from data on, also of an array of arrays. */
+  template <class T, class = std::enable_if_t<detail::is_element<T> && !std::is_const_v<T>>>
+  Tensor(T* data) : Tensor(data, dtype_of<detail::Element<T>>) {}
+
+  /** Dense rows in a vector, an array, a std::span. */
+  template <class List, class T = detail::ElementOf<List>,
+            class = std::enable_if_t<detail::is_element<T> && !std::is_const_v<T>>>
+  Tensor(List&& list) : Tensor(list.data(), dtype_of<T>) {}
+
+  /** Rows of any type that the library takes; strides count elements. */
+  Tensor(void* data, pkv_dtype dtype, int64_t row_stride = 0, int64_t head_stride = 0,
+         uint32_t batch_rows = 0)
+      : tensor_{data, dtype, batch_rows, row_stride, head_stride} {}
+
+  /** As the C interface has it. */
+  explicit Tensor(const pkv_tensor& tensor) : tensor_(tensor) {}
+
+  /** What can be written can be read. */
+  operator ConstTensor() const { return ConstTensor(tensor_); }
+
+  const pkv_tensor* get() const noexcept { return &tensor_; }
+
+ private:
+  pkv_tensor tensor_;
+};
+
+/* ---- Configs --------------------------------------------------------------------------------*/
+
+/** What the classes below are made of. */
+namespace detail {
+
+/** A struct that may grow, with its defaults. */
+template <class T, pkv_status (*init)(T*, size_t)>
+struct Config : T {
+  Config() : T() { check(init(this, sizeof(T))); }
+};
+
+/** Returns what the library fills in. */
+template <class T, class Call>
+T filled(Call call) {
+  T out{};
+  out.struct_size = sizeof out;
+  check(call(&out));
+  return out;
+}
+
+/** Returns what the library tells through a pointer. */
+template <class T, class Call>
+T told(Call call) {
+  T out{};
+  check(call(&out));
+  return out;
+}
+
+/** Returns a list whose length the library tells, asking again where it has grown meanwhile. */
+template <class T, class Call>
+std::vector<T> listed(Call call) {
+  std::vector<T> list(16);
+  size_t count = 0;
+  pkv_status status;
+  while ((status = call(list.size(), list.data(), &count)) == PKV_BUFFER_TOO_SMALL)
+    list.resize(count);
+  check(status);
+  list.resize(count);
+  return list;
+}
+
+/** Refuses lists of different lengths, which the C interface cannot know. */
+inline void same_size(const char* what, size_t size, size_t expected) {
+  if (size != expected)
+    fail(PKV_INVALID_ARGUMENT, std::string(what) + ": " + std::to_string(size) +
+                                   " entries are given, not " + std::to_string(expected));
+}
+
+/** Owns a handle, which is closed once. Converts to the handle for calls of the C interface. */
+template <class Handle, pkv_status (*close_handle)(Handle)>
+class Owner {
+ public:
+  Owner(Owner&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Owner& operator=(Owner&& other) noexcept {
+    if (this != &other) {
+      close();
+      handle_ = std::exchange(other.handle_, nullptr);
+    }
+    return *this;
+  }
+  Owner(const Owner&) = delete;
+  Owner& operator=(const Owner&) = delete;
+
+  /** The handle; NULL after a move, release() or close(). */
+  Handle get() const noexcept { return handle_; }
+  operator Handle() const& noexcept { return handle_; }
+  operator Handle() const&& = delete;
+
+  /** Gives the handle away: it is the caller's to close. */
+  [[nodiscard]] Handle release() noexcept { return std::exchange(handle_, nullptr); }
+
+  /** Closes the handle now and tells how that went. The object has none afterwards. */
+  pkv_status close() noexcept {
+    Handle handle = release();
+    return handle == nullptr ? PKV_OK : close_handle(handle);
+  }
+
+ protected:
+  Owner() noexcept = default;
+  explicit Owner(Handle handle) noexcept : handle_(handle) {}
+  ~Owner() { close(); }
+
+  Handle handle_ = nullptr;
+};
+
+}  // namespace detail
+
+using AttentionParams = detail::Config<pkv_attention_params, pkv_attention_params_init>;
+using CacheConfig = detail::Config<pkv_cache_config, pkv_cache_config_init>;
+using ComputeConfig = detail::Config<pkv_compute_config, pkv_compute_config_init>;
+using DirectoryConfig = detail::Config<pkv_directory_config, pkv_directory_config_init>;
+using FileConfig = detail::Config<pkv_file_config, pkv_file_config_init>;
+using LayerGroup = detail::Config<pkv_layer_group, pkv_layer_group_init>;
+using PoolConfig = detail::Config<pkv_pool_config, pkv_pool_config_init>;
+using PrefixConfig = detail::Config<pkv_prefix_config, pkv_prefix_config_init>;
+using SessionConfig = detail::Config<pkv_session_config, pkv_session_config_init>;
+using StoreConfig = detail::Config<pkv_store_config, pkv_store_config_init>;
+
+/* ---- Sessions, snapshots, batches -----------------------------------------------------------*/
+
+class Snapshot;
+
+/** What pkv_session_resume tells: K and V of positions [length, total) must be computed again. */
+struct Resumed {
+  uint64_t length = 0; /**< Tokens whose K and V are there. */
+  uint64_t total = 0;  /**< Tokens with the remembered ones. */
+};
+
+/** One sequence: see session.h. */
+class Session : public detail::Owner<pkv_session, pkv_session_close> {
+ public:
+  /** No session: something to move one into. */
+  Session() noexcept = default;
+  /** Owns a handle of the C interface from now on. */
+  explicit Session(pkv_session handle) noexcept : Owner(handle) {}
+
+  uint64_t length() const {
+    return detail::told<uint64_t>([&](auto* out) { return pkv_session_length(handle_, out); });
+  }
+  uint64_t layer_length(uint32_t layer) const {
+    return detail::told<uint64_t>(
+        [&](auto* out) { return pkv_session_layer_length(handle_, layer, out); });
+  }
+  pkv_session_info info() const {
+    return detail::filled<pkv_session_info>(
+        [&](auto* out) { return pkv_session_get_info(handle_, out); });
+  }
+
+  void tokens(uint64_t first, Span<int32_t> ids) const {
+    check(pkv_session_tokens(handle_, first, ids.size(), ids.data()));
+  }
+  /** All ids: committed ones, and those that suspend() remembered. */
+  std::vector<int32_t> tokens() const {
+    std::vector<int32_t> ids(info().total);
+    if (!ids.empty()) tokens(0, ids);
+    return ids;
+  }
+  void set_tokens(uint64_t first, Span<const int32_t> ids) {
+    check(pkv_session_set_tokens(handle_, first, ids.size(), ids.data()));
+  }
+  void reserve(uint64_t total_tokens) { check(pkv_session_reserve(handle_, total_tokens)); }
+  void set_priority(int32_t priority) { check(pkv_session_set_priority(handle_, priority)); }
+
+  void prefill(uint32_t layer, size_t n, const ConstTensor& k, const ConstTensor& v) {
+    check(pkv_session_prefill(handle_, layer, n, k.get(), v.get()));
+  }
+  /** Without V, in a latent group. */
+  void prefill(uint32_t layer, size_t n, const ConstTensor& k) {
+    check(pkv_session_prefill(handle_, layer, n, k.get(), nullptr));
+  }
+  void push(uint32_t layer, const ConstTensor& k, const ConstTensor& v) {
+    check(pkv_session_push(handle_, layer, k.get(), v.get()));
+  }
+  /** Without V, in a latent group. */
+  void push(uint32_t layer, const ConstTensor& k) {
+    check(pkv_session_push(handle_, layer, k.get(), nullptr));
+  }
+  void materialize(uint32_t layer, uint64_t first, size_t n, const Tensor& k,
+                   const Tensor& v) const {
+    check(pkv_session_materialize(handle_, layer, first, n, k.get(), v.get()));
+  }
+
+  void trim(uint64_t length) { check(pkv_session_trim(handle_, length)); }
+  Session fork() const {
+    return Session(
+        detail::told<pkv_session>([&](auto* out) { return pkv_session_fork(handle_, out); }));
+  }
+  /** Freezes what it holds: pkv_snapshot_take. */
+  Snapshot snapshot() const;
+
+  void suspend() { check(pkv_session_suspend(handle_)); }
+  Resumed resume() {
+    Resumed resumed;
+    check(pkv_session_resume(handle_, &resumed.length, &resumed.total, nullptr));
+    return resumed;
+  }
+  /** As resume(); nothing where blocks are short, and how many. */
+  std::optional<Resumed> try_resume(uint64_t* blocks_short = nullptr) {
+    Resumed resumed;
+    const pkv_status status =
+        pkv_session_resume(handle_, &resumed.length, &resumed.total, blocks_short);
+    if (status == PKV_OUT_OF_BLOCKS) return std::nullopt;
+    check(status);
+    return resumed;
+  }
+
+  /** Takes over the longest cached beginning of a text, and tells its length. */
+  uint64_t match_prefix(Span<const int32_t> ids) {
+    return detail::told<uint64_t>(
+        [&](auto* out) { return pkv_session_match_prefix(handle_, ids.size(), ids.data(), out); });
+  }
+  /** Begins to read from the store what a suspended session is going to compute again. */
+  void prefetch() { check(pkv_store_prefetch_session(handle_)); }
+
+  std::vector<uint32_t> block_table(uint32_t group = 0) const {
+    return detail::listed<uint32_t>([&](size_t capacity, auto* ids, size_t* count) {
+      return pkv_session_block_table(handle_, group, capacity, ids, count);
+    });
+  }
+  std::vector<int64_t> slot_mapping(uint32_t group, uint64_t first, size_t n) const {
+    std::vector<int64_t> slots(n);
+    check(pkv_session_slot_mapping(handle_, group, first, n, slots.data()));
+    return slots;
+  }
+  std::vector<int64_t> kv_indices(uint32_t group = 0) const {
+    return detail::listed<int64_t>([&](size_t capacity, auto* slots, size_t* count) {
+      return pkv_session_kv_indices(handle_, group, capacity, slots, count);
+    });
+  }
+};
+
+/** A frozen sequence: see snapshot.h. */
+class Snapshot : public detail::Owner<pkv_snapshot, pkv_snapshot_close> {
+ public:
+  /** No snapshot: something to move one into. */
+  Snapshot() noexcept = default;
+  /** Owns a handle of the C interface from now on. */
+  explicit Snapshot(pkv_snapshot handle) noexcept : Owner(handle) {}
+
+  uint64_t length() const {
+    return detail::told<uint64_t>([&](auto* out) { return pkv_snapshot_length(handle_, out); });
+  }
+};
+
+inline Snapshot Session::snapshot() const {
+  return Snapshot(
+      detail::told<pkv_snapshot>([&](auto* out) { return pkv_snapshot_take(handle_, out); }));
+}
+
+/** One forward pass over many sessions: see batch.h. Its destructor aborts it. */
+class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
+ public:
+  /** What kv_indices() tells. */
+  struct Indices {
+    std::vector<int64_t> indptr;  /**< Where those of each session begin, and the end. */
+    std::vector<int64_t> indices; /**< Block ids or slots. */
+    std::vector<uint32_t> last_block_lengths; /**< Tokens in the last block of each session. */
+  };
+
+  /** No batch: something to move one into. */
+  Batch() noexcept = default;
+  /** Owns the handle of a batch over so many sessions from now on. */
+  Batch(pkv_batch handle, size_t sessions) noexcept : Owner(handle), sessions_(sessions) {}
+
+  /** How many sessions take part. */
+  size_t sessions() const noexcept { return sessions_; }
+  size_t rows() const {
+    return detail::told<size_t>([&](auto* out) { return pkv_batch_rows(handle_, out); });
+  }
+  void set_first_rows(Span<const uint32_t> first_rows) {
+    if (!first_rows.empty()) detail::same_size("set_first_rows", first_rows.size(), sessions_);
+    check(pkv_batch_set_first_rows(handle_, first_rows.empty() ? nullptr : first_rows.data()));
+  }
+
+  void write(uint32_t layer, const ConstTensor& k, const ConstTensor& v) {
+    check(pkv_batch_write(handle_, layer, k.get(), v.get()));
+  }
+  /** Without V, in a latent group. */
+  void write(uint32_t layer, const ConstTensor& k) {
+    check(pkv_batch_write(handle_, layer, k.get(), nullptr));
+  }
+  void attend(uint32_t layer, const ConstTensor& q, const Tensor& out) {
+    check(pkv_batch_attend(handle_, layer, nullptr, q.get(), out.get()));
+  }
+  void attend(uint32_t layer, const ConstTensor& q, const Tensor& out,
+              const pkv_attention_params& params) {
+    check(pkv_batch_attend(handle_, layer, &params, q.get(), out.get()));
+  }
+
+  void accept(size_t session, Span<const uint32_t> kept) {
+    check(pkv_batch_accept(handle_, session, kept.size(), kept.data()));
+  }
+  /** Ends the step; tokens has an id for each row. If it throws, the batch is still open. */
+  void commit(Span<const int32_t> tokens) {
+    detail::same_size("commit", tokens.size(), rows());
+    end(pkv_batch_commit(handle_, tokens.data()));
+  }
+  /** Ends the step without telling ids. */
+  void commit() { end(pkv_batch_commit(handle_, nullptr)); }
+  /** Ends the step as if it had never begun. */
+  void abort() { end(pkv_batch_abort(handle_)); }
+
+  std::vector<int64_t> slot_mapping(uint32_t group = 0) const {
+    return detail::listed<int64_t>([&](size_t capacity, auto* slots, size_t* count) {
+      return pkv_batch_slot_mapping(handle_, group, capacity, slots, count);
+    });
+  }
+  /** Pairs of a shared block and the one in its place. */
+  std::vector<std::pair<uint32_t, uint32_t>> block_copies(uint32_t group = 0) const {
+    std::vector<uint32_t> to;
+    const auto from = detail::listed<uint32_t>([&](size_t capacity, auto* blocks, size_t* count) {
+      to.resize(capacity);
+      return pkv_batch_block_copies(handle_, group, capacity, blocks, to.data(), count);
+    });
+    std::vector<std::pair<uint32_t, uint32_t>> pairs;
+    for (size_t i = 0; i < from.size(); i++) pairs.emplace_back(from[i], to[i]);
+    return pairs;
+  }
+  Indices kv_indices(uint32_t group, pkv_index_unit unit) const {
+    Indices out;
+    out.indptr.resize(sessions_ + 1);
+    out.last_block_lengths.resize(sessions_);
+    out.indices = detail::listed<int64_t>([&](size_t capacity, auto* indices, size_t* count) {
+      return pkv_batch_kv_indices(handle_, group, unit, out.indptr.data(), capacity, indices, count,
+                                  out.last_block_lengths.data());
+    });
+    return out;
+  }
+
+ private:
+  void end(pkv_status status) {
+    check(status);
+    handle_ = nullptr;
+  }
+
+  size_t sessions_ = 0;
+};
+
+/* ---- Stores and files -----------------------------------------------------------------------*/
+
+/** A store, until a cache takes it over: see store.h. pkv_redis_open makes one as well. */
+class Store {
+ public:
+  /** No store: something to move one into. */
+  Store() noexcept = default;
+  /** Owns a store of the C interface from now on. */
+  explicit Store(const pkv_store& store) noexcept : store_(store) {}
+  /** Opens a directory: pkv_store_open_directory. */
+  explicit Store(const DirectoryConfig& config)
+      : store_(detail::filled<pkv_store>(
+            [&](auto* out) { return pkv_store_open_directory(&config, out); })) {}
+  Store(Store&& other) noexcept : store_(std::exchange(other.store_, {})) {}
+  Store& operator=(Store&& other) noexcept {
+    std::swap(store_, other.store_);
+    return *this;
+  }
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+  ~Store() {
+    if (store_.close != nullptr) store_.close(store_.user);
+  }
+
+  const pkv_store* get() const noexcept { return &store_; }
+  /** Gives the store away: it is the caller's to close. */
+  [[nodiscard]] pkv_store release() noexcept { return std::exchange(store_, {}); }
+
+ private:
+  pkv_store store_{};
+};
+
+/** Where the bytes of a file come from or go to: see pkv_stream. */
+struct Stream : detail::Config<pkv_stream, pkv_stream_init> {
+  /** A file by its path; the text has to live as long as the stream. */
+  static Stream file(const char* path) {
+    Stream stream;
+    stream.kind = PKV_STREAM_PATH, stream.path = path;
+    return stream;
+  }
+  /** A file by its path. */
+  static Stream file(const std::string& path) { return file(path.c_str()); }
+  /** An open descriptor. */
+  static Stream fd(int descriptor) {
+    Stream stream;
+    stream.kind = PKV_STREAM_DESCRIPTOR, stream.descriptor = descriptor;
+    return stream;
+  }
+  /** Memory that a save writes. */
+  static Stream to_buffer(Span<unsigned char> bytes) {
+    Stream stream;
+    stream.kind = PKV_STREAM_BUFFER, stream.data = bytes.data(), stream.size = bytes.size();
+    return stream;
+  }
+  /** Memory that a load reads. */
+  static Stream from_buffer(Span<const unsigned char> bytes) {
+    return to_buffer({const_cast<unsigned char*>(bytes.data()), bytes.size()});
+  }
+};
+
+/** A session that was loaded, and the label that it was saved with. */
+struct Loaded {
+  Session session;    /**< The session. */
+  uint64_t label = 0; /**< Its label. */
+};
+
+/** Tells what a file holds. */
+inline pkv_file_info inspect(const pkv_stream& from, const FileConfig& config = {}) {
+  return detail::filled<pkv_file_info>(
+      [&](auto* out) { return pkv_file_inspect(&config, &from, out); });
+}
+
+/* ---- Caches ---------------------------------------------------------------------------------*/
+
+/** The KV memory of a model: see cache.h. Salts are bytes; an empty one is none. */
+class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
+ public:
+  /** No cache: something to move one into. */
+  Cache() noexcept = default;
+  /** Owns a handle of the C interface from now on. */
+  explicit Cache(pkv_cache handle) noexcept : Owner(handle) {}
+  /** Makes a cache. */
+  explicit Cache(const pkv_cache_config& config) { check(pkv_cache_create(&config, &handle_)); }
+  /**
+   * Makes a cache with a store, which it takes over; needs config.prefix. If it throws, the store
+   * is still the caller's.
+   */
+  Cache(pkv_cache_config config, Store&& store, StoreConfig store_config = {}) {
+    store_config.store = store.get();
+    config.store = &store_config;
+    check(pkv_cache_create(&config, &handle_));
+    static_cast<void>(store.release());
+  }
+
+  /** Tells what a cache of this config would take. */
+  static pkv_cache_plan plan(const pkv_cache_config& config, uint32_t group = PKV_ALL_GROUPS) {
+    return detail::filled<pkv_cache_plan>(
+        [&](auto* out) { return pkv_cache_compute_plan(&config, group, out); });
+  }
+
+  pkv_cache_info info() const {
+    return detail::filled<pkv_cache_info>(
+        [&](auto* out) { return pkv_cache_get_info(handle_, out); });
+  }
+  pkv_cache_stats stats() const {
+    return detail::filled<pkv_cache_stats>(
+        [&](auto* out) { return pkv_cache_get_stats(handle_, out); });
+  }
+  pkv_pool_stats pool_stats(uint32_t group = 0) const {
+    return detail::filled<pkv_pool_stats>(
+        [&](auto* out) { return pkv_cache_get_pool_stats(handle_, group, out); });
+  }
+  /** The figures as Prometheus reads them. */
+  std::string metrics() const {
+    const auto text = detail::listed<char>([&](size_t capacity, auto* bytes, size_t* size) {
+      return pkv_cache_format_metrics(handle_, capacity, bytes, size);
+    });
+    return std::string(text.data());
+  }
+  void validate() const { check(pkv_cache_validate(handle_)); }
+  pkv_kv_view kv_view(uint32_t layer) const {
+    return detail::filled<pkv_kv_view>(
+        [&](auto* out) { return pkv_cache_kv_view(handle_, layer, out); });
+  }
+
+  /** Opens an empty session. */
+  Session open() {
+    return Session(detail::told<pkv_session>(
+        [&](auto* out) { return pkv_session_open(handle_, nullptr, out); }));
+  }
+  Session open(const pkv_session_config& config) {
+    return Session(detail::told<pkv_session>(
+        [&](auto* out) { return pkv_session_open(handle_, &config, out); }));
+  }
+  /** Opens a session with what a snapshot holds. */
+  Session open(const Snapshot& snapshot) {
+    return Session(detail::told<pkv_session>(
+        [&](auto* out) { return pkv_snapshot_open(handle_, snapshot.get(), out); }));
+  }
+
+  /** Begins a step: new_tokens[i] new tokens of sessions[i]. */
+  Batch begin(Span<const pkv_session> sessions, Span<const uint32_t> new_tokens) {
+    detail::same_size("begin", new_tokens.size(), sessions.size());
+    return Batch(detail::told<pkv_batch>([&](auto* out) {
+                   return pkv_batch_begin(handle_, sessions.size(), sessions.data(),
+                                          new_tokens.data(), nullptr, out);
+                 }),
+                 sessions.size());
+  }
+  /** As begin(); nothing where blocks are short, and how many. */
+  std::optional<Batch> try_begin(Span<const pkv_session> sessions, Span<const uint32_t> new_tokens,
+                                 uint64_t* blocks_short = nullptr) {
+    detail::same_size("try_begin", new_tokens.size(), sessions.size());
+    pkv_batch batch = nullptr;
+    const pkv_status status = pkv_batch_begin(handle_, sessions.size(), sessions.data(),
+                                              new_tokens.data(), blocks_short, &batch);
+    if (status == PKV_OUT_OF_BLOCKS) return std::nullopt;
+    check(status);
+    return std::make_optional<Batch>(batch, sessions.size());
+  }
+  /** Names sessions to suspend so that begin() with the others of this list gets its blocks. */
+  std::vector<pkv_session> choose_victims(Span<const pkv_session> sessions,
+                                          Span<const uint32_t> new_tokens) const {
+    detail::same_size("choose_victims", new_tokens.size(), sessions.size());
+    return detail::listed<pkv_session>([&](size_t capacity, auto* victims, size_t* count) {
+      return pkv_batch_choose_victims(handle_, sessions.size(), sessions.data(), new_tokens.data(),
+                                      capacity, victims, count);
+    });
+  }
+
+  /** The prefix index: see prefix.h. */
+  uint64_t probe_prefix(Span<const int32_t> ids, std::string_view salt = {}) const {
+    return of_text(pkv_prefix_probe, ids, salt);
+  }
+  uint64_t pin_prefix(Span<const int32_t> ids, std::string_view salt = {}) {
+    return of_text(pkv_prefix_pin, ids, salt);
+  }
+  uint64_t unpin_prefix(Span<const int32_t> ids, std::string_view salt = {}) {
+    return of_text(pkv_prefix_unpin, ids, salt);
+  }
+  /** Of all salts. */
+  pkv_prefix_stats prefix_stats() const {
+    return detail::filled<pkv_prefix_stats>(
+        [&](auto* out) { return pkv_prefix_get_stats(handle_, nullptr, PKV_ALL_SALTS, out); });
+  }
+  pkv_prefix_stats prefix_stats(std::string_view salt) const {
+    return detail::filled<pkv_prefix_stats>(
+        [&](auto* out) { return pkv_prefix_get_stats(handle_, bytes(salt), salt.size(), out); });
+  }
+  /** Of all salts. */
+  void clear_prefixes() { check(pkv_prefix_clear(handle_, nullptr, PKV_ALL_SALTS)); }
+  void clear_prefixes(std::string_view salt) {
+    check(pkv_prefix_clear(handle_, bytes(salt), salt.size()));
+  }
+  void set_prefix_quota(std::string_view salt, uint64_t blocks) {
+    check(pkv_prefix_set_quota(handle_, bytes(salt), salt.size(), blocks));
+  }
+  /** Fills events from number next on, which rises, and tells how many were written. */
+  size_t read_prefix_events(uint64_t& next, Span<pkv_prefix_event> events,
+                            uint64_t* lost = nullptr) {
+    size_t n = events.size();
+    check(pkv_prefix_read_events(handle_, &next, &n, events.data(), lost));
+    return n;
+  }
+
+  /** The store behind the memory: see store.h. */
+  pkv_store_stats store_stats() const {
+    return detail::filled<pkv_store_stats>(
+        [&](auto* out) { return pkv_store_get_stats(handle_, out); });
+  }
+  void prefetch(Span<const int32_t> ids, std::string_view salt = {}) {
+    check(pkv_store_prefetch(handle_, bytes(salt), salt.size(), ids.size(), ids.data()));
+  }
+  /** Waits for prefetches of a text, and tells how many of its tokens are in memory. */
+  uint64_t wait(Span<const int32_t> ids, uint32_t timeout_ms, std::string_view salt = {}) {
+    return detail::told<uint64_t>([&](auto* out) {
+      return pkv_store_wait(handle_, bytes(salt), salt.size(), ids.size(), ids.data(), timeout_ms,
+                            out);
+    });
+  }
+  void cancel(Span<const int32_t> ids, std::string_view salt = {}) {
+    check(pkv_store_cancel(handle_, bytes(salt), salt.size(), ids.size(), ids.data()));
+  }
+  /** Waits until what ended before is written, and tells how many block positions are not. */
+  uint64_t flush(uint32_t timeout_ms) {
+    return detail::told<uint64_t>(
+        [&](auto* out) { return pkv_store_flush(handle_, timeout_ms, out); });
+  }
+
+  /** Saves sequences, and the prefix index if the config says so; tells the size of the file. */
+  uint64_t save(const pkv_stream& to, Span<const pkv_file_item> items,
+                const FileConfig& config = {}) {
+    return detail::told<uint64_t>([&](auto* out) {
+      return pkv_file_save(handle_, items.size(), items.data(), &config, &to, out);
+    });
+  }
+  /** Saves sessions, whose labels are their places in the list. */
+  uint64_t save(const pkv_stream& to, Span<const pkv_session> sessions,
+                const FileConfig& config = {}) {
+    std::vector<pkv_file_item> items;
+    for (pkv_session session : sessions) items.push_back({session, nullptr, items.size()});
+    return save(to, items, config);
+  }
+  /** Opens every sequence of a file. A stream that cannot be read twice needs a capacity. */
+  std::vector<Loaded> load(const pkv_stream& from, const FileConfig& config = {},
+                           size_t capacity = 16) {
+    std::vector<pkv_session> sessions(capacity);
+    std::vector<uint64_t> labels(capacity);
+    std::vector<Loaded> loaded;
+    size_t count = 0;
+    pkv_status status;
+    const auto once = [&] {
+      loaded.reserve(sessions.size());
+      return pkv_file_load(handle_, &config, &from, sessions.size(), sessions.data(), labels.data(),
+                           &count);
+    };
+    if ((status = once()) == PKV_BUFFER_TOO_SMALL &&
+        (from.kind == PKV_STREAM_PATH || from.kind == PKV_STREAM_BUFFER)) {
+      sessions.resize(count), labels.resize(count);
+      status = once();
+    }
+    check(status);
+    loaded.resize(count);
+    for (size_t i = 0; i < count; i++)
+      loaded[i].session = Session(sessions[i]), loaded[i].label = labels[i];
+    return loaded;
+  }
+
+ private:
+  static const void* bytes(std::string_view salt) { return salt.empty() ? nullptr : salt.data(); }
+  template <class Function>
+  uint64_t of_text(Function function, Span<const int32_t> ids, std::string_view salt) const {
+    return detail::told<uint64_t>([&](auto* out) {
+      return function(handle_, bytes(salt), salt.size(), ids.size(), ids.data(), out);
+    });
+  }
+};
+
+/* ---- Without a cache ------------------------------------------------------------------------*/
+
+/** Block ids alone: see pool.h. */
+class Pool : public detail::Owner<pkv_pool, pkv_pool_destroy> {
+ public:
+  /** No pool: something to move one into. */
+  Pool() noexcept = default;
+  /** Owns a handle of the C interface from now on. */
+  explicit Pool(pkv_pool handle) noexcept : Owner(handle) {}
+  /** Makes a pool. */
+  explicit Pool(const pkv_pool_config& config) { check(pkv_pool_create(&config, &handle_)); }
+  /** Makes a pool of so many blocks of so many slots. */
+  explicit Pool(uint32_t blocks, uint32_t block_size = 16) {
+    PoolConfig config;
+    config.blocks = blocks, config.block_size = block_size;
+    check(pkv_pool_create(&config, &handle_));
+  }
+
+  void alloc(Span<pkv_block> blocks) {
+    check(pkv_pool_alloc(handle_, blocks.size(), blocks.data()));
+  }
+  std::vector<pkv_block> alloc(size_t n) {
+    std::vector<pkv_block> blocks(n);
+    alloc(Span<pkv_block>(blocks));
+    return blocks;
+  }
+  void retain(Span<const pkv_block> blocks) {
+    check(pkv_pool_retain(handle_, blocks.size(), blocks.data()));
+  }
+  /** Drops a reference of each block: pkv_pool_release. (release() gives the handle away.) */
+  void free(Span<const pkv_block> blocks) {
+    check(pkv_pool_release(handle_, blocks.size(), blocks.data()));
+  }
+  /** Claims slots, and tells the offset of the first one. */
+  uint32_t claim(pkv_block block, uint32_t n) {
+    return detail::told<uint32_t>(
+        [&](auto* out) { return pkv_pool_claim(handle_, block, n, out); });
+  }
+  void seal(pkv_block block) { check(pkv_pool_seal(handle_, block)); }
+  void reset(pkv_block block) { check(pkv_pool_reset(handle_, block)); }
+  pkv_block_state block_state(uint32_t id) const {
+    return detail::filled<pkv_block_state>(
+        [&](auto* out) { return pkv_pool_block_state(handle_, id, out); });
+  }
+  pkv_pool_stats stats() const {
+    return detail::filled<pkv_pool_stats>(
+        [&](auto* out) { return pkv_pool_get_stats(handle_, out); });
+  }
+  void validate() const { check(pkv_pool_validate(handle_)); }
+};
+
+/** What the functions below run on: see compute.h. Where they take NULL, all processors. */
+class Compute : public detail::Owner<pkv_compute, pkv_compute_destroy> {
+ public:
+  /** Makes one with the defaults. */
+  Compute() { check(pkv_compute_create(nullptr, &handle_)); }
+  /** Owns a handle of the C interface from now on. */
+  explicit Compute(pkv_compute handle) noexcept : Owner(handle) {}
+  /** Makes one. */
+  explicit Compute(const pkv_compute_config& config) {
+    check(pkv_compute_create(&config, &handle_));
+  }
+
+  pkv_compute_info info() const {
+    return detail::filled<pkv_compute_info>(
+        [&](auto* out) { return pkv_compute_get_info(handle_, out); });
+  }
+};
+
+/** The OpenMP threads of the process as a runner. */
+inline pkv_runner openmp_runner() {
+  return detail::told<pkv_runner>([](auto* out) { return pkv_openmp_runner(out); });
+}
+
+/** K and V of one layer in memory of the caller's: see kv.h. */
+struct KvView : pkv_kv_view {
+  /** Fields are 0, to be filled in as pkv_kv_view_plan asks. */
+  KvView() : pkv_kv_view() { struct_size = sizeof(pkv_kv_view); }
+  /** Fills in the rest for memory of its own (NULL: for none yet), and tells its size in bytes. */
+  uint64_t plan(void* memory = nullptr, bool latent = false) {
+    return detail::told<uint64_t>(
+        [&](auto* out) { return pkv_kv_view_plan(this, latent ? 1 : 0, memory, out); });
+  }
+};
+
+/** Sequences over a view, described by the caller: see kv.h. */
+struct AttentionSequences : pkv_attention_sequences {
+  /** Fields are 0. */
+  AttentionSequences() : pkv_attention_sequences() {
+    struct_size = sizeof(pkv_attention_sequences);
+  }
+};
+
+/** Attention over memory of the caller's. */
+inline void attention(pkv_compute compute, const pkv_kv_view& kv,
+                      const pkv_attention_sequences& sequences, const ConstTensor& q,
+                      const Tensor& out, const pkv_attention_params& params = AttentionParams()) {
+  check(pkv_attention(compute, &kv, &sequences, &params, q.get(), out.get()));
+}
+
+/** Stores rows at the last positions of sequences, or at their query_positions. */
+inline void kv_write(pkv_compute compute, const pkv_kv_view& kv,
+                     const pkv_attention_sequences& sequences, const ConstTensor& k,
+                     const ConstTensor& v) {
+  check(pkv_kv_write(compute, &kv, &sequences, k.get(), v.get()));
+}
+
+/** Stores rows in slots. */
+inline void kv_write_slots(pkv_compute compute, const pkv_kv_view& kv, Span<const int64_t> slots,
+                           const ConstTensor& k, const ConstTensor& v) {
+  check(pkv_kv_write_slots(compute, &kv, slots.size(), slots.data(), k.get(), v.get()));
+}
+
+/** Copies slots to rows. */
+inline void kv_read_slots(pkv_compute compute, const pkv_kv_view& kv, Span<const int64_t> slots,
+                          const Tensor& k, const Tensor& v) {
+  check(pkv_kv_read_slots(compute, &kv, slots.size(), slots.data(), k.get(), v.get()));
+}
+
+/** Combines results over the same queries and different positions; merged_lse may be NULL. */
+inline void merge_states(pkv_compute compute, Span<const ConstTensor> outs,
+                         Span<const float* const> lse, size_t rows, uint32_t heads, uint32_t dim,
+                         const Tensor& merged, float* merged_lse = nullptr) {
+  detail::same_size("merge_states", lse.size(), outs.size());
+  std::vector<pkv_tensor> tensors;
+  for (const ConstTensor& out : outs) tensors.push_back(*out.get());
+  check(pkv_merge_states(compute, tensors.size(), tensors.data(), lse.data(), rows, heads, dim,
+                         merged.get(), merged_lse));
+}
+
+/** The hashes that prefix events have for the whole blocks of a text. */
+inline std::vector<uint64_t> hash_blocks(Span<const int32_t> ids, uint32_t block_size,
+                                         std::string_view salt = {}) {
+  if (block_size == 0) fail(PKV_INVALID_ARGUMENT, "hash_blocks: block_size is 0");
+  std::vector<uint64_t> hashes(ids.size() / block_size);
+  check(pkv_prefix_hash_blocks(salt.empty() ? nullptr : salt.data(), salt.size(), block_size,
+                               ids.size(), ids.data(), hashes.data()));
+  return hashes;
+}
+
+/** Whether this build and this processor have an instruction set. */
+inline bool isa_supported(pkv_isa isa) {
+  return detail::told<int32_t>([&](auto* out) { return pkv_isa_supported(isa, out); }) != 0;
+}
+
+}  // namespace pagedkv
+
+#endif
