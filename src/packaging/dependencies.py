@@ -20,7 +20,13 @@ RELATIONS = {
     "test": ("TEST_DEPENDENCY_OF", False),
     "bench": ("DEV_DEPENDENCY_OF", False),
 }
-PURLS = {"pypi": "pkg:pypi/", "cargo": "pkg:cargo/", "go": "pkg:golang/", "apt": "pkg:deb/debian/"}
+PURLS = {
+    "pypi": "pkg:pypi/",
+    "cargo": "pkg:cargo/",
+    "go": "pkg:golang/",
+    "npm": "pkg:npm/",
+    "apt": "pkg:deb/debian/",
+}
 
 
 def version():

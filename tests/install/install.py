@@ -27,7 +27,7 @@ def installed_files(root):
             continue
         text = path.relative_to(root).as_posix()
         if "tbb" not in text:  # oneTBB is installed beside the library where it was built with it
-            names.add(re.sub(r".*/(include|pkgconfig|cmake|lib[^/]*\.(so|a))", r"\1", text))
+            names.add(re.sub(r".*/(include|pkgconfig|cmake|share|lib[^/]*\.(so|a))", r"\1", text))
     return names
 
 
@@ -39,6 +39,7 @@ def expected_files(tree, version, libraries, static):
     archives = {f"lib{name}.a" for name in libraries if static}
     return headers.union(
         cmake,
+        {"share/pagedkv/api.json"},
         archives,
         *(
             {f"lib{name}.so", f"lib{name}.so.0", f"lib{name}.so.{version}", f"pkgconfig/{name}.pc"}
