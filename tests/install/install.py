@@ -6,6 +6,7 @@ usage: install.py TREE BUILD VERSION CC CXX MESON..."""
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -117,6 +118,23 @@ class Installed:
         assert "pagedkv" not in run("ldd", program), "a shared library of ours is needed"
         print(run(program))
 
+    def run_printed(self, readme, source):
+        """Runs each block of commands that builds a.c, as it is printed, and the program it made
+        last, which finds the library by itself.
+        """
+        folder = self.directory / "printed"
+        folder.mkdir()
+        shutil.copy(source, folder / "a.c")
+        environment = {k: v for k, v in self.environment.items() if k != "LD_LIBRARY_PATH"}
+        blocks = re.findall(r"^```sh\n(cc a\.c.*?)^```$", readme.read_text(), re.M | re.S)
+        assert len(blocks) >= 2, f"{len(blocks)} blocks build a.c"
+        for block in blocks:
+            result = subprocess.run(
+                ["bash", "-e"], input=block + "./a.out\n", cwd=folder, env=environment, text=True
+            )
+            assert result.returncode == 0, block
+        print(f"{len(blocks)} blocks of {readme.name}")
+
     def refuse_absent(self, compiler, language):
         absent = self.directory / "absent.c"
         absent.write_text(
@@ -152,6 +170,10 @@ def main():
                     "pagedkv", tree / "bindings/c/examples/minimal.c", compiler, language
                 )
         installed.run("pagedkv", tree / "bindings/cpp/minimal.cpp", cxx.split(), "c++")
+        if static:
+            installed.run_printed(
+                tree / "src/packaging/README.md", tree / "bindings/c/examples/minimal.c"
+            )
         if "pagedkv-redis" in libraries:
             installed.run("pagedkv-redis", redis, cc.split(), "c")
             if static:
