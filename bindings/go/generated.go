@@ -328,8 +328,10 @@ func cachePlanOf(r *raw.CachePlan) CachePlan {
 
 // CacheInfo: What a cache was made with, defaults filled in.
 type CacheInfo struct {
+	// Where K and V live.
 	Storage Storage
-	Layout  Layout
+	// How the bytes of a block are arranged.
+	Layout Layout
 	// Tokens per block.
 	BlockSize uint32
 	// How many layer groups.
@@ -457,6 +459,7 @@ func poolStatsOf(r *raw.PoolStats) PoolStats {
 
 // SessionInfo: What a session holds now.
 type SessionInfo struct {
+	// That of the session's config, or set since.
 	Priority int32
 	// 1: between pkv_session_suspend and pkv_session_resume.
 	Suspended bool
@@ -560,7 +563,8 @@ type PrefixEvent struct {
 	Parent uint64
 	// Position of its first token.
 	Position uint64
-	Kind     PrefixEventKind
+	// What happened.
+	Kind PrefixEventKind
 }
 
 func prefixEventOf(r *raw.PrefixEvent) PrefixEvent {
@@ -598,9 +602,11 @@ type FileInfo struct {
 	// 0: saved with storage NONE.
 	HasKV bool
 	// 1: saved with a key, so encrypted and authenticated.
-	Authenticated   bool
+	Authenticated bool
+	// Bytes of the fingerprint; 0: the file has none.
 	FingerprintSize uint32
-	Fingerprint     [64]byte
+	// What the saver named the model by.
+	Fingerprint [64]byte
 }
 
 func fileInfoOf(r *raw.FileInfo) FileInfo {
@@ -630,14 +636,18 @@ type StoreStats struct {
 	QueuedBlocks uint64
 	// Block positions not written: the queue was full, memory was needed, or the store failed.
 	DroppedBlocks uint64
-	WrittenItems  uint64
-	WrittenBytes  uint64
+	// Items that the store took.
+	WrittenItems uint64
+	// Bytes of these items.
+	WrittenBytes uint64
 	// Items not written because the store had them already.
 	KnownItems uint64
 	// Items that were looked for in the store.
 	AskedItems uint64
-	ReadItems  uint64
-	ReadBytes  uint64
+	// Items that the store gave back.
+	ReadItems uint64
+	// Bytes of these items.
+	ReadBytes uint64
 	// Items that were not as they had been put: misses.
 	CorruptItems uint64
 	// Calls that the store failed.

@@ -95,8 +95,8 @@ typedef struct pkv_layer_group {
    * group.
    */
   const uint32_t* layer_indices;
-  uint32_t query_heads; /**< A multiple of kv_heads. */
-  uint32_t kv_heads;
+  uint32_t query_heads;  /**< A multiple of kv_heads. */
+  uint32_t kv_heads;     /**< KV heads of each layer, 1 or more. */
   uint32_t key_dim;      /**< Head dim of queries and keys; a multiple of 16, 16 to 576. */
   uint32_t value_dim;    /**< Head dim of values and outputs; 0 (default): key_dim. */
   pkv_dtype dtype;       /**< Type of stored keys, and of values; 0 (default): PKV_F32. */
@@ -137,7 +137,7 @@ typedef enum pkv_eviction PKV_ENUM {
 /** The prefix index of a cache: see prefix.h. A block position is one block in each layer group. */
 typedef struct pkv_prefix_config {
   uint32_t struct_size;
-  pkv_eviction eviction;
+  pkv_eviction eviction; /**< Which blocks are evicted first. Default DEFAULT. */
   /**
    * The most block positions that are pinned at once (pkv_prefix_pin); 0 (default): a quarter of
    * the blocks of the largest group.
@@ -163,9 +163,9 @@ typedef struct pkv_cache_config {
   uint32_t struct_size;
 
   /* The model: the next ten fields describe it as one group, as in pkv_layer_group. */
-  uint32_t layers;      /**< How many layers. */
-  uint32_t query_heads; /**< A multiple of kv_heads. */
-  uint32_t kv_heads;
+  uint32_t layers;       /**< How many layers. */
+  uint32_t query_heads;  /**< A multiple of kv_heads. */
+  uint32_t kv_heads;     /**< KV heads of each layer, 1 or more. */
   uint32_t key_dim;      /**< Head dim of queries and keys; a multiple of 16, 16 to 576. */
   uint32_t value_dim;    /**< Head dim of values and outputs; 0 (default): key_dim. */
   pkv_dtype dtype;       /**< Type of stored keys, and of values; 0 (default): PKV_F32. */
@@ -293,8 +293,8 @@ PKV_API pkv_status pkv_cache_destroy(pkv_cache cache);
 /** What a cache was made with, defaults filled in. */
 typedef struct pkv_cache_info {
   uint32_t struct_size;
-  pkv_storage storage;
-  pkv_layout layout;
+  pkv_storage storage; /**< Where K and V live. */
+  pkv_layout layout;   /**< How the bytes of a block are arranged. */
   uint32_t block_size; /**< Tokens per block. */
   uint32_t groups;     /**< How many layer groups. */
   uint32_t layers;     /**< Over all groups. */

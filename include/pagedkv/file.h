@@ -66,12 +66,12 @@ typedef enum pkv_stream_kind PKV_ENUM {
 /** One stream. Only the fields of its kind are looked at. */
 typedef struct pkv_stream {
   uint32_t struct_size;
-  pkv_stream_kind kind;
-  const char* path;   /**< PATH: the file. */
-  int32_t descriptor; /**< DESCRIPTOR: the descriptor. */
-  uint32_t reserved;  /**< 0. */
-  void* data;         /**< BUFFER: the memory; a save writes it, others only read it. */
-  uint64_t size;      /**< BUFFER: its bytes; of a load, just those of the file. */
+  pkv_stream_kind kind; /**< Where the bytes come from or go to. */
+  const char* path;     /**< PATH: the file. */
+  int32_t descriptor;   /**< DESCRIPTOR: the descriptor. */
+  uint32_t reserved;    /**< 0. */
+  void* data;           /**< BUFFER: the memory; a save writes it, others only read it. */
+  uint64_t size;        /**< BUFFER: its bytes; of a load, just those of the file. */
   /**
    * CALLBACKS: moves up to n bytes to the library; returns how many, or a negative errno. 0 ends
    * the file. A hook: see common.h.
@@ -200,20 +200,20 @@ PKV_API pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config,
 /** What a file says of itself. */
 typedef struct pkv_file_info {
   uint32_t struct_size;
-  uint32_t version;        /**< Version of the format: 1 without a key, 2 with one. */
-  uint64_t bytes;          /**< Size of the file. */
-  uint64_t kv_bytes;       /**< Of these, keys and values. */
-  uint64_t sessions;       /**< Sequences. */
-  uint64_t tokens;         /**< Tokens of all sequences; shared ones count in each. */
-  uint64_t stored_tokens;  /**< Positions whose K and V are stored; shared ones count once. */
-  uint64_t prefix_entries; /**< Texts of the prefix index. */
-  uint32_t block_size;     /**< Tokens per block of the cache that was saved. */
-  uint32_t groups;         /**< Layer groups. */
-  uint32_t layers;         /**< Layers over all groups. */
-  uint32_t has_kv;         /**< 0: saved with storage NONE. */
-  uint32_t authenticated;  /**< 1: saved with a key, so encrypted and authenticated. */
-  uint32_t fingerprint_size;
-  unsigned char fingerprint[64];
+  uint32_t version;              /**< Version of the format: 1 without a key, 2 with one. */
+  uint64_t bytes;                /**< Size of the file. */
+  uint64_t kv_bytes;             /**< Of these, keys and values. */
+  uint64_t sessions;             /**< Sequences. */
+  uint64_t tokens;               /**< Tokens of all sequences; shared ones count in each. */
+  uint64_t stored_tokens;        /**< Positions whose K and V are stored; shared ones count once. */
+  uint64_t prefix_entries;       /**< Texts of the prefix index. */
+  uint32_t block_size;           /**< Tokens per block of the cache that was saved. */
+  uint32_t groups;               /**< Layer groups. */
+  uint32_t layers;               /**< Layers over all groups. */
+  uint32_t has_kv;               /**< 0: saved with storage NONE. */
+  uint32_t authenticated;        /**< 1: saved with a key, so encrypted and authenticated. */
+  uint32_t fingerprint_size;     /**< Bytes of the fingerprint; 0: the file has none. */
+  unsigned char fingerprint[64]; /**< What the saver named the model by. */
 } pkv_file_info;
 
 /**

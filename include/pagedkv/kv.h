@@ -37,22 +37,22 @@ extern "C" {
  */
 typedef struct pkv_kv_view {
   uint32_t struct_size;
-  pkv_layout layout;
-  uint32_t block_size; /**< Tokens per block. PACKED: a multiple of 16. PLAIN: 1 or more. */
-  uint32_t kv_heads;
-  uint32_t key_dim;
-  uint32_t value_dim;
-  pkv_dtype dtype;       /**< Type of K, and of V. */
-  pkv_dtype value_dtype; /**< Type of V, if another one; 0: dtype. */
-  uint64_t blocks;       /**< Blocks that the memory holds; no id at or above this is followed. */
-  void* k;               /**< Only pkv_kv_write and pkv_kv_write_slots write to it. */
-  void* v;               /**< As k. NULL: V is the first value_dim dims of K. */
-  int64_t k_block_stride;
-  int64_t k_row_stride;
-  int64_t k_head_stride;
-  int64_t v_block_stride;
-  int64_t v_row_stride;
-  int64_t v_head_stride;
+  pkv_layout layout;      /**< How the bytes of a block are arranged. */
+  uint32_t block_size;    /**< Tokens per block. PACKED: a multiple of 16. PLAIN: 1 or more. */
+  uint32_t kv_heads;      /**< KV heads of this layer. */
+  uint32_t key_dim;       /**< Dims of a row of K. */
+  uint32_t value_dim;     /**< Dims of a row of V. */
+  pkv_dtype dtype;        /**< Type of K, and of V. */
+  pkv_dtype value_dtype;  /**< Type of V, if another one; 0: dtype. */
+  uint64_t blocks;        /**< Blocks that the memory holds; no id at or above this is followed. */
+  void* k;                /**< Only pkv_kv_write and pkv_kv_write_slots write to it. */
+  void* v;                /**< As k. NULL: V is the first value_dim dims of K. */
+  int64_t k_block_stride; /**< K: from block to block. */
+  int64_t k_row_stride;   /**< K: from token to token; PACKED: from tile to tile. */
+  int64_t k_head_stride;  /**< K: from KV head to KV head. */
+  int64_t v_block_stride; /**< V: from block to block. */
+  int64_t v_row_stride;   /**< V: from token to token; PACKED: from tile to tile. */
+  int64_t v_head_stride;  /**< V: from KV head to KV head. */
 } pkv_kv_view;
 
 /**

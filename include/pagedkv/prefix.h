@@ -203,8 +203,8 @@ typedef struct pkv_prefix_event {
   uint64_t hash;     /**< Hash of the block and all before it: see pkv_prefix_hash_blocks. */
   uint64_t parent;   /**< Hash of the block before it; of the first block, hash of the salt. */
   uint64_t position; /**< Position of its first token. */
-  pkv_prefix_event_kind kind;
-  uint32_t reserved; /**< 0. */
+  pkv_prefix_event_kind kind; /**< What happened. */
+  uint32_t reserved;          /**< 0. */
 } pkv_prefix_event;
 
 /**

@@ -249,7 +249,7 @@ PKV_API pkv_status pkv_session_set_priority(pkv_session session, int32_t priorit
 /** What a session holds now. */
 typedef struct pkv_session_info {
   uint32_t struct_size;
-  int32_t priority;
+  int32_t priority;          /**< That of the session's config, or set since. */
   uint32_t suspended;        /**< 1: between pkv_session_suspend and pkv_session_resume. */
   uint32_t reserved;         /**< 0. */
   uint64_t length;           /**< Committed tokens. */

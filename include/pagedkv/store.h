@@ -180,12 +180,12 @@ typedef struct pkv_store_stats {
   uint64_t queued_blocks; /**< Block positions that wait to be written. */
   /** Block positions not written: the queue was full, memory was needed, or the store failed. */
   uint64_t dropped_blocks;
-  uint64_t written_items;
-  uint64_t written_bytes;
-  uint64_t known_items; /**< Items not written because the store had them already. */
-  uint64_t asked_items; /**< Items that were looked for in the store. */
-  uint64_t read_items;
-  uint64_t read_bytes;
+  uint64_t written_items; /**< Items that the store took. */
+  uint64_t written_bytes; /**< Bytes of these items. */
+  uint64_t known_items;   /**< Items not written because the store had them already. */
+  uint64_t asked_items;   /**< Items that were looked for in the store. */
+  uint64_t read_items;    /**< Items that the store gave back. */
+  uint64_t read_bytes;    /**< Bytes of these items. */
   uint64_t corrupt_items; /**< Items that were not as they had been put: misses. */
   uint64_t failures;      /**< Calls that the store failed. */
 } pkv_store_stats;

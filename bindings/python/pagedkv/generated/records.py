@@ -106,7 +106,9 @@ class CacheInfo:
     """What a cache was made with, defaults filled in."""
 
     storage: raw.Storage
+    """Where K and V live."""
     layout: raw.Layout
+    """How the bytes of a block are arranged."""
     block_size: int
     """Tokens per block."""
     groups: int
@@ -150,6 +152,7 @@ class SessionInfo:
     """What a session holds now."""
 
     priority: int
+    """That of the session's config, or set since."""
     suspended: int
     """1: between pkv_session_suspend and pkv_session_resume."""
     length: int
@@ -191,7 +194,9 @@ class FileInfo:
     authenticated: int
     """1: saved with a key, so encrypted and authenticated."""
     fingerprint_size: int
+    """Bytes of the fingerprint; 0: the file has none."""
     fingerprint: builtins.bytes
+    """What the saver named the model by."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,6 +244,7 @@ class PrefixEvent:
     position: int
     """Position of its first token."""
     kind: raw.PrefixEventKind
+    """What happened."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,13 +258,17 @@ class StoreStats:
     dropped_blocks: int
     """Block positions not written: the queue was full, memory was needed, or the store failed."""
     written_items: int
+    """Items that the store took."""
     written_bytes: int
+    """Bytes of these items."""
     known_items: int
     """Items not written because the store had them already."""
     asked_items: int
     """Items that were looked for in the store."""
     read_items: int
+    """Items that the store gave back."""
     read_bytes: int
+    """Bytes of these items."""
     corrupt_items: int
     """Items that were not as they had been put: misses."""
     failures: int

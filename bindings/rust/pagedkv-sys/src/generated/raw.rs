@@ -482,6 +482,7 @@ pub struct pkv_layer_group {
     pub layer_indices: *const u32,
     /// A multiple of kv_heads.
     pub query_heads: u32,
+    /// KV heads of each layer, 1 or more.
     pub kv_heads: u32,
     /// Head dim of queries and keys; a multiple of 16, 16 to 576.
     pub key_dim: u32,
@@ -513,6 +514,7 @@ pub struct pkv_layer_group {
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_prefix_config {
     pub struct_size: u32,
+    /// Which blocks are evicted first. Default DEFAULT.
     pub eviction: pkv_eviction,
     /// The most block positions that are pinned at once (pkv_prefix_pin); 0 (default): a quarter of
     /// the blocks of the largest group.
@@ -537,6 +539,7 @@ pub struct pkv_cache_config {
     pub layers: u32,
     /// A multiple of kv_heads.
     pub query_heads: u32,
+    /// KV heads of each layer, 1 or more.
     pub kv_heads: u32,
     /// Head dim of queries and keys; a multiple of 16, 16 to 576.
     pub key_dim: u32,
@@ -619,7 +622,9 @@ pub struct pkv_cache_plan {
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_cache_info {
     pub struct_size: u32,
+    /// Where K and V live.
     pub storage: pkv_storage,
+    /// How the bytes of a block are arranged.
     pub layout: pkv_layout,
     /// Tokens per block.
     pub block_size: u32,
@@ -674,11 +679,15 @@ pub struct pkv_compute_info {
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_kv_view {
     pub struct_size: u32,
+    /// How the bytes of a block are arranged.
     pub layout: pkv_layout,
     /// Tokens per block. PACKED: a multiple of 16. PLAIN: 1 or more.
     pub block_size: u32,
+    /// KV heads of this layer.
     pub kv_heads: u32,
+    /// Dims of a row of K.
     pub key_dim: u32,
+    /// Dims of a row of V.
     pub value_dim: u32,
     /// Type of K, and of V.
     pub dtype: pkv_dtype,
@@ -690,11 +699,17 @@ pub struct pkv_kv_view {
     pub k: *mut c_void,
     /// As k. NULL: V is the first value_dim dims of K.
     pub v: *mut c_void,
+    /// K: from block to block.
     pub k_block_stride: i64,
+    /// K: from token to token; PACKED: from tile to tile.
     pub k_row_stride: i64,
+    /// K: from KV head to KV head.
     pub k_head_stride: i64,
+    /// V: from block to block.
     pub v_block_stride: i64,
+    /// V: from token to token; PACKED: from tile to tile.
     pub v_row_stride: i64,
+    /// V: from KV head to KV head.
     pub v_head_stride: i64,
 }
 
@@ -843,6 +858,7 @@ pub struct pkv_session_config {
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_session_info {
     pub struct_size: u32,
+    /// That of the session's config, or set since.
     pub priority: i32,
     /// 1: between pkv_session_suspend and pkv_session_resume.
     pub suspended: u32,
@@ -863,6 +879,7 @@ pub struct pkv_session_info {
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_stream {
     pub struct_size: u32,
+    /// Where the bytes come from or go to.
     pub kind: pkv_stream_kind,
     /// PATH: the file.
     pub path: *const c_char,
@@ -952,7 +969,9 @@ pub struct pkv_file_info {
     pub has_kv: u32,
     /// 1: saved with a key, so encrypted and authenticated.
     pub authenticated: u32,
+    /// Bytes of the fingerprint; 0: the file has none.
     pub fingerprint_size: u32,
+    /// What the saver named the model by.
     pub fingerprint: [u8; 64],
 }
 
@@ -1002,6 +1021,7 @@ pub struct pkv_prefix_event {
     pub parent: u64,
     /// Position of its first token.
     pub position: u64,
+    /// What happened.
     pub kind: pkv_prefix_event_kind,
     /// 0.
     pub reserved: u32,
@@ -1082,13 +1102,17 @@ pub struct pkv_store_stats {
     pub queued_blocks: u64,
     /// Block positions not written: the queue was full, memory was needed, or the store failed.
     pub dropped_blocks: u64,
+    /// Items that the store took.
     pub written_items: u64,
+    /// Bytes of these items.
     pub written_bytes: u64,
     /// Items not written because the store had them already.
     pub known_items: u64,
     /// Items that were looked for in the store.
     pub asked_items: u64,
+    /// Items that the store gave back.
     pub read_items: u64,
+    /// Bytes of these items.
     pub read_bytes: u64,
     /// Items that were not as they had been put: misses.
     pub corrupt_items: u64,
