@@ -16,6 +16,7 @@ BINDINGS = {
         "bench/peers",
         "bench/serve",
         "bench/demo",
+        "include/site/requirements.txt",
         "tests/install-deps",
         "src/packaging/cross",
     ],
