@@ -4,7 +4,7 @@ import (
 	"errors"
 	"runtime"
 
-	raw "pagedkv/internal/generated"
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
 // Step is a session's part of a batch.

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"unsafe"
 
-	raw "pagedkv/internal/generated"
-	"pagedkv/internal/library"
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
+	"github.com/pagedkv/pagedkv/bindings/go/internal/library"
 )
 
 // AllGroups asks ComputePlan for all layer groups together.

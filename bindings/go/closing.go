@@ -4,7 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	raw "pagedkv/internal/generated"
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
 // ending is an object of the library that nobody uses any more.

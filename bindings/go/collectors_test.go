@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	raw "pagedkv/internal/generated"
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
 // Objects that are collected where they cannot be closed: while hooks run, while other goroutines

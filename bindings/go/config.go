@@ -3,7 +3,7 @@ package pagedkv
 import (
 	"unsafe"
 
-	raw "pagedkv/internal/generated"
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
 // LayerGroup is layers with the same shape. A plain model is one group; hybrid models have one for

@@ -7,8 +7,8 @@ import (
 	"runtime"
 	"strings"
 
-	raw "pagedkv/internal/generated"
-	"pagedkv/internal/library"
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
+	"github.com/pagedkv/pagedkv/bindings/go/internal/library"
 )
 
 // Family is the kind of a Status, an error to compare others with.

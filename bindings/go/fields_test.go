@@ -7,8 +7,8 @@ import (
 	"time"
 	"unsafe"
 
-	raw "pagedkv/internal/generated"
-	"pagedkv/internal/library"
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
+	"github.com/pagedkv/pagedkv/bindings/go/internal/library"
 )
 
 // Every field that a caller gives arrives in C. A field that is new in C fails here until a config

@@ -7,8 +7,8 @@ import (
 	"syscall"
 	"unsafe"
 
-	raw "pagedkv/internal/generated"
-	"pagedkv/internal/library"
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
+	"github.com/pagedkv/pagedkv/bindings/go/internal/library"
 )
 
 // FileConfig goes with saving and with loading. The zero value, and nil, have the defaults.

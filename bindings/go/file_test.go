@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"pagedkv"
+	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
 
 // saved is a cache with a session of 40 tokens, and a snapshot of its first 20.

@@ -2,7 +2,7 @@
 
 package pagedkv
 
-import raw "pagedkv/internal/generated"
+import raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 
 // Status is an enum of the library.
 type Status int32

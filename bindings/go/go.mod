@@ -1,4 +1,4 @@
-module pagedkv
+module github.com/pagedkv/pagedkv/bindings/go
 
 go 1.19
 

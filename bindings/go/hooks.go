@@ -6,7 +6,7 @@ import (
 
 	"github.com/ebitengine/purego"
 
-	raw "pagedkv/internal/generated"
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
 // Logger receives one line without a newline. It must not call the library.

@@ -5,8 +5,8 @@ import (
 	"runtime"
 	"unsafe"
 
-	raw "pagedkv/internal/generated"
-	"pagedkv/internal/library"
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
+	"github.com/pagedkv/pagedkv/bindings/go/internal/library"
 )
 
 // Memory is where K or V of a KVView lie: a slice of the caller's, or a cache's own.

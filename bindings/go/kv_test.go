@@ -3,7 +3,7 @@ package pagedkv_test
 import (
 	"testing"
 
-	"pagedkv"
+	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
 
 // means are the first outputs of rows of one head of 16 dims.

@@ -1,8 +1,8 @@
 package pagedkv
 
 import (
-	raw "pagedkv/internal/generated"
-	"pagedkv/internal/library"
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
+	"github.com/pagedkv/pagedkv/bindings/go/internal/library"
 )
 
 // Load opens the library at path now, instead of at the first call from where package documentation

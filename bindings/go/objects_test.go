@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"pagedkv"
+	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
 
 func newCache(t testing.TB, config pagedkv.CacheConfig) *pagedkv.Cache {

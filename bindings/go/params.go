@@ -3,7 +3,7 @@ package pagedkv
 import (
 	"unsafe"
 
-	raw "pagedkv/internal/generated"
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
 const (

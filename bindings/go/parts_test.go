@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"pagedkv"
+	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
 
 func TestPool(t *testing.T) {

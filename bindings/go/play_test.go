@@ -6,7 +6,7 @@ import (
 	"math/rand"
 	"testing"
 
-	"pagedkv"
+	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
 
 // Random use of a cache against a naive model: lists of token ids, and attention by its definition.

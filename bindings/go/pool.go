@@ -4,8 +4,8 @@ import (
 	"runtime"
 	"unsafe"
 
-	raw "pagedkv/internal/generated"
-	"pagedkv/internal/library"
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
+	"github.com/pagedkv/pagedkv/bindings/go/internal/library"
 )
 
 // Block is a reference to one block: its id, and a generation that tells a stale reference from the

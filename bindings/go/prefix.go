@@ -4,7 +4,7 @@ import (
 	"runtime"
 	"unsafe"
 
-	raw "pagedkv/internal/generated"
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
 // MatchPrefix gives an empty session the longest cached beginning of a text, and says how many

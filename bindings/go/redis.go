@@ -6,8 +6,8 @@ import (
 	"time"
 	"unsafe"
 
-	raw "pagedkv/internal/generated"
-	"pagedkv/internal/library"
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
+	"github.com/pagedkv/pagedkv/bindings/go/internal/library"
 )
 
 // RedisConfig is a Redis or Valkey server, or a cluster of them, as a store. It is reached by

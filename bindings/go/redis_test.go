@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"pagedkv"
+	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
 
 func freePort(t *testing.T) int {

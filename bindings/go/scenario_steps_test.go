@@ -1,7 +1,7 @@
 package pagedkv_test
 
 import (
-	"pagedkv"
+	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
 
 var actions = map[string]func(*player, object){

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"pagedkv"
+	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
 
 // The scenarios of bindings/scenarios, whose README.md says what every step means.

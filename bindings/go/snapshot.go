@@ -3,7 +3,7 @@ package pagedkv
 import (
 	"runtime"
 
-	raw "pagedkv/internal/generated"
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
 // Snapshot is a frozen sequence: references to its blocks, not copies. Any number of goroutines may

@@ -7,7 +7,7 @@ import (
 
 	"github.com/ebitengine/purego"
 
-	raw "pagedkv/internal/generated"
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
 // StoreConfig puts a directory or Redis behind the memory of a cache: what ended or suspended

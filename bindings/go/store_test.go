@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"pagedkv"
+	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
 
 func TestTextsComeBackFromADirectory(t *testing.T) {

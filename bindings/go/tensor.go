@@ -4,7 +4,7 @@ import (
 	"math/bits"
 	"unsafe"
 
-	raw "pagedkv/internal/generated"
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
 // Tensor is rows in the caller's memory: keys, values, queries or outputs, [rows][heads][dim]. The

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"pagedkv/internal/llama"
+	"github.com/pagedkv/pagedkv/bindings/go/internal/llama"
 )
 
 const data = "../../../../bench/data/"

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"pagedkv"
-	"pagedkv/internal/llama"
+	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
+	"github.com/pagedkv/pagedkv/bindings/go/internal/llama"
 )
 
 // prompts are the values of a flag that may stand more than once.

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"pagedkv"
-	"pagedkv/internal/llama"
+	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
+	"github.com/pagedkv/pagedkv/bindings/go/internal/llama"
 )
 
 type state int

@@ -21,7 +21,7 @@ import (
 	"time"
 	"unsafe"
 
-	"pagedkv"
+	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
 
 const (

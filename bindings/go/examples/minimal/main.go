@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"log"
 
-	"pagedkv"
+	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ebitengine/purego"
 
-	raw "pagedkv/internal/generated"
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
 const soname = "libpagedkv.so.0"

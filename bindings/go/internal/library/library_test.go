@@ -4,7 +4,7 @@ import (
 	"runtime"
 	"testing"
 
-	raw "pagedkv/internal/generated"
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
 func TestVersionIsThatOfTheLibrary(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/ebitengine/purego"
 
-	raw "pagedkv/internal/generated"
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
 // RedisConfig is pkv_redis_config of pagedkv/redis.h: of libpagedkv-redis, a library of its own,

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"unsafe"
 
-	raw "pagedkv/internal/generated"
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
 // The defaults differ from field to field, so that one in the wrong place is seen.
