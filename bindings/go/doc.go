@@ -20,10 +20,13 @@
 //
 // # The library
 //
-// By default no C compiler is needed: libpagedkv.so.0 is opened at the first call, from where
-// PAGEDKV_LIBRARY says, from beside the program or ../lib, or from where the dynamic linker finds
-// it; Load names another. With the build tag pagedkv_cgo the program is linked to it by cgo and
-// pkg-config. Both are the same in every other respect.
+// By default no C compiler is needed: libpagedkv.so.0 is opened at the first call. It is the first
+// of these: the file that PAGEDKV_LIBRARY names; the copy in a program that was built with the tag
+// pagedkv_embed; beside the program or in ../lib; where the dynamic linker finds it; in /usr/local;
+// in an installed package of Python. If there is none, the error says what was wrong in each place.
+// Load names another one, and LoadBytes opens one that the program carries. With the build tag
+// pagedkv_cgo the program is linked to the library by cgo and pkg-config. Both are the same in
+// every other respect.
 //
 // # Errors
 //

@@ -9,6 +9,17 @@ import (
 // says. A program has one library.
 func Load(path string) error { return library.Load(path) }
 
+// LoadBytes opens a library that the program carries, by go:embed say, before the first call. It is
+// opened in memory, and nothing of it stays on a disk:
+//
+//	//go:embed libpagedkv.so.0
+//	var content []byte
+//
+//	err := pagedkv.LoadBytes(content)
+//
+// What that library needs itself (ldd lists it) has to be installed.
+func LoadBytes(content []byte) error { return library.LoadBytes("embedded library", content) }
+
 // Version of the library, "0.1.0".
 func Version() (string, error) {
 	if err := library.Load(""); err != nil {

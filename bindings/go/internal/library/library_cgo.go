@@ -12,9 +12,12 @@ func Path() string { return "" }
 
 // Load says that the library is linked: there is nothing to open.
 func Load(path string) error {
-	if path != "" {
-		return errors.New("pagedkv: this program was built with the tag pagedkv_cgo and is " +
-			"linked to its library: it cannot open " + path)
+	if path == "" {
+		return nil
 	}
-	return nil
+	return errors.New("pagedkv: this program was built with the tag pagedkv_cgo and is " +
+		"linked to its library: it cannot open " + path)
 }
+
+// LoadBytes says the same.
+func LoadBytes(name string, content []byte) error { return Load(name) }

@@ -3,9 +3,8 @@
 package library
 
 import (
+	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 
@@ -32,51 +31,87 @@ func Path() string {
 	return library.path
 }
 
-// Load opens the library at path, once for the whole program. Without a path it is the first of:
-// $PAGEDKV_LIBRARY; beside the program, or in ../lib from there; wherever the dynamic linker finds
-// it.
+// Load opens the library at path, once for the whole program. Without a path it is the first that
+// can be opened of places().
 func Load(path string) error {
 	library.Lock()
 	defer library.Unlock()
 	if library.path != "" {
-		if path == "" || path == library.path {
+		if path == "" {
 			return nil
 		}
-		return fmt.Errorf(
-			"pagedkv: the library %s is open already, and a program has one: %s comes too late",
-			library.path, path,
-		)
+		return isOpen(path)
 	}
-	if path == "" {
-		path = find()
+	if path != "" {
+		if err := open(path); err != nil {
+			return fmt.Errorf("pagedkv: cannot open the library: %w", err)
+		}
+		return nil
 	}
+	return search(places())
+}
+
+// LoadBytes opens a library that the program carries. name is for errors and for Path.
+func LoadBytes(name string, content []byte) error {
+	library.Lock()
+	defer library.Unlock()
+	if library.path != "" {
+		return isOpen(name)
+	}
+	if err := openBytes(name, content); err != nil {
+		return fmt.Errorf("pagedkv: cannot open the library: %w", err)
+	}
+	return nil
+}
+
+// isOpen is an error if the library that is open is another one.
+func isOpen(path string) error {
+	if path == library.path {
+		return nil
+	}
+	return fmt.Errorf(
+		"pagedkv: the library %s is open already, and a program has one: %s comes too late",
+		library.path, path,
+	)
+}
+
+// search opens the first library of these places, or says of each what is wrong with it.
+func search(places []place) error {
+	text := "pagedkv: there is no " + soname + " that can be opened. It was looked for"
+	for _, place := range places {
+		problem := place.missing
+		if problem == "" {
+			err := place.open()
+			if err == nil {
+				return nil
+			}
+			problem = err.Error()
+		}
+		text += "\n\t" + place.where + ": " + problem
+	}
+	return errors.New(text + "\nPAGEDKV_LIBRARY may name it, or pagedkv.Load.")
+}
+
+// open opens a file, or a name that the dynamic linker looks for.
+func open(path string) error {
 	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err != nil {
-		return fmt.Errorf("pagedkv: cannot open the library (PAGEDKV_LIBRARY may name it): %w", err)
+		return err
 	}
+	return use(path, handle)
+}
+
+// use makes an open library the one of the program.
+func use(path string, handle uintptr) error {
 	found := raw.Addresses
 	for i, name := range raw.Names {
-		if found[i], err = purego.Dlsym(handle, name); err != nil {
-			return fmt.Errorf(
-				"pagedkv: the library %s has no %s: it is older than this module", path, name,
-			)
+		address, err := purego.Dlsym(handle, name)
+		if err != nil {
+			return fmt.Errorf("%s has no %s: it is older than this module", path, name)
 		}
+		found[i] = address
 	}
 	raw.Addresses, library.path = found, path
 	library.open.Store(true)
 	return nil
-}
-
-func find() string {
-	if path := os.Getenv("PAGEDKV_LIBRARY"); path != "" {
-		return path
-	}
-	if program, err := os.Executable(); err == nil {
-		for _, folder := range []string{".", "../lib"} {
-			if path := filepath.Join(filepath.Dir(program), folder, soname); exists(path) {
-				return path
-			}
-		}
-	}
-	return soname
 }

@@ -1,0 +1,5 @@
+//go:build !pagedkv_embed && !pagedkv_cgo
+
+package library
+
+var embedded []byte
