@@ -72,6 +72,7 @@ def of_pypi(root):
 def of_go(root):
     everything = "\n".join(text(root, name) for name in BINDINGS["go"])
     found = re.findall(r"^(?:require |\t)([\w.-]+/\S+) v[^/\n]*$", everything, re.M)
+    found = [name for name in found if not name.endswith("/bindings/go")]
     return set(found) | set(re.findall(r"go install \"([^@]+)@", everything))
 
 

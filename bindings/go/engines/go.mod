@@ -1,12 +1,12 @@
-module pagedkv/engines
+module github.com/pagedkv/pagedkv/bindings/go/engines
 
 go 1.24.0
 
 require (
 	github.com/dlclark/regexp2 v1.11.5
 	github.com/gpustack/gguf-parser-go v0.28.1
+	github.com/pagedkv/pagedkv/bindings/go v0.0.0
 	gonum.org/v1/gonum v0.17.0
-	pagedkv v0.0.0
 )
 
 require (
@@ -24,4 +24,4 @@ require (
 	golang.org/x/tools v0.30.0 // indirect
 )
 
-replace pagedkv => ../
+replace github.com/pagedkv/pagedkv/bindings/go => ../

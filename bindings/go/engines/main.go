@@ -12,8 +12,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"pagedkv"
-	"pagedkv/internal/llama"
+	"github.com/pagedkv/pagedkv/bindings/go"
+	"github.com/pagedkv/pagedkv/bindings/go/internal/llama"
 )
 
 const usage = "usage: engines MODEL.gguf TOKENS QUESTION..."

@@ -10,7 +10,7 @@ import (
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/gonum"
 
-	"pagedkv/internal/llama"
+	"github.com/pagedkv/pagedkv/bindings/go/internal/llama"
 )
 
 // names says what llama.cpp calls the tensors of a Llama model.
