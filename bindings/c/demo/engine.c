@@ -151,6 +151,7 @@ static void attend(void* user, size_t layer, float* q, float* k, float* v, float
   e->library_seconds += seconds() - start;
 }
 
+/* [positions] */
 static size_t stack_rows(engine* e, size_t count, const step* steps) {
   size_t rows = 0;
   for (size_t i = 0; i < count; i++) {
@@ -163,6 +164,7 @@ static size_t stack_rows(engine* e, size_t count, const step* steps) {
   }
   return rows;
 }
+/* [positions end] */
 
 static void hand_out_logits(engine* e, size_t count, step* steps) {
   size_t rows = 0, wanted = 0;

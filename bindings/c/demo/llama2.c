@@ -105,9 +105,11 @@ static void attention_block(llama2_run* run, size_t layer, size_t rows, llama2_a
   matmul(run->q, run->normed, m->wq + layer * m->dim * m->dim, rows, m->dim, m->dim);
   matmul(run->k, run->normed, m->wk + layer * m->kv_dim * m->dim, rows, m->dim, m->kv_dim);
   matmul(run->v, run->normed, m->wv + layer * m->kv_dim * m->dim, rows, m->dim, m->kv_dim);
+  /* [rotate] */
   rotate(run->q, run->rotation, rows, m->query_heads, m->head_dim);
   rotate(run->k, run->rotation, rows, m->kv_heads, m->head_dim);
   attend(user, layer, run->q, run->k, run->v, run->attended);
+  /* [rotate end] */
   matmul(run->normed, run->attended, m->wo + layer * m->dim * m->dim, rows, m->dim, m->dim);
   add(run->x, run->normed, rows * m->dim);
 }
