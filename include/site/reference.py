@@ -85,13 +85,16 @@ class Reference:
 
     def statuses(self, words, page):
         """Statuses are named without their prefix; in parentheses NONE or NULL is no status."""
-        return re.sub(
-            r"\b[A-Z][A-Z_]+\b",
-            lambda m: self.link(f"PKV_{m[0]}", page, m[0])
-            if self.places.get(f"PKV_{m[0]}", "").startswith("reference/common.md")
-            else m[0],
-            words,
-        )
+
+        def replaced(match):
+            name = match[0]
+            if name.startswith("pkv_"):
+                return self.prose(name, page)
+            if self.places.get(f"PKV_{name}", "").startswith("reference/common.md"):
+                return self.link(f"PKV_{name}", page, name)
+            return name
+
+        return re.sub(r"\b(?:pkv_\w+|[A-Z][A-Z_]+)\b", replaced, words)
 
     # ---- Declarations
 
@@ -132,8 +135,8 @@ class Reference:
     def page(self, header):
         top, declarations = self.public[header]
         page = self.places[header]
-        lines = ["# The guided tour" if header == "pagedkv.h" else f"# {header}"]
-        lines.append(self.text(top if top.startswith("pkv_") else top[0].upper() + top[1:], page))
+        words = top if top.startswith("pkv_") else top[0].upper() + top[1:]
+        lines = [f"# {header}", self.text(words, page)]
         for part in declarations:
             lines += self.declaration(part, page)
         return "\n\n".join(line for line in lines if line) + "\n"
