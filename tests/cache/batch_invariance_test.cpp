@@ -1,0 +1,177 @@
+// What include/guide/same-bits.md promises: a session that shares no blocks with others gets the
+// same bits alone and in any batch, in every kind of memory, and a prompt is stored with the same
+// bits whatever chunks it comes in. That they do not depend on threads is shown elsewhere
+// (attention_threads_test.cpp, shared_prefix_test.cpp, runner_test.cpp).
+#include "../support/cache.h"
+#include "../support/rows.h"
+#include "memory_kinds.h"
+
+namespace cache_test {
+namespace {
+
+// What each session holds, and how many tokens it gets in the step: the decode of a long text,
+// which is cut into several parts; drafts to be verified; the decode of a short text; a chunk of a
+// prompt.
+struct Turn {
+  uint32_t held, added;
+};
+constexpr Turn turns[] = {{2600, 1}, {300, 3}, {40, 1}, {700, 40}};
+constexpr size_t sessions = std::size(turns);
+
+// A cache with these sessions. The rows of a session follow from its number.
+class Service {
+ public:
+  Service(const Model& model, const MemoryKind& kind, pkv_isa isa = PKV_ISA_AUTO,
+          uint32_t block_size = 16)
+      : model_(model), cache_(create(config(model, kind, isa, block_size))) {
+    for (size_t i = 0; i < sessions; i++) {
+      Random random(i + 1);
+      sessions_.push_back(open(cache_));
+      step(cache_, sessions_.back(), model_, turns[i].held, random);
+    }
+  }
+
+  // Runs one step of some sessions, which is aborted, and returns the outputs of each.
+  std::vector<Rows> outputs(const std::vector<size_t>& members) {
+    const pkv_dtype dtype = rows_dtype(model_.dtype);
+    std::vector<pkv_session> handles;
+    std::vector<uint32_t> counts;
+    KeysValues rows = rows_of(model_, 0);
+    Rows q(0, model_.query_heads, model_.key_dim, dtype);
+    for (const size_t i : members) {
+      handles.push_back(sessions_[i]);
+      counts.push_back(turns[i].added);
+      Random random(i + 100);
+      KeysValues more = rows_of(model_, turns[i].added);
+      rows.k.append(more.k.fill(random));
+      rows.v.append(more.v.fill(random));
+      q.append(Rows(turns[i].added, model_.query_heads, model_.key_dim, dtype).fill(random));
+    }
+    Batch batch = begin(cache_, handles, counts);
+    write(batch, 0, model_, rows);
+    Rows out(q.rows(), model_.query_heads, model_.values(), dtype);
+    attend(batch, 0, q, out);
+    std::vector<Rows> found;
+    size_t first = 0;
+    for (const uint32_t count : counts) {
+      found.push_back(out.slice(first, count));
+      first += count;
+    }
+    return found;
+  }
+
+ private:
+  static pkv_cache_config config(const Model& model, const MemoryKind& kind, pkv_isa isa,
+                                 uint32_t block_size) {
+    pkv_cache_config config = config_of(model, 4000 / block_size + sessions, kind.storage);
+    config.layout = kind.layout;
+    config.block_size = block_size;
+    config.isa = isa;
+    return config;
+  }
+
+  Model model_;
+  Cache cache_;
+  std::vector<Session> sessions_;
+};
+
+Model model_of(pkv_dtype dtype) { return {1, 8, 2, 64, 0, dtype}; }
+
+class BatchInvariance : public testing::TestWithParam<MemoryKind> {};
+
+void expect_the_bits_of_alone(Service& service) {
+  std::vector<Rows> alone;
+  for (size_t i = 0; i < sessions; i++) alone.push_back(service.outputs({i})[0]);
+  for (const std::vector<size_t>& members :
+       {std::vector<size_t>{0, 1, 2, 3}, {3, 0}, {2, 1, 0}, {1, 3, 2}}) {
+    const std::vector<Rows> together = service.outputs(members);
+    for (size_t i = 0; i < members.size(); i++)
+      EXPECT_TRUE(together[i] == alone[members[i]])
+          << "session " << members[i] << " in a batch of " << members.size();
+  }
+}
+
+TEST_P(BatchInvariance, ASessionGetsTheBitsItGetsAlone) {
+  for (const pkv_dtype dtype : stored_dtypes) {
+    SCOPED_TRACE(name_of(dtype));
+    Service service(model_of(dtype), GetParam());
+    expect_the_bits_of_alone(service);
+  }
+}
+
+TEST_P(BatchInvariance, ASessionGetsTheBitsItGetsAloneOnEveryInstructionSet) {
+  for (const pkv_isa isa : supported_isas()) {
+    SCOPED_TRACE(pkv_isa_name(isa));
+    Service service(model_of(PKV_BF16), GetParam(), isa);
+    expect_the_bits_of_alone(service);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, BatchInvariance, testing::ValuesIn(memory_kinds), kind_name);
+
+TEST(SameBits, EveryKindOfMemoryGivesTheSame) {
+  for (const pkv_dtype dtype : stored_dtypes) {
+    SCOPED_TRACE(name_of(dtype));
+    const std::vector<Rows> expected =
+        Service(model_of(dtype), memory_kinds[0]).outputs({0, 1, 2, 3});
+    for (const MemoryKind& kind : memory_kinds)
+      for (const uint32_t block_size : {16u, 64u})
+        EXPECT_TRUE(expected ==
+                    Service(model_of(dtype), kind, PKV_ISA_AUTO, block_size).outputs({0, 1, 2, 3}))
+            << kind.name << ", blocks of " << block_size;
+  }
+}
+
+// In contiguous memory a fork has rows of its own, which nobody reads for two sessions at once.
+TEST(SameBits, ContiguousForksGetTheBitsTheyGetAlone) {
+  const Model model = model_of(PKV_BF16);
+  Cache cache = create(config_of(model, 300, PKV_STORAGE_CONTIGUOUS));
+  Random random(1);
+  Session first = open(cache);
+  step(cache, first, model, 700, random);
+  Session second = fork(first);
+  KeysValues rows = rows_of(model, 2);
+  rows.k.fill(random);
+  rows.v.fill(random);
+  Rows q(2, model.query_heads, model.key_dim);
+  q.fill(random);
+
+  const auto outputs = [&](const std::vector<pkv_session>& handles, size_t row) {
+    KeysValues own{rows.k.slice(row, handles.size()), rows.v.slice(row, handles.size())};
+    Rows queries = q.slice(row, handles.size());
+    Rows out(handles.size(), model.query_heads, model.values());
+    Batch batch = begin(cache, handles, std::vector<uint32_t>(handles.size(), 1));
+    write(batch, 0, model, own);
+    attend(batch, 0, queries, out);
+    return out;
+  };
+  const Rows together = outputs({first, second}, 0);
+  EXPECT_TRUE(together.slice(0, 1) == outputs({first}, 0));
+  EXPECT_TRUE(together.slice(1, 1) == outputs({second}, 1));
+}
+
+TEST(SameBits, APromptInChunksIsStoredAsTheWholeIs) {
+  constexpr uint32_t tokens = 300;
+  for (const pkv_dtype dtype : stored_dtypes) {
+    const Model model = model_of(dtype);
+    Cache cache = create(config_of(model, 100));
+    Random random(1);
+    Session whole = open(cache), chunked = open(cache);
+    KeysValues rows = step(cache, whole, model, tokens, random)[0];
+    uint32_t first = 0;
+    for (const uint32_t chunk : {1u, 15u, 16u, 100u, 168u}) {
+      KeysValues some{rows.k.slice(first, chunk), rows.v.slice(first, chunk)};
+      Batch batch = begin(cache, {chunked}, {chunk});
+      write(batch, 0, model, some);
+      commit(batch);
+      first += chunk;
+    }
+    ASSERT_EQ(tokens, first);
+    EXPECT_TRUE(materialize(whole, 0, model, 0, tokens) ==
+                materialize(chunked, 0, model, 0, tokens))
+        << name_of(dtype);
+  }
+}
+
+}  // namespace
+}  // namespace cache_test
