@@ -1,10 +1,12 @@
 """Each file that `meson install` puts somewhere is in exactly one Debian package, and each package
 has all that its list names; the versions that the packages are built with are those that meson
-asks for. Nothing is built: src/packaging/deb does that, and is tried by hand.
+asks for; the list of symbols has each function and the version that it came with. Nothing is
+built: src/packaging/deb does that, and is tried by hand.
 
 usage: deb.py TREE BUILD MESON..."""
 
 import fnmatch
+import json
 import pathlib
 import re
 import sys
@@ -70,6 +72,18 @@ def check_versions(meson, control):
     ]
 
 
+def check_symbols(listed, functions):
+    """Compares a list of symbols with api.json."""
+    versions = dict(re.findall(r"^ (\w+)@PAGEDKV_0 ([\d.]+)$", listed, re.M))
+    versions.pop("PAGEDKV_0")
+    since = {function["name"]: function["since"] for function in functions}
+    return [
+        f"libpagedkv0.symbols: {name} {versions.get(name)}, api.json: {since.get(name)}"
+        for name in sorted(versions.keys() | since.keys())
+        if versions.get(name) != since.get(name)
+    ]
+
+
 def main():
     tree, build, *meson = sys.argv[1:]
     tree = pathlib.Path(tree)
@@ -106,6 +120,12 @@ def main():
     assert check_versions(
         sources, control.replace("2021.5", "2021.4")
     ), "an older oneTBB is not noticed"
+    functions = json.loads((tree / "bindings/api/api.json").read_text())["functions"]
+    listed = (debian / "libpagedkv0.symbols").read_text()
+    assert check_symbols(listed, functions) == [], check_symbols(listed, functions)
+    assert check_symbols(listed, functions[1:]) and check_symbols(
+        listed, [*functions, {"name": "pkv_new", "since": "0.2"}]
+    ), "a function that is not there, or new, is not noticed"
     print(f"{len(names)} files in {len(lists)} packages")
 
 
