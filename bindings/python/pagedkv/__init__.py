@@ -6,6 +6,7 @@ import ctypes
 
 from ._arrays import Rows, TokenIds
 from ._cache_base import LayerShape, PrefixEvents, prefix_hash_blocks
+from ._enums import DtypeLike, enum_number
 from ._library import LibraryNotFoundError, library
 from ._python_store import Store
 from .attention import AttentionParams, BoolMask, attention, merge_states
@@ -71,10 +72,10 @@ def library_version() -> str:
     return library().version_string().decode()
 
 
-def isa_supported(isa: Isa) -> bool:
+def isa_supported(isa: Isa | str) -> bool:
     """Whether the library has kernels for the instruction set and this processor can run them."""
     found = ctypes.c_int32()
-    library().check(library().isa_supported(isa, ctypes.byref(found)))
+    library().check(library().isa_supported(enum_number(isa, Isa, "isa"), ctypes.byref(found)))
     return bool(found.value)
 
 
@@ -100,6 +101,7 @@ __all__ = [
     "CorruptError",
     "DirectoryStore",
     "Dtype",
+    "DtypeLike",
     "Eviction",
     "ExhaustedError",
     "FileInfo",

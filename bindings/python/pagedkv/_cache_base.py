@@ -22,6 +22,7 @@ from ._handle import Handle, as_record, new_handle, report, unsigned
 from ._library import library, opened
 from ._memory import Memory
 from ._python_store import Store
+from ._repr import counted
 from .config import CacheConfig
 from .errors import MisuseError, misuse
 from .generated import raw as _raw
@@ -83,6 +84,14 @@ class CacheBase(Handle):
     def _ending(self) -> _waiting.Ending:
         return _waiting.Ending(
             self._closer(), (self._owners, self._store), later=self._calls_python
+        )
+
+    def _shown(self) -> str:
+        info, stats = self.info(), self.stats()
+        return (
+            f"{counted(info.layers, 'layer')}, {stats.used_blocks} of {stats.blocks} blocks of "
+            f"{info.block_size} tokens used, {counted(stats.sessions, 'session')}, "
+            f"{info.isa.name}, {counted(info.threads, 'thread')}"
         )
 
     @property

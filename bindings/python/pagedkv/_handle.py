@@ -14,7 +14,7 @@ from typing import Any, SupportsIndex, TypeVar
 
 from . import _waiting
 from ._library import library, opened
-from .errors import misuse
+from .errors import PagedKVError, misuse
 from .generated import raw as _raw
 
 Record = TypeVar("Record")
@@ -55,6 +55,19 @@ class Handle:
             library()
             self._closer()()
             self._closed = True
+
+    def __repr__(self) -> str:
+        if self._closed:
+            return f"<{type(self).__name__}, closed>"
+        try:
+            return f"<{type(self).__name__}: {self._shown()}>"
+        except PagedKVError as error:  # its cache is closed, or another thread uses it
+            status = getattr(error.status, "name", error.status)
+            return f"<{type(self).__name__}: {status}>"
+
+    def _shown(self) -> str:
+        """What repr() says of an open object."""
+        return f"handle {self._handle:#x}"
 
     def __enter__(self: Self) -> Self:
         return self

@@ -27,6 +27,9 @@ class Library(Functions):
         super().__init__(file)
         self.path = path
 
+    def __repr__(self) -> str:
+        return f"<libpagedkv {self.version_string().decode()}: {self.path}>"
+
     def check(self, status: int) -> None:
         if status:
             raise error_of(status, self.last_error().decode(errors="replace"))

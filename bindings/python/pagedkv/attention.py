@@ -24,6 +24,7 @@ from ._arrays import (
     token_ids,
 )
 from ._library import library
+from ._repr import shown_dataclass
 from ._structs import fill
 from .compute import Compute, handle_of
 from .errors import misuse
@@ -32,7 +33,7 @@ from .generated.raw import SINKS_OF_LAYER, WINDOW_OF_LAYER
 from .kv import KVView, Sequences
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class BoolMask:
     """Which positions each query sees: `data` is [sequences][n][columns] of bool, an extent of 1
     stands for all sequences or all queries. Column c is position first_positions[sequence] + c
@@ -41,6 +42,9 @@ class BoolMask:
 
     data: npt.NDArray[np.bool_] | npt.NDArray[np.uint8]
     first_positions: Sequence[int] | npt.NDArray[np.int64] | None = None
+
+    def __repr__(self) -> str:
+        return shown_dataclass(self)
 
     def fill(self, struct: _raw.AttentionParams, rows: BatchRows, keep: list[Any]) -> None:
         """Fills the fields of C; `keep` gets what has to stay alive as long as they."""
@@ -67,7 +71,7 @@ class BoolMask:
             struct.bool_mask_first_positions = address(first)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class AttentionParams:
     """The fields of pkv_attention_params. `mask` is [rows][words] of uint64: bit j of a row says
     that it sees new token j of its session. `parents` is [rows] of int32: the parent of each new
@@ -83,6 +87,9 @@ class AttentionParams:
     mask: npt.NDArray[np.uint64] | None = None
     parents: Sequence[int] | npt.NDArray[np.int32] | None = None
     bool_mask: BoolMask | None = None
+
+    def __repr__(self) -> str:
+        return shown_dataclass(self)
 
     def build(
         self,

@@ -12,8 +12,10 @@ import numpy.typing as npt
 
 from ._arrays import BatchRows, Floats, Rows, TokenIds, address, batch_tensor, counts, token_ids
 from ._cache_base import CacheBase
+from ._enums import enum_number
 from ._handle import Handle, unsigned
 from ._library import library
+from ._repr import counted
 from .attention import AttentionParams, results
 from .errors import misuse
 from .generated.raw import IndexUnit
@@ -55,6 +57,9 @@ class Batch(Handle):
 
     def _lives(self) -> bool:
         return super()._lives() and not self.cache.closed
+
+    def _shown(self) -> str:
+        return f"{counted(self.rows, 'row')} of {counted(len(self.sessions), 'session')}"
 
     def __exit__(
         self,
@@ -172,7 +177,7 @@ class Batch(Handle):
         )
         return found[:, : count.value].T
 
-    def kv_indices(self, group: int = 0, unit: IndexUnit = IndexUnit.BLOCKS) -> KVIndices:
+    def kv_indices(self, group: int = 0, unit: IndexUnit | str = IndexUnit.BLOCKS) -> KVIndices:
         """What each session reads, as compressed rows of block ids or slots."""
         indptr, last = (
             np.empty(len(self.sessions) + 1, np.int64),
@@ -183,7 +188,7 @@ class Batch(Handle):
             return library().batch_kv_indices(
                 self._handle,
                 unsigned(group, 32, "group"),
-                unit,
+                enum_number(unit, IndexUnit, "unit"),
                 address(indptr),
                 capacity,
                 indices,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ._arrays import counts, pointer_array
 from ._cache_base import CacheBase
+from ._enums import enum_number
 from ._handle import new_handle, signed32, unsigned
 from ._library import library, opened
 from .batch import Batch
@@ -31,8 +32,8 @@ class Cache(CacheBase):
         *,
         priority: int = 0,
         reserve_tokens: int = 0,
-        prefix: PrefixUse = PrefixUse.SHARE,
-        retention: Retention = Retention.NORMAL,
+        prefix: PrefixUse | str = PrefixUse.SHARE,
+        retention: Retention | str = Retention.NORMAL,
         salt: bytes | None = None,
     ) -> Session:
         """An empty session. Sessions share prefixes with those of the same salt only."""
@@ -40,10 +41,8 @@ class Cache(CacheBase):
         library().check(library().session_config_init(ctypes.byref(struct), ctypes.sizeof(struct)))
         struct.priority = signed32(priority, "priority")
         struct.reserve_tokens = unsigned(reserve_tokens, 64, "reserve_tokens")
-        struct.prefix, struct.retention = (
-            unsigned(prefix, 31, "prefix"),
-            unsigned(retention, 31, "retention"),
-        )
+        struct.prefix = enum_number(prefix, PrefixUse, "prefix")
+        struct.retention = enum_number(retention, Retention, "retention")
         bytes_of_salt = ctypes.create_string_buffer(salt or b"")
         if salt:
             struct.salt, struct.salt_size = ctypes.addressof(bytes_of_salt), len(salt)

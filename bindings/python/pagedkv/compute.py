@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 
+from ._enums import enum_number
 from ._handle import Handle, new_handle, report, unsigned
 from ._library import library
+from ._repr import counted
 from .generated import raw as _raw
 from .generated.raw import Isa
 from .generated.records import ComputeInfo
@@ -21,14 +23,19 @@ class Compute(Handle):
     _close_function = "compute_destroy"
 
     def __init__(
-        self, threads: int = 0, isa: Isa = Isa.AUTO, *, runner: _raw.Runner | None = None
+        self, threads: int = 0, isa: Isa | str = Isa.AUTO, *, runner: _raw.Runner | None = None
     ) -> None:
         struct = _raw.ComputeConfig()
         library().check(library().compute_config_init(ctypes.byref(struct), ctypes.sizeof(struct)))
-        struct.threads, struct.isa = unsigned(threads, 32, "threads"), unsigned(isa, 31, "isa")
+        struct.threads = unsigned(threads, 32, "threads")
+        struct.isa = enum_number(isa, Isa, "isa")
         if runner is not None:
             struct.runner = ctypes.addressof(runner)
         super().__init__(new_handle(library().compute_create, ctypes.byref(struct)))
+
+    def _shown(self) -> str:
+        info = self.info()
+        return f"{counted(info.threads, 'thread')}, {info.isa.name}"
 
     def info(self) -> ComputeInfo:
         return report(ComputeInfo, library().compute_get_info, self._handle)

@@ -7,8 +7,10 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ._enums import DtypeLike, take_names
 from ._handle import report, unsigned
 from ._library import library
+from ._repr import shown_dataclass
 from ._structs import fill
 from .generated import raw as _raw
 from .generated.raw import Dtype, Eviction, HugePages, Isa, Layout, LogLevel, Storage
@@ -18,17 +20,23 @@ from .store import StoreConfig
 _LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class PrefixConfig:
     """Keeps what ended sessions computed for new ones that begin alike."""
 
-    eviction: Eviction = Eviction.DEFAULT
+    eviction: Eviction | str = Eviction.DEFAULT
     pinned_blocks: int = 0
     salt_blocks: int = 0
     events: int = 0
 
+    def __post_init__(self) -> None:
+        take_names(self)
 
-@dataclasses.dataclass(frozen=True)
+    def __repr__(self) -> str:
+        return shown_dataclass(self)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class LayerGroup:
     """Layers of one shape. A plain model needs none of this: the fields of CacheConfig
     describe it.
@@ -39,13 +47,19 @@ class LayerGroup:
     kv_heads: int
     key_dim: int
     value_dim: int = 0
-    dtype: Dtype = Dtype.F32
+    dtype: DtypeLike = Dtype.F32
     window: int = 0
     layer_indices: Sequence[int] | None = None
     blocks: int = 0
-    value_dtype: Dtype | None = None
+    value_dtype: DtypeLike | None = None
     sinks: int = 0
     latent: bool = False
+
+    def __post_init__(self) -> None:
+        take_names(self)
+
+    def __repr__(self) -> str:
+        return shown_dataclass(self)
 
     def fill(self, struct: _raw.LayerGroup, keep: list[Any]) -> None:
         """Fills the struct for C; `keep` gets what has to stay alive as long as it."""
@@ -68,10 +82,11 @@ class LayerGroup:
         )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class CacheConfig:
     """The fields of pkv_cache_config, by name; 0 and None stand for what the library decides. Give
-    `blocks` or `memory_bytes`.
+    `blocks` or `memory_bytes`. Enums are given as members or by their names ("bf16", "contiguous"),
+    stored types also as types of NumPy, ml_dtypes, PyTorch or JAX; the fields are members then.
 
     A logger gets (level, line) and must neither raise nor call the library. `runner` is what
     `openmp_runner` makes; `threads` is 0 then. Other hooks for memory and threads are for C.
@@ -82,26 +97,32 @@ class CacheConfig:
     kv_heads: int = 0
     key_dim: int = 0
     value_dim: int = 0
-    dtype: Dtype | None = None
-    value_dtype: Dtype | None = None
+    dtype: DtypeLike | None = None
+    value_dtype: DtypeLike | None = None
     window: int = 0
     sinks: int = 0
     latent: bool = False
     groups: Sequence[LayerGroup] = ()
-    storage: Storage = Storage.PAGED
-    layout: Layout = Layout.PACKED
+    storage: Storage | str = Storage.PAGED
+    layout: Layout | str = Layout.PACKED
     block_size: int = 16
     blocks: int = 0
     memory_bytes: int = 0
     threads: int = 0
-    isa: Isa = Isa.AUTO
-    huge_pages: HugePages = HugePages.ADVISE
+    isa: Isa | str = Isa.AUTO
+    huge_pages: HugePages | str = HugePages.ADVISE
     prefault: bool = False
     watermark: int = 0
     prefix: PrefixConfig | None = None
     store: StoreConfig | None = None
     logger: Callable[[LogLevel, str], None] | None = None
     runner: _raw.Runner | None = None
+
+    def __post_init__(self) -> None:
+        take_names(self)
+
+    def __repr__(self) -> str:
+        return shown_dataclass(self)
 
     def layer_groups(self) -> list[LayerGroup]:
         """The groups, also where the config describes one itself."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ._arrays import BatchRows, Floats, Rows, address, batch_tensor, counts, positions64, tensor
 from ._cache_base import CacheBase
+from ._enums import DtypeLike, enum_number
 from ._handle import unsigned
 from ._library import library
 from ._memory import Memory
@@ -93,21 +94,24 @@ class KVView:
         kv_heads: int,
         key_dim: int,
         value_dim: int = 0,
-        dtype: Dtype = Dtype.F32,
-        value_dtype: Dtype | None = None,
-        layout: Layout = Layout.PACKED,
+        dtype: DtypeLike = Dtype.F32,
+        value_dtype: DtypeLike | None = None,
+        layout: Layout | str = Layout.PACKED,
         latent: bool = False,
     ) -> KVView:
         """Over new memory of zeros, laid out as a cache does, in any stored type."""
         struct = _raw.KVView(struct_size=ctypes.sizeof(_raw.KVView))
         for name, value in (
-            ("layout", layout),
+            ("layout", enum_number(layout, Layout, "layout")),
             ("block_size", block_size),
             ("kv_heads", kv_heads),
             ("key_dim", key_dim),
             ("value_dim", value_dim),
-            ("dtype", dtype),
-            ("value_dtype", value_dtype or 0),
+            ("dtype", enum_number(dtype, Dtype, "dtype")),
+            (
+                "value_dtype",
+                0 if value_dtype is None else enum_number(value_dtype, Dtype, "value_dtype"),
+            ),
             ("blocks", blocks),
         ):
             setattr(struct, name, unsigned(value, 31, name))
@@ -122,6 +126,16 @@ class KVView:
         memory = np.zeros(size.value + 63, np.uint8)
         plan(-(-address(memory) // 64) * 64)  # where
         return cls(struct, memory)
+
+    def __repr__(self) -> str:
+        view = self.struct
+        kinds = " and ".join(
+            Dtype(kind).name for kind in dict.fromkeys((view.dtype, view.value_dtype)) if kind
+        )
+        return (
+            f"<KVView: {view.blocks} blocks of {view.block_size} tokens, {view.kv_heads} KV heads "
+            f"of {view.key_dim} and {view.value_dim} dims, {kinds}, {Layout(view.layout).name}>"
+        )
 
     @property
     def dtype(self) -> Dtype:

@@ -35,6 +35,10 @@ class Pool(Handle):
         )
         super().__init__(new_handle(library().pool_create, ctypes.byref(struct)))
 
+    def _shown(self) -> str:
+        stats = self.stats()
+        return f"{stats.used} of {stats.blocks} blocks of {stats.block_size} slots used"
+
     def alloc(self, n: int) -> npt.NDArray[np.uint64]:
         """Takes n blocks, all or none, each with one reference."""
         found = np.empty(min(unsigned(n, 64, "n"), 2**31), np.uint64)

@@ -21,6 +21,7 @@ from ._arrays import (
 from ._cache_base import CacheBase
 from ._handle import Handle, new_handle, report, signed32, unsigned
 from ._library import library, opened
+from ._repr import counted
 from .errors import OutOfBlocksError
 from .generated.raw import NO_TOKEN, Status
 from .generated.records import SessionInfo
@@ -46,6 +47,11 @@ class Session(Handle):
 
     def _lives(self) -> bool:
         return super()._lives() and not self.cache.closed
+
+    def _shown(self) -> str:
+        info = self.info()
+        state = ", suspended" if info.suspended else ""
+        return f"{counted(info.length, 'token')} in {counted(info.blocks, 'block')}{state}"
 
     def __len__(self) -> int:
         return self.length
@@ -222,6 +228,9 @@ class Snapshot(Handle):
 
     def _lives(self) -> bool:
         return super()._lives() and not self.cache.closed
+
+    def _shown(self) -> str:
+        return counted(self.length, "token")
 
     def __len__(self) -> int:
         return self.length

@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from ._library import library
 from ._python_store import CLOSE, Store
 from ._redis import redis_library
+from ._repr import shown_dataclass
 from ._structs import fill, path_for_c, point_to_bytes, text_for_c
 from .errors import PagedKVError
 from .generated import raw as _raw
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class DirectoryStore:
     """A directory of files, made if it is not there. Several caches and processes may use it at
     once.
@@ -27,6 +28,9 @@ class DirectoryStore:
     path: str | os.PathLike[str]
     capacity_bytes: int = 0
     durable: bool = False
+
+    def __repr__(self) -> str:
+        return shown_dataclass(self)
 
     def _open(self) -> _raw.Store:
         config, store = _raw.DirectoryConfig(), _raw.Store()
@@ -40,7 +44,7 @@ class DirectoryStore:
         return store
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class RedisStore:
     """A Redis or Valkey server, or a cluster of them, by libpagedkv-redis, which
     PAGEDKV_REDIS_LIBRARY may name.
@@ -71,6 +75,9 @@ class RedisStore:
     tls_server_name: str | None = None
     tls_insecure_no_verify: bool = False
 
+    def __repr__(self) -> str:
+        return shown_dataclass(self)
+
     def _open(self) -> _raw.Store:
         config = redis_library().defaults()
         fill(config, self)
@@ -82,7 +89,7 @@ class RedisStore:
         return redis_library().open(config)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class StoreConfig:
     """The store of a CacheConfig. Each cache opens a directory or a server for itself, and closes
     its store.
@@ -94,6 +101,9 @@ class StoreConfig:
     key: bytes | None = dataclasses.field(default=None, repr=False)
     buffer_bytes: int = 0
     queue_blocks: int = 0
+
+    def __repr__(self) -> str:
+        return shown_dataclass(self)
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[_raw.StoreConfig]:

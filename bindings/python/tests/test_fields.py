@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from test_files import make
@@ -237,6 +238,68 @@ def test_a_value_that_is_none_is_refused(
     for name in more:
         with pytest.raises((pagedkv.MisuseError, TypeError)):
             way(monkeypatch, **{name: [3]})
+
+
+TYPES = [
+    ("bf16", "BF16"),
+    ("FP8_E4M3", "FP8_E4M3"),
+    ("float32", "F32"),
+    (np.float16, "F16"),
+    (np.dtype(np.float32), "F32"),
+    (np.int8, "INT8"),
+    (ml_dtypes.bfloat16, "BF16"),
+    (ml_dtypes.int4, "INT4"),
+    (np.dtype(ml_dtypes.float8_e4m3fn), "FP8_E4M3"),
+    (ml_dtypes.float8_e5m2, "FP8_E5M2"),
+]
+
+
+@pytest.mark.parametrize(("given", "name"), TYPES, ids=str)
+def test_dtypes_are_given_by_name_and_by_type(given: Any, name: str) -> None:
+    dtype = pagedkv.Dtype[name]
+    for config in (
+        pagedkv.CacheConfig(dtype=given, value_dtype=given),
+        pagedkv.LayerGroup(1, 1, 1, 16, dtype=given, value_dtype=given),
+    ):
+        assert config.dtype is dtype
+        assert config.value_dtype is dtype
+    view = pagedkv.KVView.allocate(1, 16, 1, 32, dtype=given, value_dtype=given)
+    assert (view.dtype, view.struct.value_dtype) == (dtype, dtype)
+
+
+def test_dtypes_are_given_as_types_of_pytorch_and_jax() -> None:
+    """These are told by their names alone, so that neither has to be installed."""
+    of_torch = type("dtype", (), {"__module__": "torch", "__repr__": lambda _: "torch.bfloat16"})()
+    of_jax = type("bfloat16", (), {"dtype": np.dtype(ml_dtypes.bfloat16)})
+    for given in (of_torch, of_jax):
+        assert pagedkv.CacheConfig(dtype=given).dtype is pagedkv.Dtype.BF16
+
+
+WRONG = (np.float64, "f64", float, np.uint8, np.dtype(">f2"), ml_dtypes.float8_e4m3fnuz, 2.0, "")
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+def test_a_type_that_is_not_stored_is_refused(wrong: Any) -> None:
+    for call in (
+        lambda: pagedkv.CacheConfig(dtype=wrong),
+        lambda: pagedkv.LayerGroup(1, 1, 1, 16, dtype=wrong),
+        lambda: pagedkv.KVView.allocate(1, 16, 1, 32, dtype=wrong),
+    ):
+        with pytest.raises(pagedkv.MisuseError, match=r"dtype: .* is none of f32, f16, bf16, int8"):
+            call()
+
+
+def test_enums_are_given_by_name() -> None:
+    config = pagedkv.CacheConfig(storage="contiguous", layout="Plain", isa="AVX2", huge_pages="off")
+    assert config.storage is pagedkv.Storage.CONTIGUOUS
+    assert config.layout is pagedkv.Layout.PLAIN
+    assert config.isa is pagedkv.Isa.AVX2
+    assert config.huge_pages is pagedkv.HugePages.OFF
+    with pytest.raises(pagedkv.MisuseError, match="storage: 'paper' is none of paged, contiguous"):
+        pagedkv.CacheConfig(storage="paper")
+    assert pagedkv.isa_supported("scalar")
+    with pagedkv.Compute(1, "scalar") as compute:
+        assert compute.info().isa is pagedkv.Isa.SCALAR
 
 
 def test_every_struct_of_the_caller_is_asked_for() -> None:

@@ -286,3 +286,49 @@ def test_a_pool_alone() -> None:
             pool.release(blocks)
         assert pool.stats().free == 4
         pool.validate()
+
+
+def test_objects_show_what_they_are(cache: pagedkv.Cache) -> None:
+    session = cache.open_session()
+    fill(cache, session, 20)
+    assert repr(session) == "<Session: 20 tokens in 2 blocks>"
+    info = cache.info()
+    threads = "1 thread" if info.threads == 1 else f"{info.threads} threads"
+    shown = f"2 layers, 2 of 8 blocks of 16 tokens used, 1 session, {info.isa.name}, {threads}"
+    assert repr(cache) == f"<Cache: {shown}>"
+    with cache.begin([session], [1]) as batch:
+        assert repr(batch) == "<Batch: 1 row of 1 session>"
+    assert repr(batch) == "<Batch, closed>"
+    with session.snapshot() as snapshot:
+        assert repr(snapshot) == "<Snapshot: 20 tokens>"
+    session.suspend()
+    assert repr(session) == "<Session: 0 tokens in 0 blocks, suspended>"
+    view = cache.kv_view(0)
+    assert repr(view) == (
+        "<KVView: 8 blocks of 16 tokens, 1 KV heads of 16 and 16 dims, F32, PACKED>"
+    )
+    with pagedkv.Pool(8, block_size=4) as pool, pagedkv.Compute(1, "scalar") as compute:
+        assert repr(pool) == "<Pool: 0 of 8 blocks of 4 slots used>"
+        assert repr(compute) == "<Compute: 1 thread, SCALAR>"
+    assert repr(pagedkv.library()).startswith("<libpagedkv 0.")
+    cache.close()
+    assert repr(cache) == "<Cache, closed>"
+    assert repr(session) == "<Session: STALE_HANDLE>"
+
+
+def test_configs_show_what_was_given() -> None:
+    config = pagedkv.CacheConfig(
+        groups=[pagedkv.LayerGroup(2, 4, 2, 32, dtype="f16")],
+        blocks=8,
+        prefix=pagedkv.PrefixConfig(events=3),
+        store=pagedkv.StoreConfig(pagedkv.DirectoryStore("/d"), key=b"secret of 16 byte"),
+    )
+    expected = (
+        "CacheConfig(groups=[LayerGroup(layers=2, query_heads=4, kv_heads=2, key_dim=32, "
+        "dtype=Dtype.F16)], blocks=8, prefix=PrefixConfig(events=3), "
+        "store=StoreConfig(store=DirectoryStore(path='/d')))"
+    )
+    assert repr(config) == expected
+    assert repr(pagedkv.RedisStore("redis://:secret@host", password="secret")) == "RedisStore()"
+    params = pagedkv.AttentionParams(window=3, parents=np.zeros(3, np.int32))
+    assert repr(params) == "AttentionParams(window=3, parents=<array int32 [3]>)"

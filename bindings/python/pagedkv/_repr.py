@@ -1,0 +1,37 @@
+"""How configurations are shown."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Any
+
+import numpy as np
+
+
+def shown_dataclass(described: Any) -> str:
+    """The call that makes an equal object: the fields that are not as by default. Of arrays, which
+    may be long, the shape and the type.
+    """
+    shown = [
+        f"{field.name}={shown_value(getattr(described, field.name))}"
+        for field in dataclasses.fields(described)
+        if field.repr and not _is_default(getattr(described, field.name), field.default)
+    ]
+    return f"{type(described).__name__}({', '.join(shown)})"
+
+
+def shown_value(value: Any) -> str:
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if isinstance(value, np.ndarray):
+        return f"<array {value.dtype} {list(value.shape)}>"
+    return repr(value)
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return value is default or (type(value) is type(default) and bool(value == default))
+
+
+def counted(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
