@@ -8,9 +8,9 @@ figures of its machine's family.
 
 import json
 import pathlib
-import re
 import sys
 
+import kept
 from table import OURS, fastest
 
 FOLDER = pathlib.Path(__file__).parents[1] / "data" / "peers"
@@ -30,22 +30,8 @@ def condensed(report):
         names = [name for name in report["peers"] if fastest(result, name)]
         row = {name: float(f"{fastest(result, name) * 1e3:.4g}") for name in names}
         shapes.setdefault(result["shape"], {})[result["dtype"]] = row
-    kept = ("machine", "date", "commit", "peers", "limits")
-    return {name: report[name] for name in kept} | {"milliseconds": shapes}
-
-
-def keep(report):
-    text = json.dumps(condensed(report), indent=1)
-    text = re.sub(r"\{[^{}]*\}", lambda row: " ".join(row[0].split()), text)
-    name = report["machine"]["family"].lower().replace(" ", "-")
-    FOLDER.mkdir(exist_ok=True)
-    (FOLDER / f"{name}.json").write_text(text + "\n")
-
-
-def _show(header, rows):
-    for row in [header, ["---"] * len(header), *rows]:
-        print("| " + " | ".join(row) + " |")
-    print()
+    names = ("machine", "date", "commit", "peers", "limits")
+    return {name: report[name] for name in names} | {"milliseconds": shapes}
 
 
 def _number(milliseconds):
@@ -72,7 +58,7 @@ def _rows(machines):
 
 def side_by_side(machines):
     find = [m["milliseconds"] for m in machines]
-    _show(
+    kept.show(
         ["shape", "type", *[m["machine"]["family"] for m in machines]],
         [
             [s, t, *[_beside_best(milliseconds.get(s, {}).get(t)) for milliseconds in find]]
@@ -88,14 +74,13 @@ def all_peers(machine):
         row = machine["milliseconds"][shape][dtype]
         rows.append([shape, dtype, *[_number(row[n]) if n in row else "-" for n in names]])
     print(f"{machine['machine']['family']}, {machine['date']}:\n")
-    _show(["shape", "type", *names], rows)
+    kept.show(["shape", "type", *names], rows)
 
 
 def main():
     for path in sys.argv[1:]:
-        keep(json.loads(pathlib.Path(path).read_text()))
-    machines = [json.loads(path.read_text()) for path in FOLDER.glob("*.json")]
-    machines.sort(key=lambda m: m["date"], reverse=True)
+        kept.keep(FOLDER, condensed(json.loads(pathlib.Path(path).read_text())))
+    machines = kept.newest_first(FOLDER)
     side_by_side(machines)
     for machine in machines:
         rows = [row for types in machine["milliseconds"].values() for row in types.values()]

@@ -8,37 +8,32 @@ figures of its machine's family.
 
 import json
 import pathlib
-import re
 import sys
 
 from ways import WAYS, rates
 
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "compare"))
+import kept  # noqa: E402
+
 FOLDER = pathlib.Path(__file__).parents[1] / "data" / "engines"
-KEPT = ("prompt_tokens", "prompt_seconds", "answer_tokens", "answer_seconds", "first_token")
+FIELDS = ("prompt_tokens", "prompt_seconds", "answer_tokens", "answer_seconds", "first_token")
 
 
 def _condensed(run):
     attention = run["attention"]
-    return {name: float(f"{run[name]:.4g}") for name in KEPT} | {
+    return {name: float(f"{run[name]:.4g}") for name in FIELDS} | {
         "attention": None if attention is None else float(f"{attention:.3g}"),
         "mebibytes": round(run["mebibytes"]),
     }
 
 
-def keep(report):
-    for result in report["results"]:
-        result["runs"] = {name: _condensed(run) for name, run in result["runs"].items()}
-    text = json.dumps(report, indent=1)
-    text = re.sub(r"\{[^{}]*\}", lambda row: " ".join(row[0].split()), text)
-    name = report["machine"]["family"].lower().replace(" ", "-")
-    FOLDER.mkdir(exist_ok=True)
-    (FOLDER / f"{name}.json").write_text(text + "\n")
-
-
-def _show(header, rows):
-    for row in [header, ["---"] * len(header), *rows]:
-        print("| " + " | ".join(row) + " |")
-    print()
+def condensed(report):
+    """Of each run what the tables have."""
+    results = [
+        result | {"runs": {name: _condensed(run) for name, run in result["runs"].items()}}
+        for result in report["results"]
+    ]
+    return report | {"results": results}
 
 
 def _rates(run):
@@ -70,7 +65,7 @@ def _beside_own(results, time):
         for w in WAYS
         if w.own
     ]
-    _show(["way", *header], [row for row in rows if set(row[1:]) != {"-"}])
+    kept.show(["way", *header], [row for row in rows if set(row[1:]) != {"-"}])
 
 
 def show(report, dtype):
@@ -78,7 +73,7 @@ def show(report, dtype):
     header = [result["workload"] for result in results]
     print(f"{report['machine']['family']}, {dtype}: prompt and answer tokens per second\n")
     rows = [[w.name, *[_rates(r["runs"].get(w.name)) for r in results]] for w in WAYS]
-    _show(["way", *header], [row for row in rows if set(row[1:]) != {"-"}])
+    kept.show(["way", *header], [row for row in rows if set(row[1:]) != {"-"}])
     print("All time with the host's own attention over that with ours\n")
     _beside_own(results, _seconds)
     print("The time of attention alone, in the same way\n")
@@ -87,9 +82,8 @@ def show(report, dtype):
 
 def main():
     for path in sys.argv[1:]:
-        keep(json.loads(pathlib.Path(path).read_text()))
-    reports = [json.loads(path.read_text()) for path in FOLDER.glob("*.json")]
-    for report in sorted(reports, key=lambda report: report["date"], reverse=True):
+        kept.keep(FOLDER, condensed(json.loads(pathlib.Path(path).read_text())))
+    for report in kept.newest_first(FOLDER):
         for dtype in dict.fromkeys(result["dtype"] for result in report["results"]):
             show(report, dtype)
 

@@ -177,10 +177,10 @@ class Site:
         for page in self.documents():
             self.document(page)
         made = set()
-        while todo := self.sources - made:
-            for name in sorted(todo):
+        while missing := self.sources - made:  # a source file may link to others
+            for name in sorted(missing):
                 self.source(name)
-            made |= todo
+            made |= missing
         for header in self.reference.public:
             self.write(self.reference.places[header], self.reference.page(header))
         self.write("reference/names.md", self.reference.names("reference/names.md"))

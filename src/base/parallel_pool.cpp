@@ -7,8 +7,10 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/os.h"
@@ -204,10 +206,12 @@ void Workers::Arena::work() {
   }
 }
 
+// As with oneTBB, there are never more threads than processors, where they would wait for each
+// other.
 Workers::Workers(unsigned threads, const pkv_runner& runner)
     : runner_(runner),
-      threads_(threads),
-      arena_(runner.run == nullptr && threads > 1 ? std::make_unique<Arena>(threads) : nullptr) {}
+      threads_(runner.run == nullptr ? std::min(threads, os::processor_count()) : threads),
+      arena_(runner.run == nullptr && threads_ > 1 ? std::make_unique<Arena>(threads_) : nullptr) {}
 
 Workers::~Workers() {
   // A forked child does not have the threads of the arena, which may have held its mutex: the arena

@@ -1,0 +1,24 @@
+"""Figures that are kept by machine, and tables of Markdown."""
+
+import json
+import re
+
+
+def keep(folder, report):
+    """Writes the figures of a machine's family, the innermost objects on a line each."""
+    text = json.dumps(report, indent=1)
+    text = re.sub(r"\{[^{}]*\}", lambda row: " ".join(row[0].split()), text)
+    name = report["machine"]["family"].lower().replace(" ", "-")
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.json").write_text(text + "\n")
+
+
+def newest_first(folder):
+    reports = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+    return sorted(reports, key=lambda report: report["date"], reverse=True)
+
+
+def show(header, rows):
+    for row in [header, ["---"] * len(header), *rows]:
+        print("| " + " | ".join(row) + " |")
+    print()
