@@ -31,11 +31,13 @@ bool sentence_tells(const std::string& sentence) {
 }
 
 void expect(pkv_status wanted, pkv_status got, const char* what) {
+  operations++;
+  if (got == wanted && got == PKV_OK) return;
   const std::string sentence = pkv_last_error();
   if (got != wanted)
     throw Failure(format("%s gave %s, not %s; last error: \"%s\"", what, pkv_status_string(got),
                          pkv_status_string(wanted), sentence.c_str()));
-  if (got != PKV_OK && !sentence_tells(sentence))
+  if (!sentence_tells(sentence))
     throw Failure(format("%s: the sentence is \"%s\"", what, sentence.c_str()));
 }
 

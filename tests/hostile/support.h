@@ -34,6 +34,7 @@ std::string format(const char* text, ...) __attribute__((format(printf, 1, 2)));
 // Throws unless the call returned `wanted`. After an error the sentence must have a number or a
 // name in it.
 void expect(pkv_status wanted, pkv_status got, const char* what);
+inline thread_local uint64_t operations = 0;  // checked by this thread
 #define WANT(status, call) hostile::expect(status, call, #call)
 #define OK(call) hostile::expect(PKV_OK, call, #call)
 

@@ -10,9 +10,8 @@
 namespace hostile {
 namespace {
 
-constexpr unsigned fighters = 6;
-
 void check_one_of(std::initializer_list<pkv_status> allowed, pkv_status got, const char* what) {
+  operations++;
   HOSTILE_CHECK(std::find(allowed.begin(), allowed.end(), got) != allowed.end(), "%s gave %s: %s",
                 what, pkv_status_string(got), pkv_last_error());
 }
@@ -217,7 +216,7 @@ class Fighter {
 void check_fight(uint32_t threads) {
   Arena arena(threads);
   const storm::Clock clock;
-  EXPECT_EQ(storm::run(fighters,
+  EXPECT_EQ(storm::run(storm::threads(6),
                        [&](unsigned, std::mt19937& random) {
                          Fighter fighter(arena, random);
                          while (clock.running()) fighter.act();
@@ -268,7 +267,7 @@ void check_destroy(uint32_t threads) {
 
 TEST(Fights, DestroyWhileOthersCall) { check_destroy(1); }
 
-// Eight threads open and close sessions. A handle leads to the object of the thread that opened it,
+// Threads open and close sessions. A handle leads to the object of the thread that opened it,
 // which is recognised by its length, or to nothing.
 TEST(Fights, HandlesNeverLeadToAnothersObject) {
   pkv_cache_config config = small_model(64);
@@ -276,7 +275,7 @@ TEST(Fights, HandlesNeverLeadToAnothersObject) {
   pkv_cache cache = nullptr;
   OK(pkv_cache_create(&config, &cache));
   const storm::Clock clock;
-  EXPECT_EQ(storm::run(8,
+  EXPECT_EQ(storm::run(storm::threads(8),
                        [&](unsigned thread, std::mt19937& random) {
                          std::vector<pkv_session> closed;
                          const uint32_t mine = thread + 1;
@@ -315,7 +314,7 @@ TEST(Fights, Pool) {
   std::vector<unsigned> owner(config.blocks);
   const storm::Clock clock;
   EXPECT_EQ(storm::run(
-                8,
+                storm::threads(8),
                 [&](unsigned thread, std::mt19937& random) {
                   std::vector<pkv_block> held;
                   while (clock.running()) {
@@ -337,6 +336,7 @@ TEST(Fights, Pool) {
                     }
                     OK(pkv_pool_retain(pool, blocks.size(), blocks.data()));
                     OK(pkv_pool_release(pool, blocks.size(), blocks.data()));
+                    operations += 3 * blocks.size();
                     std::shuffle(held.begin(), held.end(), random);
                     const size_t keep = held.size() - std::min<size_t>(held.size(), random() % 100);
                     for (const pkv_block block : held)
@@ -344,6 +344,7 @@ TEST(Fights, Pool) {
                                     "block %u of thread %u was given to another",
                                     PKV_BLOCK_ID(block), thread);
                     OK(pkv_pool_release(pool, held.size() - keep, held.data() + keep));
+                    operations += held.size() - keep;
                     if (keep < held.size())
                       WANT(PKV_STALE_HANDLE, pkv_pool_retain(pool, 1, &held[keep]));
                     held.resize(keep);

@@ -1,8 +1,10 @@
-// What tests with many threads share: how long they run, and threads whose first failure is
-// reported.
+// What tests with many threads share: how long they run and in how many threads, threads whose
+// first failure is reported, and how many operations they made.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <functional>
@@ -21,6 +23,22 @@ inline std::chrono::duration<double> duration() {
   const char* const text = std::getenv("PKV_STORM_SECONDS");
   return std::chrono::duration<double>(text != nullptr ? std::atof(text) : 3);
 }
+
+// Returns the threads of one run: PKV_STORM_THREADS, or what the test has otherwise.
+inline unsigned threads(unsigned otherwise) {
+  const char* const text = std::getenv("PKV_STORM_THREADS");
+  return text != nullptr ? static_cast<unsigned>(std::atoi(text)) : otherwise;
+}
+
+// The operations of all storms of this program, which `bash tests/storm` adds up: a call whose
+// answer was checked is one, and each block of a list that the pool took or gave is one.
+struct Operations {
+  ~Operations() {
+    if (sum > 0) std::printf("%llu operations in storms\n", static_cast<unsigned long long>(sum));
+  }
+  std::atomic<uint64_t> sum{0};
+};
+inline Operations all_operations;
 
 class Clock {
  public:
@@ -47,6 +65,7 @@ inline std::string run(unsigned threads, const std::function<void(unsigned, std:
         const std::lock_guard lock(mutex);
         if (failed.empty()) failed = error.what();
       }
+      all_operations.sum += hostile::operations;
     });
   for (std::thread& each : running) each.join();
   return failed;
