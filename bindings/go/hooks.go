@@ -9,7 +9,8 @@ import (
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
-// Logger receives one line without a newline. It must not call the library.
+// Logger receives one line without a newline, from any thread and perhaps several at once. It must
+// not call the library.
 type Logger func(level LogLevel, message string)
 
 // Runner computes tasks: it calls run(i, worker) once for every i in [0, tasks), from any

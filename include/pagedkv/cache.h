@@ -217,7 +217,8 @@ typedef struct pkv_cache_config {
   /** Memory for keys and values, pools, tokens and block tables; NULL (default): the system's. */
   const pkv_allocator* allocator;
   const pkv_runner* runner; /**< The caller's threads; threads must be 0 then. NULL: oneTBB's. */
-  const pkv_logger* logger; /**< NULL (default): silence. */
+  /** Hears of what works, but worse than it should (guide/diagnose.md). NULL (default): silence. */
+  const pkv_logger* logger;
 } pkv_cache_config;
 
 /**

@@ -145,7 +145,8 @@ typedef struct pkv_tensor {
  *              (store.h), which allocate and free as well: its allocator must work on any thread,
  *              and for several at once.
  *   store      those two threads; close: the thread in pkv_cache_destroy.
- *   logger     the thread in pkv_cache_create.
+ *   logger     the thread in pkv_cache_create, those that take blocks or suspend a session, and
+ *              the two threads of a store: it must work on any thread, and for several at once.
  *   runner     run: the thread that calls the library. Its tasks call no hook.
  *   stream     read and write: the thread that saves or loads.
  *

@@ -20,6 +20,9 @@ void unmap(void* memory, size_t size, pkv_huge_pages huge_pages);
 // Makes the system back [memory, memory + size) with pages now, without changing a byte of it.
 void populate(void* memory, size_t size);
 
+// Bytes of memory that the machine has.
+uint64_t physical_memory();
+
 // The number of processors that this process may run on.
 unsigned processor_count();
 

@@ -50,4 +50,8 @@ const char* isa_name(pkv_isa isa);
 // isa_supported().
 const Table& select(pkv_isa isa);
 
+// Says in one sentence what keeps this machine from better kernels than those of the table that
+// AUTO gave, or NULL.
+const char* describe_fall_back(const Table& chosen);
+
 }  // namespace pkv::kernels

@@ -139,6 +139,18 @@ const char* isa_name(pkv_isa isa) {
 
 bool isa_supported(pkv_isa isa) { return find(isa) != nullptr; }
 
+const char* describe_fall_back(const Table& chosen) {
+#if defined(__x86_64__)
+  if (has_avx512_bf16() && has_tiles_of_bf16() && !has_amx())
+    return "the processor has AMX, but the system does not let this process use it";
+  if (chosen.isa == PKV_ISA_SSE2)
+    return "the processor lacks AVX2, FMA or F16C: attention runs on SSE2, several times slower";
+#endif
+  if (chosen.isa == PKV_ISA_SCALAR)
+    return "no kernels fit this processor: attention runs in plain C++, many times slower";
+  return nullptr;
+}
+
 const Table& select(pkv_isa isa) {
   const Table* table = find(isa);
   if (table == nullptr)

@@ -33,6 +33,7 @@ class Prefix : public testing::Test {
   // Applies to the next cache that is made, as do the fields below.
   pkv_store_config* store_ = nullptr;
   const pkv_runner* runner_ = nullptr;
+  const pkv_logger* logger_ = nullptr;
   pkv_dtype dtype_ = PKV_F32;
   uint32_t block_size_ = 16;
   uint64_t window_blocks_ = 0;  // The blocks of the second group; 0: as many as the first has.
@@ -68,6 +69,7 @@ class Prefix : public testing::Test {
     config.prefix = &prefix;
     config.store = store_;
     config.runner = runner_;
+    config.logger = logger_;
     config.block_size = block_size_;
     cache_ = create(config);
   }

@@ -88,8 +88,9 @@ class CacheConfig:
     `blocks` or `memory_bytes`. Enums are given as members or by their names ("bf16", "contiguous"),
     stored types also as types of NumPy, ml_dtypes, PyTorch or JAX; the fields are members then.
 
-    A logger gets (level, line) and must neither raise nor call the library. `runner` is what
-    `openmp_runner` makes; `threads` is 0 then. Other hooks for memory and threads are for C.
+    A logger gets (level, line) on any thread, and must neither raise nor call the library. `runner`
+    is what `openmp_runner` makes; `threads` is 0 then. Other hooks for memory and threads are for
+    C.
     """
 
     layers: int = 0

@@ -12,7 +12,7 @@ namespace pkv {
 
 Cache::Cache(const CacheConfig& config, const pkv_allocator* allocator, const pkv_logger* logger)
     : memory_(allocator),
-      logger_(logger != nullptr ? *logger : pkv_logger{}),
+      logger_(logger),
       config_(config),
       kernels_(kernels::select(config.isa)),
       workers_(config.threads, config.runner),
@@ -24,10 +24,8 @@ Cache::Cache(const CacheConfig& config, const pkv_allocator* allocator, const pk
                                                       config_.block_size, group.blocks, memory_,
                                                       config_.huge_pages));
     for (uint32_t i = 0; i < group.shape.layers; i++) places_[group.layer_indices[i]] = {g, i};
-    const auto& slab = groups_.back()->slab;
-    if (slab && memory_.is_system() && config_.huge_pages == PKV_HUGE_PAGES_ADVISE && !slab->huge())
-      warn("the system offers no transparent huge pages; attention will be slower");
   }
+  log_shortcomings();
   if (config_.prefix)
     prefix_ = std::make_unique<prefix::Index>(config_.prefix_config, config_.block_size, groups_,
                                               memory_);
@@ -36,10 +34,45 @@ Cache::Cache(const CacheConfig& config, const pkv_allocator* allocator, const pk
 
 Cache::~Cache() = default;
 
-void Cache::warn(const char* message) const {
-  if (logger_.log == nullptr) return;
-  HookScope scope;
-  logger_.log(logger_.user, PKV_LOG_WARNING, message);
+// Warns of what works, but worse than the caller may believe.
+void Cache::log_shortcomings() const {
+  if (!logger_.listens()) return;
+  const uint64_t bytes = compute_plan(config_, PKV_ALL_GROUPS).total_bytes,
+                 machine = os::physical_memory();
+  if (memory_.is_system() && config_.storage != PKV_STORAGE_NONE && bytes > machine)
+    logger_.log(PKV_LOG_WARNING,
+                "the blocks of this cache hold %llu MiB of keys and values, but the machine has "
+                "%llu MiB of memory: give it fewer blocks",
+                (unsigned long long)(bytes >> 20), (unsigned long long)(machine >> 20));
+  const bool small_pages = std::any_of(groups_.begin(), groups_.end(), [](const auto& group) {
+    return group->slab && !group->slab->huge();
+  });
+  if (memory_.is_system() && config_.huge_pages == PKV_HUGE_PAGES_ADVISE && small_pages)
+    logger_.log(PKV_LOG_WARNING,
+                "the system offers no transparent huge pages; attention will be slower");
+  if (config_.isa != PKV_ISA_AUTO) return;
+  if (const char* const fall_back = kernels::describe_fall_back(kernels_); fall_back != nullptr)
+    logger_.log(PKV_LOG_WARNING, "%s", fall_back);
+}
+
+void Cache::log_eviction() const {
+  if (!logger_.listens() || !eviction_interval_.begin()) return;
+  const auto figures = prefix_->figures();
+  logger_.log(PKV_LOG_INFO,
+              "blocks are short: cached ones that nobody uses are evicted; %llu were so far, %llu "
+              "are still cached",
+              (unsigned long long)figures.evicted, (unsigned long long)figures.cached);
+}
+
+void Cache::log_suspension(bool fruitless) const noexcept {
+  constexpr uint32_t suspicious = 3;
+  if (!fruitless)
+    fruitless_suspensions_.store(0, std::memory_order_relaxed);
+  else if (fruitless_suspensions_.fetch_add(1, std::memory_order_relaxed) + 1 == suspicious)
+    logger_.log(PKV_LOG_WARNING,
+                "sessions were resumed and suspended again %u times, and no step was committed in "
+                "between: resume nobody in the step that preempted",
+                suspicious);
 }
 
 // Makes the system provide all pages of the slabs now, on all threads of the cache.

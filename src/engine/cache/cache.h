@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/logger.h"
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "engine/attention/scratch.h"
@@ -55,10 +56,17 @@ class Cache {
   const kernels::Table& kernels() const { return kernels_; }
   Workers& workers() { return workers_; }
   attention::ScratchPool& scratch() { return scratch_; }
+  const Logger& logger() const { return logger_; }
   Counters& counters() { return counters_; }
   prefix::Index* prefix() const { return prefix_.get(); }  // NULL without an index
   void set_tier(std::unique_ptr<Tier> tier) { tier_ = std::move(tier); }
   Tier* tier() const { return tier_.get(); }  // NULL without a store
+
+  // Tells the logger that blocks are short and cached ones were evicted; at most once a minute.
+  void log_eviction() const;
+  // Counts a suspension for the logger. It is fruitless if no step was committed since the session
+  // was resumed: a scheduler that resumes in the step that preempted does so for ever.
+  void log_suspension(bool fruitless) const noexcept;
 
   // Everything but the numbers of open objects, which only the API knows.
   pkv_cache_stats stats() const;
@@ -68,10 +76,10 @@ class Cache {
 
  private:
   void prefault();
-  void warn(const char* message) const;
+  void log_shortcomings() const;
 
   HookMemory memory_;
-  const pkv_logger logger_;
+  const Logger logger_;
   const CacheConfig config_;
   const kernels::Table& kernels_;
   Workers workers_;
@@ -80,6 +88,8 @@ class Cache {
   std::unique_ptr<prefix::Index> prefix_;
   attention::ScratchPool scratch_;
   Counters counters_;
+  mutable LogInterval eviction_interval_{std::chrono::minutes(1)};
+  mutable std::atomic<uint32_t> fruitless_suspensions_{0};  // in a row
   // The tier comes last, so that it is destroyed first: its threads use all of the above.
   std::unique_ptr<Tier> tier_;
 };

@@ -55,8 +55,10 @@ bool take_evicting(const Cache& cache, size_t group, uint64_t count, uint32_t wa
   };
   if (try_alloc()) return true;
   // This is a loop because another thread may take the blocks that were evicted here.
-  while (cache.prefix() != nullptr && cache.prefix()->make_free(group, count + watermark))
+  while (cache.prefix() != nullptr && cache.prefix()->make_free(group, count + watermark)) {
+    cache.log_eviction();
     if (try_alloc()) return true;
+  }
   return false;
 }
 

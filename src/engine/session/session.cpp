@@ -132,6 +132,8 @@ void Session::suspend() noexcept {
   clear();
   if (suspended_) return;
   suspended_ = true;
+  cache().log_suspension(commits_at_resume_ ==
+                         cache().counters().commits.load(std::memory_order_relaxed));
   cache().counters().suspended_sessions.fetch_add(1, std::memory_order_relaxed);
   cache().counters().suspensions.fetch_add(1, std::memory_order_relaxed);
 }
@@ -154,6 +156,7 @@ void Session::resume(uint64_t* short_by) {
     throw;
   }
   suspended_ = false;
+  commits_at_resume_ = cache().counters().commits.load(std::memory_order_relaxed);
   cache().counters().suspended_sessions.fetch_sub(1, std::memory_order_relaxed);
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "base/vectors.h"
 #include "engine/cache/reservation.h"
@@ -155,6 +156,8 @@ class Session {
   const Step* step_ = nullptr;  // in flight: own_step_ or a batch
   uint32_t step_tokens_ = 0;    // the new tokens of step_
   std::unique_ptr<Step> own_step_;
+  // How many batches the cache had committed when this session was resumed last.
+  std::optional<uint64_t> commits_at_resume_;
   uint64_t counted_tokens_ = 0;  // how many of its tokens the cache's statistics contain
 };
 

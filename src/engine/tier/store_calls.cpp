@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <climits>
 
 #include "base/memory.h"
+#include "base/status.h"
 
 namespace pkv::tier {
 
@@ -33,17 +35,29 @@ bool StoreCalls::down() const noexcept {
 template <class Items, class Call>
 uint64_t StoreCalls::call(Items items, const Call& function) noexcept {
   if (items.empty() || down()) return 0;
-  HookScope scope;
-  const int64_t result = function(store_.user, items.size(), items.data());
+  int64_t result;
+  {
+    HookScope scope;
+    result = function(store_.user, items.size(), items.data());
+  }
   if (result >= 0) {
-    pause_.store(0, std::memory_order_relaxed);
+    if (pause_.load(std::memory_order_relaxed) != 0 &&
+        pause_.exchange(0, std::memory_order_relaxed) != 0)
+      logger_.log(PKV_LOG_INFO, "the store works again; %llu calls have failed so far",
+                  (unsigned long long)failures());
     return std::min<uint64_t>(static_cast<uint64_t>(result), items.size());
   }
   failures_.fetch_add(1, std::memory_order_relaxed);
   const int64_t pause =
       std::clamp(2 * pause_.load(std::memory_order_relaxed), min_pause, max_pause);
-  pause_.store(pause, std::memory_order_relaxed);
   down_until_.store(now() + pause, std::memory_order_relaxed);
+  if (pause_.exchange(pause, std::memory_order_relaxed) == 0) {
+    const int error = static_cast<int>(-std::max<int64_t>(result, -INT_MAX));
+    logger_.log(PKV_LOG_WARNING,
+                "the store failed: %s (errno %d); it is left alone for 0.1 s, and up to 10 s while "
+                "it fails",
+                errno_text(error), error);
+  }
   return 0;
 }
 

@@ -7,13 +7,16 @@
 #include <atomic>
 #include <span>
 
+#include "base/logger.h"
+
 namespace pkv::tier {
 
 // After a failure the store is down: calls return 0 at once, for a pause that doubles with each
 // failure in a row.
 class StoreCalls {
  public:
-  explicit StoreCalls(const pkv_store& store) : store_(store) {}
+  // The logger hears of a store that fails and of one that works again; it must outlive the object.
+  StoreCalls(const pkv_store& store, const Logger& logger) : store_(store), logger_(logger) {}
   ~StoreCalls();  // closes the store if it is owned
   // Takes over the store.
   void own() noexcept { owned_ = true; }
@@ -36,6 +39,7 @@ class StoreCalls {
   uint64_t get_or_probe(std::span<pkv_store_item> items, const Call& function) noexcept;
 
   const pkv_store store_;
+  const Logger& logger_;
   bool owned_ = false;
   std::atomic<uint64_t> failures_{0};
   std::atomic<int64_t> down_until_{0}, pause_{0};  // nanoseconds

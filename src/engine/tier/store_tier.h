@@ -135,6 +135,7 @@ class StoreTier final : public Tier {
   std::mutex writer_mutex_, reader_mutex_;
   // The number of threads in give_way(). They get these mutexes before the writer and the reader.
   std::atomic<unsigned> giving_way_{0};
+  LogInterval dropped_interval_{std::chrono::minutes(1)};
   // What the writer writes and what the reader has read so far; give_way() empties them.
   std::optional<Content> writer_content_, reader_content_;
 

@@ -36,7 +36,7 @@ StoreTier::StoreTier(Cache& cache, const pkv_store_config& config)
       max_queued_(config.queue_blocks != 0 ? config.queue_blocks
                                            : memory::largest_pool(cache.groups()) / 4 + 1),
       batch_positions_(1),
-      store_(*config.store) {
+      store_(*config.store, cache.logger()) {
   if (!secret_.empty()) file::check_ciphers();
   for (const auto& each : cache.groups()) {
     item_bytes_.push_back(block_value_bytes(*each));
@@ -108,6 +108,11 @@ bool StoreTier::give_way() noexcept {
     let_go(reader_mutex_, reader_content_);
   giving_way_.fetch_sub(1, std::memory_order_relaxed);
   work_done_.notify_all();
+  if (any && cache_.logger().listens() && dropped_interval_.begin())
+    cache_.logger().log(PKV_LOG_WARNING,
+                        "blocks are so short that some left before they were written to the store; "
+                        "%llu block positions were dropped so far",
+                        (unsigned long long)dropped_.load(std::memory_order_relaxed));
   return any;
 }
 

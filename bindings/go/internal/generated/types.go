@@ -292,7 +292,7 @@ type CacheConfig struct {
 	Allocator *Allocator
 	// The caller's threads; threads must be 0 then. NULL: oneTBB's.
 	Runner *Runner
-	// NULL (default): silence.
+	// Hears of what works, but worse than it should (guide/diagnose.md). NULL (default): silence.
 	Logger *Logger
 }
 

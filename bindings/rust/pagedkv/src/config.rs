@@ -320,8 +320,8 @@ impl CacheConfig {
         self
     }
 
-    /// Receives one line without a newline; the library itself never prints. What panics in there
-    /// is dropped.
+    /// Receives one line without a newline, on any thread; the library itself never prints. What
+    /// panics in there is dropped.
     pub fn logger(mut self, log: impl Fn(LogLevel, &str) + Send + Sync + 'static) -> Self {
         self.hooks.logger = Some(Arc::new(Logger(Box::new(log))));
         self

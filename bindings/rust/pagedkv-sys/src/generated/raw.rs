@@ -592,7 +592,7 @@ pub struct pkv_cache_config {
     pub allocator: *const pkv_allocator,
     /// The caller's threads; threads must be 0 then. NULL: oneTBB's.
     pub runner: *const pkv_runner,
-    /// NULL (default): silence.
+    /// Hears of what works, but worse than it should (guide/diagnose.md). NULL (default): silence.
     pub logger: *const pkv_logger,
 }
 

@@ -1,0 +1,61 @@
+/* A scheduler that makes no progress, and what the log and the figures say of it. */
+#include "toy.h"
+
+/* [hear] */
+/* Comes from any thread, several at once; it must not call the library. */
+static void hear(void* user, pkv_log_level level, const char* line) {
+  (void)user;
+  printf("%s: %s\n", level == PKV_LOG_WARNING ? "warning" : "info", line);
+}
+
+static pkv_cache create(uint64_t blocks) {
+  static const pkv_logger logger = {hear, NULL};
+  pkv_cache_config config;
+  toy_config(&config);
+  config.blocks = blocks;
+  config.logger = &logger;
+  config.isa = PKV_ISA_SCALAR;
+  config.huge_pages = PKV_HUGE_PAGES_OFF; /* so that nothing here depends on the machine */
+  pkv_cache cache;
+  check(pkv_cache_create(&config, &cache));
+  return cache;
+}
+/* [hear end] */
+
+int main(void) {
+  pkv_cache cache = create(4);
+  static text t[2];
+  const text* texts[] = {&t[0], &t[1]};
+  pkv_session sessions[2];
+  float p[2][LETTERS];
+  for (int i = 0; i < 2; i++) {
+    check(pkv_session_open(cache, NULL, &sessions[i]));
+    add(&t[i], "abcdefghijklmnopqrstuvwxyz.,?! a"); /* two blocks of 16 */
+  }
+  check(toy_forward(cache, 2, sessions, texts, p));
+  for (int i = 0; i < 2; i++) t[i].tokens[t[i].length++] = most_likely(p[i]);
+
+  /* [wrong] */
+  for (int round = 0; round < 5; round++) { /* each needs a third block: there are four in all */
+    uint64_t length, total;
+    if (toy_forward(cache, 2, sessions, texts, p) == PKV_OK) break;
+    check(pkv_session_suspend(sessions[1]));
+    check(pkv_session_resume(sessions[1], &length, &total, NULL)); /* wrong: see survive.md */
+  }
+  /* [wrong end] */
+  check(pkv_session_suspend(sessions[1]));
+  check(toy_forward(cache, 1, sessions, texts, p));
+
+  /* [look] */
+  pkv_cache_stats stats;
+  stats.struct_size = sizeof stats;
+  check(pkv_cache_get_stats(cache, &stats));
+  printf("%llu suspensions, %llu session suspended now, %llu steps, %llu of %llu blocks in use\n",
+         (unsigned long long)stats.suspensions, (unsigned long long)stats.suspended_sessions,
+         (unsigned long long)stats.commits, (unsigned long long)stats.used_blocks,
+         (unsigned long long)stats.blocks);
+  printf("validate: %s\n", pkv_status_string(pkv_cache_validate(cache)));
+  /* [look end] */
+  check(pkv_cache_destroy(cache));
+  return EXIT_SUCCESS;
+}

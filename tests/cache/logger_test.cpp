@@ -1,0 +1,155 @@
+// What the logger hears: everything that works, but worse than the caller may believe.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <thread>
+
+#include "../support/memory_store.h"
+#include "prefix_fixture.h"
+
+namespace cache_test {
+namespace {
+
+// Keeps the lines of a logger, which come from any thread.
+class Lines {
+ public:
+  const pkv_logger* logger() const { return &logger_; }
+  // Returns how many lines of a level contain a text.
+  size_t count(pkv_log_level level, const std::string& part) const {
+    const std::lock_guard lock(mutex_);
+    return static_cast<size_t>(std::count_if(lines_.begin(), lines_.end(), [&](const auto& line) {
+      return line.first == level && line.second.find(part) != std::string::npos;
+    }));
+  }
+
+ private:
+  static void log(void* user, pkv_log_level level, const char* message) {
+    auto& self = *static_cast<Lines*>(user);
+    const std::lock_guard lock(self.mutex_);
+    self.lines_.emplace_back(level, message);
+  }
+
+  const pkv_logger logger_{log, this};
+  mutable std::mutex mutex_;
+  std::vector<std::pair<pkv_log_level, std::string>> lines_;
+};
+
+const Model model{1, 1, 1, 16};
+
+TEST(Logger, HearsOfMoreMemoryThanTheMachineHas) {
+  const uint64_t machine =
+      static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const Model big{32, 8, 8, 256};  // Its blocks are so large that a machine has room for few.
+  for (const bool more : {true, false}) {
+    Lines lines;
+    pkv_cache_config config = config_of(big, 0);
+    config.block_size = 256;
+    config.memory_bytes = more ? 2 * machine : machine / 4;
+    config.logger = lines.logger();
+    pkv_cache cache;
+    const pkv_status status = pkv_cache_create(&config, &cache);
+    if (status == PKV_NO_MEMORY) GTEST_SKIP() << "the system promises no more than it has";
+    CHECK(status);
+    EXPECT_EQ(more ? 1u : 0u, lines.count(PKV_LOG_WARNING, "MiB of memory"));
+    CHECK(pkv_cache_destroy(cache));
+  }
+}
+
+// A scheduler that resumes in the step that preempted comes to no end. The third round is told of.
+TEST(Logger, HearsOfResumesThatAreInVain) {
+  Lines lines;
+  pkv_cache_config config = config_of(model, 4, PKV_STORAGE_NONE);
+  config.logger = lines.logger();
+  Cache cache = create(config);
+  Session a = open(cache), b = open(cache);
+  grow(cache, a, 32);
+  grow(cache, b, 32);
+  const std::string said = "resume nobody in the step that preempted";
+  const pkv_session both[] = {a, b};
+  const uint32_t one_each[] = {1, 1};
+  uint64_t length, total;
+  pkv_batch batch;
+  // Rounds that commit a step between resume and suspend are not in vain.
+  for (int i = 0; i < 20; i++) {
+    EXPECT_EQ(i >= 13 ? 1u : 0u, lines.count(PKV_LOG_WARNING, said)) << "round " << i;
+    if (i < 10)
+      grow(cache, a, 0);
+    else
+      REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 2, both, one_each, nullptr, &batch));
+    CHECK(pkv_session_suspend(b));
+    CHECK(pkv_session_resume(b, &length, &total, nullptr));
+  }
+}
+
+class PrefixLogger : public Prefix {
+ protected:
+  Lines lines_;
+  PrefixLogger() { logger_ = lines_.logger(); }
+  ~PrefixLogger() override { cache_.close(); }  // before the lines go
+};
+
+TEST_F(PrefixLogger, HearsOnceThatBlocksAreEvicted) {
+  make(8);
+  for (int32_t name = 1; name <= 2; name++) serve(text(name, 64));
+  EXPECT_EQ(0u, lines_.count(PKV_LOG_INFO, "evicted"));
+  for (int32_t name = 3; name <= 20; name++) serve(text(name, 64));
+  EXPECT_EQ(1u, lines_.count(PKV_LOG_INFO, "evicted")) << "at most once a minute";
+}
+
+class StoreLogger : public PrefixLogger {
+ protected:
+  MemoryStore memory_;
+  const pkv_store table_ = memory_.table();
+  pkv_store_config config_;
+
+  StoreLogger() {
+    CHECK(pkv_store_config_init(&config_, sizeof config_));
+    config_.store = &table_;
+    store_ = &config_;
+  }
+  ~StoreLogger() override {
+    memory_.go_on();
+    cache_.close();  // before the store goes
+  }
+  void serve_and_flush(int32_t name) {
+    uint64_t queued;
+    serve(text(name, 64));
+    CHECK(pkv_store_flush(cache_, 60000, &queued));
+  }
+};
+
+TEST_F(StoreLogger, HearsOfAStoreThatFailsAndWorksAgain) {
+  make(16);
+  serve_and_flush(1);
+  EXPECT_EQ(0u, lines_.count(PKV_LOG_WARNING, "the store failed"));
+  memory_.error = EIO;
+  serve_and_flush(2);
+  EXPECT_EQ(1u, lines_.count(PKV_LOG_WARNING, "the store failed: Input/output error (errno 5)"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(150));
+  serve_and_flush(3);
+  EXPECT_EQ(1u, lines_.count(PKV_LOG_WARNING, "the store failed")) << "once, until it works again";
+  EXPECT_EQ(0u, lines_.count(PKV_LOG_INFO, "works again"));
+  memory_.error = 0;
+  for (int32_t name = 4; lines_.count(PKV_LOG_INFO, "works again") == 0 && name < 300; name++) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    serve_and_flush(name);
+  }
+  EXPECT_EQ(1u, lines_.count(PKV_LOG_INFO, "the store works again"));
+}
+
+TEST_F(StoreLogger, HearsThatBlocksLeftBeforeTheyWereWritten) {
+  config_.queue_blocks = 8;
+  make(8);
+  memory_.hold();
+  for (int32_t name = 1; name <= 3; name++) serve(text(name, 32));
+  const std::string said = "left before they were written to the store";
+  EXPECT_EQ(0u, lines_.count(PKV_LOG_WARNING, said));
+  Session greedy = open(cache_);
+  CHECK(pkv_session_reserve(greedy, 8 * 16));
+  EXPECT_EQ(1u, lines_.count(PKV_LOG_WARNING, said));
+}
+
+}  // namespace
+}  // namespace cache_test
