@@ -226,7 +226,7 @@ int Tls::failure(int result, short* wants) {
     std::snprintf(reason_, sizeof reason_,
                   "TLS: the server's certificate is refused: %s (X509 error %ld)",
                   X509_verify_cert_error_string(verified), verified);
-  } else if (queued != 0) {
+  } else if (queued != 0 && ERR_GET_LIB(queued) != ERR_LIB_SYS) {  // 3.5 queues errno, too
     if (ERR_GET_REASON(queued) == ERR_R_MALLOC_FAILURE) error = ENOMEM;
     const char* const text = ERR_reason_error_string(queued);
     std::snprintf(reason_, sizeof reason_, "TLS: %.120s", text != nullptr ? text : "unknown error");
