@@ -1,6 +1,10 @@
 // Stores behind TLS believe only the server that was meant. Everything else fails with a clear
 // sentence.
+#include <netinet/in.h>
 #include <openssl/opensslv.h>
+#include <openssl/ssl.h>
+#include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -232,6 +236,71 @@ TEST_F(RedisTls, AServerThatAsksForACertificate) {
     }
   }
 }
+
+#if OPENSSL_VERSION_NUMBER >= 0x30000000L
+// A server that answers no command: after the handshake it sends nothing but session tickets.
+class TicketServer {
+ public:
+  explicit TicketServer(const TlsFiles& files) : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
+    socklen_t size = sizeof address_;
+    address_.sin_family = AF_INET;
+    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    auto* const address = reinterpret_cast<sockaddr*>(&address_);
+    if (bind(listener_, address, size) != 0 || listen(listener_, 4) != 0 ||
+        getsockname(listener_, address, &size) != 0 ||
+        SSL_CTX_use_certificate_chain_file(context_, files.certificate.c_str()) != 1 ||
+        SSL_CTX_use_PrivateKey_file(context_, files.key.c_str(), SSL_FILETYPE_PEM) != 1)
+      std::abort();
+    thread_ = std::thread([this] { serve(); });
+  }
+  ~TicketServer() {
+    stop_ = true;
+    shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    close(listener_);
+    SSL_CTX_free(context_);
+  }
+  std::string address() const { return "127.0.0.1:" + std::to_string(ntohs(address_.sin_port)); }
+  uint64_t bytes_sent() const { return sent_; }
+
+ private:
+  void serve() {
+    sigset_t pipes;
+    sigemptyset(&pipes);
+    sigaddset(&pipes, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipes, nullptr);
+    for (int client; (client = accept(listener_, nullptr, nullptr)) >= 0; close(client)) {
+      SSL* const ssl = SSL_new(context_);
+      SSL_set_fd(ssl, client);
+      if (SSL_accept(ssl) == 1)
+        // OpenSSL takes no notice if nobody reads a ticket.
+        while (!stop_ && SSL_new_session_ticket(ssl) == 1 && SSL_do_handshake(ssl) == 1)
+          sent_ = BIO_number_written(SSL_get_wbio(ssl));
+      SSL_free(ssl);
+    }
+  }
+
+  SSL_CTX* const context_ = SSL_CTX_new(TLS_server_method());
+  const int listener_;
+  sockaddr_in address_{};
+  std::atomic<bool> stop_{false};
+  std::atomic<uint64_t> sent_{0};
+  std::thread thread_;
+};
+
+TEST_F(RedisTls, AServerThatSendsTicketsForEver) {
+  const TicketServer server(files());
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string sentence =
+      open_with("rediss://" + server.address(), [](pkv_redis_config& config) {
+        with_ca(config);
+        config.connect_timeout_ms = config.command_timeout_ms = 500;
+      });
+  EXPECT_NE(sentence.find("no answer in time"), std::string::npos) << sentence;
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+  EXPECT_GT(server.bytes_sent(), 10'000u);
+}
+#endif
 
 TEST_F(RedisTls, FilesThatCannotBeUsed) {
   const std::string missing = certificates().path("missing"),
