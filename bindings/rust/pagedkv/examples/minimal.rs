@@ -22,7 +22,7 @@ fn main() -> Result<()> {
         batch.write(layer, &k, &v)?;
         batch.attend(layer, &q, &mut out)?;
     }
-    batch.commit_without_tokens()?;
+    batch.commit(None)?;
 
     let (last, mean) = (out[(TOKENS - 1) * QUERY_HEADS * DIM], (TOKENS - 1) as f32 / 2.0);
     println!("token {} attends to {TOKENS} tokens: {last:.2} (expected {mean:.2})", TOKENS - 1);

@@ -46,6 +46,25 @@ pub struct KvIndices {
     pub last_block_length: Vec<u32>,
 }
 
+/// What a [commit](Batch::commit) takes: the ids of the new tokens as a slice, an array or a `Vec`,
+/// or `None`.
+pub trait IntoTokens<'a> {
+    /// The ids, if there are any.
+    fn into_tokens(self) -> Option<&'a [i32]>;
+}
+
+impl<'a, T: AsRef<[i32]> + ?Sized> IntoTokens<'a> for &'a T {
+    fn into_tokens(self) -> Option<&'a [i32]> {
+        Some(self.as_ref())
+    }
+}
+
+impl<'a> IntoTokens<'a> for Option<&'a [i32]> {
+    fn into_tokens(self) -> Option<&'a [i32]> {
+        self
+    }
+}
+
 impl Cache {
     /// Begins a step over sessions, each with the number of its new tokens: reserves the blocks of
     /// all of them, or fails and takes none ([`Error::blocks_short`]). The batch borrows its
@@ -219,8 +238,9 @@ impl<'s> Batch<'s> {
         call(|| unsafe { sys::pkv_batch_accept(self.handle, i, kept.len(), kept.as_ptr()) })
     }
 
-    /// Ends the step: every session is longer by its new tokens, one id per row. Where that fails
-    /// the step is aborted; see [`try_commit`](Self::try_commit).
+    /// Ends the step: every session is longer by its new tokens, one id per row. With `None` their
+    /// ids stay [`NO_TOKEN`](crate::NO_TOKEN), or what [`Session::suspend`] remembered. Where that
+    /// fails the step is aborted; see [`try_commit`](Self::try_commit).
     ///
     /// A step ends once:
     ///
@@ -229,23 +249,18 @@ impl<'s> Batch<'s> {
     /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(2, 4, 2, 32)).blocks(64))?;
     /// let mut session = cache.open_session()?;
     /// let batch = cache.begin([(&mut session, 0)])?;
-    /// batch.commit(&[])?;
+    /// batch.commit(None)?;
     /// batch.rows();
     /// # Ok::<(), pagedkv::Error>(())
     /// ```
-    pub fn commit(self, tokens: &[i32]) -> Result<()> {
-        self.try_commit(Some(tokens)).map_err(|(_, error)| error)
-    }
-
-    /// As [`commit`](Self::commit), without ids: they stay [`NO_TOKEN`](crate::NO_TOKEN), or what
-    /// [`Session::suspend`] remembered.
-    pub fn commit_without_tokens(self) -> Result<()> {
-        self.try_commit(None).map_err(|(_, error)| error)
+    pub fn commit<'a>(self, tokens: impl IntoTokens<'a>) -> Result<()> {
+        self.try_commit(tokens).map_err(|(_, error)| error)
     }
 
     /// As [`commit`](Self::commit), but gives the batch back where it fails: to write the layer
     /// that was missing, say.
-    pub fn try_commit(mut self, tokens: Option<&[i32]>) -> Result<(), (Self, Error)> {
+    pub fn try_commit<'a>(mut self, tokens: impl IntoTokens<'a>) -> Result<(), (Self, Error)> {
+        let tokens = tokens.into_tokens();
         if let Some(tokens) = tokens.filter(|tokens| tokens.len() != self.rows) {
             let error =
                 Error::misuse(format!("{} tokens are given for {} rows", tokens.len(), self.rows));

@@ -70,7 +70,7 @@ mod store;
 mod structs;
 
 pub use attention::{attention, merge_states, AttentionParams, BoolMask};
-pub use batch::{Batch, IndexUnit, KvIndices};
+pub use batch::{Batch, IndexUnit, IntoTokens, KvIndices};
 pub use cache::Cache;
 pub use compute::Compute;
 pub use config::{

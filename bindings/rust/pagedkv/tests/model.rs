@@ -166,7 +166,7 @@ fn suspend(cache: &Cache, pair: &mut Pair) -> Result<(), Error> {
     let kv = rows(&pair.text, resumed.length as usize);
     let mut batch = cache.begin([(&mut pair.session, (resumed.total - resumed.length) as u32)])?;
     batch.write(0, &kv, &kv)?;
-    batch.commit_without_tokens()
+    batch.commit(None)
 }
 
 fn play(config: CacheConfig, steps: Vec<Step>) -> Result<(), Error> {

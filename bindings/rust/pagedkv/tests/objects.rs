@@ -61,9 +61,9 @@ fn a_commit_that_fails_gives_the_batch_back() {
     let cache = cache();
     let mut session = cache.open_session().unwrap();
     let batch = cache.begin([(&mut session, 1)]).unwrap();
-    let (batch, error) = batch.try_commit(Some(&[1, 2])).unwrap_err();
+    let (batch, error) = batch.try_commit(&[1, 2]).unwrap_err();
     assert_eq!(error.status(), Status::INVALID_ARGUMENT);
-    let (mut batch, error) = batch.try_commit(Some(&[1])).unwrap_err();
+    let (mut batch, error) = batch.try_commit(Some([1].as_slice())).unwrap_err();
     assert_eq!(error.status(), Status::INCOMPLETE);
     assert!(error.to_string().ends_with("(INCOMPLETE)"), "{error}");
     batch.write(0, &[0f32; DIM], &[0f32; DIM]).unwrap();
@@ -71,7 +71,7 @@ fn a_commit_that_fails_gives_the_batch_back() {
         (batch.session(0).length().unwrap(), batch.session(0).layer_length(0).unwrap()),
         (0, 1)
     );
-    batch.commit_without_tokens().unwrap();
+    batch.commit(None).unwrap();
     assert_eq!(session.tokens(0..1).unwrap(), [NO_TOKEN]);
     session.set_tokens(0, &[5]).unwrap();
     assert_eq!(session.tokens(0..1).unwrap(), [5]);
