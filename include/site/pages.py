@@ -37,6 +37,7 @@ PARTS = {
     "Languages": [
         "bindings/python",
         "bindings/rust",
+        "bindings/rust/pagedkv",
         "bindings/rust/pagedkv-sys",
         "bindings/go",
         "bindings/cpp",

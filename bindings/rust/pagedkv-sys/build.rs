@@ -1,34 +1,69 @@
-//! Finds the library to link to: in PAGEDKV_LIB_DIR where that is set, else by pkg-config. With the
-//! feature `dlopen` there is nothing to do.
+//! Says where the library comes from. The first of these is taken: the directory that
+//! PAGEDKV_LIB_DIR names; an installed library that pkg-config knows; the C++ sources that this
+//! package carries. The feature `vendored` leaves out the second. With the feature `dlopen`, and
+//! for docs.rs, there is nothing to do.
 use std::env;
 
+mod sources;
+
 fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=sources.rs");
     println!("cargo:rerun-if-env-changed=PAGEDKV_LIB_DIR");
-    if env::var_os("CARGO_FEATURE_DLOPEN").is_some() || env::var_os("DOCS_RS").is_some() {
+    println!("cargo:rerun-if-env-changed=DOCS_RS");
+    if has_feature("DLOPEN") || env::var_os("DOCS_RS").is_some() {
         return;
     }
-    let directory = match env::var("PAGEDKV_LIB_DIR") {
-        Ok(directory) => directory,
-        Err(_) => installed(),
+    if let Some(directory) = env::var("PAGEDKV_LIB_DIR").ok().filter(|name| !name.is_empty()) {
+        return link(&directory);
+    }
+    let installed = if has_feature("VENDORED") {
+        Err("the feature `vendored` takes no installed library".to_string())
+    } else {
+        find_installed()
     };
+    match installed {
+        Ok(directory) => link(&directory),
+        Err(reason) => {
+            if let Err(error) = sources::build() {
+                fail(&reason, &error);
+            }
+        }
+    }
+}
+
+fn has_feature(name: &str) -> bool {
+    env::var_os(format!("CARGO_FEATURE_{name}")).is_some()
+}
+
+/// Links to the shared library. DEP_PAGEDKV_LIBDIR names its directory in the build script of a
+/// package that depends on this one; an empty name is a directory that the linker looks into by
+/// itself.
+fn link(directory: &str) {
     if !directory.is_empty() {
         println!("cargo:rustc-link-search=native={directory}");
     }
     println!("cargo:rustc-link-lib=dylib=pagedkv");
-    // DEP_PAGEDKV_LIBDIR in the build script of a package that depends on this one.
     println!("cargo:libdir={directory}");
 }
 
-/// The directory of the installed library; empty where it is one that the linker looks into by
-/// itself.
-fn installed() -> String {
-    match pkg_config::Config::new().cargo_metadata(false).probe("pagedkv") {
-        Ok(library) => {
-            library.link_paths.first().map_or(String::new(), |path| path.display().to_string())
-        }
-        Err(error) => panic!(
-            "libpagedkv is not installed. Set PAGEDKV_LIB_DIR to the directory that has \
-             libpagedkv.so (in a build tree build/src), or use the feature `dlopen`.\n{error}"
-        ),
-    }
+fn find_installed() -> Result<String, String> {
+    let version = env!("CARGO_PKG_VERSION");
+    let mut search = pkg_config::Config::new();
+    let library = search.atleast_version(version).cargo_metadata(false).probe("pagedkv");
+    let library = library.map_err(|error| error.to_string())?;
+    Ok(library.link_paths.first().map_or(String::new(), |path| path.display().to_string()))
+}
+
+/// Ends the build with what was tried, and what the user can do.
+fn fail(installed: &str, carried: &str) -> ! {
+    eprintln!(
+        "error: there is no libpagedkv to link to.\n\
+         1. PAGEDKV_LIB_DIR is not set. It may name the directory of libpagedkv.so (in a build \
+         tree build/src).\n\
+         2. No installed library: {installed}\n\
+         3. Not built from the sources of this package: {carried}\n\
+         The feature `dlopen` needs no library until the program runs."
+    );
+    std::process::exit(1);
 }

@@ -1,5 +1,6 @@
 //! The tests and examples of this package find the library where they were linked to it, also if no
-//! loader looks there.
+//! loader looks there. A package that depends on this one reads DEP_PAGEDKV_RUST_LIBDIR for the
+//! same purpose: cargo hands link arguments to nobody else.
 use std::env;
 
 fn main() {
@@ -8,5 +9,6 @@ fn main() {
         env::var("DEP_PAGEDKV_LIBDIR").ok().filter(|directory| !directory.is_empty())
     {
         println!("cargo:rustc-link-arg=-Wl,-rpath,{directory}");
+        println!("cargo:libdir={directory}");
     }
 }

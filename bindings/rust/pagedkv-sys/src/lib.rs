@@ -5,19 +5,28 @@
 //! integers with named values (`pkv_dtype::F32`), never enums of Rust: a newer library may have
 //! more of them.
 //!
-//! # Linked, or opened at run time
+//! # Built, linked, or opened at run time
 //!
-//! By default programs are linked to the library that `pkg-config` knows, or to the one in the
-//! directory `PAGEDKV_LIB_DIR`. A program that is to find it in a directory no loader looks into
-//! has a build script that says so:
+//! By default programs are linked to the library in the directory `PAGEDKV_LIB_DIR`; else to the
+//! one that `pkg-config` knows; else the sources that this package carries are built and linked
+//! statically, always optimised. With the feature `vendored` they are built also where a library is
+//! installed. `CXX` names the compiler, and `CXXFLAGS` may add to its flags.
+//!
+//! A program that is to find a shared library in a directory no loader looks into has a build
+//! script that says so:
 //!
 //! ```ignore
-//! println!("cargo:rustc-link-arg=-Wl,-rpath,{}", std::env::var("DEP_PAGEDKV_LIBDIR").unwrap());
+//! if let Ok(directory) = std::env::var("DEP_PAGEDKV_LIBDIR") {
+//!     println!("cargo:rustc-link-arg=-Wl,-rpath,{directory}");
+//! }
 //! ```
 //!
-//! (`DEP_PAGEDKV_LIBDIR` is there for packages that depend on this one directly.) With the feature
-//! `dlopen` nothing is linked: `open` opens the library, or the first call of [`ensure`] does, from
-//! the file that `PAGEDKV_LIBRARY` names or else as `libpagedkv.so.0`.
+//! (`DEP_PAGEDKV_LIBDIR` is there for packages that depend on this one directly, and
+//! `DEP_PAGEDKV_RUST_LIBDIR` for those that depend on `pagedkv`. Neither is there where the sources
+//! were built. `DEP_PAGEDKV_INCLUDE`, in that case, is the directory of the C headers.)
+//!
+//! With the feature `dlopen` nothing is linked: `open` opens the library, or the first call of
+//! [`ensure`] does, from the file that `PAGEDKV_LIBRARY` names or else as `libpagedkv.so.0`.
 #![allow(non_camel_case_types)]
 #![warn(missing_debug_implementations)]
 

@@ -33,8 +33,8 @@
 //!
 //! # Where the library comes from
 //!
-//! See [`sys`]: linked from where `pkg-config` or `PAGEDKV_LIB_DIR` say, or opened at run time with
-//! the feature `dlopen`.
+//! See [`sys`]: linked from where `PAGEDKV_LIB_DIR` or `pkg-config` say, else built from the
+//! sources that `pagedkv-sys` carries, or opened at run time with the feature `dlopen`.
 //!
 //! [libpagedkv]: https://crates.io/crates/pagedkv-sys
 #![warn(missing_docs, missing_debug_implementations)]

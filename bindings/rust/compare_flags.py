@@ -1,0 +1,62 @@
+"""Compares how the build script of pagedkv-sys compiles the library with how meson does it.
+
+usage: compare_flags.py LOG_OF_COMPILER COMPILE_COMMANDS
+
+Both have to compile the same files, with the same instruction sets, language and definitions.
+"""
+
+import json
+import pathlib
+import re
+import shlex
+import sys
+
+# What is not about the code that comes out, or differs on purpose.
+IGNORED = re.compile(
+    r"-D_GLIBCXX_|-D_FILE_OFFSET_BITS|-DNDEBUG|-DPKV_WITH|-f(diagnostics|PIC|sanitize)"
+    r"|-m64$|-f\w+-sections$"
+)
+# How threads are run is a choice: see sources.rs.
+THREADS = re.compile(r"base/parallel(_pool|_sanitized)?\.cpp$")
+
+
+def read(words):
+    """The file that a command compiles, by its name below src, and the flags that count."""
+    file = next((word for word in words if word.endswith(".cpp")), None)
+    if file is None:
+        return None, None
+    name = re.split(r"(?:^|/)src/", file)[-1]
+    flags = {w for w in words if re.match(r"-std=|-m|-f|-D", w) and not IGNORED.match(w)}
+    return THREADS.sub("base/parallel.cpp", name), flags
+
+
+def of_meson(commands):
+    """Only what goes into libpagedkv."""
+    part = re.compile(r"src/(libpagedkv\.so|libpagedkv_core|kernels/libpagedkv_)")
+    return dict(
+        read(shlex.split(entry["command"])) for entry in commands if part.match(entry["output"])
+    )
+
+
+def compare(cargo, meson):
+    """Returns the differences."""
+    found = [f"{name}: meson alone compiles it" for name in sorted(meson.keys() - cargo.keys())]
+    found += [f"{name}: cargo alone compiles it" for name in sorted(cargo.keys() - meson.keys())]
+    for name in sorted(cargo.keys() & meson.keys()):
+        found += [f"{name}: cargo alone has {f}" for f in sorted(cargo[name] - meson[name])]
+        found += [f"{name}: meson alone has {f}" for f in sorted(meson[name] - cargo[name])]
+    return found
+
+
+def main(log, commands):
+    lines = pathlib.Path(log).read_text(encoding="utf-8").splitlines()
+    cargo = dict(read(line.split()) for line in lines if " -c " in f" {line} ")
+    cargo.pop(None, None)
+    meson = of_meson(json.loads(pathlib.Path(commands).read_text(encoding="utf-8")))
+    found = compare(cargo, meson)
+    print(*found, f"{len(cargo)} files, {len(found)} differences", sep="\n")
+    return 1 if found or not cargo else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
