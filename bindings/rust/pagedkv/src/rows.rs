@@ -1,6 +1,7 @@
 //! Rows of keys, values, queries and outputs in the caller's memory. Nothing is copied.
 use crate::error::{Error, Result};
 use crate::sys;
+use std::fmt;
 use std::marker::PhantomData;
 
 #[doc(inline)]
@@ -50,6 +51,16 @@ pub(crate) enum Extent {
     Matrix([usize; 2], bool),
 }
 
+impl fmt::Display for Extent {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Elements(len) => write!(out, "a slice of {len} elements"),
+            Self::Array(shape, _) => write!(out, "an array of the shape {shape:?}"),
+            Self::Matrix(shape, _) => write!(out, "an array of the shape {shape:?}"),
+        }
+    }
+}
+
 impl Extent {
     /// Refuses memory that does not hold the rows: from here on the library reads or writes them.
     fn check(
@@ -76,7 +87,7 @@ impl Extent {
             ),
         };
         if !fits {
-            return Err(Error::misuse(format!("{}, this is {self:?}", wanted())));
+            return Err(Error::misuse(format!("{}, this is {self}", wanted())));
         }
         if !usable {
             return Err(Error::misuse(format!(
@@ -120,7 +131,7 @@ impl Extent {
             let (count, batch_rows) = (rows.lengths.len(), tensor.batch_rows);
             return Err(Error::misuse(format!(
                 "{what}: {count} sequences of up to {reach} rows of [{heads}][{dim}], padded by \
-                 {batch_rows}, are needed, this is {self:?}"
+                 {batch_rows}, are needed, this is {self}"
             )));
         }
         Ok(())

@@ -86,7 +86,7 @@ fn rows_of_another_shape_are_refused() {
     let error = batch.write(0, &long, &short).unwrap_err();
     assert_eq!(
         error.message(),
-        "v: [2][1][16] (rows, heads, dim) are needed, this is Elements(16)"
+        "v: [2][1][16] (rows, heads, dim) are needed, this is a slice of 16 elements"
     );
     assert_eq!(batch.write(1, &long, &long).unwrap_err().status(), Status::OUT_OF_RANGE);
     batch.write(0, &long, &long).unwrap();
