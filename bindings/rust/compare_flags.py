@@ -17,7 +17,7 @@ IGNORED = re.compile(
     r"|-m64$|-f\w+-sections$"
 )
 # How threads are run is a choice: see sources.rs.
-THREADS = re.compile(r"base/parallel(_pool|_sanitized)?\.cpp$")
+THREADS = re.compile(r"base/parallel_(pool|tbb)\.cpp$")
 
 
 def read(words):
@@ -27,7 +27,7 @@ def read(words):
         return None, None
     name = re.split(r"(?:^|/)src/", file)[-1]
     flags = {w for w in words if re.match(r"-std=|-m|-f|-D", w) and not IGNORED.match(w)}
-    return THREADS.sub("base/parallel.cpp", name), flags
+    return THREADS.sub("base/parallel_tbb.cpp", name), flags
 
 
 def of_meson(commands):

@@ -5,14 +5,18 @@
 #include <pagedkv/common.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
+#include "base/os.h"
 #include "base/task_list.h"
 
 namespace pkv {
 
 class Workers {
  public:
+  class Arena;
+
   explicit Workers(unsigned threads) : Workers(threads, {}) {}
   // Uses the arena if runner.run is NULL.
   Workers(unsigned threads, const pkv_runner& runner);
@@ -44,10 +48,27 @@ class Workers {
   // Lets free threads of the arena work through the tasks. Returns at once.
   void lend_threads(const std::shared_ptr<TaskList>& tasks) noexcept;
 
-  struct Arena;
+  static unsigned limit_threads(unsigned threads);
+  static std::unique_ptr<Arena> make_arena(unsigned threads);
+
   const pkv_runner runner_;
   const unsigned threads_;
   std::unique_ptr<Arena> arena_;
+};
+
+// Threads that stay from call to call: parallel_tbb.cpp has those of oneTBB, and parallel_pool.cpp
+// the library's own. A build has one of the two files.
+class Workers::Arena {
+ public:
+  virtual ~Arena() = default;
+  virtual void run(size_t n, TaskFunction task, const void* context) = 0;
+  virtual void lend_threads(const std::shared_ptr<TaskList>& tasks) = 0;
+
+  // A forked child does not have the threads of its parent.
+  bool has_its_threads() const { return epoch_ == os::fork_epoch(); }
+
+ private:
+  const uint64_t epoch_ = os::fork_epoch();
 };
 
 }  // namespace pkv

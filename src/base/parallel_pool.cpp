@@ -1,6 +1,6 @@
-// Workers on threads of the library's own, which stay from call to call. This file replaces
-// parallel.cpp in a build without oneTBB, such as the one of the Rust crate that carries the
-// sources.
+// Workers on threads of the library's own. Builds without oneTBB have them, such as the one of the
+// Rust crate that carries the sources, and builds for ThreadSanitizer, which does not see into
+// oneTBB.
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -52,17 +52,13 @@ struct PoolCall {
   }
 };
 
-}  // namespace
+class ThreadPool final : public Workers::Arena {
+ public:
+  explicit ThreadPool(unsigned threads) : max_workers_(threads) {}
+  ~ThreadPool() override;
 
-struct Workers::Arena {
-  explicit Arena(unsigned threads) : max_workers(threads), epoch(os::fork_epoch()) {}
-  ~Arena();
-
-  void run(size_t n, TaskFunction task, const void* context);
-  void lend(const std::shared_ptr<TaskList>& tasks);
-
-  const unsigned max_workers;  // of one call, with the thread that makes it
-  const uint64_t epoch;
+  void run(size_t n, TaskFunction task, const void* context) override;
+  void lend_threads(const std::shared_ptr<TaskList>& tasks) override;
 
  private:
   void start_threads();
@@ -75,6 +71,7 @@ struct Workers::Arena {
   void help_with_list(std::unique_lock<std::mutex>& lock);
   void wait_for_work(std::unique_lock<std::mutex>& lock);
 
+  const unsigned max_workers_;  // of one call, with the thread that makes it
   std::mutex mutex_;
   std::condition_variable work_came_, helper_left_;
   std::atomic<uint64_t> work_count_{0};  // rises with each piece of work; idle threads watch it
@@ -85,7 +82,7 @@ struct Workers::Arena {
   bool started_ = false, stopping_ = false;
 };
 
-Workers::Arena::~Arena() {
+ThreadPool::~ThreadPool() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -97,38 +94,38 @@ Workers::Arena::~Arena() {
 
 // Starts the threads at the first call, since many a cache never computes. If the system gives
 // fewer threads than asked for, those that began do the work.
-void Workers::Arena::start_threads() {
+void ThreadPool::start_threads() {
   if (started_) return;
   started_ = true;
   try {
-    threads_.reserve(max_workers - 1);
-    while (threads_.size() + 1 < max_workers) threads_.emplace_back([this] { work(); });
+    threads_.reserve(max_workers_ - 1);
+    while (threads_.size() + 1 < max_workers_) threads_.emplace_back([this] { work(); });
   } catch (const std::system_error&) {
   } catch (const std::bad_alloc&) {
   }
 }
 
 // Wakes as many sleeping threads as can find a task. The mutex is held.
-void Workers::Arena::wake(size_t tasks) {
+void ThreadPool::wake(size_t tasks) {
   work_count_.fetch_add(1, std::memory_order_relaxed);
   if (tasks >= sleepers_) return work_came_.notify_all();
   for (; tasks > 0; tasks--) work_came_.notify_one();
 }
 
-PoolCall* Workers::Arena::find_call() const {
+PoolCall* ThreadPool::find_call() const {
   PoolCall* call = oldest_;
-  while (call != nullptr && (!call->has_tasks() || call->workers >= max_workers))
+  while (call != nullptr && (!call->has_tasks() || call->workers >= max_workers_))
     call = call->newer;
   return call;
 }
 
-void Workers::Arena::remove(PoolCall& call) {
+void ThreadPool::remove(PoolCall& call) {
   PoolCall** link = &oldest_;
   while (*link != &call) link = &(*link)->newer;
   *link = call.newer;
 }
 
-void Workers::Arena::run(size_t n, TaskFunction task, const void* context) {
+void ThreadPool::run(size_t n, TaskFunction task, const void* context) {
   PoolCall call{.n = n, .task = task, .context = context};
   {
     const std::lock_guard lock(mutex_);
@@ -152,15 +149,15 @@ void Workers::Arena::run(size_t n, TaskFunction task, const void* context) {
   if (call.error) std::rethrow_exception(call.error);
 }
 
-void Workers::Arena::lend(const std::shared_ptr<TaskList>& tasks) {
+void ThreadPool::lend_threads(const std::shared_ptr<TaskList>& tasks) {
   const std::lock_guard lock(mutex_);
   start_threads();
-  const size_t helpers = std::min<size_t>(max_workers - 1, tasks->n);
+  const size_t helpers = std::min<size_t>(max_workers_ - 1, tasks->n);
   for (size_t i = 0; i < helpers; i++) lists_.push_back(tasks);
   wake(helpers);
 }
 
-void Workers::Arena::help(PoolCall& call, std::unique_lock<std::mutex>& lock) {
+void ThreadPool::help(PoolCall& call, std::unique_lock<std::mutex>& lock) {
   const unsigned worker = call.workers++;
   call.helpers++;
   lock.unlock();
@@ -170,7 +167,7 @@ void Workers::Arena::help(PoolCall& call, std::unique_lock<std::mutex>& lock) {
   if (--call.helpers == 0) helper_left_.notify_all();
 }
 
-void Workers::Arena::help_with_list(std::unique_lock<std::mutex>& lock) {
+void ThreadPool::help_with_list(std::unique_lock<std::mutex>& lock) {
   std::shared_ptr<TaskList> tasks = std::move(lists_.front());
   lists_.pop_front();
   lock.unlock();
@@ -179,7 +176,7 @@ void Workers::Arena::help_with_list(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-void Workers::Arena::wait_for_work(std::unique_lock<std::mutex>& lock) {
+void ThreadPool::wait_for_work(std::unique_lock<std::mutex>& lock) {
   const uint64_t seen = work_count_.load(std::memory_order_relaxed);
   lock.unlock();
   for (int i = 0; i < looks_before_sleep; i++) {
@@ -193,7 +190,7 @@ void Workers::Arena::wait_for_work(std::unique_lock<std::mutex>& lock) {
 }
 
 // What a thread of the pool does all its life.
-void Workers::Arena::work() {
+void ThreadPool::work() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     if (PoolCall* call = find_call(); call != nullptr) {
@@ -206,36 +203,16 @@ void Workers::Arena::work() {
   }
 }
 
+}  // namespace
+
 // As with oneTBB, there are never more threads than processors, where they would wait for each
 // other.
-Workers::Workers(unsigned threads, const pkv_runner& runner)
-    : runner_(runner),
-      threads_(runner.run == nullptr ? std::min(threads, os::processor_count()) : threads),
-      arena_(runner.run == nullptr && threads_ > 1 ? std::make_unique<Arena>(threads_) : nullptr) {}
-
-Workers::~Workers() {
-  // A forked child does not have the threads of the arena, which may have held its mutex: the arena
-  // is leaked there.
-  if (arena_ && arena_->epoch != os::fork_epoch()) arena_.release();
+unsigned Workers::limit_threads(unsigned threads) {
+  return std::min(threads, os::processor_count());
 }
 
-void Workers::run(size_t n, TaskFunction task, const void* context) {
-  if (runner_.run != nullptr && n > 1) return run_by_caller(n, task, context);
-  if (threads_ <= 1 || n <= 1) {
-    for (size_t i = 0; i < n; i++) task(context, i, 0);
-    return;
-  }
-  if (!arena_ || arena_->epoch != os::fork_epoch()) return run_on_new_threads(n, task, context);
-  arena_->run(n, task, context);
-}
-
-void Workers::lend_threads(const std::shared_ptr<TaskList>& tasks) noexcept {
-  if (!arena_ || arena_->epoch != os::fork_epoch()) return;
-  try {
-    arena_->lend(tasks);
-  } catch (...) {
-    // Memory was refused: the thread that waits for the tasks runs them.
-  }
+std::unique_ptr<Workers::Arena> Workers::make_arena(unsigned threads) {
+  return std::make_unique<ThreadPool>(threads);
 }
 
 }  // namespace pkv

@@ -1,6 +1,5 @@
-// Workers on plain threads that begin and end with each call. They serve two cases: a build for
-// ThreadSanitizer (oneTBB is not instrumented, and the way it hands over tasks looks like data
-// races there), and a forked child whose parent used oneTBB.
+// Workers on plain threads that begin and end with each call. They serve a forked child, which has
+// none of the threads that its parent began.
 #include <algorithm>
 #include <atomic>
 #include <exception>

@@ -140,7 +140,7 @@ SAMPLES = [
             "src/engine/cache/cache.h": '#include "engine/prefix/index.h"\n'
             '#include "kernels/kernels.h"\n#include <vector>\n',
             "src/engine/file/file.h": '#include "engine/memory/pool.h"\nnamespace pkv::file {\n}\n',
-            "src/base/parallel.cpp": "#include <tbb/parallel_for.h>\n",
+            "src/base/parallel_tbb.cpp": "#include <tbb/parallel_for.h>\n",
             "src/kernels/isa/avx2.cpp": '#include "kernels/attend.hpp"\n#include <immintrin.h>\n',
             "src/kernels/attend.hpp": "#include <xsimd/xsimd.hpp>\n#include <stdint.h>\n"
             "// #include <vector>\n",

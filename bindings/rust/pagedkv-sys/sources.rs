@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 
-/// All of these folders' files are compiled, except for the other ways to run threads.
+/// All of these folders' files are compiled, except for the other way to run threads.
 const FOLDERS: [&str; 3] = ["api", "base", "engine"];
-const THREADS: [&str; 3] = ["parallel.cpp", "parallel_pool.cpp", "parallel_sanitized.cpp"];
+const THREADS: [&str; 2] = ["parallel_tbb.cpp", "parallel_pool.cpp"];
 
 /// Optional libraries of the system: the feature, and what pkg-config calls it.
 const LIBRARIES: [(&str, &str, &str); 3] = [
