@@ -1,4 +1,4 @@
-// bench/serve: replays a trace and tells how it went.
+// pkv-serve: replays a trace and tells how it went.
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -86,10 +86,10 @@ int main(int argc, char** argv) {
     Options options;
     return parse(argc, argv, options) ? serve(options) : 0;
   } catch (const InputError& error) {
-    std::fprintf(stderr, "bench/serve: %s\n", error.what());
+    std::fprintf(stderr, "pkv-serve: %s\n", error.what());
     return 2;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "bench/serve: %s\n", error.what());
+    std::fprintf(stderr, "pkv-serve: %s\n", error.what());
     return 1;
   }
 }

@@ -28,15 +28,15 @@ answers 120 (0.7), single prompts 400 (1.0). A turn's prompt is all of the chat 
 
 Examples:
   Chats with real keys and values in a cache of 67 MB:
-    bash bench/serve
+    pkv-serve
   Prefix reuse on and off, paged and contiguous, in one table:
-    bash bench/serve --compare --requests 100 --time-scale 10
+    pkv-serve --compare --requests 100 --time-scale 10
   Less memory, and four tenants who share nothing:
-    bash bench/serve --memory 32M --policy lfu --salts 4
+    pkv-serve --memory 32M --policy lfu --salts 4
   An hour of a service in seconds:
-    bash bench/serve --ids-only --trace conversation.jsonl --blocks 320000 --budget 2048 \
+    pkv-serve --ids-only --trace conversation.jsonl --blocks 320000 --budget 2048 \
       --time-scale 0.5
-  Pictures of a run in the folder `out`:
+  Pictures of a run in the folder `out`, from a clone (pkv-serve alone leaves serve.json there):
     bash bench/serve --ids-only --time-scale 1.5 --requests 1000 --pictures out
 
 Ctrl-C ends a run with the summary so far.
@@ -187,7 +187,7 @@ void add_options(CLI::App& app, Options& o) {
 }  // namespace
 
 bool parse(int argc, char** argv, Options& options) {
-  CLI::App app(description, "bench/serve");
+  CLI::App app(description, "pkv-serve");
   app.footer(examples);
   app.get_formatter()->column_width(24);
   add_options(app, options);

@@ -72,6 +72,15 @@ def check_versions(meson, control):
     ]
 
 
+def files_of_tools(tree, meson):
+    """Returns what -Dtools=true installs beside the libraries. Nothing is built for that."""
+    options = ["-Dtools=true", "-Dtests=false", "-Dbenchmarks=disabled", "--wrap-mode=nodownload"]
+    with tempfile.TemporaryDirectory() as build:
+        run(*meson, "setup", build, tree, "--prefix=/usr", *options)
+        installed = json.loads(run(*meson, "introspect", "--installed", build))
+    return [name[1:] for name in installed.values() if re.match("/usr/(bin|share)/", name)]
+
+
 def check_symbols(listed, functions):
     """Compares a list of symbols with api.json."""
     versions = dict(re.findall(r"^ (\w+)@PAGEDKV_0 ([\d.]+)$", listed, re.M))
@@ -107,6 +116,8 @@ def main():
     if not any("redis" in name for name in names):
         print("SKIPPED: libpagedkv-redis was not built")
         sys.exit(77)
+    names = sorted({*names, *files_of_tools(tree, meson)})
+    assert "usr/bin/pkv-serve" in names, "-Dtools=true installs no pkv-serve"
     lists = patterns(debian)
     assert check_files([*names, "usr/bin/new"], lists) == [
         "usr/bin/new is in no package"

@@ -12,6 +12,10 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
+# What -Dtools=true adds.
+TOOLS = {"bin/pkv-generate", "bin/pkv-serve"} | {
+    f"share/pagedkv/tiny-shakespeare.{kind}" for kind in ("bin", "tokenizer.bin")
+}
 
 
 def run(*command, **more):
@@ -28,7 +32,9 @@ def installed_files(root):
             continue
         text = path.relative_to(root).as_posix()
         if "tbb" not in text:  # oneTBB is installed beside the library where it was built with it
-            names.add(re.sub(r".*/(include|pkgconfig|cmake|share|lib[^/]*\.(so|a))", r"\1", text))
+            names.add(
+                re.sub(r".*/(bin/|include|pkgconfig|cmake|share|lib[^/]*\.(so|a))", r"\1", text)
+            )
     return names
 
 
@@ -156,6 +162,8 @@ def main():
         libraries = ["pagedkv"] + ["pagedkv-redis"] * any(root.rglob("pagedkv-redis.pc"))
         static = any(root.rglob("libpagedkv.a"))
         files, expected = installed_files(root), expected_files(tree, version, libraries, static)
+        if any(root.rglob("pkv-generate")):
+            expected |= TOOLS
         assert (
             files == expected
         ), f"missing {sorted(expected - files)}, not expected {sorted(files - expected)}"

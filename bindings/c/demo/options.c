@@ -18,7 +18,7 @@ static const char help[] =
     "\n"
     "  model\n"
     "    --model FILE         checkpoint in the llama2.c layout (default: the tiny Shakespeare "
-    "model in bench/data)\n"
+    "model that comes with it)\n"
     "    --tokenizer FILE     its tokenizer (default: FILE.tokenizer.bin beside FILE.bin, else "
     "tokenizer.bin there)\n"
     "    --library FILE       libpagedkv (default: $PAGEDKV_LIBRARY, the build tree, the installed "
