@@ -187,7 +187,7 @@ def declarations(tree):
         elif kind == "TypedefDecl":
             c = node["type"]["qualType"]
             if c == f"struct {node['name']}_t *":
-                found["handles"].append(named)
+                found["handles"].append(named | {"doc": documentation(node)})
             elif c.split()[0] not in ("struct", "enum"):
                 found["aliases"].append(
                     named | {"type": parse_type(c), "c": c, "doc": documentation(node)}
@@ -312,6 +312,21 @@ def describe(tree=TREE):
     }
 
 
+def undocumented(description):
+    """The names in a description that no comment of the headers says anything of."""
+    named = [
+        (thing["name"], thing)
+        for kind in ("enums", "handles", "aliases", "structs", "functions")
+        for thing in description[kind]
+    ]
+    parts = [
+        (f"{name}.{part['name']}", part)
+        for name, thing in named
+        for part in thing.get("constants", []) + thing.get("fields", [])
+    ]
+    return [name for name, thing in named + parts if not thing["doc"]]
+
+
 # ---- The file
 
 
@@ -354,7 +369,10 @@ def main():
     if sys.argv[1:] not in ([], ["--check"]):
         sys.exit("usage: describe.py [--check]")
     check = sys.argv[1:] == ["--check"]
-    ok = renew_or_check(HERE / "api.json", pretty(describe()) + "\n", check)
+    description = describe()
+    ok = renew_or_check(HERE / "api.json", pretty(description) + "\n", check)
+    if names := undocumented(description):
+        sys.exit(f"no comment in include/pagedkv: {', '.join(names)}")
     for generator in sorted(HERE.parent.glob("*/generate_raw.py")):
         print(f"{generator.parent.name}:", end=" ", flush=True)
         result = subprocess.run([sys.executable, "-B", str(generator), *sys.argv[1:]])

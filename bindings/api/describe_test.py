@@ -13,6 +13,7 @@ HEADER = """
 #define PKV_ALL ((uint32_t)-1)
 #define PKV_NONE (-2)
 #define PKV_MOST UINT64_MAX
+/** A thing. */
 typedef struct pkv_thing_t* pkv_thing;
 /** A mark. */
 typedef uint64_t pkv_mark;
@@ -81,7 +82,12 @@ def test_headers(tree):
         [(c["name"], c["value"], c["doc"]) for c in found["constants"]],
         [("PKV_ALL", 2**32 - 1, "How many."), ("PKV_NONE", -2, ""), ("PKV_MOST", 2**64 - 1, "")],
     )
-    same("handles", [h["name"] for h in found["handles"]], ["pkv_thing"])
+    same("handles", [(h["name"], h["doc"]) for h in found["handles"]], [("pkv_thing", "A thing.")])
+    same(
+        "undocumented",
+        describe.undocumented(found),
+        ["pkv_box", "pkv_kind.PKV_B", "pkv_box.struct_size", "pkv_box.rows", "pkv_box.call"],
+    )
     same(
         "aliases",
         [(a["name"], a["c"], a["doc"]) for a in found["aliases"]],

@@ -4,7 +4,7 @@ package pagedkv
 
 import raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 
-// Status is an enum of the library.
+// Status: How a call ended: PKV_OK, or why it failed.
 type Status int32
 
 // Values of Status.
@@ -122,8 +122,10 @@ type LogLevel int32
 
 // Values of LogLevel.
 const (
+	// Something is wrong, or slower than it could be.
 	LogWarning LogLevel = 1
-	LogInfo    LogLevel = 2
+	// Something normal: evictions begin, a store is back.
+	LogInfo LogLevel = 2
 )
 
 // Storage: Where keys and values live. All kinds give the same results; comparing the first two
@@ -170,14 +172,17 @@ const (
 	ISAAuto ISA = 0
 	// Plain C++.
 	ISAScalar ISA = 1
-	ISASSE2   ISA = 2
+	// Every x86-64 processor has it.
+	ISASSE2 ISA = 2
 	// With FMA and F16C.
 	ISAAVX2 ISA = 3
 	// F, CD, DQ, BW, VL.
 	ISAAVX512 ISA = 4
 	// AVX512 with BF16 and VNNI.
 	ISAAVX512BF16 ISA = 5
-	ISANEON       ISA = 6
+	// Every Arm64 processor has it.
+	ISANEON ISA = 6
+	// AVX512 with VNNI.
 	ISAAVX512VNNI ISA = 7
 	// AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them.
 	ISAAmx ISA = 8
@@ -233,6 +238,7 @@ type Retention int32
 
 // Values of Retention.
 const (
+	// For a text like any other (default).
 	RetentionNormal Retention = 0
 	// For a text that will hardly come again: a batch job, an evaluation.
 	RetentionLow Retention = 1
@@ -245,8 +251,10 @@ type IndexUnit int32
 
 // Values of IndexUnit.
 const (
+	// Ids of blocks.
 	IndexBlocks IndexUnit = 1
-	IndexSlots  IndexUnit = 2
+	// Slots: block id * block size + offset in the block.
+	IndexSlots IndexUnit = 2
 )
 
 // StreamKind: Where bytes come from or go to.

@@ -35,8 +35,8 @@ extern "C" {
  * sequences, one after the other, also where tensors are padded.
  */
 typedef struct pkv_attention_params {
-  uint32_t struct_size;
-  float scale; /**< Factor of the scores, finite; 0 (default): 1 / sqrt(key_dim). */
+  uint32_t struct_size; /**< sizeof(pkv_attention_params): pkv_attention_params_init sets it. */
+  float scale;          /**< Factor of the scores, finite; 0 (default): 1 / sqrt(key_dim). */
   /** 1 (default): a query sees nothing after its position. 0: its whole sequence. */
   uint32_t causal;
   /**

@@ -34,6 +34,7 @@
 extern "C" {
 #endif
 
+/** A step that is begun and not yet committed. */
 typedef struct pkv_batch_t* pkv_batch;
 
 /**
@@ -220,7 +221,10 @@ PKV_API pkv_status pkv_batch_block_copies(pkv_batch batch, uint32_t group, size_
                                           uint32_t* from, uint32_t* to, size_t* count);
 
 /** What an index list of pkv_batch_kv_indices counts. */
-typedef enum pkv_index_unit PKV_ENUM { PKV_INDEX_BLOCKS = 1, PKV_INDEX_SLOTS = 2 } pkv_index_unit;
+typedef enum pkv_index_unit PKV_ENUM {
+  PKV_INDEX_BLOCKS = 1, /**< Ids of blocks. */
+  PKV_INDEX_SLOTS = 2   /**< Slots: block id * block size + offset in the block. */
+} pkv_index_unit;
 
 /**
  * Gives forward metadata as compressed rows: session i reads indices[indptr[i]] to indices[indptr[i

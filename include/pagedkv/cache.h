@@ -16,6 +16,7 @@
 extern "C" {
 #endif
 
+/** The K and V of all sequences of a model. */
 typedef struct pkv_cache_t* pkv_cache;
 
 /**
@@ -61,14 +62,14 @@ typedef enum pkv_layout PKV_ENUM {
  * AVX512_VNNI, AVX512_BF16, AMX. On Arm the order is NEON, NEON_DOT, NEON_BF16.
  */
 typedef enum pkv_isa PKV_ENUM {
-  PKV_ISA_AUTO = 0,   /**< The fastest that this processor has. */
-  PKV_ISA_SCALAR = 1, /**< Plain C++. */
-  PKV_ISA_SSE2 = 2,
+  PKV_ISA_AUTO = 0,        /**< The fastest that this processor has. */
+  PKV_ISA_SCALAR = 1,      /**< Plain C++. */
+  PKV_ISA_SSE2 = 2,        /**< Every x86-64 processor has it. */
   PKV_ISA_AVX2 = 3,        /**< With FMA and F16C. */
   PKV_ISA_AVX512 = 4,      /**< F, CD, DQ, BW, VL. */
   PKV_ISA_AVX512_BF16 = 5, /**< AVX512 with BF16 and VNNI. */
-  PKV_ISA_NEON = 6,
-  PKV_ISA_AVX512_VNNI = 7,
+  PKV_ISA_NEON = 6,        /**< Every Arm64 processor has it. */
+  PKV_ISA_AVX512_VNNI = 7, /**< AVX512 with VNNI. */
   PKV_ISA_AMX = 8, /**< AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them. */
   PKV_ISA_NEON_DOT = 9,  /**< NEON with DotProd. */
   PKV_ISA_NEON_BF16 = 10 /**< NEON with DotProd, BF16 and I8MM. */
@@ -88,8 +89,8 @@ typedef enum pkv_huge_pages PKV_ENUM {
  * Hybrid models list their groups, for example one of full and one of sliding-window layers.
  */
 typedef struct pkv_layer_group {
-  uint32_t struct_size;
-  uint32_t layers; /**< How many layers. */
+  uint32_t struct_size; /**< sizeof(pkv_layer_group): pkv_layer_group_init sets it. */
+  uint32_t layers;      /**< How many layers. */
   /**
    * [layers]: which layers of the model. NULL (default): those after the last of the previous
    * group.
@@ -136,7 +137,7 @@ typedef enum pkv_eviction PKV_ENUM {
 
 /** The prefix index of a cache: see prefix.h. A block position is one block in each layer group. */
 typedef struct pkv_prefix_config {
-  uint32_t struct_size;
+  uint32_t struct_size;  /**< sizeof(pkv_prefix_config): pkv_prefix_config_init sets it. */
   pkv_eviction eviction; /**< Which blocks are evicted first. Default DEFAULT. */
   /**
    * The most block positions that are pinned at once (pkv_prefix_pin); 0 (default): a quarter of
@@ -160,7 +161,7 @@ typedef struct pkv_prefix_config {
  * What pointers lead to is copied; hooks themselves must outlive the cache.
  */
 typedef struct pkv_cache_config {
-  uint32_t struct_size;
+  uint32_t struct_size; /**< sizeof(pkv_cache_config): pkv_cache_config_init sets it. */
 
   /* The model: the next ten fields describe it as one group, as in pkv_layer_group. */
   uint32_t layers;       /**< How many layers. */
@@ -243,7 +244,7 @@ PKV_API pkv_status pkv_layer_group_init(pkv_layer_group* group, size_t struct_si
 
 /** Sizes of K and V, of one layer group or of all. */
 typedef struct pkv_cache_plan {
-  uint32_t struct_size;
+  uint32_t struct_size;     /**< sizeof(pkv_cache_plan): set it before the call. */
   uint32_t groups;          /**< How many groups these sizes are of. */
   uint64_t bytes_per_token; /**< K and V of one token in all layers. */
   uint64_t bytes_per_block; /**< block_size times that. */
@@ -293,14 +294,14 @@ PKV_API pkv_status pkv_cache_destroy(pkv_cache cache);
 
 /** What a cache was made with, defaults filled in. */
 typedef struct pkv_cache_info {
-  uint32_t struct_size;
-  pkv_storage storage; /**< Where K and V live. */
-  pkv_layout layout;   /**< How the bytes of a block are arranged. */
-  uint32_t block_size; /**< Tokens per block. */
-  uint32_t groups;     /**< How many layer groups. */
-  uint32_t layers;     /**< Over all groups. */
-  uint32_t threads;    /**< Threads that compute attention. */
-  pkv_isa isa;         /**< The one whose kernels run. */
+  uint32_t struct_size; /**< sizeof(pkv_cache_info): set it before the call. */
+  pkv_storage storage;  /**< Where K and V live. */
+  pkv_layout layout;    /**< How the bytes of a block are arranged. */
+  uint32_t block_size;  /**< Tokens per block. */
+  uint32_t groups;      /**< How many layer groups. */
+  uint32_t layers;      /**< Over all groups. */
+  uint32_t threads;     /**< Threads that compute attention. */
+  pkv_isa isa;          /**< The one whose kernels run. */
 } pkv_cache_info;
 
 /**

@@ -32,6 +32,8 @@ extern "C" {
  * is bad), 4 system (the sentence has the errno), 5 a bug in the library. Values are pinned: none
  * changes, and none is used again for something else.
  */
+
+/** How a call ended: PKV_OK, or why it failed. */
 typedef enum pkv_status PKV_ENUM {
   PKV_OK = 0, /**< The call has done what it was asked for. */
 
@@ -168,7 +170,10 @@ typedef struct pkv_allocator {
 } pkv_allocator;
 
 /** How serious a line of the log is. */
-typedef enum pkv_log_level PKV_ENUM { PKV_LOG_WARNING = 1, PKV_LOG_INFO = 2 } pkv_log_level;
+typedef enum pkv_log_level PKV_ENUM {
+  PKV_LOG_WARNING = 1, /**< Something is wrong, or slower than it could be. */
+  PKV_LOG_INFO = 2     /**< Something normal: evictions begin, a store is back. */
+} pkv_log_level;
 
 /** Receives what the library has to say. The library itself never prints. */
 typedef struct pkv_logger {

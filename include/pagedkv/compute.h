@@ -17,11 +17,12 @@
 extern "C" {
 #endif
 
+/** Threads and kernels, without a cache. */
 typedef struct pkv_compute_t* pkv_compute;
 
 /** What pkv_compute_create makes. Hooks must outlive the pkv_compute. */
 typedef struct pkv_compute_config {
-  uint32_t struct_size;
+  uint32_t struct_size; /**< sizeof(pkv_compute_config): pkv_compute_config_init sets it. */
   /** How many, the caller's included, at most one per processor; 0 (default): that many. */
   uint32_t threads;
   /** AUTO (default): the best this processor has. Another: that one or UNSUPPORTED. */
@@ -66,10 +67,10 @@ PKV_API pkv_status pkv_compute_destroy(pkv_compute compute);
 
 /** What a pkv_compute runs on. */
 typedef struct pkv_compute_info {
-  uint32_t struct_size;
-  uint32_t threads;  /**< The caller's included. */
-  pkv_isa isa;       /**< The one whose kernels run. */
-  uint32_t reserved; /**< 0. */
+  uint32_t struct_size; /**< sizeof(pkv_compute_info): set it before the call. */
+  uint32_t threads;     /**< The caller's included. */
+  pkv_isa isa;          /**< The one whose kernels run. */
+  uint32_t reserved;    /**< 0. */
 } pkv_compute_info;
 
 /**

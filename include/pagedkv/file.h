@@ -65,7 +65,7 @@ typedef enum pkv_stream_kind PKV_ENUM {
 
 /** One stream. Only the fields of its kind are looked at. */
 typedef struct pkv_stream {
-  uint32_t struct_size;
+  uint32_t struct_size; /**< sizeof(pkv_stream): pkv_stream_init sets it. */
   pkv_stream_kind kind; /**< Where the bytes come from or go to. */
   const char* path;     /**< PATH: the file. */
   int32_t descriptor;   /**< DESCRIPTOR: the descriptor. */
@@ -97,7 +97,7 @@ PKV_API pkv_status pkv_stream_init(pkv_stream* stream, size_t struct_size);
 
 /** What goes with saving and with loading. */
 typedef struct pkv_file_config {
-  uint32_t struct_size;
+  uint32_t struct_size;  /**< sizeof(pkv_file_config): pkv_file_config_init sets it. */
   uint32_t prefix_index; /**< 1: with the prefix index, as far as the cache has one. Default 0. */
   /**
    * Loading into a cache with a prefix index: 1 takes salts from a file without a key. Default 0:
@@ -199,7 +199,7 @@ PKV_API pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config,
 
 /** What a file says of itself. */
 typedef struct pkv_file_info {
-  uint32_t struct_size;
+  uint32_t struct_size;          /**< sizeof(pkv_file_info): set it before the call. */
   uint32_t version;              /**< Version of the format: 1 without a key, 2 with one. */
   uint64_t bytes;                /**< Size of the file. */
   uint64_t kv_bytes;             /**< Of these, keys and values. */

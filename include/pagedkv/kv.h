@@ -36,7 +36,7 @@ extern "C" {
  * begins at s * row_stride.
  */
 typedef struct pkv_kv_view {
-  uint32_t struct_size;
+  uint32_t struct_size;   /**< sizeof(pkv_kv_view): set it before the call. */
   pkv_layout layout;      /**< How the bytes of a block are arranged. */
   uint32_t block_size;    /**< Tokens per block. PACKED: a multiple of 16. PLAIN: 1 or more. */
   uint32_t kv_heads;      /**< KV heads of this layer. */
@@ -131,7 +131,7 @@ PKV_API pkv_status pkv_kv_read_slots(pkv_compute compute, const pkv_kv_view* kv,
  * query have those of all sequences, one after the other, also where tensors are padded.
  */
 typedef struct pkv_attention_sequences {
-  uint32_t struct_size;
+  uint32_t struct_size; /**< sizeof(pkv_attention_sequences): set it before the call. */
   uint32_t query_heads; /**< A multiple of the view's kv_heads. */
   uint64_t count;       /**< How many sequences. */
   /** [count]: query rows of each sequence; they are its last positions. */

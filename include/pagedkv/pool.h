@@ -24,6 +24,7 @@
 extern "C" {
 #endif
 
+/** Block ids that are given out and taken back. */
 typedef struct pkv_pool_t* pkv_pool;
 
 /**
@@ -42,10 +43,10 @@ typedef uint64_t pkv_block;
 
 /** What pkv_pool_create makes. */
 typedef struct pkv_pool_config {
-  uint32_t struct_size;
-  uint32_t blocks;     /**< How many blocks; 1 to 2^31 - 1. No default. */
-  uint32_t block_size; /**< Slots (tokens) per block; 1 to 256. Default 16. */
-  uint32_t reserved;   /**< 0. */
+  uint32_t struct_size; /**< sizeof(pkv_pool_config): pkv_pool_config_init sets it. */
+  uint32_t blocks;      /**< How many blocks; 1 to 2^31 - 1. No default. */
+  uint32_t block_size;  /**< Slots (tokens) per block; 1 to 256. Default 16. */
+  uint32_t reserved;    /**< 0. */
   /** Copied; what it points to must outlive the pool. NULL (default): the system's. */
   const pkv_allocator* allocator;
 } pkv_pool_config;
@@ -151,12 +152,12 @@ PKV_API pkv_status pkv_pool_reset(pkv_pool pool, pkv_block block);
 
 /** The state of one block. */
 typedef struct pkv_block_state {
-  uint32_t struct_size;
-  uint32_t id;         /**< The block id. */
-  uint32_t generation; /**< How often this id has been freed. */
-  uint32_t references; /**< 0: free. */
-  uint32_t filled;     /**< Slots claimed, 0 to block_size. */
-  uint32_t sealed;     /**< 1: read only. */
+  uint32_t struct_size; /**< sizeof(pkv_block_state): set it before the call. */
+  uint32_t id;          /**< The block id. */
+  uint32_t generation;  /**< How often this id has been freed. */
+  uint32_t references;  /**< 0: free. */
+  uint32_t filled;      /**< Slots claimed, 0 to block_size. */
+  uint32_t sealed;      /**< 1: read only. */
 } pkv_block_state;
 
 /**

@@ -62,7 +62,7 @@ PKV_API pkv_status pkv_session_match_prefix(pkv_session session, size_t n, const
 
 /** Figures of one salt's share of the index, or of all of it. */
 typedef struct pkv_prefix_stats {
-  uint32_t struct_size;
+  uint32_t struct_size;      /**< sizeof(pkv_prefix_stats): set it before the call. */
   uint32_t reserved;         /**< 0. */
   uint64_t matches;          /**< Calls of pkv_session_match_prefix, and resumes. */
   uint64_t asked_tokens;     /**< Tokens asked for. */

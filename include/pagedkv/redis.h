@@ -48,7 +48,7 @@ extern "C" {
 
 /** Where the servers are, what is kept there and for how long, and how connections are made. */
 typedef struct pkv_redis_config {
-  uint32_t struct_size;
+  uint32_t struct_size; /**< sizeof(pkv_redis_config): pkv_redis_config_init sets it. */
   uint32_t ttl_seconds; /**< How long an item is kept; 0 (default): until the server evicts it. */
 
   /* The servers. */

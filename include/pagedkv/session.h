@@ -15,6 +15,7 @@
 extern "C" {
 #endif
 
+/** A sequence: its block tables, length and tokens. */
 typedef struct pkv_session_t* pkv_session;
 
 /** What a session does with the prefix index of its cache, if there is one. */
@@ -29,14 +30,14 @@ typedef enum pkv_prefix_use PKV_ENUM {
  * evicted before any of a higher one.
  */
 typedef enum pkv_retention PKV_ENUM {
-  PKV_RETENTION_NORMAL = 0,
+  PKV_RETENTION_NORMAL = 0, /**< For a text like any other (default). */
   PKV_RETENTION_LOW = 1, /**< For a text that will hardly come again: a batch job, an evaluation. */
   PKV_RETENTION_HIGH = 2 /**< For a text that must stay fast, even if it comes seldom. */
 } pkv_retention;
 
 /** What a session has from its beginning. */
 typedef struct pkv_session_config {
-  uint32_t struct_size;
+  uint32_t struct_size;    /**< sizeof(pkv_session_config): pkv_session_config_init sets it. */
   int32_t priority;        /**< pkv_batch_choose_victims chooses higher ones last. Default 0. */
   uint64_t reserve_tokens; /**< Makes room at once, as pkv_session_reserve. Default 0. */
   pkv_prefix_use prefix;   /**< Default SHARE. */
@@ -248,7 +249,7 @@ PKV_API pkv_status pkv_session_set_priority(pkv_session session, int32_t priorit
 
 /** What a session holds now. */
 typedef struct pkv_session_info {
-  uint32_t struct_size;
+  uint32_t struct_size;      /**< sizeof(pkv_session_info): set it before the call. */
   int32_t priority;          /**< That of the session's config, or set since. */
   uint32_t suspended;        /**< 1: between pkv_session_suspend and pkv_session_resume. */
   uint32_t reserved;         /**< 0. */

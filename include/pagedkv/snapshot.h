@@ -11,6 +11,7 @@
 extern "C" {
 #endif
 
+/** What a session held at one moment. */
 typedef struct pkv_snapshot_t* pkv_snapshot;
 
 /**

@@ -14,11 +14,11 @@ extern "C" {
  * blocks = free + used + retired.
  */
 typedef struct pkv_pool_stats {
-  uint32_t struct_size;
-  uint32_t block_size; /**< Slots (tokens) per block. */
-  uint64_t blocks;     /**< Capacity in blocks. */
-  uint64_t free;       /**< Blocks that nobody holds. */
-  uint64_t used;       /**< Blocks with at least one reference. */
+  uint32_t struct_size; /**< sizeof(pkv_pool_stats): set it before the call. */
+  uint32_t block_size;  /**< Slots (tokens) per block. */
+  uint64_t blocks;      /**< Capacity in blocks. */
+  uint64_t free;        /**< Blocks that nobody holds. */
+  uint64_t used;        /**< Blocks with at least one reference. */
   /**
    * The most blocks in use at once so far. With 4096 blocks or more it is an estimate where several
    * threads took blocks at the same moment.
@@ -32,7 +32,7 @@ typedef struct pkv_pool_stats {
 
 /** Counts of a cache over all layer groups. Since 0.1. */
 typedef struct pkv_cache_stats {
-  uint32_t struct_size;
+  uint32_t struct_size;        /**< sizeof(pkv_cache_stats): set it before the call. */
   uint32_t sessions;           /**< Open sessions. */
   uint32_t snapshots;          /**< Open snapshots. */
   uint32_t batches;            /**< Batches begun and neither committed nor aborted. */

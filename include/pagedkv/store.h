@@ -44,9 +44,9 @@ typedef struct pkv_store_item {
  * negative errno where the store cannot be reached; then the cache leaves it alone for a while.
  */
 typedef struct pkv_store {
-  uint32_t struct_size;
-  uint32_t reserved; /**< 0. */
-  void* user;        /**< Passed to all functions. */
+  uint32_t struct_size; /**< sizeof(pkv_store): set it before the call. */
+  uint32_t reserved;    /**< 0. */
+  void* user;           /**< Passed to all functions. */
   /**
    * Stores items; one that is there already may be left as it is. Items may be lost at any time.
    */
@@ -66,7 +66,7 @@ typedef struct pkv_store {
  * has one.
  */
 typedef struct pkv_store_config {
-  uint32_t struct_size;
+  uint32_t struct_size; /**< sizeof(pkv_store_config): pkv_store_config_init sets it. */
   /**
    * How long pkv_session_match_prefix and pkv_session_resume wait for what the store has of their
    * text. Default 0: they take what is in memory.
@@ -175,7 +175,7 @@ PKV_API pkv_status pkv_store_flush(pkv_cache cache, uint32_t timeout_ms, uint64_
 
 /** What a tier has done so far. An item is a block of one layer group. */
 typedef struct pkv_store_stats {
-  uint32_t struct_size;
+  uint32_t struct_size;   /**< sizeof(pkv_store_stats): set it before the call. */
   uint32_t down;          /**< 1: the store failed lately and is left alone for a while. */
   uint64_t queued_blocks; /**< Block positions that wait to be written. */
   /** Block positions not written: the queue was full, memory was needed, or the store failed. */
@@ -214,7 +214,7 @@ PKV_API pkv_status pkv_store_get_stats(pkv_cache cache, pkv_store_stats* out);
  * the store, what belongs there cannot be stored.
  */
 typedef struct pkv_directory_config {
-  uint32_t struct_size;
+  uint32_t struct_size; /**< sizeof(pkv_directory_config): pkv_directory_config_init sets it. */
   /**
    * 1: put returns when its files are on disk. Default 0: after a power cut some are missing or
    * empty, which are misses.

@@ -114,6 +114,7 @@ type Runner struct {
 // Counts of one pool of blocks: of a pkv_pool, or of a layer group of a cache. blocks = free + used
 // + retired.
 type PoolStats struct {
+	// sizeof(pkv_pool_stats): set it before the call.
 	StructSize uint32
 	// Slots (tokens) per block.
 	BlockSize uint32
@@ -138,6 +139,7 @@ type PoolStats struct {
 
 // Counts of a cache over all layer groups. Since 0.1.
 type CacheStats struct {
+	// sizeof(pkv_cache_stats): set it before the call.
 	StructSize uint32
 	// Open sessions.
 	Sessions uint32
@@ -181,6 +183,7 @@ type CacheStats struct {
 // fills the fields of pkv_cache_config. Hybrid models list their groups, for example one of full
 // and one of sliding-window layers.
 type LayerGroup struct {
+	// sizeof(pkv_layer_group): pkv_layer_group_init sets it.
 	StructSize uint32
 	// How many layers.
 	Layers uint32
@@ -217,6 +220,7 @@ type LayerGroup struct {
 
 // The prefix index of a cache: see prefix.h. A block position is one block in each layer group.
 type PrefixConfig struct {
+	// sizeof(pkv_prefix_config): pkv_prefix_config_init sets it.
 	StructSize uint32
 	// Which blocks are evicted first. Default DEFAULT.
 	Eviction int32
@@ -235,6 +239,7 @@ type PrefixConfig struct {
 // What pkv_cache_create makes: the model, its memory, its threads, what is kept of ended sessions,
 // and the caller's hooks. What pointers lead to is copied; hooks themselves must outlive the cache.
 type CacheConfig struct {
+	// sizeof(pkv_cache_config): pkv_cache_config_init sets it.
 	StructSize uint32
 	// How many layers.
 	Layers uint32
@@ -298,6 +303,7 @@ type CacheConfig struct {
 
 // Sizes of K and V, of one layer group or of all.
 type CachePlan struct {
+	// sizeof(pkv_cache_plan): set it before the call.
 	StructSize uint32
 	// How many groups these sizes are of.
 	Groups uint32
@@ -317,6 +323,7 @@ type CachePlan struct {
 
 // What a cache was made with, defaults filled in.
 type CacheInfo struct {
+	// sizeof(pkv_cache_info): set it before the call.
 	StructSize uint32
 	// Where K and V live.
 	Storage int32
@@ -336,6 +343,7 @@ type CacheInfo struct {
 
 // What pkv_compute_create makes. Hooks must outlive the pkv_compute.
 type ComputeConfig struct {
+	// sizeof(pkv_compute_config): pkv_compute_config_init sets it.
 	StructSize uint32
 	// How many, the caller's included, at most one per processor; 0 (default): that many.
 	Threads uint32
@@ -352,6 +360,7 @@ type ComputeConfig struct {
 
 // What a pkv_compute runs on.
 type ComputeInfo struct {
+	// sizeof(pkv_compute_info): set it before the call.
 	StructSize uint32
 	// The caller's included.
 	Threads uint32
@@ -368,6 +377,7 @@ type ComputeInfo struct {
 // see PKV_LAYOUT_PACKED. Where block_stride == block_size * row_stride (PLAIN) the same memory is
 // token-flat: slot s begins at s * row_stride.
 type KVView struct {
+	// sizeof(pkv_kv_view): set it before the call.
 	StructSize uint32
 	// How the bytes of a block are arranged.
 	Layout int32
@@ -406,6 +416,7 @@ type KVView struct {
 // A ragged set of sequences over one pkv_kv_view, described by the caller. Lists with an entry per
 // query have those of all sequences, one after the other, also where tensors are padded.
 type AttentionSequences struct {
+	// sizeof(pkv_attention_sequences): set it before the call.
 	StructSize uint32
 	// A multiple of the view's kv_heads.
 	QueryHeads uint32
@@ -434,6 +445,7 @@ type AttentionSequences struct {
 // Which attention is computed. Variants combine freely. Lists of [rows] have the rows of all
 // sequences, one after the other, also where tensors are padded.
 type AttentionParams struct {
+	// sizeof(pkv_attention_params): pkv_attention_params_init sets it.
 	StructSize uint32
 	// Factor of the scores, finite; 0 (default): 1 / sqrt(key_dim).
 	Scale float32
@@ -487,6 +499,7 @@ type AttentionParams struct {
 
 // What pkv_pool_create makes.
 type PoolConfig struct {
+	// sizeof(pkv_pool_config): pkv_pool_config_init sets it.
 	StructSize uint32
 	// How many blocks; 1 to 2^31 - 1. No default.
 	Blocks uint32
@@ -500,6 +513,7 @@ type PoolConfig struct {
 
 // The state of one block.
 type BlockState struct {
+	// sizeof(pkv_block_state): set it before the call.
 	StructSize uint32
 	// The block id.
 	ID uint32
@@ -515,6 +529,7 @@ type BlockState struct {
 
 // What a session has from its beginning.
 type SessionConfig struct {
+	// sizeof(pkv_session_config): pkv_session_config_init sets it.
 	StructSize uint32
 	// pkv_batch_choose_victims chooses higher ones last. Default 0.
 	Priority int32
@@ -533,6 +548,7 @@ type SessionConfig struct {
 
 // What a session holds now.
 type SessionInfo struct {
+	// sizeof(pkv_session_info): set it before the call.
 	StructSize uint32
 	// That of the session's config, or set since.
 	Priority int32
@@ -552,6 +568,7 @@ type SessionInfo struct {
 
 // One stream. Only the fields of its kind are looked at.
 type Stream struct {
+	// sizeof(pkv_stream): pkv_stream_init sets it.
 	StructSize uint32
 	// Where the bytes come from or go to.
 	Kind int32
@@ -577,6 +594,7 @@ type Stream struct {
 
 // What goes with saving and with loading.
 type FileConfig struct {
+	// sizeof(pkv_file_config): pkv_file_config_init sets it.
 	StructSize uint32
 	// 1: with the prefix index, as far as the cache has one. Default 0.
 	PrefixIndex uint32
@@ -612,6 +630,7 @@ type FileItem struct {
 
 // What a file says of itself.
 type FileInfo struct {
+	// sizeof(pkv_file_info): set it before the call.
 	StructSize uint32
 	// Version of the format: 1 without a key, 2 with one.
 	Version uint32
@@ -645,6 +664,7 @@ type FileInfo struct {
 
 // Figures of one salt's share of the index, or of all of it.
 type PrefixStats struct {
+	// sizeof(pkv_prefix_stats): set it before the call.
 	StructSize uint32
 	// 0.
 	Reserved uint32
@@ -706,6 +726,7 @@ type StoreItem struct {
 // many of the n items they stored, found or dropped, or a negative errno where the store cannot be
 // reached; then the cache leaves it alone for a while.
 type Store struct {
+	// sizeof(pkv_store): set it before the call.
 	StructSize uint32
 	// 0.
 	Reserved uint32
@@ -726,6 +747,7 @@ type Store struct {
 // The tier of a cache: give it to pkv_cache_config.store. Only storage PAGED with a prefix index
 // has one.
 type StoreConfig struct {
+	// sizeof(pkv_store_config): pkv_store_config_init sets it.
 	StructSize uint32
 	// How long pkv_session_match_prefix and pkv_session_resume wait for what the store has of their
 	// text. Default 0: they take what is in memory.
@@ -750,6 +772,7 @@ type StoreConfig struct {
 
 // What a tier has done so far. An item is a block of one layer group.
 type StoreStats struct {
+	// sizeof(pkv_store_stats): set it before the call.
 	StructSize uint32
 	// 1: the store failed lately and is left alone for a while.
 	Down uint32
@@ -785,6 +808,7 @@ type StoreStats struct {
 // alone; where it takes the place of a folder or a file of the store, what belongs there cannot be
 // stored.
 type DirectoryConfig struct {
+	// sizeof(pkv_directory_config): pkv_directory_config_init sets it.
 	StructSize uint32
 	// 1: put returns when its files are on disk. Default 0: after a power cut some are missing or
 	// empty, which are misses.

@@ -46,6 +46,8 @@ NO_TOKEN = -1
 
 
 class Status(enum.IntEnum):
+    """How a call ended: PKV_OK, or why it failed."""
+
     OK = 0
     """The call has done what it was asked for."""
     INVALID_ARGUMENT = 100
@@ -131,7 +133,9 @@ class LogLevel(enum.IntEnum):
     """How serious a line of the log is."""
 
     WARNING = 1
+    """Something is wrong, or slower than it could be."""
     INFO = 2
+    """Something normal: evictions begin, a store is back."""
 
 
 class Storage(enum.IntEnum):
@@ -177,6 +181,7 @@ class Isa(enum.IntEnum):
     SCALAR = 1
     """Plain C++."""
     SSE2 = 2
+    """Every x86-64 processor has it."""
     AVX2 = 3
     """With FMA and F16C."""
     AVX512 = 4
@@ -184,7 +189,9 @@ class Isa(enum.IntEnum):
     AVX512_BF16 = 5
     """AVX512 with BF16 and VNNI."""
     NEON = 6
+    """Every Arm64 processor has it."""
     AVX512_VNNI = 7
+    """AVX512 with VNNI."""
     AMX = 8
     """AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them."""
     NEON_DOT = 9
@@ -236,6 +243,7 @@ class Retention(enum.IntEnum):
     """
 
     NORMAL = 0
+    """For a text like any other (default)."""
     LOW = 1
     """For a text that will hardly come again: a batch job, an evaluation."""
     HIGH = 2
@@ -246,7 +254,9 @@ class IndexUnit(enum.IntEnum):
     """What an index list of pkv_batch_kv_indices counts."""
 
     BLOCKS = 1
+    """Ids of blocks."""
     SLOTS = 2
+    """Slots: block id * block size + offset in the block."""
 
 
 class StreamKind(enum.IntEnum):

@@ -76,6 +76,7 @@ handle!(pkv_snapshot_t, pkv_snapshot);
 pub type pkv_block = u64;
 
 c_enum! {
+    /// How a call ended: PKV_OK, or why it failed.
     pkv_status {
         /// The call has done what it was asked for.
         OK = 0,
@@ -162,7 +163,9 @@ c_enum! {
 c_enum! {
     /// How serious a line of the log is.
     pkv_log_level {
+        /// Something is wrong, or slower than it could be.
         WARNING = 1,
+        /// Something normal: evictions begin, a store is back.
         INFO = 2,
     }
 }
@@ -210,6 +213,7 @@ c_enum! {
         AUTO = 0,
         /// Plain C++.
         SCALAR = 1,
+        /// Every x86-64 processor has it.
         SSE2 = 2,
         /// With FMA and F16C.
         AVX2 = 3,
@@ -217,7 +221,9 @@ c_enum! {
         AVX512 = 4,
         /// AVX512 with BF16 and VNNI.
         AVX512_BF16 = 5,
+        /// Every Arm64 processor has it.
         NEON = 6,
+        /// AVX512 with VNNI.
         AVX512_VNNI = 7,
         /// AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them.
         AMX = 8,
@@ -270,6 +276,7 @@ c_enum! {
     /// How long the prefix index keeps what a session leaves behind: all blocks of a lower
     /// retention are evicted before any of a higher one.
     pkv_retention {
+        /// For a text like any other (default).
         NORMAL = 0,
         /// For a text that will hardly come again: a batch job, an evaluation.
         LOW = 1,
@@ -281,7 +288,9 @@ c_enum! {
 c_enum! {
     /// What an index list of pkv_batch_kv_indices counts.
     pkv_index_unit {
+        /// Ids of blocks.
         BLOCKS = 1,
+        /// Slots: block id \* block size + offset in the block.
         SLOTS = 2,
     }
 }
@@ -403,6 +412,7 @@ pub struct pkv_runner {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_pool_stats {
+    /// sizeof(pkv_pool_stats): set it before the call.
     pub struct_size: u32,
     /// Slots (tokens) per block.
     pub block_size: u32,
@@ -429,6 +439,7 @@ pub struct pkv_pool_stats {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_cache_stats {
+    /// sizeof(pkv_cache_stats): set it before the call.
     pub struct_size: u32,
     /// Open sessions.
     pub sessions: u32,
@@ -474,6 +485,7 @@ pub struct pkv_cache_stats {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_layer_group {
+    /// sizeof(pkv_layer_group): pkv_layer_group_init sets it.
     pub struct_size: u32,
     /// How many layers.
     pub layers: u32,
@@ -513,6 +525,7 @@ pub struct pkv_layer_group {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_prefix_config {
+    /// sizeof(pkv_prefix_config): pkv_prefix_config_init sets it.
     pub struct_size: u32,
     /// Which blocks are evicted first. Default DEFAULT.
     pub eviction: pkv_eviction,
@@ -534,6 +547,7 @@ pub struct pkv_prefix_config {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_cache_config {
+    /// sizeof(pkv_cache_config): pkv_cache_config_init sets it.
     pub struct_size: u32,
     /// How many layers.
     pub layers: u32,
@@ -600,6 +614,7 @@ pub struct pkv_cache_config {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_cache_plan {
+    /// sizeof(pkv_cache_plan): set it before the call.
     pub struct_size: u32,
     /// How many groups these sizes are of.
     pub groups: u32,
@@ -621,6 +636,7 @@ pub struct pkv_cache_plan {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_cache_info {
+    /// sizeof(pkv_cache_info): set it before the call.
     pub struct_size: u32,
     /// Where K and V live.
     pub storage: pkv_storage,
@@ -642,6 +658,7 @@ pub struct pkv_cache_info {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_compute_config {
+    /// sizeof(pkv_compute_config): pkv_compute_config_init sets it.
     pub struct_size: u32,
     /// How many, the caller's included, at most one per processor; 0 (default): that many.
     pub threads: u32,
@@ -660,6 +677,7 @@ pub struct pkv_compute_config {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_compute_info {
+    /// sizeof(pkv_compute_info): set it before the call.
     pub struct_size: u32,
     /// The caller's included.
     pub threads: u32,
@@ -678,6 +696,7 @@ pub struct pkv_compute_info {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_kv_view {
+    /// sizeof(pkv_kv_view): set it before the call.
     pub struct_size: u32,
     /// How the bytes of a block are arranged.
     pub layout: pkv_layout,
@@ -718,6 +737,7 @@ pub struct pkv_kv_view {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_attention_sequences {
+    /// sizeof(pkv_attention_sequences): set it before the call.
     pub struct_size: u32,
     /// A multiple of the view's kv_heads.
     pub query_heads: u32,
@@ -748,6 +768,7 @@ pub struct pkv_attention_sequences {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_attention_params {
+    /// sizeof(pkv_attention_params): pkv_attention_params_init sets it.
     pub struct_size: u32,
     /// Factor of the scores, finite; 0 (default): 1 / sqrt(key_dim).
     pub scale: f32,
@@ -805,6 +826,7 @@ pub struct pkv_attention_params {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_pool_config {
+    /// sizeof(pkv_pool_config): pkv_pool_config_init sets it.
     pub struct_size: u32,
     /// How many blocks; 1 to 2^31 - 1. No default.
     pub blocks: u32,
@@ -820,6 +842,7 @@ pub struct pkv_pool_config {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_block_state {
+    /// sizeof(pkv_block_state): set it before the call.
     pub struct_size: u32,
     /// The block id.
     pub id: u32,
@@ -837,6 +860,7 @@ pub struct pkv_block_state {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_session_config {
+    /// sizeof(pkv_session_config): pkv_session_config_init sets it.
     pub struct_size: u32,
     /// pkv_batch_choose_victims chooses higher ones last. Default 0.
     pub priority: i32,
@@ -857,6 +881,7 @@ pub struct pkv_session_config {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_session_info {
+    /// sizeof(pkv_session_info): set it before the call.
     pub struct_size: u32,
     /// That of the session's config, or set since.
     pub priority: i32,
@@ -878,6 +903,7 @@ pub struct pkv_session_info {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_stream {
+    /// sizeof(pkv_stream): pkv_stream_init sets it.
     pub struct_size: u32,
     /// Where the bytes come from or go to.
     pub kind: pkv_stream_kind,
@@ -905,6 +931,7 @@ pub struct pkv_stream {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_file_config {
+    /// sizeof(pkv_file_config): pkv_file_config_init sets it.
     pub struct_size: u32,
     /// 1: with the prefix index, as far as the cache has one. Default 0.
     pub prefix_index: u32,
@@ -944,6 +971,7 @@ pub struct pkv_file_item {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_file_info {
+    /// sizeof(pkv_file_info): set it before the call.
     pub struct_size: u32,
     /// Version of the format: 1 without a key, 2 with one.
     pub version: u32,
@@ -979,6 +1007,7 @@ pub struct pkv_file_info {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_prefix_stats {
+    /// sizeof(pkv_prefix_stats): set it before the call.
     pub struct_size: u32,
     /// 0.
     pub reserved: u32,
@@ -1047,6 +1076,7 @@ pub struct pkv_store_item {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_store {
+    /// sizeof(pkv_store): set it before the call.
     pub struct_size: u32,
     /// 0.
     pub reserved: u32,
@@ -1069,6 +1099,7 @@ pub struct pkv_store {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_store_config {
+    /// sizeof(pkv_store_config): pkv_store_config_init sets it.
     pub struct_size: u32,
     /// How long pkv_session_match_prefix and pkv_session_resume wait for what the store has of
     /// their text. Default 0: they take what is in memory.
@@ -1095,6 +1126,7 @@ pub struct pkv_store_config {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_store_stats {
+    /// sizeof(pkv_store_stats): set it before the call.
     pub struct_size: u32,
     /// 1: the store failed lately and is left alone for a while.
     pub down: u32,
@@ -1132,6 +1164,7 @@ pub struct pkv_store_stats {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_directory_config {
+    /// sizeof(pkv_directory_config): pkv_directory_config_init sets it.
     pub struct_size: u32,
     /// 1: put returns when its files are on disk. Default 0: after a power cut some are missing or
     /// empty, which are misses.
