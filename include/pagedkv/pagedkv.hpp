@@ -261,6 +261,15 @@ inline void same_size(const char* what, size_t size, size_t expected) {
                                    " entries are given, not " + std::to_string(expected));
 }
 
+/** Returns a list of n elements for a call to fill, unless no call takes so many. */
+template <class T>
+std::vector<T> room_for(const char* what, size_t n) {
+  if (n > UINT32_MAX)
+    fail(PKV_TOO_LARGE,
+         std::string(what) + " of " + std::to_string(n) + " entries; at most 2^32 - 1 at once");
+  return std::vector<T>(n);
+}
+
 /** Owns a handle, which is closed once. Converts to the handle for calls of the C interface. */
 template <class Handle, pkv_status (*close_handle)(Handle)>
 class Owner {
@@ -413,7 +422,7 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
     });
   }
   std::vector<int64_t> slot_mapping(uint32_t group, uint64_t first, size_t n) const {
-    std::vector<int64_t> slots(n);
+    auto slots = detail::room_for<int64_t>("slot_mapping", n);
     check(pkv_session_slot_mapping(handle_, group, first, n, slots.data()));
     return slots;
   }
@@ -777,7 +786,7 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
   /** Opens every sequence of a file. A stream that cannot be read twice needs a capacity. */
   std::vector<Loaded> load(const pkv_stream& from, const FileConfig& config = {},
                            size_t capacity = 16) {
-    std::vector<pkv_session> sessions(capacity);
+    auto sessions = detail::room_for<pkv_session>("load", capacity);
     std::vector<uint64_t> labels(capacity);
     std::vector<Loaded> loaded;
     size_t count = 0;
@@ -831,7 +840,7 @@ class Pool : public detail::Owner<pkv_pool, pkv_pool_destroy> {
     check(pkv_pool_alloc(handle_, blocks.size(), blocks.data()));
   }
   std::vector<pkv_block> alloc(size_t n) {
-    std::vector<pkv_block> blocks(n);
+    auto blocks = detail::room_for<pkv_block>("alloc", n);
     alloc(Span<pkv_block>(blocks));
     return blocks;
   }

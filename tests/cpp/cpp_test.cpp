@@ -205,6 +205,16 @@ TEST(Cpp, RefusesListsOfDifferentLengths) {
   EXPECT_EQ(cache.stats().batches, 1u);
 }
 
+TEST(Cpp, RefusesListsThatNoMemoryHolds) {
+  Cache cache(small());
+  Session session = cache.open();
+  pagedkv::Pool pool(4);
+  const auto refused = [](auto call) { return status_of(call) == PKV_TOO_LARGE; };
+  EXPECT_TRUE(refused([&] { session.slot_mapping(0, 0, SIZE_MAX); }));
+  EXPECT_TRUE(refused([&] { pool.alloc(size_t{1} << 40); }));
+  EXPECT_TRUE(refused([&] { cache.load(pagedkv::Stream::file("none"), {}, SIZE_MAX); }));
+}
+
 TEST(Cpp, AnObjectIsItsHandle) {
   Cache cache(small());
   Session session = cache.open();
