@@ -1,9 +1,11 @@
 """With tests, bindings and benchmarks off, `ninja` builds the libraries and nothing else: who only
-installs them waits for nothing that is not installed.
+installs them waits for nothing that is not installed. What is built without oneTBB does not tell
+CMake to link it.
 
 usage: alone.py TREE MESON..."""
 
 import json
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -32,10 +34,13 @@ def main():
             "-Dtests=false",
             "-Dbindings=false",
             "-Dbenchmarks=disabled",
+            "-Dtbb=disabled",
         )
+        config = pathlib.Path(directory, "src/packaging/pagedkvConfig.cmake").read_text()
     assert "pagedkv" in built, built
     others = [name for name, folder in built.items() if folder != "src"]
     assert not others, f"also built: {', '.join(others)}"
+    assert "libpagedkv.a" in config and "-ltbb" not in config, config
     print(f"{len(built)} targets, all below src")
 
 
