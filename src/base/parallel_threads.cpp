@@ -53,17 +53,16 @@ class ParallelCall {
 
 void Workers::run_on_new_threads(size_t n, TaskFunction task, const void* context) const {
   ParallelCall call(n, task, context);
-  {
-    std::vector<std::jthread> threads;
-    try {
-      for (unsigned worker = 1; worker < std::min<size_t>(threads_, n); worker++)
-        threads.emplace_back([&call, worker] { call.run(worker); });
-    } catch (const std::system_error&) {
-      // The system gives no more threads: those that began do all the work.
-    } catch (const std::bad_alloc&) {
-    }
-    call.run(0);
+  std::vector<std::thread> threads;
+  try {
+    for (unsigned worker = 1; worker < std::min<size_t>(threads_, n); worker++)
+      threads.emplace_back([&call, worker] { call.run(worker); });
+  } catch (const std::system_error&) {
+    // The system gives no more threads: those that began do all the work.
+  } catch (const std::bad_alloc&) {
   }
+  call.run(0);
+  for (std::thread& thread : threads) thread.join();
   call.rethrow();
 }
 

@@ -18,11 +18,11 @@ void fail(pkv_status status, const char* format, ...) {
 }
 
 const char* errno_text(int error) {
-#ifdef __GLIBC__
+#if defined(__GLIBC__) && __GLIBC_MINOR__ >= 32
   const char* const text = strerrordesc_np(error);
   return text != nullptr ? text : "unknown error";
 #else
-  return std::strerror(error);  // musl returns static text
+  return std::strerror(error);  // static text in musl, and in glibc for each error that it knows
 #endif
 }
 
