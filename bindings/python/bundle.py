@@ -1,5 +1,6 @@
-"""Puts libpagedkv, and what else $PAGEDKV_BUNDLE names (paths separated by colons),
-into the wheel.
+"""Puts libpagedkv, and what else $PAGEDKV_BUNDLE names (paths separated by colons), into the
+wheel: libraries, and texts such as licences. $PAGEDKV_MACHINE is the machine that they are for, if
+it is not this one.
 """
 
 from __future__ import annotations
@@ -20,10 +21,15 @@ class Bundle(BuildHookInterface):  # type: ignore[type-arg]
         for path in named:
             if not path.is_file():
                 raise FileNotFoundError(f"PAGEDKV_BUNDLE: there is no file {path}")
-            # The name that others ask for: libpagedkv.so.0.1.0 is opened as libpagedkv.so.0.
-            soname = ".".join(path.name.split(".")[:3])
-            soname = soname if soname.rsplit(".", 1)[1].isdigit() else f"{soname}.0"
-            build_data["force_include"][str(path.resolve())] = f"pagedkv/{soname}"
+            name = soname(path.name) if ".so" in path.name else path.name
+            build_data["force_include"][str(path.resolve())] = f"pagedkv/{name}"
         if named:
+            machine = os.environ.get("PAGEDKV_MACHINE", platform.machine())
             build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-linux_{platform.machine()}"
+            build_data["tag"] = f"py3-none-linux_{machine}"
+
+
+def soname(file: str) -> str:
+    """The name that others ask for: libpagedkv.so.0.1.0 is opened as libpagedkv.so.0."""
+    name = ".".join(file.split(".")[:3])
+    return name if name.rsplit(".", 1)[1].isdigit() else f"{name}.0"

@@ -8,7 +8,7 @@ import re
 import harness
 
 LIST = "src/packaging/dependencies.json"
-SYSTEM = {"threads"}  # the C library's
+SYSTEM = {"dl", "threads"}  # the C library's
 BINDINGS = {
     "pypi": [
         "bindings/python/pyproject.toml",
@@ -19,6 +19,9 @@ BINDINGS = {
         "include/site/requirements.txt",
         "tests/install-deps",
         "src/packaging/cross",
+        "src/packaging/sdist",
+        "src/packaging/sdist.toml",
+        "src/packaging/wheel",
     ],
     "go": ["bindings/go/go.mod", "bindings/go/engines/go.mod", "bindings/go/test"],
     "cargo": [

@@ -219,7 +219,7 @@ def test_a_plugin_that_is_none_is_a_clear_sentence(tmp_path: pathlib.Path) -> No
     for path in (tmp_path / "gone.so", "libm.so.6"):
         result = run(
             "import pagedkv; pagedkv.RedisStore()._open()",
-            PAGEDKV_LIBRARY=os.environ["PAGEDKV_LIBRARY"],
+            PAGEDKV_LIBRARY=pagedkv.library().path,
             PAGEDKV_REDIS_LIBRARY=str(path),
         )
         assert (
