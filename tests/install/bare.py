@@ -1,0 +1,201 @@
+"""What a newcomer does, on an empty system: the commands that README.md and the READMEs of the
+bindings mark with `<!-- bare: NAME -->`, each block in a fresh userland that has no clone, no
+compiler and no Python, up to a decode step. Prints a table of minutes and commands. Not one of
+meson's tests: it takes root, a network and many minutes.
+
+usage: bare.py ARTIFACTS [--systems NAME,...] [--blocks NAME,...] [--keep DIRECTORY]
+
+ARTIFACTS is a directory with what src/packaging/wheel, sdist and deb have made, and with packages
+of other languages: it is the place of registries that do not have them yet. A block whose
+packages are not there is skipped. DIRECTORY keeps the empty userlands for the next time,
+build-bare by default."""
+
+import argparse
+import dataclasses
+import fnmatch
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+TREE = pathlib.Path(__file__).resolve().parents[2]
+SYSTEMS = ("bookworm", "trixie")  # the names of debootstrap
+BLOCK = re.compile(r"^<!-- bare: (?P<name>[\w-]+) -->\n```sh\n(?P<text>.*?)^```$", re.M | re.S)
+# What clients of registries are told on this machine goes along, so that they work there too.
+OF_CLIENTS = re.compile(r"(PIP|GO|CARGO|UV)_?[A-Z_]*|(https?|no|ftp)_proxy", re.I)
+SETTINGS = ("/etc/pip.conf", "~/.cargo/config.toml", "~/.config/go/env")
+CERTIFICATES = pathlib.Path("/usr/local/share/ca-certificates")
+ALL_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+
+
+@dataclasses.dataclass(frozen=True)
+class Needs:
+    """What a block finds in its directory: packages, and programs that a page shows."""
+
+    packages: tuple[str, ...]
+    programs: dict[str, str] = dataclasses.field(default_factory=dict)  # name: the page
+    systems: tuple[str, ...] = SYSTEMS
+
+
+PYTHON = {"step.py": "bindings/python/README.md"}
+C = {"minimal.c": "include/guide/first-program.md"}
+BLOCKS = {
+    "python": Needs(("pagedkv-*manylinux*.whl",), PYTHON),
+    "python-source": Needs(("pagedkv-*[0-9].tar.gz",), PYTHON),
+    # Debian packages are for the release that they were built on.
+    "c-debian": Needs(("libpagedkv0_*.deb", "libpagedkv-dev_*.deb"), C, ("bookworm",)),
+    "c": Needs(("pagedkv-*-tree.tar.gz",), C),
+}
+LANGUAGES = {".py": "python", ".c": "c", ".rs": "rust", ".go": "go"}
+
+
+def blocks():
+    """The commands of each marked block, by its name."""
+    pages = [TREE / "README.md", *sorted(TREE.glob("bindings/*/README.md"))]
+    return {
+        block["name"]: block["text"] for page in pages for block in BLOCK.finditer(page.read_text())
+    }
+
+
+def count(commands):
+    """How many commands somebody types."""
+    return len([each for each in re.split(r"\n|&&", commands.replace("\\\n", " ")) if each.strip()])
+
+
+def pack_tree(artifacts):
+    """The sources as they are, with uncommitted changes, as a release would have them."""
+    version = re.search(r"^  version: '(.*)',", (TREE / "meson.build").read_text(), re.M)[1]
+    name = f"pagedkv-{version}"
+    command = (
+        "git ls-files -z --cached --others --exclude-standard | tar --create --gzip --null "
+        f"--files-from=- --transform='s,^,{name}/,' --file='{artifacts / name}-tree.tar.gz'"
+    )
+    subprocess.run(["bash", "-c", command], cwd=TREE, check=True)
+
+
+def bootstrap(system, kept):
+    """An archive of the empty userland; None where it cannot be had here."""
+    archive = kept / f"{system}.tar"
+    if archive.exists():
+        return archive
+    kept.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept) as directory:
+        root = pathlib.Path(directory, "root")
+        command = ["debootstrap", "--variant=minbase", "--include=ca-certificates"]
+        command += [system, str(root)]
+        made = subprocess.run(command, capture_output=True, text=True)
+        if made.returncode:
+            print(f"{system}: SKIPPED: debootstrap failed: {(made.stdout + made.stderr)[-300:]}")
+            return None
+        let_clients_in(root)
+        subprocess.run(["tar", "-cf", archive, "-C", root, "."], check=True)
+    return archive
+
+
+def let_clients_in(root):
+    """The name server, certificates and settings of clients that this machine has."""
+    for name in ("/etc/resolv.conf", *SETTINGS):
+        source = pathlib.Path(name).expanduser()
+        target = root / name.replace("~", "root").lstrip("/")
+        if source.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)
+            shutil.copy(source, target)
+    if CERTIFICATES.is_dir():
+        shutil.copytree(CERTIFICATES, root / CERTIFICATES.relative_to("/"), dirs_exist_ok=True)
+        subprocess.run(["chroot", root, "update-ca-certificates"], check=True, capture_output=True)
+
+
+def program(page, suffix):
+    """The first program of this language that the page shows."""
+    language = LANGUAGES[suffix]
+    text = (TREE / page).read_text()
+    return re.search(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)[1]
+
+
+def prepare(root, needs, artifacts):
+    """Lays packages and programs into the home directory; False if a package is missing."""
+    home = root / "root"
+    for pattern in needs.packages:
+        found = [path for path in artifacts.iterdir() if fnmatch.fnmatch(path.name, pattern)]
+        if not found:
+            return False
+        for path in found:
+            shutil.copy(path, home)
+    for name, page in needs.programs.items():
+        (home / name).write_text(program(page, pathlib.Path(name).suffix))
+    return True
+
+
+def follow(root, commands):
+    """Runs the commands of a block in the userland: what they printed, or None if one failed."""
+    environment = {k: v for k, v in os.environ.items() if OF_CLIENTS.fullmatch(k)}
+    environment |= {"HOME": "/root", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
+    environment |= {"DEBIAN_FRONTEND": "noninteractive", "SSL_CERT_FILE": ALL_CERTIFICATES}
+    if "PIP_CERT" in environment:
+        environment["PIP_CERT"] = ALL_CERTIFICATES
+    environment.pop("PIP_FIND_LINKS", None)  # a directory of this machine's
+    done = subprocess.run(
+        ["unshare", "--mount", "--pid", "--fork", f"--mount-proc={root}/proc"]
+        + ["chroot", root, "bash", "-ec", f"cd /root\n{commands}"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode:
+        print(done.stdout[-3000:])
+    return done.returncode == 0
+
+
+def run(system, archive, name, commands, artifacts):
+    """A row of the table."""
+    needs = BLOCKS[name]
+    row = {"system": system, "block": name, "commands": count(commands), "minutes": "-"}
+    if system not in needs.systems:
+        return row | {"result": "not for this system"}
+    with tempfile.TemporaryDirectory(dir=archive.parent) as directory:
+        root = pathlib.Path(directory)
+        subprocess.run(["tar", "-xf", archive, "-C", root], check=True)
+        if not prepare(root, needs, artifacts):
+            return row | {"result": f"skipped: {' '.join(needs.packages)} not in {artifacts.name}"}
+        begin = time.monotonic()
+        worked = follow(root, commands)
+        row["minutes"] = f"{(time.monotonic() - begin) / 60:.1f}"
+    return row | {"result": "decode step" if worked else "FAILED"}
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("artifacts", type=pathlib.Path)
+    parser.add_argument("--systems", default=",".join(SYSTEMS))
+    parser.add_argument("--blocks", default=",".join(BLOCKS))
+    parser.add_argument("--keep", type=pathlib.Path, default=TREE / "build-bare")
+    given = parser.parse_args()
+    if os.geteuid() != 0 or not shutil.which("debootstrap"):
+        sys.exit("bare: this needs root and debootstrap")
+    artifacts = given.artifacts.resolve()
+    pack_tree(artifacts)
+    commands = blocks()
+    rows = []
+    for system in given.systems.split(","):
+        archive = bootstrap(system, given.keep.resolve())
+        for name in given.blocks.split(",") if archive else ():
+            if name in commands:
+                rows.append(run(system, archive, name, commands[name], artifacts))
+                print("{system}, {block}: {result}, {minutes} minutes".format(**rows[-1]))
+            else:
+                print(f"{system}, {name}: skipped: no README has commands for it")
+    print("\n| system | block | commands | minutes | result |\n|---|---|---|---|---|")
+    for row in rows:
+        print("| {system} | {block} | {commands} | {minutes} | {result} |".format(**row))
+    sys.exit(any(row["result"] == "FAILED" for row in rows))
+
+
+if __name__ == "__main__":
+    main()
