@@ -43,12 +43,16 @@ class Needs:
 
 PYTHON = {"step.py": "bindings/python/README.md"}
 C = {"minimal.c": "include/guide/first-program.md"}
+GO = {"main.go": "bindings/go/README.md"}
+DEBIAN_12 = ("bookworm",)
 BLOCKS = {
     "python": Needs(("pagedkv-*manylinux*.whl",), PYTHON),
-    "python-source": Needs(("pagedkv-*[0-9].tar.gz",), PYTHON),
+    "python-source": Needs(("pagedkv-[0-9]*[0-9].tar.gz",), PYTHON),
     # Debian packages are for the release that they were built on.
-    "c-debian": Needs(("libpagedkv0_*.deb", "libpagedkv-dev_*.deb"), C, ("bookworm",)),
+    "c-debian": Needs(("libpagedkv0_*.deb", "libpagedkv-dev_*.deb"), C, DEBIAN_12),
     "c": Needs(("pagedkv-*-tree.tar.gz",), C),
+    "rust": Needs(("pagedkv-*.crate",), {"main.rs": "bindings/rust/pagedkv/README.md"}, DEBIAN_12),
+    "go": Needs(("libpagedkv0_*.deb", "pagedkv-go-*.tar.gz"), GO, DEBIAN_12),
 }
 LANGUAGES = {".py": "python", ".c": "c", ".rs": "rust", ".go": "go"}
 
