@@ -142,7 +142,7 @@ void ThreadPool::run(size_t n, TaskFunction task, const void* context) {
   }
   for (int i = 0; i < looks_before_sleep && call.helpers != 0; i++) std::this_thread::yield();
   {
-    // Also if no helper is left: the last one may hold the mutex_ still, in a line with `call`.
+    // Helpers that work on the call still need it: the last one wakes this thread when it leaves.
     std::unique_lock lock(mutex_);
     helper_left_.wait(lock, [&] { return call.helpers == 0; });
   }
