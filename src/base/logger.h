@@ -3,8 +3,10 @@
 
 #include <pagedkv/common.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 
 namespace pkv {
 
@@ -31,7 +33,31 @@ class Logger {
       __attribute__((format(printf, 3, 4)));
 
  private:
+  friend class DelayedLines;
+  void say(pkv_log_level level, const char* line) const noexcept;
+
   const pkv_logger logger_;
+};
+
+// Keeps the lines that this thread logs while it lives, and says them at its end. Whoever holds a
+// lock that steps wait for makes one before it locks, since a logger may stand still.
+class DelayedLines {
+ public:
+  DelayedLines();
+  ~DelayedLines();
+  DelayedLines(const DelayedLines&) = delete;
+  DelayedLines& operator=(const DelayedLines&) = delete;
+
+ private:
+  friend class Logger;
+  struct Line {
+    const Logger* logger;
+    pkv_log_level level;
+    char text[256];
+  };
+
+  size_t count_ = 0;
+  std::array<Line, 2> lines_;  // A third line is said at once.
 };
 
 }  // namespace pkv

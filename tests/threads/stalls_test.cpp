@@ -1,6 +1,9 @@
-// Whatever a store or a runner does inside one call, steps of other sessions end meanwhile. Each
-// case is played once for every call of its hook, and that call stands still.
+// Whatever a store, a runner or a logger does inside one call, steps of other sessions end
+// meanwhile. Each case is played once for every call of its hook, and that call stands still.
 // tests/store/stalls_test.cpp does the same with streams.
+#include <unistd.h>
+
+#include <cerrno>
 #include <condition_variable>
 #include <future>
 #include <optional>
@@ -61,6 +64,8 @@ class Stalls : public Prefix {
   }
 
  protected:
+  static constexpr uint32_t blocks = 40;
+
   MemoryStore memory_;
   pkv_store inner_ = memory_.table();
   pkv_store table_{};
@@ -93,7 +98,7 @@ class Stalls : public Prefix {
     config_.store = &table_;
     config_.buffer_bytes = 1;  // Blocks are moved one at a time.
     store_ = &config_;
-    make(40);
+    make(blocks);
     alone_ = false;
   }
 
@@ -112,6 +117,10 @@ class Stalls : public Prefix {
       CHECK(pkv_session_suspend(session));
       CHECK(pkv_session_resume(session, &length, &total, nullptr));
     }
+    // Wants all blocks, so that everything that is cached or waits for the store has to go.
+    Session greedy = open(cache_);
+    const pkv_status status = pkv_session_reserve(greedy, uint64_t{blocks} * 16);
+    EXPECT_TRUE(status == PKV_OK || status == PKV_OUT_OF_BLOCKS) << pkv_last_error();
   }
 
   void expect_others_to_end(const char* name, uint64_t k) {
@@ -235,6 +244,165 @@ TEST_F(Stalls, ARunnerThatStandsStill) {
           CHECK(pkv_batch_attend(batch, layer, nullptr, &q, &out));
         }
         commit(batch);
+      });
+}
+
+class LoggerStalls : public Stalls {
+ protected:
+  const pkv_logger entering_{[](void* user, pkv_log_level, const char*) { of(user).enter(); },
+                             static_cast<Stalls*>(this)};
+
+  LoggerStalls() { logger_ = &entering_; }
+  ~LoggerStalls() override { cache_.close(); }  // before the logger goes
+
+  // The store's own calls do not stand still here.
+  void make_logged() {
+    cache_.close();
+    make(blocks);
+    alone_ = false;
+  }
+  void make_logged_with_store() {
+    cache_.close();
+    memory_.error = 0;
+    CHECK(pkv_store_config_init(&config_, sizeof config_));
+    config_.store = &inner_;
+    config_.buffer_bytes = 1;
+    store_ = &config_;
+    make_logged();
+  }
+  void compute(const Text& whole) {
+    Session session = open(cache_);
+    extend(session, whole);
+  }
+  // Fills the cache with texts that nobody uses. Nothing is evicted for them.
+  void fill() {
+    pkv_cache_stats stats{};
+    stats.struct_size = sizeof stats;
+    CHECK(pkv_cache_get_stats(cache_, &stats));
+    for (uint64_t i = 0; i < stats.free_blocks / 2; i++) {  // in each of two groups
+      compute(text(static_cast<int32_t>(200 + i), 16));
+      flush_store();
+    }
+  }
+};
+
+TEST_F(LoggerStalls, AtAnEviction) {
+  play(
+      "evict",
+      [&] {
+        make_logged();
+        fill();
+      },
+      [&] { compute(text(1, 100)); });
+}
+
+// The thread of the tier that reads evicts, too.
+TEST_F(LoggerStalls, AtAnEvictionForAPrefetch) {
+  const Text whole = text(1, 100);
+  play(
+      "evict for a prefetch",
+      [&] {
+        make_logged_with_store();
+        compute(whole);
+        flush_store();
+        CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+        fill();
+      },
+      [&] {
+        uint64_t cached = 0;
+        CHECK(pkv_store_prefetch(cache_, nullptr, 0, whole.size(), whole.data()));
+        CHECK(pkv_store_wait(cache_, nullptr, 0, whole.size(), whole.data(), 60000, &cached));
+      });
+}
+
+TEST_F(LoggerStalls, AtAnEvictionForAFile) {
+  std::vector<unsigned char> bytes(1 << 20);
+  pkv_stream file;
+  CHECK(pkv_stream_init(&file, sizeof file));
+  file.kind = PKV_STREAM_BUFFER;
+  file.data = bytes.data();
+  play(
+      "evict for a file",
+      [&] {
+        make_logged();
+        {
+          Session session = open(cache_);
+          extend(session, text(1, 100));
+          const pkv_file_item saved{session, nullptr, 0};
+          file.size = bytes.size();
+          CHECK(pkv_file_save(cache_, 1, &saved, nullptr, &file, &file.size));
+        }
+        CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+        fill();
+      },
+      [&] {
+        pkv_session loaded;
+        size_t count = 0;
+        CHECK(pkv_file_load(cache_, nullptr, &file, 1, &loaded, nullptr, &count));
+        CHECK(pkv_session_close(loaded));
+      });
+}
+
+TEST_F(LoggerStalls, AtASuspensionInVain) {
+  play(
+      "suspend", [&] { make_logged(); },
+      [&] {
+        Session session = open(cache_);
+        extend(session, text(1, 100));
+        uint64_t length = 0, total = 0;
+        for (int i = 0; i < 4; i++) {
+          CHECK(pkv_session_suspend(session));
+          CHECK(pkv_session_resume(session, &length, &total, nullptr));
+        }
+      });
+}
+
+TEST_F(LoggerStalls, AtAStoreThatFailsAndWorksAgain) {
+  play(
+      "fail and work again", [&] { make_logged_with_store(); },
+      [&] {
+        for (const int error : {EIO, 0}) {
+          memory_.error = error;
+          compute(text(1 + error, 100));
+          flush_store();
+          std::this_thread::sleep_for(std::chrono::milliseconds(150));  // The pause is over.
+        }
+      });
+}
+
+TEST_F(LoggerStalls, AtBlocksThatLeaveBeforeTheyAreWritten) {
+  play(
+      "give way", [&] { make_logged_with_store(); },
+      [&] {
+        memory_.hold();
+        compute(text(1, 100));
+        compute(text(2, 100));
+        {
+          Session greedy = open(cache_);
+          (void)pkv_session_reserve(greedy, uint64_t{blocks} * 16);
+        }
+        memory_.go_on();
+      });
+}
+
+// Another cache works while one with more memory than the machine has is made.
+TEST_F(LoggerStalls, WhileACacheIsMade) {
+  make_logged();
+  Model big{32, 8, 8, 256};
+  pkv_cache_config config = config_of(big, 0);
+  config.memory_bytes = 2 * static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+                        static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  config.logger = &entering_;
+  pkv_cache probe;
+  if (pkv_cache_create(&config, &probe) == PKV_NO_MEMORY)
+    GTEST_SKIP() << "the system promises no more than it has";
+  CHECK(pkv_cache_destroy(probe));
+  play(
+      "create", [] {},
+      [&] {
+        pkv_cache made;
+        CHECK(pkv_cache_create(&config, &made));
+        CHECK(pkv_cache_destroy(made));
       });
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/logger.h"
 #include "base/status.h"
 #include "engine/cache/reservation.h"
 #include "engine/tier/store_tier.h"
@@ -265,6 +266,7 @@ bool StoreTier::add_in_slices(const LookupResult& lookup, prefix::Tokens text, u
 bool StoreTier::add_blocks(const LookupResult& lookup, prefix::Tokens text, uint64_t first,
                            uint64_t count, const Items& items, size_t& item) {
   yield_to_give_way();
+  const DelayedLines lines;  // Blocks are evicted here, and the logger is told.
   const std::lock_guard lock(reader_mutex_);
   if (!reader_content_) return false;
   std::vector<uint64_t> counts(groups());
