@@ -127,7 +127,8 @@ std::optional<uint64_t> File::remaining() const {
 
 uint64_t File::position() const {
   const off_t at = lseek(descriptor_, 0, SEEK_CUR);
-  return at > 0 ? static_cast<uint64_t>(at) : 0;
+  if (at < 0) fail_io("cannot tell the position in", name_, errno);
+  return static_cast<uint64_t>(at);
 }
 
 void File::seek(uint64_t position) {

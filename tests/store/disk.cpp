@@ -2,10 +2,13 @@
 #undef _FILE_OFFSET_BITS
 #include "disk.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -43,6 +46,15 @@ bool fails(Fault fault) {
 template <class Function>
 Function real(const char* name) {
   return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
+}
+
+// Makes a call that needs no more than to fail when it is told to. FAILED is what it returns then.
+#define MAY_FAIL(name, failed, ...)                        \
+  static const auto call = real<decltype(&::name)>(#name); \
+  return fails(ask(plain_name(#name).c_str())) ? failed : call(__VA_ARGS__)
+
+std::string plain_name(const std::string& name) {
+  return name.ends_with("64") ? name.substr(0, name.size() - 2) : name;
 }
 
 void note(Operation operation) {
@@ -160,38 +172,33 @@ int renameat(int from_directory, const char* from, int to_directory, const char*
 }
 
 int unlinkat(int directory, const char* name, int flags) noexcept {
-  static const auto call = real<int (*)(int, const char*, int)>("unlinkat");
-  if (fails(ask("unlinkat"))) return -1;
-  return call(directory, name, flags);
+  MAY_FAIL(unlinkat, -1, directory, name, flags);
 }
-
 int mkdirat(int directory, const char* name, mode_t mode) noexcept {
-  static const auto call = real<int (*)(int, const char*, mode_t)>("mkdirat");
-  if (fails(ask("mkdirat"))) return -1;
-  return call(directory, name, mode);
+  MAY_FAIL(mkdirat, -1, directory, name, mode);
 }
-
 int fstatat(int directory, const char* name, struct stat* status, int flags) noexcept {
-  static const auto call = real<int (*)(int, const char*, struct stat*, int)>("fstatat");
-  if (fails(ask("fstatat"))) return -1;
-  return call(directory, name, status, flags);
+  MAY_FAIL(fstatat, -1, directory, name, status, flags);
 }
 int fstatat64(int directory, const char* name, struct stat64* status, int flags) noexcept {
-  static const auto call = real<int (*)(int, const char*, struct stat64*, int)>("fstatat64");
-  if (fails(ask("fstatat"))) return -1;
-  return call(directory, name, status, flags);
+  MAY_FAIL(fstatat64, -1, directory, name, status, flags);
 }
-
-int flock(int descriptor, int operation) noexcept {
-  static const auto call = real<int (*)(int, int)>("flock");
-  if (fails(ask("flock"))) return -1;
-  return call(descriptor, operation);
+int fstat(int descriptor, struct stat* status) noexcept { MAY_FAIL(fstat, -1, descriptor, status); }
+int fstat64(int descriptor, struct stat64* status) noexcept {
+  MAY_FAIL(fstat64, -1, descriptor, status);
 }
-
-int fchmod(int descriptor, mode_t mode) noexcept {
-  static const auto call = real<int (*)(int, mode_t)>("fchmod");
-  if (fails(ask("fchmod"))) return -1;
-  return call(descriptor, mode);
+off_t lseek(int descriptor, off_t offset, int from) noexcept {
+  MAY_FAIL(lseek, -1, descriptor, offset, from);
 }
+off64_t lseek64(int descriptor, off64_t offset, int from) noexcept {
+  MAY_FAIL(lseek64, -1, descriptor, offset, from);
+}
+DIR* fdopendir(int descriptor) { MAY_FAIL(fdopendir, nullptr, descriptor); }
+ssize_t getrandom(void* to, size_t n, unsigned flags) { MAY_FAIL(getrandom, -1, to, n, flags); }
+ssize_t lgetxattr(const char* path, const char* name, void* to, size_t n) noexcept {
+  MAY_FAIL(lgetxattr, -1, path, name, to, n);
+}
+int flock(int descriptor, int operation) noexcept { MAY_FAIL(flock, -1, descriptor, operation); }
+int fchmod(int descriptor, mode_t mode) noexcept { MAY_FAIL(fchmod, -1, descriptor, mode); }
 }
 #pragma GCC visibility pop
