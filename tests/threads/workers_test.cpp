@@ -4,9 +4,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -37,6 +40,42 @@ TEST(Workers, RunEachTaskOnce) {
     for (const size_t n : {0, 1, 2, 3, 17}) run_each_once(workers, n);
 }
 
+// Waits until as many threads are here at once, and returns false if they do not come.
+bool meet(std::atomic<int>& here, int threads) {
+  here++;
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (here < threads && std::chrono::steady_clock::now() < patience) std::this_thread::yield();
+  return here >= threads;
+}
+
+// Every thread gets a task, asleep or not: each task waits for the others.
+TEST(Workers, RunTasksSideBySide) {
+  Workers workers(4);
+  const int threads = static_cast<int>(workers.threads());
+  for (const int pause : {0, 0, 0, 100}) {  // After milliseconds, the threads are asleep.
+    std::this_thread::sleep_for(std::chrono::milliseconds(pause));
+    std::atomic<int> here{0};
+    std::atomic<bool> met{true};
+    workers.for_each(static_cast<size_t>(threads), [&](size_t, unsigned) {
+      if (!meet(here, threads)) met = false;
+    });
+    EXPECT_TRUE(met);
+  }
+}
+
+// Two calls have tasks that wait for each other, and then there is a third call.
+TEST(Workers, HelpTheCallThatHasTasksLeft) {
+  Workers workers(4);
+  const int threads = static_cast<int>(workers.threads());
+  std::atomic<int> here{0};
+  std::vector<std::jthread> callers;
+  for (int caller = 0; caller < 2; caller++)
+    callers.emplace_back([&] {
+      workers.for_each(2, [&](size_t, unsigned) { EXPECT_TRUE(meet(here, threads > 1 ? 3 : 1)); });
+    });
+  run_each_once(workers, 50);
+}
+
 TEST(Workers, ServeManyCallersAtOnce) {
   Workers workers(4);
   std::vector<std::jthread> callers;
@@ -61,7 +100,9 @@ TEST(Workers, ThrowWhatATaskThrew) {
     const auto fail_one = [](size_t i, unsigned) {
       if (i == 3) throw std::runtime_error("task 3");
     };
+    const auto fail_all = [](size_t, unsigned) { throw std::runtime_error("every task"); };
     EXPECT_THROW(workers.for_each(9, fail_one), std::runtime_error);
+    EXPECT_THROW(workers.for_each(9, fail_all), std::runtime_error);
     run_each_once(workers, 5);
   }
 }
@@ -83,6 +124,36 @@ TEST(Workers, LendThreadsToBackgroundTasks) {
   }
 }
 
+// The thread that began the tasks is in one of them, and a thread of the workers in the other.
+TEST(Workers, RunBackgroundTasksSideBySide) {
+  Workers workers(4);
+  const int threads = std::min(2, static_cast<int>(workers.threads()));
+  std::atomic<int> here{0};
+  const auto task = [&](size_t) { EXPECT_TRUE(meet(here, threads)); };
+  BackgroundTasks tasks(workers, 2, task);
+  tasks.finish();
+}
+
+// A caller's runner gets no exceptions: they come out of the call.
+TEST(Workers, ThrowWhatATaskOfARunnerThrew) {
+  const pkv_runner in_order = {
+      [](void*, size_t n, void (*task)(void*, size_t, uint32_t), void* context) {
+        for (size_t i = 0; i < n; i++) task(context, i, 0);
+      },
+      nullptr, 2, 0};
+  Workers workers(2, in_order);
+  run_each_once(workers, 5);
+  const auto fail_two = [](size_t i, unsigned) {
+    if (i >= 3) throw std::runtime_error("task " + std::to_string(i));
+  };
+  try {
+    workers.for_each(5, fail_two);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ("task 3", error.what()) << "the first one counts";
+  }
+}
+
 TEST(Workers, BeginAndEndAtAnyTime) {
   for (int round = 0; round < test::rounds(300); round++) {
     Workers workers(1 + round % 4);
@@ -100,10 +171,17 @@ TEST(Workers, WorkInAForkedChild) {
   if (child == 0) {
     std::atomic<int> ran{0};
     workers->for_each(8, [&](size_t, unsigned) { ran++; });
+    try {
+      workers->for_each(8, [](size_t, unsigned) { throw std::runtime_error("in the child"); });
+    } catch (const std::runtime_error&) {
+      ran++;
+    }
+    BackgroundTasks tasks(*workers, 8, [](size_t) {});  // No thread can be lent.
+    tasks.finish();
     workers.reset();
     Workers own(2);
     own.for_each(8, [&](size_t, unsigned) { ran++; });
-    _exit(ran == 16 ? 0 : 1);
+    _exit(ran == 17 ? 0 : 1);
   }
   int status = -1;
   ASSERT_EQ(child, waitpid(child, &status, 0));
