@@ -132,7 +132,7 @@ pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config, const p
     }
     if (labels != nullptr) std::copy(loaded.labels.begin(), loaded.labels.end(), labels);
   });
-  if (status == PKV_OK || (status == PKV_BUFFER_TOO_SMALL && count != nullptr)) *count = found;
+  if (status == PKV_OK || status == PKV_BUFFER_TOO_SMALL) *count = found;
   return status;
 }
 

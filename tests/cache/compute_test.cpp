@@ -176,6 +176,13 @@ TEST(Compute, RunsOnTheThreadsOfOpenMP) {
   const Rows expected = Step(6).run(nullptr);
   EXPECT_TRUE(expected == Step(6).run(compute));
   EXPECT_GT(regions, 0u);
+  // One task needs no region.
+  regions = 0;
+  size_t ran = 0;
+  runner.run(
+      runner.user, 1, [](void* count, size_t, uint32_t) { ++*static_cast<size_t*>(count); }, &ran);
+  EXPECT_EQ(1u, ran);
+  EXPECT_EQ(0u, regions);
   // A child has none of these threads, and libgomp would wait for them.
   const pid_t child = ::fork();
   if (child == 0) {

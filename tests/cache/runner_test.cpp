@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstring>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -291,6 +292,13 @@ TEST_F(Runner, MayNotCallTheLibraryBack) {
   inside = cache;
   EXPECT_TRUE(expected == outputs_of(cache));
   EXPECT_EQ(PKV_REENTRANT, status);
+}
+
+// tests/cache/compute_test.cpp has one.
+TEST(OpenMPRunner, NeedsAnOpenMPLibraryInTheProcess) {
+  pkv_runner runner{};
+  REFUSED(PKV_UNSUPPORTED, pkv_openmp_runner(&runner));
+  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "GOMP_parallel")) << pkv_last_error();
 }
 
 }  // namespace

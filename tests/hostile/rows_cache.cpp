@@ -64,7 +64,24 @@ std::vector<Case> list_cases(pkv_status stale) {
           {"first entry PKV_NO_BLOCK", entry(0, PKV_NO_BLOCK), {PKV_OUT_OF_RANGE}}};
 }
 
+// A store without one of its five functions.
+struct LackingStore {
+  explicit LackingStore(int without) {
+    store.struct_size = sizeof store;
+    if (without != 0) store.put = [](void*, size_t, const pkv_store_item*) { return int64_t{0}; };
+    if (without != 1) store.get = [](void*, size_t, pkv_store_item*) { return int64_t{0}; };
+    if (without != 2) store.probe = [](void*, size_t, pkv_store_item*) { return int64_t{0}; };
+    if (without != 3) store.drop = [](void*, size_t, const pkv_store_item*) { return int64_t{0}; };
+    if (without != 4) store.close = [](void*) {};
+    config.store = &store;
+  }
+  pkv_store store{};
+  pkv_store_config config = made(pkv_store_config_init);
+};
+
 const pkv_allocator no_functions{};
+const pkv_allocator no_free{[](void*, size_t, size_t) -> void* { return nullptr; }, nullptr,
+                            nullptr};
 
 pkv_pool_config pool_config(World& world) {
   auto config = made(pkv_pool_config_init);
@@ -167,6 +184,10 @@ std::vector<Case> config_cases() {
   static const pkv_prefix_config known = made(pkv_prefix_config_init);
   static const pkv_store_config no_store = made(pkv_store_config_init);
   add("store: no store", [](pkv_cache_config& c) { c.store = &no_store; }, invalid);
+  static const std::array<LackingStore, 5> lacking{
+      LackingStore(0), LackingStore(1), LackingStore(2), LackingStore(3), LackingStore(4)};
+  for (const LackingStore& each : lacking)
+    add("store: a function is NULL", [&](pkv_cache_config& c) { c.store = &each.config; }, invalid);
   static pkv_prefix_config unknown = known;
   set_enum(unknown.eviction, 3);
   static pkv_prefix_config many_events = known, reserved = known;
@@ -197,6 +218,7 @@ std::vector<Case> config_cases() {
   add(
       "allocator without functions", [](pkv_cache_config& c) { c.allocator = &no_functions; },
       invalid);
+  add("allocator without free", [](pkv_cache_config& c) { c.allocator = &no_free; }, invalid);
   add("logger without function", [](pkv_cache_config& c) { c.logger = &no_function; }, invalid);
   return cases;
 }
