@@ -1,12 +1,16 @@
-"""Sums up an lcov file of llvm-cov: a table per source file and per room, or one line, and a list
-of what was not reached.
+"""Sums up what llvm-cov exports: a table per source file and per room, or one line, and a list of
+what was not reached. Functions and lines are those of the lcov file, branches those of the JSON
+file beside it, which says where on its line a branch is.
 
 Usage: coverage.py [--sum NAME] FILE.lcov MISSED.txt
 """
 
 import collections
+import json
 import os
 import sys
+
+EXPANSION = 1  # the kind of a region where a macro is used
 
 
 class File:
@@ -38,14 +42,26 @@ def read(path):
             elif kind == "DA":
                 line, count = rest.split(",")[:2]
                 add(file.lines, int(line), int(count))
-            elif kind == "BRDA":
-                line, block, branch, count = rest.split(",")
-                add(
-                    file.branches,
-                    (int(line), int(block), int(branch)),
-                    0 if count == "-" else int(count),
-                )
+    read_branches(os.path.splitext(path)[0] + ".json", files)
     return {name: file for name, file in files.items() if name.startswith("src" + os.sep)}
+
+
+def read_branches(path, files):
+    """Adds both outcomes of each condition, by place. One that is constant in an instance of a
+    template is not among the branches of that instance.
+    """
+    with open(path, encoding="utf-8") as export:
+        functions = json.load(export)["data"][0]["functions"]
+    for function in functions:
+        # A region is (line, column, line, column, count, file, expanded file, kind).
+        uses = {region[6]: region for region in function["regions"] if region[7] == EXPANSION}
+        for line, column, _, _, taken, not_taken, file, *_ in function["branches"]:
+            place = (line, column)
+            while file in uses:  # inside a macro: the place where it is used comes first
+                place, file = (*uses[file][:2], *place), uses[file][5]
+            counts = files[os.path.relpath(function["filenames"][file])].branches
+            add(counts, (place, "true"), taken)
+            add(counts, (place, "false"), not_taken)
 
 
 def share(counts):
@@ -74,9 +90,9 @@ def write_missed(files, path):
                 )
             # Of a line that was not reached the branches go without saying.
             missed.writelines(
-                f"{name}:{key[0]}: branch {key[1]}.{key[2]}\n"
-                for key in sorted(file.branches)
-                if file.branches[key] == 0 and file.lines.get(key[0], 1) > 0
+                f"{name}:{place[0]}:{place[1]}: never {outcome}\n"
+                for place, outcome in sorted(file.branches)
+                if file.branches[place, outcome] == 0 and file.lines.get(place[0], 1) > 0
             )
 
 
