@@ -24,6 +24,7 @@ TESTS = (
     "test_redis.py",
     "test_scenarios.py",
     "test_store.py",
+    "test_threads.py",
 )
 NEEDED = ("hypothesis", "ml_dtypes", "pytest")
 

@@ -99,8 +99,9 @@ class Handle:
             self._closed = True
             _waiting.close(self._handle, self._ending())
 
-    def __del__(self) -> None:
-        if not sys.is_finalizing() and self._lives():
+    # At the end of a free-threaded Python, objects may go after the globals of this module.
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_finalizing() and self._lives():
             self._abandon()
             warnings.warn(f"{type(self).__name__} was never closed", ResourceWarning, stacklevel=2)
 

@@ -395,6 +395,7 @@ assert len(test_collectors._waiting.waiting) == 1
 sys.stdout.flush()
 child = os.fork()
 if child == 0:
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(use))  # it would wait for the parent's thread
     rubbish.clear()
     gc.collect()
     pagedkv.library_version()

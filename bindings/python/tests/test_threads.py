@@ -1,0 +1,166 @@
+"""Objects that many threads share, which meet without a lock on a free-threaded Python
+(tests/free-threaded). Each call works, or says that another thread was in the way.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from test_objects import MODEL, fill
+from test_store import MemoryStore
+
+import pagedkv
+from pagedkv import _waiting
+
+THREADS = 6
+IN_THE_WAY = (pagedkv.Status.BUSY, pagedkv.Status.STALE_HANDLE)
+
+
+def together(work: Callable[[int], None], times: int = 30) -> None:
+    """Runs work(i) in thread i, all threads at once, so many times each."""
+    start, failures = threading.Barrier(THREADS), list[BaseException]()
+
+    def run(i: int) -> None:
+        try:
+            start.wait()
+            for _ in range(times):
+                work(i)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+
+
+def may_be_in_the_way(call: Callable[[], Any]) -> Any:
+    """The call's result, or None where another thread was faster."""
+    try:
+        return call()
+    except pagedkv.MisuseError as error:
+        if error.status not in IN_THE_WAY:
+            raise
+        return None
+
+
+def test_the_first_call_of_many_threads() -> None:
+    """The library is looked for and opened by the first call, which may be many at once."""
+    code = (
+        "import threading, pagedkv\n"
+        f"barrier = threading.Barrier({THREADS})\n"
+        "def work(): barrier.wait(); found.append(pagedkv.library_version())\n"
+        "found = []\n"
+        f"threads = [threading.Thread(target=work) for _ in range({THREADS})]\n"
+        "for thread in threads: thread.start()\n"
+        "for thread in threads: thread.join()\n"
+        f"assert len(found) == {THREADS} and len(set(found)) == 1, found\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
+
+
+def test_configs_and_parameters_that_threads_share() -> None:
+    config = pagedkv.CacheConfig(
+        **MODEL, prefix=pagedkv.PrefixConfig(), logger=lambda _level, _line: None
+    )
+    params = pagedkv.AttentionParams(scale=0.5)
+    rows = np.ones((4, 2, 16), np.float32)
+
+    def work(_i: int) -> None:
+        with pagedkv.Cache(config) as cache, cache.open_session() as session:
+            batch = cache.begin([session], [4])
+            batch.write(0, rows[:, :1], rows[:, :1])
+            assert (batch.attend(0, rows, params=params) == 1).all()
+            batch.abort()
+
+    together(work)
+
+
+def test_one_session_in_many_threads() -> None:
+    with pagedkv.Cache(pagedkv.CacheConfig(**MODEL)) as cache:
+        session = cache.open_session()
+
+        def work(_i: int) -> None:
+            may_be_in_the_way(lambda: fill(cache, session, 1))
+            may_be_in_the_way(lambda: session.trim(0))
+            with pytest.raises(pagedkv.MisuseError) as raised:
+                cache.layer_shape(99)
+            assert "99" in str(raised.value)
+
+        together(work)
+        cache.validate()
+        session.close()
+
+
+def test_one_object_that_many_threads_close() -> None:
+    with pagedkv.Cache(pagedkv.CacheConfig(**MODEL)) as cache:
+        for _ in range(30):
+            session = cache.open_session()
+            things: list[Any] = [session.snapshot(), session]
+
+            def work(_i: int, things: list[Any] = things) -> None:
+                for thing in things:
+                    may_be_in_the_way(thing.close)
+
+            together(work, times=1)
+            assert cache.stats().sessions == cache.stats().snapshots == 0
+
+
+def test_objects_that_are_forgotten_in_other_threads() -> None:
+    """What one thread made is let go of in another one, and in cycles."""
+    with pagedkv.Cache(pagedkv.CacheConfig(**MODEL)) as cache:
+        shelf: list[Any] = []
+
+        def work(i: int) -> None:
+            if i % 2:
+                session = cache.open_session()
+                shelf.append([session, may_be_in_the_way(session.fork)])
+                shelf[-1:] = [[shelf[-1:], session]]
+            else:
+                shelf.clear()
+
+        with pytest.warns(ResourceWarning):
+            together(work)
+            shelf.clear()
+            gc.collect()
+            assert cache.stats().used_blocks == 0  # This call closes what waited.
+        assert cache.stats().sessions == 0
+        assert not _waiting.waiting
+
+
+def test_sessions_of_many_threads_over_a_store_in_python() -> None:
+    store = MemoryStore()
+    config = pagedkv.CacheConfig(
+        **MODEL, prefix=pagedkv.PrefixConfig(), store=pagedkv.StoreConfig(store)
+    )
+    with pagedkv.Cache(config) as cache:
+
+        def work(i: int) -> None:
+            with cache.open_session() as session:
+                text = [i % 3] * 16
+                session.match_prefix(text[:-1])
+                rows = np.full((16 - session.length, 1, 16), i % 3, np.float32)
+                try:
+                    with cache.begin([session], [len(rows)]) as batch:
+                        for layer in range(cache.layers):
+                            batch.write(layer, rows, rows)
+                        batch.commit(text[session.length :])
+                except pagedkv.OutOfBlocksError:
+                    return
+                k, _ = session.materialize(0)
+                assert (k == i % 3).all()
+
+        together(work)
+        assert cache.flush_store(timeout_ms=60000) == 0
+        cache.validate()
+    assert store.there()
