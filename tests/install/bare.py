@@ -51,7 +51,7 @@ BLOCKS = {
     # Debian packages are for the release that they were built on.
     "c-debian": Needs(("libpagedkv0_*.deb", "libpagedkv-dev_*.deb"), C, DEBIAN_12),
     "c": Needs(("pagedkv-*-tree.tar.gz",), C),
-    "rust": Needs(("pagedkv-*.crate",), {"main.rs": "bindings/rust/pagedkv/README.md"}, DEBIAN_12),
+    "rust": Needs(("pagedkv-*.crate",), {"main.rs": "bindings/rust/pagedkv/README.md"}),
     "go": Needs(("libpagedkv0_*.deb", "pagedkv-go-*.tar.gz"), GO, DEBIAN_12),
 }
 LANGUAGES = {".py": "python", ".c": "c", ".rs": "rust", ".go": "go"}
