@@ -84,6 +84,7 @@ void each_call_faulty(const Fixture& fixture, disk::Fault fault, int error, bool
   const std::string path = fixture.directory / "chat.pkv";
   for (uint64_t k = 1;; k++) {
     files::write(path, fixture.file);
+    ASSERT_EQ(0, chmod(path.c_str(), 0640));  // A mode that the new file has to get.
     uint64_t calls = 0;
     std::string struck;
     disk::error = error;
