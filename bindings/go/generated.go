@@ -308,13 +308,14 @@ const (
 type CachePlan struct {
 	// How many groups these sizes are of.
 	Groups uint32
-	// K and V of one token in all layers.
+	// K and V of one token in all layers; states have none.
 	BytesPerToken uint64
-	// block_size times that.
+	// block_size times that, or a state of every layer.
 	BytesPerBlock uint64
 	// Blocks, summed over groups.
 	Blocks uint64
-	// Tokens that fit: the smallest over groups without a window (over all, if each has one).
+	// Tokens that fit: the smallest over groups with neither a window nor states (over all, if
+	// there is none).
 	Tokens uint64
 	// Bytes of all K and V memory.
 	TotalBytes uint64

@@ -220,6 +220,68 @@ PKV_API pkv_status pkv_batch_slot_mapping(pkv_batch batch, uint32_t group, size_
 PKV_API pkv_status pkv_batch_block_copies(pkv_batch batch, uint32_t group, size_t capacity,
                                           uint32_t* from, uint32_t* to, size_t* count);
 
+/**
+ * Gives the states of one layer of a group with state_bytes: where the engine reads the state
+ * before its new tokens, and where it writes the one after them.
+ *
+ * A session with new tokens always gets a place for the state after the last of them. A step that
+ * reaches past a checkpoint (checkpoint_tokens) gets places for the states there and after the last
+ * full block, too, and a step of at most draft_tokens new tokens a place after each: the state
+ * after a token of a draft is that of the token and what precedes it in its branch. Which ones
+ * these are, pkv_batch_state_indices tells.
+ *
+ * The engine writes all of `after` before the commit; their bytes are undefined until then. Nobody
+ * else sees them before the commit, and what `before` points to does not change in the step.
+ *
+ * @param      batch     The batch.
+ * @param      layer     The layer of the model. It counts as written from now on.
+ * @param[out] before    [sessions]: the state that each session has, state_bytes bytes at a
+ * multiple of 64; NULL: it has no token yet.
+ * @param      capacity  Entries that after has room for.
+ * @param[out] after     [capacity]: where to write. May be NULL if capacity is 0.
+ * @param[out] count     How many entries after has; written on PKV_OK and on BUFFER_TOO_SMALL.
+ *
+ * Statuses: OUT_OF_RANGE (layer), BUFFER_TOO_SMALL, UNSUPPORTED (the layer keeps K and V; NONE),
+ * INVALID_ARGUMENT (after pkv_batch_accept). Since 0.1.
+ */
+PKV_API pkv_status pkv_batch_states(pkv_batch batch, uint32_t layer, const void** before,
+                                    size_t capacity, void** after, size_t* count);
+
+/**
+ * Tells after which new tokens of each session a group with states keeps a state: session i those
+ * from tokens[indptr[i]] to tokens[indptr[i + 1] - 1].
+ *
+ * @param      batch     The batch.
+ * @param      group     The index of the group.
+ * @param[out] indptr    [sessions + 1]: where the states of each session begin, and the end.
+ * @param      capacity  Entries that tokens has room for.
+ * @param[out] tokens    [capacity]: indices among the session's new tokens, 0 the first, rising.
+ * May be NULL if capacity is 0.
+ * @param[out] count     How many states there are; written on PKV_OK and on BUFFER_TOO_SMALL.
+ *
+ * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (the group keeps K and V). Since 0.1.
+ */
+PKV_API pkv_status pkv_batch_state_indices(pkv_batch batch, uint32_t group, size_t* indptr,
+                                           size_t capacity, uint32_t* tokens, size_t* count);
+
+/**
+ * Tells in which blocks the states of a group are, for engines with bytes of their own (storage
+ * NONE) or with kernels that take ids.
+ *
+ * @param      batch     The batch.
+ * @param      group     The index of the group.
+ * @param[out] before    [sessions]: the block of the state that each session has; PKV_NO_BLOCK: it
+ *                       has no token yet.
+ * @param      capacity  Entries that after has room for.
+ * @param[out] after     [capacity]: the blocks to write, in the order of pkv_batch_state_indices.
+ *                       May be NULL if capacity is 0.
+ * @param[out] count     How many entries after has; written on PKV_OK and on BUFFER_TOO_SMALL.
+ *
+ * Statuses: as pkv_batch_state_indices. Since 0.1.
+ */
+PKV_API pkv_status pkv_batch_state_blocks(pkv_batch batch, uint32_t group, uint32_t* before,
+                                          size_t capacity, uint32_t* after, size_t* count);
+
 /** What an index list of pkv_batch_kv_indices counts. */
 typedef enum pkv_index_unit PKV_ENUM {
   PKV_INDEX_BLOCKS = 1, /**< Ids of blocks. */

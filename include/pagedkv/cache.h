@@ -119,6 +119,24 @@ typedef struct pkv_layer_group {
   uint32_t latent;
   uint32_t reserved; /**< 0. */
   uint64_t blocks;   /**< Blocks of this group; 0 (default): those of the config. */
+  /**
+   * The layers keep a state of so many bytes each, in place of K and V (linear attention, state
+   * spaces, short convolutions); 0 (default): they keep K and V. With it heads, dims, dtypes,
+   * window, sinks and latent stay 0. A block holds one state of all layers. Not with storage
+   * CONTIGUOUS. See pkv_batch_states.
+   */
+  uint64_t state_bytes;
+  /**
+   * With states: a step that reaches past a multiple of so many tokens keeps the state there, for
+   * as long as the session has that token. A multiple of block_size; 0 (default): no such
+   * checkpoints.
+   */
+  uint32_t checkpoint_tokens;
+  /**
+   * With states: a step of at most so many new tokens of a session keeps the state after each of
+   * them until its commit, so that pkv_batch_accept can end at any; up to 256. Default 0.
+   */
+  uint32_t draft_tokens;
 } pkv_layer_group;
 
 /**
@@ -246,10 +264,13 @@ PKV_API pkv_status pkv_layer_group_init(pkv_layer_group* group, size_t struct_si
 typedef struct pkv_cache_plan {
   uint32_t struct_size;     /**< sizeof(pkv_cache_plan): set it before the call. */
   uint32_t groups;          /**< How many groups these sizes are of. */
-  uint64_t bytes_per_token; /**< K and V of one token in all layers. */
-  uint64_t bytes_per_block; /**< block_size times that. */
+  uint64_t bytes_per_token; /**< K and V of one token in all layers; states have none. */
+  uint64_t bytes_per_block; /**< block_size times that, or a state of every layer. */
   uint64_t blocks;          /**< Blocks, summed over groups. */
-  /** Tokens that fit: the smallest over groups without a window (over all, if each has one). */
+  /**
+   * Tokens that fit: the smallest over groups with neither a window nor states (over all, if there
+   * is none).
+   */
   uint64_t tokens;
   uint64_t total_bytes;       /**< Bytes of all K and V memory. */
   uint64_t bookkeeping_bytes; /**< What the allocator's own tables take beside it. */

@@ -186,10 +186,22 @@ PKV_API pkv_status pkv_session_push(pkv_session session, uint32_t layer, const p
  * @param session  The session.
  * @param length   How many tokens to keep.
  *
- * Statuses: OUT_OF_RANGE (longer than the session is, or a group with a window no longer has what
- * it needs), BUSY. Since 0.1.
+ * Statuses: OUT_OF_RANGE (longer than the session is, a group with a window no longer has what it
+ * needs, or one with states has none there; see pkv_session_last_trim), BUSY. Since 0.1.
  */
 PKV_API pkv_status pkv_session_trim(pkv_session session, uint64_t length);
+
+/**
+ * Tells to which length a session can be trimmed: with a window or with states not to every one.
+ *
+ * @param      session  The session.
+ * @param      limit    The longest length that is of use.
+ * @param[out] length   The longest one, up to limit and to the length of the session, that
+ *                      pkv_session_trim can keep; 0 if there is no other.
+ *
+ * Statuses: none of its own. Since 0.1.
+ */
+PKV_API pkv_status pkv_session_last_trim(pkv_session session, uint64_t limit, uint64_t* length);
 
 /**
  * Opens a session with the same tokens. Blocks are shared, the part-filled last one too; whoever
@@ -330,6 +342,22 @@ PKV_API pkv_status pkv_session_kv_indices(pkv_session session, uint32_t group, s
  */
 PKV_API pkv_status pkv_session_materialize(pkv_session session, uint32_t layer, uint64_t first,
                                            size_t n, const pkv_tensor* k, const pkv_tensor* v);
+
+/**
+ * Copies the state of one layer of a group with states. Held are those after the last token, after
+ * the last full block and at checkpoints.
+ *
+ * @param      session  The session.
+ * @param      layer    The layer of the model.
+ * @param      tokens   After how many committed tokens.
+ * @param      size     Bytes that state has room for: state_bytes of the group.
+ * @param[out] state    [size]: the state.
+ *
+ * Statuses: OUT_OF_RANGE (layer; this state is not held), INVALID_ARGUMENT (size), UNSUPPORTED (the
+ * layer keeps K and V; NONE). Since 0.1.
+ */
+PKV_API pkv_status pkv_session_read_state(pkv_session session, uint32_t layer, uint64_t tokens,
+                                          size_t size, void* state);
 
 #ifdef __cplusplus
 }

@@ -192,6 +192,42 @@ pkv_status pkv_batch_block_copies(pkv_batch handle, uint32_t group, size_t capac
   });
 }
 
+pkv_status pkv_batch_states(pkv_batch handle, uint32_t layer, const void** before, size_t capacity,
+                            void** after, size_t* count) {
+  return guarded([&] {
+    const BatchLease batch(handle, Access::write);
+    check_pointer(before, "before");
+    check_list(after, capacity, "after");
+    check_pointer(count, "count");
+    check_capacity(capacity, batch->states(layer, before, std::span(after, capacity)), count,
+                   "states");
+  });
+}
+
+pkv_status pkv_batch_state_indices(pkv_batch handle, uint32_t group, size_t* indptr,
+                                   size_t capacity, uint32_t* tokens, size_t* count) {
+  return guarded([&] {
+    const BatchLease batch(handle, Access::read);
+    check_pointer(indptr, "indptr");
+    check_list(tokens, capacity, "tokens");
+    check_pointer(count, "count");
+    check_capacity(capacity, batch->state_indices(group, indptr, std::span(tokens, capacity)),
+                   count, "state indices");
+  });
+}
+
+pkv_status pkv_batch_state_blocks(pkv_batch handle, uint32_t group, uint32_t* before,
+                                  size_t capacity, uint32_t* after, size_t* count) {
+  return guarded([&] {
+    const BatchLease batch(handle, Access::read);
+    check_pointer(before, "before");
+    check_list(after, capacity, "after");
+    check_pointer(count, "count");
+    check_capacity(capacity, batch->state_blocks(group, before, std::span(after, capacity)), count,
+                   "blocks of states");
+  });
+}
+
 pkv_status pkv_batch_kv_indices(pkv_batch handle, uint32_t group, pkv_index_unit unit,
                                 int64_t* indptr, size_t capacity, int64_t* indices, size_t* count,
                                 uint32_t* last_block_length) {

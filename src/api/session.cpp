@@ -146,6 +146,14 @@ pkv_status pkv_session_trim(pkv_session handle, uint64_t length) {
   return guarded([&] { SessionLease(handle, Access::write)->trim(length); });
 }
 
+pkv_status pkv_session_last_trim(pkv_session handle, uint64_t limit, uint64_t* length) {
+  return guarded([&] {
+    const SessionLease session(handle, Access::read);
+    check_pointer(length, "length");
+    *length = session->last_trim(limit);
+  });
+}
+
 pkv_status pkv_session_fork(pkv_session handle, pkv_session* out) {
   return guarded([&] {
     const SessionLease session(handle, Access::read);
@@ -211,6 +219,7 @@ pkv_status pkv_session_kv_indices(pkv_session handle, uint32_t group, size_t cap
     check_pointer(count, "count");
     const uint64_t end = session->length_in_flight();
     const memory::Sequence& table = session->table(group);
+    memory::check_has_rows(table.group(), "kv_indices");
     const uint64_t first = std::min(table.first_kept(), end),
                    sinks = std::min<uint64_t>(table.group().shape.sinks, first);
     check_capacity(capacity, sinks + end - first, count, "KV indices");
@@ -222,4 +231,14 @@ pkv_status pkv_session_kv_indices(pkv_session handle, uint32_t group, size_t cap
 pkv_status pkv_session_materialize(pkv_session handle, uint32_t layer, uint64_t first, size_t n,
                                    const pkv_tensor* k, const pkv_tensor* v) {
   return guarded([&] { SessionLease(handle, Access::read)->materialize(layer, first, n, k, v); });
+}
+
+pkv_status pkv_session_read_state(pkv_session handle, uint32_t layer, uint64_t tokens, size_t size,
+                                  void* state) {
+  return guarded([&] {
+    const SessionLease session(handle, Access::read);
+    auto* const bytes = static_cast<unsigned char*>(state);
+    check_list(bytes, size, "state");
+    session->read_state(layer, tokens, std::span(bytes, size));
+  });
 }

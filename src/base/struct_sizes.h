@@ -33,7 +33,7 @@ PKV_STRUCT_SIZES(pkv_directory_config, 24);
 PKV_STRUCT_SIZES(pkv_file_config, 48);
 PKV_STRUCT_SIZES(pkv_file_info, 144);
 PKV_STRUCT_SIZES(pkv_kv_view, 104);
-PKV_STRUCT_SIZES(pkv_layer_group, 48, 64);
+PKV_STRUCT_SIZES(pkv_layer_group, 48, 64, 80);
 PKV_STRUCT_SIZES(pkv_pool_config, 24);
 PKV_STRUCT_SIZES(pkv_pool_stats, 64, 72);
 PKV_STRUCT_SIZES(pkv_prefix_config, 32);

@@ -58,6 +58,14 @@ class Held {
   bool held_ = false, released_ = false, ended_ = false;
 };
 
+// Returns valid arguments, with the objects that long calls hold in the place of the hybrid ones.
+Values held_values(const Function& function, World& world) {
+  Values values = valid_values(function, world);
+  std::replace(values.begin(), values.end(), bits(world.recurrent), bits(world.session));
+  std::replace(values.begin(), values.end(), bits(world.recurring), bits(world.batch));
+  return values;
+}
+
 using Wants = std::function<pkv_status(const Function&)>;
 
 void try_all(Handle kind, const std::function<pkv_status(World&)>& long_call, const Wants& wants) {
@@ -67,7 +75,7 @@ void try_all(Handle kind, const std::function<pkv_status(World&)>& long_call, co
     tried++;
     const std::string failed = in_child([&] {
       World world;
-      const Values values = valid_values(function, world);
+      const Values values = held_values(function, world);
       pkv_status outcome = PKV_INTERNAL;
       world.remember();
       Held held(world, [&] { outcome = long_call(world); });

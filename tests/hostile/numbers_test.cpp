@@ -57,6 +57,7 @@ const Exception anything[] = {
     {"", "config.prefix[0].salt_blocks", "a limit"},
     {"", "config.store[0].queue_blocks", "a limit"},
     {"pkv_prefix_set_quota", "blocks", "a limit"},
+    {"pkv_session_last_trim", "limit", "a limit"},
     {"pkv_store_open_directory", "config.capacity_bytes", "a limit"},
     {"pkv_session_push", "k.row_stride", "there is one row"},
     {"pkv_session_push", "v.row_stride", "there is one row"},

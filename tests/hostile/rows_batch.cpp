@@ -127,6 +127,36 @@ pkv_batch fresh_batch(World& world) {
   return fresh;
 }
 
+// Makes the rows of the calls that list states: of one layer or group, per session and per state.
+std::vector<Function> states_rows() {
+  Arg batch = handle(Handle::batch);
+  batch.value = [](World& world) { return bits(world.recurring); };
+  Function states{
+      ROW(pkv_batch_states),
+      {batch, index(1, 2), out<const void*>(), number(3), out<void*>(3), out<size_t>()}};
+  Function tokens{ROW(pkv_batch_state_indices),
+                  {batch, index(1, 2), out<size_t>(2), number(3), out<uint32_t>(3), out<size_t>()}};
+  Function ids{ROW(pkv_batch_state_blocks),
+               {batch, index(1, 2), out<uint32_t>(), number(3), out<uint32_t>(3), out<size_t>()}};
+  std::vector<Function> rows = {states, tokens, ids};
+  for (Function& row : rows)
+    row.cases = {{"capacity SIZE_MAX", set(3, SIZE_MAX), {PKV_OVERFLOW}},
+                 {"of keys and values", set(1, 0), {PKV_UNSUPPORTED}},
+                 {"of a cache without states",
+                  [](World& world, Values& values) {
+                    values[0] = bits(world.batch);
+                    values[1] = 0;
+                  },
+                  {PKV_UNSUPPORTED}}};
+  rows[0].cases.push_back({"after accept",
+                           [](World& world, Values&) {
+                             const uint32_t first = 0;
+                             OK(pkv_batch_accept(world.recurring, 0, 1, &first));
+                           },
+                           {PKV_INVALID_ARGUMENT}});
+  return rows;
+}
+
 }  // namespace
 
 std::vector<Function> batch_rows() {
@@ -169,8 +199,10 @@ std::vector<Function> batch_rows() {
   Function copies{ROW(pkv_batch_block_copies),
                   {batch, group, number(64), out<uint32_t>(64), out<uint32_t>(64), out<size_t>()}};
   copies.cases = {{"capacity SIZE_MAX", set(2, SIZE_MAX), {PKV_OVERFLOW}}};
-  return {begin_row(), victims_row(), count, first_rows, write,  attend,
-          accept,      commit,        abort, slots,      copies, indices};
+  std::vector<Function> rows = {begin_row(), victims_row(), count, first_rows, write,  attend,
+                                accept,      commit,        abort, slots,      copies, indices};
+  for (Function& row : states_rows()) rows.push_back(std::move(row));
+  return rows;
 }
 
 }  // namespace hostile

@@ -289,6 +289,29 @@ std::vector<Case> group_cases() {
       invalid);
   add("group and sinks of the config", [](auto& c, auto&) { c.sinks = 1; }, invalid);
   add("group and latent of the config", [](auto& c, auto&) { c.latent = 1; }, invalid);
+  const auto of_states = [](pkv_layer_group& g, uint64_t bytes) {
+    const uint32_t layers = g.layers;
+    g = made(pkv_layer_group_init);
+    g.layers = layers;
+    g.state_bytes = bytes;
+  };
+  add("states", [=](auto&, auto& g) { of_states(g, 8); }, {PKV_OK});
+  add("states and heads", [](auto&, auto& g) { g.state_bytes = 8; }, invalid);
+  add("states of 2^64 - 1 bytes", [=](auto&, auto& g) { of_states(g, UINT64_MAX); },
+      {PKV_OVERFLOW});
+  add("states of 2^58 bytes", [=](auto&, auto& g) { of_states(g, uint64_t{1} << 58); },
+      {PKV_OVERFLOW, PKV_NO_MEMORY});
+  add(
+      "states, checkpoints inside of blocks",
+      [=](auto&, auto& g) { of_states(g, 8), g.checkpoint_tokens = 24; }, invalid);
+  add(
+      "states, too many draft tokens",
+      [=](auto&, auto& g) { of_states(g, 8), g.draft_tokens = UINT32_MAX; }, invalid);
+  add("states in contiguous storage",
+      [=](auto& c, auto& g) { of_states(g, 8), c.storage = PKV_STORAGE_CONTIGUOUS; },
+      {PKV_UNSUPPORTED});
+  add("checkpoints without states", [](auto&, auto& g) { g.checkpoint_tokens = 16; }, invalid);
+  add("drafts without states", [](auto&, auto& g) { g.draft_tokens = 4; }, invalid);
   return cases;
 }
 

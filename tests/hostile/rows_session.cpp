@@ -186,8 +186,24 @@ std::vector<Function> session_rows() {
                          {PKV_OK}});
   }
   readers[5].cases.back().wanted = readers[3].cases.back().wanted = {PKV_OK, PKV_OUT_OF_RANGE};
-  std::vector<Function> all = {open,   close, fork,         reserve, trim, suspend,
-                               resume, match, set_priority, prefill, push, set_tokens};
+  Arg recurrent = session;
+  recurrent.value = [](World& world) { return bits(world.recurrent); };
+  Function read_state{
+      ROW(pkv_session_read_state),
+      {recurrent, index(1, 2), number(20), number(state_bytes), out<unsigned char>(state_bytes)}};
+  read_state.cases = {{"after no token", set(2, 0), {PKV_OUT_OF_RANGE}},
+                      {"a state that is not held", set(2, 19), {PKV_OUT_OF_RANGE}},
+                      {"after more tokens than there are", set(2, 21), {PKV_OUT_OF_RANGE}},
+                      {"after UINT64_MAX tokens", set(2, UINT64_MAX), {PKV_OUT_OF_RANGE}},
+                      {"one byte less", set(3, state_bytes - 1), {PKV_INVALID_ARGUMENT}},
+                      {"size SIZE_MAX", set(3, SIZE_MAX), {PKV_OVERFLOW}},
+                      {"of keys and values", set(1, 0), {PKV_UNSUPPORTED}}};
+  Function last_trim{ROW(pkv_session_last_trim), {session, number(7), out<uint64_t>()}};
+  last_trim.cases = {{"UINT64_MAX", set(1, UINT64_MAX), {PKV_OK}}, {"0", set(1, 0), {PKV_OK}}};
+
+  std::vector<Function> all = {open,    close,      fork,       reserve,  trim,
+                               suspend, resume,     match,      push,     set_priority,
+                               prefill, set_tokens, read_state, last_trim};
   all.insert(all.end(), readers.begin(), readers.end());
   return all;
 }

@@ -157,6 +157,7 @@ World::World(pkv_storage kind, uint32_t threads, bool stored) : storage(kind) {
   compute_config.allocator = hooks.allocator();
   OK(pkv_compute_create(&compute_config, &compute));
   close_some();
+  make_hybrid();
 
   const uint32_t three = 3;
   OK(pkv_batch_begin(cache, 1, &stepping, &three, nullptr, &batch));
@@ -164,6 +165,34 @@ World::World(pkv_storage kind, uint32_t threads, bool stored) : storage(kind) {
   const std::vector<float> data = numbers(3 * kv_floats, 4);
   const pkv_tensor row = tensor(data.data());
   for (uint32_t layer = 0; layer < layers; layer++) OK(pkv_batch_write(batch, layer, &row, &row));
+}
+
+void World::make_hybrid() {
+  pkv_layer_group groups[2] = {made(pkv_layer_group_init), made(pkv_layer_group_init)};
+  groups[0].layers = groups[1].layers = 1;
+  groups[0].query_heads = query_heads;
+  groups[0].kv_heads = kv_heads;
+  groups[0].key_dim = dim;
+  groups[1].state_bytes = state_bytes;
+  groups[1].draft_tokens = 3;
+  pkv_cache_config config = small_model(16, &hooks);
+  config.layers = config.query_heads = config.kv_heads = config.key_dim = 0;
+  config.groups = groups;
+  config.group_count = 2;
+  OK(pkv_cache_create(&config, &hybrid));
+  OK(pkv_session_open(hybrid, nullptr, &recurrent));
+  const std::vector<float> data = numbers(20 * kv_floats, 7);
+  const pkv_tensor row = tensor(data.data());
+  for (const uint32_t count : {20u, 3u}) {
+    OK(pkv_batch_begin(hybrid, 1, &recurrent, &count, nullptr, &recurring));
+    OK(pkv_batch_write(recurring, 0, &row, &row));
+    const void* before = nullptr;
+    void* after[3] = {};
+    size_t states = 0;
+    OK(pkv_batch_states(recurring, 1, &before, 3, after, &states));
+    for (size_t i = 0; i < states; i++) std::memset(after[i], static_cast<int>(count), state_bytes);
+    if (count == 20) OK(pkv_batch_commit(recurring, nullptr));
+  }
 }
 
 // Opens one object of each kind and closes it again.
@@ -249,6 +278,11 @@ std::string World::state() {
   for (const pkv_cache each : {cache, other})
     add_cache(state, each, storage == PKV_STORAGE_CONTIGUOUS);
   for (const pkv_session each : {session, stepping, foreign}) add_session(state, each);
+  add_cache(state, hybrid, false);
+  add_session(state, recurrent);
+  unsigned char bytes[state_bytes] = {};
+  add_bytes(state, pkv_session_read_state(recurrent, 1, 20, sizeof bytes, bytes));
+  add_bytes(state, bytes);
   size_t rows = 0;
   add_bytes(state, pkv_batch_rows(batch, &rows));
   add_bytes(state, rows);
@@ -279,7 +313,7 @@ void World::check_state() {
 }
 
 void World::validate() {
-  for (const pkv_cache each : {cache, other})
+  for (const pkv_cache each : {cache, other, hybrid})
     if (const pkv_status status = pkv_cache_validate(each); status != PKV_STALE_HANDLE)
       expect(PKV_OK, status, "pkv_cache_validate");
   if (const pkv_status status = pkv_pool_validate(pool); status != PKV_STALE_HANDLE)
@@ -292,12 +326,13 @@ void World::close_inherited() {
     if (status != PKV_STALE_HANDLE) expect(PKV_OK, status, what);
   };
   for (const pkv_batch each : more_batches) closed(pkv_batch_abort(each), "pkv_batch_abort");
-  closed(pkv_batch_abort(batch), "pkv_batch_abort");
-  for (const pkv_session each : {session, stepping, foreign})
+  for (const pkv_batch each : {batch, recurring}) closed(pkv_batch_abort(each), "pkv_batch_abort");
+  for (const pkv_session each : {session, stepping, foreign, recurrent})
     closed(pkv_session_close(each), "pkv_session_close");
   for (const pkv_snapshot each : {snapshot, foreign_snapshot})
     closed(pkv_snapshot_close(each), "pkv_snapshot_close");
-  for (const pkv_cache each : {cache, other}) closed(pkv_cache_destroy(each), "pkv_cache_destroy");
+  for (const pkv_cache each : {cache, other, hybrid})
+    closed(pkv_cache_destroy(each), "pkv_cache_destroy");
   closed(pkv_pool_destroy(pool), "pkv_pool_destroy");
   closed(pkv_compute_destroy(compute), "pkv_compute_destroy");
 }

@@ -9,6 +9,8 @@
 
 namespace hostile {
 
+inline constexpr size_t state_bytes = 40;
+
 class World {
  public:
   // If `stored`, the cache of storage PAGED has a store that keeps what it is given, and waits for
@@ -26,6 +28,11 @@ class World {
   pkv_session stepping = nullptr;
   pkv_session foreign = nullptr;  // Belongs to the other cache.
   pkv_batch batch = nullptr;      // Has begun, with both layers written.
+  // A cache of a hybrid model: layer 0 has keys and values, layer 1 keeps states of state_bytes.
+  // Its session has 20 tokens, and 3 more in its batch.
+  pkv_cache hybrid = nullptr;
+  pkv_session recurrent = nullptr;
+  pkv_batch recurring = nullptr;
   // Batches that a cell begins.
   std::vector<pkv_batch> more_batches;
   pkv_snapshot snapshot = nullptr, foreign_snapshot = nullptr;
@@ -84,6 +91,7 @@ class World {
   };
   void fill(pkv_session target, size_t tokens, uint64_t seed);
   void close_some();
+  void make_hybrid();
   pkv_store keeping_store();
   void store_some();
   void pin_some();

@@ -31,14 +31,17 @@ DIRECTIONS = ("in", "out", "in,out")
 
 
 def check_direction(name, kind, direction):
-    """A pointer says where data goes; what is const is written only through a pkv_tensor."""
+    """A pointer says where data goes; what is const is written only through a pkv_tensor, and a
+    list of pointers to what is const is no const list."""
     if "*" not in kind:
         return f"gives {name} a direction, but it is no pointer" if direction else None
     if direction not in DIRECTIONS:
         return f"does not say whether {name} is [in], [out] or [in,out]"
-    if direction == "in" and not kind.startswith("const "):
+    target = kind.rpartition("*")[0].strip()
+    const = target.endswith("const") or (target.startswith("const ") and "*" not in target)
+    if direction == "in" and not const:
         return f"calls {name} [in], but it is not const"
-    if "out" in direction and kind.startswith("const ") and "pkv_tensor" not in kind:
+    if "out" in direction and const and "pkv_tensor" not in kind:
         return f"calls {name} [{direction}], but it is const"
     return None
 
@@ -156,6 +159,7 @@ SAMPLES = [
     ("x a direction", header(function(GOOD, more=" * @param[in] x  A.\n"))),
     ("[in], but it is not const", header(function(GOOD, "int* x", " * @param[in] x  A.\n"))),
     ("[out], but it is const", header(function(GOOD, "const int* x", " * @param[out] x  A.\n"))),
+    (None, header(function(GOOD, "const int** x", " * @param[out] x  A.\n"))),
     (
         "the shape of out",
         header(function(GOOD, ROWS, " * @param[in] k  [n][dim].\n * @param[out] out  [n].\n")),

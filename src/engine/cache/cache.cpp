@@ -129,6 +129,7 @@ pkv_cache_stats Cache::stats() const {
 pkv_kv_view Cache::kv_view(uint32_t layer) const {
   const LayerPlace at = place(layer);
   const memory::Group& group = *groups_[at.group];
+  memory::check_has_rows(group, "kv_view");
   if (!group.slab) fail(PKV_UNSUPPORTED, "only storage PAGED has blocks to view");
   return attention::public_view(group.layout.view(group.slab->data(), at.layer),
                                 group.pool.blocks());

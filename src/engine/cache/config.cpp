@@ -21,12 +21,38 @@ constexpr uint32_t max_blocks = 0x7FFFFFFF;
 constexpr uint32_t max_heads = 65536;
 constexpr uint32_t max_layers = 65536;
 constexpr uint32_t max_events = 1 << 24;
+constexpr uint32_t max_draft_tokens = 256;
 constexpr uint64_t max_buffer_bytes = uint64_t{1} << 36;
 
 void check_dim(uint32_t dim, const char* name, unsigned group) {
   if (dim < 16 || dim > kernels::max_dim || dim % 16 != 0)
     fail(PKV_INVALID_ARGUMENT, "group %u: %s is %u; a multiple of 16 from 16 to %u is needed",
          group, name, dim, kernels::max_dim);
+}
+
+// Checks a group whose layers keep states.
+memory::Shape check_state_shape(const pkv_layer_group& group, unsigned index, uint32_t block_size,
+                                pkv_storage storage) {
+  memory::Shape shape{};
+  shape.layers = group.layers;
+  shape.state_bytes = group.state_bytes;
+  shape.checkpoint_tokens = group.checkpoint_tokens;
+  shape.draft_tokens = group.draft_tokens;
+  if ((group.query_heads | group.kv_heads | group.key_dim | group.value_dim | group.window |
+       static_cast<uint32_t>(group.dtype) | static_cast<uint32_t>(group.value_dtype) | group.sinks |
+       group.latent) != 0)
+    fail(PKV_INVALID_ARGUMENT,
+         "group %u has state_bytes, so its heads, dims, dtypes, window, sinks and latent must be 0",
+         index);
+  if (group.checkpoint_tokens % block_size != 0)
+    fail(PKV_INVALID_ARGUMENT, "group %u: checkpoint_tokens is %u, no multiple of block_size %u",
+         index, group.checkpoint_tokens, block_size);
+  if (group.draft_tokens > max_draft_tokens)
+    fail(PKV_INVALID_ARGUMENT, "group %u: draft_tokens is %u; at most %u are possible", index,
+         group.draft_tokens, max_draft_tokens);
+  if (storage == PKV_STORAGE_CONTIGUOUS)
+    fail(PKV_UNSUPPORTED, "group %u: storage CONTIGUOUS keeps no states", index);
+  return shape;
 }
 
 // Checks one group and fills in defaults. `index` is for the sentences.
@@ -42,9 +68,10 @@ memory::Shape check_shape(const pkv_layer_group& group, unsigned index) {
   shape.window = group.window;
   shape.sinks = group.sinks;
   shape.latent = group.latent != 0;
-  if (shape.layers == 0 || shape.layers > max_layers)
-    fail(PKV_INVALID_ARGUMENT, "group %u: %u layers; 1 to %u are possible", index, shape.layers,
-         max_layers);
+  if (group.checkpoint_tokens != 0 || group.draft_tokens != 0)
+    fail(PKV_INVALID_ARGUMENT,
+         "group %u: checkpoint_tokens %u and draft_tokens %u are of groups with state_bytes", index,
+         group.checkpoint_tokens, group.draft_tokens);
   if (shape.kv_heads == 0 || shape.query_heads == 0 || shape.query_heads > max_heads)
     fail(PKV_INVALID_ARGUMENT, "group %u: %u query heads and %u KV heads; 1 to %u are possible",
          index, shape.query_heads, shape.kv_heads, max_heads);
@@ -56,8 +83,6 @@ memory::Shape check_shape(const pkv_layer_group& group, unsigned index) {
   for (const pkv_dtype dtype : {shape.dtype, shape.value_dtype})
     if (!kernels::dtype_stored(dtype))
       fail(PKV_INVALID_ARGUMENT, "group %u: unknown dtype %d", index, static_cast<int>(dtype));
-  if (group.reserved != 0)
-    fail(PKV_INVALID_ARGUMENT, "group %u: reserved is %u, not 0", index, group.reserved);
   if (shape.sinks != 0 && shape.window == 0)
     fail(PKV_INVALID_ARGUMENT,
          "group %u: %u sinks without a window; without one every token stays visible", index,
@@ -268,7 +293,17 @@ void check_options(const pkv_cache_config& config) {
 // Fills in the groups and their layers, but not their numbers of blocks.
 void fill_groups(CacheConfig& result, const std::vector<pkv_layer_group>& given) {
   for (size_t g = 0; g < given.size(); g++) {
-    GroupConfig group{check_shape(given[g], static_cast<unsigned>(g)), 0, {}};
+    const auto index = static_cast<unsigned>(g);
+    if (given[g].layers == 0 || given[g].layers > max_layers)
+      fail(PKV_INVALID_ARGUMENT, "group %u: %u layers; 1 to %u are possible", index,
+           given[g].layers, max_layers);
+    if (given[g].reserved != 0)
+      fail(PKV_INVALID_ARGUMENT, "group %u: reserved is %u, not 0", index, given[g].reserved);
+    const memory::Shape shape =
+        given[g].state_bytes != 0
+            ? check_state_shape(given[g], index, result.block_size, result.storage)
+            : check_shape(given[g], index);
+    GroupConfig group{shape, 0, {}};
     for (uint32_t i = 0; i < group.shape.layers; i++)
       group.layer_indices.push_back(given[g].layer_indices != nullptr ? given[g].layer_indices[i]
                                                                       : result.layers + i);
@@ -328,8 +363,10 @@ pkv_cache_plan compute_plan(const CacheConfig& config, uint32_t group) {
     fail(PKV_OUT_OF_RANGE, "group %u; the cache has %zu", group, config.groups.size());
   pkv_cache_plan plan{};
   plan.struct_size = sizeof plan;
-  const bool all_windowed = std::all_of(config.groups.begin(), config.groups.end(),
-                                        [](const GroupConfig& g) { return g.shape.window != 0; });
+  const auto is_sparse = [](const GroupConfig& g) {
+    return g.shape.window != 0 || g.shape.state_bytes != 0;
+  };
+  const bool all_sparse = std::all_of(config.groups.begin(), config.groups.end(), is_sparse);
   plan.tokens = UINT64_MAX;
   for (size_t g = 0; g < config.groups.size(); g++) {
     if (group != PKV_ALL_GROUPS && group != g) continue;
@@ -343,9 +380,9 @@ pkv_cache_plan compute_plan(const CacheConfig& config, uint32_t group) {
     plan.blocks += one.blocks;
     plan.total_bytes = checked_add(plan.total_bytes, layout.total_bytes(), "bytes of all groups");
     plan.bookkeeping_bytes += memory::Pool::bookkeeping_bytes(one.blocks);
-    // A group with a window gives blocks back as its sequences grow, so it does not limit the
-    // tokens of the whole cache unless every group has a window.
-    if (group != PKV_ALL_GROUPS || all_windowed || one.shape.window == 0)
+    // A group with a window or with states gives blocks back as its sequences grow, so it does not
+    // limit the tokens of the whole cache unless every group does.
+    if (group != PKV_ALL_GROUPS || all_sparse || !is_sparse(one))
       plan.tokens = std::min(plan.tokens, uint64_t{one.blocks} * config.block_size);
   }
   return plan;

@@ -123,12 +123,20 @@ void parse_sizes(std::span<const unsigned char, sizes_bytes> bytes, Header& head
 
 // ---- Tables -------------------------------------------------------------------------------------
 
+uint64_t Tables::chain_unit() const {
+  uint64_t unit = kernels::tile_tokens;
+  for (const SavedGroup& group : groups)
+    unit = std::max(unit, saved_tile_tokens(group.shape, block_size));
+  return unit;
+}
+
 uint64_t Tables::kv_bytes() const {
   uint64_t bytes = 0;
   for (const Chain& chain : chains)
     for (size_t g = 0; g < groups.size() && has_kv; g++)
       if (chain.has_kv[g] != 0) {
-        const uint64_t tiles = ceil_div(chain.tokens.size(), kernels::tile_tokens);
+        const uint64_t tiles =
+            ceil_div(chain.tokens.size(), saved_tile_tokens(groups[g].shape, block_size));
         bytes = checked_add(
             bytes, checked_mul(tiles, saved_tile_bytes(groups[g].shape), "bytes of a chain"),
             "bytes of all chains");
@@ -145,6 +153,7 @@ void put_group(ByteWriter& out, const SavedGroup& group) {
         static_cast<uint32_t>(shape.dtype), static_cast<uint32_t>(shape.value_dtype), shape.window,
         shape.sinks, uint32_t{shape.latent}})
     out.put(number);
+  if (shape.state_bytes != 0) out.put(shape.state_bytes);
   out.put_all(std::span<const uint32_t>(group.layers));
 }
 
@@ -209,10 +218,21 @@ pkv_dtype get_dtype(ByteReader& in) {
   return static_cast<pkv_dtype>(get_limited(in, PKV_F32, kernels::last_dtype, "a dtype"));
 }
 
+// Reads the rest of a group of states, whose other numbers are 0.
+SavedGroup get_state_group(ByteReader& in, uint32_t layers) {
+  memory::Shape shape{};
+  shape.layers = layers;
+  for (int i = 0; i < 7; i++) get_limited(in, 0, 0, "a number of a group of states");
+  shape.state_bytes = in.get<uint64_t>();
+  if (shape.state_bytes == 0) fail(PKV_CORRUPT, "a group of the file has neither heads nor states");
+  return {shape, in.get_all<uint32_t>(layers)};
+}
+
 SavedGroup get_group(ByteReader& in) {
   memory::Shape shape{};
   shape.layers = get_limited(in, 1, UINT32_MAX, "layers");
-  shape.kv_heads = get_limited(in, 1, UINT32_MAX, "KV heads");
+  shape.kv_heads = in.get<uint32_t>();
+  if (shape.kv_heads == 0) return get_state_group(in, shape.layers);
   shape.key_dim = get_limited(in, 16, kernels::max_dim, "the key dim");
   shape.value_dim = get_limited(in, 16, kernels::max_dim, "the value dim");
   shape.dtype = get_dtype(in);
@@ -236,7 +256,7 @@ Chain get_chain(ByteReader& in, const Tables& tables) {
   if (chain.parent >= tables.chains.size())
     fail(PKV_CORRUPT, "chain %zu follows chain %u", tables.chains.size(), chain.parent);
   const Chain& parent = tables.chains[chain.parent];
-  if (parent.tokens.size() % kernels::tile_tokens != 0)
+  if (parent.tokens.size() % tables.chain_unit() != 0)
     fail(PKV_CORRUPT, "chain %zu follows %zu tokens, which are no whole tiles",
          tables.chains.size(), parent.tokens.size());
   chain.start = parent.end();

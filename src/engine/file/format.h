@@ -47,7 +47,7 @@ struct SavedGroup {
 };
 
 // A run of tokens that several texts may share. It follows the end of another chain, or begins a
-// text. A chain that others follow consists of whole tiles.
+// text. A chain that others follow consists of whole tiles of every group.
 struct Chain {
   uint32_t parent = none;             // a chain before this one in the list
   std::vector<unsigned char> has_kv;  // by group: 1 if its keys and values are in the file
@@ -93,6 +93,8 @@ struct Tables {
   std::vector<SavedSession> sessions;
   std::vector<SavedEntry> entries;  // the least recently used first
 
+  // Returns how many tokens a chain that others follow consists of whole multiples of.
+  uint64_t chain_unit() const;
   // Returns the bytes of all keys and values. Throws OVERFLOW.
   uint64_t kv_bytes() const;
   // Returns the bytes of the lengths after keys and values, if the file has lengths: 8 for each

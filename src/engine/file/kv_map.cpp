@@ -12,10 +12,10 @@ KvMap::KvMap(const Tables& tables) {
     for (size_t g = 0; g < tables.groups.size(); g++) {
       const memory::Shape& shape = tables.groups[g].shape;
       if (!tables.has_kv || tables.chains[c].has_kv[g] == 0) continue;
-      const uint64_t tiles =
-          ceil_div(tables.chains[c].tokens.size(), kernels::tile_tokens) * shape.layers;
-      sections_.push_back(
-          {c, g, shape.layers, offset, static_cast<size_t>(saved_layer_bytes(shape)), tiles});
+      const uint64_t tile_tokens = saved_tile_tokens(shape, tables.block_size),
+                     tiles = ceil_div(tables.chains[c].tokens.size(), tile_tokens) * shape.layers;
+      sections_.push_back({c, g, shape.layers, offset,
+                           static_cast<size_t>(saved_layer_bytes(shape)), tiles, tile_tokens});
       offset = sections_.back().end();
       max_tile_bytes_ = std::max(max_tile_bytes_, sections_.back().bytes);
     }

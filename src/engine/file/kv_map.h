@@ -9,7 +9,7 @@
 
 namespace pkv::file {
 
-// K and V of up to 16 tokens in one layer, all heads.
+// K and V of up to 16 tokens in one layer, all heads; or a state of one layer.
 struct SavedTile {
   uint32_t chain;
   size_t group;
@@ -45,6 +45,7 @@ class KvMap {
     uint64_t offset;
     size_t bytes;  // of a tile
     uint64_t tiles;
+    uint64_t tile_tokens;
     uint64_t end() const { return offset + tiles * bytes; }
     // Returns how many tiles lie before `at` completely, or at least `partly`.
     uint64_t tiles_before(uint64_t at, bool partly) const {
@@ -61,7 +62,7 @@ class KvMap {
       for (uint64_t i = section->tiles_before(begin, partly);
            i < section->tiles_before(end, partly); i++)
         visit(SavedTile{section->chain, section->group, static_cast<uint32_t>(i % section->layers),
-                        i / section->layers * kernels::tile_tokens,
+                        i / section->layers * section->tile_tokens,
                         section->offset + i * section->bytes, section->bytes});
   }
 

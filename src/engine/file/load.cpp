@@ -79,6 +79,7 @@ class Loader {
   void plan_segments();
   BlockTables block_tables(const Text& text) const;
   void check_visible(const Text& text, const BlockTables& table) const;
+  void check_state(const Text& text, const std::vector<memory::Block>& table) const;
   void cut_to_held(Text& text, const BlockTables& table) const;
   void find_end_chain(Text& text) const;
   void count_segments();
@@ -150,6 +151,8 @@ void Loader::check_compatible() const {
     check_same(file.window, own.window, g, "window");
     check_same(file.sinks, own.sinks, g, "sinks:");
     check_same(file.latent, own.latent, g, "latent values:");
+    check_same(file.state_bytes, own.state_bytes, g, "bytes of a state:");
+    if (own.state_bytes != 0) check_same(tables.block_size, block_size_, g, "blocks of");
     if (tables.groups[g].layers != config.groups[g].layer_indices)
       fail(PKV_MISMATCH, "group %zu: the file has other layers of the model than the cache", g);
     if (!convertible(file, own))
@@ -282,7 +285,7 @@ Loader::BlockTables Loader::block_tables(const Text& text) const {
       blocks.insert(blocks.end(), segment(c, g).blocks.begin(), segment(c, g).blocks.end());
     }
     blocks.resize(ceil_div(text.length, block_size_));
-    if (shape.window == 0) continue;
+    if (shape.window == 0) continue;  // a group of states keeps every state of the file
     const uint64_t sinks = ceil_div(shape.sinks, block_size_),
                    from = text.kept_from != nullptr ? (*text.kept_from)[g] : 0;
     size_t i = blocks.size();
@@ -295,6 +298,10 @@ Loader::BlockTables Loader::block_tables(const Text& text) const {
 // Checks that the tables have everything that the next token of the text attends to.
 void Loader::check_visible(const Text& text, const BlockTables& table) const {
   for (size_t g = 0; g < groups_; g++) {
+    if (group(g).has_states()) {
+      check_state(text, table[g]);
+      continue;
+    }
     const memory::Shape& shape = group(g).shape;
     const uint64_t end = table[g].size(), tail = text.length % block_size_ != 0 ? end - 1 : end;
     const uint64_t seen = shape.window == 0 ? 0
@@ -317,10 +324,21 @@ void Loader::check_visible(const Text& text, const BlockTables& table) const {
   }
 }
 
-// Cuts a text of the index to what the file has of it in every group without a window.
+// Checks that a text of a session has the state after its last token.
+void Loader::check_state(const Text& text, const std::vector<memory::Block>& table) const {
+  if (text.length == 0) return;
+  // The state of a part-filled block is the one after the last token of its chain.
+  const bool at_end =
+      text.length % block_size_ == 0 || tables().chains[text.chain].end() == text.length;
+  if (table.back() == memory::no_block || !at_end)
+    fail(PKV_CORRUPT, "the file lacks the states after the %llu tokens of a session",
+         (unsigned long long)text.length);
+}
+
+// Cuts a text of the index to what the file has of it in every group that needs all of it.
 void Loader::cut_to_held(Text& text, const BlockTables& table) const {
   for (size_t g = 0; g < groups_; g++) {
-    if (group(g).shape.window != 0) continue;
+    if (group(g).sparse()) continue;
     const auto missing = static_cast<uint64_t>(
         std::find(table[g].begin(), table[g].end(), memory::no_block) - table[g].begin());
     text.length = std::min(text.length, missing * block_size_);

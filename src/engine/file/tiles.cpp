@@ -77,7 +77,11 @@ void convert(const kernels::Table& kernels, const kernels::KvView& from, const k
 
 }  // namespace
 
+uint64_t saved_tile_tokens(const memory::Shape& shape, uint64_t block_size) {
+  return shape.state_bytes != 0 ? block_size : kernels::tile_tokens;
+}
 uint64_t saved_layer_bytes(const memory::Shape& shape) {
+  if (shape.state_bytes != 0) return memory::padded_state_bytes(shape);
   return checked_mul(head_bytes(shape), shape.kv_heads, "bytes of a tile");
 }
 uint64_t saved_tile_bytes(const memory::Shape& shape) {
@@ -91,6 +95,10 @@ kernels::KvView Run::view(uint32_t layer) const {
   return view;
 }
 
+unsigned char* Run::state(uint32_t layer, uint64_t position) const {
+  return group->layout.state(group->slab->data(), ids[group->block_of(position)], layer);
+}
+
 bool convertible(const memory::Shape& from, const memory::Shape& to) {
   return (from.dtype == to.dtype || of_rows(from.dtype, to.dtype)) &&
          (from.value_dtype == to.value_dtype || of_rows(from.value_dtype, to.value_dtype));
@@ -99,6 +107,11 @@ bool convertible(const memory::Shape& from, const memory::Shape& to) {
 void save_tile(const kernels::Table& kernels, const Run& run, uint32_t layer, uint64_t position,
                uint32_t tokens, unsigned char* to) {
   const memory::Shape& shape = run.group->shape;
+  if (shape.state_bytes != 0) {
+    std::memcpy(to, run.state(layer, position), shape.state_bytes);
+    std::memset(to + shape.state_bytes, 0, saved_layer_bytes(shape) - shape.state_bytes);
+    return;
+  }
   const kernels::KvView view = run.view(layer);
   const size_t bytes = static_cast<size_t>(saved_layer_bytes(shape));
   const unsigned char* const packed =
@@ -115,6 +128,10 @@ void save_tile(const kernels::Table& kernels, const Run& run, uint32_t layer, ui
 void load_tile(const kernels::Table& kernels, const Run& run, uint32_t layer, uint64_t position,
                uint32_t tokens, const memory::Shape& saved, const unsigned char* from) {
   const memory::Shape& shape = run.group->shape;
+  if (shape.state_bytes != 0) {
+    std::memcpy(run.state(layer, position), from, shape.state_bytes);
+    return;
+  }
   const kernels::KvView view = run.view(layer);
   const bool same_k = saved.dtype == shape.dtype,
              same_v = shape.latent || saved.value_dtype == shape.value_dtype;

@@ -1,5 +1,9 @@
 // The memory of one layer group: its layout, its pool of block ids and, for paged storage, the slab
 // with the bytes of the blocks.
+//
+// A block of a group of states holds one state of each layer. In the block table of a sequence,
+// entry i is the state after the last token of the i-th block of tokens, or after the last token of
+// the sequence if that comes first.
 #pragma once
 
 #include <algorithm>
@@ -43,6 +47,16 @@ struct Group {
     return static_cast<uint32_t>(position - block_of(position) * block_size);
   }
 
+  bool has_states() const { return shape.state_bytes != 0; }
+  // Returns whether sequences let go of blocks that their next token does not need.
+  bool sparse() const { return shape.window != 0 || has_states(); }
+  // Returns how many blocks directly before a token it needs at most, if sparse().
+  uint64_t blocks_seen() const { return has_states() ? 1 : blocks_for(shape.window); }
+  // Returns whether a session of a group of states keeps the state after so many tokens for ever.
+  bool is_checkpoint(uint64_t tokens) const {
+    return shape.checkpoint_tokens != 0 && tokens % shape.checkpoint_tokens == 0;
+  }
+
   const pkv_storage storage;
   const Shape shape;
   const uint32_t block_size;
@@ -53,6 +67,12 @@ struct Group {
   std::optional<Slab> slab;
   std::atomic<uint64_t> tensor_bytes{0};  // bytes of the tensors of contiguous sequences
 };
+
+// Throws UNSUPPORTED for a group of states, which has no K and V. `who`: the call, for the
+// sentence.
+void check_has_rows(const Group& group, const char* who);
+// Throws UNSUPPORTED for a group without states, or whose states the caller keeps.
+void check_has_states(const Group& group, uint32_t layer);
 
 // Returns the number of blocks of the largest pool.
 inline uint64_t largest_pool(std::span<const std::unique_ptr<Group>> groups) {

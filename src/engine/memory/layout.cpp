@@ -10,17 +10,26 @@
 
 namespace pkv::memory {
 
+uint64_t padded_state_bytes(const Shape& shape) {
+  return checked_mul(ceil_div(shape.state_bytes, storage_alignment), storage_alignment,
+                     "bytes of a state");
+}
+
 Layout::Layout(pkv_layout kind, const Shape& shape, uint32_t block_size, uint64_t blocks)
     : kind_(kind), shape_(shape), block_size_(block_size), blocks_(blocks) {
-  const bool packed = kind == PKV_LAYOUT_PACKED;
-  const auto bytes = packed ? kernels::tile_bytes : kernels::row_bytes;
-  key_bytes_ = bytes(shape.dtype, shape.key_dim);
-  value_bytes_ = shape.latent ? 0 : bytes(shape.value_dtype, shape.value_dim);
-  const uint64_t head_bytes =
-      static_cast<uint64_t>(key_bytes_ + value_bytes_) / (packed ? kernels::tile_tokens : 1);
-  token_bytes_ = checked_mul(checked_mul(head_bytes, shape.kv_heads, "bytes of a token"),
-                             shape.layers, "bytes of a token");
-  block_bytes_ = checked_mul(token_bytes_, block_size, "bytes of a block");
+  if (shape.state_bytes != 0) {
+    block_bytes_ = checked_mul(padded_state_bytes(shape), shape.layers, "bytes of all states");
+  } else {
+    const bool packed = kind == PKV_LAYOUT_PACKED;
+    const auto bytes = packed ? kernels::tile_bytes : kernels::row_bytes;
+    key_bytes_ = bytes(shape.dtype, shape.key_dim);
+    value_bytes_ = shape.latent ? 0 : bytes(shape.value_dtype, shape.value_dim);
+    const uint64_t head_bytes =
+        static_cast<uint64_t>(key_bytes_ + value_bytes_) / (packed ? kernels::tile_tokens : 1);
+    token_bytes_ = checked_mul(checked_mul(head_bytes, shape.kv_heads, "bytes of a token"),
+                               shape.layers, "bytes of a token");
+    block_bytes_ = checked_mul(token_bytes_, block_size, "bytes of a block");
+  }
   total_bytes_ = checked_mul(block_bytes_, blocks, "bytes of all blocks");
   if (total_bytes_ > INT64_MAX)
     fail(PKV_OVERFLOW, "bytes of all blocks: %llu exceed 2^63 - 1",

@@ -1,8 +1,10 @@
-// Where the bytes of K and V of one layer group lie in memory: sizes, and the strides by which the
-// kernels find them. The two layouts are
+// Where the bytes of one layer group lie in memory: sizes, and the strides by which the kernels
+// find K and V. The two layouts are
 //
 //   packed  [block][layer][tile of 16 tokens][kv head][K tile | V tile], so a block is contiguous
 //   plain   [layer]{ K [block][token][kv head][key_dim], V [block][token][kv head][value_dim] }
+//
+// A group of states has neither: its blocks are [layer][state, padded to a cache line].
 #pragma once
 
 #include <pagedkv/cache.h>
@@ -26,20 +28,34 @@ struct Shape {
   uint32_t window;  // 0 if every token sees all tokens before it
   uint32_t sinks;   // how many first tokens stay visible when the window has passed them
   bool latent;      // V is the first value_dim dims of K and has no bytes of its own
+
+  // The layers keep a state each instead of K and V; the fields above, but layers, are 0 then.
+  uint64_t state_bytes;        // of one layer; 0: the layers keep K and V
+  uint32_t checkpoint_tokens;  // a state is kept every so many tokens; 0: none is kept for that
+  uint32_t draft_tokens;       // a step of at most so many tokens keeps the state after each
 };
+
+// Returns the bytes that a state of one layer takes in a block. Throws OVERFLOW.
+uint64_t padded_state_bytes(const Shape& shape);
 
 class Layout {
  public:
   // Throws OVERFLOW if the bytes of all blocks exceed 2^63 - 1.
   Layout(pkv_layout kind, const Shape& shape, uint32_t block_size, uint64_t blocks);
 
-  uint64_t token_bytes() const { return token_bytes_; }  // K and V of one token in all layers
+  // K and V of one token in all layers; 0 for states, which do not grow with the tokens.
+  uint64_t token_bytes() const { return token_bytes_; }
   uint64_t block_bytes() const { return block_bytes_; }
   uint64_t total_bytes() const { return total_bytes_; }
 
   // Returns the view that kernels need of one layer in memory that begins at slab. The caller sets
   // the block table in it.
   kernels::KvView view(unsigned char* slab, uint32_t layer) const;
+
+  // Returns the state of one layer in a block of a group of states.
+  unsigned char* state(unsigned char* slab, uint32_t block, uint32_t layer) const {
+    return slab + block * block_bytes_ + layer * (block_bytes_ / shape_.layers);
+  }
 
   // Copies K and V of all layers from one block to another.
   void copy_block(unsigned char* slab, uint32_t to, uint32_t from) const;
@@ -49,8 +65,8 @@ class Layout {
   const Shape shape_;
   const uint32_t block_size_;
   const uint64_t blocks_;
-  uint64_t token_bytes_, block_bytes_, total_bytes_;
-  int64_t key_bytes_, value_bytes_;  // of one head of one token (plain) or tile (packed)
+  uint64_t token_bytes_ = 0, block_bytes_, total_bytes_;
+  int64_t key_bytes_ = 0, value_bytes_ = 0;  // of one head of one token (plain) or tile (packed)
 };
 
 // Returns the view of one layer in two tensors, K and V, of shape [tokens][kv heads][dim].

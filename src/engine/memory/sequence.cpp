@@ -18,10 +18,14 @@ Sequence::Sequence(Group& group, std::pmr::memory_resource& memory)
       blocks_(&memory),
       ids_(&memory),
       tensors_(group.shape, memory),
-      copied_from_(no_block) {}
+      copied_from_(no_block),
+      new_states_(&memory),
+      spare_blocks_(&memory) {}
 
 Sequence::~Sequence() {
   if (copied_from_ != no_block) abort();
+  abort_states();
+  release_spares(0);
   release_from(0);
   group_->tensor_bytes.fetch_sub(tensors_.bytes(), std::memory_order_relaxed);
 }
@@ -33,9 +37,15 @@ Sequence::Sequence(Sequence&& other) noexcept
       tensors_(std::move(other.tensors_)),
       size_before_step_(other.size_before_step_),
       copied_index_(other.copied_index_),
-      copied_from_(std::exchange(other.copied_from_, no_block)) {
+      copied_from_(std::exchange(other.copied_from_, no_block)),
+      new_states_(std::move(other.new_states_)),
+      spare_blocks_(std::move(other.spare_blocks_)),
+      spares_before_step_(other.spares_before_step_),
+      reserved_tokens_(other.reserved_tokens_) {
   other.blocks_.clear();
   other.ids_.clear();
+  other.new_states_.clear();
+  other.spare_blocks_.clear();
 }
 
 void Sequence::release(size_t index) noexcept {
@@ -57,12 +67,21 @@ void Sequence::release_from(size_t keep) noexcept {
 
 bool Sequence::shared(size_t index) const { return group_->pool.references(ids_[index]) > 1; }
 
-uint64_t Sequence::blocks_needed(uint64_t end) const {
-  const uint64_t needed = group_->blocks_for(end);
-  return needed > blocks_.size() ? needed - blocks_.size() : 0;
+uint64_t Sequence::blocks_needed(uint64_t length, uint64_t end) const {
+  const bool states = group_->has_states();
+  const uint64_t needed = states ? count_states(length, end) : group_->blocks_for(end);
+  const uint64_t there = states ? spare_blocks_.size() : blocks_.size();
+  return needed - std::min(needed, there);
+}
+
+uint64_t Sequence::blocks_to_reserve(uint64_t length, uint64_t end) const {
+  if (!group_->has_states()) return blocks_needed(length, end);
+  const uint64_t needed = states_to_reserve(length, end);
+  return needed - std::min<uint64_t>(needed, spare_blocks_.size());
 }
 
 Block Sequence::tail_written(uint64_t length, uint64_t end) const {
+  if (group_->has_states()) return no_block;  // a step writes its states beside the table
   const size_t tail = group_->block_of(length);
   return end > length && tail < blocks_.size() ? blocks_[tail] : no_block;
 }
@@ -78,6 +97,7 @@ bool Sequence::fits(uint64_t first, uint64_t end) const {
 }
 
 void Sequence::check_fits(uint64_t length, uint64_t end, const char* who) const {
+  if (group_->has_states()) return check_states_fit(length, end, who);
   // Most sequences fit even if nothing left the window; only the others pay for first_kept().
   if (fits(0, end)) return;
   const uint64_t first = std::max(first_kept(), window_begin(length));
@@ -102,6 +122,7 @@ uint64_t Sequence::window_begin(uint64_t length) const {
 }
 
 Sequence::Entries Sequence::expired(uint64_t length) const {
+  if (group_->has_states()) return expired_states(length);
   if (group_->shape.window == 0) return {0, 0};
   return {std::max<size_t>(sink_blocks(), first_kept() / group_->block_size),
           std::min<size_t>(group_->block_of(window_begin(length)), blocks_.size())};
@@ -114,12 +135,24 @@ bool Sequence::release_expired(uint64_t length) noexcept {
 }
 
 void Sequence::make_room(size_t more, uint64_t end) {
+  if (group_->has_states() && end > 0) {
+    reserve_more(spare_blocks_, more);
+    new_states_.reserve(spare_blocks_.size() + more);
+    const uint64_t entries = group_->blocks_for(end);
+    more = std::max<uint64_t>(more, entries - std::min<uint64_t>(entries, blocks_.size()));
+  }
   reserve_more(blocks_, more);
   reserve_more(ids_, more);
   if (group_->storage != PKV_STORAGE_CONTIGUOUS) return;
   const uint64_t before = tensors_.bytes();
   tensors_.ensure(end);
   group_->tensor_bytes.fetch_add(tensors_.bytes() - before, std::memory_order_relaxed);
+}
+
+void Sequence::add_reserved(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept {
+  if (!group_->has_states()) return append(fresh);
+  pkv::append(spare_blocks_, fresh);
+  if (end > length) reserved_tokens_ = std::max(reserved_tokens_, end);
 }
 
 void Sequence::append(std::span<const Block> fresh) noexcept {
@@ -144,7 +177,9 @@ void Sequence::replace(size_t index, Block block) noexcept {
   ids_[index] = PKV_BLOCK_ID(block);
 }
 
-void Sequence::begin(uint64_t length, bool copies, std::span<const Block> fresh) noexcept {
+void Sequence::begin(uint64_t length, uint64_t end, bool copies,
+                     std::span<const Block> fresh) noexcept {
+  if (group_->has_states()) return begin_states(length, end, fresh);
   size_before_step_ = blocks_.size();
   if (copies) {
     copy_tail(length, fresh.front());
@@ -182,7 +217,8 @@ void Sequence::drop_original() noexcept {
   assert(status == PKV_OK);
 }
 
-void Sequence::commit(uint64_t length, uint64_t end) noexcept {
+void Sequence::commit(uint64_t length, uint64_t end, std::span<const uint32_t> kept) noexcept {
+  if (group_->has_states()) return commit_states(length, end, kept);
   assert(copied_from_ == no_block);
   mark_filled(length, end);
   // Blocks are released one step after they left the window, judged by the length before this step.
@@ -192,6 +228,7 @@ void Sequence::commit(uint64_t length, uint64_t end) noexcept {
 }
 
 void Sequence::abort() noexcept {
+  if (group_->has_states()) return abort_states();
   if (copied_from_ != no_block) {
     release(copied_index_);
     blocks_[copied_index_] = std::exchange(copied_from_, no_block);
@@ -201,11 +238,13 @@ void Sequence::abort() noexcept {
 }
 
 void Sequence::drop_unused(uint64_t length) noexcept {
+  if (group_->has_states()) return;  // commit() did
   release_from(
       std::min(blocks_.size(), std::max<size_t>(size_before_step_, group_->blocks_for(length))));
 }
 
 bool Sequence::can_trim(uint64_t length) const {
+  if (group_->has_states()) return length == 0 || state_block(length) != no_block;
   uint64_t needed = window_begin(length);
   // A window of one token sees nothing before it, but the next step writes into the part-filled
   // tail, so that must be held.
@@ -213,8 +252,17 @@ bool Sequence::can_trim(uint64_t length) const {
   return needed >= length || holds(needed, length);
 }
 
+uint64_t Sequence::last_trim(uint64_t length) const {
+  if (can_trim(length)) return length;
+  if (!group_->has_states()) return std::min(length, sinks_end());
+  while (length > 0 && !can_trim(length))
+    length = group_->block_of(length - 1) * group_->block_size;
+  return length;
+}
+
 void Sequence::trim(uint64_t length) noexcept {
   release_from(std::min<size_t>(blocks_.size(), group_->blocks_for(length)));
+  if (group_->has_states()) return release_spares(0);
   if (group_->offset_of(length) != 0) mark_filled(length, length);
 }
 
@@ -271,7 +319,7 @@ Sequence Sequence::fork(uint64_t length, std::span<const Block> fresh) const {
 }
 
 uint64_t Sequence::first_kept() const {
-  if (group_->shape.window == 0) return 0;
+  if (group_->shape.window == 0) return 0;  // true of states, too: no token is needed again
   // Counts from the end of the table, because the window bounds the held entries there, while the
   // released entries before them can be any number.
   size_t i = blocks_.size();
@@ -283,10 +331,13 @@ size_t Sequence::sink_blocks() const {
   return std::min<size_t>(group_->blocks_for(group_->shape.sinks), blocks_.size());
 }
 
+// Returns the end of the sinks that are held, where they are apart from the window.
+uint64_t Sequence::sinks_end() const {
+  return std::min<uint64_t>(sink_blocks() * uint64_t{group_->block_size}, first_kept());
+}
+
 bool Sequence::holds(uint64_t begin, uint64_t end) const {
-  const uint64_t sinks_end =
-      std::min<uint64_t>(sink_blocks() * uint64_t{group_->block_size}, first_kept());
-  return begin >= first_kept() || end <= sinks_end;
+  return begin >= first_kept() || end <= sinks_end();
 }
 
 int64_t Sequence::slot(uint64_t position) const {

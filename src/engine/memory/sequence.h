@@ -14,6 +14,11 @@
 //     sequence references, or no_block if the block left the window and was released.
 //   - The block of entry i is filled to at least min(block_size, length - i * block_size).
 //
+// In a group of states (sequence_states.cpp) a step leaves the table alone until it commits: its
+// new states are in blocks beside the table, one for each state that the step keeps. So nothing is
+// ever copied, and a state is never written to by two. A block is filled to where its state stands;
+// most entries are no_block, since only checkpoints, the last full block and the tail are held.
+//
 // Only release() and release_from() release the blocks of table entries.
 #pragma once
 
@@ -25,6 +30,12 @@
 #include "engine/memory/tensors.h"
 
 namespace pkv::memory {
+
+// A state that a step writes: the one after so many of its new tokens.
+struct NewState {
+  uint32_t tokens;
+  Block block;
+};
 
 // What a step needs in one sequence.
 struct StepNeed {
@@ -52,9 +63,11 @@ class Sequence {
   // The id of that copy. Valid only while copied_from() is not no_block.
   uint32_t copied_to() const { return ids_[copied_index_]; }
 
-  // Returns how many blocks the table lacks for positions up to end. A step that copies its tail
-  // needs one more.
-  uint64_t blocks_needed(uint64_t end) const;
+  // Returns how many blocks a step of positions [length, end) lacks. One that copies its tail needs
+  // one more.
+  uint64_t blocks_needed(uint64_t length, uint64_t end) const;
+  // Returns how many blocks are lacking so that steps up to end need no others.
+  uint64_t blocks_to_reserve(uint64_t length, uint64_t end) const;
   // Returns the part-filled last block, into which a step writes; no_block if the step begins with
   // a new block.
   Block tail_written(uint64_t length, uint64_t end) const;
@@ -65,15 +78,17 @@ class Sequence {
   // Does the same for positions [0, end) when one step writes all of them.
   void check_fits_whole(uint64_t end, const char* who) const;
 
-  // Begins a step. Takes over the fresh blocks, as many as the step needs, after make_room().
-  // Without `copies` the step writes into the tail itself; a tail that is shared must then belong
-  // to this sequence alone once the other steps of the batch have dropped theirs.
-  void begin(uint64_t length, bool copies, std::span<const Block> fresh) noexcept;
+  // Begins a step of positions [length, end). Takes over the fresh blocks, as many as the step
+  // needs, after make_room(). Without `copies` the step writes into the tail itself; a tail that is
+  // shared must then belong to this sequence alone once the other steps of the batch have dropped
+  // theirs.
+  void begin(uint64_t length, uint64_t end, bool copies, std::span<const Block> fresh) noexcept;
   // Releases the shared block that begin() replaced by a copy. Only commit() may follow.
   void drop_original() noexcept;
   // Ends the step: marks its blocks filled up to end, and releases blocks that left the window. All
-  // steps of a batch must have dropped their originals before the first one commits.
-  void commit(uint64_t length, uint64_t end) noexcept;
+  // steps of a batch must have dropped their originals before the first one commits. `kept` are the
+  // new tokens that it keeps; the caller has moved their K and V. Empty: the first end - length.
+  void commit(uint64_t length, uint64_t end, std::span<const uint32_t> kept) noexcept;
   // Undoes begin(): releases the blocks of the step and puts a copied tail back.
   void abort() noexcept;
   // Releases blocks of the step beyond `length`. To be called after a commit of fewer tokens than
@@ -81,8 +96,11 @@ class Sequence {
   void drop_unused(uint64_t length) noexcept;
 
   // Reserves memory for `more` table entries and, if storage is contiguous, for positions up to
-  // end, so that appending cannot fail. Throws bad_alloc.
+  // end, so that appending cannot fail. In a group of states `more` are the blocks that a step or
+  // add_reserved() will get, unless end is 0. Throws bad_alloc.
   void make_room(size_t more, uint64_t end);
+  // Takes over the blocks that blocks_to_reserve() asked for, into reserved memory.
+  void add_reserved(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept;
   // Appends blocks to the table and takes them over, into reserved memory. An entry may be no_block
   // if it is outside of the window.
   void append(std::span<const Block> fresh) noexcept;
@@ -103,6 +121,8 @@ class Sequence {
 
   // Returns whether a sequence cut to `length` would still hold all that its next token sees.
   bool can_trim(uint64_t length) const;
+  // Returns the longest length up to `length` that can_trim() to; 0 if there is no other.
+  uint64_t last_trim(uint64_t length) const;
   // Releases every block beyond length and marks the last one filled up to it.
   void trim(uint64_t length) noexcept;
   // Releases all blocks and frees the tensors.
@@ -135,7 +155,21 @@ class Sequence {
   // Returns the first position that the token at position `length` sees, sinks aside.
   uint64_t window_begin(uint64_t length) const;
 
+  // ---- Groups of states -------------------------------------------------------------------------
+
+  // Returns the block with the state after so many tokens; no_block if it is not held, or none.
+  Block state_block(uint64_t tokens) const;
+  // Returns the state of one layer in a block. Not to be called for storage NONE.
+  unsigned char* state(Block block, uint32_t layer) const {
+    return group_->layout.state(group_->slab->data(), block_id(block), layer);
+  }
+  // The states that the step in flight writes, in the order of its tokens.
+  std::span<const NewState> new_states() const { return new_states_; }
+  // Blocks that are reserved for states of later steps.
+  std::span<const Block> spare_blocks() const { return spare_blocks_; }
+
  private:
+  uint64_t sinks_end() const;
   // Returns how many blocks positions [first, end) and the sinks take.
   uint64_t blocks_to_hold(uint64_t first, uint64_t end) const;
   // Returns whether the pool has blocks_to_hold(first, end) blocks at all, used or free.
@@ -150,6 +184,19 @@ class Sequence {
   void mark_filled(uint64_t begin, uint64_t end) noexcept;
   bool shared(size_t index) const;
 
+  // The same for groups of states; sequence_states.cpp has them.
+  uint64_t count_states(uint64_t length, uint64_t end) const;
+  uint64_t states_to_reserve(uint64_t length, uint64_t end) const;
+  void check_states_fit(uint64_t length, uint64_t end, const char* who) const;
+  void begin_states(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept;
+  void commit_states(uint64_t length, uint64_t end, std::span<const uint32_t> kept) noexcept;
+  void abort_states() noexcept;
+  Entries expired_states(uint64_t length) const;
+  void put_state(uint64_t tokens, Block block) noexcept;
+  void drop_state(Block block, uint64_t spares) noexcept;
+  void drop_entry(uint64_t tokens, uint64_t spares) noexcept;
+  void release_spares(size_t keep) noexcept;
+
   Group* group_;
   NumberVector<Block> blocks_;
   NumberVector<uint32_t> ids_;
@@ -159,6 +206,12 @@ class Sequence {
   size_t size_before_step_ = 0;  // of the block table
   size_t copied_index_ = 0;      // the entry of the copied tail
   Block copied_from_;            // see copied_from()
+
+  // These are of groups of states.
+  std::pmr::vector<NewState> new_states_;  // see new_states()
+  NumberVector<Block> spare_blocks_;       // see spare_blocks()
+  size_t spares_before_step_ = 0;
+  uint64_t reserved_tokens_ = 0;  // up to which length spare blocks suffice
 };
 
 }  // namespace pkv::memory

@@ -78,8 +78,8 @@ void Matcher::read_path(const Node& end, size_t group, Path& path) const {
 // A session that begins in the middle of a text gets of a window group what its next token sees.
 void Matcher::hide_before_window(size_t group, uint32_t depth) {
   const memory::Group& of = *contents_.groups[group];
-  if (of.shape.window == 0) return;
-  const auto window = std::min<uint64_t>(depth, of.blocks_for(of.shape.window)),
+  if (!of.sparse()) return;
+  const auto window = std::min<uint64_t>(depth, of.blocks_seen()),
              sinks = of.blocks_for(of.shape.sinks);
   for (uint64_t i = sinks; i < depth - window; i++) paths_[group][i] = memory::no_block;
 }
@@ -103,6 +103,8 @@ void Matcher::release_paths(size_t groups, uint32_t depth) const noexcept {
 
 void Matcher::find_tail(const Tree::Match& found, Tail& tail) const {
   if (found.common == 0) return;
+  const auto has_states = [](const auto& group) { return group->has_states(); };
+  if (std::any_of(contents_.groups.begin(), contents_.groups.end(), has_states)) return;
   const uint32_t inside = found.next == found.node ? found.inside : 0;
   const std::span<memory::Block> blocks = contents_.tree.blocks_at(*found.next, inside);
   if (std::find(blocks.begin(), blocks.end(), memory::no_block) != blocks.end()) return;

@@ -19,7 +19,7 @@ WindowBlocks::WindowBlocks(std::span<const std::unique_ptr<memory::Group>> group
 }
 
 uint32_t WindowBlocks::window(size_t group) const {
-  return static_cast<uint32_t>(groups_[group]->blocks_for(groups_[group]->shape.window));
+  return static_cast<uint32_t>(groups_[group]->blocks_seen());
 }
 
 uint32_t WindowBlocks::sinks(size_t group) const {

@@ -1,6 +1,7 @@
-// The cached blocks of layer groups with a window. A match needs only the last window before its
-// end, so these blocks are given up one by one, while the positions that they belong to stay cached
-// in the other groups. Each of them is in one list of its group:
+// The cached blocks of layer groups with a window or with states. A match needs only the last
+// window before its end, or the state there, so these blocks are given up one by one, while the
+// positions that they belong to stay cached in the other groups. Each of them is in one list of its
+// group:
 //
 //   held   somebody besides the index refers to it, or did at the last review; or a pin keeps it
 //   inner  only a match that ends inside of a node needs it
@@ -33,7 +34,7 @@ class WindowBlocks {
   WindowBlocks(std::span<const std::unique_ptr<memory::Group>> groups,
                std::pmr::memory_resource& memory);
 
-  bool has(size_t group) const { return groups_[group]->shape.window != 0; }
+  bool has(size_t group) const { return groups_[group]->sparse(); }
   // Returns how many blocks a match needs before its end.
   uint32_t window(size_t group) const;
   // Returns how many blocks hold sinks.

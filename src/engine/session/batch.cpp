@@ -94,8 +94,10 @@ void Batch::accept(size_t index, std::span<const uint32_t> kept) {
   }
   if (entry.accepted)
     fail(PKV_INVALID_ARGUMENT, "accept: a second time for session %zu of the batch", index);
+  check_states_kept(entry, kept);
   Accepted accepted{{kept.begin(), kept.end()}, std::vector<int32_t>(kept.size())};
   for (uint32_t layer = 0; layer < written_.size(); layer++) {
+    if (cache_.group(cache_.place(layer).group).has_states()) continue;  // commit() chooses them
     const kernels::KvView kv = entry.session->view(cache_.place(layer));
     for (size_t i = 0; i < kept.size(); i++)
       if (kept[i] != i)
@@ -105,15 +107,32 @@ void Batch::accept(size_t index, std::span<const uint32_t> kept) {
   has_accepted_ = true;
 }
 
+// Throws UNSUPPORTED if the last kept token has no state, which would be that of the session.
+void Batch::check_states_kept(const Entry& entry, std::span<const uint32_t> kept) const {
+  if (kept.empty()) return;
+  for (const memory::Sequence& sequence : entry.session->content().sequences()) {
+    if (!sequence.group().has_states()) continue;
+    const auto states = sequence.new_states();
+    if (std::any_of(states.begin(), states.end(),
+                    [&](const memory::NewState& state) { return state.tokens == kept.back() + 1; }))
+      continue;
+    fail(
+        PKV_UNSUPPORTED,
+        "accept: the step keeps no state after new token %u of %u; draft_tokens of the group is %u",
+        kept.back(), entry.count, sequence.group().shape.draft_tokens);
+  }
+}
+
 size_t Batch::first_unwritten() const {
   return static_cast<size_t>(std::find(written_.begin(), written_.end(), false) - written_.begin());
 }
 
 // Finds the group of a layer and the layer's place in it. Throws OUT_OF_RANGE, and UNSUPPORTED
 // where the library keeps no K and V.
-memory::Group& Batch::group_with_storage(uint32_t layer, LayerPlace* place) const {
+memory::Group& Batch::group_with_rows(uint32_t layer, LayerPlace* place, const char* who) const {
   *place = cache_.place(layer);
   memory::Group& group = cache_.group(place->group);
+  memory::check_has_rows(group, who);
   if (group.storage == PKV_STORAGE_NONE)
     fail(PKV_UNSUPPORTED, "storage NONE keeps no keys and values");
   return group;
@@ -135,7 +154,7 @@ attention::BatchRows Batch::batch_rows() const {
 
 void Batch::write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
   LayerPlace place;
-  const memory::Group& group = group_with_storage(layer, &place);
+  const memory::Group& group = group_with_rows(layer, &place, "write");
   check_none_accepted("write");
   const memory::Shape& shape = group.shape;
   const attention::BatchRows rows = batch_rows();
@@ -160,7 +179,7 @@ void Batch::write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
 void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv_tensor* q,
                    const pkv_tensor* out) {
   LayerPlace place;
-  const memory::Group& group = group_with_storage(layer, &place);
+  const memory::Group& group = group_with_rows(layer, &place, "attend");
   const memory::Shape& shape = group.shape;
   attention::AttendCall call{};
   call.shape = {shape.query_heads, shape.kv_heads, shape.key_dim,
@@ -226,7 +245,7 @@ void Batch::commit(const int32_t* tokens) {
   for (const Entry& entry : entries_) entry.session->drop_originals();
   uint64_t committed = 0;
   for (Entry& entry : entries_) {
-    entry.session->commit(kept_ids(entry, tokens), entry.kept_count());
+    entry.session->commit(kept_ids(entry, tokens), entry.kept_count(), entry.kept());
     committed += entry.kept_count();
   }
   open_ = false;
@@ -238,6 +257,66 @@ void Batch::commit(const int32_t* tokens) {
 void Batch::check_has_slots(uint32_t group) const {
   if (cache_.group(group).storage == PKV_STORAGE_CONTIGUOUS)
     fail(PKV_UNSUPPORTED, "storage CONTIGUOUS has no slots");
+  if (cache_.group(group).has_states())
+    fail(PKV_UNSUPPORTED, "group %u keeps states, which have no slots", group);
+}
+
+void Batch::check_has_states_of(uint32_t group) const {
+  if (!cache_.group(group).has_states())
+    fail(PKV_UNSUPPORTED, "group %u keeps keys and values, and no states", group);
+}
+
+size_t Batch::count_states(uint32_t group) const {
+  size_t count = 0;
+  for (const Entry& entry : entries_)
+    count += entry.session->content().sequences()[group].new_states().size();
+  return count;
+}
+
+size_t Batch::states(uint32_t layer, const void** before, std::span<void*> after) {
+  const LayerPlace place = cache_.place(layer);
+  memory::check_has_states(cache_.group(place.group), layer);
+  check_none_accepted("states");
+  const size_t total = count_states(place.group);
+  if (after.size() < total) return total;
+  size_t at = 0;
+  for (size_t i = 0; i < entries_.size(); i++) {
+    const memory::Sequence& sequence = entries_[i].session->content().sequences()[place.group];
+    const memory::Block own = sequence.state_block(entries_[i].start);
+    before[i] = own == memory::no_block ? nullptr : sequence.state(own, place.layer);
+    for (const memory::NewState& state : sequence.new_states())
+      after[at++] = sequence.state(state.block, place.layer);
+  }
+  written_[layer] = true;
+  return total;
+}
+
+size_t Batch::state_indices(uint32_t group, size_t* indptr, std::span<uint32_t> tokens) const {
+  check_has_states_of(group);
+  const size_t total = count_states(group);
+  if (tokens.size() < total) return total;
+  size_t at = 0;
+  for (size_t i = 0; i < entries_.size(); i++) {
+    indptr[i] = at;
+    for (const auto& state : entries_[i].session->content().sequences()[group].new_states())
+      tokens[at++] = state.tokens - 1;
+  }
+  indptr[entries_.size()] = at;
+  return total;
+}
+
+size_t Batch::state_blocks(uint32_t group, uint32_t* before, std::span<uint32_t> after) const {
+  check_has_states_of(group);
+  const size_t total = count_states(group);
+  if (after.size() < total) return total;
+  size_t at = 0;
+  for (size_t i = 0; i < entries_.size(); i++) {
+    const memory::Sequence& sequence = entries_[i].session->content().sequences()[group];
+    before[i] = memory::block_id(sequence.state_block(entries_[i].start));
+    for (const memory::NewState& state : sequence.new_states())
+      after[at++] = memory::block_id(state.block);
+  }
+  return total;
 }
 
 size_t Batch::slot_mapping(uint32_t group, std::span<int64_t> slots) const {

@@ -54,8 +54,20 @@ class Batch : public Step {
   // or is NULL. Throws INCOMPLETE, INVALID_ARGUMENT, bad_alloc; then the step is still open.
   void commit(const int32_t* tokens);
 
-  // The three queries below throw OUT_OF_RANGE for an unknown group and UNSUPPORTED where storage
-  // is contiguous.
+  // Gives the states of one layer: before[i] is the one that session i has, NULL if it has no token
+  // yet; `after` gets those that the step keeps, in the order of state_indices(), if they fit. The
+  // layer counts as written from now on. Returns how many `after` there are. Throws OUT_OF_RANGE,
+  // UNSUPPORTED, INVALID_ARGUMENT.
+  size_t states(uint32_t layer, const void** before, std::span<void*> after);
+
+  // The queries below throw OUT_OF_RANGE for an unknown group, and UNSUPPORTED where storage is
+  // contiguous or where the group has none of what is asked for.
+
+  // Writes after which new tokens of each session a state is kept, as compressed rows, if they fit
+  // into `tokens`. Returns how many there are.
+  size_t state_indices(uint32_t group, size_t* indptr, std::span<uint32_t> tokens) const;
+  // Writes the ids of the blocks of states, as states() does with their addresses.
+  size_t state_blocks(uint32_t group, uint32_t* before, std::span<uint32_t> after) const;
 
   // Writes the slots of the new tokens in one group if they fit. Returns how many there are.
   size_t slot_mapping(uint32_t group, std::span<int64_t> slots) const;
@@ -81,13 +93,19 @@ class Batch : public Step {
     std::optional<Accepted> accepted = std::nullopt;
     uint64_t end() const { return start + count; }
     uint64_t kept_count() const { return accepted ? accepted->indices.size() : count; }
+    std::span<const uint32_t> kept() const {
+      return accepted ? std::span<const uint32_t>(accepted->indices) : std::span<const uint32_t>();
+    }
   };
 
   void reserve(uint64_t* short_by);
   void abort() noexcept;
   size_t first_unwritten() const;
-  memory::Group& group_with_storage(uint32_t layer, LayerPlace* place) const;
+  memory::Group& group_with_rows(uint32_t layer, LayerPlace* place, const char* who) const;
   void check_has_slots(uint32_t group) const;
+  void check_has_states_of(uint32_t group) const;
+  void check_states_kept(const Entry& entry, std::span<const uint32_t> kept) const;
+  size_t count_states(uint32_t group) const;
   void check_none_accepted(const char* who) const;
   attention::BatchRows batch_rows() const;
   static std::span<const int32_t> kept_ids(Entry& entry, const int32_t* tokens);

@@ -67,6 +67,9 @@ void validate_sequence(const memory::Sequence& sequence, uint64_t length,
   }
   if (sequence.copied_from() != memory::no_block)
     references[PKV_BLOCK_ID(sequence.copied_from())]++;
+  for (const memory::NewState& state : sequence.new_states())
+    references[PKV_BLOCK_ID(state.block)]++;
+  for (const memory::Block block : sequence.spare_blocks()) references[PKV_BLOCK_ID(block)]++;
 }
 
 }  // namespace

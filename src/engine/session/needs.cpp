@@ -34,7 +34,7 @@ void Needs::add(const Session& session, uint32_t new_tokens) {
       writers.count++;
       if (start >= writers.length) writers.length = start, writers.step = steps_.size();
     }
-    steps_.push_back({sequence.blocks_needed(end) + (copies ? 1 : 0), copies});
+    steps_.push_back({sequence.blocks_needed(start, end) + (copies ? 1 : 0), copies});
     const uint64_t blocks = steps_.back().blocks;
     const bool begins = start == 0 && blocks > 0;
     blocks_[g] += blocks;

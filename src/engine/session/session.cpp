@@ -2,6 +2,7 @@
 #include "engine/session/session.h"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "base/checked.h"
@@ -104,7 +105,7 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
   for (size_t g = 0; g < totals.size(); g++) {
     const memory::Sequence& sequence = content_.sequences()[g];
     sequence.check_fits(length(), totals[g], who);
-    counts.push_back(sequence.blocks_needed(totals[g]));
+    counts.push_back(sequence.blocks_to_reserve(length(), totals[g]));
   }
   Reservation reservation(cache(), counts, watermark, short_by, who,
                           [&] { return release_expired(); });
@@ -114,7 +115,7 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
   for (size_t g = 0; g < counts.size(); g++)
     content_.sequences()[g].make_room(counts[g], counts[g] > 0 ? totals[g] : 0);
   for (size_t g = 0; g < counts.size(); g++) {
-    content_.sequences()[g].append(reservation.next(g, counts[g]));
+    content_.sequences()[g].add_reserved(length(), totals[g], reservation.next(g, counts[g]));
     reservation.disown(g, counts[g]);
   }
 }
@@ -295,7 +296,8 @@ void Session::prepare_step(uint32_t new_tokens, std::span<const memory::StepNeed
 void Session::begin(const Step& step, uint32_t new_tokens, std::span<const memory::StepNeed> needs,
                     Reservation& reservation) noexcept {
   for (size_t g = 0; g < needs.size(); g++) {
-    content_.sequences()[g].begin(length(), needs[g].copies, reservation.next(g, needs[g].blocks));
+    content_.sequences()[g].begin(length(), length() + new_tokens, needs[g].copies,
+                                  reservation.next(g, needs[g].blocks));
     reservation.disown(g, needs[g].blocks);
   }
   step_ = &step;
@@ -303,7 +305,8 @@ void Session::begin(const Step& step, uint32_t new_tokens, std::span<const memor
 }
 
 void Session::begin_reserved(const Step& step, uint32_t new_tokens) noexcept {
-  for (memory::Sequence& sequence : content_.sequences()) sequence.begin(length(), false, {});
+  for (memory::Sequence& sequence : content_.sequences())
+    sequence.begin(length(), length() + new_tokens, false, {});
   step_ = &step;
   step_tokens_ = new_tokens;
 }
@@ -319,7 +322,8 @@ void Session::drop_originals() noexcept {
   for (memory::Sequence& sequence : content_.sequences()) sequence.drop_original();
 }
 
-void Session::commit(std::span<const int32_t> ids, uint64_t count) noexcept {
+void Session::commit(std::span<const int32_t> ids, uint64_t count,
+                     std::span<const uint32_t> kept) noexcept {
   const uint64_t start = length();
   auto& own = content_.tokens();
   if (!ids.empty() && total() == start)  // no id is remembered that could fill a gap
@@ -328,7 +332,7 @@ void Session::commit(std::span<const int32_t> ids, uint64_t count) noexcept {
     for (uint64_t i = 0; i < count; i++)
       own.push_back(ids.empty() || ids[i] == PKV_NO_TOKEN ? remembered_token(start + i) : ids[i]);
   for (memory::Sequence& sequence : content_.sequences()) {
-    sequence.commit(start, start + count);
+    sequence.commit(start, start + count, kept);
     if (count < step_tokens_) sequence.drop_unused(start + count);
   }
   step_ = nullptr;
@@ -375,19 +379,50 @@ void Session::trim(uint64_t new_length) {
   if (new_length > length())
     fail(PKV_OUT_OF_RANGE, "trim to %llu tokens; the session has %llu",
          (unsigned long long)new_length, (unsigned long long)length());
-  for (size_t g = 0; g < content_.sequences().size(); g++)
-    if (!content_.sequences()[g].can_trim(new_length))
-      fail(PKV_OUT_OF_RANGE,
-           "trim to %llu tokens: group %zu keeps only positions from %llu on, its window is %u",
-           (unsigned long long)new_length, g,
-           (unsigned long long)content_.sequences()[g].first_kept(),
-           content_.sequences()[g].group().shape.window);
+  for (size_t g = 0; g < content_.sequences().size(); g++) check_trim(g, new_length);
   own_step_.reset();
   forget_tokens();
   content_.tokens().resize(new_length);
   update_token_count();
   for (memory::Sequence& sequence : content_.sequences()) sequence.trim(new_length);
   content_.hold().retreat(static_cast<uint32_t>(new_length / cache().config().block_size));
+}
+
+// Throws OUT_OF_RANGE if a group does not hold what the token after so many others needs.
+void Session::check_trim(size_t g, uint64_t new_length) const {
+  const memory::Sequence& sequence = content_.sequences()[g];
+  if (sequence.can_trim(new_length)) return;
+  if (sequence.group().has_states())
+    fail(PKV_OUT_OF_RANGE,
+         "trim to %llu tokens: group %zu holds no state there; the last one before is after %llu",
+         (unsigned long long)new_length, g, (unsigned long long)sequence.last_trim(new_length));
+  fail(PKV_OUT_OF_RANGE,
+       "trim to %llu tokens: group %zu keeps only positions from %llu on, its window is %u",
+       (unsigned long long)new_length, g, (unsigned long long)sequence.first_kept(),
+       sequence.group().shape.window);
+}
+
+uint64_t Session::last_trim(uint64_t limit) const {
+  uint64_t found = std::min(limit, length());
+  for (uint64_t before = found + 1; found != before;) {
+    before = found;
+    for (const memory::Sequence& sequence : content_.sequences()) found = sequence.last_trim(found);
+  }
+  return found;
+}
+
+void Session::read_state(uint32_t layer, uint64_t tokens, std::span<unsigned char> out) const {
+  const LayerPlace place = cache().place(layer);
+  const memory::Sequence& sequence = content_.sequences()[place.group];
+  check_has_states(sequence.group(), layer);
+  const memory::Block block = tokens > length() ? memory::no_block : sequence.state_block(tokens);
+  if (block == memory::no_block)
+    fail(PKV_OUT_OF_RANGE, "layer %u: no state after %llu tokens is held; the session has %llu",
+         layer, (unsigned long long)tokens, (unsigned long long)length());
+  if (out.size() != sequence.group().shape.state_bytes)
+    fail(PKV_INVALID_ARGUMENT, "layer %u: a state has %llu bytes, not %zu", layer,
+         (unsigned long long)sequence.group().shape.state_bytes, out.size());
+  std::memcpy(out.data(), sequence.state(block, place.layer), out.size());
 }
 
 Content Session::fork() const {
@@ -403,6 +438,7 @@ const memory::Sequence& Session::table(uint32_t group) const {
 
 void Session::slot_mapping(uint32_t group, uint64_t first, size_t n, int64_t* slots) const {
   const memory::Sequence& sequence = table(group);
+  memory::check_has_rows(sequence.group(), "slot_mapping");
   check_range(first, n, sequence.capacity(), "slots of the session");
   for (size_t i = 0; i < n; i++) slots[i] = sequence.slot(first + i);
 }
@@ -412,6 +448,7 @@ void Session::materialize(uint32_t layer, uint64_t first, size_t n, const pkv_te
   const LayerPlace place = cache().place(layer);
   const memory::Sequence& sequence = content_.sequences()[place.group];
   const memory::Group& group = sequence.group();
+  check_has_rows(group, "materialize");
   if (group.storage == PKV_STORAGE_NONE)
     fail(PKV_UNSUPPORTED, "materialize: storage NONE keeps no keys and values");
   check_range(first, n, layer_length(layer), "rows of the layer");

@@ -53,6 +53,8 @@ class Session {
   // if the session is shorter, or if positions that the next token would see have left the window;
   // then nothing has changed.
   void trim(uint64_t length);
+  // Returns the longest length, up to `limit`, that trim() can cut to.
+  uint64_t last_trim(uint64_t limit) const;
   // Forks the content. Throws as Content::fork() does, and BUSY, SUSPENDED.
   Content fork() const;
 
@@ -113,7 +115,9 @@ class Session {
   // Ends the step and keeps its first `count` new tokens. `ids` holds their ids, or nothing if none
   // is known; for a PKV_NO_TOKEN the session takes the id that it remembers. The driver counts the
   // tokens in the cache's statistics, once for all of its sessions.
-  void commit(std::span<const int32_t> ids, uint64_t count) noexcept;
+  // `kept`: which new tokens these are; empty: the first ones.
+  void commit(std::span<const int32_t> ids, uint64_t count,
+              std::span<const uint32_t> kept) noexcept;
   // Ends the step, drops its new tokens and puts the shared blocks back that copies replaced.
   void abort() noexcept;
 
@@ -133,8 +137,12 @@ class Session {
   // NULL. Throws OUT_OF_RANGE, UNSUPPORTED, INVALID_ARGUMENT, OVERFLOW.
   void materialize(uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k,
                    const pkv_tensor* v) const;
+  // Copies the state of one layer after so many tokens. Throws OUT_OF_RANGE if it is not held,
+  // UNSUPPORTED, INVALID_ARGUMENT if it has another size.
+  void read_state(uint32_t layer, uint64_t tokens, std::span<unsigned char> out) const;
 
  private:
+  void check_trim(size_t g, uint64_t new_length) const;
   void update_token_count();
   uint32_t watermark() const;
   void reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark, uint64_t* short_by,

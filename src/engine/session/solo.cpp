@@ -60,6 +60,7 @@ void write_layer(Session& session, Solo::Kind kind, uint32_t layer, size_t n, co
   const char* const name = Solo::name_of(kind);
   Cache& cache = session.cache();
   const memory::Group& group = cache.group(cache.place(layer).group);
+  for (const auto& each : cache.groups()) memory::check_has_rows(*each, name);
   if (group.storage == PKV_STORAGE_NONE)
     fail(PKV_UNSUPPORTED, "%s: storage NONE keeps no keys and values", name);
   if (n > UINT32_MAX) fail(PKV_TOO_LARGE, "%s of %zu rows; at most 2^32 - 1 at once", name, n);

@@ -27,8 +27,8 @@ class Forecast {
     });
   }
 
-  // Counts the blocks that left the window of a session of the step. begin() takes them if blocks
-  // are short.
+  // Counts the blocks that left the window of a session of the step, and its last full states.
+  // begin() takes them if blocks are short.
   void expire(const Session& session) {
     std::vector<memory::Sequence::Entries> expired;
     for (const memory::Sequence& sequence : session.content().sequences())
@@ -66,9 +66,9 @@ bool holds_blocks(const Session& session) {
                      [](const memory::Sequence& sequence) { return !sequence.blocks().empty(); });
 }
 
-bool has_windows(const Cache& cache) {
+bool has_sparse_groups(const Cache& cache) {
   return std::any_of(cache.groups().begin(), cache.groups().end(),
-                     [](const auto& group) { return group->shape.window != 0; });
+                     [](const auto& group) { return group->sparse(); });
 }
 
 }  // namespace
@@ -99,7 +99,7 @@ std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessi
       if (!suspended[i]) needs.add(*sessions[i], new_tokens[i]);
     needs.spare_last_copies();
     if (forecast.fits(needs)) return victims;
-    if (has_windows(cache)) {
+    if (has_sparse_groups(cache)) {
       Forecast expired = forecast;
       for (size_t i = 0; i < step_sessions; i++)
         if (!suspended[i]) expired.expire(*sessions[i]);

@@ -63,6 +63,7 @@ ContentKey hash_model(uint32_t block_size, std::span<const file::SavedGroup> gro
           static_cast<uint32_t>(shape.dtype), static_cast<uint32_t>(shape.value_dtype),
           shape.window, shape.sinks, uint32_t{shape.latent}})
       bytes.put(number);
+    if (shape.state_bytes != 0) bytes.put(shape.state_bytes);
     bytes.put_all(std::span(group.layers));
   }
   return hash(bytes.bytes(), secret.bytes());

@@ -12,7 +12,7 @@ namespace pkv::tier {
 namespace {
 
 // A value without a secret is
-//   magic, version, number of tokens, key | tokens | tiles of 16 tokens, all layers | checksum
+//   magic, version, number of tokens, key | tokens | tiles, all layers              | checksum
 // and one with a secret is
 //   magic, version, 0, random bytes       | the same, encrypted                     | tag
 // The part before the first bar is the preamble.
@@ -53,12 +53,16 @@ bool begins_with(std::span<const unsigned char> value, uint32_t version, uint32_
                     value.begin());
 }
 
+uint32_t tile_tokens(const memory::Group& group) {
+  return static_cast<uint32_t>(file::saved_tile_tokens(group.shape, group.block_size));
+}
+
 // Calls visit(layer, position in the block, offset in the value) for each tile of each layer.
 template <class Visit>
 void for_each_tile(const memory::Group& group, const Visit& visit) {
   size_t at = tiles_offset(group);
   const size_t step = static_cast<size_t>(file::saved_layer_bytes(group.shape));
-  for (uint32_t position = 0; position < group.block_size; position += kernels::tile_tokens)
+  for (uint32_t position = 0; position < group.block_size; position += tile_tokens(group))
     for (uint32_t layer = 0; layer < group.shape.layers; layer++, at += step)
       visit(layer, position, at);
 }
@@ -68,7 +72,7 @@ void for_each_tile(const memory::Group& group, const Visit& visit) {
 uint64_t block_value_bytes(const memory::Group& group) {
   return checked_add(tiles_offset(group) + file::tag_bytes,
                      checked_mul(file::saved_tile_bytes(group.shape),
-                                 group.block_size / kernels::tile_tokens, "bytes of a block"),
+                                 group.block_size / tile_tokens(group), "bytes of a block"),
                      "bytes of a block");
 }
 
@@ -78,7 +82,7 @@ void pack_block_value(const kernels::Table& kernels, const file::Run& run, size_
   std::memcpy(to + preamble_bytes, tokens.data(), tokens.size_bytes());
   for_each_tile(*run.group, [&](uint32_t layer, uint32_t position, size_t at) {
     file::save_tile(kernels, run, layer, index * run.group->block_size + position,
-                    kernels::tile_tokens, to + at);
+                    tile_tokens(*run.group), to + at);
   });
 }
 
@@ -122,7 +126,7 @@ void load_block_value(const kernels::Table& kernels, const file::Run& run, size_
                       const unsigned char* value) {
   for_each_tile(*run.group, [&](uint32_t layer, uint32_t position, size_t at) {
     file::load_tile(kernels, run, layer, index * run.group->block_size + position,
-                    kernels::tile_tokens, run.group->shape, value + at);
+                    tile_tokens(*run.group), run.group->shape, value + at);
   });
 }
 

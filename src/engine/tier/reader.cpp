@@ -134,7 +134,7 @@ StoreTier::LookupResult StoreTier::look_up(const ReadRequest& request, uint64_t 
     const uint64_t before = limit;
     const auto complete = [&](uint64_t position) {
       for (size_t g = 0; g < groups(); g++)
-        if (group(g).shape.window == 0 && lookup.present[(position - from) * groups() + g] == 0)
+        if (!group(g).sparse() && lookup.present[(position - from) * groups() + g] == 0)
           return false;
       return true;
     };
@@ -155,12 +155,11 @@ void StoreTier::forget_missing_keys(std::span<const ContentKey> keys,
 }
 
 // Returns whether a text that ends at lookup.to needs this block: a group with a window needs only
-// the last window and the sinks.
+// the last window and the sinks, and one of states the last state.
 bool StoreTier::is_needed(const LookupResult& lookup, uint64_t position, size_t g) const {
-  const memory::Shape& shape = group(g).shape;
-  if (shape.window == 0) return true;
-  return position + group(g).blocks_for(shape.window) >= lookup.to ||
-         position < group(g).blocks_for(shape.sinks);
+  if (!group(g).sparse()) return true;
+  return position + group(g).blocks_seen() >= lookup.to ||
+         position < group(g).blocks_for(group(g).shape.sinks);
 }
 
 // Returns the end of the longest beginning of the text, up to `to`, for which the store has all
@@ -178,7 +177,7 @@ uint64_t StoreTier::usable_end(const LookupResult& lookup, uint64_t to) const {
 
 // Returns the end of the longest beginning, up to `to`, that lacks none of the sinks of a group.
 uint64_t StoreTier::end_of_sinks(const LookupResult& lookup, uint64_t to, size_t g) const {
-  const uint64_t sinks = group(g).shape.window == 0 ? 0 : group(g).blocks_for(group(g).shape.sinks);
+  const uint64_t sinks = group(g).blocks_for(group(g).shape.sinks);
   for (uint64_t position = lookup.from; position < std::min(to, sinks); position++)
     if (lookup.present[(position - lookup.from) * groups() + g] == 0) return position;
   return to;
@@ -187,8 +186,8 @@ uint64_t StoreTier::end_of_sinks(const LookupResult& lookup, uint64_t to, size_t
 // Returns the end of the longest beginning, up to `to`, that lacks nothing of the last window of a
 // group.
 uint64_t StoreTier::end_of_window(const LookupResult& lookup, uint64_t to, size_t g) const {
-  if (group(g).shape.window == 0) return to;
-  const uint64_t window = group(g).blocks_for(group(g).shape.window);
+  if (!group(g).sparse()) return to;
+  const uint64_t window = group(g).blocks_seen();
   for (uint64_t position = to; position > lookup.from && position + window > to; position--)
     if (lookup.present[(position - 1 - lookup.from) * groups() + g] == 0) to = position - 1;
   return to;

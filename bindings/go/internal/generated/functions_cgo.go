@@ -178,6 +178,9 @@ static int go_pkv_session_push(uintptr_t session, uint32_t layer, pkv_tensor k, 
 static int go_pkv_session_trim(uintptr_t session, uint64_t length) {
   return pkv_session_trim((pkv_session)session, length);
 }
+static int go_pkv_session_last_trim(uintptr_t session, uint64_t limit, uint64_t* length) {
+  return pkv_session_last_trim((pkv_session)session, limit, length);
+}
 static int go_pkv_session_fork(uintptr_t session, uintptr_t* out) {
   return pkv_session_fork((pkv_session)session, (pkv_session *)(void*)out);
 }
@@ -210,6 +213,10 @@ static int go_pkv_session_materialize(uintptr_t session, uint32_t layer, uint64_
     pkv_tensor k, int k_given, pkv_tensor v, int v_given) {
   return pkv_session_materialize((pkv_session)session, layer, first, n, k_given ? &k : NULL, v_given
       ? &v : NULL);
+}
+static int go_pkv_session_read_state(uintptr_t session, uint32_t layer, uint64_t tokens, size_t
+    size, void* state) {
+  return pkv_session_read_state((pkv_session)session, layer, tokens, size, state);
 }
 static int go_pkv_batch_begin(uintptr_t cache, size_t count, uintptr_t* sessions, uint32_t*
     new_tokens, uint64_t* blocks_short, uintptr_t* out) {
@@ -252,6 +259,19 @@ static int go_pkv_batch_slot_mapping(uintptr_t batch, uint32_t group, size_t cap
 static int go_pkv_batch_block_copies(uintptr_t batch, uint32_t group, size_t capacity, uint32_t*
     from, uint32_t* to, size_t* count) {
   return pkv_batch_block_copies((pkv_batch)batch, group, capacity, from, to, count);
+}
+static int go_pkv_batch_states(uintptr_t batch, uint32_t layer, void* before, size_t capacity, void*
+    after, size_t* count) {
+  return pkv_batch_states((pkv_batch)batch, layer, (const void **)before, capacity, (void **)after,
+      count);
+}
+static int go_pkv_batch_state_indices(uintptr_t batch, uint32_t group, size_t* indptr, size_t
+    capacity, uint32_t* tokens, size_t* count) {
+  return pkv_batch_state_indices((pkv_batch)batch, group, indptr, capacity, tokens, count);
+}
+static int go_pkv_batch_state_blocks(uintptr_t batch, uint32_t group, uint32_t* before, size_t
+    capacity, uint32_t* after, size_t* count) {
+  return pkv_batch_state_blocks((pkv_batch)batch, group, before, capacity, after, count);
 }
 static int go_pkv_batch_kv_indices(uintptr_t batch, uint32_t group, int unit, int64_t* indptr,
     size_t capacity, int64_t* indices, size_t* count, uint32_t* last_block_length) {
@@ -1059,13 +1079,26 @@ func SessionPush(session Session, layer uint32, k *Tensor, v *Tensor) Status {
 
 // SessionTrim is pkv_session_trim. Keeps the first tokens of a session and gives back every block
 // beyond them, reserved ones too. Ends an unfinished pkv_session_prefill or pkv_session_push.
-// Statuses: OUT_OF_RANGE (longer than the session is, or a group with a window no longer has what
-// it needs), BUSY. Since 0.1.
+// Statuses: OUT_OF_RANGE (longer than the session is, a group with a window no longer has what it
+// needs, or one with states has none there; see pkv_session_last_trim), BUSY. Since 0.1.
 //
 //   - session: The session.
 //   - length: How many tokens to keep.
 func SessionTrim(session Session, length uint64) Status {
 	return Status(C.go_pkv_session_trim(C.uintptr_t(session), C.uint64_t(length)))
+}
+
+// SessionLastTrim is pkv_session_last_trim. Tells to which length a session can be trimmed: with a
+// window or with states not to every one. Statuses: none of its own. Since 0.1.
+//
+//   - session: The session.
+//   - limit: The longest length that is of use.
+//   - length: The longest one, up to limit and to the length of the session, that
+//     pkv_session_trim can keep; 0 if there is no other.
+func SessionLastTrim(session Session, limit uint64, length *uint64) Status {
+	return Status(C.go_pkv_session_last_trim(
+		C.uintptr_t(session), C.uint64_t(limit), (*C.uint64_t)(unsafe.Pointer(length)),
+	))
 }
 
 // SessionFork is pkv_session_fork. Opens a session with the same tokens. Blocks are shared, the
@@ -1203,6 +1236,24 @@ func SessionMaterialize(
 	return Status(C.go_pkv_session_materialize(
 		C.uintptr_t(session), C.uint32_t(layer), C.uint64_t(first), C.size_t(n), kValue, kGiven,
 		vValue, vGiven,
+	))
+}
+
+// SessionReadState is pkv_session_read_state. Copies the state of one layer of a group with states.
+// Held are those after the last token, after the last full block and at checkpoints. Statuses:
+// OUT_OF_RANGE (layer; this state is not held), INVALID_ARGUMENT (size), UNSUPPORTED (the layer
+// keeps K and V; NONE). Since 0.1.
+//
+//   - session: The session.
+//   - layer: The layer of the model.
+//   - tokens: After how many committed tokens.
+//   - size: Bytes that state has room for: state_bytes of the group.
+//   - state: [size]: the state.
+func SessionReadState(
+	session Session, layer uint32, tokens uint64, size uint64, state unsafe.Pointer,
+) Status {
+	return Status(C.go_pkv_session_read_state(
+		C.uintptr_t(session), C.uint32_t(layer), C.uint64_t(tokens), C.size_t(size), state,
 	))
 }
 
@@ -1396,6 +1447,78 @@ func BatchBlockCopies(
 	return Status(C.go_pkv_batch_block_copies(
 		C.uintptr_t(batch), C.uint32_t(group), C.size_t(capacity),
 		(*C.uint32_t)(unsafe.Pointer(from)), (*C.uint32_t)(unsafe.Pointer(to)),
+		(*C.size_t)(unsafe.Pointer(count)),
+	))
+}
+
+// BatchStates is pkv_batch_states. Gives the states of one layer of a group with state_bytes: where
+// the engine reads the state before its new tokens, and where it writes the one after them. A
+// session with new tokens always gets a place for the state after the last of them. A step that
+// reaches past a checkpoint (checkpoint_tokens) gets places for the states there and after the last
+// full block, too, and a step of at most draft_tokens new tokens a place after each: the state
+// after a token of a draft is that of the token and what precedes it in its branch. Which ones
+// these are, pkv_batch_state_indices tells. The engine writes all of `after` before the commit;
+// their bytes are undefined until then. Nobody else sees them before the commit, and what `before`
+// points to does not change in the step. Statuses: OUT_OF_RANGE (layer), BUFFER_TOO_SMALL,
+// UNSUPPORTED (the layer keeps K and V; NONE), INVALID_ARGUMENT (after pkv_batch_accept). Since
+// 0.1.
+//
+//   - batch: The batch.
+//   - layer: The layer of the model. It counts as written from now on.
+//   - before: [sessions]: the state that each session has, state_bytes bytes at a multiple of
+//     64; NULL: it has no token yet.
+//   - capacity: Entries that after has room for.
+//   - after: [capacity]: where to write. May be NULL if capacity is 0.
+//   - count: How many entries after has; written on PKV_OK and on BUFFER_TOO_SMALL.
+func BatchStates(
+	batch Batch, layer uint32, before unsafe.Pointer, capacity uint64, after unsafe.Pointer,
+	count *uint64,
+) Status {
+	return Status(C.go_pkv_batch_states(
+		C.uintptr_t(batch), C.uint32_t(layer), before, C.size_t(capacity), after,
+		(*C.size_t)(unsafe.Pointer(count)),
+	))
+}
+
+// BatchStateIndices is pkv_batch_state_indices. Tells after which new tokens of each session a
+// group with states keeps a state: session i those from tokens[indptr[i]] to tokens[indptr[i + 1] -
+// 1]. Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (the group keeps K and V). Since 0.1.
+//
+//   - batch: The batch.
+//   - group: The index of the group.
+//   - indptr: [sessions + 1]: where the states of each session begin, and the end.
+//   - capacity: Entries that tokens has room for.
+//   - tokens: [capacity]: indices among the session's new tokens, 0 the first, rising. May be
+//     NULL if capacity is 0.
+//   - count: How many states there are; written on PKV_OK and on BUFFER_TOO_SMALL.
+func BatchStateIndices(
+	batch Batch, group uint32, indptr *uint64, capacity uint64, tokens *uint32, count *uint64,
+) Status {
+	return Status(C.go_pkv_batch_state_indices(
+		C.uintptr_t(batch), C.uint32_t(group), (*C.size_t)(unsafe.Pointer(indptr)),
+		C.size_t(capacity), (*C.uint32_t)(unsafe.Pointer(tokens)),
+		(*C.size_t)(unsafe.Pointer(count)),
+	))
+}
+
+// BatchStateBlocks is pkv_batch_state_blocks. Tells in which blocks the states of a group are, for
+// engines with bytes of their own (storage NONE) or with kernels that take ids. Statuses: as
+// pkv_batch_state_indices. Since 0.1.
+//
+//   - batch: The batch.
+//   - group: The index of the group.
+//   - before: [sessions]: the block of the state that each session has; PKV_NO_BLOCK: it has no
+//     token yet.
+//   - capacity: Entries that after has room for.
+//   - after: [capacity]: the blocks to write, in the order of pkv_batch_state_indices. May be
+//     NULL if capacity is 0.
+//   - count: How many entries after has; written on PKV_OK and on BUFFER_TOO_SMALL.
+func BatchStateBlocks(
+	batch Batch, group uint32, before *uint32, capacity uint64, after *uint32, count *uint64,
+) Status {
+	return Status(C.go_pkv_batch_state_blocks(
+		C.uintptr_t(batch), C.uint32_t(group), (*C.uint32_t)(unsafe.Pointer(before)),
+		C.size_t(capacity), (*C.uint32_t)(unsafe.Pointer(after)),
 		(*C.size_t)(unsafe.Pointer(count)),
 	))
 }

@@ -66,6 +66,7 @@ var Names = [...]string{
 	"pkv_session_prefill",
 	"pkv_session_push",
 	"pkv_session_trim",
+	"pkv_session_last_trim",
 	"pkv_session_fork",
 	"pkv_session_suspend",
 	"pkv_session_resume",
@@ -75,6 +76,7 @@ var Names = [...]string{
 	"pkv_session_slot_mapping",
 	"pkv_session_kv_indices",
 	"pkv_session_materialize",
+	"pkv_session_read_state",
 	"pkv_batch_begin",
 	"pkv_batch_choose_victims",
 	"pkv_batch_rows",
@@ -86,6 +88,9 @@ var Names = [...]string{
 	"pkv_batch_abort",
 	"pkv_batch_slot_mapping",
 	"pkv_batch_block_copies",
+	"pkv_batch_states",
+	"pkv_batch_state_indices",
+	"pkv_batch_state_blocks",
 	"pkv_batch_kv_indices",
 	"pkv_snapshot_take",
 	"pkv_snapshot_open",
@@ -782,13 +787,27 @@ func SessionPush(session Session, layer uint32, k *Tensor, v *Tensor) Status {
 
 // SessionTrim is pkv_session_trim. Keeps the first tokens of a session and gives back every block
 // beyond them, reserved ones too. Ends an unfinished pkv_session_prefill or pkv_session_push.
-// Statuses: OUT_OF_RANGE (longer than the session is, or a group with a window no longer has what
-// it needs), BUSY. Since 0.1.
+// Statuses: OUT_OF_RANGE (longer than the session is, a group with a window no longer has what it
+// needs, or one with states has none there; see pkv_session_last_trim), BUSY. Since 0.1.
 //
 //   - session: The session.
 //   - length: How many tokens to keep.
 func SessionTrim(session Session, length uint64) Status {
 	result, _, _ := purego.SyscallN(Addresses[49], uintptr(session), uintptr(length))
+	return Status(result)
+}
+
+// SessionLastTrim is pkv_session_last_trim. Tells to which length a session can be trimmed: with a
+// window or with states not to every one. Statuses: none of its own. Since 0.1.
+//
+//   - session: The session.
+//   - limit: The longest length that is of use.
+//   - length: The longest one, up to limit and to the length of the session, that
+//     pkv_session_trim can keep; 0 if there is no other.
+func SessionLastTrim(session Session, limit uint64, length *uint64) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[50], uintptr(session), uintptr(limit), uintptr(unsafe.Pointer(length)),
+	)
 	return Status(result)
 }
 
@@ -799,7 +818,7 @@ func SessionTrim(session Session, length uint64) Status {
 //   - session: The session; it goes on unchanged.
 //   - out: The new session.
 func SessionFork(session Session, out *Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[50], uintptr(session), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[51], uintptr(session), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -811,7 +830,7 @@ func SessionFork(session Session, out *Session) Status {
 //
 //   - session: The session.
 func SessionSuspend(session Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[51], uintptr(session))
+	result, _, _ := purego.SyscallN(Addresses[52], uintptr(session))
 	return Status(result)
 }
 
@@ -831,7 +850,7 @@ func SessionSuspend(session Session) Status {
 //     OUT_OF_BLOCKS only. May be NULL.
 func SessionResume(session Session, length *uint64, total *uint64, blocksShort *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[52], uintptr(session), uintptr(unsafe.Pointer(length)),
+		Addresses[53], uintptr(session), uintptr(unsafe.Pointer(length)),
 		uintptr(unsafe.Pointer(total)), uintptr(unsafe.Pointer(blocksShort)),
 	)
 	return Status(result)
@@ -843,7 +862,7 @@ func SessionResume(session Session, length *uint64, total *uint64, blocksShort *
 //   - session: The session.
 //   - priority: pkv_batch_choose_victims chooses higher ones last.
 func SessionSetPriority(session Session, priority int32) Status {
-	result, _, _ := purego.SyscallN(Addresses[53], uintptr(session), uintptr(priority))
+	result, _, _ := purego.SyscallN(Addresses[54], uintptr(session), uintptr(priority))
 	return Status(result)
 }
 
@@ -853,7 +872,7 @@ func SessionSetPriority(session Session, priority int32) Status {
 //   - session: The session.
 //   - out: The answer.
 func SessionGetInfo(session Session, out *SessionInfo) Status {
-	result, _, _ := purego.SyscallN(Addresses[54], uintptr(session), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[55], uintptr(session), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -871,7 +890,7 @@ func SessionBlockTable(
 	session Session, group uint32, capacity uint64, ids *uint32, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[55], uintptr(session), uintptr(group), uintptr(capacity),
+		Addresses[56], uintptr(session), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(ids)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -890,7 +909,7 @@ func SessionSlotMapping(
 	session Session, group uint32, first uint64, n uint64, slots *int64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[56], uintptr(session), uintptr(group), uintptr(first), uintptr(n),
+		Addresses[57], uintptr(session), uintptr(group), uintptr(first), uintptr(n),
 		uintptr(unsafe.Pointer(slots)),
 	)
 	return Status(result)
@@ -909,7 +928,7 @@ func SessionKVIndices(
 	session Session, group uint32, capacity uint64, slots *int64, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[57], uintptr(session), uintptr(group), uintptr(capacity),
+		Addresses[58], uintptr(session), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(slots)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -929,8 +948,28 @@ func SessionMaterialize(
 	session Session, layer uint32, first uint64, n uint64, k *Tensor, v *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[58], uintptr(session), uintptr(layer), uintptr(first), uintptr(n),
+		Addresses[59], uintptr(session), uintptr(layer), uintptr(first), uintptr(n),
 		uintptr(unsafe.Pointer(k)), uintptr(unsafe.Pointer(v)),
+	)
+	return Status(result)
+}
+
+// SessionReadState is pkv_session_read_state. Copies the state of one layer of a group with states.
+// Held are those after the last token, after the last full block and at checkpoints. Statuses:
+// OUT_OF_RANGE (layer; this state is not held), INVALID_ARGUMENT (size), UNSUPPORTED (the layer
+// keeps K and V; NONE). Since 0.1.
+//
+//   - session: The session.
+//   - layer: The layer of the model.
+//   - tokens: After how many committed tokens.
+//   - size: Bytes that state has room for: state_bytes of the group.
+//   - state: [size]: the state.
+func SessionReadState(
+	session Session, layer uint32, tokens uint64, size uint64, state unsafe.Pointer,
+) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[60], uintptr(session), uintptr(layer), uintptr(tokens), uintptr(size),
+		uintptr(state),
 	)
 	return Status(result)
 }
@@ -954,7 +993,7 @@ func BatchBegin(
 	out *Batch,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[59], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
+		Addresses[61], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
 		uintptr(unsafe.Pointer(newTokens)), uintptr(unsafe.Pointer(blocksShort)),
 		uintptr(unsafe.Pointer(out)),
 	)
@@ -985,7 +1024,7 @@ func BatchChooseVictims(
 	victims *Session, victimCount *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[60], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
+		Addresses[62], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
 		uintptr(unsafe.Pointer(newTokens)), uintptr(capacity), uintptr(unsafe.Pointer(victims)),
 		uintptr(unsafe.Pointer(victimCount)),
 	)
@@ -998,7 +1037,7 @@ func BatchChooseVictims(
 //   - batch: The batch.
 //   - rows: The number of rows.
 func BatchRows(batch Batch, rows *uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[61], uintptr(batch), uintptr(unsafe.Pointer(rows)))
+	result, _, _ := purego.SyscallN(Addresses[63], uintptr(batch), uintptr(unsafe.Pointer(rows)))
 	return Status(result)
 }
 
@@ -1011,7 +1050,7 @@ func BatchRows(batch Batch, rows *uint64) Status {
 //     call, rows follow each other, or begin with the entries of a padded batch.
 func BatchSetFirstRows(batch Batch, firstRows *uint32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[62], uintptr(batch), uintptr(unsafe.Pointer(firstRows)),
+		Addresses[64], uintptr(batch), uintptr(unsafe.Pointer(firstRows)),
 	)
 	return Status(result)
 }
@@ -1025,7 +1064,7 @@ func BatchSetFirstRows(batch Batch, firstRows *uint32) Status {
 //   - v: Values, [rows][kv_heads][value_dim]. NULL in a latent group.
 func BatchWrite(batch Batch, layer uint32, k *Tensor, v *Tensor) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[63], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(k)),
+		Addresses[65], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(k)),
 		uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
@@ -1047,7 +1086,7 @@ func BatchAttend(
 	batch Batch, layer uint32, params *AttentionParams, q *Tensor, out *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[64], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(params)),
+		Addresses[66], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(params)),
 		uintptr(unsafe.Pointer(q)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
@@ -1062,7 +1101,7 @@ func BatchAttend(
 //   - tokens: [rows]: the ids of the new tokens. NULL: they stay PKV_NO_TOKEN, or what
 //     pkv_session_suspend remembered.
 func BatchCommit(batch Batch, tokens *int32) Status {
-	result, _, _ := purego.SyscallN(Addresses[65], uintptr(batch), uintptr(unsafe.Pointer(tokens)))
+	result, _, _ := purego.SyscallN(Addresses[67], uintptr(batch), uintptr(unsafe.Pointer(tokens)))
 	return Status(result)
 }
 
@@ -1079,7 +1118,7 @@ func BatchCommit(batch Batch, tokens *int32) Status {
 //   - kept: [count]: indices among the session's new tokens, 0 the first, rising.
 func BatchAccept(batch Batch, i uint64, count uint64, kept *uint32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[66], uintptr(batch), uintptr(i), uintptr(count), uintptr(unsafe.Pointer(kept)),
+		Addresses[68], uintptr(batch), uintptr(i), uintptr(count), uintptr(unsafe.Pointer(kept)),
 	)
 	return Status(result)
 }
@@ -1089,7 +1128,7 @@ func BatchAccept(batch Batch, i uint64, count uint64, kept *uint32) Status {
 //
 //   - batch: The batch. NULL is OK.
 func BatchAbort(batch Batch) Status {
-	result, _, _ := purego.SyscallN(Addresses[67], uintptr(batch))
+	result, _, _ := purego.SyscallN(Addresses[69], uintptr(batch))
 	return Status(result)
 }
 
@@ -1106,7 +1145,7 @@ func BatchSlotMapping(
 	batch Batch, group uint32, capacity uint64, slots *int64, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[68], uintptr(batch), uintptr(group), uintptr(capacity),
+		Addresses[70], uintptr(batch), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(slots)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -1129,8 +1168,81 @@ func BatchBlockCopies(
 	batch Batch, group uint32, capacity uint64, from *uint32, to *uint32, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[69], uintptr(batch), uintptr(group), uintptr(capacity),
+		Addresses[71], uintptr(batch), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(from)), uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(count)),
+	)
+	return Status(result)
+}
+
+// BatchStates is pkv_batch_states. Gives the states of one layer of a group with state_bytes: where
+// the engine reads the state before its new tokens, and where it writes the one after them. A
+// session with new tokens always gets a place for the state after the last of them. A step that
+// reaches past a checkpoint (checkpoint_tokens) gets places for the states there and after the last
+// full block, too, and a step of at most draft_tokens new tokens a place after each: the state
+// after a token of a draft is that of the token and what precedes it in its branch. Which ones
+// these are, pkv_batch_state_indices tells. The engine writes all of `after` before the commit;
+// their bytes are undefined until then. Nobody else sees them before the commit, and what `before`
+// points to does not change in the step. Statuses: OUT_OF_RANGE (layer), BUFFER_TOO_SMALL,
+// UNSUPPORTED (the layer keeps K and V; NONE), INVALID_ARGUMENT (after pkv_batch_accept). Since
+// 0.1.
+//
+//   - batch: The batch.
+//   - layer: The layer of the model. It counts as written from now on.
+//   - before: [sessions]: the state that each session has, state_bytes bytes at a multiple of
+//     64; NULL: it has no token yet.
+//   - capacity: Entries that after has room for.
+//   - after: [capacity]: where to write. May be NULL if capacity is 0.
+//   - count: How many entries after has; written on PKV_OK and on BUFFER_TOO_SMALL.
+func BatchStates(
+	batch Batch, layer uint32, before unsafe.Pointer, capacity uint64, after unsafe.Pointer,
+	count *uint64,
+) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[72], uintptr(batch), uintptr(layer), uintptr(before), uintptr(capacity),
+		uintptr(after), uintptr(unsafe.Pointer(count)),
+	)
+	return Status(result)
+}
+
+// BatchStateIndices is pkv_batch_state_indices. Tells after which new tokens of each session a
+// group with states keeps a state: session i those from tokens[indptr[i]] to tokens[indptr[i + 1] -
+// 1]. Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (the group keeps K and V). Since 0.1.
+//
+//   - batch: The batch.
+//   - group: The index of the group.
+//   - indptr: [sessions + 1]: where the states of each session begin, and the end.
+//   - capacity: Entries that tokens has room for.
+//   - tokens: [capacity]: indices among the session's new tokens, 0 the first, rising. May be
+//     NULL if capacity is 0.
+//   - count: How many states there are; written on PKV_OK and on BUFFER_TOO_SMALL.
+func BatchStateIndices(
+	batch Batch, group uint32, indptr *uint64, capacity uint64, tokens *uint32, count *uint64,
+) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[73], uintptr(batch), uintptr(group), uintptr(unsafe.Pointer(indptr)),
+		uintptr(capacity), uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(count)),
+	)
+	return Status(result)
+}
+
+// BatchStateBlocks is pkv_batch_state_blocks. Tells in which blocks the states of a group are, for
+// engines with bytes of their own (storage NONE) or with kernels that take ids. Statuses: as
+// pkv_batch_state_indices. Since 0.1.
+//
+//   - batch: The batch.
+//   - group: The index of the group.
+//   - before: [sessions]: the block of the state that each session has; PKV_NO_BLOCK: it has no
+//     token yet.
+//   - capacity: Entries that after has room for.
+//   - after: [capacity]: the blocks to write, in the order of pkv_batch_state_indices. May be
+//     NULL if capacity is 0.
+//   - count: How many entries after has; written on PKV_OK and on BUFFER_TOO_SMALL.
+func BatchStateBlocks(
+	batch Batch, group uint32, before *uint32, capacity uint64, after *uint32, count *uint64,
+) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[74], uintptr(batch), uintptr(group), uintptr(unsafe.Pointer(before)),
+		uintptr(capacity), uintptr(unsafe.Pointer(after)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
 }
@@ -1153,7 +1265,7 @@ func BatchKVIndices(
 	count *uint64, lastBlockLength *uint32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[70], uintptr(batch), uintptr(group), uintptr(unit),
+		Addresses[75], uintptr(batch), uintptr(group), uintptr(unit),
 		uintptr(unsafe.Pointer(indptr)), uintptr(capacity), uintptr(unsafe.Pointer(indices)),
 		uintptr(unsafe.Pointer(count)), uintptr(unsafe.Pointer(lastBlockLength)),
 	)
@@ -1167,7 +1279,7 @@ func BatchKVIndices(
 //   - session: The session; it goes on unchanged.
 //   - out: The snapshot, to be closed by pkv_snapshot_close.
 func SnapshotTake(session Session, out *Snapshot) Status {
-	result, _, _ := purego.SyscallN(Addresses[71], uintptr(session), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[76], uintptr(session), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -1179,7 +1291,7 @@ func SnapshotTake(session Session, out *Snapshot) Status {
 //   - out: The session.
 func SnapshotOpen(cache Cache, snapshot Snapshot, out *Session) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[72], uintptr(cache), uintptr(snapshot), uintptr(unsafe.Pointer(out)),
+		Addresses[77], uintptr(cache), uintptr(snapshot), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -1191,7 +1303,7 @@ func SnapshotOpen(cache Cache, snapshot Snapshot, out *Session) Status {
 //   - tokens: The number of its tokens.
 func SnapshotLength(snapshot Snapshot, tokens *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[73], uintptr(snapshot), uintptr(unsafe.Pointer(tokens)),
+		Addresses[78], uintptr(snapshot), uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
 }
@@ -1201,7 +1313,7 @@ func SnapshotLength(snapshot Snapshot, tokens *uint64) Status {
 //
 //   - snapshot: The snapshot. NULL is OK.
 func SnapshotClose(snapshot Snapshot) Status {
-	result, _, _ := purego.SyscallN(Addresses[74], uintptr(snapshot))
+	result, _, _ := purego.SyscallN(Addresses[79], uintptr(snapshot))
 	return Status(result)
 }
 
@@ -1212,7 +1324,7 @@ func SnapshotClose(snapshot Snapshot) Status {
 //   - structSize: sizeof(pkv_stream) as the caller compiled it.
 func StreamInit(stream *Stream, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[75], uintptr(unsafe.Pointer(stream)), uintptr(structSize),
+		Addresses[80], uintptr(unsafe.Pointer(stream)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1224,7 +1336,7 @@ func StreamInit(stream *Stream, structSize uint64) Status {
 //   - structSize: sizeof(pkv_file_config) as the caller compiled it.
 func FileConfigInit(config *FileConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[76], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[81], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1248,7 +1360,7 @@ func FileSave(
 	cache Cache, n uint64, items *FileItem, config *FileConfig, to *Stream, bytes *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[77], uintptr(cache), uintptr(n), uintptr(unsafe.Pointer(items)),
+		Addresses[82], uintptr(cache), uintptr(n), uintptr(unsafe.Pointer(items)),
 		uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(to)),
 		uintptr(unsafe.Pointer(bytes)),
 	)
@@ -1282,7 +1394,7 @@ func FileLoad(
 	labels *uint64, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[78], uintptr(cache), uintptr(unsafe.Pointer(config)),
+		Addresses[83], uintptr(cache), uintptr(unsafe.Pointer(config)),
 		uintptr(unsafe.Pointer(from)), uintptr(capacity), uintptr(unsafe.Pointer(sessions)),
 		uintptr(unsafe.Pointer(labels)), uintptr(unsafe.Pointer(count)),
 	)
@@ -1298,7 +1410,7 @@ func FileLoad(
 //   - out: The answer.
 func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[79], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(from)),
+		Addresses[84], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(from)),
 		uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
@@ -1311,7 +1423,7 @@ func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
 //   - structSize: sizeof(pkv_prefix_config) as the caller compiled it.
 func PrefixConfigInit(config *PrefixConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[80], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[85], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1330,7 +1442,7 @@ func PrefixConfigInit(config *PrefixConfig, structSize uint64) Status {
 //     session does not use it.
 func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[81], uintptr(session), uintptr(n), uintptr(unsafe.Pointer(tokens)),
+		Addresses[86], uintptr(session), uintptr(n), uintptr(unsafe.Pointer(tokens)),
 		uintptr(unsafe.Pointer(matched)),
 	)
 	return Status(result)
@@ -1345,7 +1457,7 @@ func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint6
 //   - out: The figures.
 func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *PrefixStats) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[82], uintptr(cache), uintptr(salt), uintptr(saltSize),
+		Addresses[87], uintptr(cache), uintptr(salt), uintptr(saltSize),
 		uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
@@ -1358,7 +1470,7 @@ func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *Pref
 //   - salt: The salt. NULL with size 0: sessions without one.
 //   - saltSize: Bytes of the salt, or PKV_ALL_SALTS.
 func PrefixClear(cache Cache, salt unsafe.Pointer, saltSize uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[83], uintptr(cache), uintptr(salt), uintptr(saltSize))
+	result, _, _ := purego.SyscallN(Addresses[88], uintptr(cache), uintptr(salt), uintptr(saltSize))
 	return Status(result)
 }
 
@@ -1377,7 +1489,7 @@ func PrefixProbe(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, cached *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[84], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[89], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(cached)),
 	)
 	return Status(result)
@@ -1398,7 +1510,7 @@ func PrefixPin(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, pinned *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[85], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[90], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(pinned)),
 	)
 	return Status(result)
@@ -1418,7 +1530,7 @@ func PrefixUnpin(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, unpinned *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[86], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[91], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(unpinned)),
 	)
 	return Status(result)
@@ -1437,7 +1549,7 @@ func PrefixUnpin(
 //     again.
 func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[87], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(blocks),
+		Addresses[92], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(blocks),
 	)
 	return Status(result)
 }
@@ -1456,7 +1568,7 @@ func PrefixReadEvents(
 	cache Cache, next *uint64, n *uint64, events *PrefixEvent, lost *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[88], uintptr(cache), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(n)),
+		Addresses[93], uintptr(cache), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(n)),
 		uintptr(unsafe.Pointer(events)), uintptr(unsafe.Pointer(lost)),
 	)
 	return Status(result)
@@ -1478,7 +1590,7 @@ func PrefixHashBlocks(
 	salt unsafe.Pointer, saltSize uint64, blockSize uint32, n uint64, tokens *int32, hashes *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[89], uintptr(salt), uintptr(saltSize), uintptr(blockSize), uintptr(n),
+		Addresses[94], uintptr(salt), uintptr(saltSize), uintptr(blockSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(hashes)),
 	)
 	return Status(result)
@@ -1491,7 +1603,7 @@ func PrefixHashBlocks(
 //   - structSize: sizeof(pkv_store_config) as the caller compiled it.
 func StoreConfigInit(config *StoreConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[90], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[95], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1511,7 +1623,7 @@ func StorePrefetch(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[91], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[96], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
@@ -1524,7 +1636,7 @@ func StorePrefetch(
 //
 //   - session: The session.
 func StorePrefetchSession(session Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[92], uintptr(session))
+	result, _, _ := purego.SyscallN(Addresses[97], uintptr(session))
 	return Status(result)
 }
 
@@ -1544,7 +1656,7 @@ func StoreWait(
 	cached *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[93], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[98], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(timeoutMs), uintptr(unsafe.Pointer(cached)),
 	)
 	return Status(result)
@@ -1562,7 +1674,7 @@ func StoreCancel(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[94], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[99], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
@@ -1577,7 +1689,7 @@ func StoreCancel(
 //   - queued: How many block positions still wait to be written.
 func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[95], uintptr(cache), uintptr(timeoutMs), uintptr(unsafe.Pointer(queued)),
+		Addresses[100], uintptr(cache), uintptr(timeoutMs), uintptr(unsafe.Pointer(queued)),
 	)
 	return Status(result)
 }
@@ -1588,7 +1700,7 @@ func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
 //   - cache: The cache.
 //   - out: The figures.
 func StoreGetStats(cache Cache, out *StoreStats) Status {
-	result, _, _ := purego.SyscallN(Addresses[96], uintptr(cache), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[101], uintptr(cache), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -1599,7 +1711,7 @@ func StoreGetStats(cache Cache, out *StoreStats) Status {
 //   - structSize: sizeof(pkv_directory_config) as the caller compiled it.
 func DirectoryConfigInit(config *DirectoryConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[97], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[102], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1613,7 +1725,7 @@ func DirectoryConfigInit(config *DirectoryConfig, structSize uint64) Status {
 //   - out: The store. Close it with out->close(out->user), unless a cache does.
 func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[98], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
+		Addresses[103], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -1621,13 +1733,13 @@ func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
 // Version is pkv_version. Version of the loaded library as major * 1000000 + minor * 1000 + patch.
 // Any thread. Since 0.1.
 func Version() uint32 {
-	result, _, _ := purego.SyscallN(Addresses[99])
+	result, _, _ := purego.SyscallN(Addresses[104])
 	return uint32(result)
 }
 
 // VersionString is pkv_version_string. Version of the loaded library as text, "0.1.0". Static
 // storage. Any thread. Since 0.1.
 func VersionString() string {
-	result, _, _ := purego.SyscallN(Addresses[100])
+	result, _, _ := purego.SyscallN(Addresses[105])
 	return text(result)
 }

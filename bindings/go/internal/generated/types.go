@@ -216,6 +216,18 @@ type LayerGroup struct {
 	Reserved uint32
 	// Blocks of this group; 0 (default): those of the config.
 	Blocks uint64
+	// The layers keep a state of so many bytes each, in place of K and V (linear attention, state
+	// spaces, short convolutions); 0 (default): they keep K and V. With it heads, dims, dtypes,
+	// window, sinks and latent stay 0. A block holds one state of all layers. Not with storage
+	// CONTIGUOUS. See pkv_batch_states.
+	StateBytes uint64
+	// With states: a step that reaches past a multiple of so many tokens keeps the state there, for
+	// as long as the session has that token. A multiple of block_size; 0 (default): no such
+	// checkpoints.
+	CheckpointTokens uint32
+	// With states: a step of at most so many new tokens of a session keeps the state after each of
+	// them until its commit, so that pkv_batch_accept can end at any; up to 256. Default 0.
+	DraftTokens uint32
 }
 
 // The prefix index of a cache: see prefix.h. A block position is one block in each layer group.
@@ -307,13 +319,14 @@ type CachePlan struct {
 	StructSize uint32
 	// How many groups these sizes are of.
 	Groups uint32
-	// K and V of one token in all layers.
+	// K and V of one token in all layers; states have none.
 	BytesPerToken uint64
-	// block_size times that.
+	// block_size times that, or a state of every layer.
 	BytesPerBlock uint64
 	// Blocks, summed over groups.
 	Blocks uint64
-	// Tokens that fit: the smallest over groups without a window (over all, if each has one).
+	// Tokens that fit: the smallest over groups with neither a window nor states (over all, if
+	// there is none).
 	Tokens uint64
 	// Bytes of all K and V memory.
 	TotalBytes uint64

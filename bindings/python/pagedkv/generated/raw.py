@@ -425,6 +425,9 @@ class LayerGroup(ctypes.Structure):
         ("latent", _u32),
         ("reserved", _u32),
         ("blocks", _u64),
+        ("state_bytes", _u64),
+        ("checkpoint_tokens", _u32),
+        ("draft_tokens", _u32),
     ]
 
 
@@ -1004,6 +1007,9 @@ class Functions:
             library, "pkv_session_push", _int, _pointer, _u32, _pointer, _pointer
         )
         self.session_trim: _Call = _bind(library, "pkv_session_trim", _int, _pointer, _u64)
+        self.session_last_trim: _Call = _bind(
+            library, "pkv_session_last_trim", _int, _pointer, _u64, _pointer
+        )
         self.session_fork: _Call = _bind(library, "pkv_session_fork", _int, _pointer, _pointer)
         self.session_suspend: _Call = _bind(library, "pkv_session_suspend", _int, _pointer)
         self.session_resume: _Call = _bind(
@@ -1034,6 +1040,9 @@ class Functions:
             _size,
             _pointer,
             _pointer,
+        )
+        self.session_read_state: _Call = _bind(
+            library, "pkv_session_read_state", _int, _pointer, _u32, _u64, _size, _pointer
         )
         self.batch_begin: _Call = _bind(
             library,
@@ -1084,6 +1093,31 @@ class Functions:
             _u32,
             _size,
             _pointer,
+            _pointer,
+            _pointer,
+        )
+        self.batch_states: _Call = _bind(
+            library, "pkv_batch_states", _int, _pointer, _u32, _pointer, _size, _pointer, _pointer
+        )
+        self.batch_state_indices: _Call = _bind(
+            library,
+            "pkv_batch_state_indices",
+            _int,
+            _pointer,
+            _u32,
+            _pointer,
+            _size,
+            _pointer,
+            _pointer,
+        )
+        self.batch_state_blocks: _Call = _bind(
+            library,
+            "pkv_batch_state_blocks",
+            _int,
+            _pointer,
+            _u32,
+            _pointer,
+            _size,
             _pointer,
             _pointer,
         )

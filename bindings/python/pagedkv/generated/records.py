@@ -88,13 +88,15 @@ class CachePlan:
     groups: int
     """How many groups these sizes are of."""
     bytes_per_token: int
-    """K and V of one token in all layers."""
+    """K and V of one token in all layers; states have none."""
     bytes_per_block: int
-    """block_size times that."""
+    """block_size times that, or a state of every layer."""
     blocks: int
     """Blocks, summed over groups."""
     tokens: int
-    """Tokens that fit: the smallest over groups without a window (over all, if each has one)."""
+    """Tokens that fit: the smallest over groups with neither a window nor states (over all, if
+    there is none).
+    """
     total_bytes: int
     """Bytes of all K and V memory."""
     bookkeeping_bytes: int

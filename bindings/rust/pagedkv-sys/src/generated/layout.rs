@@ -42,10 +42,10 @@ layout!(pkv_cache_stats, 136, 8,
     8, free_blocks 32 8, used_blocks 40 8, used_blocks_peak 48 8, evictable_blocks 56 8, tokens 64
     8, slots_filled 72 8, slots_reserved 80 8, bytes_reserved 88 8, copied_blocks 96 8, commits 104
     8, aborts 112 8, committed_tokens 120 8, suspensions 128 8);
-layout!(pkv_layer_group, 64, 8,
+layout!(pkv_layer_group, 80, 8,
     struct_size 0 4, layers 4 4, layer_indices 8 8, query_heads 16 4, kv_heads 20 4, key_dim 24 4,
     value_dim 28 4, dtype 32 4, value_dtype 36 4, window 40 4, sinks 44 4, latent 48 4, reserved 52
-    4, blocks 56 8);
+    4, blocks 56 8, state_bytes 64 8, checkpoint_tokens 72 4, draft_tokens 76 4);
 layout!(pkv_prefix_config, 32, 8,
     struct_size 0 4, eviction 4 4, pinned_blocks 8 8, salt_blocks 16 8, events 24 4, reserved 28 4);
 layout!(pkv_cache_config, 144, 8,

@@ -519,6 +519,18 @@ pub struct pkv_layer_group {
     pub reserved: u32,
     /// Blocks of this group; 0 (default): those of the config.
     pub blocks: u64,
+    /// The layers keep a state of so many bytes each, in place of K and V (linear attention, state
+    /// spaces, short convolutions); 0 (default): they keep K and V. With it heads, dims, dtypes,
+    /// window, sinks and latent stay 0. A block holds one state of all layers. Not with storage
+    /// CONTIGUOUS. See pkv_batch_states.
+    pub state_bytes: u64,
+    /// With states: a step that reaches past a multiple of so many tokens keeps the state there,
+    /// for as long as the session has that token. A multiple of block_size; 0 (default): no such
+    /// checkpoints.
+    pub checkpoint_tokens: u32,
+    /// With states: a step of at most so many new tokens of a session keeps the state after each of
+    /// them until its commit, so that pkv_batch_accept can end at any; up to 256. Default 0.
+    pub draft_tokens: u32,
 }
 
 /// The prefix index of a cache: see prefix.h. A block position is one block in each layer group.
@@ -618,13 +630,14 @@ pub struct pkv_cache_plan {
     pub struct_size: u32,
     /// How many groups these sizes are of.
     pub groups: u32,
-    /// K and V of one token in all layers.
+    /// K and V of one token in all layers; states have none.
     pub bytes_per_token: u64,
-    /// block_size times that.
+    /// block_size times that, or a state of every layer.
     pub bytes_per_block: u64,
     /// Blocks, summed over groups.
     pub blocks: u64,
-    /// Tokens that fit: the smallest over groups without a window (over all, if each has one).
+    /// Tokens that fit: the smallest over groups with neither a window nor states (over all, if
+    /// there is none).
     pub tokens: u64,
     /// Bytes of all K and V memory.
     pub total_bytes: u64,
@@ -1569,12 +1582,22 @@ macro_rules! for_each_function {
                 pkv_tensor) -> pkv_status;
             /// Keeps the first tokens of a session and gives back every block beyond them, reserved
             /// ones too. Ends an unfinished pkv_session_prefill or pkv_session_push. Statuses:
-            /// OUT_OF_RANGE (longer than the session is, or a group with a window no longer has
-            /// what it needs), BUSY. Since 0.1.
+            /// OUT_OF_RANGE (longer than the session is, a group with a window no longer has what
+            /// it needs, or one with states has none there; see pkv_session_last_trim), BUSY. Since
+            /// 0.1.
             ///
             /// - `session`: The session.
             /// - `length`: How many tokens to keep.
             fn pkv_session_trim(session: pkv_session, length: u64) -> pkv_status;
+            /// Tells to which length a session can be trimmed: with a window or with states not to
+            /// every one. Statuses: none of its own. Since 0.1.
+            ///
+            /// - `session`: The session.
+            /// - `limit`: The longest length that is of use.
+            /// - `length`: The longest one, up to limit and to the length of the session, that
+            /// pkv_session_trim can keep; 0 if there is no other.
+            fn pkv_session_last_trim(session: pkv_session, limit: u64, length: *mut u64) ->
+                pkv_status;
             /// Opens a session with the same tokens. Blocks are shared, the part-filled last one
             /// too; whoever writes to it first copies that one block. Storage CONTIGUOUS copies
             /// everything. Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY. Since
@@ -1664,6 +1687,18 @@ macro_rules! for_each_function {
             /// - `v`: Values, \[n\]\[kv_heads\]\[value_dim\]. NULL: not wanted.
             fn pkv_session_materialize(session: pkv_session, layer: u32, first: u64, n: usize, k:
                 *const pkv_tensor, v: *const pkv_tensor) -> pkv_status;
+            /// Copies the state of one layer of a group with states. Held are those after the last
+            /// token, after the last full block and at checkpoints. Statuses: OUT_OF_RANGE (layer;
+            /// this state is not held), INVALID_ARGUMENT (size), UNSUPPORTED (the layer keeps K and
+            /// V; NONE). Since 0.1.
+            ///
+            /// - `session`: The session.
+            /// - `layer`: The layer of the model.
+            /// - `tokens`: After how many committed tokens.
+            /// - `size`: Bytes that state has room for: state_bytes of the group.
+            /// - `state`: \[size\]: the state.
+            fn pkv_session_read_state(session: pkv_session, layer: u32, tokens: u64, size: usize,
+                state: *mut c_void) -> pkv_status;
             /// Begins a step: reserves the blocks of all new tokens in all groups, for every
             /// session or for none. Statuses: OUT_OF_BLOCKS (suspend what pkv_batch_choose_victims
             /// names), TOO_LARGE (one of the sessions can never get its blocks), BATCH_TOO_LARGE
@@ -1794,6 +1829,56 @@ macro_rules! for_each_function {
             /// - `count`: How many pairs there are; written on PKV_OK and on BUFFER_TOO_SMALL.
             fn pkv_batch_block_copies(batch: pkv_batch, group: u32, capacity: usize, from: *mut u32,
                 to: *mut u32, count: *mut usize) -> pkv_status;
+            /// Gives the states of one layer of a group with state_bytes: where the engine reads
+            /// the state before its new tokens, and where it writes the one after them. A session
+            /// with new tokens always gets a place for the state after the last of them. A step
+            /// that reaches past a checkpoint (checkpoint_tokens) gets places for the states there
+            /// and after the last full block, too, and a step of at most draft_tokens new tokens a
+            /// place after each: the state after a token of a draft is that of the token and what
+            /// precedes it in its branch. Which ones these are, pkv_batch_state_indices tells. The
+            /// engine writes all of `after` before the commit; their bytes are undefined until
+            /// then. Nobody else sees them before the commit, and what `before` points to does not
+            /// change in the step. Statuses: OUT_OF_RANGE (layer), BUFFER_TOO_SMALL, UNSUPPORTED
+            /// (the layer keeps K and V; NONE), INVALID_ARGUMENT (after pkv_batch_accept). Since
+            /// 0.1.
+            ///
+            /// - `batch`: The batch.
+            /// - `layer`: The layer of the model. It counts as written from now on.
+            /// - `before`: \[sessions\]: the state that each session has, state_bytes bytes at a
+            /// multiple of 64; NULL: it has no token yet.
+            /// - `capacity`: Entries that after has room for.
+            /// - `after`: \[capacity\]: where to write. May be NULL if capacity is 0.
+            /// - `count`: How many entries after has; written on PKV_OK and on BUFFER_TOO_SMALL.
+            fn pkv_batch_states(batch: pkv_batch, layer: u32, before: *mut *const c_void, capacity:
+                usize, after: *mut *mut c_void, count: *mut usize) -> pkv_status;
+            /// Tells after which new tokens of each session a group with states keeps a state:
+            /// session i those from tokens\[indptr\[i\]\] to tokens\[indptr\[i + 1\] - 1\].
+            /// Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (the group keeps K and V).
+            /// Since 0.1.
+            ///
+            /// - `batch`: The batch.
+            /// - `group`: The index of the group.
+            /// - `indptr`: \[sessions + 1\]: where the states of each session begin, and the end.
+            /// - `capacity`: Entries that tokens has room for.
+            /// - `tokens`: \[capacity\]: indices among the session's new tokens, 0 the first,
+            /// rising. May be NULL if capacity is 0.
+            /// - `count`: How many states there are; written on PKV_OK and on BUFFER_TOO_SMALL.
+            fn pkv_batch_state_indices(batch: pkv_batch, group: u32, indptr: *mut usize, capacity:
+                usize, tokens: *mut u32, count: *mut usize) -> pkv_status;
+            /// Tells in which blocks the states of a group are, for engines with bytes of their own
+            /// (storage NONE) or with kernels that take ids. Statuses: as pkv_batch_state_indices.
+            /// Since 0.1.
+            ///
+            /// - `batch`: The batch.
+            /// - `group`: The index of the group.
+            /// - `before`: \[sessions\]: the block of the state that each session has;
+            /// PKV_NO_BLOCK: it has no token yet.
+            /// - `capacity`: Entries that after has room for.
+            /// - `after`: \[capacity\]: the blocks to write, in the order of
+            /// pkv_batch_state_indices. May be NULL if capacity is 0.
+            /// - `count`: How many entries after has; written on PKV_OK and on BUFFER_TOO_SMALL.
+            fn pkv_batch_state_blocks(batch: pkv_batch, group: u32, before: *mut u32, capacity:
+                usize, after: *mut u32, count: *mut usize) -> pkv_status;
             /// Gives forward metadata as compressed rows: session i reads indices\[indptr\[i\]\] to
             /// indices\[indptr\[i + 1\] - 1\], in token order, the new tokens included and what
             /// left the window left out. Statuses: as pkv_batch_slot_mapping. Since 0.1.

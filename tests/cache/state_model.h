@@ -1,0 +1,234 @@
+// A hybrid toy model: one layer of full attention, one with a window, and two that keep a state
+// each. Everything follows from the text alone, so a naive model is a function of the text: K and V
+// of a token from the token and its position, a state from all tokens up to it. The state has a
+// running hash in its first bytes and numbers that follow from it in the others; the next state is
+// computed from these bytes and from nothing else, so a state that is wrong anywhere stays wrong.
+#pragma once
+
+#include <cstring>
+#include <span>
+
+#include "../store/support.h"
+
+namespace states {
+
+using namespace cache_test;
+
+using Text = std::vector<int32_t>;
+using State = std::vector<unsigned char>;
+
+constexpr uint32_t block_size = 16, window = 40;
+constexpr uint32_t full_layer = 0, window_layer = 2, state_layers[] = {1, 3};
+constexpr uint32_t state_group = 2;
+
+struct Kind {
+  uint64_t blocks = 256, states = 64;  // of the groups with K and V, and of the one with states
+  uint64_t state_bytes = 100;
+  uint32_t checkpoint_tokens = 0, draft_tokens = 0;
+  bool prefix = false;
+  pkv_storage storage = PKV_STORAGE_PAGED;
+  const pkv_store_config* store = nullptr;
+};
+
+inline Cache create(const Kind& setup) {
+  constexpr uint32_t layers[] = {full_layer, window_layer};
+  pkv_layer_group groups[3];
+  for (pkv_layer_group& group : groups) CHECK(pkv_layer_group_init(&group, sizeof group));
+  for (uint32_t g = 0; g < 2; g++) {
+    groups[g].layers = 1;
+    groups[g].layer_indices = &layers[g];
+    groups[g].query_heads = groups[g].kv_heads = 1;
+    groups[g].key_dim = 16;
+    groups[g].blocks = setup.blocks;
+  }
+  groups[1].window = window;
+  groups[state_group].layers = 2;
+  groups[state_group].layer_indices = state_layers;
+  groups[state_group].state_bytes = setup.state_bytes;
+  groups[state_group].checkpoint_tokens = setup.checkpoint_tokens;
+  groups[state_group].draft_tokens = setup.draft_tokens;
+  groups[state_group].blocks = setup.states;
+  pkv_prefix_config prefix;
+  CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
+  prefix.events = setup.prefix ? 64 : 0;
+  pkv_cache_config config;
+  CHECK(pkv_cache_config_init(&config, sizeof config));
+  config.storage = setup.storage;
+  config.groups = groups;
+  config.group_count = 3;
+  config.threads = 1;
+  config.prefix = setup.prefix ? &prefix : nullptr;
+  config.store = setup.store;
+  return cache_test::create(config);
+}
+
+inline uint64_t mix(uint64_t x) {
+  x += 0x9E3779B97F4A7C15u;
+  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+  return x ^ x >> 31;
+}
+
+// Computes the state after one more token. before: NULL for none.
+inline void next_state(const unsigned char* before, uint32_t layer, int32_t token,
+                       std::span<unsigned char> after) {
+  uint64_t hash = layer;
+  if (before != nullptr) {
+    std::memcpy(&hash, before, sizeof hash);
+    for (size_t i = sizeof hash; i < after.size(); i++)
+      if (before[i] != static_cast<unsigned char>(mix(hash + i))) hash = ~hash;  // a damaged state
+  }
+  hash = mix(hash ^ static_cast<uint32_t>(token));
+  std::memcpy(after.data(), &hash, sizeof hash);
+  for (size_t i = sizeof hash; i < after.size(); i++)
+    after[i] = static_cast<unsigned char>(mix(hash + i));
+}
+
+// The naive model.
+inline State state_of(std::span<const int32_t> text, uint32_t layer, size_t bytes) {
+  State state(bytes);
+  for (size_t i = 0; i < text.size(); i++)
+    next_state(i == 0 ? nullptr : state.data(), layer, text[i], state);
+  return state;
+}
+
+inline void fill_row(Rows& rows, size_t row, int32_t token, uint64_t position) {
+  for (uint32_t d = 0; d < 16; d++)
+    rows.set(row, 0, d,
+             static_cast<float>(mix(static_cast<uint32_t>(token) ^ position << 32 ^ d) >> 40));
+}
+
+// The new tokens of one session: token i follows parent[i], another new token or (-1) the last one
+// of the session.
+struct NewTokens {
+  pkv_session session;
+  Text tokens;
+  std::vector<int> parents;
+
+  NewTokens(pkv_session to, Text chain) : session(to), tokens(std::move(chain)) {
+    for (size_t i = 0; i < tokens.size(); i++) parents.push_back(static_cast<int>(i) - 1);
+  }
+  NewTokens(pkv_session to, Text tree, std::vector<int> tree_parents)
+      : session(to), tokens(std::move(tree)), parents(std::move(tree_parents)) {}
+};
+
+// The states of a batch in one layer.
+struct BatchStates {
+  std::vector<const void*> before;
+  std::vector<size_t> indptr;
+  std::vector<uint32_t> tokens;
+  std::vector<void*> after;
+};
+
+inline BatchStates states_of(pkv_batch batch, uint32_t layer, size_t sessions) {
+  BatchStates states;
+  states.indptr.resize(sessions + 1);
+  states.before.resize(sessions);
+  size_t count = 0;
+  const pkv_status status =
+      pkv_batch_state_indices(batch, state_group, states.indptr.data(), 0, nullptr, &count);
+  if (status != PKV_BUFFER_TOO_SMALL) CHECK(status);
+  states.tokens.resize(count);
+  states.after.resize(count);
+  CHECK(pkv_batch_state_indices(batch, state_group, states.indptr.data(), count,
+                                states.tokens.data(), &count));
+  CHECK(pkv_batch_states(batch, layer, states.before.data(), count, states.after.data(), &count));
+  EXPECT_EQ(states.after.size(), count);
+  return states;
+}
+
+// Writes all layers of a step that is begun.
+inline void write_step(pkv_batch batch, const std::vector<NewTokens>& news, size_t state_bytes) {
+  for (const uint32_t layer : state_layers) {
+    const BatchStates states = states_of(batch, layer, news.size());
+    for (size_t s = 0; s < news.size(); s++) {
+      std::vector<State> computed(news[s].tokens.size(), State(state_bytes));
+      for (size_t i = 0; i < computed.size(); i++) {
+        const int parent = news[s].parents[i];
+        next_state(parent >= 0 ? computed[static_cast<size_t>(parent)].data()
+                               : static_cast<const unsigned char*>(states.before[s]),
+                   layer, news[s].tokens[i], computed[i]);
+      }
+      for (size_t j = states.indptr[s]; j < states.indptr[s + 1]; j++)
+        std::memcpy(states.after[j], computed[states.tokens[j]].data(), state_bytes);
+    }
+  }
+  for (const uint32_t layer : {full_layer, window_layer}) {
+    size_t count = 0, row = 0;
+    for (const NewTokens& each : news) count += each.tokens.size();
+    Rows k(count, 1, 16), v(count, 1, 16);
+    for (const NewTokens& each : news) {
+      const uint64_t start = length_of(each.session);
+      std::vector<uint64_t> depth;
+      for (size_t i = 0; i < each.tokens.size(); i++, row++) {
+        const int parent = each.parents[i];
+        depth.push_back(parent < 0 ? 0 : depth[static_cast<size_t>(parent)] + 1);
+        fill_row(k, row, each.tokens[i], start + depth[i]);
+        fill_row(v, row, ~each.tokens[i], start + depth[i]);
+      }
+    }
+    write(batch, layer, k, v);
+  }
+}
+
+inline Text ids_of(const std::vector<NewTokens>& news) {
+  Text ids;
+  for (const NewTokens& each : news) ids.insert(ids.end(), each.tokens.begin(), each.tokens.end());
+  return ids;
+}
+
+inline void step(pkv_cache cache, const std::vector<NewTokens>& news, size_t state_bytes = 100) {
+  std::vector<pkv_session> sessions;
+  std::vector<uint32_t> counts;
+  for (const NewTokens& each : news) {
+    sessions.push_back(each.session);
+    counts.push_back(static_cast<uint32_t>(each.tokens.size()));
+  }
+  Batch batch = begin(cache, sessions, counts);
+  write_step(batch, news, state_bytes);
+  const Text ids = ids_of(news);
+  commit(batch, ids.data());
+}
+
+inline pkv_status read_state(pkv_session session, uint32_t layer, uint64_t tokens, State& state) {
+  return pkv_session_read_state(session, layer, tokens, state.size(), state.data());
+}
+
+// Returns after how many tokens a session holds a state.
+inline std::vector<uint64_t> held_states(pkv_session session, size_t state_bytes = 100) {
+  std::vector<uint64_t> held;
+  State state(state_bytes);
+  for (uint64_t tokens = 1; tokens <= length_of(session); tokens++)
+    if (read_state(session, state_layers[0], tokens, state) == PKV_OK) held.push_back(tokens);
+  return held;
+}
+
+// Checks all that a session holds against the naive model.
+inline void expect_holds(pkv_session session, const Text& text, size_t state_bytes = 100) {
+  ASSERT_EQ(text.size(), length_of(session));
+  ASSERT_EQ(text, tokens_of(session, text.size()));
+  const std::vector<uint64_t> held = held_states(session, state_bytes);
+  if (!text.empty()) {
+    ASSERT_FALSE(held.empty());
+    EXPECT_EQ(text.size(), held.back());
+  }
+  for (const uint64_t tokens : held)
+    for (const uint32_t layer : state_layers) {
+      State state(state_bytes);
+      CHECK(read_state(session, layer, tokens, state));
+      ASSERT_EQ(state_of(std::span(text).first(tokens), layer, state_bytes), state)
+          << "layer " << layer << " after " << tokens << " of " << text.size();
+    }
+  const size_t n = text.size();
+  Rows k(n, 1, 16), v(n, 1, 16), expected_k(n, 1, 16), expected_v(n, 1, 16);
+  for (size_t i = 0; i < n; i++) {
+    fill_row(expected_k, i, text[i], i);
+    fill_row(expected_v, i, ~text[i], i);
+  }
+  const pkv_tensor keys = k.tensor(), values = v.tensor();
+  if (n > 0) CHECK(pkv_session_materialize(session, full_layer, 0, n, &keys, &values));
+  EXPECT_TRUE(k == expected_k);
+  EXPECT_TRUE(v == expected_v);
+}
+
+}  // namespace states

@@ -1,0 +1,410 @@
+// Layer groups that keep a state per session: what a step reads and writes, which states are held,
+// and what sharing, trims, the prefix index, files and stores make of them.
+#include "../support/memory_store.h"
+#include "../support/sanitizers.h"
+#include "state_play.h"
+
+namespace states {
+namespace {
+
+Text text(int32_t name, size_t n) {
+  Text tokens(n);
+  for (size_t i = 0; i < n; i++) tokens[i] = name * 100000 + static_cast<int32_t>(i);
+  return tokens;
+}
+
+using Held = std::vector<uint64_t>;
+
+TEST(States, AStepReadsTheStateBeforeItAndWritesTheOneAfter) {
+  Cache cache = create({});
+  Session session = open(cache);
+  const Text whole = text(1, 100);
+  for (const size_t n : {5, 11, 1, 30, 1, 1, 51}) {
+    const size_t length = static_cast<size_t>(length_of(session));
+    step(cache, {{session, part(whole, length, n)}});
+    expect_holds(session, part(whole, 0, length + n));
+    CHECK(pkv_cache_validate(cache));
+  }
+  EXPECT_EQ((Held{100}), held_states(session)) << "the last chunk jumped over 96";
+}
+
+TEST(States, ASessionHoldsItsLastStateAndTheOneAfterItsLastFullBlock) {
+  Cache cache = create({});
+  Session session = open(cache);
+  const Text whole = text(1, 50);
+  for (size_t i = 0; i < whole.size(); i++) step(cache, {{session, part(whole, i, 1)}});
+  EXPECT_EQ((Held{48, 50}), held_states(session));
+  EXPECT_EQ(2u, used(cache));
+  expect_holds(session, whole);
+}
+
+TEST(States, AnAbortLeavesTheStateAsItWas) {
+  Cache cache = create({.draft_tokens = 8});
+  Session session = open(cache);
+  const Text whole = text(1, 30);
+  step(cache, {{session, whole}});
+  const uint64_t before = used(cache);
+  {
+    Batch batch = begin(cache, {session}, {8});
+    write_step(batch, {{session, text(2, 8)}}, 100);
+    EXPECT_EQ(before + 8, used(cache));
+    CHECK(pkv_cache_validate(cache));
+  }
+  EXPECT_EQ(before, used(cache));
+  expect_holds(session, whole);
+}
+
+TEST(States, ForksShareAStateUntilOneOfThemSteps) {
+  Cache cache = create({});
+  Session session = open(cache);
+  const Text whole = text(1, 37);
+  step(cache, {{session, whole}});
+  Session child = fork(session);
+  Snapshot snapshot = freeze(session);
+  EXPECT_EQ(1u, used(cache));
+  step(cache, {{session, text(2, 3)}, {child, text(3, 20)}});
+  Session old = thaw(cache, snapshot);
+  expect_holds(old, whole);
+  Text longer = whole;
+  for (const int32_t id : text(2, 3)) longer.push_back(id);
+  expect_holds(session, longer);
+  EXPECT_EQ(3u, used(cache));
+  CHECK(pkv_cache_validate(cache));
+}
+
+TEST(States, CheckpointsStayAndATrimGoesToTheLastOne) {
+  Cache cache = create({.checkpoint_tokens = 32});
+  Session session = open(cache);
+  const Text whole = text(1, 150);
+  step(cache, {{session, part(whole, 0, 120)}});
+  EXPECT_EQ((Held{32, 64, 96, 112, 120}), held_states(session));
+  for (size_t i = 120; i < 150; i++) step(cache, {{session, part(whole, i, 1)}});
+  EXPECT_EQ((Held{32, 64, 96, 128, 144, 150}), held_states(session));
+  expect_holds(session, whole);
+
+  uint64_t length = 0;
+  CHECK(pkv_session_last_trim(session, 1000, &length));
+  EXPECT_EQ(150u, length);
+  CHECK(pkv_session_last_trim(session, 127, &length));
+  EXPECT_EQ(0u, length) << "the window of the other group begins behind 96";
+  REFUSED(PKV_OUT_OF_RANGE, pkv_session_trim(session, 143));
+  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "the last one before is after 128"))
+      << pkv_last_error();
+  CHECK(pkv_session_last_trim(session, 149, &length));
+  EXPECT_EQ(144u, length);
+  CHECK(pkv_session_trim(session, length));
+  expect_holds(session, part(whole, 0, 144));
+  step(cache, {{session, part(whole, 144, 6)}});
+  expect_holds(session, whole);
+  CHECK(pkv_session_trim(session, 0));
+  EXPECT_EQ(0u, used(cache));
+  CHECK(pkv_cache_validate(cache));
+}
+
+TEST(States, AnyPathOfADraftCanBeAccepted) {
+  Cache cache = create({.draft_tokens = 6});
+  for (const size_t start : {0, 3, 13, 16, 30}) {
+    Session session = open(cache);
+    const Text whole = text(1, start);
+    if (start > 0) step(cache, {{session, whole}});
+    //  -1 -> 0 -> 1 -> 3 -> 4,  0 -> 2 -> 5
+    const NewTokens draft(session, text(7, 6), {-1, 0, 0, 1, 3, 2});
+    const std::vector<std::vector<uint32_t>> paths = {{},     {0},          {0, 1},
+                                                      {0, 2}, {0, 1, 3, 4}, {0, 2, 5}};
+    for (const std::vector<uint32_t>& path : paths) {
+      Session copy = fork(session);
+      NewTokens of_copy = draft;
+      of_copy.session = copy;
+      Batch batch = begin(cache, {copy}, {6});
+      write_step(batch, {of_copy}, 100);
+      CHECK(pkv_batch_accept(batch, 0, path.size(), path.data()));
+      commit(batch, draft.tokens.data());
+      Text expected = whole;
+      for (const uint32_t i : path) expected.push_back(draft.tokens[i]);
+      expect_holds(copy, expected);
+      CHECK(pkv_cache_validate(cache));
+    }
+  }
+}
+
+TEST(States, WithoutDraftTokensOnlyAWholeStepCanBeAccepted) {
+  Cache cache = create({});
+  Session session = open(cache);
+  Batch batch = begin(cache, {session}, {3});
+  write_step(batch, {{session, text(1, 3)}}, 100);
+  const uint32_t path[] = {0, 1, 2};
+  REFUSED(PKV_UNSUPPORTED, pkv_batch_accept(batch, 0, 2, path));
+  CHECK(pkv_batch_accept(batch, 0, 3, path));
+  const Text ids = text(1, 3);
+  commit(batch, ids.data());
+  expect_holds(session, ids);
+}
+
+TEST(States, ReservedRoomSufficesForStepsOfAnySize) {
+  for (const uint32_t checkpoint : {0u, 32u, 64u}) {
+    Cache cache = create({.states = 12, .checkpoint_tokens = checkpoint});
+    for (const size_t chunk : {1, 7, 16, 33, 200}) {
+      Session session = open(cache);
+      CHECK(pkv_session_reserve(session, 200));
+      Session rest = open(cache);
+      CHECK(pkv_session_reserve(rest, 1));
+      // Others take all that is left.
+      std::vector<Session> others;
+      for (uint64_t i = used(cache); i < 12; i++) {
+        others.push_back(open(cache));
+        step(cache, {{others.back(), text(9, 1)}});
+      }
+      const Text whole = text(1, 200);
+      for (size_t at = 0; at < whole.size(); at += chunk)
+        step(cache, {{session, part(whole, at, std::min(chunk, whole.size() - at))}});
+      expect_holds(session, whole);
+      CHECK(pkv_cache_validate(cache));
+    }
+    EXPECT_EQ(0u, used(cache));
+  }
+}
+
+TEST(States, WhereBlocksAreShortTheStateOfTheLastFullBlockGivesWay) {
+  Cache cache = create({.states = 4});
+  Session a = open(cache), b = open(cache);
+  for (int i = 0; i < 40; i++) {
+    step(cache, {{a, {i}}, {b, {i}}});
+    EXPECT_LE(used(cache), 4u);
+    CHECK(pkv_cache_validate(cache));
+  }
+  Session c = open(cache);
+  uint64_t blocks_short = 0;
+  const pkv_session sessions[] = {a, b, c};
+  const uint32_t ones[] = {1, 1, 1};
+  pkv_batch batch;
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 3, sessions, ones, &blocks_short, &batch));
+  pkv_session victims[3];
+  size_t count = 0;
+  CHECK(pkv_batch_choose_victims(cache, 3, sessions, ones, 3, victims, &count));
+  EXPECT_EQ(1u, count);
+  EXPECT_EQ(c.get(), victims[0]);
+}
+
+TEST(States, AMatchEndsWhereAStateIsCached) {
+  Cache cache = create({.prefix = true});
+  const Text whole = text(1, 100);
+  {
+    Session session = open(cache);
+    step(cache, {{session, part(whole, 0, 64)}});
+    step(cache, {{session, part(whole, 64, 30)}});
+    step(cache, {{session, part(whole, 94, 6)}});
+  }
+  CHECK(pkv_cache_validate(cache));
+  Session session = open(cache);
+  uint64_t matched = 0;
+  CHECK(pkv_session_match_prefix(session, whole.size(), whole.data(), &matched));
+  EXPECT_EQ(64u, matched) << "the step from 64 to 94 left no state after 80";
+  expect_holds(session, part(whole, 0, 64));
+  step(cache, {{session, part(whole, 64, 32)}});
+  step(cache, {{session, part(whole, 96, 4)}});
+  expect_holds(session, whole);
+  session.close();
+  Session again = open(cache);
+  CHECK(pkv_session_match_prefix(again, whole.size(), whole.data(), &matched));
+  EXPECT_EQ(96u, matched);
+  expect_holds(again, part(whole, 0, 96));
+  CHECK(pkv_cache_validate(cache));
+}
+
+TEST(States, SessionsComeBackFromAFile) {
+  for (const bool prefix : {false, true}) {
+    const Kind setup{.checkpoint_tokens = 32, .prefix = prefix};
+    Cache cache = create(setup);
+    const Text whole = text(1, 90);
+    Session a = open(cache);
+    step(cache, {{a, part(whole, 0, 80)}});
+    Session b = fork(a);
+    step(cache, {{a, part(whole, 80, 10)}, {b, text(5, 40)}});
+    pkv_file_config config;
+    CHECK(pkv_file_config_init(&config, sizeof config));
+    config.prefix_index = prefix;
+    const store::Bytes file = store::save(cache, std::vector<pkv_session>{a, b}, &config);
+    Cache other = create(setup);
+    const std::vector<Session> loaded = store::load(other, file, &config);
+    ASSERT_EQ(2u, loaded.size());
+    expect_holds(loaded[0], whole);
+    EXPECT_EQ(held_states(a), held_states(loaded[0]));
+    Text second = part(whole, 0, 80);
+    for (const int32_t id : text(5, 40)) second.push_back(id);
+    expect_holds(loaded[1], second);
+    CHECK(pkv_cache_validate(other));
+    step(other, {{loaded[0], {1}}});
+
+    Cache wider = create({.state_bytes = 101});
+    REFUSED(PKV_MISMATCH, store::try_load(wider, store::buffer(file), &config));
+    EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "bytes of a state: 100, the cache 101"))
+        << pkv_last_error();
+  }
+}
+
+TEST(States, SessionsComeBackFromAStore) {
+  for (const bool keyed : {false, true}) {
+    MemoryStore memory;
+    const pkv_store table = memory.table();
+    pkv_store_config config;
+    CHECK(pkv_store_config_init(&config, sizeof config));
+    config.store = &table;
+    const char key[] = "sixteen bytes or more";
+    if (keyed) config.key = key, config.key_size = sizeof key;
+    Cache cache = create({.prefix = true, .store = &config});
+    const Text whole = text(1, 100);
+    {
+      Session session = open(cache);
+      step(cache, {{session, part(whole, 0, 96)}});
+      step(cache, {{session, part(whole, 96, 4)}});
+    }
+    uint64_t queued = 0;
+    CHECK(pkv_store_flush(cache, 60000, &queued));
+    CHECK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
+    EXPECT_EQ(0u, used(cache));
+    uint64_t cached = 0;
+    CHECK(pkv_store_prefetch(cache, nullptr, 0, whole.size(), whole.data()));
+    CHECK(pkv_store_wait(cache, nullptr, 0, whole.size(), whole.data(), 60000, &cached));
+    EXPECT_EQ(96u, cached);
+    Session session = open(cache);
+    uint64_t matched = 0;
+    CHECK(pkv_session_match_prefix(session, whole.size(), whole.data(), &matched));
+    EXPECT_EQ(96u, matched);
+    expect_holds(session, part(whole, 0, 96));
+    CHECK(pkv_cache_validate(cache));
+  }
+}
+
+TEST(States, WithStorageNoneTheEngineKeepsThemByBlock) {
+  Cache cache = create({.storage = PKV_STORAGE_NONE});
+  Session session = open(cache);
+  std::vector<State> slab(64, State(100));
+  const Text whole = text(1, 40);
+  for (size_t at = 0; at < whole.size(); at += 8) {
+    Batch batch = begin(cache, {session}, {8});
+    uint32_t before = 0, after = 0;
+    size_t count = 0;
+    CHECK(pkv_batch_state_blocks(batch, state_group, &before, 1, &after, &count));
+    ASSERT_EQ(1u, count);
+    EXPECT_EQ(at == 0, before == PKV_NO_BLOCK);
+    State state(100);
+    for (size_t i = 0; i < 8; i++)
+      next_state(i > 0                    ? state.data()
+                 : before == PKV_NO_BLOCK ? nullptr
+                                          : slab[before].data(),
+                 1, whole[at + i], state);
+    slab[after] = state;
+    const void* pointers[1];
+    void* to[1];
+    REFUSED(PKV_UNSUPPORTED, pkv_batch_states(batch, 1, pointers, 1, to, &count));
+    commit(batch, &whole[at]);
+  }
+  const std::vector<uint32_t> table = block_table(session, state_group);
+  EXPECT_EQ(state_of(whole, 1, 100), slab[table.back()]);
+}
+
+TEST(States, CallsForKeysAndValuesAreRefused) {
+  Cache cache = create({});
+  Session session = open(cache);
+  step(cache, {{session, text(1, 20)}});
+  Rows rows(1, 1, 16);
+  const pkv_tensor tensor = rows.tensor();
+  pkv_kv_view view{};
+  view.struct_size = sizeof view;
+  REFUSED(PKV_UNSUPPORTED, pkv_cache_kv_view(cache, 1, &view));
+  REFUSED(PKV_UNSUPPORTED, pkv_session_materialize(session, 1, 0, 1, &tensor, &tensor));
+  REFUSED(PKV_UNSUPPORTED, pkv_session_prefill(session, 0, 1, &tensor, &tensor));
+  REFUSED(PKV_UNSUPPORTED, pkv_session_push(session, 0, &tensor, &tensor));
+  int64_t slot;
+  size_t count;
+  REFUSED(PKV_UNSUPPORTED, pkv_session_slot_mapping(session, state_group, 0, 1, &slot));
+  REFUSED(PKV_UNSUPPORTED, pkv_session_kv_indices(session, state_group, 1, &slot, &count));
+  State state(100);
+  REFUSED(PKV_UNSUPPORTED, read_state(session, full_layer, 20, state));
+  REFUSED(PKV_OUT_OF_RANGE, read_state(session, 1, 21, state));
+  REFUSED(PKV_OUT_OF_RANGE, read_state(session, 1, 0, state));
+  REFUSED(PKV_OUT_OF_RANGE, read_state(session, 4, 20, state));
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_session_read_state(session, 1, 20, 99, state.data()));
+  Batch batch = begin(cache, {session}, {1});
+  REFUSED(PKV_UNSUPPORTED, pkv_batch_write(batch, 1, &tensor, &tensor));
+  REFUSED(PKV_UNSUPPORTED, pkv_batch_attend(batch, 1, nullptr, &tensor, &tensor));
+  REFUSED(PKV_UNSUPPORTED, pkv_batch_slot_mapping(batch, state_group, 1, &slot, &count));
+  const void* before;
+  void* after;
+  REFUSED(PKV_UNSUPPORTED, pkv_batch_states(batch, full_layer, &before, 1, &after, &count));
+  REFUSED(PKV_BUFFER_TOO_SMALL, pkv_batch_states(batch, 1, &before, 0, nullptr, &count));
+  EXPECT_EQ(1u, count);
+  const int32_t id = 1;
+  REFUSED(PKV_INCOMPLETE, pkv_batch_commit(batch, &id));
+  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "layer 0 of 4 was not written"));
+}
+
+// A step is one longer than the room for its states, or none of them can ever fit.
+TEST(States, AStepThatCanNeverFitIsTooLarge) {
+  Cache cache = create({.states = 4, .draft_tokens = 8});
+  Session session = open(cache);
+  const uint32_t four = 4, five = 5;
+  const pkv_session handle = session;
+  pkv_batch batch;
+  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &five, nullptr, &batch));
+  CHECK(pkv_batch_begin(cache, 1, &handle, &four, nullptr, &batch));
+  CHECK(pkv_batch_abort(batch));
+}
+
+TEST(States, AGroupOfStatesIsCheckedAsAWhole) {
+  const auto status = [](auto change, pkv_storage storage = PKV_STORAGE_PAGED) {
+    pkv_layer_group group;
+    CHECK(pkv_layer_group_init(&group, sizeof group));
+    group.layers = 2;
+    group.state_bytes = 100;
+    change(group);
+    pkv_cache_config config;
+    CHECK(pkv_cache_config_init(&config, sizeof config));
+    config.groups = &group;
+    config.group_count = 1;
+    config.blocks = 4;
+    config.storage = storage;
+    pkv_cache cache = nullptr;
+    const pkv_status created = pkv_cache_create(&config, &cache);
+    CHECK(pkv_cache_destroy(cache));
+    return created;
+  };
+  using Group = pkv_layer_group;
+  EXPECT_EQ(PKV_OK, status([](Group&) {}));
+  EXPECT_EQ(PKV_INVALID_ARGUMENT, status([](Group& group) { group.kv_heads = 1; }));
+  EXPECT_EQ(PKV_INVALID_ARGUMENT, status([](Group& group) { group.dtype = PKV_F16; }));
+  EXPECT_EQ(PKV_INVALID_ARGUMENT, status([](Group& group) { group.window = 1; }));
+  EXPECT_EQ(PKV_INVALID_ARGUMENT, status([](Group& group) { group.checkpoint_tokens = 24; }));
+  EXPECT_EQ(PKV_INVALID_ARGUMENT, status([](Group& group) { group.draft_tokens = 257; }));
+  EXPECT_EQ(PKV_OVERFLOW, status([](Group& group) { group.state_bytes = UINT64_MAX; }));
+  EXPECT_EQ(PKV_OVERFLOW, status([](Group& group) { group.state_bytes = UINT64_MAX / 8; }));
+  EXPECT_EQ(PKV_UNSUPPORTED, status([](Group&) {}, PKV_STORAGE_CONTIGUOUS));
+  EXPECT_EQ(PKV_INVALID_ARGUMENT, status([](Group& group) {
+              group.state_bytes = 0;
+              group.query_heads = group.kv_heads = 1;
+              group.key_dim = 16;
+              group.checkpoint_tokens = 16;
+            }));
+}
+
+TEST(States, AnySequenceOfCallsGivesTheStatesOfANaiveModel) {
+  const int operations = pkv::test::sanitized ? 120 : 400;
+  for (size_t s = 0; s < std::size(played_kinds); s++) {
+    uint64_t matched = 0, trimmed = 0;
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+      SCOPED_TRACE("setup " + std::to_string(s) + ", seed " + std::to_string(seed));
+      Random random(seed);
+      StatePlay play(played_kinds[s], random);
+      play.run(operations);
+      if (HasFatalFailure() || HasNonfatalFailure()) return;
+      EXPECT_GT(play.steps(), static_cast<uint64_t>(operations) / 8);
+      matched += play.matched();
+      trimmed += play.trimmed();
+    }
+    EXPECT_EQ(played_kinds[s].prefix, matched > 0);
+    EXPECT_GT(trimmed, 0u);
+  }
+}
+
+}  // namespace
+}  // namespace states
