@@ -62,6 +62,7 @@ from .generated.records import (
 from .kv import KVView, kv_read_slots, kv_write, kv_write_slots
 from .pool import Pool
 from .session import Resumed, Session, Snapshot
+from .states import SessionStates
 from .store import DirectoryStore, RedisStore, StoreConfig
 
 __version__ = VERSION
@@ -133,6 +134,7 @@ __all__ = [
     "Rows",
     "Session",
     "SessionInfo",
+    "SessionStates",
     "Snapshot",
     "Status",
     "Storage",

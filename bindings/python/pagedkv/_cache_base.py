@@ -20,7 +20,7 @@ from ._arrays import TokenIds, address, token_ids
 from ._exit import close_at_exit
 from ._handle import Handle, as_record, new_handle, report, unsigned
 from ._library import library, opened
-from ._memory import Memory
+from ._memory import Hold, Memory
 from ._python_store import Store
 from ._repr import counted
 from .config import CacheConfig
@@ -38,12 +38,13 @@ from .generated.records import (
 
 
 class LayerShape(NamedTuple):
-    """What rows of a layer look like."""
+    """What rows of a layer look like, or how many bytes its state has."""
 
     query_heads: int
     kv_heads: int
     key_dim: int
     value_dim: int
+    state_bytes: int
 
 
 class PrefixEvents(NamedTuple):
@@ -71,12 +72,18 @@ class CacheBase(Handle):
             close_at_exit(self)
         self.config = config
         self._shapes: dict[int, LayerShape] = {}
-        for group in config.layer_groups():
+        self._groups: dict[int, int] = {}
+        for index, group in enumerate(config.layer_groups()):
             shape = LayerShape(
-                group.query_heads, group.kv_heads, group.key_dim, group.value_dim or group.key_dim
+                group.query_heads,
+                group.kv_heads,
+                group.key_dim,
+                group.value_dim or group.key_dim,
+                group.state_bytes,
             )
             for layer in group.layer_numbers(max(self._shapes, default=-1) + 1):
                 self._shapes[layer] = shape
+                self._groups[layer] = index
 
     def _closer(self) -> Callable[[], None]:
         return functools.partial(self._memory.close, super()._closer())
@@ -85,6 +92,10 @@ class CacheBase(Handle):
         return _waiting.Ending(
             self._closer(), (self._owners, self._store), later=self._calls_python
         )
+
+    def hold_memory(self) -> Hold:
+        """Keeps the memory of the cache for arrays that show it."""
+        return self._memory.hold()
 
     def _shown(self) -> str:
         info, stats = self.info(), self.stats()
@@ -103,6 +114,20 @@ class CacheBase(Handle):
         if shape is None:
             raise MisuseError(Status.OUT_OF_RANGE, f"layer {layer} of {self.layers}")
         return shape
+
+    def rows_shape(self, layer: int) -> LayerShape:
+        """The shape of a layer that keeps K and V."""
+        shape = self.layer_shape(layer)
+        if shape.state_bytes:
+            raise MisuseError(
+                Status.UNSUPPORTED, f"layer {layer} keeps a state, and no keys and values"
+            )
+        return shape
+
+    def group_of(self, layer: int) -> int:
+        """The index of the group that a layer is in."""
+        self.layer_shape(layer)
+        return self._groups[layer]
 
     # ---- What there is
 

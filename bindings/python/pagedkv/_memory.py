@@ -43,6 +43,10 @@ class Memory:
         finally:
             self._readers.remove(me)
 
+    def hold(self) -> Hold:
+        """Reads the memory until the result is collected."""
+        return Hold(self)
+
     def close(self, destroy: Callable[[], None]) -> None:
         """Calls what destroys the cache, or raises BUSY where a call reads its memory."""
         me = os.getpid()
@@ -52,9 +56,20 @@ class Memory:
             if readers:
                 raise MisuseError(
                     Status.BUSY,
-                    f"{readers} calls of attention() read the cache's memory through a view",
+                    f"{readers} calls of attention() or arrays of states use the cache's memory",
                 )
             destroy()
             self._closed = True
         finally:
             self._closers.remove(me)
+
+
+class Hold:
+    """Keeps a cache's memory for as long as it lives; arrays that show the memory refer to it."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._reading = contextlib.ExitStack()
+        self._reading.enter_context(memory.read())
+
+    def __del__(self) -> None:
+        self._reading.close()

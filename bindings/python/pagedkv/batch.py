@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from .attention import AttentionParams, results
 from .errors import misuse
 from .generated.raw import IndexUnit
 from .session import Session, growing, kv_tensors
+from .states import SessionStates, shown
 
 
 class KVIndices(NamedTuple):
@@ -105,7 +107,7 @@ class Batch(Handle):
         [rows][query_heads][key_dim]; the result, [rows][query_heads][value_dim], goes into `out`
         or a new array of float32, and is returned. `lse` [rows][query_heads], if given, is
         filled with the logarithm of the sum of exp(score)."""
-        shape, rows = self.cache.layer_shape(layer), self.batch_rows
+        shape, rows = self.cache.rows_shape(layer), self.batch_rows
         result: Rows | Floats = (
             results(q, rows, shape.query_heads, shape.value_dim) if out is None else out
         )
@@ -124,6 +126,56 @@ class Batch(Handle):
             )
         )
         return result
+
+    def states(self, layer: int) -> list[SessionStates]:
+        """Where the states of a layer are, by session: read `before`, and write all of `after`
+        before the commit. The layer counts as written from now on.
+        """
+        size = self.cache.layer_shape(layer).state_bytes
+        indptr, tokens = self.state_indices(self.cache.group_of(layer))
+        before, after = np.zeros(len(self.sessions), np.uintp), np.empty(len(tokens), np.uintp)
+        count = ctypes.c_size_t()
+        library().check(
+            library().batch_states(
+                self._handle,
+                layer,
+                address(before),
+                len(after),
+                address(after),
+                ctypes.byref(count),
+            )
+        )
+        hold = self.cache.hold_memory()
+        return [
+            SessionStates(
+                shown(int(before[i]), size, False, hold) if before[i] else None,
+                tokens[first:end].tolist(),
+                [shown(int(at), size, True, hold) for at in after[first:end]],
+            )
+            for i, (first, end) in enumerate(itertools.pairwise(indptr.tolist()))
+        ]
+
+    def state_indices(self, group: int) -> tuple[npt.NDArray[np.uintp], npt.NDArray[np.uint32]]:
+        """indptr and tokens: session i keeps states of the group after its new tokens
+        tokens[indptr[i] : indptr[i + 1]].
+        """
+        indptr = np.empty(len(self.sessions) + 1, np.uintp)
+        number = unsigned(group, 32, "group")
+        found = growing(
+            np.uint32, library().batch_state_indices, self._handle, number, address(indptr)
+        )
+        return indptr, found
+
+    def state_blocks(self, group: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+        """The blocks of the states that the sessions have (NO_BLOCK: none yet), and of those to
+        write, in the order of state_indices().
+        """
+        before = np.empty(len(self.sessions), np.uint32)
+        number = unsigned(group, 32, "group")
+        found = growing(
+            np.uint32, library().batch_state_blocks, self._handle, number, address(before)
+        )
+        return before, found
 
     def accept(self, i: int, kept: Sequence[int]) -> None:
         """Keeps only these new tokens of session number i: the accepted path of a tree of

@@ -39,21 +39,25 @@ class PrefixConfig:
 @dataclasses.dataclass(frozen=True, repr=False)
 class LayerGroup:
     """Layers of one shape. A plain model needs none of this: the fields of CacheConfig
-    describe it.
+    describe it. Layers with `state_bytes` keep a state each in place of K and V: heads, dims,
+    dtypes, window, sinks and latent stay as they are then.
     """
 
     layers: int
-    query_heads: int
-    kv_heads: int
-    key_dim: int
+    query_heads: int = 0
+    kv_heads: int = 0
+    key_dim: int = 0
     value_dim: int = 0
-    dtype: DtypeLike = Dtype.F32
+    dtype: DtypeLike | None = None
     window: int = 0
     layer_indices: Sequence[int] | None = None
     blocks: int = 0
     value_dtype: DtypeLike | None = None
     sinks: int = 0
     latent: bool = False
+    state_bytes: int = 0
+    checkpoint_tokens: int = 0
+    draft_tokens: int = 0
 
     def __post_init__(self) -> None:
         take_names(self)
@@ -132,6 +136,9 @@ class CacheConfig:
         shared = {field.name for field in dataclasses.fields(LayerGroup)} - {
             "layer_indices",
             "blocks",
+            "state_bytes",
+            "checkpoint_tokens",
+            "draft_tokens",
         }
         given = {name: getattr(self, name) for name in shared}
         return [LayerGroup(**given | {"dtype": self.dtype or Dtype.F32})]

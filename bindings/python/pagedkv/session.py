@@ -25,6 +25,7 @@ from ._repr import counted
 from .errors import OutOfBlocksError
 from .generated.raw import NO_TOKEN, Status
 from .generated.records import SessionInfo
+from .states import StateBytes
 
 
 class Resumed(NamedTuple):
@@ -108,6 +109,27 @@ class Session(Handle):
         """Keeps the first `length` tokens and gives back every block beyond them."""
         library().check(library().session_trim(self._handle, unsigned(length, 64, "length")))
 
+    def last_trim(self, limit: int) -> int:
+        """The longest length up to `limit` that trim() can keep: with a window or with states not
+        every one is possible.
+        """
+        length = ctypes.c_uint64()
+        library().check(
+            library().session_last_trim(
+                self._handle, unsigned(limit, 64, "limit"), ctypes.byref(length)
+            )
+        )
+        return length.value
+
+    def read_state(self, layer: int, tokens: int | None = None) -> StateBytes:
+        """A copy of the state of a layer after so many tokens, by default after all."""
+        state = np.empty(self.cache.layer_shape(layer).state_bytes, np.uint8)
+        after = len(self) if tokens is None else unsigned(tokens, 64, "tokens")
+        library().check(
+            library().session_read_state(self._handle, layer, after, len(state), address(state))
+        )
+        return state
+
     def fork(self) -> Session:
         """A session with the same tokens; blocks are shared until one of the two writes."""
         return Session(self.cache, new_handle(library().session_fork, self._handle))
@@ -180,7 +202,7 @@ class Session(Handle):
     ) -> tuple[Any, Any]:
         """K and V of positions [first, first + n) of one layer as dense rows, by default to the
         end: into the arrays given, or new ones of float32."""
-        shape = self.cache.layer_shape(layer)
+        shape = self.cache.rows_shape(layer)
         rows = max(0, self.layer_length(layer) - first) if n is None else unsigned(n, 40, "n")
         new_k: Rows | Floats = (
             np.empty((rows, shape.kv_heads, shape.key_dim), np.float32) if k is None else k
@@ -252,7 +274,7 @@ def kv_tensors(
     """References to keys and to values (None: they are in the keys). With an int for `rows` they
     are those of one session, which have no padding.
     """
-    shape = cache.layer_shape(layer)
+    shape = cache.rows_shape(layer)
 
     def take(array: Rows, dim: int, what: str) -> Any:
         if isinstance(rows, BatchRows):

@@ -32,6 +32,10 @@ def test_the_pictures_are_drawn(tmp_path: pathlib.Path) -> None:
         assert len(png) > 10000
 
 
+def test_a_hybrid_model_gives_the_same_text() -> None:
+    assert "the same text with the library and without it" in run("hybrid.py")
+
+
 @pytest.mark.skipif(
     importlib.util.find_spec("torch") is None,
     reason="PyTorch is not installed: its decoder was NOT run",

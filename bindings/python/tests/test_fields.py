@@ -163,11 +163,12 @@ def _raw_fields(struct: str) -> list[str]:
 # The struct, the way, the bytes and texts that it takes, and the fields that no caller gives there.
 SIZES = {"struct_size", "reserved"}
 OF_CACHE = SIZES | {"group_count", "groups", "allocator", "logger", "runner", "prefix", "store"}
+OF_GROUPS = {"layer_indices", "blocks", "state_bytes", "checkpoint_tokens", "draft_tokens"}
 OF_FILE = SIZES | {"fingerprint_size", "key_size"}
 WAYS: list[tuple[str, Any, Fields, set[str]]] = [
     ("pkv_cache_config", flat, {}, OF_CACHE),
     ("pkv_layer_group", group, {}, SIZES | {"layer_indices"}),
-    ("pkv_layer_group", group_of_flat, {}, SIZES | {"layer_indices", "blocks"}),
+    ("pkv_layer_group", group_of_flat, {}, SIZES | OF_GROUPS),
     ("pkv_prefix_config", prefix, {}, SIZES),
     (
         "pkv_store_config",
