@@ -211,6 +211,27 @@ TEST(States, AMatchEndsWhereAStateIsCached) {
   CHECK(pkv_cache_validate(cache));
 }
 
+// While a text is generated it leaves a state after every block. These must not push out the state
+// at the end of the prompt, which is where other texts go on.
+TEST(States, TheStateOfAPromptOutlivesThoseOfWhatFollowedIt) {
+  Cache cache = create({.states = 8, .prefix = true});
+  const Text prompt = text(1, 64);
+  uint64_t matched = 0;
+  for (int32_t round = 0; round < 3; round++) {
+    Session session = open(cache);
+    CHECK(pkv_session_match_prefix(session, prompt.size(), prompt.data(), &matched));
+    EXPECT_EQ(round == 0 ? 0u : 64u, matched);
+    if (matched == 0) step(cache, {{session, prompt}});
+    Text whole = prompt;
+    for (const int32_t id : text(2 + round, 250)) {
+      step(cache, {{session, {id}}});
+      whole.push_back(id);
+    }
+    expect_holds(session, whole);
+    CHECK(pkv_cache_validate(cache));
+  }
+}
+
 TEST(States, SessionsComeBackFromAFile) {
   for (const bool prefix : {false, true}) {
     const Kind setup{.checkpoint_tokens = 32, .prefix = prefix};

@@ -40,7 +40,7 @@ void Publisher::take_over(Claim& claim, Node& end, std::span<memory::Sequence> s
         if (cached[g] == memory::no_block) {  // a window group had let it go
           if (pool.retain(own) != PKV_OK) continue;
           cached[g] = own;
-          contents_.windows.add(g, own, *node, node->start + i);
+          contents_.windows.add(g, own, *node, node->start + i, false);
           filled = true;
         } else if (pool.retain(cached[g]) == PKV_OK) {
           if (contents_.windows.has(g)) contents_.windows.hold(g, cached[g]);
@@ -109,7 +109,7 @@ void Publisher::store_run(Claim& claim, Tree::Run run, std::span<memory::Sequenc
   for (size_t i = 0; i < blocks_.size(); i++)
     if (blocks_[i] != memory::no_block && contents_.windows.has(i % groups))
       contents_.windows.add(i % groups, blocks_[i], stored,
-                            from + static_cast<uint32_t>(i / groups));
+                            from + static_cast<uint32_t>(i / groups), run.hashes.size() == 1);
   contents_.windows.extended(stored, from);
   contents_.record_changes(stored, from - stored.start, stored.size - 1, PKV_PREFIX_EVICTED);
 }

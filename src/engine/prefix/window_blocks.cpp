@@ -42,15 +42,19 @@ void WindowBlocks::move(size_t group, uint32_t id, List list) noexcept {
   slot.list = list;
   if (list == none) return;
   lists.evictable += list != held;
-  slot.after = head(group, list);
+  const bool first = list == inner && slot.passing && groups_[group]->has_states();
+  slot.after = first ? slots[head(group, list)].after : head(group, list);
   slot.before = slots[slot.after].before;
   slots[slot.before].after = slots[slot.after].before = id;
 }
 
-void WindowBlocks::add(size_t group, memory::Block block, Node& node, uint32_t position) noexcept {
+void WindowBlocks::add(size_t group, memory::Block block, Node& node, uint32_t position,
+                       bool passing) noexcept {
   const uint32_t id = memory::block_id(block);
-  lists_[group].slots[id].node = &node;
-  lists_[group].slots[id].position = position;
+  Slot& slot = lists_[group].slots[id];
+  slot.node = &node;
+  slot.position = position;
+  slot.passing = passing;
   move(group, id, held);
 }
 

@@ -9,7 +9,8 @@
 //
 // Blocks of the last two are evictable, whether their node is in use or not. Those that were used
 // longest ago come first. A node ends where a text ended or where texts went different ways, so
-// inner blocks are given up before anything else.
+// inner blocks are given up before anything else. Before them go inner states that a text left as
+// it grew block by block: another text hardly ever ends there, while it may end where a prompt did.
 #pragma once
 
 #include <memory>
@@ -44,8 +45,9 @@ class WindowBlocks {
     return position >= sinks(group) && position + window(group) < node.end();
   }
 
-  // The index took a reference to a block for a position of a node.
-  void add(size_t group, memory::Block block, Node& node, uint32_t position) noexcept;
+  // The index took a reference to a block for a position of a node. passing: it came alone, as
+  // blocks do while a text is generated.
+  void add(size_t group, memory::Block block, Node& node, uint32_t position, bool passing) noexcept;
   // The index is about to give up its reference to a block.
   void remove(size_t group, memory::Block block) noexcept;
   // Somebody takes a reference to a block.
@@ -73,6 +75,7 @@ class WindowBlocks {
     uint32_t position = 0;
     uint32_t before = 0, after = 0;
     List list = none;
+    bool passing = false;
   };
   struct Lists {
     std::pmr::vector<Slot> slots;  // by block id
@@ -84,7 +87,7 @@ class WindowBlocks {
     return node.blocks[size_t{position - node.start} * groups_.size() + group];
   }
   uint32_t head(size_t group, List list) const;
-  // Moves a block to the end of a list.
+  // Moves a block to the end of a list, or to the beginning of `inner` if it is a passing state.
   void move(size_t group, uint32_t id, List list) noexcept;
   // Calls visit(group, position, block) for what a match at the end of a node needs of the node.
   template <class Visit>
