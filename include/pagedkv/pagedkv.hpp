@@ -384,7 +384,16 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
     check(pkv_session_materialize(handle_, layer, first, n, k.get(), v.get()));
   }
 
+  /** Copies state_bytes bytes. */
+  void read_state(uint32_t layer, uint64_t tokens, Span<unsigned char> state) const {
+    check(pkv_session_read_state(handle_, layer, tokens, state.size(), state.data()));
+  }
+
   void trim(uint64_t length) { check(pkv_session_trim(handle_, length)); }
+  uint64_t last_trim(uint64_t limit) const {
+    return detail::told<uint64_t>(
+        [&](auto* out) { return pkv_session_last_trim(handle_, limit, out); });
+  }
   Session fork() const {
     return Session(
         detail::told<pkv_session>([&](auto* out) { return pkv_session_fork(handle_, out); }));
@@ -461,6 +470,22 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
     std::vector<uint32_t> last_block_lengths; /**< Tokens in the last block of each session. */
   };
 
+  /** What states() tells. */
+  struct States {
+    std::vector<const void*> before; /**< By session: the state it has; null: no token yet. */
+    std::vector<void*> after;        /**< Where to write those of state_indices(). */
+  };
+  /** What state_indices() tells. */
+  struct StateIndices {
+    std::vector<size_t> indptr;   /**< Where those of each session begin, and the end. */
+    std::vector<uint32_t> tokens; /**< After which of its new tokens a state is kept. */
+  };
+  /** What state_blocks() tells. */
+  struct StateBlocks {
+    std::vector<uint32_t> before; /**< By session: its block; PKV_NO_BLOCK: no token yet. */
+    std::vector<uint32_t> after;  /**< The blocks of state_indices(). */
+  };
+
   /** No batch: something to move one into. */
   Batch() noexcept = default;
   /** Owns the handle of a batch over so many sessions from now on. */
@@ -489,6 +514,32 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
   void attend(uint32_t layer, const ConstTensor& q, const Tensor& out,
               const pkv_attention_params& params) {
     check(pkv_batch_attend(handle_, layer, &params, q.get(), out.get()));
+  }
+
+  /** Addresses in the memory of the cache, until the batch ends. */
+  States states(uint32_t layer) {
+    States out;
+    out.before.resize(sessions_);
+    out.after = detail::listed<void*>([&](size_t capacity, auto* after, size_t* count) {
+      return pkv_batch_states(handle_, layer, out.before.data(), capacity, after, count);
+    });
+    return out;
+  }
+  StateIndices state_indices(uint32_t group) const {
+    StateIndices out;
+    out.indptr.resize(sessions_ + 1);
+    out.tokens = detail::listed<uint32_t>([&](size_t capacity, auto* tokens, size_t* count) {
+      return pkv_batch_state_indices(handle_, group, out.indptr.data(), capacity, tokens, count);
+    });
+    return out;
+  }
+  StateBlocks state_blocks(uint32_t group) const {
+    StateBlocks out;
+    out.before.resize(sessions_);
+    out.after = detail::listed<uint32_t>([&](size_t capacity, auto* after, size_t* count) {
+      return pkv_batch_state_blocks(handle_, group, out.before.data(), capacity, after, count);
+    });
+    return out;
   }
 
   void accept(size_t session, Span<const uint32_t> kept) {

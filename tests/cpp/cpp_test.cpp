@@ -333,6 +333,40 @@ TEST(Cpp, LatentGroupsHaveNoValues) {
   EXPECT_EQ(session.length(), 1u);
 }
 
+TEST(Cpp, GroupsMayKeepStates) {
+  pagedkv::LayerGroup group;
+  group.layers = 1, group.state_bytes = sizeof(uint64_t);
+  group.checkpoint_tokens = 16, group.draft_tokens = 2;
+  pagedkv::CacheConfig config;
+  config.groups = &group, config.group_count = 1, config.blocks = 16;
+  Cache cache(config);
+  Session session = cache.open();
+  // The state is the number of tokens.
+  const auto step = [&](uint32_t n) {
+    Batch batch = cache.begin({session}, {n});
+    const Batch::StateIndices kept = batch.state_indices(0);
+    const Batch::States states = batch.states(0);
+    EXPECT_EQ(states.after.size(), batch.state_blocks(0).after.size());
+    const uint64_t before =
+        states.before[0] == nullptr ? 0 : *static_cast<const uint64_t*>(states.before[0]);
+    EXPECT_EQ(before, session.length());
+    for (size_t i = 0; i < kept.tokens.size(); i++)
+      *static_cast<uint64_t*>(states.after[i]) = before + kept.tokens[i] + 1;
+    return batch;
+  };
+  step(40).commit();
+  Batch draft = step(2);
+  draft.accept(0, {0});
+  draft.commit();
+  EXPECT_EQ(session.length(), 41u);
+  EXPECT_EQ(session.last_trim(40), 32u);
+  unsigned char state[8];
+  session.read_state(0, 32, state);
+  EXPECT_EQ(state[0], 32);
+  session.trim(32);
+  EXPECT_EQ(status_of([&] { session.read_state(0, 41, state); }), PKV_OUT_OF_RANGE);
+}
+
 TEST(Cpp, FindsPrefixes) {
   auto config = small();
   pagedkv::PrefixConfig prefix;

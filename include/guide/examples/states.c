@@ -1,0 +1,94 @@
+/* A layer that keeps a state in place of keys and values. The state is how often each letter came
+ * lately: S' = 0.8 S + the letter's unit vector. */
+#include "toy.h"
+
+enum { BLOCK = 16, LAYER = 0, GROUP = 0 };
+
+/* [config] */
+static pkv_cache create_recurrent(void) {
+  pkv_layer_group group;
+  check(pkv_layer_group_init(&group, sizeof group));
+  group.layers = 1;
+  group.state_bytes = LETTERS * sizeof(float); /* heads and dims stay 0 */
+  group.checkpoint_tokens = 2 * BLOCK;         /* a state is kept every 32 tokens */
+  group.draft_tokens = 4;                      /* and after each token of a draft of 4 */
+  pkv_cache_config config;
+  check(pkv_cache_config_init(&config, sizeof config));
+  config.group_count = 1;
+  config.groups = &group; /* a hybrid model lists its attention layers, too */
+  config.blocks = 64;     /* each holds one state of every layer */
+  pkv_cache cache;
+  check(pkv_cache_create(&config, &cache));
+  return cache;
+}
+/* [config end] */
+
+/* [forward] */
+/* One layer of one session: reads the state before its tokens, and writes those that are kept. */
+static void forward(pkv_batch batch, const int32_t* tokens, uint32_t n) {
+  const void* before;
+  void* after[8];
+  uint32_t kept[8];
+  size_t indptr[2], count;
+  check(pkv_batch_state_indices(batch, GROUP, indptr, 8, kept, &count));
+  check(pkv_batch_states(batch, LAYER, &before, 8, after, &count));
+  float state[LETTERS] = {0}; /* before the first token there is none: begin with zeros */
+  if (before != NULL) memcpy(state, before, sizeof state);
+  for (uint32_t i = 0, k = 0; i < n; i++) {
+    for (int letter = 0; letter < LETTERS; letter++) state[letter] *= 0.8f;
+    state[tokens[i]] += 1;
+    if (k < count && kept[k] == i) memcpy(after[k++], state, sizeof state);
+  }
+}
+/* [forward end] */
+
+static void step(pkv_cache cache, pkv_session session, const int32_t* tokens, uint32_t n) {
+  pkv_batch batch;
+  check(pkv_batch_begin(cache, 1, &session, &n, NULL, &batch));
+  forward(batch, tokens, n);
+  check(pkv_batch_commit(batch, tokens));
+}
+
+static void print_state(const char* what, pkv_session session) {
+  uint64_t length;
+  float state[LETTERS];
+  check(pkv_session_length(session, &length));
+  check(pkv_session_read_state(session, LAYER, length, sizeof state, state));
+  printf("%s: %llu tokens, mostly '%c' lately\n", what, (unsigned long long)length,
+         ALPHABET[most_likely(state)]);
+}
+
+int main(void) {
+  const pkv_cache cache = create_recurrent();
+  pkv_session session, fork;
+  check(pkv_session_open(cache, NULL, &session));
+  text t = {0};
+  add(&t, "a state is as long after the last token as it was after the first");
+  step(cache, session, t.tokens, 60);
+  print_state("a prompt", session);
+  for (size_t i = 60; i < t.length; i++) step(cache, session, &t.tokens[i], 1);
+  print_state("its rest", session);
+
+  /* [trim] */
+  check(pkv_session_fork(session, &fork)); /* shares the states, and copies none */
+  printf("trim to 40: %s\n", pkv_status_string(pkv_session_trim(fork, 40)));
+  uint64_t length;
+  check(pkv_session_last_trim(fork, 40, &length));
+  check(pkv_session_trim(fork, length)); /* then compute tokens 32 to 39 again */
+  print_state("the checkpoint", fork);
+  /* [trim end] */
+
+  /* [draft] */
+  text draft = {0};
+  add(&draft, "zzzz");
+  const uint32_t four = 4, right[] = {0, 1}; /* two of the four turn out right */
+  pkv_batch batch;
+  check(pkv_batch_begin(cache, 1, &session, &four, NULL, &batch));
+  forward(batch, draft.tokens, four);
+  check(pkv_batch_accept(batch, 0, 2, right)); /* the state after the second one stays */
+  check(pkv_batch_commit(batch, draft.tokens));
+  print_state("a draft", session);
+  /* [draft end] */
+  check(pkv_cache_destroy(cache));
+  return EXIT_SUCCESS;
+}
