@@ -7,7 +7,9 @@ use crate::rows::{BatchRows, Rows, RowsMut};
 use crate::session::{Session, SessionId};
 use crate::sys;
 use std::fmt;
+use std::os::raw::c_void;
 use std::ptr::{null, null_mut};
+use std::slice::{from_raw_parts, from_raw_parts_mut};
 use std::sync::Arc;
 
 #[doc(inline)]
@@ -44,6 +46,34 @@ pub struct KvIndices {
     pub indices: Vec<i64>,
     /// How many tokens the last block of each session holds.
     pub last_block_length: Vec<u32>,
+}
+
+/// The states of one session in one layer: see [`Batch::states`]. Each begins at a multiple of 64.
+#[derive(Debug)]
+pub struct SessionStates<'b> {
+    /// The state before the new tokens. `None`: the session has no token yet.
+    pub before: Option<&'b [u8]>,
+    /// After which new tokens a state is kept, 0 the first, and where it is written.
+    pub after: Vec<(u32, &'b mut [u8])>,
+}
+
+/// After which new tokens states are kept: see [`Batch::state_indices`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateIndices {
+    /// Session `i` has `tokens[indptr[i]..indptr[i + 1]]`.
+    pub indptr: Vec<usize>,
+    /// Indices among the new tokens of each session, 0 the first, rising.
+    pub tokens: Vec<u32>,
+}
+
+/// In which blocks states are: see [`Batch::state_blocks`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateBlocks {
+    /// The block of the state that each session has; [`NO_BLOCK`](crate::NO_BLOCK): it has no token
+    /// yet.
+    pub before: Vec<u32>,
+    /// The blocks to write, in the order of [`StateIndices::tokens`].
+    pub after: Vec<u32>,
 }
 
 /// What a [commit](Batch::commit) takes: the ids of the new tokens as a slice, an array or a `Vec`,
@@ -323,6 +353,102 @@ impl<'s> Batch<'s> {
             )
         })?;
         Ok(KvIndices { indptr, indices, last_block_length })
+    }
+
+    /// The states of one layer of a group [with states](crate::LayerGroup::states), session by
+    /// session: what each has, and where those after its new tokens are written. The layer counts
+    /// as written from now on.
+    ///
+    /// There is always a place for the state after the last new token. A step that reaches past a
+    /// [checkpoint](crate::LayerGroup::checkpoint_tokens) has places for the states there and after
+    /// the last full block, too, and a [draft](crate::LayerGroup::draft_tokens) one after each
+    /// token: the state of that token and what precedes it in its branch. Write all of them before
+    /// the commit; until then they hold any bytes.
+    ///
+    /// ```
+    /// use pagedkv::{Cache, CacheConfig, LayerGroup, SessionStates};
+    ///
+    /// let cache = Cache::new(&CacheConfig::new(LayerGroup::states(1, 8)).blocks(64))?;
+    /// let mut session = cache.open_session()?;
+    /// for token in [3u64, 4] {
+    ///     let mut batch = cache.begin([(&mut session, 1)])?;
+    ///     for SessionStates { before, after } in batch.states(0)? {
+    ///         let sum = before.map_or(0, |state| u64::from_le_bytes(state.try_into().unwrap()));
+    ///         for (_, state) in after {
+    ///             state.copy_from_slice(&(sum + token).to_le_bytes());
+    ///         }
+    ///     }
+    ///     batch.commit(&[token as i32])?;
+    /// }
+    /// let mut state = [0; 8];
+    /// session.read_state(0, 2, &mut state)?;
+    /// assert_eq!(u64::from_le_bytes(state), 7);
+    /// # Ok::<(), pagedkv::Error>(())
+    /// ```
+    ///
+    /// States are of this step alone:
+    ///
+    /// ```compile_fail,E0505
+    /// # use pagedkv::{Cache, CacheConfig, LayerGroup};
+    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::states(1, 8)).blocks(64))?;
+    /// # let mut session = cache.open_session()?;
+    /// let mut batch = cache.begin([(&mut session, 1)])?;
+    /// let mut states = batch.states(0)?;
+    /// batch.commit(&[1])?;
+    /// states[0].after[0].1.fill(1); // the session's now, and of those who fork it
+    /// # Ok::<(), pagedkv::Error>(())
+    /// ```
+    ///
+    /// Nobody has a second way to write them:
+    ///
+    /// ```compile_fail,E0499
+    /// # use pagedkv::{Cache, CacheConfig, LayerGroup};
+    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::states(1, 8)).blocks(64))?;
+    /// # let mut session = cache.open_session()?;
+    /// let mut batch = cache.begin([(&mut session, 1)])?;
+    /// let (first, second) = (batch.states(0)?, batch.states(0)?);
+    /// # Ok::<(), pagedkv::Error>(())
+    /// ```
+    pub fn states(&mut self, layer: u32) -> Result<Vec<SessionStates<'_>>> {
+        let shape = self.cache.any_shape(layer)?;
+        let mut before = vec![null(); self.sessions.len()];
+        let after = fill(null_mut(), |capacity, after, n| unsafe {
+            sys::pkv_batch_states(self.handle, layer, before.as_mut_ptr(), capacity, after, n)
+        })?;
+        let indices = self.state_indices(shape.group)?;
+        let mut after = indices.tokens.into_iter().zip(after).map(|(token, state)| {
+            // The addresses differ, the library's memory has a value in every byte, and the borrow
+            // of the batch ends before the step does.
+            (token, unsafe { from_raw_parts_mut(state.cast(), shape.state_bytes) })
+        });
+        let of_session = |(state, ends): (*const c_void, &[usize])| SessionStates {
+            // What a session has does not change in its step.
+            before: (!state.is_null())
+                .then(|| unsafe { from_raw_parts(state.cast(), shape.state_bytes) }),
+            after: after.by_ref().take(ends[1] - ends[0]).collect(),
+        };
+        Ok(before.into_iter().zip(indices.indptr.windows(2)).map(of_session).collect())
+    }
+
+    /// After which new tokens of each session a group with states keeps a state.
+    pub fn state_indices(&self, group: u32) -> Result<StateIndices> {
+        let mut indptr = vec![0; self.sessions.len() + 1];
+        let starts = indptr.as_mut_ptr();
+        let tokens = fill(0, |capacity, tokens, n| unsafe {
+            sys::pkv_batch_state_indices(self.handle, group, starts, capacity, tokens, n)
+        })?;
+        Ok(StateIndices { indptr, tokens })
+    }
+
+    /// In which blocks the states of a group are, for engines with bytes of their own (storage
+    /// `NONE`) or with kernels that take ids.
+    pub fn state_blocks(&self, group: u32) -> Result<StateBlocks> {
+        let mut before = vec![0; self.sessions.len()];
+        let blocks = before.as_mut_ptr();
+        let after = fill(0, |capacity, after, n| unsafe {
+            sys::pkv_batch_state_blocks(self.handle, group, blocks, capacity, after, n)
+        })?;
+        Ok(StateBlocks { before, after })
     }
 }
 

@@ -46,8 +46,22 @@ unsafe impl Send for Owned {}
 unsafe impl Sync for Owned {}
 
 impl Owned {
+    /// The shape of a layer that keeps keys and values.
     #[inline]
     pub(crate) fn shape(&self, layer: u32) -> Result<Shape> {
+        let shape = self.any_shape(layer)?;
+        if shape.state_bytes > 0 {
+            return Err(Error::new(
+                Status::UNSUPPORTED,
+                format!("layer {layer} keeps a state, and no keys and values"),
+            ));
+        }
+        Ok(shape)
+    }
+
+    /// The shape of a layer, whatever it keeps.
+    #[inline]
+    pub(crate) fn any_shape(&self, layer: u32) -> Result<Shape> {
         let shape = self.shapes.get(layer as usize).copied();
         shape.ok_or_else(|| {
             Error::new(

@@ -30,6 +30,9 @@ pub struct LayerGroup {
     sinks: u32,
     blocks: u64,
     latent: bool,
+    state_bytes: u64,
+    checkpoint_tokens: u32,
+    draft_tokens: u32,
 }
 
 impl LayerGroup {
@@ -50,7 +53,17 @@ impl LayerGroup {
             sinks: 0,
             blocks: 0,
             latent: false,
+            state_bytes: 0,
+            checkpoint_tokens: 0,
+            draft_tokens: 0,
         }
+    }
+
+    /// Layers that keep a state of so many bytes each, in place of keys and values (linear
+    /// attention, state spaces, short convolutions): see [`Batch::states`](crate::Batch::states).
+    /// They have no heads, dims, types, window or sinks. Not with storage `CONTIGUOUS`.
+    pub fn states(layers: u32, state_bytes: u64) -> Self {
+        Self { state_bytes, ..Self::new(layers, 0, 0, 0) }
     }
 
     /// Which layers of the model these are. Without: those after the layers of the groups before.
@@ -102,6 +115,22 @@ impl LayerGroup {
         self
     }
 
+    /// With states: a step that reaches past a multiple of so many tokens keeps the state there,
+    /// for as long as the session has that token. A multiple of the block size. Default: no such
+    /// checkpoints.
+    pub fn checkpoint_tokens(mut self, tokens: u32) -> Self {
+        self.checkpoint_tokens = tokens;
+        self
+    }
+
+    /// With states: a step of at most so many new tokens of a session keeps the state after each of
+    /// them until its commit, so that [`Batch::accept`](crate::Batch::accept) can end at any; up to
+    /// 256. Default: none.
+    pub fn draft_tokens(mut self, tokens: u32) -> Self {
+        self.draft_tokens = tokens;
+        self
+    }
+
     /// The indices are borrowed by address.
     pub(crate) fn raw(&self) -> Result<sys::pkv_layer_group> {
         let mut raw = defaults(|out, size| unsafe { sys::pkv_layer_group_init(out, size) })?;
@@ -126,6 +155,9 @@ impl LayerGroup {
         raw.sinks = self.sinks;
         raw.blocks = self.blocks;
         raw.latent = self.latent.into();
+        raw.state_bytes = self.state_bytes;
+        raw.checkpoint_tokens = self.checkpoint_tokens;
+        raw.draft_tokens = self.draft_tokens;
         Ok(raw)
     }
 }
@@ -427,11 +459,13 @@ impl CacheConfig {
         let mut shapes =
             vec![Shape::default(); self.groups.iter().map(|group| group.layers as usize).sum()];
         let mut next = 0;
-        for group in &self.groups {
+        for (number, group) in (0..).zip(&self.groups) {
             let value_dim = if group.value_dim != 0 { group.value_dim } else { group.key_dim };
             let (query_heads, kv_heads, key_dim) =
                 (group.query_heads, group.kv_heads, group.key_dim);
-            let shape = Shape { query_heads, kv_heads, key_dim, value_dim };
+            let state_bytes = group.state_bytes as usize; // the library took it
+            let shape =
+                Shape { query_heads, kv_heads, key_dim, value_dim, group: number, state_bytes };
             let following: Vec<u32> = (next..next + group.layers).collect();
             for &layer in group.indices.as_ref().unwrap_or(&following) {
                 shapes[layer as usize] = shape;
@@ -449,6 +483,8 @@ pub(crate) struct Shape {
     pub kv_heads: u32,
     pub key_dim: u32,
     pub value_dim: u32,
+    pub group: u32,
+    pub state_bytes: usize, // 0: the layer keeps keys and values
 }
 
 impl Shape {

@@ -27,6 +27,10 @@ fn group() -> LayerGroup {
     group.window(7).sinks(8).blocks(9).latent()
 }
 
+fn group_of_states() -> LayerGroup {
+    LayerGroup::states(2, 3).layer_indices([3, 2]).checkpoint_tokens(4).draft_tokens(5)
+}
+
 fn check_group(raw: &sys::pkv_layer_group) {
     let sys::pkv_layer_group {
         struct_size,
@@ -43,12 +47,22 @@ fn check_group(raw: &sys::pkv_layer_group) {
         sinks,
         latent,
         reserved,
+        state_bytes,
+        checkpoint_tokens,
+        draft_tokens,
     } = *raw;
     assert_eq!((struct_size as usize, reserved), (size_of::<sys::pkv_layer_group>(), 0));
+    assert_eq!((state_bytes, checkpoint_tokens, draft_tokens), (0, 0, 0));
     assert_eq!((layers, query_heads, kv_heads, key_dim, value_dim), (2, 3, 4, 5, 6));
     assert_eq!(unsafe { std::slice::from_raw_parts(layer_indices, 2) }, [1, 0]);
     assert_eq!((dtype, value_dtype), (Dtype::INT8, Dtype::INT4));
     assert_eq!((window, sinks, blocks, latent), (7, 8, 9, 1));
+}
+
+fn check_group_of_states(raw: &sys::pkv_layer_group) {
+    assert_eq!((raw.layers, raw.query_heads, raw.kv_heads, raw.key_dim), (2, 0, 0, 0));
+    assert_eq!(unsafe { std::slice::from_raw_parts(raw.layer_indices, 2) }, [3, 2]);
+    assert_eq!((raw.state_bytes, raw.checkpoint_tokens, raw.draft_tokens), (3, 4, 5));
 }
 
 fn check_prefix(raw: &sys::pkv_prefix_config) {
@@ -69,7 +83,7 @@ fn of_a_cache() {
     open_library();
     let prefix =
         PrefixConfig::new().eviction(Eviction::LFU).pinned_blocks(3).salt_blocks(4).events(5);
-    let config = CacheConfig::with_groups([group(), group()])
+    let config = CacheConfig::with_groups([group(), group(), group_of_states()])
         .storage(Storage::NONE)
         .layout(Layout::PLAIN)
         .block_size(32);
@@ -117,8 +131,10 @@ fn of_a_cache() {
         assert_eq!(struct_size as usize, size_of::<sys::pkv_cache_config>());
         assert_eq!((storage, layout, block_size), (Storage::NONE, Layout::PLAIN, 32));
         assert_eq!((blocks, memory_bytes, threads, isa), (10, 11, 12, Isa::SCALAR));
-        assert_eq!((huge_pages, prefault, watermark, group_count), (HugePages::OFF, 1, 13, 2));
-        unsafe { std::slice::from_raw_parts(groups, 2) }.iter().for_each(check_group);
+        assert_eq!((huge_pages, prefault, watermark, group_count), (HugePages::OFF, 1, 13, 3));
+        let groups = unsafe { std::slice::from_raw_parts(groups, 3) };
+        groups[..2].iter().for_each(check_group);
+        check_group_of_states(&groups[2]);
         check_prefix(unsafe { &*prefix });
         let (allocator, logger, runner) = unsafe { (*allocator, *logger, *runner) };
         assert!(allocator.alloc.is_some() && allocator.free.is_some() && !allocator.user.is_null());

@@ -5,6 +5,7 @@
 //! * [`Cache`] is the memory of a model, described by a [`CacheConfig`] of [`LayerGroup`]s.
 //! * [`Session`] is one sequence. [`Batch`] is a forward pass over some of them: begin, then per
 //!   layer write and attend, then commit.
+//! * [`Batch::states`] is for layers that keep a state in place of keys and values.
 //! * [`Session::fork`], [`Snapshot`] and [`Prefix`] share what was computed.
 //! * [`Cache::save`] and [`Cache::load`] keep sessions in files.
 //! * [`Pool`] is block ids alone, and [`attention()`] attention over block tables of your own, in
@@ -70,7 +71,9 @@ mod store;
 mod structs;
 
 pub use attention::{attention, merge_states, AttentionParams, BoolMask};
-pub use batch::{Batch, IndexUnit, IntoTokens, KvIndices};
+pub use batch::{
+    Batch, IndexUnit, IntoTokens, KvIndices, SessionStates, StateBlocks, StateIndices,
+};
 pub use cache::Cache;
 pub use compute::Compute;
 pub use config::{

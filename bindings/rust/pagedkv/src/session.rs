@@ -236,6 +236,14 @@ impl Session {
         call(|| unsafe { sys::pkv_session_trim(self.handle, length) })
     }
 
+    /// The longest length, up to `limit`, that [`trim`](Self::trim) can keep: with a window or with
+    /// states that is not every one. 0 if there is no other.
+    pub fn last_trim(&self, limit: u64) -> Result<u64> {
+        let mut length = 0;
+        call(|| unsafe { sys::pkv_session_last_trim(self.handle, limit, &mut length) })?;
+        Ok(length)
+    }
+
     /// Opens a session with the same tokens. Blocks are shared; whoever writes to the part-filled
     /// last one first copies that one.
     pub fn fork(&self) -> Result<Session> {
@@ -346,6 +354,14 @@ impl Session {
         v: impl Into<RowsMut<'a>>,
     ) -> Result<()> {
         self.read(layer, positions, None, Some(v.into()))
+    }
+
+    /// Copies the state of one layer after so many committed tokens; `state` is as long as the
+    /// states of the layer. Held are those after the last token, after the last full block and at
+    /// [checkpoints](crate::LayerGroup::checkpoint_tokens).
+    pub fn read_state(&self, layer: u32, tokens: u64, state: &mut [u8]) -> Result<()> {
+        let (size, state) = (state.len(), state.as_mut_ptr().cast());
+        call(|| unsafe { sys::pkv_session_read_state(self.handle, layer, tokens, size, state) })
     }
 
     fn read(
