@@ -3,6 +3,7 @@ package pagedkv
 import (
 	"errors"
 	"runtime"
+	"unsafe"
 
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
@@ -269,4 +270,94 @@ func (b *Batch) KVIndices(
 		return nil, nil, nil, err
 	}
 	return indptr, indices, lastBlockLength, nil
+}
+
+// SessionStates are the states of one session in one layer: see Batch.States.
+type SessionStates struct {
+	Before []byte   // The state before the new tokens, read only; nil: the session has no token yet.
+	Tokens []uint32 // After which new tokens a state is kept, 0 the first; rising.
+	After  [][]byte // Where the state after each of these tokens is written.
+}
+
+// States gives the states of one layer of a group with LayerGroup.StateBytes, step by step: what
+// each session has, and where those after its new tokens are written. The layer counts as written
+// from now on.
+//
+// There is always a place for the state after the last new token. A step that reaches past a
+// checkpoint has places for the states there and after the last full block, too, and a draft
+// (LayerGroup.DraftTokens) one after each token: the state of that token and what precedes it in
+// its branch. Write all of them before Commit; until then they hold any bytes.
+//
+// The slices are the library's own memory, each at a multiple of 64. They are valid until Commit,
+// Abort or Close of the batch, or Close of the cache, and must not be used after it.
+func (b *Batch) States(layer int) ([]SessionStates, error) {
+	const op = "states"
+	number, err := unsigned32(op, "layer", layer)
+	if err != nil {
+		return nil, err
+	}
+	before := make([]unsafe.Pointer, len(b.sessions)+1)
+	after, err := list(op, b, func(capacity uint64, after *unsafe.Pointer, count *uint64) raw.Status {
+		return raw.BatchStates(
+			b.handle, number, unsafe.Pointer(&before[0]), capacity, unsafe.Pointer(after), count,
+		)
+	})
+	if err != nil {
+		return nil, err
+	}
+	s, _ := b.cache.shape(layer)
+	indptr, tokens, err := b.StateIndices(s.group)
+	if err != nil {
+		return nil, err
+	}
+	written := make([][]byte, len(after))
+	for i, state := range after {
+		written[i] = unsafe.Slice((*byte)(state), s.stateBytes)
+	}
+	states := make([]SessionStates, len(b.sessions))
+	for i := range states {
+		begin, end := indptr[i], indptr[i+1]
+		states[i] = SessionStates{Tokens: tokens[begin:end:end], After: written[begin:end:end]}
+		if before[i] != nil {
+			states[i].Before = unsafe.Slice((*byte)(before[i]), s.stateBytes)
+		}
+	}
+	return states, nil
+}
+
+// StateIndices tells after which new tokens a group with states keeps a state: step i those from
+// tokens[indptr[i]:indptr[i+1]], indices among its new tokens, 0 the first, rising.
+func (b *Batch) StateIndices(group int) (indptr []uint64, tokens []uint32, err error) {
+	const op = "state indices"
+	number, err := unsigned32(op, "group", group)
+	if err != nil {
+		return nil, nil, err
+	}
+	indptr = make([]uint64, len(b.sessions)+1)
+	tokens, err = list(op, b, func(capacity uint64, tokens *uint32, count *uint64) raw.Status {
+		return raw.BatchStateIndices(b.handle, number, &indptr[0], capacity, tokens, count)
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return indptr, tokens, nil
+}
+
+// StateBlocks tells in which blocks the states of a group are, for engines with bytes of their own
+// (StorageNone) or with kernels that take ids: before[i] that of the state that the session of step
+// i has, NoBlock if it has no token yet; after those to write, in the order of StateIndices.
+func (b *Batch) StateBlocks(group int) (before, after []uint32, err error) {
+	const op = "state blocks"
+	number, err := unsigned32(op, "group", group)
+	if err != nil {
+		return nil, nil, err
+	}
+	blocks := make([]uint32, len(b.sessions)+1)
+	after, err = list(op, b, func(capacity uint64, after *uint32, count *uint64) raw.Status {
+		return raw.BatchStateBlocks(b.handle, number, &blocks[0], capacity, after, count)
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return blocks[:len(b.sessions)], after, nil
 }

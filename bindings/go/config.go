@@ -26,6 +26,16 @@ type LayerGroup struct {
 	// V is the first ValueDim dims of K and is stored once, with it (the absorbed form of MLA).
 	Latent bool
 	Blocks uint64 // Blocks of this group; 0: those of the config.
+	// The layers keep a state of so many bytes each, in place of keys and values (linear attention,
+	// state spaces, short convolutions); 0: they keep keys and values. With it heads, dims, types,
+	// Window, Sinks and Latent stay 0. Not with StorageContiguous. See Batch.States.
+	StateBytes uint64
+	// With states: a step that reaches past a multiple of so many tokens keeps the state there, for
+	// as long as the session has that token. A multiple of the block size; 0: no such checkpoints.
+	CheckpointTokens int
+	// With states: a step of at most so many new tokens of a session keeps the state after each of
+	// them until its Commit, so that Accept can end at any; up to 256.
+	DraftTokens int
 }
 
 // PrefixConfig makes a cache keep what ended sessions computed, for new ones that begin alike: see
@@ -105,6 +115,9 @@ func (n *numbers) group(a *arena, given *LayerGroup, out *raw.LayerGroup) {
 	out.Sinks = n.u32("Sinks", given.Sinks)
 	out.Latent = flag(given.Latent)
 	out.Blocks = given.Blocks
+	out.StateBytes = given.StateBytes
+	out.CheckpointTokens = n.u32("CheckpointTokens", given.CheckpointTokens)
+	out.DraftTokens = n.u32("DraftTokens", given.DraftTokens)
 }
 
 func (n *numbers) prefix(a *arena, given *PrefixConfig) *raw.PrefixConfig {
@@ -165,9 +178,11 @@ func (c *CacheConfig) place(op string, a *arena, hooks *hooks) (*raw.CacheConfig
 	return out, n.err
 }
 
-// shape is what the checks of rows need to know of a layer.
+// shape is what the checks of rows, and states, need to know of a layer.
 type shape struct {
 	queryHeads, kvHeads, keyDim, valueDim int
+	group                                 int
+	stateBytes                            uint64
 }
 
 // shapes of a config that the library accepted, by layer.
@@ -180,7 +195,7 @@ func (c *CacheConfig) shapes() []shape {
 	before := 0
 	for i := range c.Groups {
 		g := &c.Groups[i]
-		one := shape{g.QueryHeads, g.KVHeads, g.KeyDim, g.ValueDim}
+		one := shape{g.QueryHeads, g.KVHeads, g.KeyDim, g.ValueDim, i, g.StateBytes}
 		if one.valueDim == 0 {
 			one.valueDim = one.keyDim
 		}

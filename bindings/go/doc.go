@@ -45,5 +45,6 @@
 //
 // Everything may be called from any goroutine. Different sessions and batches of one cache work at
 // once; a call that meets another on the same session or batch returns ErrBusy and changes nothing.
-// Slices belong to the library during the call only.
+// Slices belong to the library during the call only. The slices of Batch.States are the library's
+// memory, and belong to the caller until the batch ends.
 package pagedkv

@@ -190,6 +190,21 @@ func (s *Session) Trim(length int) error {
 	return call(op, s, func() raw.Status { return raw.SessionTrim(s.handle, tokens) })
 }
 
+// LastTrim is the longest length, up to limit, that Trim can keep: with a window or with states
+// that is not every one. 0 if there is no other.
+func (s *Session) LastTrim(limit int) (int, error) {
+	const op = "last trim"
+	longest, err := unsigned64(op, "limit", limit)
+	if err != nil {
+		return 0, err
+	}
+	var length uint64
+	err = call(op, s, func() raw.Status {
+		return raw.SessionLastTrim(s.handle, longest, &length)
+	})
+	return int(length), err
+}
+
 // Fork opens a session with the same tokens. Blocks are shared until somebody writes to them.
 func (s *Session) Fork() (*Session, error) {
 	var handle raw.Session
@@ -287,5 +302,25 @@ func (s *Session) Materialize(layer, begin, rows int, k, v Tensor) error {
 	}
 	return call(op, s, func() raw.Status {
 		return raw.SessionMaterialize(s.handle, number, position, uint64(rows), keys, values)
+	})
+}
+
+// ReadState copies the state of one layer after so many committed tokens into state, which is as
+// long as the states of the layer. Held are those after the last token, after the last full block
+// and at checkpoints (LayerGroup.CheckpointTokens).
+func (s *Session) ReadState(layer, tokens int, state []byte) error {
+	const op = "read state"
+	number, err := unsigned32(op, "layer", layer)
+	if err != nil {
+		return err
+	}
+	after, err := unsigned64(op, "tokens", tokens)
+	if err != nil {
+		return err
+	}
+	return call(op, s, func() raw.Status {
+		return raw.SessionReadState(
+			s.handle, number, after, uint64(len(state)), unsafe.Pointer(first(state)),
+		)
 	})
 }
