@@ -185,6 +185,32 @@ TEST(States, WhereBlocksAreShortTheStateOfTheLastFullBlockGivesWay) {
   EXPECT_EQ(c.get(), victims[0]);
 }
 
+TEST(States, ReservedBlocksCountAsThoseOfTheSession) {
+  Cache cache = create({.blocks = 64, .states = 6});
+  Session first = open(cache), idle = open(cache);
+  CHECK(pkv_session_reserve(idle, 16));
+  EXPECT_EQ(4u, info_of(idle).blocks) << "a block of each group with K and V, and two states";
+  EXPECT_EQ(4u, info_of(idle).exclusive_blocks);
+  const std::vector<Session> others = [&] {
+    std::vector<Session> opened;
+    for (int i = 0; i < 4; i++) {
+      opened.push_back(open(cache));
+      step(cache, {{opened.back(), text(i, 1)}});
+    }
+    return opened;
+  }();
+  const pkv_session session = first;
+  const uint32_t one = 1;
+  pkv_session victim;
+  size_t count = 0;
+  CHECK(pkv_session_set_priority(idle, -1));
+  CHECK(pkv_batch_choose_victims(cache, 1, &session, &one, 1, &victim, &count));
+  ASSERT_EQ(1u, count);
+  EXPECT_EQ(idle.get(), victim);
+  CHECK(pkv_session_suspend(victim));
+  step(cache, {{first, text(9, 1)}});
+}
+
 TEST(States, AMatchEndsWhereAStateIsCached) {
   Cache cache = create({.prefix = true});
   const Text whole = text(1, 100);

@@ -33,7 +33,7 @@ class Content {
 
   // Calls visit(group, entry, references) for every block held, by its place in the block table. A
   // reference of the prefix index is not counted, since the index gives its blocks up when they are
-  // needed. Reserved blocks of a group of states are not counted: they are in no table.
+  // needed. Blocks that are reserved for states are in no table, and not visited.
   template <class Visit>
   void for_each_block(const Visit& visit) const {
     const std::vector<std::vector<bool>> cached = cached_blocks();

@@ -214,6 +214,10 @@ pkv_session_info Session::info() const {
     info.blocks++;
     info.exclusive_blocks += references == 1;
   });
+  for (const memory::Sequence& sequence : content_.sequences()) {
+    info.blocks += sequence.spare_blocks().size();
+    info.exclusive_blocks += sequence.spare_blocks().size();
+  }
   return info;
 }
 

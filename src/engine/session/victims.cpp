@@ -25,6 +25,8 @@ class Forecast {
     session.content().for_each_block([&](size_t group, size_t entry, uint32_t references) {
       drop_reference(group, session.content().sequences()[group].ids()[entry], references);
     });
+    for (size_t g = 0; g < free_.size(); g++)
+      free_[g] += session.content().sequences()[g].spare_blocks().size();
   }
 
   // Counts the blocks that left the window of a session of the step, and its last full states.
@@ -62,8 +64,9 @@ class Forecast {
 
 bool holds_blocks(const Session& session) {
   const auto sequences = session.content().sequences();
-  return std::any_of(sequences.begin(), sequences.end(),
-                     [](const memory::Sequence& sequence) { return !sequence.blocks().empty(); });
+  return std::any_of(sequences.begin(), sequences.end(), [](const memory::Sequence& sequence) {
+    return !sequence.blocks().empty() || !sequence.spare_blocks().empty();
+  });
 }
 
 bool has_sparse_groups(const Cache& cache) {
