@@ -94,7 +94,9 @@ class StatePlay {
   // Returns whether there was room; else somebody is closed.
   bool made_room(pkv_status status) {
     if (status == PKV_OK) return true;
-    EXPECT_TRUE(status == PKV_OUT_OF_BLOCKS || status == PKV_TOO_LARGE) << pkv_last_error();
+    EXPECT_TRUE(status == PKV_OUT_OF_BLOCKS || status == PKV_TOO_LARGE ||
+                status == PKV_BATCH_TOO_LARGE)
+        << pkv_last_error();
     live_.erase(live_.begin() + static_cast<std::ptrdiff_t>(pick()));
     return false;
   }
