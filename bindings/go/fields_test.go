@@ -75,8 +75,6 @@ func TestFieldsOfACache(t *testing.T) {
 	numbered(t, &group)
 	numbered(t, &prefix)
 	group.LayerIndices = make([]uint32, group.Layers)
-	group.KeyRotation = make([]float32, group.KeyDim*group.KeyDim)
-	group.ValueRotation = make([]float32, group.ValueDim*group.ValueDim)
 	config.Groups, config.Prefix = []LayerGroup{group, group}, &prefix
 	config.Logger = func(LogLevel, string) {}
 	initial, initialGroup, initialPrefix := raw.CacheConfig{}, raw.LayerGroup{}, raw.PrefixConfig{}
@@ -92,7 +90,7 @@ func TestFieldsOfACache(t *testing.T) {
 		check(t, err)
 		// The model is in groups; the store is opened with the cache; Go has no allocator for C.
 		leftOut := "Layers QueryHeads KVHeads KeyDim ValueDim DType ValueDType Window Sinks " +
-			"Latent Rotation KeyRotation ValueRotation Allocator Store"
+			"Latent Allocator Store"
 		if runner == nil {
 			leftOut += " Runner"
 		} else {

@@ -47,11 +47,6 @@ type KVView struct {
 
 	KBlockStride, KRowStride, KHeadStride int64
 	VBlockStride, VRowStride, VHeadStride int64
-
-	Rotation Rotation // How the rows in the memory are rotated; those of callers never are.
-	// With RotationMatrix: orthogonal float32 matrices, [KeyDim][KeyDim] and [ValueDim][ValueDim];
-	// the zero Memory: K, or V, is not rotated.
-	KeyRotation, ValueRotation Memory
 }
 
 // Sequences is a ragged set of sequences over one KVView.
@@ -90,13 +85,6 @@ func (c *Cache) KVView(layer int) (KVView, error) {
 		KVHeads: int(r.KVHeads), KeyDim: int(r.KeyDim), ValueDim: int(r.ValueDim), Blocks: r.Blocks,
 		KBlockStride: r.KBlockStride, KRowStride: r.KRowStride, KHeadStride: r.KHeadStride,
 		VBlockStride: r.VBlockStride, VRowStride: r.VRowStride, VHeadStride: r.VHeadStride,
-		Rotation: Rotation(r.Rotation),
-	}
-	if r.KeyRotation != nil {
-		view.KeyRotation = Memory{unsafe.Pointer(r.KeyRotation), matrixBytes(view.KeyDim), c}
-	}
-	if r.ValueRotation != nil {
-		view.ValueRotation = Memory{unsafe.Pointer(r.ValueRotation), matrixBytes(view.ValueDim), c}
 	}
 	view.K = Memory{
 		data:  r.K,
@@ -114,8 +102,6 @@ func (c *Cache) KVView(layer int) (KVView, error) {
 	}
 	return view, nil
 }
-
-func matrixBytes(dim int) uint64 { return 4 * uint64(dim) * uint64(dim) }
 
 const tileTokens = 16
 
@@ -182,7 +168,6 @@ func (v *KVView) place(op string) (*raw.KVView, error) {
 		KBlockStride: v.KBlockStride, KRowStride: v.KRowStride, KHeadStride: v.KHeadStride,
 		VBlockStride: v.VBlockStride, VRowStride: v.VRowStride, VHeadStride: v.VHeadStride,
 	}
-	v.rotate(out, &n)
 	if n.err != nil {
 		return nil, n.err
 	}
@@ -205,15 +190,6 @@ func (v *KVView) place(op string) (*raw.KVView, error) {
 		)
 	}
 	return out, nil
-}
-
-// rotate sets the rotation of C's view.
-func (v *KVView) rotate(out *raw.KVView, n *numbers) {
-	n.matrix("KeyRotation", int(v.KeyRotation.bytes/4), v.KeyDim)
-	n.matrix("ValueRotation", int(v.ValueRotation.bytes/4), int(out.ValueDim))
-	out.Rotation = int32(v.Rotation)
-	out.KeyRotation = (*float32)(v.KeyRotation.data)
-	out.ValueRotation = (*float32)(v.ValueRotation.data)
 }
 
 func (s *Sequences) place(op string) (*raw.AttentionSequences, batchRows, error) {
@@ -289,10 +265,6 @@ func (v *KVView) Plan(memory []byte) (int, error) {
 		KeyDim: n.u32("KeyDim", v.KeyDim), ValueDim: n.u32("ValueDim", v.ValueDim),
 		Blocks: v.Blocks,
 	}
-	if out.ValueDim == 0 {
-		out.ValueDim = out.KeyDim
-	}
-	v.rotate(out, &n)
 	if n.err != nil {
 		return 0, n.err
 	}

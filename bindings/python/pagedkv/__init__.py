@@ -43,7 +43,6 @@ from .generated.raw import (
     PrefixEventKind,
     PrefixUse,
     Retention,
-    Rotation,
     Status,
     Storage,
 )
@@ -132,7 +131,6 @@ __all__ = [
     "RedisStore",
     "Resumed",
     "Retention",
-    "Rotation",
     "Rows",
     "Session",
     "SessionInfo",
