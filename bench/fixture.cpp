@@ -24,6 +24,7 @@ pkv_cache_config config_of(const Geometry& geometry) {
   config.threads = geometry.threads;
   config.isa = geometry.isa;
   config.layout = geometry.layout;
+  config.rotation = geometry.rotation;
   config.blocks = uint64_t{geometry.sessions} * ((geometry.tokens + geometry.extra) / 16 + 1);
   return config;
 }
@@ -88,7 +89,7 @@ Step::Step(const Geometry& geometry, Filled& filled, uint32_t new_tokens)
       out_(size_t{geometry.sessions} * new_tokens, geometry.query_heads(), geometry.dim,
            rows_dtype(geometry.dtype)),
       batch_(filled.begin(new_tokens)) {
-  check(pkv_batch_write(batch_, 0, kv_.tensor(), kv_.tensor()));
+  write();
   attend();  // working memory is made by the first call
 }
 

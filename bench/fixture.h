@@ -34,6 +34,7 @@ struct Geometry {
   uint32_t threads = 0;
   pkv_isa isa = PKV_ISA_AUTO;
   pkv_layout layout = PKV_LAYOUT_PACKED;
+  pkv_rotation rotation = PKV_ROTATION_NONE;
 
   uint32_t query_heads() const { return group * kv_heads; }
   // As they are stored, scales included.
@@ -77,6 +78,7 @@ class Step {
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
+  void write() { check(pkv_batch_write(batch_, 0, kv_.tensor(), kv_.tensor())); }
   void attend() { check(pkv_batch_attend(batch_, 0, nullptr, q_.tensor(), out_.tensor())); }
 
  private:
@@ -113,6 +115,7 @@ int choose();
 // Registers the benchmarks of one file.
 void register_decode();
 void register_prefill();
+void register_rotation();
 void register_write();
 void register_bookkeeping();
 void register_prefix();

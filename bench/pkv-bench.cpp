@@ -10,6 +10,7 @@ int main(int argc, char** argv) {
     pkv::bench::register_decode();
     pkv::bench::register_prefill();
     pkv::bench::register_write();
+    pkv::bench::register_rotation();
     pkv::bench::register_bookkeeping();
     pkv::bench::register_prefix();
     pkv::bench::register_store();

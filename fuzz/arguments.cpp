@@ -41,6 +41,25 @@ void run_alone(void*, size_t n, void (*task)(void*, size_t, uint32_t), void* con
   for (size_t i = 0; i < n; i++) task(context, i, 0);
 }
 
+// NULL, zeros, or the unit matrix of a dim.
+const float* draw_matrix(Source& draw, uint32_t matrix_dim) {
+  static std::vector<float> matrix(576 * 576), zeros(576 * 576);
+  if (draw.chance(20)) return nullptr;
+  if (matrix_dim > 576 || draw.chance(5)) return zeros.data();
+  std::fill(matrix.begin(), matrix.end(), 0.0f);
+  for (size_t i = 0; i < matrix_dim; i++) matrix[i * (matrix_dim + 1)] = 1;
+  return matrix.data();
+}
+
+// After the struct was spoilt: the matrices of its rotation, of which keys and values share one.
+template <class Struct>
+void draw_matrices(Struct& of, Source& draw) {
+  of.key_rotation = of.value_rotation = nullptr;
+  if (of.rotation != PKV_ROTATION_MATRIX && draw.chance(97)) return;
+  of.key_rotation = draw_matrix(draw, of.key_dim);
+  if (of.value_dim == 0 || of.value_dim == of.key_dim) of.value_rotation = of.key_rotation;
+}
+
 void cache_config(Source& draw) {
   Fixture& f = fixture();
   Padded<pkv_cache_config> config(pkv_cache_config_init);
@@ -54,8 +73,10 @@ void cache_config(Source& draw) {
     group.layers = 1;
     group.query_heads = group.kv_heads = static_cast<uint32_t>(draw.between(1, 4));
     group.key_dim = static_cast<uint32_t>(16 * draw.between(1, 4));
+    group.rotation = static_cast<pkv_rotation>(draw.below(3));
     const uint32_t struct_size = group.struct_size;
     spoil(group, draw);
+    draw_matrices(group, draw);
     if (draw.chance(90)) group.struct_size = struct_size;
     group.layer_indices =
         draw.chance(20) && group.layers <= indices.size() ? indices.data() : nullptr;
@@ -63,11 +84,13 @@ void cache_config(Source& draw) {
   if (groups.empty()) {
     config->layers = config->kv_heads = config->query_heads = 1;
     config->key_dim = dim;
+    config->rotation = static_cast<pkv_rotation>(draw.below(3));
   }
   config->group_count = static_cast<uint32_t>(groups.size());
   config->blocks = draw.between(1, 20);
   config->threads = 1;
   spoil(config.value, draw);
+  draw_matrices(config.value, draw);
   // As many groups as there are, each as long as the first says.
   std::vector<unsigned char> list(4 * 4096);
   const uint32_t stride = groups.empty() ? 0 : std::min(groups[0].struct_size, 4096u);
@@ -296,7 +319,9 @@ void stateless(Source& draw) {
   view->k_block_stride = view->v_block_stride = 2048;
   view->k_row_stride = view->v_row_stride = 64;
   view->k_head_stride = view->v_head_stride = 1024;
+  view->rotation = static_cast<pkv_rotation>(draw.below(3));
   spoil(view.value, draw);
+  draw_matrices(view.value, draw);
   const pkv_dtype value_dtype = view->value_dtype == 0 ? view->dtype : view->value_dtype;
   const bool k_honest = honest(reach(view.value, view->k_block_stride, view->k_row_stride,
                                      view->k_head_stride, view->dtype, view->key_dim),

@@ -42,10 +42,24 @@ std::vector<Plan> plans() {
   return {one, two, larger, plain, contiguous, ids};
 }
 
+// A plan with the two kinds of rotation.
+Plan rotated_plan() {
+  static const std::vector<float> exchange = [] {
+    std::vector<float> matrix(256);
+    for (size_t i = 0; i < 16; i++) matrix[i * 16 + (i + 8) % 16] = 1;
+    return matrix;
+  }();
+  Plan plan = plans()[1];
+  plan.groups[0].rotation = PKV_ROTATION_HADAMARD;
+  plan.groups[1].rotation = PKV_ROTATION_MATRIX;
+  plan.groups[1].value_rotation = exchange.data();
+  return plan;
+}
+
 // Empty where the file is refused because of its tables.
-pkv::file::Tables parsed(const Bytes& bytes) {
+pkv::file::Tables parsed(const Bytes& bytes, bool rotated) {
   try {
-    pkv::file::Tables tables = pkv::file::parse_tables(bytes);
+    pkv::file::Tables tables = pkv::file::parse_tables(bytes, rotated);
     static_cast<void>(tables.kv_bytes());
     return tables;
   } catch (const pkv::Error&) {
@@ -144,13 +158,16 @@ std::vector<std::unique_ptr<Caches>> all_caches() {
 FUZZ_TARGET(const uint8_t* data, size_t size) {
   static const std::vector<std::unique_ptr<Caches>> all = all_caches();
   if (size == 0) return;
-  const Caches& caches = *all[data[0] % all.size()];
+  static const Caches of_rotated(rotated_plan());
+  const bool rotated = data[0] / all.size() / 8 % 2 == 1;
+  const Caches& caches = rotated ? of_rotated : *all[data[0] % all.size()];
   Bytes tables(data + 1, data + size);
   tables.resize((tables.size() + 63) / 64 * 64);
-  const pkv::file::Tables read = parsed(tables);
+  const pkv::file::Tables read = parsed(tables, rotated);
   const bool partial = data[0] / all.size() / 4 % 2 == 1;
   const Bytes file = store_file::file_of(tables, keys_and_values(read),
-                                         partial ? lengths(read, data + size, size - 1) : Bytes());
+                                         partial ? lengths(read, data + size, size - 1) : Bytes(),
+                                         rotated ? 3 : 1);
   pkv_file_config config = file_config();
   config.prefix_index = data[0] / all.size() % 2;
   config.trust_salts = data[0] / all.size() / 2 % 2 == 0;

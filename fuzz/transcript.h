@@ -41,6 +41,13 @@ double amount(T n) {
   return static_cast<double>(n);
 }
 
+// The elements of the matrix of a rotation; of dims that are refused it is not read.
+inline double matrix_of(uint32_t dim) { return dim <= 576 ? amount(dim) * dim : 0; }
+template <class Struct>
+uint32_t values_of(const Struct& of) {
+  return of.value_dim == 0 ? of.key_dim : of.value_dim;
+}
+
 // ---- Arguments as C. NULL stays NULL; what lies behind another pointer becomes a copy. ----------
 
 std::string number_of(uint64_t value);

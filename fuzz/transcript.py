@@ -112,6 +112,12 @@ ARGUMENTS = {
 # What a struct's pointers lead to; shape: rows and heads of the call's queries.
 POINTERS = {
     "pkv_layer_group.layer_indices": "in(s.layer_indices, s.layers)",
+    "pkv_layer_group.key_rotation": "in(s.key_rotation, matrix_of(s.key_dim))",
+    "pkv_layer_group.value_rotation": "in(s.value_rotation, matrix_of(values_of(s)))",
+    "pkv_cache_config.key_rotation": "in(s.key_rotation, matrix_of(s.key_dim))",
+    "pkv_cache_config.value_rotation": "in(s.value_rotation, matrix_of(values_of(s)))",
+    "pkv_kv_view.key_rotation": "in(s.key_rotation, matrix_of(s.key_dim))",
+    "pkv_kv_view.value_rotation": "in(s.value_rotation, matrix_of(values_of(s)))",
     "pkv_cache_config.groups": "groups(s.groups, s.group_count)",
     "pkv_cache_config.allocator": "allocator(s.allocator)",
     "pkv_cache_config.logger": "logger(s.logger)",

@@ -1,5 +1,5 @@
 """What storing keys and values in fewer bits costs: perplexity, divergence and the first choice of
-a real model on text that it did not write, by the types of K and V.
+a real model on text that it did not write, by the types of K and V and with and without a rotation.
 
     quality.py MODEL_DIRECTORY [--tokens N]
 
@@ -12,7 +12,7 @@ import pathlib
 
 import torch
 import transformers
-from pagedkv import Dtype
+from pagedkv import Dtype, Rotation
 from pagedkv.transformers import PagedCache
 
 KINDS = (
@@ -25,11 +25,14 @@ KINDS = (
     ("K int8, V int4", Dtype.INT8, Dtype.INT4),
     ("int4", Dtype.INT4, None),
 )
+ROTATIONS = (Rotation.NONE, Rotation.HADAMARD)
 
 
 @torch.inference_mode()
-def log_probabilities(model, ids, dtype, value_dtype):
-    cache = PagedCache(model, tokens=ids.shape[1], dtype=dtype, value_dtype=value_dtype)
+def log_probabilities(model, ids, dtype, value_dtype, rotation):
+    cache = PagedCache(
+        model, tokens=ids.shape[1], dtype=dtype, value_dtype=value_dtype, rotation=rotation
+    )
     try:
         logits = model(input_ids=ids, past_key_values=cache, use_cache=True).logits
     finally:
@@ -38,17 +41,18 @@ def log_probabilities(model, ids, dtype, value_dtype):
 
 
 def compare(model, texts):
-    """{kind: [(sum of -log p of the text, sum of divergences, equal first choices, tokens)]}"""
-    sums = {name: torch.zeros(4, dtype=torch.float64) for name, _, _ in KINDS}
+    """{(kind, rotation): sums of -log p of the text, divergences, equal first choices, tokens}"""
+    cases = [(*kind, rotation) for kind in KINDS for rotation in ROTATIONS]
+    sums = {(name, rotation): torch.zeros(4, dtype=torch.float64) for name, _, _, rotation in cases}
     for ids in texts:
         exact = None
-        for name, dtype, value_dtype in KINDS:
-            found = log_probabilities(model, ids, dtype, value_dtype)
+        for name, dtype, value_dtype, rotation in cases:
+            found = log_probabilities(model, ids, dtype, value_dtype, rotation)
             exact = found if exact is None else exact
             surprise = -found.gather(1, ids[0, 1:, None]).sum()
             divergence = (exact.exp() * (exact - found)).sum()
             equal = (exact.argmax(-1) == found.argmax(-1)).sum()
-            sums[name] += torch.tensor([surprise, divergence, equal, len(found)])
+            sums[name, rotation] += torch.tensor([surprise, divergence, equal, len(found)])
     return sums
 
 
@@ -65,13 +69,13 @@ def main():
     workloads = json.loads((options.model / "workloads.json").read_text())
     text = max((w["prompts"][0] for w in workloads), key=len)[: options.tokens]
     texts = [torch.tensor([text[i : i + 2000]]) for i in range(0, len(text), 2000)]
-    print("| K and V | perplexity | KL to f32 | first choice as with f32 |")
-    print("|---|---|---|---|")
-    for name, (surprise, divergence, equal, count) in compare(model, texts).items():
+    print("| K and V | rotation | perplexity | KL to f32 | first choice as with f32 |")
+    print("|---|---|---|---|---|")
+    for (name, rotation), (surprise, divergence, equal, count) in compare(model, texts).items():
         perplexity = torch.exp(surprise / count)
         print(
-            f"| {name} | {perplexity:.3f} | {max(0.0, divergence / count):.2g} "
-            f"| {equal / count:.1%} |",
+            f"| {name} | {rotation.name.lower()} | {perplexity:.3f} "
+            f"| {max(0.0, divergence / count):.2g} | {equal / count:.1%} |",
             flush=True,
         )
 

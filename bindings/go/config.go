@@ -24,8 +24,12 @@ type LayerGroup struct {
 	// With a window: the first tokens that stay visible, and in memory, for ever.
 	Sinks int
 	// V is the first ValueDim dims of K and is stored once, with it (the absorbed form of MLA).
-	Latent bool
-	Blocks uint64 // Blocks of this group; 0: those of the config.
+	Latent   bool
+	Blocks   uint64   // Blocks of this group; 0: those of the config.
+	Rotation Rotation // How rows are rotated before they are stored.
+	// With RotationMatrix: orthogonal matrices, [KeyDim][KeyDim] and [ValueDim][ValueDim]; nil: K,
+	// or V, is not rotated.
+	KeyRotation, ValueRotation []float32
 	// The layers keep a state of so many bytes each, in place of keys and values (linear attention,
 	// state spaces, short convolutions); 0: they keep keys and values. With it heads, dims, types,
 	// Window, Sinks and Latent stay 0. Not with StorageContiguous. See Batch.States.
@@ -87,6 +91,15 @@ func (n *numbers) u32(name string, number int) uint32 {
 	return value
 }
 
+// matrix checks how many elements a matrix has, of which there may be none.
+func (n *numbers) matrix(name string, elements, dim int) {
+	if elements != 0 && elements != dim*dim && n.err == nil {
+		n.err = misuse(
+			n.op, ErrInvalidArgument, "%s has %d elements, not %d * %d", name, elements, dim, dim,
+		)
+	}
+}
+
 func flag(set bool) uint32 {
 	if set {
 		return 1
@@ -101,6 +114,15 @@ func (n *numbers) group(a *arena, given *LayerGroup, out *raw.LayerGroup) {
 			given.Layers, len(given.LayerIndices),
 		)
 	}
+	valueDim := given.ValueDim
+	if valueDim == 0 {
+		valueDim = given.KeyDim
+	}
+	n.matrix("KeyRotation", len(given.KeyRotation), given.KeyDim)
+	n.matrix("ValueRotation", len(given.ValueRotation), valueDim)
+	out.Rotation = int32(given.Rotation)
+	out.KeyRotation = first(placed(a, given.KeyRotation))
+	out.ValueRotation = first(placed(a, given.ValueRotation))
 	out.Layers = n.u32("Layers", given.Layers)
 	out.LayerIndices = first(placed(a, given.LayerIndices))
 	out.QueryHeads = n.u32("QueryHeads", given.QueryHeads)
@@ -135,7 +157,9 @@ func (c *CacheConfig) arenaSize() int {
 		spaceFor[raw.Logger](1) + spaceFor[raw.Runner](1) +
 		spaceFor[raw.LayerGroup](len(c.Groups)) + c.Store.arenaSize()
 	for i := range c.Groups {
-		size += spaceFor[uint32](len(c.Groups[i].LayerIndices))
+		size += spaceFor[uint32](len(c.Groups[i].LayerIndices)) +
+			spaceFor[float32](len(c.Groups[i].KeyRotation)) +
+			spaceFor[float32](len(c.Groups[i].ValueRotation))
 	}
 	return size
 }

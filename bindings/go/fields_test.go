@@ -75,6 +75,8 @@ func TestFieldsOfACache(t *testing.T) {
 	numbered(t, &group)
 	numbered(t, &prefix)
 	group.LayerIndices = make([]uint32, group.Layers)
+	group.KeyRotation = make([]float32, group.KeyDim*group.KeyDim)
+	group.ValueRotation = make([]float32, group.ValueDim*group.ValueDim)
 	config.Groups, config.Prefix = []LayerGroup{group, group}, &prefix
 	config.Logger = func(LogLevel, string) {}
 	initial, initialGroup, initialPrefix := raw.CacheConfig{}, raw.LayerGroup{}, raw.PrefixConfig{}
@@ -90,7 +92,7 @@ func TestFieldsOfACache(t *testing.T) {
 		check(t, err)
 		// The model is in groups; the store is opened with the cache; Go has no allocator for C.
 		leftOut := "Layers QueryHeads KVHeads KeyDim ValueDim DType ValueDType Window Sinks " +
-			"Latent Allocator Store"
+			"Latent Rotation KeyRotation ValueRotation Allocator Store"
 		if runner == nil {
 			leftOut += " Runner"
 		} else {
@@ -204,6 +206,8 @@ func TestFieldsOfAttention(t *testing.T) {
 	numbered(t, &view)
 	view.KBlockStride, view.KRowStride, view.KHeadStride = 21, 22, 23
 	view.VBlockStride, view.VRowStride, view.VHeadStride = 24, 25, 26
+	view.KeyRotation = MemoryOf(make([]float32, view.KeyDim*view.KeyDim))
+	view.ValueRotation = MemoryOf(make([]float32, view.ValueDim*view.ValueDim))
 	kv, err := view.place("test")
 	check(t, err)
 	arrived(t, kv, &raw.KVView{}, "")

@@ -192,6 +192,29 @@ const (
 	ISANEONBF16 ISA = 10
 )
 
+// Rotation: How rows of K and V are rotated before they are stored. Queries are rotated as K, and
+// outputs back from V, so that callers see no rotation: scores stay the same, and a few large dims
+// are spread over all others, which is what types of few bits need (guide/quality.md). The rotation
+// is computed in fp32 and fused into write, attend and materialize. What is stored is rotated:
+// blocks, files and items of stores. Reading rows back undoes it up to the rounding of fp32, also
+// for types that otherwise return what was written. A NaN or an infinity spreads to all dims that
+// are rotated together.
+type Rotation int32
+
+// Values of Rotation.
+const (
+	// Rows are stored as they are (default).
+	RotationNone Rotation = 0
+	// Each run of n dims, the largest power of two that divides the head dim, is multiplied by 1 /
+	// sqrt(n), by the signs of its dims, and by the n x n matrix of Hadamard (Sylvester's). The
+	// sign of dim d is minus where bit d of the fraction of pi is 1: the bits are those of
+	// 0x243F6A88 0x85A308D3 ..., the highest first. Of latent groups, V is rotated with the runs of
+	// K, and value_dim is a multiple of n.
+	RotationHadamard Rotation = 1
+	// A row becomes row times matrix; the caller gives an orthogonal one for K, for V, or both.
+	RotationMatrix Rotation = 2
+)
+
 // HugePages: What to ask of the operating system for the slab.
 type HugePages int32
 

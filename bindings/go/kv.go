@@ -26,6 +26,10 @@ func MemoryOf[T float32 | uint16 | byte](slice []T) Memory {
 	}
 }
 
+func (m Memory) floats() []float32 {
+	return unsafe.Slice((*float32)(m.data), m.bytes/4)
+}
+
 // Pointer is the address of the memory; of a cache's it is read only, and good as long as the cache
 // is open.
 func (m Memory) Pointer() unsafe.Pointer { return m.data }
@@ -47,6 +51,11 @@ type KVView struct {
 
 	KBlockStride, KRowStride, KHeadStride int64
 	VBlockStride, VRowStride, VHeadStride int64
+
+	Rotation Rotation // How the rows in the memory are rotated; those of callers never are.
+	// With RotationMatrix: orthogonal float32 matrices, [KeyDim][KeyDim] and [ValueDim][ValueDim];
+	// the zero Memory: K, or V, is not rotated.
+	KeyRotation, ValueRotation Memory
 }
 
 // Sequences is a ragged set of sequences over one KVView.
@@ -85,6 +94,13 @@ func (c *Cache) KVView(layer int) (KVView, error) {
 		KVHeads: int(r.KVHeads), KeyDim: int(r.KeyDim), ValueDim: int(r.ValueDim), Blocks: r.Blocks,
 		KBlockStride: r.KBlockStride, KRowStride: r.KRowStride, KHeadStride: r.KHeadStride,
 		VBlockStride: r.VBlockStride, VRowStride: r.VRowStride, VHeadStride: r.VHeadStride,
+		Rotation: Rotation(r.Rotation),
+	}
+	if r.KeyRotation != nil {
+		view.KeyRotation = Memory{unsafe.Pointer(r.KeyRotation), matrixBytes(view.KeyDim), c}
+	}
+	if r.ValueRotation != nil {
+		view.ValueRotation = Memory{unsafe.Pointer(r.ValueRotation), matrixBytes(view.ValueDim), c}
 	}
 	view.K = Memory{
 		data:  r.K,
@@ -102,6 +118,8 @@ func (c *Cache) KVView(layer int) (KVView, error) {
 	}
 	return view, nil
 }
+
+func matrixBytes(dim int) uint64 { return 4 * uint64(dim) * uint64(dim) }
 
 const tileTokens = 16
 
@@ -168,6 +186,7 @@ func (v *KVView) place(op string) (*raw.KVView, error) {
 		KBlockStride: v.KBlockStride, KRowStride: v.KRowStride, KHeadStride: v.KHeadStride,
 		VBlockStride: v.VBlockStride, VRowStride: v.VRowStride, VHeadStride: v.VHeadStride,
 	}
+	v.rotate(out, &n)
 	if n.err != nil {
 		return nil, n.err
 	}
@@ -190,6 +209,15 @@ func (v *KVView) place(op string) (*raw.KVView, error) {
 		)
 	}
 	return out, nil
+}
+
+// rotate sets the rotation of C's view.
+func (v *KVView) rotate(out *raw.KVView, n *numbers) {
+	n.matrix("KeyRotation", int(v.KeyRotation.bytes/4), v.KeyDim)
+	n.matrix("ValueRotation", int(v.ValueRotation.bytes/4), int(out.ValueDim))
+	out.Rotation = int32(v.Rotation)
+	out.KeyRotation = (*float32)(v.KeyRotation.data)
+	out.ValueRotation = (*float32)(v.ValueRotation.data)
 }
 
 func (s *Sequences) place(op string) (*raw.AttentionSequences, batchRows, error) {
@@ -233,7 +261,7 @@ func (s *Sequences) place(op string) (*raw.AttentionSequences, batchRows, error)
 // reading calls what reads or writes the memory of a view. If it is a cache's, Close does not come
 // in between.
 func (v *KVView) reading(use func() error) error {
-	for _, memory := range []Memory{v.K, v.V} {
+	for _, memory := range []Memory{v.K, v.V, v.KeyRotation, v.ValueRotation} {
 		if memory.cache != nil {
 			// Close gives way and never waits, so two locks are no danger.
 			memory.cache.memory.RLock()
@@ -249,14 +277,8 @@ func (v *KVView) reading(use func() error) error {
 // NoSlot is the slot of a row that is padding: nothing is written or read for it.
 const NoSlot int64 = raw.NoSlot
 
-// Plan lays out K and V in one run of memory, as a cache of the same Layout has them: it sets the
-// strides, and ValueDim and ValueDType where they are 0, and gives how many bytes K and V take.
-// With a slice of so many bytes it sets K and V, too.
-func (v *KVView) Plan(memory []byte) (int, error) {
-	const op = "plan"
-	if err := library.Load(""); err != nil {
-		return 0, err
-	}
+// planned gives C's view with its strides, and the bytes of K and V.
+func (v *KVView) planned(op string) (*raw.KVView, uint64, error) {
 	n := numbers{op: op}
 	out := &raw.KVView{
 		StructSize: uint32(unsafe.Sizeof(raw.KVView{})), DType: int32(v.DType),
@@ -265,13 +287,46 @@ func (v *KVView) Plan(memory []byte) (int, error) {
 		KeyDim: n.u32("KeyDim", v.KeyDim), ValueDim: n.u32("ValueDim", v.ValueDim),
 		Blocks: v.Blocks,
 	}
-	if n.err != nil {
-		return 0, n.err
+	if out.ValueDim == 0 {
+		out.ValueDim = out.KeyDim
 	}
+	v.rotate(out, &n)
+	if n.err != nil {
+		return nil, 0, n.err
+	}
+	// C writes to this struct, and Go does not let it have pointers to memory of Go's then. So it
+	// has copies of the matrices.
+	a, err := newArena(int(v.KeyRotation.bytes+v.ValueRotation.bytes) + 2*arenaAlignment)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer a.free()
+	out.KeyRotation = first(placed(a, v.KeyRotation.floats()))
+	out.ValueRotation = first(placed(a, v.ValueRotation.floats()))
 	// C is asked for sizes alone, and computes no address in memory of Go's. V lies behind K by the
 	// difference to an address that is never used.
 	var bytes uint64
-	err := call(op, v, func() raw.Status { return raw.KVViewPlan(out, 0, nil, &bytes) })
+	err = call(op, v, func() raw.Status { return raw.KVViewPlan(out, 0, nil, &bytes) })
+	out.KeyRotation, out.ValueRotation = nil, nil
+	return out, bytes, err
+}
+
+// Plan lays out K and V in one run of memory, as a cache of the same Layout has them: it sets the
+// strides, and ValueDim and ValueDType where they are 0, and gives how many bytes K and V take.
+// With a slice of so many bytes it sets K and V, too.
+func (v *KVView) Plan(memory []byte) (int, error) {
+	const op = "plan"
+	if err := library.Load(""); err != nil {
+		return 0, err
+	}
+	var (
+		out   *raw.KVView
+		bytes uint64
+	)
+	err := v.reading(func() (err error) {
+		out, bytes, err = v.planned(op)
+		return err
+	})
 	if err != nil {
 		return 0, err
 	}

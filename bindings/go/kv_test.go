@@ -1,6 +1,7 @@
 package pagedkv_test
 
 import (
+	"math"
 	"testing"
 
 	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
@@ -113,6 +114,62 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 	}
 	_, err = (&pagedkv.KVView{DType: pagedkv.F32, BlockSize: 16}).Plan(nil)
 	refused(t, err, pagedkv.ErrInvalidArgument)
+}
+
+// A rotation is in what is stored, and in nothing that is read.
+func TestRotations(t *testing.T) {
+	exchange := make([]float32, 256)
+	for i := 0; i < 16; i++ {
+		exchange[i*16+(i+8)%16] = 1
+	}
+	rows := make([]float32, 32)
+	for i := range rows {
+		rows[i] = float32(i*7%32) / 32
+	}
+	for _, rotation := range []pagedkv.Rotation{
+		pagedkv.RotationNone, pagedkv.RotationHadamard, pagedkv.RotationMatrix,
+	} {
+		group := pagedkv.LayerGroup{
+			Layers: 1, QueryHeads: 1, KVHeads: 1, KeyDim: 16, Rotation: rotation,
+		}
+		view := pagedkv.KVView{
+			Layout: pagedkv.LayoutPlain, DType: pagedkv.F32, BlockSize: 16, KVHeads: 1, KeyDim: 16,
+			Blocks: 1, Rotation: rotation,
+		}
+		if rotation == pagedkv.RotationMatrix {
+			group.KeyRotation, view.KeyRotation = exchange, pagedkv.MemoryOf(exchange)
+		}
+		cache, err := pagedkv.NewCache(pagedkv.CacheConfig{
+			Groups: []pagedkv.LayerGroup{group}, Blocks: 4,
+		})
+		must(t, err)
+		seen, err := cache.KVView(0)
+		must(t, err)
+		if seen.Rotation != rotation {
+			t.Errorf("rotation %v, expected %v", seen.Rotation, rotation)
+		}
+		must(t, cache.Close())
+
+		size, err := view.Plan(nil)
+		must(t, err)
+		_, err = view.Plan(make([]byte, size))
+		must(t, err)
+		read := make([]float32, 32)
+		given, to := pagedkv.Float32(rows), pagedkv.Float32(read)
+		must(t, pagedkv.WriteSlots(view, []int64{0, 5}, given, given))
+		must(t, pagedkv.ReadSlots(view, []int64{0, 5}, to, pagedkv.Tensor{}))
+		for i, want := range rows {
+			if math.Abs(float64(read[i]-want)) > 1e-6 {
+				t.Fatalf("element %d is %g, expected %g", i, read[i], want)
+			}
+		}
+	}
+	short := pagedkv.LayerGroup{
+		Layers: 1, QueryHeads: 1, KVHeads: 1, KeyDim: 32, Rotation: pagedkv.RotationMatrix,
+		KeyRotation: exchange,
+	}
+	_, err := pagedkv.NewCache(pagedkv.CacheConfig{Groups: []pagedkv.LayerGroup{short}, Blocks: 4})
+	refused(t, err, pagedkv.ErrInvalidArgument, "KeyRotation has 256 elements, not 32 * 32")
 }
 
 func TestBatchesTakePaddedRows(t *testing.T) {

@@ -75,6 +75,30 @@ typedef enum pkv_isa PKV_ENUM {
   PKV_ISA_NEON_BF16 = 10 /**< NEON with DotProd, BF16 and I8MM. */
 } pkv_isa;
 
+/**
+ * How rows of K and V are rotated before they are stored. Queries are rotated as K, and outputs
+ * back from V, so that callers see no rotation: scores stay the same, and a few large dims are
+ * spread over all others, which is what types of few bits need (guide/quality.md).
+ *
+ * The rotation is computed in fp32 and fused into write, attend and materialize. What is stored is
+ * rotated: blocks, files and items of stores. Reading rows back undoes it up to the rounding of
+ * fp32, also for types that otherwise return what was written. A NaN or an infinity spreads to all
+ * dims that are rotated together.
+ */
+typedef enum pkv_rotation PKV_ENUM {
+  PKV_ROTATION_NONE = 0, /**< Rows are stored as they are (default). */
+  /**
+   * Each run of n dims, the largest power of two that divides the head dim, is multiplied by
+   * 1 / sqrt(n), by the signs of its dims, and by the n x n matrix of Hadamard (Sylvester's). The
+   * sign of dim d is minus where bit d of the fraction of pi is 1: the bits are those of 0x243F6A88
+   * 0x85A308D3 ..., the highest first. Of latent groups, V is rotated with the runs of K, and
+   * value_dim is a multiple of n.
+   */
+  PKV_ROTATION_HADAMARD = 1,
+  /** A row becomes row times matrix; the caller gives an orthogonal one for K, for V, or both. */
+  PKV_ROTATION_MATRIX = 2
+} pkv_rotation;
+
 /** What to ask of the operating system for the slab. */
 typedef enum pkv_huge_pages PKV_ENUM {
   PKV_HUGE_PAGES_ADVISE = 0, /**< Transparent huge pages where the system offers them (default). */
@@ -117,8 +141,18 @@ typedef struct pkv_layer_group {
    * 1: V is the first value_dim dims of K and is stored once, with it (the absorbed form of MLA).
    */
   uint32_t latent;
-  uint32_t reserved; /**< 0. */
-  uint64_t blocks;   /**< Blocks of this group; 0 (default): those of the config. */
+  pkv_rotation rotation; /**< How rows are rotated before they are stored. Default NONE. */
+  uint64_t blocks;       /**< Blocks of this group; 0 (default): those of the config. */
+  /**
+   * Rotation MATRIX: [key_dim][key_dim], the matrix of K and of queries. Its rows have length 1 and
+   * are orthogonal to each other, to within 1e-4. NULL: K is not rotated. Other rotations: NULL.
+   */
+  const float* key_rotation;
+  /**
+   * Rotation MATRIX: [value_dim][value_dim], the matrix of V and of outputs. NULL: V is not
+   * rotated, nor may it be in a latent group.
+   */
+  const float* value_rotation;
   /**
    * The layers keep a state of so many bytes each, in place of K and V (linear attention, state
    * spaces, short convolutions); 0 (default): they keep K and V. With it heads, dims, dtypes,
@@ -193,7 +227,10 @@ typedef struct pkv_cache_config {
   uint32_t sinks;        /**< With a window: first tokens that stay visible for ever. Default 0. */
   uint32_t latent;       /**< 1: V is the first value_dim dims of K. Default 0. */
   uint32_t group_count;  /**< 0 (default): one group, described above. Else how many groups. */
-  /** [group_count]: groups, each of groups[0].struct_size bytes. The ten fields above stay 0. */
+  /**
+   * [group_count]: groups, each of groups[0].struct_size bytes. The ten fields above stay 0, and
+   * those of the rotation below, too.
+   */
   const pkv_layer_group* groups;
 
   /* Its memory. */
@@ -238,6 +275,12 @@ typedef struct pkv_cache_config {
   const pkv_runner* runner; /**< The caller's threads; threads must be 0 then. NULL: oneTBB's. */
   /** Hears of what works, but worse than it should (guide/diagnose.md). NULL (default): silence. */
   const pkv_logger* logger;
+
+  /* More of the model that the first fields describe as one group, as in pkv_layer_group. */
+  pkv_rotation rotation;       /**< How rows are rotated before they are stored. Default NONE. */
+  uint32_t reserved;           /**< 0. */
+  const float* key_rotation;   /**< Rotation MATRIX: [key_dim][key_dim]. NULL: none of K. */
+  const float* value_rotation; /**< Rotation MATRIX: [value_dim][value_dim]. NULL: none of V. */
 } pkv_cache_config;
 
 /**

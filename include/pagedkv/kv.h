@@ -53,6 +53,15 @@ typedef struct pkv_kv_view {
   int64_t v_block_stride; /**< V: from block to block. */
   int64_t v_row_stride;   /**< V: from token to token; PACKED: from tile to tile. */
   int64_t v_head_stride;  /**< V: from KV head to KV head. */
+  /**
+   * How the rows in the memory are rotated (cache.h); those of callers never are. 0: NONE. Kernels
+   * of the caller's have to rotate queries and outputs themselves.
+   */
+  pkv_rotation rotation;
+  uint32_t reserved; /**< 0. */
+  /** MATRIX: [key_dim][key_dim]. It has to be orthogonal, which no call checks. NULL: none of K. */
+  const float* key_rotation;
+  const float* value_rotation; /**< MATRIX: [value_dim][value_dim]. NULL: none of V. */
 } pkv_kv_view;
 
 /**
@@ -66,7 +75,8 @@ typedef struct pkv_kv_view {
  * @param      layer  The layer of the model.
  * @param[out] out    The view.
  *
- * Statuses: OUT_OF_RANGE (layer), UNSUPPORTED (not PAGED). Since 0.1.
+ * Statuses: OUT_OF_RANGE (layer), UNSUPPORTED (not PAGED; a layer with a rotation, which the
+ * caller's headers do not know). Since 0.1.
  */
 PKV_API pkv_status pkv_cache_kv_view(pkv_cache cache, uint32_t layer, pkv_kv_view* out);
 
@@ -75,7 +85,8 @@ PKV_API pkv_status pkv_cache_kv_view(pkv_cache cache, uint32_t layer, pkv_kv_vie
  * has them: fills in the strides of a view and tells its size. Allocates and touches nothing.
  *
  * @param[in,out] kv      Filled in by the caller: layout, block_size, kv_heads, key_dim, value_dim
- *                        (0: key_dim), dtype, value_dtype, blocks. Filled in by the call: the rest.
+ *                        (0: key_dim), dtype, value_dtype, blocks, rotation and its matrices.
+ *                        Filled in by the call: the rest.
  * @param         latent  1: V is the first value_dim dims of K; 0: it has memory of its own.
  * @param[out]    memory  Where K and V are to lie, best at a multiple of 64; this call does not
  *                        touch it. NULL: only the strides and the size are wanted; k and v become

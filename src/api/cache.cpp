@@ -182,7 +182,14 @@ pkv_status pkv_cache_validate(pkv_cache handle) {
 pkv_status pkv_cache_kv_view(pkv_cache handle, uint32_t layer, pkv_kv_view* out) {
   return guarded([&] {
     const CacheLease lease(handle);
-    fill_struct(out, lease.cache().kv_view(layer), "out");
+    const pkv_kv_view view = lease.cache().kv_view(layer);
+    check_pointer(out, "out");
+    check_struct_size<pkv_kv_view>(out->struct_size, "out");
+    if (view.rotation != PKV_ROTATION_NONE && out->struct_size < sizeof view)
+      fail(PKV_UNSUPPORTED,
+           "layer %u is stored with rotation %d, which a pkv_kv_view of %u bytes does not tell",
+           layer, static_cast<int>(view.rotation), out->struct_size);
+    fill_struct(out, view, "out");
   });
 }
 

@@ -1,6 +1,7 @@
 // Copies rows in and out of a sequence, for all stored dtypes and both layouts.
 #pragma once
 
+#include "kernels/rotation.hpp"
 #include "kernels/tile_reader.hpp"
 
 namespace pkv::kernels {
@@ -13,11 +14,11 @@ class Copy {
       : kv_(kv), side_(side), ops_(ops_of<Isa>(side.dtype)), keys_(keys) {}
 
   void store(uint64_t first, uint64_t count, const RowsView& from) const {
+    const bool keeps_bits = from.dtype == side_.dtype && !rotates(side_.rotation);
     for_each_run(first, count, [&](Slot slot, TokenRange range, uint64_t row) {
       for (uint32_t head = 0; head < kv_.kv_heads; head++) {
         if (kv_.layout == PKV_LAYOUT_PLAIN) {
-          ops_.encode(from.dtype, caller_row(from, row, head), side_.dim,
-                      row_address(side_, slot, head));
+          encode(from.dtype, caller_row(from, row, head), row_address(side_, slot, head));
           continue;
         }
         alignas(64) unsigned char encoded[tile_tokens][max_dim * 4];
@@ -25,8 +26,8 @@ class Copy {
         for (uint32_t t = range.begin; t < range.end; t++) {
           const unsigned char* given = caller_row(from, row + (t - range.begin), head);
           rows[t] = given;
-          if (from.dtype == side_.dtype) continue;
-          ops_.encode(from.dtype, given, side_.dim, encoded[t]);
+          if (keeps_bits) continue;
+          encode(from.dtype, given, encoded[t]);
           rows[t] = encoded[t];
         }
         (keys_ ? ops_.pack_k : ops_.pack_v)(rows, range, side_.dim, row_address(side_, slot, head));
@@ -41,8 +42,7 @@ class Copy {
         for (uint32_t head = 0; head < kv_.kv_heads; head++) {
           alignas(64) unsigned char stored[max_dim * 4], whole[max_dim * 4];
           unsigned char* const given = caller_row(to, row, head);
-          ops_.decode(stored_row(slot, t, head, stored), side_.dim, to.dtype,
-                      dims == side_.dim ? given : whole);
+          decode(stored_row(slot, t, head, stored), to.dtype, dims == side_.dim ? given : whole);
           if (dims != side_.dim) __builtin_memcpy(given, whole, dims * dtype_bytes(to.dtype));
         }
       }
@@ -72,6 +72,37 @@ class Copy {
   }
 
  private:
+  // Converts a caller's row to a stored one. What rotates is kept out of line, so that groups
+  // without a rotation do not pay for its working memory.
+  void encode(pkv_dtype from_dtype, const unsigned char* from, unsigned char* to) const {
+    if (rotates(side_.rotation))
+      encode_rotated(from_dtype, from, to);
+    else
+      ops_.encode(from_dtype, from, side_.dim, to);
+  }
+  [[gnu::noinline]] void encode_rotated(pkv_dtype from_dtype, const unsigned char* from,
+                                        unsigned char* to) const {
+    alignas(64) float row[max_dim];
+    rotate_given<Isa>(side_.rotation, from_dtype, from, side_.dim, row);
+    ops_.encode(PKV_F32, reinterpret_cast<const unsigned char*>(row), side_.dim, to);
+  }
+
+  // Converts a stored row to a caller's.
+  void decode(const unsigned char* from, pkv_dtype to_dtype, unsigned char* to) const {
+    if (rotates(side_.rotation))
+      decode_rotated(from, to_dtype, to);
+    else
+      ops_.decode(from, side_.dim, to_dtype, to);
+  }
+  [[gnu::noinline]] void decode_rotated(const unsigned char* from, pkv_dtype to_dtype,
+                                        unsigned char* to) const {
+    alignas(64) float row[max_dim];
+    auto* const bytes = reinterpret_cast<unsigned char*>(row);
+    ops_.decode(from, side_.dim, PKV_F32, bytes);
+    rotate_back<Isa>(side_.rotation, side_.dim, row);
+    convert_to_rows<Isa, PKV_F32>(bytes, to_dtype, to, side_.dim);
+  }
+
   const unsigned char* stored_row(Slot slot, uint32_t token, uint32_t head,
                                   unsigned char* buffer) const {
     const unsigned char* const at = row_address(side_, slot, head);

@@ -2,7 +2,7 @@
 // caller's rows. Also the merge of the results of several calls.
 #pragma once
 
-#include "kernels/convert.hpp"
+#include "kernels/rotation.hpp"
 #include "kernels/softmax.hpp"
 
 namespace pkv::kernels {
@@ -21,6 +21,7 @@ void prepare(const QueryTask& task) {
                                       task.key_dim);
       for (uint32_t d = 0; d < task.key_dim; d += Floats<Isa>::size)
         (Floats<Isa>::load_unaligned(q + d) * scale).store_unaligned(q + d);
+      if (rotates(task.rotation)) rotate<Isa>(task.rotation, task.key_dim, q);
     }
   }
 }
@@ -66,6 +67,7 @@ void finish(const FinishTask& task) {
           head * uint64_t{task.heads_per_kv_head} + row % task.heads_per_kv_head;
       const float* sink = task.sink_logits != nullptr ? task.sink_logits + query_head : nullptr;
       const float lse = merge_parts<Isa>(task, head - task.head_begin, row, sink, result);
+      if (rotates(task.rotation)) rotate_back<Isa>(task.rotation, task.value_dim, result);
       convert_to_rows<Isa, PKV_F32>(reinterpret_cast<const unsigned char*>(result), task.rows.dtype,
                                     caller_row(task.rows, row / task.heads_per_kv_head, query_head),
                                     task.value_dim);

@@ -7,6 +7,7 @@
 
 #include "kernels/instruction_sets.h"
 #include "kernels/scalar_convert.h"
+#include "kernels/scalar_rotation.h"
 #include "kernels/tile_layout.h"
 #include "kernels/tokens.h"
 
@@ -41,11 +42,12 @@ class StoredRow {
     }
   }
 
-  // Stores a caller's row, for dtypes with scales.
   void set(const float* row) {
     if (side_.dtype == PKV_INT8) set_int8(row);
     for (uint32_t begin = 0; begin < side_.dim && side_.dtype == PKV_INT4; begin += int4_group_size)
       set_int4(row, begin);
+    for (uint32_t d = 0; d < side_.dim && scales_per_row(side_.dtype, side_.dim) == 0; d++)
+      scalar::store(side_.dtype, element(index(d)), row[d]);
   }
   unsigned char* element(uint32_t i) const { return at_ + i * element_bits(side_.dtype) / 8; }
   uint32_t index(uint32_t dim) const {
@@ -195,18 +197,21 @@ size_t attend_scratch_bytes(const AttendTask&) { return 0; }
 
 void store_side(const KvView& kv, const SideView& side, bool keys, uint64_t first, uint64_t count,
                 const RowsView& from) {
+  // NaN keeps its bits where elements are neither scaled nor rotated.
+  const bool as_they_are = scales_per_row(side.dtype, side.dim) == 0 && !rotates(side.rotation);
   float row[max_dim];
   for (uint64_t i = 0; i < count; i++) {
     for (uint32_t head = 0; head < kv.kv_heads; head++) {
       StoredRow stored(kv, side, keys, first + i, head);
       for (uint32_t d = 0; d < side.dim; d++) {
         const unsigned char* given = caller_element(from, i, head, d);
-        if (scales_per_row(side.dtype, side.dim) == 0)
+        if (as_they_are)
           scalar::convert(from.dtype, given, side.dtype, stored.element(stored.index(d)));
         else
           row[d] = scalar::load(from.dtype, given);
       }
-      if (scales_per_row(side.dtype, side.dim) != 0) stored.set(row);
+      if (rotates(side.rotation)) scalar::rotate(side.rotation, side.dim, row);
+      if (!as_they_are) stored.set(row);
     }
   }
 }
@@ -217,11 +222,24 @@ void store(const CopyTask& task) {
     store_side(task.kv, task.kv.v, false, task.first, task.count, task.v);
 }
 
+void load_rotated(const SideView& side, const StoredRow& stored, uint32_t dims, const RowsView& to,
+                  uint64_t row, uint32_t head) {
+  float whole[max_dim];
+  for (uint32_t d = 0; d < side.dim; d++) whole[d] = stored.get(d);
+  scalar::rotate_back(side.rotation, side.dim, whole);
+  for (uint32_t d = 0; d < dims; d++)
+    scalar::store(to.dtype, caller_element(to, row, head, d), whole[d]);
+}
+
 void load_side(const KvView& kv, const SideView& side, bool keys, uint32_t dims, uint64_t first,
                uint64_t count, const RowsView& to) {
   for (uint64_t i = 0; i < count; i++) {
     for (uint32_t head = 0; head < kv.kv_heads; head++) {
       const StoredRow stored(kv, side, keys, first + i, head);
+      if (rotates(side.rotation)) {
+        load_rotated(side, stored, dims, to, i, head);
+        continue;
+      }
       for (uint32_t d = 0; d < dims; d++) {
         if (scales_per_row(side.dtype, side.dim) == 0)
           scalar::convert(side.dtype, stored.element(stored.index(d)), to.dtype,
@@ -269,6 +287,7 @@ void prepare(const QueryTask& task) {
         q[d] = scalar::load(task.rows.dtype, caller_element(task.rows, row / task.heads_per_kv_head,
                                                             query_head, d)) *
                task.scale;
+      if (rotates(task.rotation)) scalar::rotate(task.rotation, task.key_dim, q);
     }
   }
 }
@@ -289,6 +308,7 @@ void finish_row(const FinishTask& task, uint32_t head, uint64_t row) {
     if (m != -infinity || max == -infinity)
       sum += task.part[i].sum[at] * std::exp(m - shift_of(max));
   }
+  float result[max_dim];
   for (uint32_t d = 0; d < task.value_dim; d++) {
     float value = 0;
     for (uint32_t i = 0; i < task.parts; i++) {
@@ -296,9 +316,11 @@ void finish_row(const FinishTask& task, uint32_t head, uint64_t row) {
       value += std::exp(task.part[i].max[at] - shift_of(max)) *
                task.part[i].out[at * task.value_dim + d];
     }
-    scalar::store(task.rows.dtype, caller_element(task.rows, query, query_head, d),
-                  saw ? value / sum : 0.0f);
+    result[d] = saw ? value / sum : 0.0f;
   }
+  if (rotates(task.rotation)) scalar::rotate_back(task.rotation, task.value_dim, result);
+  for (uint32_t d = 0; d < task.value_dim; d++)
+    scalar::store(task.rows.dtype, caller_element(task.rows, query, query_head, d), result[d]);
   if (task.lse != nullptr)
     task.lse[query * task.lse_stride + query_head] = saw ? max + std::log(sum) : sink;
 }

@@ -78,4 +78,7 @@ static inline constexpr uint32_t packed_v_index(pkv_dtype dtype, uint32_t value_
   return (token / p * value_dim + dim) * p + (p == 1 ? 0 : in_word / 2 + in_word % 2 * (p / 2));
 }
 
+// How many dims of a row one Hadamard transform takes: the largest power of two that divides `dim`.
+static inline constexpr uint32_t hadamard_block(uint32_t dim) { return dim & (0u - dim); }
+
 }  // namespace pkv::kernels

@@ -12,6 +12,13 @@ namespace pkv::kernels {
 inline constexpr uint32_t tile_tokens = 16;  // tokens of a packed tile
 inline constexpr uint32_t max_dim = 576;     // of K and of V
 
+// How the rows of K or of V are rotated before they are stored: see pkv_rotation.
+struct Rotation {
+  pkv_rotation kind = PKV_ROTATION_NONE;
+  uint32_t block = 0;             // HADAMARD: dims of one transform
+  const float* matrix = nullptr;  // MATRIX: [dim][dim]
+};
+
 // K or V of one layer of one sequence. Strides are bytes. Block b begins at data + b *
 // block_stride; in it begins, for head h
 //   plain layout   the row of token t, at t * row_stride + h * head_stride
@@ -22,6 +29,7 @@ struct SideView {
   int64_t block_stride, row_stride, head_stride;
   pkv_dtype dtype;
   uint32_t dim;
+  Rotation rotation = {};  // of what is stored; a caller's rows are never rotated
 };
 
 struct KvView {
@@ -44,8 +52,9 @@ struct RowsView {
   int64_t head_stride;
 };
 
-// Copies rows between a caller's memory and positions [first, first + count) of a sequence. Row 0
-// is position `first`. Where k.data or v.data is NULL, K or V is left out.
+// Copies rows between a caller's memory, where they are not rotated, and positions [first, first +
+// count) of a sequence. Row 0 is position `first`. Where k.data or v.data is NULL, K or V is left
+// out.
 struct CopyTask {
   KvView kv;
   uint64_t first;
@@ -128,17 +137,19 @@ struct FinishTask {
   const float* sink_logits;  // NULL, or one per query head: the score of a token without V
   RowsView rows;             // out: row i is query i, its heads are query heads
   float* lse;  // out: [queries][query heads], the logarithm of the sum of exp(score); or NULL
-  uint64_t lse_stride;  // floats from one query to the next
+  uint64_t lse_stride;     // floats from one query to the next
+  Rotation rotation = {};  // of V, which is undone in the caller's rows
 };
 
-// Converts the queries of some KV heads to fp32, multiplies them by the scale and puts them into
-// the order of AttendTask::q.
+// Converts the queries of some KV heads to fp32, multiplies them by the scale, rotates them as K
+// and puts them into the order of AttendTask::q.
 struct QueryTask {
   uint32_t head_begin, head_end, heads_per_kv_head, queries, key_dim;
   float scale;
   RowsView rows;  // in: row i is query i, its heads are query heads
   float* q;       // out: row r of head h begins at ((h - head_begin) * head_rows + r) * key_dim
   uint64_t head_rows;
+  Rotation rotation = {};  // of K, by which the queries are rotated, too
 };
 
 // Merges the normalised results of several attention calls over the same rows into one, by their

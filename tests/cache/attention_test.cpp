@@ -247,7 +247,11 @@ TEST(StatelessAttention, EqualsTheReferenceOverMemoryOfTheCallersOwn) {
                      keys.head_stride,
                      values.row_stride * block_size,
                      values.row_stride,
-                     values.head_stride};
+                     values.head_stride,
+                     PKV_ROTATION_NONE,
+                     0,
+                     nullptr,
+                     nullptr};
     const pkv_attention_sequences sequences{sizeof sequences, model.query_heads, 1,
                                             &queries,         &length,           table.data(),
                                             table.size(),     nullptr,           nullptr};

@@ -44,6 +44,9 @@ class HostMemory {
     view.value_dim = model.value_dim;
     view.dtype = model.dtype;
     view.value_dtype = model.value_dtype;
+    view.rotation = model.rotation;
+    view.key_rotation = model.key_rotation;
+    view.value_rotation = model.value_rotation;
     view.blocks = blocks;
     uint64_t size = 0;
     CHECK(pkv_kv_view_plan(&view, model.latent, nullptr, &size));

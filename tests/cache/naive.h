@@ -3,6 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -85,6 +87,8 @@ struct Setup {
   uint32_t window;  // The window of the last layer, which is a group of its own.
   uint32_t sinks = 0;
   uint32_t watermark = 0;
+  // With a rotation under which all test numbers are exact.
+  bool rotated = false;
 
   uint32_t window_of(uint32_t layer) const { return layer == layers - 1 ? window : 0; }
 };
@@ -102,7 +106,21 @@ inline constexpr Setup setups[] = {
     {"none_window", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_F32, 33},
     {"packed_f16_sinks", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_F16, 20, 5},
     {"packed_f32_watermark", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_F32, 0, 0, 6},
-    {"none_watermark", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_F32, 33, 0, 3}};
+    {"none_watermark", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_F32, 33, 0, 3},
+    {"packed_f32_rotated", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_F32, 24, 0, 0, true},
+    {"contiguous_f32_rotated", PKV_STORAGE_CONTIGUOUS, PKV_LAYOUT_PACKED, PKV_F32, 0, 0, 0, true}};
+
+// The matrices of Hadamard of 16 dims, one for each 16, times 1 / 4.
+template <uint32_t dim>
+constexpr std::array<float, size_t{dim} * dim> exact_rotation() {
+  std::array<float, size_t{dim} * dim> matrix{};
+  for (uint32_t i = 0; i < dim; i++)
+    for (uint32_t j = i / 16 * 16; j < i / 16 * 16 + 16; j++)
+      matrix[i * dim + j] = std::popcount(i % 16 & j % 16) % 2 != 0 ? -0.25f : 0.25f;
+  return matrix;
+}
+inline constexpr auto key_rotation = exact_rotation<key_dim>();
+inline constexpr auto value_rotation = exact_rotation<value_dim>();
 
 // Returns an element of a row. It is exact in every dtype of the setups.
 inline float element(uint32_t row, uint32_t layer, bool value, uint32_t head, uint32_t dim) {

@@ -38,6 +38,7 @@ class Prefix : public testing::Test {
   uint32_t block_size_ = 16;
   uint64_t window_blocks_ = 0;  // The blocks of the second group; 0: as many as the first has.
   uint32_t sinks_ = 0;          // The sinks of the second group.
+  pkv_rotation rotation_ = PKV_ROTATION_NONE;
 
   void make(uint64_t blocks, pkv_storage storage = PKV_STORAGE_PAGED,
             pkv_eviction eviction = PKV_EVICTION_LRU, uint32_t window = 0) {
@@ -56,6 +57,7 @@ class Prefix : public testing::Test {
       groups[i].query_heads = groups[i].kv_heads = model_.kv_heads;
       groups[i].key_dim = model_.key_dim;
       groups[i].dtype = dtype_;
+      groups[i].rotation = rotation_;
     }
     groups[1].window = window_ = window;
     groups[1].blocks = window_blocks_;

@@ -72,6 +72,10 @@ struct World {
       group.key_dim = key_dim;
       group.value_dim = value_dim;
       group.dtype = setup.dtype;
+      if (!setup.rotated) continue;
+      group.rotation = PKV_ROTATION_MATRIX;
+      group.key_rotation = key_rotation.data();
+      group.value_rotation = value_rotation.data();
     }
     groups[0].layers = layers - 1;
     groups[1].layers = 1;

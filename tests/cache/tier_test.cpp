@@ -143,6 +143,10 @@ TEST_F(TierTest, OthersFindNothing) {
   make(16);
   EXPECT_EQ(0u, fetch(whole, "alice"));
   dtype_ = PKV_F32;
+  rotation_ = PKV_ROTATION_HADAMARD;
+  make(16);
+  EXPECT_EQ(0u, fetch(whole, "alice"));
+  rotation_ = PKV_ROTATION_NONE;
   block_size_ = 32;
   make(16);
   EXPECT_EQ(0u, fetch(whole, "alice"));
@@ -231,6 +235,7 @@ TEST_F(TierTest, EveryStoredTypeComesBackBitForBit) {
   for (const pkv_dtype dtype : stored_dtypes) {
     SCOPED_TRACE(dtype);
     dtype_ = dtype;
+    rotation_ = dtype % 2 == 0 ? PKV_ROTATION_HADAMARD : PKV_ROTATION_NONE;
     make(16);
     const Text whole = text(1, 64);
     Session session = open(cache_);

@@ -125,7 +125,7 @@ Function attention_row() {
   };
   const auto params = [](World&) { return made(pkv_attention_params_init); };
   Function row{ROW(pkv_attention),
-               {optional(handle(Handle::compute)), config_in<pkv_kv_view>(view),
+               {optional(handle(Handle::compute)), config_in<pkv_kv_view>(view, 104),
                 config_in<pkv_attention_sequences>(sequences, 48),
                 optional(config_in<pkv_attention_params>(params, 16)), rows(4, query_heads),
                 rows(4, query_heads)}};

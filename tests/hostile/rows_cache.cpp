@@ -1,5 +1,6 @@
 // The rows of common.h, version.h, pool.h and cache.h.
 #include <array>
+#include <cmath>
 
 #include "matrix.h"
 
@@ -97,6 +98,54 @@ std::function<void(World&, Values&)> cache_field(std::function<void(pkv_cache_co
       [change](World&, Values& values) { change(*reinterpret_cast<pkv_cache_config*>(values[0])); };
 }
 
+// The matrix that changes nothing, for keys and values of 16 dims.
+const std::array<float, 256>& unit_matrix() {
+  static const auto matrix = [] {
+    std::array<float, 256> result{};
+    for (size_t i = 0; i < 16; i++) result[i * 17] = 1;
+    return result;
+  }();
+  return matrix;
+}
+
+template <class Add>
+void add_rotations(const Add& add) {
+  const Wanted invalid = {PKV_INVALID_ARGUMENT};
+  static const std::array<float, 256> zeros{};
+  static std::array<float, 256> infinite = unit_matrix(), double_length = unit_matrix();
+  infinite[255] = HUGE_VALF;
+  for (float& x : double_length) x *= 2;
+  const auto of_k = [&](const char* name, const std::array<float, 256>& matrix, Wanted wanted) {
+    add(
+        name,
+        [&matrix](pkv_cache_config& c) {
+          c.rotation = PKV_ROTATION_MATRIX;
+          c.key_rotation = matrix.data();
+        },
+        std::move(wanted));
+  };
+  of_k("rotation: a matrix of K", unit_matrix(), {PKV_OK});
+  of_k("rotation: a matrix of zeros", zeros, invalid);
+  of_k("rotation: a matrix with an infinity", infinite, invalid);
+  of_k("rotation: rows of length 2", double_length, invalid);
+  add(
+      "rotation MATRIX without matrices",
+      [](pkv_cache_config& c) { c.rotation = PKV_ROTATION_MATRIX; }, invalid);
+  add(
+      "rotation HADAMARD and a matrix",
+      [](pkv_cache_config& c) {
+        c.rotation = PKV_ROTATION_HADAMARD;
+        c.value_rotation = unit_matrix().data();
+      },
+      invalid);
+  add("rotation HADAMARD, storage NONE",
+      [](pkv_cache_config& c) {
+        c.rotation = PKV_ROTATION_HADAMARD;
+        c.storage = PKV_STORAGE_NONE;
+      },
+      {PKV_UNSUPPORTED});
+}
+
 // Makes the cases that both compute_plan and create refuse.
 std::vector<Case> config_cases() {
   const Wanted invalid = {PKV_INVALID_ARGUMENT}, big = {PKV_OVERFLOW, PKV_TOO_LARGE};
@@ -121,6 +170,10 @@ std::vector<Case> config_cases() {
   ENUM_IS(isa, unknown_isa);
   ENUM_IS(isa, INT32_MAX);
   ENUM_IS(huge_pages, 3);
+  ENUM_IS(rotation, 3);
+  ENUM_IS(rotation, -1);
+  FIELD_IS(rotation, PKV_ROTATION_HADAMARD, (Wanted{PKV_OK}));
+  FIELD_IS(reserved, 1, invalid);
   FIELD_IS(block_size, 0, invalid);
   FIELD_IS(block_size, 8, invalid);
   FIELD_IS(block_size, 17, invalid);
@@ -211,6 +264,7 @@ std::vector<Case> config_cases() {
         format("prefix: struct_size %u", wrong[i]),
         [i](pkv_cache_config& c) { c.prefix = &sizes[i]; }, invalid);
   }
+  add_rotations(add);
   add("window and sinks", [](pkv_cache_config& c) { c.window = 16, c.sinks = 4; }, {PKV_OK});
   add("int4 keys, fp8 values",
       [](pkv_cache_config& c) { c.dtype = PKV_INT4, c.value_dtype = PKV_FP8_E5M2; }, {PKV_OK});
@@ -275,7 +329,24 @@ std::vector<Case> group_cases() {
   add(
       "group: unknown value_dtype", [](auto&, auto& g) { set_enum(g.value_dtype, unknown_dtype); },
       invalid);
-  add("group: reserved set", [](auto&, auto& g) { g.reserved = 1; }, invalid);
+  add("group: unknown rotation", [](auto&, auto& g) { set_enum(g.rotation, 3); }, invalid);
+  add("group: rotation HADAMARD", [](auto&, auto& g) { g.rotation = PKV_ROTATION_HADAMARD; },
+      {PKV_OK});
+  add(
+      "group: a matrix without rotation MATRIX",
+      [](auto&, auto& g) { g.key_rotation = unit_matrix().data(); }, invalid);
+  add("group: matrices",
+      [](auto&, auto& g) {
+        g.rotation = PKV_ROTATION_MATRIX;
+        g.key_rotation = g.value_rotation = unit_matrix().data();
+      },
+      {PKV_OK});
+  add(
+      "group and rotation of the config",
+      [](auto& c, auto&) { c.rotation = PKV_ROTATION_HADAMARD; }, invalid);
+  add(
+      "group and a matrix of the config",
+      [](auto& c, auto&) { c.value_rotation = unit_matrix().data(); }, invalid);
   add("group: sinks without a window", [](auto&, auto& g) { g.sinks = 1; }, invalid);
   add("group: latent 2", [](auto&, auto& g) { g.latent = 2; }, invalid);
   add(
@@ -439,7 +510,7 @@ std::vector<Function> cache_rows() {
          [](World&, Values& values) { values[1] = SIZE_MAX; },
          {PKV_OVERFLOW}}}},
       {ROW(pkv_cache_validate), {cache}},
-      {ROW(pkv_cache_kv_view), {cache, index(1, layers), struct_out(sizeof(pkv_kv_view))}},
+      {ROW(pkv_cache_kv_view), {cache, index(1, layers), struct_out(sizeof(pkv_kv_view), 104)}},
   };
   rows.insert(rows.begin(), {plan, create, destroy});
   return rows;

@@ -107,7 +107,7 @@ std::vector<Case> reading_cases(size_t config, size_t stream) {
   cases.push_back({"cut short", with([](auto& s) { s.size--; }), {PKV_CORRUPT}});
   cases.push_back({"a byte too many", with([](auto& s) { s.size++; }), {PKV_CORRUPT}});
   cases.push_back({"another version",
-                   with([](auto& s) { static_cast<unsigned char*>(s.data)[8] = 3; }),
+                   with([](auto& s) { static_cast<unsigned char*>(s.data)[8] = 9; }),
                    {PKV_VERSION}});
   cases.push_back({"a flipped bit",
                    with([](auto& s) { static_cast<unsigned char*>(s.data)[s.size / 2] ^= 1; }),

@@ -38,6 +38,15 @@ void add_view_cases(Function& row, size_t at, bool writes) {
   };
   add("dtype 9", [](auto& v) { set_enum(v.dtype, 9); }, invalid);
   add("layout 9", [](auto& v) { set_enum(v.layout, 9); }, invalid);
+  add("rotation 3", [](auto& v) { set_enum(v.rotation, 3); }, invalid);
+  add("rotation HADAMARD", [](auto& v) { v.rotation = PKV_ROTATION_HADAMARD; }, {PKV_OK});
+  add(
+      "rotation MATRIX without matrices", [](auto& v) { v.rotation = PKV_ROTATION_MATRIX; },
+      invalid);
+  add(
+      "a matrix without rotation", [](auto& v) { v.key_rotation = static_cast<float*>(v.k); },
+      invalid);
+  add("reserved set", [](auto& v) { v.reserved = 1; }, invalid);
   add("block_size 0", [](auto& v) { v.block_size = 0; }, invalid);
   add("no KV heads", [](auto& v) { v.kv_heads = 0; }, invalid);
   add("no blocks", [](auto& v) { v.blocks = 0; }, invalid);
@@ -82,7 +91,7 @@ Function write_row() {
   };
   Function row{
       ROW(pkv_kv_write),
-      {optional(handle(Handle::compute)), config_in<pkv_kv_view>(own_memory),
+      {optional(handle(Handle::compute)), config_in<pkv_kv_view>(own_memory, 104),
        config_in<pkv_attention_sequences>(sequences, 48), rows(4, kv_heads), rows(4, kv_heads)}};
   add_view_cases(row, 1, true);
   const auto in_list = [&](const char* name,
@@ -133,7 +142,7 @@ Function write_row() {
 
 Function plan_row() {
   Function row{ROW(pkv_kv_view_plan),
-               {config_in<pkv_kv_view>(own_memory), number(0), optional(out<unsigned char>(1)),
+               {config_in<pkv_kv_view>(own_memory, 104), number(0), optional(out<unsigned char>(1)),
                 out<uint64_t>()}};
   const Wanted invalid = {PKV_INVALID_ARGUMENT};
   const auto add = [&](const char* name, std::function<void(pkv_kv_view&)> change, Wanted wanted) {
@@ -162,7 +171,7 @@ Function plan_row() {
 }  // namespace
 
 std::vector<Function> kv_rows() {
-  const Arg view = config_in<pkv_kv_view>(own_memory);
+  const Arg view = config_in<pkv_kv_view>(own_memory, 104);
   const Arg compute = optional(handle(Handle::compute));
   const Arg slots = in<int64_t>({0, 17, PKV_NO_SLOT});
   return {plan_row(), write_row(),

@@ -185,6 +185,16 @@ void expect_mismatch(const Plan& from, const Plan& to) {
   EXPECT_EQ(0u, stats_of(b).used_blocks);
 }
 
+// Keys are rotated by a matrix that moves each of 16 dims by so many.
+void rotate_by(Model& model, size_t places) {
+  static std::vector<float> matrices[16];
+  std::vector<float>& matrix = matrices[places];
+  matrix.assign(256, 0);
+  for (size_t i = 0; i < 16; i++) matrix[i * 16 + (i + places) % 16] = 1;
+  model.rotation = PKV_ROTATION_MATRIX;
+  model.key_rotation = matrix.data();
+}
+
 TEST(Mismatch, OfTheModel) {
   const Plan plan;
   const auto changed = [&](auto change) {
@@ -199,9 +209,21 @@ TEST(Mismatch, OfTheModel) {
                             changed([](Model& model) { model.window = 64; }),
                             changed([](Model& model) { model.dtype = PKV_INT8; }),
                             changed([](Model& model) { model.value_dtype = PKV_FP8_E4M3; }),
-                            changed([](Model& model) { model.latent = 1; })}) {
+                            changed([](Model& model) { model.latent = 1; }),
+                            changed([](Model& model) { model.rotation = hadamard; }),
+                            changed([](Model& model) { rotate_by(model, 1); })}) {
     expect_mismatch(plan, other);
     expect_mismatch(other, plan);
+  }
+  const Plan rotated = changed([](Model& model) { rotate_by(model, 1); });
+  for (const Plan& other :
+       {changed([](Model& model) { model.rotation = hadamard; }),
+        changed([](Model& model) { rotate_by(model, 2); }), changed([](Model& model) {
+          rotate_by(model, 1);
+          std::swap(model.key_rotation, model.value_rotation);
+        })}) {
+    expect_mismatch(rotated, other);
+    expect_mismatch(other, rotated);
   }
   Plan none = plan;
   none.storage = PKV_STORAGE_NONE;
@@ -539,6 +561,21 @@ TEST(Room, OfTheCallersLists) {
   EXPECT_EQ(2u, stats_of(b).sessions);
 }
 
+// Libraries that know of no rotation refuse the version of such files.
+TEST(Version, IsAnotherOneWithARotation) {
+  Plan plan;
+  plan.groups[0].rotation = hadamard;
+  const Cache cache = create(plan);
+  const Session session = open(cache);
+  append(cache, session, plan, 20, 1);
+  EXPECT_EQ(3, save(cache, {session})[8]);
+  if (!Encrypted::possible()) return;
+  pkv_file_config config = file_config();
+  config.key = "the key of this test";
+  config.key_size = 20;
+  EXPECT_EQ(4, save(cache, {session}, &config)[8]);
+}
+
 // ---- Files of older versions --------------------------------------------------------------------
 
 // The golden files hold what `golden` makes; see there. PKV_UPDATE_GOLDEN=1 writes those of the
@@ -547,11 +584,15 @@ struct Golden {
   const char* name;
   Plan plan;
   bool older = false;  // What is saved now has more in it.
+  bool rotated = false;
   pkv_file_config config = file_config();
 };
 
 std::vector<Golden> goldens() {
-  Plan quantised = Plan{}.with(PKV_INT8, PKV_INT4), hybrid, ids;
+  Plan quantised = Plan{}.with(PKV_INT8, PKV_INT4), hybrid, ids, rotated = quantised;
+  rotated.groups[0].rotation = hadamard;
+  rotated.groups.push_back({.layers = 1, .query_heads = 1, .kv_heads = 1, .key_dim = 16});
+  rotate_by(rotated.groups[1], 3);
   hybrid.groups = {{.layers = 1, .query_heads = 2, .kv_heads = 1, .key_dim = 16, .dtype = PKV_BF16},
                    {.layers = 1,
                     .query_heads = 1,
@@ -566,7 +607,8 @@ std::vector<Golden> goldens() {
                              {"quantised", quantised},
                              {"hybrid", hybrid},
                              {"ids", ids},
-                             {"hybrid-without-lengths", hybrid, true}};
+                             {"hybrid-without-lengths", hybrid, true},
+                             {"rotated", rotated, false, true}};
   for (Golden& golden : all) {
     golden.config.prefix_index = golden.plan.prefix;
     golden.config.trust_salts = 1;
@@ -593,7 +635,8 @@ Bytes golden_file(const std::string& path, const Bytes& now) {
   return files::read<Bytes>(path);
 }
 
-// Files of version 1 have no key. Those of version 2 have one, so no two of them are the same.
+// Files of versions 1 and 3 have no key. Those of 2 and 4 have one, so no two of them are the same.
+// Those of 3 and 4 have rotations.
 void expect_golden(const Golden& golden, int version) {
   const std::string path =
       std::string(GOLDEN) + "/v" + std::to_string(version) + "-" + golden.name + ".pkv";
@@ -604,8 +647,8 @@ void expect_golden(const Golden& golden, int version) {
       golden.older ? Bytes{} : save(a, {expected[0], expected[1], expected[2]}, &golden.config);
   const Bytes file = golden_file(path, now);
   ASSERT_FALSE(file.empty());
-  if (version == 1 && !golden.older) {
-    EXPECT_EQ(now, file) << "what is saved now differs from version 1: that is another version";
+  if (version % 2 == 1 && !golden.older) {
+    EXPECT_EQ(now, file) << "what is saved now differs from what was: that is another version";
   }
   EXPECT_TRUE(golden.older || now.size() == file.size());
   const std::vector<Session> loaded = load(b, at_path(path), &golden.config);
@@ -615,7 +658,7 @@ void expect_golden(const Golden& golden, int version) {
 }
 
 TEST(Golden, FilesOfEveryVersionAreStillRead) {
-  for (const Golden& golden : goldens()) expect_golden(golden, 1);
+  for (const Golden& golden : goldens()) expect_golden(golden, golden.rotated ? 3 : 1);
 }
 
 TEST(Golden, EncryptedFilesAreStillRead) {
@@ -624,7 +667,7 @@ TEST(Golden, EncryptedFilesAreStillRead) {
     if (golden.name == std::string("plain") || golden.name == std::string("quantised"))
       continue;  // Nothing more can be seen of these.
     golden.config.key = "the golden key, 24 bytes", golden.config.key_size = 24;
-    expect_golden(golden, 2);
+    expect_golden(golden, golden.rotated ? 4 : 2);
   }
 }
 

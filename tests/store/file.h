@@ -43,14 +43,15 @@ inline void seal(std::vector<unsigned char>& file) {
 // chain there are.
 inline std::vector<unsigned char> file_of(const std::vector<unsigned char>& tables,
                                           const std::vector<unsigned char>& kv,
-                                          const std::vector<unsigned char>& lengths = {}) {
+                                          const std::vector<unsigned char>& lengths = {},
+                                          unsigned char version = 1) {
   std::vector<unsigned char> body = tables;
   body.resize((tables.size() + 63) / 64 * 64);
   const uint64_t sizes[] = {body.size(), kv.size(), lengths.size()};
   body.insert(body.end(), kv.begin(), kv.end());
   body.insert(body.end(), lengths.begin(), lengths.end());
-  std::vector<unsigned char> file = {0x89, 0x50, 0x4B, 0x56, 0x0D, 0x0A, 0x1A, 0x0A,
-                                     1,    0,    0,    0,    0,    0,    0,    0};
+  std::vector<unsigned char> file = {0x89,    0x50, 0x4B, 0x56, 0x0D, 0x0A, 0x1A, 0x0A,
+                                     version, 0,    0,    0,    0,    0,    0,    0};
   file.resize(header_bytes + tag_bytes);
   std::memcpy(file.data() + 16, sizes, sizeof sizes);
   for (size_t at = 0; at < body.size(); at += piece_bytes) {

@@ -15,6 +15,8 @@ using namespace cache_test;
 
 using Bytes = std::vector<unsigned char>;
 
+inline constexpr pkv_rotation hadamard = PKV_ROTATION_HADAMARD;
+
 // The configuration of a cache: its layer groups, and how they are stored.
 struct Plan {
   std::vector<Model> groups =
@@ -62,6 +64,9 @@ inline Cache create(const Plan& setup) {
     group.value_dtype = model.value_dtype;
     group.window = model.window;
     group.sinks = model.sinks;
+    group.rotation = model.rotation;
+    group.key_rotation = model.key_rotation;
+    group.value_rotation = model.value_rotation;
     group.latent = model.latent;
   }
   pkv_prefix_config prefix;

@@ -66,6 +66,9 @@ struct Model {
   uint32_t window = 0;
   pkv_dtype value_dtype = static_cast<pkv_dtype>(0);
   uint32_t sinks = 0, latent = 0;
+  pkv_rotation rotation = PKV_ROTATION_NONE;
+  const float* key_rotation = nullptr;
+  const float* value_rotation = nullptr;
 
   uint32_t values() const { return value_dim == 0 ? key_dim : value_dim; }
   pkv_dtype values_dtype() const { return value_dtype == 0 ? dtype : value_dtype; }
@@ -86,6 +89,9 @@ inline pkv_cache_config config_of(const Model& model, uint64_t blocks,
   config.value_dtype = model.value_dtype;
   config.sinks = model.sinks;
   config.latent = model.latent;
+  config.rotation = model.rotation;
+  config.key_rotation = model.key_rotation;
+  config.value_rotation = model.value_rotation;
   config.blocks = blocks;
   return config;
 }

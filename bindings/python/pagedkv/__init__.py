@@ -43,6 +43,7 @@ from .generated.raw import (
     PrefixEventKind,
     PrefixUse,
     Retention,
+    Rotation,
     Status,
     Storage,
 )
@@ -131,6 +132,7 @@ __all__ = [
     "RedisStore",
     "Resumed",
     "Retention",
+    "Rotation",
     "Rows",
     "Session",
     "SessionInfo",

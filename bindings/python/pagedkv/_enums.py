@@ -11,7 +11,7 @@ import numpy as np
 
 from ._handle import unsigned
 from .errors import misuse
-from .generated.raw import Dtype, Eviction, HugePages, Isa, Layout, Storage
+from .generated.raw import Dtype, Eviction, HugePages, Isa, Layout, Rotation, Storage
 
 Member = TypeVar("Member", bound=enum.IntEnum)
 
@@ -27,6 +27,7 @@ _OF_CONFIGS: dict[str, type[enum.IntEnum]] = {
     "isa": Isa,
     "huge_pages": HugePages,
     "eviction": Eviction,
+    "rotation": Rotation,
 }
 # Types of others that mean exactly what we store. INT8 and INT4 have scales of their own, so that
 # these names mean the width alone; unsigned bytes and the variants of fp8 that end in "uz" are none

@@ -8,6 +8,8 @@ import functools
 import os
 from typing import Any
 
+import numpy as np
+
 from ._handle import unsigned
 from .errors import misuse
 
@@ -38,6 +40,25 @@ def point_to_bytes(struct: Any, name: str, given: bytes | None) -> None:
     if given is not None:
         setattr(struct, name, ctypes.cast(ctypes.c_char_p(given), ctypes.c_void_p))
         setattr(struct, f"{name}_size", len(given))
+
+
+def point_to_matrices(struct: Any, key: Any, value: Any, keep: list[Any]) -> None:
+    """The two matrices of a rotation, for a struct with its dims; `keep` gets what has to stay
+    alive.
+    """
+    sides = (("key_rotation", key, 0), ("value_rotation", value, struct.value_dim))
+    for name, given, dim in sides:
+        if given is None:
+            continue
+        side = dim or struct.key_dim
+        try:
+            matrix = np.ascontiguousarray(given, np.float32)
+        except (TypeError, ValueError) as wrong:
+            raise misuse(f"{name}: no matrix of numbers: {wrong}") from None
+        if matrix.shape != (side, side):
+            raise misuse(f"{name}: [{side}][{side}] is needed, the matrix is {matrix.shape}")
+        keep.append(matrix)
+        setattr(struct, name, matrix.ctypes.data)
 
 
 def path_for_c(path: str | os.PathLike[str], name: str = "path") -> ctypes.Array[ctypes.c_char]:

@@ -7,13 +7,24 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy.typing as npt
+
 from ._enums import DtypeLike, take_names
 from ._handle import report, unsigned
 from ._library import library
 from ._repr import shown_dataclass
-from ._structs import fill
+from ._structs import fill, point_to_matrices
 from .generated import raw as _raw
-from .generated.raw import Dtype, Eviction, HugePages, Isa, Layout, LogLevel, Storage
+from .generated.raw import (
+    Dtype,
+    Eviction,
+    HugePages,
+    Isa,
+    Layout,
+    LogLevel,
+    Rotation,
+    Storage,
+)
 from .generated.records import CachePlan
 from .store import StoreConfig
 
@@ -40,7 +51,9 @@ class PrefixConfig:
 class LayerGroup:
     """Layers of one shape. A plain model needs none of this: the fields of CacheConfig
     describe it. Layers with `state_bytes` keep a state each in place of K and V: heads, dims,
-    dtypes, window, sinks and latent stay as they are then.
+    dtypes, window, sinks and latent stay as they are then. With rotation MATRIX, `key_rotation`
+    [key_dim][key_dim] and `value_rotation` [value_dim][value_dim] are orthogonal matrices; groups
+    are equal without regard to them.
     """
 
     layers: int
@@ -55,6 +68,9 @@ class LayerGroup:
     value_dtype: DtypeLike | None = None
     sinks: int = 0
     latent: bool = False
+    rotation: Rotation | str = Rotation.NONE
+    key_rotation: npt.ArrayLike | None = dataclasses.field(default=None, compare=False)
+    value_rotation: npt.ArrayLike | None = dataclasses.field(default=None, compare=False)
     state_bytes: int = 0
     checkpoint_tokens: int = 0
     draft_tokens: int = 0
@@ -77,6 +93,7 @@ class LayerGroup:
             struct.layer_indices = ctypes.addressof(indices)
             if len(indices) != self.layers:
                 raise ValueError(f"layer_indices: {len(indices)} indices for {self.layers} layers")
+        point_to_matrices(struct, self.key_rotation, self.value_rotation, keep)
 
     def layer_numbers(self, first: int) -> Sequence[int]:
         return (
@@ -122,6 +139,9 @@ class CacheConfig:
     store: StoreConfig | None = None
     logger: Callable[[LogLevel, str], None] | None = None
     runner: _raw.Runner | None = None
+    rotation: Rotation | str = Rotation.NONE
+    key_rotation: npt.ArrayLike | None = dataclasses.field(default=None, compare=False)
+    value_rotation: npt.ArrayLike | None = dataclasses.field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         take_names(self)
@@ -158,6 +178,7 @@ class CacheConfig:
         struct.owners = keep
         library().check(library().cache_config_init(ctypes.byref(struct), ctypes.sizeof(struct)))
         fill(struct, self)
+        point_to_matrices(struct, self.key_rotation, self.value_rotation, keep)
         if self.groups:
             groups = (_raw.LayerGroup * len(self.groups))()
             for group, described in zip(groups, self.groups, strict=True):

@@ -16,10 +16,11 @@ from ._enums import DtypeLike, enum_number
 from ._handle import unsigned
 from ._library import library
 from ._memory import Memory
+from ._structs import point_to_matrices
 from .compute import Compute, handle_of
 from .errors import misuse
 from .generated import raw as _raw
-from .generated.raw import Dtype, Layout
+from .generated.raw import Dtype, Layout, Rotation
 
 
 class KVView:
@@ -98,8 +99,13 @@ class KVView:
         value_dtype: DtypeLike | None = None,
         layout: Layout | str = Layout.PACKED,
         latent: bool = False,
+        rotation: Rotation | str = Rotation.NONE,
+        key_rotation: npt.ArrayLike | None = None,
+        value_rotation: npt.ArrayLike | None = None,
     ) -> KVView:
-        """Over new memory of zeros, laid out as a cache does, in any stored type."""
+        """Over new memory of zeros, laid out as a cache does, in any stored type. With rotation
+        MATRIX, the matrices are [key_dim][key_dim] and [value_dim][value_dim], and orthogonal.
+        """
         struct = _raw.KVView(struct_size=ctypes.sizeof(_raw.KVView))
         for name, value in (
             ("layout", enum_number(layout, Layout, "layout")),
@@ -113,8 +119,12 @@ class KVView:
                 0 if value_dtype is None else enum_number(value_dtype, Dtype, "value_dtype"),
             ),
             ("blocks", blocks),
+            ("rotation", enum_number(rotation, Rotation, "rotation")),
         ):
             setattr(struct, name, unsigned(value, 31, name))
+        owners: list[Any] = []
+        struct.owners = owners
+        point_to_matrices(struct, key_rotation, value_rotation, owners)
         size = ctypes.c_uint64()
 
         def plan(begin: int | None) -> None:

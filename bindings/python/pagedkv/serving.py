@@ -37,7 +37,7 @@ from ._scheduler import Event, Finish, Part, Request, Sampling, Scheduler
 from .batch import Batch
 from .cache import Cache
 from .config import PrefixConfig
-from .generated.raw import Dtype
+from .generated.raw import Dtype, Rotation
 from .store import StoreConfig
 from .transformers import (
     ForwardPass,
@@ -77,9 +77,9 @@ class Engine:
     """Generates text for many requests at once.
 
     `blocks` (or `memory_bytes`, 1 GiB by default) is the memory for keys and values, `dtype` and
-    `value_dtype` what they are stored as, `prefix` and `store` what is kept of ended requests and
-    where. A step takes in up to `chunk` tokens of prompts, and up to `max_running` requests run at
-    once.
+    `value_dtype` what they are stored as, `rotation` how they are rotated before, `prefix` and
+    `store` what is kept of ended requests and where. A step takes in up to `chunk` tokens of
+    prompts, and up to `max_running` requests run at once.
     """
 
     def __init__(
@@ -92,6 +92,7 @@ class Engine:
         block_size: int = 16,
         dtype: Dtype | None = None,
         value_dtype: Dtype | None = None,
+        rotation: Rotation | str = Rotation.NONE,
         prefix: PrefixConfig | None = _SHARED,
         store: StoreConfig | None = None,
         threads: int = 0,
@@ -110,6 +111,7 @@ class Engine:
             weight.dtype,
             dtype,
             value_dtype,
+            rotation,
             blocks=blocks,
             memory_bytes=memory_bytes if memory_bytes or blocks else 1 << 30,
             block_size=block_size,

@@ -33,7 +33,7 @@ from .batch import Batch
 from .cache import Cache
 from .config import CacheConfig, LayerGroup
 from .generated import raw as _raw
-from .generated.raw import WINDOW_OF_LAYER, Dtype
+from .generated.raw import WINDOW_OF_LAYER, Dtype, Rotation
 from .session import Session
 
 NAME = "pagedkv"
@@ -54,7 +54,8 @@ class PagedCache(TransformersCache):
     """Keys and values of a batch of sequences in blocks of a pagedkv cache.
 
     `tokens` is the room of each sequence, by default the model's maximum; memory is taken as it is
-    used. `dtype` is what keys and values are stored as, by default what the model computes in.
+    used. `dtype` is what keys and values are stored as, by default what the model computes in, and
+    `rotation` how they are rotated before.
     Attention runs on PyTorch's threads, or on `threads` of the library's own.
     """
 
@@ -65,6 +66,7 @@ class PagedCache(TransformersCache):
         tokens: int | None = None,
         dtype: Dtype | None = None,
         value_dtype: Dtype | None = None,
+        rotation: Rotation | str = Rotation.NONE,
         threads: int = 0,
     ) -> None:
         config = model.config.get_text_config(decoder=True)
@@ -72,7 +74,7 @@ class PagedCache(TransformersCache):
         self._text_config = config
         super().__init__(layers=[PagedLayer(self, i) for i in range(len(self.windows))])
         self.tokens = tokens or int(getattr(config, "max_position_embeddings", 4096))
-        self._storage, self._threads = (dtype, value_dtype), threads
+        self._storage, self._threads = (dtype, value_dtype, rotation), threads
         self._cache: Cache | None = None
         self._sessions: list[Session] = []
         self._step: ForwardPass | None = None
@@ -225,6 +227,7 @@ def cache_config(
     computed: torch.dtype,
     dtype: Dtype | None = None,
     value_dtype: Dtype | None = None,
+    rotation: Rotation | str = Rotation.NONE,
     *,
     threads: int = 0,
     **options: Any,
@@ -247,6 +250,7 @@ def cache_config(
                 key_dim=head_dim or config.hidden_size // config.num_attention_heads,
                 dtype=dtype or _DTYPES[computed],
                 value_dtype=value_dtype,
+                rotation=rotation,
                 window=window,
             )
         )

@@ -162,13 +162,16 @@ def _raw_fields(struct: str) -> list[str]:
 
 # The struct, the way, the bytes and texts that it takes, and the fields that no caller gives there.
 SIZES = {"struct_size", "reserved"}
-OF_CACHE = SIZES | {"group_count", "groups", "allocator", "logger", "runner", "prefix", "store"}
+MATRICES = {"key_rotation", "value_rotation"}
+OF_CACHE = (
+    SIZES | MATRICES | {"group_count", "groups", "allocator", "logger", "runner", "prefix", "store"}
+)
 OF_GROUPS = {"layer_indices", "blocks", "state_bytes", "checkpoint_tokens", "draft_tokens"}
 OF_FILE = SIZES | {"fingerprint_size", "key_size"}
 WAYS: list[tuple[str, Any, Fields, set[str]]] = [
     ("pkv_cache_config", flat, {}, OF_CACHE),
-    ("pkv_layer_group", group, {}, SIZES | {"layer_indices"}),
-    ("pkv_layer_group", group_of_flat, {}, SIZES | OF_GROUPS),
+    ("pkv_layer_group", group, {}, SIZES | MATRICES | {"layer_indices"}),
+    ("pkv_layer_group", group_of_flat, {}, SIZES | MATRICES | OF_GROUPS),
     ("pkv_prefix_config", prefix, {}, SIZES),
     (
         "pkv_store_config",
@@ -336,6 +339,41 @@ def test_layer_indices_arrive_on_every_way() -> None:
         assert list((ctypes.c_uint32 * 2).from_address(pointer)) == [1, 0]
 
 
+def test_matrices_of_rotation_arrive_on_every_way() -> None:
+    key, value = np.eye(16, dtype=np.float64), np.eye(32, dtype=np.float32)[::-1]
+    flat = pagedkv.CacheConfig(
+        layers=1,
+        query_heads=1,
+        kv_heads=1,
+        key_dim=16,
+        value_dim=32,
+        rotation="matrix",
+        key_rotation=key,
+        value_rotation=value,
+    )
+    view = pagedkv.KVView.allocate(
+        1, 16, 1, 16, 32, rotation="matrix", key_rotation=key, value_rotation=value
+    )
+    described = pagedkv.CacheConfig(groups=flat.layer_groups()).build()
+    for struct in (flat.build(), _raw.LayerGroup.from_address(described.groups), view.struct):
+        assert struct.rotation == pagedkv.Rotation.MATRIX
+        for pointer, matrix in ((struct.key_rotation, key), (struct.value_rotation, value)):
+            given = (ctypes.c_float * matrix.size).from_address(pointer)
+            np.testing.assert_array_equal(list(given), matrix.ravel())
+
+
+@pytest.mark.parametrize("wrong", [3.0, "3", [3], np.eye(15), np.zeros((16, 16, 1)), [["a"]]])
+def test_matrices_of_another_shape_are_refused(wrong: Any) -> None:
+    for call in (
+        lambda **given: flat(pytest.MonkeyPatch(), key_dim=16, rotation="matrix", **given),
+        lambda **given: group(pytest.MonkeyPatch(), key_dim=16, **given),
+        lambda **given: pagedkv.KVView.allocate(1, 16, 1, 16, rotation="matrix", **given),
+    ):
+        for name in MATRICES:
+            with pytest.raises(pagedkv.MisuseError, match=name):
+                call(**{name: wrong})
+
+
 def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
     k, v = np.zeros((64, 6, 16), np.float16)[:, ::2], np.zeros((64, 3, 32), np.float32)
     view = pagedkv.KVView.of_arrays(k, v, 16)
@@ -357,6 +395,10 @@ def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
         "v_head_stride": 32,
         "v_row_stride": 96,
         "v_block_stride": 1536,
+        "rotation": pagedkv.Rotation.NONE,
+        "reserved": 0,
+        "key_rotation": None,
+        "value_rotation": None,
     }
     assert plain(view.struct) == expected
     q, tables = np.zeros((5, 6, 16), np.float32), np.zeros((2, 7), np.uint32)

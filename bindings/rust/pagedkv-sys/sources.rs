@@ -52,18 +52,26 @@ pub fn build() -> Result<(), String> {
     Ok(())
 }
 
+/// Sums are rounded in the same way wherever they are inlined; kernels ask for fma by name.
+const NO_CONTRACTION: &str = "-ffp-contract=off";
+
 /// The files of instruction sets, each with flags of its own.
 fn kernel_jobs(root: &Path, common: &cc::Build) -> Result<Vec<cc::Build>, String> {
     let family = env::var("CARGO_CFG_TARGET_ARCH").unwrap();
     let mut jobs = Vec::new();
     for (isa, flags) in read_isa_flags(&root.join("src/kernels/isa/flags.txt"), &family)? {
         let mut job = common.clone();
-        job.flag("-ffp-contract=off").flag("-fno-exceptions");
+        job.flag(NO_CONTRACTION).flag("-fno-exceptions");
         for flag in &flags {
             job.flag(flag);
         }
         job.file(root.join(format!("src/kernels/isa/{isa}.cpp")));
         jobs.push(job);
+    }
+    for name in ["select", "scalar"] {
+        let mut job = common.clone();
+        job.flag(NO_CONTRACTION).file(root.join(format!("src/kernels/{name}.cpp")));
+        jobs.insert(0, job);
     }
     jobs.reverse(); // the later sets have more instructions, and take longer
     Ok(jobs)
@@ -76,7 +84,6 @@ fn other_jobs(root: &Path, common: &cc::Build) -> Result<Vec<cc::Build>, String>
         list_sources(&root.join("src").join(folder), &mut files)?;
     }
     files.retain(|file| !THREADS.iter().any(|name| *name != threads && file.ends_with(name)));
-    files.extend(["scalar", "select"].map(|name| root.join(format!("src/kernels/{name}.cpp"))));
     let job = |file: PathBuf| {
         let mut job = common.clone();
         job.file(file);

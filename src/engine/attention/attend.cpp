@@ -84,6 +84,7 @@ class SplitRunner {
     task.heads_per_kv_head = heads_per_kv_head();
     task.queries = chunk.queries;
     task.value_dim = value_dim;
+    task.rotation = chunk.sequence->kv.v.rotation;
     task.parts = static_cast<uint32_t>(parts.size());
     task.part = parts.data();
     task.sink_logits = call_.params.sink_logits;
@@ -127,6 +128,7 @@ class SplitRunner {
       task.heads_per_kv_head = heads_per_kv_head();
       task.queries = chunk.queries;
       task.key_dim = call_.shape.key_dim;
+      task.rotation = chunk.sequence->kv.k.rotation;
       task.scale = call_.params.scale;
       task.rows = rows_from(call_.q, chunk.sequence->q_row + chunk.first);
       task.q = q + rows * task.key_dim;

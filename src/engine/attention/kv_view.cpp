@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/status.h"
 #include "engine/memory/layout.h"
+#include "engine/memory/rotation.h"
 #include "kernels/kernels.h"
 #include "kernels/tile_layout.h"
 
@@ -62,6 +63,7 @@ pkv_dtype check_shape(const pkv_kv_view& kv) {
     fail(PKV_INVALID_ARGUMENT, "kv: no KV heads, or no blocks");
   check_dim(kv.key_dim, "key_dim");
   check_dim(kv.value_dim, "value_dim");
+  if (kv.reserved != 0) fail(PKV_INVALID_ARGUMENT, "kv: reserved is %u, not 0", kv.reserved);
   return value_dtype;
 }
 
@@ -72,6 +74,11 @@ void check_latent(const pkv_kv_view& kv, pkv_dtype value_dtype) {
          "kv: v is NULL, so values are the first of %u dims of k and have its type; value_dim is "
          "%u, value_dtype %d",
          kv.key_dim, kv.value_dim, static_cast<int>(value_dtype));
+}
+
+void check_rotation(const pkv_kv_view& kv, bool latent) {
+  memory::check_rotation(kv.rotation, kv.key_rotation, kv.value_rotation, kv.key_dim, kv.value_dim,
+                         latent, "kv");
 }
 
 // Throws if rows of K or V overlap. Strides are taken from the smallest on: each must leave room
@@ -107,6 +114,7 @@ kernels::KvView check_view(const pkv_kv_view& kv) {
   const pkv_dtype value_dtype = check_shape(kv);
   if (kv.k == nullptr) fail(PKV_INVALID_ARGUMENT, "kv: k is NULL");
   if (kv.v == nullptr) check_latent(kv, value_dtype);
+  check_rotation(kv, kv.v == nullptr);
   check_strides(kv, kv.k_block_stride, kv.k_row_stride, kv.k_head_stride, kv.dtype, kv.key_dim,
                 "kv.k");
   if (kv.v != nullptr)
@@ -121,16 +129,19 @@ kernels::KvView check_view(const pkv_kv_view& kv) {
             kv.k_row_stride * key_unit,
             kv.k_head_stride * key_unit,
             kv.dtype,
-            kv.key_dim};
+            kv.key_dim,
+            {}};
   // Without V its strides may be anything, since nobody has checked them.
-  view.v = {nullptr, 0, 0, 0, value_dtype, kv.value_dim};
+  view.v = {nullptr, 0, 0, 0, value_dtype, kv.value_dim, {}};
   if (kv.v != nullptr)
     view.v = {static_cast<unsigned char*>(kv.v),
               kv.v_block_stride * value_unit,
               kv.v_row_stride * value_unit,
               kv.v_head_stride * value_unit,
               value_dtype,
-              kv.value_dim};
+              kv.value_dim,
+              {}};
+  memory::set_rotation(view, kv.rotation, kv.key_rotation, kv.value_rotation, kv.v == nullptr);
   view.layout = kv.layout;
   view.block_size = kv.block_size;
   view.kv_heads = kv.kv_heads;
@@ -149,6 +160,7 @@ pkv_kv_view plan_view(const pkv_kv_view& given, uint32_t latent, void* memory, u
   const pkv_dtype value_dtype = check_shape(kv);
   if (latent > 1) fail(PKV_INVALID_ARGUMENT, "latent is %u; 0 and 1 are known", latent);
   if (latent != 0) check_latent(kv, value_dtype);
+  check_rotation(kv, latent != 0);
   memory::Shape shape{};
   shape.layers = 1;
   shape.kv_heads = kv.kv_heads;
@@ -164,6 +176,9 @@ pkv_kv_view plan_view(const pkv_kv_view& given, uint32_t latent, void* memory, u
   auto* const begin = static_cast<unsigned char*>(memory);
   pkv_kv_view out = public_view(layout.view(begin != nullptr ? begin : nowhere, 0), kv.blocks);
   if (begin == nullptr) out.k = out.v = nullptr;
+  out.rotation = kv.rotation;
+  out.key_rotation = kv.key_rotation;
+  out.value_rotation = kv.value_rotation;
   *bytes = layout.total_bytes();
   return out;
 }
@@ -189,6 +204,10 @@ pkv_kv_view public_view(const kernels::KvView& view, uint64_t blocks) {
   out.v_block_stride = view.v.block_stride / value_unit;
   out.v_row_stride = view.v.row_stride / value_unit;
   out.v_head_stride = view.v.head_stride / value_unit;
+  // A matrix of V alone leaves K without a rotation.
+  out.rotation = std::max(view.k.rotation.kind, view.v.rotation.kind);
+  out.key_rotation = view.k.rotation.matrix;
+  out.value_rotation = view.v.rotation.matrix;
   return out;
 }
 

@@ -3,6 +3,7 @@
 #include "engine/cache/config.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "base/checked.h"
 #include "base/hooks.h"
@@ -40,9 +41,11 @@ memory::Shape check_state_shape(const pkv_layer_group& group, unsigned index, ui
   shape.draft_tokens = group.draft_tokens;
   if ((group.query_heads | group.kv_heads | group.key_dim | group.value_dim | group.window |
        static_cast<uint32_t>(group.dtype) | static_cast<uint32_t>(group.value_dtype) | group.sinks |
-       group.latent) != 0)
+       group.latent | static_cast<uint32_t>(group.rotation)) != 0 ||
+      group.key_rotation != nullptr || group.value_rotation != nullptr)
     fail(PKV_INVALID_ARGUMENT,
-         "group %u has state_bytes, so its heads, dims, dtypes, window, sinks and latent must be 0",
+         "group %u has state_bytes, so its heads, dims, dtypes, window, sinks, latent and rotation "
+         "must be 0",
          index);
   if (group.checkpoint_tokens % block_size != 0)
     fail(PKV_INVALID_ARGUMENT, "group %u: checkpoint_tokens is %u, no multiple of block_size %u",
@@ -53,6 +56,16 @@ memory::Shape check_state_shape(const pkv_layer_group& group, unsigned index, ui
   if (storage == PKV_STORAGE_CONTIGUOUS)
     fail(PKV_UNSUPPORTED, "group %u: storage CONTIGUOUS keeps no states", index);
   return shape;
+}
+
+memory::Rotations read_rotation(const pkv_layer_group& group, const memory::Shape& shape,
+                                unsigned index) {
+  char name[24];
+  std::snprintf(name, sizeof name, "group %u", index);
+  memory::check_rotation(group.rotation, group.key_rotation, group.value_rotation, shape.key_dim,
+                         shape.value_dim, shape.latent, name);
+  return memory::copy_rotation(group.rotation, group.key_rotation, group.value_rotation,
+                               shape.key_dim, shape.value_dim, name);
 }
 
 // Checks one group and fills in defaults. `index` is for the sentences.
@@ -94,6 +107,7 @@ memory::Shape check_shape(const pkv_layer_group& group, unsigned index) {
          "group %u: latent values are the first of %u dims of K and have their type; value_dim is "
          "%u, value_dtype %d",
          index, shape.key_dim, shape.value_dim, static_cast<int>(shape.value_dtype));
+  shape.rotations = read_rotation(group, shape, index);
   return shape;
 }
 
@@ -112,11 +126,16 @@ std::vector<pkv_layer_group> list_groups(const pkv_cache_config& config) {
     group.value_dtype = config.value_dtype;
     group.sinks = config.sinks;
     group.latent = config.latent;
+    group.rotation = config.rotation;
+    group.key_rotation = config.key_rotation;
+    group.value_rotation = config.value_rotation;
     return {group};
   }
   if (config.layers | config.query_heads | config.kv_heads | config.key_dim | config.value_dim |
-      config.window | static_cast<uint32_t>(config.dtype) |
-      static_cast<uint32_t>(config.value_dtype) | config.sinks | config.latent)
+          config.window | static_cast<uint32_t>(config.dtype) |
+          static_cast<uint32_t>(config.value_dtype) | config.sinks | config.latent |
+          static_cast<uint32_t>(config.rotation) ||
+      config.key_rotation != nullptr || config.value_rotation != nullptr)
     fail(PKV_INVALID_ARGUMENT,
          "the model is described twice: by %u groups and by the fields of the config",
          config.group_count);
@@ -282,6 +301,8 @@ std::optional<pkv_store_config> read_store(const pkv_cache_config& config) {
 
 void check_options(const pkv_cache_config& config) {
   check_block_size(config.block_size);
+  if (config.reserved != 0)
+    fail(PKV_INVALID_ARGUMENT, "config: reserved is %u, not 0", config.reserved);
   if (config.prefault > 1)
     fail(PKV_INVALID_ARGUMENT, "prefault is %u; 0 and 1 are known", config.prefault);
   check_threads(config.threads);
@@ -297,8 +318,6 @@ void fill_groups(CacheConfig& result, const std::vector<pkv_layer_group>& given)
     if (given[g].layers == 0 || given[g].layers > max_layers)
       fail(PKV_INVALID_ARGUMENT, "group %u: %u layers; 1 to %u are possible", index,
            given[g].layers, max_layers);
-    if (given[g].reserved != 0)
-      fail(PKV_INVALID_ARGUMENT, "group %u: reserved is %u, not 0", index, given[g].reserved);
     const memory::Shape shape =
         given[g].state_bytes != 0
             ? check_state_shape(given[g], index, result.block_size, result.storage)
@@ -307,6 +326,8 @@ void fill_groups(CacheConfig& result, const std::vector<pkv_layer_group>& given)
     for (uint32_t i = 0; i < group.shape.layers; i++)
       group.layer_indices.push_back(given[g].layer_indices != nullptr ? given[g].layer_indices[i]
                                                                       : result.layers + i);
+    if (group.shape.rotations.kind != PKV_ROTATION_NONE && result.storage == PKV_STORAGE_NONE)
+      fail(PKV_UNSUPPORTED, "group %zu: storage NONE keeps no keys and values to rotate", g);
     if (group.shape.layers > max_layers - result.layers)
       fail(PKV_INVALID_ARGUMENT, "the groups have more than %u layers in all", max_layers);
     result.layers += group.shape.layers;

@@ -6,7 +6,6 @@
 
 #include "base/checked.h"
 #include "base/status.h"
-#include "engine/file/bytes.h"
 #include "engine/file/cipher.h"
 #include "engine/file/tiles.h"
 #include "kernels/kernels.h"
@@ -23,12 +22,13 @@ constexpr size_t table_alignment = 64;
 
 }  // namespace
 
-Header make_header(uint64_t table_bytes, uint64_t kv_bytes, uint64_t lengths_bytes,
-                   bool encrypted) {
+Header make_header(uint64_t table_bytes, uint64_t kv_bytes, uint64_t lengths_bytes, bool encrypted,
+                   bool extended) {
   const char* const what = "bytes of the file";
-  Header header{table_bytes, kv_bytes, lengths_bytes,
-                checked_add(checked_add(table_bytes, kv_bytes, what), lengths_bytes, what),
-                encrypted};
+  Header header{
+      table_bytes,   kv_bytes,
+      lengths_bytes, checked_add(checked_add(table_bytes, kv_bytes, what), lengths_bytes, what),
+      encrypted,     extended};
   if (!encrypted) return header;
   header.body_bytes = checked_add(header.body_bytes, sizes_bytes, "bytes of the file");
   fill_with_random(header.random);
@@ -78,16 +78,18 @@ Header parse_header(std::span<const unsigned char> bytes) {
     fail(PKV_CORRUPT, "this is no file of pagedkv's");
   ByteReader in(bytes.subspan(magic.size()));
   const uint32_t version = in.get<uint32_t>(), flags = in.get<uint32_t>();
-  if (version != plain_version && version != encrypted_version)
-    fail(PKV_VERSION, "the file has format version %u; this library knows %u and %u", version,
-         plain_version, encrypted_version);
+  constexpr uint32_t last_version = encrypted_version + extended_versions;
+  if (version < plain_version || version > last_version)
+    fail(PKV_VERSION, "the file has format version %u; this library knows %u to %u", version,
+         plain_version, last_version);
   if (version == plain_version && flags == flag_keyed)
     fail(PKV_VERSION,
          "the file was saved with a key by a library that did not encrypt (version %u); save it "
          "again without a key, or with this library",
          version);
   Header header;
-  header.encrypted = version == encrypted_version;
+  header.extended = version > extended_versions;
+  header.encrypted = version - (header.extended ? extended_versions : 0) == encrypted_version;
   if (flags != (header.encrypted ? flag_keyed : 0))
     fail(PKV_CORRUPT, "the flags of the header are %#x", flags);
   if (header.encrypted) {
@@ -144,15 +146,27 @@ uint64_t Tables::kv_bytes() const {
   return bytes;
 }
 
+bool any_extended(std::span<const SavedGroup> groups) {
+  return std::any_of(groups.begin(), groups.end(), [](const SavedGroup& group) {
+    return group.shape.rotations.kind != PKV_ROTATION_NONE || group.shape.state_bytes != 0;
+  });
+}
+
+void put_rotation(ByteWriter& out, const memory::Rotations& rotations) {
+  out.put(static_cast<uint32_t>(rotations.kind));
+  if (rotations.matrices) out.put_all(std::span<const uint64_t>(rotations.matrices->digest));
+}
+
 namespace {
 
-void put_group(ByteWriter& out, const SavedGroup& group) {
+void put_group(ByteWriter& out, const SavedGroup& group, bool extended) {
   const memory::Shape& shape = group.shape;
   for (const uint32_t number :
        {shape.layers, shape.kv_heads, shape.key_dim, shape.value_dim,
         static_cast<uint32_t>(shape.dtype), static_cast<uint32_t>(shape.value_dtype), shape.window,
         shape.sinks, uint32_t{shape.latent}})
     out.put(number);
+  if (extended) put_rotation(out, shape.rotations);
   if (shape.state_bytes != 0) out.put(shape.state_bytes);
   out.put_all(std::span<const uint32_t>(group.layers));
 }
@@ -166,7 +180,7 @@ std::vector<unsigned char> encode(const Tables& tables) {
   out.put(static_cast<uint32_t>(tables.fingerprint.size()));
   out.put_all(std::span<const unsigned char>(tables.fingerprint));
   out.put(static_cast<uint32_t>(tables.groups.size()));
-  for (const SavedGroup& group : tables.groups) put_group(out, group);
+  for (const SavedGroup& group : tables.groups) put_group(out, group, any_extended(tables.groups));
   out.put(static_cast<uint32_t>(tables.salts.size()));
   for (const std::string& salt : tables.salts) {
     out.put(static_cast<uint32_t>(salt.size()));
@@ -218,20 +232,29 @@ pkv_dtype get_dtype(ByteReader& in) {
   return static_cast<pkv_dtype>(get_limited(in, PKV_F32, kernels::last_dtype, "a dtype"));
 }
 
+memory::Rotations get_rotation(ByteReader& in) {
+  const auto kind =
+      static_cast<pkv_rotation>(get_limited(in, 0, kernels::last_rotation, "a rotation"));
+  if (kind != PKV_ROTATION_MATRIX) return {kind, nullptr};
+  auto matrices = std::make_shared<memory::RotationMatrices>();
+  for (uint64_t& half : matrices->digest) half = in.get<uint64_t>();
+  return {kind, std::move(matrices)};
+}
+
 // Reads the rest of a group of states, whose other numbers are 0.
 SavedGroup get_state_group(ByteReader& in, uint32_t layers) {
   memory::Shape shape{};
   shape.layers = layers;
-  for (int i = 0; i < 7; i++) get_limited(in, 0, 0, "a number of a group of states");
+  for (int i = 0; i < 8; i++) get_limited(in, 0, 0, "a number of a group of states");
   shape.state_bytes = in.get<uint64_t>();
   if (shape.state_bytes == 0) fail(PKV_CORRUPT, "a group of the file has neither heads nor states");
   return {shape, in.get_all<uint32_t>(layers)};
 }
 
-SavedGroup get_group(ByteReader& in) {
+SavedGroup get_group(ByteReader& in, bool extended) {
   memory::Shape shape{};
   shape.layers = get_limited(in, 1, UINT32_MAX, "layers");
-  shape.kv_heads = in.get<uint32_t>();
+  shape.kv_heads = get_limited(in, extended ? 0 : 1, UINT32_MAX, "KV heads");
   if (shape.kv_heads == 0) return get_state_group(in, shape.layers);
   shape.key_dim = get_limited(in, 16, kernels::max_dim, "the key dim");
   shape.value_dim = get_limited(in, 16, kernels::max_dim, "the value dim");
@@ -240,6 +263,7 @@ SavedGroup get_group(ByteReader& in) {
   shape.window = in.get<uint32_t>();
   shape.sinks = in.get<uint32_t>();
   shape.latent = get_limited(in, 0, 1, "latent") != 0;
+  if (extended) shape.rotations = get_rotation(in);
   return {shape, in.get_all<uint32_t>(shape.layers)};
 }
 
@@ -302,7 +326,7 @@ SavedSession get_session(ByteReader& in, const Tables& tables) {
 
 }  // namespace
 
-Tables parse_tables(std::span<const unsigned char> bytes) {
+Tables parse_tables(std::span<const unsigned char> bytes, bool extended) {
   ByteReader in(bytes);
   Tables tables;
   tables.block_size =
@@ -313,7 +337,7 @@ Tables parse_tables(std::span<const unsigned char> bytes) {
   tables.fingerprint =
       in.get_all<unsigned char>(get_limited(in, 0, 64, "the size of the fingerprint"));
   tables.groups.resize(in.get_count<uint32_t>(9 * sizeof(uint32_t)));
-  for (SavedGroup& group : tables.groups) group = get_group(in);
+  for (SavedGroup& group : tables.groups) group = get_group(in, extended);
   tables.salts.resize(in.get_count<uint32_t>(sizeof(uint32_t)));
   for (std::string& salt : tables.salts) {
     const std::vector<char> text = in.get_all<char>(get_limited(in, 0, 256, "the size of a salt"));

@@ -8,11 +8,15 @@
 #include <vector>
 
 #include "base/checked.h"
+#include "engine/file/bytes.h"
 #include "engine/memory/layout.h"
 
 namespace pkv::file {
 
 inline constexpr uint32_t plain_version = 1, encrypted_version = 2;
+// Of files with rotations or states, which older libraries do not know, the version is higher by
+// this.
+inline constexpr uint32_t extended_versions = 2;
 inline constexpr size_t header_bytes = 48;
 inline constexpr size_t sizes_bytes = 64;     // at the beginning of an encrypted body
 inline constexpr uint32_t none = UINT32_MAX;  // no chain, no salt
@@ -22,13 +26,17 @@ struct Header {
   uint64_t table_bytes = 0, kv_bytes = 0, lengths_bytes = 0;
   uint64_t body_bytes = 0;
   bool encrypted = false;
+  bool extended = false;  // true if the tables tell of rotations and states of layer groups
   std::array<unsigned char, 24> random{};  // of an encrypted file, different in each
-  uint32_t version() const { return encrypted ? encrypted_version : plain_version; }
+  uint32_t version() const {
+    return (encrypted ? encrypted_version : plain_version) + (extended ? extended_versions : 0);
+  }
 };
 
 // Makes the header of a file with tables, keys and values, and lengths of these sizes, with random
 // bytes if it is encrypted. Throws OVERFLOW.
-Header make_header(uint64_t table_bytes, uint64_t kv_bytes, uint64_t lengths_bytes, bool encrypted);
+Header make_header(uint64_t table_bytes, uint64_t kv_bytes, uint64_t lengths_bytes, bool encrypted,
+                   bool extended);
 
 using HeaderBytes = std::array<unsigned char, header_bytes>;
 HeaderBytes encode(const Header& header);
@@ -40,11 +48,16 @@ std::array<unsigned char, sizes_bytes> encode_sizes(const Header& header);
 // Reads them back into a header. Throws CORRUPT if they do not add up to its body.
 void parse_sizes(std::span<const unsigned char, sizes_bytes> bytes, Header& header);
 
-// The layers of one group. query_heads is 0, since keys and values do not depend on it.
+// The layers of one group. query_heads is 0, since keys and values do not depend on it. Of matrices
+// of a rotation a file has the digest alone.
 struct SavedGroup {
   memory::Shape shape;
   std::vector<uint32_t> layers;
 };
+
+// Returns true if any group has a rotation or states. Then files and names of items have a rotation
+// of each group.
+bool any_extended(std::span<const SavedGroup> groups);
 
 // A run of tokens that several texts may share. It follows the end of another chain, or begins a
 // text. A chain that others follow consists of whole tiles of every group.
@@ -102,9 +115,12 @@ struct Tables {
   uint64_t lengths_bytes() const { return round_up(chains.size() * sizeof(uint64_t), 64); }
 };
 
+// Appends the rotation of a group, as tables and names of items have it.
+void put_rotation(ByteWriter& out, const memory::Rotations& rotations);
+
 std::vector<unsigned char> encode(const Tables& tables);
 // Throws CORRUPT. The tables it returns are consistent, whatever the bytes were: every index is in
-// range, and every text ends in its chain.
-Tables parse_tables(std::span<const unsigned char> bytes);
+// range, and every text ends in its chain. `extended` is what the header says.
+Tables parse_tables(std::span<const unsigned char> bytes, bool extended);
 
 }  // namespace pkv::file

@@ -151,6 +151,9 @@ void Loader::check_compatible() const {
     check_same(file.window, own.window, g, "window");
     check_same(file.sinks, own.sinks, g, "sinks:");
     check_same(file.latent, own.latent, g, "latent values:");
+    check_same(file.rotations.kind, own.rotations.kind, g, "rotation");
+    if (!(file.rotations == own.rotations))
+      fail(PKV_MISMATCH, "group %zu: the file was saved with other matrices of rotation", g);
     check_same(file.state_bytes, own.state_bytes, g, "bytes of a state:");
     if (own.state_bytes != 0) check_same(tables.block_size, block_size_, g, "blocks of");
     if (tables.groups[g].layers != config.groups[g].layer_indices)

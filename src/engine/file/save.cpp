@@ -228,8 +228,9 @@ void save(Cache& cache, std::span<const FrozenSequence> items, const Options& op
 
   std::vector<unsigned char> encoded = encode(tables);
   const bool lengths = image != nullptr && tables.has_kv;
-  const Header header = make_header(encoded.size(), tables.kv_bytes(),
-                                    lengths ? tables.lengths_bytes() : 0, !options.key.empty());
+  const Header header =
+      make_header(encoded.size(), tables.kv_bytes(), lengths ? tables.lengths_bytes() : 0,
+                  !options.key.empty(), any_extended(tables.groups));
   if (header.encrypted) {
     const auto sizes = encode_sizes(header);
     encoded.insert(encoded.begin(), sizes.begin(), sizes.end());
@@ -303,7 +304,7 @@ OpenedFile::OpenedFile(CheckedHeader checked, Source& source)
                    static_cast<size_t>(std::min<uint64_t>(header.table_bytes - at, piece_bytes)));
     reader.read(encoded.data() + at, encoded.size() - at);
   }
-  tables = parse_tables(encoded);
+  tables = parse_tables(encoded, header.extended);
   uint64_t kv_bytes = UINT64_MAX;
   try {
     kv_bytes = tables.kv_bytes();

@@ -17,20 +17,22 @@ uint64_t head_bytes(const memory::Shape& shape) {
          (shape.latent ? 0 : kernels::tile_bytes(shape.value_dtype, shape.value_dim));
 }
 
-// Returns a view of a tile of a file, for the kernels.
+// Returns a view of a tile of a file, for the kernels. It has no rotation: what is stored is
+// copied.
 kernels::KvView file_view(const memory::Shape& shape, unsigned char* bytes) {
   kernels::KvView view{};
   view.layout = PKV_LAYOUT_PACKED;
   view.kv_heads = shape.kv_heads;
   view.block_size = kernels::tile_tokens;
   const int64_t head = static_cast<int64_t>(head_bytes(shape)), row = head * shape.kv_heads;
-  view.k = {bytes, row, row, head, shape.dtype, shape.key_dim};
+  view.k = {bytes, row, row, head, shape.dtype, shape.key_dim, {}};
   view.v = {shape.latent ? nullptr : bytes + kernels::tile_bytes(shape.dtype, shape.key_dim),
             row,
             row,
             head,
             shape.value_dtype,
-            shape.value_dim};
+            shape.value_dim,
+            {}};
   return view;
 }
 
@@ -61,18 +63,21 @@ bool of_rows(pkv_dtype a, pkv_dtype b) {
   return kernels::dtype_of_rows(a) && kernels::dtype_of_rows(b);
 }
 
-// Converts K or V by way of fp32, which represents every number of F16 and BF16.
+// Converts K or V, as they are stored, by way of fp32, which represents every number of F16 and
+// BF16.
 void convert(const kernels::Table& kernels, const kernels::KvView& from, const kernels::KvView& to,
              uint64_t position, uint32_t tokens, bool keys) {
   const kernels::SideView& side = keys ? from.k : from.v;
+  kernels::KvView stored = to;
+  stored.k.rotation = stored.v.rotation = {};  // what is in the file is rotated already
   const int64_t row = int64_t{from.kv_heads} * side.dim;
   std::vector<float> rows(tokens * static_cast<size_t>(row));
   const kernels::RowsView view{reinterpret_cast<unsigned char*>(rows.data()), PKV_F32, row,
                                side.dim};
   kernels.load(
       {from, 0, tokens, keys ? view : kernels::RowsView{}, keys ? kernels::RowsView{} : view});
-  kernels.store(
-      {to, position, tokens, keys ? view : kernels::RowsView{}, keys ? kernels::RowsView{} : view});
+  kernels.store({stored, position, tokens, keys ? view : kernels::RowsView{},
+                 keys ? kernels::RowsView{} : view});
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ Layout::Layout(pkv_layout kind, const Shape& shape, uint32_t block_size, uint64_
 
 namespace {
 
-// Returns a view with heads, dtypes and dims, but without addresses and strides.
+// Returns a view with heads, dtypes, dims and rotations, but without addresses and strides.
 kernels::KvView view_of(const Shape& shape) {
   kernels::KvView view{};
   view.kv_heads = shape.kv_heads;
@@ -47,6 +47,7 @@ kernels::KvView view_of(const Shape& shape) {
   view.v.dtype = shape.value_dtype;
   view.v.dim = shape.value_dim;
   view.layout = PKV_LAYOUT_PLAIN;
+  set_rotation(view, shape.rotations, shape.latent);
   return view;
 }
 

@@ -9,6 +9,7 @@
 
 #include <pagedkv/cache.h>
 
+#include "engine/memory/rotation.h"
 #include "kernels/views.h"
 
 namespace pkv::memory {
@@ -28,6 +29,7 @@ struct Shape {
   uint32_t window;  // 0 if every token sees all tokens before it
   uint32_t sinks;   // how many first tokens stay visible when the window has passed them
   bool latent;      // V is the first value_dim dims of K and has no bytes of its own
+  Rotations rotations;
 
   // The layers keep a state each instead of K and V; the fields above, but layers, are 0 then.
   uint64_t state_bytes;        // of one layer; 0: the layers keep K and V

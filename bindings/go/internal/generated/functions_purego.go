@@ -350,7 +350,7 @@ func OpenmpRunner(out *Runner) Status {
 // CacheKVView is pkv_cache_kv_view. Tells where one layer of a paged cache is in memory, for
 // engines with kernels of their own. Read only. The addresses stay valid as long as the cache;
 // pkv_session_block_table tells which blocks hold what. Statuses: OUT_OF_RANGE (layer), UNSUPPORTED
-// (not PAGED). Since 0.1.
+// (not PAGED; a layer with a rotation, which the caller's headers do not know). Since 0.1.
 //
 //   - cache: The cache.
 //   - layer: The layer of the model.
@@ -367,7 +367,8 @@ func CacheKVView(cache Cache, layer uint32, out *KVView) Status {
 // Allocates and touches nothing. Statuses: INVALID_ARGUMENT, OVERFLOW. Since 0.1.
 //
 //   - kv: Filled in by the caller: layout, block_size, kv_heads, key_dim, value_dim (0:
-//     key_dim), dtype, value_dtype, blocks. Filled in by the call: the rest.
+//     key_dim), dtype, value_dtype, blocks, rotation and its matrices. Filled in by the call:
+//     the rest.
 //   - latent: 1: V is the first value_dim dims of K; 0: it has memory of its own.
 //   - memory: Where K and V are to lie, best at a multiple of 64; this call does not touch it.
 //     NULL: only the strides and the size are wanted; k and v become NULL.

@@ -212,10 +212,17 @@ type LayerGroup struct {
 	Sinks uint32
 	// 1: V is the first value_dim dims of K and is stored once, with it (the absorbed form of MLA).
 	Latent uint32
-	// 0.
-	Reserved uint32
+	// How rows are rotated before they are stored. Default NONE.
+	Rotation int32
 	// Blocks of this group; 0 (default): those of the config.
 	Blocks uint64
+	// Rotation MATRIX: [key_dim][key_dim], the matrix of K and of queries. Its rows have length 1
+	// and are orthogonal to each other, to within 1e-4. NULL: K is not rotated. Other rotations:
+	// NULL.
+	KeyRotation *float32
+	// Rotation MATRIX: [value_dim][value_dim], the matrix of V and of outputs. NULL: V is not
+	// rotated, nor may it be in a latent group.
+	ValueRotation *float32
 	// The layers keep a state of so many bytes each, in place of K and V (linear attention, state
 	// spaces, short convolutions); 0 (default): they keep K and V. With it heads, dims, dtypes,
 	// window, sinks and latent stay 0. A block holds one state of all layers. Not with storage
@@ -275,7 +282,8 @@ type CacheConfig struct {
 	Latent uint32
 	// 0 (default): one group, described above. Else how many groups.
 	GroupCount uint32
-	// [group_count]: groups, each of groups[0].struct_size bytes. The ten fields above stay 0.
+	// [group_count]: groups, each of groups[0].struct_size bytes. The ten fields above stay 0, and
+	// those of the rotation below, too.
 	Groups *LayerGroup
 	// Default PAGED.
 	Storage int32
@@ -311,6 +319,14 @@ type CacheConfig struct {
 	Runner *Runner
 	// Hears of what works, but worse than it should (guide/diagnose.md). NULL (default): silence.
 	Logger *Logger
+	// How rows are rotated before they are stored. Default NONE.
+	Rotation int32
+	// 0.
+	Reserved uint32
+	// Rotation MATRIX: [key_dim][key_dim]. NULL: none of K.
+	KeyRotation *float32
+	// Rotation MATRIX: [value_dim][value_dim]. NULL: none of V.
+	ValueRotation *float32
 }
 
 // Sizes of K and V, of one layer group or of all.
@@ -424,6 +440,15 @@ type KVView struct {
 	VRowStride int64
 	// V: from KV head to KV head.
 	VHeadStride int64
+	// How the rows in the memory are rotated (cache.h); those of callers never are. 0: NONE.
+	// Kernels of the caller's have to rotate queries and outputs themselves.
+	Rotation int32
+	// 0.
+	Reserved uint32
+	// MATRIX: [key_dim][key_dim]. It has to be orthogonal, which no call checks. NULL: none of K.
+	KeyRotation *float32
+	// MATRIX: [value_dim][value_dim]. NULL: none of V.
+	ValueRotation *float32
 }
 
 // A ragged set of sequences over one pkv_kv_view, described by the caller. Lists with an entry per

@@ -200,6 +200,29 @@ class Isa(enum.IntEnum):
     """NEON with DotProd, BF16 and I8MM."""
 
 
+class Rotation(enum.IntEnum):
+    """How rows of K and V are rotated before they are stored. Queries are rotated as K, and outputs
+    back from V, so that callers see no rotation: scores stay the same, and a few large dims are
+    spread over all others, which is what types of few bits need (guide/quality.md). The rotation is
+    computed in fp32 and fused into write, attend and materialize. What is stored is rotated:
+    blocks, files and items of stores. Reading rows back undoes it up to the rounding of fp32, also
+    for types that otherwise return what was written. A NaN or an infinity spreads to all dims that
+    are rotated together.
+    """
+
+    NONE = 0
+    """Rows are stored as they are (default)."""
+    HADAMARD = 1
+    """Each run of n dims, the largest power of two that divides the head dim, is multiplied by 1 /
+    sqrt(n), by the signs of its dims, and by the n x n matrix of Hadamard (Sylvester's). The sign
+    of dim d is minus where bit d of the fraction of pi is 1: the bits are those of 0x243F6A88
+    0x85A308D3 ..., the highest first. Of latent groups, V is rotated with the runs of K, and
+    value_dim is a multiple of n.
+    """
+    MATRIX = 2
+    """A row becomes row times matrix; the caller gives an orthogonal one for K, for V, or both."""
+
+
 class HugePages(enum.IntEnum):
     """What to ask of the operating system for the slab."""
 
@@ -423,8 +446,10 @@ class LayerGroup(ctypes.Structure):
         ("window", _u32),
         ("sinks", _u32),
         ("latent", _u32),
-        ("reserved", _u32),
+        ("rotation", _int),
         ("blocks", _u64),
+        ("key_rotation", _pointer),
+        ("value_rotation", _pointer),
         ("state_bytes", _u64),
         ("checkpoint_tokens", _u32),
         ("draft_tokens", _u32),
@@ -481,6 +506,10 @@ class CacheConfig(ctypes.Structure):
         ("allocator", _pointer),
         ("runner", _pointer),
         ("logger", _pointer),
+        ("rotation", _int),
+        ("reserved", _u32),
+        ("key_rotation", _pointer),
+        ("value_rotation", _pointer),
     ]
 
 
@@ -565,6 +594,10 @@ class KVView(ctypes.Structure):
         ("v_block_stride", _i64),
         ("v_row_stride", _i64),
         ("v_head_stride", _i64),
+        ("rotation", _int),
+        ("reserved", _u32),
+        ("key_rotation", _pointer),
+        ("value_rotation", _pointer),
     ]
 
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 #[doc(inline)]
 pub use crate::sys::{
     pkv_cache_plan as CachePlan, pkv_eviction as Eviction, pkv_huge_pages as HugePages,
-    pkv_isa as Isa, pkv_layout as Layout, pkv_storage as Storage,
+    pkv_isa as Isa, pkv_layout as Layout, pkv_rotation as Rotation, pkv_storage as Storage,
 };
 
 /// Layers of the same shape.
@@ -30,6 +30,9 @@ pub struct LayerGroup {
     sinks: u32,
     blocks: u64,
     latent: bool,
+    rotation: Rotation,
+    key_rotation: Option<Vec<f32>>,
+    value_rotation: Option<Vec<f32>>,
     state_bytes: u64,
     checkpoint_tokens: u32,
     draft_tokens: u32,
@@ -53,6 +56,9 @@ impl LayerGroup {
             sinks: 0,
             blocks: 0,
             latent: false,
+            rotation: Rotation::NONE,
+            key_rotation: None,
+            value_rotation: None,
             state_bytes: 0,
             checkpoint_tokens: 0,
             draft_tokens: 0,
@@ -131,7 +137,27 @@ impl LayerGroup {
         self
     }
 
-    /// The indices are borrowed by address.
+    /// How rows of K and V are rotated before they are stored.
+    pub fn rotation(mut self, rotation: Rotation) -> Self {
+        self.rotation = rotation;
+        self
+    }
+
+    /// With `Rotation::MATRIX`: the orthogonal matrix of K, `[key_dim][key_dim]`. Without, K is not
+    /// rotated.
+    pub fn key_rotation(mut self, matrix: impl Into<Vec<f32>>) -> Self {
+        self.key_rotation = Some(matrix.into());
+        self
+    }
+
+    /// With `Rotation::MATRIX`: the orthogonal matrix of V, `[value_dim][value_dim]`. Without, V is
+    /// not rotated.
+    pub fn value_rotation(mut self, matrix: impl Into<Vec<f32>>) -> Self {
+        self.value_rotation = Some(matrix.into());
+        self
+    }
+
+    /// The indices and the matrices are borrowed by address.
     pub(crate) fn raw(&self) -> Result<sys::pkv_layer_group> {
         let mut raw = defaults(|out, size| unsafe { sys::pkv_layer_group_init(out, size) })?;
         if let Some(indices) = &self.indices {
@@ -144,6 +170,10 @@ impl LayerGroup {
             }
             raw.layer_indices = indices.as_ptr();
         }
+        let value_dim = if self.value_dim == 0 { self.key_dim } else { self.value_dim };
+        raw.rotation = self.rotation;
+        raw.key_rotation = matrix(&self.key_rotation, self.key_dim, "key_rotation")?;
+        raw.value_rotation = matrix(&self.value_rotation, value_dim, "value_rotation")?;
         raw.layers = self.layers;
         raw.query_heads = self.query_heads;
         raw.kv_heads = self.kv_heads;
@@ -159,6 +189,19 @@ impl LayerGroup {
         raw.checkpoint_tokens = self.checkpoint_tokens;
         raw.draft_tokens = self.draft_tokens;
         Ok(raw)
+    }
+}
+
+/// The address of a matrix of `[dim][dim]`, or null for none.
+fn matrix(given: &Option<Vec<f32>>, dim: u32, name: &str) -> Result<*const f32> {
+    match given {
+        None => Ok(std::ptr::null()),
+        Some(matrix) if matrix.len() as u64 == u64::from(dim) * u64::from(dim) => {
+            Ok(matrix.as_ptr())
+        }
+        Some(matrix) => {
+            Err(Error::misuse(format!("{name} has {} elements, not {dim} * {dim}", matrix.len())))
+        }
     }
 }
 

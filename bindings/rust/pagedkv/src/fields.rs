@@ -24,7 +24,8 @@ fn group() -> LayerGroup {
         .value_dim(6)
         .dtype(Dtype::INT8)
         .value_dtype(Dtype::INT4);
-    group.window(7).sinks(8).blocks(9).latent()
+    let group = group.window(7).sinks(8).blocks(9).latent().rotation(Rotation::MATRIX);
+    group.key_rotation([10.0; 25]).value_rotation([11.0; 36])
 }
 
 fn group_of_states() -> LayerGroup {
@@ -46,17 +47,22 @@ fn check_group(raw: &sys::pkv_layer_group) {
         value_dtype,
         sinks,
         latent,
-        reserved,
+        rotation,
+        key_rotation,
+        value_rotation,
         state_bytes,
         checkpoint_tokens,
         draft_tokens,
     } = *raw;
-    assert_eq!((struct_size as usize, reserved), (size_of::<sys::pkv_layer_group>(), 0));
+    assert_eq!(struct_size as usize, size_of::<sys::pkv_layer_group>());
     assert_eq!((state_bytes, checkpoint_tokens, draft_tokens), (0, 0, 0));
     assert_eq!((layers, query_heads, kv_heads, key_dim, value_dim), (2, 3, 4, 5, 6));
     assert_eq!(unsafe { std::slice::from_raw_parts(layer_indices, 2) }, [1, 0]);
     assert_eq!((dtype, value_dtype), (Dtype::INT8, Dtype::INT4));
     assert_eq!((window, sinks, blocks, latent), (7, 8, 9, 1));
+    assert_eq!(rotation, Rotation::MATRIX);
+    assert_eq!(unsafe { std::slice::from_raw_parts(key_rotation, 25) }, [10.0; 25]);
+    assert_eq!(unsafe { std::slice::from_raw_parts(value_rotation, 36) }, [11.0; 36]);
 }
 
 fn check_group_of_states(raw: &sys::pkv_layer_group) {
@@ -113,6 +119,9 @@ fn of_a_cache() {
             value_dtype: _,
             sinks: _,
             latent: _,
+            rotation: _,
+            key_rotation: _,
+            value_rotation: _,
             group_count,
             groups,
             blocks,
@@ -127,7 +136,9 @@ fn of_a_cache() {
             runner,
             prefix,
             store,
+            reserved,
         } = *raw;
+        assert_eq!(reserved, 0);
         assert_eq!(struct_size as usize, size_of::<sys::pkv_cache_config>());
         assert_eq!((storage, layout, block_size), (Storage::NONE, Layout::PLAIN, 32));
         assert_eq!((blocks, memory_bytes, threads, isa), (10, 11, 12, Isa::SCALAR));

@@ -1,7 +1,7 @@
 //! K and V of one layer in memory of the caller's, and sequences over it.
 use crate::cache::Cache;
 use crate::compute::{handle_of, Compute};
-use crate::config::Layout;
+use crate::config::{Layout, Rotation};
 use crate::error::{call, ensure_library, Error, Result};
 use crate::rows::{BatchRows, Dtype, Element, Rows, RowsMut};
 use crate::sys;
@@ -73,6 +73,10 @@ impl<'m> KvView<'m> {
             v_block_stride,
             v_row_stride: row(value_dim),
             v_head_stride: value_dim.into(),
+            rotation: Rotation::NONE,
+            reserved: 0,
+            key_rotation: null(),
+            value_rotation: null(),
         };
         Ok(Self { raw, memory: PhantomData })
     }
@@ -202,12 +206,18 @@ unsafe impl Send for KvMemory {}
 unsafe impl Sync for KvMemory {}
 
 impl KvMemory {
-    /// Memory of zeros for so many `blocks` of `block_size` tokens, with heads for keys and values
-    /// of one dim.
-    pub fn new(
+    /// Memory of zeros for so many `blocks` of `block_size` tokens, with `kv_heads` heads for keys
+    /// and values of one dim: `[blocks, block_size, kv_heads, dim]`.
+    pub fn new(layout: Layout, dtype: Dtype, sizes: [u32; 4]) -> Result<Self> {
+        Self::with_rotation(layout, dtype, sizes, Rotation::NONE)
+    }
+
+    /// The same with rows that are rotated before they are stored. There are no matrices here.
+    pub fn with_rotation(
         layout: Layout,
         dtype: Dtype,
         [blocks, block_size, kv_heads, dim]: [u32; 4],
+        rotation: Rotation,
     ) -> Result<Self> {
         ensure_library()?;
         let mut raw = sys::pkv_kv_view {
@@ -228,6 +238,10 @@ impl KvMemory {
             v_block_stride: 0,
             v_row_stride: 0,
             v_head_stride: 0,
+            rotation,
+            reserved: 0,
+            key_rotation: null(),
+            value_rotation: null(),
         };
         let mut bytes = 0;
         call(|| unsafe { sys::pkv_kv_view_plan(&mut raw, 0, null_mut(), &mut bytes) })?;

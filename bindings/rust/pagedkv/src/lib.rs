@@ -77,7 +77,8 @@ pub use batch::{
 pub use cache::Cache;
 pub use compute::Compute;
 pub use config::{
-    CacheConfig, CachePlan, Eviction, HugePages, Isa, LayerGroup, Layout, PrefixConfig, Storage,
+    CacheConfig, CachePlan, Eviction, HugePages, Isa, LayerGroup, Layout, PrefixConfig, Rotation,
+    Storage,
 };
 pub use error::{Error, Result, Status};
 pub use file::{inspect_file, FileConfig, FileInfo, Saved, Sink, Source};

@@ -345,6 +345,50 @@ fn values_inside_keys() {
     batch.commit(&[1]).unwrap();
 }
 
+// A turn by 90 degrees in each pair of dims.
+fn turns(dim: usize) -> Vec<f32> {
+    let mut matrix = vec![0.0; dim * dim];
+    for d in (0..dim).step_by(2) {
+        matrix[d * dim + d + 1] = 1.0;
+        matrix[(d + 1) * dim + d] = -1.0;
+    }
+    matrix
+}
+
+#[test]
+fn rotations_are_seen_by_nobody() {
+    let group = || LayerGroup::new(1, 2, 1, 32).value_dim(16);
+    let attend = |group| {
+        let cache = Cache::new(&CacheConfig::new(group).blocks(8)).unwrap();
+        let mut session = cache.open_session().unwrap();
+        let mut batch = cache.begin([(&mut session, 2)]).unwrap();
+        let rows: Vec<f32> = (0..128).map(|i| (i * 37 % 64) as f32 / 64.0).collect();
+        batch.write(0, &rows[..64], &rows[..32]).unwrap();
+        let mut out = [0f32; 2 * 2 * 16];
+        batch.attend(0, &rows, &mut out).unwrap();
+        batch.commit(&[1, 2]).unwrap();
+        out
+    };
+    let expected = attend(group());
+    let matrices = group().rotation(Rotation::MATRIX).key_rotation(turns(32));
+    for rotated in [group().rotation(Rotation::HADAMARD), matrices.value_rotation(turns(16))] {
+        for (one, other) in expected.iter().zip(attend(rotated)) {
+            assert!((one - other).abs() < 1e-5);
+        }
+    }
+    let short = CacheConfig::new(group().rotation(Rotation::MATRIX).key_rotation(turns(16)));
+    assert!(short.blocks(8).plan().is_err());
+
+    let sizes = [1, 16, 1, 16];
+    let mut memory =
+        KvMemory::with_rotation(Layout::PACKED, Dtype::F32, sizes, Rotation::HADAMARD).unwrap();
+    let (mut k, mut v) = ([0f32; 16], [0f32; 16]);
+    memory.write_slots(None, &[3], &[1f32; 16], &[2f32; 16]).unwrap();
+    memory.read_slots(None, &[3], &mut k, &mut v).unwrap();
+    assert!((k[5] - 1.0).abs() < 1e-6 && (v[7] - 2.0).abs() < 1e-6);
+    assert_eq!(memory.view().as_raw().rotation, Rotation::HADAMARD);
+}
+
 #[test]
 fn engines_with_bytes_of_their_own() {
     let cache = Cache::new(&config().storage(Storage::NONE)).unwrap();

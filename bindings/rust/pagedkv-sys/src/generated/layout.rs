@@ -42,18 +42,20 @@ layout!(pkv_cache_stats, 136, 8,
     8, free_blocks 32 8, used_blocks 40 8, used_blocks_peak 48 8, evictable_blocks 56 8, tokens 64
     8, slots_filled 72 8, slots_reserved 80 8, bytes_reserved 88 8, copied_blocks 96 8, commits 104
     8, aborts 112 8, committed_tokens 120 8, suspensions 128 8);
-layout!(pkv_layer_group, 80, 8,
+layout!(pkv_layer_group, 96, 8,
     struct_size 0 4, layers 4 4, layer_indices 8 8, query_heads 16 4, kv_heads 20 4, key_dim 24 4,
-    value_dim 28 4, dtype 32 4, value_dtype 36 4, window 40 4, sinks 44 4, latent 48 4, reserved 52
-    4, blocks 56 8, state_bytes 64 8, checkpoint_tokens 72 4, draft_tokens 76 4);
+    value_dim 28 4, dtype 32 4, value_dtype 36 4, window 40 4, sinks 44 4, latent 48 4, rotation 52
+    4, blocks 56 8, key_rotation 64 8, value_rotation 72 8, state_bytes 80 8, checkpoint_tokens 88
+    4, draft_tokens 92 4);
 layout!(pkv_prefix_config, 32, 8,
     struct_size 0 4, eviction 4 4, pinned_blocks 8 8, salt_blocks 16 8, events 24 4, reserved 28 4);
-layout!(pkv_cache_config, 144, 8,
+layout!(pkv_cache_config, 168, 8,
     struct_size 0 4, layers 4 4, query_heads 8 4, kv_heads 12 4, key_dim 16 4, value_dim 20 4, dtype
     24 4, value_dtype 28 4, window 32 4, sinks 36 4, latent 40 4, group_count 44 4, groups 48 8,
     storage 56 4, layout 60 4, block_size 64 4, watermark 68 4, blocks 72 8, memory_bytes 80 8,
     huge_pages 88 4, prefault 92 4, threads 96 4, isa 100 4, prefix 104 8, store 112 8, allocator
-    120 8, runner 128 8, logger 136 8);
+    120 8, runner 128 8, logger 136 8, rotation 144 4, reserved 148 4, key_rotation 152 8,
+    value_rotation 160 8);
 layout!(pkv_cache_plan, 56, 8,
     struct_size 0 4, groups 4 4, bytes_per_token 8 8, bytes_per_block 16 8, blocks 24 8, tokens 32
     8, total_bytes 40 8, bookkeeping_bytes 48 8);
@@ -64,10 +66,11 @@ layout!(pkv_compute_config, 32, 8,
     struct_size 0 4, threads 4 4, isa 8 4, reserved 12 4, allocator 16 8, runner 24 8);
 layout!(pkv_compute_info, 16, 4,
     struct_size 0 4, threads 4 4, isa 8 4, reserved 12 4);
-layout!(pkv_kv_view, 104, 8,
+layout!(pkv_kv_view, 128, 8,
     struct_size 0 4, layout 4 4, block_size 8 4, kv_heads 12 4, key_dim 16 4, value_dim 20 4, dtype
     24 4, value_dtype 28 4, blocks 32 8, k 40 8, v 48 8, k_block_stride 56 8, k_row_stride 64 8,
-    k_head_stride 72 8, v_block_stride 80 8, v_row_stride 88 8, v_head_stride 96 8);
+    k_head_stride 72 8, v_block_stride 80 8, v_row_stride 88 8, v_head_stride 96 8, rotation 104 4,
+    reserved 108 4, key_rotation 112 8, value_rotation 120 8);
 layout!(pkv_attention_sequences, 64, 8,
     struct_size 0 4, query_heads 4 4, count 8 8, query_lengths 16 8, kv_lengths 24 8, block_tables
     32 8, block_table_stride 40 8, first_rows 48 8, query_positions 56 8);

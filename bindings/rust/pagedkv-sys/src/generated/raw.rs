@@ -235,6 +235,29 @@ c_enum! {
 }
 
 c_enum! {
+    /// How rows of K and V are rotated before they are stored. Queries are rotated as K, and
+    /// outputs back from V, so that callers see no rotation: scores stay the same, and a few large
+    /// dims are spread over all others, which is what types of few bits need (guide/quality.md).
+    /// The rotation is computed in fp32 and fused into write, attend and materialize. What is
+    /// stored is rotated: blocks, files and items of stores. Reading rows back undoes it up to the
+    /// rounding of fp32, also for types that otherwise return what was written. A NaN or an
+    /// infinity spreads to all dims that are rotated together.
+    pkv_rotation {
+        /// Rows are stored as they are (default).
+        NONE = 0,
+        /// Each run of n dims, the largest power of two that divides the head dim, is multiplied by
+        /// 1 / sqrt(n), by the signs of its dims, and by the n x n matrix of Hadamard
+        /// (Sylvester's). The sign of dim d is minus where bit d of the fraction of pi is 1: the
+        /// bits are those of 0x243F6A88 0x85A308D3 ..., the highest first. Of latent groups, V is
+        /// rotated with the runs of K, and value_dim is a multiple of n.
+        HADAMARD = 1,
+        /// A row becomes row times matrix; the caller gives an orthogonal one for K, for V, or
+        /// both.
+        MATRIX = 2,
+    }
+}
+
+c_enum! {
     /// What to ask of the operating system for the slab.
     pkv_huge_pages {
         /// Transparent huge pages where the system offers them (default).
@@ -515,10 +538,17 @@ pub struct pkv_layer_group {
     /// 1: V is the first value_dim dims of K and is stored once, with it (the absorbed form of
     /// MLA).
     pub latent: u32,
-    /// 0.
-    pub reserved: u32,
+    /// How rows are rotated before they are stored. Default NONE.
+    pub rotation: pkv_rotation,
     /// Blocks of this group; 0 (default): those of the config.
     pub blocks: u64,
+    /// Rotation MATRIX: \[key_dim\]\[key_dim\], the matrix of K and of queries. Its rows have
+    /// length 1 and are orthogonal to each other, to within 1e-4. NULL: K is not rotated. Other
+    /// rotations: NULL.
+    pub key_rotation: *const f32,
+    /// Rotation MATRIX: \[value_dim\]\[value_dim\], the matrix of V and of outputs. NULL: V is not
+    /// rotated, nor may it be in a latent group.
+    pub value_rotation: *const f32,
     /// The layers keep a state of so many bytes each, in place of K and V (linear attention, state
     /// spaces, short convolutions); 0 (default): they keep K and V. With it heads, dims, dtypes,
     /// window, sinks and latent stay 0. A block holds one state of all layers. Not with storage
@@ -583,7 +613,8 @@ pub struct pkv_cache_config {
     pub latent: u32,
     /// 0 (default): one group, described above. Else how many groups.
     pub group_count: u32,
-    /// \[group_count\]: groups, each of groups\[0\].struct_size bytes. The ten fields above stay 0.
+    /// \[group_count\]: groups, each of groups\[0\].struct_size bytes. The ten fields above stay 0,
+    /// and those of the rotation below, too.
     pub groups: *const pkv_layer_group,
     /// Default PAGED.
     pub storage: pkv_storage,
@@ -620,6 +651,14 @@ pub struct pkv_cache_config {
     pub runner: *const pkv_runner,
     /// Hears of what works, but worse than it should (guide/diagnose.md). NULL (default): silence.
     pub logger: *const pkv_logger,
+    /// How rows are rotated before they are stored. Default NONE.
+    pub rotation: pkv_rotation,
+    /// 0.
+    pub reserved: u32,
+    /// Rotation MATRIX: \[key_dim\]\[key_dim\]. NULL: none of K.
+    pub key_rotation: *const f32,
+    /// Rotation MATRIX: \[value_dim\]\[value_dim\]. NULL: none of V.
+    pub value_rotation: *const f32,
 }
 
 /// Sizes of K and V, of one layer group or of all.
@@ -743,6 +782,16 @@ pub struct pkv_kv_view {
     pub v_row_stride: i64,
     /// V: from KV head to KV head.
     pub v_head_stride: i64,
+    /// How the rows in the memory are rotated (cache.h); those of callers never are. 0: NONE.
+    /// Kernels of the caller's have to rotate queries and outputs themselves.
+    pub rotation: pkv_rotation,
+    /// 0.
+    pub reserved: u32,
+    /// MATRIX: \[key_dim\]\[key_dim\]. It has to be orthogonal, which no call checks. NULL: none of
+    /// K.
+    pub key_rotation: *const f32,
+    /// MATRIX: \[value_dim\]\[value_dim\]. NULL: none of V.
+    pub value_rotation: *const f32,
 }
 
 /// A ragged set of sequences over one pkv_kv_view, described by the caller. Lists with an entry per
@@ -1323,7 +1372,8 @@ macro_rules! for_each_function {
             /// Tells where one layer of a paged cache is in memory, for engines with kernels of
             /// their own. Read only. The addresses stay valid as long as the cache;
             /// pkv_session_block_table tells which blocks hold what. Statuses: OUT_OF_RANGE
-            /// (layer), UNSUPPORTED (not PAGED). Since 0.1.
+            /// (layer), UNSUPPORTED (not PAGED; a layer with a rotation, which the caller's headers
+            /// do not know). Since 0.1.
             ///
             /// - `cache`: The cache.
             /// - `layer`: The layer of the model.
@@ -1334,7 +1384,8 @@ macro_rules! for_each_function {
             /// and touches nothing. Statuses: INVALID_ARGUMENT, OVERFLOW. Since 0.1.
             ///
             /// - `kv`: Filled in by the caller: layout, block_size, kv_heads, key_dim, value_dim
-            /// (0: key_dim), dtype, value_dtype, blocks. Filled in by the call: the rest.
+            /// (0: key_dim), dtype, value_dtype, blocks, rotation and its matrices. Filled in by
+            /// the call: the rest.
             /// - `latent`: 1: V is the first value_dim dims of K; 0: it has memory of its own.
             /// - `memory`: Where K and V are to lie, best at a multiple of 64; this call does not
             /// touch it. NULL: only the strides and the size are wanted; k and v become NULL.
