@@ -199,6 +199,7 @@ class StatePlay {
       return;
     }
     ASSERT_EQ(live_[one].text.size(), total);
+    matched_ += length;
     const pkv_session session = live_[one].session;
     const NewTokens rest(session, part(live_[one].text, length, total - length));
     const uint32_t count = static_cast<uint32_t>(rest.tokens.size());

@@ -435,7 +435,7 @@ TEST(States, AGroupOfStatesIsCheckedAsAWhole) {
 }
 
 TEST(States, AnySequenceOfCallsGivesTheStatesOfANaiveModel) {
-  const int operations = pkv::test::sanitized ? 120 : 400;
+  const int operations = pkv::test::sanitized ? 240 : 400;
   for (size_t s = 0; s < std::size(played_kinds); s++) {
     uint64_t matched = 0, trimmed = 0;
     for (uint64_t seed = 1; seed <= 4; seed++) {
