@@ -11,6 +11,10 @@
 
 namespace pkv {
 
+// Wipes secret bytes, and what is left of them in vector registers and in the frames of functions
+// that have returned.
+void wipe(std::span<unsigned char> bytes) noexcept;
+
 // The bytes lie in the object itself, so that no copy of them stays behind in freed memory.
 class Secret {
  public:
@@ -22,7 +26,7 @@ class Secret {
   }
   Secret(const Secret&) = default;
   Secret& operator=(const Secret&) = default;
-  ~Secret() { explicit_bzero(bytes_.data(), bytes_.size()); }
+  ~Secret() { wipe(bytes_); }
 
   bool empty() const { return size_ == 0; }
   std::span<const unsigned char> bytes() const { return {bytes_.data(), size_}; }
