@@ -9,8 +9,8 @@ namespace {
 // library is bound when it is first called, the loader saves these registers on the stack.
 void wipe_vector_registers() noexcept {
 #if defined(__x86_64__)
-#define PKV_CLOBBERED                                                                             \
-  "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",        \
+#define PKV_CLOBBERED                                                                      \
+  "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
       "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
   if (__builtin_cpu_supports("avx512f")) {
     // This file is compiled without AVX-512, so the compiler has nothing in these registers.
